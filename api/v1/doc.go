@@ -1,0 +1,54 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package v1 holds the Kubernetes API types of Kuryr, group openstack.org.
+//
+// A KuryrPort is to a pod what a PersistentVolume is to its claim, and a
+// KuryrPortPool is its storage class. The objects are the memory of the
+// controller: what it knows of the SDN is here, not in the process.
+//
+// Every status field has one writer, named in its comment.
+//
+// +kubebuilder:object:generate=true
+// +groupName=openstack.org
+package v1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupVersion is the group and version of all types of this package.
+var GroupVersion = schema.GroupVersion{Group: "openstack.org", Version: "v1"}
+
+// AddToScheme adds the types of this package to s.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion,
+		&KuryrPort{}, &KuryrPortList{},
+		&KuryrPortPool{}, &KuryrPortPoolList{},
+	)
+	metav1.AddToGroupVersion(s, GroupVersion)
+	return nil
+}
+
+// Names that Kuryr writes on objects.
+const (
+	// PortFinalizer keeps a KuryrPort until its port is gone from the SDN.
+	PortFinalizer = "kuryr.openstack.org/kuryrport-finalizer"
+	// PortStatusLabel mirrors a KuryrPort's phase, for selection: the
+	// portStatus of the port CRD design.
+	PortStatusLabel = "kuryr.openstack.org/port-status"
+	// VIFAnnotation on a pod names its KuryrPorts.
+	VIFAnnotation = "openstack.org/kuryr-vif"
+)
+
+// Condition types, the same for all kinds.
+const (
+	// ConditionReady says whether the object is as its spec wants it.
+	ConditionReady = "Ready"
+	// ConditionProgressing says whether Kuryr is at work on the object.
+	ConditionProgressing = "Progressing"
+	// ConditionOverQuota says whether the SDN refuses more for want of quota.
+	ConditionOverQuota = "OverQuota"
+)

@@ -1,0 +1,234 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// KuryrPort is one port of the SDN, free or bound to a pod. It is named by the
+// SDN's ID of the port (for Neutron, its UUID).
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,shortName=kp
+// +kubebuilder:subresource:status
+// +kubebuilder:selectablefield:JSONPath=`.spec.nodeName`
+// +kubebuilder:selectablefield:JSONPath=`.spec.pool`
+// +kubebuilder:selectablefield:JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.podRef.namespace`
+// +kubebuilder:printcolumn:name="Pod",type=string,JSONPath=`.spec.podRef.name`
+// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.spec.nodeName`
+// +kubebuilder:printcolumn:name="IP",type=string,JSONPath=`.spec.vif.addresses[*].ip`
+// +kubebuilder:printcolumn:name="MAC",type=string,JSONPath=`.spec.vif.macAddress`
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Pool",type=string,priority=1,JSONPath=`.spec.pool`
+type KuryrPort struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec KuryrPortSpec `json:"spec"`
+	// +optional
+	Status KuryrPortStatus `json:"status,omitzero"`
+}
+
+// KuryrPortList is a list of KuryrPorts.
+//
+// +kubebuilder:object:root=true
+type KuryrPortList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []KuryrPort `json:"items"`
+}
+
+// KuryrPortSpec is what the pool reconciler has planned for a port. All but
+// securityGroupIDs and podRef is fixed when the port is made.
+//
+// +kubebuilder:validation:XValidation:rule="self.pool == oldSelf.pool",message="spec.pool is fixed: delete the KuryrPort and Kuryr makes another where it is needed"
+// +kubebuilder:validation:XValidation:rule="self.nodeName == oldSelf.nodeName",message="spec.nodeName is fixed: delete the KuryrPort and Kuryr makes another where it is needed"
+// +kubebuilder:validation:XValidation:rule="self.projectID == oldSelf.projectID",message="spec.projectID is fixed: delete the KuryrPort and Kuryr makes another where it is needed"
+// +kubebuilder:validation:XValidation:rule="self.networkID == oldSelf.networkID",message="spec.networkID is fixed: delete the KuryrPort and Kuryr makes another where it is needed"
+// +kubebuilder:validation:XValidation:rule="self.vif == oldSelf.vif",message="spec.vif is fixed, as the SDN gave it: delete the KuryrPort and Kuryr makes another where it is needed"
+// +kubebuilder:validation:XValidation:rule="!has(self.podRef) || !has(oldSelf.podRef) || self.podRef == oldSelf.podRef",message="spec.podRef cannot go from one pod to another: release the port first by removing spec.podRef"
+type KuryrPortSpec struct {
+	// Name of the KuryrPortPool that the port belongs to.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Pool string `json:"pool"`
+	// Node that the port is bound to. Its daemon, and no other, plugs it.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	NodeName string `json:"nodeName"`
+	// Project that the port belongs to in the SDN.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	ProjectID string `json:"projectID"`
+	// Network of the port in the SDN.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	NetworkID string `json:"networkID"`
+	// Security groups that the port is to have; what it has is in
+	// status.appliedSecurityGroupIDs.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=64
+	SecurityGroupIDs []string `json:"securityGroupIDs,omitempty"`
+	// How the port is plugged and addressed.
+	VIF VIF `json:"vif"`
+	// Pod that has the port; absent while it is free.
+	// +optional
+	PodRef *PodReference `json:"podRef,omitempty"`
+}
+
+// VIF is what a node needs to know to plug a port.
+//
+// +kubebuilder:validation:XValidation:rule="self.type != 'vlan' || has(self.vlanID)",message="spec.vif.vlanID is missing: a vif of type vlan needs the VLAN ID (1 to 4094) of its subport"
+type VIF struct {
+	// How the port is plugged: ovs, bridge, or the name of a binding driver.
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="write the type of the vif in lower case, as in ovs or bridge; other types name an executable of the binding driver folder"
+	Type string `json:"type"`
+	// +kubebuilder:validation:MaxLength=17
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9a-f]{2}:){5}[0-9a-f]{2}$')",message="write the MAC address as six lower-case hexadecimal pairs, as in fa:16:3e:00:00:01"
+	MACAddress string `json:"macAddress"`
+	// Largest packet of the port's network, in bytes; 0 is the node's own.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self == 0 || (self >= 68 && self <= 65535)",message="write an MTU of 68 to 65535 bytes (IPv6 needs 1280 at least), or 0 for the node's own"
+	MTU int32 `json:"mtu,omitempty"`
+	// +listType=map
+	// +listMapKey=ip
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	Addresses []Address `json:"addresses"`
+	// Routes beyond those of the subnets and the default route.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Routes []Route `json:"routes,omitempty"`
+	// Bridge that the node plugs the port into; empty is the node's default.
+	// +optional
+	// +kubebuilder:validation:MaxLength=15
+	Bridge string `json:"bridge,omitempty"`
+	// VLAN of a trunk's subport.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=4094
+	VLANID int32 `json:"vlanID,omitempty"`
+	// Port of the virtual machine that carries this one.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	ParentPortID string `json:"parentPortID,omitempty"`
+	// What a binding driver needs beyond the above, as the SDN says it.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	Details map[string]string `json:"details,omitempty"`
+}
+
+// Address is one address of a port.
+//
+// +kubebuilder:validation:XValidation:rule="!isIP(self.ip) || ip(self.ip).family() == 6 || self.prefixLength <= 32",message="an IPv4 address has a prefixLength of 32 at most"
+// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !isIP(self.ip) || !isIP(self.gateway) || ip(self.gateway).family() == ip(self.ip).family()",message="the gateway has to be of the same IP family as the address"
+type Address struct {
+	// +kubebuilder:validation:MaxLength=45
+	// +kubebuilder:validation:XValidation:rule="isIP(self)",message="write an IP address, as in 10.0.0.5 or fd00::5, without a prefix length"
+	IP string `json:"ip"`
+	// Length of the subnet's prefix, in bits.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=128
+	PrefixLength int32 `json:"prefixLength"`
+	// Subnet of the address in the SDN.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	SubnetID string `json:"subnetID,omitempty"`
+	// Gateway of the subnet; absent if it has none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=45
+	// +kubebuilder:validation:XValidation:rule="isIP(self)",message="write the gateway as an IP address, as in 10.0.0.1 or fd00::1"
+	Gateway string `json:"gateway,omitempty"`
+}
+
+// Route is a route that a pod gets.
+type Route struct {
+	// +kubebuilder:validation:MaxLength=49
+	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="write the destination as a prefix, as in 10.96.0.0/16 or fd00::/64"
+	Destination string `json:"destination"`
+	// +kubebuilder:validation:MaxLength=45
+	// +kubebuilder:validation:XValidation:rule="isIP(self)",message="write the gateway as an IP address, as in 10.0.0.1 or fd00::1"
+	Gateway string `json:"gateway"`
+}
+
+// PodReference names one pod and one of its interfaces. The UID tells pods of
+// the same name apart: a StatefulSet's pod comes back with another.
+type PodReference struct {
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace"`
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	UID types.UID `json:"uid"`
+	// Name of the interface in the pod.
+	// +kubebuilder:validation:MaxLength=15
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[^/: ]+$') && self != '.' && self != '..'",message="write an interface name of 1 to 15 characters, as in eth0"
+	Interface string `json:"interface"`
+	// Whether the pod's default route goes through this interface.
+	// +optional
+	Default bool `json:"default,omitempty"`
+}
+
+// PortPhase sums up where a port is in its life.
+//
+// +kubebuilder:validation:Enum=Available;Bound;Recycling;Deleting;Failed
+type PortPhase string
+
+// The phases of a port.
+const (
+	// PortAvailable is a free port that a pod may have.
+	PortAvailable PortPhase = "Available"
+	// PortBound is a port that a pod has.
+	PortBound PortPhase = "Bound"
+	// PortRecycling is a port given back that is not yet fit for the next pod.
+	PortRecycling PortPhase = "Recycling"
+	// PortDeleting is a port on its way out of the SDN.
+	PortDeleting PortPhase = "Deleting"
+	// PortFailed is a port that the SDN refuses to put in order.
+	PortFailed PortPhase = "Failed"
+)
+
+// KuryrPortStatus is what is known of a port. The port reconciler writes it,
+// but for attachment, which is the node daemon's.
+type KuryrPortStatus struct {
+	// +optional
+	Phase PortPhase `json:"phase,omitempty"`
+	// Security groups that the SDN has on the port.
+	// +optional
+	// +listType=set
+	AppliedSecurityGroupIDs []string `json:"appliedSecurityGroupIDs,omitempty"`
+	// Whether the SDN passes the port's traffic, as far as the controller
+	// was told. A node that sees it for itself (OVN) does not wait for this.
+	// +optional
+	Active bool `json:"active,omitempty"`
+	// Written by the node's daemon: present while the port is plugged.
+	// +optional
+	Attachment *Attachment `json:"attachment,omitempty"`
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Attachment says where a port is plugged.
+type Attachment struct {
+	// Sandbox that has the port, in the container runtime's words.
+	ContainerID string `json:"containerID"`
+	// Name of the interface in the sandbox.
+	Interface string `json:"interface"`
+	// When it was plugged.
+	Since metav1.Time `json:"since"`
+}

@@ -1,0 +1,136 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// KuryrPortPool is a pool of like ports: one project, network, node (or trunk)
+// and set of security groups. Its name is a short readable hash of that key.
+// It counts its ports and never lists them, so that it stays small and cool.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,shortName=kpp
+// +kubebuilder:subresource:status
+// +kubebuilder:selectablefield:JSONPath=`.spec.key.nodeName`
+// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.spec.key.nodeName`
+// +kubebuilder:printcolumn:name="Available",type=integer,JSONPath=`.status.available`
+// +kubebuilder:printcolumn:name="Bound",type=integer,JSONPath=`.status.bound`
+// +kubebuilder:printcolumn:name="Recycling",type=integer,JSONPath=`.status.recycling`
+// +kubebuilder:printcolumn:name="Waiting",type=integer,JSONPath=`.status.waitingPods`
+// +kubebuilder:printcolumn:name="Min",type=integer,JSONPath=`.spec.min`
+// +kubebuilder:printcolumn:name="Max",type=integer,JSONPath=`.spec.max`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type KuryrPortPool struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec KuryrPortPoolSpec `json:"spec"`
+	// +optional
+	Status KuryrPortPoolStatus `json:"status,omitzero"`
+}
+
+// KuryrPortPoolList is a list of KuryrPortPools.
+//
+// +kubebuilder:object:root=true
+type KuryrPortPoolList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []KuryrPortPool `json:"items"`
+}
+
+// KuryrPortPoolSpec is the key of a pool, which is fixed, and its levels.
+//
+// +kubebuilder:validation:XValidation:rule="self.key == oldSelf.key",message="spec.key is fixed: another key is another pool, which Kuryr makes by itself"
+// +kubebuilder:validation:XValidation:rule="self.max == 0 || self.min <= self.max",message="min is above max: lower min, raise max, or write max: 0 for no upper limit"
+type KuryrPortPoolSpec struct {
+	// What the pool is for; fixed.
+	Key PoolKey `json:"key"`
+	// Free ports to keep at least.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=10000
+	Min int32 `json:"min"`
+	// Free ports to keep at most: beyond it a port given back is deleted. 0 is no limit.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=10000
+	Max int32 `json:"max"`
+	// Ports to ask the SDN for in one request, at most.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=500
+	Batch int32 `json:"batch"`
+	// How long a free port above min is kept unused, as in 10m; 0s deletes it at once.
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="ttl cannot be negative: write 0s to delete unused ports above min at once"
+	TTL metav1.Duration `json:"ttl"`
+	// How long a port given back rests before the next pod may have it, as in 30s.
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="cooldown cannot be negative: write 0s for none"
+	Cooldown metav1.Duration `json:"cooldown"`
+}
+
+// PoolKey tells what the ports of a pool have in common.
+type PoolKey struct {
+	// Project of the ports; empty is that of Kuryr's own credential.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	ProjectID string `json:"projectID,omitempty"`
+	// Network of the ports; empty is that of the subnets.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	NetworkID string `json:"networkID,omitempty"`
+	// Subnets that each port gets an address of, one each.
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=64
+	SubnetIDs []string `json:"subnetIDs"`
+	// Node that the ports are bound to.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	NodeName string `json:"nodeName"`
+	// Trunk's parent port of a node that is itself a virtual machine, whose
+	// ports become subports; empty for a bare-metal node.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	TrunkPortID string `json:"trunkPortID,omitempty"`
+	// Security groups of a free port, and of a bound one unless a policy says otherwise.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=64
+	SecurityGroupIDs []string `json:"securityGroupIDs,omitempty"`
+	// How nodes plug the ports; empty is what the SDN says of each.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	VIFType string `json:"vifType,omitempty"`
+}
+
+// KuryrPortPoolStatus counts a pool. The pool reconciler writes it.
+type KuryrPortPoolStatus struct {
+	// Free ports, fit for a pod.
+	// +optional
+	Available int32 `json:"available"`
+	// Ports that pods have.
+	// +optional
+	Bound int32 `json:"bound"`
+	// Ports given back and not yet fit for the next pod, or on their way out.
+	// +optional
+	Recycling int32 `json:"recycling"`
+	// All ports of the pool.
+	// +optional
+	Total int32 `json:"total"`
+	// Scheduled pods that want a port of this pool and have none.
+	// +optional
+	WaitingPods int32 `json:"waitingPods"`
+	// When the SDN last gave the pool ports.
+	// +optional
+	LastRefill *metav1.Time `json:"lastRefill,omitempty"`
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}

@@ -1,0 +1,61 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sdn
+
+import (
+	"errors"
+	"time"
+)
+
+// What went wrong, as far as it decides what to do next. Backends wrap these
+// with what was done to which object; callers ask with errors.Is.
+var (
+	// ErrNotFound: the object named is not there, or not this cluster's.
+	ErrNotFound = errors.New("not found in the SDN")
+	// ErrQuota: a quota is used up. Retry late: somebody has to act.
+	ErrQuota = errors.New("over quota")
+	// ErrInvalid: the backend will never accept this request as it is.
+	ErrInvalid = errors.New("refused as invalid")
+	// ErrForbidden: the credential is wrong or may not do this.
+	ErrForbidden = errors.New("not allowed")
+	// ErrConflict: somebody else changed the object, or holds what was asked
+	// for. Retry at once.
+	ErrConflict = errors.New("conflict")
+	// ErrUnbound: the backend cannot bind a port to the host, most likely as
+	// it knows no such host or its agent there is dead.
+	ErrUnbound = errors.New("host not usable for ports")
+	// ErrUnavailable: the backend is away, overloaded or broken. Nothing is
+	// said about whether the request took effect.
+	ErrUnavailable = errors.New("SDN unavailable")
+)
+
+// PendingError says that the backend is still at work on an object.
+type PendingError struct {
+	What  string        // the object and what is awaited
+	Retry time.Duration // when to look again
+}
+
+func (e *PendingError) Error() string { return "waiting for " + e.What }
+
+// RetryAfter returns how long the backend asked to be left alone, and whether
+// it did.
+func RetryAfter(err error) (time.Duration, bool) {
+	var busy *BusyError
+	if errors.As(err, &busy) && busy.After > 0 {
+		return busy.After, true
+	}
+	return 0, false
+}
+
+// BusyError is an ErrUnavailable with the backend's own word on when to come
+// back (HTTP's Retry-After).
+type BusyError struct {
+	After time.Duration
+	Err   error
+}
+
+func (e *BusyError) Error() string { return e.Err.Error() }
+
+// Unwrap makes a BusyError an ErrUnavailable as well as what caused it.
+func (e *BusyError) Unwrap() []error { return []error{ErrUnavailable, e.Err} }

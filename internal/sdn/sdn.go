@@ -1,0 +1,127 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sdn is the seam between Kuryr and a network backend: roles, what the
+// backend's resources are called here, who they exist for, and the few errors
+// that decide what a reconciler does next. It knows no backend; each lives in a
+// package of its own and proves itself by the contract in sdntest.
+//
+// Rules for every backend, which sdntest checks:
+//   - What it makes carries the cluster's mark and the owner from the making call on.
+//   - What does not carry this cluster's mark it neither changes nor deletes,
+//     and says ErrNotFound or leaves it out of lists.
+//   - Deleting what is gone succeeds.
+//   - All methods are safe for concurrent use and bounded in time, whatever the
+//     deadline of ctx.
+package sdn
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+)
+
+// Backend is all roles that a network backend plays. A reconciler takes the
+// role it needs, not this.
+type Backend interface {
+	Ports
+}
+
+// Ports makes and keeps ports.
+type Ports interface {
+	// CreatePorts makes n ports for owner in as few requests as the backend
+	// knows. It may succeed in part: it then returns the ports made and the
+	// error that stopped it, and the caller keeps both. A port that could not
+	// be bound to its host does not outlive the call.
+	CreatePorts(ctx context.Context, owner Owner, request PortRequest, n int) ([]Port, error)
+	// Port returns a port of this cluster, ErrNotFound if there is none.
+	Port(ctx context.Context, id string) (Port, error)
+	// ListPorts returns all ports of this cluster, in no order.
+	ListPorts(ctx context.Context) ([]PortSummary, error)
+	// UpdatePort changes what u says and nothing else. ErrNotFound if the
+	// port is gone.
+	UpdatePort(ctx context.Context, id string, u PortUpdate) error
+	// DeletePort removes a port of this cluster, with its place in a trunk.
+	// It succeeds when there is none.
+	DeletePort(ctx context.Context, id string) error
+}
+
+// Owner is who a resource exists for: the Kubernetes object in whose name it
+// was made, as kind and name. The zero Owner means that none is known.
+type Owner struct {
+	Kind      string // lower case and singular, as in kuryrportpool
+	Namespace string // empty for a cluster-scoped object
+	Name      string
+}
+
+// String is the owner's form in tags and descriptions: kind/name or
+// kind/namespace/name.
+func (o Owner) String() string {
+	if o.Namespace == "" {
+		return o.Kind + "/" + o.Name
+	}
+	return o.Kind + "/" + o.Namespace + "/" + o.Name
+}
+
+// ParseOwner is the inverse of String.
+func ParseOwner(s string) (Owner, error) {
+	parts := strings.Split(s, "/")
+	for _, p := range parts {
+		if p == "" {
+			return Owner{}, fmt.Errorf("parsing owner %q: an empty part", s)
+		}
+	}
+	switch len(parts) {
+	case 2:
+		return Owner{Kind: parts[0], Name: parts[1]}, nil
+	case 3:
+		return Owner{Kind: parts[0], Namespace: parts[1], Name: parts[2]}, nil
+	}
+	return Owner{}, fmt.Errorf("parsing owner %q: want kind/name or kind/namespace/name", s)
+}
+
+// FreePortName is the name of a port that no pod has.
+const FreePortName = "available-port"
+
+// PortRequest says what the ports to make have in common.
+type PortRequest struct {
+	ProjectID        string   // empty: the credential's own
+	NetworkID        string   // empty: the network of the subnets
+	SubnetIDs        []string // one address of each
+	SecurityGroupIDs []string // empty: none, and so no traffic, not the backend's default group
+	Host             string   // node that the ports are bound to
+	TrunkPortID      string   // parent port, for subports; then Host is not bound
+	VIFType          string   // empty: as the backend says
+}
+
+// Port is a port as the backend has it.
+type Port struct {
+	ID               string
+	Owner            Owner
+	ProjectID        string
+	NetworkID        string
+	SecurityGroupIDs []string // sorted
+	Host             string
+	Name             string
+	DeviceID         string
+	VIF              v1.VIF
+	Active           bool // the backend passes its traffic
+}
+
+// PortSummary is the little that an inventory needs.
+type PortSummary struct {
+	ID      string
+	Owner   Owner
+	Created time.Time // zero if the backend does not tell
+	Active  bool
+}
+
+// PortUpdate is a change of a port; what is nil stays.
+type PortUpdate struct {
+	SecurityGroupIDs *[]string // empty: none
+	Name             *string
+	DeviceID         *string
+}
