@@ -48,7 +48,7 @@ type KuryrPortList struct {
 //
 // +kubebuilder:validation:XValidation:rule="self.pool == oldSelf.pool",message="spec.pool is fixed: delete the KuryrPort and Kuryr makes another where it is needed"
 // +kubebuilder:validation:XValidation:rule="self.nodeName == oldSelf.nodeName",message="spec.nodeName is fixed: delete the KuryrPort and Kuryr makes another where it is needed"
-// +kubebuilder:validation:XValidation:rule="self.projectID == oldSelf.projectID",message="spec.projectID is fixed: delete the KuryrPort and Kuryr makes another where it is needed"
+// +kubebuilder:validation:XValidation:rule="self.?projectID.orValue('') == oldSelf.?projectID.orValue('')",message="spec.projectID is fixed: delete the KuryrPort and Kuryr makes another where it is needed"
 // +kubebuilder:validation:XValidation:rule="self.networkID == oldSelf.networkID",message="spec.networkID is fixed: delete the KuryrPort and Kuryr makes another where it is needed"
 // +kubebuilder:validation:XValidation:rule="self.vif == oldSelf.vif",message="spec.vif is fixed, as the SDN gave it: delete the KuryrPort and Kuryr makes another where it is needed"
 // +kubebuilder:validation:XValidation:rule="!has(self.podRef) || !has(oldSelf.podRef) || self.podRef == oldSelf.podRef",message="spec.podRef cannot go from one pod to another: release the port first by removing spec.podRef"
@@ -170,6 +170,7 @@ type PodReference struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
+	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	UID types.UID `json:"uid"`
