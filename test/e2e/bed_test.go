@@ -1,0 +1,218 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package e2e tests Kuryr on a real Kubernetes and a real OpenStack: the test
+// bed, with Kuryr deployed on it as hack/demo/deploy.sh does. hack/e2e.sh brings
+// all of that up and runs these tests; without the bed they are skipped.
+//
+// The tests run one after another: several of them stop or break something.
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kuryr-go/kuryr/test/cluster"
+)
+
+const (
+	kuryrNamespace = "kuryr-system"
+	patience       = 90 * time.Second // of a step; far above what it takes
+)
+
+var nodes = []string{"n1", "n2"}
+
+// fixture is a namespace of a test's own, emptied at its end.
+type fixture struct {
+	*cluster.Cluster
+	namespace string
+}
+
+// onBed connects to the bed, or skips the test.
+func onBed(t *testing.T) *fixture {
+	t.Helper()
+	if os.Getenv("KURYR_E2E") == "" {
+		t.Skip("no test bed: run `make e2e`, which brings one up and sets KURYR_E2E")
+	}
+	c, err := cluster.Connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{Cluster: c, namespace: strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))}
+	if err := c.EnsureNamespace(t.Context(), f.namespace); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.clean(t) })
+	return f
+}
+
+// clean deletes the test's namespace, and waits until it is gone: what the next
+// test counts is to be its own.
+func (f *fixture) clean(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if t.Failed() {
+		f.dump(ctx, t)
+	}
+	namespace := &corev1.Namespace{}
+	namespace.Name = f.namespace
+	if err := client.IgnoreNotFound(f.Client.Delete(ctx, namespace)); err != nil {
+		t.Errorf("deleting namespace %s: %v", f.namespace, err)
+	}
+	err := cluster.Until(ctx, func() error {
+		if err := f.Client.Get(ctx, client.ObjectKeyFromObject(namespace), namespace); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+		return fmt.Errorf("namespace %s is still there", f.namespace)
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// dump logs what a person would look at first.
+func (f *fixture) dump(ctx context.Context, t *testing.T) {
+	var events corev1.EventList
+	if err := f.Client.List(ctx, &events, client.InNamespace(f.namespace)); err != nil {
+		t.Logf("listing events: %v", err)
+	}
+	for _, e := range events.Items {
+		t.Logf("event: %s/%s %s %s: %s", e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Type, e.Reason, e.Message)
+	}
+	for _, pod := range f.kuryrPods(ctx, t) {
+		lines := int64(40)
+		log, err := f.Kube.CoreV1().Pods(kuryrNamespace).GetLogs(pod.Name, &corev1.PodLogOptions{TailLines: &lines}).DoRaw(ctx)
+		t.Logf("log of %s on %s (%v):\n%s", pod.Name, pod.Spec.NodeName, err, log)
+	}
+}
+
+// pods makes one pod a name and waits until all run. The nodes take turns.
+func (f *fixture) pods(t *testing.T, names ...string) []*corev1.Pod {
+	t.Helper()
+	var pods []*corev1.Pod
+	for i, name := range names {
+		pod, err := f.Pod(t.Context(), f.namespace, name, nodes[i%len(nodes)])
+		if err != nil {
+			t.Fatal(err)
+		}
+		pods = append(pods, pod)
+	}
+	for i := range pods {
+		pods[i] = f.running(t, pods[i].Name)
+	}
+	return pods
+}
+
+// running waits until a pod runs, and returns it.
+func (f *fixture) running(t *testing.T, name string) *corev1.Pod {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	pod := &corev1.Pod{}
+	err := cluster.Until(ctx, func() error {
+		if err := f.Client.Get(ctx, client.ObjectKey{Namespace: f.namespace, Name: name}, pod); err != nil {
+			return err
+		}
+		if pod.Status.Phase != corev1.PodRunning || pod.Status.PodIP == "" {
+			return fmt.Errorf("pod %s is %s", name, pod.Status.Phase)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pod
+}
+
+// delete deletes pods and waits until Kubernetes has none of them.
+func (f *fixture) delete(t *testing.T, pods ...*corev1.Pod) {
+	t.Helper()
+	for _, pod := range pods {
+		if err := client.IgnoreNotFound(f.Client.Delete(t.Context(), pod)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, func() error {
+		var left corev1.PodList
+		if err := f.Client.List(t.Context(), &left, client.InNamespace(f.namespace)); err != nil {
+			return err
+		}
+		for _, pod := range pods {
+			for _, l := range left.Items {
+				if l.UID == pod.UID {
+					return fmt.Errorf("pod %s is still there", l.Name)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// eventually fails the test unless check succeeds within patience.
+func eventually(t *testing.T, check func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := cluster.Until(ctx, check); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// event waits for an event on an object of the test's namespace whose text
+// holds want.
+func (f *fixture) event(t *testing.T, object, want string) {
+	t.Helper()
+	var seen []string
+	eventually(t, func() error {
+		var events corev1.EventList
+		if err := f.Client.List(t.Context(), &events, client.InNamespace(f.namespace)); err != nil {
+			return err
+		}
+		seen = seen[:0]
+		for _, e := range events.Items {
+			if e.InvolvedObject.Name != object {
+				continue
+			}
+			seen = append(seen, e.Reason+": "+e.Message)
+			if strings.Contains(e.Reason+": "+e.Message, want) {
+				t.Logf("event on %s: %s: %s", object, e.Reason, e.Message)
+				return nil
+			}
+		}
+		return fmt.Errorf("no event on %s says %q, only %q", object, want, seen)
+	})
+}
+
+// kuryrPods returns Kuryr's own pods.
+func (f *fixture) kuryrPods(ctx context.Context, t *testing.T) []corev1.Pod {
+	var pods corev1.PodList
+	if err := f.Client.List(ctx, &pods, client.InNamespace(kuryrNamespace)); err != nil {
+		t.Errorf("listing Kuryr's pods: %v", err)
+	}
+	return pods.Items
+}
+
+// must returns v, or ends the test if err says so.
+func must[T any](v T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// jsonString is s as JSON has it.
+func jsonString(s string) string {
+	b, _ := json.Marshal(s) // a string always has a form
+	return string(b)
+}

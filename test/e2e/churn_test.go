@@ -1,0 +1,182 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/rand"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/test/cluster"
+)
+
+// Thirty pods come and go three times over, and leave nothing behind.
+func TestChurnLeavesNothing(t *testing.T) {
+	f := onBed(t)
+	before := must(f.inventory(t))(t)
+	for round := range 3 {
+		var names []string
+		for i := range 30 {
+			names = append(names, fmt.Sprintf("r%d-%02d", round, i))
+		}
+		began := time.Now()
+		pods := f.pods(t, names...)
+		t.Logf("round %d: %d pods run after %.1f s", round, len(pods), time.Since(began).Seconds())
+		addresses := map[string]string{}
+		for _, pod := range pods {
+			if other := addresses[pod.Status.PodIP]; other != "" {
+				t.Errorf("pods %s and %s both have %s", pod.Name, other, pod.Status.PodIP)
+			}
+			addresses[pod.Status.PodIP] = pod.Name
+		}
+		f.delete(t, pods...)
+	}
+	f.nothingLeft(t, before)
+}
+
+// The daemon is killed while it plugs: the pod runs all the same.
+func TestDaemonKilledDuringAdd(t *testing.T) {
+	f := onBed(t)
+	before := must(f.inventory(t))(t)
+	pod := must(f.Pod(t.Context(), f.namespace, "victim", "n1"))(t)
+	eventually(t, func() error { // bound: kubelet's ADD is under way, and OVN takes its half second
+		var list v1.KuryrPortList
+		if err := f.Client.List(t.Context(), &list); err != nil {
+			return err
+		}
+		for _, kp := range list.Items {
+			if kp.Spec.PodRef != nil && kp.Spec.PodRef.UID == pod.UID {
+				return nil
+			}
+		}
+		return errNotYet
+	})
+	f.kill(t, "n1", "daemon")
+	pod = f.running(t, pod.Name)
+	f.reaches(t, f.pods(t, "peer")[0], pod)
+	f.delete(t, pod, f.running(t, "peer"))
+	f.nothingLeft(t, before)
+}
+
+// The controller is killed between Neutron's port and its KuryrPort: the pod
+// gets a port, and the one that nobody knows of is collected.
+func TestControllerKilledBetweenPortAndObject(t *testing.T) {
+	f := onBed(t)
+	before := must(f.inventory(t))(t)
+	controller := f.controller(t)
+	pod := must(f.Pod(t.Context(), f.namespace, "victim", "n2"))(t)
+	orphan := ""
+	eventually(t, func() error {
+		now, err := f.KuryrPorts(t.Context())
+		if err != nil {
+			return err
+		}
+		for _, p := range now {
+			if !slices.Contains(before.NeutronPorts, p.ID) {
+				f.kill(t, controller.Spec.NodeName, "controller")
+				orphan = p.ID
+				return nil
+			}
+		}
+		return errNotYet
+	})
+	pod = f.running(t, pod.Name)
+	if kp := must(f.KuryrPortOf(t.Context(), pod))(t); kp.Name == orphan {
+		t.Logf("the controller had made the KuryrPort before it was killed: no orphan this time")
+	} else {
+		t.Logf("port %s was left without a KuryrPort; the pod has %s", orphan, kp.Name)
+	}
+	f.delete(t, pod)
+	f.nothingLeft(t, before)
+}
+
+// The API server is away for 20 s during a DEL: the pod's interface goes at
+// once, and its port is freed later.
+func TestAPIServerAwayDuringDelete(t *testing.T) {
+	f := onBed(t)
+	before := must(f.inventory(t))(t)
+	pod := f.pods(t, "victim")[0]
+	kp := must(f.KuryrPortOf(t.Context(), pod))(t)
+	if err := f.Client.Delete(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(500 * time.Millisecond) // until kubelet has heard of it; it takes longer to end the pod
+	must(cluster.Bed(t.Context(), "stop", "kube-apiserver"))(t)
+	down := time.Now()
+	back := func() { must(cluster.Bed(t.Context(), "start", "kube-apiserver"))(t) }
+	gone := func() error {
+		out, err := f.OnNode(t.Context(), pod.Spec.NodeName, "ovs-vsctl", "--bare", "--columns=name", "find", "interface",
+			"external_ids:iface-id="+kp.Name)
+		if err == nil && out != "" {
+			err = fmt.Errorf("port %s is still on the bridge as %s", kp.Name, out)
+		}
+		return err
+	}
+	deadline := down.Add(20 * time.Second)
+	for err := gone(); err != nil; err = gone() {
+		if time.Now().After(deadline) {
+			back()
+			t.Fatal(err)
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	t.Logf("unplugged %.1f s after the API server went away", time.Since(down).Seconds())
+	time.Sleep(time.Until(deadline))
+	back()
+	f.delete(t, pod)
+	f.nothingLeft(t, before)
+}
+
+// A KuryrPort deleted by hand under a live pod is put back.
+func TestKuryrPortDeletedByHand(t *testing.T) {
+	f := onBed(t)
+	before := must(f.inventory(t))(t)
+	pods := f.pods(t, "a", "b")
+	kp := must(f.KuryrPortOf(t.Context(), pods[0]))(t)
+	eventually(t, func() error { // the annotation is what it is put back from
+		if f.running(t, "a").Annotations["openstack.org/kuryr-vif"] == "" {
+			return errNotYet
+		}
+		return nil
+	})
+	if err := f.Client.Delete(t.Context(), kp); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		again, err := f.KuryrPortOf(t.Context(), pods[0])
+		if err == nil && (again.Name != kp.Name || again.UID == kp.UID || again.DeletionTimestamp != nil) {
+			err = fmt.Errorf("KuryrPort %s is not made anew yet", again.Name)
+		}
+		return err
+	})
+	f.event(t, "a", kp.Name)
+	f.reaches(t, pods[1], pods[0])
+	f.delete(t, pods...)
+	f.nothingLeft(t, before)
+}
+
+// A pod of the same name as one just deleted gets a port of its own.
+func TestSameNameAgain(t *testing.T) {
+	f := onBed(t)
+	before := must(f.inventory(t))(t)
+	name := "again-" + rand.String(4)
+	first := f.pods(t, name)[0]
+	if err := f.Client.Delete(t.Context(), first, client.GracePeriodSeconds(0)); err != nil { // gone at once
+		t.Fatal(err)
+	}
+	second := f.pods(t, name)[0]
+	kp := must(f.KuryrPortOf(t.Context(), second))(t)
+	if got, want := second.Status.PodIP, kp.Spec.VIF.Addresses[0].IP; second.UID == first.UID || got != want {
+		t.Errorf("the second pod (UID %s, the first's %s) has IP %s, its port %s", second.UID, first.UID, got, want)
+	}
+	f.reaches(t, f.pods(t, "peer")[0], second)
+	f.delete(t, f.running(t, "peer"))
+	f.delete(t, second)
+	f.nothingLeft(t, before)
+}

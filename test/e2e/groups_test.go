@@ -1,0 +1,86 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/security/groups"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/security/rules"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// A port has the groups of the configuration, and they are enforced: without an
+// ingress rule nobody reaches the pod, and with one everybody does.
+func TestSecurityGroupsAreEnforced(t *testing.T) {
+	f := onBed(t)
+	client := f.pods(t, "client")[0]
+	group := f.closedGroup(t)
+	f.configure(t, func(pods map[string]any) { pods["securityGroupIDs"] = []string{group} })
+
+	var server *corev1.Pod
+	eventually(t, func() error { // until the controller has seen the change
+		pod, err := f.Pod(t.Context(), f.namespace, "server", "n1")
+		if err != nil {
+			return err
+		}
+		server = f.running(t, pod.Name)
+		port, err := f.portOf(t, server)
+		if err != nil {
+			return err
+		}
+		if len(port.SecurityGroups) == 1 && port.SecurityGroups[0] == group {
+			return nil
+		}
+		f.delete(t, server)
+		return fmt.Errorf("the port has groups %v, want %s", port.SecurityGroups, group)
+	})
+	ask := []string{"curl", "-sS", "-m2", "http://" + server.Status.PodIP + ":8080/hostname"}
+	for range 3 {
+		if got, err := f.Exec(t.Context(), f.namespace, client.Name, ask...); err == nil {
+			t.Fatalf("a port without an ingress rule answers %q", got)
+		}
+	}
+	if _, err := rules.Create(t.Context(), f.Neutron, rules.CreateOpts{
+		SecGroupID: group, Direction: rules.DirIngress, EtherType: rules.EtherType4,
+		Protocol: rules.ProtocolTCP, PortRangeMin: 8080, PortRangeMax: 8080,
+	}).Extract(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		_, err := f.Exec(t.Context(), f.namespace, client.Name, ask...)
+		return err
+	})
+	f.delete(t, server)
+}
+
+// closedGroup makes a security group without an ingress rule.
+func (f *fixture) closedGroup(t *testing.T) string {
+	t.Helper()
+	group := must(groups.Create(t.Context(), f.Neutron, groups.CreateOpts{Name: f.namespace, ProjectID: os.Getenv("PROJECT")}).Extract())(t)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := groups.Delete(ctx, f.Neutron, group.ID).ExtractErr(); err != nil {
+			t.Errorf("deleting security group %s: %v", group.ID, err)
+		}
+	})
+	return group.ID
+}
+
+// portOf returns the Neutron port of a pod.
+func (f *fixture) portOf(t *testing.T, pod *corev1.Pod) (*neutronPort, error) {
+	kp, err := f.KuryrPortOf(t.Context(), pod)
+	if err != nil {
+		return nil, err
+	}
+	port, err := f.Port(t.Context(), kp.Name)
+	return &port, err
+}
+
+var errNotYet = errors.New("not yet")
