@@ -3,40 +3,55 @@
 
 // Package config reads Kuryr's one configuration file into a checked struct.
 // It is strict: an unknown field is an error, and every fault is reported at
-// once, with its path. Flags carry only file paths, addresses and the log level.
+// once, with its line and path. Flags carry only file paths, addresses and the
+// log level; the cloud's credential is where every OpenStack client has it.
+//
+// config/kuryr.yaml in the source tree shows and explains every field.
 package config
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"time"
 
-// Config is the file, checked, with defaults filled in.
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// What a configuration file has to say of itself.
+const (
+	APIVersion = "kuryr.openstack.org/v1alpha1"
+	Kind       = "KuryrConfiguration"
+)
+
+// Config is the file, checked, with defaults filled in. Load and Watch hand
+// out a fresh one each time; who gets it does not change it, so that it may be
+// shared between goroutines.
 type Config struct {
-	APIVersion string `json:"apiVersion"` // kuryr.openstack.org/v1alpha1
-	Kind       string `json:"kind"`       // KuryrConfiguration
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
 
 	// ClusterID marks what this cluster owns in the cloud. Empty: the UID of
-	// the namespace kube-system.
+	// the namespace kube-system. Read at start only.
 	ClusterID string  `json:"clusterID,omitempty"`
-	Neutron   Neutron `json:"neutron"`
+	Neutron   Neutron `json:"neutron"` // read at start only
 	Pods      Pods    `json:"pods"`
 	Pools     Pools   `json:"pools"`
 	Orphans   Orphans `json:"orphans"`
-	Node      Node    `json:"node"`
+	Node      Node    `json:"node"` // read at start only
 }
 
 // Neutron says how the controller reaches the cloud. The credential is not
 // here: it comes from clouds.yaml or OS_*, as for every OpenStack client.
 type Neutron struct {
-	Cloud          string          `json:"cloud,omitempty"`          // entry of clouds.yaml; empty: OS_CLOUD, or OS_AUTH_URL and its kin
-	RequestTimeout metav1.Duration `json:"requestTimeout,omitempty"` // of one HTTP request; 60s
-	RequestsPerSec float64         `json:"requestsPerSecond,omitempty"`
-	MaxConcurrent  int             `json:"maxConcurrentRequests,omitempty"`
+	Cloud          string          `json:"cloud,omitempty"`                 // entry of clouds.yaml; empty: OS_CLOUD, or OS_AUTH_URL and its kin
+	RequestTimeout metav1.Duration `json:"requestTimeout,omitempty"`        // of one HTTP request; 60s
+	RequestsPerSec float64         `json:"requestsPerSecond,omitempty"`     // at most; 20
+	MaxConcurrent  int             `json:"maxConcurrentRequests,omitempty"` // at most; 8
 }
 
 // Pods says what port a pod gets.
 type Pods struct {
-	ProjectID        string   `json:"projectID,omitempty"`
+	ProjectID        string   `json:"projectID,omitempty"` // empty: the credential's own
 	NetworkID        string   `json:"networkID,omitempty"` // empty: that of the subnets
-	SubnetIDs        []string `json:"subnetIDs"`
+	SubnetIDs        []string `json:"subnetIDs"`           // one address of each; required
 	SecurityGroupIDs []string `json:"securityGroupIDs,omitempty"`
 	VIFType          string   `json:"vifType,omitempty"` // empty: as Neutron says of each port
 	PortDebug        bool     `json:"portDebug,omitempty"`
@@ -44,11 +59,11 @@ type Pods struct {
 
 // Pools says what levels pools are kept at.
 type Pools struct {
-	Min      int32           `json:"min"`
-	Max      int32           `json:"max"`
-	Batch    int32           `json:"batch"`
-	TTL      metav1.Duration `json:"ttl"`
-	Cooldown metav1.Duration `json:"cooldown"`
+	Min      int32           `json:"min"`      // free ports at least; 0
+	Max      int32           `json:"max"`      // free ports at most; 0 is no limit
+	Batch    int32           `json:"batch"`    // ports in one request at most; 1
+	TTL      metav1.Duration `json:"ttl"`      // of a free port above min; 0s deletes it at once
+	Cooldown metav1.Duration `json:"cooldown"` // of a port given back; 0s
 }
 
 // Orphans says how ports that belong to nobody are collected.
@@ -66,3 +81,31 @@ type Node struct {
 	MTU        int             `json:"mtu,omitempty"`        // 0: no bound but the port's own
 	AddTimeout metav1.Duration `json:"addTimeout,omitempty"` // of one ADD, 60s; kubelet gives up after 4m
 }
+
+// New returns the configuration that an otherwise empty file stands for. It
+// does not pass the checks of Load as it is: pods.subnetIDs has no default.
+func New() *Config {
+	return &Config{
+		APIVersion: APIVersion,
+		Kind:       Kind,
+		Neutron: Neutron{
+			RequestTimeout: duration(time.Minute),
+			RequestsPerSec: 20,
+			MaxConcurrent:  8,
+		},
+		Pools: Pools{Batch: 1},
+		Orphans: Orphans{
+			Interval: duration(2 * time.Minute),
+			Grace:    duration(time.Minute),
+		},
+		Node: Node{
+			OVSDB:      "unix:/run/openvswitch/db.sock",
+			Bridge:     "br-int",
+			DriverDir:  "/usr/libexec/kuryr",
+			StateDir:   "/var/lib/kuryr",
+			AddTimeout: duration(time.Minute),
+		},
+	}
+}
+
+func duration(d time.Duration) metav1.Duration { return metav1.Duration{Duration: d} }

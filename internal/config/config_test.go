@@ -1,0 +1,280 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package config_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kuryr-go/kuryr/internal/config"
+)
+
+const sample = "../../config/kuryr.yaml"
+
+const head = "apiVersion: kuryr.openstack.org/v1alpha1\nkind: KuryrConfiguration\n"
+
+const (
+	subnet  = "7d9e8c56-5f5f-4b8e-9a52-9d4a5c0f1e11"
+	subnet6 = "7d9e8c56-5f5f-4b8e-9a52-9d4a5c0f1e12"
+)
+
+// minimal is the least that passes, in three lines.
+const minimal = head + "pods: {subnetIDs: [" + subnet + "]}\n"
+
+func parse(t *testing.T, text string) *config.Config {
+	t.Helper()
+	c, err := config.Parse([]byte(text))
+	if err != nil {
+		t.Fatalf("Parse:\n%s\n%v", text, err)
+	}
+	return c
+}
+
+func faults(t *testing.T, text string) []string {
+	t.Helper()
+	_, err := config.Parse([]byte(text))
+	var fe *config.FaultsError
+	if !errors.As(err, &fe) {
+		t.Fatalf("Parse: got %v, want a FaultsError\n%s", err, text)
+	}
+	var got []string
+	for _, f := range fe.Faults {
+		got = append(got, f.String())
+	}
+	return got
+}
+
+// The sample's promise: what is left out has the value shown there.
+func TestSampleShowsTheDefaults(t *testing.T) {
+	got, err := config.Load(sample)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := config.New()
+	want.Pods.SubnetIDs = []string{"00000000-0000-0000-0000-000000000000"}
+	want.Pods.SecurityGroupIDs = []string{}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Load(%s) differs from the defaults (-want +got):\n%s", sample, diff)
+	}
+}
+
+// Every field is in the sample, with a comment that explains it.
+func TestSampleExplainsEveryField(t *testing.T) {
+	data, err := os.ReadFile(sample)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range config.Paths() {
+		name := f[strings.LastIndex(f, ".")+1:]
+		if !strings.Contains(string(data), "\n"+strings.Repeat("  ", strings.Count(f, "."))+name+":") {
+			t.Errorf("%s does not show %s", sample, f)
+		}
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	want := config.New()
+	want.Pods.SubnetIDs = []string{subnet}
+	for name, text := range map[string]string{
+		"left out": minimal,
+		"null":     minimal + "node:\npools: {min: , ttl: null}\nneutron: {requestTimeout: ~}\n",
+	} {
+		if diff := cmp.Diff(want, parse(t, text)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestEveryFieldIsRead(t *testing.T) {
+	got := parse(t, head+`
+clusterID: blue-1
+neutron: {cloud: c, requestTimeout: 90s, requestsPerSecond: 2.5, maxConcurrentRequests: 3}
+pods:
+  projectID: "0123456789abcdef0123456789abcdef"
+  networkID: `+subnet+`
+  subnetIDs: [`+subnet+`, `+subnet6+`]
+  securityGroupIDs: [`+subnet+`]
+  vifType: bridge
+  portDebug: true
+pools: {min: 1, max: 5, batch: 2, ttl: 1h30m, cooldown: 30s}
+orphans: {interval: 5m, grace: 2m}
+node: {ovsdb: "tcp:[::1]:6640", bridge: br0, driverDir: /d, stateDir: /s, mtu: 1400, addTimeout: 30s}
+`)
+	defaults := config.New()
+	defaults.Pods.SubnetIDs = []string{subnet}
+	for _, f := range config.Unchanged(defaults, got) {
+		if f != "apiVersion" && f != "kind" {
+			t.Errorf("%s was not read", f)
+		}
+	}
+	if got.Pools.TTL.Duration != 90*time.Minute || got.Neutron.RequestsPerSec != 2.5 || got.Pods.SubnetIDs[1] != subnet6 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestTenFaultsTenMessages(t *testing.T) {
+	got := faults(t, `apiVersion: kuryr.openstack.org/v1
+kind: KuryrConfiguration
+neutron:
+  requestTimeout: 60
+pods:
+  subnetIDs:
+    - `+subnet+`
+    - pods-subnet
+  networkId: `+subnet+`
+  portDebug: "yes"
+pools:
+  min: 5
+  max: 3
+  batch: many
+  ttl: -1s
+  ttl: 10m
+subnetIDs: []
+node:
+  stateDir: var/lib/kuryr
+`)
+	want := []string{
+		`line 1: apiVersion: want kuryr.openstack.org/v1alpha1, got "kuryr.openstack.org/v1"`,
+		`line 4: neutron.requestTimeout: "60" is no time: write a number with its unit, as in 90s, 10m or 1h30m`,
+		`line 8: pods.subnetIDs[1]: "pods-subnet" is no ID of a subnet: write the UUID that 'openstack subnet show -c id NAME' prints, not the name`,
+		`line 9: pods.networkId: unknown field: did you mean networkID?`,
+		`line 10: pods.portDebug: want true or false, got "yes"`,
+		`line 12: pools.min: min 5 is above max 3: lower min, raise max, or write max: 0 for no limit`,
+		`line 14: pools.batch: want a whole number, got "many"`,
+		`line 16: pools.ttl: said twice, first in line 15: remove one`,
+		`line 17: subnetIDs: unknown field: did you mean pods.subnetIDs?`,
+		`line 19: node.stateDir: "var/lib/kuryr" is no absolute path: begin it with /`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("faults (-want +got):\n%s", diff)
+	}
+}
+
+func TestFaults(t *testing.T) {
+	many := strings.Repeat(subnet+", ", 17)
+	for _, c := range []struct{ name, text, want string }{
+		{"empty file", "", "apiVersion: want kuryr.openstack.org/v1alpha1"},
+		{"comments only", "# later\n", `pods.subnetIDs: missing: write the ID`},
+		{"no subnet", head, "pods.subnetIDs: missing: write the ID"},
+		{"subnets null", head + "pods: {subnetIDs: }", "line 3: pods.subnetIDs: missing"},
+		{"no YAML", "a: b: c", "not YAML: mapping values are not allowed"},
+		{"bad UTF-8", "a: \xff", "not YAML: "},
+		{"two documents", minimal + "---\n" + minimal, "line 4: a second YAML document"},
+		{"garbage after", minimal + "---\na: b: c\n", "not YAML"},
+		{"a list", "- a", "line 1: want fields, got a list"},
+		{"a string", "hello", `want fields, got "hello"`},
+		{"wrong kind", "kind: ConfigMap\n", `line 1: kind: want KuryrConfiguration, got "ConfigMap"`},
+		{"scalar for fields", head + "pods: 5", "line 3: pods: want fields, got 5"},
+		{"scalar for list", head + "pods: {subnetIDs: abc}", `pods.subnetIDs: want a list, got "abc": write it as [abc]`},
+		{"fields for string", head + "clusterID: {}", "clusterID: want a string, got fields"},
+		{"number for string", head + "clusterID: 17", "clusterID: want a string, got 17: put it in quotes"},
+		{"list for time", head + "pools: {ttl: [1s]}", "pools.ttl: want a time, got a list"},
+		{"string for number", head + `node: {mtu: "1400"}`, `node.mtu: want a whole number, got "1400"`},
+		{"octal number", head + `node: {mtu: 0x500}`, `node.mtu: want a whole number, got 0x500`},
+		{"too large a number", head + "pools: {min: 99999999999}", "pools.min: want a whole number, got 99999999999"},
+		{"string for float", head + "neutron: {requestsPerSecond: fast}", `want a number, got "fast"`},
+		{"infinite", head + "neutron: {requestsPerSecond: .inf}", "want a number, got .inf"},
+		{"not a number", head + "neutron: {requestsPerSecond: .nan}", "want a number, got .nan"},
+		{"no requests", head + "neutron: {requestsPerSecond: 0}", "neutron.requestsPerSecond: want more than 0 and at most 10000, got 0"},
+		{"no concurrency", head + "neutron: {maxConcurrentRequests: 0}", "want 1 to 1000, got 0"},
+		{"request timeout", head + "neutron: {requestTimeout: 1ms}", "neutron.requestTimeout: want at least 1s, got 1ms"},
+		{"misspelt", head + "pool: {min: 1}", "line 3: pool: unknown field: did you mean pools?"},
+		{"unknown", head + "networkPolicy: {}", "line 3: networkPolicy: unknown field"},
+		{"field as list", head + "[a, b]: c", "unknown field"},
+		{"cluster ID", head + "clusterID: a/b", `clusterID: "a/b" is no mark for the cloud`},
+		{"project", head + "pods: {projectID: a b}", `pods.projectID: "a b" is no ID of a project`},
+		{"network", head + "pods: {networkID: net}", `pods.networkID: "net" is no ID of a network`},
+		{"subnet twice", head + "pods: {subnetIDs: [" + subnet + ", " + subnet + "]}", "pods.subnetIDs[1]: the same subnet as pods.subnetIDs[0]"},
+		{"many subnets", head + "pods: {subnetIDs: [" + many + "]}", "pods.subnetIDs: want at most 16, got 17"},
+		{"security group", head + "pods: {securityGroupIDs: [default]}", `'openstack security group show -c id NAME'`},
+		{"vif type", head + "pods: {vifType: OVS}", `pods.vifType: "OVS" is no type of port`},
+		{"batch", head + "pools: {batch: 0}", "pools.batch: want 1 to 500, got 0"},
+		{"min", head + "pools: {min: -1}", "pools.min: want 0 to 10000, got -1"},
+		{"cooldown", head + "pools: {cooldown: -1s}", "pools.cooldown: want at least 0s, got -1s"},
+		{"interval", head + "orphans: {interval: 0s}", "orphans.interval: want at least 1s, got 0s"},
+		{"grace", head + "orphans: {grace: 48h}", "orphans.grace: want at most 24h0m0s, got 48h0m0s"},
+		{"ovsdb path", head + "node: {ovsdb: /run/openvswitch/db.sock}", `is no place of an OVSDB server: write unix:/run`},
+		{"ovsdb port", head + "node: {ovsdb: 'tcp:localhost'}", `is no place of an OVSDB server`},
+		{"bridge", head + "node: {bridge: a-very-long-bridge-name}", "is no name of a bridge: write 1 to 15 characters"},
+		{"mtu", head + "node: {mtu: 9}", "node.mtu: want 68 to 65535, got 9"},
+		{"add timeout", head + "node: {addTimeout: 4m}", "node.addTimeout: want at most 3m30s, got 4m0s"},
+		{"alias to itself", head + "pods: &p {subnetIDs: [*p]}", "pods.subnetIDs[0]: want a string, got fields"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := strings.Join(faults(t, c.text), "\n")
+			if !strings.Contains(got, c.want) {
+				t.Errorf("Parse(%q): got\n%s\nwant a fault with\n%s", c.text, got, c.want)
+			}
+		})
+	}
+}
+
+// A wrong part is one fault, not one for each field that it lacks.
+func TestOneMistakeOneMessage(t *testing.T) {
+	for text, want := range map[string]int{
+		"[]":                                1,
+		head + "pods: nothing":              1,
+		head + "pods: {subnetIDs: none}":    1,
+		minimal + "pools: {min: a, max: 3}": 1,
+	} {
+		if got := faults(t, text); len(got) != want {
+			t.Errorf("Parse(%q): got %d faults, want %d: %q", text, len(got), want, got)
+		}
+	}
+}
+
+func TestLoadSaysWhichFile(t *testing.T) {
+	dir := t.TempDir()
+	missing := filepath.Join(dir, "missing.yaml")
+	if _, err := config.Load(missing); err == nil || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), missing) {
+		t.Errorf("Load of a missing file: got %v, want its path and ErrNotExist", err)
+	}
+	large := filepath.Join(dir, "large.yaml")
+	write(t, large, minimal+strings.Repeat("# padding\n", 200000))
+	if _, err := config.Load(large); err == nil || !strings.Contains(err.Error(), "larger than 1048576 bytes") {
+		t.Errorf("Load of 2 MB: got %v, want it refused", err)
+	}
+	bad := filepath.Join(dir, "bad.yaml")
+	write(t, bad, "kind: x")
+	if _, err := config.Load(bad); err == nil || !strings.Contains(err.Error(), bad+": 3 faults\n  line 1: kind") {
+		t.Errorf("Load of a bad file: got %v, want its path and the faults", err)
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Whatever the input: no panic, and either a configuration that is the same
+// when checked again, or faults that say something.
+func FuzzParse(f *testing.F) {
+	data, err := os.ReadFile(sample)
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, seed := range []string{string(data), minimal, head + "pods: &p {subnetIDs: [*p]}", "a: b: c", "<<: *x", "? [a]\n: b"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := config.Parse(data)
+		var fe *config.FaultsError
+		switch {
+		case err == nil && (len(c.Pods.SubnetIDs) == 0 || c.Pools.Batch < 1 || c.Kind != config.Kind):
+			t.Errorf("Parse let pass %+v", c)
+		case err != nil && !errors.As(err, &fe):
+			t.Errorf("Parse: got %T %v, want a FaultsError", err, err)
+		case err != nil && (len(fe.Faults) == 0 || fe.Faults[0].Message == ""):
+			t.Errorf("Parse: an error that says nothing: %#v", fe)
+		}
+	})
+}
