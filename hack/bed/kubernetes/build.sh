@@ -1,0 +1,90 @@
+# SPDX-FileCopyrightText: The Kuryr Authors
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# Sourced by `bed`: builds Kubernetes, etcd, the reference CNI plugins and
+# upstream's e2e tests from Go modules, at the versions in go.mod.
+#
+# Kubernetes 1.35, not newer, because Debian 12's containerd is 1.6: later
+# kubelets want more of the container runtime interface than it has.
+
+ALL_SETS=(control cluster node images e2e)
+
+# build SET...: makes what is not there or not up to date.
+build() {
+	local set
+	for set; do
+		[[ " ${ALL_SETS[*]} " == *" $set "* ]] || die "no set $set; there are: ${ALL_SETS[*]}"
+		built "$set" && continue
+		say "building set $set"
+		mkdir -p "$BIN/cni" "$IMAGES"
+		"build_$set"
+		stamp "$set" >"$BIN/.$set"
+	done
+}
+
+# What a set was made of, to tell whether it is to be made again: to ask Go takes
+# ten seconds even when nothing has changed.
+stamp() {
+	(
+		cd "$HERE" || exit
+		go env GOVERSION GOARCH
+		echo "$1"
+		find kubernetes packimage -type f -name '*.go' -o -name go.mod -o -name go.sum \
+			-o -path '*kubernetes/build.sh' -o -path '*kubernetes/images.sh' |
+			sort | xargs sha256sum
+	) | sha256sum
+}
+built() { [[ $(stamp "$1") == "$(cat "$BIN/.$1" 2>/dev/null)" ]]; }
+
+# `kubectl version` and the version that a kubelet reports are set by the linker.
+version_flags() {
+	local version major minor pkg
+	version=$(go_in list -m -f '{{.Version}}' k8s.io/kubernetes)
+	IFS=. read -r major minor _ <<<"${version#v}"
+	printf '%s' "-s -w"
+	for pkg in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
+		printf ' -X %s' "$pkg.gitVersion=$version" "$pkg.gitMajor=$major" "$pkg.gitMinor=$minor" \
+			"$pkg.gitTreeState=clean" "$pkg.buildDate=1970-01-01T00:00:00Z"
+	done
+}
+
+# Go's cache is keyed by flags: -trimpath, or cgo, would compile all of Kubernetes
+# once more beside what the project's own build and tests have put there.
+go_in() { (cd "$HERE/kubernetes" && CGO_ENABLED=0 GOWORK=off go "$@"); }
+
+# link OUT PACKAGE...: OUT is a file, or a folder if it ends in /. A program that
+# is running is not overwritten but replaced.
+link() {
+	local out=$1 new=$BIN/.new
+	shift
+	rm -rf "$new"
+	mkdir "$new"
+	go_in build -buildvcs=false -ldflags "$(version_flags)" -o "$new/" "$@"
+	mv "$new"/* "$out"
+	rmdir "$new"
+}
+
+build_control() {
+	link "$BIN/etcd" go.etcd.io/etcd/server/v3
+	link "$BIN/" k8s.io/kubernetes/cmd/{kube-apiserver,kubectl}
+}
+
+build_cluster() { link "$BIN/" k8s.io/kubernetes/cmd/{kube-controller-manager,kube-scheduler}; }
+
+# containerd itself runs `loopback`; `bridge` and `host-local` are for comparison.
+build_node() {
+	link "$BIN/" k8s.io/kubernetes/cmd/kubelet
+	local plugins=github.com/containernetworking/plugins/plugins
+	link "$BIN/cni/" $plugins/main/{bridge,loopback} $plugins/ipam/host-local $plugins/meta/portmap
+}
+
+build_images() {
+	(cd "$HERE/packimage" && CGO_ENABLED=0 go build -buildvcs=false -o "$BIN/packimage" .)
+	link "$BIN/" k8s.io/kubernetes/test/images/agnhost ./pause
+	pack_images
+}
+
+build_e2e() {
+	go_in test -c -ldflags "$(version_flags)" -o "$BIN/.e2e.test" ./e2e
+	mv "$BIN/.e2e.test" "$BIN/e2e.test"
+}

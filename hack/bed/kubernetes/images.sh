@@ -1,0 +1,83 @@
+# SPDX-FileCopyrightText: The Kuryr Authors
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# Sourced by `bed`: the images that a node and upstream's tests ask for, under
+# the names that they ask by, since nothing is pulled here. They are made of what
+# was built and of Debian's own programs.
+
+E2E_IMAGES=registry.k8s.io/e2e-test-images
+
+pack_images() {
+	local work
+	work=$(mktemp -d "$BED/images.XXXXXX")
+	pack_pause "$work/pause"
+	pack_busybox "$work/busybox"
+	pack_agnhost "$work/agnhost"
+	rm -rf "$work"
+}
+
+# pack NAME ROOT ENTRYPOINT CMD TAG...
+pack() {
+	local name=$1 root=$2 entrypoint=$3 cmd=$4
+	shift 4
+	"$BIN/packimage" -root "$root" -out "$IMAGES/$name.tar" -entrypoint "$entrypoint" -cmd "$cmd" "$@"
+}
+
+pack_pause() {
+	mkdir "$1"
+	cp "$BIN/pause" "$1/pause"
+	pack pause "$1" /pause "" registry.k8s.io/pause:3.10.1
+}
+
+pack_busybox() {
+	file_system "$1"
+	pack busybox "$1" "" sh $E2E_IMAGES/busybox:1.37.0-1
+}
+
+# agnhost also stands in for images of which the tests want little: nginx is some
+# server on port 80, jessie-dnsutils a shell with dig and getent.
+pack_agnhost() {
+	local root=$1 lib libs upstream
+	file_system "$root"
+	put "$root" bash curl dash dig getent ip iperf nc ss
+	# busybox's nc and ip lack options that the tests use, and its shell runs its
+	# own applets before anything in the PATH: so Debian's, with dash as the shell.
+	rm "$root"/bin/{ip,nc}
+	ln -sf ../usr/bin/dash "$root/bin/sh"
+	# Name resolution is loaded at run time: ldd does not show it.
+	libs=$(dirname "$(ldconfig -p | awk '/libc\.so\.6 / {print $NF; exit}')")
+	for lib in "$libs"/libnss_{dns,files}.so.2; do install -D "$lib" "$root$lib"; done
+	cp "$BIN/agnhost" "$root/agnhost"
+	ln -s agnhost "$root/agnhost-2"
+	mkdir "$root/uploads"
+	# Its `porter` serves TLS with a certificate that upstream's image carries.
+	upstream=$(go_in list -m -f '{{.Dir}}' k8s.io/kubernetes)
+	install -m 644 "$upstream"/test/images/agnhost/porter/localhost.{crt,key} "$root/"
+	pack agnhost "$root" /agnhost pause $E2E_IMAGES/agnhost:{2.55,2.59} $E2E_IMAGES/jessie-dnsutils:1.7
+	pack nginx "$root" /agnhost "test-webserver --port=80" $E2E_IMAGES/nginx:{1.14-4,1.15-4}
+}
+
+# file_system ROOT: folders, users, and busybox under the name of every command it has.
+file_system() {
+	local root=$1 applet
+	mkdir -p "$root"/{bin,usr/bin,etc,proc,sys,dev,root,tmp,run,var/run}
+	chmod 1777 "$root/tmp"
+	for applet in $(busybox --list); do ln -sf busybox "$root/bin/$applet"; done
+	cp --remove-destination "$(command -v busybox)" "$root/bin/busybox"
+	echo 'root:x:0:0:root:/root:/bin/sh' >"$root/etc/passwd"
+	echo 'root:x:0:' >"$root/etc/group"
+	echo 'hosts: files dns' >"$root/etc/nsswitch.conf"
+}
+
+# put ROOT COMMAND...: programs of this machine with the libraries they load.
+put() {
+	local root=$1 command file lib
+	shift
+	for command; do
+		file=$(PATH=/usr/sbin:/usr/bin:/sbin:/bin command -v "$command") || die "no $command here: run \`bed install\`"
+		install -D "$file" "$root/usr/bin/$command"
+		while read -r lib; do
+			install -D "$lib" "$root$lib"
+		done < <(ldd "$file" 2>/dev/null | grep -o '/[^ ]*')
+	done
+}

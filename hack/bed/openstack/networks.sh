@@ -1,0 +1,59 @@
+# SPDX-FileCopyrightText: The Kuryr Authors
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# Sourced by `bed`: what a cloud's administrator prepares for a cluster, in project
+# k8s: networks for pods and services behind a router, and a security group.
+
+# ensure KIND NAME JSON: prints the id of the object of that name, made if need be.
+ensure() {
+	local kind=${1//-/_} id
+	id=$(neutron GET "/$1s?name=$2&fields=id" | jq -r ".${kind}s[0].id // empty")
+	[[ -n $id ]] || id=$(neutron POST "/$1s" "{\"$kind\": {\"name\": \"$2\", $3}}" | jq -er ".$kind.id")
+	echo "$id"
+}
+
+# ensure_subnet NAME NETWORK CIDR GATEWAY [JSON]
+ensure_subnet() {
+	ensure subnet "$1" "\"network_id\": \"$2\", \"cidr\": \"$3\", \"gateway_ip\": \"$4\",
+		\"ip_version\": 4, \"enable_dhcp\": false ${5:+, $5}"
+}
+
+networks_up() {
+	local ext_subnet subnet
+	login kuryr k8s
+	EXT_NET=$(ensure network k8s-external '"router:external": true,
+		"provider:network_type": "flat", "provider:physical_network": "external"')
+	ext_subnet=$(ensure_subnet k8s-external "$EXT_NET" "$EXT_CIDR" "$EXT_GATEWAY" \
+		"\"allocation_pools\": [{\"start\": \"${EXT_CIDR%.*}.100\", \"end\": \"${EXT_CIDR%.*}.250\"}]")
+	POD_NET=$(ensure network k8s-pods '"shared": false')
+	POD_SUBNET=$(ensure_subnet k8s-pods "$POD_NET" "$POD_CIDR" "$POD_GATEWAY")
+	SERVICE_NET=$(ensure network k8s-services '"shared": false')
+	SERVICE_SUBNET=$(ensure_subnet k8s-services "$SERVICE_NET" "$SERVICE_CIDR" "$SERVICE_GATEWAY")
+	# No SNAT: nodes see pods by their own addresses, as Kubernetes wants it.
+	ROUTER=$(ensure router k8s "\"external_gateway_info\": {\"network_id\": \"$EXT_NET\", \"enable_snat\": false,
+		\"external_fixed_ips\": [{\"subnet_id\": \"$ext_subnet\", \"ip_address\": \"$ROUTER_IP\"}]}")
+	for subnet in "$POD_SUBNET" "$SERVICE_SUBNET"; do
+		neutron GET "/ports?device_id=$ROUTER&fields=fixed_ips" | grep -q "$subnet" ||
+			neutron PUT "/routers/$ROUTER/add_router_interface" "{\"subnet_id\": \"$subnet\"}" >/dev/null
+	done
+	POD_SG=$(ensure security-group k8s-pods '"description": "lets everything in"')
+	[[ $(neutron GET "/security-group-rules?security_group_id=$POD_SG&direction=ingress" |
+		jq '.security_group_rules | length') != 0 ]] ||
+		neutron POST /security-group-rules "{\"security_group_rule\":
+			{\"security_group_id\": \"$POD_SG\", \"direction\": \"ingress\", \"ethertype\": \"IPv4\"}}" >/dev/null
+	# shellcheck disable=SC2034
+	PROJECT=$(neutron GET "/networks/$POD_NET?fields=project_id" | jq -er .network.project_id)
+	write_ids
+	# The first packets to a neighbour may be lost while it is looked up: until the
+	# nodes' router had spoken to the pods', a pod's first connection took 9 s to fail.
+	await 20 "answer of the pods' router" in_cp ping -c1 -W1 "$ROUTER_IP"
+	say "pod and service networks are there"
+}
+
+write_ids() {
+	local name
+	for name in PROJECT EXT_NET ROUTER POD_NET POD_SUBNET SERVICE_NET SERVICE_SUBNET POD_SG; do
+		echo "$name=${!name}"
+	done >"$CLOUD/ids.new"
+	mv "$CLOUD/ids.new" "$CLOUD/ids"
+}

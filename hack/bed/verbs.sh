@@ -1,0 +1,197 @@
+# SPDX-FileCopyrightText: The Kuryr Authors
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# Sourced by `bed`: its verbs.
+
+# exclusive: one command that changes the bed at a time. What a killed one has left
+# running in the background holds the lock until it is through.
+exclusive() {
+	mkdir -p "$BED" "$LOG" "$RUN"
+	exec 9>"$RUN/lock"
+	flock --nonblock 9 || {
+		say "waiting for another bed command to end"
+		flock --timeout 300 9 || die "another bed command holds $RUN/lock"
+	}
+}
+
+verb_install() { install_packages; }
+
+verb_build() {
+	exclusive
+	(($#)) || set -- "${ALL_SETS[@]}"
+	build "$@"
+	say "built: $BIN, $IMAGES"
+}
+
+verb_up() {
+	require_machine
+	exclusive
+	build control cluster node images
+	network_up
+	local node
+	for node in "${NODES[@]}"; do node_network "$node"; done
+	together kubernetes_half openstack_half
+	cloud_settle
+	say "up: eval \"\$($HERE/bed env)\""
+}
+# The two halves need nothing of each other but the namespaces, made before.
+kubernetes_half() {
+	control_plane_up
+	together "${NODES[@]/#/node_up }"
+}
+openstack_half() {
+	cloud_up
+	gateway_up
+	together "${NODES[@]/#/node_chassis_up }"
+}
+
+verb_down() {
+	((EUID == 0)) || die "must run as root"
+	[[ -z ${1:-} || $1 == --wipe ]] || die "bed down [--wipe]"
+	exclusive
+	everything_down
+	[[ ${1:-} != --wipe ]] || wipe
+	say "down"
+}
+everything_down() {
+	local chassis c left netns
+	together stop_nodes stop_control_plane stop_apis
+	for chassis in "${NODES[@]}" gateway; do chassis_down "$chassis" & done
+	wait
+	cloud_down
+	mapfile -t left < <(daemons)
+	((${#left[@]} == 0)) || kill_hard "${left[@]}"
+	for netns in /run/netns/"$CP"-*; do [[ ! -e $netns ]] || remove_netns "$(basename "$netns")"; done
+	network_down
+	for c in "${CGROUPS[@]}"; do wait_for 10 remove_cgroup "$c/kuryr-bed" || say "busy: $c/kuryr-bed"; done
+}
+stop_nodes() {
+	local name
+	for name in $(daemons 'node-*'); do node_down "${name#node-}"; done
+}
+stop_control_plane() { stop kube-scheduler kube-controller-manager kube-apiserver && stop etcd; }
+stop_apis() { stop "${CLOUD_APIS[@]}"; }
+
+# The node's files may hold mounts if a node still lives: then this must not go on.
+wipe() {
+	local dir
+	! grep -q " $BED/" /proc/self/mountinfo || die "something is mounted below $BED"
+	for dir in "$BED"/*; do
+		case $dir in
+		"$BIN" | "$IMAGES") ;;
+		*) rm -rf --one-file-system "$dir" ;;
+		esac
+	done
+}
+
+verb_status() {
+	local name pids
+	for name in $(daemons); do
+		mapfile -t pids < <(members "$name")
+		printf '%-26s %d process%s\n' "$name" "${#pids[@]}" "$( ((${#pids[@]} == 1)) || echo es)"
+	done
+	! alive kube-apiserver || kubectl get nodes -o wide 2>/dev/null || true
+	[[ -n $(daemons) ]] || echo "down"
+}
+
+verb_env() {
+	[[ -s $CLOUD/ids ]] || die "the bed has not been up yet"
+	local none="${NO_PROXY:+$NO_PROXY,}$NODE_CIDR,$API_IP,$POD_CIDR,$SERVICE_CIDR" name
+	cat <<-END
+		export KURYR_BED=$BED KUBECONFIG=$PKI/admin.kubeconfig KUBEBUILDER_ASSETS=$BIN
+		export OS_CLIENT_CONFIG_FILE=$CLOUD/clouds.yaml OS_CLOUD=kuryr
+		export OVS_RUNDIR=$(ovs_dir gateway) OVN_NB_DB=$NB OVN_SB_DB=$SB
+		export NO_PROXY=$none no_proxy=$none
+		export POD_CIDR=$POD_CIDR SERVICE_CIDR=$SERVICE_CIDR EXT_CIDR=$EXT_CIDR POD_MTU=$POD_MTU
+	END
+	sed 's/^/export /' "$CLOUD/ids"
+	for name in "${NODES[@]}"; do echo "export OVS_${name^^}=unix:$(ovs_dir "$name")/db.sock"; done
+	# shellcheck disable=SC2016
+	echo "case :\$PATH: in *:$BIN:*) ;; *) export PATH=$BIN:\$PATH ;; esac"
+	# A user's CA bundle would take the place of what a Python client is told to trust.
+	echo "unset REQUESTS_CA_BUNDLE"
+}
+
+verb_exec() {
+	[[ -n ${1:-} ]] || die "bed exec NODE [COMMAND...]"
+	local node=$1
+	shift
+	(($#)) || set -- bash
+	on_node "$node" "$@"
+}
+
+verb_load() {
+	(($#)) || die "bed load FILE.tar..."
+	local tar node
+	for tar; do
+		[[ -f $tar ]] || die "no file $tar"
+		for node in "${NODES[@]}"; do node_load "$node" "$tar" & done
+		wait
+	done
+}
+node_load() { on_node "$1" ctr -n k8s.io images import - <"$2" | sed "s/^/$1: /"; }
+
+verb_cloud() {
+	[[ ${1:-} == reset ]] || die "bed cloud reset"
+	exclusive
+	cloud_reset
+}
+
+is_node() { [[ " ${NODES[*]} " == *" $1 "* ]]; }
+
+verb_stop() {
+	local name
+	exclusive
+	for name; do
+		if is_node "$name"; then
+			chassis_down "$name"
+			node_down "$name"
+		else
+			alive "$name" || say "$name does not run"
+			stop "$name"
+		fi
+	done
+}
+
+verb_start() {
+	local name
+	exclusive
+	for name; do start_one "$name"; done
+}
+start_one() {
+	local chassis=${1%%-*} daemon=${1#*-}
+	if is_node "$1"; then
+		node_up "$1"
+		node_chassis_up "$1"
+	elif [[ $chassis == gateway ]]; then
+		gateway_up
+	elif is_node "$chassis" && [[ $daemon != "$1" ]]; then
+		node_chassis_up "$chassis"
+	elif declare -F "run_${1//-/_}" >/dev/null; then
+		"run_${1//-/_}"
+		ready "$1"
+	else
+		die "no part named $1; bed status names them"
+	fi
+}
+ready() {
+	case $1 in
+	kube-apiserver) await 60 "API server" api_ready ;;
+	keystone) await 60 Keystone answers "$AUTH_URL" ;;
+	neutron) await 90 Neutron answers "$NEUTRON_URL/" ;;
+	octavia) await 60 Octavia answers "$OCTAVIA_URL/" ;;
+	mysql) await 60 "database server" sql "select 1" ;;
+	*) await 10 "$1" alive "$1" ;;
+	esac
+}
+
+verb_e2e() {
+	build e2e
+	local ginkgo=("$@")
+	"$BIN/e2e.test" --provider=skeleton --kubeconfig="$PKI/admin.kubeconfig" --ginkgo.v "${ginkgo[@]}"
+}
+
+verb_check() {
+	((EUID == 0)) || die "must run as root"
+	check
+}
