@@ -11,11 +11,15 @@ import (
 // What went wrong, as far as it decides what to do next. Backends wrap these
 // with what was done to which object; callers ask with errors.Is.
 var (
-	// ErrNotFound: the object named is not there, or not this cluster's.
+	// ErrNotFound: the object that the call is about is not there, or not this
+	// cluster's. It never means something that a request refers to: see ErrInvalid.
 	ErrNotFound = errors.New("not found in the SDN")
-	// ErrQuota: a quota is used up. Retry late: somebody has to act.
+	// ErrQuota: what there is, is used up: a quota, a subnet's addresses, a
+	// trunk's VLANs. Retry late: somebody has to act, or give something back.
 	ErrQuota = errors.New("over quota")
-	// ErrInvalid: the backend will never accept this request as it is.
+	// ErrInvalid: the backend will not accept this request as it is. That is so
+	// too if it refers to a network, subnet, security group or trunk that does
+	// not exist (or that the credential may not see); the message names it.
 	ErrInvalid = errors.New("refused as invalid")
 	// ErrForbidden: the credential is wrong or may not do this.
 	ErrForbidden = errors.New("not allowed")

@@ -35,14 +35,17 @@ type Ports interface {
 	// CreatePorts makes n ports for owner in as few requests as the backend
 	// knows. It may succeed in part: it then returns the ports made and the
 	// error that stopped it, and the caller keeps both. A port that could not
-	// be bound to its host does not outlive the call.
+	// be bound to its host does not outlive the call: ErrUnbound. If the answer
+	// is lost (ErrUnavailable) ports may exist that nobody was told of; they
+	// carry the owner, so ListPorts shows them. A subnet, network, security group
+	// or trunk that does not exist is ErrInvalid.
 	CreatePorts(ctx context.Context, owner Owner, request PortRequest, n int) ([]Port, error)
 	// Port returns a port of this cluster, ErrNotFound if there is none.
 	Port(ctx context.Context, id string) (Port, error)
 	// ListPorts returns all ports of this cluster, in no order.
 	ListPorts(ctx context.Context) ([]PortSummary, error)
 	// UpdatePort changes what u says and nothing else. ErrNotFound if the
-	// port is gone.
+	// port is gone, ErrInvalid if a security group is.
 	UpdatePort(ctx context.Context, id string, u PortUpdate) error
 	// DeletePort removes a port of this cluster, with its place in a trunk.
 	// It succeeds when there is none.

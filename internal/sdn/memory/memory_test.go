@@ -1,0 +1,127 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package memory_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
+
+	"github.com/kuryr-go/kuryr/internal/sdn"
+	"github.com/kuryr-go/kuryr/internal/sdn/memory"
+	"github.com/kuryr-go/kuryr/internal/sdn/sdntest"
+)
+
+var (
+	subnet4 = memory.Subnet{
+		ID: "subnet-4", NetworkID: "network", MTU: 1442,
+		Prefix: netip.MustParsePrefix("10.1.0.0/24"), Gateway: netip.MustParseAddr("10.1.0.1"),
+	}
+	subnet6 = memory.Subnet{
+		ID: "subnet-6", NetworkID: "network", MTU: 1442,
+		Prefix: netip.MustParsePrefix("fd00:1::/64"), Gateway: netip.MustParseAddr("fd00:1::1"),
+	}
+	request = sdn.PortRequest{SubnetIDs: []string{"subnet-4"}, Host: "n1"}
+	owner   = sdn.Owner{Kind: "kuryrportpool", Name: "p"}
+)
+
+// cloud is a memory.Cloud as the contract wants it.
+type cloud struct{ *memory.Cloud }
+
+func (c cloud) MakeForeignPort(*testing.T) string    { return c.AddForeignPort() }
+func (c cloud) HasPort(_ *testing.T, id string) bool { return c.Cloud.HasPort(id) }
+func (c cloud) LimitPorts(_ *testing.T, n int)       { c.SetQuota(c.Ports() + n) }
+func (c cloud) Subports(_ *testing.T, parent string) map[string]int32 {
+	return c.Cloud.Subports(parent)
+}
+
+func TestContract(t *testing.T) {
+	sdntest.Run(t, func(*testing.T) sdntest.Target {
+		c := memory.New(subnet4, subnet6)
+		c.AddHosts("n1")
+		c.AddGroups("group-b", "group-a")
+		c.AddTrunk("parent")
+		return sdntest.Target{
+			Backend: c.Backend("one"), Other: c.Backend("two"), Cloud: cloud{c},
+			NetworkID: "network",
+			Subnets: []sdntest.Subnet{
+				{ID: subnet4.ID, Prefix: subnet4.Prefix, Gateway: subnet4.Gateway},
+				{ID: subnet6.ID, Prefix: subnet6.Prefix, Gateway: subnet6.Gateway},
+			},
+			SecurityGroupIDs: []string{"group-b", "group-a"},
+			Host:             "n1", UnusableHost: "nowhere", MTU: 1442, VIFType: "ovs", TrunkPortID: "parent",
+		}
+	})
+}
+
+func TestBeforeKeepsACallFromHappening(t *testing.T) {
+	boom := errors.New("boom")
+	c := memory.New(subnet4)
+	c.Before = func(_ context.Context, call string, n int) error {
+		if call == memory.CreatePorts && n == 2 {
+			return boom
+		}
+		return nil
+	}
+	b := c.Backend("one")
+	for i, want := range []error{nil, boom, nil} {
+		ports, err := b.CreatePorts(t.Context(), owner, request, 1)
+		if err != want || (len(ports) == 1) != (want == nil) {
+			t.Errorf("CreatePorts call %d = %d ports, %v; want error %v", i+1, len(ports), err, want)
+		}
+	}
+	if got := c.Calls(memory.CreatePorts); got != 3 || c.Ports() != 2 {
+		t.Errorf("%d calls, %d ports; want 3 and 2", got, c.Ports())
+	}
+}
+
+func TestAfterLosesTheAnswer(t *testing.T) {
+	c := memory.New(subnet4)
+	c.After = func(_ context.Context, call string, _ int) error {
+		if call == memory.CreatePorts {
+			return sdn.ErrUnavailable
+		}
+		return nil
+	}
+	b := c.Backend("one")
+	ports, err := b.CreatePorts(t.Context(), owner, request, 2)
+	if !errors.Is(err, sdn.ErrUnavailable) || len(ports) != 0 {
+		t.Fatalf("CreatePorts = %d ports, %v; want none, ErrUnavailable", len(ports), err)
+	}
+	listed, err := b.ListPorts(t.Context())
+	if err != nil || len(listed) != 2 || listed[0].Owner != owner {
+		t.Errorf("ListPorts = %+v, %v; want the two ports nobody was told of, with their owner", listed, err)
+	}
+}
+
+func TestAddressesRunOutAndComeBack(t *testing.T) {
+	s := subnet4
+	s.Prefix = netip.MustParsePrefix("10.1.0.0/29") // .1 is the gateway, .2 to .6 are free
+	b := memory.New(s).Backend("one")
+	ports, err := b.CreatePorts(t.Context(), owner, request, 6)
+	if !errors.Is(err, sdn.ErrQuota) || len(ports) != 5 {
+		t.Fatalf("CreatePorts of 6 = %d ports, %v; want 5, ErrQuota", len(ports), err)
+	}
+	if err := b.DeletePort(t.Context(), ports[2].ID); err != nil {
+		t.Fatal(err)
+	}
+	again, err := b.CreatePorts(t.Context(), owner, request, 1)
+	if err != nil || again[0].VIF.Addresses[0].IP != ports[2].VIF.Addresses[0].IP {
+		t.Errorf("CreatePorts after DeletePort = %+v, %v; want the address that came back", again, err)
+	}
+}
+
+func TestActive(t *testing.T) {
+	c := memory.New(subnet4)
+	b := c.Backend("one")
+	ports, err := b.CreatePorts(t.Context(), owner, request, 1)
+	if err != nil || ports[0].Active {
+		t.Fatalf("CreatePorts = %+v, %v; want a port that is not active", ports, err)
+	}
+	c.SetActive(ports[0].ID, true)
+	if p, err := b.Port(t.Context(), ports[0].ID); err != nil || !p.Active {
+		t.Errorf("Port after SetActive = %+v, %v", p, err)
+	}
+}

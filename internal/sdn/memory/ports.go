@@ -1,0 +1,250 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package memory
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// Backend is a cluster's view of a Cloud.
+type Backend struct {
+	cloud   *Cloud
+	cluster string
+}
+
+var _ sdn.Backend = (*Backend)(nil)
+
+// Backend returns the view of one cluster; two of the same ID see the same ports.
+func (c *Cloud) Backend(clusterID string) *Backend { return &Backend{cloud: c, cluster: clusterID} }
+
+// CreatePorts implements sdn.Ports.
+func (b *Backend) CreatePorts(ctx context.Context, owner sdn.Owner, r sdn.PortRequest, n int) ([]sdn.Port, error) {
+	var made []sdn.Port
+	var stopped error
+	err := b.cloud.do(ctx, CreatePorts, func() error {
+		made, stopped = b.cloud.createAll(b.cluster, owner, r, n)
+		return stopped
+	})
+	if err != stopped {
+		return nil, err // the answer was lost, and the ports it spoke of with it
+	}
+	return made, err
+}
+
+// Port implements sdn.Ports.
+func (b *Backend) Port(ctx context.Context, id string) (sdn.Port, error) {
+	var out sdn.Port
+	err := b.cloud.do(ctx, GetPort, func() error {
+		p, err := b.own(id)
+		if err != nil {
+			return fmt.Errorf("reading port %s: %w", id, err)
+		}
+		out = clone(p.Port)
+		return nil
+	})
+	return out, err
+}
+
+// ListPorts implements sdn.Ports.
+func (b *Backend) ListPorts(ctx context.Context) ([]sdn.PortSummary, error) {
+	var out []sdn.PortSummary
+	err := b.cloud.do(ctx, ListPorts, func() error {
+		for id, p := range b.cloud.ports {
+			if p.cluster == b.cluster {
+				out = append(out, sdn.PortSummary{ID: id, Owner: p.Owner, Created: p.created, Active: p.Active})
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// UpdatePort implements sdn.Ports.
+func (b *Backend) UpdatePort(ctx context.Context, id string, u sdn.PortUpdate) error {
+	return b.cloud.do(ctx, UpdatePort, func() error {
+		p, err := b.own(id)
+		if err != nil {
+			return fmt.Errorf("updating port %s: %w", id, err)
+		}
+		if u.SecurityGroupIDs != nil {
+			if err := b.cloud.checkGroups(*u.SecurityGroupIDs); err != nil {
+				return fmt.Errorf("updating port %s: %w", id, err)
+			}
+			p.SecurityGroupIDs = slices.Sorted(slices.Values(*u.SecurityGroupIDs))
+		}
+		if u.Name != nil {
+			p.Name = *u.Name
+		}
+		if u.DeviceID != nil {
+			p.DeviceID = *u.DeviceID
+		}
+		return nil
+	})
+}
+
+// DeletePort implements sdn.Ports.
+func (b *Backend) DeletePort(ctx context.Context, id string) error {
+	return b.cloud.do(ctx, DeletePort, func() error {
+		if _, err := b.own(id); err == nil {
+			b.cloud.drop(id)
+		}
+		return nil
+	})
+}
+
+func (b *Backend) own(id string) (*port, error) {
+	if p := b.cloud.ports[id]; p != nil && p.cluster == b.cluster {
+		return p, nil
+	}
+	return nil, sdn.ErrNotFound
+}
+
+// What follows is called with the lock held.
+
+func (c *Cloud) check(r sdn.PortRequest) error {
+	if len(r.SubnetIDs) == 0 {
+		return fmt.Errorf("no subnet named: %w", sdn.ErrInvalid)
+	}
+	network := r.NetworkID
+	for _, id := range r.SubnetIDs {
+		s, ok := c.subnets[id]
+		if !ok {
+			return fmt.Errorf("subnet %s does not exist: %w", id, sdn.ErrInvalid)
+		}
+		if network == "" {
+			network = s.NetworkID
+		}
+		if s.NetworkID != network {
+			return fmt.Errorf("subnet %s is of network %s, not %s: %w", id, s.NetworkID, network, sdn.ErrInvalid)
+		}
+	}
+	if _, ok := c.trunks[r.TrunkPortID]; !ok && r.TrunkPortID != "" {
+		return fmt.Errorf("port %s is no trunk's parent: %w", r.TrunkPortID, sdn.ErrInvalid)
+	}
+	if r.TrunkPortID == "" && len(c.hosts) > 0 && !c.hosts[r.Host] {
+		return fmt.Errorf("host %q: %w", r.Host, sdn.ErrUnbound)
+	}
+	return c.checkGroups(r.SecurityGroupIDs)
+}
+
+func (c *Cloud) checkGroups(ids []string) error {
+	for _, id := range ids {
+		if len(c.groups) > 0 && !c.groups[id] {
+			return fmt.Errorf("security group %s does not exist: %w", id, sdn.ErrInvalid)
+		}
+	}
+	return nil
+}
+
+func (c *Cloud) createAll(cluster string, owner sdn.Owner, r sdn.PortRequest, n int) ([]sdn.Port, error) {
+	if err := c.check(r); err != nil {
+		return nil, fmt.Errorf("creating %d ports: %w", n, err)
+	}
+	var made []sdn.Port
+	for range n {
+		p, err := c.create(cluster, owner, r)
+		if err != nil {
+			return made, fmt.Errorf("creating %d ports, of which %d were made: %w", n, len(made), err)
+		}
+		made = append(made, p)
+	}
+	return made, nil
+}
+
+func (c *Cloud) create(cluster string, owner sdn.Owner, r sdn.PortRequest) (sdn.Port, error) {
+	if c.quota >= 0 && len(c.ports) >= c.quota {
+		return sdn.Port{}, fmt.Errorf("quota of %d ports: %w", c.quota, sdn.ErrQuota)
+	}
+	vif := v1.VIF{Type: "ovs", MTU: c.subnets[r.SubnetIDs[0]].MTU}
+	for _, id := range r.SubnetIDs {
+		a, err := c.freeAddress(c.subnets[id])
+		if err != nil {
+			return sdn.Port{}, err
+		}
+		vif.Addresses = append(vif.Addresses, a)
+	}
+	p := &port{cluster: cluster, created: c.now(), Port: sdn.Port{
+		ID: c.nextID(), Owner: owner, ProjectID: r.ProjectID, NetworkID: c.subnets[r.SubnetIDs[0]].NetworkID,
+		SecurityGroupIDs: slices.Sorted(slices.Values(r.SecurityGroupIDs)),
+		Host:             r.Host, Name: sdn.FreePortName,
+	}}
+	vif.MACAddress = fmt.Sprintf("fa:16:3e:%02x:%02x:%02x", c.last>>16&0xff, c.last>>8&0xff, c.last&0xff)
+	if r.TrunkPortID != "" {
+		p.Host, vif.Type, vif.ParentPortID, vif.VLANID = "", "vlan", r.TrunkPortID, c.freeVLAN(r.TrunkPortID)
+		c.trunks[r.TrunkPortID][p.ID] = vif.VLANID
+	}
+	if r.VIFType != "" {
+		vif.Type = r.VIFType
+	}
+	p.VIF = vif
+	for _, a := range vif.Addresses {
+		c.used[addressKey{a.SubnetID, a.IP}] = true
+	}
+	c.ports[p.ID] = p
+	return clone(p.Port), nil
+}
+
+func (c *Cloud) freeAddress(s Subnet) (v1.Address, error) {
+	out := v1.Address{PrefixLength: int32(s.Prefix.Bits()), SubnetID: s.ID}
+	if s.Gateway.IsValid() {
+		out.Gateway = s.Gateway.String()
+	}
+	// The first is the subnet's own, the last IPv4's broadcast.
+	for ip := s.Prefix.Masked().Addr().Next(); s.Prefix.Contains(ip.Next()); ip = ip.Next() {
+		if k := (addressKey{s.ID, ip.String()}); ip != s.Gateway && !c.used[k] {
+			out.IP = k.ip
+			return out, nil
+		}
+	}
+	return out, fmt.Errorf("subnet %s has no free address: %w", s.ID, sdn.ErrQuota)
+}
+
+func (c *Cloud) freeVLAN(parent string) int32 {
+	used := map[int32]bool{}
+	for _, v := range c.trunks[parent] {
+		used[v] = true
+	}
+	v := int32(1)
+	for used[v] {
+		v++
+	}
+	return v
+}
+
+func (c *Cloud) drop(id string) {
+	if p := c.ports[id]; p != nil {
+		for _, a := range p.VIF.Addresses {
+			delete(c.used, addressKey{a.SubnetID, a.IP})
+		}
+	}
+	delete(c.ports, id)
+	for _, subports := range c.trunks {
+		delete(subports, id)
+	}
+}
+
+func (c *Cloud) nextID() string {
+	c.last++
+	return fmt.Sprintf("00000000-0000-4000-8000-%012x", c.last)
+}
+
+func (c *Cloud) now() time.Time {
+	if c.Now == nil {
+		return time.Now()
+	}
+	return c.Now()
+}
+
+// clone keeps the caller from changing what the cloud holds.
+func clone(p sdn.Port) sdn.Port {
+	p.SecurityGroupIDs = slices.Clone(p.SecurityGroupIDs)
+	p.VIF = *p.VIF.DeepCopy()
+	return p
+}

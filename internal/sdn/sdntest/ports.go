@@ -1,0 +1,223 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sdntest
+
+import (
+	"net/netip"
+	"regexp"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+var macForm = regexp.MustCompile(`^([0-9a-f]{2}:){5}[0-9a-f]{2}$`)
+
+func portIsComplete(t *testing.T, f fixture) {
+	p := f.create(f.request(), 1)[0]
+	want := sdn.Port{
+		ID: p.ID, ProjectID: p.ProjectID, Owner: f.owner, NetworkID: f.NetworkID, Host: f.Host, Name: sdn.FreePortName,
+		SecurityGroupIDs: f.SecurityGroupIDs[:1],
+		VIF: v1.VIF{
+			Type: f.VIFType, MTU: f.MTU, MACAddress: p.VIF.MACAddress, Addresses: p.VIF.Addresses,
+			Bridge: p.VIF.Bridge, Details: p.VIF.Details,
+		},
+	}
+	if diff := cmp.Diff(want, p); diff != "" {
+		t.Errorf("CreatePorts: (-want +got)\n%s", diff)
+	}
+	if p.ID == "" || !macForm.MatchString(p.VIF.MACAddress) {
+		t.Errorf("CreatePorts: ID %q, MAC address %q", p.ID, p.VIF.MACAddress)
+	}
+	f.checkAddresses(p, f.Subnets[0])
+	if diff := cmp.Diff(p, f.port(p.ID)); diff != "" {
+		t.Errorf("Port is not what CreatePorts returned: (-create +port)\n%s", diff)
+	}
+}
+
+// checkAddresses checks that p has an address of each of these subnets, in any order.
+func (f fixture) checkAddresses(p sdn.Port, subnets ...Subnet) {
+	f.t.Helper()
+	if len(p.VIF.Addresses) != len(subnets) {
+		f.t.Errorf("addresses %+v, want one of each of %+v", p.VIF.Addresses, subnets)
+	}
+	for _, s := range subnets {
+		i := slices.IndexFunc(p.VIF.Addresses, func(a v1.Address) bool { return a.SubnetID == s.ID })
+		if i < 0 {
+			f.t.Errorf("addresses %+v have none of subnet %s", p.VIF.Addresses, s.ID)
+			continue
+		}
+		got := p.VIF.Addresses[i]
+		want := v1.Address{IP: got.IP, PrefixLength: int32(s.Prefix.Bits()), SubnetID: s.ID}
+		if s.Gateway.IsValid() {
+			want.Gateway = s.Gateway.String()
+		}
+		if got != want {
+			f.t.Errorf("address %+v, want %+v", got, want)
+		}
+		if ip, err := netip.ParseAddr(got.IP); err != nil || !s.Prefix.Contains(ip) || ip == s.Gateway {
+			f.t.Errorf("address %q is not one for a port of %v", got.IP, s)
+		}
+	}
+}
+
+func ownerIsKnown(t *testing.T, f fixture) {
+	p := f.create(f.request(), 1)[0]
+	got, ok := f.listed(f.Backend)[p.ID]
+	if !ok || got.Owner != f.owner {
+		t.Errorf("ListPorts right after CreatePorts shows %+v (%t), want owner %v", got, ok, f.owner)
+	}
+}
+
+func portsInBulk(t *testing.T, f fixture) {
+	const n = 3
+	ports := f.create(f.request(), n)
+	ids, macs, ips := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, p := range ports {
+		ids[p.ID], macs[p.VIF.MACAddress], ips[p.VIF.Addresses[0].IP] = true, true, true
+		f.checkAddresses(p, f.Subnets[0])
+		if p.VIF.Type != f.VIFType || p.Host != f.Host || p.Owner != f.owner {
+			t.Errorf("port %s: type %q, host %q, owner %v; want %q, %q, %v", p.ID, p.VIF.Type, p.Host, p.Owner, f.VIFType, f.Host, f.owner)
+		}
+	}
+	if len(ids) != n || len(macs) != n || len(ips) != n {
+		t.Errorf("%d ports have %d IDs, %d MAC addresses, %d IP addresses", n, len(ids), len(macs), len(ips))
+	}
+	if got := f.mine(); got != n {
+		t.Errorf("ListPorts shows %d ports of the owner, want %d", got, n)
+	}
+}
+
+func noPorts(t *testing.T, f fixture) {
+	ports, err := f.tryCreate(f.request(), 0)
+	if err != nil || len(ports) != 0 {
+		t.Errorf("CreatePorts(…, 0) = %d ports, %v; want none, nil", len(ports), err)
+	}
+}
+
+func addressOfEachSubnet(t *testing.T, f fixture) {
+	r := f.request()
+	r.SubnetIDs = append(r.SubnetIDs, f.Subnets[1].ID)
+	r.NetworkID = f.NetworkID
+	p := f.create(r, 1)[0]
+	f.checkAddresses(p, f.Subnets[:2]...)
+}
+
+func securityGroups(t *testing.T, f fixture) {
+	r := f.request()
+	r.SecurityGroupIDs = nil
+	p := f.create(r, 1)[0]
+	if len(p.SecurityGroupIDs) != 0 {
+		t.Errorf("CreatePorts without security groups gave %v", p.SecurityGroupIDs)
+	}
+	both := slices.Sorted(slices.Values(f.SecurityGroupIDs[:2]))
+	for _, want := range [][]string{{both[1], both[0]}, {both[1]}, {}} {
+		if err := f.Backend.UpdatePort(f.ctx(), p.ID, sdn.PortUpdate{SecurityGroupIDs: &want}); err != nil {
+			t.Fatalf("UpdatePort to groups %v: %v", want, err)
+		}
+		got := f.port(p.ID).SecurityGroupIDs
+		if diff := cmp.Diff(slices.Sorted(slices.Values(want)), got, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("groups after UpdatePort: (-want +got)\n%s", diff)
+		}
+	}
+	r.SecurityGroupIDs = []string{both[1], both[0]}
+	if got := f.create(r, 1)[0].SecurityGroupIDs; !slices.Equal(got, both) {
+		t.Errorf("CreatePorts with groups %v gave %v, want them sorted", r.SecurityGroupIDs, got)
+	}
+}
+
+func vifTypeOverridden(t *testing.T, f fixture) {
+	r := f.request()
+	r.VIFType = "midonet"
+	if got := f.create(r, 1)[0].VIF.Type; got != "midonet" {
+		t.Errorf("VIF type %q, want midonet as asked for", got)
+	}
+}
+
+func updateLeavesTheRest(t *testing.T, f fixture) {
+	before := f.create(f.request(), 1)[0]
+	name, device := "default/web-0", "3d5e2b9c-0c1d-4c4e-9b53-6f1f8b2c1a11"
+	if err := f.Backend.UpdatePort(f.ctx(), before.ID, sdn.PortUpdate{Name: &name, DeviceID: &device}); err != nil {
+		t.Fatalf("UpdatePort: %v", err)
+	}
+	want := before
+	want.Name, want.DeviceID = name, device
+	if diff := cmp.Diff(want, f.port(before.ID)); diff != "" {
+		t.Errorf("after UpdatePort of name and device: (-want +got)\n%s", diff)
+	}
+	if err := f.Backend.UpdatePort(f.ctx(), before.ID, sdn.PortUpdate{}); err != nil {
+		t.Errorf("UpdatePort of nothing: %v", err)
+	}
+	empty := ""
+	if err := f.Backend.UpdatePort(f.ctx(), before.ID, sdn.PortUpdate{DeviceID: &empty}); err != nil {
+		t.Fatalf("UpdatePort to no device: %v", err)
+	}
+	want.DeviceID = ""
+	if diff := cmp.Diff(want, f.port(before.ID)); diff != "" {
+		t.Errorf("after UpdatePort to no device: (-want +got)\n%s", diff)
+	}
+}
+
+func deleteTwice(t *testing.T, f fixture) {
+	p := f.create(f.request(), 1)[0]
+	for range 2 {
+		if err := f.Backend.DeletePort(f.ctx(), p.ID); err != nil {
+			t.Fatalf("DeletePort: %v", err)
+		}
+	}
+	if f.Cloud.HasPort(t, p.ID) {
+		t.Error("the port is still there after DeletePort")
+	}
+	if got := f.mine(); got != 0 {
+		t.Errorf("ListPorts shows %d ports of the owner after DeletePort", got)
+	}
+	if err := f.Backend.DeletePort(f.ctx(), MissingID); err != nil {
+		t.Errorf("DeletePort of what never was: %v", err)
+	}
+}
+
+func concurrentCreates(t *testing.T, f fixture) {
+	const workers = 4
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	seen := map[string]string{}
+	for range workers {
+		wg.Go(func() {
+			ports, err := f.Backend.CreatePorts(f.ctx(), f.owner, f.request(), 2)
+			mu.Lock()
+			defer mu.Unlock()
+			f.deleteAfter(f.Backend, ports...)
+			if err != nil {
+				t.Errorf("CreatePorts beside others: %v", err)
+			}
+			for _, p := range ports {
+				ip := p.VIF.Addresses[0].IP
+				if other, taken := seen[ip]; taken {
+					t.Errorf("ports %s and %s both have %s", other, p.ID, ip)
+				}
+				seen[ip] = p.ID
+			}
+		})
+	}
+	wg.Wait()
+	if len(seen) != 2*workers {
+		t.Errorf("%d addresses for %d ports", len(seen), 2*workers)
+	}
+}
+
+func morePortsThanAPage(t *testing.T, f fixture) {
+	if f.PageSize == 0 {
+		t.Skip("this backend does not page")
+	}
+	n := 2*f.PageSize + 1
+	f.create(f.request(), n)
+	if got := f.mine(); got != n {
+		t.Errorf("ListPorts shows %d of %d ports", got, n)
+	}
+}

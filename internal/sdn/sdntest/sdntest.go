@@ -1,0 +1,196 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sdntest is the contract of the seam: what every backend does, told as
+// tests. A backend proves itself by calling Run; a difference that a real cloud
+// shows goes into the contract, the backends and their simulators together.
+package sdntest
+
+import (
+	"context"
+	"crypto/rand"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// Target is a backend under test and what stands ready for it in the cloud.
+type Target struct {
+	Backend sdn.Backend
+	// Other is a backend of another cluster on the same cloud.
+	Other sdn.Backend
+	Cloud Cloud
+
+	NetworkID        string
+	Subnets          []Subnet // two at least, of that network
+	SecurityGroupIDs []string // two at least
+	Host             string   // ports can be bound to it
+	UnusableHost     string   // ports cannot be bound to it
+	MTU              int32
+	VIFType          string // of a port bound to Host
+	TrunkPortID      string // a trunk's parent port; empty: the cloud has no trunks, which the test says aloud
+	// PageSize is how many ports the backend asks for at once; 0 if it does not page.
+	PageSize int
+}
+
+// Subnet is a subnet with addresses to spare.
+type Subnet struct {
+	ID      string
+	Prefix  netip.Prefix
+	Gateway netip.Addr // zero: none
+}
+
+// Cloud is what a test does and sees behind the backend's back. What it makes is
+// removed when the test is over.
+type Cloud interface {
+	// MakeForeignPort makes a port that looks like one of Kuryr's in all but the mark.
+	MakeForeignPort(t *testing.T) (id string)
+	HasPort(t *testing.T, id string) bool
+	// LimitPorts leaves room for n more ports until the test is over.
+	LimitPorts(t *testing.T, n int)
+	// Subports returns the VLAN of each subport of a trunk.
+	Subports(t *testing.T, parentPortID string) map[string]int32
+}
+
+// callTimeout bounds each call; a backend has to be quicker by its own means.
+const callTimeout = 2 * time.Minute
+
+// Run checks a backend against the contract. newTarget is called once for each
+// case, and may return the same cloud each time: a case looks only at what it
+// made itself, and removes it.
+func Run(t *testing.T, newTarget func(t *testing.T) Target) {
+	cases := []struct {
+		name string
+		run  func(*testing.T, fixture)
+	}{
+		{"a port is complete", portIsComplete},
+		{"owner and cluster are known from the creating call on", ownerIsKnown},
+		{"ports in bulk", portsInBulk},
+		{"no ports asked for", noPorts},
+		{"an address of each subnet", addressOfEachSubnet},
+		{"security groups none and several", securityGroups},
+		{"VIF type overridden", vifTypeOverridden},
+		{"update leaves the rest", updateLeavesTheRest},
+		{"update of what is not there", updateOfMissing},
+		{"delete twice", deleteTwice},
+		{"a foreign port is out of reach", foreignPort},
+		{"another cluster's port is out of reach", otherClustersPort},
+		{"a missing subnet is named", missingSubnet},
+		{"a missing network is named", missingNetwork},
+		{"a missing security group is named", missingGroup},
+		{"quota gives a part", quotaGivesPart},
+		{"an unusable host leaves nothing", unusableHost},
+		{"cancelled", cancelled},
+		{"concurrent creates do not share addresses", concurrentCreates},
+		{"more ports than a page", morePortsThanAPage},
+		{"subports of a trunk", subports},
+		{"a trunk that is none", trunkThatIsNone},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			c.run(t, fixture{Target: newTarget(t), t: t, owner: sdn.Owner{Kind: "kuryrportpool", Name: "t-" + unique()}})
+		})
+	}
+}
+
+// fixture is a target, one case's owner, and the steps that cases share.
+type fixture struct {
+	Target
+	t     *testing.T
+	owner sdn.Owner
+}
+
+// unique keeps apart what runs at the same time on the same cloud.
+func unique() string { return rand.Text()[:10] }
+
+// MissingID is well-formed and of nothing.
+const MissingID = "deadbeef-dead-4ead-8ead-deadbeefdead"
+
+func (f fixture) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(f.t.Context(), callTimeout)
+	f.t.Cleanup(cancel)
+	return ctx
+}
+
+// request is for a plain port: one subnet, one security group.
+func (f fixture) request() sdn.PortRequest {
+	return sdn.PortRequest{
+		SubnetIDs:        []string{f.Subnets[0].ID},
+		SecurityGroupIDs: []string{f.SecurityGroupIDs[0]},
+		Host:             f.Host,
+	}
+}
+
+// tryCreate makes ports, deletes them when the test is over, and returns the error too.
+func (f fixture) tryCreate(r sdn.PortRequest, n int) ([]sdn.Port, error) {
+	f.t.Helper()
+	ports, err := f.Backend.CreatePorts(f.ctx(), f.owner, r, n)
+	f.deleteAfter(f.Backend, ports...)
+	return ports, err
+}
+
+func (f fixture) deleteAfter(b sdn.Backend, ports ...sdn.Port) {
+	f.t.Cleanup(func() {
+		for _, p := range ports {
+			// The test's own context is over by now.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(f.t.Context()), callTimeout)
+			if err := b.DeletePort(ctx, p.ID); err != nil {
+				f.t.Errorf("DeletePort(%s) after the test: %v", p.ID, err)
+			}
+			cancel()
+		}
+	})
+}
+
+func (f fixture) create(r sdn.PortRequest, n int) []sdn.Port {
+	f.t.Helper()
+	ports, err := f.tryCreate(r, n)
+	if err != nil {
+		f.t.Fatalf("CreatePorts(%+v, %d): %v", r, n, err)
+	}
+	if len(ports) != n {
+		f.t.Fatalf("CreatePorts(%+v, %d) returned %d ports", r, n, len(ports))
+	}
+	return ports
+}
+
+// port reads a port that has to be there.
+func (f fixture) port(id string) sdn.Port {
+	f.t.Helper()
+	p, err := f.Backend.Port(f.ctx(), id)
+	if err != nil {
+		f.t.Fatalf("Port(%s): %v", id, err)
+	}
+	return p
+}
+
+// listed returns what b lists by ID, and fails if one is listed twice.
+func (f fixture) listed(b sdn.Backend) map[string]sdn.PortSummary {
+	f.t.Helper()
+	all, err := b.ListPorts(f.ctx())
+	if err != nil {
+		f.t.Fatalf("ListPorts: %v", err)
+	}
+	out := map[string]sdn.PortSummary{}
+	for _, p := range all {
+		if _, twice := out[p.ID]; twice {
+			f.t.Errorf("ListPorts shows %s twice", p.ID)
+		}
+		out[p.ID] = p
+	}
+	return out
+}
+
+// mine counts the listed ports of this case's owner.
+func (f fixture) mine() int {
+	f.t.Helper()
+	n := 0
+	for _, p := range f.listed(f.Backend) {
+		if p.Owner == f.owner {
+			n++
+		}
+	}
+	return n
+}
