@@ -1,0 +1,85 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pool decides what to do with one pool of ports: which pod gets which
+// port, how many ports to ask the SDN for, which to take back, keep or delete.
+// It is pure: plain data in, plain data out, the time is an argument, and the
+// same input gives the same output, order included. Carrying the plan out, and
+// remembering what is under way, is left to the caller.
+package pool
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+)
+
+// Settings is what a pool's key has that does not come from the pod.
+type Settings struct {
+	ProjectID        string
+	NetworkID        string
+	SubnetIDs        []string // one address of each; the first is the pod's first
+	SecurityGroupIDs []string // in any order
+	VIFType          string
+}
+
+// KeyFor returns the key of the pool that pod's port comes from. It is false
+// for a pod that gets none from anywhere: one on the host's network, and one
+// that has no node yet. It does not look at how far the pod is in its life.
+func KeyFor(pod *corev1.Pod, s Settings) (v1.PoolKey, bool) {
+	if pod.Spec.HostNetwork || pod.Spec.NodeName == "" {
+		return v1.PoolKey{}, false
+	}
+	return KeyOn(pod.Spec.NodeName, s), true
+}
+
+// KeyOn returns the key of the pool of a node.
+func KeyOn(node string, s Settings) v1.PoolKey {
+	groups := slices.Clone(s.SecurityGroupIDs)
+	slices.Sort(groups)
+	return v1.PoolKey{
+		ProjectID:        s.ProjectID,
+		NetworkID:        s.NetworkID,
+		SubnetIDs:        slices.Clone(s.SubnetIDs),
+		NodeName:         node,
+		SecurityGroupIDs: slices.Compact(groups),
+		VIFType:          s.VIFType,
+	}
+}
+
+// nodePart is how much of a node's name is in a pool's: with the hash the name
+// stays under 32 characters, so that an SDN's tag (Neutron: 60) can hold it.
+const nodePart = 20
+
+// Name returns the name of the pool of key: the node's, shortened, and ten
+// hexadecimal digits of a hash of all of the key. A field added to PoolKey must
+// be left out of JSON while empty, or every pool gets another name.
+func Name(key v1.PoolKey) string {
+	canonical, err := json.Marshal(key)
+	if err != nil {
+		panic(err) // strings and slices of strings only
+	}
+	sum := sha256.Sum256(canonical)
+	node := key.NodeName
+	if len(node) > nodePart {
+		node = strings.TrimRight(node[:nodePart], ".-")
+	}
+	return node + "-" + hex.EncodeToString(sum[:5])
+}
+
+// Wants reports whether pod is to have a port if it has none: it is scheduled,
+// not on the host's network, neither finished nor on its way out.
+func Wants(pod *corev1.Pod) bool {
+	return pod.Spec.NodeName != "" && !pod.Spec.HostNetwork && pod.DeletionTimestamp.IsZero() && !Finished(pod)
+}
+
+// Finished reports whether none of pod's containers runs or ever will again.
+func Finished(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}

@@ -1,0 +1,133 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pool
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+)
+
+// Levels says how many free ports a pool keeps and for how long.
+type Levels struct {
+	Min      int           // free ports to keep at least
+	Max      int           // free ports to keep at most; 0: no limit
+	Batch    int           // ports to ask for in one request at most; 1 at least
+	TTL      time.Duration // a free port above Min is deleted when unused for so long
+	Cooldown time.Duration // a port given back rests so long before the next pod
+}
+
+// State is all that a plan depends on, but for the time.
+type State struct {
+	Levels   Levels
+	NodeGone bool // the pool's node is no longer in the cluster
+
+	Pods    []Pod     // that want a port of this pool and have none of another
+	Ports   []Port    // that exist as objects
+	Arrived []Arrival // that the SDN made and that are no objects yet
+
+	InFlight  int             // ports asked for and neither arrived nor failed
+	Restoring map[string]bool // ports being looked up, by ID
+	Hold      time.Time       // ask the SDN for nothing before
+}
+
+// Pod is a pod that wants a port.
+type Pod struct {
+	Ref     v1.PodReference
+	Created time.Time
+	// Restore is the ID of a port that the pod had, whose object is gone;
+	// empty if there is none, or if it has been looked up in vain.
+	Restore string
+}
+
+// Port is a port of the pool.
+type Port struct {
+	Name     string
+	Pod      types.UID // that it is bound to; empty: free
+	Live     bool      // that pod exists and has not finished
+	Attached bool      // plugged on the node, as far as its daemon has said
+	Ready    bool      // the SDN has it as its object wants it
+	Failed   bool      // the SDN refuses to put it in order, or has lost it
+	Deleting bool      // on its way out
+	Drifted  bool      // the object's security groups are not the pool's
+	Since    time.Time // while free: when it was made or given back
+	Rested   bool      // while free: it never had a pod, and needs no cooldown
+}
+
+// Arrival is a port that the SDN made or found.
+type Arrival struct {
+	ID  string
+	For types.UID // pod that it was looked up for; empty: whoever needs it
+}
+
+// Actions is what to do, each list in the order to do it in.
+type Actions struct {
+	Bind    []Binding // give a free port to a pod
+	Adopt   []Binding // make the object of an arrived port, bound if Pod is set
+	Restore []Lookup  // look up a port that a pod had
+	Recycle []string  // take a port from its pod and keep it
+	Repair  []string  // write the pool's security groups
+	Delete  []string  // delete the object, and with it the port
+	Discard []string  // delete an arrived port that nobody needs
+	Create  []int     // ask for so many ports, one request each
+	Wake    time.Time // plan again then at the latest; zero: at the next change
+	Levels  Count
+}
+
+// Binding is a port and the pod that gets it.
+type Binding struct {
+	Port string
+	Pod  *v1.PodReference
+}
+
+// Lookup is a port to look up for a pod.
+type Lookup struct {
+	Port string
+	Pod  types.UID
+}
+
+// Count sums up the state that was planned with, before the plan's actions.
+type Count struct {
+	Available int // free, fit for a pod
+	Bound     int // of a living pod
+	Recycling int // neither: given back, resting, failed, on the way out
+	Waiting   int // pods without a port
+}
+
+// Writes reports whether carrying a out changes any object.
+func (a *Actions) Writes() bool {
+	return len(a.Bind)+len(a.Adopt)+len(a.Recycle)+len(a.Repair)+len(a.Delete) > 0
+}
+
+func byAge(a, b Pod) int {
+	if c := a.Created.Compare(b.Created); c != 0 {
+		return c
+	}
+	if c := strings.Compare(a.Ref.Namespace, b.Ref.Namespace); c != 0 {
+		return c
+	}
+	if c := strings.Compare(a.Ref.Name, b.Ref.Name); c != 0 {
+		return c
+	}
+	return strings.Compare(string(a.Ref.UID), string(b.Ref.UID))
+}
+
+// longestFree orders ports so that who has been free longest comes first: its
+// old address has had the most time to be forgotten.
+func longestFree(a, b Port) int {
+	if c := a.Since.Compare(b.Since); c != 0 {
+		return c
+	}
+	return strings.Compare(a.Name, b.Name)
+}
+
+func sorted[T any](in []T, cmp func(a, b T) int) []T {
+	out := slices.Clone(in)
+	slices.SortFunc(out, cmp)
+	return out
+}
