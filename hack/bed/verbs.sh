@@ -99,6 +99,7 @@ verb_env() {
 	local none="${NO_PROXY:+$NO_PROXY,}$NODE_CIDR,$API_IP,$POD_CIDR,$SERVICE_CIDR" name
 	cat <<-END
 		export KURYR_BED=$BED KUBECONFIG=$PKI/admin.kubeconfig KUBEBUILDER_ASSETS=$BIN
+		export KURYR_BED_COMMAND=$HERE/bed KURYR_BED_NETNS=$CP KUBERNETES_API=$API_IP:6443
 		export OS_CLIENT_CONFIG_FILE=$CLOUD/clouds.yaml OS_CLOUD=kuryr
 		export OVS_RUNDIR=$(ovs_dir gateway) OVN_NB_DB=$NB OVN_SB_DB=$SB
 		export NO_PROXY=$none no_proxy=$none

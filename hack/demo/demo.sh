@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# SPDX-FileCopyrightText: The Kuryr Authors
+# SPDX-License-Identifier: Apache-2.0
+# Kuryr at work, from nothing: demo.sh up|down
+#   up    a real Kubernetes of two nodes and a real OpenStack, Kuryr deployed on
+#         them, and pods with Neutron ports. Again: reuses what is there.
+#   down  stops all of it; what was built stays for the next time.
+set -euo pipefail
+cd "$(dirname "$(readlink -f "$0")")/../.."
+bed=hack/bed/bed
+
+up() {
+	$bed install
+	$bed build control cluster node images
+	$bed up
+	hack/demo/deploy.sh
+	eval "$($bed env)"
+	CGO_ENABLED=0 go run ./hack/demo
+	cat <<TEXT
+
+It is yours now:
+  eval "\$($PWD/hack/bed/bed env)"             sets KUBECONFIG, OS_CLOUD and the PATH
+  kubectl get kuryrports,kuryrportpools       what Kuryr keeps in Kubernetes
+  kubectl -n kuryr-demo get pods -o wide
+  kubectl -n kuryr-demo scale deployment/demo --replicas=10
+  openstack port list --device-owner compute:kuryr
+  kubectl -n kuryr-system logs deployment/kuryr-controller
+Stop it with: make demo-down
+TEXT
+}
+
+case ${1:-} in
+up) up ;;
+down) $bed down ;;
+*)
+	echo "demo.sh: up or down?" >&2
+	exit 2
+	;;
+esac

@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# SPDX-FileCopyrightText: The Kuryr Authors
+# SPDX-License-Identifier: Apache-2.0
+# Deploys Kuryr on the running test bed as a user would: an image, and an
+# overlay over config/default that says which cloud, subnet and security group.
+# Run again it rolls out what has changed.
+set -euo pipefail
+cd "$(dirname "$(readlink -f "$0")")/../.."
+
+eval "$(hack/bed/bed env)"
+overlay=$KURYR_BED/deploy
+step() { printf '%(%H:%M:%S)T  %s\n' -1 "$*"; }
+
+step "building Kuryr's image and loading it into the nodes"
+make --no-print-directory image
+image=docker.io/kuryr/kuryr
+# The tag is the archive's sum: the same image restarts nothing, and another one
+# does, though nodes never pull.
+tag=$(sha256sum bin/kuryr-image.tar | cut -c1-12)
+loaded() { hack/bed/bed exec "$1" ctr -n k8s.io images ls -q | grep -qx "$image:$tag"; }
+if ! loaded n1 || ! loaded n2; then
+	hack/bed/bed load bin/kuryr-image.tar
+	for node in n1 n2; do
+		hack/bed/bed exec "$node" ctr -n k8s.io images tag --force "$image:dev" "$image:$tag" >/dev/null
+	done
+fi
+
+step "applying the manifests"
+mkdir -p "$overlay"
+cp "$OS_CLIENT_CONFIG_FILE" "$overlay/clouds.yaml"
+cat >"$overlay/kuryr.yaml" <<YAML
+apiVersion: kuryr.openstack.org/v1alpha1
+kind: KuryrConfiguration
+neutron:
+  cloud: kuryr
+pods:
+  subnetIDs: [$POD_SUBNET]
+  securityGroupIDs: [$POD_SG]
+orphans:
+  interval: 10s
+  grace: 10s
+YAML
+# There is no kube-proxy on the bed, so the API server is named by its own address.
+cat >"$overlay/kustomization.yaml" <<YAML
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+namespace: kuryr-system
+resources: [$(realpath --relative-to="$overlay" config/default)]
+generatorOptions: {disableNameSuffixHash: true}
+configMapGenerator:
+- {name: kuryr-config, behavior: replace, files: [kuryr.yaml]}
+secretGenerator:
+- {name: kuryr-cloud, files: [clouds.yaml]}
+images:
+- {name: $image, newTag: $tag}
+patches:
+- target: {kind: (Deployment|DaemonSet)}
+  patch: |
+    - op: add
+      path: /spec/template/spec/containers/0/env/-
+      value: {name: KUBERNETES_SERVICE_HOST, value: "${KUBERNETES_API%:*}"}
+    - op: add
+      path: /spec/template/spec/containers/0/env/-
+      value: {name: KUBERNETES_SERVICE_PORT, value: "${KUBERNETES_API#*:}"}
+YAML
+kubectl apply --server-side --force-conflicts -k "$overlay" >"$overlay/applied" || {
+	cat "$overlay/applied" >&2
+	exit 1
+}
+step "waiting for Kuryr and the nodes to be ready"
+for workload in deployment/kuryr-controller daemonset/kuryr-daemon; do
+	kubectl -n kuryr-system rollout status "$workload" --timeout=120s || {
+		kubectl -n kuryr-system describe pods >&2
+		kubectl -n kuryr-system logs "$workload" --tail=50 >&2 || true
+		exit 1
+	}
+done
+kubectl wait --for=condition=Ready node --all --timeout=60s

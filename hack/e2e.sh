@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# SPDX-FileCopyrightText: The Kuryr Authors
+# SPDX-License-Identifier: Apache-2.0
+# The tests on a real Kubernetes and a real OpenStack: brings both up, deploys
+# Kuryr, and runs
+#   1. the contract of internal/sdn on the real Neutron,
+#   2. test/e2e,
+#   3. upstream Kubernetes' own tests that need a pod network and no Service.
+# It takes the bed down at the end, unless KEEP=1.
+set -euo pipefail
+cd "$(dirname "$(readlink -f "$0")")/.."
+bed=hack/bed/bed
+step() { printf '\n%(%H:%M:%S)T  == %s\n' -1 "$*"; }
+
+step "test bed"
+$bed install
+$bed build control cluster node images e2e
+trap '[[ -n ${KEEP:-} ]] || $bed down' EXIT
+$bed up
+eval "$($bed env)"
+export CGO_ENABLED=0 KURYR_E2E=1
+
+step "contract of internal/sdn on the real Neutron"
+go test -count=1 -timeout=10m -run Real ./internal/sdn/...
+
+step "Kuryr on the bed"
+hack/demo/deploy.sh
+
+step "test/e2e"
+go test -count=1 -timeout=20m -v ./test/e2e
+
+step "upstream's tests"
+hack/upstream.sh
