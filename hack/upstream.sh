@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 eval "$(hack/bed/bed env)"
 
-pods='\[sig-network\] Networking Granular Checks: Pods .*(intra|inter)-pod communication|\[sig-node\] Pods should (get a host IP|be submitted and removed|be updated|support remote command execution over websockets|support retrieving logs)'
+pods='\[sig-network\] Networking Granular Checks: Pods .*(http|udp) .*\[Conformance\]|\[sig-node\] Pods should .*\[Conformance\]'
 case ${1:-pods} in
 pods) focus=$pods ;;
 conformance) focus='\[sig-network\].*\[Conformance\]' ;;

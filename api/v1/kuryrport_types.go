@@ -20,16 +20,22 @@ import (
 // +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.podRef.namespace`
 // +kubebuilder:printcolumn:name="Pod",type=string,JSONPath=`.spec.podRef.name`
 // +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.spec.nodeName`
-// +kubebuilder:printcolumn:name="IP",type=string,JSONPath=`.spec.vif.addresses[*].ip`
+// +kubebuilder:printcolumn:name="IP",type=string,JSONPath=`.spec.vif.addresses[0].ip`
 // +kubebuilder:printcolumn:name="MAC",type=string,JSONPath=`.spec.vif.macAddress`
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Other IP",type=string,priority=1,JSONPath=`.spec.vif.addresses[1].ip`
 // +kubebuilder:printcolumn:name="Pool",type=string,priority=1,JSONPath=`.spec.pool`
+// +kubebuilder:printcolumn:name="Type",type=string,priority=1,JSONPath=`.spec.vif.type`
+// +kubebuilder:printcolumn:name="Active",type=boolean,priority=1,JSONPath=`.status.active`
+// +kubebuilder:printcolumn:name="Container",type=string,priority=1,JSONPath=`.status.attachment.containerID`
 type KuryrPort struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// What is planned for the port.
 	Spec KuryrPortSpec `json:"spec"`
+	// What is known of the port.
 	// +optional
 	Status KuryrPortStatus `json:"status,omitzero"`
 }
@@ -48,7 +54,7 @@ type KuryrPortList struct {
 //
 // +kubebuilder:validation:XValidation:rule="self.pool == oldSelf.pool",message="spec.pool is fixed: delete the KuryrPort and Kuryr makes another where it is needed"
 // +kubebuilder:validation:XValidation:rule="self.nodeName == oldSelf.nodeName",message="spec.nodeName is fixed: delete the KuryrPort and Kuryr makes another where it is needed"
-// +kubebuilder:validation:XValidation:rule="self.?projectID.orValue('') == oldSelf.?projectID.orValue('')",message="spec.projectID is fixed: delete the KuryrPort and Kuryr makes another where it is needed"
+// +kubebuilder:validation:XValidation:rule="self.projectID == oldSelf.projectID",message="spec.projectID is fixed: delete the KuryrPort and Kuryr makes another where it is needed"
 // +kubebuilder:validation:XValidation:rule="self.networkID == oldSelf.networkID",message="spec.networkID is fixed: delete the KuryrPort and Kuryr makes another where it is needed"
 // +kubebuilder:validation:XValidation:rule="self.vif == oldSelf.vif",message="spec.vif is fixed, as the SDN gave it: delete the KuryrPort and Kuryr makes another where it is needed"
 // +kubebuilder:validation:XValidation:rule="!has(self.podRef) || !has(oldSelf.podRef) || self.podRef == oldSelf.podRef",message="spec.podRef cannot go from one pod to another: release the port first by removing spec.podRef"
@@ -61,8 +67,9 @@ type KuryrPortSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName"`
-	// Project that the port belongs to in the SDN.
+	// Project that the port belongs to in the SDN; empty where it has none.
 	// +optional
+	// +kubebuilder:default=""
 	// +kubebuilder:validation:MaxLength=64
 	ProjectID string `json:"projectID"`
 	// Network of the port in the SDN.
@@ -92,6 +99,7 @@ type VIF struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="write the type of the vif in lower case, as in ovs or bridge; other types name an executable of the binding driver folder"
 	Type string `json:"type"`
+	// MAC address of the pod's interface.
 	// +kubebuilder:validation:MaxLength=17
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9a-f]{2}:){5}[0-9a-f]{2}$')",message="write the MAC address as six lower-case hexadecimal pairs, as in fa:16:3e:00:00:01"
 	MACAddress string `json:"macAddress"`
@@ -99,6 +107,8 @@ type VIF struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == 0 || (self >= 68 && self <= 65535)",message="write an MTU of 68 to 65535 bytes (IPv6 needs 1280 at least), or 0 for the node's own"
 	MTU int32 `json:"mtu,omitempty"`
+	// Addresses of the pod's interface. The first is the one that tables show
+	// and that a pod with one address has.
 	// +listType=map
 	// +listMapKey=ip
 	// +kubebuilder:validation:MinItems=1
@@ -133,8 +143,10 @@ type VIF struct {
 // +kubebuilder:validation:XValidation:rule="!isIP(self.ip) || ip(self.ip).family() == 6 || self.prefixLength <= 32",message="an IPv4 address has a prefixLength of 32 at most"
 // +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !isIP(self.ip) || !isIP(self.gateway) || ip(self.gateway).family() == ip(self.ip).family()",message="the gateway has to be of the same IP family as the address"
 type Address struct {
+	// The address, in its shortest form.
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:XValidation:rule="isIP(self)",message="write an IP address, as in 10.0.0.5 or fd00::5, without a prefix length"
+	// +kubebuilder:validation:XValidation:rule="!isIP(self) || ip.isCanonical(self)",message="write the IP address in its shortest form and in lower case, as in fd00::5"
 	IP string `json:"ip"`
 	// Length of the subnet's prefix, in bits.
 	// +kubebuilder:validation:Minimum=0
@@ -152,10 +164,14 @@ type Address struct {
 }
 
 // Route is a route that a pod gets.
+//
+// +kubebuilder:validation:XValidation:rule="!isCIDR(self.destination) || !isIP(self.gateway) || cidr(self.destination).ip().family() == ip(self.gateway).family()",message="the gateway has to be of the same IP family as the destination"
 type Route struct {
+	// Addresses that the route is for, as a prefix.
 	// +kubebuilder:validation:MaxLength=49
 	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="write the destination as a prefix, as in 10.96.0.0/16 or fd00::/64"
 	Destination string `json:"destination"`
+	// Address that they are reached through.
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:XValidation:rule="isIP(self)",message="write the gateway as an IP address, as in 10.0.0.1 or fd00::1"
 	Gateway string `json:"gateway"`
@@ -164,12 +180,15 @@ type Route struct {
 // PodReference names one pod and one of its interfaces. The UID tells pods of
 // the same name apart: a StatefulSet's pod comes back with another.
 type PodReference struct {
+	// Namespace of the pod.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace"`
+	// Name of the pod.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
+	// UID of the pod: another pod of the same name is another pod.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
@@ -205,11 +224,16 @@ const (
 // KuryrPortStatus is what is known of a port. The port reconciler writes it,
 // but for attachment, which is the node daemon's.
 type KuryrPortStatus struct {
+	// Where the port is in its life: Available is free and fit for a pod, Bound
+	// has a pod, Recycling was given back and is not fit yet, Deleting is on
+	// its way out of the SDN, Failed the SDN refuses to put in order.
 	// +optional
 	Phase PortPhase `json:"phase,omitempty"`
 	// Security groups that the SDN has on the port.
 	// +optional
 	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=64
 	AppliedSecurityGroupIDs []string `json:"appliedSecurityGroupIDs,omitempty"`
 	// Whether the SDN passes the port's traffic, as far as the controller
 	// was told. A node that sees it for itself (OVN) does not wait for this.
@@ -218,6 +242,7 @@ type KuryrPortStatus struct {
 	// Written by the node's daemon: present while the port is plugged.
 	// +optional
 	Attachment *Attachment `json:"attachment,omitempty"`
+	// Ready: the port is as its spec wants it. Progressing: Kuryr is at work on it.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -227,8 +252,12 @@ type KuryrPortStatus struct {
 // Attachment says where a port is plugged.
 type Attachment struct {
 	// Sandbox that has the port, in the container runtime's words.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
 	ContainerID string `json:"containerID"`
 	// Name of the interface in the sandbox.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=15
 	Interface string `json:"interface"`
 	// When it was plugged.
 	Since metav1.Time `json:"since"`

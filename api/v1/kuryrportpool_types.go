@@ -29,7 +29,9 @@ type KuryrPortPool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// What the pool is for, and the levels that it is kept at.
 	Spec KuryrPortPoolSpec `json:"spec"`
+	// How the pool stands.
 	// +optional
 	Status KuryrPortPoolStatus `json:"status,omitzero"`
 }
@@ -63,10 +65,14 @@ type KuryrPortPoolSpec struct {
 	// +kubebuilder:validation:Maximum=500
 	Batch int32 `json:"batch"`
 	// How long a free port above min is kept unused, as in 10m; 0s deletes it at once.
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="ttl cannot be negative: write 0s to delete unused ports above min at once"
+	// +kubebuilder:validation:MaxLength=40
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(h|m|s|ms|us|µs|ns))+$') && duration(self) <= duration('87600h')",message="write ttl as a time of up to ten years with its unit, as in 10m, or 0s to delete unused ports above min at once"
+	// +kubebuilder:validation:Type=string
 	TTL metav1.Duration `json:"ttl"`
 	// How long a port given back rests before the next pod may have it, as in 30s.
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="cooldown cannot be negative: write 0s for none"
+	// +kubebuilder:validation:MaxLength=40
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(h|m|s|ms|us|µs|ns))+$') && duration(self) <= duration('87600h')",message="write cooldown as a time of up to ten years with its unit, as in 30s, or 0s for none"
+	// +kubebuilder:validation:Type=string
 	Cooldown metav1.Duration `json:"cooldown"`
 }
 
@@ -106,6 +112,7 @@ type PoolKey struct {
 	// How nodes plug the ports; empty is what the SDN says of each.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self == '' || self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="write the type of the vif in lower case, as in ovs or bridge, or leave it out to plug ports as the SDN says"
 	VIFType string `json:"vifType,omitempty"`
 }
 
@@ -113,22 +120,29 @@ type PoolKey struct {
 type KuryrPortPoolStatus struct {
 	// Free ports, fit for a pod.
 	// +optional
+	// +kubebuilder:validation:Minimum=0
 	Available int32 `json:"available"`
 	// Ports that pods have.
 	// +optional
+	// +kubebuilder:validation:Minimum=0
 	Bound int32 `json:"bound"`
 	// Ports given back and not yet fit for the next pod, or on their way out.
 	// +optional
+	// +kubebuilder:validation:Minimum=0
 	Recycling int32 `json:"recycling"`
 	// All ports of the pool.
 	// +optional
+	// +kubebuilder:validation:Minimum=0
 	Total int32 `json:"total"`
 	// Scheduled pods that want a port of this pool and have none.
 	// +optional
+	// +kubebuilder:validation:Minimum=0
 	WaitingPods int32 `json:"waitingPods"`
 	// When the SDN last gave the pool ports.
 	// +optional
 	LastRefill *metav1.Time `json:"lastRefill,omitempty"`
+	// Ready: every waiting pod gets a port. OverQuota: the SDN refuses more
+	// ports for want of quota.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

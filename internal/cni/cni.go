@@ -6,9 +6,10 @@
 // their users read. It links the standard library and CNI's own types only,
 // since kuryr-cni is started for every pod and has to start fast.
 //
-// The exchange: the client connects, writes one Request, closes its writing
-// side, and reads one Response up to the end. Closing the connection early
-// tells the daemon that nobody waits any more.
+// The exchange: the client connects, writes one Request (a JSON value), and
+// reads one Response up to the end. It does not close its writing side before:
+// a connection that ends early tells the daemon that nobody waits any more,
+// and a half-closed one could not be told from that.
 package cni
 
 import (

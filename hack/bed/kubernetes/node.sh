@@ -113,10 +113,13 @@ node_up() { # NODE
 		"$HERE/kubernetes/node-init.sh" "$1" "$node" "$BIN" "$(node_ip "$1")" "$PKI/kubelet-$1.kubeconfig"
 	await 30 "containerd on $1" node_has_containerd "$1"
 	node_images "$1"
+	await 60 "kubelet on $1" node_has_kubelet "$1"
 	await 60 "node $1 in Kubernetes" kubectl get node "$1"
 	say "node $1 is up ($((SECONDS - began)) s)"
 }
 node_has_containerd() { (on_node "$1" ctr version); }
+# Its own word, since the Node object may be there from before.
+node_has_kubelet() { (on_node "$1" curl -fs http://127.0.0.1:10248/healthz); }
 
 node_images() { # NODE
 	local tar
