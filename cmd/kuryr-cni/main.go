@@ -1,0 +1,68 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Command kuryr-cni is the CNI plugin of Kuryr. The container runtime runs it
+// for every sandbox; it hands the call to the node's daemon over a Unix socket
+// and prints the answer. docs/cni.md says what it can be configured to do and
+// what its errors mean.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/version"
+
+	"github.com/kuryr-go/kuryr/internal/cni"
+)
+
+const about = "kuryr-cni: hands CNI calls of a container runtime to the Kuryr daemon of the node"
+
+func main() {
+	if err := run(); err != nil {
+		printError(err)
+		os.Exit(1)
+	}
+}
+
+// run does the call. A panic becomes an error too: the runtime reads nothing
+// but a CNI error.
+func run() (err *types.Error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = types.NewError(cni.CodeInternal, "kuryr-cni panicked", fmt.Sprint(p))
+		}
+	}()
+	var s shim
+	return skel.PluginMainFuncsWithError(skel.CNIFuncs{
+		Add: s.add, Del: s.del, Check: s.check, GC: s.gc, Status: s.status,
+	}, version.All, usage())
+}
+
+// usage is for a person who runs the command by hand; a runtime that forgets
+// CNI_COMMAND gets an error.
+func usage() string {
+	for _, v := range os.Environ() {
+		if strings.HasPrefix(v, "CNI_") {
+			return ""
+		}
+	}
+	return about
+}
+
+func printError(e *types.Error) {
+	out := struct {
+		CNIVersion string `json:"cniVersion"`
+		*types.Error
+	}{version.Current(), e}
+	data, err := json.MarshalIndent(out, "", "    ")
+	if err != nil {
+		data = fmt.Appendf(nil, `{"code": %d, "msg": "printing the error"}`, cni.CodeInternal)
+	}
+	// Nobody can be told if this cannot be written.
+	_, _ = os.Stdout.Write(append(data, '\n'))
+}

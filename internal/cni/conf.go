@@ -1,0 +1,176 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cni
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/types/create"
+)
+
+// Slack is how much longer kuryr-cni waits than the daemon, so that it is the
+// daemon who says what it waited for.
+const Slack = 15 * time.Second
+
+// Timeout is how long kuryr-cni waits for the daemon's answer, unless
+// configured otherwise: the daemon's own 60 s for an ADD, and the slack.
+const Timeout = 60*time.Second + Slack
+
+// Config is what Kuryr reads of a network configuration. Other keys, those of
+// other plugins of a chain among them, are passed over.
+type Config struct {
+	CNIVersion string
+	Name       string
+	DNS        types.DNS     // handed on in the result
+	Socket     string        // of the daemon; SocketPath if the key is missing
+	Timeout    time.Duration // Timeout if the key is missing
+
+	raw rawConfig
+}
+
+type rawConfig struct {
+	CNIVersion string          `json:"cniVersion"`
+	Name       string          `json:"name"`
+	DNS        types.DNS       `json:"dns"`
+	Socket     string          `json:"socket"`
+	Timeout    json.RawMessage `json:"timeout"`
+	PrevResult json.RawMessage `json:"prevResult"`
+	Valid      json.RawMessage `json:"cni.dev/valid-attachments"`
+	// The specification's draft called it so, and libcni sends both.
+	ValidDraft json.RawMessage `json:"cni.dev/attachments"`
+}
+
+// ParseConfig reads a network configuration. The error is always a *types.Error.
+func ParseConfig(data []byte) (Config, error) {
+	var raw rawConfig
+	if err := json.Unmarshal(data, &raw); err != nil {
+		return Config{}, types.NewError(CodeDecoding, "reading the network configuration", err.Error())
+	}
+	c := Config{CNIVersion: raw.CNIVersion, Name: raw.Name, DNS: raw.DNS, Socket: raw.Socket, raw: raw}
+	if c.CNIVersion == "" {
+		c.CNIVersion = "0.1.0" // as the specification has it
+	}
+	if c.Socket == "" {
+		c.Socket = SocketPath
+	}
+	// 107 bytes is what a Unix socket's address holds on Linux.
+	if !filepath.IsAbs(c.Socket) || len(c.Socket) > 107 {
+		return Config{}, types.NewError(CodeInvalidConfig, "socket has to be an absolute path of 107 bytes at most", c.Socket)
+	}
+	var err error
+	c.Timeout, err = parseTimeout(raw.Timeout)
+	return c, err
+}
+
+// parseTimeout takes "75s" or a number of seconds.
+func parseTimeout(raw json.RawMessage) (time.Duration, error) {
+	if absent(raw) {
+		return Timeout, nil
+	}
+	var d time.Duration
+	var seconds float64
+	var text string
+	err := json.Unmarshal(raw, &seconds)
+	if err == nil && seconds <= 3600 {
+		d = time.Duration(seconds * float64(time.Second))
+	} else if err = json.Unmarshal(raw, &text); err == nil {
+		d, err = time.ParseDuration(text)
+	}
+	if err != nil || d <= 0 || d > time.Hour {
+		return 0, types.NewError(CodeInvalidConfig, "timeout has to be a duration up to 1h, as in \"75s\"", string(raw))
+	}
+	return d, nil
+}
+
+func absent(raw json.RawMessage) bool {
+	return len(raw) == 0 || bytes.Equal(raw, []byte("null"))
+}
+
+// Attachment names one interface of one sandbox.
+type Attachment struct{ ContainerID, IfName string }
+
+// ValidAttachments is the list that a GC brings. Without such a list there is
+// an error, not an empty one: nothing is taken from a pod because a key is missing.
+func (c Config) ValidAttachments() (map[Attachment]bool, error) {
+	list := c.raw.Valid
+	if len(list) == 0 {
+		list = c.raw.ValidDraft
+	}
+	if len(list) == 0 {
+		return nil, types.NewError(CodeInvalidConfig, "GC needs cni.dev/valid-attachments", "")
+	}
+	var parsed []types.GCAttachment
+	if err := json.Unmarshal(list, &parsed); err != nil {
+		return nil, types.NewError(CodeDecoding, "reading cni.dev/valid-attachments", err.Error())
+	}
+	valid := make(map[Attachment]bool, len(parsed))
+	for _, a := range parsed {
+		valid[Attachment{a.ContainerID, a.IfName}] = true
+	}
+	return valid, nil
+}
+
+// PrevResult is the result of the ADD, which a CHECK brings, as of the newest
+// version.
+func (c Config) PrevResult() (*types100.Result, error) {
+	if absent(c.raw.PrevResult) {
+		return nil, types.NewError(CodeInvalidConfig, "CHECK needs prevResult", "")
+	}
+	result, err := c.parseResult()
+	if err != nil {
+		return nil, types.NewError(CodeDecoding, "reading prevResult", err.Error())
+	}
+	return result, nil
+}
+
+func (c Config) parseResult() (*types100.Result, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(c.raw.PrevResult, &fields); err != nil {
+		return nil, err
+	}
+	// The versions have to be the same, and before 1.0.0 a result did not
+	// always say its own.
+	fields["cniVersion"], _ = json.Marshal(c.CNIVersion)
+	data, err := json.Marshal(fields)
+	if err != nil {
+		return nil, err
+	}
+	result, err := create.Create(c.CNIVersion, data)
+	if err != nil {
+		return nil, err
+	}
+	if err := complete(result); err != nil {
+		return nil, err
+	}
+	return types100.GetResult(result)
+}
+
+// complete refuses null where an object has to be: the conversion between
+// versions would read through it.
+func complete(result types.Result) error {
+	data, err := json.Marshal(result)
+	if err != nil {
+		return err
+	}
+	var lists struct {
+		Interfaces, IPs, Routes []json.RawMessage
+	}
+	if err := json.Unmarshal(data, &lists); err != nil {
+		return err
+	}
+	for name, list := range map[string][]json.RawMessage{"interfaces": lists.Interfaces, "ips": lists.IPs, "routes": lists.Routes} {
+		for i, item := range list {
+			if absent(item) {
+				return fmt.Errorf("%s[%d] is null", name, i)
+			}
+		}
+	}
+	return nil
+}

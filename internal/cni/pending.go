@@ -1,0 +1,126 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cni
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// A DEL that comes while the daemon is away is left as a file beside the
+// socket, and the daemon does it when it comes back. So a pod can go while the
+// daemon is being replaced, and what it had on the node is not forgotten.
+//
+// None is lost between the two: kuryr-cni first leaves the file, then asks the
+// daemon once more; the daemon first listens, then reads the files, then
+// answers. And none is done too late, to a later attachment of the same name:
+// an ADD takes back what is left for it.
+const pendingDir = "deleted"
+
+// Leave leaves a DEL for the daemon of socket. It may be called again.
+func Leave(socket string, r Request) error {
+	path := pendingPath(socket, r.ContainerID, r.IfName)
+	data, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("writing down the DEL: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("writing down the DEL: %w", err)
+	}
+	// Two kuryr-cni of the same DEL may write at once; each has its own
+	// temporary file, which starts with a dot and is not read by Left.
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".")
+	if err != nil {
+		return fmt.Errorf("writing down the DEL: %w", err)
+	}
+	_, err = tmp.Write(data)
+	err = errors.Join(err, tmp.Close())
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("writing down the DEL: %w", err), os.Remove(tmp.Name()))
+	}
+	return nil
+}
+
+// Left returns the DELs that were left for the daemon of socket. Files that
+// are none come back in the error, beside the others.
+func Left(socket string) ([]Request, error) {
+	dir := filepath.Join(filepath.Dir(socket), pendingDir)
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the DELs left: %w", err)
+	}
+	var left []Request
+	var bad []error
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		r, err := readLeft(filepath.Join(dir, e.Name()))
+		if err != nil {
+			bad = append(bad, fmt.Errorf("reading the DEL left in %s: %w", e.Name(), err))
+			continue
+		}
+		left = append(left, r)
+	}
+	return left, errors.Join(bad...)
+}
+
+func readLeft(path string) (Request, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Request{}, err
+	}
+	defer f.Close()
+	r, err := ReadRequest(f)
+	if err == nil && r.Command != "DEL" {
+		err = fmt.Errorf("it is of command %s", r.Command)
+	}
+	return r, err
+}
+
+// IsLeft says whether a DEL is left for the attachment.
+func IsLeft(socket, containerID, ifName string) (bool, error) {
+	_, err := os.Stat(pendingPath(socket, containerID, ifName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// TakeBack removes what Leave has left. It succeeds when there is nothing.
+func TakeBack(socket, containerID, ifName string) error {
+	err := os.Remove(pendingPath(socket, containerID, ifName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+func pendingPath(socket, containerID, ifName string) string {
+	return filepath.Join(filepath.Dir(socket), pendingDir, FileName(containerID, ifName))
+}
+
+// FileName is a name for a file about one attachment: readable, and short
+// enough for any file system even if the container's ID is not.
+func FileName(containerID, ifName string) string {
+	name := containerID + "@" + ifName // no container ID has an @
+	if len(name) > 200 {
+		sum := sha256.Sum256([]byte(name))
+		name = "@" + hex.EncodeToString(sum[:])
+	}
+	return name + ".json"
+}

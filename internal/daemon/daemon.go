@@ -1,0 +1,120 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package daemon is Kuryr's part on a node. It answers the CNI calls that
+// kuryr-cni hands over: it waits for the KuryrPort that the controller binds to
+// a pod, has it plugged, and waits for the data path. What is plugged it keeps
+// in a journal on disk, which is all that a DEL needs: no API server and no
+// SDN. It reports what is plugged in the KuryrPorts' status.attachment, behind
+// the CNI calls' back.
+//
+// How a port is plugged is left to package plug, which ports there are to the
+// controller. The daemon reads and writes KuryrPorts of its own node only.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/tools/cache"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/plug"
+)
+
+// api is the Kubernetes API, as far as the daemon needs it; *API is one.
+type api interface {
+	// KuryrPorts lists and watches those of the daemon's node.
+	KuryrPorts() cache.ListerWatcher
+	// Report sets status.attachment of a KuryrPort, or clears it if a is nil.
+	Report(ctx context.Context, name string, a *v1.Attachment) (*v1.KuryrPort, error)
+}
+
+// drivers is what plugs ports; *plug.Set is one.
+type drivers interface {
+	Driver(typ string) (plug.Driver, error)
+	// Ready says why no port can be plugged right now.
+	Ready(ctx context.Context) error
+}
+
+// Options are what a daemon is made of.
+type Options struct {
+	Node     string // name of this node, as in KuryrPorts' spec.nodeName
+	Settings config.Node
+	Socket   string // that CNI calls come in on
+	API      api
+	Drivers  drivers
+	// HealthAddress serves /livez and /readyz, MetricsAddress /metrics; empty
+	// or "0" is neither.
+	HealthAddress, MetricsAddress string
+	Install                       Install
+}
+
+// Daemon serves one node. Make one with New; Run may be called once.
+type Daemon struct {
+	Options
+	journal   *journal
+	ports     *ports
+	reporter  *reporter
+	sandboxes locks // by containerID and interface: one call at a time
+	byPort    locks // by port: one driver call at a time; taken after sandboxes
+	netns     namespaces
+	metrics   *metrics
+	calls     sync.WaitGroup
+}
+
+// Times that nobody needs to configure.
+const (
+	undoTimeout  = 10 * time.Second // to take back a failed ADD
+	delTimeout   = 30 * time.Second
+	sweepPeriod  = 30 * time.Second
+	readyTimeout = 2 * time.Second
+	drainTimeout = 10 * time.Second // for calls under way when the daemon ends
+)
+
+// New opens the journal. Nothing runs yet.
+func New(ctx context.Context, o Options) (*Daemon, error) {
+	if o.Node == "" {
+		return nil, errors.New("the node's name is missing")
+	}
+	j, err := openJournal(filepath.Join(o.Settings.StateDir, "attachments"), logr.FromContextOrDiscard(ctx))
+	if err != nil {
+		return nil, err
+	}
+	d := &Daemon{Options: o, journal: j, netns: osNamespaces{}, ports: newPorts(o.API.KuryrPorts())}
+	d.reporter = newReporter(o.API, j, d.ports)
+	d.metrics = newMetrics(j)
+	return d, nil
+}
+
+// Run serves until ctx ends, and then until the calls under way are answered.
+func (d *Daemon) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return d.ports.run(ctx, d.reporter.observe) })
+	g.Go(func() error { return d.reporter.run(ctx) })
+	g.Go(func() error { return d.serve(ctx) })
+	g.Go(func() error { return d.sweepForever(ctx) })
+	g.Go(func() error { return d.serveHTTP(ctx) })
+	g.Go(func() error { return d.installOnceReady(ctx) })
+	return g.Wait()
+}
+
+// ready says why CNI calls cannot be served right now, as an error for STATUS.
+func (d *Daemon) ready(ctx context.Context) error {
+	if !d.ports.synced() {
+		return errNotSynced
+	}
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	if err := d.Drivers.Ready(ctx); err != nil {
+		return fmt.Errorf("the data path is not ready: %w", err)
+	}
+	return nil
+}

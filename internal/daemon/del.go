@@ -1,0 +1,160 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/go-logr/logr"
+
+	"github.com/kuryr-go/kuryr/internal/cni"
+)
+
+// del unplugs what the journal says the sandbox has. An ADD of the same sandbox
+// that is still at work gives up. It may be repeated, and succeeds at once for
+// what is not (or no longer) known.
+//
+// An empty netns says that there is nothing to do in the pod; it is never read
+// as the namespace that the daemon runs in.
+func (d *Daemon) del(ctx context.Context, req cni.Request) error {
+	netns := req.Netns
+	if netns != "" && d.netns.own(netns) {
+		netns = ""
+	}
+	key := attachmentKey(req.ContainerID, req.IfName)
+	release, err := d.sandboxes.interrupt(ctx, key, errSuperseded)
+	if err != nil {
+		return types.NewError(cni.CodeTryAgain, "another call for the same sandbox is still at work", err.Error())
+	}
+	defer release()
+	e, ok := d.journal.get(key)
+	if !ok {
+		return nil
+	}
+	return d.detach(ctx, e, netns)
+}
+
+// detach unplugs e and forgets it. The caller holds the sandbox's lock.
+func (d *Daemon) detach(ctx context.Context, e entry, netns string) error {
+	release, err := d.byPort.interrupt(ctx, e.Port.ID, nil)
+	if err != nil {
+		return types.NewError(cni.CodeTryAgain, "another call for the same port is still at work", err.Error())
+	}
+	defer release()
+	if _, still := d.journal.get(e.key()); !still {
+		return nil // the port went over to another sandbox meanwhile
+	}
+	doing := fmt.Sprintf("unplugging port %s", e.Port.ID)
+	driver, err := d.Drivers.Driver(e.Port.Type)
+	if err != nil {
+		return plugError(doing, err)
+	}
+	i := e.iface()
+	i.Netns = netns
+	done := d.metrics.stage("DEL", "plug")
+	err = driver.Unplug(ctx, i)
+	done()
+	if err != nil {
+		return plugError(doing, err)
+	}
+	if err := d.journal.remove(e); err != nil {
+		return types.NewError(cni.CodeIO, "the journal cannot be written", err.Error())
+	}
+	d.reporter.report(e)
+	return nil
+}
+
+// check compares what is plugged with what the ADD has answered and done.
+func (d *Daemon) check(ctx context.Context, req cni.Request) error {
+	conf, err := cni.ParseConfig(req.Config)
+	if err != nil {
+		return err
+	}
+	want, err := conf.PrevResult()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.Settings.AddTimeout.Duration)
+	defer cancel()
+	key := attachmentKey(req.ContainerID, req.IfName)
+	ctx, release, err := d.sandboxes.acquire(ctx, key)
+	if err != nil {
+		return types.NewError(cni.CodeTryAgain, "another call for the same sandbox is still at work", err.Error())
+	}
+	defer release()
+	e, ok := d.journal.get(key)
+	if !ok {
+		return types.NewError(cni.CodeUnknownContainer, "nothing is plugged into this sandbox", req.ContainerID)
+	}
+	if err := matches(e, want); err != nil {
+		return types.NewError(cni.CodeNotAsPlugged, "prevResult is not what the ADD has answered", err.Error())
+	}
+	driver, err := d.Drivers.Driver(e.Port.Type)
+	if err != nil {
+		return plugError(fmt.Sprintf("checking port %s", e.Port.ID), err)
+	}
+	i := e.iface()
+	i.Netns = req.Netns
+	if err := driver.Check(ctx, i); err != nil {
+		return types.NewError(cni.CodeNotAsPlugged, fmt.Sprintf("port %s is not as it was plugged", e.Port.ID), err.Error())
+	}
+	return nil
+}
+
+// gc unplugs everything of this CNI network that is not in the runtime's list
+// of valid attachments. Calls under way are left alone.
+func (d *Daemon) gc(ctx context.Context, req cni.Request) error {
+	conf, err := cni.ParseConfig(req.Config)
+	if err != nil {
+		return err
+	}
+	valid, err := conf.ValidAttachments()
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for _, e := range d.journal.all() {
+		if e.Network != conf.Name || valid[cni.Attachment{ContainerID: e.ContainerID, IfName: e.IfName}] {
+			continue
+		}
+		if err := d.collect(ctx, e); err != nil {
+			failed = append(failed, err)
+		}
+	}
+	if len(failed) > 0 {
+		first := asCNI(failed[0])
+		return types.NewError(first.Code, fmt.Sprintf("%d attachments could not be unplugged", len(failed)), errors.Join(failed...).Error())
+	}
+	return nil
+}
+
+// collect unplugs e, which nobody wants any more, unless somebody is at it.
+func (d *Daemon) collect(ctx context.Context, e entry) error {
+	release, ok := d.sandboxes.try(e.key())
+	if !ok {
+		return nil
+	}
+	defer release()
+	current, ok := d.journal.get(e.key())
+	if !ok || !current.Since.Equal(e.Since) || current.Port.ID != e.Port.ID {
+		return nil
+	}
+	netns := e.Netns
+	if d.netns.gone(netns) || d.netns.own(netns) {
+		netns = ""
+	}
+	logr.FromContextOrDiscard(ctx).Info("unplugging a port that no sandbox has", "port", e.Port.ID, "container", e.ContainerID)
+	return d.detach(ctx, e, netns)
+}
+
+// status answers STATUS.
+func (d *Daemon) status(ctx context.Context) error {
+	if err := d.ready(ctx); err != nil {
+		return types.NewError(cni.CodePluginNotAvailable, "Kuryr cannot plug pods on this node yet", err.Error())
+	}
+	return nil
+}

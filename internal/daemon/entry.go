@@ -1,0 +1,183 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/cni"
+	"github.com/kuryr-go/kuryr/internal/plug"
+)
+
+// entryVersion is of the journal's format. A daemon reads its own and older ones.
+const entryVersion = 1
+
+// entry is what the journal knows of one attachment: all that is needed to
+// unplug, check or plug it again. It is the format on disk.
+type entry struct {
+	Version     int       `json:"version"`
+	ContainerID string    `json:"containerID"`
+	IfName      string    `json:"ifName"`
+	Netns       string    `json:"netns"`
+	Network     string    `json:"network"` // name of the CNI network
+	Namespace   string    `json:"namespace,omitempty"`
+	Pod         string    `json:"pod,omitempty"`
+	PodUID      string    `json:"podUID,omitempty"`
+	Since       time.Time `json:"since"`
+	// FromArgs: CNI_ARGS brought the port; there is no KuryrPort of it.
+	FromArgs bool `json:"fromArgs,omitempty"`
+	// Deleted: a DEL was answered while the daemon was away, and is to be done.
+	Deleted bool       `json:"deleted,omitempty"`
+	Port    portRecord `json:"port"`
+}
+
+type portRecord struct {
+	ID           string            `json:"id"`
+	Type         string            `json:"type"`
+	MAC          string            `json:"mac,omitempty"`
+	MTU          int               `json:"mtu,omitempty"`
+	Addresses    []addressRecord   `json:"addresses"`
+	Routes       []routeRecord     `json:"routes,omitempty"`
+	Default      bool              `json:"default,omitempty"`
+	Bridge       string            `json:"bridge,omitempty"`
+	VLANID       int               `json:"vlanID,omitempty"`
+	ParentPortID string            `json:"parentPortID,omitempty"`
+	Details      map[string]string `json:"details,omitempty"`
+}
+
+type addressRecord struct {
+	Prefix  netip.Prefix `json:"prefix"`
+	Gateway netip.Addr   `json:"gateway,omitzero"`
+}
+
+type routeRecord struct {
+	Destination netip.Prefix `json:"destination"`
+	Gateway     netip.Addr   `json:"gateway"`
+}
+
+func (e entry) key() string { return attachmentKey(e.ContainerID, e.IfName) }
+
+func attachmentKey(containerID, ifName string) string { return cni.FileName(containerID, ifName) }
+
+// check says what makes an entry unfit for use, after it was read from disk.
+func (e entry) check() error {
+	if e.Version < 1 || e.Version > entryVersion {
+		return fmt.Errorf("version %d is unknown here (up to %d is)", e.Version, entryVersion)
+	}
+	if e.ContainerID == "" || e.IfName == "" || e.Port.ID == "" || e.Port.Type == "" {
+		return fmt.Errorf("containerID, ifName, port.id or port.type is missing")
+	}
+	if _, err := parseMAC(e.Port.MAC); err != nil {
+		return err
+	}
+	for _, a := range e.Port.Addresses {
+		if !a.Prefix.IsValid() {
+			return fmt.Errorf("an address is missing its prefix")
+		}
+	}
+	return nil
+}
+
+// iface is the entry in package plug's words. The entry has passed check.
+func (e entry) iface() plug.Interface {
+	mac, _ := parseMAC(e.Port.MAC)
+	i := plug.Interface{
+		PortID: e.Port.ID, Type: e.Port.Type,
+		ContainerID: e.ContainerID, Netns: e.Netns, Name: e.IfName,
+		MAC: mac, MTU: e.Port.MTU, Default: e.Port.Default, Bridge: e.Port.Bridge,
+		VLANID: e.Port.VLANID, ParentPortID: e.Port.ParentPortID, Details: e.Port.Details,
+	}
+	if e.Pod != "" {
+		i.Pod = e.Namespace + "/" + e.Pod
+	}
+	for _, a := range e.Port.Addresses {
+		i.Addresses = append(i.Addresses, plug.Address{Prefix: a.Prefix, Gateway: a.Gateway})
+	}
+	for _, r := range e.Port.Routes {
+		i.Routes = append(i.Routes, plug.Route{Destination: r.Destination, Gateway: r.Gateway})
+	}
+	return i
+}
+
+// attachment is the entry as a KuryrPort's status says it, where times have
+// whole seconds.
+func (e entry) attachment() *v1.Attachment {
+	return &v1.Attachment{ContainerID: e.ContainerID, Interface: e.IfName, Since: metav1.NewTime(e.Since.Truncate(time.Second))}
+}
+
+// recordArgs takes a port from CNI_ARGS.
+func recordArgs(p *cni.Port) portRecord {
+	r := portRecord{ID: p.ID, Type: p.Type, MTU: p.MTU}
+	if p.MAC != nil {
+		r.MAC = p.MAC.String()
+	}
+	for _, a := range p.Addresses {
+		r.Addresses = append(r.Addresses, addressRecord{Prefix: a.Prefix, Gateway: a.Gateway})
+		r.Default = r.Default || a.Gateway.IsValid()
+	}
+	return r
+}
+
+// recordPort takes a port from its KuryrPort, which validation has seen; what
+// is wrong with it all the same is an error.
+func recordPort(p *v1.KuryrPort) (portRecord, error) {
+	vif := p.Spec.VIF
+	r := portRecord{
+		ID: p.Name, Type: vif.Type, MAC: vif.MACAddress, MTU: int(vif.MTU), Bridge: vif.Bridge,
+		VLANID: int(vif.VLANID), ParentPortID: vif.ParentPortID, Details: vif.Details,
+	}
+	if p.Spec.PodRef != nil {
+		r.Default = p.Spec.PodRef.Default
+	}
+	if _, err := parseMAC(vif.MACAddress); err != nil {
+		return r, fmt.Errorf("spec.vif.macAddress of KuryrPort %s: %w", p.Name, err)
+	}
+	for _, a := range vif.Addresses {
+		address, err := recordAddress(a)
+		if err != nil {
+			return r, fmt.Errorf("spec.vif.addresses of KuryrPort %s: %w", p.Name, err)
+		}
+		r.Addresses = append(r.Addresses, address)
+	}
+	for _, route := range vif.Routes {
+		to, err := netip.ParsePrefix(route.Destination)
+		if err != nil {
+			return r, fmt.Errorf("spec.vif.routes of KuryrPort %s: %w", p.Name, err)
+		}
+		via, err := netip.ParseAddr(route.Gateway)
+		if err != nil {
+			return r, fmt.Errorf("spec.vif.routes of KuryrPort %s: %w", p.Name, err)
+		}
+		r.Routes = append(r.Routes, routeRecord{Destination: to.Masked(), Gateway: via})
+	}
+	return r, nil
+}
+
+func recordAddress(a v1.Address) (addressRecord, error) {
+	ip, err := netip.ParseAddr(a.IP)
+	if err != nil {
+		return addressRecord{}, err
+	}
+	r := addressRecord{Prefix: netip.PrefixFrom(ip, int(a.PrefixLength))}
+	if !r.Prefix.IsValid() {
+		return r, fmt.Errorf("prefix length %d of %s", a.PrefixLength, a.IP)
+	}
+	if a.Gateway != "" {
+		r.Gateway, err = netip.ParseAddr(a.Gateway)
+	}
+	return r, err
+}
+
+func parseMAC(text string) (net.HardwareAddr, error) {
+	if text == "" {
+		return nil, nil
+	}
+	return net.ParseMAC(text)
+}

@@ -1,0 +1,105 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/kuryr-go/kuryr/internal/cni"
+)
+
+// Install says what of CNI the daemon puts onto the node.
+type Install struct {
+	Plugin  string // the kuryr-cni executable to copy
+	BinDir  string // where runtimes look for plugins; empty: do not copy
+	ConfDir string // where runtimes look for networks; empty: write no file
+}
+
+// ConfFile is the network configuration's name in Install.ConfDir. The kubelet
+// and containerd take the first file in the order of the alphabet.
+const ConfFile = "10-kuryr.conflist"
+
+// installOnceReady puts plugin and configuration onto the node as soon as a
+// call could be served. The configuration is last: with it the runtime says
+// that the node has a network. Both stay when the daemon ends, so that pods can
+// go while it is replaced.
+func (d *Daemon) installOnceReady(ctx context.Context) error {
+	if d.Install.BinDir == "" && d.Install.ConfDir == "" {
+		return nil
+	}
+	log := logr.FromContextOrDiscard(ctx)
+	for i := 0; ; i++ {
+		err := d.ready(ctx)
+		if err == nil {
+			break
+		}
+		if i%100 == 50 {
+			log.Info("not installing CNI yet", "reason", err.Error())
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	if err := d.Install.run(d.Socket, d.Settings.AddTimeout.Duration); err != nil {
+		return fmt.Errorf("installing CNI on the node: %w", err)
+	}
+	log.Info("CNI is installed on the node", "bin", d.Install.BinDir, "conf", d.Install.ConfDir)
+	return nil
+}
+
+func (i Install) run(socket string, addTimeout time.Duration) error {
+	if i.BinDir != "" {
+		data, err := os.ReadFile(i.Plugin)
+		if err != nil {
+			return err
+		}
+		if err := replace(filepath.Join(i.BinDir, "kuryr-cni"), data, 0o755); err != nil {
+			return err
+		}
+	}
+	if i.ConfDir == "" {
+		return nil
+	}
+	return replace(filepath.Join(i.ConfDir, ConfFile), conflist(socket, addTimeout), 0o644)
+}
+
+// conflist is the network configuration. Version 1.0.0 is the newest that
+// containerd 1.6 takes; kuryr-cni speaks 1.1.0 too, for GC and STATUS.
+func conflist(socket string, addTimeout time.Duration) []byte {
+	data, err := json.MarshalIndent(map[string]any{
+		"cniVersion": "1.0.0",
+		"name":       "kuryr",
+		"plugins": []any{map[string]any{
+			"type":    "kuryr-cni",
+			"socket":  socket,
+			"timeout": (addTimeout + cni.Slack).String(),
+		}},
+	}, "", "  ")
+	if err != nil {
+		panic(err) // of strings only
+	}
+	return append(data, '\n')
+}
+
+// replace writes a file unless it is there already. A plugin that is running
+// keeps its old file.
+func replace(path string, data []byte, mode os.FileMode) error {
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
+		return os.Chmod(path, mode)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return writeFile(path, data, mode)
+}

@@ -1,0 +1,174 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/go-logr/logr"
+)
+
+// journal is the truth of what is plugged on this node: a file for each
+// attachment, written before anything is plugged and removed after it is
+// unplugged. Its methods may be called at once; who changes an attachment
+// holds the lock of its port.
+type journal struct {
+	dir string
+
+	mu      sync.Mutex
+	entries map[string]entry // by key, which is the file's name
+}
+
+// openJournal reads the journal in dir, which it makes. Files that cannot be
+// used are set aside, with a line in the log: one bad file is one attachment
+// that is not known, not a node without a network.
+func openJournal(dir string, log logr.Logger) (*journal, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("opening the journal: %w", err)
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("opening the journal: %w", err)
+	}
+	j := &journal{dir: dir, entries: map[string]entry{}}
+	for _, f := range files {
+		name := f.Name()
+		path := filepath.Join(dir, name)
+		switch {
+		case strings.HasPrefix(name, tmpPrefix): // a write that was cut off
+			err = os.Remove(path)
+		case strings.HasSuffix(name, ".json"):
+			err = j.load(path, name, log)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("opening the journal: %w", err)
+		}
+	}
+	return j, nil
+}
+
+const tmpPrefix = ".tmp-"
+
+func (j *journal) load(path, name string, log logr.Logger) error {
+	e, err := readEntry(path)
+	if err == nil && e.key() != name {
+		err = errors.New("it is about another attachment than its name says")
+	}
+	if err != nil {
+		log.Error(err, "setting aside a journal file that cannot be used", "file", path)
+		return os.Rename(path, path+".bad")
+	}
+	j.entries[name] = e
+	return nil
+}
+
+func readEntry(path string) (entry, error) {
+	var e entry
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return e, err
+	}
+	if err := json.Unmarshal(data, &e); err != nil {
+		return e, err
+	}
+	return e, e.check()
+}
+
+func (j *journal) get(key string) (entry, bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	e, ok := j.entries[key]
+	return e, ok
+}
+
+// put writes e down; it is on the disk when put returns.
+func (j *journal) put(e entry) error {
+	data, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("writing the journal: %w", err)
+	}
+	if err := writeFile(filepath.Join(j.dir, e.key()), data, 0o600); err != nil {
+		return fmt.Errorf("writing the journal: %w", err)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.entries[e.key()] = e
+	return nil
+}
+
+// remove forgets e. That is not forced to the disk: if the file comes back,
+// unplugging once more does no harm.
+func (j *journal) remove(e entry) error {
+	if err := os.Remove(filepath.Join(j.dir, e.key())); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("writing the journal: %w", err)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	delete(j.entries, e.key())
+	return nil
+}
+
+// all returns every entry, in order of the keys.
+func (j *journal) all() []entry { return j.where(func(entry) bool { return true }) }
+
+// ofPort returns the entries of a port, the newest first. There is more than
+// one only while a port goes over to another sandbox.
+func (j *journal) ofPort(id string) []entry {
+	found := j.where(func(e entry) bool { return e.Port.ID == id })
+	slices.SortStableFunc(found, func(a, b entry) int { return b.Since.Compare(a.Since) })
+	return found
+}
+
+func (j *journal) where(match func(entry) bool) []entry {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var found []entry
+	for _, e := range j.entries {
+		if match(e) {
+			found = append(found, e)
+		}
+	}
+	slices.SortFunc(found, func(a, b entry) int { return strings.Compare(a.key(), b.key()) })
+	return found
+}
+
+func (j *journal) size() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return len(j.entries)
+}
+
+// writeFile replaces a file at once and makes it last: after a crash there is
+// the old content or the new.
+func writeFile(path string, data []byte, mode os.FileMode) error {
+	dir := filepath.Dir(path)
+	tmp, err := os.CreateTemp(dir, tmpPrefix)
+	if err != nil {
+		return err
+	}
+	_, err = tmp.Write(data)
+	err = errors.Join(err, tmp.Chmod(mode), tmp.Sync(), tmp.Close())
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(tmp.Name()))
+	}
+	return syncDir(dir)
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,62 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+)
+
+// metrics are the daemon's, in a registry of its own: several daemons of one
+// process (in tests) do not meet.
+type metrics struct {
+	registry *prometheus.Registry
+	requests *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+}
+
+func newMetrics(j *journal) *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kuryr_cni_requests_total",
+			Help: "CNI calls answered, by command and error code (0: success; docs/cni.md has the others).",
+		}, []string{"command", "code"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "kuryr_cni_duration_seconds",
+			Help:    "Time of a CNI call, by command and stage: port (waiting for the port), plug, wired (waiting for the data path), total.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120},
+		}, []string{"command", "stage"}),
+	}
+	m.registry.MustRegister(m.requests, m.duration,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kuryr_cni_journal_entries",
+			Help: "Ports that are plugged on this node, as the journal says.",
+		}, func() float64 { return float64(j.size()) }))
+	return m
+}
+
+// stage starts the clock of a stage; call what it returns at the end.
+func (m *metrics) stage(command, stage string) func() {
+	started := time.Now()
+	return func() { m.duration.WithLabelValues(command, stage).Observe(time.Since(started).Seconds()) }
+}
+
+func (m *metrics) count(command string, e *types.Error) {
+	switch command {
+	case "ADD", "DEL", "CHECK", "GC", "STATUS":
+	default:
+		command = "other" // the label's values stay few, whatever comes in
+	}
+	code := uint(0)
+	if e != nil {
+		code = e.Code
+	}
+	m.requests.WithLabelValues(command, strconv.FormatUint(uint64(code), 10)).Inc()
+}

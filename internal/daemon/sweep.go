@@ -1,0 +1,84 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/kuryr-go/kuryr/internal/cni"
+)
+
+// sweepForever unplugs, at the start and from time to time, what no DEL will
+// come for: a node that was restarted has none of its old sandboxes, and a
+// runtime may forget one.
+func (d *Daemon) sweepForever(ctx context.Context) error {
+	tick := time.NewTicker(sweepPeriod)
+	defer tick.Stop()
+	for {
+		d.markLeft(ctx) // also such as came while the daemon was only too busy
+		d.sweep(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// sweep unplugs what is marked as deleted and what is in a network namespace
+// that is gone.
+func (d *Daemon) sweep(ctx context.Context) {
+	for _, e := range d.journal.all() {
+		if ctx.Err() != nil {
+			return
+		}
+		if !e.Deleted && !d.netns.gone(e.Netns) {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(ctx, delTimeout)
+		if err := d.collect(ctx, e); err != nil {
+			logr.FromContextOrDiscard(ctx).Error(err, "unplugging a port that no sandbox has, will try again",
+				"port", e.Port.ID, "container", e.ContainerID)
+		}
+		cancel()
+	}
+}
+
+// markLeft notes in the journal which DELs were left while the daemon was away.
+// The sweep does them, for as long as it takes.
+func (d *Daemon) markLeft(ctx context.Context) {
+	log := logr.FromContextOrDiscard(ctx)
+	left, err := cni.Left(d.Socket)
+	if err != nil {
+		log.Error(err, "passing over files that are no DEL")
+	}
+	for _, req := range left {
+		if err := d.markOne(req); err != nil {
+			log.Error(err, "noting a DEL that was left", "container", req.ContainerID)
+		}
+	}
+}
+
+func (d *Daemon) markOne(req cni.Request) error {
+	key := attachmentKey(req.ContainerID, req.IfName)
+	release, ok := d.sandboxes.try(key)
+	if !ok {
+		return nil // the call at work takes it back, or the next round sees it
+	}
+	defer release()
+	// An ADD may have taken it back between the reading and the lock.
+	if left, err := cni.IsLeft(d.Socket, req.ContainerID, req.IfName); err != nil || !left {
+		return err
+	}
+	if e, ok := d.journal.get(key); ok && !e.Deleted {
+		e.Deleted = true
+		if err := d.journal.put(e); err != nil {
+			return err
+		}
+	}
+	return cni.TakeBack(d.Socket, req.ContainerID, req.IfName)
+}
