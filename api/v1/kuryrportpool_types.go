@@ -121,22 +121,27 @@ type KuryrPortPoolStatus struct {
 	// Free ports, fit for a pod.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=2147483647
 	Available int32 `json:"available"`
 	// Ports that pods have.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=2147483647
 	Bound int32 `json:"bound"`
 	// Ports given back and not yet fit for the next pod, or on their way out.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=2147483647
 	Recycling int32 `json:"recycling"`
 	// All ports of the pool.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=2147483647
 	Total int32 `json:"total"`
 	// Scheduled pods that want a port of this pool and have none.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=2147483647
 	WaitingPods int32 `json:"waitingPods"`
 	// When the SDN last gave the pool ports.
 	// +optional
