@@ -1,0 +1,191 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plug
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+	"unicode"
+
+	"github.com/go-logr/logr"
+	"github.com/vishvananda/netlink"
+)
+
+// ErrTryAgain: a binding driver says that the same call may succeed later.
+var ErrTryAgain = errors.New("try again later")
+
+const (
+	bindingTimeout = 30 * time.Second
+	bindingSays    = 4 << 10 // bytes kept of what a driver says
+	bindingPath    = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+)
+
+// Exit codes of binding drivers, see docs/binding-drivers.md.
+const (
+	exitTryAgain = 75 // EX_TEMPFAIL of sysexits(3)
+)
+
+// binding plugs ports by a binding driver: an executable that knows how to
+// connect the node's end of the pair to the SDN. The pair is made, and the
+// sandbox configured, as for the other drivers.
+type binding struct {
+	set  *Set
+	path string
+}
+
+var _ Driver = (*binding)(nil)
+
+// findBinding finds the executable. Typ is checked: it comes from outside, and
+// names a file that is run as root.
+func findBinding(s *Set, typ string) (Driver, error) {
+	path := filepath.Join(s.config.DriverDir, typ)
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%q: there is no %s: %w", typ, path, ErrUnknownType)
+	case err != nil:
+		return nil, fmt.Errorf("%q: %w: %w", typ, err, ErrUnknownType)
+	case !info.Mode().IsRegular() || info.Mode()&0o111 == 0:
+		return nil, fmt.Errorf("%q: %s is not executable: %w", typ, path, ErrUnknownType)
+	case info.Mode()&0o022 != 0:
+		return nil, fmt.Errorf("%q: %s may be written to by others than its owner: %w", typ, path, ErrUnknownType)
+	}
+	return &binding{s, path}, nil
+}
+
+func (b *binding) Plug(ctx context.Context, i Interface) error {
+	if err := i.check(); err != nil {
+		return err
+	}
+	done, err := b.set.busy.take(ctx, i.PortID)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := b.set.plug(ctx, i, layout{}, bindingWiring{b, i, true}); err != nil {
+		return err
+	}
+	return b.set.announce(i)
+}
+
+// Wait returns at once: a driver is done when it has connected the port.
+func (b *binding) Wait(context.Context, Interface) error { return nil }
+
+func (b *binding) Unplug(ctx context.Context, i Interface) error {
+	if err := i.checkIdentity(); err != nil {
+		return err
+	}
+	done, err := b.set.busy.take(ctx, i.PortID)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return b.set.unplug(ctx, i, bindingWiring{b, i, false})
+}
+
+func (b *binding) Check(ctx context.Context, i Interface) error {
+	if err := i.check(); err != nil {
+		return err
+	}
+	return b.set.check(ctx, i, layout{}, bindingWiring{b, i, false})
+}
+
+// run runs the driver. It is killed, with all that it has started, if it takes too long.
+func (b *binding) run(ctx context.Context, verb string, i Interface) error {
+	stdin, err := describe(verb, i)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, bindingTimeout)
+	defer cancel()
+	said := &tail{limit: bindingSays}
+	cmd := exec.CommandContext(ctx, b.path, verb)
+	cmd.Env, cmd.Dir = environment(verb, i), "/"
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), said, said
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second // for what has left the process group and holds on to stdout
+	err = cmd.Run()
+	logr.FromContextOrDiscard(ctx).V(1).Info("binding driver returned",
+		"driver", b.path, "verb", verb, "port", i.PortID, "exit", cmd.ProcessState.ExitCode(), "says", said.String())
+	return b.outcome(ctx, verb, err, said.String())
+}
+
+// outcome is what the end of a run means.
+func (b *binding) outcome(ctx context.Context, verb string, err error, said string) error {
+	var exit *exec.ExitError
+	switch {
+	case err == nil || errors.Is(err, exec.ErrWaitDelay):
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s %s: killed, as it took too long: %s: %w: %w", b.path, verb, said, ErrDriver, ctx.Err())
+	case errors.As(err, &exit) && exit.ExitCode() == exitTryAgain:
+		return fmt.Errorf("%s %s: %s: %w: %w", b.path, verb, said, ErrDriver, ErrTryAgain)
+	}
+	return fmt.Errorf("%s %s: %w: %s: %w", b.path, verb, err, said, ErrDriver)
+}
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	limit int
+	kept  []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.kept = append(t.kept, p...)
+	if over := len(t.kept) - t.limit; over > 0 {
+		t.kept = append(t.kept[:0], t.kept[over:]...)
+	}
+	return len(p), nil
+}
+
+// String returns it as one line fit for a message and a log.
+func (t *tail) String() string {
+	s := strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) {
+			return ' '
+		}
+		if !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(string(t.kept), "?"))
+	if s = strings.TrimSpace(s); s == "" {
+		return "it said nothing"
+	}
+	return s
+}
+
+// bindingWiring is the wiring of i by its driver.
+type bindingWiring struct {
+	binding  *binding
+	i        Interface
+	plugging bool
+}
+
+func (w bindingWiring) attach(ctx context.Context, _ netlink.Link) error {
+	return w.binding.run(ctx, "plug", w.i)
+}
+
+// detach spares a port that is plugged for the first time the call. When
+// unplugging, a device that is missing says nothing: it goes with its sandbox.
+func (w bindingWiring) detach(ctx context.Context, i Interface, node netlink.Link) error {
+	if w.plugging && node == nil {
+		return nil
+	}
+	return w.binding.run(ctx, "unplug", i)
+}
+
+func (w bindingWiring) attached(ctx context.Context, _ netlink.Link) error {
+	return w.binding.run(ctx, "check", w.i)
+}

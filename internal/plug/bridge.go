@@ -1,0 +1,165 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plug
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// bridge plugs ports into a Linux bridge, which it makes if there is none.
+type bridge struct{ set *Set }
+
+var _ Driver = (*bridge)(nil)
+
+func (b *bridge) Plug(ctx context.Context, i Interface) error {
+	if err := i.check(); err != nil {
+		return err
+	}
+	done, err := b.set.busy.take(ctx, i.PortID)
+	if err != nil {
+		return err
+	}
+	defer done()
+	br, err := b.ensure(i)
+	if err != nil {
+		return err
+	}
+	if err := b.set.plug(ctx, i, layout{mtu: br.Attrs().MTU}, bridgeWiring{br}); err != nil {
+		return err
+	}
+	return b.set.announce(i)
+}
+
+// Wait returns at once: a bridge passes a port's traffic from the beginning.
+func (b *bridge) Wait(context.Context, Interface) error { return nil }
+
+func (b *bridge) Unplug(ctx context.Context, i Interface) error {
+	if err := i.checkIdentity(); err != nil {
+		return err
+	}
+	done, err := b.set.busy.take(ctx, i.PortID)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return b.set.unplug(ctx, i, bridgeWiring{})
+}
+
+func (b *bridge) Check(ctx context.Context, i Interface) error {
+	if err := i.check(); err != nil {
+		return err
+	}
+	h, err := openNetlink()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	br, err := b.find(h, b.name(i))
+	if err != nil {
+		return err
+	}
+	if br == nil {
+		return fmt.Errorf("there is no bridge %s: %w", b.name(i), ErrDataPath)
+	}
+	return b.set.check(ctx, i, layout{}, bridgeWiring{br})
+}
+
+func (b *bridge) name(i Interface) string {
+	if i.Bridge != "" {
+		return i.Bridge
+	}
+	return b.set.config.Bridge
+}
+
+// ensure returns the bridge of i, made and up.
+func (b *bridge) ensure(i Interface) (netlink.Link, error) {
+	h, err := openNetlink()
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	name := b.name(i)
+	br, err := b.find(h, name)
+	if err != nil {
+		return nil, err
+	}
+	if br == nil {
+		if br, err = b.create(h, name, b.set.mtu(i, layout{})); err != nil {
+			return nil, err
+		}
+	}
+	if br.Attrs().Flags&net.FlagUp == 0 {
+		if err := h.LinkSetUp(br); err != nil {
+			return nil, fmt.Errorf("bringing bridge %s up: %w", name, err)
+		}
+	}
+	return br, nil
+}
+
+// create makes the bridge, or finds that another call was faster.
+func (b *bridge) create(h *netlink.Handle, name string, mtu int) (netlink.Link, error) {
+	if !deviceName(name) {
+		return nil, fmt.Errorf("name %q of the bridge: %w", name, ErrInvalid)
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU = name, mtu
+	if err := h.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil && !errors.Is(err, unix.EEXIST) {
+		return nil, fmt.Errorf("making bridge %s: %w: %w", name, err, ErrDataPath)
+	}
+	br, err := b.find(h, name)
+	if err == nil && br == nil {
+		err = fmt.Errorf("bridge %s was removed meanwhile: %w", name, ErrDataPath)
+	}
+	return br, err
+}
+
+func (b *bridge) find(h *netlink.Handle, name string) (netlink.Link, error) {
+	l, err := device(h, name)
+	if err == nil && l != nil && l.Type() != "bridge" {
+		return nil, fmt.Errorf("device %s is no Linux bridge but of type %s: %w", name, l.Type(), ErrDataPath)
+	}
+	return l, err
+}
+
+// bridgeWiring is the wiring to one bridge.
+type bridgeWiring struct{ bridge netlink.Link }
+
+// attach makes the device a port of the bridge, one that packets may leave by
+// which they came by: a pod may reach itself by an address of a service.
+func (w bridgeWiring) attach(_ context.Context, node netlink.Link) error {
+	h, err := openNetlink()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	if node.Attrs().MasterIndex != w.bridge.Attrs().Index {
+		if err := h.LinkSetMaster(node, w.bridge); err != nil {
+			return fmt.Errorf("plugging %s into %s: %w: %w", node.Attrs().Name, w.bridge.Attrs().Name, err, ErrDataPath)
+		}
+	}
+	if err := h.LinkSetHairpin(node, true); err != nil {
+		return fmt.Errorf("plugging %s into %s: %w: %w", node.Attrs().Name, w.bridge.Attrs().Name, err, ErrDataPath)
+	}
+	return nil
+}
+
+// detach has nothing to do: a device leaves its bridge as it goes.
+func (w bridgeWiring) detach(context.Context, Interface, netlink.Link) error { return nil }
+
+func (w bridgeWiring) attached(_ context.Context, node netlink.Link) error {
+	a := node.Attrs()
+	switch {
+	case a.MasterIndex != w.bridge.Attrs().Index:
+		return fmt.Errorf("device %s is not on bridge %s", a.Name, w.bridge.Attrs().Name)
+	case a.Flags&net.FlagUp == 0:
+		return fmt.Errorf("device %s is down", a.Name)
+	}
+	return nil
+}

@@ -1,0 +1,415 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plug_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/kuryr-go/kuryr/internal/plug"
+)
+
+func bridges(t testing.TB) plug.Driver {
+	needNode(t)
+	t.Cleanup(func() {
+		if l, err := netlink.LinkByName("br-test"); err == nil {
+			_ = netlink.LinkDel(l)
+		}
+	})
+	return driver(t, plug.New(plug.Config{Bridge: "br-test"}), "bridge")
+}
+
+func TestBridgePassesTraffic(t *testing.T) {
+	d := bridges(t)
+	a, b := newNamespace(t), newNamespace(t)
+	pa, pb := pod(t, "bridge", 1, a), pod(t, "bridge", 2, b)
+	for _, p := range []plug.Interface{pa, pb} {
+		mustPlug(t, d, p)
+		if err := d.Wait(t.Context(), p); err != nil {
+			t.Fatalf("Wait = %v", err)
+		}
+		mustCheck(t, d, p)
+	}
+	for k := range pa.Addresses {
+		ping(t, a, addr(pb, k))
+		ping(t, b, addr(pa, k))
+		transfer(t, a, b, addr(pb, k))
+		transfer(t, b, a, addr(pa, k))
+	}
+	for _, p := range []plug.Interface{pa, pb} {
+		p.Netns = "" // the runtime may not know it any more
+		mustUnplug(t, d, p)
+		mustUnplug(t, d, p)
+		if hasDevice(t, plug.HostDevice(p.PortID)) {
+			t.Errorf("%s is left after Unplug", plug.HostDevice(p.PortID))
+		}
+	}
+	if out := a.run(t, "ip", "-o", "link"); strings.Contains(out, "eth0") {
+		t.Errorf("in the sandbox after Unplug: %s", out)
+	}
+}
+
+// What a pod sees is compared with what the ip command says of it, which knows
+// nothing of our code.
+func TestSandboxHoldsExactlyThePort(t *testing.T) {
+	d := bridges(t)
+	ns := newNamespace(t)
+	p := pod(t, "bridge", 3, ns)
+	p.Addresses = append(p.Addresses,
+		plug.Address{Prefix: netip.MustParsePrefix("192.0.2.7/32"), Gateway: netip.MustParseAddr("192.0.2.1")})
+	p.Routes = append(p.Routes,
+		plug.Route{Destination: netip.MustParsePrefix("198.51.100.0/24"), Gateway: netip.MustParseAddr("192.0.2.1")},
+		plug.Route{Destination: netip.MustParsePrefix("203.0.113.0/24")})
+	mustPlug(t, d, p)
+	have := ns.run(t, "ip", "-4", "route") + ns.run(t, "ip", "-6", "route") + ns.run(t, "ip", "address")
+	for _, want := range []string{
+		"default via 10.7.0.1 dev eth0",
+		"default via fd07::1 dev eth0",
+		"10.96.0.0/12 via 10.7.0.9 dev eth0",
+		"198.51.100.0/24 via 192.0.2.1 dev eth0 onlink",
+		"203.0.113.0/24 dev eth0 scope link",
+		"inet 10.7.0.5/16 brd 10.7.255.255",
+		"inet 192.0.2.7/32",
+		"inet6 fd07::5/64 scope global nodad",
+		"link/ether fa:16:3e:00:00:03",
+		"mtu 1442",
+		"inet 127.0.0.1/8",
+	} {
+		if !strings.Contains(have, want) {
+			t.Errorf("the sandbox lacks %q; it has:\n%s", want, have)
+		}
+	}
+	if strings.Contains(have, "tentative") {
+		t.Errorf("an address waits for duplicate address detection:\n%s", have)
+	}
+	if host := sh(t, "ip", "-d", "link", "show", plug.HostDevice(p.PortID)); !strings.Contains(host, "hairpin on") ||
+		!strings.Contains(host, "master br-test") || !strings.Contains(host, "mtu 1442") || !strings.Contains(host, p.ContainerID) {
+		t.Errorf("the node's end: %s", host)
+	}
+}
+
+func TestSecondInterfaceHasNoDefaultRoute(t *testing.T) {
+	d := bridges(t)
+	ns := newNamespace(t)
+	p := pod(t, "bridge", 4, ns)
+	q := pod(t, "bridge", 5, ns)
+	q.ContainerID, q.Name, q.Default = p.ContainerID, "net1", false
+	q.Addresses = []plug.Address{{Prefix: netip.MustParsePrefix("10.8.0.2/16"), Gateway: netip.MustParseAddr("10.8.0.1")}}
+	q.Routes = nil
+	mustPlug(t, d, p)
+	mustPlug(t, d, q)
+	if out := ns.run(t, "ip", "route", "show", "default"); strings.Contains(out, "net1") || !strings.Contains(out, "eth0") {
+		t.Errorf("default routes: %s", out)
+	}
+	mustUnplug(t, d, q)
+	mustCheck(t, d, p)
+}
+
+// An SDN's node may have IPv6 switched off for new devices.
+func TestIPv6DespiteTheNodesDefault(t *testing.T) {
+	d := bridges(t)
+	ns := newNamespace(t)
+	ns.do(t, func() error {
+		return os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0)
+	})
+	p := pod(t, "bridge", 6, ns)
+	mustPlug(t, d, p)
+	if out := ns.run(t, "ip", "-6", "address", "show", "eth0"); !strings.Contains(out, "fd07::8/64") {
+		t.Errorf("IPv6 addresses: %s", out)
+	}
+}
+
+func TestMTUIsTheSmallestBound(t *testing.T) {
+	needNode(t)
+	for _, c := range []struct{ port, node, bridge, want int }{
+		{1442, 0, 1500, 1442}, {9000, 1400, 1500, 1400}, {9000, 0, 1450, 1450}, {0, 0, 1500, 1500}, {0, 1390, 1500, 1390},
+	} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			sh(t, "ip", "link", "add", "br-mtu", "mtu", fmt.Sprint(c.bridge), "type", "bridge")
+			t.Cleanup(func() { sh(t, "ip", "link", "del", "br-mtu") })
+			d := driver(t, plug.New(plug.Config{Bridge: "br-mtu", MTU: c.node}), "bridge")
+			ns := newNamespace(t)
+			p := pod(t, "bridge", 7, ns)
+			p.MTU = c.port
+			mustPlug(t, d, p)
+			defer mustUnplug(t, d, p)
+			want := fmt.Sprintf("mtu %d ", c.want)
+			if out := ns.run(t, "ip", "link", "show", "eth0"); !strings.Contains(out, want) {
+				t.Errorf("want %q: %s", want, out)
+			}
+		})
+	}
+}
+
+func TestPlugAgainChangesNothing(t *testing.T) {
+	d := bridges(t)
+	ns := newNamespace(t)
+	p := pod(t, "bridge", 8, ns)
+	mustPlug(t, d, p)
+	before := sh(t, "ip", "-o", "link", "show", "type", "veth") + ns.run(t, "ip", "-o", "address") + ns.run(t, "ip", "route")
+	mustPlug(t, d, p)
+	after := sh(t, "ip", "-o", "link", "show", "type", "veth") + ns.run(t, "ip", "-o", "address") + ns.run(t, "ip", "route")
+	if before != after {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+}
+
+// A call that is cut off leaves one of these states. Each is made by taking
+// from a plugged port what the later steps add.
+func TestPlugAfterACrash(t *testing.T) {
+	d := bridges(t)
+	for name, spoil := range map[string]func(t *testing.T, ns namespace, p plug.Interface){
+		"nothing done": func(t *testing.T, ns namespace, p plug.Interface) {
+			mustUnplug(t, d, p)
+		},
+		"no mark": func(t *testing.T, _ namespace, p plug.Interface) {
+			sh(t, "ip", "link", "set", plug.HostDevice(p.PortID), "alias", "", "down", "nomaster")
+		},
+		"not up": func(t *testing.T, _ namespace, p plug.Interface) {
+			sh(t, "ip", "link", "set", plug.HostDevice(p.PortID), "down", "nomaster")
+		},
+		"not on the bridge": func(t *testing.T, _ namespace, p plug.Interface) {
+			sh(t, "ip", "link", "set", plug.HostDevice(p.PortID), "nomaster")
+		},
+		"sandbox down": func(t *testing.T, ns namespace, _ plug.Interface) {
+			ns.run(t, "ip", "link", "set", "eth0", "down")
+		},
+		"no address": func(t *testing.T, ns namespace, _ plug.Interface) {
+			ns.run(t, "ip", "address", "flush", "dev", "eth0")
+		},
+		"one address": func(t *testing.T, ns namespace, p plug.Interface) {
+			ns.run(t, "ip", "address", "del", p.Addresses[1].Prefix.String(), "dev", "eth0")
+		},
+		"foreign address": func(t *testing.T, ns namespace, _ plug.Interface) {
+			ns.run(t, "ip", "address", "add", "172.16.0.1/24", "dev", "eth0")
+		},
+		"no route": func(t *testing.T, ns namespace, _ plug.Interface) {
+			ns.run(t, "ip", "route", "del", "10.96.0.0/12")
+		},
+		"other MAC": func(t *testing.T, ns namespace, _ plug.Interface) {
+			ns.run(t, "ip", "link", "set", "eth0", "address", "fa:16:3e:ff:ff:ff")
+		},
+		"other sandbox of before": func(t *testing.T, _ namespace, p plug.Interface) {
+			mustUnplug(t, d, p)
+			p.ContainerID, p.Netns = "before", newNamespace(t).path
+			mustPlug(t, d, p)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ns := newNamespace(t)
+			p := pod(t, "bridge", 9, ns)
+			mustPlug(t, d, p)
+			spoil(t, ns, p)
+			if err := d.Check(t.Context(), p); err == nil {
+				t.Error("Check finds nothing wrong")
+			}
+			mustPlug(t, d, p)
+			mustCheck(t, d, p)
+			mustUnplug(t, d, p)
+		})
+	}
+}
+
+func TestPortGoesToItsNewSandboxAndStays(t *testing.T) {
+	d := bridges(t)
+	first, second := newNamespace(t), newNamespace(t)
+	p := pod(t, "bridge", 10, first)
+	mustPlug(t, d, p)
+	q := p
+	q.ContainerID, q.Netns = "second", second.path
+	mustPlug(t, d, q)
+	if out := first.run(t, "ip", "-o", "link"); strings.Contains(out, "eth0") {
+		t.Errorf("the first sandbox still has it: %s", out)
+	}
+	mustUnplug(t, d, p) // late: the runtime repeats DEL of dead sandboxes
+	mustCheck(t, d, q)
+}
+
+// The pod got another port while the first ADD had been cut off: the sandbox
+// is the same, and has an interface of that name.
+func TestEarlierPortOfTheSandboxMakesWay(t *testing.T) {
+	d := bridges(t)
+	ns := newNamespace(t)
+	p, q := pod(t, "bridge", 11, ns), pod(t, "bridge", 12, ns)
+	q.ContainerID = p.ContainerID
+	mustPlug(t, d, p)
+	mustPlug(t, d, q)
+	mustCheck(t, d, q)
+	if hasDevice(t, plug.HostDevice(p.PortID)) {
+		t.Error("the earlier port is still plugged")
+	}
+}
+
+func TestForeignDevicesAreLeftAlone(t *testing.T) {
+	d := bridges(t)
+	ns := newNamespace(t)
+	p := pod(t, "bridge", 13, ns)
+	for name, make := range map[string][]string{
+		"other kind":  {"ip", "link", "add", plug.HostDevice(p.PortID), "type", "bridge"},
+		"other alias": {"ip", "link", "add", plug.HostDevice(p.PortID), "type", "veth", "peer", "name", "far"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sh(t, make...)
+			sh(t, "ip", "link", "set", plug.HostDevice(p.PortID), "alias", "a VM's")
+			defer sh(t, "ip", "link", "del", plug.HostDevice(p.PortID))
+			if err := d.Plug(t.Context(), p); !errors.Is(err, plug.ErrDataPath) {
+				t.Errorf("Plug = %v, want ErrDataPath", err)
+			}
+			mustUnplug(t, d, p)
+			if !hasDevice(t, plug.HostDevice(p.PortID)) {
+				t.Error("Unplug has removed it")
+			}
+		})
+	}
+	t.Run("other port", func(t *testing.T) {
+		mustPlug(t, d, p)
+		q := p
+		q.PortID = p.PortID[:len(p.PortID)-1] + "f" // so alike that the devices are called the same
+		q.ContainerID, q.Netns = "other", newNamespace(t).path
+		if err := d.Plug(t.Context(), q); !errors.Is(err, plug.ErrDataPath) {
+			t.Errorf("Plug = %v, want ErrDataPath", err)
+		}
+		mustUnplug(t, d, q)
+		mustCheck(t, d, p)
+		mustUnplug(t, d, p)
+	})
+	t.Run("in the sandbox", func(t *testing.T) {
+		ns.run(t, "ip", "link", "add", "eth0", "type", "bridge")
+		if err := d.Plug(t.Context(), p); err == nil {
+			t.Error("Plug over a foreign eth0 succeeds")
+		}
+		mustUnplug(t, d, p)
+		if out := ns.run(t, "ip", "-o", "link"); !strings.Contains(out, "eth0") {
+			t.Errorf("eth0 is gone: %s", out)
+		}
+	})
+	t.Run("bridge", func(t *testing.T) {
+		sh(t, "ip", "link", "add", "nobridge", "type", "veth", "peer", "name", "far")
+		defer sh(t, "ip", "link", "del", "nobridge")
+		p := pod(t, "bridge", 14, newNamespace(t))
+		p.Bridge = "nobridge"
+		if err := d.Plug(t.Context(), p); !errors.Is(err, plug.ErrDataPath) {
+			t.Errorf("Plug = %v, want ErrDataPath", err)
+		}
+	})
+}
+
+// The old implementation took an empty path for its own namespace and removed
+// the node's eth0.
+func TestNodesOwnNamespaceIsRefused(t *testing.T) {
+	d := bridges(t)
+	sh(t, "ip", "link", "add", "eth0", "type", "bridge")
+	defer sh(t, "ip", "link", "del", "eth0")
+	p := pod(t, "bridge", 15, namespace{""})
+	for path, want := range map[string]error{
+		"":                         plug.ErrNoNetns,
+		"/proc/self/ns/net":        plug.ErrInvalid,
+		"/proc/thread-self/ns/net": plug.ErrInvalid,
+		fmt.Sprintf("/proc/%d/ns/net", os.Getpid()): plug.ErrInvalid,
+		"/run/netns/kuryr-no-such-thing":            plug.ErrNoNetns,
+		"/etc/passwd":                               plug.ErrNoNetns,
+	} {
+		p.Netns = path
+		for name, call := range map[string]func() error{
+			"Plug":  func() error { return d.Plug(t.Context(), p) },
+			"Check": func() error { return d.Check(t.Context(), p) },
+		} {
+			if err := call(); !errors.Is(err, want) {
+				t.Errorf("%s with netns %q = %v, want %v", name, path, err, want)
+			}
+		}
+		mustUnplug(t, d, p)
+	}
+	if !hasDevice(t, "eth0") {
+		t.Error("the node's eth0 is gone")
+	}
+}
+
+func TestManyAtOnce(t *testing.T) {
+	d := bridges(t)
+	const pods = 24
+	var all sync.WaitGroup
+	for n := range pods {
+		p := pod(t, "bridge", 100+n, newNamespace(t))
+		all.Go(func() {
+			for range 3 {
+				if err := d.Plug(t.Context(), p); err != nil {
+					t.Error(err)
+				}
+				if err := d.Check(t.Context(), p); err != nil {
+					t.Error(err)
+				}
+				if err := d.Unplug(t.Context(), p); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if left := sh(t, "ip", "-o", "link", "show", "type", "veth"); left != "" {
+		t.Errorf("left: %s", left)
+	}
+}
+
+// Plug and Unplug of one port from different sandboxes may meet; whoever is
+// last, what is there belongs to one sandbox, whole, or to none.
+func TestOnePortPulledBothWays(t *testing.T) {
+	d := bridges(t)
+	p, q := pod(t, "bridge", 16, newNamespace(t)), pod(t, "bridge", 16, newNamespace(t))
+	q.ContainerID = "other"
+	var all sync.WaitGroup
+	for range 10 {
+		for _, i := range []plug.Interface{p, q} {
+			all.Go(func() {
+				if err := d.Plug(t.Context(), i); err != nil {
+					t.Error(err)
+				}
+			})
+			all.Go(func() {
+				if err := d.Unplug(t.Context(), i); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	all.Wait()
+	mustPlug(t, d, q)
+	mustCheck(t, d, q)
+	mustUnplug(t, d, p)
+	mustCheck(t, d, q)
+	mustUnplug(t, d, q)
+}
+
+func BenchmarkBridge(b *testing.B) {
+	d := bridges(b)
+	p := pod(b, "bridge", 17, newNamespace(b))
+	b.Run("Plug+Unplug", func(b *testing.B) {
+		for b.Loop() {
+			mustPlug(b, d, p)
+			mustUnplug(b, d, p)
+		}
+	})
+	b.Run("Plug", func(b *testing.B) {
+		for b.Loop() {
+			mustPlug(b, d, p)
+			b.StopTimer()
+			mustUnplug(b, d, p)
+			b.StartTimer()
+		}
+	})
+	b.Run("PlugAgain", func(b *testing.B) {
+		mustPlug(b, d, p)
+		for b.Loop() {
+			mustPlug(b, d, p)
+		}
+		mustUnplug(b, d, p)
+	})
+}

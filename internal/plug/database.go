@@ -1,0 +1,197 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plug
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/ovn-kubernetes/libovsdb/cache"
+	"github.com/ovn-kubernetes/libovsdb/client"
+	"github.com/ovn-kubernetes/libovsdb/model"
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+)
+
+// databaseTimeout bounds one call to the local database, which answers within
+// milliseconds or is not there.
+const databaseTimeout = 10 * time.Second
+
+// database is the local database of Open vSwitch (ovs-vswitchd.conf.db(5)).
+//
+// What is in it is always asked for, in the transaction's own language: a copy
+// lags behind, and the switch is shared with others. The one thing that is
+// copied, the few columns of Interface below, serves as a bell for those who wait.
+type database struct {
+	endpoint string
+
+	connecting chan struct{} // token: one connects, the others wait
+	mu         sync.Mutex
+	conn       client.Client
+	bells      map[string]map[chan struct{}]bool // by name of interface
+}
+
+// ovsInterface is what the bell is rung for.
+type ovsInterface struct {
+	UUID        string            `ovsdb:"_uuid"`
+	Name        string            `ovsdb:"name"`
+	ExternalIDs map[string]string `ovsdb:"external_ids"`
+	OfPort      *int              `ovsdb:"ofport"`
+	Error       *string           `ovsdb:"error"`
+}
+
+func newDatabase(endpoint string) *database {
+	return &database{endpoint: endpoint, connecting: make(chan struct{}, 1), bells: map[string]map[chan struct{}]bool{}}
+}
+
+// close ends the connection.
+func (d *database) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.conn != nil {
+		d.conn.Close()
+		d.conn = nil
+	}
+}
+
+func (d *database) current() client.Client {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.conn
+}
+
+// drop forgets a connection that has broken.
+func (d *database) drop(broken client.Client) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.conn == broken {
+		d.conn = nil
+	}
+	broken.Close()
+}
+
+// connection returns the connection, which it makes if there is none.
+func (d *database) connection(ctx context.Context) (client.Client, error) {
+	if c := d.current(); c != nil {
+		return c, nil
+	}
+	select {
+	case d.connecting <- struct{}{}:
+		defer func() { <-d.connecting }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if c := d.current(); c != nil {
+		return c, nil
+	}
+	c, err := d.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.conn = c
+	return c, nil
+}
+
+func (d *database) connect(ctx context.Context) (client.Client, error) {
+	if d.endpoint == "" {
+		return nil, errors.New("no socket of the database is configured")
+	}
+	tables, err := model.NewClientDBModel("Open_vSwitch", map[string]model.Model{"Interface": &ovsInterface{}})
+	if err != nil {
+		return nil, err
+	}
+	log := logr.FromContextOrDiscard(ctx)
+	c, err := client.NewOVSDBClient(tables, client.WithEndpoint(d.endpoint), client.WithLogger(&log))
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Connect(ctx); err != nil {
+		return nil, err
+	}
+	c.Cache().AddEventHandler(&cache.EventHandlerFuncs{
+		AddFunc:    func(_ string, m model.Model) { d.ring(m) },
+		UpdateFunc: func(_ string, _, m model.Model) { d.ring(m) },
+		DeleteFunc: func(_ string, m model.Model) { d.ring(m) },
+	})
+	row := &ovsInterface{}
+	watched := client.WithTable(row, &row.Name, &row.ExternalIDs, &row.OfPort, &row.Error)
+	if _, err := c.Monitor(ctx, c.NewMonitor(watched)); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// listen returns a channel that has something whenever the interface of that
+// name has changed, and how to stop that.
+func (d *database) listen(name string) (<-chan struct{}, func()) {
+	bell := make(chan struct{}, 1)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.bells[name] == nil {
+		d.bells[name] = map[chan struct{}]bool{}
+	}
+	d.bells[name][bell] = true
+	return bell, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.bells[name], bell)
+		if len(d.bells[name]) == 0 {
+			delete(d.bells, name)
+		}
+	}
+}
+
+func (d *database) ring(m model.Model) {
+	row, ok := m.(*ovsInterface)
+	if !ok {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for bell := range d.bells[row.Name] {
+		select {
+		case bell <- struct{}{}:
+		default: // it has not been heard yet
+		}
+	}
+}
+
+// transact does ops, all or none. A connection that turns out to be broken is
+// made anew, once: nothing has been sent by then.
+func (d *database) transact(ctx context.Context, ops ...ovsdb.Operation) ([]ovsdb.OperationResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
+	defer cancel()
+	results, err := d.send(ctx, ops)
+	if errors.Is(err, client.ErrNotConnected) {
+		results, err = d.send(ctx, ops)
+	}
+	if err == nil {
+		var refused []ovsdb.OperationError
+		if refused, err = ovsdb.CheckOperationResults(results, ops); len(refused) > 0 {
+			err = refused[0]
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("asking Open vSwitch's database at %s: %w: %w", d.endpoint, err, ErrDataPath)
+	}
+	return results, nil
+}
+
+func (d *database) send(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error) {
+	c, err := d.connection(ctx)
+	if err != nil {
+		return nil, err
+	}
+	results, err := c.Transact(ctx, ops...)
+	if err != nil {
+		d.drop(c)
+	}
+	return results, err
+}

@@ -1,0 +1,181 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plug
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"strings"
+)
+
+// ErrInvalid: the interface cannot be plugged as it is described, wherever and
+// however often that is tried.
+var ErrInvalid = errors.New("invalid interface")
+
+var (
+	typeRE      = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	portIDRE    = regexp.MustCompile(`^[A-Za-z0-9][-_.A-Za-z0-9]{0,63}$`)
+	containerRE = regexp.MustCompile(`^[A-Za-z0-9][-_.A-Za-z0-9]{0,127}$`)
+	// The kernel takes nearly anything else for a name too, but reads % as a
+	// template, and ifconfig(8) reads : as an alias.
+	deviceRE = regexp.MustCompile(`^[^/:%\s\x00-\x1f\x7f]{1,15}$`)
+)
+
+const (
+	minMTU     = 68     // RFC 791: what every link has to carry
+	minMTUv6   = 1280   // RFC 8200; below it the kernel has no IPv6 on a device
+	maxMTUVeth = 65_535 // the kernel's bound for veth
+)
+
+// HostDevice returns the name of the node's end of the port's device pair: tap
+// and the first eleven characters of the port's ID, as OpenStack's agents have
+// it, so that a look at the node tells which port it is.
+func HostDevice(portID string) string {
+	return "tap" + portID[:min(len(portID), 11)]
+}
+
+// checkIdentity says whether i tells enough, and nothing harmful, to unplug it.
+func (i Interface) checkIdentity() error {
+	switch {
+	case !portIDRE.MatchString(i.PortID):
+		return fmt.Errorf("port ID %q: %w", i.PortID, ErrInvalid)
+	case !containerRE.MatchString(i.ContainerID):
+		return fmt.Errorf("container ID %q: %w", i.ContainerID, ErrInvalid)
+	}
+	return nil
+}
+
+// check says whether i can be plugged.
+func (i Interface) check() error {
+	if err := i.checkIdentity(); err != nil {
+		return err
+	}
+	switch {
+	case !deviceName(i.Name):
+		return fmt.Errorf("name %q of the interface: %w", i.Name, ErrInvalid)
+	case i.Bridge != "" && !deviceName(i.Bridge):
+		return fmt.Errorf("name %q of the bridge: %w", i.Bridge, ErrInvalid)
+	case len(i.MAC) != 6 || i.MAC[0]&1 == 1 || i.MAC.String() == "00:00:00:00:00:00":
+		return fmt.Errorf("MAC address %q: %w", i.MAC, ErrInvalid)
+	case i.MTU != 0 && (i.MTU < minMTU || i.MTU > maxMTUVeth):
+		return fmt.Errorf("MTU of %d bytes: %w", i.MTU, ErrInvalid)
+	}
+	return i.checkAddresses()
+}
+
+func (i Interface) checkAddresses() error {
+	for _, a := range i.Addresses {
+		addr := a.Prefix.Addr()
+		if !a.Prefix.IsValid() || addr.Is4In6() || addr.IsMulticast() || addr.IsUnspecified() || addr.IsLoopback() {
+			return fmt.Errorf("address %s: %w", a.Prefix, ErrInvalid)
+		}
+		if a.Gateway.IsValid() && a.Gateway.Is4() != addr.Is4() {
+			return fmt.Errorf("gateway %s of %s: %w", a.Gateway, a.Prefix, ErrInvalid)
+		}
+	}
+	for _, r := range i.Routes {
+		if !r.Destination.IsValid() || r.Gateway.IsValid() && r.Gateway.Is4() != r.Destination.Addr().Is4() {
+			return fmt.Errorf("route to %s by %s: %w", r.Destination, r.Gateway, ErrInvalid)
+		}
+	}
+	return nil
+}
+
+// deviceName reports whether a device may be called so. All and default are
+// names of folders that stand for every device under /proc/sys/net.
+func deviceName(s string) bool {
+	return deviceRE.MatchString(s) && s != "." && s != ".." && s != "all" && s != "default" && s != "lo"
+}
+
+func (i Interface) hasIPv6() bool {
+	for _, a := range i.Addresses {
+		if a.Prefix.Addr().Is6() {
+			return true
+		}
+	}
+	return false
+}
+
+// hop is one route of the sandbox, in full.
+type hop struct {
+	Destination netip.Prefix
+	Gateway     netip.Addr // invalid: the destination is on the link
+	OnLink      bool       // the gateway is in no subnet of ours, and on the link nevertheless
+}
+
+// hops returns the routes that i's sandbox gets besides those that come with
+// the addresses. A default route among i.Routes beats the subnets' gateways, as
+// it does for a DHCP client (RFC 3442); without i.Default there is none at all.
+func (i Interface) hops() []hop {
+	var hops []hop
+	done := map[netip.Prefix]bool{}
+	add := func(destination netip.Prefix, gateway netip.Addr) {
+		destination = destination.Masked()
+		if done[destination] || destination.Bits() == 0 && !i.Default {
+			return
+		}
+		done[destination] = true
+		hops = append(hops, hop{destination, gateway, gateway.IsValid() && !i.onLink(gateway)})
+	}
+	for _, r := range i.Routes {
+		add(r.Destination, r.Gateway)
+	}
+	for _, a := range i.Addresses {
+		if a.Gateway.IsValid() {
+			add(netip.PrefixFrom(unspecified(a.Gateway), 0), a.Gateway)
+		}
+	}
+	return hops
+}
+
+// onLink reports whether the kernel finds a by a subnet of i, or by its scope.
+func (i Interface) onLink(a netip.Addr) bool {
+	if a.Is6() && a.IsLinkLocalUnicast() {
+		return true
+	}
+	for _, own := range i.Addresses {
+		if own.Prefix.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+func unspecified(like netip.Addr) netip.Addr {
+	if like.Is4() {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}
+
+// mark is what the alias of the node's end says: whose it is. It survives the
+// daemon, and people see it in "ip link".
+type mark struct{ port, sandbox, name string }
+
+const markWord = "kuryr"
+
+func markOf(i Interface) mark { return mark{i.PortID, i.ContainerID, i.Name} }
+
+func (m mark) String() string {
+	return fmt.Sprintf("%s port=%s sandbox=%s interface=%s", markWord, m.port, m.sandbox, m.name)
+}
+
+// parseMark reads what String has written, and nothing else.
+func parseMark(alias string) (mark, bool) {
+	word := strings.Split(alias, " ")
+	if len(word) != 4 || word[0] != markWord {
+		return mark{}, false
+	}
+	port, ok1 := strings.CutPrefix(word[1], "port=")
+	sandbox, ok2 := strings.CutPrefix(word[2], "sandbox=")
+	name, ok3 := strings.CutPrefix(word[3], "interface=")
+	m := mark{port, sandbox, name}
+	ok := ok1 && ok2 && ok3 && portIDRE.MatchString(port) && containerRE.MatchString(sandbox) && deviceName(name)
+	if !ok {
+		return mark{}, false
+	}
+	return m, true
+}

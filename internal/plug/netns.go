@@ -1,0 +1,94 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plug
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// The main thread stays the main goroutine's, so that no other goroutine visits
+// a pod on it: /proc/self and /proc/net are the main thread's, whoever reads them.
+func init() { runtime.LockOSThread() }
+
+// netns is an open network namespace, which lives at least until close.
+type netns int
+
+// openNetns opens the network namespace of a sandbox. It refuses this
+// process's own, however it is called: what is meant for a pod must never
+// happen to the node.
+func openNetns(path string) (netns, error) {
+	if path == "" {
+		return 0, ErrNoNetns
+	}
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, fmt.Errorf("%s: %w", path, ErrNoNetns)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("opening the network namespace: %w", &os.PathError{Op: "open", Path: path, Err: err})
+	}
+	if err := checkNetns(fd, path); err != nil {
+		_ = unix.Close(fd)
+		return 0, err
+	}
+	return netns(fd), nil
+}
+
+func checkNetns(fd int, path string) error {
+	var fsys unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fsys); err != nil {
+		return fmt.Errorf("looking at %s: %w", path, err)
+	}
+	if fsys.Type != unix.NSFS_MAGIC { // the mount point that a deleted namespace leaves
+		return fmt.Errorf("%s is no namespace: %w", path, ErrNoNetns)
+	}
+	var its, own unix.Stat_t
+	if err := unix.Fstat(fd, &its); err != nil {
+		return fmt.Errorf("looking at %s: %w", path, err)
+	}
+	if err := unix.Stat("/proc/thread-self/ns/net", &own); err != nil {
+		return fmt.Errorf("looking at the node's network namespace: %w", err)
+	}
+	if its.Dev == own.Dev && its.Ino == own.Ino {
+		return fmt.Errorf("%s is the node's own network namespace: %w", path, ErrInvalid)
+	}
+	return nil
+}
+
+func (n netns) close() { _ = unix.Close(int(n)) }
+
+// do runs f in the namespace. Sockets, and files under /proc/sys/net, that f
+// opens are the namespace's; f must not start goroutines, which would not be there.
+func (n netns) do(f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- n.enter(f) }()
+	return <-done
+}
+
+// enter has to be the last thing a goroutine does: if the way back is barred,
+// the thread stays locked and the runtime ends it with the goroutine.
+func (n netns) enter(f func() error) error {
+	runtime.LockOSThread()
+	home, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("opening the node's network namespace: %w", err)
+	}
+	defer func() { _ = unix.Close(home) }()
+	if err := unix.Setns(int(n), unix.CLONE_NEWNET); err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("entering the network namespace: %w", err)
+	}
+	err = f()
+	if unix.Setns(home, unix.CLONE_NEWNET) == nil {
+		runtime.UnlockOSThread()
+	}
+	return err
+}

@@ -1,0 +1,191 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plug
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/vishvananda/netlink"
+)
+
+// relook is how often a waiting call looks without having been told to: after
+// the database was away, what happened meanwhile is not told.
+const relook = 2 * time.Second
+
+// ovs plugs ports into a bridge of the local Open vSwitch, where the SDN's
+// agent (ovn-controller, neutron-openvswitch-agent) finds them by iface-id.
+type ovs struct{ set *Set }
+
+var _ Driver = (*ovs)(nil)
+
+func (o *ovs) Plug(ctx context.Context, i Interface) error {
+	if err := i.check(); err != nil {
+		return err
+	}
+	done, err := o.set.busy.take(ctx, i.PortID)
+	if err != nil {
+		return err
+	}
+	defer done()
+	v, err := o.look(ctx, i)
+	if err != nil {
+		return err
+	}
+	if v.rival != nil {
+		return fmt.Errorf("interface %s of Open vSwitch has port %s already: %w", v.rival.name, i.PortID, ErrDataPath)
+	}
+	if v.row != nil && !v.row.ours() {
+		return fmt.Errorf("Open vSwitch has an interface %s already: %w", v.row.name, errForeign)
+	}
+	// A row of before may say that OVN has installed it. So it stays only if
+	// it is this very sandbox's, and attach puts a new one in place of it.
+	if v.row != nil && (v.row.ids[keySandbox] != i.ContainerID || o.wrong(v.row, i) != nil) {
+		if err := o.set.db.remove(ctx, v.port); err != nil {
+			return err
+		}
+	}
+	return o.set.plug(ctx, i, layout{raw: v.userspace}, ovsWiring{o, i})
+}
+
+// Wait returns once ovs-vswitchd has the port and, where OVN has the switch,
+// ovn-controller says that the flows of the port are in place.
+func (o *ovs) Wait(ctx context.Context, i Interface) error {
+	if err := i.check(); err != nil {
+		return err
+	}
+	bell, stop := o.set.db.listen(HostDevice(i.PortID))
+	defer stop()
+	lost := time.NewTicker(relook)
+	defer lost.Stop()
+	for {
+		v, err := o.look(ctx, i)
+		if err != nil {
+			return err
+		}
+		missing, err := o.missing(v, i)
+		if err != nil {
+			return err
+		}
+		if missing == "" {
+			return o.set.announce(i)
+		}
+		select {
+		case <-bell:
+		case <-lost.C:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s: %s: %w", HostDevice(i.PortID), missing, ErrNotWired)
+		}
+	}
+}
+
+// missing says what is still to come, or, as an error, what will not.
+func (o *ovs) missing(v view, i Interface) (string, error) {
+	switch {
+	case v.row == nil || v.row.ids[keySandbox] != i.ContainerID:
+		return "", fmt.Errorf("interface %s was taken off Open vSwitch meanwhile: %w", HostDevice(i.PortID), ErrDataPath)
+	case v.row.fault != "":
+		return "", fmt.Errorf("Open vSwitch refuses interface %s: %s: %w", v.row.name, v.row.fault, ErrDataPath)
+	case v.row.ofport < 1:
+		return "ovs-vswitchd has not taken it", nil
+	case v.ovn && v.row.ids[keyInstalled] != "true":
+		return "ovn-controller has not installed its flows (is the port bound to this node?)", nil
+	}
+	return "", nil
+}
+
+func (o *ovs) Unplug(ctx context.Context, i Interface) error {
+	if err := i.checkIdentity(); err != nil {
+		return err
+	}
+	done, err := o.set.busy.take(ctx, i.PortID)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return o.set.unplug(ctx, i, ovsWiring{o, i})
+}
+
+func (o *ovs) Check(ctx context.Context, i Interface) error {
+	if err := i.check(); err != nil {
+		return err
+	}
+	v, err := o.look(ctx, i)
+	if err != nil {
+		return err
+	}
+	return o.set.check(ctx, i, layout{raw: v.userspace}, ovsWiring{o, i})
+}
+
+func (o *ovs) look(ctx context.Context, i Interface) (view, error) {
+	return o.set.db.look(ctx, query{bridge: o.bridge(i), device: HostDevice(i.PortID), port: i.PortID})
+}
+
+func (o *ovs) bridge(i Interface) string {
+	if i.Bridge != "" {
+		return i.Bridge
+	}
+	return o.set.config.Bridge
+}
+
+// wrong says what of a row of ours is not as i wants it.
+func (o *ovs) wrong(r *ovsRow, i Interface) error {
+	for k, v := range o.ids(i) {
+		if r.ids[k] != v {
+			return fmt.Errorf("interface %s of Open vSwitch has %s=%q instead of %q", r.name, k, r.ids[k], v)
+		}
+	}
+	if r.fault != "" {
+		return fmt.Errorf("interface %s of Open vSwitch: %s", r.name, r.fault)
+	}
+	return nil
+}
+
+func (o *ovs) ids(i Interface) map[string]string {
+	return map[string]string{
+		keyPort:    i.PortID,
+		keyMAC:     i.MAC.String(),
+		keyStatus:  "active",
+		keySandbox: i.ContainerID,
+		keyBridge:  o.bridge(i),
+	}
+}
+
+// ovsWiring is the wiring of i to its bridge.
+type ovsWiring struct {
+	ovs *ovs
+	i   Interface
+}
+
+func (w ovsWiring) attach(ctx context.Context, node netlink.Link) error {
+	v, err := w.ovs.look(ctx, w.i)
+	if err != nil || v.row != nil {
+		return err
+	}
+	return w.ovs.set.db.add(ctx, w.ovs.bridge(w.i), node.Attrs().Name, w.ovs.ids(w.i))
+}
+
+// detach removes i's row, if it is this sandbox's.
+func (w ovsWiring) detach(ctx context.Context, i Interface, _ netlink.Link) error {
+	v, err := w.ovs.set.db.look(ctx, query{device: HostDevice(i.PortID)})
+	if err != nil {
+		return err
+	}
+	if v.row == nil || v.port == "" || v.row.ids[keySandbox] != i.ContainerID {
+		return nil
+	}
+	return w.ovs.set.db.remove(ctx, v.port)
+}
+
+func (w ovsWiring) attached(ctx context.Context, _ netlink.Link) error {
+	v, err := w.ovs.look(ctx, w.i)
+	if err != nil {
+		return err
+	}
+	if v.row == nil {
+		return fmt.Errorf("Open vSwitch has no interface %s", HostDevice(w.i.PortID))
+	}
+	return w.ovs.wrong(v.row, w.i)
+}

@@ -1,0 +1,152 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plug
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+)
+
+// Keys of an interface's external_ids. The first three are those of every
+// OpenStack agent; the others are Kuryr's own, and the first of them is the
+// mark without which Kuryr removes nothing.
+const (
+	keyPort      = "iface-id"
+	keyMAC       = "attached-mac"
+	keyStatus    = "iface-status"
+	keySandbox   = "kuryr-sandbox"
+	keyBridge    = "kuryr-bridge"
+	keyInstalled = "ovn-installed" // written by ovn-controller
+	keyRemote    = "ovn-remote"    // of Open_vSwitch: the switch is OVN's
+)
+
+// query says what to look for; what is empty is not looked for.
+type query struct{ bridge, device, port string }
+
+// view is what was found.
+type view struct {
+	userspace bool // data path of the bridge
+	ovn       bool // whether OVN has the switch
+	port      string
+	row       *ovsRow // interface called as the device
+	rival     *ovsRow // interface called otherwise that claims the port
+}
+
+// ovsRow is one Interface.
+type ovsRow struct {
+	name   string
+	ids    map[string]string
+	ofport int // 0: ovs-vswitchd has not taken it yet, -1: it could not
+	fault  string
+}
+
+func (r *ovsRow) ours() bool { return r.ids[keySandbox] != "" }
+
+// look finds all that q asks for as of one moment. That there is no such
+// bridge is an error.
+func (d *database) look(ctx context.Context, q query) (view, error) {
+	columns := []string{"name", "external_ids", "ofport", "error"}
+	none := []ovsdb.Condition{ovsdb.NewCondition("name", ovsdb.ConditionEqual, "")}
+	claims := none
+	if q.port != "" {
+		id := ovsdb.OvsMap{GoMap: map[any]any{keyPort: q.port}}
+		claims = []ovsdb.Condition{ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, id)}
+	}
+	res, err := d.transact(ctx,
+		selectOp("Open_vSwitch", nil, "external_ids"),
+		selectOp("Bridge", named(q.bridge), "datapath_type"),
+		selectOp("Port", named(q.device), "_uuid"),
+		selectOp("Interface", named(q.device), columns...),
+		selectOp("Interface", claims, columns...),
+	)
+	if err != nil {
+		return view{}, err
+	}
+	if q.bridge != "" && len(res[1].Rows) == 0 {
+		return view{}, fmt.Errorf("Open vSwitch has no bridge %s: %w", q.bridge, ErrDataPath)
+	}
+	return readView(res, q.device), nil
+}
+
+func readView(res []ovsdb.OperationResult, device string) view {
+	var v view
+	for _, r := range res[0].Rows {
+		v.ovn = stringMap(r["external_ids"])[keyRemote] != ""
+	}
+	for _, r := range res[1].Rows {
+		v.userspace = r["datapath_type"] == "netdev"
+	}
+	for _, r := range res[2].Rows {
+		if id, ok := r["_uuid"].(ovsdb.UUID); ok {
+			v.port = id.GoUUID
+		}
+	}
+	for _, r := range res[3].Rows {
+		v.row = readRow(r)
+	}
+	for _, r := range res[4].Rows {
+		if row := readRow(r); row.name != device {
+			v.rival = row
+		}
+	}
+	return v
+}
+
+// readRow reads one Interface. A column that is an empty set reads as zero.
+func readRow(r ovsdb.Row) *ovsRow {
+	name, _ := r["name"].(string)
+	ofport, _ := r["ofport"].(float64)
+	fault, _ := r["error"].(string)
+	return &ovsRow{name: name, ids: stringMap(r["external_ids"]), ofport: int(ofport), fault: fault}
+}
+
+func stringMap(v any) map[string]string {
+	m, _ := v.(ovsdb.OvsMap)
+	out := make(map[string]string, len(m.GoMap))
+	for k, v := range m.GoMap {
+		key, _ := k.(string)
+		out[key], _ = v.(string)
+	}
+	return out
+}
+
+// add puts a port with one interface on the bridge.
+func (d *database) add(ctx context.Context, bridge, device string, ids map[string]string) error {
+	external := ovsdb.OvsMap{GoMap: map[any]any{}}
+	for k, v := range ids {
+		external.GoMap[k] = v
+	}
+	res, err := d.transact(ctx,
+		ovsdb.Operation{Op: ovsdb.OperationInsert, Table: "Interface", UUIDName: "i",
+			Row: ovsdb.Row{"name": device, "external_ids": external}},
+		ovsdb.Operation{Op: ovsdb.OperationInsert, Table: "Port", UUIDName: "p",
+			Row: ovsdb.Row{"name": device, "interfaces": ovsdb.UUID{GoUUID: "i"}}},
+		ovsdb.Operation{Op: ovsdb.OperationMutate, Table: "Bridge", Where: named(bridge),
+			Mutations: []ovsdb.Mutation{*ovsdb.NewMutation("ports", ovsdb.MutateOperationInsert, ovsdb.UUID{GoUUID: "p"})}},
+	)
+	if err == nil && res[2].Count == 0 { // removed since we looked: then nothing refers to the port, and it is gone too
+		err = fmt.Errorf("Open vSwitch has no bridge %s: %w", bridge, ErrDataPath)
+	}
+	return err
+}
+
+// remove takes a port off whatever bridge it is on. It goes, and its interface
+// with it, as nothing refers to it any more.
+func (d *database) remove(ctx context.Context, port string) error {
+	id := ovsdb.UUID{GoUUID: port}
+	_, err := d.transact(ctx, ovsdb.Operation{Op: ovsdb.OperationMutate, Table: "Bridge",
+		Where:     []ovsdb.Condition{ovsdb.NewCondition("ports", ovsdb.ConditionIncludes, id)},
+		Mutations: []ovsdb.Mutation{*ovsdb.NewMutation("ports", ovsdb.MutateOperationDelete, id)}})
+	return err
+}
+
+func selectOp(table string, where []ovsdb.Condition, columns ...string) ovsdb.Operation {
+	return ovsdb.Operation{Op: ovsdb.OperationSelect, Table: table, Where: where, Columns: columns}
+}
+
+func named(name string) []ovsdb.Condition {
+	return []ovsdb.Condition{ovsdb.NewCondition("name", ovsdb.ConditionEqual, name)}
+}

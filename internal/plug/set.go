@@ -1,0 +1,285 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plug
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+)
+
+// Config is what the drivers of a node have in common.
+type Config struct {
+	OVSDB     string // local database of Open vSwitch, as in unix:/run/openvswitch/db.sock; empty: there is none
+	Bridge    string // bridge of ports that name none
+	DriverDir string // folder of the binding drivers
+	MTU       int    // bound of every port's, in bytes; 0: none
+}
+
+// Set is the drivers of a node. It is safe for concurrent use.
+type Set struct {
+	config Config
+	db     *database
+	busy   keyed
+}
+
+// New returns the drivers. It has no effect: connections are made when they
+// are needed, and made anew when they break.
+func New(c Config) *Set {
+	return &Set{config: c, db: newDatabase(c.OVSDB)}
+}
+
+// Driver returns the driver for ports of that type: ovs, bridge, or else the
+// executable of that name in the folder of binding drivers. Without one the
+// error is ErrUnknownType and says where it was looked for.
+func (s *Set) Driver(typ string) (Driver, error) {
+	switch typ {
+	case "ovs":
+		return &ovs{s}, nil
+	case "bridge":
+		return &bridge{s}, nil
+	}
+	if !typeRE.MatchString(typ) {
+		return nil, fmt.Errorf("%q: %w", typ, ErrUnknownType)
+	}
+	return findBinding(s, typ)
+}
+
+// Ready reports whether the node has a working data path: Open vSwitch with
+// the configured bridge, a Linux bridge of that name, or, where there is
+// neither, binding drivers.
+func (s *Set) Ready(ctx context.Context) error {
+	if s.config.OVSDB == "" {
+		return nil
+	}
+	if _, err := netlink.LinkByName(s.config.Bridge); err == nil && !s.hasSocket() {
+		return nil
+	}
+	if !s.hasSocket() && s.hasBindings() {
+		return nil
+	}
+	_, err := s.db.look(ctx, query{bridge: s.config.Bridge})
+	return err
+}
+
+func (s *Set) hasSocket() bool {
+	_, err := os.Stat(strings.TrimPrefix(s.config.OVSDB, "unix:"))
+	return err == nil
+}
+
+func (s *Set) hasBindings() bool {
+	found, _ := filepath.Glob(filepath.Join(s.config.DriverDir, "*"))
+	return len(found) > 0
+}
+
+// Close ends the connections. The Set must not be used any more.
+func (s *Set) Close() { s.db.close() }
+
+// wiring is what drivers do differently at the node's end of a pair. All may
+// be called repeatedly.
+type wiring interface {
+	// attach connects the node's end to the data path.
+	attach(ctx context.Context, node netlink.Link) error
+	// detach disconnects i's. The device may be gone already: node is nil then.
+	detach(ctx context.Context, i Interface, node netlink.Link) error
+	// attached says whether, and if not why, attach has nothing to do.
+	attached(ctx context.Context, node netlink.Link) error
+}
+
+// layout is what the data path wants of the pair.
+type layout struct {
+	mtu int  // bound, 0: none
+	raw bool // checksums are to be made in the sandbox
+}
+
+// plug is the way of all drivers. Either everything is found as it has to be, or the
+// pair is made anew: there are many ways to be half-done, and one to be done.
+func (s *Set) plug(ctx context.Context, i Interface, l layout, w wiring) error {
+	ns, err := openNetns(i.Netns)
+	if err != nil {
+		return err
+	}
+	defer ns.close()
+	h, err := openNetlink()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	p := pair{h, i}
+	node, m, err := p.find()
+	if err != nil {
+		return err
+	}
+	if node != nil && m == markOf(i) && s.intact(ns, i, l, node) == nil {
+		return s.connect(ctx, p, node, w)
+	}
+	if err := w.detach(ctx, i, node); err != nil {
+		return err
+	}
+	if node != nil {
+		if err := p.remove(node); err != nil {
+			return err
+		}
+	}
+	if node, err = s.make(ctx, p, ns, l, w); err != nil {
+		return err
+	}
+	if err := s.connect(ctx, p, node, w); err != nil {
+		return err
+	}
+	return inSandbox(ns, i, l.raw, sandbox.configure)
+}
+
+// make makes the pair. An interface that is in its way is removed if it is an
+// earlier port's of ours, whose plugging or unplugging was cut off.
+func (s *Set) make(ctx context.Context, p pair, ns netns, l layout, w wiring) (netlink.Link, error) {
+	node, err := p.create(ns, s.mtu(p.i, l))
+	if err == nil {
+		return node, nil
+	}
+	earlier, found := p.inTheWay(ns)
+	if !found {
+		return nil, err
+	}
+	if err := s.unplug(ctx, earlier, w); err != nil {
+		return nil, fmt.Errorf("taking port %s out of the sandbox: %w", earlier.PortID, err)
+	}
+	return p.create(ns, s.mtu(p.i, l))
+}
+
+func (s *Set) connect(ctx context.Context, p pair, node netlink.Link, w wiring) error {
+	if err := p.node.LinkSetUp(node); err != nil {
+		return fmt.Errorf("bringing %s up: %w", node.Attrs().Name, err)
+	}
+	return w.attach(ctx, node)
+}
+
+// mtu returns the smallest of the bounds, or 0, the kernel's choice, without any.
+func (s *Set) mtu(i Interface, l layout) int {
+	mtu := 0
+	for _, bound := range []int{i.MTU, s.config.MTU, l.mtu} {
+		if bound > 0 && (mtu == 0 || bound < mtu) {
+			mtu = bound
+		}
+	}
+	return min(mtu, maxMTUVeth)
+}
+
+func (s *Set) intact(ns netns, i Interface, l layout, node netlink.Link) error {
+	return inSandbox(ns, i, l.raw, func(b sandbox) error { return b.verify(node) })
+}
+
+// unplug is the way of all drivers. It needs no network namespace: the
+// sandbox's end goes with the node's, and if the sandbox is gone, both are.
+func (s *Set) unplug(ctx context.Context, i Interface, w wiring) error {
+	h, err := openNetlink()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	p := pair{h, i}
+	node, m, err := p.find()
+	if err != nil && !errors.Is(err, errForeign) {
+		return err
+	}
+	if node != nil && m != (mark{}) && m.sandbox != i.ContainerID {
+		return nil // another sandbox's meanwhile
+	}
+	if err := w.detach(ctx, i, node); err != nil {
+		return err
+	}
+	if node == nil {
+		return nil
+	}
+	return p.remove(node)
+}
+
+// check is the way of all drivers.
+func (s *Set) check(ctx context.Context, i Interface, l layout, w wiring) error {
+	ns, err := openNetns(i.Netns)
+	if err != nil {
+		return err
+	}
+	defer ns.close()
+	h, err := openNetlink()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	node, m, err := pair{h, i}.find()
+	switch {
+	case err != nil:
+		return err
+	case node == nil:
+		return fmt.Errorf("there is no device %s", HostDevice(i.PortID))
+	case m != markOf(i):
+		return fmt.Errorf("device %s is another sandbox's: %q", HostDevice(i.PortID), node.Attrs().Alias)
+	}
+	if err := s.intact(ns, i, l, node); err != nil {
+		return err
+	}
+	return w.attached(ctx, node)
+}
+
+// announce tells i's neighbours where it is.
+func (s *Set) announce(i Interface) error {
+	ns, err := openNetns(i.Netns)
+	if err != nil {
+		return err
+	}
+	defer ns.close()
+	return inSandbox(ns, i, false, func(b sandbox) error {
+		l, err := b.h.LinkByName(i.Name)
+		if err != nil {
+			return fmt.Errorf("looking for %s: %w", i.Name, err)
+		}
+		return announce(i, l.Attrs().Index)
+	})
+}
+
+// keyed lets one caller at a time have a key.
+type keyed struct {
+	mu   sync.Mutex
+	held map[string]*turn
+}
+
+type turn struct {
+	token chan struct{}
+	users int
+}
+
+// take waits for its turn with key and returns how to end it.
+func (k *keyed) take(ctx context.Context, key string) (func(), error) {
+	k.mu.Lock()
+	if k.held == nil {
+		k.held = map[string]*turn{}
+	}
+	t := k.held[key]
+	if t == nil {
+		t = &turn{token: make(chan struct{}, 1)}
+		k.held[key] = t
+	}
+	t.users++
+	k.mu.Unlock()
+	leave := func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if t.users--; t.users == 0 {
+			delete(k.held, key)
+		}
+	}
+	select {
+	case t.token <- struct{}{}:
+		return func() { <-t.token; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, fmt.Errorf("waiting for another call for port %s: %w", key, ctx.Err())
+	}
+}
