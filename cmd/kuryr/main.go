@@ -1,0 +1,99 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Command kuryr is all of Kuryr that runs for long: the controller, once or a
+// few times for a cluster, and the daemon, once a node.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	if err := rootCommand().ExecuteContext(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		fmt.Fprintln(os.Stderr, "kuryr:", err)
+		os.Exit(1)
+	}
+}
+
+func rootCommand() *cobra.Command {
+	var l logging
+	root := &cobra.Command{
+		Use:   "kuryr",
+		Short: "Ports of an SDN for the pods of Kubernetes",
+		Long: "Kuryr gives every Kubernetes pod a port of an SDN, OpenStack Neutron first,\n" +
+			"and keeps all of it as Kubernetes objects.",
+		Version:       buildVersion(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			logger, err := l.logger(cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			ctrl.SetLogger(logger)
+			klog.SetLogger(logger)
+			cmd.SetContext(logr.NewContext(cmd.Context(), logger))
+			return nil
+		},
+	}
+	flags := root.PersistentFlags()
+	flags.IntVar(&l.level, "log-level", 1, "what is logged: 0 the state of the service, 1 also what is done, 2 also each reconcile, 3 everything")
+	flags.StringVar(&l.format, "log-format", "text", "how it is logged: text or json")
+	root.AddCommand(daemonCommand())
+	return root
+}
+
+// logging is what the flags say of it.
+type logging struct {
+	level  int
+	format string
+}
+
+func (l logging) logger(w io.Writer) (logr.Logger, error) {
+	if l.level < 0 || l.level > 10 {
+		return logr.Logger{}, fmt.Errorf("--log-level is %d: write 0 to 3", l.level)
+	}
+	// logr's V(n) is slog's level -n.
+	options := &slog.HandlerOptions{Level: slog.Level(-l.level)}
+	switch l.format {
+	case "text":
+		return logr.FromSlogHandler(slog.NewTextHandler(w, options)), nil
+	case "json":
+		return logr.FromSlogHandler(slog.NewJSONHandler(w, options)), nil
+	}
+	return logr.Logger{}, fmt.Errorf("--log-format is %q: write text or json", l.format)
+}
+
+// buildVersion is the module's version, or the commit that it was built from.
+func buildVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value
+		}
+	}
+	return "unknown"
+}

@@ -1,0 +1,58 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+func TestLoggingTakesLevelAndFormat(t *testing.T) {
+	for _, c := range []struct {
+		l    logging
+		want string
+	}{
+		{logging{level: 0, format: "text"}, "msg=zero pool=a"},
+		{logging{level: 1, format: "text"}, "msg=zero pool=a|msg=one pool=a"},
+		{logging{level: 1, format: "json"}, `"msg":"zero","pool":"a"}|"msg":"one","pool":"a"}`},
+	} {
+		var out bytes.Buffer
+		logger, err := c.l.logger(&out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, message := range []string{"zero", "one", "two"} {
+			logger.V(i).Info(message, "pool", "a")
+		}
+		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		want := strings.Split(c.want, "|")
+		if len(lines) != len(want) {
+			t.Fatalf("%+v: got %d lines, want %d:\n%s", c.l, len(lines), len(want), &out)
+		}
+		for i := range want {
+			if !strings.HasSuffix(lines[i], want[i]) {
+				t.Errorf("%+v: got %s, want it to end in %s", c.l, lines[i], want[i])
+			}
+		}
+	}
+}
+
+func TestFlagsAreChecked(t *testing.T) {
+	for args, want := range map[string]string{
+		"daemon --log-level=-1":       "--log-level is -1: write 0 to 3",
+		"daemon --log-format=xml":     `--log-format is "xml": write text or json`,
+		"daemon --node-name= surplus": `unknown command "surplus" for "kuryr daemon"`,
+		"deamon":                      `unknown command "deamon" for "kuryr"`,
+	} {
+		root := rootCommand()
+		root.SetArgs(strings.Fields(args))
+		root.SetOut(new(bytes.Buffer))
+		root.SetErr(new(bytes.Buffer))
+		err := root.ExecuteContext(t.Context())
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("kuryr %s: got %v, want %s", args, err, want)
+		}
+	}
+}
