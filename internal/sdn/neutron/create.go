@@ -1,0 +1,294 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package neutron
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// CreatePorts implements sdn.Ports: one POST for all n. Neutron makes all ports
+// of a POST or none, so when a quota stops it, ever smaller halves are asked for
+// until it is known how many there is room for.
+func (b *Backend) CreatePorts(ctx context.Context, owner sdn.Owner, r sdn.PortRequest, n int) ([]sdn.Port, error) {
+	if n <= 0 {
+		return nil, nil
+	}
+	ports, err := b.createPorts(ctx, owner, r, n)
+	if err == nil {
+		return ports, nil
+	}
+	where := fmt.Sprintf("on host %q", r.Host)
+	if r.TrunkPortID != "" {
+		where = "on the trunk of port " + r.TrunkPortID
+	}
+	return ports, fmt.Errorf("creating %d ports in subnet %s %s, of which %d were made: %w",
+		n, strings.Join(r.SubnetIDs, ", "), where, len(ports), err)
+}
+
+func (b *Backend) createPorts(ctx context.Context, owner sdn.Owner, r sdn.PortRequest, n int) ([]sdn.Port, error) {
+	description, err := mark{cluster: b.config.ClusterID, owner: owner}.description()
+	if err != nil {
+		return nil, err
+	}
+	subnets, err := b.subnetsOf(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	body := newPort{
+		ProjectID: r.ProjectID, NetworkID: subnets[0].networkID, Name: sdn.FreePortName, Description: description,
+		AdminStateUp: true, DeviceOwner: deviceOwner, SecurityGroups: notNil(r.SecurityGroupIDs), HostID: r.Host,
+	}
+	for _, s := range subnets {
+		body.FixedIPs = append(body.FixedIPs, wireIP{SubnetID: s.id})
+	}
+	if r.TrunkPortID != "" {
+		body.HostID = ""
+		if err := b.trunkIsThere(ctx, r.TrunkPortID); err != nil {
+			return nil, err
+		}
+	}
+	if b.mayTag(ctx) {
+		body.Tags = mark{cluster: b.config.ClusterID, owner: owner}.tags()
+	}
+	made, err := b.post(ctx, body, n)
+	if errors.Is(err, sdn.ErrInvalid) {
+		b.details.forget(subnets) // what is kept of them may be why
+	}
+	return b.finish(ctx, made, subnets, r, err)
+}
+
+// subnetsOf returns the request's subnets, which are of one network.
+func (b *Backend) subnetsOf(ctx context.Context, r sdn.PortRequest) ([]subnet, error) {
+	if len(r.SubnetIDs) == 0 {
+		return nil, fmt.Errorf("no subnet is named: %w", sdn.ErrInvalid)
+	}
+	subnets, err := b.details.all(ctx, r.SubnetIDs)
+	if err != nil {
+		return nil, err
+	}
+	network := r.NetworkID
+	if network == "" {
+		network = subnets[0].networkID
+	}
+	for _, s := range subnets {
+		if s.networkID != network {
+			return nil, fmt.Errorf("subnet %s is of network %s, not of %s: %w", s.id, s.networkID, network, sdn.ErrInvalid)
+		}
+	}
+	return subnets, nil
+}
+
+// post makes n ports, or as many as there is room for.
+func (b *Backend) post(ctx context.Context, body newPort, n int) ([]wirePort, error) {
+	var made []wirePort
+	for size := n; len(made) < n; {
+		size = min(size, n-len(made))
+		some, err := b.postOnce(ctx, body, size)
+		made = append(made, some...)
+		switch {
+		case err == nil:
+		case errors.Is(err, sdn.ErrQuota) && size > 1:
+			size /= 2
+		default:
+			return made, err
+		}
+	}
+	return made, nil
+}
+
+func (b *Backend) postOnce(ctx context.Context, body newPort, n int) ([]wirePort, error) {
+	bodies := make([]newPort, n)
+	for i := range bodies {
+		bodies[i] = body
+	}
+	var out portsBody
+	err := b.do(ctx, request{
+		method: http.MethodPost, path: []string{"ports"}, body: map[string]any{"ports": bodies}, out: &out,
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range out.Ports {
+		b.known.add(w.ID, place{})
+	}
+	if len(out.Ports) != n {
+		return out.Ports, fmt.Errorf("%w: Neutron answered with %d ports instead of %d", sdn.ErrUnavailable, len(out.Ports), n)
+	}
+	return out.Ports, nil
+}
+
+// finish binds what was made to its place, deletes what cannot be, and returns
+// the rest with the first error.
+func (b *Backend) finish(ctx context.Context, made []wirePort, subnets []subnet, r sdn.PortRequest, stopped error) ([]sdn.Port, error) {
+	if len(made) == 0 {
+		return nil, stopped
+	}
+	if r.TrunkPortID != "" {
+		ports, err := b.finishSubports(ctx, made, subnets, r)
+		return ports, first(err, stopped)
+	}
+	made, err := b.bound(ctx, made, r)
+	var ports []sdn.Port
+	for _, w := range made {
+		p := portOf(w, subnets)
+		if r.VIFType != "" {
+			p.VIF.Type = r.VIFType
+		}
+		ports = append(ports, p)
+	}
+	return ports, first(err, stopped)
+}
+
+// first returns the first error that is one: joined they would be of two classes.
+func first(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *Backend) finishSubports(ctx context.Context, made []wirePort, subnets []subnet, r sdn.PortRequest) ([]sdn.Port, error) {
+	vlans, err := b.attach(ctx, r.TrunkPortID, made)
+	if err != nil {
+		return nil, b.undo(ctx, made, err)
+	}
+	ports := make([]sdn.Port, len(made))
+	for i, w := range made {
+		ports[i] = portOf(w, subnets)
+		onTrunk(&ports[i], r.TrunkPortID, vlans[i])
+		if r.VIFType != "" {
+			ports[i].VIF.Type = r.VIFType
+		}
+	}
+	return ports, nil
+}
+
+// bound returns the ports that Neutron has bound to their host, and deletes the
+// others.
+func (b *Backend) bound(ctx context.Context, made []wirePort, r sdn.PortRequest) ([]wirePort, error) {
+	if r.Host == "" {
+		return made, nil
+	}
+	made, err := b.awaitBinding(ctx, made, r)
+	if err != nil {
+		return nil, b.undo(ctx, made, err)
+	}
+	var good, bad []wirePort
+	for _, w := range made {
+		if w.VIFType == vifFailed || (w.VIFType == vifUnbound || w.VIFType == "") && r.VIFType == "" {
+			bad = append(bad, w)
+		} else {
+			good = append(good, w)
+		}
+	}
+	switch {
+	case len(bad) == 0:
+		return good, nil
+	case bad[0].VIFType == "":
+		err = fmt.Errorf("%w: Neutron does not show this credential binding:vif_type; binding ports to hosts needs admin, or a policy that allows it",
+			sdn.ErrForbidden)
+	default:
+		err = fmt.Errorf("%w: Neutron says %s for host %q; check that a network agent or chassis of exactly this name is there and alive (openstack network agent list --host %s), and that the network reaches it",
+			sdn.ErrUnbound, bad[0].VIFType, r.Host, r.Host)
+	}
+	return good, b.undo(ctx, bad, err)
+}
+
+// awaitBinding looks again, once, at ports that the answer of the creating call
+// shows unbound: some releases write that answer before they bind.
+func (b *Backend) awaitBinding(ctx context.Context, made []wirePort, r sdn.PortRequest) ([]wirePort, error) {
+	query := url.Values{"fields": portFields}
+	for _, w := range made {
+		if w.VIFType == vifUnbound && r.VIFType == "" {
+			query.Add("id", w.ID)
+		}
+	}
+	if len(query["id"]) == 0 {
+		return made, nil
+	}
+	var again portsBody
+	if err := b.do(ctx, request{method: http.MethodGet, path: []string{"ports"}, query: query, out: &again}); err != nil {
+		return made, fmt.Errorf("looking whether they are bound: %w", err)
+	}
+	now := map[string]wirePort{}
+	for _, w := range again.Ports {
+		now[w.ID] = w
+	}
+	for i, w := range made {
+		if n, ok := now[w.ID]; ok {
+			made[i] = n
+		}
+	}
+	return made, nil
+}
+
+// undoTime bounds the deletion of ports that are of no use, which goes on when
+// the caller's context is over.
+const undoTime = time.Minute
+
+// undo deletes ports and returns why. What cannot be deleted is marked, so it
+// will be collected as an orphan; the message says so.
+func (b *Backend) undo(ctx context.Context, ports []wirePort, why error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+	defer cancel()
+	var left []string
+	for _, w := range ports {
+		if b.DeletePort(ctx, w.ID) != nil {
+			left = append(left, w.ID)
+		}
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("%w (%d ports could not be deleted at once and are left to the orphan collector: %s)",
+			why, len(left), strings.Join(left, ", "))
+	}
+	return why
+}
+
+// tagExtension is there if a POST of ports may have tags. Without it Neutron
+// takes them and drops them (seen with Zed).
+const tagExtension = "tag-ports-during-bulk-creation"
+
+// mayTag reports whether ports can be given tags as they are made. It asks
+// Neutron once; a Neutron that does not say is asked again next time, and the
+// description is enough until then.
+func (b *Backend) mayTag(ctx context.Context) bool {
+	b.mu.Lock()
+	tagged := b.tagged
+	b.mu.Unlock()
+	if tagged != nil {
+		return *tagged
+	}
+	_, err, _ := b.extensions.Do("", func() (any, error) { return nil, b.askExtensions(context.WithoutCancel(ctx)) })
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return err == nil && b.tagged != nil && *b.tagged
+}
+
+func (b *Backend) askExtensions(ctx context.Context) error {
+	var body struct {
+		Extensions []struct{ Alias string }
+	}
+	err := b.do(ctx, request{method: http.MethodGet, path: []string{"extensions"}, query: url.Values{"fields": {"alias"}}, out: &body})
+	if err != nil {
+		return err
+	}
+	yes := false
+	for _, e := range body.Extensions {
+		yes = yes || e.Alias == tagExtension
+	}
+	b.mu.Lock()
+	b.tagged = &yes
+	b.mu.Unlock()
+	return nil
+}

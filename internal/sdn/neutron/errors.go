@@ -1,0 +1,225 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package neutron
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/gophercloud/gophercloud/v2"
+
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// This file alone decides what an answer means. Seen on Neutron 21 (Zed).
+
+// explain turns what gophercloud returns into the seam's errors. subject is the
+// NeutronError that says the object the request is about does not exist, as in
+// PortNotFound; who is the service that was asked.
+func explain(ctx context.Context, err error, subject, who string) error {
+	var answer gophercloud.ErrUnexpectedResponseCode
+	if errors.As(err, &answer) {
+		return answered(answer, subject, who)
+	}
+	var nowhere *gophercloud.ErrEndpointNotFound
+	if errors.As(err, &nowhere) {
+		return fmt.Errorf("%w: the service catalogue has no such endpoint; check region and interface", sdn.ErrUnavailable)
+	}
+	return unanswered(ctx, err)
+}
+
+// unanswered explains a request that got no answer, or none that can be read.
+func unanswered(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return fmt.Errorf("%w: %w", sdn.ErrUnavailable, cause)
+	}
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		return fmt.Errorf("%w: no answer in time", sdn.ErrUnavailable)
+	}
+	var at *url.Error // its URL is a query of some hundred bytes; the caller has said what was asked
+	if errors.As(err, &at) {
+		err = at.Err
+	}
+	return fmt.Errorf("%w: %w", sdn.ErrUnavailable, err)
+}
+
+func answered(a gophercloud.ErrUnexpectedResponseCode, subject, who string) error {
+	f := parseFault(a.Body)
+	said := fmt.Sprintf("%s answered %d", who, a.Actual)
+	for _, part := range []string{f.kind, f.message} {
+		if part != "" {
+			said += ": " + part
+		}
+	}
+	class := classify(a.Actual, f.kind, subject)
+	err := fmt.Errorf("%s: %w", said, class)
+	if hint := hint(class, f.kind); hint != "" {
+		err = fmt.Errorf("%s (%s): %w", said, hint, class)
+	}
+	if after := retryAfter(a.ResponseHeader, time.Now()); after > 0 && (class == sdn.ErrUnavailable || a.Actual == http.StatusRequestEntityTooLarge) {
+		return &sdn.BusyError{After: after, Err: err}
+	}
+	return err
+}
+
+// classify says what a status and a NeutronError's type mean.
+func classify(status int, kind, subject string) error {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return sdn.ErrForbidden
+	case http.StatusNotFound:
+		return classifyMissing(kind, subject)
+	case http.StatusConflict:
+		return classifyConflict(kind)
+	case http.StatusPreconditionFailed:
+		return sdn.ErrConflict
+	case http.StatusRequestEntityTooLarge:
+		return sdn.ErrQuota
+	case http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return sdn.ErrUnavailable
+	case http.StatusNotImplemented:
+		return sdn.ErrInvalid
+	}
+	if status >= 400 && status < 500 {
+		return sdn.ErrInvalid
+	}
+	return sdn.ErrUnavailable
+}
+
+// classifyMissing tells the object that the request is about from those it
+// refers to. A 404 in other words than Neutron's is a proxy's or a wrong
+// endpoint's: taking it for "gone" would leak whatever is being deleted.
+func classifyMissing(kind, subject string) error {
+	switch {
+	case kind == subject && subject != "":
+		return sdn.ErrNotFound
+	case strings.HasSuffix(kind, "NotFound") && kind != "HTTPNotFound":
+		return sdn.ErrInvalid
+	}
+	return sdn.ErrUnavailable
+}
+
+func classifyConflict(kind string) error {
+	switch kind {
+	case "OverQuota", "IpAddressGenerationFailure", "NoMoreFixedIpsAvailable":
+		return sdn.ErrQuota
+	case "IpAddressGenerationFailureNoMatchingSubnet", "HostNotCompatibleWithFixedIps":
+		return sdn.ErrInvalid
+	}
+	return sdn.ErrConflict
+}
+
+// hint says what to do about it, where Neutron's own words do not.
+func hint(class error, kind string) string {
+	switch {
+	case kind == "OverQuota":
+		return "raise the project's quota or free some"
+	case class == sdn.ErrQuota && strings.HasPrefix(kind, "IpAddress"):
+		return "add an allocation pool or a larger subnet, or free some addresses"
+	case kind == "PolicyNotAuthorized":
+		return "give the credential a role that may do this: binding a port to a host needs admin, or a policy that allows it"
+	case class == sdn.ErrInvalid && strings.HasSuffix(kind, "NotFound"):
+		return "check the ID in the configuration, and that the credential may see it"
+	}
+	return ""
+}
+
+// retryAfter reads HTTP's Retry-After: seconds or a date.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	v := h.Get("Retry-After")
+	if s, err := strconv.Atoi(v); err == nil {
+		return time.Duration(min(max(s, 0), 3600)) * time.Second
+	}
+	if at, err := http.ParseTime(v); err == nil {
+		return min(max(at.Sub(now), 0), time.Hour)
+	}
+	return 0
+}
+
+// fault is what an error's body says.
+type fault struct{ kind, message string }
+
+// maxMessage bounds what of a body goes into a message: it ends in Events.
+const maxMessage = 400
+
+// parseFault reads the body of an error: Neutron's, Keystone's, that of a
+// middleware in front of them, or a proxy's HTML.
+func parseFault(body []byte) fault {
+	var envelope map[string]json.RawMessage
+	if json.Unmarshal(body, &envelope) != nil {
+		return fault{message: tidy(stripHTML(string(body)))}
+	}
+	for _, key := range []string{"NeutronError", "error", "overLimitFault"} {
+		if raw, ok := envelope[key]; ok {
+			return parseInner(raw)
+		}
+	}
+	return parseInner(body)
+}
+
+func parseInner(raw json.RawMessage) fault {
+	var plain string
+	if json.Unmarshal(raw, &plain) == nil {
+		return fault{message: tidy(plain)}
+	}
+	var inner struct {
+		Type, Message, Detail string
+	}
+	// A field of another type is left out; what could be read is kept.
+	_ = json.Unmarshal(raw, &inner)
+	f := fault{kind: tidyKind(inner.Type), message: tidy(inner.Message)}
+	if d := tidy(inner.Detail); d != "" && d != f.message {
+		f.message = tidy(f.message + " " + d)
+	}
+	if f == (fault{}) {
+		f.message = tidy(string(raw))
+	}
+	return f
+}
+
+var (
+	kindForm = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]{0,79}$`)
+	htmlHead = regexp.MustCompile(`(?is)<(head|style|script)\b.*?</(head|style|script)>`)
+	htmlTag  = regexp.MustCompile(`<[^>]*>`)
+)
+
+func tidyKind(s string) string {
+	if kindForm.MatchString(s) {
+		return s
+	}
+	return ""
+}
+
+func stripHTML(s string) string {
+	if !bytes.Contains([]byte(s), []byte("<")) {
+		return s
+	}
+	return htmlTag.ReplaceAllString(htmlHead.ReplaceAllString(s, " "), " ")
+}
+
+// tidy makes one printable line of at most maxMessage bytes.
+func tidy(s string) string {
+	if len(s) > 16*maxMessage {
+		s = s[:16*maxMessage]
+	}
+	s = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "?"), func(r rune) bool {
+		return unicode.IsSpace(r) || !unicode.IsPrint(r)
+	}), " ")
+	if len(s) > maxMessage {
+		s = strings.ToValidUTF8(s[:maxMessage], "") + "…"
+	}
+	return s
+}

@@ -1,0 +1,61 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package neutron
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// What marks a resource as a cluster's, in its description and as tags.
+const (
+	clusterMark = "kuryr.cluster="
+	ownerMark   = "kuryr.owner="
+	// maxDescription is Neutron's own bound.
+	maxDescription = 255
+)
+
+// mark says whose a resource is. The cluster is empty if it is not Kuryr's.
+type mark struct {
+	cluster string
+	owner   sdn.Owner
+}
+
+func (m mark) tags() []string {
+	return []string{clusterMark + m.cluster, ownerMark + m.owner.String()}
+}
+
+func (m mark) description() (string, error) {
+	if back := parseMark(strings.Join(m.tags(), " ")); back != m {
+		return "", fmt.Errorf("owner %q cannot be written down and read again: %w", m.owner, sdn.ErrInvalid)
+	}
+	s := strings.Join(m.tags(), " ")
+	if len(s) > maxDescription {
+		return "", fmt.Errorf("the mark of owner %q has %d bytes, more than Neutron's %d: %w", m.owner, len(s), maxDescription, sdn.ErrInvalid)
+	}
+	return s, nil
+}
+
+// parseMark reads a description. Other words beside the mark are a person's and
+// do no harm; two clusters are nobody's.
+func parseMark(description string) mark {
+	var m mark
+	for _, word := range strings.Fields(description) {
+		if id, ok := strings.CutPrefix(word, clusterMark); ok {
+			if m.cluster != "" || id == "" {
+				return mark{}
+			}
+			m.cluster = id
+		}
+		if name, ok := strings.CutPrefix(word, ownerMark); ok {
+			m.owner, _ = sdn.ParseOwner(name) // an owner nobody can read is none known
+		}
+	}
+	if m.cluster == "" {
+		return mark{}
+	}
+	return m
+}

@@ -1,0 +1,206 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package neutron
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// maxVLAN is the last VLAN ID that may be used; 4095 is reserved.
+const maxVLAN = 4094
+
+// attachTries bounds how often VLANs are chosen anew because somebody else took
+// one of them between the look at the trunk and the request.
+const attachTries = 3
+
+// trunkLocks has a lock for each parent port.
+type trunkLocks struct {
+	mu sync.Mutex
+	at map[string]*trunkLock
+}
+
+// trunkLock is held while VLANs are chosen and taken; turn has one place.
+type trunkLock struct {
+	turn chan struct{}
+	last int32       // VLAN last given: one just given back is not given again at once
+	seen atomic.Bool // the port has been the parent of a trunk
+}
+
+func (t *trunkLocks) of(parentID string) *trunkLock {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.at == nil {
+		t.at = map[string]*trunkLock{}
+	}
+	if t.at[parentID] == nil {
+		t.at[parentID] = &trunkLock{turn: make(chan struct{}, 1)}
+	}
+	return t.at[parentID]
+}
+
+func (l *trunkLock) lock(ctx context.Context, patience time.Duration) error {
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	select {
+	case l.turn <- struct{}{}:
+		return nil
+	case <-waiting.Done():
+		return fmt.Errorf("waiting for another change of the same trunk: %w", unanswered(waiting, waiting.Err()))
+	}
+}
+
+func (l *trunkLock) unlock() { <-l.turn }
+
+// trunkIsThere finds out, before anything is made, whether a port has a trunk. It
+// asks only if it has not seen it.
+func (b *Backend) trunkIsThere(ctx context.Context, parentID string) error {
+	lock := b.trunks.of(parentID)
+	if lock.seen.Load() {
+		return nil
+	}
+	_, err := b.trunkAt(ctx, parentID)
+	lock.seen.Store(err == nil)
+	return err
+}
+
+// trunkAt returns the trunk of a parent port, with its subports.
+func (b *Backend) trunkAt(ctx context.Context, parentID string) (wireTrunk, error) {
+	var body portBody
+	err := b.do(ctx, request{
+		method: http.MethodGet, path: []string{"ports", parentID}, out: &body,
+		query: url.Values{"fields": {"id", "trunk_details"}},
+	})
+	if err != nil {
+		return wireTrunk{}, fmt.Errorf("reading the trunk of port %s: %w", parentID, err)
+	}
+	if body.Port.Trunk == nil || body.Port.Trunk.TrunkID == "" {
+		return wireTrunk{}, fmt.Errorf("port %s is not the parent of a trunk: %w", parentID, sdn.ErrInvalid)
+	}
+	t := *body.Port.Trunk
+	t.ID, t.PortID = t.TrunkID, parentID
+	return t, nil
+}
+
+// trunkOf returns the trunk that a subport is on, and its place there.
+func (b *Backend) trunkOf(ctx context.Context, portID string) (wireTrunk, wireSubport, error) {
+	query := url.Values{"fields": {"id", "port_id", "sub_ports"}, "limit": {strconv.Itoa(b.config.PageSize)}, "sort_key": {"id"}, "sort_dir": {"asc"}}
+	for {
+		var page struct {
+			Trunks []wireTrunk `json:"trunks"`
+		}
+		if err := b.do(ctx, request{method: http.MethodGet, path: []string{"trunks"}, query: query, out: &page}); err != nil {
+			return wireTrunk{}, wireSubport{}, fmt.Errorf("looking for its trunk: %w", err)
+		}
+		for _, t := range page.Trunks {
+			for _, s := range t.Subports {
+				if s.PortID == portID {
+					return t, s, nil
+				}
+			}
+		}
+		if len(page.Trunks) < b.config.PageSize {
+			return wireTrunk{}, wireSubport{}, fmt.Errorf("it is on no trunk: %w", sdn.ErrConflict)
+		}
+		query.Set("marker", page.Trunks[len(page.Trunks)-1].ID)
+	}
+}
+
+// attach puts ports on the trunk of a parent port, in one request, and returns
+// their VLANs.
+func (b *Backend) attach(ctx context.Context, parentID string, ports []wirePort) ([]int32, error) {
+	lock := b.trunks.of(parentID)
+	if err := lock.lock(ctx, b.config.RequestTimeout); err != nil {
+		return nil, err
+	}
+	defer lock.unlock()
+	for try := 1; ; try++ {
+		trunk, err := b.trunkAt(ctx, parentID)
+		if err != nil {
+			lock.seen.Store(false)
+			return nil, err
+		}
+		vlans, err := freeVLANs(trunk.Subports, lock.last, len(ports))
+		if err != nil {
+			return nil, fmt.Errorf("choosing VLANs on the trunk of port %s: %w", parentID, err)
+		}
+		// Known before it is so: if the answer is lost, deleting them will look.
+		for _, p := range ports {
+			b.known.add(p.ID, place{subport: true, trunkID: trunk.ID})
+		}
+		err = b.addSubports(ctx, trunk.ID, ports, vlans)
+		if err == nil {
+			lock.last = vlans[len(vlans)-1]
+			return vlans, nil
+		}
+		if !errors.Is(err, sdn.ErrConflict) || try == attachTries {
+			return nil, fmt.Errorf("adding %d subports to the trunk of port %s: %w", len(ports), parentID, err)
+		}
+	}
+}
+
+func (b *Backend) addSubports(ctx context.Context, trunkID string, ports []wirePort, vlans []int32) error {
+	subports := make([]wireSubport, len(ports))
+	for i, p := range ports {
+		subports[i] = wireSubport{PortID: p.ID, SegmentationType: "vlan", SegmentationID: vlans[i]}
+	}
+	return b.do(ctx, request{
+		method: http.MethodPut, path: []string{"trunks", trunkID, "add_subports"},
+		body: map[string]any{"sub_ports": subports}, once: true,
+	})
+}
+
+// freeVLANs returns the next n VLANs after last that no subport has.
+func freeVLANs(subports []wireSubport, last int32, n int) ([]int32, error) {
+	used := map[int32]bool{}
+	for _, s := range subports {
+		used[s.SegmentationID] = true
+	}
+	var free []int32
+	for i := range int32(maxVLAN) {
+		if v := (last+i)%maxVLAN + 1; !used[v] {
+			free = append(free, v)
+		}
+		if len(free) == n {
+			return free, nil
+		}
+	}
+	return nil, fmt.Errorf("%d of %d are free, %d are needed: %w", len(free), maxVLAN, n, sdn.ErrQuota)
+}
+
+// detach takes a port off its trunk; trunkID may be empty. It succeeds if the
+// port is on none.
+func (b *Backend) detach(ctx context.Context, portID, trunkID string) error {
+	if trunkID == "" {
+		trunk, _, err := b.trunkOf(ctx, portID)
+		if errors.Is(err, sdn.ErrConflict) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		trunkID = trunk.ID
+	}
+	err := b.do(ctx, request{
+		method: http.MethodPut, path: []string{"trunks", trunkID, "remove_subports"},
+		body: map[string]any{"sub_ports": []wireSubport{{PortID: portID}}},
+	})
+	// The subport, or the whole trunk, is not there.
+	if errors.Is(err, sdn.ErrInvalid) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("removing it from trunk %s: %w", trunkID, err)
+	}
+	return nil
+}
