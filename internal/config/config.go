@@ -6,7 +6,7 @@
 // once, with its line and path. Flags carry only file paths, addresses and the
 // log level; the cloud's credential is where every OpenStack client has it.
 //
-// config/kuryr.yaml in the source tree shows and explains every field.
+// config/base/kuryr.yaml in the source tree shows and explains every field.
 package config
 
 import (

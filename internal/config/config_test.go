@@ -16,7 +16,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/config"
 )
 
-const sample = "../../config/kuryr.yaml"
+const sample = "../../config/base/kuryr.yaml"
 
 const head = "apiVersion: kuryr.openstack.org/v1alpha1\nkind: KuryrConfiguration\n"
 

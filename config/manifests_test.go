@@ -1,0 +1,263 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package manifests_test deploys the manifests of this folder on a real API
+// server and checks what their service accounts may do there.
+package manifests_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+)
+
+// deployed is an API server that has config/example; nil if there is none.
+var deployed *rest.Config
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		return m.Run()
+	}
+	env := &envtest.Environment{}
+	cfg, err := env.Start()
+	if err == nil {
+		defer func() { _ = env.Stop() }()
+		cfg.QPS, cfg.Burst = 1000, 1000
+		err = deploy(cfg)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "deploying config/example on the API server of KUBEBUILDER_ASSETS:", err)
+		return 1
+	}
+	deployed = cfg
+	return m.Run()
+}
+
+// deploy applies config/example as `kubectl apply --server-side -k` does.
+func deploy(cfg *rest.Config) error {
+	objects, err := build("example")
+	if err != nil {
+		return err
+	}
+	for _, o := range objects {
+		// A kind that the server learns of in this loop is known a moment later.
+		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+			c, err := client.New(cfg, client.Options{}) // a fresh one, which knows all kinds
+			if err != nil {
+				return err
+			}
+			err = c.Apply(context.Background(), client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("test"))
+			if err == nil {
+				break
+			}
+			if time.Now().After(deadline) {
+				return fmt.Errorf("applying %s %s: %w", o.GetKind(), o.GetName(), err)
+			}
+		}
+	}
+	return nil
+}
+
+// build runs kustomize, which kubectl has built in.
+func build(folder string) ([]*unstructured.Unstructured, error) {
+	kubectl := exec.Command(filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"), "kustomize", folder)
+	kubectl.Stderr = os.Stderr
+	out, err := kubectl.Output()
+	if err != nil {
+		return nil, fmt.Errorf("building %s: %w", folder, err)
+	}
+	var objects []*unstructured.Unstructured
+	for d := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(out), 4096); ; {
+		o := &unstructured.Unstructured{}
+		if err := d.Decode(o); errors.Is(err, io.EOF) {
+			return objects, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("reading what kustomize made of %s: %w", folder, err)
+		}
+		objects = append(objects, o)
+	}
+}
+
+func as(t *testing.T, impersonate rest.ImpersonationConfig) client.Client {
+	t.Helper()
+	if deployed == nil {
+		t.Skip("SKIPPED: needs kube-apiserver, etcd and kubectl in the folder that KUBEBUILDER_ASSETS names; 'make envtest' builds them and says so")
+	}
+	cfg := rest.CopyConfig(deployed)
+	cfg.Impersonate = impersonate
+	c, err := client.New(cfg, client.Options{Scheme: scheme.Scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func serviceAccount(name string) rest.ImpersonationConfig {
+	return rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:kuryr-system:" + name,
+		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:kuryr-system", "system:authenticated"},
+	}
+}
+
+// daemonOf is the daemon with the token of its pod on node.
+func daemonOf(node string) rest.ImpersonationConfig {
+	user := serviceAccount("kuryr-daemon")
+	user.Extra = map[string][]string{"authentication.kubernetes.io/node-name": {node}}
+	return user
+}
+
+// What each service account may do, to the last verb.
+func TestRights(t *testing.T) {
+	daemon, controller := as(t, daemonOf("node-1")), as(t, serviceAccount("kuryr-controller"))
+	for _, r := range []struct {
+		who     client.Client
+		name    string
+		what    string // group/resource[/subresource] [namespace/][name]
+		verbs   string
+		allowed bool
+	}{
+		{daemon, "daemon", "openstack.org/kuryrports", "get list watch", true},
+		{daemon, "daemon", "openstack.org/kuryrports/status", "patch", true},
+		{daemon, "daemon", "openstack.org/kuryrports", "create update patch delete", false},
+		{daemon, "daemon", "openstack.org/kuryrportpools", "get list patch", false},
+		{daemon, "daemon", "/pods", "get list watch patch", false},
+		{daemon, "daemon", "/nodes", "get list patch", false},
+		{daemon, "daemon", "/secrets kuryr-system/kuryr-cloud", "get list", false},
+		{daemon, "daemon", "/configmaps kuryr-system/kuryr-config", "get update", false},
+		{controller, "controller", "openstack.org/kuryrports", "get list watch create patch delete", true},
+		{controller, "controller", "openstack.org/kuryrports/status", "patch", true},
+		{controller, "controller", "openstack.org/kuryrportpools", "get list watch create patch delete", true},
+		{controller, "controller", "openstack.org/kuryrportpools/status", "patch", true},
+		{controller, "controller", "/pods", "get list watch patch", true},
+		{controller, "controller", "/pods", "create update delete", false},
+		{controller, "controller", "/nodes", "get list watch", true},
+		{controller, "controller", "/nodes", "patch update delete", false},
+		{controller, "controller", "/namespaces kube-system", "get", true},
+		{controller, "controller", "/namespaces default", "get", false},
+		{controller, "controller", "events.k8s.io/events default/", "create patch", true},
+		{controller, "controller", "coordination.k8s.io/leases kuryr-system/kuryr", "get create update", true},
+		{controller, "controller", "coordination.k8s.io/leases kube-system/kuryr", "get create update", false},
+		{controller, "controller", "/secrets kuryr-system/kuryr-cloud", "get list", false},
+	} {
+		for _, verb := range strings.Fields(r.verbs) {
+			if got := may(t, r.who, verb, r.what); got != r.allowed {
+				t.Errorf("may the %s %s %s? got %v, want %v", r.name, verb, r.what, got, r.allowed)
+			}
+		}
+	}
+}
+
+func may(t *testing.T, who client.Client, verb, what string) bool {
+	t.Helper()
+	resource, object, _ := strings.Cut(what, " ")
+	parts := append(strings.Split(resource, "/"), "")
+	attributes := &authorizationv1.ResourceAttributes{Verb: verb, Group: parts[0], Resource: parts[1], Subresource: parts[2]}
+	if namespace, name, namespaced := strings.Cut(object, "/"); namespaced {
+		attributes.Namespace, attributes.Name = namespace, name
+	} else {
+		attributes.Name = object
+	}
+	review := &authorizationv1.SelfSubjectAccessReview{
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attributes},
+	}
+	if err := who.Create(t.Context(), review); err != nil {
+		t.Fatal(err)
+	}
+	return review.Status.Allowed
+}
+
+const (
+	attach = `{"status":{"attachment":{"containerID":"c","interface":"eth0","since":"2026-01-02T03:04:05Z"}}}`
+	detach = `{"status":{"attachment":null}}`
+)
+
+// A daemon reports where ports of its own node are plugged, and nothing else.
+func TestDaemonPolicy(t *testing.T) {
+	admin := as(t, rest.ImpersonationConfig{})
+	own, other := makePort(t, admin, "node-1"), makePort(t, admin, "node-2")
+	awaitPolicy(t, as(t, daemonOf("node-1")), other)
+	report := func(user rest.ImpersonationConfig, port *unstructured.Unstructured, status string) error {
+		return as(t, user).Status().Patch(t.Context(), port.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(status)))
+	}
+	// Twice: on a status that was never written, and on one that is full.
+	for round, before := range []string{`{}`, `{"status":{"phase":"Bound","active":true,"appliedSecurityGroupIDs":["a"]}}`} {
+		if err := report(rest.ImpersonationConfig{}, own, before); err != nil {
+			t.Fatal(err)
+		}
+		for name, r := range map[string]struct {
+			user    rest.ImpersonationConfig
+			port    *unstructured.Unstructured
+			status  string
+			refused string
+		}{
+			"attach":         {daemonOf("node-1"), own, attach, ""},
+			"detach":         {daemonOf("node-1"), own, detach, ""},
+			"other node":     {daemonOf("node-1"), other, attach, "a daemon reports on KuryrPorts of its own node only: this one is of node node-2, and the token is of node node-1"},
+			"no node":        {serviceAccount("kuryr-daemon"), own, attach, "the token is of none: use the token of the pod"},
+			"phase":          {daemonOf("node-1"), own, `{"status":{"phase":"Failed"}}`, "of a KuryrPort's status a daemon writes the attachment only"},
+			"active":         {daemonOf("node-1"), own, `{"status":{"active":false}}`, "writes the attachment only"},
+			"groups":         {daemonOf("node-1"), own, `{"status":{"appliedSecurityGroupIDs":["b"]}}`, "writes the attachment only"},
+			"conditions":     {daemonOf("node-1"), own, `{"status":{"conditions":[{"type":"Ready","status":"True","reason":"R","message":"m","lastTransitionTime":"2026-01-02T03:04:05Z"}]}}`, "writes the attachment only"},
+			"the controller": {serviceAccount("kuryr-controller"), own, before, ""},
+		} {
+			err := report(r.user, r.port, r.status)
+			switch {
+			case r.refused == "" && err != nil:
+				t.Errorf("round %d, %s: %v", round, name, err)
+			case r.refused != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), r.refused)):
+				t.Errorf("round %d, %s: got %v, want it forbidden with %q", round, name, err, r.refused)
+			}
+		}
+	}
+}
+
+func makePort(t *testing.T, c client.Client, node string) *unstructured.Unstructured {
+	t.Helper()
+	o := &unstructured.Unstructured{}
+	text := `{"apiVersion": "openstack.org/v1", "kind": "KuryrPort", "metadata": {"name": "policy-` + node + `"},
+	  "spec": {"pool": "p", "nodeName": "` + node + `", "networkID": "n", "vif": {"type": "ovs", "macAddress": "fa:16:3e:00:00:01",
+	    "addresses": [{"ip": "10.0.0.5", "prefixLength": 24}]}}}`
+	if err := o.UnmarshalJSON([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Create(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// awaitPolicy waits until the API server has taken up the policy, which is some
+// time after it has accepted it.
+func awaitPolicy(t *testing.T, daemon client.Client, otherNodes *unstructured.Unstructured) {
+	t.Helper()
+	for t.Context().Err() == nil {
+		err := daemon.Status().Patch(t.Context(), otherNodes.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(detach)))
+		if apierrors.IsForbidden(err) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
