@@ -207,10 +207,15 @@ func (l *login) open(ctx context.Context) (*session, error) {
 	if err := openstack.Authenticate(ctx, client, c.auth); err != nil {
 		return nil, fmt.Errorf("logging in to Keystone %s as %s: %w", c.auth.IdentityEndpoint, c.name, explain(ctx, err, "", "Keystone"))
 	}
-	network, err := openstack.NewNetworkV2(client, c.endpoint)
+	// Not openstack.NewNetworkV2: that asks Neutron for its versions at each
+	// login, and doubles the version of an endpoint that has one.
+	c.endpoint.ApplyDefaults("network")
+	at, err := client.EndpointLocator(c.endpoint)
 	if err != nil {
 		return nil, fmt.Errorf("looking for Neutron (region %q, %s interface) in the catalogue of %s: %w",
 			c.endpoint.Region, c.endpoint.Availability, c.auth.IdentityEndpoint, explain(ctx, err, "", "Keystone"))
 	}
+	network := &gophercloud.ServiceClient{ProviderClient: client, Endpoint: at, Type: "network"}
+	network.ResourceBase = strings.TrimSuffix(at, "v2.0/") + "v2.0/"
 	return &session{client: network, transport: transport, credential: c.name}, nil
 }

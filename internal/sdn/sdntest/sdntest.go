@@ -23,6 +23,7 @@ type Target struct {
 	Other sdn.Backend
 	Cloud Cloud
 
+	ProjectID        string // that all of this belongs to; empty: the credential's own
 	NetworkID        string
 	Subnets          []Subnet // two at least, of that network
 	SecurityGroupIDs []string // two at least
@@ -117,6 +118,7 @@ func (f fixture) ctx() context.Context {
 // request is for a plain port: one subnet, one security group.
 func (f fixture) request() sdn.PortRequest {
 	return sdn.PortRequest{
+		ProjectID:        f.ProjectID,
 		SubnetIDs:        []string{f.Subnets[0].ID},
 		SecurityGroupIDs: []string{f.SecurityGroupIDs[0]},
 		Host:             f.Host,
