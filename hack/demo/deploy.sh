@@ -40,28 +40,22 @@ orphans:
   interval: 10s
   grace: 10s
 YAML
-# There is no kube-proxy on the bed, so the API server is named by its own address.
 cat >"$overlay/kustomization.yaml" <<YAML
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 namespace: kuryr-system
 resources: [$(realpath --relative-to="$overlay" config/default)]
+# Without the suffix of a sum, so that a changed configuration is taken up by
+# the controller that runs.
 generatorOptions: {disableNameSuffixHash: true}
 configMapGenerator:
 - {name: kuryr-config, behavior: replace, files: [kuryr.yaml]}
+# There is no kube-proxy on the bed: the API server's own address.
+- {name: kuryr-api-server, literals: ["KUBERNETES_SERVICE_HOST=${KUBERNETES_API%:*}", "KUBERNETES_SERVICE_PORT=${KUBERNETES_API#*:}"]}
 secretGenerator:
 - {name: kuryr-cloud, files: [clouds.yaml]}
 images:
-- {name: $image, newTag: $tag}
-patches:
-- target: {kind: (Deployment|DaemonSet)}
-  patch: |
-    - op: add
-      path: /spec/template/spec/containers/0/env/-
-      value: {name: KUBERNETES_SERVICE_HOST, value: "${KUBERNETES_API%:*}"}
-    - op: add
-      path: /spec/template/spec/containers/0/env/-
-      value: {name: KUBERNETES_SERVICE_PORT, value: "${KUBERNETES_API#*:}"}
+- {name: $image, newTag: "$tag"}
 YAML
 kubectl apply --server-side --force-conflicts -k "$overlay" >"$overlay/applied" || {
 	cat "$overlay/applied" >&2

@@ -1,0 +1,295 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bench measures whole executables as the container runtime starts
+// them: `make bench` runs it as root. docs/performance.md has the figures.
+package bench
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netns"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+)
+
+const (
+	node = "bench"
+	// ports that the node has: what is measured is a pod on a node in use.
+	portsOnNode = 100
+)
+
+// BenchmarkAdd measures ADD around the executable, from start to exit: Kuryr's,
+// with a port already bound to the pod, and the reference plugins bridge and
+// host-local, both with a veth on a Linux bridge.
+func BenchmarkAdd(b *testing.B) {
+	alone(b)
+	b.Run("kuryr", benchmarkKuryr)
+	b.Run("reference", benchmarkReference)
+}
+
+// BenchmarkStart measures how long kuryr-cni takes to start and to answer by
+// itself.
+func BenchmarkStart(b *testing.B) {
+	plugin := build(b, "kuryr-cni")
+	var times []time.Duration
+	for b.Loop() {
+		command := exec.Command(plugin)
+		command.Env = []string{"CNI_COMMAND=VERSION"}
+		command.Stdin = strings.NewReader(`{"cniVersion": "1.1.0"}`)
+		began := time.Now()
+		if out, err := command.CombinedOutput(); err != nil {
+			b.Fatalf("VERSION: %v: %s", err, out)
+		}
+		times = append(times, time.Since(began))
+	}
+	report(b, times)
+}
+
+func benchmarkKuryr(b *testing.B) {
+	dir := b.TempDir()
+	kubeconfig := apiServer(b)
+	plugin, socket := build(b, "kuryr-cni"), filepath.Join(dir, "cni.sock")
+	config := filepath.Join(dir, "kuryr.yaml")
+	write(b, config, `{apiVersion: kuryr.openstack.org/v1alpha1, kind: KuryrConfiguration,
+		pods: {subnetIDs: [6a2e1c9c-0000-4000-8000-000000000000]},
+		node: {bridge: kuryr-bench, stateDir: `+dir+`}}`)
+	kubeconfigFile := filepath.Join(dir, "kubeconfig")
+	write(b, kubeconfigFile, string(kubeconfig))
+	daemon := exec.Command(build(b, "kuryr"), "daemon", "--config", config, "--kubeconfig", kubeconfigFile,
+		"--node-name", node, "--socket", socket, "--health-probe-bind-address", "0", "--metrics-bind-address", "0")
+	log := &bytes.Buffer{}
+	daemon.Stdout, daemon.Stderr = log, log
+	if err := daemon.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { stop(b, daemon, log) })
+
+	conf := `{"cniVersion": "1.0.0", "name": "kuryr", "type": "kuryr-cni", "socket": "` + socket + `"}`
+	call := func(command string, n int, netnsPath string) error {
+		return plugIn(plugin, command, conf, fmt.Sprintf("sandbox-%d", n), netnsPath,
+			fmt.Sprintf("K8S_POD_NAMESPACE=bench;K8S_POD_NAME=pod-%d;K8S_POD_UID=uid-%d", n, n))
+	}
+	ready := time.Now().Add(30 * time.Second)
+	for plugIn(plugin, "STATUS", strings.Replace(conf, "1.0.0", "1.1.0", 1), "", "", "") != nil {
+		if time.Now().After(ready) {
+			b.Fatalf("the daemon is not ready:\n%s", log)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	measure(b, call)
+	b.ReportMetric(float64(resident(b, daemon.Process.Pid))/(1<<20), "daemon-MiB")
+}
+
+func benchmarkReference(b *testing.B) {
+	dir := os.Getenv("KURYR_BED")
+	if dir == "" {
+		dir = "/var/tmp/kuryr-bed"
+	}
+	dir = filepath.Join(dir, "bin", "cni")
+	plugin := filepath.Join(dir, "bridge")
+	if _, err := os.Stat(plugin); err != nil {
+		b.Skipf("no reference plugins: hack/bed/bed build node makes them (%v)", err)
+	}
+	conf := `{"cniVersion": "1.0.0", "name": "reference", "type": "bridge", "bridge": "reference", "isGateway": true,
+		"ipam": {"type": "host-local", "dataDir": "` + b.TempDir() + `", "ranges": [[{"subnet": "10.33.0.0/16"}]],
+		"routes": [{"dst": "0.0.0.0/0"}]}}`
+	b.Setenv("CNI_PATH", dir)
+	measure(b, func(command string, n int, netnsPath string) error {
+		return plugIn(plugin, command, conf, fmt.Sprintf("reference-%d", n), netnsPath, "")
+	})
+}
+
+// measure calls ADD on new sandboxes, and DEL outside of the time taken.
+func measure(b *testing.B, call func(command string, n int, netnsPath string) error) {
+	var times []time.Duration
+	for n := 0; b.Loop(); n++ {
+		n := n % portsOnNode
+		sandbox := newSandbox(b, n)
+		began := time.Now()
+		if err := call("ADD", n, sandbox); err != nil {
+			b.Fatalf("ADD: %v", err)
+		}
+		times = append(times, time.Since(began))
+		if err := call("DEL", n, sandbox); err != nil {
+			b.Fatalf("DEL: %v", err)
+		}
+		if err := netns.DeleteNamed(filepath.Base(sandbox)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	report(b, times)
+}
+
+// report adds the median and the 99th percentile of single calls.
+func report(b *testing.B, times []time.Duration) {
+	slices.Sort(times)
+	for _, p := range []int{50, 99} {
+		b.ReportMetric(float64(times[(len(times)-1)*p/100].Microseconds())/1000, fmt.Sprintf("p%d-ms", p))
+	}
+	b.ReportMetric(0, "ns/op") // would mix in DEL and the making of sandboxes
+}
+
+func plugIn(plugin, command, conf, container, netnsPath, args string) error {
+	c := exec.Command(plugin)
+	c.Env = []string{"CNI_COMMAND=" + command, "CNI_CONTAINERID=" + container, "CNI_NETNS=" + netnsPath,
+		"CNI_IFNAME=eth0", "CNI_PATH=" + os.Getenv("CNI_PATH"), "CNI_ARGS=" + args, "PATH=" + os.Getenv("PATH")}
+	c.Stdin = strings.NewReader(conf)
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
+}
+
+// alone makes sure that bridges and pods are made in a network namespace of the
+// benchmark's own.
+func alone(b *testing.B) {
+	b.Helper()
+	mine, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		b.Fatal(err)
+	}
+	if machine, err := os.Readlink("/proc/1/ns/net"); err != nil || mine == machine {
+		b.Skip("this is the machine's own network namespace: run `make bench` as root, which makes another")
+	}
+}
+
+// newSandbox makes a network namespace, as a container runtime does for a pod,
+// and returns its path.
+func newSandbox(b *testing.B, n int) string {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	home, err := netns.Get()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer home.Close()
+	name := fmt.Sprintf("kuryr-bench-%d-%d", os.Getpid(), n)
+	handle, err := netns.NewNamed(name)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer handle.Close()
+	if err := netns.Set(home); err != nil {
+		b.Fatal(err)
+	}
+	return filepath.Join("/run/netns", name)
+}
+
+// apiServer starts a real API server with the node's ports, each bound to a
+// pod, and returns a kubeconfig for it.
+func apiServer(b *testing.B) []byte {
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		b.Skip("KUBEBUILDER_ASSETS is not set: hack/bed/bed build control makes kube-apiserver and etcd")
+	}
+	scheme := k8sruntime.NewScheme()
+	if err := v1.AddToScheme(scheme); err != nil {
+		b.Fatal(err)
+	}
+	environment := &envtest.Environment{CRDDirectoryPaths: []string{"../../config/crd"}, Scheme: scheme, ErrorIfCRDPathMissing: true}
+	config, err := environment.Start()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := environment.Stop(); err != nil {
+			b.Error(err)
+		}
+	})
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for n := range portsOnNode {
+		if err := c.Create(context.Background(), port(n)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	user, err := environment.AddUser(envtest.User{Name: "admin", Groups: []string{"system:masters"}}, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	kubeconfig, err := user.KubeConfig()
+	if err != nil {
+		b.Fatal(err)
+	}
+	return kubeconfig
+}
+
+func port(n int) *v1.KuryrPort {
+	return &v1.KuryrPort{
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("00000000-0000-4000-8000-%012d", n)},
+		Spec: v1.KuryrPortSpec{
+			Pool: "bench", NodeName: node, NetworkID: "bench",
+			VIF: v1.VIF{
+				Type: "bridge", MACAddress: fmt.Sprintf("fa:16:3e:00:%02x:%02x", n>>8, n&0xff), MTU: 1442,
+				Addresses: []v1.Address{{IP: fmt.Sprintf("10.34.%d.%d", n>>8, n&0xff), PrefixLength: 16, Gateway: "10.34.255.254"}},
+			},
+			PodRef: &v1.PodReference{
+				Namespace: "bench", Name: fmt.Sprintf("pod-%d", n), UID: types.UID(fmt.Sprintf("uid-%d", n)),
+				Interface: "eth0", Default: true,
+			},
+		},
+	}
+}
+
+// build builds one of the project's executables once and returns its path.
+func build(b *testing.B, name string) string {
+	b.Helper()
+	path := filepath.Join("..", "..", "bin", name)
+	command := exec.Command("go", "build", "-ldflags", "-s -w", "-o", path, "../../cmd/"+name)
+	command.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := command.CombinedOutput(); err != nil {
+		b.Fatalf("building %s: %v: %s", name, err, out)
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return path
+}
+
+func write(b *testing.B, path, content string) {
+	b.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func stop(b *testing.B, daemon *exec.Cmd, log *bytes.Buffer) {
+	_ = daemon.Process.Signal(os.Interrupt)
+	if err := daemon.Wait(); err != nil {
+		b.Errorf("the daemon ended with %v:\n%s", err, log)
+	}
+}
+
+// resident is the memory that a process has in RAM, in bytes.
+func resident(b *testing.B, pid int) int {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	var kib int
+	for _, line := range strings.Split(string(status), "\n") {
+		if _, err := fmt.Sscanf(line, "VmRSS: %d kB", &kib); err == nil {
+			return kib << 10
+		}
+	}
+	b.Fatalf("no VmRSS in %s", status)
+	return 0
+}
