@@ -1,0 +1,129 @@
+# SPDX-FileCopyrightText: The Kuryr Authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# `make help` tells what there is. No target downloads anything but Go modules
+# and, where it says so, Debian packages.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory --no-builtin-rules
+
+export KURYR_BED ?= /var/tmp/kuryr-bed
+# kube-apiserver, etcd and kubectl for tests, as controller-runtime looks for them.
+export KUBEBUILDER_ASSETS ?= $(KURYR_BED)/bin
+# One setting for all builds shares the build cache; only the race detector needs cgo.
+export CGO_ENABLED := 0
+
+CONTROLLER_GEN := go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
+GOLANGCI_LINT  := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+CORE           := ./api/... ./cmd/... ./internal/...
+FUZZTIME       ?= 20s
+TESTFLAGS      ?=
+BENCHFLAGS     ?=
+
+.PHONY: all
+all: fmt-check vet lint test ## Format check, vet, lint and test: what a change has to pass
+
+.PHONY: help
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "  KURYR_BED=$(KURYR_BED) holds what is built for tests, the bed and the demo."
+
+##@ Build
+
+.PHONY: build
+build: ## kuryr and kuryr-cni into bin/
+	go build -o bin/ ./cmd/kuryr ./cmd/kuryr-cni
+
+.PHONY: image
+image: ## Container image docker.io/kuryr/kuryr:dev as bin/kuryr-image.tar, without a container engine
+	@hack/image.sh
+
+.PHONY: generate
+generate: ## Deepcopy functions and CRDs from api/v1
+	$(CONTROLLER_GEN) object paths=./api/... crd paths=./api/... output:crd:dir=config/crd
+
+.PHONY: verify-generated
+verify-generated: ## Fail if what `make generate` makes is not what is committed
+	@new=$$(mktemp -d); trap 'rm -rf "$$new"' EXIT; \
+	$(CONTROLLER_GEN) object paths=./api/... crd paths=./api/... \
+		output:crd:dir="$$new/crd" output:object:dir="$$new/v1"; \
+	{ diff -u api/v1/zz_generated.deepcopy.go "$$new/v1/zz_generated.deepcopy.go" && \
+	  diff -ru --exclude=kustomization.yaml config/crd "$$new/crd"; } || \
+	{ echo "stale: run 'make generate' and commit what it changes" >&2; exit 1; }
+	@echo "generated code and CRDs are up to date"
+
+##@ Check
+
+.PHONY: fmt
+fmt: ## Format the Go code
+	gofmt -s -w $$(git ls-files -co --exclude-standard '*.go')
+
+.PHONY: fmt-check
+fmt-check: ## Fail if Go code is not formatted
+	@bad=$$(gofmt -s -l $$(git ls-files -co --exclude-standard '*.go')); \
+	[[ -z $$bad ]] || { echo "not formatted, run 'make fmt':" >&2; echo "$$bad" >&2; exit 1; }
+
+.PHONY: vet
+vet: ## go vet
+	go vet ./...
+
+.PHONY: lint
+lint: ## golangci-lint with the linters that .golangci.yml names (first run builds it: minutes)
+	$(GOLANGCI_LINT) run
+
+##@ Test
+
+.PHONY: test
+test: test-assets ## Unit, property, contract (memory), API server and node tests; node tests need root
+	go test $(TESTFLAGS) ./...
+
+.PHONY: test-assets
+test-assets:
+	@hack/test-assets.sh
+
+.PHONY: envtest
+envtest: test-assets ## The tests on a real kube-apiserver only
+	go test $(TESTFLAGS) ./api/... ./config/... ./internal/controller/...
+
+.PHONY: race
+race: test-assets ## Tests of the core under the race detector (needs a C compiler)
+	CGO_ENABLED=1 go test -race $(TESTFLAGS) $(CORE)
+
+.PHONY: fuzz
+fuzz: ## Each fuzz target for FUZZTIME (20s)
+	@hack/fuzz.sh $(FUZZTIME)
+
+.PHONY: bench
+bench: test-assets ## Benchmarks; docs/performance.md says what they measure
+	go test -run '^$$' -bench . -benchmem $(BENCHFLAGS) ./...
+
+##@ Real Kubernetes, real OpenStack (root, Debian 12)
+
+.PHONY: demo
+demo: ## Kuryr at work: two nodes, OpenStack, pods with Neutron ports
+	hack/demo/demo.sh up
+
+.PHONY: demo-down
+demo-down: ## End the demo
+	hack/demo/demo.sh down
+
+.PHONY: bed-up
+bed-up: ## Only the test bed: real Kubernetes and OpenStack, no Kuryr
+	hack/bed/bed install
+	hack/bed/bed build control cluster node images
+	hack/bed/bed up
+
+.PHONY: bed-down
+bed-down: ## End the test bed
+	hack/bed/bed down
+
+.PHONY: e2e
+e2e: ## Contract on the real Neutron, test/e2e, upstream's tests; ends the bed unless KEEP=1
+	hack/e2e.sh
+
+.PHONY: clean
+clean: ## Remove bin/
+	rm -rf bin

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# SPDX-FileCopyrightText: The Kuryr Authors
+# SPDX-License-Identifier: Apache-2.0
+# fuzz.sh TIME: runs every fuzz target there is for TIME, one after the other.
+set -euo pipefail
+cd "$(dirname "$(readlink -f "$0")")/.."
+n=0
+while read -r file; do
+	for target in $(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$file"); do
+		echo "== $target ($(dirname "$file"))"
+		# Minimizing interesting inputs takes most of a short run by default.
+		go test -run '^$' -fuzz "^$target\$" -fuzztime "$1" -fuzzminimizetime 10x "./$(dirname "$file")"
+		n=$((n + 1))
+	done
+done < <(git ls-files -co --exclude-standard '*_test.go' | xargs grep -l '^func Fuzz')
+((n > 0)) || { echo "no fuzz target found" >&2; exit 1; }
+echo "$n fuzz targets, $1 each, nothing found"

@@ -1,0 +1,189 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package kuryr_test checks who imports whom, as ARCHITECTURE.md says.
+package kuryr_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/kuryr-go/kuryr"
+
+// pkg is what `go list -json` says of a package.
+type pkg struct {
+	ImportPath string
+	Standard   bool
+	Imports    []string
+	Deps       []string
+}
+
+// rule says what a package may import. Patterns are import paths; one that ends
+// in /... means what is below it too, and "std" the standard library.
+type rule struct {
+	packages []string // below the module
+	only     []string // direct imports: these and no others
+	never    []string // direct imports: none of these
+	links    []string // all it depends on: none of these
+}
+
+// What a planner must not import although the standard library has it: it would
+// wait, look at the world or say something, instead of returning a plan.
+var effects = []string{"context", "log/...", "net", "net/http/...", "os/...", "syscall"}
+
+var kubernetesClients = []string{"k8s.io/client-go/...", "sigs.k8s.io/controller-runtime/..."}
+
+const gophercloud = "github.com/gophercloud/gophercloud/..."
+
+var rules = []rule{
+	{
+		packages: []string{"api/v1"},
+		only:     []string{"std", "k8s.io/apimachinery/..."},
+	},
+	{
+		packages: []string{"internal/sdn"},
+		only:     []string{"std", module + "/api/v1"},
+	},
+	{
+		packages: []string{"internal/pool", "internal/orphan"},
+		only: []string{
+			"std", "k8s.io/api/...", "k8s.io/apimachinery/pkg/apis/...", "k8s.io/apimachinery/pkg/types",
+			module + "/api/v1", module + "/internal/sdn",
+		},
+		never: effects,
+	},
+	{
+		packages: []string{"internal/sdn/neutron", "internal/sdn/memory"},
+		links:    kubernetesClients,
+	},
+	{
+		packages: []string{"internal/controller", "internal/config", "internal/sdn/memory"},
+		never:    []string{gophercloud},
+	},
+	{
+		packages: []string{"internal/daemon"},
+		never:    []string{module + "/internal/controller/...", module + "/internal/sdn/..."},
+		links:    []string{gophercloud}, // no cloud on a node
+	},
+	{
+		packages: []string{"internal/plug"},
+		links:    []string{"k8s.io/...", "sigs.k8s.io/...", gophercloud, module + "/internal/sdn/...", module + "/api/..."},
+	},
+	{
+		packages: []string{"internal/cni", "cmd/kuryr-cni"},
+		links: append([]string{
+			gophercloud, "k8s.io/...", "sigs.k8s.io/...", "net/http/...", "github.com/vishvananda/netlink/...", "github.com/prometheus/...",
+		}, kubernetesClients...),
+	},
+}
+
+func TestImports(t *testing.T) {
+	packages := list(t)
+	for _, r := range rules {
+		for _, name := range r.packages {
+			p, there := packages[path.Join(module, name)]
+			if !there {
+				t.Errorf("there is no package %s: a rule for nothing", name)
+				continue
+			}
+			for _, fault := range r.faults(p, packages) {
+				t.Errorf("%s %s", name, fault)
+			}
+		}
+	}
+}
+
+// Nobody imports a command, nor anything of tests.
+func TestNobodyImportsCommands(t *testing.T) {
+	for _, p := range list(t) {
+		for _, i := range p.Imports {
+			if match([]string{module + "/cmd/..."}, i) {
+				t.Errorf("%s imports the command %s", p.ImportPath, i)
+			}
+			if match([]string{module + "/test/..."}, i) && strings.HasPrefix(p.ImportPath, module+"/internal/") {
+				t.Errorf("%s imports %s", p.ImportPath, i)
+			}
+		}
+	}
+}
+
+// A package named for no subject collects everything.
+func TestPackagesAreNamedForASubject(t *testing.T) {
+	vague := []string{"util", "utils", "common", "helper", "helpers", "types", "interfaces", "misc", "base", "shared"}
+	for _, p := range list(t) {
+		if strings.HasPrefix(p.ImportPath, module) && slices.Contains(vague, path.Base(p.ImportPath)) {
+			t.Errorf("%s: name the package for what it provides", p.ImportPath)
+		}
+	}
+}
+
+// The test itself has to see a breach.
+func TestRulesSeeABreach(t *testing.T) {
+	packages := map[string]pkg{"os": {Standard: true}, "example.com/x": {}, "k8s.io/client-go/rest": {}}
+	p := pkg{Imports: []string{"os", "example.com/x"}, Deps: []string{"k8s.io/client-go/rest"}}
+	r := rule{only: []string{"std"}, never: effects, links: kubernetesClients}
+	if got := r.faults(p, packages); len(got) != 3 {
+		t.Errorf("got %q, want three faults", got)
+	}
+}
+
+func (r rule) faults(p pkg, packages map[string]pkg) []string {
+	var faults []string
+	for _, i := range p.Imports {
+		if r.only != nil && !match(r.only, i) && !(packages[i].Standard && slices.Contains(r.only, "std")) {
+			faults = append(faults, "imports "+i+": it may import only "+strings.Join(r.only, ", "))
+		}
+		if match(r.never, i) {
+			faults = append(faults, "imports "+i+", which it must not")
+		}
+	}
+	for _, d := range p.Deps {
+		if match(r.links, d) {
+			faults = append(faults, "links "+d+", which it must not; `go list -deps` and `go mod why` tell through whom")
+		}
+	}
+	return faults
+}
+
+func match(patterns []string, importPath string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		parent, below := strings.CutSuffix(pattern, "/...")
+		return importPath == parent || below && strings.HasPrefix(importPath, parent+"/")
+	})
+}
+
+// list returns the packages of this module and all that they depend on.
+func list(t *testing.T) map[string]pkg {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Standard,Imports,Deps", "./...")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	packages := map[string]pkg{}
+	for d := json.NewDecoder(out); ; {
+		var p pkg
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		packages[p.ImportPath] = p
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("go list: %v\n%s", err, &stderr)
+	}
+	return packages
+}
