@@ -24,8 +24,8 @@ const databaseTimeout = 10 * time.Second
 // database is the local database of Open vSwitch (ovs-vswitchd.conf.db(5)).
 //
 // What is in it is always asked for, in the transaction's own language: a copy
-// lags behind, and the switch is shared with others. The one thing that is
-// copied, the few columns of Interface below, serves as a bell for those who wait.
+// lags behind, and the switch is shared with others. What is copied, the few
+// columns below, serves as a bell for those who wait.
 type database struct {
 	endpoint string
 
@@ -43,6 +43,15 @@ type ovsInterface struct {
 	OfPort      *int              `ovsdb:"ofport"`
 	Error       *string           `ovsdb:"error"`
 }
+
+// ovsRoot is what the other bell is rung for.
+type ovsRoot struct {
+	UUID   string `ovsdb:"_uuid"`
+	CurCfg int    `ovsdb:"cur_cfg"`
+}
+
+// rootBell is no name that an interface could have.
+const rootBell = ""
 
 func newDatabase(endpoint string) *database {
 	return &database{endpoint: endpoint, connecting: make(chan struct{}, 1), bells: map[string]map[chan struct{}]bool{}}
@@ -102,7 +111,8 @@ func (d *database) connect(ctx context.Context) (client.Client, error) {
 	if d.endpoint == "" {
 		return nil, errors.New("no socket of the database is configured")
 	}
-	tables, err := model.NewClientDBModel("Open_vSwitch", map[string]model.Model{"Interface": &ovsInterface{}})
+	tables, err := model.NewClientDBModel("Open_vSwitch", map[string]model.Model{
+		"Interface": &ovsInterface{}, "Open_vSwitch": &ovsRoot{}})
 	if err != nil {
 		return nil, err
 	}
@@ -119,9 +129,10 @@ func (d *database) connect(ctx context.Context) (client.Client, error) {
 		UpdateFunc: func(_ string, _, m model.Model) { d.ring(m) },
 		DeleteFunc: func(_ string, m model.Model) { d.ring(m) },
 	})
-	row := &ovsInterface{}
-	watched := client.WithTable(row, &row.Name, &row.ExternalIDs, &row.OfPort, &row.Error)
-	if _, err := c.Monitor(ctx, c.NewMonitor(watched)); err != nil {
+	row, root := &ovsInterface{}, &ovsRoot{}
+	watched := c.NewMonitor(client.WithTable(row, &row.Name, &row.ExternalIDs, &row.OfPort, &row.Error),
+		client.WithTable(root, &root.CurCfg))
+	if _, err := c.Monitor(ctx, watched); err != nil {
 		c.Close()
 		return nil, err
 	}
@@ -149,13 +160,13 @@ func (d *database) listen(name string) (<-chan struct{}, func()) {
 }
 
 func (d *database) ring(m model.Model) {
-	row, ok := m.(*ovsInterface)
-	if !ok {
-		return
+	name := rootBell
+	if row, ok := m.(*ovsInterface); ok {
+		name = row.Name
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for bell := range d.bells[row.Name] {
+	for bell := range d.bells[name] {
 		select {
 		case bell <- struct{}{}:
 		default: // it has not been heard yet

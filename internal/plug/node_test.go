@@ -137,8 +137,14 @@ func hasDevice(t testing.TB, name string) bool {
 // pod returns the n-th port of a test, as it is plugged into ns.
 func pod(t testing.TB, typ string, n int, ns namespace) plug.Interface {
 	t.Helper()
+	id := fmt.Sprintf("%08x-%02x00-4000-8000-00000000cafe", n+1, n%256)
+	t.Cleanup(func() {
+		if l, err := netlink.LinkByName(plug.HostDevice(id)); err == nil {
+			_ = netlink.LinkDel(l)
+		}
+	})
 	return plug.Interface{
-		PortID:      fmt.Sprintf("%08x-%02x00-4000-8000-%012x", n+1, n%256, len(t.Name())),
+		PortID:      id,
 		Type:        typ,
 		ContainerID: fmt.Sprintf("c%063x", n+1),
 		Netns:       ns.path,

@@ -46,8 +46,14 @@ func (o *ovs) Plug(ctx context.Context, i Interface) error {
 		if err := o.set.db.remove(ctx, v.port); err != nil {
 			return err
 		}
+		v.row, v.behind = nil, true
 	}
-	return o.set.plug(ctx, i, layout{raw: v.userspace}, ovsWiring{o, i})
+	if v.row == nil && v.behind {
+		if err := o.set.db.settled(ctx); err != nil {
+			return err
+		}
+	}
+	return o.set.plug(ctx, i, layout{raw: v.userspace}, ovsWiring{o, i, true})
 }
 
 // Wait returns once ovs-vswitchd has the port and, where OVN has the switch,
@@ -105,7 +111,7 @@ func (o *ovs) Unplug(ctx context.Context, i Interface) error {
 		return err
 	}
 	defer done()
-	return o.set.unplug(ctx, i, ovsWiring{o, i})
+	return o.set.unplug(ctx, i, ovsWiring{o, i, false})
 }
 
 func (o *ovs) Check(ctx context.Context, i Interface) error {
@@ -116,7 +122,7 @@ func (o *ovs) Check(ctx context.Context, i Interface) error {
 	if err != nil {
 		return err
 	}
-	return o.set.check(ctx, i, layout{raw: v.userspace}, ovsWiring{o, i})
+	return o.set.check(ctx, i, layout{raw: v.userspace}, ovsWiring{o, i, false})
 }
 
 func (o *ovs) look(ctx context.Context, i Interface) (view, error) {
@@ -155,8 +161,9 @@ func (o *ovs) ids(i Interface) map[string]string {
 
 // ovsWiring is the wiring of i to its bridge.
 type ovsWiring struct {
-	ovs *ovs
-	i   Interface
+	ovs      *ovs
+	i        Interface
+	plugging bool
 }
 
 func (w ovsWiring) attach(ctx context.Context, node netlink.Link) error {
@@ -176,7 +183,11 @@ func (w ovsWiring) detach(ctx context.Context, i Interface, _ netlink.Link) erro
 	if v.row == nil || v.port == "" || v.row.ids[keySandbox] != i.ContainerID {
 		return nil
 	}
-	return w.ovs.set.db.remove(ctx, v.port)
+	err = w.ovs.set.db.remove(ctx, v.port)
+	if err == nil && w.plugging { // the device that comes next has the same name
+		err = w.ovs.set.db.settled(ctx)
+	}
+	return err
 }
 
 func (w ovsWiring) attached(ctx context.Context, _ netlink.Link) error {

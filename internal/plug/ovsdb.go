@@ -6,6 +6,7 @@ package plug
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
@@ -30,6 +31,7 @@ type query struct{ bridge, device, port string }
 type view struct {
 	userspace bool // data path of the bridge
 	ovn       bool // whether OVN has the switch
+	behind    bool // whether ovs-vswitchd has not done yet what it was told to
 	port      string
 	row       *ovsRow // interface called as the device
 	rival     *ovsRow // interface called otherwise that claims the port
@@ -56,7 +58,7 @@ func (d *database) look(ctx context.Context, q query) (view, error) {
 		claims = []ovsdb.Condition{ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, id)}
 	}
 	res, err := d.transact(ctx,
-		selectOp("Open_vSwitch", nil, "external_ids"),
+		selectOp("Open_vSwitch", nil, "external_ids", "cur_cfg", "next_cfg"),
 		selectOp("Bridge", named(q.bridge), "datapath_type"),
 		selectOp("Port", named(q.device), "_uuid"),
 		selectOp("Interface", named(q.device), columns...),
@@ -75,6 +77,9 @@ func readView(res []ovsdb.OperationResult, device string) view {
 	var v view
 	for _, r := range res[0].Rows {
 		v.ovn = stringMap(r["external_ids"])[keyRemote] != ""
+		done, _ := r["cur_cfg"].(float64)
+		told, _ := r["next_cfg"].(float64)
+		v.behind = done < told
 	}
 	for _, r := range res[1].Rows {
 		v.userspace = r["datapath_type"] == "netdev"
@@ -134,14 +139,47 @@ func (d *database) add(ctx context.Context, bridge, device string, ids map[strin
 }
 
 // remove takes a port off whatever bridge it is on. It goes, and its interface
-// with it, as nothing refers to it any more.
+// with it, as nothing refers to it any more. It also asks ovs-vswitchd to say,
+// by cur_cfg, when it has seen that; see settled.
 func (d *database) remove(ctx context.Context, port string) error {
 	id := ovsdb.UUID{GoUUID: port}
-	_, err := d.transact(ctx, ovsdb.Operation{Op: ovsdb.OperationMutate, Table: "Bridge",
-		Where:     []ovsdb.Condition{ovsdb.NewCondition("ports", ovsdb.ConditionIncludes, id)},
-		Mutations: []ovsdb.Mutation{*ovsdb.NewMutation("ports", ovsdb.MutateOperationDelete, id)}})
+	_, err := d.transact(ctx,
+		ovsdb.Operation{Op: ovsdb.OperationMutate, Table: "Bridge",
+			Where:     []ovsdb.Condition{ovsdb.NewCondition("ports", ovsdb.ConditionIncludes, id)},
+			Mutations: []ovsdb.Mutation{*ovsdb.NewMutation("ports", ovsdb.MutateOperationDelete, id)}},
+		ovsdb.Operation{Op: ovsdb.OperationMutate, Table: "Open_vSwitch", Where: every,
+			Mutations: []ovsdb.Mutation{*ovsdb.NewMutation("next_cfg", ovsdb.MutateOperationAdd, 1)}})
 	return err
 }
+
+// settled returns once ovs-vswitchd has done what it had been told to before
+// the call. A port that leaves and comes back under the same name in between
+// two of its looks would be no change to it, and it would go on using the device
+// that is gone; and a port that it sees leave after the next device of that name
+// has come takes that one down. Both were seen with Open vSwitch 3.1, data path
+// in user space.
+func (d *database) settled(ctx context.Context) error {
+	bell, stop := d.listen(rootBell)
+	defer stop()
+	lost := time.NewTicker(relook)
+	defer lost.Stop()
+	for {
+		v, err := d.look(ctx, query{})
+		if err != nil || !v.behind {
+			return err
+		}
+		select {
+		case <-bell:
+		case <-lost.C:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for ovs-vswitchd to see earlier changes: %w: %w", ctx.Err(), ErrDataPath)
+		}
+	}
+}
+
+// every is true of every row: the library leaves out an empty list of conditions.
+var every = []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionNotEqual,
+	ovsdb.UUID{GoUUID: "00000000-0000-0000-0000-000000000000"})}
 
 func selectOp(table string, where []ovsdb.Condition, columns ...string) ovsdb.Operation {
 	return ovsdb.Operation{Op: ovsdb.OperationSelect, Table: table, Where: where, Columns: columns}

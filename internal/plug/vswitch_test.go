@@ -1,0 +1,148 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plug_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kuryr-go/kuryr/internal/plug"
+)
+
+// vswitch is an Open vSwitch of the test's own: its database, its socket, and
+// its devices in the test's network namespace.
+type vswitch struct {
+	dir      string
+	server   *exec.Cmd // ovsdb-server
+	switchd  *exec.Cmd // ovs-vswitchd
+	endpoint string
+}
+
+// newVswitch starts one with an empty br-int, data path in user space.
+func newVswitch(t testing.TB) *vswitch {
+	t.Helper()
+	needNode(t)
+	for _, name := range []string{"ovsdb-server", "ovs-vswitchd", "ovsdb-tool", "ovs-vsctl"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skipf("SKIPPED: needs Open vSwitch (Debian: openvswitch-switch): %v", err)
+		}
+	}
+	dir, err := os.MkdirTemp("", "kuryr-ovs") // not t.TempDir: a socket's path has at most 107 characters
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	v := &vswitch{dir: dir, endpoint: "unix:" + dir + "/db.sock"}
+	sh(t, "ovsdb-tool", "create", dir+"/conf.db", "/usr/share/openvswitch/vswitch.ovsschema")
+	v.startServer(t)
+	v.ctl(t, "--no-wait", "init")
+	v.switchd = v.start(t, "ovs-vswitchd", v.endpoint)
+	v.ctl(t, "add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type=netdev")
+	return v
+}
+
+func (v *vswitch) startServer(t testing.TB) {
+	t.Helper()
+	v.server = v.start(t, "ovsdb-server", v.dir+"/conf.db", "--remote=p"+v.endpoint)
+	eventually(t, "the database's socket", func() bool {
+		return exec.Command("ovs-vsctl", "--db="+v.endpoint, "--timeout=1", "--no-wait", "show").Run() == nil
+	})
+}
+
+// start starts a daemon, which ends with the test at the latest.
+func (v *vswitch) start(t testing.TB, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	log, err := os.OpenFile(filepath.Join(v.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = log.Close() }()
+	cmd := exec.Command(name, args...)
+	cmd.Env = append(os.Environ(), "OVS_RUNDIR="+v.dir, "OVS_DBDIR="+v.dir, "OVN_RUNDIR="+v.dir)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stop(cmd)
+		if text, _ := os.ReadFile(log.Name()); t.Failed() && len(text) > 0 {
+			t.Logf("%s: %s", name, text[max(0, len(text)-4000):])
+		}
+	})
+	return cmd
+}
+
+// stop ends what start has started.
+func stop(cmd *exec.Cmd) {
+	_ = cmd.Process.Signal(syscall.SIGCONT)
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+}
+
+// ctl is ovs-vsctl, so that the tests see the switch with other eyes than ours.
+func (v *vswitch) ctl(t testing.TB, args ...string) string {
+	t.Helper()
+	return sh(t, append([]string{"ovs-vsctl", "--db=" + v.endpoint, "--timeout=10"}, args...)...)
+}
+
+func (v *vswitch) driver(t testing.TB) plug.Driver {
+	t.Helper()
+	return driver(t, v.set(), "ovs")
+}
+
+func (v *vswitch) set() *plug.Set { return plug.New(plug.Config{OVSDB: v.endpoint, Bridge: "br-int"}) }
+
+// id is one of the external_ids of p's interface.
+func (v *vswitch) id(t testing.TB, p plug.Interface, key string) string {
+	t.Helper()
+	return strings.Trim(v.ctl(t, "--if-exists", "get", "Interface", plug.HostDevice(p.PortID), "external_ids:"+key), `"`)
+}
+
+func eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if is() {
+			return
+		}
+	}
+	t.Fatalf("waited 20 s for %s", what)
+}
+
+// startOVN makes the switch the only chassis of an OVN of its own.
+func (v *vswitch) startOVN(t testing.TB) {
+	t.Helper()
+	for _, name := range []string{"ovn-controller", "ovn-northd", "ovn-nbctl"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skipf("SKIPPED: needs OVN (Debian: ovn-central, ovn-host): %v", err)
+		}
+	}
+	sh(t, "ip", "link", "set", "lo", "up")
+	for _, db := range []string{"nb", "sb"} {
+		sh(t, "ovsdb-tool", "create", v.dir+"/"+db+".db", "/usr/share/ovn/ovn-"+db+".ovsschema")
+	}
+	central := &vswitch{dir: v.dir + "/central"}
+	if err := os.Mkdir(central.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	remote := "unix:" + v.dir + "/ovn.sock"
+	central.start(t, "ovsdb-server", v.dir+"/nb.db", v.dir+"/sb.db", "--remote=p"+remote)
+	eventually(t, "OVN's databases", func() bool {
+		return exec.Command("ovn-nbctl", "--db="+remote, "--timeout=1", "init").Run() == nil
+	})
+	central.start(t, "ovn-northd", "--ovnnb-db="+remote, "--ovnsb-db="+remote)
+	v.ctl(t, "set", "Open_vSwitch", ".", "external_ids:system-id=test", "external_ids:ovn-remote="+remote,
+		"external_ids:ovn-encap-type=geneve", "external_ids:ovn-encap-ip=127.0.0.1",
+		"external_ids:ovn-bridge-datapath-type=netdev", "--", "set", "bridge", "br-int", "fail-mode=secure")
+	v.start(t, "ovn-controller", v.endpoint)
+}
+
+func (v *vswitch) nbctl(t testing.TB, args ...string) {
+	t.Helper()
+	sh(t, append([]string{"ovn-nbctl", "--db=unix:" + v.dir + "/ovn.sock", "--timeout=20", "--wait=sb"}, args...)...)
+}
