@@ -65,11 +65,15 @@ func answered(a gophercloud.ErrUnexpectedResponseCode, subject, who string) erro
 		}
 	}
 	class := classify(a.Actual, f.kind, subject)
+	after := retryAfter(a.ResponseHeader, time.Now())
+	if after > 0 && a.Actual == http.StatusRequestEntityTooLarge {
+		class = sdn.ErrUnavailable // a middleware that limits rates, not a quota
+	}
 	err := fmt.Errorf("%s: %w", said, class)
 	if hint := hint(class, f.kind); hint != "" {
 		err = fmt.Errorf("%s (%s): %w", said, hint, class)
 	}
-	if after := retryAfter(a.ResponseHeader, time.Now()); after > 0 && (class == sdn.ErrUnavailable || a.Actual == http.StatusRequestEntityTooLarge) {
+	if after > 0 && class == sdn.ErrUnavailable {
 		return &sdn.BusyError{After: after, Err: err}
 	}
 	return err

@@ -29,7 +29,7 @@ func (m mark) tags() []string {
 }
 
 func (m mark) description() (string, error) {
-	if back := parseMark(strings.Join(m.tags(), " ")); back != m {
+	if back := parseMark(strings.Join(m.tags(), " ")); back != m || m.owner == (sdn.Owner{}) {
 		return "", fmt.Errorf("owner %q cannot be written down and read again: %w", m.owner, sdn.ErrInvalid)
 	}
 	s := strings.Join(m.tags(), " ")
