@@ -1,0 +1,240 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/kuryr-go/kuryr/internal/cni"
+	"github.com/kuryr-go/kuryr/internal/plug"
+)
+
+// Invariant 3: stop the process between any two effects; after a restart the
+// same call, or the DEL, ends as if nothing had been.
+func TestKilledInAdd(t *testing.T) {
+	for _, step := range []string{"plug", "plugged", "wait", "wired"} {
+		for _, then := range []string{"ADD again", "ADD of a new sandbox", "DEL", "DEL of a dead sandbox", "nothing, and the sandbox is gone"} {
+			t.Run(step+"/"+then, func(t *testing.T) {
+				t.Parallel()
+				n := newNode(t).start()
+				n.api.put(kuryrPort(portA, uidA))
+				killed := n.killAt(step)
+				n.refuse(request("ADD", "c1", "/run/netns/a"), cni.CodeNoDaemon)
+				<-killed
+				n.set(func() { n.hook = nil })
+				n.afterCrash(then)
+			})
+		}
+	}
+}
+
+func (n *node) afterCrash(then string) {
+	n.t.Helper()
+	switch then {
+	case "ADD again":
+		n.start()
+		n.do(request("ADD", "c1", "/run/netns/a"))
+		n.rests(portA, "c1")
+		n.do(request("DEL", "c1", ""))
+		n.rests(portA, "")
+	case "ADD of a new sandbox":
+		n.start()
+		n.do(request("ADD", "c2", "/run/netns/b"))
+		n.rests(portA, "c2")
+		n.do(request("DEL", "c1", "/run/netns/a"))
+		n.rests(portA, "c2")
+	case "DEL":
+		n.start()
+		n.do(request("DEL", "c1", "/run/netns/a"))
+		n.rests(portA, "")
+	case "DEL of a dead sandbox":
+		n.start()
+		n.do(request("DEL", "c1", ""))
+		n.rests(portA, "")
+	default:
+		n.set(func() { delete(n.live, "/run/netns/a") })
+		n.start()
+		n.rests(portA, "")
+	}
+}
+
+func TestKilledInDel(t *testing.T) {
+	for _, step := range []string{"unplug", "unplugged"} {
+		for _, then := range []string{"DEL", "DEL of a dead sandbox", "nothing, and the sandbox is gone"} {
+			t.Run(step+"/"+then, func(t *testing.T) {
+				t.Parallel()
+				n := newNode(t).start()
+				n.api.put(kuryrPort(portA, uidA))
+				n.do(request("ADD", "c1", "/run/netns/a"))
+				n.rests(portA, "c1")
+				killed := n.killAt(step)
+				// The daemon finishes a DEL when it is asked to stop, which is
+				// what kill does to the connection: nobody waits for it here.
+				go func() { _, _ = n.call(t.Context(), request("DEL", "c1", "/run/netns/a")) }()
+				<-killed
+				n.set(func() { n.hook = nil })
+				n.afterCrash(then)
+			})
+		}
+	}
+}
+
+// Killed after the takeover of a port, before the older sandbox was forgotten:
+// two entries, of which the newer counts.
+func TestKilledInTakeover(t *testing.T) {
+	for _, step := range []string{"plug", "plugged"} {
+		for _, first := range []string{"c1", "c2"} {
+			t.Run(step+"/"+first, func(t *testing.T) {
+				n := newNode(t).start()
+				n.api.put(kuryrPort(portA, uidA))
+				n.do(request("ADD", "c1", "/run/netns/a"))
+				killed := n.killAt(step)
+				n.refuse(request("ADD", "c2", "/run/netns/b"), cni.CodeNoDaemon)
+				<-killed
+				n.set(func() { n.hook = nil })
+				n.start()
+				second := map[string]string{"c1": "c2", "c2": "c1"}[first]
+				n.do(request("DEL", first, ""))
+				n.do(request("DEL", second, ""))
+				n.rests(portA, "")
+			})
+		}
+	}
+}
+
+func TestRestartKeepsWhatLives(t *testing.T) {
+	n := newNode(t).start()
+	n.api.put(kuryrPort(portA, uidA))
+	want := n.do(request("ADD", "c1", "/run/netns/a"))
+	n.rests(portA, "c1")
+	n.end()
+	n.api.setDown(true) // and the API has lost what was reported
+	n.api.objects[portA].Status.Attachment = nil
+	n.api.setDown(false)
+	n.start()
+	n.rests(portA, "c1")
+	if n.count("unplug") != 0 {
+		t.Error("a restart has unplugged a live pod")
+	}
+	if got := n.do(request("ADD", "c1", "/run/netns/a")); got.IPs[0].String() != want.IPs[0].String() {
+		t.Errorf("ADD after the restart = %v, want %v", got, want)
+	}
+}
+
+func TestRestartClearsWhatIsNotThere(t *testing.T) {
+	n := newNode(t)
+	p := kuryrPort(portA, uidA)
+	p.Status.Attachment = entry{ContainerID: "c0", IfName: "eth0"}.attachment()
+	n.api.put(p)
+	n.start()
+	n.rests(portA, "")
+}
+
+// A DEL that was left while the daemon was away is done when it comes back,
+// for as long as it takes, and though the sandbox is still there.
+func TestDelLeftWhileAway(t *testing.T) {
+	n := newNode(t).start()
+	n.api.put(kuryrPort(portA, uidA))
+	n.do(request("ADD", "c1", "/run/netns/a"))
+	n.end()
+	if err := cni.Leave(n.socket(), request("DEL", "c1", "/run/netns/a")); err != nil {
+		t.Fatal(err)
+	}
+	n.set(func() { n.fail["unplug"] = plug.ErrDataPath })
+	n.start()
+	n.eventually("it was tried", func() bool { return n.count("unplug") > 0 })
+	n.end()
+	n.set(func() { delete(n.fail, "unplug") })
+	n.start()
+	n.rests(portA, "")
+}
+
+// A container that comes back under the same ID is not what the DEL was for.
+func TestAddTakesBackTheDelLeft(t *testing.T) {
+	n := newNode(t).start()
+	n.api.put(kuryrPort(portA, uidA))
+	if err := cni.Leave(n.socket(), request("DEL", "c1", "/run/netns/a")); err != nil {
+		t.Fatal(err)
+	}
+	n.do(request("ADD", "c1", "/run/netns/a"))
+	n.end()
+	n.start()
+	n.daemon.markLeft(t.Context())
+	n.daemon.sweep(t.Context())
+	n.rests(portA, "c1")
+}
+
+func TestJournalSetsBadFilesAside(t *testing.T) {
+	n := newNode(t)
+	dir := filepath.Join(n.dir, "state", "attachments")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	good := `{"version":1,"containerID":"c1","ifName":"eth0","netns":"/run/netns/a","network":"kuryr","since":"2026-01-01T00:00:00Z","port":{"id":"` + portA + `","type":"ovs","addresses":[{"prefix":"10.0.0.5/24"}]}}`
+	for name, content := range map[string]string{
+		"c1@eth0.json": good,
+		"c2@eth0.json": good, // about another attachment
+		"c3@eth0.json": "",
+		"c4@eth0.json": `{"version":1,"containerID":"c4","ifName":"eth0"`,
+		"c5@eth0.json": `{"version":2,"containerID":"c5","ifName":"eth0"}`,
+		"c6@eth0.json": `{"version":1,"containerID":"c6","ifName":"eth0","port":{"id":"x","type":"ovs","mac":"zz"}}`,
+		"c7@eth0.json": `{"version":1,"containerID":"c7","ifName":"eth0","port":{"id":"x","type":"ovs","addresses":[{}]}}`,
+		"c8@eth0.json": "null",
+		".tmp-1":       "cut off",
+		"README":       "not ours",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.plugged[portA] = plug.Interface{PortID: portA, ContainerID: "c1"}
+	p := kuryrPort(portA, uidA)
+	n.api.put(p)
+	n.start()
+	n.rests(portA, "c1")
+	bad, err := filepath.Glob(filepath.Join(dir, "*.bad"))
+	if err != nil || len(bad) != 7 {
+		t.Errorf("set aside %v (%v), want 7 files", bad, err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, ".tmp-1")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the temporary file is still there: %v", err)
+	}
+}
+
+func TestSocket(t *testing.T) {
+	n := newNode(t)
+	if err := os.MkdirAll(filepath.Dir(n.socket()), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(n.socket(), []byte("stale"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	n.start()
+	info, err := os.Stat(n.socket())
+	if err != nil || info.Mode() != os.ModeSocket|0o600 {
+		t.Errorf("socket: %v, %v, want mode %v", info.Mode(), err, os.ModeSocket|0o600)
+	}
+	n.end()
+	n.start()
+}
+
+func ExampleInstall() {
+	fmt.Print(string(conflist(cni.SocketPath, 60_000_000_000)))
+	// Output:
+	// {
+	//   "cniVersion": "1.0.0",
+	//   "name": "kuryr",
+	//   "plugins": [
+	//     {
+	//       "socket": "/run/kuryr/cni.sock",
+	//       "timeout": "1m15s",
+	//       "type": "kuryr-cni"
+	//     }
+	//   ]
+	// }
+}

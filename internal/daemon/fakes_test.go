@@ -1,0 +1,287 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/plug"
+)
+
+var errAway = errors.New("connection refused")
+
+// server is a Kubernetes API server that holds KuryrPorts of one node.
+type server struct {
+	mu       sync.Mutex
+	down     bool
+	version  int
+	objects  map[string]*v1.KuryrPort
+	watchers map[*watch.RaceFreeFakeWatcher]bool
+	reports  int
+}
+
+func newServer() *server {
+	return &server{objects: map[string]*v1.KuryrPort{}, watchers: map[*watch.RaceFreeFakeWatcher]bool{}}
+}
+
+func (s *server) KuryrPorts() cache.ListerWatcher {
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) { return s.list() },
+		WatchFuncWithContext: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return s.watch(o.ResourceVersion)
+		},
+	}
+	return cache.ToListWatcherWithWatchListSemantics(lw, s)
+}
+
+// IsWatchListSemanticsUnSupported has the informer list first.
+func (s *server) IsWatchListSemanticsUnSupported() bool { return true }
+
+func (s *server) list() (runtime.Object, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return nil, errAway
+	}
+	list := &v1.KuryrPortList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(s.version)}}
+	for _, o := range s.objects {
+		list.Items = append(list.Items, *o.DeepCopy())
+	}
+	return list, nil
+}
+
+func (s *server) watch(from string) (watch.Interface, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return nil, errAway
+	}
+	if from != strconv.Itoa(s.version) {
+		return nil, apierrors.NewResourceExpired("list again")
+	}
+	w := watch.NewRaceFreeFake()
+	s.watchers[w] = true
+	return w, nil
+}
+
+// setDown makes the API go away, or come back.
+func (s *server) setDown(down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = down
+	for w := range s.watchers {
+		w.Stop()
+		delete(s.watchers, w)
+	}
+}
+
+func (s *server) put(p *v1.KuryrPort) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.store(p)
+}
+
+func (s *server) store(p *v1.KuryrPort) {
+	_, there := s.objects[p.Name]
+	s.version++
+	p = p.DeepCopy()
+	p.ResourceVersion = strconv.Itoa(s.version)
+	s.objects[p.Name] = p
+	for w := range s.watchers {
+		if there {
+			w.Modify(p.DeepCopy())
+		} else {
+			w.Add(p.DeepCopy())
+		}
+	}
+}
+
+// change alters a port as the controller or a person would.
+func (s *server) change(name string, alter func(*v1.KuryrPort)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.objects[name].DeepCopy()
+	alter(p)
+	s.store(p)
+}
+
+func (s *server) remove(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version++
+	p := s.objects[name]
+	delete(s.objects, name)
+	for w := range s.watchers {
+		w.Delete(p.DeepCopy())
+	}
+}
+
+func (s *server) Report(_ context.Context, name string, a *v1.Attachment) (*v1.KuryrPort, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return nil, errAway
+	}
+	s.reports++
+	p := s.objects[name]
+	if p == nil {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "kuryrports"}, name)
+	}
+	p = p.DeepCopy()
+	p.Status.Attachment = a
+	s.store(p)
+	return s.objects[name].DeepCopy(), nil
+}
+
+// attachment is what the API says of a port: "" or the container's ID.
+func (s *server) attachment(name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.objects[name]; p != nil && p.Status.Attachment != nil {
+		return p.Status.Attachment.ContainerID
+	}
+	return ""
+}
+
+// machine is the node as the driver sees it: what is plugged where. It
+// outlives the daemons that run on it.
+type machine struct {
+	mu      sync.Mutex
+	plugged map[string]plug.Interface // by port
+	live    map[string]bool           // network namespaces
+	unwired map[string]bool           // ports whose Wait does not return
+	fail    map[string]error          // by step
+	calls   []string
+	hook    func(step string) // called in every step of the driver
+}
+
+func newMachine() *machine {
+	return &machine{plugged: map[string]plug.Interface{}, live: map[string]bool{}, unwired: map[string]bool{}, fail: map[string]error{}}
+}
+
+func (m *machine) set(f func()) { m.mu.Lock(); defer m.mu.Unlock(); f() }
+
+// where is the container that has the port, or "".
+func (m *machine) where(port string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.plugged[port].ContainerID
+}
+
+func (m *machine) count(step string) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for _, c := range m.calls {
+		if c == step {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *machine) gone(path string) bool { m.mu.Lock(); defer m.mu.Unlock(); return !m.live[path] }
+func (m *machine) own(path string) bool  { return path == ownNetns }
+
+const ownNetns = "/proc/1/ns/net"
+
+// driver is a driver that one daemon has. After kill it never returns: so ends
+// a process that is killed, for those outside of it.
+type driver struct {
+	*machine
+	dead atomic.Bool
+}
+
+func (d *driver) Driver(typ string) (plug.Driver, error) {
+	if typ == "unknown" {
+		return nil, fmt.Errorf("%q: %w", typ, plug.ErrUnknownType)
+	}
+	return d, nil
+}
+
+func (d *driver) Ready(context.Context) error { return d.step("ready") }
+
+func (d *driver) step(name string) error {
+	d.mu.Lock()
+	d.calls = append(d.calls, name)
+	hook, err := d.hook, d.fail[name]
+	d.mu.Unlock()
+	if hook != nil && name != "ready" {
+		hook(name)
+	}
+	if d.dead.Load() {
+		select {}
+	}
+	return err
+}
+
+func (d *driver) Plug(ctx context.Context, i plug.Interface) error {
+	if err := d.step("plug"); err != nil {
+		return err
+	}
+	if d.machine.gone(i.Netns) {
+		return fmt.Errorf("%s: %w", i.Netns, plug.ErrNoNetns)
+	}
+	d.set(func() { d.plugged[i.PortID] = i })
+	return errors.Join(ctx.Err(), d.step("plugged"))
+}
+
+func (d *driver) Wait(ctx context.Context, i plug.Interface) error {
+	if err := d.step("wait"); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	stuck := d.unwired[i.PortID]
+	d.mu.Unlock()
+	if stuck {
+		<-ctx.Done()
+		return fmt.Errorf("port %s: %w: %w", i.PortID, plug.ErrNotWired, ctx.Err())
+	}
+	return d.step("wired")
+}
+
+func (d *driver) Unplug(_ context.Context, i plug.Interface) error {
+	if err := d.step("unplug"); err != nil {
+		return err
+	}
+	d.set(func() {
+		if d.plugged[i.PortID].ContainerID == i.ContainerID {
+			delete(d.plugged, i.PortID)
+		}
+	})
+	return d.step("unplugged")
+}
+
+func (d *driver) Check(_ context.Context, i plug.Interface) error {
+	if d.where(i.PortID) != i.ContainerID {
+		return errors.New("the interface is gone")
+	}
+	return d.step("check")
+}
+
+// lease is the API for one daemon: a killed one writes nothing any more.
+type lease struct {
+	*server
+	driver *driver
+}
+
+func (l lease) Report(ctx context.Context, name string, a *v1.Attachment) (*v1.KuryrPort, error) {
+	if l.driver.dead.Load() {
+		return nil, errAway
+	}
+	return l.server.Report(ctx, name, a)
+}
