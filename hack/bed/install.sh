@@ -13,7 +13,7 @@ PACKAGES=(
 	python3-openstackclient python3-octaviaclient
 	ovn-central ovn-host openvswitch-switch
 	# both, and the checks
-	curl ethtool iproute2 iputils-ping jq kmod procps util-linux
+	curl ethtool iproute2 iputils-ping jq procps util-linux
 )
 
 missing_packages() {

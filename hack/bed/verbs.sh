@@ -148,7 +148,7 @@ verb_stop() {
 			chassis_down "$name"
 			node_down "$name"
 		else
-			alive "$name" || say "$name does not run"
+			[[ -d $TRACK/$name ]] || die "no part named $name; bed status names them"
 			stop "$name"
 		fi
 	done
@@ -188,8 +188,8 @@ ready() {
 
 verb_e2e() {
 	build e2e
-	local ginkgo=("$@")
-	"$BIN/e2e.test" --provider=skeleton --kubeconfig="$PKI/admin.kubeconfig" --ginkgo.v "${ginkgo[@]}"
+	"$BIN/e2e.test" --provider=skeleton --kubeconfig="$PKI/admin.kubeconfig" \
+		--ginkgo.v --ginkgo.no-color "$@"
 }
 
 verb_check() {
