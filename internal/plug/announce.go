@@ -5,6 +5,7 @@ package plug
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -31,7 +32,7 @@ func announce(i Interface, index int) error {
 	for _, a := range i.Addresses {
 		packet, to := announcement(i.MAC, a.Prefix.Addr())
 		to.Ifindex = index
-		if err := unix.Sendto(fd, packet, 0, to); err != nil {
+		if err := unix.Sendto(fd, packet, 0, to); err != nil && !errors.Is(err, unix.ENOBUFS) {
 			return fmt.Errorf("announcing %s: %w", a.Prefix.Addr(), err)
 		}
 	}

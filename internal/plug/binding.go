@@ -48,7 +48,10 @@ var _ Driver = (*binding)(nil)
 // findBinding finds the executable. Typ is checked: it comes from outside, and
 // names a file that is run as root.
 func findBinding(s *Set, typ string) (Driver, error) {
-	path := filepath.Join(s.config.DriverDir, typ)
+	path, err := filepath.Abs(filepath.Join(s.config.DriverDir, typ))
+	if err != nil {
+		return nil, fmt.Errorf("looking for a driver for %q: %w", typ, err)
+	}
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -75,7 +78,7 @@ func (b *binding) Plug(ctx context.Context, i Interface) error {
 	if err := b.set.plug(ctx, i, layout{}, bindingWiring{b, i, true}); err != nil {
 		return err
 	}
-	return b.set.announce(i)
+	return b.set.announce(ctx, i)
 }
 
 // Wait returns at once: a driver is done when it has connected the port.

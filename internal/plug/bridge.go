@@ -34,7 +34,7 @@ func (b *bridge) Plug(ctx context.Context, i Interface) error {
 	if err := b.set.plug(ctx, i, layout{mtu: br.Attrs().MTU}, bridgeWiring{br}); err != nil {
 		return err
 	}
-	return b.set.announce(i)
+	return b.set.announce(ctx, i)
 }
 
 // Wait returns at once: a bridge passes a port's traffic from the beginning.

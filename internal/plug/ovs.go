@@ -76,7 +76,7 @@ func (o *ovs) Wait(ctx context.Context, i Interface) error {
 			return err
 		}
 		if missing == "" {
-			return o.set.announce(i)
+			return o.set.announce(ctx, i)
 		}
 		select {
 		case <-bell:

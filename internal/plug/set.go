@@ -228,8 +228,11 @@ func (s *Set) check(ctx context.Context, i Interface, l layout, w wiring) error 
 	return w.attached(ctx, node)
 }
 
-// announce tells i's neighbours where it is.
-func (s *Set) announce(i Interface) error {
+// announce tells i's neighbours where it is, as soon as it can be heard.
+func (s *Set) announce(ctx context.Context, i Interface) error {
+	if err := carrier(ctx, HostDevice(i.PortID)); err != nil {
+		return err
+	}
 	ns, err := openNetns(i.Netns)
 	if err != nil {
 		return err

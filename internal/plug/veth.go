@@ -4,6 +4,7 @@
 package plug
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -99,6 +100,32 @@ func (p pair) remove(l netlink.Link) error {
 	err := p.node.LinkDel(l)
 	if err != nil && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("removing device %s: %w", l.Attrs().Name, err)
+	}
+	return nil
+}
+
+// carrier returns once the kernel has noticed that the pair is up: it tells a
+// bridge so, which drops everything until then, in a work queue of its own,
+// within a millisecond or so. Nobody has to wait long for what is a courtesy.
+func carrier(ctx context.Context, name string) error {
+	h, err := openNetlink()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	for range 100 {
+		l, err := h.LinkByName(name)
+		if err != nil {
+			return fmt.Errorf("looking for device %s: %w", name, err)
+		}
+		if l.Attrs().OperState == netlink.OperUp {
+			return nil
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	return nil
 }
