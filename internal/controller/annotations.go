@@ -1,0 +1,96 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/pool"
+)
+
+// annotations writes on each pod which KuryrPort it has. Nothing waits for it,
+// but for a KuryrPort deleted by hand.
+type annotations struct {
+	client client.Client
+}
+
+func (r *annotations) setup(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).Named("annotations").
+		WithOptions(controller.Options{MaxConcurrentReconciles: 4, SkipNameValidation: new(true)}).
+		For(&corev1.Pod{}, builder.WithPredicates(predicate.Funcs{
+			CreateFunc: func(e event.CreateEvent) bool { return annotated(e.Object) },
+			UpdateFunc: func(e event.UpdateEvent) bool { return annotation(e.ObjectOld) != annotation(e.ObjectNew) },
+			DeleteFunc: func(event.DeleteEvent) bool { return false },
+		})).
+		Watches(&v1.KuryrPort{}, handler.EnqueueRequestsFromMapFunc(holderOf)).
+		Complete(r)
+}
+
+func annotation(o client.Object) string { return o.GetAnnotations()[v1.VIFAnnotation] }
+
+func annotated(o client.Object) bool { return annotation(o) != "" }
+
+func holderOf(_ context.Context, o client.Object) []reconcile.Request {
+	ref := o.(*v1.KuryrPort).Spec.PodRef
+	if ref == nil {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}}}
+}
+
+// Reconcile writes the annotation of one pod if it is another than it should
+// be. One of a pod that has no KuryrPort stays: it may name a port to be put back.
+func (r *annotations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var pod corev1.Pod
+	if err := r.client.Get(ctx, req.NamespacedName, &pod, readOnly); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if pool.Finished(&pod) || pod.Spec.NodeName == "" {
+		return ctrl.Result{}, nil
+	}
+	var list v1.KuryrPortList
+	if err := r.client.List(ctx, &list, client.MatchingFields{portNode: pod.Spec.NodeName}, readOnly); err != nil {
+		return ctrl.Result{}, fmt.Errorf("listing KuryrPorts of node %s: %w", pod.Spec.NodeName, err)
+	}
+	ports := map[string]string{}
+	for i := range list.Items {
+		if ref := list.Items[i].Spec.PodRef; ref != nil && ref.UID == pod.UID {
+			ports[ref.Interface] = list.Items[i].Name
+		}
+	}
+	want := formatVIFs(ports)
+	if len(ports) == 0 || annotation(&pod) == want {
+		return ctrl.Result{}, nil
+	}
+	return ctrl.Result{}, r.apply(ctx, &pod, want)
+}
+
+func (r *annotations) apply(ctx context.Context, pod *corev1.Pod, want string) error {
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	u.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	u.SetNamespace(pod.Namespace)
+	u.SetName(pod.Name)
+	u.SetUID(pod.UID) // not another pod of that name, nor a new one
+	u.SetAnnotations(map[string]string{v1.VIFAnnotation: want})
+	err := r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), ownerAnnotation, client.ForceOwnership)
+	if err = lost(err); err != nil && !apierrors.IsConflict(err) { // another UID: it is gone
+		return fmt.Errorf("annotating pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}

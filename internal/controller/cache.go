@@ -1,0 +1,122 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+)
+
+// Fields that the cache is indexed by.
+const (
+	podNode  = "spec.nodeName"
+	portNode = "spec.nodeName"
+	poolNode = "spec.key.nodeName"
+)
+
+// readOnly marks reads of the cache whose result is not changed: they share it.
+const readOnly = client.UnsafeDisableDeepCopyOption(true)
+
+// CacheOptions returns how the controller's cache is to be made: it keeps of
+// each object what the reconcilers look at, which for a pod is a few hundred
+// bytes of what are often ten thousand.
+func CacheOptions() cache.Options {
+	return cache.Options{DefaultTransform: trim, ReaderFailOnMissingInformer: false}
+}
+
+func trim(in any) (any, error) {
+	switch obj := in.(type) {
+	case *corev1.Pod:
+		return trimPod(obj), nil
+	case *metav1.PartialObjectMetadata:
+		obj.ObjectMeta = metav1.ObjectMeta{Name: obj.Name, UID: obj.UID, ResourceVersion: obj.ResourceVersion}
+	case client.Object:
+		obj.SetManagedFields(nil)
+	}
+	return in, nil
+}
+
+func trimPod(pod *corev1.Pod) *corev1.Pod {
+	out := &corev1.Pod{
+		TypeMeta: pod.TypeMeta,
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+			CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
+		},
+		Spec:   corev1.PodSpec{NodeName: pod.Spec.NodeName, HostNetwork: pod.Spec.HostNetwork},
+		Status: corev1.PodStatus{Phase: pod.Status.Phase, PodIPs: pod.Status.PodIPs},
+	}
+	if vif, ok := pod.Annotations[v1.VIFAnnotation]; ok {
+		out.Annotations = map[string]string{v1.VIFAnnotation: vif}
+	}
+	return out
+}
+
+// addIndexes makes the informers of all kinds that the reconcilers read.
+//
+// Pods are indexed by node and not by pool: what pool a pod belongs to changes
+// with the settings, and an index is not made anew.
+func addIndexes(ctx context.Context, mgr ctrl.Manager) error {
+	for _, index := range []struct {
+		obj   client.Object
+		field string
+		value func(client.Object) string
+	}{
+		{&corev1.Pod{}, podNode, func(o client.Object) string { return o.(*corev1.Pod).Spec.NodeName }},
+		{&v1.KuryrPort{}, portNode, func(o client.Object) string { return o.(*v1.KuryrPort).Spec.NodeName }},
+		{&v1.KuryrPortPool{}, poolNode, func(o client.Object) string { return o.(*v1.KuryrPortPool).Spec.Key.NodeName }},
+	} {
+		err := mgr.GetFieldIndexer().IndexField(ctx, index.obj, index.field, func(o client.Object) []string {
+			if v := index.value(o); v != "" {
+				return []string{v}
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("indexing %T by %s: %w", index.obj, index.field, err)
+		}
+	}
+	_, err := mgr.GetCache().GetInformer(ctx, nodeMeta(), cache.BlockUntilSynced(false))
+	if err != nil {
+		return fmt.Errorf("watching nodes: %w", err)
+	}
+	return nil
+}
+
+func nodeMeta() *metav1.PartialObjectMetadata {
+	node := &metav1.PartialObjectMetadata{}
+	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
+	return node
+}
+
+// addReady makes the manager ready when its caches are.
+func addReady(mgr ctrl.Manager) error {
+	return mgr.AddReadyzCheck("caches", func(r *http.Request) error {
+		ctx, cancel := context.WithTimeout(r.Context(), 100*time.Millisecond)
+		defer cancel()
+		if !mgr.GetCache().WaitForCacheSync(ctx) {
+			return errors.New("caches are not in step with the API server yet")
+		}
+		return nil
+	})
+}
+
+// older reports whether resource version a is before b. What cannot be told is
+// not older: then a stale read costs a conflict, and waiting might never end.
+func older(a, b string) bool {
+	c, err := resourceversion.CompareResourceVersion(a, b)
+	return err == nil && c < 0
+}

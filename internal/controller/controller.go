@@ -1,0 +1,162 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package controller holds the reconcilers of the controller process. Two
+// halves, and neither waits for the other: the pool reconciler plans (package
+// pool) and writes KuryrPort specs; the port reconciler applies a spec to the
+// SDN and writes the status. Around them: creations ask the SDN for ports, an
+// annotator names a pod's port on the pod, a collector finds what is nobody's.
+//
+// What the process remembers beyond the objects is in memory and may be lost at
+// any time: ports that arrived and are no objects yet are then collected as
+// orphans, everything else is seen again.
+package controller
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// All that the controller does with the API server, and nothing else:
+//
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
+// +kubebuilder:rbac:groups=openstack.org,resources=kuryrports,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=openstack.org,resources=kuryrports/status,verbs=patch
+// +kubebuilder:rbac:groups=openstack.org,resources=kuryrportpools,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=openstack.org,resources=kuryrportpools/status,verbs=patch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=kuryr,resources=leases,verbs=get;create;update
+
+// Field owners: each field of an object has one writer.
+const (
+	ownerPool       = client.FieldOwner("kuryr-pool")       // specs, labels, pools
+	ownerPort       = client.FieldOwner("kuryr-port")       // a KuryrPort's finalizer and status, but for its attachment
+	ownerAnnotation = client.FieldOwner("kuryr-annotation") // the pod's annotation
+)
+
+// Options is what Setup needs beyond the manager.
+type Options struct {
+	Ports    sdn.Ports
+	Settings *Live
+
+	// What follows has a default.
+
+	Backoff   Backoff
+	Creations int              // ports are asked for in so many requests at once; 16
+	PoolIdle  time.Duration    // a pool without ports and pods goes after it; 5m
+	StatusGap time.Duration    // between two writes of a pool's counts; 1s
+	Now       func() time.Time // time.Now
+}
+
+// Backoff says when to ask the SDN again after it refused.
+type Backoff struct {
+	Min      time.Duration // doubled with each failure in a row; 1s
+	Max      time.Duration // 30s
+	Quota    time.Duration // somebody has to raise it or delete something; 30s
+	Rejected time.Duration // somebody has to change the configuration or the cloud; 1m
+}
+
+func (o *Options) defaults() {
+	set(&o.Backoff.Min, time.Second)
+	set(&o.Backoff.Max, 30*time.Second)
+	set(&o.Backoff.Quota, 30*time.Second)
+	set(&o.Backoff.Rejected, time.Minute)
+	set(&o.PoolIdle, 5*time.Minute)
+	set(&o.StatusGap, time.Second)
+	set(&o.Creations, 16)
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+}
+
+func set[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Scheme returns the types that the controller's manager has to know.
+func Scheme() (*runtime.Scheme, error) {
+	s := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(s); err != nil {
+		return nil, fmt.Errorf("building scheme: %w", err)
+	}
+	if err := v1.AddToScheme(s); err != nil {
+		return nil, fmt.Errorf("building scheme: %w", err)
+	}
+	return s, nil
+}
+
+// Setup adds all reconcilers to mgr, which is to be made with Scheme and
+// CacheOptions and is not started yet.
+func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
+	o.defaults()
+	if err := addIndexes(ctx, mgr); err != nil {
+		return err
+	}
+	mem := newMemory(o)
+	recorder := mgr.GetEventRecorder("kuryr-controller")
+	ports := &ports{
+		client: mgr.GetClient(), cloud: o.Ports, settings: o.Settings, memory: mem,
+		events: recorder, now: o.Now, written: map[string]string{},
+	}
+	creations := newCreations(o, mem)
+	pools := &pools{
+		Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), memory: mem,
+		creations: creations, events: recorder,
+	}
+	creations.done = pools.wake.add
+	mem.freed = pools.wake.add
+	annotations := &annotations{client: mgr.GetClient()}
+	orphans := &orphans{client: mgr.GetClient(), cloud: o.Ports, settings: o.Settings, memory: mem, now: o.Now, lost: ports.wake.add}
+	activity := &activity{cloud: o.Ports, memory: mem, seen: ports.wake.add}
+	for _, add := range []func(ctrl.Manager) error{
+		pools.setup, ports.setup, annotations.setup,
+		runnable(creations.run), runnable(orphans.run), runnable(activity.run), runnable(pools.follow),
+	} {
+		if err := add(mgr); err != nil {
+			return fmt.Errorf("setting up the controller: %w", err)
+		}
+	}
+	return addReady(mgr)
+}
+
+// leading is a runnable of the leader alone.
+type leading func(ctx context.Context) error
+
+func (l leading) Start(ctx context.Context) error { return l(ctx) }
+func (leading) NeedLeaderElection() bool          { return true }
+
+func runnable(run func(ctx context.Context) error) func(ctrl.Manager) error {
+	return func(mgr ctrl.Manager) error { return mgr.Add(leading(run)) }
+}
+
+// reference names an object in an Event. It leaves out the resource version,
+// which would make each Event of an object that changes a new one.
+func reference(obj client.Object, kind string) *corev1.ObjectReference {
+	version := v1.GroupVersion.String()
+	if kind == "Pod" {
+		version = "v1"
+	}
+	return &corev1.ObjectReference{
+		APIVersion: version, Kind: kind, Namespace: obj.GetNamespace(), Name: obj.GetName(), UID: obj.GetUID(),
+	}
+}
+
+func podOf(ref *v1.PodReference) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}}
+}

@@ -1,0 +1,504 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+	"github.com/kuryr-go/kuryr/internal/sdn/memory"
+)
+
+// TestPodGetsAPort: one pod, one port, one call to make it and one to delete it.
+func TestPodGetsAPort(t *testing.T) {
+	b := newBed(t)
+	pod := b.pod("web")
+	port := b.bound(pod)
+	want := v1.KuryrPortSpec{
+		Pool: port.Spec.Pool, NodeName: node, NetworkID: network, SecurityGroupIDs: []string{group},
+		VIF: v1.VIF{Type: "ovs", MACAddress: "fa:16:3e:00:00:01", MTU: 1442, Addresses: []v1.Address{
+			{IP: "10.1.0.2", PrefixLength: 16, SubnetID: subnet, Gateway: "10.1.0.1"},
+		}},
+		PodRef: &v1.PodReference{Namespace: "default", Name: "web", UID: pod.UID, Interface: "eth0", Default: true},
+	}
+	if diff := cmp.Diff(want, port.Spec); diff != "" {
+		t.Errorf("spec of the KuryrPort (-want +got):\n%s", diff)
+	}
+	if got := port.Labels[v1.PortStatusLabel]; got != "Bound" {
+		t.Errorf("label of the KuryrPort = %q, want Bound", got)
+	}
+	annotation := fmt.Sprintf(`{"eth0": {"versioned_object.data": {"selfLink": "/apis/openstack.org/v1/kuryrports/%s"}}, `+
+		`"versioned_object.name": "KuryrPortCRD", "versioned_object.version": "1.0"}`, port.Name)
+	b.eventually("the pod is annotated "+annotation, func() bool { return b.annotation(pod) == annotation })
+	b.eventually("the pool counts it", func() bool {
+		p := b.pools()
+		return len(p) == 1 && p[0].Name == port.Spec.Pool && p[0].Status.Bound == 1 && p[0].Status.Total == 1 &&
+			p[0].Status.WaitingPods == 0 && meta.IsStatusConditionTrue(p[0].Status.Conditions, v1.ConditionReady) &&
+			meta.IsStatusConditionFalse(p[0].Status.Conditions, v1.ConditionProgressing) && p[0].Status.LastRefill != nil
+	})
+	b.delete(pod)
+	b.settled(0)
+	b.eventually("the unused pool goes", func() bool { return len(b.pools()) == 0 })
+	for call, want := range map[string]int{memory.CreatePorts: 1, memory.DeletePort: 1, memory.UpdatePort: 0, memory.GetPort: 0} {
+		if got := b.cloud.Calls(call); got != want {
+			t.Errorf("%d calls of %s for one pod, want %d", got, call, want)
+		}
+	}
+}
+
+func (b *bed) annotation(pod *corev1.Pod) string {
+	b.t.Helper()
+	var got corev1.Pod
+	if err := b.client.Get(b.t.Context(), client.ObjectKeyFromObject(pod), &got); err != nil {
+		b.t.Fatal(err)
+	}
+	return got.Annotations[v1.VIFAnnotation]
+}
+
+// TestNoPortForHostNetworkNorUnscheduled: hostNetwork pods, pods without node
+// and finished pods get none.
+func TestNoPortForHostNetworkNorUnscheduled(t *testing.T) {
+	b := newBed(t)
+	b.pod("host", func(p *corev1.Pod) { p.Spec.HostNetwork = true })
+	b.pod("pending", func(p *corev1.Pod) { p.Spec.NodeName = "" })
+	b.bound(b.pod("web"))
+	b.never("a port for another", func() bool { return b.cloud.Ports() != 1 })
+}
+
+// TestFinishedPodGivesItsPortBack: once it is unplugged, and not before.
+func TestFinishedPodGivesItsPortBack(t *testing.T) {
+	b := newBed(t)
+	pod := b.pod("job")
+	port := b.bound(pod)
+	b.attach(port, true)
+	b.setPhase(pod, corev1.PodSucceeded)
+	b.never("the port goes while it is plugged", func() bool { return b.cloud.Ports() == 0 })
+	b.attach(port, false)
+	b.settled(0)
+}
+
+// TestPodsOfOneName are told apart by their UIDs: the second does not get the
+// port of the first while that is plugged.
+func TestPodsOfOneName(t *testing.T) {
+	b := newBed(t)
+	first := b.pod("db-0")
+	old := b.bound(first)
+	b.attach(old, true)
+	b.delete(first)
+	second := b.pod("db-0")
+	port := b.bound(second)
+	if port.Name == old.Name {
+		t.Errorf("the second pod has the port of the first, which is still plugged")
+	}
+	b.attach(old, false)
+	b.settled(1)
+}
+
+// TestPodGoesWhileItsPortIsMade leaks nothing.
+func TestPodGoesWhileItsPortIsMade(t *testing.T) {
+	b := newBed(t)
+	release := b.block(memory.CreatePorts)
+	defer release()
+	pod := b.pod("brief")
+	b.eventually("the port is asked for", func() bool { return b.cloud.Calls(memory.CreatePorts) == 1 })
+	b.delete(pod)
+	time.Sleep(100 * time.Millisecond) // let the controller see it
+	release()
+	b.eventually("the port is given up", func() bool { return b.cloud.Calls(memory.DeletePort) == 1 })
+	b.settled(0)
+}
+
+// TestSlowCreationHoldsNobodyUp: invariant 8.
+func TestSlowCreationHoldsNobodyUp(t *testing.T) {
+	b := newBed(t)
+	gate := make(chan struct{})
+	defer close(gate)
+	b.mu.Lock()
+	b.before = func(ctx context.Context, call string, n int) error {
+		if call == memory.CreatePorts && n == 1 {
+			select {
+			case <-gate:
+			case <-ctx.Done():
+			}
+		}
+		return nil
+	}
+	b.mu.Unlock()
+	b.pod("slow")
+	b.eventually("the first port is asked for", func() bool { return b.cloud.Calls(memory.CreatePorts) == 1 })
+	// The first to arrive goes to the oldest pod, which is right; so two of three.
+	pods := []*corev1.Pod{b.pod("a"), b.pod("b")}
+	b.eventually("two pods are served", func() bool { return len(b.ports()) == 2 })
+	_ = pods
+}
+
+// TestQuota: an Event and conditions that say what to do, and recovery.
+func TestQuota(t *testing.T) {
+	b := idleBed(t)
+	b.cloud.SetQuota(1)
+	b.start()
+	first := b.pod("first")
+	b.bound(first)
+	second := b.pod("second")
+	b.mentions("Event", b.eventOn("second", "OverQuota"), "quota", "Raise", "by itself")
+	b.eventually("the pool is over quota", func() bool {
+		p := b.pools()
+		return len(p) == 1 && meta.IsStatusConditionTrue(p[0].Status.Conditions, v1.ConditionOverQuota) &&
+			meta.IsStatusConditionFalse(p[0].Status.Conditions, v1.ConditionReady) && p[0].Status.WaitingPods == 1
+	})
+	b.cloud.SetQuota(2)
+	b.bound(second)
+	b.eventually("the pool has recovered", func() bool {
+		c := b.pools()[0].Status.Conditions
+		return meta.IsStatusConditionFalse(c, v1.ConditionOverQuota) && meta.IsStatusConditionTrue(c, v1.ConditionReady)
+	})
+}
+
+// TestPortOfFinishedPodServesNextOverQuota: at the quota a port that comes free
+// goes to who waits.
+func TestPortOfFinishedPodServesNextOverQuota(t *testing.T) {
+	b := idleBed(t)
+	b.cloud.SetQuota(1)
+	b.start()
+	first := b.pod("first")
+	b.bound(first)
+	second := b.pod("second")
+	b.eventOn("second", "OverQuota")
+	b.delete(first)
+	b.bound(second)
+	b.settled(1)
+}
+
+// TestMissingSubnet: a wrong subnet in the settings is said on the pod and the
+// pool, and mended without a restart.
+func TestMissingSubnet(t *testing.T) {
+	b := idleBed(t)
+	b.set(func(s *controller.Settings) { s.Pods.SubnetIDs = []string{"5f1c5aac-0000-4000-8000-00000000dead"} })
+	b.start()
+	pod := b.pod("web")
+	b.mentions("Event", b.eventOn("web", "Rejected"), "5f1c5aac-0000-4000-8000-00000000dead", "subnetIDs", "without a restart")
+	b.eventually("the pool says so", func() bool {
+		p := b.pools()
+		return len(p) == 1 && meta.FindStatusCondition(p[0].Status.Conditions, v1.ConditionReady) != nil &&
+			meta.FindStatusCondition(p[0].Status.Conditions, v1.ConditionReady).Reason == "Rejected"
+	})
+	wrong := b.pools()[0].Name
+	b.set(func(s *controller.Settings) { s.Pods.SubnetIDs = []string{subnet} })
+	b.bound(pod)
+	b.eventually("the pool of the wrong subnet goes", func() bool {
+		p := b.pools()
+		return len(p) == 1 && p[0].Name != wrong
+	})
+}
+
+// TestErrorsOfTheCloud: each is told on the pod, and none is the end.
+func TestErrorsOfTheCloud(t *testing.T) {
+	b := newBed(t)
+	for _, tc := range []struct {
+		err    error
+		reason string
+		word   string
+	}{
+		{fmt.Errorf("creating ports: %w", sdn.ErrForbidden), "Forbidden", "credential"},
+		{fmt.Errorf("creating ports: %w", sdn.ErrUnbound), "HostUnusable", node},
+		{fmt.Errorf("creating ports: %w", sdn.ErrUnavailable), "Unavailable", "tries again"},
+		{&sdn.BusyError{After: 50 * time.Millisecond, Err: errors.New("503")}, "Unavailable", "tries again"},
+		{errors.New("who knows"), "BackendError", "tries again"},
+	} {
+		b.fail(memory.CreatePorts, tc.err)
+		pod := b.pod("pod")
+		b.mentions("Event", b.eventOn("pod", tc.reason), tc.word)
+		b.fail("", nil)
+		b.bound(pod)
+		b.delete(pod)
+		b.settled(0)
+		_ = b.client.DeleteAllOf(t.Context(), &corev1.Event{}, client.InNamespace("default"))
+	}
+}
+
+// TestDeletedByHand: a KuryrPort deleted under a living pod is put back as it
+// was, and its port stays in the cloud all the time.
+func TestDeletedByHand(t *testing.T) {
+	b := newBed(t)
+	pod := b.pod("web")
+	port := b.bound(pod)
+	b.attach(port, true)
+	b.delete(port)
+	b.eventually("another object is there", func() bool {
+		again := b.portOf(pod)
+		return again != nil && again.UID != port.UID && again.Status.Phase == v1.PortBound
+	})
+	again := b.portOf(pod)
+	if again.Name != port.Name {
+		t.Errorf("the pod has port %s, had %s", again.Name, port.Name)
+	}
+	if diff := cmp.Diff(port.Spec, again.Spec); diff != "" {
+		t.Errorf("spec after and before (-before +after):\n%s", diff)
+	}
+	b.mentions("Event on the pod", b.eventOn("web", "KuryrPortDeleted"), "put back")
+	b.eventOn(port.Name, "KuryrPortDeleted")
+	time.Sleep(1500 * time.Millisecond) // the orphan collector has its chance
+	if b.cloud.Calls(memory.CreatePorts) != 1 || b.cloud.Calls(memory.DeletePort) != 0 {
+		t.Errorf("%d ports made and %d deleted, want 1 and 0", b.cloud.Calls(memory.CreatePorts), b.cloud.Calls(memory.DeletePort))
+	}
+}
+
+// TestFreePortDeletedByHand is gone, and another is made.
+func TestFreePortDeletedByHand(t *testing.T) {
+	b := idleBed(t)
+	b.set(func(s *controller.Settings) { s.Pools.Min, s.Pools.Max, s.Pools.Batch = 2, 5, 2 })
+	b.start()
+	pod := b.pod("web")
+	b.bound(pod)
+	b.settled(3)
+	for _, port := range b.ports() {
+		if port.Spec.PodRef == nil {
+			b.delete(&port)
+			b.eventually("it is gone from the cloud", func() bool { return !b.cloud.HasPort(port.Name) })
+			break
+		}
+	}
+	b.settled(3)
+}
+
+// TestWarmPool: with min ports kept, the next pod gets one of these, and one
+// given back is used again.
+func TestWarmPool(t *testing.T) {
+	b := idleBed(t)
+	b.set(func(s *controller.Settings) {
+		s.Pools.Min, s.Pools.Max, s.Pools.Batch, s.Pools.TTL = 2, 3, 5, metav1.Duration{Duration: time.Hour}
+	})
+	b.start()
+	pod := b.pod("a")
+	b.bound(pod)
+	b.settled(3)
+	b.eventually("two are available", func() bool { return b.pools()[0].Status.Available == 2 })
+	b.fail(memory.CreatePorts, sdn.ErrUnavailable)
+	b.bound(b.pod("b"))
+	b.delete(pod)
+	b.eventually("the port of a is available again", func() bool { return b.pools()[0].Status.Available == 2 })
+	b.settled(3)
+	if n := b.cloud.Calls(memory.UpdatePort); n != 0 {
+		t.Errorf("%d updates of ports whose groups never changed, want 0", n)
+	}
+}
+
+// TestEditedGroupsAreRepaired in the object and in the cloud.
+func TestEditedGroupsAreRepaired(t *testing.T) {
+	b := newBed(t)
+	port := b.bound(b.pod("web"))
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"securityGroupIDs":["5f1c5aac-0000-4000-8000-00000000000b"]}}`))
+	if err := b.client.Patch(t.Context(), port, patch, client.FieldOwner("somebody")); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("the groups are repaired", func() bool {
+		var got v1.KuryrPort
+		if err := b.client.Get(t.Context(), client.ObjectKeyFromObject(port), &got); err != nil {
+			t.Fatal(err)
+		}
+		return cmp.Equal(got.Spec.SecurityGroupIDs, []string{group}) && cmp.Equal(got.Status.AppliedSecurityGroupIDs, []string{group})
+	})
+	inCloud, err := b.cloud.Backend("cluster").Port(t.Context(), port.Name)
+	if err != nil || !cmp.Equal(inCloud.SecurityGroupIDs, []string{group}) {
+		t.Errorf("groups in the cloud = %v, %v, want %s", inCloud.SecurityGroupIDs, err, group)
+	}
+}
+
+// TestCrashBetweenPortAndObject: the controller dies after the cloud made the
+// port and before the object is written. The next one serves the pod, and what
+// was made for nobody is collected.
+func TestCrashBetweenPortAndObject(t *testing.T) {
+	b := idleBed(t)
+	made := make(chan struct{}, 10)
+	b.after = func(ctx context.Context, call string, n int) error {
+		if call == memory.CreatePorts && n == 1 {
+			made <- struct{}{}
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return nil
+	}
+	b.start()
+	pod := b.pod("web")
+	<-made
+	b.stop()
+	if n := b.cloud.Ports(); n != 1 {
+		t.Fatalf("%d ports in the cloud after the crash, want 1", n)
+	}
+	foreign := b.cloud.AddForeignPort()
+	b.start()
+	b.bound(pod)
+	b.eventually("the orphan is collected", func() bool { return b.cloud.Ports() == 2 })
+	b.never("somebody else's port is collected", func() bool { return !b.cloud.HasPort(foreign) || b.cloud.Ports() != 2 })
+}
+
+// TestCrashWhilePodsGo: pods deleted while no controller runs leave nothing.
+func TestPodsGoWhileNobodyLooks(t *testing.T) {
+	b := newBed(t)
+	pods := []*corev1.Pod{b.pod("a"), b.pod("b"), b.pod("c")}
+	for _, p := range pods {
+		b.bound(p)
+	}
+	b.stop()
+	b.delete(pods[0])
+	b.delete(pods[1])
+	b.start()
+	b.settled(1)
+	b.bound(pods[2])
+}
+
+// TestRestartAsksTheCloudNothing: invariant 7.
+func TestRestartAsksTheCloudNothing(t *testing.T) {
+	b := newBed(t)
+	b.bound(b.pod("a"))
+	b.set(func(s *controller.Settings) { s.Orphans.Interval.Duration = time.Hour })
+	b.stop()
+	calls := func() int {
+		return b.cloud.Calls(memory.ListPorts) + b.cloud.Calls(memory.GetPort) + b.cloud.Calls(memory.UpdatePort) + b.cloud.Calls(memory.DeletePort)
+	}
+	before := calls()
+	b.start()
+	b.bound(b.pod("b"))
+	if n := calls() - before; n != 0 {
+		t.Errorf("%d calls besides making a port, want none", n)
+	}
+}
+
+// TestNodeGoes: its ports go once its pods are gone, plugged or not.
+func TestNodeGoes(t *testing.T) {
+	b := newBed(t)
+	pod := b.pod("web")
+	port := b.bound(pod)
+	b.attach(port, true)
+	b.delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
+	b.never("the port of a living pod goes", func() bool { return b.cloud.Ports() != 1 })
+	b.delete(pod)
+	b.settled(0)
+	b.eventually("its pool goes", func() bool { return len(b.pools()) == 0 })
+}
+
+// TestNonsenseOnAPod is overwritten, also when it names another pod's port.
+func TestNonsenseOnAPod(t *testing.T) {
+	b := newBed(t)
+	victim := b.pod("victim")
+	port := b.bound(victim)
+	b.eventually("the victim is annotated", func() bool { return b.annotation(victim) != "" })
+	for i, text := range []string{"nonsense", `{"eth0": 7}`, b.annotation(victim),
+		`{"eth0": {"versioned_object.data": {"selfLink": "/apis/openstack.org/v1/kuryrports/` + b.cloud.AddForeignPort() + `"}}, "versioned_object.name": "KuryrPortCRD", "versioned_object.version": "1.0"}`,
+	} {
+		pod := b.pod(fmt.Sprint("pod-", i), func(p *corev1.Pod) { p.Annotations = map[string]string{v1.VIFAnnotation: text} })
+		own := b.bound(pod)
+		b.eventually("the annotation is put right", func() bool {
+			got := b.annotation(pod)
+			return got != text && len(got) > 0
+		})
+		b.mentions("annotation", b.annotation(pod), own.Name)
+	}
+	if got := b.portOf(victim); got == nil || got.Name != port.Name {
+		t.Errorf("the victim's port is %v, want %s", got, port.Name)
+	}
+}
+
+// TestPortVanishesFromTheCloud: a bound one is said to be lost, a free one is
+// replaced.
+func TestPortVanishesFromTheCloud(t *testing.T) {
+	b := idleBed(t)
+	b.set(func(s *controller.Settings) { s.Pools.Min = 1 })
+	b.start()
+	pod := b.pod("web")
+	port := b.bound(pod)
+	b.settled(2)
+	for _, p := range b.ports() {
+		b.cloud.RemovePort(p.Name)
+	}
+	b.mentions("Event", b.eventOn("web", "PortMissing"), "Delete the pod")
+	b.eventually("the KuryrPort has failed", func() bool { return b.portOf(pod).Status.Phase == v1.PortFailed })
+	b.eventually("the free one is replaced", func() bool { return b.cloud.Ports() == 1 && len(b.ports()) == 2 })
+	b.delete(pod)
+	b.eventually("the failed one goes with its pod", func() bool {
+		err := b.client.Get(t.Context(), client.ObjectKeyFromObject(port), &v1.KuryrPort{})
+		return apierrors.IsNotFound(err)
+	})
+}
+
+// TestPoolDeletedByHand is made again; edited levels do not stay.
+func TestPoolDeletedByHand(t *testing.T) {
+	b := newBed(t)
+	b.bound(b.pod("web"))
+	b.eventually("there is a pool", func() bool { return len(b.pools()) == 1 })
+	old := b.pools()[0]
+	b.delete(&old)
+	b.eventually("the pool is there again", func() bool { return len(b.pools()) == 1 && b.pools()[0].UID != old.UID })
+	p := b.pools()[0]
+	if err := b.client.Patch(t.Context(), &p, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"batch":77}}`))); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("its levels are as configured", func() bool { return b.pools()[0].Spec.Batch == 1 })
+	b.settled(1)
+}
+
+// TestPortDebug names ports after their pods, and free ones not.
+func TestPortDebug(t *testing.T) {
+	b := idleBed(t)
+	b.set(func(s *controller.Settings) { s.Pods.PortDebug = true; s.Pools.Min = 1 })
+	b.start()
+	pod := b.pod("web")
+	port := b.bound(pod)
+	b.settled(2)
+	got, err := b.cloud.Backend("cluster").Port(t.Context(), port.Name)
+	if err != nil || got.Name != "default/web" || got.DeviceID != string(pod.UID) {
+		t.Errorf("name and device = %q, %q, %v", got.Name, got.DeviceID, err)
+	}
+}
+
+// TestManyAtOnce: pods come and go in bulk, some before they have a port, and in
+// the end there is a port a pod and nothing else. Each port was made once.
+func TestManyAtOnce(t *testing.T) {
+	b := newBed(t)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var stay []*corev1.Pod
+	for i := range 60 {
+		wg.Go(func() {
+			pod := b.pod(fmt.Sprint("pod-", i))
+			if i%3 == 0 {
+				b.delete(pod)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			stay = append(stay, pod)
+		})
+	}
+	wg.Wait()
+	b.settled(len(stay))
+	owners := map[types.UID]string{}
+	for _, port := range b.ports() {
+		ref := port.Spec.PodRef
+		if ref == nil || owners[ref.UID] != "" {
+			t.Fatalf("port %s is of %v, as is %s", port.Name, ref, owners[ref.UID])
+		}
+		owners[ref.UID] = port.Name
+	}
+	for _, pod := range stay {
+		if owners[pod.UID] == "" {
+			t.Errorf("pod %s has no port", pod.Name)
+		}
+	}
+}

@@ -1,0 +1,375 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/sdn/memory"
+)
+
+// apiServer is the API server that the tests of this package share, one after
+// the other.
+var apiServer *rest.Config
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (int, error) {
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		return m.Run(), nil
+	}
+	env := &envtest.Environment{CRDDirectoryPaths: []string{filepath.Join("..", "..", "config", "crd")}, ErrorIfCRDPathMissing: true}
+	cfg, err := env.Start()
+	if err != nil {
+		return 0, fmt.Errorf("starting kube-apiserver and etcd: %w", err)
+	}
+	cfg.QPS = -1
+	apiServer = cfg
+	code := m.Run()
+	return code, env.Stop()
+}
+
+const (
+	subnet  = "5f1c5aac-0000-4000-8000-000000000001"
+	network = "5f1c5aac-0000-4000-8000-0000000000ff"
+	group   = "5f1c5aac-0000-4000-8000-00000000000a"
+	node    = "node-1"
+)
+
+// bed is a cluster, a cloud and a controller between them.
+type bed struct {
+	t        testing.TB
+	client   client.Client
+	cloud    *memory.Cloud
+	settings *controller.Live
+	current  controller.Settings
+	stop     func()
+
+	mu     sync.Mutex
+	before memory.Hook
+	after  memory.Hook
+}
+
+// newBed returns a bed with one node and a started controller.
+func newBed(t testing.TB) *bed {
+	t.Helper()
+	b := idleBed(t)
+	b.start()
+	return b
+}
+
+// idleBed is newBed without the controller.
+func idleBed(t testing.TB) *bed {
+	t.Helper()
+	if apiServer == nil {
+		t.Skip("SKIPPED: KUBEBUILDER_ASSETS does not name a folder with kube-apiserver and etcd (make envtest)")
+	}
+	scheme, err := controller.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(apiServer, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bed{t: t, client: c, cloud: memory.New(memory.Subnet{
+		ID: subnet, NetworkID: network, Prefix: netip.MustParsePrefix("10.1.0.0/16"), Gateway: netip.MustParseAddr("10.1.0.1"), MTU: 1442,
+	})}
+	b.cloud.Before = func(ctx context.Context, call string, n int) error { return b.hook(&b.before)(ctx, call, n) }
+	b.cloud.After = func(ctx context.Context, call string, n int) error { return b.hook(&b.after)(ctx, call, n) }
+	b.current = controller.Settings{
+		Pods:  config.Pods{SubnetIDs: []string{subnet}, SecurityGroupIDs: []string{group}},
+		Pools: config.Pools{Batch: 1},
+		Orphans: config.Orphans{
+			Interval: metav1.Duration{Duration: 200 * time.Millisecond}, Grace: metav1.Duration{Duration: time.Second},
+		},
+	}
+	b.settings = controller.NewLive(b.current)
+	t.Cleanup(b.sweep)
+	b.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
+	return b
+}
+
+func (b *bed) hook(h *memory.Hook) memory.Hook {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if *h == nil {
+		return func(context.Context, string, int) error { return nil }
+	}
+	return *h
+}
+
+// fail makes the cloud answer a call with err, nil to work again.
+func (b *bed) fail(call string, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.before = func(_ context.Context, c string, _ int) error {
+		if c == call {
+			return err
+		}
+		return nil
+	}
+}
+
+// block makes the cloud hold a call until release is called.
+func (b *bed) block(call string) (release func()) {
+	gate := make(chan struct{})
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.before = func(ctx context.Context, c string, _ int) error {
+		if c == call {
+			select {
+			case <-gate:
+			case <-ctx.Done():
+			}
+		}
+		return nil
+	}
+	return sync.OnceFunc(func() { close(gate) })
+}
+
+// start starts a controller, as after a restart.
+func (b *bed) start() {
+	b.t.Helper()
+	scheme, err := controller.Scheme()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	mgr, err := ctrl.NewManager(apiServer, ctrl.Options{
+		Scheme: scheme, Cache: controller.CacheOptions(), Metrics: metricsserver.Options{BindAddress: "0"},
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	err = controller.Setup(ctx, mgr, controller.Options{
+		Ports: b.cloud.Backend("cluster"), Settings: b.settings,
+		Backoff:   controller.Backoff{Min: 50 * time.Millisecond, Max: 200 * time.Millisecond, Quota: 300 * time.Millisecond, Rejected: 300 * time.Millisecond},
+		PoolIdle:  2 * time.Second,
+		StatusGap: 50 * time.Millisecond,
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- mgr.Start(ctx) }()
+	b.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			b.t.Errorf("the controller ended with: %v", err)
+		}
+	})
+}
+
+// sweep leaves the API server as it was.
+func (b *bed) sweep() {
+	if b.stop != nil {
+		b.stop()
+	}
+	ctx := context.Background()
+	zero := client.GracePeriodSeconds(0)
+	_ = b.client.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace("default"), zero)
+	_ = b.client.DeleteAllOf(ctx, &eventsv1.Event{}, client.InNamespace("default"))
+	_ = b.client.DeleteAllOf(ctx, &corev1.Node{})
+	_ = b.client.DeleteAllOf(ctx, &v1.KuryrPortPool{})
+	var list v1.KuryrPortList
+	_ = b.client.List(ctx, &list)
+	for i := range list.Items {
+		port := &list.Items[i]
+		_ = b.client.Patch(ctx, port, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
+		_ = b.client.Delete(ctx, port)
+	}
+}
+
+func (b *bed) create(obj client.Object) {
+	b.t.Helper()
+	if err := b.client.Create(b.t.Context(), obj); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// pod makes a pod that is scheduled to the node.
+func (b *bed) pod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
+	b.t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+	}
+	for _, f := range change {
+		f(pod)
+	}
+	b.create(pod)
+	return pod
+}
+
+func (b *bed) delete(obj client.Object) {
+	b.t.Helper()
+	if err := b.client.Delete(b.t.Context(), obj, client.GracePeriodSeconds(0)); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bed) setPhase(pod *corev1.Pod, phase corev1.PodPhase) {
+	b.t.Helper()
+	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"status":{"phase":%q}}`, phase))
+	if err := b.client.Status().Patch(b.t.Context(), pod, patch); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bed) ports() []v1.KuryrPort {
+	b.t.Helper()
+	var list v1.KuryrPortList
+	if err := b.client.List(b.t.Context(), &list); err != nil {
+		b.t.Fatal(err)
+	}
+	return list.Items
+}
+
+func (b *bed) pools() []v1.KuryrPortPool {
+	b.t.Helper()
+	var list v1.KuryrPortPoolList
+	if err := b.client.List(b.t.Context(), &list); err != nil {
+		b.t.Fatal(err)
+	}
+	return list.Items
+}
+
+// portOf returns the KuryrPort of a pod, nil if it has none.
+func (b *bed) portOf(pod *corev1.Pod) *v1.KuryrPort {
+	b.t.Helper()
+	var found *v1.KuryrPort
+	for _, port := range b.ports() {
+		if port.Spec.PodRef == nil || port.Spec.PodRef.UID != pod.UID {
+			continue
+		}
+		if found != nil {
+			b.t.Errorf("pod %s has two KuryrPorts: %s and %s", pod.Name, found.Name, port.Name)
+		}
+		found = &port
+	}
+	return found
+}
+
+// bound waits until a pod has its port, as the status says, too.
+func (b *bed) bound(pod *corev1.Pod) *v1.KuryrPort {
+	b.t.Helper()
+	var port *v1.KuryrPort
+	b.eventually("pod "+pod.Name+" has a bound KuryrPort", func() bool {
+		port = b.portOf(pod)
+		return port != nil && port.Status.Phase == v1.PortBound
+	})
+	return port
+}
+
+// settled waits until the cloud has n ports and there are n KuryrPorts.
+func (b *bed) settled(n int) {
+	b.t.Helper()
+	b.eventually(fmt.Sprintf("there are %d ports and as many objects", n), func() bool {
+		return b.cloud.Ports() == n && len(b.ports()) == n
+	})
+}
+
+// attach says, as the node's daemon does, that a port is plugged.
+func (b *bed) attach(port *v1.KuryrPort, plugged bool) {
+	b.t.Helper()
+	status := map[string]any{}
+	if plugged {
+		status["attachment"] = map[string]any{"containerID": "c", "interface": "eth0", "since": time.Now().UTC().Format(time.RFC3339)}
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"status": status}}
+	u.SetGroupVersionKind(v1.GroupVersion.WithKind("KuryrPort"))
+	u.SetName(port.Name)
+	err := b.client.Status().Apply(b.t.Context(), client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("kuryr-daemon"), client.ForceOwnership)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// eventOn waits for an Event of a reason on an object, and returns its note.
+func (b *bed) eventOn(name, reason string) string {
+	b.t.Helper()
+	var note string
+	b.eventually("there is an Event "+reason+" on "+name, func() bool {
+		var list eventsv1.EventList
+		if err := b.client.List(b.t.Context(), &list); err != nil {
+			b.t.Fatal(err)
+		}
+		for _, e := range list.Items {
+			if e.Regarding.Name == name && e.Reason == reason {
+				note = e.Note
+			}
+		}
+		return note != ""
+	})
+	return note
+}
+
+func (b *bed) mentions(what, text string, words ...string) {
+	b.t.Helper()
+	for _, w := range words {
+		if !strings.Contains(text, w) {
+			b.t.Errorf("%s = %q, want it to mention %q", what, text, w)
+		}
+	}
+}
+
+// eventually waits for what has to come; how long is no matter of the test.
+func (b *bed) eventually(what string, ok func() bool) {
+	b.t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			b.t.Fatalf("not so after 30s: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// never checks for a while that something does not come.
+func (b *bed) never(what string, bad func() bool) {
+	b.t.Helper()
+	for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if bad() {
+			b.t.Fatalf("it came: %s", what)
+		}
+	}
+}
+
+// set changes the settings of the running controller.
+func (b *bed) set(change func(*controller.Settings)) {
+	change(&b.current)
+	b.settings.Set(b.current)
+}

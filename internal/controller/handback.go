@@ -1,0 +1,63 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/pool"
+)
+
+// orphaned returns the living pod that would be left without a port if this
+// KuryrPort went: somebody has deleted it by hand. Nil if there is none.
+func (r *ports) orphaned(ctx context.Context, port *v1.KuryrPort) (*corev1.Pod, error) {
+	ref := port.Spec.PodRef
+	if ref == nil {
+		return nil, nil
+	}
+	var pod corev1.Pod
+	err := r.client.Get(ctx, podKey(ref), &pod, readOnly)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading pod %s/%s: %w", ref.Namespace, ref.Name, err)
+	}
+	if err != nil || pod.UID != ref.UID || pool.Finished(&pod) {
+		return nil, nil
+	}
+	var list v1.KuryrPortList
+	if err := r.client.List(ctx, &list, client.MatchingFields{portNode: port.Spec.NodeName}, readOnly); err != nil {
+		return nil, fmt.Errorf("listing KuryrPorts of node %s: %w", port.Spec.NodeName, err)
+	}
+	for i := range list.Items {
+		other := &list.Items[i]
+		if other.Name != port.Name && other.DeletionTimestamp.IsZero() && other.Spec.PodRef != nil && other.Spec.PodRef.UID == ref.UID {
+			return nil, nil // it has another, and this one was too many
+		}
+	}
+	return &pod, nil
+}
+
+// handBack lets the object go and leaves the port in the SDN, where it serves
+// the pod. The planner then finds it by the pod's annotation and makes the
+// object again; so the annotation has to be there first, or a crash in between
+// would cost the pod its port.
+func (r *ports) handBack(ctx context.Context, port *v1.KuryrPort, pod *corev1.Pod) (ctrl.Result, error) {
+	named, err := parseVIFs(annotation(pod))
+	if err != nil || named[port.Spec.PodRef.Interface] != port.Name {
+		return ctrl.Result{RequeueAfter: 100 * time.Millisecond}, nil // the annotator is about to write it
+	}
+	const note = "KuryrPort %s was deleted while pod %s/%s uses it: it is put back. To free it delete the pod"
+	for _, on := range []*corev1.ObjectReference{reference(pod, "Pod"), reference(port, "KuryrPort")} {
+		r.events.Eventf(on, nil, corev1.EventTypeWarning, "KuryrPortDeleted", "PutBack", note, port.Name, pod.Namespace, pod.Name)
+	}
+	ctrl.LoggerFrom(ctx).Info("putting back KuryrPort that was deleted under a living pod",
+		"port", port.Name, "namespace", pod.Namespace, "pod", pod.Name)
+	return retry(r.drop(ctx, port))
+}

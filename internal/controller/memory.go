@@ -1,0 +1,337 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kuryr-go/kuryr/internal/pool"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// memory is what the process knows beyond the objects. All of it may be lost:
+// see the package comment. Its methods are safe for concurrent use.
+type memory struct {
+	backoff Backoff
+	now     func() time.Time
+	freed   func(poolRequest) // wakes a pool that may try again
+
+	mu     sync.Mutex
+	pools  map[poolRequest]*poolMemory
+	claims map[types.UID]poolRequest // pods given a port that the cache does not show yet
+	gone   map[string]bool           // ports that the SDN has lost
+	active map[string]bool           // ports that wait for the SDN to pass their traffic: whether it does
+}
+
+// poolMemory is what is known of one pool.
+type poolMemory struct {
+	arrived   map[string]arrival
+	inFlight  int
+	restoring map[string]bool
+	vain      map[string]bool // ports looked up that are not there for whom asked
+
+	failure  error // of the last request, nil after a success
+	failures int   // in a row
+	hold     time.Time
+	refilled time.Time
+
+	writes    map[string]write // of KuryrPorts, that the cache has not shown yet
+	writtenAt time.Time        // the first of these
+
+	seen   map[types.UID]time.Time // pods that wait, since when
+	known  map[types.UID]bool      // pods that this process has seen alive
+	told   map[types.UID]string    // reason that a waiting pod was told
+	idle   time.Time               // since when nobody needs the pool
+	status time.Time               // of the last write of its status
+	levels pool.Count              // as last counted into the metrics
+}
+
+type arrival struct {
+	port sdn.Port
+	pod  types.UID
+}
+
+// write is a write that the cache is to show: the object at this version or a
+// later one, or, if it is empty, no object.
+type write struct {
+	version string
+	pod     types.UID
+}
+
+func newMemory(o Options) *memory {
+	return &memory{
+		backoff: o.Backoff, now: o.Now,
+		pools: map[poolRequest]*poolMemory{}, claims: map[types.UID]poolRequest{},
+		gone: map[string]bool{}, active: map[string]bool{},
+	}
+}
+
+// with runs f on what is known of a pool.
+func (m *memory) with(r poolRequest, f func(*poolMemory)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.pools[r]
+	if p == nil {
+		p = &poolMemory{
+			arrived: map[string]arrival{}, restoring: map[string]bool{}, vain: map[string]bool{},
+			writes: map[string]write{}, seen: map[types.UID]time.Time{}, known: map[types.UID]bool{}, told: map[types.UID]string{},
+		}
+		m.pools[r] = p
+	}
+	f(p)
+}
+
+// forget drops what is known of a pool that is no more, unless something is
+// still under way for it.
+func (m *memory) forget(r poolRequest) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.pools[r]
+	if p != nil && p.inFlight == 0 && len(p.arrived)+len(p.restoring)+len(p.writes) == 0 {
+		gaugeLevels(p.levels, pool.Count{})
+		delete(m.pools, r)
+	}
+}
+
+// claim reserves a pod for a pool that is about to give it a port; false if
+// another pool has done so. Only a change of settings lets two pools want one pod.
+func (m *memory) claim(uid types.UID, r poolRequest) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if other, taken := m.claims[uid]; taken && other != r {
+		return false
+	}
+	m.claims[uid] = r
+	return true
+}
+
+// unclaim is claim undone: nothing was written.
+func (m *memory) unclaim(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.claims, uid)
+}
+
+// claimed reports whether a pool other than r gives the pod a port.
+func (m *memory) claimed(uid types.UID, r poolRequest) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	other, taken := m.claims[uid]
+	return taken && other != r
+}
+
+// wrote expects the cache to show a write of a KuryrPort.
+func (m *memory) wrote(r poolRequest, name string, w write) {
+	m.with(r, func(p *poolMemory) {
+		if len(p.writes) == 0 {
+			p.writtenAt = m.now()
+		}
+		p.writes[name] = w
+		delete(p.arrived, name)
+	})
+}
+
+// pending returns the writes that the cache has yet to show, and since when.
+func (m *memory) pending(r poolRequest) (writes map[string]write, since time.Time) {
+	m.with(r, func(p *poolMemory) { writes, since = maps.Clone(p.writes), p.writtenAt })
+	return writes, since
+}
+
+// shown ends the waiting for a write.
+func (m *memory) shown(r poolRequest, name string) {
+	m.with(r, func(p *poolMemory) {
+		if uid := p.writes[name].pod; uid != "" && m.claims[uid] == r {
+			delete(m.claims, uid)
+		}
+		delete(p.writes, name)
+	})
+}
+
+// begun counts ports asked for.
+func (m *memory) begun(r poolRequest, n int) {
+	m.with(r, func(p *poolMemory) { p.inFlight += n })
+	creationsInFlight.Add(float64(n))
+}
+
+// ended keeps what a request for n ports has brought, port and error alike.
+func (m *memory) ended(r poolRequest, n int, made []sdn.Port, err error) {
+	creationsInFlight.Add(-float64(n))
+	m.with(r, func(p *poolMemory) {
+		p.inFlight -= n
+		for _, port := range made {
+			p.arrived[port.ID] = arrival{port: port}
+		}
+		if len(made) > 0 {
+			p.refilled, p.failures = m.now(), 0
+		}
+		m.result(p, err)
+	})
+}
+
+// result notes how a call to the SDN for p went.
+func (m *memory) result(p *poolMemory, err error) {
+	if err == nil {
+		p.failure, p.failures, p.hold = nil, 0, time.Time{}
+		clear(p.told)
+		return
+	}
+	p.failures++
+	p.failure = err
+	p.hold = m.now().Add(m.backoff.delay(err, p.failures))
+}
+
+// found ends the looking up of a port that a pod had: nil if it is not there.
+func (m *memory) found(r poolRequest, id string, uid types.UID, port *sdn.Port, err error) {
+	m.with(r, func(p *poolMemory) {
+		delete(p.restoring, id)
+		switch {
+		case err != nil:
+			m.result(p, err)
+		case port == nil || m.holdsArrived(id):
+			p.vain[id] = true
+		default:
+			p.arrived[id] = arrival{port: *port, pod: uid}
+		}
+	})
+}
+
+func (m *memory) holdsArrived(id string) bool {
+	for _, p := range m.pools {
+		if _, ok := p.arrived[id]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+// discard takes arrived ports out, to be deleted.
+func (m *memory) discard(r poolRequest, ids []string) {
+	m.with(r, func(p *poolMemory) {
+		for _, id := range ids {
+			delete(p.arrived, id)
+		}
+	})
+}
+
+// knows reports which ports are somebody's although no object says so, and
+// which pools have requests under way that may have made some.
+func (m *memory) knows() (ports map[string]bool, busy map[string]bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	ports, busy = map[string]bool{}, map[string]bool{}
+	for r, p := range m.pools {
+		for id := range p.arrived {
+			ports[id] = true
+		}
+		for id := range p.restoring {
+			ports[id] = true
+		}
+		for id := range p.writes {
+			ports[id] = true
+		}
+		if p.inFlight > 0 {
+			busy[r.Pool] = true
+		}
+	}
+	return ports, busy
+}
+
+// portFreed lets the pool that has been over quota longest try again: room for
+// one port lets one in, not all.
+func (m *memory) portFreed() {
+	m.mu.Lock()
+	var next poolRequest
+	var chosen *poolMemory
+	for _, r := range slices.SortedFunc(maps.Keys(m.pools), poolRequest.compare) {
+		p := m.pools[r]
+		if reasonOf(p.failure) == reasonOverQuota && m.now().Before(p.hold) && (chosen == nil || p.hold.Before(chosen.hold)) {
+			next, chosen = r, p
+		}
+	}
+	if chosen != nil {
+		chosen.hold = time.Time{}
+	}
+	m.mu.Unlock()
+	if chosen != nil {
+		m.freed(next)
+	}
+}
+
+// forgive lets all pools ask at once, whatever went wrong before.
+func (m *memory) forgive() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range m.pools {
+		p.failures, p.hold = 0, time.Time{}
+		clear(p.told)
+	}
+}
+
+// setGone notes that the SDN has lost a port, or that it has it after all.
+func (m *memory) setGone(name string, gone bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if gone {
+		m.gone[name] = true
+	} else {
+		delete(m.gone, name)
+	}
+}
+
+func (m *memory) isGone(name string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.gone[name]
+}
+
+// portGone forgets a port whose object is gone.
+func (m *memory) portGone(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.gone, name)
+	delete(m.active, name)
+}
+
+// awaitActive notes whether a port waits for the SDN to pass its traffic, and
+// returns whether it has been seen to.
+func (m *memory) awaitActive(name string, waits bool) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !waits {
+		delete(m.active, name)
+		return false
+	}
+	seen := m.active[name]
+	m.active[name] = seen
+	return seen
+}
+
+// isActive notes that the SDN passes a port's traffic, and returns whether it
+// is one that waited for it.
+func (m *memory) isActive(name string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	seen, waits := m.active[name]
+	if !waits || seen {
+		return false
+	}
+	m.active[name] = true
+	return true
+}
+
+func (m *memory) awaitsActive() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, seen := range m.active {
+		if !seen {
+			return true
+		}
+	}
+	return false
+}

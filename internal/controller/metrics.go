@@ -1,0 +1,49 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/kuryr-go/kuryr/internal/pool"
+)
+
+// Metrics are summed over all pools, so that their number does not grow with
+// the nodes; a pool's own levels are in its KuryrPortPool.
+var (
+	bindSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "kuryr_pod_bind_seconds",
+		Help:    "From the controller seeing a pod scheduled to the pod's KuryrPort being bound.",
+		Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300},
+	})
+	portsByState = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "kuryr_ports",
+		Help: "KuryrPorts by state, over all pools.",
+	}, []string{"state"})
+	podsWaiting = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "kuryr_pods_waiting",
+		Help: "Scheduled pods without a port, over all pools.",
+	})
+	creationsInFlight = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "kuryr_port_creations_in_flight",
+		Help: "Ports asked of the SDN and not answered.",
+	})
+	orphansDeleted = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "kuryr_orphan_ports_deleted_total",
+		Help: "Ports of this cluster that belonged to nobody and were deleted.",
+	})
+)
+
+func init() {
+	metrics.Registry.MustRegister(bindSeconds, portsByState, podsWaiting, creationsInFlight, orphansDeleted)
+}
+
+// gaugeLevels moves the metrics of one pool from one count to the next.
+func gaugeLevels(from, to pool.Count) {
+	portsByState.WithLabelValues("available").Add(float64(to.Available - from.Available))
+	portsByState.WithLabelValues("bound").Add(float64(to.Bound - from.Bound))
+	portsByState.WithLabelValues("recycling").Add(float64(to.Recycling - from.Recycling))
+	podsWaiting.Add(float64(to.Waiting - from.Waiting))
+}

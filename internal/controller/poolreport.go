@@ -1,0 +1,241 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/pool"
+)
+
+// tell says on each waiting pod what it waits for, once for each reason.
+func (r *pools) tell(v *view) {
+	err := v.failure
+	if err == nil {
+		return
+	}
+	reason := reasonOf(err)
+	for _, pod := range v.waiting {
+		var told bool
+		r.memory.with(v.req, func(p *poolMemory) {
+			told = p.told[pod.UID] == reason
+			p.told[pod.UID] = reason
+		})
+		if !told {
+			r.events.Eventf(reference(pod, "Pod"), nil, corev1.EventTypeWarning, reason, "CreatePort",
+				"The pod waits for a port: %s", cut(explain(err, v.req.Node)))
+		}
+	}
+}
+
+// report keeps the pool's object: its spec as the settings say, its status as
+// the plan found things. It returns when to look again, if need be.
+//
+// The object goes when the pool has neither ports nor pods, and has not had for
+// a while: not at once, or a node with few pods would make and delete it all
+// the time. One that is deleted while it is needed is made again.
+func (r *pools) report(ctx context.Context, v *view, wrote bool) (time.Time, error) {
+	needed := r.needed(v)
+	if !needed {
+		again, expired := r.idle(v)
+		if v.object == nil || !expired {
+			return again, nil
+		}
+		return time.Time{}, r.drop(ctx, v)
+	}
+	r.memory.with(v.req, func(p *poolMemory) { p.idle = time.Time{} })
+	if v.object == nil || v.current && !equality.Semantic.DeepEqual(v.object.Spec, r.spec(v)) {
+		return time.Time{}, r.shape(ctx, v) // its event comes back here
+	}
+	if wrote {
+		return time.Time{}, nil // and so do the events of what was written
+	}
+	return r.count(ctx, v)
+}
+
+// needed reports whether the pool has a reason to be. One without a key is one
+// whose object was deleted after the settings had turned away from it: its
+// ports do not need it.
+func (r *pools) needed(v *view) bool {
+	if v.key == nil {
+		return false
+	}
+	s := &v.state
+	return len(s.Ports)+len(s.Pods)+len(s.Arrived)+s.InFlight > 0 || s.Levels.Min > 0 && !s.NodeGone
+}
+
+// idle returns when the pool will have been unneeded long enough, and whether
+// it has been. Without its node, or if no pod is led to it, it goes at once.
+func (r *pools) idle(v *view) (until time.Time, expired bool) {
+	now := r.Now()
+	r.memory.with(v.req, func(p *poolMemory) {
+		if p.idle.IsZero() {
+			p.idle = now
+		}
+		until = p.idle.Add(r.PoolIdle)
+		r.gauge(p, v.counts)
+	})
+	if v.object == nil {
+		if len(v.ports) == 0 {
+			r.memory.forget(v.req)
+		}
+		return time.Time{}, false
+	}
+	return until, v.state.NodeGone || !v.current || !now.Before(until)
+}
+
+func (r *pools) gauge(p *poolMemory, counts pool.Count) {
+	gaugeLevels(p.levels, counts)
+	p.levels = counts
+}
+
+func (r *pools) drop(ctx context.Context, v *view) error {
+	err := r.client.Delete(ctx, v.object.DeepCopy(), client.Preconditions{UID: &v.object.UID})
+	if err = lost(err); err != nil {
+		return fmt.Errorf("deleting KuryrPortPool %s: %w", v.req.Pool, err)
+	}
+	ctrl.LoggerFrom(ctx).Info("deleted unused KuryrPortPool")
+	return nil
+}
+
+func (r *pools) spec(v *view) v1.KuryrPortPoolSpec {
+	s := r.Settings.Load()
+	spec := v1.KuryrPortPoolSpec{
+		Key: *v.key, Min: s.Pools.Min, Max: s.Pools.Max, Batch: max(1, s.Pools.Batch), TTL: s.Pools.TTL, Cooldown: s.Pools.Cooldown,
+	}
+	if !v.current {
+		spec.Min, spec.Max, spec.TTL, spec.Cooldown = 0, 0, metav1.Duration{}, metav1.Duration{}
+	}
+	return spec
+}
+
+// shape makes the pool's object, or its levels what the settings say: what
+// somebody wrote there by hand does not stay.
+func (r *pools) shape(ctx context.Context, v *view) error {
+	if v.object == nil {
+		object := &v1.KuryrPortPool{ObjectMeta: metav1.ObjectMeta{Name: v.req.Pool}, Spec: r.spec(v)}
+		if err := r.client.Create(ctx, object, ownerPool); err != nil {
+			return fmt.Errorf("creating KuryrPortPool %s: %w", v.req.Pool, err)
+		}
+		return nil
+	}
+	object := v.object.DeepCopy()
+	key := object.Spec.Key
+	object.Spec = r.spec(v)
+	object.Spec.Key = key // fixed, and the same but for how it is written
+	if equality.Semantic.DeepEqual(object.Spec, v.object.Spec) {
+		return nil
+	}
+	if err := r.client.Patch(ctx, object, client.MergeFrom(v.object), ownerPool); err != nil {
+		return fmt.Errorf("setting the levels of KuryrPortPool %s: %w", v.req.Pool, err)
+	}
+	return nil
+}
+
+// count writes the status if it has changed. Where only counts have, it waits
+// until the last write is a moment ago: each pod changes them several times.
+func (r *pools) count(ctx context.Context, v *view) (time.Time, error) {
+	status := r.status(v)
+	var last time.Time
+	r.memory.with(v.req, func(p *poolMemory) {
+		r.gauge(p, v.counts)
+		last = p.status
+	})
+	if equality.Semantic.DeepEqual(status, v.object.Status) {
+		return time.Time{}, nil
+	}
+	now := r.Now()
+	if next := last.Add(r.StatusGap); now.Before(next) && sameConditions(status.Conditions, v.object.Status.Conditions) {
+		return next, nil
+	}
+	r.memory.with(v.req, func(p *poolMemory) { p.status = now })
+	_, err := applyStatus(ctx, r.client, v.object, "KuryrPortPool", &status, ownerPool)
+	return time.Time{}, err
+}
+
+func (r *pools) status(v *view) v1.KuryrPortPoolStatus {
+	s := v1.KuryrPortPoolStatus{
+		Available: int32(v.counts.Available), Bound: int32(v.counts.Bound), Recycling: int32(v.counts.Recycling),
+		WaitingPods: int32(v.counts.Waiting), Total: int32(len(v.ports)),
+		LastRefill: v.object.Status.LastRefill,
+	}
+	if !v.refilled.IsZero() {
+		s.LastRefill = &metav1.Time{Time: v.refilled.Truncate(time.Second)}
+	}
+	s.Conditions = slices.Clone(v.object.Status.Conditions)
+	r.conditions(v, &s)
+	return s
+}
+
+func (r *pools) conditions(v *view, s *v1.KuryrPortPoolStatus) {
+	put := func(kind string, is bool, reason, message string) {
+		setCondition(&s.Conditions, kind, is, reason, message, v.object.Generation, r.Now())
+	}
+	if v.failure == nil {
+		put(v1.ConditionReady, true, reasonReady, "The SDN gives the ports that are asked for.")
+		put(v1.ConditionOverQuota, false, reasonReady, "No quota stands in the way.")
+	} else {
+		reason, text := reasonOf(v.failure), explain(v.failure, v.req.Node)
+		put(v1.ConditionReady, false, reason, text)
+		if reason == reasonOverQuota {
+			put(v1.ConditionOverQuota, true, reason, text)
+		} else {
+			put(v1.ConditionOverQuota, false, reasonReady, "No quota stands in the way.")
+		}
+	}
+	if s.WaitingPods > 0 || s.Recycling > 0 || v.state.InFlight > 0 {
+		put(v1.ConditionProgressing, true, "Working", "Ports are being made or taken back.")
+	} else {
+		put(v1.ConditionProgressing, false, "Settled", "Every pod has its port.")
+	}
+}
+
+func setCondition(list *[]metav1.Condition, kind string, is bool, reason, message string, generation int64, now time.Time) {
+	status := metav1.ConditionFalse
+	if is {
+		status = metav1.ConditionTrue
+	}
+	meta.SetStatusCondition(list, metav1.Condition{
+		Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: generation,
+		LastTransitionTime: metav1.Time{Time: now.Truncate(time.Second)},
+	})
+}
+
+// sameConditions tells whether two lists say the same for a person in a hurry:
+// that work goes on comes and goes with each pod.
+func sameConditions(a, b []metav1.Condition) bool {
+	for _, kind := range []string{v1.ConditionReady, v1.ConditionOverQuota} {
+		x, y := meta.FindStatusCondition(a, kind), meta.FindStatusCondition(b, kind)
+		if x == nil || y == nil || x.Status != y.Status || x.Reason != y.Reason {
+			return false
+		}
+	}
+	return true
+}
+
+// cut keeps room for what stands before an explanation in an Event's note.
+func cut(text string) string {
+	const room = 64
+	if len(text) > maxNote-room {
+		return text[:maxNote-room-3] + "..."
+	}
+	return text
+}
+
+// podKey is where a pod is found.
+func podKey(ref *v1.PodReference) types.NamespacedName {
+	return types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
+}

@@ -1,0 +1,149 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/pool"
+)
+
+// poolRequest names a pool, and the node that it is on.
+type poolRequest struct {
+	Pool, Node string
+}
+
+func (r poolRequest) compare(o poolRequest) int {
+	return cmp.Or(strings.Compare(r.Pool, o.Pool), strings.Compare(r.Node, o.Node))
+}
+
+// pools plans: it is the one writer of the KuryrPorts' specs of a pool. It
+// knows no SDN; what it wants of it goes to creations, and comes back as ports
+// that have arrived.
+type pools struct {
+	Options
+	client    client.Client
+	live      client.Reader // past the cache
+	memory    *memory
+	creations *creations
+	events    events.EventRecorder
+	wake      waker[poolRequest]
+}
+
+// staleAfter is how long the cache may take to show a write before the API
+// server is asked whether there is still something to wait for.
+const staleAfter = 10 * time.Second
+
+// Reconcile makes the plan for one pool and carries it out.
+func (r *pools) Reconcile(ctx context.Context, req poolRequest) (ctrl.Result, error) {
+	if wait, err := r.behind(ctx, req); wait > 0 || err != nil {
+		return ctrl.Result{RequeueAfter: wait}, err
+	}
+	v, err := r.observe(ctx, req)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	now := r.Now()
+	a := pool.Plan(v.state, now)
+	v.counts = a.Levels
+	r.ask(v, a)
+	err = r.write(ctx, v, a)
+	r.tell(v)
+	if err != nil {
+		return retry(err)
+	}
+	again, err := r.report(ctx, v, a.Writes())
+	if err != nil {
+		return retry(err)
+	}
+	return ctrl.Result{RequeueAfter: sooner(a.Wake, again, now)}, nil
+}
+
+// retry is what a failed write means for the queue. Somebody else's write in
+// between is nothing to speak of: its event is on its way.
+func retry(err error) (ctrl.Result, error) {
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: 100 * time.Millisecond}, nil
+	}
+	return ctrl.Result{}, err
+}
+
+// sooner returns how long it is until the earlier of two times, zero if both are.
+func sooner(a, b, now time.Time) time.Duration {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		a = b
+	}
+	if a.IsZero() {
+		return 0
+	}
+	return max(a.Sub(now), time.Millisecond)
+}
+
+// behind returns how long to wait at most for the cache to show the pool's own
+// last writes: planned without them, a port would be bound or made twice. The
+// events that show them come here, so nothing is lost by waiting.
+func (r *pools) behind(ctx context.Context, req poolRequest) (time.Duration, error) {
+	writes, since := r.memory.pending(req)
+	for name, w := range writes {
+		shown, err := r.shows(ctx, r.client, name, w)
+		if err != nil {
+			return 0, err
+		}
+		if !shown && r.Now().Sub(since) >= staleAfter {
+			// Written, and then deleted before the cache ever saw it?
+			var port v1.KuryrPort
+			err := r.live.Get(ctx, client.ObjectKey{Name: name}, &port)
+			if client.IgnoreNotFound(err) != nil {
+				return 0, fmt.Errorf("looking whether KuryrPort %s is still there: %w", name, err)
+			}
+			shown = apierrors.IsNotFound(err)
+		}
+		if shown {
+			r.memory.shown(req, name)
+			delete(writes, name)
+		}
+	}
+	if len(writes) == 0 {
+		return 0, nil
+	}
+	return max(staleAfter-r.Now().Sub(since), time.Second), nil
+}
+
+// shows reports whether a write is to be seen in what reader reads.
+func (r *pools) shows(ctx context.Context, reader client.Reader, name string, w write) (bool, error) {
+	var port v1.KuryrPort
+	err := reader.Get(ctx, client.ObjectKey{Name: name}, &port, readOnly)
+	switch {
+	case apierrors.IsNotFound(err):
+		return w.version == "", nil
+	case err != nil:
+		return false, fmt.Errorf("reading KuryrPort %s: %w", name, err)
+	case w.version == "":
+		return !port.DeletionTimestamp.IsZero(), nil
+	}
+	return !older(port.ResourceVersion, w.version), nil
+}
+
+// ask gives to the SDN's side what the plan wants of it.
+func (r *pools) ask(v *view, a pool.Actions) {
+	for _, n := range a.Create {
+		r.creations.create(v.req, *v.key, n)
+	}
+	for _, l := range a.Restore {
+		r.creations.restore(v.req, l.Port, l.Pod, v.pods[l.Pod].Status.PodIPs)
+	}
+	if len(a.Discard) > 0 {
+		r.creations.discard(v.req, a.Discard)
+	}
+}

@@ -1,0 +1,217 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/pool"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// writers is how many objects of a pool are written at once.
+const writers = 16
+
+// write carries out what a plan changes of objects. One that cannot be written
+// keeps no other from being written; a conflict is the last thing to report.
+//
+// Specs are written as merge patches that carry the resource version, not by
+// server-side apply: a claim that was lost to somebody else has to fail, and
+// apply could not take out a security group that somebody added to the set.
+func (r *pools) write(ctx context.Context, v *view, a pool.Actions) error {
+	var g errgroup.Group
+	g.SetLimit(writers)
+	var mu sync.Mutex
+	var all []error
+	do := func(f func() error) {
+		g.Go(func() error {
+			if err := f(); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				all = append(all, err)
+			}
+			return nil
+		})
+	}
+	for _, b := range a.Bind {
+		do(func() error { return r.bind(ctx, v, b) })
+	}
+	for _, b := range a.Adopt {
+		do(func() error { return r.adopt(ctx, v, b) })
+	}
+	for _, name := range a.Recycle {
+		do(func() error { return r.recycle(ctx, v, name) })
+	}
+	for _, name := range a.Repair {
+		do(func() error { return r.repair(ctx, v, name) })
+	}
+	for _, name := range a.Delete {
+		do(func() error { return r.delete(ctx, v, name) })
+	}
+	_ = g.Wait()
+	for _, err := range all {
+		if !apierrors.IsConflict(err) {
+			return errors.Join(all...)
+		}
+	}
+	if len(all) > 0 {
+		return all[0]
+	}
+	return nil
+}
+
+// bind gives a free port to a pod.
+func (r *pools) bind(ctx context.Context, v *view, b pool.Binding) error {
+	if !r.memory.claim(b.Pod.UID, v.req) {
+		return nil
+	}
+	err := r.patch(ctx, v, b.Port, b.Pod.UID, func(port *v1.KuryrPort) {
+		port.Spec.PodRef = b.Pod
+		delete(port.Annotations, releasedAnnotation)
+		label(port, v1.PortBound)
+	})
+	if err != nil {
+		r.memory.unclaim(b.Pod.UID)
+		return fmt.Errorf("binding KuryrPort %s to pod %s/%s: %w", b.Port, b.Pod.Namespace, b.Pod.Name, err)
+	}
+	r.bound(ctx, v, b)
+	return nil
+}
+
+// adopt makes the object of a port that arrived, bound from the start if a pod
+// has waited for it. Its finalizer is there from the start, too.
+func (r *pools) adopt(ctx context.Context, v *view, b pool.Binding) error {
+	var uid types.UID
+	if b.Pod != nil {
+		uid = b.Pod.UID
+		if !r.memory.claim(uid, v.req) {
+			return nil
+		}
+	}
+	from := v.arrived[b.Port].port
+	port := &v1.KuryrPort{
+		ObjectMeta: metav1.ObjectMeta{Name: b.Port, Finalizers: []string{v1.PortFinalizer}},
+		Spec:       v.spec(&from, b.Pod),
+	}
+	phase := v1.PortAvailable
+	if b.Pod != nil {
+		phase = v1.PortBound
+	}
+	label(port, phase)
+	err := r.client.Create(ctx, port, ownerPool)
+	if err != nil && b.Pod != nil {
+		r.memory.unclaim(uid)
+	}
+	if apierrors.IsInvalid(err) {
+		return r.refuse(v, &from, err)
+	}
+	if err != nil {
+		return fmt.Errorf("creating KuryrPort %s: %w", b.Port, err)
+	}
+	r.memory.wrote(v.req, b.Port, write{port.ResourceVersion, uid})
+	if b.Pod != nil {
+		r.bound(ctx, v, b)
+	}
+	return nil
+}
+
+// refuse gives up a port that cannot be written down, as one without an address.
+func (r *pools) refuse(v *view, port *sdn.Port, err error) error {
+	err = fmt.Errorf("writing down port %s: %w: %w", port.ID, sdn.ErrInvalid, err)
+	r.memory.with(v.req, func(p *poolMemory) { r.memory.result(p, err) })
+	r.creations.discard(v.req, []string{port.ID})
+	return nil
+}
+
+func (r *pools) bound(ctx context.Context, v *view, b pool.Binding) {
+	var since time.Time
+	r.memory.with(v.req, func(p *poolMemory) {
+		since = p.seen[b.Pod.UID]
+		p.known[b.Pod.UID] = true
+		delete(p.told, b.Pod.UID)
+	})
+	took := r.Now().Sub(since)
+	bindSeconds.Observe(took.Seconds())
+	ctrl.LoggerFrom(ctx).V(1).Info("bound port", "port", b.Port, "namespace", b.Pod.Namespace, "pod", b.Pod.Name, "uid", b.Pod.UID, "took", took.String())
+}
+
+// recycle takes a port from a pod that needs it no more, for the next.
+func (r *pools) recycle(ctx context.Context, v *view, name string) error {
+	err := r.patch(ctx, v, name, "", func(port *v1.KuryrPort) {
+		port.Spec.PodRef = nil
+		if v.key != nil {
+			port.Spec.SecurityGroupIDs = v.key.SecurityGroupIDs
+		}
+		if port.Annotations == nil {
+			port.Annotations = map[string]string{}
+		}
+		port.Annotations[releasedAnnotation] = r.Now().UTC().Format(time.RFC3339Nano)
+		label(port, v1.PortRecycling)
+	})
+	if err != nil {
+		return fmt.Errorf("taking KuryrPort %s back: %w", name, err)
+	}
+	return nil
+}
+
+// repair writes the pool's security groups over what somebody wrote there.
+func (r *pools) repair(ctx context.Context, v *view, name string) error {
+	ctrl.LoggerFrom(ctx).Info("repairing security groups of KuryrPort", "port", name)
+	err := r.patch(ctx, v, name, "", func(port *v1.KuryrPort) { port.Spec.SecurityGroupIDs = v.key.SecurityGroupIDs })
+	if err != nil {
+		return fmt.Errorf("repairing KuryrPort %s: %w", name, err)
+	}
+	return nil
+}
+
+// delete deletes the object; its finalizer sees to the port.
+func (r *pools) delete(ctx context.Context, v *view, name string) error {
+	port := v.ports[name]
+	err := r.client.Delete(ctx, port.DeepCopy(), client.Preconditions{UID: &port.UID, ResourceVersion: &port.ResourceVersion})
+	if err = lost(err); err != nil {
+		return fmt.Errorf("deleting KuryrPort %s: %w", name, err)
+	}
+	r.memory.wrote(v.req, name, write{})
+	return nil
+}
+
+// patch changes a KuryrPort, if it still is as planned with.
+func (r *pools) patch(ctx context.Context, v *view, name string, pod types.UID, change func(*v1.KuryrPort)) error {
+	old := v.ports[name]
+	port := old.DeepCopy()
+	change(port)
+	if err := r.client.Patch(ctx, port, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), ownerPool); err != nil {
+		return err
+	}
+	r.memory.wrote(v.req, name, write{port.ResourceVersion, pod})
+	return nil
+}
+
+// lost makes nothing of an error that says that the object is gone: the event
+// of that is on its way.
+func lost(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func label(port *v1.KuryrPort, phase v1.PortPhase) {
+	if port.Labels == nil {
+		port.Labels = map[string]string{}
+	}
+	port.Labels[v1.PortStatusLabel] = string(phase)
+}

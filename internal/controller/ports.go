@@ -1,0 +1,286 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// portWorkers is how many KuryrPorts are applied at once; the backend bounds
+// its own calls.
+const portWorkers = 32
+
+// ports applies: it brings a port of the SDN in line with its KuryrPort and
+// reports. It decides nothing about pods; it looks at one only to tell a
+// KuryrPort that somebody deleted by hand from one whose time has come.
+type ports struct {
+	client   client.Client
+	cloud    sdn.Ports
+	settings *Live
+	memory   *memory
+	events   events.EventRecorder
+	now      func() time.Time
+	wake     waker[ctrl.Request]
+
+	mu      sync.Mutex
+	written map[string]string // version of the last own write, until the cache shows it
+}
+
+func (r *ports) setup(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).Named("ports").
+		WithOptions(controller.Options{MaxConcurrentReconciles: portWorkers, SkipNameValidation: new(true)}).
+		For(&v1.KuryrPort{}).
+		WatchesRawSource(r.wake.source()).
+		Complete(r)
+}
+
+// Reconcile applies one KuryrPort.
+func (r *ports) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	port, err := r.get(ctx, req)
+	if port == nil || err != nil {
+		return ctrl.Result{}, err
+	}
+	if !port.DeletionTimestamp.IsZero() {
+		return r.release(ctx, port)
+	}
+	if !controllerutil.ContainsFinalizer(port, v1.PortFinalizer) {
+		return retry(r.patch(ctx, port, func(p *v1.KuryrPort) { controllerutil.AddFinalizer(p, v1.PortFinalizer) }))
+	}
+	return r.report(ctx, port, r.apply(ctx, port))
+}
+
+// get returns the KuryrPort as a copy; nil if it is gone, or if the cache does
+// not show the last own write yet, whose event will come here.
+func (r *ports) get(ctx context.Context, req ctrl.Request) (*v1.KuryrPort, error) {
+	var port v1.KuryrPort
+	err := r.client.Get(ctx, req.NamespacedName, &port)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if apierrors.IsNotFound(err) {
+		delete(r.written, req.Name)
+		r.memory.portGone(req.Name)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading KuryrPort %s: %w", req.Name, err)
+	}
+	if version, ok := r.written[req.Name]; ok {
+		if older(port.ResourceVersion, version) {
+			return nil, nil
+		}
+		delete(r.written, req.Name)
+	}
+	return &port, nil
+}
+
+func (r *ports) wrote(name, version string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if version != "" {
+		r.written[name] = version
+	}
+}
+
+// apply makes the port in the SDN what its spec says. A port that has just been
+// made is so already, by the request that made it: it costs no call.
+func (r *ports) apply(ctx context.Context, port *v1.KuryrPort) error {
+	if r.suspect(port) {
+		if _, err := r.cloud.Port(ctx, port.Name); err != nil {
+			return fmt.Errorf("looking for port %s: %w", port.Name, err)
+		}
+		r.memory.setGone(port.Name, false)
+	}
+	update, needed := r.update(port)
+	if !needed {
+		return nil
+	}
+	if err := r.cloud.UpdatePort(ctx, port.Name, update); err != nil {
+		return fmt.Errorf("updating port %s: %w", port.Name, err)
+	}
+	ctrl.LoggerFrom(ctx).Info("updated port", "port", port.Name)
+	return nil
+}
+
+// suspect reports whether the SDN is said to have lost the port.
+func (r *ports) suspect(port *v1.KuryrPort) bool {
+	ready := meta.FindStatusCondition(port.Status.Conditions, v1.ConditionReady)
+	return r.memory.isGone(port.Name) || ready != nil && ready.Reason == reasonMissing
+}
+
+// update returns what is to change in the SDN.
+func (r *ports) update(port *v1.KuryrPort) (u sdn.PortUpdate, needed bool) {
+	first := port.Status.Phase == ""
+	untouched := first && port.Generation == 1
+	if !untouched && (first || !sameGroups(port.Spec.SecurityGroupIDs, port.Status.AppliedSecurityGroupIDs)) {
+		groups := slices.Clone(port.Spec.SecurityGroupIDs)
+		u.SecurityGroupIDs, needed = &groups, true
+	}
+	ref := port.Spec.PodRef
+	wasBound := port.Status.Phase == v1.PortBound
+	if r.settings.Load().Pods.PortDebug && (ref != nil) != wasBound && (ref != nil || !first) {
+		name, device := sdn.FreePortName, ""
+		if ref != nil {
+			name, device = ref.Namespace+"/"+ref.Name, string(ref.UID)
+		}
+		u.Name, u.DeviceID, needed = &name, &device, true
+	}
+	return u, needed
+}
+
+// report writes the status, if it has changed, and the label that mirrors it.
+func (r *ports) report(ctx context.Context, port *v1.KuryrPort, failed error) (ctrl.Result, error) {
+	reason, res, ret := newBackoff(failed)
+	status := r.status(port, reason, failed)
+	if reason == reasonMissing && port.Status.Phase != v1.PortFailed {
+		r.missing(port)
+	}
+	if err := r.write(ctx, port, status); err != nil {
+		return retry(err)
+	}
+	return res, ret
+}
+
+// newBackoff is outcome with the delays for a single port.
+func newBackoff(err error) (string, ctrl.Result, error) {
+	return Backoff{Min: time.Second, Max: 30 * time.Second, Quota: 30 * time.Second, Rejected: time.Minute}.outcome(err)
+}
+
+func (r *ports) write(ctx context.Context, port *v1.KuryrPort, status v1.KuryrPortStatus) error {
+	old := port.Status
+	old.Attachment = nil
+	if !equality.Semantic.DeepEqual(status, old) {
+		version, err := applyStatus(ctx, r.client, port, "KuryrPort", &status, ownerPort)
+		if err != nil {
+			return err
+		}
+		if version == "" {
+			return nil // gone
+		}
+		r.wrote(port.Name, version)
+		port.ResourceVersion = version
+	}
+	if status.Phase == "" || port.Labels[v1.PortStatusLabel] == string(status.Phase) {
+		return nil
+	}
+	return r.patch(ctx, port, func(p *v1.KuryrPort) { label(p, status.Phase) })
+}
+
+// patch changes the metadata of a KuryrPort, if nobody else has meanwhile.
+func (r *ports) patch(ctx context.Context, port *v1.KuryrPort, change func(*v1.KuryrPort)) error {
+	old := &v1.KuryrPort{ObjectMeta: *port.ObjectMeta.DeepCopy()}
+	next := old.DeepCopy()
+	change(next)
+	err := r.client.Patch(ctx, next, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), ownerPort)
+	if err = lost(err); err != nil {
+		return fmt.Errorf("writing metadata of KuryrPort %s: %w", port.Name, err)
+	}
+	r.wrote(port.Name, next.ResourceVersion)
+	port.ObjectMeta = next.ObjectMeta
+	return nil
+}
+
+func (r *ports) status(port *v1.KuryrPort, reason string, failed error) v1.KuryrPortStatus {
+	s := v1.KuryrPortStatus{
+		Phase:                   phase(port, reason),
+		AppliedSecurityGroupIDs: port.Status.AppliedSecurityGroupIDs,
+		Active:                  r.isActive(port),
+		Conditions:              slices.Clone(port.Status.Conditions),
+	}
+	put := func(kind string, is bool, reason, message string) {
+		setCondition(&s.Conditions, kind, is, reason, message, port.Generation, r.now())
+	}
+	if failed == nil {
+		s.AppliedSecurityGroupIDs = slices.Sorted(slices.Values(port.Spec.SecurityGroupIDs))
+		put(v1.ConditionReady, true, reasonReady, "The port is in the SDN as wanted.")
+		put(v1.ConditionProgressing, false, "Settled", "Nothing is to be done.")
+		return s
+	}
+	put(v1.ConditionReady, false, reason, explain(failed, port.Spec.NodeName))
+	put(v1.ConditionProgressing, s.Phase != v1.PortFailed, "Working", "The SDN is asked again.")
+	return s
+}
+
+// phase sums up a port, given how applying it went.
+func phase(port *v1.KuryrPort, reason string) v1.PortPhase {
+	switch {
+	case !port.DeletionTimestamp.IsZero():
+		return v1.PortDeleting
+	case reason == reasonMissing, reason == reasonRejected:
+		return v1.PortFailed
+	case port.Spec.PodRef != nil:
+		return v1.PortBound
+	case reason != reasonReady:
+		return v1.PortRecycling
+	}
+	return v1.PortAvailable
+}
+
+// missing says that the SDN has lost a port. A free one the planner deletes.
+func (r *ports) missing(port *v1.KuryrPort) {
+	const note = "The SDN no longer has port %s, most likely as somebody deleted it there: the pod has lost its network. Delete the pod to get it another"
+	r.events.Eventf(reference(port, "KuryrPort"), nil, corev1.EventTypeWarning, reasonMissing, "CheckPort", note, port.Name)
+	if ref := port.Spec.PodRef; ref != nil {
+		r.events.Eventf(reference(podOf(ref), "Pod"), nil, corev1.EventTypeWarning, reasonMissing, "CheckPort", note, port.Name)
+	}
+}
+
+// isActive reports whether the port's traffic passes. Of types that a node
+// waits for itself its word is taken; of others the SDN is asked, see activity.
+func (r *ports) isActive(port *v1.KuryrPort) bool {
+	if port.Status.Attachment == nil {
+		r.memory.awaitActive(port.Name, false)
+		return false
+	}
+	if t := port.Spec.VIF.Type; t == "ovs" || t == "bridge" || port.Status.Active {
+		return true
+	}
+	return r.memory.awaitActive(port.Name, true)
+}
+
+// release lets a KuryrPort go.
+func (r *ports) release(ctx context.Context, port *v1.KuryrPort) (ctrl.Result, error) {
+	if !controllerutil.ContainsFinalizer(port, v1.PortFinalizer) {
+		return ctrl.Result{}, nil
+	}
+	pod, err := r.orphaned(ctx, port)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if pod != nil {
+		return r.handBack(ctx, port, pod)
+	}
+	if err := r.write(ctx, port, r.status(port, reasonPending, errDeleting)); err != nil {
+		return retry(err)
+	}
+	if err := r.cloud.DeletePort(ctx, port.Name); err != nil {
+		return r.report(ctx, port, fmt.Errorf("deleting port %s: %w", port.Name, err))
+	}
+	ctrl.LoggerFrom(ctx).Info("deleted port", "port", port.Name)
+	r.memory.portFreed()
+	return retry(r.drop(ctx, port))
+}
+
+// errDeleting is what a status says until the SDN has answered.
+var errDeleting = &sdn.PendingError{What: "the SDN to delete the port"}
+
+func (r *ports) drop(ctx context.Context, port *v1.KuryrPort) error {
+	return r.patch(ctx, port, func(p *v1.KuryrPort) { controllerutil.RemoveFinalizer(p, v1.PortFinalizer) })
+}
