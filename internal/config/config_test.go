@@ -185,7 +185,7 @@ func TestFaults(t *testing.T) {
 		{"no requests", head + "neutron: {requestsPerSecond: 0}", "neutron.requestsPerSecond: want more than 0 and at most 10000, got 0"},
 		{"no concurrency", head + "neutron: {maxConcurrentRequests: 0}", "want 1 to 1000, got 0"},
 		{"request timeout", head + "neutron: {requestTimeout: 1ms}", "neutron.requestTimeout: want at least 1s, got 1ms"},
-		{"misspelt", head + "pool: {min: 1}", "line 3: pool: unknown field: did you mean pools?"},
+		{"misspelled", head + "pool: {min: 1}", "line 3: pool: unknown field: did you mean pools?"},
 		{"unknown", head + "networkPolicy: {}", "line 3: networkPolicy: unknown field"},
 		{"field as list", head + "[a, b]: c", "unknown field"},
 		{"cluster ID", head + "clusterID: a/b", `clusterID: "a/b" is no mark for the cloud`},

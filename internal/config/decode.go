@@ -197,8 +197,9 @@ func describe(n *yaml.Node) string {
 			return "nothing"
 		}
 		return n.Value
+	default:
+		return "an alias"
 	}
-	return "an alias"
 }
 
 func join(path, name string) string {

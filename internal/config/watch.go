@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+	"github.com/go-logr/logr"
 )
 
 const (
@@ -63,7 +64,8 @@ func (w *watch) run(ctx context.Context, watcher *fsnotify.Watcher) {
 			return
 		case <-watcher.Events:
 			quiet.Reset(settle)
-		case <-watcher.Errors: // events were lost, maybe
+		case err := <-watcher.Errors: // events were lost, maybe
+			logr.FromContextOrDiscard(ctx).Info("reading the configuration again, as its watch is in trouble", "trouble", err.Error())
 			quiet.Reset(settle)
 		case <-quiet.C:
 			w.look()
