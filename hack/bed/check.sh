@@ -31,10 +31,10 @@ check_port() { # NODE
 
 check_paths() { # NODE OTHER IP OTHER-IP
 	local netns node
-	node=$(netns_of "$1") netns=check-$1
+	node=$(netns_of "$1") netns=$(netns_of "check-$1")
 	attempt "pod of $1 to the other pod, ping" in_netns "$netns" ping -c1 -W1 "$4"
 	attempt "pod of $1 to the other pod, full packets" in_netns "$netns" ping -c1 -W1 -M "do" -s $((POD_MTU - 28)) "$4"
-	attempt "pod of $1 to the other pod, TCP" transfer "$netns" "check-$2" "$4"
+	attempt "pod of $1 to the other pod, TCP" transfer "$netns" "$(netns_of "check-$2")" "$4"
 	attempt "pod of $1 to the API server" in_netns "$netns" curl -fsk --noproxy '*' -m3 "https://$API_IP:6443/readyz"
 	attempt "pod of $1 to its node" in_netns "$netns" ping -c1 -W1 "$(node_ip "$1")"
 	attempt "node $1 to its pod" in_netns "$node" ping -c1 -W1 "$3"
@@ -79,8 +79,8 @@ s = socket.create_server(("", 8099)); s.settimeout(5); s.accept()[0].sendall(b"x
 
 # plug NODE PORT-JSON: what Kuryr does, with a named namespace for the pod.
 plug() {
-	local node netns=check-$1 id mac ip dev
-	node=$(netns_of "$1")
+	local node netns id mac ip dev
+	node=$(netns_of "$1") netns=$(netns_of "check-$1")
 	id=$(jq -r .port.id <<<"$2") mac=$(jq -r .port.mac_address <<<"$2") ip=$(jq -r '.port.fixed_ips[0].ip_address' <<<"$2")
 	dev=tap${id:0:11}
 	ensure_netns "$netns"
@@ -103,5 +103,5 @@ uncheck() {
 		[[ -z $node ]] || ovs "$node" --if-exists del-port br-int "tap${id:0:11}"
 		neutron DELETE "/ports/$id"
 	done < <(neutron GET "/ports?device_owner=compute:check" | jq -r '.ports[] | "\(.id) \(.["binding:host_id"])"')
-	for node in "${NODES[@]}"; do [[ ! -e /run/netns/check-$node ]] || remove_netns "check-$node"; done
+	for node in "${NODES[@]}"; do remove_netns "$(netns_of "check-$node")"; done
 }

@@ -108,9 +108,9 @@ main_pid() {
 	return 1
 }
 alive() { main_pid "$1" >/dev/null; }
-daemons() { # [PATTERN]: the names of those of which there is something
+daemons() { # PATTERN: the names of those of which there is something
 	local dir
-	for dir in "$TRACK"/${1:-*}/; do
+	for dir in "$TRACK"/$1/; do
 		dir=$(basename "$dir")
 		gone "$dir" || echo "$dir"
 	done

@@ -59,7 +59,7 @@ everything_down() {
 	for chassis in "${NODES[@]}" gateway; do chassis_down "$chassis" & done
 	wait
 	cloud_down
-	mapfile -t left < <(daemons)
+	mapfile -t left < <(daemons '*')
 	((${#left[@]} == 0)) || kill_hard "${left[@]}"
 	for netns in /run/netns/"$CP"-*; do [[ ! -e $netns ]] || remove_netns "$(basename "$netns")"; done
 	network_down
@@ -86,12 +86,12 @@ wipe() {
 
 verb_status() {
 	local name pids
-	for name in $(daemons); do
+	for name in $(daemons '*'); do
 		mapfile -t pids < <(members "$name")
 		printf '%-26s %d process%s\n' "$name" "${#pids[@]}" "$( ((${#pids[@]} == 1)) || echo es)"
 	done
 	! alive kube-apiserver || kubectl get nodes -o wide 2>/dev/null || true
-	[[ -n $(daemons) ]] || echo "down"
+	[[ -n $(daemons '*') ]] || echo "down"
 }
 
 verb_env() {
@@ -123,14 +123,18 @@ verb_exec() {
 
 verb_load() {
 	(($#)) || die "bed load FILE.tar..."
-	local tar node
+	local tar
 	for tar; do
 		[[ -f $tar ]] || die "no file $tar"
-		for node in "${NODES[@]}"; do node_load "$node" "$tar" & done
-		wait
+		together "${NODES[@]/#/node_load }"
 	done
 }
-node_load() { on_node "$1" ctr -n k8s.io images import - <"$2" | sed "s/^/$1: /"; }
+# Each reads the archive, the variable tar of its caller, for itself.
+node_load() { # NODE
+	local said
+	said=$(on_node "$1" ctr -n k8s.io images import - <"$tar") || die "$1 does not take $tar"
+	say "$1: ${said%%$'\n'*}"
+}
 
 verb_cloud() {
 	[[ ${1:-} == reset ]] || die "bed cloud reset"
@@ -177,11 +181,11 @@ start_one() {
 }
 ready() {
 	case $1 in
-	kube-apiserver) await 60 "API server" api_ready ;;
-	keystone) await 60 Keystone answers "$AUTH_URL" ;;
-	neutron) await 90 Neutron answers "$NEUTRON_URL/" ;;
-	octavia) await 60 Octavia answers "$OCTAVIA_URL/" ;;
-	mysql) await 60 "database server" sql "select 1" ;;
+	kube-apiserver) await 120 "API server" api_ready ;;
+	keystone) await 120 Keystone answers "$AUTH_URL" ;;
+	neutron) await 120 Neutron answers "$NEUTRON_URL/" ;;
+	octavia) await 120 Octavia answers "$OCTAVIA_URL/" ;;
+	mysql) await 120 "database server" sql "select 1" ;;
 	*) await 10 "$1" alive "$1" ;;
 	esac
 }

@@ -111,9 +111,9 @@ node_up() { # NODE
 	node_files "$1"
 	start "node-$1" "$(netns_of "$1")" unshare --mount --uts --ipc --pid --fork --kill-child --mount-proc \
 		"$HERE/kubernetes/node-init.sh" "$1" "$node" "$BIN" "$(node_ip "$1")" "$PKI/kubelet-$1.kubeconfig"
-	await 30 "containerd on $1" node_has_containerd "$1"
+	await 60 "containerd on $1" node_has_containerd "$1"
 	node_images "$1"
-	await 60 "kubelet on $1" node_has_kubelet "$1"
+	await 120 "kubelet on $1" node_has_kubelet "$1"
 	await 60 "node $1 in Kubernetes" kubectl get node "$1"
 	say "node $1 is up ($((SECONDS - began)) s)"
 }

@@ -18,10 +18,10 @@ ovs() {
 	local dir
 	dir=$(ovs_dir "$1")
 	shift
-	ovs-vsctl --timeout=10 --db="unix:$dir/db.sock" "$@"
+	ovs-vsctl --timeout=30 --db="unix:$dir/db.sock" "$@"
 }
-nbctl() { ovn-nbctl --timeout=10 --db="$NB" "$@"; }
-sbctl() { ovn-sbctl --timeout=10 --db="$SB" "$@"; }
+nbctl() { ovn-nbctl --timeout=30 --db="$NB" "$@"; }
+sbctl() { ovn-sbctl --timeout=30 --db="$SB" "$@"; }
 
 # database FILE SCHEMA: an empty one, unless it exists; whole or not at all.
 database() {
@@ -47,8 +47,8 @@ ovn_up() {
 	database "$CLOUD/ovn/sb.db" /usr/share/ovn/ovn-sb.ovsschema
 	run_ovn_nb
 	run_ovn_sb
-	await 10 "OVN northbound database" nbctl init
-	await 10 "OVN southbound database" sbctl init
+	await 30 "OVN northbound database" nbctl init
+	await 30 "OVN southbound database" sbctl init
 	run_ovn_northd
 }
 run_ovn_nb() { run_ovn ovn-nb ovsdb-server "$CLOUD/ovn/nb.db" --remote="p$NB"; }
@@ -75,7 +75,7 @@ ovsdb_up() {
 	mkdir -p "$dir"
 	database "$dir/conf.db" /usr/share/openvswitch/vswitch.ovsschema
 	run_ovs "$chassis" ovsdb-server "$dir/conf.db" --remote="punix:$dir/db.sock"
-	await 10 "OVS database of $chassis" ovs "$chassis" --no-wait init
+	await 30 "OVS database of $chassis" ovs "$chassis" --no-wait init
 	ovs "$chassis" --no-wait set Open_vSwitch . \
 		external_ids:system-id="$chassis" external_ids:hostname="$chassis" \
 		external_ids:ovn-remote="$SB" external_ids:ovn-encap-type=geneve \
@@ -94,7 +94,7 @@ integration=(--may-exist add-br br-int -- set bridge br-int datapath_type=netdev
 
 # address NETNS DEVICE CIDR: on a bridge that ovs-vswitchd is just making
 address() {
-	await 10 "$2 in $1" ip -n "$1" link show "$2"
+	await 30 "$2 in $1" ip -n "$1" link show "$2"
 	ip -n "$1" addr replace "$3" dev "$2"
 	ip -n "$1" link set "$2" up
 }
@@ -107,7 +107,7 @@ controller_up() { # CHASSIS ADDRESS
 		[[ $other == "$1" ]] || sbctl --if-exists chassis-del "$other" -- --if-exists destroy chassis_private "$other"
 	done
 	run_ovs "$1" ovn-controller "unix:$(ovs_dir "$1")/db.sock"
-	await 30 "OVN chassis $1" sbctl get chassis "$1" name
+	await 60 "OVN chassis $1" sbctl get chassis "$1" name
 }
 
 # The gateway: br-ex is the way out and the nodes' side of the pods' router, br-phy

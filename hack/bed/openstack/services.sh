@@ -28,7 +28,7 @@ mysql_up() {
 		mv "$CLOUD/mysql.new" "$CLOUD/mysql"
 	fi
 	run_mysql
-	await 60 "database server (should it refuse its files: bed down --wipe)" sql "select 1"
+	await 120 "database server (should it refuse its files: bed down --wipe)" sql "select 1"
 }
 # A throw-away database: it outlives its process, but no power cut.
 run_mysql() {
@@ -88,11 +88,11 @@ cloud_up() {
 	run_keystone
 	run_neutron
 	run_octavia_driver_agent
-	await 60 Keystone answers "$AUTH_URL"
+	await 120 Keystone answers "$AUTH_URL"
 	[[ -e $BOOTSTRAPPED ]] || identities
 	run_octavia
-	await 90 Neutron answers "$NEUTRON_URL/"
-	await 60 Octavia answers "$OCTAVIA_URL/"
+	await 120 Neutron answers "$NEUTRON_URL/"
+	await 120 Octavia answers "$OCTAVIA_URL/"
 	say "OpenStack answers"
 }
 
@@ -161,6 +161,6 @@ cloud_reset() {
 # cloud_settle: once all chassis are there
 cloud_settle() {
 	login admin admin
-	await 30 "heartbeat of the chassis in Neutron" chassis_known gateway "${NODES[@]}"
+	await 90 "heartbeat of the chassis in Neutron" chassis_known gateway "${NODES[@]}"
 	networks_up
 }
