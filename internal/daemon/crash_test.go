@@ -4,11 +4,14 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/kuryr-go/kuryr/internal/cni"
 	"github.com/kuryr-go/kuryr/internal/plug"
@@ -24,13 +27,23 @@ func TestKilledInAdd(t *testing.T) {
 				n := newNode(t).start()
 				n.api.put(kuryrPort(portA, uidA))
 				killed := n.killAt(step)
-				n.refuse(request("ADD", "c1", "/run/netns/a"), cni.CodeNoDaemon)
-				<-killed
-				n.set(func() { n.hook = nil })
+				n.cutOff(request("ADD", "c1", "/run/netns/a"), killed)
 				n.afterCrash(then)
 			})
 		}
 	}
+}
+
+// cutOff makes a call that the daemon is killed in.
+func (n *node) cutOff(req cni.Request, killed <-chan struct{}) {
+	n.t.Helper()
+	ctx, cancel := context.WithCancel(n.t.Context())
+	go func() { <-killed; cancel() }() // the connection of a killed process breaks
+	if _, err := n.call(ctx, req); err == nil {
+		n.t.Fatalf("%s succeeded in a killed daemon", req.Command)
+	}
+	<-killed
+	n.set(func() { n.hook = nil })
 }
 
 func (n *node) afterCrash(then string) {
@@ -73,11 +86,7 @@ func TestKilledInDel(t *testing.T) {
 				n.do(request("ADD", "c1", "/run/netns/a"))
 				n.rests(portA, "c1")
 				killed := n.killAt(step)
-				// The daemon finishes a DEL when it is asked to stop, which is
-				// what kill does to the connection: nobody waits for it here.
-				go func() { _, _ = n.call(t.Context(), request("DEL", "c1", "/run/netns/a")) }()
-				<-killed
-				n.set(func() { n.hook = nil })
+				n.cutOff(request("DEL", "c1", "/run/netns/a"), killed)
 				n.afterCrash(then)
 			})
 		}
@@ -94,9 +103,7 @@ func TestKilledInTakeover(t *testing.T) {
 				n.api.put(kuryrPort(portA, uidA))
 				n.do(request("ADD", "c1", "/run/netns/a"))
 				killed := n.killAt(step)
-				n.refuse(request("ADD", "c2", "/run/netns/b"), cni.CodeNoDaemon)
-				<-killed
-				n.set(func() { n.hook = nil })
+				n.cutOff(request("ADD", "c2", "/run/netns/b"), killed)
 				n.start()
 				second := map[string]string{"c1": "c2", "c2": "c1"}[first]
 				n.do(request("DEL", first, ""))
@@ -121,8 +128,8 @@ func TestRestartKeepsWhatLives(t *testing.T) {
 	if n.count("unplug") != 0 {
 		t.Error("a restart has unplugged a live pod")
 	}
-	if got := n.do(request("ADD", "c1", "/run/netns/a")); got.IPs[0].String() != want.IPs[0].String() {
-		t.Errorf("ADD after the restart = %v, want %v", got, want)
+	if diff := cmp.Diff(want, n.do(request("ADD", "c1", "/run/netns/a"))); diff != "" {
+		t.Errorf("ADD after the restart (-before +after):\n%s", diff)
 	}
 }
 

@@ -68,6 +68,7 @@ type Daemon struct {
 	netns     namespaces
 	metrics   *metrics
 	calls     sync.WaitGroup
+	marked    chan struct{} // closed when what was left while away is known
 }
 
 // Times that nobody needs to configure.
@@ -88,7 +89,7 @@ func New(ctx context.Context, o Options) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Daemon{Options: o, journal: j, netns: osNamespaces{}, ports: newPorts(o.API.KuryrPorts())}
+	d := &Daemon{Options: o, journal: j, netns: osNamespaces{}, marked: make(chan struct{}), ports: newPorts(o.API.KuryrPorts())}
 	d.reporter = newReporter(o.API, j, d.ports)
 	d.metrics = newMetrics(j)
 	return d, nil

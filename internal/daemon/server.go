@@ -34,6 +34,7 @@ func (d *Daemon) serve(ctx context.Context) error {
 		return err
 	}
 	d.markLeft(ctx) // after listening, before answering: see cni.Leave
+	close(d.marked)
 	calls, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	context.AfterFunc(ctx, func() {

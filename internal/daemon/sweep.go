@@ -18,14 +18,16 @@ import (
 func (d *Daemon) sweepForever(ctx context.Context) error {
 	tick := time.NewTicker(sweepPeriod)
 	defer tick.Stop()
-	for {
-		d.markLeft(ctx) // also such as came while the daemon was only too busy
-		d.sweep(ctx)
+	for next := d.marked; ; {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-next:
+			next = nil
 		case <-tick.C:
+			d.markLeft(ctx) // such as came while the daemon was only too busy
 		}
+		d.sweep(ctx)
 	}
 }
 
