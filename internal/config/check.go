@@ -108,6 +108,9 @@ func checkNode(n Node, d *decoder) {
 }
 
 func checkOVSDB(s string) error {
+	if s == "" { // a node without Open vSwitch
+		return nil
+	}
 	scheme, rest, _ := strings.Cut(s, ":")
 	switch scheme {
 	case "unix":
@@ -119,7 +122,7 @@ func checkOVSDB(s string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%q is no place of an OVSDB server: write unix:/run/openvswitch/db.sock or tcp:127.0.0.1:6640", s)
+	return fmt.Errorf("%q is no place of an OVSDB server: write unix:/run/openvswitch/db.sock, tcp:127.0.0.1:6640, or \"\" for a node without Open vSwitch", s)
 }
 
 func (d *decoder) bounds(path string, got, low, high int) {

@@ -74,7 +74,7 @@ type Orphans struct {
 
 // Node is the daemon's part.
 type Node struct {
-	OVSDB      string          `json:"ovsdb,omitempty"`      // unix:/run/openvswitch/db.sock
+	OVSDB      string          `json:"ovsdb,omitempty"`      // unix:/run/openvswitch/db.sock; empty: there is no Open vSwitch
 	Bridge     string          `json:"bridge,omitempty"`     // integration bridge, br-int; for vifType bridge, the Linux bridge
 	DriverDir  string          `json:"driverDir,omitempty"`  // /usr/libexec/kuryr
 	StateDir   string          `json:"stateDir,omitempty"`   // journal: /var/lib/kuryr
