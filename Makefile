@@ -98,6 +98,7 @@ fuzz: ## Each fuzz target for FUZZTIME (20s)
 
 .PHONY: bench
 bench: test-assets ## Benchmarks; docs/performance.md says what they measure
+	@hack/bed/bed build node
 	go test -run '^$$' -bench . -benchmem $(BENCHFLAGS) ./...
 
 ##@ Real Kubernetes, real OpenStack (root, Debian 12)
