@@ -413,3 +413,32 @@ func BenchmarkBridge(b *testing.B) {
 		mustUnplug(b, d, p)
 	})
 }
+
+func TestReadyWithoutOpenVSwitch(t *testing.T) {
+	needNode(t)
+	drivers := t.TempDir()
+	for name, c := range map[string]struct {
+		config plug.Config
+		before func()
+		want   error
+	}{
+		"no switch configured": {plug.Config{Bridge: "br-none"}, nil, nil},
+		"switch is away":       {plug.Config{OVSDB: "unix:/nowhere/db.sock", Bridge: "br-none", DriverDir: drivers}, nil, plug.ErrDataPath},
+		"Linux bridge": {plug.Config{OVSDB: "unix:/nowhere/db.sock", Bridge: "br-ready"}, func() {
+			sh(t, "ip", "link", "add", "br-ready", "type", "bridge")
+			t.Cleanup(func() { sh(t, "ip", "link", "del", "br-ready") })
+		}, nil},
+		"binding drivers": {plug.Config{OVSDB: "unix:/nowhere/db.sock", DriverDir: "../../config/drivers"}, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.before != nil {
+				c.before()
+			}
+			s := plug.New(c.config)
+			defer s.Close()
+			if err := s.Ready(t.Context()); !errors.Is(err, c.want) {
+				t.Errorf("Ready = %v, want %v", err, c.want)
+			}
+		})
+	}
+}

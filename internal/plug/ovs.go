@@ -42,7 +42,7 @@ func (o *ovs) Plug(ctx context.Context, i Interface) error {
 	}
 	// A row of before may say that OVN has installed it. So it stays only if
 	// it is this very sandbox's, and attach puts a new one in place of it.
-	if v.row != nil && (v.row.ids[keySandbox] != i.ContainerID || o.wrong(v.row, i) != nil) {
+	if v.row != nil && o.wrong(v.row, i) != nil {
 		if err := o.set.db.remove(ctx, v.port); err != nil {
 			return err
 		}
