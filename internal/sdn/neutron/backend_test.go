@@ -230,6 +230,37 @@ func TestSubportAfterARestart(t *testing.T) {
 	}
 }
 
+// Neutron empties the device_owner of a subport that leaves its trunk. If the
+// process ends just then the port must still be found.
+func TestSubportOffItsTrunkIsNotLost(t *testing.T) {
+	f := newFake(t)
+	b := f.backend("one")
+	p := mustCreate(t, b, subportRequest(), 1)[0]
+	name := "default/web-0"
+	if err := b.UpdatePort(t.Context(), p.ID, sdn.PortUpdate{Name: &name}); err != nil {
+		t.Fatal(err)
+	}
+	f.before = func(w http.ResponseWriter, r *http.Request, _ int) bool {
+		if r.Method == http.MethodDelete {
+			refuse(w, 500, "HTTPInternalServerError", "no")
+		}
+		return r.Method == http.MethodDelete
+	}
+	if err := b.DeletePort(t.Context(), p.ID); !errors.Is(err, sdn.ErrUnavailable) {
+		t.Fatalf("DeletePort: %v, want ErrUnavailable", err)
+	}
+	f.before = nil
+	for _, b := range []*neutron.Backend{b, f.backend("one")} {
+		listed, err := b.ListPorts(t.Context())
+		if err != nil || len(listed) != 1 || listed[0].ID != p.ID || listed[0].Owner != owner {
+			t.Errorf("ListPorts = %+v, %v; want the port that is off its trunk, with its owner", listed, err)
+		}
+	}
+	if err := f.backend("one").DeletePort(t.Context(), p.ID); err != nil || f.HasPort(t, p.ID) {
+		t.Errorf("DeletePort after a restart: %v", err)
+	}
+}
+
 func TestCredentialFromTheEnvironment(t *testing.T) {
 	f := newFake(t)
 	for k, v := range map[string]string{

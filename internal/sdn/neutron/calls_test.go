@@ -84,8 +84,10 @@ func TestCallsAfterARestart(t *testing.T) {
 			t.Fatalf("UpdatePort: %v", err)
 		}
 	}
-	if _, err := b.ListPorts(t.Context()); err != nil {
-		t.Fatalf("ListPorts: %v", err)
+	for range 2 {
+		if _, err := b.ListPorts(t.Context()); err != nil {
+			t.Fatalf("ListPorts: %v", err)
+		}
 	}
 	for _, p := range ports {
 		if err := b.DeletePort(t.Context(), p.ID); err != nil {
@@ -93,7 +95,8 @@ func TestCallsAfterARestart(t *testing.T) {
 		}
 	}
 	want := map[string]int{
-		"POST v3/auth/tokens": 1, "GET v2.0/ports/ID": 1, "PUT v2.0/ports/ID": 2, "GET v2.0/ports": 1, "DELETE v2.0/ports/ID": 3,
+		"POST v3/auth/tokens": 1, "GET v2.0/ports/ID": 1, "PUT v2.0/ports/ID": 2, "DELETE v2.0/ports/ID": 3,
+		"GET v2.0/ports": 3, // the first time by name too: a trunk may have been in use before
 	}
 	if diff := cmp.Diff(want, f.counts()); diff != "" {
 		t.Errorf("requests: (-want +got)\n%s", diff)
@@ -142,7 +145,7 @@ func TestListAsksForLittle(t *testing.T) {
 	if _, err := f.backend("one").ListPorts(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	got := f.queries[len(f.queries)-1]
+	got := f.queries[len(f.queries)-2]
 	for _, want := range []string{"device_owner=compute%3Akuryr", "device_owner=trunk%3Asubport", "fields=id", "fields=description", "limit=500"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("query %s has no %s", got, want)

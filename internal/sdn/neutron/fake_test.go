@@ -270,6 +270,9 @@ func (f *fake) listPorts(w http.ResponseWriter, r *http.Request) {
 	ids := []string{}
 	for id, p := range f.ports {
 		owner, _ := p["device_owner"].(string)
+		if name := q.Get("name"); name != "" && p["name"] != name {
+			continue
+		}
 		if (q["device_owner"] == nil || slices.Contains(q["device_owner"], owner)) && (q["id"] == nil || slices.Contains(q["id"], id)) && id > q.Get("marker") {
 			ids = append(ids, id)
 		}
@@ -345,7 +348,7 @@ func (f *fake) removeSubports(w http.ResponseWriter, t *fakeTrunk, body object) 
 		id := any.(object)["port_id"].(string)
 		i := slices.IndexFunc(t.Subports, func(s object) bool { return s["port_id"] == id })
 		if i < 0 {
-			refuse(w, 404, "SubPortNotFound", "SubPort on trunk %s with parent port %s could not be found.", t.ID, id)
+			refuse(w, 404, "SubPortNotFound", "SubPort %s on trunk %s could not be found.", id, t.ID)
 			return
 		}
 		t.Subports = slices.Delete(t.Subports, i, i+1)

@@ -24,6 +24,11 @@ type known struct {
 type place struct {
 	subport bool
 	trunkID string // empty if that of a subport is not known
+	named   bool   // it has a name of its own, not sdn.FreePortName
+}
+
+func placeOf(w wirePort) place {
+	return place{subport: w.DeviceOwner == subportDeviceOwner, named: w.Name != sdn.FreePortName}
 }
 
 func newKnown() *known { return &known{ports: map[string]place{}} }
@@ -32,6 +37,16 @@ func (k *known) add(id string, p place) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.ports[id] = p
+}
+
+// name notes that a port was given a name.
+func (k *known) name(id, name string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if p, ok := k.ports[id]; ok {
+		p.named = name != sdn.FreePortName
+		k.ports[id] = p
+	}
 }
 
 func (k *known) drop(id string) {
@@ -60,7 +75,7 @@ func (k *known) ids() []string {
 
 // listed takes over an inventory: what it shows is known, and what was known
 // before it was begun and is not in it has gone, or lost its mark.
-func (k *known) listed(before []string, now map[string]place) {
+func (k *known) listed(before []string, now map[string]wirePort) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, id := range before {
@@ -68,10 +83,12 @@ func (k *known) listed(before []string, now map[string]place) {
 			delete(k.ports, id)
 		}
 	}
-	for id, p := range now {
-		if old, ok := k.ports[id]; !ok || !old.subport {
-			k.ports[id] = p
+	for id, w := range now {
+		p := placeOf(w)
+		if old := k.ports[id]; old.subport { // it may have become one since it was listed
+			p.subport, p.trunkID = true, old.trunkID
 		}
+		k.ports[id] = p
 	}
 }
 
@@ -81,7 +98,7 @@ func (b *Backend) own(ctx context.Context, id string) (place, error) {
 	if p, ok := b.known.get(id); ok {
 		return p, nil
 	}
-	w, err := b.readPort(ctx, id, []string{"id", "description", "device_owner"})
+	w, err := b.readPort(ctx, id, markFields)
 	if err != nil {
 		return place{}, err
 	}
@@ -89,8 +106,10 @@ func (b *Backend) own(ctx context.Context, id string) (place, error) {
 	return p, nil
 }
 
-// readPort reads a port of this cluster; fields must have description and
-// device_owner. The port is known from then on.
+// markFields are what readPort needs at least.
+var markFields = []string{"id", "name", "description", "device_owner"}
+
+// readPort reads a port of this cluster; fields must have markFields. The port is known from then on.
 func (b *Backend) readPort(ctx context.Context, id string, fields []string) (wirePort, error) {
 	if id == "" {
 		return wirePort{}, fmt.Errorf("a port without an ID: %w", sdn.ErrNotFound)
@@ -106,6 +125,6 @@ func (b *Backend) readPort(ctx context.Context, id string, fields []string) (wir
 	if parseMark(body.Port.Description).cluster != b.config.ClusterID {
 		return wirePort{}, fmt.Errorf("it is not marked as cluster %s's: %w", b.config.ClusterID, sdn.ErrNotFound)
 	}
-	b.known.add(id, place{subport: body.Port.DeviceOwner == subportDeviceOwner})
+	b.known.add(id, placeOf(body.Port))
 	return body.Port, nil
 }

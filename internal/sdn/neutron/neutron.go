@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"regexp"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -82,6 +83,7 @@ type Backend struct {
 	details *details
 	known   *known
 	trunks  trunkLocks
+	listed  atomic.Bool // all ports have been listed once
 
 	extensions singleflight.Group
 	mu         sync.Mutex

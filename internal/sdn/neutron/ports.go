@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
-	"strconv"
 
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -47,57 +45,6 @@ func (b *Backend) port(ctx context.Context, id string) (sdn.Port, error) {
 	return p, nil
 }
 
-// maxRestarts bounds how often a list is begun anew because the port that a page
-// ended with was deleted before the next was asked for.
-const maxRestarts = 3
-
-// ListPorts implements sdn.Ports.
-func (b *Backend) ListPorts(ctx context.Context) ([]sdn.PortSummary, error) {
-	for try := 1; ; try++ {
-		before := b.known.ids()
-		out, now, marker, err := b.listOnce(ctx)
-		if err == nil {
-			b.known.listed(before, now)
-			return out, nil
-		}
-		gone := errors.Is(err, sdn.ErrNotFound) || errors.Is(err, sdn.ErrInvalid)
-		if marker == "" || !gone || try > maxRestarts {
-			return nil, fmt.Errorf("listing ports: %w", err)
-		}
-	}
-}
-
-// listOnce reads the pages. If that fails it returns the port after which.
-func (b *Backend) listOnce(ctx context.Context) (out []sdn.PortSummary, now map[string]place, marker string, err error) {
-	now = map[string]place{}
-	query := url.Values{
-		"device_owner": {deviceOwner, subportDeviceOwner},
-		"fields":       {"id", "description", "status", "device_owner", "created_at"},
-		"sort_key":     {"id"}, "sort_dir": {"asc"},
-		"limit": {strconv.Itoa(b.config.PageSize)},
-	}
-	for {
-		var page portsBody
-		err := b.do(ctx, request{method: http.MethodGet, path: []string{"ports"}, query: query, out: &page, subject: "PortNotFound"})
-		if err != nil {
-			return nil, nil, marker, err
-		}
-		for _, w := range page.Ports {
-			m := parseMark(w.Description)
-			if m.cluster != b.config.ClusterID {
-				continue
-			}
-			now[w.ID] = place{subport: w.DeviceOwner == subportDeviceOwner}
-			out = append(out, sdn.PortSummary{ID: w.ID, Owner: m.owner, Created: w.Created, Active: w.Status == "ACTIVE"})
-		}
-		if len(page.Ports) < b.config.PageSize {
-			return out, now, "", nil
-		}
-		marker = page.Ports[len(page.Ports)-1].ID
-		query.Set("marker", marker)
-	}
-}
-
 // UpdatePort implements sdn.Ports.
 func (b *Backend) UpdatePort(ctx context.Context, id string, u sdn.PortUpdate) error {
 	if err := b.updatePort(ctx, id, u); err != nil {
@@ -130,6 +77,9 @@ func (b *Backend) updatePort(ctx context.Context, id string, u sdn.PortUpdate) e
 	if errors.Is(err, sdn.ErrNotFound) {
 		b.known.drop(id)
 	}
+	if err == nil && u.Name != nil {
+		b.known.name(id, *u.Name)
+	}
 	return err
 }
 
@@ -148,22 +98,36 @@ func (b *Backend) deletePort(ctx context.Context, id string) error {
 		return err
 	}
 	if at.subport {
-		if err := b.detach(ctx, id, at.trunkID); err != nil {
+		if err := b.release(ctx, id, at); err != nil {
 			return err
 		}
 	}
 	drop := request{method: http.MethodDelete, path: []string{"ports", id}, subject: "PortNotFound"}
 	err = b.do(ctx, drop)
 	if errors.Is(err, sdn.ErrConflict) {
-		// Somebody may have put it on a trunk, or another one, since: what Neutron says now counts.
-		if w, again := b.readPort(ctx, id, []string{"id", "description", "device_owner"}); again == nil && w.DeviceOwner == subportDeviceOwner {
-			if err := b.detach(ctx, id, ""); err != nil {
+		// Somebody may have put it on a trunk, or another one, since: what Neutron
+		// says now counts.
+		if w, again := b.readPort(ctx, id, markFields); again == nil && w.DeviceOwner == subportDeviceOwner {
+			if err := b.release(ctx, id, placeOf(w)); err != nil {
 				return err
 			}
 			err = b.do(ctx, drop)
 		}
 	}
 	return err
+}
+
+// release takes a subport off its trunk. Neutron then empties its device_owner,
+// so should this process end before it is deleted, it is found by its name only
+// (see ListPorts): a name of its own is taken from it first.
+func (b *Backend) release(ctx context.Context, id string, at place) error {
+	if at.named {
+		name := sdn.FreePortName
+		if err := b.updatePort(ctx, id, sdn.PortUpdate{Name: &name}); err != nil {
+			return err
+		}
+	}
+	return b.detach(ctx, id, at.trunkID)
 }
 
 func notNil(s []string) []string {

@@ -17,7 +17,6 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack"
 	"github.com/gophercloud/gophercloud/v2/openstack/config"
 	"github.com/gophercloud/gophercloud/v2/openstack/config/clouds"
-	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/agents"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/quotas"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/security/groups"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/trunks"
@@ -201,12 +200,18 @@ func (r *real) host(t *testing.T) string {
 	if h := os.Getenv("KURYR_TEST_HOST"); h != "" {
 		return h
 	}
-	pages, err := agents.List(r.client, agents.ListOpts{Alive: gophercloud.Enabled}).AllPages(t.Context())
+	// Not gophercloud's agents: ML2/OVN of Zed writes times that it cannot read.
+	var out struct {
+		Agents []struct {
+			Host  string
+			Type  string `json:"agent_type"`
+			Alive bool
+		}
+	}
+	_, err := r.client.Get(t.Context(), r.client.ServiceURL("agents"), &out, nil)
 	must(t, err)
-	all, err := agents.ExtractAgents(pages)
-	must(t, err)
-	for _, a := range all {
-		if a.AgentType == "OVN Controller agent" || a.AgentType == "Open vSwitch agent" {
+	for _, a := range out.Agents {
+		if a.Alive && (a.Type == "OVN Controller agent" || a.Type == "Open vSwitch agent") {
 			return a.Host
 		}
 	}

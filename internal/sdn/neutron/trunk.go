@@ -26,8 +26,9 @@ const attachTries = 3
 
 // trunkLocks has a lock for each parent port.
 type trunkLocks struct {
-	mu sync.Mutex
-	at map[string]*trunkLock
+	used atomic.Bool // a subport was seen or made
+	mu   sync.Mutex
+	at   map[string]*trunkLock
 }
 
 // trunkLock is held while VLANs are chosen and taken; turn has one place.
@@ -124,6 +125,7 @@ func (b *Backend) attach(ctx context.Context, parentID string, ports []wirePort)
 		return nil, err
 	}
 	defer lock.unlock()
+	b.trunks.used.Store(true)
 	for try := 1; ; try++ {
 		trunk, err := b.trunkAt(ctx, parentID)
 		if err != nil {
