@@ -1,0 +1,153 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/sdn/neutron"
+)
+
+type controllerFlags struct {
+	config, kubeconfig            string
+	metricsAddress, healthAddress string
+	leaderElect                   bool
+	leaderNamespace               string
+}
+
+// controllerCommand is `kuryr controller`, which plans ports and has the SDN
+// make them.
+func controllerCommand() *cobra.Command {
+	var f controllerFlags
+	cmd := &cobra.Command{
+		Use:           "controller",
+		Short:         "Give the cluster's pods their ports",
+		Long:          "Plans which port each pod gets, has Neutron make them, and keeps all of it as\nKubernetes objects. One replica of several leads; it alone holds the cloud's credential.",
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return runController(cmd.Context(), f) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.config, "config", "/etc/kuryr/kuryr.yaml", "configuration file; read again when it changes")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig file; empty: the service account of the pod")
+	flags.StringVar(&f.metricsAddress, "metrics-bind-address", "127.0.0.1:9654", "address of /metrics; 0 is none")
+	flags.StringVar(&f.healthAddress, "health-probe-bind-address", "127.0.0.1:8082", "address of /livez and /readyz; 0 is none")
+	flags.BoolVar(&f.leaderElect, "leader-elect", true, "let one replica of several lead, by a Lease")
+	flags.StringVar(&f.leaderNamespace, "leader-elect-namespace", namespaceOr("kuryr-system"), "namespace of the Lease; default $POD_NAMESPACE")
+	return cmd
+}
+
+func namespaceOr(fallback string) string {
+	if ns := os.Getenv("POD_NAMESPACE"); ns != "" {
+		return ns
+	}
+	return fallback
+}
+
+func runController(ctx context.Context, f controllerFlags) error {
+	settings, err := config.Load(f.config)
+	if err != nil {
+		return err
+	}
+	mgr, err := newManager(f)
+	if err != nil {
+		return err
+	}
+	backend, err := newBackend(ctx, mgr.GetAPIReader(), settings)
+	if err != nil {
+		return err
+	}
+	live := controller.NewLive(controller.SettingsOf(settings))
+	if err := controller.Setup(ctx, mgr, controller.Options{Ports: backend, Settings: live}); err != nil {
+		return err
+	}
+	log := logr.FromContextOrDiscard(ctx)
+	err = config.Watch(ctx, f.config, func(c *config.Config, err error) {
+		if err != nil {
+			log.Error(err, "keeping the configuration as it was: the changed file has faults")
+			return
+		}
+		log.Info("taking up the changed configuration")
+		live.Set(controller.SettingsOf(c))
+	})
+	if err != nil {
+		return err
+	}
+	return mgr.Start(ctx)
+}
+
+func newManager(f controllerFlags) (ctrl.Manager, error) {
+	cluster, err := clientcmd.BuildConfigFromFlags("", f.kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reaching the Kubernetes API: %w", err)
+	}
+	// The client's small default would be all that a hundred pods at once wait
+	// for; the API server has its own fairness.
+	cluster.QPS, cluster.Burst = 200, 400
+	scheme, err := controller.Scheme()
+	if err != nil {
+		return nil, err
+	}
+	mgr, err := ctrl.NewManager(cluster, ctrl.Options{
+		Scheme:                        scheme,
+		Cache:                         controller.CacheOptions(),
+		Metrics:                       metricsserver.Options{BindAddress: f.metricsAddress},
+		HealthProbeBindAddress:        f.healthAddress,
+		LivenessEndpointName:          "/livez",
+		ReadinessEndpointName:         "/readyz",
+		LeaderElection:                f.leaderElect,
+		LeaderElectionID:              "kuryr-controller",
+		LeaderElectionNamespace:       f.leaderNamespace,
+		LeaderElectionReleaseOnCancel: true,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reaching the Kubernetes API: %w", err)
+	}
+	return mgr, mgr.AddHealthzCheck("ping", healthz.Ping)
+}
+
+// newBackend is Neutron, for this cluster. It asks nothing of the cloud yet.
+func newBackend(ctx context.Context, reader client.Reader, c *config.Config) (*neutron.Backend, error) {
+	id, err := clusterID(ctx, reader, c.ClusterID)
+	if err != nil {
+		return nil, err
+	}
+	return neutron.New(ctx, neutron.Config{
+		ClusterID:         id,
+		Cloud:             c.Neutron.Cloud,
+		RequestTimeout:    c.Neutron.RequestTimeout.Duration,
+		RequestsPerSecond: c.Neutron.RequestsPerSec,
+		MaxConcurrent:     c.Neutron.MaxConcurrent,
+		Metrics:           metrics.Registry,
+	})
+}
+
+// clusterID is what marks the cluster's own in the cloud: as configured, or the
+// UID of kube-system, which lives as long as the cluster.
+func clusterID(ctx context.Context, reader client.Reader, configured string) (string, error) {
+	if configured != "" {
+		return configured, nil
+	}
+	var ns corev1.Namespace
+	if err := reader.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &ns); err != nil {
+		return "", fmt.Errorf("reading the UID of namespace %s, which marks this cluster (or set clusterID): %w", metav1.NamespaceSystem, err)
+	}
+	return string(ns.UID), nil
+}

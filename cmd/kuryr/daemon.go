@@ -1,0 +1,100 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kuryr-go/kuryr/internal/cni"
+	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/daemon"
+	"github.com/kuryr-go/kuryr/internal/plug"
+)
+
+type daemonFlags struct {
+	config, kubeconfig string
+	options            daemon.Options
+}
+
+// daemonCommand is `kuryr daemon`, Kuryr's part on a node.
+func daemonCommand() *cobra.Command {
+	var f daemonFlags
+	cmd := &cobra.Command{
+		Use:   "daemon",
+		Short: "Plug the pods of this node",
+		Long: "Answers CNI calls that kuryr-cni hands over, plugs the ports that the controller\n" +
+			"binds to this node's pods, and reports what is plugged. It runs on every node.",
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return runDaemon(cmd.Context(), f) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.config, "config", "/etc/kuryr/kuryr.yaml", "configuration file")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig file; empty: the service account of the pod")
+	flags.StringVar(&f.options.Node, "node-name", os.Getenv("NODE_NAME"), "name of this node in Kubernetes; default $NODE_NAME")
+	flags.StringVar(&f.options.Socket, "socket", cni.SocketPath, "Unix socket that kuryr-cni asks on")
+	flags.StringVar(&f.options.HealthAddress, "health-probe-bind-address", "127.0.0.1:8090", "address of /livez and /readyz; 0 is none")
+	flags.StringVar(&f.options.MetricsAddress, "metrics-bind-address", "127.0.0.1:9655", "address of /metrics; 0 is none")
+	flags.StringVar(&f.options.Install.BinDir, "cni-bin-dir", "", "directory to install kuryr-cni into, as in /opt/cni/bin; empty: do not")
+	flags.StringVar(&f.options.Install.ConfDir, "cni-conf-dir", "", "directory to write "+daemon.ConfFile+" into, as in /etc/cni/net.d; empty: do not")
+	flags.StringVar(&f.options.Install.Plugin, "cni-plugin", besideMe("kuryr-cni"), "kuryr-cni executable to install")
+	return cmd
+}
+
+func runDaemon(ctx context.Context, f daemonFlags) error {
+	frugal()
+	if f.options.Node == "" {
+		return fmt.Errorf("the node's name is missing: give --node-name or NODE_NAME")
+	}
+	settings, err := config.Load(f.config)
+	if err != nil {
+		return err
+	}
+	o := f.options
+	o.Settings = settings.Node
+	cluster, err := clientcmd.BuildConfigFromFlags("", f.kubeconfig)
+	if err != nil {
+		return fmt.Errorf("reaching the Kubernetes API: %w", err)
+	}
+	if o.API, err = daemon.Connect(cluster, o.Node); err != nil {
+		return err
+	}
+	set := plug.New(plug.Config{
+		OVSDB: o.Settings.OVSDB, Bridge: o.Settings.Bridge, DriverDir: o.Settings.DriverDir, MTU: o.Settings.MTU,
+	})
+	defer set.Close()
+	o.Drivers = set
+	d, err := daemon.New(ctx, o)
+	if err != nil {
+		return err
+	}
+	return d.Run(ctx)
+}
+
+// frugal keeps the daemon small on every node: there is little garbage, and
+// what there is may cost a little more work. GOGC and GOMEMLIMIT have the last word.
+func frugal() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(32 << 20)
+	}
+}
+
+func besideMe(name string) string {
+	me, err := os.Executable()
+	if err != nil {
+		return name
+	}
+	return filepath.Join(filepath.Dir(me), name)
+}
