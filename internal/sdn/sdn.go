@@ -40,7 +40,8 @@ type Ports interface {
 	// carry the owner, so ListPorts shows them. A subnet, network, security group
 	// or trunk that does not exist is ErrInvalid.
 	CreatePorts(ctx context.Context, owner Owner, request PortRequest, n int) ([]Port, error)
-	// Port returns a port of this cluster, ErrNotFound if there is none.
+	// Port returns a port of this cluster, ErrNotFound if there is none. The
+	// VIF's type may be the backend's own even if the request asked for another.
 	Port(ctx context.Context, id string) (Port, error)
 	// ListPorts returns all ports of this cluster, in no order.
 	ListPorts(ctx context.Context) ([]PortSummary, error)

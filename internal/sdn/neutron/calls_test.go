@@ -140,6 +140,14 @@ func TestCallsAtTheQuota(t *testing.T) {
 	}
 }
 
+func TestCallsOfALargeBatch(t *testing.T) {
+	f := newFake(t)
+	mustCreate(t, f.backend("one"), request, 120)
+	if got := f.counts()["POST v2.0/ports"]; got != 3 {
+		t.Errorf("%d POSTs for 120 ports, want 3 of at most 50", got)
+	}
+}
+
 func TestListAsksForLittle(t *testing.T) {
 	f := newFake(t)
 	if _, err := f.backend("one").ListPorts(t.Context()); err != nil {
