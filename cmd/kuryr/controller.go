@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"reflect"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
@@ -16,6 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
@@ -78,19 +80,27 @@ func runController(ctx context.Context, f controllerFlags) error {
 	if err := controller.Setup(ctx, mgr, controller.Options{Ports: backend, Settings: live}); err != nil {
 		return err
 	}
+	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return follow(ctx, f.config, live) })); err != nil {
+		return fmt.Errorf("following the configuration: %w", err)
+	}
+	return mgr.Start(ctx)
+}
+
+// follow takes up what changes in the configuration file while ctx lasts.
+func follow(ctx context.Context, path string, live *controller.Live) error {
 	log := logr.FromContextOrDiscard(ctx)
-	err = config.Watch(ctx, f.config, func(c *config.Config, err error) {
+	return config.Watch(ctx, path, func(c *config.Config, err error) {
 		if err != nil {
 			log.Error(err, "keeping the configuration as it was: the changed file has faults")
 			return
 		}
+		settings := controller.SettingsOf(c)
+		if reflect.DeepEqual(settings, *live.Load()) {
+			return
+		}
 		log.Info("taking up the changed configuration")
-		live.Set(controller.SettingsOf(c))
+		live.Set(settings)
 	})
-	if err != nil {
-		return err
-	}
-	return mgr.Start(ctx)
 }
 
 func newManager(f controllerFlags) (ctrl.Manager, error) {

@@ -44,6 +44,7 @@ func TestFlagsAreChecked(t *testing.T) {
 		"daemon --log-level=-1":       "--log-level is -1: write 0 to 3",
 		"daemon --log-format=xml":     `--log-format is "xml": write text or json`,
 		"daemon --node-name= surplus": `unknown command "surplus" for "kuryr daemon"`,
+		"controller surplus":          `unknown command "surplus" for "kuryr controller"`,
 		"deamon":                      `unknown command "deamon" for "kuryr"`,
 	} {
 		root := rootCommand()
