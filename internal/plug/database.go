@@ -116,7 +116,7 @@ func (d *database) connect(ctx context.Context) (client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	log := logr.FromContextOrDiscard(ctx)
+	log := logr.Discard() // the connection outlives the call whose logger ctx has; what goes wrong is returned
 	c, err := client.NewOVSDBClient(tables, client.WithEndpoint(d.endpoint), client.WithLogger(&log))
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -290,6 +291,30 @@ func TestOVSDatabaseComesAndGoes(t *testing.T) {
 	v.ctl(t, "del-br", "br-int")
 	if err := s.Ready(t.Context()); !errors.Is(err, plug.ErrDataPath) {
 		t.Errorf("Ready without br-int = %v, want ErrDataPath", err)
+	}
+}
+
+func TestOVSManyAtOnce(t *testing.T) {
+	v := newVswitch(t)
+	d := v.driver(t)
+	var all sync.WaitGroup
+	for n := range 16 {
+		p := pod(t, "ovs", 100+n, newNamespace(t))
+		all.Go(func() {
+			for range 3 {
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				for _, call := range []func(context.Context, plug.Interface) error{d.Plug, d.Wait, d.Check, d.Unplug} {
+					if err := call(ctx, p); err != nil {
+						t.Error(err)
+					}
+				}
+				cancel()
+			}
+		})
+	}
+	all.Wait()
+	if left := v.ctl(t, "list-ports", "br-int") + sh(t, "ip", "-o", "link", "show", "type", "veth"); left != "" {
+		t.Errorf("left: %s", left)
 	}
 }
 
