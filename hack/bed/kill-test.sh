@@ -34,6 +34,7 @@ killed_up() {
 	sleep "$1"
 	[[ $2 == parent ]] || pid=-$pid
 	kill -KILL -- "$pid" 2>/dev/null || true
+	wait "${pid#-}" 2>/dev/null || true
 }
 
 for moment in "${moments[@]}"; do

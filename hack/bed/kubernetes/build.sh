@@ -12,6 +12,7 @@ ALL_SETS=(control cluster node images e2e)
 # build SET...: makes what is not there or not up to date.
 build() {
 	local set
+	command -v go >/dev/null || die "no go in the PATH (does sudo keep yours?)"
 	for set; do
 		[[ " ${ALL_SETS[*]} " == *" $set "* ]] || die "no set $set; there are: ${ALL_SETS[*]}"
 		built "$set" && continue
