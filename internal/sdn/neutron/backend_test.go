@@ -6,6 +6,7 @@ package neutron_test
 import (
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -212,6 +213,43 @@ func TestSubportsThatCannotBeAttachedAreDeleted(t *testing.T) {
 		if got, want := f.counts()["PUT v2.0/trunks/ID/add_subports"], map[int]int{409: 3, 500: 1}[status]; got != want {
 			t.Errorf("answer %d: %d requests to add subports, want %d", status, got, want)
 		}
+	}
+}
+
+// A repetition of add_subports would be refused, as its subports are there.
+func TestLostAnswerOfAddSubports(t *testing.T) {
+	f := newFake(t)
+	b := f.backend("one")
+	asked := 0
+	f.before = func(w http.ResponseWriter, r *http.Request, _ int) bool {
+		if !strings.HasSuffix(r.URL.Path, "add_subports") {
+			return false
+		}
+		asked++
+		f.addSubports(httptest.NewRecorder(), f.trunks[plainTrunk], f.bodies[len(f.bodies)-1])
+		return hangUp(w)
+	}
+	ports, err := b.CreatePorts(t.Context(), owner, subportRequest(), 2)
+	if !errors.Is(err, sdn.ErrUnavailable) || len(ports) != 0 {
+		t.Errorf("CreatePorts = %d ports, %v; want ErrUnavailable", len(ports), err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if asked != 1 || len(f.ports) != 1 || len(f.trunks[plainTrunk].Subports) != 0 {
+		t.Errorf("asked %d times; %d ports and subports %v are left; want the parent only", asked, len(f.ports), f.trunks[plainTrunk].Subports)
+	}
+}
+
+func TestPortWhoseMarkIsTakenAwayIsLetGo(t *testing.T) {
+	f := newFake(t)
+	b := f.backend("one")
+	id := mustCreate(t, b, request, 1)[0].ID
+	f.ports[id]["description"] = "mine now"
+	if _, err := b.ListPorts(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.DeletePort(t.Context(), id); err != nil || !f.HasPort(t, id) {
+		t.Errorf("DeletePort: %v; the port is there: %t, want it left alone", err, f.HasPort(t, id))
 	}
 }
 

@@ -25,6 +25,12 @@ import (
 
 // This file alone decides what an answer means. Seen on Neutron 21 (Zed).
 
+// The services that are asked.
+const (
+	neutron  = "Neutron"
+	keystone = "Keystone"
+)
+
 // explain turns what gophercloud returns into the seam's errors. subject is the
 // NeutronError that says the object the request is about does not exist, as in
 // PortNotFound; who is the service that was asked.
@@ -36,6 +42,10 @@ func explain(ctx context.Context, err error, subject, who string) error {
 	var nowhere *gophercloud.ErrEndpointNotFound
 	if errors.As(err, &nowhere) {
 		return fmt.Errorf("%w: the service catalogue has no such endpoint; check region and interface", sdn.ErrUnavailable)
+	}
+	if who == keystone && context.Cause(ctx) == nil && !errors.As(err, new(*url.Error)) {
+		// Nothing was sent: gophercloud finds the credential incomplete.
+		return fmt.Errorf("%w: %w", sdn.ErrForbidden, err)
 	}
 	return unanswered(ctx, err)
 }
@@ -65,6 +75,9 @@ func answered(a gophercloud.ErrUnexpectedResponseCode, subject, who string) erro
 		}
 	}
 	class := classify(a.Actual, f.kind, subject)
+	if who == keystone && class != sdn.ErrUnavailable {
+		class = sdn.ErrForbidden // whatever is wrong with the login, it is not the caller's request
+	}
 	after := retryAfter(a.ResponseHeader, time.Now())
 	if after > 0 && a.Actual == http.StatusRequestEntityTooLarge {
 		class = sdn.ErrUnavailable // a middleware that limits rates, not a quota

@@ -233,6 +233,9 @@ func (f *fake) newPort(p object) object {
 	for k, v := range p {
 		out[k] = v
 	}
+	if p["security_groups"] == nil {
+		out["security_groups"] = []string{"default"}
+	}
 	switch p["binding:host_id"] {
 	case nil:
 		out["binding:host_id"] = ""

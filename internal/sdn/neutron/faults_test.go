@@ -43,6 +43,7 @@ func TestWhatAnswersMean(t *testing.T) {
 		{create, 413, `{"overLimitFault": {"code": 413, "message": "This request was rate-limited."}}`, "", sdn.ErrQuota, "rate-limited"},
 		{create, 413, `{"overLimitFault": {"code": 413, "message": "This request was rate-limited."}}`, "7", sdn.ErrUnavailable, "rate-limited"},
 		{create, 429, `{"error": {"message": "Too many requests"}}`, "7", sdn.ErrUnavailable, "Too many requests"},
+		{create, 307, ``, "", sdn.ErrUnavailable, "307"},
 		{create, 429, ``, "", sdn.ErrUnavailable, "429"},
 		{create, 500, neutronError("HTTPInternalServerError", "Request Failed: internal server error while processing your request."), "", sdn.ErrUnavailable, "internal server error"},
 		{create, 502, "<html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1></body></html>", "", sdn.ErrUnavailable, "502: 502 Bad Gateway"},
@@ -169,6 +170,24 @@ func TestWrongPassword(t *testing.T) {
 	}
 	if got := f.counts()["POST v3/auth/tokens"]; got != 1 {
 		t.Errorf("the refused password was offered %d times; accounts are locked for that", got)
+	}
+}
+
+func TestLoginThatCannotWork(t *testing.T) {
+	for _, status := range []int{400, 403, 404, 500, 503} {
+		f := newFake(t)
+		f.before = func(w http.ResponseWriter, _ *http.Request, _ int) bool {
+			answer(w, status, object{"error": object{"code": status, "message": "Expecting to find domain in user."}})
+			return true
+		}
+		want := sdn.ErrForbidden
+		if status == 404 || status >= 500 {
+			want = sdn.ErrUnavailable
+		}
+		_, err := f.backend("one").CreatePorts(t.Context(), owner, request, 1)
+		if !errors.Is(err, want) || len(classes(err)) != 1 || !strings.Contains(err.Error(), "Expecting to find domain") {
+			t.Errorf("Keystone answers %d: %v, want %v", status, err, want)
+		}
 	}
 }
 

@@ -202,10 +202,14 @@ func (l *login) open(ctx context.Context) (*session, error) {
 	// a request goes out on it, and a POST is not sent twice.
 	transport.IdleConnTimeout = 15 * time.Second
 	transport.MaxIdleConnsPerHost = 32
-	client.HTTPClient = http.Client{Transport: l.metrics.around(transport), Timeout: l.timeout}
+	client.HTTPClient = http.Client{
+		Transport: l.metrics.around(transport), Timeout: l.timeout,
+		// A redirect would take the token along to another host, and make a POST a GET.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	client.UserAgent.Prepend("kuryr")
 	if err := openstack.Authenticate(ctx, client, c.auth); err != nil {
-		return nil, fmt.Errorf("logging in to Keystone %s as %s: %w", c.auth.IdentityEndpoint, c.name, explain(ctx, err, "", "Keystone"))
+		return nil, fmt.Errorf("logging in to Keystone %s as %s: %w", c.auth.IdentityEndpoint, c.name, explain(ctx, err, "", keystone))
 	}
 	// Not openstack.NewNetworkV2: that asks Neutron for its versions at each
 	// login, and doubles the version of an endpoint that has one.
@@ -213,7 +217,7 @@ func (l *login) open(ctx context.Context) (*session, error) {
 	at, err := client.EndpointLocator(c.endpoint)
 	if err != nil {
 		return nil, fmt.Errorf("looking for Neutron (region %q, %s interface) in the catalogue of %s: %w",
-			c.endpoint.Region, c.endpoint.Availability, c.auth.IdentityEndpoint, explain(ctx, err, "", "Keystone"))
+			c.endpoint.Region, c.endpoint.Availability, c.auth.IdentityEndpoint, explain(ctx, err, "", keystone))
 	}
 	network := &gophercloud.ServiceClient{ProviderClient: client, Endpoint: at, Type: "network"}
 	network.ResourceBase = strings.TrimSuffix(at, "v2.0/") + "v2.0/"

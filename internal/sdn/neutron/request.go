@@ -50,7 +50,7 @@ func (b *Backend) do(ctx context.Context, r request) error {
 	if err == nil || errors.As(err, new(explained)) {
 		return err
 	}
-	err = explain(ctx, err, r.subject, "Neutron")
+	err = explain(ctx, err, r.subject, neutron)
 	if errors.Is(err, sdn.ErrForbidden) {
 		return fmt.Errorf("as %s: %w", s.credential, err)
 	}
