@@ -71,6 +71,7 @@ func TestForeignDevicesAreLeftAlone(t *testing.T) {
 // the node's eth0.
 func TestNodesOwnNamespaceIsRefused(t *testing.T) {
 	d := bridges(t)
+	sh(t, "ip", "link", "add", "br-test", "type", "bridge")
 	sh(t, "ip", "link", "add", "eth0", "type", "bridge")
 	defer sh(t, "ip", "link", "del", "eth0")
 	p := pod(t, "bridge", 15, namespace{""})
