@@ -173,7 +173,7 @@ func (d *Daemon) wire(ctx context.Context, driver plug.Driver, e entry) error {
 // awaitController waits for status.active of a port whose data path the node
 // does not see for itself.
 func (d *Daemon) awaitController(ctx context.Context, e entry) error {
-	if e.FromArgs || seenByNode(e.Port.Type) {
+	if e.FromArgs || e.Port.Type == "ovs" || e.Port.Type == "bridge" {
 		return nil
 	}
 	return d.ports.awaitActive(ctx, e.Port.ID)

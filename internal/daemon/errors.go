@@ -45,6 +45,7 @@ func plugError(doing string, err error) error {
 		code uint
 	}{
 		{plug.ErrNoNetns, cni.CodeInvalidNetns},
+		{plug.ErrInvalid, cni.CodeInvalidConfig},
 		{plug.ErrUnknownType, cni.CodeUnknownType},
 		{plug.ErrNotWired, cni.CodeNotWired},
 		{plug.ErrDriver, cni.CodeDriver},

@@ -18,13 +18,12 @@ import (
 // result is the answer to the ADD that made e.
 func result(e entry, conf cni.Config) *types100.Result {
 	r := &types100.Result{CNIVersion: types100.ImplementedSpecVersion, DNS: conf.DNS}
-	if seenByNode(e.Port.Type) {
-		r.Interfaces = append(r.Interfaces, &types100.Interface{Name: plug.HostDevice(e.Port.ID)})
+	r.Interfaces = []*types100.Interface{
+		{Name: plug.HostDevice(e.Port.ID)}, // the node's end
+		{Name: e.IfName, Mac: e.Port.MAC, Mtu: e.Port.MTU, Sandbox: e.Netns},
 	}
-	inside := len(r.Interfaces)
-	r.Interfaces = append(r.Interfaces, &types100.Interface{Name: e.IfName, Mac: e.Port.MAC, Mtu: e.Port.MTU, Sandbox: e.Netns})
 	for _, a := range e.Port.Addresses {
-		ip := &types100.IPConfig{Interface: types100.Int(inside), Address: ipNet(a.Prefix)}
+		ip := &types100.IPConfig{Interface: types100.Int(1), Address: ipNet(a.Prefix)}
 		if a.Gateway.IsValid() {
 			ip.Gateway = a.Gateway.AsSlice()
 		}
@@ -33,10 +32,6 @@ func result(e entry, conf cni.Config) *types100.Result {
 	r.Routes = routes(e.Port)
 	return r
 }
-
-// seenByNode says whether a type of port has a device on the node that the
-// daemon knows, and a data path that it sees for itself.
-func seenByNode(typ string) bool { return typ == "ovs" || typ == "bridge" }
 
 // routes are the default routes, one of each family, and the port's own.
 func routes(p portRecord) []*types.Route {
