@@ -8,8 +8,11 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
+	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -162,6 +165,7 @@ func match(patterns []string, importPath string) bool {
 // list returns the packages of this module and all that they depend on.
 func list(t *testing.T) map[string]pkg {
 	t.Helper()
+	lookAtSources(t)
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Standard,Imports,Deps", "./...")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -186,4 +190,19 @@ func list(t *testing.T) map[string]pkg {
 		t.Fatalf("go list: %v\n%s", err, &stderr)
 	}
 	return packages
+}
+
+// lookAtSources tells `go test` what this test depends on. It does not see what
+// go list reads, and would answer from its cache after another package changed.
+func lookAtSources(t *testing.T) {
+	t.Helper()
+	err := filepath.WalkDir(".", func(file string, _ fs.DirEntry, err error) error {
+		if err == nil && (filepath.Ext(file) == ".go" || filepath.Base(file) == "go.mod") {
+			_, err = os.Stat(file)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -40,8 +40,8 @@ func run(m *testing.M) int {
 	}
 	env := &envtest.Environment{}
 	cfg, err := env.Start()
+	defer func() { _ = env.Stop() }()
 	if err == nil {
-		defer func() { _ = env.Stop() }()
 		cfg.QPS, cfg.Burst = 1000, 1000
 		err = deploy(cfg)
 	}
@@ -78,8 +78,18 @@ func deploy(cfg *rest.Config) error {
 	return nil
 }
 
-// build runs kustomize, which kubectl has built in.
+// build runs kustomize, which kubectl has built in. The files are looked at here
+// too: `go test` does not see what kubectl reads, and would answer from its cache.
 func build(folder string) ([]*unstructured.Unstructured, error) {
+	files, err := filepath.Glob("*/*.yaml")
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		if _, err := os.Stat(file); err != nil {
+			return nil, err
+		}
+	}
 	kubectl := exec.Command(filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"), "kustomize", folder)
 	kubectl.Stderr = os.Stderr
 	out, err := kubectl.Output()

@@ -6,7 +6,9 @@
 # Says plainly what is missing and which tests skip then; it never fails for it.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
+# shellcheck source=hack/bed/lib.sh
 . hack/bed/lib.sh
+# shellcheck source=hack/bed/install.sh
 . hack/bed/install.sh
 PACKAGES=(ethtool iproute2 iputils-ping openvswitch-switch procps)
 

@@ -29,15 +29,15 @@ func run(m *testing.M) int {
 		ErrorIfCRDPathMissing: true,
 	}
 	cfg, err := env.Start()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "starting the API server of KUBEBUILDER_ASSETS:", err)
-		return 1
-	}
-	defer func() {
+	defer func() { // whatever came of it: a refused definition leaves the server running
 		if err := env.Stop(); err != nil {
 			fmt.Fprintln(os.Stderr, "stopping the API server:", err)
 		}
 	}()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "starting the API server of KUBEBUILDER_ASSETS:", err)
+		return 1
+	}
 	cfg.QPS, cfg.Burst = 1000, 1000
 	admin = cfg
 	return m.Run()

@@ -9,7 +9,6 @@ import (
 	"os"
 	"reflect"
 
-	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -88,8 +87,8 @@ func runController(ctx context.Context, f controllerFlags) error {
 
 // follow takes up what changes in the configuration file while ctx lasts.
 func follow(ctx context.Context, path string, live *controller.Live) error {
-	log := logr.FromContextOrDiscard(ctx)
-	return config.Watch(ctx, path, func(c *config.Config, err error) {
+	log := ctrl.LoggerFrom(ctx)
+	return config.Watch(ctrl.LoggerInto(ctx, log), path, func(c *config.Config, err error) {
 		if err != nil {
 			log.Error(err, "keeping the configuration as it was: the changed file has faults")
 			return

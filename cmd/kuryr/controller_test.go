@@ -1,0 +1,135 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+)
+
+// output is what a command logs.
+type output struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// await waits as long as the test may, less the time to stop what it started.
+func await(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	deadline, bounded := t.Deadline()
+	for !done() {
+		if bounded && time.Until(deadline) < 20*time.Second {
+			t.Fatal("gave up waiting for " + what)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func ready(t *testing.T, address string) bool {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/readyz", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	defer res.Body.Close()
+	_, _ = io.Copy(io.Discard, res.Body)
+	return res.StatusCode == http.StatusOK
+}
+
+// freeAddress is one that nobody listens on, a moment ago at least.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// The controller starts although the cloud is away, leads, takes up a changed
+// configuration, keeps the old one if the new has faults, and ends when told to.
+func TestControllerRuns(t *testing.T) {
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		t.Skip("SKIPPED: needs kube-apiserver and etcd in the folder that KUBEBUILDER_ASSETS names; 'make envtest' builds them and says so")
+	}
+	env := &envtest.Environment{CRDDirectoryPaths: []string{"../../config/crd"}, ErrorIfCRDPathMissing: true}
+	t.Cleanup(func() {
+		if err := env.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := env.Start(); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	kubeconfig, file := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "kuryr.yaml")
+	configure := func(tail string) {
+		text := "apiVersion: kuryr.openstack.org/v1alpha1\nkind: KuryrConfiguration\npods: {subnetIDs: [7d9e8c56-5f5f-4b8e-9a52-9d4a5c0f1e11]}\n" + tail
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	configure("")
+	if err := os.WriteFile(kubeconfig, env.KubeConfig, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for k, v := range map[string]string{
+		"OS_CLOUD": "", "OS_AUTH_URL": "http://127.0.0.1:1/v3", "OS_USERNAME": "u", "OS_PASSWORD": "p", "OS_PROJECT_NAME": "p",
+		"OS_USER_DOMAIN_NAME": "Default", "OS_PROJECT_DOMAIN_NAME": "Default",
+	} {
+		t.Setenv(k, v)
+	}
+	health := freeAddress(t)
+	var log output
+	root := rootCommand()
+	root.SetErr(&log)
+	root.SetArgs([]string{
+		"controller", "--kubeconfig", kubeconfig, "--config", file,
+		"--health-probe-bind-address", health, "--metrics-bind-address", "0", "--leader-elect-namespace", "default",
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- root.ExecuteContext(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("kuryr controller: %v", err)
+		}
+		if t.Failed() {
+			t.Log(log.String())
+		}
+	})
+	await(t, "/readyz", func() bool { return ready(t, health) })
+	configure("pools: {min: 1, max: 2}\n")
+	await(t, "the changed configuration", func() bool { return strings.Contains(log.String(), "taking up the changed configuration") })
+	configure("pools: {min: 3, max: 2}\n")
+	await(t, "the refusal of the faulty one", func() bool { return strings.Contains(log.String(), "min 3 is above max 2") })
+}
