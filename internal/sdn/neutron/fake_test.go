@@ -209,8 +209,8 @@ func (f *fake) makePorts(w http.ResponseWriter, body object) {
 		return
 	}
 	var made []object
-	for _, any := range wanted {
-		p := any.(object)
+	for _, item := range wanted {
+		p := item.(object)
 		if bad := f.missingGroup(p["security_groups"]); bad != "" {
 			refuse(w, 404, "SecurityGroupNotFound", "Security group %s does not exist", bad)
 			return
@@ -246,8 +246,8 @@ func (f *fake) newPort(p object) object {
 		out["binding:vif_type"] = "binding_failed"
 	}
 	var ips []object
-	for _, any := range p["fixed_ips"].([]any) {
-		id := any.(object)["subnet_id"].(string)
+	for _, item := range p["fixed_ips"].([]any) {
+		id := item.(object)["subnet_id"].(string)
 		ip := netip.MustParsePrefix(f.subnets[id]["cidr"].(string)).Addr().Next()
 		for range f.last {
 			ip = ip.Next()
@@ -329,8 +329,8 @@ func (f *fake) withTrunk(p object) object {
 }
 
 func (f *fake) addSubports(w http.ResponseWriter, t *fakeTrunk, body object) {
-	for _, any := range body["sub_ports"].([]any) {
-		s := any.(object)
+	for _, item := range body["sub_ports"].([]any) {
+		s := item.(object)
 		for _, other := range t.Subports {
 			if other["segmentation_id"] == s["segmentation_id"] {
 				refuse(w, 409, "DuplicateSubPort", "segmentation_type vlan and segmentation_id %v already in use on trunk %s.", s["segmentation_id"], t.ID)
@@ -338,8 +338,8 @@ func (f *fake) addSubports(w http.ResponseWriter, t *fakeTrunk, body object) {
 			}
 		}
 	}
-	for _, any := range body["sub_ports"].([]any) {
-		s := any.(object)
+	for _, item := range body["sub_ports"].([]any) {
+		s := item.(object)
 		f.ports[s["port_id"].(string)]["device_owner"] = "trunk:subport"
 		t.Subports = append(t.Subports, s)
 	}
@@ -347,8 +347,8 @@ func (f *fake) addSubports(w http.ResponseWriter, t *fakeTrunk, body object) {
 }
 
 func (f *fake) removeSubports(w http.ResponseWriter, t *fakeTrunk, body object) {
-	for _, any := range body["sub_ports"].([]any) {
-		id := any.(object)["port_id"].(string)
+	for _, item := range body["sub_ports"].([]any) {
+		id := item.(object)["port_id"].(string)
 		i := slices.IndexFunc(t.Subports, func(s object) bool { return s["port_id"] == id })
 		if i < 0 {
 			refuse(w, 404, "SubPortNotFound", "SubPort %s on trunk %s could not be found.", id, t.ID)

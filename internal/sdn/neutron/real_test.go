@@ -32,13 +32,13 @@ import (
 // credential that is admin there. All it makes is in a project of its own, which
 // Neutron does not mind not being Keystone's, and is removed.
 func TestContractReal(t *testing.T) {
-	real := newReal(t)
-	target := real.target(t)
+	cloud := newReal(t)
+	target := cloud.target(t)
 	sdntest.Run(t, func(*testing.T) sdntest.Target { return target })
 }
 
-// real is a project on a real Neutron.
-type real struct {
+// realCloud is a project on a real Neutron.
+type realCloud struct {
 	client    *gophercloud.ServiceClient
 	project   string
 	network   string
@@ -48,7 +48,7 @@ type real struct {
 	subnetIDs []string
 }
 
-func newReal(t *testing.T) *real {
+func newReal(t *testing.T) *realCloud {
 	t.Helper()
 	if os.Getenv("OS_CLOUD") == "" {
 		t.Skip("OS_CLOUD is not set: no real Neutron to try; set it to an entry of clouds.yaml that is admin")
@@ -61,7 +61,7 @@ func newReal(t *testing.T) *real {
 	must(t, err)
 	id := make([]byte, 16)
 	_, _ = rand.Read(id)
-	return &real{client: client, project: hex.EncodeToString(id)}
+	return &realCloud{client: client, project: hex.EncodeToString(id)}
 }
 
 func must(t *testing.T, err error) {
@@ -82,7 +82,7 @@ func after(t *testing.T, what string, undo func(ctx context.Context) error) {
 	})
 }
 
-func (r *real) target(t *testing.T) sdntest.Target {
+func (r *realCloud) target(t *testing.T) sdntest.Target {
 	ctx := t.Context()
 	net, err := networks.Create(ctx, r.client, networks.CreateOpts{Name: "kuryr-contract", ProjectID: r.project}).Extract()
 	must(t, err)
@@ -109,13 +109,13 @@ func (r *real) target(t *testing.T) sdntest.Target {
 // pageSize is small, as ports are slow to make.
 const pageSize = 2
 
-func (r *real) backend(t *testing.T, cluster string) *neutron.Backend {
+func (r *realCloud) backend(t *testing.T, cluster string) *neutron.Backend {
 	b, err := neutron.New(t.Context(), neutron.Config{ClusterID: cluster, PageSize: pageSize, RequestsPerSecond: 100})
 	must(t, err)
 	return b
 }
 
-func (r *real) subnet(t *testing.T, prefix netip.Prefix, gateway string) string {
+func (r *realCloud) subnet(t *testing.T, prefix netip.Prefix, gateway string) string {
 	opts := subnets.CreateOpts{
 		NetworkID: r.network, ProjectID: r.project, CIDR: prefix.String(), GatewayIP: &gateway,
 		IPVersion: gophercloud.IPv4, EnableDHCP: gophercloud.Disabled,
@@ -131,7 +131,7 @@ func (r *real) subnet(t *testing.T, prefix netip.Prefix, gateway string) string 
 
 // groups makes two security groups, and has the project's default one, which
 // Neutron makes by itself, removed too.
-func (r *real) groups(t *testing.T) {
+func (r *realCloud) groups(t *testing.T) {
 	after(t, "security groups", func(ctx context.Context) error {
 		pages, err := groups.List(r.client, groups.ListOpts{ProjectID: r.project}).AllPages(ctx)
 		if err != nil {
@@ -153,7 +153,7 @@ func (r *real) groups(t *testing.T) {
 	}
 }
 
-func (r *real) makeTrunk(t *testing.T, subnetID string) {
+func (r *realCloud) makeTrunk(t *testing.T, subnetID string) {
 	p, err := ports.Create(t.Context(), r.client, ports.CreateOpts{
 		NetworkID: r.network, ProjectID: r.project, Name: "parent", SecurityGroups: &[]string{},
 		FixedIPs: []ports.IP{{SubnetID: subnetID}},
@@ -165,7 +165,7 @@ func (r *real) makeTrunk(t *testing.T, subnetID string) {
 }
 
 // sweep removes the trunk and all ports of the network, of whatever a case left.
-func (r *real) sweep(ctx context.Context) error {
+func (r *realCloud) sweep(ctx context.Context) error {
 	if r.trunk != "" {
 		if err := trunks.Delete(ctx, r.client, r.trunk).ExtractErr(); err != nil && !gophercloud.ResponseCodeIs(err, http.StatusNotFound) {
 			return err
@@ -184,7 +184,7 @@ func (r *real) sweep(ctx context.Context) error {
 	return err
 }
 
-func (r *real) mtu(t *testing.T) int32 {
+func (r *realCloud) mtu(t *testing.T) int32 {
 	var out struct {
 		Network struct {
 			MTU int32 `json:"mtu"`
@@ -196,7 +196,7 @@ func (r *real) mtu(t *testing.T) int32 {
 }
 
 // host finds a host that ports can be bound to.
-func (r *real) host(t *testing.T) string {
+func (r *realCloud) host(t *testing.T) string {
 	if h := os.Getenv("KURYR_TEST_HOST"); h != "" {
 		return h
 	}
@@ -220,7 +220,7 @@ func (r *real) host(t *testing.T) string {
 }
 
 // MakeForeignPort implements sdntest.Cloud.
-func (r *real) MakeForeignPort(t *testing.T) string {
+func (r *realCloud) MakeForeignPort(t *testing.T) string {
 	p, err := ports.Create(t.Context(), r.client, ports.CreateOpts{
 		NetworkID: r.network, ProjectID: r.project, Name: "available-port", DeviceOwner: "compute:kuryr", SecurityGroups: &[]string{},
 		Description: "kuryr.cluster=contract-somebody-else",
@@ -231,7 +231,7 @@ func (r *real) MakeForeignPort(t *testing.T) string {
 }
 
 // HasPort implements sdntest.Cloud.
-func (r *real) HasPort(t *testing.T, id string) bool {
+func (r *realCloud) HasPort(t *testing.T, id string) bool {
 	_, err := ports.Get(t.Context(), r.client, id).Extract()
 	if err != nil && !gophercloud.ResponseCodeIs(err, http.StatusNotFound) {
 		t.Fatal(err)
@@ -240,7 +240,7 @@ func (r *real) HasPort(t *testing.T, id string) bool {
 }
 
 // LimitPorts implements sdntest.Cloud. The quota is of the test's own project.
-func (r *real) LimitPorts(t *testing.T, n int) {
+func (r *realCloud) LimitPorts(t *testing.T, n int) {
 	pages, err := ports.List(r.client, ports.ListOpts{ProjectID: r.project}).AllPages(t.Context())
 	must(t, err)
 	all, err := ports.ExtractPorts(pages)
@@ -255,7 +255,7 @@ func (r *real) LimitPorts(t *testing.T, n int) {
 }
 
 // Subports implements sdntest.Cloud.
-func (r *real) Subports(t *testing.T, _ string) map[string]int32 {
+func (r *realCloud) Subports(t *testing.T, _ string) map[string]int32 {
 	all, err := trunks.GetSubports(t.Context(), r.client, r.trunk).Extract()
 	must(t, err)
 	out := map[string]int32{}
