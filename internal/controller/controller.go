@@ -20,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,7 +39,7 @@ import (
 // +kubebuilder:rbac:groups=openstack.org,resources=kuryrportpools,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=openstack.org,resources=kuryrportpools/status,verbs=patch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
-// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=kuryr,resources=leases,verbs=get;create;update
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=kuryr-system,resources=leases,verbs=get;create;update
 
 // Field owners: each field of an object has one writer.
 const (
@@ -112,7 +113,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	recorder := mgr.GetEventRecorder("kuryr-controller")
 	ports := &ports{
 		client: mgr.GetClient(), cloud: o.Ports, settings: o.Settings, memory: mem,
-		events: recorder, now: o.Now, written: map[string]string{},
+		events: recorder, now: o.Now, written: map[string]string{}, dropped: map[string]types.UID{},
 	}
 	creations := newCreations(o, mem)
 	pools := &pools{

@@ -314,10 +314,10 @@ func TestEditedGroupsAreRepaired(t *testing.T) {
 		}
 		return cmp.Equal(got.Spec.SecurityGroupIDs, []string{group}) && cmp.Equal(got.Status.AppliedSecurityGroupIDs, []string{group})
 	})
-	inCloud, err := b.cloud.Backend("cluster").Port(t.Context(), port.Name)
-	if err != nil || !cmp.Equal(inCloud.SecurityGroupIDs, []string{group}) {
-		t.Errorf("groups in the cloud = %v, %v, want %s", inCloud.SecurityGroupIDs, err, group)
-	}
+	b.eventually("and so they are in the cloud", func() bool {
+		inCloud, err := b.cloud.Backend("cluster").Port(t.Context(), port.Name)
+		return err == nil && cmp.Equal(inCloud.SecurityGroupIDs, []string{group})
+	})
 }
 
 // TestCrashBetweenPortAndObject: the controller dies after the cloud made the
@@ -348,7 +348,7 @@ func TestCrashBetweenPortAndObject(t *testing.T) {
 	b.never("somebody else's port is collected", func() bool { return !b.cloud.HasPort(foreign) || b.cloud.Ports() != 2 })
 }
 
-// TestCrashWhilePodsGo: pods deleted while no controller runs leave nothing.
+// TestPodsGoWhileNobodyLooks: pods deleted while no controller runs leave nothing.
 func TestPodsGoWhileNobodyLooks(t *testing.T) {
 	b := newBed(t)
 	pods := []*corev1.Pod{b.pod("a"), b.pod("b"), b.pod("c")}
@@ -461,6 +461,7 @@ func TestPortDebug(t *testing.T) {
 	pod := b.pod("web")
 	port := b.bound(pod)
 	b.settled(2)
+	b.eventually("the port is renamed", func() bool { return b.cloud.Calls(memory.UpdatePort) > 0 })
 	got, err := b.cloud.Backend("cluster").Port(t.Context(), port.Name)
 	if err != nil || got.Name != "default/web" || got.DeviceID != string(pod.UID) {
 		t.Errorf("name and device = %q, %q, %v", got.Name, got.DeviceID, err)

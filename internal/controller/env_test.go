@@ -77,6 +77,9 @@ type bed struct {
 	current  controller.Settings
 	stop     func()
 
+	newClient client.NewClientFunc // of the manager; nil is the usual
+	manager   ctrl.Manager         // the last one started
+
 	mu     sync.Mutex
 	before memory.Hook
 	after  memory.Hook
@@ -168,7 +171,7 @@ func (b *bed) start() {
 		b.t.Fatal(err)
 	}
 	mgr, err := ctrl.NewManager(apiServer, ctrl.Options{
-		Scheme: scheme, Cache: controller.CacheOptions(), Metrics: metricsserver.Options{BindAddress: "0"},
+		Scheme: scheme, Cache: controller.CacheOptions(), Metrics: metricsserver.Options{BindAddress: "0"}, NewClient: b.newClient,
 	})
 	if err != nil {
 		b.t.Fatal(err)
@@ -183,6 +186,7 @@ func (b *bed) start() {
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	b.manager = mgr
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()
 	b.stop = sync.OnceFunc(func() {

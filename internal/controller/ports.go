@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -41,7 +42,8 @@ type ports struct {
 	wake     waker[ctrl.Request]
 
 	mu      sync.Mutex
-	written map[string]string // version of the last own write, until the cache shows it
+	written map[string]string    // version of the last own write, until the cache shows it
+	dropped map[string]types.UID // objects without our finalizer, until the cache shows it
 }
 
 func (r *ports) setup(mgr ctrl.Manager) error {
@@ -76,11 +78,15 @@ func (r *ports) get(ctx context.Context, req ctrl.Request) (*v1.KuryrPort, error
 	defer r.mu.Unlock()
 	if apierrors.IsNotFound(err) {
 		delete(r.written, req.Name)
+		delete(r.dropped, req.Name)
 		r.memory.portGone(req.Name)
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading KuryrPort %s: %w", req.Name, err)
+	}
+	if r.dropped[req.Name] == port.UID {
+		return nil, nil
 	}
 	if version, ok := r.written[req.Name]; ok {
 		if older(port.ResourceVersion, version) {
@@ -281,6 +287,14 @@ func (r *ports) release(ctx context.Context, port *v1.KuryrPort) (ctrl.Result, e
 // errDeleting is what a status says until the SDN has answered.
 var errDeleting = &sdn.PendingError{What: "the SDN to delete the port"}
 
+// drop lets the API server delete the object. That is not a version the cache
+// will show, as the last finalizer goes together with the object.
 func (r *ports) drop(ctx context.Context, port *v1.KuryrPort) error {
-	return r.patch(ctx, port, func(p *v1.KuryrPort) { controllerutil.RemoveFinalizer(p, v1.PortFinalizer) })
+	err := r.patch(ctx, port, func(p *v1.KuryrPort) { controllerutil.RemoveFinalizer(p, v1.PortFinalizer) })
+	if err == nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.dropped[port.Name] = port.UID
+	}
+	return err
 }
