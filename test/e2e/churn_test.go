@@ -19,7 +19,6 @@ import (
 // Thirty pods come and go three times over, and leave nothing behind.
 func TestChurnLeavesNothing(t *testing.T) {
 	f := onBed(t)
-	before := must(f.inventory(t))(t)
 	for round := range 3 {
 		var names []string
 		for i := range 30 {
@@ -37,13 +36,12 @@ func TestChurnLeavesNothing(t *testing.T) {
 		}
 		f.delete(t, pods...)
 	}
-	f.nothingLeft(t, before)
+	f.atRest(t)
 }
 
 // The daemon is killed while it plugs: the pod runs all the same.
 func TestDaemonKilledDuringAdd(t *testing.T) {
 	f := onBed(t)
-	before := must(f.inventory(t))(t)
 	pod := must(f.Pod(t.Context(), f.namespace, "victim", "n1"))(t)
 	eventually(t, func() error { // bound: kubelet's ADD is under way, and OVN takes its half second
 		var list v1.KuryrPortList
@@ -61,26 +59,26 @@ func TestDaemonKilledDuringAdd(t *testing.T) {
 	pod = f.running(t, pod.Name)
 	f.reaches(t, f.pods(t, "peer")[0], pod)
 	f.delete(t, pod, f.running(t, "peer"))
-	f.nothingLeft(t, before)
+	f.atRest(t)
 }
 
 // The controller is killed between Neutron's port and its KuryrPort: the pod
 // gets a port, and the one that nobody knows of is collected.
 func TestControllerKilledBetweenPortAndObject(t *testing.T) {
 	f := onBed(t)
-	before := must(f.inventory(t))(t)
+	before := must(f.ownPorts(t.Context()))(t)
 	controller := f.controller(t)
 	pod := must(f.Pod(t.Context(), f.namespace, "victim", "n2"))(t)
 	orphan := ""
 	eventually(t, func() error {
-		now, err := f.KuryrPorts(t.Context())
+		now, err := f.ownPorts(t.Context())
 		if err != nil {
 			return err
 		}
-		for _, p := range now {
-			if !slices.Contains(before.NeutronPorts, p.ID) {
+		for _, id := range now {
+			if !slices.Contains(before, id) {
 				f.kill(t, controller.Spec.NodeName, "controller")
-				orphan = p.ID
+				orphan = id
 				return nil
 			}
 		}
@@ -93,14 +91,13 @@ func TestControllerKilledBetweenPortAndObject(t *testing.T) {
 		t.Logf("port %s was left without a KuryrPort; the pod has %s", orphan, kp.Name)
 	}
 	f.delete(t, pod)
-	f.nothingLeft(t, before)
+	f.atRest(t)
 }
 
 // The API server is away for 20 s during a DEL: the pod's interface goes at
 // once, and its port is freed later.
 func TestAPIServerAwayDuringDelete(t *testing.T) {
 	f := onBed(t)
-	before := must(f.inventory(t))(t)
 	pod := f.pods(t, "victim")[0]
 	kp := must(f.KuryrPortOf(t.Context(), pod))(t)
 	if err := f.Client.Delete(t.Context(), pod); err != nil {
@@ -130,13 +127,12 @@ func TestAPIServerAwayDuringDelete(t *testing.T) {
 	time.Sleep(time.Until(deadline))
 	back()
 	f.delete(t, pod)
-	f.nothingLeft(t, before)
+	f.atRest(t)
 }
 
 // A KuryrPort deleted by hand under a live pod is put back.
 func TestKuryrPortDeletedByHand(t *testing.T) {
 	f := onBed(t)
-	before := must(f.inventory(t))(t)
 	pods := f.pods(t, "a", "b")
 	kp := must(f.KuryrPortOf(t.Context(), pods[0]))(t)
 	eventually(t, func() error { // the annotation is what it is put back from
@@ -158,13 +154,12 @@ func TestKuryrPortDeletedByHand(t *testing.T) {
 	f.event(t, "a", kp.Name)
 	f.reaches(t, pods[1], pods[0])
 	f.delete(t, pods...)
-	f.nothingLeft(t, before)
+	f.atRest(t)
 }
 
 // A pod of the same name as one just deleted gets a port of its own.
 func TestSameNameAgain(t *testing.T) {
 	f := onBed(t)
-	before := must(f.inventory(t))(t)
 	name := "again-" + rand.String(4)
 	first := f.pods(t, name)[0]
 	if err := f.Client.Delete(t.Context(), first, client.GracePeriodSeconds(0)); err != nil { // gone at once
@@ -178,5 +173,5 @@ func TestSameNameAgain(t *testing.T) {
 	f.reaches(t, f.pods(t, "peer")[0], second)
 	f.delete(t, f.running(t, "peer"))
 	f.delete(t, second)
-	f.nothingLeft(t, before)
+	f.atRest(t)
 }

@@ -90,60 +90,108 @@ func (f *fixture) kill(t *testing.T, node, subcommand string) {
 	}
 }
 
-// remains is all that pods leave behind if something leaks.
-type remains struct {
-	NeutronPorts, KuryrPorts []string
-	OnNode                   map[string]map[string]int
+// inventory is all that there is for pods. At rest there is one of each for
+// each pod, and nothing else.
+type inventory struct {
+	Pods         map[string]int // by node: with a network of their own, not finished
+	NeutronPorts []string       // this cluster's
+	KuryrPorts   []string
+	OnNode       map[string]map[string]int // what a node has: devices, ports of the switch, journal, sandboxes' namespaces
 }
 
-// inventory counts what is there. "netns" are the sandboxes' namespaces.
-func (f *fixture) inventory(t *testing.T) (remains, error) {
-	r := remains{OnNode: map[string]map[string]int{}}
-	ports, err := f.KuryrPorts(t.Context())
+// countOnNode prints what a node has, as JSON.
+const countOnNode = `
+	echo "{\"veth\": $(ip -o link show type veth | grep -c ' tap'),"
+	echo "\"ovs\": $(ovs-vsctl --bare --columns=name find interface external_ids:iface-id!='""' | grep -c tap),"
+	echo "\"journal\": $(find /var/lib/kuryr -name '*.json' | wc -l),"
+	echo "\"netns\": $(ls /run/netns | wc -l)}"`
+
+// take counts what is there.
+func (f *fixture) take(ctx context.Context) (inventory, error) {
+	i := inventory{Pods: map[string]int{}, OnNode: map[string]map[string]int{}}
+	var pods corev1.PodList
+	if err := f.Client.List(ctx, &pods); err != nil {
+		return i, err
+	}
+	for _, pod := range pods.Items {
+		finished := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+		if pod.Spec.NodeName != "" && !pod.Spec.HostNetwork && !finished {
+			i.Pods[pod.Spec.NodeName]++
+		}
+	}
+	ports, err := f.ownPorts(ctx)
 	if err != nil {
-		return r, err
+		return i, err
 	}
-	for _, p := range ports {
-		r.NeutronPorts = append(r.NeutronPorts, p.ID)
-	}
+	i.NeutronPorts = ports
 	var list v1.KuryrPortList
-	if err := f.Client.List(t.Context(), &list); err != nil {
-		return r, err
+	if err := f.Client.List(ctx, &list); err != nil {
+		return i, err
 	}
 	for _, p := range list.Items {
-		r.KuryrPorts = append(r.KuryrPorts, p.Name)
+		i.KuryrPorts = append(i.KuryrPorts, p.Name)
 	}
-	slices.Sort(r.NeutronPorts)
-	slices.Sort(r.KuryrPorts)
+	slices.Sort(i.KuryrPorts)
 	for _, node := range nodes {
-		counts, err := f.OnNode(t.Context(), node, "sh", "-c", `
-			echo "{\"veth\": $(ip -o link show type veth | grep -c ' tap'),"
-			echo "\"ovs\": $(ovs-vsctl --bare --columns=name find interface external_ids:iface-id!='""' | grep -c tap),"
-			echo "\"journal\": $(find /var/lib/kuryr -name '*.json' 2>/dev/null | wc -l),"
-			echo "\"netns\": $(ls /run/netns | wc -l)}"`)
+		out, err := f.OnNode(ctx, node, "sh", "-c", countOnNode)
 		if err != nil {
-			return r, err
+			return i, err
 		}
 		var n map[string]int
-		if err := json.Unmarshal([]byte(counts), &n); err != nil {
-			return r, fmt.Errorf("counting on %s: %w: %s", node, err, counts)
+		if err := json.Unmarshal([]byte(out), &n); err != nil {
+			return i, fmt.Errorf("counting on %s: %w: %s", node, err, out)
 		}
-		r.OnNode[node] = n
+		i.OnNode[node] = n
 	}
-	return r, nil
+	return i, nil
 }
 
-// nothingLeft waits until all is as it was before.
-func (f *fixture) nothingLeft(t *testing.T, before remains) {
+// ownPorts returns the IDs of Neutron's ports that bear this cluster's mark.
+func (f *fixture) ownPorts(ctx context.Context) ([]string, error) {
+	var system corev1.Namespace
+	if err := f.Client.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &system); err != nil {
+		return nil, err
+	}
+	ports, err := f.KuryrPorts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var own []string
+	for _, p := range ports {
+		if strings.Contains(p.Description, "kuryr.cluster="+string(system.UID)+" ") {
+			own = append(own, p.ID)
+		}
+	}
+	slices.Sort(own)
+	return own, nil
+}
+
+// faults says what is missing or too much.
+func (i inventory) faults() error {
+	total := 0
+	for _, node := range nodes {
+		total += i.Pods[node]
+		for what, n := range i.OnNode[node] {
+			if n != i.Pods[node] {
+				return fmt.Errorf("node %s has %d of %s, want %d: %+v", node, n, what, i.Pods[node], i)
+			}
+		}
+	}
+	if !slices.Equal(i.NeutronPorts, i.KuryrPorts) || len(i.KuryrPorts) != total {
+		return fmt.Errorf("%d pods have %d Neutron ports and %d KuryrPorts, want one each: %+v", total, len(i.NeutronPorts), len(i.KuryrPorts), i)
+	}
+	return nil
+}
+
+// atRest waits until there is one of everything for each pod, and nothing that
+// belongs to nobody.
+func (f *fixture) atRest(t *testing.T) {
 	t.Helper()
 	eventually(t, func() error {
-		now, err := f.inventory(t)
+		now, err := f.take(t.Context())
 		if err != nil {
 			return err
 		}
-		if got, want := fmt.Sprintf("%+v", now), fmt.Sprintf("%+v", before); got != want {
-			return fmt.Errorf("left behind:\n got %s\nwant %s", got, want)
-		}
-		return nil
+		return now.faults()
 	})
 }
