@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -98,12 +99,12 @@ func TestControllerKilledBetweenPortAndObject(t *testing.T) {
 // once, and its port is freed later.
 func TestAPIServerAwayDuringDelete(t *testing.T) {
 	f := onBed(t)
-	pod := f.pods(t, "victim")[0]
+	pod := f.stubborn(t, "victim", 5*time.Second)
 	kp := must(f.KuryrPortOf(t.Context(), pod))(t)
 	if err := f.Client.Delete(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(500 * time.Millisecond) // until kubelet has heard of it; it takes longer to end the pod
+	time.Sleep(500 * time.Millisecond) // until kubelet has heard of it
 	must(cluster.Bed(t.Context(), "stop", "kube-apiserver"))(t)
 	down := time.Now()
 	back := func() { must(cluster.Bed(t.Context(), "start", "kube-apiserver"))(t) }
@@ -123,11 +124,29 @@ func TestAPIServerAwayDuringDelete(t *testing.T) {
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
+	if gone := time.Since(down); gone < time.Second {
+		t.Errorf("unplugged %.1f s after the API server went away: the DEL came too early to prove anything", gone.Seconds())
+	}
 	t.Logf("unplugged %.1f s after the API server went away", time.Since(down).Seconds())
 	time.Sleep(time.Until(deadline))
 	back()
 	f.delete(t, pod)
 	f.atRest(t)
+}
+
+// stubborn makes a pod that does not end before its grace period is over.
+func (f *fixture) stubborn(t *testing.T, name string, grace time.Duration) *corev1.Pod {
+	t.Helper()
+	template := cluster.Template(nil, "n1")
+	pod := &corev1.Pod{Spec: template.Spec}
+	pod.Namespace, pod.Name = f.namespace, name
+	seconds := int64(grace.Seconds())
+	pod.Spec.TerminationGracePeriodSeconds = &seconds
+	pod.Spec.Containers[0].Command = []string{"sh", "-c", "trap '' TERM; while :; do sleep 1; done"}
+	if err := f.Client.Create(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	return f.running(t, name)
 }
 
 // A KuryrPort deleted by hand under a live pod is put back.

@@ -85,7 +85,7 @@ func (f *fixture) controller(t *testing.T) *corev1.Pod {
 // kill ends a process of Kuryr's on a node with SIGKILL.
 func (f *fixture) kill(t *testing.T, node, subcommand string) {
 	t.Helper()
-	if _, err := f.OnNode(t.Context(), node, "pkill", "-KILL", "-f", "^/kuryr "+subcommand); err != nil {
+	if _, err := f.OnNode(t.Context(), node, "pkill", "-KILL", "-f", "^/usr/local/bin/kuryr "+subcommand); err != nil {
 		t.Fatal(err)
 	}
 }
