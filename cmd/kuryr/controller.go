@@ -90,9 +90,11 @@ func follow(ctx context.Context, path string, live *controller.Live) error {
 	log := ctrl.LoggerFrom(ctx)
 	return config.Watch(ctrl.LoggerInto(ctx, log), path, func(c *config.Config, err error) {
 		if err != nil {
+			live.Refuse()
 			log.Error(err, "keeping the configuration as it was: the changed file has faults")
 			return
 		}
+		live.Accept()
 		settings := controller.SettingsOf(c)
 		if reflect.DeepEqual(settings, *live.Load()) {
 			return
@@ -107,9 +109,10 @@ func newManager(f controllerFlags) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reaching the Kubernetes API: %w", err)
 	}
-	// The client's small default would be all that a hundred pods at once wait
-	// for; the API server has its own fairness.
-	cluster.QPS, cluster.Burst = 200, 400
+	// The client's own limit would be all that a hundred pods at once wait for.
+	// The controller bounds what it writes at once, and the API server has its
+	// own fairness.
+	cluster.QPS = -1
 	scheme, err := controller.Scheme()
 	if err != nil {
 		return nil, err

@@ -77,6 +77,7 @@ type bed struct {
 	current  controller.Settings
 	stop     func()
 
+	unhurried bool                 // leave all delays as they are in use
 	newClient client.NewClientFunc // of the manager; nil is the usual
 	manager   ctrl.Manager         // the last one started
 
@@ -177,13 +178,14 @@ func (b *bed) start() {
 		b.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	err = controller.Setup(ctx, mgr, controller.Options{
-		Ports: b.cloud.Backend("cluster"), Settings: b.settings,
-		Backoff:   controller.Backoff{Min: 50 * time.Millisecond, Max: 200 * time.Millisecond, Quota: 300 * time.Millisecond, Rejected: 300 * time.Millisecond},
-		PoolIdle:  2 * time.Second,
-		StatusGap: 50 * time.Millisecond,
-	})
-	if err != nil {
+	options := controller.Options{Ports: b.cloud.Backend("cluster"), Settings: b.settings}
+	if !b.unhurried {
+		options.Backoff = controller.Backoff{
+			Min: 50 * time.Millisecond, Max: 200 * time.Millisecond, Quota: 300 * time.Millisecond, Rejected: 300 * time.Millisecond,
+		}
+		options.PoolIdle, options.StatusGap = 2*time.Second, 50*time.Millisecond
+	}
+	if err := controller.Setup(ctx, mgr, options); err != nil {
 		b.t.Fatal(err)
 	}
 	b.manager = mgr

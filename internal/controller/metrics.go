@@ -30,6 +30,10 @@ var (
 		Name: "kuryr_port_creations_in_flight",
 		Help: "Ports asked of the SDN and not answered.",
 	})
+	configurationValid = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "kuryr_configuration_valid",
+		Help: "1 if the configuration file is the one in use, 0 if it has faults and an older one is kept.",
+	})
 	orphansDeleted = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "kuryr_orphan_ports_deleted_total",
 		Help: "Ports of this cluster that belonged to nobody and were deleted.",
@@ -37,7 +41,7 @@ var (
 )
 
 func init() {
-	metrics.Registry.MustRegister(bindSeconds, portsByState, podsWaiting, creationsInFlight, orphansDeleted)
+	metrics.Registry.MustRegister(bindSeconds, portsByState, podsWaiting, creationsInFlight, configurationValid, orphansDeleted)
 }
 
 // gaugeLevels moves the metrics of one pool from one count to the next.

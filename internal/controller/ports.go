@@ -37,6 +37,7 @@ type ports struct {
 	cloud    sdn.Ports
 	settings *Live
 	memory   *memory
+	backoff  Backoff
 	events   events.EventRecorder
 	now      func() time.Time
 	wake     waker[ctrl.Request]
@@ -153,7 +154,7 @@ func (r *ports) update(port *v1.KuryrPort) (u sdn.PortUpdate, needed bool) {
 
 // report writes the status, if it has changed, and the label that mirrors it.
 func (r *ports) report(ctx context.Context, port *v1.KuryrPort, failed error) (ctrl.Result, error) {
-	reason, res, ret := newBackoff(failed)
+	reason, res, ret := r.backoff.outcome(failed)
 	status := r.status(port, reason, failed)
 	if reason == reasonMissing && port.Status.Phase != v1.PortFailed {
 		r.missing(port)
@@ -162,11 +163,6 @@ func (r *ports) report(ctx context.Context, port *v1.KuryrPort, failed error) (c
 		return retry(err)
 	}
 	return res, ret
-}
-
-// newBackoff is outcome with the delays for a single port.
-func newBackoff(err error) (string, ctrl.Result, error) {
-	return Backoff{Min: time.Second, Max: 30 * time.Second, Quota: 30 * time.Second, Rejected: time.Minute}.outcome(err)
 }
 
 func (r *ports) write(ctx context.Context, port *v1.KuryrPort, status v1.KuryrPortStatus) error {

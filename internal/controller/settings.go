@@ -48,6 +48,7 @@ type Live struct {
 func NewLive(s Settings) *Live {
 	l := &Live{changed: make(chan struct{}, 1)}
 	l.value.Store(&s)
+	configurationValid.Set(1)
 	return l
 }
 
@@ -57,9 +58,17 @@ func (l *Live) Load() *Settings { return l.value.Load() }
 // Set makes s the settings. All pools are planned anew with it, at once and
 // without regard to failures of the past.
 func (l *Live) Set(s Settings) {
+	configurationValid.Set(1)
 	l.value.Store(&s)
 	select {
 	case l.changed <- struct{}{}:
 	default: // a change is being waited for already
 	}
 }
+
+// Refuse says in the metrics that there are newer settings that cannot be
+// used, until the next Set or Accept.
+func (l *Live) Refuse() { configurationValid.Set(0) }
+
+// Accept says that the settings in use are what is configured.
+func (l *Live) Accept() { configurationValid.Set(1) }
