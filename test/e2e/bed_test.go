@@ -166,8 +166,8 @@ func eventually(t *testing.T, check func() error) {
 	}
 }
 
-// event waits for an event on an object of the test's namespace whose text
-// holds want.
+// event waits for an event of Kuryr's on an object of the test's namespace whose
+// text holds want.
 func (f *fixture) event(t *testing.T, object, want string) {
 	t.Helper()
 	var seen []string
@@ -178,7 +178,7 @@ func (f *fixture) event(t *testing.T, object, want string) {
 		}
 		seen = seen[:0]
 		for _, e := range events.Items {
-			if e.InvolvedObject.Name != object {
+			if e.InvolvedObject.Name != object || e.ReportingController != "kuryr-controller" {
 				continue
 			}
 			seen = append(seen, e.Reason+": "+e.Message)

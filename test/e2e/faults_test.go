@@ -184,10 +184,9 @@ func (f *fixture) doomed(t *testing.T, subnet string) *corev1.Pod {
 			if err := f.Client.Get(t.Context(), client.ObjectKeyFromObject(pod), now); err != nil {
 				t.Fatal(err)
 			}
-			if now.Status.PodIP != "" {
+			if pod = now; pod.Status.PodIP != "" {
 				break
 			}
-			pod = now
 		}
 		if pod.Status.PodIP == "" && pod.Status.Phase == corev1.PodPending {
 			f.event(t, pod.Name, subnet)
