@@ -137,7 +137,11 @@ func (c Config) parseResult() (*types100.Result, error) {
 	}
 	// The versions have to be the same, and before 1.0.0 a result did not
 	// always say its own.
-	fields["cniVersion"], _ = json.Marshal(c.CNIVersion)
+	version, err := json.Marshal(c.CNIVersion)
+	if err != nil {
+		return nil, err
+	}
+	fields["cniVersion"] = version
 	data, err := json.Marshal(fields)
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
@@ -97,6 +98,16 @@ func parseVIF(raw json.RawMessage) (string, error) {
 		return "", fmt.Errorf("%q is no link to a KuryrPort", *vif.Data.SelfLink)
 	}
 	return port, nil
+}
+
+// portNamed returns the port that pod's annotation names for one of its
+// interfaces, or "" if it names none.
+func portNamed(pod *corev1.Pod, name string) string {
+	ports, err := parseVIFs(annotation(pod))
+	if err != nil {
+		return ""
+	}
+	return ports[name]
 }
 
 // decodeStrictly decodes one JSON value and no more.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -25,10 +26,13 @@ func (r *ports) orphaned(ctx context.Context, port *v1.KuryrPort) (*corev1.Pod, 
 	}
 	var pod corev1.Pod
 	err := r.client.Get(ctx, podKey(ref), &pod, readOnly)
-	if client.IgnoreNotFound(err) != nil {
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
 		return nil, fmt.Errorf("reading pod %s/%s: %w", ref.Namespace, ref.Name, err)
 	}
-	if err != nil || pod.UID != ref.UID || pool.Finished(&pod) {
+	if pod.UID != ref.UID || pool.Finished(&pod) {
 		return nil, nil
 	}
 	var list v1.KuryrPortList
@@ -49,8 +53,7 @@ func (r *ports) orphaned(ctx context.Context, port *v1.KuryrPort) (*corev1.Pod, 
 // object again; so the annotation has to be there first, or a crash in between
 // would cost the pod its port.
 func (r *ports) handBack(ctx context.Context, port *v1.KuryrPort, pod *corev1.Pod) (ctrl.Result, error) {
-	named, err := parseVIFs(annotation(pod))
-	if err != nil || named[port.Spec.PodRef.Interface] != port.Name {
+	if portNamed(pod, port.Spec.PodRef.Interface) != port.Name {
 		return ctrl.Result{RequeueAfter: 100 * time.Millisecond}, nil // the annotator is about to write it
 	}
 	const note = "KuryrPort %s was deleted while pod %s/%s uses it: it is put back. To free it delete the pod"

@@ -148,11 +148,10 @@ func (v *view) leadsHere(pod *corev1.Pod, s *Settings) bool {
 // lostPort returns the port that pod is annotated with if it has no object. If
 // it has one, it is another's, or not the pod's yet: then the annotation is nonsense.
 func (r *pools) lostPort(ctx context.Context, pod *corev1.Pod) string {
-	named, err := parseVIFs(pod.Annotations[v1.VIFAnnotation])
-	if err != nil || named[podInterface] == "" {
+	id := portNamed(pod, podInterface)
+	if id == "" {
 		return ""
 	}
-	id := named[podInterface]
 	var port v1.KuryrPort
 	if err := r.client.Get(ctx, client.ObjectKey{Name: id}, &port, readOnly); !apierrors.IsNotFound(err) {
 		return ""

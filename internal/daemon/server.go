@@ -50,7 +50,7 @@ func (d *Daemon) accept(ctx, calls context.Context, listener net.Listener) error
 	for {
 		conn, err := listener.Accept()
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the listener was closed because ctx ended: that is how it is to end
 		}
 		if err != nil {
 			// Too many open files, say: go on when it is over.

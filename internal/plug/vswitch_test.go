@@ -33,7 +33,7 @@ func newVswitch(t testing.TB) *vswitch {
 			t.Skipf("SKIPPED: needs Open vSwitch (Debian: openvswitch-switch): %v", err)
 		}
 	}
-	dir, err := os.MkdirTemp("", "kuryr-ovs") // not t.TempDir: a socket's path has at most 107 characters
+	dir, err := os.MkdirTemp("", "kuryr-ovs") //nolint:usetesting // a socket's path has at most 107 characters, and t.TempDir's are long
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -131,7 +131,7 @@ func Until(ctx context.Context, check func() error) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w (gave up: %v)", err, ctx.Err())
+			return fmt.Errorf("%w (gave up: %w)", err, ctx.Err())
 		case <-time.After(200 * time.Millisecond):
 		}
 	}

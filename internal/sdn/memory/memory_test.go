@@ -68,7 +68,7 @@ func TestBeforeKeepsACallFromHappening(t *testing.T) {
 	b := c.Backend("one")
 	for i, want := range []error{nil, boom, nil} {
 		ports, err := b.CreatePorts(t.Context(), owner, request, 1)
-		if err != want || (len(ports) == 1) != (want == nil) {
+		if !errors.Is(err, want) || (len(ports) == 1) != (want == nil) {
 			t.Errorf("CreatePorts call %d = %d ports, %v; want error %v", i+1, len(ports), err, want)
 		}
 	}

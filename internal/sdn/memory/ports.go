@@ -5,6 +5,7 @@ package memory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -32,7 +33,7 @@ func (b *Backend) CreatePorts(ctx context.Context, owner sdn.Owner, r sdn.PortRe
 		made, stopped = b.cloud.createAll(b.cluster, owner, r, n)
 		return stopped
 	})
-	if err != stopped {
+	if !errors.Is(err, stopped) {
 		return nil, err // the answer was lost, and the ports it spoke of with it
 	}
 	return made, err

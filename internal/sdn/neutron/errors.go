@@ -75,7 +75,7 @@ func answered(a gophercloud.ErrUnexpectedResponseCode, subject, who string) erro
 		}
 	}
 	class := classify(a.Actual, f.kind, subject)
-	if who == keystone && class != sdn.ErrUnavailable {
+	if who == keystone && !errors.Is(class, sdn.ErrUnavailable) {
 		class = sdn.ErrForbidden // whatever is wrong with the login, it is not the caller's request
 	}
 	after := retryAfter(a.ResponseHeader, time.Now())
@@ -86,7 +86,7 @@ func answered(a gophercloud.ErrUnexpectedResponseCode, subject, who string) erro
 	if hint := hint(class, f.kind); hint != "" {
 		err = fmt.Errorf("%s (%s): %w", said, hint, class)
 	}
-	if after > 0 && class == sdn.ErrUnavailable {
+	if after > 0 && errors.Is(class, sdn.ErrUnavailable) {
 		return &sdn.BusyError{After: after, Err: err}
 	}
 	return err
@@ -144,11 +144,11 @@ func hint(class error, kind string) string {
 	switch {
 	case kind == "OverQuota":
 		return "raise the project's quota or free some"
-	case class == sdn.ErrQuota && strings.HasPrefix(kind, "IpAddress"):
+	case errors.Is(class, sdn.ErrQuota) && strings.HasPrefix(kind, "IpAddress"):
 		return "add an allocation pool or a larger subnet, or free some addresses"
 	case kind == "PolicyNotAuthorized":
 		return "give the credential a role that may do this: binding a port to a host needs admin, or a policy that allows it"
-	case class == sdn.ErrInvalid && strings.HasSuffix(kind, "NotFound"):
+	case errors.Is(class, sdn.ErrInvalid) && strings.HasSuffix(kind, "NotFound"):
 		return "check the ID in the configuration, and that the credential may see it"
 	}
 	return ""

@@ -74,7 +74,7 @@ func (b *Backend) send(ctx context.Context, s *session, r request) error {
 	if len(r.query) > 0 {
 		u += "?" + r.query.Encode()
 	}
-	response, err := s.client.Request(ctx, r.method, u, &gophercloud.RequestOpts{
+	response, err := s.client.Request(ctx, r.method, u, &gophercloud.RequestOpts{ //nolint:bodyclose // gophercloud reads and closes it unless KeepResponseBody is set
 		JSONBody: r.body, JSONResponse: r.out,
 		OkCodes: []int{http.StatusOK, http.StatusCreated, http.StatusAccepted, http.StatusNoContent},
 	})

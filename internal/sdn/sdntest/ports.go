@@ -101,7 +101,7 @@ func noPorts(t *testing.T, f fixture) {
 	}
 }
 
-func addressOfEachSubnet(t *testing.T, f fixture) {
+func addressOfEachSubnet(_ *testing.T, f fixture) {
 	r := f.request()
 	r.SubnetIDs = append(r.SubnetIDs, f.Subnets[1].ID)
 	r.NetworkID = f.NetworkID
