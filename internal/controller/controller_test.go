@@ -173,6 +173,32 @@ func TestDeletedByHand(t *testing.T) {
 	}
 }
 
+// TestPutBackWithItsType: the cloud knows nothing of a type that is
+// configured, so what is put back has it from its pool, also if the settings
+// lead to another one meanwhile.
+func TestPutBackWithItsType(t *testing.T) {
+	for name, now := range map[string]string{"same settings": "midonet", "other settings": "tap"} {
+		t.Run(name, func(t *testing.T) {
+			b := idleBed(t)
+			b.set(func(s *controller.Settings) { s.Pods.VIFType = "midonet" })
+			b.start()
+			pod := b.pod("web")
+			port := b.bound(pod)
+			b.attach(port, true)
+			b.eventually("its pool says what it is for", func() bool { return len(b.pools()) == 1 })
+			b.set(func(s *controller.Settings) { s.Pods.VIFType = now })
+			b.delete(port)
+			b.eventually("the object is put back", func() bool {
+				again := b.portOf(pod)
+				return again != nil && again.UID != port.UID
+			})
+			if diff := cmp.Diff(port.Spec, b.portOf(pod).Spec); diff != "" {
+				t.Errorf("spec after and before (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
 // TestFreePortDeletedByHand is gone, and another is made.
 func TestFreePortDeletedByHand(t *testing.T) {
 	b := idleBed(t)

@@ -282,14 +282,38 @@ func sameGroups(a, b []string) bool {
 	return slices.Equal(slices.Compact(slices.Sorted(slices.Values(a))), slices.Compact(slices.Sorted(slices.Values(b))))
 }
 
+// home returns the pool of a port that arrived: one looked up may be of older
+// settings than v's.
+func (v *view) home(port *sdn.Port) string {
+	if port.Owner.Kind == ownerKind && port.Owner.Name != "" {
+		return port.Owner.Name
+	}
+	return v.req.Pool
+}
+
+// setType gives port the type that its pool's key says. The SDN knows only its
+// own, which a port that was looked up has. Of a pool that has no object any
+// more nothing but the SDN's word is left.
+func (r *pools) setType(ctx context.Context, v *view, port *sdn.Port) error {
+	key := v.key
+	if name := v.home(port); name != v.req.Pool {
+		var object v1.KuryrPortPool
+		err := r.client.Get(ctx, client.ObjectKey{Name: name}, &object, readOnly)
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("reading KuryrPortPool %s, whose port %s is: %w", name, port.ID, err)
+		}
+		key = &object.Spec.Key
+	}
+	if key != nil && key.VIFType != "" {
+		port.VIF.Type = key.VIFType
+	}
+	return nil
+}
+
 // spec is the KuryrPort's spec of a port that arrived.
 func (v *view) spec(port *sdn.Port, ref *v1.PodReference) v1.KuryrPortSpec {
-	name := v.req.Pool
-	if port.Owner.Kind == ownerKind && port.Owner.Name != "" {
-		name = port.Owner.Name // one looked up may be of a pool of older settings
-	}
 	return v1.KuryrPortSpec{
-		Pool: name, NodeName: v.req.Node, ProjectID: port.ProjectID, NetworkID: port.NetworkID,
+		Pool: v.home(port), NodeName: v.req.Node, ProjectID: port.ProjectID, NetworkID: port.NetworkID,
 		SecurityGroupIDs: slices.Clone(port.SecurityGroupIDs), VIF: port.VIF, PodRef: ref,
 	}
 }

@@ -94,6 +94,10 @@ func (r *pools) bind(ctx context.Context, v *view, b pool.Binding) error {
 // adopt makes the object of a port that arrived, bound from the start if a pod
 // has waited for it. Its finalizer is there from the start, too.
 func (r *pools) adopt(ctx context.Context, v *view, b pool.Binding) error {
+	from := v.arrived[b.Port].port
+	if err := r.setType(ctx, v, &from); err != nil {
+		return err
+	}
 	var uid types.UID
 	if b.Pod != nil {
 		uid = b.Pod.UID
@@ -101,7 +105,6 @@ func (r *pools) adopt(ctx context.Context, v *view, b pool.Binding) error {
 			return nil
 		}
 	}
-	from := v.arrived[b.Port].port
 	port := &v1.KuryrPort{
 		ObjectMeta: metav1.ObjectMeta{Name: b.Port, Finalizers: []string{v1.PortFinalizer}},
 		Spec:       v.spec(&from, b.Pod),

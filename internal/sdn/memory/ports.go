@@ -181,15 +181,16 @@ func (c *Cloud) create(cluster string, owner sdn.Owner, r sdn.PortRequest) (sdn.
 		p.Host, vif.Type, vif.ParentPortID, vif.VLANID = "", "vlan", r.TrunkPortID, c.freeVLAN(r.TrunkPortID)
 		c.trunks[r.TrunkPortID][p.ID] = vif.VLANID
 	}
-	if r.VIFType != "" {
-		vif.Type = r.VIFType
-	}
 	p.VIF = vif
 	for _, a := range vif.Addresses {
 		c.used[addressKey{a.SubnetID, a.IP}] = true
 	}
 	c.ports[p.ID] = p
-	return clone(p.Port), nil
+	out := clone(p.Port)
+	if r.VIFType != "" {
+		out.VIF.Type = r.VIFType // not kept, as Neutron keeps only its own
+	}
+	return out, nil
 }
 
 func (c *Cloud) freeAddress(s Subnet) (v1.Address, error) {
