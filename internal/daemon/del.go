@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/kuryr-go/kuryr/internal/cni"
+	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
 // del unplugs what the journal says the sandbox has. An ADD of the same sandbox
@@ -99,7 +100,11 @@ func (d *Daemon) check(ctx context.Context, req cni.Request) error {
 	}
 	i := e.iface()
 	i.Netns = req.Netns
-	if err := driver.Check(ctx, i); err != nil {
+	err = driver.Check(ctx, i)
+	if errors.Is(err, plug.ErrTryAgain) {
+		return plugError(fmt.Sprintf("checking port %s", e.Port.ID), err)
+	}
+	if err != nil {
 		return types.NewError(cni.CodeNotAsPlugged, fmt.Sprintf("port %s is not as it was plugged", e.Port.ID), err.Error())
 	}
 	return nil

@@ -37,7 +37,8 @@ func interrupted(ctx context.Context) error {
 	}
 }
 
-// plugError is the answer to a failed call of a driver.
+// plugError is the answer to a failed call of a driver. The first that fits
+// counts: a binding driver that asks to be called again has failed as well.
 func plugError(doing string, err error) error {
 	code := cni.CodeInternal
 	for _, known := range []struct {
@@ -48,6 +49,7 @@ func plugError(doing string, err error) error {
 		{plug.ErrInvalid, cni.CodeInvalidConfig},
 		{plug.ErrUnknownType, cni.CodeUnknownType},
 		{plug.ErrNotWired, cni.CodeNotWired},
+		{plug.ErrTryAgain, cni.CodeTryAgain},
 		{plug.ErrDriver, cni.CodeDriver},
 		{plug.ErrDataPath, cni.CodeDataPath},
 		{context.DeadlineExceeded, cni.CodeDataPath}, // what is slow is the switch
