@@ -30,7 +30,7 @@ const (
 var (
 	uuidForm      = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 	projectForm   = regexp.MustCompile(`^[0-9A-Za-z_-]{1,64}$`)
-	clusterForm   = regexp.MustCompile(`^[0-9A-Za-z]([0-9A-Za-z._-]{0,61}[0-9A-Za-z])?$`)
+	clusterForm   = regexp.MustCompile(`^[0-9A-Za-z._-]{1,64}$`) // as internal/sdn/neutron takes it
 	vifTypeForm   = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 	interfaceForm = regexp.MustCompile(`^[^/: \t\n]{1,15}$`)
 )
@@ -44,7 +44,7 @@ func check(c *Config, d *decoder) {
 		d.fault("kind", "want %s, got %q", Kind, c.Kind)
 	}
 	if c.ClusterID != "" && !clusterForm.MatchString(c.ClusterID) {
-		d.fault("clusterID", "%q is no mark for the cloud: write 1 to 63 letters, digits, '.', '_' or '-', beginning and ending with a letter or digit",
+		d.fault("clusterID", "%q is no mark for the cloud: write 1 to 64 letters, digits, '.', '_' or '-', or nothing for the UID of kube-system",
 			c.ClusterID)
 	}
 	checkNeutron(c.Neutron, d)

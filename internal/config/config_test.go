@@ -92,6 +92,15 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
+// What Neutron's backend takes as a cluster's ID passes here.
+func TestClusterIDs(t *testing.T) {
+	for _, id := range []string{"a", "_x-", ".eu.1_", strings.Repeat("a", 64)} {
+		if got := parse(t, minimal+"clusterID: "+id+"\n").ClusterID; got != id {
+			t.Errorf("clusterID %q was read as %q", id, got)
+		}
+	}
+}
+
 func TestEveryFieldIsRead(t *testing.T) {
 	got := parse(t, head+`
 clusterID: blue-1
@@ -188,7 +197,8 @@ func TestFaults(t *testing.T) {
 		{"misspelled", head + "pool: {min: 1}", "line 3: pool: unknown field: did you mean pools?"},
 		{"unknown", head + "networkPolicy: {}", "line 3: networkPolicy: unknown field"},
 		{"field as list", head + "[a, b]: c", "unknown field"},
-		{"cluster ID", head + "clusterID: a/b", `clusterID: "a/b" is no mark for the cloud`},
+		{"cluster ID", head + "clusterID: a/b", `clusterID: "a/b" is no mark for the cloud: write 1 to 64 letters, digits, '.', '_' or '-'`},
+		{"long cluster ID", head + "clusterID: " + strings.Repeat("a", 65), "is no mark for the cloud: write 1 to 64"},
 		{"project", head + "pods: {projectID: a b}", `pods.projectID: "a b" is no ID of a project`},
 		{"network", head + "pods: {networkID: net}", `pods.networkID: "net" is no ID of a network`},
 		{"subnet twice", head + "pods: {subnetIDs: [" + subnet + ", " + subnet + "]}", "pods.subnetIDs[1]: the same subnet as pods.subnetIDs[0]"},
