@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -109,9 +108,9 @@ func follow(ctx context.Context, path string, live *controller.Live) error {
 }
 
 func newManager(f controllerFlags) (ctrl.Manager, error) {
-	cluster, err := clientcmd.BuildConfigFromFlags("", f.kubeconfig)
+	cluster, err := clusterConfig(f.kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("reaching the Kubernetes API: %w", err)
+		return nil, err
 	}
 	// The client's own limit would be all that a hundred pods at once wait for.
 	// The controller bounds what it writes at once, and the API server has its

@@ -11,7 +11,6 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kuryr-go/kuryr/internal/cni"
 	"github.com/kuryr-go/kuryr/internal/config"
@@ -61,9 +60,9 @@ func runDaemon(ctx context.Context, f daemonFlags) error {
 	}
 	o := f.options
 	o.Settings = settings.Node
-	cluster, err := clientcmd.BuildConfigFromFlags("", f.kubeconfig)
+	cluster, err := clusterConfig(f.kubeconfig)
 	if err != nil {
-		return fmt.Errorf("reaching the Kubernetes API: %w", err)
+		return err
 	}
 	if o.API, err = daemon.Connect(cluster, o.Node); err != nil {
 		return err

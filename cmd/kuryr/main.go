@@ -18,6 +18,8 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 )
@@ -70,8 +72,8 @@ func (l logging) logger(w io.Writer) (logr.Logger, error) {
 	if l.level < 0 || l.level > 10 {
 		return logr.Logger{}, fmt.Errorf("--log-level is %d: write 0 to 3", l.level)
 	}
-	// logr's V(n) is slog's level -n.
-	options := &slog.HandlerOptions{Level: slog.Level(-l.level)}
+	// logr's V(n) is slog's level -n, which has no name of its own.
+	options := &slog.HandlerOptions{Level: slog.Level(-l.level), ReplaceAttr: nameLevels}
 	switch l.format {
 	case "text":
 		return logr.FromSlogHandler(slog.NewTextHandler(w, options)), nil
@@ -79,6 +81,31 @@ func (l logging) logger(w io.Writer) (logr.Logger, error) {
 		return logr.FromSlogHandler(slog.NewJSONHandler(w, options)), nil
 	}
 	return logr.Logger{}, fmt.Errorf("--log-format is %q: write text or json", l.format)
+}
+
+// nameLevels writes the levels below INFO as V1, V2 and so on, as --log-level
+// counts them.
+func nameLevels(groups []string, a slog.Attr) slog.Attr {
+	if level, ok := a.Value.Any().(slog.Level); ok && len(groups) == 0 && a.Key == slog.LevelKey && level < slog.LevelInfo {
+		a.Value = slog.StringValue(fmt.Sprintf("V%d", -level))
+	}
+	return a
+}
+
+// clusterConfig says how to reach the Kubernetes API: by a kubeconfig file, or
+// if path is empty by the service account of the pod.
+func clusterConfig(path string) (*rest.Config, error) {
+	var c *rest.Config
+	var err error
+	if path == "" {
+		c, err = rest.InClusterConfig()
+	} else {
+		c, err = clientcmd.BuildConfigFromFlags("", path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reaching the Kubernetes API: %w", err)
+	}
+	return c, nil
 }
 
 // buildVersion is the module's version, or the commit that it was built from.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,8 +41,8 @@ func (f *fixture) unbroken(t *testing.T) {
 	})
 }
 
-// condition waits until the pool of a node has a condition with a reason.
-func (f *fixture) condition(t *testing.T, node, condition string, status metav1.ConditionStatus) {
+// condition waits until the pool of a node has a condition whose message holds want.
+func (f *fixture) condition(t *testing.T, node, condition string, status metav1.ConditionStatus, want string) {
 	t.Helper()
 	eventually(t, func() error {
 		var pools v1.KuryrPortPoolList
@@ -51,7 +52,7 @@ func (f *fixture) condition(t *testing.T, node, condition string, status metav1.
 		var seen []metav1.Condition
 		for _, pool := range pools.Items {
 			seen = append(seen, pool.Status.Conditions...)
-			if c := meta.FindStatusCondition(pool.Status.Conditions, condition); c != nil && c.Status == status {
+			if c := meta.FindStatusCondition(pool.Status.Conditions, condition); c != nil && c.Status == status && strings.Contains(c.Message, want) {
 				t.Logf("pool %s: %s=%s %s: %s", pool.Name, c.Type, c.Status, c.Reason, c.Message)
 				return nil
 			}
@@ -66,12 +67,12 @@ func TestNeutronAnswers503(t *testing.T) {
 	f.unbroken(t)
 	heal := f.neutronAnswers503(t)
 	pod := must(f.Pod(t.Context(), f.namespace, "patient", "n1"))(t)
-	f.event(t, pod.Name, "503")
-	f.condition(t, "n1", v1.ConditionReady, metav1.ConditionFalse)
+	f.event(t, pod.Name, "Unavailable: The pod waits for a port")
+	f.condition(t, "n1", v1.ConditionReady, metav1.ConditionFalse, "503")
 	time.Sleep(30 * time.Second)
 	heal()
 	f.running(t, pod.Name)
-	f.condition(t, "n1", v1.ConditionReady, metav1.ConditionTrue)
+	f.condition(t, "n1", v1.ConditionReady, metav1.ConditionTrue, "")
 }
 
 // neutronAnswers503 puts a server that says only 503 before the real one, by a
@@ -153,10 +154,10 @@ func TestOverQuota(t *testing.T) {
 
 	pod := must(f.Pod(t.Context(), f.namespace, "patient", "n1"))(t)
 	f.event(t, pod.Name, "quota")
-	f.condition(t, "n1", v1.ConditionOverQuota, metav1.ConditionTrue)
+	f.condition(t, "n1", v1.ConditionOverQuota, metav1.ConditionTrue, "port")
 	setQuota(limits.Port.Limit)
 	f.running(t, pod.Name)
-	f.condition(t, "n1", v1.ConditionOverQuota, metav1.ConditionFalse)
+	f.condition(t, "n1", v1.ConditionOverQuota, metav1.ConditionFalse, "")
 }
 
 // The configuration names a subnet that does not exist: the pod says which, and
@@ -167,7 +168,7 @@ func TestWrongSubnet(t *testing.T) {
 	const wrong = "00000000-dead-4bad-8bad-000000000000"
 	f.configure(t, func(pods map[string]any) { pods["subnetIDs"] = []string{wrong} })
 	pod := f.doomed(t, wrong)
-	f.condition(t, pod.Spec.NodeSelector[corev1.LabelHostname], v1.ConditionReady, metav1.ConditionFalse)
+	f.condition(t, pod.Spec.NodeSelector[corev1.LabelHostname], v1.ConditionReady, metav1.ConditionFalse, wrong)
 	f.configure(t, func(pods map[string]any) { pods["subnetIDs"] = []string{os.Getenv("POD_SUBNET")} })
 	f.running(t, pod.Name)
 }
