@@ -88,8 +88,8 @@ func TestAddOfStaticPod(t *testing.T) {
 	n.rests(portA, "c1")
 }
 
-// busy is the error of a binding driver that ends with 75.
-var busy = fmt.Errorf("%w: %w", plug.ErrDriver, plug.ErrTryAgain)
+// errBusy is the error of a binding driver that ends with 75.
+var errBusy = fmt.Errorf("%w: %w", plug.ErrDriver, plug.ErrTryAgain)
 
 func TestAddTimeouts(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -104,7 +104,7 @@ func TestAddTimeouts(t *testing.T) {
 		"no driver":   {func(n *node) { n.api.put(ofType("unknown")) }, cni.CodeUnknownType, "unknown"},
 		"no switch":   {func(n *node) { n.fail["plug"] = plug.ErrDataPath; n.api.put(kuryrPort(portA, uidA)) }, cni.CodeDataPath, portA},
 		"bad driver":  {func(n *node) { n.fail["plug"] = plug.ErrDriver; n.api.put(kuryrPort(portA, uidA)) }, cni.CodeDriver, portA},
-		"driver busy": {func(n *node) { n.fail["plug"] = busy; n.api.put(ofType("midonet")) }, cni.CodeTryAgain, "later"},
+		"driver busy": {func(n *node) { n.fail["plug"] = errBusy; n.api.put(ofType("midonet")) }, cni.CodeTryAgain, "later"},
 		"bad data":    {func(n *node) { n.fail["plug"] = plug.ErrInvalid; n.api.put(kuryrPort(portA, uidA)) }, cni.CodeInvalidConfig, portA},
 		"netns gone":  {func(n *node) { delete(n.live, "/run/netns/a"); n.api.put(kuryrPort(portA, uidA)) }, cni.CodeInvalidNetns, "gone"},
 		"odd failure": {func(n *node) { n.fail["plug"] = errors.New("odd"); n.api.put(kuryrPort(portA, uidA)) }, cni.CodeInternal, "odd"},
@@ -326,7 +326,7 @@ func TestCheck(t *testing.T) {
 	check.ContainerID = "c9"
 	n.refuse(withPrev(string(result)), cni.CodeUnknownContainer)
 	check.ContainerID = "c1"
-	n.set(func() { n.fail["check"] = busy })
+	n.set(func() { n.fail["check"] = errBusy })
 	n.refuse(withPrev(string(result)), cni.CodeTryAgain)
 	n.set(func() { delete(n.plugged, portA) })
 	n.refuse(withPrev(string(result)), cni.CodeNotAsPlugged)
