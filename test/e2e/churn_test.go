@@ -4,12 +4,17 @@
 package e2e
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -68,7 +73,7 @@ func TestDaemonKilledDuringAdd(t *testing.T) {
 func TestControllerKilledBetweenPortAndObject(t *testing.T) {
 	f := onBed(t)
 	before := must(f.ownPorts(t.Context()))(t)
-	controller := f.controller(t)
+	allow := f.refuseKuryrPorts(t)
 	pod := must(f.Pod(t.Context(), f.namespace, "victim", "n2"))(t)
 	orphan := ""
 	eventually(t, func() error {
@@ -78,21 +83,73 @@ func TestControllerKilledBetweenPortAndObject(t *testing.T) {
 		}
 		for _, id := range now {
 			if !slices.Contains(before, id) {
-				f.kill(t, controller.Spec.NodeName, "controller")
 				orphan = id
 				return nil
 			}
 		}
 		return errNotYet
 	})
+	f.kill(t, f.controller(t).Spec.NodeName, "controller")
+	allow()
 	pod = f.running(t, pod.Name)
-	if kp := must(f.KuryrPortOf(t.Context(), pod))(t); kp.Name == orphan {
-		t.Logf("the controller had made the KuryrPort before it was killed: no orphan this time")
-	} else {
-		t.Logf("port %s was left without a KuryrPort; the pod has %s", orphan, kp.Name)
+	kp := must(f.KuryrPortOf(t.Context(), pod))(t)
+	if kp.Name == orphan {
+		t.Fatalf("the pod has port %s, whose KuryrPort could not be made", orphan)
 	}
+	t.Logf("port %s was left without a KuryrPort; the pod has %s", orphan, kp.Name)
 	f.delete(t, pod)
 	f.atRest(t)
+}
+
+// refuseKuryrPorts has the API server refuse all new KuryrPorts, until allow.
+func (f *fixture) refuseKuryrPorts(t *testing.T) (allow func()) {
+	t.Helper()
+	const name = "e2e-refuses-kuryrports"
+	forbidden := metav1.StatusReasonForbidden
+	policy := &admissionv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
+				RuleWithOperations: admissionv1.RuleWithOperations{
+					Operations: []admissionv1.OperationType{admissionv1.Create},
+					Rule:       admissionv1.Rule{APIGroups: []string{"openstack.org"}, APIVersions: []string{"v1"}, Resources: []string{"kuryrports"}},
+				},
+			}}},
+			Validations: []admissionv1.Validation{{Expression: "false", Message: "refused by a test", Reason: &forbidden}},
+		},
+	}
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+		},
+	}
+	for _, object := range []client.Object{policy, binding} {
+		if err := f.Client.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	allow = func() {
+		for _, object := range []client.Object{binding, policy} {
+			if err := client.IgnoreNotFound(f.Client.Delete(context.Background(), object)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	t.Cleanup(allow)
+	eventually(t, func() error { // the API server takes a moment to follow its policies
+		probe := &v1.KuryrPort{
+			ObjectMeta: metav1.ObjectMeta{Name: "probe"},
+			Spec: v1.KuryrPortSpec{Pool: "p", NodeName: "n", NetworkID: "n", VIF: v1.VIF{
+				Type: "ovs", MACAddress: "fa:16:3e:00:00:01", Addresses: []v1.Address{{IP: "10.0.0.1", PrefixLength: 24}},
+			}},
+		}
+		if err := f.Client.Create(t.Context(), probe, client.DryRunAll); !apierrors.IsForbidden(err) {
+			return fmt.Errorf("the policy is not in force yet: %w", cmp.Or(err, errNotYet))
+		}
+		return nil
+	})
+	return allow
 }
 
 // The API server is away for 20 s during a DEL: the pod's interface goes at
