@@ -97,9 +97,8 @@ fuzz: ## Each fuzz target for FUZZTIME (20s)
 	@hack/fuzz.sh $(FUZZTIME)
 
 .PHONY: bench
-bench: test-assets ## Benchmarks; docs/performance.md says what they measure
-	@hack/bed/bed build node
-	go test -run '^$$' -bench . -benchmem $(BENCHFLAGS) ./...
+bench: ## Benchmarks; docs/performance.md says what they measure (those of whole executables need root)
+	hack/bench.sh $(BENCHFLAGS)
 
 ##@ Real Kubernetes, real OpenStack (root, Debian 12)
 
