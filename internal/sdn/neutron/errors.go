@@ -154,14 +154,19 @@ func hint(class error, kind string) string {
 	return ""
 }
 
-// retryAfter reads HTTP's Retry-After: seconds or a date.
+// maxPause bounds how long one answer keeps Kuryr silent. A proxy in front of
+// Neutron may say an hour by default, while Neutron is back in seconds; whoever
+// means it says so again.
+const maxPause = time.Minute
+
+// retryAfter reads HTTP's Retry-After, seconds or a date, up to maxPause.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	v := h.Get("Retry-After")
 	if s, err := strconv.Atoi(v); err == nil {
-		return time.Duration(min(max(s, 0), 3600)) * time.Second
+		return min(time.Duration(min(max(s, 0), 3600))*time.Second, maxPause)
 	}
 	if at, err := http.ParseTime(v); err == nil {
-		return min(max(at.Sub(now), 0), time.Hour)
+		return min(max(at.Sub(now), 0), maxPause)
 	}
 	return 0
 }

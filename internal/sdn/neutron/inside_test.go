@@ -116,8 +116,9 @@ func TestLimiterLeavesTheCloudAlone(t *testing.T) {
 func TestRetryAfterForms(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for value, want := range map[string]time.Duration{
-		"": 0, "7": 7 * time.Second, "-1": 0, "nonsense": 0, "99999999": time.Hour,
+		"": 0, "7": 7 * time.Second, "-1": 0, "nonsense": 0, "61": time.Minute, "99999999": time.Minute,
 		"Fri, 02 Jan 2026 03:04:35 GMT": 30 * time.Second, "Fri, 02 Jan 2026 03:04:00 GMT": 0,
+		"Fri, 02 Jan 2026 09:04:35 GMT": time.Minute,
 	} {
 		if got := retryAfter(http.Header{"Retry-After": {value}}, now); got != want {
 			t.Errorf("Retry-After %q: %s, want %s", value, got, want)
