@@ -4,7 +4,9 @@
 package neutron_test
 
 import (
+	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -146,6 +148,44 @@ func TestCallsOfALargeBatch(t *testing.T) {
 	if got := f.counts()["POST v2.0/ports"]; got != 3 {
 		t.Errorf("%d POSTs for 120 ports, want 3 of at most 50", got)
 	}
+}
+
+// Thirty pods that go do not delay the one that comes, whose POST and whatever
+// that needs find a place.
+func TestDeletionsDelayNoCreation(t *testing.T) {
+	f := newFake(t)
+	b := f.backend("one")
+	ports := mustCreate(t, b, request, 32)
+	over, deleting := make(chan struct{}), make(chan struct{}, len(ports))
+	f.before = func(_ http.ResponseWriter, r *http.Request, _ int) bool {
+		if r.Method == http.MethodDelete {
+			f.mu.Unlock() // others are answered meanwhile
+			defer f.mu.Lock()
+			deleting <- struct{}{}
+			<-over
+		}
+		return false
+	}
+	var deletions sync.WaitGroup
+	for _, p := range ports {
+		deletions.Go(func() {
+			if err := b.DeletePort(t.Context(), p.ID); err != nil {
+				t.Errorf("DeletePort: %v", err)
+			}
+		})
+	}
+	for range 4 { // half of the places
+		<-deleting
+	}
+	other := request
+	other.SubnetIDs = []string{subnet6} // to be read, as its network is
+	mustCreate(t, b, other, 1)
+	mustCreate(t, b, sdn.PortRequest{SubnetIDs: []string{subnet4}, TrunkPortID: parent}, 1)
+	if got := f.counts()["DELETE v2.0/ports/ID"]; got != 4 {
+		t.Errorf("%d DELETEs are on their way, want 4", got)
+	}
+	close(over)
+	deletions.Wait()
 }
 
 func TestListAsksForLittle(t *testing.T) {

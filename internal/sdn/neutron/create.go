@@ -117,6 +117,7 @@ func (b *Backend) postOnce(ctx context.Context, body newPort, n int) ([]wirePort
 	var out portsBody
 	err := b.do(ctx, request{
 		method: http.MethodPost, path: []string{"ports"}, body: map[string]any{"ports": bodies}, out: &out,
+		creates: true,
 	})
 	if err != nil {
 		return nil, err
@@ -222,7 +223,7 @@ func (b *Backend) awaitBinding(ctx context.Context, made []wirePort, r sdn.PortR
 		return made, nil
 	}
 	var again portsBody
-	if err := b.do(ctx, request{method: http.MethodGet, path: []string{"ports"}, query: query, out: &again}); err != nil {
+	if err := b.do(ctx, request{method: http.MethodGet, path: []string{"ports"}, query: query, out: &again, creates: true}); err != nil {
 		return made, fmt.Errorf("looking whether they are bound: %w", err)
 	}
 	now := map[string]wirePort{}
@@ -283,7 +284,9 @@ func (b *Backend) askExtensions(ctx context.Context) error {
 	var body struct {
 		Extensions []struct{ Alias string }
 	}
-	err := b.do(ctx, request{method: http.MethodGet, path: []string{"extensions"}, query: url.Values{"fields": {"alias"}}, out: &body})
+	err := b.do(ctx, request{
+		method: http.MethodGet, path: []string{"extensions"}, query: url.Values{"fields": {"alias"}}, out: &body, creates: true,
+	})
 	if err != nil {
 		return err
 	}

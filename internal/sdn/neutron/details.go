@@ -96,7 +96,7 @@ func (d *details) subnet(ctx context.Context, id string) (subnet, error) {
 func (d *details) read(ctx context.Context, id string) (subnet, error) {
 	var body subnetBody
 	err := d.backend.do(ctx, request{
-		method: http.MethodGet, path: []string{"subnets", id}, out: &body,
+		method: http.MethodGet, path: []string{"subnets", id}, out: &body, creates: true,
 		query: url.Values{"fields": {"network_id", "cidr", "gateway_ip", "host_routes"}},
 	})
 	if err != nil {
@@ -130,7 +130,7 @@ func (d *details) mtu(ctx context.Context, networkID string) (int32, error) {
 	}
 	var body networkBody
 	err := d.backend.do(ctx, request{
-		method: http.MethodGet, path: []string{"networks", networkID}, out: &body, query: url.Values{"fields": {"mtu"}},
+		method: http.MethodGet, path: []string{"networks", networkID}, out: &body, query: url.Values{"fields": {"mtu"}}, creates: true,
 	})
 	if err != nil {
 		return 0, err

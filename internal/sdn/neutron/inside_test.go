@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,7 +21,7 @@ import (
 // ask sends one request through l and returns the rate after it.
 func ask(t *testing.T, l *limiter, status int, took, after time.Duration) float64 {
 	t.Helper()
-	release, err := l.acquire(t.Context())
+	release, err := l.acquire(t.Context(), true)
 	if err != nil {
 		t.Fatalf("acquire: %v", err)
 	}
@@ -78,20 +79,20 @@ func TestLimiterBounds(t *testing.T) {
 		}
 		var held []func(int, time.Duration)
 		for range 2 {
-			release, err := l.acquire(t.Context())
+			release, err := l.acquire(t.Context(), true)
 			if err != nil {
 				t.Fatal(err)
 			}
 			held = append(held, release)
 		}
 		begun = time.Now()
-		_, err := l.acquire(t.Context())
+		_, err := l.acquire(t.Context(), true)
 		if _, ok := sdn.RetryAfter(err); !ok || time.Since(begun) != time.Minute {
 			t.Errorf("a third at once: %v after %s, want busy after 1m", err, time.Since(begun))
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := l.acquire(ctx); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, sdn.ErrUnavailable) {
+		if _, err := l.acquire(ctx, true); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, sdn.ErrUnavailable) {
 			t.Errorf("a third with a deadline: %v", err)
 		}
 		held[0](200, 0)
@@ -99,12 +100,50 @@ func TestLimiterBounds(t *testing.T) {
 	})
 }
 
+// What is not for a new port leaves half of the places free, in order that a new
+// port waits for other new ports only.
+func TestLimiterKeepsPlacesForCreation(t *testing.T) {
+	for concurrent, others := range map[int]int{1: 1, 2: 1, 3: 1, 8: 4} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLimiter(1000, concurrent, time.Minute)
+			over, sent := make(chan struct{}), atomic.Int32{}
+			for range 32 {
+				go func() {
+					release, err := l.acquire(t.Context(), false)
+					if err != nil {
+						t.Errorf("acquire: %v", err)
+						return
+					}
+					sent.Add(1)
+					<-over
+					release(200, 0)
+				}()
+			}
+			synctest.Wait()
+			if got := int(sent.Load()); got != others {
+				t.Errorf("%d of %d places are taken by what is not for a new port, want %d", got, concurrent, others)
+			}
+			begun := time.Now()
+			for range concurrent - others {
+				if _, err := l.acquire(t.Context(), true); err != nil || time.Since(begun) != 0 {
+					t.Errorf("acquire for a new port: %v after %s, want it at once", err, time.Since(begun))
+				}
+			}
+			close(over)
+			synctest.Wait()
+			if got := sent.Load(); got != 32 {
+				t.Errorf("%d of 32 had a turn", got)
+			}
+		})
+	}
+}
+
 func TestLimiterLeavesTheCloudAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(100, 2, time.Minute)
 		ask(t, l, http.StatusServiceUnavailable, 0, 30*time.Second)
 		time.Sleep(10 * time.Second)
-		_, err := l.acquire(t.Context())
+		_, err := l.acquire(t.Context(), true)
 		if after, _ := sdn.RetryAfter(err); after != 20*time.Second {
 			t.Errorf("acquire: %v, retry after %s; want 20s", err, after)
 		}

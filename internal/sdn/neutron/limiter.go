@@ -30,8 +30,12 @@ const (
 // halves the rate when the cloud says that it is overloaded, or is slow, and
 // raises it step by step while it is well (additive increase, multiplicative
 // decrease, as TCP does).
+//
+// What is not for a new port takes half of the places at most: pods that come
+// wait for each other, not for those that go.
 type limiter struct {
 	slots    chan struct{}
+	others   chan struct{} // of slots, those that what is not for a new port may take
 	tokens   *rate.Limiter
 	ceiling  float64
 	patience time.Duration // how long to wait for leave
@@ -47,6 +51,7 @@ type limiter struct {
 func newLimiter(perSecond float64, concurrent int, timeout time.Duration) *limiter {
 	return &limiter{
 		slots:    make(chan struct{}, concurrent),
+		others:   make(chan struct{}, max(1, concurrent/2)),
 		tokens:   rate.NewLimiter(rate.Limit(perSecond), max(1, int(perSecond))),
 		ceiling:  perSecond,
 		patience: timeout,
@@ -55,10 +60,11 @@ func newLimiter(perSecond float64, concurrent int, timeout time.Duration) *limit
 	}
 }
 
-// acquire waits for leave to send one request and returns what gives it back,
-// with the status of the answer (0: none). It fails rather than wait longer
-// than a request may take, and at once while the cloud wants to be left alone.
-func (l *limiter) acquire(ctx context.Context) (release func(status int, retryAfter time.Duration), err error) {
+// acquire waits for leave to send one request, for a new port or not, and
+// returns what gives it back, with the status of the answer (0: none). It fails
+// rather than wait longer than a request may take, and at once while the cloud
+// wants to be left alone.
+func (l *limiter) acquire(ctx context.Context, creates bool) (release func(status int, retryAfter time.Duration), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, unanswered(ctx, err)
 	}
@@ -70,20 +76,39 @@ func (l *limiter) acquire(ctx context.Context) (release func(status int, retryAf
 	}
 	waiting, cancel := context.WithTimeout(ctx, l.patience)
 	defer cancel()
-	select {
-	case l.slots <- struct{}{}:
-	case <-waiting.Done():
+	leave, err := l.enter(waiting, creates)
+	if err != nil {
 		return nil, l.tired(ctx)
 	}
 	if err := l.tokens.Wait(waiting); err != nil {
-		<-l.slots
+		leave()
 		return nil, l.tired(ctx)
 	}
 	sent := time.Now()
 	return func(status int, after time.Duration) {
-		<-l.slots
+		leave()
 		l.observe(status, time.Since(sent), after)
 	}, nil
+}
+
+// enter takes a place and returns how to leave it.
+func (l *limiter) enter(ctx context.Context, creates bool) (leave func(), err error) {
+	places := []chan struct{}{l.others, l.slots}
+	if creates {
+		places = places[1:]
+	}
+	leave = func() {}
+	for _, place := range places {
+		select {
+		case place <- struct{}{}:
+			before := leave
+			leave = func() { <-place; before() }
+		case <-ctx.Done():
+			leave()
+			return nil, ctx.Err()
+		}
+	}
+	return leave, nil
 }
 
 // tired explains why the wait for leave is over.

@@ -28,6 +28,8 @@ type request struct {
 	subject string // NeutronError's word for the object not being there; see explain
 	// once: a repetition would not mean the same, so a closed connection is an error.
 	once bool
+	// creates: a new port waits for this; see limiter.
+	creates bool
 }
 
 // do sends a request and reads its answer. It waits for leave to send, logs in
@@ -66,7 +68,7 @@ func (e explained) Unwrap() error { return e.error }
 
 // send sends r once.
 func (b *Backend) send(ctx context.Context, s *session, r request) error {
-	release, err := b.limiter.acquire(ctx)
+	release, err := b.limiter.acquire(ctx, r.creates)
 	if err != nil {
 		return explained{err}
 	}

@@ -80,7 +80,7 @@ func (b *Backend) trunkAt(ctx context.Context, parentID string) (wireTrunk, erro
 	var body portBody
 	err := b.do(ctx, request{
 		method: http.MethodGet, path: []string{"ports", parentID}, out: &body,
-		query: url.Values{"fields": {"id", "trunk_details"}},
+		query: url.Values{"fields": {"id", "trunk_details"}}, creates: true,
 	})
 	if err != nil {
 		return wireTrunk{}, fmt.Errorf("reading the trunk of port %s: %w", parentID, err)
@@ -158,7 +158,7 @@ func (b *Backend) addSubports(ctx context.Context, trunkID string, ports []wireP
 	}
 	return b.do(ctx, request{
 		method: http.MethodPut, path: []string{"trunks", trunkID, "add_subports"},
-		body: map[string]any{"sub_ports": subports}, once: true,
+		body: map[string]any{"sub_ports": subports}, once: true, creates: true,
 	})
 }
 
