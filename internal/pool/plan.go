@@ -17,6 +17,7 @@ import (
 // with nothing else happening, plans come to rest at one port for each pod and
 // Min free ones. What it promises of every plan, at rest or not:
 //   - no port goes to two pods and no pod gets two ports;
+//   - no port that has an object is deleted but through that;
 //   - a port leaves a pod only if that is gone or finished, and has been
 //     unplugged or has lost its node; of a lost node no port is used again;
 //   - no more than Max ports are kept free, but for those that waiting pods
@@ -66,17 +67,29 @@ func (p *planner) sort() {
 			p.waiting = append(p.waiting, pod)
 		}
 	}
+	p.sortArrived()
+	p.a.Levels.Waiting = len(p.waiting)
+}
+
+// sortArrived leaves out what has an object: that was written, and the answer
+// lost. Such a port may be in use; it is for the object to say what becomes of it.
+func (p *planner) sortArrived() {
+	written := map[string]bool{}
+	for _, port := range p.Ports {
+		written[port.Name] = true
+	}
 	p.restored = map[types.UID]string{}
 	for _, a := range sorted(p.Arrived, func(a, b Arrival) int { return strings.Compare(a.ID, b.ID) }) {
-		if a.For == "" {
+		switch {
+		case written[a.ID]:
+		case a.For == "":
 			p.spare = append(p.spare, a)
-		} else if p.restored[a.For] == "" {
+		case p.restored[a.For] == "":
 			p.restored[a.For] = a.ID
-		} else {
+		default:
 			p.a.Discard = append(p.a.Discard, a.ID)
 		}
 	}
-	p.a.Levels.Waiting = len(p.waiting)
 }
 
 func (p *planner) sortPort(port Port, extra bool, held map[types.UID]bool) {

@@ -112,7 +112,12 @@ func (w *world) bind(a pool.Actions) {
 		port.Pod, port.Rested = b.Pod.UID, false
 	}
 	for _, b := range a.Adopt {
-		w.takeArrived(b.Port)
+		if w.ports[b.Port] != nil {
+			w.fail("makes a second object of %s", b.Port)
+		}
+		if w.r.IntN(8) > 0 { // otherwise the answer to the write is lost
+			w.takeArrived(b.Port)
+		}
 		port := &pool.Port{Name: b.Port, Ready: true, Since: w.now, Rested: true}
 		if b.Pod != nil {
 			port.Pod, port.Rested = b.Pod.UID, false
@@ -139,6 +144,9 @@ func (w *world) free(a pool.Actions) {
 		port.Deleting = true
 	}
 	for _, id := range a.Discard {
+		if w.ports[id] != nil {
+			w.fail("discards %s, which has an object: %+v", id, w.ports[id])
+		}
 		w.takeArrived(id)
 		delete(w.inSDN, id)
 	}
@@ -160,6 +168,13 @@ func (w *world) takeArrived(id string) {
 		w.fail("uses %s, which has not arrived", id)
 	}
 	w.arrived = slices.Delete(w.arrived, i, i+1)
+}
+
+// recall forgets ports that arrived and have an object, as the caller does
+// once it has noticed.
+func (w *world) recall() string {
+	w.arrived = slices.DeleteFunc(w.arrived, func(a pool.Arrival) bool { return w.ports[a.ID] != nil })
+	return "recalled"
 }
 
 // invariants hold after every plan.
@@ -201,7 +216,7 @@ func (w *world) fail(format string, args ...any) {
 // step lets one thing happen.
 func (w *world) step() {
 	events := []func() string{w.podComes, w.podComes, w.podGoes, w.podFinishes, w.podReplaced, w.daemon, w.daemon,
-		w.sdnAnswers, w.sdnAnswers, w.sdnRefuses, w.applied, w.applied, w.deleted, w.time, w.deletedByHand}
+		w.sdnAnswers, w.sdnAnswers, w.sdnRefuses, w.applied, w.applied, w.deleted, w.time, w.deletedByHand, w.recall}
 	w.log = append(w.log, events[w.r.IntN(len(events))]())
 }
 
@@ -309,6 +324,7 @@ func (w *world) deleted() string { // the port reconciler, too
 		if !p.Deleting {
 			continue
 		}
+		w.recall()
 		delete(w.ports, name)
 		if holder := w.pods[p.Pod]; holder != nil && !holder.finished {
 			holder.had = name // stays in the SDN, to be put back
@@ -400,6 +416,7 @@ func (w *world) collect() {
 // has these and no others.
 func (w *world) rest() {
 	w.collect()
+	w.recall()
 	bound, free := 0, 0
 	for _, p := range w.ports {
 		switch {
