@@ -7,9 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -210,6 +214,46 @@ func TestJournalSetsBadFilesAside(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, ".tmp-1")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the temporary file is still there: %v", err)
+	}
+}
+
+// late is a listener that gets a connection just as the daemon stops.
+type late struct {
+	net.Listener
+	stop context.CancelFunc
+	conn net.Conn
+}
+
+func (l late) Accept() (net.Conn, error) { l.stop(); return l.conn, nil }
+
+// Who connects as the daemon stops hears at once that nobody will answer.
+func TestConnectionWhileStopping(t *testing.T) {
+	ours, theirs := net.Pipe()
+	ctx, stop := context.WithCancel(t.Context())
+	if err := new(Daemon).accept(ctx, ctx, late{stop: stop, conn: ours}); err != nil {
+		t.Fatalf("accept() = %v", err)
+	}
+	_ = theirs.SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := theirs.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("reading from the connection = %v, want EOF", err)
+	}
+}
+
+// An ADD that waits when the daemon stops is told so.
+func TestAddWhileStopping(t *testing.T) {
+	n := newNode(t).start()
+	done := make(chan error, 1)
+	go func() { _, err := n.call(t.Context(), request("ADD", "c1", "/run/netns/a")); done <- err }()
+	n.eventually("the ADD is at work", func() bool {
+		release, ok := n.daemon.sandboxes.try(attachmentKey("c1", "eth0"))
+		if ok {
+			release()
+		}
+		return !ok
+	})
+	n.end()
+	if err := <-done; codeOf(err) != cni.CodeTryAgain || !strings.Contains(fmt.Sprint(err), "stopping") {
+		t.Errorf("ADD = %v (code %d), want code %d and that the daemon is stopping", err, codeOf(err), cni.CodeTryAgain)
 	}
 }
 

@@ -98,7 +98,7 @@ func New(ctx context.Context, o Options) (*Daemon, error) {
 // Run serves until ctx ends, and then until the calls under way are answered.
 func (d *Daemon) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return d.ports.run(ctx, d.reporter.observe) })
+	g.Go(func() error { return d.ports.run(ctx, d.reporter.observe, d.reporter.gone) })
 	g.Go(func() error { return d.reporter.run(ctx) })
 	g.Go(func() error { return d.serve(ctx) })
 	g.Go(func() error { return d.sweepForever(ctx) })

@@ -44,8 +44,9 @@ func newPorts(from cache.ListerWatcher) *ports {
 }
 
 // run keeps the ports up to date until ctx ends. observe is called with every
-// port that is seen, one after the other.
-func (p *ports) run(ctx context.Context, observe func(*v1.KuryrPort)) error {
+// port that is seen, and gone with the name of each that is no more, one after
+// the other.
+func (p *ports) run(ctx context.Context, observe func(*v1.KuryrPort), gone func(name string)) error {
 	if err := p.informer.SetTransform(slim); err != nil {
 		return fmt.Errorf("watching KuryrPorts: %w", err)
 	}
@@ -55,8 +56,15 @@ func (p *ports) run(ctx context.Context, observe func(*v1.KuryrPort)) error {
 		}
 		p.notify()
 	}
+	deleted := func(obj any) {
+		// What was missed while the API was away comes as a tombstone.
+		if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
+			gone(name)
+		}
+		p.notify()
+	}
 	if _, err := p.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: seen, UpdateFunc: func(_, obj any) { seen(obj) }, DeleteFunc: func(any) { p.notify() },
+		AddFunc: seen, UpdateFunc: func(_, obj any) { seen(obj) }, DeleteFunc: deleted,
 	}); err != nil {
 		return fmt.Errorf("watching KuryrPorts: %w", err)
 	}

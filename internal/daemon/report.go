@@ -60,6 +60,10 @@ func (r *reporter) observe(port *v1.KuryrPort) {
 	}
 }
 
+// gone takes the name of a port that the API has no more, for sync to forget.
+// Forgetting it here could be overtaken by a report that is on its way.
+func (r *reporter) gone(port string) { r.queue.Add(port) }
+
 // want is what the port's attachment is to be.
 func (r *reporter) want(port string) *v1.Attachment {
 	for _, e := range r.journal.ofPort(port) {

@@ -35,7 +35,7 @@ func (d *Daemon) serve(ctx context.Context) error {
 	}
 	d.markLeft(ctx) // after listening, before answering: see cni.Leave
 	close(d.marked)
-	calls, cancel := context.WithCancelCause(ctx)
+	calls, cancel := context.WithCancelCause(context.WithoutCancel(ctx)) // ended below only, so that they know why
 	defer cancel(nil)
 	context.AfterFunc(ctx, func() {
 		cancel(errStopping)
@@ -50,7 +50,10 @@ func (d *Daemon) accept(ctx, calls context.Context, listener net.Listener) error
 	for {
 		conn, err := listener.Accept()
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the listener was closed because ctx ended: that is how it is to end
+			if err == nil {
+				_ = conn.Close() // its client asks the next daemon
+			}
+			return nil
 		}
 		if err != nil {
 			// Too many open files, say: go on when it is over.
