@@ -77,6 +77,7 @@ const (
 	delTimeout   = 30 * time.Second
 	sweepPeriod  = 30 * time.Second
 	readyTimeout = 2 * time.Second
+	listenRetry  = 5 * time.Second  // where health or metrics cannot be served
 	drainTimeout = 10 * time.Second // for calls under way when the daemon ends
 )
 

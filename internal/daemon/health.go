@@ -9,10 +9,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"golang.org/x/sync/errgroup"
 )
 
 // serveHTTP serves health and metrics, where there are addresses for them.
@@ -23,10 +24,28 @@ func (d *Daemon) serveHTTP(ctx context.Context) error {
 	numbers := http.NewServeMux()
 	numbers.Handle("GET /metrics", promhttp.HandlerFor(d.metrics.registry, promhttp.HandlerOpts{}))
 
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return listenHTTP(ctx, d.HealthAddress, health) })
-	g.Go(func() error { return listenHTTP(ctx, d.MetricsAddress, numbers) })
-	return g.Wait()
+	var servers sync.WaitGroup
+	servers.Go(func() { keepListening(ctx, d.HealthAddress, health) })
+	servers.Go(func() { keepListening(ctx, d.MetricsAddress, numbers) })
+	servers.Wait()
+	return nil
+}
+
+// keepListening serves until ctx ends. An address that cannot be had is tried
+// again: whatever else has it, pods have to have their network.
+func keepListening(ctx context.Context, address string, handler http.Handler) {
+	for {
+		err := listenHTTP(ctx, address, handler)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		logr.FromContextOrDiscard(ctx).Error(err, "serving health or metrics, will try again", "after", listenRetry.String())
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(listenRetry):
+		}
+	}
 }
 
 // readyz says the same as STATUS.

@@ -35,6 +35,8 @@ type node struct {
 	t       testing.TB
 	dir     string
 	timeout time.Duration
+	health  string // addresses; empty: none
+	numbers string
 	*machine
 	api *server
 
@@ -77,6 +79,7 @@ func (n *node) startAnyhow() {
 		Node:     "n1",
 		Settings: config.Node{StateDir: filepath.Join(n.dir, "state"), AddTimeout: metav1.Duration{Duration: n.timeout}},
 		Socket:   n.socket(), API: lease{n.api, n.driver}, Drivers: n.driver,
+		HealthAddress: n.health, MetricsAddress: n.numbers,
 	})
 	if err != nil {
 		n.t.Fatalf("New() = %v", err)
