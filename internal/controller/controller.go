@@ -115,7 +115,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		client: mgr.GetClient(), cloud: o.Ports, settings: o.Settings, memory: mem, backoff: o.Backoff,
 		events: recorder, now: o.Now, written: map[string]string{}, dropped: map[string]types.UID{},
 	}
-	creations := newCreations(o, mem)
+	creations := newCreations(o, mgr.GetAPIReader(), mem)
 	pools := &pools{
 		Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), memory: mem,
 		creations: creations, events: recorder,
@@ -123,7 +123,10 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	creations.done = pools.wake.add
 	mem.freed = pools.wake.add
 	annotations := &annotations{client: mgr.GetClient()}
-	orphans := &orphans{client: mgr.GetClient(), cloud: o.Ports, settings: o.Settings, memory: mem, now: o.Now, lost: ports.wake.add}
+	orphans := &orphans{
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Ports, settings: o.Settings, memory: mem,
+		now: o.Now, lost: ports.wake.add,
+	}
 	activity := &activity{cloud: o.Ports, memory: mem, seen: ports.wake.add}
 	for _, add := range []func(ctrl.Manager) error{
 		pools.setup, ports.setup, annotations.setup,

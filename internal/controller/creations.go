@@ -6,12 +6,15 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -23,6 +26,7 @@ import (
 // not keep the others waiting.
 type creations struct {
 	cloud   sdn.Ports
+	live    client.Reader // past the cache
 	memory  *memory
 	workers int
 	done    func(poolRequest) // wakes the pool
@@ -33,9 +37,9 @@ type creations struct {
 	signal chan struct{} // holds one token for each call to make
 }
 
-func newCreations(o Options, m *memory) *creations {
+func newCreations(o Options, live client.Reader, m *memory) *creations {
 	return &creations{
-		cloud: o.Ports, memory: m, workers: o.Creations,
+		cloud: o.Ports, live: live, memory: m, workers: o.Creations,
 		calls: map[poolRequest][]func(context.Context){}, signal: make(chan struct{}, o.Creations),
 	}
 }
@@ -104,6 +108,10 @@ func (c *creations) discard(r poolRequest, ids []string) {
 	for _, id := range ids {
 		c.push(r, func(ctx context.Context) {
 			log := ctrl.LoggerFrom(ctx).WithValues("pool", r.Pool, "port", id)
+			if err := noObject(ctx, c.live, id); err != nil {
+				log.Info("left a port alone that nobody seemed to need", "because", err.Error())
+				return
+			}
 			if err := c.cloud.DeletePort(ctx, id); err != nil {
 				log.Info("left a port that nobody needs to the orphan collector", "error", err.Error())
 				return
@@ -112,6 +120,20 @@ func (c *creations) discard(r poolRequest, ids []string) {
 			c.memory.portFreed()
 		})
 	}
+}
+
+// noObject returns an error unless the API server says that there is no
+// KuryrPort of that name. To be asked before a port is deleted that has none as
+// far as is known: the cache may be late, and a write whose answer was lost done.
+func noObject(ctx context.Context, live client.Reader, name string) error {
+	err := live.Get(ctx, client.ObjectKey{Name: name}, &v1.KuryrPort{})
+	if err == nil {
+		return fmt.Errorf("KuryrPort %s exists", name)
+	}
+	if !apierrors.IsNotFound(err) {
+		return fmt.Errorf("looking whether KuryrPort %s exists: %w", name, err)
+	}
+	return nil
 }
 
 func (c *creations) push(r poolRequest, call func(context.Context)) {

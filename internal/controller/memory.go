@@ -62,6 +62,7 @@ type arrival struct {
 type write struct {
 	version string
 	pod     types.UID
+	unsure  bool // it was not answered, or with an error: it may have been carried out or not
 }
 
 func newMemory(o Options) *memory {
@@ -137,6 +138,38 @@ func (m *memory) wrote(r poolRequest, name string, w write) {
 	})
 }
 
+// doubts expects a write for pod that ended with an error to be looked after:
+// nothing is planned in the pool, and the claim on the pod holds, until the API
+// server has said what there is.
+func (m *memory) doubts(r poolRequest, name string, pod types.UID) {
+	m.with(r, func(p *poolMemory) {
+		if len(p.writes) == 0 {
+			p.writtenAt = m.now()
+		}
+		p.writes[name] = write{pod: pod, unsure: true}
+	})
+}
+
+// settled ends a doubt: the API server has the object at this version and bound
+// to this pod or to none, or, if version is empty, it has none. Then the port
+// that it was to be the object of is still one that has arrived.
+func (m *memory) settled(r poolRequest, name, version string, pod types.UID) write {
+	w := write{version: version, pod: pod}
+	m.with(r, func(p *poolMemory) {
+		if was := p.writes[name].pod; was != "" && was != pod && m.claims[was] == r {
+			delete(m.claims, was)
+		}
+		if _, taken := m.claims[pod]; pod != "" && !taken {
+			m.claims[pod] = r
+		}
+		if version != "" {
+			delete(p.arrived, name)
+		}
+		p.writes[name] = w
+	})
+	return w
+}
+
 // pending returns the writes that the cache has yet to show, and since when.
 func (m *memory) pending(r poolRequest) (writes map[string]write, since time.Time) {
 	m.with(r, func(p *poolMemory) { writes, since = maps.Clone(p.writes), p.writtenAt })
@@ -199,6 +232,15 @@ func (m *memory) found(r poolRequest, id string, uid types.UID, port *sdn.Port, 
 			p.arrived[id] = arrival{port: *port, pod: uid}
 		}
 	})
+}
+
+// lookedUp reports whether a port is being looked up for the pool, or has been.
+func (m *memory) lookedUp(r poolRequest, id string) (is bool) {
+	m.with(r, func(p *poolMemory) {
+		_, found := p.arrived[id]
+		is = found || p.restoring[id] || p.vain[id]
+	})
+	return is
 }
 
 func (m *memory) holdsArrived(id string) bool {

@@ -23,6 +23,7 @@ import (
 // ports that are nobody's are deleted, KuryrPorts whose port is gone are said to be.
 type orphans struct {
 	client   client.Client
+	live     client.Reader // past the cache
 	cloud    sdn.Ports
 	settings *Live
 	memory   *memory
@@ -126,6 +127,10 @@ func (r *orphans) annotated(ctx context.Context) (map[string]bool, error) {
 func (r *orphans) collect(ctx context.Context, ids []string) {
 	log := ctrl.LoggerFrom(ctx)
 	for _, id := range ids {
+		if err := noObject(ctx, r.live, id); err != nil {
+			log.Info("left a port alone that seemed to belong to nobody", "port", id, "because", err.Error())
+			continue
+		}
 		if err := r.cloud.DeletePort(ctx, id); err != nil {
 			log.Info("could not delete a port that belongs to nobody", "port", id, "error", err.Error())
 			continue

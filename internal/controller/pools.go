@@ -11,6 +11,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -96,6 +97,12 @@ func sooner(a, b, now time.Time) time.Duration {
 func (r *pools) behind(ctx context.Context, req poolRequest) (time.Duration, error) {
 	writes, since := r.memory.pending(req)
 	for name, w := range writes {
+		if w.unsure {
+			var err error
+			if w, err = r.settle(ctx, req, name); err != nil {
+				return 0, err
+			}
+		}
 		shown, err := r.shows(ctx, r.client, name, w)
 		if err != nil {
 			return 0, err
@@ -118,6 +125,22 @@ func (r *pools) behind(ctx context.Context, req poolRequest) (time.Duration, err
 		return 0, nil
 	}
 	return max(staleAfter-r.Now().Sub(since), time.Second), nil
+}
+
+// settle asks the API server what there is of a KuryrPort after a write that
+// ended with an error. Any error may hide a write that was carried out: also a
+// conflict or an object that exists already may be that of an earlier try.
+func (r *pools) settle(ctx context.Context, req poolRequest, name string) (write, error) {
+	var port v1.KuryrPort
+	err := r.live.Get(ctx, client.ObjectKey{Name: name}, &port)
+	if client.IgnoreNotFound(err) != nil {
+		return write{}, fmt.Errorf("looking what became of KuryrPort %s: %w", name, err)
+	}
+	var holder types.UID
+	if ref := port.Spec.PodRef; ref != nil {
+		holder = ref.UID
+	}
+	return r.memory.settled(req, name, port.ResourceVersion, holder), nil
 }
 
 // shows reports whether a write is to be seen in what reader reads.

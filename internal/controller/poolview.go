@@ -6,6 +6,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -67,8 +68,28 @@ func (r *pools) observe(ctx context.Context, req poolRequest) (*view, error) {
 		return nil, fmt.Errorf("reading node %s: %w", req.Node, err)
 	}
 	v.state.NodeGone = apierrors.IsNotFound(err)
+	if err := r.dropWritten(ctx, req); err != nil {
+		return nil, err
+	}
 	r.recall(v)
 	return v, nil
+}
+
+// dropWritten forgets ports that arrived and have an object, whichever pool's:
+// from then on that says what becomes of them.
+func (r *pools) dropWritten(ctx context.Context, req poolRequest) error {
+	var ids []string
+	r.memory.with(req, func(p *poolMemory) { ids = slices.Collect(maps.Keys(p.arrived)) })
+	for _, id := range ids {
+		err := r.client.Get(ctx, client.ObjectKey{Name: id}, &v1.KuryrPort{}, readOnly)
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("reading KuryrPort %s: %w", id, err)
+		}
+		if err == nil {
+			r.memory.discard(req, []string{id})
+		}
+	}
+	return nil
 }
 
 // readPool finds what the pool is for. If the settings no longer lead to it, it
@@ -130,11 +151,18 @@ func (r *pools) readPods(ctx context.Context, v *view, s *Settings, elsewhere ma
 		if here[pod.UID] || elsewhere[pod.UID] || !pool.Wants(pod) || !v.leadsHere(pod, s) || r.memory.claimed(pod.UID, v.req) {
 			continue
 		}
+		had, held, err := r.lostPort(ctx, v.req, pod)
+		if err != nil {
+			return err
+		}
+		if held {
+			continue
+		}
 		v.waiting = append(v.waiting, pod)
 		v.state.Pods = append(v.state.Pods, pool.Pod{
 			Ref:     v1.PodReference{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Interface: podInterface, Default: true},
 			Created: pod.CreationTimestamp.Time,
-			Restore: r.lostPort(ctx, pod),
+			Restore: had,
 		})
 	}
 	return nil
@@ -146,17 +174,33 @@ func (v *view) leadsHere(pod *corev1.Pod, s *Settings) bool {
 }
 
 // lostPort returns the port that pod is annotated with if it has no object. If
-// it has one, it is another's, or not the pod's yet: then the annotation is nonsense.
-func (r *pools) lostPort(ctx context.Context, pod *corev1.Pod) string {
-	id := portNamed(pod, podInterface)
+// it has one that is not the pod's, the annotation is nonsense. If it is the
+// pod's the pod is held, and the cache about to show it: that of a new leader
+// may know a pod before its port.
+func (r *pools) lostPort(ctx context.Context, req poolRequest, pod *corev1.Pod) (id string, held bool, err error) {
+	id = portNamed(pod, podInterface)
 	if id == "" {
-		return ""
+		return "", false, nil
 	}
 	var port v1.KuryrPort
 	if err := r.client.Get(ctx, client.ObjectKey{Name: id}, &port, readOnly); !apierrors.IsNotFound(err) {
-		return ""
+		return "", false, err
 	}
-	return id
+	if r.memory.lookedUp(req, id) {
+		return id, false, nil
+	}
+	err = r.live.Get(ctx, client.ObjectKey{Name: id}, &port)
+	if apierrors.IsNotFound(err) {
+		return id, false, nil
+	}
+	if err != nil {
+		return "", false, fmt.Errorf("looking for KuryrPort %s of pod %s/%s: %w", id, pod.Namespace, pod.Name, err)
+	}
+	if ref := port.Spec.PodRef; ref == nil || ref.UID != pod.UID {
+		return "", false, nil
+	}
+	r.memory.wrote(req, id, write{version: port.ResourceVersion, pod: pod.UID})
+	return "", true, nil
 }
 
 // judge turns the pool's ports into what a plan knows of them.

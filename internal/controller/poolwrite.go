@@ -84,7 +84,6 @@ func (r *pools) bind(ctx context.Context, v *view, b pool.Binding) error {
 		label(port, v1.PortBound)
 	})
 	if err != nil {
-		r.memory.unclaim(b.Pod.UID)
 		return fmt.Errorf("binding KuryrPort %s to pod %s/%s: %w", b.Port, b.Pod.Namespace, b.Pod.Name, err)
 	}
 	r.bound(ctx, v, b)
@@ -115,16 +114,15 @@ func (r *pools) adopt(ctx context.Context, v *view, b pool.Binding) error {
 	}
 	label(port, phase)
 	err := r.client.Create(ctx, port, ownerPool)
-	if err != nil && b.Pod != nil {
-		r.memory.unclaim(uid)
-	}
 	if apierrors.IsInvalid(err) {
+		r.memory.unclaim(uid)
 		return r.refuse(v, &from, err)
 	}
 	if err != nil {
+		r.memory.doubts(v.req, b.Port, uid)
 		return fmt.Errorf("creating KuryrPort %s: %w", b.Port, err)
 	}
-	r.memory.wrote(v.req, b.Port, write{port.ResourceVersion, uid})
+	r.memory.wrote(v.req, b.Port, write{version: port.ResourceVersion, pod: uid})
 	if b.Pod != nil {
 		r.bound(ctx, v, b)
 	}
@@ -185,6 +183,7 @@ func (r *pools) delete(ctx context.Context, v *view, name string) error {
 	port := v.ports[name]
 	err := r.client.Delete(ctx, port.DeepCopy(), client.Preconditions{UID: &port.UID, ResourceVersion: &port.ResourceVersion})
 	if err = lost(err); err != nil {
+		r.memory.doubts(v.req, name, "")
 		return fmt.Errorf("deleting KuryrPort %s: %w", name, err)
 	}
 	r.memory.wrote(v.req, name, write{})
@@ -197,9 +196,10 @@ func (r *pools) patch(ctx context.Context, v *view, name string, pod types.UID, 
 	port := old.DeepCopy()
 	change(port)
 	if err := r.client.Patch(ctx, port, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), ownerPool); err != nil {
+		r.memory.doubts(v.req, name, pod)
 		return err
 	}
-	r.memory.wrote(v.req, name, write{port.ResourceVersion, pod})
+	r.memory.wrote(v.req, name, write{version: port.ResourceVersion, pod: pod})
 	return nil
 }
 

@@ -11,9 +11,7 @@ import (
 	"testing"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -40,20 +38,7 @@ func through(funcs interceptor.Funcs) client.NewClientFunc {
 func TestStaleCacheMakesNothingTwice(t *testing.T) {
 	b := idleBed(t)
 	var stale atomic.Bool
-	b.newClient = through(interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-			if _, ok := obj.(*v1.KuryrPort); ok && stale.Load() {
-				return apierrors.NewNotFound(schema.GroupResource{Group: "openstack.org", Resource: "kuryrports"}, key.Name)
-			}
-			return c.Get(ctx, key, obj, opts...)
-		},
-		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-			if _, ok := list.(*v1.KuryrPortList); ok && stale.Load() {
-				return nil
-			}
-			return c.List(ctx, list, opts...)
-		},
-	})
+	b.newClient = through(noPortsWhile(&stale))
 	b.start()
 	stale.Store(true)
 	first := b.pod("first")

@@ -1,0 +1,139 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/sdn/memory"
+)
+
+// errLost is an answer that does not say what became of the write.
+var errLost = errors.New("etcdserver: request timed out")
+
+// TestAnswerToANewKuryrPortIsLost: it was written, and the pod keeps its port.
+func TestAnswerToANewKuryrPortIsLost(t *testing.T) {
+	b := idleBed(t)
+	var n atomic.Int32
+	b.newClient = through(interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+			err := c.Create(ctx, obj, opts...)
+			if _, ok := obj.(*v1.KuryrPort); ok && n.Add(1) == 1 {
+				return errLost
+			}
+			return err
+		},
+	})
+	b.start()
+	port := b.bound(b.pod("first"))
+	b.never("the port of a living pod is deleted", func() bool { return !b.cloud.HasPort(port.Name) })
+	b.bound(b.pod("second"))
+	if n := b.cloud.Calls(memory.CreatePorts); n != 2 {
+		t.Errorf("%d ports asked for, want one a pod", n)
+	}
+}
+
+// TestAnswerIsLostAndTheCacheIsLate: what was written without a word is not
+// given up because its pod goes before the cache shows it.
+func TestAnswerIsLostAndTheCacheIsLate(t *testing.T) {
+	b := idleBed(t)
+	var stale atomic.Bool
+	funcs := noPortsWhile(&stale)
+	funcs.Create = func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+		err := c.Create(ctx, obj, opts...)
+		if _, ok := obj.(*v1.KuryrPort); ok && stale.Load() {
+			return errLost
+		}
+		return err
+	}
+	b.newClient = through(funcs)
+	b.start()
+	stale.Store(true)
+	pod := b.pod("first")
+	var port *v1.KuryrPort
+	b.eventually("the KuryrPort is written", func() bool { port = b.portOf(pod); return port != nil })
+	b.attach(port, true)
+	b.delete(pod)
+	b.never("the plugged port is deleted", func() bool { return !b.cloud.HasPort(port.Name) })
+	stale.Store(false)
+	b.never("the plugged port is deleted", func() bool { return !b.cloud.HasPort(port.Name) })
+	b.attach(port, false)
+	b.settled(0)
+}
+
+// TestNewLeaderKnowsPodsBeforePorts: a pod that is annotated and plugged has its
+// port, also if the cache shows the KuryrPort late.
+func TestNewLeaderKnowsPodsBeforePorts(t *testing.T) {
+	b := newBed(t)
+	pod := b.pod("first")
+	port := b.bound(pod)
+	b.attach(port, true)
+	b.eventually("the pod is annotated", func() bool { return b.annotation(pod) != "" })
+	b.stop()
+	var stale atomic.Bool
+	stale.Store(true)
+	b.newClient = through(noPortsWhile(&stale))
+	b.start()
+	b.never("another port is made or one deleted", func() bool {
+		return b.cloud.Calls(memory.CreatePorts) != 1 || b.cloud.Calls(memory.DeletePort) != 0
+	})
+	stale.Store(false)
+	b.never("the plugged port is deleted", func() bool { return !b.cloud.HasPort(port.Name) })
+	b.bound(b.pod("second"))
+	b.settled(2)
+}
+
+// noPortsWhile makes the cache show no KuryrPorts while stale.
+func noPortsWhile(stale *atomic.Bool) interceptor.Funcs {
+	return interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			if _, ok := obj.(*v1.KuryrPort); ok && stale.Load() {
+				return apierrors.NewNotFound(schema.GroupResource{Group: "openstack.org", Resource: "kuryrports"}, key.Name)
+			}
+			return c.Get(ctx, key, obj, opts...)
+		},
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if _, ok := list.(*v1.KuryrPortList); ok && stale.Load() {
+				return nil
+			}
+			return c.List(ctx, list, opts...)
+		},
+	}
+}
+
+// TestPortBehindTheCacheIsNobodysToDelete: what looks like an orphan as the
+// cache does not show its KuryrPort is not deleted.
+func TestPortBehindTheCacheIsNobodysToDelete(t *testing.T) {
+	b := idleBed(t)
+	b.set(func(s *controller.Settings) {
+		s.Pools.Min, s.Orphans.Grace.Duration = 1, 200*time.Millisecond
+	})
+	b.start()
+	b.bound(b.pod("first"))
+	b.settled(2)
+	before := b.ports()
+	b.stop()
+	var stale atomic.Bool
+	stale.Store(true)
+	b.newClient = through(noPortsWhile(&stale))
+	listed := b.cloud.Calls(memory.ListPorts)
+	b.start()
+	b.eventually("the collector has looked often enough", func() bool { return b.cloud.Calls(memory.ListPorts) > listed+5 })
+	for _, port := range before {
+		if !b.cloud.HasPort(port.Name) {
+			t.Errorf("the collector has deleted port %s, which has a KuryrPort", port.Name)
+		}
+	}
+}
