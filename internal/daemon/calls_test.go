@@ -266,8 +266,8 @@ func TestDel(t *testing.T) {
 	n.api.put(kuryrPort(portA, uidA))
 	n.do(request("ADD", "c1", "/run/netns/a"))
 	n.rests(portA, "c1")
-	n.set(func() { n.fail["unplug"] = plug.ErrDataPath })
-	n.refuse(request("DEL", "c1", "/run/netns/a"), cni.CodeDataPath)
+	n.set(func() { n.fail["unplug"] = plug.ErrDriver })
+	n.refuse(request("DEL", "c1", "/run/netns/a"), cni.CodeDriver)
 	n.rests(portA, "c1") // for the runtime to repeat
 	n.set(func() { delete(n.fail, "unplug") })
 

@@ -165,6 +165,47 @@ func TestDelLeftWhileAway(t *testing.T) {
 	n.rests(portA, "")
 }
 
+// No pod stays because the switch is away. Its port counts as attached until it
+// is unplugged, which is done when the switch is back.
+func TestDelWithoutADataPath(t *testing.T) {
+	for name, away := range map[string]error{"away": plug.ErrDataPath, "silent": context.DeadlineExceeded} {
+		for _, restart := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, restarted %v", name, restart), func(t *testing.T) {
+				n := newNode(t).start()
+				n.api.put(kuryrPort(portA, uidA))
+				n.do(request("ADD", "c1", "/run/netns/a"))
+				n.set(func() { n.fail["unplug"] = fmt.Errorf("asking the switch: %w", away) })
+				n.do(request("DEL", "c1", "/run/netns/a"))
+				n.do(request("DEL", "c1", "")) // as containerd repeats it
+				n.daemon.sweep(t.Context())
+				if restart {
+					n.end()
+					n.start()
+				}
+				n.rests(portA, "c1")
+				n.set(func() { delete(n.fail, "unplug") })
+				n.daemon.sweep(t.Context())
+				n.rests(portA, "")
+			})
+		}
+	}
+}
+
+// The pod's next sandbox, or the same anew, is not what that DEL was for.
+func TestAddAfterADelWithoutADataPath(t *testing.T) {
+	for _, container := range []string{"c1", "c2"} {
+		n := newNode(t).start()
+		n.api.put(kuryrPort(portA, uidA))
+		n.do(request("ADD", "c1", "/run/netns/a"))
+		n.set(func() { n.fail["unplug"] = plug.ErrDataPath })
+		n.do(request("DEL", "c1", "/run/netns/a"))
+		n.set(func() { delete(n.fail, "unplug") })
+		n.do(request("ADD", container, "/run/netns/b"))
+		n.daemon.sweep(t.Context())
+		n.rests(portA, container)
+	}
+}
+
 // A container that comes back under the same ID is not what the DEL was for.
 func TestAddTakesBackTheDelLeft(t *testing.T) {
 	n := newNode(t).start()

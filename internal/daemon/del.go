@@ -19,6 +19,9 @@ import (
 // that is still at work gives up. It may be repeated, and succeeds at once for
 // what is not (or no longer) known.
 //
+// It succeeds as well if the switch is away, which no pod may have to wait for:
+// the sweep unplugs later, and until then the port counts as attached.
+//
 // An empty netns says that there is nothing to do in the pod; it is never read
 // as the namespace that the daemon runs in.
 func (d *Daemon) del(ctx context.Context, req cni.Request) error {
@@ -36,17 +39,24 @@ func (d *Daemon) del(ctx context.Context, req cni.Request) error {
 	if !ok {
 		return nil
 	}
-	return d.detach(ctx, e, netns)
+	err = d.detach(ctx, e, netns)
+	if err == nil || asCNI(err).Code != cni.CodeDataPath {
+		return err
+	}
+	logr.FromContextOrDiscard(ctx).Info("the data path is away, unplugging later", "port", e.Port.ID, "reason", asCNI(err).Details)
+	return nil
 }
 
-// detach unplugs e and forgets it. The caller holds the sandbox's lock.
+// detach unplugs e and forgets it. If that fails, e is noted as one to be
+// unplugged by the sweep. The caller holds the sandbox's lock.
 func (d *Daemon) detach(ctx context.Context, e entry, netns string) error {
 	release, err := d.byPort.interrupt(ctx, e.Port.ID, nil)
 	if err != nil {
 		return types.NewError(cni.CodeTryAgain, "another call for the same port is still at work", err.Error())
 	}
 	defer release()
-	if _, still := d.journal.get(e.key()); !still {
+	e, still := d.journal.get(e.key())
+	if !still {
 		return nil // the port went over to another sandbox meanwhile
 	}
 	doing := fmt.Sprintf("unplugging port %s", e.Port.ID)
@@ -60,12 +70,27 @@ func (d *Daemon) detach(ctx context.Context, e entry, netns string) error {
 	err = driver.Unplug(ctx, i)
 	done()
 	if err != nil {
+		if noted := d.markDeleted(e); noted != nil {
+			return noted
+		}
 		return plugError(doing, err)
 	}
 	if err := d.journal.remove(e); err != nil {
 		return types.NewError(cni.CodeIO, "the journal cannot be written", err.Error())
 	}
 	d.reporter.report(e)
+	return nil
+}
+
+// markDeleted notes that e is to be unplugged.
+func (d *Daemon) markDeleted(e entry) error {
+	if e.Deleted {
+		return nil
+	}
+	e.Deleted = true
+	if err := d.journal.put(e); err != nil {
+		return types.NewError(cni.CodeIO, "the journal cannot be written", err.Error())
+	}
 	return nil
 }
 
@@ -145,7 +170,7 @@ func (d *Daemon) collect(ctx context.Context, e entry) error {
 	}
 	defer release()
 	current, ok := d.journal.get(e.key())
-	if !ok || !current.Since.Equal(e.Since) || current.Port.ID != e.Port.ID {
+	if !ok || !current.Since.Equal(e.Since) || current.Port.ID != e.Port.ID || current.Deleted != e.Deleted {
 		return nil
 	}
 	netns := e.Netns

@@ -33,7 +33,8 @@ type entry struct {
 	Since       time.Time `json:"since"`
 	// FromArgs: CNI_ARGS brought the port; there is no KuryrPort of it.
 	FromArgs bool `json:"fromArgs,omitempty"`
-	// Deleted: a DEL was answered while the daemon was away, and is to be done.
+	// Deleted: it is to be unplugged, which could not be done when that was
+	// asked for: the daemon was away, or the data path.
 	Deleted bool       `json:"deleted,omitempty"`
 	Port    portRecord `json:"port"`
 }

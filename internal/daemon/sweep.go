@@ -76,9 +76,8 @@ func (d *Daemon) markOne(req cni.Request) error {
 	if left, err := cni.IsLeft(d.Socket, req.ContainerID, req.IfName); err != nil || !left {
 		return err
 	}
-	if e, ok := d.journal.get(key); ok && !e.Deleted {
-		e.Deleted = true
-		if err := d.journal.put(e); err != nil {
+	if e, ok := d.journal.get(key); ok {
+		if err := d.markDeleted(e); err != nil {
 			return err
 		}
 	}
