@@ -205,26 +205,33 @@ func TestSizeOfProcess(t *testing.T) {
 			calls.Add(1)
 		}
 	}
-	rss := residentMiB(t, cmd.Process.Pid)
-	t.Logf("resident after %d calls with 110 ports: %d MiB", calls.Load(), rss)
-	if rss > 40 {
-		t.Errorf("the daemon has %d MiB resident, want 40 at most", rss)
+	all, own := residentMiB(t, cmd.Process.Pid)
+	t.Logf("resident after %d calls with 110 ports: %d MiB, of which %d MiB are the process's own", calls.Load(), all, own)
+	if own > 14 {
+		t.Errorf("the daemon has %d MiB of its own, want 14 at most", own)
 	}
 }
 
-func residentMiB(t *testing.T, pid int) int {
+// residentMiB returns what a process has resident, and what of it is its own.
+// The rest is pages of its file: how many are mapped depends on what of it the
+// node happens to have cached (25 to 33 MiB were seen of the same executable),
+// all processes share them, and the node takes them back when it needs them.
+func residentMiB(t *testing.T, pid int) (all, own int) {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"RssAnon", "RssFile"} {
-		t.Logf("%s", regexp.MustCompile(name+`:.*`).Find(status))
+	of := func(name string) int {
+		found := regexp.MustCompile(name + `:\s+(\d+) kB`).FindSubmatch(status)
+		if found == nil {
+			t.Fatalf("no %s in %s", name, status)
+		}
+		kb, err := strconv.Atoi(string(found[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return kb / 1024
 	}
-	found := regexp.MustCompile(`VmRSS:\s+(\d+) kB`).FindSubmatch(status)
-	kb, err := strconv.Atoi(string(found[1]))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return kb / 1024
+	return of("VmRSS"), of("RssAnon")
 }
