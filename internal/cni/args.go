@@ -28,7 +28,7 @@ type Port struct {
 	ID        string // PORT_UUID
 	Type      string // PORT_TYPE
 	Addresses []PortAddress
-	MAC       net.HardwareAddr // MAC; nil: whatever the data path makes
+	MAC       net.HardwareAddr // MAC; nil: one that Kuryr chooses
 	MTU       int              // MTU in bytes; 0: the node's own
 }
 
@@ -78,6 +78,7 @@ func (a Args) Pod() string {
 }
 
 func pairs(args string) (map[string]string, error) {
+	args = strings.ReplaceAll(args, "\\\n", "") // a line continued, as the document prints them
 	values := map[string]string{}
 	for _, pair := range strings.Split(commaForm.ReplaceAllString(args, ";$1="), ";") {
 		key, value, ok := strings.Cut(strings.TrimSpace(pair), "=")

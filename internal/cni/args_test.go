@@ -29,7 +29,7 @@ func TestParseArgs(t *testing.T) {
 
 // The MidoNet document writes semicolons in its first list and commas in its second.
 func TestParseArgsWithPort(t *testing.T) {
-	for _, separator := range []string{";", ",", ", ", ",\n    "} {
+	for _, separator := range []string{";", ",", ", ", ",\n    ", ";\\\n", ",\\\n    "} {
 		args := "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;" + strings.Join([]string{port, "IPV4=10.0.0.15/16", "GW=10.0.0.1",
 			"PORT_TYPE=midonet", "MAC=FA:16:3E:00:00:01", "MTU=1450", "IPV6=fd00::15/64", "GW6=fd00::1"}, separator) + ";OTHER=a,b"
 		got, err := cni.ParseArgs(args)

@@ -42,7 +42,7 @@ type entry struct {
 type portRecord struct {
 	ID           string            `json:"id"`
 	Type         string            `json:"type"`
-	MAC          string            `json:"mac,omitempty"`
+	MAC          string            `json:"mac,omitempty"` // empty: see plug.Interface.HardwareAddr
 	MTU          int               `json:"mtu,omitempty"`
 	Addresses    []addressRecord   `json:"addresses"`
 	Routes       []routeRecord     `json:"routes,omitempty"`
@@ -137,7 +137,7 @@ func recordPort(p *v1.KuryrPort) (portRecord, error) {
 	if p.Spec.PodRef != nil {
 		r.Default = p.Spec.PodRef.Default
 	}
-	if _, err := parseMAC(vif.MACAddress); err != nil {
+	if _, err := net.ParseMAC(vif.MACAddress); err != nil { // empty is wrong as well: the SDN knows it
 		return r, fmt.Errorf("spec.vif.macAddress of KuryrPort %s: %w", p.Name, err)
 	}
 	for _, a := range vif.Addresses {

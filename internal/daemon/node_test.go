@@ -21,6 +21,7 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/cni"
 	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
 const (
@@ -37,6 +38,7 @@ type node struct {
 	timeout time.Duration
 	health  string // addresses; empty: none
 	numbers string
+	real    *plug.Set // drivers of this machine in place of machine's
 	*machine
 	api *server
 
@@ -84,7 +86,9 @@ func (n *node) startAnyhow() {
 	if err != nil {
 		n.t.Fatalf("New() = %v", err)
 	}
-	d.netns = n.machine
+	if d.netns = n.machine; n.real != nil {
+		d.netns, d.Drivers = osNamespaces{}, n.real
+	}
 	n.daemon, n.stop, n.ended = d, stop, make(chan error, 1)
 	ended := n.ended
 	go func() { ended <- d.Run(ctx) }()

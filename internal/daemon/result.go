@@ -20,7 +20,7 @@ func result(e entry, conf cni.Config) *types100.Result {
 	r := &types100.Result{CNIVersion: types100.ImplementedSpecVersion, DNS: conf.DNS}
 	r.Interfaces = []*types100.Interface{
 		{Name: plug.HostDevice(e.Port.ID)}, // the node's end
-		{Name: e.IfName, Mac: e.Port.MAC, Mtu: e.Port.MTU, Sandbox: e.Netns},
+		{Name: e.IfName, Mac: e.iface().HardwareAddr().String(), Mtu: e.Port.MTU, Sandbox: e.Netns},
 	}
 	for _, a := range e.Port.Addresses {
 		ip := &types100.IPConfig{Interface: types100.Int(1), Address: ipNet(a.Prefix)}

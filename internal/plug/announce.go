@@ -30,7 +30,7 @@ func announce(i Interface, index int) error {
 	// takes as long as all the rest of plugging; nobody has to wait for that.
 	defer func() { go func() { _ = unix.Close(fd) }() }()
 	for _, a := range i.Addresses {
-		packet, to := announcement(i.MAC, a.Prefix.Addr())
+		packet, to := announcement(i.HardwareAddr(), a.Prefix.Addr())
 		to.Ifindex = index
 		if err := unix.Sendto(fd, packet, 0, to); err != nil && !errors.Is(err, unix.ENOBUFS) {
 			return fmt.Errorf("announcing %s: %w", a.Prefix.Addr(), err)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
 // listen returns the packets of one protocol, with their Ethernet headers, that
@@ -65,26 +67,38 @@ func next(t *testing.T, packets <-chan []byte, what string, is func([]byte) bool
 }
 
 func TestPlugAnnouncesTheAddresses(t *testing.T) {
-	d := bridges(t)
-	peer, ns := newNamespace(t), newNamespace(t)
-	mustPlug(t, d, pod(t, "bridge", 20, peer))
+	for k, without := range []bool{false, true} {
+		d := bridges(t)
+		peer, ns := newNamespace(t), newNamespace(t)
+		mustPlug(t, d, pod(t, "bridge", 20, peer))
+		p := pod(t, "bridge", 30+k, ns)
+		if without {
+			p.MAC = nil
+		}
+		announces(t, peer, p, func() { mustPlug(t, d, p) })
+	}
+}
+
+// announces checks what peer hears of p while it is plugged.
+func announces(t *testing.T, peer namespace, p plug.Interface, doPlug func()) {
+	t.Helper()
 	arps, v6 := listen(t, peer, "eth0", unix.ETH_P_ARP), listen(t, peer, "eth0", unix.ETH_P_IPV6)
-	p := pod(t, "bridge", 21, ns)
-	mustPlug(t, d, p)
+	doPlug()
+	mac := p.HardwareAddr()
 
 	v4, six := p.Addresses[0].Prefix.Addr(), p.Addresses[1].Prefix.Addr()
 	arp := next(t, arps, "ARP announcement", func(b []byte) bool {
 		return len(b) >= 42 && bytes.Equal(b[28:32], v4.AsSlice()) && bytes.Equal(b[38:42], v4.AsSlice())
 	})
-	if !bytes.Equal(arp[22:28], p.MAC) || !bytes.Equal(arp[6:12], p.MAC) || !bytes.Equal(arp[:6], bytes.Repeat([]byte{0xff}, 6)) {
-		t.Errorf("ARP announcement % x: not of %s to all", arp, p.MAC)
+	if !bytes.Equal(arp[22:28], mac) || !bytes.Equal(arp[6:12], mac) || !bytes.Equal(arp[:6], bytes.Repeat([]byte{0xff}, 6)) {
+		t.Errorf("ARP announcement % x: not of %s to all", arp, mac)
 	}
 	na := next(t, v6, "neighbour advertisement", func(b []byte) bool {
 		return len(b) == 86 && b[20] == unix.IPPROTO_ICMPV6 && b[54] == 136
 	})
 	target, _ := netip.AddrFromSlice(na[62:78])
-	if target != six || !bytes.Equal(na[80:86], p.MAC) || na[21] != 255 || na[58] != 0x20 {
-		t.Errorf("neighbour advertisement % x: not of %s at %s", na, six, p.MAC)
+	if target != six || !bytes.Equal(na[80:86], mac) || na[21] != 255 || na[58] != 0x20 {
+		t.Errorf("neighbour advertisement % x: not of %s at %s", na, six, mac)
 	}
 	if sum := sumICMPv6(na[14:]); sum != 0xffff {
 		t.Errorf("checksum of the neighbour advertisement adds up to %#x", sum)

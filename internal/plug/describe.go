@@ -52,7 +52,7 @@ type describedRoute struct {
 func describe(verb string, i Interface) ([]byte, error) {
 	d := description{
 		APIVersion: bindingVersion, Verb: verb, Type: i.Type, PortID: i.PortID, HostDevice: HostDevice(i.PortID),
-		ContainerID: i.ContainerID, Netns: i.Netns, Interface: i.Name, MAC: i.MAC.String(), MTU: i.MTU,
+		ContainerID: i.ContainerID, Netns: i.Netns, Interface: i.Name, MAC: i.HardwareAddr().String(), MTU: i.MTU,
 		Default: i.Default, Bridge: i.Bridge, VLANID: i.VLANID, ParentPortID: i.ParentPortID, Pod: i.Pod, Details: i.Details,
 	}
 	for _, a := range i.Addresses {
@@ -90,7 +90,7 @@ func environment(verb string, i Interface) []string {
 		"KURYR_CONTAINER_ID=" + i.ContainerID,
 		"KURYR_NETNS=" + i.Netns,
 		"KURYR_IFNAME=" + i.Name,
-		"KURYR_MAC=" + i.MAC.String(),
+		"KURYR_MAC=" + i.HardwareAddr().String(),
 		"KURYR_MTU=" + number(i.MTU),
 		"KURYR_ADDRESSES=" + strings.Join(addresses, " "),
 		"KURYR_BRIDGE=" + i.Bridge,

@@ -4,8 +4,10 @@
 package plug
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"regexp"
 	"strings"
@@ -37,6 +39,22 @@ func HostDevice(portID string) string {
 	return "tap" + portID[:min(len(portID), 11)]
 }
 
+// HardwareAddr returns the MAC address that the sandbox's end gets: i.MAC, or,
+// for a port of which none is known, a locally administered one. That follows
+// from the port's ID alone. So it needs no place to be kept, it is the same after
+// any interruption, and it moves with the port to another sandbox, where the
+// neighbours go on finding it; one of the kernel's choice would change each time.
+func (i Interface) HardwareAddr() net.HardwareAddr {
+	if len(i.MAC) > 0 {
+		return i.MAC
+	}
+	const local, multicast = 2, 1
+	sum := sha256.Sum256([]byte("kuryr MAC address of " + i.PortID))
+	mac := net.HardwareAddr(sum[:6])
+	mac[0] = mac[0]&^multicast | local
+	return mac
+}
+
 // checkIdentity says whether i tells enough, and nothing harmful, to unplug it.
 func (i Interface) checkIdentity() error {
 	switch {
@@ -58,7 +76,7 @@ func (i Interface) check() error {
 		return fmt.Errorf("name %q of the interface: %w", i.Name, ErrInvalid)
 	case i.Bridge != "" && !deviceName(i.Bridge):
 		return fmt.Errorf("name %q of the bridge: %w", i.Bridge, ErrInvalid)
-	case len(i.MAC) != 6 || i.MAC[0]&1 == 1 || i.MAC.String() == "00:00:00:00:00:00":
+	case len(i.MAC) != 0 && (len(i.MAC) != 6 || i.MAC[0]&1 == 1 || i.MAC.String() == "00:00:00:00:00:00"):
 		return fmt.Errorf("MAC address %q: %w", i.MAC, ErrInvalid)
 	case i.MTU != 0 && (i.MTU < minMTU || i.MTU > maxMTUVeth):
 		return fmt.Errorf("MTU of %d bytes: %w", i.MTU, ErrInvalid)

@@ -47,7 +47,7 @@ func TestCheckRefusesWhatCannotBePlugged(t *testing.T) {
 		"all":                   func(i *Interface) { i.Name = "all" },
 		"loopback":              func(i *Interface) { i.Name = "lo" },
 		"bridge":                func(i *Interface) { i.Bridge = "br int" },
-		"no MAC":                func(i *Interface) { i.MAC = nil },
+		"short MAC":             func(i *Interface) { i.MAC = i.MAC[:5] },
 		"zero MAC":              func(i *Interface) { i.MAC = make(net.HardwareAddr, 6) },
 		"multicast MAC":         func(i *Interface) { i.MAC[0] = 1 },
 		"long MAC":              func(i *Interface) { i.MAC = make(net.HardwareAddr, 8) },

@@ -37,6 +37,9 @@ func (o *ovs) Plug(ctx context.Context, i Interface) error {
 	if v.rival != nil {
 		return fmt.Errorf("interface %s of Open vSwitch has port %s already: %w", v.rival.name, i.PortID, ErrDataPath)
 	}
+	if v.ovn && len(i.MAC) == 0 {
+		return fmt.Errorf("port %s has no MAC address, and OVN passes only the traffic of the port's own: %w", i.PortID, ErrInvalid)
+	}
 	if v.row != nil && !v.row.ours() {
 		return fmt.Errorf("Open vSwitch has an interface %s already: %w", v.row.name, errForeign)
 	}
@@ -152,7 +155,7 @@ func (o *ovs) wrong(r *ovsRow, i Interface) error {
 func (o *ovs) ids(i Interface) map[string]string {
 	return map[string]string{
 		keyPort:    i.PortID,
-		keyMAC:     i.MAC.String(),
+		keyMAC:     i.HardwareAddr().String(),
 		keyStatus:  "active",
 		keySandbox: i.ContainerID,
 		keyBridge:  o.bridge(i),

@@ -15,13 +15,13 @@ import (
 
 // Interface is all that is needed to plug one port into one sandbox.
 type Interface struct {
-	PortID       string // the SDN's ID of the port
-	Type         string // driver: ovs, bridge or the name of a binding driver
-	ContainerID  string // sandbox, in the container runtime's words
-	Netns        string // path of the sandbox's network namespace; empty: gone
-	Name         string // of the interface in the sandbox
-	MAC          net.HardwareAddr
-	MTU          int // bytes; 0 is the node's own; never above the node's
+	PortID       string           // the SDN's ID of the port
+	Type         string           // driver: ovs, bridge or the name of a binding driver
+	ContainerID  string           // sandbox, in the container runtime's words
+	Netns        string           // path of the sandbox's network namespace; empty: gone
+	Name         string           // of the interface in the sandbox
+	MAC          net.HardwareAddr // nil: one that Kuryr chooses; see HardwareAddr
+	MTU          int              // bytes; 0 is the node's own; never above the node's
 	Addresses    []Address
 	Routes       []Route
 	Default      bool // whether the default route goes through this interface

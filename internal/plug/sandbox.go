@@ -155,8 +155,8 @@ func (s sandbox) verify(node netlink.Link) error {
 	switch {
 	case l.Type() != "veth" || a.ParentIndex != node.Attrs().Index || node.Attrs().ParentIndex != a.Index:
 		return fmt.Errorf("%s is not the other end of %s", s.i.Name, node.Attrs().Name)
-	case a.HardwareAddr.String() != s.i.MAC.String():
-		return fmt.Errorf("%s has the MAC address %s, and the port %s", s.i.Name, a.HardwareAddr, s.i.MAC)
+	case a.HardwareAddr.String() != s.i.HardwareAddr().String():
+		return fmt.Errorf("%s has the MAC address %s, and the port %s", s.i.Name, a.HardwareAddr, s.i.HardwareAddr())
 	case a.Flags&net.FlagUp == 0:
 		return fmt.Errorf("%s is down", s.i.Name)
 	case s.i.MTU > 0 && a.MTU > s.i.MTU:

@@ -85,7 +85,7 @@ func (p pair) create(ns netns, mtu int) (netlink.Link, error) {
 	attrs.Name, attrs.MTU = HostDevice(p.i.PortID), mtu
 	veth := netlink.NewVeth(attrs)
 	veth.PeerName, veth.PeerMTU = p.i.Name, uint32(mtu)
-	veth.PeerHardwareAddr, veth.PeerNamespace = p.i.MAC, netlink.NsFd(ns)
+	veth.PeerHardwareAddr, veth.PeerNamespace = p.i.HardwareAddr(), netlink.NsFd(ns)
 	if err := p.node.LinkAdd(veth); err != nil {
 		return nil, fmt.Errorf("making the devices %s and %s: %w", attrs.Name, p.i.Name, err)
 	}

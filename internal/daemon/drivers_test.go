@@ -1,0 +1,165 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/kuryr-go/kuryr/internal/plug"
+)
+
+// CNI_ARGS as in the MidoNet document, down to how its lines are continued, and
+// the same with semicolons. The document gives no MAC address.
+var documented = []string{
+	"K8S_POD_NAMESPACE=default;\\\n    K8S_POD_NAME=nginx-app-722l8;\\\n" +
+		"    K8S_POD_INFRA_CONTAINER_ID=8ceb00926acf251b34d70065a6158370953ab909b0745f5f4647ee6b9ec5c250;\\\n" +
+		"    PORT_UUID=" + portA + ",\\\n    IPV4=10.0.0.15/16,\\\n    GW=10.0.0.1,\\\n    PORT_TYPE=%s",
+	"K8S_POD_NAMESPACE=default;K8S_POD_NAME=nginx-app-722l8;" +
+		"PORT_UUID=" + portA + ",    IPV4=10.0.0.15/16,    GW=10.0.0.1,    PORT_TYPE=%s",
+	"K8S_POD_NAMESPACE=default;K8S_POD_NAME=nginx-app-722l8;PORT_UUID=" + portA + ";IPV4=10.0.0.15/16;GW=10.0.0.1;PORT_TYPE=%s",
+	"PORT_UUID=" + portA + ";IPV4=10.0.0.15/16;GW=10.0.0.1;PORT_TYPE=%s",
+}
+
+// From the executable to the device in the sandbox, with the drivers that a
+// node has and no API at all.
+func TestPortOfTheDocumentIsPlugged(t *testing.T) {
+	if !insideNode(t) {
+		return
+	}
+	n := newNode(t)
+	n.api.setDown(true)
+	bound := n.realDrivers()
+	n.startAnyhow()
+	for _, typ := range []string{"midonet", "bridge"} {
+		for k, args := range documented {
+			t.Run(fmt.Sprint(typ, k), func(t *testing.T) {
+				netns := newSandbox(t)
+				call := func(command, v, more string) (string, error) {
+					return execute(t, conf(n, v, more), append(env(command, "c1", netns), "CNI_ARGS="+fmt.Sprintf(args, typ))...)
+				}
+				first, err := call("ADD", "1.0.0", "")
+				if err != nil {
+					t.Fatalf("ADD: %v, %s", err, first)
+				}
+				mac := inside(t, netns, "ip", "link", "show", "eth0")
+				mac = regexp.MustCompile(`link/ether (\S+)`).FindStringSubmatch(mac)[1]
+				if !strings.Contains(first, `"mac": "`+mac+`"`) || !strings.Contains(first, `"10.0.0.15/16"`) {
+					t.Errorf("the interface has MAC address %s, and ADD printed %s", mac, first)
+				}
+				if got := inside(t, netns, "ip", "route"); !strings.Contains(got, "default via 10.0.0.1 dev eth0") {
+					t.Errorf("routes of the sandbox: %s", got)
+				}
+				if got := bound(); typ == "midonet" && got != plug.HostDevice(portA)+" "+mac {
+					t.Errorf("mm-ctl has bound %q", got)
+				}
+				again, err := call("ADD", "1.0.0", "")
+				if diff := cmp.Diff(first, again); err != nil || diff != "" {
+					t.Errorf("second ADD: %v (-first +second)\n%s", err, diff)
+				}
+				if out, err := call("CHECK", "1.0.0", `,"prevResult":`+first); err != nil {
+					t.Errorf("CHECK: %v, %s", err, out)
+				}
+				old, err := call("ADD", "0.1.0", "")
+				var result struct{ IP4 struct{ IP, Gateway string } }
+				if err != nil || json.Unmarshal([]byte(old), &result) != nil || result.IP4.IP != "10.0.0.15/16" || result.IP4.Gateway != "10.0.0.1" {
+					t.Errorf("ADD of version 0.1.0: %v, %s", err, old)
+				}
+				if out, err := call("DEL", "1.0.0", ""); err != nil || bound() != "" || n.daemon.journal.size() != 0 {
+					t.Errorf("DEL: %v, %s; mm-ctl has bound %q", err, out, bound())
+				}
+			})
+		}
+	}
+}
+
+// realDrivers has the node plug ports in earnest. It returns what mm-ctl has
+// bound: the device, and the MAC address that the driver was told.
+func (n *node) realDrivers() (bound func() string) {
+	n.t.Helper()
+	bin, ports := n.t.TempDir(), n.t.TempDir()
+	// By a shell: a file that this process has had open for writing cannot be
+	// run while a child forked meanwhile still holds it.
+	write := exec.Command("sh", "-c", `cat >"$1" && chmod 755 "$1"`, "sh", filepath.Join(bin, "mm-ctl"))
+	write.Stdin = strings.NewReader(`#!/bin/sh
+case $1 in
+--bind-port) echo "$3 $KURYR_MAC" >` + ports + `/"$2" ;;
+--unbind-port) rm -- ` + ports + `/"$2" ;;
+*) exit 64 ;;
+esac
+`)
+	if out, err := write.CombinedOutput(); err != nil {
+		n.t.Fatalf("writing mm-ctl: %v: %s", err, out)
+	}
+	n.t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	set := plug.New(plug.Config{Bridge: "br-test", DriverDir: "../../config/drivers"})
+	n.t.Cleanup(set.Close)
+	n.real = set
+	return func() string {
+		b, _ := os.ReadFile(filepath.Join(ports, portA))
+		return strings.TrimSpace(string(b))
+	}
+}
+
+const inNode = "KURYR_TEST_IN_NODE"
+
+// insideNode runs the test a second time, inside a network namespace that
+// stands for the node, and tells the two apart.
+func insideNode(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(inNode) != "" {
+		return true
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED: needs root, for network namespaces of its own")
+	}
+	self := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
+	self.Env = append(os.Environ(), inNode+"=1")
+	self.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	out, err := self.CombinedOutput()
+	if err != nil {
+		t.Errorf("in a network namespace: %v\n%s", err, out)
+	}
+	return false
+}
+
+// newSandbox makes a network namespace, which goes with the test.
+func newSandbox(t *testing.T) string {
+	t.Helper()
+	made := make(chan *os.File, 1)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			t.Error(err)
+		}
+		f, err := os.Open("/proc/thread-self/ns/net")
+		if err != nil {
+			t.Error(err)
+		}
+		made <- f
+	}()
+	f := <-made
+	t.Cleanup(func() { _ = f.Close() })
+	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd())
+}
+
+func inside(t *testing.T, netns string, command ...string) string {
+	t.Helper()
+	out, err := exec.Command("nsenter", append([]string{"--net=" + netns}, command...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s in %s: %v: %s", strings.Join(command, " "), netns, err, out)
+	}
+	return string(out)
+}
