@@ -82,23 +82,25 @@ func runController(ctx context.Context, f controllerFlags) error {
 	if err := controller.Setup(ctx, mgr, controller.Options{Ports: backend, Settings: live}); err != nil {
 		return err
 	}
-	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return follow(ctx, f.config, live) })); err != nil {
+	following := manager.RunnableFunc(func(ctx context.Context) error { return follow(ctx, f.config, live, mgr.GetClient()) })
+	if err := mgr.Add(following); err != nil {
 		return fmt.Errorf("following the configuration: %w", err)
 	}
 	return mgr.Start(ctx)
 }
 
 // follow takes up what changes in the configuration file while ctx lasts.
-func follow(ctx context.Context, path string, live *controller.Live) error {
+func follow(ctx context.Context, path string, live *controller.Live, c client.Client) error {
 	log := ctrl.LoggerFrom(ctx)
-	return config.Watch(ctrl.LoggerInto(ctx, log), path, func(c *config.Config, err error) {
+	return config.Watch(ctrl.LoggerInto(ctx, log), path, func(changed *config.Config, err error) {
 		if err != nil {
 			live.Refuse()
+			tellRefusal(ctx, c, err)
 			log.Error(err, "keeping the configuration as it was: the changed file has faults")
 			return
 		}
 		live.Accept()
-		settings := controller.SettingsOf(c)
+		settings := controller.SettingsOf(changed)
 		if reflect.DeepEqual(settings, *live.Load()) {
 			return
 		}
