@@ -258,6 +258,34 @@ func TestJournalSetsBadFilesAside(t *testing.T) {
 	}
 }
 
+// What a journal file told that could not be used stays known to the switch
+// only. It goes when its device has gone, at the start and later.
+func TestSweepCollectsWhatNoJournalTells(t *testing.T) {
+	n := newNode(t).start()
+	n.api.put(kuryrPort(portA, uidA))
+	n.do(request("ADD", "c1", "/run/netns/a"))
+	n.end()
+	path := filepath.Join(n.dir, "state", "attachments", "c2@eth0.json")
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.set(func() { n.rows["c1"], n.rows["c2"] = true, true })
+	n.start()
+	left := func() string {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return fmt.Sprint(n.rows)
+	}
+	n.eventually("the row of c2 is removed, and no other", func() bool { return left() == "map[c1:true]" })
+	n.do(request("DEL", "c2", ""))
+	n.set(func() { n.rows["c3"], n.fail["collect"] = true, plug.ErrDataPath })
+	n.daemon.sweep(t.Context())
+	if got := left(); got != "map[c1:true]" {
+		t.Errorf("after the next sweep: %s", got)
+	}
+	n.rests(portA, "c1")
+}
+
 // late is a listener that gets a connection just as the daemon stops.
 type late struct {
 	net.Listener

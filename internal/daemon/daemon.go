@@ -42,6 +42,9 @@ type drivers interface {
 	Driver(typ string) (plug.Driver, error)
 	// Ready says why no port can be plugged right now.
 	Ready(ctx context.Context) error
+	// Collect takes off the switch what is of a sandbox that is not known and
+	// has no device any more.
+	Collect(ctx context.Context, known func(containerID string) bool) error
 }
 
 // Options are what a daemon is made of.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -165,12 +166,13 @@ type machine struct {
 	live    map[string]bool           // network namespaces
 	unwired map[string]bool           // ports whose Wait does not return
 	fail    map[string]error          // by step
+	rows    map[string]bool           // containers that the switch has a port of, and no device
 	calls   []string
 	hook    func(step string) // called in every step of the driver
 }
 
 func newMachine() *machine {
-	return &machine{plugged: map[string]plug.Interface{}, live: map[string]bool{}, unwired: map[string]bool{}, fail: map[string]error{}}
+	return &machine{plugged: map[string]plug.Interface{}, live: map[string]bool{}, unwired: map[string]bool{}, fail: map[string]error{}, rows: map[string]bool{}}
 }
 
 func (m *machine) set(f func()) { m.mu.Lock(); defer m.mu.Unlock(); f() }
@@ -214,6 +216,11 @@ func (d *driver) Driver(typ string) (plug.Driver, error) {
 }
 
 func (d *driver) Ready(context.Context) error { return d.step("ready") }
+
+func (d *driver) Collect(_ context.Context, known func(string) bool) error {
+	d.set(func() { maps.DeleteFunc(d.rows, func(c string, _ bool) bool { return !known(c) }) })
+	return d.step("collect")
+}
 
 func (d *driver) step(name string) error {
 	d.mu.Lock()

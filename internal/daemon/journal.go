@@ -127,6 +127,11 @@ func (j *journal) ofPort(id string) []entry {
 	return found
 }
 
+// has says whether a container has an attachment.
+func (j *journal) has(containerID string) bool {
+	return len(j.where(func(e entry) bool { return e.ContainerID == containerID })) > 0
+}
+
 func (j *journal) where(match func(entry) bool) []entry {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -32,7 +32,7 @@ func (d *Daemon) sweepForever(ctx context.Context) error {
 }
 
 // sweep unplugs what is marked as deleted and what is in a network namespace
-// that is gone.
+// that is gone, and then what the journal does not tell of.
 func (d *Daemon) sweep(ctx context.Context) {
 	for _, e := range d.journal.all() {
 		if ctx.Err() != nil {
@@ -47,6 +47,11 @@ func (d *Daemon) sweep(ctx context.Context) {
 				"port", e.Port.ID, "container", e.ContainerID)
 		}
 		cancel()
+	}
+	ctx, cancel := context.WithTimeout(ctx, delTimeout)
+	defer cancel()
+	if err := d.Drivers.Collect(ctx, d.journal.has); err != nil && ctx.Err() == nil {
+		logr.FromContextOrDiscard(ctx).Error(err, "looking for ports of no sandbox, will try again")
 	}
 }
 
