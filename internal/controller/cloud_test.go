@@ -104,7 +104,22 @@ func TestErrorsOfTheCloud(t *testing.T) {
 	}
 }
 
-// TestPortVanishesFromTheCloud: a bound one is said to be lost, a free one is
+// TestPortVanishesBeforeItIsPlugged: its pod gets another.
+func TestPortVanishesBeforeItIsPlugged(t *testing.T) {
+	b := newBed(t)
+	pod := b.pod("web")
+	port := b.bound(pod)
+	b.eventually("the pod is annotated", func() bool { return b.annotation(pod) != "" })
+	b.cloud.RemovePort(port.Name)
+	b.mentions("Event", b.eventOn("web", "PortMissing"), port.Name, "replaced")
+	b.eventually("the pod has another port", func() bool {
+		again := b.portOf(pod)
+		return again != nil && again.Name != port.Name && b.cloud.HasPort(again.Name)
+	})
+	b.settled(1)
+}
+
+// TestPortVanishesFromTheCloud: a plugged one is said to be lost, a free one is
 // replaced.
 func TestPortVanishesFromTheCloud(t *testing.T) {
 	b := idleBed(t)
@@ -112,6 +127,7 @@ func TestPortVanishesFromTheCloud(t *testing.T) {
 	b.start()
 	pod := b.pod("web")
 	port := b.bound(pod)
+	b.attach(port, true)
 	b.settled(2)
 	for _, p := range b.ports() {
 		b.cloud.RemovePort(p.Name)
@@ -120,6 +136,7 @@ func TestPortVanishesFromTheCloud(t *testing.T) {
 	b.eventually("the KuryrPort has failed", func() bool { return b.portOf(pod).Status.Phase == v1.PortFailed })
 	b.eventually("the free one is replaced", func() bool { return b.cloud.Ports() == 1 && len(b.ports()) == 2 })
 	b.delete(pod)
+	b.attach(port, false)
 	b.eventually("the failed one goes with its pod", func() bool {
 		err := b.client.Get(t.Context(), client.ObjectKeyFromObject(port), &v1.KuryrPort{})
 		return apierrors.IsNotFound(err)

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -73,6 +74,12 @@ func (r *pools) observe(ctx context.Context, req poolRequest) (*view, error) {
 	}
 	r.recall(v)
 	return v, nil
+}
+
+// isLost reports whether a KuryrPort says that the SDN has its port no more.
+func isLost(port *v1.KuryrPort) bool {
+	ready := meta.FindStatusCondition(port.Status.Conditions, v1.ConditionReady)
+	return port.Status.Phase == v1.PortFailed && ready != nil && ready.Reason == reasonMissing
 }
 
 // dropWritten forgets ports that arrived and have an object, whichever pool's:
@@ -251,6 +258,7 @@ func portOf(port *v1.KuryrPort) pool.Port {
 		Attached: port.Status.Attachment != nil,
 		Ready:    port.Status.Phase == v1.PortAvailable && sameGroups(port.Status.AppliedSecurityGroupIDs, port.Spec.SecurityGroupIDs),
 		Failed:   port.Status.Phase == v1.PortFailed,
+		Lost:     isLost(port),
 		Deleting: !port.DeletionTimestamp.IsZero(),
 		Since:    port.CreationTimestamp.Time,
 		Rested:   true,

@@ -235,9 +235,15 @@ func phase(port *v1.KuryrPort, reason string) v1.PortPhase {
 	return v1.PortAvailable
 }
 
-// missing says that the SDN has lost a port. A free one the planner deletes.
+// missing says that the SDN has lost a port. One that is not plugged the planner
+// deletes; its pod, if it has one, gets another.
 func (r *ports) missing(port *v1.KuryrPort) {
-	const note = "The SDN no longer has port %s, most likely as somebody deleted it there: the pod has lost its network. Delete the pod to get it another"
+	note := "The SDN no longer has port %s, most likely as somebody deleted it there: "
+	if port.Status.Attachment == nil {
+		note += "it is replaced"
+	} else {
+		note += "the pod has lost its network. Delete the pod to get it another"
+	}
 	r.events.Eventf(reference(port, "KuryrPort"), nil, corev1.EventTypeWarning, reasonMissing, "CheckPort", note, port.Name)
 	if ref := port.Spec.PodRef; ref != nil {
 		r.events.Eventf(reference(podOf(ref), "Pod"), nil, corev1.EventTypeWarning, reasonMissing, "CheckPort", note, port.Name)
@@ -266,7 +272,7 @@ func (r *ports) release(ctx context.Context, port *v1.KuryrPort) (ctrl.Result, e
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if pod != nil {
+	if pod != nil && !isLost(port) { // of a lost one there is nothing to put back
 		return r.handBack(ctx, port, pod)
 	}
 	if err := r.write(ctx, port, r.status(port, reasonPending, errDeleting)); err != nil {

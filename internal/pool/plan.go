@@ -19,7 +19,8 @@ import (
 //   - no port goes to two pods and no pod gets two ports;
 //   - no port that has an object is deleted but through that;
 //   - a port leaves a pod only if that is gone or finished, and has been
-//     unplugged or has lost its node; of a lost node no port is used again;
+//     unplugged or has lost its node; of a lost node no port is used again.
+//     One that the SDN has lost leaves a living pod, too, unless it is plugged;
 //   - no more than Max ports are kept free, but for those that waiting pods
 //     are about to get.
 func Plan(s State, now time.Time) Actions {
@@ -94,6 +95,12 @@ func (p *planner) sortArrived() {
 
 func (p *planner) sortPort(port Port, extra bool, held map[types.UID]bool) {
 	count := &p.a.Levels
+	if port.Pod != "" && port.Live && port.useless() && !port.Deleting {
+		held[port.Pod] = true // waits until the object is gone
+		count.Recycling++
+		p.a.Delete = append(p.a.Delete, port.Name)
+		return
+	}
 	if port.Pod != "" && port.Live && !extra && !port.Deleting {
 		count.Bound++
 		held[port.Pod] = true
@@ -147,7 +154,7 @@ func (p *planner) extra() map[string]bool {
 	first := map[types.UID]Port{}
 	extra := map[string]bool{}
 	for _, port := range sorted(p.Ports, func(a, b Port) int { return strings.Compare(a.Name, b.Name) }) {
-		if port.Pod == "" || !port.Live || port.Deleting {
+		if port.Pod == "" || !port.Live || port.useless() || port.Deleting {
 			continue
 		}
 		other, ok := first[port.Pod]

@@ -103,7 +103,7 @@ func (w *world) plan() pool.Actions {
 func (w *world) bind(a pool.Actions) {
 	for _, b := range a.Bind {
 		port := w.ports[b.Port]
-		if port == nil || port.Pod != "" || !port.Ready || port.Deleting || port.Failed {
+		if port == nil || port.Pod != "" || !port.Ready || port.Deleting || port.Failed || port.Lost {
 			w.fail("binds %s, which is not fit: %+v", b.Port, port)
 		}
 		if !port.Rested && w.now.Before(port.Since.Add(w.levels.Cooldown)) {
@@ -154,7 +154,7 @@ func (w *world) free(a pool.Actions) {
 
 func (w *world) mayRelease(port *pool.Port) {
 	holder := w.pods[port.Pod]
-	if holder != nil && !holder.finished {
+	if holder != nil && !holder.finished && !port.Lost {
 		w.fail("takes %s from a living pod", port.Name)
 	}
 	if port.Attached && !w.nodeGone {
@@ -216,7 +216,7 @@ func (w *world) fail(format string, args ...any) {
 // step lets one thing happen.
 func (w *world) step() {
 	events := []func() string{w.podComes, w.podComes, w.podGoes, w.podFinishes, w.podReplaced, w.daemon, w.daemon,
-		w.sdnAnswers, w.sdnAnswers, w.sdnRefuses, w.applied, w.applied, w.deleted, w.time, w.deletedByHand, w.recall}
+		w.sdnAnswers, w.sdnAnswers, w.sdnRefuses, w.applied, w.applied, w.deleted, w.time, w.deletedByHand, w.recall, w.lost}
 	w.log = append(w.log, events[w.r.IntN(len(events))]())
 }
 
@@ -347,6 +347,17 @@ func (w *world) deletedByHand() string {
 	return "nothing"
 }
 
+func (w *world) lost() string { // removed in the SDN behind everybody's back
+	for name, p := range w.ports {
+		if w.r.IntN(4) == 0 && w.inSDN[name] {
+			delete(w.inSDN, name)
+			p.Failed, p.Lost = true, true
+			return "lost " + name
+		}
+	}
+	return "nothing"
+}
+
 func (w *world) time() string {
 	w.now = w.now.Add(time.Duration(w.r.IntN(40)) * time.Second)
 	return "time"
@@ -394,7 +405,7 @@ func (w *world) wellAnswered() string {
 
 func (w *world) wellApplied() string {
 	for _, p := range w.ports {
-		if !p.Ready {
+		if !p.Ready && !p.Lost {
 			p.Ready, p.Failed = true, false
 			return "applied"
 		}
@@ -417,9 +428,14 @@ func (w *world) collect() {
 func (w *world) rest() {
 	w.collect()
 	w.recall()
-	bound, free := 0, 0
+	bound, free, lost := 0, 0, 0
 	for _, p := range w.ports {
+		if p.Lost {
+			lost++
+		}
 		switch {
+		case p.Lost && !p.Attached:
+			w.fail("port %s, which the SDN has lost, is kept", p.Name)
 		case p.Failed && w.pods[p.Pod] == nil:
 			w.fail("failed port %s is kept", p.Name)
 		case p.Pod == "":
@@ -437,7 +453,7 @@ func (w *world) rest() {
 	if bound != living || free != w.levels.Min {
 		w.fail("at rest: %d bound of %d pods, %d free, min %d", bound, living, free, w.levels.Min)
 	}
-	if len(w.inSDN) != len(w.ports) || len(w.arrived) > 0 {
+	if len(w.inSDN) != len(w.ports)-lost || len(w.arrived) > 0 {
 		w.fail("at rest: %d ports in the SDN, %d objects, %d arrived", len(w.inSDN), len(w.ports), len(w.arrived))
 	}
 }

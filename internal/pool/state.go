@@ -53,11 +53,16 @@ type Port struct {
 	Attached bool      // plugged on the node, as far as its daemon has said
 	Ready    bool      // the SDN has it as its object wants it
 	Failed   bool      // the SDN refuses to put it in order, or has lost it
+	Lost     bool      // the SDN has it no more
 	Deleting bool      // on its way out
 	Drifted  bool      // the object's security groups are not the pool's
 	Since    time.Time // while free: when it was made or given back
 	Rested   bool      // while free: it never had a pod, and needs no cooldown
 }
+
+// useless reports whether no pod can ever have its network of the port. Of a
+// plugged one that is not said: nothing else can be plugged in its place.
+func (p *Port) useless() bool { return p.Lost && !p.Attached }
 
 // Arrival is a port that the SDN made or found.
 type Arrival struct {
