@@ -27,12 +27,15 @@ import (
 // annotations writes on each pod which KuryrPort it has. Nothing waits for it,
 // but for a KuryrPort deleted by hand.
 type annotations struct {
-	client client.Client
+	client  client.Client
+	backoff Backoff
 }
 
 func (r *annotations) setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("annotations").
-		WithOptions(controller.Options{MaxConcurrentReconciles: 4, SkipNameValidation: new(true)}).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: 4, RateLimiter: limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
+		}).
 		For(&corev1.Pod{}, builder.WithPredicates(predicate.Funcs{
 			CreateFunc: func(e event.CreateEvent) bool { return annotated(e.Object) },
 			UpdateFunc: func(e event.UpdateEvent) bool { return annotation(e.ObjectOld) != annotation(e.ObjectNew) },

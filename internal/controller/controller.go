@@ -122,7 +122,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	}
 	creations.done = pools.wake.add
 	mem.freed = pools.wake.add
-	annotations := &annotations{client: mgr.GetClient()}
+	annotations := &annotations{client: mgr.GetClient(), backoff: o.Backoff}
 	orphans := &orphans{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Ports, settings: o.Settings, memory: mem,
 		now: o.Now, lost: ports.wake.add,

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -51,6 +52,13 @@ func reasonOf(err error) string {
 		return reasonUnavailable
 	}
 	return reasonError
+}
+
+// limiter returns how a queue spaces the tries of one object that ended with an
+// error. The library's own doubles up to 1000 s: after an outage of some minutes
+// pods would wait for as long again.
+func limiter[request comparable](b Backoff) workqueue.TypedRateLimiter[request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[request](5*time.Millisecond, b.Max)
 }
 
 // delay says how long to leave the SDN alone after err, the n-th failure in a

@@ -29,7 +29,9 @@ const poolWorkers = 16
 func (r *pools) setup(mgr ctrl.Manager) error {
 	c := mgr.GetCache()
 	return builder.TypedControllerManagedBy[poolRequest](mgr).Named("pools").
-		WithOptions(controller.TypedOptions[poolRequest]{MaxConcurrentReconciles: poolWorkers, SkipNameValidation: new(true)}).
+		WithOptions(controller.TypedOptions[poolRequest]{
+			MaxConcurrentReconciles: poolWorkers, RateLimiter: limiter[poolRequest](r.Backoff), SkipNameValidation: new(true),
+		}).
 		WatchesRawSource(source.TypedKind(c, &corev1.Pod{},
 			handler.TypedEnqueueRequestsFromMapFunc(r.ofPod), predicate.TypedFuncs[*corev1.Pod]{UpdateFunc: podMoved})).
 		WatchesRawSource(source.TypedKind(c, &v1.KuryrPort{}, handler.TypedEnqueueRequestsFromMapFunc(r.ofPort))).

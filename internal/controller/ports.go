@@ -49,7 +49,9 @@ type ports struct {
 
 func (r *ports) setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("ports").
-		WithOptions(controller.Options{MaxConcurrentReconciles: portWorkers, SkipNameValidation: new(true)}).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: portWorkers, RateLimiter: limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
+		}).
 		For(&v1.KuryrPort{}).
 		WatchesRawSource(r.wake.source()).
 		Complete(r)
