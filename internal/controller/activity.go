@@ -5,6 +5,7 @@ package controller
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -21,26 +22,38 @@ type activity struct {
 	seen   func(ctrl.Request) // wakes the port reconciler
 }
 
-// activityInterval is between two questions.
-const activityInterval = 2 * time.Second
+// How long it is between two questions: twice as long after each that brought
+// nothing new, as a port whose host is down may wait for days. Whether another
+// port waits is looked at every activityMin.
+const (
+	activityMin = 2 * time.Second
+	activityMax = 30 * time.Second
+)
 
 func (r *activity) run(ctx context.Context) error {
-	tick := time.NewTicker(activityInterval)
+	tick := time.NewTicker(activityMin)
 	defer tick.Stop()
+	var waited []string
+	var gap, since time.Duration
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+		}
+		since += activityMin
+		waiting := r.memory.awaitActives()
+		if !slices.Equal(waiting, waited) {
+			waited, gap = waiting, 0
+		}
+		if len(waiting) > 0 && since >= gap {
 			r.look(ctx)
+			gap, since = min(activityMax, max(activityMin, 2*gap)), 0
 		}
 	}
 }
 
 func (r *activity) look(ctx context.Context) {
-	if !r.memory.awaitsActive() {
-		return
-	}
 	listed, err := r.cloud.ListPorts(ctx)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).V(1).Info("could not ask which ports are active", "error", err.Error())

@@ -367,13 +367,17 @@ func (m *memory) isActive(name string) bool {
 	return true
 }
 
-func (m *memory) awaitsActive() bool {
+// awaitActives returns the ports that still wait for the SDN to pass their
+// traffic, sorted.
+func (m *memory) awaitActives() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, seen := range m.active {
+	var names []string
+	for name, seen := range m.active {
 		if !seen {
-			return true
+			names = append(names, name)
 		}
 	}
-	return false
+	slices.Sort(names)
+	return names
 }
