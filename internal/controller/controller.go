@@ -125,8 +125,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	annotations := &annotations{client: mgr.GetClient(), backoff: o.Backoff}
 	orphans := &orphans{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Ports, settings: o.Settings, memory: mem,
-		now: o.Now, lost: ports.wake.add,
+		now: o.Now, lost: ports.wake.add, early: make(chan struct{}, 1),
 	}
+	creations.doubtful = orphans.hurry
 	activity := &activity{cloud: o.Ports, memory: mem, seen: ports.wake.add}
 	for _, add := range []func(ctrl.Manager) error{
 		pools.setup, ports.setup, annotations.setup,

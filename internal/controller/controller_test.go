@@ -288,6 +288,27 @@ func TestCrashBetweenPortAndObject(t *testing.T) {
 	b.never("somebody else's port is collected", func() bool { return !b.cloud.HasPort(foreign) || b.cloud.Ports() != 2 })
 }
 
+// TestLostAnswerIsLookedAfter: ports made by a request whose answer was lost are
+// collected after the grace, not after the interval.
+func TestLostAnswerIsLookedAfter(t *testing.T) {
+	b := idleBed(t)
+	b.set(func(s *controller.Settings) {
+		s.Orphans.Interval.Duration, s.Orphans.Grace.Duration = time.Hour, 500*time.Millisecond
+	})
+	b.after = func(_ context.Context, call string, n int) error {
+		if call == memory.CreatePorts && n == 1 {
+			return sdn.ErrUnavailable
+		}
+		return nil
+	}
+	b.start()
+	port := b.bound(b.pod("web"))
+	b.settled(1)
+	if !b.cloud.HasPort(port.Name) || b.cloud.Calls(memory.CreatePorts) != 2 {
+		t.Errorf("%d requests for ports, want 2, and the second one's port there", b.cloud.Calls(memory.CreatePorts))
+	}
+}
+
 // TestPodsGoWhileNobodyLooks: pods deleted while no controller runs leave nothing.
 func TestPodsGoWhileNobodyLooks(t *testing.T) {
 	b := newBed(t)

@@ -30,6 +30,8 @@ type creations struct {
 	memory  *memory
 	workers int
 	done    func(poolRequest) // wakes the pool
+	// doubtful is told that a request may have made ports that nobody knows of.
+	doubtful func()
 
 	mu     sync.Mutex
 	turn   []poolRequest // pools with calls to make, the next one first
@@ -58,6 +60,9 @@ func (c *creations) create(r poolRequest, key v1.PoolKey, n int) {
 			log.Info("the SDN did not make all ports", "asked", n, "made", len(made), "error", err.Error())
 		}
 		c.memory.ended(r, n, made, err)
+		if errors.Is(err, sdn.ErrUnavailable) {
+			c.doubtful()
+		}
 	})
 }
 

@@ -29,49 +29,75 @@ type orphans struct {
 	memory   *memory
 	now      func() time.Time
 	lost     func(ctrl.Request) // wakes the port reconciler
+	early    chan struct{}      // holds one token: look soon
 
 	nobodys orphan.Collector // ports without object
 	missing orphan.Collector // objects without port
 }
 
+// hurry asks for a look soon. It does not wait.
+func (r *orphans) hurry() {
+	select {
+	case r.early <- struct{}{}:
+	default: // asked already
+	}
+}
+
 // run looks every interval until ctx ends. The first look is an interval after
-// the start: serving pods comes first.
+// the start: serving pods comes first. After a look that somebody asked for, and
+// after one that found something new, the next is a grace later: what has to be
+// seen twice need not wait for longer.
 func (r *orphans) run(ctx context.Context) error {
 	log := ctrl.LoggerFrom(ctx).WithName("orphans")
+	ctx = ctrl.LoggerInto(ctx, log)
+	again := false
 	for {
-		interval := r.settings.Load().Orphans.Interval.Duration
-		if interval <= 0 {
-			interval = 2 * time.Minute
+		wait, early := r.interval(), r.early
+		if again {
+			wait, early = min(wait, r.settings.Load().Orphans.Grace.Duration), nil
 		}
+		asked := false
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(interval):
+		case <-time.After(wait):
+		case <-early:
+			asked = true
 		}
-		if err := r.look(ctrl.LoggerInto(ctx, log)); err != nil && ctx.Err() == nil {
+		found, err := r.look(ctx)
+		again = asked || found
+		if err != nil && ctx.Err() == nil {
 			log.Info("could not compare the SDN's ports with the KuryrPorts", "error", err.Error())
 		}
 	}
 }
 
+func (r *orphans) interval() time.Duration {
+	if d := r.settings.Load().Orphans.Interval.Duration; d > 0 {
+		return d
+	}
+	return 2 * time.Minute
+}
+
 // look takes the objects' names before and after the SDN's list: a port made in
-// between has an object after it, an object made in between is not before it.
-func (r *orphans) look(ctx context.Context) error {
+// between has an object after it, an object made in between is not before it. It
+// returns whether it found ports that are nobody's and not yet due.
+func (r *orphans) look(ctx context.Context) (found bool, err error) {
 	before, err := r.objects(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	listed, err := r.cloud.ListPorts(ctx)
 	if err != nil {
-		return fmt.Errorf("listing ports: %w", err)
+		return false, fmt.Errorf("listing ports: %w", err)
 	}
 	after, err := r.objects(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	claimed, err := r.annotated(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	remembered, busy := r.memory.knows()
 	var nobodys []string
@@ -83,9 +109,10 @@ func (r *orphans) look(ctx context.Context) error {
 		}
 	}
 	grace := r.settings.Load().Orphans.Grace.Duration
-	r.collect(ctx, r.nobodys.Observe(nobodys, r.now(), grace))
+	due := r.nobodys.Observe(nobodys, r.now(), grace)
+	r.collect(ctx, due)
 	r.report(r.missing.Observe(without(before, there), r.now(), grace))
-	return nil
+	return len(due) < len(nobodys), nil
 }
 
 func (r *orphans) objects(ctx context.Context) (map[string]bool, error) {
