@@ -31,6 +31,9 @@ func (d *Daemon) add(ctx context.Context, req cni.Request) (*types100.Result, er
 	if d.netns.own(req.Netns) {
 		return nil, types.NewError(cni.CodeInvalidNetns, "CNI_NETNS is the node's own network namespace", req.Netns)
 	}
+	if d.netns.gone(req.Netns) { // no port would help
+		return nil, types.NewError(cni.CodeInvalidNetns, "the network namespace of CNI_NETNS is gone", req.Netns)
+	}
 	ctx, cancel := context.WithTimeout(ctx, d.Settings.AddTimeout.Duration)
 	defer cancel()
 	ctx, release, err := d.sandboxes.acquire(ctx, attachmentKey(req.ContainerID, req.IfName))

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -106,7 +107,8 @@ func TestAddTimeouts(t *testing.T) {
 		"bad driver":  {func(n *node) { n.fail["plug"] = plug.ErrDriver; n.api.put(kuryrPort(portA, uidA)) }, cni.CodeDriver, portA},
 		"driver busy": {func(n *node) { n.fail["plug"] = errBusy; n.api.put(ofType("midonet")) }, cni.CodeTryAgain, "later"},
 		"bad data":    {func(n *node) { n.fail["plug"] = plug.ErrInvalid; n.api.put(kuryrPort(portA, uidA)) }, cni.CodeInvalidConfig, portA},
-		"netns gone":  {func(n *node) { delete(n.live, "/run/netns/a"); n.api.put(kuryrPort(portA, uidA)) }, cni.CodeInvalidNetns, "gone"},
+		"netns gone":  {func(n *node) { n.fail["plug"] = plug.ErrNoNetns; n.api.put(kuryrPort(portA, uidA)) }, cni.CodeInvalidNetns, portA},
+		"no netns":    {func(n *node) { delete(n.live, "/run/netns/a") }, cni.CodeInvalidNetns, "/run/netns/a"}, // though no port is there
 		"odd failure": {func(n *node) { n.fail["plug"] = errors.New("odd"); n.api.put(kuryrPort(portA, uidA)) }, cni.CodeInternal, "odd"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -278,6 +280,41 @@ func TestDel(t *testing.T) {
 	}
 	n.api.setDown(false)
 	n.rests(portA, "")
+}
+
+// The log names the pod, and is silent about a DEL that finds nothing to do.
+func TestLogOfCalls(t *testing.T) {
+	n := newNode(t)
+	var mu sync.Mutex
+	var lines []string
+	n.log = funcr.New(func(_, line string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if strings.Contains(line, "CNI call") {
+			lines = append(lines, line[:strings.Index(line, ` "took"`)])
+		}
+	}, funcr.Options{Verbosity: 1})
+	n.start()
+	n.api.put(kuryrPort(portA, uidA))
+	n.do(request("ADD", "c1", "/run/netns/a"))
+	n.do(request("DEL", "c1", "/run/netns/a"))
+	n.do(request("DEL", "c1", ""))
+	bad := request("ADD", "c2", "/run/netns/b")
+	bad.Args = "K8S_POD_NAME=web"
+	n.refuse(bad, cni.CodeInvalidEnvironment)
+	n.end() // all is logged
+	mu.Lock()
+	defer mu.Unlock()
+	want := []string{
+		`"level"=0 "msg"="CNI call done" "command"="ADD" "container"="c1" "interface"="eth0" "pod"="default/web"`,
+		`"level"=0 "msg"="CNI call done" "command"="DEL" "container"="c1" "interface"="eth0" "pod"="default/web"`,
+		`"level"=0 "msg"="CNI call refused" "command"="ADD" "container"="c2" "interface"="eth0" "args"="K8S_POD_NAME=web" "code"=4 ` +
+			`"reason"="CNI_ARGS: K8S_POD_NAMESPACE and K8S_POD_NAME are missing, and so is PORT_UUID" ` +
+			`"details"="the container runtime has to say which pod the sandbox is for"`,
+	}
+	if diff := cmp.Diff(want, lines); diff != "" {
+		t.Errorf("log (-want +got):\n%s", diff)
+	}
 }
 
 // An empty CNI_NETNS, or the node's own, is nothing to work in.

@@ -24,7 +24,9 @@ import (
 //
 // An empty netns says that there is nothing to do in the pod; it is never read
 // as the namespace that the daemon runs in.
-func (d *Daemon) del(ctx context.Context, req cni.Request) error {
+//
+// It also says whether there was anything to do.
+func (d *Daemon) del(ctx context.Context, req cni.Request) (found bool, err error) {
 	netns := req.Netns
 	if netns != "" && d.netns.own(netns) {
 		netns = ""
@@ -32,19 +34,19 @@ func (d *Daemon) del(ctx context.Context, req cni.Request) error {
 	key := attachmentKey(req.ContainerID, req.IfName)
 	release, err := d.sandboxes.interrupt(ctx, key, errSuperseded)
 	if err != nil {
-		return types.NewError(cni.CodeTryAgain, "another call for the same sandbox is still at work", err.Error())
+		return false, types.NewError(cni.CodeTryAgain, "another call for the same sandbox is still at work", err.Error())
 	}
 	defer release()
 	e, ok := d.journal.get(key)
 	if !ok {
-		return nil
+		return false, nil
 	}
 	err = d.detach(ctx, e, netns)
 	if err == nil || asCNI(err).Code != cni.CodeDataPath {
-		return err
+		return true, err
 	}
 	logr.FromContextOrDiscard(ctx).Info("the data path is away, unplugging later", "port", e.Port.ID, "reason", asCNI(err).Details)
-	return nil
+	return true, nil
 }
 
 // detach unplugs e and forgets it. If that fails, e is noted as one to be

@@ -38,7 +38,8 @@ type node struct {
 	timeout time.Duration
 	health  string // addresses; empty: none
 	numbers string
-	real    *plug.Set // drivers of this machine in place of machine's
+	real    *plug.Set   // drivers of this machine in place of machine's
+	log     logr.Logger // the test's own, if it is verbose, unless set
 	*machine
 	api *server
 
@@ -71,8 +72,8 @@ func (n *node) start() *node {
 // startAnyhow is start for a daemon that does not become ready.
 func (n *node) startAnyhow() {
 	n.t.Helper()
-	log := logr.Discard()
-	if t, ok := n.t.(*testing.T); ok && testing.Verbose() {
+	log := n.log
+	if t, ok := n.t.(*testing.T); ok && testing.Verbose() && log.IsZero() {
 		log = testr.New(t)
 	}
 	ctx, stop := context.WithCancel(logr.NewContext(context.Background(), log))

@@ -122,9 +122,10 @@ func (d *Daemon) answer(ctx context.Context, conn net.Conn) {
 
 // handle does one call and logs how it went.
 func (d *Daemon) handle(ctx context.Context, conn net.Conn, req cni.Request) (r *types100.Result, err error) {
-	log := logr.FromContextOrDiscard(ctx).WithValues("command", req.Command, "container", req.ContainerID, "interface", req.IfName)
+	log := logr.FromContextOrDiscard(ctx).WithValues(about(req)...)
 	ctx = logr.NewContext(ctx, log)
 	started := time.Now()
+	found := true // something to do
 	done := d.metrics.stage(req.Command, "total")
 	defer func() {
 		if p := recover(); p != nil {
@@ -132,7 +133,7 @@ func (d *Daemon) handle(ctx context.Context, conn net.Conn, req cni.Request) (r 
 			err = types.NewError(cni.CodeInternal, "the Kuryr daemon panicked", fmt.Sprint(p))
 		}
 		done()
-		d.log(log, req, err, time.Since(started))
+		logCall(log, req.Command, found, err, time.Since(started))
 	}()
 	switch req.Command {
 	case "ADD":
@@ -152,17 +153,38 @@ func (d *Daemon) handle(ctx context.Context, conn net.Conn, req cni.Request) (r 
 	if req.Command == "GC" {
 		return nil, d.gc(ctx, req)
 	}
-	return nil, d.del(ctx, req)
+	found, err = d.del(ctx, req)
+	return nil, err
 }
 
-func (d *Daemon) log(log logr.Logger, req cni.Request, err error, took time.Duration) {
+// about says which call it is, in the log.
+func about(req cni.Request) []any {
+	values := []any{"command", req.Command}
+	if req.ContainerID != "" {
+		values = append(values, "container", req.ContainerID, "interface", req.IfName)
+	}
+	args, err := cni.ParseArgs(req.Args)
+	switch {
+	case err != nil && req.Args != "":
+		values = append(values, "args", req.Args)
+	case args.Pod() != "":
+		values = append(values, "pod", args.Pod())
+	}
+	return values
+}
+
+// logCall says how a call went. Runtimes repeat the DEL of a sandbox, which then
+// finds nothing to do and is no news.
+func logCall(log logr.Logger, command string, found bool, err error, took time.Duration) {
 	switch {
 	case err != nil:
 		e := asCNI(err)
-		log.Info("CNI call refused", "code", e.Code, "reason", e.Msg, "details", e.Details, "args", req.Args, "took", took.String())
-	case req.Command == "STATUS":
+		log.Info("CNI call refused", "code", e.Code, "reason", e.Msg, "details", e.Details, "took", took.String())
+	case command == "STATUS":
+	case !found:
+		log.V(2).Info("CNI call done, there was nothing to do", "took", took.String())
 	default:
-		log.Info("CNI call done", "args", req.Args, "took", took.String())
+		log.Info("CNI call done", "took", took.String())
 	}
 }
 
