@@ -18,7 +18,7 @@ import (
 // TestLongOutageOfAWrite: what is refused many times is tried again soon after,
 // no matter how often: the time between two tries is bounded.
 func TestLongOutageOfAWrite(t *testing.T) {
-	const refusals = 18 // doubled so often, 5ms are more than 20 minutes
+	const refusals = 14 // doubled so often, 5ms are more than a minute
 	for name, funcs := range map[string]func(refused func() error) interceptor.Funcs{
 		"planning": func(refused func() error) interceptor.Funcs {
 			return interceptor.Funcs{

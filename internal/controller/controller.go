@@ -112,7 +112,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	mem := newMemory(o)
 	recorder := mgr.GetEventRecorder("kuryr-controller")
 	ports := &ports{
-		client: mgr.GetClient(), cloud: o.Ports, settings: o.Settings, memory: mem, backoff: o.Backoff,
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Ports, settings: o.Settings, memory: mem, backoff: o.Backoff,
 		events: recorder, now: o.Now, written: map[string]string{}, dropped: map[string]types.UID{},
 	}
 	creations := newCreations(o, mgr.GetAPIReader(), mem)

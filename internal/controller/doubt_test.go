@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -110,6 +111,45 @@ func noPortsWhile(stale *atomic.Bool) interceptor.Funcs {
 			}
 			return c.List(ctx, list, opts...)
 		},
+	}
+}
+
+// TestNewLeaderKnowsPortsBeforePods: a KuryrPort deleted by hand is put back also
+// if the cache does not show its pod yet.
+func TestNewLeaderKnowsPortsBeforePods(t *testing.T) {
+	b := newBed(t)
+	pod := b.pod("first")
+	port := b.bound(pod)
+	b.attach(port, true)
+	b.eventually("the pod is annotated", func() bool { return b.annotation(pod) != "" })
+	b.stop()
+	b.delete(port)
+	var stale atomic.Bool
+	stale.Store(true)
+	b.newClient = through(interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			if _, ok := obj.(*corev1.Pod); ok && stale.Load() {
+				return apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, key.Name)
+			}
+			return c.Get(ctx, key, obj, opts...)
+		},
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if _, ok := list.(*corev1.PodList); ok && stale.Load() {
+				return nil
+			}
+			return c.List(ctx, list, opts...)
+		},
+	})
+	b.start()
+	b.never("the plugged port is deleted", func() bool { return !b.cloud.HasPort(port.Name) })
+	stale.Store(false)
+	b.settings.Set(b.current) // an event would, if the cache were late in earnest
+	b.eventually("the KuryrPort is put back", func() bool {
+		again := b.portOf(pod)
+		return again != nil && again.UID != port.UID
+	})
+	if b.cloud.Calls(memory.DeletePort) != 0 {
+		t.Error("the port of a living pod was deleted")
 	}
 }
 

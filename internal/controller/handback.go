@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -24,15 +23,11 @@ func (r *ports) orphaned(ctx context.Context, port *v1.KuryrPort) (*corev1.Pod, 
 	if ref == nil {
 		return nil, nil
 	}
-	var pod corev1.Pod
-	err := r.client.Get(ctx, podKey(ref), &pod, readOnly)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
+	pod, err := r.holder(ctx, port)
 	if err != nil {
 		return nil, fmt.Errorf("reading pod %s/%s: %w", ref.Namespace, ref.Name, err)
 	}
-	if pod.UID != ref.UID || pool.Finished(&pod) {
+	if pod == nil || pool.Finished(pod) {
 		return nil, nil
 	}
 	var list v1.KuryrPortList
@@ -45,7 +40,28 @@ func (r *ports) orphaned(ctx context.Context, port *v1.KuryrPort) (*corev1.Pod, 
 			return nil, nil // it has another, and this one was too many
 		}
 	}
-	return &pod, nil
+	return pod, nil
+}
+
+// holder returns the pod that a port is bound to, nil if it is gone. Of one that
+// this process never saw the cache may be too old to know, after a start.
+func (r *ports) holder(ctx context.Context, port *v1.KuryrPort) (*corev1.Pod, error) {
+	ref := port.Spec.PodRef
+	readers := []client.Reader{r.client, r.live}
+	if r.memory.saw(poolRequest{port.Spec.Pool, port.Spec.NodeName}, ref.UID) {
+		readers = readers[:1]
+	}
+	for _, reader := range readers {
+		var pod corev1.Pod
+		err := reader.Get(ctx, podKey(ref), &pod)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, err
+		}
+		if err == nil && pod.UID == ref.UID {
+			return &pod, nil
+		}
+	}
+	return nil, nil
 }
 
 // handBack lets the object go and leaves the port in the SDN, where it serves

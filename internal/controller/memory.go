@@ -234,6 +234,12 @@ func (m *memory) found(r poolRequest, id string, uid types.UID, port *sdn.Port, 
 	})
 }
 
+// saw reports whether this process has seen the pod of a pool's port, alive or gone.
+func (m *memory) saw(r poolRequest, uid types.UID) (is bool) {
+	m.with(r, func(p *poolMemory) { is = p.known[uid] })
+	return is
+}
+
 // lookedUp reports whether a port is being looked up for the pool, or has been.
 func (m *memory) lookedUp(r poolRequest, id string) (is bool) {
 	m.with(r, func(p *poolMemory) {

@@ -78,7 +78,9 @@ func (r *pools) needed(v *view) bool {
 }
 
 // idle returns when the pool will have been unneeded long enough, and whether
-// it has been. Without its node, or if no pod is led to it, it goes at once.
+// it has been. Without its node it goes at once. One that the settings have
+// turned away from stays as long as any: it says how the ports of pods that it
+// once served are plugged, should one have to be put back.
 func (r *pools) idle(v *view) (until time.Time, expired bool) {
 	now := r.Now()
 	r.memory.with(v.req, func(p *poolMemory) {
@@ -94,7 +96,7 @@ func (r *pools) idle(v *view) (until time.Time, expired bool) {
 		}
 		return time.Time{}, false
 	}
-	return until, v.state.NodeGone || !v.current || !now.Before(until)
+	return until, v.state.NodeGone || !now.Before(until)
 }
 
 func (r *pools) gauge(p *poolMemory, counts pool.Count) {

@@ -34,6 +34,7 @@ const portWorkers = 32
 // KuryrPort that somebody deleted by hand from one whose time has come.
 type ports struct {
 	client   client.Client
+	live     client.Reader // past the cache
 	cloud    sdn.Ports
 	settings *Live
 	memory   *memory
