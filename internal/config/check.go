@@ -27,6 +27,9 @@ const (
 	maxAddTimeout = 3*time.Minute + 30*time.Second
 )
 
+// exampleID stands in config/base/kuryr.yaml and config/example/kuryr.yaml.
+const exampleID = "00000000-0000-0000-0000-000000000000"
+
 var (
 	uuidForm      = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 	projectForm   = regexp.MustCompile(`^[0-9A-Za-z_-]{1,64}$`)
@@ -160,7 +163,10 @@ func (d *decoder) ids(path string, ids []string, kind string, most int) {
 }
 
 func (d *decoder) uuid(path, id, kind string) {
-	if !uuidForm.MatchString(id) {
+	switch {
+	case id == exampleID:
+		d.fault(path, "replace the example's ID by that of your %s: the UUID that 'openstack %s show -c id NAME' prints", kind, kind)
+	case !uuidForm.MatchString(id):
 		d.fault(path, "%q is no ID of a %s: write the UUID that 'openstack %s show -c id NAME' prints, not the name", id, kind, kind)
 	}
 }

@@ -23,6 +23,7 @@ const head = "apiVersion: kuryr.openstack.org/v1alpha1\nkind: KuryrConfiguration
 const (
 	subnet  = "7d9e8c56-5f5f-4b8e-9a52-9d4a5c0f1e11"
 	subnet6 = "7d9e8c56-5f5f-4b8e-9a52-9d4a5c0f1e12"
+	example = "00000000-0000-0000-0000-000000000000"
 )
 
 // minimal is the least that passes, in three lines.
@@ -53,15 +54,16 @@ func faults(t *testing.T, text string) []string {
 
 // The sample's promise: what is left out has the value shown there.
 func TestSampleShowsTheDefaults(t *testing.T) {
-	got, err := config.Load(sample)
+	data, err := os.ReadFile(sample)
 	if err != nil {
 		t.Fatal(err)
 	}
+	got := parse(t, strings.ReplaceAll(string(data), example, subnet))
 	want := config.New()
-	want.Pods.SubnetIDs = []string{"00000000-0000-0000-0000-000000000000"}
+	want.Pods.SubnetIDs = []string{subnet}
 	want.Pods.SecurityGroupIDs = []string{}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("Load(%s) differs from the defaults (-want +got):\n%s", sample, diff)
+		t.Errorf("%s differs from the defaults (-want +got):\n%s", sample, diff)
 	}
 }
 
@@ -181,7 +183,14 @@ func TestFaults(t *testing.T) {
 		{"a string", "hello", `want fields, got "hello"`},
 		{"wrong kind", "kind: ConfigMap\n", `line 1: kind: want KuryrConfiguration, got "ConfigMap"`},
 		{"scalar for fields", head + "pods: 5", "line 3: pods: want fields, got 5"},
-		{"scalar for list", head + "pods: {subnetIDs: abc}", `pods.subnetIDs: want a list, got "abc": write it as [abc]`},
+		{"scalar for list", head + "pods: {subnetIDs: abc}", `pods.subnetIDs: want a list of UUIDs, got "abc": write it as [UUID]`},
+		{"ID for list", head + "pods: {securityGroupIDs: " + subnet + "}", `want a list of UUIDs, got "` + subnet + `": write it as [` + subnet + `]`},
+		{"the example's subnet", head + "pods: {subnetIDs: [" + example + "]}", "pods.subnetIDs[0]: replace the example's ID by that of your subnet: the UUID that 'openstack subnet show"},
+		{"the example's group", head + "pods: {securityGroupIDs: [" + example + "]}", "replace the example's ID by that of your security group"},
+		{"tab", head + "pods:\n\tsubnetIDs: [" + subnet + "]\n", "line 4: not YAML: a tab: indent with spaces"},
+		{"tab further in", head + "pods:\n  vifType: ovs\n\tsubnetIDs: [" + subnet + "]\n", "line 5: not YAML: a tab: indent with spaces"},
+		{"tab in a list", head + "pods:\n  subnetIDs:\n  -\tx: y\n", "line 5: not YAML: a tab: indent with spaces"},
+		{"stray character", "a: @b", "not YAML: found character that cannot start any token"},
 		{"fields for string", head + "clusterID: {}", "clusterID: want a string, got fields"},
 		{"number for string", head + "clusterID: 17", "clusterID: want a string, got 17: put it in quotes"},
 		{"list for time", head + "pools: {ttl: [1s]}", "pools.ttl: want a time, got a list"},

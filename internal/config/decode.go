@@ -115,9 +115,14 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, path string) {
 	}
 }
 
+// list is for lists of IDs: there are no others in Config.
 func (d *decoder) list(n *yaml.Node, v reflect.Value, path string) {
 	if n.Kind != yaml.SequenceNode {
-		d.fault(path, "want a list, got %s: write it as [%s]", describe(n), cmp.Or(n.Value, "..."))
+		example := "UUID"
+		if uuidForm.MatchString(n.Value) {
+			example = n.Value
+		}
+		d.fault(path, "want a list of UUIDs, got %s: write it as [%s]", describe(n), example)
 		return
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))

@@ -73,7 +73,7 @@ func document(data []byte) (*yaml.Node, error) {
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
 		return &yaml.Node{Kind: yaml.MappingNode, Line: 1}, nil // all that is required is missing
 	} else if err != nil {
-		return nil, syntaxFault(err)
+		return nil, syntaxFault(data, err)
 	}
 	switch err := dec.Decode(&next); {
 	case err == nil:
@@ -81,15 +81,26 @@ func document(data []byte) (*yaml.Node, error) {
 			Line: next.Line, Message: "a second YAML document: a configuration is one; remove what follows ---",
 		}}}
 	case !errors.Is(err, io.EOF):
-		return nil, syntaxFault(err)
+		return nil, syntaxFault(data, err)
 	}
 	return doc.Content[0], nil
 }
 
-var yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+var (
+	yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+	// What the parser says of a tab, and where one is that it may mean: it often
+	// names the line before.
+	tabError = regexp.MustCompile(`cannot start any token|tab character`)
+	tabbed   = regexp.MustCompile(`(?m)^[ -]*\t`)
+)
 
-// syntaxFault turns the YAML parser's one error into our form.
-func syntaxFault(err error) error {
+// syntaxFault turns the YAML parser's one error about data into our form.
+func syntaxFault(data []byte, err error) error {
+	if at := tabbed.FindIndex(data); at != nil && tabError.MatchString(err.Error()) {
+		return &FaultsError{Faults: []Fault{{
+			Line: 1 + bytes.Count(data[:at[0]], []byte("\n")), Message: "not YAML: a tab: indent with spaces",
+		}}}
+	}
 	f := Fault{Message: "not YAML: " + yamlError.ReplaceAllString(err.Error(), "")}
 	if m := yamlError.FindStringSubmatch(err.Error()); m != nil {
 		f.Line, _ = strconv.Atoi(m[1]) // no line said is line 0
