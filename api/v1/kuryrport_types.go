@@ -52,12 +52,12 @@ type KuryrPortList struct {
 // KuryrPortSpec is what the pool reconciler has planned for a port. All but
 // securityGroupIDs and podRef is fixed when the port is made.
 //
-// +kubebuilder:validation:XValidation:rule="self.pool == oldSelf.pool",message="spec.pool is fixed: delete the KuryrPort and Kuryr makes another where it is needed"
-// +kubebuilder:validation:XValidation:rule="self.nodeName == oldSelf.nodeName",message="spec.nodeName is fixed: delete the KuryrPort and Kuryr makes another where it is needed"
-// +kubebuilder:validation:XValidation:rule="self.projectID == oldSelf.projectID",message="spec.projectID is fixed: delete the KuryrPort and Kuryr makes another where it is needed"
-// +kubebuilder:validation:XValidation:rule="self.networkID == oldSelf.networkID",message="spec.networkID is fixed: delete the KuryrPort and Kuryr makes another where it is needed"
-// +kubebuilder:validation:XValidation:rule="self.vif == oldSelf.vif",message="spec.vif is fixed, as the SDN gave it: delete the KuryrPort and Kuryr makes another where it is needed"
-// +kubebuilder:validation:XValidation:rule="!has(self.podRef) || !has(oldSelf.podRef) || self.podRef == oldSelf.podRef",message="spec.podRef cannot go from one pod to another: release the port first by removing spec.podRef"
+// +kubebuilder:validation:XValidation:rule="self.pool == oldSelf.pool",message="spec.pool is fixed: Kuryr makes, gives and takes ports by itself; delete the pod to free the port"
+// +kubebuilder:validation:XValidation:rule="self.nodeName == oldSelf.nodeName",message="spec.nodeName is fixed: Kuryr makes, gives and takes ports by itself; delete the pod to free the port"
+// +kubebuilder:validation:XValidation:rule="self.projectID == oldSelf.projectID",message="spec.projectID is fixed: Kuryr makes, gives and takes ports by itself; delete the pod to free the port"
+// +kubebuilder:validation:XValidation:rule="self.networkID == oldSelf.networkID",message="spec.networkID is fixed: Kuryr makes, gives and takes ports by itself; delete the pod to free the port"
+// +kubebuilder:validation:XValidation:rule="self.vif == oldSelf.vif",message="spec.vif is fixed, as the SDN gave it: Kuryr makes, gives and takes ports by itself; delete the pod to free the port"
+// +kubebuilder:validation:XValidation:rule="!has(self.podRef) || !has(oldSelf.podRef) || self.podRef == oldSelf.podRef",message="spec.podRef is fixed while a pod has the port: Kuryr makes, gives and takes ports by itself; delete the pod to free the port"
 type KuryrPortSpec struct {
 	// Name of the KuryrPortPool that the port belongs to.
 	// +kubebuilder:validation:MinLength=1
@@ -259,6 +259,6 @@ type Attachment struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=15
 	Interface string `json:"interface"`
-	// When it was plugged.
+	// When the call that plugged it (ADD of the container runtime) began.
 	Since metav1.Time `json:"since"`
 }
