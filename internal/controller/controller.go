@@ -65,14 +65,14 @@ type Options struct {
 // Backoff says when to ask the SDN again after it refused.
 type Backoff struct {
 	Min      time.Duration // doubled with each failure in a row; 1s
-	Max      time.Duration // 30s
+	Max      time.Duration // 10s
 	Quota    time.Duration // somebody has to raise it or delete something; 30s
 	Rejected time.Duration // somebody has to change the configuration or the cloud; 1m
 }
 
 func (o *Options) defaults() {
 	set(&o.Backoff.Min, time.Second)
-	set(&o.Backoff.Max, 30*time.Second)
+	set(&o.Backoff.Max, 10*time.Second) // the backend's own limit keeps a sick SDN from more
 	set(&o.Backoff.Quota, 30*time.Second)
 	set(&o.Backoff.Rejected, time.Minute)
 	set(&o.PoolIdle, 5*time.Minute)
