@@ -17,6 +17,8 @@ export CGO_ENABLED := 0
 
 CONTROLLER_GEN := go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
 GOLANGCI_LINT  := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+# What kuryr --version says.
+VERSION        ?= $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 CORE           := ./api/... ./cmd/... ./internal/...
 FUZZTIME       ?= 20s
 TESTFLAGS      ?=
@@ -35,7 +37,7 @@ help: ## This list
 
 .PHONY: build
 build: ## kuryr and kuryr-cni into bin/
-	go build -o bin/ ./cmd/kuryr ./cmd/kuryr-cni
+	go build -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/kuryr ./cmd/kuryr-cni
 
 .PHONY: image
 image: ## Container image docker.io/kuryr/kuryr:dev as bin/kuryr-image.tar, without a container engine

@@ -66,7 +66,7 @@ func namespaceOr(fallback string) string {
 }
 
 func runController(ctx context.Context, f controllerFlags) error {
-	settings, err := config.Load(f.config)
+	settings, err := loadConfig(f.config)
 	if err != nil {
 		return err
 	}

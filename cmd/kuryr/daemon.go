@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kuryr-go/kuryr/internal/cni"
-	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/daemon"
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
@@ -54,7 +53,7 @@ func runDaemon(ctx context.Context, f daemonFlags) error {
 	if f.options.Node == "" {
 		return fmt.Errorf("the node's name is missing: give --node-name or NODE_NAME")
 	}
-	settings, err := config.Load(f.config)
+	settings, err := loadConfig(f.config)
 	if err != nil {
 		return err
 	}

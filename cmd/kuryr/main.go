@@ -22,6 +22,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/kuryr-go/kuryr/internal/config"
 )
 
 func main() {
@@ -92,24 +94,42 @@ func nameLevels(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
+// loadConfig is config.Load of what --config names.
+func loadConfig(path string) (*config.Config, error) {
+	c, err := config.Load(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("--config: %w", err)
+	}
+	return c, err
+}
+
 // clusterConfig says how to reach the Kubernetes API: by a kubeconfig file, or
 // if path is empty by the service account of the pod.
 func clusterConfig(path string) (*rest.Config, error) {
-	var c *rest.Config
-	var err error
 	if path == "" {
-		c, err = rest.InClusterConfig()
-	} else {
-		c, err = clientcmd.BuildConfigFromFlags("", path)
+		c, err := rest.InClusterConfig()
+		if err != nil {
+			return nil, fmt.Errorf("reaching the Kubernetes API: %w (outside of a pod, give --kubeconfig)", err)
+		}
+		return c, nil
 	}
+	c, err := clientcmd.BuildConfigFromFlags("", path)
 	if err != nil {
-		return nil, fmt.Errorf("reaching the Kubernetes API: %w", err)
+		return nil, fmt.Errorf("--kubeconfig (or KUBECONFIG) %s: reaching the Kubernetes API: %w", path, err)
 	}
 	return c, nil
 }
 
-// buildVersion is the module's version, or the commit that it was built from.
+// version is stamped by the linker (Makefile, hack/image.sh): what Git says of
+// the commit, also where Go does not look for it.
+var version string
+
+// buildVersion is version, or what Go knows: the module's version, or the commit
+// that it was built from.
 func buildVersion() string {
+	if version != "" {
+		return version
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"

@@ -5,6 +5,8 @@ package main
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -40,12 +42,22 @@ func TestLoggingTakesLevelAndFormat(t *testing.T) {
 }
 
 func TestFlagsAreChecked(t *testing.T) {
+	faultless := filepath.Join(t.TempDir(), "kuryr.yaml")
+	text := "apiVersion: kuryr.openstack.org/v1alpha1\nkind: KuryrConfiguration\npods: {subnetIDs: [7d9e8c56-5f5f-4b8e-9a52-9d4a5c0f1e11]}\n"
+	if err := os.WriteFile(faultless, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for args, want := range map[string]string{
-		"daemon --log-level=-1":       "--log-level is -1: write 0 to 3",
-		"daemon --log-format=xml":     `--log-format is "xml": write text or json`,
-		"daemon --node-name= surplus": `unknown command "surplus" for "kuryr daemon"`,
-		"controller surplus":          `unknown command "surplus" for "kuryr controller"`,
-		"deamon":                      `unknown command "deamon" for "kuryr"`,
+		"controller --config=/nowhere/kuryr.yaml":                                 "--config: reading configuration: open /nowhere/kuryr.yaml: no such file",
+		"daemon --node-name=n --config=/nowhere/kuryr.yaml":                       "--config: reading configuration: open /nowhere/kuryr.yaml: no such file",
+		"controller --kubeconfig=/nowhere/config --config=" + faultless:           "--kubeconfig (or KUBECONFIG) /nowhere/config: reaching the Kubernetes API: stat",
+		"daemon --node-name=n --kubeconfig=/nowhere/config --config=" + faultless: "--kubeconfig (or KUBECONFIG) /nowhere/config: reaching the Kubernetes API: stat",
+		"controller --kubeconfig= --config=" + faultless:                          "outside of a pod, give --kubeconfig",
+		"daemon --log-level=-1":                                                   "--log-level is -1: write 0 to 3",
+		"daemon --log-format=xml":                                                 `--log-format is "xml": write text or json`,
+		"daemon --node-name= surplus":                                             `unknown command "surplus" for "kuryr daemon"`,
+		"controller surplus":                                                      `unknown command "surplus" for "kuryr controller"`,
+		"deamon":                                                                  `unknown command "deamon" for "kuryr"`,
 	} {
 		root := rootCommand()
 		root.SetArgs(strings.Fields(args))
@@ -55,5 +67,18 @@ func TestFlagsAreChecked(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("kuryr %s: got %v, want %s", args, err, want)
 		}
+	}
+}
+
+// What the linker has stamped is what --version says.
+func TestVersion(t *testing.T) {
+	version = "v1.2.3-4-g0123abc"
+	t.Cleanup(func() { version = "" })
+	var out bytes.Buffer
+	root := rootCommand()
+	root.SetArgs([]string{"--version"})
+	root.SetOut(&out)
+	if err := root.ExecuteContext(t.Context()); err != nil || out.String() != "kuryr version v1.2.3-4-g0123abc\n" {
+		t.Errorf("kuryr --version: got %q, %v", &out, err)
 	}
 }
