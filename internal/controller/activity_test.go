@@ -5,6 +5,7 @@ package controller
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,13 +18,24 @@ import (
 // inventory is an SDN that only lists.
 type inventory struct {
 	sdn.Ports
+	mu     sync.Mutex
 	listed []sdn.PortSummary
 	calls  int
 }
 
 func (i *inventory) ListPorts(context.Context) ([]sdn.PortSummary, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	i.calls++
 	return i.listed, nil
+}
+
+// set makes ports of the inventory, and returns how often it was asked before.
+func (i *inventory) set(listed ...sdn.PortSummary) (calls int) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	calls, i.calls, i.listed = i.calls, 0, listed
+	return calls
 }
 
 // TestActivityIsAskedForLessAndLess: a port that never becomes active costs a
@@ -37,10 +49,9 @@ func TestActivityIsAskedForLessAndLess(t *testing.T) {
 		a := &activity{cloud: cloud, memory: newMemory(Options{Now: time.Now}), seen: func(r ctrl.Request) { seen = append(seen, r.Name) }}
 		go func() { _ = a.run(ctx) }()
 		pass := func(d time.Duration) (calls int) {
-			before := cloud.calls
 			time.Sleep(d)
 			synctest.Wait()
-			return cloud.calls - before
+			return cloud.set()
 		}
 		if n := pass(time.Minute); n != 0 {
 			t.Errorf("%d lists in a minute in which no port waits, want none", n)
@@ -54,7 +65,7 @@ func TestActivityIsAskedForLessAndLess(t *testing.T) {
 			t.Errorf("%d lists in 10 minutes for a port that stays inactive, want one each 30 s", n)
 		}
 		a.memory.awaitActive("next", true)
-		cloud.listed = []sdn.PortSummary{{ID: "next", Active: true}, {ID: "stuck"}}
+		cloud.set(sdn.PortSummary{ID: "next", Active: true}, sdn.PortSummary{ID: "stuck"})
 		if pass(3 * time.Second); len(seen) != 1 || seen[0] != "next" {
 			t.Errorf("seen active within 3 s: %q, want the next port", seen)
 		}
