@@ -5,6 +5,7 @@ package kuryr_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -100,6 +101,93 @@ func TestMakeTargetsOfDocs(t *testing.T) {
 			if !strings.Contains(makefile, "\n"+m[1]+":") {
 				t.Errorf("%s tells of make %s, which is no target", doc, m[1])
 			}
+		}
+	}
+}
+
+// deployment is a command of a document that deploys: a copy, or what kubectl
+// applies or deletes.
+var deployment = regexp.MustCompile("(?m)(?:^    |`)((cp -r config/\\S+|kubectl (?:apply|delete) [^`\n#]*-k) ([^\\s`]+))")
+
+// deploy runs a document's commands on a copy of config, with what kubectl would
+// apply printed instead, and returns that and the copy's overlay.
+func deploy(t *testing.T, doc string) (rendered []string, dir string) {
+	t.Helper()
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		t.Skip("SKIPPED: needs kubectl in the folder that KUBEBUILDER_ASSETS names; 'make test' builds it and says so")
+	}
+	root := t.TempDir()
+	if err := os.CopyFS(filepath.Join(root, "config"), os.DirFS("config")); err != nil {
+		t.Fatal(err)
+	}
+	// A cluster of who runs the test is not what the commands meet.
+	if err := os.RemoveAll(filepath.Join(root, "config/mycluster")); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range deployment.FindAllStringSubmatch(read(t, doc), -1) {
+		if strings.HasPrefix(m[1], "cp ") {
+			cp := exec.CommandContext(t.Context(), "cp", strings.Fields(m[1])[1:]...)
+			cp.Dir = root
+			if out, err := cp.CombinedOutput(); err != nil {
+				t.Fatalf("%s says: %s: %v\n%s", doc, m[1], err, out)
+			}
+			if dir = m[3]; !strings.Contains(read(t, ".gitignore"), "\n/"+dir+"/\n") {
+				t.Errorf("%s has a password put into %s, which Git does not ignore", doc, dir)
+			}
+			continue
+		}
+		rendered = append(rendered, kustomize(t, filepath.Join(root, m[3])))
+	}
+	return rendered, filepath.Join(root, dir)
+}
+
+func kustomize(t *testing.T, dir string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"), "kustomize", dir)
+	var complaint strings.Builder
+	cmd.Stderr = &complaint
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("kubectl kustomize %s: %v\n%s", dir, err, &complaint)
+	}
+	return string(out)
+}
+
+// The commands of the documents deploy Kuryr, as they stand there.
+func TestDeploymentOfDocs(t *testing.T) {
+	for doc, want := range map[string]int{"README.md": 1, "docs/configuration.md": 2} {
+		rendered, _ := deploy(t, doc)
+		if len(rendered) != want {
+			t.Errorf("%s tells of %d times that kubectl gets manifests, want %d", doc, len(rendered), want)
+		}
+		for _, text := range rendered {
+			for _, part := range []string{"kind: CustomResourceDefinition", "name: kuryr-controller", "name: kuryr-daemon", "name: kuryr-cloud", "cloud: mycloud"} {
+				if !strings.Contains(text, part) {
+					t.Errorf("what %s deploys has no %s", doc, part)
+				}
+			}
+		}
+	}
+}
+
+var patches = regexp.MustCompile("(?s)```yaml\n(patches:\n.*?)```")
+
+// The patches of docs/configuration.md do what they are said to do.
+func TestPatchesOfDocs(t *testing.T) {
+	_, dir := deploy(t, "docs/configuration.md")
+	m := patches.FindStringSubmatch(read(t, "docs/configuration.md"))
+	if m == nil {
+		t.Fatal("docs/configuration.md has no patches")
+	}
+	file := filepath.Join(dir, "kustomization.yaml")
+	if err := os.WriteFile(file, []byte(read(t, file)+m[1]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text := kustomize(t, dir)
+	for _, port := range []string{"9654", "9655"} {
+		general, loopback := strings.Index(text, "=:"+port), strings.Index(text, "=127.0.0.1:"+port)
+		if general < 0 || loopback < general {
+			t.Errorf("metrics on port %s: want the loopback's address after the general one", port)
 		}
 	}
 }

@@ -10,6 +10,8 @@ cd "$(dirname "$(readlink -f "$0")")/../.."
 bed=hack/bed/bed
 
 up() {
+	[[ -e ${KURYR_BED:-/var/tmp/kuryr-bed}/bin/kubelet ]] ||
+		echo "The first run installs Debian packages (485 MB) and builds Kubernetes: 8 to 12 minutes on two cores."
 	$bed install
 	$bed build control cluster node images
 	$bed up
@@ -26,6 +28,7 @@ It is yours now:
   openstack port list --device-owner compute:kuryr
   kubectl -n kuryr-system logs deployment/kuryr-controller
 Stop it with: make demo-down
+What was built stays for the next time, in ${KURYR_BED:-/var/tmp/kuryr-bed}.
 TEXT
 }
 
