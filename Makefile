@@ -91,8 +91,8 @@ envtest: test-assets ## The tests on a real kube-apiserver only
 	go test $(TESTFLAGS) ./api/... ./config/... ./internal/controller/...
 
 .PHONY: race
-race: test-assets ## Tests of the core under the race detector (needs a C compiler)
-	CGO_ENABLED=1 go test -race $(TESTFLAGS) $(CORE)
+race: test-assets ## Tests of the core under the race detector, the long ones cut short (needs a C compiler)
+	CGO_ENABLED=1 go test -race -short $(TESTFLAGS) $(CORE)
 
 .PHONY: fuzz
 fuzz: ## Each fuzz target for FUZZTIME (20s)
