@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -280,41 +279,6 @@ func TestDel(t *testing.T) {
 	}
 	n.api.setDown(false)
 	n.rests(portA, "")
-}
-
-// The log names the pod, and is silent about a DEL that finds nothing to do.
-func TestLogOfCalls(t *testing.T) {
-	n := newNode(t)
-	var mu sync.Mutex
-	var lines []string
-	n.log = funcr.New(func(_, line string) {
-		mu.Lock()
-		defer mu.Unlock()
-		if strings.Contains(line, "CNI call") {
-			lines = append(lines, line[:strings.Index(line, ` "took"`)])
-		}
-	}, funcr.Options{Verbosity: 1})
-	n.start()
-	n.api.put(kuryrPort(portA, uidA))
-	n.do(request("ADD", "c1", "/run/netns/a"))
-	n.do(request("DEL", "c1", "/run/netns/a"))
-	n.do(request("DEL", "c1", ""))
-	bad := request("ADD", "c2", "/run/netns/b")
-	bad.Args = "K8S_POD_NAME=web"
-	n.refuse(bad, cni.CodeInvalidEnvironment)
-	n.end() // all is logged
-	mu.Lock()
-	defer mu.Unlock()
-	want := []string{
-		`"level"=0 "msg"="CNI call done" "command"="ADD" "container"="c1" "interface"="eth0" "pod"="default/web"`,
-		`"level"=0 "msg"="CNI call done" "command"="DEL" "container"="c1" "interface"="eth0" "pod"="default/web"`,
-		`"level"=0 "msg"="CNI call refused" "command"="ADD" "container"="c2" "interface"="eth0" "args"="K8S_POD_NAME=web" "code"=4 ` +
-			`"reason"="CNI_ARGS: K8S_POD_NAMESPACE and K8S_POD_NAME are missing, and so is PORT_UUID" ` +
-			`"details"="the container runtime has to say which pod the sandbox is for"`,
-	}
-	if diff := cmp.Diff(want, lines); diff != "" {
-		t.Errorf("log (-want +got):\n%s", diff)
-	}
 }
 
 // An empty CNI_NETNS, or the node's own, is nothing to work in.
