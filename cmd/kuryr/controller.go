@@ -70,7 +70,7 @@ func runController(ctx context.Context, f controllerFlags) error {
 	if err != nil {
 		return err
 	}
-	mgr, err := newManager(f)
+	mgr, err := newManager(ctx, f)
 	if err != nil {
 		return err
 	}
@@ -109,11 +109,12 @@ func follow(ctx context.Context, path string, live *controller.Live, c client.Cl
 	})
 }
 
-func newManager(f controllerFlags) (ctrl.Manager, error) {
+func newManager(ctx context.Context, f controllerFlags) (ctrl.Manager, error) {
 	cluster, err := clusterConfig(f.kubeconfig)
 	if err != nil {
 		return nil, err
 	}
+	giveLogger(ctx)
 	// The client's own limit would be all that a hundred pods at once wait for.
 	// The controller bounds what it writes at once, and the API server has its
 	// own fairness.

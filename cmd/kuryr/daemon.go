@@ -63,6 +63,7 @@ func runDaemon(ctx context.Context, f daemonFlags) error {
 	if err != nil {
 		return err
 	}
+	giveLogger(ctx)
 	if o.API, err = daemon.Connect(cluster, o.Node); err != nil {
 		return err
 	}

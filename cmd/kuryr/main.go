@@ -51,8 +51,6 @@ func rootCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctrl.SetLogger(logger)
-			klog.SetLogger(logger)
 			cmd.SetContext(logr.NewContext(cmd.Context(), logger))
 			return nil
 		},
@@ -62,6 +60,15 @@ func rootCommand() *cobra.Command {
 	flags.StringVar(&l.format, "log-format", "text", "how it is logged: text or json")
 	root.AddCommand(controllerCommand(), daemonCommand())
 	return root
+}
+
+// giveLogger gives the libraries the command's logger. It is theirs for the whole
+// process, and may not be changed while anything of theirs runs: so only a
+// command that is about to start them calls this.
+func giveLogger(ctx context.Context) {
+	logger := logr.FromContextOrDiscard(ctx)
+	ctrl.SetLogger(logger)
+	klog.SetLogger(logger)
 }
 
 // logging is what the flags say of it.
