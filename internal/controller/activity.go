@@ -24,14 +24,14 @@ type activity struct {
 
 // How long it is between two questions: twice as long after each that brought
 // nothing new, as a port whose host is down may wait for days. Whether another
-// port waits is looked at every activityMin.
+// port waits is looked at every activitySoonest.
 const (
-	activityMin = 2 * time.Second
-	activityMax = 30 * time.Second
+	activitySoonest = 2 * time.Second
+	activityLatest = 30 * time.Second
 )
 
 func (r *activity) run(ctx context.Context) error {
-	tick := time.NewTicker(activityMin)
+	tick := time.NewTicker(activitySoonest)
 	defer tick.Stop()
 	var waited []string
 	var gap, since time.Duration
@@ -41,14 +41,14 @@ func (r *activity) run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		since += activityMin
+		since += activitySoonest
 		waiting := r.memory.awaitActives()
 		if !slices.Equal(waiting, waited) {
 			waited, gap = waiting, 0
 		}
 		if len(waiting) > 0 && since >= gap {
 			r.look(ctx)
-			gap, since = min(activityMax, max(activityMin, 2*gap)), 0
+			gap, since = min(activityLatest, max(activitySoonest, 2*gap)), 0
 		}
 	}
 }
