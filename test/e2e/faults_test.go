@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/test/cluster"
 )
 
 // unbroken notes the controller's process, and checks at the end of the test
@@ -196,4 +197,42 @@ func (f *fixture) doomed(t *testing.T, subnet string) *corev1.Pod {
 	}
 	t.Fatal("the controller has not taken up the changed configuration")
 	return nil
+}
+
+// A node that is no host of the SDN's: the pod says so, and no port is left over.
+func TestNodeThatIsNoChassis(t *testing.T) {
+	f := onBed(t)
+	f.unbroken(t)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "ghost"}}
+	if err := f.Client.Create(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	template := cluster.Template(nil, "")
+	pod := &corev1.Pod{Spec: template.Spec}
+	pod.Namespace, pod.Name, pod.Spec.NodeName = f.namespace, "lost", node.Name
+	if err := f.Client.Create(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		// There is no kubelet that would confirm it.
+		for _, object := range []client.Object{pod, node} {
+			if err := client.IgnoreNotFound(f.Client.Delete(context.Background(), object, client.GracePeriodSeconds(0))); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	f.event(t, pod.Name, `HostUnusable`)
+	f.condition(t, node.Name, v1.ConditionReady, metav1.ConditionFalse, `"ghost"`)
+	eventually(t, func() error {
+		ports, err := f.KuryrPorts(t.Context())
+		if err != nil {
+			return err
+		}
+		for _, p := range ports {
+			if p.HostID == node.Name {
+				return fmt.Errorf("port %s is left on host %s", p.ID, p.HostID)
+			}
+		}
+		return nil
+	})
 }
