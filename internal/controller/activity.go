@@ -27,7 +27,7 @@ type activity struct {
 // port waits is looked at every activitySoonest.
 const (
 	activitySoonest = 2 * time.Second
-	activityLatest = 30 * time.Second
+	activityLatest  = 30 * time.Second
 )
 
 func (r *activity) run(ctx context.Context) error {
