@@ -42,8 +42,9 @@ func TestEachWriteFailsOnce(t *testing.T) {
 				t.Run(fmt.Sprint("write ", n), func(t *testing.T) {
 					f := &fault{at: n, carriedOut: kind.carriedOut, late: kind.late}
 					live(t, f)
-					more = f.what != ""
-					t.Logf("the write was: %s", f.what)
+					what := f.failed()
+					more = what != ""
+					t.Logf("the write was: %s", what)
 				})
 			}
 		})
@@ -62,6 +63,13 @@ type fault struct {
 	before *v1.KuryrPortList
 	nudge  func() // called when the cache is late no more
 	nudges sync.WaitGroup
+}
+
+// failed returns which write failed. What is at rest may still count now and then.
+func (f *fault) failed() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.what
 }
 
 // write carries out a write, or not.
