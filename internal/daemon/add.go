@@ -134,7 +134,10 @@ func (d *Daemon) plug(ctx context.Context, driver plug.Driver, e entry) error {
 		return types.NewError(cni.CodeTryAgain, "another call for the same port is still at work", err.Error())
 	}
 	defer release()
-	if err := d.journal.put(e); err != nil {
+	journaled := d.metrics.stage("ADD", "journal")
+	err = d.journal.put(e)
+	journaled()
+	if err != nil {
 		return types.NewError(cni.CodeIO, "the journal cannot be written", err.Error())
 	}
 	d.reporter.report(e) // now, so that it is known before the pod runs

@@ -29,7 +29,7 @@ func newMetrics(j *journal) *metrics {
 		}, []string{"command", "code"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "kuryr_cni_duration_seconds",
-			Help:    "Time of a CNI call, by command and stage: port (waiting for the port), plug, wired (waiting for the data path), total.",
+			Help:    "Time of a CNI call, by command and stage: port (waiting for the port), journal (writing it to disk), plug, wired (waiting for the data path), total.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120},
 		}, []string{"command", "stage"}),
 	}
