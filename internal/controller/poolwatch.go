@@ -23,8 +23,8 @@ import (
 )
 
 // poolWorkers is how many pools are planned at once. Most of a reconcile is
-// waiting for the API server.
-const poolWorkers = 16
+// waiting for the API server; with fewer, pools would wait for each other's.
+const poolWorkers = 64
 
 func (r *pools) setup(mgr ctrl.Manager) error {
 	c := mgr.GetCache()
