@@ -17,8 +17,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/kuryr-go/kuryr/test/cluster"
 )
@@ -34,6 +36,11 @@ var nodes = []string{"n1", "n2"}
 type fixture struct {
 	*cluster.Cluster
 	namespace string
+}
+
+func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard()) // controller-runtime complains without one
+	os.Exit(m.Run())
 }
 
 // onBed connects to the bed, or skips the test.
@@ -89,8 +96,8 @@ func (f *fixture) dump(ctx context.Context, t *testing.T) {
 	}
 	for _, pod := range f.kuryrPods(ctx, t) {
 		lines := int64(40)
-		log, err := f.Kube.CoreV1().Pods(kuryrNamespace).GetLogs(pod.Name, &corev1.PodLogOptions{TailLines: &lines}).DoRaw(ctx)
-		t.Logf("log of %s on %s (%v):\n%s", pod.Name, pod.Spec.NodeName, err, log)
+		text, err := f.Kube.CoreV1().Pods(kuryrNamespace).GetLogs(pod.Name, &corev1.PodLogOptions{TailLines: &lines}).DoRaw(ctx)
+		t.Logf("log of %s on %s (%v):\n%s", pod.Name, pod.Spec.NodeName, err, text)
 	}
 }
 
