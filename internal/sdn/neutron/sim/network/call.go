@@ -1,0 +1,51 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/identity"
+)
+
+// call is one request at work; the service's lock is held.
+type call struct {
+	*Service
+	who     identity.Caller
+	request *http.Request // nil if the service calls itself
+	parsed  url.Values    // its query
+	undos   []func()
+	laters  []later
+}
+
+type later struct {
+	after time.Duration
+	do    func(*call)
+}
+
+// admin reports whether the caller may do what Neutron keeps for administrators.
+func (c *call) admin() bool { return c.who.Admin() }
+
+// owns reports whether what belongs to the project is the caller's.
+func (c *call) owns(project string) bool { return c.admin() || project == c.who.ProjectID }
+
+// later has f run once the answer is made and d has passed, with the lock taken
+// again. If the request is refused, f does not run.
+func (c *call) later(d time.Duration, f func(*call)) { c.laters = append(c.laters, later{d, f}) }
+
+// undo has f run if the request is refused in the end; the last one first.
+func (c *call) undo(f func()) { c.undos = append(c.undos, f) }
+
+// rollback undoes what the call has done so far.
+func (c *call) rollback() {
+	for i := len(c.undos) - 1; i >= 0; i-- {
+		c.undos[i]()
+	}
+	c.undos, c.laters = nil, nil
+}
+
+// stamp is the time as Neutron writes it.
+func (c *call) stamp() string { return c.Now().UTC().Format("2006-01-02T15:04:05Z") }

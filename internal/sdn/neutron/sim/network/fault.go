@@ -1,0 +1,59 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"fmt"
+	"net/http"
+)
+
+// fault is an answer that is no success. On the wire it is
+// {"NeutronError": {"type": kind, "message": message, "detail": detail}}.
+type fault struct {
+	status                int
+	kind, message, detail string
+}
+
+// Error makes a fault an error for who calls the service in process.
+func (f *fault) Error() string { return f.kind + ": " + f.message }
+
+// refuse makes a fault. The kind is the name of Neutron's exception.
+func refuse(status int, kind, format string, args ...any) *fault {
+	message := format
+	if len(args) > 0 {
+		message = fmt.Sprintf(format, args...)
+	}
+	return &fault{status: status, kind: kind, message: message}
+}
+
+// badRequest is what Neutron's API layer itself refuses (webob's HTTPBadRequest).
+func badRequest(format string, args ...any) *fault {
+	return refuse(http.StatusBadRequest, "HTTPBadRequest", format, args...)
+}
+
+// invalid is what a converter or a plugin finds wrong with a value.
+func invalid(format string, args ...any) *fault {
+	f := refuse(http.StatusBadRequest, "InvalidInput", format, args...)
+	f.message = "Invalid input for operation: " + f.message + "."
+	return f
+}
+
+// noSuchPath is what the API layer says where there is nothing, and where the
+// caller is not to know that there is something.
+func noSuchPath() *fault {
+	return refuse(http.StatusNotFound, "HTTPNotFound", "The resource could not be found.")
+}
+
+// notAllowed: Neutron's words for a method that a path does not have are empty
+// (webob's HTTPMethodNotAllowed has its text in the template of its page only).
+func notAllowed() *fault { return refuse(http.StatusMethodNotAllowed, "HTTPMethodNotAllowed", "") }
+
+// conflict is a refusal because of how things are.
+func conflict(kind, format string, args ...any) *fault {
+	return refuse(http.StatusConflict, kind, format, args...)
+}
+
+func (f *fault) body() map[string]any {
+	return map[string]any{"NeutronError": map[string]string{"type": f.kind, "message": f.message, "detail": f.detail}}
+}

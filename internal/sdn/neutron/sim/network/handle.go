@@ -1,0 +1,184 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/identity"
+)
+
+// maxBody is more than any request of a client has: a bulk POST of thousands.
+const maxBody = 64 << 20
+
+// action is what a path of its own does: PUT /v2.0/routers/ID/add_router_interface.
+type action struct {
+	method, kind, verb string
+	run                func(c *call, id string, body map[string]any) (any, *fault)
+}
+
+// action serves a path such as "/routers/{id}/add_router_interface".
+func (s *Service) action(method, path string, f func(c *call, id string, body map[string]any) (any, *fault)) {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	s.actions = append(s.actions, action{method, parts[0], parts[2], f})
+}
+
+// Handle answers a request. Its path is as Neutron sees it: "/v2.0/networks".
+func (s *Service) Handle(w http.ResponseWriter, r *http.Request, who identity.Caller) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		write(w, http.StatusRequestEntityTooLarge, badRequest("reading the request: %v", err).body())
+		return
+	}
+	var status int
+	var text []byte
+	s.do(who, r, func(c *call) *fault {
+		st, answer, f := c.answer(r, body)
+		if f == nil {
+			status, text = st, encode(answer) // while the lock is held: rows are pointed to
+		}
+		return f
+	}, func(f *fault) { status, text = f.status, encode(f.body()) })
+	writeText(w, status, text)
+}
+
+// do runs f under the lock, undoes all if it is refused, and starts what is to
+// follow.
+func (s *Service) do(who identity.Caller, r *http.Request, f func(*call) *fault, refused func(*fault)) {
+	s.mu.Lock()
+	c := &call{Service: s, who: who, request: r}
+	if fault := f(c); fault != nil {
+		c.rollback()
+		refused(fault)
+	}
+	s.mu.Unlock()
+	s.follow(c.laters)
+}
+
+// follow has each of the steps taken when it is due, by the service itself.
+func (s *Service) follow(laters []later) {
+	for _, l := range laters {
+		s.After(l.after, func() {
+			s.do(identity.Caller{Roles: []string{"admin"}}, nil, func(c *call) *fault {
+				l.do(c)
+				return nil
+			}, func(*fault) {})
+		})
+	}
+}
+
+// inside runs f as the service's own doing, all or nothing.
+func (s *Service) inside(f func(*call) *fault) error {
+	var err error
+	s.do(identity.Caller{Roles: []string{"admin"}}, nil, f, func(f *fault) { err = f })
+	return err
+}
+
+func encode(v any) []byte {
+	if v == nil {
+		return nil
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		text = []byte(`{"NeutronError": {"type": "HTTPInternalServerError", "message": "", "detail": ""}}`)
+	}
+	return text
+}
+
+func write(w http.ResponseWriter, status int, v any) { writeText(w, status, encode(v)) }
+
+func writeText(w http.ResponseWriter, status int, text []byte) {
+	if text != nil || status != http.StatusNoContent {
+		w.Header().Set("Content-Type", "application/json")
+	}
+	w.WriteHeader(status)
+	_, _ = w.Write(text)
+}
+
+// answer finds out what a request is for.
+func (c *call) answer(r *http.Request, body []byte) (int, any, *fault) {
+	path := strings.TrimSuffix(r.URL.Path, ".json")
+	if rest, ok := strings.CutPrefix(path, "/v2.0"); ok && (rest == "" || rest[0] == '/') {
+		return c.versioned(rest, body)
+	}
+	if path == "" || path == "/" {
+		if r.Method != http.MethodGet {
+			return 0, nil, notAllowed()
+		}
+		return http.StatusOK, c.versions(), nil
+	}
+	return 0, nil, noSuchPath()
+}
+
+func (c *call) versioned(path string, body []byte) (int, any, *fault) {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	for _, p := range parts[1:] {
+		if p == "" {
+			return 0, nil, noSuchPath()
+		}
+	}
+	switch parts[0] {
+	case "":
+		return c.resources(path)
+	case "extensions":
+		return c.extensions(parts[1:])
+	case "quotas":
+		return c.quota(parts[1:], body)
+	case "agents":
+		return c.agents(parts[1:])
+	case "availability_zones":
+		return c.availability(parts[1:])
+	}
+	h := c.kinds[parts[0]]
+	if h == nil {
+		return 0, nil, noSuchPath()
+	}
+	if len(parts) >= 3 && parts[2] == "tags" {
+		return c.tags(h, parts[1], parts[3:], body)
+	}
+	if len(parts) == 3 {
+		return c.act(parts, body)
+	}
+	return h.handle(c, parts[1:], body)
+}
+
+// act runs an action of a resource.
+func (c *call) act(parts []string, body []byte) (int, any, *fault) {
+	known := false
+	for _, a := range c.actions {
+		if a.kind != parts[0] || a.verb != parts[2] {
+			continue
+		}
+		if known = true; a.method != c.request.Method {
+			continue
+		}
+		var object map[string]any
+		if len(body) > 0 && a.method != http.MethodGet {
+			v, err := decode(body)
+			var ok bool
+			if object, ok = v.(map[string]any); err != nil || !ok {
+				return 0, nil, badRequest("Body contains invalid data")
+			}
+		}
+		answer, f := a.run(c, parts[1], object)
+		return http.StatusOK, answer, f
+	}
+	if known {
+		return 0, nil, notAllowed()
+	}
+	return 0, nil, noSuchPath()
+}
+
+// kindOf is the kind of that singular name.
+func (c *call) kindOf(one string) handler {
+	for _, h := range c.kinds {
+		if name, _ := h.name(); name == one {
+			return h
+		}
+	}
+	return nil
+}
