@@ -1,0 +1,190 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package dial
+
+import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+//go:embed measured.yaml
+var measured []byte
+
+var presets = map[string][]byte{"measured": measured}
+
+// Presets are the names that preset: takes.
+func Presets() []string { return []string{"measured"} }
+
+// Faults is all that is wrong with what somebody wrote, each with line and path.
+type Faults []string
+
+func (f Faults) Error() string {
+	if len(f) == 1 {
+		return f[0]
+	}
+	return fmt.Sprintf("%d faults:\n  %s", len(f), strings.Join(f, "\n  "))
+}
+
+// Parse reads a Set as YAML (so JSON too). If anything is wrong, the error is a
+// Faults with all of it. No text at all is a Set that does nothing.
+func Parse(text []byte) (*Set, error) {
+	root, err := document(text)
+	if err != nil {
+		return nil, err
+	}
+	return parse(root)
+}
+
+func document(text []byte) (*yaml.Node, error) {
+	empty := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	var doc, second yaml.Node
+	switch err := decoder.Decode(&doc); {
+	case errors.Is(err, io.EOF):
+		return empty, nil
+	case err != nil:
+		return nil, Faults{strings.TrimPrefix(err.Error(), "yaml: ")}
+	}
+	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
+		return nil, Faults{"more than one document: leave out what follows ---"}
+	}
+	root := doc.Content[0]
+	if root.Kind == yaml.ScalarNode && root.Tag == "!!null" {
+		return empty, nil
+	}
+	return root, nil
+}
+
+func parse(root *yaml.Node) (*Set, error) {
+	var r reader
+	s := r.set(root)
+	if len(r.faults) > 0 {
+		return nil, r.faults
+	}
+	text, err := yaml.Marshal(root)
+	if err != nil {
+		return nil, fmt.Errorf("writing the dials: %w", err)
+	}
+	s.source = text
+	if s.Preset == "" {
+		return s, nil
+	}
+	base, err := Parse(presets[s.Preset])
+	if err != nil {
+		return nil, fmt.Errorf("reading preset %s: %w", s.Preset, err)
+	}
+	s.under(base)
+	return s, nil
+}
+
+// under puts what base says after what s says.
+func (s *Set) under(base *Set) {
+	s.Calls = append(s.Calls, base.Calls...)
+	s.Ports = append(s.Ports, base.Ports...)
+	s.Balances = append(s.Balances, base.Balances...)
+	for service, n := range base.Workers {
+		if _, has := s.Workers[service]; !has {
+			if s.Workers == nil {
+				s.Workers = map[string]int{}
+			}
+			s.Workers[service] = n
+		}
+	}
+}
+
+// YAML is s as Parse reads it, without what a preset adds.
+func (s *Set) YAML() []byte {
+	if len(s.source) == 0 {
+		return []byte("{}\n")
+	}
+	return s.source
+}
+
+// Patch returns s with what text says besides: its rules come first, its other
+// keys replace those of s.
+func (s *Set) Patch(text []byte) (*Set, error) {
+	if _, err := Parse(text); err != nil {
+		return nil, err
+	}
+	top, err := document(text)
+	if err != nil {
+		return nil, err
+	}
+	return s.merge(top)
+}
+
+func (s *Set) merge(top *yaml.Node) (*Set, error) {
+	root, err := document(s.YAML())
+	if err != nil {
+		return nil, err
+	}
+	for i := 0; i+1 < len(top.Content); i += 2 {
+		key, value := top.Content[i], top.Content[i+1]
+		at := slices.IndexFunc(root.Content, func(n *yaml.Node) bool { return n.Value == key.Value })
+		switch {
+		case at < 0 || at%2 == 1:
+			root.Content = append(root.Content, key, value)
+		case value.Kind == yaml.SequenceNode:
+			merged := *value
+			merged.Content = append(slices.Clone(value.Content), root.Content[at+1].Content...)
+			root.Content[at+1] = &merged
+		default:
+			root.Content[at+1] = value
+		}
+	}
+	root.Style = 0
+	return parse(root)
+}
+
+// Add returns s with one line as well, which --dial takes:
+//
+//	network POST /v2.0/ports: 503
+//	network POST /v2.0/ports: [ok, lost]
+//	network POST /v2.0/ports: {latency: 1s, times: 3}
+//	preset: measured
+//
+// The line comes before what s has.
+func (s *Set) Add(line string) (*Set, error) {
+	top, err := document([]byte(line))
+	if err != nil {
+		return nil, err
+	}
+	if top.Kind != yaml.MappingNode || len(top.Content) != 2 {
+		return nil, Faults{fmt.Sprintf("%q: write a pattern, a colon and what shall happen, as in network POST /v2.0/ports: 503", line)}
+	}
+	key, value := top.Content[0], top.Content[1]
+	if !slices.Contains(topKeys, key.Value) {
+		top = inCalls(key, value)
+	}
+	if _, err := parse(top); err != nil {
+		return nil, err
+	}
+	return s.merge(top)
+}
+
+var topKeys = []string{"preset", "workers", "calls", "ports", "balancers"}
+
+// inCalls is the document with the one rule in it.
+func inCalls(pattern, value *yaml.Node) *yaml.Node {
+	rule := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Content: []*yaml.Node{word("on"), pattern}}
+	switch value.Kind {
+	case yaml.MappingNode:
+		rule.Content = append(rule.Content, value.Content...)
+	case yaml.SequenceNode:
+		rule.Content = append(rule.Content, word("script"), value)
+	default:
+		rule.Content = append(rule.Content, word("fault"), value)
+	}
+	list := &yaml.Node{Kind: yaml.SequenceNode, Tag: "!!seq", Content: []*yaml.Node{rule}}
+	return &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Content: []*yaml.Node{word("calls"), list}}
+}
+
+func word(s string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s} }
