@@ -24,6 +24,7 @@ var (
 	request   = regexp.MustCompile(`req-` + uuid)
 	idLists   = regexp.MustCompile(`(` + uuid + `|\$[a-z0-9_]+)(, ?(` + uuid + `|\$[a-z0-9_]+))+`)
 	sets      = regexp.MustCompile(`\{'[^'{}]*'(, '[^'{}]*')+\}`)
+	choices   = regexp.MustCompile(`(one of|Supported types): [A-Z][A-Z0-9_-]*(, [A-Z][A-Z0-9_-]*)+`)
 	hosts     = regexp.MustCompile(`\bhost-[0-9a-f]+-[0-9a-f-]*[0-9a-f]\b`)
 	macs      = regexp.MustCompile(`\bfa:16:3e(:[0-9a-f]{2}){3}\b`)
 	addresses = regexp.MustCompile(`[0-9a-f]*[:.][0-9a-f:.]*[0-9a-f]`)
@@ -161,6 +162,7 @@ func (n *normal) text(s, path string) string {
 	s = request.ReplaceAllString(s, "req-<id>")
 	s = times.ReplaceAllStringFunc(s, func(t string) string { return digits.ReplaceAllString(t, "0") })
 	s = sets.ReplaceAllStringFunc(s, anyOrder)
+	s = choices.ReplaceAllStringFunc(s, anyOrder)
 	s = idLists.ReplaceAllStringFunc(s, anyOrder)
 	s = n.unless(hosts, s, func(string) string { return "host-<ip>" })
 	s = n.unless(macs, s, func(string) string { return "<mac>" })
@@ -212,6 +214,8 @@ func anyOrder(list string) string {
 	before, after := "", ""
 	if strings.HasPrefix(list, "{") {
 		before, list, after = "{", strings.Trim(list, "{}"), "}"
+	} else if words, choice, ok := strings.Cut(list, ": "); ok {
+		before, list = words+": ", choice
 	}
 	separator := ","
 	if strings.Contains(list, ", ") {

@@ -78,6 +78,7 @@ func (r *run) step(ctx context.Context, s *Step) (string, error) {
 		}
 		if value == "" {
 			err = fmt.Errorf("the answer has no %s: status %d, %s", save[1], status, body)
+			continue
 		}
 		r.vars[save[0]] = value
 	}

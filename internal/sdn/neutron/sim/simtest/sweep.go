@@ -77,8 +77,8 @@ func (c *Cloud) remove(ctx context.Context, service, path, query string, r row) 
 	case r.DeviceOwner == "network:router_interface":
 		path := "/v2.0/routers/" + r.DeviceID + "/remove_router_interface"
 		return c.admin.call(ctx, "PUT", "network", path, object{"port_id": r.ID}, nil)
-	case strings.HasPrefix(r.DeviceOwner, "network:router_gateway"):
-		return nil // goes with the router
+	case r.DeviceOwner == "network:router_gateway", r.DeviceOwner == "network:floatingip":
+		return nil // goes with what it is of
 	}
 	return c.admin.call(ctx, "DELETE", service, path+"/"+r.ID+query, nil, nil)
 }
