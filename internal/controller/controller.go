@@ -128,6 +128,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		now: o.Now, lost: ports.wake.add, early: make(chan struct{}, 1),
 	}
 	creations.doubtful = orphans.hurry
+	pools.followed = orphans.hurry
 	activity := &activity{cloud: o.Ports, memory: mem, seen: ports.wake.add}
 	for _, add := range []func(ctrl.Manager) error{
 		pools.setup, ports.setup, annotations.setup,

@@ -51,7 +51,7 @@ func run(m *testing.M) (int, error) {
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		return m.Run(), nil
 	}
-	env := &envtest.Environment{CRDDirectoryPaths: []string{filepath.Join("..", "..", "config", "crd")}, ErrorIfCRDPathMissing: true}
+	env := newEnvironment()
 	cfg, err := env.Start()
 	if err != nil {
 		return 0, fmt.Errorf("starting kube-apiserver and etcd: %w", err)
@@ -60,6 +60,15 @@ func run(m *testing.M) (int, error) {
 	apiServer = cfg
 	code := m.Run()
 	return code, env.Stop()
+}
+
+func newEnvironment() *envtest.Environment {
+	return &envtest.Environment{CRDDirectoryPaths: []string{filepath.Join("..", "..", "config", "crd")}, ErrorIfCRDPathMissing: true}
+}
+
+// hurried is a backoff for who waits for what comes after it.
+var hurried = controller.Backoff{
+	Min: 50 * time.Millisecond, Max: 200 * time.Millisecond, Quota: 300 * time.Millisecond, Rejected: 300 * time.Millisecond,
 }
 
 const (
@@ -182,9 +191,7 @@ func (b *bed) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	options := controller.Options{Ports: guarded{b.cloud.Backend("cluster"), b.guard}, Settings: b.settings}
 	if !b.unhurried {
-		options.Backoff = controller.Backoff{
-			Min: 50 * time.Millisecond, Max: 200 * time.Millisecond, Quota: 300 * time.Millisecond, Rejected: 300 * time.Millisecond,
-		}
+		options.Backoff = hurried
 		options.PoolIdle, options.StatusGap = 2*time.Second, 50*time.Millisecond
 	}
 	if err := controller.Setup(ctx, mgr, options); err != nil {

@@ -46,7 +46,8 @@ func (r *orphans) hurry() {
 // run looks every interval until ctx ends. The first look is an interval after
 // the start: serving pods comes first. After a look that somebody asked for, and
 // after one that found something new, the next is a grace later: what has to be
-// seen twice need not wait for longer.
+// seen twice need not wait for longer. Changed settings ask for a look, too: a
+// shorter interval begins at once and not when the longer one is over.
 func (r *orphans) run(ctx context.Context) error {
 	log := ctrl.LoggerFrom(ctx).WithName("orphans")
 	ctx = ctrl.LoggerInto(ctx, log)

@@ -40,6 +40,7 @@ type pools struct {
 	creations *creations
 	events    events.EventRecorder
 	wake      waker[poolRequest]
+	followed  func() // is told that the settings have changed
 }
 
 // staleAfter is how long the cache may take to show a write before the API

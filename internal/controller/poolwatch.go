@@ -124,6 +124,7 @@ func (r *pools) follow(ctx context.Context) error {
 		case <-r.Settings.changed:
 		}
 		r.memory.forgive()
+		r.followed()
 		if err := r.wakeAll(ctx); err != nil {
 			return err
 		}

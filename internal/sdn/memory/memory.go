@@ -205,3 +205,20 @@ func (c *Cloud) do(ctx context.Context, call string, effect func() error) error 
 	}
 	return err
 }
+
+// Item is a port of the cloud and whose it is.
+type Item struct {
+	Cluster string // empty: it bears nobody's mark
+	Port    sdn.Port
+}
+
+// Inventory returns all ports, foreign ones included, in no order.
+func (c *Cloud) Inventory() []Item {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []Item
+	for _, p := range c.ports {
+		all = append(all, Item{Cluster: p.cluster, Port: clone(p.Port)})
+	}
+	return all
+}

@@ -1,0 +1,255 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/pool"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+	"github.com/kuryr-go/kuryr/internal/sdn/memory"
+	"github.com/kuryr-go/kuryr/internal/sdn/sdntest/sweep"
+)
+
+// TestPodsWhileWritesMeetTheirFate lives through the lives of a few pods again
+// and again, and each time another write of the controller meets its fate.
+func TestPodsWhileWritesMeetTheirFate(t *testing.T) {
+	s := sweepOf(t, func(w *sweep.World) sweep.Life { return newPodsLife(w).life() })
+	s.Run(t, sweep.StoppedBefore, sweep.StoppedAfter, sweep.Refused, sweep.AnswerLost, sweep.AnswerLostAndViewLate)
+}
+
+// sweepOf returns a sweep on API servers of its own beside the one that the
+// tests share: most of a life is waiting.
+func sweepOf(t *testing.T, begin func(*sweep.World) sweep.Life) sweep.Sweep {
+	t.Helper()
+	if apiServer == nil {
+		t.Skip("SKIPPED: KUBEBUILDER_ASSETS does not name a folder with kube-apiserver and etcd (make envtest)")
+	}
+	scheme, err := controller.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := sweep.Sweep{Clusters: []*rest.Config{apiServer}, Scheme: scheme, Every: 1, Begin: begin}
+	if testing.Short() {
+		s.Every = 9
+	} else {
+		s.Clusters = append(s.Clusters, moreServers(t, 2)...)
+	}
+	return s
+}
+
+// moreServers starts API servers for one test.
+func moreServers(t *testing.T, n int) []*rest.Config {
+	t.Helper()
+	out := make([]*rest.Config, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			env := newEnvironment()
+			cfg, err := env.Start()
+			if err != nil {
+				t.Errorf("starting kube-apiserver and etcd: %v", err)
+				return
+			}
+			t.Cleanup(func() {
+				if err := env.Stop(); err != nil {
+					t.Error(err)
+				}
+			})
+			cfg.QPS = -1
+			out[i] = cfg
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	return out
+}
+
+// podsLife is the life of a few pods in one world.
+type podsLife struct {
+	w        *sweep.World
+	cloud    *memory.Cloud
+	settings controller.Settings
+	live     *controller.Live // of the process that runs
+}
+
+func newPodsLife(w *sweep.World) *podsLife {
+	l := &podsLife{w: w, cloud: memory.New(memory.Subnet{
+		ID: subnet, NetworkID: network, Prefix: netip.MustParsePrefix("10.1.0.0/16"), Gateway: netip.MustParseAddr("10.1.0.1"), MTU: 1442,
+	})}
+	for range 3 {
+		l.cloud.AddForeignPort()
+	}
+	if _, err := l.cloud.Backend("other").CreatePorts(w.T.Context(), sdn.Owner{Kind: "kuryrportpool", Name: "theirs"},
+		sdn.PortRequest{SubnetIDs: []string{subnet}}, 2); err != nil {
+		w.T.Fatal(err)
+	}
+	l.settings = controller.Settings{
+		Pods:    config.Pods{SubnetIDs: []string{subnet}, SecurityGroupIDs: []string{group}},
+		Pools:   config.Pools{Batch: 1, Min: 1, Max: 2, TTL: metav1.Duration{Duration: time.Hour}},
+		Orphans: hurriedOrphans,
+	}
+	l.live = controller.NewLive(l.settings)
+	w.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: sweep.Node}})
+	return l
+}
+
+var hurriedOrphans = config.Orphans{
+	Interval: metav1.Duration{Duration: 50 * time.Millisecond}, Grace: metav1.Duration{Duration: 100 * time.Millisecond},
+}
+
+func (l *podsLife) life() sweep.Life {
+	return sweep.Life{
+		Cloud: l.w.Memory(l.cloud), Cluster: "cluster",
+		Start: l.start, Steps: l.steps, Restarting: l.restarting, Uneven: l.uneven,
+		// Three of the steps (one for each pod and one kept), one more kept for
+		// the pod of restarting, and what a stopped process had asked for.
+		Limits: map[string]int{"port": 6},
+	}
+}
+
+// start runs a controller.
+func (l *podsLife) start(ctx context.Context, cluster *rest.Config) error {
+	scheme, err := controller.Scheme()
+	if err != nil {
+		return err
+	}
+	mgr, err := ctrl.NewManager(cluster, ctrl.Options{
+		Scheme: scheme, Cache: controller.CacheOptions(), Metrics: metricsserver.Options{BindAddress: "0"},
+		// Values only: what has begun is ended by the manager, in its order.
+		BaseContext: func() context.Context { return context.WithoutCancel(ctx) },
+	})
+	if err != nil {
+		return err
+	}
+	if err := controller.Setup(ctx, mgr, controller.Options{
+		Ports: l.cloud.Backend("cluster"), Settings: l.live, Backoff: hurried,
+		PoolIdle: 2 * time.Second, StatusGap: 50 * time.Millisecond,
+	}); err != nil {
+		return err
+	}
+	return mgr.Start(ctx)
+}
+
+func (l *podsLife) set(change func(*controller.Settings)) {
+	change(&l.settings)
+	l.live.Set(l.settings)
+}
+
+// steps lets two pods live: one that finishes after its KuryrPort was deleted by
+// hand, and one that has a port of those kept and is deleted.
+func (l *podsLife) steps() {
+	w := l.w
+	first := w.Pod("first")
+	port := w.Bound(first)
+	w.Plug(port)
+	w.Settled()
+	second := w.Pod("second")
+	other := w.Bound(second)
+	w.Plug(other)
+	w.Delete(port)
+	w.Eventually("the KuryrPort is put back", func() bool {
+		again := w.PortOf(first)
+		return again != nil && again.UID != port.UID && again.Status.Phase == v1.PortBound
+	})
+	w.Plug(port) // as its daemon says again of the new object
+	w.Finish(first)
+	w.Unplug(port)
+	w.Settled()
+	if got := w.PortOf(second); got == nil || got.Name != other.Name {
+		w.T.Errorf("the second pod has KuryrPort %v, want %s as before", got, other.Name)
+	}
+	w.Delete(second)
+	w.Unplug(other)
+	w.Settled()
+	l.set(func(s *controller.Settings) { s.Pools.Min, s.Pools.TTL.Duration = 0, 0 })
+	w.Settled()
+}
+
+// uneven returns what is wrong about the number of free ports.
+func (l *podsLife) uneven() []string {
+	free := 0
+	for _, port := range l.w.Ports() {
+		if port.Spec.PodRef == nil {
+			free++
+		}
+	}
+	most := int(l.settings.Pools.Max)
+	if l.settings.Pools.TTL.Duration == 0 {
+		most = int(l.settings.Pools.Min)
+	}
+	if free < int(l.settings.Pools.Min) || free > most {
+		return []string{fmt.Sprintf("%d ports are free, want %d to %d", free, l.settings.Pools.Min, most)}
+	}
+	return nil
+}
+
+// restarting makes a pod if there is a port that it could have at once, and
+// waits until as many pods are served as there are such ports. Only then the
+// controller may look what there is in the cloud.
+func (l *podsLife) restarting() (served, then func()) {
+	ready := 0
+	for _, port := range l.w.Ports() {
+		if port.Status.Phase == v1.PortAvailable && port.Spec.PodRef == nil && port.DeletionTimestamp.IsZero() {
+			ready++
+		}
+	}
+	l.live = controller.NewLive(l.settings)
+	if ready == 0 {
+		return nil, nil
+	}
+	patient := l.settings
+	patient.Orphans.Interval.Duration = time.Hour
+	l.live = controller.NewLive(patient)
+	probe := l.w.Pod("probe")
+	waiting := l.waiting()
+	served = func() {
+		l.w.Eventually("pods have the ports that were free", func() bool {
+			n := 0
+			for _, pod := range waiting {
+				if port := l.w.PortOf(&pod); port != nil && port.Status.Phase == v1.PortBound {
+					n++
+				}
+			}
+			return n >= min(ready, len(waiting))
+		})
+	}
+	return served, func() {
+		l.w.Delete(probe)
+		l.live.Set(l.settings)
+	}
+}
+
+// waiting returns the pods that any port will do for: they never had one.
+func (l *podsLife) waiting() (pods []corev1.Pod) {
+	held := map[types.UID]bool{}
+	for _, port := range l.w.Ports() {
+		if port.Spec.PodRef != nil {
+			held[port.Spec.PodRef.UID] = true
+		}
+	}
+	for _, pod := range l.w.Pods() {
+		if !held[pod.UID] && pod.Annotations[v1.VIFAnnotation] == "" && !pool.Finished(&pod) {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
+}

@@ -1,0 +1,46 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sweep
+
+// Fate is what befalls the n-th write of a controller.
+type Fate struct {
+	Name string
+	// Effect lets the write be carried out; only its answer is not known.
+	Effect bool
+	// Stops ends the process: it does nothing more and is told nothing more,
+	// and another one, which remembers nothing, takes its place.
+	Stops bool
+	// Late keeps what the process watches from it for a while, from just before
+	// the write on: its caches are behind. Only writes to Kubernetes count.
+	Late bool
+}
+
+// What may befall a write. The last three leave the process running.
+var (
+	StoppedBefore         = Fate{Name: "stopped before", Stops: true}
+	StoppedAfter          = Fate{Name: "stopped after", Stops: true, Effect: true}
+	Refused               = Fate{Name: "refused"}
+	AnswerLost            = Fate{Name: "answer lost", Effect: true}
+	AnswerLostAndViewLate = Fate{Name: "answer lost and view late", Effect: true, Late: true}
+)
+
+// counts reports whether c is one of the writes that the fate may befall.
+func (f Fate) counts(c Call) bool { return c.Write && (!f.Late || c.To == Kubernetes) }
+
+// Where a call goes.
+const (
+	Kubernetes = "Kubernetes"
+	TheCloud   = "cloud"
+	Identity   = "identity" // logging in is no write, and asks nothing of what there is
+)
+
+// Call is one request of a process.
+type Call struct {
+	To        string
+	What      string // verb and kind: "PATCH kuryrports/status", "CreatePorts"
+	Write     bool
+	Inventory bool // asks for all that there is in the cloud
+}
+
+func (c Call) String() string { return c.To + ": " + c.What }

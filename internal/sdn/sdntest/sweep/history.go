@@ -1,0 +1,173 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sweep
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// history is all that ever was true of some kinds of objects, from its start on.
+type history struct {
+	client client.WithWatch
+	stop   context.CancelFunc
+	done   sync.WaitGroup
+
+	mu     sync.Mutex
+	events []event
+	last   map[types.UID]event
+	broken error
+}
+
+// event is an object as it became, or as it was last.
+type event struct {
+	version uint64 // etcd counts all kinds of objects together, which is what orders them
+	gone    bool
+	object  client.Object
+}
+
+// follow begins a history with what there is.
+func follow(ctx context.Context, c client.WithWatch, kinds []client.ObjectList) (*history, error) {
+	ctx, stop := context.WithCancel(ctx)
+	h := &history{client: c, stop: stop, last: map[types.UID]event{}}
+	for _, list := range kinds {
+		list := list.DeepCopyObject().(client.ObjectList)
+		if err := c.List(ctx, list); err != nil {
+			stop()
+			return nil, fmt.Errorf("listing %T: %w", list, err)
+		}
+		objects, err := meta.ExtractList(list)
+		if err != nil {
+			stop()
+			return nil, fmt.Errorf("listing %T: %w", list, err)
+		}
+		for _, o := range objects {
+			h.add(o.(client.Object), false)
+		}
+		from := metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}
+		w, err := c.Watch(ctx, list, &client.ListOptions{Raw: &from})
+		if err != nil {
+			stop()
+			return nil, fmt.Errorf("watching %T: %w", list, err)
+		}
+		h.done.Go(func() { h.take(ctx, w) })
+	}
+	return h, nil
+}
+
+func (h *history) take(ctx context.Context, w watch.Interface) {
+	defer w.Stop()
+	for e := range w.ResultChan() {
+		object, ok := e.Object.(client.Object)
+		if !ok || e.Type == watch.Error {
+			h.breakOff(fmt.Errorf("watching: %v", e.Object))
+			return
+		}
+		h.add(object, e.Type == watch.Deleted)
+	}
+	if ctx.Err() == nil {
+		h.breakOff(fmt.Errorf("the API server ended a watch"))
+	}
+}
+
+func (h *history) breakOff(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.broken = cmp.Or(h.broken, err)
+}
+
+func (h *history) add(object client.Object, gone bool) {
+	version, err := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.broken = cmp.Or(h.broken, err)
+	e := event{version: version, gone: gone, object: object}
+	h.events = append(h.events, e)
+	h.last[object.GetUID()] = e
+}
+
+// close ends the watches.
+func (h *history) close() {
+	h.stop()
+	h.done.Wait()
+}
+
+// complete reports whether the history has come to where the objects are.
+func (h *history) complete(ctx context.Context, kinds []client.ObjectList) (bool, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.broken != nil {
+		return false, h.broken
+	}
+	there := map[types.UID]bool{}
+	for _, list := range kinds {
+		list := list.DeepCopyObject().(client.ObjectList)
+		if err := h.client.List(ctx, list); err != nil {
+			return false, fmt.Errorf("listing %T: %w", list, err)
+		}
+		for _, o := range objects(list) {
+			there[o.GetUID()] = true
+			if h.last[o.GetUID()].object == nil || h.last[o.GetUID()].object.GetResourceVersion() != o.GetResourceVersion() {
+				return false, nil
+			}
+		}
+	}
+	for uid, e := range h.last {
+		if !e.gone && !there[uid] {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+func objects(list client.ObjectList) (out []client.Object) {
+	items, _ := meta.ExtractList(list)
+	for _, o := range items {
+		out = append(out, o.(client.Object))
+	}
+	return out
+}
+
+// State is what was true at one moment, by UID.
+type State map[types.UID]client.Object
+
+// Rule looks at a state that has just come to be by old becoming now (nil: it
+// was not there, or is gone) and returns what must not be.
+type Rule func(s State, old, now client.Object) []string
+
+// check plays the history again, in its true order, and returns what broke a
+// rule, each thing once.
+func (h *history) check(rules ...Rule) (faults []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	slices.SortStableFunc(h.events, func(a, b event) int { return cmp.Compare(a.version, b.version) })
+	s := State{}
+	for _, e := range h.events {
+		uid := e.object.GetUID()
+		old, now := s[uid], e.object
+		s[uid] = now
+		if e.gone {
+			delete(s, uid)
+			now = nil
+		}
+		for _, rule := range rules {
+			for _, fault := range rule(s, old, now) {
+				if !slices.Contains(faults, fault) {
+					faults = append(faults, fault)
+				}
+			}
+		}
+	}
+	return faults
+}

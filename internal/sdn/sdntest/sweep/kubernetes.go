@@ -1,0 +1,100 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sweep
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+
+	"k8s.io/client-go/rest"
+)
+
+// cluster returns how the process reaches the API server: through its own
+// transport, so nothing of it gets through once it is stopped.
+func (p *process) cluster(cfg *rest.Config) *rest.Config {
+	cfg = rest.CopyConfig(cfg)
+	cfg.Wrap(func(base http.RoundTripper) http.RoundTripper { return &kubernetes{p, base} })
+	return cfg
+}
+
+// kubernetes is a process's link to the API server.
+type kubernetes struct {
+	p    *process
+	base http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper. A write that has set out arrives: its
+// process may be stopped meanwhile, but what it sent is on the wire.
+func (k *kubernetes) RoundTrip(r *http.Request) (*http.Response, error) {
+	call := kubernetesCall(r)
+	x, err := k.p.begin(call)
+	if err != nil {
+		return nil, err
+	}
+	if call.Write {
+		r = r.WithContext(context.WithoutCancel(r.Context()))
+	}
+	resp, err := k.base.RoundTrip(r)
+	if lost := x.end(); lost != nil {
+		if err == nil {
+			resp.Body.Close()
+		}
+		return nil, lost
+	}
+	if err == nil && r.URL.Query().Has("watch") {
+		resp.Body = &stream{ReadCloser: resp.Body, p: k.p, closed: make(chan struct{})}
+	}
+	return resp, err
+}
+
+// kubernetesCall names a request by verb and resource, without the object's name.
+func kubernetesCall(r *http.Request) Call {
+	path := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	path = path[min(len(path), 2):] // api/v1
+	if strings.HasPrefix(r.URL.Path, "/apis/") {
+		path = path[min(len(path), 1):] // apis/group/version
+	}
+	if len(path) > 2 && path[0] == "namespaces" {
+		path = path[2:]
+	}
+	what := r.Method + " " + strings.Join(path[:min(len(path), 1)], "")
+	if len(path) > 2 {
+		what += "/" + path[2]
+	}
+	return Call{To: Kubernetes, What: what, Write: r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions}
+}
+
+// stream is the body of a watch: what it brings may come late, but in order.
+type stream struct {
+	io.ReadCloser
+	p      *process
+	once   sync.Once
+	closed chan struct{}
+}
+
+// Read implements io.Reader. It looks whether the view is late when something
+// has come: the call may have waited since long before.
+func (s *stream) Read(b []byte) (int, error) {
+	n, err := s.ReadCloser.Read(b)
+	if late := s.p.behind(); late != nil {
+		select {
+		case <-late:
+		case <-s.closed:
+			return 0, io.ErrClosedPipe
+		}
+	}
+	if s.p.isStopped() {
+		return 0, errStopped
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (s *stream) Close() error {
+	s.once.Do(func() { close(s.closed) })
+	return s.ReadCloser.Close()
+}

@@ -1,0 +1,74 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sweep
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/kuryr-go/kuryr/internal/sdn"
+	"github.com/kuryr-go/kuryr/internal/sdn/memory"
+)
+
+// Memory puts the world between a cloud in memory and its callers, and returns
+// it as the world's Cloud. It takes the cloud's hooks.
+func (w *World) Memory(c *memory.Cloud) Cloud {
+	m := &memoryCloud{w: w, cloud: c, begun: map[string]*passage{}}
+	c.Before, c.After = m.before, m.after
+	return m
+}
+
+type memoryCloud struct {
+	w     *World
+	cloud *memory.Cloud
+	mu    sync.Mutex
+	begun map[string]*passage
+}
+
+func (m *memoryCloud) before(ctx context.Context, call string, n int) error {
+	p := processOf(ctx)
+	if p == nil {
+		m.w.fault("%s is called by nobody: the context is not that of Life.Start", call)
+		return nil
+	}
+	x, err := m.w.beginCloud(p, Call{
+		To: TheCloud, What: call, Write: call != memory.GetPort && call != memory.ListPorts, Inventory: call == memory.ListPorts,
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w: %w", call, sdn.ErrUnavailable, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.begun[fmt.Sprint(call, n)] = x
+	return nil
+}
+
+func (m *memoryCloud) after(_ context.Context, call string, n int) error {
+	key := fmt.Sprint(call, n)
+	m.mu.Lock()
+	x := m.begun[key]
+	delete(m.begun, key)
+	m.mu.Unlock()
+	if x == nil {
+		return nil
+	}
+	if err := m.w.endCloud(x); err != nil {
+		return fmt.Errorf("%s: %w: %w", call, sdn.ErrUnavailable, err)
+	}
+	return nil
+}
+
+// Resources implements Cloud.
+func (m *memoryCloud) Resources() ([]Resource, error) {
+	var out []Resource
+	for _, item := range m.cloud.Inventory() {
+		content := item.Port
+		content.Active = false // the cloud's own doing
+		out = append(out, Resource{
+			Kind: "port", ID: item.Port.ID, Cluster: item.Cluster, Owner: item.Port.Owner, Content: fmt.Sprintf("%+v", content),
+		})
+	}
+	return out, nil
+}

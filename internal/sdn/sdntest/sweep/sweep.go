@@ -1,0 +1,190 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sweep stops a controller at each of its writes, one life after the
+// other, and checks that nobody can tell from what comes of it. In a life a
+// scenario happens in Kubernetes (pods come and go, somebody deletes what they
+// should not) on a real API server, and a controller serves it on a cloud. In
+// the n-th life the controller's n-th write, to Kubernetes or to the cloud, meets
+// a Fate: the process is stopped right before it takes effect, or right after
+// and before the answer is known. Then nothing of that process gets through any
+// more, another one starts that remembers nothing, and the scenario goes on.
+//
+// What is checked of every scenario, all the time:
+//   - a living pod has one port at most, and keeps it; no two ports in use share
+//     an address; no port goes that a living pod has, or that is plugged;
+//   - what is made in the cloud bears the cluster's mark and its owner when the
+//     creating call ends; what bears no such mark is neither changed nor deleted;
+//   - a process that has just started serves what needs nothing of the cloud
+//     while that is silent, and does not ask for its inventory before.
+//
+// And at rest: each port has its KuryrPort, and the other way round; each pod has
+// its port; what the scenario adds; and no more was made than Life.Limits says.
+//
+// The objects' history is checked as the API server's versions order it, not as
+// a test happens to see it.
+//
+// docs/crash-sweep.md says how to write a scenario.
+package sweep
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Sweep is a scenario, and where it is lived through.
+type Sweep struct {
+	// Clusters are API servers without pods, nodes and Kuryr's objects. Each is
+	// used for one life at a time.
+	Clusters []*rest.Config
+	Scheme   *runtime.Scheme
+	// Every is how far the writes are apart that are hit: 1 is each of them.
+	Every int
+	// Begin prepares a life: a cloud, what stands in it, the scenario.
+	Begin func(w *World) Life
+}
+
+// Life is a scenario in one world.
+type Life struct {
+	Cloud   Cloud
+	Cluster string // that marks what is ours in the cloud
+	// Start runs a controller with memory and caches of its own until ctx ends.
+	// It may be called again when it has returned. cluster is the only way for
+	// it to reach the API server; what it makes of the cloud has to go through
+	// World.Serve or World.Memory, which know it by ctx.
+	Start func(ctx context.Context, cluster *rest.Config) error
+	// Steps is what happens in Kubernetes. It waits by World.Eventually and
+	// World.Settled only.
+	Steps func()
+	// Restarting, if not nil, is called before a controller takes the place of
+	// one that was stopped. What it returns, if not nil, waits for all that has
+	// to be served while the cloud is silent, and goes on from there.
+	Restarting func() (served, then func())
+	// Uneven, if not nil, returns what is not at rest beyond pods and ports.
+	Uneven func() []string
+	// InUse, if not nil, returns why a resource that is no port must not have
+	// been deleted just now, empty if it may.
+	InUse func(Resource) string
+	// Limits is how many of each kind may be made in the cloud in one life, and
+	// nothing else may. A stopped process loses what it has just asked for, so
+	// that many are more than there ever are at once.
+	Limits map[string]int
+	// Kinds are all kinds of objects that there are in the scenario, besides
+	// pods, nodes, KuryrPorts and KuryrPortPools. They are watched by Rules, and
+	// deleted in the end.
+	Kinds []client.ObjectList
+	// Rules are about the history of the objects, beyond those of ports.
+	Rules []Rule
+}
+
+// Run lives through the scenario for each of fates and each write.
+func (s Sweep) Run(t *testing.T, fates ...Fate) {
+	free := make(chan *rest.Config, len(s.Clusters))
+	for _, c := range s.Clusters {
+		free <- c
+	}
+	writes := s.live(t, free, Fate{Name: "nothing"}, 0)
+	t.Logf("left alone the controller makes %d writes: %s", total(writes.all), writes.all)
+	for _, fate := range fates {
+		t.Run(fate.Name, func(t *testing.T) {
+			hit := s.each(t, free, fate, writes.count(fate))
+			t.Logf("%d writes were hit: %s", total(hit), hit)
+		})
+	}
+}
+
+// each lives as many lives as there are writes to hit. How many there are
+// differs a little from life to life: it goes on until there was none to hit.
+func (s Sweep) each(t *testing.T, free chan *rest.Config, fate Fate, expected int) tally {
+	hit := tally{}
+	var mu sync.Mutex
+	one := func(n int) (there bool) {
+		r := s.live(t, free, fate, n)
+		mu.Lock()
+		defer mu.Unlock()
+		if r.hit != nil {
+			hit[r.hit.String()]++
+		}
+		return r.hit != nil
+	}
+	var lives sync.WaitGroup
+	places := make(chan struct{}, len(s.Clusters))
+	for n := 1; n <= expected; n += s.Every {
+		places <- struct{}{}
+		lives.Go(func() {
+			one(n)
+			<-places
+		})
+	}
+	lives.Wait()
+	for n := expected + 1; one(n); n++ {
+		t.Logf("there was one more write than expected: %d", n)
+	}
+	return hit
+}
+
+// outcome is what became of the writes of a life's first process.
+type outcome struct {
+	all tally
+	hit *Call
+}
+
+// count returns how many of the writes the fate may befall.
+func (o outcome) count(f Fate) (n int) {
+	for what, times := range o.all {
+		if f.counts(Call{To: strings.Split(what, ":")[0], Write: true}) {
+			n += times
+		}
+	}
+	return n
+}
+
+// live lives through one life, in which the fate befalls write n.
+func (s Sweep) live(t *testing.T, free chan *rest.Config, fate Fate, n int) (o outcome) {
+	name := "nothing happens"
+	if n > 0 {
+		name = fmt.Sprint("write ", n)
+	}
+	t.Run(name, func(t *testing.T) {
+		cluster := <-free
+		defer func() { free <- cluster }()
+		w := newWorld(t, cluster, s.Scheme, fate, n)
+		first := w.live(s.Begin)
+		o = outcome{all: first.writes, hit: first.hit}
+		if o.hit != nil {
+			t.Logf("the write was %s", o.hit)
+		}
+	})
+	return o
+}
+
+// tally counts by name.
+type tally map[string]int
+
+func total(t tally) (n int) {
+	for _, times := range t {
+		n += times
+	}
+	return n
+}
+
+// String names the most frequent first.
+func (t tally) String() string {
+	names := slices.SortedFunc(maps.Keys(t), func(a, b string) int {
+		return cmp.Or(cmp.Compare(t[b], t[a]), strings.Compare(a, b))
+	})
+	for i, name := range names {
+		names[i] = fmt.Sprintf("%d %s", t[name], name)
+	}
+	return strings.Join(names, ", ")
+}

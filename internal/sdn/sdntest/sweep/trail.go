@@ -1,0 +1,37 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sweep
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+// trail is what happened, for who has to find out why a run failed. It is safe
+// for concurrent use.
+type trail struct {
+	began time.Time
+	mu    sync.Mutex
+	lines []string
+}
+
+func (t *trail) add(p *process, what string) {
+	by := "world"
+	if p != nil {
+		by = fmt.Sprint("process ", p.number)
+	}
+	line := fmt.Sprintf("%6d ms  %-9s  %s", time.Since(t.began).Milliseconds(), by, what)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lines = append(t.lines, line)
+}
+
+// String returns all of it, a line each.
+func (t *trail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.Join(t.lines, "\n")
+}

@@ -1,0 +1,191 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sweep
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// World is a cluster, a cloud, and a controller between them that may be stopped
+// at any time. Its methods but ByHand and Ours are for the goroutine of the
+// scenario alone.
+type World struct {
+	T      *testing.T
+	Client client.WithWatch // the scenario's own: nothing befalls it
+
+	cluster *rest.Config
+	life    Life
+	fate    Fate
+	at      int
+	trail   *trail
+	history *history
+	process *process // the one that runs
+
+	mu      sync.Mutex
+	plugged map[string]string // port → pod
+	atEnd   map[*process][]func()
+	silent  chan struct{} // closed when the cloud answers again; nil: it does
+
+	cloudMu sync.Mutex
+	seen    map[resourceKey]Resource
+	made    map[string]int // by kind
+}
+
+func newWorld(t *testing.T, cluster *rest.Config, scheme *runtime.Scheme, fate Fate, at int) *World {
+	t.Helper()
+	c, err := client.NewWithWatch(cluster, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &World{
+		T: t, Client: c, cluster: cluster, fate: fate, at: at, trail: &trail{began: time.Now()},
+		plugged: map[string]string{}, atEnd: map[*process][]func(){}, made: map[string]int{},
+	}
+}
+
+// fault reports what must not be. It may be called from any goroutine.
+func (w *World) fault(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	w.trail.add(nil, "FAULT: "+text)
+	w.T.Error(text)
+}
+
+// Say notes in the trail what the scenario is about to do.
+func (w *World) Say(format string, args ...any) { w.trail.add(nil, fmt.Sprintf(format, args...)) }
+
+// patience is how long to wait for what has to come.
+const patience = 30 * time.Second
+
+// Eventually waits for what has to come; how long is no matter of the scenario.
+// If the controller has been stopped meanwhile it starts the next one.
+func (w *World) Eventually(what string, ok func() bool) {
+	w.T.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		if w.revive() {
+			deadline = time.Now().Add(patience)
+		}
+		if ok() {
+			w.Say("so it is: %s", what)
+			return
+		}
+		if time.Now().After(deadline) {
+			w.T.Fatalf("not so after %s: %s", patience, what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// start starts a controller that remembers nothing.
+func (w *World) start() {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(w.T.Context()))
+	p := &process{trail: w.trail, cancel: cancel, ended: make(chan error, 1), over: make(chan struct{}), writes: map[string]int{}}
+	if w.process == nil {
+		p.number, p.fate, p.at = 1, w.fate, w.at
+	} else {
+		p.number = w.process.number + 1
+	}
+	w.process = p
+	w.trail.add(p, "starts")
+	go func() {
+		p.ended <- w.life.Start(context.WithValue(ctx, processKey{}, p), p.cluster(w.cluster))
+	}()
+}
+
+// revive starts the next controller if this one was stopped, and reports whether
+// it did. The next one has to serve what needs nothing of the cloud while that
+// is silent, and without asking what there is in it.
+func (w *World) revive() bool {
+	w.T.Helper()
+	p := w.process
+	if !p.isStopped() {
+		select {
+		case err := <-p.ended:
+			p.ended <- err
+			if !p.isStopped() {
+				w.T.Fatalf("the controller ended by itself: %v", err)
+			}
+		default:
+			return false
+		}
+	}
+	w.bury(p)
+	var served, then func()
+	if w.life.Restarting != nil {
+		served, then = w.life.Restarting()
+	}
+	if served == nil {
+		w.start()
+		return true
+	}
+	w.mute()
+	defer w.unmute()
+	w.start()
+	served()
+	if calls := w.process.inventories(); len(calls) > 0 {
+		w.fault("a process that has just started asked the cloud what there is before it served: %v", calls)
+	}
+	then()
+	return true
+}
+
+// bury waits until nothing of a stopped process is left.
+func (w *World) bury(p *process) {
+	w.T.Helper()
+	select {
+	case err := <-p.ended:
+		p.ended <- err
+	case <-time.After(patience):
+		w.T.Fatalf("the controller is not over %s after it was stopped", patience)
+	}
+	for !p.idle() {
+		time.Sleep(time.Millisecond)
+	}
+	w.mu.Lock()
+	last := w.atEnd[p]
+	delete(w.atEnd, p)
+	w.mu.Unlock()
+	for _, f := range last {
+		f()
+	}
+	w.trail.add(p, "is over")
+}
+
+// mute makes the cloud silent: calls wait for their answer.
+func (w *World) mute() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.silent = make(chan struct{})
+}
+
+func (w *World) unmute() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	close(w.silent)
+	w.silent = nil
+}
+
+var always = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// answers returns what is closed when the cloud answers.
+func (w *World) answers() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.silent == nil {
+		return always
+	}
+	return w.silent
+}
