@@ -1,0 +1,363 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sim_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim"
+	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/dial"
+)
+
+// client talks to a cloud without any library between.
+type client struct {
+	t     testing.TB
+	url   string
+	token string
+	http  *http.Client
+}
+
+// as logs in as a user, in that user's project.
+func as(t testing.TB, c *sim.Cloud, user, project string) *client {
+	t.Helper()
+	k := &client{t: t, url: c.URL(), http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
+	t.Cleanup(k.http.CloseIdleConnections)
+	answer := k.send(http.MethodPost, "/identity/v3/auth/tokens", fmt.Sprintf(`{"auth":{"identity":{"methods":["password"],"password":{"user":`+
+		`{"name":%q,"domain":{"name":"Default"},"password":"secret"}}},"scope":{"project":{"name":%q,"domain":{"id":"default"}}}}}`, user, project))
+	if answer.err != nil || answer.status != http.StatusCreated {
+		t.Fatalf("logging in as %s: %v %d %s", user, answer.err, answer.status, answer.body)
+	}
+	k.token = answer.header.Get("X-Subject-Token")
+	return k
+}
+
+type answer struct {
+	status int
+	header http.Header
+	body   string
+	err    error
+}
+
+// send makes one attempt. Go's client repeats one that went over a connection
+// that was in use before and closed; a new connection for each call avoids it.
+func (k *client) send(method, path, body string) answer {
+	k.t.Helper()
+	r, err := http.NewRequestWithContext(k.t.Context(), method, k.url+path, strings.NewReader(body))
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	r.Close = true
+	return k.do(r)
+}
+
+// fast is send over a connection that stays.
+func (k *client) fast(method, path, body string) answer {
+	r, err := http.NewRequestWithContext(k.t.Context(), method, k.url+path, strings.NewReader(body))
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return k.do(r)
+}
+
+func (k *client) do(r *http.Request) answer {
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("X-Auth-Token", k.token)
+	got, err := k.http.Do(r)
+	if err != nil {
+		return answer{err: err}
+	}
+	defer got.Body.Close()
+	text, err := io.ReadAll(got.Body)
+	return answer{got.StatusCode, got.Header, string(text), err}
+}
+
+// must is send that is answered with status.
+func (k *client) must(status int, method, path, body string) string {
+	k.t.Helper()
+	a := k.send(method, path, body)
+	if a.err != nil || a.status != status {
+		k.t.Fatalf("%s %s %s: got %v %d %s, want %d", method, path, body, a.err, a.status, a.body, status)
+	}
+	return a.body
+}
+
+// dialled starts a cloud that is told to fail as the lines say.
+func dialled(t *testing.T, lines ...string) (*sim.Cloud, *client) {
+	t.Helper()
+	c := sim.Start(t)
+	k := as(t, c, "admin", "admin")
+	for _, line := range lines {
+		if err := c.Dial(line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Reset()
+	return c, k
+}
+
+const projects = "/identity/v3/projects"
+
+func newProject(name string) string { return fmt.Sprintf(`{"project":{"name":%q}}`, name) }
+
+func exists(k *client, name string) bool {
+	return strings.Contains(k.must(200, http.MethodGet, projects, ""), `"name":"`+name+`"`)
+}
+
+// Each kind of fault: what the client sees, and whether the effect is there.
+func TestFaults(t *testing.T) {
+	for name, tc := range map[string]struct {
+		fault   string
+		see     func(answer) bool
+		effect  bool
+		outcome string
+	}{
+		"status":        {"403", func(a answer) bool { return a.status == 403 && strings.Contains(a.body, `"title":"Forbidden"`) }, false, "403"},
+		"with a header": {"{status: 429, retryAfter: 3s}", func(a answer) bool { return a.status == 429 && a.header.Get("Retry-After") == "3" }, false, "429"},
+		"reset":         {"reset", func(a answer) bool { return errors.Is(a.err, syscall.ECONNRESET) }, false, "reset"},
+		"lost":          {"lost", func(a answer) bool { return errors.Is(a.err, io.EOF) || errors.Is(a.err, io.ErrUnexpectedEOF) }, true, "lost"},
+		"too late":      {"{status: 504, effect: true}", func(a answer) bool { return a.status == 504 }, true, "504"},
+		"expired":       {"expired-token", func(a answer) bool { return a.status == 401 && a.header.Get("Www-Authenticate") != "" }, false, "401"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, k := dialled(t, "identity POST /v3/projects: {times: 1, fault: "+tc.fault+"}")
+			if a := k.send(http.MethodPost, projects, newProject("p")); !tc.see(a) {
+				t.Errorf("the client saw %+v", a)
+			}
+			calls := c.Calls()
+			if len(calls) != 1 || calls[0].Outcome != tc.outcome || calls[0].Rule == "" || (calls[0].Effect == 201) != tc.effect {
+				t.Errorf("the log has %+v", calls)
+			}
+			if name == "expired" {
+				if a := k.send(http.MethodGet, projects, ""); a.status != 401 {
+					t.Errorf("the token is still good for something: %d", a.status)
+				}
+				k = as(t, c, "admin", "admin")
+			}
+			if got := exists(k, "p"); got != tc.effect {
+				t.Errorf("the project exists: %v, want %v", got, tc.effect)
+			}
+		})
+	}
+}
+
+func TestHang(t *testing.T) {
+	c, k := dialled(t, "identity POST /v3/projects: hang")
+	k.http.Timeout = 50 * time.Millisecond
+	if a := k.send(http.MethodPost, projects, newProject("p")); a.err == nil {
+		t.Errorf("the client saw %+v", a)
+	}
+	if n := c.Count("POST", "projects", "hang"); n != 1 {
+		t.Errorf("%d calls hung, want 1: %+v", n, c.Counts())
+	}
+}
+
+// Stopping before or after the effect of the n-th call.
+func TestStop(t *testing.T) {
+	for moment, effect := range map[string]bool{"before": false, "after": true} {
+		t.Run(moment, func(t *testing.T) {
+			var mu sync.Mutex
+			var stopped []string
+			c := sim.Start(t, func(o *sim.Options) {
+				o.Stop = func(rule string) { mu.Lock(); defer mu.Unlock(); stopped = append(stopped, rule) }
+			})
+			k := as(t, c, "admin", "admin")
+			if err := c.Dial("identity POST /v3/projects: {name: crash, from: 2, times: 1, stop: " + moment + "}"); err != nil {
+				t.Fatal(err)
+			}
+			k.must(201, http.MethodPost, projects, newProject("one"))
+			if a := k.send(http.MethodPost, projects, newProject("two")); a.err == nil {
+				t.Errorf("the call at which the process ends was answered: %+v", a)
+			}
+			if got := exists(k, "two"); got != effect {
+				t.Errorf("its effect is there: %v, want %v", got, effect)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if !slices.Equal(stopped, []string{"crash"}) {
+				t.Errorf("stopped by %q, want once by crash", stopped)
+			}
+		})
+	}
+}
+
+// A test that steps through a scenario's calls cuts them before or after.
+func TestHooks(t *testing.T) {
+	var mu sync.Mutex
+	var seen []string
+	cut := map[string]bool{}
+	hook := func(when string) func(sim.Call) error {
+		return func(c sim.Call) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if c.Write() {
+				seen = append(seen, fmt.Sprintf("%s %s %s %d", when, c.Method, c.Resource, c.Effect))
+			}
+			if cut[when+" "+c.Method+" "+c.Resource] {
+				return errors.New("cut here")
+			}
+			return nil
+		}
+	}
+	c := sim.Start(t, func(o *sim.Options) { o.Before, o.After = hook("before"), hook("after") })
+	k := as(t, c, "admin", "admin")
+	k.must(201, http.MethodPost, projects, newProject("a"))
+	mu.Lock()
+	cut["before POST projects"] = true
+	mu.Unlock()
+	k.send(http.MethodPost, projects, newProject("b"))
+	mu.Lock()
+	delete(cut, "before POST projects")
+	cut["after POST projects"] = true
+	mu.Unlock()
+	if a := k.send(http.MethodPost, projects, newProject("c")); a.err == nil {
+		t.Errorf("a call cut after its effect was answered: %+v", a)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	want := []string{"before POST auth/tokens 0", "after POST auth/tokens 201", "before POST projects 0", "after POST projects 201",
+		"before POST projects 0", "before POST projects 0", "after POST projects 201"}
+	if !slices.Equal(seen, want) {
+		t.Errorf("hooks saw\n%s\nwant\n%s", strings.Join(seen, "\n"), strings.Join(want, "\n"))
+	}
+	if n := c.Count("POST", "projects", "stopped"); n != 2 {
+		t.Errorf("%d calls are logged as stopped, want 2", n)
+	}
+}
+
+// With two workers no more than two calls are worked on at once.
+func TestWorkers(t *testing.T) {
+	var mu sync.Mutex
+	running, most := 0, 0
+	c := sim.Start(t, func(o *sim.Options) {
+		o.Before = func(c sim.Call) error {
+			mu.Lock()
+			running++
+			most = max(most, running)
+			mu.Unlock()
+			time.Sleep(2 * time.Millisecond)
+			mu.Lock()
+			defer mu.Unlock()
+			running--
+			return nil
+		}
+	})
+	k := as(t, c, "admin", "admin")
+	if err := c.Dial("workers: {identity: 2}"); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 12 {
+		wg.Go(func() { k.fast(http.MethodGet, projects, "") })
+	}
+	wg.Wait()
+	if most > 2 {
+		t.Errorf("%d calls at once, want at most 2", most)
+	}
+	if n := c.Count("GET", "projects", "200"); n != 12 {
+		t.Errorf("%d calls were answered, want 12", n)
+	}
+}
+
+func TestLog(t *testing.T) {
+	c := sim.Start(t, func(o *sim.Options) { o.Keep = 5 })
+	k := as(t, c, "admin", "admin")
+	c.Reset()
+	for range 4 {
+		k.must(200, http.MethodGet, projects, "")
+	}
+	for i := range 3 {
+		k.must(201, http.MethodPost, projects, newProject(fmt.Sprint("p", i)))
+	}
+	k.must(409, http.MethodPost, projects, newProject("p0"))
+	if got := [4]int{c.Count("GET", "projects"), c.Count("POST", "projects"), c.Count("POST", "projects", "201"), c.Count("POST", "projects", "409")}; got != [4]int{4, 4, 3, 1} {
+		t.Errorf("lists, creates, of them made and refused: got %v, want [4 4 3 1]", got)
+	}
+	calls := c.Calls()
+	if len(calls) != 5 || calls[0].N != 4 || calls[4].N != 8 || calls[4].Outcome != "409" || calls[4].Status != 409 {
+		t.Errorf("the last five of eight: got %+v", calls)
+	}
+	c.Reset()
+	if n := len(c.Calls()) + len(c.Counts()); n != 0 {
+		t.Errorf("after Reset the log has %d entries", n)
+	}
+}
+
+func TestAdmin(t *testing.T) {
+	c, k := dialled(t)
+	if got := k.must(200, http.MethodGet, "/sim/dials", ""); got != "{}\n" {
+		t.Errorf("nothing is dialled, got %q", got)
+	}
+	k.must(204, http.MethodPut, "/sim/dials", "calls: [{on: identity GET /v3/users, fault: 503}]")
+	k.must(204, http.MethodPatch, "/sim/dials", `{"calls": [{"on": "identity GET /v3/users", "times": 1, "fault": 500}]}`)
+	for _, want := range []int{500, 503, 503} {
+		k.must(want, http.MethodGet, "/identity/v3/users", "")
+	}
+	if got := k.must(400, http.MethodPut, "/sim/dials", "calls: [{on: nowhere}]\nspeed: 1"); !strings.Contains(got, "is no pattern") || !strings.Contains(got, "speed: unknown") {
+		t.Errorf("not all faults are told: %s", got)
+	}
+	k.must(503, http.MethodGet, "/identity/v3/users", "") // as before
+	k.must(204, http.MethodDelete, "/sim/dials", "")
+	k.must(200, http.MethodGet, "/identity/v3/users", "")
+
+	var r sim.Report
+	if err := json.Unmarshal([]byte(k.must(200, http.MethodGet, "/sim/report", "")), &r); err != nil || len(r.Calls) != 1 || r.Calls[0].Outcomes["503"] != 3 {
+		t.Errorf("the report is %+v, %v", r, err)
+	}
+	if got := k.must(200, http.MethodGet, "/sim/clouds.yaml", ""); got != string(c.Clouds()) {
+		t.Errorf("clouds.yaml is %s", got)
+	}
+	k.must(204, http.MethodDelete, "/sim/tokens", "")
+	k.must(401, http.MethodGet, "/identity/v3/users", "")
+	k.must(204, http.MethodDelete, "/sim/calls", "")
+	k.must(404, http.MethodGet, "/sim/else", "")
+	k.must(404, http.MethodGet, "/else", "")
+}
+
+// The same seed and calls give the same IDs; another seed gives others.
+func TestSeed(t *testing.T) {
+	run := func(seed uint64) string {
+		c := sim.Start(t, func(o *sim.Options) { o.Seed = seed })
+		k := as(t, c, "admin", "admin")
+		var ids []string
+		for i := range 3 {
+			body := k.must(201, http.MethodPost, projects, newProject(fmt.Sprint("p", i)))
+			_, id, _ := strings.Cut(body, `"id":"`)
+			ids = append(ids, id[:32])
+		}
+		return strings.Join(ids, " ")
+	}
+	if a, b := run(7), run(7); a != b {
+		t.Errorf("the same seed gave\n%s\n%s", a, b)
+	}
+	if run(7) == run(8) {
+		t.Error("two seeds gave the same IDs")
+	}
+}
+
+func TestOptions(t *testing.T) {
+	if _, err := sim.New(sim.Options{URL: "localhost:5000"}); err == nil {
+		t.Error("New took a URL without a scheme")
+	}
+	set, err := dial.Parse([]byte("calls: [{on: identity POST /v3/auth/tokens, script: [401]}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := sim.Start(t, func(o *sim.Options) { o.Dials, o.Password = set, "pass" })
+	k := &client{t: t, url: c.URL(), http: http.DefaultClient}
+	k.must(401, http.MethodPost, "/identity/v3/auth/tokens", "{}")
+	k.must(400, http.MethodPost, "/identity/v3/auth/tokens", "{}")
+	if !strings.Contains(string(c.Clouds()), `password: "pass"`) {
+		t.Errorf("clouds.yaml has another password:\n%s", c.Clouds())
+	}
+}
