@@ -92,8 +92,11 @@ func encode(v any) []byte {
 func write(w http.ResponseWriter, status int, v any) { writeText(w, status, encode(v)) }
 
 func writeText(w http.ResponseWriter, status int, text []byte) {
-	if text != nil || status != http.StatusNoContent {
+	if status != http.StatusNoContent {
 		w.Header().Set("Content-Type", "application/json")
+		if text == nil {
+			text = []byte("null") // a tag's PUT (observed on Neutron 21.0.0)
+		}
 	}
 	w.WriteHeader(status)
 	_, _ = w.Write(text)

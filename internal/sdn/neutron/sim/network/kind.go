@@ -5,6 +5,7 @@ package network
 
 import (
 	"encoding/json"
+	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -33,6 +34,8 @@ type kind[T any] struct {
 	hide    []string // what only an administrator sees, beyond what api.json says
 	// view is the answer for a row, where it holds more than the row; nil: the row.
 	view func(c *call, row *T) *T
+	// made is the answer to a POST where that differs; nil: as view.
+	made func(c *call, row *T) *T
 	// batch runs before the items of a bulk POST are made one by one.
 	batch func(c *call, items []values) *fault
 	// missing is the message of NotFound; nil is Neutron's usual one.
@@ -44,6 +47,7 @@ type kind[T any] struct {
 
 	attrs    *attributeList
 	fields   map[string][]int // by JSON name, where in T
+	optional map[string]bool  // those that are left out where there is none
 	public   []string         // what an answer holds for those who are no admin, nil: all of T
 	full     []string         // and for an administrator
 	projects map[string]int   // rows by project
@@ -54,6 +58,7 @@ type handler interface {
 	handle(c *call, rest []string, body []byte) (status int, answer any, f *fault)
 	name() (one, many string)
 	project(id string) string
+	has(id string) bool
 	count(project string) int
 	tagged(c *call, id string) (*standard, func(*standard), *fault)
 }
@@ -78,14 +83,14 @@ func register[T any](s *Service, k *kind[T]) {
 
 // index finds out where the attributes are in a row, and what is shown to whom.
 func (k *kind[T]) index() {
-	k.fields = map[string][]int{}
+	k.fields, k.optional = map[string][]int{}, map[string]bool{}
 	var all []string
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[T]()) {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		name, flags, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if f.Anonymous || !f.IsExported() || name == "" || name == "-" {
 			continue
 		}
-		k.fields[name] = f.Index
+		k.fields[name], k.optional[name] = f.Index, flags == "omitempty"
 		all = append(all, name)
 	}
 	visible := slices.DeleteFunc(slices.Clone(all), func(name string) bool {
@@ -109,6 +114,11 @@ func (k *kind[T]) project(id string) string {
 		return commonOf(row).ProjectID
 	}
 	return ""
+}
+
+func (k *kind[T]) has(id string) bool {
+	_, ok := k.rows.Get(id)
+	return ok
 }
 
 // count is how many rows a project has.
@@ -242,17 +252,26 @@ func (k *kind[T]) answer(c *call, row *T, fields []string) any {
 	if k.view != nil {
 		row = k.view(c, row)
 	}
+	if k.made != nil && c.request.Method == http.MethodPost {
+		row = k.made(c, row)
+	}
 	may := k.full
 	if !c.admin() {
 		may = k.public
 	}
 	if fields != nil {
 		may = k.among(fields, may)
-		if len(may) == 0 {
-			return struct{}{}
+	} else if may == nil {
+		return row
+	}
+	v := reflect.ValueOf(row).Elem()
+	out := make(map[string]any, len(may))
+	for _, name := range may {
+		if f := v.FieldByIndex(k.fields[name]); !k.optional[name] || !f.IsZero() {
+			out[name] = f.Interface()
 		}
 	}
-	return table.Project(row, may)
+	return out
 }
 
 // among is the fields asked for that may be shown; nil may is all of the row.

@@ -35,8 +35,12 @@ type Service struct {
 	actions []action
 	quotas  quotas
 
-	networks *kind[network]
-	subnets  *kind[subnet]
+	segments    map[segment]string // taken by which network
+	lastSegment int                // the last geneve number given out
+
+	networks    *kind[network]
+	subnets     *kind[subnet]
+	subnetPools *kind[subnetPool]
 	portKinds
 	agentIDs []string // by the order of Hosts
 }
@@ -49,6 +53,7 @@ func New(o Options) *Service {
 	s := &Service{Options: o, kinds: map[string]handler{}, quotas: newQuotas(o.Quota)}
 	s.registerNetworks()
 	s.registerSubnets()
+	s.registerSubnetPools()
 	s.registerPorts()
 	for range o.Hosts {
 		s.agentIDs = append(s.agentIDs, o.NewID())
