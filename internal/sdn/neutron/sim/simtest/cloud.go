@@ -52,7 +52,59 @@ func Open(ctx context.Context, file, name string) (*Cloud, error) {
 		return c, err
 	}
 	c.Target = Target{Endpoints: c.admin.Endpoints, Client: c.admin.Client, Users: map[string]User{}, Vars: map[string]string{}}
-	return c, errors.Join(c.populate(ctx), c.findHost(ctx))
+	if err := c.populate(ctx); err != nil {
+		return c, err
+	}
+	c.Vars["host"], err = c.admin.host(ctx)
+	return c, err
+}
+
+// Existing is a cloud that nobody else uses, as a simulator is: the users are the
+// entries kuryr, tenant and admin of a clouds.yaml, and nothing is removed.
+func Existing(ctx context.Context, file string) (*Target, error) {
+	t := &Target{Endpoints: map[string]string{}, Users: map[string]User{}, Vars: map[string]string{}, Client: &http.Client{}}
+	for _, name := range []string{"kuryr", "tenant", "admin"} {
+		user, url, err := entry(file, name)
+		if err != nil {
+			return nil, err
+		}
+		t.Endpoints["identity"] = strings.TrimSuffix(url, "/v3")
+		t.Users[name] = user
+		if err := t.identify(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+	t.Users["own"] = t.Users["kuryr"]
+	if err := t.catalog(ctx); err != nil {
+		return nil, err
+	}
+	t.Vars["host"], _ = t.host(ctx)
+	return t, nil
+}
+
+// identify learns the IDs of a user and its project.
+func (t *Target) identify(ctx context.Context, name string) error {
+	token, err := t.token(ctx, name)
+	if err != nil {
+		return err
+	}
+	a, err := t.send(ctx, call{
+		method: "GET", url: t.Endpoints["identity"] + "/v3/auth/tokens",
+		header: http.Header{"X-Auth-Token": {token}, "X-Subject-Token": {token}},
+	})
+	project := "project"
+	if name == "admin" {
+		project = "admin_project"
+	}
+	t.know(name, Lookup(a.body, "token.user.id"), project, Lookup(a.body, "token.project.id"))
+	return err
+}
+
+// know fills in the variables of a user.
+func (t *Target) know(name, id, project, projectID string) {
+	u := t.Users[name]
+	t.Vars[name+"_user"], t.Vars[name+"_name"], t.Vars[name+"_password"] = id, u.Name, u.Password
+	t.Vars[project], t.Vars[project+"_name"] = projectID, u.Project
 }
 
 // entry reads the one form of clouds.yaml that is needed here: user and password.
@@ -119,15 +171,17 @@ func (t *Target) call(ctx context.Context, method, service, path string, in, out
 		}
 		body = string(text)
 	}
-	header := http.Header{"X-Auth-Token": {token}, "Content-Type": {"application/json"}}
-	status, _, got, err := t.do(ctx, method, t.Endpoints[service]+path, header, body)
+	a, err := t.send(ctx, call{
+		method: method, url: t.Endpoints[service] + path, body: body,
+		header: http.Header{"X-Auth-Token": {token}, "Content-Type": {"application/json"}},
+	})
 	switch {
 	case err != nil:
 		return err
-	case status >= 300:
-		return &statusError{what: method + " " + path, status: status, body: got}
+	case a.status >= 300:
+		return &statusError{what: method + " " + path, status: a.status, body: a.body}
 	case out != nil:
-		return json.Unmarshal(got, out)
+		return json.Unmarshal(a.body, out)
 	}
 	return nil
 }
@@ -180,8 +234,7 @@ func (c *Cloud) enrol(ctx context.Context, user, suffix, project string, known m
 	}
 	c.users = append(c.users, id)
 	c.Users[user] = u
-	c.Vars[user+"_user"], c.Vars[user+"_name"], c.Vars[user+"_password"] = id, u.Name, u.Password
-	c.Vars[project+"_name"] = u.Project
+	c.know(user, id, project, c.Vars[project])
 	for _, role := range roles[user] {
 		if known[role] == "" {
 			continue
@@ -214,24 +267,23 @@ func (c *Cloud) roles(ctx context.Context) (map[string]string, error) {
 	return known, err
 }
 
-// findHost looks for a host that ports can be bound to.
-func (c *Cloud) findHost(ctx context.Context) error {
+// host finds a host that ports can be bound to.
+func (t *Target) host(ctx context.Context) (string, error) {
 	var got struct {
 		Agents []struct {
 			Host  string `json:"host"`
 			Alive bool   `json:"alive"`
 		} `json:"agents"`
 	}
-	if err := c.admin.call(ctx, "GET", "network", "/v2.0/agents", nil, &got); err != nil {
-		return err
+	if err := t.call(ctx, "GET", "network", "/v2.0/agents", nil, &got); err != nil {
+		return "", err
 	}
 	for _, a := range got.Agents {
 		if a.Alive {
-			c.Vars["host"] = a.Host
-			return nil
+			return a.Host, nil
 		}
 	}
-	return errors.New("no agent is alive: ports cannot be bound")
+	return "", errors.New("no agent is alive: ports cannot be bound")
 }
 
 // Close removes all that is in the projects, then users and projects.

@@ -158,6 +158,7 @@ func (n *normal) text(s, path string) string {
 	for service, url := range n.endpoints {
 		s = strings.ReplaceAll(s, url, "<"+service+">")
 	}
+	s, _, _ = strings.Cut(s, "\n\nFailed validating ") // what follows is the whole schema, and the body
 	s = n.names(s)
 	s = request.ReplaceAllString(s, "req-<id>")
 	s = times.ReplaceAllStringFunc(s, func(t string) string { return digits.ReplaceAllString(t, "0") })
@@ -179,7 +180,10 @@ var digits = regexp.MustCompile(`\d`)
 func (n *normal) names(s string) string {
 	names := make([]string, 0, len(n.vars))
 	for name := range n.vars {
-		names = append(names, name)
+		// What users are called is no random value: it may be any word.
+		if !strings.HasSuffix(name, "_name") && !strings.HasSuffix(name, "_password") {
+			names = append(names, name)
+		}
 	}
 	sort.Slice(names, func(i, j int) bool {
 		a, b := n.vars[names[i]], n.vars[names[j]]

@@ -6,6 +6,7 @@ package simtest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -38,8 +40,11 @@ type Result struct {
 	Err  error // the request could not be made
 }
 
-// patience bounds how long an "until" is waited for.
-const patience = 90 * time.Second
+// An "until" is asked again after a pause, and not for ever.
+const (
+	patience = 90 * time.Second
+	pause    = 100 * time.Millisecond
+)
 
 // run is one scenario at work.
 type run struct {
@@ -63,33 +68,71 @@ func (t *Target) Run(ctx context.Context, s *Scenario) []Result {
 }
 
 func (r *run) step(ctx context.Context, s *Step) (string, error) {
-	status, header, body, err := r.ask(ctx, s)
-	for end := time.Now().Add(patience); err == nil && !met(s, body) && time.Now().Before(end); {
-		time.Sleep(100 * time.Millisecond)
-		status, header, body, err = r.ask(ctx, s)
-	}
-	if err != nil {
-		return "", err
-	}
-	for _, save := range s.Save {
-		value := Lookup(body, save[1])
-		if save[1] == "X-Subject-Token" {
-			value = header.Get(save[1])
-		}
-		if value == "" {
-			err = fmt.Errorf("the answer has no %s: status %d, %s", save[1], status, body)
-			continue
-		}
-		r.vars[save[0]] = value
-	}
-	if s.Quiet && status < 300 {
-		return strconv.Itoa(status), err
-	}
 	n := &normal{
 		literals: literals(r.scenario.source()), vars: r.vars, endpoints: r.Endpoints,
 		ignore: append(slices.Clone(r.scenario.Ignore), s.Ignore...), ordered: s.Ordered,
 	}
-	return n.answer(status, header, body), err
+	if s.Race > 0 {
+		return r.race(ctx, s, n)
+	}
+	a, err := r.ask(ctx, s)
+	for end := time.Now().Add(patience); err == nil && !met(s, a.body) && time.Now().Before(end); {
+		time.Sleep(pause)
+		a, err = r.ask(ctx, s)
+	}
+	if err != nil {
+		return "", err
+	}
+	err = r.save(s, a)
+	if s.Quiet && a.status < 300 {
+		return strconv.Itoa(a.status), err
+	}
+	return n.answer(a.status, a.header, a.body), err
+}
+
+// save remembers what later steps name.
+func (r *run) save(s *Step, a answer) error {
+	var errs error
+	for _, save := range s.Save {
+		value := Lookup(a.body, save[1])
+		if save[1] == "X-Subject-Token" {
+			value = a.header.Get(save[1])
+		}
+		if value == "" {
+			errs = errors.Join(errs, fmt.Errorf("the answer has no %s: status %d, %s", save[1], a.status, a.body))
+			continue
+		}
+		r.vars[save[0]] = value
+	}
+	return errs
+}
+
+// race makes the request several times at once, $i counting them, and returns how
+// those that were refused were refused, each way once.
+func (r *run) race(ctx context.Context, s *Step, n *normal) (string, error) {
+	var (
+		wg      sync.WaitGroup
+		answers = make([]answer, s.Race)
+		errs    = make([]error, s.Race)
+	)
+	for i := range s.Race {
+		r.vars["i"] = strconv.Itoa(i)
+		req, err := r.request(ctx, s)
+		if err != nil {
+			return "", err
+		}
+		wg.Go(func() { answers[i], errs[i] = r.send(ctx, req) })
+	}
+	wg.Wait()
+	delete(r.vars, "i")
+	var refused []string
+	for _, a := range answers {
+		if a.status >= 300 {
+			refused = append(refused, n.answer(a.status, a.header, a.body))
+		}
+	}
+	slices.Sort(refused)
+	return strings.Join(slices.Compact(refused), "\n"), errors.Join(errs...)
 }
 
 // met says whether the answer is the one that the step waits for.
@@ -97,34 +140,52 @@ func met(s *Step, body []byte) bool {
 	return !slices.ContainsFunc(s.Until, func(u [2]string) bool { return Lookup(body, u[0]) != u[1] })
 }
 
-func (r *run) ask(ctx context.Context, s *Step) (int, http.Header, []byte, error) {
+// call is a request, its variables filled in.
+type call struct {
+	method, url, body string
+	header            http.Header
+}
+
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+func (r *run) ask(ctx context.Context, s *Step) (answer, error) {
+	c, err := r.request(ctx, s)
+	if err != nil {
+		return answer{}, err
+	}
+	return r.send(ctx, c)
+}
+
+func (r *run) request(ctx context.Context, s *Step) (call, error) {
 	path, err := r.expand(s.Path)
 	if err != nil {
-		return 0, nil, nil, err
+		return call{}, err
 	}
 	body, err := r.expand(s.Body)
 	if err != nil {
-		return 0, nil, nil, err
+		return call{}, err
 	}
-	header := http.Header{}
+	c := call{method: s.Method, url: r.Endpoints[s.Service] + path, body: body, header: http.Header{}}
 	if body != "" {
-		header.Set("Content-Type", "application/json")
+		c.header.Set("Content-Type", "application/json")
 	}
 	for _, h := range s.Header {
 		value, err := r.expand(h[1])
 		if err != nil {
-			return 0, nil, nil, err
+			return call{}, err
 		}
-		header.Set(h[0], value)
+		c.header.Set(h[0], value)
 	}
-	if _, own := header["X-Auth-Token"]; s.User != "nobody" && !own {
-		token, err := r.token(ctx, s.User)
-		if err != nil {
-			return 0, nil, nil, err
-		}
-		header.Set("X-Auth-Token", token)
+	if _, own := c.header["X-Auth-Token"]; s.User == "nobody" || own {
+		return c, nil
 	}
-	return r.do(ctx, s.Method, r.Endpoints[s.Service]+path, header, body)
+	token, err := r.token(ctx, s.User)
+	c.header.Set("X-Auth-Token", token)
+	return c, err
 }
 
 // expand puts values in the place of variables.
@@ -140,21 +201,22 @@ func (r *run) expand(s string) (string, error) {
 	return out, err
 }
 
-func (t *Target) do(ctx context.Context, method, url string, header http.Header, body string) (int, http.Header, []byte, error) {
+// send makes the request.
+func (t *Target) send(ctx context.Context, c call) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, c.method, c.url, strings.NewReader(c.body))
 	if err != nil {
-		return 0, nil, nil, err
+		return answer{}, err
 	}
-	req.Header = header
+	req.Header = c.header
 	resp, err := t.Client.Do(req)
 	if err != nil {
-		return 0, nil, nil, err
+		return answer{}, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	got, err := io.ReadAll(resp.Body)
-	return resp.StatusCode, resp.Header, got, err
+	return answer{status: resp.StatusCode, header: resp.Header, body: got}, err
 }
 
 // token logs the user in, once.
@@ -170,15 +232,20 @@ func (t *Target) token(ctx context.Context, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	header := http.Header{"Content-Type": {"application/json"}}
-	status, got, _, err := t.do(ctx, http.MethodPost, t.Endpoints["identity"]+"/v3/auth/tokens", header, string(body))
-	if err != nil || status != http.StatusCreated {
-		return "", fmt.Errorf("logging %s in: status %d, %w", name, status, err)
+	a, err := t.send(ctx, call{
+		method: http.MethodPost, url: t.Endpoints["identity"] + "/v3/auth/tokens",
+		header: http.Header{"Content-Type": {"application/json"}}, body: string(body),
+	})
+	if err == nil && a.status != http.StatusCreated {
+		err = fmt.Errorf("status %d, %s", a.status, a.body)
+	}
+	if err != nil {
+		return "", fmt.Errorf("logging %s in: %w", name, err)
 	}
 	if t.tokens == nil {
 		t.tokens = map[string]string{}
 	}
-	t.tokens[name] = got.Get("X-Subject-Token")
+	t.tokens[name] = a.header.Get("X-Subject-Token")
 	return t.tokens[name], nil
 }
 

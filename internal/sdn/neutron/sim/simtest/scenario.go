@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -21,6 +22,7 @@ import (
 //
 //	# What the file is about.
 //	ignore KEY: REASON
+//	dials FLOW-YAML
 //
 //	=== what this step shows
 //	POST network /v2.0/ports as tenant
@@ -36,6 +38,7 @@ import (
 type Scenario struct {
 	Head   []string // lines above the first step
 	Ignore []string // keys whose values are not compared, in all steps
+	Dials  string   // what a simulator is to be told first, to be as slow as a real cloud
 	Steps  []*Step
 }
 
@@ -53,6 +56,7 @@ type Step struct {
 	Ignore                      []string
 	Ordered                     bool   // the order of lists counts
 	Quiet                       bool   // only the status is kept: a preparation
+	Race                        int    // made so often at once; only refusals are kept
 	OnlyReal                    string // why the simulator's answer is not compared
 
 	Want string // the recorded answer, normalised
@@ -86,6 +90,8 @@ func Parse(text string) (*Scenario, error) {
 		s.Head = append(s.Head, line)
 		if m := ignoreLine.FindStringSubmatch(line); m != nil {
 			s.Ignore = append(s.Ignore, m[1])
+		} else if dials, ok := strings.CutPrefix(line, "dials "); ok {
+			s.Dials = dials
 		} else if line != "" && !strings.HasPrefix(line, "#") {
 			return nil, fmt.Errorf("line %d: %q is no comment and no ignore line", i+1, line)
 		}
@@ -132,6 +138,10 @@ func (s *Step) directive(line string) bool {
 	if reason, ok := strings.CutPrefix(line, "only real: "); ok {
 		s.OnlyReal = reason
 		return true
+	}
+	if times, ok := strings.CutPrefix(line, "race "); ok {
+		s.Race, _ = strconv.Atoi(times)
+		return s.Race > 0
 	}
 	if m := ignoreLine.FindStringSubmatch(line); m != nil {
 		s.Ignore = append(s.Ignore, m[1])

@@ -14,10 +14,29 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim"
+	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/dial"
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/simtest"
 )
 
 var record = flag.Bool("record", false, "write what the real cloud answers into testdata")
+
+// TestSim replays the scenarios on the simulator, a new one for each.
+func TestSim(t *testing.T) {
+	scenarios(t, func(t *testing.T, _ string, s *simtest.Scenario) {
+		t.Parallel()
+		dials, err := dial.Parse([]byte(s.Dials))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cloud := sim.Start(t, func(o *sim.Options) { o.Dials = dials })
+		target, err := simtest.Existing(t.Context(), cloud.CloudsFile(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		compare(t, target.Run(t.Context(), s), false)
+	})
+}
 
 // TestReal replays the scenarios on the cloud that OS_CLOUD names, whose user has
 // to be an admin, or records them there.

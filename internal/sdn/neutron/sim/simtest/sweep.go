@@ -79,6 +79,11 @@ func (c *Cloud) remove(ctx context.Context, service, path, query string, r row) 
 		return c.admin.call(ctx, "PUT", "network", path, object{"port_id": r.ID}, nil)
 	case r.DeviceOwner == "network:router_gateway", r.DeviceOwner == "network:floatingip":
 		return nil // goes with what it is of
+	case path == "/v2.0/trunks": // one that is disabled would stay
+		on := object{"trunk": object{"admin_state_up": true}}
+		if err := c.admin.call(ctx, "PUT", service, path+"/"+r.ID, on, nil); err != nil {
+			return err
+		}
 	}
 	return c.admin.call(ctx, "DELETE", service, path+"/"+r.ID+query, nil, nil)
 }
