@@ -167,7 +167,9 @@ func (k *kind[T]) change(c *call, id string, body []byte) (any, *fault) {
 	if now, ok := k.rows.Get(id); ok && now != old { // update has stored something of its own
 		commonOf(row).RevisionNumber = max(commonOf(row).RevisionNumber, commonOf(now).RevisionNumber)
 	}
-	if !equal(row, old) {
+	// Naming an attribute counts as a change, even if it stays what it was
+	// (observed on Neutron 21.0.0; SQLAlchemy's session.dirty is that coarse).
+	if len(in) > 1 || !equal(row, old) {
 		commonOf(row).touch(c)
 		k.put(c, row)
 	}

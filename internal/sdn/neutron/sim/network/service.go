@@ -41,6 +41,8 @@ type Service struct {
 	networks    *kind[network]
 	subnets     *kind[subnet]
 	subnetPools *kind[subnetPool]
+	routers     *kind[router]
+	floatingIPs *kind[floatingIP]
 	portKinds
 	agentIDs []string // by the order of Hosts
 }
@@ -55,6 +57,8 @@ func New(o Options) *Service {
 	s.registerSubnets()
 	s.registerSubnetPools()
 	s.registerPorts()
+	s.registerRouters()
+	s.registerFloatingIPs()
 	for range o.Hosts {
 		s.agentIDs = append(s.agentIDs, o.NewID())
 	}
