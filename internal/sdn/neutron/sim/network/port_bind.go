@@ -1,0 +1,180 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"reflect"
+	"slices"
+)
+
+// How a port is bound.
+const (
+	vifUnbound = "unbound"
+	vifOVS     = "ovs"
+	vifFailed  = "binding_failed"
+)
+
+// What ML2/OVN says of a port that it bound. The drivers are there once the
+// binding is committed, which is after the answer to the POST or PUT (observed on
+// Neutron 21.0.0).
+var (
+	noDetails    = map[string]any{}
+	ovsDetails   = map[string]any{"port_filter": true, "connectivity": "l2"}
+	boundDetails = map[string]any{"port_filter": true, "connectivity": "l2", "bound_drivers": map[string]string{"0": "ovn"}}
+)
+
+// bindable are the types of interface that OVN binds without more (neutron
+// 21.0.0: common/ovn/constants.py and mech_driver.py, bind_port).
+var bindable = []string{"normal", "vdpa", "remote-managed"}
+
+// newBinding checks and makes the binding of a new port.
+func (c *call) newBinding(p *port) *fault {
+	if p.Profile == nil {
+		p.Profile = noDetails
+	}
+	if f := c.profileWrong(p.Profile); f != nil {
+		return f
+	}
+	c.bind(p)
+	return nil
+}
+
+// bind does what ML2 does with a port that is not bound: one on a live host gets
+// bound, one on another gets marked as having failed.
+func (c *call) bind(p *port) {
+	p.levels = false
+	switch {
+	case p.HostID == "" || p.DeviceOwner == ownerFloating:
+		p.VIFType, p.VIFDetails = vifUnbound, noDetails
+	case slices.Contains(c.Hosts, p.HostID) && slices.Contains(bindable, p.VNICType):
+		p.VIFType, p.VIFDetails = vifOVS, ovsDetails
+	default:
+		p.VIFType, p.VIFDetails = vifFailed, noDetails
+	}
+}
+
+// changeBinding binds anew if the host, the type or the profile are others, and
+// tries again if it has failed before (neutron 21.0.0: plugins/ml2/plugin.py,
+// _process_port_binding, _bind_port_if_needed).
+func (c *call) changeBinding(p, old *port, in values) *fault {
+	if p.Profile == nil {
+		p.Profile = noDetails
+	}
+	changed := p.HostID != old.HostID || p.VNICType != old.VNICType || !reflect.DeepEqual(p.Profile, old.Profile)
+	if changed || in.given("binding:profile") {
+		if f := c.profileWrong(p.Profile); f != nil {
+			return f
+		}
+	}
+	switch {
+	case changed:
+		p.Status = statusDown
+		p.plugged = p.plugged && p.HostID == old.HostID
+		c.bind(p)
+		c.eachSubport(p.ID, c.down)
+		if p.VIFType == vifUnbound && old.VIFType != vifUnbound {
+			c.parentUnbound(p)
+		}
+	case p.HostID != "" && p.VIFType != vifOVS:
+		c.bind(p)
+	}
+	if p.HostID != "" && old.VIFType != vifOVS {
+		p.RevisionNumber++ // the attempt counts (observed)
+	}
+	return nil
+}
+
+// scheduleBinding has the binding committed after the answer, and the port become
+// ACTIVE when it is time.
+func scheduleBinding(c *call, p *port) *fault {
+	if p.VIFType != vifOVS || p.levels || p.DeviceOwner == ownerSubport {
+		return nil
+	}
+	id, host := p.ID, p.HostID
+	c.later(0, func(c *call) {
+		now, ok := c.ports.rows.Get(id)
+		if !ok || now.HostID != host || now.VIFType != vifOVS || now.levels {
+			return
+		}
+		n := now.copied()
+		n.levels = true
+		n.RevisionNumber++
+		c.ports.put(c, n)
+		if n.plugged {
+			c.up(id)
+		}
+	})
+	if after, ok := c.Active(id); ok {
+		c.later(after, func(c *call) {
+			if now, ok := c.ports.rows.Get(id); ok && now.HostID == host {
+				c.up(id)
+			}
+		})
+	}
+	return nil
+}
+
+// up is OVN reporting a port: it becomes ACTIVE if it is bound, and so do the
+// subports that it carries.
+func (c *call) up(id string) {
+	p, ok := c.ports.rows.Get(id)
+	if !ok || p.VIFType != vifOVS || !p.AdminStateUp {
+		return
+	}
+	c.setStatus(p, statusActive)
+	c.eachSubport(id, c.up)
+}
+
+// down is OVN reporting that a port is no longer there.
+func (c *call) down(id string) {
+	p, ok := c.ports.rows.Get(id)
+	if !ok {
+		return
+	}
+	c.setStatus(p, statusDown)
+	c.eachSubport(id, c.down)
+}
+
+func (c *call) setStatus(p *port, status string) {
+	if p.Status == status {
+		return
+	}
+	n := p.copied()
+	n.Status = status
+	n.touch(c)
+	c.ports.put(c, n)
+}
+
+// eachSubport does something to each subport of the trunk whose parent it is.
+func (c *call) eachSubport(parent string, do func(id string)) {
+	p, ok := c.ports.rows.Get(parent)
+	if !ok || p.TrunkDetails == nil {
+		return
+	}
+	if t, ok := c.trunks.rows.Get(p.TrunkDetails.TrunkID); ok {
+		for _, s := range t.SubPorts {
+			do(s.PortID)
+		}
+	}
+}
+
+// Plug does to a port what a node does that plugs it, or unplugs it: the port
+// becomes ACTIVE, if it is bound, or DOWN. Repeating it changes nothing.
+func (s *Service) Plug(portID string, plugged bool) error {
+	return s.inside(func(c *call) *fault {
+		p, ok := c.ports.rows.Get(portID)
+		if !ok {
+			return c.ports.notFound(portID)
+		}
+		n := p.copied()
+		n.plugged = plugged
+		c.ports.put(c, n)
+		if plugged {
+			c.up(portID)
+		} else {
+			c.down(portID)
+		}
+		return nil
+	})
+}
