@@ -6,7 +6,6 @@ package sim
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -145,14 +144,4 @@ func (c *Cloud) count(counts map[string]int, service api, path, many string, who
 	if rec.status == http.StatusOK {
 		counts[many], _ = items(rec.body.Bytes())
 	}
-}
-
-// Plug says that a node has plugged the port, or unplugged it: it becomes ACTIVE
-// if it is bound, or DOWN.
-func (c *Cloud) Plug(portID string, plugged bool) error {
-	p, can := c.network.(interface{ Plug(string, bool) error })
-	if !can {
-		return fmt.Errorf("plugging port %s: there is no network service", portID)
-	}
-	return p.Plug(portID, plugged)
 }

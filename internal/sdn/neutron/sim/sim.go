@@ -23,6 +23,7 @@ import (
 
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/dial"
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/identity"
+	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/network"
 )
 
 // Options of a Cloud. Only URL has to be given.
@@ -60,6 +61,7 @@ type Cloud struct {
 	stopped atomic.Bool
 
 	identity *identity.Service
+	neutron  *network.Service
 	network  api
 	balancer api
 }
