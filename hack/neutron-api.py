@@ -87,6 +87,7 @@ def load():
     config.register_common_config_options()
     cfg.CONF([], project="neutron", default_config_files=[])
     import neutron.extensions
+    import neutron.services.trunk.models  # whose standard attributes are known once it is loaded
     from neutron.api import extensions
     from neutron_lib.api import attributes
 

@@ -66,7 +66,7 @@ func (g *addressGroup) sorted(wanted []any) (present, absent []string, f *fault)
 }
 
 func sortedAddresses(a, b []string) []string {
-	out := slices.Concat([]string{}, a, b)
+	out := append(append([]string{}, a...), b...)
 	slices.Sort(out)
 	return out
 }

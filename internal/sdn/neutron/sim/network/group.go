@@ -23,11 +23,11 @@ func (s *Service) registerGroups() {
 	s.groups = &kind[securityGroup]{
 		one: "security_group", many: "security_groups", title: "SecurityGroup",
 		create: createGroup, update: updateGroup, remove: removeGroup,
-		missing: noGroup,
+		listing: listGroups, missing: noGroup,
 	}
 	s.rules = &kind[rule]{
 		one: "security_group_rule", many: "security_group_rules", title: "SecurityGroupRule",
-		create: createRule, remove: removeRule, batch: checkRules, created: joinGroup,
+		create: createRule, remove: removeRule, batch: checkRules, created: joinGroup, listing: listGroups,
 		shown: func(c *call, r *rule) bool {
 			g, ok := c.groups.rows.Get(r.GroupID)
 			return c.owns(r.ProjectID) || ok && c.owns(g.ProjectID)
@@ -38,6 +38,18 @@ func (s *Service) registerGroups() {
 	}
 	register(s, s.groups)
 	register(s, s.rules)
+}
+
+// listGroups makes the default group of the project that is asked for, before it
+// is looked for (neutron 21.0.0: db/securitygroups_db.py, get_security_groups).
+func listGroups(c *call) {
+	project := c.who.ProjectID
+	for _, filter := range []string{"tenant_id", "project_id"} {
+		if wanted := c.query().Get(filter); wanted != "" {
+			project = wanted
+		}
+	}
+	c.defaultGroup(project)
 }
 
 func noGroup(id string) *fault {

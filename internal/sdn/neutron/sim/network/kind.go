@@ -38,6 +38,8 @@ type kind[T any] struct {
 	made func(c *call, row *T) *T
 	// batch runs before the items of a bulk POST are made one by one.
 	batch func(c *call, items []values) *fault
+	// listing runs before rows are looked for.
+	listing func(c *call)
 	// missing is the message of NotFound; nil is Neutron's usual one.
 	missing func(id string) *fault
 	// emulated: Neutron pages through what the plugin lists; a marker that is not

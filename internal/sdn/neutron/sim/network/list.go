@@ -36,6 +36,9 @@ func (c *call) query() url.Values {
 
 // list answers a GET of the collection.
 func (k *kind[T]) list(c *call) (any, *fault) {
+	if k.listing != nil {
+		k.listing(c)
+	}
 	query := c.query()
 	q, keep, f := k.filter(c, query)
 	if f != nil {

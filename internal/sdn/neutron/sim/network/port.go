@@ -42,6 +42,8 @@ type port struct {
 
 	plugged bool // a node has it
 	levels  bool // the binding is committed
+	early   bool // the commit is counted in the revision already
+	cleared bool // the host was taken off it
 }
 
 // fixedIP is an address of a port.

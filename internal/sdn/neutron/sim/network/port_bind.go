@@ -79,10 +79,23 @@ func (c *call) changeBinding(p, old *port, in values) *fault {
 	case p.HostID != "" && p.VIFType != vifOVS:
 		c.bind(p)
 	}
-	if p.HostID != "" && old.VIFType != vifOVS {
-		p.RevisionNumber++ // the attempt counts (observed)
-	}
+	p.countBinding(old)
 	return nil
+}
+
+// countBinding raises the revision once more where Neutron does so (observed on
+// 21.0.0): for a port whose binding had failed, which then is not counted again
+// when it is committed, and for one that had been unbound.
+func (p *port) countBinding(old *port) {
+	if p.HostID == "" {
+		p.cleared, p.early = p.cleared || old.HostID != "", false
+		return
+	}
+	p.early = old.VIFType == vifFailed
+	if p.early || old.cleared {
+		p.RevisionNumber++
+	}
+	p.cleared = false
 }
 
 // scheduleBinding has the binding committed after the answer, and the port become
@@ -99,7 +112,9 @@ func scheduleBinding(c *call, p *port) *fault {
 		}
 		n := now.copied()
 		n.levels = true
-		n.RevisionNumber++
+		if !n.early {
+			n.RevisionNumber++
+		}
 		c.ports.put(c, n)
 		if n.plugged {
 			c.up(id)
