@@ -16,7 +16,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim"
@@ -77,7 +76,7 @@ func serve(ctx context.Context, out io.Writer, f serveFlags) error {
 	}
 	cloud, err := sim.New(sim.Options{
 		URL: url, Seed: f.seed, Dials: set, Hosts: f.hosts, Password: f.password, Lifetime: f.lifetime,
-		Log: logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, nil)), Stop: die,
+		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Stop: die,
 	})
 	if err != nil {
 		return err

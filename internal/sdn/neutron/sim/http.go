@@ -246,7 +246,7 @@ func (c *Cloud) handle(w http.ResponseWriter, j *job) {
 			if p == http.ErrAbortHandler {
 				panic(p)
 			}
-			c.o.Log.Error(fmt.Errorf("%v", p), "a service panicked", "method", j.Method, "path", j.Path, "stack", string(debug.Stack()))
+			c.o.Log.ErrorContext(j.r.Context(), "a service panicked", "panic", p, "method", j.Method, "path", j.Path, "stack", string(debug.Stack()))
 			http.Error(w, "the simulator has a fault: see its log", http.StatusInternalServerError)
 		}
 	}()

@@ -5,11 +5,12 @@ package sim
 
 import (
 	"cmp"
-	"net/http"
+	"errors"
+	"net/netip"
 	"time"
 
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/dial"
-	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/identity"
+	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/loadbalancer"
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/network"
 )
 
@@ -20,17 +21,41 @@ func (c *Cloud) makeServices() {
 		Active: func(string) (time.Duration, bool) { return c.panel.Active() },
 	})
 	c.network = c.neutron
-	c.balancer = absent{}
+	c.balancer = loadbalancer.New(loadbalancer.Options{
+		URL: c.o.URL + balancerPath, NewID: c.ids.UUID, Now: c.o.Now, After: c.after, Networks: vips{c.neutron}, Amphora: c.o.Amphora,
+		Delay: func(kind, _, action string) (time.Duration, string) { return c.panel.Settle(kind, action) },
+	})
 }
 
 // Plug says that a node has plugged the port, or unplugged it: it becomes ACTIVE
 // if it is bound, or DOWN.
 func (c *Cloud) Plug(portID string, plugged bool) error { return c.neutron.Plug(portID, plugged) }
 
-// absent is a service that is not there.
-type absent struct{}
+// vips is what Octavia asks of Neutron.
+type vips struct{ *network.Service }
 
-func (absent) Handle(w http.ResponseWriter, r *http.Request, _ identity.Caller) { http.NotFound(w, r) }
+// MakePort makes a VIP's port. Its error has Neutron's words alone, for Octavia
+// hands them on.
+func (v vips) MakePort(p loadbalancer.VIPPort) (id string, address netip.Addr, subnetID string, err error) {
+	id, address, subnetID, err = v.Service.MakePort(network.VIPPort{
+		ProjectID: p.ProjectID, NetworkID: p.NetworkID, SubnetID: p.SubnetID, Address: p.Address,
+		Name: p.Name, DeviceOwner: p.DeviceOwner, DeviceID: p.DeviceID,
+	})
+	var refusal *network.Refusal
+	if errors.As(err, &refusal) {
+		err = errors.New(refusal.Message)
+	}
+	return id, address, subnetID, err
+}
+
+func (v vips) Port(id string) (loadbalancer.Port, bool) {
+	p, ok := v.Service.Port(id)
+	out := loadbalancer.Port{NetworkID: p.NetworkID, DeviceID: p.DeviceID}
+	for _, a := range p.Addresses {
+		out.Addresses = append(out.Addresses, loadbalancer.PortAddress{SubnetID: a.SubnetID, Address: a.Address})
+	}
+	return out, ok
+}
 
 // guess fills in what a fault would name and the request does not.
 func (c *Cloud) guess(f *dial.Facts) {

@@ -14,12 +14,11 @@ package sim
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"github.com/go-logr/logr"
 
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/dial"
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/identity"
@@ -35,9 +34,10 @@ type Options struct {
 	Lifetime time.Duration // of a token; default identity.Lifetime
 	Hosts    []string      // nodes that ports can be bound to; default node1
 	Quota    map[string]int
+	Amphora  bool // Octavia's provider amphora, beside ovn
 	Keep     int // how many calls the log shows one by one; default 10,000. All are counted
 	Now      func() time.Time
-	Log      logr.Logger
+	Log      *slog.Logger // faults of the simulator itself; default slog.Default
 
 	// Before is called before the effect of each call, After after it and before
 	// the answer. An error cuts the connection: the client sees what it would see
@@ -92,8 +92,8 @@ func New(o Options) (*Cloud, error) {
 	if len(o.Hosts) == 0 {
 		o.Hosts = []string{"node1"}
 	}
-	if o.Log.GetSink() == nil {
-		o.Log = logr.Discard()
+	if o.Log == nil {
+		o.Log = slog.Default()
 	}
 	c := &Cloud{o: o, panel: dial.NewPanel(o.Seed), log: newLog(cmp.Or(o.Keep, 10_000)), ids: newSource(o.Seed, 1), calls: newSource(o.Seed, 2)}
 	c.SetDials(cmp.Or(o.Dials, &dial.Set{}))
