@@ -132,7 +132,7 @@ func TestCallsOfASubportsLife(t *testing.T) {
 func TestCallsAtTheQuota(t *testing.T) {
 	f := newFake(t)
 	b := f.backend("one")
-	f.LimitPorts(t, 5)
+	f.limit(5)
 	ports, err := b.CreatePorts(t.Context(), owner, request, 8)
 	if err == nil || len(ports) != 5 {
 		t.Errorf("CreatePorts of 8 with room for 5 = %d, %v", len(ports), err)

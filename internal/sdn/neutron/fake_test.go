@@ -105,6 +105,31 @@ func (f *fake) counts() map[string]int {
 	return out
 }
 
+// holds says whether there is a port.
+func (f *fake) holds(id string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.ports[id] != nil
+}
+
+// limit lets there be n ports more.
+func (f *fake) limit(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.quota = len(f.ports) + n
+}
+
+// subports returns the VLAN IDs of the trunk by port.
+func (f *fake) subports() map[string]int32 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := map[string]int32{}
+	for _, s := range f.trunks[plainTrunk].Subports {
+		out[s["port_id"].(string)] = int32(s["segmentation_id"].(float64))
+	}
+	return out
+}
+
 func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -51,7 +51,7 @@ func Open(ctx context.Context, file, name string) (*Cloud, error) {
 	if err := c.admin.catalog(ctx); err != nil {
 		return c, err
 	}
-	c.Target = Target{Endpoints: c.admin.Endpoints, Client: c.admin.Client, Users: map[string]User{}, Vars: map[string]string{}}
+	c.Target = Target{Endpoints: c.admin.Endpoints, Client: c.admin.Client, Users: map[string]User{}, Vars: map[string]string{}, Patience: patience}
 	if err := c.populate(ctx); err != nil {
 		return c, err
 	}
@@ -62,7 +62,8 @@ func Open(ctx context.Context, file, name string) (*Cloud, error) {
 // Existing is a cloud that nobody else uses, as a simulator is: the users are the
 // entries kuryr, tenant and admin of a clouds.yaml, and nothing is removed.
 func Existing(ctx context.Context, file string) (*Target, error) {
-	t := &Target{Endpoints: map[string]string{}, Users: map[string]User{}, Vars: map[string]string{}, Client: &http.Client{}}
+	t := &Target{Endpoints: map[string]string{}, Users: map[string]User{}, Vars: map[string]string{}, Client: &http.Client{},
+		Patience: 5 * time.Second}
 	for _, name := range []string{"kuryr", "tenant", "admin"} {
 		user, url, err := entry(file, name)
 		if err != nil {

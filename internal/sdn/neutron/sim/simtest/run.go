@@ -24,6 +24,7 @@ type Target struct {
 	Users     map[string]User   // kuryr: admin of Project; tenant: member of it; admin: of another
 	Vars      map[string]string // known from the start: project, admin_project, host…
 	Client    *http.Client
+	Patience  time.Duration // how long an "until" waits
 
 	tokens map[string]string
 }
@@ -42,7 +43,7 @@ type Result struct {
 
 // An "until" is asked again after a pause, and not for ever.
 const (
-	patience = 90 * time.Second
+	patience = 90 * time.Second // on a real cloud
 	pause    = 100 * time.Millisecond
 )
 
@@ -76,7 +77,7 @@ func (r *run) step(ctx context.Context, s *Step) (string, error) {
 		return r.race(ctx, s, n)
 	}
 	a, err := r.ask(ctx, s)
-	for end := time.Now().Add(patience); err == nil && !met(s, a.body) && time.Now().Before(end); {
+	for end := time.Now().Add(r.Patience); err == nil && !met(s, a.body) && time.Now().Before(end); {
 		time.Sleep(pause)
 		a, err = r.ask(ctx, s)
 	}

@@ -4,6 +4,7 @@
 package simtest_test
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"os"
@@ -12,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim"
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/dial"
@@ -21,15 +22,21 @@ import (
 
 var record = flag.Bool("record", false, "write what the real cloud answers into testdata")
 
+// limits are those of the cloud that was recorded; the others are Neutron's defaults.
+var limits = map[string]int{"router": 100, "security_group": 100, "security_group_rule": 1000}
+
+// unplugged is how ports are that no node plugs, as in the recordings.
+const unplugged = "{ports: [{active: never}]}"
+
 // TestSim replays the scenarios on the simulator, a new one for each.
 func TestSim(t *testing.T) {
 	scenarios(t, func(t *testing.T, _ string, s *simtest.Scenario) {
 		t.Parallel()
-		dials, err := dial.Parse([]byte(s.Dials))
+		dials, err := dial.Parse([]byte(cmp.Or(s.Dials, unplugged)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		cloud := sim.Start(t, func(o *sim.Options) { o.Dials = dials })
+		cloud := sim.Start(t, func(o *sim.Options) { o.Dials, o.Quota = dials, limits })
 		target, err := simtest.Existing(t.Context(), cloud.CloudsFile(t))
 		if err != nil {
 			t.Fatal(err)
@@ -112,7 +119,7 @@ func compare(t *testing.T, results []simtest.Result, real bool) {
 		if r.Step.OnlyReal != "" && !real {
 			continue
 		}
-		if diff := cmp.Diff(strings.Split(r.Step.Want, "\n"), strings.Split(r.Got, "\n")); diff != "" {
+		if diff := gocmp.Diff(strings.Split(r.Step.Want, "\n"), strings.Split(r.Got, "\n")); diff != "" {
 			t.Errorf("%s\n%s: recorded - got +\n%s", r.Step.Title, strings.Join(r.Step.Request, "\n"), diff)
 		}
 	}
