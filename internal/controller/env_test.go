@@ -29,7 +29,6 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller"
-	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
@@ -89,7 +88,6 @@ type bed struct {
 
 	unhurried bool                 // leave all delays as they are in use
 	newClient client.NewClientFunc // of the manager; nil is the usual
-	guard     func(id string)      // is told of each port that is about to be deleted; nil is nobody
 	manager   ctrl.Manager         // the last one started
 
 	mu     sync.Mutex
@@ -189,7 +187,7 @@ func (b *bed) start() {
 		b.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	options := controller.Options{Ports: guarded{b.cloud.Backend("cluster"), b.guard}, Settings: b.settings}
+	options := controller.Options{Ports: b.cloud.Backend("cluster"), Settings: b.settings}
 	if !b.unhurried {
 		options.Backoff = hurried
 		options.PoolIdle, options.StatusGap = 2*time.Second, 50*time.Millisecond
@@ -206,19 +204,6 @@ func (b *bed) start() {
 			b.t.Errorf("the controller ended with: %v", err)
 		}
 	})
-}
-
-// guarded is a backend under guard.
-type guarded struct {
-	sdn.Ports
-	guard func(id string)
-}
-
-func (g guarded) DeletePort(ctx context.Context, id string) error {
-	if g.guard != nil {
-		g.guard(id)
-	}
-	return g.Ports.DeletePort(ctx, id)
 }
 
 // sweep leaves the API server as it was.

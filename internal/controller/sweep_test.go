@@ -6,7 +6,6 @@ package controller_test
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"sync"
 	"testing"
 	"time"
@@ -22,16 +21,23 @@ import (
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller"
 	"github.com/kuryr-go/kuryr/internal/pool"
-	"github.com/kuryr-go/kuryr/internal/sdn"
-	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 	"github.com/kuryr-go/kuryr/internal/sdn/sdntest/sweep"
 )
 
-// TestPodsWhileWritesMeetTheirFate lives through the lives of a few pods again
-// and again, and each time another write of the controller meets its fate.
-func TestPodsWhileWritesMeetTheirFate(t *testing.T) {
-	s := sweepOf(t, func(w *sweep.World) sweep.Life { return newPodsLife(w).life() })
+// TestPodsOnOpenStackWhileWritesMeetTheirFate lives through the lives of a few
+// pods again and again, and each time another write of the controller, to the
+// API server or to Neutron, meets its fate.
+func TestPodsOnOpenStackWhileWritesMeetTheirFate(t *testing.T) {
+	s := sweepOf(t, func(w *sweep.World) sweep.Life { return newPodsLife(w, newOpenstack).life() })
 	s.Run(t, sweep.StoppedBefore, sweep.StoppedAfter, sweep.Refused, sweep.AnswerLost, sweep.AnswerLostAndViewLate)
+}
+
+// TestPodsInMemoryWhileWritesMeetTheirFate tells a fault of the controller from
+// one of the backend: only some writes are hit.
+func TestPodsInMemoryWhileWritesMeetTheirFate(t *testing.T) {
+	s := sweepOf(t, func(w *sweep.World) sweep.Life { return newPodsLife(w, newInMemory).life() })
+	s.Every = 9
+	s.Run(t, sweep.StoppedBefore, sweep.StoppedAfter)
 }
 
 // sweepOf returns a sweep on API servers of its own beside the one that the
@@ -86,24 +92,15 @@ func moreServers(t *testing.T, n int) []*rest.Config {
 // podsLife is the life of a few pods in one world.
 type podsLife struct {
 	w        *sweep.World
-	cloud    *memory.Cloud
+	cloud    swept
 	settings controller.Settings
 	live     *controller.Live // of the process that runs
 }
 
-func newPodsLife(w *sweep.World) *podsLife {
-	l := &podsLife{w: w, cloud: memory.New(memory.Subnet{
-		ID: subnet, NetworkID: network, Prefix: netip.MustParsePrefix("10.1.0.0/16"), Gateway: netip.MustParseAddr("10.1.0.1"), MTU: 1442,
-	})}
-	for range 3 {
-		l.cloud.AddForeignPort()
-	}
-	if _, err := l.cloud.Backend("other").CreatePorts(w.T.Context(), sdn.Owner{Kind: "kuryrportpool", Name: "theirs"},
-		sdn.PortRequest{SubnetIDs: []string{subnet}}, 2); err != nil {
-		w.T.Fatal(err)
-	}
+func newPodsLife(w *sweep.World, newCloud func(*sweep.World) swept) *podsLife {
+	l := &podsLife{w: w, cloud: newCloud(w)}
 	l.settings = controller.Settings{
-		Pods:    config.Pods{SubnetIDs: []string{subnet}, SecurityGroupIDs: []string{group}},
+		Pods:    l.cloud.pods(),
 		Pools:   config.Pools{Batch: 1, Min: 1, Max: 2, TTL: metav1.Duration{Duration: time.Hour}},
 		Orphans: hurriedOrphans,
 	}
@@ -118,7 +115,7 @@ var hurriedOrphans = config.Orphans{
 
 func (l *podsLife) life() sweep.Life {
 	return sweep.Life{
-		Cloud: l.w.Memory(l.cloud), Cluster: "cluster",
+		Cloud: l.cloud, Cluster: clusterID,
 		Start: l.start, Steps: l.steps, Restarting: l.restarting, Uneven: l.uneven,
 		// Three of the steps (one for each pod and one kept), one more kept for
 		// the pod of restarting, and what a stopped process had asked for.
@@ -140,8 +137,12 @@ func (l *podsLife) start(ctx context.Context, cluster *rest.Config) error {
 	if err != nil {
 		return err
 	}
+	backend, err := l.cloud.backend(ctx)
+	if err != nil {
+		return err
+	}
 	if err := controller.Setup(ctx, mgr, controller.Options{
-		Ports: l.cloud.Backend("cluster"), Settings: l.live, Backoff: hurried,
+		Ports: backend, Settings: l.live, Backoff: hurried,
 		PoolIdle: 2 * time.Second, StatusGap: 50 * time.Millisecond,
 	}); err != nil {
 		return err
@@ -225,7 +226,7 @@ func (l *podsLife) restarting() (served, then func()) {
 		l.w.Eventually("pods have the ports that were free", func() bool {
 			n := 0
 			for _, pod := range waiting {
-				if port := l.w.PortOf(&pod); port != nil && port.Status.Phase == v1.PortBound {
+				if port := l.w.PortOf(pod); port != nil && port.Status.Phase == v1.PortBound {
 					n++
 				}
 			}
@@ -239,7 +240,7 @@ func (l *podsLife) restarting() (served, then func()) {
 }
 
 // waiting returns the pods that any port will do for: they never had one.
-func (l *podsLife) waiting() (pods []corev1.Pod) {
+func (l *podsLife) waiting() (pods []*corev1.Pod) {
 	held := map[types.UID]bool{}
 	for _, port := range l.w.Ports() {
 		if port.Spec.PodRef != nil {
@@ -247,7 +248,7 @@ func (l *podsLife) waiting() (pods []corev1.Pod) {
 		}
 	}
 	for _, pod := range l.w.Pods() {
-		if !held[pod.UID] && pod.Annotations[v1.VIFAnnotation] == "" && !pool.Finished(&pod) {
+		if !held[pod.UID] && pod.Annotations[v1.VIFAnnotation] == "" && !pool.Finished(pod) {
 			pods = append(pods, pod)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -95,6 +96,32 @@ func (h *history) add(object client.Object, gone bool) {
 	e := event{version: version, gone: gone, object: object}
 	h.events = append(h.events, e)
 	h.last[object.GetUID()] = e
+}
+
+// current returns the objects that there are as far as is known, sorted by name.
+func (h *history) current() (all []client.Object) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range h.last {
+		if !e.gone {
+			all = append(all, e.object)
+		}
+	}
+	slices.SortFunc(all, func(a, b client.Object) int { return strings.Compare(a.GetName(), b.GetName()) })
+	return all
+}
+
+// shows reports whether a write is known that left o as it is, or a later one;
+// if it was a deletion, whether that is known to have begun.
+func (h *history) shows(o client.Object, deleted bool) (bool, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e, there := h.last[o.GetUID()]
+	if !there || e.gone || deleted {
+		return there && (e.gone || !e.object.GetDeletionTimestamp().IsZero()), h.broken
+	}
+	version, err := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
+	return e.version >= version, cmp.Or(h.broken, err)
 }
 
 // close ends the watches.

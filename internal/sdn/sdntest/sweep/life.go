@@ -24,15 +24,15 @@ func (w *World) live(begin func(*World) Life) *process {
 			w.T.Logf("what happened:\n%s", w.trail)
 		}
 	})
-	w.T.Cleanup(w.clean)
-	w.life = begin(w)
-	w.seen = w.resources()
 	history, err := follow(w.ctx(), w.Client, w.kinds())
 	if err != nil {
 		w.T.Fatal(err)
 	}
 	w.history = history
 	w.T.Cleanup(history.close)
+	w.T.Cleanup(w.clean)
+	w.life = begin(w)
+	w.seen = w.resources()
 	w.start()
 	first := w.process
 	w.T.Cleanup(w.end)
@@ -48,7 +48,7 @@ func (w *World) ctx() context.Context { return context.WithoutCancel(w.T.Context
 
 // kinds are those whose history is kept.
 func (w *World) kinds() []client.ObjectList {
-	return append([]client.ObjectList{&corev1.PodList{}, &v1.KuryrPortList{}}, w.life.Kinds...)
+	return append([]client.ObjectList{&corev1.PodList{}, &v1.KuryrPortList{}}, w.more...)
 }
 
 // Settled waits until all is at rest.
@@ -100,18 +100,15 @@ func (w *World) review() {
 func (w *World) clean() {
 	ctx := w.ctx()
 	now := client.GracePeriodSeconds(0)
-	for _, o := range []client.Object{&corev1.Pod{}, &eventsv1.Event{}} {
-		w.ignore(w.Client.DeleteAllOf(ctx, o, client.InNamespace(namespace), now))
-	}
+	w.ignore(w.Client.DeleteAllOf(ctx, &eventsv1.Event{}, client.InNamespace(namespace)))
 	for _, o := range []client.Object{&corev1.Node{}, &v1.KuryrPortPool{}} {
 		w.ignore(w.Client.DeleteAllOf(ctx, o))
 	}
-	for _, list := range append([]client.ObjectList{&v1.KuryrPortList{}}, w.life.Kinds...) {
-		w.ignore(w.Client.List(ctx, list))
-		for _, o := range objects(list) {
+	for _, o := range w.history.current() {
+		if len(o.GetFinalizers()) > 0 {
 			w.ignore(w.Client.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
-			w.ignore(w.Client.Delete(ctx, o))
 		}
+		w.ignore(w.Client.Delete(ctx, o, now))
 	}
 }
 

@@ -29,6 +29,7 @@ func (w *World) Create(o client.Object) {
 		w.T.Fatal(err)
 	}
 	w.Say("made %T %s", o, o.GetName())
+	w.sees(o, false)
 }
 
 // Delete deletes an object, a pod without grace.
@@ -38,6 +39,7 @@ func (w *World) Delete(o client.Object) {
 	if err := w.Client.Delete(w.ctx(), o, client.GracePeriodSeconds(0)); err != nil {
 		w.T.Fatal(err)
 	}
+	w.sees(o, true)
 }
 
 // Pod makes a pod that is scheduled to Node.
@@ -62,26 +64,51 @@ func (w *World) Finish(pod *corev1.Pod) {
 	if err := w.Client.Status().Patch(w.ctx(), pod, patch); err != nil {
 		w.T.Fatal(err)
 	}
+	w.sees(pod, false)
 }
 
-// Pods returns all pods.
-func (w *World) Pods() []corev1.Pod {
-	w.T.Helper()
-	var list corev1.PodList
-	if err := w.Client.List(w.ctx(), &list); err != nil {
-		w.T.Fatal(err)
+// Pods returns all pods, sorted by name. What the world did is seen, what the
+// controller did may come a moment later. They are not to be changed.
+func (w *World) Pods() (pods []*corev1.Pod) {
+	for _, o := range w.history.current() {
+		if pod, ok := o.(*corev1.Pod); ok {
+			pods = append(pods, pod)
+		}
 	}
-	return list.Items
+	return pods
 }
 
-// Ports returns all KuryrPorts.
-func (w *World) Ports() []v1.KuryrPort {
-	w.T.Helper()
-	var list v1.KuryrPortList
-	if err := w.Client.List(w.ctx(), &list); err != nil {
-		w.T.Fatal(err)
+// Ports returns all KuryrPorts, as Pods does.
+func (w *World) Ports() (ports []*v1.KuryrPort) {
+	for _, o := range w.history.current() {
+		if port, ok := o.(*v1.KuryrPort); ok {
+			ports = append(ports, port)
+		}
 	}
-	return list.Items
+	return ports
+}
+
+// sees waits until the history shows what the world has done. Of kinds that have
+// no history there is nothing to wait for.
+func (w *World) sees(o client.Object, deleted bool) {
+	w.T.Helper()
+	switch o.(type) {
+	case *corev1.Pod, *v1.KuryrPort:
+	default:
+		return
+	}
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		seen, err := w.history.shows(o, deleted)
+		if err != nil {
+			w.T.Fatalf("keeping the history: %v", err)
+		}
+		if seen {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.T.Fatalf("%T %s is not seen to have changed in %s", o, o.GetName(), patience)
+		}
+	}
 }
 
 // PortOf returns the KuryrPort of a pod, nil if it has none.
@@ -89,7 +116,7 @@ func (w *World) PortOf(pod *corev1.Pod) *v1.KuryrPort {
 	w.T.Helper()
 	for _, port := range w.Ports() {
 		if port.Spec.PodRef != nil && port.Spec.PodRef.UID == pod.UID && port.DeletionTimestamp.IsZero() {
-			return &port
+			return port.DeepCopy()
 		}
 	}
 	return nil
@@ -135,5 +162,10 @@ func (w *World) attach(port *v1.KuryrPort, status map[string]any) {
 	err := w.Client.Status().Apply(w.ctx(), client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("kuryr-daemon"), client.ForceOwnership)
 	if client.IgnoreNotFound(err) != nil {
 		w.T.Fatal(err)
+	}
+	if err == nil {
+		again := port.DeepCopy()
+		again.UID, again.ResourceVersion = u.GetUID(), u.GetResourceVersion()
+		w.sees(again, false)
 	}
 }

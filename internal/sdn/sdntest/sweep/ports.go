@@ -146,7 +146,7 @@ func (w *World) unevenPorts() (uneven []string) {
 		uneven = append(uneven, "port "+id+" has no KuryrPort")
 	}
 	for _, pod := range w.Pods() {
-		wants := pod.Spec.NodeName != "" && !finished(&pod)
+		wants := pod.Spec.NodeName != "" && !finished(pod)
 		if wants != held[pod.UID] {
 			uneven = append(uneven, fmt.Sprintf("pod %s wants a port: %t, has one: %t", pod.Name, wants, held[pod.UID]))
 		}

@@ -48,6 +48,9 @@ type Sweep struct {
 	// used for one life at a time.
 	Clusters []*rest.Config
 	Scheme   *runtime.Scheme
+	// Kinds are what else there is in the scenario than pods, nodes, KuryrPorts
+	// and KuryrPortPools. Their history is kept, and they are deleted in the end.
+	Kinds []client.ObjectList
 	// Every is how far the writes are apart that are hit: 1 is each of them.
 	Every int
 	// Begin prepares a life: a cloud, what stands in it, the scenario.
@@ -79,19 +82,25 @@ type Life struct {
 	// nothing else may. A stopped process loses what it has just asked for, so
 	// that many are more than there ever are at once.
 	Limits map[string]int
-	// Kinds are all kinds of objects that there are in the scenario, besides
-	// pods, nodes, KuryrPorts and KuryrPortPools. They are watched by Rules, and
-	// deleted in the end.
-	Kinds []client.ObjectList
 	// Rules are about the history of the objects, beyond those of ports.
 	Rules []Rule
 }
 
+// cluster is an API server and the world's way there.
+type cluster struct {
+	config *rest.Config
+	client client.WithWatch
+}
+
 // Run lives through the scenario for each of fates and each write.
 func (s Sweep) Run(t *testing.T, fates ...Fate) {
-	free := make(chan *rest.Config, len(s.Clusters))
-	for _, c := range s.Clusters {
-		free <- c
+	free := make(chan *cluster, len(s.Clusters))
+	for _, config := range s.Clusters {
+		c, err := client.NewWithWatch(config, client.Options{Scheme: s.Scheme})
+		if err != nil {
+			t.Fatal(err)
+		}
+		free <- &cluster{config, c}
 	}
 	writes := s.live(t, free, Fate{Name: "nothing"}, 0)
 	t.Logf("left alone the controller makes %d writes: %s", total(writes.all), writes.all)
@@ -105,7 +114,7 @@ func (s Sweep) Run(t *testing.T, fates ...Fate) {
 
 // each lives as many lives as there are writes to hit. How many there are
 // differs a little from life to life: it goes on until there was none to hit.
-func (s Sweep) each(t *testing.T, free chan *rest.Config, fate Fate, expected int) tally {
+func (s Sweep) each(t *testing.T, free chan *cluster, fate Fate, expected int) tally {
 	hit := tally{}
 	var mu sync.Mutex
 	one := func(n int) (there bool) {
@@ -150,15 +159,15 @@ func (o outcome) count(f Fate) (n int) {
 }
 
 // live lives through one life, in which the fate befalls write n.
-func (s Sweep) live(t *testing.T, free chan *rest.Config, fate Fate, n int) (o outcome) {
+func (s Sweep) live(t *testing.T, free chan *cluster, fate Fate, n int) (o outcome) {
 	name := "nothing happens"
 	if n > 0 {
 		name = fmt.Sprint("write ", n)
 	}
 	t.Run(name, func(t *testing.T) {
-		cluster := <-free
-		defer func() { free <- cluster }()
-		w := newWorld(t, cluster, s.Scheme, fate, n)
+		c := <-free
+		t.Cleanup(func() { free <- c }) // when all is cleaned up that comes after
+		w := newWorld(t, c, s.Kinds, fate, n)
 		first := w.live(s.Begin)
 		o = outcome{all: first.writes, hit: first.hit}
 		if o.hit != nil {

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -23,6 +22,7 @@ type World struct {
 	Client client.WithWatch // the scenario's own: nothing befalls it
 
 	cluster *rest.Config
+	more    []client.ObjectList // kinds of objects that the scenario is about
 	life    Life
 	fate    Fate
 	at      int
@@ -40,14 +40,9 @@ type World struct {
 	made    map[string]int // by kind
 }
 
-func newWorld(t *testing.T, cluster *rest.Config, scheme *runtime.Scheme, fate Fate, at int) *World {
-	t.Helper()
-	c, err := client.NewWithWatch(cluster, client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+func newWorld(t *testing.T, c *cluster, more []client.ObjectList, fate Fate, at int) *World {
 	return &World{
-		T: t, Client: c, cluster: cluster, fate: fate, at: at, trail: &trail{began: time.Now()},
+		T: t, Client: c.client, cluster: c.config, more: more, fate: fate, at: at, trail: &trail{began: time.Now()},
 		plugged: map[string]string{}, atEnd: map[*process][]func(){}, made: map[string]int{},
 	}
 }
@@ -81,7 +76,7 @@ func (w *World) Eventually(what string, ok func() bool) {
 		if time.Now().After(deadline) {
 			w.T.Fatalf("not so after %s: %s", patience, what)
 		}
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(15 * time.Millisecond)
 	}
 }
 

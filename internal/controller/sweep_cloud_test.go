@@ -1,0 +1,214 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+	"github.com/kuryr-go/kuryr/internal/sdn/memory"
+	"github.com/kuryr-go/kuryr/internal/sdn/neutron"
+	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim"
+	"github.com/kuryr-go/kuryr/internal/sdn/sdntest/sweep"
+)
+
+// swept is a cloud to sweep on, with things of others in it.
+type swept interface {
+	sweep.Cloud
+	// backend returns a new backend for the process that ctx is of.
+	backend(ctx context.Context) (sdn.Backend, error)
+	pods() config.Pods // settings that fit it
+}
+
+// clusterID marks what is the controller's.
+const clusterID = "cluster"
+
+// inMemory is the reference backend.
+type inMemory struct {
+	sweep.Cloud
+	cloud *memory.Cloud
+}
+
+func newInMemory(w *sweep.World) swept {
+	c := memory.New(memory.Subnet{
+		ID: subnet, NetworkID: network, Prefix: netip.MustParsePrefix("10.1.0.0/16"), Gateway: netip.MustParseAddr("10.1.0.1"), MTU: 1442,
+	})
+	c.AddForeignPort()
+	theirs := sdn.Owner{Kind: "kuryrportpool", Name: "theirs"}
+	if _, err := c.Backend("other").CreatePorts(w.T.Context(), theirs, sdn.PortRequest{SubnetIDs: []string{subnet}}, 2); err != nil {
+		w.T.Fatal(err)
+	}
+	return inMemory{w.Memory(c), c}
+}
+
+func (c inMemory) backend(context.Context) (sdn.Backend, error) {
+	return c.cloud.Backend(clusterID), nil
+}
+
+func (c inMemory) pods() config.Pods {
+	return config.Pods{SubnetIDs: []string{subnet}, SecurityGroupIDs: []string{group}}
+}
+
+// openstack is Neutron, simulated, with the real backend before it.
+type openstack struct {
+	t             *testing.T
+	w             *sweep.World
+	sim           *sim.Cloud
+	token         string
+	subnet, group string
+	clouds        string // folder of the files that say where each process finds it
+}
+
+func newOpenstack(w *sweep.World) swept {
+	c, err := sim.New(sim.Options{URL: "http://openstack.invalid", Seed: 1, Hosts: []string{sweep.Node}})
+	if err != nil {
+		w.T.Fatal(err)
+	}
+	w.T.Cleanup(c.Close)
+	o := &openstack{t: w.T, w: w, sim: c, clouds: w.T.TempDir()}
+	o.logIn()
+	net := o.make("network", map[string]any{"name": "pods"})
+	o.subnet = o.make("subnet", map[string]any{"network_id": net, "cidr": "10.1.0.0/16", "ip_version": 4})
+	o.group = o.make("security-group", map[string]any{"name": "pods"})
+	// Ports like Kuryr's, of nobody, of another cluster, and of one whose name begins with this one's.
+	for i, mark := range []string{"", "kuryr.cluster=other kuryr.owner=kuryrportpool/theirs", "kuryr.cluster=" + clusterID + "-2 kuryr.owner=kuryrportpool/theirs"} {
+		o.make("port", map[string]any{
+			"network_id": net, "name": sdn.FreePortName, "device_owner": "compute:kuryr", "description": mark,
+			"binding:host_id": sweep.Node, "tags": []string{fmt.Sprint("of somebody ", i)},
+		})
+	}
+	return o
+}
+
+// ask makes a request in the world's own name, which is an administrator's.
+func (o *openstack) ask(method, path string, in, out any) (http.Header, error) {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return nil, err
+	}
+	r := httptest.NewRequest(method, o.sim.URL()+path, bytes.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("X-Auth-Token", o.token)
+	answer := httptest.NewRecorder()
+	o.sim.ServeHTTP(answer, r)
+	if answer.Code >= 300 {
+		return nil, fmt.Errorf("%s %s: %d %s", method, path, answer.Code, answer.Body)
+	}
+	return answer.Header(), json.Unmarshal(answer.Body.Bytes(), out)
+}
+
+func (o *openstack) logIn() {
+	o.t.Helper()
+	domain := map[string]any{"id": "default"}
+	user := map[string]any{"name": "kuryr", "domain": domain, "password": "secret"}
+	header, err := o.ask(http.MethodPost, "/identity/v3/auth/tokens", map[string]any{"auth": map[string]any{
+		"identity": map[string]any{"methods": []string{"password"}, "password": map[string]any{"user": user}},
+		"scope":    map[string]any{"project": map[string]any{"name": "k8s", "domain": domain}},
+	}}, &struct{}{})
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	o.token = header.Get("X-Subject-Token")
+}
+
+// make makes a resource, as somebody else does.
+func (o *openstack) make(kind string, fields map[string]any) (id string) {
+	o.t.Helper()
+	name := strings.ReplaceAll(kind, "-", "_")
+	var made map[string]struct{ ID string }
+	if _, err := o.ask(http.MethodPost, "/networking/v2.0/"+kind+"s", map[string]any{name: fields}, &made); err != nil {
+		o.t.Fatal(err)
+	}
+	return made[name].ID
+}
+
+// Resources implements sweep.Cloud.
+func (o *openstack) Resources() ([]sweep.Resource, error) {
+	var all []sweep.Resource
+	for _, kind := range []string{"port", "network", "subnet", "security-group", "trunk"} {
+		var list map[string][]map[string]any
+		if _, err := o.ask(http.MethodGet, "/networking/v2.0/"+kind+"s", nil, &list); err != nil {
+			return nil, err
+		}
+		for _, rows := range list {
+			for _, row := range rows {
+				r, err := resource(kind, row)
+				if err != nil {
+					return nil, err
+				}
+				all = append(all, r)
+			}
+		}
+	}
+	return all, nil
+}
+
+// resource takes apart what Neutron says of a row. It reads the mark by itself,
+// and not as the backend does.
+func resource(kind string, row map[string]any) (sweep.Resource, error) {
+	r := sweep.Resource{Kind: kind, ID: row["id"].(string)}
+	marks, _ := row["description"].(string)
+	for _, word := range strings.Fields(marks) {
+		key, value, _ := strings.Cut(word, "=")
+		switch key {
+		case "kuryr.cluster":
+			r.Cluster = value
+		case "kuryr.owner":
+			owner, err := sdn.ParseOwner(value)
+			if err != nil {
+				return r, err
+			}
+			r.Owner = owner
+		}
+	}
+	for _, own := range []string{"status", "revision_number", "updated_at"} { // Neutron changes these by itself
+		delete(row, own)
+	}
+	content, err := json.Marshal(row)
+	r.Content = string(content)
+	return r, err
+}
+
+func (o *openstack) backend(ctx context.Context) (sdn.Backend, error) {
+	url := o.w.Serve(ctx, sweep.HTTPCloud{Handler: o.sim, URL: o.sim.URL(), Name: openstackCall})
+	file := filepath.Join(o.clouds, strings.TrimPrefix(url, "http://")+".yaml")
+	if err := os.WriteFile(file, bytes.ReplaceAll(o.sim.Clouds(), []byte(o.sim.URL()), []byte(url)), 0o600); err != nil {
+		return nil, err
+	}
+	return neutron.New(ctx, neutron.Config{
+		ClusterID: clusterID, Cloud: "kuryr", CloudsFile: file, RequestTimeout: 20 * time.Second, RequestsPerSecond: 1000,
+	})
+}
+
+func (o *openstack) pods() config.Pods {
+	return config.Pods{SubnetIDs: []string{o.subnet}, SecurityGroupIDs: []string{o.group}}
+}
+
+// openstackCall names a request by its verb and resource, without IDs.
+func openstackCall(r *http.Request) sweep.Call {
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/") // networking/v2.0/ports/ID
+	if parts[0] == "identity" {
+		return sweep.Call{To: sweep.Identity, What: r.Method + " " + r.URL.Path}
+	}
+	what := r.Method + " " + strings.Join(parts[min(2, len(parts)):min(3, len(parts))], "")
+	if len(parts) > 4 {
+		what += "/" + parts[4]
+	}
+	return sweep.Call{
+		To: sweep.TheCloud, What: what, Write: r.Method != http.MethodGet,
+		Inventory: r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/ports"),
+	}
+}
