@@ -101,8 +101,8 @@ func (s *Service) bootstrap(password string) {
 	root, kuryr, tenant := s.addUser("admin", password), s.addUser("kuryr", password), s.addUser("tenant", password)
 	s.grants = []grant{
 		{root.ID, admin.ID, role["admin"]},
-		{kuryr.ID, k8s.ID, role["admin"]},
-		{tenant.ID, k8s.ID, role["member"]},
+		{kuryr.ID, k8s.ID, role["admin"]}, {kuryr.ID, k8s.ID, role["member"]}, {kuryr.ID, k8s.ID, role["load-balancer_member"]},
+		{tenant.ID, k8s.ID, role["member"]}, {tenant.ID, k8s.ID, role["load-balancer_member"]},
 	}
 	s.system = []grant{{root.ID, "system", role["admin"]}}
 }
