@@ -35,7 +35,7 @@ type Options struct {
 	Hosts    []string      // nodes that ports can be bound to; default node1
 	Quota    map[string]int
 	Amphora  bool // Octavia's provider amphora, beside ovn
-	Keep     int // how many calls the log shows one by one; default 10,000. All are counted
+	Keep     int  // how many calls the log shows one by one; default 10,000. All are counted
 	Now      func() time.Time
 	Log      *slog.Logger // faults of the simulator itself; default slog.Default
 

@@ -172,7 +172,7 @@ func (c *call) commit(b *batch, hold lock) {
 		}
 	}
 	s := c.Service
-	c.begin("member", b.pool.ID, "batch", func() { s.endBatch(b, hold) }, func() { s.failBatch(b, hold) })
+	c.begin("member", b.pool.ID, "update", func() { s.endBatch(b, hold) }, func() { s.failBatch(b, hold) })
 }
 
 func (s *Service) endBatch(b *batch, hold lock) {

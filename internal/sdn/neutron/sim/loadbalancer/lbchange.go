@@ -147,7 +147,7 @@ func (c *call) failOver(id string) (answer, *fault) {
 	}
 	c.settle(&lb.base, pendingUpdate)
 	s := c.Service
-	c.begin("loadbalancer", id, "failover", func() {
+	c.begin("loadbalancer", id, "update", func() {
 		s.settle(&lb.base, active)
 		s.observe(lb)
 	}, func() { s.settle(&lb.base, failed) })

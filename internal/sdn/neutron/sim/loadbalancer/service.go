@@ -21,10 +21,11 @@ type Options struct {
 	Now      func() time.Time
 	// After runs f later, in a goroutine of its own; at once if d is not positive.
 	After func(d time.Duration, f func())
-	// Delay says how long the provider works at a change (create, update, delete,
-	// failover) of an object (loadbalancer, listener, pool, member, healthmonitor,
-	// l7policy, l7rule), and how it ends: "" well, "ERROR", or "STUCK", never. It is
-	// called in the order of the requests. Nil: at once, and well.
+	// Delay says how long the provider works at a change (create, update, delete) of
+	// an object (loadbalancer, listener, pool, member, healthmonitor, l7policy, l7rule),
+	// and how it ends: "" well, "ERROR", or "STUCK", never. A batch of members is one
+	// update of a member, with the pool's ID; a failover is an update. It is called in
+	// the order of the requests. Nil: at once, and well.
 	Delay func(kind, id, action string) (d time.Duration, outcome string)
 	// Amphora enables the provider amphora; ovn always is, and is the default. In the
 	// test bed it is off.
