@@ -160,27 +160,27 @@ func viewPort(c *call, p *port) *port {
 // keys have to hold together, unknown ones mean nothing (neutron 21.0.0:
 // db/db_base_plugin_v2.py and plugins/ml2/plugin.py, _get_ports_query).
 func hasAddress(_ *call, p *port, wanted []string) bool {
-	tests := map[string]func(ip fixedIP, value string) bool{
-		"ip_address":        func(ip fixedIP, value string) bool { return ip.IPAddress == value },
-		"subnet_id":         func(ip fixedIP, value string) bool { return ip.SubnetID == value },
-		"ip_address_substr": func(ip fixedIP, value string) bool { return strings.Contains(ip.IPAddress, value) },
-	}
-	asked, met := map[string]bool{}, map[string]bool{}
-	for _, w := range wanted {
-		key, value, _ := strings.Cut(w, "=")
-		test := tests[key]
-		if test == nil {
-			continue
+	for key, test := range addressTests {
+		asked, met := false, false
+		for _, w := range wanted {
+			value, ok := strings.CutPrefix(w, key)
+			if !ok {
+				continue
+			}
+			asked = true
+			met = met || slices.ContainsFunc(p.FixedIPs, func(ip fixedIP) bool { return test(ip, value) })
 		}
-		asked[key] = true
-		met[key] = met[key] || slices.ContainsFunc(p.FixedIPs, func(ip fixedIP) bool { return test(ip, value) })
-	}
-	for key := range asked {
-		if !met[key] {
+		if asked && !met {
 			return false
 		}
 	}
 	return true
+}
+
+var addressTests = map[string]func(ip fixedIP, value string) bool{
+	"ip_address=":        func(ip fixedIP, value string) bool { return ip.IPAddress == value },
+	"subnet_id=":         func(ip fixedIP, value string) bool { return ip.SubnetID == value },
+	"ip_address_substr=": func(ip fixedIP, value string) bool { return strings.Contains(ip.IPAddress, value) },
 }
 
 func hasMAC(_ *call, p *port, wanted []string) bool {
