@@ -12,6 +12,7 @@ The extensions are those that ML2/OVN of Zed offers with the plugins ovn-router,
 trunk, qos, port_forwarding, segments and network_segment_range.
 """
 import functools
+import importlib
 import json
 import os
 import sys
@@ -69,11 +70,16 @@ def plain(value):
     return str(value)
 
 
+def keys(data):
+    """Gives the order of a dictionary's keys, in which its access rules are named."""
+    return {"keys": list(data)} if isinstance(data, dict) else {}
+
+
 def attribute(name, spec):
     out = {"name": name}
     for key, value in sorted(spec.items()):
         if key == "validate":
-            value = [{"rule": rule, "data": plain(data)} for rule, data in value.items()]
+            value = [{"rule": rule, "data": plain(data), **keys(data)} for rule, data in value.items()]
         else:
             value = plain(value)
         out[key] = value
@@ -87,9 +93,13 @@ def load():
     config.register_common_config_options()
     cfg.CONF([], project="neutron", default_config_files=[])
     import neutron.extensions
-    import neutron.services.trunk.models  # whose standard attributes are known once it is loaded
     from neutron.api import extensions
     from neutron_lib.api import attributes
+    # Standard attributes are known once models are loaded; what has tags is named
+    # in that extension's own name, in the order of loading.
+    for module in ("db.models_v2", "db.models.securitygroup", "db.models.l3", "db.qos.models", "services.trunk.models",
+                   "db.models.network_segment_range"):
+        importlib.import_module("neutron." + module)
 
     class Manager(extensions.ExtensionManager):
         def _check_extension(self, extension):

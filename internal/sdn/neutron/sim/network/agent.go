@@ -20,11 +20,8 @@ type agent struct {
 	Topic              string         `json:"topic"`
 	Host               string         `json:"host"`
 	AdminStateUp       bool           `json:"admin_state_up"`
-	CreatedAt          string         `json:"created_at"`
-	StartedAt          string         `json:"started_at"`
 	HeartbeatTimestamp string         `json:"heartbeat_timestamp"`
 	Alive              bool           `json:"alive"`
-	ResourcesSynced    any            `json:"resources_synced"`
 	AvailabilityZone   string         `json:"availability_zone"`
 	Description        string         `json:"description"`
 	Configurations     map[string]any `json:"configurations"`
@@ -39,7 +36,7 @@ func (s *Service) agentRows() *table.Table[agent] {
 			AdminStateUp: true, Alive: true, Configurations: map[string]any{
 				"chassis_name": s.agentIDs[i], "bridge-mappings": "",
 			},
-			StartedAt: s.agentTime(), CreatedAt: s.agentTime(), HeartbeatTimestamp: s.agentTime(),
+			HeartbeatTimestamp: s.agentTime(),
 		})
 	}
 	return rows

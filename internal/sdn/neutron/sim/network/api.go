@@ -57,8 +57,9 @@ type convert struct {
 
 // validate names a function of validators and what it is given.
 type validate struct {
-	Rule string `json:"rule"`
-	Data any    `json:"data"`
+	Rule string   `json:"rule"`
+	Data any      `json:"data"`
+	Keys []string `json:"keys"` // of Data, in their order, if it is a dictionary
 }
 
 // unspecified is how api.json writes the default that is none.

@@ -87,36 +87,42 @@ func parse(body []byte, one, many string) (raw, *fault) {
 	return r, f
 }
 
-func bulkItems(list any, one string) ([]map[string]any, *fault) {
-	switch l := list.(type) {
-	case []any:
-		if len(l) > 0 {
-			break
+// bulkItems are the resources of a bulk POST. What is no list is gone through as
+// Python goes through it: a dictionary or a string is made of strings.
+func bulkItems(v any, one string) ([]map[string]any, *fault) {
+	if empty(v) {
+		return nil, badRequest("Resources required")
+	}
+	list, ok := v.([]any)
+	if !ok {
+		list = []any{show(v)}
+		switch v.(type) {
+		case int, float64, bool:
+			return nil, badRequest("Body contains invalid data")
 		}
-		return nil, badRequest("Resources required")
-	case nil:
-		return nil, badRequest("Resources required")
-	default:
-		return nil, badRequest("Body contains invalid data")
 	}
 	var items []map[string]any
-	for _, e := range list.([]any) {
-		m, ok := e.(map[string]any)
-		if !ok {
-			if e == nil {
-				return nil, badRequest("Body contains invalid data")
-			}
-			return nil, badRequest("Object '%s' contains invalid data", one)
+	for _, e := range list {
+		item, f := bulkItem(e, one)
+		if f != nil {
+			return nil, f
 		}
-		if inner, wrapped := m[one]; wrapped {
-			var f *fault
-			if m, f = resourceOf(inner, one); f != nil {
-				return nil, f
-			}
-		}
-		items = append(items, m)
+		items = append(items, item)
 	}
 	return items, nil
+}
+
+func bulkItem(e any, one string) (map[string]any, *fault) {
+	switch e := e.(type) {
+	case map[string]any:
+		if inner, wrapped := e[one]; wrapped {
+			return resourceOf(inner, one)
+		}
+		return e, nil
+	case string, []any:
+		return nil, badRequest("Object '%s' contains invalid data", one)
+	}
+	return nil, badRequest("Body contains invalid data")
 }
 
 func resourceOf(v any, one string) (map[string]any, *fault) {

@@ -19,6 +19,7 @@ type call struct {
 	parsed  url.Values    // its query
 	undos   []func()
 	laters  []later
+	kept    []func()
 }
 
 type later struct {
@@ -39,12 +40,19 @@ func (c *call) later(d time.Duration, f func(*call)) { c.laters = append(c.later
 // undo has f run if the request is refused in the end; the last one first.
 func (c *call) undo(f func()) { c.undos = append(c.undos, f) }
 
+// stays has f run if the request is refused, once all else is undone: what the
+// real service does before it refuses, and does not take back.
+func (c *call) stays(f func()) { c.kept = append(c.kept, f) }
+
 // rollback undoes what the call has done so far.
 func (c *call) rollback() {
 	for i := len(c.undos) - 1; i >= 0; i-- {
 		c.undos[i]()
 	}
-	c.undos, c.laters = nil, nil
+	for _, f := range c.kept {
+		f()
+	}
+	c.undos, c.laters, c.kept = nil, nil, nil
 }
 
 // stamp is the time as Neutron writes it.

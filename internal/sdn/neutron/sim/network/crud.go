@@ -176,6 +176,9 @@ func (k *kind[T]) change(c *call, id string, body []byte) (any, *fault) {
 	if row, f = k.settle(c, row, k.updated); f != nil {
 		return nil, f
 	}
+	if k.changed != nil {
+		return map[string]any{k.one: k.changed(row)}, nil
+	}
 	return map[string]any{k.one: k.answer(c, row, c.fields())}, nil
 }
 

@@ -13,6 +13,8 @@ import (
 type fault struct {
 	status                int
 	kind, message, detail string
+	// plain, if set, is the whole body, as text.
+	plain string
 }
 
 // Error makes a fault an error for who calls the service in process.
@@ -43,6 +45,13 @@ func invalid(format string, args ...any) *fault {
 // caller is not to know that there is something.
 func noSuchPath() *fault {
 	return refuse(http.StatusNotFound, "HTTPNotFound", "The resource could not be found.")
+}
+
+// nowhere is what comes from outside of Neutron's error translation: text.
+func nowhere(detail string) *fault {
+	f := noSuchPath()
+	f.plain = "404 Not Found\n\nThe resource could not be found.\n\n" + detail + "\n\n"
+	return f
 }
 
 // notAllowed: Neutron's words for a method that a path does not have are empty

@@ -31,19 +31,24 @@ func (s *Service) action(method, path string, f func(c *call, id string, body ma
 func (s *Service) Handle(w http.ResponseWriter, r *http.Request, who identity.Caller) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
-		write(w, http.StatusRequestEntityTooLarge, badRequest("reading the request: %v", err).body())
+		writeText(w, http.StatusRequestEntityTooLarge, "application/json", encode(badRequest("reading the request: %v", err).body()))
 		return
 	}
 	var status int
 	var text []byte
+	kind := "application/json"
 	s.do(who, r, func(c *call) *fault {
 		st, answer, f := c.answer(r, body)
 		if f == nil {
 			status, text = st, encode(answer) // while the lock is held: rows are pointed to
 		}
 		return f
-	}, func(f *fault) { status, text = f.status, encode(f.body()) })
-	writeText(w, status, text)
+	}, func(f *fault) {
+		if status, text = f.status, encode(f.body()); f.plain != "" {
+			kind, text = "text/plain; charset=UTF-8", []byte(f.plain)
+		}
+	})
+	writeText(w, status, kind, text)
 }
 
 // do runs f under the lock, undoes all if it is refused, and starts what is to
@@ -89,11 +94,9 @@ func encode(v any) []byte {
 	return text
 }
 
-func write(w http.ResponseWriter, status int, v any) { writeText(w, status, encode(v)) }
-
-func writeText(w http.ResponseWriter, status int, text []byte) {
+func writeText(w http.ResponseWriter, status int, kind string, text []byte) {
 	if status != http.StatusNoContent {
-		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Type", kind)
 		if text == nil {
 			text = []byte("null") // a tag's PUT (observed on Neutron 21.0.0)
 		}
@@ -114,7 +117,7 @@ func (c *call) answer(r *http.Request, body []byte) (int, any, *fault) {
 		}
 		return http.StatusOK, c.versions(), nil
 	}
-	return 0, nil, noSuchPath()
+	return 0, nil, nowhere("")
 }
 
 func (c *call) versioned(path string, body []byte) (int, any, *fault) {
@@ -123,6 +126,9 @@ func (c *call) versioned(path string, body []byte) (int, any, *fault) {
 		if p == "" {
 			return 0, nil, noSuchPath()
 		}
+	}
+	if len(parts) > 1 && !deep(parts) {
+		return 0, nil, noSuchPath()
 	}
 	switch parts[0] {
 	case "":
@@ -133,6 +139,8 @@ func (c *call) versioned(path string, body []byte) (int, any, *fault) {
 		return c.quota(parts[1:], body)
 	case "agents":
 		return c.agents(parts[1:])
+	case "network-ip-availabilities":
+		return c.occupancy(parts[1:])
 	case "availability_zones":
 		return c.availability(parts[1:])
 	}
@@ -147,6 +155,16 @@ func (c *call) versioned(path string, body []byte) (int, any, *fault) {
 		return c.act(parts, body)
 	}
 	return h.handle(c, parts[1:], body)
+}
+
+// deep reports whether a path has the depth of one of the resources that are no
+// kinds: below one of them there is nothing, but for quotas.
+func deep(parts []string) bool {
+	switch parts[0] {
+	case "agents", "extensions", "availability_zones", "network-ip-availabilities":
+		return len(parts) == 2
+	}
+	return true
 }
 
 // act runs an action of a resource.

@@ -149,6 +149,7 @@ func (c *call) interfaceBySubnet(r *router, id string) (*port, []*subnet, *fault
 	}
 	p, f := c.newPort(portSpec{
 		ProjectID: r.ProjectID, NetworkID: s.NetworkID, DeviceID: r.ID, DeviceOwner: ownerRouter,
+		Status:    statusActive, // OVN has it up at once
 		Addresses: []wish{{s.ID, *s.GatewayIP}},
 	})
 	if f != nil {

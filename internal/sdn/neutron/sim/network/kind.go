@@ -36,6 +36,8 @@ type kind[T any] struct {
 	view func(c *call, row *T) *T
 	// made is the answer to a POST where that differs; nil: as view.
 	made func(c *call, row *T) *T
+	// changed is the answer to a PUT where that is of another form; nil: as view.
+	changed func(row *T) map[string]any
 	// batch runs before the items of a bulk POST are made one by one.
 	batch func(c *call, items []values) *fault
 	// listing runs before rows are looked for.

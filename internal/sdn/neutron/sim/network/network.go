@@ -49,6 +49,7 @@ func (s *Service) registerNetworks() {
 // createNetwork completes a new network (neutron 21.0.0: plugins/ml2/plugin.py,
 // _create_network_db).
 func createNetwork(c *call, n *network, in values) *fault {
+	c.defaultGroup(n.ProjectID)
 	if f := c.takeSegment(n, in); f != nil {
 		return f
 	}

@@ -207,11 +207,7 @@ func (c *call) attributeRule(action string, a *attribute, in values, t target) (
 	var inside []string
 	switch v := in[a.Name].(type) {
 	case map[string]any:
-		specs := a.dictionary()
-		if specs == nil {
-			return words, ok
-		}
-		for _, k := range sortedKeys(specs) {
+		for _, k := range a.keys() {
 			if _, there := v[k]; there {
 				inside = append(inside, k)
 			}
@@ -232,11 +228,11 @@ func (c *call) attributeRule(action string, a *attribute, in values, t target) (
 	return "(" + words + " and (" + strings.Join(inside, " and ") + "))", ok
 }
 
-// dictionary is what the keys of a dictionary attribute are to be.
-func (a *attribute) dictionary() map[string]any {
+// keys are those that a dictionary attribute may have.
+func (a *attribute) keys() []string {
 	for _, v := range a.Validate {
-		if m, ok := v.Data.(map[string]any); ok && strings.HasPrefix(v.Rule, "type:dict") {
-			return m
+		if strings.HasPrefix(v.Rule, "type:dict") {
+			return v.Keys
 		}
 	}
 	return nil

@@ -18,12 +18,12 @@ func hosts(p netip.Prefix) (first, end netip.Addr) {
 }
 
 // firstHost is the gateway where none is given: the first address behind the
-// network's own. A subnet of one address has none (neutron 21.0.0:
-// ipam/__init__.py, _generate_gateway_ip).
+// network's own, but that itself in IPv6 (observed on Neutron 21.0.0) and where
+// there is no other.
 func firstHost(p netip.Prefix) *string {
-	a := p.Addr().Next()
-	if p.Bits() == p.Addr().BitLen() {
-		a = p.Addr()
+	a := p.Addr()
+	if a.Is4() && p.Bits() < 32 {
+		a = a.Next()
 	}
 	s := a.String()
 	return &s

@@ -153,7 +153,7 @@ func (c *call) limits(item map[string]any) (map[string]int, *fault) {
 	for _, one := range sortedKeys(c.quotas.defaults) {
 		a := &attribute{
 			Name: one, AllowPut: true, ConvertTo: &convert{"convert_to_int"},
-			Validate: []validate{{"type:range", []any{-1, 1<<31 - 1}}},
+			Validate: []validate{{Rule: "type:range", Data: []any{-1, 1<<31 - 1}}},
 		}
 		attrs.all, attrs.byName[one] = append(attrs.all, a), a
 	}

@@ -67,16 +67,13 @@ func createRouter(c *call, r *router, in values) *fault {
 	return nil
 }
 
-// updateRouter checks a change. Another gateway and other routes are written
-// beside the router itself and count as one change more (observed on Neutron
-// 21.0.0).
+// updateRouter checks a change. A gateway is written beside the router itself,
+// and counts as a change more when it comes, as two when it goes (observed on
+// Neutron 21.0.0).
 func updateRouter(c *call, r, old *router, in values) *fault {
 	if in.given("routes") {
 		if f := c.checkRoutes(r, nil, nil); f != nil {
 			return f
-		}
-		if !equal(r.Routes, old.Routes) {
-			r.RevisionNumber++
 		}
 	}
 	if !in.given("external_gateway_info") {
@@ -118,7 +115,7 @@ func (c *call) setGateway(r *router, info map[string]any) *fault {
 	wanted, _ := info["external_fixed_ips"].([]any)
 	if id == "" {
 		if r.Gateway != nil {
-			r.RevisionNumber++
+			r.RevisionNumber += 2
 		}
 		return c.dropGateway(r)
 	}
@@ -225,6 +222,7 @@ func (c *call) dropGateway(r *router) *fault {
 	}
 	for fip := range c.floatingIPs.rows.All() {
 		if fip.RouterID != nil && *fip.RouterID == r.ID {
+			c.translateAgain(r.ID)
 			return conflict("RouterExternalGatewayInUseByFloatingIp",
 				"Gateway cannot be updated for router %s, since a gateway to external network %s is required by one or more floating IPs.", r.ID, r.Gateway.NetworkID)
 		}
@@ -232,6 +230,21 @@ func (c *call) dropGateway(r *router) *fault {
 	c.dropPort(r.gatewayPort)
 	r.Gateway, r.gatewayPort = nil, ""
 	return nil
+}
+
+// translateAgain: Neutron sets enable_snat back to its default before it finds
+// that the gateway cannot go, and leaves it so (observed on Neutron 21.0.0).
+func (c *call) translateAgain(id string) {
+	c.stays(func() {
+		old, ok := c.routers.rows.Get(id)
+		if !ok || old.Gateway == nil || old.Gateway.EnableSNAT {
+			return
+		}
+		r, g := *old, *old.Gateway
+		g.EnableSNAT, r.Gateway = true, &g
+		r.touch(c)
+		c.routers.store(&r)
+	})
 }
 
 // maxExtraRoutes is Neutron's default (neutron 21.0.0: conf/db/extraroute_db.py).

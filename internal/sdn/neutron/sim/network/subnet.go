@@ -18,7 +18,7 @@ type subnet struct {
 	SubnetPoolID      *string     `json:"subnetpool_id"`
 	CIDR              string      `json:"cidr"`
 	GatewayIP         *string     `json:"gateway_ip"`
-	AllocationPools   []pool   `json:"allocation_pools"`
+	AllocationPools   []pool      `json:"allocation_pools"`
 	DNSNameservers    []string    `json:"dns_nameservers"`
 	HostRoutes        []hostRoute `json:"host_routes"`
 	EnableDHCP        bool        `json:"enable_dhcp"`

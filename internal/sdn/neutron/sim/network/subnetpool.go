@@ -5,6 +5,7 @@ package network
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -40,6 +41,7 @@ func (s *Service) registerSubnetPools() {
 		one: "subnetpool", many: "subnetpools", title: "SubnetPool",
 		create: createSubnetPool, update: updateSubnetPool, remove: removeSubnetPool,
 		shown: func(c *call, p *subnetPool) bool { return p.Shared || c.owns(p.ProjectID) },
+		changed: changedSubnetPool,
 		missing: func(id string) *fault {
 			return refuse(http.StatusNotFound, "SubnetPoolNotFound", "Subnet pool %s could not be found.", id)
 		},
@@ -169,6 +171,21 @@ func updateSubnetPool(c *call, p, old *subnetPool, in values) *fault {
 		}
 	}
 	return c.checkPool(p, map[int]int{4: 32, 6: 128}[p.IPVersion])
+}
+
+// changedSubnetPool is the answer to a PUT: lengths are numbers there, and what is
+// null is left out (observed on Neutron 21.0.0).
+func changedSubnetPool(p *subnetPool) map[string]any {
+	out := map[string]any{}
+	text, _ := json.Marshal(p)
+	_ = json.Unmarshal(text, &out)
+	for name, v := range out {
+		if v == nil {
+			delete(out, name)
+		}
+	}
+	out["default_prefixlen"], out["min_prefixlen"], out["max_prefixlen"] = int(p.DefaultPrefixLen), int(p.MinPrefixLen), int(p.MaxPrefixLen)
+	return out
 }
 
 func removeSubnetPool(c *call, p *subnetPool) *fault {
