@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # The tests on a real Kubernetes and a real OpenStack: brings both up, deploys
 # Kuryr, and runs
-#   1. the contract of internal/sdn on the real Neutron,
+#   1. the contract of internal/sdn on the real Neutron, and the exchanges recorded
+#      for the simulator (internal/sdn/neutron/sim/simtest), whether they still hold,
 #   2. test/e2e,
 #   3. upstream Kubernetes' own tests that need a pod network and no Service.
 # It takes the bed down at the end, unless KEEP=1.
@@ -20,8 +21,8 @@ $bed up
 eval "$($bed env)"
 export CGO_ENABLED=0 KURYR_E2E=1
 
-step "contract of internal/sdn on the real Neutron"
-go test -count=1 -timeout=10m -run Real ./internal/sdn/...
+step "contract of internal/sdn and recorded exchanges on the real OpenStack"
+go test -count=1 -timeout=30m -run Real ./internal/sdn/...
 
 step "Kuryr on the bed"
 hack/demo/deploy.sh

@@ -24,7 +24,8 @@ var (
 	request   = regexp.MustCompile(`req-` + uuid)
 	idLists   = regexp.MustCompile(`(` + uuid + `|\$[a-z0-9_]+)(, ?(` + uuid + `|\$[a-z0-9_]+))+`)
 	sets      = regexp.MustCompile(`\{'[^'{}]*'(, '[^'{}]*')+\}`)
-	choices   = regexp.MustCompile(`(one of|Supported types): [A-Z][A-Z0-9_-]*(, [A-Z][A-Z0-9_-]*)+`)
+	choices   = regexp.MustCompile(`(one of|Supported types|standard attribute): [A-Za-z][\w-]*(, [A-Za-z][\w-]*)+`)
+	rules     = regexp.MustCompile(`rule:[\w:]+( and rule:[\w:]+)+`)
 	hosts     = regexp.MustCompile(`\bhost-[0-9a-f]+-[0-9a-f-]*[0-9a-f]\b`)
 	macs      = regexp.MustCompile(`\bfa:16:3e(:[0-9a-f]{2}){3}\b`)
 	addresses = regexp.MustCompile(`[0-9a-f]*[:.][0-9a-f:.]*[0-9a-f]`)
@@ -163,6 +164,7 @@ func (n *normal) text(s, path string) string {
 	s = request.ReplaceAllString(s, "req-<id>")
 	s = times.ReplaceAllStringFunc(s, func(t string) string { return digits.ReplaceAllString(t, "0") })
 	s = sets.ReplaceAllStringFunc(s, anyOrder)
+	s = rules.ReplaceAllStringFunc(s, anyOrder)
 	s = choices.ReplaceAllStringFunc(s, anyOrder)
 	s = idLists.ReplaceAllStringFunc(s, anyOrder)
 	s = n.unless(hosts, s, func(string) string { return "host-<ip>" })
@@ -222,8 +224,10 @@ func anyOrder(list string) string {
 		before, list = words+": ", choice
 	}
 	separator := ","
-	if strings.Contains(list, ", ") {
-		separator = ", "
+	for _, longer := range []string{", ", " and "} {
+		if strings.Contains(list, longer) {
+			separator = longer
+		}
 	}
 	members := strings.Split(anyID.ReplaceAllString(list, "<id>"), separator)
 	slices.Sort(members)

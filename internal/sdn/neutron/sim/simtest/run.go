@@ -171,6 +171,7 @@ func (r *run) request(ctx context.Context, s *Step) (call, error) {
 		return call{}, err
 	}
 	c := call{method: s.Method, url: r.Endpoints[s.Service] + path, body: body, header: http.Header{}}
+	c.header.Set("Accept", "application/json") // as all clients do
 	if body != "" {
 		c.header.Set("Content-Type", "application/json")
 	}
