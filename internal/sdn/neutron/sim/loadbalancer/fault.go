@@ -6,7 +6,9 @@ package loadbalancer
 import (
 	"encoding/json"
 	"fmt"
+	"html"
 	"net/http"
+	"strings"
 )
 
 // fault is an answer that is no success.
@@ -18,6 +20,8 @@ type fault struct {
 	routing bool
 	title   string
 	allow   string // header Allow of a 405
+	// rootless faults are about paths outside of the API's versions.
+	rootless bool
 }
 
 func refuse(status int, format string, args ...any) *fault {
@@ -68,25 +72,74 @@ func badQuery(format string, args ...any) *fault {
 	return &fault{status: http.StatusBadRequest, routing: true, title: "Bad Request", text: fmt.Sprintf(format, args...)}
 }
 
-func (f *fault) body() []byte {
-	var out any
+// body is the answer's, and its type.
+func (f *fault) body(r *http.Request) (text []byte, contentType string) {
 	if f.routing {
-		out = struct {
-			Code        int    `json:"code"`
-			Title       string `json:"title"`
-			Description string `json:"description"`
-		}{f.status, f.title, f.text}
-	} else {
-		code := "Client"
-		if f.status >= http.StatusInternalServerError {
-			code = "Server"
-		}
-		out = struct {
-			Code  string  `json:"faultcode"`
-			Text  string  `json:"faultstring"`
-			Debug *string `json:"debuginfo"`
-		}{code, f.text, nil}
+		return f.routed(r)
 	}
-	text, _ := json.Marshal(out)
-	return text
+	code := "Client"
+	if f.status >= http.StatusInternalServerError {
+		code = "Server"
+	}
+	text, _ = json.Marshal(struct {
+		Code  string  `json:"faultcode"`
+		Text  string  `json:"faultstring"`
+		Debug *string `json:"debuginfo"`
+	}{code, f.text, nil})
+	return text, "application/json"
+}
+
+// routed is what webob 1.8 makes of a fault that it is left with: JSON, HTML or
+// plain text, as the client accepts; text if it does not say.
+func (f *fault) routed(r *http.Request) (text []byte, contentType string) {
+	why := map[int]string{
+		http.StatusBadRequest:       "The server could not comply with the request since it is either malformed or otherwise incorrect.",
+		http.StatusNotFound:         "The resource could not be found.",
+		http.StatusMethodNotAllowed: "The method " + r.Method + " is not allowed for this resource. ",
+	}[f.status]
+	if f.text != "" { // Octavia's own, which are all made as a 400
+		why = "The server could not comply with the request since it is either malformed or otherwise incorrect."
+	}
+	tail := "\n\n"
+	if f.status == http.StatusMethodNotAllowed {
+		tail = ""
+	}
+	head := fmt.Sprintf("%d %s", f.status, f.title)
+	switch accepted(r.Header.Get("Accept")) {
+	case "json":
+		text, _ = json.Marshal(struct {
+			Code        int     `json:"code"`
+			Title       string  `json:"title"`
+			Description *string `json:"description"`
+		}{f.status, f.title, f.detail()})
+		return text, "application/json"
+	case "html":
+		page := "<html>\n <head>\n  <title>%s</title>\n </head>\n <body>\n  <h1>%s</h1>\n  %s<br /><br />\n%s%s\n </body>\n</html>"
+		detail := strings.NewReplacer("&#39;", "&#x27;", "&#34;", "&quot;").Replace(html.EscapeString(f.text))
+		return fmt.Appendf(nil, page, head, head, why, detail, tail), "text/html; charset=UTF-8"
+	}
+	return []byte(head + "\n\n" + why + "\n\n " + f.text + strings.ReplaceAll(tail, "\n", " ")), "text/plain; charset=UTF-8"
+}
+
+// detail is what JSON says besides the title: null where there was no controller to
+// say anything.
+func (f *fault) detail() *string {
+	if f.rootless {
+		return nil
+	}
+	return &f.text
+}
+
+// accepted is which of HTML and JSON a client would rather have.
+func accepted(header string) string {
+	for one := range strings.SplitSeq(header, ",") {
+		kind, _, _ := strings.Cut(one, ";")
+		switch strings.TrimSpace(kind) {
+		case "application/json", "application/*":
+			return "json"
+		case "text/html", "text/*", "*/*":
+			return "html"
+		}
+	}
+	return ""
 }

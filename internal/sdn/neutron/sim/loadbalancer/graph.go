@@ -181,6 +181,9 @@ func (g *graph) addListener(in values) *fault {
 	if bad != nil {
 		return bad
 	}
+	if l.DefaultPoolID != nil {
+		g.touch(&l.base) // it is written twice; observed
+	}
 	g.call.listeners.Put(l)
 	g.listeners = append(g.listeners, l)
 	if l.Protocol == "PROMETHEUS" && len(in.list("l7policies")) > 0 {

@@ -76,7 +76,7 @@ func (c *call) createMonitor(body values) (answer, *fault) {
 	}
 	c.storeMonitor(p, m)
 	s := c.Service
-	c.work("healthmonitor", "create", &m.base, hold, func() { s.watch(hold.lb, p, m) })
+	c.monitorWork("create", &m.base, hold, func() { s.watch(hold.lb, p, m) })
 	return answer{201, record{"healthmonitor": c.viewMonitor(m)}}, nil
 }
 
@@ -195,7 +195,7 @@ func (c *call) updateMonitor(id string, body values) (answer, *fault) {
 	if m.Tags == nil {
 		m.Tags = []string{}
 	}
-	c.work("healthmonitor", "update", &m.base, hold, func() { m.OperatingStatus = upDown(m.AdminStateUp) })
+	c.monitorWork("update", &m.base, hold, func() { m.OperatingStatus = upDown(m.AdminStateUp) })
 	return answer{200, record{"healthmonitor": c.viewMonitor(m)}}, nil
 }
 
@@ -251,9 +251,20 @@ func (c *call) deleteMonitor(id string) (answer, *fault) {
 		return answer{}, bad
 	}
 	s := c.Service
-	c.work("healthmonitor", "delete", &m.base, hold, func() {
+	c.monitorWork("delete", &m.base, hold, func() {
 		s.monitors.Delete(m.ID)
 		p.HealthMonitorID = nil
 	})
 	return answer{status: 204}, nil
+}
+
+// monitorWork is a change of a monitor. OVN's driver forgets to say that the pool's
+// listeners are done, so they stay in PENDING_UPDATE until another change is; the
+// load balancer can be changed all the same. Observed, too.
+func (c *call) monitorWork(action string, b *base, l lock, done func()) {
+	if l.lb.Provider == ovnName {
+		c.hold(l)
+		l.listeners = nil
+	}
+	c.work("healthmonitor", action, b, l, done)
 }

@@ -35,7 +35,9 @@ func (c *call) serve() (answer, *fault) {
 		return answer{200, c.versions()}, nil
 	}
 	if parts[0] != "v2" && parts[0] != "v2.0" {
-		return answer{}, misrouted(404, "")
+		bad := misrouted(404, "")
+		bad.rootless = true
+		return answer{}, bad
 	}
 	parts = parts[1:]
 	if len(parts) > 0 && (parts[0] == "lbaas" || parts[0] == "octavia") {

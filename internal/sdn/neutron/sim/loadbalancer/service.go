@@ -116,9 +116,9 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, who identity.Ca
 	}
 	s.mu.Unlock()
 	if bad != nil {
-		writeFault(w, bad)
+		writeFault(w, r, bad)
 	} else {
-		write(w, out.status, text)
+		write(w, out.status, text, "application/json")
 	}
 	for _, change := range c.later {
 		s.o.After(change.delay, func() {
@@ -129,17 +129,18 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, who identity.Ca
 	}
 }
 
-func write(w http.ResponseWriter, status int, text []byte) {
+func write(w http.ResponseWriter, status int, text []byte, contentType string) {
 	if text != nil {
-		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Type", contentType)
 	}
 	w.WriteHeader(status)
 	_, _ = w.Write(text)
 }
 
-func writeFault(w http.ResponseWriter, f *fault) {
+func writeFault(w http.ResponseWriter, r *http.Request, f *fault) {
 	if f.allow != "" {
 		w.Header().Set("Allow", f.allow)
 	}
-	write(w, f.status, f.body())
+	text, contentType := f.body(r)
+	write(w, f.status, text, contentType)
 }
