@@ -35,6 +35,7 @@ var (
 type (
 	object = map[string]any
 	list   = []any
+	caller = identity.Caller
 )
 
 // desk is where tests ask a simulated Neutron.
