@@ -7,11 +7,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -130,32 +133,61 @@ func (h *history) close() {
 	h.done.Wait()
 }
 
-// complete reports whether the history has come to where the objects are.
-func (h *history) complete(ctx context.Context, kinds []client.ObjectList) (bool, error) {
+// completed waits until the history has come to where the objects are now.
+func (h *history) completed(ctx context.Context, kinds []client.ObjectList) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var g errgroup.Group
+	for _, list := range kinds {
+		// Its own list for each: a list waits until the API server's cache is
+		// in step with etcd, which it looks at ten times a second.
+		list := list.DeepCopyObject().(client.ObjectList)
+		g.Go(func() error {
+			if err := h.client.List(ctx, list); err != nil {
+				return fmt.Errorf("listing %T: %w", list, err)
+			}
+			for !h.contains(list) {
+				select {
+				case <-ctx.Done():
+					return fmt.Errorf("waiting for the history of %T: %w", list, ctx.Err())
+				case <-time.After(time.Millisecond):
+				}
+			}
+			return nil
+		})
+	}
+	err := g.Wait()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.broken != nil {
-		return false, h.broken
-	}
+	return cmp.Or(h.broken, err)
+}
+
+// contains reports whether all that list says is known, or something later.
+func (h *history) contains(list client.ObjectList) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at, _ := strconv.ParseUint(list.GetResourceVersion(), 10, 64)
 	there := map[types.UID]bool{}
-	for _, list := range kinds {
-		list := list.DeepCopyObject().(client.ObjectList)
-		if err := h.client.List(ctx, list); err != nil {
-			return false, fmt.Errorf("listing %T: %w", list, err)
-		}
-		for _, o := range objects(list) {
-			there[o.GetUID()] = true
-			if h.last[o.GetUID()].object == nil || h.last[o.GetUID()].object.GetResourceVersion() != o.GetResourceVersion() {
-				return false, nil
-			}
+	for _, o := range objects(list) {
+		there[o.GetUID()] = true
+		version, _ := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
+		if e, known := h.last[o.GetUID()]; !known || e.version < version {
+			return false
 		}
 	}
+	kind := itemType(list)
 	for uid, e := range h.last {
-		if !e.gone && !there[uid] {
-			return false, nil
+		if reflect.TypeOf(e.object) == kind && !e.gone && !there[uid] && e.version <= at {
+			return false
 		}
 	}
-	return true, nil
+	return true
+}
+
+// itemType returns the type of list's items, as objects returns them.
+func itemType(list client.ObjectList) reflect.Type {
+	items, _ := reflect.TypeOf(list).Elem().FieldByName("Items")
+	return reflect.PointerTo(items.Type.Elem())
 }
 
 func objects(list client.ObjectList) (out []client.Object) {

@@ -84,15 +84,17 @@ func (w *World) review() {
 			w.fault("%d of kind %s were made in the cloud, want %d at most", n, kind, limit)
 		}
 	}
-	w.Say("the history is complete")
-	for complete := false; !complete; {
-		var err error
-		if complete, err = w.history.complete(w.ctx(), w.kinds()); err != nil {
-			w.T.Fatalf("keeping the history: %v", err)
-		}
-	}
+	w.catchUp()
 	for _, fault := range w.history.check(append(portRules, w.life.Rules...)...) {
 		w.fault("at some time %s", fault)
+	}
+}
+
+// catchUp waits until Pods and Ports show all that was done up to now.
+func (w *World) catchUp() {
+	w.T.Helper()
+	if err := w.history.completed(w.ctx(), w.kinds()); err != nil {
+		w.T.Fatalf("keeping the history: %v", err)
 	}
 }
 

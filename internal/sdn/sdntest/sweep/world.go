@@ -114,6 +114,7 @@ func (w *World) revive() bool {
 		}
 	}
 	w.bury(p)
+	w.catchUp()
 	var served, then func()
 	if w.life.Restarting != nil {
 		served, then = w.life.Restarting()
