@@ -59,6 +59,7 @@ func newAdmin() admin {
 type resource[T any] struct {
 	rows             *table.Table[T]
 	one, many, title string
+	used             string // title where it is in use or gone
 	argument, object string // of bodies
 	missing          string // how the path's argument is called in a DELETE of them all
 	read             right
@@ -83,7 +84,7 @@ func (c *call) routeAdmin(kind string, rest []string) *controller {
 
 func (c *call) flavorKind() resource[flavor] {
 	return resource[flavor]{
-		rows: c.flavors, one: "flavor", many: "flavors", title: "Flavor", argument: "flavor_", object: "Flavor", missing: "flavor_id", read: mayRead,
+		rows: c.flavors, one: "flavor", many: "flavors", title: "Flavor", used: "Flavor", argument: "flavor_", object: "Flavor", missing: "flavor_id", read: mayRead,
 		set: func(f *flavor, id string) { f.ID = id },
 		check: func(f, old *flavor) *fault {
 			for other := range c.flavors.All() {
@@ -106,7 +107,7 @@ func (c *call) flavorKind() resource[flavor] {
 
 func (c *call) flavorProfileKind() resource[flavorProfile] {
 	return resource[flavorProfile]{
-		rows: c.flavorProfiles, one: "flavorprofile", many: "flavorprofiles", title: "Flavor Profile",
+		rows: c.flavorProfiles, one: "flavorprofile", many: "flavorprofiles", title: "Flavor Profile", used: "Flavor profile",
 		argument: "flavor_profile_", object: "FlavorProfile", missing: "flavor_profile_id", read: mayAdmin,
 		set: func(p *flavorProfile, id string) { p.ID = id },
 		check: func(p, _ *flavorProfile) *fault {
@@ -120,7 +121,7 @@ func (c *call) flavorProfileKind() resource[flavorProfile] {
 
 func (c *call) zoneKind() resource[zone] {
 	return resource[zone]{
-		rows: c.zones, one: "availability_zone", many: "availability_zones", title: "Availability Zone",
+		rows: c.zones, one: "availability_zone", many: "availability_zones", title: "Availability Zone", used: "Availability Zone",
 		argument: "availability_zone_", object: "AvailabilityZone", missing: "availability_zone_name", read: mayRead,
 		check: func(z, old *zone) *fault {
 			if _, there := c.zones.Get(z.Name); there && old == nil {
@@ -141,7 +142,7 @@ func (c *call) zoneKind() resource[zone] {
 
 func (c *call) zoneProfileKind() resource[zoneProfile] {
 	return resource[zoneProfile]{
-		rows: c.zoneProfiles, one: "availability_zone_profile", many: "availability_zone_profiles", title: "Availability Zone Profile",
+		rows: c.zoneProfiles, one: "availability_zone_profile", many: "availability_zone_profiles", title: "Availability Zone Profile", used: "Availability Zone Profile",
 		argument: "availability_zone_profile_", object: "AvailabilityZoneProfile", missing: "availability_zone_profile_id", read: mayAdmin,
 		set: func(p *zoneProfile, id string) { p.ID = id },
 		check: func(p, _ *zoneProfile) *fault {
@@ -255,7 +256,7 @@ func (k resource[T]) update(c *call, id string, body values) (answer, *fault) {
 		}
 	}
 	if (in.given("provider_name") || in.given("flavor_data") || in.given("availability_zone_data")) && k.inUse(old) {
-		return answer{}, refuse(409, "%s %s is in use and cannot be modified.", k.title, id)
+		return answer{}, refuse(409, "%s %s is in use and cannot be modified.", k.used, id)
 	}
 	row := *old
 	apply(&row, in)
@@ -272,7 +273,7 @@ func (k resource[T]) remove(c *call, id string) (answer, *fault) {
 		return answer{}, bad
 	}
 	if k.inUse(row) {
-		return answer{}, refuse(409, "%s %s is in use and cannot be modified.", k.title, id)
+		return answer{}, refuse(409, "%s %s is in use and cannot be modified.", k.used, id)
 	}
 	k.rows.Delete(id)
 	return answer{status: 204}, nil
