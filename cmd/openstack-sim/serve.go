@@ -29,6 +29,7 @@ type serveFlags struct {
 	seed                                uint64
 	password                            string
 	lifetime                            time.Duration
+	amphora                             bool
 }
 
 // serveCommand is `openstack-sim serve`.
@@ -53,6 +54,7 @@ func serveCommand() *cobra.Command {
 	flags.Uint64Var(&f.seed, "seed", 1, "of IDs and of what the dials choose: the same seed and calls give the same run")
 	flags.StringVar(&f.password, "password", identity.Password, "of users admin, kuryr and tenant")
 	flags.DurationVar(&f.lifetime, "token-lifetime", identity.Lifetime, "after which a token has expired")
+	flags.BoolVar(&f.amphora, "amphora", false, "have the load balancer provider amphora besides ovn")
 	return cmd
 }
 
@@ -75,7 +77,7 @@ func serve(ctx context.Context, out io.Writer, f serveFlags) error {
 		url = "http://" + l.Addr().String()
 	}
 	cloud, err := sim.New(sim.Options{
-		URL: url, Seed: f.seed, Dials: set, Hosts: f.hosts, Password: f.password, Lifetime: f.lifetime,
+		URL: url, Seed: f.seed, Dials: set, Hosts: f.hosts, Password: f.password, Lifetime: f.lifetime, Amphora: f.amphora,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Stop: die,
 	})
 	if err != nil {

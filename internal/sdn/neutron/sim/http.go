@@ -82,7 +82,6 @@ func (c *Cloud) serve(w http.ResponseWriter, r *http.Request, body []byte, servi
 		j.Items, _ = items(body)
 	}
 	start := time.Now()
-	w.Header().Set("X-Openstack-Request-Id", "req-"+c.calls.UUID())
 	answered := func() { j.Took = time.Since(start); c.log.add(j.Call) }
 	if !c.panel.Idle() {
 		j.dial = dial.Call{Service: service, Method: r.Method, Path: path, Items: j.Items, Bound: bound(body)}
@@ -213,6 +212,7 @@ func (c *Cloud) fail(w http.ResponseWriter, j *job, answered func()) {
 		answered()
 		cut(w, !f.Effect)
 	default:
+		c.name(w, j)
 		a := f.Answer(j.dial, c.facts(j))
 		j.Status, j.Outcome = a.Status, fmt.Sprint(a.Status)
 		answered()
@@ -250,6 +250,7 @@ func (c *Cloud) handle(w http.ResponseWriter, j *job) {
 			http.Error(w, "the simulator has a fault: see its log", http.StatusInternalServerError)
 		}
 	}()
+	c.name(w, j)
 	if j.Service == dial.Identity {
 		c.identity.ServeHTTP(w, j.r)
 		return
@@ -262,7 +263,7 @@ func (c *Cloud) handle(w http.ResponseWriter, j *job) {
 	if j.Path != "/" { // version discovery is for all
 		known := false
 		if who, known = c.identity.Authenticate(j.r.Header.Get("X-Auth-Token")); !known {
-			c.unauthorized(w)
+			c.unauthorized(w, j)
 			return
 		}
 	}
@@ -270,10 +271,24 @@ func (c *Cloud) handle(w http.ResponseWriter, j *job) {
 	service.Handle(w, j.r, who)
 }
 
+const requestID = "X-Openstack-Request-Id"
+
+// name gives the answer the name of its request. Neutron does so below /v2.0
+// only. Observed on neutron 21.0.0.
+func (c *Cloud) name(w http.ResponseWriter, j *job) {
+	id := "req-" + c.calls.UUID()
+	if j.Service != dial.Network || strings.HasPrefix(j.Path, "/v2.0") {
+		w.Header().Set(requestID, id)
+	}
+}
+
 // unauthorized is what keystonemiddleware 10.1.0 says in front of Neutron and
 // Octavia: auth_token/__init__.py
-func (c *Cloud) unauthorized(w http.ResponseWriter) {
-	w.Header().Set("WWW-Authenticate", fmt.Sprintf("Keystone uri=%q", c.o.URL+identityPath))
+func (c *Cloud) unauthorized(w http.ResponseWriter, j *job) {
+	if j.Service == dial.LoadBalancer {
+		w.Header().Del(requestID) // the middleware is in front of what names requests: observed
+	}
+	w.Header().Set("WWW-Authenticate", fmt.Sprintf("Keystone uri=%q", c.o.URL+identityPath+"/v3"))
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusUnauthorized)
 	_, _ = io.WriteString(w, `{"error": {"code": 401, "title": "Unauthorized", "message": "The request you have made requires authentication."}}`)
@@ -281,10 +296,7 @@ func (c *Cloud) unauthorized(w http.ResponseWriter) {
 
 // facts are what a fault's words may name.
 func (c *Cloud) facts(j *job) dial.Facts {
-	f := dial.Facts{AuthURL: c.o.URL + identityPath, Network: word(j.body, "network_id"), Subnet: word(j.body, "subnet_id"), Address: word(j.body, "ip_address")}
-	if j.Service == dial.Identity {
-		f.AuthURL += "/v3"
-	}
+	f := dial.Facts{AuthURL: c.o.URL + identityPath + "/v3", Network: word(j.body, "network_id"), Subnet: word(j.body, "subnet_id"), Address: word(j.body, "ip_address")}
 	c.guess(&f)
 	return f
 }

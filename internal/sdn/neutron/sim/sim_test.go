@@ -33,6 +33,11 @@ func as(t testing.TB, c *sim.Cloud, user, project string) *client {
 	t.Helper()
 	k := &client{t: t, url: c.URL(), http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
 	t.Cleanup(k.http.CloseIdleConnections)
+	return login(t, k, user, project)
+}
+
+func login(t testing.TB, k *client, user, project string) *client {
+	t.Helper()
 	answer := k.send(http.MethodPost, "/identity/v3/auth/tokens", fmt.Sprintf(`{"auth":{"identity":{"methods":["password"],"password":{"user":`+
 		`{"name":%q,"domain":{"name":"Default"},"password":"secret"}}},"scope":{"project":{"name":%q,"domain":{"id":"default"}}}}}`, user, project))
 	if answer.err != nil || answer.status != http.StatusCreated {

@@ -118,6 +118,7 @@ type token struct {
 	credential    string
 	audits        []string
 	issued, until time.Time
+	revoked       bool
 }
 
 func (t *token) unscoped() bool { return t.project == "" && t.domain == "" && !t.system }

@@ -38,7 +38,7 @@ func (s *Service) revoke(r *request) (reply, *fault) {
 	if t.user != r.who.UserID && !r.admin() {
 		return reply{}, forbidden("identity:revoke_token")
 	}
-	delete(s.tokens, t.id)
+	t.revoked = true
 	return done()
 }
 

@@ -26,14 +26,18 @@ func (s *Service) Authenticate(id string) (Caller, bool) {
 func (s *Service) Revoke(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.tokens, strings.TrimSpace(id))
+	if t := s.tokens[strings.TrimSpace(id)]; t != nil {
+		t.revoked = true
+	}
 }
 
 // RevokeAll makes every token invalid.
 func (s *Service) RevokeAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	clear(s.tokens)
+	for _, t := range s.tokens {
+		t.revoked = true
+	}
 }
 
 // caller is whom t stands for.
@@ -60,7 +64,7 @@ func (s *Service) look(id string) (*token, *fault) {
 	if t == nil {
 		return nil, refuse(http.StatusNotFound, "Could not recognize Fernet token")
 	}
-	if !s.now().Before(t.until) {
+	if t.revoked || !s.now().Before(t.until) {
 		return nil, refuse(http.StatusNotFound, "Failed to validate token")
 	}
 	return t, s.stands(t)
