@@ -154,7 +154,9 @@ func (k *kind[T]) drop(c *call, id string) {
 
 func (k *kind[T]) store(row *T) {
 	r := commonOf(row)
-	k.delete(r.ID)
+	if old, was := k.rows.Get(r.ID); was {
+		k.projects[commonOf(old).ProjectID]--
+	}
 	k.rows.Put(row)
 	k.projects[r.ProjectID]++
 }

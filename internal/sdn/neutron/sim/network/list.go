@@ -110,12 +110,28 @@ func (k *kind[T]) filter(c *call, query url.Values) (q table.Query, keep func(*T
 	if len(wrong) > 0 {
 		return q, nil, badRequest("%s is invalid attribute for filtering", repr(wrong))
 	}
-	if c.admin() && len(tests) == 0 {
-		return q, nil, nil
+	if !c.admin() {
+		tests = append(tests, func(row *T) bool { return k.sees(c, row) })
 	}
-	return q, func(row *T) bool {
-		return k.sees(c, row) && !slices.ContainsFunc(tests, func(test func(*T) bool) bool { return !test(row) })
-	}, nil
+	return q, all(tests), nil
+}
+
+// all is a test that holds where all of them do; nil if there are none.
+func all[T any](tests []func(*T) bool) func(*T) bool {
+	switch len(tests) {
+	case 0:
+		return nil
+	case 1:
+		return tests[0]
+	}
+	return func(row *T) bool {
+		for _, test := range tests {
+			if !test(row) {
+				return false
+			}
+		}
+		return true
+	}
 }
 
 // special is the test for a filter that is no plain field.

@@ -40,7 +40,7 @@ func (s *Service) registerSubnetPools() {
 	s.subnetPools = &kind[subnetPool]{
 		one: "subnetpool", many: "subnetpools", title: "SubnetPool",
 		create: createSubnetPool, update: updateSubnetPool, remove: removeSubnetPool,
-		shown: func(c *call, p *subnetPool) bool { return p.Shared || c.owns(p.ProjectID) },
+		shown:   func(c *call, p *subnetPool) bool { return p.Shared || c.owns(p.ProjectID) },
 		changed: changedSubnetPool,
 		missing: func(id string) *fault {
 			return refuse(http.StatusNotFound, "SubnetPoolNotFound", "Subnet pool %s could not be found.", id)
