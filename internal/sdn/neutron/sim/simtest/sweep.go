@@ -75,8 +75,7 @@ func (c *Cloud) list(ctx context.Context, service, path string) ([]row, error) {
 func (c *Cloud) remove(ctx context.Context, service, path, query string, r row) error {
 	switch {
 	case r.DeviceOwner == "network:router_interface":
-		path := "/v2.0/routers/" + r.DeviceID + "/remove_router_interface"
-		return c.admin.call(ctx, "PUT", "network", path, object{"port_id": r.ID}, nil)
+		return c.removeInterface(ctx, r)
 	case r.DeviceOwner == "network:router_gateway", r.DeviceOwner == "network:floatingip":
 		return nil // goes with what it is of
 	case path == "/v2.0/trunks": // one that is disabled would stay
@@ -86,6 +85,20 @@ func (c *Cloud) remove(ctx context.Context, service, path, query string, r row) 
 		}
 	}
 	return c.admin.call(ctx, "DELETE", service, path+"/"+r.ID+query, nil, nil)
+}
+
+// removeInterface removes a router's interface, or a port that only says it is one.
+func (c *Cloud) removeInterface(ctx context.Context, r row) error {
+	router := "/v2.0/routers/" + r.DeviceID + "/remove_router_interface"
+	err := c.admin.call(ctx, "PUT", "network", router, object{"port_id": r.ID}, nil)
+	if err == nil || gone(err) != nil {
+		return err
+	}
+	port := "/v2.0/ports/" + r.ID
+	if err := c.admin.call(ctx, "PUT", "network", port, object{"port": object{"device_owner": ""}}, nil); err != nil {
+		return err
+	}
+	return c.admin.call(ctx, "DELETE", "network", port, nil, nil)
 }
 
 // gone takes "not found" for success.
