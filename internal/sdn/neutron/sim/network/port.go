@@ -40,10 +40,11 @@ type port struct {
 	DNSAssignment       assignment     `json:"dns_assignment"`
 	TrunkDetails        *trunkDetails  `json:"trunk_details,omitempty"` // of the parent of a trunk
 
-	plugged bool // a node has it
-	levels  bool // the binding is committed
-	early   bool // the commit is counted in the revision already
-	cleared bool // the host was taken off it
+	pluggedAt string // the host that has it, "" if none does
+	awaits    bool   // to be plugged since it was bound
+	levels    bool   // the binding is committed
+	early     bool   // the commit is counted in the revision already
+	cleared   bool   // the host was taken off it
 }
 
 // fixedIP is an address of a port.
@@ -160,15 +161,15 @@ func viewPort(c *call, p *port) *port {
 // keys have to hold together, unknown ones mean nothing (neutron 21.0.0:
 // db/db_base_plugin_v2.py and plugins/ml2/plugin.py, _get_ports_query).
 func hasAddress(_ *call, p *port, wanted []string) bool {
-	for key, test := range addressTests {
+	for _, t := range addressTests {
 		asked, met := false, false
 		for _, w := range wanted {
-			value, ok := strings.CutPrefix(w, key)
+			value, ok := strings.CutPrefix(w, t.key)
 			if !ok {
 				continue
 			}
 			asked = true
-			met = met || slices.ContainsFunc(p.FixedIPs, func(ip fixedIP) bool { return test(ip, value) })
+			met = met || slices.ContainsFunc(p.FixedIPs, func(ip fixedIP) bool { return t.test(ip, value) })
 		}
 		if asked && !met {
 			return false
@@ -177,10 +178,13 @@ func hasAddress(_ *call, p *port, wanted []string) bool {
 	return true
 }
 
-var addressTests = map[string]func(ip fixedIP, value string) bool{
-	"ip_address=":        func(ip fixedIP, value string) bool { return ip.IPAddress == value },
-	"subnet_id=":         func(ip fixedIP, value string) bool { return ip.SubnetID == value },
-	"ip_address_substr=": func(ip fixedIP, value string) bool { return strings.Contains(ip.IPAddress, value) },
+var addressTests = []struct {
+	key  string
+	test func(ip fixedIP, value string) bool
+}{
+	{"ip_address=", func(ip fixedIP, value string) bool { return ip.IPAddress == value }},
+	{"subnet_id=", func(ip fixedIP, value string) bool { return ip.SubnetID == value }},
+	{"ip_address_substr=", func(ip fixedIP, value string) bool { return strings.Contains(ip.IPAddress, value) }},
 }
 
 func hasMAC(_ *call, p *port, wanted []string) bool {

@@ -37,6 +37,7 @@ func (c *call) newBinding(p *port) *fault {
 		return f
 	}
 	c.bind(p)
+	p.awaits = true
 	return nil
 }
 
@@ -69,15 +70,18 @@ func (c *call) changeBinding(p, old *port, in values) *fault {
 	}
 	switch {
 	case changed:
+		// It stays so even if a node has it plugged, until that plugs it anew
+		// (observed on Neutron 21.0.0 with OVN 23.03).
 		p.Status = statusDown
-		p.plugged = p.plugged && p.HostID == old.HostID
 		c.bind(p)
-		c.eachSubport(p.ID, c.down)
+		p.awaits = p.HostID != old.HostID
+		c.carried(p)
 		if p.VIFType == vifUnbound && old.VIFType != vifUnbound {
 			c.parentUnbound(p)
 		}
 	case p.HostID != "" && p.VIFType != vifOVS:
 		c.bind(p)
+		p.awaits = true
 	}
 	p.countBinding(old)
 	return nil
@@ -101,7 +105,7 @@ func (p *port) countBinding(old *port) {
 // scheduleBinding has the binding committed after the answer, and the port become
 // ACTIVE when it is time.
 func scheduleBinding(c *call, p *port) *fault {
-	if p.VIFType != vifOVS || p.levels || p.DeviceOwner == ownerSubport {
+	if p.VIFType != vifOVS || p.levels || p.HostID == "" { // a subport has no host
 		return nil
 	}
 	id, host := p.ID, p.HostID
@@ -116,18 +120,32 @@ func scheduleBinding(c *call, p *port) *fault {
 			n.RevisionNumber++
 		}
 		c.ports.put(c, n)
-		if n.plugged {
-			c.up(id)
-		}
 	})
+	if !p.awaits {
+		return nil
+	}
 	if after, ok := c.Active(id); ok {
 		c.later(after, func(c *call) {
 			if now, ok := c.ports.rows.Get(id); ok && now.HostID == host {
-				c.up(id)
+				c.plug(now, true)
 			}
 		})
 	}
 	return nil
+}
+
+// plug is a node plugging the port, or unplugging it.
+func (c *call) plug(p *port, plugged bool) {
+	n := p.copied()
+	if n.pluggedAt = ""; plugged {
+		n.pluggedAt = p.HostID
+	}
+	c.ports.put(c, n)
+	if plugged {
+		c.up(p.ID)
+	} else {
+		c.down(p.ID)
+	}
 }
 
 // up is OVN reporting a port: it becomes ACTIVE if it is bound, and so do the
@@ -182,14 +200,17 @@ func (s *Service) Plug(portID string, plugged bool) error {
 		if !ok {
 			return c.ports.notFound(portID)
 		}
-		n := p.copied()
-		n.plugged = plugged
-		c.ports.put(c, n)
-		if plugged {
-			c.up(portID)
-		} else {
-			c.down(portID)
-		}
+		c.plug(p, plugged)
 		return nil
 	})
+}
+
+// carried has subports follow their parent to another host: OVN has them up
+// where the parent is plugged (observed), whatever the parent's own status.
+func (c *call) carried(p *port) {
+	if p.HostID != "" && p.HostID == p.pluggedAt && p.VIFType == vifOVS {
+		c.eachSubport(p.ID, c.up)
+	} else {
+		c.eachSubport(p.ID, c.down)
+	}
 }

@@ -157,6 +157,11 @@ func TestPortBinding(t *testing.T) {
 	plug(true)
 	shows("moved", d.change("port", id, object{"binding:host_id": "n2"}), "ovs", "DOWN")
 	shows("moved, read back", d.get("port", id), "ovs", "DOWN")
+	plug(true)
+	shows("plugged there", d.get("port", id), "ovs", "ACTIVE")
+	shows("another profile", d.change("port", id, object{"binding:profile": object{"a": 1}}), "ovs", "DOWN")
+	plug(true)
+	shows("another name", d.change("port", id, object{"name": "x"}), "ovs", "ACTIVE")
 	shows("on a host that there is not", d.change("port", id, object{"binding:host_id": "nowhere"}), "binding_failed", "DOWN")
 	plug(true)
 	shows("plugged there", d.get("port", id), "binding_failed", "DOWN")
@@ -177,6 +182,13 @@ func TestPortBecomesActiveInTime(t *testing.T) {
 	if got := d.get("port", bound)["status"]; got != "DOWN" {
 		t.Errorf("status before its time = %v, want DOWN", got)
 	}
+	d.wait()
+	d.change("port", bound, object{"binding:profile": object{"a": 1}})
+	d.wait()
+	if got := d.get("port", bound)["status"]; got != "DOWN" {
+		t.Errorf("status with another profile = %v, want DOWN: no node plugs it for that", got)
+	}
+	d.change("port", bound, object{"binding:host_id": "n2"})
 	d.wait()
 	for id, want := range map[string]string{bound: "ACTIVE", moved: "DOWN", unbound: "DOWN", off: "DOWN"} {
 		if got := d.get("port", id)["status"]; got != want {

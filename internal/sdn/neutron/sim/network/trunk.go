@@ -188,7 +188,8 @@ func (c *call) attach(t *trunk, parent *port, s subPort) {
 	c.undo(func() { delete(c.subportOf, p.ID) })
 }
 
-// detach makes a subport a port like others. Its host stays, without a binding.
+// detach makes a subport a port like others. Its host stays, without a binding;
+// OVN tells later that it is down (observed).
 func (c *call) detach(s subPort) {
 	trunk := c.subportOf[s.PortID]
 	delete(c.subportOf, s.PortID)
@@ -198,10 +199,15 @@ func (c *call) detach(s subPort) {
 		return
 	}
 	n := p.copied()
-	n.DeviceOwner, n.VIFType, n.levels, n.Status = "", vifUnbound, false, statusDown
+	n.DeviceOwner, n.VIFType, n.levels = "", vifUnbound, false
 	n.Profile = withKeys(p.Profile, map[string]any{"parent_name": nil, "tag": nil})
 	n.touch(c)
 	c.ports.put(c, n)
+	c.later(0, func(c *call) {
+		if c.subportOf[s.PortID] == "" {
+			c.down(s.PortID)
+		}
+	})
 }
 
 // withKeys is a copy of a map with keys set, or removed where they are nil.

@@ -74,6 +74,13 @@ func TestSubports(t *testing.T) {
 	}}, details["sub_ports"]); diff != "" {
 		t.Errorf("trunk_details of the parent (-want +got):\n%s", diff)
 	}
+	d.change("port", d.parent, object{"binding:host_id": "n2"})
+	shows("parent moved", "trunk:subport", "ovs", "DOWN", profile)
+	d.change("port", d.parent, object{"binding:host_id": "n1"})
+	shows("parent back where it is plugged", "trunk:subport", "ovs", "ACTIVE", profile)
+	if err := d.Plug(d.parent, true); err != nil {
+		t.Fatal(err)
+	}
 	second := d.port(nil)
 	if got := d.act("add_subports", sub(second, 7)); got != "200" || d.get("port", second)["status"] != "ACTIVE" {
 		t.Errorf("a subport for an ACTIVE parent = %s, status %v; want ACTIVE", got, d.get("port", second)["status"])
