@@ -70,7 +70,7 @@ func BenchmarkPorts(b *testing.B) {
 
 const (
 	many     = 100_000
-	networks = 1000
+	netCount = 1000
 )
 
 // full makes many ports, by a few calls each: on a thousand networks, with a tag
@@ -78,16 +78,16 @@ const (
 func full(t testing.TB) (*client, []string) {
 	t.Helper()
 	_, k := unlimited(t)
-	ids := make([]string, networks)
+	ids := make([]string, netCount)
 	for i := range ids {
 		ids[i] = makeNetwork(k, fmt.Sprintf("net%d", i), fmt.Sprintf("10.%d.%d.0/24", i/250, i%250))
 	}
 	var wg sync.WaitGroup
 	for w := range 4 {
 		wg.Go(func() {
-			for i := w; i < networks; i += 4 {
+			for i := w; i < netCount; i += 4 {
 				var ports []string
-				for p := range many / networks {
+				for p := range many / netCount {
 					ports = append(ports, fmt.Sprintf(`{"network_id":%q,"name":"available-port","device_owner":"compute:kuryr",`+
 						`"binding:host_id":"node1","device_id":"device-%d-%d"}`, ids[i], i, p))
 				}
@@ -125,9 +125,9 @@ func BenchmarkLists(b *testing.B) {
 		query string
 		rows  int
 	}{
-		"tag":          {"tags=pool-7", many / networks},
-		"two tags":     {"tags=kuryr.cluster%3Dc1,pool-7", many / networks},
-		"network":      {"network_id=" + ids[7], many / networks},
+		"tag":          {"tags=pool-7", many / netCount},
+		"two tags":     {"tags=kuryr.cluster%3Dc1,pool-7", many / netCount},
+		"network":      {"network_id=" + ids[7], many / netCount},
 		"device":       {"device_id=device-7-7", 1},
 		"page of 1000": {"limit=1000", 1000},
 	} {
@@ -170,7 +170,7 @@ func TestSize(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	used := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) >> 20
-	t.Logf("%d ports on %d networks in %v; heap %d MiB", many, networks, took.Round(time.Millisecond), used)
+	t.Logf("%d ports on %d networks in %v; heap %d MiB", many, netCount, took.Round(time.Millisecond), used)
 	if used > 400 {
 		t.Errorf("%d ports need %d MiB, want at most 400", many, used)
 	}

@@ -111,12 +111,12 @@ func dialled(t *testing.T, lines ...string) (*sim.Cloud, *client) {
 	return c, k
 }
 
-const projects = "/identity/v3/projects"
+const projectsPath = "/identity/v3/projects"
 
 func newProject(name string) string { return fmt.Sprintf(`{"project":{"name":%q}}`, name) }
 
 func exists(k *client, name string) bool {
-	return strings.Contains(k.must(200, http.MethodGet, projects, ""), `"name":"`+name+`"`)
+	return strings.Contains(k.must(200, http.MethodGet, projectsPath, ""), `"name":"`+name+`"`)
 }
 
 // Each kind of fault: what the client sees, and whether the effect is there.
@@ -136,7 +136,7 @@ func TestFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, k := dialled(t, "identity POST /v3/projects: {times: 1, fault: "+tc.fault+"}")
-			if a := k.send(http.MethodPost, projects, newProject("p")); !tc.see(a) {
+			if a := k.send(http.MethodPost, projectsPath, newProject("p")); !tc.see(a) {
 				t.Errorf("the client saw %+v", a)
 			}
 			calls := c.Calls()
@@ -144,7 +144,7 @@ func TestFaults(t *testing.T) {
 				t.Errorf("the log has %+v", calls)
 			}
 			if name == "expired" {
-				if a := k.send(http.MethodGet, projects, ""); a.status != 401 {
+				if a := k.send(http.MethodGet, projectsPath, ""); a.status != 401 {
 					t.Errorf("the token is still good for something: %d", a.status)
 				}
 				k = as(t, c, "admin", "admin")
@@ -159,7 +159,7 @@ func TestFaults(t *testing.T) {
 func TestHang(t *testing.T) {
 	c, k := dialled(t, "identity POST /v3/projects: hang")
 	k.http.Timeout = 50 * time.Millisecond
-	if a := k.send(http.MethodPost, projects, newProject("p")); a.err == nil {
+	if a := k.send(http.MethodPost, projectsPath, newProject("p")); a.err == nil {
 		t.Errorf("the client saw %+v", a)
 	}
 	if n := c.Count("POST", "projects", "hang"); n != 1 {
@@ -180,8 +180,8 @@ func TestStop(t *testing.T) {
 			if err := c.Dial("identity POST /v3/projects: {name: crash, from: 2, times: 1, stop: " + moment + "}"); err != nil {
 				t.Fatal(err)
 			}
-			k.must(201, http.MethodPost, projects, newProject("one"))
-			if a := k.send(http.MethodPost, projects, newProject("two")); a.err == nil {
+			k.must(201, http.MethodPost, projectsPath, newProject("one"))
+			if a := k.send(http.MethodPost, projectsPath, newProject("two")); a.err == nil {
 				t.Errorf("the call at which the process ends was answered: %+v", a)
 			}
 			if got := exists(k, "two"); got != effect {
@@ -216,16 +216,16 @@ func TestHooks(t *testing.T) {
 	}
 	c := sim.Start(t, func(o *sim.Options) { o.Before, o.After = hook("before"), hook("after") })
 	k := as(t, c, "admin", "admin")
-	k.must(201, http.MethodPost, projects, newProject("a"))
+	k.must(201, http.MethodPost, projectsPath, newProject("a"))
 	mu.Lock()
 	cut["before POST projects"] = true
 	mu.Unlock()
-	k.send(http.MethodPost, projects, newProject("b"))
+	k.send(http.MethodPost, projectsPath, newProject("b"))
 	mu.Lock()
 	delete(cut, "before POST projects")
 	cut["after POST projects"] = true
 	mu.Unlock()
-	if a := k.send(http.MethodPost, projects, newProject("c")); a.err == nil {
+	if a := k.send(http.MethodPost, projectsPath, newProject("c")); a.err == nil {
 		t.Errorf("a call cut after its effect was answered: %+v", a)
 	}
 	mu.Lock()
@@ -263,7 +263,7 @@ func TestWorkers(t *testing.T) {
 	}
 	var wg sync.WaitGroup
 	for range 12 {
-		wg.Go(func() { k.fast(http.MethodGet, projects, "") })
+		wg.Go(func() { k.fast(http.MethodGet, projectsPath, "") })
 	}
 	wg.Wait()
 	if most > 2 {
@@ -279,12 +279,12 @@ func TestLog(t *testing.T) {
 	k := as(t, c, "admin", "admin")
 	c.Reset()
 	for range 4 {
-		k.must(200, http.MethodGet, projects, "")
+		k.must(200, http.MethodGet, projectsPath, "")
 	}
 	for i := range 3 {
-		k.must(201, http.MethodPost, projects, newProject(fmt.Sprint("p", i)))
+		k.must(201, http.MethodPost, projectsPath, newProject(fmt.Sprint("p", i)))
 	}
-	k.must(409, http.MethodPost, projects, newProject("p0"))
+	k.must(409, http.MethodPost, projectsPath, newProject("p0"))
 	if got := [4]int{c.Count("GET", "projects"), c.Count("POST", "projects"), c.Count("POST", "projects", "201"), c.Count("POST", "projects", "409")}; got != [4]int{4, 4, 3, 1} {
 		t.Errorf("lists, creates, of them made and refused: got %v, want [4 4 3 1]", got)
 	}
@@ -336,7 +336,7 @@ func TestSeed(t *testing.T) {
 		k := as(t, c, "admin", "admin")
 		var ids []string
 		for i := range 3 {
-			body := k.must(201, http.MethodPost, projects, newProject(fmt.Sprint("p", i)))
+			body := k.must(201, http.MethodPost, projectsPath, newProject(fmt.Sprint("p", i)))
 			_, id, _ := strings.Cut(body, `"id":"`)
 			ids = append(ids, id[:32])
 		}
