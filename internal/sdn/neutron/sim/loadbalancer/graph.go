@@ -99,19 +99,24 @@ func gather(in values) (pools, listeners []values, bad *fault) {
 			}
 		}
 	}
+	return pools, listeners, named(pools, required)
+}
+
+// named refuses pools of one name, and names that no pool has.
+func named(pools []values, required []string) *fault {
 	names := []string{}
 	for _, p := range pools {
 		if slices.Contains(names, p.text("name")) {
-			return nil, nil, invalid("Pool names must be unique when creating a fully populated loadbalancer.")
+			return invalid("Pool names must be unique when creating a fully populated loadbalancer.")
 		}
 		names = append(names, p.text("name"))
 	}
 	for _, name := range required {
 		if !slices.Contains(names, name) {
-			return nil, nil, invalid("Pool '%s' was referenced but no full definition was found.", name)
+			return invalid("Pool '%s' was referenced but no full definition was found.", name)
 		}
 	}
-	return pools, listeners, nil
+	return nil
 }
 
 func isNull(v values) bool { return v == nil }

@@ -67,17 +67,8 @@ func (c *call) createPolicy(body values) (answer, *fault) {
 	if bad != nil {
 		return answer{}, bad
 	}
-	l, ok := c.listeners.Get(in.text("listener_id"))
-	if !ok {
-		return answer{}, notFound("Listener", str(in["listener_id"]))
-	}
-	if bad := c.allow(mayWrite, l.ProjectID); bad != nil {
-		return answer{}, bad
-	}
-	if l.Protocol == "PROMETHEUS" {
-		return answer{}, childless
-	}
-	if bad := c.redirectFits(l, in); bad != nil {
+	l, bad := c.listenerFor(in)
+	if bad != nil {
 		return answer{}, bad
 	}
 	hold := c.holdListener(l)
@@ -109,6 +100,21 @@ func (c *call) createPolicy(body values) (answer, *fault) {
 	return answer{201, record{"l7policy": c.viewPolicy(p)}}, nil
 }
 
+// listenerFor is the listener of a new policy.
+func (c *call) listenerFor(in values) (*listener, *fault) {
+	l, ok := c.listeners.Get(in.text("listener_id"))
+	if !ok {
+		return nil, notFound("Listener", str(in["listener_id"]))
+	}
+	if bad := c.allow(mayWrite, l.ProjectID); bad != nil {
+		return nil, bad
+	}
+	if l.Protocol == "PROMETHEUS" {
+		return nil, childless
+	}
+	return l, c.redirectFits(l, in)
+}
+
 // redirectFits refuses a pool that is not there or has another protocol.
 func (c *call) redirectFits(l *listener, in values) *fault {
 	id := in.text("redirect_pool_id")
@@ -126,55 +132,65 @@ func (c *call) redirectFits(l *listener, in values) *fault {
 // sanitize_l7policy_api_args.
 func sanitize(in values, create bool) (values, *fault) {
 	out := in.clone()
-	wrong := func(text string) *fault { return refuse(400, "Invalid L7 Policy arguments: %s", text) }
-	clear := func(names ...string) {
-		for _, name := range names {
-			out[name] = nil
-		}
-	}
 	if in.given("action") {
-		switch in.text("action") {
-		case "REJECT":
-			clear("redirect_url", "redirect_pool_id")
-		case toURL:
-			if out.text("redirect_url") == "" {
-				return nil, wrong("redirect_url must not be None")
-			}
-			clear("redirect_pool_id")
-		case toPool:
-			if out.text("redirect_pool_id") == "" {
-				return nil, wrong("redirect_pool_id or redirect_pool must not be None")
-			}
-			clear("redirect_url")
-		case toPrefix:
-			if out.text("redirect_prefix") == "" {
-				return nil, wrong("redirect_prefix must not be None")
-			}
-		default:
-			return nil, refuse(400, "Invalid L7 Policy action specified: %s", str(in["action"]))
+		if bad := out.act(); bad != nil {
+			return nil, bad
 		}
 	}
 	pool, url, prefix := out.text("redirect_pool_id"), out.text("redirect_url"), out.text("redirect_prefix")
 	switch {
 	case pool != "" && (url != "" || prefix != ""):
-		return nil, wrong("Cannot specify redirect_pool_id and redirect_url or redirect_prefix at the same time")
+		return nil, wrongPolicy("Cannot specify redirect_pool_id and redirect_url or redirect_prefix at the same time")
 	case pool != "":
 		out["action"] = toPool
-		clear("redirect_url", "redirect_prefix", "redirect_http_code")
+		out.clear("redirect_url", "redirect_prefix", "redirect_http_code")
 	case url != "":
 		out["action"] = toURL
-		clear("redirect_pool_id", "redirect_prefix")
+		out.clear("redirect_pool_id", "redirect_prefix")
 	case prefix != "":
 		out["action"] = toPrefix
-		clear("redirect_pool_id", "redirect_url")
+		out.clear("redirect_pool_id", "redirect_url")
 	}
 	if (url != "" || prefix != "") && out["redirect_http_code"] == nil {
 		out["redirect_http_code"] = int64(302)
 	}
 	if len(out) == 0 && !create {
-		return nil, wrong("Invalid update options")
+		return nil, wrongPolicy("Invalid update options")
 	}
 	return out, nil
+}
+
+func wrongPolicy(text string) *fault { return refuse(400, "Invalid L7 Policy arguments: %s", text) }
+
+func (v values) clear(names ...string) {
+	for _, name := range names {
+		v[name] = nil
+	}
+}
+
+// act drops what the action does not need, and refuses if it lacks what it does.
+func (v values) act() *fault {
+	switch v.text("action") {
+	case "REJECT":
+		v.clear("redirect_url", "redirect_pool_id")
+	case toURL:
+		if v.text("redirect_url") == "" {
+			return wrongPolicy("redirect_url must not be None")
+		}
+		v.clear("redirect_pool_id")
+	case toPool:
+		if v.text("redirect_pool_id") == "" {
+			return wrongPolicy("redirect_pool_id or redirect_pool must not be None")
+		}
+		v.clear("redirect_url")
+	case toPrefix:
+		if v.text("redirect_prefix") == "" {
+			return wrongPolicy("redirect_prefix must not be None")
+		}
+	default:
+		return refuse(400, "Invalid L7 Policy action specified: %s", str(v["action"]))
+	}
+	return nil
 }
 
 // newPolicy makes a policy, not yet stored.
