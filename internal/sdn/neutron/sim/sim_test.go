@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -322,6 +323,17 @@ func TestAdmin(t *testing.T) {
 	if got := k.must(200, http.MethodGet, "/sim/clouds.yaml", ""); got != string(c.Clouds()) {
 		t.Errorf("clouds.yaml is %s", got)
 	}
+	port := first(t, k.must(201, http.MethodPost, "/networking/v2.0/ports",
+		fmt.Sprintf(`{"port":{"network_id":%q,"binding:host_id":"node1"}}`, makeNetwork(k, "n", "10.0.0.0/24"))))
+	for _, plugged := range []bool{false, true} {
+		k.must(204, http.MethodPut, "/sim/ports/"+port, fmt.Sprintf(`{"plugged": %v}`, plugged))
+		want := map[bool]string{true: "ACTIVE", false: "DOWN"}[plugged]
+		if got := field(k.must(200, http.MethodGet, "/networking/v2.0/ports/"+port, ""), "status"); got != want {
+			t.Errorf("plugged is %v: the port is %s, want %s", plugged, got, want)
+		}
+	}
+	k.must(400, http.MethodPut, "/sim/ports/"+port, `{}`)
+	k.must(404, http.MethodPut, "/sim/ports/none", `{"plugged": true}`)
 	k.must(204, http.MethodDelete, "/sim/tokens", "")
 	k.must(401, http.MethodGet, "/identity/v3/users", "")
 	k.must(204, http.MethodDelete, "/sim/calls", "")
@@ -329,24 +341,110 @@ func TestAdmin(t *testing.T) {
 	k.must(404, http.MethodGet, "/else", "")
 }
 
-// The same seed and calls give the same IDs; another seed gives others.
+// The same seed and calls give the same IDs, MACs and addresses, and the same
+// faults; another seed gives others.
 func TestSeed(t *testing.T) {
 	run := func(seed uint64) string {
 		c := sim.Start(t, func(o *sim.Options) { o.Seed = seed })
-		k := as(t, c, "admin", "admin")
-		var ids []string
-		for i := range 3 {
-			body := k.must(201, http.MethodPost, projectsPath, newProject(fmt.Sprint("p", i)))
-			_, id, _ := strings.Cut(body, `"id":"`)
-			ids = append(ids, id[:32])
+		k := as(t, c, "kuryr", "k8s")
+		if err := c.Dial("network POST /v2.0/ports: {probability: 0.5, fault: 503}"); err != nil {
+			t.Fatal(err)
 		}
-		return strings.Join(ids, " ")
+		network := makeNetwork(k, "n", "10.0.0.0/24")
+		seen := []string{network}
+		for range 8 {
+			a := k.send(http.MethodPost, "/networking/v2.0/ports", fmt.Sprintf(`{"port":{"network_id":%q}}`, network))
+			if a.status == http.StatusCreated {
+				seen = append(seen, field(a.body, "id"), field(a.body, "mac_address"), field(a.body, "ip_address"))
+			} else {
+				seen = append(seen, fmt.Sprint(a.status))
+			}
+		}
+		return strings.Join(seen, " ")
 	}
-	if a, b := run(7), run(7); a != b {
+	a, b := run(7), run(7)
+	if a != b {
 		t.Errorf("the same seed gave\n%s\n%s", a, b)
 	}
-	if run(7) == run(8) {
-		t.Error("two seeds gave the same IDs")
+	if a == run(8) {
+		t.Error("two seeds gave the same run")
+	}
+	if !strings.Contains(a, "503") || !strings.Contains(a, "fa:16:3e") {
+		t.Errorf("no fault, or no port, in 8 calls: %s", a)
+	}
+}
+
+// field is the first string under that name in text.
+func field(text, name string) string {
+	_, rest, _ := strings.Cut(text, `"`+name+`":`)
+	value, _, _ := strings.Cut(strings.TrimLeft(rest, ` "`), `"`)
+	return value
+}
+
+// Ports and load balancers that do not come to rest as they should.
+func TestPortsAndBalancers(t *testing.T) {
+	c, k := dialled(t, "ports: [{times: 1, active: never}, {times: 1, active: 30ms}]",
+		"balancers: [{kind: loadbalancer, times: 1, outcome: ERROR}, {kind: loadbalancer, times: 1, outcome: STUCK}]")
+	network := makeNetwork(k, "n", "10.0.0.0/24")
+	status := func(path, name string) string { return field(k.must(200, http.MethodGet, path, ""), name) }
+	var made []string
+	for range 3 {
+		made = append(made, "/networking/v2.0/ports/"+first(t, k.must(201, http.MethodPost, "/networking/v2.0/ports",
+			fmt.Sprintf(`{"port":{"network_id":%q,"binding:host_id":"node1"}}`, network))))
+	}
+	if got := status(made[2], "status"); got != "ACTIVE" {
+		t.Errorf("a port that nothing is dialled for is %s, want ACTIVE", got)
+	}
+	for deadline := time.Now().Add(time.Minute); status(made[1], "status") != "ACTIVE"; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("a port that was to become ACTIVE after 30ms did not within a minute")
+		}
+	}
+	if got := status(made[0], "status"); got != "DOWN" {
+		t.Errorf("a port that never becomes ACTIVE is %s", got)
+	}
+	for _, want := range []string{"ERROR", "PENDING_CREATE", "ACTIVE"} {
+		id := first(t, k.must(201, http.MethodPost, "/load-balancer/v2/lbaas/loadbalancers",
+			fmt.Sprintf(`{"loadbalancer":{"vip_network_id":%q,"provider":"ovn"}}`, network)))
+		if got := status("/load-balancer/v2/lbaas/loadbalancers/"+id, "provisioning_status"); got != want {
+			t.Errorf("a load balancer that was to be %s is %s", want, got)
+		}
+	}
+	if n := c.Count("POST", "loadbalancers", "201"); n != 3 {
+		t.Errorf("%d load balancers were made, want 3: %+v", n, c.Counts())
+	}
+}
+
+// Two bulk creates at once on one network: the second loses its addresses.
+func TestConflictOfParallelBulks(t *testing.T) {
+	entered, release := make(chan struct{}), make(chan struct{})
+	var bulks atomic.Int32
+	c := sim.Start(t, func(o *sim.Options) {
+		o.Before = func(c sim.Call) error {
+			if c.Items > 0 && bulks.Add(1) == 1 {
+				close(entered) // the first is in the midst of it
+				<-release
+			}
+			return nil
+		}
+	})
+	k := as(t, c, "kuryr", "k8s")
+	network := makeNetwork(k, "n", "10.0.0.0/24")
+	if err := c.Dial("network POST /v2.0/ports: {when: [bulk, parallel], fault: ip-conflict}"); err != nil {
+		t.Fatal(err)
+	}
+	bulk := fmt.Sprintf(`{"ports":[{"network_id":%q},{"network_id":%q}]}`, network, network)
+	slow := make(chan answer, 1)
+	go func() { slow <- k.fast(http.MethodPost, "/networking/v2.0/ports", bulk) }()
+	<-entered
+	second := k.fast(http.MethodPost, "/networking/v2.0/ports", bulk)
+	close(release)
+	first := <-slow
+	if first.status != 201 || second.status != 409 || !strings.Contains(second.body, `"IpAddressAlreadyAllocated"`) {
+		t.Errorf("got %d and %d %s, want 201 and 409", first.status, second.status, second.body)
+	}
+	if n := c.Objects()["ports"]; n != 2 {
+		t.Errorf("%d ports exist, want 2", n)
 	}
 }
 
