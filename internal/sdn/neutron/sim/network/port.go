@@ -43,8 +43,7 @@ type port struct {
 	pluggedAt string // the host that has it, "" if none does
 	awaits    bool   // to be plugged since it was bound
 	levels    bool   // the binding is committed
-	early     bool   // the commit is counted in the revision already
-	cleared   bool   // the host was taken off it
+	hidden    int    // revisions that count once the answer is made
 }
 
 // fixedIP is an address of a port.

@@ -38,6 +38,9 @@ func (c *call) newBinding(p *port) *fault {
 	}
 	c.bind(p)
 	p.awaits = true
+	if p.HostID != "" {
+		p.hidden = 1 // the commit of the binding
+	}
 	return nil
 }
 
@@ -83,45 +86,25 @@ func (c *call) changeBinding(p, old *port, in values) *fault {
 		c.bind(p)
 		p.awaits = true
 	}
-	p.countBinding(old)
 	return nil
 }
 
-// countBinding raises the revision once more where Neutron does so (observed on
-// 21.0.0): for a port whose binding had failed, which then is not counted again
-// when it is committed, and for one that had been unbound.
-func (p *port) countBinding(old *port) {
-	if p.HostID == "" {
-		p.cleared, p.early = p.cleared || old.HostID != "", false
-		return
-	}
-	p.early = old.VIFType == vifFailed
-	if p.early || old.cleared {
-		p.RevisionNumber++
-	}
-	p.cleared = false
-}
-
 // scheduleBinding has the binding committed after the answer, and the port become
-// ACTIVE when it is time.
+// ACTIVE when it is time: when it is plugged, or at once where OVN has no node do
+// that.
 func scheduleBinding(c *call, p *port) *fault {
-	if p.VIFType != vifOVS || p.levels || p.HostID == "" { // a subport has no host
-		return nil
-	}
 	id, host := p.ID, p.HostID
-	c.later(0, func(c *call) {
-		now, ok := c.ports.rows.Get(id)
-		if !ok || now.HostID != host || now.VIFType != vifOVS || now.levels {
-			return
-		}
-		n := now.copied()
-		n.levels = true
-		if !n.early {
-			n.RevisionNumber++
-		}
-		c.ports.put(c, n)
-	})
-	if !p.awaits {
+	if p.hidden > 0 {
+		c.later(0, func(c *call) { c.commitPort(id) })
+	}
+	if p.ofRouter() && p.Status != statusActive {
+		c.later(0, func(c *call) {
+			if now, ok := c.ports.rows.Get(id); ok && now.ofRouter() {
+				c.setStatus(now, statusActive)
+			}
+		})
+	}
+	if p.VIFType != vifOVS || p.levels || !p.awaits || host == "" { // a subport has no host
 		return nil
 	}
 	if after, ok := c.Active(id); ok {
@@ -132,6 +115,19 @@ func scheduleBinding(c *call, p *port) *fault {
 		})
 	}
 	return nil
+}
+
+// commitPort is what Neutron writes of a port after it has answered.
+func (c *call) commitPort(id string) {
+	p, ok := c.ports.rows.Get(id)
+	if !ok || p.hidden == 0 {
+		return
+	}
+	n := p.copied()
+	n.levels = p.VIFType == vifOVS && p.HostID != ""
+	n.RevisionNumber += p.hidden
+	n.hidden = 0
+	c.ports.put(c, n)
 }
 
 // plug is a node plugging the port, or unplugging it.

@@ -6,6 +6,7 @@ package network
 import (
 	"encoding/json"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -40,14 +41,37 @@ func updatePort(c *call, p, old *port, in values) *fault {
 	return nil
 }
 
-// counted sees to it that a PUT which changes nothing raises the revision, too,
-// unless it is about the addresses alone (observed on Neutron 21.0.0).
+// columns are the attributes that Neutron writes into the port's own row of its
+// database, even if they are as before.
+var columns = []string{"name", "device_id", "device_owner", "admin_state_up", "mac_address", "description"}
+
+// counted raises the revision as Neutron does at its writes to the database. Some
+// come when the answer is made already, and count from then on: a binding that is
+// cleared or committed, a change of nothing, the second table that a description
+// is in (all observed on Neutron 21.0.0).
 func (p *port) counted(old *port, in values) {
-	named, _ := in[inRequest].(map[string]bool)
-	if len(named) == 0 || len(named) == 1 && named["fixed_ips"] && slices.Equal(p.FixedIPs, old.FixedIPs) {
-		return
+	bound := p.HostID != old.HostID || p.VNICType != old.VNICType || !reflect.DeepEqual(p.Profile, old.Profile)
+	attempt := p.HostID != "" && (bound || old.VIFType == vifFailed || old.VIFType == vifUnbound)
+	shown := bound && attempt || slices.ContainsFunc(columns, in.given) || p.related(old)
+	p.hidden = old.hidden
+	if attempt {
+		p.hidden++
 	}
-	p.UpdatedAt = "" // so it differs from what was; the stamp follows
+	if in.given("description") {
+		p.hidden++
+	}
+	if !shown {
+		p.hidden++
+		p.RevisionNumber-- // as any change counts
+	}
+	p.UpdatedAt = "" // differs from what was; the stamp follows
+}
+
+// related reports whether what Neutron keeps in tables of their own has changed.
+func (p *port) related(old *port) bool {
+	return !slices.Equal(p.FixedIPs, old.FixedIPs) || !slices.Equal(p.SecurityGroups, old.SecurityGroups) ||
+		!slices.Equal(p.AllowedAddressPairs, old.AllowedAddressPairs) || !slices.Equal(p.ExtraDHCPOpts, old.ExtraDHCPOpts) ||
+		p.PortSecurityEnabled != old.PortSecurityEnabled || !reflect.DeepEqual(p.QoSPolicyID, old.QoSPolicyID)
 }
 
 // changeMAC lets a port that no node has get another MAC address. null draws one.
