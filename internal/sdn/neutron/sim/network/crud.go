@@ -11,6 +11,7 @@ import (
 
 // handle answers a request for a kind. The rest of the path is an ID, or empty.
 func (k *kind[T]) handle(c *call, rest []string, body []byte) (int, any, *fault) {
+	rest = k.routed(c.request.Method, rest)
 	switch {
 	case len(rest) == 0 && c.request.Method == http.MethodGet:
 		answer, f := k.list(c)
@@ -33,6 +34,19 @@ func (k *kind[T]) handle(c *call, rest []string, body []byte) (int, any, *fault)
 		return 0, nil, noSuchPath()
 	}
 	return 0, nil, notAllowed()
+}
+
+// routed is how Neutron takes a method that a path is not for: a POST to a
+// resource goes to its collection, a PUT or DELETE of a collection to a resource
+// named None (observed on Neutron 21.0.0).
+func (k *kind[T]) routed(method string, rest []string) []string {
+	switch {
+	case len(rest) == 1 && method == http.MethodPost:
+		return nil
+	case len(rest) == 0 && (method == http.MethodPut || method == http.MethodDelete):
+		return []string{"None"}
+	}
+	return rest
 }
 
 // post makes one resource or several. The order of the checks is that of
@@ -108,6 +122,9 @@ func (k *kind[T]) make(c *call, in values) (*T, *fault) {
 	if f := k.create(c, row, in); f != nil {
 		return nil, f
 	}
+	if f := noPolicy(in); f != nil {
+		return nil, f
+	}
 	k.put(c, row)
 	return k.settle(c, row, k.created)
 }
@@ -162,6 +179,9 @@ func (k *kind[T]) change(c *call, id string, body []byte) (any, *fault) {
 	*row = *old
 	k.set(row, in)
 	if f := k.update(c, row, old, in); f != nil {
+		return nil, f
+	}
+	if f := noPolicy(in); f != nil {
 		return nil, f
 	}
 	if now, ok := k.rows.Get(id); ok && now != old { // update has stored something of its own

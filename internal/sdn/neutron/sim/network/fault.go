@@ -6,6 +6,7 @@ package network
 import (
 	"fmt"
 	"net/http"
+	"strings"
 )
 
 // fault is an answer that is no success. On the wire it is
@@ -13,8 +14,9 @@ import (
 type fault struct {
 	status                int
 	kind, message, detail string
-	// plain, if set, is the whole body, as text.
-	plain string
+	// plain, if set, is the whole body, as text; object is it for who wants JSON.
+	plain  string
+	object any
 }
 
 // Error makes a fault an error for who calls the service in process.
@@ -47,16 +49,43 @@ func noSuchPath() *fault {
 	return refuse(http.StatusNotFound, "HTTPNotFound", "The resource could not be found.")
 }
 
-// nowhere is what comes from outside of Neutron's error translation: text.
-func nowhere(detail string) *fault {
+// nowhere is what comes from outside of Neutron's error translation: text, or
+// JSON for who accepts that (observed on Neutron 21.0.0).
+func nowhere() *fault {
 	f := noSuchPath()
-	f.plain = "404 Not Found\n\nThe resource could not be found.\n\n" + detail + "\n\n"
+	f.plain = "404 Not Found\n\nThe resource could not be found.\n\n\n\n"
+	f.object = map[string]any{"code": 404, "description": nil, "title": "Not Found"}
 	return f
 }
 
-// notAllowed: Neutron's words for a method that a path does not have are empty
-// (webob's HTTPMethodNotAllowed has its text in the template of its page only).
-func notAllowed() *fault { return refuse(http.StatusMethodNotAllowed, "HTTPMethodNotAllowed", "") }
+// noExtension is the same from the extensions' own part of Neutron.
+func noExtension(alias string) *fault {
+	f := noSuchPath()
+	said := "Extension with alias " + alias + " does not exist"
+	f.plain = "404 Not Found\n\nThe resource could not be found.\n\n " + said + "\n\n"
+	f.object = map[string]string{
+		"code": "404 Not Found", "title": "Not Found",
+		"message": "The resource could not be found.<br /><br />\n" + said + "\n\n",
+	}
+	return f
+}
+
+// page is what a client gets to see of a fault, and its type.
+func (f *fault) page(r *http.Request) (kind string, text []byte) {
+	switch {
+	case f.plain == "":
+		return "application/json", encode(f.body())
+	case strings.Contains(r.Header.Get("Accept"), "application/json"):
+		return "application/json", encode(f.object)
+	}
+	return "text/plain; charset=UTF-8", []byte(f.plain)
+}
+
+// notAllowed: a path does not have that method.
+func notAllowed() *fault {
+	return refuse(http.StatusMethodNotAllowed, "HTTPMethodNotAllowed",
+		"The server could not comply with the request since it is either malformed or otherwise incorrect.")
+}
 
 // conflict is a refusal because of how things are.
 func conflict(kind, format string, args ...any) *fault {

@@ -44,9 +44,8 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, who identity.Ca
 		}
 		return f
 	}, func(f *fault) {
-		if status, text = f.status, encode(f.body()); f.plain != "" {
-			kind, text = "text/plain; charset=UTF-8", []byte(f.plain)
-		}
+		status = f.status
+		kind, text = f.page(r)
 	})
 	writeText(w, status, kind, text)
 }
@@ -117,7 +116,7 @@ func (c *call) answer(r *http.Request, body []byte) (int, any, *fault) {
 		}
 		return http.StatusOK, c.versions(), nil
 	}
-	return 0, nil, nowhere("")
+	return 0, nil, nowhere()
 }
 
 func (c *call) versioned(path string, body []byte) (int, any, *fault) {

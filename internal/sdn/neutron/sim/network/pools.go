@@ -17,12 +17,11 @@ func hosts(p netip.Prefix) (first, end netip.Addr) {
 	return first, end
 }
 
-// firstHost is the gateway where none is given: the first address behind the
-// network's own, but that itself in IPv6 (observed on Neutron 21.0.0) and where
-// there is no other.
+// firstHost is the gateway where none is given: the address behind the network's
+// own, be it outside, but that itself in IPv6 (observed on Neutron 21.0.0).
 func firstHost(p netip.Prefix) *string {
 	a := p.Addr()
-	if a.Is4() && p.Bits() < 32 {
+	if a.Is4() {
 		a = a.Next()
 	}
 	s := a.String()

@@ -48,5 +48,5 @@ func (c *call) extensions(rest []string) (int, any, *fault) {
 			return http.StatusOK, map[string]any{"extension": e}, nil
 		}
 	}
-	return 0, nil, nowhere(" Extension with alias " + rest[0] + " does not exist")
+	return 0, nil, noExtension(rest[0])
 }
