@@ -80,7 +80,7 @@ func heap() uint64 {
 }
 
 // TestPortsFitIntoMemory: 100,000 ports are to take 400 MiB at most. Seen are
-// about 200.
+// about 105.
 func TestPortsFitIntoMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipping: makes 100,000 ports")
