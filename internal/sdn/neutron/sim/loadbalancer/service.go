@@ -37,7 +37,7 @@ type Options struct {
 // Networks is what the service asks of Neutron. It is called with the service's
 // lock held, so it must not call back.
 type Networks interface {
-	// Subnet describes a subnet.
+	// Subnet describes a subnet. An empty projectID means that everybody sees it.
 	Subnet(id string) (networkID string, cidr netip.Prefix, projectID string, ok bool)
 	// NetworkSubnets lists a network's subnets by ID; nil if there is no such network.
 	NetworkSubnets(networkID string) []string
