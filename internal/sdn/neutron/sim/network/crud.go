@@ -152,18 +152,9 @@ func (k *kind[T]) answers(c *call, rows []*T, fields []string) []any {
 
 // change makes a PUT.
 func (k *kind[T]) change(c *call, id string, body []byte) (any, *fault) {
-	r, f := parse(body, k.one, k.many)
+	in, f := k.changes(c, body)
 	if f != nil {
 		return nil, f
-	}
-	if r.bulk {
-		return nil, badRequest("Bulk operation not supported")
-	}
-	var in values
-	if r.items != nil {
-		if in, f = c.prepare(k.attrs, r.items[0], false); f != nil {
-			return nil, f
-		}
 	}
 	old, f := k.permitted(c, "update_", id, in)
 	if f != nil {
@@ -175,6 +166,32 @@ func (k *kind[T]) change(c *call, id string, body []byte) (any, *fault) {
 	if f := c.matches(commonOf(old)); f != nil {
 		return nil, f
 	}
+	row, f := k.apply(c, old, in)
+	if f != nil {
+		return nil, f
+	}
+	if k.changed != nil {
+		return map[string]any{k.one: k.changed(row)}, nil
+	}
+	return map[string]any{k.one: k.answer(c, row, c.fields())}, nil
+}
+
+// changes are what a PUT's body asks for; nil if it names no resource.
+func (k *kind[T]) changes(c *call, body []byte) (values, *fault) {
+	r, f := parse(body, k.one, k.many)
+	switch {
+	case f != nil:
+		return nil, f
+	case r.bulk:
+		return nil, badRequest("Bulk operation not supported")
+	case r.items == nil:
+		return nil, nil
+	}
+	return c.prepare(k.attrs, r.items[0], false)
+}
+
+// apply stores a changed copy of a row and returns the row as it is then.
+func (k *kind[T]) apply(c *call, old *T, in values) (*T, *fault) {
 	row := new(T)
 	*row = *old
 	k.set(row, in)
@@ -184,22 +201,17 @@ func (k *kind[T]) change(c *call, id string, body []byte) (any, *fault) {
 	if f := noPolicy(in); f != nil {
 		return nil, f
 	}
-	if now, ok := k.rows.Get(id); ok && now != old { // update has stored something of its own
-		commonOf(row).RevisionNumber = max(commonOf(row).RevisionNumber, commonOf(now).RevisionNumber)
+	r := commonOf(row)
+	if now, ok := k.rows.Get(r.ID); ok && now != old { // update has stored something of its own
+		r.RevisionNumber = max(r.RevisionNumber, commonOf(now).RevisionNumber)
 	}
 	// Naming an attribute counts as a change, even if it stays what it was
 	// (observed on Neutron 21.0.0; SQLAlchemy's session.dirty is that coarse).
 	if len(in) > 1 || !equal(row, old) {
-		commonOf(row).touch(c)
+		r.touch(c)
 		k.put(c, row)
 	}
-	if row, f = k.settle(c, row, k.updated); f != nil {
-		return nil, f
-	}
-	if k.changed != nil {
-		return map[string]any{k.one: k.changed(row)}, nil
-	}
-	return map[string]any{k.one: k.answer(c, row, c.fields())}, nil
+	return k.settle(c, row, k.updated)
 }
 
 // permitted is the row that the caller may do something to. Who may not see it
