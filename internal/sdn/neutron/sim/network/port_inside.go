@@ -170,7 +170,8 @@ func (s *Service) RemovePort(id string) error {
 	})
 }
 
-// Subnet is what other services ask of a subnet.
+// Subnet is what other services ask of a subnet. The project is empty if the
+// subnet is everybody's, as one of a shared network.
 func (s *Service) Subnet(id string) (networkID string, cidr netip.Prefix, projectID string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,14 +180,20 @@ func (s *Service) Subnet(id string) (networkID string, cidr netip.Prefix, projec
 		return "", netip.Prefix{}, "", false
 	}
 	cidr, _ = netip.ParsePrefix(n.CIDR)
+	if net, ok := s.networks.rows.Get(n.NetworkID); ok && net.Shared {
+		return n.NetworkID, cidr, "", true
+	}
 	return n.NetworkID, cidr, n.ProjectID, true
 }
 
-// NetworkSubnets are the IDs of the network's subnets.
+// NetworkSubnets are the IDs of the network's subnets; nil without the network.
 func (s *Service) NetworkSubnets(networkID string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var out []string
+	if _, there := s.networks.rows.Get(networkID); !there {
+		return nil
+	}
+	out := []string{}
 	for _, n := range s.subnetsOf(networkID) {
 		out = append(out, n.ID)
 	}

@@ -352,6 +352,13 @@ func TestPortsFromInside(t *testing.T) {
 	if got := d.NetworkSubnets(net); !slices.Equal(got, []string{subnet}) {
 		t.Errorf("NetworkSubnets = %v, want %s", got, subnet)
 	}
+	if got := d.NetworkSubnets(subnet); got != nil {
+		t.Errorf("NetworkSubnets of what is no network = %v, want nil", got)
+	}
+	d.change("network", net, object{"shared": true})
+	if _, _, project, ok := d.Subnet(subnet); project != "" || !ok {
+		t.Errorf("Subnet of a shared network is project %q's, want everybody's", project)
+	}
 	for range 2 {
 		if err := d.RemovePort(id); err != nil {
 			t.Error(err)
