@@ -54,7 +54,7 @@ func (m *memoryCloud) after(_ context.Context, call string, n int) error {
 	if x == nil {
 		return nil
 	}
-	if err := m.w.endCloud(x); err != nil {
+	if err := m.w.endCloud(x); err != nil { //nolint:contextcheck // the world looks for itself, also when who asked is gone
 		return fmt.Errorf("%s: %w: %w", call, sdn.ErrUnavailable, err)
 	}
 	return nil

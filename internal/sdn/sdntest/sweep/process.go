@@ -142,13 +142,6 @@ func (p *process) idle() bool {
 	return p.inFlight == 0
 }
 
-// befallen returns the write that was hit, nil if there were not so many.
-func (p *process) befallen() *Call {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.hit
-}
-
 // behind returns what is closed when the view is late no more; nil if it is not late.
 func (p *process) behind() <-chan struct{} {
 	p.mu.Lock()
