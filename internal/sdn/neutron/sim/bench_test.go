@@ -12,7 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim"
 )
@@ -154,25 +153,4 @@ func BenchmarkStart(b *testing.B) {
 	for b.Loop() {
 		as(b, sim.Start(b), "admin", "admin")
 	}
-}
-
-// 100,000 ports fit into 400 MiB.
-func TestSize(t *testing.T) {
-	if testing.Short() {
-		t.Skip("makes 100,000 ports: not with -short")
-	}
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	start := time.Now()
-	k, _ := full(t)
-	took := time.Since(start)
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	used := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) >> 20
-	t.Logf("%d ports on %d networks in %v; heap %d MiB", many, netCount, took.Round(time.Millisecond), used)
-	if used > 400 {
-		t.Errorf("%d ports need %d MiB, want at most 400", many, used)
-	}
-	k.must(200, http.MethodGet, "/networking/v2.0/ports?limit=1", "")
 }
