@@ -61,6 +61,8 @@ func TestAnswersInNormalForm(t *testing.T) {
 			`{"a": "host-<ip>.local.", "b": "host-10-0-0-50", "c": "host-name"}`},
 		{"lists in one order", "", `{"l": [{"id": "` + idA + `", "n": "b"}, {"id": "` + idB + `", "n": "a"}]}`,
 			`{"l": [{"id": "<id1>", "n": "a"}, {"id": "<id2>", "n": "b"}]}`},
+		{"lists of what is alike by what is elsewhere", "", `{"a": [{"id": "` + idB + `", "n": "a"}, {"id": "` + idA + `", "n": "b"}], "b": ["` + idA + `", "` + idB + `"]}`,
+			`{"a": [{"id": "<id1>", "n": "a"}, {"id": "<id2>", "n": "b"}], "b": ["<id1>", "<id2>"]}`},
 		{"lists as they are", "ordered", `{"l": ["b", "a"]}`, `{"l": ["b", "a"]}`},
 		{"ignored keys", "ignore a.n: random", `{"a": {"n": 5}, "n": 6}`, `{"a": {"n": "<ignored>"}, "n": 6}`},
 		{"IDs in messages, in one order", "", `{"m": "used by ` + idB + `,` + idA + `."}`, `{"m": "used by <id>,<id>."}`},
