@@ -105,8 +105,8 @@ bench: ## Benchmarks; docs/performance.md says what they measure (those of whole
 ##@ Real Kubernetes, real OpenStack (root, Debian 12)
 
 .PHONY: demo
-demo: ## Kuryr at work: two nodes, OpenStack, pods with Neutron ports
-	hack/demo/demo.sh up
+demo: ## Kuryr at work: nodes, OpenStack, pods with Neutron ports; CLOUD=sim simulates OpenStack
+	hack/demo/demo.sh up $(CLOUD)
 
 .PHONY: demo-down
 demo-down: ## End the demo

@@ -43,6 +43,9 @@ var effects = []string{"context", "log/...", "net", "net/http/...", "os/...", "s
 
 var kubernetesClients = []string{"k8s.io/client-go/...", "sigs.k8s.io/controller-runtime/..."}
 
+// simulator must not share a mistake with the client it is there to test.
+const simulator = "internal/sdn/neutron/sim"
+
 const gophercloud = "github.com/gophercloud/gophercloud/..."
 
 var rules = []rule{
@@ -65,6 +68,31 @@ var rules = []rule{
 	{
 		packages: []string{"internal/sdn/neutron", "internal/sdn/memory"},
 		links:    kubernetesClients,
+	},
+	{
+		packages: []string{simulator + "/table"},
+		only:     []string{"std"},
+	},
+	{
+		packages: []string{simulator + "/dial"},
+		only:     []string{"std", "go.yaml.in/yaml/v3"},
+	},
+	{
+		packages: []string{simulator + "/identity"},
+		only:     []string{"std", module + "/" + simulator + "/table"},
+	},
+	{
+		packages: []string{simulator + "/network", simulator + "/loadbalancer"},
+		only:     []string{"std", module + "/" + simulator + "/table", module + "/" + simulator + "/identity"},
+	},
+	{
+		packages: []string{simulator},
+		only:     []string{"std", "go.yaml.in/yaml/v3", "golang.org/x/...", module + "/" + simulator + "/..."},
+		links:    append([]string{gophercloud}, kubernetesClients...),
+	},
+	{
+		packages: []string{"cmd/kuryr", "cmd/kuryr-cni"},
+		links:    []string{module + "/" + simulator + "/..."},
 	},
 	{
 		packages: []string{"internal/controller", "internal/config", "internal/sdn/memory"},

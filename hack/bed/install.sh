@@ -7,13 +7,15 @@ PACKAGES=(
 	# the nodes, and what the images are made of
 	containerd runc nftables iptables openssl
 	bash bind9-dnsutils busybox-static dash iperf netcat-openbsd
+	# both, and the checks
+	curl ethtool iproute2 iputils-ping jq procps util-linux
+)
+[[ $KIND == sim ]] || PACKAGES+=(
 	# OpenStack: three APIs, served by uwsgi or by their own server, one database
 	mariadb-server keystone neutron-api octavia-api
 	octavia-driver-agent python3-ovn-octavia-provider uwsgi-plugin-python3
 	python3-openstackclient python3-octaviaclient
 	ovn-central ovn-host openvswitch-switch
-	# both, and the checks
-	curl ethtool iproute2 iputils-ping jq procps util-linux
 )
 
 missing_packages() {

@@ -5,6 +5,14 @@
 # daemon is started, found again and stopped.
 
 BED=${KURYR_BED:-/var/tmp/kuryr-bed}
+# Which cloud: real, or sim for the project's simulator, which needs no packages
+# of OpenStack and has one node. Those that make the bed are told by the
+# environment, all others by what was made.
+KIND=${KURYR_BED_CLOUD:-real}
+case $VERB in
+install | build | up) ;;
+*) KIND=$(cat "$BED/cloud" 2>/dev/null || echo "$KIND") ;;
+esac
 NODES=(n1 n2)
 NEUTRON_WORKERS=${KURYR_BED_NEUTRON_WORKERS:-2}
 
@@ -12,6 +20,7 @@ BIN=$BED/bin       # what was built
 IMAGES=$BED/images # container images, as archives
 PKI=$BED/pki       # keys, certificates and kubeconfigs
 CLOUD=$BED/openstack
+ETCD=$BED/etcd
 LOG=$BED/log
 RUN=$BED/run # sockets and locks
 
@@ -36,6 +45,14 @@ TUNNEL_GATEWAY=172.31.250.1 # geneve end points: the gateway's; node N is .10+N
 AUTH_URL=http://$API_IP:5000/v3
 NEUTRON_URL=http://$API_IP:9696
 OCTAVIA_URL=http://$API_IP:9876
+if [[ $KIND == sim ]]; then
+	NODES=(n1)
+	CLOUD=$BED/sim ETCD=$BED/sim/etcd
+	SIM_URL=http://$API_IP:5000
+	AUTH_URL=$SIM_URL/identity/v3
+	NEUTRON_URL=$SIM_URL/networking
+	OCTAVIA_URL=$SIM_URL/load-balancer
+fi
 PASSWORD=secret # of every user: only this machine can reach the services
 
 BED_STARTED=${EPOCHREALTIME/./}

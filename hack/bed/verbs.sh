@@ -26,12 +26,19 @@ verb_build() {
 verb_up() {
 	require_machine
 	exclusive
+	one_cloud
 	build control cluster node images
+	[[ $KIND == real ]] || build_simulator
 	network_up
 	local node
 	for node in "${NODES[@]}"; do node_network "$node"; done
-	together kubernetes_half openstack_half
-	cloud_settle
+	if [[ $KIND == sim ]]; then
+		together kubernetes_half simulator_half
+		simulator_settle
+	else
+		together kubernetes_half openstack_half
+		cloud_settle
+	fi
 	say "up: eval \"\$($HERE/bed env)\""
 }
 # The two halves need nothing of each other but the namespaces, made before.
@@ -43,6 +50,22 @@ openstack_half() {
 	cloud_up
 	gateway_up
 	together "${NODES[@]/#/node_chassis_up }"
+}
+
+# one_cloud: the bed has one or the other. What the other left is taken down.
+one_cloud() {
+	local before
+	before=$(cat "$BED/cloud" 2>/dev/null || echo "$KIND")
+	if [[ $before != "$KIND" ]]; then
+		if [[ -n $(daemons '*') ]]; then
+			say "the bed is up with KURYR_BED_CLOUD=$before: taking that down first"
+			(NODES=(n1 n2) && everything_down)
+		fi
+		not_mounted
+		rm -rf --one-file-system "$BED/nodes" # what they know is of the other cluster
+	fi
+	echo "$KIND" >"$BED/cloud"
+	[[ $KIND == real ]] || simulator_is_new
 }
 
 verb_down() {
@@ -72,10 +95,12 @@ stop_nodes() {
 stop_control_plane() { stop kube-scheduler kube-controller-manager kube-apiserver && stop etcd; }
 stop_apis() { stop "${CLOUD_APIS[@]}"; }
 
+not_mounted() { ! grep -q " $BED/" /proc/self/mountinfo || die "something is mounted below $BED"; }
+
 # The node's files may hold mounts if a node still lives: then this must not go on.
 wipe() {
 	local dir
-	! grep -q " $BED/" /proc/self/mountinfo || die "something is mounted below $BED"
+	not_mounted
 	for dir in "$BED"/*; do
 		case $dir in
 		"$BIN" | "$IMAGES") ;;
@@ -101,12 +126,14 @@ verb_env() {
 		export KURYR_BED=$BED KUBECONFIG=$PKI/admin.kubeconfig KUBEBUILDER_ASSETS=$BIN
 		export KURYR_BED_COMMAND=$HERE/bed KURYR_BED_NETNS=$CP KUBERNETES_API=$API_IP:6443
 		export OS_CLIENT_CONFIG_FILE=$CLOUD/clouds.yaml OS_CLOUD=kuryr
-		export OVS_RUNDIR=$(ovs_dir gateway) OVN_NB_DB=$NB OVN_SB_DB=$SB
+		export KURYR_BED_KIND=$KIND KURYR_BED_NODES="${NODES[*]}"
 		export NO_PROXY=$none no_proxy=$none
 		export POD_CIDR=$POD_CIDR SERVICE_CIDR=$SERVICE_CIDR EXT_CIDR=$EXT_CIDR POD_MTU=$POD_MTU
 	END
 	sed 's/^/export /' "$CLOUD/ids"
-	for name in "${NODES[@]}"; do echo "export OVS_${name^^}=unix:$(ovs_dir "$name")/db.sock"; done
+	[[ $KIND == real ]] || echo "export OPENSTACK_SIM=$SIM_URL"
+	[[ $KIND == sim ]] || echo "export OVS_RUNDIR=$(ovs_dir gateway) OVN_NB_DB=$NB OVN_SB_DB=$SB"
+	[[ $KIND == sim ]] || for name in "${NODES[@]}"; do echo "export OVS_${name^^}=unix:$(ovs_dir "$name")/db.sock"; done
 	# shellcheck disable=SC2016
 	echo "case :\$PATH: in *:$BIN:*) ;; *) export PATH=$BIN:\$PATH ;; esac"
 	# A user's CA bundle would take the place of what a Python client is told to trust.
@@ -167,7 +194,7 @@ start_one() {
 	local chassis=${1%%-*} daemon=${1#*-}
 	if is_node "$1"; then
 		node_up "$1"
-		node_chassis_up "$1"
+		if [[ $KIND == sim ]]; then simulator_node_up "$1"; else node_chassis_up "$1"; fi
 	elif [[ $chassis == gateway ]]; then
 		gateway_up
 	elif is_node "$chassis" && [[ $daemon != "$1" ]]; then

@@ -1,17 +1,21 @@
 #!/usr/bin/env bash
 # SPDX-FileCopyrightText: The Kuryr Authors
 # SPDX-License-Identifier: Apache-2.0
-# Kuryr at work, from nothing: demo.sh up|down
+# Kuryr at work, from nothing: demo.sh up [real|sim] | down
 #   up    a real Kubernetes of two nodes and a real OpenStack, Kuryr deployed on
 #         them, and pods with Neutron ports. Again: reuses what is there.
+#         With sim the simulator in the place of OpenStack, and one node.
 #   down  stops all of it; what was built stays for the next time.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/../.."
 bed=hack/bed/bed
 
 up() {
+	export KURYR_BED_CLOUD=$1
+	local packages="485 MB"
+	[[ $1 == real ]] || packages="80 MB"
 	[[ -e ${KURYR_BED:-/var/tmp/kuryr-bed}/bin/kubelet ]] ||
-		echo "The first run installs Debian packages (485 MB) and builds Kubernetes: 8 to 12 minutes on two cores."
+		echo "The first run installs Debian packages ($packages) and builds Kubernetes: 8 to 12 minutes on two cores."
 	$bed install
 	$bed build control cluster node images
 	$bed up
@@ -25,15 +29,31 @@ It is yours now:
   kubectl get kuryrports,kuryrportpools       what Kuryr keeps in Kubernetes
   kubectl -n kuryr-demo get pods -o wide
   kubectl -n kuryr-demo scale deployment/demo --replicas=10
-  openstack port list --device-owner compute:kuryr
+$(cloud_commands)
   kubectl -n kuryr-system logs deployment/kuryr-controller
 Stop it with: make demo-down
 What was built stays for the next time, in ${KURYR_BED:-/var/tmp/kuryr-bed}.
 TEXT
 }
 
+# What to look at in the cloud. The openstack command is on the machine if its
+# packages are.
+cloud_commands() {
+	[[ $KURYR_BED_CLOUD == real ]] ||
+		echo "  openstack-sim report --url $OPENSTACK_SIM   what it was asked, and what is there"
+	! command -v openstack >/dev/null || echo "  openstack port list --device-owner compute:kuryr"
+}
+
 case ${1:-} in
-up) up ;;
+up)
+	case ${2:-real} in
+	real | sim) up "${2:-real}" ;;
+	*)
+		echo "demo.sh: CLOUD=real or CLOUD=sim, not ${2}" >&2
+		exit 2
+		;;
+	esac
+	;;
 down) $bed down ;;
 *)
 	echo "demo.sh: up or down?" >&2

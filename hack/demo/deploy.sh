@@ -18,9 +18,10 @@ image=docker.io/kuryr/kuryr
 # does, though nodes never pull.
 tag=$(sha256sum bin/kuryr-image.tar | cut -c1-12)
 loaded() { hack/bed/bed exec "$1" ctr -n k8s.io images ls -q | grep -qx "$image:$tag"; }
-if ! loaded n1 || ! loaded n2; then
+all_loaded() { for node in $KURYR_BED_NODES; do loaded "$node" || return 1; done; }
+if ! all_loaded; then
 	hack/bed/bed load bin/kuryr-image.tar
-	for node in n1 n2; do
+	for node in $KURYR_BED_NODES; do
 		hack/bed/bed exec "$node" ctr -n k8s.io images tag --force "$image:dev" "$image:$tag" >/dev/null
 	done
 fi
@@ -40,6 +41,10 @@ orphans:
   interval: 10s
   grace: 10s
 YAML
+if [[ $KURYR_BED_KIND == sim ]]; then # no SDN moves packets: the node's bridge does
+	sed -i 's/^pods:/&\n  vifType: bridge/' "$overlay/kuryr.yaml"
+	echo 'node: {ovsdb: "", bridge: kuryr}' >>"$overlay/kuryr.yaml"
+fi
 cat >"$overlay/kustomization.yaml" <<YAML
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Demo shows Kuryr at work on a running test bed: it starts a Deployment over
-// both nodes, prints which Neutron port each pod got and how long that took,
+// the nodes, prints which Neutron port each pod got and how long that took,
 // and proves that the pods reach each other. See demo.sh.
 package main
 
@@ -49,7 +49,7 @@ func run(ctx context.Context) error {
 	if err := clean(ctx, c); err != nil {
 		return fmt.Errorf("removing an earlier demo: %w", err)
 	}
-	fmt.Printf("\nStarting a Deployment of %d pods over both nodes.\n\n", replicas)
+	fmt.Printf("\nStarting a Deployment of %d pods over the nodes.\n\n", replicas)
 	if err := c.Client.Create(ctx, deployment()); err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ control_plane_up() {
 
 # No fsync: a test bed's etcd need not survive a power cut.
 run_etcd() {
-	start etcd "$CP" "$BIN/etcd" --data-dir="$BED/etcd" --unsafe-no-fsync --log-level=warn \
+	start etcd "$CP" "$BIN/etcd" --data-dir="$ETCD" --unsafe-no-fsync --log-level=warn \
 		--listen-client-urls=http://127.0.0.1:2379 --advertise-client-urls=http://127.0.0.1:2379 \
 		--listen-peer-urls=http://127.0.0.1:2380
 }
