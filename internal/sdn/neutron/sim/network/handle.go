@@ -50,17 +50,30 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, who identity.Ca
 	writeText(w, status, kind, text)
 }
 
-// do runs f under the lock, undoes all if it is refused, and starts what is to
-// follow.
+// do runs f under the lock, undoes all if it is refused or panics, and starts
+// what is to follow.
 func (s *Service) do(who identity.Caller, r *http.Request, f func(*call) *fault, refused func(*fault)) {
+	s.follow(s.locked(&call{Service: s, who: who, request: r}, f, refused))
+}
+
+// locked is do without what follows. A panic goes on to the caller, who finds
+// the service as it was.
+func (s *Service) locked(c *call, f func(*call) *fault, refused func(*fault)) []later {
 	s.mu.Lock()
-	c := &call{Service: s, who: who, request: r}
-	if fault := f(c); fault != nil {
+	defer s.mu.Unlock()
+	returned := false
+	defer func() {
+		if !returned {
+			c.rollback()
+		}
+	}()
+	fault := f(c)
+	returned = true
+	if fault != nil {
 		c.rollback()
 		refused(fault)
 	}
-	s.mu.Unlock()
-	s.follow(c.laters)
+	return c.laters
 }
 
 // follow has each of the steps taken when it is due, by the service itself.
