@@ -35,10 +35,34 @@ func (c *Cloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
-		http.Error(w, "the request ended early or is too large", http.StatusRequestEntityTooLarge)
+		c.unread(w, r, err, service, path)
 		return
 	}
-	c.serve(w, withPath(r, path, io.NopCloser(bytes.NewReader(body))), body, service, path)
+	c.serve(w, withPath(r, path, whole{bytes.NewReader(body), body}), body, service, path)
+}
+
+// whole is a body that was read already. A service may take its bytes, which
+// nobody changes, instead of reading it again.
+type whole struct {
+	*bytes.Reader
+	text []byte
+}
+
+func (b whole) Close() error  { return nil }
+func (b whole) Bytes() []byte { return b.text }
+
+// unread logs a call whose body did not come whole.
+func (c *Cloud) unread(w http.ResponseWriter, r *http.Request, err error, service, path string) {
+	call := Call{At: c.o.Now(), Service: service, Method: r.Method, Path: path, Query: r.URL.RawQuery, Resource: resource(path), Outcome: "gone"}
+	var tooLarge *http.MaxBytesError
+	if !errors.As(err, &tooLarge) {
+		c.log.add(call)
+		cut(w, false)
+		return
+	}
+	call.Status, call.Outcome = http.StatusRequestEntityTooLarge, fmt.Sprint(http.StatusRequestEntityTooLarge)
+	c.log.add(call)
+	http.Error(w, fmt.Sprintf("the request has more than %d bytes", tooLarge.Limit), call.Status)
 }
 
 const admin = "sim"
@@ -98,10 +122,11 @@ var errCut = errors.New("connection cut")
 // is logged before the client has the answer, so that who waits for the answer
 // finds it in the log.
 func (c *Cloud) work(w http.ResponseWriter, j *job, answered func()) {
-	leave, err := c.workers.enter(j.r.Context(), j.Service)
-	if err != nil {
+	leave, is := c.workers.enter(j.r.Context(), c.timers.done, j.Service)
+	if !is {
 		j.Outcome = "gone"
 		answered()
+		cut(w, false)
 		return
 	}
 	defer leave()
@@ -138,7 +163,7 @@ func (c *Cloud) work(w http.ResponseWriter, j *job, answered func()) {
 // call ends here.
 func (c *Cloud) before(j *job) error {
 	if t := j.turn; t != nil {
-		if !sleep(j.r, t.Wait) {
+		if !c.sleep(j.r, t.Wait) {
 			j.Outcome = "gone"
 			return errCut
 		}
@@ -162,7 +187,7 @@ func (c *Cloud) afterwards(j *job, rec *recorder) error {
 	if t := j.turn; t != nil {
 		if t.Rows {
 			n, _ := items(rec.body.Bytes())
-			sleep(j.r, t.After(n))
+			c.sleep(j.r, t.After(n))
 		}
 		if t.Stop == dial.After {
 			j.Outcome, j.Rule = "stopped", t.Rule
@@ -179,8 +204,8 @@ func (c *Cloud) afterwards(j *job, rec *recorder) error {
 	return nil
 }
 
-// sleep waits, and says whether the client is still there.
-func sleep(r *http.Request, d time.Duration) bool {
+// sleep waits, and says whether client and cloud are still there.
+func (c *Cloud) sleep(r *http.Request, d time.Duration) bool {
 	if d <= 0 {
 		return true
 	}
@@ -190,6 +215,8 @@ func sleep(r *http.Request, d time.Duration) bool {
 	case <-t.C:
 		return true
 	case <-r.Context().Done():
+		return false
+	case <-c.timers.done:
 		return false
 	}
 }
@@ -205,7 +232,10 @@ func (c *Cloud) fail(w http.ResponseWriter, j *job, answered func()) {
 	case f.Hang:
 		j.Outcome = "hang"
 		answered()
-		<-j.r.Context().Done()
+		select {
+		case <-j.r.Context().Done():
+		case <-c.timers.done:
+		}
 		cut(w, false)
 	case f.Cut:
 		j.Outcome = f.Name

@@ -85,20 +85,22 @@ func (w *workers) set(n map[string]int) {
 	}
 }
 
-// enter waits for a worker; leave gives it back.
-func (w *workers) enter(ctx context.Context, service string) (leave func(), err error) {
+// enter waits for a worker; leave gives it back. false: the client went, or the
+// cloud was closed.
+func (w *workers) enter(ctx context.Context, closed <-chan struct{}, service string) (leave func(), is bool) {
 	w.mu.RLock()
 	slot := w.slots[service]
 	w.mu.RUnlock()
 	if slot == nil {
-		return func() {}, nil
+		return func() {}, true
 	}
 	select {
 	case slot <- struct{}{}:
-		return func() { <-slot }, nil
+		return func() { <-slot }, true
 	case <-ctx.Done():
-		return nil, ctx.Err()
+	case <-closed:
 	}
+	return nil, false
 }
 
 // items counts the elements of the list that is the first value of the body's

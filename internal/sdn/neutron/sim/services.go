@@ -17,12 +17,12 @@ import (
 // makeServices puts Neutron and Octavia in.
 func (c *Cloud) makeServices() {
 	c.neutron = network.New(network.Options{
-		URL: c.o.URL + networkPath, NewID: c.ids.UUID, Now: c.o.Now, After: c.after, Hosts: c.o.Hosts, Quota: c.o.Quota,
+		URL: c.o.URL + networkPath, NewID: c.ids.UUID, Now: c.o.Now, After: c.timers.after, Hosts: c.o.Hosts, Quota: c.o.Quota,
 		Active: func(string) (time.Duration, bool) { return c.panel.Active() },
 	})
 	c.network = c.neutron
 	c.balancer = loadbalancer.New(loadbalancer.Options{
-		URL: c.o.URL + balancerPath, NewID: c.ids.UUID, Now: c.o.Now, After: c.after, Networks: vips{c.neutron}, Amphora: c.o.Amphora,
+		URL: c.o.URL + balancerPath, NewID: c.ids.UUID, Now: c.o.Now, After: c.timers.after, Networks: vips{c.neutron}, Amphora: c.o.Amphora,
 		Delay: func(kind, _, action string) (time.Duration, string) { return c.panel.Settle(kind, action) },
 	})
 }

@@ -57,7 +57,7 @@ type Cloud struct {
 	workers workers
 	ids     *source // what the services name things by
 	calls   *source // of requests, so that reading more does not change what is made next
-	closed  atomic.Bool
+	timers  *timers
 	stopped atomic.Bool
 
 	identity *identity.Service
@@ -96,6 +96,7 @@ func New(o Options) (*Cloud, error) {
 		o.Log = slog.Default()
 	}
 	c := &Cloud{o: o, panel: dial.NewPanel(o.Seed), log: newLog(cmp.Or(o.Keep, 10_000)), ids: newSource(o.Seed, 1), calls: newSource(o.Seed, 2)}
+	c.timers = newTimers(o.Log)
 	c.SetDials(cmp.Or(o.Dials, &dial.Set{}))
 	c.identity = identity.New(identity.Options{
 		URL: o.URL + identityPath, Password: o.Password, Lifetime: o.Lifetime, NewID: newSource(o.Seed, 3).UUID, Now: o.Now,
@@ -131,21 +132,10 @@ func (c *Cloud) URL() string { return c.o.URL }
 // Identity is the cloud's Keystone, to revoke tokens and to look up projects.
 func (c *Cloud) Identity() *identity.Service { return c.identity }
 
-// Close keeps what is still to happen from happening.
-func (c *Cloud) Close() { c.closed.Store(true) }
-
-// after runs f when d has passed, or at once.
-func (c *Cloud) after(d time.Duration, f func()) {
-	if d <= 0 {
-		f()
-		return
-	}
-	time.AfterFunc(d, func() {
-		if !c.closed.Load() {
-			f()
-		}
-	})
-}
+// Close keeps what is still to happen from happening and waits for what is at
+// work of it. Calls that wait for something end without an answer. It may be
+// called again.
+func (c *Cloud) Close() { c.timers.close() }
 
 // stop ends the process, once.
 func (c *Cloud) stop(rule string) {

@@ -29,7 +29,7 @@ func (s *Service) action(method, path string, f func(c *call, id string, body ma
 
 // Handle answers a request. Its path is as Neutron sees it: "/v2.0/networks".
 func (s *Service) Handle(w http.ResponseWriter, r *http.Request, who identity.Caller) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	body, err := whole(w, r)
 	if err != nil {
 		writeText(w, http.StatusRequestEntityTooLarge, "application/json", encode(badRequest("reading the request: %v", err).body()))
 		return
@@ -48,6 +48,14 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, who identity.Ca
 		kind, text = f.page(r)
 	})
 	writeText(w, status, kind, text)
+}
+
+// whole is the body: at hand if it was read before, else read now.
+func whole(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if b, is := r.Body.(interface{ Bytes() []byte }); is {
+		return b.Bytes(), nil
+	}
+	return io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 }
 
 // do runs f under the lock, undoes all if it is refused or panics, and starts
