@@ -80,7 +80,7 @@ func (k *kind[T]) post(c *call, body []byte) (any, *fault) {
 		}
 	}
 	if r.bulk {
-		return map[string]any{k.many: k.answers(c, rows, c.fields())}, nil
+		return &page[T]{k, c, k.views(c, rows), nil}, nil
 	}
 	return map[string]any{k.one: k.answer(c, rows[0], c.fields())}, nil
 }
@@ -140,14 +140,6 @@ func (k *kind[T]) settle(c *call, row *T, then func(*call, *T) *fault) (*T, *fau
 		return now, nil
 	}
 	return row, nil
-}
-
-func (k *kind[T]) answers(c *call, rows []*T, fields []string) []any {
-	out := make([]any, len(rows))
-	for i, row := range rows {
-		out[i] = k.answer(c, row, fields)
-	}
-	return out
 }
 
 // change makes a PUT.

@@ -36,17 +36,29 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, who identity.Ca
 	}
 	var status int
 	var text []byte
+	var long pager
 	kind := "application/json"
 	s.do(who, r, func(c *call) *fault {
 		st, answer, f := c.answer(r, body)
-		if f == nil {
-			status, text = st, encode(answer) // while the lock is held: rows are pointed to
+		if status = st; f != nil {
+			return f
 		}
-		return f
+		if p, is := answer.(pager); is {
+			long = p // others need not wait until it is written
+		} else {
+			text = encode(answer)
+		}
+		return nil
 	}, func(f *fault) {
 		status = f.status
 		kind, text = f.page(r)
 	})
+	if long != nil {
+		w.Header().Set("Content-Type", kind)
+		w.WriteHeader(status)
+		long.write(w)
+		return
+	}
 	writeText(w, status, kind, text)
 }
 

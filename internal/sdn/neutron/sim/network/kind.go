@@ -34,6 +34,9 @@ type kind[T any] struct {
 	hide    []string // what only an administrator sees, beyond what api.json says
 	// view is the answer for a row, where it holds more than the row; nil: the row.
 	view func(c *call, row *T) *T
+	// finish completes what view returned, from nothing but that and the request: it
+	// runs without the lock, for a list as that is written. nil: nothing is missing.
+	finish func(c *call, row *T) *T
 	// made is the answer to a POST where that differs; nil: as view.
 	made func(c *call, row *T) *T
 	// changed is the answer to a PUT where that is of another form; nil: as view.
@@ -255,11 +258,24 @@ func (k *kind[T]) target(row *T, in values) target {
 
 // answer is what the caller gets to see of a row.
 func (k *kind[T]) answer(c *call, row *T, fields []string) any {
+	return k.pick(c, k.seen(c, row), fields)
+}
+
+// seen is a row with what the answer takes from elsewhere.
+func (k *kind[T]) seen(c *call, row *T) *T {
 	if k.view != nil {
 		row = k.view(c, row)
 	}
 	if k.made != nil && c.request.Method == http.MethodPost {
 		row = k.made(c, row)
+	}
+	return row
+}
+
+// pick is of a row what was asked for and may be shown. It needs no lock.
+func (k *kind[T]) pick(c *call, row *T, fields []string) any {
+	if k.finish != nil {
+		row = k.finish(c, row)
 	}
 	may := k.full
 	if !c.admin() {

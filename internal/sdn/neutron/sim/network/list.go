@@ -61,11 +61,7 @@ func (k *kind[T]) list(c *call) (any, *fault) {
 		}
 		rows = nil
 	}
-	answer := map[string]any{k.many: k.answers(c, rows, c.fields())}
-	if links := links(c, q, rows); len(links) > 0 {
-		answer[k.many+"_links"] = links
-	}
-	return answer, nil
+	return &page[T]{k, c, k.views(c, rows), links(c, q, rows)}, nil
 }
 
 // cannotList: a page behind a row that is not there is refused by plugins that
@@ -101,7 +97,7 @@ func (k *kind[T]) filter(c *call, query url.Values) (q table.Query, keep func(*T
 		if len(given) == 0 {
 			continue
 		}
-		if special := k.special(c, name); special != nil {
+		if special := k.special(name); special != nil {
 			tests = append(tests, func(row *T) bool { return special(c, row, given) })
 		} else if k.fields[name] != nil {
 			q.Filters[name] = given
@@ -135,7 +131,7 @@ func all[T any](tests []func(*T) bool) func(*T) bool {
 }
 
 // special is the test for a filter that is no plain field.
-func (k *kind[T]) special(_ *call, name string) func(*call, *T, []string) bool {
+func (k *kind[T]) special(name string) func(*call, *T, []string) bool {
 	if test := k.filters[name]; test != nil {
 		return test
 	}

@@ -118,7 +118,7 @@ func (s *Service) registerPort() {
 	s.ports = &kind[port]{
 		one: "port", many: "ports", title: "Port",
 		create: createPort, update: updatePort, remove: removePort, created: scheduleBinding, updated: scheduleBinding,
-		view: viewPort, shown: seesPort,
+		view: viewPort, finish: finishPort, shown: seesPort,
 		filters: map[string]func(*call, *port, []string) bool{
 			"fixed_ips": hasAddress, "mac_address": hasMAC, "security_groups": hasGroup,
 		},
@@ -135,26 +135,29 @@ func seesPort(c *call, p *port) bool {
 	return ok && c.owns(n.ProjectID)
 }
 
-// viewPort is how a request sees a port: drivers are named only in what is read
-// back, and the addresses of subports only in the answer for the one port
-// (observed on Neutron 21.0.0).
+// viewPort is how a request sees a port: the addresses of subports are only in
+// the answer for the one port (observed on Neutron 21.0.0).
 func viewPort(c *call, p *port) *port {
-	read := c.request != nil && c.request.Method == http.MethodGet
-	if !read && !p.levels && p.TrunkDetails == nil {
-		return p
-	}
-	if read && p.TrunkDetails == nil && (!p.levels || !c.admin()) {
+	if p.TrunkDetails == nil {
 		return p
 	}
 	n := p.copied()
-	if read && p.levels {
-		n.VIFDetails = boundDetails
-	}
-	if p.TrunkDetails != nil {
-		n.TrunkDetails = p.TrunkDetails.seen(c, !read || !strings.HasSuffix(strings.TrimSuffix(c.request.URL.Path, ".json"), "/ports"))
-	}
+	n.TrunkDetails = p.TrunkDetails.seen(c, !c.reads() || !strings.HasSuffix(strings.TrimSuffix(c.request.URL.Path, ".json"), "/ports"))
 	return n
 }
+
+// finishPort names drivers, in what is read back only (observed on Neutron 21.0.0).
+func finishPort(c *call, p *port) *port {
+	if !p.levels || !c.reads() || !c.admin() {
+		return p
+	}
+	n := p.copied()
+	n.VIFDetails = boundDetails
+	return n
+}
+
+// reads reports whether the call is a GET.
+func (c *call) reads() bool { return c.request != nil && c.request.Method == http.MethodGet }
 
 // hasAddress is the filter fixed_ips=KEY=VALUE. Values of a key are alternatives,
 // keys have to hold together, unknown ones mean nothing (neutron 21.0.0:
