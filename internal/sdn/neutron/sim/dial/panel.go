@@ -171,7 +171,9 @@ func (t *Turn) After(rows int) time.Duration {
 	return min(time.Duration(rows)*t.Row.Sample(t.draw), longest)
 }
 
-// fail takes the step of r's script that is the n-th call's.
+// fail takes the step of r's script that is the n-th call's. A step is used up
+// even if another rule's fault is shown: what a rule does follows from the calls
+// that it is for, whatever else is dialled.
 func (t *Turn) fail(r *Rule, n int) {
 	if len(r.Script) == 0 || n >= len(r.Script) && !r.Repeat {
 		return
@@ -234,15 +236,4 @@ func (p *Panel) Idle() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.set.Calls) == 0
-}
-
-// Steps of a Set's scripts, for a person: how often each rule applied.
-func (p *Panel) Steps() []int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	applied := make([]int, len(p.calls))
-	for i, c := range p.calls {
-		applied[i] = c.applied
-	}
-	return slices.Clip(applied)
 }

@@ -70,6 +70,12 @@ func (p Pattern) Fits(c Call) bool {
 		(p.path == nil || fits(p.path, c.Path))
 }
 
+// changesBalancers says whether p is for changes of Octavia's objects only.
+func (p Pattern) changesBalancers() bool {
+	return p.Service == LoadBalancer && len(p.Methods) > 0 &&
+		!slices.ContainsFunc(p.Methods, func(m string) bool { return m != "PUT" && m != "DELETE" })
+}
+
 // fits compares segment by segment, without allocating: it runs for each rule and call.
 func fits(pattern []string, path string) bool {
 	path = strings.Trim(path, "/")

@@ -4,6 +4,7 @@
 package dial
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -76,6 +77,9 @@ func (r *reader) rule(n *yaml.Node, path string) Rule {
 	case c.Latency == nil && c.PerItem == nil && !fault && !script && c.Stop == "":
 		r.fault(n, path, "does nothing: write latency, perItem, fault, script or stop")
 	}
+	if on && c.says("immutable") && !c.On.changesBalancers() {
+		r.fault(n, path, "immutable is what Octavia says of an object to change: write on: load-balancer PUT|DELETE and a path")
+	}
 	if c.Name == "" {
 		c.Name = c.On.String()
 	}
@@ -125,37 +129,54 @@ func (r *reader) script(n *yaml.Node, path string) []Step {
 	return steps
 }
 
+// says reports whether the fault of that name is in the script.
+func (r *Rule) says(name string) bool {
+	return slices.ContainsFunc(r.Script, func(s Step) bool { return s.Fault.Name == name })
+}
+
 // readFault reads a status, a name, or a mapping with details.
 func (r *reader) readFault(n *yaml.Node, path string) Fault {
 	if n.Kind != yaml.MappingNode {
 		return r.shortFault(n, path)
 	}
-	var f Fault
 	var base string
 	var given Fault
+	effect := "" // true or false if it is said
 	r.object(n, path, keys{
 		"status":     func(n *yaml.Node, at string) { given.Status = r.count(n, at, 400, 599) },
 		"name":       func(n *yaml.Node, at string) { base = r.choice(n, at, sorted(named)...) },
 		"type":       func(n *yaml.Node, at string) { given.Type, _ = r.text(n, at) },
 		"message":    func(n *yaml.Node, at string) { given.Message, _ = r.text(n, at) },
 		"retryAfter": func(n *yaml.Node, at string) { given.RetryAfter = r.duration(n, at) },
-		"effect":     func(n *yaml.Node, at string) { given.Effect = r.yes(n, at) },
+		"effect": func(n *yaml.Node, at string) {
+			given.Effect = r.yes(n, at)
+			effect = strconv.FormatBool(given.Effect)
+		},
 	})
-	if base == "" && given.Status == 0 {
-		r.fault(n, path, "want a status or a name")
-	}
-	f = named[base]
+	f := named[base]
 	f.Name = base
-	if given.Status != 0 {
-		f.Status = given.Status
+	switch said := given.Status != 0 || given.Type != "" || given.Message != "" || given.RetryAfter != 0; {
+	case base == "" && given.Status == 0:
+		r.fault(n, path, "want a status or a name")
+	case f.silent() && said:
+		r.fault(n, path, "%s is no answer at all: leave out status, type, message and retryAfter", base)
+	case base == "reset" && effect == "true":
+		r.fault(n, path, "reset has no effect: write lost, which has")
+	case base == "lost" && effect == "false":
+		r.fault(n, path, "lost has its effect: write reset, which has none")
 	}
-	if given.Type != "" {
-		f.Type = given.Type
-	}
-	if given.Message != "" {
-		f.Message = given.Message
-	}
-	f.RetryAfter = max(f.RetryAfter, given.RetryAfter)
+	return f.with(given)
+}
+
+// silent reports whether the client gets no answer.
+func (f Fault) silent() bool { return f.Cut || f.Hang }
+
+// with is f with what given says besides.
+func (f Fault) with(given Fault) Fault {
+	f.Status = cmp.Or(given.Status, f.Status)
+	f.Type = cmp.Or(given.Type, f.Type)
+	f.Message = cmp.Or(given.Message, f.Message)
+	f.RetryAfter = cmp.Or(given.RetryAfter, f.RetryAfter)
 	f.Effect = f.Effect || given.Effect
 	return f
 }
