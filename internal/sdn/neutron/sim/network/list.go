@@ -153,6 +153,9 @@ func (a *attribute) filterValues(given []string) ([]string, *fault) {
 		}
 		return given, nil
 	}
+	if a.Name == "mac_address" {
+		return plainMACs(given), nil
+	}
 	if a.ConvertTo == nil {
 		return given, nil
 	}

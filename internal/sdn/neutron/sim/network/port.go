@@ -189,13 +189,21 @@ var addressTests = []struct {
 	{"ip_address_substr=", func(ip fixedIP, value string) bool { return strings.Contains(ip.IPAddress, value) }},
 }
 
-func hasMAC(_ *call, p *port, wanted []string) bool {
-	return slices.ContainsFunc(wanted, func(w string) bool {
+// plainMACs writes addresses as ports have them. What is none stays as it is and
+// fits no port.
+func plainMACs(wanted []string) []string {
+	out := slices.Clone(wanted)
+	for i, w := range out {
 		if mac, ok := parseMAC(w); ok {
-			w = mac
+			out[i] = mac
 		}
-		return strings.EqualFold(w, p.MACAddress)
-	})
+	}
+	return out
+}
+
+// hasMAC has got its values from plainMACs.
+func hasMAC(_ *call, p *port, wanted []string) bool {
+	return slices.ContainsFunc(wanted, func(w string) bool { return strings.EqualFold(w, p.MACAddress) })
 }
 
 func hasGroup(_ *call, p *port, wanted []string) bool {
