@@ -4,17 +4,19 @@
 package sim_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim"
+	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/simtest"
 )
 
 // FuzzHTTP sends requests to a cloud in which there is one of each: whatever it
 // is sent, it does not panic, and answers no 5xx but those that the real services
 // were seen to answer. Octavia gives away what Python said, and 501 for what the
-// OVN provider cannot do; Neutron has one message for all.
+// OVN provider cannot do; Neutron has one for pools of subnets that are used up.
 func FuzzHTTP(f *testing.F) {
 	for _, seed := range []struct{ method, path, body string }{
 		{"POST", "/networking/v2.0/ports", `{"port":{"network_id":"$NET","fixed_ips":[{"subnet_id":"$SUB","ip_address":"10.0.0.9"}],"mac_address":null,"allowed_address_pairs":[{"ip_address":"::/0"}]}}`},
@@ -57,15 +59,51 @@ func FuzzHTTP(f *testing.F) {
 			return
 		}
 		r.URL.Path, r.URL.RawQuery, _ = strings.Cut(names.Replace(path), "?")
-		if a := k.do(r); a.status >= 500 && !meant(a) {
+		if a := k.do(r); a.status >= 500 && !meant(r.URL.Path, a) {
 			t.Errorf("%s %s %s\nanswered %d %s", method, path, body, a.status, a.body)
 		}
 	})
 }
 
-// meant says whether a 5xx is one that a service answers by design.
-func meant(a answer) bool {
-	return strings.Contains(a.body, `"faultcode":"Server"`) || strings.Contains(a.body, `"NeutronError"`) || a.status == http.StatusNotImplemented
+// meant says whether a 5xx is one that the real service was seen to answer to
+// that, too.
+func meant(path string, a answer) bool {
+	var said struct {
+		Faultstring  string
+		NeutronError struct{ Type string }
+	}
+	if json.Unmarshal([]byte(a.body), &said) != nil {
+		return false
+	}
+	switch {
+	case strings.HasPrefix(path, "/networking"):
+		return a.status == http.StatusInternalServerError && said.NeutronError.Type == "SubnetAllocationError"
+	case strings.HasPrefix(path, "/load-balancer"):
+		return a.status == http.StatusNotImplemented || a.status == http.StatusInternalServerError && simtest.Crashed(said.Faultstring)
+	}
+	return false
+}
+
+func TestMeant(t *testing.T) {
+	for _, tc := range []struct {
+		path   string
+		status int
+		body   string
+		want   bool
+	}{
+		{"/networking/v2.0/subnets", 500, `{"NeutronError":{"type":"SubnetAllocationError"}}`, true},
+		{"/networking/v2.0/subnets", 500, `{"NeutronError":{"type":"HTTPInternalServerError"}}`, false},
+		{"/networking/v2.0/subnets", 503, `{"NeutronError":{"type":"SubnetAllocationError"}}`, false},
+		{"/load-balancer/v2/lbaas/pools", 500, `{"faultcode":"Server","faultstring":"'name'"}`, true},
+		{"/load-balancer/v2/lbaas/pools", 500, `{"faultcode":"Server","faultstring":"another"}`, false},
+		{"/load-balancer/v2/lbaas/pools", 501, `{"faultcode":"Server","faultstring":"not by ovn"}`, true},
+		{"/load-balancer/v2/lbaas/pools", 500, `the simulator has a fault: see its log`, false},
+		{"/identity/v3/projects", 500, `{"error":{"code":500}}`, false},
+	} {
+		if got := meant(tc.path, answer{status: tc.status, body: tc.body}); got != tc.want {
+			t.Errorf("%s %d %s: got %v, want %v", tc.path, tc.status, tc.body, got, tc.want)
+		}
+	}
 }
 
 // furnished is a cloud in which there is one of each kind, and how to write
