@@ -17,12 +17,13 @@ type timers struct {
 
 	mu      sync.Mutex
 	closed  bool
-	pending map[*time.Timer]struct{}
+	last    int // the last key of pending
+	pending map[int]*time.Timer
 	running sync.WaitGroup
 }
 
 func newTimers(log *slog.Logger) *timers {
-	return &timers{log: log, done: make(chan struct{}), pending: map[*time.Timer]struct{}{}}
+	return &timers{log: log, done: make(chan struct{}), pending: map[int]*time.Timer{}}
 }
 
 // after runs f when d has passed, in a goroutine of its own, or at once.
@@ -36,21 +37,21 @@ func (t *timers) after(d time.Duration, f func()) {
 	if t.closed {
 		return
 	}
-	var timer *time.Timer
-	timer = time.AfterFunc(d, func() { // it begins by taking the lock, so timer is set
-		if t.begin(timer) {
+	t.last++
+	n := t.last
+	t.pending[n] = time.AfterFunc(d, func() {
+		if t.begin(n) {
 			defer t.running.Done()
 			t.run(f)
 		}
 	})
-	t.pending[timer] = struct{}{}
 }
 
 // begin says whether what is due may still happen. It is counted as running then.
-func (t *timers) begin(timer *time.Timer) bool {
+func (t *timers) begin(n int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.pending, timer)
+	delete(t.pending, n)
 	if t.closed {
 		return false
 	}
@@ -76,7 +77,7 @@ func (t *timers) close() {
 		t.closed = true
 		close(t.done)
 	}
-	for timer := range t.pending {
+	for _, timer := range t.pending {
 		timer.Stop()
 	}
 	clear(t.pending)
