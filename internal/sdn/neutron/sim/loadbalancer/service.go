@@ -108,13 +108,7 @@ type answer struct {
 func (s *Service) Handle(w http.ResponseWriter, r *http.Request, who identity.Caller) {
 	c := &call{Service: s, who: who, r: r}
 	c.body, _ = io.ReadAll(r.Body)
-	s.mu.Lock()
-	out, bad := c.serve()
-	var text []byte
-	if bad == nil {
-		text = encode(out.body)
-	}
-	s.mu.Unlock()
+	out, text, bad := c.locked()
 	if bad != nil {
 		writeFault(w, r, bad)
 	} else {
@@ -127,6 +121,17 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, who identity.Ca
 			change.end()
 		})
 	}
+}
+
+// locked serves with the lock held, and lets go of it even if that panics. The
+// body is written here already, for it points to rows.
+func (c *call) locked() (out answer, text []byte, bad *fault) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if out, bad = c.serve(); bad == nil {
+		text = encode(out.body)
+	}
+	return out, text, bad
 }
 
 func write(w http.ResponseWriter, status int, text []byte, contentType string) {
