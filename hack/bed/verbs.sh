@@ -52,15 +52,12 @@ openstack_half() {
 	together "${NODES[@]/#/node_chassis_up }"
 }
 
-# one_cloud: the bed has one or the other. What the other left is taken down.
+# one_cloud: the bed has one or the other, and somebody may be at work on it.
 one_cloud() {
 	local before
 	before=$(cat "$BED/cloud" 2>/dev/null || echo "$KIND")
 	if [[ $before != "$KIND" ]]; then
-		if [[ -n $(daemons '*') ]]; then
-			say "the bed is up with KURYR_BED_CLOUD=$before: taking that down first"
-			(NODES=(n1 n2) && everything_down)
-		fi
+		[[ -z $(daemons '*') ]] || die "the bed is up with KURYR_BED_CLOUD=$before: end that first, $HERE/bed down"
 		not_mounted
 		rm -rf --one-file-system "$BED/nodes" # what they know is of the other cluster
 	fi
