@@ -105,6 +105,9 @@ func newPodsLife(w *sweep.World, newCloud func(*sweep.World) swept) *podsLife {
 		Pools:   config.Pools{Batch: 1, Min: 1, Max: 2, TTL: metav1.Duration{Duration: time.Hour}},
 		Orphans: hurriedOrphans,
 	}
+	if w.Undisturbed() { // the collector must not repair what nothing has broken
+		l.settings.Orphans.Interval.Duration = time.Hour
+	}
 	l.live = controller.NewLive(l.settings)
 	w.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: sweep.Node}})
 	return l

@@ -108,11 +108,20 @@ func (s Sweep) Run(t *testing.T, fates ...Fate) {
 	}
 	for _, fate := range fates {
 		t.Run(fate.Name, func(t *testing.T) {
-			hit := s.each(t, free, fate, writes.count(fate))
+			expected := writes.count(fate)
+			hit := s.each(t, free, fate, expected)
 			t.Logf("%d writes were hit: %s", total(hit), hit)
+			if lives := (expected + s.Every - 1) / s.Every; writes.all != nil && total(hit) < lives-lives/tolerated {
+				t.Errorf("%d writes were hit in %d lives", total(hit), lives)
+			}
 		})
 	}
 }
+
+// tolerated is the share of lives, one in that many, that may end before the
+// write that they are about: how many writes are made differs a little, as two
+// changes may be seen at once and answered by one write.
+const tolerated = 5
 
 // each lives as many lives as there are writes to hit. How many there are
 // differs a little from life to life: it goes on until there was none to hit.

@@ -47,6 +47,10 @@ func newWorld(t *testing.T, c *cluster, more []client.ObjectList, fate Fate, at 
 	}
 }
 
+// Undisturbed reports whether nothing befalls the controller in this life, so
+// that there is nothing for it to repair but what the scenario does.
+func (w *World) Undisturbed() bool { return w.at == 0 }
+
 // fault reports what must not be. It may be called from any goroutine.
 func (w *World) fault(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
