@@ -38,7 +38,7 @@ func (c *Cloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.unread(w, r, err, service, path)
 		return
 	}
-	c.serve(w, withPath(r, path, whole{bytes.NewReader(body), body}), body, service, path)
+	c.serve(w, withPath(r, path, whole{bytes.NewReader(body), body}), body, service, path) //nolint:contextcheck // it is in the request
 }
 
 // whole is a body that was read already. A service may take its bytes, which
@@ -103,7 +103,7 @@ func (c *Cloud) serve(w http.ResponseWriter, r *http.Request, body []byte, servi
 	j := &job{r: r, body: body, Call: Call{
 		At: c.o.Now(), Service: service, Method: r.Method, Path: path, Query: r.URL.RawQuery, Resource: resource(path)}}
 	if r.Method == http.MethodPost {
-		j.Items, _ = items(body)
+		j.Items = items(body)
 	}
 	start := time.Now()
 	answered := func() { j.Took = time.Since(start); c.log.add(j.Call) }
@@ -186,7 +186,7 @@ func (c *Cloud) before(j *job) error {
 func (c *Cloud) afterwards(j *job, rec *recorder) error {
 	if t := j.turn; t != nil {
 		if t.Rows {
-			n, _ := items(rec.body.Bytes())
+			n := items(rec.body.Bytes())
 			c.sleep(j.r, t.After(n))
 		}
 		if t.Stop == dial.After {
@@ -273,7 +273,7 @@ func cut(w http.ResponseWriter, reset bool) {
 func (c *Cloud) handle(w http.ResponseWriter, j *job) {
 	defer func() {
 		if p := recover(); p != nil {
-			if p == http.ErrAbortHandler {
+			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 				panic(p)
 			}
 			c.o.Log.ErrorContext(j.r.Context(), "a service panicked", "panic", p, "method", j.Method, "path", j.Path, "stack", string(debug.Stack()))
@@ -291,7 +291,7 @@ func (c *Cloud) handle(w http.ResponseWriter, j *job) {
 	}
 	var who identity.Caller
 	if j.Path != "/" { // version discovery is for all
-		known := false
+		var known bool
 		if who, known = c.identity.Authenticate(j.r.Header.Get("X-Auth-Token")); !known {
 			c.unauthorized(w, j)
 			return

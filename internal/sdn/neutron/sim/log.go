@@ -6,6 +6,7 @@ package sim
 import (
 	"cmp"
 	"math"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -32,7 +33,7 @@ type Call struct {
 }
 
 // Write says whether the call may change something.
-func (c Call) Write() bool { return c.Method != "GET" && c.Method != "HEAD" }
+func (c Call) Write() bool { return c.Method != http.MethodGet && c.Method != http.MethodHead }
 
 // Count is what became of all calls of one verb to one resource.
 type Count struct {

@@ -104,20 +104,20 @@ func (w *workers) enter(ctx context.Context, closed <-chan struct{}, service str
 }
 
 // items counts the elements of the list that is the first value of the body's
-// object: ports of a bulk create, rows of an answer. false: it is no such body.
+// object: ports of a bulk create, rows of an answer.
 // It looks at the text only, so it is cheap for any size.
-func items(body []byte) (n int, list bool) {
+func items(body []byte) (n int) {
 	i := bytes.IndexByte(body, ':')
 	if i < 0 {
-		return 0, false
+		return 0
 	}
 	rest := bytes.TrimLeft(body[i+1:], " \t\r\n")
 	if len(rest) == 0 || rest[0] != '[' {
-		return 0, false
+		return 0
 	}
 	rest = bytes.TrimLeft(rest[1:], " \t\r\n")
 	if len(rest) == 0 || rest[0] == ']' {
-		return 0, true
+		return 0
 	}
 	n, depth, quoted := 1, 0, false
 	for i := 0; i < len(rest); i++ {
@@ -131,11 +131,11 @@ func items(body []byte) (n int, list bool) {
 			depth++
 		case b == '}' || b == ']':
 			if depth--; depth < 0 {
-				return n, true
+				return n
 			}
 		case b == ',' && depth == 0:
 			n++
 		}
 	}
-	return n, true
+	return n
 }

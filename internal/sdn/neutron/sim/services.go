@@ -41,7 +41,7 @@ func (v vips) MakePort(p loadbalancer.VIPPort) (id string, address netip.Addr, s
 		ProjectID: p.ProjectID, NetworkID: p.NetworkID, SubnetID: p.SubnetID, Address: p.Address,
 		Name: p.Name, DeviceOwner: p.DeviceOwner, DeviceID: p.DeviceID,
 	})
-	var refusal *network.Refusal
+	var refusal *network.RefusedError
 	if errors.As(err, &refusal) {
 		err = errors.New(refusal.Message)
 	}

@@ -4,6 +4,7 @@
 package sim
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"os"
@@ -13,6 +14,7 @@ import (
 
 // T is what Start needs of a *testing.T or *testing.B.
 type T interface {
+	Context() context.Context
 	Helper()
 	Fatalf(format string, args ...any)
 	Cleanup(func())
@@ -23,7 +25,7 @@ type T interface {
 // need not be given; a function may change the options.
 func Start(t T, change ...func(*Options)) *Cloud {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatalf("listening: %v", err)
 	}

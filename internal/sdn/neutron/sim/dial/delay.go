@@ -47,6 +47,7 @@ func (d Delay) Sample(r *rand.Rand) time.Duration {
 		}
 		sigma := math.Log(float64(d.b)/float64(d.a)) / z99
 		return bounded(float64(d.a) * math.Exp(sigma*r.NormFloat64()))
+	case fixed:
 	}
 	return d.a
 }
@@ -64,6 +65,7 @@ func (d Delay) String() string {
 		return fmt.Sprintf("{normal: {mean: %v, deviation: %v}}", d.a, d.b)
 	case lognormal:
 		return fmt.Sprintf("{lognormal: {median: %v, p99: %v}}", d.a, d.b)
+	case fixed:
 	}
 	return d.a.String()
 }

@@ -198,7 +198,7 @@ preset: imagined
 seed: 4
 workers: {network: 0, storage: 2}
 calls:
-- on: netwrok POST|FETCH ports
+- on: netzwerk POST|FETCH ports
   latency: 3
   probability: 2
 - fault: 200
@@ -211,16 +211,16 @@ balancers:
 - {kind: balancer}
 - 7
 `))
-	var faults dial.Faults
+	var faults dial.FaultsError
 	if !errors.As(err, &faults) {
-		t.Fatalf("got %v, want Faults", err)
+		t.Fatalf("got %v, want FaultsError", err)
 	}
 	for _, want := range []string{
 		`line 2: preset: "imagined" is none of measured`,
 		`line 3: seed: unknown: write one of balancers, calls, ports, preset, workers`,
 		`line 4: workers.network: want a number from 1 to 10000, got "0"`,
 		`line 4: workers.storage: unknown`,
-		`line 6: calls[0].on: "netwrok" is no service`, `"FETCH" is no method`, `"ports" is no path`,
+		`line 6: calls[0].on: "netzwerk" is no service`, `"FETCH" is no method`, `"ports" is no path`,
 		`line 7: calls[0].latency: want a time from 0s to 1h0m0s with its unit, as in 250ms, got "3"`,
 		`line 8: calls[0].probability: want more than 0 and at most 1, got "2"`,
 		`line 9: calls[1].fault: "200" is no fault`, `line 9: calls[1]: on is missing`,

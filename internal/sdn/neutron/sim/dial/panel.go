@@ -5,6 +5,7 @@ package dial
 
 import (
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -127,6 +128,7 @@ func (r *Rule) is(c Call) bool {
 			if c.Bound {
 				return false
 			}
+		case Parallel: // not the call's own: see allows
 		}
 	}
 	return true
@@ -153,7 +155,7 @@ func (t *Turn) slow(r *Rule, c Call, draw *rand.Rand) {
 	if r.PerItem == nil {
 		return
 	}
-	if c.Method == "GET" {
+	if c.Method == http.MethodGet {
 		t.Row, t.Rows, t.draw = *r.PerItem, true, draw
 		return
 	}

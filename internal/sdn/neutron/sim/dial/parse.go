@@ -23,10 +23,10 @@ var presets = map[string][]byte{"measured": measured}
 // Presets are the names that preset: takes.
 func Presets() []string { return []string{"measured"} }
 
-// Faults is all that is wrong with what somebody wrote, each with line and path.
-type Faults []string
+// FaultsError is all that is wrong with what somebody wrote, each with line and path.
+type FaultsError []string
 
-func (f Faults) Error() string {
+func (f FaultsError) Error() string {
 	if len(f) == 1 {
 		return f[0]
 	}
@@ -34,7 +34,7 @@ func (f Faults) Error() string {
 }
 
 // Parse reads a Set as YAML (so JSON too). If anything is wrong, the error is a
-// Faults with all of it. No text at all is a Set that does nothing.
+// FaultsError with all of it. No text at all is a Set that does nothing.
 func Parse(text []byte) (*Set, error) {
 	root, err := document(text)
 	if err != nil {
@@ -51,10 +51,10 @@ func document(text []byte) (*yaml.Node, error) {
 	case errors.Is(err, io.EOF):
 		return empty, nil
 	case err != nil:
-		return nil, Faults{strings.TrimPrefix(err.Error(), "yaml: ")}
+		return nil, FaultsError{strings.TrimPrefix(err.Error(), "yaml: ")}
 	}
 	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
-		return nil, Faults{"more than one document: leave out what follows ---"}
+		return nil, FaultsError{"more than one document: leave out what follows ---"}
 	}
 	root := doc.Content[0]
 	if root.Kind == yaml.ScalarNode && root.Tag == "!!null" {
@@ -158,7 +158,7 @@ func (s *Set) Add(line string) (*Set, error) {
 		return nil, err
 	}
 	if top.Kind != yaml.MappingNode || len(top.Content) != 2 {
-		return nil, Faults{fmt.Sprintf("%q: write a pattern, a colon and what shall happen, as in network POST /v2.0/ports: 503", line)}
+		return nil, FaultsError{fmt.Sprintf("%q: write a pattern, a colon and what shall happen, as in network POST /v2.0/ports: 503", line)}
 	}
 	key, value := top.Content[0], top.Content[1]
 	if !slices.Contains(topKeys, key.Value) {

@@ -18,7 +18,7 @@ import (
 const longest = time.Hour
 
 // reader turns nodes into a Set and collects what is wrong.
-type reader struct{ faults Faults }
+type reader struct{ faults FaultsError }
 
 func (r *reader) fault(n *yaml.Node, path, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
@@ -94,6 +94,7 @@ func kindOf(n *yaml.Node) string {
 		return "a list"
 	case yaml.AliasNode:
 		return "an alias"
+	default:
 	}
 	if n.Tag == "!!null" {
 		return "nothing"

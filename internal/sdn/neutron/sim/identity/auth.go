@@ -32,9 +32,7 @@ func (s *Service) issue(r *request) (reply, *fault) {
 	if f != nil {
 		return reply{}, f
 	}
-	if f := s.settle(l); f != nil {
-		return reply{}, f
-	}
+	s.settle(l)
 	t := s.newToken(l)
 	if !t.unscoped() && len(s.rolesOf(t)) == 0 {
 		return reply{}, unauthorized()
@@ -192,7 +190,7 @@ func (s *Service) show(l *login, method string, proof map[string]any) *fault {
 	var u *user
 	switch method {
 	case "password":
-		known, f := s.userOf(proof, method)
+		known, f := s.userOf(proof)
 		if f != nil {
 			return f
 		}
@@ -227,7 +225,7 @@ func (s *Service) show(l *login, method string, proof map[string]any) *fault {
 
 // userOf finds the user that a password is said to be of. keystone 22.0.2:
 // auth/plugins/core.py, which names no method in its words: observed.
-func (s *Service) userOf(proof map[string]any, method string) (*user, *fault) {
+func (s *Service) userOf(proof map[string]any) (*user, *fault) {
 	if _, has := proof["user"]; !has {
 		return nil, missing("user", "None")
 	}
@@ -271,15 +269,14 @@ func (s *Service) domainOf(given map[string]any) (string, *fault) {
 
 // settle falls back on the user's default project. keystone 22.0.2:
 // api/_shared/authentication.py
-func (s *Service) settle(l *login) *fault {
+func (s *Service) settle(l *login) {
 	if l.scope != (scope{}) || l.user.DefaultProjectID == "" {
-		return nil
+		return
 	}
 	p := s.projects.byID[l.user.DefaultProjectID]
 	if p != nil && p.Enabled && len(s.rolesIn(l.user.ID, p.ID)) > 0 {
 		l.scope.project = p.ID
 	}
-	return nil
 }
 
 func object(v any) map[string]any {

@@ -141,7 +141,7 @@ func TestCaller(t *testing.T) {
 
 func TestTokensEnd(t *testing.T) {
 	k := newKeystone(t)
-	short, revoked, all := k.token(byPassword("admin", "secret", "")), k.token(byPassword("admin", "secret", "")), ""
+	short, revoked := k.token(byPassword("admin", "secret", "")), k.token(byPassword("admin", "secret", ""))
 	k.now = k.now.Add(identity.Lifetime - time.Second)
 	late := k.token(byPassword("admin", "secret", ""))
 	valid := func(when, header string, want bool) {
@@ -159,7 +159,7 @@ func TestTokensEnd(t *testing.T) {
 	another := k.token(byPassword("admin", "secret", ""))
 	k.want(204, "", http.MethodDelete, "/v3/auth/tokens", "", late, "X-Subject-Token: "+id(another))
 	valid("revoked", another, false)
-	all = k.token(byPassword("admin", "secret", ""))
+	all := k.token(byPassword("admin", "secret", ""))
 	k.Revoke(id(late))
 	valid("revoked from inside", late, false)
 	k.RevokeAll()

@@ -182,7 +182,7 @@ func (s *Service) endBatch(b *batch, hold lock) {
 	}
 	for _, m := range b.changed {
 		s.settle(&m.base, active)
-		s.report(b.pool, m)
+		report(m)
 	}
 	if !b.additive {
 		for _, m := range b.gone {

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 )
 
 // values is an object of a request, checked: only what was given, and defaults.
@@ -51,8 +50,8 @@ func (v values) objects(name string) []values {
 // parse reads a body as WSME 0.11 does (wsme/rest/json.py): an object of the type
 // root, called argument in errors.
 func parse(body []byte, argument, root string) (values, *fault) {
-	if !utf8.Valid(body) {
-		return nil, crash("'utf-8' codec can't decode the body") // decoded before anything is caught
+	if wrong := undecodable(body); wrong != "" {
+		return nil, crash("%s", wrong) // decoded before anything is caught
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()

@@ -93,9 +93,10 @@ func (s *Service) fail(b *base, l lock) {
 // is nothing but ACTIVE) and releases it.
 func (c *call) work(kind, action string, b *base, l lock, done func()) {
 	c.hold(l)
-	if action == "delete" {
+	switch action {
+	case "delete":
 		c.settle(b, pendingDelete)
-	} else if action == "update" {
+	case "update":
 		c.settle(b, pendingUpdate)
 	}
 	s := c.Service

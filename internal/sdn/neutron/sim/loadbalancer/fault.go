@@ -4,7 +4,6 @@
 package loadbalancer
 
 import (
-	"encoding/json"
 	"fmt"
 	"html"
 	"net/http"
@@ -81,12 +80,11 @@ func (f *fault) body(r *http.Request) (text []byte, contentType string) {
 	if f.status >= http.StatusInternalServerError {
 		code = "Server"
 	}
-	text, _ = json.Marshal(struct {
+	return encode(struct {
 		Code  string  `json:"faultcode"`
 		Text  string  `json:"faultstring"`
 		Debug *string `json:"debuginfo"`
-	}{code, f.text, nil})
-	return text, "application/json"
+	}{code, f.text, nil}), "application/json"
 }
 
 // routed is what webob 1.8 makes of a fault that it is left with: JSON, HTML or
@@ -107,12 +105,11 @@ func (f *fault) routed(r *http.Request) (text []byte, contentType string) {
 	head := fmt.Sprintf("%d %s", f.status, f.title)
 	switch accepted(r.Header.Get("Accept")) {
 	case "json":
-		text, _ = json.Marshal(struct {
+		return encode(struct {
 			Code        int     `json:"code"`
 			Title       string  `json:"title"`
 			Description *string `json:"description"`
-		}{f.status, f.title, f.detail()})
-		return text, "application/json"
+		}{f.status, f.title, f.detail()}), "application/json"
 	case "html":
 		page := "<html>\n <head>\n  <title>%s</title>\n </head>\n <body>\n  <h1>%s</h1>\n  %s<br /><br />\n%s%s\n </body>\n</html>"
 		detail := strings.NewReplacer("&#39;", "&#x27;", "&#34;", "&quot;").Replace(html.EscapeString(f.text))

@@ -5,6 +5,7 @@ package loadbalancer_test
 
 import (
 	"encoding/json"
+	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
@@ -52,7 +53,7 @@ func FuzzRequests(f *testing.F) {
 		hm := w.make("/healthmonitors", `{"healthmonitor":{"pool_id":"`+po+`","type":"TCP","delay":5,"timeout":3,"max_retries":3}}`)
 		pl := w.make("/l7policies", `{"l7policy":{"listener_id":"`+li+`","action":"REJECT"}}`)
 		vars := strings.NewReplacer("$lb", lb, "$li", li, "$po", po, "$me", me, "$hm", hm, "$pl", pl)
-		r := httptest.NewRequest("GET", "/", strings.NewReader(vars.Replace(body)))
+		r := httptest.NewRequest(http.MethodGet, "/", strings.NewReader(vars.Replace(body)))
 		r.Method = method
 		r.URL = &url.URL{Path: "/v2/lbaas" + vars.Replace(path), RawQuery: query}
 		r.Header.Set("Content-Type", "application/json")

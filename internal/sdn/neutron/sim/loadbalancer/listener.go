@@ -187,6 +187,19 @@ func (c *call) checkListener(lb *loadBalancer, in values) *fault {
 			return bad
 		}
 	}
+	if bad := tlsFits(in, protocol, certificate, offload); bad != nil {
+		return bad
+	}
+	refs := append(in.texts("sni_container_refs"), nonEmpty(in.text("default_tls_container_ref"))...)
+	client := in.text("client_ca_tls_container_ref")
+	if bad := c.checkTLS(in, refs, nonEmpty(client, in.text("client_crl_container_ref")), offload); bad != nil {
+		return bad
+	}
+	return c.portFree(lb, in, protocol)
+}
+
+// tlsFits is the part of it that is about certificates.
+func tlsFits(in values, protocol string, certificate, offload bool) *fault {
 	client := in.text("client_ca_tls_container_ref")
 	authentication := in.text("client_authentication")
 	switch {
@@ -203,11 +216,7 @@ func (c *call) checkListener(lb *loadBalancer, in values) *fault {
 	case in.text("client_crl_container_ref") != "" && client == "":
 		return invalid("A client authentication CA reference is required to specify a client authentication revocation list.")
 	}
-	refs := append(in.texts("sni_container_refs"), nonEmpty(in.text("default_tls_container_ref"))...)
-	if bad := c.checkTLS(in, refs, nonEmpty(client, in.text("client_crl_container_ref")), offload); bad != nil {
-		return bad
-	}
-	return c.portFree(lb, in, protocol)
+	return nil
 }
 
 // portFree refuses a port that is in use for the same protocol below, and CIDRs of

@@ -154,7 +154,7 @@ func (m *member) tidy(in values) {
 // joined is ovn-octavia-provider 3.0.0, helper.py, member_create.
 func (s *Service) joined(p *pool, m *member) {
 	p.OperatingStatus = online
-	s.report(p, m)
+	report(m)
 	if !m.AdminStateUp {
 		m.OperatingStatus = offline
 	}
@@ -164,7 +164,7 @@ func (s *Service) joined(p *pool, m *member) {
 }
 
 // report is how a member is that nobody watches.
-func (s *Service) report(p *pool, m *member) {
+func report(m *member) {
 	m.OperatingStatus = noMonitor
 	if !m.AdminStateUp {
 		m.OperatingStatus = offline
@@ -206,10 +206,9 @@ func (c *call) updateMember(p *pool, id string, body values) (answer, *fault) {
 	}
 	apply(m, in)
 	m.tidy(in)
-	s := c.Service
 	c.work("member", "update", &m.base, hold, func() {
 		if in.given("admin_state_up") {
-			s.report(p, m)
+			report(m)
 		}
 	})
 	return answer{200, record{"member": c.viewMember(m)}}, nil

@@ -223,7 +223,7 @@ func checkMonitorUpdate(m *monitor, p *pool, in values) *fault {
 			return notOption("None", name)
 		}
 	}
-	var version any = in["http_version"]
+	version := in["http_version"]
 	if version == nil && m.HTTPVersion != nil {
 		version = *m.HTTPVersion
 	}

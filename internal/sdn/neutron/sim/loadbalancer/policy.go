@@ -38,6 +38,7 @@ func (c *call) may(r right, project string) bool {
 		return observer || c.has("load-balancer_quota_admin")
 	case mayWriteQuota:
 		return admin || c.has("load-balancer_quota_admin")
+	case mayAdmin:
 	}
 	return admin
 }

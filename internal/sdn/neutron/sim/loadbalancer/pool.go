@@ -136,14 +136,15 @@ func persistenceFits(in values, protocol, only string) *fault {
 	}
 	cookie, timed := p.text("cookie_name"), p["persistence_timeout"] != nil || p["persistence_granularity"] != nil
 	kind := p.text("type")
+	datagrams := protocol == "UDP" || protocol == "SCTP"
 	switch {
-	case (protocol == "UDP" || protocol == "SCTP") && kind == "SOURCE_IP" && cookie != "":
+	case datagrams && kind == "SOURCE_IP" && cookie != "":
 		return invalid("session_persistence SOURCE_IP type for UDP and SCTP protocols only accepts: type, persistence_timeout, persistence_granularity.")
-	case (protocol == "UDP" || protocol == "SCTP") && cookie != "":
+	case datagrams && cookie != "":
 		return invalid("Cookie names are not supported for UDP/SCTP pools.")
-	case (protocol == "UDP" || protocol == "SCTP") && strings.HasSuffix(kind, "_COOKIE"):
+	case datagrams && strings.HasSuffix(kind, "_COOKIE"):
 		return invalid("Session persistence of type %s is not supported for UDP/SCTP protocol pools.", kind)
-	case protocol != "UDP" && protocol != "SCTP" && timed:
+	case !datagrams && timed:
 		return invalid("persistence_timeout and persistence_granularity is only for %s protocol pools.", only)
 	case cookie != "" && kind != "APP_COOKIE":
 		return invalid("Field \"cookie_name\" can only be specified with session persistence of type \"APP_COOKIE\".")

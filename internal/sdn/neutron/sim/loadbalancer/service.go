@@ -109,12 +109,23 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, who identity.Ca
 	c := &call{Service: s, who: who, r: r}
 	c.body, _ = io.ReadAll(r.Body)
 	out, text, bad := c.locked()
+	// A client may have the answer before Handle returns: what takes no time has to be
+	// over by then. What takes some does not begin before the answer goes out.
+	s.finish(c.later, func(ch change) bool { return ch.delay <= 0 })
+	defer s.finish(c.later, func(ch change) bool { return ch.delay > 0 })
 	if bad != nil {
 		writeFault(w, r, bad)
 	} else {
 		write(w, out.status, text, "application/json")
 	}
-	for _, change := range c.later {
+}
+
+// finish ends those changes that are due when their time has come, in their order.
+func (s *Service) finish(changes []change, due func(change) bool) {
+	for _, change := range changes {
+		if !due(change) {
+			continue
+		}
 		s.o.After(change.delay, func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()

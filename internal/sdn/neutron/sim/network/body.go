@@ -141,7 +141,7 @@ func resourceOf(v any, one string) (map[string]any, *fault) {
 func (c *call) prepare(attrs *attributeList, item map[string]any, create bool) (values, *fault) {
 	in := values(item)
 	named := make(map[string]bool, len(item)+1)
-	if f := c.project(attrs, in, create); f != nil {
+	if f := c.project(in, create); f != nil {
 		return nil, f
 	}
 	if f := recognised(attrs, in); f != nil {
@@ -168,7 +168,7 @@ func (c *call) prepare(attrs *attributeList, item map[string]any, create bool) (
 
 // project makes project_id and tenant_id one, and the caller's if neither is
 // given (neutron_lib 3.1.0: api/attributes.py).
-func (c *call) project(attrs *attributeList, in values, create bool) *fault {
+func (c *call) project(in values, create bool) *fault {
 	p, hasP := in["project_id"]
 	t, hasT := in["tenant_id"]
 	switch {

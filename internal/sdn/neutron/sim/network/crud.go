@@ -107,7 +107,7 @@ func (k *kind[T]) admit(c *call, items []values) *fault {
 		return nil
 	}
 	for _, in := range items {
-		if f := c.enforce("create_"+k.one, k.many, k.attrs, in, false, k.target(nil, in)); f != nil {
+		if f := c.enforce("create_"+k.one, k.attrs, in, false, k.target(nil, in)); f != nil {
 			return f
 		}
 	}
@@ -214,7 +214,7 @@ func (k *kind[T]) permitted(c *call, verb, id string, in values) (*T, *fault) {
 		return nil, f
 	}
 	t := k.target(row, in)
-	f = c.enforce(verb+k.one, k.many, k.attrs, in, true, t)
+	f = c.enforce(verb+k.one, k.attrs, in, true, t)
 	if f != nil && !ruleRef("get_"+k.one).allows(c, t) {
 		return nil, noSuchPath()
 	}

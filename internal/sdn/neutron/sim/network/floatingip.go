@@ -243,8 +243,7 @@ func (c *call) floatingStatus(f, old *floatingIP) {
 }
 
 func removeFloatingIP(c *call, f *floatingIP) *fault {
-	c.dropPort(f.own)
-	return nil
+	return c.dropPort(f.own)
 }
 
 // freeFloatingIPs takes floating IPs off a port that goes.

@@ -247,8 +247,8 @@ func removeInterface(c *call, id string, body map[string]any) (any, *fault) {
 		less.touch(c)
 		c.releaseAddresses(slices.DeleteFunc(slices.Clone(p.FixedIPs), func(ip fixedIP) bool { return ip.SubnetID != subnetID }))
 		c.ports.put(c, less)
-	} else {
-		c.dropPort(p.ID)
+	} else if f := c.dropPort(p.ID); f != nil {
+		return nil, f
 	}
 	c.changeRouter(r.ID)
 	return interfaceInfo(r, p, subnets, 0), nil

@@ -176,7 +176,9 @@ func removeNetwork(c *call, n *network) *fault {
 			n.ID, strings.Join(used, ","))
 	}
 	for _, id := range own {
-		c.dropPort(id)
+		if f := c.dropPort(id); f != nil {
+			return f
+		}
 	}
 	for _, id := range n.Subnets {
 		c.dropSubnet(id)

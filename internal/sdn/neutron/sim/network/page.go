@@ -44,7 +44,7 @@ func (p *page[T]) write(w io.Writer) {
 		if i > 0 {
 			_ = out.WriteByte(',')
 		}
-		if rows.Encode(p.kind.pick(p.call, row, fields)) != nil {
+		if err := rows.Encode(p.kind.pick(p.call, row, fields)); err != nil {
 			return
 		}
 	}

@@ -172,7 +172,7 @@ func parseWord(word string) check {
 // enforce asks whether the caller may do it to the target: the rule of the
 // action, and one for each attribute set that has one (neutron 21.0.0: policy.py,
 // _build_match_rule). The words are those of oslo.policy.
-func (c *call) enforce(action, many string, attrs *attributeList, in values, update bool, t target) *fault {
+func (c *call) enforce(action string, attrs *attributeList, in values, update bool, t target) *fault {
 	if c.admin() {
 		return nil
 	}

@@ -228,7 +228,8 @@ func (c *call) takeAll(p *port, requests []asking) ([]fixedIP, *fault) {
 func (c *call) takeOne(p *port, r asking, i int) (fixedIP, *fault) {
 	for _, n := range r.subnets {
 		a := c.addressesOf(n)
-		address, ok := r.address, false
+		address := r.address
+		var ok bool
 		switch {
 		case r.address.IsValid():
 			ok = a.take(address)

@@ -86,7 +86,7 @@ type VIPPort struct {
 }
 
 // MakePort makes a port as a service does that has all rights. The error is a
-// *Refusal.
+// *RefusedError.
 func (s *Service) MakePort(spec VIPPort) (id string, address netip.Addr, subnetID string, err error) {
 	err = s.refused(func(c *call) *fault {
 		var wanted []wish
@@ -114,19 +114,19 @@ func (s *Service) MakePort(spec VIPPort) (id string, address netip.Addr, subnetI
 	return id, address, subnetID, err
 }
 
-// Refusal is what Neutron would have answered.
-type Refusal struct {
+// RefusedError is what Neutron would have answered.
+type RefusedError struct {
 	Status        int    // of HTTP
 	Type, Message string // of its NeutronError
 }
 
-func (r *Refusal) Error() string { return r.Type + ": " + r.Message }
+func (r *RefusedError) Error() string { return r.Type + ": " + r.Message }
 
 // refused runs f as the service's own doing, all or nothing.
 func (s *Service) refused(f func(*call) *fault) error {
 	var why *fault
 	if err := s.inside(func(c *call) *fault { why = f(c); return why }); err != nil {
-		return &Refusal{Status: why.status, Type: why.kind, Message: why.message}
+		return &RefusedError{Status: why.status, Type: why.kind, Message: why.message}
 	}
 	return nil
 }

@@ -195,7 +195,9 @@ func (c *call) makeGateway(r *router, net *network, wanted []wish, snat, moved b
 	}
 	old := r.gatewayPort
 	if moved { // Neutron changes the port; here it keeps its ID only
-		c.dropPort(old)
+		if f := c.dropPort(old); f != nil {
+			return f
+		}
 	} else {
 		r.RevisionNumber++
 	}
@@ -227,7 +229,9 @@ func (c *call) dropGateway(r *router) *fault {
 				"Gateway cannot be updated for router %s, since a gateway to external network %s is required by one or more floating IPs.", r.ID, r.Gateway.NetworkID)
 		}
 	}
-	c.dropPort(r.gatewayPort)
+	if f := c.dropPort(r.gatewayPort); f != nil {
+		return f
+	}
 	r.Gateway, r.gatewayPort = nil, ""
 	return nil
 }

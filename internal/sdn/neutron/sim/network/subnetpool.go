@@ -177,8 +177,13 @@ func updateSubnetPool(c *call, p, old *subnetPool, in values) *fault {
 // null is left out (observed on Neutron 21.0.0).
 func changedSubnetPool(p *subnetPool) map[string]any {
 	out := map[string]any{}
-	text, _ := json.Marshal(p)
-	_ = json.Unmarshal(text, &out)
+	text, err := json.Marshal(p)
+	if err == nil {
+		err = json.Unmarshal(text, &out)
+	}
+	if err != nil {
+		panic(err) // a struct of plain values
+	}
 	for name, v := range out {
 		if v == nil {
 			delete(out, name)
@@ -237,7 +242,7 @@ func (c *call) fromPool(n *subnet, p *subnetPool, bits int, in values) *fault {
 	case bits < int(p.MinPrefixLen):
 		return refuse(400, "MinPrefixSubnetAllocationError", "Unable to allocate subnet with prefix length %d, minimum allowed prefix is %d.", bits, p.MinPrefixLen)
 	}
-	if f := c.poolQuota(n, p, bits); f != nil {
+	if f := c.poolQuota(p, bits); f != nil {
 		return f
 	}
 	free := c.freePrefixes(p)
@@ -259,7 +264,7 @@ func (c *call) fromPool(n *subnet, p *subnetPool, bits int, in values) *fault {
 }
 
 // poolQuota counts in /32 of IPv4 and /64 of IPv6.
-func (c *call) poolQuota(n *subnet, p *subnetPool, bits int) *fault {
+func (c *call) poolQuota(p *subnetPool, bits int) *fault {
 	if p.DefaultQuota == nil || *p.DefaultQuota == 0 {
 		return nil
 	}

@@ -115,12 +115,19 @@ func (c *call) trunkable(id string) (*port, *fault) {
 	return p, nil
 }
 
-// inTrunk refuses a port that is part of a trunk, in either way.
+// inTrunk refuses a port that is part of a trunk, in either way. Of a parent it is
+// told only to whom the port or the trunk shows: a trunk has a project, what makes a
+// port a subport has none (neutron 21.0.0: services/trunk/models.py).
 func (c *call) inTrunk(id string) *fault {
 	if _, ok := c.subportOf[id]; ok {
 		return conflict("TrunkPortInUse", "Port %s is in use by another trunk.", id)
 	}
-	if p, ok := c.ports.rows.Get(id); ok && p.TrunkDetails != nil {
+	p, ok := c.ports.rows.Get(id)
+	if !ok || p.TrunkDetails == nil {
+		return nil
+	}
+	t, ok := c.trunks.rows.Get(p.TrunkDetails.TrunkID)
+	if c.ports.sees(c, p) || ok && c.trunks.sees(c, t) {
 		return parentInUse(id)
 	}
 	return nil

@@ -11,7 +11,7 @@ func (c *call) subports(t *trunk, parent *port, list []any) ([]subPort, *fault) 
 	out := []subPort{}
 	for _, e := range list {
 		m, _ := e.(map[string]any)
-		s, f := c.subport(t, parent, m)
+		s, f := c.subport(parent, m)
 		if f != nil {
 			return nil, f
 		}
@@ -27,14 +27,14 @@ func (c *call) subports(t *trunk, parent *port, list []any) ([]subPort, *fault) 
 	return out, nil
 }
 
-func (c *call) subport(t *trunk, parent *port, m map[string]any) (subPort, *fault) {
+func (c *call) subport(parent *port, m map[string]any) (subPort, *fault) {
 	id := values(m).text("port_id")
 	if id == parent.ID {
 		return subPort{}, parentInUse(id)
 	}
 	p, f := c.ports.find(c, id)
 	if f == nil {
-		if f := c.tooLarge(t, parent, p); f != nil {
+		if f := c.tooLarge(parent, p); f != nil {
 			return subPort{}, f
 		}
 	}
@@ -57,7 +57,7 @@ func (c *call) subport(t *trunk, parent *port, m map[string]any) (subPort, *faul
 }
 
 // tooLarge: packets of a subport have to fit through the parent.
-func (c *call) tooLarge(t *trunk, parent, p *port) *fault {
+func (c *call) tooLarge(parent, p *port) *fault {
 	outer, ok1 := c.networks.rows.Get(parent.NetworkID)
 	inner, ok2 := c.networks.rows.Get(p.NetworkID)
 	if !ok1 || !ok2 || outer.MTU == 0 || inner.MTU <= outer.MTU {

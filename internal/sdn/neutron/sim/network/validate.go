@@ -293,7 +293,7 @@ func checkRoute(v any) string {
 	return ""
 }
 
-func checkHints(v, data any) (string, *fault) {
+func checkHints(v, _ any) (string, *fault) {
 	if reason := listOf(checkString)(v, nil); reason != "" {
 		return reason, nil
 	}

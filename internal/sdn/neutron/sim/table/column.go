@@ -5,7 +5,6 @@ package table
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -108,8 +107,9 @@ func (c column) is(row any, values []string) bool {
 		return slices.Contains(values, strconv.FormatInt(v.Int(), 10))
 	case reflect.Slice:
 		return slices.ContainsFunc(values, func(s string) bool { return contains(v, s) })
+	default:
+		return slices.Contains(values, fmt.Sprint(v.Interface()))
 	}
-	return slices.Contains(values, fmt.Sprint(v.Interface()))
 }
 
 func contains(list reflect.Value, s string) bool {
@@ -145,9 +145,7 @@ func compareValues(a, b any) int {
 	case va.Kind() == reflect.Bool:
 		return cmp.Compare(number(va.Bool()), number(vb.Bool()))
 	}
-	ja, _ := json.Marshal(a)
-	jb, _ := json.Marshal(b)
-	return strings.Compare(string(ja), string(jb))
+	return strings.Compare(fmt.Sprint(a), fmt.Sprint(b))
 }
 
 func plain(a any) reflect.Value {
