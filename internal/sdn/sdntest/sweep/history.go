@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
 // history is all that ever was true of some kinds of objects, from its start on.
@@ -125,6 +127,16 @@ func (h *history) shows(o client.Object, deleted bool) (bool, error) {
 	}
 	version, err := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
 	return e.version >= version, cmp.Or(h.broken, err)
+}
+
+// knew reports whether there ever was a KuryrPort of that name.
+func (h *history) knew(name string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.ContainsFunc(h.events, func(e event) bool {
+		port, is := e.object.(*v1.KuryrPort)
+		return is && port.Name == name
+	})
 }
 
 // close ends the watches.

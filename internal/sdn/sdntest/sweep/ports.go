@@ -104,6 +104,9 @@ func (w *World) portInUse(id string) string {
 	ctx := context.WithoutCancel(w.T.Context())
 	var port v1.KuryrPort
 	err := w.Client.Get(ctx, client.ObjectKey{Name: id}, &port)
+	if apierrors.IsNotFound(err) && w.history.knew(id) {
+		return "its KuryrPort was gone already, whose finalizer should have waited for it"
+	}
 	if apierrors.IsNotFound(err) || err == nil && port.Spec.PodRef == nil {
 		return ""
 	}
