@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -22,6 +23,9 @@ import (
 )
 
 const defaultURL = "http://127.0.0.1:5000"
+
+// whereItListens is what serve prints, as a shell keeps it.
+func whereItListens() string { return cmp.Or(os.Getenv("OPENSTACK_SIM"), defaultURL) }
 
 // reportCommand is `openstack-sim report`.
 func reportCommand() *cobra.Command {
@@ -42,7 +46,7 @@ func reportCommand() *cobra.Command {
 			return show(cmd.OutOrStdout(), r)
 		},
 	}
-	cmd.Flags().StringVar(&url, "url", defaultURL, "where it listens")
+	cmd.Flags().StringVar(&url, "url", whereItListens(), "where it listens; default: $OPENSTACK_SIM")
 	return cmd
 }
 
@@ -101,7 +105,7 @@ func sortedKeys(m map[string]int) []string {
 func dialsCommand() *cobra.Command {
 	var url string
 	cmd := &cobra.Command{Use: "dials", Short: "Show or change what a running openstack-sim does badly"}
-	cmd.PersistentFlags().StringVar(&url, "url", defaultURL, "where it listens")
+	cmd.PersistentFlags().StringVar(&url, "url", whereItListens(), "where it listens; default: $OPENSTACK_SIM")
 	get := &cobra.Command{
 		Use: "get", Short: "Show what is dialled", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

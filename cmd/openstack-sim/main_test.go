@@ -85,7 +85,8 @@ func TestServe(t *testing.T) {
 			t.Errorf("GET /identity/v3: got %d %v, want %d", got, err, want)
 		}
 	}
-	report, err := run(t, "", "report", "--url", url)
+	t.Setenv("OPENSTACK_SIM", url)
+	report, err := run(t, "", "report")
 	if err != nil || !strings.Contains(report, "versions") || !strings.Contains(report, "200×2 503×1") || !strings.Contains(report, "loadbalancers") {
 		t.Errorf("the report is\n%s%v", report, err)
 	}

@@ -40,7 +40,7 @@ TEXT
 # packages are.
 cloud_commands() {
 	[[ $KURYR_BED_CLOUD == real ]] ||
-		echo "  openstack-sim report --url $OPENSTACK_SIM   what it was asked, and what is there"
+		echo "  openstack-sim report                        what it was asked, and what is there"
 	! command -v openstack >/dev/null || echo "  openstack port list --device-owner compute:kuryr"
 }
 
