@@ -9,7 +9,7 @@ BED=${KURYR_BED:-/var/tmp/kuryr-bed}
 # of OpenStack and has one node. Those that make the bed are told by the
 # environment, all others by what was made.
 KIND=${KURYR_BED_CLOUD:-real}
-case $VERB in
+case ${VERB:-} in
 install | build | up) ;;
 *) KIND=$(cat "$BED/cloud" 2>/dev/null || echo "$KIND") ;;
 esac
