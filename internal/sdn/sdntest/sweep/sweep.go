@@ -106,6 +106,9 @@ func (s Sweep) Run(t *testing.T, fates ...Fate) {
 	if writes.all != nil {
 		t.Logf("left alone the controller makes %d writes: %s", total(writes.all), writes.all)
 	}
+	if t.Failed() { // so would all the others, at length
+		return
+	}
 	for _, fate := range fates {
 		t.Run(fate.Name, func(t *testing.T) {
 			expected := writes.count(fate)
