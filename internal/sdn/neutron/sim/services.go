@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/dial"
+	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/identity"
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/loadbalancer"
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/network"
 )
@@ -48,8 +49,21 @@ func (v vips) MakePort(p loadbalancer.VIPPort) (id string, address netip.Addr, s
 	return id, address, subnetID, err
 }
 
-func (v vips) Port(id string) (loadbalancer.Port, bool) {
+func (v vips) Subnet(who identity.Caller, id string) (networkID string, cidr netip.Prefix, ok bool) {
+	networkID, cidr, _, ok = v.Service.Subnet(id)
+	return networkID, cidr, ok && v.Shows(who, "subnet", id)
+}
+
+func (v vips) NetworkSubnets(who identity.Caller, networkID string) []string {
+	if !v.Shows(who, "network", networkID) {
+		return nil
+	}
+	return v.Service.NetworkSubnets(networkID)
+}
+
+func (v vips) Port(who identity.Caller, id string) (loadbalancer.Port, bool) {
 	p, ok := v.Service.Port(id)
+	ok = ok && v.Shows(who, "port", id)
 	out := loadbalancer.Port{NetworkID: p.NetworkID, DeviceID: p.DeviceID}
 	for _, a := range p.Addresses {
 		out.Addresses = append(out.Addresses, loadbalancer.PortAddress{SubnetID: a.SubnetID, Address: a.Address})

@@ -151,7 +151,7 @@ func (o ovn) createMember(c *call, p *pool, m *member) *fault {
 
 func (c *call) inVIPSubnet(lb *loadBalancer, address string) bool {
 	a, err := netip.ParseAddr(address)
-	_, cidr, _, ok := c.o.Networks.Subnet(lb.VIPSubnetID)
+	_, cidr, ok := c.o.Networks.Subnet(octavia, lb.VIPSubnetID)
 	return err == nil && ok && cidr.Contains(a)
 }
 

@@ -44,12 +44,14 @@ func newNetworks() *networks {
 	return &networks{ports: map[string]loadbalancer.VIPPort{}, brief: map[string]loadbalancer.Port{}, next: 4}
 }
 
-func (n *networks) Subnet(id string) (string, netip.Prefix, string, bool) {
-	return networkID, netip.MustParsePrefix("10.0.0.0/16"), project, id == subnetID
+func seesAll(who identity.Caller) bool { return who.ProjectID == project || who.Admin() }
+
+func (n *networks) Subnet(who identity.Caller, id string) (string, netip.Prefix, bool) {
+	return networkID, netip.MustParsePrefix("10.0.0.0/16"), id == subnetID && seesAll(who)
 }
 
-func (n *networks) NetworkSubnets(id string) []string {
-	if id != networkID {
+func (n *networks) NetworkSubnets(who identity.Caller, id string) []string {
+	if id != networkID || !seesAll(who) {
 		return nil
 	}
 	return []string{subnetID}
@@ -77,9 +79,9 @@ func (n *networks) MakePort(p loadbalancer.VIPPort) (string, netip.Addr, string,
 	return id, p.Address, subnetID, nil
 }
 
-func (n *networks) Port(id string) (loadbalancer.Port, bool) {
+func (n *networks) Port(who identity.Caller, id string) (loadbalancer.Port, bool) {
 	p, ok := n.brief[id]
-	return p, ok
+	return p, ok && seesAll(who)
 }
 
 func (n *networks) RemovePort(id string) error {

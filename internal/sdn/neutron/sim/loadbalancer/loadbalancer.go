@@ -181,12 +181,12 @@ func (c *call) place(lb *loadBalancer, in values) *fault {
 
 // subnet says which network a subnet that the caller sees is in.
 func (c *call) subnet(id string) (string, bool) {
-	network, _, project, ok := c.o.Networks.Subnet(id)
-	return network, ok && (project == "" || project == c.who.ProjectID || c.who.Admin())
+	network, _, ok := c.o.Networks.Subnet(c.who, id)
+	return network, ok
 }
 
 func (c *call) placeByPort(lb *loadBalancer, id string) *fault {
-	p, ok := c.o.Networks.Port(id)
+	p, ok := c.o.Networks.Port(c.who, id)
 	if !ok {
 		return refuse(400, "Port %s not found.", id)
 	}
@@ -225,7 +225,7 @@ func sameAddress(text string, a netip.Addr) bool {
 }
 
 func (c *call) placeByNetwork(lb *loadBalancer) *fault {
-	subnets := c.o.Networks.NetworkSubnets(lb.VIPNetworkID)
+	subnets := c.o.Networks.NetworkSubnets(c.who, lb.VIPNetworkID)
 	if subnets == nil {
 		return refuse(400, "Network %s not found.", lb.VIPNetworkID)
 	}
@@ -239,7 +239,7 @@ func (c *call) placeByNetwork(lb *loadBalancer) *fault {
 		return invalid("Supplied network does not contain a subnet.")
 	}
 	for _, id := range subnets { // IPv4 is preferred
-		_, cidr, _, _ := c.o.Networks.Subnet(id)
+		_, cidr, _ := c.o.Networks.Subnet(octavia, id)
 		address, err := netip.ParseAddr(lb.VIPAddress)
 		switch {
 		case lb.VIPAddress == "" && cidr.Addr().Is4(), err == nil && cidr.Contains(address):
@@ -255,7 +255,8 @@ func (c *call) placeByNetwork(lb *loadBalancer) *fault {
 	return nil
 }
 
-// placeMore checks the further VIPs' subnets.
+// placeMore checks the further VIPs' subnets, which the real one looks at as itself:
+// _validate_subnets_share_network_but_no_duplicates.
 func (c *call) placeMore(lb *loadBalancer, in values) *fault {
 	seen := []string{lb.VIPSubnetID}
 	for _, v := range in.objects("additional_vips") {
@@ -268,7 +269,7 @@ func (c *call) placeMore(lb *loadBalancer, in values) *fault {
 		seen = append(seen, v.text("subnet_id"))
 	}
 	for _, id := range seen[1:] {
-		network, known := c.subnet(id)
+		network, _, known := c.o.Networks.Subnet(octavia, id)
 		if !known {
 			return refuse(404, "Subnet %s not found.", id)
 		}

@@ -35,19 +35,24 @@ type Options struct {
 }
 
 // Networks is what the service asks of Neutron. It is called with the service's
-// lock held, so it must not call back.
+// lock held, so it must not call back. What who does not see is not there.
 type Networks interface {
-	// Subnet describes a subnet. An empty projectID means that everybody sees it.
-	Subnet(id string) (networkID string, cidr netip.Prefix, projectID string, ok bool)
+	// Subnet describes a subnet.
+	Subnet(who identity.Caller, id string) (networkID string, cidr netip.Prefix, ok bool)
 	// NetworkSubnets lists a network's subnets by ID; nil if there is no such network.
-	NetworkSubnets(networkID string) []string
+	NetworkSubnets(who identity.Caller, networkID string) []string
 	// MakePort makes a port for a VIP. The error's text is what Neutron would say.
 	MakePort(VIPPort) (id string, address netip.Addr, subnetID string, err error)
 	// Port describes a port.
-	Port(id string) (Port, bool)
+	Port(who identity.Caller, id string) (Port, bool)
 	// RemovePort removes a port. One that is gone is no error.
 	RemovePort(id string) error
 }
+
+// octavia is the service's own user, which sees all. The subnets, networks and ports
+// that a request names are asked for as its caller instead: octavia 11.0.0,
+// network/drivers/neutron/base.py, allow_invisible_resource_usage, which is off.
+var octavia = identity.Caller{Roles: []string{"admin"}}
 
 // VIPPort is a port to make.
 type VIPPort struct {

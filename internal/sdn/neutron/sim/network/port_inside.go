@@ -3,7 +3,11 @@
 
 package network
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/identity"
+)
 
 // portSpec is a port that Neutron itself makes: for a router, a floating IP.
 type portSpec struct {
@@ -170,8 +174,26 @@ func (s *Service) RemovePort(id string) error {
 	})
 }
 
-// Subnet is what other services ask of a subnet. The project is empty if the
-// subnet is everybody's, as one of a shared network.
+// Shows reports whether who sees the network, subnet or port, as a GET would tell.
+func (s *Service) Shows(who identity.Caller, kind, id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := &call{Service: s, who: who}
+	var missing *fault
+	switch kind {
+	case "network":
+		_, missing = s.networks.find(c, id)
+	case "subnet":
+		_, missing = s.subnets.find(c, id)
+	case "port":
+		_, missing = s.ports.find(c, id)
+	default:
+		return false
+	}
+	return missing == nil
+}
+
+// Subnet is what other services ask of a subnet, whoever sees it.
 func (s *Service) Subnet(id string) (networkID string, cidr netip.Prefix, projectID string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,9 +202,6 @@ func (s *Service) Subnet(id string) (networkID string, cidr netip.Prefix, projec
 		return "", netip.Prefix{}, "", false
 	}
 	cidr, _ = netip.ParsePrefix(n.CIDR)
-	if net, ok := s.networks.rows.Get(n.NetworkID); ok && net.Shared {
-		return n.NetworkID, cidr, "", true
-	}
 	return n.NetworkID, cidr, n.ProjectID, true
 }
 

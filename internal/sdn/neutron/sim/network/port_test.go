@@ -355,9 +355,12 @@ func TestPortsFromInside(t *testing.T) {
 	if got := d.NetworkSubnets(subnet); got != nil {
 		t.Errorf("NetworkSubnets of what is no network = %v, want nil", got)
 	}
+	if d.Shows(other, "subnet", subnet) || d.Shows(other, "network", net) || d.Shows(other, "port", id) {
+		t.Error("another project sees what is private")
+	}
 	d.change("network", net, object{"shared": true})
-	if _, _, project, ok := d.Subnet(subnet); project != "" || !ok {
-		t.Errorf("Subnet of a shared network is project %q's, want everybody's", project)
+	if !d.Shows(other, "subnet", subnet) || !d.Shows(other, "network", net) || d.Shows(other, "port", id) {
+		t.Error("another project does not see the shared network and its subnet alone")
 	}
 	for range 2 {
 		if err := d.RemovePort(id); err != nil {
