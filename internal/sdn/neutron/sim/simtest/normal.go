@@ -25,7 +25,7 @@ var (
 	request   = regexp.MustCompile(`req-` + uuid)
 	idLists   = regexp.MustCompile(`(` + uuid + `|\$[a-z0-9_]+)(, ?(` + uuid + `|\$[a-z0-9_]+))+`)
 	sets      = regexp.MustCompile(`\{'[^'{}]*'(, '[^'{}]*')+\}`)
-	choices   = regexp.MustCompile(`(one of|Supported types|standard attribute): [A-Za-z][\w-]*(, [A-Za-z][\w-]*)+`)
+	choices   = regexp.MustCompile(`(one of|Supported types|standard attribute|attributes): [A-Za-z][\w:-]*(, [A-Za-z][\w:-]*)+`)
 	rules     = regexp.MustCompile(`rule:[\w:]+( and rule:[\w:]+)+`)
 	hosts     = regexp.MustCompile(`\bhost-[0-9a-f]+-[0-9a-f-]*[0-9a-f]\b`)
 	macs      = regexp.MustCompile(`\bfa:16:3e(:[0-9a-f]{2}){3}\b`)

