@@ -146,7 +146,8 @@ start() {
 	(
 		echo "$BASHPID" >"$TRACK/$name/cgroup.procs"
 		exec 9>&- # the lock of `bed`
-		exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 \
+		# With a seed OpenStack's sets have one order, and so its messages and choices.
+		exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 PYTHONHASHSEED=0 \
 			nsenter --net="/run/netns/$netns" setsid "$@"
 	) </dev/null >>"$LOG/$name.log" 2>&1 &
 }
