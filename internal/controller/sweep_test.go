@@ -32,7 +32,7 @@ func TestPodsWhileWritesMeetTheirFate(t *testing.T) {
 	s := sweepOf(t)
 	t.Run("on OpenStack", func(t *testing.T) {
 		s.Begin = func(w *sweep.World) sweep.Life { return newPodsLife(w, newOpenstack).life() }
-		s.Run(t, sweep.StoppedBefore, sweep.StoppedAfter, sweep.Refused, sweep.AnswerLost, sweep.AnswerLostAndViewLate)
+		s.Run(t, sweep.StoppedBefore, sweep.StoppedAfter, sweep.StoppedTwice, sweep.Refused, sweep.AnswerLost, sweep.AnswerLostAndViewLate)
 	})
 	t.Run("in memory", func(t *testing.T) {
 		s.Begin = func(w *sweep.World) sweep.Life { return newPodsLife(w, newInMemory).life() }

@@ -14,12 +14,28 @@ type Fate struct {
 	// Late keeps what the process watches from it for a while, from just before
 	// the write on: its caches are behind. Only writes to Kubernetes count.
 	Late bool
+	// Again lets it befall the next process, too, while that makes good what the
+	// first one left: at one of its first writes, another one in each life.
+	Again bool
 }
 
-// What may befall a write. The last three leave the process running.
+// early is among how many of its first writes one of the next process is hit.
+const early = 8
+
+// next returns the number of the write that is hit of the process after the one
+// whose n-th write was; 0 is none.
+func (f Fate) next(n int) int {
+	if !f.Again {
+		return 0
+	}
+	return 1 + (n-1)%early
+}
+
+// What may befall a write. The three from Refused on leave the process running.
 var (
 	StoppedBefore         = Fate{Name: "stopped before", Stops: true}
 	StoppedAfter          = Fate{Name: "stopped after", Stops: true, Effect: true}
+	StoppedTwice          = Fate{Name: "stopped after and again", Stops: true, Effect: true, Again: true}
 	Refused               = Fate{Name: "refused"}
 	AnswerLost            = Fate{Name: "answer lost", Effect: true}
 	AnswerLostAndViewLate = Fate{Name: "answer lost and view late", Effect: true, Late: true}

@@ -16,8 +16,8 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
-// live lives through a scenario, and returns its first process.
-func (w *World) live(begin func(*World) Life) *process {
+// live lives through a scenario, and returns the processes there were.
+func (w *World) live(begin func(*World) Life) []*process {
 	w.T.Helper()
 	w.T.Cleanup(func() {
 		if w.T.Failed() {
@@ -34,13 +34,12 @@ func (w *World) live(begin func(*World) Life) *process {
 	w.life = begin(w)
 	w.seen = w.resources()
 	w.start()
-	first := w.process
 	w.T.Cleanup(w.end)
 	w.life.Steps()
 	w.Settled()
 	w.end()
 	w.review()
-	return first
+	return w.processes
 }
 
 // ctx lasts longer than the test: what is left is cleaned up with it.

@@ -129,7 +129,7 @@ const tolerated = 5
 // each lives as many lives as there are writes to hit. How many there are
 // differs a little from life to life: it goes on until there was none to hit.
 func (s Sweep) each(t *testing.T, free chan *cluster, fate Fate, expected int) tally {
-	hit := tally{}
+	hit, again := tally{}, 0
 	var mu sync.Mutex
 	one := func(n int) (there bool) {
 		r := s.live(t, free, fate, n)
@@ -137,6 +137,9 @@ func (s Sweep) each(t *testing.T, free chan *cluster, fate Fate, expected int) t
 		defer mu.Unlock()
 		if r.hit != nil {
 			hit[r.hit.String()]++
+		}
+		if r.again {
+			again++
 		}
 		return r.hit != nil
 	}
@@ -153,6 +156,12 @@ func (s Sweep) each(t *testing.T, free chan *cluster, fate Fate, expected int) t
 	for n := expected + 1; one(n); n++ {
 		t.Logf("there was one more write than expected: %d", n)
 	}
+	if fate.Again {
+		t.Logf("in %d lives the next process was hit, too", again)
+		if again < total(hit)-total(hit)/tolerated {
+			t.Errorf("in %d of %d lives only the next process was hit, too", again, total(hit))
+		}
+	}
 	return hit
 }
 
@@ -160,6 +169,8 @@ func (s Sweep) each(t *testing.T, free chan *cluster, fate Fate, expected int) t
 type outcome struct {
 	all tally
 	hit *Call
+	// again says that it befell the next process, too.
+	again bool
 }
 
 // count returns how many of the writes the fate may befall. If nobody counted
@@ -186,11 +197,14 @@ func (s Sweep) live(t *testing.T, free chan *cluster, fate Fate, n int) (o outco
 		c := <-free
 		t.Cleanup(func() { free <- c }) // when all is cleaned up that comes after
 		w := newWorld(t, c, s.Kinds, fate, n)
-		first := w.live(s.Begin)
-		o = outcome{all: first.writes, hit: first.hit}
-		if o.hit != nil {
-			t.Logf("the write was %s", o.hit)
+		processes := w.live(s.Begin)
+		o = outcome{all: processes[0].writes, hit: processes[0].hit}
+		for _, p := range processes {
+			if p.hit != nil {
+				t.Logf("the write of process %d was %s", p.number, p.hit)
+			}
 		}
+		o.again = len(processes) > 1 && processes[1].hit != nil
 	})
 	return o
 }

@@ -30,6 +30,9 @@ type World struct {
 	history *history
 	process *process // the one that runs
 
+	processes  []*process // all there were
+	restarting bool       // one takes the place of another
+
 	mu      sync.Mutex
 	plugged map[string]string // port → pod
 	atEnd   map[*process][]func()
@@ -88,12 +91,14 @@ func (w *World) Eventually(what string, ok func() bool) {
 func (w *World) start() {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.T.Context()))
 	p := &process{trail: w.trail, cancel: cancel, ended: make(chan error, 1), over: make(chan struct{}), writes: map[string]int{}}
-	if w.process == nil {
-		p.number, p.fate, p.at = 1, w.fate, w.at
-	} else {
-		p.number = w.process.number + 1
+	switch w.process = p; len(w.processes) {
+	case 0:
+		p.fate, p.at = w.fate, w.at
+	case 1:
+		p.fate, p.at = w.fate, w.fate.next(w.at)
 	}
-	w.process = p
+	w.processes = append(w.processes, p)
+	p.number = len(w.processes)
 	w.trail.add(p, "starts")
 	go func() {
 		p.ended <- w.life.Start(context.WithValue(ctx, processKey{}, p), p.cluster(w.cluster))
@@ -120,15 +125,19 @@ func (w *World) revive() bool {
 	w.bury(p)
 	w.catchUp()
 	var served, then func()
-	if w.life.Restarting != nil {
+	if w.life.Restarting != nil && !w.restarting {
 		served, then = w.life.Restarting()
 	}
-	if served == nil {
+	if served == nil { // or the one before was stopped before it had served
 		w.start()
 		return true
 	}
+	w.restarting = true
 	w.mute()
-	defer w.unmute()
+	defer func() {
+		w.unmute()
+		w.restarting = false
+	}()
 	w.start()
 	served()
 	if calls := w.process.inventories(); len(calls) > 0 {
