@@ -97,11 +97,12 @@ type PoolKey struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName"`
-	// Trunk's parent port of a node that is itself a virtual machine, whose
-	// ports become subports; empty for a bare-metal node.
+	// Port of the virtual machine that the node is, empty for a bare-metal node:
+	// the pool's ports are subports of its trunk (vlan), or addresses that it
+	// may have besides its own (macvlan).
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
-	TrunkPortID string `json:"trunkPortID,omitempty"`
+	ParentPortID string `json:"parentPortID,omitempty"`
 	// Security groups of a free port, and of a bound one unless a policy says otherwise.
 	// +optional
 	// +listType=set
@@ -109,6 +110,10 @@ type PoolKey struct {
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=64
 	SecurityGroupIDs []string `json:"securityGroupIDs,omitempty"`
+	// Namespace whose pods alone get the pool's ports; empty is any.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace,omitempty"`
 	// How nodes plug the ports; empty is what the SDN says of each.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
@@ -146,8 +151,8 @@ type KuryrPortPoolStatus struct {
 	// When the SDN last gave the pool ports.
 	// +optional
 	LastRefill *metav1.Time `json:"lastRefill,omitempty"`
-	// Ready: every waiting pod gets a port. OverQuota: the SDN refuses more
-	// ports for want of quota.
+	// Ready: every waiting pod gets a port. OverQuota: the project's quota of
+	// ports is used up, or nearly. SubnetExhausted: a subnet's addresses are.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -133,7 +133,7 @@ func TestRules(t *testing.T) {
 		{"key node long", pool, `spec: {key: {nodeName: ` + long(254) + `}}`, "Too long: may not be more than 253", ``},
 		{"key project long", pool, `spec: {key: {projectID: ` + long(65) + `}}`, "Too long: may not be more than 64", `spec: {key: {projectID: null}}`},
 		{"key network long", pool, `spec: {key: {networkID: ` + long(65) + `}}`, "Too long: may not be more than 64", `spec: {key: {networkID: null}}`},
-		{"key trunk long", pool, `spec: {key: {trunkPortID: ` + long(65) + `}}`, "Too long: may not be more than 64", `spec: {key: {trunkPortID: t}}`},
+		{"key trunk long", pool, `spec: {key: {parentPortID: ` + long(65) + `}}`, "Too long: may not be more than 64", `spec: {key: {trunkPortID: t}}`},
 		{"key subnets", pool, `spec: {key: {subnetIDs: []}}`, "spec.key.subnetIDs in body should have at least 1 items", `spec: {key: {subnetIDs: [a]}}`},
 		{"key subnets many", pool, `spec: {key: {subnetIDs: ` + list(17) + `}}`, "Too many: 17: must have at most 16 items", `spec: {key: {subnetIDs: ` + list(16) + `}}`},
 		{"key subnet twice", pool, `spec: {key: {subnetIDs: [a, a]}}`, `Duplicate value: "a"`, ``},

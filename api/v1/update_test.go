@@ -177,7 +177,7 @@ func TestGoTypesRoundTrip(t *testing.T) {
 		})
 
 	fullPool := &v1.KuryrPortPool{ObjectMeta: metav1.ObjectMeta{Name: "round-trip"}}
-	convert(t, object(t, pool, `spec: {key: {trunkPortID: trunk}}`), &fullPool.Spec)
+	convert(t, object(t, pool, `spec: {key: {parentPortID: trunk}}`), &fullPool.Spec)
 	poolStatus := v1.KuryrPortPoolStatus{
 		Available: 1, Bound: 2, Recycling: 3, Total: 6, WaitingPods: 4, LastRefill: &at,
 		Conditions: []metav1.Condition{ready},

@@ -72,7 +72,7 @@ const ownerKind = "kuryrportpool"
 func request(key v1.PoolKey) sdn.PortRequest {
 	return sdn.PortRequest{
 		ProjectID: key.ProjectID, NetworkID: key.NetworkID, SubnetIDs: key.SubnetIDs,
-		SecurityGroupIDs: key.SecurityGroupIDs, Host: key.NodeName, TrunkPortID: key.TrunkPortID, VIFType: key.VIFType,
+		SecurityGroupIDs: key.SecurityGroupIDs, Host: key.NodeName, ParentPortID: key.ParentPortID, VIFType: key.VIFType,
 	}
 }
 

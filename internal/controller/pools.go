@@ -161,8 +161,8 @@ func (r *pools) shows(ctx context.Context, reader client.Reader, name string, w 
 
 // ask gives to the SDN's side what the plan wants of it.
 func (r *pools) ask(v *view, a pool.Actions) {
-	for _, n := range a.Create {
-		r.creations.create(v.req, *v.key, n)
+	for n := a.Want.Waiting + a.Want.Spare; n > 0; n -= max(1, v.state.Levels.Batch) {
+		r.creations.create(v.req, *v.key, min(n, max(1, v.state.Levels.Batch)))
 	}
 	for _, l := range a.Restore {
 		r.creations.restore(v.req, l.Port, l.Pod, v.pods[l.Pod].Status.PodIPs)

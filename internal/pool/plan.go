@@ -222,7 +222,7 @@ func (p *planner) match() {
 		ref := &p.waiting[0].Ref
 		switch {
 		case len(p.ready) > 0:
-			p.a.Bind = append(p.a.Bind, Binding{p.ready[0].Name, ref})
+			p.a.Bind = append(p.a.Bind, Binding{Port: p.ready[0].Name, Pod: ref})
 			p.ready = p.ready[1:]
 		case len(p.spare) > 0:
 			p.adopt(p.spare[0].ID, ref)
@@ -300,22 +300,19 @@ func (p *planner) stays(needed int, since time.Time) bool {
 func (p *planner) create() {
 	soon := min(p.soon, p.uncovered)
 	reserve := p.kept - soon + max(0, p.InFlight-len(p.waiting))
-	n := p.uncovered - soon + max(0, p.Levels.Min-reserve)
-	if n == 0 {
+	want := Wish{Waiting: p.uncovered - soon, Spare: max(0, p.Levels.Min-reserve)}
+	if want == (Wish{}) {
 		return
 	}
 	if p.now.Before(p.Hold) {
 		p.wake(p.Hold)
 		return
 	}
-	batch := max(1, p.Levels.Batch)
-	for ; n > 0; n -= batch {
-		p.a.Create = append(p.a.Create, min(n, batch))
-	}
+	p.a.Want = want
 }
 
 func (p *planner) adopt(id string, ref *v1.PodReference) {
-	p.a.Adopt = append(p.a.Adopt, Binding{id, ref})
+	p.a.Adopt = append(p.a.Adopt, Binding{Port: id, Pod: ref})
 }
 
 func (p *planner) rested(port Port) bool {

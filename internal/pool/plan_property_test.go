@@ -87,14 +87,14 @@ func (w *world) plan() pool.Actions {
 	for _, l := range a.Restore {
 		w.lookups[l.Port] = l.Pod
 	}
-	if len(a.Create) > 0 && w.now.Before(w.hold) {
+	if a.Want != (pool.Wish{}) && w.now.Before(w.hold) {
 		w.fail("asks for ports while told to hold")
 	}
-	for _, n := range a.Create {
-		if n < 1 || n > w.levels.Batch {
-			w.fail("asks for %d ports, batch %d", n, w.levels.Batch)
-		}
-		w.requests = append(w.requests, n)
+	if a.Want.Waiting < 0 || a.Want.Spare < 0 {
+		w.fail("asks for %+v", a.Want)
+	}
+	for n := a.Want.Waiting + a.Want.Spare; n > 0; n -= max(1, w.levels.Batch) {
+		w.requests = append(w.requests, min(n, max(1, w.levels.Batch)))
 	}
 	w.invariants()
 	return a
@@ -368,7 +368,7 @@ func (w *world) settle() {
 	quiet := 0
 	for range 100_000 {
 		a := w.plan()
-		moved := a.Writes() || len(a.Create)+len(a.Restore)+len(a.Discard) > 0
+		moved := a.Writes() || a.Want != (pool.Wish{}) || len(a.Restore)+len(a.Discard) > 0
 		for _, event := range []func() string{w.daemon, w.wellAnswered, w.wellApplied, w.deleted} {
 			moved = event() != "nothing" || moved
 		}

@@ -167,8 +167,8 @@ func describe(a pool.Actions) string {
 	names("repair", a.Repair)
 	names("delete", a.Delete)
 	names("discard", a.Discard)
-	for _, n := range a.Create {
-		fmt.Fprintln(&b, "create", n)
+	if a.Want != (pool.Wish{}) {
+		fmt.Fprintf(&b, "want %d for pods, %d spare\n", a.Want.Waiting, a.Want.Spare)
 	}
 	if !a.Wake.IsZero() {
 		fmt.Fprintln(&b, "wake in", a.Wake.Sub(noon))

@@ -43,6 +43,9 @@ type Pod struct {
 	// Restore is the ID of a port that the pod had, whose object is gone;
 	// empty if there is none, or if it has been looked up in vain.
 	Restore string
+	// Groups are the security groups that the pod is to have, sorted; nil are
+	// the pool's own.
+	Groups []string
 }
 
 // Port is a port of the pool.
@@ -79,15 +82,25 @@ type Actions struct {
 	Repair  []string  // write the pool's security groups
 	Delete  []string  // delete the object, and with it the port
 	Discard []string  // delete an arrived port that nobody needs
-	Create  []int     // ask for so many ports, one request each
+	Want    Wish      // ports to ask for
 	Wake    time.Time // plan again then at the latest; zero: at the next change
 	Levels  Count
 }
 
-// Binding is a port and the pod that gets it.
+// Wish is how many ports to ask for, in as many requests as whoever carries it
+// out finds best. It replaces the wish of an earlier plan: what was asked for
+// since is in flight, and what was not is part of it.
+type Wish struct {
+	Waiting int // for pods that nothing is under way for
+	Spare   int // that Min lacks
+}
+
+// Binding is a port and the pod that gets it, with the security groups that the
+// pod wants; nil are the pool's own.
 type Binding struct {
-	Port string
-	Pod  *v1.PodReference
+	Port   string
+	Pod    *v1.PodReference
+	Groups []string
 }
 
 // Lookup is a port to look up for a pod.

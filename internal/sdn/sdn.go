@@ -53,6 +53,60 @@ type Ports interface {
 	DeletePort(ctx context.Context, id string) error
 }
 
+// Capacity tells how much room there is. It is asked seldom: when a request was
+// refused for want of it, and before ports are made that nobody waits for.
+type Capacity interface {
+	// Room returns what is used, and what there is at most, of the project's
+	// ports and of the addresses of each subnet. What the backend does not tell,
+	// or the credential may not see, is left out; that is no error.
+	Room(ctx context.Context, projectID string, subnetIDs []string) (Room, error)
+}
+
+// Room is the answer of Capacity.
+type Room struct {
+	Ports   *Usage           // nil: not known
+	Subnets map[string]Usage // by subnet ID; one that is not known has no entry
+}
+
+// Usage is how much there is of something.
+type Usage struct {
+	Used  int
+	Limit int // negative: there is none
+}
+
+// Left returns how much is left, and whether that is bounded at all.
+func (u Usage) Left() (n int, bounded bool) {
+	if u.Limit < 0 {
+		return 0, false
+	}
+	return max(0, u.Limit-u.Used), true
+}
+
+// Hosts knows the machines that nodes are.
+type Hosts interface {
+	// ParentPort returns the ID of the port of the virtual machine that has
+	// address in one of subnetIDs (in any, if empty). With trunk it has to be
+	// the parent of one. ErrNotFound if there is none, ErrInvalid if there are
+	// several: the caller has to name subnets.
+	ParentPort(ctx context.Context, address string, subnetIDs []string, trunk bool) (string, error)
+}
+
+// Adoption takes over free ports that an earlier Kuryr has left, which kept no
+// objects and marked nothing: they are known by their device owner and name.
+type Adoption interface {
+	// Strays returns free ports of a project that bear no cluster's mark. Those
+	// of a trunk come with their place in it. A port that no pool can be told
+	// of (it is neither bound to a host nor on a trunk) has no Host and no
+	// VIF.ParentPortID.
+	Strays(ctx context.Context, projectID string) ([]Port, error)
+	// Claim gives a stray this cluster's mark and an owner. ErrConflict if it
+	// bears a mark meanwhile, or is free no more.
+	Claim(ctx context.Context, id string, owner Owner) error
+	// DeleteStray deletes one. It succeeds when there is none, and is
+	// ErrConflict as Claim is.
+	DeleteStray(ctx context.Context, id string) error
+}
+
 // Owner is who a resource exists for: the Kubernetes object in whose name it
 // was made, as kind and name. The zero Owner means that none is known.
 type Owner struct {
@@ -97,7 +151,7 @@ type PortRequest struct {
 	SubnetIDs        []string // one address of each
 	SecurityGroupIDs []string // empty: none, and so no traffic, not the backend's default group
 	Host             string   // node that the ports are bound to
-	TrunkPortID      string   // parent port, for subports; then Host is not bound
+	ParentPortID     string   // port of the virtual machine that carries the ports; then Host is not bound
 	VIFType          string   // empty: as the backend says
 }
 

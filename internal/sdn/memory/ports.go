@@ -126,10 +126,10 @@ func (c *Cloud) check(r sdn.PortRequest) error {
 			return fmt.Errorf("subnet %s is of network %s, not %s: %w", id, s.NetworkID, network, sdn.ErrInvalid)
 		}
 	}
-	if _, ok := c.trunks[r.TrunkPortID]; !ok && r.TrunkPortID != "" {
-		return fmt.Errorf("port %s is no trunk's parent: %w", r.TrunkPortID, sdn.ErrInvalid)
+	if _, ok := c.trunks[r.ParentPortID]; !ok && r.ParentPortID != "" {
+		return fmt.Errorf("port %s is no trunk's parent: %w", r.ParentPortID, sdn.ErrInvalid)
 	}
-	if r.TrunkPortID == "" && len(c.hosts) > 0 && !c.hosts[r.Host] {
+	if r.ParentPortID == "" && len(c.hosts) > 0 && !c.hosts[r.Host] {
 		return fmt.Errorf("host %q: %w", r.Host, sdn.ErrUnbound)
 	}
 	return c.checkGroups(r.SecurityGroupIDs)
@@ -177,9 +177,9 @@ func (c *Cloud) create(cluster string, owner sdn.Owner, r sdn.PortRequest) (sdn.
 		Host:             r.Host, Name: sdn.FreePortName,
 	}}
 	vif.MACAddress = fmt.Sprintf("fa:16:3e:%02x:%02x:%02x", c.last>>16&0xff, c.last>>8&0xff, c.last&0xff)
-	if r.TrunkPortID != "" {
-		p.Host, vif.Type, vif.ParentPortID, vif.VLANID = "", "vlan", r.TrunkPortID, c.freeVLAN(r.TrunkPortID)
-		c.trunks[r.TrunkPortID][p.ID] = vif.VLANID
+	if r.ParentPortID != "" {
+		p.Host, vif.Type, vif.ParentPortID, vif.VLANID = "", "vlan", r.ParentPortID, c.freeVLAN(r.ParentPortID)
+		c.trunks[r.ParentPortID][p.ID] = vif.VLANID
 	}
 	p.VIF = vif
 	for _, a := range vif.Addresses {

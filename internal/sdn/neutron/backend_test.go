@@ -175,7 +175,7 @@ func TestListBeginsAnewWhenItsMarkerGoes(t *testing.T) {
 
 func subportRequest() sdn.PortRequest {
 	r := request
-	r.Host, r.TrunkPortID = "", parent
+	r.Host, r.ParentPortID = "", parent
 	return r
 }
 

@@ -109,7 +109,7 @@ func TestCallsOfASubportsLife(t *testing.T) {
 	f := newFake(t)
 	b := f.backend("one")
 	r := request
-	r.Host, r.TrunkPortID = "", parent
+	r.Host, r.ParentPortID = "", parent
 	for range 2 {
 		for _, p := range mustCreate(t, b, r, 3) {
 			if err := b.DeletePort(t.Context(), p.ID); err != nil {
@@ -180,7 +180,7 @@ func TestDeletionsDelayNoCreation(t *testing.T) {
 	other := request
 	other.SubnetIDs = []string{subnet6} // to be read, as its network is
 	mustCreate(t, b, other, 1)
-	mustCreate(t, b, sdn.PortRequest{SubnetIDs: []string{subnet4}, TrunkPortID: parent}, 1)
+	mustCreate(t, b, sdn.PortRequest{SubnetIDs: []string{subnet4}, ParentPortID: parent}, 1)
 	if got := f.counts()["DELETE v2.0/ports/ID"]; got != 4 {
 		t.Errorf("%d DELETEs are on their way, want 4", got)
 	}

@@ -31,8 +31,8 @@ func (b *Backend) CreatePorts(ctx context.Context, owner sdn.Owner, r sdn.PortRe
 		return ports, nil
 	}
 	where := fmt.Sprintf("on host %q", r.Host)
-	if r.TrunkPortID != "" {
-		where = "on the trunk of port " + r.TrunkPortID
+	if r.ParentPortID != "" {
+		where = "on the trunk of port " + r.ParentPortID
 	}
 	return ports, fmt.Errorf("creating %d ports in subnet %s %s, of which %d were made: %w",
 		n, strings.Join(r.SubnetIDs, ", "), where, len(ports), err)
@@ -54,9 +54,9 @@ func (b *Backend) createPorts(ctx context.Context, owner sdn.Owner, r sdn.PortRe
 	for _, s := range subnets {
 		body.FixedIPs = append(body.FixedIPs, wireIP{SubnetID: s.id})
 	}
-	if r.TrunkPortID != "" {
+	if r.ParentPortID != "" {
 		body.HostID = ""
-		if err := b.trunkIsThere(ctx, r.TrunkPortID); err != nil {
+		if err := b.trunkIsThere(ctx, r.ParentPortID); err != nil {
 			return nil, err
 		}
 	}
@@ -137,7 +137,7 @@ func (b *Backend) finish(ctx context.Context, made []wirePort, subnets []subnet,
 	if len(made) == 0 {
 		return nil, stopped
 	}
-	if r.TrunkPortID != "" {
+	if r.ParentPortID != "" {
 		ports, err := b.finishSubports(ctx, made, subnets, r)
 		return ports, first(err, stopped)
 	}
@@ -164,14 +164,14 @@ func first(errs ...error) error {
 }
 
 func (b *Backend) finishSubports(ctx context.Context, made []wirePort, subnets []subnet, r sdn.PortRequest) ([]sdn.Port, error) {
-	vlans, err := b.attach(ctx, r.TrunkPortID, made)
+	vlans, err := b.attach(ctx, r.ParentPortID, made)
 	if err != nil {
 		return nil, b.undo(ctx, made, err)
 	}
 	ports := make([]sdn.Port, len(made))
 	for i, w := range made {
 		ports[i] = portOf(w, subnets)
-		onTrunk(&ports[i], r.TrunkPortID, vlans[i])
+		onTrunk(&ports[i], r.ParentPortID, vlans[i])
 		if r.VIFType != "" {
 			ports[i].VIF.Type = r.VIFType
 		}

@@ -16,7 +16,7 @@ import (
 
 func (f fixture) subportRequest() sdn.PortRequest {
 	r := f.request()
-	r.Host, r.TrunkPortID = "", f.TrunkPortID
+	r.Host, r.ParentPortID = "", f.TrunkPortID
 	return r
 }
 
@@ -80,10 +80,10 @@ func (f fixture) subportGoes(ports []sdn.Port) {
 
 func trunkThatIsNone(t *testing.T, f fixture) {
 	r := f.subportRequest()
-	r.TrunkPortID = MissingID
+	r.ParentPortID = MissingID
 	f.refused(r, MissingID)
 	plain := f.create(f.request(), 1)[0]
-	r.TrunkPortID = plain.ID
+	r.ParentPortID = plain.ID
 	_, err := f.tryCreate(r, 1)
 	if !errors.Is(err, sdn.ErrInvalid) || !strings.Contains(err.Error(), plain.ID) {
 		t.Errorf("CreatePorts with a plain port as trunk: %v, want ErrInvalid naming %s", err, plain.ID)
