@@ -118,12 +118,14 @@ var hurriedOrphans = config.Orphans{
 }
 
 func (l *podsLife) life() sweep.Life {
+	// Three of the steps (one for each pod and one kept), one more kept for
+	// the pod of restarting; and a process that is stopped may have asked for
+	// two: a pod's and one to keep.
+	limit := 4 + 2*max(1, l.w.Stopped())
 	return sweep.Life{
 		Cloud: l.cloud, Cluster: clusterID,
 		Start: l.start, Steps: l.steps, Restarting: l.restarting, Uneven: l.uneven,
-		// Three of the steps (one for each pod and one kept), one more kept for
-		// the pod of restarting, and what a stopped process had asked for.
-		Limits: map[string]int{"port": 6},
+		Limits: map[string]int{"port": limit},
 	}
 }
 

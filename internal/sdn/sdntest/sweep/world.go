@@ -54,6 +54,17 @@ func newWorld(t *testing.T, c *cluster, more []client.ObjectList, fate Fate, at 
 // that there is nothing for it to repair but what the scenario does.
 func (w *World) Undisturbed() bool { return w.at == 0 }
 
+// Stopped is how many controllers are stopped in this life, at most.
+func (w *World) Stopped() int {
+	switch {
+	case w.at == 0 || !w.fate.Stops:
+		return 0
+	case w.fate.Again:
+		return 2
+	}
+	return 1
+}
+
 // fault reports what must not be. It may be called from any goroutine.
 func (w *World) fault(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
