@@ -33,6 +33,7 @@ type memory struct {
 type poolMemory struct {
 	arrived   map[string]arrival
 	inFlight  int
+	asked     int // ports asked for, ever
 	restoring map[string]bool
 	vain      map[string]bool // ports looked up that are not there for whom asked
 
@@ -188,7 +189,7 @@ func (m *memory) shown(r poolRequest, name string) {
 
 // begun counts ports asked for.
 func (m *memory) begun(r poolRequest, n int) {
-	m.with(r, func(p *poolMemory) { p.inFlight += n })
+	m.with(r, func(p *poolMemory) { p.inFlight, p.asked = p.inFlight+n, p.asked+n })
 	creationsInFlight.Add(float64(n))
 }
 

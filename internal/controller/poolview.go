@@ -45,6 +45,7 @@ type view struct {
 
 	failure  error
 	refilled time.Time
+	asked    int // ports that had been asked for up to then, ever
 }
 
 // observe reads all that a plan depends on.
@@ -290,7 +291,7 @@ func (r *pools) recall(v *view) {
 		if p.failure != nil && len(v.waiting) == 0 && p.inFlight == 0 && !now.Before(p.hold) {
 			p.failure, p.failures = nil, 0 // nobody asks any more
 		}
-		v.state.Hold, v.failure, v.refilled = p.hold, p.failure, p.refilled
+		v.state.Hold, v.failure, v.refilled, v.asked = p.hold, p.failure, p.refilled, p.asked
 	})
 }
 
