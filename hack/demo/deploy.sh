@@ -37,6 +37,7 @@ neutron:
 pods:
   subnetIDs: [$POD_SUBNET]
   securityGroupIDs: [$POD_SG]
+pools: {min: 0, batch: 1, ttl: 0s, cooldown: 0s}
 orphans:
   interval: 10s
   grace: 10s

@@ -5,6 +5,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"net"
 	"path/filepath"
@@ -22,6 +23,9 @@ const (
 	maxGroups    = 64
 	maxLevel     = 10000
 	maxBatch     = 500
+	maxKept      = 87600 * time.Hour // ten years
+	maxCreates   = 100
+	maxEntries   = 100 // of a list of selectors, each of which is asked for each pod
 	// kubelet waits 4m for a sandbox (twice its runtimeRequestTimeout of 2m),
 	// and what we say is wanted there before that.
 	maxAddTimeout = 3*time.Minute + 30*time.Second
@@ -52,6 +56,7 @@ func check(c *Config, d *decoder) {
 	}
 	checkNeutron(c.Neutron, d)
 	checkPods(c.Pods, d)
+	checkNodes(c.Nodes, d)
 	checkPools(c.Pools, d)
 	d.between("orphans.interval", c.Orphans.Interval, time.Second, 24*time.Hour)
 	d.between("orphans.grace", c.Orphans.Grace, time.Second, 24*time.Hour)
@@ -78,21 +83,122 @@ func checkPods(p Pods, d *decoder) {
 	}
 	d.ids("pods.subnetIDs", p.SubnetIDs, "subnet", maxAddresses)
 	d.ids("pods.securityGroupIDs", p.SecurityGroupIDs, "security group", maxGroups)
-	if p.VIFType != "" && !vifTypeForm.MatchString(p.VIFType) {
-		d.fault("pods.vifType", "%q is no type of port: write it in lower case, as in ovs or bridge, or leave it out to plug ports as Neutron says",
-			p.VIFType)
+	d.vifType("pods.vifType", p.VIFType)
+	d.most("pods.securityGroups", len(p.SecurityGroups))
+	for i, rule := range p.SecurityGroups {
+		checkGroupRule(rule, fmt.Sprintf("pods.securityGroups[%d]", i), d)
+	}
+}
+
+func checkGroupRule(rule GroupRule, at string, d *decoder) {
+	if rule.SecurityGroupIDs == nil {
+		d.fault(at+".securityGroupIDs", "missing: write the IDs of the groups, or [] for none and so no traffic")
+	}
+	d.ids(at+".securityGroupIDs", rule.SecurityGroupIDs, "security group", maxGroups)
+	d.selectors(at, map[string]*metav1.LabelSelector{"namespaceSelector": rule.NamespaceSelector, "podSelector": rule.PodSelector})
+}
+
+func checkNodes(nodes []NodePorts, d *decoder) {
+	d.most("nodes", len(nodes))
+	for i, n := range nodes {
+		at := fmt.Sprintf("nodes[%d]", i)
+		d.vifType(at+".vifType", n.VIFType)
+		d.ids(at+".parentSubnetIDs", n.ParentSubnetIDs, "subnet", maxAddresses)
+		if len(n.ParentSubnetIDs) > 0 && !Nested(n.VIFType) {
+			d.fault(at+".parentSubnetIDs", "only with vifType %s or %s are the nodes virtual machines whose port is looked for: remove it, or set vifType",
+				VIFTypeVLAN, VIFTypeMACVLAN)
+		}
+		d.selectors(at, map[string]*metav1.LabelSelector{"nodeSelector": n.NodeSelector})
 	}
 }
 
 func checkPools(p Pools, d *decoder) {
-	d.bounds("pools.min", int(p.Min), 0, maxLevel)
-	d.bounds("pools.max", int(p.Max), 0, maxLevel)
+	d.levels("pools", &p.Min, &p.Max, &p.Batch, &p.TTL, &p.Cooldown)
 	if p.Max > 0 && p.Min > p.Max {
-		d.fault("pools.min", "min %d is above max %d: lower min, raise max, or write max: 0 for no limit", p.Min, p.Max)
+		d.crossed("pools", p.Min, p.Max)
 	}
-	d.bounds("pools.batch", int(p.Batch), 1, maxBatch)
-	d.between("pools.ttl", p.TTL, 0, math.MaxInt64)
-	d.between("pools.cooldown", p.Cooldown, 0, math.MaxInt64)
+	d.bounds("pools.maxCreates", p.MaxCreates, 1, maxCreates)
+	d.bounds("pools.maxCreatesPerSubnet", p.MaxCreatesPerSubnet, 1, maxCreates)
+	d.most("pools.overrides", len(p.Overrides))
+	for i, o := range p.Overrides {
+		checkOverride(o, &p, fmt.Sprintf("pools.overrides[%d]", i), d)
+	}
+}
+
+func checkOverride(o PoolOverride, p *Pools, at string, d *decoder) {
+	d.levels(at, o.Min, o.Max, o.Batch, o.TTL, o.Cooldown)
+	// Where another override has said one of the two first the pair is another,
+	// which depends on labels: see Settings in internal/controller.
+	low, high := p.Min, p.Max
+	if o.Min != nil {
+		low = *o.Min
+	}
+	if o.Max != nil {
+		high = *o.Max
+	}
+	if (o.Min != nil || o.Max != nil) && high > 0 && low > high {
+		d.crossed(at, low, high)
+	}
+	d.selectors(at, map[string]*metav1.LabelSelector{"nodeSelector": o.NodeSelector, "namespaceSelector": o.NamespaceSelector})
+	if o.NamespaceSelector == nil && o.Min == nil && o.Max == nil && o.Batch == nil && o.TTL == nil && o.Cooldown == nil {
+		d.fault(at, "it says no level: write min, max, batch, ttl or cooldown, or remove it")
+	}
+}
+
+// levels checks what is said of them.
+func (d *decoder) levels(at string, low, high, batch *int32, ttl, cooldown *metav1.Duration) {
+	for _, l := range []struct {
+		name      string
+		got       *int32
+		low, high int
+	}{{"min", low, 0, maxLevel}, {"max", high, 0, maxLevel}, {"batch", batch, 1, maxBatch}} {
+		if l.got != nil {
+			d.bounds(at+"."+l.name, int(*l.got), l.low, l.high)
+		}
+	}
+	if ttl != nil {
+		d.between(at+".ttl", *ttl, 0, maxKept)
+	}
+	if cooldown != nil {
+		d.between(at+".cooldown", *cooldown, 0, maxKept)
+	}
+}
+
+// crossed complains of a min above max, where one of them was said.
+func (d *decoder) crossed(at string, low, high int32) {
+	if _, said := d.lines[at+".min"]; said {
+		d.fault(at+".min", "min %d is above max %d: lower min, raise max, or write max: 0 for no limit", low, high)
+		return
+	}
+	d.fault(at+".max", "max %d is below min, which is %d where it is not said: say min here, too, or raise max", high, low)
+}
+
+// selectors checks the selectors of the entry at: that they make sense, and
+// that there is one. It comes last: a fault of the entry hides those in it.
+func (d *decoder) selectors(at string, named map[string]*metav1.LabelSelector) {
+	var missing []string
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		if named[name] == nil {
+			missing = append(missing, name)
+		} else if _, err := metav1.LabelSelectorAsSelector(named[name]); err != nil {
+			d.fault(at+"."+name, "it selects nothing: %v", err)
+		}
+	}
+	if len(missing) == len(named) {
+		d.fault(at, "missing: write %s, or {} for one that selects all", strings.Join(missing, " or "))
+	}
+}
+
+func (d *decoder) vifType(path, t string) {
+	if t != "" && !vifTypeForm.MatchString(t) {
+		d.fault(path, "%q is no type of port: write it in lower case, as in ovs or bridge, or leave it out to plug ports as Neutron says", t)
+	}
+}
+
+func (d *decoder) most(path string, n int) {
+	if n > maxEntries {
+		d.fault(path, "want at most %d entries, got %d", maxEntries, n)
+	}
 }
 
 func checkNode(n Node, d *decoder) {

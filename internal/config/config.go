@@ -33,9 +33,13 @@ type Config struct {
 	ClusterID string  `json:"clusterID,omitempty"`
 	Neutron   Neutron `json:"neutron"` // read at start only
 	Pods      Pods    `json:"pods"`
-	Pools     Pools   `json:"pools"`
-	Orphans   Orphans `json:"orphans"`
-	Node      Node    `json:"node"` // read at start only
+
+	// Nodes says how the ports of some nodes are plugged; the first entry that
+	// selects a node counts. Of a node that none selects Pods.VIFType does.
+	Nodes   []NodePorts `json:"nodes,omitempty"`
+	Pools   Pools       `json:"pools"`
+	Orphans Orphans     `json:"orphans"`
+	Node    Node        `json:"node"` // read at start only
 }
 
 // Neutron says how the controller reaches the cloud. The credential is not
@@ -55,15 +59,72 @@ type Pods struct {
 	SecurityGroupIDs []string `json:"securityGroupIDs,omitempty"`
 	VIFType          string   `json:"vifType,omitempty"` // empty: as Neutron says of each port
 	PortDebug        bool     `json:"portDebug,omitempty"`
+
+	// SecurityGroups says which pods have other groups than SecurityGroupIDs;
+	// the first rule that selects a pod counts.
+	SecurityGroups []GroupRule `json:"securityGroups,omitempty"`
+}
+
+// GroupRule gives pods security groups of their own. A selector that is nil
+// selects all; one of the two is there.
+type GroupRule struct {
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
+	PodSelector       *metav1.LabelSelector `json:"podSelector,omitempty"`
+	SecurityGroupIDs  []string              `json:"securityGroupIDs"` // never nil; empty: none
+}
+
+// Types of ports that make a node a virtual machine: its pods' ports hang on
+// the machine's own.
+const (
+	VIFTypeVLAN    = "vlan"
+	VIFTypeMACVLAN = "macvlan"
+)
+
+// Nested reports whether ports of a type hang on the port of a virtual machine.
+func Nested(vifType string) bool { return vifType == VIFTypeVLAN || vifType == VIFTypeMACVLAN }
+
+// NodePorts says how the ports of the nodes that it selects are plugged.
+type NodePorts struct {
+	NodeSelector    *metav1.LabelSelector `json:"nodeSelector"`              // never nil
+	VIFType         string                `json:"vifType,omitempty"`         // empty: as Neutron says of each port
+	ParentSubnetIDs []string              `json:"parentSubnetIDs,omitempty"` // of the machines' own ports; empty: any
 }
 
 // Pools says what levels pools are kept at.
 type Pools struct {
-	Min      int32           `json:"min"`      // free ports at least; 0
+	Min      int32           `json:"min"`      // free ports at least; 5
 	Max      int32           `json:"max"`      // free ports at most; 0 is no limit
-	Batch    int32           `json:"batch"`    // ports in one request at most; 1
-	TTL      metav1.Duration `json:"ttl"`      // of a free port above min; 0s deletes it at once
-	Cooldown metav1.Duration `json:"cooldown"` // of a port given back; 0s
+	Batch    int32           `json:"batch"`    // ports in one request at most; 10
+	TTL      metav1.Duration `json:"ttl"`      // of a free port above min; 10m; 0s deletes it at once
+	Cooldown metav1.Duration `json:"cooldown"` // of a port given back; 10s
+	WarmUp   WarmUp          `json:"warmUp"`
+
+	MaxCreates          int `json:"maxCreates"`          // requests for ports under way at most; 8
+	MaxCreatesPerSubnet int `json:"maxCreatesPerSubnet"` // of these on one subnet; 4
+
+	// Overrides are other levels for some nodes and namespaces. Of each level
+	// the first override counts that matches and says it.
+	Overrides []PoolOverride `json:"overrides,omitempty"`
+}
+
+// WarmUp says which pools are filled before the first pod comes.
+type WarmUp struct {
+	Nodes      bool `json:"nodes"`      // of each node that can take pods
+	Namespaces bool `json:"namespaces"` // of each namespace with pools of its own, on each such node
+}
+
+// PoolOverride is levels for the nodes and namespaces that it selects. A
+// selector that is nil selects all; one of the two is there. The pods of a
+// namespace that NamespaceSelector selects have pools of their own. What is nil
+// is left to other overrides and to Pools.
+type PoolOverride struct {
+	NodeSelector      *metav1.LabelSelector `json:"nodeSelector,omitempty"`
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
+	Min               *int32                `json:"min,omitempty"`
+	Max               *int32                `json:"max,omitempty"`
+	Batch             *int32                `json:"batch,omitempty"`
+	TTL               *metav1.Duration      `json:"ttl,omitempty"`
+	Cooldown          *metav1.Duration      `json:"cooldown,omitempty"`
 }
 
 // Orphans says how ports that belong to nobody are collected.
@@ -80,6 +141,7 @@ type Node struct {
 	StateDir   string          `json:"stateDir,omitempty"`   // journal: /var/lib/kuryr
 	MTU        int             `json:"mtu,omitempty"`        // 0: no bound but the port's own
 	AddTimeout metav1.Duration `json:"addTimeout,omitempty"` // of one ADD, 60s; kubelet gives up after 4m
+	Park       bool            `json:"park"`                 // keep free ports plugged, for pods to come; true
 }
 
 // New returns the configuration that an otherwise empty file stands for. It
@@ -93,7 +155,10 @@ func New() *Config {
 			RequestsPerSec: 20,
 			MaxConcurrent:  8,
 		},
-		Pools: Pools{Batch: 1},
+		Pools: Pools{
+			Min: 5, Batch: 10, TTL: duration(10 * time.Minute), Cooldown: duration(10 * time.Second),
+			MaxCreates: 8, MaxCreatesPerSubnet: 4,
+		},
 		Orphans: Orphans{
 			Interval: duration(2 * time.Minute),
 			Grace:    duration(time.Minute),
@@ -104,6 +169,7 @@ func New() *Config {
 			DriverDir:  "/usr/libexec/kuryr",
 			StateDir:   "/var/lib/kuryr",
 			AddTimeout: duration(time.Minute),
+			Park:       true,
 		},
 	}
 }

@@ -7,11 +7,15 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kuryr-go/kuryr/internal/config"
 )
@@ -61,8 +65,7 @@ func TestSampleShowsTheDefaults(t *testing.T) {
 	got := parse(t, strings.ReplaceAll(string(data), example, subnet))
 	want := config.New()
 	want.Pods.SubnetIDs = []string{subnet}
-	want.Pods.SecurityGroupIDs = []string{}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("%s differs from the defaults (-want +got):\n%s", sample, diff)
 	}
 }
@@ -77,6 +80,31 @@ func TestSampleExplainsEveryField(t *testing.T) {
 		name := f[strings.LastIndex(f, ".")+1:]
 		if !strings.Contains(string(data), "\n"+strings.Repeat("  ", strings.Count(f, "."))+name+":") {
 			t.Errorf("%s does not show %s", sample, f)
+		}
+	}
+}
+
+var (
+	commented = regexp.MustCompile(`(?m)^( *)#([- ] )`)
+	emptyList = regexp.MustCompile(`(?m)^( *(?:nodes|overrides|securityGroups): )\[\]$`)
+)
+
+// What the sample has in comments for its lists is right, and complete.
+func TestSampleOfLists(t *testing.T) {
+	data, err := os.ReadFile(sample)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := emptyList.ReplaceAllString(strings.ReplaceAll(string(data), example, subnet), "$1")
+	text = commented.ReplaceAllString(text, "$1$2")
+	got := parse(t, text)
+	if len(got.Nodes) != 1 || len(got.Pools.Overrides) != 2 || len(got.Pods.SecurityGroups) != 1 {
+		t.Errorf("%s with its examples: got %+v, %+v, %+v", sample, got.Nodes, got.Pools.Overrides, got.Pods.SecurityGroups)
+	}
+	for _, f := range config.Entries() {
+		name := f[strings.LastIndex(f, ".")+1:]
+		if !strings.Contains(string(data), "#  "+name+":") && !strings.Contains(string(data), "#- "+name+":") {
+			t.Errorf("%s has no example of %s", sample, f)
 		}
 	}
 }
@@ -114,9 +142,26 @@ pods:
   securityGroupIDs: [`+subnet+`]
   vifType: bridge
   portDebug: true
-pools: {min: 1, max: 5, batch: 2, ttl: 1h30m, cooldown: 30s}
+  securityGroups:
+    - namespaceSelector: {}
+      podSelector: {matchLabels: {app: web}, matchExpressions: [{key: role, operator: NotIn, values: [a, b]}]}
+      securityGroupIDs: []
+nodes:
+  - {nodeSelector: {matchLabels: {vm: "yes"}}, vifType: vlan, parentSubnetIDs: [`+subnet6+`]}
+pools:
+  min: 1
+  max: 5
+  batch: 2
+  ttl: 1h30m
+  cooldown: 30s
+  warmUp: {nodes: true, namespaces: true}
+  maxCreates: 3
+  maxCreatesPerSubnet: 2
+  overrides:
+    - {nodeSelector: {matchLabels: {size: l}}, min: 0, max: 7, batch: 3, ttl: 0s, cooldown: 1s}
+    - {namespaceSelector: {matchLabels: {team: a}}}
 orphans: {interval: 5m, grace: 2m}
-node: {ovsdb: "tcp:[::1]:6640", bridge: br0, driverDir: /d, stateDir: /s, mtu: 1400, addTimeout: 30s}
+node: {ovsdb: "tcp:[::1]:6640", bridge: br0, driverDir: /d, stateDir: /s, mtu: 1400, addTimeout: 30s, park: false}
 `)
 	defaults := config.New()
 	defaults.Pods.SubnetIDs = []string{subnet}
@@ -127,6 +172,35 @@ node: {ovsdb: "tcp:[::1]:6640", bridge: br0, driverDir: /d, stateDir: /s, mtu: 1
 	}
 	if got.Pools.TTL.Duration != 90*time.Minute || got.Neutron.RequestsPerSec != 2.5 || got.Pods.SubnetIDs[1] != subnet6 {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// What lists of entries hold is read as it was written: what is said and what
+// is not is told apart.
+func TestEntries(t *testing.T) {
+	got := parse(t, minimal+`
+nodes:
+  - {nodeSelector: {matchLabels: {vm: "yes"}}, vifType: vlan, parentSubnetIDs: [`+subnet6+`]}
+pools:
+  max: 9
+  overrides:
+    - {nodeSelector: {}, min: 0, ttl: 0s}
+    - {namespaceSelector: {matchExpressions: [{key: team, operator: In, values: [a, b]}]}, nodeSelector: }
+`)
+	wantNodes := []config.NodePorts{{
+		NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"vm": "yes"}}, VIFType: "vlan", ParentSubnetIDs: []string{subnet6},
+	}}
+	wantOverrides := []config.PoolOverride{
+		{NodeSelector: &metav1.LabelSelector{}, Min: new(int32(0)), TTL: &metav1.Duration{}},
+		{NamespaceSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: "team", Operator: metav1.LabelSelectorOpIn, Values: []string{"a", "b"}},
+		}}},
+	}
+	if diff := cmp.Diff(wantNodes, got.Nodes); diff != "" {
+		t.Errorf("nodes (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(wantOverrides, got.Pools.Overrides); diff != "" {
+		t.Errorf("pools.overrides (-want +got):\n%s", diff)
 	}
 }
 
@@ -217,6 +291,37 @@ func TestFaults(t *testing.T) {
 		{"batch", head + "pools: {batch: 0}", "pools.batch: want 1 to 500, got 0"},
 		{"min", head + "pools: {min: -1}", "pools.min: want 0 to 10000, got -1"},
 		{"cooldown", head + "pools: {cooldown: -1s}", "pools.cooldown: want at least 0s, got -1s"},
+		{"ttl", head + "pools: {ttl: 90000h}", "pools.ttl: want at most 87600h0m0s"},
+		{"max below the default min", head + "pools: {max: 3}", "line 3: pools.max: max 3 is below min, which is 5 where it is not said: say min here, too"},
+		{"creates", head + "pools: {maxCreates: 0}", "pools.maxCreates: want 1 to 100, got 0"},
+		{"creates per subnet", head + "pools: {maxCreatesPerSubnet: 101}", "pools.maxCreatesPerSubnet: want 1 to 100, got 101"},
+		{"warm-up", head + "pools: {warmUp: true}", "pools.warmUp: want fields, got true"},
+		{"override of nothing", head + "pools: {overrides: [{min: 1}]}", "line 3: pools.overrides[0]: missing: write namespaceSelector or nodeSelector, or {} for one that selects all"},
+		{"null override", head + "pools: {overrides: [~]}", "pools.overrides[0]: missing"},
+		{"override that says nothing", head + "pools: {overrides: [{nodeSelector: {}}]}", "pools.overrides[0]: it says no level: write min, max"},
+		{"override's batch", head + "pools: {overrides: [{nodeSelector: {}, batch: 0}]}", "pools.overrides[0].batch: want 1 to 500, got 0"},
+		{"override's ttl", head + "pools: {overrides: [{nodeSelector: {}, ttl: 5}]}", `pools.overrides[0].ttl: "5" is no time`},
+		{"override's min", head + "pools: {max: 9, overrides: [{nodeSelector: {}, min: 10}]}", "pools.overrides[0].min: min 10 is above max 9"},
+		{"override's max", head + "pools: {overrides: [{nodeSelector: {}, max: 4}]}", "pools.overrides[0].max: max 4 is below min, which is 5 where it is not said"},
+		{"overrides no list", head + "pools: {overrides: {min: 1}}", "pools.overrides: want a list, got fields: begin each entry with '- '"},
+		{"misspelled in an entry", head + "pools: {overrides: [{nodeselector: {}}]}", "pools.overrides[0].nodeselector: unknown field: did you mean nodeSelector?"},
+		{"field of an entry elsewhere", head + "nodeSelector: {}", "nodeSelector: unknown field: did you mean nodes[].nodeSelector?"},
+		{"no such operator", head + "nodes: [{nodeSelector: {matchExpressions: [{key: a, operator: Is, values: [b]}]}}]", `nodes[0].nodeSelector: it selects nothing: "Is" is not a valid label selector operator`},
+		{"no label", head + "nodes: [{nodeSelector: {matchLabels: {a b: c}}}]", "nodes[0].nodeSelector: it selects nothing"},
+		{"label no string", head + "nodes: [{nodeSelector: {matchLabels: {vm: true}}}]", "nodes[0].nodeSelector.matchLabels.vm: want a string, got true: put it in quotes"},
+		{"label twice", head + "nodes: [{nodeSelector: {matchLabels: {a: b, a: b}}}]", "nodes[0].nodeSelector.matchLabels.a: said twice"},
+		{"labels no map", head + "nodes: [{nodeSelector: {matchLabels: [a]}}]", `nodes[0].nodeSelector.matchLabels: want labels, got a list: write each as name: "value"`},
+		{"values no list", head + "nodes: [{nodeSelector: {matchExpressions: [{key: a, operator: In, values: b}]}}]", `values: want a list, got "b": write it as [a, b]`},
+		{"a selector of another kind", head + "nodes: [{nodeSelector: {vm: yes}}]", "nodes[0].nodeSelector.vm: unknown field"},
+		{"node without a selector", head + "nodes: [{vifType: VLAN}]", "nodes[0]: missing: write nodeSelector"},
+		{"all faults of an entry", head + "nodes: [{vifType: VLAN}]", `nodes[0].vifType: "VLAN" is no type of port`},
+		{"parent's subnet", head + "nodes: [{nodeSelector: {}, vifType: vlan, parentSubnetIDs: [" + example + "]}]", "nodes[0].parentSubnetIDs[0]: replace the example's ID"},
+		{"parent of no machine", head + "nodes: [{nodeSelector: {}, parentSubnetIDs: [" + subnet + "]}]", "nodes[0].parentSubnetIDs: only with vifType vlan or macvlan"},
+		{"many nodes", head + "nodes: [" + strings.Repeat("{nodeSelector: {}}, ", 101) + "]", "nodes: want at most 100 entries, got 101"},
+		{"rule without groups", head + "pods: {securityGroups: [{podSelector: {}}]}", "pods.securityGroups[0].securityGroupIDs: missing: write the IDs"},
+		{"rule of nothing", head + "pods: {securityGroups: [{securityGroupIDs: []}]}", "pods.securityGroups[0]: missing: write namespaceSelector or podSelector"},
+		{"rule's group", head + "pods: {securityGroups: [{podSelector: {}, securityGroupIDs: [web]}]}", "pods.securityGroups[0].securityGroupIDs[0]: \"web\" is no ID of a security group"},
+		{"park", head + "node: {park: 1}", "node.park: want true or false, got 1"},
 		{"interval", head + "orphans: {interval: 0s}", "orphans.interval: want at least 1s, got 0s"},
 		{"grace", head + "orphans: {grace: 48h}", "orphans.grace: want at most 24h0m0s, got 48h0m0s"},
 		{"ovsdb path", head + "node: {ovsdb: /run/openvswitch/db.sock}", `is no place of an OVSDB server: write unix:/run`},

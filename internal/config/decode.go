@@ -79,10 +79,15 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
 		return
 	}
 	switch {
+	case v.Kind() == reflect.Pointer: // not nil: it was said
+		v.Set(reflect.New(v.Type().Elem()))
+		d.value(n, v.Elem(), path)
 	case v.Type() == durationType:
 		d.duration(n, v, path)
 	case v.Kind() == reflect.Struct:
 		d.mapping(n, v, path)
+	case v.Kind() == reflect.Map:
+		d.labels(n, v, path)
 	case v.Kind() == reflect.Slice:
 		d.list(n, v, path)
 	default:
@@ -115,14 +120,32 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, path string) {
 	}
 }
 
-// list is for lists of IDs: there are no others in Config.
+// labels is for the one map in Config, of strings: a selector's labels.
+func (d *decoder) labels(n *yaml.Node, v reflect.Value, path string) {
+	if n.Kind != yaml.MappingNode {
+		d.fault(path, "want labels, got %s: write each as name: \"value\"", describe(n))
+		return
+	}
+	v.Set(reflect.MakeMap(v.Type()))
+	seen := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, val := n.Content[i], n.Content[i+1]
+		at := join(path, key.Value)
+		d.lines[at] = key.Line
+		if line, twice := seen[key.Value]; twice {
+			d.add(key.Line, at, "said twice, first in line %d: remove one", line)
+			continue
+		}
+		seen[key.Value] = key.Line
+		text := reflect.New(v.Type().Elem()).Elem()
+		d.value(val, text, at)
+		v.SetMapIndex(reflect.ValueOf(key.Value), text)
+	}
+}
+
 func (d *decoder) list(n *yaml.Node, v reflect.Value, path string) {
 	if n.Kind != yaml.SequenceNode {
-		example := "UUID"
-		if uuidForm.MatchString(n.Value) {
-			example = n.Value
-		}
-		d.fault(path, "want a list of UUIDs, got %s: write it as [%s]", describe(n), example)
+		d.fault(path, "want a list%s", wanted(n, v, path))
 		return
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
@@ -131,6 +154,21 @@ func (d *decoder) list(n *yaml.Node, v reflect.Value, path string) {
 		d.lines[at] = item.Line
 		d.value(item, v.Index(i), at)
 	}
+}
+
+// wanted ends the complaint that n is not the list v.
+func wanted(n *yaml.Node, v reflect.Value, path string) string {
+	switch {
+	case v.Type().Elem().Kind() == reflect.Struct:
+		return fmt.Sprintf(", got %s: begin each entry with '- '", describe(n))
+	case !strings.HasSuffix(path, "IDs"):
+		return fmt.Sprintf(", got %s: write it as [a, b]", describe(n))
+	}
+	example := "UUID"
+	if uuidForm.MatchString(n.Value) {
+		example = n.Value
+	}
+	return fmt.Sprintf(" of UUIDs, got %s: write it as [%s]", describe(n), example)
 }
 
 func (d *decoder) duration(n *yaml.Node, v reflect.Value, path string) {

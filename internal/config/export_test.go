@@ -12,6 +12,19 @@ func Paths() []string {
 	return paths
 }
 
+// Entries returns the paths of the fields in lists, for tests.
+func Entries() []string {
+	var paths []string
+	each(reflect.ValueOf(Config{}), "", func(path string, v reflect.Value) {
+		if sub, list := structIn(v.Type()); list {
+			for i := range sub.NumField() {
+				paths = append(paths, path+"[]."+fieldName(sub.Field(i)))
+			}
+		}
+	})
+	return paths
+}
+
 // Unchanged returns the paths of the fields that are equal in a and b.
 func Unchanged(a, b *Config) []string {
 	values := map[string]any{}

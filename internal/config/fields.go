@@ -49,13 +49,28 @@ func elsewhere(t reflect.Type, path, name string) string {
 		if strings.EqualFold(fieldName(f), name) {
 			return at
 		}
-		if f.Type.Kind() == reflect.Struct && f.Type != durationType {
-			if found := elsewhere(f.Type, at, name); found != "" {
+		if sub, list := structIn(f.Type); sub != nil {
+			if list {
+				at += "[]"
+			}
+			if found := elsewhere(sub, at, name); found != "" {
 				return found
 			}
 		}
 	}
 	return ""
+}
+
+// structIn returns the struct with fields of ours that t is or is a list of, nil
+// if neither: a time has none, and a selector Kubernetes'.
+func structIn(t reflect.Type) (sub reflect.Type, list bool) {
+	if list = t.Kind() == reflect.Slice; list {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct || t == durationType {
+		return nil, false
+	}
+	return t, list
 }
 
 // editDistance counts the letters to add, drop or replace to get from a to b.
