@@ -41,6 +41,9 @@ const (
 	PortStatusLabel = "kuryr.openstack.org/port-status"
 	// VIFAnnotation on a pod names its KuryrPorts.
 	VIFAnnotation = "openstack.org/kuryr-vif"
+	// FillAnnotation on a KuryrPortPool asks for so many free ports, once: a
+	// whole number, 1 at least. The controller takes it away when it is reached.
+	FillAnnotation = "kuryr.openstack.org/fill"
 )
 
 // Condition types, the same for all kinds.
