@@ -54,4 +54,6 @@ const (
 	ConditionProgressing = "Progressing"
 	// ConditionOverQuota says whether the SDN refuses more for want of quota.
 	ConditionOverQuota = "OverQuota"
+	// ConditionSubnetExhausted says whether a subnet has no addresses left.
+	ConditionSubnetExhausted = "SubnetExhausted"
 )
