@@ -36,8 +36,8 @@ help: ## This list
 ##@ Build
 
 .PHONY: build
-build: ## kuryr and kuryr-cni into bin/
-	go build -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/kuryr ./cmd/kuryr-cni
+build: ## kuryr, kuryr-cni and kubectl-kuryr into bin/
+	go build -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/kuryr ./cmd/kuryr-cni ./cmd/kubectl-kuryr
 
 .PHONY: image
 image: ## Container image docker.io/kuryr/kuryr:dev as bin/kuryr-image.tar, without a container engine

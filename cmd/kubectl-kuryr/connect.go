@@ -1,0 +1,161 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+)
+
+// patience bounds one request if --request-timeout does not: a load balancer
+// between here and the API server may drop a connection and tell nobody.
+const patience = 30 * time.Second
+
+// connection is how to reach the cluster, by the flags that kubectl has.
+type connection struct {
+	kubeconfig string
+	overrides  clientcmd.ConfigOverrides
+}
+
+func (c *connection) bind(cmd *cobra.Command) {
+	flags := cmd.PersistentFlags()
+	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file; empty: $KUBECONFIG or ~/.kube/config")
+	clientcmd.BindOverrideFlags(&c.overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
+	// Pools are of the cluster. A namespace is taken, as kubectl's wrappers give
+	// one to every command, and means nothing.
+	_ = flags.MarkHidden(clientcmd.FlagNamespace)
+}
+
+func (c *connection) client() (client.Client, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = c.kubeconfig
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &c.overrides).ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, errors.New("no cluster is configured: give --kubeconfig, or set KUBECONFIG")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	cfg.QPS = -1 // the API server has its own fairness
+	if cfg.Timeout == 0 {
+		cfg.Timeout = patience
+	}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, corev1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("building scheme: %w", err)
+		}
+	}
+	cl, err := client.New(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("reaching the Kubernetes API at %s: %w", cfg.Host, err)
+	}
+	return cl, nil
+}
+
+// explain says for a person what an error of the API server means.
+func explain(doing string, err error) error {
+	var away *url.Error
+	switch {
+	case err == nil:
+		return nil
+	case meta.IsNoMatchError(err):
+		return fmt.Errorf("%s: this cluster knows no KuryrPortPools: Kuryr is not installed in it", doing)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%s: %w (a role has to allow it: docs/kubectl-kuryr.md names the rights)", doing, err)
+	case errors.As(err, &away):
+		return fmt.Errorf("%s: the Kubernetes API does not answer: %w", doing, err)
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// pool returns the pool of that name.
+func pool(ctx context.Context, c client.Client, name string) (*v1.KuryrPortPool, error) {
+	var p v1.KuryrPortPool
+	err := c.Get(ctx, client.ObjectKey{Name: name}, &p)
+	if apierrors.IsNotFound(err) {
+		return nil, noPool(ctx, c, name)
+	}
+	return &p, explain("reading pool "+name, err)
+}
+
+// noPool says that there is no such pool, and which may be meant: those whose
+// name or node begins with what was written.
+func noPool(ctx context.Context, c client.Client, name string) error {
+	all, err := pools(ctx, c, "")
+	if err != nil {
+		return err
+	}
+	var like []string
+	for i := range all {
+		if strings.HasPrefix(all[i].Name, name) || all[i].Spec.Key.NodeName == name {
+			like = append(like, all[i].Name)
+		}
+	}
+	switch {
+	case len(all) == 0:
+		return fmt.Errorf("there is no pool %q, and no other: Kuryr makes one with the first pod of a node", name)
+	case len(like) > 0:
+		return fmt.Errorf("there is no pool %q; did you mean %s?", name, strings.Join(like, " or "))
+	}
+	return fmt.Errorf("there is no pool %q; 'kubectl kuryr pools list' names those that there are", name)
+}
+
+// pools returns the pools of a node, or all if node is empty, by name.
+func pools(ctx context.Context, c client.Client, node string) ([]v1.KuryrPortPool, error) {
+	var list v1.KuryrPortPoolList
+	var options []client.ListOption
+	if node != "" {
+		options = append(options, client.MatchingFields{"spec.key.nodeName": node})
+	}
+	if err := c.List(ctx, &list, options...); err != nil {
+		return nil, explain("listing pools", err)
+	}
+	slices.SortFunc(list.Items, func(a, b v1.KuryrPortPool) int { return strings.Compare(a.Name, b.Name) })
+	return list.Items, nil
+}
+
+// ports returns the ports of a pool, by name.
+func ports(ctx context.Context, c client.Client, pool string) ([]v1.KuryrPort, error) {
+	var list v1.KuryrPortList
+	if err := c.List(ctx, &list, client.MatchingFields{"spec.pool": pool}); err != nil {
+		return nil, explain("listing ports of pool "+pool, err)
+	}
+	slices.SortFunc(list.Items, func(a, b v1.KuryrPort) int { return strings.Compare(a.Name, b.Name) })
+	return list.Items, nil
+}
+
+// complete completes the names of pools in a shell.
+func (t *tool) complete(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	c, err := t.client()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	all, err := pools(cmd.Context(), c, "")
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []string
+	for i := range all {
+		if !slices.Contains(args, all[i].Name) {
+			names = append(names, all[i].Name)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

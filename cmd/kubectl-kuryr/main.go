@@ -1,0 +1,82 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Command kubectl-kuryr is Kuryr's part of kubectl: on the PATH it is `kubectl
+// kuryr`. It shows people how the pools of ports stand and lets them fill and
+// free them. It talks to the Kubernetes API only, with the rights of who runs
+// it; what is to happen in the SDN is the controller's to do.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	if err := rootCommand(&tool{now: time.Now, pause: time.Second}).ExecuteContext(ctx); err != nil {
+		if !errors.Is(err, context.Canceled) {
+			fmt.Fprintln(os.Stderr, "error:", err)
+		}
+		os.Exit(1)
+	}
+}
+
+// tool is what all commands share.
+type tool struct {
+	connection
+	now   func() time.Time
+	pause time.Duration // between two looks at what is waited for
+}
+
+func rootCommand(t *tool) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "kubectl-kuryr",
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl kuryr"},
+		Short:         "See and steer Kuryr, which gives pods their ports",
+		Version:       buildVersion(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	t.connection.bind(root)
+	root.AddCommand(t.poolsCommand())
+	return root
+}
+
+func (t *tool) poolsCommand() *cobra.Command {
+	pools := &cobra.Command{
+		Use:     "pools",
+		Aliases: []string{"pool", "kpp"},
+		Short:   "The pools of warm ports",
+		Long: "The pools of ports that are kept ready for pods to come. A pool is of one node,\n" +
+			"network and set of security groups; Kuryr makes it with the first pod that needs it.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	pools.AddCommand(t.listCommand(), t.showCommand(), t.fillCommand(), t.freeCommand())
+	return pools
+}
+
+// version is stamped by the linker: what Git says of the commit.
+var version string
+
+// buildVersion is version, or what Go knows of the commit.
+func buildVersion() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		return info.Main.Version
+	}
+	return "unknown"
+}

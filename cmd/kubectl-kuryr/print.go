@@ -1,0 +1,80 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/yaml"
+)
+
+// table aligns columns as kubectl does.
+type table struct{ w *tabwriter.Writer }
+
+func newTable(w io.Writer, columns ...string) *table {
+	t := &table{tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)}
+	t.row(columns...)
+	return t
+}
+
+// row adds a line. An error of the writer shows in flush.
+func (t *table) row(cells ...string) { _, _ = fmt.Fprintln(t.w, strings.Join(cells, "\t")) }
+
+func (t *table) flush() error { return t.w.Flush() }
+
+func checkFormat(format string, known ...string) error {
+	if format == "" || slices.Contains(known, format) {
+		return nil
+	}
+	return fmt.Errorf("--output is %q: write %s", format, strings.Join(known, ", "))
+}
+
+// encode writes v as JSON or YAML.
+func encode(w io.Writer, format string, v any) error {
+	data, err := json.MarshalIndent(v, "", "    ")
+	if err == nil && format == "yaml" {
+		data, err = yaml.JSONToYAML(data)
+	}
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", format, err)
+	}
+	_, err = fmt.Fprintln(w, strings.TrimRight(string(data), "\n"))
+	return err
+}
+
+// age is how long ago since was, in kubectl's words.
+func age(now time.Time, since metav1.Time) string {
+	if since.IsZero() {
+		return "unknown"
+	}
+	return duration.HumanDuration(now.Sub(since.Time))
+}
+
+// short writes a duration without units that are zero: 10m, not 10m0s.
+func short(d metav1.Duration) string {
+	s := d.Duration.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// count writes n of a thing.
+func count(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
+}

@@ -1,0 +1,263 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+)
+
+// reporter is whose Events are shown: the controller's.
+const reporter = "kuryr-controller"
+
+// lastEvents is how many Events are shown at most.
+const lastEvents = 10
+
+// picture is all that is shown of a pool.
+type picture struct {
+	pool   *v1.KuryrPortPool
+	ports  []v1.KuryrPort
+	events []corev1.Event
+	now    time.Time
+}
+
+func (t *tool) showCommand() *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:               "show NAME",
+		Short:             "Show a pool: what it is for, what it lacks, its ports and Events",
+		Example:           "  kubectl kuryr pools show worker-3-8c1f0a2b9d",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: t.complete,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkFormat(format, "json", "yaml"); err != nil {
+				return err
+			}
+			c, err := t.client()
+			if err != nil {
+				return err
+			}
+			p, err := look(cmd.Context(), c, args[0], t.now())
+			if err != nil {
+				return err
+			}
+			if format != "" {
+				return encode(cmd.OutOrStdout(), format, p.objects())
+			}
+			return p.write(cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVarP(&format, "output", "o", "", "json or yaml: the pool and its ports as one list")
+	return cmd
+}
+
+func look(ctx context.Context, c client.Client, name string, now time.Time) (*picture, error) {
+	p, err := pool(ctx, c, name)
+	if err != nil {
+		return nil, err
+	}
+	all, err := ports(ctx, c, name)
+	if err != nil {
+		return nil, err
+	}
+	told, err := events(ctx, c, p, all)
+	return &picture{pool: p, ports: all, events: told, now: now}, err
+}
+
+// events returns the last of what the controller has said of the pool, its ports
+// and the pods of its node: a pod that waits has no port that it is known by.
+func events(ctx context.Context, c client.Client, p *v1.KuryrPortPool, all []v1.KuryrPort) ([]corev1.Event, error) {
+	var pods corev1.PodList
+	if err := c.List(ctx, &pods, client.MatchingFields{"spec.nodeName": p.Spec.Key.NodeName}); err != nil {
+		return nil, explain("listing pods of node "+p.Spec.Key.NodeName, err)
+	}
+	about := map[types.UID]bool{p.UID: true}
+	for i := range all {
+		about[all[i].UID] = true
+	}
+	for i := range pods.Items {
+		about[pods.Items[i].UID] = true
+	}
+	var list corev1.EventList
+	if err := c.List(ctx, &list, client.MatchingFields{"reportingComponent": reporter}); err != nil {
+		return nil, explain("listing Events", err)
+	}
+	list.Items = slices.DeleteFunc(list.Items, func(e corev1.Event) bool { return !about[e.InvolvedObject.UID] })
+	slices.SortFunc(list.Items, func(a, b corev1.Event) int { return told(&a).Compare(told(&b).Time) })
+	return list.Items[max(0, len(list.Items)-lastEvents):], nil
+}
+
+// told is when an Event was last written: which field says so depends on who
+// wrote it, by which API.
+func told(e *corev1.Event) metav1.Time {
+	switch {
+	case e.Series != nil:
+		return metav1.Time{Time: e.Series.LastObservedTime.Time}
+	case !e.LastTimestamp.IsZero():
+		return e.LastTimestamp
+	case !e.EventTime.IsZero():
+		return metav1.Time{Time: e.EventTime.Time}
+	}
+	return e.CreationTimestamp
+}
+
+// objects is the pool and its ports as one list that kubectl understands.
+func (p *picture) objects() any {
+	items := []any{named(p.pool)}
+	for i := range p.ports {
+		port := &p.ports[i]
+		port.TypeMeta = metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "KuryrPort"}
+		port.ManagedFields = nil
+		items = append(items, port)
+	}
+	return map[string]any{"apiVersion": "v1", "kind": "List", "items": items}
+}
+
+func (p *picture) write(w io.Writer) error {
+	for _, part := range []func(io.Writer) error{p.head, p.conditions, p.list, p.log} {
+		if err := part(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *picture) head(w io.Writer) error {
+	spec, status := &p.pool.Spec, &p.pool.Status
+	t := newTable(w, "Name:", p.pool.Name)
+	line := func(name, value string) {
+		if value != "" {
+			t.row(name+":", value)
+		}
+	}
+	line("Node", spec.Key.NodeName)
+	line("Parent port", spec.Key.ParentPortID)
+	line("Namespace", spec.Key.Namespace)
+	line("Project", spec.Key.ProjectID)
+	line("Network", spec.Key.NetworkID)
+	line("Subnets", strings.Join(spec.Key.SubnetIDs, ", "))
+	line("Security groups", or(strings.Join(spec.Key.SecurityGroupIDs, ", "), "none: no traffic"))
+	line("Plugged as", spec.Key.VIFType)
+	line("Age", age(p.now, p.pool.CreationTimestamp))
+	line("Levels", fmt.Sprintf("min %d, max %s, batch %d, ttl %s, cooldown %s",
+		spec.Min, limit(spec.Max), spec.Batch, short(spec.TTL), short(spec.Cooldown)))
+	if n := p.pool.Annotations[v1.FillAnnotation]; n != "" {
+		line("Filling", "until "+n+" ports are free")
+	}
+	line("Ports", fmt.Sprintf("%d: %d available, %d bound, %d recycling", status.Total, status.Available, status.Bound, status.Recycling))
+	line("Waiting", count(int(status.WaitingPods), "pod"))
+	line("Lacks", lacks(p.pool))
+	if status.LastRefill != nil {
+		line("Last refill", age(p.now, *status.LastRefill)+" ago")
+	}
+	return t.flush()
+}
+
+// lacks says how many ports a pool is short of, and for what.
+func lacks(p *v1.KuryrPortPool) string {
+	waiting := int(p.Status.WaitingPods)
+	level, aim := int(p.Spec.Min), "to be at min"
+	if n, err := strconv.Atoi(p.Annotations[v1.FillAnnotation]); err == nil && n > level {
+		level, aim = n, "to be filled"
+	}
+	spare := max(0, level-int(p.Status.Available))
+	if waiting+spare == 0 {
+		return "nothing"
+	}
+	var why []string
+	if waiting > 0 {
+		why = append(why, fmt.Sprintf("%d for waiting pods", waiting))
+	}
+	if spare > 0 {
+		why = append(why, fmt.Sprintf("%d %s", spare, aim))
+	}
+	return count(waiting+spare, "port") + ": " + strings.Join(why, ", ")
+}
+
+func (p *picture) conditions(w io.Writer) error {
+	if len(p.pool.Status.Conditions) == 0 {
+		_, err := fmt.Fprintln(w, "\nConditions: none yet; is a controller running?")
+		return err
+	}
+	fmt.Fprintln(w, "\nConditions:")
+	t := newTable(w, "  TYPE", "STATUS", "REASON", "SINCE", "MESSAGE")
+	for _, c := range p.pool.Status.Conditions {
+		t.row("  "+c.Type, string(c.Status), c.Reason, age(p.now, c.LastTransitionTime), c.Message)
+	}
+	return t.flush()
+}
+
+func (p *picture) list(w io.Writer) error {
+	if len(p.ports) == 0 {
+		_, err := fmt.Fprintln(w, "\nPorts: none")
+		return err
+	}
+	fmt.Fprintln(w, "\nPorts:")
+	t := newTable(w, "  PORT", "ADDRESS", "PHASE", "ACTIVE", "POD", "AGE")
+	for i := range p.ports {
+		port := &p.ports[i]
+		t.row("  "+port.Name, addresses(port), phase(port), yes(port.Status.Active), holder(port), age(p.now, port.CreationTimestamp))
+	}
+	return t.flush()
+}
+
+func addresses(port *v1.KuryrPort) string {
+	var ips []string
+	for _, a := range port.Spec.VIF.Addresses {
+		ips = append(ips, a.IP)
+	}
+	return join(ips)
+}
+
+func phase(port *v1.KuryrPort) string {
+	if !port.DeletionTimestamp.IsZero() {
+		return string(v1.PortDeleting)
+	}
+	return or(string(port.Status.Phase), "new")
+}
+
+func holder(port *v1.KuryrPort) string {
+	if ref := port.Spec.PodRef; ref != nil {
+		return ref.Namespace + "/" + ref.Name
+	}
+	return "-"
+}
+
+func yes(is bool) string {
+	if is {
+		return "yes"
+	}
+	return "no"
+}
+
+func (p *picture) log(w io.Writer) error {
+	if len(p.events) == 0 {
+		_, err := fmt.Fprintln(w, "\nEvents: none")
+		return err
+	}
+	fmt.Fprintln(w, "\nEvents:")
+	t := newTable(w, "  LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")
+	for i := range p.events {
+		e := &p.events[i]
+		on := strings.ToLower(e.InvolvedObject.Kind) + "/" + e.InvolvedObject.Name
+		if e.InvolvedObject.Namespace != "" {
+			on = strings.ToLower(e.InvolvedObject.Kind) + "/" + e.InvolvedObject.Namespace + "/" + e.InvolvedObject.Name
+		}
+		t.row("  "+age(p.now, told(e)), e.Type, e.Reason, on, strings.ReplaceAll(e.Message, "\n", " "))
+	}
+	return t.flush()
+}
