@@ -28,6 +28,9 @@ import (
 // role it needs, not this.
 type Backend interface {
 	Ports
+	Capacity
+	Hosts
+	Adoption
 }
 
 // Ports makes and keeps ports.
@@ -42,6 +45,8 @@ type Ports interface {
 	CreatePorts(ctx context.Context, owner Owner, request PortRequest, n int) ([]Port, error)
 	// Port returns a port of this cluster, ErrNotFound if there is none. The
 	// VIF's type may be the backend's own even if the request asked for another.
+	// One that was made for a parent and has no VIF.ParentPortID was not finished,
+	// as its making was cut short: it is of no use.
 	Port(ctx context.Context, id string) (Port, error)
 	// ListPorts returns all ports of this cluster, in no order.
 	ListPorts(ctx context.Context) ([]PortSummary, error)
@@ -99,8 +104,9 @@ type Adoption interface {
 	// of (it is neither bound to a host nor on a trunk) has no Host and no
 	// VIF.ParentPortID.
 	Strays(ctx context.Context, projectID string) ([]Port, error)
-	// Claim gives a stray this cluster's mark and an owner. ErrConflict if it
-	// bears a mark meanwhile, or is free no more.
+	// Claim gives a stray this cluster's mark and an owner, and the name of a free
+	// port. ErrConflict if it bears another mark meanwhile, or is free no more;
+	// ErrNotFound if it is gone. To claim again for the same owner changes nothing.
 	Claim(ctx context.Context, id string, owner Owner) error
 	// DeleteStray deletes one. It succeeds when there is none, and is
 	// ErrConflict as Claim is.
@@ -151,8 +157,11 @@ type PortRequest struct {
 	SubnetIDs        []string // one address of each
 	SecurityGroupIDs []string // empty: none, and so no traffic, not the backend's default group
 	Host             string   // node that the ports are bound to
-	ParentPortID     string   // port of the virtual machine that carries the ports; then Host is not bound
-	VIFType          string   // empty: as the backend says
+	// ParentPortID is the port of the virtual machine that carries the ports; then
+	// Host is not bound. With VIFType macvlan that port lets theirs pass, and if it
+	// can take no more that is ErrQuota; else they are subports of its trunk.
+	ParentPortID string
+	VIFType      string // empty: as the backend says
 }
 
 // Port is a port as the backend has it.

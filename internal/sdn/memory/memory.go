@@ -23,7 +23,21 @@ const (
 	ListPorts   = "ListPorts"
 	UpdatePort  = "UpdatePort"
 	DeletePort  = "DeletePort"
+	Room        = "Room"
+	ParentPort  = "ParentPort"
+	Strays      = "Strays"
+	Claim       = "Claim"
+	DeleteStray = "DeleteStray"
 )
+
+// Reads reports whether a call changes nothing.
+func Reads(call string) bool {
+	switch call {
+	case GetPort, ListPorts, Room, ParentPort, Strays:
+		return true
+	}
+	return false
+}
 
 // Subnet is a subnet of the cloud.
 type Subnet struct {
@@ -55,6 +69,9 @@ type Cloud struct {
 	groups  map[string]bool
 	hosts   map[string]bool
 	trunks  map[string]map[string]int32 // parent port → subport → VLAN
+	hostsAt map[addressKey]string       // ports of virtual machines, by what they have
+	pairs   map[string][]Pair           // address pairs of such ports
+	most    int                         // pairs that a port may have; negative is any number
 	ports   map[string]*port
 	used    map[addressKey]bool
 	quota   int // ports in all; negative is none
@@ -66,6 +83,7 @@ type addressKey struct{ subnet, ip string }
 
 type port struct {
 	cluster string // empty: a foreign one
+	stray   bool   // an earlier Kuryr left it
 	created time.Time
 	sdn.Port
 }
@@ -76,7 +94,7 @@ func New(subnets ...Subnet) *Cloud {
 	c := &Cloud{
 		subnets: map[string]Subnet{}, groups: map[string]bool{}, hosts: map[string]bool{},
 		trunks: map[string]map[string]int32{}, ports: map[string]*port{}, calls: map[string]int{},
-		used: map[addressKey]bool{}, quota: -1,
+		used: map[addressKey]bool{}, quota: -1, hostsAt: map[addressKey]string{}, pairs: map[string][]Pair{}, most: 10,
 	}
 	for _, s := range subnets {
 		c.subnets[s.ID] = s
@@ -109,7 +127,7 @@ func (c *Cloud) AddGroups(ids ...string) {
 	}
 }
 
-// AddTrunk makes a trunk with the given parent port.
+// AddTrunk makes a trunk with the given parent port, of which no address is known.
 func (c *Cloud) AddTrunk(parentPortID string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

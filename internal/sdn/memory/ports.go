@@ -126,7 +126,10 @@ func (c *Cloud) check(r sdn.PortRequest) error {
 			return fmt.Errorf("subnet %s is of network %s, not %s: %w", id, s.NetworkID, network, sdn.ErrInvalid)
 		}
 	}
-	if _, ok := c.trunks[r.ParentPortID]; !ok && r.ParentPortID != "" {
+	if _, ok := c.pairs[r.ParentPortID]; !ok && byPairs(r) {
+		return fmt.Errorf("port %s is no machine's: %w", r.ParentPortID, sdn.ErrInvalid)
+	}
+	if _, ok := c.trunks[r.ParentPortID]; !ok && r.ParentPortID != "" && !byPairs(r) {
 		return fmt.Errorf("port %s is no trunk's parent: %w", r.ParentPortID, sdn.ErrInvalid)
 	}
 	if r.ParentPortID == "" && len(c.hosts) > 0 && !c.hosts[r.Host] {
@@ -177,11 +180,12 @@ func (c *Cloud) create(cluster string, owner sdn.Owner, r sdn.PortRequest) (sdn.
 		Host:             r.Host, Name: sdn.FreePortName,
 	}}
 	vif.MACAddress = fmt.Sprintf("fa:16:3e:%02x:%02x:%02x", c.last>>16&0xff, c.last>>8&0xff, c.last&0xff)
-	if r.ParentPortID != "" {
-		p.Host, vif.Type, vif.ParentPortID, vif.VLANID = "", "vlan", r.ParentPortID, c.freeVLAN(r.ParentPortID)
-		c.trunks[r.ParentPortID][p.ID] = vif.VLANID
-	}
 	p.VIF = vif
+	if r.ParentPortID != "" {
+		if err := c.carry(p, r); err != nil {
+			return sdn.Port{}, err
+		}
+	}
 	for _, a := range vif.Addresses {
 		c.used[addressKey{a.SubnetID, a.IP}] = true
 	}
@@ -225,11 +229,9 @@ func (c *Cloud) drop(id string) {
 		for _, a := range p.VIF.Addresses {
 			delete(c.used, addressKey{a.SubnetID, a.IP})
 		}
+		c.leave(p)
 	}
 	delete(c.ports, id)
-	for _, subports := range c.trunks {
-		delete(subports, id)
-	}
 }
 
 func (c *Cloud) nextID() string {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,11 +17,12 @@ import (
 )
 
 // maxBulk is how many ports one POST asks for at most. Neutron makes them one by
-// one (50 took 21 s on two cores), and an answer that comes too late is lost.
+// one (50 took 21 s on two cores), and an answer that comes too late is lost. A
+// caller that asks for no more sees in the time of its call that of one request.
 const maxBulk = 50
 
-// CreatePorts implements sdn.Ports: one POST for all n, up to maxBulk. Neutron makes all ports
-// of a POST or none, so when a quota stops it, ever smaller halves are asked for
+// CreatePorts implements sdn.Ports: one POST for all n, up to maxBulk; more are
+// made in turn. Neutron makes all ports of a POST or none, so when a quota stops it, ever smaller halves are asked for
 // until it is known how many there is room for.
 func (b *Backend) CreatePorts(ctx context.Context, owner sdn.Owner, r sdn.PortRequest, n int) ([]sdn.Port, error) {
 	if n <= 0 {
@@ -39,7 +41,11 @@ func (b *Backend) CreatePorts(ctx context.Context, owner sdn.Owner, r sdn.PortRe
 }
 
 func (b *Backend) createPorts(ctx context.Context, owner sdn.Owner, r sdn.PortRequest, n int) ([]sdn.Port, error) {
-	description, err := mark{cluster: b.config.ClusterID, owner: owner}.description()
+	m := mark{cluster: b.config.ClusterID, owner: owner}
+	if byPairs(r) {
+		m.parent = r.ParentPortID
+	}
+	description, err := m.description()
 	if err != nil {
 		return nil, err
 	}
@@ -54,20 +60,34 @@ func (b *Backend) createPorts(ctx context.Context, owner sdn.Owner, r sdn.PortRe
 	for _, s := range subnets {
 		body.FixedIPs = append(body.FixedIPs, wireIP{SubnetID: s.id})
 	}
+	var full error
 	if r.ParentPortID != "" {
 		body.HostID = ""
-		if err := b.trunkIsThere(ctx, r.ParentPortID); err != nil {
+		if n, full, err = b.roomOn(ctx, r, n); err != nil {
 			return nil, err
 		}
 	}
 	if b.mayTag(ctx) {
-		body.Tags = mark{cluster: b.config.ClusterID, owner: owner}.tags()
+		body.Tags = m.tags()
 	}
-	made, err := b.post(ctx, body, n)
+	ports, err := b.makeAll(ctx, body, subnets, r, n)
 	if errors.Is(err, sdn.ErrInvalid) {
 		b.details.forget(subnets) // what is kept of them may be why
 	}
-	return b.finish(ctx, made, subnets, r, err)
+	return ports, first(err, full)
+}
+
+// byPairs reports whether the ports of a request pass their parent by its address
+// pairs; else those with a parent are subports of its trunk.
+func byPairs(r sdn.PortRequest) bool { return r.ParentPortID != "" && r.VIFType == macvlan }
+
+// roomOn finds out, before anything is made, whether the request's parent can
+// carry ports, and of n how many if that is known; full is why not all.
+func (b *Backend) roomOn(ctx context.Context, r sdn.PortRequest, n int) (fit int, full, err error) {
+	if byPairs(r) {
+		return b.roomOnParent(ctx, r.ParentPortID, len(r.SubnetIDs), n)
+	}
+	return n, nil, b.trunkIsThere(ctx, r.ParentPortID)
 }
 
 // subnetsOf returns the request's subnets, which are of one network.
@@ -91,22 +111,24 @@ func (b *Backend) subnetsOf(ctx context.Context, r sdn.PortRequest) ([]subnet, e
 	return subnets, nil
 }
 
-// post makes n ports, or as many as there is room for.
-func (b *Backend) post(ctx context.Context, body newPort, n int) ([]wirePort, error) {
-	var made []wirePort
-	for size := min(n, maxBulk); len(made) < n; {
-		size = min(size, n-len(made))
-		some, err := b.postOnce(ctx, body, size)
-		made = append(made, some...)
-		switch {
-		case err == nil:
-		case errors.Is(err, sdn.ErrQuota) && size > 1:
+// makeAll makes n ports, or as many as there is room for. What one POST has made
+// is in its place before the next is sent.
+func (b *Backend) makeAll(ctx context.Context, body newPort, subnets []subnet, r sdn.PortRequest, n int) ([]sdn.Port, error) {
+	var ports []sdn.Port
+	for size := min(n, maxBulk); len(ports) < n; {
+		size = min(size, n-len(ports))
+		made, err := b.postOnce(ctx, body, size)
+		if errors.Is(err, sdn.ErrQuota) && size > 1 {
 			size /= 2
-		default:
-			return made, err
+			continue
+		}
+		some, err := b.finish(ctx, made, subnets, r, err)
+		ports = append(ports, some...)
+		if err != nil {
+			return ports, err
 		}
 	}
-	return made, nil
+	return ports, nil
 }
 
 func (b *Backend) postOnce(ctx context.Context, body newPort, n int) ([]wirePort, error) {
@@ -123,7 +145,7 @@ func (b *Backend) postOnce(ctx context.Context, body newPort, n int) ([]wirePort
 		return nil, err
 	}
 	for _, w := range out.Ports {
-		b.known.add(w.ID, place{})
+		b.known.add(w.ID, placeOf(w))
 	}
 	if len(out.Ports) != n {
 		return out.Ports, fmt.Errorf("%w: Neutron answered with %d ports instead of %d", sdn.ErrUnavailable, len(out.Ports), n)
@@ -136,6 +158,10 @@ func (b *Backend) postOnce(ctx context.Context, body newPort, n int) ([]wirePort
 func (b *Backend) finish(ctx context.Context, made []wirePort, subnets []subnet, r sdn.PortRequest, stopped error) ([]sdn.Port, error) {
 	if len(made) == 0 {
 		return nil, stopped
+	}
+	if byPairs(r) {
+		ports, err := b.finishBehind(ctx, made, subnets, r.ParentPortID)
+		return ports, first(err, stopped)
 	}
 	if r.ParentPortID != "" {
 		ports, err := b.finishSubports(ctx, made, subnets, r)
@@ -164,9 +190,14 @@ func first(errs ...error) error {
 }
 
 func (b *Backend) finishSubports(ctx context.Context, made []wirePort, subnets []subnet, r sdn.PortRequest) ([]sdn.Port, error) {
-	vlans, err := b.attach(ctx, r.ParentPortID, made)
+	vlans, active, err := b.attach(ctx, r.ParentPortID, made)
 	if err != nil {
 		return nil, b.undo(ctx, made, err)
+	}
+	if active {
+		// Whoever waits for them would ask whether they are ACTIVE; most are by now.
+		// If this cannot be told now they are shown as they were made.
+		made, _ = b.lookAgain(ctx, made)
 	}
 	ports := make([]sdn.Port, len(made))
 	for i, w := range made {
@@ -177,6 +208,22 @@ func (b *Backend) finishSubports(ctx context.Context, made []wirePort, subnets [
 		}
 	}
 	return ports, nil
+}
+
+// finishBehind has the parent let ports pass, and deletes those that it has no
+// room for.
+func (b *Backend) finishBehind(ctx context.Context, made []wirePort, subnets []subnet, parentID string) ([]sdn.Port, error) {
+	n, err := b.admit(ctx, parentID, made)
+	if err != nil {
+		err = b.undo(ctx, made[n:], err)
+	}
+	var ports []sdn.Port
+	for _, w := range made[:n] {
+		p := portOf(w, subnets)
+		onParent(&p, parentID)
+		ports = append(ports, p)
+	}
+	return ports, err
 }
 
 // bound returns the ports that Neutron has bound to their host, and deletes the
@@ -213,29 +260,35 @@ func (b *Backend) bound(ctx context.Context, made []wirePort, r sdn.PortRequest)
 // awaitBinding looks again, once, at ports that the answer of the creating call
 // shows unbound: some releases write that answer before they bind.
 func (b *Backend) awaitBinding(ctx context.Context, made []wirePort, r sdn.PortRequest) ([]wirePort, error) {
-	query := url.Values{"fields": portFields}
-	for _, w := range made {
-		if w.VIFType == vifUnbound && r.VIFType == "" {
-			query.Add("id", w.ID)
-		}
-	}
-	if len(query["id"]) == 0 {
+	unbound := func(w wirePort) bool { return w.VIFType == vifUnbound }
+	if r.VIFType != "" || !slices.ContainsFunc(made, unbound) {
 		return made, nil
+	}
+	made, err := b.lookAgain(ctx, made)
+	if err != nil {
+		return made, fmt.Errorf("looking whether they are bound: %w", err)
+	}
+	return made, nil
+}
+
+// lookAgain returns ports, those of one POST, as they are now; one that has gone
+// is as it was, and all are if there is an error.
+func (b *Backend) lookAgain(ctx context.Context, ports []wirePort) ([]wirePort, error) {
+	query := url.Values{"fields": portFields}
+	for _, w := range ports {
+		query.Add("id", w.ID)
 	}
 	var again portsBody
 	if err := b.do(ctx, request{method: http.MethodGet, path: []string{"ports"}, query: query, out: &again, creates: true}); err != nil {
-		return made, fmt.Errorf("looking whether they are bound: %w", err)
+		return ports, err
 	}
-	now := map[string]wirePort{}
-	for _, w := range again.Ports {
-		now[w.ID] = w
-	}
-	for i, w := range made {
-		if n, ok := now[w.ID]; ok {
-			made[i] = n
+	out := slices.Clone(ports)
+	for _, now := range again.Ports {
+		if i := slices.IndexFunc(out, func(w wirePort) bool { return w.ID == now.ID }); i >= 0 {
+			out[i] = now
 		}
 	}
-	return made, nil
+	return out, nil
 }
 
 // undoTime bounds the deletion of ports that are of no use, which goes on when

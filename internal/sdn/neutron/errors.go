@@ -110,11 +110,17 @@ func classify(status int, kind, subject string) error {
 	case http.StatusNotImplemented:
 		return sdn.ErrInvalid
 	}
+	if kind == pairsExhausted {
+		return sdn.ErrQuota
+	}
 	if status >= 400 && status < 500 {
 		return sdn.ErrInvalid
 	}
 	return sdn.ErrUnavailable
 }
+
+// pairsExhausted: a port has as many address pairs as one may have. It is a 400.
+const pairsExhausted = "AllowedAddressPairExhausted"
 
 // classifyMissing tells the object that the request is about from those it
 // refers to. A 404 in other words than Neutron's is a proxy's or a wrong
@@ -133,7 +139,7 @@ func classifyConflict(kind string) error {
 	switch kind {
 	case "OverQuota", "IpAddressGenerationFailure", "NoMoreFixedIpsAvailable":
 		return sdn.ErrQuota
-	case "IpAddressGenerationFailureNoMatchingSubnet", "HostNotCompatibleWithFixedIps":
+	case "IpAddressGenerationFailureNoMatchingSubnet", "HostNotCompatibleWithFixedIps", "AddressPairAndPortSecurityRequired":
 		return sdn.ErrInvalid
 	}
 	return sdn.ErrConflict
@@ -144,6 +150,8 @@ func hint(class error, kind string) string {
 	switch {
 	case kind == "OverQuota":
 		return "raise the project's quota or free some"
+	case kind == pairsExhausted:
+		return "raise max_allowed_address_pair in neutron.conf, which is 10 by default: each pod behind a port needs one for each of its addresses; or use trunks"
 	case errors.Is(class, sdn.ErrQuota) && strings.HasPrefix(kind, "IpAddress"):
 		return "add an allocation pool or a larger subnet, or free some addresses"
 	case kind == "PolicyNotAuthorized":

@@ -23,12 +23,18 @@ type known struct {
 // place is where a port hangs. The zero value is not on a trunk.
 type place struct {
 	subport bool
-	trunkID string // empty if that of a subport is not known
-	named   bool   // it has a name of its own, not sdn.FreePortName
+	trunkID string     // empty if that of a subport is not known
+	named   bool       // it has a name of its own, not sdn.FreePortName
+	parent  string     // port whose address pairs let it pass; empty: none
+	pairs   []wirePair // those of it that the parent has; nil if not known
 }
 
 func placeOf(w wirePort) place {
-	return place{subport: w.DeviceOwner == subportDeviceOwner, named: w.Name != sdn.FreePortName}
+	p := place{subport: w.DeviceOwner == subportDeviceOwner, named: w.Name != sdn.FreePortName, parent: parseMark(w.Description).parent}
+	if p.parent != "" && w.MACAddress != "" {
+		p.pairs = pairsOf(w)
+	}
+	return p
 }
 
 func newKnown() *known { return &known{ports: map[string]place{}} }
@@ -84,10 +90,11 @@ func (k *known) listed(before []string, now map[string]wirePort) {
 		}
 	}
 	for id, w := range now {
-		p := placeOf(w)
-		if old := k.ports[id]; old.subport { // it may have become one since it was listed
+		p, old := placeOf(w), k.ports[id]
+		if old.subport { // it may have become one since it was listed
 			p.subport, p.trunkID = true, old.trunkID
 		}
+		p.pairs = old.pairs
 		k.ports[id] = p
 	}
 }

@@ -30,16 +30,16 @@ const maxRestarts = 3
 func (b *Backend) ListPorts(ctx context.Context) ([]sdn.PortSummary, error) {
 	before := b.known.ids()
 	found := map[string]wirePort{}
-	if err := b.list(ctx, url.Values{"device_owner": {deviceOwner, subportDeviceOwner}}, found); err != nil {
+	if err := b.list(ctx, url.Values{"device_owner": {deviceOwner, subportDeviceOwner}}, listFields, b.ours, found); err != nil {
 		return nil, fmt.Errorf("listing ports: %w", err)
 	}
 	for _, w := range found {
 		if w.DeviceOwner == subportDeviceOwner {
-			b.trunks.used.Store(true)
+			b.parents.trunks.Store(true)
 		}
 	}
-	if b.trunks.used.Load() || !b.listed.Load() {
-		if err := b.list(ctx, url.Values{"name": {sdn.FreePortName}}, found); err != nil {
+	if b.parents.trunks.Load() || !b.listed.Load() {
+		if err := b.list(ctx, url.Values{"name": {sdn.FreePortName}}, listFields, b.ours, found); err != nil {
 			return nil, fmt.Errorf("listing ports by name: %w", err)
 		}
 	}
@@ -48,16 +48,24 @@ func (b *Backend) ListPorts(ctx context.Context) ([]sdn.PortSummary, error) {
 	out := make([]sdn.PortSummary, 0, len(found))
 	for _, id := range slices.Sorted(maps.Keys(found)) {
 		w := found[id]
-		out = append(out, sdn.PortSummary{ID: id, Owner: parseMark(w.Description).owner, Created: w.Created, Active: w.Status == "ACTIVE"})
+		m := parseMark(w.Description)
+		out = append(out, sdn.PortSummary{ID: id, Owner: m.owner, Created: w.Created, Active: w.Status == statusActive || m.parent != ""})
 	}
 	return out, nil
 }
 
-// list adds this cluster's ports that match.
-func (b *Backend) list(ctx context.Context, match url.Values, found map[string]wirePort) error {
+// listFields are what ListPorts needs.
+var listFields = []string{"id", "name", "description", "status", "device_owner", "created_at"}
+
+func (b *Backend) ours(w wirePort) bool {
+	return parseMark(w.Description).cluster == b.config.ClusterID
+}
+
+// list adds the ports that match and are to be kept.
+func (b *Backend) list(ctx context.Context, match url.Values, fields []string, keep func(wirePort) bool, found map[string]wirePort) error {
 	for try := 1; ; try++ {
 		some := map[string]wirePort{} // of this try: what an earlier one saw may have gone
-		marker, err := b.listPages(ctx, match, some)
+		marker, err := b.listPages(ctx, match, fields, keep, some)
 		if err == nil {
 			maps.Copy(found, some)
 		}
@@ -70,9 +78,9 @@ func (b *Backend) list(ctx context.Context, match url.Values, found map[string]w
 
 // listPages reads page after page. If that fails it returns the port after
 // which.
-func (b *Backend) listPages(ctx context.Context, match url.Values, found map[string]wirePort) (marker string, err error) {
+func (b *Backend) listPages(ctx context.Context, match url.Values, fields []string, keep func(wirePort) bool, found map[string]wirePort) (marker string, err error) {
 	query := maps.Clone(match)
-	query["fields"] = []string{"id", "name", "description", "status", "device_owner", "created_at"}
+	query["fields"] = fields
 	query.Set("sort_key", "id")
 	query.Set("sort_dir", "asc")
 	query.Set("limit", strconv.Itoa(b.config.PageSize))
@@ -83,7 +91,7 @@ func (b *Backend) listPages(ctx context.Context, match url.Values, found map[str
 			return marker, err
 		}
 		for _, w := range page.Ports {
-			if parseMark(w.Description).cluster == b.config.ClusterID {
+			if keep(w) {
 				found[w.ID] = w
 			}
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack"
 	"github.com/gophercloud/gophercloud/v2/openstack/config/clouds"
+	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/tokens"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -49,6 +50,7 @@ type session struct {
 	client     *gophercloud.ServiceClient
 	transport  *http.Transport
 	credential string // whose it is, for messages: never a secret
+	project    string // of the token; empty if it is of none
 }
 
 // credential is what a login needs, as found in clouds.yaml or the environment.
@@ -221,5 +223,21 @@ func (l *login) open(ctx context.Context) (*session, error) {
 	}
 	network := &gophercloud.ServiceClient{ProviderClient: client, Endpoint: at, Type: "network"}
 	network.ResourceBase = strings.TrimSuffix(at, "v2.0/") + "v2.0/"
-	return &session{client: network, transport: transport, credential: c.name}, nil
+	return &session{client: network, transport: transport, credential: c.name, project: projectOf(client)}, nil
+}
+
+// projectOf is the project of the token that a login got; empty if it is of none,
+// or the login was with a token, whose project nobody told.
+func projectOf(client *gophercloud.ProviderClient) string {
+	var p *tokens.Project
+	switch r := client.GetAuthResult().(type) {
+	case tokens.CreateResult:
+		p, _ = r.ExtractProject()
+	case tokens.GetResult:
+		p, _ = r.ExtractProject()
+	}
+	if p == nil {
+		return ""
+	}
+	return p.ID
 }

@@ -14,6 +14,9 @@ import (
 const (
 	clusterMark = "kuryr.cluster="
 	ownerMark   = "kuryr.owner="
+	// parentMark is of a port that another one lets pass by its address pairs. It
+	// is in the description only: the parent has to be known when the port goes.
+	parentMark = "kuryr.parent="
 	// maxDescription is Neutron's own bound.
 	maxDescription = 255
 )
@@ -22,6 +25,7 @@ const (
 type mark struct {
 	cluster string
 	owner   sdn.Owner
+	parent  string // port whose address pairs let it pass; empty: none
 }
 
 func (m mark) tags() []string {
@@ -29,10 +33,14 @@ func (m mark) tags() []string {
 }
 
 func (m mark) description() (string, error) {
-	if back := parseMark(strings.Join(m.tags(), " ")); back != m || m.owner == (sdn.Owner{}) {
-		return "", fmt.Errorf("owner %q cannot be written down and read again: %w", m.owner, sdn.ErrInvalid)
+	words := m.tags()
+	if m.parent != "" {
+		words = append(words, parentMark+m.parent)
 	}
-	s := strings.Join(m.tags(), " ")
+	s := strings.Join(words, " ")
+	if back := parseMark(s); back != m || m.owner == (sdn.Owner{}) {
+		return "", fmt.Errorf("owner %q, parent port %q cannot be written down and read again: %w", m.owner, m.parent, sdn.ErrInvalid)
+	}
 	if len(s) > maxDescription {
 		return "", fmt.Errorf("the mark of owner %q has %d bytes, more than Neutron's %d: %w", m.owner, len(s), maxDescription, sdn.ErrInvalid)
 	}
@@ -52,6 +60,9 @@ func parseMark(description string) mark {
 		}
 		if name, ok := strings.CutPrefix(word, ownerMark); ok {
 			m.owner, _ = sdn.ParseOwner(name) // an owner nobody can read is none known
+		}
+		if id, ok := strings.CutPrefix(word, parentMark); ok {
+			m.parent = id
 		}
 	}
 	if m.cluster == "" {

@@ -94,7 +94,7 @@ func labels(path string) (service, resource string) {
 				return "network", last
 			}
 			return "network", s
-		case "ports", "subnets", "networks", "extensions":
+		case "ports", "subnets", "networks", "extensions", "quotas", "network-ip-availabilities":
 			return "network", s
 		}
 	}

@@ -82,7 +82,7 @@ type Backend struct {
 	limiter *limiter
 	details *details
 	known   *known
-	trunks  trunkLocks
+	parents parents
 	listed  atomic.Bool // all ports have been listed once
 
 	extensions singleflight.Group

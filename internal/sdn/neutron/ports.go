@@ -42,6 +42,16 @@ func (b *Backend) port(ctx context.Context, id string) (sdn.Port, error) {
 		}
 		onTrunk(&p, trunk.PortID, at.SegmentationID)
 	}
+	if parentID := parseMark(w.Description).parent; parentID != "" {
+		// A port whose parent does not let it pass stays unbound: it is of no use.
+		by, err := b.carrier(ctx, parentID, false)
+		if err != nil && !errors.Is(err, sdn.ErrNotFound) {
+			return sdn.Port{}, err
+		}
+		if err == nil && by.carries(pairsOf(w)) {
+			onParent(&p, parentID)
+		}
+	}
 	return p, nil
 }
 
@@ -99,6 +109,13 @@ func (b *Backend) deletePort(ctx context.Context, id string) error {
 	}
 	if at.subport {
 		if err := b.release(ctx, id, at); err != nil {
+			return err
+		}
+	}
+	if at.parent != "" {
+		// Before the port: should this process end between the two, the port is
+		// found again, by its mark, and nothing would say whose the pairs are.
+		if err := b.dismiss(ctx, id, at); err != nil {
 			return err
 		}
 	}

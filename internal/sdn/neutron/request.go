@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -25,6 +26,7 @@ type request struct {
 	query   url.Values
 	body    any
 	out     any
+	header  map[string]string
 	subject string // NeutronError's word for the object not being there; see explain
 	// once: a repetition would not mean the same, so a closed connection is an error.
 	once bool
@@ -77,7 +79,7 @@ func (b *Backend) send(ctx context.Context, s *session, r request) error {
 		u += "?" + r.query.Encode()
 	}
 	response, err := s.client.Request(ctx, r.method, u, &gophercloud.RequestOpts{ //nolint:bodyclose // gophercloud reads and closes it unless KeepResponseBody is set
-		JSONBody: r.body, JSONResponse: r.out,
+		JSONBody: r.body, JSONResponse: r.out, MoreHeaders: r.header,
 		OkCodes: []int{http.StatusOK, http.StatusCreated, http.StatusAccepted, http.StatusNoContent},
 	})
 	status := 0
@@ -91,6 +93,12 @@ func (b *Backend) send(ctx context.Context, s *session, r request) error {
 	}
 	release(status, after)
 	return err
+}
+
+// unchanged is the header of a request that is refused, as ErrConflict, if the
+// object has another revision meanwhile.
+func unchanged(revision int) map[string]string {
+	return map[string]string{"If-Match": "revision_number=" + strconv.Itoa(revision)}
 }
 
 func escaped(path []string) []string {

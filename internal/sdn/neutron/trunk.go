@@ -10,9 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -24,63 +21,24 @@ const maxVLAN = 4094
 // one of them between the look at the trunk and the request.
 const attachTries = 3
 
-// trunkLocks has a lock for each parent port.
-type trunkLocks struct {
-	used atomic.Bool // a subport was seen or made
-	mu   sync.Mutex
-	at   map[string]*trunkLock
-}
-
-// trunkLock is held while VLANs are chosen and taken; turn has one place.
-type trunkLock struct {
-	turn chan struct{}
-	last int32       // VLAN last given: one just given back is not given again at once
-	seen atomic.Bool // the port has been the parent of a trunk
-}
-
-func (t *trunkLocks) of(parentID string) *trunkLock {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.at == nil {
-		t.at = map[string]*trunkLock{}
-	}
-	if t.at[parentID] == nil {
-		t.at[parentID] = &trunkLock{turn: make(chan struct{}, 1)}
-	}
-	return t.at[parentID]
-}
-
-func (l *trunkLock) lock(ctx context.Context, patience time.Duration) error {
-	waiting, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	select {
-	case l.turn <- struct{}{}:
-		return nil
-	case <-waiting.Done():
-		return fmt.Errorf("waiting for another change of the same trunk: %w", unanswered(waiting, waiting.Err()))
-	}
-}
-
-func (l *trunkLock) unlock() { <-l.turn }
-
 // trunkIsThere finds out, before anything is made, whether a port has a trunk. It
 // asks only if it has not seen it.
 func (b *Backend) trunkIsThere(ctx context.Context, parentID string) error {
-	lock := b.trunks.of(parentID)
-	if lock.seen.Load() {
+	lock := b.parents.of(parentID)
+	if lock.trunk.Load() {
 		return nil
 	}
 	_, err := b.trunkAt(ctx, parentID)
-	lock.seen.Store(err == nil)
+	lock.trunk.Store(err == nil)
 	return err
 }
 
-// trunkAt returns the trunk of a parent port, with its subports.
+// trunkAt returns the trunk of a parent port, with its subports and the parent's status.
 func (b *Backend) trunkAt(ctx context.Context, parentID string) (wireTrunk, error) {
 	var body portBody
 	err := b.do(ctx, request{
 		method: http.MethodGet, path: []string{"ports", parentID}, out: &body,
-		query: url.Values{"fields": {"id", "trunk_details"}}, creates: true,
+		query: url.Values{"fields": {"id", "status", "trunk_details"}}, creates: true,
 	})
 	if err != nil {
 		return wireTrunk{}, fmt.Errorf("reading the trunk of port %s: %w", parentID, err)
@@ -89,52 +47,62 @@ func (b *Backend) trunkAt(ctx context.Context, parentID string) (wireTrunk, erro
 		return wireTrunk{}, fmt.Errorf("port %s is not the parent of a trunk: %w", parentID, sdn.ErrInvalid)
 	}
 	t := *body.Port.Trunk
-	t.ID, t.PortID = t.TrunkID, parentID
+	t.ID, t.PortID, t.active = t.TrunkID, parentID, body.Port.Status == statusActive
 	return t, nil
 }
 
 // trunkOf returns the trunk that a subport is on, and its place there.
 func (b *Backend) trunkOf(ctx context.Context, portID string) (wireTrunk, wireSubport, error) {
+	t, s, err := b.findOnTrunk(ctx, func(_ wireTrunk, s wireSubport) bool { return s.PortID == portID })
+	if err == nil && s.PortID == "" {
+		err = fmt.Errorf("it is on no trunk: %w", sdn.ErrConflict)
+	}
+	return t, s, err
+}
+
+// findOnTrunk looks at all subports of all trunks until one is the one; if none
+// is, it returns zeros.
+func (b *Backend) findOnTrunk(ctx context.Context, is func(wireTrunk, wireSubport) bool) (wireTrunk, wireSubport, error) {
 	query := url.Values{"fields": {"id", "port_id", "sub_ports"}, "limit": {strconv.Itoa(b.config.PageSize)}, "sort_key": {"id"}, "sort_dir": {"asc"}}
 	for {
 		var page struct {
 			Trunks []wireTrunk `json:"trunks"`
 		}
 		if err := b.do(ctx, request{method: http.MethodGet, path: []string{"trunks"}, query: query, out: &page}); err != nil {
-			return wireTrunk{}, wireSubport{}, fmt.Errorf("looking for its trunk: %w", err)
+			return wireTrunk{}, wireSubport{}, fmt.Errorf("looking at trunks: %w", err)
 		}
 		for _, t := range page.Trunks {
 			for _, s := range t.Subports {
-				if s.PortID == portID {
+				if is(t, s) {
 					return t, s, nil
 				}
 			}
 		}
 		if len(page.Trunks) < b.config.PageSize {
-			return wireTrunk{}, wireSubport{}, fmt.Errorf("it is on no trunk: %w", sdn.ErrConflict)
+			return wireTrunk{}, wireSubport{}, nil
 		}
 		query.Set("marker", page.Trunks[len(page.Trunks)-1].ID)
 	}
 }
 
 // attach puts ports on the trunk of a parent port, in one request, and returns
-// their VLANs.
-func (b *Backend) attach(ctx context.Context, parentID string, ports []wirePort) ([]int32, error) {
-	lock := b.trunks.of(parentID)
+// their VLANs, and whether the parent is ACTIVE.
+func (b *Backend) attach(ctx context.Context, parentID string, ports []wirePort) (vlans []int32, active bool, err error) {
+	lock := b.parents.of(parentID)
 	if err := lock.lock(ctx, b.config.RequestTimeout); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer lock.unlock()
-	b.trunks.used.Store(true)
+	b.parents.trunks.Store(true)
 	for try := 1; ; try++ {
 		trunk, err := b.trunkAt(ctx, parentID)
 		if err != nil {
-			lock.seen.Store(false)
-			return nil, err
+			lock.trunk.Store(false)
+			return nil, false, err
 		}
 		vlans, err := freeVLANs(trunk.Subports, lock.last, len(ports))
 		if err != nil {
-			return nil, fmt.Errorf("choosing VLANs on the trunk of port %s: %w", parentID, err)
+			return nil, false, fmt.Errorf("choosing VLANs on the trunk of port %s: %w", parentID, err)
 		}
 		// Known before it is so: if the answer is lost, deleting them will look.
 		for _, p := range ports {
@@ -143,10 +111,10 @@ func (b *Backend) attach(ctx context.Context, parentID string, ports []wirePort)
 		err = b.addSubports(ctx, trunk.ID, ports, vlans)
 		if err == nil {
 			lock.last = vlans[len(vlans)-1]
-			return vlans, nil
+			return vlans, trunk.active, nil
 		}
 		if !errors.Is(err, sdn.ErrConflict) || try == attachTries {
-			return nil, fmt.Errorf("adding %d subports to the trunk of port %s: %w", len(ports), parentID, err)
+			return nil, false, fmt.Errorf("adding %d subports to the trunk of port %s: %w", len(ports), parentID, err)
 		}
 	}
 }

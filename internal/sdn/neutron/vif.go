@@ -19,7 +19,7 @@ func portOf(w wirePort, subnets []subnet) sdn.Port {
 	p := sdn.Port{
 		ID: w.ID, Owner: parseMark(w.Description).owner, ProjectID: w.ProjectID, NetworkID: w.NetworkID,
 		SecurityGroupIDs: slices.Sorted(slices.Values(w.SecurityGroups)),
-		Host:             w.HostID, Name: w.Name, DeviceID: w.DeviceID, Active: w.Status == "ACTIVE",
+		Host:             w.HostID, Name: w.Name, DeviceID: w.DeviceID, Active: w.Status == statusActive,
 		VIF: v1.VIF{Type: typeName(w.VIFType), MACAddress: strings.ToLower(w.MACAddress)},
 	}
 	var seen []string
@@ -44,6 +44,14 @@ func portOf(w wirePort, subnets []subnet) sdn.Port {
 func onTrunk(p *sdn.Port, parentID string, vlan int32) {
 	p.Host = ""
 	p.VIF.Type, p.VIF.ParentPortID, p.VIF.VLANID = "vlan", parentID, vlan
+	p.VIF.Bridge, p.VIF.Details = "", nil
+}
+
+// onParent makes p a port that passes its parent by address pairs. Neutron binds
+// it nowhere and shows it DOWN; what the parent lets pass, passes.
+func onParent(p *sdn.Port, parentID string) {
+	p.Host, p.Active = "", true
+	p.VIF.Type, p.VIF.ParentPortID = macvlan, parentID
 	p.VIF.Bridge, p.VIF.Details = "", nil
 }
 

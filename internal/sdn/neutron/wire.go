@@ -16,6 +16,10 @@ const (
 
 	vifUnbound = "unbound"
 	vifFailed  = "binding_failed"
+
+	statusActive = "ACTIVE"
+	// macvlan is no word of Neutron's: ports of that type it does not bind.
+	macvlan = "macvlan"
 )
 
 type wirePort struct {
@@ -35,6 +39,16 @@ type wirePort struct {
 	VIFDetails     json.RawMessage `json:"binding:vif_details"`
 	Created        time.Time       `json:"created_at"`
 	Trunk          *wireTrunk      `json:"trunk_details"`
+	Revision       int             `json:"revision_number"`
+	Pairs          []wirePair      `json:"allowed_address_pairs"`
+	Secure         *bool           `json:"port_security_enabled"` // nil: this Neutron has no such switch
+	Tags           []string        `json:"tags"`
+}
+
+// wirePair is what a port may send and get besides its own addresses.
+type wirePair struct {
+	IP  string `json:"ip_address"`
+	MAC string `json:"mac_address"`
 }
 
 // portFields are those of wirePort but for the trunk's, which not every Neutron knows.
@@ -53,6 +67,7 @@ type wireTrunk struct {
 	ID       string        `json:"id"`       // in a trunk
 	PortID   string        `json:"port_id"`
 	Subports []wireSubport `json:"sub_ports"`
+	active   bool          // the parent port is
 }
 
 type wireSubport struct {

@@ -34,7 +34,7 @@ func (m *memoryCloud) before(ctx context.Context, call string, n int) error {
 		return nil
 	}
 	x, err := m.w.beginCloud(p, Call{
-		To: TheCloud, What: call, Write: call != memory.GetPort && call != memory.ListPorts, Inventory: call == memory.ListPorts,
+		To: TheCloud, What: call, Write: !memory.Reads(call), Inventory: call == memory.ListPorts,
 	})
 	if err != nil {
 		return fmt.Errorf("%s: %w: %w", call, sdn.ErrUnavailable, err)

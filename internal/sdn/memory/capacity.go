@@ -1,0 +1,46 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package memory
+
+import (
+	"context"
+	"math"
+
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// Room implements sdn.Capacity. The quota is of the whole cloud.
+func (b *Backend) Room(ctx context.Context, _ string, subnetIDs []string) (sdn.Room, error) {
+	var room sdn.Room
+	err := b.cloud.do(ctx, Room, func() error {
+		room = sdn.Room{Ports: &sdn.Usage{Used: len(b.cloud.ports), Limit: b.cloud.quota}, Subnets: map[string]sdn.Usage{}}
+		for _, id := range subnetIDs {
+			if s, ok := b.cloud.subnets[id]; ok {
+				room.Subnets[id] = b.cloud.usage(s)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return sdn.Room{}, err
+	}
+	return room, nil
+}
+
+// usage is called with the lock held.
+func (c *Cloud) usage(s Subnet) sdn.Usage {
+	u := sdn.Usage{Limit: math.MaxInt}
+	for k := range c.used {
+		if k.subnet == s.ID {
+			u.Used++
+		}
+	}
+	if bits := s.Prefix.Addr().BitLen() - s.Prefix.Bits(); bits < 62 {
+		u.Limit = max(0, 1<<bits-2) // the first is the subnet's own, the last IPv4's broadcast
+		if s.Gateway.IsValid() {
+			u.Limit = max(0, u.Limit-1)
+		}
+	}
+	return u
+}
