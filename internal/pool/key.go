@@ -27,6 +27,8 @@ type Settings struct {
 	SubnetIDs        []string // one address of each; the first is the pod's first
 	SecurityGroupIDs []string // in any order
 	VIFType          string
+	ParentPortID     string // of the virtual machine that the node is, empty for bare metal
+	Namespace        string // if its pods have a pool of their own
 }
 
 // KeyFor returns the key of the pool that pod's port comes from. It is false
@@ -48,7 +50,9 @@ func KeyOn(node string, s Settings) v1.PoolKey {
 		NetworkID:        s.NetworkID,
 		SubnetIDs:        slices.Clone(s.SubnetIDs),
 		NodeName:         node,
+		ParentPortID:     s.ParentPortID,
 		SecurityGroupIDs: slices.Compact(groups),
+		Namespace:        s.Namespace,
 		VIFType:          s.VIFType,
 	}
 }

@@ -38,6 +38,8 @@ func TestNameTellsPoolsApart(t *testing.T) {
 		func(s *pool.Settings) { s.ProjectID = "p" },
 		func(s *pool.Settings) { s.NetworkID = "p" },
 		func(s *pool.Settings) { s.VIFType = "p" },
+		func(s *pool.Settings) { s.ParentPortID = "p" },
+		func(s *pool.Settings) { s.Namespace = "p" },
 		func(s *pool.Settings) { s.SubnetIDs = []string{"s2", "s1"} },
 		func(s *pool.Settings) { s.SubnetIDs = []string{"s1"} },
 		func(s *pool.Settings) { s.SecurityGroupIDs = nil },

@@ -17,8 +17,9 @@ import (
 type Levels struct {
 	Min      int           // free ports to keep at least
 	Max      int           // free ports to keep at most; 0: no limit
+	Fill     int           // keep so many, up to Max, until there are so many at once; 0: no wish
 	Batch    int           // ports to ask for in one request at most; 1 at least
-	TTL      time.Duration // a free port above Min is deleted when unused for so long
+	TTL      time.Duration // a free port above Min is deleted when unused for so long, or a fifth longer
 	Cooldown time.Duration // a port given back rests so long before the next pod
 }
 
@@ -34,6 +35,14 @@ type State struct {
 	InFlight  int             // ports asked for and neither arrived nor failed
 	Restoring map[string]bool // ports being looked up, by ID
 	Hold      time.Time       // ask the SDN for nothing before
+
+	// Squeeze is how many free ports to give up, also below Min: pods of other
+	// pools wait for the room. It is for one plan: what it got is in
+	// Actions.Squeezed.
+	Squeeze int
+	// Scarce says that pods wait for room that the pool's ports would take:
+	// what Min lacks is not asked for.
+	Scarce bool
 }
 
 // Pod is a pod that wants a port.
@@ -58,7 +67,7 @@ type Port struct {
 	Failed   bool      // the SDN refuses to put it in order, or has lost it
 	Lost     bool      // the SDN has it no more
 	Deleting bool      // on its way out
-	Drifted  bool      // the object's security groups are not the pool's
+	Drifted  bool      // the object's security groups are not the ones to be: its living pod's, or the pool's
 	Since    time.Time // while free: when it was made or given back
 	Rested   bool      // while free: it never had a pod, and needs no cooldown
 }
@@ -67,7 +76,9 @@ type Port struct {
 // plugged one that is not said: nothing else can be plugged in its place.
 func (p *Port) useless() bool { return p.Lost && !p.Attached }
 
-// Arrival is a port that the SDN made or found.
+// Arrival is a port that the SDN made or found. Unless it is a pod's own it may
+// go to any pod at once: its address has not been a pod's within Cooldown, and
+// its security groups are the pool's.
 type Arrival struct {
 	ID  string
 	For types.UID // pod that it was looked up for; empty: whoever needs it
@@ -78,13 +89,16 @@ type Actions struct {
 	Bind    []Binding // give a free port to a pod
 	Adopt   []Binding // make the object of an arrived port, bound if Pod is set
 	Restore []Lookup  // look up a port that a pod had
-	Recycle []string  // take a port from its pod and keep it
-	Repair  []string  // write the pool's security groups
+	Recycle []string  // take a port from its pod, write the pool's security groups and keep it
+	Repair  []string  // write the security groups that are to be
 	Delete  []string  // delete the object, and with it the port
 	Discard []string  // delete an arrived port that nobody needs
 	Want    Wish      // ports to ask for
 	Wake    time.Time // plan again then at the latest; zero: at the next change
 	Levels  Count
+
+	Filled   bool // Levels.Fill has been reached and is to be forgotten
+	Squeezed int  // how many of State.Squeeze are given up
 }
 
 // Wish is how many ports to ask for, in as many requests as whoever carries it
@@ -95,12 +109,14 @@ type Wish struct {
 	Spare   int // that Min lacks
 }
 
-// Binding is a port and the pod that gets it, with the security groups that the
-// pod wants; nil are the pool's own.
+// Binding is a port and the pod that gets it.
 type Binding struct {
 	Port   string
 	Pod    *v1.PodReference
-	Groups []string
+	Groups []string // that the pod wants, to be written with it; nil are the pool's
+	// Hit says that the port was fit for a pod before this one came, as far as
+	// times tell: a pod's is in whole seconds. Otherwise the pod waited for it.
+	Hit bool
 }
 
 // Lookup is a port to look up for a pod.

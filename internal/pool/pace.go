@@ -1,0 +1,131 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pool
+
+import (
+	"math"
+	"time"
+)
+
+// Pace learns how long the SDN takes to make ports, and says how many to ask
+// for in one request. It takes a request for n ports to need a + b*n: a for the
+// call itself, b for each port. The zero value is ready for use and knows
+// nothing. It is not safe for concurrent use.
+type Pace struct {
+	// Weighted sums over the requests of 1, n, n², the seconds and n times
+	// these: what a least-squares line needs. A request weighs 1/n, as the time
+	// of a large one is the less exact, and fades with those after it.
+	ones, n, nn, t, nt float64
+	// ratio is a/b as believed, for when the requests do not say.
+	ratio float64
+}
+
+const (
+	// fade is what a request's weight becomes with each later one: after ten of
+	// these it is a twentieth.
+	fade = 0.75
+	// belief weighs the ratio believed so far. Requests of one size say nothing
+	// about it, and then it decides.
+	belief = 0.03
+	// doubt is what the logarithm of the believed ratio becomes with each
+	// request that does not say. It ends at 1, a call costs as much as a port:
+	// then chunks are of a few ports, and tell.
+	doubt = 0.95
+	// leastRatio is the least of a/b that is believed: a burst is never served one by
+	// one, or it would not be seen that bulk requests have become cheap.
+	leastRatio = 0.1
+	// mostRatio is the most of a/b that is believed.
+	mostRatio = 100
+	// outlier is how many times longer than expected a request counts at most,
+	// and how many times shorter: one that hung says little about the next,
+	// while a cloud that has changed is still followed in a few steps.
+	outlier = 3
+	// refill is how many seconds a request for spare ports may keep the SDN
+	// from pods.
+	refill = 2
+)
+
+// Observe tells of a request that made all of its n ports, and how long it took.
+// One that failed or made fewer is not to be told: a refusal is quick.
+func (p *Pace) Observe(n int, took time.Duration) {
+	if n < 1 || took <= 0 {
+		return
+	}
+	x, y := float64(n), took.Seconds()
+	if p.ratio == 0 {
+		p.ratio = 1
+	} else {
+		a, b := p.costs()
+		y = min(max(y, (a+b*x)/outlier), (a+b*x)*outlier)
+	}
+	p.ones = p.ones*fade + 1/x
+	p.n = p.n*fade + 1
+	p.nn = p.nn*fade + x
+	p.t = p.t*fade + y/x
+	p.nt = p.nt*fade + y
+	if a, b := p.costs(); b > 0 {
+		p.ratio = math.Pow(a/b, doubt)
+	}
+}
+
+// costs returns the seconds that a call and a port cost; both 0: nothing is
+// known. It minimises the weighted squares of t - a - b*n, and with the belief's
+// weight that of a - ratio*b, within what may be believed of a/b.
+func (p *Pace) costs() (a, b float64) {
+	r := p.ratio
+	if r == 0 {
+		return 0, 0
+	}
+	w := belief / (1 + r*r)
+	// ones*nn >= n*n, so that with a weight above 0 this is never 0.
+	det := (p.ones+w)*(p.nn+w*r*r) - (p.n-w*r)*(p.n-w*r)
+	a = (p.t*(p.nn+w*r*r) - p.nt*(p.n-w*r)) / det
+	b = (p.nt*(p.ones+w) - p.t*(p.n-w*r)) / det
+	switch {
+	case a < b*leastRatio:
+		return p.along(leastRatio)
+	case a > b*mostRatio:
+		return p.along(mostRatio)
+	}
+	return a, b
+}
+
+// along returns the costs that fit best with a/b as given.
+func (p *Pace) along(ratio float64) (a, b float64) {
+	b = (ratio*p.t + p.nt) / (ratio*ratio*p.ones + 2*ratio*p.n + p.nn)
+	return ratio * b, b
+}
+
+// ForPods returns how many ports to ask for in one request while waiting pods
+// have none: between 1 and batch, 0 if none waits. Served k at a time, pods wait
+// (a + b*k) * (waiting/k + 1) / 2 in the mean, which is a*waiting/k + b*k and a
+// constant: least where these are equal, at k = sqrt(waiting * a/b).
+func (p *Pace) ForPods(waiting, batch int) int {
+	a, b := p.costs()
+	if b == 0 {
+		return chunk(1, waiting, batch)
+	}
+	return chunk(math.Sqrt(float64(max(waiting, 0))*a/b), waiting, batch)
+}
+
+// ForSpare returns how many ports to ask for in one request while nobody waits
+// for the missing ones: as many as take two seconds, or twice as long as the
+// call itself, so that pods that come meanwhile find the SDN free soon. It is
+// between 1 and batch, 0 if none is missing.
+func (p *Pace) ForSpare(missing, batch int) int {
+	a, b := p.costs()
+	if b == 0 {
+		return chunk(1, missing, batch)
+	}
+	return chunk(math.Floor((max(refill, 2*a)-a)/b), missing, batch)
+}
+
+// chunk brings k into the range from 1 to limit and batch.
+func chunk(k float64, limit, batch int) int {
+	most := max(0, min(limit, max(batch, 1)))
+	if k >= float64(most) {
+		return most
+	}
+	return max(1, int(math.Round(k)))
+}
