@@ -21,6 +21,7 @@ type Config struct {
 	Bridge    string // bridge of ports that name none
 	DriverDir string // folder of the binding drivers
 	MTU       int    // bound of every port's, in bytes; 0: none
+	Parent    string // interface of the node that vlan and macvlan ports go on top of; empty: that of its default route
 }
 
 // Set is the drivers of a node. It is safe for concurrent use.
@@ -28,6 +29,7 @@ type Set struct {
 	config Config
 	db     *database
 	busy   keyed
+	peers  registry
 }
 
 // New returns the drivers. It has no effect: connections are made when they
@@ -36,7 +38,7 @@ func New(c Config) *Set {
 	return &Set{config: c, db: newDatabase(c.OVSDB)}
 }
 
-// Driver returns the driver for ports of that type: ovs, bridge, or else the
+// Driver returns the driver for ports of that type: ovs, bridge, vlan, macvlan, or else the
 // executable of that name in the folder of binding drivers. Without one the
 // error is ErrUnknownType and says where it was looked for.
 func (s *Set) Driver(typ string) (Driver, error) {
@@ -45,6 +47,10 @@ func (s *Set) Driver(typ string) (Driver, error) {
 		return &ovs{s}, nil
 	case "bridge":
 		return &bridge{s}, nil
+	case "vlan":
+		return &nested{s, vlan{}}, nil
+	case "macvlan":
+		return &nested{s, macvlan{}}, nil
 	}
 	if !typeRE.MatchString(typ) {
 		return nil, fmt.Errorf("%q: %w", typ, ErrUnknownType)

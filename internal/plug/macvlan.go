@@ -1,0 +1,44 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plug
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// macvlan is the kind of device for a port whose MAC address the SDN lets pass
+// at the node's own port (an allowed address pair). Pods of one node reach each
+// other in its kernel, past the SDN's security groups.
+type macvlan struct{}
+
+var _ kind = macvlan{}
+
+func (macvlan) name() string   { return "macvlan" }
+func (macvlan) module() string { return "macvlan" }
+
+// check wants the port's own address: the SDN would drop all other's traffic.
+func (macvlan) check(i Interface) error {
+	if len(i.MAC) == 0 {
+		return fmt.Errorf("port %s has no MAC address, and the SDN passes only the traffic of the port's own: %w", i.PortID, ErrInvalid)
+	}
+	return nil
+}
+
+func (macvlan) link(attrs netlink.LinkAttrs, _ Interface) netlink.Link {
+	return &netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}
+}
+
+func (macvlan) rival(l netlink.Link, i Interface) bool {
+	m, ok := l.(*netlink.Macvlan)
+	return ok && m.Mode == netlink.MACVLAN_MODE_BRIDGE && m.HardwareAddr.String() == i.HardwareAddr().String()
+}
+
+// taken: the kernel notices as the device is brought up.
+func (macvlan) taken(err error) bool { return errors.Is(err, unix.EADDRINUSE) }
+
+func (macvlan) claim(i Interface) string { return fmt.Sprintf("MAC address %s", i.HardwareAddr()) }

@@ -1,0 +1,255 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plug
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// registry numbers the network namespaces that nested ports are plugged into, so
+// that what is in them is found without a path to any: the kernel keeps a
+// namespace's number (its nsid, seen from the node's namespace) for as long as
+// something holds the namespace, and answers for its devices by that number.
+//
+// Numbers are used again. The lock keeps this process from giving one out
+// between a look at a device and its removal.
+type registry struct{ mu sync.Mutex }
+
+// register gives ns a number if it has none.
+func (r *registry) register(h *netlink.Handle, ns netns) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	const any = -1
+	if err := h.SetNetNsIdByFd(int(ns), any); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("numbering the network namespace: %w", err)
+	}
+	return nil
+}
+
+// peers is a look at all numbered namespaces and at the node's own.
+type peers struct {
+	registry *registry
+	h        *netlink.Handle
+	own      int // a descriptor of the node's namespace
+}
+
+func openPeers(r *registry) (*peers, error) {
+	h, err := openNetlink()
+	if err != nil {
+		return nil, err
+	}
+	own, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		h.Close()
+		return nil, fmt.Errorf("opening the node's network namespace: %w", &os.PathError{Op: "open", Path: "/proc/thread-self/ns/net", Err: err})
+	}
+	return &peers{r, h, own}, nil
+}
+
+func (p *peers) close() {
+	p.h.Close()
+	_ = unix.Close(p.own)
+}
+
+// noID is the number of a namespace without one.
+const noID = -1
+
+// id returns the number of the namespace that fd is of, or noID.
+func (p *peers) id(fd int) int {
+	id, err := p.h.GetNetNsIdByFd(fd)
+	if err != nil {
+		return noID
+	}
+	return id
+}
+
+// held is a device in a numbered namespace, or with noID in the node's own.
+type held struct {
+	nsid int
+	link netlink.Link
+}
+
+func (d held) String() string {
+	a := d.link.Attrs()
+	where := "of the node"
+	if d.nsid != noID {
+		where = fmt.Sprintf("in the network namespace with the nsid %d (ip netns list-id)", d.nsid)
+	}
+	return fmt.Sprintf("%s (MAC address %s, alias %q) %s", a.Name, a.HardwareAddr, a.Alias, where)
+}
+
+// find returns the devices of a kind, wherever they are, that want says yes to.
+func (p *peers) find(kind string, want func(netlink.Link) bool) ([]held, error) {
+	ids, err := p.ids()
+	if err != nil {
+		return nil, err
+	}
+	var all []held
+	for _, id := range ids {
+		links, err := linksIn(id, kind)
+		if err != nil {
+			return nil, err
+		}
+		for _, l := range links {
+			if l.Type() == kind && want(l) {
+				all = append(all, held{id, l})
+			}
+		}
+	}
+	return all, nil
+}
+
+// on reports whether the device's parent is that device of the node.
+func (p *peers) on(d held, parent netlink.Link) bool {
+	a := d.link.Attrs()
+	if a.ParentIndex != parent.Attrs().Index {
+		return false
+	}
+	if d.nsid == noID {
+		return a.NetNsID == noID
+	}
+	return a.NetNsID != noID && a.NetNsID == p.id(p.own)
+}
+
+// removeIn removes the devices of a kind from one namespace that want says yes
+// to, and says whether there was one.
+func (p *peers) removeIn(nsid int, kind string, want func(netlink.Link) bool) (bool, error) {
+	if nsid == noID {
+		return false, nil
+	}
+	links, err := linksIn(nsid, kind)
+	if err != nil {
+		return false, err
+	}
+	removed := false
+	for _, l := range links {
+		if l.Type() != kind || !want(l) {
+			continue
+		}
+		if err := p.remove(held{nsid, l}); err != nil {
+			return removed, err
+		}
+		removed = true
+	}
+	return removed, nil
+}
+
+// removeAll removes them from all namespaces but the node's.
+func (p *peers) removeAll(kind string, want func(netlink.Link) bool) error {
+	ids, err := p.ids()
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if _, err := p.removeIn(id, kind, want); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remove removes a device if it is still the one that was found.
+func (p *peers) remove(d held) error {
+	p.registry.mu.Lock()
+	defer p.registry.mu.Unlock()
+	links, err := linksIn(d.nsid, d.link.Type())
+	if err != nil {
+		return err
+	}
+	for _, l := range links {
+		a, was := l.Attrs(), d.link.Attrs()
+		if a.Index != was.Index || l.Type() != d.link.Type() || a.Alias != was.Alias || a.HardwareAddr.String() != was.HardwareAddr.String() {
+			continue
+		}
+		msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
+		msg.Index = int32(a.Index)
+		if _, err := request(unix.RTM_DELLINK, unix.NLM_F_ACK, 0, msg, targetOf(d.nsid)...); err != nil && !gone(err) {
+			return fmt.Errorf("removing %s: %w", d, err)
+		}
+	}
+	return nil
+}
+
+// ids returns the numbers of all namespaces but the node's, whose is noID here.
+func (p *peers) ids() ([]int, error) {
+	const attrNSID = 1 // NETNSA_NSID of linux/net_namespace.h
+	msgs, err := request(unix.RTM_GETNSID, unix.NLM_F_DUMP, unix.RTM_NEWNSID, nl.NewRtGenMsg())
+	if err != nil {
+		return nil, fmt.Errorf("listing the numbers of network namespaces: %w", err)
+	}
+	own := p.id(p.own)
+	ids := []int{noID}
+	for _, m := range msgs {
+		attrs, err := nl.ParseRouteAttr(m[nl.DeserializeRtGenMsg(m).Len():])
+		if err != nil {
+			return nil, fmt.Errorf("reading the number of a network namespace: %w", err)
+		}
+		for _, a := range attrs {
+			if a.Attr.Type != attrNSID {
+				continue
+			}
+			if id := int(int32(nl.NativeEndian().Uint32(a.Value))); id != own {
+				ids = append(ids, id)
+			}
+		}
+	}
+	return ids, nil
+}
+
+// linksIn returns a namespace's devices, at least those of a kind. A namespace
+// that is gone has none.
+func linksIn(nsid int, kind string) ([]netlink.Link, error) {
+	filter := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
+	filter.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated(kind))
+	data := append(targetOf(nsid), filter)
+	msgs, err := request(unix.RTM_GETLINK, unix.NLM_F_DUMP, unix.RTM_NEWLINK, nl.NewIfInfomsg(unix.AF_UNSPEC), data...)
+	if gone(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listing the devices of the network namespace with the nsid %d: %w", nsid, err)
+	}
+	links := make([]netlink.Link, 0, len(msgs))
+	for _, m := range msgs {
+		l, err := netlink.LinkDeserialize(nil, m)
+		if err != nil {
+			return nil, fmt.Errorf("reading a device: %w", err)
+		}
+		links = append(links, l)
+	}
+	return links, nil
+}
+
+func targetOf(nsid int) []nl.NetlinkRequestData {
+	if nsid == noID {
+		return nil
+	}
+	return []nl.NetlinkRequestData{nl.NewRtAttr(unix.IFLA_TARGET_NETNSID, nl.Uint32Attr(uint32(nsid)))}
+}
+
+// gone: there is no such device any more, or no namespace of that number.
+func gone(err error) bool { return errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EINVAL) }
+
+// request asks the kernel. What changes while it answers may be missing from
+// the answer, which is then asked for again.
+func request(typ, flags int, answer uint16, head nl.NetlinkRequestData, data ...nl.NetlinkRequestData) (msgs [][]byte, err error) {
+	for range 5 {
+		req := nl.NewNetlinkRequest(typ, flags)
+		req.AddData(head)
+		for _, d := range data {
+			req.AddData(d)
+		}
+		if msgs, err = req.Execute(unix.NETLINK_ROUTE, answer); !errors.Is(err, nl.ErrDumpInterrupted) {
+			return msgs, err
+		}
+	}
+	return msgs, nil
+}
