@@ -52,11 +52,12 @@ const (
 type Options struct {
 	Ports    sdn.Ports
 	Settings *Live
+	Capacity sdn.Capacity // nil: it cannot be asked
+	Hosts    sdn.Hosts    // nil: no node can be a virtual machine
 
 	// What follows has a default.
 
 	Backoff   Backoff
-	Creations int              // ports are asked for in so many requests at once; 16
 	PoolIdle  time.Duration    // a pool without ports and pods goes after it; 5m
 	StatusGap time.Duration    // between two writes of a pool's counts; 1s
 	Now       func() time.Time // time.Now
@@ -77,7 +78,6 @@ func (o *Options) defaults() {
 	set(&o.Backoff.Rejected, time.Minute)
 	set(&o.PoolIdle, 5*time.Minute)
 	set(&o.StatusGap, time.Second)
-	set(&o.Creations, 16)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -115,12 +115,12 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Ports, settings: o.Settings, memory: mem, backoff: o.Backoff,
 		events: recorder, now: o.Now, written: map[string]string{}, dropped: map[string]types.UID{},
 	}
-	creations := newCreations(o, mgr.GetAPIReader(), mem)
+	creations, errands := newCreations(o, mem), newErrands(o, mgr.GetAPIReader(), mem)
 	pools := &pools{
 		Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), memory: mem,
-		creations: creations, events: recorder,
+		creations: creations, errands: errands, events: recorder,
 	}
-	creations.done = pools.wake.add
+	creations.done, errands.done = pools.wake.add, pools.wake.add
 	mem.freed = pools.wake.add
 	annotations := &annotations{client: mgr.GetClient(), backoff: o.Backoff}
 	orphans := &orphans{
@@ -132,7 +132,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	activity := &activity{cloud: o.Ports, memory: mem, seen: ports.wake.add}
 	for _, add := range []func(ctrl.Manager) error{
 		pools.setup, ports.setup, annotations.setup,
-		runnable(creations.run), runnable(orphans.run), runnable(activity.run), runnable(pools.follow),
+		runnable(creations.run), runnable(errands.run), runnable(orphans.run), runnable(activity.run), runnable(pools.follow),
 	} {
 		if err := add(mgr); err != nil {
 			return fmt.Errorf("setting up the controller: %w", err)

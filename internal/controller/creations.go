@@ -6,198 +6,268 @@ package controller
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
+	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// creations asks the SDN for ports, and does what else a pool wants of it,
-// while the pool reconciler goes on. It makes a bounded number of calls at
-// once and takes pools in turn, so that one that wants hundreds of ports does
-// not keep the others waiting.
+// creations asks the SDN for ports, while the pool reconciler goes on. Each pool
+// has a wish, which its latest plan says anew; what is asked for next is decided
+// when there is a place for a request: pods that wait come before ports that are
+// kept for later, over all pools, and pools take turns. How many ports a request
+// is for follows how long the SDN has been seen to take.
 type creations struct {
-	cloud   sdn.Ports
-	live    client.Reader // past the cache
-	memory  *memory
-	workers int
-	done    func(poolRequest) // wakes the pool
+	cloud    sdn.Ports
+	settings *Live
+	memory   *memory
+	now      func() time.Time
+	done     func(poolRequest) // wakes the pool
 	// doubtful is told that a request may have made ports that nobody knows of.
 	doubtful func()
+	signal   chan struct{} // holds one token: there may be something to send
 
-	mu     sync.Mutex
-	turn   []poolRequest // pools with calls to make, the next one first
-	calls  map[poolRequest][]func(ctx context.Context)
-	signal chan struct{} // holds one token for each call to make
+	mu      sync.Mutex
+	pace    pool.Pace
+	wishes  map[poolRequest]*wanted
+	turn    []poolRequest // pools with a wish, the one longest without a request first
+	total   places
+	subnets map[string]places
 }
 
-func newCreations(o Options, live client.Reader, m *memory) *creations {
+// wanted is the wish of a pool.
+type wanted struct {
+	key   v1.PoolKey
+	wish  pool.Wish
+	batch int
+}
+
+// places is how many requests are under way for pods and for ports to keep.
+type places struct{ pods, spare int }
+
+// order is one request to send.
+type order struct {
+	r     poolRequest
+	key   v1.PoolKey
+	n     int
+	spare bool // nobody waits for it
+}
+
+// How many requests are under way at once if the settings do not say.
+const (
+	usualCreates          = 8
+	usualCreatesPerSubnet = 4
+)
+
+func newCreations(o Options, m *memory) *creations {
 	return &creations{
-		cloud: o.Ports, live: live, memory: m, workers: o.Creations,
-		calls: map[poolRequest][]func(context.Context){}, signal: make(chan struct{}, o.Creations),
+		cloud: o.Ports, settings: o.Settings, memory: m, now: o.Now, signal: make(chan struct{}, 1),
+		wishes: map[poolRequest]*wanted{}, subnets: map[string]places{},
 	}
 }
 
-// create asks for n ports for the pool.
-func (c *creations) create(r poolRequest, key v1.PoolKey, n int) {
-	c.memory.begun(r, n)
-	c.push(r, func(ctx context.Context) {
-		owner := sdn.Owner{Kind: ownerKind, Name: r.Pool}
-		made, err := c.cloud.CreatePorts(ctx, owner, request(key), n)
-		log := ctrl.LoggerFrom(ctx).WithValues("pool", r.Pool, "node", r.Node)
-		for _, port := range made {
-			log.Info("created port", "port", port.ID)
+// wish replaces what the pool wishes for. It was planned when the pool had been
+// asked for so many ports, ever; what it has been since is taken off.
+func (c *creations) wish(r poolRequest, key v1.PoolKey, w pool.Wish, batch, asked int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	since := c.memory.askedSince(r, asked)
+	pods := min(since, w.Waiting)
+	w.Waiting, w.Spare = w.Waiting-pods, max(0, w.Spare-(since-pods))
+	if w.Waiting+w.Spare <= 0 {
+		c.withdraw(r)
+		return
+	}
+	if c.wishes[r] == nil {
+		c.turn = append(c.turn, r)
+	}
+	c.wishes[r] = &wanted{key: key, wish: w, batch: batch}
+	c.look()
+}
+
+// withdraw forgets a pool's wish. c.mu is held.
+func (c *creations) withdraw(r poolRequest) {
+	if c.wishes[r] == nil {
+		return
+	}
+	delete(c.wishes, r)
+	c.turn = slices.DeleteFunc(c.turn, func(o poolRequest) bool { return o == r })
+}
+
+// look has run look for what to send. It does not wait.
+func (c *creations) look() {
+	select {
+	case c.signal <- struct{}{}:
+	default: // it is about to
+	}
+}
+
+// run sends requests until ctx ends. What is under way then is cut off: a port
+// that came of it is found by the orphan collector of who comes next.
+func (c *creations) run(ctx context.Context) error {
+	var requests sync.WaitGroup
+	defer requests.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.signal:
 		}
-		if err != nil {
-			log.Info("the SDN did not make all ports", "asked", n, "made", len(made), "error", err.Error())
+		for ctx.Err() == nil {
+			o, refused, ok := c.next()
+			for _, r := range refused {
+				c.done(r)
+			}
+			if !ok {
+				break
+			}
+			requests.Go(func() { c.send(ctx, o) })
 		}
-		c.memory.ended(r, n, made, err)
-		if errors.Is(err, sdn.ErrUnavailable) {
-			c.doubtful()
+	}
+}
+
+// next decides which request to send now, if any, and takes a place for it.
+// refused are pools whose wish is not to be had now: they are to plan again.
+func (c *creations) next() (o order, refused []poolRequest, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, spare := range []bool{false, true} {
+		for _, r := range slices.Clone(c.turn) {
+			w := c.wishes[r]
+			n := c.size(w, spare)
+			if n == 0 || !c.place(&w.key, spare) {
+				continue
+			}
+			if n = c.memory.admit(r, n); n == 0 {
+				c.withdraw(r)
+				refused = append(refused, r)
+				continue
+			}
+			o = order{r: r, key: w.key, n: n, spare: spare}
+			c.take(o, w)
+			return o, refused, true
 		}
-	})
+	}
+	return o, refused, false
+}
+
+// size is how many ports the next request for a pool is for.
+func (c *creations) size(w *wanted, spare bool) int {
+	switch {
+	case spare && w.wish.Spare > 0:
+		return c.pace.ForSpare(w.wish.Spare, w.batch)
+	case !spare && w.wish.Waiting > 0:
+		return c.pace.ForPods(w.wish.Waiting, w.batch)
+	}
+	return 0
+}
+
+// place reports whether one more request may be under way. Ports to keep never
+// take the last place, and none while a request for pods is under way on one of
+// their subnets: a cloud that works on both is slower with what pods wait for.
+func (c *creations) place(key *v1.PoolKey, spare bool) bool {
+	s := c.settings.Load()
+	total, each := int(s.Pools.MaxCreates), int(s.Pools.MaxCreatesPerSubnet)
+	if total <= 0 {
+		total = usualCreates
+	}
+	if each <= 0 {
+		each = usualCreatesPerSubnet
+	}
+	if spare {
+		total, each = max(1, total-1), max(1, each-1)
+	}
+	if c.total.pods+c.total.spare >= total {
+		return false
+	}
+	for _, id := range key.SubnetIDs {
+		p := c.subnets[id]
+		if p.pods+p.spare >= each || spare && p.pods > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// take notes that o is under way. c.mu is held.
+func (c *creations) take(o order, w *wanted) {
+	c.occupy(o, 1)
+	c.memory.begun(o.r, o.n)
+	c.turn = append(slices.DeleteFunc(c.turn, func(r poolRequest) bool { return r == o.r }), o.r)
+	if o.spare {
+		w.wish.Spare -= o.n
+	} else {
+		w.wish.Waiting -= o.n
+	}
+	if w.wish.Waiting+w.wish.Spare <= 0 {
+		c.withdraw(o.r)
+	}
+}
+
+func (c *creations) occupy(o order, n int) {
+	add := func(p places) places {
+		if o.spare {
+			p.spare += n
+		} else {
+			p.pods += n
+		}
+		return p
+	}
+	c.total = add(c.total)
+	for _, id := range o.key.SubnetIDs {
+		if p := add(c.subnets[id]); p == (places{}) {
+			delete(c.subnets, id)
+		} else {
+			c.subnets[id] = p
+		}
+	}
 }
 
 // ownerKind is the kind of the owner of all ports.
 const ownerKind = "kuryrportpool"
 
+// send makes a request and keeps what comes of it, ports and error alike.
+func (c *creations) send(ctx context.Context, o order) {
+	log := ctrl.LoggerFrom(ctx).WithValues("pool", o.r.Pool, "node", o.r.Node)
+	began := c.now()
+	made, err := c.cloud.CreatePorts(ctx, sdn.Owner{Kind: ownerKind, Name: o.r.Pool}, request(o.key), o.n)
+	took := c.now().Sub(began)
+	for _, port := range made {
+		log.Info("created port", "port", port.ID)
+	}
+	if err != nil {
+		log.Info("the SDN did not make all ports", "asked", o.n, "made", len(made), "error", err.Error())
+	}
+	c.memory.ended(o.r, o.n, made, err)
+	if errors.Is(err, sdn.ErrUnavailable) {
+		c.doubtful()
+	}
+	c.leave(o, took, err)
+	c.done(o.r)
+}
+
+// leave frees the place of a request that has ended. After a failure what the
+// pool still wishes for is for its next plan to say.
+func (c *creations) leave(o order, took time.Duration, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.occupy(o, -1)
+	if err == nil {
+		c.pace.Observe(o.n, took)
+	} else {
+		c.withdraw(o.r)
+	}
+	c.look()
+}
+
 func request(key v1.PoolKey) sdn.PortRequest {
 	return sdn.PortRequest{
 		ProjectID: key.ProjectID, NetworkID: key.NetworkID, SubnetIDs: key.SubnetIDs,
 		SecurityGroupIDs: key.SecurityGroupIDs, Host: key.NodeName, ParentPortID: key.ParentPortID, VIFType: key.VIFType,
-	}
-}
-
-// restore looks up a port that pod says it had.
-func (c *creations) restore(r poolRequest, id string, uid types.UID, ips []corev1.PodIP) {
-	c.memory.with(r, func(p *poolMemory) { p.restoring[id] = true })
-	c.push(r, func(ctx context.Context) {
-		port, err := c.cloud.Port(ctx, id)
-		switch {
-		case errors.Is(err, sdn.ErrNotFound):
-			c.memory.found(r, id, uid, nil, nil)
-		case err != nil:
-			c.memory.found(r, id, uid, nil, err)
-		case !fits(port, r, ips):
-			c.memory.found(r, id, uid, nil, nil)
-		default:
-			c.memory.found(r, id, uid, &port, nil)
-		}
-	})
-}
-
-// fits reports whether port can be the one that a pod on r's node with these
-// addresses had. The annotation that names it is anybody's to write.
-func fits(port sdn.Port, r poolRequest, ips []corev1.PodIP) bool {
-	if port.Owner.Kind != ownerKind || port.Host != r.Node {
-		return false
-	}
-	has := func(ip corev1.PodIP) bool {
-		return slices.ContainsFunc(port.VIF.Addresses, func(a v1.Address) bool { return a.IP == ip.IP })
-	}
-	return len(ips) == 0 || slices.ContainsFunc(ips, has)
-}
-
-// discard deletes ports that arrived for nobody. What fails here is left to the
-// orphan collector.
-func (c *creations) discard(r poolRequest, ids []string) {
-	c.memory.discard(r, ids)
-	for _, id := range ids {
-		c.push(r, func(ctx context.Context) {
-			log := ctrl.LoggerFrom(ctx).WithValues("pool", r.Pool, "port", id)
-			if err := noObject(ctx, c.live, id); err != nil {
-				log.Info("left a port alone that nobody seemed to need", "because", err.Error())
-				return
-			}
-			if err := c.cloud.DeletePort(ctx, id); err != nil {
-				log.Info("left a port that nobody needs to the orphan collector", "error", err.Error())
-				return
-			}
-			log.Info("deleted port that nobody needs any more")
-			c.memory.portFreed()
-		})
-	}
-}
-
-// noObject returns an error unless the API server says that there is no
-// KuryrPort of that name. To be asked before a port is deleted that has none as
-// far as is known: the cache may be late, and a write whose answer was lost done.
-func noObject(ctx context.Context, live client.Reader, name string) error {
-	err := live.Get(ctx, client.ObjectKey{Name: name}, &v1.KuryrPort{})
-	if err == nil {
-		return fmt.Errorf("KuryrPort %s exists", name)
-	}
-	if !apierrors.IsNotFound(err) {
-		return fmt.Errorf("looking whether KuryrPort %s exists: %w", name, err)
-	}
-	return nil
-}
-
-func (c *creations) push(r poolRequest, call func(context.Context)) {
-	c.mu.Lock()
-	if len(c.calls[r]) == 0 {
-		c.turn = append(c.turn, r)
-	}
-	c.calls[r] = append(c.calls[r], call)
-	c.mu.Unlock()
-	select {
-	case c.signal <- struct{}{}:
-	default: // all workers are awake already, and look until nothing is left
-	}
-}
-
-// next takes a call of the pool whose turn it is.
-func (c *creations) next() (r poolRequest, call func(context.Context), ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.turn) == 0 {
-		return r, nil, false
-	}
-	r, c.turn = c.turn[0], c.turn[1:]
-	call, c.calls[r] = c.calls[r][0], c.calls[r][1:]
-	if len(c.calls[r]) > 0 {
-		c.turn = append(c.turn, r)
-	} else {
-		delete(c.calls, r)
-	}
-	return r, call, true
-}
-
-// run makes the calls until ctx ends. What is under way then is cut off: a port
-// that came of it is an orphan and collected by who comes next.
-func (c *creations) run(ctx context.Context) error {
-	var workers sync.WaitGroup
-	for range c.workers {
-		workers.Go(func() {
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case <-c.signal:
-				}
-				c.drain(ctx)
-			}
-		})
-	}
-	workers.Wait()
-	return nil
-}
-
-func (c *creations) drain(ctx context.Context) {
-	for ctx.Err() == nil {
-		r, call, ok := c.next()
-		if !ok {
-			return
-		}
-		call(ctx)
-		c.done(r)
 	}
 }

@@ -193,6 +193,24 @@ func (m *memory) begun(r poolRequest, n int) {
 	creationsInFlight.Add(float64(n))
 }
 
+// askedSince returns how many ports the pool was asked for since it had been
+// asked for so many, ever.
+func (m *memory) askedSince(r poolRequest, asked int) (n int) {
+	m.with(r, func(p *poolMemory) { n = p.asked - asked })
+	return n
+}
+
+// admit returns for how many ports of n a request may be sent now; 0 if the pool
+// is to leave the SDN alone for a while.
+func (m *memory) admit(r poolRequest, n int) (admitted int) {
+	m.with(r, func(p *poolMemory) {
+		if !m.now().Before(p.hold) {
+			admitted = n
+		}
+	})
+	return admitted
+}
+
 // ended keeps what a request for n ports has brought, port and error alike.
 func (m *memory) ended(r poolRequest, n int, made []sdn.Port, err error) {
 	creationsInFlight.Add(-float64(n))
@@ -293,7 +311,7 @@ func (m *memory) knows() (ports map[string]bool, busy map[string]bool) {
 
 // portFreed lets the pool that has been over quota longest try again: room for
 // one port lets one in, not all.
-func (m *memory) portFreed() {
+func (m *memory) portFreed(poolRequest) {
 	m.mu.Lock()
 	var next poolRequest
 	var chosen *poolMemory

@@ -165,7 +165,7 @@ func (r *orphans) collect(ctx context.Context, ids []string) {
 		}
 		log.Info("deleted port that belonged to nobody", "port", id)
 		orphansDeleted.Inc()
-		r.memory.portFreed()
+		r.memory.portFreed(poolRequest{})
 	}
 }
 

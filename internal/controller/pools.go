@@ -38,6 +38,7 @@ type pools struct {
 	live      client.Reader // past the cache
 	memory    *memory
 	creations *creations
+	errands   *errands
 	events    events.EventRecorder
 	wake      waker[poolRequest]
 	followed  func() // is told that the settings have changed
@@ -161,13 +162,13 @@ func (r *pools) shows(ctx context.Context, reader client.Reader, name string, w 
 
 // ask gives to the SDN's side what the plan wants of it.
 func (r *pools) ask(v *view, a pool.Actions) {
-	for n := a.Want.Waiting + a.Want.Spare; n > 0; n -= max(1, v.state.Levels.Batch) {
-		r.creations.create(v.req, *v.key, min(n, max(1, v.state.Levels.Batch)))
+	if v.key != nil { // without one nobody wants anything
+		r.creations.wish(v.req, *v.key, a.Want, max(1, v.state.Levels.Batch), v.asked)
 	}
 	for _, l := range a.Restore {
-		r.creations.restore(v.req, l.Port, l.Pod, v.pods[l.Pod].Status.PodIPs)
+		r.errands.restore(v.req, l.Port, l.Pod, v.pods[l.Pod].Status.PodIPs)
 	}
 	if len(a.Discard) > 0 {
-		r.creations.discard(v.req, a.Discard)
+		r.errands.discard(v.req, a.Discard)
 	}
 }

@@ -285,7 +285,7 @@ func (r *ports) release(ctx context.Context, port *v1.KuryrPort) (ctrl.Result, e
 		return r.report(ctx, port, fmt.Errorf("deleting port %s: %w", port.Name, err))
 	}
 	ctrl.LoggerFrom(ctx).Info("deleted port", "port", port.Name)
-	r.memory.portFreed()
+	r.memory.portFreed(poolRequest{port.Spec.Pool, port.Spec.NodeName})
 	return retry(r.drop(ctx, port))
 }
 

@@ -1,0 +1,329 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/pool"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// slowCloud makes ports and takes its time, and notes what it was asked for.
+type slowCloud struct {
+	sdn.Ports
+	call, port time.Duration            // a request takes call, and port for each port
+	fail       func(host string) error  // instead of ports; nil: none
+	stuck      map[string]chan struct{} // subnets whose requests do not end before
+
+	mu       sync.Mutex
+	made     int
+	underWay map[string]int // by subnet, "" in all
+	most     map[string]int // of these, ever
+	asked    []asked
+}
+
+type asked struct {
+	host string
+	n    int
+	at   time.Time
+}
+
+func (c *slowCloud) CreatePorts(ctx context.Context, _ sdn.Owner, r sdn.PortRequest, n int) ([]sdn.Port, error) {
+	c.enter(r, n)
+	defer c.exit(r)
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(c.call + time.Duration(n)*c.port):
+	}
+	if gate := c.stuck[r.SubnetIDs[0]]; gate != nil {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-gate:
+		}
+	}
+	if c.fail != nil {
+		if err := c.fail(r.Host); err != nil {
+			return nil, err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ports := make([]sdn.Port, n)
+	for i := range ports {
+		c.made++
+		ports[i] = sdn.Port{ID: fmt.Sprint("port-", c.made), Host: r.Host}
+	}
+	return ports, nil
+}
+
+func (c *slowCloud) enter(r sdn.PortRequest, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked = append(c.asked, asked{r.Host, n, time.Now()})
+	for _, id := range []string{"", r.SubnetIDs[0]} {
+		c.underWay[id]++
+		c.most[id] = max(c.most[id], c.underWay[id])
+	}
+}
+
+func (c *slowCloud) exit(r sdn.PortRequest) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range []string{"", r.SubnetIDs[0]} {
+		c.underWay[id]--
+	}
+}
+
+// crowd is pools that plan as the real ones do, without objects.
+type crowd struct {
+	t     *testing.T
+	cloud *slowCloud
+	c     *creations
+	began time.Time
+
+	mu    sync.Mutex
+	pools map[poolRequest]*member
+}
+
+type member struct {
+	key     v1.PoolKey
+	min     int
+	waiting int
+	free    int
+	served  []time.Duration // when, for each pod
+}
+
+func newCrowd(t *testing.T, cloud *slowCloud) *crowd {
+	cloud.underWay, cloud.most = map[string]int{}, map[string]int{}
+	o := Options{Ports: cloud, Settings: NewLive(Settings{Pools: config.Pools{MaxCreates: 8, MaxCreatesPerSubnet: 4}})}
+	o.defaults()
+	w := &crowd{t: t, cloud: cloud, c: newCreations(o, newMemory(o)), began: time.Now(), pools: map[poolRequest]*member{}}
+	w.c.done = func(r poolRequest) { go w.plan(r) }
+	w.c.doubtful = func() {}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- w.c.run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		<-ended
+	})
+	return w
+}
+
+// on returns the pool of a node on a subnet.
+func on(node, subnet string) (poolRequest, v1.PoolKey) {
+	return poolRequest{Pool: node + "-" + subnet, Node: node}, v1.PoolKey{NodeName: node, SubnetIDs: []string{subnet}}
+}
+
+// change changes a pool and plans it.
+func (w *crowd) change(node, subnet string, f func(*member)) {
+	r, key := on(node, subnet)
+	w.mu.Lock()
+	if w.pools[r] == nil {
+		w.pools[r] = &member{key: key}
+	}
+	f(w.pools[r])
+	w.mu.Unlock()
+	w.plan(r)
+}
+
+func (w *crowd) plan(r poolRequest) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m := w.pools[r]
+	var wish pool.Wish
+	var asked int
+	w.c.memory.with(r, func(p *poolMemory) {
+		for id := range p.arrived {
+			delete(p.arrived, id)
+			if m.waiting > 0 {
+				m.waiting--
+				m.served = append(m.served, time.Since(w.began))
+			} else {
+				m.free++
+			}
+		}
+		asked = p.asked
+		if time.Now().Before(p.hold) {
+			time.AfterFunc(time.Until(p.hold), func() { w.plan(r) })
+			return
+		}
+		wish.Waiting = max(0, m.waiting-p.inFlight)
+		wish.Spare = max(0, m.min-m.free-max(0, p.inFlight-m.waiting))
+	})
+	w.c.wish(r, m.key, wish, 10, asked)
+}
+
+func (w *crowd) of(node, subnet string) member {
+	r, _ := on(node, subnet)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return *w.pools[r]
+}
+
+// pass lets time pass, and what is due by then end.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// TestFirstPodOfAColdPool waits for one port; what the pool keeps comes after it.
+func TestFirstPodOfAColdPool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newCrowd(t, &slowCloud{call: 100 * time.Millisecond, port: 350 * time.Millisecond})
+		w.change("n", "s", func(m *member) { m.waiting, m.min = 1, 10 })
+		pass(time.Minute)
+		got := w.of("n", "s")
+		if want := []time.Duration{450 * time.Millisecond}; !slices.Equal(got.served, want) {
+			t.Errorf("the pod was served after %v, want %v", got.served, want)
+		}
+		if got.free != 10 || w.cloud.made != 11 {
+			t.Errorf("%d free ports of %d made, want 10 of 11", got.free, w.cloud.made)
+		}
+		for _, a := range w.cloud.asked {
+			if took := w.cloud.call + time.Duration(a.n)*w.cloud.port; took > 3*time.Second {
+				t.Errorf("a request for %d ports keeps the SDN for %s", a.n, took)
+			}
+		}
+	})
+}
+
+// TestPodsComeBeforeRefills of whatever pool, and find a place at once.
+func TestPodsComeBeforeRefills(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newCrowd(t, &slowCloud{call: time.Second})
+		for i := range 20 {
+			w.change(fmt.Sprint("idle-", i), "s", func(m *member) { m.min = 10 })
+		}
+		pass(500 * time.Millisecond)
+		if n := w.cloud.most["s"]; n != 3 {
+			t.Errorf("refills have %d places of 4, want 3", n)
+		}
+		w.change("n", "s", func(m *member) { m.waiting = 4 })
+		pass(time.Minute)
+		for i, at := range w.of("n", "s").served {
+			if at > 3*time.Second {
+				t.Errorf("pod %d waited for %s among refills", i, at)
+			}
+		}
+		if n := w.cloud.made; n != 204 {
+			t.Errorf("%d ports made, want 204", n)
+		}
+	})
+}
+
+// TestWishIsWithdrawn: a pod that goes before its turn is not asked for.
+func TestWishIsWithdrawn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newCrowd(t, &slowCloud{call: time.Second})
+		w.change("busy", "s", func(m *member) { m.waiting = 4 })
+		synctest.Wait()
+		w.change("n", "s", func(m *member) { m.waiting = 3 })
+		synctest.Wait()
+		w.change("n", "s", func(m *member) { m.waiting = 0 })
+		pass(time.Minute)
+		for _, a := range w.cloud.asked {
+			if a.host == "n" {
+				t.Errorf("asked for %d ports for pods that had gone", a.n)
+			}
+		}
+	})
+}
+
+// TestBurst: 500 pods on 10 nodes, with as many requests at once as may be and
+// never more, no port too many, and no node served long after the others.
+func TestBurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newCrowd(t, &slowCloud{call: 100 * time.Millisecond, port: 350 * time.Millisecond})
+		for i := range 10 {
+			w.change(fmt.Sprint("n-", i), fmt.Sprint("s-", i%3), func(m *member) { m.waiting = 50 })
+		}
+		pass(10 * time.Minute)
+		if w.cloud.made != 500 || w.cloud.most[""] != 8 {
+			t.Errorf("%d ports made, %d requests at once; want 500 and 8", w.cloud.made, w.cloud.most[""])
+		}
+		for i := range 3 {
+			if n := w.cloud.most[fmt.Sprint("s-", i)]; n > 4 {
+				t.Errorf("%d requests at once on one subnet, want 4 at most", n)
+			}
+		}
+		bare := 500 * (w.cloud.call + 10*w.cloud.port) / 10 / 8 // in full batches
+		for i := range 10 {
+			got := w.of(fmt.Sprint("n-", i), fmt.Sprint("s-", i%3)).served
+			if len(got) != 50 || got[49] > bare*3/2 || got[0] > bare/4 {
+				t.Errorf("node %d: %d pods served after %v; want 50 within %s", i, len(got), got, bare*3/2)
+			}
+		}
+	})
+}
+
+// TestCheapBulkIsUsed: where a request costs and its ports do not, few are made.
+func TestCheapBulkIsUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newCrowd(t, &slowCloud{call: time.Second, port: time.Millisecond})
+		w.change("n", "s", func(m *member) { m.waiting, m.min = 100, 20 })
+		pass(10 * time.Minute)
+		if got := w.of("n", "s"); len(got.served) != 100 || got.free != 20 {
+			t.Errorf("%d pods served, %d ports free; want 100, 20", len(got.served), got.free)
+		}
+		if n := len(w.cloud.asked); n > 30 {
+			t.Errorf("%d requests for 120 ports in batches of 10", n)
+		}
+	})
+}
+
+// TestStuckRequests hold up nobody on another subnet.
+func TestStuckRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		w := newCrowd(t, &slowCloud{call: time.Second, stuck: map[string]chan struct{}{"stuck": gate}})
+		for i := range 10 {
+			w.change(fmt.Sprint("n-", i), "stuck", func(m *member) { m.waiting = 10 })
+		}
+		w.change("n", "s", func(m *member) { m.waiting = 3 })
+		pass(10 * time.Second)
+		if got := w.of("n", "s").served; len(got) != 3 {
+			t.Errorf("%d of 3 pods served while another subnet is stuck", len(got))
+		}
+		close(gate)
+		pass(10 * time.Minute)
+		if w.cloud.made != 103 {
+			t.Errorf("%d ports made, want 103", w.cloud.made)
+		}
+	})
+}
+
+// TestRefusalsAreNotHot: a pool that is refused asks again after its backoff,
+// and keeps nobody else from anything.
+func TestRefusalsAreNotHot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cloud := &slowCloud{call: 10 * time.Millisecond, fail: func(host string) error {
+			if host == "bad" {
+				return sdn.ErrUnbound
+			}
+			return nil
+		}}
+		w := newCrowd(t, cloud)
+		w.change("bad", "s", func(m *member) { m.waiting, m.min = 50, 10 })
+		w.change("n", "s", func(m *member) { m.waiting = 3 })
+		pass(10 * time.Minute)
+		if got := w.of("n", "s").served; len(got) != 3 {
+			t.Errorf("%d of 3 pods served beside a pool that fails", len(got))
+		}
+		if n := len(cloud.asked); n > 4*65+3 { // each backoff up to four at once, 10 s at the longest
+			t.Errorf("%d requests in ten minutes", n)
+		}
+	})
+}

@@ -1,0 +1,172 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// errands are what a pool wants of the SDN beside new ports: each is one call,
+// made while the pool reconciler goes on. A bounded number is under way at once,
+// and pools take turns.
+type errands struct {
+	cloud  sdn.Ports
+	live   client.Reader // past the cache
+	memory *memory
+	done   func(poolRequest) // wakes the pool
+
+	mu     sync.Mutex
+	turn   []poolRequest // pools with calls to make, the next one first
+	calls  map[poolRequest][]func(ctx context.Context)
+	signal chan struct{} // holds one token for each call to make
+}
+
+// errandWorkers is how many errands are under way at once.
+const errandWorkers = 16
+
+func newErrands(o Options, live client.Reader, m *memory) *errands {
+	return &errands{
+		cloud: o.Ports, live: live, memory: m,
+		calls: map[poolRequest][]func(context.Context){}, signal: make(chan struct{}, errandWorkers),
+	}
+}
+
+// restore looks up a port that pod says it had.
+func (e *errands) restore(r poolRequest, id string, uid types.UID, ips []corev1.PodIP) {
+	e.memory.with(r, func(p *poolMemory) { p.restoring[id] = true })
+	e.push(r, func(ctx context.Context) {
+		port, err := e.cloud.Port(ctx, id)
+		switch {
+		case errors.Is(err, sdn.ErrNotFound):
+			e.memory.found(r, id, uid, nil, nil)
+		case err != nil:
+			e.memory.found(r, id, uid, nil, err)
+		case !fits(port, r, ips):
+			e.memory.found(r, id, uid, nil, nil)
+		default:
+			e.memory.found(r, id, uid, &port, nil)
+		}
+	})
+}
+
+// fits reports whether port can be the one that a pod on r's node with these
+// addresses had. The annotation that names it is anybody's to write.
+func fits(port sdn.Port, r poolRequest, ips []corev1.PodIP) bool {
+	if port.Owner.Kind != ownerKind || port.Host != r.Node {
+		return false
+	}
+	has := func(ip corev1.PodIP) bool {
+		return slices.ContainsFunc(port.VIF.Addresses, func(a v1.Address) bool { return a.IP == ip.IP })
+	}
+	return len(ips) == 0 || slices.ContainsFunc(ips, has)
+}
+
+// discard deletes ports that arrived for nobody. What fails here is left to the
+// orphan collector.
+func (e *errands) discard(r poolRequest, ids []string) {
+	e.memory.discard(r, ids)
+	for _, id := range ids {
+		e.push(r, func(ctx context.Context) {
+			log := ctrl.LoggerFrom(ctx).WithValues("pool", r.Pool, "port", id)
+			if err := noObject(ctx, e.live, id); err != nil {
+				log.Info("left a port alone that nobody seemed to need", "because", err.Error())
+				return
+			}
+			if err := e.cloud.DeletePort(ctx, id); err != nil {
+				log.Info("left a port that nobody needs to the orphan collector", "error", err.Error())
+				return
+			}
+			log.Info("deleted port that nobody needs any more")
+			e.memory.portFreed(r)
+		})
+	}
+}
+
+// noObject returns an error unless the API server says that there is no
+// KuryrPort of that name. To be asked before a port is deleted that has none as
+// far as is known: the cache may be late, and a write whose answer was lost done.
+func noObject(ctx context.Context, live client.Reader, name string) error {
+	err := live.Get(ctx, client.ObjectKey{Name: name}, &v1.KuryrPort{})
+	if err == nil {
+		return fmt.Errorf("KuryrPort %s exists", name)
+	}
+	if !apierrors.IsNotFound(err) {
+		return fmt.Errorf("looking whether KuryrPort %s exists: %w", name, err)
+	}
+	return nil
+}
+
+func (e *errands) push(r poolRequest, call func(context.Context)) {
+	e.mu.Lock()
+	if len(e.calls[r]) == 0 {
+		e.turn = append(e.turn, r)
+	}
+	e.calls[r] = append(e.calls[r], call)
+	e.mu.Unlock()
+	select {
+	case e.signal <- struct{}{}:
+	default: // all workers are awake already, and look until nothing is left
+	}
+}
+
+// next takes a call of the pool whose turn it is.
+func (e *errands) next() (r poolRequest, call func(context.Context), ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.turn) == 0 {
+		return r, nil, false
+	}
+	r, e.turn = e.turn[0], e.turn[1:]
+	call, e.calls[r] = e.calls[r][0], e.calls[r][1:]
+	if len(e.calls[r]) > 0 {
+		e.turn = append(e.turn, r)
+	} else {
+		delete(e.calls, r)
+	}
+	return r, call, true
+}
+
+// run makes the calls until ctx ends. What is under way then is cut off: a port
+// that should have been deleted is an orphan and collected by who comes next.
+func (e *errands) run(ctx context.Context) error {
+	var workers sync.WaitGroup
+	for range errandWorkers {
+		workers.Go(func() {
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-e.signal:
+				}
+				e.drain(ctx)
+			}
+		})
+	}
+	workers.Wait()
+	return nil
+}
+
+func (e *errands) drain(ctx context.Context) {
+	for ctx.Err() == nil {
+		r, call, ok := e.next()
+		if !ok {
+			return
+		}
+		call(ctx)
+		e.done(r)
+	}
+}
