@@ -36,8 +36,8 @@ func (c *Cloud) AddMachine(m Machine) {
 	}
 }
 
-// RemoveMachine removes the port of a virtual machine; a trunk goes with it, and
-// its subports stay.
+// RemoveMachine removes the port of a virtual machine, with its trunk. The ports
+// that it carried stay, and nothing carries them.
 func (c *Cloud) RemoveMachine(portID string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,6 +49,11 @@ func (c *Cloud) RemoveMachine(portID string) {
 	}
 	delete(c.pairs, portID)
 	delete(c.trunks, portID)
+	for _, p := range c.ports {
+		if p.VIF.ParentPortID == portID {
+			p.VIF.Type, p.VIF.ParentPortID, p.VIF.VLANID, p.Active = unbound, "", 0, false
+		}
+	}
 }
 
 // SetMaxPairs lets a machine's port have n address pairs; negative is any number.
@@ -110,8 +115,10 @@ func (c *Cloud) parentPort(address string, subnetIDs []string, trunk bool) (stri
 	return "", fmt.Errorf("%d ports have it: %w", len(found), sdn.ErrInvalid)
 }
 
-// macvlan ports pass their parent by its address pairs.
-const macvlan = "macvlan"
+const (
+	macvlan = "macvlan" // ports of this type pass their parent by its address pairs
+	unbound = "unbound" // that of ports that are nowhere
+)
 
 func byPairs(r sdn.PortRequest) bool { return r.ParentPortID != "" && r.VIFType == macvlan }
 

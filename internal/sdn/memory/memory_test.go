@@ -6,7 +6,9 @@ package memory_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -28,7 +30,10 @@ var (
 )
 
 // cloud is a memory.Cloud as the contract wants it.
-type cloud struct{ *memory.Cloud }
+type cloud struct {
+	*memory.Cloud
+	machines *atomic.Int32
+}
 
 func (c cloud) MakeForeignPort(*testing.T) string    { return c.AddForeignPort() }
 func (c cloud) HasPort(_ *testing.T, id string) bool { return c.Cloud.HasPort(id) }
@@ -37,6 +42,41 @@ func (c cloud) Subports(_ *testing.T, parent string) map[string]int32 {
 	return c.Cloud.Subports(parent)
 }
 
+func (c cloud) MakeMachine(_ *testing.T, subnetID string, trunk bool) (portID, address string) {
+	n := c.machines.Add(1)
+	m := memory.Machine{PortID: fmt.Sprintf("machine-%d", n), SubnetID: subnetID, Address: fmt.Sprintf("10.1.0.%d", 200+n), Trunk: trunk}
+	c.AddMachine(m)
+	return m.PortID, m.Address
+}
+
+func (c cloud) RemoveMachine(_ *testing.T, portID string) { c.Cloud.RemoveMachine(portID) }
+
+func (c cloud) MakeTwin(_ *testing.T, address string) (portID, subnetID string) {
+	s := subnet4
+	s.ID, s.NetworkID = "twin-subnet", "twin-network"
+	c.AddSubnet(s)
+	c.AddMachine(memory.Machine{PortID: "twin", SubnetID: s.ID, Address: address})
+	return "twin", s.ID
+}
+
+func (c cloud) Pairs(_ *testing.T, portID string) (all []sdntest.Pair) {
+	for _, p := range c.Cloud.Pairs(portID) {
+		all = append(all, sdntest.Pair(p))
+	}
+	return all
+}
+
+func (c cloud) AddPair(_ *testing.T, portID string, p sdntest.Pair) {
+	c.Cloud.AddPair(portID, memory.Pair(p))
+}
+
+func (c cloud) LimitPairs(_ *testing.T, portID string, n int) {
+	c.SetMaxPairs(len(c.Cloud.Pairs(portID)) + n)
+}
+
+func (c cloud) MakeStray(_ *testing.T, r sdn.PortRequest) string { return c.AddStray(r).ID }
+func (c cloud) TakeStray(_ *testing.T, id string)                { c.Cloud.TakeStray(id, "pod") }
+
 func TestContract(t *testing.T) {
 	sdntest.Run(t, func(*testing.T) sdntest.Target {
 		c := memory.New(subnet4, subnet6)
@@ -44,14 +84,15 @@ func TestContract(t *testing.T) {
 		c.AddGroups("group-b", "group-a")
 		c.AddTrunk("parent")
 		return sdntest.Target{
-			Backend: c.Backend("one"), Other: c.Backend("two"), Cloud: cloud{c},
+			Backend: c.Backend("one"), Other: c.Backend("two"), Cloud: cloud{c, new(atomic.Int32)},
+			Fresh:     func(*testing.T) sdn.Backend { return c.Backend("one") },
 			NetworkID: "network",
 			Subnets: []sdntest.Subnet{
 				{ID: subnet4.ID, Prefix: subnet4.Prefix, Gateway: subnet4.Gateway},
 				{ID: subnet6.ID, Prefix: subnet6.Prefix, Gateway: subnet6.Gateway},
 			},
 			SecurityGroupIDs: []string{"group-b", "group-a"},
-			Host:             "n1", UnusableHost: "nowhere", MTU: 1442, VIFType: "ovs", TrunkPortID: "parent",
+			Host:             "n1", UnusableHost: "nowhere", MTU: 1442, VIFType: "ovs", TrunkPortID: "parent", Many: 100,
 		}
 	})
 }

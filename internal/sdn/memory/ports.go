@@ -132,7 +132,7 @@ func (c *Cloud) check(r sdn.PortRequest) error {
 	if _, ok := c.trunks[r.ParentPortID]; !ok && r.ParentPortID != "" && !byPairs(r) {
 		return fmt.Errorf("port %s is no trunk's parent: %w", r.ParentPortID, sdn.ErrInvalid)
 	}
-	if r.ParentPortID == "" && len(c.hosts) > 0 && !c.hosts[r.Host] {
+	if r.ParentPortID == "" && r.Host != "" && len(c.hosts) > 0 && !c.hosts[r.Host] {
 		return fmt.Errorf("host %q: %w", r.Host, sdn.ErrUnbound)
 	}
 	return c.checkGroups(r.SecurityGroupIDs)
@@ -180,6 +180,9 @@ func (c *Cloud) create(cluster string, owner sdn.Owner, r sdn.PortRequest) (sdn.
 		Host:             r.Host, Name: sdn.FreePortName,
 	}}
 	vif.MACAddress = fmt.Sprintf("fa:16:3e:%02x:%02x:%02x", c.last>>16&0xff, c.last>>8&0xff, c.last&0xff)
+	if r.Host == "" {
+		vif.Type = unbound
+	}
 	p.VIF = vif
 	if r.ParentPortID != "" {
 		if err := c.carry(p, r); err != nil {

@@ -24,6 +24,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/subnets"
 
+	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron"
 	"github.com/kuryr-go/kuryr/internal/sdn/sdntest"
 )
@@ -98,11 +99,12 @@ func (r *realCloud) target(t *testing.T) sdntest.Target {
 	cluster := "contract-" + r.project[:12]
 	return sdntest.Target{
 		Backend: r.backend(t, cluster), Other: r.backend(t, cluster+"-other"), Cloud: r,
+		Fresh:     func(t *testing.T) sdn.Backend { return r.backend(t, cluster) },
 		ProjectID: r.project, NetworkID: net.ID,
 		Subnets:          []sdntest.Subnet{{ID: four, Prefix: prefix4, Gateway: gateway4}, {ID: six, Prefix: prefix6}},
 		SecurityGroupIDs: r.groupIDs,
 		Host:             r.host(t), UnusableHost: "no-such-host", MTU: r.mtu(t), VIFType: "ovs", TrunkPortID: r.parent,
-		PageSize: pageSize,
+		PageSize: pageSize, Many: 12,
 	}
 }
 

@@ -157,6 +157,11 @@ func cancelled(t *testing.T, f fixture) {
 		"ListPorts":   second(f.Backend.ListPorts(ctx)),
 		"UpdatePort":  f.Backend.UpdatePort(ctx, p.ID, sdn.PortUpdate{Name: &name}),
 		"DeletePort":  f.Backend.DeletePort(ctx, p.ID),
+		"Room":        second(f.Backend.Room(ctx, f.ProjectID, nil)),
+		"ParentPort":  second(f.Backend.ParentPort(ctx, "10.0.0.1", nil, false)),
+		"Strays":      second(f.Backend.Strays(ctx, f.ProjectID)),
+		"Claim":       f.Backend.Claim(ctx, p.ID, f.owner),
+		"DeleteStray": f.Backend.DeleteStray(ctx, p.ID),
 	} {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("%s with a cancelled context: %v, want context.Canceled", call, err)

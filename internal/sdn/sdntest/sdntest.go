@@ -21,6 +21,8 @@ type Target struct {
 	Backend sdn.Backend
 	// Other is a backend of another cluster on the same cloud.
 	Other sdn.Backend
+	// Fresh returns a backend of the same cluster in a process that has just begun.
+	Fresh func(t *testing.T) sdn.Backend
 	Cloud Cloud
 
 	ProjectID        string // that all of this belongs to; empty: the credential's own
@@ -34,6 +36,8 @@ type Target struct {
 	TrunkPortID      string // a trunk's parent port; empty: the cloud has no trunks, which the test says aloud
 	// PageSize is how many ports the backend asks for at once; 0 if it does not page.
 	PageSize int
+	// Many is how many ports a case with many makes; a real cloud needs half a second for each.
+	Many int
 }
 
 // Subnet is a subnet with addresses to spare.
@@ -53,7 +57,27 @@ type Cloud interface {
 	LimitPorts(t *testing.T, n int)
 	// Subports returns the VLAN of each subport of a trunk.
 	Subports(t *testing.T, parentPortID string) map[string]int32
+	// MakeMachine makes the port of a virtual machine in a subnet.
+	MakeMachine(t *testing.T, subnetID string, trunk bool) (portID, address string)
+	RemoveMachine(t *testing.T, portID string)
+	// MakeTwin makes a network with a subnet like the target's first, and the port of
+	// a virtual machine with that address there.
+	MakeTwin(t *testing.T, address string) (portID, subnetID string)
+	// Pairs returns what a machine's port may send besides its own addresses.
+	Pairs(t *testing.T, portID string) []Pair
+	// AddPair is somebody's adding such a pair by hand.
+	AddPair(t *testing.T, portID string, p Pair)
+	// LimitPairs leaves room for n more until the test is over.
+	LimitPairs(t *testing.T, portID string, n int)
+	// MakeStray makes a free port as an earlier Kuryr left it: on a host, as a
+	// subport, or nowhere.
+	MakeStray(t *testing.T, r sdn.PortRequest) (id string)
+	// TakeStray is a pod's getting it from that Kuryr.
+	TakeStray(t *testing.T, id string)
 }
+
+// Pair is an address that a port may use besides its own.
+type Pair struct{ IP, MAC string }
 
 // callTimeout bounds each call; a backend has to be quicker by its own means.
 const callTimeout = 2 * time.Minute
@@ -88,6 +112,17 @@ func Run(t *testing.T, newTarget func(t *testing.T) Target) {
 		{"more ports than a page", morePortsThanAPage},
 		{"subports of a trunk", subports},
 		{"a trunk that is none", trunkThatIsNone},
+		{"many subports beside somebody else's", manySubports},
+		{"room is what is left", roomIsWhatIsLeft},
+		{"a node's port by its address", parentPort},
+		{"a node's address that two have", parentPortOfTwo},
+		{"macvlan ports pass their parent", macvlanPorts},
+		{"macvlan ports come and go at once", macvlanAtOnce},
+		{"a parent that can take no more", parentIsFull},
+		{"a parent that is none", parentThatIsNone},
+		{"strays are claimed", straysAreClaimed},
+		{"strays are deleted", straysAreDeleted},
+		{"a stray that a pod has", strayInUse},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

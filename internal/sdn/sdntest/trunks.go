@@ -89,3 +89,40 @@ func trunkThatIsNone(t *testing.T, f fixture) {
 		t.Errorf("CreatePorts with a plain port as trunk: %v, want ErrInvalid naming %s", err, plain.ID)
 	}
 }
+
+// manySubports: somebody else takes VLANs of the same trunk meanwhile.
+func manySubports(t *testing.T, f fixture) {
+	if f.TrunkPortID == "" {
+		t.Skip("this cloud offers no trunk")
+	}
+	var theirs []string
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for range 3 {
+			theirs = append(theirs, f.Cloud.MakeStray(t, f.subportRequest()))
+		}
+	})
+	ports := f.create(f.subportRequest(), f.Many)
+	wg.Wait()
+	onTrunk := f.Cloud.Subports(t, f.TrunkPortID)
+	taken := map[int32]string{}
+	for id, vlan := range onTrunk {
+		if taken[vlan] != "" {
+			t.Errorf("subports %s and %s both have VLAN %d", taken[vlan], id, vlan)
+		}
+		taken[vlan] = id
+	}
+	for _, p := range ports {
+		if onTrunk[p.ID] != p.VIF.VLANID {
+			t.Errorf("subport %s has VLAN %d, on the trunk %d", p.ID, p.VIF.VLANID, onTrunk[p.ID])
+		}
+	}
+	for _, id := range theirs {
+		if onTrunk[id] == 0 {
+			t.Errorf("somebody else's subport %s is not on the trunk any more", id)
+		}
+	}
+	if got := f.mine(); got != f.Many {
+		t.Errorf("%d ports are left of %d subports", got, f.Many)
+	}
+}
