@@ -4,25 +4,30 @@
 package pool
 
 import (
+	"hash/fnv"
+	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-
-	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
 // Plan says what to do in state s at the time now. Carried out in full, and
 // with nothing else happening, plans come to rest at one port for each pod and
-// Min free ones. What it promises of every plan, at rest or not:
+// Min free ones, and then say nothing any more. What it promises of every plan,
+// at rest or not:
 //   - no port goes to two pods and no pod gets two ports;
 //   - no port that has an object is deleted but through that;
 //   - a port leaves a pod only if that is gone or finished, and has been
 //     unplugged or has lost its node; of a lost node no port is used again.
 //     One that the SDN has lost leaves a living pod, too, unless it is plugged;
+//   - a port that had a pod rests for Cooldown before it gets another;
 //   - no more than Max ports are kept free, but for those that waiting pods
-//     are about to get.
+//     are about to get;
+//   - no fit free port is deleted that Min or a waiting pod needs, but for
+//     Squeeze, which leaves waiting pods what they need;
+//   - what waiting pods or Min lack is asked for once: not while ports for it
+//     are in flight, arrived, or about to be fit.
 func Plan(s State, now time.Time) Actions {
 	p := planner{State: s, now: now}
 	p.sort()
@@ -45,135 +50,22 @@ type planner struct {
 
 	waiting   []Pod     // without a port, oldest first
 	ready     []Port    // free, fit for a pod, longest free first
-	resting   []Port    // free, not yet fit
+	settling  []Port    // free, fit as soon as the SDN has them in order
+	cooling   []Port    // free, fit after their cooldown
 	returning []Port    // held by nobody any more, unplugged
 	spare     []Arrival // for whoever needs it
 	restored  map[types.UID]string
 
-	uncovered int // pods that nothing is under way for
-	soon      int // kept ports that a waiting pod will have in a moment
-	kept      int // free ports that stay
-}
-
-// sort takes the state apart and counts it.
-func (p *planner) sort() {
-	extra := p.extra()
-	held := map[types.UID]bool{}
-	for _, port := range sorted(p.Ports, longestFree) {
-		p.sortPort(port, extra[port.Name], held)
-	}
-	for _, pod := range sorted(p.Pods, byAge) {
-		if !held[pod.Ref.UID] {
-			held[pod.Ref.UID] = true
-			p.waiting = append(p.waiting, pod)
-		}
-	}
-	p.sortArrived()
-	p.a.Levels.Waiting = len(p.waiting)
-}
-
-// sortArrived leaves out what has an object: that was written, and the answer
-// lost. Such a port may be in use; it is for the object to say what becomes of it.
-func (p *planner) sortArrived() {
-	written := map[string]bool{}
-	for _, port := range p.Ports {
-		written[port.Name] = true
-	}
-	p.restored = map[types.UID]string{}
-	for _, a := range sorted(p.Arrived, func(a, b Arrival) int { return strings.Compare(a.ID, b.ID) }) {
-		switch {
-		case written[a.ID]:
-		case a.For == "":
-			p.spare = append(p.spare, a)
-		case p.restored[a.For] == "":
-			p.restored[a.For] = a.ID
-		default:
-			p.a.Discard = append(p.a.Discard, a.ID)
-		}
-	}
-}
-
-func (p *planner) sortPort(port Port, extra bool, held map[types.UID]bool) {
-	count := &p.a.Levels
-	if port.Pod != "" && port.Live && port.useless() && !port.Deleting {
-		held[port.Pod] = true // waits until the object is gone
-		count.Recycling++
-		p.a.Delete = append(p.a.Delete, port.Name)
-		return
-	}
-	if port.Pod != "" && port.Live && !extra && !port.Deleting {
-		count.Bound++
-		held[port.Pod] = true
-		p.repair(port)
-		return
-	}
-	if port.Pod != "" && port.Live && port.Deleting {
-		// Deleted by hand: the pod waits for the port to be put back, not
-		// for another, until the object is gone.
-		held[port.Pod] = true
-	}
-	switch {
-	case port.Deleting:
-		count.Recycling++
-	case port.Pod != "":
-		count.Recycling++
-		p.release(port)
-	case port.Failed:
-		count.Recycling++
-		p.a.Delete = append(p.a.Delete, port.Name)
-	case port.Ready && !port.Drifted && p.rested(port):
-		count.Available++
-		p.ready = append(p.ready, port)
-	default:
-		count.Recycling++
-		p.resting = append(p.resting, port)
-	}
-}
-
-// release takes a port back whose pod needs it no more. While it is plugged
-// there is nothing to do: its daemon will say when it is not.
-func (p *planner) release(port Port) {
-	switch {
-	case port.Attached && !p.NodeGone:
-	case port.Failed:
-		p.a.Delete = append(p.a.Delete, port.Name)
-	default:
-		p.returning = append(p.returning, port)
-	}
-}
-
-func (p *planner) repair(port Port) {
-	if port.Drifted {
-		p.a.Repair = append(p.a.Repair, port.Name)
-	}
-}
-
-// extra finds ports beyond the first of a pod. There are none unless two
-// controllers have worked at once. A plugged one is the one to keep.
-func (p *planner) extra() map[string]bool {
-	first := map[types.UID]Port{}
-	extra := map[string]bool{}
-	for _, port := range sorted(p.Ports, func(a, b Port) int { return strings.Compare(a.Name, b.Name) }) {
-		if port.Pod == "" || !port.Live || port.useless() || port.Deleting {
-			continue
-		}
-		other, ok := first[port.Pod]
-		switch {
-		case !ok:
-			first[port.Pod] = port
-		case port.Attached && !other.Attached:
-			extra[other.Name] = true
-			first[port.Pod] = port
-		default:
-			extra[port.Name] = true
-		}
-	}
-	return extra
+	left   int // pods that get no port by this plan
+	needed int // free ports to keep in any case
+	limit  int // free ports to keep at most
+	kept   int // free ports that stay
+	soon   int // of them, those about to be fit
 }
 
 // clear is the plan for a pool without a node: nothing new, nothing kept.
 func (p *planner) clear() {
-	for _, ports := range [][]Port{p.returning, p.ready, p.resting} {
+	for _, ports := range [][]Port{p.returning, p.ready, p.settling, p.cooling} {
 		for _, port := range ports {
 			p.a.Delete = append(p.a.Delete, port.Name)
 		}
@@ -197,7 +89,7 @@ func (p *planner) restore() {
 		switch {
 		case id != "":
 			delete(p.restored, pod.Ref.UID)
-			p.adopt(id, &pod.Ref)
+			p.adopt(id, &pod)
 		case pod.Restore == "":
 			rest = append(rest, pod)
 		case p.Restoring[pod.Restore]:
@@ -216,22 +108,30 @@ func (p *planner) restore() {
 	slices.Sort(p.a.Discard)
 }
 
-// match gives the free ports to the waiting pods, oldest pod first.
+// match gives the free ports to the waiting pods, oldest pod first. A port that
+// has no object yet has the pool's security groups, and is written down together
+// with its pod: one with other groups gets it only once it is there to be changed.
 func (p *planner) match() {
-	for len(p.waiting) > 0 {
-		ref := &p.waiting[0].Ref
+	settling, reserved := len(p.settling), 0
+	for _, pod := range p.waiting {
 		switch {
 		case len(p.ready) > 0:
-			p.a.Bind = append(p.a.Bind, Binding{Port: p.ready[0].Name, Pod: ref})
+			port := p.ready[0]
 			p.ready = p.ready[1:]
-		case len(p.spare) > 0:
-			p.adopt(p.spare[0].ID, ref)
+			hit := !p.fit(port).Truncate(time.Second).After(pod.Created)
+			p.a.Bind = append(p.a.Bind, Binding{Port: port.Name, Pod: &pod.Ref, Groups: pod.Groups, Hit: hit})
+			continue
+		case pod.Groups == nil && len(p.spare) > reserved:
+			p.adopt(p.spare[0].ID, &pod)
 			p.spare = p.spare[1:]
-		default:
-			p.uncovered = max(0, len(p.waiting)-p.InFlight)
-			return
+			continue
+		case pod.Groups == nil:
+		case settling > 0:
+			settling--
+		case len(p.spare) > reserved:
+			reserved++
 		}
-		p.waiting = p.waiting[1:]
+		p.left++
 	}
 }
 
@@ -239,36 +139,33 @@ func (p *planner) match() {
 // pods need stay, others for TTL and up to Max. The ones that cost nothing to
 // keep come first; among these the last used, so that the others grow old.
 func (p *planner) keep() {
-	needed := p.Levels.Min + p.uncovered
-	if p.Levels.Max > 0 {
-		needed = min(needed, max(p.Levels.Max, p.uncovered))
-	}
+	free := p.measure()
 	for _, port := range slices.Backward(p.ready) {
-		if !p.stays(needed, port.Since) {
-			p.a.Delete = append(p.a.Delete, port.Name)
-		}
+		p.stayOrGo(port)
 	}
+	p.a.Filled = p.Levels.Fill > 0 && p.kept >= p.capped(p.Levels.Fill)
 	for _, a := range p.spare {
-		if p.stays(needed, p.now) {
+		if p.stays(a.ID, p.now) {
 			p.adopt(a.ID, nil)
+			p.soon++
 		} else {
 			p.a.Discard = append(p.a.Discard, a.ID)
 		}
 	}
-	for _, port := range slices.Backward(p.resting) {
-		if !p.stays(needed, port.Since) {
-			p.a.Delete = append(p.a.Delete, port.Name)
-			continue
-		}
-		p.repair(port)
-		if p.rested(port) {
+	for _, port := range slices.Backward(p.settling) {
+		if p.stayOrGo(port) {
+			p.repair(port)
 			p.soon++
-		} else {
-			p.wake(port.Since.Add(p.Levels.Cooldown))
+		}
+	}
+	for _, port := range slices.Backward(p.cooling) {
+		if p.stayOrGo(port) {
+			p.repair(port)
+			p.wake(p.fit(port))
 		}
 	}
 	for _, port := range p.returning {
-		if !p.stays(needed, p.now) {
+		if !p.stays(port.Name, p.now) {
 			p.a.Delete = append(p.a.Delete, port.Name)
 			continue
 		}
@@ -277,15 +174,55 @@ func (p *planner) keep() {
 			p.soon++
 		}
 	}
+	p.a.Squeezed = min(p.Squeeze, free-p.kept)
+}
+
+// measure finds how many free ports to keep, and returns how many there are.
+// What waiting pods need is neither limited nor squeezed.
+func (p *planner) measure() (free int) {
+	soon := len(p.spare) + len(p.settling)
+	if p.Levels.Cooldown <= 0 {
+		soon += len(p.returning)
+	}
+	free = len(p.ready) + len(p.spare) + len(p.settling) + len(p.cooling) + len(p.returning)
+	soon = min(soon, p.left)
+	demand := soon + max(0, p.left-soon-p.InFlight)
+	p.limit = math.MaxInt
+	if p.Levels.Max > 0 {
+		p.limit = p.Levels.Max
+	}
+	if p.Squeeze > 0 {
+		p.limit = min(p.limit, max(0, free-p.Squeeze))
+	}
+	p.needed = min(p.floor()+demand, max(p.limit, demand))
+	return free
+}
+
+// floor is how many free ports the pool is to have.
+func (p *planner) floor() int { return p.capped(max(p.Levels.Min, p.Levels.Fill)) }
+
+func (p *planner) capped(n int) int {
+	if p.Levels.Max > 0 {
+		return min(n, p.Levels.Max)
+	}
+	return n
+}
+
+func (p *planner) stayOrGo(port Port) bool {
+	if p.stays(port.Name, port.Since) {
+		return true
+	}
+	p.a.Delete = append(p.a.Delete, port.Name)
+	return false
 }
 
 // stays reports whether a port that has been free since then stays so, and
 // counts it if it does.
-func (p *planner) stays(needed int, since time.Time) bool {
-	expires := since.Add(p.Levels.TTL)
+func (p *planner) stays(name string, since time.Time) bool {
+	expires := since.Add(spread(p.Levels.TTL, name))
 	switch {
-	case p.kept < needed:
-	case p.Levels.Max > 0 && p.kept >= p.Levels.Max:
+	case p.kept < p.needed:
+	case p.kept >= p.limit:
 		return false
 	case !p.now.Before(expires):
 		return false
@@ -296,11 +233,22 @@ func (p *planner) stays(needed int, since time.Time) bool {
 	return true
 }
 
+// spread lengthens ttl by up to a fifth, for each port by another part, so that
+// what became free at once is not deleted at once.
+func spread(ttl time.Duration, name string) time.Duration {
+	h := fnv.New32a()
+	h.Write([]byte(name))
+	return ttl + ttl/100*time.Duration(h.Sum32()%20)
+}
+
 // create asks for what pods and Min still lack.
 func (p *planner) create() {
-	soon := min(p.soon, p.uncovered)
-	reserve := p.kept - soon + max(0, p.InFlight-len(p.waiting))
-	want := Wish{Waiting: p.uncovered - soon, Spare: max(0, p.Levels.Min-reserve)}
+	soon := min(p.soon, p.left)
+	coming := min(p.InFlight, p.left-soon)
+	want := Wish{Waiting: p.left - soon - coming}
+	if !p.Scarce && p.Squeeze <= 0 {
+		want.Spare = max(0, p.floor()-(p.kept-soon+p.InFlight-coming))
+	}
 	if want == (Wish{}) {
 		return
 	}
@@ -311,12 +259,12 @@ func (p *planner) create() {
 	p.a.Want = want
 }
 
-func (p *planner) adopt(id string, ref *v1.PodReference) {
-	p.a.Adopt = append(p.a.Adopt, Binding{Port: id, Pod: ref})
-}
-
-func (p *planner) rested(port Port) bool {
-	return port.Rested || !p.now.Before(port.Since.Add(p.Levels.Cooldown))
+func (p *planner) adopt(id string, pod *Pod) {
+	b := Binding{Port: id}
+	if pod != nil {
+		b.Pod, b.Groups = &pod.Ref, pod.Groups
+	}
+	p.a.Adopt = append(p.a.Adopt, b)
 }
 
 func (p *planner) wake(at time.Time) {

@@ -89,12 +89,12 @@ func parseLine(t *testing.T, s *pool.State, what, name string, facts map[string]
 	switch what {
 	case "levels":
 		s.Levels = pool.Levels{
-			Min: number(t, facts["min"]), Max: number(t, facts["max"]), Batch: max(1, number(t, facts["batch"])),
-			TTL: after("ttl"), Cooldown: after("cooldown"),
+			Min: number(t, facts["min"]), Max: number(t, facts["max"]), Fill: number(t, facts["fill"]),
+			Batch: max(1, number(t, facts["batch"])), TTL: after("ttl"), Cooldown: after("cooldown"),
 		}
 	case "pod":
 		ref := v1.PodReference{Namespace: "ns", Name: name, UID: types.UID(name)}
-		s.Pods = append(s.Pods, pool.Pod{Ref: ref, Created: noon.Add(-after("age")), Restore: facts["had"]})
+		s.Pods = append(s.Pods, pool.Pod{Ref: ref, Created: noon.Add(-after("age")), Restore: facts["had"], Groups: groups(facts["groups"])})
 	case "port":
 		s.Ports = append(s.Ports, pool.Port{
 			Name: name, Pod: types.UID(facts["of"]), Live: facts["of"] != "" && facts["dead"] == "",
@@ -110,11 +110,23 @@ func parseLine(t *testing.T, s *pool.State, what, name string, facts map[string]
 		s.Restoring[name] = true
 	case "hold":
 		s.Hold = noon.Add(duration(t, name))
+	case "squeeze":
+		s.Squeeze = number(t, name)
+	case "scarce":
+		s.Scarce = true
 	case "node":
 		s.NodeGone = name == "gone"
 	default:
 		t.Fatalf("a line about %q", what)
 	}
+}
+
+// groups reads security groups, none of which are the pool's.
+func groups(s string) []string {
+	if s == "" {
+		return nil
+	}
+	return strings.Split(s, ",")
 }
 
 func number(t *testing.T, s string) int {
@@ -146,11 +158,17 @@ func describe(a pool.Actions) string {
 	var b bytes.Buffer
 	binding := func(verb string, bs []pool.Binding) {
 		for _, x := range bs {
-			if x.Pod == nil {
-				fmt.Fprintf(&b, "%s %s free\n", verb, x.Port)
-			} else {
-				fmt.Fprintf(&b, "%s %s to %s\n", verb, x.Port, x.Pod.Name)
+			to := "free"
+			if x.Pod != nil {
+				to = "to " + x.Pod.Name
 			}
+			if x.Groups != nil {
+				to += " with " + strings.Join(x.Groups, ",")
+			}
+			if x.Hit {
+				to += ", a hit"
+			}
+			fmt.Fprintln(&b, verb, x.Port, to)
 		}
 	}
 	names := func(verb string, ports []string) {
@@ -169,6 +187,12 @@ func describe(a pool.Actions) string {
 	names("discard", a.Discard)
 	if a.Want != (pool.Wish{}) {
 		fmt.Fprintf(&b, "want %d for pods, %d spare\n", a.Want.Waiting, a.Want.Spare)
+	}
+	if a.Filled {
+		fmt.Fprintln(&b, "filled")
+	}
+	if a.Squeezed > 0 {
+		fmt.Fprintln(&b, "squeezed", a.Squeezed)
 	}
 	if !a.Wake.IsZero() {
 		fmt.Fprintln(&b, "wake in", a.Wake.Sub(noon))

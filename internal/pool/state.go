@@ -111,9 +111,12 @@ type Wish struct {
 
 // Binding is a port and the pod that gets it.
 type Binding struct {
-	Port   string
-	Pod    *v1.PodReference
-	Groups []string // that the pod wants, to be written with it; nil are the pool's
+	Port string
+	Pod  *v1.PodReference
+	// Groups are the security groups that the pod is to have; nil are the
+	// pool's. They are written into an object that there is. One that is made is
+	// made with the groups that its port has, and has drifted if these are others.
+	Groups []string
 	// Hit says that the port was fit for a pod before this one came, as far as
 	// times tell: a pod's is in whole seconds. Otherwise the pod waited for it.
 	Hit bool

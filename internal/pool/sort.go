@@ -1,0 +1,142 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pool
+
+import (
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// sort takes the state apart and counts it.
+func (p *planner) sort() {
+	extra := p.extra()
+	held := map[types.UID]bool{}
+	for _, port := range sorted(p.Ports, longestFree) {
+		p.sortPort(port, extra[port.Name], held)
+	}
+	for _, pod := range sorted(p.Pods, byAge) {
+		if !held[pod.Ref.UID] {
+			held[pod.Ref.UID] = true
+			p.waiting = append(p.waiting, pod)
+		}
+	}
+	p.sortArrived()
+	p.a.Levels.Waiting = len(p.waiting)
+}
+
+// sortArrived leaves out what has an object: that was written, and the answer
+// lost. Such a port may be in use; it is for the object to say what becomes of it.
+func (p *planner) sortArrived() {
+	written := map[string]bool{}
+	for _, port := range p.Ports {
+		written[port.Name] = true
+	}
+	p.restored = map[types.UID]string{}
+	for _, a := range sorted(p.Arrived, func(a, b Arrival) int { return strings.Compare(a.ID, b.ID) }) {
+		switch {
+		case written[a.ID]:
+		case a.For == "":
+			p.spare = append(p.spare, a)
+		case p.restored[a.For] == "":
+			p.restored[a.For] = a.ID
+		default:
+			p.a.Discard = append(p.a.Discard, a.ID)
+		}
+	}
+}
+
+func (p *planner) sortPort(port Port, extra bool, held map[types.UID]bool) {
+	count := &p.a.Levels
+	if port.Pod != "" && port.Live && port.useless() && !port.Deleting {
+		held[port.Pod] = true // waits until the object is gone
+		count.Recycling++
+		p.a.Delete = append(p.a.Delete, port.Name)
+		return
+	}
+	if port.Pod != "" && port.Live && !extra && !port.Deleting {
+		count.Bound++
+		held[port.Pod] = true
+		p.repair(port)
+		return
+	}
+	if port.Pod != "" && port.Live && port.Deleting {
+		// Deleted by hand: the pod waits for the port to be put back, not
+		// for another, until the object is gone.
+		held[port.Pod] = true
+	}
+	switch {
+	case port.Deleting:
+		count.Recycling++
+	case port.Pod != "":
+		count.Recycling++
+		p.release(port)
+	case port.Failed:
+		count.Recycling++
+		p.a.Delete = append(p.a.Delete, port.Name)
+	case port.Ready && !port.Drifted && p.rested(port):
+		count.Available++
+		p.ready = append(p.ready, port)
+	case p.rested(port):
+		count.Recycling++
+		p.settling = append(p.settling, port)
+	default:
+		count.Recycling++
+		p.cooling = append(p.cooling, port)
+	}
+}
+
+// release takes a port back whose pod needs it no more. While it is plugged
+// there is nothing to do: its daemon will say when it is not.
+func (p *planner) release(port Port) {
+	switch {
+	case port.Attached && !p.NodeGone:
+	case port.Failed:
+		p.a.Delete = append(p.a.Delete, port.Name)
+	default:
+		p.returning = append(p.returning, port)
+	}
+}
+
+func (p *planner) repair(port Port) {
+	if port.Drifted {
+		p.a.Repair = append(p.a.Repair, port.Name)
+	}
+}
+
+// extra finds ports beyond the first of a pod. There are none unless two
+// controllers have worked at once. A plugged one is the one to keep.
+func (p *planner) extra() map[string]bool {
+	first := map[types.UID]Port{}
+	extra := map[string]bool{}
+	for _, port := range sorted(p.Ports, func(a, b Port) int { return strings.Compare(a.Name, b.Name) }) {
+		if port.Pod == "" || !port.Live || port.useless() || port.Deleting {
+			continue
+		}
+		other, ok := first[port.Pod]
+		switch {
+		case !ok:
+			first[port.Pod] = port
+		case port.Attached && !other.Attached:
+			extra[other.Name] = true
+			first[port.Pod] = port
+		default:
+			extra[port.Name] = true
+		}
+	}
+	return extra
+}
+
+// fit returns when a free port's cooldown is over.
+func (p *planner) fit(port Port) time.Time {
+	if port.Rested {
+		return port.Since
+	}
+	return port.Since.Add(p.Levels.Cooldown)
+}
+
+func (p *planner) rested(port Port) bool {
+	return port.Rested || !p.now.Before(p.fit(port))
+}
