@@ -1,0 +1,161 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package adopt takes over the free ports that an earlier Kuryr has left in the
+// SDN, which kept no objects and marked nothing: Plan decides what becomes of
+// each, and Adopter does it. It is for the time before a controller leads; what
+// carries this cluster's mark already is left to the controller.
+package adopt
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/pool"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// Node is a node of the cluster and the key of its pool. A key without subnets
+// is one that could not be told.
+type Node struct {
+	Name string
+	Key  v1.PoolKey
+}
+
+// State is all that a plan depends on.
+type State struct {
+	Strays  []sdn.Port
+	Nodes   []Node
+	Objects map[string]bool   // KuryrPorts, by name
+	Pods    map[string]string // who has an address: the pods that live, by address
+	// Elsewhere tells that what is on hosts and trunks of no node here is
+	// nobody's either. Another cluster in the project may think otherwise.
+	Elsewhere bool
+}
+
+// Verb is what is done with a stray.
+type Verb string
+
+// The verbs, in the order in which a plan has them.
+const (
+	Take   Verb = "adopt"  // into a pool
+	Delete Verb = "delete" // in the SDN
+	Leave  Verb = "leave"
+)
+
+// Action is what is done with one stray, and why.
+type Action struct {
+	Verb Verb
+	Port sdn.Port
+	Node string     // that the port is on; empty if that is none of the cluster
+	Key  v1.PoolKey // of the pool that it gets into, if it is adopted
+	Why  string
+}
+
+// Pool is the name of the pool that the port gets into.
+func (a *Action) Pool() string { return pool.Name(a.Key) }
+
+// Plan decides what becomes of each stray. What is on a node and fits its pool
+// is adopted, whether bound to the host or a subport of the machine's trunk. Of
+// what is neither bound nor on a trunk no pool can be told: it is deleted, as is
+// what is on a node and fits no pool. What a living pod may be using is left,
+// and so is what is on a machine that is no node here. The same state gives the
+// same plan, order included.
+func Plan(s State) []Action {
+	out := make([]Action, len(s.Strays))
+	for i, p := range s.Strays {
+		out[i] = s.judge(p)
+	}
+	verbs := []Verb{Take, Delete, Leave}
+	slices.SortFunc(out, func(a, b Action) int {
+		return cmp.Or(slices.Index(verbs, a.Verb)-slices.Index(verbs, b.Verb), strings.Compare(a.Node, b.Node), strings.Compare(a.Port.ID, b.Port.ID))
+	})
+	return out
+}
+
+func (s *State) judge(p sdn.Port) Action {
+	a := Action{Verb: Leave, Port: p}
+	if s.Objects[p.ID] {
+		a.Why = "it has a KuryrPort"
+		return a
+	}
+	for _, address := range p.VIF.Addresses {
+		if pod, ok := s.Pods[address.IP]; ok {
+			a.Why = "pod " + pod + " has its address"
+			return a
+		}
+	}
+	node, where := s.place(p)
+	switch {
+	case where == "":
+		a.Verb, a.Why = Delete, "neither bound to a host nor on a trunk"
+	case node == nil && s.Elsewhere:
+		a.Verb, a.Why = Delete, where+" is no node of this cluster"
+	case node == nil:
+		a.Why = where + " is no node of this cluster; another may own it"
+	case len(node.Key.SubnetIDs) == 0:
+		a.Node, a.Why = node.Name, "the pool of node "+node.Name+" could not be told"
+	default:
+		a.Node, a.Key = node.Name, node.Key
+		a.Verb, a.Why = Take, "free on node "+node.Name
+		if fault := misfit(p, node.Key); fault != "" {
+			a.Verb, a.Why = Delete, fault
+		}
+	}
+	return a
+}
+
+// place returns the node that a port is on, nil if it is none of the cluster,
+// and the place in words, empty if it is on nothing.
+func (s *State) place(p sdn.Port) (node *Node, where string) {
+	on := func(n Node) bool { return n.Name == p.Host }
+	switch {
+	case p.VIF.ParentPortID != "":
+		where = "the trunk of port " + p.VIF.ParentPortID
+		on = func(n Node) bool { return n.Key.ParentPortID == p.VIF.ParentPortID }
+	case p.Host != "":
+		where = "host " + p.Host
+	default:
+		return nil, ""
+	}
+	if i := slices.IndexFunc(s.Nodes, on); i >= 0 {
+		return &s.Nodes[i], where
+	}
+	return nil, where
+}
+
+// misfit says what keeps a port from being one of a pool; empty is nothing.
+// Security groups do not: the controller puts the pool's on it.
+func misfit(p sdn.Port, key v1.PoolKey) string {
+	var subnets []string
+	for _, a := range p.VIF.Addresses {
+		subnets = append(subnets, a.SubnetID)
+	}
+	wanted := slices.Sorted(slices.Values(key.SubnetIDs))
+	slices.Sort(subnets)
+	plugged := key.VIFType
+	if plugged == "" || key.ParentPortID == "" {
+		plugged = p.VIF.Type // whatever the SDN says of it
+	}
+	switch {
+	case key.ProjectID != "" && p.ProjectID != key.ProjectID:
+		return fmt.Sprintf("of project %s, the pool of project %s", p.ProjectID, key.ProjectID)
+	case key.NetworkID != "" && p.NetworkID != key.NetworkID:
+		return fmt.Sprintf("of network %s, the pool of network %s", p.NetworkID, key.NetworkID)
+	case !slices.Equal(subnets, wanted):
+		return fmt.Sprintf("of subnets %s, the pool of subnets %s", or(strings.Join(subnets, ", "), "none"), strings.Join(wanted, ", "))
+	case p.VIF.ParentPortID != key.ParentPortID || p.VIF.Type != plugged:
+		return fmt.Sprintf("plugged as %s, the pool as %s", or(p.VIF.Type, "unbound"), or(key.VIFType, "bare metal"))
+	}
+	return ""
+}
+
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
