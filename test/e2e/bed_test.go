@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 }
 
 // onBed connects to the bed, or skips the test.
-func onBed(t *testing.T) *fixture {
+func onBed(t testing.TB) *fixture {
 	t.Helper()
 	if os.Getenv("KURYR_E2E") == "" {
 		t.Skip("no test bed: run `make e2e`, which brings one up and sets KURYR_E2E")
@@ -63,7 +63,7 @@ func onBed(t *testing.T) *fixture {
 
 // clean deletes the test's namespace, and waits until it is gone: what the next
 // test counts is to be its own.
-func (f *fixture) clean(t *testing.T) {
+func (f *fixture) clean(t testing.TB) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if t.Failed() {
@@ -86,7 +86,7 @@ func (f *fixture) clean(t *testing.T) {
 }
 
 // dump logs what a person would look at first.
-func (f *fixture) dump(ctx context.Context, t *testing.T) {
+func (f *fixture) dump(ctx context.Context, t testing.TB) {
 	var events corev1.EventList
 	if err := f.Client.List(ctx, &events, client.InNamespace(f.namespace)); err != nil {
 		t.Logf("listing events: %v", err)
@@ -102,7 +102,7 @@ func (f *fixture) dump(ctx context.Context, t *testing.T) {
 }
 
 // pods makes one pod a name and waits until all run. The nodes take turns.
-func (f *fixture) pods(t *testing.T, names ...string) []*corev1.Pod {
+func (f *fixture) pods(t testing.TB, names ...string) []*corev1.Pod {
 	t.Helper()
 	var pods []*corev1.Pod
 	for i, name := range names {
@@ -119,7 +119,7 @@ func (f *fixture) pods(t *testing.T, names ...string) []*corev1.Pod {
 }
 
 // running waits until a pod runs, and returns it.
-func (f *fixture) running(t *testing.T, name string) *corev1.Pod {
+func (f *fixture) running(t testing.TB, name string) *corev1.Pod {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -140,7 +140,7 @@ func (f *fixture) running(t *testing.T, name string) *corev1.Pod {
 }
 
 // delete deletes pods and waits until Kubernetes has none of them.
-func (f *fixture) delete(t *testing.T, pods ...*corev1.Pod) {
+func (f *fixture) delete(t testing.TB, pods ...*corev1.Pod) {
 	t.Helper()
 	for _, pod := range pods {
 		if err := client.IgnoreNotFound(f.Client.Delete(t.Context(), pod)); err != nil {
@@ -164,7 +164,7 @@ func (f *fixture) delete(t *testing.T, pods ...*corev1.Pod) {
 }
 
 // eventually fails the test unless check succeeds within patience.
-func eventually(t *testing.T, check func() error) {
+func eventually(t testing.TB, check func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -175,7 +175,7 @@ func eventually(t *testing.T, check func() error) {
 
 // event waits for an event of Kuryr's on an object of the test's namespace whose
 // text holds want.
-func (f *fixture) event(t *testing.T, object, want string) {
+func (f *fixture) event(t testing.TB, object, want string) {
 	t.Helper()
 	var seen []string
 	eventually(t, func() error {
@@ -199,7 +199,7 @@ func (f *fixture) event(t *testing.T, object, want string) {
 }
 
 // kuryrPods returns Kuryr's own pods.
-func (f *fixture) kuryrPods(ctx context.Context, t *testing.T) []corev1.Pod {
+func (f *fixture) kuryrPods(ctx context.Context, t testing.TB) []corev1.Pod {
 	var pods corev1.PodList
 	if err := f.Client.List(ctx, &pods, client.InNamespace(kuryrNamespace)); err != nil {
 		t.Errorf("listing Kuryr's pods: %v", err)
@@ -208,8 +208,8 @@ func (f *fixture) kuryrPods(ctx context.Context, t *testing.T) []corev1.Pod {
 }
 
 // must returns v, or ends the test if err says so.
-func must[T any](v T, err error) func(*testing.T) T {
-	return func(t *testing.T) T {
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)

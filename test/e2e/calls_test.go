@@ -44,7 +44,7 @@ func TestNeutronCallsOfAPod(t *testing.T) {
 }
 
 // cloudCalls returns what the controller has counted, by verb and resource.
-func (f *fixture) cloudCalls(t *testing.T) map[string]int {
+func (f *fixture) cloudCalls(t testing.TB) map[string]int {
 	t.Helper()
 	text := must(f.OnNode(t.Context(), f.controller(t).Spec.NodeName, "curl", "-sS", "-m5", "http://127.0.0.1:9654/metrics"))(t)
 	calls := map[string]int{}

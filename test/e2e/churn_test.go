@@ -102,7 +102,7 @@ func TestControllerKilledBetweenPortAndObject(t *testing.T) {
 }
 
 // refuseKuryrPorts has the API server refuse all new KuryrPorts, until allow.
-func (f *fixture) refuseKuryrPorts(t *testing.T) (allow func()) {
+func (f *fixture) refuseKuryrPorts(t testing.TB) (allow func()) {
 	t.Helper()
 	const name = "e2e-refuses-kuryrports"
 	forbidden := metav1.StatusReasonForbidden
@@ -192,7 +192,7 @@ func TestAPIServerAwayDuringDelete(t *testing.T) {
 }
 
 // stubborn makes a pod that does not end before its grace period is over.
-func (f *fixture) stubborn(t *testing.T, name string, grace time.Duration) *corev1.Pod {
+func (f *fixture) stubborn(t testing.TB, name string, grace time.Duration) *corev1.Pod {
 	t.Helper()
 	template := cluster.Template(nil, "n1")
 	pod := &corev1.Pod{Spec: template.Spec}

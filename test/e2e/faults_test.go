@@ -28,7 +28,7 @@ import (
 
 // unbroken notes the controller's process, and checks at the end of the test
 // that it is still the same: recovering takes no restart.
-func (f *fixture) unbroken(t *testing.T) {
+func (f *fixture) unbroken(t testing.TB) {
 	t.Helper()
 	restarts := func(pod *corev1.Pod) int32 { return pod.Status.ContainerStatuses[0].RestartCount }
 	before := f.controller(t)
@@ -43,7 +43,7 @@ func (f *fixture) unbroken(t *testing.T) {
 }
 
 // condition waits until the pool of a node has a condition whose message holds want.
-func (f *fixture) condition(t *testing.T, node, condition string, status metav1.ConditionStatus, want string) {
+func (f *fixture) condition(t testing.TB, node, condition string, status metav1.ConditionStatus, want string) {
 	t.Helper()
 	eventually(t, func() error {
 		var pools v1.KuryrPortPoolList
@@ -78,7 +78,7 @@ func TestNeutronAnswers503(t *testing.T) {
 
 // neutronAnswers503 puts a server that says only 503 before the real one, by a
 // redirection inside the control plane's network namespace.
-func (f *fixture) neutronAnswers503(t *testing.T) (heal func()) {
+func (f *fixture) neutronAnswers503(t testing.TB) (heal func()) {
 	t.Helper()
 	space := os.Getenv("KURYR_BED_NETNS")
 	listener := listenIn(t, space)
@@ -109,7 +109,7 @@ func (f *fixture) neutronAnswers503(t *testing.T) (heal func()) {
 
 // listenIn listens in a network namespace. The socket stays there; the thread
 // that made it is not used again.
-func listenIn(t *testing.T, space string) net.Listener {
+func listenIn(t testing.TB, space string) net.Listener {
 	t.Helper()
 	made := make(chan net.Listener)
 	go func() {
@@ -176,7 +176,7 @@ func TestWrongSubnet(t *testing.T) {
 
 // doomed makes pods until one is refused for want of the subnet: the controller
 // sees a change of the configuration when kubelet has written it.
-func (f *fixture) doomed(t *testing.T, subnet string) *corev1.Pod {
+func (f *fixture) doomed(t testing.TB, subnet string) *corev1.Pod {
 	t.Helper()
 	for i := range 20 {
 		pod := must(f.Pod(t.Context(), f.namespace, fmt.Sprintf("patient-%d", i), "n2"))(t)

@@ -13,6 +13,8 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/security/groups"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/security/rules"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kuryr-go/kuryr/test/cluster"
 )
 
 // A port has the groups of the configuration, and they are enforced: without an
@@ -60,13 +62,14 @@ func TestSecurityGroupsAreEnforced(t *testing.T) {
 }
 
 // closedGroup makes a security group without an ingress rule.
-func (f *fixture) closedGroup(t *testing.T) string {
+func (f *fixture) closedGroup(t testing.TB) string {
 	t.Helper()
 	group := must(groups.Create(t.Context(), f.Neutron, groups.CreateOpts{Name: f.namespace, ProjectID: os.Getenv("PROJECT")}).Extract())(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		if err := groups.Delete(ctx, f.Neutron, group.ID).ExtractErr(); err != nil {
+		// The last port that has it goes a moment after its pod.
+		if err := cluster.Until(ctx, func() error { return groups.Delete(ctx, f.Neutron, group.ID).ExtractErr() }); err != nil {
 			t.Errorf("deleting security group %s: %v", group.ID, err)
 		}
 	})
@@ -74,7 +77,7 @@ func (f *fixture) closedGroup(t *testing.T) string {
 }
 
 // portOf returns the Neutron port of a pod.
-func (f *fixture) portOf(t *testing.T, pod *corev1.Pod) (*neutronPort, error) {
+func (f *fixture) portOf(t testing.TB, pod *corev1.Pod) (*neutronPort, error) {
 	kp, err := f.KuryrPortOf(t.Context(), pod)
 	if err != nil {
 		return nil, err

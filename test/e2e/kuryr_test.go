@@ -26,9 +26,15 @@ type neutronPort = cluster.Port
 
 var getOptions = metav1.GetOptions{}
 
-// configure changes the section pods of Kuryr's configuration for the rest of
-// the test, as a person with kubectl would.
-func (f *fixture) configure(t *testing.T, change func(pods map[string]any)) {
+// configure changes the section pods of Kuryr's configuration.
+func (f *fixture) configure(t testing.TB, change func(pods map[string]any)) {
+	t.Helper()
+	f.change(t, func(document map[string]any) { change(document["pods"].(map[string]any)) })
+}
+
+// change changes Kuryr's configuration for the rest of the test, as a person
+// with kubectl would.
+func (f *fixture) change(t testing.TB, change func(document map[string]any)) {
 	t.Helper()
 	cm := &corev1.ConfigMap{}
 	key := client.ObjectKey{Namespace: kuryrNamespace, Name: "kuryr-config"}
@@ -40,7 +46,7 @@ func (f *fixture) configure(t *testing.T, change func(pods map[string]any)) {
 	if err := yaml.Unmarshal([]byte(before), &document); err != nil {
 		t.Fatal(err)
 	}
-	change(document["pods"].(map[string]any))
+	change(document)
 	f.write(t.Context(), t, string(must(yaml.Marshal(document))(t)))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -49,7 +55,7 @@ func (f *fixture) configure(t *testing.T, change func(pods map[string]any)) {
 	})
 }
 
-func (f *fixture) write(ctx context.Context, t *testing.T, document string) {
+func (f *fixture) write(ctx context.Context, t testing.TB, document string) {
 	t.Helper()
 	cm := &corev1.ConfigMap{}
 	cm.Namespace, cm.Name = kuryrNamespace, "kuryr-config"
@@ -71,7 +77,7 @@ func (f *fixture) write(ctx context.Context, t *testing.T, document string) {
 }
 
 // controller returns the controller's pod.
-func (f *fixture) controller(t *testing.T) *corev1.Pod {
+func (f *fixture) controller(t testing.TB) *corev1.Pod {
 	t.Helper()
 	for _, pod := range f.kuryrPods(t.Context(), t) {
 		if strings.HasPrefix(pod.Name, "kuryr-controller") && pod.DeletionTimestamp == nil {
@@ -83,7 +89,7 @@ func (f *fixture) controller(t *testing.T) *corev1.Pod {
 }
 
 // kill ends a process of Kuryr's on a node with SIGKILL.
-func (f *fixture) kill(t *testing.T, node, subcommand string) {
+func (f *fixture) kill(t testing.TB, node, subcommand string) {
 	t.Helper()
 	if _, err := f.OnNode(t.Context(), node, "pkill", "-KILL", "-f", "^/usr/local/bin/kuryr "+subcommand); err != nil {
 		t.Fatal(err)
@@ -185,7 +191,7 @@ func (i inventory) faults() error {
 
 // atRest waits until there is one of everything for each pod, and nothing that
 // belongs to nobody.
-func (f *fixture) atRest(t *testing.T) {
+func (f *fixture) atRest(t testing.TB) {
 	t.Helper()
 	eventually(t, func() error {
 		now, err := f.take(t.Context())

@@ -75,7 +75,7 @@ func TestTraffic(t *testing.T) {
 }
 
 // reaches proves ICMP, TCP and UDP from one pod to another.
-func (f *fixture) reaches(t *testing.T, from, to *corev1.Pod) {
+func (f *fixture) reaches(t testing.TB, from, to *corev1.Pod) {
 	t.Helper()
 	ip := to.Status.PodIP
 	for _, c := range []struct{ protocol, command, want string }{
@@ -94,7 +94,7 @@ func (f *fixture) reaches(t *testing.T, from, to *corev1.Pod) {
 }
 
 // transfers proves that 1 MiB arrives as it was sent.
-func (f *fixture) transfers(t *testing.T, from, to *corev1.Pod) {
+func (f *fixture) transfers(t testing.TB, from, to *corev1.Pod) {
 	t.Helper()
 	serve := "cd /tmp && dd if=/dev/urandom of=blob bs=1024 count=1024 2>/dev/null && " +
 		"{ busybox httpd -p 8090 -h /tmp 2>/dev/null || true; } && sha256sum <blob"
