@@ -41,8 +41,10 @@ func trim(in any) (any, error) {
 	switch obj := in.(type) {
 	case *corev1.Pod:
 		return trimPod(obj), nil
-	case *metav1.PartialObjectMetadata:
-		obj.ObjectMeta = metav1.ObjectMeta{Name: obj.Name, UID: obj.UID, ResourceVersion: obj.ResourceVersion}
+	case *corev1.Node:
+		return trimNode(obj), nil
+	case *metav1.PartialObjectMetadata: // a namespace
+		obj.ObjectMeta = metav1.ObjectMeta{Name: obj.Name, UID: obj.UID, ResourceVersion: obj.ResourceVersion, Labels: obj.Labels}
 	case client.Object:
 		obj.SetManagedFields(nil)
 	}
@@ -54,13 +56,40 @@ func trimPod(pod *corev1.Pod) *corev1.Pod {
 		TypeMeta: pod.TypeMeta,
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
-			CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
+			CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp, Labels: pod.Labels,
 		},
 		Spec:   corev1.PodSpec{NodeName: pod.Spec.NodeName, HostNetwork: pod.Spec.HostNetwork},
 		Status: corev1.PodStatus{Phase: pod.Status.Phase, PodIPs: pod.Status.PodIPs},
 	}
 	if vif, ok := pod.Annotations[v1.VIFAnnotation]; ok {
 		out.Annotations = map[string]string{v1.VIFAnnotation: vif}
+	}
+	return out
+}
+
+// trimNode keeps what a node is called and is, where it is reached, and whether
+// it takes pods. The last two are why nodes are not watched for their metadata
+// alone: one watch costs less than that and a request for each node that is a
+// virtual machine, after each start. kubelet writes a node's status every five
+// minutes while nothing changes.
+func trimNode(node *corev1.Node) *corev1.Node {
+	out := &corev1.Node{
+		TypeMeta: node.TypeMeta,
+		ObjectMeta: metav1.ObjectMeta{
+			Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion, Labels: node.Labels,
+			CreationTimestamp: node.CreationTimestamp, DeletionTimestamp: node.DeletionTimestamp,
+		},
+		Spec: corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable},
+	}
+	for _, a := range node.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			out.Status.Addresses = append(out.Status.Addresses, a)
+		}
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			out.Status.Conditions = []corev1.NodeCondition{{Type: c.Type, Status: c.Status}}
+		}
 	}
 	return out
 }
@@ -89,17 +118,18 @@ func addIndexes(ctx context.Context, mgr ctrl.Manager) error {
 			return fmt.Errorf("indexing %T by %s: %w", index.obj, index.field, err)
 		}
 	}
-	_, err := mgr.GetCache().GetInformer(ctx, nodeMeta(), cache.BlockUntilSynced(false))
-	if err != nil {
-		return fmt.Errorf("watching nodes: %w", err)
+	for what, obj := range map[string]client.Object{"nodes": &corev1.Node{}, "namespaces": namespaceMeta()} {
+		if _, err := mgr.GetCache().GetInformer(ctx, obj, cache.BlockUntilSynced(false)); err != nil {
+			return fmt.Errorf("watching %s: %w", what, err)
+		}
 	}
 	return nil
 }
 
-func nodeMeta() *metav1.PartialObjectMetadata {
-	node := &metav1.PartialObjectMetadata{}
-	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
-	return node
+func namespaceMeta() *metav1.PartialObjectMetadata {
+	ns := &metav1.PartialObjectMetadata{}
+	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	return ns
 }
 
 // addReady makes the manager ready when its caches are.

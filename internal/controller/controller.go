@@ -33,7 +33,7 @@ import (
 //
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
 // +kubebuilder:rbac:groups=openstack.org,resources=kuryrports,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=openstack.org,resources=kuryrports/status,verbs=patch
 // +kubebuilder:rbac:groups=openstack.org,resources=kuryrportpools,verbs=get;list;watch;create;patch;delete

@@ -114,9 +114,10 @@ func (r *pools) drop(ctx context.Context, v *view) error {
 }
 
 func (r *pools) spec(v *view) v1.KuryrPortPoolSpec {
-	s := r.Settings.Load()
+	l := v.levels
 	spec := v1.KuryrPortPoolSpec{
-		Key: *v.key, Min: s.Pools.Min, Max: s.Pools.Max, Batch: max(1, s.Pools.Batch), TTL: s.Pools.TTL, Cooldown: s.Pools.Cooldown,
+		Key: *v.key, Min: int32(l.Min), Max: int32(l.Max), Batch: int32(max(1, l.Batch)),
+		TTL: metav1.Duration{Duration: l.TTL}, Cooldown: metav1.Duration{Duration: l.Cooldown},
 	}
 	if !v.current {
 		spec.Min, spec.Max, spec.TTL, spec.Cooldown = 0, 0, metav1.Duration{}, metav1.Duration{}

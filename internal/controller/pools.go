@@ -37,6 +37,7 @@ type pools struct {
 	client    client.Client
 	live      client.Reader // past the cache
 	memory    *memory
+	sites     *sites // see setup
 	creations *creations
 	errands   *errands
 	events    events.EventRecorder

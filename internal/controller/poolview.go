@@ -35,12 +35,16 @@ type view struct {
 	state  pool.State
 	counts pool.Count
 
+	site    *site
 	key     *v1.PoolKey // nil if nothing says what the pool is for
 	current bool        // the settings lead here
+	unsure  bool        // whether they do cannot be told yet
+	levels  pool.Levels // as the settings say, also while the pool is not to be filled
 	object  *v1.KuryrPortPool
 	ports   map[string]*v1.KuryrPort
 	pods    map[types.UID]*corev1.Pod // all of the node
 	waiting []*corev1.Pod
+	groups  map[string][]string // that are to be, of each port that has drifted
 	arrived map[string]arrival
 
 	failure  error
@@ -50,26 +54,32 @@ type view struct {
 
 // observe reads all that a plan depends on.
 func (r *pools) observe(ctx context.Context, req poolRequest) (*view, error) {
-	v := &view{req: req, ports: map[string]*v1.KuryrPort{}, pods: map[types.UID]*corev1.Pod{}, arrived: map[string]arrival{}}
-	settings := r.Settings.Load()
-	if err := r.readPool(ctx, v, settings); err != nil {
+	v := &view{
+		req: req, ports: map[string]*v1.KuryrPort{}, pods: map[types.UID]*corev1.Pod{}, arrived: map[string]arrival{},
+		groups: map[string][]string{},
+	}
+	var err error
+	if v.site, err = r.sites.on(ctx, req.Node); err != nil {
+		return nil, err
+	}
+	v.state.NodeGone = v.site.node == nil
+	pods, err := r.readPods(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.readPool(ctx, v, pods); err != nil {
 		return nil, err
 	}
 	holders, err := r.readPorts(ctx, v)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.readPods(ctx, v, settings, holders); err != nil {
+	if err := r.sortPods(ctx, v, pods, holders); err != nil {
 		return nil, err
 	}
 	if err := r.judge(ctx, v); err != nil {
 		return nil, err
 	}
-	err = r.client.Get(ctx, client.ObjectKey{Name: req.Node}, nodeMeta())
-	if client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("reading node %s: %w", req.Node, err)
-	}
-	v.state.NodeGone = apierrors.IsNotFound(err)
 	if err := r.dropWritten(ctx, req); err != nil {
 		return nil, err
 	}
@@ -81,6 +91,13 @@ func (r *pools) observe(ctx context.Context, req poolRequest) (*view, error) {
 func isLost(port *v1.KuryrPort) bool {
 	ready := meta.FindStatusCondition(port.Status.Conditions, v1.ConditionReady)
 	return port.Status.Phase == v1.PortFailed && ready != nil && ready.Reason == reasonMissing
+}
+
+// isFailed reports whether the SDN refuses what a KuryrPort's spec says now. What
+// it has refused before says nothing of that.
+func isFailed(port *v1.KuryrPort) bool {
+	ready := meta.FindStatusCondition(port.Status.Conditions, v1.ConditionReady)
+	return port.Status.Phase == v1.PortFailed && (ready == nil || ready.ObservedGeneration == port.Generation || ready.Reason == reasonMissing)
 }
 
 // dropWritten forgets ports that arrived and have an object, whichever pool's:
@@ -95,29 +112,6 @@ func (r *pools) dropWritten(ctx context.Context, req poolRequest) error {
 		}
 		if err == nil {
 			r.memory.discard(req, []string{id})
-		}
-	}
-	return nil
-}
-
-// readPool finds what the pool is for. If the settings no longer lead to it, it
-// keeps nothing and gets nothing new: it ends with its last port.
-func (r *pools) readPool(ctx context.Context, v *view, s *Settings) error {
-	var object v1.KuryrPortPool
-	err := r.client.Get(ctx, client.ObjectKey{Name: v.req.Pool}, &object)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("reading KuryrPortPool %s: %w", v.req.Pool, err)
-	}
-	v.state.Levels = pool.Levels{Batch: 1}
-	if err == nil {
-		v.object = &object
-		v.key = &object.Spec.Key
-	}
-	if key := pool.KeyOn(v.req.Node, s.key()); pool.Name(key) == v.req.Pool {
-		v.key, v.current = &key, true
-		v.state.Levels = s.levels()
-		if v.object == nil {
-			v.state.Levels.Min = 0 // until the first pod comes, see report
 		}
 	}
 	return nil
@@ -141,22 +135,36 @@ func (r *pools) readPorts(ctx context.Context, v *view) (holders map[types.UID]b
 	return holders, nil
 }
 
-// readPods reads the node's pods, and of them those that want a port of this pool.
-func (r *pools) readPods(ctx context.Context, v *view, s *Settings, elsewhere map[types.UID]bool) error {
+// readPods reads the node's pods.
+func (r *pools) readPods(ctx context.Context, v *view) ([]corev1.Pod, error) {
 	var list corev1.PodList
 	if err := r.client.List(ctx, &list, client.MatchingFields{podNode: v.req.Node}, readOnly); err != nil {
-		return fmt.Errorf("listing pods of node %s: %w", v.req.Node, err)
+		return nil, fmt.Errorf("listing pods of node %s: %w", v.req.Node, err)
 	}
+	for i := range list.Items {
+		v.pods[list.Items[i].UID] = &list.Items[i]
+	}
+	return list.Items, nil
+}
+
+// sortPods finds the pods that want a port of this pool.
+func (r *pools) sortPods(ctx context.Context, v *view, pods []corev1.Pod, elsewhere map[types.UID]bool) error {
 	here := map[types.UID]bool{}
 	for _, port := range v.ports {
 		if port.Spec.PodRef != nil && port.DeletionTimestamp.IsZero() {
 			here[port.Spec.PodRef.UID] = true
 		}
 	}
-	for i := range list.Items {
-		pod := &list.Items[i]
-		v.pods[pod.UID] = pod
-		if here[pod.UID] || elsewhere[pod.UID] || !pool.Wants(pod) || !v.leadsHere(pod, s) || r.memory.claimed(pod.UID, v.req) {
+	for i := range pods {
+		pod := &pods[i]
+		if here[pod.UID] || elsewhere[pod.UID] || !pool.Wants(pod) || r.memory.claimed(pod.UID, v.req) {
+			continue
+		}
+		leads, groups, err := v.leadsHere(ctx, pod)
+		if err != nil {
+			return err
+		}
+		if !leads {
 			continue
 		}
 		had, held, err := r.lostPort(ctx, v.req, pod)
@@ -171,14 +179,24 @@ func (r *pools) readPods(ctx context.Context, v *view, s *Settings, elsewhere ma
 			Ref:     v1.PodReference{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Interface: podInterface, Default: true},
 			Created: pod.CreationTimestamp.Time,
 			Restore: had,
+			Groups:  groups,
 		})
 	}
 	return nil
 }
 
-func (v *view) leadsHere(pod *corev1.Pod, s *Settings) bool {
-	key, ok := pool.KeyFor(pod, s.key())
-	return ok && pool.Name(key) == v.req.Pool
+// leadsHere reports whether a pod is to have a port of this pool, and with which
+// security groups, nil for the pool's. One of which that cannot be told waits.
+func (v *view) leadsHere(ctx context.Context, pod *corev1.Pod) (leads bool, groups []string, err error) {
+	if !v.current {
+		return false, nil, nil
+	}
+	own, ok, err := v.site.own(ctx, pod.Namespace)
+	if err != nil || !ok || own != v.key.Namespace {
+		return false, nil, err
+	}
+	groups, ok, err = v.site.groups(ctx, pod, v.key.SecurityGroupIDs)
+	return ok && err == nil, groups, err
 }
 
 // lostPort returns the port that pod is annotated with if it has no object. If
@@ -211,69 +229,6 @@ func (r *pools) lostPort(ctx context.Context, req poolRequest, pod *corev1.Pod) 
 	return "", true, nil
 }
 
-// judge turns the pool's ports into what a plan knows of them.
-func (r *pools) judge(ctx context.Context, v *view) error {
-	for _, port := range v.ports {
-		p := portOf(port)
-		p.Drifted = v.key != nil && !sameGroups(port.Spec.SecurityGroupIDs, v.key.SecurityGroupIDs)
-		if ref := port.Spec.PodRef; ref != nil {
-			pod, err := r.holder(ctx, v, ref)
-			if err != nil {
-				return err
-			}
-			p.Live = pod != nil && !pool.Finished(pod)
-		}
-		v.state.Ports = append(v.state.Ports, p)
-	}
-	return nil
-}
-
-// holder returns the pod that a port is bound to, nil if it is gone. A pod that
-// this process has seen is gone when the cache says so. Of one that it never
-// saw the cache may be too old to know, after a start: the API server is asked.
-func (r *pools) holder(ctx context.Context, v *view, ref *v1.PodReference) (*corev1.Pod, error) {
-	if pod := v.pods[ref.UID]; pod != nil {
-		r.memory.with(v.req, func(p *poolMemory) { p.known[ref.UID] = true })
-		return pod, nil
-	}
-	if r.memory.saw(v.req, ref.UID) {
-		return nil, nil
-	}
-	var pod corev1.Pod
-	err := r.live.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, &pod)
-	if client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("looking for pod %s/%s: %w", ref.Namespace, ref.Name, err)
-	}
-	if err == nil && pod.UID == ref.UID {
-		return &pod, nil
-	}
-	r.memory.with(v.req, func(p *poolMemory) { p.known[ref.UID] = true })
-	return nil, nil
-}
-
-func portOf(port *v1.KuryrPort) pool.Port {
-	p := pool.Port{
-		Name:     port.Name,
-		Attached: port.Status.Attachment != nil,
-		Ready:    port.Status.Phase == v1.PortAvailable && sameGroups(port.Status.AppliedSecurityGroupIDs, port.Spec.SecurityGroupIDs),
-		Failed:   port.Status.Phase == v1.PortFailed,
-		Lost:     isLost(port),
-		Deleting: !port.DeletionTimestamp.IsZero(),
-		Since:    port.CreationTimestamp.Time,
-		Rested:   true,
-	}
-	if port.Spec.PodRef != nil {
-		p.Pod = port.Spec.PodRef.UID
-	}
-	if released, ok := port.Annotations[releasedAnnotation]; ok {
-		p.Rested = false
-		if at, err := time.Parse(time.RFC3339Nano, released); err == nil {
-			p.Since = at
-		}
-	}
-	return p
-}
-
 // recall adds what is remembered of the pool, and forgets what no longer matters.
 func (r *pools) recall(v *view) {
 	now := r.Now()
@@ -288,9 +243,6 @@ func (r *pools) recall(v *view) {
 			v.state.Restoring[id] = true
 		}
 		p.recallPods(v, now)
-		if p.failure != nil && len(v.waiting) == 0 && p.inFlight == 0 && !now.Before(p.hold) {
-			p.failure, p.failures = nil, 0 // nobody asks any more
-		}
 		v.state.Hold, v.failure, v.refilled, v.asked = p.hold, p.failure, p.refilled, p.asked
 	})
 }

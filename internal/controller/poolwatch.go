@@ -6,6 +6,8 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,6 +30,12 @@ const poolWorkers = 64
 
 func (r *pools) setup(mgr ctrl.Manager) error {
 	c := mgr.GetCache()
+	parents := newParents(r.Options, r.client, r.events)
+	parents.found = r.wakeNode
+	r.sites = &sites{client: r.client, settings: r.Settings, parents: parents}
+	if err := parents.setup(mgr); err != nil {
+		return err
+	}
 	return builder.TypedControllerManagedBy[poolRequest](mgr).Named("pools").
 		WithOptions(controller.TypedOptions[poolRequest]{
 			MaxConcurrentReconciles: poolWorkers, RateLimiter: limiter[poolRequest](r.Backoff), SkipNameValidation: new(true),
@@ -37,15 +45,26 @@ func (r *pools) setup(mgr ctrl.Manager) error {
 		WatchesRawSource(source.TypedKind(c, &v1.KuryrPort{}, handler.TypedEnqueueRequestsFromMapFunc(r.ofPort))).
 		WatchesRawSource(source.TypedKind(c, &v1.KuryrPortPool{},
 			handler.TypedEnqueueRequestsFromMapFunc(ofPool), predicate.TypedGenerationChangedPredicate[*v1.KuryrPortPool]{})).
-		WatchesRawSource(source.TypedKind(c, nodeMeta(),
-			handler.TypedEnqueueRequestsFromMapFunc(r.ofNode), comesAndGoes)).
+		WatchesRawSource(source.TypedKind(c, &corev1.Node{},
+			handler.TypedEnqueueRequestsFromMapFunc(r.ofNode), predicate.TypedFuncs[*corev1.Node]{UpdateFunc: nodeMoved})).
+		WatchesRawSource(source.TypedKind(c, namespaceMeta(),
+			handler.TypedEnqueueRequestsFromMapFunc(r.ofNamespace), relabelled)).
 		WatchesRawSource(r.wake.source()).
 		Complete(r)
 }
 
-// comesAndGoes lets pass that an object is there, and that it is not any more.
-var comesAndGoes = predicate.TypedFuncs[*metav1.PartialObjectMetadata]{
-	UpdateFunc: func(event.TypedUpdateEvent[*metav1.PartialObjectMetadata]) bool { return false },
+// relabelled lets pass that an object is there with these labels, and that it is
+// not any more.
+var relabelled = predicate.TypedFuncs[*metav1.PartialObjectMetadata]{
+	UpdateFunc: func(e event.TypedUpdateEvent[*metav1.PartialObjectMetadata]) bool {
+		return !maps.Equal(e.ObjectOld.Labels, e.ObjectNew.Labels)
+	},
+}
+
+// nodeMoved reports whether what a plan looks at has changed.
+func nodeMoved(e event.TypedUpdateEvent[*corev1.Node]) bool {
+	a, b := e.ObjectOld, e.ObjectNew
+	return a.UID != b.UID || joined(a) != joined(b) || address(a) != address(b) || !maps.Equal(a.Labels, b.Labels)
 }
 
 // podMoved reports whether what a plan looks at has changed. kubelet writes a
@@ -53,18 +72,22 @@ var comesAndGoes = predicate.TypedFuncs[*metav1.PartialObjectMetadata]{
 func podMoved(e event.TypedUpdateEvent[*corev1.Pod]) bool {
 	a, b := e.ObjectOld, e.ObjectNew
 	return a.UID != b.UID || a.Spec.NodeName != b.Spec.NodeName || pool.Finished(a) != pool.Finished(b) ||
-		a.DeletionTimestamp.IsZero() != b.DeletionTimestamp.IsZero()
+		a.DeletionTimestamp.IsZero() != b.DeletionTimestamp.IsZero() || !maps.Equal(a.Labels, b.Labels)
 }
 
 // ofPod is the pool that the pod's port comes from, and those of its node that
-// have a port of it: after a change of settings that may be another.
+// have a port of it: after a change of settings or labels that may be another.
 func (r *pools) ofPod(ctx context.Context, pod *corev1.Pod) []poolRequest {
-	key, ok := pool.KeyFor(pod, r.Settings.Load().key())
-	if !ok {
+	if pod.Spec.HostNetwork || pod.Spec.NodeName == "" {
 		return nil
 	}
-	out := []poolRequest{{pool.Name(key), pod.Spec.NodeName}}
-	if pool.Wants(pod) {
+	s, err := r.sites.on(ctx, pod.Spec.NodeName)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "looking where the port of a pod comes from", "namespace", pod.Namespace, "pod", pod.Name)
+		return nil
+	}
+	out := r.wanted(ctx, s, pod)
+	if len(out) > 0 && pool.Wants(pod) && !s.rules.byPod {
 		return out
 	}
 	var ports v1.KuryrPortList
@@ -73,20 +96,60 @@ func (r *pools) ofPod(ctx context.Context, pod *corev1.Pod) []poolRequest {
 		return out
 	}
 	for i := range ports.Items {
-		port := &ports.Items[i]
-		if ref := port.Spec.PodRef; ref != nil && ref.UID == pod.UID && port.Spec.Pool != out[0].Pool {
-			out = append(out, poolRequest{port.Spec.Pool, port.Spec.NodeName})
+		if ref := ports.Items[i].Spec.PodRef; ref != nil && ref.UID == pod.UID {
+			out = with(out, poolRequest{ports.Items[i].Spec.Pool, pod.Spec.NodeName})
 		}
 	}
 	return out
 }
 
+// wanted is the pool that the pod's port is to come from. If the machine that
+// its node is is not known, that is looked for, and what it says plans the pool.
+func (r *pools) wanted(ctx context.Context, s *site, pod *corev1.Pod) []poolRequest {
+	if s.blind {
+		if pool.Wants(pod) {
+			r.sites.parents.want(s.name)
+		}
+		return nil
+	}
+	return r.home(ctx, s, pod.Namespace)
+}
+
+// home is the pool on s that the pods of a namespace have their ports of.
+func (r *pools) home(ctx context.Context, s *site, namespace string) []poolRequest {
+	req, ok, err := s.request(ctx, namespace)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "looking where the ports of pods come from", "node", s.name, "namespace", namespace)
+	}
+	if err != nil || !ok {
+		return nil
+	}
+	return []poolRequest{req}
+}
+
+func with(list []poolRequest, more ...poolRequest) []poolRequest {
+	for _, req := range more {
+		if !slices.Contains(list, req) {
+			list = append(list, req)
+		}
+	}
+	return list
+}
+
 // ofPort is the port's pool, and the one that its pod would have a port of
 // next: with the port gone, the pod waits there.
-func (r *pools) ofPort(_ context.Context, port *v1.KuryrPort) []poolRequest {
+func (r *pools) ofPort(ctx context.Context, port *v1.KuryrPort) []poolRequest {
 	out := []poolRequest{{port.Spec.Pool, port.Spec.NodeName}}
-	if current := r.onNode(port.Spec.NodeName); current != out[0] {
-		out = append(out, current)
+	s, err := r.sites.on(ctx, port.Spec.NodeName)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "looking where the port of a pod comes from", "node", port.Spec.NodeName)
+		return out
+	}
+	if ref := port.Spec.PodRef; ref != nil {
+		return with(out, r.home(ctx, s, ref.Namespace)...)
+	}
+	if key, ok := s.key(""); ok {
+		return with(out, poolRequest{pool.Name(key), s.name})
 	}
 	return out
 }
@@ -95,24 +158,149 @@ func ofPool(_ context.Context, p *v1.KuryrPortPool) []poolRequest {
 	return []poolRequest{{p.Name, p.Spec.Key.NodeName}}
 }
 
-func (r *pools) ofNode(ctx context.Context, node *metav1.PartialObjectMetadata) []poolRequest {
-	out := []poolRequest{r.onNode(node.Name)}
-	var list v1.KuryrPortPoolList
-	if err := r.client.List(ctx, &list, client.MatchingFields{poolNode: node.Name}, readOnly); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "listing KuryrPortPools of a node", "node", node.Name)
-		return out
-	}
-	for i := range list.Items {
-		if list.Items[i].Name != out[0].Pool {
-			out = append(out, poolRequest{list.Items[i].Name, node.Name})
-		}
+func (r *pools) ofNode(ctx context.Context, node *corev1.Node) []poolRequest {
+	out, err := r.onNode(ctx, node.Name)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "looking for the pools of a node", "node", node.Name)
 	}
 	return out
 }
 
-// onNode is the pool that the settings lead pods of a node to.
-func (r *pools) onNode(node string) poolRequest {
-	return poolRequest{pool.Name(pool.KeyOn(node, r.Settings.Load().key())), node}
+// ofNamespace is all pools of the nodes that a namespace's labels may matter on.
+func (r *pools) ofNamespace(ctx context.Context, ns *metav1.PartialObjectMetadata) []poolRequest {
+	rules := r.Settings.rules()
+	if !rules.byNamespace {
+		return nil
+	}
+	nodes, err := r.nodesOf(ctx, ns.Name, rules.Pools.WarmUp.Namespaces)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "looking for the nodes of a namespace", "namespace", ns.Name)
+	}
+	var out []poolRequest
+	for _, node := range nodes {
+		more, err := r.onNode(ctx, node)
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "looking for the pools of a node", "node", node)
+		}
+		out = append(out, more...)
+	}
+	return out
+}
+
+// nodesOf returns the nodes with pods or pools of a namespace, or all nodes.
+func (r *pools) nodesOf(ctx context.Context, namespace string, all bool) ([]string, error) {
+	if all {
+		return r.nodes(ctx)
+	}
+	found := map[string]bool{}
+	var pods corev1.PodList
+	if err := r.client.List(ctx, &pods, client.InNamespace(namespace), readOnly); err != nil {
+		return nil, fmt.Errorf("listing pods of namespace %s: %w", namespace, err)
+	}
+	for i := range pods.Items {
+		if node := pods.Items[i].Spec.NodeName; node != "" {
+			found[node] = true
+		}
+	}
+	var list v1.KuryrPortPoolList
+	if err := r.client.List(ctx, &list, readOnly); err != nil {
+		return nil, fmt.Errorf("listing KuryrPortPools: %w", err)
+	}
+	for i := range list.Items {
+		if list.Items[i].Spec.Key.Namespace == namespace {
+			found[list.Items[i].Spec.Key.NodeName] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(found)), nil
+}
+
+func (r *pools) nodes(ctx context.Context) ([]string, error) {
+	var list corev1.NodeList
+	if err := r.client.List(ctx, &list, readOnly); err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
+	}
+	names := make([]string, len(list.Items))
+	for i := range list.Items {
+		names[i] = list.Items[i].Name
+	}
+	return names, nil
+}
+
+// onNode is all pools of a node: those that are, those of its ports, that of the
+// node itself, those that its pods are to have ports of, and those to be warmed up.
+func (r *pools) onNode(ctx context.Context, node string) ([]poolRequest, error) {
+	found := map[poolRequest]bool{}
+	var list v1.KuryrPortPoolList
+	if err := r.client.List(ctx, &list, client.MatchingFields{poolNode: node}, readOnly); err != nil {
+		return nil, fmt.Errorf("listing KuryrPortPools of node %s: %w", node, err)
+	}
+	for i := range list.Items {
+		found[poolRequest{list.Items[i].Name, node}] = true
+	}
+	var ports v1.KuryrPortList
+	if err := r.client.List(ctx, &ports, client.MatchingFields{portNode: node}, readOnly); err != nil {
+		return nil, fmt.Errorf("listing KuryrPorts of node %s: %w", node, err)
+	}
+	for i := range ports.Items {
+		found[poolRequest{ports.Items[i].Spec.Pool, node}] = true
+	}
+	s, err := r.sites.on(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	if s.node == nil {
+		r.sites.parents.gone(node)
+	} else if err := r.toBe(ctx, s, found); err != nil {
+		return nil, err
+	}
+	return slices.SortedFunc(maps.Keys(found), poolRequest.compare), nil
+}
+
+// toBe adds the pools on s that there is a reason for.
+func (r *pools) toBe(ctx context.Context, s *site, found map[poolRequest]bool) error {
+	var pods corev1.PodList
+	if err := r.client.List(ctx, &pods, client.MatchingFields{podNode: s.name}, readOnly); err != nil {
+		return fmt.Errorf("listing pods of node %s: %w", s.name, err)
+	}
+	names := map[string]bool{}
+	for i := range pods.Items {
+		if pool.Wants(&pods.Items[i]) {
+			names[pods.Items[i].Namespace] = true
+		}
+	}
+	warm := s.rules.byNamespace && s.rules.Pools.WarmUp.Namespaces && joined(s.node)
+	if warm {
+		all, err := r.namespaces(ctx)
+		if err != nil {
+			return err
+		}
+		for _, name := range all {
+			names[name] = true
+		}
+	}
+	if s.blind && (len(names) > 0 || s.warm("")) {
+		r.sites.parents.want(s.name)
+	}
+	if key, ok := s.key(""); ok {
+		found[poolRequest{pool.Name(key), s.name}] = true
+	}
+	for name := range names {
+		for _, req := range r.home(ctx, s, name) {
+			found[req] = true
+		}
+	}
+	return nil
+}
+
+// wakeNode plans all pools of a node.
+func (r *pools) wakeNode(ctx context.Context, node string) {
+	list, err := r.onNode(ctx, node)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "looking for the pools of a node", "node", node)
+	}
+	for _, req := range list {
+		r.wake.add(req)
+	}
 }
 
 // follow plans everything anew when the settings change.
@@ -124,6 +312,7 @@ func (r *pools) follow(ctx context.Context) error {
 		case <-r.Settings.changed:
 		}
 		r.memory.forgive()
+		r.sites.parents.forgive()
 		r.followed()
 		if err := r.wakeAll(ctx); err != nil {
 			return err
@@ -140,13 +329,12 @@ func (r *pools) wakeAll(ctx context.Context) error {
 	for i := range list.Items {
 		r.wake.add(poolRequest{list.Items[i].Name, list.Items[i].Spec.Key.NodeName})
 	}
-	nodes := &metav1.PartialObjectMetadataList{}
-	nodes.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
-	if err := r.client.List(ctx, nodes, readOnly); err != nil {
-		return fmt.Errorf("listing nodes: %w", err)
+	nodes, err := r.nodes(ctx)
+	if err != nil {
+		return err
 	}
-	for i := range nodes.Items {
-		r.wake.add(r.onNode(nodes.Items[i].Name))
+	for _, node := range nodes {
+		r.wakeNode(ctx, node)
 	}
 	return nil
 }

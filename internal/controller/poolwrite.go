@@ -80,6 +80,9 @@ func (r *pools) bind(ctx context.Context, v *view, b pool.Binding) error {
 	}
 	err := r.patch(ctx, v, b.Port, b.Pod.UID, func(port *v1.KuryrPort) {
 		port.Spec.PodRef = b.Pod
+		if b.Groups != nil {
+			port.Spec.SecurityGroupIDs = b.Groups
+		}
 		delete(port.Annotations, releasedAnnotation)
 		label(port, v1.PortBound)
 	})
@@ -168,12 +171,17 @@ func (r *pools) recycle(ctx context.Context, v *view, name string) error {
 	return nil
 }
 
-// repair writes the pool's security groups over what somebody wrote there.
+// repair writes the security groups that are to be, over what somebody wrote
+// there, or what the pod had under other labels or settings.
 func (r *pools) repair(ctx context.Context, v *view, name string) error {
-	ctrl.LoggerFrom(ctx).Info("repairing security groups of KuryrPort", "port", name)
-	err := r.patch(ctx, v, name, "", func(port *v1.KuryrPort) { port.Spec.SecurityGroupIDs = v.key.SecurityGroupIDs })
+	groups, known := v.groups[name]
+	if !known {
+		return nil
+	}
+	ctrl.LoggerFrom(ctx).Info("changing security groups of KuryrPort", "port", name, "groups", groups)
+	err := r.patch(ctx, v, name, "", func(port *v1.KuryrPort) { port.Spec.SecurityGroupIDs = groups })
 	if err != nil {
-		return fmt.Errorf("repairing KuryrPort %s: %w", name, err)
+		return fmt.Errorf("changing security groups of KuryrPort %s: %w", name, err)
 	}
 	return nil
 }

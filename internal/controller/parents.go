@@ -1,0 +1,293 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/pool"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// reasonParent is the reason of Events where a node's machine is not found.
+const reasonParent = "ParentPortUnknown"
+
+// parentWorkers is how many machines are looked for at once.
+const parentWorkers = 4
+
+// parents finds the ports of the virtual machines that nodes are. A pool of the
+// node remembers its machine's port in its key, so that a restart asks nobody;
+// the SDN is asked for a node that has no pool yet, beside the planning, once.
+//
+// It works node by node, and only for those that somebody has asked for: pods
+// wait there, or a pool is to be warmed up.
+type parents struct {
+	client   client.Reader
+	hosts    sdn.Hosts // nil: nobody knows
+	settings *Live
+	backoff  Backoff
+	events   events.EventRecorder
+	now      func() time.Time
+	found    func(ctx context.Context, node string) // plans the node's pools
+	wake     waker[ctrl.Request]
+
+	mu    sync.Mutex
+	known map[string]parent // by node
+	hunts map[string]*hunt  // by node, of those not found
+}
+
+type parent struct {
+	node    types.UID
+	vifType string // for vlan it is known to have a trunk
+	port    string
+}
+
+// hunt is a search that has failed.
+type hunt struct {
+	failure  error
+	failures int
+	hold     time.Time
+	told     map[types.UID]string // what waiting pods, and the node, have been told
+}
+
+func newParents(o Options, c client.Reader, recorder events.EventRecorder) *parents {
+	return &parents{
+		client: c, hosts: o.Hosts, settings: o.Settings, backoff: o.Backoff, events: recorder, now: o.Now,
+		known: map[string]parent{}, hunts: map[string]*hunt{},
+	}
+}
+
+func (r *parents) setup(mgr ctrl.Manager) error {
+	return builder.TypedControllerManagedBy[ctrl.Request](mgr).Named("parents").
+		WithOptions(controller.TypedOptions[ctrl.Request]{
+			MaxConcurrentReconciles: parentWorkers, RateLimiter: limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
+		}).
+		WatchesRawSource(source.TypedKind(mgr.GetCache(), &corev1.Node{},
+			&handler.TypedEnqueueRequestForObject[*corev1.Node]{}, predicate.TypedFuncs[*corev1.Node]{UpdateFunc: nodeMoved})).
+		WatchesRawSource(r.wake.source()).
+		Complete(r)
+}
+
+// of returns the port of the machine that node is. It asks nobody: see want.
+func (r *parents) of(ctx context.Context, node *corev1.Node, vifType string) (string, bool, error) {
+	r.mu.Lock()
+	p, ok := r.known[node.Name]
+	r.mu.Unlock()
+	if ok && p.node == node.UID && p.vifType == vifType {
+		return p.port, true, nil
+	}
+	var list v1.KuryrPortPoolList
+	if err := r.client.List(ctx, &list, client.MatchingFields{poolNode: node.Name}, readOnly); err != nil {
+		return "", false, fmt.Errorf("listing KuryrPortPools of node %s: %w", node.Name, err)
+	}
+	var newest *v1.KuryrPortPool
+	for i := range list.Items {
+		p := &list.Items[i]
+		// A pool older than the node is of another machine, maybe.
+		if p.Spec.Key.ParentPortID == "" || p.Spec.Key.VIFType != vifType || p.CreationTimestamp.Before(&node.CreationTimestamp) {
+			continue
+		}
+		if newest == nil || newest.CreationTimestamp.Before(&p.CreationTimestamp) {
+			newest = p
+		}
+	}
+	if newest == nil {
+		return "", false, nil
+	}
+	r.learn(node, vifType, newest.Spec.Key.ParentPortID)
+	return newest.Spec.Key.ParentPortID, true, nil
+}
+
+func (r *parents) learn(node *corev1.Node, vifType, port string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.known[node.Name] = parent{node.UID, vifType, port}
+	delete(r.hunts, node.Name)
+}
+
+// want has a node's machine looked for, or those who wait for it told what is
+// in the way.
+func (r *parents) want(node string) {
+	r.wake.add(ctrl.Request{NamespacedName: types.NamespacedName{Name: node}})
+}
+
+// forgive lets all be looked for at once, whatever went wrong before.
+func (r *parents) forgive() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.hunts)
+}
+
+// gone forgets a node that is no more.
+func (r *parents) gone(node string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.known, node)
+	delete(r.hunts, node)
+}
+
+// Reconcile looks for the machine of one node, unless that failed a moment ago,
+// and tells who waits for it how that goes.
+func (r *parents) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	s, err := (&sites{client: r.client, settings: r.settings, parents: r}).on(ctx, req.Name)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if s.node == nil {
+		r.gone(req.Name)
+		return ctrl.Result{}, nil
+	}
+	if !s.blind {
+		return ctrl.Result{}, nil
+	}
+	waiting, err := r.waiting(ctx, req.Name)
+	if err != nil || len(waiting) == 0 && !s.warm("") && !s.rules.Pools.WarmUp.Namespaces {
+		return ctrl.Result{}, err
+	}
+	h := r.hunt(req.Name)
+	if h == nil || !r.now().Before(h.hold) {
+		port, err := r.ask(ctx, s)
+		if err == nil {
+			ctrl.LoggerFrom(ctx).Info("found the port of the machine that a node is", "node", req.Name, "port", port)
+			r.learn(s.node, s.ports.VIFType, port)
+			r.found(ctx, req.Name)
+			return ctrl.Result{}, nil
+		}
+		h = r.failed(req.Name, err)
+	}
+	r.tell(s, h, waiting)
+	return ctrl.Result{RequeueAfter: max(h.hold.Sub(r.now()), time.Millisecond)}, nil
+}
+
+func (r *parents) hunt(node string) *hunt {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.hunts[node]
+}
+
+func (r *parents) failed(node string, err error) *hunt {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.hunts[node]
+	if h == nil {
+		h = &hunt{told: map[types.UID]string{}}
+		r.hunts[node] = h
+	}
+	h.failures++
+	h.failure = err
+	h.hold = r.now().Add(r.backoff.delay(err, h.failures))
+	if errors.Is(err, sdn.ErrNotFound) {
+		h.hold = r.now().Add(r.backoff.Rejected) // somebody has to act
+	}
+	return h
+}
+
+func (r *parents) ask(ctx context.Context, s *site) (string, error) {
+	ip := address(s.node)
+	switch {
+	case r.hosts == nil:
+		return "", fmt.Errorf("finding the machine of node %s: the SDN knows no machines: %w", s.name, sdn.ErrInvalid)
+	case ip == "":
+		return "", fmt.Errorf("finding the machine of node %s: the node has no InternalIP: %w", s.name, sdn.ErrNotFound)
+	}
+	trunk := s.ports.VIFType == config.VIFTypeVLAN
+	port, err := r.hosts.ParentPort(ctx, ip, s.ports.ParentSubnetIDs, trunk)
+	if err != nil {
+		return "", fmt.Errorf("finding the machine of node %s by its address %s: %w", s.name, ip, err)
+	}
+	return port, nil
+}
+
+// waiting returns the node's pods that are to have a port and have none.
+func (r *parents) waiting(ctx context.Context, node string) ([]*corev1.Pod, error) {
+	var pods corev1.PodList
+	if err := r.client.List(ctx, &pods, client.MatchingFields{podNode: node}, readOnly); err != nil {
+		return nil, fmt.Errorf("listing pods of node %s: %w", node, err)
+	}
+	var ports v1.KuryrPortList
+	if err := r.client.List(ctx, &ports, client.MatchingFields{portNode: node}, readOnly); err != nil {
+		return nil, fmt.Errorf("listing KuryrPorts of node %s: %w", node, err)
+	}
+	has := map[types.UID]bool{}
+	for i := range ports.Items {
+		if ref := ports.Items[i].Spec.PodRef; ref != nil {
+			has[ref.UID] = true
+		}
+	}
+	var out []*corev1.Pod
+	for i := range pods.Items {
+		if pod := &pods.Items[i]; pool.Wants(pod) && !has[pod.UID] {
+			out = append(out, pod)
+		}
+	}
+	return out, nil
+}
+
+// tell says on the node and on each waiting pod what is in the way, once.
+func (r *parents) tell(s *site, h *hunt, waiting []*corev1.Pod) {
+	note := cut(h.failure.Error() + advice(h.failure, s.ports))
+	r.mu.Lock()
+	news := map[types.UID]bool{}
+	keep(h.told, func(uid types.UID) bool { return h.told[uid] == note })
+	for _, uid := range append(uids(waiting), s.node.UID) {
+		news[uid] = h.told[uid] == ""
+		h.told[uid] = note
+	}
+	r.mu.Unlock()
+	if news[s.node.UID] {
+		on := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: s.name, UID: s.node.UID}
+		r.events.Eventf(on, nil, corev1.EventTypeWarning, reasonParent, "FindParentPort", "Its pods get no ports: %s", note)
+	}
+	for _, pod := range waiting {
+		if news[pod.UID] {
+			r.events.Eventf(reference(pod, "Pod"), nil, corev1.EventTypeWarning, reasonParent, "FindParentPort",
+				"The pod waits for a port: %s", note)
+		}
+	}
+}
+
+func uids(pods []*corev1.Pod) []types.UID {
+	out := make([]types.UID, 0, len(pods)+1)
+	for _, p := range pods {
+		out = append(out, p.UID)
+	}
+	return out
+}
+
+// advice says what to do about a machine that is not found.
+func advice(err error, ports config.NodePorts) string {
+	switch {
+	case errors.Is(err, sdn.ErrInvalid):
+		return ". Set nodes[].parentSubnetIDs in Kuryr's configuration to the subnets of the machines' own ports, or another vifType if the node is no virtual machine"
+	case errors.Is(err, sdn.ErrNotFound):
+		var within, trunk string
+		if len(ports.ParentSubnetIDs) > 0 {
+			within = " in subnet " + strings.Join(ports.ParentSubnetIDs, " or ")
+		}
+		if ports.VIFType == config.VIFTypeVLAN {
+			trunk = " that is the parent of a trunk"
+		}
+		return fmt.Sprintf(". By Kuryr's configuration (vifType %s) the node is a virtual machine: it needs a port with that address%s%s, which Kuryr's credential may see",
+			ports.VIFType, within, trunk)
+	}
+	return ". Kuryr tries again until the SDN answers"
+}

@@ -1,0 +1,106 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/pool"
+)
+
+func of(pairs ...string) *metav1.LabelSelector {
+	s := &metav1.LabelSelector{MatchLabels: map[string]string{}}
+	for i := 0; i < len(pairs); i += 2 {
+		s.MatchLabels[pairs[i]] = pairs[i+1]
+	}
+	return s
+}
+
+// TestLevels: each level is of the first override that matches and says it.
+func TestLevels(t *testing.T) {
+	minute := metav1.Duration{Duration: time.Minute}
+	r := newRules(Settings{Pools: config.Pools{Min: 5, Batch: 10, TTL: minute, Overrides: []config.PoolOverride{
+		{NodeSelector: of("size", "l"), Min: new(int32(20))},
+		{NodeSelector: of("size", "l"), NamespaceSelector: of("team", "a"), Max: new(int32(8)), Min: new(int32(1))},
+		{NamespaceSelector: of("team", "a"), Batch: new(int32(3)), TTL: &metav1.Duration{}},
+		{NodeSelector: of(), Min: new(int32(7)), Batch: new(int32(4))},
+		{NamespaceSelector: of("team", "b")},
+	}}})
+	large, small := labels.Set{"size": "l"}, labels.Set{"size": "s"}
+	a, b, c := labels.Set{"team": "a"}, labels.Set{"team": "b"}, labels.Set{"team": "c"}
+	for _, tc := range []struct {
+		name            string
+		node, namespace labels.Set
+		own             bool
+		want            pool.Levels
+	}{
+		{"large node", large, nil, false, pool.Levels{Min: 20, Batch: 4, TTL: time.Minute}},
+		{"small node", small, nil, false, pool.Levels{Min: 7, Batch: 4, TTL: time.Minute}},
+		{"min of one override, max of another", large, a, true, pool.Levels{Min: 8, Max: 8, Batch: 3}},
+		{"namespace on a small node", small, a, true, pool.Levels{Min: 7, Batch: 3}},
+		{"namespace that says nothing", small, b, true, pool.Levels{Min: 7, Batch: 4, TTL: time.Minute}},
+	} {
+		if diff := cmp.Diff(tc.want, r.levels(tc.node, tc.namespace, tc.own)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.name, diff)
+		}
+	}
+	for ns, want := range map[string]bool{"a": true, "b": true, "c": false} {
+		set := map[string]labels.Set{"a": a, "b": b, "c": c}[ns]
+		if got := r.apart(small, set); got != want {
+			t.Errorf("team %s has pools of its own: %v, want %v", ns, got, want)
+		}
+	}
+	if !r.byNamespace || r.byPod {
+		t.Errorf("by namespace %v, by pod %v; want true, false", r.byNamespace, r.byPod)
+	}
+}
+
+// TestPodGroups: the first rule counts, and no group is not no rule.
+func TestPodGroups(t *testing.T) {
+	r := newRules(Settings{Pods: config.Pods{SecurityGroups: []config.GroupRule{
+		{PodSelector: of("quiet", "yes"), SecurityGroupIDs: []string{}},
+		{NamespaceSelector: of("team", "a"), PodSelector: of("role", "web"), SecurityGroupIDs: []string{"b", "a", "b"}},
+		{NamespaceSelector: of("team", "a"), SecurityGroupIDs: []string{"c"}},
+	}}})
+	for _, tc := range []struct {
+		namespace, pod labels.Set
+		want           []string
+		ruled          bool
+	}{
+		{labels.Set{"team": "a"}, labels.Set{"quiet": "yes", "role": "web"}, []string{}, true},
+		{labels.Set{"team": "a"}, labels.Set{"role": "web"}, []string{"a", "b"}, true},
+		{labels.Set{"team": "a"}, nil, []string{"c"}, true},
+		{nil, labels.Set{"role": "web"}, nil, false},
+	} {
+		got, ruled := r.podGroups(tc.namespace, tc.pod)
+		if diff := cmp.Diff(tc.want, got); diff != "" || ruled != tc.ruled {
+			t.Errorf("groups of %v in %v = %v, %v; want %v, %v", tc.pod, tc.namespace, got, ruled, tc.want, tc.ruled)
+		}
+	}
+	if !r.byNamespace || !r.byPod {
+		t.Errorf("by namespace %v, by pod %v; want both", r.byNamespace, r.byPod)
+	}
+}
+
+// TestPortsOn: the first entry that selects a node counts.
+func TestPortsOn(t *testing.T) {
+	r := newRules(Settings{Pods: config.Pods{VIFType: "ovs"}, Nodes: []config.NodePorts{
+		{NodeSelector: of("vm", "yes", "old", "yes"), VIFType: "macvlan"},
+		{NodeSelector: of("vm", "yes"), VIFType: "vlan"},
+		{NodeSelector: of("plain", "yes")},
+	}})
+	for want, node := range map[string]labels.Set{
+		"macvlan": {"vm": "yes", "old": "yes"}, "vlan": {"vm": "yes"}, "": {"plain": "yes"}, "ovs": {},
+	} {
+		if got := r.portsOn(node).VIFType; got != want {
+			t.Errorf("vifType of a node with %v = %q, want %q", node, got, want)
+		}
+	}
+}

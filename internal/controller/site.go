@@ -1,0 +1,181 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/pool"
+)
+
+// sites says which pool a pod's port comes from, by the labels of its node and
+// namespace and by what the node is. It reads caches only.
+type sites struct {
+	client   client.Reader
+	settings *Live
+	parents  *parents
+}
+
+// site is one node with what the settings of the moment say of it. It is made
+// for one event or plan, and not safe for concurrent use.
+type site struct {
+	client     client.Reader
+	rules      *rules
+	name       string
+	node       *corev1.Node // nil: there is none of that name
+	ports      config.NodePorts
+	parent     string // port of the virtual machine that the node is
+	blind      bool   // the node is one, and its port is not known
+	namespaces map[string]namespace
+}
+
+// namespace is what is known of one.
+type namespace struct {
+	labels labels.Set
+	known  bool // false: it is not in the cache
+}
+
+// on returns the site of a node.
+func (s *sites) on(ctx context.Context, name string) (*site, error) {
+	out := &site{client: s.client, rules: s.settings.rules(), name: name, namespaces: map[string]namespace{}}
+	var node corev1.Node
+	err := s.client.Get(ctx, client.ObjectKey{Name: name}, &node, readOnly)
+	if apierrors.IsNotFound(err) {
+		return out, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading node %s: %w", name, err)
+	}
+	out.node = &node
+	out.ports = out.rules.portsOn(node.Labels)
+	if config.Nested(out.ports.VIFType) {
+		id, known, err := s.parents.of(ctx, &node, out.ports.VIFType)
+		if err != nil {
+			return nil, err
+		}
+		out.parent, out.blind = id, !known
+	}
+	return out, nil
+}
+
+// labelsOf returns the labels of a namespace, if anything depends on them. It
+// is false for a namespace that the cache does not show: it may be a new one.
+func (s *site) labelsOf(ctx context.Context, name string) (labels.Set, bool, error) {
+	if !s.rules.byNamespace {
+		return nil, true, nil
+	}
+	if ns, ok := s.namespaces[name]; ok {
+		return ns.labels, ns.known, nil
+	}
+	object := namespaceMeta()
+	err := s.client.Get(ctx, client.ObjectKey{Name: name}, object, readOnly)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, false, fmt.Errorf("reading namespace %s: %w", name, err)
+	}
+	ns := namespace{labels: object.Labels, known: err == nil}
+	s.namespaces[name] = ns
+	return ns.labels, ns.known, nil
+}
+
+// own returns the namespace in the key of the pool that a namespace's pods have
+// their ports of: itself or none. It is false while that cannot be told.
+func (s *site) own(ctx context.Context, name string) (string, bool, error) {
+	set, known, err := s.labelsOf(ctx, name)
+	if err != nil || !known || s.node == nil {
+		return "", false, err
+	}
+	if s.rules.byNamespace && s.rules.apart(s.node.Labels, set) {
+		return name, true, nil
+	}
+	return "", true, nil
+}
+
+// key is the key of the pool of the node, or of a namespace's own there. It is
+// false while that cannot be told.
+func (s *site) key(own string) (v1.PoolKey, bool) {
+	if s.node == nil || s.blind {
+		return v1.PoolKey{}, false
+	}
+	return pool.KeyOn(s.name, s.rules.key(s.ports.VIFType, s.parent, own)), true
+}
+
+// request is the pool that a namespace's pods have their ports of.
+func (s *site) request(ctx context.Context, name string) (poolRequest, bool, error) {
+	own, ok, err := s.own(ctx, name)
+	if err != nil || !ok {
+		return poolRequest{}, false, err
+	}
+	key, ok := s.key(own)
+	if !ok {
+		return poolRequest{}, false, nil
+	}
+	return poolRequest{pool.Name(key), s.name}, true, nil
+}
+
+// levels are those of the pool of this key.
+func (s *site) levels(ctx context.Context, key v1.PoolKey) (pool.Levels, error) {
+	var set labels.Set
+	if key.Namespace != "" {
+		var err error
+		if set, _, err = s.labelsOf(ctx, key.Namespace); err != nil {
+			return pool.Levels{}, err
+		}
+	}
+	return s.rules.levels(s.node.Labels, set, key.Namespace != ""), nil
+}
+
+// groups returns the security groups that pod is to have on a port of a pool
+// whose own are these; nil if just these. It is false while that cannot be told.
+func (s *site) groups(ctx context.Context, pod *corev1.Pod, pools []string) ([]string, bool, error) {
+	if len(s.rules.groups) == 0 {
+		return nil, true, nil
+	}
+	set, known, err := s.labelsOf(ctx, pod.Namespace)
+	if err != nil || !known {
+		return nil, false, err
+	}
+	ids, ruled := s.rules.podGroups(set, pod.Labels)
+	if !ruled || slices.Equal(ids, groupSet(pools)) {
+		return nil, true, nil
+	}
+	return ids, true, nil
+}
+
+// warm reports whether the pool is to be filled before it has a pod.
+func (s *site) warm(own string) bool {
+	if s.node == nil || !joined(s.node) {
+		return false
+	}
+	if own != "" {
+		return s.rules.Pools.WarmUp.Namespaces
+	}
+	return s.rules.Pools.WarmUp.Nodes
+}
+
+// joined reports whether a node is ready and takes pods.
+func joined(node *corev1.Node) bool {
+	return node.DeletionTimestamp.IsZero() && !node.Spec.Unschedulable &&
+		slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		})
+}
+
+// address returns the node's address, in the machines' network; "" if it has none.
+func address(node *corev1.Node) string {
+	for _, a := range node.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			return a.Address
+		}
+	}
+	return ""
+}
