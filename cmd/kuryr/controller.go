@@ -79,7 +79,7 @@ func runController(ctx context.Context, f controllerFlags) error {
 		return err
 	}
 	live := controller.NewLive(controller.SettingsOf(settings))
-	if err := controller.Setup(ctx, mgr, controller.Options{Ports: backend, Settings: live}); err != nil {
+	if err := controller.Setup(ctx, mgr, controller.Options{Ports: backend, Capacity: backend, Hosts: backend, Settings: live}); err != nil {
 		return err
 	}
 	following := manager.RunnableFunc(func(ctx context.Context) error { return follow(ctx, f.config, live, mgr.GetClient()) })
@@ -165,7 +165,7 @@ func elect(o *ctrl.Options, cluster *rest.Config, namespace string) error {
 		}
 		identity = host + "_" + string(uuid.NewUUID())
 	}
-	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, namespace, "kuryr-controller",
+	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, namespace, leaseName,
 		resourcelock.ResourceLockConfig{Identity: identity}, cluster, renewDeadline)
 	if err != nil {
 		return fmt.Errorf("preparing leader election: %w", err)

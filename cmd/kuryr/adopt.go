@@ -1,0 +1,211 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/adopt"
+	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/pool"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+type adoptFlags struct {
+	config, kubeconfig    string
+	leaderNamespace       string
+	yes, force, elsewhere bool
+}
+
+// adoptCommand is `kuryr adopt`, which takes over free ports that an earlier
+// Kuryr has left, before a controller runs for the first time.
+func adoptCommand() *cobra.Command {
+	var f adoptFlags
+	cmd := &cobra.Command{
+		Use:   "adopt",
+		Short: "Take over the free ports that an earlier Kuryr has left",
+		Long: "Looks for free ports of a Kuryr that kept no objects, known by their device owner and\n" +
+			"name. Those on nodes of this cluster get into the pools of their nodes, those that no\n" +
+			"pool can be told of are deleted. Without --yes it only prints what it would do.\n\n" +
+			"Run it with the configuration and the credential of the controller, while none runs.",
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runAdopt(cmd.Context(), cmd.OutOrStdout(), f)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.config, "config", "/etc/kuryr/kuryr.yaml", "configuration file")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig file; empty: the service account of the pod")
+	flags.BoolVar(&f.yes, "yes", false, "do it, do not only print it")
+	flags.BoolVar(&f.elsewhere, "elsewhere", false, "also delete ports on hosts and trunks that are no nodes of this cluster: no other cluster may have free ports in the project")
+	flags.BoolVar(&f.force, "force", false, "do it although a controller leads, or its Lease cannot be had")
+	flags.StringVar(&f.leaderNamespace, "leader-elect-namespace", namespaceOr("kuryr-system"), "namespace of the controllers' Lease; default $POD_NAMESPACE")
+	return cmd
+}
+
+// cloud is what adopt needs of the SDN.
+type cloud interface {
+	sdn.Adoption
+	sdn.Hosts
+}
+
+func runAdopt(ctx context.Context, w io.Writer, f adoptFlags) error {
+	settings, err := loadConfig(f.config)
+	if err != nil {
+		return err
+	}
+	cluster, err := clusterConfig(f.kubeconfig)
+	if err != nil {
+		return err
+	}
+	giveLogger(ctx)
+	cluster.QPS = -1
+	scheme, err := controller.Scheme()
+	if err != nil {
+		return err
+	}
+	c, err := client.New(cluster, client.Options{Scheme: scheme})
+	if err != nil {
+		return fmt.Errorf("reaching the Kubernetes API: %w", err)
+	}
+	backend, err := newBackend(ctx, c, settings)
+	if err != nil {
+		return err
+	}
+	run := adoption{client: c, cloud: backend, settings: settings, out: w, flags: f}
+	if !f.yes || f.force {
+		return run.run(ctx)
+	}
+	return leading(ctx, cluster, f.leaderNamespace, run.run)
+}
+
+// adoption is one run of the command.
+type adoption struct {
+	client   client.Client
+	cloud    cloud
+	settings *config.Config
+	out      io.Writer
+	flags    adoptFlags
+}
+
+func (r *adoption) run(ctx context.Context) error {
+	state, err := r.look(ctx)
+	if err != nil {
+		return err
+	}
+	actions := adopt.Plan(state)
+	if err := printPlan(r.out, actions); err != nil {
+		return err
+	}
+	if !r.flags.yes {
+		fmt.Fprintln(r.out, "\nNothing was done: run it again with --yes to do it.")
+		return nil
+	}
+	a := adopt.Adopter{Cloud: r.cloud, Client: r.client, Now: time.Now}
+	did, err := a.Do(ctx, actions)
+	fmt.Fprintf(r.out, "\nAdopted %d ports, deleted %d", did.Adopted, did.Deleted)
+	if did.Skipped > 0 {
+		fmt.Fprintf(r.out, ", left %d that changed meanwhile", did.Skipped)
+	}
+	fmt.Fprintln(r.out, ".")
+	return err
+}
+
+// look reads all that the plan depends on. The strays come first: a pod that
+// gets its address after that is seen.
+func (r *adoption) look(ctx context.Context) (adopt.State, error) {
+	state := adopt.State{Objects: map[string]bool{}, Pods: map[string]string{}, Elsewhere: r.flags.elsewhere}
+	strays, err := r.cloud.Strays(ctx, r.settings.Pods.ProjectID)
+	if err != nil {
+		return state, err
+	}
+	state.Strays = strays
+	var ports v1.KuryrPortList
+	if err := r.client.List(ctx, &ports); err != nil {
+		return state, fmt.Errorf("listing KuryrPorts: %w", err)
+	}
+	for i := range ports.Items {
+		state.Objects[ports.Items[i].Name] = true
+	}
+	var pods corev1.PodList
+	if err := r.client.List(ctx, &pods); err != nil {
+		return state, fmt.Errorf("listing pods: %w", err)
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if pod.Spec.HostNetwork || pool.Finished(pod) {
+			continue
+		}
+		for _, ip := range pod.Status.PodIPs {
+			state.Pods[ip.IP] = pod.Namespace + "/" + pod.Name
+		}
+	}
+	state.Nodes, err = r.nodes(ctx)
+	return state, err
+}
+
+// nodes returns the nodes with the keys of their pools. One that the SDN cannot
+// tell the machine of has none, and its ports are left; the output says why.
+func (r *adoption) nodes(ctx context.Context) ([]adopt.Node, error) {
+	var list corev1.NodeList
+	if err := r.client.List(ctx, &list); err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
+	}
+	var out []adopt.Node
+	for i := range list.Items {
+		node := &list.Items[i]
+		key, err := keyOf(ctx, r.settings, node, r.cloud)
+		if errors.Is(err, sdn.ErrNotFound) || errors.Is(err, sdn.ErrInvalid) {
+			fmt.Fprintf(r.out, "Node %s is left out: %v\n", node.Name, err)
+		} else if err != nil {
+			return nil, err
+		}
+		out = append(out, adopt.Node{Name: node.Name, Key: key})
+	}
+	return out, nil
+}
+
+func printPlan(w io.Writer, actions []adopt.Action) error {
+	if len(actions) == 0 {
+		_, err := fmt.Fprintln(w, "There are no free ports of an earlier Kuryr.")
+		return err
+	}
+	t := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
+	count := map[adopt.Verb]int{}
+	fmt.Fprintln(t, "ACTION\tPORT\tADDRESS\tPOOL\tWHY")
+	for i := range actions {
+		a := &actions[i]
+		count[a.Verb]++
+		name := "-"
+		if a.Verb == adopt.Take {
+			name = a.Pool()
+		}
+		var ips []string
+		for _, address := range a.Port.VIF.Addresses {
+			ips = append(ips, address.IP)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", a.Verb, a.Port.ID, strings.Join(ips, ","), name, a.Why)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\n%d ports: %d to adopt, %d to delete, %d to leave.\n",
+		len(actions), count[adopt.Take], count[adopt.Delete], count[adopt.Leave])
+	return err
+}

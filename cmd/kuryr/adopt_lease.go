@@ -1,0 +1,85 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// leaseName is of the Lease by which one controller leads.
+const leaseName = "kuryr-controller"
+
+// leading does what only the one that leads may do, with the controllers' own
+// Lease: none starts to work meanwhile. It refuses if a controller leads. One
+// that was killed seems to lead until its Lease has run out.
+func leading(outer context.Context, cluster *rest.Config, namespace string, do func(context.Context) error) error {
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("naming this process: %w", err)
+	}
+	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, namespace, leaseName,
+		resourcelock.ResourceLockConfig{Identity: "adopt_" + host + "_" + string(uuid.NewUUID())}, cluster, renewDeadline)
+	if err != nil {
+		return fmt.Errorf("preparing to lead: %w", err)
+	}
+	if err := nobodyLeads(outer, lock, time.Now()); err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(outer)
+	defer stop()
+	began, ended := make(chan struct{}), make(chan struct{})
+	var result error
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: lock, LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, ReleaseOnCancel: true,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(ctx context.Context) {
+				close(began)
+				defer close(ended)
+				result = do(ctx)
+				if result != nil && ctx.Err() != nil && outer.Err() == nil {
+					result = fmt.Errorf("the Lease of the controllers was lost on the way, run it again: %w", result)
+				}
+				stop() // gives the Lease back
+			},
+			OnStoppedLeading: func() {},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("preparing to lead: %w", err)
+	}
+	elector.Run(ctx)
+	select {
+	case <-began:
+		<-ended
+		return result
+	default:
+		return outer.Err()
+	}
+}
+
+// nobodyLeads returns an error that names who leads, if somebody does.
+func nobodyLeads(ctx context.Context, lock resourcelock.Interface, now time.Time) error {
+	record, _, err := lock.Get(ctx)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading Lease %s, which says whether a controller leads (--force does without): %w", lock.Describe(), err)
+	}
+	until := record.RenewTime.Add(time.Duration(record.LeaseDurationSeconds) * time.Second)
+	if record.HolderIdentity == "" || now.After(until) {
+		return nil
+	}
+	return fmt.Errorf("a controller leads (%s, by Lease %s): stop the controllers first, as with 'kubectl -n kuryr-system scale deployment kuryr-controller --replicas 0', or give --force",
+		record.HolderIdentity, lock.Describe())
+}

@@ -1,0 +1,56 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/pool"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// keyOf returns the key of a node's pool, that which pods of any namespace get
+// their ports from.
+func keyOf(ctx context.Context, c *config.Config, node *corev1.Node, hosts sdn.Hosts) (v1.PoolKey, error) {
+	s := pool.Settings{
+		ProjectID: c.Pods.ProjectID, NetworkID: c.Pods.NetworkID, SubnetIDs: c.Pods.SubnetIDs,
+		SecurityGroupIDs: c.Pods.SecurityGroupIDs, VIFType: c.Pods.VIFType,
+	}
+	var parents []string
+	for i := range c.Nodes {
+		selector, err := metav1.LabelSelectorAsSelector(c.Nodes[i].NodeSelector)
+		if err != nil {
+			return v1.PoolKey{}, fmt.Errorf("reading nodes[%d].nodeSelector: %w", i, err)
+		}
+		if selector.Matches(labels.Set(node.Labels)) {
+			s.VIFType, parents = c.Nodes[i].VIFType, c.Nodes[i].ParentSubnetIDs
+			break
+		}
+	}
+	if config.Nested(s.VIFType) {
+		id, err := hosts.ParentPort(ctx, internalIP(node), parents, s.VIFType == config.VIFTypeVLAN)
+		if err != nil {
+			return v1.PoolKey{}, fmt.Errorf("looking for the machine of node %s: %w", node.Name, err)
+		}
+		s.ParentPortID = id
+	}
+	return pool.KeyOn(node.Name, s), nil
+}
+
+// internalIP is the address by which a node's machine is known in the SDN.
+func internalIP(node *corev1.Node) string {
+	for _, a := range node.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			return a.Address
+		}
+	}
+	return ""
+}
