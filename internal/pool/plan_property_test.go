@@ -21,7 +21,7 @@ func (w *world) judge(s pool.State, a pool.Actions) {
 	have, free, ready := map[types.UID]bool{}, 0, 0
 	for _, p := range s.Ports {
 		have[p.Pod] = have[p.Pod] || p.Live && !p.Deleting
-		if p.Pod == "" && !p.Deleting && !p.Failed && !slices.Contains(a.Discard, p.Name) {
+		if p.Pod == "" && !p.Deleting && !p.Failed {
 			free++
 			if p.Ready && !p.Drifted {
 				ready++
@@ -47,29 +47,42 @@ func (w *world) judge(s pool.State, a pool.Actions) {
 		w.fail("asks for ports for a node that is gone")
 	}
 	if !s.NodeGone {
-		w.judgeDeletes(s, a, free-len(a.Bind), waiting)
+		w.judgeFree(s, a, free-len(a.Bind), waiting)
 	}
 }
 
-// judgeDeletes checks that a plan deletes no more free ports than it may: there
-// were free ones before, after those that pods get.
-func (w *world) judgeDeletes(s pool.State, a pool.Actions, free, waiting int) {
+// judgeFree checks that a plan deletes no more free ports than it may, and asks
+// for no more than are lacking: there were free ones, less those that pods get.
+func (w *world) judgeFree(s pool.State, a pool.Actions, free, waiting int) {
 	w.t.Helper()
-	kept := free + len(a.Recycle)
+	kept, soon, left := free+len(a.Recycle), 0, waiting-len(a.Bind)
 	for _, b := range a.Adopt {
-		if b.Pod == nil {
+		if b.Pod != nil {
+			left--
+		} else {
 			kept++
+			soon++
 		}
 	}
 	for _, p := range s.Ports {
-		if p.Pod == "" && !p.Failed && slices.Contains(a.Delete, p.Name) {
+		switch fit := p.Rested || !w.now.Before(p.Since.Add(s.Levels.Cooldown)); {
+		case p.Pod != "" || p.Failed || p.Deleting:
+		case slices.Contains(a.Delete, p.Name):
 			kept--
+		case fit && (!p.Ready || p.Drifted):
+			soon++
 		}
+	}
+	if want := a.Want.Waiting; want > 0 && want+s.InFlight+soon > left {
+		w.fail("asks for %d with %d pods left, %d ports in flight and %d about to be fit", want, left, s.InFlight, soon)
+	}
+	if want := a.Want.Waiting + a.Want.Spare; a.Want.Spare > 0 && want+s.InFlight+kept > left+w.floorOf(s.Levels) {
+		w.fail("asks for %+v with %d in flight, %d free, and %d pods left", a.Want, s.InFlight, kept, left)
 	}
 	if floor := w.floorOf(s.Levels); kept < min(free, floor)-a.Squeezed {
 		w.fail("keeps %d of %d free ports with a floor of %d, squeezed by %d", kept, free, floor, a.Squeezed)
 	}
-	if a.Squeezed < 0 || a.Squeezed > s.Squeeze || a.Squeezed < min(s.Squeeze, free-waiting) {
+	if gone := len(a.Delete) + len(a.Discard); a.Squeezed < 0 || a.Squeezed > min(s.Squeeze, gone) || a.Squeezed < min(s.Squeeze, free-waiting) {
 		w.fail("squeezes out %d of %d with %d free and %d pods waiting", a.Squeezed, s.Squeeze, free, waiting)
 	}
 }
