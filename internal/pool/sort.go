@@ -12,12 +12,18 @@ import (
 
 // sort takes the state apart and counts it.
 func (p *planner) sort() {
-	extra := p.extra()
-	held := map[types.UID]bool{}
+	theirs := p.theirs()
+	held := make(map[types.UID]bool, len(theirs))
 	for _, port := range sorted(p.Ports, longestFree) {
-		p.sortPort(port, extra[port.Name], held)
+		p.sortPort(port, theirs[port.Pod] != port.Name, held)
 	}
-	for _, pod := range sorted(p.Pods, byAge) {
+	var without []Pod
+	for _, pod := range p.Pods {
+		if !held[pod.Ref.UID] {
+			without = append(without, pod)
+		}
+	}
+	for _, pod := range sorted(without, byAge) {
 		if !held[pod.Ref.UID] {
 			held[pod.Ref.UID] = true
 			p.waiting = append(p.waiting, pod)
@@ -106,27 +112,21 @@ func (p *planner) repair(port Port) {
 	}
 }
 
-// extra finds ports beyond the first of a pod. There are none unless two
-// controllers have worked at once. A plugged one is the one to keep.
-func (p *planner) extra() map[string]bool {
-	first := map[types.UID]Port{}
-	extra := map[string]bool{}
-	for _, port := range sorted(p.Ports, func(a, b Port) int { return strings.Compare(a.Name, b.Name) }) {
+// theirs finds the port of each living pod. Others that the pod has are extra:
+// there are none unless two controllers have worked at once. A plugged one is the
+// one to keep.
+func (p *planner) theirs() map[types.UID]string {
+	theirs, plugged := map[types.UID]string{}, map[types.UID]bool{}
+	for _, port := range p.Ports {
 		if port.Pod == "" || !port.Live || port.useless() || port.Deleting {
 			continue
 		}
-		other, ok := first[port.Pod]
-		switch {
-		case !ok:
-			first[port.Pod] = port
-		case port.Attached && !other.Attached:
-			extra[other.Name] = true
-			first[port.Pod] = port
-		default:
-			extra[port.Name] = true
+		other, ok := theirs[port.Pod]
+		if was := plugged[port.Pod]; !ok || port.Attached && !was || port.Attached == was && port.Name < other {
+			theirs[port.Pod], plugged[port.Pod] = port.Name, port.Attached
 		}
 	}
-	return extra
+	return theirs
 }
 
 // fit returns when a free port's cooldown is over.
