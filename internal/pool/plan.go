@@ -237,7 +237,7 @@ func (p *planner) stays(name string, since time.Time) bool {
 // what became free at once is not deleted at once.
 func spread(ttl time.Duration, name string) time.Duration {
 	h := fnv.New32a()
-	h.Write([]byte(name))
+	_, _ = h.Write([]byte(name))
 	return ttl + ttl/100*time.Duration(h.Sum32()%20)
 }
 

@@ -116,8 +116,8 @@ func (w *world) state() pool.State {
 			continue
 		}
 		seen := pool.Pod{Ref: v1.PodReference{Namespace: "ns", Name: p.name, UID: uid}, Created: p.created, Groups: groups(p.groups)}
-		if real := w.pods[uid]; real != nil {
-			seen.Restore = real.had
+		if now := w.pods[uid]; now != nil {
+			seen.Restore = now.had
 		}
 		s.Pods = append(s.Pods, seen)
 	}
