@@ -157,9 +157,9 @@ func gaveUp(ctx context.Context, p *v1.KuryrPortPool, o order) error {
 	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return ctx.Err()
 	}
-	why := "the controller goes on; is one running?"
+	why := "is a controller running? 'kubectl kuryr pools show " + p.Name + "' has the Events"
 	if o := obstacle(p); o != "" {
-		why = o
+		why = o + "; the controller goes on"
 	}
 	return fmt.Errorf("pool %s has %d of %d free after %s: %s", p.Name, p.Status.Available, o.ports, o.timeout, why)
 }
