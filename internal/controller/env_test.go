@@ -187,7 +187,8 @@ func (b *bed) start() {
 		b.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	options := controller.Options{Ports: b.cloud.Backend("cluster"), Settings: b.settings}
+	backend := b.cloud.Backend("cluster")
+	options := controller.Options{Ports: backend, Hosts: backend, Settings: b.settings}
 	if !b.unhurried {
 		options.Backoff = hurried
 		options.PoolIdle, options.StatusGap = 2*time.Second, 50*time.Millisecond

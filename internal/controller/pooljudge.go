@@ -112,4 +112,3 @@ func portOf(port *v1.KuryrPort) pool.Port {
 	}
 	return p
 }
-

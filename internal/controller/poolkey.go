@@ -115,4 +115,3 @@ func (r *pools) namespaces(ctx context.Context) ([]string, error) {
 	}
 	return names, nil
 }
-

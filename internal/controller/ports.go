@@ -162,6 +162,9 @@ func (r *ports) report(ctx context.Context, port *v1.KuryrPort, failed error) (c
 	if reason == reasonMissing && port.Status.Phase != v1.PortFailed {
 		r.missing(port)
 	}
+	if reason == reasonRejected {
+		r.refused(port, failed)
+	}
 	if err := r.write(ctx, port, status); err != nil {
 		return retry(err)
 	}
@@ -251,6 +254,22 @@ func (r *ports) missing(port *v1.KuryrPort) {
 	if ref := port.Spec.PodRef; ref != nil {
 		r.events.Eventf(reference(podOf(ref), "Pod"), nil, corev1.EventTypeWarning, reasonMissing, "CheckPort", note, port.Name)
 	}
+}
+
+// refused tells a pod that the SDN does not take what its port is to be, once
+// for each spec: most likely its security groups, by a rule of the configuration.
+func (r *ports) refused(port *v1.KuryrPort, failed error) {
+	ready := meta.FindStatusCondition(port.Status.Conditions, v1.ConditionReady)
+	told := ready != nil && ready.Reason == reasonRejected && ready.ObservedGeneration == port.Generation
+	ref := port.Spec.PodRef
+	if told || ref == nil {
+		return
+	}
+	note := "The pod waits for its network: %s"
+	if port.Status.Attachment != nil {
+		note = "The pod keeps the security groups that it has: %s"
+	}
+	r.events.Eventf(reference(podOf(ref), "Pod"), nil, corev1.EventTypeWarning, reasonRejected, "UpdatePort", note, cut(explain(failed, port.Spec.NodeName)))
 }
 
 // isActive reports whether the port's traffic passes. Of types that a node

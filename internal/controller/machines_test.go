@@ -1,0 +1,153 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/sdn/memory"
+)
+
+// machinesBed is an idle bed whose nodes with the label vm=yes are virtual machines.
+func machinesBed(t *testing.T) *bed {
+	b := idleBed(t)
+	b.current.Nodes = []config.NodePorts{{NodeSelector: labelled("vm", "yes"), VIFType: config.VIFTypeVLAN}}
+	b.set(func(*controller.Settings) {})
+	b.label(nodeNamed(node), "vm", "yes")
+	b.nodeStatus(node, machineAddr, true)
+	return b
+}
+
+func onNode(name string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Spec.NodeName = name } }
+
+// TestNodesOfTwoKinds: labels say how a node's ports are plugged. The machine of
+// a virtual node is looked for once, and not again by a process that finds a pool.
+func TestNodesOfTwoKinds(t *testing.T) {
+	b := machinesBed(t)
+	b.cloud.AddMachine(memory.Machine{PortID: machine, SubnetID: machineNet, Address: machineAddr, Trunk: true})
+	b.create(nodeNamed("node-2"))
+	b.start()
+	metal := b.bound(b.pod("metal", onNode("node-2")))
+	if metal.Spec.VIF.Type != "ovs" || metal.Spec.VIF.ParentPortID != "" {
+		t.Errorf("the port on bare metal is %+v", metal.Spec.VIF)
+	}
+	if n := b.cloud.Calls(memory.ParentPort); n != 0 {
+		t.Errorf("%d machines were looked for before a pod needed one", n)
+	}
+	first := b.bound(b.pod("first"))
+	if vif := first.Spec.VIF; vif.Type != "vlan" || vif.ParentPortID != machine || vif.VLANID == 0 {
+		t.Errorf("the port on the machine is %+v", vif)
+	}
+	if key := b.poolOf(first).Spec.Key; key.ParentPortID != machine || key.VIFType != "vlan" {
+		t.Errorf("the key of its pool is %+v", key)
+	}
+	b.stop()
+	b.start()
+	b.bound(b.pod("second"))
+	if n := b.cloud.Calls(memory.ParentPort); n != 1 {
+		t.Errorf("the machine was looked for %d times, want 1", n)
+	}
+	b.label(nodeNamed(node), "vm", "")
+	third := b.bound(b.pod("third"))
+	if third.Spec.VIF.Type != "ovs" {
+		t.Errorf("the port on the node that is no machine any more is %+v", third.Spec.VIF)
+	}
+	b.settled(4)
+}
+
+// TestMachineNotFound: pods wait and are told why, until it is found.
+func TestMachineNotFound(t *testing.T) {
+	b := machinesBed(t)
+	b.start()
+	pod := b.pod("web")
+	b.mentions("the Event", b.eventOn("web", "ParentPortUnknown"), "node "+node, machineAddr, "parent of a trunk")
+	b.mentions("the node's Event", b.eventOn(node, "ParentPortUnknown"), machineAddr)
+	late := b.pod("late")
+	b.mentions("the Event", b.eventOn("late", "ParentPortUnknown"), machineAddr)
+	if b.cloud.Ports() != 0 {
+		t.Errorf("there are %d ports", b.cloud.Ports())
+	}
+	b.cloud.AddMachine(memory.Machine{PortID: "plain", SubnetID: machineNet, Address: machineAddr})
+	b.never("a machine without a trunk will do", func() bool { return b.cloud.Ports() != 0 })
+	b.cloud.AddMachine(memory.Machine{PortID: machine, SubnetID: machineNet, Address: machineAddr, Trunk: true})
+	b.bound(pod)
+	b.bound(late)
+}
+
+// TestTwoMachinesOfOneAddress: the configuration says which.
+func TestTwoMachinesOfOneAddress(t *testing.T) {
+	b := machinesBed(t)
+	b.cloud.AddMachine(memory.Machine{PortID: machine, SubnetID: machineNet, Address: machineAddr, Trunk: true})
+	b.cloud.AddMachine(memory.Machine{PortID: "other", SubnetID: "other-net", Address: machineAddr, Trunk: true})
+	b.start()
+	pod := b.pod("web")
+	b.mentions("the Event", b.eventOn("web", "ParentPortUnknown"), "2 ports", "parentSubnetIDs")
+	b.set(func(s *controller.Settings) {
+		s.Nodes = []config.NodePorts{{NodeSelector: labelled("vm", "yes"), VIFType: config.VIFTypeVLAN, ParentSubnetIDs: []string{machineNet}}}
+	})
+	if got := b.bound(pod).Spec.VIF.ParentPortID; got != machine {
+		t.Errorf("the port hangs on %s, want %s", got, machine)
+	}
+}
+
+// TestWarmUpOfNodes: the pool of a node is filled as soon as it takes pods.
+func TestWarmUpOfNodes(t *testing.T) {
+	b := idleBed(t)
+	b.current.Pools.Min, b.current.Pools.WarmUp.Nodes = 2, true
+	b.set(func(*controller.Settings) {})
+	cordoned := nodeNamed("node-2")
+	cordoned.Spec.Unschedulable = true
+	b.create(cordoned)
+	b.nodeStatus("node-2", machineAddr, true)
+	b.start()
+	b.never("a port for a node that is not ready", func() bool { return b.cloud.Ports() != 0 })
+	b.nodeStatus(node, machineAddr, true)
+	b.settled(2)
+	b.never("a port for a node that takes no pods", func() bool { return b.cloud.Ports() != 2 })
+	if err := b.client.Patch(t.Context(), cordoned, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"unschedulable":false}}`))); err != nil {
+		t.Fatal(err)
+	}
+	b.settled(4)
+	calls := b.cloud.Calls(memory.CreatePorts)
+	b.nodeStatus(node, machineAddr, false)
+	b.nodeStatus(node, machineAddr, true)
+	b.never("a second warm-up", func() bool { return b.cloud.Calls(memory.CreatePorts) != calls })
+}
+
+// TestWarmUpOfMachines looks for the machine without a pod.
+func TestWarmUpOfMachines(t *testing.T) {
+	b := machinesBed(t)
+	b.cloud.AddMachine(memory.Machine{PortID: machine, SubnetID: machineNet, Address: machineAddr, Trunk: true})
+	b.set(func(s *controller.Settings) { s.Pools.Min, s.Pools.WarmUp.Nodes = 2, true })
+	b.start()
+	b.settled(2)
+	if got := len(b.cloud.Subports(machine)); got != 2 {
+		t.Errorf("the machine has %d subports, want 2", got)
+	}
+}
+
+// TestWarmUpOfNamespaces: those with pools of their own, on nodes that take pods.
+func TestWarmUpOfNamespaces(t *testing.T) {
+	b := idleBed(t)
+	b.current.Pools.WarmUp.Namespaces = true
+	b.current.Pools.Overrides = []config.PoolOverride{{NamespaceSelector: labelled("team", "a"), Min: new(int32(2))}}
+	b.set(func(*controller.Settings) {})
+	ns := b.namespace("team-a")
+	b.nodeStatus(node, machineAddr, true)
+	b.create(nodeNamed("node-2"))
+	b.start()
+	b.never("a port without a namespace to warm up", func() bool { return b.cloud.Ports() != 0 })
+	b.label(ns, "team", "a")
+	b.settled(2)
+	b.nodeStatus("node-2", machineAddr, true)
+	b.settled(4)
+	b.label(ns, "team", "")
+	b.settled(0)
+	b.eventually("their pools go", func() bool { return len(b.pools()) == 0 })
+}
