@@ -20,6 +20,14 @@ import (
 // allowed_address_pairs. That is one list, which has to be written as a whole, so
 // each change insists on the revision that it was made from: somebody else's
 // pairs are neither lost nor touched.
+//
+// Neutron keeps that promise between requests that follow each other. Of two that
+// it works on at once both may pass, and the later one brings back what the first
+// has removed, or the other way round (seen with Zed: what belongs to a port is
+// written without a look at the revision, and a request that Neutron itself tries
+// again after a conflict in its database has forgotten what it insisted on). So
+// one process changes a parent's pairs one at a time, and looks afterwards whether
+// its change is there. Two processes should not share a parent.
 
 // pairTries bounds how often the pairs are changed anew because the port was
 // changed between the look at it and the request.
@@ -157,8 +165,8 @@ func (b *Backend) dismiss(ctx context.Context, id string, at place) error {
 	return err
 }
 
-// changePairs writes what change makes of a port's pairs, and returns how many
-// there were. The parent is locked.
+// changePairs writes what change makes of a port's pairs, until it finds that
+// there, and returns how many there were. The parent is locked.
 func (b *Backend) changePairs(ctx context.Context, id string, creates bool, change func([]wirePair) []wirePair) (int, error) {
 	for try := 1; ; try++ {
 		w, err := b.carrier(ctx, id, creates)
@@ -173,8 +181,11 @@ func (b *Backend) changePairs(ctx context.Context, id string, creates bool, chan
 			method: http.MethodPut, path: []string{"ports", id}, subject: "PortNotFound", creates: creates, header: unchanged(w.Revision),
 			body: map[string]any{"port": map[string]any{"allowed_address_pairs": now}},
 		})
+		if err == nil && try < pairTries {
+			continue // it is looked at once more
+		}
 		if err == nil {
-			return len(w.Pairs), nil
+			err = fmt.Errorf("somebody else undoes them: %w", sdn.ErrConflict)
 		}
 		if !errors.Is(err, sdn.ErrConflict) || try == pairTries {
 			return len(w.Pairs), fmt.Errorf("changing the address pairs of port %s: %w", id, err)
