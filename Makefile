@@ -126,6 +126,10 @@ bed-down: ## End the test bed
 e2e: ## Contract on the real Neutron, test/e2e, upstream's tests; ends the bed unless KEEP=1
 	hack/e2e.sh
 
+.PHONY: e2e-nested
+e2e-nested: ## VLAN ports in a virtual machine; on a trunk of the bed's Neutron, too, if the bed is up
+	hack/e2e-nested.sh
+
 .PHONY: clean
 clean: ## Remove bin/
 	rm -rf bin
