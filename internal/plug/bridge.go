@@ -31,6 +31,12 @@ func (b *bridge) Plug(ctx context.Context, i Interface) error {
 	if err != nil {
 		return err
 	}
+	if b.set.claim(ctx, i, bridgeWiring{br}) {
+		if b.set.wired.take(i) {
+			return nil
+		}
+		return b.set.announce(ctx, i)
+	}
 	if err := b.set.plug(ctx, i, layout{mtu: br.Attrs().MTU}, bridgeWiring{br}); err != nil {
 		return err
 	}
@@ -163,3 +169,15 @@ func (w bridgeWiring) attached(_ context.Context, node netlink.Link) error {
 	}
 	return nil
 }
+
+// kept: what is on the bridge with a carrier passes traffic.
+func (w bridgeWiring) kept(ctx context.Context, node netlink.Link) (bool, error) {
+	if err := w.attached(ctx, node); err != nil {
+		return false, err
+	}
+	return node.Attrs().OperState == netlink.OperUp, nil
+}
+
+// forget removes what the node's own connection tracking has of i's addresses:
+// what is bridged may pass it (br_netfilter), and what is routed does.
+func (w bridgeWiring) forget(_ context.Context, i Interface) error { return forgetConnections(i) }

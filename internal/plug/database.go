@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -25,7 +26,8 @@ const databaseTimeout = 10 * time.Second
 //
 // What is in it is always asked for, in the transaction's own language: a copy
 // lags behind, and the switch is shared with others. What is copied, the few
-// columns below, serves as a bell for those who wait.
+// columns below, serves as a bell for those who wait, and to find a parked port
+// unchanged.
 type database struct {
 	endpoint string
 
@@ -46,8 +48,9 @@ type ovsInterface struct {
 
 // ovsRoot is what the other bell is rung for.
 type ovsRoot struct {
-	UUID   string `ovsdb:"_uuid"`
-	CurCfg int    `ovsdb:"cur_cfg"`
+	UUID        string            `ovsdb:"_uuid"`
+	CurCfg      int               `ovsdb:"cur_cfg"`
+	ExternalIDs map[string]string `ovsdb:"external_ids"`
 }
 
 // rootBell is no name that an interface could have.
@@ -131,7 +134,7 @@ func (d *database) connect(ctx context.Context) (client.Client, error) {
 	})
 	row, root := &ovsInterface{}, &ovsRoot{}
 	watched := c.NewMonitor(client.WithTable(row, &row.Name, &row.ExternalIDs, &row.OfPort, &row.Error),
-		client.WithTable(root, &root.CurCfg))
+		client.WithTable(root, &root.CurCfg, &root.ExternalIDs))
 	if _, err := c.Monitor(ctx, watched); err != nil {
 		c.Close()
 		return nil, err
@@ -205,4 +208,52 @@ func (d *database) send(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.Ope
 		d.drop(c)
 	}
 	return results, err
+}
+
+// copied returns the interface of that name as the copy has it, and whether OVN
+// has the switch.
+func (d *database) copied(ctx context.Context, name string) (*ovsRow, bool, error) {
+	c := d.current()
+	if c == nil || !c.Connected() {
+		return nil, false, fmt.Errorf("not connected to Open vSwitch's database: %w", ErrDataPath)
+	}
+	row := &ovsInterface{Name: name}
+	if err := c.Get(ctx, row); err != nil {
+		return nil, false, fmt.Errorf("looking for interface %s of Open vSwitch: %w", name, err)
+	}
+	found := &ovsRow{name: name, ids: row.ExternalIDs}
+	if row.OfPort != nil {
+		found.ofport = *row.OfPort
+	}
+	if row.Error != nil {
+		found.fault = *row.Error
+	}
+	var roots []ovsRoot
+	if err := c.List(ctx, &roots); err != nil || len(roots) != 1 {
+		return nil, false, fmt.Errorf("looking for whose Open vSwitch is: %w", errors.Join(err, ErrDataPath))
+	}
+	return found, roots[0].ExternalIDs[keyRemote] != "", nil
+}
+
+// zone returns the zone of connection tracking that ovn-controller has given to
+// the port.
+func (d *database) zone(ctx context.Context, bridge, port string) (uint16, error) {
+	res, err := d.transact(ctx, selectOp("Open_vSwitch", nil, "external_ids"), selectOp("Bridge", named(bridge), "external_ids"))
+	if err != nil {
+		return 0, err
+	}
+	for _, r := range res[0].Rows {
+		if stringMap(r["external_ids"])[keyRemote] == "" {
+			return 0, errors.New("the switch is not OVN's: which connections were the pod's is not known")
+		}
+	}
+	for _, r := range res[1].Rows {
+		text := stringMap(r["external_ids"])[keyZone+port]
+		zone, err := strconv.ParseUint(text, 10, 16)
+		if err != nil {
+			return 0, fmt.Errorf("ovn-controller tells of no zone of port %s: %w", port, err)
+		}
+		return uint16(zone), nil
+	}
+	return 0, fmt.Errorf("Open vSwitch has no bridge %s: %w", bridge, ErrDataPath)
 }

@@ -171,18 +171,35 @@ func unspecified(like netip.Addr) netip.Addr {
 
 // mark is what the alias of the node's end says: whose it is. It survives the
 // daemon, and people see it in "ip link".
-type mark struct{ port, sandbox, name string }
+//
+// On is set when the sandbox's device is on top of the far end, which stays
+// parked: see Parking.
+type mark struct {
+	port, sandbox, name string
+	on                  bool
+}
 
-const markWord = "kuryr"
+const (
+	markWord = "kuryr"
+	markOn   = " on=" + parkingName
+)
 
-func markOf(i Interface) mark { return mark{i.PortID, i.ContainerID, i.Name} }
+func markOf(i Interface) mark { return mark{port: i.PortID, sandbox: i.ContainerID, name: i.Name} }
+
+// is says whether it is i's device, of its own or on top of a parked one.
+func (m mark) is(i Interface) bool { m.on = false; return m == markOf(i) }
 
 func (m mark) String() string {
-	return fmt.Sprintf("%s port=%s sandbox=%s interface=%s", markWord, m.port, m.sandbox, m.name)
+	s := fmt.Sprintf("%s port=%s sandbox=%s interface=%s", markWord, m.port, m.sandbox, m.name)
+	if m.on {
+		s += markOn
+	}
+	return s
 }
 
 // parseMark reads what String has written, and nothing else.
 func parseMark(alias string) (mark, bool) {
+	alias, on := strings.CutSuffix(alias, markOn)
 	word := strings.Split(alias, " ")
 	if len(word) != 4 || word[0] != markWord {
 		return mark{}, false
@@ -190,7 +207,7 @@ func parseMark(alias string) (mark, bool) {
 	port, ok1 := strings.CutPrefix(word[1], "port=")
 	sandbox, ok2 := strings.CutPrefix(word[2], "sandbox=")
 	name, ok3 := strings.CutPrefix(word[3], "interface=")
-	m := mark{port, sandbox, name}
+	m := mark{port, sandbox, name, on}
 	ok := ok1 && ok2 && ok3 && portIDRE.MatchString(port) && containerRE.MatchString(sandbox) && deviceName(name)
 	if !ok {
 		return mark{}, false

@@ -123,6 +123,10 @@ func sh(t testing.TB, command ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
+func commandOutput(command ...string) ([]byte, error) {
+	return exec.Command(command[0], command[1:]...).CombinedOutput()
+}
+
 // hasDevice reports whether the node has a device of that name.
 func hasDevice(t testing.TB, name string) bool {
 	t.Helper()

@@ -6,6 +6,7 @@ package plug
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -30,6 +31,9 @@ func (o *ovs) Plug(ctx context.Context, i Interface) error {
 		return err
 	}
 	defer done()
+	if o.set.claim(ctx, i, ovsWiring{o, i, true}) {
+		return nil
+	}
 	v, err := o.look(ctx, i)
 	if err != nil {
 		return err
@@ -65,6 +69,9 @@ func (o *ovs) Wait(ctx context.Context, i Interface) error {
 	if err := i.check(); err != nil {
 		return err
 	}
+	if o.set.wired.take(i) {
+		return nil
+	}
 	bell, stop := o.set.db.listen(HostDevice(i.PortID))
 	defer stop()
 	lost := time.NewTicker(relook)
@@ -93,7 +100,7 @@ func (o *ovs) Wait(ctx context.Context, i Interface) error {
 // missing says what is still to come, or, as an error, what will not.
 func (o *ovs) missing(v view, i Interface) (string, error) {
 	switch {
-	case v.row == nil || v.row.ids[keySandbox] != i.ContainerID:
+	case v.row == nil || !v.row.sandboxes(i.ContainerID):
 		return "", fmt.Errorf("interface %s was taken off Open vSwitch meanwhile: %w", HostDevice(i.PortID), ErrDataPath)
 	case v.row.fault != "":
 		return "", fmt.Errorf("Open vSwitch refuses interface %s: %s: %w", v.row.name, v.row.fault, ErrDataPath)
@@ -142,7 +149,7 @@ func (o *ovs) bridge(i Interface) string {
 // wrong says what of a row of ours is not as i wants it.
 func (o *ovs) wrong(r *ovsRow, i Interface) error {
 	for k, v := range o.ids(i) {
-		if r.ids[k] != v {
+		if r.ids[k] != v && (k != keySandbox || !r.sandboxes(v)) {
 			return fmt.Errorf("interface %s of Open vSwitch has %s=%q instead of %q", r.name, k, r.ids[k], v)
 		}
 	}
@@ -174,16 +181,18 @@ func (w ovsWiring) attach(ctx context.Context, node netlink.Link) error {
 	if err != nil || v.row != nil {
 		return err
 	}
-	return w.ovs.set.db.add(ctx, w.ovs.bridge(w.i), node.Attrs().Name, w.ovs.ids(w.i))
+	ids := w.ovs.ids(w.i)
+	ids[keyIndex] = strconv.Itoa(node.Attrs().Index)
+	return w.ovs.set.db.add(ctx, w.ovs.bridge(w.i), node.Attrs().Name, ids)
 }
 
-// detach removes i's row, if it is this sandbox's.
+// detach removes i's row, if it is this sandbox's or the parking's.
 func (w ovsWiring) detach(ctx context.Context, i Interface, _ netlink.Link) error {
 	v, err := w.ovs.set.db.look(ctx, query{device: HostDevice(i.PortID)})
 	if err != nil {
 		return err
 	}
-	if v.row == nil || v.port == "" || v.row.ids[keySandbox] != i.ContainerID {
+	if v.row == nil || v.port == "" || !v.row.sandboxes(i.ContainerID) {
 		return nil
 	}
 	err = w.ovs.set.db.remove(ctx, v.port)
@@ -202,4 +211,31 @@ func (w ovsWiring) attached(ctx context.Context, _ netlink.Link) error {
 		return fmt.Errorf("Open vSwitch has no interface %s", HostDevice(w.i.PortID))
 	}
 	return w.ovs.wrong(v.row, w.i)
+}
+
+// kept looks at the copy of the database alone: it may be a moment behind, but
+// it cannot be of another device, and asking costs as much as all the rest.
+func (w ovsWiring) kept(ctx context.Context, node netlink.Link) (bool, error) {
+	row, ovn, err := w.ovs.set.db.copied(ctx, node.Attrs().Name)
+	if err != nil {
+		return false, err
+	}
+	if !row.of(node) || row.ids[keySandbox] != parkingName {
+		return false, fmt.Errorf("interface %s of Open vSwitch is not the parked device's", row.name)
+	}
+	if err := w.ovs.wrong(row, w.i); err != nil {
+		return false, err
+	}
+	return row.ofport >= 1 && (!ovn || row.ids[keyInstalled] == "true"), nil
+}
+
+// forget empties the port's zone of connection tracking. Where OVN does not
+// have the switch it is not known which zones the port's connections are in.
+func (w ovsWiring) forget(ctx context.Context, i Interface) error {
+	bridge := w.ovs.bridge(i)
+	zone, err := w.ovs.set.db.zone(ctx, bridge, i.PortID)
+	if err != nil {
+		return err
+	}
+	return flushZone(ctx, w.ovs.set.mgmt(bridge), zone)
 }

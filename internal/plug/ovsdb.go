@@ -6,9 +6,11 @@ package plug
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+	"github.com/vishvananda/netlink"
 )
 
 // Keys of an interface's external_ids. The first three are those of every
@@ -20,7 +22,9 @@ const (
 	keyStatus    = "iface-status"
 	keySandbox   = "kuryr-sandbox"
 	keyBridge    = "kuryr-bridge"
+	keyIndex     = "kuryr-ifindex"
 	keyInstalled = "ovn-installed" // written by ovn-controller
+	keyZone      = "ct-zone-"      // before a port's ID, of the bridge; written by ovn-controller
 	keyRemote    = "ovn-remote"    // of Open_vSwitch: the switch is OVN's
 )
 
@@ -46,6 +50,19 @@ type ovsRow struct {
 }
 
 func (r *ovsRow) ours() bool { return r.ids[keySandbox] != "" }
+
+// sandboxes says whether it is that sandbox's, or one of the parking, whose rows
+// stay as they are while sandboxes come and go. Of which it is then, the device's
+// mark says.
+func (r *ovsRow) sandboxes(containerID string) bool {
+	return r.ids[keySandbox] == containerID || r.ids[keySandbox] == parkingName
+}
+
+// of says whether it was made for this very device, and not for one before it
+// of the same name.
+func (r *ovsRow) of(device netlink.Link) bool {
+	return r != nil && r.ids[keyIndex] == strconv.Itoa(device.Attrs().Index)
+}
 
 // look finds all that q asks for as of one moment. That there is no such
 // bridge is an error.

@@ -37,6 +37,14 @@ func inSandbox(ns netns, i Interface, raw bool, f func(sandbox) error) error {
 	})
 }
 
+func (s sandbox) announce() error {
+	l, err := s.h.LinkByName(s.i.Name)
+	if err != nil {
+		return fmt.Errorf("looking for %s: %w", s.i.Name, err)
+	}
+	return announce(s.i, l.Attrs().Index)
+}
+
 // configure brings the fresh pod's end up, with its addresses and routes.
 func (s sandbox) configure() error {
 	l, err := s.h.LinkByName(s.i.Name)
@@ -142,8 +150,9 @@ func (s sandbox) route(l netlink.Link) error {
 	return nil
 }
 
-// verify says what is not as configure has left it. Node is the other end.
-func (s sandbox) verify(node netlink.Link) error {
+// verify says what is not as configure has left it. Node is the other end, or, if
+// the sandbox's device is on top of a parked one, that one's other end.
+func (s sandbox) verify(node netlink.Link, on bool) error {
 	l, err := device(s.h, s.i.Name)
 	if err != nil {
 		return err
@@ -153,7 +162,9 @@ func (s sandbox) verify(node netlink.Link) error {
 	}
 	a := l.Attrs()
 	switch {
-	case l.Type() != "veth" || a.ParentIndex != node.Attrs().Index || node.Attrs().ParentIndex != a.Index:
+	case on && !isOn(l, node.Attrs().ParentIndex):
+		return fmt.Errorf("%s is not on top of the other end of %s", s.i.Name, node.Attrs().Name)
+	case !on && (l.Type() != "veth" || a.ParentIndex != node.Attrs().Index || node.Attrs().ParentIndex != a.Index):
 		return fmt.Errorf("%s is not the other end of %s", s.i.Name, node.Attrs().Name)
 	case a.HardwareAddr.String() != s.i.HardwareAddr().String():
 		return fmt.Errorf("%s has the MAC address %s, and the port %s", s.i.Name, a.HardwareAddr, s.i.HardwareAddr())

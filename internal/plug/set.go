@@ -11,7 +11,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 
+	"github.com/go-logr/logr"
 	"github.com/vishvananda/netlink"
 )
 
@@ -21,6 +23,7 @@ type Config struct {
 	Bridge    string // bridge of ports that name none
 	DriverDir string // folder of the binding drivers
 	MTU       int    // bound of every port's, in bytes; 0: none
+	Parking   string // where the network namespace of parked ports is mounted; empty: none are
 	Parent    string // interface of the node that vlan and macvlan ports go on top of; empty: that of its default route
 }
 
@@ -30,12 +33,18 @@ type Set struct {
 	db     *database
 	busy   keyed
 	peers  registry
+
+	parking  parking
+	nameless map[int]bool  // pairs without a mark that removeNameless saw last; by index
+	wired    claims        // whose Wait has nothing to wait for
+	claimed  atomic.Uint64 // ports given to sandboxes from the parking
+	made     atomic.Uint64 // pairs made for sandboxes
 }
 
 // New returns the drivers. It has no effect: connections are made when they
 // are needed, and made anew when they break.
 func New(c Config) *Set {
-	return &Set{config: c, db: newDatabase(c.OVSDB)}
+	return &Set{config: c, db: newDatabase(c.OVSDB), parking: parking{path: c.Parking}}
 }
 
 // Driver returns the driver for ports of that type: ovs, bridge, vlan, macvlan, or else the
@@ -85,8 +94,21 @@ func (s *Set) hasBindings() bool {
 	return len(found) > 0
 }
 
-// Close ends the connections. The Set must not be used any more.
-func (s *Set) Close() { s.db.close() }
+// Close ends the connections. The Set must not be used any more. What is parked
+// stays.
+func (s *Set) Close() {
+	s.db.close()
+	s.parking.close()
+}
+
+// Counts are of the life of a Set.
+type Counts struct {
+	Claimed uint64 // ports that a sandbox got from the parking
+	Made    uint64 // ports that a device pair was made for
+}
+
+// Counts tells how sandboxes got their ports.
+func (s *Set) Counts() Counts { return Counts{Claimed: s.claimed.Load(), Made: s.made.Load()} }
 
 // wiring is what drivers do differently at the node's end of a pair. All may
 // be called repeatedly.
@@ -123,7 +145,7 @@ func (s *Set) plug(ctx context.Context, i Interface, l layout, w wiring) error {
 	if err != nil {
 		return err
 	}
-	if node != nil && m == markOf(i) && s.intact(ns, i, l, node) == nil {
+	if node != nil && m.is(i) && s.intact(ns, i, l, node, m.on) == nil {
 		return s.connect(ctx, p, node, w)
 	}
 	if err := w.detach(ctx, i, node); err != nil {
@@ -140,6 +162,9 @@ func (s *Set) plug(ctx context.Context, i Interface, l layout, w wiring) error {
 	if err := s.connect(ctx, p, node, w); err != nil {
 		return err
 	}
+	if i.ContainerID != parkingName {
+		s.made.Add(1)
+	}
 	return inSandbox(ns, i, l.raw, sandbox.configure)
 }
 
@@ -150,7 +175,7 @@ func (s *Set) make(ctx context.Context, p pair, ns netns, l layout, w wiring) (n
 	if err == nil {
 		return node, nil
 	}
-	earlier, found := p.inTheWay(ns)
+	earlier, found := s.inTheWay(p, ns)
 	if !found {
 		return nil, err
 	}
@@ -178,12 +203,24 @@ func (s *Set) mtu(i Interface, l layout) int {
 	return min(mtu, maxMTUVeth)
 }
 
-func (s *Set) intact(ns netns, i Interface, l layout, node netlink.Link) error {
-	return inSandbox(ns, i, l.raw, func(b sandbox) error { return b.verify(node) })
+func (s *Set) intact(ns netns, i Interface, l layout, node netlink.Link, on bool) error {
+	if !on || !l.raw {
+		return inSandbox(ns, i, l.raw, func(b sandbox) error { return b.verify(node, on) })
+	}
+	lot, err := s.parking.open()
+	if err != nil {
+		return err
+	}
+	// What is on top may leave checksums to the far end, which makes them.
+	if err := lot.ns.do(func() error { return verifyChecksumInSoftware(node.Attrs().Name) }); err != nil {
+		return err
+	}
+	return inSandbox(ns, i, false, func(b sandbox) error { return b.verify(node, on) })
 }
 
 // unplug is the way of all drivers. It needs no network namespace: the
-// sandbox's end goes with the node's, and if the sandbox is gone, both are.
+// sandbox's end goes with the node's, and if the sandbox is gone, both are. What
+// came from the parking goes back there, unless that fails.
 func (s *Set) unplug(ctx context.Context, i Interface, w wiring) error {
 	h, err := openNetlink()
 	if err != nil {
@@ -197,6 +234,14 @@ func (s *Set) unplug(ctx context.Context, i Interface, w wiring) error {
 	}
 	if node != nil && m != (mark{}) && m.sandbox != i.ContainerID {
 		return nil // another sandbox's meanwhile
+	}
+	s.wired.drop(i.PortID)
+	if k, ok := w.(keeper); ok && node != nil && m.on {
+		err := s.release(ctx, i, p, node, k)
+		if err == nil {
+			return nil
+		}
+		logr.FromContextOrDiscard(ctx).Info("removing a device in place of parking it", "port", i.PortID, "reason", err.Error())
 	}
 	if err := w.detach(ctx, i, node); err != nil {
 		return err
@@ -225,10 +270,10 @@ func (s *Set) check(ctx context.Context, i Interface, l layout, w wiring) error 
 		return err
 	case node == nil:
 		return fmt.Errorf("there is no device %s", HostDevice(i.PortID))
-	case m != markOf(i):
+	case !m.is(i):
 		return fmt.Errorf("device %s is another sandbox's: %q", HostDevice(i.PortID), node.Attrs().Alias)
 	}
-	if err := s.intact(ns, i, l, node); err != nil {
+	if err := s.intact(ns, i, l, node, m.on); err != nil {
 		return err
 	}
 	return w.attached(ctx, node)
@@ -244,13 +289,7 @@ func (s *Set) announce(ctx context.Context, i Interface) error {
 		return err
 	}
 	defer ns.close()
-	return inSandbox(ns, i, false, func(b sandbox) error {
-		l, err := b.h.LinkByName(i.Name)
-		if err != nil {
-			return fmt.Errorf("looking for %s: %w", i.Name, err)
-		}
-		return announce(i, l.Attrs().Index)
-	})
+	return inSandbox(ns, i, false, sandbox.announce)
 }
 
 // keyed lets one caller at a time have a key.

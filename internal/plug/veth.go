@@ -132,14 +132,20 @@ func carrier(ctx context.Context, name string) error {
 
 // inTheWay returns the earlier port of ours, if it is one, that has the name
 // of the sandbox's end in that same sandbox.
-func (p pair) inTheWay(ns netns) (Interface, bool) {
+func (s *Set) inTheWay(p pair, ns netns) (Interface, bool) {
 	index := 0
-	err := inSandbox(ns, p.i, false, func(s sandbox) error {
-		l, err := s.h.LinkByName(p.i.Name)
-		if err == nil && l.Type() == "veth" {
-			index = l.Attrs().ParentIndex
+	err := inSandbox(ns, p.i, false, func(b sandbox) error {
+		l, err := b.h.LinkByName(p.i.Name)
+		if err != nil {
+			return err
 		}
-		return err
+		switch l.Type() {
+		case "veth":
+			index = l.Attrs().ParentIndex
+		case "macvlan":
+			index = s.parking.behind(l.Attrs().ParentIndex)
+		}
+		return nil
 	})
 	if err != nil || index == 0 {
 		return Interface{}, false

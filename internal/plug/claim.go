@@ -1,0 +1,233 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plug
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/go-logr/logr"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// keeper is the wiring of a data path that parked ports can be on.
+type keeper interface {
+	wiring
+	// kept says whether a parked port is connected as attach has left it, and
+	// passes traffic already.
+	kept(ctx context.Context, node netlink.Link) (wired bool, err error)
+	// forget has the data path forget the connections of the pod that had i.
+	forget(ctx context.Context, i Interface) error
+}
+
+// claim gives a parked port to i's sandbox, and says whether it did. If
+// anything is not as it has to be, it did not, and what it may have begun is
+// replaced by plugging afresh.
+func (s *Set) claim(ctx context.Context, i Interface, k keeper) bool {
+	if s.parking.path == "" || i.ContainerID == parkingName {
+		return false
+	}
+	err := s.tryClaim(ctx, i, k)
+	if err == nil {
+		s.claimed.Add(1)
+		return true
+	}
+	if !errors.Is(err, errNotParked) {
+		logr.FromContextOrDiscard(ctx).Info("plugging afresh in place of the parked device", "port", i.PortID, "reason", err.Error())
+	}
+	return false
+}
+
+var errNotParked = errors.New("the port is not parked")
+
+func (s *Set) tryClaim(ctx context.Context, i Interface, k keeper) error {
+	h, err := openNetlink()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	node, m, err := pair{h, i}.find()
+	if err != nil || node == nil || m != markOf(s.parked(i)) {
+		return errNotParked // or plugging afresh says what it is
+	}
+	wired, err := k.kept(ctx, node)
+	if err != nil {
+		return err
+	}
+	ns, err := openNetns(i.Netns)
+	if err != nil {
+		return err
+	}
+	defer ns.close()
+	lot, err := s.parking.open()
+	if err != nil {
+		return err
+	}
+	far, err := lot.far(i, node)
+	if err != nil {
+		return err
+	}
+	if err := h.LinkSetAlias(node, mark{i.PortID, i.ContainerID, i.Name, true}.String()); err != nil {
+		return fmt.Errorf("marking device %s: %w", node.Attrs().Name, err)
+	}
+	if err := lot.put(far, i, s.mtu(i, layout{mtu: far.Attrs().MTU}), ns); err != nil {
+		return err
+	}
+	return inSandbox(ns, i, false, func(b sandbox) error {
+		if err := b.configure(); err != nil || !wired {
+			return err
+		}
+		s.wired.set(i)
+		return b.announce()
+	})
+}
+
+// far returns the far end of a parked pair, found as Park has left it. Node is
+// the other end. Indexes mean different devices in different namespaces, so that
+// everything is compared that tells one port from another.
+func (l *lot) far(i Interface, node netlink.Link) (netlink.Link, error) {
+	far, err := l.h.LinkByIndex(node.Attrs().ParentIndex)
+	if err != nil {
+		return nil, fmt.Errorf("looking for the parked end of %s: %w", node.Attrs().Name, err)
+	}
+	a := far.Attrs()
+	switch {
+	case far.Type() != "veth" || a.Name != node.Attrs().Name || a.ParentIndex != node.Attrs().Index:
+		return nil, fmt.Errorf("parked device %s is not the other end of %s", a.Name, node.Attrs().Name)
+	case a.HardwareAddr.String() != i.HardwareAddr().String():
+		return nil, fmt.Errorf("parked device %s has the MAC address %s, and the port %s", a.Name, a.HardwareAddr, i.HardwareAddr())
+	case a.Flags&net.FlagUp == 0:
+		return nil, fmt.Errorf("parked device %s is down", a.Name)
+	case i.MTU > 0 && a.MTU > i.MTU:
+		return nil, fmt.Errorf("parked device %s has an MTU of %d, and the port %d", a.Name, a.MTU, i.MTU)
+	}
+	return far, nil
+}
+
+// put makes the sandbox's device on top of the far end. The kernel refuses a
+// second one on the same far end, so that no two sandboxes ever have one port.
+func (l *lot) put(far netlink.Link, i Interface, mtu int, ns netns) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU, attrs.ParentIndex, attrs.Namespace = i.Name, mtu, far.Attrs().Index, netlink.NsFd(ns)
+	if err := l.h.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_PASSTHRU}); err != nil {
+		return fmt.Errorf("making %s on top of %s: %w", i.Name, far.Attrs().Name, err)
+	}
+	return nil
+}
+
+// release takes a port that was claimed out of i's sandbox and parks it again.
+// An error says that it is not shown to be as fresh, and has to be removed.
+func (s *Set) release(ctx context.Context, i Interface, p pair, node netlink.Link, k keeper) error {
+	lot, err := s.parking.open()
+	if err != nil {
+		return err
+	}
+	if err := lot.takeOut(i, node.Attrs().ParentIndex); err != nil {
+		return err
+	}
+	far, err := lot.far(i, node)
+	if err != nil {
+		return err
+	}
+	if a := far.Attrs(); a.Alias != "" || len(a.AltNames) > 0 || a.MasterIndex != 0 || a.Xdp != nil && a.Xdp.Attached {
+		return fmt.Errorf("parked device %s is not as it was made", a.Name)
+	}
+	if err := lot.untouched(far.Attrs().Name); err != nil {
+		return err
+	}
+	if err := k.forget(ctx, i); err != nil {
+		return err
+	}
+	if err := p.node.LinkSetAlias(node, markOf(s.parked(i)).String()); err != nil {
+		return fmt.Errorf("marking device %s: %w", node.Attrs().Name, err)
+	}
+	return nil
+}
+
+// takeOut removes the device on top of the far end of that index from i's
+// sandbox, whatever its name is by now. As there can be one only, in mode
+// passthru, nothing is on top of the far end then, here or in any other
+// namespace. If it is not found, that is not known, and an error.
+func (l *lot) takeOut(i Interface, far int) error {
+	ns, err := openNetns(i.Netns)
+	if err != nil {
+		return err
+	}
+	defer ns.close()
+	return inSandbox(ns, i, false, func(b sandbox) error {
+		id, err := b.h.GetNetNsIdByFd(int(l.ns)) // what the sandbox calls the parking
+		if err != nil {
+			return fmt.Errorf("looking for the parking from the sandbox: %w", err)
+		}
+		is := func(d netlink.Link) bool {
+			m, ok := d.(*netlink.Macvlan)
+			return ok && m.Mode == netlink.MACVLAN_MODE_PASSTHRU && m.ParentIndex == far && m.NetNsID == id
+		}
+		d, err := device(b.h, i.Name)
+		if err != nil {
+			return err
+		}
+		if is(d) {
+			return b.remove(d)
+		}
+		all, err := b.h.LinkList()
+		if err != nil {
+			return fmt.Errorf("listing the sandbox's devices: %w", err)
+		}
+		for _, d := range all {
+			if is(d) {
+				return b.remove(d)
+			}
+		}
+		return fmt.Errorf("the sandbox has no %s any more", i.Name)
+	})
+}
+
+// isOn says whether d may be the device on top of the far end of that index.
+func isOn(d netlink.Link, far int) bool {
+	return d.Type() == "macvlan" && d.Attrs().ParentIndex == far && d.Attrs().NetNsID != -1
+}
+
+func (s sandbox) remove(l netlink.Link) error {
+	if err := s.h.LinkDel(l); err != nil && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("removing %s from the sandbox: %w", l.Attrs().Name, err)
+	}
+	return nil
+}
+
+// claims are the ports whose sandboxes have got them wired already.
+type claims struct {
+	mu sync.Mutex
+	of map[string]string // sandbox by port
+}
+
+func (c *claims) set(i Interface) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of == nil {
+		c.of = map[string]string{}
+	}
+	c.of[i.PortID] = i.ContainerID
+}
+
+// take says whether i is one, once: who asks again wants to see for himself.
+func (c *claims) take(i Interface) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of[i.PortID] != i.ContainerID {
+		return false
+	}
+	delete(c.of, i.PortID)
+	return true
+}
+
+func (c *claims) drop(port string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.of, port)
+}

@@ -1,0 +1,336 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plug
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// A Set keeps ports that no pod has plugged, so that the SDN's work for them
+// is over before a pod needs one. A parked port has its device pair and its
+// place on the data path as if a pod had it. The far end is in a network
+// namespace of Kuryr's own, up, as a bridge or a switch needs some time to take
+// note of that, and mute: without addresses, and with IPv6 off.
+//
+// A pod gets a device on top of the far end, a macvlan of mode passthru, which
+// is made in the pod's namespace and goes with the pod. The pair stays as it is.
+// To move the far end itself there and back was tried: the kernel takes about 15
+// ms for each way (it waits for all RCU callbacks, all the while holding the
+// lock of all network configuration), which is several times the whole of
+// plugging afresh, and the device brings what it was given: XDP and tcx
+// programs, names, queue and offload settings, counters. The macvlan takes as
+// long to make as a pair does, and nothing of it is left for the next pod.
+
+// ErrCannotPark: ports of this type, or any on this node, are not kept plugged.
+var ErrCannotPark = errors.New("not kept plugged")
+
+// parkingName is the sandbox of what is parked, in marks and in rows.
+const parkingName = "kuryr-parking"
+
+// parking is the network namespace of the far ends. It is mounted at a path and
+// so outlives the daemon.
+type parking struct {
+	path string // empty: there is none
+
+	mu  sync.Mutex
+	now *lot
+}
+
+// lot is the open parking namespace.
+type lot struct {
+	ns  netns
+	h   *netlink.Handle // in the namespace
+	sys int             // a sysfs that shows the namespace's devices
+}
+
+// open opens the namespace, and makes it if there is none. What it returns is
+// good until close.
+func (p *parking) open() (*lot, error) {
+	if p.path == "" {
+		return nil, fmt.Errorf("no namespace is configured for it: %w", ErrCannotPark)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.now != nil && p.mounted() {
+		return p.now, nil
+	}
+	if p.now != nil { // somebody unmounted it: once the daemon ends, the devices would go
+		return p.now, mountNetns(fmt.Sprintf("/proc/self/fd/%d", int(p.now.ns)), p.path)
+	}
+	ns, err := openNetns(p.path)
+	if errors.Is(err, ErrNoNetns) {
+		if err = makeParking(p.path); err == nil {
+			ns, err = openNetns(p.path)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening the namespace of parked ports: %w: %w", ErrCannotPark, err)
+	}
+	if p.now, err = openLot(ns); err != nil {
+		ns.close()
+		return nil, fmt.Errorf("opening the namespace of parked ports: %w: %w", ErrCannotPark, err)
+	}
+	return p.now, nil
+}
+
+func (p *parking) mounted() bool {
+	var at, held unix.Stat_t
+	return unix.Stat(p.path, &at) == nil && unix.Fstat(int(p.now.ns), &held) == nil && at.Dev == held.Dev && at.Ino == held.Ino
+}
+
+func (p *parking) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.now != nil {
+		p.now.h.Close()
+		_ = unix.Close(p.now.sys)
+		p.now.ns.close()
+		p.now = nil
+	}
+}
+
+// makeParking makes the namespace and mounts it. Its devices have IPv6 off,
+// lest the kernel speaks for a port by itself.
+func makeParking(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	made := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			made <- err
+			return
+		}
+		for _, of := range []string{"all", "default"} {
+			err := sysctl(filepath.Join("/proc/sys/net/ipv6/conf", of, "disable_ipv6"), "1")
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				made <- fmt.Errorf("switching IPv6 off: %w", err)
+				return
+			}
+		}
+		made <- mountNetns("/proc/thread-self/ns/net", path)
+	}()
+	return <-made
+}
+
+// mountNetns mounts a namespace at path as ip-netns(8) does, so that it stays
+// and can be looked at by that command.
+func mountNetns(from, path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o444)
+	if err != nil {
+		return err
+	}
+	_ = f.Close()
+	if err := unix.Mount(from, path, "none", unix.MS_BIND, ""); err != nil {
+		return &os.PathError{Op: "mount", Path: path, Err: err}
+	}
+	return nil
+}
+
+// behind returns the index of the node's end of the pair whose far end has that
+// index, or 0.
+func (p *parking) behind(far int) int {
+	lot, err := p.open()
+	if err != nil {
+		return 0
+	}
+	l, err := lot.h.LinkByIndex(far)
+	if err != nil || l.Type() != "veth" {
+		return 0
+	}
+	return l.Attrs().ParentIndex
+}
+
+func openLot(ns netns) (*lot, error) {
+	l := &lot{ns: ns, sys: -1}
+	return l, ns.do(func() (err error) {
+		if l.h, err = openNetlink(); err != nil {
+			return err
+		}
+		if l.sys, err = openSysfs(); err != nil {
+			l.h.Close()
+		}
+		return err
+	})
+}
+
+// openSysfs opens a sysfs of the calling thread's network namespace, which is
+// mounted nowhere. It wants Linux 5.2.
+func openSysfs() (int, error) {
+	fd, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return -1, fmt.Errorf("opening sysfs: %w", err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err := unix.FsconfigCreate(fd); err != nil {
+		return -1, fmt.Errorf("opening sysfs: %w", err)
+	}
+	mount, err := unix.Fsmount(fd, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_RDONLY)
+	if err != nil {
+		return -1, fmt.Errorf("opening sysfs: %w", err)
+	}
+	return mount, nil
+}
+
+// untouched says whether a far end's flags are as they were at first. They are
+// read from sysfs, as netlink does not show all: a device on top can leave
+// IFF_ALLMULTI behind (seen with Linux 6.18).
+func (l *lot) untouched(far string) error {
+	path := "devices/virtual/net/" + far + "/flags"
+	fd, err := unix.Openat(l.sys, path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("reading the flags of %s: %w", far, err)
+	}
+	f := os.NewFile(uintptr(fd), path)
+	defer func() { _ = f.Close() }()
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return fmt.Errorf("reading the flags of %s: %w", far, err)
+	}
+	flags, err := strconv.ParseUint(strings.TrimSpace(string(text)), 0, 32)
+	if err != nil || flags != unix.IFF_UP|unix.IFF_BROADCAST|unix.IFF_MULTICAST {
+		return fmt.Errorf("parked device %s has flags %s", far, text)
+	}
+	return nil
+}
+
+// parked is i while no pod has it. It has no addresses: they are a pod's.
+func (s *Set) parked(i Interface) Interface {
+	return Interface{
+		PortID: i.PortID, Type: i.Type, ContainerID: parkingName, Netns: s.parking.path, Name: HostDevice(i.PortID),
+		MAC: i.HardwareAddr(), MTU: i.MTU, Bridge: i.Bridge,
+	}
+}
+
+// Park plugs a port that no pod has and keeps it so; of i it needs PortID,
+// Type, MAC, MTU and Bridge. It may be repeated, and then looks after what it
+// finds. The caller sees to it that the port is in no sandbox. It does not wait
+// for the data path. An error that is ErrCannotPark will not pass soon.
+func (s *Set) Park(ctx context.Context, i Interface) error {
+	d, err := s.Driver(i.Type)
+	if err != nil {
+		return err
+	}
+	switch d.(type) {
+	case *ovs, *bridge:
+	default: // a trunk's subports are active as they are; what a binding driver does is its own business
+		return fmt.Errorf("port %s of type %s: %w", i.PortID, i.Type, ErrCannotPark)
+	}
+	if _, err := s.parking.open(); err != nil {
+		return err
+	}
+	return d.Plug(ctx, s.parked(i))
+}
+
+// Unpark takes a parked port off the node. It succeeds when the port is not
+// parked, and leaves alone what is in a sandbox.
+func (s *Set) Unpark(ctx context.Context, portID string) error {
+	i := Interface{PortID: portID, ContainerID: parkingName}
+	if err := i.checkIdentity(); err != nil {
+		return err
+	}
+	done, err := s.busy.take(ctx, portID)
+	if err != nil {
+		return err
+	}
+	defer done()
+	h, err := openNetlink()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	p := pair{h, i}
+	node, m, err := p.find()
+	if node == nil || err != nil || m.sandbox != parkingName {
+		return err
+	}
+	if s.config.OVSDB != "" && s.hasSocket() {
+		if err := (ovsWiring{&ovs{s}, i, false}).detach(ctx, i, node); err != nil {
+			return err
+		}
+	}
+	return p.remove(node)
+}
+
+// Parked returns the ports that are parked, and whether all of each is there:
+// if not, Park mends it. It also removes pairs whose making was cut off so early
+// that they do not say whose they are, when it finds one for the second time.
+func (s *Set) Parked(ctx context.Context) (map[string]bool, error) {
+	if _, err := s.parking.open(); err != nil && !errors.Is(err, ErrCannotPark) {
+		return nil, err
+	}
+	rows := map[string]*ovsRow{}
+	if s.config.OVSDB != "" && s.hasSocket() {
+		plugged, err := s.db.plugged(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range plugged {
+			rows[row.name] = row
+		}
+	}
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("listing devices: %w", err)
+	}
+	found := map[string]bool{}
+	for _, l := range links {
+		m, ok := parseMark(l.Attrs().Alias)
+		if !ok || m.sandbox != parkingName || l.Type() != "veth" || l.Attrs().Name != HostDevice(m.port) {
+			continue
+		}
+		row := rows[l.Attrs().Name]
+		found[m.port] = l.Attrs().OperState == netlink.OperUp && (row.of(l) || row == nil && l.Attrs().MasterIndex != 0)
+	}
+	return found, s.removeNameless()
+}
+
+// removeNameless removes far ends whose node's end has no mark, if that was so
+// the last time, too.
+func (s *Set) removeNameless() error {
+	if s.parking.path == "" {
+		return nil
+	}
+	lot, err := s.parking.open()
+	if err != nil {
+		return nil //nolint:nilerr // nothing is parked where nothing can be
+	}
+	far, err := lot.h.LinkList()
+	if err != nil {
+		return fmt.Errorf("listing parked devices: %w", err)
+	}
+	before := s.nameless
+	s.nameless = map[int]bool{}
+	for _, l := range far {
+		if l.Type() != "veth" {
+			continue
+		}
+		node, err := netlink.LinkByIndex(l.Attrs().ParentIndex)
+		if err != nil || node.Attrs().Alias != "" || node.Attrs().Name != l.Attrs().Name {
+			continue
+		}
+		if !before[l.Attrs().Index] {
+			s.nameless[l.Attrs().Index] = true
+			continue
+		}
+		if err := lot.h.LinkDel(l); err != nil && !errors.Is(err, unix.ENODEV) {
+			return fmt.Errorf("removing the unmarked pair of %s: %w", l.Attrs().Name, err)
+		}
+	}
+	return nil
+}
