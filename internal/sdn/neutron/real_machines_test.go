@@ -43,11 +43,23 @@ func (r *realCloud) removePort(ctx context.Context, id string) error {
 func (r *realCloud) MakeMachine(t *testing.T, subnetID string, trunk bool) (portID, address string) {
 	p := r.makePort(t, object{"network_id": r.network, "name": "machine", "fixed_ips": []object{{"subnet_id": subnetID}}})
 	if trunk {
-		made, err := trunks.Create(t.Context(), r.client, trunks.CreateOpts{PortID: p.ID, ProjectID: r.project, Name: "machine"}).Extract()
-		must(t, err)
-		after(t, "trunk", func(ctx context.Context) error { return trunks.Delete(ctx, r.client, made.ID).ExtractErr() })
+		r.makeTrunkOf(t, p.ID)
 	}
 	return p.ID, p.FixedIPs[0].IPAddress
+}
+
+// makeTrunkOf makes a port the parent of a trunk, until the test is over.
+func (r *realCloud) makeTrunkOf(t *testing.T, portID string) (id string) {
+	made, err := trunks.Create(t.Context(), r.client, trunks.CreateOpts{PortID: portID, ProjectID: r.project, Name: "machine"}).Extract()
+	must(t, err)
+	after(t, "trunk", func(ctx context.Context) error { return trunks.Delete(ctx, r.client, made.ID).ExtractErr() })
+	return made.ID
+}
+
+func (r *realCloud) trunkStatus(t *testing.T, id string) string {
+	got, err := trunks.Get(t.Context(), r.client, id).Extract()
+	must(t, err)
+	return got.Status
 }
 
 // RemoveMachine implements sdntest.Cloud.
