@@ -471,7 +471,9 @@ func BenchmarkNested(b *testing.B) {
 					p := vm.pod(b, 17, newNamespace(b))
 					for b.Loop() {
 						mustPlug(b, vm.driver, p)
+						b.StopTimer()
 						mustUnplug(b, vm.driver, p)
+						b.StartTimer()
 					}
 				})
 			}

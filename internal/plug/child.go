@@ -1,0 +1,211 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plug
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/go-logr/logr"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// child is a device to be, or that is, in the sandbox.
+type child struct {
+	*nested
+	node   *netlink.Handle // in the node's network namespace
+	parent netlink.Link
+	ns     netns
+	i      Interface
+}
+
+// plug makes the device. If the kernel has no room for it, as there is another,
+// that one goes if it is Kuryr's: the SDN has given what it has to this port.
+func (c child) plug(ctx context.Context) error {
+	err := c.make()
+	if !c.kind.taken(err) {
+		return err
+	}
+	evicted, problem := c.evict(ctx)
+	if problem != nil {
+		return problem
+	}
+	if evicted {
+		return c.make()
+	}
+	a, holder := c.parent.Attrs(), "a device in a network namespace that nothing of Kuryr's is in"
+	if a.HardwareAddr.String() == c.i.HardwareAddr().String() {
+		holder = a.Name + " itself"
+	}
+	return fmt.Errorf("%s is taken on %s, by %s: %w: %w", c.kind.claim(c.i), a.Name, holder, err, ErrDataPath)
+}
+
+// make makes the device anew, right in the sandbox: there is no moment at which
+// it is on the node.
+func (c child) make() error {
+	if err := inSandbox(c.ns, c.i, false, c.clear); err != nil {
+		return err
+	}
+	if err := c.set.peers.register(c.node, c.ns); err != nil {
+		return err
+	}
+	name, err := c.create()
+	if err != nil {
+		return err
+	}
+	return inSandbox(c.ns, c.i, false, func(s sandbox) error {
+		if err := c.mark(s, name); err != nil {
+			return err
+		}
+		return s.configure()
+	})
+}
+
+// clear removes from the sandbox what is in the way there and Kuryr's.
+func (c child) clear(s sandbox) error {
+	for _, name := range []string{c.i.Name, HostDevice(c.i.PortID)} {
+		l, err := device(s.h, name)
+		if err != nil {
+			return err
+		}
+		if l == nil {
+			continue
+		}
+		m, ok := parseMark(l.Attrs().Alias)
+		if !c.unmarked(l, c.i) && (!ok || m.sandbox != c.i.ContainerID && m.port != c.i.PortID) {
+			return fmt.Errorf("the sandbox has a device %s already, of type %s: %w", name, l.Type(), errForeign)
+		}
+		if err := s.h.LinkDel(l); err != nil && !errors.Is(err, unix.ENODEV) {
+			return fmt.Errorf("removing %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// create makes the device in the sandbox and returns its name there. It is the
+// final one, unless the node has a device of that name and the kernel takes that
+// for the one that is meant, as before 6.14: to rename it costs a grace period of RCU.
+func (c child) create() (string, error) {
+	name := c.i.Name
+	err := c.add(name)
+	if errors.Is(err, unix.EEXIST) {
+		l, problem := device(c.node, name)
+		if problem != nil {
+			return "", problem
+		}
+		if l != nil {
+			name = HostDevice(c.i.PortID)
+			err = c.add(name)
+		}
+	}
+	switch {
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return "", fmt.Errorf("the kernel makes no devices of type %s: it has no module %s, or may not load it (modprobe %[2]s, on the node): %w: %w",
+			c.kind.name(), c.kind.module(), err, ErrDataPath)
+	case err != nil:
+		return "", fmt.Errorf("making %s with %s on %s: %w", c.i.Name, c.kind.claim(c.i), c.parent.Attrs().Name, err)
+	}
+	return name, nil
+}
+
+func (c child) add(name string) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.ParentIndex, attrs.Namespace = name, c.parent.Attrs().Index, netlink.NsFd(c.ns)
+	attrs.HardwareAddr, attrs.MTU = c.i.HardwareAddr(), c.set.mtu(c.i, layout{mtu: c.parent.Attrs().MTU})
+	return c.node.LinkAdd(c.kind.link(attrs, c.i))
+}
+
+// mark says whose the device is, and then gives it its name.
+func (c child) mark(s sandbox, name string) error {
+	l, err := s.h.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("looking for %s: %w", name, err)
+	}
+	if err := s.h.LinkSetAlias(l, markOf(c.i).String()); err != nil {
+		return fmt.Errorf("marking %s: %w", name, err)
+	}
+	if name == c.i.Name {
+		return nil
+	}
+	if err := s.h.LinkSetName(l, c.i.Name); err != nil {
+		return fmt.Errorf("renaming %s to %s: %w", name, c.i.Name, err)
+	}
+	return nil
+}
+
+// evict removes Kuryr's devices, in whichever sandbox, that leave no room for
+// this one: of this port, or of one that is no more what it was, in a sandbox
+// whose namespace something holds. Anybody else's is an error that names it.
+func (c child) evict(ctx context.Context) (bool, error) {
+	p, err := openPeers(&c.set.peers)
+	if err != nil {
+		return false, err
+	}
+	defer p.close()
+	holders, err := p.find(c.kind.name(), func(l netlink.Link) bool { return c.kind.rival(l, c.i) })
+	if err != nil {
+		return false, err
+	}
+	evicted := false
+	for _, held := range holders {
+		m, ok := parseMark(held.link.Attrs().Alias)
+		if !p.on(held, c.parent) || m == markOf(c.i) { // the latter is what make has not finished
+			continue
+		}
+		if !ok && !c.unmarked(held.link, c.i) {
+			return false, fmt.Errorf("%s is taken on %s, by %s: %w", c.kind.claim(c.i), c.parent.Attrs().Name, held, errForeign)
+		}
+		logr.FromContextOrDiscard(ctx).Info("taking what a port has from a sandbox that still holds it",
+			"port", c.i.PortID, "what", c.kind.claim(c.i), "holderPort", m.port, "holderContainer", m.sandbox)
+		if err := p.remove(held); err != nil {
+			return false, err
+		}
+		evicted = true
+	}
+	return evicted, nil
+}
+
+// intact says what is not as plug has left it.
+func (c child) intact() error {
+	return inSandbox(c.ns, c.i, false, func(s sandbox) error {
+		l, err := device(s.h, c.i.Name)
+		if err != nil {
+			return err
+		}
+		if l == nil {
+			return fmt.Errorf("there is no %s", c.i.Name)
+		}
+		if err := c.same(l); err != nil {
+			return err
+		}
+		if err := s.verifyAddresses(l); err != nil {
+			return err
+		}
+		return s.verifyRoutes(l)
+	})
+}
+
+func (c child) same(l netlink.Link) error {
+	a, parent := l.Attrs(), c.parent.Attrs()
+	switch {
+	case l.Type() != c.kind.name():
+		return fmt.Errorf("%s is of type %s, want %s", a.Name, l.Type(), c.kind.name())
+	case a.Alias != markOf(c.i).String():
+		return fmt.Errorf("%s is not this port's: %q", a.Name, a.Alias)
+	case a.ParentIndex != parent.Index || a.NetNsID < 0:
+		return fmt.Errorf("%s is not on %s", a.Name, parent.Name)
+	case !c.kind.rival(l, c.i):
+		return fmt.Errorf("%s does not have %s", a.Name, c.kind.claim(c.i))
+	case a.HardwareAddr.String() != c.i.HardwareAddr().String():
+		return fmt.Errorf("%s has the MAC address %s, and the port %s", a.Name, a.HardwareAddr, c.i.HardwareAddr())
+	case a.Flags&net.FlagUp == 0:
+		return fmt.Errorf("%s is down", a.Name)
+	case c.i.MTU > 0 && a.MTU > c.i.MTU:
+		return fmt.Errorf("%s has an MTU of %d, and the port %d", a.Name, a.MTU, c.i.MTU)
+	}
+	return nil
+}
