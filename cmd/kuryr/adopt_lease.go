@@ -23,12 +23,7 @@ const leaseName = "kuryr-controller"
 // Lease: none starts to work meanwhile. It refuses if a controller leads. One
 // that was killed seems to lead until its Lease has run out.
 func leading(outer context.Context, cluster *rest.Config, namespace string, do func(context.Context) error) error {
-	host, err := os.Hostname()
-	if err != nil {
-		return fmt.Errorf("naming this process: %w", err)
-	}
-	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, namespace, leaseName,
-		resourcelock.ResourceLockConfig{Identity: "adopt_" + host + "_" + string(uuid.NewUUID())}, cluster, renewDeadline)
+	lock, err := adoptersLock(cluster, namespace)
 	if err != nil {
 		return fmt.Errorf("preparing to lead: %w", err)
 	}
@@ -38,11 +33,14 @@ func leading(outer context.Context, cluster *rest.Config, namespace string, do f
 	ctx, stop := context.WithCancel(outer)
 	defer stop()
 	began, ended := make(chan struct{}), make(chan struct{})
+	late := time.AfterFunc(leaseDuration+2*retryPeriod, stop)
+	defer late.Stop()
 	var result error
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: lock, LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(ctx context.Context) {
+				late.Stop()
 				close(began)
 				defer close(ended)
 				result = do(ctx)
@@ -63,14 +61,32 @@ func leading(outer context.Context, cluster *rest.Config, namespace string, do f
 		<-ended
 		return result
 	default:
+	}
+	if outer.Err() != nil {
 		return outer.Err()
 	}
+	return fmt.Errorf("taking Lease %s: in vain for %s: the log says why (--force does without)", lock.Describe(), leaseDuration+2*retryPeriod)
 }
 
-// nobodyLeads returns an error that names who leads, if somebody does.
+// adoptersLock is the controllers' Lease, to be held by this process.
+func adoptersLock(cluster *rest.Config, namespace string) (resourcelock.Interface, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("naming this process: %w", err)
+	}
+	return resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, namespace, leaseName,
+		resourcelock.ResourceLockConfig{Identity: "adopt_" + host + "_" + string(uuid.NewUUID())}, cluster, renewDeadline)
+}
+
+// nobodyLeads returns an error that names who leads, if somebody does. Where no
+// Lease is it makes one that nobody holds: the election would try to for ever.
 func nobodyLeads(ctx context.Context, lock resourcelock.Interface, now time.Time) error {
 	record, _, err := lock.Get(ctx)
 	if apierrors.IsNotFound(err) {
+		err = lock.Create(ctx, resourcelock.LeaderElectionRecord{LeaseDurationSeconds: 1})
+		if err != nil {
+			return fmt.Errorf("creating Lease %s, by which controllers would wait for this to end (--force does without): %w", lock.Describe(), err)
+		}
 		return nil
 	}
 	if err != nil {

@@ -223,6 +223,9 @@ func TestAdopt(t *testing.T) {
 		t.Errorf("a dry run left %v of %v and made %d KuryrPorts", got, all, len(b.ports()))
 	}
 
+	if _, err := b.adopt("--yes", "--leader-elect-namespace", "nowhere"); err == nil || !strings.Contains(err.Error(), "nowhere") {
+		t.Errorf("adopt with its Lease in no namespace: %v", err)
+	}
 	b.lease("controller-1")
 	if out, err := b.adopt("--yes"); err == nil || !strings.Contains(err.Error(), "controller-1") || len(b.ports()) != 0 {
 		t.Errorf("adopt beside a controller: %v, %d KuryrPorts\n%s", err, len(b.ports()), out)
