@@ -45,8 +45,9 @@ func newErrands(o Options, live client.Reader, m *memory) *errands {
 	}
 }
 
-// restore looks up a port that pod says it had.
-func (e *errands) restore(r poolRequest, id string, uid types.UID, ips []corev1.PodIP) {
+// restore looks up a port that pod says it had. parent is the port of the
+// machine that the node is, empty if it is none.
+func (e *errands) restore(r poolRequest, parent, id string, uid types.UID, ips []corev1.PodIP) {
 	e.memory.with(r, func(p *poolMemory) { p.restoring[id] = true })
 	e.push(r, func(ctx context.Context) {
 		port, err := e.cloud.Port(ctx, id)
@@ -55,7 +56,7 @@ func (e *errands) restore(r poolRequest, id string, uid types.UID, ips []corev1.
 			e.memory.found(r, id, uid, nil, nil)
 		case err != nil:
 			e.memory.found(r, id, uid, nil, err)
-		case !fits(port, r, ips):
+		case !fits(port, r, parent, ips):
 			e.memory.found(r, id, uid, nil, nil)
 		default:
 			e.memory.found(r, id, uid, &port, nil)
@@ -63,10 +64,12 @@ func (e *errands) restore(r poolRequest, id string, uid types.UID, ips []corev1.
 	})
 }
 
-// fits reports whether port can be the one that a pod on r's node with these
-// addresses had. The annotation that names it is anybody's to write.
-func fits(port sdn.Port, r poolRequest, ips []corev1.PodIP) bool {
-	if port.Owner.Kind != ownerKind || port.Host != r.Node {
+// fits reports whether port can be the one that a pod on r's node, on the machine
+// of parent, with these addresses had. The annotation that names it is anybody's
+// to write.
+func fits(port sdn.Port, r poolRequest, parent string, ips []corev1.PodIP) bool {
+	here := port.Host == r.Node && port.VIF.ParentPortID == "" || parent != "" && port.VIF.ParentPortID == parent
+	if port.Owner.Kind != ownerKind || !here {
 		return false
 	}
 	has := func(ip corev1.PodIP) bool {

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
@@ -94,6 +95,40 @@ func TestTwoMachinesOfOneAddress(t *testing.T) {
 	if got := b.bound(pod).Spec.VIF.ParentPortID; got != machine {
 		t.Errorf("the port hangs on %s, want %s", got, machine)
 	}
+}
+
+// TestMachineGetsAnotherPort: that is found out when the SDN refuses the old one.
+func TestMachineGetsAnotherPort(t *testing.T) {
+	b := machinesBed(t)
+	b.cloud.AddMachine(memory.Machine{PortID: machine, SubnetID: machineNet, Address: machineAddr, Trunk: true})
+	b.start()
+	b.bound(b.pod("first"))
+	b.cloud.RemoveMachine(machine)
+	b.cloud.AddMachine(memory.Machine{PortID: "another", SubnetID: machineNet, Address: machineAddr, Trunk: true})
+	if got := b.bound(b.pod("second")).Spec.VIF.ParentPortID; got != "another" {
+		t.Errorf("the port hangs on %s, want the machine's new port", got)
+	}
+}
+
+// TestSubportIsPutBack: a KuryrPort deleted under a living pod on a machine
+// comes back with the same port.
+func TestSubportIsPutBack(t *testing.T) {
+	b := machinesBed(t)
+	b.cloud.AddMachine(memory.Machine{PortID: machine, SubnetID: machineNet, Address: machineAddr, Trunk: true})
+	b.start()
+	pod := b.pod("web")
+	port := b.bound(pod)
+	b.eventually("the pod is annotated", func() bool { return b.annotation(pod) != "" })
+	b.delete(port)
+	var again *v1.KuryrPort
+	b.eventually("there is a new object", func() bool {
+		again = b.portOf(pod)
+		return again != nil && again.UID != port.UID
+	})
+	if again.Name != port.Name || again.Spec.VIF.VLANID != port.Spec.VIF.VLANID || again.Spec.VIF.ParentPortID != machine {
+		t.Errorf("the pod has port %s with %+v, want %s with %+v", again.Name, again.Spec.VIF, port.Name, port.Spec.VIF)
+	}
+	b.settled(1)
 }
 
 // TestWarmUpOfNodes: the pool of a node is filled as soon as it takes pods.

@@ -50,15 +50,22 @@ type parents struct {
 	found    func(ctx context.Context, node string) // plans the node's pools
 	wake     waker[ctrl.Request]
 
-	mu    sync.Mutex
-	known map[string]parent // by node
-	hunts map[string]*hunt  // by node, of those not found
+	mu     sync.Mutex
+	known  map[string]parent // by node
+	hunts  map[string]*hunt  // by node, of those not found
+	doubts map[string]doubt  // by node: the SDN refuses the port that is known
 }
 
 type parent struct {
 	node    types.UID
 	vifType string // for vlan it is known to have a trunk
 	port    string
+}
+
+// doubt is that a machine may have another port than is known.
+type doubt struct {
+	at   time.Time
+	open bool // the SDN has not been asked yet
 }
 
 // hunt is a search that has failed.
@@ -72,7 +79,7 @@ type hunt struct {
 func newParents(o Options, c client.Reader, recorder events.EventRecorder) *parents {
 	return &parents{
 		client: c, hosts: o.Hosts, settings: o.Settings, backoff: o.Backoff, events: recorder, now: o.Now,
-		known: map[string]parent{}, hunts: map[string]*hunt{},
+		known: map[string]parent{}, hunts: map[string]*hunt{}, doubts: map[string]doubt{},
 	}
 }
 
@@ -143,6 +150,34 @@ func (r *parents) gone(node string) {
 	defer r.mu.Unlock()
 	delete(r.known, node)
 	delete(r.hunts, node)
+	delete(r.doubts, node)
+}
+
+// doubt has a machine looked for whose port the SDN does not take any more: a
+// virtual machine may have got another. That is done once in a while only.
+func (r *parents) doubt(node string) {
+	now := r.now()
+	r.mu.Lock()
+	last, doubted := r.doubts[node]
+	again := !doubted || now.Sub(last.at) >= r.backoff.Rejected
+	if again {
+		r.doubts[node] = doubt{at: now, open: true}
+	}
+	r.mu.Unlock()
+	if again {
+		r.want(node)
+	}
+}
+
+// doubted reports whether a machine is to be looked for again, once.
+func (r *parents) doubted(node string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	d := r.doubts[node]
+	if d.open {
+		r.doubts[node] = doubt{at: d.at}
+	}
+	return d.open
 }
 
 // Reconcile looks for the machine of one node, unless that failed a moment ago,
@@ -157,6 +192,9 @@ func (r *parents) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 		return ctrl.Result{}, nil
 	}
 	if !s.blind {
+		if s.parent != "" && r.doubted(req.Name) {
+			r.check(ctx, s)
+		}
 		return ctrl.Result{}, nil
 	}
 	waiting, err := r.waiting(ctx, req.Name)
@@ -167,15 +205,30 @@ func (r *parents) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	if h == nil || !r.now().Before(h.hold) {
 		port, err := r.ask(ctx, s)
 		if err == nil {
-			ctrl.LoggerFrom(ctx).Info("found the port of the machine that a node is", "node", req.Name, "port", port)
-			r.learn(s.node, s.ports.VIFType, port)
-			r.found(ctx, req.Name)
+			r.settle(ctx, s, port)
 			return ctrl.Result{}, nil
 		}
 		h = r.failed(req.Name, err)
 	}
 	r.tell(s, h, waiting)
 	return ctrl.Result{RequeueAfter: max(h.hold.Sub(r.now()), time.Millisecond)}, nil
+}
+
+// check looks for a machine whose port is known. What fails here is tried again
+// with the next doubt.
+func (r *parents) check(ctx context.Context, s *site) {
+	port, err := r.ask(ctx, s)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Info("the port of the machine that a node is cannot be checked", "node", s.name, "port", s.parent, "error", err.Error())
+	} else if port != s.parent {
+		r.settle(ctx, s, port)
+	}
+}
+
+func (r *parents) settle(ctx context.Context, s *site, port string) {
+	ctrl.LoggerFrom(ctx).Info("found the port of the machine that a node is", "node", s.name, "port", port)
+	r.learn(s.node, s.ports.VIFType, port)
+	r.found(ctx, s.name)
 }
 
 func (r *parents) hunt(node string) *hunt {

@@ -167,7 +167,7 @@ func (r *pools) ask(v *view, a pool.Actions) {
 		r.creations.wish(v.req, *v.key, a.Want, max(1, v.state.Levels.Batch), v.asked)
 	}
 	for _, l := range a.Restore {
-		r.errands.restore(v.req, l.Port, l.Pod, v.pods[l.Pod].Status.PodIPs)
+		r.errands.restore(v.req, v.site.parent, l.Port, l.Pod, v.pods[l.Pod].Status.PodIPs)
 	}
 	if len(a.Discard) > 0 {
 		r.errands.discard(v.req, a.Discard)

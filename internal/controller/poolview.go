@@ -5,6 +5,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -84,6 +85,9 @@ func (r *pools) observe(ctx context.Context, req poolRequest) (*view, error) {
 		return nil, err
 	}
 	r.recall(v)
+	if v.current && v.site.parent != "" && errors.Is(v.failure, sdn.ErrInvalid) {
+		r.sites.parents.doubt(req.Node) // maybe the machine has another port by now
+	}
 	return v, nil
 }
 

@@ -1,0 +1,77 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kuryr-go/kuryr/internal/config"
+)
+
+// shown is a cache with these nodes and namespaces.
+type shown struct {
+	client.Reader
+	nodes      map[string]map[string]string
+	namespaces map[string]map[string]string
+}
+
+func (s *shown) Get(_ context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+	from := s.namespaces
+	if _, ok := obj.(*corev1.Node); ok {
+		from = s.nodes
+	}
+	labels, ok := from[key.Name]
+	if !ok {
+		return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
+	}
+	obj.SetName(key.Name)
+	obj.SetLabels(labels)
+	return nil
+}
+
+// TestWhatIsNotKnownYet: a pod whose node or namespace the cache does not show
+// is not led to any pool, but for a namespace that makes no difference.
+func TestWhatIsNotKnownYet(t *testing.T) {
+	team := &metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}}
+	cache := &shown{
+		nodes:      map[string]map[string]string{"n": nil},
+		namespaces: map[string]map[string]string{"a": {"team": "a"}, "b": nil},
+	}
+	byNamespace := Settings{Pools: config.Pools{Overrides: []config.PoolOverride{{NamespaceSelector: team}}}}
+	byGroups := Settings{Pods: config.Pods{SecurityGroups: []config.GroupRule{{NamespaceSelector: team, SecurityGroupIDs: []string{"g"}}}}}
+	for _, tc := range []struct {
+		name            string
+		settings        Settings
+		node, namespace string
+		led, grouped    bool
+	}{
+		{"known namespace", byNamespace, "n", "a", true, true},
+		{"unknown namespace", byNamespace, "n", "new", false, true},
+		{"unknown node", Settings{}, "new", "a", false, true},
+		{"unknown namespace that makes no difference", Settings{}, "n", "new", true, true},
+		{"groups by a known namespace", byGroups, "n", "b", true, true},
+		{"groups by an unknown namespace", byGroups, "n", "new", false, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s, err := (&sites{client: cache, settings: NewLive(tc.settings)}).on(t.Context(), tc.node)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, led, err := s.request(t.Context(), tc.namespace); led != tc.led || err != nil {
+				t.Errorf("request = %v, %v; want %v", led, err, tc.led)
+			}
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: tc.namespace}}
+			if _, grouped, err := s.groups(t.Context(), pod, nil); grouped != tc.grouped || err != nil {
+				t.Errorf("groups = %v, %v; want %v", grouped, err, tc.grouped)
+			}
+		})
+	}
+}
