@@ -143,7 +143,7 @@ func (c *creations) next() (o order, refused []poolRequest, ok bool) {
 			if n == 0 || !c.place(&w.key, spare) {
 				continue
 			}
-			if n = c.memory.admit(r, n); n == 0 {
+			if n = c.memory.admit(r, &w.key, n); n == 0 {
 				c.withdraw(r)
 				refused = append(refused, r)
 				continue
@@ -233,6 +233,9 @@ const ownerKind = "kuryrportpool"
 
 // send makes a request and keeps what comes of it, ports and error alike.
 func (c *creations) send(ctx context.Context, o order) {
+	if o.spare && !c.afford(ctx, &o) {
+		return
+	}
 	log := ctrl.LoggerFrom(ctx).WithValues("pool", o.r.Pool, "node", o.r.Node)
 	began := c.now()
 	made, err := c.cloud.CreatePorts(ctx, sdn.Owner{Kind: ownerKind, Name: o.r.Pool}, request(o.key), o.n)
@@ -243,12 +246,32 @@ func (c *creations) send(ctx context.Context, o order) {
 	if err != nil {
 		log.Info("the SDN did not make all ports", "asked", o.n, "made", len(made), "error", err.Error())
 	}
+	err = c.memory.capacity.ended(ctx, &o.key, o.n, len(made), err)
+	count(o, made, err)
 	c.memory.ended(o.r, o.n, made, err)
 	if errors.Is(err, sdn.ErrUnavailable) {
 		c.doubtful()
 	}
 	c.leave(o, took, err)
 	c.done(o.r)
+}
+
+// afford reduces a request that nobody waits for to what there is room for, and
+// reports whether anything is left of it.
+func (c *creations) afford(ctx context.Context, o *order) bool {
+	n := c.memory.capacity.refill(ctx, &o.key, o.n, c.memory.waiting(scopes(&o.key)))
+	c.memory.unasked(o.r, o.n-n)
+	o.n = n
+	if n > 0 {
+		return true
+	}
+	c.mu.Lock()
+	c.occupy(*o, -1)
+	c.withdraw(o.r)
+	c.mu.Unlock()
+	c.look()
+	c.done(o.r)
+	return false
 }
 
 // leave frees the place of a request that has ended. After a failure what the

@@ -25,8 +25,11 @@ type slowCloud struct {
 	fail       func(host string) error  // instead of ports; nil: none
 	stuck      map[string]chan struct{} // subnets whose requests do not end before
 
+	limit    int // of ports; 0: none
 	mu       sync.Mutex
 	made     int
+	gone     int
+	rooms    int            // how often it was asked for the room there is
 	underWay map[string]int // by subnet, "" in all
 	most     map[string]int // of these, ever
 	asked    []asked
@@ -60,12 +63,26 @@ func (c *slowCloud) CreatePorts(ctx context.Context, _ sdn.Owner, r sdn.PortRequ
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	var err error
+	if c.limit > 0 && c.made-c.gone+n > c.limit {
+		n, err = max(0, c.limit-c.made+c.gone), sdn.ErrQuota
+	}
 	ports := make([]sdn.Port, n)
 	for i := range ports {
 		c.made++
 		ports[i] = sdn.Port{ID: fmt.Sprint("port-", c.made), Host: r.Host}
 	}
-	return ports, nil
+	return ports, err
+}
+
+func (c *slowCloud) Room(context.Context, string, []string) (sdn.Room, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rooms++
+	if c.limit == 0 {
+		return sdn.Room{Ports: &sdn.Usage{Used: c.made - c.gone, Limit: -1}}, nil
+	}
+	return sdn.Room{Ports: &sdn.Usage{Used: c.made - c.gone, Limit: c.limit}}, nil
 }
 
 func (c *slowCloud) enter(r sdn.PortRequest, n int) {
@@ -103,14 +120,16 @@ type member struct {
 	waiting int
 	free    int
 	served  []time.Duration // when, for each pod
+	timer   *time.Timer
 }
 
 func newCrowd(t *testing.T, cloud *slowCloud) *crowd {
 	cloud.underWay, cloud.most = map[string]int{}, map[string]int{}
-	o := Options{Ports: cloud, Settings: NewLive(Settings{Pools: config.Pools{MaxCreates: 8, MaxCreatesPerSubnet: 4}})}
+	o := Options{Ports: cloud, Capacity: cloud, Settings: NewLive(Settings{Pools: config.Pools{MaxCreates: 8, MaxCreatesPerSubnet: 4}})}
 	o.defaults()
 	w := &crowd{t: t, cloud: cloud, c: newCreations(o, newMemory(o)), began: time.Now(), pools: map[poolRequest]*member{}}
 	w.c.done = func(r poolRequest) { go w.plan(r) }
+	w.c.memory.freed = w.c.done
 	w.c.doubtful = func() {}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -145,6 +164,7 @@ func (w *crowd) plan(r poolRequest) {
 	m := w.pools[r]
 	var wish pool.Wish
 	var asked int
+	room := w.c.memory.capacity.standing(&m.key)
 	w.c.memory.with(r, func(p *poolMemory) {
 		for id := range p.arrived {
 			delete(p.arrived, id)
@@ -155,15 +175,35 @@ func (w *crowd) plan(r poolRequest) {
 				m.free++
 			}
 		}
-		asked = p.asked
+		p.key, p.free, p.lacking, asked = &m.key, m.free, max(0, m.waiting-p.inFlight), p.asked
+		if room.full != nil && p.lacking > 0 && p.hold.Before(room.until) {
+			p.failure, p.hold = room.full, room.until
+		}
 		if time.Now().Before(p.hold) {
-			time.AfterFunc(time.Until(p.hold), func() { w.plan(r) })
+			w.later(r, p.hold)
 			return
 		}
-		wish.Waiting = max(0, m.waiting-p.inFlight)
-		wish.Spare = max(0, m.min-m.free-max(0, p.inFlight-m.waiting))
+		wish.Waiting = p.lacking
+		if room.scarce == nil && room.full == nil {
+			wish.Spare = max(0, m.min-m.free-max(0, p.inFlight-m.waiting))
+		} else if m.free < m.min {
+			w.later(r, room.until)
+			w.later(r, room.again)
+		}
 	})
 	w.c.wish(r, m.key, wish, 10, asked)
+}
+
+// later plans a pool again; a later word replaces an earlier one. w.mu is held.
+func (w *crowd) later(r poolRequest, at time.Time) {
+	m := w.pools[r]
+	if at.IsZero() {
+		return
+	}
+	if m.timer != nil {
+		m.timer.Stop()
+	}
+	m.timer = time.AfterFunc(time.Until(at), func() { w.plan(r) })
 }
 
 func (w *crowd) of(node, subnet string) member {

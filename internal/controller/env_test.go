@@ -188,7 +188,7 @@ func (b *bed) start() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	backend := b.cloud.Backend("cluster")
-	options := controller.Options{Ports: backend, Hosts: backend, Settings: b.settings}
+	options := controller.Options{Ports: backend, Capacity: backend, Hosts: backend, Settings: b.settings}
 	if !b.unhurried {
 		options.Backoff = hurried
 		options.PoolIdle, options.StatusGap = 2*time.Second, 50*time.Millisecond

@@ -4,6 +4,8 @@
 package controller
 
 import (
+	"cmp"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -11,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -21,6 +24,8 @@ type memory struct {
 	backoff Backoff
 	now     func() time.Time
 	freed   func(poolRequest) // wakes a pool that may try again
+
+	capacity *capacity
 
 	mu     sync.Mutex
 	pools  map[poolRequest]*poolMemory
@@ -51,7 +56,23 @@ type poolMemory struct {
 	idle   time.Time               // since when nobody needs the pool
 	status time.Time               // of the last write of its status
 	levels pool.Count              // as last counted into the metrics
+
+	key      *v1.PoolKey       // as last planned with; nil: not yet, or nothing says it
+	free     int               // ports that are free and fit, as last planned
+	lacking  int               // pods that wait and that nothing is under way for
+	lot      map[types.UID]lot // pods that wait: how they have been counted
+	squeeze  int               // free ports to give up
+	squeezed scope             // for pods that lack room there
+	toldPool map[string]string // what the pool's object was told, by kind
 }
+
+// lot is how a waiting pod has been counted in the metrics.
+type lot int
+
+const (
+	missed lot = iota + 1 // it found no port
+	served
+)
 
 type arrival struct {
 	port sdn.Port
@@ -68,7 +89,7 @@ type write struct {
 
 func newMemory(o Options) *memory {
 	return &memory{
-		backoff: o.Backoff, now: o.Now,
+		backoff: o.Backoff, now: o.Now, capacity: newCapacity(o),
 		pools: map[poolRequest]*poolMemory{}, claims: map[types.UID]poolRequest{},
 		gone: map[string]bool{}, active: map[string]bool{},
 	}
@@ -83,6 +104,7 @@ func (m *memory) with(r poolRequest, f func(*poolMemory)) {
 		p = &poolMemory{
 			arrived: map[string]arrival{}, restoring: map[string]bool{}, vain: map[string]bool{},
 			writes: map[string]write{}, seen: map[types.UID]time.Time{}, known: map[types.UID]bool{}, told: map[types.UID]string{},
+			lot: map[types.UID]lot{}, toldPool: map[string]string{},
 		}
 		m.pools[r] = p
 	}
@@ -200,15 +222,21 @@ func (m *memory) askedSince(r poolRequest, asked int) (n int) {
 	return n
 }
 
-// admit returns for how many ports of n a request may be sent now; 0 if the pool
-// is to leave the SDN alone for a while.
-func (m *memory) admit(r poolRequest, n int) (admitted int) {
+// admit returns for how many ports of n a request may be sent now, and takes
+// room for them; 0 if the pool is to leave the SDN alone for a while.
+func (m *memory) admit(r poolRequest, key *v1.PoolKey, n int) (admitted int) {
 	m.with(r, func(p *poolMemory) {
 		if !m.now().Before(p.hold) {
-			admitted = n
+			admitted = m.capacity.admit(key, n)
 		}
 	})
 	return admitted
+}
+
+// unasked takes back that n ports were asked for.
+func (m *memory) unasked(r poolRequest, n int) {
+	m.with(r, func(p *poolMemory) { p.inFlight -= n })
+	creationsInFlight.Add(-float64(n))
 }
 
 // ended keeps what a request for n ports has brought, port and error alike.
@@ -230,7 +258,7 @@ func (m *memory) ended(r poolRequest, n int, made []sdn.Port, err error) {
 func (m *memory) result(p *poolMemory, err error) {
 	if err == nil {
 		p.failure, p.failures, p.hold = nil, 0, time.Time{}
-		clear(p.told)
+		delete(p.toldPool, toldFailure)
 		return
 	}
 	p.failures++
@@ -309,15 +337,21 @@ func (m *memory) knows() (ports map[string]bool, busy map[string]bool) {
 	return ports, busy
 }
 
-// portFreed lets the pool that has been over quota longest try again: room for
-// one port lets one in, not all.
-func (m *memory) portFreed(poolRequest) {
+// portFreed notes that a port of a pool is gone (of one that is not known if r
+// is zero), and lets the pool that has lacked room longest try again, if it may
+// be the room that it lacks: room for one port lets one in, not all.
+func (m *memory) portFreed(r poolRequest) {
 	m.mu.Lock()
+	var key *v1.PoolKey
+	if p := m.pools[r]; p != nil {
+		key = p.key
+	}
+	m.capacity.freed(key)
 	var next poolRequest
 	var chosen *poolMemory
 	for _, r := range slices.SortedFunc(maps.Keys(m.pools), poolRequest.compare) {
 		p := m.pools[r]
-		if reasonOf(p.failure) == reasonOverQuota && m.now().Before(p.hold) && (chosen == nil || p.hold.Before(chosen.hold)) {
+		if lacksRoom(p.failure, key) && m.now().Before(p.hold) && (chosen == nil || p.hold.Before(chosen.hold)) {
 			next, chosen = r, p
 		}
 	}
@@ -330,13 +364,72 @@ func (m *memory) portFreed(poolRequest) {
 	}
 }
 
+// lacksRoom reports whether what a port of this key has freed, or any port if it
+// is nil, may be what err lacks.
+func lacksRoom(err error, key *v1.PoolKey) bool {
+	if !errors.Is(err, sdn.ErrQuota) {
+		return false
+	}
+	var full *fullError
+	return key == nil || !errors.As(err, &full) || slices.Contains(scopes(key), full.scope)
+}
+
+// waiting counts the pods of all pools that wait for room in one of these scopes.
+func (m *memory) waiting(in []scope) (n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range m.pools {
+		if p.takes(in) {
+			n += p.lacking
+		}
+	}
+	return n
+}
+
+// takes reports whether the pool's ports take room of one of these scopes.
+func (p *poolMemory) takes(in []scope) bool {
+	return p.key != nil && slices.ContainsFunc(scopes(p.key), func(s scope) bool { return slices.Contains(in, s) })
+}
+
+// squeeze has pools without waiting pods give up free ports, as many as pods
+// wait for in a full scope, and returns these pools. Those with most give first.
+func (m *memory) squeeze(s scope) (idle []poolRequest) {
+	in := []scope{s}
+	n := m.capacity.missing(s, m.waiting(in))
+	if n == 0 {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for r, p := range m.pools {
+		if p.takes(in) && p.lacking == 0 && p.free > p.squeeze {
+			idle = append(idle, r)
+		}
+	}
+	slices.SortFunc(idle, func(a, b poolRequest) int {
+		return cmp.Or(cmp.Compare(m.pools[b].free, m.pools[a].free), a.compare(b))
+	})
+	for i, r := range idle {
+		p := m.pools[r]
+		part := min(n, p.free-p.squeeze)
+		p.squeeze, p.squeezed, n = p.squeeze+part, s, n-part
+		m.capacity.expect(s, part)
+		if n == 0 {
+			return idle[:i+1]
+		}
+	}
+	return idle
+}
+
 // forgive lets all pools ask at once, whatever went wrong before.
 func (m *memory) forgive() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.capacity.forgive()
 	for _, p := range m.pools {
 		p.failures, p.hold = 0, time.Time{}
 		clear(p.told)
+		clear(p.toldPool)
 	}
 }
 

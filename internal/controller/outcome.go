@@ -19,6 +19,8 @@ const (
 	reasonReady       = "Ready"
 	reasonPending     = "Pending"
 	reasonOverQuota   = "OverQuota"
+	reasonExhausted   = "SubnetExhausted"
+	reasonScarce      = "Scarce"
 	reasonRejected    = "Rejected"
 	reasonForbidden   = "Forbidden"
 	reasonHost        = "HostUnusable"
@@ -31,11 +33,14 @@ const (
 // reasonOf sorts an error of the SDN.
 func reasonOf(err error) string {
 	var pending *sdn.PendingError
+	var full *fullError
 	switch {
 	case err == nil:
 		return reasonReady
 	case errors.As(err, &pending):
 		return reasonPending
+	case errors.As(err, &full) && full.scope.subnet:
+		return reasonExhausted
 	case errors.Is(err, sdn.ErrQuota):
 		return reasonOverQuota
 	case errors.Is(err, sdn.ErrInvalid):
@@ -72,7 +77,7 @@ func (b Backoff) delay(err error, n int) time.Duration {
 		return pending.Retry
 	}
 	switch reasonOf(err) {
-	case reasonOverQuota:
+	case reasonOverQuota, reasonExhausted:
 		return b.Quota
 	case reasonRejected, reasonForbidden:
 		return b.Rejected
@@ -88,7 +93,7 @@ func (b Backoff) outcome(err error) (reason string, res ctrl.Result, ret error) 
 	switch reason {
 	case reasonReady, reasonMissing:
 		return reason, ctrl.Result{}, nil
-	case reasonPending, reasonOverQuota, reasonRejected, reasonForbidden:
+	case reasonPending, reasonOverQuota, reasonExhausted, reasonRejected, reasonForbidden:
 		return reason, ctrl.Result{RequeueAfter: b.delay(err, 1)}, nil
 	}
 	if after, ok := sdn.RetryAfter(err); ok {
@@ -103,6 +108,8 @@ func explain(err error, node string) string {
 	switch reasonOf(err) {
 	case reasonOverQuota:
 		text += ". Raise the quota of ports (or addresses) in the SDN or delete what is not used; Kuryr goes on by itself"
+	case reasonExhausted:
+		text += ". Give pods a larger subnet or delete ports there that are not used; Kuryr goes on by itself"
 	case reasonRejected:
 		text += ". Check networkID, subnetIDs and securityGroupIDs under pods in Kuryr's configuration; a change is picked up without a restart"
 	case reasonForbidden:

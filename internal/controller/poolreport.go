@@ -21,14 +21,21 @@ import (
 	"github.com/kuryr-go/kuryr/internal/pool"
 )
 
-// tell says on each waiting pod what it waits for, once for each reason.
-func (r *pools) tell(v *view) {
+// tell says on each waiting pod what it waits for, once for each reason; if none
+// waits, on the pool's object. given are the pods that get a port just now.
+func (r *pools) tell(v *view, given map[types.UID]bool) {
 	err := v.failure
 	if err == nil {
 		return
 	}
 	reason := reasonOf(err)
+	if len(v.waiting) == 0 {
+		r.tellPool(v, toldFailure, reason, reason, "CreatePort", "The pool lacks free ports: "+cut(explain(err, v.req.Node)))
+	}
 	for _, pod := range v.waiting {
+		if given[pod.UID] {
+			continue
+		}
 		var told bool
 		r.memory.with(v.req, func(p *poolMemory) {
 			told = p.told[pod.UID] == reason
@@ -189,20 +196,39 @@ func (r *pools) conditions(v *view, s *v1.KuryrPortPoolStatus) {
 	}
 	if v.failure == nil {
 		put(v1.ConditionReady, true, reasonReady, "The SDN gives the ports that are asked for.")
-		put(v1.ConditionOverQuota, false, reasonReady, "No quota stands in the way.")
 	} else {
-		reason, text := reasonOf(v.failure), explain(v.failure, v.req.Node)
-		put(v1.ConditionReady, false, reason, text)
-		if reason == reasonOverQuota {
-			put(v1.ConditionOverQuota, true, reason, text)
-		} else {
-			put(v1.ConditionOverQuota, false, reasonReady, "No quota stands in the way.")
-		}
+		put(v1.ConditionReady, false, reasonOf(v.failure), explain(v.failure, v.req.Node))
 	}
+	r.roomConditions(v, put)
 	if s.WaitingPods > 0 || s.Recycling > 0 || v.state.InFlight > 0 {
 		put(v1.ConditionProgressing, true, "Working", "Ports are being made or taken back.")
 	} else {
 		put(v1.ConditionProgressing, false, "Settled", "Every pod has its port.")
+	}
+}
+
+// roomConditions say whether there is room for the ports that the pool lacks,
+// and of what there is none.
+func (r *pools) roomConditions(v *view, put func(kind string, is bool, reason, message string)) {
+	var scarce *fullError
+	if v.key != nil && v.counts.Available < max(v.state.Levels.Min, v.state.Levels.Fill) {
+		scarce = r.memory.capacity.standing(v.key).scarce
+	}
+	for _, c := range []struct {
+		kind, reason, fine string
+		subnet             bool
+	}{
+		{v1.ConditionOverQuota, reasonOverQuota, "No quota stands in the way.", false},
+		{v1.ConditionSubnetExhausted, reasonExhausted, "No subnet lacks addresses.", true},
+	} {
+		switch {
+		case reasonOf(v.failure) == c.reason:
+			put(c.kind, true, c.reason, explain(v.failure, v.req.Node))
+		case scarce != nil && scarce.scope.subnet == c.subnet:
+			put(c.kind, true, reasonScarce, scarce.text+". What is left is for pods: the pool is not refilled until there is more room")
+		default:
+			put(c.kind, false, reasonReady, c.fine)
+		}
 	}
 }
 
@@ -220,7 +246,7 @@ func setCondition(list *[]metav1.Condition, kind string, is bool, reason, messag
 // sameConditions tells whether two lists say the same for a person in a hurry:
 // that work goes on comes and goes with each pod.
 func sameConditions(a, b []metav1.Condition) bool {
-	for _, kind := range []string{v1.ConditionReady, v1.ConditionOverQuota} {
+	for _, kind := range []string{v1.ConditionReady, v1.ConditionOverQuota, v1.ConditionSubnetExhausted} {
 		x, y := meta.FindStatusCondition(a, kind), meta.FindStatusCondition(b, kind)
 		if x == nil || y == nil || x.Status != y.Status || x.Reason != y.Reason {
 			return false

@@ -59,19 +59,34 @@ func (r *pools) Reconcile(ctx context.Context, req poolRequest) (ctrl.Result, er
 		return ctrl.Result{}, err
 	}
 	now := r.Now()
+	r.fill(v)
+	room := r.survey(v)
 	a := pool.Plan(v.state, now)
 	v.counts = a.Levels
+	r.note(v, &a, room)
 	r.ask(v, a)
 	err = r.write(ctx, v, a)
-	r.tell(v)
+	r.tell(v, givenTo(&a))
 	if err != nil {
+		return retry(err)
+	}
+	r.squeezed(v, &a)
+	if err := r.filled(ctx, v, a.Filled); err != nil {
 		return retry(err)
 	}
 	again, err := r.report(ctx, v, a.Writes())
 	if err != nil {
 		return retry(err)
 	}
-	return ctrl.Result{RequeueAfter: sooner(a.Wake, again, now)}, nil
+	return ctrl.Result{RequeueAfter: sooner(a.Wake, earlier(again, room.next(v)), now)}, nil
+}
+
+// earlier returns the earlier of two times, of which a zero one is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // retry is what a failed write means for the queue. Somebody else's write in
@@ -85,10 +100,7 @@ func retry(err error) (ctrl.Result, error) {
 
 // sooner returns how long it is until the earlier of two times, zero if both are.
 func sooner(a, b, now time.Time) time.Duration {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		a = b
-	}
-	if a.IsZero() {
+	if a = earlier(a, b); a.IsZero() {
 		return 0
 	}
 	return max(a.Sub(now), time.Millisecond)

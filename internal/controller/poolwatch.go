@@ -44,7 +44,7 @@ func (r *pools) setup(mgr ctrl.Manager) error {
 			handler.TypedEnqueueRequestsFromMapFunc(r.ofPod), predicate.TypedFuncs[*corev1.Pod]{UpdateFunc: podMoved})).
 		WatchesRawSource(source.TypedKind(c, &v1.KuryrPort{}, handler.TypedEnqueueRequestsFromMapFunc(r.ofPort))).
 		WatchesRawSource(source.TypedKind(c, &v1.KuryrPortPool{},
-			handler.TypedEnqueueRequestsFromMapFunc(ofPool), predicate.TypedGenerationChangedPredicate[*v1.KuryrPortPool]{})).
+			handler.TypedEnqueueRequestsFromMapFunc(ofPool), poolChanged)).
 		WatchesRawSource(source.TypedKind(c, &corev1.Node{},
 			handler.TypedEnqueueRequestsFromMapFunc(r.ofNode), predicate.TypedFuncs[*corev1.Node]{UpdateFunc: nodeMoved})).
 		WatchesRawSource(source.TypedKind(c, namespaceMeta(),

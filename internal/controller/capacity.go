@@ -1,0 +1,341 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// capacity is what is known of the room that there is for ports: of each project
+// and each subnet as the SDN said last, and what was taken and given back since.
+// It asks the SDN only after a refusal and before ports are made that nobody
+// waits for, and seldom. Nothing is decided by it for longer than a backoff:
+// somebody else may give room or take it at any time. Its methods are safe for
+// concurrent use.
+type capacity struct {
+	cloud sdn.Capacity // nil: there is nobody to ask
+	now   func() time.Time
+	pause time.Duration // between two tries where there is no room
+	calls singleflight.Group
+
+	mu    sync.Mutex
+	rooms map[scope]*room
+	asked map[string]time.Time // by project and subnets
+}
+
+// scope is what has an end: a project's quota of ports, or a subnet's addresses.
+type scope struct {
+	subnet bool
+	id     string
+}
+
+// room is what is known of a scope.
+type room struct {
+	scope scope
+	told  time.Time // when the SDN said so; zero: never
+	limit int       // negative: none
+	left  int       // as far as is known
+	taken int       // by requests under way
+
+	until  time.Time     // the SDN has refused, and is left alone up to then
+	scarce time.Time     // nothing is made that nobody waits for up to then
+	gap    time.Duration // how long that was the last time
+	coming int           // ports that pools are giving up for others
+}
+
+// How often the SDN is asked for the room there is, per project and subnets.
+const (
+	askAfterRefusal = 10 * time.Second
+	askBeforeRefill = time.Minute
+	// scarceLongest bounds how long after it was scarce room is looked for
+	// again: twice as long each time that there is still none.
+	scarceLongest = 15 * time.Minute
+)
+
+func newCapacity(o Options) *capacity {
+	return &capacity{
+		cloud: o.Capacity, now: o.Now, pause: o.Backoff.Quota, rooms: map[scope]*room{}, asked: map[string]time.Time{},
+	}
+}
+
+// scopes are those that a port of a pool takes room of.
+func scopes(key *v1.PoolKey) []scope {
+	out := []scope{{id: key.ProjectID}}
+	for _, id := range key.SubnetIDs {
+		out = append(out, scope{subnet: true, id: id})
+	}
+	return out
+}
+
+// fullError is an ErrQuota that can say what of.
+type fullError struct {
+	scope scope
+	text  string
+	err   error // nil: the SDN was not asked again
+}
+
+func (e *fullError) Error() string {
+	if e.err == nil {
+		return e.text
+	}
+	return e.text + " (" + e.err.Error() + ")"
+}
+
+// Unwrap makes it an ErrQuota.
+func (e *fullError) Unwrap() error { return sdn.ErrQuota }
+
+// text says how full the scope is.
+func (r *room) text() string {
+	of, s := "of the project", r.scope
+	switch {
+	case s.subnet:
+		return fmt.Sprintf("%d of %d addresses of subnet %s are used", r.limit-r.left, r.limit, s.id)
+	case s.id != "":
+		of = "of project " + s.id
+	}
+	return fmt.Sprintf("%d of %d ports %s are used", r.limit-r.left, r.limit, of)
+}
+
+func (r *room) bounded() bool { return !r.told.IsZero() && r.limit >= 0 }
+
+// free is how many ports may still be asked for.
+func (r *room) free() int { return max(0, r.left-r.taken) }
+
+// spare is how many ports there is room for beside those that pods may need.
+func (r *room) spare(waiting int) int {
+	const most = 50 // of a large subnet a twentieth is more than pods come at once
+	return r.left - r.taken - max(1, min(r.limit/20, most), waiting)
+}
+
+// standing is how a pool stands with the room that there is.
+type standing struct {
+	full   *fullError // pods that wait are to wait until then; nil: there is room
+	until  time.Time
+	scarce *fullError // nothing is to be made that nobody waits for, and why; nil: it may
+	again  time.Time
+}
+
+// standing returns how a pool of this key stands.
+func (c *capacity) standing(key *v1.PoolKey) (s standing) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.now()
+	for _, r := range c.of(key) {
+		if r.free() == 0 && now.Before(r.until) && s.full == nil {
+			s.full, s.until = &fullError{scope: r.scope, text: r.text()}, r.until
+		}
+		if now.Before(r.scarce) && r.scarce.After(s.again) {
+			s.scarce, s.again = &fullError{scope: r.scope, text: r.text()}, r.scarce
+		}
+	}
+	return s
+}
+
+// admit takes room for n ports, or for as many as there is where the SDN has
+// just refused more, and returns how many.
+func (c *capacity) admit(key *v1.PoolKey, n int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.now()
+	rooms := c.of(key)
+	for _, r := range rooms {
+		if now.Before(r.until) {
+			n = min(n, r.free())
+		}
+	}
+	for _, r := range rooms {
+		r.taken += n
+	}
+	return n
+}
+
+// of returns the rooms that a pool's ports take of. c.mu is held.
+func (c *capacity) of(key *v1.PoolKey) []*room {
+	var out []*room
+	for _, id := range scopes(key) {
+		if c.rooms[id] == nil {
+			c.rooms[id] = &room{scope: id}
+		}
+		out = append(out, c.rooms[id])
+	}
+	return out
+}
+
+// refill returns for how many of n ports that were admitted and that nobody
+// waits for there is room beside those that pods may need, waiting ones and
+// others, and gives back the rest.
+func (c *capacity) refill(ctx context.Context, key *v1.PoolKey, n, waiting int) int {
+	c.ask(ctx, key, askBeforeRefill)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	admitted, now := n, c.now()
+	rooms := c.of(key)
+	for _, r := range rooms {
+		if !r.bounded() {
+			continue
+		}
+		if n = max(0, min(n, r.spare(waiting)+admitted)); n == 0 {
+			r.tighten(now)
+		} else if n == admitted {
+			r.scarce, r.gap = time.Time{}, 0
+		}
+	}
+	for _, r := range rooms {
+		r.taken -= admitted - n
+	}
+	return n
+}
+
+// tighten begins a time in which nothing is made that nobody waits for.
+func (r *room) tighten(now time.Time) {
+	if now.Before(r.scarce) {
+		return
+	}
+	r.gap = min(max(askBeforeRefill, 2*r.gap), scarceLongest)
+	r.scarce = now.Add(r.gap)
+}
+
+// ended is told how a request went for which room for n ports was taken, and
+// returns its error, with the numbers if there was no room.
+func (c *capacity) ended(ctx context.Context, key *v1.PoolKey, n, made int, err error) error {
+	c.mu.Lock()
+	for _, r := range c.of(key) {
+		r.taken -= n
+		r.left = max(0, r.left-made)
+		if made > 0 && !c.now().Before(r.until) {
+			r.until = time.Time{}
+		}
+	}
+	c.mu.Unlock()
+	if !errors.Is(err, sdn.ErrQuota) {
+		return err
+	}
+	c.ask(ctx, key, askAfterRefusal)
+	return c.refused(key, err)
+}
+
+// refused finds out what there is no room of.
+func (c *capacity) refused(key *v1.PoolKey, err error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.now()
+	for _, r := range c.of(key) {
+		if !r.bounded() || r.left > 0 && !now.Before(r.until) {
+			continue
+		}
+		r.left = 0 // what seemed to be left somebody else has
+		if !now.Before(r.until) {
+			r.until, r.coming = now.Add(c.pause), 0
+		}
+		r.tighten(now)
+		return &fullError{scope: r.scope, text: r.text(), err: err}
+	}
+	return err
+}
+
+// ask has the SDN say how much room there is, unless it has said so lately.
+func (c *capacity) ask(ctx context.Context, key *v1.PoolKey, gap time.Duration) {
+	if c.cloud == nil {
+		return
+	}
+	name := key.ProjectID + "/" + strings.Join(key.SubnetIDs, "/")
+	_, _, _ = c.calls.Do(name, func() (any, error) {
+		c.mu.Lock()
+		last, asked := c.asked[name]
+		recent := asked && c.now().Sub(last) < gap
+		if !recent {
+			c.asked[name] = c.now()
+		}
+		c.mu.Unlock()
+		if recent {
+			return nil, nil
+		}
+		got, err := c.cloud.Room(ctx, key.ProjectID, key.SubnetIDs)
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Info("could not ask how much room there is for ports", "error", err.Error())
+			return nil, nil
+		}
+		c.learn(key, got)
+		return nil, nil
+	})
+}
+
+// learn takes up what the SDN said.
+func (c *capacity) learn(key *v1.PoolKey, got sdn.Room) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.of(key) {
+		usage, known := got.Subnets[r.scope.id]
+		if !r.scope.subnet {
+			known = got.Ports != nil
+			if known {
+				usage = *got.Ports
+			}
+		}
+		if !known {
+			continue
+		}
+		left, _ := usage.Left()
+		r.told, r.limit, r.left, r.coming = c.now(), usage.Limit, left, 0
+	}
+}
+
+// freed notes that a port is gone; a nil key is that of a pool not known.
+func (c *capacity) freed(key *v1.PoolKey) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	rooms := slices.Collect(maps.Values(c.rooms)) // one try too many does no harm
+	if key != nil {
+		rooms = c.of(key)
+	}
+	for _, r := range rooms {
+		if r.bounded() {
+			r.left, r.coming = min(r.left+1, r.limit), max(0, r.coming-1)
+		}
+	}
+}
+
+// missing returns how many ports other pools would have to give up for so many
+// pods that wait in a full scope, beyond those that they do already.
+func (c *capacity) missing(s scope, waiting int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.rooms[s]
+	if r == nil {
+		return 0
+	}
+	return max(0, waiting-r.coming-r.free())
+}
+
+// expect notes that pools give up n ports.
+func (c *capacity) expect(s scope, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r := c.rooms[s]; r != nil {
+		r.coming += n
+	}
+}
+
+// forgive lets everything be tried at once.
+func (c *capacity) forgive() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.asked)
+	for _, r := range c.rooms {
+		r.until, r.scarce, r.gap = time.Time{}, time.Time{}, 0
+	}
+}

@@ -1,0 +1,114 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+)
+
+// TestOverQuotaIsNotHot: hundreds of pools that lack ports ask as seldom as a
+// few, and a port that somebody gives back brings one more at once.
+func TestOverQuotaIsNotHot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cloud := &slowCloud{call: 50 * time.Millisecond, limit: 110}
+		w := newCrowd(t, cloud)
+		for i := range 200 {
+			w.change(fmt.Sprint("n-", i), fmt.Sprint("s-", i%3), func(m *member) { m.waiting, m.min = 2, 5 })
+		}
+		pass(time.Minute)
+		before, rooms := len(cloud.asked), cloud.rooms
+		if cloud.made != 110 {
+			t.Fatalf("%d ports made, want all 110", cloud.made)
+		}
+		pass(time.Hour)
+		if n := len(cloud.asked) - before; n > 8*120+20 { // as many as may be at once, each 30 s
+			t.Errorf("%d requests for ports in an hour in which there was no room", n)
+		}
+		if n := cloud.rooms - rooms; n > 3*120*2 {
+			t.Errorf("asked %d times in an hour how much room there is", n)
+		}
+		before = len(cloud.asked)
+		cloud.gone++
+		r, _ := on("n-7", "s-1")
+		w.c.memory.portFreed(r)
+		pass(time.Second)
+		if cloud.made != 111 || len(cloud.asked) > before+8 {
+			t.Errorf("after a port was given back: %d ports made with %d requests, want 111 and few", cloud.made, len(cloud.asked)-before)
+		}
+		cloud.limit = 1000
+		pass(2 * time.Minute)
+		if want := 400; cloud.made < want {
+			t.Errorf("with room for all %d ports made, want %d at least", cloud.made, want)
+		}
+	})
+}
+
+// TestRefillsLeaveRoomForPods, ask seldom how much there is, and go on when
+// there is more.
+func TestRefillsLeaveRoomForPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cloud := &slowCloud{call: 50 * time.Millisecond, limit: 100}
+		w := newCrowd(t, cloud)
+		for i := range 20 {
+			w.change(fmt.Sprint("n-", i), "s", func(m *member) { m.min = 10 })
+		}
+		pass(10 * time.Minute)
+		if cloud.made != 95 {
+			t.Errorf("%d ports made to be kept, want 95 of 100", cloud.made)
+		}
+		if cloud.rooms > 6 {
+			t.Errorf("asked %d times in ten minutes how much room there is", cloud.rooms)
+		}
+		rooms := cloud.rooms
+		w.change("other", "s", func(m *member) { m.waiting = 5 })
+		pass(2 * time.Second)
+		if got := w.of("other", "s").served; len(got) != 5 || cloud.rooms != rooms {
+			t.Errorf("%d of 5 pods served, asked %d times for room; want all with what was left", len(got), cloud.rooms-rooms)
+		}
+		cloud.limit = 1000
+		pass(40 * time.Minute)
+		if cloud.made != 205 {
+			t.Errorf("%d ports made when there was room again, want 205", cloud.made)
+		}
+	})
+}
+
+// TestSqueeze: idle pools of the project give what pods lack, the fullest first,
+// and no more.
+func TestSqueeze(t *testing.T) {
+	key := func(project string) *v1.PoolKey { return &v1.PoolKey{ProjectID: project, SubnetIDs: []string{"s"}} }
+	o := Options{}
+	o.Now = time.Now
+	m := newMemory(o)
+	project := scope{id: "p"}
+	m.capacity.rooms[project] = &room{scope: project, told: time.Now(), limit: 10}
+	for name, p := range map[string]poolMemory{
+		"waits":  {key: key("p"), lacking: 5, free: 1},
+		"idle-a": {key: key("p"), free: 3},
+		"idle-b": {key: key("p"), free: 4},
+		"other":  {key: key("q"), free: 9},
+	} {
+		m.with(poolRequest{Pool: name}, func(into *poolMemory) { into.key, into.lacking, into.free = p.key, p.lacking, p.free })
+	}
+	if diff := cmp.Diff([]poolRequest{{Pool: "idle-b"}, {Pool: "idle-a"}}, m.squeeze(project)); diff != "" {
+		t.Errorf("pools that are to give up ports (-want +got):\n%s", diff)
+	}
+	got := map[string]int{}
+	for r, p := range m.pools {
+		got[r.Pool] = p.squeeze
+	}
+	if diff := cmp.Diff(map[string]int{"waits": 0, "idle-a": 1, "idle-b": 4, "other": 0}, got); diff != "" {
+		t.Errorf("ports to give up (-want +got):\n%s", diff)
+	}
+	if again := m.squeeze(project); again != nil {
+		t.Errorf("asked once more, pools %v are to give up more", again)
+	}
+}
