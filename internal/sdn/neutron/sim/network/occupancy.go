@@ -5,6 +5,7 @@ package network
 
 import (
 	"encoding/json"
+	"maps"
 	"math/big"
 	"net/http"
 	"net/netip"
@@ -57,10 +58,14 @@ func (c *call) occupied(n *network) any {
 			"total_ips": json.Number(size.String()), "used_ips": taken,
 		})
 	}
-	return map[string]any{
+	out := map[string]any{
 		"network_id": n.ID, "network_name": n.Name, "project_id": n.ProjectID, "tenant_id": n.TenantID,
 		"subnet_ip_availability": subnets, "used_ips": used, "total_ips": json.Number(total.String()),
 	}
+	if fields := c.fields(); len(fields) > 0 {
+		maps.DeleteFunc(out, func(name string, _ any) bool { return !slices.Contains(fields, name) })
+	}
+	return out
 }
 
 // size is how many addresses the pools have; without pools, the subnet.
