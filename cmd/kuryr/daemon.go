@@ -19,6 +19,7 @@ import (
 
 type daemonFlags struct {
 	config, kubeconfig string
+	parking            string
 	options            daemon.Options
 }
 
@@ -42,6 +43,7 @@ func daemonCommand() *cobra.Command {
 	flags.StringVar(&f.options.Socket, "socket", cni.SocketPath, "Unix socket that kuryr-cni asks on")
 	flags.StringVar(&f.options.HealthAddress, "health-probe-bind-address", "127.0.0.1:8090", "address of /livez and /readyz; 0 is none")
 	flags.StringVar(&f.options.MetricsAddress, "metrics-bind-address", "127.0.0.1:9655", "address of /metrics; 0 is none")
+	flags.StringVar(&f.parking, "parking-netns", "/run/netns/kuryr-parking", "where the network namespace is mounted that keeps free ports (node.park)")
 	flags.StringVar(&f.options.Install.BinDir, "cni-bin-dir", "", "directory to install kuryr-cni into, as in /opt/cni/bin; empty: do not")
 	flags.StringVar(&f.options.Install.ConfDir, "cni-conf-dir", "", "directory to write "+daemon.ConfFile+" into, as in /etc/cni/net.d; empty: do not")
 	flags.StringVar(&f.options.Install.Plugin, "cni-plugin", besideMe("kuryr-cni"), "kuryr-cni executable to install")
@@ -67,11 +69,15 @@ func runDaemon(ctx context.Context, f daemonFlags) error {
 	if o.API, err = daemon.Connect(cluster, o.Node); err != nil {
 		return err
 	}
+	if !o.Settings.Park {
+		f.parking = ""
+	}
 	set := plug.New(plug.Config{
 		OVSDB: o.Settings.OVSDB, Bridge: o.Settings.Bridge, DriverDir: o.Settings.DriverDir, MTU: o.Settings.MTU,
+		Parking: f.parking,
 	})
 	defer set.Close()
-	o.Drivers = set
+	o.Drivers, o.Parking = set, set
 	d, err := daemon.New(ctx, o)
 	if err != nil {
 		return err

@@ -93,6 +93,12 @@ func (d *Daemon) noPort(ctx context.Context, args cni.Args) error {
 	}
 	details := "the Kuryr controller binds it; the pod's Events say what keeps it from that"
 	for _, port := range d.ports.ofPod(args) {
+		if bound(port, args) && !grouped(port) {
+			return types.NewError(cni.CodeNotWired,
+				fmt.Sprintf("waited %s for the security groups of port %s, which is bound to pod %s", waited, port.Name, args.Pod()),
+				fmt.Sprintf("the SDN is to give it %v and is known to have given it %v; the KuryrPort's conditions say what keeps the controller from that",
+					port.Spec.SecurityGroupIDs, port.Status.AppliedSecurityGroupIDs))
+		}
 		if !bound(port, args) {
 			details = fmt.Sprintf("KuryrPort %s is still that of an earlier pod of this name, or on its way out", port.Name)
 		}
@@ -141,8 +147,9 @@ func (d *Daemon) plug(ctx context.Context, driver plug.Driver, e entry) error {
 		return types.NewError(cni.CodeIO, "the journal cannot be written", err.Error())
 	}
 	d.reporter.report(e) // now, so that it is known before the pod runs
-	done := d.metrics.stage("ADD", "plug")
+	done, plugged := d.metrics.stage("ADD", "plug"), d.parker.plugging(e.Port.ID)
 	err = driver.Plug(ctx, e.iface())
+	plugged()
 	done()
 	if err != nil {
 		if stop := interrupted(ctx); stop != nil {

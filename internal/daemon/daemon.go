@@ -54,6 +54,7 @@ type Options struct {
 	Socket   string // that CNI calls come in on
 	API      api
 	Drivers  drivers
+	Parking  parking // keeps free ports plugged, if Settings.Park; nil: none are
 	// HealthAddress serves /livez and /readyz, MetricsAddress /metrics; empty
 	// or "0" is neither.
 	HealthAddress, MetricsAddress string
@@ -66,6 +67,7 @@ type Daemon struct {
 	journal   *journal
 	ports     *ports
 	reporter  *reporter
+	parker    *parker
 	sandboxes locks // by containerID and interface: one call at a time
 	byPort    locks // by port: one driver call at a time; taken after sandboxes
 	netns     namespaces
@@ -95,20 +97,32 @@ func New(ctx context.Context, o Options) (*Daemon, error) {
 	}
 	d := &Daemon{Options: o, journal: j, netns: osNamespaces{}, marked: make(chan struct{}), ports: newPorts(o.API.KuryrPorts())}
 	d.reporter = newReporter(o.API, j, d.ports)
-	d.metrics = newMetrics(j)
+	d.parker = newParker(o, j, d.ports, &d.byPort)
+	d.metrics = newMetrics(j, d.parker)
 	return d, nil
 }
 
 // Run serves until ctx ends, and then until the calls under way are answered.
 func (d *Daemon) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return d.ports.run(ctx, d.reporter.observe, d.reporter.gone) })
+	g.Go(func() error { return d.ports.run(ctx, d.observe, d.gone) })
 	g.Go(func() error { return d.reporter.run(ctx) })
+	g.Go(func() error { return d.parker.run(ctx) })
 	g.Go(func() error { return d.serve(ctx) })
 	g.Go(func() error { return d.sweepForever(ctx) })
 	g.Go(func() error { return d.serveHTTP(ctx) })
 	g.Go(func() error { return d.installOnceReady(ctx) })
 	return g.Wait()
+}
+
+func (d *Daemon) observe(port *v1.KuryrPort) {
+	d.reporter.observe(port)
+	d.parker.observe(port)
+}
+
+func (d *Daemon) gone(port string) {
+	d.reporter.gone(port)
+	d.parker.gone(port)
 }
 
 // ready says why CNI calls cannot be served right now, as an error for STATUS.

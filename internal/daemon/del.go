@@ -81,6 +81,7 @@ func (d *Daemon) detach(ctx context.Context, e entry, netns string) error {
 		return types.NewError(cni.CodeIO, "the journal cannot be written", err.Error())
 	}
 	d.reporter.report(e)
+	d.parker.gone(e.Port.ID)
 	return nil
 }
 

@@ -167,12 +167,15 @@ type machine struct {
 	unwired map[string]bool           // ports whose Wait does not return
 	fail    map[string]error          // by step
 	rows    map[string]bool           // containers that the switch has a port of, and no device
+	parked  map[string]bool           // ports that wait for a pod; false: half of it is there
+	lent    map[string]bool           // ports whose pod has them from the parking
+	counts  plug.Counts
 	calls   []string
 	hook    func(step string) // called in every step of the driver
 }
 
 func newMachine() *machine {
-	return &machine{plugged: map[string]plug.Interface{}, live: map[string]bool{}, unwired: map[string]bool{}, fail: map[string]error{}, rows: map[string]bool{}}
+	return &machine{plugged: map[string]plug.Interface{}, live: map[string]bool{}, unwired: map[string]bool{}, fail: map[string]error{}, rows: map[string]bool{}, parked: map[string]bool{}, lent: map[string]bool{}}
 }
 
 func (m *machine) set(f func()) { m.mu.Lock(); defer m.mu.Unlock(); f() }
@@ -243,7 +246,18 @@ func (d *driver) Plug(ctx context.Context, i plug.Interface) error {
 	if d.machine.gone(i.Netns) {
 		return fmt.Errorf("%s: %w", i.Netns, plug.ErrNoNetns)
 	}
-	d.set(func() { d.plugged[i.PortID] = i })
+	d.set(func() {
+		switch {
+		case d.parked[i.PortID]:
+			d.lent[i.PortID] = true
+			d.counts.Claimed++
+		case d.plugged[i.PortID].ContainerID != i.ContainerID:
+			delete(d.lent, i.PortID)
+			d.counts.Made++
+		}
+		delete(d.parked, i.PortID)
+		d.plugged[i.PortID] = i
+	})
 	return errors.Join(ctx.Err(), d.step("plugged"))
 }
 
@@ -268,6 +282,10 @@ func (d *driver) Unplug(_ context.Context, i plug.Interface) error {
 	d.set(func() {
 		if d.plugged[i.PortID].ContainerID == i.ContainerID {
 			delete(d.plugged, i.PortID)
+			if d.lent[i.PortID] {
+				delete(d.lent, i.PortID)
+				d.parked[i.PortID] = true
+			}
 		}
 	})
 	return d.step("unplugged")
@@ -279,6 +297,36 @@ func (d *driver) Check(_ context.Context, i plug.Interface) error {
 	}
 	return d.step("check")
 }
+
+func (d *driver) Park(_ context.Context, i plug.Interface) error {
+	d.set(func() {
+		if d.plugged[i.PortID].ContainerID != "" {
+			d.fail["park"] = errors.New("a port of a pod is to be parked")
+		}
+		d.parked[i.PortID] = d.parked[i.PortID]
+	})
+	if err := d.step("park"); err != nil {
+		return err
+	}
+	d.set(func() { d.parked[i.PortID] = true })
+	return d.step("parked")
+}
+
+func (d *driver) Unpark(_ context.Context, port string) error {
+	if err := d.step("unpark"); err != nil {
+		return err
+	}
+	d.set(func() { delete(d.parked, port) })
+	return d.step("unparked")
+}
+
+func (d *driver) Parked(context.Context) (map[string]bool, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return maps.Clone(d.parked), nil
+}
+
+func (d *driver) Counts() plug.Counts { d.mu.Lock(); defer d.mu.Unlock(); return d.machine.counts }
 
 // lease is the API for one daemon: a killed one writes nothing any more.
 type lease struct {

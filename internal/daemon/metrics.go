@@ -20,7 +20,7 @@ type metrics struct {
 	duration *prometheus.HistogramVec
 }
 
-func newMetrics(j *journal) *metrics {
+func newMetrics(j *journal, p *parker) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -38,8 +38,23 @@ func newMetrics(j *journal) *metrics {
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kuryr_cni_journal_entries",
 			Help: "Ports that are plugged on this node, as the journal says.",
-		}, func() float64 { return float64(j.size()) }))
+		}, func() float64 { return float64(j.size()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kuryr_cni_parked_ports",
+			Help: "Free ports that are kept plugged on this node for pods to come.",
+		}, func() float64 { return float64(p.count()) }),
+		plugged("parking", func() float64 { return float64(p.counts().Claimed) }),
+		plugged("anew", func() float64 { return float64(p.counts().Made) }))
 	return m
+}
+
+// plugged counts ports that sandboxes got from one of the two places.
+func plugged(from string, count func() float64) prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name:        "kuryr_cni_plugged_total",
+		Help:        "Ports that pods got: from the parking, or plugged anew for the pod.",
+		ConstLabels: prometheus.Labels{"from": from},
+	}, count)
 }
 
 // stage starts the clock of a stage; call what it returns at the end.

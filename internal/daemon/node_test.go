@@ -36,6 +36,7 @@ type node struct {
 	t       testing.TB
 	dir     string
 	timeout time.Duration
+	park    bool
 	health  string // addresses; empty: none
 	numbers string
 	real    *plug.Set   // drivers of this machine in place of machine's
@@ -80,15 +81,15 @@ func (n *node) startAnyhow() {
 	n.driver = &driver{machine: n.machine}
 	d, err := New(ctx, Options{
 		Node:     "n1",
-		Settings: config.Node{StateDir: filepath.Join(n.dir, "state"), AddTimeout: metav1.Duration{Duration: n.timeout}},
-		Socket:   n.socket(), API: lease{n.api, n.driver}, Drivers: n.driver,
+		Settings: config.Node{StateDir: filepath.Join(n.dir, "state"), AddTimeout: metav1.Duration{Duration: n.timeout}, Park: n.park},
+		Socket:   n.socket(), API: lease{n.api, n.driver}, Drivers: n.driver, Parking: n.driver,
 		HealthAddress: n.health, MetricsAddress: n.numbers,
 	})
 	if err != nil {
 		n.t.Fatalf("New() = %v", err)
 	}
 	if d.netns = n.machine; n.real != nil {
-		d.netns, d.Drivers = osNamespaces{}, n.real
+		d.netns, d.Drivers, d.parker.parking = osNamespaces{}, n.real, n.real
 	}
 	n.daemon, n.stop, n.ended = d, stop, make(chan error, 1)
 	ended := n.ended

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -86,7 +87,6 @@ func slim(obj any) (any, error) {
 	}
 	if port, ok := obj.(*v1.KuryrPort); ok {
 		port.Status.Conditions = nil
-		port.Spec.SecurityGroupIDs, port.Status.AppliedSecurityGroupIDs = nil, nil
 	}
 	return obj, nil
 }
@@ -116,12 +116,22 @@ func (p *ports) port(name string) *v1.KuryrPort {
 	return obj.(*v1.KuryrPort)
 }
 
+// all returns the node's KuryrPorts. They are not to be changed.
+func (p *ports) all() []*v1.KuryrPort {
+	objs := p.informer.GetIndexer().List()
+	all := make([]*v1.KuryrPort, 0, len(objs))
+	for _, obj := range objs {
+		all = append(all, obj.(*v1.KuryrPort))
+	}
+	return all
+}
+
 // await returns the KuryrPort that is bound to the pod's interface as soon as
-// there is one, and the cause of ctx if that ends before.
+// there is one that has its security groups, and the cause of ctx if that ends before.
 func (p *ports) await(ctx context.Context, pod cni.Args, ifName string) (*v1.KuryrPort, error) {
 	for {
 		changed := p.next() // before looking, so that no change is missed
-		if port := p.find(pod, ifName); port != nil && p.synced() {
+		if port := p.find(pod, ifName); port != nil && p.synced() && grouped(port) {
 			return port, nil
 		}
 		select {
@@ -168,6 +178,14 @@ func bound(port *v1.KuryrPort, pod cni.Args) bool {
 	ref := port.Spec.PodRef
 	return port.DeletionTimestamp.IsZero() && ref != nil &&
 		ref.Namespace == pod.Namespace && ref.Name == pod.Name && sameUID(pod.UID, string(ref.UID))
+}
+
+// grouped says whether the port has the security groups that its pod is to have. As
+// long as its spec is as it was made, it has those it was made with; later it may
+// have been another pod's.
+func grouped(port *v1.KuryrPort) bool {
+	return port.Generation == 1 ||
+		sets.New(port.Spec.SecurityGroupIDs...).Equal(sets.New(port.Status.AppliedSecurityGroupIDs...))
 }
 
 // apiUID is the form of a UID that the API server gives.
