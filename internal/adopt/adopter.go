@@ -117,6 +117,7 @@ func (a *Adopter) one(ctx context.Context, action Action, refused map[string]err
 			return err
 		}
 		log.Info("deleted port", "because", action.Why)
+	case Leave:
 	}
 	return nil
 }

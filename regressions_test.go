@@ -1,0 +1,82 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kuryr_test
+
+import (
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	testFunc  = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	testName  = regexp.MustCompile("`(Test\\w+)`")
+	bugNumber = regexp.MustCompile(`\b1\d{6}\b`)
+	bugTest   = regexp.MustCompile(`^TestBug(\d+)$`)
+)
+
+// bugs are those of the former implementation that concern ports, pods and nodes,
+// by the numbers of its tracker.
+var bugs = []string{
+	"1854928", "1963677", "1963678", "1882083", "1892388", "1894212", "1916544", "1982478", "1945680", "1863212", "1899182",
+	"1951443", "1856109", "1864327", "1951425", "1978701", "1904040", "1956767", "1728996",
+}
+
+// docs/pools.md names tests for each bug, and all of these are there.
+func TestBugsHaveTheirTests(t *testing.T) {
+	_, table, found := strings.Cut(read(t, "docs/pools.md"), "## Bugs of the former implementation")
+	if !found {
+		t.Fatal("docs/pools.md has no table of bugs")
+	}
+	tests := testsOfTree(t)
+	told := map[string]bool{}
+	for _, row := range strings.Split(table, "\n") {
+		if !strings.HasPrefix(row, "| ") || strings.HasPrefix(row, "| bug |") {
+			continue
+		}
+		names := testName.FindAllStringSubmatch(row, -1)
+		if len(names) == 0 {
+			t.Errorf("no test is named in %q", row)
+		}
+		for _, m := range names {
+			if !tests[m[1]] {
+				t.Errorf("%s, named for %q, is not there", m[1], strings.TrimSpace(strings.Split(row, "|")[1]))
+			}
+		}
+		for _, number := range bugNumber.FindAllString(row, -1) {
+			told[number] = true
+		}
+	}
+	for _, number := range bugs {
+		if !told[number] {
+			t.Errorf("docs/pools.md names no test for bug %s", number)
+		}
+	}
+	for name := range tests {
+		if m := bugTest.FindStringSubmatch(name); m != nil && !told[m[1]] {
+			t.Errorf("docs/pools.md does not name %s", name)
+		}
+	}
+}
+
+// testsOfTree returns the names of all tests of the module.
+func testsOfTree(t *testing.T) map[string]bool {
+	t.Helper()
+	tests := map[string]bool{}
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		for _, m := range testFunc.FindAllStringSubmatch(read(t, path), -1) {
+			tests[m[1]] = true
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tests
+}
