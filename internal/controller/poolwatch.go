@@ -41,7 +41,7 @@ func (r *pools) setup(mgr ctrl.Manager) error {
 			MaxConcurrentReconciles: poolWorkers, RateLimiter: limiter[poolRequest](r.Backoff), SkipNameValidation: new(true),
 		}).
 		WatchesRawSource(source.TypedKind(c, &corev1.Pod{},
-			handler.TypedEnqueueRequestsFromMapFunc(r.ofPod), predicate.TypedFuncs[*corev1.Pod]{UpdateFunc: podMoved})).
+			handler.TypedEnqueueRequestsFromMapFunc(r.ofPod), predicate.TypedFuncs[*corev1.Pod]{UpdateFunc: r.podMoved})).
 		WatchesRawSource(source.TypedKind(c, &v1.KuryrPort{}, handler.TypedEnqueueRequestsFromMapFunc(r.ofPort))).
 		WatchesRawSource(source.TypedKind(c, &v1.KuryrPortPool{},
 			handler.TypedEnqueueRequestsFromMapFunc(ofPool), poolChanged)).
@@ -69,10 +69,11 @@ func nodeMoved(e event.TypedUpdateEvent[*corev1.Node]) bool {
 
 // podMoved reports whether what a plan looks at has changed. kubelet writes a
 // pod's status a dozen times in its life.
-func podMoved(e event.TypedUpdateEvent[*corev1.Pod]) bool {
+func (r *pools) podMoved(e event.TypedUpdateEvent[*corev1.Pod]) bool {
 	a, b := e.ObjectOld, e.ObjectNew
 	return a.UID != b.UID || a.Spec.NodeName != b.Spec.NodeName || pool.Finished(a) != pool.Finished(b) ||
-		a.DeletionTimestamp.IsZero() != b.DeletionTimestamp.IsZero() || !maps.Equal(a.Labels, b.Labels)
+		a.DeletionTimestamp.IsZero() != b.DeletionTimestamp.IsZero() ||
+		r.Settings.rules().byPod && !maps.Equal(a.Labels, b.Labels)
 }
 
 // ofPod is the pool that the pod's port comes from, and those of its node that

@@ -31,17 +31,7 @@ type Settings struct {
 	Namespace        string // if its pods have a pool of their own
 }
 
-// KeyFor returns the key of the pool that pod's port comes from. It is false
-// for a pod that gets none from anywhere: one on the host's network, and one
-// that has no node yet. It does not look at how far the pod is in its life.
-func KeyFor(pod *corev1.Pod, s Settings) (v1.PoolKey, bool) {
-	if pod.Spec.HostNetwork || pod.Spec.NodeName == "" {
-		return v1.PoolKey{}, false
-	}
-	return KeyOn(pod.Spec.NodeName, s), true
-}
-
-// KeyOn returns the key of the pool of a node.
+// KeyOn returns the key of a pool of a node.
 func KeyOn(node string, s Settings) v1.PoolKey {
 	groups := slices.Clone(s.SecurityGroupIDs)
 	slices.Sort(groups)

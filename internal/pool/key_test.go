@@ -64,24 +64,21 @@ func TestNameTellsPoolsApart(t *testing.T) {
 func TestWants(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
-		name      string
-		change    func(*corev1.Pod)
-		key, want bool
+		name   string
+		change func(*corev1.Pod)
+		want   bool
 	}{
-		{"scheduled", func(*corev1.Pod) {}, true, true},
-		{"not scheduled", func(p *corev1.Pod) { p.Spec.NodeName = "" }, false, false},
-		{"on the host's network", func(p *corev1.Pod) { p.Spec.HostNetwork = true }, false, false},
-		{"succeeded", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, true, false},
-		{"failed", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, true, false},
-		{"being deleted", func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: noon} }, true, false},
+		{"scheduled", func(*corev1.Pod) {}, true},
+		{"not scheduled", func(p *corev1.Pod) { p.Spec.NodeName = "" }, false},
+		{"on the host's network", func(p *corev1.Pod) { p.Spec.HostNetwork = true }, false},
+		{"succeeded", func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, false},
+		{"failed", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, false},
+		{"being deleted", func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: noon} }, false},
 	} {
 		p := onNode("node")
 		tc.change(p)
 		if got := pool.Wants(p); got != tc.want {
 			t.Errorf("Wants(a pod %s) = %v, want %v", tc.name, got, tc.want)
-		}
-		if _, got := pool.KeyFor(p, settings); got != tc.key {
-			t.Errorf("KeyFor(a pod %s) = %v, want %v", tc.name, got, tc.key)
 		}
 	}
 }
