@@ -67,7 +67,9 @@ type Capacity interface {
 	Room(ctx context.Context, projectID string, subnetIDs []string) (Room, error)
 }
 
-// Room is the answer of Capacity.
+// Room is the answer of Capacity. It is near the truth, not always it: what is
+// used may count addresses that are none of those to be given, as a router's, so a
+// subnet may look full while a few are left.
 type Room struct {
 	Ports   *Usage           // nil: not known
 	Subnets map[string]Usage // by subnet ID; one that is not known has no entry
