@@ -129,7 +129,7 @@ func create(t *testing.T, o client.Object) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := client.IgnoreNotFound(server.Delete(context.WithoutCancel(t.Context()), o)); err != nil {
+		if err := client.IgnoreNotFound(server.Delete(context.WithoutCancel(t.Context()), o, client.GracePeriodSeconds(0))); err != nil {
 			t.Error(err)
 		}
 	})
