@@ -195,12 +195,13 @@ func TestMarkTooLongOrUnreadable(t *testing.T) {
 }
 
 func FuzzMark(f *testing.F) {
-	f.Add("one", "kuryrportpool", "", "n1-0123456789", "")
-	f.Add("one", "service", "default", "web", "made by hand, do not touch")
-	f.Add("", "", "", "", "kuryr.cluster=a kuryr.cluster=a")
-	f.Add("one-more", "a", "b", "c", "xkuryr.cluster=one")
-	f.Fuzz(func(t *testing.T, cluster, kind, namespace, name, note string) {
-		m := mark{cluster: cluster, owner: sdn.Owner{Kind: kind, Namespace: namespace, Name: name}}
+	f.Add("one", "kuryrportpool", "", "n1-0123456789", "", "")
+	f.Add("one", "kuryrportpool", "", "n1-0123456789", "b1000000-0000-4000-8000-000000000001", "")
+	f.Add("one", "service", "default", "web", "", "made by hand, do not touch")
+	f.Add("", "", "", "", "two words", "kuryr.cluster=a kuryr.cluster=a kuryr.parent=b")
+	f.Add("one-more", "a", "b", "c", "kuryr.cluster=two", "xkuryr.cluster=one")
+	f.Fuzz(func(t *testing.T, cluster, kind, namespace, name, parent, note string) {
+		m := mark{cluster: cluster, owner: sdn.Owner{Kind: kind, Namespace: namespace, Name: name}, parent: parent}
 		got := parseMark(note)
 		if got.cluster != "" && !strings.Contains(note, clusterMark+got.cluster) {
 			t.Errorf("parseMark(%q) = %+v, of a mark that is not there", note, got)
