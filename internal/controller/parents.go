@@ -73,7 +73,7 @@ type hunt struct {
 	failure  error
 	failures int
 	hold     time.Time
-	told     map[types.UID]string // what waiting pods, and the node, have been told
+	told     map[types.UID]string // reason that waiting pods, and the node, have been told
 }
 
 func newParents(o Options, c client.Reader, recorder events.EventRecorder) *parents {
@@ -242,7 +242,7 @@ func (r *parents) failed(node string, err error) *hunt {
 	defer r.mu.Unlock()
 	h := r.hunts[node]
 	if h == nil {
-		h = &hunt{told: map[types.UID]string{}}
+		h = &hunt{}
 		r.hunts[node] = h
 	}
 	h.failures++
@@ -295,16 +295,17 @@ func (r *parents) waiting(ctx context.Context, node string) ([]*corev1.Pod, erro
 	return out, nil
 }
 
-// tell says on the node and on each waiting pod what is in the way, once.
+// tell says on the node and on each waiting pod what is in the way, once for
+// each reason.
 func (r *parents) tell(s *site, h *hunt, waiting []*corev1.Pod) {
-	note := cut(h.failure.Error() + advice(h.failure, s.ports))
+	note, reason := cut(h.failure.Error()+advice(h.failure, s.ports)), reasonOf(h.failure)
+	news, told := map[types.UID]bool{}, map[types.UID]string{}
 	r.mu.Lock()
-	news := map[types.UID]bool{}
-	keep(h.told, func(uid types.UID) bool { return h.told[uid] == note })
 	for _, uid := range append(uids(waiting), s.node.UID) {
-		news[uid] = h.told[uid] == ""
-		h.told[uid] = note
+		news[uid] = h.told[uid] != reason
+		told[uid] = reason
 	}
+	h.told = told
 	r.mu.Unlock()
 	if news[s.node.UID] {
 		on := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: s.name, UID: s.node.UID}
