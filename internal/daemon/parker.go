@@ -29,6 +29,7 @@ const (
 	parkWorkers = 2
 	parkTimeout = 30 * time.Second
 	parkPeriod  = 30 * time.Second       // between two looks at what is there
+	parkRetry   = 2 * time.Second        // after one that failed
 	parkYield   = 2 * time.Second        // that a worker waits for pods at the most
 	parkBusy    = 200 * time.Millisecond // until a port that a call has is looked at again
 	parkRefused = 5 * time.Minute        // without another try on a node that cannot park
@@ -47,6 +48,7 @@ type parker struct {
 	queue   workqueue.TypedRateLimitingInterface[string]
 
 	mu      sync.Mutex
+	looked  bool            // whether it is known what was parked at the start
 	parked  map[string]bool // ports that are parked, as far as is known
 	pods    int             // calls that plug a pod right now
 	idle    chan struct{}   // closed when there is none of them; nil: there is none
@@ -81,23 +83,18 @@ func (p *parker) run(ctx context.Context) error {
 
 // lookForever looks at all, first as soon as the ports are known.
 func (p *parker) lookForever(ctx context.Context) {
-	tick := time.NewTicker(parkPeriod)
-	defer tick.Stop()
-	for started := false; ; {
-		changed := p.ports.next() // before looking, so that no change is missed
-		if !started && p.ports.synced() {
-			started = true
-			p.look(ctx)
-		}
-		if started {
+	for {
+		changed, wait := p.ports.next(), parkPeriod
+		if p.ports.synced() {
 			changed = nil
+			if err := p.look(ctx); err != nil && ctx.Err() == nil {
+				logr.FromContextOrDiscard(ctx).Error(err, "looking for parked ports, will try again")
+				wait = parkRetry
+			}
 		}
 		select {
 		case <-changed:
-		case <-tick.C:
-			if started {
-				p.look(ctx)
-			}
+		case <-time.After(wait):
 		case <-ctx.Done():
 			return
 		}
@@ -105,28 +102,38 @@ func (p *parker) lookForever(ctx context.Context) {
 }
 
 // look finds what is parked and queues what is not as it should be.
-func (p *parker) look(ctx context.Context) {
+func (p *parker) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, parkTimeout)
 	defer cancel()
 	found, err := p.parking.Parked(ctx)
 	if err != nil {
-		if ctx.Err() == nil {
-			logr.FromContextOrDiscard(ctx).Error(err, "looking for parked ports, will try again")
-		}
-		return
+		return err
 	}
+	p.note(found)
 	for name, whole := range found {
-		p.set(name, whole)
 		if port := p.ports.port(name); !whole || !p.wants(port) {
 			p.queue.Add(name)
 		}
 	}
 	for _, port := range p.ports.all() {
 		if _, there := found[port.Name]; !there && p.wants(port) {
-			p.set(port.Name, false)
 			p.queue.Add(port.Name)
 		}
 	}
+	return nil
+}
+
+// note takes what was found. What came or went meanwhile is seen the next time.
+func (p *parker) note(found map[string]bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name := range p.parked {
+		p.parked[name] = found[name]
+	}
+	for name, whole := range found {
+		p.parked[name] = whole
+	}
+	p.looked = true
 }
 
 // observe takes a port as the API has it.
@@ -180,8 +187,8 @@ func (p *parker) next(ctx context.Context) bool {
 
 // sync parks a port, or ends that, if it has to be.
 func (p *parker) sync(ctx context.Context, name string) error {
-	if !p.ports.synced() {
-		return nil // lookForever comes to it
+	if !p.hasLooked() {
+		return nil // it comes with that
 	}
 	release, free := p.byPort.try(name)
 	if !free {
@@ -274,6 +281,13 @@ func (p *parker) isRefused() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return time.Since(p.refused) < parkRefused
+}
+
+// hasLooked says whether it is known what was parked at the start.
+func (p *parker) hasLooked() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.looked
 }
 
 // set notes that the port is parked, or that some of it may be there.

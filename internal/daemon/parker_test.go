@@ -47,6 +47,13 @@ func (n *node) parks(ports ...string) {
 	n.eventually("the daemon knows", func() bool { return n.daemon.parker.count() == len(ports) })
 }
 
+func (n *node) look() {
+	n.t.Helper()
+	if err := n.daemon.parker.look(n.t.Context()); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
 func TestFreePortsAreParked(t *testing.T) {
 	n := newParkingNode(t)
 	n.api.put(free(portA))
@@ -114,7 +121,7 @@ func TestRestartKeepsWhatIsParked(t *testing.T) {
 	n.startAnyhow()
 	n.api.setDown(false)
 	n.parks(portA)
-	n.daemon.parker.look(t.Context())
+	n.look()
 	if n.count("park") != 1 || n.count("unpark") != 0 {
 		t.Errorf("after a restart there were %d Park and %d Unpark, want those of before: 1 and 0", n.count("park"), n.count("unpark"))
 	}
@@ -131,7 +138,7 @@ func TestParkedStaysWithoutTheAPI(t *testing.T) {
 	n.start()
 	n.parks(portA)
 	n.api.setDown(true)
-	n.daemon.parker.look(t.Context())
+	n.look()
 	n.daemon.sweep(t.Context())
 	n.parks(portA)
 	n.end()
@@ -154,10 +161,10 @@ func TestParkerMends(t *testing.T) {
 	n.start()
 	n.parks(portA)
 	n.set(func() { delete(n.machine.parked, portA) })
-	n.daemon.parker.look(t.Context())
+	n.look()
 	n.parks(portA)
 	n.set(func() { n.machine.parked[portA] = false })
-	n.daemon.parker.look(t.Context())
+	n.look()
 	n.parks(portA)
 }
 
@@ -181,8 +188,8 @@ func TestParkingFails(t *testing.T) {
 				return
 			}
 			n.set(func() { delete(n.machine.parked, portA) })
-			n.daemon.parker.look(t.Context())
-			n.daemon.parker.look(t.Context())
+			n.look()
+			n.look()
 			n.api.change(portA, func(p *v1.KuryrPort) { p.Spec.PodRef = kuryrPort(portA, uidA).Spec.PodRef })
 			n.do(request("ADD", "c1", "/run/netns/a")) // works as ever
 			n.rests(portA, "c1")
