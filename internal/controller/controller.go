@@ -8,8 +8,8 @@
 // annotator names a pod's port on the pod, a collector finds what is nobody's.
 //
 // What the process remembers beyond the objects is in memory and may be lost at
-// any time: ports that arrived and are no objects yet are then collected as
-// orphans, everything else is seen again.
+// any time: ports that arrived and are no objects yet are then found by the
+// collector and given to their pool, everything else is seen again.
 package controller
 
 import (
@@ -125,7 +125,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	annotations := &annotations{client: mgr.GetClient(), backoff: o.Backoff}
 	orphans := &orphans{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Ports, settings: o.Settings, memory: mem,
-		now: o.Now, lost: ports.wake.add, early: make(chan struct{}, 1),
+		now: o.Now, lost: ports.wake.add, arrived: pools.wake.add, early: make(chan struct{}, 1),
 	}
 	creations.doubtful = orphans.hurry
 	pools.followed = orphans.hurry

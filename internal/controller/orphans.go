@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,7 +21,8 @@ import (
 )
 
 // orphans compares the SDN's inventory with the objects, in both directions:
-// ports that are nobody's are deleted, KuryrPorts whose port is gone are said to be.
+// ports that are nobody's go back to their pool, or are deleted if that is no
+// more; KuryrPorts whose port is gone are said to be.
 type orphans struct {
 	client   client.Client
 	live     client.Reader // past the cache
@@ -29,6 +31,7 @@ type orphans struct {
 	memory   *memory
 	now      func() time.Time
 	lost     func(ctrl.Request) // wakes the port reconciler
+	arrived  func(poolRequest)  // wakes a pool
 	early    chan struct{}      // holds one token: look soon
 
 	nobodys orphan.Collector // ports without object
@@ -102,16 +105,16 @@ func (r *orphans) look(ctx context.Context) (found bool, err error) {
 	}
 	remembered, busy := r.memory.knows()
 	var nobodys []string
-	there := map[string]bool{}
+	there, owners := map[string]bool{}, map[string]sdn.Owner{}
 	for _, p := range listed {
-		there[p.ID] = true
+		there[p.ID], owners[p.ID] = true, p.Owner
 		if !after[p.ID] && !claimed[p.ID] && !remembered[p.ID] && !busy[p.Owner.Name] {
 			nobodys = append(nobodys, p.ID)
 		}
 	}
 	grace := r.settings.Load().Orphans.Grace.Duration
 	due := r.nobodys.Observe(nobodys, r.now(), grace)
-	r.collect(ctx, due)
+	r.collect(ctx, due, owners)
 	r.report(r.missing.Observe(without(before, there), r.now(), grace))
 	return len(due) < len(nobodys), nil
 }
@@ -152,21 +155,72 @@ func (r *orphans) annotated(ctx context.Context) (map[string]bool, error) {
 	return ports, nil
 }
 
-func (r *orphans) collect(ctx context.Context, ids []string) {
-	log := ctrl.LoggerFrom(ctx)
+func (r *orphans) collect(ctx context.Context, ids []string, owners map[string]sdn.Owner) {
 	for _, id := range ids {
+		ctx := ctrl.LoggerInto(ctx, ctrl.LoggerFrom(ctx).WithValues("port", id))
+		log := ctrl.LoggerFrom(ctx)
 		if err := noObject(ctx, r.live, id); err != nil {
-			log.Info("left a port alone that seemed to belong to nobody", "port", id, "because", err.Error())
+			log.Info("left a port alone that seemed to belong to nobody", "because", err.Error())
+			continue
+		}
+		adopted, err := r.adopt(ctx, id, owners[id])
+		if err != nil {
+			log.Info("could not look at a port that belongs to nobody", "error", err.Error())
+			continue
+		}
+		if adopted {
+			log.Info("gave port that belonged to nobody to its pool", "pool", owners[id].Name)
+			portsAdopted.Inc()
 			continue
 		}
 		if err := r.cloud.DeletePort(ctx, id); err != nil {
-			log.Info("could not delete a port that belongs to nobody", "port", id, "error", err.Error())
+			log.Info("could not delete a port that belongs to nobody", "error", err.Error())
 			continue
 		}
-		log.Info("deleted port that belonged to nobody", "port", id)
+		log.Info("deleted port that belonged to nobody")
 		orphansDeleted.Inc()
 		r.memory.portFreed(poolRequest{})
 	}
+}
+
+// adopt gives a port to the pool that it was made for, if there still is one: a
+// process that was stopped had asked for it and did not come to write it down.
+// The pool's next plan makes its object, or gives it up.
+func (r *orphans) adopt(ctx context.Context, id string, owner sdn.Owner) (adopted bool, err error) {
+	if owner.Kind != ownerKind {
+		return false, nil
+	}
+	var object v1.KuryrPortPool
+	err = r.client.Get(ctx, client.ObjectKey{Name: owner.Name}, &object, readOnly)
+	if apierrors.IsNotFound(err) || err == nil && !object.DeletionTimestamp.IsZero() {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading KuryrPortPool %s: %w", owner.Name, err)
+	}
+	port, err := r.cloud.Port(ctx, id)
+	if err != nil {
+		return false, fmt.Errorf("reading port %s: %w", id, err)
+	}
+	if !fresh(port, &object.Spec.Key) {
+		return false, nil
+	}
+	req := poolRequest{owner.Name, object.Spec.Key.NodeName}
+	r.memory.with(req, func(p *poolMemory) { p.arrived[id] = arrival{port: port} })
+	r.arrived(req)
+	return true, nil
+}
+
+// fresh reports whether a port is as those of the pool are when they are made,
+// and nothing is plugged that has it. A subport is active from the start.
+func fresh(port sdn.Port, key *v1.PoolKey) bool {
+	if port.Name != sdn.FreePortName || port.DeviceID != "" || port.VIF.ParentPortID != key.ParentPortID {
+		return false
+	}
+	if key.ParentPortID != "" {
+		return true
+	}
+	return port.Host == key.NodeName && !port.Active
 }
 
 // report lets the port reconciler see for itself: it owns the status.

@@ -1,0 +1,186 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+	"github.com/kuryr-go/kuryr/internal/sdn/memory"
+)
+
+// poolOn returns the pool of a node, nil if there is none.
+func (b *bed) poolOn(node string) *v1.KuryrPortPool {
+	for _, p := range b.pools() {
+		if p.Spec.Key.NodeName == node {
+			return &p
+		}
+	}
+	return nil
+}
+
+// says waits until a condition of a node's pool is so, and returns its message.
+func (b *bed) says(node, kind string, is bool) (message string) {
+	b.t.Helper()
+	want := metav1.ConditionFalse
+	if is {
+		want = metav1.ConditionTrue
+	}
+	b.eventually(fmt.Sprintf("the pool of %s says %s %s", node, kind, want), func() bool {
+		p := b.poolOn(node)
+		if p == nil {
+			return false
+		}
+		c := meta.FindStatusCondition(p.Status.Conditions, kind)
+		if c == nil || c.Status != want {
+			return false
+		}
+		message = c.Message
+		return true
+	})
+	return message
+}
+
+// TestQuotaIsSaidWithNumbers on the pool and on the pod that waits.
+func TestQuotaIsSaidWithNumbers(t *testing.T) {
+	b := idleBed(t)
+	b.cloud.SetQuota(2)
+	b.start()
+	b.bound(b.pod("a"))
+	b.bound(b.pod("b"))
+	last := b.pod("c")
+	b.mentions("Event", b.eventOn("c", "OverQuota"), "2 of 2 ports", "Raise")
+	b.mentions("condition", b.says(node, v1.ConditionOverQuota, true), "2 of 2 ports")
+	b.cloud.SetQuota(3)
+	b.bound(last)
+	b.says(node, v1.ConditionOverQuota, false)
+}
+
+// TestSubnetExhausted is told from a quota, and goes away with a port.
+func TestSubnetExhausted(t *testing.T) {
+	b := idleBed(t)
+	b.cloud.AddSubnet(memory.Subnet{
+		ID: subnet, NetworkID: network, Prefix: netip.MustParsePrefix("10.1.0.0/29"), Gateway: netip.MustParseAddr("10.1.0.1"), MTU: 1442,
+	})
+	b.start()
+	var pods []*corev1.Pod
+	for i := range 5 {
+		pods = append(pods, b.pod(fmt.Sprint("web-", i)))
+	}
+	for _, pod := range pods {
+		b.bound(pod)
+	}
+	last := b.pod("last")
+	b.mentions("Event", b.eventOn("last", "SubnetExhausted"), "5 of 5 addresses of subnet "+subnet)
+	b.mentions("condition", b.says(node, v1.ConditionSubnetExhausted, true), "5 of 5 addresses")
+	b.says(node, v1.ConditionOverQuota, false)
+	b.delete(pods[0])
+	b.bound(last)
+	b.says(node, v1.ConditionSubnetExhausted, false)
+}
+
+// TestIdlePoolGivesPortsUp to pods that wait elsewhere, below its minimum, and
+// gets them back when there is room.
+func TestIdlePoolGivesPortsUp(t *testing.T) {
+	b := idleBed(t)
+	b.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-2"}})
+	b.cloud.SetQuota(6)
+	b.set(func(s *controller.Settings) { s.Pools.Min, s.Pools.Batch, s.Pools.TTL.Duration = 4, 4, time.Hour })
+	b.start()
+	b.bound(b.pod("idle"))
+	b.eventually("the first pool has what there is", func() bool {
+		p := b.poolOn(node)
+		return p != nil && p.Status.Available >= 3
+	})
+	b.set(func(s *controller.Settings) { s.Pools.Min = 3 })
+	var pods []*corev1.Pod
+	for i := range 4 {
+		pods = append(pods, b.pod(fmt.Sprint("busy-", i), func(p *corev1.Pod) { p.Spec.NodeName = "node-2" }))
+	}
+	for _, pod := range pods {
+		b.bound(pod)
+	}
+	if n := b.cloud.Ports(); n > 6 {
+		t.Errorf("%d ports, more than the quota", n)
+	}
+	b.cloud.SetQuota(100)
+	b.set(func(*controller.Settings) {}) // or it would wait for a minute to look for room
+	b.eventually("both pools have what they keep", func() bool {
+		one, two := b.poolOn(node), b.poolOn("node-2")
+		return one.Status.Available == 3 && two.Status.Available == 3
+	})
+	b.says(node, v1.ConditionOverQuota, false)
+}
+
+// TestFill: a pool is filled when its annotation says so, once, and says what is
+// wrong with one that makes no sense.
+func TestFill(t *testing.T) {
+	b := idleBed(t)
+	b.set(func(s *controller.Settings) { s.Pools.Batch, s.Pools.TTL.Duration = 3, time.Hour })
+	b.start()
+	b.bound(b.pod("web"))
+	b.eventually("there is a pool", func() bool { return b.poolOn(node) != nil })
+	b.annotatePool("many")
+	b.mentions("Event", b.eventOn(b.poolOn(node).Name, "FillRefused"), `"many"`, "number")
+	b.annotatePool("7")
+	b.eventually("seven ports are free and the wish is gone", func() bool {
+		p := b.poolOn(node)
+		_, asked := p.Annotations[v1.FillAnnotation]
+		return p.Status.Available == 7 && !asked
+	})
+	b.annotatePool("0")
+	b.eventually("a wish for nothing is gone", func() bool { return len(b.poolOn(node).Annotations) == 0 })
+	b.settled(8)
+}
+
+func (b *bed) annotatePool(value string) {
+	b.t.Helper()
+	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1.FillAnnotation, value))
+	if err := b.client.Patch(b.t.Context(), b.poolOn(node), patch); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// TestPortOfAStoppedProcessIsAdopted by its pool; one whose pool is gone, or
+// that something plugs, is deleted.
+func TestPortOfAStoppedProcessIsAdopted(t *testing.T) {
+	b := newBed(t)
+	b.set(func(s *controller.Settings) { s.Pools.Min, s.Pools.TTL.Duration = 1, time.Hour })
+	b.bound(b.pod("web"))
+	b.settled(2)
+	b.stop()
+	p := b.poolOn(node)
+	backend := b.cloud.Backend("cluster")
+	request := sdn.PortRequest{SubnetIDs: []string{subnet}, SecurityGroupIDs: []string{group}, Host: node}
+	lost := b.port(backend, p.Name, request)
+	plugged := b.port(backend, p.Name, request)
+	b.cloud.SetActive(plugged, true)
+	nobodys := b.port(backend, "gone", request)
+	b.start()
+	b.eventually("the port that was lost has an object", func() bool {
+		err := b.client.Get(t.Context(), client.ObjectKey{Name: lost}, &v1.KuryrPort{})
+		return err == nil
+	})
+	b.eventually("what is of no use is deleted", func() bool { return !b.cloud.HasPort(nobodys) && !b.cloud.HasPort(plugged) })
+}
+
+func (b *bed) port(backend sdn.Ports, pool string, r sdn.PortRequest) (id string) {
+	b.t.Helper()
+	made, err := backend.CreatePorts(b.t.Context(), sdn.Owner{Kind: "kuryrportpool", Name: pool}, r, 1)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return made[0].ID
+}
