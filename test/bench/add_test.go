@@ -25,6 +25,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -41,14 +42,15 @@ const (
 )
 
 // BenchmarkAdd measures ADD around the executable, from start to exit: Kuryr's,
-// with a port already bound to the pod, and the reference plugins bridge and
-// host-local, both with a veth on a Linux bridge. It accounts for the mean:
+// with a port already bound to the pod, plugged anew and from the parking, and the
+// reference plugins bridge and host-local, all on a Linux bridge. It accounts for the mean:
 // what the daemon says of its stages; what else it did (daemon-other); and what
 // is outside of it (around), the start and end of the executable and the socket,
 // for which STATUS is a measure: it goes the same way and does next to nothing.
 func BenchmarkAdd(b *testing.B) {
 	alone(b)
-	b.Run("kuryr", benchmarkKuryr)
+	b.Run("kuryr", func(b *testing.B) { benchmarkKuryr(b, false) })
+	b.Run("kuryr-parked", func(b *testing.B) { benchmarkKuryr(b, true) })
 	b.Run("reference", benchmarkReference)
 }
 
@@ -70,19 +72,23 @@ func BenchmarkStart(b *testing.B) {
 	report(b, times)
 }
 
-func benchmarkKuryr(b *testing.B) {
+// benchmarkKuryr has the ports bound from the beginning, or only after the daemon
+// has parked them.
+func benchmarkKuryr(b *testing.B, parked bool) {
 	dir := b.TempDir()
-	kubeconfig := apiServer(b)
+	kubeconfig, bind := apiServer(b, parked)
 	plugin, socket := build(b, "kuryr-cni"), filepath.Join(dir, "cni.sock")
 	config := filepath.Join(dir, "kuryr.yaml")
 	write(b, config, `{apiVersion: kuryr.openstack.org/v1alpha1, kind: KuryrConfiguration,
 		pods: {subnetIDs: [6a2e1c9c-0000-4000-8000-000000000000]},
-		node: {ovsdb: "", bridge: kuryr-bench, stateDir: `+dir+`}}`)
+		node: {ovsdb: "", bridge: kuryr-bench, stateDir: `+dir+`, park: `+strconv.FormatBool(parked)+`}}`)
+	parking := filepath.Join(dir, "kuryr-parking")
+	b.Cleanup(func() { _ = unix.Unmount(parking, unix.MNT_DETACH) })
 	metrics := freeAddress(b)
 	kubeconfigFile := filepath.Join(dir, "kubeconfig")
 	write(b, kubeconfigFile, string(kubeconfig))
 	daemon := exec.Command(build(b, "kuryr"), "daemon", "--config", config, "--kubeconfig", kubeconfigFile,
-		"--node-name", node, "--socket", socket, "--health-probe-bind-address", "0", "--metrics-bind-address", metrics)
+		"--node-name", node, "--socket", socket, "--parking-netns", parking, "--health-probe-bind-address", "0", "--metrics-bind-address", metrics)
 	log := &bytes.Buffer{}
 	daemon.Stdout, daemon.Stderr = log, log
 	if err := daemon.Start(); err != nil {
@@ -107,7 +113,23 @@ func benchmarkKuryr(b *testing.B) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
+	if parked {
+		for end := time.Now().Add(60 * time.Second); numbers(b, metrics)["kuryr_cni_parked_ports"] < portsOnNode; time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(end) {
+				b.Fatalf("the daemon does not park all ports\n%s", log)
+			}
+		}
+		bind()
+	}
+	before := numbers(b, metrics)
 	reportStages(b, metrics, measure(b, call))
+	after := numbers(b, metrics)
+	for from, want := range map[string]bool{"parking": parked, "anew": !parked} {
+		name := `kuryr_cni_plugged_total{from="` + from + `"}`
+		if got := after[name] > before[name]; got != want {
+			b.Errorf("%s went from %v to %v\n%s", name, before[name], after[name], log)
+		}
+	}
 	var there []time.Duration
 	for range 100 {
 		began := time.Now()
@@ -221,6 +243,24 @@ func reportStages(b *testing.B, metrics string, whole float64) {
 	b.ReportMetric(other, "daemon-other-mean-ms")
 }
 
+// numbers are the daemon's metrics, by name and labels.
+func numbers(b *testing.B, metrics string) map[string]float64 {
+	response, err := http.Get("http://" + metrics + "/metrics")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer response.Body.Close()
+	all := map[string]float64{}
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		if i := strings.LastIndexByte(lines.Text(), ' '); i > 0 {
+			if value, err := strconv.ParseFloat(lines.Text()[i+1:], 64); err == nil {
+				all[lines.Text()[:i]] = value
+			}
+		}
+	}
+	return all
+}
+
 // freeAddress is one that nobody listens on, most likely.
 func freeAddress(b *testing.B) string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -290,8 +330,8 @@ func newSandbox(b *testing.B, n int) string {
 }
 
 // apiServer starts a real API server with the node's ports, each bound to a
-// pod, and returns a kubeconfig for it.
-func apiServer(b *testing.B) []byte {
+// pod, or, if they are free, by bind. It returns a kubeconfig for it.
+func apiServer(b *testing.B, free bool) (kubeconfig []byte, bind func()) {
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		b.Skip("KUBEBUILDER_ASSETS is not set: hack/bed/bed build control makes kube-apiserver and etcd")
 	}
@@ -314,7 +354,11 @@ func apiServer(b *testing.B) []byte {
 		b.Fatal(err)
 	}
 	for n := range portsOnNode {
-		if err := c.Create(context.Background(), port(n)); err != nil {
+		p := port(n)
+		if free {
+			p.Spec.PodRef = nil
+		}
+		if err := c.Create(context.Background(), p); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -322,16 +366,25 @@ func apiServer(b *testing.B) []byte {
 	if err != nil {
 		b.Fatal(err)
 	}
-	kubeconfig, err := user.KubeConfig()
+	kubeconfig, err = user.KubeConfig()
 	if err != nil {
 		b.Fatal(err)
 	}
-	return kubeconfig
+	return kubeconfig, func() {
+		for n := range portsOnNode {
+			p := port(n)
+			from := p.DeepCopy()
+			from.Spec.PodRef = nil
+			if err := c.Patch(context.Background(), p, client.MergeFrom(from)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
 }
 
 func port(n int) *v1.KuryrPort {
 	return &v1.KuryrPort{
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("00000000-0000-4000-8000-%012d", n)},
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%08d-0000-4000-8000-000000000000", n)},
 		Spec: v1.KuryrPortSpec{
 			Pool: "bench", NodeName: node, NetworkID: "bench",
 			VIF: v1.VIF{
