@@ -21,6 +21,7 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
@@ -115,4 +116,34 @@ func TestPortOfAFailedClaimIsNotLost(t *testing.T) {
 		t.Error("no claim has failed")
 	}
 	b.settled(3)
+}
+
+// A free port of an earlier Kuryr whose adoption was cut off, after it was marked
+// and before it was written down, has the security groups of its last pod. It
+// must not get to another with these: it goes.
+func TestClaimedPortWithOtherGroupsReachesNoPod(t *testing.T) {
+	b := idleBed(t)
+	b.set(func(s *controller.Settings) { s.Pools.Min, s.Pools.TTL = 1, metav1.Duration{Duration: time.Hour} })
+	b.start()
+	b.bound(b.pod("first"))
+	b.settled(2)
+	owner := sdn.Owner{Kind: "kuryrportpool", Name: b.pools()[0].Name}
+	left := map[string]bool{}
+	for _, groups := range [][]string{{group}, {group, "5f1c5aac-0000-4000-8000-00000000000b"}} {
+		p := b.cloud.AddStray(sdn.PortRequest{SubnetIDs: []string{subnet}, Host: node, SecurityGroupIDs: groups})
+		if err := b.cloud.Backend("cluster").Claim(t.Context(), p.ID, owner); err != nil {
+			t.Fatal(err)
+		}
+		left[p.ID] = len(groups) == 1
+	}
+	b.settled(3)
+	for _, p := range b.ports() {
+		if adopted, was := left[p.Name]; was && !adopted {
+			t.Errorf("port %s is in the pool, with groups %v", p.Name, p.Spec.SecurityGroupIDs)
+		}
+		delete(left, p.Name)
+	}
+	if len(left) != 1 {
+		t.Errorf("ports left that have no object: %v, want the one with other groups", left)
+	}
 }

@@ -212,9 +212,12 @@ func (r *orphans) adopt(ctx context.Context, id string, owner sdn.Owner) (adopte
 }
 
 // fresh reports whether a port is as those of the pool are when they are made,
-// and nothing is plugged that has it. A subport is active from the start.
+// and nothing is plugged that has it. A subport is active from the start. One with
+// other security groups, as `kuryr adopt` may leave it if it is stopped, could get
+// to a pod with these.
 func fresh(port sdn.Port, key *v1.PoolKey) bool {
-	if port.Name != sdn.FreePortName || port.DeviceID != "" || port.VIF.ParentPortID != key.ParentPortID {
+	if port.Name != sdn.FreePortName || port.DeviceID != "" || port.VIF.ParentPortID != key.ParentPortID ||
+		!sameGroups(port.SecurityGroupIDs, key.SecurityGroupIDs) {
 		return false
 	}
 	if key.ParentPortID != "" {
