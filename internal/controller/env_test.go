@@ -29,6 +29,7 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
@@ -88,6 +89,7 @@ type bed struct {
 
 	unhurried bool                 // leave all delays as they are in use
 	newClient client.NewClientFunc // of the manager; nil is the usual
+	backend   sdn.Backend          // of the controller; nil is cloud's
 	manager   ctrl.Manager         // the last one started
 
 	mu     sync.Mutex
@@ -187,8 +189,10 @@ func (b *bed) start() {
 		b.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	backend := b.cloud.Backend("cluster")
-	options := controller.Options{Ports: backend, Capacity: backend, Hosts: backend, Settings: b.settings}
+	if b.backend == nil {
+		b.backend = b.cloud.Backend("cluster")
+	}
+	options := controller.Options{Ports: b.backend, Capacity: b.backend, Hosts: b.backend, Settings: b.settings}
 	if !b.unhurried {
 		options.Backoff = hurried
 		options.PoolIdle, options.StatusGap = 2*time.Second, 50*time.Millisecond

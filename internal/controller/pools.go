@@ -78,7 +78,7 @@ func (r *pools) Reconcile(ctx context.Context, req poolRequest) (ctrl.Result, er
 	if err != nil {
 		return retry(err)
 	}
-	return ctrl.Result{RequeueAfter: sooner(a.Wake, earlier(again, room.next(v)), now)}, nil
+	return ctrl.Result{RequeueAfter: sooner(a.Wake, earlier(again, room.next(v, now)), now)}, nil
 }
 
 // earlier returns the earlier of two times, of which a zero one is none.

@@ -102,14 +102,15 @@ func (r *pools) squeezed(v *view, a *pool.Actions) {
 	})
 }
 
-// again returns when to plan again for the sake of room, zero for never.
-func (s *standing) next(v *view) time.Time {
+// next returns when to plan again for the sake of room, zero for never: when it
+// is to be looked for anew, and when what went wrong may be forgotten.
+func (s *standing) next(v *view, now time.Time) time.Time {
 	var at time.Time
 	if s.scarce != nil {
 		at = s.again
 	}
-	if v.failure != nil && (at.IsZero() || v.state.Hold.Before(at)) && !v.state.Hold.IsZero() {
-		at = v.state.Hold
+	if v.failure != nil && v.state.Hold.After(now) {
+		at = earlier(at, v.state.Hold)
 	}
 	return at
 }

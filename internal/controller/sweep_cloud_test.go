@@ -64,7 +64,7 @@ func (c inMemory) pods() config.Pods {
 
 // openstack is Neutron, simulated, with the real backend before it.
 type openstack struct {
-	t             *testing.T
+	t             testing.TB
 	w             *sweep.World
 	sim           *sim.Cloud
 	token         string

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -96,6 +97,8 @@ type podsLife struct {
 	cloud    swept
 	settings controller.Settings
 	live     *controller.Live // of the process that runs
+
+	newClient client.NewClientFunc // of a process; nil is the usual
 }
 
 func newPodsLife(w *sweep.World, newCloud func(*sweep.World) swept) *podsLife {
@@ -136,7 +139,7 @@ func (l *podsLife) start(ctx context.Context, cluster *rest.Config) error {
 		return err
 	}
 	mgr, err := ctrl.NewManager(cluster, ctrl.Options{
-		Scheme: scheme, Cache: controller.CacheOptions(), Metrics: metricsserver.Options{BindAddress: "0"},
+		Scheme: scheme, Cache: controller.CacheOptions(), Metrics: metricsserver.Options{BindAddress: "0"}, NewClient: l.newClient,
 		// Values only: what has begun is ended by the manager, in its order.
 		BaseContext: func() context.Context { return context.WithoutCancel(ctx) },
 	})
@@ -148,7 +151,7 @@ func (l *podsLife) start(ctx context.Context, cluster *rest.Config) error {
 		return err
 	}
 	if err := controller.Setup(ctx, mgr, controller.Options{
-		Ports: backend, Settings: l.live, Backoff: hurried,
+		Ports: backend, Capacity: backend, Hosts: backend, Settings: l.live, Backoff: hurried,
 		PoolIdle: 2 * time.Second, StatusGap: 50 * time.Millisecond,
 	}); err != nil {
 		return err

@@ -1,0 +1,314 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"fmt"
+	goruntime "runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/pool"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+	"github.com/kuryr-go/kuryr/internal/sdn/memory"
+	"github.com/kuryr-go/kuryr/internal/sdn/neutron"
+	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim"
+	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/dial"
+)
+
+// arrivals takes the times at which pods and their bound KuryrPorts reach this
+// process as events: the second is when a node's daemon can begin to plug.
+type arrivals struct {
+	mu          sync.Mutex
+	seen, bound map[types.UID]time.Time
+}
+
+// watchArrivals begins to take times; the controller has been started.
+func (b *bed) watchArrivals() *arrivals {
+	b.t.Helper()
+	a := &arrivals{seen: map[types.UID]time.Time{}, bound: map[types.UID]time.Time{}}
+	pod := func(o any) { a.take(a.seen, o.(*corev1.Pod).UID) }
+	port := func(o any) {
+		if ref := o.(*v1.KuryrPort).Spec.PodRef; ref != nil {
+			a.take(a.bound, ref.UID)
+		}
+	}
+	for kind, add := range map[client.Object]func(any){&corev1.Pod{}: pod, &v1.KuryrPort{}: port} {
+		informer, err := b.manager.GetCache().GetInformer(b.t.Context(), kind)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		handler := toolscache.ResourceEventHandlerFuncs{AddFunc: add, UpdateFunc: func(_, now any) { add(now) }}
+		if _, err := informer.AddEventHandler(handler); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	return a
+}
+
+func (a *arrivals) take(into map[types.UID]time.Time, uid types.UID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, ok := into[uid]; !ok {
+		into[uid] = time.Now()
+	}
+}
+
+func (a *arrivals) count() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.bound)
+}
+
+// report says how long the pods that were seen after began waited, and how many
+// were served in a second.
+func (a *arrivals) report(b *testing.B, began time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var waits []time.Duration
+	var last time.Time
+	for uid, seen := range a.seen {
+		if bound, ok := a.bound[uid]; ok && seen.After(began) {
+			waits = append(waits, max(0, bound.Sub(seen)))
+			last = slices.MaxFunc([]time.Time{last, bound}, time.Time.Compare)
+		}
+	}
+	slices.Sort(waits)
+	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	b.ReportMetric(ms(waits[len(waits)/2]), "p50-ms")
+	b.ReportMetric(ms(waits[len(waits)*99/100]), "p99-ms")
+	b.ReportMetric(float64(len(waits))/last.Sub(began).Seconds(), "pods/s")
+	b.ReportMetric(0, "ns/op")
+}
+
+func (b *bed) nodes(n int) (names []string) {
+	for i := range n {
+		name := fmt.Sprint("bench-", i)
+		b.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		names = append(names, name)
+	}
+	return names
+}
+
+// podsOn makes n pods, one after the other on each of nodes, so far apart.
+func (b *bed) podsOn(nodes []string, n int, gap time.Duration) {
+	var wg sync.WaitGroup
+	limit := make(chan struct{}, 32)
+	for i := range n {
+		time.Sleep(gap)
+		limit <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-limit }()
+			b.pod(fmt.Sprint("bench-", i), func(p *corev1.Pod) { p.Spec.NodeName = nodes[i%len(nodes)] })
+		})
+	}
+	wg.Wait()
+}
+
+// BenchmarkWarmBind measures, for 1000 pods on 20 nodes with warm pools, how long
+// it is from a pod's event to that of its bound KuryrPort. In "steady" 40 pods
+// come in a second, in "burst" all at once, as fast as the API server takes them.
+func BenchmarkWarmBind(b *testing.B) {
+	b.Run("steady", func(b *testing.B) { benchmarkWarmBind(b, 25*time.Millisecond) })
+	b.Run("burst", func(b *testing.B) { benchmarkWarmBind(b, 0) })
+}
+
+func benchmarkWarmBind(b *testing.B, gap time.Duration) {
+	const pods = 1000
+	bed := idleBed(b)
+	bed.unhurried = true
+	nodes := bed.nodes(20)
+	bed.set(func(s *controller.Settings) {
+		s.Pools.Min, s.Pools.Batch, s.Pools.TTL.Duration = pods/20, 50, time.Hour
+	})
+	bed.start()
+	for _, node := range nodes {
+		bed.pod("first-"+node, func(p *corev1.Pod) { p.Spec.NodeName = node })
+	}
+	bed.settled(pods + len(nodes))
+	bed.eventually("all pools are warm", func() bool {
+		free := 0
+		for _, p := range bed.pools() {
+			free += int(p.Status.Available)
+		}
+		return free == pods
+	})
+	bed.set(func(s *controller.Settings) { s.Pools.Min = 0 }) // refills are not what is measured
+	w := bed.watchArrivals()
+	for w.count() < len(nodes) {
+		time.Sleep(time.Millisecond)
+	}
+	calls := bed.cloud.Calls(memory.CreatePorts) + bed.cloud.Calls(memory.UpdatePort) + bed.cloud.Calls(memory.GetPort)
+	began := time.Now()
+	bed.podsOn(nodes, pods, gap)
+	bed.eventually("all pods have ports", func() bool { return w.count() == pods+len(nodes) })
+	w.report(b, began)
+	calls = bed.cloud.Calls(memory.CreatePorts) + bed.cloud.Calls(memory.UpdatePort) + bed.cloud.Calls(memory.GetPort) - calls
+	b.ReportMetric(float64(calls), "cloud-calls")
+}
+
+// BenchmarkRestart measures, with 500 pools of 20 free ports each, how long it is
+// from the start of a controller to the first pod that is given one, and what
+// memory the process has then, that of the test included.
+func BenchmarkRestart(b *testing.B) {
+	const pools, each = 500, 20
+	bed := idleBed(b)
+	bed.unhurried = true
+	bed.set(func(s *controller.Settings) {
+		s.Pools.Min, s.Pools.TTL.Duration, s.Orphans.Interval.Duration = each, time.Hour, time.Hour
+	})
+	nodes := bed.nodes(pools)
+	var wg sync.WaitGroup
+	limit := make(chan struct{}, 32)
+	for i, node := range nodes {
+		limit <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-limit }()
+			bed.warmPool(node, i, each)
+		})
+	}
+	wg.Wait()
+	pod := bed.pod("first", func(p *corev1.Pod) { p.Spec.NodeName = nodes[pools/2] })
+	goruntime.GC()
+	var before, after goruntime.MemStats
+	goruntime.ReadMemStats(&before)
+	b.ResetTimer()
+	began := time.Now()
+	bed.start()
+	bed.bound(pod)
+	b.ReportMetric(time.Since(began).Seconds(), "s-to-first-pod")
+	for _, call := range []string{memory.CreatePorts, memory.ListPorts, memory.GetPort, memory.UpdatePort, memory.DeletePort, memory.Room} {
+		if n := bed.cloud.Calls(call); n > 0 {
+			b.Logf("%d calls of %s", n, call)
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	time.Sleep(5 * time.Second) // all that was seen is looked at
+	goruntime.GC()
+	goruntime.ReadMemStats(&after)
+	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/(1<<20), "heap-MiB")
+	b.ReportMetric(float64(after.Sys)/(1<<20), "sys-MiB")
+}
+
+// warmPool makes the objects of a pool with free ports that the cloud does not
+// know of.
+func (b *bed) warmPool(node string, number, n int) {
+	b.t.Helper()
+	s := pool.Settings{SubnetIDs: b.current.Pods.SubnetIDs, SecurityGroupIDs: b.current.Pods.SecurityGroupIDs}
+	object := &v1.KuryrPortPool{Spec: v1.KuryrPortPoolSpec{
+		Key: pool.KeyOn(node, s), Min: int32(n), Batch: 1, TTL: metav1.Duration{Duration: time.Hour},
+	}}
+	object.Name = pool.Name(object.Spec.Key)
+	b.create(object)
+	for i := range n {
+		port := &v1.KuryrPort{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: string(uuid.NewUUID()), Finalizers: []string{v1.PortFinalizer},
+				Labels: map[string]string{v1.PortStatusLabel: string(v1.PortAvailable)},
+			},
+			Spec: v1.KuryrPortSpec{
+				Pool: object.Name, NodeName: node, NetworkID: network, SecurityGroupIDs: []string{group},
+				VIF: v1.VIF{Type: "ovs", MACAddress: fmt.Sprintf("fa:16:3e:00:%02x:%02x", number%256, i), MTU: 1442, Addresses: []v1.Address{
+					{IP: fmt.Sprintf("10.%d.%d.%d", 1+number/256, number%256, i), PrefixLength: 16, SubnetID: subnet},
+				}},
+			},
+		}
+		b.create(port)
+		port.Status = v1.KuryrPortStatus{Phase: v1.PortAvailable, AppliedSecurityGroupIDs: []string{group}}
+		for _, kind := range []string{v1.ConditionReady, v1.ConditionProgressing} {
+			meta.SetStatusCondition(&port.Status.Conditions, metav1.Condition{
+				Type: kind, Status: metav1.ConditionTrue, Reason: "Ready", Message: "The port is in the SDN as wanted.",
+			})
+		}
+		if err := b.client.Status().Update(b.t.Context(), port, client.FieldOwner("kuryr-port")); err != nil {
+			b.t.Error(err)
+			return
+		}
+	}
+}
+
+// BenchmarkColdBurst measures how long 500 pods on 10 nodes take that find empty
+// pools, on an OpenStack as slow as the one that was measured, and beside it the
+// same ports in bulk requests without more.
+func BenchmarkColdBurst(b *testing.B) {
+	const pods, batch, atOnce = 500, 10, 8
+	b.Run("bare", func(b *testing.B) {
+		cloud, backend := newMeasured(b)
+		began := time.Now()
+		var wg sync.WaitGroup
+		limit := make(chan struct{}, atOnce)
+		for i := range pods / batch {
+			limit <- struct{}{}
+			wg.Go(func() {
+				defer func() { <-limit }()
+				owner := sdn.Owner{Kind: "kuryrportpool", Name: "bench"}
+				request := sdn.PortRequest{SubnetIDs: []string{cloud.subnet}, SecurityGroupIDs: []string{cloud.group}, Host: fmt.Sprint("bench-", i%10)}
+				if _, err := backend.CreatePorts(b.Context(), owner, request, batch); err != nil {
+					b.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		b.ReportMetric(time.Since(began).Seconds(), "s")
+		b.ReportMetric(0, "ns/op")
+	})
+	b.Run("pods", func(b *testing.B) {
+		bed := idleBed(b)
+		cloud, backend := newMeasured(b)
+		bed.unhurried, bed.backend = true, backend
+		nodes := bed.nodes(10)
+		bed.set(func(s *controller.Settings) {
+			s.Pods.SubnetIDs, s.Pods.SecurityGroupIDs, s.Pools.Batch, s.Pools.MaxCreatesPerSubnet = []string{cloud.subnet}, []string{cloud.group}, batch, atOnce
+		})
+		bed.start()
+		w := bed.watchArrivals()
+		began := time.Now()
+		bed.podsOn(nodes, pods, 0)
+		for w.count() < pods {
+			time.Sleep(10 * time.Millisecond)
+		}
+		b.ReportMetric(time.Since(began).Seconds(), "s")
+		w.report(b, began)
+		b.ReportMetric(float64(cloud.sim.Count("POST", "ports")), "requests")
+	})
+}
+
+// newMeasured returns an OpenStack that is as slow as was measured, and a way there.
+func newMeasured(b *testing.B) (*openstack, *neutron.Backend) {
+	b.Helper()
+	hosts := make([]string, 10)
+	for i := range hosts {
+		hosts[i] = fmt.Sprint("bench-", i)
+	}
+	c := sim.Start(b, func(o *sim.Options) { o.Hosts = hosts })
+	o := &openstack{t: b, sim: c}
+	o.logIn()
+	net := o.make("network", map[string]any{"name": "pods"})
+	o.subnet = o.make("subnet", map[string]any{"network_id": net, "cidr": "10.1.0.0/16", "ip_version": 4})
+	o.group = o.make("security-group", map[string]any{"name": "pods"})
+	slow, err := dial.Parse([]byte("preset: measured"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	c.SetDials(slow)
+	backend, err := neutron.New(b.Context(), neutron.Config{
+		ClusterID: clusterID, Cloud: "kuryr", CloudsFile: c.CloudsFile(b), RequestTimeout: time.Minute, RequestsPerSecond: 20, MaxConcurrent: 8,
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return o, backend
+}

@@ -1,0 +1,163 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/sdn/sdntest/sweep"
+)
+
+// TestPoolWhileWritesMeetTheirFate lives through the life of a pool with all
+// that a pool does: it is filled, its ports are claimed, released, recycled after
+// a cooldown and given up, and its node goes.
+func TestPoolWhileWritesMeetTheirFate(t *testing.T) {
+	s := sweepOf(t)
+	s.Begin = func(w *sweep.World) sweep.Life { return newPoolLife(w).life() }
+	s.Run(t, sweep.StoppedBefore, sweep.StoppedAfter)
+	t.Run("sampled", func(t *testing.T) {
+		s.Every *= 9
+		s.Run(t, sweep.Refused, sweep.AnswerLost, sweep.AnswerLostAndViewLate)
+	})
+}
+
+// cooldown is how long a port of the swept pool rests.
+const cooldown = 100 * time.Millisecond
+
+// poolLife is the life of one pool in one world.
+type poolLife struct {
+	*podsLife
+	gone bool // the node is
+}
+
+func newPoolLife(w *sweep.World) *poolLife {
+	l := &poolLife{podsLife: newPodsLife(w, newOpenstack)}
+	l.settings.Pools = config.Pools{
+		Min: 2, Max: 3, Batch: 2, TTL: metav1.Duration{Duration: time.Hour}, Cooldown: metav1.Duration{Duration: cooldown},
+	}
+	l.live = controller.NewLive(l.settings)
+	l.newClient = l.watchful
+	return l
+}
+
+func (l *poolLife) life() sweep.Life {
+	life := l.podsLife.life()
+	life.Steps, life.Restarting, life.Uneven = l.steps, l.restarting, l.uneven
+	// Five of the steps and one that comes while another is given up; and a
+	// process that is stopped may have asked for one for a pod and for two to
+	// keep, while the next one needs one for its probe, too.
+	life.Limits = map[string]int{"port": 6 + 4*max(1, l.w.Stopped())}
+	return life
+}
+
+// watchful is a process's client that looks, before a port is bound, whether it
+// has rested.
+func (l *poolLife) watchful(cfg *rest.Config, o client.Options) (client.Client, error) {
+	c, err := client.NewWithWatch(cfg, o)
+	if err != nil {
+		return nil, err
+	}
+	return interceptor.NewClient(c, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			if port, ok := obj.(*v1.KuryrPort); ok && port.Spec.PodRef != nil {
+				l.checkRested(port)
+			}
+			return c.Patch(ctx, obj, patch, opts...)
+		},
+	}), nil
+}
+
+func (l *poolLife) checkRested(next *v1.KuryrPort) {
+	var port v1.KuryrPort
+	err := l.w.Client.Get(context.WithoutCancel(l.w.T.Context()), client.ObjectKeyFromObject(next), &port)
+	if err != nil || port.Spec.PodRef != nil || port.ResourceVersion != next.ResourceVersion {
+		return // it is bound already, or the patch will fail
+	}
+	released, err := time.Parse(time.RFC3339Nano, port.Annotations["kuryr.openstack.org/released-at"])
+	if rested := time.Since(released); err == nil && rested < cooldown {
+		l.w.T.Errorf("port %s goes to pod %s %s after it was released, want %s at least", port.Name, next.Spec.PodRef.Name, rested, cooldown)
+	}
+}
+
+// steps lets three pods live, two of which have ports that are kept, and takes
+// the pool down in two steps.
+func (l *poolLife) steps() {
+	w := l.w
+	first := w.Pod("first")
+	port := w.Bound(first)
+	w.Plug(port)
+	w.Settled()
+	second := w.Pod("second")
+	other := w.Bound(second)
+	w.Plug(other)
+	w.Settled()
+	l.fill(port.Spec.Pool)
+	w.Delete(first)
+	w.Unplug(port)
+	third := w.Pod("third")
+	again := w.Bound(third)
+	w.Plug(again)
+	w.Finish(second)
+	w.Unplug(other)
+	w.Settled()
+	w.Delete(second)
+	l.set(func(s *controller.Settings) { s.Pools.Min, s.Pools.TTL.Duration = 1, 0 })
+	w.Settled()
+	w.Delete(third)
+	w.Unplug(again)
+	l.gone = true
+	w.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: sweep.Node}})
+	w.Settled()
+}
+
+// fill asks for as many free ports as the pool may have.
+func (l *poolLife) fill(pool string) {
+	w := l.w
+	w.Say("pool %s is to be filled", pool)
+	object := &v1.KuryrPortPool{ObjectMeta: metav1.ObjectMeta{Name: pool}}
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"3"}}}`, v1.FillAnnotation)
+	ctx := context.WithoutCancel(w.T.Context())
+	if err := w.Client.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		w.T.Fatal(err)
+	}
+	w.Eventually("the pool has been filled", func() bool {
+		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(object), object); err != nil {
+			w.T.Fatal(err)
+		}
+		return object.Annotations[v1.FillAnnotation] == ""
+	})
+}
+
+// restarting is that of a life of pods while there is a node.
+func (l *poolLife) restarting() (served, then func()) {
+	if !l.gone {
+		return l.podsLife.restarting()
+	}
+	l.live = controller.NewLive(l.settings)
+	return nil, nil
+}
+
+// uneven returns what is wrong about the number of free ports.
+func (l *poolLife) uneven() []string {
+	if !l.gone {
+		return l.podsLife.uneven()
+	}
+	if n := len(l.w.Ports()); n > 0 {
+		return []string{fmt.Sprintf("%d ports are left of a node that is gone", n)}
+	}
+	return nil
+}
