@@ -20,7 +20,11 @@ import (
 
 // mgmt is the socket of a bridge's OpenFlow, which is where the database's is.
 func (s *Set) mgmt(bridge string) string {
-	return filepath.Join(filepath.Dir(strings.TrimPrefix(s.config.OVSDB, "unix:")), bridge+".mgmt")
+	dir := "/run/openvswitch"
+	if path, local := strings.CutPrefix(s.config.OVSDB, "unix:"); local {
+		dir = filepath.Dir(path)
+	}
+	return filepath.Join(dir, bridge+".mgmt")
 }
 
 // Of the OpenFlow Switch Specification, 1.0 to 1.5, and of Open vSwitch's

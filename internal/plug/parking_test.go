@@ -490,3 +490,123 @@ func TestOVNKeepsAParkedPort(t *testing.T) {
 	}
 	counted(t, s, 4, 0)
 }
+
+// What a pod waits for with OVN, plugged anew and from the parking.
+func BenchmarkOVN(b *testing.B) {
+	v := newVswitch(b)
+	v.startOVN(b)
+	l := newLot(b)
+	s := plug.New(plug.Config{OVSDB: v.endpoint, Bridge: "br-int", Parking: l.path})
+	d := driver(b, s, "ovs")
+	p := pod(b, "ovs", 1, newNamespace(b))
+	v.nbctl(b, "ls-add", "net")
+	v.nbctl(b, "lsp-add", "net", p.PortID, "--", "lsp-set-addresses", p.PortID, p.MAC.String()+" "+addr(p, 0)+" "+addr(p, 1))
+	run := func(b *testing.B) {
+		for b.Loop() {
+			mustPlug(b, d, p)
+			waited(b, d, p)
+			b.StopTimer()
+			mustUnplug(b, d, p)
+			b.StartTimer()
+		}
+	}
+	b.Run("anew", run)
+	park(b, s, l, p)
+	b.Run("parked", run)
+}
+
+// Invariant 3: cut off between any two steps, the port gets to its pod, out of
+// it, and back into the parking, and nothing else is left.
+func TestParkedPortCutOff(t *testing.T) {
+	on := func(p plug.Interface) string {
+		return fmt.Sprintf("kuryr port=%s sandbox=%s interface=%s on=kuryr-parking", p.PortID, p.ContainerID, p.Name)
+	}
+	macvlan := func(t *testing.T, l lot, p plug.Interface) {
+		name, index := plug.HostDevice(p.PortID), 0
+		l.do(t, func() error {
+			link, err := netlink.LinkByName(name)
+			if err == nil {
+				index = link.Attrs().Index
+			}
+			return err
+		})
+		fd, err := unix.Open(p.Netns, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = unix.Close(fd) }()
+		l.do(t, func() error {
+			attrs := netlink.NewLinkAttrs()
+			attrs.Name, attrs.ParentIndex, attrs.Namespace = "eth0", index, netlink.NsFd(fd)
+			return netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_PASSTHRU})
+		})
+	}
+	for name, until := range map[string]func(t *testing.T, l lot, p plug.Interface){
+		"marked, or taken out and not yet marked": func(t *testing.T, _ lot, p plug.Interface) {
+			sh(t, "ip", "link", "set", plug.HostDevice(p.PortID), "alias", on(p))
+		},
+		"put and not configured": func(t *testing.T, l lot, p plug.Interface) {
+			sh(t, "ip", "link", "set", plug.HostDevice(p.PortID), "alias", on(p))
+			macvlan(t, l, p)
+		},
+		"made and not marked": func(t *testing.T, _ lot, p plug.Interface) {
+			sh(t, "ip", "link", "set", plug.HostDevice(p.PortID), "alias", "")
+		},
+		"marked and not connected": func(t *testing.T, l lot, p plug.Interface) {
+			l.run(t, "ip", "link", "set", plug.HostDevice(p.PortID), "down")
+			if p.Type == "bridge" {
+				sh(t, "ip", "link", "set", plug.HostDevice(p.PortID), "nomaster")
+			}
+		},
+	} {
+		for _, then := range []string{"ADD", "DEL", "park"} {
+			t.Run(name+"/"+then, func(t *testing.T) {
+				parkings(t, func(t *testing.T, s *plug.Set, l lot, typ string) {
+					p := pod(t, typ, 1, newNamespace(t))
+					park(t, s, l, p)
+					until(t, l, p)
+					d := driver(t, s, typ)
+					if then == "ADD" {
+						mustPlug(t, d, p)
+						waited(t, d, p)
+						mustCheck(t, d, p)
+					}
+					if then != "park" {
+						mustUnplug(t, d, p)
+					}
+					park(t, s, l, p)
+					mustPlug(t, d, p)
+					waited(t, d, p)
+					mustCheck(t, d, p)
+					mustUnplug(t, d, p)
+					if err := s.Unpark(t.Context(), p.PortID); err != nil {
+						t.Fatal(err)
+					}
+					if left := sh(t, "ip", "-o", "link", "show", "type", "veth") + l.run(t, "ip", "-o", "link", "show", "type", "veth"); left != "" {
+						t.Errorf("left: %s", left)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A pair that was made and not marked says nothing of its port. Seen twice, it
+// goes, and none that is marked.
+func TestNamelessPairsGo(t *testing.T) {
+	parkings(t, func(t *testing.T, s *plug.Set, l lot, typ string) {
+		stays, goes := pod(t, typ, 1, newNamespace(t)), pod(t, typ, 2, newNamespace(t))
+		park(t, s, l, stays)
+		park(t, s, l, goes)
+		sh(t, "ip", "link", "set", plug.HostDevice(goes.PortID), "alias", "")
+		parked(t, s, goes, false)
+		if !hasDevice(t, plug.HostDevice(goes.PortID)) {
+			t.Error("it went at once: it might have been on its way to a name")
+		}
+		parked(t, s, goes, false)
+		if hasDevice(t, plug.HostDevice(goes.PortID)) {
+			t.Error("it is still there")
+		}
+		parked(t, s, stays, true)
+	})
+}

@@ -85,7 +85,11 @@ func (s *Set) Ready(ctx context.Context) error {
 }
 
 func (s *Set) hasSocket() bool {
-	_, err := os.Stat(strings.TrimPrefix(s.config.OVSDB, "unix:"))
+	path, local := strings.CutPrefix(s.config.OVSDB, "unix:")
+	if !local {
+		return s.config.OVSDB != "" // who names a server by its address has one
+	}
+	_, err := os.Stat(path)
 	return err == nil
 }
 
