@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -120,30 +121,34 @@ func (c *churn) life(ctx context.Context, name, node string, began time.Time) er
 	})
 }
 
-// kill ends a daemon or the controller every few seconds.
+// kill ends a daemon or the controller every few seconds, by SIGKILL. Then its
+// pod is deleted: kubelet starts a container that ends again and again later and
+// later (10 s, 20 s, ... 5 min), and that is not what is to be seen here.
 func (c *churn) kill(ctx context.Context) {
-	targets := []struct{ node, what string }{{nodes[0], "daemon"}, {nodes[1], "daemon"}, {"", "controller"}}
 	for n := 0; ; n++ {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(10 * time.Second):
 		}
-		target := targets[n%len(targets)]
-		where := []string{target.node}
-		if target.node == "" {
-			where = nodes // it runs on one of them
+		own := c.kuryrPods(ctx, c.t)
+		if len(own) == 0 || ctx.Err() != nil {
+			continue
 		}
-		killed := false
-		for _, node := range where {
-			_, err := c.OnNode(ctx, node, "pkill", "-KILL", "-f", "^/usr/local/bin/kuryr "+target.what)
-			killed = killed || err == nil
+		victim := own[n%len(own)]
+		what := "daemon"
+		if strings.HasPrefix(victim.Name, "kuryr-controller") {
+			what = "controller"
 		}
-		if killed {
-			c.mu.Lock()
-			c.kills++
-			c.mu.Unlock()
+		if _, err := c.OnNode(ctx, victim.Spec.NodeName, "pkill", "-KILL", "-f", "^/usr/local/bin/kuryr "+what); err != nil {
+			continue // it is about to start
 		}
+		if err := c.Client.Delete(ctx, &victim, client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil && ctx.Err() == nil {
+			c.t.Errorf("deleting pod %s: %v", victim.Name, err)
+		}
+		c.mu.Lock()
+		c.kills++
+		c.mu.Unlock()
 	}
 }
 

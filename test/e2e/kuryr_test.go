@@ -110,7 +110,7 @@ const countOnNode = `
 	echo "{\"veth\": $(ip -o link show type veth | grep -c ' tap'),"
 	echo "\"ovs\": $(ovs-vsctl --bare --columns=name find interface external_ids:iface-id!='""' | grep -c tap),"
 	echo "\"journal\": $(find /var/lib/kuryr -name '*.json' | wc -l),"
-	echo "\"netns\": $(ls /run/netns | wc -l)}"`
+	echo "\"netns\": $(ls /run/netns | grep -cv kuryr-parking)}"`
 
 // take counts what is there.
 func (f *fixture) take(ctx context.Context) (inventory, error) {
