@@ -162,11 +162,34 @@ func openLot(ns netns) (*lot, error) {
 		if l.h, err = openNetlink(); err != nil {
 			return err
 		}
-		if l.sys, err = openSysfs(); err != nil {
+		if err = probeMacvlan(l.h); err == nil {
+			l.sys, err = openSysfs()
+		}
+		if err != nil {
 			l.h.Close()
 		}
 		return err
 	})
+}
+
+// probeMacvlan says whether the kernel has macvlan, and has it load what it needs
+// for it, so that no pod waits for that. None can be on top of lo.
+func probeMacvlan(h *netlink.Handle) error {
+	lo, err := h.LinkByName("lo")
+	if err != nil {
+		return fmt.Errorf("looking for lo: %w", err)
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.ParentIndex = "probe", lo.Attrs().Index
+	probe := &netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_PASSTHRU}
+	err = h.LinkAdd(probe)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return fmt.Errorf("the kernel has no macvlan: %w", err)
+	}
+	if err == nil {
+		return h.LinkDel(probe)
+	}
+	return nil
 }
 
 // openSysfs opens a sysfs of the calling thread's network namespace, which is
