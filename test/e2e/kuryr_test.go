@@ -193,11 +193,14 @@ func (i inventory) faults() error {
 // belongs to nobody.
 func (f *fixture) atRest(t testing.TB) {
 	t.Helper()
-	eventually(t, func() error {
-		now, err := f.take(t.Context())
-		if err != nil {
-			return err
-		}
-		return now.faults()
-	})
+	eventually(t, func() error { return f.rests(t.Context()) })
+}
+
+// rests says what is not at rest now.
+func (f *fixture) rests(ctx context.Context) error {
+	now, err := f.take(ctx)
+	if err != nil {
+		return err
+	}
+	return now.faults()
 }
