@@ -183,6 +183,9 @@ func TestGroupsOfSomePods(t *testing.T) {
 		}
 	}
 	b.eventually("the port has the pod's group", has(otherGroup))
+	if got := b.portOf(pod).Generation; got != 2 {
+		t.Errorf("the port's spec was written %d times, want 2: as it was made, and with the pod and its groups at once", got)
+	}
 	b.label(pod, "role", "none")
 	b.eventually("the port has no group", has())
 	b.label(pod, "role", "other")
