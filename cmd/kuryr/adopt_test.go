@@ -153,7 +153,7 @@ func (b *adoptBed) adopt(more ...string) (string, error) {
 	var out bytes.Buffer
 	root := rootCommand()
 	root.SetOut(&out)
-	root.SetErr(&out)
+	root.SetErr(&logs)
 	root.SetArgs(append([]string{"adopt", "--kubeconfig", b.kubeconfig, "--config", b.config, "--leader-elect-namespace", "default"}, more...))
 	err := root.ExecuteContext(b.t.Context())
 	return out.String(), err
@@ -254,8 +254,7 @@ func (b *adoptBed) serve(inCloud []string) {
 	ctx, stop := context.WithCancel(b.t.Context())
 	ended := make(chan error, 1)
 	root := rootCommand()
-	var log output
-	root.SetErr(&log)
+	root.SetErr(&logs)
 	root.SetArgs([]string{
 		"controller", "--kubeconfig", b.kubeconfig, "--config", b.config, "--leader-elect-namespace", "default",
 		"--metrics-bind-address", "0", "--health-probe-bind-address", "0",
@@ -274,7 +273,7 @@ func (b *adoptBed) serve(inCloud []string) {
 		b.t.Error(err)
 	}
 	if got := b.inCloud(); !slices.Equal(got, inCloud) || b.t.Failed() {
-		b.t.Errorf("ports in the cloud with a controller: %v, want %v\n%s", got, inCloud, log.String())
+		b.t.Errorf("ports in the cloud with a controller: %v, want %v\n%s", got, inCloud, logs.String())
 	}
 	var list v1.KuryrPortPoolList
 	b.must(b.client.List(b.t.Context(), &list))

@@ -24,6 +24,10 @@ type output struct {
 	text strings.Builder
 }
 
+// logs is what all commands of this process log: libraries keep the logger that
+// they are given first.
+var logs output
+
 func (o *output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -108,9 +112,8 @@ func TestControllerRuns(t *testing.T) {
 		t.Setenv(k, v)
 	}
 	health := freeAddress(t)
-	var log output
 	root := rootCommand()
-	root.SetErr(&log)
+	root.SetErr(&logs)
 	root.SetArgs([]string{
 		"controller", "--kubeconfig", kubeconfig, "--config", file,
 		"--health-probe-bind-address", health, "--metrics-bind-address", "0", "--leader-elect-namespace", "default",
@@ -124,12 +127,12 @@ func TestControllerRuns(t *testing.T) {
 			t.Errorf("kuryr controller: %v", err)
 		}
 		if t.Failed() {
-			t.Log(log.String())
+			t.Log(logs.String())
 		}
 	})
 	await(t, "/readyz", func() bool { return ready(t, health) })
 	configure("pools: {min: 1, max: 2}\n")
-	await(t, "the changed configuration", func() bool { return strings.Contains(log.String(), "taking up the changed configuration") })
+	await(t, "the changed configuration", func() bool { return strings.Contains(logs.String(), "taking up the changed configuration") })
 	configure("pools: {min: 3, max: 2}\n")
-	await(t, "the refusal of the faulty one", func() bool { return strings.Contains(log.String(), "min 3 is above max 2") })
+	await(t, "the refusal of the faulty one", func() bool { return strings.Contains(logs.String(), "min 3 is above max 2") })
 }
