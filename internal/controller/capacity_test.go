@@ -24,29 +24,30 @@ func TestOverQuotaIsNotHot(t *testing.T) {
 			w.change(fmt.Sprint("n-", i), fmt.Sprint("s-", i%3), func(m *member) { m.waiting, m.min = 2, 5 })
 		}
 		pass(time.Minute)
-		before, rooms := len(cloud.asked), cloud.rooms
-		if cloud.made != 110 {
-			t.Fatalf("%d ports made, want all 110", cloud.made)
+		made, before, rooms := cloud.counts()
+		if made != 110 {
+			t.Fatalf("%d ports made, want all 110", made)
 		}
 		pass(time.Hour)
-		if n := len(cloud.asked) - before; n > 8*120+20 { // as many as may be at once, each 30 s
+		_, requests, asked := cloud.counts()
+		if n := requests - before; n > 8*120+20 { // as many as may be at once, each 30 s
 			t.Errorf("%d requests for ports in an hour in which there was no room", n)
 		}
-		if n := cloud.rooms - rooms; n > 3*120*2 {
+		if n := asked - rooms; n > 3*120*2 {
 			t.Errorf("asked %d times in an hour how much room there is", n)
 		}
-		before = len(cloud.asked)
-		cloud.gone++
+		cloud.change(func() { cloud.gone++ })
 		r, _ := on("n-7", "s-1")
 		w.c.memory.portFreed(r)
 		pass(time.Second)
-		if cloud.made != 111 || len(cloud.asked) > before+8 {
-			t.Errorf("after a port was given back: %d ports made with %d requests, want 111 and few", cloud.made, len(cloud.asked)-before)
+		made, after, _ := cloud.counts()
+		if made != 111 || after > requests+8 {
+			t.Errorf("after a port was given back: %d ports made with %d requests, want 111 and few", made, after-requests)
 		}
-		cloud.limit = 1000
+		cloud.change(func() { cloud.limit = 1000 })
 		pass(2 * time.Minute)
-		if want := 400; cloud.made < want {
-			t.Errorf("with room for all %d ports made, want %d at least", cloud.made, want)
+		if made, _, _ = cloud.counts(); made < 400 {
+			t.Errorf("with room for all %d ports made, want 400 at least", made)
 		}
 	})
 }
@@ -61,22 +62,23 @@ func TestRefillsLeaveRoomForPods(t *testing.T) {
 			w.change(fmt.Sprint("n-", i), "s", func(m *member) { m.min = 10 })
 		}
 		pass(10 * time.Minute)
-		if cloud.made != 95 {
-			t.Errorf("%d ports made to be kept, want 95 of 100", cloud.made)
+		made, _, rooms := cloud.counts()
+		if made != 95 {
+			t.Errorf("%d ports made to be kept, want 95 of 100", made)
 		}
-		if cloud.rooms > 6 {
-			t.Errorf("asked %d times in ten minutes how much room there is", cloud.rooms)
+		if rooms > 6 {
+			t.Errorf("asked %d times in ten minutes how much room there is", rooms)
 		}
-		rooms := cloud.rooms
 		w.change("other", "s", func(m *member) { m.waiting = 5 })
 		pass(2 * time.Second)
-		if got := w.of("other", "s").served; len(got) != 5 || cloud.rooms != rooms {
-			t.Errorf("%d of 5 pods served, asked %d times for room; want all with what was left", len(got), cloud.rooms-rooms)
+		_, _, asked := cloud.counts()
+		if got := w.of("other", "s").served; len(got) != 5 || asked != rooms {
+			t.Errorf("%d of 5 pods served, asked %d times for room; want all with what was left", len(got), asked-rooms)
 		}
-		cloud.limit = 1000
+		cloud.change(func() { cloud.limit = 1000 })
 		pass(40 * time.Minute)
-		if cloud.made != 205 {
-			t.Errorf("%d ports made when there was room again, want 205", cloud.made)
+		if made, _, _ = cloud.counts(); made != 205 {
+			t.Errorf("%d ports made when there was room again, want 205", made)
 		}
 	})
 }

@@ -85,6 +85,21 @@ func (c *slowCloud) Room(context.Context, string, []string) (sdn.Room, error) {
 	return sdn.Room{Ports: &sdn.Usage{Used: c.made - c.gone, Limit: c.limit}}, nil
 }
 
+// change changes the cloud as somebody else does.
+func (c *slowCloud) change(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f()
+}
+
+// counts returns how many ports were made, and how often it was asked for ports
+// and for the room there is.
+func (c *slowCloud) counts() (made, requests, rooms int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.made, len(c.asked), c.rooms
+}
+
 func (c *slowCloud) enter(r sdn.PortRequest, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

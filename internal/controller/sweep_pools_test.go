@@ -47,7 +47,7 @@ type poolLife struct {
 func newPoolLife(w *sweep.World) *poolLife {
 	l := &poolLife{podsLife: newPodsLife(w, newOpenstack)}
 	l.settings.Pools = config.Pools{
-		Min: 2, Max: 3, Batch: 2, TTL: metav1.Duration{Duration: time.Hour}, Cooldown: metav1.Duration{Duration: cooldown},
+		Min: 1, Max: 2, Batch: 2, TTL: metav1.Duration{Duration: time.Hour}, Cooldown: metav1.Duration{Duration: cooldown},
 	}
 	l.live = controller.NewLive(l.settings)
 	l.newClient = l.watchful
@@ -57,10 +57,10 @@ func newPoolLife(w *sweep.World) *poolLife {
 func (l *poolLife) life() sweep.Life {
 	life := l.podsLife.life()
 	life.Steps, life.Restarting, life.Uneven = l.steps, l.restarting, l.uneven
-	// Five of the steps and one that comes while another is given up; and a
-	// process that is stopped may have asked for one for a pod and for two to
+	// Six of the steps and two that come while others rest or are given up; and
+	// a process that is stopped may have asked for two for pods and for two to
 	// keep, while the next one needs one for its probe, too.
-	life.Limits = map[string]int{"port": 6 + 4*max(1, l.w.Stopped())}
+	life.Limits = map[string]int{"port": 8 + 5*max(1, l.w.Stopped())}
 	return life
 }
 
@@ -93,34 +93,35 @@ func (l *poolLife) checkRested(next *v1.KuryrPort) {
 	}
 }
 
-// steps lets three pods live, two of which have ports that are kept, and takes
-// the pool down in two steps.
+// steps lets four pods live, of which the last wants a port while only one is
+// free that has not rested, and takes the pool down in two steps.
 func (l *poolLife) steps() {
 	w := l.w
 	first := w.Pod("first")
 	port := w.Bound(first)
 	w.Plug(port)
-	w.Settled()
 	second := w.Pod("second")
 	other := w.Bound(second)
 	w.Plug(other)
 	w.Settled()
-	l.fill(port.Spec.Pool)
 	w.Delete(first)
 	w.Unplug(port)
-	third := w.Pod("third")
+	third, fourth := w.Pod("third"), w.Pod("fourth")
 	again := w.Bound(third)
 	w.Plug(again)
+	w.Bound(fourth)
+	l.fill(port.Spec.Pool)
 	w.Finish(second)
 	w.Unplug(other)
 	w.Settled()
-	w.Delete(second)
-	l.set(func(s *controller.Settings) { s.Pools.Min, s.Pools.TTL.Duration = 1, 0 })
+	w.Delete(fourth)
+	l.set(func(s *controller.Settings) { s.Pools.TTL.Duration = 0 })
 	w.Settled()
 	w.Delete(third)
 	w.Unplug(again)
 	l.gone = true
 	w.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: sweep.Node}})
+	w.Delete(second)
 	w.Settled()
 }
 
@@ -129,7 +130,7 @@ func (l *poolLife) fill(pool string) {
 	w := l.w
 	w.Say("pool %s is to be filled", pool)
 	object := &v1.KuryrPortPool{ObjectMeta: metav1.ObjectMeta{Name: pool}}
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"3"}}}`, v1.FillAnnotation)
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"2"}}}`, v1.FillAnnotation)
 	ctx := context.WithoutCancel(w.T.Context())
 	if err := w.Client.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch)); err != nil {
 		w.T.Fatal(err)
