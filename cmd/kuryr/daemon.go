@@ -74,7 +74,7 @@ func runDaemon(ctx context.Context, f daemonFlags) error {
 	}
 	set := plug.New(plug.Config{
 		OVSDB: o.Settings.OVSDB, Bridge: o.Settings.Bridge, DriverDir: o.Settings.DriverDir, MTU: o.Settings.MTU,
-		Parking: f.parking,
+		Parent: o.Settings.ParentInterface, Parking: f.parking,
 	})
 	defer set.Close()
 	o.Drivers, o.Parking = set, set

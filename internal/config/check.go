@@ -208,6 +208,9 @@ func checkNode(n Node, d *decoder) {
 	if !interfaceForm.MatchString(n.Bridge) || n.Bridge == "." || n.Bridge == ".." {
 		d.fault("node.bridge", "%q is no name of a bridge: write 1 to 15 characters, as in br-int", n.Bridge)
 	}
+	if n.ParentInterface != "" && !interfaceForm.MatchString(n.ParentInterface) {
+		d.fault("node.parentInterface", "%q is no name of an interface: write 1 to 15 characters, as in eth0, or leave it out for that of the default route", n.ParentInterface)
+	}
 	d.absolute("node.driverDir", n.DriverDir)
 	d.absolute("node.stateDir", n.StateDir)
 	if n.MTU != 0 {

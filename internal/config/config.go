@@ -135,13 +135,16 @@ type Orphans struct {
 
 // Node is the daemon's part.
 type Node struct {
-	OVSDB      string          `json:"ovsdb,omitempty"`      // unix:/run/openvswitch/db.sock; empty: there is no Open vSwitch
-	Bridge     string          `json:"bridge,omitempty"`     // integration bridge, br-int; for vifType bridge, the Linux bridge
-	DriverDir  string          `json:"driverDir,omitempty"`  // /usr/libexec/kuryr
-	StateDir   string          `json:"stateDir,omitempty"`   // journal: /var/lib/kuryr
-	MTU        int             `json:"mtu,omitempty"`        // 0: no bound but the port's own
-	AddTimeout metav1.Duration `json:"addTimeout,omitempty"` // of one ADD, 60s; kubelet gives up after 4m
-	Park       bool            `json:"park"`                 // keep free ports plugged, for pods to come; true
+	OVSDB  string `json:"ovsdb,omitempty"`  // unix:/run/openvswitch/db.sock; empty: there is no Open vSwitch
+	Bridge string `json:"bridge,omitempty"` // integration bridge, br-int; for vifType bridge, the Linux bridge
+	// ParentInterface is what vlan and macvlan ports go on top of; empty: the
+	// interface of the default route.
+	ParentInterface string          `json:"parentInterface,omitempty"`
+	DriverDir       string          `json:"driverDir,omitempty"`  // /usr/libexec/kuryr
+	StateDir        string          `json:"stateDir,omitempty"`   // journal: /var/lib/kuryr
+	MTU             int             `json:"mtu,omitempty"`        // 0: no bound but the port's own
+	AddTimeout      metav1.Duration `json:"addTimeout,omitempty"` // of one ADD, 60s; kubelet gives up after 4m
+	Park            bool            `json:"park"`                 // keep free ports plugged, for pods to come; true
 }
 
 // New returns the configuration that an otherwise empty file stands for. It

@@ -274,12 +274,14 @@ func (r *ports) refused(port *v1.KuryrPort, failed error) {
 
 // isActive reports whether the port's traffic passes. Of types that a node
 // waits for itself its word is taken; of others the SDN is asked, see activity.
+// A subport is active as soon as it is on its trunk, plugged or not.
 func (r *ports) isActive(port *v1.KuryrPort) bool {
-	if port.Status.Attachment == nil {
+	t := port.Spec.VIF.Type
+	if port.Status.Attachment == nil && t != "vlan" {
 		r.memory.awaitActive(port.Name, false)
 		return false
 	}
-	if t := port.Spec.VIF.Type; t == "ovs" || t == "bridge" || port.Status.Active {
+	if t == "ovs" || t == "bridge" || t == "macvlan" || port.Status.Active {
 		return true
 	}
 	return r.memory.awaitActive(port.Name, true)

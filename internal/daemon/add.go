@@ -184,9 +184,10 @@ func (d *Daemon) wire(ctx context.Context, driver plug.Driver, e entry) error {
 }
 
 // awaitController waits for status.active of a port whose data path the node
-// does not see for itself.
+// does not see for itself. A macvlan port never is: it is bound to no host.
 func (d *Daemon) awaitController(ctx context.Context, e entry) error {
-	if e.FromArgs || e.Port.Type == "ovs" || e.Port.Type == "bridge" {
+	switch {
+	case e.FromArgs, e.Port.Type == "ovs", e.Port.Type == "bridge", e.Port.Type == "macvlan":
 		return nil
 	}
 	return d.ports.awaitActive(ctx, e.Port.ID)

@@ -18,12 +18,14 @@ import (
 // result is the answer to the ADD that made e.
 func result(e entry, conf cni.Config) *types100.Result {
 	r := &types100.Result{CNIVersion: types100.ImplementedSpecVersion, DNS: conf.DNS}
-	r.Interfaces = []*types100.Interface{
-		{Name: plug.HostDevice(e.Port.ID)}, // the node's end
-		{Name: e.IfName, Mac: e.iface().HardwareAddr().String(), Mtu: e.Port.MTU, Sandbox: e.Netns},
+	if e.Port.Type != "vlan" && e.Port.Type != "macvlan" {
+		r.Interfaces = append(r.Interfaces, &types100.Interface{Name: plug.HostDevice(e.Port.ID)}) // the node's end
 	}
+	pods := len(r.Interfaces)
+	r.Interfaces = append(r.Interfaces,
+		&types100.Interface{Name: e.IfName, Mac: e.iface().HardwareAddr().String(), Mtu: e.Port.MTU, Sandbox: e.Netns})
 	for _, a := range e.Port.Addresses {
-		ip := &types100.IPConfig{Interface: types100.Int(1), Address: ipNet(a.Prefix)}
+		ip := &types100.IPConfig{Interface: types100.Int(pods), Address: ipNet(a.Prefix)}
 		if a.Gateway.IsValid() {
 			ip.Gateway = a.Gateway.AsSlice()
 		}

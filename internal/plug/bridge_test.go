@@ -353,7 +353,12 @@ func TestReadyWithoutOpenVSwitch(t *testing.T) {
 			sh(t, "ip", "link", "add", "br-ready", "type", "bridge")
 			t.Cleanup(func() { sh(t, "ip", "link", "del", "br-ready") })
 		}, nil},
-		"binding drivers": {plug.Config{OVSDB: "unix:/nowhere/db.sock", DriverDir: "../../config/drivers"}, nil, nil},
+		"virtual machine": {plug.Config{OVSDB: "unix:/nowhere/db.sock", Bridge: "br-none", DriverDir: drivers, Parent: "parent"}, func() {
+			sh(t, "ip", "link", "add", "parent", "up", "type", "bridge")
+			t.Cleanup(func() { sh(t, "ip", "link", "del", "parent") })
+		}, nil},
+		"no such virtual machine": {plug.Config{OVSDB: "unix:/nowhere/db.sock", Bridge: "br-none", DriverDir: drivers, Parent: "none"}, nil, plug.ErrDataPath},
+		"binding drivers":         {plug.Config{OVSDB: "unix:/nowhere/db.sock", DriverDir: "../../config/drivers"}, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.before != nil {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -69,7 +70,7 @@ func (s *Set) Driver(typ string) (Driver, error) {
 
 // Ready reports whether the node has a working data path: Open vSwitch with
 // the configured bridge, a Linux bridge of that name, or, where there is
-// neither, binding drivers.
+// neither, binding drivers or the named interface of a virtual machine.
 func (s *Set) Ready(ctx context.Context) error {
 	if s.config.OVSDB == "" {
 		return nil
@@ -77,11 +78,21 @@ func (s *Set) Ready(ctx context.Context) error {
 	if _, err := netlink.LinkByName(s.config.Bridge); err == nil && !s.hasSocket() {
 		return nil
 	}
-	if !s.hasSocket() && s.hasBindings() {
+	if !s.hasSocket() && (s.hasBindings() || s.hasParent()) {
 		return nil
 	}
 	_, err := s.db.look(ctx, query{bridge: s.config.Bridge})
 	return err
+}
+
+// hasParent reports whether the node is said to be a virtual machine: the
+// interface that its ports go on top of is named, and up.
+func (s *Set) hasParent() bool {
+	if s.config.Parent == "" {
+		return false
+	}
+	link, err := netlink.LinkByName(s.config.Parent)
+	return err == nil && link.Attrs().Flags&net.FlagUp != 0
 }
 
 func (s *Set) hasSocket() bool {

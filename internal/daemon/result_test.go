@@ -1,0 +1,31 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/kuryr-go/kuryr/internal/cni"
+)
+
+// Of a nested port there is no device on the node: the result names the pod's alone.
+func TestResultNamesTheInterfacesThereAre(t *testing.T) {
+	for typ, want := range map[string]int{"ovs": 2, "bridge": 2, "vlan": 1, "macvlan": 1} {
+		e := entry{ContainerID: "c", IfName: "eth0", Netns: "/run/netns/pod", Port: portRecord{
+			ID: "4d1a6a0e-6f4e-4e0e-8a51-5a7c6d0f9b11", Type: typ,
+			Addresses: []addressRecord{{Prefix: netip.MustParsePrefix("10.0.0.5/24")}},
+		}}
+		r := result(e, cni.Config{})
+		if len(r.Interfaces) != want {
+			t.Errorf("a port of type %s: %d interfaces, want %d", typ, len(r.Interfaces), want)
+			continue
+		}
+		for _, ip := range r.IPs {
+			if at := r.Interfaces[*ip.Interface]; at.Name != "eth0" || at.Sandbox != e.Netns {
+				t.Errorf("a port of type %s: address %s is said to be on %+v, want the pod's interface", typ, ip.Address.String(), at)
+			}
+		}
+	}
+}
