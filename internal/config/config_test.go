@@ -161,7 +161,7 @@ pools:
     - {nodeSelector: {matchLabels: {size: l}}, min: 0, max: 7, batch: 3, ttl: 0s, cooldown: 1s}
     - {namespaceSelector: {matchLabels: {team: a}}}
 orphans: {interval: 5m, grace: 2m}
-node: {ovsdb: "tcp:[::1]:6640", bridge: br0, driverDir: /d, stateDir: /s, mtu: 1400, addTimeout: 30s, park: false}
+node: {ovsdb: "tcp:[::1]:6640", bridge: br0, parentInterface: ens3, driverDir: /d, stateDir: /s, mtu: 1400, addTimeout: 30s, park: false}
 `)
 	defaults := config.New()
 	defaults.Pods.SubnetIDs = []string{subnet}

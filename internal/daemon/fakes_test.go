@@ -303,7 +303,6 @@ func (d *driver) Park(_ context.Context, i plug.Interface) error {
 		if d.plugged[i.PortID].ContainerID != "" {
 			d.fail["park"] = errors.New("a port of a pod is to be parked")
 		}
-		d.parked[i.PortID] = d.parked[i.PortID]
 	})
 	if err := d.step("park"); err != nil {
 		return err

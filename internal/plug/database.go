@@ -247,13 +247,13 @@ func (d *database) zone(ctx context.Context, bridge, port string) (uint16, error
 			return 0, errors.New("the switch is not OVN's: which connections were the pod's is not known")
 		}
 	}
-	for _, r := range res[1].Rows {
-		text := stringMap(r["external_ids"])[keyZone+port]
-		zone, err := strconv.ParseUint(text, 10, 16)
-		if err != nil {
-			return 0, fmt.Errorf("ovn-controller tells of no zone of port %s: %w", port, err)
-		}
-		return uint16(zone), nil
+	if len(res[1].Rows) == 0 {
+		return 0, fmt.Errorf("Open vSwitch has no bridge %s: %w", bridge, ErrDataPath)
 	}
-	return 0, fmt.Errorf("Open vSwitch has no bridge %s: %w", bridge, ErrDataPath)
+	text := stringMap(res[1].Rows[0]["external_ids"])[keyZone+port]
+	zone, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return 0, fmt.Errorf("ovn-controller tells of no zone of port %s: %w", port, err)
+	}
+	return uint16(zone), nil
 }

@@ -57,11 +57,14 @@ func (b *Backend) portQuota(ctx context.Context, projectID string) (*sdn.Usage, 
 		Quota map[string]struct{ Limit, Used, Reserved int } `json:"quota"`
 	}
 	err = b.do(ctx, request{method: http.MethodGet, path: []string{"quotas", projectID, "details.json"}, out: &body, subject: noSuchPath})
-	if err != nil && !hidden(err) {
+	if hidden(err) {
+		return nil, nil
+	}
+	if err != nil {
 		return nil, err
 	}
 	q, ok := body.Quota["port"]
-	if err != nil || !ok {
+	if !ok {
 		return nil, nil
 	}
 	return &sdn.Usage{Used: q.Used + q.Reserved, Limit: q.Limit}, nil
