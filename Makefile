@@ -21,7 +21,7 @@ GOLANGCI_LINT  := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@
 VERSION        ?= $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 CORE           := ./api/... ./cmd/... ./internal/...
 FUZZTIME       ?= 20s
-TESTFLAGS      ?=
+TESTFLAGS      ?= -timeout=20m
 BENCHFLAGS     ?=
 
 .PHONY: all

@@ -172,7 +172,7 @@ func (c *creations) size(w *wanted, spare bool) int {
 // their subnets: a cloud that works on both is slower with what pods wait for.
 func (c *creations) place(key *v1.PoolKey, spare bool) bool {
 	s := c.settings.Load()
-	total, each := int(s.Pools.MaxCreates), int(s.Pools.MaxCreatesPerSubnet)
+	total, each := s.Pools.MaxCreates, s.Pools.MaxCreatesPerSubnet
 	if total <= 0 {
 		total = usualCreates
 	}

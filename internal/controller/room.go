@@ -4,7 +4,6 @@
 package controller
 
 import (
-	"errors"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -113,13 +112,4 @@ func (s *standing) next(v *view, now time.Time) time.Time {
 		at = earlier(at, v.state.Hold)
 	}
 	return at
-}
-
-// fullOf returns what err says that there is no room of, nil if it does not.
-func fullOf(err error) *fullError {
-	var full *fullError
-	if errors.As(err, &full) {
-		return full
-	}
-	return nil
 }

@@ -158,7 +158,8 @@ func (s Sweep) each(t *testing.T, free chan *cluster, fate Fate, expected int) t
 	}
 	if fate.Again {
 		t.Logf("in %d lives the next process was hit, too", again)
-		if again < total(hit)-total(hit)/tolerated {
+		// What the next process has to do varies more than what the first one does.
+		if again < total(hit)/2 {
 			t.Errorf("in %d of %d lives only the next process was hit, too", again, total(hit))
 		}
 	}
