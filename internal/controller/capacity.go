@@ -188,11 +188,13 @@ func (c *capacity) refill(ctx context.Context, key *v1.PoolKey, n, waiting int) 
 		if !r.bounded() {
 			continue
 		}
-		if n = max(0, min(n, r.spare(waiting)+admitted)); n == 0 {
+		fit := max(0, min(admitted, r.spare(waiting)+admitted))
+		if fit == 0 {
 			r.tighten(now)
-		} else if n == admitted {
+		} else if fit == admitted {
 			r.scarce, r.gap = time.Time{}, 0
 		}
+		n = min(n, fit)
 	}
 	for _, r := range rooms {
 		r.taken -= admitted - n

@@ -81,9 +81,11 @@ func fits(port sdn.Port, r poolRequest, parent string, ips []corev1.PodIP) bool 
 // discard deletes ports that arrived for nobody. What fails here is left to the
 // orphan collector.
 func (e *errands) discard(r poolRequest, ids []string) {
+	e.memory.leave(ids...)
 	e.memory.discard(r, ids)
 	for _, id := range ids {
 		e.push(r, func(ctx context.Context) {
+			defer e.memory.left(id)
 			log := ctrl.LoggerFrom(ctx).WithValues("pool", r.Pool, "port", id)
 			if err := noObject(ctx, e.live, id); err != nil {
 				log.Info("left a port alone that nobody seemed to need", "because", err.Error())

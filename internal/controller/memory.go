@@ -27,11 +27,12 @@ type memory struct {
 
 	capacity *capacity
 
-	mu     sync.Mutex
-	pools  map[poolRequest]*poolMemory
-	claims map[types.UID]poolRequest // pods given a port that the cache does not show yet
-	gone   map[string]bool           // ports that the SDN has lost
-	active map[string]bool           // ports that wait for the SDN to pass their traffic: whether it does
+	mu      sync.Mutex
+	pools   map[poolRequest]*poolMemory
+	claims  map[types.UID]poolRequest // pods given a port that the cache does not show yet
+	gone    map[string]bool           // ports that the SDN has lost
+	leaving map[string]bool           // ports without object that are about to be deleted
+	active  map[string]bool           // ports that wait for the SDN to pass their traffic: whether it does
 }
 
 // poolMemory is what is known of one pool.
@@ -91,7 +92,7 @@ func newMemory(o Options) *memory {
 	return &memory{
 		backoff: o.Backoff, now: o.Now, capacity: newCapacity(o),
 		pools: map[poolRequest]*poolMemory{}, claims: map[types.UID]poolRequest{},
-		gone: map[string]bool{}, active: map[string]bool{},
+		gone: map[string]bool{}, leaving: map[string]bool{}, active: map[string]bool{},
 	}
 }
 
@@ -314,12 +315,28 @@ func (m *memory) discard(r poolRequest, ids []string) {
 	})
 }
 
+// leave notes that ports are about to be deleted: they are not to be had.
+func (m *memory) leave(ids ...string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, id := range ids {
+		m.leaving[id] = true
+	}
+}
+
+// left ends that, however it went.
+func (m *memory) left(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.leaving, id)
+}
+
 // knows reports which ports are somebody's although no object says so, and
 // which pools have requests under way that may have made some.
 func (m *memory) knows() (ports map[string]bool, busy map[string]bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	ports, busy = map[string]bool{}, map[string]bool{}
+	ports, busy = maps.Clone(m.leaving), map[string]bool{}
 	for r, p := range m.pools {
 		for id := range p.arrived {
 			ports[id] = true

@@ -223,7 +223,19 @@ func fresh(port sdn.Port, key *v1.PoolKey) bool {
 	if key.ParentPortID != "" {
 		return true
 	}
-	return port.Host == key.NodeName && !port.Active
+	return port.Host == key.NodeName && !port.Active && bindable(port.VIF.Type, key)
+}
+
+// bindable reports whether the SDN could bind a port of this type to its host. One
+// that it could not is left by a process that ended before it was deleted.
+func bindable(vifType string, key *v1.PoolKey) bool {
+	switch vifType {
+	case "binding-failed":
+		return false
+	case "unbound", "":
+		return key.VIFType != ""
+	}
+	return true
 }
 
 // report lets the port reconciler see for itself: it owns the status.

@@ -81,8 +81,8 @@ func (b Backoff) delay(err error, n int) time.Duration {
 		return b.Quota
 	case reasonRejected, reasonForbidden:
 		return b.Rejected
-	case reasonConflict:
-		return min(b.Min, 100*time.Millisecond)
+	case reasonConflict: // whoever came first is done soon; what stays so is no reason for a hot loop
+		return min(b.Max, min(b.Min, 100*time.Millisecond)<<min(n-1, 16))
 	}
 	return min(b.Max, b.Min<<min(n-1, 16))
 }

@@ -96,6 +96,7 @@ func portOf(port *v1.KuryrPort) pool.Port {
 		Attached: port.Status.Attachment != nil,
 		Ready:    port.Status.Phase == v1.PortAvailable && sameGroups(port.Status.AppliedSecurityGroupIDs, port.Spec.SecurityGroupIDs),
 		Failed:   isFailed(port),
+		Stuck:    inDoubt(port),
 		Lost:     isLost(port),
 		Deleting: !port.DeletionTimestamp.IsZero(),
 		Since:    port.CreationTimestamp.Time,

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +16,9 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/pool"
 )
+
+// forever is longer than any port lives.
+const forever = 10 * 365 * 24 * time.Hour
 
 // readPool finds what the pool is for. If the settings no longer lead to it, it
 // keeps nothing and gets nothing new: it ends with its last port.
@@ -44,6 +48,9 @@ func (r *pools) readPool(ctx context.Context, v *view, pods []corev1.Pod) error 
 		return err
 	}
 	v.state.Levels = v.levels
+	if v.unsure { // nothing is made, and nothing that is there goes
+		v.state.Levels = pool.Levels{Batch: 1, TTL: forever, Cooldown: v.levels.Cooldown}
+	}
 	if v.unsure || v.object == nil && !v.site.warm(v.key.Namespace) {
 		v.state.Levels.Min = 0 // until the first pod comes, see report
 	}

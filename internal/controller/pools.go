@@ -181,7 +181,18 @@ func (r *pools) ask(v *view, a pool.Actions) {
 	for _, l := range a.Restore {
 		r.errands.restore(v.req, v.site.parent, l.Port, l.Pod, v.pods[l.Pod].Status.PodIPs)
 	}
-	if len(a.Discard) > 0 {
-		r.errands.discard(v.req, a.Discard)
+	var discard, keep []string
+	for _, id := range a.Discard {
+		// One that was looked up for a pod that still runs, if only to its end, is
+		// plugged: the pod's annotation keeps it until then.
+		if pod := v.pods[v.arrived[id].pod]; pod != nil && !pool.Finished(pod) {
+			keep = append(keep, id)
+		} else {
+			discard = append(discard, id)
+		}
+	}
+	r.memory.discard(v.req, keep)
+	if len(discard) > 0 {
+		r.errands.discard(v.req, discard)
 	}
 }

@@ -87,10 +87,8 @@ func (r *pools) ofPod(ctx context.Context, pod *corev1.Pod) []poolRequest {
 		ctrl.LoggerFrom(ctx).Error(err, "looking where the port of a pod comes from", "namespace", pod.Namespace, "pod", pod.Name)
 		return nil
 	}
+	// Of a pod that was deleted at once the event does not say that it is gone.
 	out := r.wanted(ctx, s, pod)
-	if len(out) > 0 && pool.Wants(pod) && !s.rules.byPod {
-		return out
-	}
 	var ports v1.KuryrPortList
 	if err := r.client.List(ctx, &ports, client.MatchingFields{portNode: pod.Spec.NodeName}, readOnly); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "listing KuryrPorts of a node", "node", pod.Spec.NodeName)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -139,7 +140,7 @@ func (r *ports) suspect(port *v1.KuryrPort) bool {
 func (r *ports) update(port *v1.KuryrPort) (u sdn.PortUpdate, needed bool) {
 	first := port.Status.Phase == ""
 	untouched := first && port.Generation == 1
-	if !untouched && (first || !sameGroups(port.Spec.SecurityGroupIDs, port.Status.AppliedSecurityGroupIDs)) {
+	if !untouched && (first || inDoubt(port) || !sameGroups(port.Spec.SecurityGroupIDs, port.Status.AppliedSecurityGroupIDs)) {
 		groups := slices.Clone(port.Spec.SecurityGroupIDs)
 		u.SecurityGroupIDs, needed = &groups, true
 	}
@@ -153,6 +154,20 @@ func (r *ports) update(port *v1.KuryrPort) (u sdn.PortUpdate, needed bool) {
 		u.Name, u.DeviceID, needed = &name, &device, true
 	}
 	return u, needed
+}
+
+// inDoubt reports whether the last try ended with an error that may hide a change
+// that was carried out: then the port may have other groups than its status says.
+func inDoubt(port *v1.KuryrPort) bool {
+	ready := meta.FindStatusCondition(port.Status.Conditions, v1.ConditionReady)
+	if ready == nil || ready.Status != metav1.ConditionFalse {
+		return false
+	}
+	switch ready.Reason {
+	case reasonUnavailable, reasonError, reasonConflict, reasonForbidden:
+		return true
+	}
+	return false
 }
 
 // report writes the status, if it has changed, and the label that mirrors it.

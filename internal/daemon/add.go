@@ -147,9 +147,11 @@ func (d *Daemon) plug(ctx context.Context, driver plug.Driver, e entry) error {
 		return types.NewError(cni.CodeIO, "the journal cannot be written", err.Error())
 	}
 	d.reporter.report(e) // now, so that it is known before the pod runs
-	done, plugged := d.metrics.stage("ADD", "plug"), d.parker.plugging(e.Port.ID)
-	err = driver.Plug(ctx, e.iface())
-	plugged()
+	done := d.metrics.stage("ADD", "plug")
+	err = func() error {
+		defer d.parker.plugging(e.Port.ID)()
+		return driver.Plug(ctx, e.iface())
+	}()
 	done()
 	if err != nil {
 		if stop := interrupted(ctx); stop != nil {

@@ -82,8 +82,11 @@ func (s *Set) tryClaim(ctx context.Context, i Interface, k keeper) error {
 		if err := b.configure(); err != nil || !wired {
 			return err
 		}
-		s.wired.set(i)
-		return b.announce()
+		if err := b.announce(); err != nil {
+			return err
+		}
+		s.wired.set(i) // nothing is to be waited for; what is plugged anew after an error is
+		return nil
 	})
 }
 

@@ -69,6 +69,9 @@ func (p *parking) open() (*lot, error) {
 		return p.now, nil
 	}
 	if p.now != nil { // somebody unmounted it: once the daemon ends, the devices would go
+		if err := checkNetns(int(p.now.ns), p.path); err != nil {
+			return nil, fmt.Errorf("mounting the namespace of parked ports again: %w", err)
+		}
 		return p.now, mountNetns(fmt.Sprintf("/proc/self/fd/%d", int(p.now.ns)), p.path)
 	}
 	ns, err := openNetns(p.path)
@@ -80,11 +83,13 @@ func (p *parking) open() (*lot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the namespace of parked ports: %w: %w", ErrCannotPark, err)
 	}
-	if p.now, err = openLot(ns); err != nil {
+	l, err := openLot(ns)
+	if err != nil {
 		ns.close()
 		return nil, fmt.Errorf("opening the namespace of parked ports: %w: %w", ErrCannotPark, err)
 	}
-	return p.now, nil
+	p.now = l
+	return l, nil
 }
 
 func (p *parking) mounted() bool {
@@ -158,11 +163,11 @@ func (p *parking) behind(far int) int {
 
 func openLot(ns netns) (*lot, error) {
 	l := &lot{ns: ns, sys: -1}
-	return l, ns.do(func() (err error) {
+	err := ns.do(func() (err error) {
 		if l.h, err = openNetlink(); err != nil {
 			return err
 		}
-		if err = probeMacvlan(l.h); err == nil {
+		if err = probeParking(l.h); err == nil {
 			l.sys, err = openSysfs()
 		}
 		if err != nil {
@@ -170,7 +175,14 @@ func openLot(ns netns) (*lot, error) {
 		}
 		return err
 	})
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
 }
+
+// probeParking says whether the kernel can keep ports plugged; tests have it fail.
+var probeParking = probeMacvlan
 
 // probeMacvlan says whether the kernel has macvlan, and has it load what it needs
 // for it, so that no pod waits for that. None can be on top of lo.

@@ -223,6 +223,9 @@ func (s *Set) intact(ns netns, i Interface, l layout, node netlink.Link, on bool
 		return inSandbox(ns, i, l.raw, func(b sandbox) error { return b.verify(node, on) })
 	}
 	lot, err := s.parking.open()
+	if errors.Is(err, ErrCannotPark) { // no more: what a pod has of it stays
+		return inSandbox(ns, i, false, func(b sandbox) error { return b.verify(node, on) })
+	}
 	if err != nil {
 		return err
 	}

@@ -155,7 +155,7 @@ func (p *planner) keep() {
 	for _, port := range slices.Backward(p.settling) {
 		if p.stayOrGo(port) {
 			p.repair(port)
-			p.soon++
+			p.soon += soonFit(port)
 		}
 	}
 	for _, port := range slices.Backward(p.cooling) {
@@ -180,7 +180,10 @@ func (p *planner) keep() {
 // measure finds how many free ports to keep, and returns how many there are.
 // What waiting pods need is neither limited nor squeezed.
 func (p *planner) measure() (free int) {
-	soon := len(p.spare) + len(p.settling)
+	soon := len(p.spare)
+	for _, port := range p.settling {
+		soon += soonFit(port)
+	}
 	if p.Levels.Cooldown <= 0 {
 		soon += len(p.returning)
 	}
@@ -196,6 +199,15 @@ func (p *planner) measure() (free int) {
 	}
 	p.needed = min(p.floor()+demand, max(p.limit, demand))
 	return free
+}
+
+// soonFit is 1 for a port that a waiting pod may count on: not for one that the
+// SDN fails to put in order, perhaps for long.
+func soonFit(port Port) int {
+	if port.Stuck {
+		return 0
+	}
+	return 1
 }
 
 // floor is how many free ports the pool is to have.

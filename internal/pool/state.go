@@ -67,6 +67,7 @@ type Port struct {
 	Failed   bool      // the SDN refuses to put it in order, or has lost it
 	Lost     bool      // the SDN has it no more
 	Deleting bool      // on its way out
+	Stuck    bool      // the SDN has failed to put it in order, and is asked again
 	Drifted  bool      // the object's security groups are not the ones to be: its living pod's, or the pool's
 	Since    time.Time // while free: when it was made or given back
 	Rested   bool      // while free: it never had a pod, and needs no cooldown

@@ -341,3 +341,24 @@ func TestNewRefuses(t *testing.T) {
 		}
 	}
 }
+
+// A trunk that is disabled takes no subports and gives none up: what was made for
+// it is deleted all the same, and nobody asks again at once.
+func TestDisabledTrunkLeavesNoPorts(t *testing.T) {
+	f := newFake(t)
+	b := f.backend("one")
+	f.before = func(w http.ResponseWriter, r *http.Request, _ int) bool {
+		if !strings.HasSuffix(r.URL.Path, "_subports") {
+			return false
+		}
+		refuse(w, 409, "TrunkDisabled", "Trunk %s is currently disabled.", plainTrunk)
+		return true
+	}
+	ports, err := b.CreatePorts(t.Context(), owner, subportRequest(), 3)
+	if !errors.Is(err, sdn.ErrInvalid) || len(ports) != 0 {
+		t.Errorf("CreatePorts = %d ports, %v; want ErrInvalid", len(ports), err)
+	}
+	if len(f.ports) != 1 {
+		t.Errorf("%d ports are in the cloud, want the parent only", len(f.ports))
+	}
+}

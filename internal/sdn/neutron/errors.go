@@ -139,7 +139,8 @@ func classifyConflict(kind string) error {
 	switch kind {
 	case "OverQuota", "IpAddressGenerationFailure", "NoMoreFixedIpsAvailable":
 		return sdn.ErrQuota
-	case "IpAddressGenerationFailureNoMatchingSubnet", "HostNotCompatibleWithFixedIps", "AddressPairAndPortSecurityRequired":
+	case "IpAddressGenerationFailureNoMatchingSubnet", "HostNotCompatibleWithFixedIps", "AddressPairAndPortSecurityRequired",
+		"TrunkDisabled", "TrunkInErrorState": // a person has to put the trunk right
 		return sdn.ErrInvalid
 	}
 	return sdn.ErrConflict
@@ -154,6 +155,8 @@ func hint(class error, kind string) string {
 		return "raise max_allowed_address_pair in neutron.conf, which is 10 by default: each pod behind a port needs one for each of its addresses; or use trunks"
 	case errors.Is(class, sdn.ErrQuota) && strings.HasPrefix(kind, "IpAddress"):
 		return "add an allocation pool or a larger subnet, or free some addresses"
+	case kind == "TrunkDisabled" || kind == "TrunkInErrorState":
+		return "set the node's trunk up (openstack network trunk set --enable), or make it anew"
 	case kind == "PolicyNotAuthorized":
 		return "give the credential a role that may do this: binding a port to a host needs admin, or a policy that allows it"
 	case errors.Is(class, sdn.ErrInvalid) && strings.HasSuffix(kind, "NotFound"):

@@ -1,0 +1,79 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// Groups whose writing ended with an error that may hide that they were written
+// are written again, also if meanwhile those are wanted that the status tells of.
+func TestGroupsAreWrittenAgainAfterAnErrorOfUnknownEffect(t *testing.T) {
+	for _, c := range []struct {
+		reason string
+		is     metav1.ConditionStatus
+		needed bool
+	}{
+		{reasonUnavailable, metav1.ConditionFalse, true},
+		{reasonError, metav1.ConditionFalse, true},
+		{reasonRejected, metav1.ConditionFalse, false},
+		{reasonReady, metav1.ConditionTrue, false},
+	} {
+		port := &v1.KuryrPort{}
+		port.Generation = 3
+		port.Spec.SecurityGroupIDs = []string{"a"}
+		port.Status.AppliedSecurityGroupIDs = []string{"a"}
+		port.Status.Phase = v1.PortRecycling
+		port.Status.Conditions = []metav1.Condition{{Type: v1.ConditionReady, Status: c.is, Reason: c.reason}}
+		r := &ports{memory: newMemory(Options{Now: time.Now}), settings: NewLive(Settings{Pods: config.Pods{}})}
+		if u, needed := r.update(port); needed != c.needed || needed && (*u.SecurityGroupIDs)[0] != "a" {
+			t.Errorf("after %s: update %v, %v; want needed %v", c.reason, u, needed, c.needed)
+		}
+		if got := portOf(port).Stuck; got != c.needed {
+			t.Errorf("after %s: stuck %v, want %v: pods are not to wait for it", c.reason, got, c.needed)
+		}
+	}
+}
+
+// A port that the SDN could not bind to its host is of no use to anybody.
+func TestUnboundPortsAreNotTakenOver(t *testing.T) {
+	for _, c := range []struct {
+		port, pool string
+		want       bool
+	}{
+		{"ovs", "", true}, {"binding-failed", "", false}, {"binding-failed", "bridge", false},
+		{"unbound", "", false}, {"unbound", "bridge", true}, {"", "", false},
+	} {
+		key := &v1.PoolKey{NodeName: "n", VIFType: c.pool}
+		port := sdn.Port{Name: sdn.FreePortName, Host: "n", VIF: v1.VIF{Type: c.port}}
+		if got := fresh(port, key); got != c.want {
+			t.Errorf("port of type %q for a pool of type %q: %v, want %v", c.port, c.pool, got, c.want)
+		}
+	}
+}
+
+// What stays a conflict is asked less and less.
+func TestConflictsAreNoHotLoop(t *testing.T) {
+	b := Backoff{Min: time.Second, Max: 10 * time.Second}
+	if first, later := b.delay(sdn.ErrConflict, 1), b.delay(sdn.ErrConflict, 20); first > 100*time.Millisecond || later != b.Max {
+		t.Errorf("after the first conflict %s, after the twentieth %s; want 100ms at most and %s", first, later, b.Max)
+	}
+}
+
+// A port on its way out is nobody's to take over.
+func TestLeavingPortsAreKnown(t *testing.T) {
+	m := newMemory(Options{Now: time.Now})
+	m.leave("a", "b")
+	m.left("b")
+	if ports, _ := m.knows(); !ports["a"] || ports["b"] {
+		t.Errorf("known are %v, want a alone", ports)
+	}
+}
