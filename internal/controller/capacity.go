@@ -189,9 +189,10 @@ func (c *capacity) refill(ctx context.Context, key *v1.PoolKey, n, waiting int) 
 			continue
 		}
 		fit := max(0, min(admitted, r.spare(waiting)+admitted))
-		if fit == 0 {
+		switch fit {
+		case 0:
 			r.tighten(now)
-		} else if fit == admitted {
+		case admitted:
 			r.scarce, r.gap = time.Time{}, 0
 		}
 		n = min(n, fit)
