@@ -4,10 +4,7 @@
 package controller
 
 import (
-	"cmp"
-	"errors"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -354,90 +351,6 @@ func (m *memory) knows() (ports map[string]bool, busy map[string]bool) {
 	return ports, busy
 }
 
-// portFreed notes that a port of a pool is gone (of one that is not known if r
-// is zero), and lets the pool that has lacked room longest try again, if it may
-// be the room that it lacks: room for one port lets one in, not all.
-func (m *memory) portFreed(r poolRequest) {
-	m.mu.Lock()
-	var key *v1.PoolKey
-	if p := m.pools[r]; p != nil {
-		key = p.key
-	}
-	m.capacity.freed(key)
-	var next poolRequest
-	var chosen *poolMemory
-	for _, r := range slices.SortedFunc(maps.Keys(m.pools), poolRequest.compare) {
-		p := m.pools[r]
-		if lacksRoom(p.failure, key) && m.now().Before(p.hold) && (chosen == nil || p.hold.Before(chosen.hold)) {
-			next, chosen = r, p
-		}
-	}
-	if chosen != nil {
-		chosen.hold = time.Time{}
-	}
-	m.mu.Unlock()
-	if chosen != nil {
-		m.freed(next)
-	}
-}
-
-// lacksRoom reports whether what a port of this key has freed, or any port if it
-// is nil, may be what err lacks.
-func lacksRoom(err error, key *v1.PoolKey) bool {
-	if !errors.Is(err, sdn.ErrQuota) {
-		return false
-	}
-	var full *fullError
-	return key == nil || !errors.As(err, &full) || slices.Contains(scopes(key), full.scope)
-}
-
-// waiting counts the pods of all pools that wait for room in one of these scopes.
-func (m *memory) waiting(in []scope) (n int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, p := range m.pools {
-		if p.takes(in) {
-			n += p.lacking
-		}
-	}
-	return n
-}
-
-// takes reports whether the pool's ports take room of one of these scopes.
-func (p *poolMemory) takes(in []scope) bool {
-	return p.key != nil && slices.ContainsFunc(scopes(p.key), func(s scope) bool { return slices.Contains(in, s) })
-}
-
-// squeeze has pools without waiting pods give up free ports, as many as pods
-// wait for in a full scope, and returns these pools. Those with most give first.
-func (m *memory) squeeze(s scope) (idle []poolRequest) {
-	in := []scope{s}
-	n := m.capacity.missing(s, m.waiting(in))
-	if n == 0 {
-		return nil
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for r, p := range m.pools {
-		if p.takes(in) && p.lacking == 0 && p.free > p.squeeze {
-			idle = append(idle, r)
-		}
-	}
-	slices.SortFunc(idle, func(a, b poolRequest) int {
-		return cmp.Or(cmp.Compare(m.pools[b].free, m.pools[a].free), a.compare(b))
-	})
-	for i, r := range idle {
-		p := m.pools[r]
-		part := min(n, p.free-p.squeeze)
-		p.squeeze, p.squeezed, n = p.squeeze+part, s, n-part
-		m.capacity.expect(s, part)
-		if n == 0 {
-			return idle[:i+1]
-		}
-	}
-	return idle
-}
-
 // forgive lets all pools ask at once, whatever went wrong before.
 func (m *memory) forgive() {
 	m.mu.Lock()
@@ -448,71 +361,4 @@ func (m *memory) forgive() {
 		clear(p.told)
 		clear(p.toldPool)
 	}
-}
-
-// setGone notes that the SDN has lost a port, or that it has it after all.
-func (m *memory) setGone(name string, gone bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if gone {
-		m.gone[name] = true
-	} else {
-		delete(m.gone, name)
-	}
-}
-
-func (m *memory) isGone(name string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.gone[name]
-}
-
-// portGone forgets a port whose object is gone.
-func (m *memory) portGone(name string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.gone, name)
-	delete(m.active, name)
-}
-
-// awaitActive notes whether a port waits for the SDN to pass its traffic, and
-// returns whether it has been seen to.
-func (m *memory) awaitActive(name string, waits bool) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !waits {
-		delete(m.active, name)
-		return false
-	}
-	seen := m.active[name]
-	m.active[name] = seen
-	return seen
-}
-
-// isActive notes that the SDN passes a port's traffic, and returns whether it
-// is one that waited for it.
-func (m *memory) isActive(name string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	seen, waits := m.active[name]
-	if !waits || seen {
-		return false
-	}
-	m.active[name] = true
-	return true
-}
-
-// awaitActives returns the ports that still wait for the SDN to pass their
-// traffic, sorted.
-func (m *memory) awaitActives() []string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var names []string
-	for name, seen := range m.active {
-		if !seen {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
 }

@@ -118,8 +118,7 @@ func (p *planner) match() {
 		case len(p.ready) > 0:
 			port := p.ready[0]
 			p.ready = p.ready[1:]
-			hit := !p.fit(port).Truncate(time.Second).After(pod.Created)
-			p.a.Bind = append(p.a.Bind, Binding{Port: port.Name, Pod: &pod.Ref, Groups: pod.Groups, Hit: hit})
+			p.a.Bind = append(p.a.Bind, Binding{Port: port.Name, Pod: &pod.Ref, Groups: pod.Groups})
 			continue
 		case pod.Groups == nil && len(p.spare) > reserved:
 			p.adopt(p.spare[0].ID, &pod)

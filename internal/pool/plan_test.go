@@ -165,9 +165,6 @@ func describe(a pool.Actions) string {
 			if x.Groups != nil {
 				to += " with " + strings.Join(x.Groups, ",")
 			}
-			if x.Hit {
-				to += ", a hit"
-			}
 			fmt.Fprintln(&b, verb, x.Port, to)
 		}
 	}

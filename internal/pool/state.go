@@ -118,9 +118,6 @@ type Binding struct {
 	// pool's. They are written into an object that there is. One that is made is
 	// made with the groups that its port has, and has drifted if these are others.
 	Groups []string
-	// Hit says that the port was fit for a pod before this one came, as far as
-	// times tell: a pod's is in whole seconds. Otherwise the pod waited for it.
-	Hit bool
 }
 
 // Lookup is a port to look up for a pod.

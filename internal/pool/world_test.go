@@ -256,9 +256,6 @@ func (w *world) adopt(a pool.Actions) {
 			if own := arrival.For == b.Pod.UID; !own && w.seenPods[b.Pod.UID].groups != p.spec {
 				w.fail("gives %s with groups %q to %s, which wants others", b.Port, p.spec, b.Pod.UID)
 			}
-			if b.Hit {
-				w.fail("counts %s as a hit, which %s waited for", b.Port, b.Pod.UID)
-			}
 			p.Pod, p.Rested = b.Pod.UID, false
 			if holder := w.pods[b.Pod.UID]; holder != nil {
 				holder.had = ""

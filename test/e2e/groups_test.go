@@ -48,17 +48,23 @@ func TestSecurityGroupsAreEnforced(t *testing.T) {
 			t.Fatalf("a port without an ingress rule answers %q", got)
 		}
 	}
+	f.opens(t, group)
+	eventually(t, func() error {
+		_, err := f.Exec(t.Context(), f.namespace, client.Name, ask...)
+		return err
+	})
+	f.delete(t, server)
+}
+
+// opens lets all reach the HTTP servers of a group's pods.
+func (f *fixture) opens(t testing.TB, group string) {
+	t.Helper()
 	if _, err := rules.Create(t.Context(), f.Neutron, rules.CreateOpts{
 		SecGroupID: group, Direction: rules.DirIngress, EtherType: rules.EtherType4,
 		Protocol: rules.ProtocolTCP, PortRangeMin: 8080, PortRangeMax: 8080,
 	}).Extract(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
-		_, err := f.Exec(t.Context(), f.namespace, client.Name, ask...)
-		return err
-	})
-	f.delete(t, server)
 }
 
 // closedGroup makes a security group without an ingress rule.

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/security/rules"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -170,12 +169,7 @@ func TestPoolPortGetsPodsGroups(t *testing.T) {
 	if got, err := f.Exec(t.Context(), f.namespace, peer.Name, ask...); err == nil {
 		t.Errorf("a pod without an ingress rule answers %q", got)
 	}
-	if _, err := rules.Create(t.Context(), f.Neutron, rules.CreateOpts{
-		SecGroupID: group, Direction: rules.DirIngress, EtherType: rules.EtherType4,
-		Protocol: rules.ProtocolTCP, PortRangeMin: 8080, PortRangeMax: 8080,
-	}).Extract(); err != nil {
-		t.Fatal(err)
-	}
+	f.opens(t, group)
 	eventually(t, func() error {
 		_, err := f.Exec(t.Context(), f.namespace, peer.Name, ask...)
 		return err
