@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"sync"
 	"syscall"
 
 	"github.com/go-logr/logr"
@@ -62,13 +63,19 @@ func rootCommand() *cobra.Command {
 	return root
 }
 
+// loggerGiven makes giveLogger's first call the only one.
+var loggerGiven sync.Once
+
 // giveLogger gives the libraries the command's logger. It is theirs for the whole
-// process, and may not be changed while anything of theirs runs: so only a
-// command that is about to start them calls this.
+// process: klog's may not be set while anything reads it (the doc comment of
+// klog.SetLogger), so only the first call does it, from a command that is about
+// to start them.
 func giveLogger(ctx context.Context) {
-	logger := logr.FromContextOrDiscard(ctx)
-	ctrl.SetLogger(logger)
-	klog.SetLogger(logger)
+	loggerGiven.Do(func() {
+		logger := logr.FromContextOrDiscard(ctx)
+		ctrl.SetLogger(logger)
+		klog.SetLogger(logger)
+	})
 }
 
 // logging is what the flags say of it.

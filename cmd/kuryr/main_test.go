@@ -5,11 +5,25 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/go-logr/logr"
 )
+
+// TestMain gives the libraries their logger before anything of theirs runs, as a
+// process does: tests have commands start while clients of their own are at work.
+func TestMain(m *testing.M) {
+	logger, err := logging{level: 1, format: "text"}.logger(&logs)
+	if err != nil {
+		panic(err)
+	}
+	giveLogger(logr.NewContext(context.Background(), logger))
+	m.Run()
+}
 
 func TestLoggingTakesLevelAndFormat(t *testing.T) {
 	for _, c := range []struct {
