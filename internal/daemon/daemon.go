@@ -42,8 +42,7 @@ type drivers interface {
 	Driver(typ string) (plug.Driver, error)
 	// Ready says why no port can be plugged right now.
 	Ready(ctx context.Context) error
-	// Collect takes off the switch what is of a sandbox that is not known and
-	// has no device any more.
+	// Collect takes away what is left of sandboxes that are not known.
 	Collect(ctx context.Context, known func(containerID string) bool) error
 }
 

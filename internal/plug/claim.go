@@ -100,7 +100,7 @@ func (l *lot) far(i Interface, node netlink.Link) (netlink.Link, error) {
 	}
 	a := far.Attrs()
 	switch {
-	case far.Type() != "veth" || a.Name != node.Attrs().Name || a.ParentIndex != node.Attrs().Index:
+	case !isOtherEnd(far, node):
 		return nil, fmt.Errorf("parked device %s is not the other end of %s", a.Name, node.Attrs().Name)
 	case a.HardwareAddr.String() != i.HardwareAddr().String():
 		return nil, fmt.Errorf("parked device %s has the MAC address %s, and the port %s", a.Name, a.HardwareAddr, i.HardwareAddr())
@@ -112,15 +112,52 @@ func (l *lot) far(i Interface, node netlink.Link) (netlink.Link, error) {
 	return far, nil
 }
 
+// isOtherEnd says whether far, of the parking and with the index that node says
+// its other end has, is that, and not of another namespace. It may be nil.
+func isOtherEnd(far, node netlink.Link) bool {
+	return far != nil && far.Type() == "veth" && far.Attrs().Name == node.Attrs().Name && far.Attrs().ParentIndex == node.Attrs().Index
+}
+
 // put makes the sandbox's device on top of the far end. The kernel refuses a
 // second one on the same far end, so that no two sandboxes ever have one port.
 func (l *lot) put(far netlink.Link, i Interface, mtu int, ns netns) error {
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU, attrs.ParentIndex, attrs.Namespace = i.Name, mtu, far.Attrs().Index, netlink.NsFd(ns)
-	if err := l.h.LinkAdd(&netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_PASSTHRU}); err != nil {
+	d := passthru(i.Name, far.Attrs().Index)
+	d.MTU, d.Namespace = mtu, netlink.NsFd(ns)
+	if err := l.h.LinkAdd(d); err != nil {
 		return fmt.Errorf("making %s on top of %s: %w", i.Name, far.Attrs().Name, err)
 	}
 	return nil
+}
+
+// passthru is a device on top of the one of that index.
+func passthru(name string, far int) *netlink.Macvlan {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.ParentIndex = name, far
+	return &netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_PASSTHRU}
+}
+
+// isFree says whether there is nothing on top of node's far end, in whichever
+// namespace, by making something. It says no of what it does not know.
+func (l *lot) isFree(node netlink.Link) (bool, error) {
+	far, err := l.h.LinkByIndex(node.Attrs().ParentIndex)
+	if err != nil || !isOtherEnd(far, node) {
+		return false, nil //nolint:nilerr // the far end is elsewhere, or on its way out
+	}
+	if left, _ := device(l.h, probeName); left != nil { // of a look that was cut off
+		_ = l.h.LinkDel(left)
+	}
+	probe := passthru(probeName, far.Attrs().Index)
+	err = l.h.LinkAdd(probe)
+	if errors.Is(err, unix.EINVAL) {
+		return false, nil
+	}
+	if err == nil {
+		err = l.h.LinkDel(probe)
+	}
+	if err != nil {
+		return false, fmt.Errorf("looking whether parked device %s is free: %w", far.Attrs().Name, err)
+	}
+	return true, nil
 }
 
 // release takes a port that was claimed out of i's sandbox and parks it again.

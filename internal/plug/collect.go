@@ -6,17 +6,59 @@ package plug
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/go-logr/logr"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+	"github.com/vishvananda/netlink"
 )
 
-// Collect takes off Open vSwitch the ports that carry Kuryr's mark, are of a
-// sandbox that is not known, and have no device any more: that goes with the
-// sandbox, and the switch's row does not. Without a known sandbox no Unplug will
-// come for it. Where there is no Open vSwitch there is nothing to do.
+// Collect takes away what is of a sandbox that is not known, as no Unplug will
+// come for it: pairs from the parking that no sandbox has a device on top of any
+// more, and, off Open vSwitch, ports that carry Kuryr's mark and have no device any more.
+// Other devices go with their sandbox.
 func (s *Set) Collect(ctx context.Context, known func(containerID string) bool) error {
-	if s.config.OVSDB == "" || !s.hasSocket() {
+	return errors.Join(s.collectPairs(ctx, known), s.collectRows(ctx, known))
+}
+
+func (s *Set) collectPairs(ctx context.Context, known func(containerID string) bool) error {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return fmt.Errorf("listing devices: %w", err)
+	}
+	var failed []error
+	for _, l := range links {
+		if m, ok := pairMark(l); ok && m.on && !known(m.sandbox) {
+			failed = append(failed, s.collectPair(ctx, m.port, known))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// collectPair removes a port's pair if that has to be. The next call for the
+// port finds it missing, and plugs it afresh.
+func (s *Set) collectPair(ctx context.Context, portID string, known func(containerID string) bool) error {
+	lot, err := s.parking.open()
+	if errors.Is(err, ErrCannotPark) {
+		return nil // nothing tells whether a sandbox has it
+	}
+	if err != nil {
+		return err
+	}
+	return s.takeOff(ctx, portID, func(node netlink.Link, m mark) (bool, error) {
+		if !m.on || known(m.sandbox) {
+			return false, nil
+		}
+		free, err := lot.isFree(node)
+		if free {
+			logr.FromContextOrDiscard(ctx).Info("removing the device of a port that no sandbox has", "port", portID, "container", m.sandbox)
+		}
+		return free, err
+	})
+}
+
+func (s *Set) collectRows(ctx context.Context, known func(containerID string) bool) error {
+	if !s.hasSocket() {
 		return nil
 	}
 	rows, err := s.db.plugged(ctx)
@@ -27,14 +69,14 @@ func (s *Set) Collect(ctx context.Context, known func(containerID string) bool) 
 	for _, row := range rows {
 		i := Interface{PortID: row.ids[keyPort], ContainerID: row.ids[keySandbox]}
 		if i.checkIdentity() == nil && row.name == HostDevice(i.PortID) && !known(i.ContainerID) {
-			failed = append(failed, s.collect(ctx, i, known))
+			failed = append(failed, s.collectRow(ctx, i, known))
 		}
 	}
 	return errors.Join(failed...)
 }
 
-// collect removes i's row if that has to be, now that no call for i is at work.
-func (s *Set) collect(ctx context.Context, i Interface, known func(containerID string) bool) error {
+// collectRow removes i's row if that has to be, now that no call for i is at work.
+func (s *Set) collectRow(ctx context.Context, i Interface, known func(containerID string) bool) error {
 	done, err := s.busy.take(ctx, i.PortID)
 	if err != nil {
 		return err

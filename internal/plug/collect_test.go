@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
@@ -49,4 +51,41 @@ func TestCollect(t *testing.T) {
 	if err := without.Collect(t.Context(), known); err != nil {
 		t.Errorf("Collect on a node without Open vSwitch = %v", err)
 	}
+}
+
+// A pair whose sandbox nobody knows of any more, as the journal was lost, stays
+// while the sandbox has it, and then goes.
+func TestCollectTakesClaimedPairsBack(t *testing.T) {
+	parkings(t, func(t *testing.T, s *plug.Set, l lot, typ string) {
+		d := driver(t, s, typ)
+		known, lost := pod(t, typ, 1, newMounted(t)), pod(t, typ, 2, newMounted(t))
+		for _, p := range []plug.Interface{known, lost} {
+			park(t, s, l, p)
+			mustPlug(t, d, p)
+		}
+		collect := func() {
+			t.Helper()
+			if err := s.Collect(t.Context(), func(id string) bool { return id == known.ContainerID }); err != nil {
+				t.Fatalf("Collect = %v", err)
+			}
+		}
+		collect()
+		mustCheck(t, d, lost)
+		for _, p := range []plug.Interface{known, lost} {
+			if err := unix.Unmount(p.Netns, unix.MNT_DETACH); err != nil {
+				t.Fatal(err)
+			}
+		}
+		eventually(t, "the pair of the lost sandbox to go", func() bool {
+			collect()
+			return !hasDevice(t, plug.HostDevice(lost.PortID))
+		})
+		if !hasDevice(t, plug.HostDevice(known.PortID)) {
+			t.Error("the pair of a sandbox that is known has gone, too")
+		}
+		park(t, s, l, lost)
+		lost.ContainerID, lost.Netns = "next", newNamespace(t).path
+		mustPlug(t, d, lost)
+		counted(t, s, 3, 0)
+	})
 }

@@ -41,6 +41,9 @@ var ErrCannotPark = errors.New("not kept plugged")
 // parkingName is the sandbox of what is parked, in marks and in rows.
 const parkingName = "kuryr-parking"
 
+// probeName is of a device that is made to see whether it can be.
+const probeName = "probe"
+
 // parking is the network namespace of the far ends. It is mounted at a path and
 // so outlives the daemon.
 type parking struct {
@@ -191,9 +194,7 @@ func probeMacvlan(h *netlink.Handle) error {
 	if err != nil {
 		return fmt.Errorf("looking for lo: %w", err)
 	}
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.ParentIndex = "probe", lo.Attrs().Index
-	probe := &netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_PASSTHRU}
+	probe := passthru(probeName, lo.Attrs().Index)
 	err = h.LinkAdd(probe)
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		return fmt.Errorf("the kernel has no macvlan: %w", err)
@@ -275,6 +276,12 @@ func (s *Set) Park(ctx context.Context, i Interface) error {
 // Unpark takes a parked port off the node. It succeeds when the port is not
 // parked, and leaves alone what is in a sandbox.
 func (s *Set) Unpark(ctx context.Context, portID string) error {
+	return s.takeOff(ctx, portID, func(_ netlink.Link, m mark) (bool, error) { return m.sandbox == parkingName, nil })
+}
+
+// takeOff takes a port's pair off the node if may says so of the node's end,
+// now that no call for the port is at work.
+func (s *Set) takeOff(ctx context.Context, portID string, may func(netlink.Link, mark) (bool, error)) error {
 	i := Interface{PortID: portID, ContainerID: parkingName}
 	if err := i.checkIdentity(); err != nil {
 		return err
@@ -291,10 +298,13 @@ func (s *Set) Unpark(ctx context.Context, portID string) error {
 	defer h.Close()
 	p := pair{h, i}
 	node, m, err := p.find()
-	if node == nil || err != nil || m.sandbox != parkingName {
+	if node == nil || err != nil {
 		return err
 	}
-	if s.config.OVSDB != "" && s.hasSocket() {
+	if ok, err := may(node, m); !ok || err != nil {
+		return err
+	}
+	if s.hasSocket() {
 		if err := (ovsWiring{&ovs{s}, i, false}).detach(ctx, i, node); err != nil {
 			return err
 		}
@@ -306,11 +316,16 @@ func (s *Set) Unpark(ctx context.Context, portID string) error {
 // if not, Park mends it. It also removes pairs whose making was cut off so early
 // that they do not say whose they are, when it finds one for the second time.
 func (s *Set) Parked(ctx context.Context) (map[string]bool, error) {
-	if _, err := s.parking.open(); err != nil && !errors.Is(err, ErrCannotPark) {
+	lot, err := s.parking.open()
+	if err != nil && !errors.Is(err, ErrCannotPark) {
+		return nil, err
+	}
+	ends, err := lot.ends()
+	if err != nil {
 		return nil, err
 	}
 	rows := map[string]*ovsRow{}
-	if s.config.OVSDB != "" && s.hasSocket() {
+	if s.hasSocket() {
 		plugged, err := s.db.plugged(ctx)
 		if err != nil {
 			return nil, err
@@ -325,46 +340,51 @@ func (s *Set) Parked(ctx context.Context) (map[string]bool, error) {
 	}
 	found := map[string]bool{}
 	for _, l := range links {
-		m, ok := parseMark(l.Attrs().Alias)
-		if !ok || m.sandbox != parkingName || l.Type() != "veth" || l.Attrs().Name != HostDevice(m.port) {
+		m, ok := pairMark(l)
+		if !ok || m.sandbox != parkingName {
 			continue
 		}
-		row := rows[l.Attrs().Name]
-		found[m.port] = l.Attrs().OperState == netlink.OperUp && (row.of(l) || row == nil && l.Attrs().MasterIndex != 0)
+		a, row := l.Attrs(), rows[l.Attrs().Name]
+		found[m.port] = isOtherEnd(ends[a.ParentIndex], l) && a.OperState == netlink.OperUp &&
+			(row.of(l) || row == nil && a.MasterIndex != 0)
 	}
-	return found, s.removeNameless()
+	return found, s.removeNameless(lot, ends)
+}
+
+// ends are the far ends by index; a lot that could not be opened has none.
+func (l *lot) ends() (map[int]netlink.Link, error) {
+	if l == nil {
+		return nil, nil
+	}
+	links, err := l.h.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("listing parked devices: %w", err)
+	}
+	ends := map[int]netlink.Link{}
+	for _, far := range links {
+		if far.Type() == "veth" {
+			ends[far.Attrs().Index] = far
+		}
+	}
+	return ends, nil
 }
 
 // removeNameless removes far ends whose node's end has no mark, if that was so
 // the last time, too.
-func (s *Set) removeNameless() error {
-	if s.parking.path == "" {
-		return nil
-	}
-	lot, err := s.parking.open()
-	if err != nil {
-		return nil //nolint:nilerr // nothing is parked where nothing can be
-	}
-	far, err := lot.h.LinkList()
-	if err != nil {
-		return fmt.Errorf("listing parked devices: %w", err)
-	}
+func (s *Set) removeNameless(lot *lot, ends map[int]netlink.Link) error {
 	before := s.nameless
 	s.nameless = map[int]bool{}
-	for _, l := range far {
-		if l.Type() != "veth" {
+	for index, far := range ends {
+		node, err := netlink.LinkByIndex(far.Attrs().ParentIndex)
+		if err != nil || node.Attrs().Alias != "" || node.Attrs().Name != far.Attrs().Name {
 			continue
 		}
-		node, err := netlink.LinkByIndex(l.Attrs().ParentIndex)
-		if err != nil || node.Attrs().Alias != "" || node.Attrs().Name != l.Attrs().Name {
+		if !before[index] {
+			s.nameless[index] = true
 			continue
 		}
-		if !before[l.Attrs().Index] {
-			s.nameless[l.Attrs().Index] = true
-			continue
-		}
-		if err := lot.h.LinkDel(l); err != nil && !errors.Is(err, unix.ENODEV) {
-			return fmt.Errorf("removing the unmarked pair of %s: %w", l.Attrs().Name, err)
+		if err := lot.h.LinkDel(far); err != nil && !errors.Is(err, unix.ENODEV) {
+			return fmt.Errorf("removing the unmarked pair of %s: %w", far.Attrs().Name, err)
 		}
 	}
 	return nil

@@ -226,12 +226,10 @@ func TestParkedPortStolen(t *testing.T) {
 func TestParkedPortOfADeadSandbox(t *testing.T) {
 	parkings(t, func(t *testing.T, s *plug.Set, l lot, typ string) {
 		d := driver(t, s, typ)
-		path := filepath.Join(t.TempDir(), "dead")
-		p := pod(t, typ, 1, namespace{path})
+		p := pod(t, typ, 1, newMounted(t))
 		park(t, s, l, p)
-		mountNew(t, path)
 		mustPlug(t, d, p)
-		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
+		if err := unix.Unmount(p.Netns, unix.MNT_DETACH); err != nil {
 			t.Fatal(err)
 		}
 		p.Netns = ""
@@ -247,9 +245,10 @@ func TestParkedPortOfADeadSandbox(t *testing.T) {
 	})
 }
 
-// mountNew mounts a new network namespace at path, which nothing else holds.
-func mountNew(t testing.TB, path string) {
+// newMounted makes a namespace that nothing but its mount holds.
+func newMounted(t testing.TB) namespace {
 	t.Helper()
+	path := filepath.Join(t.TempDir(), "netns")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -266,6 +265,7 @@ func mountNew(t testing.TB, path string) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
+	return namespace{path}
 }
 
 // Another daemon finds what an earlier one has parked, and changes nothing.
@@ -288,6 +288,39 @@ func TestParkedPortsOutliveTheDaemon(t *testing.T) {
 		mustPlug(t, d, p)
 		counted(t, s, 1, 0)
 		mustUnplug(t, d, p)
+	})
+}
+
+// What is marked as parked, and is not where parked ports are, is mended.
+func TestParkedElsewhere(t *testing.T) {
+	parkings(t, func(t *testing.T, s *plug.Set, l lot, typ string) {
+		p, other := pod(t, typ, 1, newNamespace(t)), newNamespace(t)
+		park(t, s, l, p)
+		name := plug.HostDevice(p.PortID)
+		fd, err := unix.Open(other.path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = unix.Close(fd) }()
+		l.do(t, func() error {
+			link, err := netlink.LinkByName(name)
+			if err != nil {
+				return err
+			}
+			return netlink.LinkSetNsFd(link, fd)
+		})
+		other.run(t, "ip", "link", "set", name, "up")
+		eventually(t, "the pair to be up again", func() bool {
+			link, err := netlink.LinkByName(name)
+			return err == nil && link.Attrs().OperState == netlink.OperUp
+		})
+		parked(t, s, p, false)
+		if got, _ := s.Parked(t.Context()); len(got) != 1 {
+			t.Errorf("Parked() = %v, want it to be there, not whole", got)
+		}
+		park(t, s, l, p)
+		mustPlug(t, driver(t, s, typ), p)
+		counted(t, s, 1, 0)
 	})
 }
 

@@ -78,6 +78,12 @@ func (p pair) find() (netlink.Link, mark, error) {
 	return l, m, nil
 }
 
+// pairMark returns the mark of a device that is the node's end of a pair.
+func pairMark(l netlink.Link) (mark, bool) {
+	m, ok := parseMark(l.Attrs().Alias)
+	return m, ok && l.Type() == "veth" && l.Attrs().Name == HostDevice(m.port)
+}
+
 // create makes the pair, with the far end in the sandbox under its final name,
 // in one step, and then marks the node's end.
 func (p pair) create(ns netns, mtu int) (netlink.Link, error) {
