@@ -295,3 +295,39 @@ esac
 		t.Errorf("Plug without midolman = %v", err)
 	}
 }
+
+// A port that is in another's way in a sandbox is not taken out while another
+// call for it is at work.
+func TestEarlierPortIsTakenOutAlone(t *testing.T) {
+	needNode(t)
+	d, r := newRecorder(t)
+	ns := newNamespace(t)
+	earlier, next := pod(t, "midonet", 1, ns), pod(t, "midonet", 2, ns)
+	next.ContainerID = earlier.ContainerID
+	mustPlug(t, d, earlier)
+	r.end(t, `mkdir "$here/$KURYR_PORT_ID" || touch "$here/twice"
+while [ "$1" = unplug ] && [ ! -e "$here/go" ]; do sleep 0.01; done
+rmdir "$here/$KURYR_PORT_ID"`)
+	is := func(name string) bool {
+		_, err := os.Stat(filepath.Join(r.dir, name))
+		return err == nil
+	}
+	ended := make(chan error, 2)
+	go func() { ended <- d.Unplug(t.Context(), earlier) }()
+	eventually(t, "the driver to be at it", func() bool { return is(earlier.PortID) })
+	go func() { ended <- d.Plug(t.Context(), next) }()
+	for end := time.Now().Add(time.Second); time.Now().Before(end) && !is("twice"); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	r.end(t, "")
+	script(t, r.dir, "go", "")
+	for range 2 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	if is("twice") {
+		t.Error("two calls had the driver unplug the same port at once")
+	}
+	mustCheck(t, d, next)
+}

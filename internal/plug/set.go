@@ -194,10 +194,22 @@ func (s *Set) make(ctx context.Context, p pair, ns netns, l layout, w wiring) (n
 	if !found {
 		return nil, err
 	}
-	if err := s.unplug(ctx, earlier, w); err != nil {
+	if err := s.takeOut(ctx, earlier, w); err != nil {
 		return nil, fmt.Errorf("taking port %s out of the sandbox: %w", earlier.PortID, err)
 	}
 	return p.create(ns, s.mtu(p.i, l))
+}
+
+// takeOut unplugs an earlier port when no call for that is at work. Nobody waits
+// for one who waits for him: who plugs the earlier port elsewhere has first
+// removed what is in the way here.
+func (s *Set) takeOut(ctx context.Context, earlier Interface, w wiring) error {
+	done, err := s.busy.take(ctx, earlier.PortID)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return s.unplug(ctx, earlier, w)
 }
 
 func (s *Set) connect(ctx context.Context, p pair, node netlink.Link, w wiring) error {
