@@ -4,6 +4,9 @@
 package v1
 
 import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -38,6 +41,25 @@ type KuryrPort struct {
 	// What is known of the port.
 	// +optional
 	Status KuryrPortStatus `json:"status,omitzero"`
+}
+
+// Grouped reports whether the SDN is known to have the security groups of the
+// port's spec. As long as the spec is as it was made they are those that the port
+// was made with. Later the status has to tell of them, and of this spec or of the
+// one before: had the spec been written twice since, the groups might have been
+// changed and changed back, and the SDN have got the first change alone.
+func (p *KuryrPort) Grouped() bool {
+	if p.Generation <= 1 {
+		return true
+	}
+	ready := meta.FindStatusCondition(p.Status.Conditions, ConditionReady)
+	return ready != nil && p.Generation <= ready.ObservedGeneration+1 &&
+		SameGroups(p.Spec.SecurityGroupIDs, p.Status.AppliedSecurityGroupIDs)
+}
+
+// SameGroups reports whether two lists have the same security groups, in any order.
+func SameGroups(a, b []string) bool {
+	return slices.Equal(slices.Compact(slices.Sorted(slices.Values(a))), slices.Compact(slices.Sorted(slices.Values(b))))
 }
 
 // KuryrPortList is a list of KuryrPorts.

@@ -16,29 +16,34 @@ import (
 
 // Groups whose writing ended with an error that may hide that they were written
 // are written again, also if meanwhile those are wanted that the status tells of.
+// So are groups that may have been others since the status was written; that a pod
+// got the port costs no call.
 func TestGroupsAreWrittenAgainAfterAnErrorOfUnknownEffect(t *testing.T) {
 	for _, c := range []struct {
-		reason string
-		is     metav1.ConditionStatus
-		needed bool
+		reason        string
+		is            metav1.ConditionStatus
+		observed      int64
+		needed, stuck bool
 	}{
-		{reasonUnavailable, metav1.ConditionFalse, true},
-		{reasonError, metav1.ConditionFalse, true},
-		{reasonRejected, metav1.ConditionFalse, false},
-		{reasonReady, metav1.ConditionTrue, false},
+		{reasonUnavailable, metav1.ConditionFalse, 3, true, true},
+		{reasonError, metav1.ConditionFalse, 3, true, true},
+		{reasonRejected, metav1.ConditionFalse, 3, false, false},
+		{reasonReady, metav1.ConditionTrue, 3, false, false},
+		{reasonReady, metav1.ConditionTrue, 2, false, false},
+		{reasonReady, metav1.ConditionTrue, 1, true, false},
 	} {
 		port := &v1.KuryrPort{}
 		port.Generation = 3
 		port.Spec.SecurityGroupIDs = []string{"a"}
 		port.Status.AppliedSecurityGroupIDs = []string{"a"}
 		port.Status.Phase = v1.PortRecycling
-		port.Status.Conditions = []metav1.Condition{{Type: v1.ConditionReady, Status: c.is, Reason: c.reason}}
+		port.Status.Conditions = []metav1.Condition{{Type: v1.ConditionReady, Status: c.is, Reason: c.reason, ObservedGeneration: c.observed}}
 		r := &ports{memory: newMemory(Options{Now: time.Now}), settings: NewLive(Settings{Pods: config.Pods{}})}
 		if u, needed := r.update(port); needed != c.needed || needed && (*u.SecurityGroupIDs)[0] != "a" {
-			t.Errorf("after %s: update %v, %v; want needed %v", c.reason, u, needed, c.needed)
+			t.Errorf("%s of generation %d: update %v, %v; want needed %v", c.reason, c.observed, u, needed, c.needed)
 		}
-		if got := portOf(port).Stuck; got != c.needed {
-			t.Errorf("after %s: stuck %v, want %v: pods are not to wait for it", c.reason, got, c.needed)
+		if got := portOf(port).Stuck; got != c.stuck {
+			t.Errorf("%s of generation %d: stuck %v, want %v: pods are not to wait for it", c.reason, c.observed, got, c.stuck)
 		}
 	}
 }

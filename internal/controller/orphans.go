@@ -217,7 +217,7 @@ func (r *orphans) adopt(ctx context.Context, id string, owner sdn.Owner) (adopte
 // to a pod with these.
 func fresh(port sdn.Port, key *v1.PoolKey) bool {
 	if port.Name != sdn.FreePortName || port.DeviceID != "" || port.VIF.ParentPortID != key.ParentPortID ||
-		!sameGroups(port.SecurityGroupIDs, key.SecurityGroupIDs) {
+		!v1.SameGroups(port.SecurityGroupIDs, key.SecurityGroupIDs) {
 		return false
 	}
 	if key.ParentPortID != "" {

@@ -55,13 +55,13 @@ func (v *view) compare(ctx context.Context, port *v1.KuryrPort, pod *corev1.Pod,
 			want = groups
 		}
 	}
-	if known && !sameGroups(port.Spec.SecurityGroupIDs, want) {
+	if known && !v1.SameGroups(port.Spec.SecurityGroupIDs, want) {
 		p.Drifted = true
 		v.groups[port.Name] = want
 	}
 	// Refused for the groups of a pod: given back it has the pool's, and is
 	// as good as any.
-	if p.Pod != "" && v.key != nil && !sameGroups(port.Spec.SecurityGroupIDs, own) && !p.Lost {
+	if p.Pod != "" && v.key != nil && !v1.SameGroups(port.Spec.SecurityGroupIDs, own) && !p.Lost {
 		p.Failed = false
 	}
 	return nil
@@ -94,7 +94,7 @@ func portOf(port *v1.KuryrPort) pool.Port {
 	p := pool.Port{
 		Name:     port.Name,
 		Attached: port.Status.Attachment != nil,
-		Ready:    port.Status.Phase == v1.PortAvailable && sameGroups(port.Status.AppliedSecurityGroupIDs, port.Spec.SecurityGroupIDs),
+		Ready:    port.Status.Phase == v1.PortAvailable && port.Grouped(),
 		Failed:   isFailed(port),
 		Stuck:    inDoubt(port),
 		Lost:     isLost(port),

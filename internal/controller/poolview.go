@@ -285,10 +285,6 @@ func keep[K comparable, V any](m map[K]V, wanted func(K) bool) {
 	}
 }
 
-func sameGroups(a, b []string) bool {
-	return slices.Equal(slices.Compact(slices.Sorted(slices.Values(a))), slices.Compact(slices.Sorted(slices.Values(b))))
-}
-
 // home returns the pool of a port that arrived: one looked up may be of older
 // settings than v's.
 func (v *view) home(port *sdn.Port) string {

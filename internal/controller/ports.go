@@ -139,8 +139,7 @@ func (r *ports) suspect(port *v1.KuryrPort) bool {
 // update returns what is to change in the SDN.
 func (r *ports) update(port *v1.KuryrPort) (u sdn.PortUpdate, needed bool) {
 	first := port.Status.Phase == ""
-	untouched := first && port.Generation == 1
-	if !untouched && (first || inDoubt(port) || !sameGroups(port.Spec.SecurityGroupIDs, port.Status.AppliedSecurityGroupIDs)) {
+	if inDoubt(port) || !port.Grouped() {
 		groups := slices.Clone(port.Spec.SecurityGroupIDs)
 		u.SecurityGroupIDs, needed = &groups, true
 	}

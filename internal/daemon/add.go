@@ -93,7 +93,7 @@ func (d *Daemon) noPort(ctx context.Context, args cni.Args) error {
 	}
 	details := "the Kuryr controller binds it; the pod's Events say what keeps it from that"
 	for _, port := range d.ports.ofPod(args) {
-		if bound(port, args) && !grouped(port) {
+		if bound(port, args) && !port.Grouped() {
 			return types.NewError(cni.CodeNotWired,
 				fmt.Sprintf("waited %s for the security groups of port %s, which is bound to pod %s", waited, port.Name, args.Pod()),
 				fmt.Sprintf("the SDN is to give it %v and is known to have given it %v; the KuryrPort's conditions say what keeps the controller from that",

@@ -301,20 +301,22 @@ func TestKilledWithAParkedPort(t *testing.T) {
 
 // A port that another pod had is handed over when it has this pod's groups.
 func TestAddWaitsForTheSecurityGroups(t *testing.T) {
-	with := func(generation int64, wanted, applied []string) *v1.KuryrPort {
+	with := func(generation, told int64, wanted, applied []string) *v1.KuryrPort {
 		p := kuryrPort(portA, uidA)
 		p.Generation, p.Spec.SecurityGroupIDs, p.Status.AppliedSecurityGroupIDs = generation, wanted, applied
+		p.Status.Conditions = []metav1.Condition{{Type: v1.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: told}}
 		return p
 	}
 	for name, test := range map[string]struct {
 		port  *v1.KuryrPort
 		waits bool
 	}{
-		"as it was made":     {with(1, []string{"a"}, nil), false},
-		"in another order":   {with(3, []string{"a", "b"}, []string{"b", "a"}), false},
-		"not told yet":       {with(2, []string{"a"}, nil), true},
-		"those of before":    {with(2, []string{"a", "b"}, []string{"a"}), true},
-		"more than it needs": {with(2, []string{"a"}, []string{"a", "b"}), true},
+		"as it was made":     {with(1, 0, []string{"a"}, nil), false},
+		"in another order":   {with(3, 2, []string{"a", "b"}, []string{"b", "a"}), false},
+		"not told yet":       {with(2, 0, []string{"a"}, nil), true},
+		"those of before":    {with(2, 1, []string{"a", "b"}, []string{"a"}), true},
+		"more than it needs": {with(2, 1, []string{"a"}, []string{"a", "b"}), true},
+		"of an older spec":   {with(4, 2, []string{"a"}, []string{"a"}), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -340,7 +342,10 @@ func TestAddWaitsForTheSecurityGroups(t *testing.T) {
 			n.start()
 			done := make(chan error, 1)
 			go func() { _, err := n.call(context.Background(), request("ADD", "c1", "/run/netns/a")); done <- err }()
-			n.api.change(portA, func(p *v1.KuryrPort) { p.Status.AppliedSecurityGroupIDs = p.Spec.SecurityGroupIDs })
+			n.api.change(portA, func(p *v1.KuryrPort) {
+				p.Status.AppliedSecurityGroupIDs = p.Spec.SecurityGroupIDs
+				p.Status.Conditions = []metav1.Condition{{Type: v1.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: p.Generation}}
+			})
 			if err := <-done; err != nil {
 				t.Errorf("ADD after they were applied = %v", err)
 			}

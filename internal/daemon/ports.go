@@ -7,10 +7,11 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/util/sets"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -86,7 +87,10 @@ func slim(obj any) (any, error) {
 		m.SetLabels(nil)
 	}
 	if port, ok := obj.(*v1.KuryrPort); ok {
-		port.Status.Conditions = nil
+		port.Status.Conditions = slices.DeleteFunc(port.Status.Conditions, func(c metav1.Condition) bool { return c.Type != v1.ConditionReady })
+		for i := range port.Status.Conditions {
+			port.Status.Conditions[i].Message = "" // which spec it was written for is what matters
+		}
 	}
 	return obj, nil
 }
@@ -131,7 +135,7 @@ func (p *ports) all() []*v1.KuryrPort {
 func (p *ports) await(ctx context.Context, pod cni.Args, ifName string) (*v1.KuryrPort, error) {
 	for {
 		changed := p.next() // before looking, so that no change is missed
-		if port := p.find(pod, ifName); port != nil && p.synced() && grouped(port) {
+		if port := p.find(pod, ifName); port != nil && p.synced() && port.Grouped() {
 			return port, nil
 		}
 		select {
@@ -178,14 +182,6 @@ func bound(port *v1.KuryrPort, pod cni.Args) bool {
 	ref := port.Spec.PodRef
 	return port.DeletionTimestamp.IsZero() && ref != nil &&
 		ref.Namespace == pod.Namespace && ref.Name == pod.Name && sameUID(pod.UID, string(ref.UID))
-}
-
-// grouped says whether the port has the security groups that its pod is to have. As
-// long as its spec is as it was made, it has those it was made with; later it may
-// have been another pod's.
-func grouped(port *v1.KuryrPort) bool {
-	return port.Generation == 1 ||
-		sets.New(port.Spec.SecurityGroupIDs...).Equal(sets.New(port.Status.AppliedSecurityGroupIDs...))
 }
 
 // apiUID is the form of a UID that the API server gives.
