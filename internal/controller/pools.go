@@ -65,7 +65,7 @@ func (r *pools) Reconcile(ctx context.Context, req poolRequest) (ctrl.Result, er
 	v.counts = a.Levels
 	r.note(v, &a, room)
 	r.ask(v, a)
-	err = r.write(ctx, v, a)
+	err = r.write(ctx, v, &a)
 	r.tell(v, givenTo(&a))
 	if err != nil {
 		return retry(err)

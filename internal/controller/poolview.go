@@ -71,11 +71,11 @@ func (r *pools) observe(ctx context.Context, req poolRequest) (*view, error) {
 	if err := r.readPool(ctx, v, pods); err != nil {
 		return nil, err
 	}
-	holders, err := r.readPorts(ctx, v)
+	elsewhere, err := r.readPorts(ctx, v)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.sortPods(ctx, v, pods, holders); err != nil {
+	if err := r.sortPods(ctx, v, pods, elsewhere); err != nil {
 		return nil, err
 	}
 	if err := r.judge(ctx, v); err != nil {
@@ -121,22 +121,35 @@ func (r *pools) dropWritten(ctx context.Context, req poolRequest) error {
 	return nil
 }
 
-// readPorts reads the pool's ports, and which pods have one, of whatever pool.
-func (r *pools) readPorts(ctx context.Context, v *view) (holders map[types.UID]bool, err error) {
-	var list v1.KuryrPortList
-	if err := r.client.List(ctx, &list, client.MatchingFields{portNode: v.req.Node}, readOnly); err != nil {
-		return nil, fmt.Errorf("listing KuryrPorts of node %s: %w", v.req.Node, err)
-	}
-	holders = map[types.UID]bool{}
-	for i := range list.Items {
-		port := &list.Items[i]
-		if port.Spec.Pool == v.req.Pool {
-			v.ports[port.Name] = port
-		} else if port.Spec.PodRef != nil {
-			holders[port.Spec.PodRef.UID] = true
+// readPorts reads the pool's ports, and which pods have one of another.
+func (r *pools) readPorts(ctx context.Context, v *view) (elsewhere map[types.UID]bool, err error) {
+	list, err := r.portsOn(ctx, v.req.Node)
+	for i := range list {
+		if list[i].Spec.Pool == v.req.Pool {
+			v.ports[list[i].Name] = &list[i]
 		}
 	}
-	return holders, nil
+	return holders(list, v.req.Pool), err
+}
+
+// portsOn returns the KuryrPorts of a node, of whatever pool.
+func (r *pools) portsOn(ctx context.Context, node string) ([]v1.KuryrPort, error) {
+	var list v1.KuryrPortList
+	if err := r.client.List(ctx, &list, client.MatchingFields{portNode: node}, readOnly); err != nil {
+		return nil, fmt.Errorf("listing KuryrPorts of node %s: %w", node, err)
+	}
+	return list.Items, nil
+}
+
+// holders returns the pods that have one of these ports, but of this pool.
+func holders(list []v1.KuryrPort, but string) map[types.UID]bool {
+	held := map[types.UID]bool{}
+	for i := range list {
+		if ref := list[i].Spec.PodRef; ref != nil && list[i].Spec.Pool != but {
+			held[ref.UID] = true
+		}
+	}
+	return held
 }
 
 // readPods reads the node's pods.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,7 +32,10 @@ const writers = 16
 // Specs are written as merge patches that carry the resource version, not by
 // server-side apply: a claim that was lost to somebody else has to fail, and
 // apply could not take out a security group that somebody added to the set.
-func (r *pools) write(ctx context.Context, v *view, a pool.Actions) error {
+func (r *pools) write(ctx context.Context, v *view, a *pool.Actions) error {
+	if err := r.reserve(ctx, v, a); err != nil {
+		return err
+	}
 	var g errgroup.Group
 	g.SetLimit(writers)
 	var mu sync.Mutex
@@ -73,11 +77,36 @@ func (r *pools) write(ctx context.Context, v *view, a pool.Actions) error {
 	return nil
 }
 
-// bind gives a free port to a pod.
-func (r *pools) bind(ctx context.Context, v *view, b pool.Binding) error {
-	if !r.memory.claim(b.Pod.UID, v.req) {
+// reserve claims the pods that are to get ports, and takes out of the plan those
+// that another pool gives a port or has given one since the plan was made. A claim
+// ends when the cache shows the port, so who has the claim and then looks sees it.
+func (r *pools) reserve(ctx context.Context, v *view, a *pool.Actions) error {
+	claimed := map[types.UID]bool{}
+	theirs := func(b pool.Binding) bool {
+		if b.Pod == nil {
+			return false
+		}
+		claimed[b.Pod.UID] = r.memory.claim(b.Pod.UID, v.req)
+		return !claimed[b.Pod.UID]
+	}
+	a.Bind, a.Adopt = slices.DeleteFunc(a.Bind, theirs), slices.DeleteFunc(a.Adopt, theirs)
+	if len(claimed) == 0 {
 		return nil
 	}
+	list, err := r.portsOn(ctx, v.req.Node)
+	held := holders(list, v.req.Pool)
+	for uid, mine := range claimed {
+		if mine && (held[uid] || err != nil) {
+			r.memory.unclaim(uid)
+		}
+	}
+	theirs = func(b pool.Binding) bool { return b.Pod != nil && held[b.Pod.UID] }
+	a.Bind, a.Adopt = slices.DeleteFunc(a.Bind, theirs), slices.DeleteFunc(a.Adopt, theirs)
+	return err
+}
+
+// bind gives a free port to a pod.
+func (r *pools) bind(ctx context.Context, v *view, b pool.Binding) error {
 	err := r.patch(ctx, v, b.Port, b.Pod.UID, func(port *v1.KuryrPort) {
 		port.Spec.PodRef = b.Pod
 		if b.Groups != nil {
@@ -96,16 +125,14 @@ func (r *pools) bind(ctx context.Context, v *view, b pool.Binding) error {
 // adopt makes the object of a port that arrived, bound from the start if a pod
 // has waited for it. Its finalizer is there from the start, too.
 func (r *pools) adopt(ctx context.Context, v *view, b pool.Binding) error {
-	from := v.arrived[b.Port].port
-	if err := r.setType(ctx, v, &from); err != nil {
-		return err
-	}
 	var uid types.UID
 	if b.Pod != nil {
 		uid = b.Pod.UID
-		if !r.memory.claim(uid, v.req) {
-			return nil
-		}
+	}
+	from := v.arrived[b.Port].port
+	if err := r.setType(ctx, v, &from); err != nil {
+		r.memory.unclaim(uid)
+		return err
 	}
 	port := &v1.KuryrPort{
 		ObjectMeta: metav1.ObjectMeta{Name: b.Port, Finalizers: []string{v1.PortFinalizer}},

@@ -1,0 +1,102 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/config"
+	kuryr "github.com/kuryr-go/kuryr/internal/controller"
+)
+
+// meeting holds up two pools that want one pod: the first between its decision to
+// give the pod a port and the write of that, the second after it has looked which
+// pods have a port and until the first is done and has seen so.
+type meeting struct {
+	gives   atomic.Bool // the first pool's next write of a pod is held up
+	looks   atomic.Bool // the next look at the ports is held up
+	giving  chan struct{}
+	looking chan struct{}
+	seen    chan struct{}
+	once    [3]sync.Once
+}
+
+func newMeeting() *meeting {
+	return &meeting{giving: make(chan struct{}), looking: make(chan struct{}), seen: make(chan struct{})}
+}
+
+func (m *meeting) funcs() interceptor.Funcs {
+	return interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			if port, ok := obj.(*v1.KuryrPort); ok && port.Spec.PodRef != nil && m.gives.Load() {
+				m.once[0].Do(func() {
+					close(m.giving)
+					await(ctx, m.looking)
+				})
+			}
+			return c.Patch(ctx, obj, patch, opts...)
+		},
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			err := c.List(ctx, list, opts...)
+			if _, ok := list.(*v1.KuryrPortList); !ok || !m.looks.Load() || controller.ReconcileIDFromContext(ctx) == "" {
+				return err // somebody else's look
+			}
+			held := false
+			m.once[1].Do(func() { held = true })
+			if held {
+				close(m.looking)
+				await(ctx, m.seen)
+				return err
+			}
+			m.once[2].Do(func() { close(m.seen) }) // the first pool looks again: its claim is over
+			return err
+		},
+	}
+}
+
+func await(ctx context.Context, done <-chan struct{}) {
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// TestTwoPoolsWantOnePod: a change of labels moves the pod to another pool while
+// the first gives it a port. The second has looked before that port was to be
+// seen, and decides after the first has ended its claim: the pod gets one port.
+func TestTwoPoolsWantOnePod(t *testing.T) {
+	b := idleBed(t)
+	b.current.Pools.Min, b.current.Pools.TTL = 1, metav1.Duration{Duration: time.Hour}
+	b.current.Pools.Overrides = []config.PoolOverride{{NamespaceSelector: labelled("team", "a"), Min: new(int32(1))}}
+	b.set(func(*kuryr.Settings) {})
+	ns := b.namespace("team-a")
+	b.label(ns, "team", "a")
+	m := newMeeting()
+	b.newClient = through(m.funcs())
+	b.start()
+	b.bound(b.pod("common"))
+	b.bound(b.pod("own", inNamespace("team-a")))
+	b.settled(4)
+	b.eventually("each pool has a free port", func() bool {
+		p := b.pools()
+		return len(p) == 2 && p[0].Status.Available == 1 && p[1].Status.Available == 1
+	})
+	m.gives.Store(true)
+	pod := b.pod("second", inNamespace("team-a"))
+	await(t.Context(), m.giving)
+	m.looks.Store(true)
+	b.label(ns, "team", "")
+	b.bound(pod)
+	b.never("a second port of the pod", func() bool { b.portOf(pod); return t.Failed() })
+}
