@@ -284,7 +284,7 @@ func BenchmarkColdBurst(b *testing.B) {
 		}
 		b.ReportMetric(time.Since(began).Seconds(), "s")
 		w.report(b, began)
-		b.ReportMetric(float64(cloud.sim.Count("POST", "ports")), "requests")
+		b.ReportMetric(float64(cloud.api.(*sim.Cloud).Count("POST", "ports")), "requests")
 	})
 }
 
@@ -296,7 +296,7 @@ func newMeasured(b *testing.B) (*openstack, *neutron.Backend) {
 		hosts[i] = fmt.Sprint("bench-", i)
 	}
 	c := sim.Start(b, func(o *sim.Options) { o.Hosts = hosts })
-	o := &openstack{t: b, sim: c}
+	o := &openstack{t: b, api: c}
 	o.logIn()
 	net := o.make("network", map[string]any{"name": "pods"})
 	o.subnet = o.make("subnet", map[string]any{"network_id": net, "cidr": "10.1.0.0/16", "ip_version": 4})

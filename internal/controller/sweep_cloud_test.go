@@ -31,6 +31,7 @@ type swept interface {
 	// backend returns a new backend for the process that ctx is of.
 	backend(ctx context.Context) (sdn.Backend, error)
 	pods() config.Pods // settings that fit it
+	mark() string      // of what is the controller's
 }
 
 // clusterID marks what is the controller's.
@@ -62,50 +63,76 @@ func (c inMemory) pods() config.Pods {
 	return config.Pods{SubnetIDs: []string{subnet}, SecurityGroupIDs: []string{group}}
 }
 
-// openstack is Neutron, simulated, with the real backend before it.
-type openstack struct {
-	t             testing.TB
-	w             *sweep.World
-	sim           *sim.Cloud
-	token         string
-	subnet, group string
-	clouds        string // folder of the files that say where each process finds it
+func (c inMemory) mark() string { return clusterID }
+
+// openstackAPI is an OpenStack with all its services below one URL.
+type openstackAPI interface {
+	http.Handler
+	URL() string
+	Clouds() []byte // a clouds.yaml that leads there, with a cloud kuryr
 }
 
+// openstack is an OpenStack with the real backend before it: the simulator, or
+// one project of a real one.
+type openstack struct {
+	t                      testing.TB
+	w                      *sweep.World
+	api                    openstackAPI
+	token                  string
+	cluster                string
+	project, subnet, group string   // no project: the credential's
+	kinds                  []string // that are looked at
+	clouds                 string   // folder of the files that say where each process finds it
+}
+
+// openstackKinds are all that a controller could have to do with.
+var openstackKinds = []string{"port", "network", "subnet", "security-group", "trunk"}
+
 func newOpenstack(w *sweep.World) swept {
-	c, err := sim.New(sim.Options{URL: "http://openstack.invalid", Seed: 1, Hosts: []string{sweep.Node}})
+	c, err := sim.New(sim.Options{URL: "http://openstack.invalid", Seed: 1, Hosts: []string{w.Node}})
 	if err != nil {
 		w.T.Fatal(err)
 	}
 	w.T.Cleanup(c.Close)
-	o := &openstack{t: w.T, w: w, sim: c, clouds: w.T.TempDir()}
+	o := &openstack{t: w.T, w: w, api: c, cluster: clusterID, kinds: openstackKinds, clouds: w.T.TempDir()}
 	o.logIn()
+	o.furnish(w.Node)
+	return o
+}
+
+// furnish makes what pods need, and things of others.
+func (o *openstack) furnish(host string) {
+	o.t.Helper()
 	net := o.make("network", map[string]any{"name": "pods"})
 	o.subnet = o.make("subnet", map[string]any{"network_id": net, "cidr": "10.1.0.0/16", "ip_version": 4})
 	o.group = o.make("security-group", map[string]any{"name": "pods"})
 	// Ports like Kuryr's, of nobody, of another cluster, and of one whose name begins with this one's.
-	for i, mark := range []string{"", "kuryr.cluster=other kuryr.owner=kuryrportpool/theirs", "kuryr.cluster=" + clusterID + "-2 kuryr.owner=kuryrportpool/theirs"} {
+	for i, mark := range []string{"", "kuryr.cluster=other kuryr.owner=kuryrportpool/theirs", "kuryr.cluster=" + o.cluster + "-2 kuryr.owner=kuryrportpool/theirs"} {
 		o.make("port", map[string]any{
 			"network_id": net, "name": sdn.FreePortName, "device_owner": "compute:kuryr", "description": mark,
-			"binding:host_id": sweep.Node, "tags": []string{fmt.Sprint("of somebody ", i)},
+			"binding:host_id": host, "tags": []string{fmt.Sprint("of somebody ", i)},
 		})
 	}
-	return o
 }
 
 // ask makes a request in the world's own name, which is an administrator's.
 func (o *openstack) ask(method, path string, in, out any) (http.Header, error) {
-	body, err := json.Marshal(in)
-	if err != nil {
-		return nil, err
+	var body bytes.Buffer
+	if in != nil {
+		if err := json.NewEncoder(&body).Encode(in); err != nil {
+			return nil, err
+		}
 	}
-	r := httptest.NewRequest(method, o.sim.URL()+path, bytes.NewReader(body))
+	r := httptest.NewRequest(method, o.api.URL()+path, &body)
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("X-Auth-Token", o.token)
 	answer := httptest.NewRecorder()
-	o.sim.ServeHTTP(answer, r)
+	o.api.ServeHTTP(answer, r)
 	if answer.Code >= 300 {
 		return nil, fmt.Errorf("%s %s: %d %s", method, path, answer.Code, answer.Body)
+	}
+	if answer.Code == http.StatusNoContent {
+		return answer.Header(), nil
 	}
 	return answer.Header(), json.Unmarshal(answer.Body.Bytes(), out)
 }
@@ -128,6 +155,9 @@ func (o *openstack) logIn() {
 func (o *openstack) make(kind string, fields map[string]any) (id string) {
 	o.t.Helper()
 	name := strings.ReplaceAll(kind, "-", "_")
+	if o.project != "" {
+		fields["project_id"] = o.project
+	}
 	var made map[string]struct{ ID string }
 	if _, err := o.ask(http.MethodPost, "/networking/v2.0/"+kind+"s", map[string]any{name: fields}, &made); err != nil {
 		o.t.Fatal(err)
@@ -138,22 +168,33 @@ func (o *openstack) make(kind string, fields map[string]any) (id string) {
 // Resources implements sweep.Cloud.
 func (o *openstack) Resources() ([]sweep.Resource, error) {
 	var all []sweep.Resource
-	for _, kind := range []string{"port", "network", "subnet", "security-group", "trunk"} {
-		var list map[string][]map[string]any
-		if _, err := o.ask(http.MethodGet, "/networking/v2.0/"+kind+"s", nil, &list); err != nil {
+	for _, kind := range o.kinds {
+		rows, err := o.list(kind)
+		if err != nil {
 			return nil, err
 		}
-		for _, rows := range list {
-			for _, row := range rows {
-				r, err := resource(kind, row)
-				if err != nil {
-					return nil, err
-				}
-				all = append(all, r)
+		for _, row := range rows {
+			r, err := resource(kind, row)
+			if err != nil {
+				return nil, err
 			}
+			all = append(all, r)
 		}
 	}
 	return all, nil
+}
+
+// list returns all resources of a kind, of the project if there is one.
+func (o *openstack) list(kind string) ([]map[string]any, error) {
+	path := "/networking/v2.0/" + kind + "s"
+	if o.project != "" {
+		path += "?project_id=" + o.project
+	}
+	var lists map[string][]map[string]any
+	if _, err := o.ask(http.MethodGet, path, nil, &lists); err != nil {
+		return nil, err
+	}
+	return lists[strings.ReplaceAll(kind, "-", "_")+"s"], nil
 }
 
 // resource takes apart what Neutron says of a row. It reads the mark by itself,
@@ -183,19 +224,21 @@ func resource(kind string, row map[string]any) (sweep.Resource, error) {
 }
 
 func (o *openstack) backend(ctx context.Context) (sdn.Backend, error) {
-	url := o.w.Serve(ctx, sweep.HTTPCloud{Handler: o.sim, URL: o.sim.URL(), Name: openstackCall})
+	url := o.w.Serve(ctx, sweep.HTTPCloud{Handler: o.api, URL: o.api.URL(), Name: openstackCall})
 	file := filepath.Join(o.clouds, strings.TrimPrefix(url, "http://")+".yaml")
-	if err := os.WriteFile(file, bytes.ReplaceAll(o.sim.Clouds(), []byte(o.sim.URL()), []byte(url)), 0o600); err != nil {
+	if err := os.WriteFile(file, bytes.ReplaceAll(o.api.Clouds(), []byte(o.api.URL()), []byte(url)), 0o600); err != nil {
 		return nil, err
 	}
 	return neutron.New(ctx, neutron.Config{
-		ClusterID: clusterID, Cloud: "kuryr", CloudsFile: file, RequestTimeout: 20 * time.Second, RequestsPerSecond: 1000,
+		ClusterID: o.cluster, Cloud: "kuryr", CloudsFile: file, RequestTimeout: 20 * time.Second, RequestsPerSecond: 1000,
 	})
 }
 
 func (o *openstack) pods() config.Pods {
-	return config.Pods{SubnetIDs: []string{o.subnet}, SecurityGroupIDs: []string{o.group}}
+	return config.Pods{ProjectID: o.project, SubnetIDs: []string{o.subnet}, SecurityGroupIDs: []string{o.group}}
 }
+
+func (o *openstack) mark() string { return o.cluster }
 
 // openstackCall names a request by its verb and resource, without IDs.
 func openstackCall(r *http.Request) sweep.Call {

@@ -27,7 +27,7 @@ import (
 // a cooldown and given up, and its node goes.
 func TestPoolWhileWritesMeetTheirFate(t *testing.T) {
 	s := sweepOf(t)
-	s.Begin = func(w *sweep.World) sweep.Life { return newPoolLife(w).life() }
+	s.Begin = func(w *sweep.World) sweep.Life { return newPoolLife(w, newOpenstack).life() }
 	s.Run(t, sweep.StoppedBefore, sweep.StoppedAfter)
 	t.Run("sampled", func(t *testing.T) {
 		s.Every *= 9
@@ -44,8 +44,8 @@ type poolLife struct {
 	gone bool // the node is
 }
 
-func newPoolLife(w *sweep.World) *poolLife {
-	l := &poolLife{podsLife: newPodsLife(w, newOpenstack)}
+func newPoolLife(w *sweep.World, newCloud func(*sweep.World) swept) *poolLife {
+	l := &poolLife{podsLife: newPodsLife(w, newCloud)}
 	l.settings.Pools = config.Pools{
 		Min: 1, Max: 2, Batch: 2, TTL: metav1.Duration{Duration: time.Hour}, Cooldown: metav1.Duration{Duration: cooldown},
 	}
@@ -120,7 +120,7 @@ func (l *poolLife) steps() {
 	w.Delete(third)
 	w.Unplug(again)
 	l.gone = true
-	w.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: sweep.Node}})
+	w.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.Node}})
 	w.Delete(second)
 	w.Settled()
 }

@@ -112,7 +112,7 @@ func newPodsLife(w *sweep.World, newCloud func(*sweep.World) swept) *podsLife {
 		l.settings.Orphans.Interval.Duration = time.Hour
 	}
 	l.live = controller.NewLive(l.settings)
-	w.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: sweep.Node}})
+	w.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.Node}})
 	return l
 }
 
@@ -126,7 +126,7 @@ func (l *podsLife) life() sweep.Life {
 	// two: a pod's and one to keep.
 	limit := 4 + 2*max(1, l.w.Stopped())
 	return sweep.Life{
-		Cloud: l.cloud, Cluster: clusterID,
+		Cloud: l.cloud, Cluster: l.cloud.mark(),
 		Start: l.start, Steps: l.steps, Restarting: l.restarting, Uneven: l.uneven,
 		Limits: map[string]int{"port": limit},
 	}

@@ -12,8 +12,10 @@ type Fate struct {
 	// and another one, which remembers nothing, takes its place.
 	Stops bool
 	// Late keeps what the process watches from it for a while, from just before
-	// the write on: its caches are behind. Only writes to Kubernetes count.
+	// the write on: its caches are behind.
 	Late bool
+	// To is where the writes go that count; if empty, all do.
+	To string
 	// Again lets it befall the next process, too, while that makes good what the
 	// first one left: at one of its first writes, another one in each life.
 	Again bool
@@ -38,11 +40,11 @@ var (
 	StoppedTwice          = Fate{Name: "stopped after and again", Stops: true, Effect: true, Again: true}
 	Refused               = Fate{Name: "refused"}
 	AnswerLost            = Fate{Name: "answer lost", Effect: true}
-	AnswerLostAndViewLate = Fate{Name: "answer lost and view late", Effect: true, Late: true}
+	AnswerLostAndViewLate = Fate{Name: "answer lost and view late", Effect: true, Late: true, To: Kubernetes}
 )
 
 // counts reports whether c is one of the writes that the fate may befall.
-func (f Fate) counts(c Call) bool { return c.Write && (!f.Late || c.To == Kubernetes) }
+func (f Fate) counts(c Call) bool { return c.Write && (f.To == "" || f.To == c.To) }
 
 // Where a call goes.
 const (

@@ -16,11 +16,8 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
-// Where the pods of a scenario are, unless it says otherwise.
-const (
-	Node      = "node-1"
-	namespace = "default"
-)
+// namespace is where the pods of a scenario are.
+const namespace = "default"
 
 // Create makes an object.
 func (w *World) Create(o client.Object) {
@@ -42,12 +39,12 @@ func (w *World) Delete(o client.Object) {
 	w.sees(o, true)
 }
 
-// Pod makes a pod that is scheduled to Node.
+// Pod makes a pod that is scheduled to w.Node.
 func (w *World) Pod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 	w.T.Helper()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Spec:       corev1.PodSpec{NodeName: Node, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+		Spec:       corev1.PodSpec{NodeName: w.Node, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 	}
 	for _, f := range change {
 		f(pod)

@@ -53,6 +53,11 @@ type Sweep struct {
 	Kinds []client.ObjectList
 	// Every is how far the writes are apart that are hit: 1 is each of them.
 	Every int
+	// Sample, if not 0, is how many writes are hit for each fate instead, spread
+	// evenly.
+	Sample int
+	// Node is where the pods are; node-1 if empty.
+	Node string
 	// Begin prepares a life: a cloud, what stands in it, the scenario.
 	Begin func(w *World) Life
 }
@@ -114,11 +119,25 @@ func (s Sweep) Run(t *testing.T, fates ...Fate) {
 			expected := writes.count(fate)
 			hit := s.each(t, free, fate, expected)
 			t.Logf("%d writes were hit: %s", total(hit), hit)
-			if lives := (expected + s.Every - 1) / s.Every; writes.all != nil && total(hit) < lives-lives/tolerated {
+			if lives := len(s.hits(expected)); writes.all != nil && total(hit) < lives-lives/tolerated {
 				t.Errorf("%d writes were hit in %d lives", total(hit), lives)
 			}
 		})
 	}
+}
+
+// hits returns the numbers of the writes to hit.
+func (s Sweep) hits(expected int) (numbers []int) {
+	if s.Sample == 0 {
+		for n := 1; n <= expected; n += s.Every {
+			numbers = append(numbers, n)
+		}
+		return numbers
+	}
+	for i := range min(s.Sample, expected) {
+		numbers = append(numbers, 1+i*expected/min(s.Sample, expected))
+	}
+	return numbers
 }
 
 // tolerated is the share of lives, one in that many, that may end before the
@@ -127,7 +146,8 @@ func (s Sweep) Run(t *testing.T, fates ...Fate) {
 const tolerated = 5
 
 // each lives as many lives as there are writes to hit. How many there are
-// differs a little from life to life: it goes on until there was none to hit.
+// differs a little from life to life: but for a sample it goes on until there was
+// none to hit.
 func (s Sweep) each(t *testing.T, free chan *cluster, fate Fate, expected int) tally {
 	hit, again := tally{}, 0
 	var mu sync.Mutex
@@ -145,7 +165,7 @@ func (s Sweep) each(t *testing.T, free chan *cluster, fate Fate, expected int) t
 	}
 	var lives sync.WaitGroup
 	places := make(chan struct{}, len(s.Clusters))
-	for n := 1; n <= expected; n += s.Every {
+	for _, n := range s.hits(expected) {
 		places <- struct{}{}
 		lives.Go(func() {
 			one(n)
@@ -153,7 +173,7 @@ func (s Sweep) each(t *testing.T, free chan *cluster, fate Fate, expected int) t
 		})
 	}
 	lives.Wait()
-	for n := expected + 1; one(n); n++ {
+	for n := expected + 1; s.Sample == 0 && one(n); n++ {
 		t.Logf("there was one more write than expected: %d", n)
 	}
 	if fate.Again {
@@ -197,7 +217,7 @@ func (s Sweep) live(t *testing.T, free chan *cluster, fate Fate, n int) (o outco
 	t.Run(name, func(t *testing.T) {
 		c := <-free
 		t.Cleanup(func() { free <- c }) // when all is cleaned up that comes after
-		w := newWorld(t, c, s.Kinds, fate, n)
+		w := newWorld(t, c, s, fate, n)
 		processes := w.live(s.Begin)
 		o = outcome{all: processes[0].writes, hit: processes[0].hit}
 		for _, p := range processes {

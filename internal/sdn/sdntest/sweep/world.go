@@ -4,6 +4,7 @@
 package sweep
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -20,6 +21,7 @@ import (
 type World struct {
 	T      *testing.T
 	Client client.WithWatch // the scenario's own: nothing befalls it
+	Node   string           // where pods are, unless the scenario says otherwise
 
 	cluster *rest.Config
 	more    []client.ObjectList // kinds of objects that the scenario is about
@@ -43,9 +45,9 @@ type World struct {
 	made    map[string]int // by kind
 }
 
-func newWorld(t *testing.T, c *cluster, more []client.ObjectList, fate Fate, at int) *World {
+func newWorld(t *testing.T, c *cluster, s Sweep, fate Fate, at int) *World {
 	return &World{
-		T: t, Client: c.client, cluster: c.config, more: more, fate: fate, at: at, trail: &trail{began: time.Now()},
+		T: t, Client: c.client, Node: cmp.Or(s.Node, "node-1"), cluster: c.config, more: s.Kinds, fate: fate, at: at, trail: &trail{began: time.Now()},
 		plugged: map[string]string{}, atEnd: map[*process][]func(){}, made: map[string]int{},
 	}
 }
