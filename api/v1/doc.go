@@ -44,6 +44,10 @@ const (
 	// FillAnnotation on a KuryrPortPool asks for so many free ports, once: a
 	// whole number, 1 at least. The controller takes it away when it is reached.
 	FillAnnotation = "kuryr.openstack.org/fill"
+	// NodeAnnotation on a KuryrPortPool of a virtual machine is the UID of the
+	// node that was found to be the machine of the pool's key: another node of
+	// that name may be another machine. The controller writes it.
+	NodeAnnotation = "kuryr.openstack.org/node-uid"
 )
 
 // Condition types, the same for all kinds.

@@ -5,8 +5,10 @@ package controller_test
 
 import (
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -107,6 +109,66 @@ func TestMachineGetsAnotherPort(t *testing.T) {
 	b.cloud.AddMachine(memory.Machine{PortID: "another", SubnetID: machineNet, Address: machineAddr, Trunk: true})
 	if got := b.bound(b.pod("second")).Spec.VIF.ParentPortID; got != "another" {
 		t.Errorf("the port hangs on %s, want the machine's new port", got)
+	}
+}
+
+// again makes the node anew under its name, as another object.
+func (b *bed) again() {
+	b.t.Helper()
+	b.delete(nodeNamed(node))
+	b.create(nodeNamed(node))
+	b.label(nodeNamed(node), "vm", "yes")
+	b.nodeStatus(node, machineAddr, true)
+}
+
+// warmMachine is a stopped bed whose node is a virtual machine with a pod on it and
+// a free port.
+func warmMachine(t *testing.T) *bed {
+	t.Helper()
+	b := machinesBed(t)
+	b.cloud.AddMachine(memory.Machine{PortID: machine, SubnetID: machineNet, Address: machineAddr, Trunk: true})
+	b.set(func(s *controller.Settings) { s.Pools.Min, s.Pools.TTL = 1, metav1.Duration{Duration: time.Hour} })
+	b.start()
+	b.bound(b.pod("first"))
+	b.settled(2)
+	b.eventually("one is available", func() bool { return b.pools()[0].Status.Available == 1 })
+	b.stop()
+	return b
+}
+
+// TestNodeIsAnotherMachine: a node that went and came back while nobody looked is
+// another machine. Its pods get no port of the machine of before.
+func TestNodeIsAnotherMachine(t *testing.T) {
+	b := warmMachine(t)
+	b.again()
+	b.cloud.RemoveMachine(machine)
+	b.cloud.AddMachine(memory.Machine{PortID: "another", SubnetID: machineNet, Address: machineAddr, Trunk: true})
+	b.start()
+	if got := b.bound(b.pod("second")).Spec.VIF.ParentPortID; got != "another" {
+		t.Errorf("the port hangs on %s, want the new machine's port", got)
+	}
+}
+
+// TestNodeIsTheSameMachine: a node that went and came back is looked for once. A
+// process that starts after that knows its machine from the pool, which is older
+// than the node, and so are the ports.
+func TestNodeIsTheSameMachine(t *testing.T) {
+	b := warmMachine(t)
+	made := b.pools()[0].CreationTimestamp
+	b.eventually("a new node is a later one", func() bool { return time.Since(made.Time) > time.Second })
+	b.again()
+	b.start()
+	b.bound(b.pod("second"))
+	b.settled(3)
+	b.stop()
+	b.start()
+	b.bound(b.pod("third"))
+	b.settled(4)
+	if n := b.cloud.Calls(memory.ParentPort); n != 2 {
+		t.Errorf("the machine was looked for %d times, want 2: once for each node", n)
+	}
+	if n := b.cloud.Calls(memory.DeletePort); n != 0 {
+		t.Errorf("%d ports of the machine were deleted", n)
 	}
 }
 

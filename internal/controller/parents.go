@@ -35,8 +35,9 @@ const reasonParent = "ParentPortUnknown"
 const parentWorkers = 4
 
 // parents finds the ports of the virtual machines that nodes are. A pool of the
-// node remembers its machine's port in its key, so that a restart asks nobody;
-// the SDN is asked for a node that has no pool yet, beside the planning, once.
+// node remembers its machine's port in its key, and in an annotation which node
+// that was, so that a restart asks nobody; the SDN is asked for a node that has no
+// pool yet, beside the planning, once.
 //
 // It works node by node, and only for those that somebody has asked for: pods
 // wait there, or a pool is to be warmed up.
@@ -109,8 +110,7 @@ func (r *parents) of(ctx context.Context, node *corev1.Node, vifType string) (st
 	var newest *v1.KuryrPortPool
 	for i := range list.Items {
 		p := &list.Items[i]
-		// A pool older than the node is of another machine, maybe.
-		if p.Spec.Key.ParentPortID == "" || p.Spec.Key.VIFType != vifType || p.CreationTimestamp.Before(&node.CreationTimestamp) {
+		if p.Spec.Key.ParentPortID == "" || p.Spec.Key.VIFType != vifType || !isOf(p, node) {
 			continue
 		}
 		if newest == nil || newest.CreationTimestamp.Before(&p.CreationTimestamp) {
@@ -122,6 +122,16 @@ func (r *parents) of(ctx context.Context, node *corev1.Node, vifType string) (st
 	}
 	r.learn(node, vifType, newest.Spec.Key.ParentPortID)
 	return newest.Spec.Key.ParentPortID, true, nil
+}
+
+// isOf reports whether a pool of node's name is of this node, and not of one of
+// before, which may have been another machine. One that does not say, as it was
+// made by kuryr adopt, is if it is not older.
+func isOf(p *v1.KuryrPortPool, node *corev1.Node) bool {
+	if uid, ok := p.Annotations[v1.NodeAnnotation]; ok {
+		return uid == string(node.UID)
+	}
+	return !p.CreationTimestamp.Before(&node.CreationTimestamp)
 }
 
 func (r *parents) learn(node *corev1.Node, vifType, port string) {

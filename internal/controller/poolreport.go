@@ -64,8 +64,8 @@ func (r *pools) report(ctx context.Context, v *view, wrote bool) (time.Time, err
 		return time.Time{}, r.drop(ctx, v)
 	}
 	r.memory.with(v.req, func(p *poolMemory) { p.idle = time.Time{} })
-	if v.object == nil || v.current && !equality.Semantic.DeepEqual(v.object.Spec, r.spec(v)) {
-		return time.Time{}, r.shape(ctx, v) // its event comes back here
+	if object := r.shaped(v); v.object == nil || v.current && !equality.Semantic.DeepEqual(v.object, object) {
+		return time.Time{}, r.shape(ctx, v, object) // its event comes back here
 	}
 	if wrote {
 		return time.Time{}, nil // and so do the events of what was written
@@ -132,21 +132,28 @@ func (r *pools) spec(v *view) v1.KuryrPortPoolSpec {
 	return spec
 }
 
+// shaped is the pool's object with its levels as the settings say. That of a
+// virtual machine says of which node: see parents.
+func (r *pools) shaped(v *view) *v1.KuryrPortPool {
+	object := &v1.KuryrPortPool{ObjectMeta: metav1.ObjectMeta{Name: v.req.Pool}, Spec: r.spec(v)}
+	if v.object != nil {
+		object = v.object.DeepCopy()
+		object.Spec = r.spec(v)
+		object.Spec.Key = v.object.Spec.Key // fixed, and the same but for how it is written
+	}
+	if v.current && v.site.parent != "" {
+		metav1.SetMetaDataAnnotation(&object.ObjectMeta, v1.NodeAnnotation, string(v.site.node.UID))
+	}
+	return object
+}
+
 // shape makes the pool's object, or its levels what the settings say: what
 // somebody wrote there by hand does not stay.
-func (r *pools) shape(ctx context.Context, v *view) error {
+func (r *pools) shape(ctx context.Context, v *view, object *v1.KuryrPortPool) error {
 	if v.object == nil {
-		object := &v1.KuryrPortPool{ObjectMeta: metav1.ObjectMeta{Name: v.req.Pool}, Spec: r.spec(v)}
 		if err := r.client.Create(ctx, object, ownerPool); err != nil {
 			return fmt.Errorf("creating KuryrPortPool %s: %w", v.req.Pool, err)
 		}
-		return nil
-	}
-	object := v.object.DeepCopy()
-	key := object.Spec.Key
-	object.Spec = r.spec(v)
-	object.Spec.Key = key // fixed, and the same but for how it is written
-	if equality.Semantic.DeepEqual(object.Spec, v.object.Spec) {
 		return nil
 	}
 	if err := r.client.Patch(ctx, object, client.MergeFrom(v.object), ownerPool); err != nil {
