@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
@@ -151,6 +152,39 @@ func TestPairsBesideOthers(t *testing.T) {
 	made, err := s.target.Backend.CreatePorts(t.Context(), owner, r, 2)
 	if !errors.Is(err, sdn.ErrConflict) || len(made) != 0 || s.sim.Objects()["ports"] != before {
 		t.Errorf("CreatePorts where the parent changes all the time = %d, %v; want none and ErrConflict", len(made), err)
+	}
+}
+
+// A request for pairs that is slow on its way comes after that of another process:
+// it is refused, as it insists on what it was made from, and made anew.
+func TestPairsWrittenMeanwhileStay(t *testing.T) {
+	s := newOnSim(t)
+	parentID, _ := s.MakeMachine(t, s.target.Subnets[0].ID, false)
+	r := s.request(parentID, "macvlan")
+	slow, other := s.target.Backend, s.target.Fresh(t)
+	gone := s.create(t, other, r, 1)
+	must(t, s.sim.Dial("network PUT /v2.0/ports/*: {times: 1, latency: 1s}"))
+	s.asked()
+	done := make(chan []sdn.Port, 1)
+	go func() {
+		made, err := slow.CreatePorts(t.Context(), owner, r, 1)
+		if err != nil {
+			t.Error(err)
+		}
+		done <- made
+	}()
+	for s.sim.Count(http.MethodGet, "ports/{id}") < 2 { // it has seen the parent, and the pairs
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(100 * time.Millisecond) // its request is on its way; if not, the test sees less
+	there := s.create(t, other, r, 1)
+	must(t, other.DeletePort(t.Context(), gone[0].ID))
+	var want []sdntest.Pair
+	for _, p := range append(there, <-done...) {
+		want = append(want, sdntest.Pair{IP: p.VIF.Addresses[0].IP, MAC: p.VIF.MACAddress})
+	}
+	if diff := cmp.Diff(want, s.Pairs(t, parentID)); diff != "" {
+		t.Errorf("address pairs (-want those of the ports that there are, +got):\n%s", diff)
 	}
 }
 
