@@ -101,10 +101,10 @@ type Hosts interface {
 // Adoption takes over free ports that an earlier Kuryr has left, which kept no
 // objects and marked nothing: they are known by their device owner and name.
 type Adoption interface {
-	// Strays returns free ports of a project that bear no cluster's mark. Those
-	// of a trunk come with their place in it. A port that no pool can be told
-	// of (it is neither bound to a host nor on a trunk) has no Host and no
-	// VIF.ParentPortID.
+	// Strays returns free ports of a project, of the credential's if it is empty,
+	// that bear no cluster's mark. Those of a trunk come with their place in it. A
+	// port that no pool can be told of (it is neither bound to a host nor on a
+	// trunk) has no Host and no VIF.ParentPortID.
 	Strays(ctx context.Context, projectID string) ([]Port, error)
 	// Claim gives a stray this cluster's mark and an owner, and the name of a free
 	// port. ErrConflict if it bears another mark meanwhile, or is free no more;

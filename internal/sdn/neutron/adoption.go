@@ -32,7 +32,9 @@ func isStray(w wirePort) bool {
 }
 
 // Strays implements sdn.Adoption: one list of ports, and one of trunks if some
-// port is on one, each in pages.
+// port is on one, each in pages. An administrator is shown the ports of all
+// projects, so that
+// with a credential whose project is not known one has to be named.
 func (b *Backend) Strays(ctx context.Context, projectID string) ([]sdn.Port, error) {
 	ports, err := b.strays(ctx, projectID)
 	if err != nil {
@@ -64,10 +66,16 @@ func (b *Backend) strays(ctx context.Context, projectID string) ([]sdn.Port, err
 }
 
 func (b *Backend) listStrays(ctx context.Context, projectID string) ([]wirePort, error) {
-	match := url.Values{"device_owner": {deviceOwner, subportDeviceOwner}, "name": strayNames}
-	if projectID != "" {
-		match.Set("project_id", projectID)
+	if projectID == "" {
+		s, err := b.login.session(ctx, nil)
+		if err != nil {
+			return nil, err
+		}
+		if projectID = s.project; projectID == "" {
+			return nil, fmt.Errorf("the credential does not tell its project, so that one has to be named: %w", sdn.ErrInvalid)
+		}
 	}
+	match := url.Values{"device_owner": {deviceOwner, subportDeviceOwner}, "name": strayNames, "project_id": {projectID}}
 	all := map[string]wirePort{}
 	if err := b.list(ctx, match, strayFields, isStray, all); err != nil {
 		return nil, err
