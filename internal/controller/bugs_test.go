@@ -106,8 +106,7 @@ func TestPortOfAFailedClaimIsNotLost(t *testing.T) {
 	b.bound(b.pod("first"))
 	b.settled(2)
 	b.eventually("one is available", func() bool { return b.pools()[0].Status.Available == 1 })
-	free := slices.IndexFunc(b.ports(), func(p v1.KuryrPort) bool { return p.Spec.PodRef == nil })
-	want := b.ports()[free].Name
+	want := b.free().Name
 	failures.Store(3)
 	if got := b.bound(b.pod("second")).Name; got != want {
 		t.Errorf("the pod has port %s, want %s, which was free all the time", got, want)

@@ -83,6 +83,27 @@ func TestRefillsLeaveRoomForPods(t *testing.T) {
 	})
 }
 
+// TestRefillTakesWhatFits: a refill that there is room for in part is made in part,
+// and takes no more room than that.
+func TestRefillTakesWhatFits(t *testing.T) {
+	for _, tc := range []struct{ left, waiting, want int }{
+		{100, 0, 10}, {15, 0, 10}, {12, 0, 7}, {12, 9, 3}, {6, 0, 1}, {5, 0, 0}, {0, 0, 0},
+	} {
+		cloud := &slowCloud{limit: 100, made: 100 - tc.left}
+		o := Options{Capacity: cloud}
+		o.defaults()
+		c := newCapacity(o)
+		_, key := on("n", "s")
+		n := c.admit(&key, 10)
+		if got := c.refill(t.Context(), &key, n, tc.waiting); n != 10 || got != tc.want {
+			t.Errorf("%d left, %d pods wait: %d of %d ports, want %d of 10", tc.left, tc.waiting, got, n, tc.want)
+		}
+		if got := c.rooms[scope{}].taken; got != tc.want {
+			t.Errorf("%d left, %d pods wait: room taken for %d ports, want %d", tc.left, tc.waiting, got, tc.want)
+		}
+	}
+}
+
 // TestSqueeze: idle pools of the project give what pods lack, the fullest first,
 // and no more.
 func TestSqueeze(t *testing.T) {

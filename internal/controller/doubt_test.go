@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -151,6 +152,33 @@ func TestNewLeaderKnowsPortsBeforePods(t *testing.T) {
 	if b.cloud.Calls(memory.DeletePort) != 0 {
 		t.Error("the port of a living pod was deleted")
 	}
+}
+
+// TestLookedUpForAPodThatRunsToItsEnd: a port whose object is gone is looked up for
+// its pod, which is told to end meanwhile. As long as it runs the port stays.
+func TestLookedUpForAPodThatRunsToItsEnd(t *testing.T) {
+	b := newBed(t)
+	pod := b.pod("first")
+	port := b.bound(pod)
+	b.attach(port, true)
+	b.eventually("the pod is annotated", func() bool { return b.annotation(pod) != "" })
+	b.stop()
+	b.delete(port)
+	if err := b.client.Patch(t.Context(), port, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
+		t.Fatal(err)
+	}
+	release := b.block(memory.GetPort)
+	defer release()
+	b.start()
+	b.eventually("the port is being looked up", func() bool { return b.cloud.Calls(memory.GetPort) == 1 })
+	if err := b.client.Delete(t.Context(), pod, client.GracePeriodSeconds(3600)); err != nil {
+		t.Fatal(err)
+	}
+	b.bound(b.pod("second")) // planned after the pod was told
+	release()
+	b.never("the port of a pod that runs is deleted", func() bool { return !b.cloud.HasPort(port.Name) })
+	b.delete(pod)
+	b.settled(1)
 }
 
 // TestPortBehindTheCacheIsNobodysToDelete: what looks like an orphan as the

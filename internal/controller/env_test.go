@@ -312,6 +312,17 @@ func (b *bed) bound(pod *corev1.Pod) *v1.KuryrPort {
 	return port
 }
 
+// free returns a KuryrPort that no pod has, nil if there is none.
+func (b *bed) free() *v1.KuryrPort {
+	b.t.Helper()
+	for _, port := range b.ports() {
+		if port.Spec.PodRef == nil {
+			return &port
+		}
+	}
+	return nil
+}
+
 // settled waits until the cloud has n ports and there are n KuryrPorts.
 func (b *bed) settled(n int) {
 	b.t.Helper()

@@ -14,6 +14,7 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
@@ -169,6 +170,26 @@ func TestNodeIsTheSameMachine(t *testing.T) {
 	}
 	if n := b.cloud.Calls(memory.DeletePort); n != 0 {
 		t.Errorf("%d ports of the machine were deleted", n)
+	}
+}
+
+// TestMachineThatIsNotKnownYet: while it cannot be told which machine a node is, none
+// of its ports goes, whatever the levels say. Once it can, they serve.
+func TestMachineThatIsNotKnownYet(t *testing.T) {
+	b := warmMachine(t)
+	free := b.free().Name
+	made := b.pools()[0].CreationTimestamp
+	b.eventually("a new node is a later one", func() bool { return time.Since(made.Time) > time.Second })
+	b.again()
+	b.fail(memory.ParentPort, sdn.ErrUnavailable)
+	b.set(func(s *controller.Settings) { s.Pools = config.Pools{Batch: 1} })
+	b.start()
+	pod := b.pod("second")
+	b.eventOn("second", "ParentPortUnknown")
+	b.never("a port goes", func() bool { return b.cloud.Calls(memory.DeletePort) != 0 || len(b.ports()) != 2 })
+	b.fail(memory.ParentPort, nil)
+	if got := b.bound(pod).Name; got != free {
+		t.Errorf("the pod has port %s, want %s, which was free all the time", got, free)
 	}
 }
 
