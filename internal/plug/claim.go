@@ -21,8 +21,9 @@ type keeper interface {
 	// kept says whether a parked port is connected as attach has left it, and
 	// passes traffic already.
 	kept(ctx context.Context, node netlink.Link) (wired bool, err error)
-	// forget has the data path forget the connections of the pod that had i.
-	forget(ctx context.Context, i Interface) error
+	// forget has the data path forget the pod that had i: its connections, and
+	// what a bridge has seen of it.
+	forget(ctx context.Context, i Interface, node netlink.Link) error
 }
 
 // claim gives a parked port to i's sandbox, and says whether it did. If
@@ -180,7 +181,7 @@ func (s *Set) release(ctx context.Context, i Interface, p pair, node netlink.Lin
 	if err := lot.untouched(far.Attrs().Name); err != nil {
 		return err
 	}
-	if err := k.forget(ctx, i); err != nil {
+	if err := k.forget(ctx, i, node); err != nil {
 		return err
 	}
 	if err := p.node.LinkSetAlias(node, markOf(s.parked(i)).String()); err != nil {

@@ -4,8 +4,11 @@
 package plug_test
 
 import (
+	"encoding/hex"
 	"fmt"
+	"net"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -242,4 +245,66 @@ func TestNamelessPairsGo(t *testing.T) {
 		}
 		parked(t, s, stays, true)
 	})
+}
+
+// The bridge leads nothing to the port of a pod that was meant for the one before.
+func TestBridgeForgetsThePod(t *testing.T) {
+	l := newLot(t)
+	t.Cleanup(func() { removeDevice("br-park") })
+	s := plug.New(plug.Config{Bridge: "br-park", Parking: l.path})
+	d, a := driver(t, s, "bridge"), newNamespace(t)
+	p, other := pod(t, "bridge", 1, a), pod(t, "bridge", 2, newNamespace(t))
+	park(t, s, l, p)
+	park(t, s, l, other)
+	remembered := func(p plug.Interface) string {
+		name := plug.HostDevice(p.PortID)
+		seen := sh(t, "bridge", "fdb", "show", "brport", name, "dynamic")
+		lines := strings.Split(sh(t, "bridge", "-d", "mdb", "show", "dev", "br-park"), "\n")
+		return seen + strings.Join(slices.DeleteFunc(lines, func(line string) bool { return !strings.Contains(line, name) }), "\n")
+	}
+	before := remembered(p)
+	mustPlug(t, d, p)
+	mustPlug(t, d, other)
+	a.do(t, func() error {
+		c, err := net.ListenMulticastUDP("udp4", nil, &net.UDPAddr{IP: net.IPv4(239, 1, 2, 3), Port: 5})
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		if err := send("eth0", "ffffffffffff 020000000066 88b5"); err != nil {
+			return err
+		} // and a query of IGMPv2, as routers send them:
+		return send("eth0", "01005e000001 020000000066 0800 4500001c000000000102cfd50a070003e0000001 1164ee9b00000000")
+	})
+	eventually(t, "the bridge to take note of the pod", func() bool {
+		got := remembered(p)
+		return strings.Contains(got, "02:00:00:00:00:66") && strings.Contains(got, "239.1.2.3") && strings.Contains(got, "router")
+	})
+	eventually(t, "the bridge to take note of the other pod", func() bool { return strings.Contains(remembered(other), "ff02") })
+	mustUnplug(t, d, p)
+	parked(t, s, p, true)
+	if diff := cmp.Diff(before, remembered(p)); diff != "" {
+		t.Errorf("what the bridge remembers (-before +after the pod):\n%s", diff)
+	}
+	if got := remembered(other); !strings.Contains(got, "ff02") {
+		t.Errorf("what the bridge remembers of another pod: %s", got)
+	}
+}
+
+// send sends an Ethernet frame by a device of the calling thread's namespace.
+func send(device, frame string) error {
+	b, err := hex.DecodeString(strings.ReplaceAll(frame, " ", ""))
+	if err != nil {
+		return err
+	}
+	i, err := net.InterfaceByName(device)
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	return unix.Sendto(fd, append(b, make([]byte, 60)...), 0, &unix.SockaddrLinklayer{Ifindex: i.Index, Halen: 6})
 }

@@ -231,7 +231,7 @@ func (w ovsWiring) kept(ctx context.Context, node netlink.Link) (bool, error) {
 
 // forget empties the port's zone of connection tracking. Where OVN does not
 // have the switch it is not known which zones the port's connections are in.
-func (w ovsWiring) forget(ctx context.Context, i Interface) error {
+func (w ovsWiring) forget(ctx context.Context, i Interface, _ netlink.Link) error {
 	bridge := w.ovs.bridge(i)
 	zone, err := w.ovs.set.db.zone(ctx, bridge, i.PortID)
 	if err != nil {
