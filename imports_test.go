@@ -138,6 +138,9 @@ func TestNobodyImportsCommands(t *testing.T) {
 			if match([]string{module + "/cmd/..."}, i) {
 				t.Errorf("%s imports the command %s", p.ImportPath, i)
 			}
+			if i == module+"/internal/apitest" {
+				t.Errorf("%s imports %s, which is for tests", p.ImportPath, i)
+			}
 			if match([]string{module + "/test/..."}, i) && strings.HasPrefix(p.ImportPath, module+"/internal/") {
 				t.Errorf("%s imports %s", p.ImportPath, i)
 			}

@@ -19,13 +19,15 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kuryr-go/kuryr/internal/apitest"
 )
 
 // row is what kubectl get prints of one object: the header and the cells, with
 // wide columns in parentheses and without the age.
 func row(t *testing.T, resource, name string) string {
 	t.Helper()
-	needServer(t)
+	apitest.Need(t)
 	rest := kubernetes.NewForConfigOrDie(admin).RESTClient()
 	raw, err := rest.Get().AbsPath("/apis/openstack.org/v1", resource, name).
 		SetHeader("Accept", "application/json;as=Table;g=meta.k8s.io;v=v1").Do(t.Context()).Raw()
@@ -124,7 +126,7 @@ func TestSelectableFields(t *testing.T) {
 
 func TestNamesOfResources(t *testing.T) {
 	t.Parallel()
-	needServer(t)
+	apitest.Need(t)
 	l, err := discovery.NewDiscoveryClientForConfigOrDie(admin).ServerResourcesForGroupVersion("openstack.org/v1")
 	if err != nil {
 		t.Fatal(err)

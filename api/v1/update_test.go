@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/apitest"
 )
 
 // What is fixed when an object is made, and what may change.
@@ -190,7 +191,7 @@ func TestGoTypesRoundTrip(t *testing.T) {
 
 func typed(t *testing.T) client.Client {
 	t.Helper()
-	needServer(t)
+	apitest.Need(t)
 	scheme := runtime.NewScheme()
 	if err := v1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/apitest"
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
@@ -28,7 +29,7 @@ import (
 // ends, and returns its cloud.
 func startController(t *testing.T) *memory.Cloud {
 	t.Helper()
-	needServer(t)
+	apitest.Need(t)
 	ctrl.SetLogger(logr.Discard())
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/apitest"
 )
 
 // kubeconfig is of the API server that the tests share, and server a client of
@@ -34,57 +35,32 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (int, error) {
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		return m.Run(), nil
-	}
-	env := &envtest.Environment{CRDDirectoryPaths: []string{"../../config/crd"}, ErrorIfCRDPathMissing: true}
-	cfg, err := env.Start()
-	if err != nil {
-		return 0, fmt.Errorf("starting kube-apiserver and etcd: %w", err)
-	}
 	dir, err := os.MkdirTemp("", "kubectl-kuryr")
 	if err != nil {
-		return 0, err
+		panic(err)
 	}
-	defer os.RemoveAll(dir)
-	kubeconfig = filepath.Join(dir, "kubeconfig")
-	if err := os.WriteFile(kubeconfig, env.KubeConfig, 0o600); err != nil {
-		return 0, err
-	}
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, corev1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return 0, err
+	code := apitest.Run(m, func(env *envtest.Environment) (err error) {
+		kubeconfig = filepath.Join(dir, "kubeconfig")
+		if err := os.WriteFile(kubeconfig, env.KubeConfig, 0o600); err != nil {
+			return err
 		}
-	}
-	cfg.QPS = -1
-	if server, err = client.NewWithWatch(cfg, client.Options{Scheme: scheme}); err != nil {
-		return 0, err
-	}
-	code := m.Run()
-	return code, env.Stop()
-}
-
-func needServer(t *testing.T) {
-	t.Helper()
-	if server == nil {
-		t.Skip("SKIPPED: needs kube-apiserver and etcd in the folder that KUBEBUILDER_ASSETS names; 'make envtest' builds them and says so")
-	}
+		scheme := runtime.NewScheme()
+		for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, corev1.AddToScheme} {
+			if err := add(scheme); err != nil {
+				return err
+			}
+		}
+		server, err = client.NewWithWatch(env.Config, client.Options{Scheme: scheme})
+		return err
+	})
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
 }
 
 // kuryr runs the command and returns what it printed.
 func kuryr(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	needServer(t)
+	apitest.Need(t)
 	var out bytes.Buffer
 	root := rootCommand(&tool{now: time.Now, pause: 20 * time.Millisecond})
 	root.SetOut(&out)
@@ -97,7 +73,7 @@ func kuryr(t *testing.T, args ...string) (string, error) {
 // makePool makes a pool of node with free ports and bound ones.
 func makePool(t *testing.T, name, node string, minimum, maximum int32, free, bound int) *v1.KuryrPortPool {
 	t.Helper()
-	needServer(t)
+	apitest.Need(t)
 	p := &v1.KuryrPortPool{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       v1.KuryrPortPoolSpec{Key: v1.PoolKey{NodeName: node, SubnetIDs: []string{"sub"}}, Min: minimum, Max: maximum, Batch: 1},

@@ -21,6 +21,7 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/adopt"
+	"github.com/kuryr-go/kuryr/internal/apitest"
 	"github.com/kuryr-go/kuryr/internal/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
@@ -30,33 +31,14 @@ import (
 var server client.WithWatch
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (int, error) {
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		return m.Run(), nil
-	}
-	env := &envtest.Environment{CRDDirectoryPaths: []string{"../../config/crd"}, ErrorIfCRDPathMissing: true}
-	cfg, err := env.Start()
-	if err != nil {
-		return 0, fmt.Errorf("starting kube-apiserver and etcd: %w", err)
-	}
-	cfg.QPS = -1
-	scheme := runtime.NewScheme()
-	if err := v1.AddToScheme(scheme); err != nil {
-		return 0, err
-	}
-	if server, err = client.NewWithWatch(cfg, client.Options{Scheme: scheme}); err != nil {
-		return 0, err
-	}
-	code := m.Run()
-	return code, env.Stop()
+	os.Exit(apitest.Run(m, func(env *envtest.Environment) (err error) {
+		scheme := runtime.NewScheme()
+		if err := v1.AddToScheme(scheme); err != nil {
+			return err
+		}
+		server, err = client.NewWithWatch(env.Config, client.Options{Scheme: scheme})
+		return err
+	}))
 }
 
 // left is a cloud in which an earlier Kuryr has left two ports bound to a node,
@@ -69,9 +51,7 @@ type left struct {
 
 func leave(t *testing.T) *left {
 	t.Helper()
-	if server == nil {
-		t.Skip("SKIPPED: needs kube-apiserver and etcd in the folder that KUBEBUILDER_ASSETS names; 'make envtest' builds them and says so")
-	}
+	apitest.Need(t)
 	l := &left{cloud: memory.New(
 		memory.Subnet{ID: "sub6", NetworkID: "net", Prefix: netip.MustParsePrefix("fd00::/64"), MTU: 1442},
 		memory.Subnet{ID: "sub4", NetworkID: "net", Prefix: netip.MustParsePrefix("10.1.0.0/16"), MTU: 1442},

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -27,6 +26,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/apitest"
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -39,31 +39,10 @@ var apiServer *rest.Config
 
 func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (int, error) {
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		return m.Run(), nil
-	}
-	env := newEnvironment()
-	cfg, err := env.Start()
-	if err != nil {
-		return 0, fmt.Errorf("starting kube-apiserver and etcd: %w", err)
-	}
-	cfg.QPS = -1
-	apiServer = cfg
-	code := m.Run()
-	return code, env.Stop()
-}
-
-func newEnvironment() *envtest.Environment {
-	return &envtest.Environment{CRDDirectoryPaths: []string{filepath.Join("..", "..", "config", "crd")}, ErrorIfCRDPathMissing: true}
+	os.Exit(apitest.Run(m, func(env *envtest.Environment) error {
+		apiServer = env.Config
+		return nil
+	}))
 }
 
 // hurried is a backoff for who waits for what comes after it.
@@ -108,9 +87,7 @@ func newBed(t testing.TB) *bed {
 // idleBed is newBed without the controller.
 func idleBed(t testing.TB) *bed {
 	t.Helper()
-	if apiServer == nil {
-		t.Skip("SKIPPED: KUBEBUILDER_ASSETS does not name a folder with kube-apiserver and etcd (make envtest)")
-	}
+	apitest.Need(t)
 	scheme, err := controller.Scheme()
 	if err != nil {
 		t.Fatal(err)

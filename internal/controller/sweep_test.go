@@ -6,7 +6,6 @@ package controller_test
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/apitest"
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller"
 	"github.com/kuryr-go/kuryr/internal/pool"
@@ -46,9 +46,7 @@ func TestPodsWhileWritesMeetTheirFate(t *testing.T) {
 // the one that the tests share: most of a life is waiting.
 func sweepOf(t *testing.T) sweep.Sweep {
 	t.Helper()
-	if apiServer == nil {
-		t.Skip("SKIPPED: KUBEBUILDER_ASSETS does not name a folder with kube-apiserver and etcd (make envtest)")
-	}
+	apitest.Need(t)
 	scheme, err := controller.Scheme()
 	if err != nil {
 		t.Fatal(err)
@@ -57,38 +55,11 @@ func sweepOf(t *testing.T) sweep.Sweep {
 	if testing.Short() {
 		s.Every = 9
 	} else {
-		s.Clusters = append(s.Clusters, moreServers(t, 2)...)
+		for _, env := range apitest.Start(t, 2) {
+			s.Clusters = append(s.Clusters, env.Config)
+		}
 	}
 	return s
-}
-
-// moreServers starts API servers for one test.
-func moreServers(t *testing.T, n int) []*rest.Config {
-	t.Helper()
-	out := make([]*rest.Config, n)
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() {
-			env := newEnvironment()
-			cfg, err := env.Start()
-			if err != nil {
-				t.Errorf("starting kube-apiserver and etcd: %v", err)
-				return
-			}
-			t.Cleanup(func() {
-				if err := env.Stop(); err != nil {
-					t.Error(err)
-				}
-			})
-			cfg.QPS = -1
-			out[i] = cfg
-		})
-	}
-	wg.Wait()
-	if t.Failed() {
-		t.FailNow()
-	}
-	return out
 }
 
 // podsLife is the life of a few pods in one world.
