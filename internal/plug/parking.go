@@ -117,6 +117,9 @@ func makeParking(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
+	if err := lastingMounts(filepath.Dir(path)); err != nil {
+		return err
+	}
 	made := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // for good: the thread ends with the goroutine
