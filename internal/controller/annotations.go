@@ -67,14 +67,14 @@ func (r *annotations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 	if pool.Finished(&pod) || pod.Spec.NodeName == "" {
 		return ctrl.Result{}, nil
 	}
-	var list v1.KuryrPortList
-	if err := r.client.List(ctx, &list, client.MatchingFields{portNode: pod.Spec.NodeName}, readOnly); err != nil {
-		return ctrl.Result{}, fmt.Errorf("listing KuryrPorts of node %s: %w", pod.Spec.NodeName, err)
+	list, err := portsOn(ctx, r.client, pod.Spec.NodeName)
+	if err != nil {
+		return ctrl.Result{}, err
 	}
 	ports := map[string]string{}
-	for i := range list.Items {
-		if ref := list.Items[i].Spec.PodRef; ref != nil && ref.UID == pod.UID {
-			ports[ref.Interface] = list.Items[i].Name
+	for i := range list {
+		if ref := list[i].Spec.PodRef; ref != nil && ref.UID == pod.UID {
+			ports[ref.Interface] = list[i].Name
 		}
 	}
 	want := formatVIFs(ports)

@@ -30,6 +30,34 @@ const (
 // readOnly marks reads of the cache whose result is not changed: they share it.
 const readOnly = client.UnsafeDisableDeepCopyOption(true)
 
+// portsOn returns the KuryrPorts of a node, of whatever pool. They are the cache's,
+// as are those of the functions below.
+func portsOn(ctx context.Context, c client.Reader, node string) ([]v1.KuryrPort, error) {
+	var list v1.KuryrPortList
+	if err := c.List(ctx, &list, client.MatchingFields{portNode: node}, readOnly); err != nil {
+		return nil, fmt.Errorf("listing KuryrPorts of node %s: %w", node, err)
+	}
+	return list.Items, nil
+}
+
+// poolsOn returns the KuryrPortPools of a node.
+func poolsOn(ctx context.Context, c client.Reader, node string) ([]v1.KuryrPortPool, error) {
+	var list v1.KuryrPortPoolList
+	if err := c.List(ctx, &list, client.MatchingFields{poolNode: node}, readOnly); err != nil {
+		return nil, fmt.Errorf("listing KuryrPortPools of node %s: %w", node, err)
+	}
+	return list.Items, nil
+}
+
+// podsOn returns the pods of a node.
+func podsOn(ctx context.Context, c client.Reader, node string) ([]corev1.Pod, error) {
+	var list corev1.PodList
+	if err := c.List(ctx, &list, client.MatchingFields{podNode: node}, readOnly); err != nil {
+		return nil, fmt.Errorf("listing pods of node %s: %w", node, err)
+	}
+	return list.Items, nil
+}
+
 // CacheOptions returns how the controller's cache is to be made: it keeps of
 // each object what the reconcilers look at, which for a pod is a few hundred
 // bytes of what are often ten thousand.

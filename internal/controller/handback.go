@@ -30,12 +30,12 @@ func (r *ports) orphaned(ctx context.Context, port *v1.KuryrPort) (*corev1.Pod, 
 	if pod == nil || pool.Finished(pod) {
 		return nil, nil
 	}
-	var list v1.KuryrPortList
-	if err := r.client.List(ctx, &list, client.MatchingFields{portNode: port.Spec.NodeName}, readOnly); err != nil {
-		return nil, fmt.Errorf("listing KuryrPorts of node %s: %w", port.Spec.NodeName, err)
+	list, err := portsOn(ctx, r.client, port.Spec.NodeName)
+	if err != nil {
+		return nil, err
 	}
-	for i := range list.Items {
-		other := &list.Items[i]
+	for i := range list {
+		other := &list[i]
 		if other.Name != port.Name && other.DeletionTimestamp.IsZero() && other.Spec.PodRef != nil && other.Spec.PodRef.UID == ref.UID {
 			return nil, nil // it has another, and this one was too many
 		}

@@ -103,13 +103,13 @@ func (r *parents) of(ctx context.Context, node *corev1.Node, vifType string) (st
 	if ok && p.node == node.UID && p.vifType == vifType {
 		return p.port, true, nil
 	}
-	var list v1.KuryrPortPoolList
-	if err := r.client.List(ctx, &list, client.MatchingFields{poolNode: node.Name}, readOnly); err != nil {
-		return "", false, fmt.Errorf("listing KuryrPortPools of node %s: %w", node.Name, err)
+	list, err := poolsOn(ctx, r.client, node.Name)
+	if err != nil {
+		return "", false, err
 	}
 	var newest *v1.KuryrPortPool
-	for i := range list.Items {
-		p := &list.Items[i]
+	for i := range list {
+		p := &list[i]
 		if p.Spec.Key.ParentPortID == "" || p.Spec.Key.VIFType != vifType || !isOf(p, node) {
 			continue
 		}
@@ -282,23 +282,18 @@ func (r *parents) ask(ctx context.Context, s *site) (string, error) {
 
 // waiting returns the node's pods that are to have a port and have none.
 func (r *parents) waiting(ctx context.Context, node string) ([]*corev1.Pod, error) {
-	var pods corev1.PodList
-	if err := r.client.List(ctx, &pods, client.MatchingFields{podNode: node}, readOnly); err != nil {
-		return nil, fmt.Errorf("listing pods of node %s: %w", node, err)
+	pods, err := podsOn(ctx, r.client, node)
+	if err != nil {
+		return nil, err
 	}
-	var ports v1.KuryrPortList
-	if err := r.client.List(ctx, &ports, client.MatchingFields{portNode: node}, readOnly); err != nil {
-		return nil, fmt.Errorf("listing KuryrPorts of node %s: %w", node, err)
+	ports, err := portsOn(ctx, r.client, node)
+	if err != nil {
+		return nil, err
 	}
-	has := map[types.UID]bool{}
-	for i := range ports.Items {
-		if ref := ports.Items[i].Spec.PodRef; ref != nil {
-			has[ref.UID] = true
-		}
-	}
+	has := holders(ports, "")
 	var out []*corev1.Pod
-	for i := range pods.Items {
-		if pod := &pods.Items[i]; pool.Wants(pod) && !has[pod.UID] {
+	for i := range pods {
+		if pod := &pods[i]; pool.Wants(pod) && !has[pod.UID] {
 			out = append(out, pod)
 		}
 	}

@@ -64,9 +64,12 @@ func (r *pools) observe(ctx context.Context, req poolRequest) (*view, error) {
 		return nil, err
 	}
 	v.state.NodeGone = v.site.node == nil
-	pods, err := r.readPods(ctx, v)
+	pods, err := podsOn(ctx, r.client, req.Node)
 	if err != nil {
 		return nil, err
+	}
+	for i := range pods {
+		v.pods[pods[i].UID] = &pods[i]
 	}
 	if err := r.readPool(ctx, v, pods); err != nil {
 		return nil, err
@@ -123,7 +126,7 @@ func (r *pools) dropWritten(ctx context.Context, req poolRequest) error {
 
 // readPorts reads the pool's ports, and which pods have one of another.
 func (r *pools) readPorts(ctx context.Context, v *view) (elsewhere map[types.UID]bool, err error) {
-	list, err := r.portsOn(ctx, v.req.Node)
+	list, err := portsOn(ctx, r.client, v.req.Node)
 	for i := range list {
 		if list[i].Spec.Pool == v.req.Pool {
 			v.ports[list[i].Name] = &list[i]
@@ -132,36 +135,16 @@ func (r *pools) readPorts(ctx context.Context, v *view) (elsewhere map[types.UID
 	return holders(list, v.req.Pool), err
 }
 
-// portsOn returns the KuryrPorts of a node, of whatever pool.
-func (r *pools) portsOn(ctx context.Context, node string) ([]v1.KuryrPort, error) {
-	var list v1.KuryrPortList
-	if err := r.client.List(ctx, &list, client.MatchingFields{portNode: node}, readOnly); err != nil {
-		return nil, fmt.Errorf("listing KuryrPorts of node %s: %w", node, err)
-	}
-	return list.Items, nil
-}
-
-// holders returns the pods that have one of these ports, but of this pool.
-func holders(list []v1.KuryrPort, but string) map[types.UID]bool {
+// holders returns the pods that have one of these ports, except for those of the
+// pool that is named.
+func holders(list []v1.KuryrPort, except string) map[types.UID]bool {
 	held := map[types.UID]bool{}
 	for i := range list {
-		if ref := list[i].Spec.PodRef; ref != nil && list[i].Spec.Pool != but {
+		if ref := list[i].Spec.PodRef; ref != nil && list[i].Spec.Pool != except {
 			held[ref.UID] = true
 		}
 	}
 	return held
-}
-
-// readPods reads the node's pods.
-func (r *pools) readPods(ctx context.Context, v *view) ([]corev1.Pod, error) {
-	var list corev1.PodList
-	if err := r.client.List(ctx, &list, client.MatchingFields{podNode: v.req.Node}, readOnly); err != nil {
-		return nil, fmt.Errorf("listing pods of node %s: %w", v.req.Node, err)
-	}
-	for i := range list.Items {
-		v.pods[list.Items[i].UID] = &list.Items[i]
-	}
-	return list.Items, nil
 }
 
 // sortPods finds the pods that want a port of this pool.

@@ -89,14 +89,13 @@ func (r *pools) ofPod(ctx context.Context, pod *corev1.Pod) []poolRequest {
 	}
 	// Of a pod that was deleted at once the event does not say that it is gone.
 	out := r.wanted(ctx, s, pod)
-	var ports v1.KuryrPortList
-	if err := r.client.List(ctx, &ports, client.MatchingFields{portNode: pod.Spec.NodeName}, readOnly); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "listing KuryrPorts of a node", "node", pod.Spec.NodeName)
-		return out
+	ports, err := portsOn(ctx, r.client, pod.Spec.NodeName)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "looking for the port of a pod", "namespace", pod.Namespace, "pod", pod.Name)
 	}
-	for i := range ports.Items {
-		if ref := ports.Items[i].Spec.PodRef; ref != nil && ref.UID == pod.UID {
-			out = with(out, poolRequest{ports.Items[i].Spec.Pool, pod.Spec.NodeName})
+	for i := range ports {
+		if ref := ports[i].Spec.PodRef; ref != nil && ref.UID == pod.UID {
+			out = with(out, poolRequest{ports[i].Spec.Pool, pod.Spec.NodeName})
 		}
 	}
 	return out
@@ -229,19 +228,19 @@ func (r *pools) nodes(ctx context.Context) ([]string, error) {
 // node itself, those that its pods are to have ports of, and those to be warmed up.
 func (r *pools) onNode(ctx context.Context, node string) ([]poolRequest, error) {
 	found := map[poolRequest]bool{}
-	var list v1.KuryrPortPoolList
-	if err := r.client.List(ctx, &list, client.MatchingFields{poolNode: node}, readOnly); err != nil {
-		return nil, fmt.Errorf("listing KuryrPortPools of node %s: %w", node, err)
+	list, err := poolsOn(ctx, r.client, node)
+	if err != nil {
+		return nil, err
 	}
-	for i := range list.Items {
-		found[poolRequest{list.Items[i].Name, node}] = true
+	for i := range list {
+		found[poolRequest{list[i].Name, node}] = true
 	}
-	var ports v1.KuryrPortList
-	if err := r.client.List(ctx, &ports, client.MatchingFields{portNode: node}, readOnly); err != nil {
-		return nil, fmt.Errorf("listing KuryrPorts of node %s: %w", node, err)
+	ports, err := portsOn(ctx, r.client, node)
+	if err != nil {
+		return nil, err
 	}
-	for i := range ports.Items {
-		found[poolRequest{ports.Items[i].Spec.Pool, node}] = true
+	for i := range ports {
+		found[poolRequest{ports[i].Spec.Pool, node}] = true
 	}
 	s, err := r.sites.on(ctx, node)
 	if err != nil {
@@ -257,14 +256,14 @@ func (r *pools) onNode(ctx context.Context, node string) ([]poolRequest, error) 
 
 // toBe adds the pools on s that there is a reason for.
 func (r *pools) toBe(ctx context.Context, s *site, found map[poolRequest]bool) error {
-	var pods corev1.PodList
-	if err := r.client.List(ctx, &pods, client.MatchingFields{podNode: s.name}, readOnly); err != nil {
-		return fmt.Errorf("listing pods of node %s: %w", s.name, err)
+	pods, err := podsOn(ctx, r.client, s.name)
+	if err != nil {
+		return err
 	}
 	names := map[string]bool{}
-	for i := range pods.Items {
-		if pool.Wants(&pods.Items[i]) {
-			names[pods.Items[i].Namespace] = true
+	for i := range pods {
+		if pool.Wants(&pods[i]) {
+			names[pods[i].Namespace] = true
 		}
 	}
 	warm := s.rules.byNamespace && s.rules.Pools.WarmUp.Namespaces && joined(s.node)

@@ -93,7 +93,7 @@ func (r *pools) reserve(ctx context.Context, v *view, a *pool.Actions) error {
 	if len(claimed) == 0 {
 		return nil
 	}
-	list, err := r.portsOn(ctx, v.req.Node)
+	list, err := portsOn(ctx, r.client, v.req.Node)
 	held := holders(list, v.req.Pool)
 	for uid, mine := range claimed {
 		if mine && (held[uid] || err != nil) {
