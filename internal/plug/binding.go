@@ -67,14 +67,6 @@ func findBinding(s *Set, typ string) (Driver, error) {
 }
 
 func (b *binding) Plug(ctx context.Context, i Interface) error {
-	if err := i.check(); err != nil {
-		return err
-	}
-	done, err := b.set.busy.take(ctx, i.PortID)
-	if err != nil {
-		return err
-	}
-	defer done()
 	if err := b.set.plug(ctx, i, layout{}, bindingWiring{b, i, true}); err != nil {
 		return err
 	}
@@ -85,21 +77,10 @@ func (b *binding) Plug(ctx context.Context, i Interface) error {
 func (b *binding) Wait(context.Context, Interface) error { return nil }
 
 func (b *binding) Unplug(ctx context.Context, i Interface) error {
-	if err := i.checkIdentity(); err != nil {
-		return err
-	}
-	done, err := b.set.busy.take(ctx, i.PortID)
-	if err != nil {
-		return err
-	}
-	defer done()
 	return b.set.unplug(ctx, i, bindingWiring{b, i, false})
 }
 
 func (b *binding) Check(ctx context.Context, i Interface) error {
-	if err := i.check(); err != nil {
-		return err
-	}
 	return b.set.check(ctx, i, layout{}, bindingWiring{b, i, false})
 }
 

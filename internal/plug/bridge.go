@@ -19,14 +19,6 @@ type bridge struct{ set *Set }
 var _ Driver = (*bridge)(nil)
 
 func (b *bridge) Plug(ctx context.Context, i Interface) error {
-	if err := i.check(); err != nil {
-		return err
-	}
-	done, err := b.set.busy.take(ctx, i.PortID)
-	if err != nil {
-		return err
-	}
-	defer done()
 	br, err := b.ensure(i)
 	if err != nil {
 		return err
@@ -47,21 +39,10 @@ func (b *bridge) Plug(ctx context.Context, i Interface) error {
 func (b *bridge) Wait(context.Context, Interface) error { return nil }
 
 func (b *bridge) Unplug(ctx context.Context, i Interface) error {
-	if err := i.checkIdentity(); err != nil {
-		return err
-	}
-	done, err := b.set.busy.take(ctx, i.PortID)
-	if err != nil {
-		return err
-	}
-	defer done()
 	return b.set.unplug(ctx, i, bridgeWiring{})
 }
 
 func (b *bridge) Check(ctx context.Context, i Interface) error {
-	if err := i.check(); err != nil {
-		return err
-	}
 	h, err := openNetlink()
 	if err != nil {
 		return err

@@ -77,21 +77,18 @@ func (s *Set) collectRows(ctx context.Context, known func(containerID string) bo
 
 // collectRow removes i's row if that has to be, now that no call for i is at work.
 func (s *Set) collectRow(ctx context.Context, i Interface, known func(containerID string) bool) error {
-	done, err := s.busy.take(ctx, i.PortID)
-	if err != nil {
-		return err
-	}
-	defer done()
-	h, err := openNetlink()
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	if l, err := device(h, HostDevice(i.PortID)); err != nil || l != nil || known(i.ContainerID) {
-		return err
-	}
-	logr.FromContextOrDiscard(ctx).Info("removing a port of no sandbox from Open vSwitch", "port", i.PortID, "container", i.ContainerID)
-	return ovsWiring{&ovs{s}, i, false}.detach(ctx, i, nil)
+	return s.alone(ctx, i.PortID, func() error {
+		h, err := openNetlink()
+		if err != nil {
+			return err
+		}
+		defer h.Close()
+		if l, err := device(h, HostDevice(i.PortID)); err != nil || l != nil || known(i.ContainerID) {
+			return err
+		}
+		logr.FromContextOrDiscard(ctx).Info("removing a port of no sandbox from Open vSwitch", "port", i.PortID, "container", i.ContainerID)
+		return ovsWiring{&ovs{s}, i, false}.detach(ctx, i, nil)
+	})
 }
 
 // plugged returns the interfaces that carry Kuryr's mark.

@@ -38,14 +38,9 @@ type kind interface {
 }
 
 func (n *nested) Plug(ctx context.Context, i Interface) error {
-	if err := n.check(i); err != nil {
+	if err := n.kind.check(i); err != nil {
 		return err
 	}
-	done, err := n.set.busy.take(ctx, i.PortID)
-	if err != nil {
-		return err
-	}
-	defer done()
 	return n.with(i, func(c child) error {
 		if c.intact() != nil {
 			if err := c.plug(ctx); err != nil {
@@ -68,14 +63,6 @@ func (n *nested) Wait(context.Context, Interface) error { return nil }
 // Unplug needs no path of the network namespace, which the runtime may have
 // forgotten while something still holds the namespace, and the device in it.
 func (n *nested) Unplug(ctx context.Context, i Interface) error {
-	if err := i.checkIdentity(); err != nil {
-		return err
-	}
-	done, err := n.set.busy.take(ctx, i.PortID)
-	if err != nil {
-		return err
-	}
-	defer done()
 	p, err := openPeers(&n.set.peers)
 	if err != nil {
 		return err
@@ -95,17 +82,10 @@ func (n *nested) Unplug(ctx context.Context, i Interface) error {
 }
 
 func (n *nested) Check(_ context.Context, i Interface) error {
-	if err := n.check(i); err != nil {
+	if err := n.kind.check(i); err != nil {
 		return err
 	}
 	return n.with(i, child.intact)
-}
-
-func (n *nested) check(i Interface) error {
-	if err := i.check(); err != nil {
-		return err
-	}
-	return n.kind.check(i)
 }
 
 // unmarked reports whether l is i's, made by a call that was cut off before it

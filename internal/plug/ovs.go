@@ -23,14 +23,6 @@ type ovs struct{ set *Set }
 var _ Driver = (*ovs)(nil)
 
 func (o *ovs) Plug(ctx context.Context, i Interface) error {
-	if err := i.check(); err != nil {
-		return err
-	}
-	done, err := o.set.busy.take(ctx, i.PortID)
-	if err != nil {
-		return err
-	}
-	defer done()
 	if o.set.claim(ctx, i, ovsWiring{o, i, true}) {
 		return nil
 	}
@@ -66,9 +58,6 @@ func (o *ovs) Plug(ctx context.Context, i Interface) error {
 // Wait returns once ovs-vswitchd has the port and, where OVN has the switch,
 // ovn-controller says that the flows of the port are in place.
 func (o *ovs) Wait(ctx context.Context, i Interface) error {
-	if err := i.check(); err != nil {
-		return err
-	}
 	if o.set.wired.take(i) {
 		return nil
 	}
@@ -113,21 +102,10 @@ func (o *ovs) missing(v view, i Interface) (string, error) {
 }
 
 func (o *ovs) Unplug(ctx context.Context, i Interface) error {
-	if err := i.checkIdentity(); err != nil {
-		return err
-	}
-	done, err := o.set.busy.take(ctx, i.PortID)
-	if err != nil {
-		return err
-	}
-	defer done()
 	return o.set.unplug(ctx, i, ovsWiring{o, i, false})
 }
 
 func (o *ovs) Check(ctx context.Context, i Interface) error {
-	if err := i.check(); err != nil {
-		return err
-	}
 	v, err := o.look(ctx, i)
 	if err != nil {
 		return err

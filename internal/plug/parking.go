@@ -261,16 +261,15 @@ func (s *Set) parked(i Interface) Interface {
 // finds. The caller sees to it that the port is in no sandbox. It does not wait
 // for the data path. An error that is ErrCannotPark will not pass soon.
 func (s *Set) Park(ctx context.Context, i Interface) error {
-	d, err := s.Driver(i.Type)
-	if err != nil {
-		return err
-	}
-	switch d.(type) {
-	case *ovs, *bridge:
-	default: // a trunk's subports are active as they are; what a binding driver does is its own business
+	// A trunk's subports are active as they are; what a binding driver does is its own business.
+	if i.Type != "ovs" && i.Type != "bridge" {
 		return fmt.Errorf("port %s of type %s: %w", i.PortID, i.Type, ErrCannotPark)
 	}
 	if _, err := s.parking.open(); err != nil {
+		return err
+	}
+	d, err := s.Driver(i.Type)
+	if err != nil {
 		return err
 	}
 	return d.Plug(ctx, s.parked(i))
@@ -289,30 +288,27 @@ func (s *Set) takeOff(ctx context.Context, portID string, may func(netlink.Link,
 	if err := i.checkIdentity(); err != nil {
 		return err
 	}
-	done, err := s.busy.take(ctx, portID)
-	if err != nil {
-		return err
-	}
-	defer done()
-	h, err := openNetlink()
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	p := pair{h, i}
-	node, m, err := p.find()
-	if node == nil || err != nil {
-		return err
-	}
-	if ok, err := may(node, m); !ok || err != nil {
-		return err
-	}
-	if s.hasSocket() {
-		if err := (ovsWiring{&ovs{s}, i, false}).detach(ctx, i, node); err != nil {
+	return s.alone(ctx, portID, func() error {
+		h, err := openNetlink()
+		if err != nil {
 			return err
 		}
-	}
-	return p.remove(node)
+		defer h.Close()
+		p := pair{h, i}
+		node, m, err := p.find()
+		if node == nil || err != nil {
+			return err
+		}
+		if ok, err := may(node, m); !ok || err != nil {
+			return err
+		}
+		if s.hasSocket() {
+			if err := (ovsWiring{&ovs{s}, i, false}).detach(ctx, i, node); err != nil {
+				return err
+			}
+		}
+		return p.remove(node)
+	})
 }
 
 // Parked returns the ports that are parked, and whether all of each is there:

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	"github.com/go-logr/logr"
@@ -52,6 +51,14 @@ func New(c Config) *Set {
 // executable of that name in the folder of binding drivers. Without one the
 // error is ErrUnknownType and says where it was looked for.
 func (s *Set) Driver(typ string) (Driver, error) {
+	d, err := s.driver(typ)
+	if err != nil {
+		return nil, err
+	}
+	return serial{s, d}, nil
+}
+
+func (s *Set) driver(typ string) (Driver, error) {
 	switch typ {
 	case "ovs":
 		return &ovs{s}, nil
@@ -194,22 +201,13 @@ func (s *Set) make(ctx context.Context, p pair, ns netns, l layout, w wiring) (n
 	if !found {
 		return nil, err
 	}
-	if err := s.takeOut(ctx, earlier, w); err != nil {
+	// Nobody waits here for one who waits for him: who plugs the earlier port
+	// elsewhere has first removed what is in the way here.
+	err = s.alone(ctx, earlier.PortID, func() error { return s.unplug(ctx, earlier, w) })
+	if err != nil {
 		return nil, fmt.Errorf("taking port %s out of the sandbox: %w", earlier.PortID, err)
 	}
 	return p.create(ns, s.mtu(p.i, l))
-}
-
-// takeOut unplugs an earlier port when no call for that is at work. Nobody waits
-// for one who waits for him: who plugs the earlier port elsewhere has first
-// removed what is in the way here.
-func (s *Set) takeOut(ctx context.Context, earlier Interface, w wiring) error {
-	done, err := s.busy.take(ctx, earlier.PortID)
-	if err != nil {
-		return err
-	}
-	defer done()
-	return s.unplug(ctx, earlier, w)
 }
 
 func (s *Set) connect(ctx context.Context, p pair, node netlink.Link, w wiring) error {
@@ -320,44 +318,4 @@ func (s *Set) announce(ctx context.Context, i Interface) error {
 	}
 	defer ns.close()
 	return inSandbox(ns, i, false, sandbox.announce)
-}
-
-// keyed lets one caller at a time have a key.
-type keyed struct {
-	mu   sync.Mutex
-	held map[string]*turn
-}
-
-type turn struct {
-	token chan struct{}
-	users int
-}
-
-// take waits for its turn with key and returns how to end it.
-func (k *keyed) take(ctx context.Context, key string) (func(), error) {
-	k.mu.Lock()
-	if k.held == nil {
-		k.held = map[string]*turn{}
-	}
-	t := k.held[key]
-	if t == nil {
-		t = &turn{token: make(chan struct{}, 1)}
-		k.held[key] = t
-	}
-	t.users++
-	k.mu.Unlock()
-	leave := func() {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		if t.users--; t.users == 0 {
-			delete(k.held, key)
-		}
-	}
-	select {
-	case t.token <- struct{}{}:
-		return func() { <-t.token; leave() }, nil
-	case <-ctx.Done():
-		leave()
-		return nil, fmt.Errorf("waiting for another call for port %s: %w", key, ctx.Err())
-	}
 }
