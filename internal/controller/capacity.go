@@ -34,7 +34,7 @@ type capacity struct {
 
 	mu    sync.Mutex
 	rooms map[scope]*room
-	asked map[string]time.Time // by project and subnets
+	asked map[string]asking // by project and subnets
 }
 
 // scope is what has an end: a project's quota of ports, or a subnet's addresses.
@@ -57,6 +57,9 @@ type room struct {
 	coming int           // ports that pools are giving up for others
 }
 
+// asking is when the SDN was asked last, and when after a refusal.
+type asking struct{ at, refused time.Time }
+
 // How often the SDN is asked for the room there is, per project and subnets.
 const (
 	askAfterRefusal = 10 * time.Second
@@ -68,7 +71,7 @@ const (
 
 func newCapacity(o Options) *capacity {
 	return &capacity{
-		cloud: o.Capacity, now: o.Now, pause: o.Backoff.Quota, rooms: map[scope]*room{}, asked: map[string]time.Time{},
+		cloud: o.Capacity, now: o.Now, pause: o.Backoff.Quota, rooms: map[scope]*room{}, asked: map[string]asking{},
 	}
 }
 
@@ -179,7 +182,7 @@ func (c *capacity) of(key *v1.PoolKey) []*room {
 // waits for there is room beside those that pods may need, waiting ones and
 // others, and gives back the rest.
 func (c *capacity) refill(ctx context.Context, key *v1.PoolKey, n, waiting int) int {
-	c.ask(ctx, key, askBeforeRefill)
+	c.ask(ctx, key, false)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	admitted, now := n, c.now()
@@ -227,7 +230,7 @@ func (c *capacity) ended(ctx context.Context, key *v1.PoolKey, n, made int, err 
 	if !errors.Is(err, sdn.ErrQuota) {
 		return err
 	}
-	c.ask(ctx, key, askAfterRefusal)
+	c.ask(ctx, key, true)
 	return c.refused(key, err)
 }
 
@@ -250,21 +253,15 @@ func (c *capacity) refused(key *v1.PoolKey, err error) error {
 	return err
 }
 
-// ask has the SDN say how much room there is, unless it has said so lately.
-func (c *capacity) ask(ctx context.Context, key *v1.PoolKey, gap time.Duration) {
+// ask has the SDN say how much room there is, unless it has said so lately: after
+// a refusal what it said before is so no more.
+func (c *capacity) ask(ctx context.Context, key *v1.PoolKey, refused bool) {
 	if c.cloud == nil {
 		return
 	}
 	name := key.ProjectID + "/" + strings.Join(key.SubnetIDs, "/")
-	_, _, _ = c.calls.Do(name, func() (any, error) {
-		c.mu.Lock()
-		last, asked := c.asked[name]
-		recent := asked && c.now().Sub(last) < gap
-		if !recent {
-			c.asked[name] = c.now()
-		}
-		c.mu.Unlock()
-		if recent {
+	_, _, _ = c.calls.Do(fmt.Sprint(name, refused), func() (any, error) {
+		if !c.mayAsk(name, refused) {
 			return nil, nil
 		}
 		got, err := c.cloud.Room(ctx, key.ProjectID, key.SubnetIDs)
@@ -275,6 +272,22 @@ func (c *capacity) ask(ctx context.Context, key *v1.PoolKey, gap time.Duration) 
 		c.learn(key, got)
 		return nil, nil
 	})
+}
+
+// mayAsk reports whether the last time is long enough ago, and if so notes that
+// the SDN is asked now.
+func (c *capacity) mayAsk(name string, refused bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last, now := c.asked[name], c.now()
+	if refused && now.Sub(last.refused) < askAfterRefusal || !refused && now.Sub(last.at) < askBeforeRefill {
+		return false
+	}
+	if last.at = now; refused {
+		last.refused = now
+	}
+	c.asked[name] = last
+	return true
 }
 
 // learn takes up what the SDN said.

@@ -4,6 +4,7 @@
 package controller
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
 // TestOverQuotaIsNotHot: hundreds of pools that lack ports ask as seldom as a
@@ -101,6 +103,28 @@ func TestRefillTakesWhatFits(t *testing.T) {
 		if got := c.rooms[scope{}].taken; got != tc.want {
 			t.Errorf("%d left, %d pods wait: room taken for %d ports, want %d", tc.left, tc.waiting, got, tc.want)
 		}
+	}
+}
+
+// TestRefusalIsAskedAbout though the room was asked for a moment before, for a
+// refill: somebody else has it now. It is not asked again with each refusal.
+func TestRefusalIsAskedAbout(t *testing.T) {
+	cloud := &slowCloud{limit: 100, made: 50}
+	o := Options{Capacity: cloud}
+	o.defaults()
+	c := newCapacity(o)
+	_, key := on("n", "s")
+	c.refill(t.Context(), &key, c.admit(&key, 10), 0)
+	cloud.change(func() { cloud.made = 100 })
+	for range 3 {
+		var full *fullError
+		err := c.ended(t.Context(), &key, c.admit(&key, 1), 0, fmt.Errorf("creating 1 ports: %w", sdn.ErrQuota))
+		if !errors.As(err, &full) || full.text != "100 of 100 ports of the project are used" {
+			t.Errorf("a refusal is told as %q, want with how many ports of 100 are used", err)
+		}
+	}
+	if _, _, rooms := cloud.counts(); rooms != 2 {
+		t.Errorf("asked %d times how much room there is, want twice", rooms)
 	}
 }
 
