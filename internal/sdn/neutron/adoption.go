@@ -33,8 +33,7 @@ func isStray(w wirePort) bool {
 
 // Strays implements sdn.Adoption: one list of ports, and one of trunks if some
 // port is on one, each in pages. An administrator is shown the ports of all
-// projects, so that
-// with a credential whose project is not known one has to be named.
+// projects: with a credential that does not tell its project one has to be named.
 func (b *Backend) Strays(ctx context.Context, projectID string) ([]sdn.Port, error) {
 	ports, err := b.strays(ctx, projectID)
 	if err != nil {
