@@ -55,13 +55,16 @@ func (r *pools) tell(v *view, given map[types.UID]bool) {
 // a while: not at once, or a node with few pods would make and delete it all
 // the time. One that is deleted while it is needed is made again.
 func (r *pools) report(ctx context.Context, v *view, wrote bool) (time.Time, error) {
-	needed := r.needed(v)
-	if !needed {
+	if !r.needed(v) {
 		again, expired := r.idle(v)
-		if v.object == nil || !expired {
+		switch {
+		case v.object == nil || wrote && !expired:
 			return again, nil
+		case expired:
+			return time.Time{}, r.drop(ctx, v)
 		}
-		return time.Time{}, r.drop(ctx, v)
+		next, err := r.count(ctx, v) // or it would tell of its last port until it goes
+		return earlier(again, next), err
 	}
 	r.memory.with(v.req, func(p *poolMemory) { p.idle = time.Time{} })
 	if object := r.shaped(v); v.object == nil || v.current && !equality.Semantic.DeepEqual(v.object, object) {

@@ -124,6 +124,26 @@ func TestIdlePoolGivesPortsUp(t *testing.T) {
 	b.says(node, v1.ConditionOverQuota, false)
 }
 
+// TestPoolThatIsLeftSaysSo: when its last port has gone it counts none, though its
+// object stays for a while.
+func TestPoolThatIsLeftSaysSo(t *testing.T) {
+	b := idleBed(t)
+	b.unhurried = true // else its object goes too soon
+	b.start()
+	pod := b.pod("web")
+	port := b.bound(pod)
+	b.attach(port, true)
+	b.eventually("the pool counts the port", func() bool { return b.poolOn(node).Status.Bound == 1 })
+	b.delete(pod)
+	b.eventually("the pool sees it coming back", func() bool { return b.poolOn(node).Status.Bound == 0 })
+	b.attach(port, false)
+	b.settled(0)
+	b.eventually("the pool counts no port", func() bool {
+		s := b.poolOn(node).Status
+		return s.Total == 0 && s.Recycling == 0 && meta.IsStatusConditionFalse(s.Conditions, v1.ConditionProgressing)
+	})
+}
+
 // TestFill: a pool is filled when its annotation says so, once, and says what is
 // wrong with one that makes no sense.
 func TestFill(t *testing.T) {
