@@ -62,7 +62,7 @@ func (n *nested) Wait(context.Context, Interface) error { return nil }
 
 // Unplug needs no path of the network namespace, which the runtime may have
 // forgotten while something still holds the namespace, and the device in it.
-func (n *nested) Unplug(ctx context.Context, i Interface) error {
+func (n *nested) Unplug(_ context.Context, i Interface) error {
 	p, err := openPeers(&n.set.peers)
 	if err != nil {
 		return err
