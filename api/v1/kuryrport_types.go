@@ -45,16 +45,17 @@ type KuryrPort struct {
 
 // Grouped reports whether the SDN is known to have the security groups of the
 // port's spec. As long as the spec is as it was made they are those that the port
-// was made with. Later the status has to tell of them, and of this spec or of the
-// one before: had the spec been written twice since, the groups might have been
-// changed and changed back, and the SDN have got the first change alone.
+// was made with. Later the status has to tell of them.
 func (p *KuryrPort) Grouped() bool {
-	if p.Generation <= 1 {
-		return true
-	}
+	return p.Generation <= 1 || p.Told() && SameGroups(p.Spec.SecurityGroupIDs, p.Status.AppliedSecurityGroupIDs)
+}
+
+// Told reports whether the status is of the port's spec or of the one before. Had
+// the spec been written twice since, its groups might have been changed and changed
+// back, and the SDN have got the first change alone.
+func (p *KuryrPort) Told() bool {
 	ready := meta.FindStatusCondition(p.Status.Conditions, ConditionReady)
-	return ready != nil && p.Generation <= ready.ObservedGeneration+1 &&
-		SameGroups(p.Spec.SecurityGroupIDs, p.Status.AppliedSecurityGroupIDs)
+	return ready != nil && p.Generation <= ready.ObservedGeneration+1
 }
 
 // SameGroups reports whether two lists have the same security groups, in any order.

@@ -48,6 +48,34 @@ func TestGroupsAreWrittenAgainAfterAnErrorOfUnknownEffect(t *testing.T) {
 	}
 }
 
+// A refusal says that nothing was changed by it, and not what was before: where that
+// was not known, the groups that the status tells of are no longer believed.
+func TestRefusalEndsNoDoubt(t *testing.T) {
+	for _, c := range []struct {
+		reason   string
+		is       metav1.ConditionStatus
+		observed int64
+		needed   bool
+	}{
+		{reasonReady, metav1.ConditionTrue, 2, false},
+		{reasonReady, metav1.ConditionTrue, 1, true},
+		{reasonUnavailable, metav1.ConditionFalse, 2, true},
+	} {
+		port := &v1.KuryrPort{}
+		port.Generation, port.Spec.SecurityGroupIDs = 3, []string{"refused"}
+		port.Status = v1.KuryrPortStatus{
+			Phase: v1.PortAvailable, AppliedSecurityGroupIDs: []string{"a"},
+			Conditions: []metav1.Condition{{Type: v1.ConditionReady, Status: c.is, Reason: c.reason, ObservedGeneration: c.observed}},
+		}
+		r := &ports{memory: newMemory(Options{Now: time.Now}), settings: NewLive(Settings{}), now: time.Now}
+		port.Status = r.status(port, reasonRejected, sdn.ErrInvalid)
+		port.Generation, port.Spec.SecurityGroupIDs = 4, []string{"a"}
+		if _, needed := r.update(port); needed != c.needed {
+			t.Errorf("%s of generation %d, then refused, then as told: update needed %v, want %v", c.reason, c.observed, needed, c.needed)
+		}
+	}
+}
+
 // A port that the SDN could not bind to its host is of no use to anybody.
 func TestUnboundPortsAreNotTakenOver(t *testing.T) {
 	for _, c := range []struct {

@@ -235,6 +235,9 @@ func (r *ports) status(port *v1.KuryrPort, reason string, failed error) v1.Kuryr
 		put(v1.ConditionProgressing, false, "Settled", "Nothing is to be done.")
 		return s
 	}
+	if inDoubt(port) || !port.Told() {
+		s.AppliedSecurityGroupIDs = nil // nobody knows any more
+	}
 	put(v1.ConditionReady, false, reason, explain(failed, port.Spec.NodeName))
 	put(v1.ConditionProgressing, s.Phase != v1.PortFailed, "Working", "The SDN is asked again.")
 	return s
