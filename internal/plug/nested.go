@@ -97,21 +97,13 @@ func (n *nested) unmarked(l netlink.Link, i Interface) bool {
 
 // with calls f with i's place: its namespace and the parent, which is up.
 func (n *nested) with(i Interface, f func(child) error) error {
-	ns, err := openNetns(i.Netns)
-	if err != nil {
-		return err
-	}
-	defer ns.close()
-	h, err := openNetlink()
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	parent, err := n.set.parent(h)
-	if err != nil {
-		return err
-	}
-	return f(child{n, h, parent, ns, i})
+	return between(i, func(ns netns, h *netlink.Handle) error {
+		parent, err := n.set.parent(h)
+		if err != nil {
+			return err
+		}
+		return f(child{n, h, parent, ns, i})
+	})
 }
 
 // parent returns the interface that devices are put on top of: the configured

@@ -152,17 +152,11 @@ type layout struct {
 // plug is the way of all drivers. Either everything is found as it has to be, or the
 // pair is made anew: there are many ways to be half-done, and one to be done.
 func (s *Set) plug(ctx context.Context, i Interface, l layout, w wiring) error {
-	ns, err := openNetns(i.Netns)
-	if err != nil {
-		return err
-	}
-	defer ns.close()
-	h, err := openNetlink()
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	p := pair{h, i}
+	return between(i, func(ns netns, h *netlink.Handle) error { return s.plugPair(ctx, pair{h, i}, ns, l, w) })
+}
+
+func (s *Set) plugPair(ctx context.Context, p pair, ns netns, l layout, w wiring) error {
+	i := p.i
 	node, m, err := p.find()
 	if err != nil {
 		return err
@@ -282,29 +276,21 @@ func (s *Set) unplug(ctx context.Context, i Interface, w wiring) error {
 
 // check is the way of all drivers.
 func (s *Set) check(ctx context.Context, i Interface, l layout, w wiring) error {
-	ns, err := openNetns(i.Netns)
-	if err != nil {
-		return err
-	}
-	defer ns.close()
-	h, err := openNetlink()
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	node, m, err := pair{h, i}.find()
-	switch {
-	case err != nil:
-		return err
-	case node == nil:
-		return fmt.Errorf("there is no device %s", HostDevice(i.PortID))
-	case !m.is(i):
-		return fmt.Errorf("device %s is another sandbox's: %q", HostDevice(i.PortID), node.Attrs().Alias)
-	}
-	if err := s.intact(ns, i, l, node, m.on); err != nil {
-		return err
-	}
-	return w.attached(ctx, node)
+	return between(i, func(ns netns, h *netlink.Handle) error {
+		node, m, err := pair{h, i}.find()
+		switch {
+		case err != nil:
+			return err
+		case node == nil:
+			return fmt.Errorf("there is no device %s", HostDevice(i.PortID))
+		case !m.is(i):
+			return fmt.Errorf("device %s is another sandbox's: %q", HostDevice(i.PortID), node.Attrs().Alias)
+		}
+		if err := s.intact(ns, i, l, node, m.on); err != nil {
+			return err
+		}
+		return w.attached(ctx, node)
+	})
 }
 
 // announce tells i's neighbours where it is, as soon as it can be heard.

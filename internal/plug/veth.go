@@ -31,6 +31,21 @@ func openNetlink() (*netlink.Handle, error) {
 	return h, nil
 }
 
+// between calls f with i's network namespace and a handle in the node's.
+func between(i Interface, f func(netns, *netlink.Handle) error) error {
+	ns, err := openNetns(i.Netns)
+	if err != nil {
+		return err
+	}
+	defer ns.close()
+	h, err := openNetlink()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	return f(ns, h)
+}
+
 // device returns the device of that name, or nil if there is none.
 func device(h *netlink.Handle, name string) (netlink.Link, error) {
 	l, err := h.LinkByName(name)
