@@ -54,35 +54,54 @@ func onBed(t testing.TB) *fixture {
 		t.Fatal(err)
 	}
 	f := &fixture{Cluster: c, namespace: strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))}
-	if err := c.EnsureNamespace(t.Context(), f.namespace); err != nil {
-		t.Fatal(err)
-	}
+	eventually(t, func() error { // one of that name may still be on its way out
+		namespace := &corev1.Namespace{}
+		if err := c.EnsureNamespace(t.Context(), f.namespace); err != nil {
+			return err
+		}
+		err := c.Client.Get(t.Context(), client.ObjectKey{Name: f.namespace}, namespace)
+		if err == nil && namespace.DeletionTimestamp != nil {
+			err = fmt.Errorf("an older namespace %s is still there", f.namespace)
+		}
+		return err
+	})
 	t.Cleanup(func() { f.clean(t) })
 	return f
 }
 
-// clean deletes the test's namespace, and waits until it is gone: what the next
-// test counts is to be its own.
+// clean deletes the test's namespace, and waits until its pods are gone: what the
+// next test counts is to be its own. The namespace takes five seconds more.
 func (f *fixture) clean(t testing.TB) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if t.Failed() {
 		f.dump(ctx, t)
 	}
+	if err := f.deletePods(ctx); err != nil {
+		t.Errorf("deleting the pods of namespace %s: %v", f.namespace, err)
+	}
 	namespace := &corev1.Namespace{}
 	namespace.Name = f.namespace
 	if err := client.IgnoreNotFound(f.Client.Delete(ctx, namespace)); err != nil {
 		t.Errorf("deleting namespace %s: %v", f.namespace, err)
 	}
-	err := cluster.Until(ctx, func() error {
-		if err := f.Client.Get(ctx, client.ObjectKeyFromObject(namespace), namespace); err != nil {
-			return client.IgnoreNotFound(err)
-		}
-		return fmt.Errorf("namespace %s is still there", f.namespace)
-	})
-	if err != nil {
-		t.Error(err)
+}
+
+// deletePods deletes the pods of the test's namespace, and waits until they are gone.
+func (f *fixture) deletePods(ctx context.Context) error {
+	if err := f.Client.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(f.namespace)); err != nil {
+		return err
 	}
+	return cluster.Until(ctx, func() error {
+		var left corev1.PodList
+		if err := f.Client.List(ctx, &left, client.InNamespace(f.namespace)); err != nil {
+			return err
+		}
+		if n := len(left.Items); n > 0 {
+			return fmt.Errorf("%d pods are still there", n)
+		}
+		return nil
+	})
 }
 
 // dump logs what a person would look at first.

@@ -143,6 +143,18 @@ func listenIn(t testing.TB, space string) net.Listener {
 func TestOverQuota(t *testing.T) {
 	f := onBed(t)
 	f.unbroken(t)
+	restore := f.useUpQuota(t)
+	pod := must(f.Pod(t.Context(), f.namespace, "patient", "n1"))(t)
+	f.event(t, pod.Name, "quota")
+	f.condition(t, "n1", v1.ConditionOverQuota, metav1.ConditionTrue, "port")
+	restore()
+	f.running(t, pod.Name)
+	f.condition(t, "n1", v1.ConditionOverQuota, metav1.ConditionFalse, "")
+}
+
+// useUpQuota leaves no room for another port, until restore or the test's end.
+func (f *fixture) useUpQuota(t testing.TB) (restore func()) {
+	t.Helper()
 	project := os.Getenv("PROJECT")
 	limits := must(quotas.GetDetail(t.Context(), f.Neutron, project).Extract())(t)
 	setQuota := func(n int) {
@@ -150,15 +162,10 @@ func TestOverQuota(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	t.Cleanup(func() { setQuota(limits.Port.Limit) })
+	restore = func() { setQuota(limits.Port.Limit) }
+	t.Cleanup(restore)
 	setQuota(limits.Port.Used)
-
-	pod := must(f.Pod(t.Context(), f.namespace, "patient", "n1"))(t)
-	f.event(t, pod.Name, "quota")
-	f.condition(t, "n1", v1.ConditionOverQuota, metav1.ConditionTrue, "port")
-	setQuota(limits.Port.Limit)
-	f.running(t, pod.Name)
-	f.condition(t, "n1", v1.ConditionOverQuota, metav1.ConditionFalse, "")
+	return restore
 }
 
 // The configuration names a subnet that does not exist: the pod says which, and

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -92,6 +93,31 @@ func (f *fixture) controller(t testing.TB) *corev1.Pod {
 func (f *fixture) kill(t testing.TB, node, subcommand string) {
 	t.Helper()
 	if _, err := f.OnNode(t.Context(), node, "pkill", "-KILL", "-f", "^/usr/local/bin/kuryr "+subcommand); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// scaleController has Kuryr's controller run so many times.
+func (f *fixture) scaleController(t testing.TB, replicas int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	d := &appsv1.Deployment{}
+	d.Namespace, d.Name = kuryrNamespace, "kuryr-controller"
+	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec": {"replicas": %d}}`, replicas))
+	if err := f.Client.Patch(ctx, d, patch); err != nil {
+		t.Fatal(err)
+	}
+	err := cluster.Until(ctx, func() error {
+		if err := f.Client.Get(ctx, client.ObjectKeyFromObject(d), d); err != nil {
+			return err
+		}
+		if d.Status.ObservedGeneration < d.Generation || int(d.Status.Replicas) != replicas || int(d.Status.ReadyReplicas) != replicas {
+			return fmt.Errorf("the controller has %d replicas, %d ready, want %d", d.Status.Replicas, d.Status.ReadyReplicas, replicas)
+		}
+		return nil
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 }
