@@ -41,7 +41,11 @@ func (r *annotations) setup(mgr ctrl.Manager) error {
 			UpdateFunc: func(e event.UpdateEvent) bool { return annotation(e.ObjectOld) != annotation(e.ObjectNew) },
 			DeleteFunc: func(event.DeleteEvent) bool { return false },
 		})).
-		Watches(&v1.KuryrPort{}, handler.EnqueueRequestsFromMapFunc(holderOf)).
+		Watches(&v1.KuryrPort{}, handler.EnqueueRequestsFromMapFunc(holderOf), builder.WithPredicates(predicate.Funcs{
+			// The spec alone says which pod has the port: what the status tells of a
+			// pod's start would make the same annotation again while the cache is old.
+			UpdateFunc: func(e event.UpdateEvent) bool { return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() },
+		})).
 		Complete(r)
 }
 
