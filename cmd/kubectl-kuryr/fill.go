@@ -99,14 +99,24 @@ func ask(ctx context.Context, c client.Client, p *v1.KuryrPortPool, n string) er
 	return explain("annotating pool "+p.Name, c.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch)))
 }
 
-// await tells how the filling goes until it is done.
+// countsLate is how many looks the pool's counts may be late: the controller
+// writes them once a second at most.
+const countsLate = 3
+
+// await tells how the filling goes until it is done. The controller takes its
+// order away when the ports are there; counts that tell of fewer after that are
+// late, or pods have taken some since.
 func (t *tool) await(ctx context.Context, c client.Client, w io.Writer, p *v1.KuryrPortPool, o order) error {
 	var said string
+	taken := 0 // looks that did not find the order
 	for {
 		now, err := pool(ctx, c, p.Name)
 		if err == nil {
 			p = now
-			if finished(p, o.ports) {
+			if p.Annotations[v1.FillAnnotation] != strconv.Itoa(o.ports) {
+				taken++
+			}
+			if int(p.Status.Available) >= o.ports || taken > countsLate {
 				_, err := fmt.Fprintf(w, "pool %s: filled, %d are free\n", p.Name, p.Status.Available)
 				return err
 			}
@@ -124,12 +134,6 @@ func (t *tool) await(ctx context.Context, c client.Client, w io.Writer, p *v1.Ku
 			return err
 		}
 	}
-}
-
-// finished reports whether a pool was filled. The controller takes its order
-// away when the ports were there, even if pods have taken them since.
-func finished(p *v1.KuryrPortPool, n int) bool {
-	return int(p.Status.Available) >= n || p.Annotations[v1.FillAnnotation] != strconv.Itoa(n)
 }
 
 func progress(p *v1.KuryrPortPool, n int) string {

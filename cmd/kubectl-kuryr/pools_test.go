@@ -240,7 +240,8 @@ func playController(ctx context.Context, name string) error {
 	return step(ctx, name, 4, false, true)
 }
 
-// step waits for the order and then says how the pool stands.
+// step waits for the order and then says how the pool stands; if it is done, a
+// moment after the order is taken away, as the controller does.
 func step(ctx context.Context, name string, free int32, quota, done bool) error {
 	for {
 		p, err := pool(ctx, server, name)
@@ -251,16 +252,22 @@ func step(ctx context.Context, name string, free int32, quota, done bool) error 
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
+		if done {
+			if err := ask(ctx, server, p, ""); err != nil {
+				return err
+			}
+			time.Sleep(30 * time.Millisecond)
+			if p, err = pool(ctx, server, name); err != nil {
+				return err
+			}
+		}
 		p.Status.Available = free
 		is := metav1.ConditionFalse
 		if quota {
 			is = metav1.ConditionTrue
 		}
 		meta.SetStatusCondition(&p.Status.Conditions, metav1.Condition{Type: v1.ConditionOverQuota, Status: is, Reason: "OverQuota", Message: "9 of 9 ports are used"})
-		if err := server.Status().Update(ctx, p); err != nil || !done {
-			return err
-		}
-		return ask(ctx, server, p, "")
+		return server.Status().Update(ctx, p)
 	}
 }
 
