@@ -22,14 +22,14 @@ import (
 )
 
 // tell says on each waiting pod what it waits for, once for each reason; if none
-// waits, on the pool's object. given are the pods that get a port just now.
+// waits and the pool lacks free ports, on its object. given are the pods that get a port just now.
 func (r *pools) tell(v *view, given map[types.UID]bool) {
 	err := v.failure
 	if err == nil {
 		return
 	}
 	reason := reasonOf(err)
-	if len(v.waiting) == 0 {
+	if len(v.waiting) == 0 && lacksFree(v) {
 		r.tellPool(v, toldFailure, reason, reason, "CreatePort", "The pool lacks free ports: "+cut(explain(err, v.req.Node)))
 	}
 	for _, pod := range v.waiting {
@@ -217,11 +217,17 @@ func (r *pools) conditions(v *view, s *v1.KuryrPortPoolStatus) {
 	}
 }
 
+// lacksFree reports whether a pool has fewer free ports than it is to keep, or was
+// asked to have.
+func lacksFree(v *view) bool {
+	return v.counts.Available < max(v.state.Levels.Min, v.state.Levels.Fill)
+}
+
 // roomConditions say whether there is room for the ports that the pool lacks,
 // and of what there is none.
 func (r *pools) roomConditions(v *view, put func(kind string, is bool, reason, message string)) {
 	var scarce *fullError
-	if v.key != nil && v.counts.Available < max(v.state.Levels.Min, v.state.Levels.Fill) {
+	if v.key != nil && lacksFree(v) {
 		scarce = r.memory.capacity.standing(v.key).scarce
 	}
 	for _, c := range []struct {

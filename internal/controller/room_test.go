@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -68,7 +69,8 @@ func TestQuotaIsSaidWithNumbers(t *testing.T) {
 	b.says(node, v1.ConditionOverQuota, false)
 }
 
-// TestSubnetExhausted is told from a quota, and goes away with a port.
+// TestSubnetExhausted is told from a quota, and goes away with a port. The pool,
+// which lacks nothing then, is not told.
 func TestSubnetExhausted(t *testing.T) {
 	b := idleBed(t)
 	b.cloud.AddSubnet(memory.Subnet{
@@ -89,6 +91,15 @@ func TestSubnetExhausted(t *testing.T) {
 	b.delete(pods[0])
 	b.bound(last)
 	b.says(node, v1.ConditionSubnetExhausted, false)
+	var told eventsv1.EventList
+	if err := b.client.List(t.Context(), &told); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range told.Items {
+		if e.Regarding.Kind == "KuryrPortPool" {
+			t.Errorf("a pool that lacks nothing was told: %s", e.Note)
+		}
+	}
 }
 
 // TestIdlePoolGivesPortsUp to pods that wait elsewhere, below its minimum, and
