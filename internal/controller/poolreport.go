@@ -22,7 +22,8 @@ import (
 )
 
 // tell says on each waiting pod what it waits for, once for each reason; if none
-// waits and the pool lacks free ports, on its object. given are the pods that get a port just now.
+// waits and the pool lacks free ports, on its object. given are the pods that get
+// a port just now.
 func (r *pools) tell(v *view, given map[types.UID]bool) {
 	err := v.failure
 	if err == nil {
