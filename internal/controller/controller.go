@@ -59,7 +59,7 @@ type Options struct {
 
 	Backoff   Backoff
 	PoolIdle  time.Duration    // a pool without ports and pods goes after it; 5m
-	StatusGap time.Duration    // between two writes of a pool's counts; 1s
+	StatusGap time.Duration    // between two writes of a pool's counts, and until a bound port's status is written; 1s
 	Now       func() time.Time // time.Now
 }
 
@@ -114,6 +114,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	ports := &ports{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Ports, settings: o.Settings, memory: mem, backoff: o.Backoff,
 		events: recorder, now: o.Now, written: map[string]string{}, dropped: map[string]types.UID{},
+		held: map[string]hold{}, gap: o.StatusGap,
 	}
 	creations, errands := newCreations(o, mem), newErrands(o, mgr.GetAPIReader(), mem)
 	pools := &pools{

@@ -67,6 +67,7 @@ type bed struct {
 	stop     func()
 
 	unhurried bool                 // leave all delays as they are in use
+	gap       time.Duration        // of statuses; 0 is short
 	newClient client.NewClientFunc // of the manager; nil is the usual
 	backend   sdn.Backend          // of the controller; nil is cloud's
 	manager   ctrl.Manager         // the last one started
@@ -172,7 +173,7 @@ func (b *bed) start() {
 	options := controller.Options{Ports: b.backend, Capacity: b.backend, Hosts: b.backend, Settings: b.settings}
 	if !b.unhurried {
 		options.Backoff = hurried
-		options.PoolIdle, options.StatusGap = 2*time.Second, 50*time.Millisecond
+		options.PoolIdle, options.StatusGap = 2*time.Second, max(b.gap, 50*time.Millisecond)
 	}
 	if err := controller.Setup(ctx, mgr, options); err != nil {
 		b.t.Fatal(err)

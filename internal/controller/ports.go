@@ -47,6 +47,8 @@ type ports struct {
 	mu      sync.Mutex
 	written map[string]string    // version of the last own write, until the cache shows it
 	dropped map[string]types.UID // objects without our finalizer, until the cache shows it
+	held    map[string]hold      // statuses that wait
+	gap     time.Duration        // for how long
 }
 
 func (r *ports) setup(mgr ctrl.Manager) error {
@@ -84,6 +86,7 @@ func (r *ports) get(ctx context.Context, req ctrl.Request) (*v1.KuryrPort, error
 	if apierrors.IsNotFound(err) {
 		delete(r.written, req.Name)
 		delete(r.dropped, req.Name)
+		delete(r.held, req.Name)
 		r.memory.portGone(req.Name)
 		return nil, nil
 	}
@@ -173,6 +176,9 @@ func inDoubt(port *v1.KuryrPort) bool {
 func (r *ports) report(ctx context.Context, port *v1.KuryrPort, failed error) (ctrl.Result, error) {
 	reason, res, ret := r.backoff.outcome(failed)
 	status := r.status(port, reason, failed)
+	if wait := r.hold(port, failed); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
 	if reason == reasonMissing && port.Status.Phase != v1.PortFailed {
 		r.missing(port)
 	}
@@ -183,6 +189,32 @@ func (r *ports) report(ctx context.Context, port *v1.KuryrPort, failed error) (c
 		return retry(err)
 	}
 	return res, ret
+}
+
+// hold is a status that waits to be written.
+type hold struct {
+	generation int64
+	until      time.Time
+}
+
+// hold returns how long the status of a port that a pod has just been given may
+// wait. It would say no more than the spec does, and nobody waits for it, while
+// the daemon is about to say that the port is plugged: one write then tells both.
+func (r *ports) hold(port *v1.KuryrPort, failed error) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	given := port.Spec.PodRef != nil && port.Status.Phase == v1.PortAvailable && port.Status.Attachment == nil
+	changed := r.settings.Load().Pods.PortDebug || inDoubt(port) || !port.Grouped() // the SDN has been asked
+	if failed != nil || !given || changed {
+		delete(r.held, port.Name)
+		return 0
+	}
+	h, ok := r.held[port.Name]
+	if !ok || h.generation != port.Generation {
+		h = hold{port.Generation, r.now().Add(r.gap)}
+		r.held[port.Name] = h
+	}
+	return h.until.Sub(r.now())
 }
 
 func (r *ports) write(ctx context.Context, port *v1.KuryrPort, status v1.KuryrPortStatus) error {

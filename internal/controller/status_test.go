@@ -1,0 +1,72 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	toolscache "k8s.io/client-go/tools/cache"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller"
+)
+
+// versions counts how often a KuryrPort is written from now on.
+func (b *bed) versions(name string) *atomic.Int32 {
+	b.t.Helper()
+	var n atomic.Int32
+	informer, err := b.manager.GetCache().GetInformer(b.t.Context(), &v1.KuryrPort{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{UpdateFunc: func(old, now any) {
+		before, after := old.(*v1.KuryrPort), now.(*v1.KuryrPort)
+		if after.Name == name && before.ResourceVersion != after.ResourceVersion {
+			n.Add(1)
+		}
+	}})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return &n
+}
+
+// oneWarmPort starts with a free port that the cloud need not know.
+func (b *bed) oneWarmPort() {
+	b.t.Helper()
+	b.current.Pools.TTL.Duration, b.current.Orphans.Interval.Duration = time.Hour, time.Hour
+	b.settings = controller.NewLive(b.current)
+	b.warmPool(node, 0, 1)
+	b.start()
+}
+
+// A warm port costs three writes until its pod runs: the pod's name in the spec,
+// the daemon's word, and one status of the controller that tells of both.
+func TestStatusOfAStartIsWrittenOnce(t *testing.T) {
+	b := idleBed(t)
+	b.gap = time.Hour
+	b.oneWarmPort()
+	writes := b.versions(b.ports()[0].Name)
+	pod := b.pod("web")
+	b.eventually("the pod has the port", func() bool { return b.portOf(pod) != nil })
+	b.attach(b.portOf(pod), true)
+	b.eventually("the status tells of it", func() bool {
+		s := b.portOf(pod).Status
+		return s.Phase == v1.PortBound && s.Active
+	})
+	b.eventually("the cache has all", func() bool { return writes.Load() >= 3 })
+	if n := writes.Load(); n != 3 {
+		t.Errorf("%d writes of the KuryrPort, want 3", n)
+	}
+}
+
+// A pod that nobody plugs has its port in the status, too, if a little later.
+func TestStatusWaitsNoLongerThanTheGap(t *testing.T) {
+	b := idleBed(t)
+	b.gap = 300 * time.Millisecond
+	b.oneWarmPort()
+	b.bound(b.pod("web"))
+}
