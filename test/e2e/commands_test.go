@@ -67,7 +67,7 @@ func TestKubectlKuryr(t *testing.T) {
 	if out, err := pools("fill", pool, "--ports", "5"); err == nil || !strings.Contains(out, "keeps at most 4") {
 		t.Errorf("a pool with max 4 is to be filled with 5: %v", err)
 	}
-	if out := must(pools("fill", pool, "--ports", "3", "--wait"))(t); !strings.Contains(out, "pool "+pool+": filled") {
+	if out := must(pools("fill", pool, "--ports", "3", "--wait"))(t); !strings.Contains(out, "pool "+pool+": filled, 3 are free") {
 		t.Error("fill does not say that the pool is filled")
 	}
 	free := f.keeps(t, "n1", 3)
