@@ -5,8 +5,9 @@
 # Kuryr, and runs
 #   1. the contract of internal/sdn on the real Neutron, and the exchanges recorded
 #      for the simulator (internal/sdn/neutron/sim/simtest), whether they still hold,
-#   2. test/e2e,
-#   3. upstream Kubernetes' own tests that need a pod network and no Service.
+#   2. a sample of the crash sweep (docs/crash-sweep.md) on the real Neutron,
+#   3. test/e2e,
+#   4. upstream Kubernetes' own tests that need a pod network and no Service.
 # It takes the bed down at the end, unless KEEP=1.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
@@ -23,6 +24,9 @@ export CGO_ENABLED=0 KURYR_E2E=1
 
 step "contract of internal/sdn and recorded exchanges on the real OpenStack"
 go test -count=1 -timeout=30m -run Real ./internal/sdn/...
+
+step "crash sweep on the real OpenStack"
+go test -count=1 -timeout=15m -v -run TestPoolSweepReal ./internal/controller
 
 step "Kuryr on the bed"
 hack/demo/deploy.sh

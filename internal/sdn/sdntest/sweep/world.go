@@ -89,6 +89,7 @@ func (w *World) Eventually(what string, ok func() bool) {
 		if w.revive() {
 			deadline = time.Now().Add(patience)
 		}
+		began := time.Now()
 		if ok() {
 			w.Say("so it is: %s", what)
 			return
@@ -96,7 +97,7 @@ func (w *World) Eventually(what string, ok func() bool) {
 		if time.Now().After(deadline) {
 			w.T.Fatalf("not so after %s: %s", patience, what)
 		}
-		time.Sleep(15 * time.Millisecond)
+		time.Sleep(max(15*time.Millisecond, 4*time.Since(began))) // looking is not to keep a cloud busy
 	}
 }
 

@@ -1,0 +1,246 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/kuryr-go/kuryr/internal/sdn/sdntest/sweep"
+)
+
+// TestPoolSweepReal is a sample of TestPoolWhileWritesMeetTheirFate on the
+// Neutron of OS_CLOUD, with a credential that is admin there: ten of all writes,
+// and ten of those to Neutron, which are about as many as there are. All it makes
+// is in projects of its own, which Neutron does not mind not being Keystone's, and
+// is removed.
+func TestPoolSweepReal(t *testing.T) {
+	api := newRealAPI(t)
+	s := sweepOf(t)
+	s.Sample = 10
+	s.Node = api.host(t)
+	places := make(chan *openstack, len(s.Clusters))
+	for range s.Clusters {
+		places <- api.place(t, s.Node)
+	}
+	s.Begin = func(w *sweep.World) sweep.Life { return newRealLife(w, places).life() }
+	ofNeutron := sweep.StoppedAfter
+	ofNeutron.Name, ofNeutron.To = "stopped after one to Neutron", sweep.TheCloud
+	s.Run(t, sweep.StoppedBefore, ofNeutron)
+}
+
+// newRealLife is newPoolLife in one of the places, which it has to itself.
+func newRealLife(w *sweep.World, places chan *openstack) *poolLife {
+	place := <-places
+	w.T.Cleanup(func() { places <- place })
+	l := newPoolLife(w, func(w *sweep.World) swept {
+		o := *place
+		o.t, o.w, o.clouds = w.T, w, w.T.TempDir()
+		return &o
+	})
+	if !w.Undisturbed() { // a real one takes its time for each look
+		l.settings.Orphans.Interval.Duration, l.settings.Orphans.Grace.Duration = 500*time.Millisecond, time.Second
+		l.live.Set(l.settings)
+	}
+	return l
+}
+
+// realURL is where a realAPI seems to be.
+const realURL = "http://openstack.invalid"
+
+// realAPI is a real OpenStack with the services that are needed below one URL,
+// as the simulator has them. It implements openstackAPI.
+type realAPI struct {
+	at     map[string]string // by the first part of the path
+	clouds []byte
+	token  string
+}
+
+// newRealAPI reaches the cloud of $OS_CLOUD, or skips the test.
+func newRealAPI(t *testing.T) *realAPI {
+	t.Helper()
+	name, file := os.Getenv("OS_CLOUD"), os.Getenv("OS_CLIENT_CONFIG_FILE")
+	if name == "" || file == "" {
+		t.Skip("OS_CLOUD or OS_CLIENT_CONFIG_FILE is not set: no real Neutron to try; they are to lead to a cloud in a clouds.yaml whose user is admin")
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var document struct{ Clouds map[string]map[string]any }
+	if err := yaml.Unmarshal(content, &document); err != nil {
+		t.Fatalf("reading %s: %v", file, err)
+	}
+	entry, found := document.Clouds[name]
+	auth, _ := entry["auth"].(map[string]any)
+	if !found || auth == nil {
+		t.Fatalf("%s has no cloud %s with auth", file, name)
+	}
+	at, _ := auth["auth_url"].(string)
+	a := &realAPI{at: map[string]string{"identity": strings.TrimSuffix(strings.TrimSuffix(at, "/"), "/v3")}}
+	a.logIn(t, auth)
+	auth = maps.Clone(auth)
+	auth["auth_url"] = realURL + "/identity/v3"
+	entry["auth"] = auth
+	if a.clouds, err = yaml.Marshal(map[string]any{"clouds": map[string]any{"kuryr": entry}}); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// logIn gets a token, and learns where Neutron is.
+func (a *realAPI) logIn(t *testing.T, auth map[string]any) {
+	t.Helper()
+	domain := func(of string) map[string]any {
+		if id := auth[of+"_domain_id"]; id != nil {
+			return map[string]any{"id": id}
+		}
+		return map[string]any{"name": auth[of+"_domain_name"]}
+	}
+	body, err := json.Marshal(map[string]any{"auth": map[string]any{
+		"identity": map[string]any{"methods": []string{"password"}, "password": map[string]any{"user": map[string]any{
+			"name": auth["username"], "password": auth["password"], "domain": domain("user"),
+		}}},
+		"scope": map[string]any{"project": map[string]any{"name": auth["project_name"], "domain": domain("project")}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.Post(a.at["identity"]+"/v3/auth/tokens", "application/json", bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	var out struct {
+		Token struct {
+			Catalog []struct {
+				Type      string
+				Endpoints []struct{ Interface, URL string }
+			}
+		}
+	}
+	if err := json.NewDecoder(answer.Body).Decode(&out); err != nil || answer.StatusCode != http.StatusCreated {
+		t.Fatalf("logging in: %s, %v", answer.Status, err)
+	}
+	a.token = answer.Header.Get("X-Subject-Token")
+	for _, service := range out.Token.Catalog {
+		for _, e := range service.Endpoints {
+			if service.Type == "network" && e.Interface == "public" {
+				a.at["networking"] = strings.TrimSuffix(e.URL, "/")
+			}
+		}
+	}
+	if a.at["networking"] == "" {
+		t.Fatal("the catalogue has no public endpoint of type network")
+	}
+}
+
+// URL implements openstackAPI.
+func (a *realAPI) URL() string { return realURL }
+
+// Clouds implements openstackAPI.
+func (a *realAPI) Clouds() []byte { return a.clouds }
+
+// ServeHTTP implements http.Handler: the request goes to the service, and what
+// the answer says of where services are leads back here.
+func (a *realAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	service, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	target, err := url.Parse(a.at[service] + "/" + rest)
+	if err != nil || a.at[service] == "" {
+		http.NotFound(w, r)
+		return
+	}
+	target.RawQuery = r.URL.RawQuery
+	proxy := httputil.ReverseProxy{
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.Out.URL, p.Out.Host = target, ""
+			p.Out.Header.Del("Accept-Encoding") // the body has to be read
+		},
+		ModifyResponse: a.redirect,
+		ErrorHandler:   func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+	}
+	proxy.ServeHTTP(w, r)
+}
+
+func (a *realAPI) redirect(answer *http.Response) error {
+	body, err := io.ReadAll(answer.Body)
+	answer.Body.Close()
+	if err != nil {
+		return err
+	}
+	for service, at := range a.at {
+		body = bytes.ReplaceAll(body, []byte(at), []byte(realURL+"/"+service))
+	}
+	answer.Body, answer.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	answer.Header.Set("Content-Length", strconv.Itoa(len(body)))
+	return nil
+}
+
+// place makes a project that pods can be in, and has it removed.
+func (a *realAPI) place(t *testing.T, host string) *openstack {
+	t.Helper()
+	id := make([]byte, 16)
+	_, _ = rand.Read(id)
+	project := hex.EncodeToString(id)
+	// Looking at ports alone is slow enough; a controller has to do with no more.
+	o := &openstack{t: t, api: a, token: a.token, cluster: "sweep-" + project[:12], project: project, kinds: []string{"port"}}
+	t.Cleanup(func() {
+		for _, kind := range []string{"port", "subnet", "network", "security-group"} {
+			o.removeAll(kind)
+		}
+	})
+	o.furnish(host)
+	return o
+}
+
+func (o *openstack) removeAll(kind string) {
+	rows, err := o.list(kind)
+	if err != nil {
+		o.t.Errorf("listing what is to be removed: %v", err)
+	}
+	for _, row := range rows {
+		if _, err := o.ask(http.MethodDelete, "/networking/v2.0/"+kind+"s/"+row["id"].(string), nil, nil); err != nil {
+			o.t.Error(err)
+		}
+	}
+}
+
+// host finds a host that ports can be bound to.
+func (a *realAPI) host(t *testing.T) string {
+	t.Helper()
+	if h := os.Getenv("KURYR_TEST_HOST"); h != "" {
+		return h
+	}
+	var out struct {
+		Agents []struct {
+			Host  string
+			Type  string `json:"agent_type"`
+			Alive bool
+		}
+	}
+	if _, err := (&openstack{t: t, api: a, token: a.token}).ask(http.MethodGet, "/networking/v2.0/agents", nil, &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, agent := range out.Agents {
+		if agent.Alive && (agent.Type == "OVN Controller agent" || agent.Type == "Open vSwitch agent") {
+			return agent.Host
+		}
+	}
+	t.Skip("this Neutron shows no live agent that could bind a port; set KURYR_TEST_HOST to a host that can")
+	return ""
+}
