@@ -142,7 +142,8 @@ func (c *Cloud) carry(p *port, r sdn.PortRequest) error {
 func pairsOf(vif v1.VIF) []Pair {
 	var out []Pair
 	for _, a := range vif.Addresses {
-		out = append(out, Pair{IP: a.IP, MAC: vif.MACAddress})
+		ip := netip.MustParseAddr(a.IP)
+		out = append(out, Pair{IP: netip.PrefixFrom(ip, ip.BitLen()).String(), MAC: vif.MACAddress})
 	}
 	return out
 }

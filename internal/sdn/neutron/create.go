@@ -55,7 +55,9 @@ func (b *Backend) createPorts(ctx context.Context, owner sdn.Owner, r sdn.PortRe
 	}
 	body := newPort{
 		ProjectID: r.ProjectID, NetworkID: subnets[0].networkID, Name: sdn.FreePortName, Description: description,
-		AdminStateUp: true, DeviceOwner: deviceOwner, SecurityGroups: notNil(r.SecurityGroupIDs), HostID: r.Host,
+		// A port that another one lets pass reserves its addresses. Were it enabled, OVN
+		// would have its MAC address at two ports, and not deliver it to the parent.
+		AdminStateUp: !byPairs(r), DeviceOwner: deviceOwner, SecurityGroups: notNil(r.SecurityGroupIDs), HostID: r.Host,
 	}
 	for _, s := range subnets {
 		body.FixedIPs = append(body.FixedIPs, wireIP{SubnetID: s.id})

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -28,6 +29,10 @@ import (
 // again after a conflict in its database has forgotten what it insisted on). So
 // one process changes a parent's pairs one at a time, and looks afterwards whether
 // its change is there. Two processes should not share a parent.
+//
+// A pair is written as a prefix of one address. Of a plain address that another port
+// has, Neutron's driver for OVN makes that port a virtual one, which OVN binds to
+// whichever machine announces the address; it finds it by the text (seen with Zed).
 
 // pairTries bounds how often the pairs are changed anew because the port was
 // changed between the look at it and the request.
@@ -37,12 +42,28 @@ const pairTries = 5
 func pairsOf(w wirePort) []wirePair {
 	out := make([]wirePair, 0, len(w.FixedIPs))
 	for _, ip := range w.FixedIPs {
-		out = append(out, wirePair{IP: ip.IP, MAC: strings.ToLower(w.MACAddress)})
+		out = append(out, wirePair{IP: prefix(ip.IP), MAC: strings.ToLower(w.MACAddress)})
 	}
 	return out
 }
 
-func (p wirePair) is(o wirePair) bool { return p.IP == o.IP && strings.EqualFold(p.MAC, o.MAC) }
+// prefix is an address, or a prefix, as the text of a prefix. What is neither stays
+// as it is.
+func prefix(text string) string {
+	if ip, err := netip.ParseAddr(text); err == nil {
+		return netip.PrefixFrom(ip, ip.BitLen()).String()
+	}
+	if p, err := netip.ParsePrefix(text); err == nil {
+		return p.String()
+	}
+	return text
+}
+
+// is compares what the texts mean: earlier versions have written plain addresses,
+// and a Neutron may say in its own words what it was given.
+func (p wirePair) is(o wirePair) bool {
+	return strings.EqualFold(p.MAC, o.MAC) && prefix(p.IP) == prefix(o.IP)
+}
 
 func hasPair(list []wirePair, p wirePair) bool { return slices.ContainsFunc(list, p.is) }
 

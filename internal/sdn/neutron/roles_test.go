@@ -181,10 +181,58 @@ func TestPairsWrittenMeanwhileStay(t *testing.T) {
 	must(t, other.DeletePort(t.Context(), gone[0].ID))
 	var want []sdntest.Pair
 	for _, p := range append(there, <-done...) {
-		want = append(want, sdntest.Pair{IP: p.VIF.Addresses[0].IP, MAC: p.VIF.MACAddress})
+		want = append(want, sdntest.PairOf(p.VIF.Addresses[0].IP, p.VIF.MACAddress))
 	}
 	if diff := cmp.Diff(want, s.Pairs(t, parentID)); diff != "" {
 		t.Errorf("address pairs (-want those of the ports that there are, +got):\n%s", diff)
+	}
+}
+
+// Earlier versions wrote plain addresses, and a Neutron may write a prefix of one
+// address as that, or in capitals.
+func TestPairsInOtherWords(t *testing.T) {
+	s := newOnSim(t)
+	parentID, _ := s.MakeMachine(t, s.target.Subnets[0].ID, false)
+	r := s.request(parentID, "macvlan")
+	r.SubnetIDs = append(r.SubnetIDs, s.target.Subnets[1].ID)
+	made := s.create(t, s.target.Backend, r, 2)
+	var plain []sdntest.Pair
+	for _, p := range made {
+		for _, a := range p.VIF.Addresses {
+			plain = append(plain, sdntest.Pair{IP: strings.ToUpper(a.IP), MAC: strings.ToUpper(p.VIF.MACAddress)})
+		}
+	}
+	near := plain[0]
+	near.IP += "/31" // somebody else's, of this MAC address
+	must(t, s.setPairs(t, parentID, append(plain, near)))
+	fresh := s.target.Fresh(t)
+	for _, b := range []sdn.Backend{s.target.Backend, fresh} {
+		if p, err := b.Port(t.Context(), made[0].ID); err != nil || p.VIF.ParentPortID != parentID || !p.Active {
+			t.Errorf("Port = %+v, %v; want it behind %s", p, err, parentID)
+		}
+	}
+	must(t, s.target.Backend.DeletePort(t.Context(), made[0].ID))
+	must(t, fresh.DeletePort(t.Context(), made[1].ID))
+	if diff := cmp.Diff([]sdntest.Pair{near}, s.Pairs(t, parentID)); diff != "" {
+		t.Errorf("address pairs that are left: (-want +got)\n%s", diff)
+	}
+}
+
+// Only the machine's port is to be where the SDN delivers a pod's frames.
+func TestPortsBehindOthersAreDisabled(t *testing.T) {
+	s := newOnSim(t)
+	subnetID := s.target.Subnets[0].ID
+	plain, _ := s.MakeMachine(t, subnetID, false)
+	trunked, _ := s.MakeMachine(t, subnetID, true)
+	for _, test := range []struct {
+		parentID, vifType string
+		up                bool
+	}{{plain, "macvlan", false}, {trunked, "vlan", true}, {"", "", true}} {
+		made := s.create(t, s.target.Backend, s.request(test.parentID, test.vifType), 1)
+		p, err := ports.Get(t.Context(), s.client, made[0].ID).Extract()
+		if err != nil || p.AdminStateUp != test.up {
+			t.Errorf("type %q: admin_state_up %v, %v; want %v", test.vifType, p.AdminStateUp, err, test.up)
+		}
 	}
 }
 

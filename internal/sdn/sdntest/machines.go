@@ -75,7 +75,7 @@ func (f fixture) lets(parentID string, ports ...sdn.Port) {
 	want := []Pair{others}
 	for _, p := range ports {
 		for _, a := range p.VIF.Addresses {
-			want = append(want, Pair{IP: a.IP, MAC: p.VIF.MACAddress})
+			want = append(want, PairOf(a.IP, p.VIF.MACAddress))
 		}
 	}
 	byIP := func(a, b Pair) int { return strings.Compare(a.IP, b.IP) }

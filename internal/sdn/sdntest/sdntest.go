@@ -79,6 +79,14 @@ type Cloud interface {
 // Pair is an address that a port may use besides its own.
 type Pair struct{ IP, MAC string }
 
+// PairOf is the pair that lets a port with this address pass. It is a prefix of one
+// address: Neutron's driver for OVN takes a plain one for an address that moves
+// between machines.
+func PairOf(address, mac string) Pair {
+	ip := netip.MustParseAddr(address)
+	return Pair{IP: netip.PrefixFrom(ip, ip.BitLen()).String(), MAC: mac}
+}
+
 // callTimeout bounds each call; a backend has to be quicker by its own means.
 const callTimeout = 2 * time.Minute
 

@@ -282,6 +282,25 @@ func TestPortSecurityChanges(t *testing.T) {
 	}
 }
 
+// Recorded of Neutron 21: a pair is answered as it was given, and an address and the
+// prefix of it alone are two.
+func TestPairsAreKeptAsGiven(t *testing.T) {
+	d := newDesk(t)
+	net, _ := d.net("10.1.0.0/24")
+	pair := func(ip string) object { return object{"ip_address": ip, "mac_address": "02:00:00:00:00:07"} }
+	want := list{pair("10.1.0.9"), pair("10.1.0.9/31"), pair("10.1.0.9/32"), pair("FD00::9/128"), pair("fd00::9/128")}
+	id := text(d.make(member, "port", object{"network_id": net, "allowed_address_pairs": want}), "id")
+	if diff := cmp.Diff(want, d.get("port", id)["allowed_address_pairs"]); diff != "" {
+		t.Errorf("pairs: (-given +got)\n%s", diff)
+	}
+	for ip, want := range map[string]string{"10.1.0.9/33": "400 HTTPBadRequest", "010.1.0.9/32": "400 HTTPBadRequest", "fd00::9/129": "400 HTTPBadRequest"} {
+		status, answer := d.ask(member, "PUT", "/ports/"+id, object{"port": object{"allowed_address_pairs": list{pair(ip)}}})
+		if got := refusal(status, answer); got != want {
+			t.Errorf("pair of %s = %s, want %s", ip, got, want)
+		}
+	}
+}
+
 func TestPortFilters(t *testing.T) {
 	d := newDesk(t)
 	net, subnet := d.net("10.1.0.0/24")
