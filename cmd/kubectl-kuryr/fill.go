@@ -99,26 +99,26 @@ func ask(ctx context.Context, c client.Client, p *v1.KuryrPortPool, n string) er
 	return explain("annotating pool "+p.Name, c.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch)))
 }
 
-// countsLate is how many looks the pool's counts may be late: the controller
-// writes them once a second at most.
-const countsLate = 3
+// countsLate is how long the pool's counts may be late: the controller writes
+// them once a second at most.
+const countsLate = 5 * time.Second
 
 // await tells how the filling goes until it is done. The controller takes its
 // order away when the ports are there; counts that tell of fewer after that are
 // late, or pods have taken some since.
 func (t *tool) await(ctx context.Context, c client.Client, w io.Writer, p *v1.KuryrPortPool, o order) error {
 	var said string
-	taken := 0 // looks that did not find the order
+	before := p
+	var gone time.Time // when a look first did not find the order
 	for {
 		now, err := pool(ctx, c, p.Name)
 		if err == nil {
 			p = now
-			if p.Annotations[v1.FillAnnotation] != strconv.Itoa(o.ports) {
-				taken++
+			if gone.IsZero() && p.Annotations[v1.FillAnnotation] != strconv.Itoa(o.ports) {
+				gone = t.now()
 			}
-			if int(p.Status.Available) >= o.ports || taken > countsLate {
-				_, err := fmt.Fprintf(w, "pool %s: filled, %d are free\n", p.Name, p.Status.Available)
-				return err
+			if int(p.Status.Available) >= o.ports || !gone.IsZero() && t.now().Sub(gone) > countsLate {
+				return orderGone(w, before, p, o)
 			}
 			if line := progress(p, o.ports); line != said {
 				fmt.Fprintln(w, line)
@@ -134,6 +134,21 @@ func (t *tool) await(ctx context.Context, c client.Client, w io.Writer, p *v1.Ku
 			return err
 		}
 	}
+}
+
+// orderGone says what became of an order that is not waited for any more. One that
+// was carried out and one that somebody took back leave the same object: what pods
+// have got since it was given tells them apart.
+func orderGone(w io.Writer, before, p *v1.KuryrPortPool, o order) error {
+	free := int(p.Status.Available)
+	if free+max(0, int(p.Status.Bound-before.Status.Bound)) >= o.ports {
+		_, err := fmt.Fprintf(w, "pool %s: filled, %d are free\n", p.Name, free)
+		return err
+	}
+	if other := p.Annotations[v1.FillAnnotation]; other != "" {
+		return fmt.Errorf("pool %s has %d of %d free, and is asked for %s by somebody else now", p.Name, free, o.ports, other)
+	}
+	return fmt.Errorf("pool %s has %d of %d free, and is no longer asked for them: somebody took the order back, or the ports", p.Name, free, o.ports)
 }
 
 func progress(p *v1.KuryrPortPool, n int) string {

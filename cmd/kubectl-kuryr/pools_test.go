@@ -279,6 +279,56 @@ func TestFillGivesUp(t *testing.T) {
 	}
 }
 
+// What is left when the order is gone says whether it was carried out.
+func TestFillSeesItsOrderGo(t *testing.T) {
+	for name, r := range map[string]struct {
+		annotation  string
+		free, bound int32
+		err         string
+	}{
+		"taken-by-pods": {"", 1, 5, ""},
+		"taken-back":    {"", 1, 2, "has 1 of 4 free, and is no longer asked for them"},
+		"another":       {"9", 1, 2, "has 1 of 4 free, and is asked for 9 by somebody else now"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := makePool(t, "fill-"+name, "node-4", 1, 0, 0, 2)
+			ended := make(chan error, 1)
+			go func() { ended <- orderEnds(t.Context(), p.Name, r.annotation, r.free, r.bound) }()
+			out, err := kuryr(t, "pools", "fill", p.Name, "--ports", "4", "--wait")
+			if e := <-ended; e != nil {
+				t.Fatal(e)
+			}
+			if r.err == "" && (err != nil || !strings.Contains(out, "filled, 1 are free\n")) {
+				t.Errorf("fill --wait: %v\n%s", err, out)
+			}
+			if r.err != "" && (err == nil || !strings.Contains(err.Error(), r.err) || strings.Contains(out, "filled")) {
+				t.Errorf("fill --wait: %v, want %q\n%s", err, r.err, out)
+			}
+		})
+	}
+}
+
+// orderEnds waits for the order, says how the pool stands, and puts another
+// annotation in the order's place.
+func orderEnds(ctx context.Context, name, annotation string, free, bound int32) error {
+	for {
+		p, err := pool(ctx, server, name)
+		if err != nil {
+			return err
+		}
+		if p.Annotations[v1.FillAnnotation] == "" {
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		p.Status.Available, p.Status.Bound = free, bound
+		if err := server.Status().Update(ctx, p); err != nil {
+			return err
+		}
+		return ask(ctx, server, p, annotation)
+	}
+}
+
 func TestFreeDeletesWhatIsFree(t *testing.T) {
 	makePool(t, "free-1", "node-1", 2, 0, 12, 2)
 	makePool(t, "free-2", "node-2", 0, 0, 1, 0)
