@@ -98,7 +98,8 @@ func TestPoolServesPods(t *testing.T) {
 }
 
 // Levels are taken up while the controller runs: more are made, and what is too
-// much is deleted.
+// much is deleted. Without pools each pod has a port of its own, which goes with
+// it; and then there are pools again.
 func TestPoolLevelsChange(t *testing.T) {
 	f := onBed(t)
 	f.unbroken(t)
@@ -113,21 +114,66 @@ func TestPoolLevelsChange(t *testing.T) {
 	f.keeps(t, "n1", 1)
 	f.pools(t, map[string]any{"min": 0, "batch": 1, "ttl": "0s"})
 	f.keeps(t, "n1", 0)
+
+	before := must(f.ownPorts(t.Context()))(t)
+	alone := f.on(t, "n1", "alone")
+	own := must(f.KuryrPortOf(t.Context(), alone))(t).Name
+	if slices.Contains(before, own) {
+		t.Errorf("without pools pod %s has port %s, which was there before it", alone.Name, own)
+	}
+	f.keeps(t, "n1", 0)
+	f.delete(t, alone)
+	eventually(t, func() error {
+		left, err := f.ownPorts(t.Context())
+		if err == nil && slices.Contains(left, own) {
+			err = fmt.Errorf("port %s outlives its pod", own)
+		}
+		return err
+	})
+
+	f.pools(t, map[string]any{"min": 2, "batch": 2, "ttl": "1h"})
+	free := f.keeps(t, "n1", 2)
+	f.has(t, f.on(t, "n1", "warm"), free)
+	f.keeps(t, "n1", 2)
 }
 
 // Kuryr's own pods are killed without grace; a pod made at once runs, and answers
-// one that is older.
+// one that is older. In the end others are in their places.
 func TestKuryrPodsDeleted(t *testing.T) {
 	f := onBed(t)
 	f.pools(t, map[string]any{"min": 1, "batch": 1, "ttl": "1h"})
 	old := f.on(t, "n2", "old")
-	for i, own := range f.kuryrPods(t.Context(), t) {
+	before := f.kuryrPods(t.Context(), t)
+	for i, own := range before {
 		if err := f.Client.Delete(t.Context(), &own, client.GracePeriodSeconds(0)); err != nil {
 			t.Fatal(err)
 		}
 		pod := f.on(t, "n1", fmt.Sprintf("new-%d", i))
 		f.reaches(t, old, pod)
 	}
+	eventually(t, func() error { return f.replaced(t, before) })
+}
+
+// replaced says what lacks until as many pods of Kuryr's run and are ready as
+// there were before, all of them others.
+func (f *fixture) replaced(t testing.TB, before []corev1.Pod) error {
+	t.Helper()
+	after := f.kuryrPods(t.Context(), t)
+	for _, pod := range after {
+		ready := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+		})
+		if pod.Status.Phase != corev1.PodRunning || !ready {
+			return fmt.Errorf("pod %s of Kuryr's is %s, ready: %t", pod.Name, pod.Status.Phase, ready)
+		}
+		if slices.ContainsFunc(before, func(old corev1.Pod) bool { return old.UID == pod.UID }) {
+			return fmt.Errorf("pod %s of Kuryr's was there before", pod.Name)
+		}
+	}
+	if len(after) != len(before) {
+		return fmt.Errorf("Kuryr has %d pods, before %d", len(after), len(before))
+	}
+	return nil
 }
 
 // Pods of one name come and go: each is another pod, with a network that works.
