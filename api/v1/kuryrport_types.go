@@ -45,9 +45,12 @@ type KuryrPort struct {
 
 // Grouped reports whether the SDN is known to have the security groups of the
 // port's spec. As long as the spec is as it was made they are those that the port
-// was made with. Later the status has to tell of them.
+// was made with. Later the status has to tell of them, and of no error since: that
+// may hide that others were written, and the status has no groups also when nobody
+// knows which there are.
 func (p *KuryrPort) Grouped() bool {
-	return p.Generation <= 1 || p.Told() && SameGroups(p.Spec.SecurityGroupIDs, p.Status.AppliedSecurityGroupIDs)
+	return p.Generation <= 1 || p.Told() && meta.IsStatusConditionTrue(p.Status.Conditions, ConditionReady) &&
+		SameGroups(p.Spec.SecurityGroupIDs, p.Status.AppliedSecurityGroupIDs)
 }
 
 // Told reports whether the status is of the port's spec or of the one before. Had

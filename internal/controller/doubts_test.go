@@ -14,7 +14,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// Groups whose writing ended with an error that may hide that they were written
+// Groups whose writing ended with an error, which may hide that they were written,
 // are written again, also if meanwhile those are wanted that the status tells of.
 // So are groups that may have been others since the status was written; that a pod
 // got the port costs no call.
@@ -27,7 +27,7 @@ func TestGroupsAreWrittenAgainAfterAnErrorOfUnknownEffect(t *testing.T) {
 	}{
 		{reasonUnavailable, metav1.ConditionFalse, 3, true, true},
 		{reasonError, metav1.ConditionFalse, 3, true, true},
-		{reasonRejected, metav1.ConditionFalse, 3, false, false},
+		{reasonRejected, metav1.ConditionFalse, 3, true, false},
 		{reasonReady, metav1.ConditionTrue, 3, false, false},
 		{reasonReady, metav1.ConditionTrue, 2, false, false},
 		{reasonReady, metav1.ConditionTrue, 1, true, false},
@@ -49,17 +49,17 @@ func TestGroupsAreWrittenAgainAfterAnErrorOfUnknownEffect(t *testing.T) {
 }
 
 // A refusal says that nothing was changed by it, and not what was before: where that
-// was not known, the groups that the status tells of are no longer believed.
+// was not known, the status tells of no groups any more.
 func TestRefusalEndsNoDoubt(t *testing.T) {
 	for _, c := range []struct {
 		reason   string
 		is       metav1.ConditionStatus
 		observed int64
-		needed   bool
+		known    bool
 	}{
-		{reasonReady, metav1.ConditionTrue, 2, false},
-		{reasonReady, metav1.ConditionTrue, 1, true},
-		{reasonUnavailable, metav1.ConditionFalse, 2, true},
+		{reasonReady, metav1.ConditionTrue, 2, true},
+		{reasonReady, metav1.ConditionTrue, 1, false},
+		{reasonUnavailable, metav1.ConditionFalse, 2, false},
 	} {
 		port := &v1.KuryrPort{}
 		port.Generation, port.Spec.SecurityGroupIDs = 3, []string{"refused"}
@@ -68,10 +68,9 @@ func TestRefusalEndsNoDoubt(t *testing.T) {
 			Conditions: []metav1.Condition{{Type: v1.ConditionReady, Status: c.is, Reason: c.reason, ObservedGeneration: c.observed}},
 		}
 		r := &ports{memory: newMemory(Options{Now: time.Now}), settings: NewLive(Settings{}), now: time.Now}
-		port.Status = r.status(port, reasonRejected, sdn.ErrInvalid)
-		port.Generation, port.Spec.SecurityGroupIDs = 4, []string{"a"}
-		if _, needed := r.update(port); needed != c.needed {
-			t.Errorf("%s of generation %d, then refused, then as told: update needed %v, want %v", c.reason, c.observed, needed, c.needed)
+		status := r.status(port, reasonRejected, sdn.ErrInvalid)
+		if known := status.AppliedSecurityGroupIDs != nil; known != c.known {
+			t.Errorf("%s of generation %d, then refused: groups %v, want them known %v", c.reason, c.observed, status.AppliedSecurityGroupIDs, c.known)
 		}
 	}
 }

@@ -142,7 +142,7 @@ func (r *ports) suspect(port *v1.KuryrPort) bool {
 // update returns what is to change in the SDN.
 func (r *ports) update(port *v1.KuryrPort) (u sdn.PortUpdate, needed bool) {
 	first := port.Status.Phase == ""
-	if inDoubt(port) || !port.Grouped() {
+	if !port.Grouped() {
 		groups := slices.Clone(port.Spec.SecurityGroupIDs)
 		u.SecurityGroupIDs, needed = &groups, true
 	}
@@ -204,7 +204,7 @@ func (r *ports) hold(port *v1.KuryrPort, failed error) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	given := port.Spec.PodRef != nil && port.Status.Phase == v1.PortAvailable && port.Status.Attachment == nil
-	changed := r.settings.Load().Pods.PortDebug || inDoubt(port) || !port.Grouped() // the SDN has been asked
+	changed := r.settings.Load().Pods.PortDebug || !port.Grouped() // the SDN has been asked
 	if failed != nil || !given || changed {
 		delete(r.held, port.Name)
 		return 0

@@ -307,6 +307,10 @@ func TestAddWaitsForTheSecurityGroups(t *testing.T) {
 		p.Status.Conditions = []metav1.Condition{{Type: v1.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: told}}
 		return p
 	}
+	failed := func(p *v1.KuryrPort) *v1.KuryrPort {
+		p.Status.Conditions[0].Status, p.Status.Conditions[0].Reason = metav1.ConditionFalse, "Unavailable"
+		return p
+	}
 	for name, test := range map[string]struct {
 		port  *v1.KuryrPort
 		waits bool
@@ -317,6 +321,9 @@ func TestAddWaitsForTheSecurityGroups(t *testing.T) {
 		"those of before":    {with(2, 1, []string{"a", "b"}, []string{"a"}), true},
 		"more than it needs": {with(2, 1, []string{"a"}, []string{"a", "b"}), true},
 		"of an older spec":   {with(4, 2, []string{"a"}, []string{"a"}), true},
+		"none, and unknown":  {failed(with(2, 2, nil, nil)), true},
+		"others, and back":   {failed(with(4, 3, []string{"a"}, []string{"a"})), true},
+		"no name, as made":   {failed(with(1, 1, []string{"a"}, nil)), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -89,7 +89,7 @@ func slim(obj any) (any, error) {
 	if port, ok := obj.(*v1.KuryrPort); ok {
 		port.Status.Conditions = slices.DeleteFunc(port.Status.Conditions, func(c metav1.Condition) bool { return c.Type != v1.ConditionReady })
 		for i := range port.Status.Conditions {
-			port.Status.Conditions[i].Message = "" // which spec it was written for is what matters
+			port.Status.Conditions[i].Message = "" // whether it is ready, and by which spec, is what matters
 		}
 	}
 	return obj, nil
