@@ -58,7 +58,9 @@ func check(c *Config, d *decoder) {
 	checkPods(c.Pods, d)
 	checkNodes(c.Nodes, d)
 	checkPools(c.Pools, d)
-	d.between("orphans.interval", c.Orphans.Interval, time.Second, 24*time.Hour)
+	if c.Orphans.Interval.Duration != 0 { // 0s: there is none
+		d.between("orphans.interval", c.Orphans.Interval, time.Second, 24*time.Hour)
+	}
 	d.between("orphans.grace", c.Orphans.Grace, time.Second, 24*time.Hour)
 	checkNode(c.Node, d)
 }

@@ -129,7 +129,7 @@ type PoolOverride struct {
 
 // Orphans says how ports that belong to nobody are collected.
 type Orphans struct {
-	Interval metav1.Duration `json:"interval"` // between two looks at the cloud's inventory; 2m
+	Interval metav1.Duration `json:"interval"` // between two looks at the cloud's inventory; 0s: only when there is reason to
 	Grace    metav1.Duration `json:"grace"`    // a port has to be nobody's twice, this far apart; 1m
 }
 
@@ -162,10 +162,7 @@ func New() *Config {
 			Min: 5, Batch: 10, TTL: duration(10 * time.Minute), Cooldown: duration(10 * time.Second),
 			MaxCreates: 8, MaxCreatesPerSubnet: 4,
 		},
-		Orphans: Orphans{
-			Interval: duration(2 * time.Minute),
-			Grace:    duration(time.Minute),
-		},
+		Orphans: Orphans{Grace: duration(time.Minute)},
 		Node: Node{
 			OVSDB:      "unix:/run/openvswitch/db.sock",
 			Bridge:     "br-int",

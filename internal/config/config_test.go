@@ -322,7 +322,7 @@ func TestFaults(t *testing.T) {
 		{"rule of nothing", head + "pods: {securityGroups: [{securityGroupIDs: []}]}", "pods.securityGroups[0]: missing: write namespaceSelector or podSelector"},
 		{"rule's group", head + "pods: {securityGroups: [{podSelector: {}, securityGroupIDs: [web]}]}", "pods.securityGroups[0].securityGroupIDs[0]: \"web\" is no ID of a security group"},
 		{"park", head + "node: {park: 1}", "node.park: want true or false, got 1"},
-		{"interval", head + "orphans: {interval: 0s}", "orphans.interval: want at least 1s, got 0s"},
+		{"interval", head + "orphans: {interval: 10ms}", "orphans.interval: want at least 1s, got 10ms"},
 		{"grace", head + "orphans: {grace: 48h}", "orphans.grace: want at most 24h0m0s, got 48h0m0s"},
 		{"ovsdb path", head + "node: {ovsdb: /run/openvswitch/db.sock}", `is no place of an OVSDB server: write unix:/run`},
 		{"ovsdb port", head + "node: {ovsdb: 'tcp:localhost'}", `is no place of an OVSDB server`},

@@ -128,12 +128,12 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Ports, settings: o.Settings, memory: mem,
 		now: o.Now, lost: ports.wake.add, arrived: pools.wake.add, early: make(chan struct{}, 1),
 	}
-	creations.doubtful = orphans.hurry
+	creations.doubtful, mem.doubtful = orphans.hurry, orphans.hurry
 	pools.followed = orphans.hurry
 	activity := &activity{cloud: o.Ports, memory: mem, seen: ports.wake.add}
 	for _, add := range []func(ctrl.Manager) error{
 		pools.setup, ports.setup, annotations.setup,
-		runnable(creations.run), runnable(errands.run), runnable(orphans.run), runnable(activity.run), runnable(pools.follow),
+		runnable(creations.run), runnable(errands.run), runnable(orphans.run), runnable(orphans.watch), runnable(activity.run), runnable(pools.follow),
 	} {
 		if err := add(mgr); err != nil {
 			return fmt.Errorf("setting up the controller: %w", err)

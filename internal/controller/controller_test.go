@@ -328,7 +328,7 @@ func TestPodsGoWhileNobodyLooks(t *testing.T) {
 func TestRestartAsksTheCloudNothing(t *testing.T) {
 	b := newBed(t)
 	b.bound(b.pod("a"))
-	b.set(func(s *controller.Settings) { s.Orphans.Interval.Duration = time.Hour })
+	b.set(func(s *controller.Settings) { s.Orphans.Interval.Duration, s.Orphans.Grace.Duration = 0, time.Hour })
 	b.stop()
 	calls := func() int {
 		return b.cloud.Calls(memory.ListPorts) + b.cloud.Calls(memory.GetPort) + b.cloud.Calls(memory.UpdatePort) + b.cloud.Calls(memory.DeletePort)

@@ -89,10 +89,12 @@ func (e *errands) discard(r poolRequest, ids []string) {
 			log := ctrl.LoggerFrom(ctx).WithValues("pool", r.Pool, "port", id)
 			if err := noObject(ctx, e.live, id); err != nil {
 				log.Info("left a port alone that nobody seemed to need", "because", err.Error())
+				e.memory.doubtful()
 				return
 			}
 			if err := e.cloud.DeletePort(ctx, id); err != nil {
 				log.Info("left a port that nobody needs to the orphan collector", "error", err.Error())
+				e.memory.doubtful()
 				return
 			}
 			log.Info("deleted port that nobody needs any more")

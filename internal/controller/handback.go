@@ -78,5 +78,6 @@ func (r *ports) handBack(ctx context.Context, port *v1.KuryrPort, pod *corev1.Po
 	}
 	ctrl.LoggerFrom(ctx).Info("putting back KuryrPort that was deleted under a living pod",
 		"port", port.Name, "namespace", pod.Namespace, "pod", pod.Name)
+	r.memory.doubtful() // should the pod go before the port has its object again
 	return retry(r.drop(ctx, port))
 }

@@ -21,6 +21,8 @@ type memory struct {
 	backoff Backoff
 	now     func() time.Time
 	freed   func(poolRequest) // wakes a pool that may try again
+	// doubtful is told that there may be a port that nobody knows of.
+	doubtful func()
 
 	capacity *capacity
 
@@ -87,7 +89,7 @@ type write struct {
 
 func newMemory(o Options) *memory {
 	return &memory{
-		backoff: o.Backoff, now: o.Now, capacity: newCapacity(o),
+		backoff: o.Backoff, now: o.Now, capacity: newCapacity(o), doubtful: func() {},
 		pools: map[poolRequest]*poolMemory{}, claims: map[types.UID]poolRequest{},
 		gone: map[string]bool{}, leaving: map[string]bool{}, active: map[string]bool{},
 	}

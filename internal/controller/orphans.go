@@ -5,7 +5,9 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,6 +38,9 @@ type orphans struct {
 
 	nobodys orphan.Collector // ports without object
 	missing orphan.Collector // objects without port
+
+	stuck orphan.Collector // ports whose pod does not get to run
+	asked map[string]bool  // of these, those that there has been a look for
 }
 
 // hurry asks for a look soon. It does not wait.
@@ -46,46 +51,63 @@ func (r *orphans) hurry() {
 	}
 }
 
-// run looks every interval until ctx ends. The first look is an interval after
-// the start: serving pods comes first. After a look that somebody asked for, and
-// after one that found something new, the next is a grace later: what has to be
-// seen twice need not wait for longer. Changed settings ask for a look, too: a
-// shorter interval begins at once and not when the longer one is over.
+// longest is how often the wait for the next look is doubled at most, while looks
+// are in vain.
+const longest = 4
+
+// run looks until ctx ends: a grace after the start, for what an earlier process
+// may have left (serving pods comes first); when somebody asks for it; and every
+// interval, if there is one. After a look that somebody asked for, and after one
+// that found something new, there is another a grace later, for what has to be
+// seen twice. One that was in vain is repeated, less and less often.
 func (r *orphans) run(ctx context.Context) error {
 	log := ctrl.LoggerFrom(ctx).WithName("orphans")
 	ctx = ctrl.LoggerInto(ctx, log)
-	again := false
+	again, vain, early := true, 0, r.early
 	for {
-		wait, early := r.interval(), r.early
-		if again {
-			wait, early = min(wait, r.settings.Load().Orphans.Grace.Duration), nil
-		}
 		asked := false
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(wait):
+		case <-r.due(again, vain):
 		case <-early:
 			asked = true
 		}
 		found, err := r.look(ctx)
-		again = asked || found
 		if err != nil && ctx.Err() == nil {
-			log.Info("could not compare the SDN's ports with the KuryrPorts", "error", err.Error())
+			log.Info("the SDN's ports are to be compared with the KuryrPorts again", "because", err.Error())
+		}
+		again = asked || found || err != nil
+		if vain++; asked || found || err == nil {
+			vain = 0
+		}
+		if early = r.early; again && vain == 0 {
+			early = nil // what else is in doubt has its look then, or after it
 		}
 	}
 }
 
-func (r *orphans) interval() time.Duration {
-	if d := r.settings.Load().Orphans.Interval.Duration; d > 0 {
-		return d
+// due returns when to look next if nobody asks for it, which is never if there is
+// nothing to be seen again and no interval.
+func (r *orphans) due(again bool, vain int) <-chan time.Time {
+	o := r.settings.Load().Orphans
+	wait := o.Interval.Duration
+	if again {
+		soon := o.Grace.Duration << min(vain, longest)
+		if wait <= 0 || soon < wait {
+			wait = soon
+		}
 	}
-	return 2 * time.Minute
+	if wait <= 0 {
+		return nil
+	}
+	return time.After(wait)
 }
 
-// look takes the objects' names before and after the SDN's list: a port made in
-// between has an object after it, an object made in between is not before it. It
-// returns whether it found ports that are nobody's and not yet due.
+// look takes the objects' names before and after the SDN's list, and in between
+// those that the process knows of: a port made meanwhile is in one of the later
+// two, and one deleted meanwhile had an object before. It returns whether it found
+// what is to be seen once more before anything is done about it.
 func (r *orphans) look(ctx context.Context) (found bool, err error) {
 	before, err := r.objects(ctx)
 	if err != nil {
@@ -95,6 +117,7 @@ func (r *orphans) look(ctx context.Context) (found bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("listing ports: %w", err)
 	}
+	remembered, busy := r.memory.knows()
 	after, err := r.objects(ctx)
 	if err != nil {
 		return false, err
@@ -103,30 +126,36 @@ func (r *orphans) look(ctx context.Context) (found bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	remembered, busy := r.memory.knows()
 	var nobodys []string
 	there, owners := map[string]bool{}, map[string]sdn.Owner{}
 	for _, p := range listed {
 		there[p.ID], owners[p.ID] = true, p.Owner
-		if !after[p.ID] && !claimed[p.ID] && !remembered[p.ID] && !busy[p.Owner.Name] {
+		if !before[p.ID].is && !after[p.ID].is && !claimed[p.ID] && !remembered[p.ID] {
 			nobodys = append(nobodys, p.ID)
 		}
 	}
+	missing := without(before, after, there)
 	grace := r.settings.Load().Orphans.Grace.Duration
-	due := r.nobodys.Observe(nobodys, r.now(), grace)
-	r.collect(ctx, due, owners)
-	r.report(r.missing.Observe(without(before, there), r.now(), grace))
-	return len(due) < len(nobodys), nil
+	due, gone := r.nobodys.Observe(nobodys, r.now(), grace), r.missing.Observe(missing, r.now(), grace)
+	r.report(gone)
+	found = len(gone) < len(missing) || slices.ContainsFunc(nobodys, func(id string) bool {
+		// A new one of a pool that asks for ports is most likely one of these.
+		return !busy[owners[id].Name] && !slices.Contains(due, id)
+	})
+	return found, r.collect(ctx, due, owners, busy)
 }
 
-func (r *orphans) objects(ctx context.Context) (map[string]bool, error) {
+// object is whether there is a KuryrPort, and whether it is to stay.
+type object struct{ is, stays bool }
+
+func (r *orphans) objects(ctx context.Context) (map[string]object, error) {
 	var list v1.KuryrPortList
 	if err := r.client.List(ctx, &list, readOnly); err != nil {
 		return nil, fmt.Errorf("listing KuryrPorts: %w", err)
 	}
-	names := make(map[string]bool, len(list.Items))
+	names := make(map[string]object, len(list.Items))
 	for i := range list.Items {
-		names[list.Items[i].Name] = true
+		names[list.Items[i].Name] = object{true, list.Items[i].DeletionTimestamp.IsZero()}
 	}
 	return names, nil
 }
@@ -155,32 +184,45 @@ func (r *orphans) annotated(ctx context.Context) (map[string]bool, error) {
 	return ports, nil
 }
 
-func (r *orphans) collect(ctx context.Context, ids []string, owners map[string]sdn.Owner) {
+// collect sees to ports that are nobody's. It returns an error if some are still
+// there, and nobody's, after it.
+func (r *orphans) collect(ctx context.Context, ids []string, owners map[string]sdn.Owner, busy map[string]bool) error {
+	var all []error
 	for _, id := range ids {
+		if busy[owners[id].Name] {
+			all = append(all, fmt.Errorf("port %s may be of the request that pool %s has under way", id, owners[id].Name))
+			continue
+		}
 		ctx := ctrl.LoggerInto(ctx, ctrl.LoggerFrom(ctx).WithValues("port", id))
-		log := ctrl.LoggerFrom(ctx)
-		if err := noObject(ctx, r.live, id); err != nil {
-			log.Info("left a port alone that seemed to belong to nobody", "because", err.Error())
-			continue
+		if err := r.settle(ctx, id, owners[id]); err != nil {
+			all = append(all, fmt.Errorf("port %s seems to belong to nobody: %w", id, err))
 		}
-		adopted, err := r.adopt(ctx, id, owners[id])
-		if err != nil {
-			log.Info("could not look at a port that belongs to nobody", "error", err.Error())
-			continue
-		}
-		if adopted {
-			log.Info("gave port that belonged to nobody to its pool", "pool", owners[id].Name)
-			portsAdopted.Inc()
-			continue
-		}
-		if err := r.cloud.DeletePort(ctx, id); err != nil {
-			log.Info("could not delete a port that belongs to nobody", "error", err.Error())
-			continue
-		}
-		log.Info("deleted port that belonged to nobody")
-		orphansDeleted.Inc()
-		r.memory.portFreed(poolRequest{})
 	}
+	return errors.Join(all...)
+}
+
+// settle gives a port that is nobody's to its pool, or deletes it.
+func (r *orphans) settle(ctx context.Context, id string, owner sdn.Owner) error {
+	log := ctrl.LoggerFrom(ctx)
+	if err := noObject(ctx, r.live, id); err != nil {
+		return err
+	}
+	adopted, err := r.adopt(ctx, id, owner)
+	if err != nil {
+		return err
+	}
+	if adopted {
+		log.Info("gave port that belonged to nobody to its pool", "pool", owner.Name)
+		portsAdopted.Inc()
+		return nil
+	}
+	if err := r.cloud.DeletePort(ctx, id); err != nil {
+		return fmt.Errorf("deleting it: %w", err)
+	}
+	log.Info("deleted port that belonged to nobody")
+	orphansDeleted.Inc()
+	r.memory.portFreed(poolRequest{})
+	return nil
 }
 
 // adopt gives a port to the pool that it was made for, if there still is one: a
@@ -246,10 +288,11 @@ func (r *orphans) report(names []string) {
 	}
 }
 
-func without(names, there map[string]bool) []string {
+// without returns the objects that are to stay and whose port is not there.
+func without(before, after map[string]object, there map[string]bool) []string {
 	var out []string
-	for name := range names {
-		if !there[name] {
+	for name := range before {
+		if after[name].stays && !there[name] {
 			out = append(out, name)
 		}
 	}

@@ -37,7 +37,7 @@ func (b *bed) versions(name string) *atomic.Int32 {
 // oneWarmPort starts with a free port that the cloud need not know.
 func (b *bed) oneWarmPort() {
 	b.t.Helper()
-	b.current.Pools.TTL.Duration, b.current.Orphans.Interval.Duration = time.Hour, time.Hour
+	b.current.Pools.TTL.Duration, b.current.Orphans = time.Hour, noLooks
 	b.settings = controller.NewLive(b.current)
 	b.warmPool(node, 0, 1)
 	b.start()

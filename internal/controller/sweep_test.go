@@ -80,12 +80,15 @@ func newPodsLife(w *sweep.World, newCloud func(*sweep.World) swept) *podsLife {
 		Orphans: hurriedOrphans,
 	}
 	if w.Undisturbed() { // the collector must not repair what nothing has broken
-		l.settings.Orphans.Interval.Duration = time.Hour
+		l.settings.Orphans = noLooks
 	}
 	l.live = controller.NewLive(l.settings)
 	w.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.Node}})
 	return l
 }
+
+// noLooks is for who watches what is so without any.
+var noLooks = config.Orphans{Grace: metav1.Duration{Duration: time.Hour}}
 
 var hurriedOrphans = config.Orphans{
 	Interval: metav1.Duration{Duration: 50 * time.Millisecond}, Grace: metav1.Duration{Duration: 100 * time.Millisecond},
@@ -198,7 +201,7 @@ func (l *podsLife) restarting() (served, then func()) {
 		return nil, nil
 	}
 	patient := l.settings
-	patient.Orphans.Interval.Duration = time.Hour
+	patient.Orphans = noLooks
 	l.live = controller.NewLive(patient)
 	probe := l.w.Pod("probe")
 	waiting := l.waiting()

@@ -298,7 +298,8 @@ func (b *Backend) lookAgain(ctx context.Context, ports []wirePort) ([]wirePort, 
 const undoTime = time.Minute
 
 // undo deletes ports and returns why. What cannot be deleted is marked, so it
-// will be collected as an orphan; the message says so.
+// will be collected as an orphan: the error is then an ErrUnavailable, too, and
+// says so.
 func (b *Backend) undo(ctx context.Context, ports []wirePort, why error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
@@ -309,8 +310,8 @@ func (b *Backend) undo(ctx context.Context, ports []wirePort, why error) error {
 		}
 	}
 	if len(left) > 0 {
-		return fmt.Errorf("%w (%d ports could not be deleted at once and are left to the orphan collector: %s)",
-			why, len(left), strings.Join(left, ", "))
+		return fmt.Errorf("%w (%w: %d ports could not be deleted at once and are left to the orphan collector: %s)",
+			why, sdn.ErrUnavailable, len(left), strings.Join(left, ", "))
 	}
 	return why
 }
