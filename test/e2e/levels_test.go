@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -62,7 +63,11 @@ func (f *fixture) joins(t testing.TB, name string, labels map[string]string) *co
 			t.Error(err)
 		}
 	})
-	ready := client.RawPatch(types.MergePatchType, []byte(`{"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Test"}]}}`))
+	// Without a new time Kubernetes takes it for what it saw of an older node of that
+	// name, which it has not heard of for long.
+	ready := client.RawPatch(types.MergePatchType, fmt.Appendf(nil,
+		`{"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Test", "lastHeartbeatTime": %q}]}}`,
+		time.Now().UTC().Format(time.RFC3339)))
 	if err := f.Client.Status().Patch(t.Context(), node, ready); err != nil {
 		t.Fatal(err)
 	}
