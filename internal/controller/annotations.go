@@ -37,8 +37,12 @@ func (r *annotations) setup(mgr ctrl.Manager) error {
 			MaxConcurrentReconciles: 4, RateLimiter: limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
 		}).
 		For(&corev1.Pod{}, builder.WithPredicates(predicate.Funcs{
-			CreateFunc: func(e event.CreateEvent) bool { return annotated(e.Object) },
-			UpdateFunc: func(e event.UpdateEvent) bool { return annotation(e.ObjectOld) != annotation(e.ObjectNew) },
+			// The cache of a new leader may show a port before its pod, or before
+			// that is scheduled.
+			CreateFunc: func(e event.CreateEvent) bool { return nodeOf(e.Object) != "" },
+			UpdateFunc: func(e event.UpdateEvent) bool {
+				return annotation(e.ObjectOld) != annotation(e.ObjectNew) || nodeOf(e.ObjectOld) != nodeOf(e.ObjectNew)
+			},
 			DeleteFunc: func(event.DeleteEvent) bool { return false },
 		})).
 		Watches(&v1.KuryrPort{}, handler.EnqueueRequestsFromMapFunc(holderOf), builder.WithPredicates(predicate.Funcs{
@@ -52,6 +56,8 @@ func (r *annotations) setup(mgr ctrl.Manager) error {
 func annotation(o client.Object) string { return o.GetAnnotations()[v1.VIFAnnotation] }
 
 func annotated(o client.Object) bool { return annotation(o) != "" }
+
+func nodeOf(o client.Object) string { return o.(*corev1.Pod).Spec.NodeName }
 
 func holderOf(_ context.Context, o client.Object) []reconcile.Request {
 	ref := o.(*v1.KuryrPort).Spec.PodRef

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -69,6 +70,7 @@ type bed struct {
 	unhurried bool                 // leave all delays as they are in use
 	gap       time.Duration        // of statuses; 0 is short
 	newClient client.NewClientFunc // of the manager; nil is the usual
+	cache     cache.Options        // of the manager, as in use
 	backend   sdn.Backend          // of the controller; nil is cloud's
 	manager   ctrl.Manager         // the last one started
 
@@ -109,7 +111,7 @@ func idleBed(t testing.TB) *bed {
 			Interval: metav1.Duration{Duration: 200 * time.Millisecond}, Grace: metav1.Duration{Duration: time.Second},
 		},
 	}
-	b.settings = controller.NewLive(b.current)
+	b.settings, b.cache = controller.NewLive(b.current), controller.CacheOptions()
 	t.Cleanup(b.sweep)
 	b.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
 	return b
@@ -161,7 +163,7 @@ func (b *bed) start() {
 		b.t.Fatal(err)
 	}
 	mgr, err := ctrl.NewManager(apiServer, ctrl.Options{
-		Scheme: scheme, Cache: controller.CacheOptions(), Metrics: metricsserver.Options{BindAddress: "0"}, NewClient: b.newClient,
+		Scheme: scheme, Cache: b.cache, Metrics: metricsserver.Options{BindAddress: "0"}, NewClient: b.newClient,
 	})
 	if err != nil {
 		b.t.Fatal(err)
