@@ -14,10 +14,12 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller"
 )
 
-// versions counts how often a KuryrPort is written from now on.
-func (b *bed) versions(name string) *atomic.Int32 {
+// versions counts how often a KuryrPort is written from now on, up to the write
+// that says that it is active; active is closed then.
+func (b *bed) versions(name string) (n *atomic.Int32, active <-chan struct{}) {
 	b.t.Helper()
-	var n atomic.Int32
+	n = new(atomic.Int32)
+	done := make(chan struct{})
 	informer, err := b.manager.GetCache().GetInformer(b.t.Context(), &v1.KuryrPort{})
 	if err != nil {
 		b.t.Fatal(err)
@@ -26,20 +28,23 @@ func (b *bed) versions(name string) *atomic.Int32 {
 		before, after := old.(*v1.KuryrPort), now.(*v1.KuryrPort)
 		if after.Name == name && before.ResourceVersion != after.ResourceVersion {
 			n.Add(1)
+			if after.Status.Active && !before.Status.Active {
+				close(done)
+			}
 		}
 	}})
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return &n
+	return n, done
 }
 
-// oneWarmPort starts with a free port that the cloud need not know.
+// oneWarmPort starts with a free port.
 func (b *bed) oneWarmPort() {
 	b.t.Helper()
 	b.current.Pools.TTL.Duration, b.current.Orphans = time.Hour, noLooks
 	b.settings = controller.NewLive(b.current)
-	b.warmPool(node, 0, 1)
+	b.warmPool(node, 1)
 	b.start()
 }
 
@@ -49,15 +54,14 @@ func TestStatusOfAStartIsWrittenOnce(t *testing.T) {
 	b := idleBed(t)
 	b.gap = time.Hour
 	b.oneWarmPort()
-	writes := b.versions(b.ports()[0].Name)
+	writes, active := b.versions(b.ports()[0].Name)
 	pod := b.pod("web")
 	b.eventually("the pod has the port", func() bool { return b.portOf(pod) != nil })
 	b.attach(b.portOf(pod), true)
-	b.eventually("the status tells of it", func() bool {
-		s := b.portOf(pod).Status
-		return s.Phase == v1.PortBound && s.Active
-	})
-	b.eventually("the cache has all", func() bool { return writes.Load() >= 3 })
+	await(t.Context(), active)
+	if s := b.portOf(pod).Status; s.Phase != v1.PortBound {
+		t.Errorf("the port is active and its phase %s", s.Phase)
+	}
 	if n := writes.Load(); n != 3 {
 		t.Errorf("%d writes of the KuryrPort, want 3", n)
 	}

@@ -127,7 +127,9 @@ func (o *openstack) ask(method, path string, in, out any) (http.Header, error) {
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("X-Auth-Token", o.token)
 	answer := httptest.NewRecorder()
-	o.api.ServeHTTP(answer, r)
+	if !served(o.api, answer, r) {
+		return nil, fmt.Errorf("%s %s: no answer", method, path)
+	}
 	if answer.Code >= 300 {
 		return nil, fmt.Errorf("%s %s: %d %s", method, path, answer.Code, answer.Body)
 	}
@@ -135,6 +137,17 @@ func (o *openstack) ask(method, path string, in, out any) (http.Header, error) {
 		return answer.Header(), nil
 	}
 	return answer.Header(), json.Unmarshal(answer.Body.Bytes(), out)
+}
+
+// served reports whether h has answered, and not aborted as net/http has it.
+func served(h http.Handler, w http.ResponseWriter, r *http.Request) (is bool) {
+	defer func() {
+		if p := recover(); p != nil && p != http.ErrAbortHandler {
+			panic(p)
+		}
+	}()
+	h.ServeHTTP(w, r)
+	return true
 }
 
 func (o *openstack) logIn() {

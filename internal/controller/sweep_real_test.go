@@ -11,6 +11,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"os"
@@ -206,6 +207,16 @@ func (a *realAPI) place(t *testing.T, host string) *openstack {
 	})
 	o.furnish(host)
 	return o
+}
+
+// A Neutron that cannot be reached is an error, and ends no test binary.
+func TestRealAPIThatIsAway(t *testing.T) {
+	away := httptest.NewServer(nil)
+	away.Close()
+	o := &openstack{t: t, api: &realAPI{at: map[string]string{"networking": away.URL}}}
+	if rows, err := o.list("port"); err == nil {
+		t.Errorf("a Neutron that is away has the ports %v", rows)
+	}
 }
 
 func (o *openstack) removeAll(kind string) {
