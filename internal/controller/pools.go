@@ -66,6 +66,7 @@ func (r *pools) Reconcile(ctx context.Context, req poolRequest) (ctrl.Result, er
 	r.note(v, &a, room)
 	r.ask(v, a)
 	err = r.write(ctx, v, &a)
+	r.score(v, &a)
 	r.tell(v, givenTo(&a))
 	if err != nil {
 		return retry(err)
@@ -154,6 +155,10 @@ func (r *pools) settle(ctx context.Context, req poolRequest, name string) (write
 	var holder types.UID
 	if ref := port.Spec.PodRef; ref != nil {
 		holder = ref.UID
+	}
+	was, _ := r.memory.pending(req)
+	if uid := was[name].pod; uid != "" && uid == holder {
+		r.memory.with(req, func(p *poolMemory) { p.serve(uid, r.Now()) })
 	}
 	return r.memory.settled(req, name, port.ResourceVersion, holder), nil
 }

@@ -49,7 +49,7 @@ func (r *pools) note(v *view, a *pool.Actions, s standing) {
 			delete(p.toldPool, toldFailure)
 		}
 		v.failure = p.failure
-		p.cast(v, given, now)
+		p.turnedAway(v, given)
 	})
 	if s.full != nil {
 		for _, idle := range r.memory.squeeze(s.full.scope) {
@@ -71,28 +71,43 @@ func givenTo(a *pool.Actions) map[types.UID]bool {
 	return out
 }
 
-// cast counts pods that find a port and pods that do not, each once.
-func (p *poolMemory) cast(v *view, given map[types.UID]bool, now time.Time) {
+// turnedAway counts pods that a plan has no port for, each once.
+func (p *poolMemory) turnedAway(v *view, given map[types.UID]bool) {
 	waiting := map[types.UID]bool{}
 	for i := range v.state.Pods {
 		uid := v.state.Pods[i].Ref.UID
 		waiting[uid] = true
-		was := p.lot[uid]
-		switch {
-		case was == served:
-		case was == missed && given[uid]:
-			poolWaitSeconds.Observe(now.Sub(p.seen[uid]).Seconds())
-			p.lot[uid] = served
-		case was == missed:
-		case given[uid]:
-			poolHits.Inc()
-			p.lot[uid] = served
-		default:
+		if p.lot[uid] == 0 && !given[uid] {
 			poolMisses.Inc()
 			p.lot[uid] = missed
 		}
 	}
 	keep(p.lot, func(uid types.UID) bool { return waiting[uid] })
+}
+
+// serve counts a pod that has got its port.
+func (p *poolMemory) serve(uid types.UID, now time.Time) {
+	switch p.lot[uid] {
+	case missed:
+		poolWaitSeconds.Observe(now.Sub(p.seen[uid]).Seconds())
+	case served:
+	default:
+		poolHits.Inc()
+	}
+	p.lot[uid] = served
+}
+
+// score counts the pods that were given a port by a plan that has been carried
+// out, as far as that is known. Of others it is when the API server was asked.
+func (r *pools) score(v *view, a *pool.Actions) {
+	now := r.Now()
+	r.memory.with(v.req, func(p *poolMemory) {
+		for _, b := range slices.Concat(a.Bind, a.Adopt) {
+			if w, written := p.writes[b.Port]; b.Pod != nil && written && !w.unsure && w.pod == b.Pod.UID {
+				p.serve(b.Pod.UID, now)
+			}
+		}
+	})
 }
 
 // squeezed notes that a plan has given up what others asked for, as far as there
