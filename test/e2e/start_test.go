@@ -59,7 +59,7 @@ func (f *fixture) starts(b *testing.B, n int) {
 
 // warm keeps ports ready for thirty pods on two nodes.
 func (f *fixture) warm(b *testing.B) {
-	f.pools(b, map[string]any{"min": 20, "batch": 10, "ttl": "1h"})
+	f.pools(b, map[string]any{"min": 20, "batch": 10, "ttl": "1h", "cooldown": "0s"})
 	var first []*corev1.Pod
 	for _, node := range nodes {
 		first = append(first, f.on(b, node, "first-"+node))
@@ -75,7 +75,7 @@ func (f *fixture) warm(b *testing.B) {
 	})
 	// What is left after the pods is enough: OpenStack, which has the same cores
 	// here, does not make ports while the pods start.
-	f.pools(b, map[string]any{"min": 5, "batch": 10, "ttl": "1h"})
+	f.pools(b, map[string]any{"min": 5, "batch": 10, "ttl": "1h", "cooldown": "0s"})
 	time.Sleep(3 * time.Second) // the daemons plug them
 }
 
