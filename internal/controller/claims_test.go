@@ -5,12 +5,16 @@ package controller_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -99,4 +103,56 @@ func TestTwoPoolsWantOnePod(t *testing.T) {
 	b.label(ns, "team", "")
 	b.bound(pod)
 	b.never("a second port of the pod", func() bool { b.portOf(pod); return t.Failed() })
+}
+
+// TestPodIsLeftToAPoolInVain: a change of labels moves a pod to another pool while
+// the first is about to give it a port, which then comes to nothing. No event says
+// so, and the pod gets a port of its new pool all the same.
+func TestPodIsLeftToAPoolInVain(t *testing.T) {
+	b := idleBed(t)
+	b.current.Pools.Min, b.current.Pools.TTL = 1, metav1.Duration{Duration: time.Hour}
+	b.current.Pools.Overrides = []config.PoolOverride{{NamespaceSelector: labelled("team", "a"), Min: new(int32(1))}}
+	b.current.Orphans = noLooks
+	b.set(func(*kuryr.Settings) {})
+	ns := b.namespace("team-a")
+	b.label(ns, "team", "a")
+	var armed atomic.Bool
+	var once sync.Once
+	giving, end := make(chan struct{}), make(chan struct{})
+	b.newClient = through(interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			port, ok := obj.(*v1.KuryrPort)
+			vain := false
+			if ok && port.Spec.PodRef != nil && armed.Load() {
+				once.Do(func() { vain = true })
+			}
+			if !vain {
+				return c.Patch(ctx, obj, patch, opts...)
+			}
+			close(giving)
+			await(ctx, end)
+			return apierrors.NewConflict(schema.GroupResource{Resource: "kuryrports"}, port.Name, nil)
+		},
+	})
+	b.start()
+	first := b.bound(b.pod("common")).Spec.Pool
+	b.bound(b.pod("own", inNamespace("team-a")))
+	b.label(ns, "team", "")
+	moved := 0
+	b.eventually("the first pool is that of the namespace", func() bool {
+		moved++
+		return b.bound(b.pod(fmt.Sprint("moved-", moved), inNamespace("team-a"))).Spec.Pool == first
+	})
+	b.eventually("it has a free port", func() bool {
+		return slices.ContainsFunc(b.ports(), func(p v1.KuryrPort) bool {
+			return p.Spec.Pool == first && p.Spec.PodRef == nil && p.Status.Phase == v1.PortAvailable
+		})
+	})
+	armed.Store(true)
+	pod := b.pod("second", inNamespace("team-a"))
+	await(t.Context(), giving)
+	b.label(ns, "team", "a")
+	b.never("a port from the new pool", func() bool { return b.portOf(pod) != nil })
+	close(end)
+	b.bound(pod)
 }

@@ -45,6 +45,7 @@ type view struct {
 	ports   map[string]*v1.KuryrPort
 	pods    map[types.UID]*corev1.Pod // all of the node
 	waiting []*corev1.Pod
+	outrun  bool                // another pool is about to give a port to a pod of this one
 	groups  map[string][]string // that are to be, of each port that has drifted
 	arrived map[string]arrival
 
@@ -157,7 +158,7 @@ func (r *pools) sortPods(ctx context.Context, v *view, pods []corev1.Pod, elsewh
 	}
 	for i := range pods {
 		pod := &pods[i]
-		if here[pod.UID] || elsewhere[pod.UID] || !pool.Wants(pod) || r.memory.claimed(pod.UID, v.req) {
+		if here[pod.UID] || elsewhere[pod.UID] || !pool.Wants(pod) {
 			continue
 		}
 		leads, groups, err := v.leadsHere(ctx, pod)
@@ -165,6 +166,10 @@ func (r *pools) sortPods(ctx context.Context, v *view, pods []corev1.Pod, elsewh
 			return err
 		}
 		if !leads {
+			continue
+		}
+		if r.memory.claimed(pod.UID, v.req) {
+			v.outrun = true
 			continue
 		}
 		had, held, err := r.lostPort(ctx, v.req, pod)

@@ -26,6 +26,9 @@ import (
 // writers is how many objects of a pool are written at once.
 const writers = 16
 
+// claimAgain is how long a pool leaves a pod to another that gives it a port.
+const claimAgain = time.Second
+
 // write carries out what a plan changes of objects. One that cannot be written
 // keeps no other from being written; a conflict is the last thing to report.
 //
@@ -35,6 +38,9 @@ const writers = 16
 func (r *pools) write(ctx context.Context, v *view, a *pool.Actions) error {
 	if err := r.reserve(ctx, v, a); err != nil {
 		return err
+	}
+	if v.outrun { // nobody tells of a claim that ends without a port
+		a.Wake = earlier(a.Wake, r.Now().Add(claimAgain))
 	}
 	var g errgroup.Group
 	g.SetLimit(writers)
@@ -86,8 +92,10 @@ func (r *pools) reserve(ctx context.Context, v *view, a *pool.Actions) error {
 		if b.Pod == nil {
 			return false
 		}
-		claimed[b.Pod.UID] = r.memory.claim(b.Pod.UID, v.req)
-		return !claimed[b.Pod.UID]
+		mine := r.memory.claim(b.Pod.UID, v.req)
+		claimed[b.Pod.UID] = mine
+		v.outrun = v.outrun || !mine
+		return !mine
 	}
 	a.Bind, a.Adopt = slices.DeleteFunc(a.Bind, theirs), slices.DeleteFunc(a.Adopt, theirs)
 	if len(claimed) == 0 {
