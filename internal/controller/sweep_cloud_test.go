@@ -142,7 +142,7 @@ func (o *openstack) ask(method, path string, in, out any) (http.Header, error) {
 // served reports whether h has answered, and not aborted as net/http has it.
 func served(h http.Handler, w http.ResponseWriter, r *http.Request) (is bool) {
 	defer func() {
-		if p := recover(); p != nil && p != http.ErrAbortHandler {
+		if p := recover(); p != nil && p != any(http.ErrAbortHandler) {
 			panic(p)
 		}
 	}()
