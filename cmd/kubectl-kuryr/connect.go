@@ -85,8 +85,20 @@ func explain(doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
+// kinds is how a name may begin: as -o name and kubectl write it.
+var kinds = []string{"kuryrportpool.openstack.org", "kuryrportpools.openstack.org", "kuryrportpool", "kuryrportpools", "kpp"}
+
+// bare returns a name without its kind.
+func bare(name string) string {
+	if kind, rest, found := strings.Cut(name, "/"); found && slices.Contains(kinds, kind) {
+		return rest
+	}
+	return name
+}
+
 // pool returns the pool of that name.
 func pool(ctx context.Context, c client.Client, name string) (*v1.KuryrPortPool, error) {
+	name = bare(name)
 	var p v1.KuryrPortPool
 	err := c.Get(ctx, client.ObjectKey{Name: name}, &p)
 	if apierrors.IsNotFound(err) {

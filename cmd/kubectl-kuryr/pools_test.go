@@ -143,6 +143,25 @@ func TestListNamesPools(t *testing.T) {
 	}
 }
 
+// What list -o name prints is taken where a name is; a name of another kind is not.
+func TestNamesWithTheirKind(t *testing.T) {
+	makePool(t, "kind-1", "kind-node", 0, 0, 1, 0)
+	for _, verb := range [][]string{{"show"}, {"fill", "--ports", "3"}, {"free"}} {
+		for _, prefix := range []string{"kuryrportpool.openstack.org/", "kpp/"} {
+			out, err := kuryr(t, append(append([]string{"pools"}, verb...), prefix+"kind-1")...)
+			if err != nil || !strings.Contains(out, "kind-1") || verb[0] == "show" && !strings.Contains(out, "kind-1-port-0") {
+				t.Errorf("%s %skind-1: %q, %v", verb[0], prefix, out, err)
+			}
+		}
+		if out, err := kuryr(t, append(append([]string{"pools"}, verb...), "pod/kind-1")...); err == nil {
+			t.Errorf("%s pod/kind-1: %q, want an error", verb[0], out)
+		}
+	}
+	if free, _ := portsLeft(t, "kind-1"); free != 0 {
+		t.Error("free kpp/kind-1 left a port")
+	}
+}
+
 // The pool's Events are found: those of the controller, about pool, ports and
 // pods of the node, and of nobody else.
 func TestShowFindsPortsAndEvents(t *testing.T) {

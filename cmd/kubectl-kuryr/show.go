@@ -70,7 +70,7 @@ func look(ctx context.Context, c client.Client, name string, now time.Time) (*pi
 	if err != nil {
 		return nil, err
 	}
-	all, err := ports(ctx, c, name)
+	all, err := ports(ctx, c, p.Name)
 	if err != nil {
 		return nil, err
 	}
