@@ -78,6 +78,8 @@ func (r *ports) handBack(ctx context.Context, port *v1.KuryrPort, pod *corev1.Po
 	}
 	ctrl.LoggerFrom(ctx).Info("putting back KuryrPort that was deleted under a living pod",
 		"port", port.Name, "namespace", pod.Namespace, "pod", pod.Name)
-	r.memory.doubtful() // should the pod go before the port has its object again
+	// Should the pod go before the port has its object again, nobody else knows of it.
+	// That is not looked for at once: a process that has just started serves pods first.
+	time.AfterFunc(r.settings.Load().Orphans.Grace.Duration, r.memory.doubtful)
 	return retry(r.drop(ctx, port))
 }
