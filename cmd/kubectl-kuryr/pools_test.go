@@ -259,35 +259,40 @@ func playController(ctx context.Context, name string) error {
 	return step(ctx, name, 4, false, true)
 }
 
+// ordered waits until an order is on a pool.
+func ordered(ctx context.Context, name string) (*v1.KuryrPortPool, error) {
+	for {
+		p, err := pool(ctx, server, name)
+		if err != nil || p.Annotations[v1.FillAnnotation] != "" {
+			return p, err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
 // step waits for the order and then says how the pool stands; if it is done, a
 // moment after the order is taken away, as the controller does.
 func step(ctx context.Context, name string, free int32, quota, done bool) error {
-	for {
-		p, err := pool(ctx, server, name)
-		if err != nil {
+	p, err := ordered(ctx, name)
+	if err != nil {
+		return err
+	}
+	if done {
+		if err := ask(ctx, server, p, ""); err != nil {
 			return err
 		}
-		if p.Annotations[v1.FillAnnotation] == "" {
-			time.Sleep(10 * time.Millisecond)
-			continue
+		time.Sleep(30 * time.Millisecond)
+		if p, err = pool(ctx, server, name); err != nil {
+			return err
 		}
-		if done {
-			if err := ask(ctx, server, p, ""); err != nil {
-				return err
-			}
-			time.Sleep(30 * time.Millisecond)
-			if p, err = pool(ctx, server, name); err != nil {
-				return err
-			}
-		}
-		p.Status.Available = free
-		is := metav1.ConditionFalse
-		if quota {
-			is = metav1.ConditionTrue
-		}
-		meta.SetStatusCondition(&p.Status.Conditions, metav1.Condition{Type: v1.ConditionOverQuota, Status: is, Reason: "OverQuota", Message: "9 of 9 ports are used"})
-		return server.Status().Update(ctx, p)
 	}
+	p.Status.Available = free
+	is := metav1.ConditionFalse
+	if quota {
+		is = metav1.ConditionTrue
+	}
+	meta.SetStatusCondition(&p.Status.Conditions, metav1.Condition{Type: v1.ConditionOverQuota, Status: is, Reason: "OverQuota", Message: "9 of 9 ports are used"})
+	return server.Status().Update(ctx, p)
 }
 
 func TestFillGivesUp(t *testing.T) {
@@ -331,21 +336,15 @@ func TestFillSeesItsOrderGo(t *testing.T) {
 // orderEnds waits for the order, says how the pool stands, and puts another
 // annotation in the order's place.
 func orderEnds(ctx context.Context, name, annotation string, free, bound int32) error {
-	for {
-		p, err := pool(ctx, server, name)
-		if err != nil {
-			return err
-		}
-		if p.Annotations[v1.FillAnnotation] == "" {
-			time.Sleep(10 * time.Millisecond)
-			continue
-		}
-		p.Status.Available, p.Status.Bound = free, bound
-		if err := server.Status().Update(ctx, p); err != nil {
-			return err
-		}
-		return ask(ctx, server, p, annotation)
+	p, err := ordered(ctx, name)
+	if err != nil {
+		return err
 	}
+	p.Status.Available, p.Status.Bound = free, bound
+	if err := server.Status().Update(ctx, p); err != nil {
+		return err
+	}
+	return ask(ctx, server, p, annotation)
 }
 
 func TestFreeDeletesWhatIsFree(t *testing.T) {

@@ -31,11 +31,7 @@ func TestNewLeaderKnowsPodsLate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t)
-			pod := b.pod("first")
-			port := b.bound(pod)
-			b.attach(port, true)
-			b.eventually("the pod is annotated", func() bool { return b.annotation(pod) != "" })
-			b.stop()
+			pod, port := b.pluggedIn()
 			none := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, v1.VIFAnnotation))
 			if err := b.client.Patch(t.Context(), pod, none); err != nil { // as if not annotated yet
 				t.Fatal(err)

@@ -75,15 +75,23 @@ func TestAnswerIsLostAndTheCacheIsLate(t *testing.T) {
 	b.settled(0)
 }
 
-// TestNewLeaderKnowsPodsBeforePorts: a pod that is annotated and plugged has its
-// port, also if the cache shows the KuryrPort late.
-func TestNewLeaderKnowsPodsBeforePorts(t *testing.T) {
-	b := newBed(t)
+// pluggedIn makes a pod with a plugged port, and stops the controller once it has
+// written all that it writes of them.
+func (b *bed) pluggedIn() (*corev1.Pod, *v1.KuryrPort) {
+	b.t.Helper()
 	pod := b.pod("first")
 	port := b.bound(pod)
 	b.attach(port, true)
 	b.eventually("the pod is annotated", func() bool { return b.annotation(pod) != "" })
 	b.stop()
+	return pod, port
+}
+
+// TestNewLeaderKnowsPodsBeforePorts: a pod that is annotated and plugged has its
+// port, also if the cache shows the KuryrPort late.
+func TestNewLeaderKnowsPodsBeforePorts(t *testing.T) {
+	b := newBed(t)
+	_, port := b.pluggedIn()
 	var stale atomic.Bool
 	stale.Store(true)
 	b.newClient = through(noPortsWhile(&stale))
@@ -119,11 +127,7 @@ func noPortsWhile(stale *atomic.Bool) interceptor.Funcs {
 // if the cache does not show its pod yet.
 func TestNewLeaderKnowsPortsBeforePods(t *testing.T) {
 	b := newBed(t)
-	pod := b.pod("first")
-	port := b.bound(pod)
-	b.attach(port, true)
-	b.eventually("the pod is annotated", func() bool { return b.annotation(pod) != "" })
-	b.stop()
+	pod, port := b.pluggedIn()
 	b.delete(port)
 	var stale atomic.Bool
 	stale.Store(true)
@@ -158,11 +162,7 @@ func TestNewLeaderKnowsPortsBeforePods(t *testing.T) {
 // its pod, which is told to end meanwhile. As long as it runs the port stays.
 func TestLookedUpForAPodThatRunsToItsEnd(t *testing.T) {
 	b := newBed(t)
-	pod := b.pod("first")
-	port := b.bound(pod)
-	b.attach(port, true)
-	b.eventually("the pod is annotated", func() bool { return b.annotation(pod) != "" })
-	b.stop()
+	pod, port := b.pluggedIn()
 	b.delete(port)
 	if err := b.client.Patch(t.Context(), port, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
 		t.Fatal(err)

@@ -22,6 +22,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/kuryr-go/kuryr/internal/sdn/sdntest"
 	"github.com/kuryr-go/kuryr/internal/sdn/sdntest/sweep"
 )
 
@@ -77,7 +78,7 @@ func newRealAPI(t *testing.T) *realAPI {
 	t.Helper()
 	name, file := os.Getenv("OS_CLOUD"), os.Getenv("OS_CLIENT_CONFIG_FILE")
 	if name == "" || file == "" {
-		t.Skip("OS_CLOUD or OS_CLIENT_CONFIG_FILE is not set: no real Neutron to try; they are to lead to a cloud in a clouds.yaml whose user is admin")
+		sdntest.Missing(t, "OS_CLOUD or OS_CLIENT_CONFIG_FILE is not set: no real Neutron to try; they are to lead to a cloud in a clouds.yaml whose user is admin")
 	}
 	content, err := os.ReadFile(file)
 	if err != nil {
@@ -234,24 +235,8 @@ func (o *openstack) removeAll(kind string) {
 // host finds a host that ports can be bound to.
 func (a *realAPI) host(t *testing.T) string {
 	t.Helper()
-	if h := os.Getenv("KURYR_TEST_HOST"); h != "" {
-		return h
-	}
-	var out struct {
-		Agents []struct {
-			Host  string
-			Type  string `json:"agent_type"`
-			Alive bool
-		}
-	}
-	if _, err := (&openstack{t: t, api: a, token: a.token}).ask(http.MethodGet, "/networking/v2.0/agents", nil, &out); err != nil {
-		t.Fatal(err)
-	}
-	for _, agent := range out.Agents {
-		if agent.Alive && (agent.Type == "OVN Controller agent" || agent.Type == "Open vSwitch agent") {
-			return agent.Host
-		}
-	}
-	t.Skip("this Neutron shows no live agent that could bind a port; set KURYR_TEST_HOST to a host that can")
-	return ""
+	return sdntest.Host(t, func(into any) error {
+		_, err := (&openstack{t: t, api: a, token: a.token}).ask(http.MethodGet, "/networking/v2.0/agents", nil, into)
+		return err
+	})
 }

@@ -52,7 +52,7 @@ type realCloud struct {
 func newReal(t *testing.T) *realCloud {
 	t.Helper()
 	if os.Getenv("OS_CLOUD") == "" {
-		t.Skip("OS_CLOUD is not set: no real Neutron to try; set it to an entry of clouds.yaml that is admin")
+		sdntest.Missing(t, "OS_CLOUD is not set: no real Neutron to try; set it to an entry of clouds.yaml that is admin")
 	}
 	auth, endpoint, tls, err := clouds.Parse()
 	must(t, err)
@@ -197,28 +197,13 @@ func (r *realCloud) mtu(t *testing.T) int32 {
 	return out.Network.MTU
 }
 
-// host finds a host that ports can be bound to.
+// host finds a host that ports can be bound to. It does not ask by gophercloud's
+// agents: ML2/OVN of Zed writes times that it cannot read.
 func (r *realCloud) host(t *testing.T) string {
-	if h := os.Getenv("KURYR_TEST_HOST"); h != "" {
-		return h
-	}
-	// Not gophercloud's agents: ML2/OVN of Zed writes times that it cannot read.
-	var out struct {
-		Agents []struct {
-			Host  string
-			Type  string `json:"agent_type"`
-			Alive bool
-		}
-	}
-	_, err := r.client.Get(t.Context(), r.client.ServiceURL("agents"), &out, nil)
-	must(t, err)
-	for _, a := range out.Agents {
-		if a.Alive && (a.Type == "OVN Controller agent" || a.Type == "Open vSwitch agent") {
-			return a.Host
-		}
-	}
-	t.Skip("this Neutron shows no live agent that could bind a port; set KURYR_TEST_HOST to a host that can")
-	return ""
+	return sdntest.Host(t, func(into any) error {
+		_, err := r.client.Get(t.Context(), r.client.ServiceURL("agents"), into, nil)
+		return err
+	})
 }
 
 // MakeForeignPort implements sdntest.Cloud.

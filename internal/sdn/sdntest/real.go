@@ -1,0 +1,45 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sdntest
+
+import (
+	"os"
+	"testing"
+)
+
+// Missing skips a test of a real cloud, and says what it lacks. Where the test bed
+// is said to be there (KURYR_E2E is set) it fails instead: it has all of that.
+func Missing(t testing.TB, what string) {
+	t.Helper()
+	if os.Getenv("KURYR_E2E") != "" {
+		t.Fatal(what)
+	}
+	t.Skip("SKIPPED: " + what)
+}
+
+// Host finds a host that a real Neutron can bind ports to: that of KURYR_TEST_HOST,
+// or one with a live agent. Agents fills in what GET /v2.0/agents answers.
+func Host(t testing.TB, agents func(into any) error) string {
+	t.Helper()
+	if h := os.Getenv("KURYR_TEST_HOST"); h != "" {
+		return h
+	}
+	var out struct {
+		Agents []struct {
+			Host  string
+			Type  string `json:"agent_type"`
+			Alive bool
+		}
+	}
+	if err := agents(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range out.Agents {
+		if a.Alive && (a.Type == "OVN Controller agent" || a.Type == "Open vSwitch agent") {
+			return a.Host
+		}
+	}
+	Missing(t, "this Neutron shows no live agent that could bind a port; set KURYR_TEST_HOST to a host that can")
+	return ""
+}
