@@ -6,24 +6,24 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// leaseName is of the Lease by which one controller leads.
-const leaseName = "kuryr-controller"
-
 // leading does what only the one that leads may do, with the controllers' own
 // Lease: none starts to work meanwhile. It refuses if a controller leads. One
-// that was killed seems to lead until its Lease has run out.
+// that was killed in a pod that is still there seems to lead until its Lease has
+// run out.
 func leading(outer context.Context, cluster *rest.Config, namespace string, do func(context.Context) error) error {
-	lock, err := adoptersLock(cluster, namespace)
+	identity, err := passing("adopt_")
+	if err != nil {
+		return fmt.Errorf("naming this process: %w", err)
+	}
+	lock, err := newLease(cluster, namespace, identity)
 	if err != nil {
 		return fmt.Errorf("preparing to lead: %w", err)
 	}
@@ -66,16 +66,6 @@ func leading(outer context.Context, cluster *rest.Config, namespace string, do f
 		return outer.Err()
 	}
 	return fmt.Errorf("taking Lease %s: in vain for %s: the log says why (--force does without)", lock.Describe(), leaseDuration+2*retryPeriod)
-}
-
-// adoptersLock is the controllers' Lease, to be held by this process.
-func adoptersLock(cluster *rest.Config, namespace string) (resourcelock.Interface, error) {
-	host, err := os.Hostname()
-	if err != nil {
-		return nil, fmt.Errorf("naming this process: %w", err)
-	}
-	return resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, namespace, leaseName,
-		resourcelock.ResourceLockConfig{Identity: "adopt_" + host + "_" + string(uuid.NewUUID())}, cluster, renewDeadline)
 }
 
 // nobodyLeads returns an error that names who leads, if somebody does. Where no

@@ -194,9 +194,6 @@ func (b *adoptBed) lease(holder string) {
 	b.must(client.IgnoreAlreadyExists(b.client.Create(b.t.Context(), l)))
 	b.must(b.client.Get(b.t.Context(), client.ObjectKeyFromObject(l), l))
 	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds = &holder, new(int32(30))
-	if holder == "" {
-		l.Spec.LeaseDurationSeconds = new(int32(1)) // as one that ends in order leaves it
-	}
 	l.Spec.RenewTime, l.Spec.AcquireTime = new(metav1.NowMicro()), new(metav1.NowMicro())
 	b.must(b.client.Update(b.t.Context(), l))
 }
@@ -226,11 +223,14 @@ func TestAdopt(t *testing.T) {
 	if _, err := b.adopt("--yes", "--leader-elect-namespace", "nowhere"); err == nil || !strings.Contains(err.Error(), "nowhere") {
 		t.Errorf("adopt with its Lease in no namespace: %v", err)
 	}
-	b.lease("controller-1")
+	leader := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "controller-1"}}
+	leader.Spec.Containers = []corev1.Container{{Name: "controller", Image: "kuryr"}}
+	b.must(b.client.Create(t.Context(), leader))
+	b.lease(leader.Name)
 	if out, err := b.adopt("--yes"); err == nil || !strings.Contains(err.Error(), "controller-1") || len(b.ports()) != 0 {
 		t.Errorf("adopt beside a controller: %v, %d KuryrPorts\n%s", err, len(b.ports()), out)
 	}
-	b.lease("")
+	b.must(b.client.Delete(t.Context(), leader, client.GracePeriodSeconds(0))) // it does not give its Lease back
 	out, err = b.adopt("--yes")
 	if err != nil || !strings.Contains(out, "Adopted 2 ports, deleted 1.") {
 		t.Fatalf("adopt --yes: %v\n%s", err, out)

@@ -8,14 +8,10 @@ import (
 	"fmt"
 	"os"
 	"reflect"
-	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/uuid"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
@@ -141,40 +137,6 @@ func newManager(ctx context.Context, f controllerFlags) (ctrl.Manager, error) {
 		return nil, fmt.Errorf("reaching the Kubernetes API: %w", err)
 	}
 	return mgr, mgr.AddHealthzCheck("ping", healthz.Ping)
-}
-
-// Times of the leader election. A leader gives up, and its process ends, only
-// after an API server that was away for longer than it takes to restart one.
-// Another replica takes over at once if the leader ends in order, and after
-// leaseDuration if its node is gone.
-const (
-	leaseDuration = 30 * time.Second
-	renewDeadline = 25 * time.Second
-	retryPeriod   = 3 * time.Second
-)
-
-// elect lets one replica lead, by a Lease. The replica goes by its pod's name:
-// a container that was killed and starts again in its pod is the leader still,
-// and need not wait until its own Lease has run out.
-func elect(o *ctrl.Options, cluster *rest.Config, namespace string) error {
-	identity := os.Getenv("POD_NAME")
-	if identity == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			return fmt.Errorf("naming this replica for leader election: %w", err)
-		}
-		identity = host + "_" + string(uuid.NewUUID())
-	}
-	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, namespace, leaseName,
-		resourcelock.ResourceLockConfig{Identity: identity}, cluster, renewDeadline)
-	if err != nil {
-		return fmt.Errorf("preparing leader election: %w", err)
-	}
-	o.LeaderElection = true
-	o.LeaderElectionResourceLockInterface = lock
-	o.LeaderElectionReleaseOnCancel = true
-	o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = new(leaseDuration), new(renewDeadline), new(retryPeriod)
-	return nil
 }
 
 // newBackend is Neutron, for this cluster. It asks nothing of the cloud yet.
