@@ -146,7 +146,7 @@ func (d *Daemon) plug(ctx context.Context, driver plug.Driver, e entry) error {
 	if err != nil {
 		return types.NewError(cni.CodeIO, "the journal cannot be written", err.Error())
 	}
-	d.reporter.report(e) // now, so that it is known before the pod runs
+	d.reporter.plugging(e) // it is known before the pod runs
 	done := d.metrics.stage("ADD", "plug")
 	err = func() error {
 		defer d.parker.plugging(e.Port.ID)()
