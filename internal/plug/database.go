@@ -250,10 +250,13 @@ func (d *database) zone(ctx context.Context, bridge, port string) (uint16, error
 	if len(res[1].Rows) == 0 {
 		return 0, fmt.Errorf("Open vSwitch has no bridge %s: %w", bridge, ErrDataPath)
 	}
-	text := stringMap(res[1].Rows[0]["external_ids"])[keyZone+port]
+	text, given := stringMap(res[1].Rows[0]["external_ids"])[keyZone+port]
+	if !given {
+		return 0, fmt.Errorf("ovn-controller has given port %s no zone on bridge %s: which connections were the pod's is not known", port, bridge)
+	}
 	zone, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
-		return 0, fmt.Errorf("ovn-controller tells of no zone of port %s: %w", port, err)
+		return 0, fmt.Errorf("reading the zone that ovn-controller has given port %s: %w", port, err)
 	}
 	return uint16(zone), nil
 }
