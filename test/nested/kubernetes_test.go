@@ -23,16 +23,25 @@ import (
 // kindLabel is what the configuration knows the machine by.
 const kindLabel = "e2e.kuryr/machine"
 
-// kubernetes makes the machine a node, and pods of it. No kubelet runs there: the
-// test does its part.
-func (b bed) kubernetes(own machinePort) []*corev1.Pod {
+// configure has Kuryr plug the machine's ports as vifType says, and has all ports in
+// one subnet, for the rest of the test.
+func (b bed) configure(vifType, subnet string) {
 	b.t.Helper()
-	b.configure(func(document map[string]any) {
+	before, err := b.ChangeConfiguration(b.t.Context(), func(document map[string]any) {
+		document["pods"].(map[string]any)["subnetIDs"] = []string{subnet}
 		document["nodes"] = []any{map[string]any{
-			"nodeSelector": map[string]any{"matchLabels": map[string]string{kindLabel: "virtual"}}, "vifType": "vlan",
+			"nodeSelector": map[string]any{"matchLabels": map[string]string{kindLabel: "virtual"}}, "vifType": vifType,
 		}}
 	})
-	b.node(own.ip())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.later("restoring the configuration", func(ctx context.Context) error { return b.WriteConfiguration(ctx, before) })
+}
+
+// namespace makes the test's own, for its pods.
+func (b bed) namespace() {
+	b.t.Helper()
 	if err := b.EnsureNamespace(b.t.Context(), node); err != nil {
 		b.t.Fatal(err)
 	}
@@ -40,20 +49,10 @@ func (b bed) kubernetes(own machinePort) []*corev1.Pod {
 		return b.Client.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: node}})
 	})
 	b.t.Cleanup(b.deletePods)
-	return []*corev1.Pod{b.pod("one", node), b.pod("two", node)}
 }
 
-// configure changes Kuryr's configuration for the rest of the test.
-func (b bed) configure(change func(document map[string]any)) {
-	b.t.Helper()
-	before, err := b.ChangeConfiguration(b.t.Context(), change)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.later("restoring the configuration", func(ctx context.Context) error { return b.WriteConfiguration(ctx, before) })
-}
-
-// node makes the machine's Node. What may still hang on it goes before the trunk does.
+// node makes the machine's Node. No kubelet runs there: the test does its part. What
+// may still hang on it goes before the trunk does.
 func (b bed) node(ip string) {
 	b.t.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{kindLabel: "virtual"}}}

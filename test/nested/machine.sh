@@ -19,10 +19,13 @@ try() { # WHAT COMMAND...
 pod() { echo "$pod" | cut -d/ -f"$1"; }
 
 cni() { # COMMAND
+	local rc=0
 	echo '{"cniVersion": "1.0.0", "name": "kuryr", "type": "kuryr-cni"}' |
 		CNI_COMMAND=$1 CNI_CONTAINERID=sandbox-$(pod 2) CNI_NETNS=/run/netns/$(pod 2) CNI_IFNAME=eth0 CNI_PATH=/opt/cni/bin \
 			CNI_ARGS="IgnoreUnknown=1;K8S_POD_NAMESPACE=$(pod 1);K8S_POD_NAME=$(pod 2);K8S_POD_UID=$(pod 3)" \
-			/opt/cni/bin/kuryr-cni
+			/opt/cni/bin/kuryr-cni || rc=$?
+	[ "$1" != ADD ] || echo # after the result
+	return $rc
 }
 
 await() { # FILE

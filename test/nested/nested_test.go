@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/gophercloud/gophercloud/v2"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -60,67 +62,106 @@ func onBed(t *testing.T) bed {
 	return bed{c, t}
 }
 
-// TestNode has Kuryr serve a node that is a virtual machine on the trunk of the real
-// Neutron: the controller makes subports for its pods, the daemon in the machine plugs
-// them, all reach all, and nothing is left of them in the end.
+// TestNode has Kuryr serve a node that is a virtual machine, the parent of a trunk of
+// the real Neutron: the controller makes ports for its pods of both kinds, the daemon
+// in the machine plugs them, all reach all, and nothing is left of them in the end.
 func TestNode(t *testing.T) {
 	b := onBed(t)
 	own := b.machinePort()
 	trunk := b.trunk(own.ID)
-	pods := b.kubernetes(own)
+	b.configure("vlan", os.Getenv("POD_SUBNET"))
+	b.node(own.ip())
+	b.namespace()
 	b.tap(own)
 
-	vlan := b.bound(pods[:2], "vlan")
-	inTrunk := b.subports(trunk)
-	for _, p := range vlan {
-		if id := inTrunk[p.Name]; id == 0 || id != int(p.Spec.VIF.VLANID) {
-			t.Errorf("the trunk has port %s with VLAN ID %d, want %d", p.Name, id, p.Spec.VIF.VLANID)
-		}
-	}
 	other := b.pod("elsewhere", elsewhere)
+	guests := []guest{b.guest("one", "vlan"), b.guest("two", "vlan")}
 	b.eventually("starting a pod on "+elsewhere, func() error { return b.running(other) })
+	b.configure("macvlan", own.subnet.ID)
+	guests = append(guests, b.guest("three", "macvlan"))
+	b.hang(own, trunk, guests)
 
-	vm := b.boot(b.files(own, pods, vlan, other.Status.PodIP), own)
+	vm := b.boot(b.files(own, guests, other.Status.PodIP), own)
 	vm.wait(t, "plugged")
-	for _, p := range vlan {
-		b.reached(other, p)
+	for _, g := range guests {
+		b.eventually("telling where "+g.pod.Name+" is plugged", func() error { return b.attached(g) })
+		b.reached(other, g.ip())
 	}
 	b.next(vm)
 	vm.wait(t, "reached")
 	b.next(vm)
 	vm.wait(t, "unplugged")
 	b.deletePods()
-	b.eventually("giving the ports back", func() error { return b.gone(trunk, vlan) })
+	b.eventually("giving the ports back", func() error { return b.gone(own, trunk, guests) })
 	b.next(vm)
 	vm.end(t)
 }
 
-// bound waits until each pod has a port that is plugged as vifType says.
-func (b bed) bound(pods []*corev1.Pod, vifType string) []*v1.KuryrPort {
+// guest is a pod of the virtual machine, and its port.
+type guest struct {
+	pod  *corev1.Pod
+	port *v1.KuryrPort
+}
+
+func (g guest) ip() string { return g.port.Spec.VIF.Addresses[0].IP }
+
+// guest makes a pod, which gets a port that is plugged as vifType says, as soon as the
+// controller has seen the change of the configuration.
+func (b bed) guest(name, vifType string) (g guest) {
 	b.t.Helper()
-	var all []*v1.KuryrPort
-	for _, pod := range pods {
-		b.eventually("getting a port for pod "+pod.Name, func() error {
-			p, err := b.KuryrPortOf(b.t.Context(), pod)
-			if err != nil {
-				return err
-			}
-			if p.Status.Phase != v1.PortBound || p.Spec.VIF.Type != vifType {
-				return fmt.Errorf("port %s is %s, of type %s", p.Name, p.Status.Phase, p.Spec.VIF.Type)
-			}
-			all = append(all, p)
-			return nil
-		})
-		p := all[len(all)-1]
-		b.t.Logf("pod %s has port %s: %s, VLAN ID %d", pod.Name, p.Name, p.Spec.VIF.Addresses[0].IP, p.Spec.VIF.VLANID)
+	b.eventually("getting a port for pod "+name, func() (err error) {
+		if g.pod == nil {
+			g.pod = b.pod(name, node)
+		}
+		if g.port, err = b.KuryrPortOf(b.t.Context(), g.pod); err != nil {
+			return err
+		}
+		if is := g.port.Spec.VIF.Type; is != vifType {
+			err = b.Client.Delete(b.t.Context(), g.pod, client.GracePeriodSeconds(0))
+			g.pod = nil
+			return fmt.Errorf("port %s is of type %s (%w)", g.port.Name, is, err)
+		}
+		if g.port.Status.Phase != v1.PortBound {
+			return fmt.Errorf("port %s is %s", g.port.Name, g.port.Status.Phase)
+		}
+		return nil
+	})
+	b.t.Logf("pod %s has port %s: %s, %s, VLAN ID %d", name, g.port.Name, vifType, g.ip(), g.port.Spec.VIF.VLANID)
+	return g
+}
+
+// hang checks that in Neutron the ports hang on the machine's: in its trunk, or as an
+// address of its own while they are disabled.
+func (b bed) hang(own machinePort, trunk string, guests []guest) {
+	b.t.Helper()
+	inTrunk, pairs := b.subports(trunk), b.pairs(own)
+	for _, g := range guests {
+		if id := g.port.Spec.VIF.VLANID; inTrunk[g.port.Name] != int(id) {
+			b.t.Errorf("the trunk has port %s with VLAN ID %d, want %d", g.port.Name, inTrunk[g.port.Name], id)
+		}
+		apart := g.port.Spec.VIF.Type == "macvlan"
+		if p, err := b.Port(b.t.Context(), g.port.Name); err != nil || p.AdminStateUp == apart {
+			b.t.Errorf("port %s is enabled: %t, want %t (%v)", g.port.Name, p.AdminStateUp, !apart, err)
+		}
+		if slices.Contains(pairs, g.ip()+"/32") != apart {
+			b.t.Errorf("the machine's port has the address pairs %q, with %s: want %t", pairs, g.ip(), apart)
+		}
 	}
-	return all
+}
+
+// attached says whether the daemon has told of the sandbox.
+func (b bed) attached(g guest) error {
+	now := &v1.KuryrPort{}
+	err := b.Client.Get(b.t.Context(), client.ObjectKeyFromObject(g.port), now)
+	if a := now.Status.Attachment; err == nil && (a == nil || a.ContainerID != "sandbox-"+g.pod.Name) {
+		err = fmt.Errorf("port %s has the attachment %v", g.port.Name, a)
+	}
+	return err
 }
 
 // reached checks that a pod of the virtual machine is reached from outside of it.
-func (b bed) reached(other *corev1.Pod, p *v1.KuryrPort) {
+func (b bed) reached(other *corev1.Pod, ip string) {
 	b.t.Helper()
-	ip := p.Spec.VIF.Addresses[0].IP
 	from := func(command string) (string, error) {
 		return b.Exec(b.t.Context(), other.Namespace, other.Name, "sh", "-c", command)
 	}
@@ -155,31 +196,31 @@ func fetch(ctx context.Context, url string) (int64, error) {
 }
 
 // gone says what is left of ports.
-func (b bed) gone(trunk string, all []*v1.KuryrPort) error {
-	if left := b.subports(trunk); len(left) > 0 {
-		return fmt.Errorf("the trunk has subports %v", left)
+func (b bed) gone(own machinePort, trunk string, guests []guest) error {
+	if left, pairs := b.subports(trunk), b.pairs(own); len(left)+len(pairs) > 0 {
+		return fmt.Errorf("the trunk has subports %v, and its parent the address pairs %q", left, pairs)
 	}
-	for _, p := range all {
-		if err := b.Client.Get(b.t.Context(), client.ObjectKeyFromObject(p), p); client.IgnoreNotFound(err) != nil || err == nil {
-			return fmt.Errorf("KuryrPort %s is there, with attachment %v (%w)", p.Name, p.Status.Attachment, err)
+	for _, g := range guests {
+		now := &v1.KuryrPort{}
+		if err := b.Client.Get(b.t.Context(), client.ObjectKeyFromObject(g.port), now); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("KuryrPort %s is there, with attachment %v (%w)", g.port.Name, now.Status.Attachment, err)
 		}
-		if _, err := b.Port(b.t.Context(), p.Name); !gophercloud.ResponseCodeIs(err, http.StatusNotFound) {
-			return fmt.Errorf("port %s is there in Neutron (%w)", p.Name, err)
+		if _, err := b.Port(b.t.Context(), g.port.Name); !gophercloud.ResponseCodeIs(err, http.StatusNotFound) {
+			return fmt.Errorf("port %s is there in Neutron (%w)", g.port.Name, err)
 		}
 	}
 	return nil
 }
 
 // files makes a folder with what the machine needs.
-func (b bed) files(own machinePort, pods []*corev1.Pod, all []*v1.KuryrPort, target string) string {
+func (b bed) files(own machinePort, guests []guest, target string) string {
 	b.t.Helper()
 	dir := b.t.TempDir()
 	b.sh("go", "build", "-o", dir+"/", "../../cmd/kuryr", "../../cmd/kuryr-cni")
 	b.sh("cp", "machine.sh", dir)
 	var list []string
-	for k, pod := range pods {
-		vif := all[k].Spec.VIF
-		list = append(list, strings.Join([]string{pod.Namespace, pod.Name, string(pod.UID), vif.Addresses[0].IP, vif.Type}, "/"))
+	for _, g := range guests {
+		list = append(list, strings.Join([]string{g.pod.Namespace, g.pod.Name, string(g.pod.UID), g.ip(), g.port.Spec.VIF.Type}, "/"))
 	}
 	plan := fmt.Sprintf("node=%s address=%s gateway=%s mtu=%s\npods='%s' targets='%s'\n", node, own.prefix(), own.subnet.GatewayIP,
 		os.Getenv("POD_MTU"), strings.Join(list, " "), target+" 172.30.0.1")

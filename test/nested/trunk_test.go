@@ -88,6 +88,20 @@ func (b bed) subports(trunk string) map[string]int {
 	return ids
 }
 
+// pairs returns the addresses that the machine's port may have besides its own.
+func (b bed) pairs(own machinePort) []string {
+	b.t.Helper()
+	p, err := b.Port(b.t.Context(), own.ID)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var all []string
+	for _, pair := range p.AllowedAddressPairs {
+		all = append(all, pair.IPAddress)
+	}
+	return all
+}
+
 // sh runs a command here.
 func (b bed) sh(command ...string) {
 	b.t.Helper()
