@@ -11,6 +11,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -73,8 +74,8 @@ func (b bed) node(ip string) {
 			return err
 		})
 	})
-	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: ip}}
-	if err := b.Client.Status().Update(b.t.Context(), n); err != nil {
+	address := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"status": {"addresses": [{"type": "InternalIP", "address": %q}]}}`, ip))
+	if err := b.Client.Status().Patch(b.t.Context(), n, address); err != nil { // others write it, too
 		b.t.Fatal(err)
 	}
 }

@@ -25,7 +25,7 @@ cni() { # COMMAND
 			CNI_ARGS="IgnoreUnknown=1;K8S_POD_NAMESPACE=$(pod 1);K8S_POD_NAME=$(pod 2);K8S_POD_UID=$(pod 3)" \
 			/opt/cni/bin/kuryr-cni || rc=$?
 	[ "$1" != ADD ] || echo # after the result
-	return $rc
+	return "$rc"
 }
 
 await() { # FILE

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -31,7 +32,8 @@ func (b bed) boot(files string, own machinePort) machine {
 		"-netdev", "tap,id=nic,ifname="+device+",script=no,downscript=no,vhost=off,vnet_hdr=off",
 		"-device", fmt.Sprintf("virtio-net-pci,netdev=nic,mac=%s,romfile=", own.MACAddress))
 	cmd.Stderr = os.Stderr
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // the script and the machine end together
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.StdoutPipe()
 	if err == nil {
