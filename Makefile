@@ -127,7 +127,7 @@ e2e: ## Contract on the real Neutron, test/e2e, upstream's tests; ends the bed u
 	hack/e2e.sh
 
 .PHONY: e2e-nested
-e2e-nested: ## VLAN ports in a virtual machine; on a trunk of the bed's Neutron, too, if the bed is up
+e2e-nested: ## Pods of a virtual machine; served by Kuryr on a trunk of the bed's Neutron, if the bed is up
 	hack/e2e-nested.sh
 
 .PHONY: clean

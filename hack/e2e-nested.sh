@@ -4,9 +4,10 @@
 # Ports of nodes that are virtual machines, on a kernel that has what they need:
 # boots Debian's own for clouds, and
 #   1. runs the tests of internal/plug in it, those with VLAN devices among them,
-#   2. if a test bed with a real OpenStack is up, test/nested: the machine's interface
-#      is the parent of a trunk, it plugs subports, and all reach all.
-# It leaves the bed as it is. As `e2e-nested.sh boot JOB FOLDER [QEMU-OPTION...]` it boots a
+#   2. if a test bed with a real OpenStack is up, test/nested: the machine is a node of
+#      the bed's Kubernetes, its interface the parent of a trunk, and Kuryr, which is
+#      deployed for that, serves its pods.
+# It leaves the bed up. As `e2e-nested.sh boot JOB FOLDER [QEMU-OPTION...]` it boots a
 # machine that runs JOB, with the files of FOLDER in /.
 set -euo pipefail
 HERE=$(dirname "$(readlink -f "$0")")
@@ -48,7 +49,10 @@ if ! { $bed status | grep '^neutron ' && settings=$($bed env); } >/dev/null 2>&1
 	say "LEFT OUT: test/nested, a trunk of the real Neutron: no bed is up (make bed-up)"
 	exit
 fi
-say "test/nested on the bed"
 eval "$settings"
+[[ $KURYR_BED_KIND == real ]] || { say "LEFT OUT: test/nested: the bed's OpenStack is simulated, and moves no packets"; exit; }
+say "Kuryr on the bed"
+hack/demo/deploy.sh
+say "test/nested on the bed"
 export ACCEL KURYR_E2E=1
 go test -count=1 -timeout=30m -v ./test/nested

@@ -127,7 +127,8 @@ machine() {
 		(($# == 0)) || how=(-icount "shift=auto")
 	fi
 	rm -f "$NESTED/result"
-	timeout --kill-after=5 "$seconds" qemu-system-x86_64 -accel "$ACCEL" -cpu max "${how[@]}" -m 1024 \
+	# In the foreground: what ends the script's process group ends the machine, too.
+	timeout --foreground --kill-after=5 "$seconds" qemu-system-x86_64 -accel "$ACCEL" -cpu max "${how[@]}" -m 1024 \
 		-nodefaults -no-user-config -display none -no-reboot \
 		-kernel "$KERNEL"/boot/vmlinuz-* -initrd "$NESTED/system.cpio" \
 		-append "console=ttyS0 quiet panic=-1 oops=panic rcupdate.rcu_expedited=1" \

@@ -10,7 +10,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -26,7 +25,7 @@ import (
 )
 
 const (
-	kuryrNamespace = "kuryr-system"
+	kuryrNamespace = cluster.KuryrNamespace
 	patience       = 90 * time.Second // of a step; far above what it takes
 )
 
@@ -235,10 +234,4 @@ func must[T any](v T, err error) func(testing.TB) T {
 		}
 		return v
 	}
-}
-
-// jsonString is s as JSON has it.
-func jsonString(s string) string {
-	b, _ := json.Marshal(s) // a string always has a form
-	return string(b)
 }

@@ -10,14 +10,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/test/cluster"
@@ -33,48 +31,20 @@ func (f *fixture) configure(t testing.TB, change func(pods map[string]any)) {
 	f.change(t, func(document map[string]any) { change(document["pods"].(map[string]any)) })
 }
 
-// change changes Kuryr's configuration for the rest of the test, as a person
-// with kubectl would.
+// change changes Kuryr's configuration for the rest of the test.
 func (f *fixture) change(t testing.TB, change func(document map[string]any)) {
 	t.Helper()
-	cm := &corev1.ConfigMap{}
-	key := client.ObjectKey{Namespace: kuryrNamespace, Name: "kuryr-config"}
-	if err := f.Client.Get(t.Context(), key, cm); err != nil {
+	before, err := f.ChangeConfiguration(t.Context(), change)
+	if err != nil {
 		t.Fatal(err)
 	}
-	before := cm.Data["kuryr.yaml"]
-	var document map[string]any
-	if err := yaml.Unmarshal([]byte(before), &document); err != nil {
-		t.Fatal(err)
-	}
-	change(document)
-	f.write(t.Context(), t, string(must(yaml.Marshal(document))(t)))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		f.write(ctx, t, before)
-	})
-}
-
-func (f *fixture) write(ctx context.Context, t testing.TB, document string) {
-	t.Helper()
-	cm := &corev1.ConfigMap{}
-	cm.Namespace, cm.Name = kuryrNamespace, "kuryr-config"
-	patch := client.RawPatch(types.MergePatchType, []byte(`{"data": {"kuryr.yaml": `+jsonString(document)+`}}`))
-	if err := f.Client.Patch(ctx, cm, patch); err != nil {
-		t.Error(err)
-	}
-	// A change of the pod makes kubelet look at its volumes at once, and not
-	// within its next minute.
-	poke := client.RawPatch(types.MergePatchType,
-		[]byte(`{"metadata": {"annotations": {"e2e/poke": `+jsonString(time.Now().String())+`}}}`))
-	for _, pod := range f.kuryrPods(ctx, t) {
-		if strings.HasPrefix(pod.Name, "kuryr-controller") {
-			if err := f.Client.Patch(ctx, &pod, poke); err != nil {
-				t.Error(err)
-			}
+		if err := f.WriteConfiguration(ctx, before); err != nil {
+			t.Error(err)
 		}
-	}
+	})
 }
 
 // controller returns the controller's pod.

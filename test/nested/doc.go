@@ -3,7 +3,9 @@
 
 // Package nested tests pods of a node that is a virtual machine, from end to
 // end: a machine with a kernel of its own, whose interface is the parent port of
-// a trunk of the real Neutron, plugs subports, and traffic goes between its pods,
-// itself, pods elsewhere and the world outside. hack/e2e-nested.sh makes the
-// machine and runs these tests on the test bed, outside of the machine and in it.
+// a trunk of the real Neutron, is a node of the bed's Kubernetes. The controller
+// that is deployed there makes ports for its pods, the daemon in the machine plugs
+// them, and traffic goes between its pods, itself, a pod elsewhere and the world
+// outside. hack/e2e-nested.sh runs these tests and makes the machine; what that
+// does is machine.sh.
 package nested
