@@ -216,7 +216,7 @@ func (l *lot) takeOut(i Interface, far int) error {
 		if is(d) {
 			return b.remove(d)
 		}
-		all, err := b.h.LinkList()
+		all, err := dump(b.h.LinkList)
 		if err != nil {
 			return fmt.Errorf("listing the sandbox's devices: %w", err)
 		}

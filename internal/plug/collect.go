@@ -22,7 +22,7 @@ func (s *Set) Collect(ctx context.Context, known func(containerID string) bool) 
 }
 
 func (s *Set) collectPairs(ctx context.Context, known func(containerID string) bool) error {
-	links, err := netlink.LinkList()
+	links, err := dump(netlink.LinkList)
 	if err != nil {
 		return fmt.Errorf("listing devices: %w", err)
 	}

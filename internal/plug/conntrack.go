@@ -152,7 +152,9 @@ func forgetConnections(i Interface) error {
 			}
 			filters = append(filters, f)
 		}
-		_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, filters...)
+		_, err := dump(func() (uint, error) {
+			return netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, filters...)
+		})
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EAFNOSUPPORT) {
 			return nil // this kernel tracks none, or tells nobody
 		}

@@ -140,7 +140,11 @@ func parentUp(l netlink.Link) error {
 // defaultRoute returns the index of its interface; IPv4's comes first.
 func defaultRoute(h *netlink.Handle) (int, error) {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		routes, err := h.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		routes, err := dump(func() ([]netlink.Route, error) {
+			return h.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		})
+		// A table of many routes that change all the time is never told whole: the
+		// default one is not among those that change.
 		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return 0, fmt.Errorf("listing the node's routes: %w", err)
 		}

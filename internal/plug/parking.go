@@ -333,7 +333,7 @@ func (s *Set) Parked(ctx context.Context) (map[string]bool, error) {
 			rows[row.name] = row
 		}
 	}
-	links, err := netlink.LinkList()
+	links, err := dump(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("listing devices: %w", err)
 	}
@@ -355,7 +355,7 @@ func (l *lot) ends() (map[int]netlink.Link, error) {
 	if l == nil {
 		return nil, nil
 	}
-	links, err := l.h.LinkList()
+	links, err := dump(l.h.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("listing parked devices: %w", err)
 	}

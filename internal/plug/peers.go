@@ -238,18 +238,26 @@ func targetOf(nsid int) []nl.NetlinkRequestData {
 // gone: there is no such device any more, or no namespace of that number.
 func gone(err error) bool { return errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EINVAL) }
 
-// request asks the kernel. What changes while it answers may be missing from
-// the answer, which is then asked for again.
-func request(typ, flags int, answer uint16, head nl.NetlinkRequestData, data ...nl.NetlinkRequestData) (msgs [][]byte, err error) {
-	for range 5 {
+// request asks the kernel.
+func request(typ, flags int, answer uint16, head nl.NetlinkRequestData, data ...nl.NetlinkRequestData) ([][]byte, error) {
+	return dump(func() ([][]byte, error) {
 		req := nl.NewNetlinkRequest(typ, flags)
 		req.AddData(head)
 		for _, d := range data {
 			req.AddData(d)
 		}
-		if msgs, err = req.Execute(unix.NETLINK_ROUTE, answer); !errors.Is(err, nl.ErrDumpInterrupted) {
-			return msgs, err
+		return req.Execute(unix.NETLINK_ROUTE, answer)
+	})
+}
+
+// dump asks the kernel for a list, and again if that changed while the kernel told
+// it: then something may be missing (NLM_F_DUMP_INTR). A namespace in which that
+// happens ten times in a row is left for later.
+func dump[T any](list func() (T, error)) (all T, err error) {
+	for range 10 {
+		if all, err = list(); !errors.Is(err, nl.ErrDumpInterrupted) {
+			return all, err
 		}
 	}
-	return msgs, nil
+	return all, err
 }

@@ -188,7 +188,7 @@ func (s sandbox) verify(node netlink.Link, on bool) error {
 // verifyAddresses wants all of the port's and no other of global scope: the SDN
 // would drop what comes from one.
 func (s sandbox) verifyAddresses(l netlink.Link) error {
-	found, err := s.h.AddrList(l, netlink.FAMILY_ALL)
+	found, err := dump(func() ([]netlink.Addr, error) { return s.h.AddrList(l, netlink.FAMILY_ALL) })
 	if err != nil {
 		return fmt.Errorf("listing the addresses of %s: %w", s.i.Name, err)
 	}
@@ -215,7 +215,7 @@ func (s sandbox) verifyRoutes(l netlink.Link) error {
 	if len(want) == 0 {
 		return nil
 	}
-	found, err := s.h.RouteList(l, netlink.FAMILY_ALL)
+	found, err := dump(func() ([]netlink.Route, error) { return s.h.RouteList(l, netlink.FAMILY_ALL) })
 	if err != nil {
 		return fmt.Errorf("listing the routes of %s: %w", s.i.Name, err)
 	}
