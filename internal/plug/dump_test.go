@@ -18,6 +18,18 @@ func TestCheckWhileAddressesChange(t *testing.T) {
 	ns := newNamespace(t)
 	p := pod(t, "bridge", 1, ns)
 	mustPlug(t, d, p)
+	ns.do(t, func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		for k := range many {
+			if err := netlink.AddrAdd(lo, address(k)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	stop := make(chan struct{})
 	go func() {
 		defer close(stop)
@@ -32,31 +44,35 @@ func TestCheckWhileAddressesChange(t *testing.T) {
 	mustUnplug(t, d, p)
 }
 
-// changeAddresses gives lo so many addresses that the kernel tells them in several
-// parts, and one more in turns, until stop.
+// many are so many addresses that the kernel tells them in several parts.
+const many = 1000
+
+func address(k int) *netlink.Addr {
+	return &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(127, 1, byte(k>>8), byte(k)), Mask: net.CIDRMask(32, 32)}, Scope: int(netlink.SCOPE_HOST)}
+}
+
+// changeAddresses gives lo one more address, and takes it away, in turns until stop.
+// What lists them is in luck more often than not, also where all is slow.
 func changeAddresses(stop <-chan struct{}) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		return err
 	}
-	address := func(k int) *netlink.Addr {
-		return &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(127, 1, byte(k>>8), byte(k)), Mask: net.CIDRMask(32, 32)}, Scope: int(netlink.SCOPE_HOST)}
+	began := time.Now()
+	if _, err := netlink.AddrList(lo, netlink.FAMILY_ALL); err != nil {
+		return err
 	}
-	for k := range 2000 {
-		if err := netlink.AddrAdd(lo, address(k)); err != nil {
-			return err
-		}
-	}
+	pause := 5 * time.Since(began)
 	for {
 		select {
 		case <-stop:
 			return nil
-		case <-time.After(5 * time.Millisecond):
+		case <-time.After(pause):
 		}
-		if err := netlink.AddrAdd(lo, address(2000)); err != nil {
+		if err := netlink.AddrAdd(lo, address(many)); err != nil {
 			return err
 		}
-		if err := netlink.AddrDel(lo, address(2000)); err != nil {
+		if err := netlink.AddrDel(lo, address(many)); err != nil {
 			return err
 		}
 	}
