@@ -77,6 +77,14 @@ func TestColumns(t *testing.T) {
 	if got := row(t, "kuryrportpools", "columns"); got != want {
 		t.Errorf("pool:\ngot  %s\nwant %s", got, want)
 	}
+	b := create(t, c, object(t, balancer, `metadata: {name: columns}`))
+	setStatus(t, c, b, `status: {publicIP: {id: f, ip: 203.0.113.7, made: true}, loadBalancers: [
+	  {id: l, name: default/columns, ip: 10.96.0.7, subnetID: services, provider: ovn, provisioningStatus: PENDING_UPDATE, operatingStatus: ONLINE}],
+	  conditions: [{type: Ready, status: "False", reason: Pending, message: m, lastTransitionTime: "2026-01-02T03:04:05Z"}]}`)
+	want = "Name=columns VIP=10.96.0.7 Public-IP=203.0.113.7 Provider=ovn Provisioning=PENDING_UPDATE Operating=ONLINE Ready=False Reason=Pending"
+	if got := row(t, "namespaces/default/kuryrloadbalancers", "columns"); got != want {
+		t.Errorf("load balancer:\ngot  %s\nwant %s", got, want)
+	}
 }
 
 func setStatus(t *testing.T, c client.Client, o *unstructured.Unstructured, status string) {
@@ -137,6 +145,8 @@ func TestNamesOfResources(t *testing.T) {
 	}
 	slices.Sort(got)
 	want := []string{
+		"kuryrloadbalancers KuryrLoadBalancer [klb] namespaced=true",
+		"kuryrloadbalancers/status KuryrLoadBalancer [] namespaced=true",
 		"kuryrportpools KuryrPortPool [kpp] namespaced=false",
 		"kuryrportpools/status KuryrPortPool [] namespaced=false",
 		"kuryrports KuryrPort [kp] namespaced=false",

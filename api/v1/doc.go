@@ -27,6 +27,7 @@ func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion,
 		&KuryrPort{}, &KuryrPortList{},
 		&KuryrPortPool{}, &KuryrPortPoolList{},
+		&KuryrLoadBalancer{}, &KuryrLoadBalancerList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
@@ -48,9 +49,12 @@ const (
 	// node that was found to be the machine of the pool's key: another node of
 	// that name may be another machine. The controller writes it.
 	NodeAnnotation = "kuryr.openstack.org/node-uid"
+	// LeaveAloneLabel on a Service, with any value but false, says that Kuryr is not
+	// to serve it. Others may: kube-proxy knows nothing of this label.
+	LeaveAloneLabel = "kuryr.openstack.org/leave-alone"
 )
 
-// Condition types, the same for all kinds.
+// Condition types, the same for all of Kuryr's kinds but the last one.
 const (
 	// ConditionReady says whether the object is as its spec wants it.
 	ConditionReady = "Ready"
@@ -60,4 +64,12 @@ const (
 	ConditionOverQuota = "OverQuota"
 	// ConditionSubnetExhausted says whether a subnet has no addresses left.
 	ConditionSubnetExhausted = "SubnetExhausted"
+	// ConditionSupported says whether the provider can do all that a Service asks for.
+	ConditionSupported = "Supported"
+	// ConditionInSync says whether the last look at the cloud showed what the
+	// object says.
+	ConditionInSync = "InSync"
+	// ConditionPlanned, on a Service, says whether its load balancers are planned as
+	// it asks for, and all there is to say of that. It is not there if there is nothing.
+	ConditionPlanned = "kuryr.openstack.org/Planned"
 )

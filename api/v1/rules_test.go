@@ -48,6 +48,17 @@ spec:
   cooldown: 30s
 `
 
+const balancer = `
+apiVersion: openstack.org/v1
+kind: KuryrLoadBalancer
+metadata: {generateName: rules-, namespace: default}
+spec:
+  vips: [{ip: 10.96.0.7, subnetID: services}]
+  listeners:
+  - {name: http, protocol: TCP, port: 80, members: [{name: default/web-0, ip: 10.1.0.5, port: 8080, subnetID: pods}]}
+  publicIP: {networkID: public}
+`
+
 // One object refused, with the message, and one accepted for each rule. The
 // patches are JSON merge patches of the objects above.
 func TestRules(t *testing.T) {
@@ -163,6 +174,61 @@ func TestRules(t *testing.T) {
 		{"cooldown high", pool, `spec: {cooldown: 99999999h}`, "spec.cooldown: Invalid value", ``},
 		{"cooldown missing", pool, `spec: {cooldown: null}`, "spec.cooldown: Required value", ``},
 		{"cooldown long", pool, `spec: {cooldown: ` + strings.Repeat("1ns", 20) + `}`, "Too long: may not be more than 40", ``},
+
+		{"vips", balancer, `spec: {vips: []}`, "spec.vips in body should have at least 1 items", ``},
+		{"vips missing", balancer, `spec: {vips: null}`, "spec.vips: Required value", ``},
+		{"vips many", balancer, vips(`10.96.0.7`, `fd00::7`, `10.96.0.8`), "Too many: 3: must have at most 2 items", vips(`10.96.0.7`, `fd00::7`)},
+		{"vips of a family", balancer, vips(`10.96.0.7`, `10.96.0.8`), "two VIPs are one of IPv4 and, after it, one of IPv6", vips(`fd00::7`)},
+		{"vips in disorder", balancer, vips(`fd00::7`, `10.96.0.7`), "two VIPs are one of IPv4 and, after it, one of IPv6", ``},
+		{"vip form", balancer, vips(`10.96.0.7/16`), "write an IP address, as in 10.96.0.10 or fd00::a, without a prefix length", ``},
+		{"vip canonical", balancer, vips(`fd00:0::7`), "write the IP address in its shortest form and in lower case, as in fd00::a", ``},
+		{"vip long", balancer, vips(long(46)), "Too long: may not be more than 45", ``},
+		{"vip subnet", balancer, `spec: {vips: [{ip: 10.96.0.7}]}`, "spec.vips[0].subnetID: Required value", ``},
+		{"vip subnet empty", balancer, `spec: {vips: [{ip: 10.96.0.7, subnetID: ""}]}`, "spec.vips[0].subnetID in body should be at least 1 chars long", ``},
+		{"vip subnet long", balancer, `spec: {vips: [{ip: 10.96.0.7, subnetID: ` + long(65) + `}]}`, "Too long: may not be more than 64", ``},
+		{"project long", balancer, `spec: {projectID: ` + long(65) + `}`, "Too long: may not be more than 64", `spec: {projectID: p}`},
+		{"provider long", balancer, `spec: {provider: ` + long(256) + `}`, "Too long: may not be more than 255", `spec: {provider: ovn}`},
+		{"flavor long", balancer, `spec: {flavorID: ` + long(65) + `}`, "Too long: may not be more than 64", `spec: {flavorID: f}`},
+		{"zone long", balancer, `spec: {availabilityZone: ` + long(256) + `}`, "Too long: may not be more than 255", `spec: {availabilityZone: z}`},
+		{"listeners many", balancer, manyListeners(513), "Too many: 513: must have at most 512 items", manyListeners(512)},
+		{"listener name long", balancer, listeners(`{protocol: TCP, port: 80, name: ` + long(64) + `}`), "Too long: may not be more than 63", listeners(``)},
+		{"protocol", balancer, listeners(`{protocol: HTTP, port: 80}`), `supported values: "TCP", "UDP", "SCTP"`, listeners(`{protocol: SCTP, port: 80}`)},
+		{"protocol missing", balancer, listeners(`{port: 80}`), "spec.listeners[0].protocol: Required value", ``},
+		{"port low", balancer, listeners(`{protocol: TCP, port: 0}`), "should be greater than or equal to 1", listeners(`{protocol: TCP, port: 1}`)},
+		{"port high", balancer, listeners(`{protocol: TCP, port: 65536}`), "should be less than or equal to 65535", listeners(`{protocol: TCP, port: 65535}`)},
+		{"algorithm", balancer, listeners(`{protocol: TCP, port: 80, algorithm: RANDOM}`), `supported values: "ROUND_ROBIN", "LEAST_CONNECTIONS", "SOURCE_IP", "SOURCE_IP_PORT"`, listeners(`{protocol: TCP, port: 80, algorithm: SOURCE_IP}`)},
+		{"affinity low", balancer, listeners(`{protocol: TCP, port: 80, affinitySeconds: 0}`), "should be greater than or equal to 1", listeners(`{protocol: TCP, port: 80, affinitySeconds: 1}`)},
+		{"affinity high", balancer, listeners(`{protocol: TCP, port: 80, affinitySeconds: 86401}`), "should be less than or equal to 86400", listeners(`{protocol: TCP, port: 80, affinitySeconds: 86400}`)},
+		{"connections", balancer, listeners(`{protocol: TCP, port: 80, connectionLimit: 0}`), "should be greater than or equal to 1", listeners(`{protocol: TCP, port: 80, connectionLimit: 2147483647}`)},
+		{"client timeout", balancer, listeners(`{protocol: TCP, port: 80, timeoutClientData: -1}`), "should be greater than or equal to 0", listeners(`{protocol: TCP, port: 80, timeoutClientData: 0}`)},
+		{"client timeout high", balancer, listeners(`{protocol: TCP, port: 80, timeoutClientData: 31536000001}`), "should be less than or equal to 31536000000", listeners(`{protocol: TCP, port: 80, timeoutClientData: 31536000000}`)},
+		{"member timeout", balancer, listeners(`{protocol: TCP, port: 80, timeoutMemberData: -1}`), "should be greater than or equal to 0", listeners(`{protocol: TCP, port: 80, timeoutMemberData: 31536000000}`)},
+		{"connect timeout", balancer, listeners(`{protocol: TCP, port: 80, timeoutMemberConnect: -1}`), "should be greater than or equal to 0", listeners(`{protocol: TCP, port: 80, timeoutMemberConnect: 31536000000}`)},
+		{"inspect timeout", balancer, listeners(`{protocol: TCP, port: 80, timeoutTCPInspect: -1}`), "should be greater than or equal to 0", listeners(`{protocol: TCP, port: 80, timeoutTCPInspect: 31536000000}`)},
+		{"proxy protocol", balancer, listeners(`{protocol: TCP, port: 80, proxyProtocol: v1}`), `supported values: "PROXY", "PROXYV2"`, listeners(`{protocol: TCP, port: 80, proxyProtocol: PROXYV2}`)},
+		{"members many", balancer, members(manyMembers(5001)), "Too many: 5001: must have at most 5000 items", members(manyMembers(5000))},
+		{"member name long", balancer, members(`{ip: 10.1.0.5, port: 80, name: ` + long(321) + `}`), "Too long: may not be more than 320", members(`{ip: 10.1.0.5, port: 80}`)},
+		{"member ip", balancer, members(`{port: 80}`), "members[0].ip: Required value", ``},
+		{"member ip form", balancer, members(`{ip: web-0, port: 80}`), "should match '^[0-9a-f.:]+$'", members(`{ip: "fd00::5", port: 80}`)},
+		{"member ip long", balancer, members(`{ip: ` + long(46) + `, port: 80}`), "Too long: may not be more than 45", ``},
+		{"member port low", balancer, members(`{ip: 10.1.0.5, port: 0}`), "should be greater than or equal to 1", members(`{ip: 10.1.0.5, port: 1}`)},
+		{"member port high", balancer, members(`{ip: 10.1.0.5, port: 65536}`), "should be less than or equal to 65535", members(`{ip: 10.1.0.5, port: 65535}`)},
+		{"member subnet long", balancer, members(`{ip: 10.1.0.5, port: 80, subnetID: ` + long(65) + `}`), "Too long: may not be more than 64", ``},
+		{"monitor type", balancer, monitor(`{type: PING, delay: 5, timeout: 3, maxRetries: 1, maxRetriesDown: 3}`), `supported values: "TCP", "UDP-CONNECT", "SCTP", "HTTP"`, monitor(`{type: TCP, delay: 5, timeout: 3, maxRetries: 1, maxRetriesDown: 3}`)},
+		{"monitor timeout", balancer, monitor(`{type: TCP, delay: 5, timeout: 5, maxRetries: 1, maxRetriesDown: 3}`), "a check has to end before the next begins: lower timeout, or raise delay", monitor(`{type: TCP, delay: 5, timeout: 4, maxRetries: 1, maxRetriesDown: 3}`)},
+		{"monitor delay", balancer, monitor(`{type: TCP, delay: 86401, timeout: 4, maxRetries: 1, maxRetriesDown: 3}`), "should be less than or equal to 86400", monitor(`{type: TCP, delay: 86400, timeout: 4, maxRetries: 1, maxRetriesDown: 3}`)},
+		{"monitor retries", balancer, monitor(`{type: TCP, delay: 5, timeout: 4, maxRetries: 11, maxRetriesDown: 3}`), "should be less than or equal to 10", monitor(`{type: TCP, delay: 5, timeout: 4, maxRetries: 10, maxRetriesDown: 3}`)},
+		{"monitor retries down", balancer, monitor(`{type: TCP, delay: 5, timeout: 4, maxRetries: 1, maxRetriesDown: 0}`), "should be greater than or equal to 1", monitor(`{type: TCP, delay: 5, timeout: 4, maxRetries: 1, maxRetriesDown: 1}`)},
+		{"ranges many", balancer, `spec: {sourceRanges: ` + ranges(513) + `}`, "Too many: 513: must have at most 512 items", `spec: {sourceRanges: ` + ranges(512) + `}`},
+		{"range form", balancer, `spec: {sourceRanges: [192.0.2.1]}`, "write each range as a prefix without host bits, as in 192.0.2.0/24 or 2001:db8::/32", `spec: {sourceRanges: [192.0.2.1/32, "2001:db8::/32"]}`},
+		{"range with host bits", balancer, `spec: {sourceRanges: [192.0.2.1/24]}`, "write each range as a prefix without host bits", `spec: {sourceRanges: []}`},
+		{"range long", balancer, `spec: {sourceRanges: [` + long(65) + `]}`, "Too long: may not be more than 64", ``},
+		{"public network", balancer, `spec: {publicIP: {networkID: null, keep: true}}`, "spec.publicIP.networkID: Required value", `spec: {publicIP: null}`},
+		{"public network empty", balancer, `spec: {publicIP: {networkID: ""}}`, "spec.publicIP.networkID in body should be at least 1 chars long", ``},
+		{"public network long", balancer, `spec: {publicIP: {networkID: ` + long(65) + `}}`, "Too long: may not be more than 64", ``},
+		{"public subnet long", balancer, `spec: {publicIP: {subnetID: ` + long(65) + `}}`, "Too long: may not be more than 64", ``},
+		{"public address", balancer, `spec: {publicIP: {address: "2001:db8::1"}}`, "write an IPv4 address, as in 203.0.113.7, or leave it out for any: floating IPs are IPv4", `spec: {publicIP: {address: 203.0.113.7}}`},
+		{"public address long", balancer, `spec: {publicIP: {address: ` + long(46) + `}}`, "Too long: may not be more than 45", ``},
 	} {
 		t.Run(r.base[30:strings.Index(r.base, "\nmeta")]+"/"+r.name, func(t *testing.T) {
 			t.Parallel()
