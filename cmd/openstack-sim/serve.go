@@ -29,7 +29,7 @@ type serveFlags struct {
 	seed                                uint64
 	password                            string
 	lifetime                            time.Duration
-	amphora                             bool
+	amphora, lbaasv2                    bool
 }
 
 // serveCommand is `openstack-sim serve`.
@@ -55,6 +55,7 @@ func serveCommand() *cobra.Command {
 	flags.StringVar(&f.password, "password", identity.Password, "of users admin, kuryr and tenant")
 	flags.DurationVar(&f.lifetime, "token-lifetime", identity.Lifetime, "after which a token has expired")
 	flags.BoolVar(&f.amphora, "amphora", false, "have the load balancer provider amphora besides ovn")
+	flags.BoolVar(&f.lbaasv2, "lbaasv2", false, "have Neutron itself serve load balancers, and no Octavia")
 	return cmd
 }
 
@@ -77,7 +78,7 @@ func serve(ctx context.Context, out io.Writer, f serveFlags) error {
 		url = "http://" + l.Addr().String()
 	}
 	cloud, err := sim.New(sim.Options{
-		URL: url, Seed: f.seed, Dials: set, Hosts: f.hosts, Password: f.password, Lifetime: f.lifetime, Amphora: f.amphora,
+		URL: url, Seed: f.seed, Dials: set, Hosts: f.hosts, Password: f.password, Lifetime: f.lifetime, Amphora: f.amphora, LBaaSv2: f.lbaasv2,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Stop: die,
 	})
 	if err != nil {

@@ -29,6 +29,11 @@ var (
 	// ErrUnbound: the backend cannot bind a port to the host, most likely as
 	// it knows no such host or its agent there is dead.
 	ErrUnbound = errors.New("host not usable for ports")
+	// ErrNoService: the backend has no such service at all, as a cloud without
+	// load balancing: then there is nothing of that kind, and there will be nothing
+	// until somebody adds the service. It is no outage: a service that does not
+	// answer is ErrUnavailable. What it is about is ErrUnsupported, too.
+	ErrNoService = errors.New("no such service in the SDN")
 	// ErrUnavailable: the backend is away, overloaded or broken. Nothing is
 	// said about whether the request took effect.
 	ErrUnavailable = errors.New("SDN unavailable")
@@ -38,6 +43,7 @@ var (
 type PendingError struct {
 	What  string        // the object and what is awaited
 	Retry time.Duration // when to look again
+	Part  bool          // it is done with a part, and may be asked for the rest
 }
 
 func (e *PendingError) Error() string { return "waiting for " + e.What }

@@ -28,12 +28,38 @@ const (
 	Strays      = "Strays"
 	Claim       = "Claim"
 	DeleteStray = "DeleteStray"
+
+	GetFeatures        = "Features"
+	CreateLoadBalancer = "CreateLoadBalancer"
+	GetLoadBalancer    = "LoadBalancer"
+	ListLoadBalancers  = "ListLoadBalancers"
+	DeleteLoadBalancer = "DeleteLoadBalancer"
+	MarkLoadBalancer   = "MarkLoadBalancer"
+	FailOver           = "FailOver"
+	CreateListener     = "CreateListener"
+	UpdateListener     = "UpdateListener"
+	DeleteListener     = "DeleteListener"
+	CreatePool         = "CreatePool"
+	UpdatePool         = "UpdatePool"
+	ChangeMembers      = "ChangeMembers"
+	CreateFloatingIP   = "CreateFloatingIP"
+	ListFloatingIPs    = "ListFloatingIPs"
+	Associate          = "Associate"
+	Dissociate         = "Dissociate"
+	DeleteFloatingIP   = "DeleteFloatingIP"
+	DisownFloatingIP   = "DisownFloatingIP"
+	GetSubnet          = "Subnet"
+
+	EnsureSecurityGroup = "EnsureSecurityGroup"
+	ListSecurityGroups  = "ListSecurityGroups"
+	DeleteSecurityGroup = "DeleteSecurityGroup"
 )
 
 // Reads reports whether a call changes nothing.
 func Reads(call string) bool {
 	switch call {
-	case GetPort, ListPorts, Room, ParentPort, Strays:
+	case GetPort, ListPorts, Room, ParentPort, Strays,
+		GetFeatures, GetLoadBalancer, ListLoadBalancers, ListFloatingIPs, GetSubnet, ListSecurityGroups:
 		return true
 	}
 	return false
@@ -46,6 +72,7 @@ type Subnet struct {
 	Prefix    netip.Prefix
 	Gateway   netip.Addr // zero: none
 	MTU       int32      // of its network
+	External  bool       // its network has floating IPs
 }
 
 // Hook is called around each call of a backend, without a lock: it may block, as
@@ -67,6 +94,7 @@ type Cloud struct {
 	mu      sync.Mutex
 	subnets map[string]Subnet
 	groups  map[string]bool
+	made    map[string]*group // security groups that backends have made
 	hosts   map[string]bool
 	trunks  map[string]map[string]int32 // parent port → subport → VLAN
 	hostsAt map[addressKey]string       // ports of virtual machines, by what they have
@@ -75,8 +103,16 @@ type Cloud struct {
 	ports   map[string]*port
 	used    map[addressKey]bool
 	quota   int // ports in all; negative is none
-	last    int // number of the last port made
+	last    int // number of the last thing made
 	calls   map[string]int
+
+	unserved  bool                 // there are no load balancers
+	hidden    bool                 // what the default provider is
+	providers map[string]*Provider // by name; the default one also by the empty name
+	flavors   map[string]bool
+	balancers map[string]*balancer
+	lbQuota   int // load balancers in all; negative is none
+	floating  map[string]*floatingIP
 }
 
 type addressKey struct{ subnet, ip string }
@@ -92,9 +128,10 @@ type port struct {
 // security group until the first of its kind is added, and has no quota.
 func New(subnets ...Subnet) *Cloud {
 	c := &Cloud{
-		subnets: map[string]Subnet{}, groups: map[string]bool{}, hosts: map[string]bool{},
+		subnets: map[string]Subnet{}, groups: map[string]bool{}, made: map[string]*group{}, hosts: map[string]bool{},
 		trunks: map[string]map[string]int32{}, ports: map[string]*port{}, calls: map[string]int{},
 		used: map[addressKey]bool{}, quota: -1, hostsAt: map[addressKey]string{}, pairs: map[string][]Pair{}, most: 10,
+		providers: providers(), flavors: map[string]bool{}, balancers: map[string]*balancer{}, lbQuota: -1, floating: map[string]*floatingIP{},
 	}
 	for _, s := range subnets {
 		c.subnets[s.ID] = s
@@ -214,7 +251,10 @@ func (c *Cloud) do(ctx context.Context, call string, effect func() error) error 
 		return err
 	}
 	c.mu.Lock()
-	err := effect()
+	err := c.serves(call)
+	if err == nil {
+		err = effect()
+	}
 	c.mu.Unlock()
 	if c.After != nil {
 		if err := c.After(ctx, call, n); err != nil {

@@ -140,7 +140,7 @@ func (c *Cloud) check(r sdn.PortRequest) error {
 
 func (c *Cloud) checkGroups(ids []string) error {
 	for _, id := range ids {
-		if len(c.groups) > 0 && !c.groups[id] {
+		if len(c.groups) > 0 && !c.groups[id] && c.made[id] == nil {
 			return fmt.Errorf("security group %s does not exist: %w", id, sdn.ErrInvalid)
 		}
 	}

@@ -114,12 +114,17 @@ type trunkPlace struct {
 
 // trunkPlaces returns the places of all subports that there are.
 func (b *Backend) trunkPlaces(ctx context.Context) (map[string]trunkPlace, error) {
+	trunks, err := b.listTrunks(ctx)
+	if err != nil {
+		return nil, err
+	}
 	out := map[string]trunkPlace{}
-	_, _, err := b.findOnTrunk(ctx, func(t wireTrunk, s wireSubport) bool {
-		out[s.PortID] = trunkPlace{t.PortID, s.SegmentationID}
-		return false
-	})
-	return out, err
+	for _, t := range trunks {
+		for _, s := range t.Subports {
+			out[s.PortID] = trunkPlace{t.PortID, s.SegmentationID}
+		}
+	}
+	return out, nil
 }
 
 // Claim implements sdn.Adoption: the mark is written in one request that insists

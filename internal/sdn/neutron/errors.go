@@ -5,6 +5,7 @@ package neutron
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,11 +30,13 @@ import (
 const (
 	neutron  = "Neutron"
 	keystone = "Keystone"
+	octavia  = "Octavia"
+	lbaas    = "Neutron's LBaaS" // the same server as Neutron
 )
 
 // explain turns what gophercloud returns into the seam's errors. subject is the
 // NeutronError that says the object the request is about does not exist, as in
-// PortNotFound; who is the service that was asked.
+// PortNotFound, or with load balancers its ID; who is the service that was asked.
 func explain(ctx context.Context, err error, subject, who string) error {
 	var answer gophercloud.ErrUnexpectedResponseCode
 	if errors.As(err, &answer) {
@@ -75,6 +78,12 @@ func answered(a gophercloud.ErrUnexpectedResponseCode, subject, who string) erro
 		}
 	}
 	class := classify(a.Actual, f.kind, subject)
+	switch who {
+	case octavia:
+		class = classifyBalancer(a.Actual, f.message, subject)
+	case lbaas:
+		class = classifyLBaaS(a.Actual, f, subject)
+	}
 	if who == keystone && !errors.Is(class, sdn.ErrUnavailable) {
 		class = sdn.ErrForbidden // whatever is wrong with the login, it is not the caller's request
 	}
@@ -83,7 +92,11 @@ func answered(a gophercloud.ErrUnexpectedResponseCode, subject, who string) erro
 		class = sdn.ErrUnavailable // a middleware that limits rates, not a quota
 	}
 	err := fmt.Errorf("%s: %w", said, class)
-	if hint := hint(class, f.kind); hint != "" {
+	hint := hint(class, f.kind)
+	if who == octavia {
+		hint = balancerHint(class)
+	}
+	if hint != "" {
 		err = fmt.Errorf("%s (%s): %w", said, hint, class)
 	}
 	if after > 0 && errors.Is(class, sdn.ErrUnavailable) {
@@ -129,6 +142,8 @@ func classifyMissing(kind, subject string) error {
 	switch {
 	case kind == subject && subject != "":
 		return sdn.ErrNotFound
+	case kind == "HTTPNotFound" && subject == floatingMissing: // Neutron's own word for a path that none of its extensions has
+		return errNoPart
 	case strings.HasSuffix(kind, "NotFound") && kind != "HTTPNotFound":
 		return sdn.ErrInvalid
 	}
@@ -158,7 +173,7 @@ func hint(class error, kind string) string {
 	case kind == "TrunkDisabled" || kind == "TrunkInErrorState":
 		return "set the node's trunk up (openstack network trunk set --enable), or make it anew"
 	case kind == "PolicyNotAuthorized":
-		return "give the credential a role that may do this: binding a port to a host needs admin, or a policy that allows it"
+		return "give the credential a role that may do this: binding a port to a host, or choosing a floating IP's address, needs admin, or a policy that allows it"
 	case errors.Is(class, sdn.ErrInvalid) && strings.HasSuffix(kind, "NotFound"):
 		return "check the ID in the configuration, and that the credential may see it"
 	}
@@ -209,11 +224,12 @@ func parseInner(raw json.RawMessage) fault {
 		return fault{message: tidy(plain)}
 	}
 	var inner struct {
-		Type, Message, Detail string
+		Type, Message, Detail    string
+		FaultString, Description string // Octavia's two forms
 	}
 	// A field of another type is left out; what could be read is kept.
 	_ = json.Unmarshal(raw, &inner)
-	f := fault{kind: tidyKind(inner.Type), message: tidy(inner.Message)}
+	f := fault{kind: tidyKind(inner.Type), message: tidy(cmp.Or(inner.Message, inner.FaultString, inner.Description))}
 	if d := tidy(inner.Detail); d != "" && d != f.message {
 		f.message = tidy(f.message + " " + d)
 	}

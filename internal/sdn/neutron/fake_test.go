@@ -306,14 +306,15 @@ func (f *fake) listPorts(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	slices.Sort(ids)
-	if limit, err := strconv.Atoi(q.Get("limit")); err == nil && len(ids) > limit {
-		ids = ids[:limit]
+	links := []object{}
+	if limit, err := strconv.Atoi(q.Get("limit")); err == nil && len(ids) >= limit {
+		ids, links = ids[:limit], append(links, object{"rel": "next", "href": r.URL.String()})
 	}
 	all := []object{}
 	for _, id := range ids {
 		all = append(all, f.ports[id])
 	}
-	answer(w, 200, object{"ports": all})
+	answer(w, 200, object{"ports": all, "ports_links": links})
 }
 
 func (f *fake) change(w http.ResponseWriter, p, body object) {

@@ -6,6 +6,7 @@ package neutron
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -21,7 +22,7 @@ import (
 // ask sends one request through l and returns the rate after it.
 func ask(t *testing.T, l *limiter, status int, took, after time.Duration) float64 {
 	t.Helper()
-	release, err := l.acquire(t.Context(), true)
+	release, err := l.acquire(t.Context(), turn{})
 	if err != nil {
 		t.Fatalf("acquire: %v", err)
 	}
@@ -32,7 +33,7 @@ func ask(t *testing.T, l *limiter, status int, took, after time.Duration) float6
 
 func TestLimiterSlowsDownAndRecovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(100, 10, time.Minute)
+		l := newLimiter(100, 10, time.Minute, portShare)
 		if got := ask(t, l, 200, time.Second, 0); got != 100 {
 			t.Errorf("rate when well: %v, want 100", got)
 		}
@@ -54,7 +55,7 @@ func TestLimiterSlowsDownAndRecovers(t *testing.T) {
 
 func TestLimiterHalvesOnceForOneCongestion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(100, 10, time.Minute)
+		l := newLimiter(100, 10, time.Minute, portShare)
 		for range 5 { // the answers to five requests that were on their way together
 			ask(t, l, http.StatusServiceUnavailable, time.Millisecond, 0)
 		}
@@ -69,7 +70,7 @@ func TestLimiterHalvesOnceForOneCongestion(t *testing.T) {
 
 func TestLimiterBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(1, 2, time.Minute)
+		l := newLimiter(1, 2, time.Minute, portShare)
 		begun := time.Now()
 		for range 4 {
 			ask(t, l, 200, 0, 0)
@@ -79,20 +80,20 @@ func TestLimiterBounds(t *testing.T) {
 		}
 		var held []func(int, time.Duration)
 		for range 2 {
-			release, err := l.acquire(t.Context(), true)
+			release, err := l.acquire(t.Context(), turn{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			held = append(held, release)
 		}
 		begun = time.Now()
-		_, err := l.acquire(t.Context(), true)
+		_, err := l.acquire(t.Context(), turn{})
 		if _, ok := sdn.RetryAfter(err); !ok || time.Since(begun) != time.Minute {
 			t.Errorf("a third at once: %v after %s, want busy after 1m", err, time.Since(begun))
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := l.acquire(ctx, true); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, sdn.ErrUnavailable) {
+		if _, err := l.acquire(ctx, turn{}); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, sdn.ErrUnavailable) {
 			t.Errorf("a third with a deadline: %v", err)
 		}
 		held[0](200, 0)
@@ -100,16 +101,26 @@ func TestLimiterBounds(t *testing.T) {
 	})
 }
 
-// What is not for a new port leaves half of the places free, in order that a new
-// port waits for other new ports only.
-func TestLimiterKeepsPlacesForCreation(t *testing.T) {
-	for concurrent, others := range map[int]int{1: 1, 2: 1, 3: 1, 8: 4} {
+// What is not for a new port leaves half of Neutron's places free, in order that a new
+// port waits for other new ports only; and with Octavia there is always a place for
+// reading, and one for small changes while large ones are made.
+func TestLimiterKeepsPlaces(t *testing.T) {
+	for _, test := range []struct {
+		places int
+		share  func(int) (int, int)
+		pace   pace
+		taken  int
+	}{
+		{1, portShare, other, 1}, {2, portShare, other, 1}, {3, portShare, other, 1}, {8, portShare, other, 4},
+		{1, balancerShare, other, 1}, {2, balancerShare, other, 1}, {8, balancerShare, other, 6},
+		{1, balancerShare, long, 1}, {2, balancerShare, long, 1}, {3, balancerShare, long, 1}, {8, balancerShare, long, 4},
+	} {
 		synctest.Test(t, func(t *testing.T) {
-			l := newLimiter(1000, concurrent, time.Minute)
+			l := newLimiter(1000, test.places, time.Minute, test.share)
 			over, sent := make(chan struct{}), atomic.Int32{}
 			for range 32 {
 				go func() {
-					release, err := l.acquire(t.Context(), false)
+					release, err := l.acquire(t.Context(), turn{pace: test.pace})
 					if err != nil {
 						t.Errorf("acquire: %v", err)
 						return
@@ -120,13 +131,13 @@ func TestLimiterKeepsPlacesForCreation(t *testing.T) {
 				}()
 			}
 			synctest.Wait()
-			if got := int(sent.Load()); got != others {
-				t.Errorf("%d of %d places are taken by what is not for a new port, want %d", got, concurrent, others)
+			if got := int(sent.Load()); got != test.taken {
+				t.Errorf("%d of %d places are taken by those of pace %d, want %d", got, test.places, test.pace, test.taken)
 			}
 			begun := time.Now()
-			for range concurrent - others {
-				if _, err := l.acquire(t.Context(), true); err != nil || time.Since(begun) != 0 {
-					t.Errorf("acquire for a new port: %v after %s, want it at once", err, time.Since(begun))
+			for range test.places - test.taken {
+				if _, err := l.acquire(t.Context(), turn{}); err != nil || time.Since(begun) != 0 {
+					t.Errorf("acquire of a prompt one: %v after %s, want it at once", err, time.Since(begun))
 				}
 			}
 			close(over)
@@ -138,12 +149,56 @@ func TestLimiterKeepsPlacesForCreation(t *testing.T) {
 	}
 }
 
+// A pool with many members takes as long as it takes.
+func TestLongWorkIsNoCongestion(t *testing.T) {
+	members := request{to: octavia, method: http.MethodPut, members: 100}
+	for _, test := range []struct {
+		r    request
+		want turn
+	}{
+		{members, turn{long, true}},
+		{request{to: octavia, method: http.MethodPut, members: 2}, turn{other, true}},
+		{request{to: octavia, method: http.MethodDelete}, turn{other, true}},
+		{request{to: octavia, method: http.MethodPost, creates: true}, turn{other, true}},
+		{request{to: octavia, method: http.MethodGet}, turn{prompt, false}},
+		{request{method: http.MethodPost, creates: true}, turn{prompt, false}},
+		{request{method: http.MethodGet}, turn{other, false}},
+		{request{to: lbaas, method: http.MethodPut, members: 100}, turn{other, false}},
+	} {
+		if got := test.r.turn(); got != test.want {
+			t.Errorf("turn of %+v = %+v, want %+v", test.r, got, test.want)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(100, 10, time.Minute, balancerShare)
+		for _, status := range []int{200, 202, 0} {
+			release, err := l.acquire(t.Context(), members.turn())
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(59 * time.Second)
+			release(status, 0)
+			if got := float64(l.tokens.Limit()); got != 100 {
+				t.Errorf("rate after a long answer by %d: %v, want 100", status, got)
+			}
+		}
+		release, err := l.acquire(t.Context(), members.turn())
+		if err != nil {
+			t.Fatal(err)
+		}
+		release(http.StatusServiceUnavailable, 0)
+		if got := float64(l.tokens.Limit()); got != 50 {
+			t.Errorf("rate after an answer of 503: %v, want 50", got)
+		}
+	})
+}
+
 func TestLimiterLeavesTheCloudAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(100, 2, time.Minute)
+		l := newLimiter(100, 2, time.Minute, portShare)
 		ask(t, l, http.StatusServiceUnavailable, 0, 30*time.Second)
 		time.Sleep(10 * time.Second)
-		_, err := l.acquire(t.Context(), true)
+		_, err := l.acquire(t.Context(), turn{})
 		if after, _ := sdn.RetryAfter(err); after != 20*time.Second {
 			t.Errorf("acquire: %v, retry after %s; want 20s", err, after)
 		}
@@ -239,4 +294,35 @@ func FuzzFault(f *testing.F) {
 			t.Errorf("parseFault(%q) = %q, which cannot be printed on a line", body, got)
 		}
 	})
+}
+
+// TestMembersOfARequest: as many as an answer takes three quarters of its time for, as
+// far as the provider was seen.
+func TestMembersOfARequest(t *testing.T) {
+	b := &Backend{config: Config{RequestTimeout: time.Minute}, balancers: newBalancers(nil)}
+	gone := fmt.Errorf("changing: %w", sdn.ErrUnavailable)
+	for _, step := range []struct {
+		what     string
+		provider string
+		members  int
+		took     time.Duration
+		err      error
+		want     int
+	}{
+		{"nothing was seen", "ovn", 0, 0, nil, 100},
+		{"nothing was seen", "amphora", 0, 0, nil, 450},
+		{"little says nothing", "ovn", 1, 20 * time.Second, nil, 100},
+		{"slower", "ovn", 100, 50 * time.Second, nil, 90},
+		{"quicker, once", "ovn", 100, 10 * time.Second, nil, 112},
+		{"a proxy with less patience", "ovn", 100, 30 * time.Second, gone, 75},
+		{"refused at once", "ovn", 75, 0, gone, 75},
+		{"nobody else is slower for it", "amphora", 0, 0, nil, 450},
+		{"nothing at all comes", "ovn", 20, time.Hour, gone, 10},
+		{"as quick as can be", "amphora", 1000, 0, nil, 600},
+	} {
+		b.balancers.took(step.provider, step.members, step.took, step.err)
+		if got := b.members(step.provider); got != step.want {
+			t.Errorf("%s: %d members in a request, want %d", step.what, got, step.want)
+		}
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,11 +32,15 @@ const (
 // raises it step by step while it is well (additive increase, multiplicative
 // decrease, as TCP does).
 //
-// What is not for a new port takes half of the places at most: pods that come
-// wait for each other, not for those that go.
+// Not all requests may take all places. With Neutron, what is not for a new port
+// takes half of them at most: pods that come wait for each other, not for those that
+// go. With Octavia a quarter is for reading alone, and what takes long by its nature,
+// as a pool with many members does, takes half at most: a large Service neither
+// keeps the small ones waiting nor anybody from seeing what has become of his own.
 type limiter struct {
 	slots    chan struct{}
-	others   chan struct{} // of slots, those that what is not for a new port may take
+	others   chan struct{} // of slots, those that what is not prompt may take
+	long     chan struct{} // of others, those that what takes long may take
 	tokens   *rate.Limiter
 	ceiling  float64
 	patience time.Duration // how long to wait for leave
@@ -48,10 +53,23 @@ type limiter struct {
 	pause     time.Time // the cloud asked to be left alone until then
 }
 
-func newLimiter(perSecond float64, concurrent int, timeout time.Duration) *limiter {
+// pace is what a request's turn depends on.
+type pace int
+
+const (
+	prompt pace = iota // any place
+	other
+	long
+)
+
+// newLimiter returns a limiter. share says how many of its places requests may take
+// that are not prompt, and those that take long.
+func newLimiter(perSecond float64, concurrent int, timeout time.Duration, share func(places int) (others, long int)) *limiter {
+	others, long := share(concurrent)
 	return &limiter{
 		slots:    make(chan struct{}, concurrent),
-		others:   make(chan struct{}, max(1, concurrent/2)),
+		others:   make(chan struct{}, max(1, others)),
+		long:     make(chan struct{}, max(1, long)),
 		tokens:   rate.NewLimiter(rate.Limit(perSecond), max(1, int(perSecond))),
 		ceiling:  perSecond,
 		patience: timeout,
@@ -60,11 +78,25 @@ func newLimiter(perSecond float64, concurrent int, timeout time.Duration) *limit
 	}
 }
 
-// acquire waits for leave to send one request, for a new port or not, and
-// returns what gives it back, with the status of the answer (0: none). It fails
-// rather than wait longer than a request may take, and at once while the cloud
-// wants to be left alone.
-func (l *limiter) acquire(ctx context.Context, creates bool) (release func(status int, retryAfter time.Duration), err error) {
+// portShare is how Neutron's places are shared, balancerShare how Octavia's are.
+func portShare(places int) (others, long int) { return places / 2, places / 2 }
+
+func balancerShare(places int) (others, long int) {
+	return min(places-1, places*3/4), places / 2
+}
+
+// turn is how a request is to wait for its own, and what its duration says.
+type turn struct {
+	pace pace
+	// patient: how long it takes says nothing about how well the cloud is, but about
+	// what is asked for.
+	patient bool
+}
+
+// acquire waits for leave to send one request and returns what gives it back, with
+// the status of the answer (0: none). It fails rather than wait longer than a request
+// may take, and at once while the cloud wants to be left alone.
+func (l *limiter) acquire(ctx context.Context, t turn) (release func(status int, retryAfter time.Duration), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, unanswered(ctx, err)
 	}
@@ -76,7 +108,7 @@ func (l *limiter) acquire(ctx context.Context, creates bool) (release func(statu
 	}
 	waiting, cancel := context.WithTimeout(ctx, l.patience)
 	defer cancel()
-	leave, err := l.enter(waiting, creates)
+	leave, err := l.enter(waiting, t.pace)
 	if err != nil {
 		return nil, l.tired(ctx)
 	}
@@ -87,18 +119,19 @@ func (l *limiter) acquire(ctx context.Context, creates bool) (release func(statu
 	sent := time.Now()
 	return func(status int, after time.Duration) {
 		leave()
-		l.observe(status, time.Since(sent), after)
+		took := time.Since(sent)
+		if t.patient {
+			took = 0
+		}
+		l.observe(status, took, after)
 	}, nil
 }
 
 // enter takes a place and returns how to leave it.
-func (l *limiter) enter(ctx context.Context, creates bool) (leave func(), err error) {
-	places := []chan struct{}{l.others, l.slots}
-	if creates {
-		places = places[1:]
-	}
+func (l *limiter) enter(ctx context.Context, p pace) (leave func(), err error) {
+	places := []chan struct{}{l.slots, l.others, l.long}[:p+1]
 	leave = func() {}
-	for _, place := range places {
+	for _, place := range slices.Backward(places) {
 		select {
 		case place <- struct{}{}:
 			before := leave

@@ -45,12 +45,14 @@ type login struct {
 	refusedUntil time.Time
 }
 
-// session is a token and where Neutron is.
+// session is a token and where the services are.
 type session struct {
-	client     *gophercloud.ServiceClient
+	client     *gophercloud.ServiceClient // Neutron
+	balancer   *gophercloud.ServiceClient // Octavia; nil: the catalogue has none
 	transport  *http.Transport
 	credential string // whose it is, for messages: never a secret
 	project    string // of the token; empty if it is of none
+	begun      time.Time
 }
 
 // credential is what a login needs, as found in clouds.yaml or the environment.
@@ -213,17 +215,29 @@ func (l *login) open(ctx context.Context) (*session, error) {
 	if err := openstack.Authenticate(ctx, client, c.auth); err != nil {
 		return nil, fmt.Errorf("logging in to Keystone %s as %s: %w", c.auth.IdentityEndpoint, c.name, explain(ctx, err, "", keystone))
 	}
-	// Not openstack.NewNetworkV2: that asks Neutron for its versions at each
-	// login, and doubles the version of an endpoint that has one.
-	c.endpoint.ApplyDefaults("network")
-	at, err := client.EndpointLocator(c.endpoint)
+	network, err := locate(client, c.endpoint, "network")
 	if err != nil {
 		return nil, fmt.Errorf("looking for Neutron (region %q, %s interface) in the catalogue of %s: %w",
 			c.endpoint.Region, c.endpoint.Availability, c.auth.IdentityEndpoint, explain(ctx, err, "", keystone))
 	}
-	network := &gophercloud.ServiceClient{ProviderClient: client, Endpoint: at, Type: "network"}
-	network.ResourceBase = strings.TrimSuffix(at, "v2.0/") + "v2.0/"
-	return &session{client: network, transport: transport, credential: c.name, project: projectOf(client)}, nil
+	balancer, err := locate(client, c.endpoint, "load-balancer")
+	if nowhere := new(gophercloud.ErrEndpointNotFound); err != nil && !errors.As(err, &nowhere) {
+		return nil, fmt.Errorf("looking for Octavia in the catalogue of %s: %w", c.auth.IdentityEndpoint, explain(ctx, err, "", keystone))
+	}
+	return &session{client: network, balancer: balancer, transport: transport, credential: c.name, project: projectOf(client), begun: time.Now()}, nil
+}
+
+// locate finds a service in the catalogue. Not openstack.NewNetworkV2 and its kin:
+// they ask for versions at each login, and double the version of an endpoint that
+// has one.
+func locate(client *gophercloud.ProviderClient, where gophercloud.EndpointOpts, kind string) (*gophercloud.ServiceClient, error) {
+	where.ApplyDefaults(kind)
+	at, err := client.EndpointLocator(where)
+	if err != nil {
+		return nil, err
+	}
+	base := strings.TrimSuffix(strings.TrimSuffix(at, "v2.0/"), "v2/")
+	return &gophercloud.ServiceClient{ProviderClient: client, Endpoint: base, ResourceBase: base + "v2.0/", Type: kind}, nil
 }
 
 // projectOf is the project of the token that a login got; empty if it is of none,

@@ -5,6 +5,7 @@ package neutron
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -69,4 +70,12 @@ func parseMark(description string) mark {
 		return mark{}
 	}
 	return m
+}
+
+// unmarked is a description without any mark.
+func unmarked(description string) string {
+	words := slices.DeleteFunc(strings.Fields(description), func(word string) bool {
+		return strings.HasPrefix(word, clusterMark) || strings.HasPrefix(word, ownerMark) || strings.HasPrefix(word, parentMark)
+	})
+	return strings.Join(words, " ")
 }

@@ -6,6 +6,7 @@ package neutron
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,6 +19,8 @@ type metrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	rate     prometheus.Gauge
+
+	balancerRate prometheus.Gauge
 }
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
@@ -31,11 +34,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Help:    "Time from the sending of a request to the first byte of the answer.",
 			Buckets: prometheus.ExponentialBuckets(0.01, 2, 14),
 		}, []string{"service", "verb", "resource"}),
-		rate: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name:        "kuryr_cloud_request_rate_limit",
-			Help:        "Requests a second that Kuryr allows itself at present.",
-			ConstLabels: prometheus.Labels{"service": "network"},
-		}),
+		rate:         rateOf("network"),
+		balancerRate: rateOf("load-balancer"),
 	}
 	if r == nil {
 		return m, nil
@@ -44,7 +44,16 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	m.requests, err = register(r, m.requests, err)
 	m.seconds, err = register(r, m.seconds, err)
 	m.rate, err = register(r, m.rate, err)
+	m.balancerRate, err = register(r, m.balancerRate, err)
 	return m, err
+}
+
+func rateOf(service string) prometheus.Gauge {
+	return prometheus.NewGauge(prometheus.GaugeOpts{
+		Name:        "kuryr_cloud_request_rate_limit",
+		Help:        "Requests a second that Kuryr allows itself at present.",
+		ConstLabels: prometheus.Labels{"service": service},
+	})
 }
 
 // register registers c, or returns the one registered before: two backends in
@@ -94,9 +103,23 @@ func labels(path string) (service, resource string) {
 				return "network", last
 			}
 			return "network", s
-		case "ports", "subnets", "networks", "extensions", "quotas", "network-ip-availabilities":
+		case "ports", "subnets", "networks", "extensions", "quotas", "network-ip-availabilities", "floatingips", "service-providers",
+			"security-groups", "security-group-rules":
 			return "network", s
+		case "lbaas":
+			return "load-balancer", balancerResource(segments)
 		}
 	}
 	return "other", "other"
+}
+
+// balancerResource finds the resource in a path of the load-balancing API.
+func balancerResource(segments []string) string {
+	for _, s := range slices.Backward(segments) {
+		switch s {
+		case "loadbalancers", "listeners", "pools", "members", "healthmonitors", "providers", "failover":
+			return s
+		}
+	}
+	return "other"
 }

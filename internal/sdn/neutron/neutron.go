@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package neutron is the seam's backend for OpenStack Neutron. It alone knows
-// Neutron's words: what it sends and gets is in wire.go, what errors mean is
-// decided once in errors.go.
+// Package neutron is the seam's backend for OpenStack: Neutron, and Octavia for
+// load balancers. It alone knows their words: what it sends and gets is in wire.go
+// and balancerwire.go, what errors mean is decided once in errors.go and
+// balancererrors.go.
 //
 // A port costs one POST (one for a whole batch) and one DELETE. Subnets and
 // networks are read once and kept for a while. Before a port is changed or
@@ -19,6 +20,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,17 +46,28 @@ type Config struct {
 	// RequestTimeout bounds each HTTP request, and the wait for leave to send
 	// it; 0 is 60 s.
 	RequestTimeout time.Duration
-	// RequestsPerSecond is the most that is sent when Neutron is well; 0 is 20.
+	// RequestsPerSecond is the most that is sent to a service that is well; 0 is 20.
 	RequestsPerSecond float64
-	// MaxConcurrent requests are on their way at once; 0 is 8.
+	// MaxConcurrent requests to a service are on their way at once; 0 is 8.
 	MaxConcurrent int
-	// PageSize is how many ports one request lists; 0 is 500.
+	// PageSize is how many objects one request lists; 0 is 500.
 	PageSize int
 	// CacheAge bounds how old the details of a subnet or network may be; 0 is 10 min.
 	CacheAge time.Duration
+	// LoadBalancerAPI is which API serves load balancers: Octavia, which is also the
+	// empty one, or LBaaSv2.
+	LoadBalancerAPI string
 	// Metrics takes kuryr_cloud_*; nil keeps them to oneself.
 	Metrics prometheus.Registerer
 }
+
+// The APIs that load balancers may be served by.
+const (
+	// Octavia is the load-balancer service of the catalogue.
+	Octavia = "octavia"
+	// LBaaSv2 is Neutron itself, as before Octavia, or with a plugin that still does.
+	LBaaSv2 = "lbaasv2"
+)
 
 func (c Config) withDefaults() Config {
 	if c.RequestTimeout <= 0 {
@@ -85,6 +98,8 @@ type Backend struct {
 	parents parents
 	listed  atomic.Bool // all ports have been listed once
 
+	balancers *balancers
+
 	extensions singleflight.Group
 	mu         sync.Mutex
 	tagged     *bool // may a creating call carry tags? nil: not asked yet
@@ -101,6 +116,9 @@ func New(_ context.Context, c Config) (*Backend, error) {
 	if !clusterIDForm.MatchString(c.ClusterID) {
 		return nil, fmt.Errorf("cluster ID %q: want 1 to 64 letters, digits, dots, dashes or underscores", c.ClusterID)
 	}
+	if !slices.Contains([]string{"", Octavia, LBaaSv2}, c.LoadBalancerAPI) {
+		return nil, fmt.Errorf("load-balancing API %q: want %s or %s", c.LoadBalancerAPI, Octavia, LBaaSv2)
+	}
 	m, err := newMetrics(c.Metrics)
 	if err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
@@ -109,9 +127,12 @@ func New(_ context.Context, c Config) (*Backend, error) {
 	if _, err := l.credential(); err != nil {
 		return nil, fmt.Errorf("reading the OpenStack credential: %w", err)
 	}
-	b := &Backend{config: c, login: l, known: newKnown(), limiter: newLimiter(c.RequestsPerSecond, c.MaxConcurrent, c.RequestTimeout)}
+	b := &Backend{config: c, login: l, known: newKnown(), limiter: newLimiter(c.RequestsPerSecond, c.MaxConcurrent, c.RequestTimeout, portShare)}
 	b.limiter.report = m.rate.Set
 	b.limiter.report(c.RequestsPerSecond)
 	b.details = newDetails(b, c.CacheAge)
+	b.balancers = newBalancers(newLimiter(c.RequestsPerSecond, c.MaxConcurrent, c.RequestTimeout, balancerShare))
+	b.balancers.limiter.report = m.balancerRate.Set
+	b.balancers.limiter.report(c.RequestsPerSecond)
 	return b, nil
 }

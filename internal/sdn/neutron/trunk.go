@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strconv"
 
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -53,36 +52,27 @@ func (b *Backend) trunkAt(ctx context.Context, parentID string) (wireTrunk, erro
 
 // trunkOf returns the trunk that a subport is on, and its place there.
 func (b *Backend) trunkOf(ctx context.Context, portID string) (wireTrunk, wireSubport, error) {
-	t, s, err := b.findOnTrunk(ctx, func(_ wireTrunk, s wireSubport) bool { return s.PortID == portID })
-	if err == nil && s.PortID == "" {
-		err = fmt.Errorf("it is on no trunk: %w", sdn.ErrConflict)
+	trunks, err := b.listTrunks(ctx)
+	if err != nil {
+		return wireTrunk{}, wireSubport{}, err
 	}
-	return t, s, err
-}
-
-// findOnTrunk looks at all subports of all trunks until one is the one; if none
-// is, it returns zeros.
-func (b *Backend) findOnTrunk(ctx context.Context, is func(wireTrunk, wireSubport) bool) (wireTrunk, wireSubport, error) {
-	query := url.Values{"fields": {"id", "port_id", "sub_ports"}, "limit": {strconv.Itoa(b.config.PageSize)}, "sort_key": {"id"}, "sort_dir": {"asc"}}
-	for {
-		var page struct {
-			Trunks []wireTrunk `json:"trunks"`
-		}
-		if err := b.do(ctx, request{method: http.MethodGet, path: []string{"trunks"}, query: query, out: &page}); err != nil {
-			return wireTrunk{}, wireSubport{}, fmt.Errorf("looking at trunks: %w", err)
-		}
-		for _, t := range page.Trunks {
-			for _, s := range t.Subports {
-				if is(t, s) {
-					return t, s, nil
-				}
+	for _, t := range trunks {
+		for _, s := range t.Subports {
+			if s.PortID == portID {
+				return t, s, nil
 			}
 		}
-		if len(page.Trunks) < b.config.PageSize {
-			return wireTrunk{}, wireSubport{}, nil
-		}
-		query.Set("marker", page.Trunks[len(page.Trunks)-1].ID)
 	}
+	return wireTrunk{}, wireSubport{}, fmt.Errorf("it is on no trunk: %w", sdn.ErrConflict)
+}
+
+func (b *Backend) listTrunks(ctx context.Context) ([]wireTrunk, error) {
+	r := request{path: []string{"trunks"}, query: byID(nil, []string{"id", "port_id", "sub_ports"}), subject: "TrunkNotFound"}
+	trunks, err := readAll[wireTrunk](ctx, b, r, nil)
+	if err != nil {
+		return nil, fmt.Errorf("looking at trunks: %w", err)
+	}
+	return trunks, nil
 }
 
 // attach puts ports on the trunk of a parent port, in one request, and returns

@@ -5,6 +5,7 @@ package neutron
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -97,6 +98,16 @@ type portBody struct {
 
 type portsBody struct {
 	Ports []wirePort `json:"ports"`
+}
+
+type wireLink struct {
+	Rel string `json:"rel"`
+}
+
+// goesOn reports whether there is a page after one with these links. Its length does
+// not tell: a cloud may have a limit of its own.
+func goesOn(links []wireLink) bool {
+	return slices.ContainsFunc(links, func(l wireLink) bool { return l.Rel == "next" })
 }
 
 type subnetBody struct {

@@ -132,6 +132,10 @@ func (c *Cloud) Objects() map[string]int {
 		c.count(counts, c.network, "/v2.0/"+many, many, root)
 	}
 	for _, many := range collections[dial.LoadBalancer] {
+		if c.lbaas != nil {
+			c.count(counts, c.lbaas, "/v2.0/lbaas/"+many, many, root)
+			continue
+		}
 		c.count(counts, c.balancer, "/v2/lbaas/"+many, many, root)
 	}
 	return counts

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/dial"
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/identity"
+	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/lbaasv2"
 )
 
 // maxBody is more than any client sends: a bulk create of 10,000 ports has 5 MB.
@@ -286,8 +287,11 @@ func (c *Cloud) handle(w http.ResponseWriter, j *job) {
 		return
 	}
 	service := c.network
-	if j.Service == dial.LoadBalancer {
+	switch {
+	case j.Service == dial.LoadBalancer:
 		service = c.balancer
+	case c.lbaas != nil && lbaasv2.Serves(j.Path):
+		service = c.lbaas
 	}
 	var who identity.Caller
 	if j.Path != "/" { // version discovery is for all

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/dial"
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/identity"
+	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/lbaasv2"
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/loadbalancer"
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/network"
 )
@@ -26,6 +27,33 @@ func (c *Cloud) makeServices() {
 		URL: c.o.URL + balancerPath, NewID: c.ids.UUID, Now: c.o.Now, After: c.timers.after, Networks: vips{c.neutron}, Amphora: c.o.Amphora,
 		Delay: func(kind, _, action string) (time.Duration, string) { return c.panel.Settle(kind, action) },
 	})
+	if c.o.LBaaSv2 {
+		c.makeLBaaS()
+	}
+}
+
+// makeLBaaS has Neutron serve load balancers itself.
+func (c *Cloud) makeLBaaS() {
+	c.lbaas = lbaasv2.New(lbaasv2.Options{
+		NewID: c.ids.UUID, After: c.timers.after, Networks: oldVIPs{vips{c.neutron}}, Quota: c.o.Quota["loadbalancer"],
+		Delay: func(kind, _, action string) (time.Duration, string) { return c.panel.Settle(kind, action) },
+	})
+}
+
+// oldVIPs is what LBaaS v2 asks of the rest of Neutron.
+type oldVIPs struct{ vips }
+
+// MakePort makes a VIP's port. A refusal is handed on as it is.
+func (v oldVIPs) MakePort(p lbaasv2.VIPPort) (string, netip.Addr, error) {
+	id, address, _, err := v.Service.MakePort(network.VIPPort{
+		ProjectID: p.ProjectID, NetworkID: p.NetworkID, SubnetID: p.SubnetID, Address: p.Address,
+		Name: p.Name, DeviceOwner: p.DeviceOwner, DeviceID: p.DeviceID,
+	})
+	var refusal *network.RefusedError
+	if errors.As(err, &refusal) {
+		err = &lbaasv2.RefusedError{Status: refusal.Status, Type: refusal.Type, Message: refusal.Message}
+	}
+	return id, address, err
 }
 
 // Plug says that a node has plugged the port, or unplugged it: it becomes ACTIVE

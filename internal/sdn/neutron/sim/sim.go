@@ -35,9 +35,12 @@ type Options struct {
 	Hosts    []string      // nodes that ports can be bound to; default node1
 	Quota    map[string]int
 	Amphora  bool // Octavia's provider amphora, beside ovn
-	Keep     int  // how many calls the log shows one by one; default 10,000. All are counted
-	Now      func() time.Time
-	Log      *slog.Logger // faults of the simulator itself; default slog.Default
+	// LBaaSv2 has Neutron itself serve load balancers, as before Octavia, which then
+	// there is not.
+	LBaaSv2 bool
+	Keep    int // how many calls the log shows one by one; default 10,000. All are counted
+	Now     func() time.Time
+	Log     *slog.Logger // faults of the simulator itself; default slog.Default
 
 	// Before is called before the effect of each call, After after it and before
 	// the answer. An error cuts the connection: the client sees what it would see
@@ -64,6 +67,7 @@ type Cloud struct {
 	neutron  *network.Service
 	network  api
 	balancer api
+	lbaas    api // nil: Neutron serves no load balancers
 }
 
 // api is a service that knows its caller.
@@ -100,13 +104,21 @@ func New(o Options) (*Cloud, error) {
 	c.SetDials(cmp.Or(o.Dials, &dial.Set{}))
 	c.identity = identity.New(identity.Options{
 		URL: o.URL + identityPath, Password: o.Password, Lifetime: o.Lifetime, NewID: newSource(o.Seed, 3).UUID, Now: o.Now,
-		Services: []identity.Catalog{
-			{Type: "network", Name: "neutron", URL: o.URL + networkPath},
-			{Type: "load-balancer", Name: "octavia", URL: o.URL + balancerPath},
-		},
+		Services: c.catalogue(),
 	})
 	c.makeServices()
 	return c, nil
+}
+
+func (c *Cloud) catalogue() []identity.Catalog {
+	all := []identity.Catalog{
+		{Type: "network", Name: "neutron", URL: c.o.URL + networkPath},
+		{Type: "load-balancer", Name: "octavia", URL: c.o.URL + balancerPath},
+	}
+	if c.o.LBaaSv2 {
+		return all[:1]
+	}
+	return all
 }
 
 // SetDials dials s instead of what there was; counting begins anew.

@@ -34,7 +34,7 @@ func (m *memoryCloud) before(ctx context.Context, call string, n int) error {
 		return nil
 	}
 	x, err := m.w.beginCloud(p, Call{
-		To: TheCloud, What: call, Write: !memory.Reads(call), Inventory: call == memory.ListPorts,
+		To: TheCloud, What: call, Write: !memory.Reads(call), Inventory: call == memory.ListPorts || call == memory.ListLoadBalancers,
 	})
 	if err != nil {
 		return fmt.Errorf("%s: %w: %w", call, sdn.ErrUnavailable, err)
@@ -69,6 +69,15 @@ func (m *memoryCloud) Resources() ([]Resource, error) {
 		out = append(out, Resource{
 			Kind: "port", ID: item.Port.ID, Cluster: item.Cluster, Owner: item.Port.Owner, Content: fmt.Sprintf("%+v", content),
 		})
+	}
+	for _, item := range m.cloud.LoadBalancers() {
+		lb := item.LoadBalancer
+		content := fmt.Sprintf("%+v %d listeners at %+v", lb.Name, len(lb.Listeners), lb.VIP)
+		out = append(out, Resource{Kind: "loadbalancer", ID: lb.ID, Cluster: item.Cluster, Owner: lb.Owner, Content: content})
+	}
+	for _, item := range m.cloud.FloatingIPs() {
+		f := item.FloatingIP
+		out = append(out, Resource{Kind: "floatingip", ID: f.ID, Cluster: item.Cluster, Owner: f.Owner, Content: fmt.Sprintf("%+v", f)})
 	}
 	return out, nil
 }

@@ -36,6 +36,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -51,13 +52,18 @@ type Sweep struct {
 	// Kinds are what else there is in the scenario than pods, nodes, KuryrPorts
 	// and KuryrPortPools. Their history is kept, and they are deleted in the end.
 	Kinds []client.ObjectList
-	// Every is how far the writes are apart that are hit: 1 is each of them.
+	// Every is how far the writes are apart that are hit, other ones for each fate: 1
+	// is each of them.
 	Every int
 	// Sample, if not 0, is how many writes are hit for each fate instead, spread
-	// evenly.
+	// evenly, and other ones for each.
 	Sample int
+	turn   int // of the fate
+	turns  int // how many fates there are
 	// Node is where the pods are; node-1 if empty.
 	Node string
+	// Patience is how long to wait for what has to come; half a minute if 0.
+	Patience time.Duration
 	// Begin prepares a life: a cloud, what stands in it, the scenario.
 	Begin func(w *World) Life
 }
@@ -114,12 +120,13 @@ func (s Sweep) Run(t *testing.T, fates ...Fate) {
 	if t.Failed() { // so would all the others, at length
 		return
 	}
-	for _, fate := range fates {
+	for i, fate := range fates {
+		s.turn, s.turns = i, len(fates)
 		t.Run(fate.Name, func(t *testing.T) {
 			expected := writes.count(fate)
 			hit := s.each(t, free, fate, expected)
 			t.Logf("%d writes were hit: %s", total(hit), hit)
-			if lives := len(s.hits(expected)); writes.all != nil && total(hit) < lives-lives/tolerated {
+			if lives := len(s.hits(expected)); writes.all != nil && tooFew(total(hit), lives) {
 				t.Errorf("%d writes were hit in %d lives", total(hit), lives)
 			}
 		})
@@ -129,21 +136,24 @@ func (s Sweep) Run(t *testing.T, fates ...Fate) {
 // hits returns the numbers of the writes to hit.
 func (s Sweep) hits(expected int) (numbers []int) {
 	if s.Sample == 0 {
-		for n := 1; n <= expected; n += s.Every {
+		for n := 1 + s.turn%s.Every; n <= expected; n += s.Every {
 			numbers = append(numbers, n)
 		}
 		return numbers
 	}
-	for i := range min(s.Sample, expected) {
-		numbers = append(numbers, 1+i*expected/min(s.Sample, expected))
+	n := min(s.Sample, expected)
+	for i := range n {
+		numbers = append(numbers, 1+(i*s.turns+s.turn)*expected/(n*s.turns))
 	}
 	return numbers
 }
 
-// tolerated is the share of lives, one in that many, that may end before the
-// write that they are about: how many writes are made differs a little, as two
-// changes may be seen at once and answered by one write.
-const tolerated = 5
+// tooFew reports whether too many lives ended before the write that they are about. How
+// many writes are made differs a little, as two changes may be seen at once and answered
+// by one write: one life in five may, one at least, but not all.
+func tooFew(hit, lives int) bool {
+	return hit == 0 && lives > 0 || hit < lives-max(1, lives/5)
+}
 
 // each lives as many lives as there are writes to hit. How many there are
 // differs a little from life to life: but for a sample it goes on until there was

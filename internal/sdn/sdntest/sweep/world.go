@@ -23,14 +23,15 @@ type World struct {
 	Client client.WithWatch // the scenario's own: nothing befalls it
 	Node   string           // where pods are, unless the scenario says otherwise
 
-	cluster *rest.Config
-	more    []client.ObjectList // kinds of objects that the scenario is about
-	life    Life
-	fate    Fate
-	at      int
-	trail   *trail
-	history *history
-	process *process // the one that runs
+	cluster  *rest.Config
+	patience time.Duration       // of Eventually
+	more     []client.ObjectList // kinds of objects that the scenario is about
+	life     Life
+	fate     Fate
+	at       int
+	trail    *trail
+	history  *history
+	process  *process // the one that runs
 
 	processes  []*process // all there were
 	restarting bool       // one takes the place of another
@@ -47,7 +48,7 @@ type World struct {
 
 func newWorld(t *testing.T, c *cluster, s Sweep, fate Fate, at int) *World {
 	return &World{
-		T: t, Client: c.client, Node: cmp.Or(s.Node, "node-1"), cluster: c.config, more: s.Kinds, fate: fate, at: at, trail: &trail{began: time.Now()},
+		T: t, Client: c.client, Node: cmp.Or(s.Node, "node-1"), patience: cmp.Or(s.Patience, patience), cluster: c.config, more: s.Kinds, fate: fate, at: at, trail: &trail{began: time.Now()},
 		plugged: map[string]string{}, atEnd: map[*process][]func(){}, made: map[string]int{},
 	}
 }
@@ -84,10 +85,10 @@ const patience = 30 * time.Second
 // If the controller has been stopped meanwhile it starts the next one.
 func (w *World) Eventually(what string, ok func() bool) {
 	w.T.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(w.patience)
 	for {
 		if w.revive() {
-			deadline = time.Now().Add(patience)
+			deadline = time.Now().Add(w.patience)
 		}
 		began := time.Now()
 		if ok() {
@@ -95,7 +96,7 @@ func (w *World) Eventually(what string, ok func() bool) {
 			return
 		}
 		if time.Now().After(deadline) {
-			w.T.Fatalf("not so after %s: %s", patience, what)
+			w.T.Fatalf("not so after %s: %s", w.patience, what)
 		}
 		time.Sleep(max(15*time.Millisecond, 4*time.Since(began))) // looking is not to keep a cloud busy
 	}

@@ -288,6 +288,28 @@ func TestMeasured(t *testing.T) {
 	if got := p.Begin(bound).Wait; got < 3*time.Second || got > 6*time.Second {
 		t.Errorf("ten ports at once take %v, measured were 3.6s", got)
 	}
+	for _, tc := range []struct {
+		method, path string
+		items        int
+		want         time.Duration
+	}{
+		{"POST", "loadbalancers", 0, 780 * time.Millisecond},
+		{"DELETE", "loadbalancers/LB", 0, 580 * time.Millisecond},
+		{"POST", "listeners", 0, 390 * time.Millisecond},
+		{"POST", "pools", 0, 690 * time.Millisecond},
+		{"POST", "pools/P/members", 0, 1130 * time.Millisecond},
+		{"PUT", "pools/P/members", 20, 8900 * time.Millisecond},
+	} {
+		sum = 0
+		for range 100 {
+			turn := p.Begin(dial.Call{Service: dial.LoadBalancer, Method: tc.method, Path: "/v2/lbaas/" + tc.path, Items: tc.items})
+			turn.End()
+			sum += turn.Wait
+		}
+		if mean := sum / 100; mean < tc.want*9/10 || mean > tc.want*13/10 {
+			t.Errorf("%s %s takes %v, measured were %v", tc.method, tc.path, mean, tc.want)
+		}
+	}
 	if got := p.Current().Workers[dial.Network]; got != 2 {
 		t.Errorf("Neutron has %d workers, want 2", got)
 	}

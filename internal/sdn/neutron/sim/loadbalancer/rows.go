@@ -233,12 +233,15 @@ func (s *Service) usersOf(pool string) []*listener {
 	out := where(s.listeners, func(l *listener) bool { return l.DefaultPoolID != nil && *l.DefaultPoolID == pool })
 	for _, p := range s.redirectsTo(pool) {
 		l, ok := s.listeners.Get(p.ListenerID)
-		if ok && p.AdminStateUp && len(s.rulesOf(p.ID)) > 0 && !slices.Contains(out, l) {
+		if ok && s.redirects(p) && !slices.Contains(out, l) {
 			out = append(out, l)
 		}
 	}
 	return out
 }
+
+// redirects reports whether a policy has any effect.
+func (s *Service) redirects(p *policy) bool { return p.AdminStateUp && len(s.rulesOf(p.ID)) > 0 }
 
 func (s *Service) redirectsTo(pool string) []*policy {
 	return where(s.policies, func(p *policy) bool { return p.RedirectPoolID != nil && *p.RedirectPoolID == pool })

@@ -134,14 +134,16 @@ func (s *Service) viewStatus(lb *loadBalancer) record {
 // poolsUsedBy are the default pool and those that policies redirect to: octavia
 // 11.0.0, db/models.py, Listener.pools.
 func (s *Service) poolsUsedBy(l *listener) []*pool {
-	return where(s.pools, func(p *pool) bool {
-		for _, u := range s.usersOf(p.ID) {
-			if u == l {
-				return true
-			}
+	used := map[string]bool{}
+	if l.DefaultPoolID != nil {
+		used[*l.DefaultPoolID] = true
+	}
+	for _, p := range s.policiesOf(l.ID) {
+		if p.RedirectPoolID != nil && s.redirects(p) {
+			used[*p.RedirectPoolID] = true
 		}
-		return false
-	})
+	}
+	return where(s.pools, func(p *pool) bool { return used[p.ID] })
 }
 
 func (s *Service) poolStatus(p *pool) record {

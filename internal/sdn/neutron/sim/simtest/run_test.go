@@ -160,6 +160,20 @@ func TestRaceKeepsRefusalsOnce(t *testing.T) {
 	}
 }
 
+// Of a race some of the ways recorded are enough, and no other is.
+func TestRaceFits(t *testing.T) {
+	const pool, balancer = "409\nX: y\n{\n \"of\": \"pool\"\n}", "409\nX: y\n{\n \"of\": \"balancer\"\n}"
+	both := simtest.Step{Race: 6, Want: balancer + "\n" + pool}
+	for got, want := range map[string]bool{pool: true, balancer: true, both.Want: true, "": false, "409": false, pool + "\n500": false} {
+		if both.Fits(got) != want {
+			t.Errorf("a race fits %q: %t, want %t", got, !want, want)
+		}
+	}
+	if one := (simtest.Step{Want: both.Want}); one.Fits(pool) || !one.Fits(both.Want) {
+		t.Error("one request fits a part of its answer, or not all of it")
+	}
+}
+
 // A recording changes only the answers.
 func TestStringKeepsWhatPeopleWrote(t *testing.T) {
 	text := `# About.

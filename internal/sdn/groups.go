@@ -1,0 +1,70 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sdn
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// SecurityGroups makes and keeps security groups. A port lets in what any of its
+// groups lets in, so one made here takes nothing back that another one gives.
+type SecurityGroups interface {
+	// EnsureSecurityGroup makes the group of an owner hold exactly the rules of want,
+	// and returns it. It takes the one that there is, by the ID of want, if that is
+	// known, or else by its name, and makes one only if there is
+	// none. The one of that ID and name it marks again if somebody has taken its mark
+	// off, so that it may be called again whatever came of the last call. Rules that
+	// are missing come before those that are too many go; these go whatever comes of
+	// the first, so that after ErrQuota, if of nothing else, the group lets in nobody
+	// whom want does not.
+	EnsureSecurityGroup(ctx context.Context, owner Owner, want SecurityGroup) (SecurityGroup, error)
+	// ListSecurityGroups returns all of this cluster, in no order, without their rules.
+	ListSecurityGroups(ctx context.Context) ([]SecurityGroup, error)
+	// DeleteSecurityGroup removes one of this cluster. It succeeds when there is
+	// none, is a PendingError as long as a port has it, and ErrInvalid if it bears
+	// nobody's mark.
+	DeleteSecurityGroup(ctx context.Context, id string) error
+}
+
+// SecurityGroup is a security group, wanted or as the backend has it.
+type SecurityGroup struct {
+	ID        string // of one that is wanted: if it is known
+	Owner     Owner  // empty in one that is wanted
+	Name      string // of a new one; one that somebody has given another is found by its ID alone
+	ProjectID string // empty: the credential's own
+	Rules     []Rule // in any order; nothing else is let in, and nothing out
+	Mended    bool   // of one that EnsureSecurityGroup returns: it was there, and not so
+}
+
+// Rule lets in what comes from a prefix and goes to some ports.
+type Rule struct {
+	Protocol string // TCP, UDP, SCTP
+	From, To int32  // ports, both included; 1 to 65535
+	Remote   string // prefix
+}
+
+// CanonicalRules returns rules sorted, each once, with prefixes as they are usually
+// written. What is no rule is ErrInvalid.
+func CanonicalRules(rules []Rule) ([]Rule, error) {
+	out := make([]Rule, len(rules))
+	for i, r := range rules {
+		p, err := netip.ParsePrefix(r.Remote)
+		if err != nil {
+			return nil, fmt.Errorf("a rule's prefix: %w: %w", ErrInvalid, err)
+		}
+		if r.From < 1 || r.To < r.From || r.To > 65535 || !slices.Contains([]string{"TCP", "UDP", "SCTP"}, r.Protocol) {
+			return nil, fmt.Errorf("a rule of %s for ports %d to %d: %w", r.Protocol, r.From, r.To, ErrInvalid)
+		}
+		r.Remote = p.Masked().String()
+		out[i] = r
+	}
+	slices.SortFunc(out, func(a, b Rule) int {
+		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To), cmp.Compare(a.Remote, b.Remote))
+	})
+	return slices.Compact(out), nil
+}

@@ -1,0 +1,298 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package memory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+var (
+	_ sdn.LoadBalancers = (*Backend)(nil)
+	_ sdn.FloatingIPs   = (*Backend)(nil)
+	_ sdn.Subnets       = (*Backend)(nil)
+)
+
+// answer runs a call that returns something; if its answer is lost, so is that.
+func answer[T any](ctx context.Context, b *Backend, call string, effect func() (T, error)) (T, error) {
+	var out, none T
+	var stopped error
+	err := b.cloud.do(ctx, call, func() error {
+		out, stopped = effect()
+		return stopped
+	})
+	if !errors.Is(err, stopped) {
+		return none, err
+	}
+	return out, err
+}
+
+// Features implements sdn.LoadBalancers.
+func (b *Backend) Features(ctx context.Context, provider string) (sdn.Features, error) {
+	return answer(ctx, b, GetFeatures, func() (sdn.Features, error) {
+		p := b.cloud.providers[provider]
+		if p == nil {
+			return sdn.Features{}, fmt.Errorf("provider %q does not exist: %w", provider, sdn.ErrInvalid)
+		}
+		f := p.Features
+		if provider == "" && b.cloud.hidden {
+			f = b.cloud.providers["amphora"].Features
+			f.Unsure = true
+		}
+		f.Protocols, f.Algorithms, f.Monitors = slices.Clone(f.Protocols), slices.Clone(f.Algorithms), slices.Clone(f.Monitors)
+		return f, nil
+	})
+}
+
+// CreateLoadBalancer implements sdn.LoadBalancers.
+func (b *Backend) CreateLoadBalancer(ctx context.Context, owner sdn.Owner, lb sdn.LoadBalancer) (sdn.LoadBalancer, error) {
+	return answer(ctx, b, CreateLoadBalancer, func() (sdn.LoadBalancer, error) {
+		made, err := b.cloud.createBalancer(b.cluster, owner, lb)
+		if err != nil {
+			return sdn.LoadBalancer{}, fmt.Errorf("creating load balancer %q: %w", lb.Name, err)
+		}
+		return made, nil
+	})
+}
+
+// LoadBalancer implements sdn.LoadBalancers.
+func (b *Backend) LoadBalancer(ctx context.Context, id string) (sdn.LoadBalancer, error) {
+	return answer(ctx, b, GetLoadBalancer, func() (sdn.LoadBalancer, error) {
+		lb, err := b.cloud.look(b.cluster, id)
+		if err != nil {
+			return sdn.LoadBalancer{}, fmt.Errorf("reading: %w", err)
+		}
+		return cloneBalancer(lb.LoadBalancer), nil
+	})
+}
+
+// ListLoadBalancers implements sdn.LoadBalancers. They come sorted by ID.
+func (b *Backend) ListLoadBalancers(ctx context.Context) ([]sdn.LoadBalancerSummary, error) {
+	return answer(ctx, b, ListLoadBalancers, func() ([]sdn.LoadBalancerSummary, error) {
+		var out []sdn.LoadBalancerSummary
+		for id := range b.cloud.balancers {
+			lb, err := b.cloud.look(b.cluster, id)
+			if err != nil {
+				continue
+			}
+			out = append(out, sdn.LoadBalancerSummary{ID: id, Owner: lb.Owner, VIPPortID: lb.VIPPortID, Provisioning: lb.Provisioning})
+		}
+		slices.SortFunc(out, func(x, y sdn.LoadBalancerSummary) int { return strings.Compare(x.ID, y.ID) })
+		return out, nil
+	})
+}
+
+// DeleteLoadBalancer implements sdn.LoadBalancers.
+func (b *Backend) DeleteLoadBalancer(ctx context.Context, id string) error {
+	return b.cloud.do(ctx, DeleteLoadBalancer, func() error {
+		lb, _ := b.cloud.look(b.cluster, id)
+		if lb != nil && !lb.isBusy() {
+			b.cloud.begin(lb, "PENDING_DELETE", sdn.ProvisioningDeleted)
+		}
+		if lb != nil && b.cloud.balancers[id] != nil {
+			return busy(lb)
+		}
+		return nil
+	})
+}
+
+// MarkLoadBalancer implements sdn.LoadBalancers.
+func (b *Backend) MarkLoadBalancer(ctx context.Context, id string, owner sdn.Owner) error {
+	return b.cloud.do(ctx, MarkLoadBalancer, func() error {
+		lb, err := b.cloud.look(b.cluster, id)
+		if err != nil {
+			return fmt.Errorf("marking: %w", err)
+		}
+		if !lb.Unmarked {
+			return nil
+		}
+		return b.change(lb, func(sdn.Features) error {
+			lb.Owner, lb.Unmarked = owner, false
+			return nil
+		})
+	})
+}
+
+// FailOver implements sdn.LoadBalancers.
+func (b *Backend) FailOver(ctx context.Context, id string) error {
+	return b.cloud.do(ctx, FailOver, func() error {
+		lb, err := b.cloud.look(b.cluster, id)
+		if err != nil {
+			return fmt.Errorf("failing over: %w", err)
+		}
+		if f := b.cloud.providers[lb.Provider].Features; !f.FailOver {
+			return unsupported(f, "failing over load balancer", id)
+		}
+		if lb.isBusy() {
+			return busy(lb)
+		}
+		b.cloud.changed(lb)
+		return nil
+	})
+}
+
+func busy(lb *balancer) error {
+	return &sdn.PendingError{What: fmt.Sprintf("load balancer %s, which is %s", lb.ID, lb.Provisioning), Retry: time.Second}
+}
+
+// change runs effect on a load balancer of this cluster that is ready for it, with
+// the lock held. One in ERROR is not.
+func (b *Backend) change(lb *balancer, effect func(sdn.Features) error) error {
+	if lb.Provisioning != sdn.ProvisioningActive {
+		return busy(lb)
+	}
+	if err := effect(b.cloud.providers[lb.Provider].Features); err != nil {
+		return err
+	}
+	b.cloud.changed(lb)
+	return nil
+}
+
+// CreateListener implements sdn.LoadBalancers. Where a change makes the load
+// balancer busy the listener has no pool yet.
+func (b *Backend) CreateListener(ctx context.Context, loadBalancerID string, l sdn.Listener) (sdn.Listener, error) {
+	return answer(ctx, b, CreateListener, func() (out sdn.Listener, err error) {
+		lb, err := b.cloud.look(b.cluster, loadBalancerID)
+		if err != nil {
+			return out, fmt.Errorf("creating listener %q: %w", l.Name, err)
+		}
+		atOnce := b.cloud.providers[lb.Provider].Busy == 0
+		if err := b.change(lb, func(sdn.Features) error {
+			made, err := b.cloud.addListener(lb, l, atOnce)
+			if err == nil {
+				out = cloneListener(*made)
+			}
+			return err
+		}); err != nil {
+			return out, fmt.Errorf("creating listener %q: %w", l.Name, err)
+		}
+		if l.Pool != nil && out.Pool == nil {
+			return out, fmt.Errorf("creating the pool of listener %q: %w", l.Name, busy(lb))
+		}
+		return out, nil
+	})
+}
+
+// UpdateListener implements sdn.LoadBalancers.
+func (b *Backend) UpdateListener(ctx context.Context, id string, l sdn.Listener) error {
+	return b.cloud.do(ctx, UpdateListener, func() error {
+		lb, i := b.listener(id)
+		if lb == nil {
+			return fmt.Errorf("updating listener %s: %w", id, sdn.ErrNotFound)
+		}
+		return b.change(lb, func(f sdn.Features) error { return setListener(&lb.Listeners[i], f, l) })
+	})
+}
+
+// DeleteListener implements sdn.LoadBalancers.
+func (b *Backend) DeleteListener(ctx context.Context, loadBalancerID, id string) error {
+	return b.cloud.do(ctx, DeleteListener, func() error {
+		lb, i := b.listener(id)
+		if lb == nil || lb.ID != loadBalancerID {
+			return nil
+		}
+		half := lb.Listeners[i].Pool != nil && b.cloud.providers[lb.Provider].Halves
+		if err := b.change(lb, func(sdn.Features) error {
+			if half {
+				lb.Listeners[i].Pool = nil
+				return nil
+			}
+			lb.Listeners = slices.Delete(lb.Listeners, i, i+1)
+			return nil
+		}); err != nil {
+			return err
+		}
+		if half {
+			return busy(lb)
+		}
+		return nil
+	})
+}
+
+// CreatePool implements sdn.LoadBalancers.
+func (b *Backend) CreatePool(ctx context.Context, listenerID string, p sdn.Pool) (sdn.Pool, error) {
+	return answer(ctx, b, CreatePool, func() (out sdn.Pool, err error) {
+		lb, i := b.listener(listenerID)
+		if lb == nil {
+			return out, fmt.Errorf("creating the pool of listener %s: %w", listenerID, sdn.ErrNotFound)
+		}
+		l := &lb.Listeners[i]
+		err = b.change(lb, func(sdn.Features) error {
+			if l.Pool != nil {
+				return fmt.Errorf("listener %s has pool %s: %w", listenerID, l.Pool.ID, sdn.ErrConflict)
+			}
+			made, err := b.cloud.newPool(lb, *l, p)
+			if err == nil {
+				l.Pool, out = &made, clonePool(made)
+			}
+			return err
+		})
+		return out, err
+	})
+}
+
+// UpdatePool implements sdn.LoadBalancers.
+func (b *Backend) UpdatePool(ctx context.Context, id string, p sdn.Pool) error {
+	return b.cloud.do(ctx, UpdatePool, func() error {
+		lb, i := b.pool(id)
+		if lb == nil {
+			return fmt.Errorf("updating pool %s: %w", id, sdn.ErrNotFound)
+		}
+		return b.change(lb, func(f sdn.Features) error { return setPool(lb.Listeners[i].Pool, f, p) })
+	})
+}
+
+// ChangeMembers implements sdn.LoadBalancers.
+func (b *Backend) ChangeMembers(ctx context.Context, poolID string, add, remove []sdn.Member) error {
+	return b.cloud.do(ctx, ChangeMembers, func() error {
+		lb, i := b.pool(poolID)
+		if lb == nil {
+			return fmt.Errorf("changing members of pool %s: %w", poolID, sdn.ErrNotFound)
+		}
+		return b.change(lb, func(sdn.Features) error {
+			p := clonePool(*lb.Listeners[i].Pool) // all or nothing
+			for _, m := range add {
+				if err := b.cloud.addMember(lb, &p, m); err != nil {
+					return err
+				}
+			}
+			for _, m := range remove {
+				p.Members = slices.DeleteFunc(p.Members, same(m))
+			}
+			lb.Listeners[i].Pool = &p
+			return nil
+		})
+	})
+}
+
+// listener finds a listener of this cluster, with the lock held; its load balancer
+// is nil if there is none.
+func (b *Backend) listener(id string) (*balancer, int) {
+	return b.find(func(l sdn.Listener) bool { return l.ID == id })
+}
+
+// pool finds the listener of a pool.
+func (b *Backend) pool(id string) (*balancer, int) {
+	return b.find(func(l sdn.Listener) bool { return l.Pool != nil && l.Pool.ID == id })
+}
+
+func (b *Backend) find(is func(sdn.Listener) bool) (*balancer, int) {
+	for id, lb := range b.cloud.balancers {
+		i := slices.IndexFunc(lb.Listeners, is)
+		if i < 0 {
+			continue
+		}
+		if lb, err := b.cloud.look(b.cluster, id); err == nil {
+			return lb, i
+		}
+		return nil, 0
+	}
+	return nil, 0
+}

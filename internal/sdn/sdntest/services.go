@@ -1,0 +1,343 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sdntest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// Services is the roles that Services of Kubernetes need.
+type Services interface {
+	sdn.LoadBalancers
+	sdn.FloatingIPs
+	sdn.Subnets
+	sdn.SecurityGroups
+	sdn.Ports
+}
+
+// ServiceTarget is a backend under test in these roles, and what stands ready for it.
+type ServiceTarget struct {
+	Backend Services
+	Other   Services // of another cluster on the same cloud
+	Fresh   func(t *testing.T) Services
+	Cloud   ServiceCloud
+
+	ProjectID string
+	Provider  string // of the load balancers
+	// Subnet holds the VIPs. A router joins it, and Far, to the external network.
+	Subnet, Far, Six Subnet
+	NetworkID        string // of these; Six is of IPv6
+	ExternalNetwork  string // has floating IPs, of External
+	External         Subnet
+	// Missing is a provider that the cloud does not have.
+	Missing string
+	// Without returns a backend of a cloud that has no load balancers; nil: there is none.
+	Without func(t *testing.T) Services
+}
+
+// ServiceCloud is what a test does and sees behind the backend's back. What it makes
+// is removed when the test is over. What it cannot do it says by ok.
+type ServiceCloud interface {
+	// MakeForeignLoadBalancer makes one without a mark.
+	MakeForeignLoadBalancer(t *testing.T, vip v1.VIPAddress) (id string)
+	HasLoadBalancer(t *testing.T, id string) bool
+	// LimitLoadBalancers leaves room for n more until the test is over.
+	LimitLoadBalancers(t *testing.T, n int) (ok bool)
+	// Slow makes each change keep its load balancer busy for some calls and some
+	// tenths of a second, until the test is over.
+	Slow(t *testing.T) (ok bool)
+	// Break puts a load balancer in ERROR.
+	Break(t *testing.T, id string) (ok bool)
+	// LoseTags replaces the tags of a load balancer by others, as a person's script may.
+	LoseTags(t *testing.T, id string) (ok bool)
+	// LoseAnswer has the answer to the next creation of a load balancer, floating IP
+	// or security group lost.
+	LoseAnswer(t *testing.T) (ok bool)
+	// MakeForeignFloatingIP makes one without a mark, for no port.
+	MakeForeignFloatingIP(t *testing.T) (id string)
+	HasFloatingIP(t *testing.T, id string) bool
+	// LetIn returns the rules of a security group, canonical; nil and a failed test if
+	// it has some that are none of the seam's, as those that let something out.
+	LetIn(t *testing.T, groupID string) []sdn.Rule
+}
+
+// RunServices checks a backend against the contract of its roles for Services, as Run
+// does for the others.
+func RunServices(t *testing.T, newTarget func(t *testing.T) ServiceTarget) {
+	cases := []struct {
+		name string
+		run  func(*testing.T, services)
+	}{
+		{"features", featuresAreTold},
+		{"a load balancer is complete", balancerIsComplete},
+		{"an IPv6 load balancer", balancerOfIPv6},
+		{"owner and cluster of a load balancer", balancerOwnerIsKnown},
+		{"the answer is lost", balancerAnswerIsLost},
+		{"the tags are lost", balancerTagsAreLost},
+		{"a VIP that is taken", vipIsTaken},
+		{"what a load balancer cannot be", balancerRefused},
+		{"what the provider does not support", unsupportedIsSaid},
+		{"listeners come and go", listenersComeAndGo},
+		{"listeners of one port", listenersOfOnePort},
+		{"a listener is updated", listenerIsUpdated},
+		{"a pool comes later", poolComesLater},
+		{"affinity is updated", affinityIsUpdated},
+		{"an algorithm is updated", algorithmIsUpdated},
+		{"a health monitor", monitorIsUpdated},
+		{"members come and go", membersComeAndGo},
+		{"many members", manyMembers},
+		{"members of another subnet", farMembers},
+		{"changes at once", changesAtOnce},
+		{"delete a load balancer twice", balancerDeletedTwice},
+		{"what is not there", balancingOfMissing},
+		{"a foreign load balancer is out of reach", foreignBalancer},
+		{"another cluster's load balancer is out of reach", otherClustersBalancer},
+		{"a quota of load balancers", balancerQuota},
+		{"busy is pending, for that one only", busyIsPending},
+		{"in ERROR", inError},
+		{"a floating IP's life", floatingIPLife},
+		{"a floating IP of a given address", floatingIPByAddress},
+		{"a floating IP is freed with its load balancer", floatingIPIsFreed},
+		{"a floating IP is taken from its port only", floatingIPIsTakenBack},
+		{"foreign floating IPs", foreignFloatingIPs},
+		{"floating IP is disowned", floatingIPIsDisowned},
+		{"the answer about a floating IP is lost", floatingIPAnswerIsLost},
+		{"subnets", subnetsAreTold},
+		{"a security group holds its rules", groupHoldsItsRules},
+		{"security groups of others", groupOfOthers},
+		{"a security group in use", groupInUse},
+		{"the answer about a security group is lost", groupAnswerIsLost},
+		{"a cloud without load balancers", noLoadBalancers},
+		{"cancelled calls for Services", servicesCancelled},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			target := newTarget(t)
+			owner := sdn.Owner{Kind: "kuryrloadbalancer", Namespace: "default", Name: "t-" + strings.ToLower(unique())}
+			f := services{ServiceTarget: target, t: t, owner: owner}
+			features, err := target.Backend.Features(f.ctx(), target.Provider)
+			if err != nil {
+				t.Fatalf("Features(%q): %v", target.Provider, err)
+			}
+			f.features = features
+			if features.Unsure {
+				f.features = f.firstOfAll()
+			}
+			c.run(t, f)
+		})
+	}
+}
+
+// services is a target, one case's owner, and the steps that cases share.
+type services struct {
+	ServiceTarget
+	t        *testing.T
+	owner    sdn.Owner
+	features sdn.Features
+}
+
+func (f services) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(f.t.Context(), callTimeout)
+	f.t.Cleanup(cancel)
+	return ctx
+}
+
+var lastVIP atomic.Int32
+
+// vip is an address that no other case has.
+func (f services) vip() v1.VIPAddress {
+	a := f.Subnet.Prefix.Masked().Addr()
+	for range 100 + lastVIP.Add(1)%140 {
+		a = a.Next()
+	}
+	return v1.VIPAddress{IP: a.String(), SubnetID: f.Subnet.ID}
+}
+
+// inside is the nth address of a subnet, for members.
+func inside(p netip.Prefix, n int) string {
+	a := p.Masked().Addr()
+	for range n {
+		a = a.Next()
+	}
+	return a.String()
+}
+
+// wanted is a load balancer with a listener for each protocol.
+func (f services) wanted(listeners ...sdn.Listener) sdn.LoadBalancer {
+	return sdn.LoadBalancer{
+		Name: "default/" + f.owner.Name, ProjectID: f.ProjectID, Provider: f.Provider, VIP: f.vip(), Listeners: listeners,
+	}
+}
+
+// listener is one with a pool of n members.
+func (f services) listener(protocol string, port int32, n int) sdn.Listener {
+	name := fmt.Sprintf("default/%s:%s:%d", f.owner.Name, protocol, port)
+	l := sdn.Listener{Name: name, Protocol: protocol, Port: port, Pool: &sdn.Pool{Name: name, Protocol: protocol, Algorithm: f.features.Algorithm}}
+	for i := range n {
+		l.Pool.Members = append(l.Pool.Members, f.member(i))
+	}
+	return l
+}
+
+// member is the nth of the VIPs' subnet.
+func (f services) member(n int) sdn.Member {
+	return sdn.Member{Name: "default/pod", IP: inside(f.Subnet.Prefix, 10+n), Port: 8080, SubnetID: f.Subnet.ID}
+}
+
+// settled repeats a call until the load balancer is not busy.
+func (f services) settled(call func() error) error {
+	f.t.Helper()
+	var pending *sdn.PendingError
+	for begun := time.Now(); ; pause(begun) {
+		err := call()
+		if !errors.As(err, &pending) || time.Since(begun) > callTimeout {
+			return err
+		}
+	}
+}
+
+// pause is short at first: the reference backend counts calls, not time.
+func pause(begun time.Time) {
+	time.Sleep(min(time.Millisecond+time.Since(begun)/4, 100*time.Millisecond))
+}
+
+func (f services) must(what string, call func() error) {
+	f.t.Helper()
+	if err := f.settled(call); err != nil {
+		f.t.Fatalf("%s: %v", what, err)
+	}
+}
+
+func (f services) tryBalancer(lb sdn.LoadBalancer) (sdn.LoadBalancer, error) {
+	f.t.Helper()
+	made, err := f.Backend.CreateLoadBalancer(f.ctx(), f.owner, lb)
+	if made.ID != "" {
+		f.balancerGoes(f.Backend, made.ID)
+	}
+	return made, err
+}
+
+// balancerGoes deletes a load balancer when the test is over.
+func (f services) balancerGoes(b Services, id string) {
+	f.t.Cleanup(func() {
+		// The test's own context is over by now.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(f.t.Context()), callTimeout)
+		defer cancel()
+		if err := f.settled(func() error { return b.DeleteLoadBalancer(ctx, id) }); err != nil {
+			f.t.Errorf("DeleteLoadBalancer(%s) after the test: %v", id, err)
+		}
+	})
+}
+
+// balancer makes one with all that is below it, as the provider takes it, and waits
+// until it is ACTIVE.
+func (f services) balancer(lb sdn.LoadBalancer) sdn.LoadBalancer {
+	f.t.Helper()
+	made, err := f.tryBalancer(lb)
+	if err != nil {
+		f.t.Fatalf("CreateLoadBalancer(%+v): %v", lb, err)
+	}
+	f.active(made.ID)
+	if len(made.Listeners) < len(lb.Listeners) {
+		for _, l := range lb.Listeners {
+			f.addListener(made.ID, l)
+		}
+	}
+	return f.active(made.ID)
+}
+
+// active waits until a load balancer is, and returns it.
+func (f services) active(id string) sdn.LoadBalancer {
+	f.t.Helper()
+	for begun := time.Now(); ; pause(begun) {
+		lb, err := f.Backend.LoadBalancer(f.ctx(), id)
+		if err != nil {
+			f.t.Fatalf("LoadBalancer(%s): %v", id, err)
+		}
+		if lb.Provisioning == sdn.ProvisioningActive {
+			return lb
+		}
+		if lb.Provisioning == sdn.ProvisioningError || time.Since(begun) > callTimeout {
+			f.t.Fatalf("load balancer %s is %s, want it ACTIVE", id, lb.Provisioning)
+		}
+	}
+}
+
+// addListener makes a listener with its pool, going on where it was stopped.
+func (f services) addListener(id string, l sdn.Listener) {
+	f.t.Helper()
+	var made sdn.Listener
+	f.must("CreateListener", func() (err error) {
+		made, err = f.Backend.CreateListener(f.ctx(), id, l)
+		if made.ID != "" && errors.As(err, new(*sdn.PendingError)) {
+			return nil
+		}
+		return err
+	})
+	if l.Pool == nil {
+		return
+	}
+	if made.Pool == nil {
+		f.addPool(made.ID, *l.Pool)
+		return
+	}
+	f.fillPool(made.Pool.ID, *l.Pool)
+}
+
+func (f services) addPool(listenerID string, p sdn.Pool) {
+	f.t.Helper()
+	var made sdn.Pool
+	f.must("CreatePool", func() (err error) {
+		made, err = f.Backend.CreatePool(f.ctx(), listenerID, p)
+		if made.ID != "" && errors.As(err, new(*sdn.PendingError)) {
+			return nil
+		}
+		return err
+	})
+	f.fillPool(made.ID, p)
+}
+
+func (f services) fillPool(id string, p sdn.Pool) {
+	f.t.Helper()
+	f.must("ChangeMembers", func() error { return f.Backend.ChangeMembers(f.ctx(), id, p.Members, nil) })
+	f.must("UpdatePool", func() error { return f.Backend.UpdatePool(f.ctx(), id, p) })
+}
+
+// listed returns what b lists by ID, and fails if one is listed twice.
+func (f services) listed(b Services) map[string]sdn.LoadBalancerSummary {
+	f.t.Helper()
+	all, err := b.ListLoadBalancers(f.ctx())
+	if err != nil {
+		f.t.Fatalf("ListLoadBalancers: %v", err)
+	}
+	out := map[string]sdn.LoadBalancerSummary{}
+	for _, lb := range all {
+		if _, twice := out[lb.ID]; twice {
+			f.t.Errorf("ListLoadBalancers shows %s twice", lb.ID)
+		}
+		out[lb.ID] = lb
+	}
+	return out
+}
+
+// mine are the listed load balancers of this case's owner.
+func (f services) mine() (ids []string) {
+	f.t.Helper()
+	for id, lb := range f.listed(f.Backend) {
+		if lb.Owner == f.owner {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
