@@ -21,7 +21,7 @@ GOLANGCI_LINT  := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@
 VERSION        ?= $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 CORE           := ./api/... ./cmd/... ./internal/...
 FUZZTIME       ?= 20s
-TESTFLAGS      ?= -timeout=20m
+TESTFLAGS      ?= -timeout=20m -parallel=4
 BENCHFLAGS     ?=
 
 .PHONY: all
@@ -89,6 +89,10 @@ test-assets:
 .PHONY: envtest
 envtest: test-assets ## The tests on a real kube-apiserver only
 	go test $(TESTFLAGS) ./api/... ./config/... ./internal/controller/...
+
+.PHONY: sweep
+sweep: test-assets ## The crash sweep at every write (docs/crash-sweep.md): some ten minutes
+	KURYR_SWEEP=all go test -count=1 -timeout=90m -v -run WhileWritesMeetTheirFate ./internal/controller
 
 .PHONY: race
 race: test-assets ## Tests of the core under the race detector, the long ones cut short (needs a C compiler)

@@ -58,12 +58,21 @@ var rules = []rule{
 		only:     []string{"std", module + "/api/v1"},
 	},
 	{
-		packages: []string{"internal/pool", "internal/orphan"},
+		packages: []string{"internal/pool", "internal/orphan", "internal/service", "internal/balancer"},
 		only: []string{
 			"std", "k8s.io/api/...", "k8s.io/apimachinery/pkg/apis/...", "k8s.io/apimachinery/pkg/types",
 			module + "/api/v1", module + "/internal/sdn",
 		},
 		never: effects,
+	},
+	{
+		packages: []string{"internal/nodeport"},
+		only:     []string{"std", "k8s.io/api/...", "k8s.io/apimachinery/pkg/types", module + "/internal/service"},
+		never:    effects,
+	},
+	{
+		packages: []string{"internal/nodeport/nft"},
+		links:    append([]string{gophercloud}, kubernetesClients...),
 	},
 	{
 		packages: []string{"internal/sdn/neutron", "internal/sdn/memory"},

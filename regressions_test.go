@@ -12,27 +12,48 @@ import (
 )
 
 var (
-	testFunc  = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
-	testName  = regexp.MustCompile("`(Test\\w+)`")
-	bugNumber = regexp.MustCompile(`\b1\d{6}\b`)
+	testFunc  = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	testName  = regexp.MustCompile("`((?:Test|Fuzz)\\w+)`")
+	bugNumber = regexp.MustCompile(`\b[12]\d{6}\b`)
 	bugTest   = regexp.MustCompile(`^TestBug(\d+)$`)
 )
 
-// bugs are those of the former implementation that concern ports, pods and nodes,
-// by the numbers of its tracker.
-var bugs = []string{
-	"1854928", "1963677", "1963678", "1882083", "1892388", "1894212", "1916544", "1982478", "1945680", "1863212", "1899182",
-	"1951443", "1856109", "1864327", "1951425", "1978701", "1904040", "1956767", "1728996",
+// bugs are those of the former implementation, by the numbers of its trackers, that
+// documents have tables of.
+var bugs = map[string][]string{
+	"docs/pools.md": {
+		"1854928", "1963677", "1963678", "1882083", "1892388", "1894212", "1916544", "1982478", "1945680", "1863212", "1899182",
+		"1951443", "1856109", "1864327", "1951425", "1978701", "1904040", "1956767", "1728996",
+	},
+	"docs/services.md": {"1947809", "1923605", "1930220", "1939512", "1978112", "1960311", "1980957", "2019980", "2028307"},
 }
 
-// docs/pools.md names tests for each bug, and all of these are there.
+// The documents name tests for each bug, and all of these are there.
 func TestBugsHaveTheirTests(t *testing.T) {
-	_, table, found := strings.Cut(read(t, "docs/pools.md"), "## Bugs of the former implementation")
-	if !found {
-		t.Fatal("docs/pools.md has no table of bugs")
+	tests, told := testsOfTree(t), map[string]bool{}
+	for doc, numbers := range bugs {
+		_, table, found := strings.Cut(read(t, doc), "\n## Bugs of the former implementation")
+		if !found {
+			t.Fatalf("%s has no table of bugs", doc)
+		}
+		toldOf(t, table, tests, told)
+		for _, number := range numbers {
+			if !told[number] {
+				t.Errorf("%s names no test for bug %s", doc, number)
+			}
+		}
 	}
-	tests := testsOfTree(t)
-	told := map[string]bool{}
+	for name := range tests {
+		if m := bugTest.FindStringSubmatch(name); m != nil && !told[m[1]] {
+			t.Errorf("no document names %s", name)
+		}
+	}
+}
+
+// toldOf puts the numbers of bugs in a table into told, and checks that the tests
+// that it names are there.
+func toldOf(t *testing.T, table string, tests, told map[string]bool) {
+	t.Helper()
 	for _, row := range strings.Split(table, "\n") {
 		if !strings.HasPrefix(row, "| ") || strings.HasPrefix(row, "| bug |") {
 			continue
@@ -48,16 +69,6 @@ func TestBugsHaveTheirTests(t *testing.T) {
 		}
 		for _, number := range bugNumber.FindAllString(row, -1) {
 			told[number] = true
-		}
-	}
-	for _, number := range bugs {
-		if !told[number] {
-			t.Errorf("docs/pools.md names no test for bug %s", number)
-		}
-	}
-	for name := range tests {
-		if m := bugTest.FindStringSubmatch(name); m != nil && !told[m[1]] {
-			t.Errorf("docs/pools.md does not name %s", name)
 		}
 	}
 }

@@ -19,7 +19,9 @@ import (
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -158,6 +160,18 @@ func TestRights(t *testing.T) {
 		{controller, "controller", "openstack.org/kuryrports/status", "patch", true},
 		{controller, "controller", "openstack.org/kuryrportpools", "get list watch create patch delete", true},
 		{controller, "controller", "openstack.org/kuryrportpools/status", "patch", true},
+		{controller, "controller", "openstack.org/kuryrloadbalancers", "get list watch create patch delete", true},
+		{controller, "controller", "openstack.org/kuryrloadbalancers/status", "patch", true},
+		{controller, "controller", "/services", "get list watch patch", true},
+		{controller, "controller", "/services", "create update delete", false},
+		{controller, "controller", "/services/status", "patch", true},
+		{controller, "controller", "discovery.k8s.io/endpointslices", "get list watch", true},
+		{controller, "controller", "discovery.k8s.io/endpointslices", "create patch delete", false},
+		{daemon, "daemon", "/services", "list watch", true},
+		{daemon, "daemon", "discovery.k8s.io/endpointslices", "list watch", true},
+		{daemon, "daemon", "/services", "get create update patch delete", false},
+		{daemon, "daemon", "discovery.k8s.io/endpointslices", "get create update patch delete", false},
+		{daemon, "daemon", "openstack.org/kuryrloadbalancers", "get list patch", false},
 		{controller, "controller", "/pods", "get list watch patch", true},
 		{controller, "controller", "/pods", "create update delete", false},
 		{controller, "controller", "/nodes", "get list watch", true},
@@ -174,6 +188,65 @@ func TestRights(t *testing.T) {
 				t.Errorf("may the %s %s %s? got %v, want %v", r.name, verb, r.what, got, r.allowed)
 			}
 		}
+	}
+}
+
+// TestView: who may view a namespace, sees its KuryrLoadBalancers and no more of Kuryr's.
+func TestView(t *testing.T) {
+	admin, alice := as(t, rest.ImpersonationConfig{}), as(t, rest.ImpersonationConfig{UserName: "alice"})
+	aggregate(t, admin, "view")
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "alice"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "alice"}},
+	}
+	if err := admin.Create(t.Context(), binding); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); !may(t, alice, "get", "/services default/") && time.Now().Before(deadline); {
+		time.Sleep(100 * time.Millisecond) // the API server's authorizer follows by a watch
+	}
+	for _, r := range []struct {
+		what, verbs string
+		allowed     bool
+	}{
+		{"openstack.org/kuryrloadbalancers default/", "get list watch", true},
+		{"openstack.org/kuryrloadbalancers default/", "create update patch delete", false},
+		{"openstack.org/kuryrloadbalancers/status default/", "patch", false},
+		{"openstack.org/kuryrloadbalancers kube-system/", "get list", false},
+		{"openstack.org/kuryrports", "get list", false},
+	} {
+		for _, verb := range strings.Fields(r.verbs) {
+			if got := may(t, alice, verb, r.what); got != r.allowed {
+				t.Errorf("may who views default %s %s? got %v, want %v", verb, r.what, got, r.allowed)
+			}
+		}
+	}
+}
+
+// aggregate gives a ClusterRole the rules of those that its selectors name, as
+// Kubernetes' controller manager does.
+func aggregate(t *testing.T, admin client.Client, name string) {
+	t.Helper()
+	var role rbacv1.ClusterRole
+	if err := admin.Get(t.Context(), types.NamespacedName{Name: name}, &role); err != nil {
+		t.Fatal(err)
+	}
+	for i := range role.AggregationRule.ClusterRoleSelectors {
+		selector, err := metav1.LabelSelectorAsSelector(&role.AggregationRule.ClusterRoleSelectors[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list rbacv1.ClusterRoleList
+		if err := admin.List(t.Context(), &list, client.MatchingLabelsSelector{Selector: selector}); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range list.Items {
+			role.Rules = append(role.Rules, r.Rules...)
+		}
+	}
+	if err := admin.Update(t.Context(), &role); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -37,15 +37,28 @@ func (c *connection) bind(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file; empty: $KUBECONFIG or ~/.kube/config")
 	clientcmd.BindOverrideFlags(&c.overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
-	// Pools are of the cluster. A namespace is taken, as kubectl's wrappers give
-	// one to every command, and means nothing.
-	_ = flags.MarkHidden(clientcmd.FlagNamespace)
+	// Pools are of the cluster: for them a namespace is taken, as kubectl's wrappers
+	// give one to every command, and means nothing.
+	flags.Lookup(clientcmd.FlagNamespace).Usage = "namespace of Services; empty: that of the kubeconfig's context"
+}
+
+func (c *connection) config() clientcmd.ClientConfig {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = c.kubeconfig
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &c.overrides)
+}
+
+// namespace is the one that commands are for if they do not say otherwise.
+func (c *connection) namespace() (string, error) {
+	name, _, err := c.config().Namespace()
+	if err != nil {
+		return "", fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	return name, nil
 }
 
 func (c *connection) client() (client.Client, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = c.kubeconfig
-	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &c.overrides).ClientConfig()
+	cfg, err := c.config().ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
 		return nil, errors.New("no cluster is configured: give --kubeconfig, or set KUBECONFIG")
 	}
@@ -76,7 +89,7 @@ func explain(doing string, err error) error {
 	case err == nil:
 		return nil
 	case meta.IsNoMatchError(err):
-		return fmt.Errorf("%s: this cluster knows no KuryrPortPools: Kuryr is not installed in it", doing)
+		return fmt.Errorf("%s: this cluster does not know Kuryr's objects: Kuryr is not installed in it, or an older one is", doing)
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%s: %w (a role has to allow it: docs/kubectl-kuryr.md names the rights)", doing, err)
 	case errors.As(err, &away):

@@ -26,8 +26,8 @@ import (
 )
 
 // startController runs a controller with pools of two free ports until the test
-// ends, and returns its cloud.
-func startController(t *testing.T) *memory.Cloud {
+// ends, and returns its cloud. With services it makes load balancers, too.
+func startController(t *testing.T, services bool) *memory.Cloud {
 	t.Helper()
 	apitest.Need(t)
 	ctrl.SetLogger(logr.Discard())
@@ -49,8 +49,16 @@ func startController(t *testing.T) *memory.Cloud {
 	settings.Pods.SubnetIDs = []string{"sub"}
 	settings.Pools.Min, settings.Pools.TTL, settings.Pools.Cooldown = 2, metav1.Duration{Duration: time.Hour}, metav1.Duration{}
 	backend := cloud.Backend("cluster")
+	options := controller.Options{Ports: backend, Capacity: backend}
+	if services {
+		cloud.AddSubnet(memory.Subnet{ID: "vips", NetworkID: "net", Prefix: netip.MustParsePrefix(apitest.ClusterIPs), MTU: 1442})
+		cloud.AddSubnet(memory.Subnet{ID: "public", NetworkID: "outside", Prefix: netip.MustParsePrefix("203.0.113.0/24"), External: true})
+		options.LoadBalancers, options.FloatingIPs, options.Subnets = backend, backend, backend
+		settings.Services.SubnetIDs, settings.Services.ExternalNetworkID = []string{"vips"}, "outside"
+	}
+	options.Settings = controller.NewLive(settings)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	if err := controller.Setup(ctx, mgr, controller.Options{Ports: backend, Capacity: backend, Settings: controller.NewLive(settings)}); err != nil {
+	if err := controller.Setup(ctx, mgr, options); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
@@ -76,7 +84,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 // With a real controller: a pool that a pod has made is filled, once, and freed,
 // and fills up to its min again. The pod keeps its port.
 func TestPoolsOfAController(t *testing.T) {
-	cloud := startController(t)
+	cloud := startController(t, false)
 	create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}})
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},

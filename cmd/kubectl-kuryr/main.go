@@ -3,7 +3,7 @@
 
 // Command kubectl-kuryr is Kuryr's part of kubectl: on the PATH it is `kubectl
 // kuryr`. It shows people how the pools of ports stand and lets them fill and
-// free them. It talks to the Kubernetes API only, with the rights of who runs
+// free them, and what load balancers Services have. It talks to the Kubernetes API only, with the rights of who runs
 // it; what is to happen in the SDN is the controller's to do.
 package main
 
@@ -43,13 +43,13 @@ func rootCommand(t *tool) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "kubectl-kuryr",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl kuryr"},
-		Short:         "See and steer Kuryr, which gives pods their ports",
+		Short:         "See and steer Kuryr, which gives pods their ports and Services their load balancers",
 		Version:       buildVersion(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
 	t.connection.bind(root)
-	root.AddCommand(t.poolsCommand())
+	root.AddCommand(t.poolsCommand(), t.servicesCommand())
 	return root
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,7 +46,7 @@ func TestMain(m *testing.M) {
 			return err
 		}
 		scheme := runtime.NewScheme()
-		for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, corev1.AddToScheme} {
+		for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, corev1.AddToScheme, discoveryv1.AddToScheme} {
 			if err := add(scheme); err != nil {
 				return err
 			}

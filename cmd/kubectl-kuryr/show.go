@@ -92,8 +92,14 @@ func events(ctx context.Context, c client.Client, p *v1.KuryrPortPool, all []v1.
 	for i := range pods.Items {
 		about[pods.Items[i].UID] = true
 	}
+	return eventsAbout(ctx, c, "", about)
+}
+
+// eventsAbout returns the last of what the controller has said of objects, in a
+// namespace or, if that is empty, in all.
+func eventsAbout(ctx context.Context, c client.Client, namespace string, about map[types.UID]bool) ([]corev1.Event, error) {
 	var list corev1.EventList
-	if err := c.List(ctx, &list, client.MatchingFields{"reportingComponent": reporter}); err != nil {
+	if err := c.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{"reportingComponent": reporter}); err != nil {
 		return nil, explain("listing Events", err)
 	}
 	list.Items = slices.DeleteFunc(list.Items, func(e corev1.Event) bool { return !about[e.InvolvedObject.UID] })
@@ -244,20 +250,22 @@ func yes(is bool) string {
 	return "no"
 }
 
-func (p *picture) log(w io.Writer) error {
-	if len(p.events) == 0 {
+func (p *picture) log(w io.Writer) error { return writeEvents(w, p.events, p.now) }
+
+func writeEvents(w io.Writer, events []corev1.Event, now time.Time) error {
+	if len(events) == 0 {
 		_, err := fmt.Fprintln(w, "\nEvents: none")
 		return err
 	}
 	fmt.Fprintln(w, "\nEvents:")
 	t := newTable(w, "  LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")
-	for i := range p.events {
-		e := &p.events[i]
+	for i := range events {
+		e := &events[i]
 		on := strings.ToLower(e.InvolvedObject.Kind) + "/" + e.InvolvedObject.Name
 		if e.InvolvedObject.Namespace != "" {
 			on = strings.ToLower(e.InvolvedObject.Kind) + "/" + e.InvolvedObject.Namespace + "/" + e.InvolvedObject.Name
 		}
-		t.row("  "+age(p.now, told(e)), e.Type, e.Reason, on, strings.ReplaceAll(e.Message, "\n", " "))
+		t.row("  "+age(now, told(e)), e.Type, e.Reason, on, strings.ReplaceAll(e.Message, "\n", " "))
 	}
 	return t.flush()
 }

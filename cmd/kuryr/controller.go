@@ -31,14 +31,14 @@ type controllerFlags struct {
 	leaderNamespace               string
 }
 
-// controllerCommand is `kuryr controller`, which plans ports and has the SDN
-// make them.
+// controllerCommand is `kuryr controller`, which plans ports and load balancers and
+// has the SDN make them.
 func controllerCommand() *cobra.Command {
 	var f controllerFlags
 	cmd := &cobra.Command{
 		Use:           "controller",
-		Short:         "Give the cluster's pods their ports",
-		Long:          "Plans which port each pod gets, has Neutron make them, and keeps all of it as\nKubernetes objects. One replica of several leads; it alone holds the cloud's credential.",
+		Short:         "Give the cluster's pods their ports, and Services their load balancers",
+		Long:          "Plans which port each pod gets and which load balancer each Service, has Neutron and\nOctavia make them, and keeps all of it as Kubernetes objects. One replica of several\nleads; it alone holds the cloud's credential.",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -75,7 +75,10 @@ func runController(ctx context.Context, f controllerFlags) error {
 		return err
 	}
 	live := controller.NewLive(controller.SettingsOf(settings))
-	if err := controller.Setup(ctx, mgr, controller.Options{Ports: backend, Capacity: backend, Hosts: backend, Settings: live}); err != nil {
+	if err := controller.Setup(ctx, mgr, controller.Options{
+		Ports: backend, Capacity: backend, Hosts: backend, LoadBalancers: backend, FloatingIPs: backend, Subnets: backend, SecurityGroups: backend, Settings: live,
+		Tell: func(ctx context.Context, fault error) { tellPod(ctx, mgr.GetClient(), servicesNotServed, fault) },
+	}); err != nil {
 		return err
 	}
 	following := manager.RunnableFunc(func(ctx context.Context) error { return follow(ctx, f.config, live, mgr.GetClient()) })
@@ -88,21 +91,20 @@ func runController(ctx context.Context, f controllerFlags) error {
 // follow takes up what changes in the configuration file while ctx lasts.
 func follow(ctx context.Context, path string, live *controller.Live, c client.Client) error {
 	log := ctrl.LoggerFrom(ctx)
-	return config.Watch(ctrl.LoggerInto(ctx, log), path, func(changed *config.Config, err error) {
+	config.Watch(ctrl.LoggerInto(ctx, log), path, func(changed *config.Config, hash string, err error) {
 		if err != nil {
 			live.Refuse()
-			tellRefusal(ctx, c, err)
+			tellPod(ctx, c, configurationRefused, err)
 			log.Error(err, "keeping the configuration as it was: the changed file has faults")
 			return
 		}
-		live.Accept()
-		settings := controller.SettingsOf(changed)
-		if reflect.DeepEqual(settings, *live.Load()) {
-			return
+		if settings := controller.SettingsOf(changed); !reflect.DeepEqual(settings, *live.Load()) {
+			log.Info("taking up the changed configuration", "hash", hash)
+			live.Set(settings)
 		}
-		log.Info("taking up the changed configuration")
-		live.Set(settings)
+		live.Accept(hash)
 	})
+	return nil
 }
 
 func newManager(ctx context.Context, f controllerFlags) (ctrl.Manager, error) {
@@ -151,6 +153,7 @@ func newBackend(ctx context.Context, reader client.Reader, c *config.Config) (*n
 		RequestTimeout:    c.Neutron.RequestTimeout.Duration,
 		RequestsPerSecond: c.Neutron.RequestsPerSec,
 		MaxConcurrent:     c.Neutron.MaxConcurrent,
+		LoadBalancerAPI:   c.Neutron.LoadBalancerAPI,
 		Metrics:           metrics.Registry,
 	})
 }

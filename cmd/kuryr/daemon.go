@@ -8,12 +8,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime/debug"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/kuryr-go/kuryr/internal/cni"
+	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/daemon"
+	"github.com/kuryr-go/kuryr/internal/nodeport/nft"
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
@@ -78,12 +83,43 @@ func runDaemon(ctx context.Context, f daemonFlags) error {
 	})
 	defer set.Close()
 	o.Drivers, o.Parking = set, set
+	o.Tables = &nft.Tables{Opened: filepath.Join(o.Settings.StateDir, "loopback")}
+	if o.Services, err = daemon.ConnectServices(cluster); err != nil {
+		return err
+	}
 	d, err := daemon.New(ctx, o)
 	if err != nil {
 		return err
 	}
-	return d.Run(ctx)
+	d.ServeServices(served(settings)) // known before it begins, or it would take away what is there
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return d.Run(ctx) })
+	g.Go(func() error {
+		followServices(ctx, f.config, settings, d.ServeServices)
+		return nil
+	})
+	return g.Wait()
 }
+
+// followServices calls serve with whether the configuration has subnets for Services,
+// as it is and after each change. What else it says was read once: a node's bridge
+// does not change.
+func followServices(ctx context.Context, path string, began *config.Config, serve func(bool)) {
+	log := logr.FromContextOrDiscard(ctx)
+	config.Watch(ctx, path, func(changed *config.Config, _ string, err error) {
+		if err != nil {
+			log.Error(err, "keeping the configuration as it was: the changed file has faults")
+			return
+		}
+		if !reflect.DeepEqual(changed.Node, began.Node) {
+			log.Info("what has changed under node counts when this daemon starts again")
+		}
+		serve(served(changed))
+	})
+}
+
+// served reports whether Services are; else they are left alone, and not even read.
+func served(c *config.Config) bool { return len(c.Services.SubnetIDs) > 0 }
 
 // frugal keeps the daemon small on every node: there is little garbage, and
 // what there is may cost a little more work. GOGC and GOMEMLIMIT have the last word.

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"golang.org/x/sync/errgroup"
@@ -32,9 +33,12 @@ func Run(m *testing.M, use func(*envtest.Environment) error) (code int) {
 			code = 1
 		}
 	}
-	env := server()
-	err := begin(env)
-	defer func() { complain("stopping the API server:", env.Stop()) }()
+	env, err := Another()
+	defer func() {
+		for _, env := range others {
+			complain("stopping an API server:", env.Stop())
+		}
+	}()
 	if err == nil {
 		err = use(env)
 	}
@@ -43,6 +47,22 @@ func Run(m *testing.M, use func(*envtest.Environment) error) (code int) {
 		return code
 	}
 	return m.Run()
+}
+
+// others are the API servers that Run stops.
+var (
+	others  []*envtest.Environment
+	growing sync.Mutex
+)
+
+// Another starts one more API server, which runs until Run returns. It may be called
+// by tests that run side by side.
+func Another() (*envtest.Environment, error) {
+	env := server()
+	growing.Lock()
+	others = append(others, env)
+	growing.Unlock()
+	return env, begin(env)
 }
 
 // Start starts n API servers for one test, and stops them with it.
@@ -66,6 +86,28 @@ func Start(t testing.TB, n int) []*envtest.Environment {
 	return out
 }
 
+// StartWith starts an API server for one test that has of Kuryr's types these alone,
+// by the names of their files, and stops it with the test.
+func StartWith(t testing.TB, files ...string) *envtest.Environment {
+	t.Helper()
+	Need(t)
+	env := server()
+	folder := env.CRDDirectoryPaths[0]
+	env.CRDDirectoryPaths = nil
+	for _, f := range files {
+		env.CRDDirectoryPaths = append(env.CRDDirectoryPaths, filepath.Join(folder, f))
+	}
+	t.Cleanup(func() {
+		if err := env.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := begin(env); err != nil {
+		t.Fatal(err)
+	}
+	return env
+}
+
 // Need skips a test if there is nothing to start an API server of.
 func Need(t testing.TB) {
 	t.Helper()
@@ -74,8 +116,13 @@ func Need(t testing.TB) {
 	}
 }
 
+// ClusterIPs is where the API server takes those of Services from.
+const ClusterIPs = "10.0.0.0/16"
+
 func server() *envtest.Environment {
-	return &envtest.Environment{CRDDirectoryPaths: []string{definitions()}, ErrorIfCRDPathMissing: true}
+	env := &envtest.Environment{CRDDirectoryPaths: []string{definitions()}, ErrorIfCRDPathMissing: true}
+	env.ControlPlane.GetAPIServer().Configure().Set("service-cluster-ip-range", ClusterIPs)
+	return env
 }
 
 // begin starts env, which has to be stopped whatever comes of it: a refused

@@ -60,5 +60,6 @@ const (
 	CodeUnknownType  uint = 105 // no binding driver for this type of port
 	CodePodGone      uint = 106 // the pod was deleted meanwhile
 	CodeNotAsPlugged uint = 107 // CHECK found a difference
+	CodeHostPort     uint = 108 // the node cannot pass on the pod's host ports
 	CodeInternal     uint = 199 // a fault in Kuryr itself
 )

@@ -42,7 +42,11 @@ type rawConfig struct {
 	Socket     string          `json:"socket"`
 	Timeout    json.RawMessage `json:"timeout"`
 	PrevResult json.RawMessage `json:"prevResult"`
-	Valid      json.RawMessage `json:"cni.dev/valid-attachments"`
+	// What the runtime adds for the capabilities of the configuration.
+	RuntimeConfig struct {
+		PortMappings json.RawMessage `json:"portMappings"`
+	} `json:"runtimeConfig"`
+	Valid json.RawMessage `json:"cni.dev/valid-attachments"`
 	// The specification's draft called it so, and libcni sends both.
 	ValidDraft json.RawMessage `json:"cni.dev/attachments"`
 }

@@ -25,7 +25,8 @@ const (
 	maxBatch     = 500
 	maxKept      = 87600 * time.Hour // ten years
 	maxCreates   = 100
-	maxEntries   = 100 // of a list of selectors, each of which is asked for each pod
+	maxTimeout   = 31536000000 // milliseconds: a year, as Octavia takes it
+	maxEntries   = 100         // of a list of selectors, each of which is asked for each pod
 	// kubelet waits 4m for a sandbox (twice its runtimeRequestTimeout of 2m),
 	// and what we say is wanted there before that.
 	maxAddTimeout = 3*time.Minute + 30*time.Second
@@ -58,6 +59,7 @@ func check(c *Config, d *decoder) {
 	checkPods(c.Pods, d)
 	checkNodes(c.Nodes, d)
 	checkPools(c.Pools, d)
+	checkServices(c.Services, d)
 	if c.Orphans.Interval.Duration != 0 { // 0s: there is none
 		d.between("orphans.interval", c.Orphans.Interval, time.Second, 24*time.Hour)
 	}
@@ -71,12 +73,15 @@ func checkNeutron(n Neutron, d *decoder) {
 		d.fault("neutron.requestsPerSecond", "want more than 0 and at most 10000, got %v", n.RequestsPerSec)
 	}
 	d.bounds("neutron.maxConcurrentRequests", n.MaxConcurrent, 1, 1000)
+	switch n.LoadBalancerAPI {
+	case "octavia", "lbaasv2":
+	default:
+		d.fault("neutron.loadBalancerAPI", "want octavia, or lbaasv2 for a Neutron that serves load balancers itself, got %q", n.LoadBalancerAPI)
+	}
 }
 
 func checkPods(p Pods, d *decoder) {
-	if p.ProjectID != "" && !projectForm.MatchString(p.ProjectID) {
-		d.fault("pods.projectID", "%q is no ID of a project: write what 'openstack project show -c id NAME' prints", p.ProjectID)
-	}
+	d.project("pods.projectID", p.ProjectID)
 	if p.NetworkID != "" {
 		d.uuid("pods.networkID", p.NetworkID, "network")
 	}
@@ -267,7 +272,7 @@ func (d *decoder) ids(path string, ids []string, kind string, most int) {
 	for i, id := range ids {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		d.uuid(at, id, kind)
-		if first := slices.Index(ids, id); first < i && id != "" {
+		if first := slices.IndexFunc(ids, func(other string) bool { return strings.EqualFold(other, id) }); first < i && id != "" {
 			d.fault(at, "the same %s as %s[%d]: remove one", kind, path, first)
 		}
 	}

@@ -36,10 +36,11 @@ type Config struct {
 
 	// Nodes says how the ports of some nodes are plugged; the first entry that
 	// selects a node counts. Of a node that none selects Pods.VIFType does.
-	Nodes   []NodePorts `json:"nodes,omitempty"`
-	Pools   Pools       `json:"pools"`
-	Orphans Orphans     `json:"orphans"`
-	Node    Node        `json:"node"` // read at start only
+	Nodes    []NodePorts `json:"nodes,omitempty"`
+	Pools    Pools       `json:"pools"`
+	Services Services    `json:"services"`
+	Orphans  Orphans     `json:"orphans"`
+	Node     Node        `json:"node"` // read at start only
 }
 
 // Neutron says how the controller reaches the cloud. The credential is not
@@ -49,6 +50,8 @@ type Neutron struct {
 	RequestTimeout metav1.Duration `json:"requestTimeout,omitempty"`        // of one HTTP request; 60s
 	RequestsPerSec float64         `json:"requestsPerSecond,omitempty"`     // at most; 20
 	MaxConcurrent  int             `json:"maxConcurrentRequests,omitempty"` // at most; 8
+	// LoadBalancerAPI serves load balancers: octavia, or lbaasv2, Neutron itself.
+	LoadBalancerAPI string `json:"loadBalancerAPI,omitempty"`
 }
 
 // Pods says what port a pod gets.
@@ -127,7 +130,34 @@ type PoolOverride struct {
 	Cooldown          *metav1.Duration      `json:"cooldown,omitempty"`
 }
 
-// Orphans says how ports that belong to nobody are collected.
+// Services says what load balancers Services get. Without SubnetIDs they get
+// none, and Kuryr leaves them alone.
+type Services struct {
+	ProjectID string   `json:"projectID,omitempty"` // empty: the credential's own
+	SubnetIDs []string `json:"subnetIDs,omitempty"` // that hold the cluster IPs
+	// NodeSubnetIDs are where endpoints are that are no pods' ports: those on
+	// nodes' own network, and those written by hand.
+	NodeSubnetIDs []string `json:"nodeSubnetIDs,omitempty"`
+
+	Provider string `json:"provider,omitempty"` // Octavia's; empty: the cloud's default
+	FlavorID string `json:"flavorID,omitempty"` // Octavia's; empty: the provider's default
+
+	ExternalNetworkID string `json:"externalNetworkID,omitempty"` // of floating IPs; empty: a Service has to say one
+	ExternalSubnetID  string `json:"externalSubnetID,omitempty"`  // of floating IPs; empty: any
+
+	// SourceRangesBySecurityGroups has security groups on the endpoints' ports keep source
+	// ranges where the provider does not, and open those of public Services without. It is the word of who writes it that the groups
+	// under Pods let nobody in from outside: groups only add to what is let in.
+	SourceRangesBySecurityGroups bool `json:"sourceRangesBySecurityGroups,omitempty"`
+
+	// Milliseconds that a client, or an endpoint, may be silent; 0: Octavia's default.
+	TimeoutClientData int `json:"timeoutClientData,omitempty"`
+	TimeoutMemberData int `json:"timeoutMemberData,omitempty"`
+
+	CheckInterval metav1.Duration `json:"checkInterval"` // between two looks at each load balancer; 10m
+}
+
+// Orphans says how ports and load balancers that belong to nobody are collected.
 type Orphans struct {
 	Interval metav1.Duration `json:"interval"` // between two looks at the cloud's inventory; 0s: only when there is reason to
 	Grace    metav1.Duration `json:"grace"`    // a port has to be nobody's twice, this far apart; 1m
@@ -157,12 +187,15 @@ func New() *Config {
 			RequestTimeout: duration(time.Minute),
 			RequestsPerSec: 20,
 			MaxConcurrent:  8,
+
+			LoadBalancerAPI: "octavia",
 		},
 		Pools: Pools{
 			Min: 5, Batch: 10, TTL: duration(10 * time.Minute), Cooldown: duration(10 * time.Second),
 			MaxCreates: 8, MaxCreatesPerSubnet: 4,
 		},
-		Orphans: Orphans{Grace: duration(time.Minute)},
+		Services: Services{CheckInterval: duration(10 * time.Minute)},
+		Orphans:  Orphans{Grace: duration(time.Minute)},
 		Node: Node{
 			OVSDB:      "unix:/run/openvswitch/db.sock",
 			Bridge:     "br-int",

@@ -134,7 +134,7 @@ func TestClusterIDs(t *testing.T) {
 func TestEveryFieldIsRead(t *testing.T) {
 	got := parse(t, head+`
 clusterID: blue-1
-neutron: {cloud: c, requestTimeout: 90s, requestsPerSecond: 2.5, maxConcurrentRequests: 3}
+neutron: {cloud: c, requestTimeout: 90s, requestsPerSecond: 2.5, maxConcurrentRequests: 3, loadBalancerAPI: lbaasv2}
 pods:
   projectID: "0123456789abcdef0123456789abcdef"
   networkID: `+subnet+`
@@ -160,6 +160,18 @@ pools:
   overrides:
     - {nodeSelector: {matchLabels: {size: l}}, min: 0, max: 7, batch: 3, ttl: 0s, cooldown: 1s}
     - {namespaceSelector: {matchLabels: {team: a}}}
+services:
+  projectID: p
+  subnetIDs: [`+subnet+`]
+  nodeSubnetIDs: [`+subnet6+`]
+  provider: ovn
+  flavorID: `+subnet+`
+  externalNetworkID: `+subnet+`
+  externalSubnetID: `+subnet6+`
+  sourceRangesBySecurityGroups: true
+  timeoutClientData: 70000
+  timeoutMemberData: 75000
+  checkInterval: 1m
 orphans: {interval: 5m, grace: 2m}
 node: {ovsdb: "tcp:[::1]:6640", bridge: br0, parentInterface: ens3, driverDir: /d, stateDir: /s, mtu: 1400, addTimeout: 30s, park: false}
 `)
@@ -276,6 +288,7 @@ func TestFaults(t *testing.T) {
 		{"not a number", head + "neutron: {requestsPerSecond: .nan}", "want a number, got .nan"},
 		{"no requests", head + "neutron: {requestsPerSecond: 0}", "neutron.requestsPerSecond: want more than 0 and at most 10000, got 0"},
 		{"no concurrency", head + "neutron: {maxConcurrentRequests: 0}", "want 1 to 1000, got 0"},
+		{"load-balancing API", head + "neutron: {loadBalancerAPI: haproxy}", `want octavia, or lbaasv2 for a Neutron that serves load balancers itself, got "haproxy"`},
 		{"request timeout", head + "neutron: {requestTimeout: 1ms}", "neutron.requestTimeout: want at least 1s, got 1ms"},
 		{"misspelled", head + "pool: {min: 1}", "line 3: pool: unknown field: did you mean pools?"},
 		{"unknown", head + "networkPolicy: {}", "line 3: networkPolicy: unknown field"},
@@ -322,6 +335,16 @@ func TestFaults(t *testing.T) {
 		{"rule of nothing", head + "pods: {securityGroups: [{securityGroupIDs: []}]}", "pods.securityGroups[0]: missing: write namespaceSelector or podSelector"},
 		{"rule's group", head + "pods: {securityGroups: [{podSelector: {}, securityGroupIDs: [web]}]}", "pods.securityGroups[0].securityGroupIDs[0]: \"web\" is no ID of a security group"},
 		{"park", head + "node: {park: 1}", "node.park: want true or false, got 1"},
+		{"services' subnet", head + "services: {subnetIDs: [services]}", `services.subnetIDs[0]: "services" is no ID of a subnet`},
+		{"services' example", head + "services: {nodeSubnetIDs: [" + example + "]}", "services.nodeSubnetIDs[0]: replace the example's ID"},
+		{"services' project", head + "services: {projectID: a/b}", `services.projectID: "a/b" is no ID of a project`},
+		{"provider", head + "services: {provider: o v n}", `services.provider: "o v n" is no name of a provider: write one that 'openstack loadbalancer provider list' prints`},
+		{"flavor", head + "services: {flavorID: large}", "'openstack loadbalancer flavor show -c id NAME'"},
+		{"external network", head + "services: {externalNetworkID: public}", `services.externalNetworkID: "public" is no ID of a network`},
+		{"external subnet alone", head + "services: {externalSubnetID: " + subnet + "}", "services.externalNetworkID: missing: write the ID of the network that externalSubnetID is of"},
+		{"client timeout", head + "services: {timeoutClientData: -1}", "services.timeoutClientData: want 0 to 31536000000, got -1"},
+		{"member timeout", head + "services: {timeoutMemberData: 1h}", `services.timeoutMemberData: want a whole number, got "1h"`},
+		{"check interval", head + "services: {checkInterval: 1s}", "services.checkInterval: want at least 10s, got 1s"},
 		{"interval", head + "orphans: {interval: 10ms}", "orphans.interval: want at least 1s, got 10ms"},
 		{"grace", head + "orphans: {grace: 48h}", "orphans.grace: want at most 24h0m0s, got 48h0m0s"},
 		{"ovsdb path", head + "node: {ovsdb: /run/openvswitch/db.sock}", `is no place of an OVSDB server: write unix:/run`},
@@ -401,4 +424,19 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("Parse: an error that says nothing: %#v", fe)
 		}
 	})
+}
+
+// IDs are as the cloud writes them, however they are written.
+func TestIDsInCapitals(t *testing.T) {
+	text := minimal + "nodes: [{nodeSelector: {}, vifType: vlan, parentSubnetIDs: [" + subnet6 + "]}]\n" +
+		"services: {subnetIDs: [" + subnet + "], nodeSubnetIDs: [" + subnet6 + "], flavorID: " + subnet + ", externalNetworkID: " + subnet6 + ", externalSubnetID: " + subnet + "}\n"
+	text = strings.Replace(text, "pods: {", "pods: {networkID: "+subnet6+", securityGroupIDs: ["+subnet+"], securityGroups: [{podSelector: {}, securityGroupIDs: ["+subnet6+"]}], ", 1)
+	capitals := strings.NewReplacer(subnet, strings.ToUpper(subnet), subnet6, strings.ToUpper(subnet6)).Replace(text)
+	if diff := cmp.Diff(parse(t, text), parse(t, capitals)); diff != "" {
+		t.Errorf("with IDs in capitals (-small +capitals):\n%s", diff)
+	}
+	got := faults(t, head+"pods: {subnetIDs: ["+subnet+", "+strings.ToUpper(subnet)+"]}\n")
+	if len(got) != 1 || !strings.Contains(got[0], "the same subnet as pods.subnetIDs[0]") {
+		t.Errorf("one subnet twice, once in capitals: %q", got)
+	}
 }

@@ -3,7 +3,19 @@
 
 package config
 
-import "reflect"
+import (
+	"errors"
+	"reflect"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// Unwatched has nothing to watch files with until it is undone.
+func Unwatched() (undo func()) {
+	was := newWatcher
+	newWatcher = func() (*fsnotify.Watcher, error) { return nil, errors.New("too many open files") }
+	return func() { newWatcher = was }
+}
 
 // Paths returns the paths of all fields, for tests.
 func Paths() []string {

@@ -63,6 +63,7 @@ func Parse(data []byte) (*Config, error) {
 	if err := d.err(); err != nil {
 		return nil, err
 	}
+	canonical(c)
 	return c, nil
 }
 

@@ -4,8 +4,9 @@
 package config
 
 import (
-	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -23,32 +24,41 @@ const (
 	lookAgain = 30 * time.Second
 )
 
-// Watch calls changed with the configuration at path as it is now and after
-// each change of the file's content, or with an error (see Load) if it cannot
-// be read or has faults: who has an older one keeps it. The calls come one
-// after the other, from this goroutine. Watch returns once ctx is done.
+// Watch calls changed with the configuration at path, and the Hash of the file, as it
+// is now and after each change of the file's content, or with an error (see Load) if it
+// cannot be read or has faults: who has an older one keeps it. The calls come one after
+// the other, from this goroutine. Watch returns once ctx is done.
 //
 // It follows a file of a mounted ConfigMap, which kubelet replaces by swapping
 // a symbolic link beside it; one mounted by subPath never changes.
-func Watch(ctx context.Context, path string, changed func(*Config, error)) error {
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("watching configuration %s: %w", path, err)
-	}
-	defer watcher.Close()
+func Watch(ctx context.Context, path string, changed func(c *Config, hash string, err error)) {
 	w := watch{path: path, changed: changed}
-	// A folder that is not there (yet) is an error of reading, which w.look
-	// reports, and the ticker finds it once it is there.
-	_ = watcher.Add(filepath.Dir(path))
+	watcher, err := newWatcher()
+	if err != nil { // the node's instances of inotify are used up, say
+		logr.FromContextOrDiscard(ctx).Error(err, "the configuration is read twice a minute, as it cannot be watched", "path", path)
+	} else {
+		defer func() { _ = watcher.Close() }()
+		// A folder that is not there (yet) is an error of reading, which w.look
+		// reports, and the ticker finds it once it is there.
+		_ = watcher.Add(filepath.Dir(path))
+	}
 	w.look()
 	w.run(ctx, watcher)
-	return nil
 }
+
+// Hash names the content of a configuration file: "sha256:" and its SHA-256 in hex.
+func Hash(data []byte) string {
+	sum := sha256.Sum256(data)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// newWatcher makes what tells of changes of files.
+var newWatcher = fsnotify.NewWatcher
 
 type watch struct {
 	path    string
-	changed func(*Config, error)
-	data    []byte // as last reported
+	changed func(*Config, string, error)
+	hash    string // as last reported
 	failure string // as last reported
 	begun   bool
 }
@@ -58,19 +68,26 @@ func (w *watch) run(ctx context.Context, watcher *fsnotify.Watcher) {
 	defer tick.Stop()
 	quiet := time.NewTimer(settle)
 	defer quiet.Stop()
+	var events <-chan fsnotify.Event
+	var troubles <-chan error
+	if watcher != nil {
+		events, troubles = watcher.Events, watcher.Errors
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-watcher.Events:
+		case <-events:
 			quiet.Reset(settle)
-		case err := <-watcher.Errors: // events were lost, maybe
+		case err := <-troubles: // events were lost, maybe
 			logr.FromContextOrDiscard(ctx).Info("reading the configuration again, as its watch is in trouble", "trouble", err.Error())
 			quiet.Reset(settle)
 		case <-quiet.C:
 			w.look()
 		case <-tick.C:
-			_ = watcher.Add(filepath.Dir(w.path)) // again, if the folder is a new one
+			if watcher != nil {
+				_ = watcher.Add(filepath.Dir(w.path)) // again, if the folder is a new one
+			}
 			w.look()
 		}
 	}
@@ -81,18 +98,19 @@ func (w *watch) look() {
 	data, err := read(w.path)
 	if err != nil {
 		if err.Error() != w.failure {
-			w.data, w.failure, w.begun = nil, err.Error(), true
-			w.changed(nil, err)
+			w.hash, w.failure, w.begun = "", err.Error(), true
+			w.changed(nil, "", err)
 		}
 		return
 	}
-	if w.begun && w.failure == "" && bytes.Equal(data, w.data) {
+	hash := Hash(data)
+	if w.begun && w.failure == "" && hash == w.hash {
 		return
 	}
-	w.data, w.failure, w.begun = data, "", true
+	w.hash, w.failure, w.begun = hash, "", true
 	c, err := Parse(data)
 	if err != nil {
 		err = fmt.Errorf("reading configuration %s: %w", w.path, err)
 	}
-	w.changed(c, err)
+	w.changed(c, hash, err)
 }

@@ -14,28 +14,28 @@ import (
 
 // report is one call of Watch's function.
 type report struct {
-	c   *config.Config
-	err error
+	c    *config.Config
+	hash string
+	err  error
 }
 
 func watch(t *testing.T, path string) <-chan report {
 	t.Helper()
 	reports := make(chan report)
 	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
+	done := make(chan struct{})
 	go func() {
-		done <- config.Watch(ctx, path, func(c *config.Config, err error) {
+		defer close(done)
+		config.Watch(ctx, path, func(c *config.Config, hash string, err error) {
 			select {
-			case reports <- report{c, err}:
+			case reports <- report{c, hash, err}:
 			case <-ctx.Done():
 			}
 		})
 	}()
 	t.Cleanup(func() {
 		stop()
-		if err := <-done; err != nil {
-			t.Errorf("Watch: %v", err)
-		}
+		<-done
 	})
 	return reports
 }
@@ -53,6 +53,8 @@ func next(t *testing.T, reports <-chan report, clusterID string) {
 			t.Fatalf("got error %v, want cluster %s", r.err, clusterID)
 		case clusterID != "" && r.c.ClusterID != clusterID:
 			t.Fatalf("got cluster %s, want %s", r.c.ClusterID, clusterID)
+		case clusterID != "" && r.hash != config.Hash([]byte(cluster(clusterID))):
+			t.Fatalf("hash %q is not that of the file", r.hash)
 		}
 	case <-t.Context().Done():
 		t.Fatal("no report")
@@ -81,6 +83,14 @@ func TestWatchFollowsAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	next(t, reports, "")
+}
+
+// Where the node has no instance of inotify left the file is read all the same.
+func TestWatchWithoutInotify(t *testing.T) {
+	t.Cleanup(config.Unwatched())
+	path := filepath.Join(t.TempDir(), "kuryr.yaml")
+	write(t, path, cluster("one"))
+	next(t, watch(t, path), "one")
 }
 
 // kubelet puts a ConfigMap's files into a new folder and swaps the link ..data

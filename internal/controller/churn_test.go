@@ -18,6 +18,7 @@ import (
 // TestNeutronCallsOfChurn: a hundred pods that come and go through a pool cost a
 // tenth of a request each, as one's port is the next one's.
 func TestNeutronCallsOfChurn(t *testing.T) {
+	apart(t)
 	const lives, atOnce = 100, 4
 	b := doubtfulBed(t)
 	b.current.Pools.Min, b.current.Pools.Batch = 5, 10

@@ -29,7 +29,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// All that the controller does with the API server, and nothing else:
+// All that the controller does with the API server, and nothing else, but for asking
+// what it may do, which everybody may:
 //
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
@@ -43,9 +44,10 @@ import (
 
 // Field owners: each field of an object has one writer.
 const (
-	ownerPool       = client.FieldOwner("kuryr-pool")       // specs, labels, pools
-	ownerPort       = client.FieldOwner("kuryr-port")       // a KuryrPort's finalizer and status, but for its attachment
-	ownerAnnotation = client.FieldOwner("kuryr-annotation") // the pod's annotation
+	ownerPool       = client.FieldOwner("kuryr-pool")         // specs, labels, pools
+	ownerPort       = client.FieldOwner("kuryr-port")         // a KuryrPort's finalizer and status, but for its attachment
+	ownerAnnotation = client.FieldOwner("kuryr-annotation")   // the pod's annotation
+	ownerBalancer   = client.FieldOwner("kuryr-loadbalancer") // a KuryrLoadBalancer's finalizer and status
 )
 
 // Options is what Setup needs beyond the manager.
@@ -54,12 +56,22 @@ type Options struct {
 	Settings *Live
 	Capacity sdn.Capacity // nil: it cannot be asked
 	Hosts    sdn.Hosts    // nil: no node can be a virtual machine
+	// LoadBalancers makes those of Services; nil: Services are left alone.
+	LoadBalancers sdn.LoadBalancers
+	FloatingIPs   sdn.FloatingIPs // nil: Services get none
+	Subnets       sdn.Subnets     // nil: what a subnet holds is not known
+	// SecurityGroups makes those that keep source ranges; nil: none does.
+	SecurityGroups sdn.SecurityGroups
+	// Tell says to who runs the controller what keeps it from serving Services; nil:
+	// the log does.
+	Tell func(ctx context.Context, fault error)
 
 	// What follows has a default.
 
 	Backoff   Backoff
 	PoolIdle  time.Duration    // a pool without ports and pods goes after it; 5m
 	StatusGap time.Duration    // between two writes of a pool's counts, and until a bound port's status is written; 1s
+	Mend      time.Duration    // after the first try to get a load balancer out of ERROR; doubled with each; 30s
 	Now       func() time.Time // time.Now
 }
 
@@ -78,6 +90,7 @@ func (o *Options) defaults() {
 	set(&o.Backoff.Rejected, time.Minute)
 	set(&o.PoolIdle, 5*time.Minute)
 	set(&o.StatusGap, time.Second)
+	set(&o.Mend, 30*time.Second)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -103,7 +116,8 @@ func Scheme() (*runtime.Scheme, error) {
 }
 
 // Setup adds all reconcilers to mgr, which is to be made with Scheme and
-// CacheOptions and is not started yet.
+// CacheOptions and is not started yet. What Services need comes later, when they are
+// first to be served.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	o.defaults()
 	if err := addIndexes(ctx, mgr); err != nil {
@@ -121,6 +135,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), memory: mem,
 		creations: creations, errands: errands, events: recorder,
 	}
+	pools.grants = &grants{client: mgr.GetClient(), settings: o.Settings, wake: pools.wake.add, last: map[ctrl.Request]grant{}, without: map[ctrl.Request]types.UID{}}
 	creations.done, errands.done = pools.wake.add, pools.wake.add
 	mem.freed = pools.wake.add
 	annotations := &annotations{client: mgr.GetClient(), backoff: o.Backoff}
@@ -139,7 +154,42 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 			return fmt.Errorf("setting up the controller: %w", err)
 		}
 	}
+	if o.LoadBalancers != nil || o.Subnets != nil {
+		if err := mgr.Add(&serviceSwitch{Options: o, mgr: mgr, live: mgr.GetAPIReader(), grants: pools.grants}); err != nil {
+			return fmt.Errorf("setting up the controller: %w", err)
+		}
+	}
+	if err := newGroupCheck(mgr, o, pools.grants)(mgr); err != nil {
+		return fmt.Errorf("setting up the controller: %w", err)
+	}
 	return addReady(mgr)
+}
+
+// setupBalancers adds what applies load balancers.
+func setupBalancers(mgr ctrl.Manager, o Options, grants *grants) error {
+	o = counted(o)
+	balancers := &balancers{
+		client: mgr.GetClient(), cloud: o.LoadBalancers, floating: o.FloatingIPs, subnets: o.Subnets, groups: o.SecurityGroups, backoff: o.Backoff, mend: o.Mend,
+		events: mgr.GetEventRecorder("kuryr-controller"), now: o.Now, grants: grants,
+	}
+	grants.tellDoubts(func(req ctrl.Request) {
+		balancers.memory.suspect(req, false)
+		balancers.wake.add(req)
+	})
+	balancers.wait = newBalancerWait(o.LoadBalancers.ListLoadBalancers, o.Now)
+	balancers.wait.done = balancers.wake.add
+	check := &balancerCheck{
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.LoadBalancers, floating: o.FloatingIPs, settings: o.Settings,
+		now: o.Now, suspect: balancers.memory.suspect, looking: balancers.memory.looking, wake: balancers.wake.add,
+	}
+	for _, add := range []func(ctrl.Manager) error{
+		balancers.setup, runnable(balancers.wait.run), runnable(check.look), runnable(check.collect),
+	} {
+		if err := add(mgr); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // leading is a runnable of the leader alone.
@@ -156,7 +206,7 @@ func runnable(run func(ctx context.Context) error) func(ctrl.Manager) error {
 // which would make each Event of an object that changes a new one.
 func reference(obj client.Object, kind string) *corev1.ObjectReference {
 	version := v1.GroupVersion.String()
-	if kind == "Pod" {
+	if kind == "Pod" || kind == "Service" {
 		version = "v1"
 	}
 	return &corev1.ObjectReference{

@@ -7,44 +7,27 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/apitest"
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
-
-// apiServer is the API server that the tests of this package share, one after
-// the other.
-var apiServer *rest.Config
-
-func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
-	os.Exit(apitest.Run(m, func(env *envtest.Environment) error {
-		apiServer = env.Config
-		return nil
-	}))
-}
 
 // hurried is a backoff for who waits for what comes after it.
 var hurried = controller.Backoff{
@@ -67,12 +50,15 @@ type bed struct {
 	current  controller.Settings
 	stop     func()
 
-	unhurried bool                 // leave all delays as they are in use
-	gap       time.Duration        // of statuses; 0 is short
-	newClient client.NewClientFunc // of the manager; nil is the usual
-	cache     cache.Options        // of the manager, as in use
-	backend   sdn.Backend          // of the controller; nil is cloud's
-	manager   ctrl.Manager         // the last one started
+	unhurried bool                                        // leave all delays as they are in use
+	gap       time.Duration                               // of statuses; 0 is short
+	balancing bool                                        // the controller makes load balancers, too; nobody plans them
+	newClient client.NewClientFunc                        // of the manager; nil is the usual
+	cache     cache.Options                               // of the manager, as in use
+	backend   sdn.Backend                                 // of the controller; nil is cloud's
+	around    func(sdn.LoadBalancers) sdn.LoadBalancers   // nil: nobody is between the controller and cloud
+	guarding  func(sdn.SecurityGroups) sdn.SecurityGroups // likewise of security groups
+	manager   ctrl.Manager                                // the last one started
 
 	mu     sync.Mutex
 	before memory.Hook
@@ -90,12 +76,12 @@ func newBed(t testing.TB) *bed {
 // idleBed is newBed without the controller.
 func idleBed(t testing.TB) *bed {
 	t.Helper()
-	apitest.Need(t)
+	turn(t)
 	scheme, err := controller.Scheme()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(apiServer, client.Options{Scheme: scheme})
+	c, err := client.New(serverOf(t), client.Options{Scheme: scheme})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +148,7 @@ func (b *bed) start() {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	mgr, err := ctrl.NewManager(apiServer, ctrl.Options{
+	mgr, err := ctrl.NewManager(serverOf(b.t), ctrl.Options{
 		Scheme: scheme, Cache: b.cache, Metrics: metricsserver.Options{BindAddress: "0"}, NewClient: b.newClient,
 	})
 	if err != nil {
@@ -173,8 +159,18 @@ func (b *bed) start() {
 		b.backend = b.cloud.Backend("cluster")
 	}
 	options := controller.Options{Ports: b.backend, Capacity: b.backend, Hosts: b.backend, Settings: b.settings}
+	if b.balancing {
+		cloud := b.cloud.Backend("cluster")
+		if options.SecurityGroups = cloud; b.guarding != nil {
+			options.SecurityGroups = b.guarding(cloud)
+		}
+		if options.LoadBalancers, options.FloatingIPs = cloud, cloud; b.around != nil {
+			options.LoadBalancers = b.around(cloud)
+		}
+		b.set(func(s *controller.Settings) { s.Services.SubnetIDs = []string{vipSubnet} })
+	}
 	if !b.unhurried {
-		options.Backoff = hurried
+		options.Backoff, options.Mend = hurried, 100*time.Millisecond
 		options.PoolIdle, options.StatusGap = 2*time.Second, max(b.gap, 50*time.Millisecond)
 	}
 	if err := controller.Setup(ctx, mgr, options); err != nil {
@@ -358,10 +354,15 @@ func (b *bed) mentions(what, text string, words ...string) {
 // eventually waits for what has to come; how long is no matter of the test.
 func (b *bed) eventually(what string, ok func() bool) {
 	b.t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	b.eventuallyIn(30*time.Second, what, ok)
+}
+
+func (b *bed) eventuallyIn(patience time.Duration, what string, ok func() bool) {
+	b.t.Helper()
+	deadline := time.Now().Add(patience)
 	for !ok() {
 		if time.Now().After(deadline) {
-			b.t.Fatalf("not so after 30s: %s", what)
+			b.t.Fatalf("not so after %s: %s", patience, what)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

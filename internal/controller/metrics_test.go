@@ -5,6 +5,7 @@ package controller_test
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -67,6 +68,7 @@ func (b *bed) since(t *testing.T, before, want tally) {
 
 // TestPoolMetrics: what the metrics of pools say of a pool's life.
 func TestPoolMetrics(t *testing.T) {
+	alone(t)
 	b := idleBed(t)
 	b.set(func(s *controller.Settings) { s.Pools.Min, s.Pools.Max, s.Pools.TTL.Duration = 1, 3, time.Hour })
 	before := measured(t)
@@ -99,6 +101,7 @@ func TestPoolMetrics(t *testing.T) {
 
 // TestHitIsOnePodThatHasItsPort: nothing is counted before the port is the pod's.
 func TestHitIsOnePodThatHasItsPort(t *testing.T) {
+	alone(t)
 	b := idleBed(t)
 	var refuse atomic.Bool
 	var refused atomic.Int32
@@ -125,4 +128,30 @@ func TestHitIsOnePodThatHasItsPort(t *testing.T) {
 	refuse.Store(false)
 	b.bound(pod)
 	b.since(t, before, tally{"kuryr_pool_hits_total": 1, "kuryr_pool_misses_total": 0, "kuryr_pool_wait_seconds": 0})
+}
+
+// TestConfigurationMetrics: the metrics name the file that is in use, and say when a
+// newer one is refused.
+func TestConfigurationMetrics(t *testing.T) {
+	live := controller.NewLive(controller.Settings{})
+	says := func(what string, want tally) {
+		t.Helper()
+		have := measured(t)
+		for name := range have {
+			if strings.HasPrefix(name, "kuryr_configuration") && have[name] != want[name] {
+				t.Errorf("%s: %s is %v, want %v", what, name, have[name], want[name])
+			}
+		}
+		for name := range want {
+			if _, ok := have[name]; !ok {
+				t.Errorf("%s: there is no %s", what, name)
+			}
+		}
+	}
+	live.Accept("sha256:one")
+	says("accepted", tally{"kuryr_configuration_valid": 1, "kuryr_configuration_info sha256:one": 1})
+	live.Refuse()
+	says("refused", tally{"kuryr_configuration_valid": 0, "kuryr_configuration_info sha256:one": 1})
+	live.Accept("sha256:two")
+	says("another", tally{"kuryr_configuration_valid": 1, "kuryr_configuration_info sha256:two": 1})
 }

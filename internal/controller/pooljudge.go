@@ -29,7 +29,14 @@ func (r *pools) judge(ctx context.Context, v *view) error {
 				live, p.Live = pod, true
 			}
 		}
-		if err := v.compare(ctx, port, live, &p); err != nil {
+		var more []string
+		if live != nil {
+			var err error
+			if more, err = r.grants.of(ctx, port); err != nil {
+				return err
+			}
+		}
+		if err := v.compare(ctx, port, live, more, &p); err != nil {
 			return err
 		}
 		v.state.Ports = append(v.state.Ports, p)
@@ -38,8 +45,9 @@ func (r *pools) judge(ctx context.Context, v *view) error {
 }
 
 // compare tells whether a port's security groups are those that its pod is to
-// have, or, while it has none, the pool's. What cannot be told stays as it is.
-func (v *view) compare(ctx context.Context, port *v1.KuryrPort, pod *corev1.Pod, p *pool.Port) error {
+// have, or, while it has none, the pool's; more are those that it has as a member of
+// load balancers. What cannot be told stays as it is.
+func (v *view) compare(ctx context.Context, port *v1.KuryrPort, pod *corev1.Pod, more []string, p *pool.Port) error {
 	var own []string
 	if v.key != nil {
 		own = v.key.SecurityGroupIDs
@@ -55,9 +63,10 @@ func (v *view) compare(ctx context.Context, port *v1.KuryrPort, pod *corev1.Pod,
 			want = groups
 		}
 	}
-	if known && !v1.SameGroups(port.Spec.SecurityGroupIDs, want) {
+	want, more = joinGroups(want, more)
+	if known && (!v1.SameGroups(port.Spec.SecurityGroupIDs, want) || !v1.SameGroups(granted(port), more)) {
 		p.Drifted = true
-		v.groups[port.Name] = want
+		v.groups[port.Name], v.grants[port.Name] = want, more
 	}
 	// Refused for the groups of a pod: given back it has the pool's, and is
 	// as good as any.

@@ -38,6 +38,7 @@ type pools struct {
 	live      client.Reader // past the cache
 	memory    *memory
 	sites     *sites // see setup
+	grants    *grants
 	creations *creations
 	errands   *errands
 	events    events.EventRecorder

@@ -47,6 +47,7 @@ type view struct {
 	waiting []*corev1.Pod
 	outrun  bool                // another pool is about to give a port to a pod of this one
 	groups  map[string][]string // that are to be, of each port that has drifted
+	grants  map[string][]string // and which of them it has as a member of load balancers
 	arrived map[string]arrival
 
 	failure  error
@@ -58,7 +59,7 @@ type view struct {
 func (r *pools) observe(ctx context.Context, req poolRequest) (*view, error) {
 	v := &view{
 		req: req, ports: map[string]*v1.KuryrPort{}, pods: map[types.UID]*corev1.Pod{}, arrived: map[string]arrival{},
-		groups: map[string][]string{},
+		groups: map[string][]string{}, grants: map[string][]string{},
 	}
 	var err error
 	if v.site, err = r.sites.on(ctx, req.Node); err != nil {

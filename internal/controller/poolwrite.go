@@ -191,6 +191,7 @@ func (r *pools) bound(ctx context.Context, v *view, b pool.Binding) {
 func (r *pools) recycle(ctx context.Context, v *view, name string) error {
 	err := r.patch(ctx, v, name, "", func(port *v1.KuryrPort) {
 		port.Spec.PodRef = nil
+		grantTo(port, nil)
 		if v.key != nil {
 			port.Spec.SecurityGroupIDs = v.key.SecurityGroupIDs
 		}
@@ -214,7 +215,10 @@ func (r *pools) repair(ctx context.Context, v *view, name string) error {
 		return nil
 	}
 	ctrl.LoggerFrom(ctx).Info("changing security groups of KuryrPort", "port", name, "groups", groups)
-	err := r.patch(ctx, v, name, "", func(port *v1.KuryrPort) { port.Spec.SecurityGroupIDs = groups })
+	err := r.patch(ctx, v, name, "", func(port *v1.KuryrPort) {
+		port.Spec.SecurityGroupIDs = groups
+		grantTo(port, v.grants[name])
+	})
 	if err != nil {
 		return fmt.Errorf("changing security groups of KuryrPort %s: %w", name, err)
 	}

@@ -239,12 +239,10 @@ func (r *ports) write(ctx context.Context, port *v1.KuryrPort, status v1.KuryrPo
 
 // patch changes the metadata of a KuryrPort, if nobody else has meanwhile.
 func (r *ports) patch(ctx context.Context, port *v1.KuryrPort, change func(*v1.KuryrPort)) error {
-	old := &v1.KuryrPort{ObjectMeta: *port.ObjectMeta.DeepCopy()}
-	next := old.DeepCopy()
-	change(next)
-	err := r.client.Patch(ctx, next, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), ownerPort)
-	if err = lost(err); err != nil {
-		return fmt.Errorf("writing metadata of KuryrPort %s: %w", port.Name, err)
+	next := &v1.KuryrPort{ObjectMeta: *port.ObjectMeta.DeepCopy()}
+	err := patchMetadata(ctx, r.client, next, "KuryrPort", ownerPort, func(o client.Object) { change(o.(*v1.KuryrPort)) })
+	if err != nil {
+		return err
 	}
 	r.wrote(port.Name, next.ResourceVersion)
 	port.ObjectMeta = next.ObjectMeta

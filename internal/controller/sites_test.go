@@ -151,7 +151,7 @@ func TestNamespacesWithPools(t *testing.T) {
 	b.settled(5)
 }
 
-func groupsOf(t *testing.T, b *bed, port string) []string {
+func groupsOf(t testing.TB, b *bed, port string) []string {
 	t.Helper()
 	got, err := b.cloud.Backend("cluster").Port(t.Context(), port)
 	if err != nil {

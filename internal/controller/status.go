@@ -24,6 +24,7 @@ func applyStatus(ctx context.Context, c client.Client, obj client.Object, kind s
 	}
 	u := &unstructured.Unstructured{Object: map[string]any{"status": fields}}
 	u.SetGroupVersionKind(v1.GroupVersion.WithKind(kind))
+	u.SetNamespace(obj.GetNamespace())
 	u.SetName(obj.GetName())
 	u.SetUID(obj.GetUID())
 	err = c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), owner, client.ForceOwnership)

@@ -127,7 +127,7 @@ func (o *openstack) ask(method, path string, in, out any) (http.Header, error) {
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("X-Auth-Token", o.token)
 	answer := httptest.NewRecorder()
-	if !served(o.api, answer, r) {
+	if !answered(o.api, answer, r) {
 		return nil, fmt.Errorf("%s %s: no answer", method, path)
 	}
 	if answer.Code >= 300 {
@@ -139,8 +139,8 @@ func (o *openstack) ask(method, path string, in, out any) (http.Header, error) {
 	return answer.Header(), json.Unmarshal(answer.Body.Bytes(), out)
 }
 
-// served reports whether h has answered, and not aborted as net/http has it.
-func served(h http.Handler, w http.ResponseWriter, r *http.Request) (is bool) {
+// answered reports whether h has answered, and not aborted as net/http has it.
+func answered(h http.Handler, w http.ResponseWriter, r *http.Request) (is bool) {
 	defer func() {
 		if p := recover(); p != nil && p != any(http.ErrAbortHandler) {
 			panic(p)
@@ -187,6 +187,9 @@ func (o *openstack) Resources() ([]sweep.Resource, error) {
 			return nil, err
 		}
 		for _, row := range rows {
+			if madeByItself(kind, row) {
+				continue
+			}
 			r, err := resource(kind, row)
 			if err != nil {
 				return nil, err
@@ -200,6 +203,10 @@ func (o *openstack) Resources() ([]sweep.Resource, error) {
 // list returns all resources of a kind, of the project if there is one.
 func (o *openstack) list(kind string) ([]map[string]any, error) {
 	path := "/networking/v2.0/" + kind + "s"
+	switch kind {
+	case "loadbalancer", "listener", "pool":
+		path = "/load-balancer/v2.0/lbaas/" + kind + "s"
+	}
 	if o.project != "" {
 		path += "?project_id=" + o.project
 	}
@@ -210,12 +217,27 @@ func (o *openstack) list(kind string) ([]map[string]any, error) {
 	return lists[strings.ReplaceAll(kind, "-", "_")+"s"], nil
 }
 
-// resource takes apart what Neutron says of a row. It reads the mark by itself,
-// and not as the backend does.
+// madeByItself reports whether a row is one that the cloud makes for another: the
+// port of a VIP, a router or a floating IP.
+func madeByItself(kind string, row map[string]any) bool {
+	name, _ := row["name"].(string)
+	device, _ := row["device_owner"].(string)
+	return kind == "port" && (strings.HasPrefix(name, "ovn-lb-vip-") || strings.HasPrefix(device, "network:"))
+}
+
+// resource takes apart what Neutron or Octavia says of a row. It reads the mark by
+// itself, and not as the backend does.
 func resource(kind string, row map[string]any) (sweep.Resource, error) {
 	r := sweep.Resource{Kind: kind, ID: row["id"].(string)}
 	marks, _ := row["description"].(string)
-	for _, word := range strings.Fields(marks) {
+	words := strings.Fields(marks)
+	if kind == "loadbalancer" {
+		tags, _ := row["tags"].([]any)
+		for _, tag := range tags {
+			words = append(words, tag.(string))
+		}
+	}
+	for _, word := range words {
 		key, value, _ := strings.Cut(word, "=")
 		switch key {
 		case "kuryr.cluster":
@@ -228,7 +250,7 @@ func resource(kind string, row map[string]any) (sweep.Resource, error) {
 			r.Owner = owner
 		}
 	}
-	for _, own := range []string{"status", "revision_number", "updated_at"} { // Neutron changes these by itself
+	for _, own := range []string{"status", "revision_number", "updated_at", "provisioning_status", "operating_status"} { // the cloud changes these by itself
 		delete(row, own)
 	}
 	content, err := json.Marshal(row)
@@ -242,8 +264,12 @@ func (o *openstack) backend(ctx context.Context) (sdn.Backend, error) {
 	if err := os.WriteFile(file, bytes.ReplaceAll(o.api.Clouds(), []byte(o.api.URL()), []byte(url)), 0o600); err != nil {
 		return nil, err
 	}
+	timeout := 20 * time.Second
+	if o.project != "" { // a real one that has much to do has not lost a request that takes longer
+		timeout = 2 * time.Minute
+	}
 	return neutron.New(ctx, neutron.Config{
-		ClusterID: o.cluster, Cloud: "kuryr", CloudsFile: file, RequestTimeout: 20 * time.Second, RequestsPerSecond: 1000,
+		ClusterID: o.cluster, Cloud: "kuryr", CloudsFile: file, RequestTimeout: timeout, RequestsPerSecond: 1000,
 	})
 }
 
@@ -258,6 +284,9 @@ func openstackCall(r *http.Request) sweep.Call {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/") // networking/v2.0/ports/ID
 	if parts[0] == "identity" {
 		return sweep.Call{To: sweep.Identity, What: r.Method + " " + r.URL.Path}
+	}
+	if parts[0] == "load-balancer" && len(parts) > 3 && parts[2] == "lbaas" {
+		parts = append([]string{parts[0], parts[1]}, parts[3:]...)
 	}
 	what := r.Method + " " + strings.Join(parts[min(2, len(parts)):min(3, len(parts))], "")
 	if len(parts) > 4 {

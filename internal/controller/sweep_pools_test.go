@@ -30,7 +30,7 @@ func TestPoolWhileWritesMeetTheirFate(t *testing.T) {
 	s.Begin = func(w *sweep.World) sweep.Life { return newPoolLife(w, newOpenstack).life() }
 	s.Run(t, sweep.StoppedBefore, sweep.StoppedAfter)
 	t.Run("sampled", func(t *testing.T) {
-		s.Every *= 9
+		s.Every *= 3
 		s.Run(t, sweep.Refused, sweep.AnswerLost, sweep.AnswerLostAndViewLate)
 	})
 }

@@ -6,6 +6,7 @@ package controller_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -43,7 +44,8 @@ func TestPodsWhileWritesMeetTheirFate(t *testing.T) {
 }
 
 // sweepOf returns a sweep, without a scenario, on API servers of its own beside
-// the one that the tests share: most of a life is waiting.
+// the one that the tests share: most of a life is waiting. It hits every third write,
+// and each with KURYR_SWEEP=all.
 func sweepOf(t *testing.T) sweep.Sweep {
 	t.Helper()
 	apitest.Need(t)
@@ -51,7 +53,10 @@ func sweepOf(t *testing.T) sweep.Sweep {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := sweep.Sweep{Clusters: []*rest.Config{apiServer}, Scheme: scheme, Every: 1}
+	s := sweep.Sweep{Clusters: []*rest.Config{apiServer}, Scheme: scheme, Every: 3}
+	if os.Getenv("KURYR_SWEEP") == "all" {
+		s.Every = 1
+	}
 	if testing.Short() {
 		s.Every = 9
 	} else {

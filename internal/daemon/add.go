@@ -67,6 +67,11 @@ func (d *Daemon) newEntry(ctx context.Context, req cni.Request, args cni.Args, c
 		Version: entryVersion, ContainerID: req.ContainerID, IfName: req.IfName, Netns: req.Netns,
 		Network: conf.Name, Namespace: args.Namespace, Pod: args.Name, PodUID: args.UID, Since: time.Now().UTC(),
 	}
+	hostPorts, err := recordHostPorts(conf)
+	if err != nil {
+		return e, err
+	}
+	e.HostPorts = hostPorts
 	if args.Port != nil {
 		e.FromArgs, e.Port = true, recordArgs(args.Port)
 		return e, nil
@@ -79,6 +84,7 @@ func (d *Daemon) newEntry(ctx context.Context, req cni.Request, args cni.Args, c
 	if e.Port, err = recordPort(port); err != nil {
 		return e, types.NewError(cni.CodeInternal, "the pod's KuryrPort cannot be used", err.Error())
 	}
+	e.dropHostPorts(logr.FromContextOrDiscard(ctx))
 	return e, nil
 }
 
@@ -126,6 +132,9 @@ func (d *Daemon) attach(ctx context.Context, e *entry) error {
 	err = d.plug(ctx, driver, *e)
 	if err == nil {
 		err = d.wire(ctx, driver, *e)
+	}
+	if err == nil {
+		err = d.awaitHostPorts(ctx, *e)
 	}
 	if err != nil && !had {
 		d.undo(ctx, *e)

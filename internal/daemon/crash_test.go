@@ -351,6 +351,9 @@ func ExampleInstall() {
 	//   "name": "kuryr",
 	//   "plugins": [
 	//     {
+	//       "capabilities": {
+	//         "portMappings": true
+	//       },
 	//       "socket": "/run/kuryr/cni.sock",
 	//       "timeout": "1m15s",
 	//       "type": "kuryr-cni"

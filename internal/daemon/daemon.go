@@ -10,6 +10,10 @@
 //
 // How a port is plugged is left to package plug, which ports there are to the
 // controller. The daemon reads and writes KuryrPorts of its own node only.
+//
+// It also has the node pass on the host ports of its pods and, where Kuryr serves
+// Services, their node ports and external IPs (packages nodeport and nft), and answers
+// at their health check ports.
 package daemon
 
 import (
@@ -54,6 +58,11 @@ type Options struct {
 	API      api
 	Drivers  drivers
 	Parking  parking // keeps free ports plugged, if Settings.Park; nil: none are
+	// Tables pass on host ports and, while Services are served (see ServeServices),
+	// node ports and external IPs. Without Tables nothing is passed on, and pods with
+	// host ports are refused.
+	Services services
+	Tables   tables
 	// HealthAddress serves /livez and /readyz, MetricsAddress /metrics; empty
 	// or "0" is neither.
 	HealthAddress, MetricsAddress string
@@ -67,6 +76,7 @@ type Daemon struct {
 	ports     *ports
 	reporter  *reporter
 	parker    *parker
+	nodePorts *nodePorts
 	sandboxes locks // by containerID and interface: one call at a time
 	byPort    locks // by port: one driver call at a time; taken after sandboxes
 	netns     namespaces
@@ -97,8 +107,22 @@ func New(ctx context.Context, o Options) (*Daemon, error) {
 	d := &Daemon{Options: o, journal: j, netns: osNamespaces{}, marked: make(chan struct{}), ports: newPorts(o.API.KuryrPorts())}
 	d.reporter = newReporter(o.API, j, d.ports)
 	d.parker = newParker(o, j, d.ports, &d.byPort)
+	d.nodePorts = newNodePorts(o.Node, o.Settings.StateDir, o.Services, o.Tables, j.hostPorts)
+	j.hostPortsChanged = d.nodePorts.wake
 	d.metrics = newMetrics(j, d.parker)
+	if o.Tables != nil {
+		d.metrics.registry.MustRegister(d.nodePorts.collectors()...)
+	}
 	return d, nil
+}
+
+// ServeServices has the daemon serve Services from now on, or leave them alone, as
+// it does at first: it reads none then, and passes on nothing for them. It may be
+// called at any time.
+func (d *Daemon) ServeServices(on bool) {
+	if d.nodePorts.serve.Swap(on) != on {
+		d.nodePorts.wake()
+	}
 }
 
 // Run serves until ctx ends, and then until the calls under way are answered.
@@ -107,6 +131,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	g.Go(func() error { return d.ports.run(ctx, d.observe, d.gone) })
 	g.Go(func() error { return d.reporter.run(ctx) })
 	g.Go(func() error { return d.parker.run(ctx) })
+	g.Go(func() error { return d.nodePorts.run(ctx) })
 	g.Go(func() error { return d.serve(ctx) })
 	g.Go(func() error { return d.sweepForever(ctx) })
 	g.Go(func() error { return d.serveHTTP(ctx) })

@@ -37,6 +37,8 @@ type entry struct {
 	// asked for: the daemon was away, or the data path.
 	Deleted bool       `json:"deleted,omitempty"`
 	Port    portRecord `json:"port"`
+	// HostPorts of the pod. What an older version has written has none.
+	HostPorts []hostPortRecord `json:"hostPorts,omitempty"`
 }
 
 type portRecord struct {

@@ -84,6 +84,8 @@ func conflist(socket string, addTimeout time.Duration) []byte {
 			"type":    "kuryr-cni",
 			"socket":  socket,
 			"timeout": (addTimeout + cni.Slack).String(),
+			// For the runtime: it brings host ports.
+			"capabilities": map[string]bool{"portMappings": true},
 		}},
 	}, "", "  ")
 	if err != nil {

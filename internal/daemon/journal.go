@@ -21,7 +21,8 @@ import (
 // unplugged. Its methods may be called at once; who changes an attachment
 // holds the lock of its port.
 type journal struct {
-	dir string
+	dir              string
+	hostPortsChanged func() // called after a change of them
 
 	mu      sync.Mutex
 	entries map[string]entry // by key, which is the file's name
@@ -38,7 +39,7 @@ func openJournal(dir string, log logr.Logger) (*journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the journal: %w", err)
 	}
-	j := &journal{dir: dir, entries: map[string]entry{}}
+	j := &journal{dir: dir, hostPortsChanged: func() {}, entries: map[string]entry{}}
 	for _, f := range files {
 		name := f.Name()
 		path := filepath.Join(dir, name)
@@ -99,8 +100,12 @@ func (j *journal) put(e entry) error {
 		return fmt.Errorf("writing the journal: %w", err)
 	}
 	j.mu.Lock()
-	defer j.mu.Unlock()
+	had := j.entries[e.key()]
 	j.entries[e.key()] = e
+	j.mu.Unlock()
+	if len(e.HostPorts)+len(had.HostPorts) > 0 {
+		j.hostPortsChanged()
+	}
 	return nil
 }
 
@@ -111,8 +116,12 @@ func (j *journal) remove(e entry) error {
 		return fmt.Errorf("writing the journal: %w", err)
 	}
 	j.mu.Lock()
-	defer j.mu.Unlock()
+	had := j.entries[e.key()]
 	delete(j.entries, e.key())
+	j.mu.Unlock()
+	if len(had.HostPorts) > 0 {
+		j.hostPortsChanged()
+	}
 	return nil
 }
 

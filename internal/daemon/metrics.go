@@ -29,7 +29,7 @@ func newMetrics(j *journal, p *parker) *metrics {
 		}, []string{"command", "code"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "kuryr_cni_duration_seconds",
-			Help:    "Time of a CNI call, by command and stage: port (waiting for the port), journal (writing it to disk), plug, wired (waiting for the data path), total.",
+			Help:    "Time of a CNI call, by command and stage: port (waiting for the port), journal (writing it to disk), plug, wired (waiting for the data path), hostports (waiting for the tables), total.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120},
 		}, []string{"command", "stage"}),
 	}
@@ -55,6 +55,33 @@ func plugged(from string, count func() float64) prometheus.Collector {
 		Help:        "Ports that pods got: from the parking, or plugged anew for the pod.",
 		ConstLabels: prometheus.Labels{"from": from},
 	}, count)
+}
+
+// collectors are the numbers of node ports.
+func (n *nodePorts) collectors() []prometheus.Collector {
+	all := []prometheus.Collector{prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "kuryr_node_ports_failures_total",
+		Help: "Times that the tables of node ports, external IPs and host ports could not be brought up to date; each is tried again.",
+	}, func() float64 { return float64(n.failures.Load()) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kuryr_node_ports_health_checks_blocked",
+		Help: "Health check ports of Services at which somebody else listens on this node; the log names them.",
+	}, func() float64 { return float64(n.blocked.Load()) })}
+	for i, family := range []string{"ipv4", "ipv6"} {
+		labels := prometheus.Labels{"family": family}
+		all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kuryr_node_ports", ConstLabels: labels,
+			Help: "Node ports, external IPs and host ports, by protocol, that this node passes on.",
+		}, func() float64 { return float64(n.entries[i].Load()) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kuryr_node_ports_forwarding", ConstLabels: labels,
+			Help: "1 if the node passes on packets of others (net.ipv4.ip_forward, net.ipv6.conf.all.forwarding); without it they answer on the node itself only.",
+		}, func() float64 {
+			if n.forwarded[i].Load() {
+				return 1
+			}
+			return 0
+		}))
+	}
+	return all
 }
 
 // stage starts the clock of a stage; call what it returns at the end.

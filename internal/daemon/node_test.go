@@ -33,14 +33,16 @@ const (
 
 // node is a machine, an API server, and the daemon that runs on the machine.
 type node struct {
-	t       testing.TB
-	dir     string
-	timeout time.Duration
-	park    bool
-	health  string // addresses; empty: none
-	numbers string
-	real    *plug.Set   // drivers of this machine in place of machine's
-	log     logr.Logger // the test's own, if it is verbose, unless set
+	t        testing.TB
+	dir      string
+	timeout  time.Duration
+	park     bool
+	health   string // addresses; empty: none
+	numbers  string
+	real     *plug.Set   // drivers of this machine in place of machine's
+	log      logr.Logger // the test's own, if it is verbose, unless set
+	services services
+	tables   tables
 	*machine
 	api *server
 
@@ -84,6 +86,7 @@ func (n *node) startAnyhow() {
 		Settings: config.Node{StateDir: filepath.Join(n.dir, "state"), AddTimeout: metav1.Duration{Duration: n.timeout}, Park: n.park},
 		Socket:   n.socket(), API: lease{n.api, n.driver}, Drivers: n.driver, Parking: n.driver,
 		HealthAddress: n.health, MetricsAddress: n.numbers,
+		Services: n.services, Tables: n.tables,
 	})
 	if err != nil {
 		n.t.Fatalf("New() = %v", err)

@@ -61,28 +61,36 @@ func TestRefusalIsAnEventOnThePod(t *testing.T) {
 	ctx := logr.NewContext(t.Context(), funcr.New(func(_, args string) { complaints = append(complaints, args) }, funcr.Options{}))
 	faults := []string{"line 8: pools.min: min 3 is above max 2", "line 9: " + strings.Repeat("ü", 600) + "!"}
 	for _, fault := range faults {
-		tellRefusal(ctx, c, errors.New(fault)) // in no pod
+		tellPod(ctx, c, configurationRefused, errors.New(fault)) // in no pod
 	}
 	t.Setenv("POD_NAMESPACE", pod.Namespace)
 	t.Setenv("POD_NAME", pod.Name)
 	for _, fault := range faults {
-		tellRefusal(ctx, c, errors.New(fault))
+		tellPod(ctx, c, configurationRefused, errors.New(fault))
 	}
+	tellPod(ctx, c, servicesNotServed, errors.New("the controller may not list services"))
 	if len(complaints) > 0 {
-		t.Errorf("tellRefusal logged %q", complaints)
+		t.Errorf("tellPod logged %q", complaints)
 	}
 	var list eventsv1.EventList
 	if err := c.List(t.Context(), &list, client.InNamespace(pod.Namespace)); err != nil {
 		t.Fatal(err)
 	}
 	var notes []string
+	var others []string
 	for _, e := range list.Items {
+		if e.Reason == "ServicesNotServed" {
+			others = append(others, e.Note)
+		}
 		if e.Reason != "ConfigurationRefused" {
 			continue
 		}
 		if notes = append(notes, e.Note); e.Regarding.UID != pod.UID || e.Type != corev1.EventTypeWarning {
 			t.Errorf("Event of type %s on %v, want a Warning on %s", e.Type, e.Regarding, pod.UID)
 		}
+	}
+	if len(others) != 1 || others[0] != "the controller may not list services" {
+		t.Errorf("Events of Services that are not served: %q", others)
 	}
 	if len(notes) != len(faults) {
 		t.Fatalf("%d Events, want %d: %q", len(notes), len(faults), notes)

@@ -20,35 +20,43 @@ import (
 // maxNote is the API server's bound on the text of an Event, in bytes.
 const maxNote = 1024
 
-// tellRefusal says in an Event on the controller's own pod why its changed
-// configuration is not taken. Outside of a pod there is only the log, and who
+// trouble is what an Event on the controller's own pod is about.
+type trouble struct{ reason, action, what string }
+
+var (
+	configurationRefused = trouble{"ConfigurationRefused", "ReadConfiguration", "The changed configuration has faults, the one before stays in use: "}
+	servicesNotServed    = trouble{"ServicesNotServed", "ServeServices", ""}
+)
+
+// tellPod says in an Event on the controller's own pod what is wrong, as why its
+// changed configuration is not taken. Outside of a pod there is only the log, and who
 // runs it there sees that. It is written as it is: a recorder would take the next
-// file's faults for the same Event and keep the text of the first.
-func tellRefusal(ctx context.Context, c client.Client, fault error) {
+// fault for the same Event and keep the text of the first.
+func tellPod(ctx context.Context, c client.Client, about trouble, fault error) {
 	key := client.ObjectKey{Namespace: os.Getenv("POD_NAMESPACE"), Name: os.Getenv("POD_NAME")}
 	if key.Namespace == "" || key.Name == "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	if err := writeRefusal(ctx, c, key, fault); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "telling of the faulty configuration in an Event")
+	if err := writeTrouble(ctx, c, key, about, fault); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "telling of what is wrong in an Event", "reason", about.reason)
 	}
 }
 
-func writeRefusal(ctx context.Context, c client.Client, key client.ObjectKey, fault error) error {
+func writeTrouble(ctx context.Context, c client.Client, key client.ObjectKey, about trouble, fault error) error {
 	var pod corev1.Pod // kubectl describe looks for Events by UID
 	if err := c.Get(ctx, key, &pod); err != nil {
 		return fmt.Errorf("reading pod %s: %w", key, err)
 	}
-	note := "The changed configuration has faults, the one before stays in use: " + fault.Error()
+	note := about.what + fault.Error()
 	if len(note) > maxNote {
 		note = strings.ToValidUTF8(note[:maxNote-len("…")], "") + "…"
 	}
 	event := &eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "kuryr-configuration-", Namespace: key.Namespace},
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "kuryr-controller-", Namespace: key.Namespace},
 		EventTime:  metav1.NowMicro(), ReportingController: "kuryr-controller", ReportingInstance: key.Name,
-		Type: corev1.EventTypeWarning, Reason: "ConfigurationRefused", Action: "ReadConfiguration", Note: note,
+		Type: corev1.EventTypeWarning, Reason: about.reason, Action: about.action, Note: note,
 		Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: key.Namespace, Name: key.Name, UID: pod.UID},
 	}
 	if err := c.Create(ctx, event); err != nil {

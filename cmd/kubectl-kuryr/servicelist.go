@@ -1,0 +1,290 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	plan "github.com/kuryr-go/kuryr/internal/service"
+)
+
+func (t *tool) listServicesCommand() *cobra.Command {
+	var format string
+	var everywhere bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List Services with their load balancers",
+		Example: "  kubectl kuryr services list -n shop\n" +
+			"  kubectl kuryr services list -A -o wide",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkFormat(format, "wide", "json", "yaml", "name"); err != nil {
+				return err
+			}
+			c, err := t.client()
+			if err != nil {
+				return err
+			}
+			namespace := ""
+			if !everywhere {
+				if namespace, err = t.namespace(); err != nil {
+					return err
+				}
+			}
+			all, err := services(cmd.Context(), c, namespace)
+			if err != nil {
+				return err
+			}
+			if len(all) == 0 && (format == "" || format == "wide") {
+				fmt.Fprintln(cmd.ErrOrStderr(), "There are no Services"+in(namespace)+".")
+				return nil
+			}
+			return writeServices(cmd.OutOrStdout(), all, format, everywhere, t.now())
+		},
+	}
+	cmd.Flags().StringVarP(&format, "output", "o", "", "wide, json, yaml or name")
+	cmd.Flags().BoolVarP(&everywhere, "all-namespaces", "A", false, "Services of all namespaces")
+	return cmd
+}
+
+func in(namespace string) string {
+	if namespace == "" {
+		return ""
+	}
+	return " in namespace " + namespace
+}
+
+// writeServices writes Services as a table, or in another format.
+func writeServices(w io.Writer, all []served, format string, everywhere bool, now time.Time) error {
+	switch format {
+	case "json", "yaml":
+		return encode(w, format, objects(all))
+	case "name":
+		for i := range all {
+			kind := "service/"
+			if all[i].svc == nil {
+				kind = "kuryrloadbalancer.openstack.org/"
+			}
+			if _, err := fmt.Fprintln(w, kind+all[i].key().Name); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	columns := []string{"NAME", "TYPE", "VIP", "PUBLIC", "PROVIDER", "PROVISIONING", "OPERATING", "MEMBERS", "STATUS", "AGE"}
+	if everywhere {
+		columns = append([]string{"NAMESPACE"}, columns...)
+	}
+	if format == "wide" {
+		columns = append(columns, "LISTENERS", "LOADBALANCERS", "FLOATING IP", "MESSAGE")
+	}
+	table := newTable(w, columns...)
+	for i := range all {
+		row := serviceCells(&all[i], format == "wide", now)
+		if everywhere {
+			row = append([]string{all[i].key().Namespace}, row...)
+		}
+		table.row(row...)
+	}
+	return table.flush()
+}
+
+func serviceCells(s *served, wide bool, now time.Time) []string {
+	out := []string{s.key().Name, s.kind(), join(s.vips()), or(s.public(), "-")}
+	c := compare(s.klb)
+	out = append(out, s.of(func(lb *v1.LoadBalancerStatus) string { return lb.Provider }),
+		s.of(func(lb *v1.LoadBalancerStatus) string { return lb.ProvisioningStatus }),
+		s.of(func(lb *v1.LoadBalancerStatus) string { return lb.OperatingStatus }), c.count(), strings.Join(s.standing(), ","), age(now, s.since()))
+	if !wide {
+		return out
+	}
+	var ids []string
+	floating := ""
+	if s.klb != nil {
+		for _, lb := range s.klb.Status.LoadBalancers {
+			ids = append(ids, lb.ID)
+		}
+		if p := s.klb.Status.PublicIP; p != nil {
+			floating = p.ID
+		}
+	}
+	return append(out, c.countListeners(), join(ids), or(floating, "-"), or(strings.ReplaceAll(s.message(), "\n", "; "), "-"))
+}
+
+func (s *served) kind() string {
+	if s.svc == nil {
+		return "-"
+	}
+	return or(string(s.svc.Spec.Type), "ClusterIP")
+}
+
+func (s *served) since() metav1.Time {
+	if s.svc == nil {
+		return s.klb.CreationTimestamp
+	}
+	return s.svc.CreationTimestamp
+}
+
+// vips returns the addresses at which load balancers are to be.
+func (s *served) vips() []string {
+	var out []string
+	if s.klb != nil {
+		for _, vip := range s.klb.Spec.VIPs {
+			out = append(out, vip.IP)
+		}
+		return out
+	}
+	if s.svc.Spec.ClusterIP != corev1.ClusterIPNone {
+		out = append(out, s.svc.Spec.ClusterIPs...)
+	}
+	return out
+}
+
+// public returns the floating IP, or how else the Service is reached from outside.
+func (s *served) public() string {
+	if s.klb != nil && s.klb.Status.PublicIP != nil {
+		return s.klb.Status.PublicIP.IP
+	}
+	if s.klb != nil && s.klb.Spec.PublicIP != nil {
+		return "<pending>"
+	}
+	return ""
+}
+
+// of returns what load balancers have in common, or what each has.
+func (s *served) of(what func(*v1.LoadBalancerStatus) string) string {
+	if s.klb == nil {
+		return "-"
+	}
+	var out []string
+	for i := range s.klb.Status.LoadBalancers {
+		out = append(out, or(what(&s.klb.Status.LoadBalancers[i]), "-"))
+	}
+	if len(out) > 1 && !slices.ContainsFunc(out, func(v string) bool { return v != out[0] }) {
+		out = out[:1]
+	}
+	return join(out)
+}
+
+// planned returns what the planner says of a Service, nil if it says nothing: then
+// all is as the Service asks for, or nobody has planned it.
+func (s *served) planned() *metav1.Condition {
+	if s.svc == nil {
+		return nil
+	}
+	return meta.FindStatusCondition(s.svc.Status.Conditions, v1.ConditionPlanned)
+}
+
+// unexplained reports whether it depends on EndpointSlices why a Service has no
+// load balancer.
+func (s *served) unexplained() bool {
+	return s.klb == nil && s.svc.DeletionTimestamp.IsZero() && plan.Wanted(s.svc) && !is(s.planned(), metav1.ConditionFalse)
+}
+
+func is(c *metav1.Condition, status metav1.ConditionStatus) bool {
+	return c != nil && c.Status == status
+}
+
+// lacking says why a Service has no KuryrLoadBalancer.
+func (s *served) lacking() (reason, text string) {
+	switch c := s.planned(); {
+	case !s.svc.DeletionTimestamp.IsZero():
+		return "Deleting", "The Service is being deleted; its load balancer is gone."
+	case s.svc.Spec.Type == corev1.ServiceTypeExternalName:
+		return "ExternalName", "It is a name for something elsewhere: it gets no load balancer."
+	case s.svc.Spec.ClusterIP == corev1.ClusterIPNone:
+		return "Headless", "It has no cluster IP: it gets no load balancer."
+	case !plan.Wanted(s.svc):
+		return "LeftAlone", "A label says that it is not for Kuryr."
+	case is(c, metav1.ConditionFalse):
+		return c.Reason, c.Message
+	case !s.slices:
+		return "NoEndpointSlice", "It has no EndpointSlice: one with a selector gets it from Kubernetes, for another write one."
+	}
+	return "NotPlanned", "Nobody has planned it: does a controller run, and does its configuration have services.subnetIDs?"
+}
+
+// standing sums up what is said of a Service: Ready, or why it is not, and what
+// else there is to know.
+func (s *served) standing() []string {
+	if s.klb == nil {
+		reason, _ := s.lacking()
+		return []string{reason}
+	}
+	out := []string{"Unknown"}
+	conditions := s.klb.Status.Conditions
+	if ready := meta.FindStatusCondition(conditions, v1.ConditionReady); is(ready, metav1.ConditionTrue) {
+		out[0] = v1.ConditionReady
+	} else if ready != nil {
+		out[0] = or(ready.Reason, "NotReady")
+	}
+	add := func(word string) {
+		if !slices.Contains(out, word) {
+			out = append(out, word)
+		}
+	}
+	switch {
+	case !s.klb.DeletionTimestamp.IsZero(), s.svc != nil && !s.svc.DeletionTimestamp.IsZero():
+		add("Deleting")
+	case s.svc == nil:
+		add("NoService")
+	}
+	for _, kind := range []string{v1.ConditionSupported, v1.ConditionInSync} {
+		if c := meta.FindStatusCondition(conditions, kind); is(c, metav1.ConditionFalse) {
+			add(c.Reason)
+		}
+	}
+	if c := s.planned(); is(c, metav1.ConditionFalse) {
+		add(c.Reason)
+	}
+	if meta.IsStatusConditionTrue(conditions, v1.ConditionProgressing) {
+		add(v1.ConditionProgressing)
+	}
+	return out
+}
+
+// message is what there is to say of what is not as it should be.
+func (s *served) message() string {
+	if s.klb == nil {
+		_, text := s.lacking()
+		return text
+	}
+	var out []string
+	if c := s.planned(); is(c, metav1.ConditionFalse) {
+		out = append(out, c.Message)
+	}
+	for _, kind := range []string{v1.ConditionSupported, v1.ConditionInSync, v1.ConditionReady} {
+		if c := meta.FindStatusCondition(s.klb.Status.Conditions, kind); is(c, metav1.ConditionFalse) {
+			out = append(out, c.Message)
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
+// objects is Services and their KuryrLoadBalancers as one list that kubectl
+// understands, without who wrote which field.
+func objects(all []served) any {
+	items := []any{}
+	for i := range all {
+		if svc := all[i].svc; svc != nil {
+			svc.TypeMeta, svc.ManagedFields = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, nil
+			items = append(items, svc)
+		}
+		if klb := all[i].klb; klb != nil {
+			klb.TypeMeta, klb.ManagedFields = metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "KuryrLoadBalancer"}, nil
+			items = append(items, klb)
+		}
+	}
+	return map[string]any{"apiVersion": "v1", "kind": "List", "items": items}
+}

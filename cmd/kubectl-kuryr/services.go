@@ -1,0 +1,199 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+)
+
+func (t *tool) servicesCommand() *cobra.Command {
+	services := &cobra.Command{
+		Use:     "services",
+		Aliases: []string{"service", "svc", "klb"},
+		Short:   "The load balancers of Services",
+		Long: "What the cloud has for Services: a load balancer for each cluster IP, with a listener\n" +
+			"for each port and a member for each endpoint. What is told of the cloud is what the\n" +
+			"controller saw there last.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	services.AddCommand(t.listServicesCommand(), t.showServiceCommand())
+	return services
+}
+
+// served is a Service and its KuryrLoadBalancer, as far as they are there: one of
+// them at least is.
+type served struct {
+	svc    *corev1.Service
+	klb    *v1.KuryrLoadBalancer
+	slices bool // it has EndpointSlices; asked for only where nothing else explains why there is no klb
+}
+
+func (s *served) key() types.NamespacedName {
+	if s.svc != nil {
+		return client.ObjectKeyFromObject(s.svc)
+	}
+	return client.ObjectKeyFromObject(s.klb)
+}
+
+// services returns all of a namespace, or of all if that is empty, by name.
+func services(ctx context.Context, c client.Client, namespace string) ([]served, error) {
+	var list corev1.ServiceList
+	if err := c.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		return nil, explain("listing Services", err)
+	}
+	var balancers v1.KuryrLoadBalancerList
+	if err := c.List(ctx, &balancers, client.InNamespace(namespace)); err != nil {
+		return nil, explain("listing KuryrLoadBalancers", err)
+	}
+	of := map[types.NamespacedName]*v1.KuryrLoadBalancer{}
+	for i := range balancers.Items {
+		of[client.ObjectKeyFromObject(&balancers.Items[i])] = &balancers.Items[i]
+	}
+	var all []served
+	for i := range list.Items {
+		svc := &list.Items[i]
+		all = append(all, served{svc: svc, klb: of[client.ObjectKeyFromObject(svc)]})
+		delete(of, client.ObjectKeyFromObject(svc))
+	}
+	for _, klb := range of {
+		all = append(all, served{klb: klb})
+	}
+	slices.SortFunc(all, func(a, b served) int {
+		return cmp.Or(strings.Compare(a.key().Namespace, b.key().Namespace), strings.Compare(a.key().Name, b.key().Name))
+	})
+	return all, findSlices(ctx, c, namespace, all)
+}
+
+// findSlices notes which Services have EndpointSlices, if it makes a difference.
+func findSlices(ctx context.Context, c client.Client, namespace string, all []served) error {
+	if !slices.ContainsFunc(all, func(s served) bool { return s.unexplained() }) {
+		return nil
+	}
+	// Their endpoints do not matter, and may be many.
+	var list metav1.PartialObjectMetadataList
+	list.SetGroupVersionKind(schema.GroupVersionKind{Group: "discovery.k8s.io", Version: "v1", Kind: "EndpointSliceList"})
+	if err := c.List(ctx, &list, client.InNamespace(namespace), client.HasLabels{sliceOf}); err != nil {
+		return explain("listing EndpointSlices", err)
+	}
+	have := map[types.NamespacedName]bool{}
+	for i := range list.Items {
+		have[types.NamespacedName{Namespace: list.Items[i].Namespace, Name: list.Items[i].Labels[sliceOf]}] = true
+	}
+	for i := range all {
+		all[i].slices = have[all[i].key()]
+	}
+	return nil
+}
+
+// sliceOf is the label by which an EndpointSlice names its Service.
+const sliceOf = "kubernetes.io/service-name"
+
+// serviceKinds is how the name of a Service may begin: as -o name and kubectl
+// write it.
+var serviceKinds = []string{
+	"service", "services", "svc", "klb", "kuryrloadbalancer", "kuryrloadbalancers",
+	"kuryrloadbalancer.openstack.org", "kuryrloadbalancers.openstack.org",
+}
+
+// serviceKey reads NAME, NAMESPACE/NAME or KIND/NAME.
+func (t *tool) serviceKey(name string) (types.NamespacedName, error) {
+	before, rest, found := strings.Cut(name, "/")
+	if found && !slices.Contains(serviceKinds, before) {
+		if rest == "" || before == "" || strings.Contains(rest, "/") {
+			return types.NamespacedName{}, fmt.Errorf("%q names no Service: write NAME or NAMESPACE/NAME", name)
+		}
+		return types.NamespacedName{Namespace: before, Name: rest}, nil
+	}
+	if !found {
+		rest = name
+	}
+	namespace, err := t.namespace()
+	return types.NamespacedName{Namespace: namespace, Name: rest}, err
+}
+
+// service returns one Service.
+func service(ctx context.Context, c client.Client, key types.NamespacedName) (*served, error) {
+	s := &served{svc: &corev1.Service{}, klb: &v1.KuryrLoadBalancer{}}
+	if err := c.Get(ctx, key, s.svc); apierrors.IsNotFound(err) {
+		s.svc = nil
+	} else if err != nil {
+		return nil, explain("reading Service "+key.String(), err)
+	}
+	if err := c.Get(ctx, key, s.klb); apierrors.IsNotFound(err) {
+		s.klb = nil
+	} else if err != nil {
+		return nil, explain("reading KuryrLoadBalancer "+key.String(), err)
+	}
+	if s.svc == nil && s.klb == nil {
+		return nil, noService(ctx, c, key)
+	}
+	one := []served{*s}
+	err := findSlices(ctx, c, key.Namespace, one)
+	return &one[0], err
+}
+
+// noService says that there is no such Service, and which may be meant: one of that
+// name elsewhere, as far as who asks may look, or one whose name begins like it.
+func noService(ctx context.Context, c client.Client, key types.NamespacedName) error {
+	var list corev1.ServiceList
+	err := c.List(ctx, &list)
+	if apierrors.IsForbidden(err) {
+		err = c.List(ctx, &list, client.InNamespace(key.Namespace))
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("there is no Service %s", key), explain("listing Services", err))
+	}
+	var like []string
+	for i := range list.Items {
+		svc := &list.Items[i]
+		if svc.Name == key.Name || svc.Namespace == key.Namespace && strings.HasPrefix(svc.Name, key.Name) {
+			like = append(like, client.ObjectKeyFromObject(svc).String())
+		}
+	}
+	if len(like) > 0 {
+		slices.Sort(like)
+		return fmt.Errorf("there is no Service %s; did you mean %s?", key, strings.Join(like, " or "))
+	}
+	return fmt.Errorf("there is no Service %s; 'kubectl kuryr services list -A' names those that there are", key)
+}
+
+// completeService completes the names of Services in a shell.
+func (t *tool) completeService(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	c, err := t.client()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	namespace, err := t.namespace()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var list corev1.ServiceList
+	if err := c.List(cmd.Context(), &list, client.InNamespace(namespace)); err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []string
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

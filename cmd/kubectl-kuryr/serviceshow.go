@@ -1,0 +1,255 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+)
+
+// servicePicture is all that is shown of a Service.
+type servicePicture struct {
+	*served
+	events []corev1.Event
+	now    time.Time
+}
+
+func (t *tool) showServiceCommand() *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:   "show NAME | NAMESPACE/NAME",
+		Short: "Show a Service: its load balancers, listeners and members, and what differs",
+		Example: "  kubectl kuryr services show web -n shop\n" +
+			"  kubectl kuryr services show shop/web",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: t.completeService,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkFormat(format, "json", "yaml"); err != nil {
+				return err
+			}
+			key, err := t.serviceKey(args[0])
+			if err != nil {
+				return err
+			}
+			c, err := t.client()
+			if err != nil {
+				return err
+			}
+			p, err := lookAtService(cmd.Context(), c, key, t.now())
+			if err != nil {
+				return err
+			}
+			if format != "" {
+				return encode(cmd.OutOrStdout(), format, objects([]served{*p.served}))
+			}
+			return p.write(cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVarP(&format, "output", "o", "", "json or yaml: the Service and its KuryrLoadBalancer as one list")
+	return cmd
+}
+
+func lookAtService(ctx context.Context, c client.Client, key types.NamespacedName, now time.Time) (*servicePicture, error) {
+	s, err := service(ctx, c, key)
+	if err != nil {
+		return nil, err
+	}
+	about := map[types.UID]bool{}
+	if s.svc != nil {
+		about[s.svc.UID] = true
+	}
+	if s.klb != nil {
+		about[s.klb.UID] = true
+	}
+	events, err := eventsAbout(ctx, c, key.Namespace, about)
+	return &servicePicture{served: s, events: events, now: now}, err
+}
+
+func (p *servicePicture) write(w io.Writer) error {
+	c := compare(p.klb)
+	for _, part := range []func(io.Writer) error{
+		func(w io.Writer) error { return p.head(w, c) },
+		p.conditions, p.balancers,
+		func(w io.Writer) error { return writeListeners(w, c) },
+		func(w io.Writer) error { return writeMembers(w, c) },
+		func(w io.Writer) error { return writeDifferences(w, c) },
+		p.commands,
+		func(w io.Writer) error { return writeEvents(w, p.events, p.now) },
+	} {
+		if err := part(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *servicePicture) head(w io.Writer, c *comparison) error {
+	t := newTable(w, "Service:", p.key().String())
+	line := func(name, value string) {
+		if value != "" {
+			t.row(name+":", value)
+		}
+	}
+	line("Type", p.kind())
+	line("VIPs", strings.Join(p.vips(), ", "))
+	line("Public address", p.floating())
+	line("Status", strings.Join(p.standing(), ", "))
+	if p.klb == nil {
+		_, why := p.lacking()
+		line("Load balancer", "none: "+strings.ReplaceAll(why, "\n", "; "))
+		line("Age", age(p.now, p.since()))
+		return t.flush()
+	}
+	if ready := meta.FindStatusCondition(p.klb.Status.Conditions, v1.ConditionReady); ready != nil && ready.ObservedGeneration != p.klb.Generation {
+		line("Generation", fmt.Sprintf("%d; what is told of the cloud is of %d", p.klb.Generation, ready.ObservedGeneration))
+	}
+	if c != nil {
+		line("Listeners", c.countListeners()+" in sync")
+		line("Members", c.count()+" in sync")
+	}
+	line("Clients", strings.Join(p.klb.Spec.SourceRanges, ", "))
+	line("Security group", p.klb.Status.SecurityGroupID)
+	line("Age", age(p.now, p.since()))
+	return t.flush()
+}
+
+// floating tells of the floating IP.
+func (p *servicePicture) floating() string {
+	if p.klb == nil || p.klb.Status.PublicIP == nil {
+		return p.public()
+	}
+	ip := p.klb.Status.PublicIP
+	how := "was there before the Service, and stays"
+	if ip.Made {
+		how = "goes with the Service"
+	}
+	return fmt.Sprintf("%s (floating IP %s, %s)", ip.IP, ip.ID, how)
+}
+
+// conditions tells what planner and applier say, of both objects.
+func (p *servicePicture) conditions(w io.Writer) error {
+	var all []metav1.Condition
+	if c := p.planned(); c != nil {
+		said := *c
+		said.Type = "Planned"
+		all = append(all, said)
+	}
+	if p.klb != nil {
+		for _, kind := range []string{v1.ConditionSupported, v1.ConditionInSync, v1.ConditionReady, v1.ConditionProgressing} {
+			if c := meta.FindStatusCondition(p.klb.Status.Conditions, kind); c != nil {
+				all = append(all, *c)
+			}
+		}
+	}
+	if len(all) == 0 {
+		if p.klb == nil {
+			return nil
+		}
+		_, err := fmt.Fprintln(w, "\nConditions: none yet; is a controller running?")
+		return err
+	}
+	fmt.Fprintln(w, "\nConditions:")
+	t := newTable(w, "  TYPE", "STATUS", "REASON", "SINCE", "MESSAGE")
+	for _, c := range all {
+		for i, text := range strings.Split(c.Message, "\n") {
+			if i == 0 {
+				t.row("  "+c.Type, string(c.Status), c.Reason, age(p.now, c.LastTransitionTime), text)
+			} else {
+				t.row("", "", "", "", text)
+			}
+		}
+	}
+	return t.flush()
+}
+
+func (p *servicePicture) balancers(w io.Writer) error {
+	if p.klb == nil {
+		return nil
+	}
+	if len(p.klb.Status.LoadBalancers) == 0 {
+		_, err := fmt.Fprintln(w, "\nLoad balancers: none yet")
+		return err
+	}
+	fmt.Fprintln(w, "\nLoad balancers:")
+	t := newTable(w, "  VIP", "PROVIDER", "PROVISIONING", "OPERATING", "ID", "VIP PORT", "SUBNET")
+	for _, lb := range p.klb.Status.LoadBalancers {
+		t.row("  "+lb.IP, lb.Provider, lb.ProvisioningStatus, or(lb.OperatingStatus, "-"), lb.ID, or(lb.PortID, "-"), lb.SubnetID)
+	}
+	return t.flush()
+}
+
+func writeListeners(w io.Writer, c *comparison) error {
+	if c == nil || len(c.listeners) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w, "\nListeners:")
+	t := newTable(w, "  VIP", "PORT", "NAME", "STATE", "ID", "POOL")
+	for _, l := range c.listeners {
+		t.row("  "+l.vip, l.port, or(l.name, "-"), l.state, or(l.id, "-"), or(l.poolID, "-"))
+	}
+	return t.flush()
+}
+
+func writeMembers(w io.Writer, c *comparison) error {
+	if c == nil || len(c.members) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w, "\nMembers:")
+	t := newTable(w, "  VIP", "PORT", "MEMBER", "ADDRESS", "STATE", "ID", "SUBNET")
+	for _, m := range c.members {
+		t.row("  "+m.vip, m.port, or(m.name, "-"), m.address, m.state, or(m.id, "-"), or(m.subnet, "-"))
+	}
+	return t.flush()
+}
+
+func writeDifferences(w io.Writer, c *comparison) error {
+	switch {
+	case c == nil:
+		return nil
+	case len(c.differences) == 0:
+		_, err := fmt.Fprintln(w, "\nDifferences: none between what is wanted and what the cloud had when it was last looked at")
+		return err
+	}
+	fmt.Fprintln(w, "\nDifferences between what is wanted and what the cloud had when it was last looked at:")
+	for _, d := range c.differences {
+		if _, err := fmt.Fprintln(w, "  "+d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// commands says how to look at it in the cloud.
+func (p *servicePicture) commands(w io.Writer) error {
+	if p.klb == nil || len(p.klb.Status.LoadBalancers) == 0 {
+		return nil
+	}
+	var lines []string
+	for _, lb := range p.klb.Status.LoadBalancers {
+		lines = append(lines, "openstack loadbalancer status show "+lb.ID)
+		if lb.PortID != "" {
+			lines = append(lines, "openstack port show "+lb.PortID)
+		}
+	}
+	if ip := p.klb.Status.PublicIP; ip != nil {
+		lines = append(lines, "openstack floating ip show "+ip.ID)
+	}
+	if id := p.klb.Status.SecurityGroupID; id != "" {
+		lines = append(lines, "openstack security group show "+id)
+	}
+	_, err := fmt.Fprintln(w, "\nIn the cloud:\n  "+strings.Join(lines, "\n  "))
+	return err
+}

@@ -1,0 +1,214 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// differ finds what differs below one load balancer.
+type differ struct {
+	lb *sdn.LoadBalancer
+	f  sdn.Features
+
+	// In the order in which they are carried out.
+	room    []Step // removes what keeps something from being added
+	closing []Step // updates of listeners: they may keep somebody out
+	members []Step
+	more    []Step // new listeners and pools
+	pools   []Step // updates of pools
+	less    []Step // listeners that are no longer wanted
+
+	mend   []Step
+	broken []string
+}
+
+func (d *differ) steps() []Step {
+	return slices.Concat(d.room, d.closing, d.members, d.more, d.pools, d.less)
+}
+
+type listenerKey struct {
+	protocol string
+	port     int32
+}
+
+func keyOf(l *sdn.Listener) listenerKey { return listenerKey{l.Protocol, l.Port} }
+
+func (d *differ) listeners(want []sdn.Listener) {
+	wanted := map[listenerKey]*sdn.Listener{}
+	ports := map[int32]bool{}
+	for i := range want {
+		wanted[keyOf(&want[i])] = &want[i]
+		ports[want[i].Port] = true
+	}
+	there := map[listenerKey]bool{}
+	for i := range d.lb.Listeners {
+		l := &d.lb.Listeners[i]
+		w := wanted[keyOf(l)]
+		switch {
+		case w != nil && !there[keyOf(l)]:
+			there[keyOf(l)] = true
+			d.listener(w, l)
+		case ports[l.Port] && !d.f.ManyProtocols: // in the way of the one that takes its place
+			d.room = append(d.room, d.remove(l, "the Service has another protocol on its port"))
+		default:
+			d.less = append(d.less, d.remove(l, "the Service no longer has its port"))
+		}
+	}
+	for i := range want {
+		if !there[keyOf(&want[i])] {
+			d.more = append(d.more, CreateListener{d.lb.ID, want[i]})
+		}
+	}
+}
+
+func (d *differ) remove(l *sdn.Listener, because string) Step {
+	return DeleteListener{d.lb.ID, l.ID, because}
+}
+
+// listener plans what differs of one. One in ERROR is made anew, with its pool.
+func (d *differ) listener(want, have *sdn.Listener) {
+	switch {
+	case have.Provisioning == sdn.ProvisioningError:
+		d.broken = append(d.broken, "listener "+have.ID)
+		d.mend = append(d.mend, d.remove(have, "it is in ERROR"))
+		return
+	case have.Pool != nil && have.Pool.Provisioning == sdn.ProvisioningError:
+		d.broken = append(d.broken, "pool "+have.Pool.ID)
+		d.mend = append(d.mend, d.remove(have, "its pool is in ERROR"))
+		return
+	case have.Pool != nil && have.Pool.Protocol != want.Pool.Protocol:
+		// A port has one listener of a protocol, and a listener one pool, whose
+		// protocol is fixed: the endpoints have to be told in another way from one
+		// moment to the next, and connections do not outlive that anyhow.
+		d.room = append(d.room, d.remove(have, "the protocol of its pool changes to "+want.Pool.Protocol))
+		d.more = append(d.more, CreateListener{d.lb.ID, *want})
+		return
+	}
+	if !sameListener(want, have) {
+		ranges := !slices.Equal(want.SourceRanges, have.SourceRanges)
+		d.closing = append(d.closing, UpdateListener{
+			LoadBalancerID: d.lb.ID, ID: have.ID, Listener: *want, Ranges: ranges, Narrows: Wider(have.SourceRanges, want.SourceRanges),
+		})
+	}
+	if have.Pool == nil {
+		d.more = append(d.more, CreatePool{d.lb.ID, have.ID, *want.Pool})
+		return
+	}
+	if !samePool(want.Pool, have.Pool, d.f) {
+		d.pools = append(d.pools, UpdatePool{d.lb.ID, have.Pool.ID, *want.Pool})
+	}
+	d.memberSteps(want.Pool, have.Pool)
+}
+
+// What Octavia takes where nothing is said. A cloud may be configured otherwise:
+// then an update changes nothing, and the caller has to leave it at that.
+const (
+	usualTimeout = 50000
+	usualConnect = 5000
+	usualInspect = 0
+	usualLimit   = -1
+)
+
+func sameListener(want, have *sdn.Listener) bool {
+	return want.Name == have.Name && slices.Equal(want.SourceRanges, have.SourceRanges) &&
+		same(want.ConnectionLimit, have.ConnectionLimit, usualLimit) &&
+		same(want.TimeoutClientData, have.TimeoutClientData, usualTimeout) &&
+		same(want.TimeoutMemberData, have.TimeoutMemberData, usualTimeout) &&
+		same(want.TimeoutMemberConnect, have.TimeoutMemberConnect, usualConnect) &&
+		same(want.TimeoutTCPInspect, have.TimeoutTCPInspect, usualInspect)
+}
+
+func same[T int32 | int64](a, b *T, usual T) bool {
+	x, y := usual, usual
+	if a != nil {
+		x = *a
+	}
+	if b != nil {
+		y = *b
+	}
+	return x == y
+}
+
+func samePool(want, have *sdn.Pool, f sdn.Features) bool {
+	if want.Name != have.Name || (want.AffinitySeconds == nil) != (have.AffinitySeconds == nil) {
+		return false
+	}
+	if want.Algorithm != "" && have.Algorithm != "" && want.Algorithm != have.Algorithm {
+		return false
+	}
+	if want.AffinitySeconds != nil && f.TimesAffinity(want.Protocol) && *want.AffinitySeconds != *have.AffinitySeconds {
+		return false
+	}
+	if want.Monitor == nil || have.Monitor == nil {
+		return want.Monitor == have.Monitor
+	}
+	return *want.Monitor == *have.Monitor
+}
+
+type memberKey struct {
+	ip   string
+	port int32
+}
+
+func keyOfMember(m *sdn.Member) memberKey { return memberKey{plain(m.IP), m.Port} }
+
+// plain is an address in its usual form.
+func plain(ip string) string {
+	if a, err := netip.ParseAddr(ip); err == nil {
+		return a.String()
+	}
+	return ip
+}
+
+func sameAddress(a, b string) bool { return plain(a) == plain(b) }
+
+// memberSteps makes one request of all that differs. Who changes its subnet, or is
+// in ERROR, has to go first and comes back with the next plan.
+func (d *differ) memberSteps(want, have *sdn.Pool) {
+	c := ChangeMembers{LoadBalancerID: d.lb.ID, PoolID: have.ID, Pool: have.Name}
+	mend := c
+	there := map[memberKey]*sdn.Member{}
+	for i := range have.Members {
+		there[keyOfMember(&have.Members[i])] = &have.Members[i]
+	}
+	wanted := map[memberKey]bool{}
+	for i := range want.Members {
+		w := &want.Members[i]
+		wanted[keyOfMember(w)] = true
+		switch h := there[keyOfMember(w)]; {
+		case h == nil:
+			c.Add = append(c.Add, *w)
+		case h.Provisioning == sdn.ProvisioningError:
+			d.broken = append(d.broken, "member "+h.Name)
+			mend.Remove = append(mend.Remove, *h)
+		case !sdn.SameID(d.subnetOf(w), d.subnetOf(h)):
+			c.Remove = append(c.Remove, *h)
+		case h.Name != w.Name:
+			c.Add = append(c.Add, *w)
+		}
+	}
+	for i := range have.Members {
+		if m := &have.Members[i]; !wanted[keyOfMember(m)] {
+			c.Remove = append(c.Remove, *m)
+		}
+	}
+	if len(c.Add)+len(c.Remove) > 0 {
+		d.members = append(d.members, c)
+	}
+	if len(mend.Remove) > 0 {
+		d.mend = append(d.mend, mend)
+	}
+}
+
+// subnetOf is by what subnet a member is reached: that of the VIP if it says none.
+func (d *differ) subnetOf(m *sdn.Member) string {
+	if m.SubnetID == "" {
+		return d.lb.VIP.SubnetID
+	}
+	return m.SubnetID
+}

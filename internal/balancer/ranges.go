@@ -1,0 +1,52 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// nowhere is a source range that no client is in.
+var nowhere = map[string]string{"ipv4": "0.0.0.0/32", "ipv6": "::/128"}
+
+// Wider reports whether source ranges let in others than those do that are wanted; none
+// at all let in everybody. What cannot be read is held to. Those that are wanted and not
+// there yet keep some out, which is no danger.
+func Wider(have, want []string) bool {
+	switch {
+	case len(want) == 0:
+		return false
+	case len(have) == 0:
+		return true
+	}
+	return slices.ContainsFunc(have, func(r string) bool {
+		return r != nowhere["ipv4"] && r != nowhere["ipv6"] && !within(r, want)
+	})
+}
+
+// within reports whether one of all holds a prefix.
+func within(prefix string, all []string) bool {
+	in, err := netip.ParsePrefix(prefix)
+	return err == nil && slices.ContainsFunc(all, func(text string) bool {
+		p, err := netip.ParsePrefix(text)
+		return err == nil && p.Bits() <= in.Bits() && p.Contains(in.Addr())
+	})
+}
+
+// Lax reports whether the load balancer at the first VIP lets in, at a port that is
+// wanted, others than it is to let in: what is wanted has not come to it yet.
+func Lax(want, have []sdn.LoadBalancer, keep []string) bool {
+	if len(want) == 0 {
+		return false
+	}
+	lb := Serving(want[0].VIP, have, keep)
+	return lb != nil && slices.ContainsFunc(want[0].Listeners, func(w sdn.Listener) bool {
+		return slices.ContainsFunc(lb.Listeners, func(h sdn.Listener) bool {
+			return keyOf(&h) == keyOf(&w) && Wider(h.SourceRanges, w.SourceRanges)
+		})
+	})
+}

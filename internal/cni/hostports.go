@@ -1,0 +1,77 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cni
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/types"
+)
+
+// HostPort is a port of the node that leads to the pod's, as its containers ask for
+// by hostPort.
+type HostPort struct {
+	Address  netip.Addr // of the node; the zero value: all
+	Protocol string     // TCP, UDP or SCTP
+	Port     uint16
+	Target   uint16 // of the pod
+}
+
+// portMapping is one of runtimeConfig.portMappings, by which runtimes say it where
+// the configuration has that capability (CNI's CONVENTIONS.md).
+type portMapping struct {
+	HostPort      int    `json:"hostPort"`
+	ContainerPort int    `json:"containerPort"`
+	Protocol      string `json:"protocol"`
+	HostIP        string `json:"hostIP"`
+}
+
+// HostPorts are those that the runtime has brought. One that has no port of the node
+// says nothing, and is left out. The error is always a *types.Error.
+func (c Config) HostPorts() ([]HostPort, error) {
+	if absent(c.raw.RuntimeConfig.PortMappings) {
+		return nil, nil
+	}
+	var mappings []portMapping
+	if err := json.Unmarshal(c.raw.RuntimeConfig.PortMappings, &mappings); err != nil {
+		return nil, types.NewError(CodeDecoding, "reading runtimeConfig.portMappings", err.Error())
+	}
+	var ports []HostPort
+	for _, m := range mappings {
+		if m.HostPort == 0 {
+			continue
+		}
+		p, err := m.parse()
+		if err != nil {
+			return nil, types.NewError(CodeInvalidConfig, "runtimeConfig.portMappings makes no sense", err.Error())
+		}
+		ports = append(ports, p)
+	}
+	return ports, nil
+}
+
+func (m portMapping) parse() (HostPort, error) {
+	p := HostPort{Protocol: strings.ToUpper(m.Protocol), Port: uint16(m.HostPort), Target: uint16(m.ContainerPort)}
+	if p.Protocol == "" {
+		p.Protocol = "TCP"
+	}
+	if m.HostPort < 1 || m.HostPort > 0xffff || m.ContainerPort < 1 || m.ContainerPort > 0xffff {
+		return p, fmt.Errorf("host port %d to port %d of the pod: both have to be 1 to 65535", m.HostPort, m.ContainerPort)
+	}
+	if p.Protocol != "TCP" && p.Protocol != "UDP" && p.Protocol != "SCTP" {
+		return p, fmt.Errorf("host port %d has protocol %q: TCP, UDP and SCTP are known", m.HostPort, m.Protocol)
+	}
+	if m.HostIP == "" {
+		return p, nil
+	}
+	ip, err := netip.ParseAddr(m.HostIP)
+	if err != nil {
+		return p, fmt.Errorf("host port %d: hostIP: %w", m.HostPort, err)
+	}
+	p.Address = ip.Unmap().WithZone("")
+	return p, nil
+}

@@ -1,0 +1,42 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"regexp"
+	"time"
+)
+
+// providerForm is what Octavia takes as the name of a provider.
+var providerForm = regexp.MustCompile(`^[0-9A-Za-z._-]{1,255}$`)
+
+func checkServices(s Services, d *decoder) {
+	d.project("services.projectID", s.ProjectID)
+	d.ids("services.subnetIDs", s.SubnetIDs, "subnet", maxAddresses)
+	d.ids("services.nodeSubnetIDs", s.NodeSubnetIDs, "subnet", maxAddresses)
+	if s.Provider != "" && !providerForm.MatchString(s.Provider) {
+		d.fault("services.provider", "%q is no name of a provider: write one that 'openstack loadbalancer provider list' prints, or leave it out for the cloud's default", s.Provider)
+	}
+	for _, id := range []struct{ path, id, kind string }{
+		{"services.flavorID", s.FlavorID, "loadbalancer flavor"},
+		{"services.externalNetworkID", s.ExternalNetworkID, "network"},
+		{"services.externalSubnetID", s.ExternalSubnetID, "subnet"},
+	} {
+		if id.id != "" {
+			d.uuid(id.path, id.id, id.kind)
+		}
+	}
+	if s.ExternalSubnetID != "" && s.ExternalNetworkID == "" {
+		d.fault("services.externalNetworkID", "missing: write the ID of the network that externalSubnetID is of")
+	}
+	d.bounds("services.timeoutClientData", s.TimeoutClientData, 0, maxTimeout)
+	d.bounds("services.timeoutMemberData", s.TimeoutMemberData, 0, maxTimeout)
+	d.between("services.checkInterval", s.CheckInterval, 10*time.Second, 24*time.Hour)
+}
+
+func (d *decoder) project(path, id string) {
+	if id != "" && !projectForm.MatchString(id) {
+		d.fault(path, "%q is no ID of a project: write what 'openstack project show -c id NAME' prints", id)
+	}
+}

@@ -1,0 +1,364 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/orphan"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// balancerCheck compares the cloud with the KuryrLoadBalancers: at each load
+// balancer with all that is below it once an interval, spread over it; and at what
+// there is at all, with one list of each kind, as often as orphans of ports are
+// looked for, and once an interval at least: floating IPs are looked at nowhere else.
+// What belongs to nobody is deleted.
+type balancerCheck struct {
+	client   client.Client
+	live     client.Reader // past the cache
+	cloud    sdn.LoadBalancers
+	floating sdn.FloatingIPs // nil: none
+	settings *Live
+	now      func() time.Time
+	suspect  func(req ctrl.Request, doubt bool)
+	looking  func(ctrl.Request) bool // its last look is not done
+	wake     func(ctrl.Request)
+
+	nobodys orphan.Collector
+	asked   map[string]bool // IDs of what is nobody's; whether it was told to go
+}
+
+// look has each KuryrLoadBalancer looked at once an interval, until ctx ends. The
+// first look is an interval after the start: serving comes first. They are spread
+// over all of it, in the order of their names, so that each is looked at as often;
+// over more than that if they would take too many of the requests that may be sent.
+// One whose last look is not done is not asked for another.
+func (r *balancerCheck) look(ctx context.Context) error {
+	interval := func() time.Duration { return checkInterval(r.settings.Load().Services.CheckInterval.Duration) }
+	for rest := true; !rest || await(ctx, interval); {
+		all, err := r.objects(ctx)
+		if rest = err != nil || len(all) == 0; rest {
+			continue
+		}
+		for _, req := range slices.SortedFunc(maps.Keys(all), byName) {
+			looks := !r.looking(req)
+			if looks {
+				r.suspect(req, false)
+				r.wake(req)
+			}
+			gap := func() time.Duration {
+				even := interval() / time.Duration(len(all))
+				if !looks {
+					return even
+				}
+				return max(even, r.cost(all[req]))
+			}
+			if !await(ctx, gap) {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// lookShare is what part of the requests that may be sent is for such looks at most:
+// what is to be changed needs the rest, and looks at itself.
+const lookShare = 5
+
+// cost is how long a look takes of what may be sent.
+func (r *balancerCheck) cost(klb *v1.KuryrLoadBalancer) time.Duration {
+	perSecond := r.settings.Load().RequestsPerSecond
+	if perSecond <= 0 {
+		return 0
+	}
+	return time.Duration(float64(lookRequests(klb)) * lookShare / perSecond * float64(time.Second))
+}
+
+// lookRequests is how many requests a look at a KuryrLoadBalancer is, of the backend
+// that needs the most: a load balancer, its listeners, its pools and their states, and
+// the members and the monitor of each pool; and its security group.
+func lookRequests(klb *v1.KuryrLoadBalancer) int {
+	each := 4
+	for i := range klb.Spec.Listeners {
+		if each++; klb.Spec.Listeners[i].Monitor != nil {
+			each++
+		}
+	}
+	all := each * len(klb.Spec.VIPs)
+	if klb.Status.SecurityGroupID != "" {
+		all++
+	}
+	return all
+}
+
+func byName(a, b ctrl.Request) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+func checkInterval(d time.Duration) time.Duration {
+	if d <= 0 {
+		return 10 * time.Minute
+	}
+	return d
+}
+
+// pause waits, and reports whether ctx lasts.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// await waits for a span that may become another while it waits, and reports whether
+// ctx lasts.
+func await(ctx context.Context, span func() time.Duration) bool {
+	const notice = 2 * time.Second // from a change of the configuration
+	for began := time.Now(); ; {
+		left := span() - time.Since(began)
+		if left <= 0 {
+			return ctx.Err() == nil
+		}
+		if !pause(ctx, min(left, notice)) {
+			return false
+		}
+	}
+}
+
+// collect looks for orphans, and for what is gone, until ctx ends.
+func (r *balancerCheck) collect(ctx context.Context) error {
+	log := ctrl.LoggerFrom(ctx).WithName("loadbalancers")
+	ctx = ctrl.LoggerInto(ctx, log)
+	again := false
+	for {
+		o := r.settings.Load().Orphans
+		wait := o.Interval.Duration
+		if wait <= 0 {
+			wait = 2 * time.Minute
+		}
+		if wait = min(wait, checkInterval(r.settings.Load().Services.CheckInterval.Duration)); again {
+			wait = min(wait, o.Grace.Duration)
+		}
+		if !pause(ctx, wait) {
+			return nil
+		}
+		found, err := r.inventory(ctx)
+		again = found
+		if err != nil && ctx.Err() == nil {
+			log.Info("could not compare the cloud's load balancers with the KuryrLoadBalancers", "error", err.Error())
+		}
+	}
+}
+
+// inventory takes the objects before and after the lists: what was made in between
+// has an object after them. It returns whether it found what is nobody's and not
+// due yet. A cluster without Services costs no list.
+func (r *balancerCheck) inventory(ctx context.Context) (found bool, err error) {
+	before, err := r.objects(ctx)
+	if err != nil {
+		return false, err
+	}
+	if len(before) == 0 && len(r.settings.Load().Services.SubnetIDs) == 0 {
+		return false, nil
+	}
+	balancers, err := r.cloud.ListLoadBalancers(ctx)
+	unserved := errors.Is(err, sdn.ErrNoService) // then there are none; floating IPs may be left
+	if err != nil && !unserved {
+		return false, fmt.Errorf("listing load balancers: %w", err)
+	}
+	floating, err := r.listFloating(ctx)
+	if err != nil {
+		return false, fmt.Errorf("listing floating IPs: %w", err)
+	}
+	after, err := r.objects(ctx)
+	if err != nil {
+		return false, err
+	}
+	if unserved { // where one is cannot be told
+		floating = slices.DeleteFunc(floating, func(f sdn.FloatingIP) bool { return f.PortID != "" })
+	}
+	things := r.things(balancers, floating, after)
+	var ids []string
+	for id := range things {
+		ids = append(ids, id)
+	}
+	due := r.nobodys.Observe(ids, r.now(), r.settings.Load().Orphans.Grace.Duration)
+	asked := map[string]bool{}
+	for _, id := range due {
+		asked[id] = r.delete(ctx, things[id], r.asked[id])
+	}
+	r.asked = asked
+	if !unserved {
+		r.missing(before, balancers, floating)
+	}
+	return len(due) < len(ids), nil
+}
+
+// listFloating returns the floating IPs; none where the cloud has no such thing.
+func (r *balancerCheck) listFloating(ctx context.Context) ([]sdn.FloatingIP, error) {
+	if r.floating == nil {
+		return nil, nil
+	}
+	all, err := r.floating.ListFloatingIPs(ctx, r.settings.Load().Services.ProjectID)
+	if errors.Is(err, sdn.ErrNoService) {
+		return nil, nil
+	}
+	return all, err
+}
+
+func (r *balancerCheck) objects(ctx context.Context) (map[ctrl.Request]*v1.KuryrLoadBalancer, error) {
+	var list v1.KuryrLoadBalancerList
+	if err := r.client.List(ctx, &list, readOnly); err != nil {
+		return nil, fmt.Errorf("listing KuryrLoadBalancers: %w", err)
+	}
+	all := make(map[ctrl.Request]*v1.KuryrLoadBalancer, len(list.Items))
+	for i := range list.Items {
+		all[requestOf(&list.Items[i])] = &list.Items[i]
+	}
+	return all, nil
+}
+
+// thing is something in the cloud that belongs to nobody.
+type thing struct {
+	kind, id string
+	owner    ctrl.Request
+	// elsewhere: somebody may have given it to a port of their own.
+	elsewhere bool
+}
+
+// things returns what bears our mark and is for no object.
+func (r *balancerCheck) things(balancers []sdn.LoadBalancerSummary, floating []sdn.FloatingIP, objects map[ctrl.Request]*v1.KuryrLoadBalancer) map[string]thing {
+	all := map[string]thing{}
+	for _, lb := range balancers {
+		if req := ownerRequest(lb.Owner); lb.Owner.Kind == balancerKind && objects[req] == nil && lb.Provisioning != sdn.ProvisioningDeleted {
+			all[lb.ID] = thing{kind: "load balancer", id: lb.ID, owner: req}
+		}
+	}
+	for _, f := range floating {
+		req := ownerRequest(f.Owner)
+		serves := f.PortID != "" && slices.ContainsFunc(balancers, func(lb sdn.LoadBalancerSummary) bool {
+			return lb.Owner == f.Owner && lb.VIPPortID == f.PortID
+		})
+		if f.Owner.Kind == balancerKind && objects[req] == nil && !serves { // else its port goes first
+			all[f.ID] = thing{kind: "floating IP", id: f.ID, owner: req, elsewhere: f.PortID != ""}
+		}
+	}
+	return all
+}
+
+func ownerRequest(o sdn.Owner) ctrl.Request {
+	return ctrl.Request{NamespacedName: client.ObjectKey{Namespace: o.Namespace, Name: o.Name}}
+}
+
+// delete removes what belongs to nobody, and reports whether it was told to go, by now
+// or, as again says, before: it takes its time, and is seen until it is gone.
+func (r *balancerCheck) delete(ctx context.Context, t thing, again bool) bool {
+	log := ctrl.LoggerFrom(ctx).WithValues("kind", t.kind, "id", t.id, "owner", t.owner.String())
+	var klb v1.KuryrLoadBalancer
+	if err := r.live.Get(ctx, t.owner.NamespacedName, &klb); !apierrors.IsNotFound(err) {
+		log.Info("left something alone that seemed to belong to nobody")
+		return again
+	}
+	var err error
+	switch {
+	case t.kind == "load balancer":
+		err = r.cloud.DeleteLoadBalancer(ctx, t.id)
+	case t.elsewhere:
+		if err = r.floating.DisownFloatingIP(ctx, t.id); err == nil {
+			log.Info("left a floating IP to who has given it to another port")
+			return true
+		}
+	default:
+		err = r.floating.DeleteFloatingIP(ctx, t.id, "")
+	}
+	switch {
+	case err != nil && balancerReason(err) != reasonPending:
+		log.Info("could not delete what belongs to nobody", "error", err.Error())
+		return again
+	case !again:
+		log.Info("deleted what belonged to nobody")
+		balancerOrphansDeleted.WithLabelValues(t.kind).Inc()
+	}
+	return true
+}
+
+// missing has those objects looked at whose load balancer or floating IP is gone, or
+// which have one that they do not speak of.
+func (r *balancerCheck) missing(before map[ctrl.Request]*v1.KuryrLoadBalancer, balancers []sdn.LoadBalancerSummary, floating []sdn.FloatingIP) {
+	there, public := map[string]sdn.Provisioning{}, map[string]string{}
+	for _, lb := range balancers {
+		there[lb.ID] = lb.Provisioning
+	}
+	for _, f := range floating {
+		public[f.ID] = f.PortID
+	}
+	stray := strays(before, balancers, floating)
+	for req, klb := range before {
+		lost := stray[req] && (klb.Spec.PublicIP == nil || isReady(klb))
+		if !isReady(klb) && !lost {
+			continue
+		}
+		for _, lb := range klb.Status.LoadBalancers {
+			state, is := there[lb.ID]
+			lost = lost || !is || state == sdn.ProvisioningError || state == sdn.ProvisioningDeleted
+		}
+		if p := klb.Status.PublicIP; p != nil && r.floating != nil && len(klb.Status.LoadBalancers) > 0 {
+			lost = lost || r.mislaid(p, public, &klb.Status.LoadBalancers[0])
+		}
+		if lost {
+			r.suspect(req, true)
+			r.wake(req)
+		}
+	}
+}
+
+// mislaid reports whether a floating IP is not where a load balancer is. One of
+// somebody's is not listed if it is of another project than is configured now.
+func (r *balancerCheck) mislaid(p *v1.PublicIPStatus, ports map[string]string, lb *v1.LoadBalancerStatus) bool {
+	port, listed := ports[p.ID]
+	if project := r.settings.Load().Services.ProjectID; !listed && !p.Made && project != "" && project != lb.ProjectID {
+		return false
+	}
+	return port != lb.PortID
+}
+
+// strays returns which objects have a load balancer or a floating IP that they do not
+// speak of: a process that was stopped has made it, or it is of an object before that
+// somebody took the finalizer off. A floating IP that is reserved for an object that
+// wants one is none.
+func strays(objects map[ctrl.Request]*v1.KuryrLoadBalancer, balancers []sdn.LoadBalancerSummary, floating []sdn.FloatingIP) map[ctrl.Request]bool {
+	all := map[ctrl.Request]bool{}
+	for _, lb := range balancers {
+		klb := objects[ownerRequest(lb.Owner)]
+		if lb.Owner.Kind == balancerKind && klb != nil && isReady(klb) && lb.Provisioning != sdn.ProvisioningDeleted && !slices.Contains(named(klb), lb.ID) {
+			all[requestOf(klb)] = true
+		}
+	}
+	for _, f := range floating {
+		req := ownerRequest(f.Owner)
+		klb := objects[req]
+		if f.Owner.Kind != balancerKind || klb == nil {
+			continue
+		}
+		if has := klb.Status.PublicIP; has != nil && has.ID == f.ID || has == nil && klb.Spec.PublicIP != nil && f.PortID == "" {
+			continue
+		}
+		all[req] = true
+	}
+	return all
+}

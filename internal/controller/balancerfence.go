@@ -1,0 +1,243 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/balancer"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// fencing is what a round has found of the security group that keeps source ranges.
+type fencing struct {
+	known bool   // group is what the status is to say
+	group string // empty: none
+	told  []balancer.Problem
+	verdict
+	done bool  // the cloud was asked for it in this round
+	err  error // and this came of it
+	wide bool  // so that it may let in others than it is to
+}
+
+// fenceMemory is the security group as it was made last, and whom it did not reach.
+type fenceMemory struct {
+	group string
+	rules []sdn.Rule
+	going time.Time // when it was first asked to go with its KuryrLoadBalancer
+
+	behind map[string]time.Time // members without it, and since when; nil: not known yet
+	ported map[string]bool      // members whose port was seen
+	gone   map[string]time.Time // those whose port is gone, and since when
+}
+
+// is reports whether the security group that the status names was made as the spec says.
+func (f *fenceMemory) is(klb *v1.KuryrLoadBalancer) bool {
+	return f.group != "" && f.group == klb.Status.SecurityGroupID && slices.Equal(f.rules, balancer.FenceRules(klb))
+}
+
+// fence has a security group on the members' ports keep the source ranges, or let
+// everybody in where there are none, where that is its task, and returns what is left
+// to the load balancers. The status names the group before the planner of the ports
+// can give it to any.
+func (r *balancers) fence(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, spec *v1.KuryrLoadBalancer, f sdn.Features, o *round) (*v1.KuryrLoadBalancer, error) {
+	if f.Unsure {
+		return spec, nil
+	}
+	fenced := r.groups != nil && balancer.Fenced(spec, f)
+	if err := r.grants.need(ctx, klb, fenced); err != nil || !fenced {
+		o.fence.known = err == nil && r.groups != nil
+		return spec, err
+	}
+	rest := balancer.Unfenced(spec)
+	found, err := r.surround(ctx, klb)
+	if err != nil {
+		return rest, err
+	}
+	o.fence.group = klb.Status.SecurityGroupID
+	if found.Reached || o.fence.group != "" {
+		if o.fence.group, err = r.ensureFence(ctx, klb, m, found.ProjectID, o); err != nil {
+			return rest, err
+		}
+	}
+	o.fence.known, o.fence.verdict = true, m.fence.judge(klb, &found, r.now(), r.patience())
+	o.fence.told = o.fence.problems(klb)
+	if p, is := balancer.TooManyRules(klb); is {
+		o.fence.told = append(o.fence.told, p)
+	}
+	return rest, nil
+}
+
+// surround returns how far the group of the status keeps the source ranges.
+func (r *balancers) surround(ctx context.Context, klb *v1.KuryrLoadBalancer) (balancer.Fence, error) {
+	var failed error
+	f := balancer.Surround(klb, klb.Status.SecurityGroupID, func(ip string) []*v1.KuryrPort {
+		ports, err := portsAt(ctx, r.client, ip)
+		failed = errors.Join(failed, err)
+		return ports
+	})
+	return f, failed
+}
+
+// portsAt returns the KuryrPorts that have an address. They are the cache's.
+func portsAt(ctx context.Context, c client.Reader, ip string) ([]*v1.KuryrPort, error) {
+	var list v1.KuryrPortList
+	if err := c.List(ctx, &list, client.MatchingFields{portAddress: ip}, readOnly); err != nil {
+		return nil, fmt.Errorf("looking for the KuryrPort of %s: %w", ip, err)
+	}
+	ports := make([]*v1.KuryrPort, len(list.Items))
+	for i := range list.Items {
+		ports[i] = &list.Items[i]
+	}
+	return ports, nil
+}
+
+// ensureFence makes the security group what it is to be, if it may be otherwise, and
+// writes into the status which it is. A round does that once.
+func (r *balancers) ensureFence(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, project string, o *round) (string, error) {
+	if !o.fence.done {
+		o.fence.done = true
+		sure := m.fence.group == "" && isReady(klb) || m.fence.is(klb)
+		was := klb.Status.SecurityGroupID
+		var mended bool
+		if mended, o.fence.err = r.makeFence(ctx, klb, m, project); o.fence.err == nil && sure && mended {
+			o.fence.err = r.tellDrift(ctx, klb, m, []string{"have security group " + was + " as it was, by " + klb.Status.SecurityGroupID})
+		}
+		if o.fence.err != nil && !sure {
+			m.fence.group, m.fence.rules = "", nil
+			// For a quota it has none too many, and what is for all cannot be too wide.
+			o.fence.wide = !balancer.Open(klb) && !errors.Is(o.fence.err, sdn.ErrQuota)
+		}
+	}
+	return klb.Status.SecurityGroupID, o.fence.err
+}
+
+// makeFence does that, and reports whether somebody has changed or deleted what there was.
+func (r *balancers) makeFence(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, project string) (mended bool, err error) {
+	rules, has := balancer.FenceRules(klb), klb.Status.SecurityGroupID
+	if m.fence.is(klb) && !m.check {
+		return false, nil
+	}
+	release, err := r.grants.making.take(ctx, requestOf(klb))
+	if err != nil {
+		return false, fmt.Errorf("waiting for a security group to be deleted: %w", err)
+	}
+	defer release()
+	name := klb.Namespace + "/" + klb.Name
+	g, err := r.groups.EnsureSecurityGroup(ctx, balancerOwner(klb), sdn.SecurityGroup{ID: has, Name: name, ProjectID: project, Rules: rules})
+	if err != nil {
+		return false, fmt.Errorf("having a security group keep the source ranges: %w", err)
+	}
+	m.untouched = false
+	m.fence.group, m.fence.rules = g.ID, rules
+	if g.ID == has {
+		return g.Mended, nil
+	}
+	ctrl.LoggerFrom(ctx).Info("made security group", "group", g.ID, "rules", len(rules))
+	s := *klb.Status.DeepCopy()
+	s.SecurityGroupID = g.ID
+	return has != "", r.write(ctx, klb, m, &s)
+}
+
+// apply has what the fence has found count for the floating IP.
+func (f *fencing) apply(klb *v1.KuryrLoadBalancer, o *round) {
+	o.problems = append(o.problems, f.told...)
+	if f.soon > 0 && (o.within == 0 || f.soon < o.within) {
+		o.within = f.soon
+	}
+	if balancer.Open(klb) {
+		return
+	}
+	o.withheld = o.withheld || len(f.bare) > 0 && klb.Spec.PublicIP != nil
+	o.closing = o.closing || f.waits || f.passing
+}
+
+// unfence deletes the security group of a KuryrLoadBalancer that goes. The ports lose
+// it meanwhile, as one that goes gives it to none any more. What keeps it for longer,
+// as somebody's own port does, keeps no Service: groupCheck deletes it once that can be.
+// One that lost its mark is its owner's to delete.
+func (r *balancers) unfence(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, o *round) error {
+	id := klb.Status.SecurityGroupID
+	if r.groups == nil || id == "" {
+		return nil
+	}
+	err := r.groups.DeleteSecurityGroup(ctx, id)
+	if err == nil || o.waiting != "" || o.again > 0 { // the load balancers are not gone yet
+		return nil
+	}
+	if errors.Is(err, sdn.ErrInvalid) { // it bears no mark any more: nobody finds it later
+		r.event(klb, reasonGroupLeft, "DeleteSecurityGroup", fmt.Sprintf("Security group %s is left in the cloud: %s. "+
+			"Delete it there if it was this Service's", id, err))
+		return nil
+	}
+	if m.fence.going.IsZero() {
+		m.fence.going = r.now()
+	}
+	if r.now().Sub(m.fence.going) >= r.patience() {
+		r.event(klb, reasonGroupLeft, "DeleteSecurityGroup", fmt.Sprintf("Security group %s cannot be deleted: %s. The Service goes without it, and Kuryr "+
+			"deletes it once that is possible: take it from ports that are not Kuryr's", id, err))
+		return nil
+	}
+	if pending := (*sdn.PendingError)(nil); errors.As(err, &pending) {
+		o.again = min(pending.Retry, r.patience())
+		return nil
+	}
+	return fmt.Errorf("deleting security group %s: %w", id, err)
+}
+
+// fencedAs reports whether a KuryrLoadBalancer whose members all have what they are to
+// have has a floating IP, and whether its status says of its security group what is so;
+// and when that may be otherwise, if it may.
+func (r *balancers) fencedAs(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, f sdn.Features) (public, told bool, again time.Duration, err error) {
+	public = klb.Spec.PublicIP != nil
+	fenced := r.groups != nil && balancer.Fenced(klb, f)
+	if !f.Unsure {
+		err = r.grants.need(ctx, klb, fenced)
+	}
+	if !fenced || err != nil {
+		return public && !balancer.Withheld(klb, f), true, 0, err
+	}
+	found, err := r.surround(ctx, klb)
+	v := m.fence.judge(klb, &found, r.now(), r.patience())
+	told = (klb.Status.SecurityGroupID != "" || !found.Reached) && v.isTold(klb)
+	return public && (balancer.Open(klb) || len(v.bare) == 0), told, v.soon, err
+}
+
+// guards returns the KuryrLoadBalancers that wait for a port to have their group.
+func (r *balancers) guards(ctx context.Context, o client.Object) []reconcile.Request {
+	var requests []reconcile.Request
+	port := o.(*v1.KuryrPort)
+	for _, ip := range addressesOfPort(port) {
+		klbs, err := granting(ctx, r.client, port, ip)
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "cannot tell what load balancers wait for a port", "port", port.Name)
+		}
+		for _, klb := range klbs {
+			requests = append(requests, requestOf(klb))
+		}
+	}
+	return requests
+}
+
+// groupsMoved lets pass that a port has other security groups in the cloud.
+var groupsMoved = predicate.Funcs{
+	CreateFunc:  func(event.CreateEvent) bool { return false },
+	DeleteFunc:  func(event.DeleteEvent) bool { return false },
+	GenericFunc: func(event.GenericEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		a, b := e.ObjectOld.(*v1.KuryrPort), e.ObjectNew.(*v1.KuryrPort)
+		return b.Annotations[grantsAnnotation] != "" && !slices.Equal(a.Status.AppliedSecurityGroupIDs, b.Status.AppliedSecurityGroupIDs)
+	},
+}

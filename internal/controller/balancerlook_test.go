@@ -1,0 +1,222 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// listed is a client that knows some KuryrLoadBalancers.
+type listed struct {
+	client.Client
+	names []string
+	ports int
+}
+
+func (l listed) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	for _, name := range l.names {
+		all := list.(*v1.KuryrLoadBalancerList)
+		all.Items = append(all.Items, v1.KuryrLoadBalancer{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
+			Spec:       v1.KuryrLoadBalancerSpec{VIPs: make([]v1.VIPAddress, 1), Listeners: make([]v1.ListenerSpec, l.ports)},
+		})
+	}
+	return nil
+}
+
+// TestLooksAreSpread: each load balancer is looked at once an interval, and there is
+// never a burst of looks.
+func TestLooksAreSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const interval, n = 10 * time.Minute, 30
+		var names []string
+		for i := range n {
+			names = append(names, fmt.Sprint("web-", i))
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		began := time.Now()
+		looks := map[string][]time.Duration{}
+		var last time.Duration
+		r := &balancerCheck{
+			client:   listed{names: names},
+			settings: NewLive(Settings{Services: config.Services{CheckInterval: metav1.Duration{Duration: interval}}}),
+			suspect: func(_ ctrl.Request, doubt bool) {
+				if doubt {
+					t.Error("a look for its own sake has doubts")
+				}
+			},
+			looking: func(ctrl.Request) bool { return false },
+			wake: func(req ctrl.Request) {
+				at := time.Since(began)
+				if len(looks) > 0 && at-last < interval/n {
+					t.Errorf("a look %s after the one before, want %s", at-last, interval/n)
+				}
+				looks[req.Name], last = append(looks[req.Name], at), at
+			},
+		}
+		done := make(chan error)
+		go func() { done <- r.look(ctx) }()
+		time.Sleep(4*interval - time.Second)
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		for _, name := range names {
+			at := looks[name]
+			if len(at) != 3 || at[0] < interval {
+				t.Errorf("%s was looked at after %v, want once in each interval but the first", name, at)
+				continue
+			}
+			for i := 1; i < len(at); i++ {
+				if at[i]-at[i-1] != interval {
+					t.Errorf("%s was looked at after %v, want an interval between", name, at)
+				}
+			}
+		}
+	})
+}
+
+// TestLooksFollowInterval: who asks for looks more often need not wait for what was
+// asked for before.
+func TestLooksFollowInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		every := func(d time.Duration) Settings {
+			return Settings{Services: config.Services{CheckInterval: metav1.Duration{Duration: d}}}
+		}
+		var looks atomic.Int32 // by another goroutine
+		r := &balancerCheck{
+			client: listed{names: []string{"a", "b"}}, settings: NewLive(every(10 * time.Minute)),
+			suspect: func(ctrl.Request, bool) {}, looking: func(ctrl.Request) bool { return false }, wake: func(ctrl.Request) { looks.Add(1) },
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- r.look(ctx) }()
+		time.Sleep(time.Minute)
+		r.settings.Set(every(10 * time.Second))
+		time.Sleep(13 * time.Second)
+		if looks := looks.Load(); looks < 3 {
+			t.Errorf("%d looks in the 13 s after the interval became 10 s, want 3 or more", looks)
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestLooksHaveABudget: however many there are, and however short the interval is,
+// looks are no more than a fifth of what may be sent, and none is asked for before the
+// last is done.
+func TestLooksHaveABudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const perSecond, n = 20.0, 50
+		var names []string
+		for i := range n {
+			names = append(names, fmt.Sprint("web-", i))
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var memory balancerMemories
+		requests, looks := 0, map[string]int{}
+		r := &balancerCheck{
+			client: listed{names: names, ports: 3},
+			settings: NewLive(Settings{
+				Services: config.Services{CheckInterval: metav1.Duration{Duration: 10 * time.Second}}, RequestsPerSecond: perSecond,
+			}),
+			suspect: memory.suspect, looking: memory.looking,
+			wake: func(req ctrl.Request) {
+				looks[req.Name]++
+				memory.of(req, "uid")
+				if req.Name != "web-7" { // for which the cloud does not answer
+					requests += 4 + 3
+					memory.looked(req)
+				}
+			},
+		}
+		done := make(chan error)
+		go func() { done <- r.look(ctx) }()
+		const long = time.Hour
+		time.Sleep(long)
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if share := float64(requests) / long.Seconds() / perSecond; share > 1./lookShare || share < 0.8/lookShare {
+			t.Errorf("looks take %.3f of what may be sent, want a fifth of it, or little less", share)
+		}
+		if looks["web-7"] != 1 || looks["web-8"] < 30 {
+			t.Errorf("one whose look is not done was looked at %d times, another %d, want 1 and many", looks["web-7"], looks["web-8"])
+		}
+	})
+}
+
+// TestMovesInALine: who has asked first is next; one that takes too long keeps nobody.
+func TestMovesInALine(t *testing.T) {
+	var m moves
+	now := time.Unix(0, 0)
+	req := func(name string) ctrl.Request {
+		return ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "shop", Name: name}}
+	}
+	for _, step := range []struct {
+		name  string
+		after time.Duration
+		want  bool
+	}{
+		{"a", 0, true}, {"a", 0, true}, {"b", 0, false}, {"c", 0, false}, {"b", time.Second, false},
+		{"c", movePatience, true}, // a has had its time
+		{"b", movePatience + time.Second, false},
+	} {
+		if got := m.take(req(step.name), now.Add(step.after)); got != step.want {
+			t.Errorf("take(%s) after %s = %v, want %v", step.name, step.after, got, step.want)
+		}
+	}
+	if next, is := m.done(req("a")); is {
+		t.Errorf("done(a) = %s although it was no longer its turn", next)
+	}
+	if next, is := m.done(req("c")); !is || next != req("b") {
+		t.Errorf("done(c) = %s, %v, want b", next, is)
+	}
+	if !m.take(req("b"), now) {
+		t.Error("it is b's turn, and it does not get it")
+	}
+	if next, is := m.done(req("b")); is {
+		t.Errorf("done(b) = %s although nobody waits", next)
+	}
+}
+
+// TestPauses: what is not supported is asked again soon, as the backend may have
+// learned it; and rarely if that is not so. Nobody is open for longer than need be.
+func TestPauses(t *testing.T) {
+	r := &balancers{backoff: Backoff{Min: time.Second, Max: 10 * time.Second, Quota: 30 * time.Second, Rejected: time.Minute}}
+	refused := fmt.Errorf("updating: %w", sdn.ErrUnsupported)
+	for _, tc := range []struct {
+		name string
+		o    round
+		want time.Duration
+	}{
+		{"not supported", round{err: refused, refusals: 1}, time.Second},
+		{"not supported, again and again", round{err: refused, refusals: learning + 1}, time.Minute},
+		{"no such service", round{err: fmt.Errorf("%w: %w", sdn.ErrNoService, sdn.ErrUnsupported), refusals: 1}, time.Minute},
+		{"busy", round{waiting: "lb"}, stuckAfter},
+		{"busy, and open", round{waiting: "lb", within: 7 * time.Second}, 7 * time.Second},
+		{"rejected, and open", round{err: sdn.ErrInvalid, within: 7 * time.Second}, 7 * time.Second},
+	} {
+		res, err := r.next(&tc.o)
+		if err != nil || res.RequeueAfter != tc.want {
+			t.Errorf("%s: next = %v, %v, want %v", tc.name, res.RequeueAfter, err, tc.want)
+		}
+	}
+}

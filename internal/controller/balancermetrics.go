@@ -1,0 +1,38 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+)
+
+var (
+	balancerStages = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "kuryr_loadbalancer_stage_seconds",
+		Help: "From the controller seeing what a KuryrLoadBalancer asks for, to a new one's load balancers being ACTIVE (stage active), " +
+			"and to the cloud having all of it, members included (stage synced).",
+		Buckets: []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900},
+	}, []string{"stage"})
+	balancersBusy = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "kuryr_loadbalancers_busy",
+		Help: "Load balancers that the cloud is at work on and that are waited for.",
+	})
+	balancerDrifts = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "kuryr_loadbalancer_drifts_total",
+		Help: "Looks at a load balancer that found it changed by somebody else.",
+	})
+	balancersMended = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "kuryr_loadbalancer_mends_total",
+		Help: "Tries to get a load balancer, or a part of one, out of ERROR.",
+	})
+	balancerOrphansDeleted = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kuryr_loadbalancer_orphans_deleted_total",
+		Help: "Load balancers, floating IPs and security groups of this cluster that belonged to nobody and were deleted.",
+	}, []string{"kind"})
+)
+
+func init() {
+	metrics.Registry.MustRegister(balancerStages, balancersBusy, balancerDrifts, balancersMended, balancerOrphansDeleted)
+}

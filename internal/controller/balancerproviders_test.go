@@ -1,0 +1,190 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+	"github.com/kuryr-go/kuryr/internal/sdn/memory"
+)
+
+// TestWithoutLoadBalancing: where the cloud has no load balancers that is told, and
+// what has nothing there can be deleted.
+func TestWithoutLoadBalancing(t *testing.T) {
+	b := balancerBed(t)
+	b.cloud.ServeLoadBalancers(false)
+	b.start()
+	klb := b.balancer("web")
+	b.mentions("Event", b.eventOn("web", "NoLoadBalancing"), "Install Octavia")
+	b.delete(klb)
+	b.removed("web")
+	b.cloud.ServeLoadBalancers(true)
+	known := b.balancer("known")
+	b.realised("known")
+	b.cloud.ServeLoadBalancers(false)
+	b.delete(known)
+	b.mentions("Event", b.eventOn("known", "NoLoadBalancing"), "status names no load balancer")
+	b.empty("known")
+	b.removed("known")
+}
+
+// TestProviderChangesOneAtATime: an edit of the configuration takes down one Service
+// at a time, and endpoints of the others follow meanwhile.
+func TestProviderChangesOneAtATime(t *testing.T) {
+	const n = 4
+	b := balancerBed(t)
+	f, err := b.cloud.Backend("cluster").Features(t.Context(), "amphora")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.cloud.SetProvider(memory.Provider{Features: f, Busy: memory.UntilSettled})
+	b.start()
+	for i := range n {
+		b.balancer(fmt.Sprint("web-", i), func(s *v1.KuryrLoadBalancerSpec) { s.VIPs[0].IP = fmt.Sprint("10.96.0.", 10+i) })
+	}
+	for i := range n {
+		b.realised(fmt.Sprint("web-", i))
+	}
+	for i := range n {
+		b.respec(fmt.Sprint("web-", i), func(s *v1.KuryrLoadBalancerSpec) { s.Provider = "amphora" })
+	}
+	providers := func() map[string]int {
+		count := map[string]int{}
+		for _, item := range b.cloud.LoadBalancers() {
+			count[item.LoadBalancer.Provider]++
+		}
+		return count
+	}
+	for moved := 1; moved <= n; moved++ {
+		b.eventually(fmt.Sprint(moved, " have another provider"), func() bool { return providers()["amphora"] == moved })
+		b.never("another goes before that one serves", func() bool { return providers()["ovn"] != n-moved })
+		for _, item := range b.cloud.LoadBalancers() {
+			if item.LoadBalancer.Provider == "ovn" && moved == 1 {
+				name := item.LoadBalancer.Owner.Name
+				b.respec(name, func(s *v1.KuryrLoadBalancerSpec) { s.Listeners[0] = balancerPort(80, 7) })
+				b.eventually("the endpoints of one that waits follow", func() bool { return slices.Contains(b.serves(name), "TCP:80>10.1.0.7") })
+				conditions := b.klb(name).Status.Conditions
+				if c := meta.FindStatusCondition(conditions, v1.ConditionReady); c.Status != metav1.ConditionTrue {
+					t.Errorf("one that waits and serves is said not to be ready: %+v", c)
+				}
+				b.mentions("condition", meta.FindStatusCondition(conditions, v1.ConditionProgressing).Message, "Provider ovn serves it", "one at a time")
+				break
+			}
+		}
+		for _, item := range b.cloud.LoadBalancers() {
+			b.cloud.Settle(item.LoadBalancer.ID)
+		}
+	}
+	for i := range n {
+		b.realised(fmt.Sprint("web-", i))
+	}
+}
+
+// TestWrongProviderTakesNothingDown: it is told, and what serves goes on and is kept
+// up to date.
+func TestWrongProviderTakesNothingDown(t *testing.T) {
+	b := balancerBed(t)
+	b.start()
+	b.balancer("web")
+	id := b.realised("web").Status.LoadBalancers[0].ID
+	b.respec("web", func(s *v1.KuryrLoadBalancerSpec) { s.Provider, s.Listeners[0] = "amphroa", balancerPort(80, 7) })
+	b.mentions("Event", b.eventOn("web", "Rejected"), "amphroa")
+	b.eventually("endpoints follow", func() bool { return slices.Contains(b.serves("web"), "TCP:80>10.1.0.7") })
+	if b.tree("web").ID != id {
+		t.Error("the load balancer was made anew")
+	}
+}
+
+// TestDefaultsAreForNewOnes: what cannot be changed in place is told, and not had by
+// taking down what serves.
+func TestDefaultsAreForNewOnes(t *testing.T) {
+	b := balancerBed(t)
+	b.start()
+	b.balancer("web", public)
+	before := b.realised("web").Status
+	b.respec("web", func(s *v1.KuryrLoadBalancerSpec) {
+		s.FlavorID, s.ProjectID, s.PublicIP.NetworkID = "big", "other-project", "5f1c5aac-0000-4000-8000-0000000000f9"
+	})
+	after := b.realised("web")
+	b.mentions("Event", b.eventOn("web", "NotChanged"), `flavor "", wanted is "big"`, "5f1c5aac-0000-4000-8000-0000000000f9", "Delete the KuryrLoadBalancer")
+	if diff := cmp.Diff([]any{before.LoadBalancers, before.PublicIP}, []any{after.Status.LoadBalancers, after.Status.PublicIP}); diff != "" {
+		t.Errorf("status (-before +after):\n%s", diff)
+	}
+	b.mentions("condition", meta.FindStatusCondition(after.Status.Conditions, v1.ConditionReady).Message, "goes for new ones only", `project "", wanted is "other-project"`)
+	if got := b.writes(); got[memory.DeleteLoadBalancer]+got[memory.DeleteFloatingIP] > 0 {
+		t.Errorf("writes %v", got)
+	}
+}
+
+// TestAnotherProject: what a load balancer has of the project before is given back as
+// it was obtained.
+func TestAnotherProject(t *testing.T) {
+	b := balancerBed(t)
+	b.cloud.AddForeignFloatingIP(sdn.FloatingIPRequest{ProjectID: "one", NetworkID: publicNetwork, Address: "203.0.113.50"})
+	b.start()
+	b.balancer("web", public, func(s *v1.KuryrLoadBalancerSpec) { s.ProjectID, s.PublicIP.Address = "one", "203.0.113.50" })
+	b.realised("web")
+	b.respec("web", func(s *v1.KuryrLoadBalancerSpec) { s.ProjectID = "two" })
+	if p := b.realised("web").Status.PublicIP; p == nil || p.IP != "203.0.113.50" {
+		t.Errorf("status has floating IP %+v, the cloud %q", p, b.publicOnes())
+	}
+	b.stop()
+	b.start()
+	b.respec("web", func(s *v1.KuryrLoadBalancerSpec) { s.PublicIP = nil })
+	b.realised("web")
+	if got := b.publicOnes(); !slices.Equal(got, []string{"203.0.113.50  nowhere"}) {
+		t.Errorf("the cloud has %q", got)
+	}
+}
+
+// TestBusyProvider: that a provider is busy after each change keeps none of its other
+// load balancers waiting.
+func TestBusyProvider(t *testing.T) {
+	b := balancerBed(t)
+	f, err := b.cloud.Backend("cluster").Features(t.Context(), "amphora")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.start()
+	amphora := func(s *v1.KuryrLoadBalancerSpec) { s.Provider = "amphora" }
+	b.balancer("first", amphora)
+	b.realised("first")
+	b.respec("first", func(s *v1.KuryrLoadBalancerSpec) {
+		s.Listeners = []v1.ListenerSpec{balancerPort(80, 3, 4), balancerPort(443, 3, 4)}
+	})
+	b.realised("first") // by now it is known
+	b.cloud.SetProvider(memory.Provider{Features: f, Busy: memory.UntilSettled})
+	b.balancer("web", amphora, func(s *v1.KuryrLoadBalancerSpec) {
+		s.VIPs = []v1.VIPAddress{{IP: "10.96.0.20", SubnetID: serviceSubnet}, {IP: "fd00:96::20", SubnetID: service6Subnet}}
+	})
+	b.eventually("those of both families are asked for at once", func() bool { return len(b.cloud.LoadBalancers()) == 3 })
+	for _, item := range b.cloud.LoadBalancers() {
+		b.cloud.Settle(item.LoadBalancer.ID)
+	}
+	b.realised("web")
+}
+
+// TestUnsupported: the rest is made, and what is left out is told on the Service.
+func TestUnsupported(t *testing.T) {
+	b := balancerBed(t)
+	b.start()
+	b.balancer("web", func(s *v1.KuryrLoadBalancerSpec) { s.SourceRanges = []string{"192.0.2.0/24"} })
+	klb := b.realised("web")
+	b.mentions("Event", b.eventOn("web", "NotSupported"), "loadBalancerSourceRanges", "ovn", "another provider")
+	if !meta.IsStatusConditionFalse(klb.Status.Conditions, v1.ConditionSupported) || !cmp.Equal(served, b.serves("web")) {
+		t.Errorf("status %+v, the cloud serves %q", klb.Status.Conditions, b.serves("web"))
+	}
+	b.respec("web", func(s *v1.KuryrLoadBalancerSpec) { s.SourceRanges = nil })
+	b.eventually("it is supported", func() bool {
+		return meta.IsStatusConditionTrue(b.realised("web").Status.Conditions, v1.ConditionSupported)
+	})
+}

@@ -1,0 +1,382 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/balancer"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// +kubebuilder:rbac:groups=openstack.org,resources=kuryrloadbalancers,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=openstack.org,resources=kuryrloadbalancers/status,verbs=patch
+
+// balancerWorkers is how many KuryrLoadBalancers are applied at once; the backend
+// bounds its own calls.
+const balancerWorkers = 32
+
+// balancerKind is how load balancers and floating IPs name what they are for.
+const balancerKind = "kuryrloadbalancer"
+
+// balancers applies: it brings load balancers and floating IPs in line with a
+// KuryrLoadBalancer and reports. It reads nothing else. Each round looks at what
+// there is, has package balancer plan, carries out what the plan says, and looks
+// again once the cloud is done; no worker waits for that.
+//
+// A KuryrLoadBalancer whose status says that its generation is in the cloud costs
+// no call at all, after a restart neither.
+type balancers struct {
+	client   client.Client
+	cloud    sdn.LoadBalancers
+	floating sdn.FloatingIPs
+	subnets  sdn.Subnets        // nil: what they hold is not known
+	groups   sdn.SecurityGroups // nil: none keeps source ranges
+	backoff  Backoff
+	mend     time.Duration // pause after the first try to get something out of ERROR
+	events   events.EventRecorder
+	now      func() time.Time
+	wake     waker[ctrl.Request]
+	wait     *balancerWait
+	memory   balancerMemories
+
+	lists     shared[[]sdn.LoadBalancerSummary]
+	addresses sharedByProject
+	left      leftovers
+	moves     moves
+	busy      busyProviders
+	grants    *grants
+}
+
+func (r *balancers) setup(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).Named("loadbalancers").
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: balancerWorkers, RateLimiter: limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
+		}).
+		For(&v1.KuryrLoadBalancer{}).
+		Watches(&v1.KuryrPort{}, handler.EnqueueRequestsFromMapFunc(r.guards), builder.WithPredicates(groupsMoved)).
+		WatchesRawSource(r.wake.source()).
+		Complete(r)
+}
+
+// Reconcile applies one KuryrLoadBalancer.
+func (r *balancers) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	res, err := r.apply(ctx, req)
+	if err == nil { // else the queue has it tried again
+		r.memory.looked(req)
+	}
+	return res, err
+}
+
+func (r *balancers) apply(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	klb, m, err := r.get(ctx, req)
+	if klb == nil || err != nil {
+		return ctrl.Result{}, err
+	}
+	if !klb.DeletionTimestamp.IsZero() {
+		return r.release(ctx, klb, m)
+	}
+	if !controllerutil.ContainsFinalizer(klb, v1.LoadBalancerFinalizer) {
+		// It is put there before the first call: nothing in the cloud is of this object,
+		// unless somebody has taken it off.
+		if m.generation == 0 && blank(klb) {
+			m.untouched, m.fresh, m.public = true, true, private
+		}
+		err := r.patch(ctx, klb, m, func(o client.Object) { controllerutil.AddFinalizer(o, v1.LoadBalancerFinalizer) })
+		if err != nil {
+			return retry(err)
+		}
+	}
+	if rest, again, err := r.atRest(ctx, klb, m); rest || err != nil {
+		return ctrl.Result{RequeueAfter: again}, err
+	}
+	return r.bring(ctx, klb, m)
+}
+
+// get returns the KuryrLoadBalancer as a copy and what is remembered of it; nil if
+// it is gone, or if the cache does not show the last own write yet, whose event
+// will come here.
+func (r *balancers) get(ctx context.Context, req ctrl.Request) (*v1.KuryrLoadBalancer, *balancerMemory, error) {
+	var klb v1.KuryrLoadBalancer
+	err := r.client.Get(ctx, req.NamespacedName, &klb)
+	if apierrors.IsNotFound(err) {
+		r.memory.forget(req)
+		r.moved(req)
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading KuryrLoadBalancer %s: %w", req, err)
+	}
+	m := r.memory.of(req, klb.UID)
+	if m.dropped || m.version != "" && older(klb.ResourceVersion, m.version) {
+		return nil, nil, nil
+	}
+	return &klb, m, nil
+}
+
+// patch changes the metadata of a KuryrLoadBalancer, if nobody else has meanwhile.
+func (r *balancers) patch(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, change func(client.Object)) error {
+	next := &v1.KuryrLoadBalancer{ObjectMeta: *klb.ObjectMeta.DeepCopy()}
+	if err := patchMetadata(ctx, r.client, next, "KuryrLoadBalancer", ownerBalancer, change); err != nil {
+		return err
+	}
+	if next.ResourceVersion != "" {
+		m.version = next.ResourceVersion
+	}
+	klb.ObjectMeta = next.ObjectMeta
+	return nil
+}
+
+// atRest reports whether there is nothing to do, as the status says that this
+// generation is in the cloud and names all that it is made of. It asks the cloud
+// only what a provider can do, and only of one that cannot do all. again is when to ask
+// anew, if that may be otherwise then.
+func (r *balancers) atRest(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory) (rest bool, again time.Duration, err error) {
+	s := &klb.Status
+	ready := meta.FindStatusCondition(s.Conditions, v1.ConditionReady)
+	if ready == nil && m.seen { // somebody has emptied the status
+		m.forgetCloud()
+		m.doubt = true
+	}
+	if m.check || m.doubt || ready == nil || ready.Status != "True" || ready.ObservedGeneration != klb.Generation ||
+		!meta.IsStatusConditionFalse(s.Conditions, v1.ConditionProgressing) {
+		return false, 0, nil
+	}
+	features, all := balancer.Everything(), meta.IsStatusConditionTrue(s.Conditions, v1.ConditionSupported)
+	if !all || klb.Spec.SourceRangesAtMembers {
+		f, err := r.features(ctx, klb, m.trees)
+		if err != nil && !all {
+			return false, 0, err
+		}
+		if features = f; err != nil { // whether there has to be a group is not known
+			features = balancer.Everything()
+			features.Unsure = true
+		}
+	}
+	want, _ := balancer.Want(klb, features)
+	public, told, again, err := r.fencedAs(ctx, klb, m, features)
+	if err != nil {
+		return false, 0, err
+	}
+	switch covers := balancer.Covers(s, want, public); {
+	case covers && told:
+		return true, again, nil
+	case covers && s.SecurityGroupID != "": // and nobody has taken anything out of the status
+		return false, 0, nil
+	}
+	// Somebody has taken something out of the status: look at what there is.
+	m.forgetCloud()
+	m.doubt = true
+	return false, 0, nil
+}
+
+// features returns what the provider of a KuryrLoadBalancer can do, as far as is known
+// and as trees, what it has in the cloud, show.
+func (r *balancers) features(ctx context.Context, klb *v1.KuryrLoadBalancer, trees []sdn.LoadBalancer) (sdn.Features, error) {
+	provider := balancer.Provider(klb, trees, named(klb))
+	if provider == "" && trees == nil && len(klb.Status.LoadBalancers) > 0 {
+		provider = klb.Status.LoadBalancers[0].Provider
+	}
+	f, err := r.cloud.Features(ctx, provider)
+	if err != nil {
+		return f, fmt.Errorf("asking what load balancers of provider %q can do: %w", provider, err)
+	}
+	return balancer.Proven(f, trees), nil
+}
+
+// named returns the IDs of the load balancers that the status names.
+func named(klb *v1.KuryrLoadBalancer) []string {
+	var ids []string
+	for _, lb := range klb.Status.LoadBalancers {
+		if lb.ID != "" {
+			ids = append(ids, lb.ID)
+		}
+	}
+	return ids
+}
+
+// blank reports whether nothing has ever been said of a KuryrLoadBalancer.
+func blank(klb *v1.KuryrLoadBalancer) bool {
+	s := &klb.Status
+	return len(s.LoadBalancers)+len(s.Listeners)+len(s.Pools)+len(s.Members)+len(s.Conditions) == 0 && s.PublicIP == nil
+}
+
+func balancerOwner(klb *v1.KuryrLoadBalancer) sdn.Owner {
+	return sdn.Owner{Kind: balancerKind, Namespace: klb.Namespace, Name: klb.Name}
+}
+
+func requestOf(o client.Object) ctrl.Request {
+	return ctrl.Request{NamespacedName: client.ObjectKeyFromObject(o)}
+}
+
+// bring does one round and reports.
+func (r *balancers) bring(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory) (ctrl.Result, error) {
+	m.begin(klb.Generation, r.now())
+	m.synced = m.synced || isReady(klb) // before this process: a look at it is no stage
+	o := &round{}
+	o.err = r.keepOut(ctx, klb, m, o)
+	if id, since := r.wait.waits(requestOf(klb)); id != "" && !m.overdue(r.now(), r.patience()) {
+		o.waiting, o.since = id, since
+		if !m.lax.IsZero() {
+			o.within = m.lax.Add(r.patience()).Sub(r.now())
+		}
+		if o.err == nil && meta.IsStatusConditionTrue(klb.Status.Conditions, v1.ConditionProgressing) && r.now().Sub(since) < stuckAfter {
+			return r.next(o)
+		}
+		return r.report(ctx, klb, m, o)
+	}
+	if o.err = r.round(ctx, klb, m, o); errors.Is(o.err, sdn.ErrUnsupported) {
+		m.refusals++
+	} else {
+		m.refusals = 0
+	}
+	o.refusals = m.refusals
+	return r.report(ctx, klb, m, o)
+}
+
+// round is what one round has found and done.
+type round struct {
+	trees    []sdn.LoadBalancer
+	seen     bool // trees are what the cloud has; else nothing is known of it
+	features sdn.Features
+	problems []balancer.Problem
+	asked    bool   // problems are what the provider cannot do
+	deferred string // the provider that stays until it is this one's turn to change it
+
+	did     []string // steps that were carried out
+	waiting string   // a load balancer that is busy
+	since   time.Time
+	broken  []string // what is in ERROR
+	spent   bool     // and no more is done about it
+	stopped bool     // a busy load balancer has stopped a step, maybe half way
+	refused []string // what the cloud accepts and does not do
+	left    []string // likewise, and it is left at that
+	kept    []string // what goes for new load balancers only
+	noted   []string // what could not be done, and does no harm
+	again   time.Duration
+
+	fence    fencing       // the security group that keeps the source ranges
+	withheld bool          // there is to be no floating IP, as nobody could be kept out
+	closing  bool          // what keeps somebody out is not in the cloud yet
+	within   time.Duration // when to look again at that, at the latest; 0: whenever
+
+	address balancer.Address
+	noWay   bool     // the cloud refuses that floating IP
+	located bool     // address is what there is and is to be
+	moved   []string // steps about it that were carried out
+
+	checking bool // nobody has changed the KuryrLoadBalancer
+	err      error
+	refusals int // how often in a row that was something not supported
+}
+
+// settled reports whether the round has found the cloud to be as it is to be.
+func (o *round) settled() bool {
+	return o.err == nil && o.seen && o.located && o.address.Problem == "" && o.deferred == "" &&
+		len(o.did)+len(o.broken)+len(o.refused) == 0 && o.waiting == ""
+}
+
+// round looks, plans and does.
+func (r *balancers) round(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, o *round) error {
+	trees, err := r.look(ctx, klb, m)
+	if err != nil {
+		return r.shut(ctx, klb, m, o, err)
+	}
+	o.trees, o.seen = trees, true
+	spec, hindered := r.turn(ctx, klb, trees, o)
+	features, err := r.features(ctx, spec, trees)
+	if err != nil {
+		return r.shut(ctx, klb, m, o, err)
+	}
+	features.FailOver = features.FailOver && !m.noFailOver
+	spec, unfenced := r.fence(ctx, klb, m, spec, features, o)
+	want, problems := balancer.Want(spec, features)
+	o.problems, o.asked, o.withheld = problems, !features.Unsure, balancer.Withheld(spec, features)
+	o.features = features
+	plan := balancer.Next(want, trees, named(klb), features)
+	o.broken, o.kept = plan.Broken, plan.Kept
+	r.leaveStubborn(ctx, m, &plan, o)
+	if err := r.guardRanges(ctx, klb, m, balancer.Lax(want, trees, named(klb)), o); err != nil {
+		return err
+	}
+	o.closing = o.closing || unfenced != nil && !balancer.Open(klb)
+	if err := r.checked(ctx, klb, m, &plan, o); err != nil {
+		return err
+	}
+	r.awaitAll(plan.Busy, klb, m, o)
+	return r.carryOut(ctx, klb, m, want, &plan, o, errors.Join(hindered, unfenced))
+}
+
+// carryOut does what is planned; failed is what went wrong before.
+func (r *balancers) carryOut(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, want []sdn.LoadBalancer, plan *balancer.Plan, o *round, failed error) error {
+	if o.withheld { // before anybody can come in who is to stay out
+		failed = errors.Join(failed, r.locate(ctx, klb, m, want, o))
+	}
+	failed = errors.Join(failed, r.steps(ctx, klb, m, plan.Steps, o))
+	if !away(failed) && len(plan.Mend) > 0 {
+		failed = errors.Join(failed, r.heal(ctx, klb, m, plan.Mend, o))
+	}
+	if !o.located {
+		failed = errors.Join(failed, r.locate(ctx, klb, m, want, o))
+	}
+	if o.checking && len(o.moved) > 0 {
+		failed = errors.Join(failed, r.tellDrift(ctx, klb, m, o.moved))
+	}
+	if failed == nil && o.settled() && len(plan.Last) > 0 {
+		failed = r.steps(ctx, klb, m, plan.Last, o)
+	}
+	return failed
+}
+
+// learned reports whether more or less is held to be possible than when the cloud was
+// found to be as wanted: then what differs is no one's doing. A process that has just
+// started has only the status to tell by.
+func learned(klb *v1.KuryrLoadBalancer, m *balancerMemory, o *round) bool {
+	if m.features != nil {
+		return !equality.Semantic.DeepEqual(*m.features, o.features)
+	}
+	said := meta.FindStatusCondition(klb.Status.Conditions, v1.ConditionSupported)
+	return o.asked && said != nil && said.Message != supported(o.problems)
+}
+
+// checked says that the cloud was found to differ although nobody has changed the
+// KuryrLoadBalancer, before anything is done about it.
+func (r *balancers) checked(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, plan *balancer.Plan, o *round) error {
+	if !m.check {
+		return nil
+	}
+	m.check = false
+	ready := meta.FindStatusCondition(klb.Status.Conditions, v1.ConditionReady)
+	if ready == nil || ready.ObservedGeneration != klb.Generation || ready.Reason != reasonReady || learned(klb, m, o) {
+		return nil
+	}
+	o.checking = true
+	var drift []string
+	for _, steps := range [][]balancer.Step{plan.Steps, plan.Mend, plan.Last} {
+		for _, s := range steps {
+			if !m.hasFailed(s) { // else it was told
+				drift = append(drift, s.String())
+			}
+		}
+	}
+	if len(drift) == 0 {
+		return nil
+	}
+	return r.tellDrift(ctx, klb, m, drift)
+}

@@ -1,0 +1,302 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/balancer"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// look returns what the cloud has for a KuryrLoadBalancer: as it was seen last, if
+// nothing has been asked for since; else those that the status names; and all that
+// bear its mark, if the status may not name all.
+func (r *balancers) look(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory) ([]sdn.LoadBalancer, error) {
+	if m.seen && !m.doubt {
+		return m.trees, nil
+	}
+	if m.untouched {
+		return nil, nil
+	}
+	ids := named(klb)
+	all := m.doubt || !namesAll(klb)
+	for {
+		if all {
+			var err error
+			var owned []sdn.LoadBalancerSummary
+			if owned, err = r.owned(ctx, klb); err != nil {
+				return nil, err
+			}
+			for _, s := range owned { // one whose tags somebody has taken off is not listed
+				if !slices.Contains(ids, s.ID) {
+					ids = append(ids, s.ID)
+				}
+			}
+		}
+		trees, missing, err := r.read(ctx, klb, ids)
+		if err != nil {
+			return nil, err
+		}
+		if missing && !all { // is there another in its place?
+			all = true
+			continue
+		}
+		m.trees, m.seen, m.doubt = trees, true, false
+		return trees, nil
+	}
+}
+
+// namesAll reports whether the status names a load balancer for each VIP.
+func namesAll(klb *v1.KuryrLoadBalancer) bool {
+	for _, vip := range klb.Spec.VIPs {
+		if !slices.ContainsFunc(klb.Status.LoadBalancers, func(lb v1.LoadBalancerStatus) bool {
+			return lb.ID != "" && lb.IP == vip.IP && lb.SubnetID == vip.SubnetID
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// owned returns all load balancers that bear the mark of an object.
+func (r *balancers) owned(ctx context.Context, klb *v1.KuryrLoadBalancer) ([]sdn.LoadBalancerSummary, error) {
+	listed, err := r.lists.get(ctx, r.cloud.ListLoadBalancers)
+	if err != nil {
+		return nil, fmt.Errorf("listing load balancers: %w", err)
+	}
+	var owned []sdn.LoadBalancerSummary
+	for _, s := range listed {
+		if s.Owner == balancerOwner(klb) && s.Provisioning != sdn.ProvisioningDeleted {
+			owned = append(owned, s)
+		}
+	}
+	return owned, nil
+}
+
+// read returns the load balancers of an object that there are of these. One that is
+// another's is none of its own, whatever a status says.
+func (r *balancers) read(ctx context.Context, klb *v1.KuryrLoadBalancer, ids []string) (trees []sdn.LoadBalancer, missing bool, err error) {
+	for _, id := range ids {
+		tree, err := r.cloud.LoadBalancer(ctx, id)
+		if errors.Is(err, sdn.ErrNotFound) || err == nil && tree.Owner != (sdn.Owner{}) && tree.Owner != balancerOwner(klb) {
+			missing = true
+			continue
+		}
+		if err != nil {
+			return nil, false, fmt.Errorf("reading load balancer %s: %w", id, err)
+		}
+		trees = append(trees, tree)
+	}
+	return trees, missing, nil
+}
+
+// await has the object wait for a load balancer.
+func (r *balancers) await(id string, klb *v1.KuryrLoadBalancer, o *round) {
+	r.wait.add(id, requestOf(klb))
+	o.waiting, o.since = id, r.now()
+}
+
+// awaitAll has the object wait for those that were found busy, as long as it has
+// already.
+func (r *balancers) awaitAll(ids []string, klb *v1.KuryrLoadBalancer, m *balancerMemory, o *round) {
+	for _, id := range ids {
+		if known, since := r.wait.waits(requestOf(klb)); known == id {
+			o.waiting, o.since = id, since
+		} else {
+			r.await(id, klb, o)
+		}
+		m.forgetTrees()
+	}
+}
+
+// steps carries out steps. One that is refused for what it says keeps no other from
+// being tried; one that finds its load balancer busy waits, with all others of it, and
+// so do they where a change of one's own is known to keep it busy. One that is done in
+// part keeps none of them waiting: it goes on with the next round.
+func (r *balancers) steps(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, steps []balancer.Step, o *round) error {
+	if len(steps) > 0 { // what comes of it is to be seen
+		m.forgetTrees()
+	}
+	busy, changed := map[string]bool{}, map[string]bool{}
+	var failed []error
+	for i, s := range steps {
+		if busy[balancer.Target(s)] {
+			continue
+		}
+		id, err := r.step(ctx, klb, m, s, o)
+		var pending *sdn.PendingError
+		switch {
+		case err == nil:
+			o.did = append(o.did, s.String())
+			if at := balancer.Target(s); at != "" { // else the next step is about another
+				changed[at], busy[at] = true, r.busy.is(o.provider(at), r.now())
+			}
+			ctrl.LoggerFrom(ctx).Info("changed load balancer", "step", s.String(), "loadBalancer", id)
+			m.did(fingerprint(s), r.now(), r.backoff)
+			if id != "" {
+				r.await(id, klb, o)
+			}
+			continue
+		case errors.As(err, &pending):
+			busy[balancer.Target(s)] = r.pending(s, id, pending.Part, changed, o)
+			if d, deletes := s.(balancer.DeleteLoadBalancer); deletes { // it may end in ERROR, and be wanted again
+				r.deleted(ctx, m, fingerprint(s), d.ID)
+			} else {
+				o.stopped = true
+			}
+			r.await(id, klb, o)
+			continue
+		case errors.Is(err, sdn.ErrNotFound): // somebody has taken it away since the look
+			o.again = r.backoff.Min
+			continue
+		case r.unmarked(m, s, err, o):
+			continue
+		}
+		failed = append(failed, err)
+		reason := balancerReason(err)
+		if reason == reasonRejected || reason == reasonUnsupported {
+			o.open(s)
+			continue
+		}
+		if !away(err) { // none of them will be carried out soon
+			o.open(steps[i:]...)
+		}
+		break
+	}
+	return errors.Join(failed...)
+}
+
+// pending notes that a load balancer is at work, and reports whether the other steps of
+// it are to wait: not for one that is done in part, whose rest has its turn after them.
+func (r *balancers) pending(s balancer.Step, id string, part bool, changed map[string]bool, o *round) (busy bool) {
+	at := balancer.Target(s)
+	if part {
+		changed[at] = true
+		return r.busy.is(o.provider(id), r.now())
+	}
+	if changed[at] {
+		r.busy.seen(o.provider(id), r.now())
+	}
+	return true
+}
+
+// step carries out one step and returns the load balancer that is busy with it.
+func (r *balancers) step(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, step balancer.Step, o *round) (id string, err error) {
+	id = balancer.Target(step)
+	switch s := step.(type) {
+	case balancer.CreateLoadBalancer:
+		id, err = r.create(ctx, klb, m, s, o)
+	case balancer.DeleteLoadBalancer:
+		err = r.cloud.DeleteLoadBalancer(ctx, id)
+	case balancer.MarkLoadBalancer:
+		err = r.cloud.MarkLoadBalancer(ctx, id, balancerOwner(klb))
+	case balancer.FailOver:
+		err = r.cloud.FailOver(ctx, id)
+		if errors.Is(err, sdn.ErrUnsupported) {
+			m.noFailOver = true
+		}
+	case balancer.CreateListener:
+		_, err = r.cloud.CreateListener(ctx, id, s.Listener)
+	case balancer.UpdateListener:
+		err = r.cloud.UpdateListener(ctx, s.ID, s.Listener)
+	case balancer.DeleteListener:
+		err = r.cloud.DeleteListener(ctx, id, s.ID)
+	case balancer.CreatePool:
+		_, err = r.cloud.CreatePool(ctx, s.ListenerID, s.Pool)
+	case balancer.UpdatePool:
+		err = r.cloud.UpdatePool(ctx, s.ID, s.Pool)
+	case balancer.ChangeMembers:
+		err = r.cloud.ChangeMembers(ctx, s.PoolID, s.Add, s.Remove)
+	}
+	if err != nil {
+		return id, fmt.Errorf("to %s: %w", step, err)
+	}
+	return id, nil
+}
+
+// create makes a load balancer. Whatever comes of it, there may be one from now on.
+func (r *balancers) create(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, s balancer.CreateLoadBalancer, o *round) (string, error) {
+	m.untouched = false
+	made, err := r.cloud.CreateLoadBalancer(ctx, balancerOwner(klb), s.LoadBalancer)
+	if err != nil {
+		m.doubt = true
+		return "", taken(err)
+	}
+	o.trees = append(slices.Clone(o.trees), made)
+	return made.ID, nil
+}
+
+// errTaken says that somebody else has an address: for how long, nobody knows.
+var errTaken = errors.New("the address is in use")
+
+func taken(err error) error {
+	if errors.Is(err, sdn.ErrConflict) {
+		return fmt.Errorf("%w: %w", errTaken, err)
+	}
+	return err
+}
+
+// mendTries is how often something is tried to get out of ERROR, in a row.
+const mendTries = 3
+
+// mendRest is for how many first pauses it is left alone after that.
+const mendRest = 30
+
+// heal carries out steps that get something out of ERROR: a few times, with longer
+// and longer pauses, and then no more for a good while, whatever else changes:
+// endpoints come and go all the time. A try after which less is broken counts for
+// nothing: of several things a busy load balancer lets one be mended at a time. Nor
+// does one that was stopped half way, as an amphora is busy as soon as the first part
+// is done: it goes on when that is over.
+func (r *balancers) heal(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, steps []balancer.Step, o *round) error {
+	now := r.now()
+	m.forgetTrees() // it may have got out of there by itself
+	if len(o.broken) < m.broken {
+		m.tries, m.tryAt = 0, now
+	}
+	m.broken = len(o.broken)
+	again := m.tryAt.Add(mendRest * r.mend)
+	if !now.Before(again) {
+		m.tries = 0
+	}
+	switch {
+	case m.tries >= mendTries:
+		o.spent, o.again, o.since = true, again.Sub(now), again
+		return nil
+	case now.Before(m.tryAt):
+		o.again = m.tryAt.Sub(now)
+		return nil
+	}
+	if m.unfinished == 0 {
+		r.tellBroken(klb, o.broken, m.tries+1)
+		balancersMended.Inc()
+	}
+	did := len(o.did)
+	o.stopped = false
+	err := r.steps(ctx, klb, m, steps, o)
+	if err == nil && o.stopped && len(o.did) == did && m.unfinished < mendTries {
+		m.unfinished++
+		return nil
+	}
+	m.unfinished = 0
+	m.tryAt = now.Add(r.mend << m.tries)
+	m.tries++
+	return err
+}
+
+// open notes steps that were to keep somebody out, and do not.
+func (o *round) open(steps ...balancer.Step) {
+	for _, s := range steps {
+		if u, is := s.(balancer.UpdateListener); is && u.Narrows {
+			o.withheld, o.located = true, false
+		}
+	}
+}

@@ -1,0 +1,289 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/balancer"
+)
+
+const (
+	// grantsAnnotation on a KuryrPort names those of its security groups that it has as
+	// a member of load balancers, with commas between: whose word is not known yet, as
+	// after a start, leaves it these.
+	grantsAnnotation = "kuryr.openstack.org/member-security-groups"
+	// balancerGrants indexes the KuryrLoadBalancers that give a security group to their
+	// members, by the addresses of these.
+	balancerGrants = "grants"
+	// mostGroups is what a KuryrPort holds.
+	mostGroups = 64
+)
+
+// grants knows what security groups ports have besides those of their pods, as members
+// of load balancers. Pods are served without it: as long as Services are not, what a
+// port has stays.
+type grants struct {
+	client   client.Reader
+	settings *Live
+	wake     func(poolRequest)
+	known    atomic.Bool // the cache has all KuryrLoadBalancers, and the indexes are there
+
+	making owners // of security groups that are made and named, or deleted as nobody's
+
+	mu      sync.Mutex
+	doubt   func(ctrl.Request) // has the group of a load balancer looked at; nil: nobody can
+	last    map[ctrl.Request]grant
+	without map[ctrl.Request]types.UID // need no group: that they name none is no loss
+}
+
+// grant is what a KuryrLoadBalancer gave, and at what addresses.
+type grant struct {
+	group string
+	ips   []string
+}
+
+// of returns the groups that a port is to have besides those of its pod, sorted. A
+// cluster that does not use them pays nothing for it.
+func (g *grants) of(ctx context.Context, port *v1.KuryrPort) ([]string, error) {
+	has := granted(port)
+	if !g.known.Load() || len(has) == 0 && !g.settings.Load().Services.SourceRangesBySecurityGroups {
+		return has, nil
+	}
+	var groups []string
+	for _, ip := range addressesOfPort(port) {
+		klbs, err := granting(ctx, g.client, port, ip)
+		if err != nil {
+			return nil, err
+		}
+		for _, klb := range klbs {
+			if g.lost(klb) {
+				groups = append(groups, has...)
+			} else {
+				groups = append(groups, balancer.Granted(klb))
+			}
+		}
+	}
+	return slices.DeleteFunc(groupSet(groups), func(id string) bool { return id == "" }), nil
+}
+
+// lost reports whether a KuryrLoadBalancer may have a group that its status does not
+// name, as after somebody has emptied that, or not yet: its members keep what they have.
+func (g *grants) lost(klb *v1.KuryrLoadBalancer) bool {
+	if !balancer.Grantor(klb) || klb.Status.SecurityGroupID != "" {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.without[requestOf(klb)] != klb.UID
+}
+
+// suspect has the group of a KuryrLoadBalancer looked at.
+func (g *grants) suspect(req ctrl.Request) {
+	g.mu.Lock()
+	doubt := g.doubt
+	g.mu.Unlock()
+	if doubt != nil {
+		doubt(req)
+	}
+}
+
+// tellDoubts says who looks at groups.
+func (g *grants) tellDoubts(doubt func(ctrl.Request)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.doubt = doubt
+}
+
+// need notes whether a KuryrLoadBalancer needs a group, and has the ports planned that
+// have kept what they had as long as nobody knew.
+func (g *grants) need(ctx context.Context, klb *v1.KuryrLoadBalancer, needs bool) error {
+	req := requestOf(klb)
+	g.mu.Lock()
+	known := g.without[req] == klb.UID
+	if needs {
+		delete(g.without, req)
+	} else {
+		g.without[req] = klb.UID
+	}
+	g.mu.Unlock()
+	if needs || known || !balancer.Grantor(klb) {
+		return nil
+	}
+	for _, ip := range balancer.Members(klb) {
+		ports, err := portsAt(ctx, g.client, ip)
+		if err != nil {
+			return err
+		}
+		for _, p := range ports {
+			if p.Annotations[grantsAnnotation] != "" {
+				g.wake(poolRequest{p.Spec.Pool, p.Spec.NodeName})
+			}
+		}
+	}
+	return nil
+}
+
+// granted returns the groups that a port has as a member of load balancers.
+func granted(port *v1.KuryrPort) []string {
+	if text := port.Annotations[grantsAnnotation]; text != "" {
+		return groupSet(strings.Split(text, ","))
+	}
+	return nil
+}
+
+// grantTo writes what granted reads.
+func grantTo(port *v1.KuryrPort, groups []string) {
+	if len(groups) == 0 {
+		delete(port.Annotations, grantsAnnotation)
+		return
+	}
+	if port.Annotations == nil {
+		port.Annotations = map[string]string{}
+	}
+	port.Annotations[grantsAnnotation] = strings.Join(groups, ",")
+}
+
+// joinGroups returns the groups of a pod and those of load balancers, as many as a port
+// holds; the pod's come first. more is what of the second ones is among them.
+func joinGroups(own, grants []string) (all, more []string) {
+	own = groupSet(own)
+	more = slices.DeleteFunc(slices.Clone(grants), func(id string) bool { return slices.Contains(own, id) })
+	more = more[:min(len(more), max(0, mostGroups-len(own)))]
+	return groupSet(slices.Concat(own, more)), more
+}
+
+// granting returns the KuryrLoadBalancers that give a port a group for an address, once
+// they have one.
+func granting(ctx context.Context, c client.Reader, port *v1.KuryrPort, ip string) ([]*v1.KuryrLoadBalancer, error) {
+	if port.Spec.PodRef == nil {
+		return nil, nil
+	}
+	var list v1.KuryrLoadBalancerList
+	err := c.List(ctx, &list, client.InNamespace(port.Spec.PodRef.Namespace), client.MatchingFields{balancerGrants: ip}, readOnly)
+	if err != nil {
+		return nil, fmt.Errorf("looking for load balancers with member %s: %w", ip, err)
+	}
+	var out []*v1.KuryrLoadBalancer
+	for i := range list.Items {
+		if balancer.Reaches(&list.Items[i], port) {
+			out = append(out, &list.Items[i])
+		}
+	}
+	return out, nil
+}
+
+// addressesOfGrants is what balancerGrants indexes.
+func addressesOfGrants(o client.Object) []string {
+	klb := o.(*v1.KuryrLoadBalancer)
+	if !balancer.Grantor(klb) {
+		return nil
+	}
+	return balancer.Members(klb)
+}
+
+// setup has pools planned whose ports are given other groups. The caches are filled.
+func (g *grants) setup(mgr ctrl.Manager) error {
+	g.known.Store(true)
+	if err := mgr.Add(leading(g.begin)); err != nil {
+		return err
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("grants").
+		WithOptions(controller.Options{SkipNameValidation: new(true)}).
+		For(&v1.KuryrLoadBalancer{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: grantMoved})).
+		Complete(g)
+}
+
+// begin plans the pools of ports that have such groups: what has changed while nobody
+// looked has no event.
+func (g *grants) begin(ctx context.Context) error {
+	var list v1.KuryrPortList
+	if err := g.client.List(ctx, &list, readOnly); err != nil {
+		return fmt.Errorf("listing KuryrPorts: %w", err)
+	}
+	for i := range list.Items {
+		if p := &list.Items[i]; p.Annotations[grantsAnnotation] != "" {
+			g.wake(poolRequest{p.Spec.Pool, p.Spec.NodeName})
+		}
+	}
+	return nil
+}
+
+// grantMoved lets pass what may change the groups of ports.
+func grantMoved(e event.UpdateEvent) bool {
+	a, b := e.ObjectOld.(*v1.KuryrLoadBalancer), e.ObjectNew.(*v1.KuryrLoadBalancer)
+	return balancer.Granted(a) != balancer.Granted(b) || balancer.Granted(b) != "" && a.Generation != b.Generation
+}
+
+// Reconcile plans the pools of the ports that a KuryrLoadBalancer gives its group now,
+// or gave it before.
+func (g *grants) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var klb v1.KuryrLoadBalancer
+	if err := g.client.Get(ctx, req.NamespacedName, &klb, readOnly); client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, fmt.Errorf("reading KuryrLoadBalancer %s: %w", req, err)
+	}
+	if g.lost(&klb) {
+		return ctrl.Result{}, nil // nothing moves, and what was given is remembered
+	}
+	now := grant{group: balancer.Granted(&klb)}
+	if now.group != "" {
+		now.ips = balancer.Members(&klb)
+	}
+	pools := map[poolRequest]bool{}
+	for _, ip := range g.moved(req, now) {
+		ports, err := portsAt(ctx, g.client, ip)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		for _, p := range ports {
+			pools[poolRequest{p.Spec.Pool, p.Spec.NodeName}] = true
+		}
+	}
+	for _, pool := range slices.SortedFunc(maps.Keys(pools), poolRequest.compare) {
+		g.wake(pool)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.last[req] = now; now.group == "" {
+		delete(g.last, req)
+	}
+	if klb.UID == "" { // it is gone
+		delete(g.without, req)
+	}
+	return ctrl.Result{}, nil
+}
+
+// moved returns the addresses at which not the same is given any more.
+func (g *grants) moved(req ctrl.Request, now grant) []string {
+	g.mu.Lock()
+	before := g.last[req]
+	g.mu.Unlock()
+	if before.group != now.group {
+		return groupSet(slices.Concat(before.ips, now.ips))
+	}
+	var moved []string
+	for _, ip := range slices.Concat(before.ips, now.ips) {
+		if _, was := slices.BinarySearch(before.ips, ip); !was {
+			moved = append(moved, ip)
+		} else if _, is := slices.BinarySearch(now.ips, ip); !is {
+			moved = append(moved, ip)
+		}
+	}
+	return moved
+}

@@ -1,0 +1,99 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+	"github.com/kuryr-go/kuryr/internal/sdn/memory"
+)
+
+// Names of metrics as measured has them.
+const (
+	stageActive = "kuryr_loadbalancer_stage_seconds active"
+	stageSynced = "kuryr_loadbalancer_stage_seconds synced"
+	drifts      = "kuryr_loadbalancer_drifts_total"
+)
+
+func writeOf(change, result string) string {
+	return fmt.Sprintf("kuryr_loadbalancer_writes_total %s %s", change, result)
+}
+
+// TestServiceMetrics: what the metrics of load balancers say of a Service's life.
+func TestServiceMetrics(t *testing.T) {
+	alone(t)
+	b := balancerBed(t)
+	b.set(func(s *controller.Settings) { s.Services.CheckInterval.Duration = time.Hour })
+	before := measured(t)
+	b.start()
+	klb := b.balancer("web", func(s *v1.KuryrLoadBalancerSpec) { s.PublicIP = &v1.PublicIPSpec{NetworkID: publicNetwork} })
+	b.realised("web")
+	b.since(t, before, tally{
+		stageActive: 1, stageSynced: 1, drifts: 0, "kuryr_loadbalancers_busy": 0,
+		writeOf("CreateLoadBalancer", "ok"): 1, writeOf("CreateFloatingIP", "ok"): 1, writeOf("ChangeMembers", "ok"): 0,
+	})
+	b.respec("web", func(s *v1.KuryrLoadBalancerSpec) { s.Listeners[0] = balancerPort(80, 2, 3) })
+	b.realised("web")
+	b.since(t, before, tally{stageActive: 1, stageSynced: 2, writeOf("ChangeMembers", "ok"): 1})
+	b.fail(memory.ChangeMembers, fmt.Errorf("changing members: %w", sdn.ErrQuota))
+	b.respec("web", func(s *v1.KuryrLoadBalancerSpec) { s.Listeners[0] = balancerPort(80, 3, 4) })
+	b.eventually("a failure is counted", func() bool {
+		return measured(t)[writeOf("ChangeMembers", "OverQuota")] > before[writeOf("ChangeMembers", "OverQuota")]
+	})
+	b.since(t, before, tally{stageSynced: 2, writeOf("ChangeMembers", "ok"): 1})
+	b.fail("", nil)
+	b.realised("web")
+	b.since(t, before, tally{stageActive: 1, stageSynced: 3, writeOf("ChangeMembers", "ok"): 2})
+	b.delete(klb)
+	b.removed("web")
+	b.since(t, before, tally{
+		stageActive: 1, stageSynced: 3, drifts: 0, "kuryr_loadbalancers_busy": 0, writeOf("DeleteFloatingIP", "ok"): 1, writeOf("CreateLoadBalancer", "ok"): 1,
+	})
+	if asked := measured(t).moved(before, "kuryr_loadbalancer_writes_total DeleteLoadBalancer "); asked < 1 || asked > 2 { // the second finds it gone
+		t.Errorf("%v deletions of one load balancer", asked)
+	}
+}
+
+// moved returns how far all metrics whose names begin so have moved.
+func (now tally) moved(before tally, prefix string) (n float64) {
+	for name, v := range now {
+		if strings.HasPrefix(name, prefix) {
+			n += v - before[name]
+		}
+	}
+	return n
+}
+
+// TestStagesAreOfChanges: a look at what has not been changed is no stage, neither
+// after a restart, nor when it finds that somebody else has changed it.
+func TestStagesAreOfChanges(t *testing.T) {
+	alone(t)
+	b := balancerBed(t)
+	b.set(func(s *controller.Settings) { s.Services.CheckInterval.Duration = 200 * time.Millisecond })
+	b.start()
+	b.balancer("web")
+	id := b.realised("web").Status.LoadBalancers[0].ID
+	b.stop()
+	before := measured(t)
+	looks := b.cloud.Calls(memory.GetLoadBalancer)
+	b.start()
+	b.eventually("it is looked at, twice", func() bool { return b.cloud.Calls(memory.GetLoadBalancer) > looks+1 })
+	b.since(t, before, tally{stageActive: 0, stageSynced: 0, drifts: 0})
+	b.cloud.EditLoadBalancer(id, func(lb *sdn.LoadBalancer) { lb.Listeners = lb.Listeners[1:] })
+	b.since(t, before, tally{drifts: 1, writeOf("CreateListener", "ok"): 1})
+	b.eventually("it is put right", func() bool {
+		c := meta.FindStatusCondition(b.klb("web").Status.Conditions, v1.ConditionInSync)
+		return c != nil && c.Status == metav1.ConditionTrue && len(b.serves("web")) == len(served)
+	})
+	b.since(t, before, tally{stageActive: 0, stageSynced: 0, drifts: 1, writeOf("CreateListener", "ok"): 1})
+}

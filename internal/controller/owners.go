@@ -1,0 +1,54 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"sync"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+// owners has one at a time at what an object owns, and those of different objects not
+// wait for each other. The zero value is ready; it is safe for concurrent use.
+type owners struct {
+	mu   sync.Mutex
+	held map[ctrl.Request]chan struct{} // closed when it is released
+}
+
+// take waits until nobody else has what an object owns.
+func (o *owners) take(ctx context.Context, of ctrl.Request) (release func(), err error) {
+	for {
+		release, held := o.try(of)
+		if release != nil {
+			return release, nil
+		}
+		select {
+		case <-held:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// try is take, but for the wait: release is nil while somebody else has it, until held
+// is closed.
+func (o *owners) try(of ctrl.Request) (release func(), held <-chan struct{}) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if c := o.held[of]; c != nil {
+		return nil, c
+	}
+	if o.held == nil {
+		o.held = map[ctrl.Request]chan struct{}{}
+	}
+	done := make(chan struct{})
+	o.held[of] = done
+	return func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		delete(o.held, of)
+		close(done)
+	}, nil
+}

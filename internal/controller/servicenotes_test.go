@@ -1,0 +1,149 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/sdn/memory"
+)
+
+// TestNotesOnce: what is wrong with a Service is said in a condition and in one
+// Event for each cause, not again after a restart, and taken back.
+func TestNotesOnce(t *testing.T) {
+	b := newServiceBed(t)
+	b.launch()
+	svc := b.service("web", func(s *corev1.Service) {
+		s.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
+		s.Annotations = map[string]string{"loadbalancer.openstack.org/flavour-id": "x", "loadbalancer.openstack.org/subnetid": "x"}
+	})
+	b.slice("web", "web-1", "10.1.0.5", "198.51.100.5")
+	b.members("web", "10.1.0.5")
+	want := []string{"Warning EndpointsLeftOut 1", "Warning UnknownAnnotation 1", "Warning UnknownAnnotation 1", "Warning Unsupported 1"}
+	b.eventually("there are four Events", func() bool { return slices.Equal(b.eventsOn(svc), want) })
+	c := b.planned(svc)
+	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != "SeveralProblems" {
+		t.Fatalf("condition %+v", c)
+	}
+	b.mentions("the condition", c.Message, "spec.internalTrafficPolicy: ", "write loadbalancer.openstack.org/flavor-id if that is meant", "198.51.100.5 is in no subnet that Kuryr knows")
+	b.stop()
+	calls := b.book.count()
+	b.launch()
+	b.eventually("Services are planned after a restart", func() bool { return b.book.count() > calls })
+	b.quiet()
+	if got := b.eventsOn(svc); !slices.Equal(got, want) {
+		t.Errorf("Events after a restart: %v", got)
+	}
+	b.patch(svc, map[string]any{"spec": map[string]any{"internalTrafficPolicy": "Cluster"}})
+	b.eventually("the condition says less", func() bool { return !strings.Contains(b.planned(svc).Message, "internalTrafficPolicy") })
+	b.patch(svc, map[string]any{"metadata": map[string]any{"annotations": nil}})
+	b.set(func(s *controller.Settings) {
+		s.Services.NodeSubnetIDs = []string{"5f1c5aac-0000-4000-8000-0000000000a3"}
+	})
+	b.eventually("it says that a subnet is not there", func() bool {
+		c := b.planned(svc)
+		return c.Reason == "EndpointsLeftOut" && strings.Contains(c.Message, "the cloud shows no subnet 5f1c5aac-0000-4000-8000-0000000000a3")
+	})
+	b.cloud.AddSubnet(memory.Subnet{ID: "5f1c5aac-0000-4000-8000-0000000000a3", NetworkID: network, Prefix: netip.MustParsePrefix("198.51.100.0/24")})
+	b.eventually("all is well", func() bool { return b.planned(svc) == nil })
+	b.members("web", "10.1.0.5", "198.51.100.5")
+}
+
+// TestNotesChange: what is wrong in another way has an Event of its own, though field
+// and reason are the same, and what is wrong twice in one field has one that says both.
+func TestNotesChange(t *testing.T) {
+	b := newServiceBed(t)
+	b.launch()
+	flavor := func(value string) map[string]any {
+		return map[string]any{"metadata": map[string]any{"annotations": map[string]any{"loadbalancer.openstack.org/flavor-id": value}}}
+	}
+	svc := b.service("web")
+	b.patch(svc, flavor("large"))
+	names := newSlice("web", "names", "one.example.com")
+	names.AddressType = discoveryv1.AddressTypeFQDN
+	b.create(names)
+	b.slice("web", "web-1", "10.1.0.5", "198.51.100.5")
+	said := func(words ...string) func() bool {
+		return func() bool {
+			return slices.ContainsFunc(b.notesOn(svc), func(note string) bool {
+				return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(note, w) })
+			})
+		}
+	}
+	b.eventually("there is an Event of the first value", said("large"))
+	b.eventually("there is one of both endpoints", said("FQDN", "198.51.100.5"))
+	b.patch(svc, flavor("small"))
+	b.eventually("there is an Event of the second value", said("small"))
+	for _, e := range b.eventList(svc) {
+		if strings.HasPrefix(e.Note, "endpoints: ") == (e.Regarding.FieldPath != "") {
+			t.Errorf("Event %q is about field %q", e.Note, e.Regarding.FieldPath)
+		}
+	}
+}
+
+// TestMoreNotesThanFit into a condition are said once, too.
+func TestMoreNotesThanFit(t *testing.T) {
+	b := newServiceBed(t)
+	b.launch()
+	svc := b.service("web", func(s *corev1.Service) {
+		s.Annotations = map[string]string{}
+		for i := range 400 {
+			s.Annotations[fmt.Sprintf("loadbalancer.openstack.org/something-%d-%s", i, strings.Repeat("x", 40))] = "y"
+		}
+	})
+	s := b.slice("web", "web-1", "10.1.0.5")
+	b.members("web", "10.1.0.5")
+	b.eventually("there is a condition", func() bool { return b.planned(svc) != nil })
+	b.quiet()
+	b.patch(s, map[string]any{"endpoints": []any{}})
+	b.members("web")
+	b.quiet()
+	if got := b.eventsOn(svc); len(got) != 16 {
+		t.Errorf("%d Events, want 16", len(got))
+	}
+}
+
+// TestExternalIPTaken: of two Services that claim one address and port the younger one
+// is told, as long as it is so.
+func TestExternalIPTaken(t *testing.T) {
+	b := newServiceBed(t)
+	b.launch()
+	claim := func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"203.0.113.7"} }
+	first := b.service("b", claim) // of the same age as the other, and named to be the first
+	second := b.service("c", claim)
+	b.service("free", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"203.0.113.8"} })
+	for _, name := range []string{"b", "c", "free"} {
+		b.slice(name, name, "10.1.0.5")
+		b.members(name, "10.1.0.5")
+	}
+	taken := func(svc *corev1.Service) bool {
+		c := b.planned(svc)
+		return c != nil && c.Status == metav1.ConditionFalse && c.Reason == "ExternalIPTaken"
+	}
+	b.eventually("the second is told", func() bool { return taken(second) })
+	b.mentions("the condition", b.planned(second).Message, "203.0.113.7 at TCP 80 goes to Service default/b")
+	b.eventually("there is an Event", func() bool { return slices.Equal(b.eventsOn(second), []string{"Warning ExternalIPTaken 1"}) })
+	if b.planned(first) != nil {
+		t.Errorf("the first is told %+v", b.planned(first))
+	}
+	leaveAlone := func(value any) map[string]any {
+		return map[string]any{"metadata": map[string]any{"labels": map[string]any{v1.LeaveAloneLabel: value}}}
+	}
+	b.patch(first, leaveAlone(""))
+	b.eventually("the second has it", func() bool { return b.planned(second) == nil })
+	b.patch(first, leaveAlone(nil))
+	b.eventually("it is the first one's again", func() bool { return taken(second) })
+	b.patch(first, map[string]any{"spec": map[string]any{"externalIPs": []string{"203.0.113.8"}}})
+	b.eventually("the second has it again", func() bool { return b.planned(second) == nil })
+}

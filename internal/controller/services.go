@@ -1,0 +1,325 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/service"
+)
+
+// +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups="",resources=services/status,verbs=patch
+// +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=get;list;watch
+// +kubebuilder:rbac:groups=openstack.org,resources=kuryrloadbalancers,verbs=get;list;watch;create;patch;delete
+
+const (
+	ownerService = client.FieldOwner("kuryr-service") // a KuryrLoadBalancer's spec; a Service's finalizer, ingress and condition
+
+	// serviceWorkers is how many Services are planned at once.
+	serviceWorkers = 8
+)
+
+// services plans: from a Service and its EndpointSlices to a KuryrLoadBalancer,
+// and from that one's status to the Service's. Of the cloud it knows what subnets
+// there are, and nothing else.
+//
+// The Service has our finalizer before its KuryrLoadBalancer is made, and loses it
+// once that is gone, whoever deleted it.
+type services struct {
+	client   client.Client
+	live     client.Reader // past the cache
+	settings *Live
+	subnets  *subnetBook
+	backoff  Backoff
+	events   events.EventRecorder
+	now      func() time.Time
+	wake     waker[ctrl.Request]
+
+	mu      sync.Mutex
+	written map[ctrl.Request]string // version of the last own write of a KuryrLoadBalancer
+}
+
+func newServices(mgr ctrl.Manager, o Options) *services {
+	return &services{
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), settings: o.Settings, backoff: o.Backoff, now: o.Now,
+		subnets: &subnetBook{cloud: o.Subnets, again: o.Backoff.Rejected, now: o.Now},
+		events:  mgr.GetEventRecorder("kuryr-controller"), written: map[ctrl.Request]string{},
+	}
+}
+
+// Reconcile plans one Service.
+func (r *services) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	svc, klb, err := r.get(ctx, req)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	switch {
+	case svc == nil: // the API server's garbage collector sees to a KuryrLoadBalancer without its owner
+		r.forget(req)
+		return ctrl.Result{}, nil
+	case klb != nil && r.behind(req, klb):
+		return ctrl.Result{}, nil // the event that shows the write is on its way
+	case !svc.DeletionTimestamp.IsZero():
+		return r.release(ctx, svc, klb)
+	}
+	if klb != nil && ownerOf(klb) != "" && ownerOf(klb) != svc.UID { // of an earlier Service of that name
+		return retry(r.discard(ctx, klb, svc.UID))
+	}
+	in, again, err := r.input(ctx, svc, klb)
+	if err != nil {
+		_, res, err := r.backoff.outcome(err)
+		return res, err
+	}
+	o := service.Plan(in)
+	if o.Verdict == service.Remove {
+		return r.release(ctx, svc, klb)
+	}
+	if o.Verdict == service.Realise {
+		err = r.realise(ctx, svc, klb, &o.Spec)
+	}
+	if err == nil {
+		err = r.report(ctx, svc, klb, &o, takes(&r.settings.Load().Services))
+	}
+	result, err := retry(err)
+	if result.IsZero() && again > 0 && err == nil {
+		result.RequeueAfter = again
+	}
+	return result, err
+}
+
+// get returns the Service and the KuryrLoadBalancer of that name, nil if they are
+// not there. They are the cache's.
+func (r *services) get(ctx context.Context, req ctrl.Request) (*corev1.Service, *v1.KuryrLoadBalancer, error) {
+	svc, klb := &corev1.Service{}, &v1.KuryrLoadBalancer{}
+	if err := r.client.Get(ctx, req.NamespacedName, svc, readOnly); apierrors.IsNotFound(err) {
+		svc = nil
+	} else if err != nil {
+		return nil, nil, fmt.Errorf("reading Service %s: %w", req, err)
+	}
+	if err := r.client.Get(ctx, req.NamespacedName, klb, readOnly); apierrors.IsNotFound(err) {
+		klb = nil
+	} else if err != nil {
+		return nil, nil, fmt.Errorf("reading KuryrLoadBalancer %s: %w", req, err)
+	}
+	return svc, klb, nil
+}
+
+// input gathers what the plan depends on. After the time that it returns some of it
+// may be known that is not now.
+func (r *services) input(ctx context.Context, svc *corev1.Service, klb *v1.KuryrLoadBalancer) (service.Input, time.Duration, error) {
+	in := service.Input{Service: svc}
+	if klb != nil {
+		in.Previous = &klb.Spec
+	}
+	if !service.Wanted(svc) {
+		return in, 0, nil
+	}
+	var err error
+	if in.Settings, err = r.planSettings(ctx); err != nil {
+		return in, 0, err
+	}
+	if in.Slices, err = r.slices(ctx, svc); err != nil {
+		return in, 0, err
+	}
+	var again time.Duration
+	if len(in.Settings.Lost) > 0 {
+		again = r.backoff.Rejected
+	}
+	if in.Rivals, err = r.rivals(ctx, svc); err != nil {
+		return in, 0, err
+	}
+	in.Known, err = r.known(ctx, in.Slices)
+	return in, again, err
+}
+
+// planSettings returns the settings with what the subnets in them hold.
+func (r *services) planSettings(ctx context.Context) (service.Settings, error) {
+	s := r.settings.Load()
+	c := &s.Services
+	out := service.Settings{
+		ProjectID: c.ProjectID, Provider: c.Provider, FlavorID: c.FlavorID,
+		ExternalNetworkID: c.ExternalNetworkID, ExternalSubnetID: c.ExternalSubnetID,
+		SourceRangesAtMembers: c.SourceRangesBySecurityGroups,
+		TimeoutClientData:     int64(c.TimeoutClientData), TimeoutMemberData: int64(c.TimeoutMemberData),
+	}
+	if !takes(c) {
+		return out, nil
+	}
+	var lost []string
+	var err error
+	if out.Services, out.Lost, err = r.subnets.find(ctx, c.SubnetIDs); err != nil {
+		return out, err
+	}
+	if out.Members, lost, err = r.subnets.find(ctx, slices.Concat(s.Pods.SubnetIDs, c.NodeSubnetIDs)); err != nil {
+		return out, err
+	}
+	out.Lost = append(out.Lost, lost...)
+	return out, nil
+}
+
+// takes reports whether Services get load balancers at all.
+func takes(c *config.Services) bool { return len(c.SubnetIDs) > 0 }
+
+// slices returns the EndpointSlices of a Service.
+func (r *services) slices(ctx context.Context, svc *corev1.Service) ([]*discoveryv1.EndpointSlice, error) {
+	var list discoveryv1.EndpointSliceList
+	err := r.client.List(ctx, &list, client.InNamespace(svc.Namespace), client.MatchingFields{sliceService: svc.Name}, readOnly)
+	if err != nil {
+		return nil, fmt.Errorf("listing EndpointSlices of Service %s/%s: %w", svc.Namespace, svc.Name, err)
+	}
+	out := make([]*discoveryv1.EndpointSlice, len(list.Items))
+	for i := range list.Items {
+		out[i] = &list.Items[i]
+	}
+	return out, nil
+}
+
+// known returns the subnets of the endpoints that are pods' ports.
+func (r *services) known(ctx context.Context, slices []*discoveryv1.EndpointSlice) (map[netip.Addr]string, error) {
+	known := map[netip.Addr]string{}
+	for _, s := range slices {
+		for i := range s.Endpoints {
+			ip, ok := addressOf(&s.Endpoints[i])
+			if !ok || known[ip] != "" {
+				continue
+			}
+			var list v1.KuryrPortList
+			if err := r.client.List(ctx, &list, client.MatchingFields{portAddress: ip.String()}, readOnly); err != nil {
+				return nil, fmt.Errorf("looking for the KuryrPort of %s: %w", ip, err)
+			}
+			for j := range list.Items {
+				if id := subnetOf(&list.Items[j], ip); id != "" {
+					known[ip] = id
+				}
+			}
+		}
+	}
+	return known, nil
+}
+
+// subnetOf returns the subnet of one of a port's addresses, if a pod has the port:
+// addresses may be there twice, in networks that do not meet.
+func subnetOf(port *v1.KuryrPort, ip netip.Addr) string {
+	if port.Spec.PodRef == nil {
+		return ""
+	}
+	for _, a := range port.Spec.VIF.Addresses {
+		if a.IP == ip.String() {
+			return a.SubnetID
+		}
+	}
+	return ""
+}
+
+// addressOf returns the address of an endpoint; false if it has none.
+func addressOf(e *discoveryv1.Endpoint) (netip.Addr, bool) {
+	if len(e.Addresses) == 0 {
+		return netip.Addr{}, false
+	}
+	ip, err := service.ParseAddr(e.Addresses[0])
+	return ip, err == nil
+}
+
+// realise makes the KuryrLoadBalancer what it is to be, if it is not.
+func (r *services) realise(ctx context.Context, svc *corev1.Service, klb *v1.KuryrLoadBalancer, spec *v1.KuryrLoadBalancerSpec) error {
+	if klb != nil && !klb.DeletionTimestamp.IsZero() {
+		return nil // it is made anew once it is gone, of which there is an event
+	}
+	if klb != nil && ownerOf(klb) == svc.UID && equality.Semantic.DeepEqual(&klb.Spec, spec) && controllerutil.ContainsFinalizer(svc, v1.ServiceFinalizer) {
+		return nil
+	}
+	if err := r.hold(ctx, svc); err != nil {
+		return err
+	}
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(spec)
+	if err != nil {
+		return fmt.Errorf("writing KuryrLoadBalancer %s/%s: %w", svc.Namespace, svc.Name, err)
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": fields}}
+	u.SetGroupVersionKind(v1.GroupVersion.WithKind("KuryrLoadBalancer"))
+	u.SetNamespace(svc.Namespace)
+	u.SetName(svc.Name)
+	u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: svc.Name, UID: svc.UID}})
+	if err := r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), ownerService, client.ForceOwnership); err != nil {
+		return fmt.Errorf("writing KuryrLoadBalancer %s/%s: %w", svc.Namespace, svc.Name, err)
+	}
+	r.wrote(requestFor(svc), u.GetResourceVersion())
+	if klb != nil && klb.ResourceVersion == u.GetResourceVersion() {
+		return r.strip(ctx, klb, spec) // all of ours was there
+	}
+	ctrl.LoggerFrom(ctx).V(1).Info("planned load balancer", "listeners", len(spec.Listeners), "new", klb == nil)
+	return nil
+}
+
+// strip takes out of a KuryrLoadBalancer what is not planned: somebody else has
+// written that, and an apply takes away its own only.
+func (r *services) strip(ctx context.Context, klb *v1.KuryrLoadBalancer, spec *v1.KuryrLoadBalancerSpec) error {
+	old := &v1.KuryrLoadBalancer{ObjectMeta: *klb.ObjectMeta.DeepCopy(), Spec: *klb.Spec.DeepCopy()}
+	next := old.DeepCopy()
+	next.Spec = *spec
+	err := r.client.Patch(ctx, next, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), ownerService)
+	if err = lost(err); err != nil {
+		return fmt.Errorf("taking what is not planned out of KuryrLoadBalancer %s/%s: %w", klb.Namespace, klb.Name, err)
+	}
+	r.wrote(requestOf(klb), next.ResourceVersion)
+	ctrl.LoggerFrom(ctx).V(1).Info("took out of a KuryrLoadBalancer what somebody had written")
+	return nil
+}
+
+// hold puts our finalizer on a Service.
+func (r *services) hold(ctx context.Context, svc *corev1.Service) error {
+	if controllerutil.ContainsFinalizer(svc, v1.ServiceFinalizer) {
+		return nil
+	}
+	return r.patch(ctx, svc, func(s client.Object) { controllerutil.AddFinalizer(s, v1.ServiceFinalizer) })
+}
+
+// patch changes the metadata of a Service, if nobody else has meanwhile.
+func (r *services) patch(ctx context.Context, svc *corev1.Service, change func(client.Object)) error {
+	return patchMetadata(ctx, r.client, &corev1.Service{ObjectMeta: *svc.ObjectMeta.DeepCopy()}, "Service", ownerService, change)
+}
+
+// behind reports whether the cache does not show the last own write yet.
+func (r *services) behind(req ctrl.Request, klb *v1.KuryrLoadBalancer) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	version := r.written[req]
+	if version != "" && older(klb.ResourceVersion, version) {
+		return true
+	}
+	delete(r.written, req)
+	return false
+}
+
+func (r *services) forget(req ctrl.Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.written, req)
+}
+
+func (r *services) wrote(req ctrl.Request, version string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.written[req] = version
+}

@@ -1,0 +1,211 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/service"
+)
+
+// Fields that the cache is indexed by.
+const (
+	serviceClaim = "spec.externalIPs,ports"  // service.Claims
+	sliceService = "service"                 // name of the Service that an EndpointSlice is of
+	sliceAddress = "endpoints.addresses"     // those that members are made of
+	portAddress  = "spec.vif.addresses[].ip" // of a KuryrPort
+)
+
+// indexServices makes the indexes that Services need.
+func indexServices(ctx context.Context, mgr ctrl.Manager) error {
+	for _, index := range []struct {
+		obj    client.Object
+		field  string
+		values client.IndexerFunc
+	}{
+		{&corev1.Service{}, serviceClaim, claimsOf},
+		{&discoveryv1.EndpointSlice{}, sliceService, serviceOfSlice},
+		{&discoveryv1.EndpointSlice{}, sliceAddress, addressesOfSlice},
+		{&v1.KuryrPort{}, portAddress, addressesOfPort},
+		{&v1.KuryrLoadBalancer{}, balancerGrants, addressesOfGrants},
+	} {
+		if err := mgr.GetFieldIndexer().IndexField(ctx, index.obj, index.field, index.values); err != nil {
+			return fmt.Errorf("indexing %T by %s: %w", index.obj, index.field, err)
+		}
+	}
+	return nil
+}
+
+func (r *services) setup(mgr ctrl.Manager) error {
+	if err := mgr.Add(leading(r.follow)); err != nil {
+		return err
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("services").
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: serviceWorkers, RateLimiter: limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
+		}).
+		For(&corev1.Service{}).
+		Watches(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(planOf)).
+		Watches(&v1.KuryrLoadBalancer{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: balancerMoved})).
+		Watches(&v1.KuryrPort{}, handler.EnqueueRequestsFromMapFunc(r.servedBy), builder.WithPredicates(predicate.Funcs{
+			UpdateFunc: portGiven, DeleteFunc: func(event.DeleteEvent) bool { return false },
+		})).
+		Watches(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(r.rivalsOf), builder.WithPredicates(predicate.Funcs{UpdateFunc: claimsMoved})).
+		WatchesRawSource(r.wake.source()).
+		Complete(r)
+}
+
+func serviceOfSlice(o client.Object) []string {
+	if name := o.GetLabels()[discoveryv1.LabelServiceName]; name != "" {
+		return []string{name}
+	}
+	return nil
+}
+
+func addressesOfSlice(o client.Object) []string {
+	s := o.(*discoveryv1.EndpointSlice)
+	var ips []string
+	for i := range s.Endpoints {
+		if ip, ok := addressOf(&s.Endpoints[i]); ok {
+			ips = append(ips, ip.String())
+		}
+	}
+	slices.Sort(ips)
+	return slices.Compact(ips)
+}
+
+func addressesOfPort(o client.Object) []string {
+	var ips []string
+	for _, a := range o.(*v1.KuryrPort).Spec.VIF.Addresses {
+		ips = append(ips, a.IP)
+	}
+	return ips
+}
+
+// planOf returns the Service that an EndpointSlice is of.
+func planOf(_ context.Context, o client.Object) []reconcile.Request {
+	var requests []reconcile.Request
+	for _, name := range serviceOfSlice(o) {
+		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}})
+	}
+	return requests
+}
+
+// servedBy returns the Services that have a port's addresses among their endpoints:
+// the EndpointSlice may have been seen before the KuryrPort.
+func (r *services) servedBy(ctx context.Context, o client.Object) []reconcile.Request {
+	if o.(*v1.KuryrPort).Spec.PodRef == nil {
+		return nil
+	}
+	var requests []reconcile.Request
+	for _, ip := range addressesOfPort(o) {
+		var list discoveryv1.EndpointSliceList
+		if err := r.client.List(ctx, &list, client.MatchingFields{sliceAddress: ip}, readOnly); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "cannot tell what Services have an address", "ip", ip)
+			continue
+		}
+		for i := range list.Items {
+			requests = append(requests, planOf(ctx, &list.Items[i])...)
+		}
+	}
+	return requests
+}
+
+// portGiven reports whether a pod has got a port that was free.
+func portGiven(e event.UpdateEvent) bool {
+	return e.ObjectOld.(*v1.KuryrPort).Spec.PodRef == nil && e.ObjectNew.(*v1.KuryrPort).Spec.PodRef != nil
+}
+
+// balancerMoved reports whether what a Service depends on has changed: members come
+// and go, and none of that matters.
+func balancerMoved(e event.UpdateEvent) bool {
+	a, b := e.ObjectOld.(*v1.KuryrLoadBalancer), e.ObjectNew.(*v1.KuryrLoadBalancer)
+	return a.Generation != b.Generation || ownerOf(a) != ownerOf(b) || a.DeletionTimestamp.IsZero() != b.DeletionTimestamp.IsZero() ||
+		publicIP(a) != publicIP(b) || service.HasServed(&a.Status) != service.HasServed(&b.Status) || !slices.EqualFunc(a.Status.LoadBalancers, b.Status.LoadBalancers, func(x, y v1.LoadBalancerStatus) bool { return x.IP == y.IP })
+}
+
+func publicIP(klb *v1.KuryrLoadBalancer) string {
+	if klb.Status.PublicIP == nil {
+		return ""
+	}
+	return klb.Status.PublicIP.IP
+}
+
+// claimsOf returns the ports of external IPs that a Service claims.
+func claimsOf(o client.Object) []string {
+	var claims []string
+	for _, c := range service.Claims(o.(*corev1.Service)) {
+		claims = append(claims, c.String())
+	}
+	return claims
+}
+
+// rivals returns the other Services that claim what a Service claims. Their number is
+// that of real conflicts, however many Services there are.
+func (r *services) rivals(ctx context.Context, svc *corev1.Service) ([]*corev1.Service, error) {
+	var rivals []*corev1.Service
+	for _, claim := range claimsOf(svc) {
+		var list corev1.ServiceList
+		if err := r.client.List(ctx, &list, client.MatchingFields{serviceClaim: claim}, readOnly); err != nil {
+			return nil, fmt.Errorf("listing Services with external IP %s: %w", claim, err)
+		}
+		for i := range list.Items {
+			if list.Items[i].UID != svc.UID {
+				rivals = append(rivals, &list.Items[i])
+			}
+		}
+	}
+	return rivals, nil
+}
+
+// rivalsOf has those planned that a change of a Service's claims is for.
+func (r *services) rivalsOf(ctx context.Context, o client.Object) []reconcile.Request {
+	rivals, err := r.rivals(ctx, o.(*corev1.Service))
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "cannot tell what Services claim the same", "service", client.ObjectKeyFromObject(o))
+	}
+	var requests []reconcile.Request
+	for _, svc := range rivals {
+		requests = append(requests, requestFor(svc))
+	}
+	return requests
+}
+
+func claimsMoved(e event.UpdateEvent) bool {
+	return !slices.Equal(claimsOf(e.ObjectOld), claimsOf(e.ObjectNew))
+}
+
+// follow plans all Services anew when the settings have changed.
+func (r *services) follow(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.settings.planned:
+		}
+		r.subnets.forgive()
+		var list corev1.ServiceList
+		if err := r.client.List(ctx, &list, readOnly); err != nil {
+			return fmt.Errorf("listing Services: %w", err)
+		}
+		for i := range list.Items {
+			r.wake.add(requestFor(&list.Items[i]))
+		}
+	}
+}

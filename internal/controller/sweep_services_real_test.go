@@ -1,0 +1,189 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"maps"
+	"net/http"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/sdn/sdntest"
+	"github.com/kuryr-go/kuryr/internal/sdn/sdntest/sweep"
+)
+
+// TestServicesSweepReal is a sample of TestServiceWhileWritesMeetTheirFate and of
+// TestSourceRangesWhileWritesMeetTheirFate on the Neutron and the Octavia of OS_CLOUD,
+// with a credential that is admin there: KURYR_SWEEP_POINTS writes, 20 if it is not
+// set. All it makes is in projects of its own, and is removed; before that nothing may
+// be left of what the controllers have made.
+func TestServicesSweepReal(t *testing.T) {
+	points := sweepPoints(t)
+	api := newRealAPI(t)
+	if api.at["load-balancer"] == "" {
+		sdntest.Missing(t, "the cloud of OS_CLOUD has no Octavia: no load balancers to try")
+	}
+	s := sweepOf(t)
+	s.Kinds = []client.ObjectList{&v1.KuryrLoadBalancerList{}}
+	s.Node = api.host(t)
+	s.Patience = 3 * time.Minute
+	places := make(chan *openstackBalancing, len(s.Clusters))
+	for range s.Clusters {
+		places <- api.placeOfServices(t, s.Node)
+	}
+	lend := func(w *sweep.World, kinds ...string) *openstackBalancing {
+		place := <-places
+		w.T.Cleanup(func() { places <- place })
+		return place.in(w, kinds)
+	}
+	// What a process has just asked of the cloud when it is stopped is what may be left.
+	ofCloud := sweep.StoppedAfter
+	ofCloud.Name, ofCloud.To = "stopped after one to the cloud", sweep.TheCloud
+	each := (points + 1) / 2
+	gone, ranges := min(1, each/3), max(min(1, each/2), each*3/10)
+	for _, part := range []struct {
+		name  string
+		each  int // for each fate
+		begin func(*sweep.World) sweep.Life
+	}{
+		{"a Service", each - ranges - gone, func(w *sweep.World) sweep.Life {
+			l := newServiceLife(w, lend(w, marked[:2]...))
+			l.later = []string{"10.1.0.12", "10.1.0.13"} // each member takes its time
+			return l.life()
+		}},
+		{"its load balancer is gone", gone, func(w *sweep.World) sweep.Life { return newGoneLife(w, lend(w, marked[:2]...)).life() }},
+		{"source ranges", ranges, func(w *sweep.World) sweep.Life { return newRangesLife(w, lend(w, marked...)).life() }},
+	} {
+		if s.Sample, s.Begin = part.each, part.begin; part.each == 0 {
+			continue
+		}
+		t.Run(part.name, func(t *testing.T) { s.Run(t, ofCloud, sweep.StoppedBefore) })
+	}
+}
+
+// sweepPoints is how many writes are to be hit on a real cloud.
+func sweepPoints(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv("KURYR_SWEEP_POINTS")
+	if text == "" {
+		return 20
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("KURYR_SWEEP_POINTS=%s: want a number from 1 on", text)
+	}
+	return n
+}
+
+// marked are the kinds that a controller makes for Services, and what it makes for pods.
+var marked = []string{"loadbalancer", "floatingip", "security-group", "port"}
+
+// placeOfServices makes a project that Services can be in, and has it removed, once it
+// has looked that the controllers have left nothing there.
+func (a *realAPI) placeOfServices(t *testing.T, host string) *openstackBalancing {
+	t.Helper()
+	b := &openstackBalancing{openstack: a.bare(t), provider: a.provider(t)}
+	t.Cleanup(b.remove)
+	b.furnish(host)
+	b.route()
+	before := b.count()
+	t.Cleanup(func() {
+		after := b.count()
+		t.Logf("project %s had %v before, and has %v now", b.project, before, after)
+		if !maps.Equal(before, after) {
+			t.Errorf("the controllers have left something: there was %v in the cloud, and is %v", before, after)
+		}
+	})
+	return b
+}
+
+// in is a place for one life, in which these kinds are looked at.
+func (b *openstackBalancing) in(w *sweep.World, kinds []string) *openstackBalancing {
+	o := *b.openstack
+	o.t, o.w, o.clouds, o.kinds = w.T, w, w.T.TempDir(), kinds
+	mine := *b
+	mine.openstack = &o
+	return &mine
+}
+
+// provider is OVN's where there is one: it makes a load balancer in seconds.
+func (a *realAPI) provider(t *testing.T) string {
+	t.Helper()
+	var list struct{ Providers []struct{ Name string } }
+	o := &openstack{t: t, api: a, token: a.token}
+	if _, err := o.ask(http.MethodGet, "/load-balancer/v2.0/lbaas/providers", nil, &list); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range list.Providers {
+		if p.Name == "ovn" {
+			return p.Name
+		}
+	}
+	return ""
+}
+
+// count returns how many there are of what a controller makes: all that is in the
+// project, and what bears the cluster's mark wherever it is.
+func (b *openstackBalancing) count() map[string]int {
+	b.t.Helper()
+	n := map[string]int{}
+	everywhere := *b.openstack
+	everywhere.project = ""
+	for _, kind := range marked {
+		for _, o := range []*openstack{b.openstack, &everywhere} {
+			rows, err := o.list(kind)
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			for _, row := range rows {
+				r, err := resource(kind, row)
+				switch {
+				case o.project != "":
+					n[kind]++
+				case err == nil && r.Cluster == b.cluster:
+					n["marked "+kind]++
+				}
+			}
+		}
+	}
+	return n
+}
+
+// remove removes the project's things, whoever made them.
+func (b *openstackBalancing) remove() {
+	b.removeAll("floatingip")
+	b.removeBalancers()
+	for _, subnet := range []string{b.vips, b.subnet} {
+		if subnet != "" && b.router != "" {
+			if err := b.leg("remove", subnet); err != nil {
+				b.t.Error(err)
+			}
+		}
+	}
+	for _, kind := range []string{"router", "port", "subnet", "network", "security-group"} {
+		b.removeAll(kind)
+	}
+}
+
+// removeBalancers removes the load balancers of the project and waits until they are gone.
+func (b *openstackBalancing) removeBalancers() {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
+		rows, err := b.list("loadbalancer")
+		if err == nil && len(rows) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			b.t.Errorf("there are %d load balancers left: %v", len(rows), err)
+			return
+		}
+		for _, row := range rows { // a busy one refuses it
+			_, _ = b.ask(http.MethodDelete, "/load-balancer/v2.0/lbaas/loadbalancers/"+row["id"].(string)+"?cascade=true", nil, nil)
+		}
+	}
+}

@@ -1,0 +1,69 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Services is the Kubernetes API, narrowed to what node ports need. It needs the
+// right to list and watch services and endpointslices.
+type Services struct{ core, discovery rest.Interface }
+
+// ConnectServices prepares requests for Services. Nothing is sent yet.
+func ConnectServices(cfg *rest.Config) (*Services, error) {
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("preparing the Kubernetes client: %w", err)
+	}
+	if err := discoveryv1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("preparing the Kubernetes client: %w", err)
+	}
+	core, err := versioned(cfg, scheme, "/api", corev1.SchemeGroupVersion)
+	if err != nil {
+		return nil, err
+	}
+	discovery, err := versioned(cfg, scheme, "/apis", discoveryv1.SchemeGroupVersion)
+	if err != nil {
+		return nil, err
+	}
+	return &Services{core: core, discovery: discovery}, nil
+}
+
+func versioned(cfg *rest.Config, scheme *runtime.Scheme, path string, version schema.GroupVersion) (rest.Interface, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.GroupVersion = &version
+	cfg.APIPath = path
+	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	cfg.ContentType, cfg.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
+	cfg.UserAgent = "kuryr-daemon"
+	c, err := rest.RESTClientFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("preparing the Kubernetes client: %w", err)
+	}
+	return c, nil
+}
+
+// Services lists and watches those that Kuryr serves, of all namespaces.
+func (s *Services) Services() cache.ListerWatcher { return served(s.core, "services") }
+
+// EndpointSlices lists and watches theirs.
+func (s *Services) EndpointSlices() cache.ListerWatcher { return served(s.discovery, "endpointslices") }
+
+// forProxies selects what is for kube-proxy, and so for who takes its place.
+const forProxies = "!service.kubernetes.io/service-proxy-name,!" + corev1.IsHeadlessService
+
+func served(from rest.Interface, resource string) cache.ListerWatcher {
+	return cache.NewFilteredListWatchFromClient(from, resource, metav1.NamespaceAll,
+		func(o *metav1.ListOptions) { o.LabelSelector = forProxies })
+}

@@ -1,0 +1,203 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kuryr-go/kuryr/internal/nodeport"
+)
+
+// healthChecks answers at the health check ports of Services whether this node
+// has endpoints of theirs, as load balancers outside of the cloud ask it.
+// EndpointSlices are watched only while there is such a Service.
+type healthChecks struct {
+	node    string
+	from    services
+	servers map[nodeport.Check]*http.Server
+	healthy [2]atomic.Bool // traffic of IPv4, of IPv6, is passed on as it should be
+
+	mu     sync.Mutex
+	slices cache.SharedIndexInformer // nil: nobody needs them
+	end    context.CancelFunc        // of slices
+}
+
+func newHealthChecks(node string, from services) *healthChecks {
+	return &healthChecks{node: node, from: from, servers: map[nodeport.Check]*http.Server{}}
+}
+
+// ensure answers at these ports and no others; healthy, of IPv4 and of IPv6, goes
+// into the answers to those who ask by that family.
+// Blocked is how many ports somebody else has (kube-proxy, say), and the error names
+// them. It is called by one goroutine, as stop is.
+func (h *healthChecks) ensure(ctx context.Context, checks []nodeport.Check, healthy [2]bool) (blocked int, err error) {
+	for i, is := range healthy {
+		h.healthy[i].Store(is)
+	}
+	if len(checks) > 0 {
+		h.watch(ctx)
+	} else {
+		h.unwatch()
+	}
+	wanted := map[nodeport.Check]bool{}
+	for _, c := range checks {
+		wanted[c] = true
+	}
+	for c, server := range h.servers {
+		if !wanted[c] {
+			_ = server.Close()
+			delete(h.servers, c)
+		}
+	}
+	var errs []error
+	for _, c := range checks {
+		if h.servers[c] == nil {
+			if err := h.serve(ctx, c); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return len(errs), errors.Join(errs...)
+}
+
+// stop ends all that ensure has begun.
+func (h *healthChecks) stop() {
+	h.unwatch()
+	for c, server := range h.servers {
+		_ = server.Close()
+		delete(h.servers, c)
+	}
+}
+
+func (h *healthChecks) serve(ctx context.Context, c nodeport.Check) error {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("", strconv.Itoa(int(c.Port))))
+	if err != nil {
+		return fmt.Errorf("answering for Service %s: %w", c.Service, err)
+	}
+	server := &http.Server{
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.answer(w, r, c.Service) }),
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second, IdleTimeout: time.Minute,
+	}
+	h.servers[c] = server
+	go func() { _ = server.Serve(listener) }() // until it is closed
+	return nil
+}
+
+// answer says it as kube-proxy does, for whatever path: those who ask know it.
+func (h *healthChecks) answer(w http.ResponseWriter, r *http.Request, service types.NamespacedName) {
+	local, healthy := h.local(service), h.healthy[familyOf(r)].Load()
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(local))
+	if local == 0 || !healthy {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	if err := json.NewEncoder(w).Encode(healthAnswer{serviceName(service), local, healthy}); err != nil {
+		return // who asked is gone
+	}
+}
+
+// familyOf returns 1 if somebody asks by IPv6, else 0.
+func familyOf(r *http.Request) int {
+	at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	if ok && at.IP.To4() == nil {
+		return 1
+	}
+	return 0
+}
+
+type healthAnswer struct {
+	Service             serviceName `json:"service"`
+	LocalEndpoints      int         `json:"localEndpoints"`
+	ServiceProxyHealthy bool        `json:"serviceProxyHealthy"`
+}
+
+type serviceName struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+const serviceIndex = "service"
+
+// local counts a Service's endpoints on this node.
+func (h *healthChecks) local(service types.NamespacedName) int {
+	h.mu.Lock()
+	informer := h.slices
+	h.mu.Unlock()
+	if informer == nil {
+		return 0
+	}
+	objs, err := informer.GetIndexer().ByIndex(serviceIndex, service.String())
+	if err != nil {
+		return 0
+	}
+	var of []*discoveryv1.EndpointSlice
+	for _, obj := range objs {
+		if slice, ok := obj.(*discoveryv1.EndpointSlice); ok {
+			of = append(of, slice)
+		}
+	}
+	return nodeport.Local(of, h.node)
+}
+
+// watch begins to watch EndpointSlices, if nobody does.
+func (h *healthChecks) watch(ctx context.Context) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.slices != nil {
+		return
+	}
+	h.slices = cache.NewSharedIndexInformerWithOptions(h.from.EndpointSlices(), &discoveryv1.EndpointSlice{},
+		cache.SharedIndexInformerOptions{Indexers: cache.Indexers{serviceIndex: serviceOf}})
+	_ = h.slices.SetTransform(h.slim) // fails only once it runs
+	ctx, h.end = context.WithCancel(ctx)
+	go h.slices.RunWithContext(ctx)
+}
+
+func (h *healthChecks) unwatch() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.slices != nil {
+		h.end()
+		h.slices = nil
+	}
+}
+
+func serviceOf(obj any) ([]string, error) {
+	slice, ok := obj.(*discoveryv1.EndpointSlice)
+	if !ok {
+		return nil, nil
+	}
+	return []string{slice.Namespace + "/" + slice.Labels[discoveryv1.LabelServiceName]}, nil
+}
+
+// slim keeps of a slice the endpoints of this node.
+func (h *healthChecks) slim(obj any) (any, error) {
+	slice, ok := obj.(*discoveryv1.EndpointSlice)
+	if !ok {
+		return obj, nil // a tombstone
+	}
+	return &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: slice.Namespace, Name: slice.Name, UID: slice.UID, ResourceVersion: slice.ResourceVersion,
+			Labels: map[string]string{discoveryv1.LabelServiceName: slice.Labels[discoveryv1.LabelServiceName]},
+		},
+		AddressType: slice.AddressType,
+		Endpoints:   nodeport.Keep(slice.Endpoints, h.node),
+	}, nil
+}

@@ -1,0 +1,229 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kuryr-go/kuryr/internal/cni"
+	"github.com/kuryr-go/kuryr/internal/nodeport"
+)
+
+// withHostPorts is a request whose runtime brings these port mappings.
+func withHostPorts(req cni.Request, mappings string) cni.Request {
+	req.Config = fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"kuryr","type":"kuryr-cni","runtimeConfig":{"portMappings":%s}}`, mappings)
+	return req
+}
+
+const (
+	web8080   = `[{"hostPort":8080,"containerPort":80,"protocol":"tcp"},{"hostPort":0,"containerPort":81}]`
+	passes808 = "0.0.0.0:8080->10.0.0.5:80 :::8080->[fd00::5]:80"
+)
+
+func nodeWithTables(t *testing.T) (*node, *world) {
+	n, w := newNode(t), newWorld(t)
+	n.tables, n.services = w, w
+	n.api.put(kuryrPort(portA, uidA))
+	return n, w
+}
+
+// A pod's host ports are there when its ADD is answered, outlive the daemon, and go
+// with the pod. A node without any is not touched.
+func TestHostPorts(t *testing.T) {
+	t.Parallel()
+	n, w := nodeWithTables(t)
+	n.start()
+	n.do(request("ADD", "c1", "/run/netns/a"))
+	n.do(request("DEL", "c1", "/run/netns/a"))
+	mark := filepath.Join(n.dir, "state", "nodeports")
+	if _, err := os.Stat(mark); w.times() != 0 || err == nil {
+		t.Errorf("the tables of a node without host ports were looked at %d times (mark: %v)", w.times(), err)
+	}
+	n.do(withHostPorts(request("ADD", "c2", "/run/netns/a"), web8080))
+	if got := w.passes(); got != passes808 {
+		t.Errorf("when the ADD is answered the node passes on %q", got)
+	}
+	n.end()
+	w.set(func() { w.table = nil }) // the node was started anew, say
+	n.start()
+	n.eventually("they are passed on again", func() bool { return w.passes() == passes808 })
+	n.do(withHostPorts(request("ADD", "c2", "/run/netns/a"), web8080)) // repeated
+	n.do(withHostPorts(request("DEL", "c2", "/run/netns/a"), web8080))
+	n.eventually("nothing is left", func() bool {
+		_, err := os.Stat(mark)
+		return w.passes() == "" && errors.Is(err, os.ErrNotExist)
+	})
+}
+
+// A pod's next sandbox has its host ports, whenever the DEL of the former comes.
+func TestHostPortsOfNextSandbox(t *testing.T) {
+	t.Parallel()
+	n, w := nodeWithTables(t)
+	n.start()
+	n.do(withHostPorts(request("ADD", "c1", "/run/netns/a"), web8080))
+	n.do(withHostPorts(request("ADD", "c2", "/run/netns/b"), strings.ReplaceAll(web8080, "8080", "8081")))
+	n.do(request("DEL", "c1", "/run/netns/a"))
+	if got, want := w.passes(), strings.ReplaceAll(passes808, "8080", "8081"); got != want {
+		t.Errorf("the node passes on %q, want %q", got, want)
+	}
+}
+
+// A DEL takes host ports away although the switch is away.
+func TestHostPortsWithoutSwitch(t *testing.T) {
+	t.Parallel()
+	n, w := nodeWithTables(t)
+	n.start()
+	n.do(withHostPorts(request("ADD", "c1", "/run/netns/a"), web8080))
+	n.set(func() { n.fail["unplug"] = errors.New("the switch is away") })
+	_, _ = n.call(t.Context(), request("DEL", "c1", "/run/netns/a"))
+	n.eventually("nothing is passed on", func() bool { return w.passes() == "" })
+}
+
+// A pod whose host ports cannot be passed on is refused, for whoever reads its
+// Events, and plugged when they can.
+func TestHostPortsFail(t *testing.T) {
+	t.Parallel()
+	n, w := nodeWithTables(t)
+	w.fail = errors.New("operation not supported")
+	n.start()
+	n.refuse(withHostPorts(request("ADD", "c1", "/run/netns/a"), web8080), cni.CodeHostPort)
+	n.rests(portA, "")
+	w.set(func() { w.failed = [2]bool{false, true} })
+	n.refuse(withHostPorts(request("ADD", "c1", "/run/netns/a"), web8080), cni.CodeHostPort)
+	w.set(func() { w.fail = nil })
+	n.do(withHostPorts(request("ADD", "c1", "/run/netns/a"), web8080))
+	n.rests(portA, "c1")
+	n.refuse(withHostPorts(request("ADD", "c2", "/run/netns/b"), `[{"hostPort":70000,"containerPort":80}]`), cni.CodeInvalidConfig)
+	n.rests(portA, "c1")
+}
+
+// The other family's trouble, a Service's say, is not the pod's.
+func TestHostPortsOfOneFamily(t *testing.T) {
+	t.Parallel()
+	n, w := nodeWithTables(t)
+	port := kuryrPort(portA, uidA)
+	port.Spec.VIF.Addresses = port.Spec.VIF.Addresses[:1]
+	n.api.put(port)
+	w.fail, w.failed = errors.New("operation not supported"), [2]bool{false, true}
+	n.start()
+	n.do(withHostPorts(request("ADD", "c1", "/run/netns/a"), web8080))
+}
+
+func TestHostPortsWithoutTables(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.api.put(kuryrPort(portA, uidA))
+	n.start()
+	n.refuse(withHostPorts(request("ADD", "c1", "/run/netns/a"), web8080), cni.CodeHostPort)
+	n.do(withHostPorts(request("ADD", "c1", "/run/netns/a"), `[]`))
+}
+
+// A port that CNI_ARGS bring has host ports, too, and needs no API for them.
+func TestHostPortsOfArgs(t *testing.T) {
+	t.Parallel()
+	n, w := nodeWithTables(t)
+	n.api.setDown(true)
+	n.startAnyhow()
+	req := withHostPorts(request("ADD", "c1", "/run/netns/a"), `[{"hostPort":53,"containerPort":5353,"protocol":"UDP","hostIP":"127.0.0.1"}]`)
+	req.Args = "PORT_UUID=" + portA + ";PORT_TYPE=bridge;IPV4=10.0.0.9/24"
+	n.do(req)
+	if got := w.passes(); got != "127.0.0.1:53->10.0.0.9:5353" {
+		t.Errorf("the node passes on %q", got)
+	}
+}
+
+// By a macvlan the node does not reach its pod.
+func TestHostPortsOfMacvlan(t *testing.T) {
+	t.Parallel()
+	n, w := nodeWithTables(t)
+	port := kuryrPort(portA, uidA)
+	port.Spec.VIF.Type = "macvlan"
+	n.api.put(port)
+	n.log = funcr.New(func(_, line string) { w.set(func() { w.lines = append(w.lines, line) }) }, funcr.Options{})
+	n.start()
+	n.do(withHostPorts(request("ADD", "c1", "/run/netns/a"), web8080))
+	if w.times() != 0 || w.logged("its host ports do not answer") != 1 {
+		t.Errorf("the tables were looked at %d times, and it was told %d times", w.times(), w.logged("its host ports"))
+	}
+}
+
+// While Services are not known, what an earlier process has made for them stays, and
+// nobody waits for them. Where none were served before, host ports do not wait.
+func TestHostPortsBeforeServices(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	host := nodeport.HostPort{
+		Pod: "default/web", Protocol: corev1.ProtocolTCP, Port: 8080, To: []netip.Addr{netip.MustParseAddr("10.0.0.5")}, Target: 80,
+	}
+	w.services.Add(webService(30080))
+	w.hosts = []nodeport.HostPort{host}
+	w.services.ListError = errors.New("forbidden")
+	const hostOnly, both = "0.0.0.0:8080->10.0.0.5:80", "0.0.0.0:30080->10.96.0.10:80 0.0.0.0:8080->10.0.0.5:80"
+	_, stop := w.start(t, w)
+	eventually(t, "the host port is passed on", func() bool { return w.passes() == hostOnly })
+	stop()
+	w.services.ListError = nil
+	_, stop = w.start(t, w)
+	eventually(t, "both are", func() bool { return w.passes() == both })
+	stop()
+	w.services.ListError = errors.New("forbidden")
+	host.Port = 8081
+	w.set(func() { w.hosts = []nodeport.HostPort{host} })
+	times := w.times()
+	n, _ := w.start(t, w)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := n.settled(ctx, entry{}); err != nil || w.passes() != both || w.times() != times {
+		t.Errorf("while Services are not known: %v, and the node passes on %q, want %q", err, w.passes(), both)
+	}
+}
+
+// Services are served, or left alone, as the configuration says while the daemon runs;
+// host ports stay.
+func TestServeServices(t *testing.T) {
+	t.Parallel()
+	n, w := nodeWithTables(t)
+	port := freePort(t)
+	w.services.Add(checkedService(port))
+	w.slices.Add(webSlice("n1"))
+	n.start()
+	n.do(withHostPorts(request("ADD", "c1", "/run/netns/a"), web8080))
+	if got := w.passes(); got != passes808 || health(port).code != 0 {
+		t.Errorf("with Services left alone the node passes on %q", got)
+	}
+	for range 2 {
+		n.daemon.ServeServices(true)
+		n.eventually("the Service is passed on", func() bool { return w.passes() == "0.0.0.0:30080->10.96.0.10:80 "+passes808 })
+		n.eventually("its health check is answered", func() bool { return health(port).local == 1 })
+		n.daemon.ServeServices(false)
+		n.eventually("only host ports are passed on", func() bool { return w.passes() == passes808 && health(port).code == 0 })
+	}
+	n.do(request("DEL", "c1", "/run/netns/a"))
+	n.eventually("nothing is passed on", func() bool { return w.passes() == "" })
+	n.daemon.ServeServices(true)
+	n.eventually("the Service is passed on", func() bool { return w.passes() == "0.0.0.0:30080->10.96.0.10:80" })
+}
+
+// What an older version has written has no host ports, and is read.
+func TestJournalWithoutHostPorts(t *testing.T) {
+	var e entry
+	if err := json.Unmarshal([]byte(`{"version":1,"containerID":"c","ifName":"eth0","port":{"id":"p","type":"ovs","addresses":[]}}`), &e); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.check(); err != nil || len(e.hostPorts()) != 0 {
+		t.Errorf("check() = %v, hostPorts() = %v", err, e.hostPorts())
+	}
+}

@@ -1,0 +1,94 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-logr/logr"
+
+	"github.com/kuryr-go/kuryr/internal/nodeport"
+	"github.com/kuryr-go/kuryr/internal/nodeport/nft"
+)
+
+// report says how a round went: in the log what is new, in the metrics what is.
+func (n *nodePorts) report(ctx context.Context, want nodeport.Wanted, change nft.Change, err error) {
+	log := logr.FromContextOrDiscard(ctx)
+	if change.Added+change.Removed+change.Built > 0 {
+		log.V(1).Info("node ports", "added", change.Added, "removed", change.Removed, "tablesMade", change.Built, "all", len(want.Table))
+	}
+	if err != nil {
+		n.failures.Add(1)
+	}
+	n.tell("tables", err, func(err error) {
+		log.Error(err, "serving node ports, external IPs and host ports, will try again", "after", tablesRetry.String())
+	})
+	n.tell("connections", change.Unforgotten, func(err error) {
+		log.Error(err, "UDP clients of node ports that have changed may go on with what was there: is the kernel without nf_conntrack_netlink?")
+	})
+	n.tell("loopback", change.Loopback, func(err error) {
+		log.Error(err, "host ports may not answer at 127.0.0.1, will try again", "after", tablesRetry.String())
+	})
+	n.tellConflicts(log, want.Conflicts)
+	for i, v6 := range []bool{false, true} {
+		entries := len(want.Table.Family(v6))
+		n.entries[i].Store(int64(entries))
+		n.tellForwarding(log, i, v6, entries > 0)
+	}
+}
+
+// tell calls say with err unless it was told last about that subject.
+func (n *nodePorts) tell(subject string, err error, say func(error)) {
+	now := ""
+	if err != nil {
+		now = err.Error()
+	}
+	if now != "" && now != n.told[subject] {
+		say(err)
+	}
+	n.told[subject] = now
+}
+
+func (n *nodePorts) tellConflicts(log logr.Logger, conflicts []nodeport.Conflict) {
+	now := map[string]bool{}
+	for _, c := range conflicts {
+		subject := fmt.Sprintf("conflict %s %s %s %d", c.For, c.Address, c.Protocol, c.Port)
+		now[subject] = true
+		n.tell(subject, errors.New(c.Holder), func(error) {
+			log.Info("two want the same traffic: a Service gets it before a pod, and the older one before the younger",
+				"for", c.For, "holder", c.Holder, "address", c.Address.String(), "protocol", c.Protocol, "port", c.Port)
+		})
+	}
+	for subject := range n.told {
+		if strings.HasPrefix(subject, "conflict ") && !now[subject] {
+			delete(n.told, subject)
+		}
+	}
+}
+
+var errNotForwarding = errors.New("the node does not pass on packets")
+
+// tellForwarding says what nobody sees in the tables: that the node does not pass
+// on packets of others. To change it is the node's owner's: it makes a router of
+// the node, and of IPv6 it ends that the node learns routes by itself.
+func (n *nodePorts) tellForwarding(log logr.Logger, i int, v6, needed bool) {
+	on, err := n.tables.Forwarding(v6)
+	n.forwarded[i].Store(on || err != nil)
+	if needed && err == nil && !on {
+		err = errNotForwarding
+	}
+	if !needed {
+		err = nil
+	}
+	setting := "net.ipv4.ip_forward"
+	if v6 {
+		setting = "net.ipv6.conf.all.forwarding"
+	}
+	n.tell(setting, err, func(err error) {
+		log.Error(err, "node ports, external IPs and host ports do not answer from outside of this node: set the sysctl to 1", "sysctl", setting)
+	})
+}

@@ -1,0 +1,149 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestNodePortsFollowServices(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.services.Add(webService(30080))
+	n, stop := w.start(t, w)
+	eventually(t, "it is passed on", func() bool { return w.passes() == "0.0.0.0:30080->10.96.0.10:80" })
+	w.services.Modify(webService(30081))
+	eventually(t, "the new one is passed on", func() bool { return w.passes() == "0.0.0.0:30081->10.96.0.10:80" })
+	eventually(t, "it is counted", func() bool { return n.entries[0].Load() == 1 && n.entries[1].Load() == 0 })
+	stop()
+	if got := w.passes(); got != "0.0.0.0:30081->10.96.0.10:80" {
+		t.Errorf("without a daemon the node passes on %q, want what it did before", got)
+	}
+	w.services.Delete(webService(30081))
+	w.start(t, w)
+	eventually(t, "nothing is passed on", func() bool { return w.passes() == "" })
+	if got := w.sliced.Load(); got != 0 {
+		t.Errorf("EndpointSlices were asked for %d times, and nobody needs them", got)
+	}
+}
+
+// Where Services are left alone, the tables of an earlier start go, once, and
+// nothing is asked of the API.
+func TestNodePortsOff(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, stop := w.start(t, nil)
+	stop()
+	if w.ensured != 0 {
+		t.Errorf("the tables were looked at %d times on a node that never had any", w.ensured)
+	}
+	w.services.Add(webService(30080))
+	_, stop = w.start(t, w)
+	eventually(t, "it is passed on", func() bool { return w.passes() != "" })
+	stop()
+	looked := w.ensured
+	w.fail = errors.New("operation not supported")
+	_, stop = w.start(t, nil)
+	eventually(t, "it was looked", func() bool { return w.logged("cannot be removed") == 1 })
+	stop()
+	w.fail = nil
+	_, stop = w.start(t, nil)
+	eventually(t, "the tables are empty", func() bool { return w.passes() == "" && w.logged("removed what there was") == 1 })
+	stop()
+	_, stop = w.start(t, nil)
+	stop()
+	if w.ensured != looked+2 {
+		t.Errorf("the tables were looked at %d times in three starts, want one that failed and one", w.ensured-looked)
+	}
+}
+
+// What fails is told once, counted, and done when it can be.
+func TestNodePortsFail(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.fail, w.off = errors.New("no buffer space"), true
+	w.services.Add(webService(30080))
+	n, _ := w.start(t, w)
+	eventually(t, "it failed", func() bool { return n.failures.Load() == 1 })
+	w.services.Modify(webService(30081)) // tries again at once
+	eventually(t, "it failed again", func() bool { return n.failures.Load() > 1 })
+	w.set(func() { w.fail = nil })
+	w.services.Modify(webService(30082))
+	eventually(t, "it is passed on", func() bool { return w.passes() == "0.0.0.0:30082->10.96.0.10:80" })
+	if got := w.logged("no buffer space"); got != 1 {
+		t.Errorf("the failure was told %d times", got)
+	}
+	eventually(t, "that the node passes nothing on is told", func() bool { return w.logged(`"sysctl"="net.ipv4.ip_forward"`) == 1 })
+	if got := w.logged("net.ipv6"); got != 0 {
+		t.Errorf("IPv6 was told %d times, which no Service has", got)
+	}
+	w.set(func() { w.off = false })
+	w.services.Modify(webService(30083))
+	eventually(t, "it is known to pass on", func() bool { return n.forwarded[0].Load() })
+}
+
+func TestNodePortsConflict(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for i, name := range []string{"old", "young"} {
+		svc := webService(0)
+		svc.Name, svc.CreationTimestamp = name, metav1.Unix(int64(1e9+i), 0)
+		svc.Spec.ClusterIPs[0], svc.Spec.ExternalIPs = fmt.Sprintf("10.96.0.1%d", i), []string{"203.0.113.5"}
+		w.services.Add(svc)
+	}
+	w.start(t, w)
+	eventually(t, "the older one has it", func() bool { return w.passes() == "203.0.113.5:80->10.96.0.10:80" })
+	eventually(t, "it is told", func() bool {
+		return w.logged(`"for"="default/young" "holder"="default/old" "address"="203.0.113.5"`) == 1
+	})
+}
+
+// A daemon of a cluster with Services, on a real API server: it serves pods
+// without the permissions for Services, and Services when they have come.
+func TestServicesOnAPIServer(t *testing.T) {
+	c := newCluster(t)
+	from, err := ConnectServices(c.daemon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	svc := checkedService(0) // the API server chooses addresses and ports
+	svc.Spec.ClusterIP, svc.Spec.ClusterIPs, svc.Spec.Ports[0].NodePort = "", nil, 0
+	c.make(t, svc)
+	c.make(t, webSlice("n1"))
+	w, n := newWorld(t), newNode(t)
+	n.services, n.tables = from, w
+	n.start()
+	n.daemon.ServeServices(true)
+	n.api.put(kuryrPort(portA, uidA))
+	n.do(request("ADD", "c1", "/run/netns/a"))
+	w.set(func() {
+		if w.ensured != 0 {
+			t.Error("the tables were changed by who does not know the Services")
+		}
+	})
+	c.make(t, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "services"}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: []string{"list", "watch"}},
+		{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: []string{"list", "watch"}},
+	}})
+	c.make(t, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "services"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "ClusterRole", Name: "services"},
+		Subjects:   []rbacv1.Subject{{Kind: "User", Name: "daemon"}},
+	})
+	eventually(t, "the Service is passed on", func() bool {
+		return strings.Contains(w.passes(), fmt.Sprintf("0.0.0.0:%d->%s:80", svc.Spec.Ports[0].NodePort, svc.Spec.ClusterIP))
+	})
+	eventually(t, "the health check is answered", func() bool { return health(svc.Spec.HealthCheckNodePort).local == 1 })
+	if err := c.Delete(t.Context(), svc); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the Service is gone", func() bool { return w.passes() == "" && health(svc.Spec.HealthCheckNodePort).code == 0 })
+	n.end()
+}

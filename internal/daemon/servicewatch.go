@@ -1,0 +1,93 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// services is the Kubernetes API, as far as node ports need it; *Services is one.
+type services interface {
+	Services() cache.ListerWatcher
+	EndpointSlices() cache.ListerWatcher
+}
+
+// serviceWatch is the cluster's Services as last seen, and answers at their health
+// check ports.
+type serviceWatch struct {
+	informer cache.SharedIndexInformer
+	checks   *healthChecks
+	end      context.CancelFunc
+	running  sync.WaitGroup
+}
+
+// watchServices begins; changed is called with each change. End it with stop.
+func watchServices(ctx context.Context, node string, from services, changed func()) *serviceWatch {
+	w := &serviceWatch{
+		informer: cache.NewSharedIndexInformerWithOptions(from.Services(), &corev1.Service{}, cache.SharedIndexInformerOptions{}),
+		checks:   newHealthChecks(node, from),
+	}
+	_ = w.informer.SetTransform(slimService) // this and the next fail only once it runs
+	_, _ = w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { changed() },
+		UpdateFunc: func(_, _ any) { changed() },
+		DeleteFunc: func(any) { changed() },
+	})
+	ctx, w.end = context.WithCancel(ctx)
+	w.running.Go(func() { w.informer.RunWithContext(ctx) })
+	w.running.Go(func() {
+		if cache.WaitFor(ctx, "", w.informer.HasSyncedChecker()) {
+			changed()
+		}
+	})
+	return w
+}
+
+func (w *serviceWatch) stop() {
+	w.checks.stop()
+	w.end()
+	w.running.Wait()
+}
+
+func (w *serviceWatch) synced() bool { return w.informer.HasSynced() }
+
+// all are the Services; none if nobody watches them.
+func (w *serviceWatch) all() []*corev1.Service {
+	if w == nil {
+		return nil
+	}
+	objs := w.informer.GetStore().List()
+	all := make([]*corev1.Service, 0, len(objs))
+	for _, obj := range objs {
+		if svc, ok := obj.(*corev1.Service); ok {
+			all = append(all, svc)
+		}
+	}
+	return all
+}
+
+// slimService drops what node ports do not need, before it is kept.
+func slimService(obj any) (any, error) {
+	svc, ok := obj.(*corev1.Service)
+	if !ok {
+		return obj, nil // a tombstone
+	}
+	s := svc.Spec
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: svc.Namespace, Name: svc.Name, UID: svc.UID, ResourceVersion: svc.ResourceVersion,
+			CreationTimestamp: svc.CreationTimestamp, Labels: svc.Labels,
+		},
+		Spec: corev1.ServiceSpec{
+			Type: s.Type, ClusterIP: s.ClusterIP, ClusterIPs: s.ClusterIPs, ExternalIPs: s.ExternalIPs, Ports: s.Ports,
+			LoadBalancerClass: s.LoadBalancerClass, ExternalTrafficPolicy: s.ExternalTrafficPolicy,
+			HealthCheckNodePort: s.HealthCheckNodePort,
+		},
+	}, nil
+}

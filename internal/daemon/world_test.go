@@ -1,0 +1,151 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	cachetesting "k8s.io/client-go/tools/cache/testing"
+
+	"github.com/kuryr-go/kuryr/internal/nodeport"
+	"github.com/kuryr-go/kuryr/internal/nodeport/nft"
+)
+
+// world is Services and their EndpointSlices in the API, and a node's tables.
+type world struct {
+	services, slices *cachetesting.FakeControllerSource
+	dir              string       // of the node, which outlives its daemon
+	sliced           atomic.Int32 // times that EndpointSlices were asked for
+
+	mu      sync.Mutex
+	table   nodeport.Table
+	ensured int
+	fail    error
+	failed  [2]bool // what fails then; nothing of it: both families
+	stuck   error   // why UDP connections go on
+	off     bool    // packets are not passed on
+	hosts   []nodeport.HostPort
+	lines   []string
+}
+
+func newWorld(t *testing.T) *world {
+	return &world{dir: t.TempDir(), services: cachetesting.NewFakeControllerSource(), slices: cachetesting.NewFakeControllerSource()}
+}
+
+func (w *world) Services() cache.ListerWatcher { return w.services }
+
+func (w *world) EndpointSlices() cache.ListerWatcher {
+	w.sliced.Add(1)
+	return w.slices
+}
+
+func (w *world) Ensure(want nodeport.Table) (nft.Change, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ensured++
+	if w.fail != nil {
+		if w.failed == [2]bool{} {
+			return nft.Change{Failed: [2]bool{true, true}}, w.fail
+		}
+		return nft.Change{Failed: w.failed}, w.fail
+	}
+	changed := len(want) - len(w.table)
+	w.table = want
+	return nft.Change{Added: max(changed, 0), Removed: max(-changed, 0), Unforgotten: w.stuck}, nil
+}
+
+func (w *world) Forwarding(bool) (bool, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.off, nil
+}
+
+func (w *world) set(f func()) { w.mu.Lock(); defer w.mu.Unlock(); f() }
+
+// passes is the table as people read it.
+func (w *world) passes() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var all []string
+	for f, b := range w.table {
+		all = append(all, fmt.Sprintf("%s:%d->%s", f.Address, f.Port, b.AddrPort))
+	}
+	slices.Sort(all)
+	return strings.Join(all, " ")
+}
+
+func (w *world) logged(part string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := 0
+	for _, l := range w.lines {
+		if strings.Contains(l, part) {
+			n++
+		}
+	}
+	return n
+}
+
+// start runs node ports of the node "here" until the test, or what it returns, ends them.
+func (w *world) start(t *testing.T, from services) (*nodePorts, func()) {
+	log := funcr.New(func(_, line string) { w.set(func() { w.lines = append(w.lines, line) }) }, funcr.Options{Verbosity: 1})
+	ctx, cancel := context.WithCancel(logr.NewContext(context.Background(), log))
+	n := newNodePorts("here", w.dir, from, w, func() []nodeport.HostPort {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.hosts
+	})
+	n.serve.Store(from != nil)
+	ended := make(chan error, 1)
+	go func() { ended <- n.run(ctx) }()
+	var once sync.Once
+	stop := func() {
+		once.Do(func() {
+			cancel()
+			if err := <-ended; err != nil {
+				t.Errorf("run() = %v", err)
+			}
+		})
+	}
+	t.Cleanup(stop)
+	return n, stop
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not so after 20 s: %s", what)
+		}
+	}
+}
+
+func webService(nodePort int32) *corev1.Service {
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeNodePort, ClusterIP: "10.96.0.10", ClusterIPs: []string{"10.96.0.10"},
+			Ports: []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: 80, NodePort: nodePort}},
+		},
+	}
+}
+
+// times is how often the tables were looked at.
+func (w *world) times() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ensured
+}

@@ -1,0 +1,229 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// What annotations of Services begin with: those of the OpenStack cloud provider,
+// which are taken as it takes them, and Kuryr's own.
+const (
+	octavia = "loadbalancer.openstack.org/"
+	beta    = "service.beta.kubernetes.io/"
+	kuryr   = "openstack.org/kuryr-"
+)
+
+// Annotations that have a meaning here.
+const (
+	annotationInternal         = beta + "openstack-internal-load-balancer"
+	annotationSourceRanges     = beta + "load-balancer-source-ranges"
+	annotationConnectionLimit  = octavia + "connection-limit"
+	annotationFloatingNetwork  = octavia + "floating-network-id"
+	annotationFloatingSubnet   = octavia + "floating-subnet-id"
+	annotationKeepFloatingIP   = octavia + "keep-floatingip"
+	annotationAddress          = octavia + "load-balancer-address"
+	annotationHostname         = octavia + "hostname"
+	annotationMethod           = octavia + "lb-method"
+	annotationProxyProtocol    = octavia + "proxy-protocol"
+	annotationSubnet           = octavia + "subnet-id"
+	annotationMemberSubnet     = octavia + "member-subnet-id"
+	annotationFlavor           = octavia + "flavor-id"
+	annotationZone             = octavia + "availability-zone"
+	annotationClientData       = octavia + "timeout-client-data"
+	annotationMemberData       = octavia + "timeout-member-data"
+	annotationMemberConnect    = octavia + "timeout-member-connect"
+	annotationTCPInspect       = octavia + "timeout-tcp-inspect"
+	annotationMonitor          = octavia + "enable-health-monitor"
+	annotationMonitorDelay     = octavia + "health-monitor-delay"
+	annotationMonitorTimeout   = octavia + "health-monitor-timeout"
+	annotationMonitorTries     = octavia + "health-monitor-max-retries"
+	annotationMonitorTriesDown = octavia + "health-monitor-max-retries-down"
+
+	annotationProvider        = kuryr + "provider"
+	annotationKuryrClientData = kuryr + "timeout-client-data"
+	annotationKuryrMemberData = kuryr + "timeout-member-data"
+)
+
+// supported annotations, and whether only a Service of type LoadBalancer has a
+// use for it.
+var supported = map[string]bool{
+	annotationInternal: true, annotationFloatingNetwork: true, annotationFloatingSubnet: true,
+	annotationKeepFloatingIP: true, annotationAddress: true, annotationHostname: true,
+
+	annotationConnectionLimit: false, annotationMethod: false, annotationProxyProtocol: false, annotationSubnet: false,
+	annotationMemberSubnet: false, annotationFlavor: false, annotationZone: false, annotationClientData: false,
+	annotationMemberData: false, annotationMemberConnect: false, annotationTCPInspect: false, annotationMonitor: false,
+	annotationMonitorDelay: false, annotationMonitorTimeout: false, annotationMonitorTries: false, annotationMonitorTriesDown: false,
+	annotationProvider: false, annotationKuryrClientData: false, annotationKuryrMemberData: false,
+}
+
+const passedOn = "Kuryr's load balancers pass connections on as they are: let an ingress controller behind the Service see to it, and remove the annotation"
+
+// unsupported annotations of the cloud provider, and what to do instead.
+var unsupported = map[string]string{
+	octavia + "floating-subnet":           "write the ID of the subnet into " + annotationFloatingSubnet + " instead",
+	octavia + "floating-subnet-tags":      "write the ID of the subnet into " + annotationFloatingSubnet + " instead",
+	octavia + "class":                     "write what the class stands for into " + annotationFloatingNetwork + " and " + annotationFloatingSubnet + " instead",
+	octavia + "port-id":                   "the VIP is the Service's cluster IP, on a port that the cloud makes for it: remove the annotation",
+	octavia + "x-forwarded-for":           passedOn,
+	octavia + "default-tls-container-ref": passedOn,
+}
+
+// pointless annotations of the cloud provider: what they are for is so anyway,
+// or is not there to be chosen.
+var pointless = map[string]string{
+	octavia + "network-id":       "the VIP is the Service's cluster IP, in the subnet that holds it: it can be removed",
+	octavia + "node-selector":    "members are the endpoints themselves, not the nodes: it can be removed",
+	octavia + "load-balancer-id": "Kuryr makes load balancers for each Service and finds them by itself: it can be removed",
+}
+
+// forgotten annotations are an earlier Kuryr's.
+var forgotten = []string{kuryr + "lbaas-spec", kuryr + "lbaas-state", kuryr + "counter"}
+
+// field is the path of an annotation.
+func field(annotation string) string { return "metadata.annotations[" + annotation + "]" }
+
+// spelling notes the annotations that are not known, and those that are known
+// and of no use.
+func (p *planner) spelling() {
+	for name, value := range p.Service.Annotations {
+		forBalancers, known := supported[name]
+		switch {
+		case p.theirs(name):
+		case known && forBalancers && !p.external():
+			p.tell(field(name), "only Services of type LoadBalancer have a use for it: remove it, or set spec.type")
+		case known, slices.Contains(forgotten, name):
+		case unsupported[name] != "" && value != "false":
+			p.warn(ReasonUnsupported, field(name), "%s", unsupported[name])
+		case unsupported[name] != "":
+		case pointless[name] != "":
+			p.tell(field(name), "%s", pointless[name])
+		default:
+			p.unknown(name)
+		}
+	}
+}
+
+// theirs reports whether an annotation is for who makes the Service public in place
+// of Kuryr.
+func (p *planner) theirs(name string) bool {
+	return Foreign(p.Service) && (strings.HasPrefix(name, octavia) || strings.HasPrefix(name, beta))
+}
+
+// unknown notes an annotation that looks like one for load balancers.
+func (p *planner) unknown(name string) {
+	lower := strings.ToLower(name)
+	best, distance := "", 3 // two slips of the finger
+	for known := range maps.Keys(allNames()) {
+		d := editDistance(lower, known)
+		if d < distance || d == distance && best != "" && known < best {
+			best, distance = known, d
+		}
+	}
+	switch ours := strings.HasPrefix(lower, octavia) || strings.HasPrefix(lower, kuryr); {
+	case best != "":
+		p.warn(ReasonUnknown, field(name), "there is no such annotation: write %s if that is meant", best)
+	case ours:
+		p.warn(ReasonUnknown, field(name), "there is no such annotation: correct or remove it")
+	}
+}
+
+// allNames returns the names of all annotations that are known.
+func allNames() map[string]bool {
+	all := maps.Clone(supported)
+	for name := range unsupported {
+		all[name] = true
+	}
+	for name := range pointless {
+		all[name] = true
+	}
+	return all
+}
+
+// editDistance is how many letters to add, drop or change to make b of a.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			diagonal, row[j+1] = row[j+1], min(row[j]+1, row[j+1]+1, diagonal+cost)
+		}
+	}
+	return row[len(b)]
+}
+
+// text returns the value of an annotation; empty if it is not there, or for somebody
+// else.
+func (p *planner) text(name string) string {
+	if p.theirs(name) {
+		return ""
+	}
+	return strings.TrimSpace(p.Service.Annotations[name])
+}
+
+// yes reads an annotation that is true or false, and is otherwise, if it is there,
+// taken for the one that does no harm.
+func (p *planner) yes(name string, otherwise bool) bool {
+	value := p.text(name)
+	if value == "" {
+		return false
+	}
+	yes, err := strconv.ParseBool(value)
+	if err != nil {
+		p.warn(ReasonInvalid, field(name), "%q is neither true nor false: it is taken for %v", clip(value), otherwise)
+		return otherwise
+	}
+	return yes
+}
+
+// number reads an annotation that is a whole number; nil if it is not there or
+// is none.
+func (p *planner) number(name, unit string, low, high int64) *int64 {
+	value := p.text(name)
+	if value == "" {
+		return nil
+	}
+	n, err := strconv.ParseInt(value, 10, 64)
+	if err != nil || n < low || n > high {
+		p.warn(ReasonInvalid, field(name), "%q is no whole number of %s from %d to %d: it is left out of account", clip(value), unit, low, high)
+		return nil
+	}
+	return &n
+}
+
+var idForm = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
+
+// id reads an annotation that is an ID in the cloud; empty if it is not there or
+// is none. It is as the cloud writes it, which takes capitals and answers in small
+// letters.
+func (p *planner) id(name, kind string) string {
+	value := p.text(name)
+	if value == "" || idForm.MatchString(value) {
+		return strings.ToLower(value)
+	}
+	p.warn(ReasonInvalid, field(name), "%q is no ID: write the UUID that 'openstack %s show -c id NAME' prints", clip(value), kind)
+	return ""
+}
+
+// clip shortens a value that somebody has put into an annotation.
+func clip(s string) string {
+	const most = 64
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "") + "..."
+	}
+	return s
+}

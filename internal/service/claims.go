@@ -1,0 +1,76 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Claim is a port of an external IP. One Service can have it.
+type Claim struct {
+	Address  netip.Addr
+	Protocol corev1.Protocol
+	Port     int32
+}
+
+// String is the claim as one word, the same for the same claim.
+func (c Claim) String() string { return fmt.Sprintf("%s,%s,%d", c.Address, c.Protocol, c.Port) }
+
+// Claims returns what nodes are to pass on to a Service of what comes for external
+// IPs, each once: at addresses of families that it has a cluster IP of.
+func Claims(svc *corev1.Service) []Claim {
+	if len(svc.Spec.ExternalIPs) == 0 || !Wanted(svc) {
+		return nil
+	}
+	families := map[int]bool{}
+	for _, text := range clusterIPs(svc) {
+		if ip, err := ParseAddr(text); err == nil {
+			families[ip.BitLen()] = true
+		}
+	}
+	var claims []Claim
+	seen := map[netip.Addr]bool{}
+	for _, text := range svc.Spec.ExternalIPs {
+		ip, err := ParseAddr(text)
+		if err != nil || !families[ip.BitLen()] || seen[ip] {
+			continue
+		}
+		seen[ip] = true
+		for _, port := range svc.Spec.Ports {
+			claims = append(claims, Claim{ip, cmp.Or(port.Protocol, corev1.ProtocolTCP), port.Port})
+		}
+	}
+	return claims
+}
+
+// Older orders Services by who gets what several claim, the first one first.
+func Older(a, b *corev1.Service) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+		strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+}
+
+// rivals notes the claims that older Services have.
+func (p *planner) rivals() {
+	older := slices.DeleteFunc(slices.Clone(p.Rivals), func(r *corev1.Service) bool { return Older(r, p.Service) >= 0 })
+	slices.SortFunc(older, Older)
+	holders := map[Claim]*corev1.Service{}
+	for _, r := range older {
+		for _, c := range Claims(r) {
+			if holders[c] == nil {
+				holders[c] = r
+			}
+		}
+	}
+	for _, c := range Claims(p.Service) {
+		if h := holders[c]; h != nil {
+			p.warn(ReasonTaken, "spec.externalIPs", "%s at %s %d goes to Service %s/%s, which is older: have another address or port", c.Address, c.Protocol, c.Port, h.Namespace, h.Name)
+		}
+	}
+}
