@@ -8,7 +8,7 @@ cd "$(dirname "$(readlink -f "$0")")/.."
 export CGO_ENABLED=0
 
 hack/bed/bed build control node >/dev/null # kube-apiserver and etcd; the reference CNI plugins
-go test -run '^$' -bench . -benchmem "$@" ./internal/...
+go test -run '^$' -bench . -benchmem -timeout 60m "$@" ./internal/...
 if ((EUID != 0)); then
 	echo "bench.sh: not root: leaving out the benchmarks of whole executables (test/bench)" >&2
 	exit

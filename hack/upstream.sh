@@ -2,29 +2,63 @@
 # SPDX-FileCopyrightText: The Kuryr Authors
 # SPDX-License-Identifier: Apache-2.0
 # Upstream Kubernetes' own end-to-end tests on the running test bed with Kuryr:
-#   upstream.sh               those that need a pod network and no Service
+#   upstream.sh               the conformance tests of networks and pods that are to
+#                             pass: docs/conformance.md says which are not, and why
+#   upstream.sh sample        of these a few, in two or three minutes
 #   upstream.sh conformance   all of [sig-network] [Conformance]: which pass, which not
+#   upstream.sh affinity      those of session affinity, with OVN told of it in place of a
+#                             provider that does not
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 eval "$(hack/bed/bed env)"
 
-pods='\[sig-network\] Networking Granular Checks: Pods .*(http|udp) .*\[Conformance\]|\[sig-node\] Pods should .*\[Conformance\]'
-case ${1:-pods} in
-pods) focus=$pods ;;
-conformance) focus='\[sig-network\].*\[Conformance\]' ;;
+focus='\[sig-network\].*\[Conformance\]' skip=
+case ${1:-usual} in
+usual)
+	focus+='|\[sig-node\] Pods should .*\[Conformance\]'
+	skip='session affinity'
+	;;
+sample)
+	focus='(provide DNS for services|from ExternalName to NodePort|serve multiport endpoints|HostPort'
+	focus+='|EndpointSlices for Pods matching|node-pod communication: udp|Pods should get a host IP).*\[Conformance\]'
+	;;
+conformance) ;;
+affinity) focus='\[sig-network\].*session affinity.*\[Conformance\]' ;;
 *)
-	echo "upstream.sh: nothing or conformance?" >&2
+	echo "upstream.sh: nothing, sample, conformance or affinity?" >&2
 	exit 2
 	;;
 esac
-report=$KURYR_BED/log/upstream-${1:-pods}
+# tell_ovn does, twice a second, what the OVN provider does from OpenStack 2023.1 on.
+tell_ovn() {
+	local id wanted row
+	set +e # a row may go between two commands
+	while sleep 0.5; do
+		kubectl get klb -A -o json | jq -r '.items[] | select(.status.loadBalancers)
+			| "\(.status.loadBalancers[0].id) \(any(.spec.listeners[]?; .affinitySeconds))"' | while read -r id wanted; do
+			for row in $(ovn-nbctl --bare --columns=_uuid find load_balancer name="$id"); do
+				if [[ $wanted == true ]]; then
+					ovn-nbctl set load_balancer "$row" options:affinity_timeout=360
+				else
+					ovn-nbctl remove load_balancer "$row" options affinity_timeout
+				fi
+			done
+		done
+	done
+}
+if [[ ${1:-} == affinity ]]; then
+	tell_ovn 2>/dev/null &
+	trap 'kill $!' EXIT
+fi
+
+report=$KURYR_BED/log/upstream-${1:-usual}
 status=0
 # The suite's own wait for nodes and system pods is for other clusters than this.
-e2e.test --provider=skeleton --kubeconfig="$KUBECONFIG" --ginkgo.focus="$focus" --ginkgo.no-color \
-	--allowed-not-ready-nodes=0 --minStartupPods=0 --ginkgo.timeout=30m \
+e2e.test --provider=skeleton --kubeconfig="$KUBECONFIG" --ginkgo.focus="$focus" ${skip:+--ginkgo.skip="$skip"} --ginkgo.no-color \
+	--allowed-not-ready-nodes=0 --minStartupPods=0 --ginkgo.timeout=45m \
 	--ginkgo.json-report="$report.json" >"$report.log" 2>&1 || status=$?
 jq -r '.[].SpecReports[] | select(.State != "skipped" and .LeafNodeType == "It")
 	| "\(.State)  \((.RunTime / 1e9 * 10 | round) / 10) s  \(.ContainerHierarchyTexts | join(" ")) \(.LeafNodeText)"' "$report.json" | sort
 jq -r '[.[].SpecReports[] | select(.State != "skipped" and .LeafNodeType == "It") | .State] | "\(map(select(. == "passed")) | length) passed, \(map(select(. != "passed")) | length) failed"' "$report.json"
 ((status == 0)) || echo "upstream.sh: the suite ended with $status: see $report.log" >&2
-[[ ${1:-pods} == conformance ]] || exit "$status"
+[[ ${1:-usual} == conformance ]] || exit "$status"

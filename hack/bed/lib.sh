@@ -34,7 +34,10 @@ netns_of() { echo "$CP-$1"; } # NODE
 NODE_CIDR=172.30.0.0/24 # node N is .10+N
 API_IP=172.30.0.1       # kube-apiserver, Keystone, Neutron, Octavia; the nodes' router
 MACHINE_IP=172.30.0.254
-SERVICE_CIDR=10.96.0.0/16 SERVICE_GATEWAY=10.96.255.254
+# Cluster IPs are in the first half of their subnet in Neutron. The second half is
+# Neutron's own to give away, the router's leg included: no Service gets such an address.
+SERVICE_CIDR=10.96.0.0/16
+SERVICE_SUBNET_CIDR=10.96.0.0/15 SERVICE_POOL=10.97.0.1-10.97.255.253 SERVICE_GATEWAY=10.97.255.254
 KUBERNETES_IP=10.96.0.1 DNS_IP=10.96.0.10
 POD_CIDR=10.128.0.0/16 POD_GATEWAY=10.128.0.1
 POD_MTU=1442                # 1500 less geneve

@@ -118,14 +118,14 @@ verb_status() {
 
 verb_env() {
 	[[ -s $CLOUD/ids ]] || die "the bed has not been up yet"
-	local none="${NO_PROXY:+$NO_PROXY,}$NODE_CIDR,$API_IP,$POD_CIDR,$SERVICE_CIDR" name
+	local none="${NO_PROXY:+$NO_PROXY,}$NODE_CIDR,$API_IP,$POD_CIDR,$SERVICE_CIDR,$EXT_CIDR" name
 	cat <<-END
 		export KURYR_BED=$BED KUBECONFIG=$PKI/admin.kubeconfig KUBEBUILDER_ASSETS=$BIN
 		export KURYR_BED_COMMAND=$HERE/bed KURYR_BED_NETNS=$CP KUBERNETES_API=$API_IP:6443
 		export OS_CLIENT_CONFIG_FILE=$CLOUD/clouds.yaml OS_CLOUD=kuryr
 		export KURYR_BED_KIND=$KIND KURYR_BED_NODES="${NODES[*]}"
 		export NO_PROXY=$none no_proxy=$none
-		export POD_CIDR=$POD_CIDR SERVICE_CIDR=$SERVICE_CIDR EXT_CIDR=$EXT_CIDR POD_MTU=$POD_MTU
+		export POD_CIDR=$POD_CIDR SERVICE_CIDR=$SERVICE_CIDR NODE_CIDR=$NODE_CIDR EXT_CIDR=$EXT_CIDR POD_MTU=$POD_MTU
 	END
 	sed 's/^/export /' "$CLOUD/ids"
 	[[ $KIND == real ]] || echo "export OPENSTACK_SIM=$SIM_URL"

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Kuryr at work, from nothing: demo.sh up [real|sim] | down
 #   up    a real Kubernetes of two nodes and a real OpenStack, Kuryr deployed on
-#         them, and pods with Neutron ports. Again: reuses what is there.
+#         them, pods with Neutron ports and a Service before them. Again: reuses what is there.
 #         With sim the simulator in the place of OpenStack, and one node.
 #   down  stops all of it; what was built stays for the next time.
 set -euo pipefail
@@ -26,7 +26,7 @@ up() {
 
 It is yours now:
   eval "\$($PWD/hack/bed/bed env)"             sets KUBECONFIG, OS_CLOUD and the PATH
-  kubectl get kuryrports,kuryrportpools       what Kuryr keeps in Kubernetes
+  kubectl get kuryrports,kuryrportpools,kuryrloadbalancers -A   what Kuryr keeps in Kubernetes
   kubectl -n kuryr-demo get pods -o wide
   kubectl -n kuryr-demo scale deployment/demo --replicas=10
 $(cloud_commands)
@@ -41,7 +41,7 @@ TEXT
 cloud_commands() {
 	[[ $KURYR_BED_CLOUD == real ]] ||
 		echo "  openstack-sim report                        what it was asked, and what is there"
-	! command -v openstack >/dev/null || echo "  openstack port list --device-owner compute:kuryr"
+	! command -v openstack >/dev/null || echo "  openstack port list --device-owner compute:kuryr; openstack loadbalancer list"
 }
 
 case ${1:-} in

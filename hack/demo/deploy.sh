@@ -38,6 +38,11 @@ pods:
   subnetIDs: [$POD_SUBNET]
   securityGroupIDs: [$POD_SG]
 pools: {min: 0, batch: 1, ttl: 0s, cooldown: 0s}
+services:
+  subnetIDs: [$SERVICE_SUBNET]
+  nodeSubnetIDs: [$NODE_SUBNET]
+  externalNetworkID: $EXT_NET
+  provider: ovn
 orphans:
   interval: 10s
   grace: 10s
@@ -76,3 +81,7 @@ for workload in deployment/kuryr-controller daemonset/kuryr-daemon; do
 	}
 done
 kubectl wait --for=condition=Ready node --all --timeout=60s
+if [[ $KURYR_BED_KIND == real ]]; then
+	step "cluster DNS, which is a Service and reaches the API server by another"
+	hack/bed/bed dns
+fi

@@ -3,7 +3,7 @@
 
 // Demo shows Kuryr at work on a running test bed: it starts a Deployment over
 // the nodes, prints which Neutron port each pod got and how long that took,
-// and proves that the pods reach each other. See demo.sh.
+// proves that the pods reach each other, and puts a Service before them. See demo.sh.
 package main
 
 import (
@@ -60,13 +60,19 @@ func run(ctx context.Context) error {
 	if err := table(ctx, c, started); err != nil {
 		return err
 	}
-	return traffic(ctx, c, started)
+	if err := traffic(ctx, c, started); err != nil {
+		return err
+	}
+	return serve(ctx, c, started)
 }
 
-// clean leaves the demo's namespace without pods, so that a second run shows
-// pods that start, too.
+// clean leaves the demo's namespace without pods and Services, so that a second run
+// shows how they start, too.
 func clean(ctx context.Context, c *cluster.Cluster) error {
 	if err := c.EnsureNamespace(ctx, namespace); err != nil {
+		return err
+	}
+	if err := withdraw(ctx, c); err != nil {
 		return err
 	}
 	err := c.Client.Delete(ctx, deployment(), client.PropagationPolicy(metav1.DeletePropagationForeground))

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cluster reaches the running test bed, for the demo and the
-// end-to-end tests: the Kubernetes API, Neutron's API as its users see it
+// end-to-end tests: the Kubernetes API, Neutron's and Octavia's as their users see them
 // (not through internal/sdn, which is under test), and the nodes themselves.
 //
 // It finds all of them in the environment that `hack/bed/bed env` prints.
@@ -42,6 +42,7 @@ type Cluster struct {
 	Client  client.WithWatch // Kubernetes' and Kuryr's objects
 	Kube    kubernetes.Interface
 	Neutron *gophercloud.ServiceClient
+	Octavia *gophercloud.ServiceClient
 	config  *rest.Config
 }
 
@@ -68,22 +69,26 @@ func Connect(ctx context.Context) (*Cluster, error) {
 	if c.Kube, err = kubernetes.NewForConfig(restConfig); err != nil {
 		return nil, err
 	}
-	if c.Neutron, err = neutron(ctx); err != nil {
-		return nil, fmt.Errorf("reaching Neutron: %w", err)
+	if err := c.reachCloud(ctx); err != nil {
+		return nil, fmt.Errorf("reaching the cloud: %w", err)
 	}
 	return c, nil
 }
 
-func neutron(ctx context.Context) (*gophercloud.ServiceClient, error) {
+func (c *Cluster) reachCloud(ctx context.Context) error {
 	auth, endpoint, tls, err := clouds.Parse()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	provider, err := config.NewProviderClient(ctx, auth, config.WithTLSConfig(tls))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return openstack.NewNetworkV2(provider, endpoint)
+	if c.Neutron, err = openstack.NewNetworkV2(provider, endpoint); err != nil {
+		return err
+	}
+	c.Octavia, err = openstack.NewLoadBalancerV2(provider, endpoint)
+	return err
 }
 
 // Exec runs a command in a pod's first container and returns what it printed.
@@ -109,25 +114,42 @@ func (c *Cluster) OnNode(ctx context.Context, node string, command ...string) (s
 	return Bed(ctx, append([]string{"exec", node}, command...)...)
 }
 
+// OnMachine runs a command on the machine of the test bed, which is neither a node
+// nor on a network of the cloud's, and returns what it printed.
+func OnMachine(ctx context.Context, command ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, command[0], command[1:]...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s", strings.Join(command, " "), err, out)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
 // Bed runs hack/bed/bed, as a person would, and returns what it printed.
 func Bed(ctx context.Context, args ...string) (string, error) {
 	bed := os.Getenv("KURYR_BED_COMMAND")
 	if bed == "" {
 		return "", fmt.Errorf("KURYR_BED_COMMAND is not set: eval \"$(hack/bed/bed env)\" first")
 	}
-	out, err := exec.CommandContext(ctx, bed, args...).CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("bed %s: %w: %s", strings.Join(args, " "), err, out)
-	}
-	return strings.TrimSpace(string(out)), nil
+	return OnMachine(ctx, append([]string{bed}, args...)...)
 }
 
-// EnsureNamespace makes a namespace unless it is there.
+// EnsureNamespace makes a namespace unless it is there, and waits until ctx ends for
+// pods to be possible in it: until an older one of its name is gone, and Kubernetes
+// has given it the service account that they run as. That takes a while where the API
+// server was away and the controllers wait with their next try.
 func (c *Cluster) EnsureNamespace(ctx context.Context, name string) error {
-	namespace := &corev1.Namespace{}
-	namespace.Name = name
-	if err := c.Client.Create(ctx, namespace); err != nil && !apierrors.IsAlreadyExists(err) {
-		return err
-	}
-	return nil
+	return Until(ctx, func() error {
+		namespace := &corev1.Namespace{}
+		namespace.Name = name
+		if err := c.Client.Create(ctx, namespace); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		if err := c.Client.Get(ctx, client.ObjectKey{Name: name}, namespace); err != nil {
+			return err
+		}
+		if namespace.DeletionTimestamp != nil {
+			return fmt.Errorf("an older namespace %s is still there", name)
+		}
+		return c.Client.Get(ctx, client.ObjectKey{Namespace: name, Name: "default"}, &corev1.ServiceAccount{})
+	})
 }

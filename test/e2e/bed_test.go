@@ -53,17 +53,11 @@ func onBed(t testing.TB) *fixture {
 		t.Fatal(err)
 	}
 	f := &fixture{Cluster: c, namespace: strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))}
-	eventually(t, func() error { // one of that name may still be on its way out
-		namespace := &corev1.Namespace{}
-		if err := c.EnsureNamespace(t.Context(), f.namespace); err != nil {
-			return err
-		}
-		err := c.Client.Get(t.Context(), client.ObjectKey{Name: f.namespace}, namespace)
-		if err == nil && namespace.DeletionTimestamp != nil {
-			err = fmt.Errorf("an older namespace %s is still there", f.namespace)
-		}
-		return err
-	})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := c.EnsureNamespace(ctx, f.namespace); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { f.clean(t) })
 	return f
 }

@@ -53,6 +53,11 @@ version_flags() {
 # once more beside what the project's own build and tests have put there.
 go_in() { (cd "$HERE/kubernetes" && CGO_ENABLED=0 GOWORK=off go "$@"); }
 
+# A module of its own: CoreDNS wants newer dependencies than Kubernetes has.
+link_coredns() {
+	(cd "$HERE/kubernetes/coredns" && CGO_ENABLED=0 GOWORK=off go build -buildvcs=false -ldflags "-s -w" -o "$BIN/coredns" .)
+}
+
 # link OUT PACKAGE...: OUT is a file, or a folder if it ends in /. A program that
 # is running is not overwritten but replaced.
 link() {
@@ -82,6 +87,7 @@ build_node() {
 build_images() {
 	(cd "$HERE/packimage" && CGO_ENABLED=0 go build -buildvcs=false -o "$BIN/packimage" .)
 	link "$BIN/" k8s.io/kubernetes/test/images/agnhost ./pause
+	link_coredns
 	pack_images
 }
 

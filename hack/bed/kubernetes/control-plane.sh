@@ -24,7 +24,7 @@ network_up() {
 	ip addr replace "$MACHINE_IP/${NODE_CIDR#*/}" dev "$MACHINE_LINK"
 	ip link set "$MACHINE_LINK" up
 	local cidr # for tests that run on the machine; it forwards nothing itself
-	for cidr in "$POD_CIDR" "$SERVICE_CIDR" "$EXT_CIDR"; do
+	for cidr in "$POD_CIDR" "$SERVICE_SUBNET_CIDR" "$EXT_CIDR"; do
 		ip route replace "$cidr" via "$API_IP" dev "$MACHINE_LINK"
 	done
 }

@@ -6,6 +6,7 @@
 # was built and of Debian's own programs.
 
 E2E_IMAGES=registry.k8s.io/e2e-test-images
+COREDNS_IMAGE=registry.k8s.io/coredns/coredns:v1.13.1
 
 pack_images() {
 	local work
@@ -13,6 +14,7 @@ pack_images() {
 	pack_pause "$work/pause"
 	pack_busybox "$work/busybox"
 	pack_agnhost "$work/agnhost"
+	pack_coredns "$work/coredns"
 	rm -rf "$work"
 }
 
@@ -27,6 +29,12 @@ pack_pause() {
 	mkdir "$1"
 	cp "$BIN/pause" "$1/pause"
 	pack pause "$1" /pause "" registry.k8s.io/pause:3.10.1
+}
+
+pack_coredns() {
+	mkdir "$1"
+	cp "$BIN/coredns" "$1/coredns"
+	pack coredns "$1" /coredns "" $COREDNS_IMAGE
 }
 
 pack_busybox() {

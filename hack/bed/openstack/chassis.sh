@@ -81,7 +81,10 @@ ovsdb_up() {
 		external_ids:ovn-remote="$SB" external_ids:ovn-encap-type=geneve \
 		external_ids:ovn-encap-ip="$address" external_ids:ovn-bridge-datapath-type=netdev \
 		"${@/#/external_ids:}"
-	run_ovs "$chassis" ovs-vswitchd "unix:$dir/db.sock"
+	# The userspace datapath of 3.1.0 ends now and then by an assertion in its connection
+	# tracking (conntrack.c: conn_update_state) once there are load balancers: --monitor
+	# starts it again, as the daemon of a distribution would be.
+	run_ovs "$chassis" ovs-vswitchd --monitor "unix:$dir/db.sock"
 }
 
 # bridge NAME ADDRESS: arguments for `ovs` that make it, with a MAC that follows
@@ -120,7 +123,7 @@ gateway_up() {
 	address "$CP" br-ex "$EXT_GATEWAY/${EXT_CIDR#*/}"
 	address "$CP" br-phy "$TUNNEL_GATEWAY/24"
 	local cidr # locked: a node that sends more is told so, as no fragment would get through
-	for cidr in "$POD_CIDR" "$SERVICE_CIDR"; do
+	for cidr in "$POD_CIDR" "$SERVICE_SUBNET_CIDR"; do
 		ip -n "$CP" route replace "$cidr" via "$ROUTER_IP" dev br-ex mtu lock "$POD_MTU"
 	done
 	controller_up gateway "$TUNNEL_GATEWAY"

@@ -28,7 +28,12 @@ networks_up() {
 	POD_NET=$(ensure network k8s-pods '"shared": false')
 	POD_SUBNET=$(ensure_subnet k8s-pods "$POD_NET" "$POD_CIDR" "$POD_GATEWAY")
 	SERVICE_NET=$(ensure network k8s-services '"shared": false')
-	SERVICE_SUBNET=$(ensure_subnet k8s-services "$SERVICE_NET" "$SERVICE_CIDR" "$SERVICE_GATEWAY")
+	SERVICE_SUBNET=$(ensure_subnet k8s-services "$SERVICE_NET" "$SERVICE_SUBNET_CIDR" "$SERVICE_GATEWAY" \
+		"\"allocation_pools\": [{\"start\": \"${SERVICE_POOL%-*}\", \"end\": \"${SERVICE_POOL#*-}\"}]")
+	# The nodes' network is none of Neutron's: a subnet with its addresses, on no router,
+	# is there for Octavia, which wants to be told the subnet of each endpoint.
+	NODE_NET=$(ensure network k8s-nodes '"shared": false')
+	NODE_SUBNET=$(ensure_subnet k8s-nodes "$NODE_NET" "$NODE_CIDR" "$API_IP")
 	# No SNAT: nodes see pods by their own addresses, as Kubernetes wants it.
 	ROUTER=$(ensure router k8s "\"external_gateway_info\": {\"network_id\": \"$EXT_NET\", \"enable_snat\": false,
 		\"external_fixed_ips\": [{\"subnet_id\": \"$ext_subnet\", \"ip_address\": \"$ROUTER_IP\"}]}")
@@ -52,7 +57,7 @@ networks_up() {
 
 write_ids() {
 	local name
-	for name in PROJECT EXT_NET ROUTER POD_NET POD_SUBNET SERVICE_NET SERVICE_SUBNET POD_SG; do
+	for name in PROJECT EXT_NET ROUTER POD_NET POD_SUBNET SERVICE_NET SERVICE_SUBNET NODE_NET NODE_SUBNET POD_SG; do
 		echo "$name=${!name}"
 	done >"$CLOUD/ids.new"
 	mv "$CLOUD/ids.new" "$CLOUD/ids"
