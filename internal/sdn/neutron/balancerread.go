@@ -6,6 +6,7 @@ package neutron
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -21,18 +22,22 @@ import (
 // and one for the members of each pool; where there are several, one for all pools
 // and one for each that has members which were never read.
 func (b *Backend) LoadBalancer(ctx context.Context, id string) (sdn.LoadBalancer, error) {
-	lb, err := b.tree(ctx, id)
+	w, err := b.readBalancer(ctx, id)
+	var lb sdn.LoadBalancer
+	if err == nil {
+		lb, err = b.tree(ctx, id, w)
+		if errors.Is(err, sdn.ErrNotFound) { // something of it went since it was listed: the load balancer is there
+			err = fmt.Errorf("%w: %v", sdn.ErrUnavailable, err)
+		}
+	}
 	if err != nil {
 		return sdn.LoadBalancer{}, fmt.Errorf("reading load balancer %s: %w", id, err)
 	}
 	return lb, nil
 }
 
-func (b *Backend) tree(ctx context.Context, id string) (sdn.LoadBalancer, error) {
-	w, err := b.readBalancer(ctx, id)
-	if err != nil {
-		return sdn.LoadBalancer{}, err
-	}
+// tree reads what is below a load balancer.
+func (b *Backend) tree(ctx context.Context, id string, w wireBalancer) (sdn.LoadBalancer, error) {
 	a, err := b.balancerAPI(ctx)
 	if err != nil {
 		return sdn.LoadBalancer{}, err

@@ -73,11 +73,8 @@ func (d *details) forget(subnets []subnet) {
 }
 
 func (d *details) subnet(ctx context.Context, id string) (subnet, error) {
-	d.mu.Lock()
-	kept, ok := d.subnets[id]
-	d.mu.Unlock()
-	if ok && time.Since(kept.read) < d.age {
-		return kept.value, nil
+	if kept, ok := d.fresh(id); ok {
+		return kept, nil
 	}
 	// Those who wait share one read, so it does not end with one's context; the
 	// requests are bounded by themselves.
@@ -93,7 +90,17 @@ func (d *details) subnet(ctx context.Context, id string) (subnet, error) {
 	}
 }
 
+func (d *details) fresh(id string) (subnet, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	kept, ok := d.subnets[id]
+	return kept.value, ok && time.Since(kept.read) < d.age
+}
+
 func (d *details) read(ctx context.Context, id string) (subnet, error) {
+	if kept, ok := d.fresh(id); ok { // read by another since it was asked for
+		return kept, nil
+	}
 	var body subnetBody
 	err := d.backend.do(ctx, request{
 		method: http.MethodGet, path: []string{"subnets", id}, out: &body, creates: true,
