@@ -45,6 +45,7 @@ type balancerMemory struct {
 	features *sdn.Features // when the cloud was found to be as wanted; nil: not by this process
 
 	noFailOver bool // the provider says that it can, and cannot
+	inVain     bool // it fails over, which has not got it out of ERROR
 	tries      int  // to get something out of ERROR
 	tryAt      time.Time
 	unfinished int                 // tries, in a row, that a busy load balancer has stopped
@@ -98,7 +99,7 @@ func (m *balancerMemory) overdue(now time.Time, patience time.Duration) bool {
 
 // settled forgets what is of no matter any more once all is as wanted.
 func (m *balancerMemory) settled() {
-	m.tries, m.broken = 0, 0
+	m.tries, m.broken, m.inVain = 0, 0, false
 	for key := range m.stubborn {
 		if strings.HasPrefix(key, replacing) {
 			delete(m.stubborn, key)

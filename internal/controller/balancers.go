@@ -264,6 +264,7 @@ type round struct {
 	since   time.Time
 	broken  []string // what is in ERROR
 	spent   bool     // and no more is done about it
+	lost    bool     // what a step was about is gone: the cloud is not as it was seen
 	stopped bool     // a busy load balancer has stopped a step, maybe half way
 	refused []string // what the cloud accepts and does not do
 	left    []string // likewise, and it is left at that
@@ -289,7 +290,7 @@ type round struct {
 // settled reports whether the round has found the cloud to be as it is to be.
 func (o *round) settled() bool {
 	return o.err == nil && o.seen && o.located && o.address.Problem == "" && o.deferred == "" &&
-		len(o.did)+len(o.broken)+len(o.refused) == 0 && o.waiting == ""
+		len(o.did)+len(o.broken)+len(o.refused) == 0 && o.waiting == "" && !o.lost
 }
 
 // round looks, plans and does.
@@ -304,7 +305,7 @@ func (r *balancers) round(ctx context.Context, klb *v1.KuryrLoadBalancer, m *bal
 	if err != nil {
 		return r.shut(ctx, klb, m, o, err)
 	}
-	features.FailOver = features.FailOver && !m.noFailOver
+	features.FailOver = features.FailOver && !m.noFailOver && !m.inVain
 	spec, unfenced := r.fence(ctx, klb, m, spec, features, o)
 	want, problems := balancer.Want(spec, features)
 	o.problems, o.asked, o.withheld = problems, !features.Unsure, balancer.Withheld(spec, features)

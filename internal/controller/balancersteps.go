@@ -155,7 +155,8 @@ func (r *balancers) steps(ctx context.Context, klb *v1.KuryrLoadBalancer, m *bal
 			r.await(id, klb, o)
 			continue
 		case errors.Is(err, sdn.ErrNotFound): // somebody has taken it away since the look
-			o.again = r.backoff.Min
+			m.did(fingerprint(s), r.now(), r.backoff)
+			o.lost, o.again = true, r.backoff.Min
 			continue
 		case r.unmarked(m, s, err, o):
 			continue
@@ -270,6 +271,7 @@ func (r *balancers) heal(ctx context.Context, klb *v1.KuryrLoadBalancer, m *bala
 	switch {
 	case m.tries >= mendTries:
 		o.spent, o.again, o.since = true, again.Sub(now), again
+		m.inVain = true // what cannot be failed over is made anew
 		return nil
 	case now.Before(m.tryAt):
 		o.again = m.tryAt.Sub(now)
