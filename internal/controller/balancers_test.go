@@ -64,6 +64,7 @@ func TestBusyLoadBalancerKeepsNoOtherWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.cloud.SetProvider(memory.Provider{Features: f, Busy: memory.UntilSettled})
+	b.set(func(s *controller.Settings) { s.Orphans.Interval.Duration = time.Hour }) // its lists are not counted here
 	b.start()
 	for i := range 40 { // more than there are workers
 		b.balancer(fmt.Sprint("slow-", i), func(s *v1.KuryrLoadBalancerSpec) { s.Provider, s.VIPs[0].IP = "amphora", fmt.Sprint("10.96.1.", i+1) })

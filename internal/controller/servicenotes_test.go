@@ -105,6 +105,7 @@ func TestMoreNotesThanFit(t *testing.T) {
 	s := b.slice("web", "web-1", "10.1.0.5")
 	b.members("web", "10.1.0.5")
 	b.eventually("there is a condition", func() bool { return b.planned(svc) != nil })
+	b.eventually("there are 16 Events", func() bool { return len(b.eventsOn(svc)) == 16 })
 	b.quiet()
 	b.patch(s, map[string]any{"endpoints": []any{}})
 	b.members("web")

@@ -246,7 +246,7 @@ func TestCloudAwayAtStart(t *testing.T) {
 
 func TestNoAnswerInTime(t *testing.T) {
 	f := newFake(t)
-	b := f.backend("one", func(c *neutron.Config) { c.RequestTimeout = 50 * time.Millisecond })
+	b := f.backend("one", func(c *neutron.Config) { c.RequestTimeout = 2 * time.Second }) // the login has to be done in that time, too
 	mustCreate(t, b, request, 1)
 	over := make(chan struct{})
 	defer close(over)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron"
@@ -30,7 +31,7 @@ func TestLBaaSv2GoesOnWhereItWasStopped(t *testing.T) {
 	if err != nil || len(made.Listeners) != 0 || made.ProjectID != target.ProjectID {
 		t.Fatalf("CreateLoadBalancer = %+v, %v; want a bare one of the project", made, err)
 	}
-	simulated{f.cloud}.dial(t, "{balancers: [{delay: 20ms}]}")
+	simulated{f.cloud}.dial(t, "{balancers: [{kind: listener, action: create, delay: 1s}, {delay: 20ms}]}")
 	var pool string
 	for stops := 0; pool == ""; stops++ {
 		l, err := b.CreateListener(ctx, made.ID, want.Listeners[0])
@@ -40,7 +41,7 @@ func TestLBaaSv2GoesOnWhereItWasStopped(t *testing.T) {
 		if !errors.As(err, new(*sdn.PendingError)) || l.Pool != nil {
 			t.Fatalf("CreateListener = %+v, %v; want it made, and then a PendingError", l, err)
 		}
-		for pool == "" {
+		for ; pool == ""; time.Sleep(time.Millisecond) {
 			p, err := b.CreatePool(ctx, l.ID, *want.Listeners[0].Pool)
 			if err != nil && !errors.As(err, new(*sdn.PendingError)) {
 				t.Fatalf("CreatePool = %v", err)

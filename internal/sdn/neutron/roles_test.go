@@ -183,7 +183,9 @@ func TestPairsWrittenMeanwhileStay(t *testing.T) {
 	for _, p := range append(there, <-done...) {
 		want = append(want, sdntest.PairOf(p.VIF.Addresses[0].IP, p.VIF.MACAddress))
 	}
-	if diff := cmp.Diff(want, s.Pairs(t, parentID)); diff != "" {
+	byIP := func(a, b sdntest.Pair) int { return strings.Compare(a.IP, b.IP) }
+	slices.SortFunc(want, byIP)
+	if diff := cmp.Diff(want, slices.SortedFunc(slices.Values(s.Pairs(t, parentID)), byIP)); diff != "" {
 		t.Errorf("address pairs (-want those of the ports that there are, +got):\n%s", diff)
 	}
 }

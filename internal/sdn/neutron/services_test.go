@@ -26,7 +26,10 @@ func (s simulated) dial(t *testing.T, text string) {
 	t.Cleanup(func() { s.SetDials(&dial.Set{}) })
 }
 
-func (s simulated) slow(t *testing.T) { s.dial(t, "{balancers: [{delay: 300ms}]}") }
+// slow has the first members take long: what is refused meanwhile are several requests.
+func (s simulated) slow(t *testing.T) {
+	s.dial(t, "{balancers: [{kind: member, action: create, times: 1, delay: 3s}, {delay: 300ms}]}")
+}
 
 func (s simulated) breaks(t *testing.T, update func()) {
 	s.dial(t, "{balancers: [{kind: loadbalancer, action: update, outcome: ERROR}]}")

@@ -337,13 +337,13 @@ func busyIsPending(t *testing.T, f services) {
 		t.Errorf("ChangeMembers of another load balancer meanwhile: %v", err)
 	}
 	got := f.active(one.ID)
-	if len(got.Listeners) != 1 || len(got.Listeners[0].Pool.Members) != 2 || got.Listeners[0].Name != one.Listeners[0].Name {
+	if len(got.Listeners) != 1 || got.Listeners[0].Pool == nil || len(got.Listeners[0].Pool.Members) != 2 || got.Listeners[0].Name != one.Listeners[0].Name {
 		t.Errorf("calls that were refused had effects: %+v", got.Listeners)
 	}
 	// A listener with its pool is made over several calls.
 	f.addListener(one.ID, f.listener("TCP", 81, 2))
 	f.must("DeleteListener", func() error { return f.Backend.DeleteListener(f.ctx(), one.ID, one.Listeners[0].ID) })
-	if got = f.active(one.ID); len(got.Listeners) != 1 || got.Listeners[0].Port != 81 || len(got.Listeners[0].Pool.Members) != 2 {
+	if got = f.active(one.ID); len(got.Listeners) != 1 || got.Listeners[0].Port != 81 || got.Listeners[0].Pool == nil || len(got.Listeners[0].Pool.Members) != 2 {
 		t.Errorf("listeners after one was added and one removed: %+v", got.Listeners)
 	}
 }

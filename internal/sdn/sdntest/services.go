@@ -55,7 +55,8 @@ type ServiceCloud interface {
 	// LimitLoadBalancers leaves room for n more until the test is over.
 	LimitLoadBalancers(t *testing.T, n int) (ok bool)
 	// Slow makes each change keep its load balancer busy for some calls and some
-	// tenths of a second, until the test is over.
+	// tenths of a second, until the test is over; the first members that are added,
+	// for some seconds.
 	Slow(t *testing.T) (ok bool)
 	// Break puts a load balancer in ERROR.
 	Break(t *testing.T, id string) (ok bool)
