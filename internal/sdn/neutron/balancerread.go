@@ -27,7 +27,7 @@ func (b *Backend) LoadBalancer(ctx context.Context, id string) (sdn.LoadBalancer
 	if err == nil {
 		lb, err = b.tree(ctx, id, w)
 		if errors.Is(err, sdn.ErrNotFound) { // something of it went since it was listed: the load balancer is there
-			err = fmt.Errorf("%w: %v", sdn.ErrUnavailable, err)
+			err = fmt.Errorf("%w: %s", sdn.ErrUnavailable, err.Error())
 		}
 	}
 	if err != nil {

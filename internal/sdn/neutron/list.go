@@ -123,7 +123,7 @@ func readPages[T listable](ctx context.Context, b *Backend, r request, keep func
 		rows, more, err := readPage[T](ctx, b, r)
 		switch {
 		case marker != "" && (errors.Is(err, sdn.ErrNotFound) || errors.Is(err, sdn.ErrInvalid)):
-			return nil, fmt.Errorf("%w: %v", errShifted, err)
+			return nil, fmt.Errorf("%w: %s", errShifted, err.Error())
 		case err != nil:
 			return nil, err
 		case marker != "" && len(rows) == 0: // the last page was full, or this is no page
