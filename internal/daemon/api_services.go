@@ -60,6 +60,12 @@ func (s *Services) Services() cache.ListerWatcher { return served(s.core, "servi
 // EndpointSlices lists and watches theirs.
 func (s *Services) EndpointSlices() cache.ListerWatcher { return served(s.discovery, "endpointslices") }
 
+// APIServers lists and watches the EndpointSlices of the Service default/kubernetes.
+func (s *Services) APIServers() cache.ListerWatcher {
+	return cache.NewFilteredListWatchFromClient(s.discovery, "endpointslices", metav1.NamespaceDefault,
+		func(o *metav1.ListOptions) { o.LabelSelector = discoveryv1.LabelServiceName + "=kubernetes" })
+}
+
 // forProxies selects what is for kube-proxy, and so for who takes its place.
 const forProxies = "!service.kubernetes.io/service-proxy-name,!" + corev1.IsHeadlessService
 

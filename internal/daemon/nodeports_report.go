@@ -35,9 +35,9 @@ func (n *nodePorts) report(ctx context.Context, want nodeport.Wanted, change nft
 	})
 	n.tellConflicts(log, want.Conflicts)
 	for i, v6 := range []bool{false, true} {
-		entries := len(want.Table.Family(v6))
-		n.entries[i].Store(int64(entries))
-		n.tellForwarding(log, i, v6, entries > 0)
+		table := want.Table.Family(v6)
+		n.entries[i].Store(int64(len(table)))
+		n.tellForwarding(log, i, v6, table.Forwards())
 	}
 }
 

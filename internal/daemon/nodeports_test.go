@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -32,6 +33,35 @@ func TestNodePortsFollowServices(t *testing.T) {
 	if got := w.sliced.Load(); got != 0 {
 		t.Errorf("EndpointSlices were asked for %d times, and nobody needs them", got)
 	}
+}
+
+// The node finds the Kubernetes API, without a load balancer and whether or not it
+// passes on others' packets.
+func TestNodeFindsTheAPI(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.off = true
+	kubernetes := webService(0)
+	kubernetes.Name, kubernetes.Spec.Type, kubernetes.Spec.ClusterIP, kubernetes.Spec.ClusterIPs = "kubernetes", "ClusterIP", "10.96.0.1", []string{"10.96.0.1"}
+	w.services.Add(kubernetes)
+	slice := webSlice("n1")
+	slice.Name, slice.Endpoints = "kubernetes", []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}}}
+	slice.Ports = []discoveryv1.EndpointPort{{Name: &kubernetes.Spec.Ports[0].Name, Port: new(int32(6443))}}
+	w.api.Add(slice)
+	n, stop := w.start(t, w)
+	eventually(t, "it is found", func() bool { return w.passes() == "10.96.0.1:80->192.0.2.1:6443" })
+	moved := slice.DeepCopy()
+	moved.Endpoints[0].Addresses[0] = "192.0.2.2"
+	w.api.Modify(moved)
+	eventually(t, "it is found where it has gone", func() bool { return w.passes() == "10.96.0.1:80->192.0.2.2:6443" })
+	eventually(t, "it is counted", func() bool { return n.entries[0].Load() == 1 })
+	stop()
+	if w.logged("sysctl") > 0 {
+		t.Error("the node is told to pass on packets, which nothing needs")
+	}
+	_, stop = w.start(t, w)
+	eventually(t, "both are known again", func() bool { return w.passes() == "10.96.0.1:80->192.0.2.2:6443" })
+	stop()
 }
 
 // Where Services are left alone, the tables of an earlier start go, once, and
@@ -117,6 +147,10 @@ func TestServicesOnAPIServer(t *testing.T) {
 	svc.Spec.ClusterIP, svc.Spec.ClusterIPs, svc.Spec.Ports[0].NodePort = "", nil, 0
 	c.make(t, svc)
 	c.make(t, webSlice("n1"))
+	servers := webSlice("n1") // the API server makes the Service, and no endpoints on the loopback
+	servers.Name, servers.Labels[discoveryv1.LabelServiceName], servers.Endpoints[0].Addresses[0] = "servers", "kubernetes", "192.0.2.1"
+	servers.Ports = []discoveryv1.EndpointPort{{Name: new("https"), Port: new(int32(6443))}}
+	c.make(t, servers)
 	w, n := newWorld(t), newNode(t)
 	n.services, n.tables = from, w
 	n.start()
@@ -140,10 +174,13 @@ func TestServicesOnAPIServer(t *testing.T) {
 	eventually(t, "the Service is passed on", func() bool {
 		return strings.Contains(w.passes(), fmt.Sprintf("0.0.0.0:%d->%s:80", svc.Spec.Ports[0].NodePort, svc.Spec.ClusterIP))
 	})
+	eventually(t, "the node finds the API", func() bool { return strings.Contains(w.passes(), ":443->192.0.2.1:6443") })
 	eventually(t, "the health check is answered", func() bool { return health(svc.Spec.HealthCheckNodePort).local == 1 })
 	if err := c.Delete(t.Context(), svc); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the Service is gone", func() bool { return w.passes() == "" && health(svc.Spec.HealthCheckNodePort).code == 0 })
+	eventually(t, "the Service is gone", func() bool {
+		return !strings.Contains(w.passes(), svc.Spec.ClusterIP+":80") && health(svc.Spec.HealthCheckNodePort).code == 0
+	})
 	n.end()
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 )
@@ -16,12 +17,15 @@ import (
 type services interface {
 	Services() cache.ListerWatcher
 	EndpointSlices() cache.ListerWatcher
+	// APIServers are the EndpointSlices of the Service default/kubernetes.
+	APIServers() cache.ListerWatcher
 }
 
 // serviceWatch is the cluster's Services as last seen, and answers at their health
 // check ports.
 type serviceWatch struct {
 	informer cache.SharedIndexInformer
+	api      cache.SharedIndexInformer // EndpointSlices of the API's Service
 	checks   *healthChecks
 	end      context.CancelFunc
 	running  sync.WaitGroup
@@ -31,18 +35,21 @@ type serviceWatch struct {
 func watchServices(ctx context.Context, node string, from services, changed func()) *serviceWatch {
 	w := &serviceWatch{
 		informer: cache.NewSharedIndexInformerWithOptions(from.Services(), &corev1.Service{}, cache.SharedIndexInformerOptions{}),
+		api:      cache.NewSharedIndexInformerWithOptions(from.APIServers(), &discoveryv1.EndpointSlice{}, cache.SharedIndexInformerOptions{}),
 		checks:   newHealthChecks(node, from),
 	}
 	_ = w.informer.SetTransform(slimService) // this and the next fail only once it runs
-	_, _ = w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { changed() },
-		UpdateFunc: func(_, _ any) { changed() },
-		DeleteFunc: func(any) { changed() },
-	})
 	ctx, w.end = context.WithCancel(ctx)
-	w.running.Go(func() { w.informer.RunWithContext(ctx) })
+	for _, informer := range []cache.SharedIndexInformer{w.informer, w.api} {
+		_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(any) { changed() },
+			UpdateFunc: func(_, _ any) { changed() },
+			DeleteFunc: func(any) { changed() },
+		})
+		w.running.Go(func() { informer.RunWithContext(ctx) })
+	}
 	w.running.Go(func() {
-		if cache.WaitFor(ctx, "", w.informer.HasSyncedChecker()) {
+		if cache.WaitFor(ctx, "", w.informer.HasSyncedChecker(), w.api.HasSyncedChecker()) {
 			changed()
 		}
 	})
@@ -55,7 +62,7 @@ func (w *serviceWatch) stop() {
 	w.running.Wait()
 }
 
-func (w *serviceWatch) synced() bool { return w.informer.HasSynced() }
+func (w *serviceWatch) synced() bool { return w.informer.HasSynced() && w.api.HasSynced() }
 
 // all are the Services; none if nobody watches them.
 func (w *serviceWatch) all() []*corev1.Service {
@@ -67,6 +74,20 @@ func (w *serviceWatch) all() []*corev1.Service {
 	for _, obj := range objs {
 		if svc, ok := obj.(*corev1.Service); ok {
 			all = append(all, svc)
+		}
+	}
+	return all
+}
+
+// apiServers are the EndpointSlices of the API's Service; none if nobody watches them.
+func (w *serviceWatch) apiServers() []*discoveryv1.EndpointSlice {
+	if w == nil {
+		return nil
+	}
+	var all []*discoveryv1.EndpointSlice
+	for _, obj := range w.api.GetStore().List() {
+		if slice, ok := obj.(*discoveryv1.EndpointSlice); ok {
+			all = append(all, slice)
 		}
 	}
 	return all

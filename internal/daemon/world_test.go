@@ -26,9 +26,9 @@ import (
 
 // world is Services and their EndpointSlices in the API, and a node's tables.
 type world struct {
-	services, slices *cachetesting.FakeControllerSource
-	dir              string       // of the node, which outlives its daemon
-	sliced           atomic.Int32 // times that EndpointSlices were asked for
+	services, slices, api *cachetesting.FakeControllerSource
+	dir                   string       // of the node, which outlives its daemon
+	sliced                atomic.Int32 // times that EndpointSlices were asked for
 
 	mu      sync.Mutex
 	table   nodeport.Table
@@ -42,7 +42,10 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	return &world{dir: t.TempDir(), services: cachetesting.NewFakeControllerSource(), slices: cachetesting.NewFakeControllerSource()}
+	return &world{
+		dir: t.TempDir(), services: cachetesting.NewFakeControllerSource(), slices: cachetesting.NewFakeControllerSource(),
+		api: cachetesting.NewFakeControllerSource(),
+	}
 }
 
 func (w *world) Services() cache.ListerWatcher { return w.services }
@@ -51,6 +54,8 @@ func (w *world) EndpointSlices() cache.ListerWatcher {
 	w.sliced.Add(1)
 	return w.slices
 }
+
+func (w *world) APIServers() cache.ListerWatcher { return w.api }
 
 func (w *world) Ensure(want nodeport.Table) (nft.Change, error) {
 	w.mu.Lock()

@@ -96,7 +96,7 @@ func TestPlanHostPorts(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if d := cmp.Diff(c.want, lines(nodeport.Plan(c.services, c.hosts))); d != "" {
+			if d := cmp.Diff(c.want, lines(nodeport.Plan(c.services, c.hosts, nodeport.APIServers{}))); d != "" {
 				t.Errorf("Plan() (-want +got):\n%s", d)
 			}
 		})
@@ -118,7 +118,7 @@ func TestPlanHostPortsInAnyOrder(t *testing.T) {
 		h.Port, h.Since = uint16(8000+r.IntN(6)), time.Unix(int64(r.IntN(4)), 0)
 		hosts = append(hosts, h)
 	}
-	plan := nodeport.Plan(services, hosts)
+	plan := nodeport.Plan(services, hosts, nodeport.APIServers{})
 	want := strings.Join(lines(plan), "\n")
 	for f := range plan.Table {
 		if f.Host && f.Port == 8003 && f.Address.Is4() && !f.Address.IsLoopback() || f.Host && f.Port == 8004 && f.Address == netip.MustParseAddr("192.0.2.1") {
@@ -128,7 +128,7 @@ func TestPlanHostPortsInAnyOrder(t *testing.T) {
 	for range 50 {
 		r.Shuffle(len(hosts), func(i, j int) { hosts[i], hosts[j] = hosts[j], hosts[i] })
 		before := slices.Clone(hosts)
-		if got := strings.Join(lines(nodeport.Plan(services, hosts)), "\n"); got != want {
+		if got := strings.Join(lines(nodeport.Plan(services, hosts, nodeport.APIServers{})), "\n"); got != want {
 			t.Fatalf("Plan() in another order:\n%s\nwant\n%s", got, want)
 		}
 		if hosts[0].Pod != before[0].Pod || hosts[59].Pod != before[59].Pod {

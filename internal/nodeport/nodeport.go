@@ -3,8 +3,9 @@
 
 // Package nodeport plans what a node passes on. For Services, besides their load
 // balancers: traffic to a node port at one of the node's own addresses, and to an
-// external IP, goes on to the cluster IP, where the load balancer is; and some
-// Services have a port of the node at which it is asked whether it has endpoints.
+// external IP, goes on to the cluster IP, where the load balancer is; that of the node
+// itself to the Kubernetes API goes to one of its servers; and some Services have a port
+// of the node at which it is asked whether it has endpoints.
 // For the node's pods: traffic to a hostPort goes on to the pod.
 //
 // It plans only. Package nft keeps the table in the kernel, the daemon answers at
@@ -24,7 +25,7 @@ import (
 
 // Frontend is what traffic is addressed to.
 type Frontend struct {
-	// Address is an external IP; unspecified (0.0.0.0 or ::) stands for each
+	// Address is an external IP, or the API's cluster IP; unspecified (0.0.0.0 or ::) stands for each
 	// address of the node of that family.
 	Address  netip.Addr
 	Protocol corev1.Protocol
@@ -42,13 +43,16 @@ func (f Frontend) Everywhere() bool { return f.Address.IsUnspecified() }
 // loopback's addresses.
 func (f Frontend) Loopback() bool { return f.Host && (f.Everywhere() || f.Address.IsLoopback()) }
 
-// Backend is where it goes, an address of the frontend's family: a cluster IP, or
-// a pod's.
+// Backend is where it goes, an address of the frontend's family: a cluster IP, a
+// pod's, or an API server's.
 type Backend struct {
 	netip.AddrPort
 	// For says whose it is, to people: NAMESPACE/NAME of a Service, and :PORT if the
 	// port has a name, or "pod NAMESPACE/NAME".
 	For string
+	// Own says that only the node itself sends it there: it need not pass on packets of
+	// others for that.
+	Own bool
 }
 
 // Table is what a node passes on.
@@ -63,6 +67,16 @@ func (t Table) Family(v6 bool) Table {
 		}
 	}
 	return of
+}
+
+// Forwards reports whether there is something of others that is passed on.
+func (t Table) Forwards() bool {
+	for _, b := range t {
+		if !b.Own {
+			return true
+		}
+	}
+	return false
 }
 
 // Check is a port of the node that tells whether it has endpoints of a Service.
@@ -88,7 +102,7 @@ type Wanted struct {
 // whatever order they come. Services go first: their ports are the same on all nodes,
 // and given out by the API server or written by an administrator. Of several Services,
 // and of several pods, that want the same the oldest gets it.
-func Plan(services []*corev1.Service, hosts []HostPort) Wanted {
+func Plan(services []*corev1.Service, hosts []HostPort, api APIServers) Wanted {
 	p := planner{taken: map[netip.Addr]bool{}}
 	p.Table = Table{}
 	mine := slices.DeleteFunc(slices.Clone(services), func(svc *corev1.Service) bool { return !service.Wanted(svc) })
@@ -99,7 +113,7 @@ func Plan(services []*corev1.Service, hosts []HostPort) Wanted {
 		}
 	}
 	for _, svc := range mine {
-		p.add(svc)
+		p.add(svc, &api)
 	}
 	hosts = slices.Clone(hosts)
 	slices.SortFunc(hosts, HostPort.compare)
@@ -115,13 +129,16 @@ type planner struct {
 	taken map[netip.Addr]bool // cluster IPs, of all Services
 }
 
-func (p *planner) add(svc *corev1.Service) {
+func (p *planner) add(svc *corev1.Service, api *APIServers) {
 	if port := svc.Spec.HealthCheckNodePort; port > 0 && port <= 0xffff && healthChecked(svc) {
 		p.Checks = append(p.Checks, Check{Port: uint16(port), Service: types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}})
 	}
 	for _, ip := range clusterIPs(svc) {
 		for i := range svc.Spec.Ports {
 			p.addPort(svc, &svc.Spec.Ports[i], ip)
+			if isAPI(svc) {
+				p.addAPI(svc, &svc.Spec.Ports[i], ip, api)
+			}
 		}
 	}
 }

@@ -155,7 +155,7 @@ func TestPlan(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if d := cmp.Diff(c.want, lines(nodeport.Plan(c.services, nil))); d != "" {
+			if d := cmp.Diff(c.want, lines(nodeport.Plan(c.services, nil, nodeport.APIServers{}))); d != "" {
 				t.Errorf("Plan() (-want +got):\n%s", d)
 			}
 		})
@@ -171,11 +171,11 @@ func TestPlanDoesNotDependOnOrder(t *testing.T) {
 		all = append(all, svc(fmt.Sprint("s", i), at(fmt.Sprintf("10.96.0.%d", 1+i%20)), born(i%3), external(fmt.Sprintf("203.0.113.%d", i%7)),
 			ports(corev1.ServicePort{Port: int32(80 + i%2), NodePort: int32(30000 + i%15)})))
 	}
-	want := strings.Join(lines(nodeport.Plan(all, nil)), "\n")
+	want := strings.Join(lines(nodeport.Plan(all, nil, nodeport.APIServers{})), "\n")
 	first := all[0].DeepCopy()
 	for range 50 {
 		r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-		if got := strings.Join(lines(nodeport.Plan(all, nil)), "\n"); got != want {
+		if got := strings.Join(lines(nodeport.Plan(all, nil, nodeport.APIServers{})), "\n"); got != want {
 			t.Fatalf("Plan() in another order:\n%s\nwant\n%s", got, want)
 		}
 	}
@@ -226,6 +226,6 @@ func BenchmarkPlan(b *testing.B) {
 			ports(corev1.ServicePort{Port: 80, NodePort: int32(30000 + i)})))
 	}
 	for b.Loop() {
-		nodeport.Plan(all, nil)
+		nodeport.Plan(all, nil, nodeport.APIServers{})
 	}
 }

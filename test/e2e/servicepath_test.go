@@ -163,7 +163,8 @@ func (f *fixture) ingress(t testing.TB, svc *corev1.Service) string {
 }
 
 // A pod reaches the API server by its cluster IP and by its name, with the
-// certificate checked, and other Services by theirs; DNS itself is a Service.
+// certificate checked, and other Services by theirs; DNS itself is a Service. What is on
+// a node's own network reaches the API server by its cluster IP, too.
 func TestClusterDNS(t *testing.T) {
 	f := withServices(t)
 	pods := f.servers(t, "web", 1)
@@ -175,6 +176,7 @@ func TestClusterDNS(t *testing.T) {
 			readyz := "curl -sS -m5 --noproxy '*' --cacert /var/run/secrets/kubernetes.io/serviceaccount/ca.crt https://%s/readyz 2>&1; echo;"
 			from.answers(t, fmt.Sprintf(readyz, api), 3, "ok")
 			from.answers(t, fmt.Sprintf(readyz, "kubernetes.default.svc"), 3, "ok")
+			f.byNode(node).answers(t, "curl -skS -m5 --noproxy '*' https://"+api+"/readyz 2>&1; echo;", 3, "ok")
 			from.answers(t, "getent hosts web | cut -d' ' -f1; echo;", 1, svc.Spec.ClusterIP)
 			from.answers(t, "dig +short +tcp web."+f.namespace+".svc.cluster.local; echo;", 1, svc.Spec.ClusterIP)
 			for _, name := range []string{"web", "web." + f.namespace, "web." + f.namespace + ".svc.cluster.local"} {

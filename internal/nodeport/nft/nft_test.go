@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,6 +77,36 @@ func TestTraffic(t *testing.T) {
 		}
 		expect(t, s.node, "loopback", network, "127.0.0.1", 30080, "none")
 		expect(t, s.node, "loopback", network, "::1", 30080, "none")
+	}
+}
+
+// What the node sends to the API's cluster IP reaches a server on its own network, and
+// one on the node itself.
+func TestNodeToAPIServer(t *testing.T) {
+	s := newSite(t)
+	tables := new(nft.Tables)
+	for _, at := range []string{client4, client6, node4, node6} {
+		server, h := netip.AddrPortFrom(netip.MustParseAddr(at), 6443), s.client
+		api := netip.MustParseAddr("10.96.0.1")
+		if server.Addr().Is6() {
+			api = netip.MustParseAddr("fd96::1")
+		}
+		sees := []string{node4, node6}
+		if at == node4 || at == node6 {
+			h, sees = s.node, append(sees, inner4, inner6) // any of its own
+		}
+		serveOn(t, h, server)
+		t.Cleanup(func() { _, _ = new(nft.Tables).Ensure(nil) })
+		_, err := tables.Ensure(nodeport.Table{
+			{Address: api, Protocol: corev1.ProtocolTCP, Port: 443}: {AddrPort: server, For: "default/kubernetes", Own: true},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, from, _ := strings.Cut(s.node.ask(t, patient, "tcp", api.String(), 443), " sees ")
+		if got != at || !slices.Contains(sees, from) {
+			t.Errorf("the API at %s answers as %q, and sees %q, want one of %q", at, got, from, sees)
+		}
 	}
 }
 
