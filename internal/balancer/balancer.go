@@ -176,6 +176,27 @@ func (w *wanter) sourceRanges(vip v1.VIPAddress) []string {
 	return slices.Compact(out)
 }
 
+// BrokenMonitors says of which ports the cloud has health monitors that check nothing.
+// OVN's provider of OpenStack Zed accepts one, and has it in ERROR where the network of
+// the members has no metadata port; pool and load balancer stay ACTIVE.
+func BrokenMonitors(trees []sdn.LoadBalancer) []Problem {
+	var ports []string
+	for _, lb := range trees {
+		for _, l := range lb.Listeners {
+			if l.Pool != nil && l.Pool.MonitorBroken {
+				ports = append(ports, fmt.Sprintf("%s:%d", l.Protocol, l.Port))
+			}
+		}
+	}
+	if len(ports) == 0 {
+		return nil
+	}
+	slices.Sort(ports)
+	return []Problem{{"health monitor", "is in ERROR in the cloud, of " + first(slices.Compact(ports)) +
+		": endpoints are not checked beyond their readiness. Take the annotation away, or look at it there; " +
+		"OVN's provider wants a metadata port in the network of the endpoints (ovn_metadata_enabled in Neutron)"}}
+}
+
 // Withheld reports whether a KuryrLoadBalancer gets no floating IP as the provider
 // could not keep out those who are to stay out: closed, never open.
 func Withheld(klb *v1.KuryrLoadBalancer, f sdn.Features) bool {

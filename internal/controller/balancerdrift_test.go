@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -283,6 +284,37 @@ func TestStepFindsNothing(t *testing.T) {
 				t.Errorf("it is said to be ready, and serves %v", got)
 			}
 		})
+	}
+}
+
+// TestBrokenMonitor: that a health monitor checks nothing is told, on the Service too,
+// and is no reason not to serve.
+func TestBrokenMonitor(t *testing.T) {
+	b := balancerBed(t)
+	b.set(func(s *controller.Settings) { s.Services.CheckInterval.Duration = 300 * time.Millisecond })
+	b.start()
+	b.balancer("web", func(s *v1.KuryrLoadBalancerSpec) {
+		s.Listeners[0].Monitor = &v1.MonitorSpec{Type: "TCP", Delay: 5, Timeout: 3, MaxRetries: 1, MaxRetriesDown: 3}
+	})
+	id := b.realised("web").Status.LoadBalancers[0].ID
+	writes := b.writes()
+	broken := func(is bool) {
+		b.cloud.EditLoadBalancer(id, func(lb *sdn.LoadBalancer) {
+			for i := range lb.Listeners {
+				lb.Listeners[i].Pool.MonitorBroken = is && lb.Listeners[i].Port == 80
+			}
+		})
+	}
+	broken(true)
+	b.mentions("Event", b.eventOn("web", "NotSupported"), "health monitor", "TCP:80", "Take the annotation away")
+	klb := b.realised("web")
+	if said := meta.FindStatusCondition(klb.Status.Conditions, v1.ConditionSupported); said.Status != metav1.ConditionFalse || strings.Contains(said.Message, "443") {
+		t.Errorf("condition %+v, want that the monitor of port 80 is broken", said)
+	}
+	broken(false)
+	b.eventually("it is said to be well", func() bool { return meta.IsStatusConditionTrue(b.klb("web").Status.Conditions, v1.ConditionSupported) })
+	if diff := cmp.Diff(writes, b.writes()); diff != "" {
+		t.Errorf("the cloud was changed for it (-before +now):\n%s", diff)
 	}
 }
 

@@ -308,6 +308,7 @@ func (r *balancers) round(ctx context.Context, klb *v1.KuryrLoadBalancer, m *bal
 	features.FailOver = features.FailOver && !m.noFailOver && !m.inVain
 	spec, unfenced := r.fence(ctx, klb, m, spec, features, o)
 	want, problems := balancer.Want(spec, features)
+	problems = append(problems, balancer.BrokenMonitors(trees)...)
 	o.problems, o.asked, o.withheld = problems, !features.Unsure, balancer.Withheld(spec, features)
 	o.features = features
 	plan := balancer.Next(want, trees, named(klb), features)

@@ -198,6 +198,7 @@ type Pool struct {
 	Algorithm       string
 	AffinitySeconds *int32 // nil: none; 0: as long as the backend likes, which is all some can, and all there is with TCP
 	Monitor         *v1.MonitorSpec
+	MonitorBroken   bool // of one that is read: it is in ERROR, and checks nothing
 	Provisioning    Provisioning
 	Operating       string
 	Members         []Member

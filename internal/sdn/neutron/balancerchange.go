@@ -356,7 +356,7 @@ func (b *Backend) setMonitor(ctx context.Context, lb at, poolID, id string, want
 		switch {
 		case err != nil && !errors.Is(err, sdn.ErrNotFound):
 			return err
-		case err == nil && equal(now, want):
+		case err == nil && equal(monitorOf(now), want):
 			return nil
 		case err == nil && want != nil && now.Type == want.Type:
 			return b.lb(ctx, http.MethodPut, id, object{"healthmonitor": monitorChange(*want)}, nil, "healthmonitors", id)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron"
 	"github.com/kuryr-go/kuryr/internal/sdn/sdntest"
@@ -116,6 +117,31 @@ func TestNoPoolRunsLow(t *testing.T) {
 					t.Errorf("%d members in the end, want %d", got, test.stay+test.fresh)
 				}
 			})
+		}
+	}
+}
+
+// OVN's driver of Zed has health monitors in ERROR where the network has no metadata
+// port, as the simulator does; that is read with the load balancer.
+func TestMonitorInError(t *testing.T) {
+	for provider, broken := range map[string]bool{"ovn": true, "amphora": false} {
+		f := newFront(t)
+		target := f.services(t).target(t, provider)
+		want := balanced(target, "10.252.0.200", 1, 1)
+		want.Listeners[0].Pool.Monitor = &v1.MonitorSpec{Type: "TCP", Delay: 5, Timeout: 3, MaxRetries: 1, MaxRetriesDown: 3}
+		made, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, want)
+		must(t, err)
+		for len(made.Listeners) == 0 || made.Listeners[0].Pool == nil || made.Listeners[0].Pool.Monitor == nil {
+			if len(made.Listeners) > 0 && made.Listeners[0].Pool != nil {
+				if err := target.Backend.UpdatePool(t.Context(), made.Listeners[0].Pool.ID, *want.Listeners[0].Pool); err != nil && !errors.As(err, new(*sdn.PendingError)) {
+					t.Fatal(err)
+				}
+			}
+			made, err = target.Backend.LoadBalancer(t.Context(), made.ID)
+			must(t, err)
+		}
+		if got := made.Listeners[0].Pool.MonitorBroken; got != broken {
+			t.Errorf("provider %s: the monitor is broken: %v", provider, got)
 		}
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 
-	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -120,7 +119,7 @@ func (b *Backend) completePool(ctx context.Context, w wirePool, known []wireMemb
 		if err != nil {
 			return p, fmt.Errorf("reading health monitor %s: %w", w.MonitorID, err)
 		}
-		p.Monitor = m
+		p.Monitor, p.MonitorBroken = monitorOf(m), m.Provisioning == string(sdn.ProvisioningError)
 	}
 	return p, nil
 }
@@ -133,14 +132,12 @@ func (b *Backend) readMembers(ctx context.Context, poolID string) ([]wireMember,
 	return all, err
 }
 
-func (b *Backend) readMonitor(ctx context.Context, id string) (*v1.MonitorSpec, error) {
+func (b *Backend) readMonitor(ctx context.Context, id string) (wireMonitor, error) {
 	var body struct {
 		Monitor wireMonitor `json:"healthmonitor"`
 	}
-	if err := b.lb(ctx, http.MethodGet, id, nil, &body, "healthmonitors", id); err != nil {
-		return nil, err
-	}
-	return monitorOf(body.Monitor), nil
+	err := b.lb(ctx, http.MethodGet, id, nil, &body, "healthmonitors", id)
+	return body.Monitor, err
 }
 
 // listBalancing reads a list of the load-balancing API. It is at path; without one, under its name.

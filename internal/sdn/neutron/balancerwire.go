@@ -102,6 +102,7 @@ type wireMember struct {
 }
 
 type wireMonitor struct {
+	Provisioning   string `json:"provisioning_status"`
 	ID             string `json:"id"`
 	Type           string `json:"type"`
 	Delay          int32  `json:"delay"`

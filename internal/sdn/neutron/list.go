@@ -119,6 +119,7 @@ func readPages[T listable](ctx context.Context, b *Backend, r request, keep func
 	r.method, r.query = http.MethodGet, maps.Clone(r.query)
 	r.query.Set("limit", strconv.Itoa(b.config.PageSize))
 	seen := map[string]bool{} // on earlier pages
+	ordered := r.query.Get("sort_key") == "id"
 	for marker := ""; ; {
 		rows, more, err := readPage[T](ctx, b, r)
 		switch {
@@ -134,7 +135,7 @@ func readPages[T listable](ctx context.Context, b *Backend, r request, keep func
 				err = fmt.Errorf("%w: an empty page behind %s", errShifted, marker)
 			}
 			return all, err
-		case marker != "" && seen[rows[0].id()]:
+		case marker != "" && (seen[rows[0].id()] || ordered && rows[0].id() <= marker):
 			return nil, fmt.Errorf("%w: the page behind %s is an earlier one", errShifted, marker)
 		}
 		for _, row := range rows {

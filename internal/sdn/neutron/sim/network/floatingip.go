@@ -40,7 +40,7 @@ type portDetails struct {
 
 func (s *Service) registerFloatingIPs() {
 	s.floatingIPs = &kind[floatingIP]{
-		one: "floatingip", many: "floatingips", title: "FloatingIP", emulated: true,
+		one: "floatingip", many: "floatingips", title: "FloatingIP", lost: showsNothing,
 		create: createFloatingIP, update: updateFloatingIP, remove: removeFloatingIP, view: viewFloatingIP,
 		missing: func(id string) *fault {
 			return refuse(http.StatusNotFound, "FloatingIPNotFound", "Floating IP %s could not be found", id)

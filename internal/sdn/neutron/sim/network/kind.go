@@ -13,6 +13,15 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/table"
 )
 
+// lostMarker is what a list shows behind a row that is not there: observed.
+type lostMarker int
+
+const (
+	beginsAgain  lostMarker = iota // the first page: Neutron looks for it as an object, and goes on without
+	refusesPage                    // 404: who lists looks for it in the database
+	showsNothing                   // an empty page: Neutron pages through what a plugin lists
+)
+
 // kind is one type of resource. Rows are structs with JSON tags that embed
 // standard; a row in the table is never changed in place, but replaced by put.
 type kind[T any] struct {
@@ -47,10 +56,9 @@ type kind[T any] struct {
 	listing func(c *call)
 	// missing is the message of NotFound; nil is Neutron's usual one.
 	missing func(id string) *fault
-	// emulated: Neutron pages through what the plugin lists; a marker that is not
-	// there gives an empty page then, else a fault.
-	emulated bool
-	path     string // in URLs; "" is many with dashes
+	// lost is what is behind a marker that is not there.
+	lost lostMarker
+	path string // in URLs; "" is many with dashes
 
 	attrs    *attributeList
 	fields   map[string][]int // by JSON name, where in T

@@ -54,27 +54,30 @@ func (k *kind[T]) list(c *call) (any, *fault) {
 	if q.Limit > 0 { // a marker without a limit means nothing
 		q.Marker = query.Get("marker")
 	}
-	rows, _, err := k.rows.Select(q, keep)
-	if err != nil {
-		if f := k.cannotList(err); f != nil {
-			return nil, f
-		}
-		rows = nil
+	rows, f := k.page(q, keep)
+	if f != nil {
+		return nil, f
 	}
 	return &page[T]{k, c, k.views(c, rows), links(c, q, rows)}, nil
 }
 
-// cannotList: a page behind a row that is not there is refused by plugins that
-// page themselves, and empty else (neutron 21.0.0: api/api_common.py).
-func (k *kind[T]) cannotList(err error) *fault {
+// page returns the rows of a page; what is behind a row that is not there, each kind
+// knows.
+func (k *kind[T]) page(q table.Query, keep func(*T) bool) ([]*T, *fault) {
+	rows, _, err := k.rows.Select(q, keep)
 	var marker *table.MarkerError
 	switch {
-	case errors.As(err, &marker) && k.emulated:
-		return nil
-	case errors.As(err, &marker):
-		return k.notFound(marker.Marker)
+	case err == nil:
+		return rows, nil
+	case !errors.As(err, &marker):
+		return nil, badRequest("%v", err)
+	case k.lost == refusesPage:
+		return nil, k.notFound(marker.Marker)
+	case k.lost == showsNothing:
+		return nil, nil
 	}
-	return badRequest("%v", err)
+	q.Marker = ""
+	return k.page(q, keep)
 }
 
 // filter makes the query's filters into those of the table and a test of rows.

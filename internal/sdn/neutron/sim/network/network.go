@@ -37,7 +37,7 @@ type network struct {
 func (s *Service) registerNetworks() {
 	s.segments = map[segment]string{}
 	s.networks = &kind[network]{
-		one: "network", many: "networks", title: "Network",
+		one: "network", many: "networks", title: "Network", lost: refusesPage,
 		create: createNetwork, update: updateNetwork, remove: removeNetwork, made: madeNetwork,
 		shown: func(c *call, n *network) bool {
 			return n.Shared || n.External || c.owns(n.ProjectID) || c.who.Has("advsvc")

@@ -116,7 +116,7 @@ func (p *port) copied() *port {
 
 func (s *Service) registerPort() {
 	s.ports = &kind[port]{
-		one: "port", many: "ports", title: "Port",
+		one: "port", many: "ports", title: "Port", lost: refusesPage,
 		create: createPort, update: updatePort, remove: removePort, created: scheduleBinding, updated: scheduleBinding,
 		view: viewPort, finish: finishPort, shown: seesPort,
 		filters: map[string]func(*call, *port, []string) bool{

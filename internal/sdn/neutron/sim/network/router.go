@@ -34,7 +34,7 @@ type gateway struct {
 
 func (s *Service) registerRouters() {
 	s.routers = &kind[router]{
-		one: "router", many: "routers", title: "Router", emulated: true,
+		one: "router", many: "routers", title: "Router", lost: showsNothing,
 		create: createRouter, update: updateRouter, remove: removeRouter,
 		missing: func(id string) *fault {
 			return refuse(http.StatusNotFound, "RouterNotFound", "Router %s could not be found", id)
