@@ -22,7 +22,7 @@ var likeWanted = cmp.Options{
 	cmpopts.IgnoreFields(sdn.LoadBalancer{}, "ID", "Owner", "ProjectID", "Provider", "VIPPortID", "Provisioning", "Operating"),
 	cmpopts.IgnoreFields(sdn.Listener{}, "ID", "Provisioning", "Operating",
 		"ConnectionLimit", "TimeoutClientData", "TimeoutMemberData", "TimeoutMemberConnect", "TimeoutTCPInspect"),
-	cmpopts.IgnoreFields(sdn.Pool{}, "ID", "Provisioning", "Operating"),
+	cmpopts.IgnoreFields(sdn.Pool{}, "ID", "Provisioning", "Operating", "MonitorBroken"),
 	cmpopts.IgnoreFields(sdn.Member{}, "ID", "Provisioning", "Operating"),
 	cmpopts.SortSlices(func(a, b sdn.Listener) bool { return a.Port < b.Port || a.Port == b.Port && a.Protocol < b.Protocol }),
 	cmpopts.SortSlices(func(a, b sdn.Member) bool { return a.IP < b.IP || a.IP == b.IP && a.Port < b.Port }),
