@@ -50,6 +50,7 @@ type balancerMemory struct {
 	tryAt      time.Time
 	unfinished int                 // tries, in a row, that a busy load balancer has stopped
 	broken     int                 // how many things were in ERROR at the last try
+	beaten     int                 // how often in a row one refused as busy
 	refusals   int                 // how often in a row something was not supported
 	stubborn   map[string]*attempt // steps that the next look did not show
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -165,6 +166,31 @@ func TestErrorIsMended(t *testing.T) {
 			}
 			b.eventOn("web", "LoadBalancerInError")
 		})
+	}
+}
+
+// TestBusyForEver: a load balancer that refuses as busy and never is costs no call after
+// the other.
+func TestBusyForEver(t *testing.T) {
+	b := balancerBed(t)
+	b.unhurried = true
+	b.start()
+	b.balancer("web", func(s *v1.KuryrLoadBalancerSpec) { s.Provider = "amphora" })
+	b.realised("web")
+	var tries atomic.Int32
+	b.onBefore(func(_ context.Context, call string, _ int) error {
+		if call != memory.ChangeMembers {
+			return nil
+		}
+		tries.Add(1)
+		return &sdn.PendingError{What: "the pool", Retry: time.Second}
+	})
+	b.respec("web", func(s *v1.KuryrLoadBalancerSpec) { s.Listeners[0] = balancerPort(80, 1) })
+	b.mentions("Event", b.eventOn("web", "LoadBalancerBusy"), "refuses each change as busy")
+	n := tries.Load()
+	b.never("it is tried all the time", func() bool { return tries.Load() > n+1 })
+	if n > 12 {
+		t.Errorf("it was tried %d times before that was told, want about ten", n)
 	}
 }
 

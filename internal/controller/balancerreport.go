@@ -218,6 +218,9 @@ func (r *balancers) unready(klb *v1.KuryrLoadBalancer, o *round) (reason, messag
 		return reasonAddress, o.address.Problem
 	case len(o.refused) > 0:
 		return reasonNotTaken, "The cloud has accepted this, and not done it: " + strings.Join(o.refused, "; ") + ". Kuryr goes on by itself" + o.closed()
+	case o.beaten != "":
+		return reasonStuck, fmt.Sprintf("Load balancer %s refuses each change as busy, and is shown as done: is something of somebody else's in the way, "+
+			"as a policy that uses a pool? Look at it in the cloud; Kuryr tries again every %s", o.beaten, r.backoff.Quota)
 	case o.waiting != "" && r.now().Sub(o.since) >= stuckAfter:
 		return reasonStuck, fmt.Sprintf("Load balancer %s has been busy since %s: look at it, and at Octavia, in the cloud", o.waiting, o.since.UTC().Format(time.RFC3339))
 	}

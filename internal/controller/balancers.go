@@ -264,6 +264,7 @@ type round struct {
 	since   time.Time
 	broken  []string // what is in ERROR
 	spent   bool     // and no more is done about it
+	beaten  string   // a load balancer that is shown to be done, and refuses as busy time and again
 	lost    bool     // what a step was about is gone: the cloud is not as it was seen
 	stopped bool     // a busy load balancer has stopped a step, maybe half way
 	refused []string // what the cloud accepts and does not do
@@ -290,7 +291,7 @@ type round struct {
 // settled reports whether the round has found the cloud to be as it is to be.
 func (o *round) settled() bool {
 	return o.err == nil && o.seen && o.located && o.address.Problem == "" && o.deferred == "" &&
-		len(o.did)+len(o.broken)+len(o.refused) == 0 && o.waiting == "" && !o.lost
+		len(o.did)+len(o.broken)+len(o.refused) == 0 && o.waiting == "" && o.beaten == "" && !o.lost
 }
 
 // round looks, plans and does.

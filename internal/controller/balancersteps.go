@@ -117,6 +117,24 @@ func (r *balancers) awaitAll(ids []string, klb *v1.KuryrLoadBalancer, m *balance
 	}
 }
 
+// beatenAfter is how often in a row a load balancer that is shown to be done may refuse a
+// change as busy. Somebody else may be as fast as that; more often it is no state that
+// ends, as a pool of LBaaS v2 that somebody's policy uses, and to wait for its end would
+// be to ask some times a second for ever.
+const beatenAfter = 10
+
+// awaitRefused has the object wait for a load balancer that has refused a step as busy.
+func (r *balancers) awaitRefused(id string, part bool, klb *v1.KuryrLoadBalancer, m *balancerMemory, o *round) {
+	if !part {
+		m.beaten++
+	}
+	if m.beaten <= beatenAfter {
+		r.await(id, klb, o)
+	} else {
+		o.beaten, o.again = id, r.backoff.Quota
+	}
+}
+
 // steps carries out steps. One that is refused for what it says keeps no other from
 // being tried; one that finds its load balancer busy waits, with all others of it, and
 // so do they where a change of one's own is known to keep it busy. One that is done in
@@ -141,6 +159,7 @@ func (r *balancers) steps(ctx context.Context, klb *v1.KuryrLoadBalancer, m *bal
 			}
 			ctrl.LoggerFrom(ctx).Info("changed load balancer", "step", s.String(), "loadBalancer", id)
 			m.did(fingerprint(s), r.now(), r.backoff)
+			m.beaten = 0
 			if id != "" {
 				r.await(id, klb, o)
 			}
@@ -152,7 +171,7 @@ func (r *balancers) steps(ctx context.Context, klb *v1.KuryrLoadBalancer, m *bal
 			} else {
 				o.stopped = true
 			}
-			r.await(id, klb, o)
+			r.awaitRefused(id, pending.Part, klb, m, o)
 			continue
 		case errors.Is(err, sdn.ErrNotFound): // somebody has taken it away since the look
 			m.did(fingerprint(s), r.now(), r.backoff)
