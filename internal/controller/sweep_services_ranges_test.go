@@ -180,11 +180,12 @@ func (l *rangesLife) inUse(r sweep.Resource) string {
 	return l.serviceLife.inUse(r)
 }
 
-// closedAtFirst: a floating IP comes when an endpoint has the group.
+// closedAtFirst: a floating IP comes when an endpoint has the group. One that was asked for
+// then may come when the Service goes and its group does already.
 func closedAtFirst(s sweep.State, old, now client.Object) []string {
 	before, _ := old.(*v1.KuryrLoadBalancer)
 	after, _ := now.(*v1.KuryrLoadBalancer)
-	if after == nil || after.Status.PublicIP == nil || before != nil && before.Status.PublicIP != nil || len(after.Spec.SourceRanges) == 0 {
+	if after == nil || !after.DeletionTimestamp.IsZero() || after.Status.PublicIP == nil || before != nil && before.Status.PublicIP != nil || len(after.Spec.SourceRanges) == 0 {
 		return nil
 	}
 	group := after.Status.SecurityGroupID
