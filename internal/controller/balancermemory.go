@@ -5,6 +5,7 @@ package controller
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -44,13 +45,14 @@ type balancerMemory struct {
 
 	features *sdn.Features // when the cloud was found to be as wanted; nil: not by this process
 
-	noFailOver bool // the provider says that it can, and cannot
-	inVain     bool // it fails over, which has not got it out of ERROR
-	tries      int  // to get something out of ERROR
+	noFailOver bool            // the provider says that it can, and cannot
+	inVain     map[string]bool // load balancers that failovers have not got out of ERROR, by ID
+	tries      int             // to get something out of ERROR
 	tryAt      time.Time
 	unfinished int                 // tries, in a row, that a busy load balancer has stopped
 	broken     int                 // how many things were in ERROR at the last try
-	beaten     int                 // how often in a row one refused as busy
+	beaten     int                 // how often in a row a step was refused as its load balancer was busy
+	beatenBy   string              // that step
 	refusals   int                 // how often in a row something was not supported
 	stubborn   map[string]*attempt // steps that the next look did not show
 
@@ -100,12 +102,52 @@ func (m *balancerMemory) overdue(now time.Time, patience time.Duration) bool {
 
 // settled forgets what is of no matter any more once all is as wanted.
 func (m *balancerMemory) settled() {
-	m.tries, m.broken, m.inVain = 0, 0, false
+	m.tries, m.broken, m.beaten = 0, 0, 0
+	m.inVain = nil
 	for key := range m.stubborn {
 		if strings.HasPrefix(key, replacing) {
 			delete(m.stubborn, key)
 		}
 	}
+}
+
+// failedOver notes which load balancers a whole series of failovers has left in ERROR.
+func (m *balancerMemory) failedOver(steps []balancer.Step) {
+	for _, s := range steps {
+		if f, is := s.(balancer.FailOver); is {
+			if m.inVain == nil {
+				m.inVain = map[string]bool{}
+			}
+			m.inVain[f.ID] = true
+		}
+	}
+}
+
+// replaceFailovers has load balancers made anew that failovers do not get out of ERROR;
+// but for one that is still said to serve, as the cloud may have no room for another.
+func (m *balancerMemory) replaceFailovers(steps []balancer.Step, trees []sdn.LoadBalancer) {
+	for i, s := range steps {
+		f, is := s.(balancer.FailOver)
+		if is && m.inVain[f.ID] && !slices.ContainsFunc(trees, func(lb sdn.LoadBalancer) bool { return lb.ID == f.ID && lb.Operating == "ONLINE" }) {
+			steps[i] = balancer.DeleteLoadBalancer{ID: f.ID, Because: "failovers have not got it out of ERROR"}
+		}
+	}
+}
+
+// beatenAfter is how often in a row a load balancer that is shown to be done may refuse a
+// step as busy. Somebody else may be as fast as that; more often it is no state that
+// ends, as a pool of LBaaS v2 that somebody's policy uses, and to wait for its end would
+// be to ask some times a second for ever.
+const beatenAfter = 10
+
+// refusesAgain notes that a step was refused as busy, and reports whether that was so
+// often enough. One that gets further each time is another step each time.
+func (m *balancerMemory) refusesAgain(step string) bool {
+	if step != m.beatenBy {
+		m.beatenBy, m.beaten = step, 0
+	}
+	m.beaten++
+	return m.beaten > beatenAfter
 }
 
 // begin notes when a generation is seen first.

@@ -306,13 +306,14 @@ func (r *balancers) round(ctx context.Context, klb *v1.KuryrLoadBalancer, m *bal
 	if err != nil {
 		return r.shut(ctx, klb, m, o, err)
 	}
-	features.FailOver = features.FailOver && !m.noFailOver && !m.inVain
+	features.FailOver = features.FailOver && !m.noFailOver
 	spec, unfenced := r.fence(ctx, klb, m, spec, features, o)
 	want, problems := balancer.Want(spec, features)
 	problems = append(problems, balancer.BrokenMonitors(trees)...)
 	o.problems, o.asked, o.withheld = problems, !features.Unsure, balancer.Withheld(spec, features)
 	o.features = features
 	plan := balancer.Next(want, trees, named(klb), features)
+	m.replaceFailovers(plan.Mend, trees)
 	o.broken, o.kept = plan.Broken, plan.Kept
 	r.leaveStubborn(ctx, m, &plan, o)
 	if err := r.guardRanges(ctx, klb, m, balancer.Lax(want, trees, named(klb)), o); err != nil {

@@ -117,24 +117,6 @@ func (r *balancers) awaitAll(ids []string, klb *v1.KuryrLoadBalancer, m *balance
 	}
 }
 
-// beatenAfter is how often in a row a load balancer that is shown to be done may refuse a
-// change as busy. Somebody else may be as fast as that; more often it is no state that
-// ends, as a pool of LBaaS v2 that somebody's policy uses, and to wait for its end would
-// be to ask some times a second for ever.
-const beatenAfter = 10
-
-// awaitRefused has the object wait for a load balancer that has refused a step as busy.
-func (r *balancers) awaitRefused(id string, part bool, klb *v1.KuryrLoadBalancer, m *balancerMemory, o *round) {
-	if !part {
-		m.beaten++
-	}
-	if m.beaten <= beatenAfter {
-		r.await(id, klb, o)
-	} else {
-		o.beaten, o.again = id, r.backoff.Quota
-	}
-}
-
 // steps carries out steps. One that is refused for what it says keeps no other from
 // being tried; one that finds its load balancer busy waits, with all others of it, and
 // so do they where a change of one's own is known to keep it busy. One that is done in
@@ -159,23 +141,17 @@ func (r *balancers) steps(ctx context.Context, klb *v1.KuryrLoadBalancer, m *bal
 			}
 			ctrl.LoggerFrom(ctx).Info("changed load balancer", "step", s.String(), "loadBalancer", id)
 			m.did(fingerprint(s), r.now(), r.backoff)
-			m.beaten = 0
+			m.beatenBy = ""
 			if id != "" {
 				r.await(id, klb, o)
 			}
 			continue
 		case errors.As(err, &pending):
 			busy[balancer.Target(s)] = r.pending(s, id, pending.Part, changed, o)
-			if d, deletes := s.(balancer.DeleteLoadBalancer); deletes { // it may end in ERROR, and be wanted again
-				r.deleted(ctx, m, fingerprint(s), d.ID)
-			} else {
-				o.stopped = true
-			}
-			r.awaitRefused(id, pending.Part, klb, m, o)
+			r.awaitRefused(ctx, klb, m, s, pending.Part, o)
 			continue
 		case errors.Is(err, sdn.ErrNotFound): // somebody has taken it away since the look
-			m.did(fingerprint(s), r.now(), r.backoff)
-			o.lost, o.again = true, r.backoff.Min
+			r.lose(m, s, o)
 			continue
 		case r.unmarked(m, s, err, o):
 			continue
@@ -192,6 +168,26 @@ func (r *balancers) steps(ctx context.Context, klb *v1.KuryrLoadBalancer, m *bal
 		break
 	}
 	return errors.Join(failed...)
+}
+
+// awaitRefused has the object wait for a load balancer that has refused a step as busy.
+func (r *balancers) awaitRefused(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, s balancer.Step, part bool, o *round) {
+	id := balancer.Target(s)
+	if d, deletes := s.(balancer.DeleteLoadBalancer); deletes { // it may end in ERROR, and be wanted again
+		r.deleted(ctx, m, fingerprint(s), d.ID)
+	} else if o.stopped = true; !part && m.refusesAgain(fingerprint(s)) {
+		o.beaten, o.again = id, r.backoff.Quota
+		return
+	}
+	r.await(id, klb, o)
+}
+
+// lose notes that what a step is about is not there.
+func (r *balancers) lose(m *balancerMemory, s balancer.Step, o *round) {
+	if !leaves(s) {
+		m.did(fingerprint(s), r.now(), r.backoff)
+	}
+	o.lost, o.again = true, r.backoff.Min
 }
 
 // pending notes that a load balancer is at work, and reports whether the other steps of
@@ -290,7 +286,7 @@ func (r *balancers) heal(ctx context.Context, klb *v1.KuryrLoadBalancer, m *bala
 	switch {
 	case m.tries >= mendTries:
 		o.spent, o.again, o.since = true, again.Sub(now), again
-		m.inVain = true // what cannot be failed over is made anew
+		m.failedOver(steps)
 		return nil
 	case now.Before(m.tryAt):
 		o.again = m.tryAt.Sub(now)

@@ -5,6 +5,8 @@ package daemon
 
 import (
 	"fmt"
+	"net/netip"
+	"net/url"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -18,7 +20,10 @@ import (
 
 // Services is the Kubernetes API, narrowed to what node ports need. It needs the
 // right to list and watch services and endpointslices.
-type Services struct{ core, discovery rest.Interface }
+type Services struct {
+	core, discovery rest.Interface
+	address         netip.Addr
+}
 
 // ConnectServices prepares requests for Services. Nothing is sent yet.
 func ConnectServices(cfg *rest.Config) (*Services, error) {
@@ -37,7 +42,11 @@ func ConnectServices(cfg *rest.Config) (*Services, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Services{core: core, discovery: discovery}, nil
+	s := &Services{core: core, discovery: discovery}
+	if at, err := url.Parse(cfg.Host); err == nil {
+		s.address, _ = netip.ParseAddr(at.Hostname()) // else it goes by a name
+	}
+	return s, nil
 }
 
 func versioned(cfg *rest.Config, scheme *runtime.Scheme, path string, version schema.GroupVersion) (rest.Interface, error) {
@@ -59,6 +68,9 @@ func (s *Services) Services() cache.ListerWatcher { return served(s.core, "servi
 
 // EndpointSlices lists and watches theirs.
 func (s *Services) EndpointSlices() cache.ListerWatcher { return served(s.discovery, "endpointslices") }
+
+// Address is that at which the API is asked; zero if it goes by a name.
+func (s *Services) Address() netip.Addr { return s.address }
 
 // APIServers lists and watches the EndpointSlices of the Service default/kubernetes.
 func (s *Services) APIServers() cache.ListerWatcher {

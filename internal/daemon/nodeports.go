@@ -166,7 +166,7 @@ func (n *nodePorts) ensure(ctx context.Context) (outcome, bool) {
 	if known {
 		all = n.services.all()
 	}
-	want := nodeport.Plan(all, hosts, nodeport.APIServers{Node: n.node, Slices: n.services.apiServers()})
+	want := nodeport.Plan(all, hosts, n.services.apiServers())
 	change, err := n.tables.Ensure(want.Table)
 	if !wanted {
 		n.left(ctx, change, err)

@@ -6,6 +6,7 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 
@@ -59,9 +60,9 @@ func TestNodeFindsTheAPI(t *testing.T) {
 	if w.logged("sysctl") > 0 {
 		t.Error("the node is told to pass on packets, which nothing needs")
 	}
-	_, stop = w.start(t, w)
-	eventually(t, "both are known again", func() bool { return w.passes() == "10.96.0.1:80->192.0.2.2:6443" })
-	stop()
+	w.api.Modify(slice)
+	w.start(t, w)
+	eventually(t, "both are known again", func() bool { return w.passes() == "10.96.0.1:80->192.0.2.1:6443" })
 }
 
 // Where Services are left alone, the tables of an earlier start go, once, and
@@ -174,6 +175,10 @@ func TestServicesOnAPIServer(t *testing.T) {
 	eventually(t, "the Service is passed on", func() bool {
 		return strings.Contains(w.passes(), fmt.Sprintf("0.0.0.0:%d->%s:80", svc.Spec.Ports[0].NodePort, svc.Spec.ClusterIP))
 	})
+	host, _, err := net.SplitHostPort(strings.TrimPrefix(c.daemon.Host, "https://"))
+	if err != nil || from.Address().String() != host {
+		t.Errorf("Address() = %s, want that of %s", from.Address(), c.daemon.Host)
+	}
 	eventually(t, "the node finds the API", func() bool { return strings.Contains(w.passes(), "10.0.0.1:443->") }) // an API server's own cluster IP is the first
 	eventually(t, "the health check is answered", func() bool { return health(svc.Spec.HealthCheckNodePort).local == 1 })
 	if err := c.Delete(t.Context(), svc); err != nil {

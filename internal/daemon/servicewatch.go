@@ -5,12 +5,15 @@ package daemon
 
 import (
 	"context"
+	"net/netip"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/kuryr-go/kuryr/internal/nodeport"
 )
 
 // services is the Kubernetes API, as far as node ports need it; *Services is one.
@@ -19,6 +22,8 @@ type services interface {
 	EndpointSlices() cache.ListerWatcher
 	// APIServers are the EndpointSlices of the Service default/kubernetes.
 	APIServers() cache.ListerWatcher
+	// Address is that at which the API is asked, zero if it goes by a name.
+	Address() netip.Addr
 }
 
 // serviceWatch is the cluster's Services as last seen, and answers at their health
@@ -79,18 +84,18 @@ func (w *serviceWatch) all() []*corev1.Service {
 	return all
 }
 
-// apiServers are the EndpointSlices of the API's Service; none if nobody watches them.
-func (w *serviceWatch) apiServers() []*discoveryv1.EndpointSlice {
+// apiServers are the Kubernetes API's; none if nobody watches them.
+func (w *serviceWatch) apiServers() nodeport.APIServers {
 	if w == nil {
-		return nil
+		return nodeport.APIServers{}
 	}
-	var all []*discoveryv1.EndpointSlice
+	servers := nodeport.APIServers{Node: w.checks.node, By: w.checks.from.Address()}
 	for _, obj := range w.api.GetStore().List() {
 		if slice, ok := obj.(*discoveryv1.EndpointSlice); ok {
-			all = append(all, slice)
+			servers.Slices = append(servers.Slices, slice)
 		}
 	}
-	return all
+	return servers
 }
 
 // slimService drops what node ports do not need, before it is kept.

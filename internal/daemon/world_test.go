@@ -6,6 +6,7 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -56,6 +57,8 @@ func (w *world) EndpointSlices() cache.ListerWatcher {
 }
 
 func (w *world) APIServers() cache.ListerWatcher { return w.api }
+
+func (w *world) Address() netip.Addr { return netip.Addr{} }
 
 func (w *world) Ensure(want nodeport.Table) (nft.Change, error) {
 	w.mu.Lock()

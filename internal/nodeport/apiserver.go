@@ -21,6 +21,10 @@ import (
 type APIServers struct {
 	Node   string // spreads nodes over them
 	Slices []*discoveryv1.EndpointSlice
+	// By is the address at which the daemon itself finds the API. If that is a cluster IP
+	// of the Service, something else leads there already, and who goes by it has to
+	// learn of a server that is replaced: it is left alone. Zero: some other address.
+	By netip.Addr
 }
 
 // isAPI reports whether a Service is the one by which the Kubernetes API is found.
@@ -33,7 +37,7 @@ func isAPI(svc *corev1.Service) bool {
 // load balancer, answer past it, and the node takes the answer for a stranger's. And
 // what runs on the host network finds the API without the cloud.
 func (p *planner) addAPI(svc *corev1.Service, port *corev1.ServicePort, ip netip.Addr, from *APIServers) {
-	if port.Port < 1 || port.Port > 0xffff {
+	if port.Port < 1 || port.Port > 0xffff || slices.Contains(clusterIPs(svc), from.By) {
 		return
 	}
 	var all []netip.AddrPort

@@ -5,6 +5,7 @@ package nodeport_test
 
 import (
 	"fmt"
+	"net/netip"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -66,6 +67,19 @@ func TestAPIServers(t *testing.T) {
 				t.Errorf("Forwards() = %v", !c.forwards)
 			}
 		})
+	}
+}
+
+// A daemon that finds the API by the Service leaves that as it is.
+func TestAPIServersByTheService(t *testing.T) {
+	for by, want := range map[string]int{"10.96.0.1": 0, "fd96::1": 0, "192.0.2.1": 1} {
+		both := func(s *corev1.Service) { s.Spec.ClusterIPs = append(s.Spec.ClusterIPs, "fd96::1") }
+		got := nodeport.Plan([]*corev1.Service{svc("", api, both)}, nil, nodeport.APIServers{
+			Node: "n1", Slices: []*discoveryv1.EndpointSlice{apiSlice("192.0.2.1")}, By: netip.MustParseAddr(by),
+		})
+		if len(got.Table) != want {
+			t.Errorf("by %s: %q, want %d", by, lines(got), want)
+		}
 	}
 }
 

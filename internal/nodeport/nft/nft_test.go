@@ -103,6 +103,7 @@ func TestNodeToAPIServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		expect(t, s.client, "the API, from elsewhere", "tcp", api.String(), 443, "none")
 		got, from, _ := strings.Cut(s.node.ask(t, patient, "tcp", api.String(), 443), " sees ")
 		if got != at || !slices.Contains(sees, from) {
 			t.Errorf("the API at %s answers as %q, and sees %q, want one of %q", at, got, from, sees)

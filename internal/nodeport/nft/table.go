@@ -32,8 +32,8 @@ type set struct {
 type entry struct{ key, value string }
 
 // sets are: where traffic to an external IP goes, and that to a node port, to a
-// host port of one address, and to one of all addresses; and what these look like
-// when that is done. Of a connection to a node port that leaves out the port that it
+// host port of one address, and to one of all addresses, and where what the node itself
+// sends goes; and what these look like when that is done. Of a connection to a node port that leaves out the port that it
 // came to, which nft 1.0.6 lists but does not read again from what it has listed, as
 // people do who keep their rules in a file: so what somebody else's rule sends to a
 // Service that has a node port, or to a pod's port that is a host port, is masqueraded, too.
@@ -45,6 +45,7 @@ func (f family) sets() []set {
 		{"node-ports", 2, without, target, nodePort},
 		{"host-address-ports", 3, with, target, hostAddressPort},
 		{"host-ports", 4, without, target, hostPort},
+		{"own-addresses", 8, with, target, ownAddress},
 		{"external-ip-flows", 5, []field{f.originalDaddr(), f.daddrField(), protocolField, dportField}, nil, externalIPFlow},
 		{"node-port-flows", 6, with, nil, nodePortFlow},
 		{"host-port-flows", 7, with, nil, hostPortFlow},
@@ -64,8 +65,10 @@ func flow(f nodeport.Frontend, b nodeport.Backend) entry {
 }
 
 func externalIP(f nodeport.Frontend, b nodeport.Backend) (entry, bool) {
-	return atAddress(f, b), !f.Host && !f.Everywhere()
+	return atAddress(f, b), !f.Host && !f.Everywhere() && !b.Own
 }
+
+func ownAddress(f nodeport.Frontend, b nodeport.Backend) (entry, bool) { return atAddress(f, b), b.Own }
 
 func nodePort(f nodeport.Frontend, b nodeport.Backend) (entry, bool) {
 	return atAll(f, b), !f.Host && f.Everywhere()
@@ -133,11 +136,11 @@ func (f family) chains() []chain {
 			{"host ports of this node's addresses", join(f.local(), f.translate(s[3]))},
 		}},
 		{"prerouting", "nat", unix.NF_INET_PRE_ROUTING, -100, enter},
-		{"output", "nat", unix.NF_INET_LOCAL_OUT, -100, enter},
+		{"output", "nat", unix.NF_INET_LOCAL_OUT, -100, append([]rule{{"the Kubernetes API", f.translate(s[4])}}, enter...)},
 		{"postrouting", "nat", unix.NF_INET_POST_ROUTING, 100, []rule{
-			{"replies come back by this node", masquerade(s[4])},
 			{"replies come back by this node", masquerade(s[5])},
 			{"replies come back by this node", masquerade(s[6])},
+			{"replies come back by this node", masquerade(s[7])},
 		}},
 	}
 	if !f.v6 { // before anything else sees it; replies have the node's address still
@@ -228,7 +231,7 @@ type content []map[string]element
 type element struct{ value, comment string }
 
 // frontends is how many sets, the first ones, have the frontends; the others follow.
-const frontends = 4
+const frontends = 5
 
 // of returns the elements of a set, of which there are none if nothing is known.
 func (c content) of(set int) map[string]element {

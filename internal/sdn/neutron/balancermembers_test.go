@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -131,7 +132,11 @@ func TestMonitorInError(t *testing.T) {
 		want.Listeners[0].Pool.Monitor = &v1.MonitorSpec{Type: "TCP", Delay: 5, Timeout: 3, MaxRetries: 1, MaxRetriesDown: 3}
 		made, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, want)
 		must(t, err)
-		for len(made.Listeners) == 0 || made.Listeners[0].Pool == nil || made.Listeners[0].Pool.Monitor == nil {
+		for tries := 0; len(made.Listeners) == 0 || made.Listeners[0].Pool == nil || made.Listeners[0].Pool.Monitor == nil; tries++ {
+			if tries > 1000 {
+				t.Fatalf("provider %s: there is no monitor: %+v", provider, made)
+			}
+			time.Sleep(time.Millisecond)
 			if len(made.Listeners) > 0 && made.Listeners[0].Pool != nil {
 				if err := target.Backend.UpdatePool(t.Context(), made.Listeners[0].Pool.ID, *want.Listeners[0].Pool); err != nil && !errors.As(err, new(*sdn.PendingError)) {
 					t.Fatal(err)

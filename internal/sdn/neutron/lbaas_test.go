@@ -31,7 +31,7 @@ func TestLBaaSv2GoesOnWhereItWasStopped(t *testing.T) {
 	if err != nil || len(made.Listeners) != 0 || made.ProjectID != target.ProjectID {
 		t.Fatalf("CreateLoadBalancer = %+v, %v; want a bare one of the project", made, err)
 	}
-	simulated{f.cloud}.dial(t, "{balancers: [{kind: listener, action: create, delay: 1s}, {delay: 20ms}]}")
+	simulated{f.cloud}.dial(t, "{balancers: [{kind: listener, action: create, delay: 1s}, {kind: member, delay: 200ms}, {delay: 20ms}]}")
 	var pool string
 	for stops := 0; pool == ""; stops++ {
 		l, err := b.CreateListener(ctx, made.ID, want.Listeners[0])
