@@ -25,8 +25,8 @@ import (
 
 // Frontend is what traffic is addressed to.
 type Frontend struct {
-	// Address is an external IP, or the API's cluster IP; unspecified (0.0.0.0 or ::) stands for each
-	// address of the node of that family.
+	// Address is an external IP, or the API's cluster IP; unspecified (0.0.0.0 or ::)
+	// stands for each address of the node of that family.
 	Address  netip.Addr
 	Protocol corev1.Protocol
 	Port     uint16

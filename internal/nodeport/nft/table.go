@@ -31,12 +31,13 @@ type set struct {
 // entry is an element as the kernel has it.
 type entry struct{ key, value string }
 
-// sets are: where traffic to an external IP goes, and that to a node port, to a
-// host port of one address, and to one of all addresses, and where what the node itself
-// sends goes; and what these look like when that is done. Of a connection to a node port that leaves out the port that it
-// came to, which nft 1.0.6 lists but does not read again from what it has listed, as
-// people do who keep their rules in a file: so what somebody else's rule sends to a
-// Service that has a node port, or to a pod's port that is a host port, is masqueraded, too.
+// sets are: where traffic to an external IP goes, and that to a node port, to a host
+// port of one address, and to one of all addresses, and where what the node itself
+// sends goes; and what these look like when that is done. Of a connection to a node
+// port that leaves out the port that it came to, which nft 1.0.6 lists but does not
+// read again from what it has listed, as people do who keep their rules in a file: so
+// what somebody else's rule sends to a Service that has a node port, or to a pod's port
+// that is a host port, is masqueraded, too.
 func (f family) sets() []set {
 	target := []datatype{f.address, portType}
 	with, without := []field{f.daddrField(), protocolField, dportField}, []field{protocolField, dportField}
