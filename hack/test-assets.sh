@@ -10,7 +10,7 @@ cd "$(dirname "$(readlink -f "$0")")/.."
 . hack/bed/lib.sh
 # shellcheck source=hack/bed/install.sh
 . hack/bed/install.sh
-PACKAGES=(ethtool iproute2 iputils-ping openvswitch-switch procps)
+PACKAGES=(ethtool iproute2 iputils-ping nftables openvswitch-switch procps)
 
 assets() {
 	local f

@@ -63,7 +63,7 @@ func newRealServices(t *testing.T, old bool) *realServices {
 	must(t, err)
 	r.balancer, err = openstack.NewLoadBalancerV2(provider, endpoint)
 	if errors.As(err, new(*gophercloud.ErrEndpointNotFound)) && !old {
-		t.Skip("the cloud of OS_CLOUD has no Octavia")
+		sdntest.Missing(t, "the cloud of OS_CLOUD has no Octavia")
 	} else if old {
 		r.balancer, err = r.client, nil // the paths are the same
 		r.change = append(r.change, func(c *neutron.Config) { c.LoadBalancerAPI = neutron.LBaaSv2 })
