@@ -12,12 +12,12 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/kuryr-go/kuryr/internal/nodetest"
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
@@ -36,7 +36,7 @@ var documented = []string{
 // From the executable to the device in the sandbox, with the drivers that a
 // node has and no API at all.
 func TestPortOfTheDocumentIsPlugged(t *testing.T) {
-	if !insideNode(t) {
+	if !nodetest.Inside(t) {
 		return
 	}
 	n := newNode(t)
@@ -111,28 +111,6 @@ esac
 		b, _ := os.ReadFile(filepath.Join(ports, portA))
 		return strings.TrimSpace(string(b))
 	}
-}
-
-const inNode = "KURYR_TEST_IN_NODE"
-
-// insideNode runs the test a second time, inside a network namespace that
-// stands for the node, and tells the two apart.
-func insideNode(t *testing.T) bool {
-	t.Helper()
-	if os.Getenv(inNode) != "" {
-		return true
-	}
-	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: needs root, for network namespaces of its own")
-	}
-	self := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
-	self.Env = append(os.Environ(), inNode+"=1")
-	self.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	out, err := self.CombinedOutput()
-	if err != nil {
-		t.Errorf("in a network namespace: %v\n%s", err, out)
-	}
-	return false
 }
 
 // newSandbox makes a network namespace, which goes with the test.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kuryr-go/kuryr/internal/nodetest"
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
@@ -75,7 +76,7 @@ func (r recording) end(t *testing.T, shell string) {
 }
 
 func TestBindingDriverIsTold(t *testing.T) {
-	needNode(t)
+	nodetest.Need(t)
 	t.Setenv("OS_PASSWORD", "secret")
 	d, r := newRecorder(t)
 	ns := newNamespace(t)
@@ -133,7 +134,7 @@ KURYR_VLAN_ID=7
 }
 
 func TestBindingDriverIsCalledWhenNeeded(t *testing.T) {
-	needNode(t)
+	nodetest.Need(t)
 	d, r := newRecorder(t)
 	p := pod(t, "midonet", 1, newNamespace(t))
 	q := p
@@ -167,7 +168,7 @@ func TestBindingDriverIsCalledWhenNeeded(t *testing.T) {
 }
 
 func TestBindingDriverFails(t *testing.T) {
-	needNode(t)
+	nodetest.Need(t)
 	d, r := newRecorder(t)
 	p := pod(t, "midonet", 1, newNamespace(t))
 	for name, c := range map[string]struct {
@@ -203,7 +204,7 @@ func TestBindingDriverFails(t *testing.T) {
 
 // The driver and all it has started are killed with the call.
 func TestBindingDriverHangs(t *testing.T) {
-	needNode(t)
+	nodetest.Need(t)
 	d, r := newRecorder(t)
 	r.end(t, "sleep 1000 & echo $! >$here/pid; wait")
 	p := pod(t, "midonet", 1, newNamespace(t))
@@ -254,7 +255,7 @@ func TestBindingDriverIsFound(t *testing.T) {
 
 // The example that is shipped, with a mm-ctl that knows its ports by files.
 func TestMidonetExample(t *testing.T) {
-	needNode(t)
+	nodetest.Need(t)
 	bin, ports := t.TempDir(), t.TempDir()
 	script(t, bin, "mm-ctl", `#!/bin/sh
 [ ! -e `+ports+`/down ] || { echo "midolman is not running" >&2; exit 1; }
@@ -299,7 +300,7 @@ esac
 // A port that is in another's way in a sandbox is not taken out while another
 // call for it is at work.
 func TestEarlierPortIsTakenOutAlone(t *testing.T) {
-	needNode(t)
+	nodetest.Need(t)
 	d, r := newRecorder(t)
 	ns := newNamespace(t)
 	earlier, next := pod(t, "midonet", 1, ns), pod(t, "midonet", 2, ns)

@@ -14,11 +14,12 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/kuryr-go/kuryr/internal/nodetest"
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
 func bridges(t testing.TB) plug.Driver {
-	needNode(t)
+	nodetest.Need(t)
 	t.Cleanup(func() {
 		if l, err := netlink.LinkByName("br-test"); err == nil {
 			_ = netlink.LinkDel(l)
@@ -130,7 +131,7 @@ func TestIPv6DespiteTheNodesDefault(t *testing.T) {
 }
 
 func TestMTUIsTheSmallestBound(t *testing.T) {
-	needNode(t)
+	nodetest.Need(t)
 	for _, c := range []struct{ port, node, bridge, want int }{
 		{1442, 0, 1500, 1442}, {9000, 1400, 1500, 1400}, {9000, 0, 1450, 1450}, {0, 0, 1500, 1500}, {0, 1390, 1500, 1390},
 	} {
@@ -340,7 +341,7 @@ func BenchmarkBridge(b *testing.B) {
 }
 
 func TestReadyWithoutOpenVSwitch(t *testing.T) {
-	needNode(t)
+	nodetest.Need(t)
 	drivers := t.TempDir()
 	for name, c := range map[string]struct {
 		config plug.Config

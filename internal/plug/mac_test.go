@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kuryr-go/kuryr/internal/nodetest"
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
@@ -31,7 +32,7 @@ func TestPortWithoutAMAC(t *testing.T) {
 		},
 	} {
 		t.Run(typ, func(t *testing.T) {
-			needNode(t)
+			nodetest.Need(t)
 			d, told := prepare(t)
 			ns, other := newNamespace(t), newNamespace(t)
 			p := pod(t, typ, 40, ns)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/kuryr-go/kuryr/internal/nodetest"
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
@@ -39,7 +40,7 @@ func onVirtualMachine(t *testing.T, test func(t *testing.T, vm virtualMachine)) 
 
 func newVirtualMachine(t testing.TB, typ, parent string) virtualMachine {
 	t.Helper()
-	needNode(t)
+	nodetest.Need(t)
 	vm := virtualMachine{typ: typ, parent: parent, outside: newNamespace(t)}
 	sh(t, "ip", "link", "add", parent, "type", "veth", "peer", "name", "nic0-far")
 	t.Cleanup(func() { remove(parent) })
@@ -483,7 +484,7 @@ func BenchmarkNested(b *testing.B) {
 
 // A kernel that lacks the module is named as what keeps pods from starting.
 func TestVLANWithoutTheKernelsModule(t *testing.T) {
-	needNode(t)
+	nodetest.Need(t)
 	if hasVLAN(t) {
 		t.Skip("SKIPPED: the kernel makes VLAN devices")
 	}

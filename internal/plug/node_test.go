@@ -14,45 +14,17 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/kuryr-go/kuryr/internal/nodetest"
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
-const inNode = "KURYR_TEST_IN_NODE"
-
-// TestMain runs the tests a second time over, inside a network namespace that
-// stands for the node: devices and bridges that they make are nobody else's.
-func TestMain(m *testing.M) {
-	if os.Getenv(inNode) != "" || os.Geteuid() != 0 {
-		os.Exit(m.Run())
-	}
-	self := exec.Command("/proc/self/exe", os.Args[1:]...)
-	self.Stdin, self.Stdout, self.Stderr = os.Stdin, os.Stdout, os.Stderr
-	self.Env = append(os.Environ(), inNode+"=1")
-	self.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	err := self.Run()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		os.Exit(exit.ExitCode())
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "running the tests in a network namespace:", err)
-		os.Exit(1)
-	}
-}
-
-func needNode(t testing.TB) {
-	t.Helper()
-	if os.Getenv(inNode) == "" {
-		t.Skip("SKIPPED: needs root, for network namespaces of its own")
-	}
-}
+func TestMain(m *testing.M) { nodetest.Main(m) }
 
 // namespace is a pod's network namespace.
 type namespace struct{ path string }
@@ -60,7 +32,7 @@ type namespace struct{ path string }
 // newNamespace makes one, which goes with the test.
 func newNamespace(t testing.TB) namespace {
 	t.Helper()
-	needNode(t)
+	nodetest.Need(t)
 	made := make(chan *os.File, 1)
 	go func() {
 		runtime.LockOSThread() // for good: the thread ends with the goroutine

@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/kuryr-go/kuryr/internal/nodetest"
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
@@ -24,7 +25,7 @@ type lot struct{ namespace }
 
 func newLot(t testing.TB) lot {
 	t.Helper()
-	needNode(t)
+	nodetest.Need(t)
 	path := filepath.Join(t.TempDir(), "netns", "kuryr-parking")
 	t.Cleanup(func() { _ = unix.Unmount(path, unix.MNT_DETACH) })
 	return lot{namespace{path}}

@@ -9,11 +9,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kuryr-go/kuryr/internal/nodetest"
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
 func TestVLANIDs(t *testing.T) {
-	needNode(t)
+	nodetest.Need(t)
 	d := driver(t, plug.New(plug.Config{Parent: "lo"}), "vlan")
 	for _, id := range []int{-1, 0, 4095, 70000} {
 		p := pod(t, "vlan", 30, newNamespace(t))

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kuryr-go/kuryr/internal/nodetest"
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
@@ -28,7 +29,7 @@ type vswitch struct {
 // newVswitch starts one with an empty br-int, data path in user space.
 func newVswitch(t testing.TB) *vswitch {
 	t.Helper()
-	needNode(t)
+	nodetest.Need(t)
 	for _, name := range []string{"ovsdb-server", "ovs-vswitchd", "ovsdb-tool", "ovs-vsctl"} {
 		if _, err := exec.LookPath(name); err != nil {
 			t.Skipf("SKIPPED: needs Open vSwitch (Debian: openvswitch-switch): %v", err)

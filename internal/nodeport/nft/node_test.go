@@ -5,7 +5,6 @@ package nft_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -13,35 +12,15 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kuryr-go/kuryr/internal/nodetest"
 )
 
-const inNode = "KURYR_TEST_IN_NODE"
-
-// TestMain runs the tests a second time over, inside a network namespace that
-// stands for the node: tables that they make are nobody else's.
-func TestMain(m *testing.M) {
-	if os.Getenv(inNode) != "" || os.Geteuid() != 0 {
-		os.Exit(m.Run())
-	}
-	self := exec.Command("/proc/self/exe", os.Args[1:]...)
-	self.Stdin, self.Stdout, self.Stderr = os.Stdin, os.Stdout, os.Stderr
-	self.Env = append(os.Environ(), inNode+"=1")
-	self.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	err := self.Run()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		os.Exit(exit.ExitCode())
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "running the tests in a network namespace:", err)
-		os.Exit(1)
-	}
-}
+func TestMain(m *testing.M) { nodetest.Main(m) }
 
 // host is a network namespace; nil is the node's.
 type host struct{ file *os.File }
@@ -114,9 +93,7 @@ type site struct{ client, node, cloud *host }
 
 func newSite(t testing.TB) site {
 	t.Helper()
-	if os.Getenv(inNode) == "" {
-		t.Skip("SKIPPED: needs root, for network namespaces of its own")
-	}
+	nodetest.Need(t)
 	s := site{client: newHost(t), cloud: newHost(t)}
 	s.node.run(t, "ip link set lo up; sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1")
 	for dev, to := range map[string]*host{"to-client": s.client, "to-cloud": s.cloud} {
