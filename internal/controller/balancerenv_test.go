@@ -132,6 +132,16 @@ func (b *bed) balancer(name string, change ...func(*v1.KuryrLoadBalancerSpec)) *
 	return klb
 }
 
+// manyBalancers makes web-0 to web-(n-1), at addresses of their own.
+func (b *bed) manyBalancers(n int) {
+	b.t.Helper()
+	for i := range n {
+		klb := newBalancer(fmt.Sprint("web-", i))
+		klb.Spec.VIPs[0].IP = fmt.Sprintf("10.96.%d.%d", 16+i/250, 1+i%250)
+		b.create(klb)
+	}
+}
+
 func newBalancer(name string) *v1.KuryrLoadBalancer {
 	yes := true
 	return &v1.KuryrLoadBalancer{

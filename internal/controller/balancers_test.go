@@ -144,11 +144,7 @@ func TestRestartWritesNothing(t *testing.T) {
 	}
 	b := balancerBed(t)
 	b.start()
-	for i := range n {
-		klb := newBalancer(fmt.Sprint("web-", i))
-		klb.Spec.VIPs[0].IP = fmt.Sprintf("10.96.%d.%d", 16+i/250, 1+i%250)
-		b.create(klb)
-	}
+	b.manyBalancers(n)
 	all := func() []v1.KuryrLoadBalancer {
 		var list v1.KuryrLoadBalancerList
 		if err := b.client.List(t.Context(), &list); err != nil {
@@ -213,11 +209,7 @@ func TestMembersFollowSoon(t *testing.T) {
 	}
 	b := balancerBed(t)
 	b.start()
-	for i := range n {
-		klb := newBalancer(fmt.Sprint("web-", i))
-		klb.Spec.VIPs[0].IP = fmt.Sprintf("10.96.%d.%d", 16+i/250, 1+i%250)
-		b.create(klb)
-	}
+	b.manyBalancers(n)
 	b.eventuallyIn(3*time.Minute, "all are ready", func() bool {
 		for i := n - 1; i >= 0; i -= max(1, n/20) {
 			if !meta.IsStatusConditionTrue(b.klb(fmt.Sprint("web-", i)).Status.Conditions, v1.ConditionReady) {

@@ -20,6 +20,18 @@ func NeverForgets(t *Tables) (again func()) {
 	return func() { t.end = nil }
 }
 
+// Forgets counts the translations that t has the kernel end, each time.
+func Forgets(t *Tables) (counts *[]int) {
+	counts = new([]int)
+	t.end = func(_ family, stale []translation) error {
+		if len(stale) > 0 {
+			*counts = append(*counts, len(stale))
+		}
+		return nil
+	}
+	return counts
+}
+
 // Meddle makes and removes a table of somebody else's.
 func Meddle() error {
 	name := text(unix.NFTA_TABLE_NAME, "theirs")

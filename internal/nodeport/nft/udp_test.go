@@ -86,3 +86,31 @@ func TestUDPIsNotForgotten(t *testing.T) {
 		t.Errorf("when the last is ended: %q", got)
 	}
 }
+
+// Connections that were ended are not ended again with each change: what was translated
+// so once may be right by then.
+func TestUDPIsForgottenOnce(t *testing.T) {
+	newSite(t)
+	tables := new(nft.Tables)
+	counts := nft.Forgets(tables)
+	last := 0
+	for i, port := range []uint16{30080, 30081, 30082} {
+		want := nodeport.Table{}
+		add(want, any4, port, vip4)
+		if _, err := tables.Ensure(want); err != nil {
+			t.Fatal(err)
+		}
+		if len(*counts) != i+1 {
+			t.Fatalf("after change %d connections were ended %d times", i+1, len(*counts))
+		}
+		if i == 1 {
+			last = (*counts)[i]
+		}
+	}
+	if _, err := tables.Ensure(nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := (*counts)[2]; got != last {
+		t.Errorf("a change ended connections of %d translations, want %d as the like one before: %v", got, last, *counts)
+	}
+}
