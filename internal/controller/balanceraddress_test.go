@@ -194,6 +194,39 @@ func TestAddressIsRefused(t *testing.T) {
 	}
 }
 
+// TestRefusedAddressOfABefore: a process that ended between the status and the refusal
+// has left a status that names the refused floating IP; it does not stay. And a change
+// of the KuryrLoadBalancer has it tried again at once.
+func TestRefusedAddressOfABefore(t *testing.T) {
+	b := balancerBed(t)
+	b.unhurried = true
+	theirs := b.cloud.AddForeignFloatingIP(sdn.FloatingIPRequest{NetworkID: publicNetwork, Address: "203.0.113.50"})
+	var tries atomic.Int32
+	refuse := func(with error) {
+		b.onBefore(func(_ context.Context, call string, _ int) error {
+			if call != memory.Associate {
+				return nil
+			}
+			tries.Add(1)
+			return fmt.Errorf("no router leads there: %w", with)
+		})
+	}
+	refuse(sdn.ErrUnavailable)
+	b.start()
+	b.balancer("web", func(s *v1.KuryrLoadBalancerSpec) {
+		s.PublicIP = &v1.PublicIPSpec{NetworkID: publicNetwork, Address: theirs.Address}
+	})
+	b.eventually("the status names it", func() bool { return ipOf(b.klb("web").Status.PublicIP) == theirs.Address })
+	b.stop()
+	refuse(sdn.ErrInvalid)
+	b.start()
+	b.mentions("Event", b.eventOn("web", "FloatingIPRefused"), theirs.Address)
+	b.eventually("the status does not name it", func() bool { return b.klb("web").Status.PublicIP == nil })
+	n := tries.Load()
+	b.respec("web", func(s *v1.KuryrLoadBalancerSpec) { s.Listeners[0] = balancerPort(80, 1) })
+	b.eventually("it is tried for the change", func() bool { return tries.Load() > n })
+}
+
 func ipOf(p *v1.PublicIPStatus) string {
 	if p == nil {
 		return ""
