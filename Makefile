@@ -19,7 +19,7 @@ CONTROLLER_GEN := go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
 GOLANGCI_LINT  := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # What kuryr --version says.
 VERSION        ?= $(shell git describe --always --dirty 2>/dev/null || echo unknown)
-CORE           := ./api/... ./cmd/... ./internal/...
+CORE           := ./api/... ./cmd/... ./internal/... ./openstacksim/...
 FUZZTIME       ?= 20s
 TESTFLAGS      ?= -timeout=20m -parallel=4
 BENCHFLAGS     ?=

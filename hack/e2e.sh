@@ -4,7 +4,7 @@
 # The tests on a real Kubernetes and a real OpenStack: brings both up, deploys
 # Kuryr, and runs
 #   1. the contract of internal/sdn on the real Neutron, and the exchanges recorded
-#      for the simulator (internal/sdn/neutron/sim/simtest), whether they still hold,
+#      for the simulator (openstacksim/internal/recorded), whether they still hold,
 #   2. a sample of the crash sweep (docs/crash-sweep.md) on the real Neutron and Octavia;
 #      KURYR_SWEEP_POINTS says of how many writes of Services (20),
 #   3. test/e2e,

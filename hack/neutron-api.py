@@ -5,7 +5,7 @@
 attributes of each resource in the order in which Neutron looks at them, the
 extensions, and the access rules. The simulator embeds it:
 
-    hack/neutron-api.py > internal/sdn/neutron/sim/network/api.json
+    hack/neutron-api.py > openstacksim/internal/neutron/api.json
 
 Facts only: nothing of Neutron is run but its own loading of these definitions.
 The extensions are those that ML2/OVN of Zed offers with the plugins ovn-router,

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Asks the installed Octavia's API again what a file of exchanges says it answered.
 
-    /usr/bin/python3 hack/octavia-answers.py internal/sdn/neutron/sim/loadbalancer/testdata/ovn.txt
+    /usr/bin/python3 hack/octavia-answers.py openstacksim/internal/octavia/testdata/ovn.txt
 
 prints the file anew. The API runs in this process, on sqlite, with the drivers of
 the providers behind it, whose workers and OVN are stood in for by mocks: that is

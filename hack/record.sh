@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-FileCopyrightText: The Kuryr Authors
 # SPDX-License-Identifier: Apache-2.0
-# Records anew what a real OpenStack answers, into internal/sdn/neutron/sim/simtest/testdata:
+# Records anew what a real OpenStack answers, into openstacksim/internal/recorded/testdata:
 #
 #   hack/record.sh [SCENARIO...]     all, or e.g. ports trunks
 #
@@ -13,7 +13,7 @@ set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 : "${OS_CLOUD:?names no cloud; for the test bed: eval \"\$(hack/bed/bed env)\"}" "${OS_CLIENT_CONFIG_FILE:?names no clouds.yaml}"
 export CGO_ENABLED=0
-data=internal/sdn/neutron/sim/simtest/testdata
+data=openstacksim/internal/recorded/testdata
 
 names=$(IFS='|' && echo "$*")
 go test -count=1 -timeout=30m -run "^TestReal\$/^(${names:-.*})\$" "./${data%/testdata}" -record

@@ -26,7 +26,7 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller"
-	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim"
+	"github.com/kuryr-go/kuryr/openstacksim"
 )
 
 // adoptBed is a cluster of a bare-metal node and a virtual machine, and an
@@ -34,7 +34,7 @@ import (
 type adoptBed struct {
 	t          *testing.T
 	client     client.Client
-	sim        *sim.Cloud
+	sim        *openstacksim.Cloud
 	token      string
 	kubeconfig string
 	config     string
@@ -49,7 +49,7 @@ func newAdoptBed(t *testing.T) *adoptBed {
 	}
 	b := &adoptBed{t: t, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig"), config: filepath.Join(t.TempDir(), "kuryr.yaml")}
 	b.startCluster()
-	b.sim = sim.Start(t, func(o *sim.Options) { o.Hosts = []string{"metal", "theirs"} })
+	b.sim = openstacksim.Start(t, func(o *openstacksim.Options) { o.Hosts = []string{"metal", "theirs"} })
 	b.logIn()
 	t.Setenv("OS_CLOUD", "kuryr")
 	t.Setenv("OS_CLIENT_CONFIG_FILE", b.sim.CloudsFile(t))

@@ -9,13 +9,13 @@ import (
 
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/sdn"
-	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim"
+	"github.com/kuryr-go/kuryr/openstacksim"
 )
 
 // The configuration chooses what serves load balancers: here Neutron itself does, and
 // there is no Octavia.
 func TestLoadBalancerAPI(t *testing.T) {
-	cloud := sim.Start(t, func(o *sim.Options) { o.LBaaSv2 = true })
+	cloud := openstacksim.Start(t, func(o *openstacksim.Options) { o.LBaaSv2 = true })
 	t.Setenv("OS_CLOUD", "kuryr")
 	t.Setenv("OS_CLIENT_CONFIG_FILE", cloud.CloudsFile(t))
 	for api, want := range map[string]error{"octavia": sdn.ErrNoService, "lbaasv2": nil} {

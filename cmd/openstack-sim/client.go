@@ -19,7 +19,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim"
+	"github.com/kuryr-go/kuryr/openstacksim"
 )
 
 const defaultURL = "http://127.0.0.1:5000"
@@ -39,7 +39,7 @@ func reportCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var r sim.Report
+			var r openstacksim.Report
 			if err := json.Unmarshal(text, &r); err != nil {
 				return fmt.Errorf("reading the report of %s: %w", url, err)
 			}
@@ -51,7 +51,7 @@ func reportCommand() *cobra.Command {
 }
 
 // show prints r for a person.
-func show(out io.Writer, r sim.Report) error {
+func show(out io.Writer, r openstacksim.Report) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "SERVICE\tMETHOD\tRESOURCE\tCALLS\tITEMS\tP50\tP99\tOUTCOMES")
 	for _, c := range r.Calls {

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/dial"
+	"github.com/kuryr-go/kuryr/openstacksim/dial"
 )
 
 // TestMain is the command itself for tests that start it as a process.

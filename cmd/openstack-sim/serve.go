@@ -18,9 +18,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim"
-	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/dial"
-	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/identity"
+	"github.com/kuryr-go/kuryr/openstacksim"
+	"github.com/kuryr-go/kuryr/openstacksim/dial"
 )
 
 type serveFlags struct {
@@ -52,8 +51,8 @@ func serveCommand() *cobra.Command {
 	flags.StringVar(&f.latency, "latency", "none", "how long calls take: none, or measured, as on a real OpenStack")
 	flags.StringSliceVar(&f.hosts, "hosts", []string{"node1"}, "nodes that ports can be bound to")
 	flags.Uint64Var(&f.seed, "seed", 1, "of IDs and of what the dials choose: the same seed and calls give the same run")
-	flags.StringVar(&f.password, "password", identity.Password, "of users admin, kuryr and tenant")
-	flags.DurationVar(&f.lifetime, "token-lifetime", identity.Lifetime, "after which a token has expired")
+	flags.StringVar(&f.password, "password", openstacksim.Password, "of users admin, kuryr and tenant")
+	flags.DurationVar(&f.lifetime, "token-lifetime", openstacksim.Lifetime, "after which a token has expired")
 	flags.BoolVar(&f.amphora, "amphora", false, "have the load balancer provider amphora besides ovn")
 	flags.BoolVar(&f.lbaasv2, "lbaasv2", false, "have Neutron itself serve load balancers, and no Octavia")
 	return cmd
@@ -77,7 +76,7 @@ func serve(ctx context.Context, out io.Writer, f serveFlags) error {
 	if url == "" {
 		url = "http://" + l.Addr().String()
 	}
-	cloud, err := sim.New(sim.Options{
+	cloud, err := openstacksim.New(openstacksim.Options{
 		URL: url, Seed: f.seed, Dials: set, Hosts: f.hosts, Password: f.password, Lifetime: f.lifetime, Amphora: f.amphora, LBaaSv2: f.lbaasv2,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Stop: die,
 	})

@@ -26,8 +26,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron"
-	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim"
-	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/dial"
+	"github.com/kuryr-go/kuryr/openstacksim"
+	"github.com/kuryr-go/kuryr/openstacksim/dial"
 )
 
 // arrivals takes the times at which pods and their bound KuryrPorts reach this
@@ -310,7 +310,7 @@ func BenchmarkColdBurst(b *testing.B) {
 		}
 		b.ReportMetric(time.Since(began).Seconds(), "s")
 		w.report(b, began)
-		b.ReportMetric(float64(cloud.api.(*sim.Cloud).Count("POST", "ports")), "requests")
+		b.ReportMetric(float64(cloud.api.(*openstacksim.Cloud).Count("POST", "ports")), "requests")
 	})
 }
 
@@ -321,7 +321,7 @@ func newMeasured(b *testing.B) (*openstack, *neutron.Backend) {
 	for i := range hosts {
 		hosts[i] = fmt.Sprint("bench-", i)
 	}
-	c := sim.Start(b, func(o *sim.Options) { o.Hosts = hosts })
+	c := openstacksim.Start(b, func(o *openstacksim.Options) { o.Hosts = hosts })
 	o := &openstack{t: b, api: c}
 	o.logIn()
 	net := o.make("network", map[string]any{"name": "pods"})

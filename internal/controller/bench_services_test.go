@@ -14,7 +14,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim"
+	"github.com/kuryr-go/kuryr/openstacksim"
 )
 
 // endpointsEvery is how far apart endpoint changes are in BenchmarkServices: one takes
@@ -78,7 +78,7 @@ func BenchmarkServices(bench *testing.B) {
 // reportChanges reports of the changes of members what was asked for them. Each is of
 // a pool that no other of the same thousand changes.
 func (b *simBed) reportChanges(bench *testing.B, acknowledged []time.Time, pool func(i int) string) {
-	calls := map[string][]sim.Call{}
+	calls := map[string][]openstacksim.Call{}
 	changed, refused := 0, 0
 	for _, c := range b.api.Calls() {
 		parts := strings.Split(c.Path, "/")
@@ -95,7 +95,7 @@ func (b *simBed) reportChanges(bench *testing.B, acknowledged []time.Time, pool 
 	}
 	var own, whole []time.Duration
 	for i, from := range acknowledged {
-		last := sim.Call{}
+		last := openstacksim.Call{}
 		for _, c := range calls[pool(i)] {
 			if c.Write() && c.At.After(from) && last.At.Before(c.At) {
 				last = c

@@ -27,15 +27,15 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron"
-	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim"
-	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/dial"
+	"github.com/kuryr-go/kuryr/openstacksim"
+	"github.com/kuryr-go/kuryr/openstacksim/dial"
 )
 
 // simBed is a serviceBed with a simulated OpenStack in the place of the memory
 // backend, and the real one before it.
 type simBed struct {
 	*serviceBed
-	api    *sim.Cloud
+	api    *openstacksim.Cloud
 	cloud  *openstack
 	file   string // clouds.yaml
 	with   string // which API serves load balancers; empty: Octavia
@@ -51,7 +51,7 @@ func newSimBed(t testing.TB, change ...func(*simBed)) *simBed {
 		f(b)
 	}
 	old := b.with == neutron.LBaaSv2
-	b.api = sim.Start(t, func(o *sim.Options) {
+	b.api = openstacksim.Start(t, func(o *openstacksim.Options) {
 		o.Hosts, o.Amphora, o.LBaaSv2, o.Keep = []string{node}, !old, old, 100_000
 	})
 	b.file = b.api.CloudsFile(t)

@@ -21,8 +21,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron"
-	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim"
 	"github.com/kuryr-go/kuryr/internal/sdn/sdntest/sweep"
+	"github.com/kuryr-go/kuryr/openstacksim"
 )
 
 // swept is a cloud to sweep on, with things of others in it.
@@ -89,7 +89,7 @@ type openstack struct {
 var openstackKinds = []string{"port", "network", "subnet", "security-group", "trunk"}
 
 func newOpenstack(w *sweep.World) swept {
-	c, err := sim.New(sim.Options{URL: "http://openstack.invalid", Seed: 1, Hosts: []string{w.Node}})
+	c, err := openstacksim.New(openstacksim.Options{URL: "http://openstack.invalid", Seed: 1, Hosts: []string{w.Node}})
 	if err != nil {
 		w.T.Fatal(err)
 	}

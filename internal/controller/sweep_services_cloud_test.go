@@ -16,8 +16,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
-	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/dial"
 	"github.com/kuryr-go/kuryr/internal/sdn/sdntest/sweep"
+	"github.com/kuryr-go/kuryr/openstacksim/dial"
 )
 
 // balancing is a cloud to sweep on in which Services get load balancers.

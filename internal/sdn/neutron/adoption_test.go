@@ -11,13 +11,13 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
 
 	"github.com/kuryr-go/kuryr/internal/sdn"
-	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim"
+	"github.com/kuryr-go/kuryr/openstacksim"
 )
 
 // Without a project to look in it is the credential's: an administrator is shown
 // the ports of all.
 func TestStraysOfTheCredentialsProject(t *testing.T) {
-	cloud := sim.Start(t)
+	cloud := openstacksim.Start(t)
 	t.Setenv("OS_CLOUD", "kuryr")
 	t.Setenv("OS_CLIENT_CONFIG_FILE", cloud.CloudsFile(t))
 	r := newReal(t)

@@ -19,8 +19,8 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron"
-	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim"
 	"github.com/kuryr-go/kuryr/internal/sdn/sdntest"
+	"github.com/kuryr-go/kuryr/openstacksim"
 )
 
 // accepted is how Octavia answers to a change of quotas.
@@ -283,7 +283,9 @@ func TestOldOctavia(t *testing.T) {
 // refused, here for a quota of pools.
 func TestLeftoverOfARefusedLoadBalancer(t *testing.T) {
 	var age atomic.Int64
-	f := newFront(t, func(o *sim.Options) { o.Now = func() time.Time { return time.Now().Add(-time.Duration(age.Load())) } })
+	f := newFront(t, func(o *openstacksim.Options) {
+		o.Now = func() time.Time { return time.Now().Add(-time.Duration(age.Load())) }
+	})
 	r := f.services(t)
 	target := r.target(t, "ovn")
 	lb := balanced(target, "10.252.0.200", 1, 1)

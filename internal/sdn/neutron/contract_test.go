@@ -6,9 +6,9 @@ package neutron_test
 import (
 	"testing"
 
-	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim"
-	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/dial"
 	"github.com/kuryr-go/kuryr/internal/sdn/sdntest"
+	"github.com/kuryr-go/kuryr/openstacksim"
+	"github.com/kuryr-go/kuryr/openstacksim/dial"
 )
 
 // TestContractSim runs the contract against the simulator, which is as true as
@@ -17,7 +17,7 @@ import (
 func TestContractSim(t *testing.T) {
 	unplugged, err := dial.Parse([]byte("{ports: [{active: never}]}")) // no node plugs them
 	must(t, err)
-	cloud := sim.Start(t, func(o *sim.Options) { o.Dials = unplugged })
+	cloud := openstacksim.Start(t, func(o *openstacksim.Options) { o.Dials = unplugged })
 	t.Setenv("OS_CLOUD", "kuryr")
 	t.Setenv("OS_CLIENT_CONFIG_FILE", cloud.CloudsFile(t))
 	target := newReal(t).target(t)

@@ -15,13 +15,13 @@ import (
 	"testing"
 
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron"
-	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim"
+	"github.com/kuryr-go/kuryr/openstacksim"
 )
 
 // front is a simulator behind something that answers otherwise.
 type front struct {
 	*httptest.Server
-	cloud *sim.Cloud
+	cloud *openstacksim.Cloud
 
 	mu       sync.Mutex
 	requests map[string]int // of the load-balancing API: method and path without IDs
@@ -31,16 +31,16 @@ type front struct {
 	rename string
 }
 
-func newFront(t *testing.T, change ...func(*sim.Options)) *front {
+func newFront(t *testing.T, change ...func(*openstacksim.Options)) *front {
 	f := &front{requests: map[string]int{}}
 	f.Server = httptest.NewServer(f)
 	t.Cleanup(f.Close)
-	o := sim.Options{URL: f.URL, Seed: 1, Amphora: true}
+	o := openstacksim.Options{URL: f.URL, Seed: 1, Amphora: true}
 	for _, c := range change {
 		c(&o)
 	}
 	var err error
-	f.cloud, err = sim.New(o)
+	f.cloud, err = openstacksim.New(o)
 	must(t, err)
 	t.Cleanup(f.cloud.Close)
 	t.Setenv("OS_CLOUD", "kuryr")

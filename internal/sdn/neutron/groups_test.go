@@ -15,7 +15,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/security/groups"
 
 	"github.com/kuryr-go/kuryr/internal/sdn"
-	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim"
+	"github.com/kuryr-go/kuryr/openstacksim"
 )
 
 // groupRequests notes what is asked about security groups.
@@ -76,7 +76,7 @@ func unmark(t *testing.T, asked *groupRequests, r *realServices, id string) {
 	asked.taken()
 }
 
-func groupFront(t *testing.T, change ...func(*sim.Options)) (*groupRequests, *realServices, func(string, ...sdn.Rule) (sdn.SecurityGroup, error)) {
+func groupFront(t *testing.T, change ...func(*openstacksim.Options)) (*groupRequests, *realServices, func(string, ...sdn.Rule) (sdn.SecurityGroup, error)) {
 	f, asked := newFront(t, change...), &groupRequests{}
 	f.before = asked.note
 	r := f.services(t)
@@ -124,7 +124,7 @@ func TestRequestsOfASecurityGroup(t *testing.T) {
 
 // TestRulesChange: new rules come before old ones go, and not too many at once.
 func TestRulesChange(t *testing.T) {
-	asked, _, ensure := groupFront(t, func(o *sim.Options) { o.Quota = map[string]int{"security_group_rule": -1} })
+	asked, _, ensure := groupFront(t, func(o *openstacksim.Options) { o.Quota = map[string]int{"security_group_rule": -1} })
 	g, err := ensure("", rulesFrom(1)...)
 	must(t, err)
 	asked.taken()
@@ -141,7 +141,7 @@ func TestRulesChange(t *testing.T) {
 // whoever is not to come in does not, though there are too few for all others.
 func TestRulesAtTheQuota(t *testing.T) {
 	// The project's own group, default, has four rules.
-	asked, _, ensure := groupFront(t, func(o *sim.Options) { o.Quota = map[string]int{"security_group_rule": 4 + 5} })
+	asked, _, ensure := groupFront(t, func(o *openstacksim.Options) { o.Quota = map[string]int{"security_group_rule": 4 + 5} })
 	all := rulesFrom(10)
 	g, err := ensure("", all[:5]...)
 	must(t, err)

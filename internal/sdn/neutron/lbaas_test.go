@@ -13,10 +13,10 @@ import (
 
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron"
-	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim"
+	"github.com/kuryr-go/kuryr/openstacksim"
 )
 
-func oldNeutron(o *sim.Options) { o.LBaaSv2 = true }
+func oldNeutron(o *openstacksim.Options) { o.LBaaSv2 = true }
 
 // A Neutron that serves load balancers itself is busy after each call; a Service is
 // realised, and goes, by calling again.

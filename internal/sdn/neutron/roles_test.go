@@ -18,20 +18,20 @@ import (
 
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron"
-	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim"
 	"github.com/kuryr-go/kuryr/internal/sdn/sdntest"
+	"github.com/kuryr-go/kuryr/openstacksim"
 )
 
 // onSim is a project on a simulator.
 type onSim struct {
 	*realCloud
 	target sdntest.Target
-	sim    *sim.Cloud
+	sim    *openstacksim.Cloud
 }
 
 func newOnSim(t *testing.T) *onSim {
 	t.Helper()
-	cloud := sim.Start(t)
+	cloud := openstacksim.Start(t)
 	t.Setenv("OS_CLOUD", "kuryr")
 	t.Setenv("OS_CLIENT_CONFIG_FILE", cloud.CloudsFile(t))
 	r := newReal(t)

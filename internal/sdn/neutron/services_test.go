@@ -10,13 +10,13 @@ import (
 
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron"
-	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim"
-	"github.com/kuryr-go/kuryr/internal/sdn/neutron/sim/dial"
 	"github.com/kuryr-go/kuryr/internal/sdn/sdntest"
+	"github.com/kuryr-go/kuryr/openstacksim"
+	"github.com/kuryr-go/kuryr/openstacksim/dial"
 )
 
 // simulated is a simulator as realServices wants it sabotaged.
-type simulated struct{ *sim.Cloud }
+type simulated struct{ *openstacksim.Cloud }
 
 func (s simulated) dial(t *testing.T, text string) {
 	t.Helper()
@@ -46,7 +46,7 @@ func (s simulated) loseAnswer(t *testing.T) {
 func TestContractOfServicesSim(t *testing.T) {
 	for _, provider := range []string{"ovn", "amphora", ""} {
 		t.Run("provider "+provider, func(t *testing.T) {
-			cloud := sim.Start(t, func(o *sim.Options) { o.Amphora = true })
+			cloud := openstacksim.Start(t, func(o *openstacksim.Options) { o.Amphora = true })
 			t.Setenv("OS_CLOUD", "kuryr")
 			t.Setenv("OS_CLIENT_CONFIG_FILE", cloud.CloudsFile(t))
 			r := newRealServices(t, false)
@@ -61,7 +61,7 @@ func TestContractOfServicesSim(t *testing.T) {
 
 // withoutOctavia is a backend of a cloud whose catalogue has none.
 func withoutOctavia(t *testing.T) sdntest.Services {
-	cloud := sim.Start(t, func(o *sim.Options) { o.LBaaSv2 = true })
+	cloud := openstacksim.Start(t, func(o *openstacksim.Options) { o.LBaaSv2 = true })
 	b, err := neutron.New(t.Context(), neutron.Config{ClusterID: "one", Cloud: "kuryr", CloudsFile: cloud.CloudsFile(t)})
 	must(t, err)
 	return b
@@ -70,7 +70,7 @@ func withoutOctavia(t *testing.T) sdntest.Services {
 // TestContractOfServicesLBaaSv2 runs it against a simulated Neutron that serves load
 // balancers itself.
 func TestContractOfServicesLBaaSv2(t *testing.T) {
-	cloud := sim.Start(t, func(o *sim.Options) { o.LBaaSv2, o.Quota = true, map[string]int{"loadbalancer": -1} })
+	cloud := openstacksim.Start(t, func(o *openstacksim.Options) { o.LBaaSv2, o.Quota = true, map[string]int{"loadbalancer": -1} })
 	t.Setenv("OS_CLOUD", "kuryr")
 	t.Setenv("OS_CLIENT_CONFIG_FILE", cloud.CloudsFile(t))
 	r := newRealServices(t, true)
@@ -82,7 +82,7 @@ func TestContractOfServicesLBaaSv2(t *testing.T) {
 
 // TestContractOfServicesOfAMember runs it with a credential that is no admin.
 func TestContractOfServicesOfAMember(t *testing.T) {
-	cloud := sim.Start(t, func(o *sim.Options) { o.Amphora = true })
+	cloud := openstacksim.Start(t, func(o *openstacksim.Options) { o.Amphora = true })
 	t.Setenv("OS_CLOUD", "admin")
 	t.Setenv("OS_CLIENT_CONFIG_FILE", cloud.CloudsFile(t))
 	r := newRealServices(t, false)

@@ -1,0 +1,126 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package neutron
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"sync"
+)
+
+// apiJSON is written by hack/neutron-api.py.
+//
+//go:embed api.json
+var apiJSON []byte
+
+// api is what Neutron says of itself.
+type api struct {
+	Release    map[string]string        `json:"release"`
+	Extensions []extension              `json:"extensions"`
+	Resources  map[string]attributeList `json:"resources"`
+	Policies   map[string]string        `json:"policies"`
+
+	rules map[string]check // of Policies, parsed
+}
+
+// extension is one of Neutron's extensions, as GET /v2.0/extensions has it.
+type extension struct {
+	Name        string `json:"name"`
+	Alias       string `json:"alias"`
+	Description string `json:"description"`
+	Updated     string `json:"updated"`
+	Links       []any  `json:"links"`
+}
+
+// attribute is one attribute of a resource.
+type attribute struct {
+	Name          string     `json:"name"`
+	AllowPost     bool       `json:"allow_post"`
+	AllowPut      bool       `json:"allow_put"`
+	Visible       *bool      `json:"is_visible"`
+	Filter        bool       `json:"is_filter"`
+	SortKey       bool       `json:"is_sort_key"`
+	EnforcePolicy bool       `json:"enforce_policy"`
+	HasDefault    bool       `json:"has_default"`
+	Default       any        `json:"default"`
+	ConvertTo     *convert   `json:"convert_to"`
+	ConvertListTo *convert   `json:"convert_list_to"`
+	Validate      []validate `json:"validate"`
+}
+
+// convert names a function of converters.
+type convert struct {
+	Name string `json:"name"`
+}
+
+// validate names a function of validators and what it is given.
+type validate struct {
+	Rule string   `json:"rule"`
+	Data any      `json:"data"`
+	Keys []string `json:"keys"` // of Data, in their order, if it is a dictionary
+}
+
+// unspecified is how api.json writes the default that is none.
+const unspecified = "ATTR_NOT_SPECIFIED"
+
+// attributeList is the attributes of a resource in the order in which Neutron
+// looks at them, which decides what it complains of first.
+type attributeList struct {
+	all    []*attribute
+	byName map[string]*attribute
+}
+
+func (l *attributeList) UnmarshalJSON(data []byte) error {
+	if err := json.Unmarshal(data, &l.all); err != nil {
+		return err
+	}
+	l.byName = map[string]*attribute{}
+	for _, a := range l.all {
+		a.Default = plainNumbers(a.Default)
+		for i := range a.Validate {
+			a.Validate[i].Data = plainNumbers(a.Validate[i].Data)
+		}
+		l.byName[a.Name] = a
+	}
+	l.alias("tenant_id", "project_id")
+	l.alias("project_id", "tenant_id")
+	return nil
+}
+
+// alias adds an attribute that is another by a second name: Neutron completes
+// its maps so (neutron_lib 3.1.0: api/attributes.py, populate_project_info).
+func (l *attributeList) alias(name, second string) {
+	a := l.byName[name]
+	if a == nil || l.byName[second] != nil {
+		return
+	}
+	copied := *a
+	copied.Name = second
+	l.all, l.byName[second] = append(l.all, &copied), &copied
+}
+
+func (a *attribute) shown() bool { return a.Visible != nil && *a.Visible }
+
+// optional reports whether nothing has to be said of the attribute, and what
+// then holds, if anything.
+func (a *attribute) optional() (value any, filled, ok bool) {
+	if !a.HasDefault {
+		return nil, false, false
+	}
+	return a.Default, a.Default != unspecified, true
+}
+
+// facts is api.json, read at first use.
+var facts = sync.OnceValue(func() *api {
+	var a api
+	if err := json.Unmarshal(apiJSON, &a); err != nil {
+		panic(fmt.Sprintf("reading the embedded api.json: %v", err))
+	}
+	a.rules = map[string]check{}
+	for name, text := range a.Policies {
+		a.rules[name] = parseCheck(text)
+	}
+	return &a
+})

@@ -1,0 +1,312 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package neutron
+
+import (
+	"encoding/json"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/kuryr-go/kuryr/openstacksim/internal/table"
+)
+
+// lostMarker is what a list shows behind a row that is not there: observed.
+type lostMarker int
+
+const (
+	beginsAgain  lostMarker = iota // the first page: Neutron looks for it as an object, and goes on without
+	refusesPage                    // 404: who lists looks for it in the database
+	showsNothing                   // an empty page: Neutron pages through what a plugin lists
+)
+
+// kind is one type of resource. Rows are structs with JSON tags that embed
+// standard; a row in the table is never changed in place, but replaced by put.
+type kind[T any] struct {
+	one, many, title string // "port", "ports", "Port" (of PortNotFound)
+	rows             *table.Table[T]
+
+	// create completes and checks a new row that has its ID, its project, the
+	// defaults and what was given; it is stored if nil is returned.
+	create func(c *call, row *T, in values) *fault
+	// update checks a changed copy; it is stored if nil is returned.
+	update func(c *call, row *T, old *T, in values) *fault
+	// remove refuses or clears up; the row is gone if nil is returned.
+	remove func(c *call, row *T) *fault
+	// created and updated run once the row is stored. They may replace it.
+	created, updated func(c *call, row *T) *fault
+
+	shown   func(c *call, row *T) bool // nil: own project, or admin
+	filters map[string]func(c *call, row *T, values []string) bool
+	hide    []string // what only an administrator sees, beyond what api.json says
+	// view is the answer for a row, where it holds more than the row; nil: the row.
+	view func(c *call, row *T) *T
+	// finish completes what view returned, from nothing but that and the request: it
+	// runs without the lock, for a list as that is written. nil: nothing is missing.
+	finish func(c *call, row *T) *T
+	// made is the answer to a POST where that differs; nil: as view.
+	made func(c *call, row *T) *T
+	// changed is the answer to a PUT where that is of another form; nil: as view.
+	changed func(row *T) map[string]any
+	// batch runs before the items of a bulk POST are made one by one.
+	batch func(c *call, items []values) *fault
+	// listing runs before rows are looked for.
+	listing func(c *call)
+	// missing is the message of NotFound; nil is Neutron's usual one.
+	missing func(id string) *fault
+	// lost is what is behind a marker that is not there.
+	lost lostMarker
+	path string // in URLs; "" is many with dashes
+
+	attrs    *attributeList
+	fields   map[string][]int // by JSON name, where in T
+	optional map[string]bool  // those that are left out where there is none
+	public   []string         // what an answer holds for those who are no admin, nil: all of T
+	full     []string         // and for an administrator
+	projects map[string]int   // rows by project
+}
+
+// handler is a kind of whatever row type.
+type handler interface {
+	handle(c *call, rest []string, body []byte) (status int, answer any, f *fault)
+	name() (one, many string)
+	project(id string) string
+	has(id string) bool
+	count(project string) int
+	tagged(c *call, id string) (*standard, func(*standard), *fault)
+}
+
+// register adds a kind to what the service serves: list, one, POST (single and
+// bulk), PUT, DELETE, and tags if the kind has such.
+func register[T any](s *Service, k *kind[T]) {
+	attrs, ok := facts().Resources[k.many]
+	if !ok {
+		panic("no attributes of " + k.many + " in api.json")
+	}
+	k.attrs, k.projects = &attrs, map[string]int{}
+	if k.rows == nil {
+		k.rows = table.New(func(row *T) string { return commonOf(row).ID })
+	}
+	k.index()
+	if k.path == "" {
+		k.path = strings.ReplaceAll(k.many, "_", "-")
+	}
+	s.kinds[k.path] = k
+}
+
+// index finds out where the attributes are in a row, and what is shown to whom.
+func (k *kind[T]) index() {
+	k.fields, k.optional = map[string][]int{}, map[string]bool{}
+	var all []string
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[T]()) {
+		name, flags, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.Anonymous || !f.IsExported() || name == "" || name == "-" {
+			continue
+		}
+		k.fields[name], k.optional[name] = f.Index, flags == "omitempty"
+		all = append(all, name)
+	}
+	visible := slices.DeleteFunc(slices.Clone(all), func(name string) bool {
+		a := k.attrs.byName[name]
+		return a == nil || !a.shown()
+	})
+	if len(visible) < len(all) {
+		k.full = visible
+	}
+	secret := append(hidden(k.one, k.attrs), k.hide...)
+	open := slices.DeleteFunc(slices.Clone(visible), func(name string) bool { return slices.Contains(secret, name) })
+	if len(open) < len(all) {
+		k.public = open
+	}
+}
+
+func (k *kind[T]) name() (one, many string) { return k.one, k.many }
+
+func (k *kind[T]) project(id string) string {
+	if row, ok := k.rows.Get(id); ok {
+		return commonOf(row).ProjectID
+	}
+	return ""
+}
+
+func (k *kind[T]) has(id string) bool {
+	_, ok := k.rows.Get(id)
+	return ok
+}
+
+// count is how many rows a project has.
+func (k *kind[T]) count(project string) int { return k.projects[project] }
+
+// put stores a row, with undo.
+func (k *kind[T]) put(c *call, row *T) {
+	r := commonOf(row)
+	old, was := k.rows.Get(r.ID)
+	k.store(row)
+	c.undo(func() {
+		if was {
+			k.store(old)
+		} else {
+			k.delete(r.ID)
+		}
+	})
+}
+
+// drop removes a row, with undo.
+func (k *kind[T]) drop(c *call, id string) {
+	old, was := k.rows.Get(id)
+	if !was {
+		return
+	}
+	k.delete(id)
+	c.undo(func() { k.store(old) })
+}
+
+func (k *kind[T]) store(row *T) {
+	r := commonOf(row)
+	if old, was := k.rows.Get(r.ID); was {
+		k.projects[commonOf(old).ProjectID]--
+	}
+	k.rows.Put(row)
+	k.projects[r.ProjectID]++
+}
+
+func (k *kind[T]) delete(id string) {
+	if old, was := k.rows.Get(id); was {
+		k.projects[commonOf(old).ProjectID]--
+		k.rows.Delete(id)
+	}
+}
+
+// sees reports whether the caller sees a row.
+func (k *kind[T]) sees(c *call, row *T) bool {
+	if c.admin() {
+		return true
+	}
+	if k.shown != nil {
+		return k.shown(c, row)
+	}
+	return c.owns(commonOf(row).ProjectID)
+}
+
+// find returns a row that the caller sees; 404 else.
+func (k *kind[T]) find(c *call, id string) (*T, *fault) {
+	if row, ok := k.rows.Get(id); ok && k.sees(c, row) {
+		return row, nil
+	}
+	return nil, k.notFound(id)
+}
+
+func (k *kind[T]) notFound(id string) *fault {
+	if k.missing != nil {
+		return k.missing(id)
+	}
+	return refuse(404, k.title+"NotFound", "%s %s could not be found.", k.title, id)
+}
+
+// set puts the attributes of in into a row. What rows do not have is left out.
+func (k *kind[T]) set(row *T, in values) {
+	v := reflect.ValueOf(row).Elem()
+	for name, value := range in {
+		index, ok := k.fields[name]
+		if !ok {
+			continue
+		}
+		assign(v.FieldByIndex(index), value)
+	}
+}
+
+// assign puts a JSON value into a field. A value of the wrong type, which no
+// check let pass, leaves the field as it is.
+func assign(field reflect.Value, value any) {
+	if field.Kind() == reflect.Pointer && value != nil {
+		p := reflect.New(field.Type().Elem())
+		assign(p.Elem(), value)
+		field.Set(p)
+		return
+	}
+	v := reflect.ValueOf(value)
+	switch {
+	case value == nil:
+		field.SetZero()
+	case v.Type() == field.Type():
+		field.Set(v)
+	case field.Kind() == reflect.Interface && v.Type().Implements(field.Type()):
+		field.Set(v)
+	default:
+		decodeInto(field, value)
+	}
+}
+
+// decodeInto takes the long way, for what is more than a plain value.
+func decodeInto(field reflect.Value, value any) {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return
+	}
+	p := reflect.New(field.Type())
+	if json.Unmarshal(text, p.Interface()) == nil {
+		field.Set(p.Elem())
+	}
+}
+
+// target is a row with what a request would make of it, for the access rules.
+func (k *kind[T]) target(row *T, in values) target {
+	return func(field string) any {
+		if v, ok := in[field]; ok {
+			return v
+		}
+		if row == nil {
+			return nil
+		}
+		return table.Value(row, field)
+	}
+}
+
+// answer is what the caller gets to see of a row.
+func (k *kind[T]) answer(c *call, row *T, fields []string) any {
+	return k.pick(c, k.seen(c, row), fields)
+}
+
+// seen is a row with what the answer takes from elsewhere.
+func (k *kind[T]) seen(c *call, row *T) *T {
+	if k.view != nil {
+		row = k.view(c, row)
+	}
+	if k.made != nil && c.request.Method == http.MethodPost {
+		row = k.made(c, row)
+	}
+	return row
+}
+
+// pick is of a row what was asked for and may be shown. It needs no lock.
+func (k *kind[T]) pick(c *call, row *T, fields []string) any {
+	if k.finish != nil {
+		row = k.finish(c, row)
+	}
+	may := k.full
+	if !c.admin() {
+		may = k.public
+	}
+	if fields != nil {
+		may = k.among(fields, may)
+	} else if may == nil {
+		return row
+	}
+	v := reflect.ValueOf(row).Elem()
+	out := make(map[string]any, len(may))
+	for _, name := range may {
+		if f := v.FieldByIndex(k.fields[name]); !k.optional[name] || !f.IsZero() {
+			out[name] = f.Interface()
+		}
+	}
+	return out
+}
+
+// among is the fields asked for that may be shown; nil may is all of the row.
+func (k *kind[T]) among(fields, may []string) []string {
+	return slices.DeleteFunc(slices.Clone(fields), func(name string) bool {
+		return k.fields[name] == nil || may != nil && !slices.Contains(may, name)
+	})
+}

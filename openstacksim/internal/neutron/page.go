@@ -1,0 +1,66 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package neutron
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"slices"
+)
+
+// pager is an answer that is written row by row, without the service's lock.
+type pager interface{ write(w io.Writer) }
+
+// page is rows of a kind as a request saw them: a row is never changed once it
+// is stored, so those pointed to here stay as they were.
+type page[T any] struct {
+	kind  *kind[T]
+	call  *call
+	rows  []*T // as views has them
+	links []link
+}
+
+// views is seen for all of the rows; it needs the lock.
+func (k *kind[T]) views(c *call, rows []*T) []*T {
+	if k.view == nil && k.made == nil {
+		return rows
+	}
+	out := slices.Clone(rows)
+	for i, row := range out {
+		out[i] = k.seen(c, row)
+	}
+	return out
+}
+
+// write needs memory for one row only. Its errors are those of the connection,
+// where nobody is left to tell.
+func (p *page[T]) write(w io.Writer) {
+	out := bufio.NewWriterSize(w, 1<<15)
+	_, _ = out.WriteString(`{"` + p.kind.many + `":[`)
+	rows, fields := json.NewEncoder(lineless{out}), p.call.fields()
+	for i, row := range p.rows {
+		if i > 0 {
+			_ = out.WriteByte(',')
+		}
+		if err := rows.Encode(p.kind.pick(p.call, row, fields)); err != nil {
+			return
+		}
+	}
+	_ = out.WriteByte(']')
+	if len(p.links) > 0 {
+		_, _ = out.WriteString(`,"` + p.kind.many + `_links":`)
+		_, _ = out.Write(encode(p.links))
+	}
+	_ = out.WriteByte('}')
+	_ = out.Flush()
+}
+
+// lineless leaves out the line's end that an Encoder writes behind each value.
+type lineless struct{ to *bufio.Writer }
+
+func (l lineless) Write(b []byte) (int, error) {
+	n, err := l.to.Write(b[:len(b)-1])
+	return n + 1, err
+}

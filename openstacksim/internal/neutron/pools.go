@@ -1,0 +1,98 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package neutron
+
+import "net/netip"
+
+// hosts are the first and the last address of a subnet that can be given out.
+func hosts(p netip.Prefix) (first, end netip.Addr) {
+	first, end = p.Addr(), last(p)
+	switch {
+	case first.Is6() && p.Bits() < 128:
+		return first.Next(), end
+	case first.Is4() && p.Bits() <= 30:
+		return first.Next(), end.Prev()
+	}
+	return first, end
+}
+
+// firstHost is the gateway where none is given: the address behind the network's
+// own, be it outside, but that itself in IPv6 (observed on Neutron 21.0.0).
+func firstHost(p netip.Prefix) *string {
+	a := p.Addr()
+	if a.Is4() {
+		a = a.Next()
+	}
+	s := a.String()
+	return &s
+}
+
+// poolsOf are the pools where none are given: all that can be given out but the
+// gateway (neutron 21.0.0: ipam/utils.py, generate_pools).
+func poolsOf(p netip.Prefix, gateway *string) []pool {
+	first, end := hosts(p)
+	if first == end {
+		return []pool{{first.String(), end.String()}}
+	}
+	var g netip.Addr
+	if gateway != nil {
+		g, _ = parseAddress(*gateway)
+	}
+	if !g.IsValid() || g.Less(first) || end.Less(g) {
+		return []pool{{first.String(), end.String()}}
+	}
+	out := []pool{}
+	if first.Less(g) {
+		out = append(out, pool{first.String(), g.Prev().String()})
+	}
+	if g.Less(end) {
+		out = append(out, pool{g.Next().String(), end.String()})
+	}
+	return out
+}
+
+// checkPools checks pools that were given (neutron 21.0.0:
+// db/ipam_backend_mixin.py, pools_to_ip_range and validate_allocation_pools).
+func (n *subnet) checkPools() *fault {
+	first, end := hosts(n.prefix())
+	for i, p := range n.AllocationPools {
+		from, to := p.ends()
+		if from.Is4() != to.Is4() || to.Less(from) {
+			return refuse(400, "InvalidAllocationPool", "The allocation pool {'start': '%s', 'end': '%s'} is not valid.", p.Start, p.End)
+		}
+		n.AllocationPools[i] = pool{from.String(), to.String()}
+	}
+	for _, p := range n.AllocationPools {
+		from, to := p.ends()
+		if from.Is4() != first.Is4() {
+			return refuse(400, "InvalidAllocationPool", "The allocation pool %s is not valid.", p)
+		}
+		if from.Less(first) || end.Less(to) {
+			return refuse(400, "OutOfBoundsAllocationPool", "The allocation pool %s spans beyond the subnet cidr %s.", p, n.CIDR)
+		}
+	}
+	for i, p := range n.AllocationPools {
+		from, to := p.ends()
+		for _, o := range n.AllocationPools[i+1:] {
+			if a, b := o.ends(); !to.Less(a) && !b.Less(from) {
+				return conflict("OverlappingAllocationPools", "Found overlapping allocation pools: %s %s for subnet %s.", p, o, n.CIDR)
+			}
+		}
+	}
+	return n.gatewayOutside()
+}
+
+// gatewayOutside: ports may not be given the gateway's address.
+func (n *subnet) gatewayOutside() *fault {
+	if n.GatewayIP == nil {
+		return nil
+	}
+	g, _ := parseAddress(*n.GatewayIP)
+	for _, p := range n.AllocationPools {
+		if from, to := p.ends(); !g.Less(from) && !to.Less(g) {
+			return conflict("GatewayConflictWithAllocationPools", "Gateway ip %s conflicts with allocation pool %s.", g, p)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,306 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package neutron
+
+import (
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// router is a router. Its interfaces and its gateway are ports with its ID.
+type router struct {
+	standard
+	Name                  string      `json:"name"`
+	AdminStateUp          bool        `json:"admin_state_up"`
+	Status                string      `json:"status"`
+	Gateway               *gateway    `json:"external_gateway_info"`
+	AvailabilityZones     []string    `json:"availability_zones"`
+	AvailabilityZoneHints []string    `json:"availability_zone_hints"`
+	Routes                []hostRoute `json:"routes"`
+
+	gatewayPort string
+}
+
+// gateway is a router's way out.
+type gateway struct {
+	NetworkID  string    `json:"network_id"`
+	FixedIPs   []fixedIP `json:"external_fixed_ips"`
+	EnableSNAT bool      `json:"enable_snat"`
+	QoSPolicy  *string   `json:"qos_policy_id,omitempty"`
+}
+
+func (s *Service) registerRouters() {
+	s.routers = &kind[router]{
+		one: "router", many: "routers", title: "Router", lost: showsNothing,
+		create: createRouter, update: updateRouter, remove: removeRouter,
+		missing: func(id string) *fault {
+			return refuse(http.StatusNotFound, "RouterNotFound", "Router %s could not be found", id)
+		},
+	}
+	register(s, s.routers)
+	s.action(http.MethodPut, "/routers/{id}/add_router_interface", addInterface)
+	s.action(http.MethodPut, "/routers/{id}/remove_router_interface", removeInterface)
+}
+
+func badRouter(format string, args ...any) *fault {
+	f := refuse(http.StatusBadRequest, "BadRequest", format, args...)
+	f.message = "Bad router request: " + f.message + "."
+	return f
+}
+
+// createRouter completes a new router (neutron 21.0.0: db/l3_db.py).
+func createRouter(c *call, r *router, in values) *fault {
+	if hints := in.list("availability_zone_hints"); len(hints) > 0 {
+		return noZone(hints)
+	}
+	r.AvailabilityZones, r.AvailabilityZoneHints, r.Routes = []string{}, []string{}, []hostRoute{}
+	r.Status, r.Gateway = "ACTIVE", nil
+	if info := in.object("external_gateway_info"); len(info) > 0 {
+		if f := c.setGateway(r, info); f != nil {
+			return f
+		}
+		r.RevisionNumber = 2 // the port, and the router that has it
+	}
+	return nil
+}
+
+// updateRouter checks a change. A gateway is written beside the router itself,
+// and counts as a change more when it comes, as two when it goes (observed on
+// Neutron 21.0.0).
+func updateRouter(c *call, r, old *router, in values) *fault {
+	if in.given("routes") {
+		if f := c.checkRoutes(r, nil, nil); f != nil {
+			return f
+		}
+	}
+	if !in.given("external_gateway_info") {
+		return nil
+	}
+	r.Gateway = old.Gateway
+	return c.setGateway(r, in.object("external_gateway_info"))
+}
+
+// removeRouter refuses while there are interfaces; a gateway goes along.
+func removeRouter(c *call, r *router) *fault {
+	var legs []string
+	for _, p := range c.legs(r.ID) {
+		if p.DeviceOwner == ownerRouter {
+			legs = append(legs, p.ID)
+		}
+	}
+	if len(legs) > 0 {
+		return conflict("RouterInUse", "Router %s has ports still attached: %s", r.ID, strings.Join(legs, ", "))
+	}
+	return c.dropGateway(r)
+}
+
+// legs are the ports of a router, in the order of their IDs.
+func (c *call) legs(id string) []*port {
+	var out []*port
+	for p := range c.ports.rows.All() {
+		if p.DeviceID == id && (p.DeviceOwner == ownerRouter || p.DeviceOwner == ownerGateway) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// setGateway gives a router the gateway that info asks for, or takes it away
+// (neutron 21.0.0: db/l3_db.py, _update_router_gw_info).
+func (c *call) setGateway(r *router, info map[string]any) *fault {
+	id, _ := info["network_id"].(string)
+	wanted, _ := info["external_fixed_ips"].([]any)
+	if id == "" {
+		if r.Gateway != nil {
+			r.RevisionNumber += 2
+		}
+		return c.dropGateway(r)
+	}
+	net, f := c.networks.find(c, id)
+	if f != nil {
+		return f
+	}
+	if f := c.gatewayWrong(r, net, wishes(wanted)); f != nil {
+		return f
+	}
+	snat := true
+	if v, given := info["enable_snat"].(bool); given {
+		snat = v
+	}
+	same := r.Gateway != nil && r.Gateway.NetworkID == net.ID
+	if same && (len(wanted) == 0 || sameAddresses(r.Gateway.FixedIPs, wishes(wanted))) {
+		g := *r.Gateway
+		g.EnableSNAT = snat
+		r.Gateway = &g
+		return nil
+	}
+	if !same && r.Gateway != nil {
+		if f := c.dropGateway(r); f != nil {
+			return f
+		}
+	}
+	return c.makeGateway(r, net, wishes(wanted), snat, same)
+}
+
+// gatewayWrong checks a gateway against its network and the router's routes.
+func (c *call) gatewayWrong(r *router, net *network, wanted []wish) *fault {
+	if !net.External {
+		return badRouter("Network %s is not an external network", net.ID)
+	}
+	var cidrs []netip.Prefix
+	for _, s := range c.subnetsOf(net.ID) {
+		cidrs = append(cidrs, s.prefix())
+		for _, w := range wanted {
+			if s.GatewayIP != nil && w.address == *s.GatewayIP {
+				return badRouter("External IP %s is the same as the gateway IP", w.address)
+			}
+		}
+	}
+	if len(r.Routes) == 0 {
+		return nil
+	}
+	legs, ips := c.reach(r, r.gatewayPort)
+	return c.checkRoutes(r, append(cidrs, legs...), ips)
+}
+
+// sameAddresses reports whether a gateway has what is wanted.
+func sameAddresses(have []fixedIP, wanted []wish) bool {
+	subnets, addresses := map[string]bool{}, map[string]bool{}
+	for _, w := range wanted {
+		if w.subnet != "" {
+			subnets[w.subnet] = true
+		}
+		if w.address != "" {
+			addresses[w.address] = true
+		}
+	}
+	for _, ip := range have {
+		if !subnets[ip.SubnetID] || !addresses[ip.IPAddress] {
+			return false
+		}
+	}
+	return len(subnets) > 0 && len(addresses) == len(have)
+}
+
+// makeGateway makes the port, or moves the one there is to other addresses.
+func (c *call) makeGateway(r *router, net *network, wanted []wish, snat, moved bool) *fault {
+	if len(wanted) == 0 {
+		wanted = nil
+	}
+	if f := c.overlaps(r, c.subnetsOf(net.ID), moved); f != nil {
+		return f
+	}
+	old := r.gatewayPort
+	if moved { // Neutron changes the port; here it keeps its ID only
+		if f := c.dropPort(old); f != nil {
+			return f
+		}
+	} else {
+		r.RevisionNumber++
+	}
+	p, f := c.newPort(portSpec{NetworkID: net.ID, DeviceID: r.ID, DeviceOwner: ownerGateway, Addresses: wanted})
+	if f != nil {
+		return f
+	}
+	if moved {
+		same := p.copied()
+		same.ID = old
+		c.ports.drop(c, p.ID)
+		c.ports.put(c, same)
+		p = same
+	}
+	r.gatewayPort = p.ID
+	r.Gateway = &gateway{NetworkID: net.ID, FixedIPs: p.FixedIPs, EnableSNAT: snat}
+	return nil
+}
+
+// dropGateway takes a router's gateway, unless floating IPs need it.
+func (c *call) dropGateway(r *router) *fault {
+	if r.Gateway == nil {
+		return nil
+	}
+	for fip := range c.floatingIPs.rows.All() {
+		if fip.RouterID != nil && *fip.RouterID == r.ID {
+			c.translateAgain(r.ID)
+			return conflict("RouterExternalGatewayInUseByFloatingIp",
+				"Gateway cannot be updated for router %s, since a gateway to external network %s is required by one or more floating IPs.", r.ID, r.Gateway.NetworkID)
+		}
+	}
+	if f := c.dropPort(r.gatewayPort); f != nil {
+		return f
+	}
+	r.Gateway, r.gatewayPort = nil, ""
+	return nil
+}
+
+// translateAgain: Neutron sets enable_snat back to its default before it finds
+// that the gateway cannot go, and leaves it so (observed on Neutron 21.0.0).
+func (c *call) translateAgain(id string) {
+	c.stays(func() {
+		old, ok := c.routers.rows.Get(id)
+		if !ok || old.Gateway == nil || old.Gateway.EnableSNAT {
+			return
+		}
+		r, g := *old, *old.Gateway
+		g.EnableSNAT, r.Gateway = true, &g
+		r.touch(c)
+		c.routers.store(&r)
+	})
+}
+
+// maxExtraRoutes is Neutron's default (neutron 21.0.0: conf/db/extraroute_db.py).
+const maxExtraRoutes = 30
+
+// checkRoutes checks that the next hops are on networks of the router. What the
+// router reaches is looked up if none is given (neutron 21.0.0:
+// db/extraroute_db.py).
+func (c *call) checkRoutes(r *router, cidrs []netip.Prefix, ips []string) *fault {
+	if len(r.Routes) > maxExtraRoutes {
+		return refuse(400, "RoutesExhausted", "Unable to complete operation for %s. The number of routes exceeds the maximum %d.", r.ID, maxExtraRoutes)
+	}
+	if cidrs == nil {
+		cidrs, ips = c.reach(r, "")
+	}
+	for _, route := range r.Routes {
+		hop, _ := parseAddress(route.NextHop)
+		reason := ""
+		switch {
+		case !slices.ContainsFunc(cidrs, func(p netip.Prefix) bool { return p.Contains(hop) }):
+			reason = "the nexthop is not connected with router"
+		case slices.Contains(ips, route.NextHop):
+			reason = "the nexthop is used by router"
+		}
+		if reason != "" {
+			return refuse(400, "InvalidRoutes", "Invalid format for routes: %s, %s", showRoutes(r.Routes), reason)
+		}
+	}
+	return nil
+}
+
+func showRoutes(routes []hostRoute) string {
+	list := make([]any, len(routes))
+	for i, r := range routes {
+		list[i] = map[string]any{"destination": r.Destination, "nexthop": r.NextHop}
+	}
+	return repr(list)
+}
+
+// reach is what a router is connected with, and its own addresses there, but by
+// the port excepted.
+func (c *call) reach(r *router, except string) (cidrs []netip.Prefix, ips []string) {
+	cidrs = []netip.Prefix{}
+	for _, p := range c.legs(r.ID) {
+		if p.ID == except {
+			continue
+		}
+		for _, ip := range p.FixedIPs {
+			if s, ok := c.subnets.rows.Get(ip.SubnetID); ok {
+				cidrs, ips = append(cidrs, s.prefix()), append(ips, ip.IPAddress)
+			}
+		}
+	}
+	return cidrs, ips
+}

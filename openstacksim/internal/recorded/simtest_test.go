@@ -1,0 +1,137 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package recorded_test
+
+import (
+	"cmp"
+	"context"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/kuryr-go/kuryr/openstacksim"
+	"github.com/kuryr-go/kuryr/openstacksim/dial"
+	"github.com/kuryr-go/kuryr/openstacksim/internal/recorded"
+)
+
+var record = flag.Bool("record", false, "write what the real cloud answers into testdata")
+
+// limits are those of the cloud that was recorded; the others are Neutron's defaults.
+var limits = map[string]int{"router": 100, "security_group": 100, "security_group_rule": 1000}
+
+// unplugged is how ports are that no node plugs, as in the recordings.
+const unplugged = "{ports: [{active: never}]}"
+
+// TestSim replays the scenarios on the simulator, a new one for each.
+func TestSim(t *testing.T) {
+	scenarios(t, func(t *testing.T, _ string, s *recorded.Scenario) {
+		t.Parallel()
+		dials, err := dial.Parse([]byte(cmp.Or(s.Dials, unplugged)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cloud := openstacksim.Start(t, func(o *openstacksim.Options) { o.Dials, o.Quota = dials, limits })
+		target, err := recorded.Existing(t.Context(), cloud.CloudsFile(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		compare(t, target.Run(t.Context(), s), false)
+	})
+}
+
+// TestReal replays the scenarios on the cloud that OS_CLOUD names, whose user has
+// to be an admin, or records them there.
+func TestReal(t *testing.T) {
+	name, file := os.Getenv("OS_CLOUD"), os.Getenv("OS_CLIENT_CONFIG_FILE")
+	if name == "" || file == "" {
+		t.Skip("OS_CLOUD or OS_CLIENT_CONFIG_FILE is not set: no real cloud to compare the recordings with")
+	}
+	cloud, err := recorded.Open(t.Context(), file, name)
+	if cloud != nil {
+		t.Cleanup(func() { finish(t, cloud.Close) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	scenarios(t, func(t *testing.T, file string, s *recorded.Scenario) {
+		t.Cleanup(func() { finish(t, cloud.Empty) })
+		results := cloud.Run(t.Context(), s)
+		if !*record {
+			if !same(results) { // once more: a loaded cloud may do beside a request what it else does before
+				t.Log("some answers differ: asking all of it again")
+				finish(t, cloud.Empty)
+				results = cloud.Run(t.Context(), s)
+			}
+			compare(t, results, true)
+			return
+		}
+		for _, r := range results {
+			if r.Err != nil {
+				t.Errorf("%s: %v", r.Step.Title, r.Err)
+			}
+			r.Step.Want = r.Got
+		}
+		if err := os.WriteFile(file, []byte(s.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// finish cleans up when the test's own context is over.
+func finish(t *testing.T, clean func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 3*time.Minute)
+	defer cancel()
+	if err := clean(ctx); err != nil {
+		t.Errorf("cleaning up: %v", err)
+	}
+}
+
+// scenarios runs f for each file of testdata as a subtest.
+func scenarios(t *testing.T, f func(t *testing.T, file string, s *recorded.Scenario)) {
+	t.Helper()
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("testdata has %d scenarios, %v", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := recorded.Parse(string(text))
+			if err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			f(t, file, s)
+		})
+	}
+}
+
+func same(results []recorded.Result) bool {
+	return !slices.ContainsFunc(results, func(r recorded.Result) bool { return r.Err != nil || !r.Step.Fits(r.Got) })
+}
+
+func compare(t *testing.T, results []recorded.Result, real bool) {
+	t.Helper()
+	for _, r := range results {
+		if r.Err != nil {
+			t.Errorf("%s\n%s: %v", r.Step.Title, r.Step.Request[0], r.Err)
+			continue
+		}
+		if r.Step.OnlyReal != "" && !real {
+			continue
+		}
+		if !r.Step.Fits(r.Got) {
+			diff := gocmp.Diff(strings.Split(r.Step.Want, "\n"), strings.Split(r.Got, "\n"))
+			t.Errorf("%s\n%s: recorded - got +\n%s", r.Step.Title, strings.Join(r.Step.Request, "\n"), diff)
+		}
+	}
+}

@@ -1,0 +1,115 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package openstacksim
+
+import (
+	"cmp"
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/kuryr-go/kuryr/openstacksim/dial"
+	"github.com/kuryr-go/kuryr/openstacksim/internal/keystone"
+	"github.com/kuryr-go/kuryr/openstacksim/internal/lbaasv2"
+	"github.com/kuryr-go/kuryr/openstacksim/internal/neutron"
+	"github.com/kuryr-go/kuryr/openstacksim/internal/octavia"
+)
+
+// makeServices puts Neutron and Octavia in.
+func (c *Cloud) makeServices() {
+	c.neutron = neutron.New(neutron.Options{
+		URL: c.o.URL + networkPath, NewID: c.ids.UUID, Now: c.o.Now, After: c.timers.after, Hosts: c.o.Hosts, Quota: c.o.Quota,
+		Active: func(string) (time.Duration, bool) { return c.panel.Active() },
+	})
+	c.network = c.neutron
+	c.balancer = octavia.New(octavia.Options{
+		URL: c.o.URL + balancerPath, NewID: c.ids.UUID, Now: c.o.Now, After: c.timers.after, Networks: vips{c.neutron}, Amphora: c.o.Amphora,
+		Delay: func(kind, _, action string) (time.Duration, string) { return c.panel.Settle(kind, action) },
+	})
+	if c.o.LBaaSv2 {
+		c.makeLBaaS()
+	}
+}
+
+// makeLBaaS has Neutron serve load balancers itself.
+func (c *Cloud) makeLBaaS() {
+	c.lbaas = lbaasv2.New(lbaasv2.Options{
+		NewID: c.ids.UUID, After: c.timers.after, Networks: oldVIPs{vips{c.neutron}}, Quota: c.o.Quota["loadbalancer"],
+		Delay: func(kind, _, action string) (time.Duration, string) { return c.panel.Settle(kind, action) },
+	})
+}
+
+// oldVIPs is what LBaaS v2 asks of the rest of Neutron.
+type oldVIPs struct{ vips }
+
+// MakePort makes a VIP's port. A refusal is handed on as it is.
+func (v oldVIPs) MakePort(p lbaasv2.VIPPort) (string, netip.Addr, error) {
+	id, address, _, err := v.Service.MakePort(neutron.VIPPort{
+		ProjectID: p.ProjectID, NetworkID: p.NetworkID, SubnetID: p.SubnetID, Address: p.Address,
+		Name: p.Name, DeviceOwner: p.DeviceOwner, DeviceID: p.DeviceID,
+	})
+	var refusal *neutron.RefusedError
+	if errors.As(err, &refusal) {
+		err = &lbaasv2.RefusedError{Status: refusal.Status, Type: refusal.Type, Message: refusal.Message}
+	}
+	return id, address, err
+}
+
+// Plug says that a node has plugged the port, or unplugged it: it becomes ACTIVE
+// if it is bound, or DOWN.
+func (c *Cloud) Plug(portID string, plugged bool) error { return c.neutron.Plug(portID, plugged) }
+
+// vips is what Octavia asks of Neutron.
+type vips struct{ *neutron.Service }
+
+// MakePort makes a VIP's port. Its error has Neutron's words alone, for Octavia
+// hands them on.
+func (v vips) MakePort(p octavia.VIPPort) (id string, address netip.Addr, subnetID string, err error) {
+	id, address, subnetID, err = v.Service.MakePort(neutron.VIPPort{
+		ProjectID: p.ProjectID, NetworkID: p.NetworkID, SubnetID: p.SubnetID, Address: p.Address,
+		Name: p.Name, DeviceOwner: p.DeviceOwner, DeviceID: p.DeviceID,
+	})
+	var refusal *neutron.RefusedError
+	if errors.As(err, &refusal) {
+		err = errors.New(refusal.Message)
+	}
+	return id, address, subnetID, err
+}
+
+func (v vips) Subnet(who keystone.Caller, id string) (networkID string, cidr netip.Prefix, ok bool) {
+	networkID, cidr, _, ok = v.Service.Subnet(id)
+	return networkID, cidr, ok && v.Shows(who, "subnet", id)
+}
+
+func (v vips) NetworkSubnets(who keystone.Caller, networkID string) []string {
+	if !v.Shows(who, "network", networkID) {
+		return nil
+	}
+	return v.Service.NetworkSubnets(networkID)
+}
+
+func (v vips) Port(who keystone.Caller, id string) (octavia.Port, bool) {
+	p, ok := v.Service.Port(id)
+	ok = ok && v.Shows(who, "port", id)
+	out := octavia.Port{NetworkID: p.NetworkID, DeviceID: p.DeviceID}
+	for _, a := range p.Addresses {
+		out.Addresses = append(out.Addresses, octavia.PortAddress{SubnetID: a.SubnetID, Address: a.Address})
+	}
+	return out, ok
+}
+
+// guess fills in what a fault would name and the request does not.
+func (c *Cloud) guess(f *dial.Facts) {
+	if f.Subnet == "" && f.Network != "" {
+		if subnets := c.neutron.NetworkSubnets(f.Network); len(subnets) > 0 {
+			f.Subnet = subnets[0]
+		}
+	}
+	if f.Address == "" {
+		if _, cidr, _, ok := c.neutron.Subnet(f.Subnet); ok {
+			f.Address = cidr.Masked().Addr().Next().Next().String()
+		}
+	}
+	f.Address = cmp.Or(f.Address, "0.0.0.0")
+}

@@ -1,0 +1,163 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package openstacksim is an OpenStack that anyone can run: Keystone v3, Neutron v2.0 and
+// Octavia v2 over HTTP, in memory, started in no time, exactly repeatable, and
+// failing on demand. What it answers is what the real ones answer; the packages
+// internal/keystone, internal/neutron and internal/octavia know that. This one puts them behind one
+// listener, keeps the log of calls and applies the dials (package dial).
+//
+// No packet is ever passed: ports become ACTIVE because time passes, or because
+// Plug says so.
+package openstacksim
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/kuryr-go/kuryr/openstacksim/dial"
+	"github.com/kuryr-go/kuryr/openstacksim/internal/keystone"
+	"github.com/kuryr-go/kuryr/openstacksim/internal/neutron"
+)
+
+// What Options that are not given become.
+const (
+	Password = keystone.Password // of all users
+	Lifetime = keystone.Lifetime // of a token
+)
+
+// Options of a Cloud. Only URL has to be given.
+type Options struct {
+	URL      string        // where clients reach it, without a slash at the end
+	Seed     uint64        // of IDs and of what the dials choose
+	Dials    *dial.Set     // nil: none
+	Password string        // of the users; default Password
+	Lifetime time.Duration // of a token; default Lifetime
+	Hosts    []string      // nodes that ports can be bound to; default node1
+	Quota    map[string]int
+	Amphora  bool // Octavia's provider amphora, beside ovn
+	// LBaaSv2 has Neutron itself serve load balancers, as before Octavia, which then
+	// there is not.
+	LBaaSv2 bool
+	Keep    int // how many calls the log shows one by one; default 10,000. All are counted
+	Now     func() time.Time
+	Log     *slog.Logger // faults of the simulator itself; default slog.Default
+
+	// Before is called before the effect of each call, After after it and before
+	// the answer. An error cuts the connection: the client sees what it would see
+	// of a cloud, or of itself, that died there. Calls run at the same time, so
+	// these may be too.
+	Before, After func(Call) error
+	// Stop is called, once, when a dial says that the process ends. nil: the
+	// connection is cut, and the cloud goes on.
+	Stop func(rule string)
+}
+
+// Cloud is an OpenStack. It may be used by many goroutines at once.
+type Cloud struct {
+	o       Options
+	panel   *dial.Panel
+	log     *log
+	workers workers
+	ids     *source // what the services name things by
+	calls   *source // of requests, so that reading more does not change what is made next
+	timers  *timers
+	stopped atomic.Bool
+
+	identity *keystone.Service
+	neutron  *neutron.Service
+	network  api
+	balancer api
+	lbaas    api // nil: Neutron serves no load balancers
+}
+
+// api is a service that knows its caller.
+type api interface {
+	Handle(w http.ResponseWriter, r *http.Request, who keystone.Caller)
+}
+
+// Where the services are below Options.URL.
+const (
+	identityPath = "/identity"
+	networkPath  = "/networking"
+	balancerPath = "/load-balancer"
+	adminPath    = "/sim"
+)
+
+// New returns a Cloud that holds what every OpenStack has. It listens nowhere:
+// it is an http.Handler.
+func New(o Options) (*Cloud, error) {
+	o.URL = strings.TrimSuffix(o.URL, "/")
+	if !strings.HasPrefix(o.URL, "http://") && !strings.HasPrefix(o.URL, "https://") {
+		return nil, fmt.Errorf("making a cloud: %q is no URL: write it as in http://127.0.0.1:5000", o.URL)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if len(o.Hosts) == 0 {
+		o.Hosts = []string{"node1"}
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	c := &Cloud{o: o, panel: dial.NewPanel(o.Seed), log: newLog(cmp.Or(o.Keep, 10_000)), ids: newSource(o.Seed, 1), calls: newSource(o.Seed, 2)}
+	c.timers = newTimers(o.Log)
+	c.SetDials(cmp.Or(o.Dials, &dial.Set{}))
+	c.identity = keystone.New(keystone.Options{
+		URL: o.URL + identityPath, Password: o.Password, Lifetime: o.Lifetime, NewID: newSource(o.Seed, 3).UUID, Now: o.Now,
+		Services: c.catalogue(),
+	})
+	c.makeServices()
+	return c, nil
+}
+
+func (c *Cloud) catalogue() []keystone.Catalog {
+	all := []keystone.Catalog{
+		{Type: "network", Name: "neutron", URL: c.o.URL + networkPath},
+		{Type: "load-balancer", Name: "octavia", URL: c.o.URL + balancerPath},
+	}
+	if c.o.LBaaSv2 {
+		return all[:1]
+	}
+	return all
+}
+
+// SetDials dials s instead of what there was; counting begins anew.
+func (c *Cloud) SetDials(s *dial.Set) {
+	c.panel.Set(s)
+	c.workers.set(s.Workers)
+}
+
+// Dial adds one line, as --dial takes it: "network POST /v2.0/ports: [ok, lost]".
+// It comes before what is dialled, and all counting begins anew.
+func (c *Cloud) Dial(line string) error {
+	s, err := c.panel.Current().Add(line)
+	if err != nil {
+		return fmt.Errorf("dialling %q: %w", line, err)
+	}
+	c.SetDials(s)
+	return nil
+}
+
+// URL is where clients reach the cloud.
+func (c *Cloud) URL() string { return c.o.URL }
+
+// Identity is the cloud's Keystone, to revoke tokens and to look up projects.
+func (c *Cloud) Identity() *keystone.Service { return c.identity }
+
+// Close keeps what is still to happen from happening and waits for what is at
+// work of it. Calls that wait for something end without an answer. It may be
+// called again.
+func (c *Cloud) Close() { c.timers.close() }
+
+// stop ends the process, once.
+func (c *Cloud) stop(rule string) {
+	if c.o.Stop != nil && c.stopped.CompareAndSwap(false, true) {
+		c.o.Stop(rule)
+	}
+}
