@@ -18,16 +18,16 @@ import (
 	"time"
 
 	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/crashtest"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 	"github.com/kuryr-go/kuryr/internal/sdn/neutron"
-	"github.com/kuryr-go/kuryr/internal/sdn/sdntest/sweep"
 	"github.com/kuryr-go/kuryr/openstacksim"
 )
 
 // swept is a cloud to sweep on, with things of others in it.
 type swept interface {
-	sweep.Cloud
+	crashtest.Cloud
 	// backend returns a new backend for the process that ctx is of.
 	backend(ctx context.Context) (sdn.Backend, error)
 	pods() config.Pods // settings that fit it
@@ -39,11 +39,11 @@ const clusterID = "cluster"
 
 // inMemory is the reference backend.
 type inMemory struct {
-	sweep.Cloud
+	crashtest.Cloud
 	cloud *memory.Cloud
 }
 
-func newInMemory(w *sweep.World) swept {
+func newInMemory(w *crashtest.World) swept {
 	c := memory.New(memory.Subnet{
 		ID: subnet, NetworkID: network, Prefix: netip.MustParsePrefix("10.1.0.0/16"), Gateway: netip.MustParseAddr("10.1.0.1"), MTU: 1442,
 	})
@@ -76,7 +76,7 @@ type openstackAPI interface {
 // one project of a real one.
 type openstack struct {
 	t                      testing.TB
-	w                      *sweep.World
+	w                      *crashtest.World
 	api                    openstackAPI
 	token                  string
 	cluster                string
@@ -88,7 +88,7 @@ type openstack struct {
 // openstackKinds are all that a controller could have to do with.
 var openstackKinds = []string{"port", "network", "subnet", "security-group", "trunk"}
 
-func newOpenstack(w *sweep.World) swept {
+func newOpenstack(w *crashtest.World) swept {
 	c, err := openstacksim.New(openstacksim.Options{URL: "http://openstack.invalid", Seed: 1, Hosts: []string{w.Node}})
 	if err != nil {
 		w.T.Fatal(err)
@@ -179,8 +179,8 @@ func (o *openstack) make(kind string, fields map[string]any) (id string) {
 }
 
 // Resources implements sweep.Cloud.
-func (o *openstack) Resources() ([]sweep.Resource, error) {
-	var all []sweep.Resource
+func (o *openstack) Resources() ([]crashtest.Resource, error) {
+	var all []crashtest.Resource
 	for _, kind := range o.kinds {
 		rows, err := o.list(kind)
 		if err != nil {
@@ -227,8 +227,8 @@ func madeByItself(kind string, row map[string]any) bool {
 
 // resource takes apart what Neutron or Octavia says of a row. It reads the mark by
 // itself, and not as the backend does.
-func resource(kind string, row map[string]any) (sweep.Resource, error) {
-	r := sweep.Resource{Kind: kind, ID: row["id"].(string)}
+func resource(kind string, row map[string]any) (crashtest.Resource, error) {
+	r := crashtest.Resource{Kind: kind, ID: row["id"].(string)}
 	marks, _ := row["description"].(string)
 	words := strings.Fields(marks)
 	if kind == "loadbalancer" {
@@ -259,7 +259,7 @@ func resource(kind string, row map[string]any) (sweep.Resource, error) {
 }
 
 func (o *openstack) backend(ctx context.Context) (sdn.Backend, error) {
-	url := o.w.Serve(ctx, sweep.HTTPCloud{Handler: o.api, URL: o.api.URL(), Name: openstackCall})
+	url := o.w.Serve(ctx, crashtest.HTTPCloud{Handler: o.api, URL: o.api.URL(), Name: openstackCall})
 	file := filepath.Join(o.clouds, strings.TrimPrefix(url, "http://")+".yaml")
 	if err := os.WriteFile(file, bytes.ReplaceAll(o.api.Clouds(), []byte(o.api.URL()), []byte(url)), 0o600); err != nil {
 		return nil, err
@@ -280,10 +280,10 @@ func (o *openstack) pods() config.Pods {
 func (o *openstack) mark() string { return o.cluster }
 
 // openstackCall names a request by its verb and resource, without IDs.
-func openstackCall(r *http.Request) sweep.Call {
+func openstackCall(r *http.Request) crashtest.Call {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/") // networking/v2.0/ports/ID
 	if parts[0] == "identity" {
-		return sweep.Call{To: sweep.Identity, What: r.Method + " " + r.URL.Path}
+		return crashtest.Call{To: crashtest.Identity, What: r.Method + " " + r.URL.Path}
 	}
 	if parts[0] == "load-balancer" && len(parts) > 3 && parts[2] == "lbaas" {
 		parts = append([]string{parts[0], parts[1]}, parts[3:]...)
@@ -292,8 +292,8 @@ func openstackCall(r *http.Request) sweep.Call {
 	if len(parts) > 4 {
 		what += "/" + parts[4]
 	}
-	return sweep.Call{
-		To: sweep.TheCloud, What: what, Write: r.Method != http.MethodGet,
+	return crashtest.Call{
+		To: crashtest.TheCloud, What: what, Write: r.Method != http.MethodGet,
 		Inventory: r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/ports"),
 	}
 }

@@ -19,7 +19,7 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller"
-	"github.com/kuryr-go/kuryr/internal/sdn/sdntest/sweep"
+	"github.com/kuryr-go/kuryr/internal/crashtest"
 )
 
 // TestPoolWhileWritesMeetTheirFate lives through the life of a pool with all
@@ -27,11 +27,11 @@ import (
 // a cooldown and given up, and its node goes.
 func TestPoolWhileWritesMeetTheirFate(t *testing.T) {
 	s := sweepOf(t)
-	s.Begin = func(w *sweep.World) sweep.Life { return newPoolLife(w, newOpenstack).life() }
-	s.Run(t, sweep.StoppedBefore, sweep.StoppedAfter)
+	s.Begin = func(w *crashtest.World) crashtest.Life { return newPoolLife(w, newOpenstack).life() }
+	s.Run(t, crashtest.StoppedBefore, crashtest.StoppedAfter)
 	t.Run("sampled", func(t *testing.T) {
 		s.Every *= 3
-		s.Run(t, sweep.Refused, sweep.AnswerLost, sweep.AnswerLostAndViewLate)
+		s.Run(t, crashtest.Refused, crashtest.AnswerLost, crashtest.AnswerLostAndViewLate)
 	})
 }
 
@@ -44,7 +44,7 @@ type poolLife struct {
 	gone bool // the node is
 }
 
-func newPoolLife(w *sweep.World, newCloud func(*sweep.World) swept) *poolLife {
+func newPoolLife(w *crashtest.World, newCloud func(*crashtest.World) swept) *poolLife {
 	l := &poolLife{podsLife: newPodsLife(w, newCloud)}
 	l.settings.Pools = config.Pools{
 		Min: 1, Max: 2, Batch: 2, TTL: metav1.Duration{Duration: time.Hour}, Cooldown: metav1.Duration{Duration: cooldown},
@@ -54,7 +54,7 @@ func newPoolLife(w *sweep.World, newCloud func(*sweep.World) swept) *poolLife {
 	return l
 }
 
-func (l *poolLife) life() sweep.Life {
+func (l *poolLife) life() crashtest.Life {
 	life := l.podsLife.life()
 	life.Steps, life.Restarting, life.Uneven = l.steps, l.restarting, l.uneven
 	// Six of the steps and two that come while others rest or are given up; and

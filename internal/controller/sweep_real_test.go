@@ -22,8 +22,8 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/kuryr-go/kuryr/internal/crashtest"
 	"github.com/kuryr-go/kuryr/internal/sdn/sdntest"
-	"github.com/kuryr-go/kuryr/internal/sdn/sdntest/sweep"
 )
 
 // TestPoolSweepReal is a sample of TestPoolWhileWritesMeetTheirFate on the
@@ -44,17 +44,17 @@ func TestPoolSweepReal(t *testing.T) {
 	for range s.Clusters {
 		places <- api.place(t, s.Node)
 	}
-	s.Begin = func(w *sweep.World) sweep.Life { return newRealLife(w, places).life() }
-	ofNeutron := sweep.StoppedAfter
-	ofNeutron.Name, ofNeutron.To = "stopped after one to Neutron", sweep.TheCloud
-	s.Run(t, sweep.StoppedBefore, ofNeutron)
+	s.Begin = func(w *crashtest.World) crashtest.Life { return newRealLife(w, places).life() }
+	ofNeutron := crashtest.StoppedAfter
+	ofNeutron.Name, ofNeutron.To = "stopped after one to Neutron", crashtest.TheCloud
+	s.Run(t, crashtest.StoppedBefore, ofNeutron)
 }
 
 // newRealLife is newPoolLife in one of the places, which it has to itself.
-func newRealLife(w *sweep.World, places chan *openstack) *poolLife {
+func newRealLife(w *crashtest.World, places chan *openstack) *poolLife {
 	place := <-places
 	w.T.Cleanup(func() { places <- place })
-	l := newPoolLife(w, func(w *sweep.World) swept {
+	l := newPoolLife(w, func(w *crashtest.World) swept {
 		o := *place
 		o.t, o.w, o.clouds = w.T, w, w.T.TempDir()
 		return &o

@@ -14,9 +14,9 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/apitest"
 	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/crashtest"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
-	"github.com/kuryr-go/kuryr/internal/sdn/sdntest/sweep"
 	"github.com/kuryr-go/kuryr/openstacksim/dial"
 )
 
@@ -38,7 +38,7 @@ type balancing interface {
 // memoryBalancing is the reference backend with subnets for Services.
 type memoryBalancing struct{ inMemory }
 
-func newMemoryBalancing(w *sweep.World) balancing {
+func newMemoryBalancing(w *crashtest.World) balancing {
 	m := memoryBalancing{newInMemory(w).(inMemory)}
 	m.cloud.AddSubnet(memory.Subnet{ID: serviceSubnet, NetworkID: network, Prefix: netip.MustParsePrefix(apitest.ClusterIPs), MTU: 1442})
 	m.cloud.AddSubnet(memory.Subnet{ID: publicSubnet, NetworkID: publicNetwork, Prefix: netip.MustParsePrefix("203.0.113.0/24"), External: true})
@@ -104,7 +104,7 @@ type openstackBalancing struct {
 	provider              string // empty: the cloud's own
 }
 
-func newBalancing(w *sweep.World) balancing {
+func newBalancing(w *crashtest.World) balancing {
 	o := newOpenstack(w).(*openstack)
 	o.kinds = append(slices.Clone(o.kinds), "floatingip", "loadbalancer")
 	b := &openstackBalancing{openstack: o}

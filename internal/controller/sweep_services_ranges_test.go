@@ -16,18 +16,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/sdn/sdntest/sweep"
+	"github.com/kuryr-go/kuryr/internal/crashtest"
 )
 
 // goneLife is the life of a Service whose load balancer somebody deletes in the cloud
 // right before the Service is deleted.
 type goneLife struct{ *serviceLife }
 
-func newGoneLife(w *sweep.World, cloud balancing) *goneLife {
+func newGoneLife(w *crashtest.World, cloud balancing) *goneLife {
 	return &goneLife{newServiceLife(w, cloud)}
 }
 
-func (l *goneLife) life() sweep.Life {
+func (l *goneLife) life() crashtest.Life {
 	life := l.serviceLife.life()
 	life.Steps = l.steps
 	// Who starts when it is gone and the Service is not may make another.
@@ -59,12 +59,12 @@ func TestSourceRangesWhileWritesMeetTheirFate(t *testing.T) {
 			s.Sample = 1
 		}
 	}
-	s.Begin = func(w *sweep.World) sweep.Life {
+	s.Begin = func(w *crashtest.World) crashtest.Life {
 		cloud := newBalancing(w).(*openstackBalancing)
 		cloud.provider = "ovn"
 		return newRangesLife(w, cloud).life()
 	}
-	s.Run(t, sweep.StoppedBefore, sweep.StoppedAfter, sweep.AnswerLost)
+	s.Run(t, crashtest.StoppedBefore, crashtest.StoppedAfter, crashtest.AnswerLost)
 }
 
 // rangesLife is the life of a Service with source ranges.
@@ -72,7 +72,7 @@ type rangesLife struct {
 	*serviceLife
 }
 
-func newRangesLife(w *sweep.World, cloud *openstackBalancing) *rangesLife {
+func newRangesLife(w *crashtest.World, cloud *openstackBalancing) *rangesLife {
 	for _, whose := range []string{"other", cloud.cluster + "-2"} {
 		id := cloud.make("security-group", map[string]any{"name": "default/web", "description": "kuryr.cluster=" + whose + " kuryr.owner=kuryrloadbalancer/default/web"})
 		w.T.Cleanup(func() {
@@ -92,9 +92,9 @@ func newRangesLife(w *sweep.World, cloud *openstackBalancing) *rangesLife {
 	return l
 }
 
-func (l *rangesLife) life() sweep.Life {
+func (l *rangesLife) life() crashtest.Life {
 	life := l.serviceLife.life()
-	life.Steps, life.InUse, life.Rules = l.steps, l.inUse, []sweep.Rule{closedAtFirst}
+	life.Steps, life.InUse, life.Rules = l.steps, l.inUse, []crashtest.Rule{closedAtFirst}
 	inner := life.Uneven
 	life.Uneven = func() []string {
 		if faults := inner(); len(faults) > 0 {
@@ -170,7 +170,7 @@ func (l *rangesLife) unevenGroups() []string {
 }
 
 // inUse keeps the group of a living public Service, too.
-func (l *rangesLife) inUse(r sweep.Resource) string {
+func (l *rangesLife) inUse(r crashtest.Resource) string {
 	if r.Kind == "security-group" {
 		svc, _, klb := l.world()
 		if svc != nil && svc.DeletionTimestamp.IsZero() && svc.Spec.Type == corev1.ServiceTypeLoadBalancer && klb != nil && klb.Status.SecurityGroupID == r.ID {
@@ -182,7 +182,7 @@ func (l *rangesLife) inUse(r sweep.Resource) string {
 
 // closedAtFirst: a floating IP comes when an endpoint has the group. One that was asked for
 // then may come when the Service goes and its group does already.
-func closedAtFirst(s sweep.State, old, now client.Object) []string {
+func closedAtFirst(s crashtest.State, old, now client.Object) []string {
 	before, _ := old.(*v1.KuryrLoadBalancer)
 	after, _ := now.(*v1.KuryrLoadBalancer)
 	if after == nil || !after.DeletionTimestamp.IsZero() || after.Status.PublicIP == nil || before != nil && before.Status.PublicIP != nil || len(after.Spec.SourceRanges) == 0 {

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/crashtest"
 	"github.com/kuryr-go/kuryr/internal/sdn/sdntest"
-	"github.com/kuryr-go/kuryr/internal/sdn/sdntest/sweep"
 )
 
 // TestServicesSweepReal is a sample of TestServiceWhileWritesMeetTheirFate and of
@@ -37,33 +37,33 @@ func TestServicesSweepReal(t *testing.T) {
 	for range s.Clusters {
 		places <- api.placeOfServices(t, s.Node)
 	}
-	lend := func(w *sweep.World, kinds ...string) *openstackBalancing {
+	lend := func(w *crashtest.World, kinds ...string) *openstackBalancing {
 		place := <-places
 		w.T.Cleanup(func() { places <- place })
 		return place.in(w, kinds)
 	}
 	// What a process has just asked of the cloud when it is stopped is what may be left.
-	ofCloud := sweep.StoppedAfter
-	ofCloud.Name, ofCloud.To = "stopped after one to the cloud", sweep.TheCloud
+	ofCloud := crashtest.StoppedAfter
+	ofCloud.Name, ofCloud.To = "stopped after one to the cloud", crashtest.TheCloud
 	each := (points + 1) / 2
 	gone, ranges := min(1, each/3), max(min(1, each/2), each*3/10)
 	for _, part := range []struct {
 		name  string
 		each  int // for each fate
-		begin func(*sweep.World) sweep.Life
+		begin func(*crashtest.World) crashtest.Life
 	}{
-		{"a Service", each - ranges - gone, func(w *sweep.World) sweep.Life {
+		{"a Service", each - ranges - gone, func(w *crashtest.World) crashtest.Life {
 			l := newServiceLife(w, lend(w, marked[:2]...))
 			l.later = []string{"10.1.0.12", "10.1.0.13"} // each member takes its time
 			return l.life()
 		}},
-		{"its load balancer is gone", gone, func(w *sweep.World) sweep.Life { return newGoneLife(w, lend(w, marked[:2]...)).life() }},
-		{"source ranges", ranges, func(w *sweep.World) sweep.Life { return newRangesLife(w, lend(w, marked...)).life() }},
+		{"its load balancer is gone", gone, func(w *crashtest.World) crashtest.Life { return newGoneLife(w, lend(w, marked[:2]...)).life() }},
+		{"source ranges", ranges, func(w *crashtest.World) crashtest.Life { return newRangesLife(w, lend(w, marked...)).life() }},
 	} {
 		if s.Sample, s.Begin = part.each, part.begin; part.each == 0 {
 			continue
 		}
-		t.Run(part.name, func(t *testing.T) { s.Run(t, ofCloud, sweep.StoppedBefore) })
+		t.Run(part.name, func(t *testing.T) { s.Run(t, ofCloud, crashtest.StoppedBefore) })
 	}
 }
 
@@ -104,7 +104,7 @@ func (a *realAPI) placeOfServices(t *testing.T, host string) *openstackBalancing
 }
 
 // in is a place for one life, in which these kinds are looked at.
-func (b *openstackBalancing) in(w *sweep.World, kinds []string) *openstackBalancing {
+func (b *openstackBalancing) in(w *crashtest.World, kinds []string) *openstackBalancing {
 	o := *b.openstack
 	o.t, o.w, o.clouds, o.kinds = w.T, w, w.T.TempDir(), kinds
 	mine := *b

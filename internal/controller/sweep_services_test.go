@@ -25,8 +25,8 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/crashtest"
 	"github.com/kuryr-go/kuryr/internal/sdn"
-	"github.com/kuryr-go/kuryr/internal/sdn/sdntest/sweep"
 )
 
 // TestServiceWhileWritesMeetTheirFate lives through the life of a Service: it is
@@ -44,16 +44,16 @@ func TestServiceWhileWritesMeetTheirFate(t *testing.T) {
 		}
 	}
 	t.Run("on OpenStack", func(t *testing.T) {
-		s.Begin = func(w *sweep.World) sweep.Life { return newServiceLife(w, newBalancing(w)).life() }
-		s.Run(t, sweep.StoppedBefore, sweep.StoppedAfter, sweep.StoppedTwice, sweep.Refused, sweep.AnswerLost, sweep.AnswerLostAndViewLate)
+		s.Begin = func(w *crashtest.World) crashtest.Life { return newServiceLife(w, newBalancing(w)).life() }
+		s.Run(t, crashtest.StoppedBefore, crashtest.StoppedAfter, crashtest.StoppedTwice, crashtest.Refused, crashtest.AnswerLost, crashtest.AnswerLostAndViewLate)
 	})
 	t.Run("its load balancer is gone", func(t *testing.T) {
-		s.Begin = func(w *sweep.World) sweep.Life { return newGoneLife(w, newBalancing(w)).life() }
-		s.Run(t, sweep.StoppedBefore, sweep.StoppedAfter)
+		s.Begin = func(w *crashtest.World) crashtest.Life { return newGoneLife(w, newBalancing(w)).life() }
+		s.Run(t, crashtest.StoppedBefore, crashtest.StoppedAfter)
 	})
 	t.Run("in memory", func(t *testing.T) {
-		s.Begin = func(w *sweep.World) sweep.Life { return newServiceLife(w, newMemoryBalancing(w)).life() }
-		s.Run(t, sweep.StoppedBefore, sweep.StoppedAfter)
+		s.Begin = func(w *crashtest.World) crashtest.Life { return newServiceLife(w, newMemoryBalancing(w)).life() }
+		s.Run(t, crashtest.StoppedBefore, crashtest.StoppedAfter)
 	})
 }
 
@@ -63,14 +63,14 @@ const servicesSample = 3
 
 // serviceLife is the life of one Service in one world.
 type serviceLife struct {
-	w        *sweep.World
+	w        *crashtest.World
 	cloud    balancing
 	settings controller.Settings
 	later    []string // its endpoints after they have changed
 	mend     time.Duration
 }
 
-func newServiceLife(w *sweep.World, cloud balancing) *serviceLife {
+func newServiceLife(w *crashtest.World, cloud balancing) *serviceLife {
 	l := &serviceLife{w: w, cloud: cloud, later: []string{"10.1.0.12", "10.1.0.13", "10.1.0.14"}, mend: 100 * time.Millisecond}
 	never := metav1.Duration{Duration: time.Hour}
 	l.settings = controller.Settings{
@@ -100,8 +100,8 @@ func (l *serviceLife) clean() {
 	_ = l.w.Client.DeleteAllOf(ctx, &discoveryv1.EndpointSlice{}, client.InNamespace("default"), client.MatchingLabels{discoveryv1.LabelServiceName: "web"})
 }
 
-func (l *serviceLife) life() sweep.Life {
-	return sweep.Life{
+func (l *serviceLife) life() crashtest.Life {
+	return crashtest.Life{
 		Cloud: l.cloud, Cluster: l.cloud.mark(), Start: l.start, Steps: l.steps, Uneven: l.uneven, InUse: l.inUse,
 		// The scenario asks for three floating IPs, one after the other. A process that is
 		// stopped loses what it has just asked for, and the next
@@ -284,7 +284,7 @@ func (l *serviceLife) untold(svc *corev1.Service, klb *v1.KuryrLoadBalancer) []s
 }
 
 // inUse keeps what serves a living Service.
-func (l *serviceLife) inUse(r sweep.Resource) string {
+func (l *serviceLife) inUse(r crashtest.Resource) string {
 	svc, _, _ := l.world()
 	if svc == nil || !svc.DeletionTimestamp.IsZero() {
 		return ""

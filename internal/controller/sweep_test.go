@@ -22,8 +22,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/apitest"
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/crashtest"
 	"github.com/kuryr-go/kuryr/internal/pool"
-	"github.com/kuryr-go/kuryr/internal/sdn/sdntest/sweep"
 )
 
 // TestPodsWhileWritesMeetTheirFate lives through the lives of a few pods again
@@ -33,27 +33,27 @@ import (
 func TestPodsWhileWritesMeetTheirFate(t *testing.T) {
 	s := sweepOf(t)
 	t.Run("on OpenStack", func(t *testing.T) {
-		s.Begin = func(w *sweep.World) sweep.Life { return newPodsLife(w, newOpenstack).life() }
-		s.Run(t, sweep.StoppedBefore, sweep.StoppedAfter, sweep.StoppedTwice, sweep.Refused, sweep.AnswerLost, sweep.AnswerLostAndViewLate)
+		s.Begin = func(w *crashtest.World) crashtest.Life { return newPodsLife(w, newOpenstack).life() }
+		s.Run(t, crashtest.StoppedBefore, crashtest.StoppedAfter, crashtest.StoppedTwice, crashtest.Refused, crashtest.AnswerLost, crashtest.AnswerLostAndViewLate)
 	})
 	t.Run("in memory", func(t *testing.T) {
-		s.Begin = func(w *sweep.World) sweep.Life { return newPodsLife(w, newInMemory).life() }
+		s.Begin = func(w *crashtest.World) crashtest.Life { return newPodsLife(w, newInMemory).life() }
 		s.Every = 9
-		s.Run(t, sweep.StoppedBefore, sweep.StoppedAfter)
+		s.Run(t, crashtest.StoppedBefore, crashtest.StoppedAfter)
 	})
 }
 
 // sweepOf returns a sweep, without a scenario, on API servers of its own beside
 // the one that the tests share: most of a life is waiting. It hits every third write,
 // and each with KURYR_SWEEP=all.
-func sweepOf(t *testing.T) sweep.Sweep {
+func sweepOf(t *testing.T) crashtest.Sweep {
 	t.Helper()
 	apitest.Need(t)
 	scheme, err := controller.Scheme()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := sweep.Sweep{Clusters: []*rest.Config{apiServer}, Scheme: scheme, Every: 3}
+	s := crashtest.Sweep{Clusters: []*rest.Config{apiServer}, Scheme: scheme, Every: 3}
 	if os.Getenv("KURYR_SWEEP") == "all" {
 		s.Every = 1
 	}
@@ -69,7 +69,7 @@ func sweepOf(t *testing.T) sweep.Sweep {
 
 // podsLife is the life of a few pods in one world.
 type podsLife struct {
-	w        *sweep.World
+	w        *crashtest.World
 	cloud    swept
 	settings controller.Settings
 	live     *controller.Live // of the process that runs
@@ -77,7 +77,7 @@ type podsLife struct {
 	newClient client.NewClientFunc // of a process; nil is the usual
 }
 
-func newPodsLife(w *sweep.World, newCloud func(*sweep.World) swept) *podsLife {
+func newPodsLife(w *crashtest.World, newCloud func(*crashtest.World) swept) *podsLife {
 	l := &podsLife{w: w, cloud: newCloud(w)}
 	l.settings = controller.Settings{
 		Pods:    l.cloud.pods(),
@@ -99,12 +99,12 @@ var hurriedOrphans = config.Orphans{
 	Interval: metav1.Duration{Duration: 50 * time.Millisecond}, Grace: metav1.Duration{Duration: 100 * time.Millisecond},
 }
 
-func (l *podsLife) life() sweep.Life {
+func (l *podsLife) life() crashtest.Life {
 	// Three of the steps (one for each pod and one kept), one more kept for
 	// the pod of restarting; and a process that is stopped may have asked for
 	// two: a pod's and one to keep.
 	limit := 4 + 2*max(1, l.w.Stopped())
-	return sweep.Life{
+	return crashtest.Life{
 		Cloud: l.cloud, Cluster: l.cloud.mark(),
 		Start: l.start, Steps: l.steps, Restarting: l.restarting, Uneven: l.uneven,
 		Limits: map[string]int{"port": limit},

@@ -1,11 +1,9 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package sweep
+package crashtest
 
-import (
-	"github.com/kuryr-go/kuryr/internal/sdn"
-)
+import "github.com/kuryr-go/kuryr/internal/sdn"
 
 // Cloud is the cloud of a World as it is, whoever made what.
 type Cloud interface {

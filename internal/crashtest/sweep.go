@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sweep stops a controller at each of its writes, one life after the
+// Package crashtest stops a controller at each of its writes, one life after the
 // other, and checks that nobody can tell from what comes of it. In a life a
 // scenario happens in Kubernetes (pods come and go, somebody deletes what they
 // should not) on a real API server, and a controller serves it on a cloud. In
@@ -25,7 +25,7 @@
 // a test happens to see it.
 //
 // docs/crash-sweep.md says how to write a scenario.
-package sweep
+package crashtest
 
 import (
 	"cmp"
