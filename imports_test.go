@@ -58,20 +58,15 @@ var rules = []rule{
 		only:     []string{"std", module + "/api/v1"},
 	},
 	{
-		packages: []string{"internal/pool", "internal/orphan", "internal/service", "internal/balancer"},
+		packages: []string{"internal/plan/..."},
 		only: []string{
 			"std", "k8s.io/api/...", "k8s.io/apimachinery/pkg/apis/...", "k8s.io/apimachinery/pkg/types",
-			module + "/api/v1", module + "/internal/sdn",
+			module + "/api/v1", module + "/internal/sdn", module + "/internal/plan/...",
 		},
 		never: effects,
 	},
 	{
-		packages: []string{"internal/nodeport"},
-		only:     []string{"std", "k8s.io/api/...", "k8s.io/apimachinery/pkg/types", module + "/internal/service"},
-		never:    effects,
-	},
-	{
-		packages: []string{"internal/nodeport/nft"},
+		packages: []string{"internal/nft"},
 		links:    append([]string{gophercloud}, kubernetesClients...),
 	},
 	{

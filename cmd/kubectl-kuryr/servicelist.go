@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	plan "github.com/kuryr-go/kuryr/internal/service"
+	plan "github.com/kuryr-go/kuryr/internal/plan/service"
 )
 
 func (t *tool) listServicesCommand() *cobra.Command {

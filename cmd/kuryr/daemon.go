@@ -18,7 +18,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/cni"
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/daemon"
-	"github.com/kuryr-go/kuryr/internal/nodeport/nft"
+	"github.com/kuryr-go/kuryr/internal/nft"
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/balancer"
+	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 )
 
 // A security group reaches ports one by one, and endpoints come and go one by one. What

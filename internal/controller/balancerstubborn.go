@@ -14,7 +14,7 @@ import (
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/kuryr-go/kuryr/internal/balancer"
+	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 )
 
 // did notes a step, to know it again if the next look finds it needed still. It

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/service"
+	"github.com/kuryr-go/kuryr/internal/plan/service"
 )
 
 // release gives up the KuryrLoadBalancer of a Service that goes, or that is to have

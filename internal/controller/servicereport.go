@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/service"
+	"github.com/kuryr-go/kuryr/internal/plan/service"
 )
 
 // Reasons of v1.ConditionPlanned besides those of package service.

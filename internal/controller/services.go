@@ -25,7 +25,7 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
-	"github.com/kuryr-go/kuryr/internal/service"
+	"github.com/kuryr-go/kuryr/internal/plan/service"
 )
 
 // +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;patch

@@ -13,8 +13,8 @@ import (
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/kuryr-go/kuryr/internal/plan/service"
 	"github.com/kuryr-go/kuryr/internal/sdn"
-	"github.com/kuryr-go/kuryr/internal/service"
 )
 
 // subnetPatience is how long a worker waits for what the cloud says of a subnet. Then

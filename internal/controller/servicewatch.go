@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/service"
+	"github.com/kuryr-go/kuryr/internal/plan/service"
 )
 
 // Fields that the cache is indexed by.

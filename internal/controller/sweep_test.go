@@ -23,7 +23,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller"
 	"github.com/kuryr-go/kuryr/internal/crashtest"
-	"github.com/kuryr-go/kuryr/internal/pool"
+	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
 
 // TestPodsWhileWritesMeetTheirFate lives through the lives of a few pods again

@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/kuryr-go/kuryr/internal/nodeport"
+	"github.com/kuryr-go/kuryr/internal/plan/nodeport"
 )
 
 // healthChecks answers at the health check ports of Services whether this node

@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kuryr-go/kuryr/internal/cni"
-	"github.com/kuryr-go/kuryr/internal/nodeport"
+	"github.com/kuryr-go/kuryr/internal/plan/nodeport"
 )
 
 // hostPortRecord is a host port in the journal. The runtime brings host ports with

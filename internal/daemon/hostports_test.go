@@ -19,7 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kuryr-go/kuryr/internal/cni"
-	"github.com/kuryr-go/kuryr/internal/nodeport"
+	"github.com/kuryr-go/kuryr/internal/plan/nodeport"
 )
 
 // withHostPorts is a request whose runtime brings these port mappings.

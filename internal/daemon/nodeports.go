@@ -16,8 +16,8 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/kuryr-go/kuryr/internal/nodeport"
-	"github.com/kuryr-go/kuryr/internal/nodeport/nft"
+	"github.com/kuryr-go/kuryr/internal/nft"
+	"github.com/kuryr-go/kuryr/internal/plan/nodeport"
 )
 
 // tables is what passes traffic on; *nft.Tables is one.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"github.com/kuryr-go/kuryr/internal/nodeport"
-	"github.com/kuryr-go/kuryr/internal/nodeport/nft"
+	"github.com/kuryr-go/kuryr/internal/nft"
+	"github.com/kuryr-go/kuryr/internal/plan/nodeport"
 )
 
 // report says how a round went: in the log what is new, in the metrics what is.

@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	cachetesting "k8s.io/client-go/tools/cache/testing"
 
-	"github.com/kuryr-go/kuryr/internal/nodeport"
-	"github.com/kuryr-go/kuryr/internal/nodeport/nft"
+	"github.com/kuryr-go/kuryr/internal/nft"
+	"github.com/kuryr-go/kuryr/internal/plan/nodeport"
 )
 
 // world is Services and their EndpointSlices in the API, and a node's tables.

@@ -1,0 +1,90 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeport
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/kuryr-go/kuryr/internal/plan/service"
+)
+
+// APIServers are the Kubernetes API's servers, as a node sees them: endpoints of the
+// Service default/kubernetes.
+type APIServers struct {
+	Node   string // spreads nodes over them
+	Slices []*discoveryv1.EndpointSlice
+	// By is the address at which the daemon itself finds the API. If that is a cluster IP
+	// of the Service, something else leads there already, and who goes by it has to
+	// learn of a server that is replaced: it is left alone. Zero: some other address.
+	By netip.Addr
+}
+
+// isAPI reports whether a Service is the one by which the Kubernetes API is found.
+func isAPI(svc *corev1.Service) bool {
+	return svc.Namespace == corev1.NamespaceDefault && svc.Name == "kubernetes"
+}
+
+// addAPI has what the node itself sends to the cluster IP of the API go to one of its
+// servers. They are on the nodes' own network: they see the node's address behind the
+// load balancer, answer past it, and the node takes the answer for a stranger's. And
+// what runs on the host network finds the API without the cloud.
+func (p *planner) addAPI(svc *corev1.Service, port *corev1.ServicePort, ip netip.Addr, from *APIServers) {
+	if port.Port < 1 || port.Port > 0xffff || slices.Contains(clusterIPs(svc), from.By) {
+		return
+	}
+	var all []netip.AddrPort
+	for _, slice := range from.Slices {
+		if at := portOf(slice, port); at > 0 {
+			all = appendReady(all, slice, ip.Is6(), at)
+		}
+	}
+	if len(all) == 0 {
+		return // the load balancer, as everybody
+	}
+	// One that comes or goes changes the choice of nobody else.
+	weight := func(at netip.AddrPort) []byte {
+		sum := sha256.Sum256([]byte(from.Node + " " + at.String()))
+		return sum[:]
+	}
+	best := slices.MaxFunc(all, func(a, b netip.AddrPort) int { return bytes.Compare(weight(a), weight(b)) })
+	protocol := cmp.Or(port.Protocol, corev1.ProtocolTCP)
+	p.claim(Frontend{Address: ip, Protocol: protocol, Port: uint16(port.Port)}, Backend{AddrPort: best, For: svc.Namespace + "/" + svc.Name, Own: true})
+}
+
+// portOf returns the number that a port of a Service has at a slice's endpoints; 0 if none.
+func portOf(slice *discoveryv1.EndpointSlice, port *corev1.ServicePort) uint16 {
+	for _, sp := range slice.Ports {
+		name, protocol := "", corev1.ProtocolTCP
+		if sp.Name != nil {
+			name = *sp.Name
+		}
+		if sp.Protocol != nil {
+			protocol = *sp.Protocol
+		}
+		if name == port.Name && protocol == cmp.Or(port.Protocol, corev1.ProtocolTCP) && sp.Port != nil && *sp.Port > 0 && *sp.Port <= 0xffff {
+			return uint16(*sp.Port)
+		}
+	}
+	return 0
+}
+
+func appendReady(all []netip.AddrPort, slice *discoveryv1.EndpointSlice, v6 bool, port uint16) []netip.AddrPort {
+	for i := range slice.Endpoints {
+		e := &slice.Endpoints[i]
+		if len(e.Addresses) == 0 || e.Conditions.Ready != nil && !*e.Conditions.Ready {
+			continue
+		}
+		if ip, err := service.ParseAddr(e.Addresses[0]); err == nil && ip.Is6() == v6 && !ip.IsLoopback() {
+			all = append(all, netip.AddrPortFrom(ip, port))
+		}
+	}
+	return all
+}

@@ -1,0 +1,351 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pool_test
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/plan/pool"
+)
+
+// world is a dumb model of all that is around a plan: pods, a node's daemon
+// that plugs and unplugs late, an SDN that makes ports late or not at all, caches
+// that show all this late, and a controller that forgets when it starts anew.
+type world struct {
+	t      *testing.T
+	r      *rand.Rand
+	now    time.Time
+	levels pool.Levels
+
+	pods  map[types.UID]*pod
+	ports map[string]*port
+	// seenPods and seenPorts are what the caches show of them.
+	seenPods  map[types.UID]pod
+	seenPorts map[string]port
+
+	inSDN    map[string]string // ports of the SDN and their security groups
+	pace     pool.Pace
+	wish     pool.Wish
+	requests []int // under way, by size
+	arrived  []pool.Arrival
+	lookups  map[string]types.UID
+	strays   map[string]time.Time // seen in the SDN with nobody to know of them
+	hold     time.Time
+	nodeGone bool
+	squeeze  int
+	scarce   bool
+	filled   bool // the filling is forgotten a little late
+
+	last    map[string]types.UID    // pod that a port was last of
+	died    map[types.UID]time.Time // when pods ended
+	serial  int
+	log     []string
+	asked   int // ports, of the SDN
+	allowed int // to ask for, at most; see spend
+	floor   int // as of the last plan
+}
+
+type pod struct {
+	name     string
+	finished bool
+	created  time.Time
+	had      string // port whose object was deleted under the pod
+	groups   string // "": the pool's
+}
+
+// port is a KuryrPort, and what of pool.Port is not to be seen in other fields.
+type port struct {
+	pool.Port
+	spec    string // security groups wanted
+	settled bool   // the SDN has them, as far as the object says
+	version int
+}
+
+func newWorld(t *testing.T, seed uint64) *world {
+	w := &world{
+		t: t, r: rand.New(rand.NewPCG(seed, 1)), now: noon,
+		pods: map[types.UID]*pod{}, ports: map[string]*port{}, inSDN: map[string]string{}, lookups: map[string]types.UID{},
+		strays: map[string]time.Time{}, last: map[string]types.UID{}, died: map[types.UID]time.Time{},
+	}
+	w.relevel()
+	w.look()
+	return w
+}
+
+func (w *world) id(kind string) string { w.serial++; return fmt.Sprint(kind, w.serial) }
+
+// look brings the caches up to date.
+func (w *world) look() {
+	w.lookAtPods()
+	w.lookAtPorts()
+}
+
+func (w *world) lookAtPods() {
+	w.seenPods = map[types.UID]pod{}
+	for uid, p := range w.pods {
+		w.seenPods[uid] = *p
+	}
+}
+
+func (w *world) lookAtPorts() {
+	w.seenPorts = map[string]port{}
+	for name, p := range w.ports {
+		w.seenPorts[name] = *p
+	}
+}
+
+// state is what the controller makes of what it sees and remembers.
+func (w *world) state() pool.State {
+	s := pool.State{
+		Levels: w.levels, NodeGone: w.nodeGone, Hold: w.hold, Squeeze: w.squeeze, Scarce: w.scarce,
+		Arrived: slices.Clone(w.arrived), Restoring: map[string]bool{},
+	}
+	for uid, p := range w.seenPods {
+		if p.finished {
+			continue
+		}
+		seen := pool.Pod{Ref: v1.PodReference{Namespace: "ns", Name: p.name, UID: uid}, Created: p.created, Groups: groups(p.groups)}
+		if now := w.pods[uid]; now != nil {
+			seen.Restore = now.had
+		}
+		s.Pods = append(s.Pods, seen)
+	}
+	for _, p := range w.seenPorts {
+		holder, ok := w.seenPods[p.Pod]
+		p.Live = ok && !holder.finished
+		p.Drifted = p.spec != w.target(p)
+		p.Ready = p.Pod == "" && p.settled
+		s.Ports = append(s.Ports, p.Port)
+	}
+	for _, n := range w.requests {
+		s.InFlight += n
+	}
+	for id := range w.lookups {
+		s.Restoring[id] = true
+	}
+	w.r.Shuffle(len(s.Pods), func(i, j int) { s.Pods[i], s.Pods[j] = s.Pods[j], s.Pods[i] })
+	w.r.Shuffle(len(s.Ports), func(i, j int) { s.Ports[i], s.Ports[j] = s.Ports[j], s.Ports[i] })
+	return s
+}
+
+// target is the security groups that a port is to have.
+func (w *world) target(p port) string {
+	if holder, ok := w.seenPods[p.Pod]; ok && !holder.finished {
+		return holder.groups
+	}
+	return ""
+}
+
+// plan makes a plan, checks that it is one of its state and nothing else, and
+// carries it out.
+func (w *world) plan() pool.Actions {
+	s := w.state()
+	a := pool.Plan(s, w.now)
+	slices.Reverse(s.Pods)
+	slices.Reverse(s.Ports)
+	slices.Reverse(s.Arrived)
+	if other := pool.Plan(s, w.now); !reflect.DeepEqual(a, other) {
+		w.fail("the plan depends on the order of its input:\n%+v\n%+v", a, other)
+	}
+	w.judge(s, a)
+	conflicts := w.bind(a)
+	w.adopt(a)
+	conflicts += w.free(a)
+	w.discard(a)
+	for _, l := range a.Restore {
+		w.lookups[l.Port] = l.Pod
+	}
+	w.wish = a.Want
+	w.squeeze = 0
+	w.spend(a, conflicts)
+	if a.Filled && (w.filled || w.r.IntN(2) == 0) {
+		w.levels.Fill, w.filled = 0, false
+	} else {
+		w.filled = a.Filled
+	}
+	if a.Writes() {
+		w.lookAtPorts() // the pool waits until it sees what it wrote
+	}
+	w.invariants(s, conflicts)
+	return a
+}
+
+// spend adds what a plan may have to be asked for again to what may be asked
+// for at all: what it gave up for others, and a higher level to reach. Each write
+// that met a newer object than planned with may leave a port too few.
+func (w *world) spend(a pool.Actions, conflicts int) {
+	floor := w.floorOf(w.levels)
+	w.allowed += max(0, floor-w.floor) + a.Squeezed + conflicts
+	w.floor = floor
+	if w.nodeGone {
+		w.allowed += len(a.Delete) + len(a.Discard)
+	}
+}
+
+func (w *world) floorOf(l pool.Levels) int {
+	if n := max(l.Min, l.Fill); l.Max == 0 || n < l.Max {
+		return n
+	}
+	return l.Max
+}
+
+// write returns the port to write to, nil if it is not as it was planned with.
+func (w *world) write(name string) *port {
+	p := w.ports[name]
+	if p == nil || p.version != w.seenPorts[name].version {
+		return nil
+	}
+	p.version++
+	return p
+}
+
+func (w *world) bind(a pool.Actions) (conflicts int) {
+	for _, b := range a.Bind {
+		seen := w.seenPorts[b.Port]
+		if seen.Pod != "" || !seen.settled || seen.spec != "" || seen.Deleting || seen.Failed || seen.Lost {
+			w.fail("binds %s, which is not fit: %+v", b.Port, seen)
+		}
+		if !seen.Rested && w.now.Before(seen.Since.Add(w.levels.Cooldown)) {
+			w.fail("binds %s before its cooldown", b.Port)
+		}
+		if want := groups(w.seenPods[b.Pod.UID].groups); !slices.Equal(b.Groups, want) {
+			w.fail("binds %s with groups %v, where %s wants %v", b.Port, b.Groups, b.Pod.UID, want)
+		}
+		p := w.write(b.Port)
+		if p == nil {
+			conflicts++
+			continue
+		}
+		p.Pod, p.Rested, p.spec, p.settled = b.Pod.UID, false, w.seenPods[b.Pod.UID].groups, false
+		w.reuse(b.Port, b.Pod.UID)
+	}
+	return conflicts
+}
+
+// reuse checks that nobody has a port's address, or had it a moment ago.
+func (w *world) reuse(id string, uid types.UID) {
+	former := w.last[id]
+	w.last[id] = uid
+	if former == "" || former == uid {
+		return
+	}
+	if died, ok := w.died[former]; !ok || w.now.Before(died.Add(w.levels.Cooldown)) {
+		w.fail("gives %s to %s after %s, which died %v (%v)", id, uid, former, w.now.Sub(died), ok)
+	}
+}
+
+func (w *world) adopt(a pool.Actions) {
+	for _, b := range a.Adopt {
+		if w.ports[b.Port] != nil {
+			w.fail("makes a second object of %s", b.Port)
+		}
+		arrival := w.takeArrived(b.Port, w.r.IntN(8) == 0) // the answer to the write is lost
+		p := &port{Port: pool.Port{Name: b.Port, Since: w.now, Rested: true}, spec: w.inSDN[b.Port], settled: w.r.IntN(2) == 0}
+		if b.Pod != nil {
+			if own := arrival.For == b.Pod.UID; !own && w.seenPods[b.Pod.UID].groups != p.spec {
+				w.fail("gives %s with groups %q to %s, which wants others", b.Port, p.spec, b.Pod.UID)
+			}
+			p.Pod, p.Rested = b.Pod.UID, false
+			if holder := w.pods[b.Pod.UID]; holder != nil {
+				holder.had = ""
+			}
+			w.reuse(b.Port, b.Pod.UID)
+		}
+		w.ports[b.Port] = p
+	}
+}
+
+func (w *world) free(a pool.Actions) (conflicts int) {
+	for _, name := range slices.Concat(a.Recycle, a.Delete) {
+		if seen := w.seenPorts[name]; seen.Deleting {
+			w.fail("deletes %s twice", name)
+		}
+		p := w.write(name)
+		if p == nil {
+			conflicts++
+			continue
+		}
+		if p.Pod != "" {
+			w.mayRelease(p)
+		}
+		if slices.Contains(a.Delete, name) {
+			p.Deleting = true
+			continue
+		}
+		p.Pod, p.spec, p.settled, p.Since, p.Rested = "", "", false, w.now, false
+	}
+	for _, name := range a.Repair {
+		if p := w.write(name); p != nil {
+			p.spec, p.settled = w.target(w.seenPorts[name]), false
+		}
+	}
+	return conflicts
+}
+
+func (w *world) mayRelease(p *port) {
+	holder := w.pods[p.Pod]
+	if holder != nil && !holder.finished && !p.Lost {
+		w.fail("takes %s from a living pod", p.Name)
+	}
+	if p.Attached && !w.nodeGone {
+		w.fail("takes %s while it is plugged", p.Name)
+	}
+}
+
+func (w *world) discard(a pool.Actions) {
+	for _, id := range a.Discard {
+		if w.ports[id] != nil {
+			w.fail("discards %s, which has an object: %+v", id, w.ports[id])
+		}
+		w.takeArrived(id, false)
+		delete(w.inSDN, id)
+	}
+}
+
+func (w *world) takeArrived(id string, leave bool) pool.Arrival {
+	i := slices.IndexFunc(w.arrived, func(a pool.Arrival) bool { return a.ID == id })
+	if i < 0 {
+		w.fail("uses %s, which has not arrived", id)
+	}
+	a := w.arrived[i]
+	if !leave {
+		w.arrived = slices.Delete(w.arrived, i, i+1)
+	}
+	return a
+}
+
+// arrive is a port made by the SDN, as it comes to the controller.
+func (w *world) arrive() {
+	id := w.id("port")
+	w.inSDN[id] = ""
+	w.arrived = append(w.arrived, pool.Arrival{ID: id})
+}
+
+func (w *world) fail(format string, args ...any) {
+	w.t.Helper()
+	for _, l := range w.log {
+		if l != nothing {
+			w.t.Log(l)
+		}
+	}
+	w.t.Fatalf("%+v: %s", w.levels, fmt.Sprintf(format, args...))
+}
+
+// some returns a key of m at random, the zero value of an empty one.
+func some[K cmp.Ordered, V any](r *rand.Rand, m map[K]V) (k K) {
+	if len(m) == 0 {
+		return k
+	}
+	return slices.Sorted(maps.Keys(m))[r.IntN(len(m))]
+}
