@@ -70,7 +70,7 @@ var rules = []rule{
 		links:    append([]string{gophercloud}, kubernetesClients...),
 	},
 	{
-		packages: []string{"internal/sdn/neutron", "internal/sdn/memory"},
+		packages: []string{"internal/openstack", "internal/sdn/memory"},
 		links:    kubernetesClients,
 	},
 	{

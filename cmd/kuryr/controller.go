@@ -21,7 +21,7 @@ import (
 
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller"
-	"github.com/kuryr-go/kuryr/internal/sdn/neutron"
+	"github.com/kuryr-go/kuryr/internal/openstack"
 )
 
 type controllerFlags struct {
@@ -142,12 +142,12 @@ func newManager(ctx context.Context, f controllerFlags) (ctrl.Manager, error) {
 }
 
 // newBackend is Neutron, for this cluster. It asks nothing of the cloud yet.
-func newBackend(ctx context.Context, reader client.Reader, c *config.Config) (*neutron.Backend, error) {
+func newBackend(ctx context.Context, reader client.Reader, c *config.Config) (*openstack.Backend, error) {
 	id, err := clusterID(ctx, reader, c.ClusterID)
 	if err != nil {
 		return nil, err
 	}
-	return neutron.New(ctx, neutron.Config{
+	return openstack.New(ctx, openstack.Config{
 		ClusterID:         id,
 		Cloud:             c.Neutron.Cloud,
 		RequestTimeout:    c.Neutron.RequestTimeout.Duration,

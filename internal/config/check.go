@@ -38,7 +38,7 @@ const exampleID = "00000000-0000-0000-0000-000000000000"
 var (
 	uuidForm      = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 	projectForm   = regexp.MustCompile(`^[0-9A-Za-z_-]{1,64}$`)
-	clusterForm   = regexp.MustCompile(`^[0-9A-Za-z._-]{1,64}$`) // as internal/sdn/neutron takes it
+	clusterForm   = regexp.MustCompile(`^[0-9A-Za-z._-]{1,64}$`) // as internal/openstack takes it
 	vifTypeForm   = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 	interfaceForm = regexp.MustCompile(`^[^/: \t\n]{1,15}$`)
 )

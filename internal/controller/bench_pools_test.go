@@ -22,10 +22,10 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/openstack"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
-	"github.com/kuryr-go/kuryr/internal/sdn/neutron"
 	"github.com/kuryr-go/kuryr/openstacksim"
 	"github.com/kuryr-go/kuryr/openstacksim/dial"
 )
@@ -315,14 +315,14 @@ func BenchmarkColdBurst(b *testing.B) {
 }
 
 // newMeasured returns an OpenStack that is as slow as was measured, and a way there.
-func newMeasured(b *testing.B) (*openstack, *neutron.Backend) {
+func newMeasured(b *testing.B) (*openstackCloud, *openstack.Backend) {
 	b.Helper()
 	hosts := make([]string, 10)
 	for i := range hosts {
 		hosts[i] = fmt.Sprint("bench-", i)
 	}
 	c := openstacksim.Start(b, func(o *openstacksim.Options) { o.Hosts = hosts })
-	o := &openstack{t: b, api: c}
+	o := &openstackCloud{t: b, api: c}
 	o.logIn()
 	net := o.make("network", map[string]any{"name": "pods"})
 	o.subnet = o.make("subnet", map[string]any{"network_id": net, "cidr": "10.1.0.0/16", "ip_version": 4})
@@ -332,7 +332,7 @@ func newMeasured(b *testing.B) (*openstack, *neutron.Backend) {
 		b.Fatal(err)
 	}
 	c.SetDials(slow)
-	backend, err := neutron.New(b.Context(), neutron.Config{
+	backend, err := openstack.New(b.Context(), openstack.Config{
 		ClusterID: clusterID, Cloud: "kuryr", CloudsFile: c.CloudsFile(b), RequestTimeout: time.Minute, RequestsPerSecond: 20, MaxConcurrent: 8,
 	})
 	if err != nil {

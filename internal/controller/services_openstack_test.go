@@ -25,8 +25,8 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/apitest"
 	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/openstack"
 	"github.com/kuryr-go/kuryr/internal/sdn"
-	"github.com/kuryr-go/kuryr/internal/sdn/neutron"
 	"github.com/kuryr-go/kuryr/openstacksim"
 	"github.com/kuryr-go/kuryr/openstacksim/dial"
 )
@@ -36,7 +36,7 @@ import (
 type simBed struct {
 	*serviceBed
 	api    *openstacksim.Cloud
-	cloud  *openstack
+	cloud  *openstackCloud
 	file   string // clouds.yaml
 	with   string // which API serves load balancers; empty: Octavia
 	around func(sdn.LoadBalancers) sdn.LoadBalancers
@@ -50,12 +50,12 @@ func newSimBed(t testing.TB, change ...func(*simBed)) *simBed {
 	for _, f := range change {
 		f(b)
 	}
-	old := b.with == neutron.LBaaSv2
+	old := b.with == openstack.LBaaSv2
 	b.api = openstacksim.Start(t, func(o *openstacksim.Options) {
 		o.Hosts, o.Amphora, o.LBaaSv2, o.Keep = []string{node}, !old, old, 100_000
 	})
 	b.file = b.api.CloudsFile(t)
-	b.cloud = &openstack{t: t, api: b.api, cluster: clusterID}
+	b.cloud = &openstackCloud{t: t, api: b.api, cluster: clusterID}
 	b.cloud.logIn()
 	net := b.cloud.make("network", map[string]any{"name": "pods"})
 	b.cloud.subnet = b.cloud.make("subnet", map[string]any{"network_id": net, "cidr": "10.1.0.0/16", "ip_version": 4})
@@ -99,7 +99,7 @@ func (b *simBed) launch(perSecond float64) {
 		b.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	backend, err := neutron.New(ctx, neutron.Config{ClusterID: clusterID, Cloud: "kuryr", CloudsFile: b.file, RequestsPerSecond: perSecond, LoadBalancerAPI: b.with})
+	backend, err := openstack.New(ctx, openstack.Config{ClusterID: clusterID, Cloud: "kuryr", CloudsFile: b.file, RequestsPerSecond: perSecond, LoadBalancerAPI: b.with})
 	if err != nil {
 		b.t.Fatal(err)
 	}

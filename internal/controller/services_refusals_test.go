@@ -15,7 +15,7 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller"
-	"github.com/kuryr-go/kuryr/internal/sdn/neutron"
+	"github.com/kuryr-go/kuryr/internal/openstack"
 )
 
 const nobody = "5f1c5aac-0000-4000-8000-00000000dead" // an ID of nothing
@@ -241,4 +241,4 @@ func TestProtocolRefused(t *testing.T) {
 }
 
 // lbaasv2 has Neutron itself serve load balancers.
-func lbaasv2(b *simBed) { b.with = neutron.LBaaSv2 }
+func lbaasv2(b *simBed) { b.with = openstack.LBaaSv2 }

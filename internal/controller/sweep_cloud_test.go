@@ -19,9 +19,9 @@ import (
 
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/crashtest"
+	"github.com/kuryr-go/kuryr/internal/openstack"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
-	"github.com/kuryr-go/kuryr/internal/sdn/neutron"
 	"github.com/kuryr-go/kuryr/openstacksim"
 )
 
@@ -72,9 +72,9 @@ type openstackAPI interface {
 	Clouds() []byte // a clouds.yaml that leads there, with a cloud kuryr
 }
 
-// openstack is an OpenStack with the real backend before it: the simulator, or
+// openstackCloud is an OpenStack with the real backend before it: the simulator, or
 // one project of a real one.
-type openstack struct {
+type openstackCloud struct {
 	t                      testing.TB
 	w                      *crashtest.World
 	api                    openstackAPI
@@ -94,14 +94,14 @@ func newOpenstack(w *crashtest.World) swept {
 		w.T.Fatal(err)
 	}
 	w.T.Cleanup(c.Close)
-	o := &openstack{t: w.T, w: w, api: c, cluster: clusterID, kinds: openstackKinds, clouds: w.T.TempDir()}
+	o := &openstackCloud{t: w.T, w: w, api: c, cluster: clusterID, kinds: openstackKinds, clouds: w.T.TempDir()}
 	o.logIn()
 	o.furnish(w.Node)
 	return o
 }
 
 // furnish makes what pods need, and things of others.
-func (o *openstack) furnish(host string) {
+func (o *openstackCloud) furnish(host string) {
 	o.t.Helper()
 	net := o.make("network", map[string]any{"name": "pods"})
 	o.subnet = o.make("subnet", map[string]any{"network_id": net, "cidr": "10.1.0.0/16", "ip_version": 4})
@@ -116,7 +116,7 @@ func (o *openstack) furnish(host string) {
 }
 
 // ask makes a request in the world's own name, which is an administrator's.
-func (o *openstack) ask(method, path string, in, out any) (http.Header, error) {
+func (o *openstackCloud) ask(method, path string, in, out any) (http.Header, error) {
 	var body bytes.Buffer
 	if in != nil {
 		if err := json.NewEncoder(&body).Encode(in); err != nil {
@@ -150,7 +150,7 @@ func answered(h http.Handler, w http.ResponseWriter, r *http.Request) (is bool) 
 	return true
 }
 
-func (o *openstack) logIn() {
+func (o *openstackCloud) logIn() {
 	o.t.Helper()
 	domain := map[string]any{"id": "default"}
 	user := map[string]any{"name": "kuryr", "domain": domain, "password": "secret"}
@@ -165,7 +165,7 @@ func (o *openstack) logIn() {
 }
 
 // make makes a resource, as somebody else does.
-func (o *openstack) make(kind string, fields map[string]any) (id string) {
+func (o *openstackCloud) make(kind string, fields map[string]any) (id string) {
 	o.t.Helper()
 	name := strings.ReplaceAll(kind, "-", "_")
 	if o.project != "" {
@@ -179,7 +179,7 @@ func (o *openstack) make(kind string, fields map[string]any) (id string) {
 }
 
 // Resources implements sweep.Cloud.
-func (o *openstack) Resources() ([]crashtest.Resource, error) {
+func (o *openstackCloud) Resources() ([]crashtest.Resource, error) {
 	var all []crashtest.Resource
 	for _, kind := range o.kinds {
 		rows, err := o.list(kind)
@@ -201,7 +201,7 @@ func (o *openstack) Resources() ([]crashtest.Resource, error) {
 }
 
 // list returns all resources of a kind, of the project if there is one.
-func (o *openstack) list(kind string) ([]map[string]any, error) {
+func (o *openstackCloud) list(kind string) ([]map[string]any, error) {
 	path := "/networking/v2.0/" + kind + "s"
 	switch kind {
 	case "loadbalancer", "listener", "pool":
@@ -258,7 +258,7 @@ func resource(kind string, row map[string]any) (crashtest.Resource, error) {
 	return r, err
 }
 
-func (o *openstack) backend(ctx context.Context) (sdn.Backend, error) {
+func (o *openstackCloud) backend(ctx context.Context) (sdn.Backend, error) {
 	url := o.w.Serve(ctx, crashtest.HTTPCloud{Handler: o.api, URL: o.api.URL(), Name: openstackCall})
 	file := filepath.Join(o.clouds, strings.TrimPrefix(url, "http://")+".yaml")
 	if err := os.WriteFile(file, bytes.ReplaceAll(o.api.Clouds(), []byte(o.api.URL()), []byte(url)), 0o600); err != nil {
@@ -268,16 +268,16 @@ func (o *openstack) backend(ctx context.Context) (sdn.Backend, error) {
 	if o.project != "" { // a real one that has much to do has not lost a request that takes longer
 		timeout = 2 * time.Minute
 	}
-	return neutron.New(ctx, neutron.Config{
+	return openstack.New(ctx, openstack.Config{
 		ClusterID: o.cluster, Cloud: "kuryr", CloudsFile: file, RequestTimeout: timeout, RequestsPerSecond: 1000,
 	})
 }
 
-func (o *openstack) pods() config.Pods {
+func (o *openstackCloud) pods() config.Pods {
 	return config.Pods{ProjectID: o.project, SubnetIDs: []string{o.subnet}, SecurityGroupIDs: []string{o.group}}
 }
 
-func (o *openstack) mark() string { return o.cluster }
+func (o *openstackCloud) mark() string { return o.cluster }
 
 // openstackCall names a request by its verb and resource, without IDs.
 func openstackCall(r *http.Request) crashtest.Call {

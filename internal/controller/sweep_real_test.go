@@ -40,7 +40,7 @@ func TestPoolSweepReal(t *testing.T) {
 		s.Sample = 3
 	}
 	s.Node = api.host(t)
-	places := make(chan *openstack, len(s.Clusters))
+	places := make(chan *openstackCloud, len(s.Clusters))
 	for range s.Clusters {
 		places <- api.place(t, s.Node)
 	}
@@ -51,7 +51,7 @@ func TestPoolSweepReal(t *testing.T) {
 }
 
 // newRealLife is newPoolLife in one of the places, which it has to itself.
-func newRealLife(w *crashtest.World, places chan *openstack) *poolLife {
+func newRealLife(w *crashtest.World, places chan *openstackCloud) *poolLife {
 	place := <-places
 	w.T.Cleanup(func() { places <- place })
 	l := newPoolLife(w, func(w *crashtest.World) swept {
@@ -199,7 +199,7 @@ func (a *realAPI) redirect(answer *http.Response) error {
 }
 
 // place makes a project that pods can be in, and has it removed.
-func (a *realAPI) place(t *testing.T, host string) *openstack {
+func (a *realAPI) place(t *testing.T, host string) *openstackCloud {
 	t.Helper()
 	o := a.bare(t)
 	t.Cleanup(func() {
@@ -212,25 +212,25 @@ func (a *realAPI) place(t *testing.T, host string) *openstack {
 }
 
 // bare is a project with nothing in it.
-func (a *realAPI) bare(t *testing.T) *openstack {
+func (a *realAPI) bare(t *testing.T) *openstackCloud {
 	id := make([]byte, 16)
 	_, _ = rand.Read(id)
 	project := hex.EncodeToString(id)
 	// Looking at ports alone is slow enough; a controller of pods has to do with no more.
-	return &openstack{t: t, api: a, token: a.token, cluster: "sweep-" + project[:12], project: project, kinds: []string{"port"}}
+	return &openstackCloud{t: t, api: a, token: a.token, cluster: "sweep-" + project[:12], project: project, kinds: []string{"port"}}
 }
 
 // A Neutron that cannot be reached is an error, and ends no test binary.
 func TestRealAPIThatIsAway(t *testing.T) {
 	away := httptest.NewServer(nil)
 	away.Close()
-	o := &openstack{t: t, api: &realAPI{at: map[string]string{"networking": away.URL}}}
+	o := &openstackCloud{t: t, api: &realAPI{at: map[string]string{"networking": away.URL}}}
 	if rows, err := o.list("port"); err == nil {
 		t.Errorf("a Neutron that is away has the ports %v", rows)
 	}
 }
 
-func (o *openstack) removeAll(kind string) {
+func (o *openstackCloud) removeAll(kind string) {
 	rows, err := o.list(kind)
 	if err != nil {
 		o.t.Errorf("listing what is to be removed: %v", err)
@@ -246,7 +246,7 @@ func (o *openstack) removeAll(kind string) {
 func (a *realAPI) host(t *testing.T) string {
 	t.Helper()
 	return sdntest.Host(t, func(into any) error {
-		_, err := (&openstack{t: t, api: a, token: a.token}).ask(http.MethodGet, "/networking/v2.0/agents", nil, into)
+		_, err := (&openstackCloud{t: t, api: a, token: a.token}).ask(http.MethodGet, "/networking/v2.0/agents", nil, into)
 		return err
 	})
 }

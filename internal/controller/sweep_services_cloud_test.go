@@ -99,15 +99,15 @@ func publicAt(vip bool, address string) string {
 // openstackBalancing is a simulated OpenStack with a subnet for Services that a
 // router leads to from outside.
 type openstackBalancing struct {
-	*openstack
+	*openstackCloud
 	vips, outside, router string
 	provider              string // empty: the cloud's own
 }
 
 func newBalancing(w *crashtest.World) balancing {
-	o := newOpenstack(w).(*openstack)
+	o := newOpenstack(w).(*openstackCloud)
 	o.kinds = append(slices.Clone(o.kinds), "floatingip", "loadbalancer")
-	b := &openstackBalancing{openstack: o}
+	b := &openstackBalancing{openstackCloud: o}
 	b.route()
 	type dials interface{ SetDials(*dial.Set) }
 	set, err := dial.Parse([]byte("{balancers: [{delay: 30ms}]}"))

@@ -88,7 +88,7 @@ var marked = []string{"loadbalancer", "floatingip", "security-group", "port"}
 // has looked that the controllers have left nothing there.
 func (a *realAPI) placeOfServices(t *testing.T, host string) *openstackBalancing {
 	t.Helper()
-	b := &openstackBalancing{openstack: a.bare(t), provider: a.provider(t)}
+	b := &openstackBalancing{openstackCloud: a.bare(t), provider: a.provider(t)}
 	t.Cleanup(b.remove)
 	b.furnish(host)
 	b.route()
@@ -105,10 +105,10 @@ func (a *realAPI) placeOfServices(t *testing.T, host string) *openstackBalancing
 
 // in is a place for one life, in which these kinds are looked at.
 func (b *openstackBalancing) in(w *crashtest.World, kinds []string) *openstackBalancing {
-	o := *b.openstack
+	o := *b.openstackCloud
 	o.t, o.w, o.clouds, o.kinds = w.T, w, w.T.TempDir(), kinds
 	mine := *b
-	mine.openstack = &o
+	mine.openstackCloud = &o
 	return &mine
 }
 
@@ -116,7 +116,7 @@ func (b *openstackBalancing) in(w *crashtest.World, kinds []string) *openstackBa
 func (a *realAPI) provider(t *testing.T) string {
 	t.Helper()
 	var list struct{ Providers []struct{ Name string } }
-	o := &openstack{t: t, api: a, token: a.token}
+	o := &openstackCloud{t: t, api: a, token: a.token}
 	if _, err := o.ask(http.MethodGet, "/load-balancer/v2.0/lbaas/providers", nil, &list); err != nil {
 		t.Fatal(err)
 	}
@@ -133,10 +133,10 @@ func (a *realAPI) provider(t *testing.T) string {
 func (b *openstackBalancing) count() map[string]int {
 	b.t.Helper()
 	n := map[string]int{}
-	everywhere := *b.openstack
+	everywhere := *b.openstackCloud
 	everywhere.project = ""
 	for _, kind := range marked {
-		for _, o := range []*openstack{b.openstack, &everywhere} {
+		for _, o := range []*openstackCloud{b.openstackCloud, &everywhere} {
 			rows, err := o.list(kind)
 			if err != nil {
 				b.t.Fatal(err)

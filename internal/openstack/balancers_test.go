@@ -1,0 +1,382 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package openstack_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/gophercloud/gophercloud/v2"
+	"github.com/prometheus/client_golang/prometheus"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/openstack"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+	"github.com/kuryr-go/kuryr/internal/sdn/sdntest"
+	"github.com/kuryr-go/kuryr/openstacksim"
+)
+
+// accepted is how Octavia answers to a change of quotas.
+var accepted = &gophercloud.RequestOpts{OkCodes: []int{http.StatusAccepted}}
+
+var serviceOwner = sdn.Owner{Kind: "kuryrloadbalancer", Namespace: "default", Name: "web"}
+
+// balanced is a load balancer at an address of the target's with ports times a
+// listener with n members.
+func balanced(target sdntest.ServiceTarget, address string, ports, n int) sdn.LoadBalancer {
+	lb := sdn.LoadBalancer{Name: "default/web", ProjectID: target.ProjectID, Provider: target.Provider, VIP: v1.VIPAddress{IP: address, SubnetID: target.Subnet.ID}}
+	for p := range ports {
+		name := fmt.Sprintf("default/web:TCP:%d", 80+p)
+		lb.Listeners = append(lb.Listeners, sdn.Listener{Name: name, Protocol: "TCP", Port: int32(80 + p), Pool: &sdn.Pool{Name: name, Members: endpoints(target, n)}})
+	}
+	return lb
+}
+
+func endpoints(target sdntest.ServiceTarget, n int) []sdn.Member {
+	var out []sdn.Member
+	for i := range n {
+		out = append(out, sdn.Member{Name: fmt.Sprintf("default/pod-%d", i), IP: fmt.Sprintf("10.252.0.%d", 10+i), Port: 8080, SubnetID: target.Subnet.ID})
+	}
+	return out
+}
+
+func TestCallsOfLoadBalancers(t *testing.T) {
+	for _, provider := range []string{"ovn", "amphora"} {
+		t.Run(provider, func(t *testing.T) {
+			f := newFront(t)
+			target := f.services(t, func(c *openstack.Config) { c.PageSize = 500 }).target(t, provider)
+			b, ctx := target.Backend, t.Context()
+			step := func(what string, want map[string]int, call func() error) {
+				t.Helper()
+				must(t, call())
+				if diff := cmp.Diff(want, f.asked(true)); diff != "" {
+					t.Errorf("requests that write, %s: (-want +got)\n%s", what, diff)
+				}
+			}
+			var lb sdn.LoadBalancer
+			step("a load balancer of 3 ports with 30 endpoints", map[string]int{"POST loadbalancers": 1}, func() (err error) {
+				lb, err = b.CreateLoadBalancer(ctx, serviceOwner, balanced(target, "10.252.0.200", 3, 30))
+				return err
+			})
+			for _, want := range []int{7, 4} { // the second time the members' subnets are known
+				if _, err := b.LoadBalancer(ctx, lb.ID); err != nil {
+					t.Fatal(err)
+				}
+				n := 0
+				for _, times := range f.asked(false) {
+					n += times
+				}
+				if n != want {
+					t.Errorf("%d requests to read it, want %d", n, want)
+				}
+			}
+			pool, all := lb.Listeners[0].Pool.ID, endpoints(target, 60)
+			one, batch := map[string]int{"POST pools/ID/members": 1}, map[string]int{"PUT pools/ID/members": 1}
+			step("one endpoint more", one, func() error { return b.ChangeMembers(ctx, pool, all[30:31], nil) })
+			step("half of them replaced", batch, func() error { return b.ChangeMembers(ctx, pool, nil, all[:16]) })
+			few := batch
+			if provider == "ovn" { // which would work at all the others, too
+				few = map[string]int{"POST pools/ID/members": 2, "DELETE pools/ID/members/ID": 1}
+			}
+			step("a few more and less", few, func() error { return b.ChangeMembers(ctx, pool, all[31:33], all[20:21]) })
+			step("nothing changes", map[string]int{}, func() error { return b.ChangeMembers(ctx, pool, all[31:33], all[20:21]) })
+			now, err := b.LoadBalancer(ctx, lb.ID)
+			must(t, err)
+			got := now.Listeners[0].Pool.Members
+			if len(got) != 16 {
+				t.Errorf("%d members are left, want 16", len(got))
+			}
+			step("one endpoint less", map[string]int{"DELETE pools/ID/members/ID": 1}, func() error { return b.ChangeMembers(ctx, pool, nil, got[:1]) })
+			step("all go", map[string]int{"DELETE loadbalancers/ID": 1}, func() error {
+				if err := b.DeleteLoadBalancer(ctx, lb.ID); !errors.As(err, new(*sdn.PendingError)) {
+					return fmt.Errorf("DeleteLoadBalancer: %w, want a PendingError", err)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// TestRequestsOfManyMembers: as few as the time allows that each may take.
+func TestRequestsOfManyMembers(t *testing.T) {
+	batch := map[string]int{"PUT pools/ID/members": 1}
+	for provider, want := range map[string]struct {
+		made               []int
+		most, filled, some map[string]int
+	}{
+		"amphora": {made: []int{50, 50, 50}, filled: map[string]int{}, some: batch, most: batch},
+		"ovn": {
+			made: []int{50, 50, 5}, filled: batch, most: batch, // OVN's driver works at all, also at those that go
+			some: map[string]int{"POST pools/ID/members": 2, "DELETE pools/ID/members/ID": 2},
+		},
+	} {
+		t.Run(provider, func(t *testing.T) {
+			f := newFront(t)
+			target := f.services(t, func(c *openstack.Config) { c.PageSize = 500 }).target(t, provider)
+			b, ctx := target.Backend, t.Context()
+			lb, err := b.CreateLoadBalancer(ctx, serviceOwner, balanced(target, "10.252.0.200", 3, 50))
+			must(t, err)
+			var made []int
+			for _, l := range lb.Listeners {
+				made = append(made, len(l.Pool.Members))
+			}
+			if diff := cmp.Diff(want.made, made); diff != "" {
+				t.Errorf("members that a new one comes with (-want +got):\n%s", diff)
+			}
+			all := endpoints(target, 160)
+			step := func(what string, want map[string]int, add, remove []sdn.Member) {
+				t.Helper()
+				f.asked(true)
+				must(t, b.ChangeMembers(ctx, lb.Listeners[2].Pool.ID, add, remove))
+				if diff := cmp.Diff(want, f.asked(true)); diff != "" {
+					t.Errorf("requests that write, %s: (-want +got)\n%s", what, diff)
+				}
+			}
+			if len(want.filled) > 0 {
+				step("the rest", want.filled, all[:50], nil)
+			}
+			step("two are replaced", want.some, all[50:52], all[:2])
+			step("ten are", batch, all[60:70], all[2:12])
+			now, err := b.LoadBalancer(ctx, lb.ID)
+			must(t, err)
+			step("all are", want.most, all[100:150], now.Listeners[2].Pool.Members)
+			if now, err = b.LoadBalancer(ctx, lb.ID); err != nil || len(now.Listeners[2].Pool.Members) != 50 {
+				t.Errorf("%d members are left, %v; want 50", len(now.Listeners[2].Pool.Members), err)
+			}
+		})
+	}
+}
+
+// What takes longer than a request may is made in parts.
+func TestVeryManyMembers(t *testing.T) {
+	for provider, want := range map[string]struct{ filled, add, remove int }{"ovn": {100, 20, 20}, "amphora": {450, 1, 1}} {
+		t.Run(provider, func(t *testing.T) {
+			f := newFront(t)
+			target := f.services(t, func(c *openstack.Config) { c.PageSize = 500 }).target(t, provider)
+			b, ctx := target.Backend, t.Context()
+			full := balanced(target, "10.252.0.200", 1, 0)
+			for i := range 500 {
+				full.Listeners[0].Pool.Members = append(full.Listeners[0].Pool.Members, sdn.Member{IP: fmt.Sprintf("10.252.%d.%d", 2+i/250, i%250), Port: 80, SubnetID: target.Subnet.ID})
+			}
+			all := full.Listeners[0].Pool.Members
+			lb, err := b.CreateLoadBalancer(ctx, serviceOwner, full)
+			if err != nil || len(lb.Listeners[0].Pool.Members) != want.filled {
+				t.Fatalf("CreateLoadBalancer: %v, with %d members", err, len(lb.Listeners[0].Pool.Members))
+			}
+			f.asked(false)
+			calls := func(add, remove []sdn.Member) (n int) {
+				t.Helper()
+				for n = 1; ; n++ {
+					err := b.ChangeMembers(ctx, lb.Listeners[0].Pool.ID, add, remove)
+					if err == nil {
+						return n
+					}
+					if !errors.As(err, new(*sdn.PendingError)) || n > 100 {
+						t.Fatalf("ChangeMembers: %v", err)
+					}
+				}
+			}
+			if n := calls(all, nil); n != want.add {
+				t.Errorf("%d calls to add 400 members, want %d", n, want.add)
+			}
+			if n := calls(nil, all[100:]); n != want.remove {
+				t.Errorf("%d calls to remove 400 members, want %d", n, want.remove)
+			}
+			now, err := b.LoadBalancer(ctx, lb.ID)
+			if err != nil || len(now.Listeners[0].Pool.Members) != 100 {
+				t.Errorf("%d members are left, %v; want 100", len(now.Listeners[0].Pool.Members), err)
+			}
+		})
+	}
+}
+
+// What has gone is not remembered for ever; nor does that it goes make lists longer.
+func TestWhatHasGoneIsForgotten(t *testing.T) {
+	for _, behind := range []bool{false, true} {
+		f := newFront(t)
+		r := f.services(t)
+		target := r.target(t, "amphora")
+		b, ctx := target.Backend, t.Context()
+		list := func() (n int) {
+			t.Helper()
+			f.asked(false)
+			all, err := b.ListLoadBalancers(ctx)
+			must(t, err)
+			if got := f.asked(false)["GET loadbalancers"]; got > 1 && !behind {
+				t.Errorf("%d requests for a list, want 1", got)
+			}
+			return len(all)
+		}
+		before := openstack.Remembered(b.(*openstack.Backend))
+		list()
+		lb, err := b.CreateLoadBalancer(ctx, serviceOwner, balanced(target, "10.252.0.200", 2, 3))
+		must(t, err)
+		for now := lb; now.Provisioning != sdn.ProvisioningActive; {
+			now, err = b.LoadBalancer(ctx, lb.ID)
+			must(t, err)
+		}
+		if openstack.Remembered(b.(*openstack.Backend)) == before {
+			t.Error("nothing is remembered of a load balancer")
+		}
+		if behind {
+			must(t, r.sweepBalancers(ctx))
+		} else if err := b.DeleteLoadBalancer(ctx, lb.ID); !errors.As(err, new(*sdn.PendingError)) {
+			t.Errorf("DeleteLoadBalancer: %v, want a PendingError", err)
+		}
+		for list() > 0 {
+			time.Sleep(time.Millisecond)
+		}
+		if got := openstack.Remembered(b.(*openstack.Backend)); got != before {
+			t.Errorf("%d things are remembered of a load balancer that has gone (behind our back: %t)", got-before, behind)
+		}
+	}
+}
+
+// An Octavia of long ago has no tags, and much else besides.
+func TestOldOctavia(t *testing.T) {
+	f := newFront(t)
+	f.before = func(w http.ResponseWriter, r *http.Request, body object) bool {
+		path, ours := strings.CutPrefix(r.URL.Path, "/load-balancer/")
+		if !ours {
+			return false
+		}
+		if path == "" {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write([]byte(`{"versions": [{"id": "v1", "status": "SUPPORTED"}, {"id": "v2.0", "status": "CURRENT"}]}`))
+			return true
+		}
+		for _, q := range []string{"tags", "fields", "additive_only"} {
+			if r.URL.Query().Has(q) {
+				return says(w, 400, "Unknown argument: %q", q)
+			}
+		}
+		// The contract's own client makes foreign ones with tags.
+		if lb, ok := body["loadbalancer"].(object); ok && lb["name"] == "foreign" {
+			return false
+		}
+		for _, word := range []string{"tags", "allowed_cidrs", "timeout_client_data"} {
+			if strings.Contains(fmt.Sprint(body), word+":") {
+				return says(w, 400, "Unknown attribute for argument: %s", word)
+			}
+		}
+		return false
+	}
+	r := f.services(t)
+	r.tagless = true
+	target := r.target(t, "amphora")
+	features, err := target.Backend.Features(t.Context(), "amphora")
+	must(t, err)
+	if diff := cmp.Diff([]string{"TCP"}, features.Protocols); diff != "" || features.SourceRanges || features.Timeouts || features.ManyProtocols {
+		t.Errorf("Features of an Octavia 2.0 = %+v", features)
+	}
+	sdntest.RunServices(t, func(*testing.T) sdntest.ServiceTarget { return target })
+}
+
+// OVN's driver leaves the VIP's port behind when a child of a new load balancer is
+// refused, here for a quota of pools.
+func TestLeftoverOfARefusedLoadBalancer(t *testing.T) {
+	var age atomic.Int64
+	f := newFront(t, func(o *openstacksim.Options) {
+		o.Now = func() time.Time { return time.Now().Add(-time.Duration(age.Load())) }
+	})
+	r := f.services(t)
+	target := r.target(t, "ovn")
+	lb := balanced(target, "10.252.0.200", 1, 1)
+	quota := func(pools any) {
+		_, err := r.balancer.Put(t.Context(), r.balancer.ServiceURL("lbaas", "quotas", r.project), object{"quota": object{"pool": pools}}, nil, accepted)
+		must(t, err)
+	}
+	quota(0)
+	age.Store(int64(time.Hour))
+	_, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, lb)
+	if !errors.Is(err, sdn.ErrQuota) {
+		t.Fatalf("CreateLoadBalancer: %v, want ErrQuota", err)
+	}
+	quota(-1)
+	age.Store(0)
+	if _, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, lb); err != nil {
+		t.Errorf("CreateLoadBalancer when there is room: %v, want the leftover out of the way", err)
+	}
+	quota(1)
+	lb.VIP.IP = "10.252.0.201"
+	age.Store(int64(5 * time.Minute))
+	_, err = target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, lb)
+	if !errors.Is(err, sdn.ErrQuota) {
+		t.Fatalf("CreateLoadBalancer: %v, want ErrQuota", err)
+	}
+	quota(-1)
+	age.Store(0)
+	if _, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, lb); !errors.Is(err, sdn.ErrConflict) {
+		t.Errorf("CreateLoadBalancer right after: %v, want ErrConflict: the port may be of one that is being made", err)
+	}
+	quota(1)
+	lb.VIP.IP = "10.252.0.202"
+	for range 2 { // the first leaves nothing in the way of the second
+		if _, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, lb); !errors.Is(err, sdn.ErrQuota) {
+			t.Fatalf("CreateLoadBalancer: %v, want ErrQuota", err)
+		}
+	}
+	quota(-1)
+	if _, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, lb); err != nil {
+		t.Errorf("CreateLoadBalancer when there is room: %v, want its own leftover to be gone", err)
+	}
+}
+
+func TestWordsOfOctavia(t *testing.T) {
+	tests := []struct {
+		status int
+		said   string
+		want   error
+	}{
+		{403, "Quota has been met for resources: Load Balancer", sdn.ErrQuota},
+		{403, "Policy does not allow this request to be performed.", sdn.ErrForbidden},
+		{404, "Subnet x not found.", sdn.ErrInvalid},
+		{404, "nothing of the kind", sdn.ErrUnavailable},
+		{400, "Validation failure: Invalid flavor_id.", sdn.ErrInvalid},
+		{409, "Already an entity with that specified id.", sdn.ErrConflict},
+		{429, "slow down", sdn.ErrUnavailable},
+		{500, "Provider 'ovn' reports error: IP address 10.252.0.200 already allocated in subnet s", sdn.ErrConflict},
+		{500, "Provider 'ovn' reports error: No more IP addresses available on network n.", sdn.ErrQuota},
+		{500, "Provider 'ovn' reports error: Quota exceeded for resources: ['port'].", sdn.ErrQuota},
+		{500, "Provider 'ovn' reports error: IP address 1.1.1.1 is not a valid IP for the specified subnet.", sdn.ErrInvalid},
+		{500, "'NoneType' object has no attribute 'x'", sdn.ErrUnavailable},
+		{501, "Provider 'x' does not support a requested option", sdn.ErrUnsupported},
+		{503, "", sdn.ErrUnavailable},
+	}
+	f := newFront(t)
+	target := f.services(t).target(t, "ovn")
+	for _, test := range tests {
+		f.before = func(w http.ResponseWriter, r *http.Request, _ object) bool {
+			return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/lbaas/loadbalancers") && says(w, test.status, "%s", test.said)
+		}
+		_, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, balanced(target, "10.252.0.200", 0, 0))
+		if !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.said) {
+			t.Errorf("CreateLoadBalancer answered by %d %q: %v, want %v", test.status, test.said, err, test.want)
+		}
+	}
+}
+
+func TestMetricsOfLoadBalancers(t *testing.T) {
+	f, registry := newFront(t), prometheus.NewRegistry()
+	target := f.services(t, func(c *openstack.Config) { c.Metrics = registry }).target(t, "ovn")
+	lb, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, balanced(target, "10.252.0.200", 1, 1))
+	must(t, err)
+	must(t, target.Backend.ChangeMembers(t.Context(), lb.Listeners[0].Pool.ID, endpoints(target, 2)[1:], nil))
+	families, err := registry.Gather()
+	must(t, err)
+	text := fmt.Sprint(families)
+	for _, want := range []string{
+		`name:"resource"  value:"members"`, `name:"resource"  value:"loadbalancers"`, `name:"service"  value:"load-balancer"`,
+	} {
+		if !strings.Contains(strings.ReplaceAll(text, " ", ""), strings.ReplaceAll(want, " ", "")) {
+			t.Errorf("metrics have no %s", want)
+		}
+	}
+}

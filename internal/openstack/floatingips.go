@@ -1,0 +1,227 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package openstack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+type wireFloatingIP struct {
+	ID          string `json:"id"`
+	Description string `json:"description"`
+	NetworkID   string `json:"floating_network_id"`
+	Address     string `json:"floating_ip_address"`
+	PortID      string `json:"port_id"`
+	Revision    *int   `json:"revision_number"` // nil: this Neutron has none
+}
+
+var floatingFields = []string{"id", "description", "floating_network_id", "floating_ip_address", "port_id", "revision_number"}
+
+type floatingBody struct {
+	FloatingIP wireFloatingIP `json:"floatingip"`
+}
+
+const floatingMissing = "FloatingIPNotFound"
+
+// Subnet implements sdn.Subnets. It is always asked anew.
+func (b *Backend) Subnet(ctx context.Context, id string) (sdn.Subnet, error) {
+	var body subnetBody
+	err := b.do(ctx, request{
+		method: http.MethodGet, path: []string{"subnets", id}, query: url.Values{"fields": {"network_id", "cidr"}}, out: &body, subject: "SubnetNotFound",
+	})
+	if err != nil {
+		return sdn.Subnet{}, fmt.Errorf("reading subnet %s: %w", id, err)
+	}
+	return sdn.Subnet{ID: id, NetworkID: body.Subnet.NetworkID, CIDR: body.Subnet.CIDR}, nil
+}
+
+// CreateFloatingIP implements sdn.FloatingIPs. The mark is in the description: tags
+// cannot be given as one is made.
+func (b *Backend) CreateFloatingIP(ctx context.Context, owner sdn.Owner, r sdn.FloatingIPRequest) (sdn.FloatingIP, error) {
+	f, err := b.createFloatingIP(ctx, owner, r)
+	if err != nil {
+		return sdn.FloatingIP{}, fmt.Errorf("creating a floating IP of network %s: %w", r.NetworkID, err)
+	}
+	return f, nil
+}
+
+func (b *Backend) createFloatingIP(ctx context.Context, owner sdn.Owner, r sdn.FloatingIPRequest) (sdn.FloatingIP, error) {
+	description, err := mark{cluster: b.config.ClusterID, owner: owner}.description()
+	if err != nil {
+		return sdn.FloatingIP{}, err
+	}
+	body := object{"floating_network_id": r.NetworkID, "description": description}
+	for name, v := range map[string]string{
+		"project_id": r.ProjectID, "subnet_id": r.SubnetID, "floating_ip_address": r.Address, "port_id": r.PortID,
+	} {
+		if v != "" {
+			body[name] = v
+		}
+	}
+	var out floatingBody
+	err = b.do(ctx, request{
+		method: http.MethodPost, path: []string{"floatingips"}, body: object{"floatingip": body}, out: &out, creates: true, subject: floatingMissing,
+	})
+	if err != nil {
+		return sdn.FloatingIP{}, err
+	}
+	return floatingOf(out.FloatingIP), nil
+}
+
+func floatingOf(w wireFloatingIP) sdn.FloatingIP {
+	return sdn.FloatingIP{
+		ID: w.ID, Owner: parseMark(w.Description).owner, NetworkID: w.NetworkID, Address: w.Address, PortID: w.PortID,
+	}
+}
+
+// ListFloatingIPs implements sdn.FloatingIPs. All that the credential sees are
+// listed: those of the cluster may be of another project than what is configured now.
+func (b *Backend) ListFloatingIPs(ctx context.Context, projectID string) ([]sdn.FloatingIP, error) {
+	if projectID == "" {
+		s, err := b.login.session(ctx, nil)
+		if err != nil {
+			return nil, fmt.Errorf("listing floating IPs: %w", err)
+		}
+		projectID = s.project
+	}
+	ours := func(w listedFloatingIP) bool {
+		m := parseMark(w.Description)
+		return m.cluster == b.config.ClusterID || m.cluster == "" && (projectID == "" || w.ProjectID == projectID)
+	}
+	query := byID(nil, append([]string{"project_id"}, floatingFields...))
+	all, err := readAll(ctx, b, request{path: []string{"floatingips"}, query: query, subject: floatingMissing}, ours)
+	if err != nil {
+		return nil, fmt.Errorf("listing floating IPs: %w", err)
+	}
+	var out []sdn.FloatingIP
+	for _, w := range all {
+		out = append(out, floatingOf(w.wireFloatingIP))
+	}
+	return out, nil
+}
+
+type listedFloatingIP struct {
+	wireFloatingIP
+	ProjectID string `json:"project_id"`
+}
+
+// readFloatingIP reads one that is this cluster's, or nobody's.
+func (b *Backend) readFloatingIP(ctx context.Context, id string) (wireFloatingIP, error) {
+	if id == "" {
+		return wireFloatingIP{}, fmt.Errorf("a floating IP without an ID: %w", sdn.ErrNotFound)
+	}
+	var body floatingBody
+	err := b.do(ctx, request{
+		method: http.MethodGet, path: []string{"floatingips", id}, query: url.Values{"fields": floatingFields}, out: &body, subject: floatingMissing,
+	})
+	if err != nil {
+		return wireFloatingIP{}, err
+	}
+	if c := parseMark(body.FloatingIP.Description).cluster; c != "" && c != b.config.ClusterID {
+		return wireFloatingIP{}, fmt.Errorf("it is cluster %s's: %w", c, sdn.ErrNotFound)
+	}
+	return body.FloatingIP, nil
+}
+
+// Associate implements sdn.FloatingIPs. Neutron would take it from another port
+// without a word, so it is looked at first.
+func (b *Backend) Associate(ctx context.Context, id, portID string) error {
+	if err := b.associate(ctx, id, portID); err != nil {
+		return fmt.Errorf("giving floating IP %s to port %q: %w", id, portID, err)
+	}
+	return nil
+}
+
+func (b *Backend) associate(ctx context.Context, id, portID string) error {
+	if portID == "" {
+		return fmt.Errorf("a port without an ID: %w", sdn.ErrInvalid)
+	}
+	w, err := b.readFloatingIP(ctx, id)
+	switch {
+	case err != nil || w.PortID == portID:
+		return err
+	case w.PortID != "":
+		return fmt.Errorf("port %s has it: %w", w.PortID, sdn.ErrConflict)
+	}
+	return b.setPort(ctx, w, portID)
+}
+
+// setPort gives the floating IP to a port, or to none, which is nil. It is told what
+// the floating IP was, and refuses if that has changed.
+func (b *Backend) setPort(ctx context.Context, w wireFloatingIP, port any) error {
+	r := request{
+		method: http.MethodPut, path: []string{"floatingips", w.ID}, body: object{"floatingip": object{"port_id": port}}, subject: floatingMissing,
+	}
+	if w.Revision != nil {
+		r.header = unchanged(*w.Revision)
+	}
+	return b.do(ctx, r)
+}
+
+// Dissociate implements sdn.FloatingIPs. Neutron is told what it was when it was
+// looked at, and refuses if that has changed.
+func (b *Backend) Dissociate(ctx context.Context, id, portID string) error {
+	w, err := b.readFloatingIP(ctx, id)
+	if err == nil && w.PortID == portID && portID != "" {
+		err = b.setPort(ctx, w, nil)
+	}
+	if err != nil && !errors.Is(err, sdn.ErrNotFound) {
+		return fmt.Errorf("taking floating IP %s from port %q: %w", id, portID, err)
+	}
+	return nil
+}
+
+// DeleteFloatingIP implements sdn.FloatingIPs. Neutron is told what it was when it was
+// looked at, and refuses if that has changed.
+func (b *Backend) DeleteFloatingIP(ctx context.Context, id, portID string) error {
+	if err := b.deleteFloatingIP(ctx, id, portID); err != nil && !errors.Is(err, sdn.ErrNotFound) {
+		return fmt.Errorf("deleting floating IP %s: %w", id, err)
+	}
+	return nil
+}
+
+func (b *Backend) deleteFloatingIP(ctx context.Context, id, portID string) error {
+	w, err := b.readFloatingIP(ctx, id)
+	switch {
+	case err != nil || parseMark(w.Description).cluster != b.config.ClusterID:
+		return err
+	case w.PortID != "" && w.PortID != portID:
+		return fmt.Errorf("port %s has it: %w", w.PortID, sdn.ErrConflict)
+	}
+	r := request{method: http.MethodDelete, path: []string{"floatingips", id}, subject: floatingMissing}
+	if w.Revision != nil {
+		r.header = unchanged(*w.Revision)
+	}
+	return b.do(ctx, r)
+}
+
+// DisownFloatingIP implements sdn.FloatingIPs. What people have written beside the
+// mark stays.
+func (b *Backend) DisownFloatingIP(ctx context.Context, id string) error {
+	if err := b.disownFloatingIP(ctx, id); err != nil && !errors.Is(err, sdn.ErrNotFound) {
+		return fmt.Errorf("taking the mark off floating IP %s: %w", id, err)
+	}
+	return nil
+}
+
+func (b *Backend) disownFloatingIP(ctx context.Context, id string) error {
+	w, err := b.readFloatingIP(ctx, id)
+	if err != nil || parseMark(w.Description).cluster != b.config.ClusterID {
+		return err
+	}
+	r := request{
+		method: http.MethodPut, path: []string{"floatingips", id}, subject: floatingMissing,
+		body: object{"floatingip": object{"description": unmarked(w.Description)}},
+	}
+	if w.Revision != nil {
+		r.header = unchanged(*w.Revision)
+	}
+	return b.do(ctx, r)
+}

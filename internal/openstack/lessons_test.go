@@ -1,0 +1,111 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package openstack_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kuryr-go/kuryr/internal/openstack"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// refusing is a cloud with a provider that nobody knows, which answers 501 to writes
+// that say so. What it does not like is to be learned by what it cannot do only.
+func refusing(t *testing.T, is func(method, text string) bool) (*openstack.Backend, sdn.LoadBalancer) {
+	f := newFront(t)
+	f.rename = "acme"
+	target := f.services(t).target(t, "acme")
+	lb, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, balanced(target, "10.252.0.200", 1, 1))
+	must(t, err)
+	f.before = func(w http.ResponseWriter, r *http.Request, body object) bool {
+		return r.Method != http.MethodGet && strings.HasPrefix(r.URL.Path, "/load-balancer/") && is(r.Method, fmt.Sprint(body)) &&
+			says(w, 501, "Provider 'acme' does not support a requested option")
+	}
+	return target.Backend.(*openstack.Backend), lb
+}
+
+func TestAnOptionIsNotAProtocol(t *testing.T) {
+	b, lb := refusing(t, func(_, text string) bool {
+		return strings.Contains(text, "timeout_client_data:5") || strings.Contains(text, "connection_limit:5")
+	})
+	ctx, five, few := t.Context(), int64(5), int32(5)
+	plain, err := b.CreateListener(ctx, lb.ID, sdn.Listener{Protocol: "UDP", Port: 53})
+	must(t, err)
+	for i, l := range []sdn.Listener{{TimeoutClientData: &five}, {ConnectionLimit: &few}} {
+		for range 3 {
+			l.Protocol, l.Port = "SCTP", int32(1000+i)
+			if _, err := b.CreateListener(ctx, lb.ID, l); !errors.Is(err, sdn.ErrUnsupported) {
+				t.Errorf("CreateListener with an option: %v, want ErrUnsupported", err)
+			}
+			l.Protocol = "UDP"
+			if err := b.UpdateListener(ctx, plain.ID, l); !errors.Is(err, sdn.ErrUnsupported) {
+				t.Errorf("UpdateListener with an option: %v, want ErrUnsupported", err)
+			}
+		}
+	}
+	f, err := b.Features(ctx, "acme")
+	if err != nil || !slices.Contains(f.Protocols, "UDP") || !slices.Contains(f.Protocols, "SCTP") {
+		t.Errorf("Features = %+v, %v; want UDP and SCTP: others have such listeners", f, err)
+	}
+}
+
+// What is there and works is not taken away from anybody for a refusal.
+func TestWhatIsActiveIsNotLearnedAway(t *testing.T) {
+	refuses := false
+	b, lb := refusing(t, func(method, _ string) bool { return refuses && (method == http.MethodPost || method == http.MethodPut) })
+	ctx := t.Context()
+	_, err := b.CreateListener(ctx, lb.ID, sdn.Listener{Protocol: "UDP", Port: 53})
+	must(t, err)
+	now, err := b.LoadBalancer(ctx, lb.ID)
+	must(t, err)
+	before, err := b.Features(ctx, "acme")
+	must(t, err)
+	refuses = true
+	pool := *now.Listeners[0].Pool
+	pool.Name = "another"
+	for i := range 3 {
+		for what, err := range map[string]error{
+			"CreateListener": second(b.CreateListener(ctx, lb.ID, sdn.Listener{Protocol: "UDP", Port: int32(54 + i)})),
+			"CreatePool":     second(b.CreatePool(ctx, now.Listeners[1].ID, sdn.Pool{})),
+			"UpdatePool":     b.UpdatePool(ctx, pool.ID, pool),
+		} {
+			if !errors.Is(err, sdn.ErrUnsupported) {
+				t.Errorf("%s: %v, want ErrUnsupported", what, err)
+			}
+		}
+	}
+	after, err := b.Features(ctx, "acme")
+	if err != nil || !slices.Equal(before.Protocols, after.Protocols) || before.Algorithm != after.Algorithm {
+		t.Errorf("Features were %+v and are %+v, %v; want the same", before, after, err)
+	}
+}
+
+// OVN's provider stores affinity always, and heeds it from 2023.1 on.
+func TestAffinityOfOVN(t *testing.T) {
+	f, newest := newFront(t), ""
+	f.before = func(w http.ResponseWriter, r *http.Request, _ object) bool {
+		if strings.Trim(r.URL.Path, "/") != "load-balancer" {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(object{"versions": []object{{"id": "v2.0"}, {"id": newest}}})
+		return true
+	}
+	for version, unsure := range map[string]bool{"v2.13": true, "v2.26": true, "v2.27": false, "v2.30": false} {
+		newest = version
+		b, err := openstack.New(t.Context(), openstack.Config{ClusterID: "one"})
+		must(t, err)
+		for provider, want := range map[string]bool{"ovn": unsure, "amphora": false} {
+			if got, err := b.Features(t.Context(), provider); err != nil || !got.Affinity || got.AffinityUnsure != want {
+				t.Errorf("Features(%s) of Octavia %s = %+v, %v; want AffinityUnsure %t", provider, version, got, err, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,138 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package openstack is the seam's backend for OpenStack: Neutron, and Octavia for
+// load balancers. It alone knows their words: what it sends and gets is in wire.go
+// and balancerwire.go, what errors mean is decided once in errors.go and
+// balancererrors.go.
+//
+// A port costs one POST (one for a whole batch) and one DELETE. Subnets and
+// networks are read once and kept for a while. Before a port is changed or
+// deleted its mark is looked at; ports that this process made, or has listed,
+// need no request for that.
+//
+// A creating request whose answer is lost is never sent again: the ports it may
+// have made carry the mark, and are collected as orphans. Requests that may be
+// repeated are, once, if a connection was closed under them.
+package openstack
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// Config says how to reach Neutron. Zero values of all but ClusterID are fine.
+type Config struct {
+	// ClusterID marks what belongs to this cluster: letters, digits, dots,
+	// dashes and underscores, at most 64.
+	ClusterID string
+	// Cloud is the entry of clouds.yaml that holds the credential; empty is
+	// OS_CLOUD, and without that OS_AUTH_URL and its kin.
+	Cloud string
+	// CloudsFile is the path of clouds.yaml; empty is where OpenStack's clients
+	// look: OS_CLIENT_CONFIG_FILE, ., ~/.config/openstack, /etc/openstack. It is
+	// read again at each login, so a changed credential needs no restart.
+	CloudsFile string
+	// RequestTimeout bounds each HTTP request, and the wait for leave to send
+	// it; 0 is 60 s.
+	RequestTimeout time.Duration
+	// RequestsPerSecond is the most that is sent to a service that is well; 0 is 20.
+	RequestsPerSecond float64
+	// MaxConcurrent requests to a service are on their way at once; 0 is 8.
+	MaxConcurrent int
+	// PageSize is how many objects one request lists; 0 is 500.
+	PageSize int
+	// CacheAge bounds how old the details of a subnet or network may be; 0 is 10 min.
+	CacheAge time.Duration
+	// LoadBalancerAPI is which API serves load balancers: Octavia, which is also the
+	// empty one, or LBaaSv2.
+	LoadBalancerAPI string
+	// Metrics takes kuryr_cloud_*; nil keeps them to oneself.
+	Metrics prometheus.Registerer
+}
+
+// The APIs that load balancers may be served by.
+const (
+	// Octavia is the load-balancer service of the catalogue.
+	Octavia = "octavia"
+	// LBaaSv2 is Neutron itself, as before Octavia, or with a plugin that still does.
+	LBaaSv2 = "lbaasv2"
+)
+
+func (c Config) withDefaults() Config {
+	if c.RequestTimeout <= 0 {
+		c.RequestTimeout = time.Minute
+	}
+	if c.RequestsPerSecond <= 0 {
+		c.RequestsPerSecond = 20
+	}
+	if c.MaxConcurrent <= 0 {
+		c.MaxConcurrent = 8
+	}
+	if c.PageSize <= 0 {
+		c.PageSize = 500
+	}
+	if c.CacheAge <= 0 {
+		c.CacheAge = 10 * time.Minute
+	}
+	return c
+}
+
+// Backend is one cluster's view of one Neutron. It is safe for concurrent use.
+type Backend struct {
+	config  Config
+	login   *login
+	limiter *limiter
+	details *details
+	known   *known
+	parents parents
+	listed  atomic.Bool // all ports have been listed once
+
+	balancers *balancers
+
+	extensions singleflight.Group
+	mu         sync.Mutex
+	tagged     *bool // may a creating call carry tags? nil: not asked yet
+}
+
+var _ sdn.Backend = (*Backend)(nil)
+
+var clusterIDForm = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+
+// New returns a backend. It reads the credential but asks nothing of the cloud:
+// the first call logs in, so a cloud that is away at start stops nobody.
+func New(_ context.Context, c Config) (*Backend, error) {
+	c = c.withDefaults()
+	if !clusterIDForm.MatchString(c.ClusterID) {
+		return nil, fmt.Errorf("cluster ID %q: want 1 to 64 letters, digits, dots, dashes or underscores", c.ClusterID)
+	}
+	if !slices.Contains([]string{"", Octavia, LBaaSv2}, c.LoadBalancerAPI) {
+		return nil, fmt.Errorf("load-balancing API %q: want %s or %s", c.LoadBalancerAPI, Octavia, LBaaSv2)
+	}
+	m, err := newMetrics(c.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("registering metrics: %w", err)
+	}
+	l := &login{cloud: c.Cloud, file: c.CloudsFile, timeout: c.RequestTimeout, metrics: m}
+	if _, err := l.credential(); err != nil {
+		return nil, fmt.Errorf("reading the OpenStack credential: %w", err)
+	}
+	b := &Backend{config: c, login: l, known: newKnown(), limiter: newLimiter(c.RequestsPerSecond, c.MaxConcurrent, c.RequestTimeout, portShare)}
+	b.limiter.report = m.rate.Set
+	b.limiter.report(c.RequestsPerSecond)
+	b.details = newDetails(b, c.CacheAge)
+	b.balancers = newBalancers(newLimiter(c.RequestsPerSecond, c.MaxConcurrent, c.RequestTimeout, balancerShare))
+	b.balancers.limiter.report = m.balancerRate.Set
+	b.balancers.limiter.report(c.RequestsPerSecond)
+	return b, nil
+}
