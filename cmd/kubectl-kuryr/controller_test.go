@@ -22,6 +22,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/apitest"
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
@@ -40,23 +42,23 @@ func startController(t *testing.T, services bool) *memory.Cloud {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mgr, err := ctrl.NewManager(cfg, ctrl.Options{Scheme: scheme, Cache: controller.CacheOptions(), Metrics: metricsserver.Options{BindAddress: "0"}})
+	mgr, err := ctrl.NewManager(cfg, ctrl.Options{Scheme: scheme, Cache: kube.CacheOptions(), Metrics: metricsserver.Options{BindAddress: "0"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	cloud := memory.New(memory.Subnet{ID: "sub", NetworkID: "net", Prefix: netip.MustParsePrefix("10.1.0.0/16"), MTU: 1442})
-	settings := controller.SettingsOf(config.New())
-	settings.Pods.SubnetIDs = []string{"sub"}
-	settings.Pools.Min, settings.Pools.TTL, settings.Pools.Cooldown = 2, metav1.Duration{Duration: time.Hour}, metav1.Duration{}
+	set := settings.SettingsOf(config.New())
+	set.Pods.SubnetIDs = []string{"sub"}
+	set.Pools.Min, set.Pools.TTL, set.Pools.Cooldown = 2, metav1.Duration{Duration: time.Hour}, metav1.Duration{}
 	backend := cloud.Backend("cluster")
 	options := controller.Options{Ports: backend, Capacity: backend}
 	if services {
 		cloud.AddSubnet(memory.Subnet{ID: "vips", NetworkID: "net", Prefix: netip.MustParsePrefix(apitest.ClusterIPs), MTU: 1442})
 		cloud.AddSubnet(memory.Subnet{ID: "public", NetworkID: "outside", Prefix: netip.MustParsePrefix("203.0.113.0/24"), External: true})
 		options.LoadBalancers, options.FloatingIPs, options.Subnets = backend, backend, backend
-		settings.Services.SubnetIDs, settings.Services.ExternalNetworkID = []string{"vips"}, "outside"
+		set.Services.SubnetIDs, set.Services.ExternalNetworkID = []string{"vips"}, "outside"
 	}
-	options.Settings = controller.NewLive(settings)
+	options.Settings = settings.NewLive(set)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	if err := controller.Setup(ctx, mgr, options); err != nil {
 		t.Fatal(err)

@@ -21,6 +21,8 @@ import (
 
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/openstack"
 )
 
@@ -62,7 +64,7 @@ func namespaceOr(fallback string) string {
 }
 
 func runController(ctx context.Context, f controllerFlags) error {
-	settings, err := loadConfig(f.config)
+	cfg, err := loadConfig(f.config)
 	if err != nil {
 		return err
 	}
@@ -70,11 +72,11 @@ func runController(ctx context.Context, f controllerFlags) error {
 	if err != nil {
 		return err
 	}
-	backend, err := newBackend(ctx, mgr.GetAPIReader(), settings)
+	backend, err := newBackend(ctx, mgr.GetAPIReader(), cfg)
 	if err != nil {
 		return err
 	}
-	live := controller.NewLive(controller.SettingsOf(settings))
+	live := settings.NewLive(settings.SettingsOf(cfg))
 	if err := controller.Setup(ctx, mgr, controller.Options{
 		Ports: backend, Capacity: backend, Hosts: backend, LoadBalancers: backend, FloatingIPs: backend, Subnets: backend, SecurityGroups: backend, Settings: live,
 		Tell: func(ctx context.Context, fault error) { tellPod(ctx, mgr.GetClient(), servicesNotServed, fault) },
@@ -89,7 +91,7 @@ func runController(ctx context.Context, f controllerFlags) error {
 }
 
 // follow takes up what changes in the configuration file while ctx lasts.
-func follow(ctx context.Context, path string, live *controller.Live, c client.Client) error {
+func follow(ctx context.Context, path string, live *settings.Live, c client.Client) error {
 	log := ctrl.LoggerFrom(ctx)
 	config.Watch(ctrl.LoggerInto(ctx, log), path, func(changed *config.Config, hash string, err error) {
 		if err != nil {
@@ -98,7 +100,7 @@ func follow(ctx context.Context, path string, live *controller.Live, c client.Cl
 			log.Error(err, "keeping the configuration as it was: the changed file has faults")
 			return
 		}
-		if settings := controller.SettingsOf(changed); !reflect.DeepEqual(settings, *live.Load()) {
+		if settings := settings.SettingsOf(changed); !reflect.DeepEqual(settings, *live.Load()) {
 			log.Info("taking up the changed configuration", "hash", hash)
 			live.Set(settings)
 		}
@@ -123,7 +125,7 @@ func newManager(ctx context.Context, f controllerFlags) (ctrl.Manager, error) {
 	}
 	options := ctrl.Options{
 		Scheme:                 scheme,
-		Cache:                  controller.CacheOptions(),
+		Cache:                  kube.CacheOptions(),
 		Metrics:                metricsserver.Options{BindAddress: f.metricsAddress},
 		HealthProbeBindAddress: f.healthAddress,
 		LivenessEndpointName:   "/livez",

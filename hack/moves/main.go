@@ -102,11 +102,18 @@ func bodies(fset *token.FileSet, f *ast.File) (lines []string) {
 			continue
 		}
 		fn.Doc = nil
-		name := lower(fn.Name.Name)
+		name := canonical(fn.Name.Name)
 		fn.Body = unqualify(fn.Body, imported).(*ast.BlockStmt)
 		ast.Inspect(fn.Body, func(n ast.Node) bool {
-			if id, ok := n.(*ast.Ident); ok {
-				id.Name = lower(id.Name)
+			switch n := n.(type) {
+			case *ast.Ident:
+				n.Name = canonical(n.Name)
+			case *ast.CompositeLit: // that of a type of another package has to be keyed
+				for i, e := range n.Elts {
+					if kv, ok := e.(*ast.KeyValueExpr); ok && isRef(n) {
+						n.Elts[i] = kv.Value
+					}
+				}
 			}
 			return true
 		})
@@ -118,6 +125,50 @@ func bodies(fset *token.FileSet, f *ast.File) (lines []string) {
 		lines = append(lines, fmt.Sprintf("%x %s", sha256.Sum256([]byte(text)), name))
 	}
 	return lines
+}
+
+// renames are names that a move changed, by what they were before.
+var renames = map[string]string{
+	"iD":                         "id",
+	"keptSourceRangesAnnotation": "keptAnnotation",
+	"kindLoadBalancer":           "balancerKind",
+	"kindPool":                   "ownerKind",
+	"memberGroupsAnnotation":     "grantsAnnotation",
+	"owners":                     "owners",
+	"queue":                      "waker",
+	"quotaError":                 "fullError",
+	"reason":                     "reasonOf",
+	"reasonBackendError":         "reasonError",
+	"reasonFillRefused":          "reasonFill",
+	"reasonFloatingIPNotUsable":  "reasonAddress",
+	"reasonFloatingIPWithheld":   "reasonWithheld",
+	"reasonHostUnusable":         "reasonHost",
+	"reasonLoadBalancerBusy":     "reasonStuck",
+	"reasonLoadBalancerInError":  "reasonBroken",
+	"reasonNoLoadBalancing":      "reasonNoService",
+	"reasonNotChanged":           "reasonKept",
+	"reasonNotSupported":         "reasonUnsupported",
+	"reasonParentPortUnknown":    "reasonParent",
+	"reasonPortMissing":          "reasonMissing",
+	"reasonSecurityGroupLeft":    "reasonGroupLeft",
+	"reasonSeveralProblems":      "reasonSeveral",
+	"reasonSubnetExhausted":      "reasonExhausted",
+	"ref":                        "poolRequest",
+	"servesServices":             "takes",
+}
+
+// canonical returns the same for the names of a thing before and after the moves.
+func canonical(name string) string {
+	name = lower(name)
+	if before, ok := renames[name]; ok {
+		return before
+	}
+	return name
+}
+
+func isRef(n *ast.CompositeLit) bool {
+	id, ok := n.Type.(*ast.Ident)
+	return ok && canonical(id.Name) == canonical("ref")
 }
 
 // lower puts the first letter of a name in lower case.

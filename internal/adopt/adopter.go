@@ -22,11 +22,7 @@ import (
 )
 
 // What the controller writes on ports of a pool, and what it reads there.
-const (
-	fieldOwner         = client.FieldOwner("kuryr-pool")
-	ownerKind          = "kuryrportpool"
-	releasedAnnotation = "kuryr.openstack.org/released-at"
-)
+const fieldOwner = client.FieldOwner(v1.FieldOwnerPool) // as the controller's
 
 // atOnce is how many ports are worked on at once; the backend has its own bound.
 const atOnce = 4
@@ -125,7 +121,7 @@ func (a *Adopter) one(ctx context.Context, action Action, refused map[string]err
 // take claims a port and then writes it down: from the claim on the controller
 // would do the rest.
 func (a *Adopter) take(ctx context.Context, action Action) error {
-	if err := a.Cloud.Claim(ctx, action.Port.ID, sdn.Owner{Kind: ownerKind, Name: action.Pool()}); err != nil {
+	if err := a.Cloud.Claim(ctx, action.Port.ID, sdn.Owner{Kind: sdn.KindPool, Name: action.Pool()}); err != nil {
 		return err
 	}
 	object := a.object(action)
@@ -151,7 +147,7 @@ func (a *Adopter) object(action Action) *v1.KuryrPort {
 	return &v1.KuryrPort{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: p.ID, Finalizers: []string{v1.PortFinalizer},
-			Annotations: map[string]string{releasedAnnotation: a.Now().UTC().Format(time.RFC3339Nano)},
+			Annotations: map[string]string{v1.ReleasedAnnotation: a.Now().UTC().Format(time.RFC3339Nano)},
 			Labels:      map[string]string{v1.PortStatusLabel: string(v1.PortRecycling)},
 		},
 		Spec: v1.KuryrPortSpec{

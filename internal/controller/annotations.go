@@ -21,6 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
 
@@ -28,20 +30,20 @@ import (
 // but for a KuryrPort deleted by hand.
 type annotations struct {
 	client  client.Client
-	backoff Backoff
+	backoff outcome.Backoff
 }
 
 func (r *annotations) setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("annotations").
 		WithOptions(controller.Options{
-			MaxConcurrentReconciles: 4, RateLimiter: limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
+			MaxConcurrentReconciles: 4, RateLimiter: outcome.Limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
 		}).
 		For(&corev1.Pod{}, builder.WithPredicates(predicate.Funcs{
 			// The cache of a new leader may show a port before its pod, or before
 			// that is scheduled.
 			CreateFunc: func(e event.CreateEvent) bool { return nodeOf(e.Object) != "" },
 			UpdateFunc: func(e event.UpdateEvent) bool {
-				return annotation(e.ObjectOld) != annotation(e.ObjectNew) || nodeOf(e.ObjectOld) != nodeOf(e.ObjectNew)
+				return kube.Annotation(e.ObjectOld) != kube.Annotation(e.ObjectNew) || nodeOf(e.ObjectOld) != nodeOf(e.ObjectNew)
 			},
 			DeleteFunc: func(event.DeleteEvent) bool { return false },
 		})).
@@ -52,10 +54,6 @@ func (r *annotations) setup(mgr ctrl.Manager) error {
 		})).
 		Complete(r)
 }
-
-func annotation(o client.Object) string { return o.GetAnnotations()[v1.VIFAnnotation] }
-
-func annotated(o client.Object) bool { return annotation(o) != "" }
 
 func nodeOf(o client.Object) string { return o.(*corev1.Pod).Spec.NodeName }
 
@@ -71,13 +69,13 @@ func holderOf(_ context.Context, o client.Object) []reconcile.Request {
 // be. One of a pod that has no KuryrPort stays: it may name a port to be put back.
 func (r *annotations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var pod corev1.Pod
-	if err := r.client.Get(ctx, req.NamespacedName, &pod, readOnly); err != nil {
+	if err := r.client.Get(ctx, req.NamespacedName, &pod, kube.ReadOnly); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if pool.Finished(&pod) || pod.Spec.NodeName == "" {
 		return ctrl.Result{}, nil
 	}
-	list, err := portsOn(ctx, r.client, pod.Spec.NodeName)
+	list, err := kube.PortsOn(ctx, r.client, pod.Spec.NodeName)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -87,8 +85,8 @@ func (r *annotations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 			ports[ref.Interface] = list[i].Name
 		}
 	}
-	want := formatVIFs(ports)
-	if len(ports) == 0 || annotation(&pod) == want {
+	want := kube.FormatVIFs(ports)
+	if len(ports) == 0 || kube.Annotation(&pod) == want {
 		return ctrl.Result{}, nil
 	}
 	return ctrl.Result{}, r.apply(ctx, &pod, want)
@@ -101,8 +99,8 @@ func (r *annotations) apply(ctx context.Context, pod *corev1.Pod, want string) e
 	u.SetName(pod.Name)
 	u.SetUID(pod.UID) // not another pod of that name, nor a new one
 	u.SetAnnotations(map[string]string{v1.VIFAnnotation: want})
-	err := r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), ownerAnnotation, client.ForceOwnership)
-	if err = lost(err); err != nil && !apierrors.IsConflict(err) { // another UID: it is gone
+	err := r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), kube.OwnerAnnotation, client.ForceOwnership)
+	if err = kube.Lost(err); err != nil && !apierrors.IsConflict(err) { // another UID: it is gone
 		return fmt.Errorf("annotating pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil

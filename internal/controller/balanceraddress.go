@@ -61,7 +61,7 @@ func (r *balancers) locate(ctx context.Context, klb *v1.KuryrLoadBalancer, m *ba
 		return err
 	}
 	if at.Withheld && len(o.moved) > 0 {
-		r.event(klb, reasonWithheld, "WithholdFloatingIP",
+		r.event(klb, v1.ReasonFloatingIPWithheld, "WithholdFloatingIP",
 			"The source ranges are not kept, so that anybody could come in: "+strings.Join(o.moved, "; "))
 	}
 	m.placed, m.address, m.addressFor = o.address.Problem == "", o.address, known

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
@@ -111,7 +111,7 @@ func TestFloatingIPOfTheProcessBefore(t *testing.T) {
 				t.Fatal(err)
 			}
 			if change != nil {
-				b.set(func(s *controller.Settings) { s.Orphans.Interval.Duration = time.Hour })
+				b.set(func(s *settings.Settings) { s.Orphans.Interval.Duration = time.Hour })
 				b.respec("web", change)
 			}
 			b.start()
@@ -238,7 +238,7 @@ func ipOf(p *v1.PublicIPStatus) string {
 // object went.
 func TestKeptForGood(t *testing.T) {
 	b := balancerBed(t)
-	b.set(func(s *controller.Settings) { s.Services.SubnetIDs = []string{serviceSubnet} })
+	b.set(func(s *settings.Settings) { s.Services.SubnetIDs = []string{serviceSubnet} })
 	b.start()
 	klb := b.balancer("web", public, func(s *v1.KuryrLoadBalancerSpec) { s.PublicIP.Keep = true })
 	ip := b.realised("web").Status.PublicIP.IP

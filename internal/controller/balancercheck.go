@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/orphan"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -31,7 +33,7 @@ type balancerCheck struct {
 	live     client.Reader // past the cache
 	cloud    sdn.LoadBalancers
 	floating sdn.FloatingIPs // nil: none
-	settings *Live
+	settings *settings.Live
 	now      func() time.Time
 	suspect  func(req ctrl.Request, doubt bool)
 	looking  func(ctrl.Request) bool // its last look is not done
@@ -48,7 +50,7 @@ type balancerCheck struct {
 // One whose last look is not done is not asked for another.
 func (r *balancerCheck) look(ctx context.Context) error {
 	interval := func() time.Duration { return checkInterval(r.settings.Load().Services.CheckInterval.Duration) }
-	for rest := true; !rest || await(ctx, interval); {
+	for rest := true; !rest || kube.Await(ctx, interval); {
 		all, err := r.objects(ctx)
 		if rest = err != nil || len(all) == 0; rest {
 			continue
@@ -66,7 +68,7 @@ func (r *balancerCheck) look(ctx context.Context) error {
 				}
 				return max(even, r.cost(all[req]))
 			}
-			if !await(ctx, gap) {
+			if !kube.Await(ctx, gap) {
 				return nil
 			}
 		}
@@ -115,31 +117,6 @@ func checkInterval(d time.Duration) time.Duration {
 	return d
 }
 
-// pause waits, and reports whether ctx lasts.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
-}
-
-// await waits for a span that may become another while it waits, and reports whether
-// ctx lasts.
-func await(ctx context.Context, span func() time.Duration) bool {
-	const notice = 2 * time.Second // from a change of the configuration
-	for began := time.Now(); ; {
-		left := span() - time.Since(began)
-		if left <= 0 {
-			return ctx.Err() == nil
-		}
-		if !pause(ctx, min(left, notice)) {
-			return false
-		}
-	}
-}
-
 // collect looks for orphans, and for what is gone, until ctx ends.
 func (r *balancerCheck) collect(ctx context.Context) error {
 	log := ctrl.LoggerFrom(ctx).WithName("loadbalancers")
@@ -154,7 +131,7 @@ func (r *balancerCheck) collect(ctx context.Context) error {
 		if wait = min(wait, checkInterval(r.settings.Load().Services.CheckInterval.Duration)); again {
 			wait = min(wait, o.Grace.Duration)
 		}
-		if !pause(ctx, wait) {
+		if !kube.Pause(ctx, wait) {
 			return nil
 		}
 		found, err := r.inventory(ctx)
@@ -223,12 +200,12 @@ func (r *balancerCheck) listFloating(ctx context.Context) ([]sdn.FloatingIP, err
 
 func (r *balancerCheck) objects(ctx context.Context) (map[ctrl.Request]*v1.KuryrLoadBalancer, error) {
 	var list v1.KuryrLoadBalancerList
-	if err := r.client.List(ctx, &list, readOnly); err != nil {
+	if err := r.client.List(ctx, &list, kube.ReadOnly); err != nil {
 		return nil, fmt.Errorf("listing KuryrLoadBalancers: %w", err)
 	}
 	all := make(map[ctrl.Request]*v1.KuryrLoadBalancer, len(list.Items))
 	for i := range list.Items {
-		all[requestOf(&list.Items[i])] = &list.Items[i]
+		all[kube.RequestOf(&list.Items[i])] = &list.Items[i]
 	}
 	return all, nil
 }
@@ -245,24 +222,20 @@ type thing struct {
 func (r *balancerCheck) things(balancers []sdn.LoadBalancerSummary, floating []sdn.FloatingIP, objects map[ctrl.Request]*v1.KuryrLoadBalancer) map[string]thing {
 	all := map[string]thing{}
 	for _, lb := range balancers {
-		if req := ownerRequest(lb.Owner); lb.Owner.Kind == balancerKind && objects[req] == nil && lb.Provisioning != sdn.ProvisioningDeleted {
+		if req := kube.OwnerRequest(lb.Owner); lb.Owner.Kind == sdn.KindLoadBalancer && objects[req] == nil && lb.Provisioning != sdn.ProvisioningDeleted {
 			all[lb.ID] = thing{kind: "load balancer", id: lb.ID, owner: req}
 		}
 	}
 	for _, f := range floating {
-		req := ownerRequest(f.Owner)
+		req := kube.OwnerRequest(f.Owner)
 		serves := f.PortID != "" && slices.ContainsFunc(balancers, func(lb sdn.LoadBalancerSummary) bool {
 			return lb.Owner == f.Owner && lb.VIPPortID == f.PortID
 		})
-		if f.Owner.Kind == balancerKind && objects[req] == nil && !serves { // else its port goes first
+		if f.Owner.Kind == sdn.KindLoadBalancer && objects[req] == nil && !serves { // else its port goes first
 			all[f.ID] = thing{kind: "floating IP", id: f.ID, owner: req, elsewhere: f.PortID != ""}
 		}
 	}
 	return all
-}
-
-func ownerRequest(o sdn.Owner) ctrl.Request {
-	return ctrl.Request{NamespacedName: client.ObjectKey{Namespace: o.Namespace, Name: o.Name}}
 }
 
 // delete removes what belongs to nobody, and reports whether it was told to go, by now
@@ -287,7 +260,7 @@ func (r *balancerCheck) delete(ctx context.Context, t thing, again bool) bool {
 		err = r.floating.DeleteFloatingIP(ctx, t.id, "")
 	}
 	switch {
-	case err != nil && balancerReason(err) != reasonPending:
+	case err != nil && balancerReason(err) != v1.ReasonPending:
 		log.Info("could not delete what belongs to nobody", "error", err.Error())
 		return again
 	case !again:
@@ -344,15 +317,15 @@ func (r *balancerCheck) mislaid(p *v1.PublicIPStatus, ports map[string]string, l
 func strays(objects map[ctrl.Request]*v1.KuryrLoadBalancer, balancers []sdn.LoadBalancerSummary, floating []sdn.FloatingIP) map[ctrl.Request]bool {
 	all := map[ctrl.Request]bool{}
 	for _, lb := range balancers {
-		klb := objects[ownerRequest(lb.Owner)]
-		if lb.Owner.Kind == balancerKind && klb != nil && isReady(klb) && lb.Provisioning != sdn.ProvisioningDeleted && !slices.Contains(named(klb), lb.ID) {
-			all[requestOf(klb)] = true
+		klb := objects[kube.OwnerRequest(lb.Owner)]
+		if lb.Owner.Kind == sdn.KindLoadBalancer && klb != nil && isReady(klb) && lb.Provisioning != sdn.ProvisioningDeleted && !slices.Contains(named(klb), lb.ID) {
+			all[kube.RequestOf(klb)] = true
 		}
 	}
 	for _, f := range floating {
-		req := ownerRequest(f.Owner)
+		req := kube.OwnerRequest(f.Owner)
 		klb := objects[req]
-		if f.Owner.Kind != balancerKind || klb == nil {
+		if f.Owner.Kind != sdn.KindLoadBalancer || klb == nil {
 			continue
 		}
 		if has := klb.Status.PublicIP; has != nil && has.ID == f.ID || has == nil && klb.Spec.PublicIP != nil && f.PortID == "" {

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
@@ -50,7 +50,7 @@ func TestNotForgotten(t *testing.T) {
 func TestChecksShareLists(t *testing.T) {
 	const n = 10
 	b := balancerBed(t)
-	b.set(func(s *controller.Settings) {
+	b.set(func(s *settings.Settings) {
 		s.Services.CheckInterval.Duration, s.Orphans.Interval.Duration = 300*time.Millisecond, time.Hour
 	})
 	b.start()
@@ -100,7 +100,7 @@ func TestTagsTakenOff(t *testing.T) {
 // TestTagsWrittenAgain: what somebody has taken off is put back, and told.
 func TestTagsWrittenAgain(t *testing.T) {
 	b := balancerBed(t)
-	b.set(func(s *controller.Settings) { s.Services.CheckInterval.Duration = 300 * time.Millisecond })
+	b.set(func(s *settings.Settings) { s.Services.CheckInterval.Duration = 300 * time.Millisecond })
 	b.start()
 	b.balancer("web")
 	id := b.realised("web").Status.LoadBalancers[0].ID
@@ -153,7 +153,7 @@ func TestLessonsAreNoDrift(t *testing.T) {
 			all := f.Protocols
 			f.Provider, f.Protocols = "small", []string{"TCP"}
 			b.cloud.SetProvider(memory.Provider{Features: f})
-			b.set(func(s *controller.Settings) { s.Services.CheckInterval.Duration = 200 * time.Millisecond })
+			b.set(func(s *settings.Settings) { s.Services.CheckInterval.Duration = 200 * time.Millisecond })
 			b.start()
 			b.balancer("web", func(s *v1.KuryrLoadBalancerSpec) { s.Provider, s.Listeners[1].Protocol = "small", "UDP" })
 			if n := len(b.realised("web").Status.Listeners); n != 1 {
@@ -218,7 +218,7 @@ func TestStatusEmptied(t *testing.T) {
 // TestDrift: what somebody else changes in the cloud is told, and put right.
 func TestDrift(t *testing.T) {
 	b := balancerBed(t)
-	b.set(func(s *controller.Settings) { s.Services.CheckInterval.Duration = 300 * time.Millisecond })
+	b.set(func(s *settings.Settings) { s.Services.CheckInterval.Duration = 300 * time.Millisecond })
 	b.start()
 	b.balancer("web")
 	id := b.realised("web").Status.LoadBalancers[0].ID
@@ -271,7 +271,7 @@ func TestStepFindsNothing(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			b := balancerBed(t)
-			b.set(func(s *controller.Settings) { s.Services.CheckInterval.Duration = time.Hour })
+			b.set(func(s *settings.Settings) { s.Services.CheckInterval.Duration = time.Hour })
 			b.start()
 			b.balancer("web", func(s *v1.KuryrLoadBalancerSpec) { s.Provider = "amphora" })
 			id := b.realised("web").Status.LoadBalancers[0].ID
@@ -291,7 +291,7 @@ func TestStepFindsNothing(t *testing.T) {
 // and is no reason not to serve.
 func TestBrokenMonitor(t *testing.T) {
 	b := balancerBed(t)
-	b.set(func(s *controller.Settings) { s.Services.CheckInterval.Duration = 300 * time.Millisecond })
+	b.set(func(s *settings.Settings) { s.Services.CheckInterval.Duration = 300 * time.Millisecond })
 	b.start()
 	b.balancer("web", func(s *v1.KuryrLoadBalancerSpec) {
 		s.Listeners[0].Monitor = &v1.MonitorSpec{Type: "TCP", Delay: 5, Timeout: 3, MaxRetries: 1, MaxRetriesDown: 3}
@@ -340,7 +340,7 @@ func TestFloatingIPDrift(t *testing.T) {
 // anything is done about it.
 func TestDriftIsShownBeforeRepair(t *testing.T) {
 	b := balancerBed(t)
-	b.set(func(s *controller.Settings) { s.Services.CheckInterval.Duration = 300 * time.Millisecond })
+	b.set(func(s *settings.Settings) { s.Services.CheckInterval.Duration = 300 * time.Millisecond })
 	b.start()
 	b.balancer("web")
 	id := b.realised("web").Status.LoadBalancers[0].ID

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -84,24 +85,11 @@ func (r *balancers) fence(ctx context.Context, klb *v1.KuryrLoadBalancer, m *bal
 func (r *balancers) surround(ctx context.Context, klb *v1.KuryrLoadBalancer) (balancer.Fence, error) {
 	var failed error
 	f := balancer.Surround(klb, klb.Status.SecurityGroupID, func(ip string) []*v1.KuryrPort {
-		ports, err := portsAt(ctx, r.client, ip)
+		ports, err := kube.PortsAt(ctx, r.client, ip)
 		failed = errors.Join(failed, err)
 		return ports
 	})
 	return f, failed
-}
-
-// portsAt returns the KuryrPorts that have an address. They are the cache's.
-func portsAt(ctx context.Context, c client.Reader, ip string) ([]*v1.KuryrPort, error) {
-	var list v1.KuryrPortList
-	if err := c.List(ctx, &list, client.MatchingFields{portAddress: ip}, readOnly); err != nil {
-		return nil, fmt.Errorf("looking for the KuryrPort of %s: %w", ip, err)
-	}
-	ports := make([]*v1.KuryrPort, len(list.Items))
-	for i := range list.Items {
-		ports[i] = &list.Items[i]
-	}
-	return ports, nil
 }
 
 // ensureFence makes the security group what it is to be, if it may be otherwise, and
@@ -130,7 +118,7 @@ func (r *balancers) makeFence(ctx context.Context, klb *v1.KuryrLoadBalancer, m 
 	if m.fence.is(klb) && !m.check {
 		return false, nil
 	}
-	release, err := r.grants.making.take(ctx, requestOf(klb))
+	release, err := r.grants.making.Take(ctx, kube.RequestOf(klb))
 	if err != nil {
 		return false, fmt.Errorf("waiting for a security group to be deleted: %w", err)
 	}
@@ -178,7 +166,7 @@ func (r *balancers) unfence(ctx context.Context, klb *v1.KuryrLoadBalancer, m *b
 		return nil
 	}
 	if errors.Is(err, sdn.ErrInvalid) { // it bears no mark any more: nobody finds it later
-		r.event(klb, reasonGroupLeft, "DeleteSecurityGroup", fmt.Sprintf("Security group %s is left in the cloud: %s. "+
+		r.event(klb, v1.ReasonSecurityGroupLeft, "DeleteSecurityGroup", fmt.Sprintf("Security group %s is left in the cloud: %s. "+
 			"Delete it there if it was this Service's", id, err))
 		return nil
 	}
@@ -186,7 +174,7 @@ func (r *balancers) unfence(ctx context.Context, klb *v1.KuryrLoadBalancer, m *b
 		m.fence.going = r.now()
 	}
 	if r.now().Sub(m.fence.going) >= r.patience() {
-		r.event(klb, reasonGroupLeft, "DeleteSecurityGroup", fmt.Sprintf("Security group %s cannot be deleted: %s. The Service goes without it, and Kuryr "+
+		r.event(klb, v1.ReasonSecurityGroupLeft, "DeleteSecurityGroup", fmt.Sprintf("Security group %s cannot be deleted: %s. The Service goes without it, and Kuryr "+
 			"deletes it once that is possible: take it from ports that are not Kuryr's", id, err))
 		return nil
 	}
@@ -219,13 +207,13 @@ func (r *balancers) fencedAs(ctx context.Context, klb *v1.KuryrLoadBalancer, m *
 func (r *balancers) guards(ctx context.Context, o client.Object) []reconcile.Request {
 	var requests []reconcile.Request
 	port := o.(*v1.KuryrPort)
-	for _, ip := range addressesOfPort(port) {
+	for _, ip := range kube.AddressesOfPort(port) {
 		klbs, err := granting(ctx, r.client, port, ip)
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "cannot tell what load balancers wait for a port", "port", port.Name)
 		}
 		for _, klb := range klbs {
-			requests = append(requests, requestOf(klb))
+			requests = append(requests, kube.RequestOf(klb))
 		}
 	}
 	return requests
@@ -238,6 +226,6 @@ var groupsMoved = predicate.Funcs{
 	GenericFunc: func(event.GenericEvent) bool { return false },
 	UpdateFunc: func(e event.UpdateEvent) bool {
 		a, b := e.ObjectOld.(*v1.KuryrPort), e.ObjectNew.(*v1.KuryrPort)
-		return b.Annotations[grantsAnnotation] != "" && !slices.Equal(a.Status.AppliedSecurityGroupIDs, b.Status.AppliedSecurityGroupIDs)
+		return b.Annotations[v1.MemberGroupsAnnotation] != "" && !slices.Equal(a.Status.AppliedSecurityGroupIDs, b.Status.AppliedSecurityGroupIDs)
 	},
 }

@@ -18,7 +18,7 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
-	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
@@ -27,7 +27,7 @@ import (
 func fenceBed(t testing.TB) *bed {
 	t.Helper()
 	b := balancerBed(t)
-	b.set(func(s *controller.Settings) { s.Services.SourceRangesBySecurityGroups = true })
+	b.set(func(s *settings.Settings) { s.Services.SourceRangesBySecurityGroups = true })
 	return b
 }
 
@@ -306,14 +306,14 @@ func TestOpenToAll(t *testing.T) {
 // load balancer, and its port has the pool's alone once it is free.
 func TestFenceAndRules(t *testing.T) {
 	b := fenceBed(t)
-	b.set(func(s *controller.Settings) { s.Pools.Min, s.Pools.TTL.Duration = 2, time.Hour })
+	b.set(func(s *settings.Settings) { s.Pools.Min, s.Pools.TTL.Duration = 2, time.Hour })
 	b.start()
 	pod := b.pod("one", func(p *corev1.Pod) { p.Labels = map[string]string{"role": "web"} })
 	one := b.bound(pod)
 	b.fenced("web", one)
 	b.realised("web")
 	id := b.fence().ID
-	b.set(func(s *controller.Settings) {
+	b.set(func(s *settings.Settings) {
 		s.Pods.SecurityGroups = []config.GroupRule{{PodSelector: labelled("role", "web"), SecurityGroupIDs: []string{otherGroup}}}
 	})
 	b.eventually("it has both", func() bool { return b.has(one, otherGroup, id) })
@@ -329,7 +329,7 @@ func TestFenceAndRules(t *testing.T) {
 // keep source ranges, from the Service to the ports, and back.
 func TestSourceRangesByConfiguration(t *testing.T) {
 	b := newWholeBed(t)
-	b.set(func(s *controller.Settings) { s.Services.SourceRangesBySecurityGroups = true })
+	b.set(func(s *settings.Settings) { s.Services.SourceRangesBySecurityGroups = true })
 	b.launch()
 	pod := b.pod("web-0")
 	one := b.bound(pod)
@@ -340,10 +340,10 @@ func TestSourceRangesByConfiguration(t *testing.T) {
 	if id := b.fence().ID; !slices.Contains(rules, rule(8080, "192.0.2.0/24")) || !b.has(one, group, id) {
 		t.Errorf("rules %v, the port has %v", rules, groupsOf(t, b.bed, one.Name))
 	}
-	b.set(func(s *controller.Settings) { s.Services.SourceRangesBySecurityGroups = false })
+	b.set(func(s *settings.Settings) { s.Services.SourceRangesBySecurityGroups = false })
 	b.eventually("the floating IP is gone", func() bool { return b.ingress(svc) == "" })
 	b.eventually("and so is the group", func() bool { return b.has(one, group) && len(b.cloud.SecurityGroups()) == 0 })
-	b.set(func(s *controller.Settings) { s.Services.SourceRangesBySecurityGroups = true })
+	b.set(func(s *settings.Settings) { s.Services.SourceRangesBySecurityGroups = true })
 	b.eventually("both come back", func() bool { return b.ingress(svc) != "" && b.fence() != nil && b.has(one, group, b.fence().ID) })
 	b.delete(svc)
 	b.eventually("the Service goes with all that is its own", func() bool {

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
@@ -71,7 +71,7 @@ func TestGroupForgotten(t *testing.T) {
 	for name, patch := range map[string]string{"the group": `{"status":{"securityGroupID":null}}`, "everything": `{"status":null}`} {
 		t.Run(name, func(t *testing.T) {
 			b := fenceBed(t)
-			b.set(func(s *controller.Settings) { s.Orphans.Grace.Duration = time.Millisecond })
+			b.set(func(s *settings.Settings) { s.Orphans.Grace.Duration = time.Millisecond })
 			b.start()
 			one := b.bound(b.pod("one"))
 			b.fenced("web", one)
@@ -153,7 +153,7 @@ func TestGroupOfOthersHands(t *testing.T) {
 	b.fenced("web", one)
 	b.realised("web")
 	id, want := b.fence().ID, b.fence().Rules
-	b.set(func(s *controller.Settings) { s.Services.CheckInterval.Duration = 300 * time.Millisecond })
+	b.set(func(s *settings.Settings) { s.Services.CheckInterval.Duration = 300 * time.Millisecond })
 	b.cloud.EditSecurityGroup(id, func(g *sdn.SecurityGroup) {
 		g.Owner, g.Rules = sdn.Owner{}, []sdn.Rule{rule(8080, "0.0.0.0/0")}
 	})
@@ -162,7 +162,7 @@ func TestGroupOfOthersHands(t *testing.T) {
 		g := b.fence()
 		return g != nil && g.ID == id && g.Owner.Name == "web" && cmp.Equal(g.Rules, want)
 	})
-	b.set(func(s *controller.Settings) { s.Services.CheckInterval.Duration = time.Hour })
+	b.set(func(s *settings.Settings) { s.Services.CheckInterval.Duration = time.Hour })
 	b.respec("web", func(s *v1.KuryrLoadBalancerSpec) { s.Listeners[0].Members = nil })
 	b.eventually("no port has it", func() bool { return b.has(one, group) })
 	b.realised("web")
@@ -191,7 +191,7 @@ func (s tardy) EnsureSecurityGroup(ctx context.Context, owner sdn.Owner, want sd
 // not taken for nobody's.
 func TestFenceInTheMaking(t *testing.T) {
 	b := fenceBed(t)
-	b.set(func(s *controller.Settings) { s.Orphans.Grace.Duration = time.Millisecond })
+	b.set(func(s *settings.Settings) { s.Orphans.Grace.Duration = time.Millisecond })
 	b.guarding = func(inner sdn.SecurityGroups) sdn.SecurityGroups {
 		return tardy{inner, func() {
 			looks := b.cloud.Calls(memory.ListSecurityGroups)
@@ -213,7 +213,7 @@ func TestFenceInTheMaking(t *testing.T) {
 // nobody's that takes its time to go, keep no other Service's ranges from being kept.
 func TestFencesOnTheirOwn(t *testing.T) {
 	b := fenceBed(t)
-	b.set(func(s *controller.Settings) {
+	b.set(func(s *settings.Settings) {
 		s.Orphans.Interval.Duration, s.Orphans.Grace.Duration = 20*time.Millisecond, time.Millisecond
 	})
 	gate, deleting := make(chan struct{}), make(chan struct{})
@@ -287,7 +287,7 @@ func (b *bed) groupOf(id string) sdn.SecurityGroup {
 // also where none are any more.
 func TestGroupsWithoutServices(t *testing.T) {
 	b := newWholeBed(t)
-	b.set(func(s *controller.Settings) {
+	b.set(func(s *settings.Settings) {
 		s.Services.SubnetIDs = nil
 		s.Orphans.Interval.Duration, s.Orphans.Grace.Duration = 100*time.Millisecond, time.Millisecond
 	})

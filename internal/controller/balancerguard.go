@@ -22,11 +22,6 @@ const guardAfter = 2
 // patience is how long that is.
 func (r *balancers) patience() time.Duration { return guardAfter * r.mend }
 
-// keptAnnotation on a KuryrLoadBalancer holds the source ranges that its load balancers
-// were last seen to keep, with commas between; none while they are to get others. It
-// says, also after a restart, what is known of them while Octavia does not answer.
-const keptAnnotation = "kuryr.openstack.org/kept-source-ranges"
-
 // keepOut does what source ranges ask for before Octavia is asked for anything, as that
 // may be slow, or away: a security group that is there gets its rules, and the patience
 // with what may let others in than it is to begins.
@@ -58,7 +53,7 @@ func mayLetIn(klb *v1.KuryrLoadBalancer) bool {
 	if klb.Spec.PublicIP == nil || klb.Status.PublicIP == nil || balancer.Open(klb) || byGroup || isReady(klb) {
 		return false
 	}
-	kept := klb.Annotations[keptAnnotation]
+	kept := klb.Annotations[v1.KeptSourceRangesAnnotation]
 	return kept == "" || balancer.Wider(strings.Split(kept, ","), klb.Spec.SourceRanges)
 }
 
@@ -69,16 +64,16 @@ func (r *balancers) noteKept(ctx context.Context, klb *v1.KuryrLoadBalancer, m *
 	if kept && klb.Spec.PublicIP != nil {
 		text = strings.Join(klb.Spec.SourceRanges, ",")
 	}
-	if klb.Annotations[keptAnnotation] == text {
+	if klb.Annotations[v1.KeptSourceRangesAnnotation] == text {
 		return nil
 	}
 	return r.patch(ctx, klb, m, func(o client.Object) {
 		all := o.GetAnnotations()
-		if delete(all, keptAnnotation); text != "" {
+		if delete(all, v1.KeptSourceRangesAnnotation); text != "" {
 			if all == nil {
 				all = map[string]string{}
 			}
-			all[keptAnnotation] = text
+			all[v1.KeptSourceRangesAnnotation] = text
 		}
 		o.SetAnnotations(all)
 	})

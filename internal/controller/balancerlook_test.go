@@ -17,6 +17,8 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -53,7 +55,7 @@ func TestLooksAreSpread(t *testing.T) {
 		var last time.Duration
 		r := &balancerCheck{
 			client:   listed{names: names},
-			settings: NewLive(Settings{Services: config.Services{CheckInterval: metav1.Duration{Duration: interval}}}),
+			settings: settings.NewLive(settings.Settings{Services: config.Services{CheckInterval: metav1.Duration{Duration: interval}}}),
 			suspect: func(_ ctrl.Request, doubt bool) {
 				if doubt {
 					t.Error("a look for its own sake has doubts")
@@ -94,12 +96,12 @@ func TestLooksAreSpread(t *testing.T) {
 // asked for before.
 func TestLooksFollowInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		every := func(d time.Duration) Settings {
-			return Settings{Services: config.Services{CheckInterval: metav1.Duration{Duration: d}}}
+		every := func(d time.Duration) settings.Settings {
+			return settings.Settings{Services: config.Services{CheckInterval: metav1.Duration{Duration: d}}}
 		}
 		var looks atomic.Int32 // by another goroutine
 		r := &balancerCheck{
-			client: listed{names: []string{"a", "b"}}, settings: NewLive(every(10 * time.Minute)),
+			client: listed{names: []string{"a", "b"}}, settings: settings.NewLive(every(10 * time.Minute)),
 			suspect: func(ctrl.Request, bool) {}, looking: func(ctrl.Request) bool { return false }, wake: func(ctrl.Request) { looks.Add(1) },
 		}
 		ctx, stop := context.WithCancel(t.Context())
@@ -133,7 +135,7 @@ func TestLooksHaveABudget(t *testing.T) {
 		requests, looks := 0, map[string]int{}
 		r := &balancerCheck{
 			client: listed{names: names, ports: 3},
-			settings: NewLive(Settings{
+			settings: settings.NewLive(settings.Settings{
 				Services: config.Services{CheckInterval: metav1.Duration{Duration: 10 * time.Second}}, RequestsPerSecond: perSecond,
 			}),
 			suspect: memory.suspect, looking: memory.looking,
@@ -200,7 +202,7 @@ func TestMovesInALine(t *testing.T) {
 // TestPauses: what is not supported is asked again soon, as the backend may have
 // learned it; and rarely if that is not so. Nobody is open for longer than need be.
 func TestPauses(t *testing.T) {
-	r := &balancers{backoff: Backoff{Min: time.Second, Max: 10 * time.Second, Quota: 30 * time.Second, Rejected: time.Minute}}
+	r := &balancers{backoff: outcome.Backoff{Min: time.Second, Max: 10 * time.Second, Quota: 30 * time.Second, Rejected: time.Minute}}
 	refused := fmt.Errorf("updating: %w", sdn.ErrUnsupported)
 	for _, tc := range []struct {
 		name string

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
@@ -25,7 +25,7 @@ func TestTagsCannotBeWritten(t *testing.T) {
 	for name, refusal := range map[string]error{"forbidden": sdn.ErrForbidden, "broken": sdn.ErrUnavailable, "invalid": sdn.ErrInvalid} {
 		t.Run(name, func(t *testing.T) {
 			b := balancerBed(t)
-			b.set(func(s *controller.Settings) { s.Services.CheckInterval.Duration = 300 * time.Millisecond })
+			b.set(func(s *settings.Settings) { s.Services.CheckInterval.Duration = 300 * time.Millisecond })
 			b.start()
 			b.balancer("web")
 			id := b.realised("web").Status.LoadBalancers[0].ID

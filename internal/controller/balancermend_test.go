@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
@@ -55,7 +55,7 @@ func TestManyThingsInError(t *testing.T) {
 		}
 	})
 	id := b.realised("web").Status.LoadBalancers[0].ID
-	b.set(func(s *controller.Settings) { s.Services.CheckInterval.Duration = 300 * time.Millisecond })
+	b.set(func(s *settings.Settings) { s.Services.CheckInterval.Duration = 300 * time.Millisecond })
 	b.stop()
 	b.cloud.EditLoadBalancer(id, func(lb *sdn.LoadBalancer) {
 		for i := range lb.Listeners {

@@ -12,6 +12,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -69,7 +70,7 @@ func (m *moves) done(req ctrl.Request) (next ctrl.Request, is bool) {
 
 func (r *balancers) moved(req ctrl.Request) {
 	if next, is := r.moves.done(req); is {
-		r.wake.add(next)
+		r.wake.Add(next)
 	}
 }
 
@@ -82,7 +83,7 @@ func (r *balancers) turn(ctx context.Context, klb *v1.KuryrLoadBalancer, trees [
 		return klb, nil
 	}
 	_, err := r.features(ctx, klb, trees)
-	if err == nil && r.moves.take(requestOf(klb), r.now()) {
+	if err == nil && r.moves.take(kube.RequestOf(klb), r.now()) {
 		return klb, nil
 	}
 	now := *klb

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
@@ -49,7 +49,7 @@ func TestFinalizerTakenOffALivingOne(t *testing.T) {
 func TestOrphansAreCounted(t *testing.T) {
 	alone(t)
 	b := balancerBed(t)
-	b.set(func(s *controller.Settings) { s.Services.SubnetIDs = []string{serviceSubnet} })
+	b.set(func(s *settings.Settings) { s.Services.SubnetIDs = []string{serviceSubnet} })
 	f, err := b.cloud.Backend("cluster").Features(t.Context(), "amphora")
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func TestOrphanFloatingIPByItsPort(t *testing.T) {
 // server that somebody has given it to.
 func TestOrphanGivenToAServer(t *testing.T) {
 	b := balancerBed(t)
-	b.set(func(s *controller.Settings) { s.Services.SubnetIDs = []string{serviceSubnet} })
+	b.set(func(s *settings.Settings) { s.Services.SubnetIDs = []string{serviceSubnet} })
 	lost := sdn.Owner{Kind: "kuryrloadbalancer", Namespace: "default", Name: "lost"}
 	request := sdn.FloatingIPRequest{NetworkID: publicNetwork, PortID: b.cloud.AddForeignPort()}
 	f, err := b.cloud.Backend("cluster").CreateFloatingIP(t.Context(), lost, request)
@@ -148,7 +148,7 @@ func TestOrphanGivenToAServer(t *testing.T) {
 // TestOrphanLoadBalancers: what bears our mark and is nobody's goes, and nothing else.
 func TestOrphanLoadBalancers(t *testing.T) {
 	b := balancerBed(t)
-	b.set(func(s *controller.Settings) { s.Services.SubnetIDs = []string{serviceSubnet} })
+	b.set(func(s *settings.Settings) { s.Services.SubnetIDs = []string{serviceSubnet} })
 	cloud, other := b.cloud.Backend("cluster"), b.cloud.Backend("other")
 	lb := func(ip string) sdn.LoadBalancer {
 		return sdn.LoadBalancer{VIP: v1.VIPAddress{IP: ip, SubnetID: serviceSubnet}}

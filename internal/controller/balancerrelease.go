@@ -12,6 +12,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -26,7 +27,7 @@ func (r *balancers) release(ctx context.Context, klb *v1.KuryrLoadBalancer, m *b
 	if m.untouched {
 		return r.drop(ctx, klb, m)
 	}
-	if id, since := r.wait.waits(requestOf(klb)); id != "" && m.leaving {
+	if id, since := r.wait.waits(kube.RequestOf(klb)); id != "" && m.leaving {
 		o.waiting, o.since = id, since
 		return r.reportLeaving(ctx, klb, m, o)
 	}

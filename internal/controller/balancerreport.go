@@ -20,25 +20,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 	"github.com/kuryr-go/kuryr/internal/plan/service"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// Reasons of conditions and Events of load balancers, beyond those of ports.
-const (
-	reasonUnsupported = "NotSupported"
-	reasonBroken      = "LoadBalancerInError"
-	reasonDrift       = "Drift"
-	reasonAddress     = "FloatingIPNotUsable"
-	reasonNoWay       = service.FloatingIPRefused
-	reasonNotTaken    = "NotTaken"
-	reasonStuck       = "LoadBalancerBusy"
-	reasonNoService   = "NoLoadBalancing"
-	reasonKept        = "NotChanged"
-	reasonWithheld    = "FloatingIPWithheld"
-	reasonGroupLeft   = "SecurityGroupLeft"
-)
+// reasonNoWay is the same on a Service and on its KuryrLoadBalancer.
+const reasonNoWay = service.FloatingIPRefused
 
 // readyMessage is what is said if there is nothing else to say.
 const readyMessage = "The cloud has the load balancer as wanted."
@@ -50,11 +40,11 @@ const stuckAfter = 10 * time.Minute
 func balancerReason(err error) string {
 	switch {
 	case errors.Is(err, sdn.ErrNoService):
-		return reasonNoService
+		return v1.ReasonNoLoadBalancing
 	case errors.Is(err, sdn.ErrUnsupported):
-		return reasonUnsupported
+		return v1.ReasonNotSupported
 	}
-	return reasonOf(err)
+	return outcome.Reason(err)
 }
 
 // report writes the status, if it has changed, and says what is to be done next.
@@ -65,14 +55,14 @@ func (r *balancers) report(ctx context.Context, klb *v1.KuryrLoadBalancer, m *ba
 	status := r.status(klb, o)
 	before := klb.Status.Conditions
 	if err := r.write(ctx, klb, m, &status); err != nil {
-		return retry(err)
+		return kube.Retry(err)
 	}
 	r.tell(klb, before, m, &status, o) // who reads the Event finds the status that it is about
 	r.measure(klb, m, o)
 	if o.settled() {
 		m.settled()
 		m.features = &o.features
-		r.moved(requestOf(klb))
+		r.moved(kube.RequestOf(klb))
 	}
 	return r.next(o)
 }
@@ -106,13 +96,13 @@ func (r *balancers) pause(o *round) (ctrl.Result, error) {
 		return ctrl.Result{RequeueAfter: r.backoff.Quota}, nil
 	}
 	switch reason := balancerReason(o.err); {
-	case reason == reasonReady:
-	case reason == reasonUnsupported && o.refusals <= learning:
+	case reason == v1.ReasonReady:
+	case reason == v1.ReasonNotSupported && o.refusals <= learning:
 		return ctrl.Result{RequeueAfter: r.backoff.Min}, nil
-	case reason == reasonUnsupported, reason == reasonNoService:
+	case reason == v1.ReasonNotSupported, reason == v1.ReasonNoLoadBalancing:
 		return ctrl.Result{RequeueAfter: r.backoff.Rejected}, nil
-	case slices.Contains([]string{reasonPending, reasonOverQuota, reasonRejected, reasonForbidden}, reason):
-		return ctrl.Result{RequeueAfter: r.backoff.delay(o.err, 1)}, nil
+	case slices.Contains([]string{v1.ReasonPending, v1.ReasonOverQuota, v1.ReasonRejected, v1.ReasonForbidden}, reason):
+		return ctrl.Result{RequeueAfter: r.backoff.Delay(o.err, 1)}, nil
 	default:
 		if after, ok := sdn.RetryAfter(o.err); ok {
 			return ctrl.Result{RequeueAfter: after}, nil
@@ -144,17 +134,17 @@ func (r *balancers) status(klb *v1.KuryrLoadBalancer, o *round) v1.KuryrLoadBala
 		s.PublicIP = o.address.Has
 	}
 	put := func(kind string, is bool, reason, message string) {
-		setCondition(&s.Conditions, kind, is, reason, cut(message), klb.Generation, r.now())
+		kube.SetCondition(&s.Conditions, kind, is, reason, outcome.Cut(message), klb.Generation, r.now())
 	}
 	if o.asked {
 		if text := supported(o.problems); len(o.problems) == 0 {
 			put(v1.ConditionSupported, true, "Supported", text)
 		} else {
-			put(v1.ConditionSupported, false, reasonUnsupported, text)
+			put(v1.ConditionSupported, false, v1.ReasonNotSupported, text)
 		}
 	}
 	if o.settled() {
-		put(v1.ConditionReady, true, reasonReady, o.ready())
+		put(v1.ConditionReady, true, v1.ReasonReady, o.ready())
 		put(v1.ConditionProgressing, false, "Settled", "Nothing is to be done.")
 		put(v1.ConditionInSync, true, "InSync", "The last look at the cloud showed what this status says.")
 		return s
@@ -163,7 +153,7 @@ func (r *balancers) status(klb *v1.KuryrLoadBalancer, o *round) v1.KuryrLoadBala
 	// What serves is said to be ready while a change of it is under way: until then
 	// it is what an earlier generation wanted, which observedGeneration tells.
 	was := meta.FindStatusCondition(klb.Status.Conditions, v1.ConditionReady)
-	if reason != reasonPending || was == nil || was.Status != metav1.ConditionTrue {
+	if reason != v1.ReasonPending || was == nil || was.Status != metav1.ConditionTrue {
 		put(v1.ConditionReady, false, reason, message)
 	}
 	put(v1.ConditionProgressing, !o.spent, "Working", o.progress())
@@ -208,26 +198,26 @@ func (r *balancers) unready(klb *v1.KuryrLoadBalancer, o *round) (reason, messag
 	case o.err != nil:
 		return balancerReason(o.err), explainBalancer(o.err) + o.closed()
 	case o.spent:
-		return reasonBroken, fmt.Sprintf("In ERROR, also after %d tries to get it out of there: %s. Look at it in the cloud; Kuryr tries again at %s",
+		return v1.ReasonLoadBalancerInError, fmt.Sprintf("In ERROR, also after %d tries to get it out of there: %s. Look at it in the cloud; Kuryr tries again at %s",
 			mendTries, strings.Join(o.broken, ", "), o.since.UTC().Format(time.RFC3339))
 	case len(o.broken) > 0:
-		return reasonBroken, "In ERROR, and being mended: " + strings.Join(o.broken, ", ")
+		return v1.ReasonLoadBalancerInError, "In ERROR, and being mended: " + strings.Join(o.broken, ", ")
 	case o.address.Problem != "" && o.noWay:
 		return reasonNoWay, o.address.Problem
 	case o.address.Problem != "":
-		return reasonAddress, o.address.Problem
+		return v1.ReasonFloatingIPNotUsable, o.address.Problem
 	case len(o.refused) > 0:
-		return reasonNotTaken, "The cloud has accepted this, and not done it: " + strings.Join(o.refused, "; ") + ". Kuryr goes on by itself" + o.closed()
+		return v1.ReasonNotTaken, "The cloud has accepted this, and not done it: " + strings.Join(o.refused, "; ") + ". Kuryr goes on by itself" + o.closed()
 	case o.beaten != "":
-		return reasonStuck, fmt.Sprintf("Load balancer %s refuses each change as busy, and is shown as done: is something of somebody else's in the way, "+
+		return v1.ReasonLoadBalancerBusy, fmt.Sprintf("Load balancer %s refuses each change as busy, and is shown as done: is something of somebody else's in the way, "+
 			"as a policy that uses a pool? Look at it in the cloud; Kuryr tries again every %s", o.beaten, r.backoff.Quota)
 	case o.waiting != "" && r.now().Sub(o.since) >= stuckAfter:
-		return reasonStuck, fmt.Sprintf("Load balancer %s has been busy since %s: look at it, and at Octavia, in the cloud", o.waiting, o.since.UTC().Format(time.RFC3339))
+		return v1.ReasonLoadBalancerBusy, fmt.Sprintf("Load balancer %s has been busy since %s: look at it, and at Octavia, in the cloud", o.waiting, o.since.UTC().Format(time.RFC3339))
 	}
 	if o.fence.waits && klb.Status.PublicIP == nil && klb.Spec.PublicIP != nil {
-		return reasonPending, "It gets its floating IP once an endpoint has its security group, " + o.fence.group
+		return v1.ReasonPending, "It gets its floating IP once an endpoint has its security group, " + o.fence.group
 	}
-	return reasonPending, "The cloud is at work on it."
+	return v1.ReasonPending, "The cloud is at work on it."
 }
 
 // supported says what a provider can do of what is wanted.
@@ -235,7 +225,7 @@ func supported(problems []balancer.Problem) string {
 	if len(problems) == 0 {
 		return "The provider does all that is asked for."
 	}
-	return cut(list(problems))
+	return outcome.Cut(list(problems))
 }
 
 // list writes problems as one text.
@@ -251,23 +241,23 @@ func list(problems []balancer.Problem) string {
 func explainBalancer(err error) string {
 	text := err.Error()
 	switch balancerReason(err) {
-	case reasonOverQuota:
+	case v1.ReasonOverQuota:
 		text += ". Raise the quota of load balancers, listeners, pools, members, ports, floating IPs, security groups or their rules in the cloud, or delete what is not used; Kuryr goes on by itself"
-	case reasonRejected:
+	case v1.ReasonRejected:
 		text += ". Check " + fieldsOf(text) + "; Kuryr tries again"
-	case reasonNoService:
+	case v1.ReasonNoLoadBalancing:
 		text += ". Install Octavia, or take services.subnetIDs out of Kuryr's configuration. What is being deleted goes once its status names no load balancer"
-	case reasonUnsupported:
+	case v1.ReasonNotSupported:
 		text += ". Choose another provider for the Service, or take the field away"
-	case reasonConflict:
+	case v1.ReasonConflict:
 		if errors.Is(err, errTaken) {
 			text += ". Somebody else has it: release it in the cloud, or make the Service anew to get another"
 		} else {
 			text += ". Somebody else changes it at the same time; Kuryr looks again"
 		}
-	case reasonForbidden:
+	case v1.ReasonForbidden:
 		text += ". Check the credential that Kuryr uses and its roles in the project of the load balancers"
-	case reasonUnavailable, reasonError, reasonMissing:
+	case v1.ReasonUnavailable, v1.ReasonBackendError, v1.ReasonPortMissing:
 		text += ". Kuryr tries again until the cloud answers; nothing is to be done here"
 	}
 	return text
@@ -278,7 +268,7 @@ func (r *balancers) write(ctx context.Context, klb *v1.KuryrLoadBalancer, m *bal
 	if equality.Semantic.DeepEqual(*status, klb.Status) {
 		return nil
 	}
-	version, err := applyStatus(ctx, r.client, klb, "KuryrLoadBalancer", status, ownerBalancer)
+	version, err := kube.ApplyStatus(ctx, r.client, klb, "KuryrLoadBalancer", status, kube.OwnerBalancer)
 	if err != nil {
 		return err
 	}
@@ -295,9 +285,9 @@ func (r *balancers) tell(klb *v1.KuryrLoadBalancer, before []metav1.Condition, m
 	for kind, action := range map[string]string{v1.ConditionReady: "ApplyLoadBalancer", v1.ConditionSupported: "PlanLoadBalancer"} {
 		was, is := meta.FindStatusCondition(before, kind), meta.FindStatusCondition(s.Conditions, kind)
 		if kind == v1.ConditionReady && len(o.kept)+len(o.address.Kept) > 0 && o.settled() && (was == nil || was.Message != is.Message) {
-			r.event(klb, reasonKept, action, is.Message)
+			r.event(klb, v1.ReasonNotChanged, action, is.Message)
 		}
-		if is == nil || is.Status == metav1.ConditionTrue || is.Reason == reasonPending || is.Reason == reasonBroken && !o.spent && !m.leaving {
+		if is == nil || is.Status == metav1.ConditionTrue || is.Reason == v1.ReasonPending || is.Reason == v1.ReasonLoadBalancerInError && !o.spent && !m.leaving {
 			continue
 		}
 		same := was != nil && was.Status == is.Status && was.Reason == is.Reason
@@ -316,9 +306,9 @@ func (r *balancers) tell(klb *v1.KuryrLoadBalancer, before []metav1.Condition, m
 // that differ in their text alone are made one, with the text of the first: so it
 // names the version of the KuryrLoadBalancer that it is about.
 func (r *balancers) event(klb *v1.KuryrLoadBalancer, reason, action, note string) {
-	about := reference(klb, "KuryrLoadBalancer")
+	about := kube.Reference(klb, "KuryrLoadBalancer")
 	about.ResourceVersion = klb.ResourceVersion
-	r.events.Eventf(serviceOf(klb), about, corev1.EventTypeWarning, reason, action, "%s", cut(note))
+	r.events.Eventf(serviceOf(klb), about, corev1.EventTypeWarning, reason, action, "%s", outcome.Cut(note))
 }
 
 // serviceOf names the Service of a KuryrLoadBalancer in an Event.
@@ -328,11 +318,11 @@ func serviceOf(klb *v1.KuryrLoadBalancer) *corev1.ObjectReference {
 			return &corev1.ObjectReference{APIVersion: o.APIVersion, Kind: o.Kind, Namespace: klb.Namespace, Name: o.Name, UID: o.UID}
 		}
 	}
-	return reference(klb, "KuryrLoadBalancer")
+	return kube.Reference(klb, "KuryrLoadBalancer")
 }
 
 func (r *balancers) tellBroken(klb *v1.KuryrLoadBalancer, broken []string, try int) {
-	r.event(klb, reasonBroken, "MendLoadBalancer",
+	r.event(klb, v1.ReasonLoadBalancerInError, "MendLoadBalancer",
 		fmt.Sprintf("In ERROR: %s. Try %d of %d to get it out of there", strings.Join(broken, ", "), try, mendTries))
 }
 
@@ -340,10 +330,10 @@ func (r *balancers) tellBroken(klb *v1.KuryrLoadBalancer, broken []string, try i
 func (r *balancers) tellDrift(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, drift []string) error {
 	balancerDrifts.Inc()
 	note := "The cloud was changed by somebody else, and is put right: to " + strings.Join(drift, "; to ")
-	r.event(klb, reasonDrift, "CheckLoadBalancer", note)
+	r.event(klb, v1.ReasonDrift, "CheckLoadBalancer", note)
 	s := *klb.Status.DeepCopy()
-	setCondition(&s.Conditions, v1.ConditionInSync, false, reasonDrift, cut(note), klb.Generation, r.now())
-	setCondition(&s.Conditions, v1.ConditionProgressing, true, "Working", "Kuryr is at it, or waits until the cloud is.", klb.Generation, r.now())
+	kube.SetCondition(&s.Conditions, v1.ConditionInSync, false, v1.ReasonDrift, outcome.Cut(note), klb.Generation, r.now())
+	kube.SetCondition(&s.Conditions, v1.ConditionProgressing, true, "Working", "Kuryr is at it, or waits until the cloud is.", klb.Generation, r.now())
 	return r.write(ctx, klb, m, &s)
 }
 
@@ -355,15 +345,15 @@ func hasBalancerFinalizer(klb *v1.KuryrLoadBalancer) bool {
 func (r *balancers) reportLeaving(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, o *round) (ctrl.Result, error) {
 	s := *klb.Status.DeepCopy()
 	reason, message := r.unready(klb, o)
-	if reason == reasonPending {
+	if reason == v1.ReasonPending {
 		reason, message = "Deleting", "The load balancer is being deleted."
 	}
-	setCondition(&s.Conditions, v1.ConditionReady, false, reason, cut(message), klb.Generation, r.now())
-	setCondition(&s.Conditions, v1.ConditionProgressing, true, "Deleting", "The load balancer is being deleted.", klb.Generation, r.now())
+	kube.SetCondition(&s.Conditions, v1.ConditionReady, false, reason, outcome.Cut(message), klb.Generation, r.now())
+	kube.SetCondition(&s.Conditions, v1.ConditionProgressing, true, "Deleting", "The load balancer is being deleted.", klb.Generation, r.now())
 	m.leaving = true
 	before := klb.Status.Conditions
 	if err := r.write(ctx, klb, m, &s); err != nil {
-		return retry(err)
+		return kube.Retry(err)
 	}
 	if reason != "Deleting" {
 		r.tell(klb, before, m, &s, o)
@@ -377,7 +367,7 @@ func (r *balancers) drop(ctx context.Context, klb *v1.KuryrLoadBalancer, m *bala
 	if err == nil {
 		m.dropped = true
 	}
-	return retry(err)
+	return kube.Retry(err)
 }
 
 // measure notes how long the stages took.

@@ -21,6 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -31,9 +33,6 @@ import (
 // balancerWorkers is how many KuryrLoadBalancers are applied at once; the backend
 // bounds its own calls.
 const balancerWorkers = 32
-
-// balancerKind is how load balancers and floating IPs name what they are for.
-const balancerKind = "kuryrloadbalancer"
 
 // balancers applies: it brings load balancers and floating IPs in line with a
 // KuryrLoadBalancer and reports. It reads nothing else. Each round looks at what
@@ -48,11 +47,11 @@ type balancers struct {
 	floating sdn.FloatingIPs
 	subnets  sdn.Subnets        // nil: what they hold is not known
 	groups   sdn.SecurityGroups // nil: none keeps source ranges
-	backoff  Backoff
+	backoff  outcome.Backoff
 	mend     time.Duration // pause after the first try to get something out of ERROR
 	events   events.EventRecorder
 	now      func() time.Time
-	wake     waker[ctrl.Request]
+	wake     kube.Queue[ctrl.Request]
 	wait     *balancerWait
 	memory   balancerMemories
 
@@ -67,11 +66,11 @@ type balancers struct {
 func (r *balancers) setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("loadbalancers").
 		WithOptions(controller.Options{
-			MaxConcurrentReconciles: balancerWorkers, RateLimiter: limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
+			MaxConcurrentReconciles: balancerWorkers, RateLimiter: outcome.Limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
 		}).
 		For(&v1.KuryrLoadBalancer{}).
 		Watches(&v1.KuryrPort{}, handler.EnqueueRequestsFromMapFunc(r.guards), builder.WithPredicates(groupsMoved)).
-		WatchesRawSource(r.wake.source()).
+		WatchesRawSource(r.wake.Source()).
 		Complete(r)
 }
 
@@ -100,7 +99,7 @@ func (r *balancers) apply(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 		}
 		err := r.patch(ctx, klb, m, func(o client.Object) { controllerutil.AddFinalizer(o, v1.LoadBalancerFinalizer) })
 		if err != nil {
-			return retry(err)
+			return kube.Retry(err)
 		}
 	}
 	if rest, again, err := r.atRest(ctx, klb, m); rest || err != nil {
@@ -124,7 +123,7 @@ func (r *balancers) get(ctx context.Context, req ctrl.Request) (*v1.KuryrLoadBal
 		return nil, nil, fmt.Errorf("reading KuryrLoadBalancer %s: %w", req, err)
 	}
 	m := r.memory.of(req, klb.UID)
-	if m.dropped || m.version != "" && older(klb.ResourceVersion, m.version) {
+	if m.dropped || m.version != "" && kube.Older(klb.ResourceVersion, m.version) {
 		return nil, nil, nil
 	}
 	return &klb, m, nil
@@ -133,7 +132,7 @@ func (r *balancers) get(ctx context.Context, req ctrl.Request) (*v1.KuryrLoadBal
 // patch changes the metadata of a KuryrLoadBalancer, if nobody else has meanwhile.
 func (r *balancers) patch(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, change func(client.Object)) error {
 	next := &v1.KuryrLoadBalancer{ObjectMeta: *klb.ObjectMeta.DeepCopy()}
-	if err := patchMetadata(ctx, r.client, next, "KuryrLoadBalancer", ownerBalancer, change); err != nil {
+	if err := kube.PatchMetadata(ctx, r.client, next, "KuryrLoadBalancer", kube.OwnerBalancer, change); err != nil {
 		return err
 	}
 	if next.ResourceVersion != "" {
@@ -218,11 +217,7 @@ func blank(klb *v1.KuryrLoadBalancer) bool {
 }
 
 func balancerOwner(klb *v1.KuryrLoadBalancer) sdn.Owner {
-	return sdn.Owner{Kind: balancerKind, Namespace: klb.Namespace, Name: klb.Name}
-}
-
-func requestOf(o client.Object) ctrl.Request {
-	return ctrl.Request{NamespacedName: client.ObjectKeyFromObject(o)}
+	return sdn.Owner{Kind: sdn.KindLoadBalancer, Namespace: klb.Namespace, Name: klb.Name}
 }
 
 // bring does one round and reports.
@@ -231,7 +226,7 @@ func (r *balancers) bring(ctx context.Context, klb *v1.KuryrLoadBalancer, m *bal
 	m.synced = m.synced || isReady(klb) // before this process: a look at it is no stage
 	o := &round{}
 	o.err = r.keepOut(ctx, klb, m, o)
-	if id, since := r.wait.waits(requestOf(klb)); id != "" && !m.overdue(r.now(), r.patience()) {
+	if id, since := r.wait.waits(kube.RequestOf(klb)); id != "" && !m.overdue(r.now(), r.patience()) {
 		o.waiting, o.since = id, since
 		if !m.lax.IsZero() {
 			o.within = m.lax.Add(r.patience()).Sub(r.now())
@@ -367,7 +362,7 @@ func (r *balancers) checked(ctx context.Context, klb *v1.KuryrLoadBalancer, m *b
 	}
 	m.check = false
 	ready := meta.FindStatusCondition(klb.Status.Conditions, v1.ConditionReady)
-	if ready == nil || ready.ObservedGeneration != klb.Generation || ready.Reason != reasonReady || learned(klb, m, o) {
+	if ready == nil || ready.ObservedGeneration != klb.Generation || ready.Reason != v1.ReasonReady || learned(klb, m, o) {
 		return nil
 	}
 	o.checking = true

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
@@ -64,7 +64,7 @@ func TestBusyLoadBalancerKeepsNoOtherWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.cloud.SetProvider(memory.Provider{Features: f, Busy: memory.UntilSettled})
-	b.set(func(s *controller.Settings) { s.Orphans.Interval.Duration = time.Hour }) // its lists are not counted here
+	b.set(func(s *settings.Settings) { s.Orphans.Interval.Duration = time.Hour }) // its lists are not counted here
 	b.start()
 	for i := range 40 { // more than there are workers
 		b.balancer(fmt.Sprint("slow-", i), func(s *v1.KuryrLoadBalancerSpec) { s.Provider, s.VIPs[0].IP = "amphora", fmt.Sprint("10.96.1.", i+1) })
@@ -119,7 +119,7 @@ func TestRefusals(t *testing.T) {
 // TestCloudAway: changes nothing of what was so, and what was asked for comes.
 func TestCloudAway(t *testing.T) {
 	b := balancerBed(t)
-	b.set(func(s *controller.Settings) { s.Services.CheckInterval.Duration = 300 * time.Millisecond })
+	b.set(func(s *settings.Settings) { s.Services.CheckInterval.Duration = 300 * time.Millisecond })
 	b.start()
 	b.balancer("web")
 	b.realised("web")
@@ -171,7 +171,7 @@ func TestRestartWritesNothing(t *testing.T) {
 		versions[klb.Name] = klb.ResourceVersion
 	}
 	writes, reads, lists := b.writes(), b.cloud.Calls(memory.GetLoadBalancer), b.cloud.Calls(memory.ListLoadBalancers)
-	b.set(func(s *controller.Settings) { s.Orphans.Interval.Duration = time.Hour })
+	b.set(func(s *settings.Settings) { s.Orphans.Interval.Duration = time.Hour })
 	started := time.Now()
 	b.start()
 	b.respec("web-7", func(s *v1.KuryrLoadBalancerSpec) { s.Listeners[0] = balancerPort(80, 9) })

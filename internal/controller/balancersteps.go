@@ -12,6 +12,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -100,7 +101,7 @@ func (r *balancers) read(ctx context.Context, klb *v1.KuryrLoadBalancer, ids []s
 
 // await has the object wait for a load balancer.
 func (r *balancers) await(id string, klb *v1.KuryrLoadBalancer, o *round) {
-	r.wait.add(id, requestOf(klb))
+	r.wait.add(id, kube.RequestOf(klb))
 	o.waiting, o.since = id, r.now()
 }
 
@@ -108,7 +109,7 @@ func (r *balancers) await(id string, klb *v1.KuryrLoadBalancer, o *round) {
 // already.
 func (r *balancers) awaitAll(ids []string, klb *v1.KuryrLoadBalancer, m *balancerMemory, o *round) {
 	for _, id := range ids {
-		if known, since := r.wait.waits(requestOf(klb)); known == id {
+		if known, since := r.wait.waits(kube.RequestOf(klb)); known == id {
 			o.waiting, o.since = id, since
 		} else {
 			r.await(id, klb, o)
@@ -158,7 +159,7 @@ func (r *balancers) steps(ctx context.Context, klb *v1.KuryrLoadBalancer, m *bal
 		}
 		failed = append(failed, err)
 		reason := balancerReason(err)
-		if reason == reasonRejected || reason == reasonUnsupported {
+		if reason == v1.ReasonRejected || reason == v1.ReasonNotSupported {
 			o.open(s)
 			continue
 		}

@@ -14,12 +14,13 @@ import (
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 )
 
 // did notes a step, to know it again if the next look finds it needed still. It
 // returns how often that was so.
-func (m *balancerMemory) did(key string, now time.Time, b Backoff) int {
+func (m *balancerMemory) did(key string, now time.Time, b outcome.Backoff) int {
 	if m.stubborn == nil {
 		m.stubborn = map[string]*attempt{}
 	}

@@ -10,6 +10,7 @@ import (
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -84,7 +85,7 @@ func (w *balancerWait) run(ctx context.Context) error {
 			return nil
 		case <-w.kick: // somebody new does not wait for as long as those before
 			soon := later(w.now().Add(waitSoonest), rested)
-			due = earlier(due, soon)
+			due = outcome.Earlier(due, soon)
 			continue
 		case <-tick:
 		}

@@ -21,7 +21,7 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
-	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/openstack"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -132,7 +132,7 @@ func benchmarkWarmBind(b *testing.B, gap time.Duration) {
 	bed := idleBed(b)
 	bed.unhurried = true
 	nodes := bed.nodes(20)
-	bed.set(func(s *controller.Settings) {
+	bed.set(func(s *settings.Settings) {
 		s.Pools.Min, s.Pools.Batch, s.Pools.TTL.Duration = pods/20, 50, time.Hour
 	})
 	bed.start()
@@ -147,7 +147,7 @@ func benchmarkWarmBind(b *testing.B, gap time.Duration) {
 		}
 		return free == pods
 	})
-	bed.set(func(s *controller.Settings) { s.Pools.Min = 0 }) // refills are not what is measured
+	bed.set(func(s *settings.Settings) { s.Pools.Min = 0 }) // refills are not what is measured
 	w := bed.watchArrivals()
 	for w.count() < len(nodes) {
 		time.Sleep(time.Millisecond)
@@ -170,8 +170,8 @@ func BenchmarkRestart(b *testing.B) {
 	bed := idleBed(b)
 	bed.unhurried = true
 	bed.current.Pools.Min, bed.current.Pools.TTL.Duration, bed.current.Orphans = each, time.Hour, config.New().Orphans
-	bed.current.Orphans.Grace.Duration = grace     // of a minute; who looks for pods that do not start has more to do
-	bed.settings = controller.NewLive(bed.current) // not a change of them, after which the cloud is looked at
+	bed.current.Orphans.Grace.Duration = grace   // of a minute; who looks for pods that do not start has more to do
+	bed.settings = settings.NewLive(bed.current) // not a change of them, after which the cloud is looked at
 	nodes := bed.nodes(pools)
 	var wg sync.WaitGroup
 	limit := make(chan struct{}, 32)
@@ -298,7 +298,7 @@ func BenchmarkColdBurst(b *testing.B) {
 		cloud, backend := newMeasured(b)
 		bed.unhurried, bed.backend = true, backend
 		nodes := bed.nodes(10)
-		bed.set(func(s *controller.Settings) {
+		bed.set(func(s *settings.Settings) {
 			s.Pods.SubnetIDs, s.Pods.SecurityGroupIDs, s.Pools.Batch, s.Pools.MaxCreatesPerSubnet = []string{cloud.subnet}, []string{cloud.group}, batch, atOnce
 		})
 		bed.start()

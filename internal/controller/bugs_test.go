@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
@@ -63,7 +63,7 @@ func TestBug1894212(t *testing.T) {
 // there before the first port is.
 func TestBug1982478(t *testing.T) {
 	b := idleBed(t)
-	b.set(func(s *controller.Settings) {
+	b.set(func(s *settings.Settings) {
 		s.Pools.Min, s.Pools.Batch, s.Pools.TTL = 3, 10, metav1.Duration{Duration: time.Hour}
 	})
 	release := b.block(memory.CreatePorts)
@@ -92,7 +92,7 @@ func TestBug1982478(t *testing.T) {
 // the claim fails three times.
 func TestPortOfAFailedClaimIsNotLost(t *testing.T) {
 	b := idleBed(t)
-	b.set(func(s *controller.Settings) { s.Pools.Min, s.Pools.TTL = 1, metav1.Duration{Duration: time.Hour} })
+	b.set(func(s *settings.Settings) { s.Pools.Min, s.Pools.TTL = 1, metav1.Duration{Duration: time.Hour} })
 	var failures atomic.Int32
 	b.newClient = through(interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
@@ -122,7 +122,7 @@ func TestPortOfAFailedClaimIsNotLost(t *testing.T) {
 // must not get to another with these: it goes.
 func TestClaimedPortWithOtherGroupsReachesNoPod(t *testing.T) {
 	b := idleBed(t)
-	b.set(func(s *controller.Settings) { s.Pools.Min, s.Pools.TTL = 1, metav1.Duration{Duration: time.Hour} })
+	b.set(func(s *settings.Settings) { s.Pools.Min, s.Pools.TTL = 1, metav1.Duration{Duration: time.Hour} })
 	b.start()
 	b.bound(b.pod("first"))
 	b.settled(2)

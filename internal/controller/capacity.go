@@ -33,19 +33,13 @@ type capacity struct {
 	calls singleflight.Group
 
 	mu    sync.Mutex
-	rooms map[scope]*room
+	rooms map[sdn.Scope]*room
 	asked map[string]asking // by project and subnets
-}
-
-// scope is what has an end: a project's quota of ports, or a subnet's addresses.
-type scope struct {
-	subnet bool
-	id     string
 }
 
 // room is what is known of a scope.
 type room struct {
-	scope scope
+	scope sdn.Scope
 	told  time.Time // when the SDN said so; zero: never
 	limit int       // negative: none
 	left  int       // as far as is known
@@ -71,44 +65,27 @@ const (
 
 func newCapacity(o Options) *capacity {
 	return &capacity{
-		cloud: o.Capacity, now: o.Now, pause: o.Backoff.Quota, rooms: map[scope]*room{}, asked: map[string]asking{},
+		cloud: o.Capacity, now: o.Now, pause: o.Backoff.Quota, rooms: map[sdn.Scope]*room{}, asked: map[string]asking{},
 	}
 }
 
 // scopes are those that a port of a pool takes room of.
-func scopes(key *v1.PoolKey) []scope {
-	out := []scope{{id: key.ProjectID}}
+func scopes(key *v1.PoolKey) []sdn.Scope {
+	out := []sdn.Scope{{ID: key.ProjectID}}
 	for _, id := range key.SubnetIDs {
-		out = append(out, scope{subnet: true, id: id})
+		out = append(out, sdn.Scope{Subnet: true, ID: id})
 	}
 	return out
 }
-
-// fullError is an ErrQuota that can say what of.
-type fullError struct {
-	scope scope
-	text  string
-	err   error // nil: the SDN was not asked again
-}
-
-func (e *fullError) Error() string {
-	if e.err == nil {
-		return e.text
-	}
-	return e.text + " (" + e.err.Error() + ")"
-}
-
-// Unwrap makes it an ErrQuota.
-func (e *fullError) Unwrap() error { return sdn.ErrQuota }
 
 // text says how full the scope is.
 func (r *room) text() string {
 	of, s := "of the project", r.scope
 	switch {
-	case s.subnet:
-		return fmt.Sprintf("%d of %d addresses of subnet %s are used", r.limit-r.left, r.limit, s.id)
-	case s.id != "":
-		of = "of project " + s.id
+	case s.Subnet:
+		return fmt.Sprintf("%d of %d addresses of subnet %s are used", r.limit-r.left, r.limit, s.ID)
+	case s.ID != "":
+		of = "of project " + s.ID
 	}
 	return fmt.Sprintf("%d of %d ports %s are used", r.limit-r.left, r.limit, of)
 }
@@ -126,9 +103,9 @@ func (r *room) spare(waiting int) int {
 
 // standing is how a pool stands with the room that there is.
 type standing struct {
-	full   *fullError // pods that wait are to wait until then; nil: there is room
+	full   *sdn.QuotaError // pods that wait are to wait until then; nil: there is room
 	until  time.Time
-	scarce *fullError // nothing is to be made that nobody waits for, and why; nil: it may
+	scarce *sdn.QuotaError // nothing is to be made that nobody waits for, and why; nil: it may
 	again  time.Time
 }
 
@@ -139,10 +116,10 @@ func (c *capacity) standing(key *v1.PoolKey) (s standing) {
 	now := c.now()
 	for _, r := range c.of(key) {
 		if r.free() == 0 && now.Before(r.until) && s.full == nil {
-			s.full, s.until = &fullError{scope: r.scope, text: r.text()}, r.until
+			s.full, s.until = &sdn.QuotaError{Scope: r.scope, Text: r.text()}, r.until
 		}
 		if now.Before(r.scarce) && r.scarce.After(s.again) {
-			s.scarce, s.again = &fullError{scope: r.scope, text: r.text()}, r.scarce
+			s.scarce, s.again = &sdn.QuotaError{Scope: r.scope, Text: r.text()}, r.scarce
 		}
 	}
 	return s
@@ -248,7 +225,7 @@ func (c *capacity) refused(key *v1.PoolKey, err error) error {
 			r.until, r.coming = now.Add(c.pause), 0
 		}
 		r.tighten(now)
-		return &fullError{scope: r.scope, text: r.text(), err: err}
+		return &sdn.QuotaError{Scope: r.scope, Text: r.text(), Err: err}
 	}
 	return err
 }
@@ -295,8 +272,8 @@ func (c *capacity) learn(key *v1.PoolKey, got sdn.Room) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, r := range c.of(key) {
-		usage, known := got.Subnets[r.scope.id]
-		if !r.scope.subnet {
+		usage, known := got.Subnets[r.scope.ID]
+		if !r.scope.Subnet {
 			known = got.Ports != nil
 			if known {
 				usage = *got.Ports
@@ -327,7 +304,7 @@ func (c *capacity) freed(key *v1.PoolKey) {
 
 // missing returns how many ports other pools would have to give up for so many
 // pods that wait in a full scope, beyond those that they do already.
-func (c *capacity) missing(s scope, waiting int) int {
+func (c *capacity) missing(s sdn.Scope, waiting int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.rooms[s]
@@ -338,7 +315,7 @@ func (c *capacity) missing(s scope, waiting int) int {
 }
 
 // expect notes that pools give up n ports.
-func (c *capacity) expect(s scope, n int) {
+func (c *capacity) expect(s sdn.Scope, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if r := c.rooms[s]; r != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -100,7 +101,7 @@ func TestRefillTakesWhatFits(t *testing.T) {
 		if got := c.refill(t.Context(), &key, n, tc.waiting); n != 10 || got != tc.want {
 			t.Errorf("%d left, %d pods wait: %d of %d ports, want %d of 10", tc.left, tc.waiting, got, n, tc.want)
 		}
-		if got := c.rooms[scope{}].taken; got != tc.want {
+		if got := c.rooms[sdn.Scope{}].taken; got != tc.want {
 			t.Errorf("%d left, %d pods wait: room taken for %d ports, want %d", tc.left, tc.waiting, got, tc.want)
 		}
 	}
@@ -117,9 +118,9 @@ func TestRefusalIsAskedAbout(t *testing.T) {
 	c.refill(t.Context(), &key, c.admit(&key, 10), 0)
 	cloud.change(func() { cloud.made = 100 })
 	for range 3 {
-		var full *fullError
+		var full *sdn.QuotaError
 		err := c.ended(t.Context(), &key, c.admit(&key, 1), 0, fmt.Errorf("creating 1 ports: %w", sdn.ErrQuota))
-		if !errors.As(err, &full) || full.text != "100 of 100 ports of the project are used" {
+		if !errors.As(err, &full) || full.Text != "100 of 100 ports of the project are used" {
 			t.Errorf("a refusal is told as %q, want with how many ports of 100 are used", err)
 		}
 	}
@@ -135,7 +136,7 @@ func TestSqueeze(t *testing.T) {
 	o := Options{}
 	o.Now = time.Now
 	m := newMemory(o)
-	project := scope{id: "p"}
+	project := sdn.Scope{ID: "p"}
 	m.capacity.rooms[project] = &room{scope: project, told: time.Now(), limit: 10}
 	for name, p := range map[string]poolMemory{
 		"waits":  {key: key("p"), lacking: 5, free: 1},
@@ -143,9 +144,9 @@ func TestSqueeze(t *testing.T) {
 		"idle-b": {key: key("p"), free: 4},
 		"other":  {key: key("q"), free: 9},
 	} {
-		m.with(poolRequest{Pool: name}, func(into *poolMemory) { into.key, into.lacking, into.free = p.key, p.lacking, p.free })
+		m.with(pool.Ref{Pool: name}, func(into *poolMemory) { into.key, into.lacking, into.free = p.key, p.lacking, p.free })
 	}
-	if diff := cmp.Diff([]poolRequest{{Pool: "idle-b"}, {Pool: "idle-a"}}, m.squeeze(project)); diff != "" {
+	if diff := cmp.Diff([]pool.Ref{{Pool: "idle-b"}, {Pool: "idle-a"}}, m.squeeze(project)); diff != "" {
 		t.Errorf("pools that are to give up ports (-want +got):\n%s", diff)
 	}
 	got := map[string]int{}

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
@@ -23,7 +23,7 @@ func TestNeutronCallsOfChurn(t *testing.T) {
 	b := doubtfulBed(t)
 	b.current.Pools.Min, b.current.Pools.Batch = 5, 10
 	b.current.Pools.TTL.Duration, b.current.Pools.Cooldown.Duration = 10*time.Minute, 100*time.Millisecond
-	b.set(func(*controller.Settings) {})
+	b.set(func(*settings.Settings) {})
 	b.start()
 	for i := range lives / atOnce {
 		pods := make([]*corev1.Pod, atOnce)

@@ -21,7 +21,7 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
-	kuryr "github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 )
 
 // meeting holds up two pools that want one pod: the first between its decision to
@@ -83,7 +83,7 @@ func TestTwoPoolsWantOnePod(t *testing.T) {
 	b := idleBed(t)
 	b.current.Pools.Min, b.current.Pools.TTL = 1, metav1.Duration{Duration: time.Hour}
 	b.current.Pools.Overrides = []config.PoolOverride{{NamespaceSelector: labelled("team", "a"), Min: new(int32(1))}}
-	b.set(func(*kuryr.Settings) {})
+	b.set(func(*settings.Settings) {})
 	ns := b.namespace("team-a")
 	b.label(ns, "team", "a")
 	m := newMeeting()
@@ -113,7 +113,7 @@ func TestPodIsLeftToAPoolInVain(t *testing.T) {
 	b.current.Pools.Min, b.current.Pools.TTL = 1, metav1.Duration{Duration: time.Hour}
 	b.current.Pools.Overrides = []config.PoolOverride{{NamespaceSelector: labelled("team", "a"), Min: new(int32(1))}}
 	b.current.Orphans = noLooks
-	b.set(func(*kuryr.Settings) {})
+	b.set(func(*settings.Settings) {})
 	ns := b.namespace("team-a")
 	b.label(ns, "team", "a")
 	var armed atomic.Bool

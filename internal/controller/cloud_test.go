@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
@@ -61,7 +61,7 @@ func TestPortOfFinishedPodServesNextOverQuota(t *testing.T) {
 // pool, and mended without a restart.
 func TestMissingSubnet(t *testing.T) {
 	b := idleBed(t)
-	b.set(func(s *controller.Settings) { s.Pods.SubnetIDs = []string{"5f1c5aac-0000-4000-8000-00000000dead"} })
+	b.set(func(s *settings.Settings) { s.Pods.SubnetIDs = []string{"5f1c5aac-0000-4000-8000-00000000dead"} })
 	b.start()
 	pod := b.pod("web")
 	b.mentions("Event", b.eventOn("web", "Rejected"), "5f1c5aac-0000-4000-8000-00000000dead", "subnetIDs", "without a restart")
@@ -71,7 +71,7 @@ func TestMissingSubnet(t *testing.T) {
 			meta.FindStatusCondition(p[0].Status.Conditions, v1.ConditionReady).Reason == "Rejected"
 	})
 	wrong := b.pools()[0].Name
-	b.set(func(s *controller.Settings) { s.Pods.SubnetIDs = []string{subnet} })
+	b.set(func(s *settings.Settings) { s.Pods.SubnetIDs = []string{subnet} })
 	b.bound(pod)
 	b.eventually("the pool of the wrong subnet goes", func() bool {
 		p := b.pools()
@@ -123,7 +123,7 @@ func TestPortVanishesBeforeItIsPlugged(t *testing.T) {
 // replaced.
 func TestPortVanishesFromTheCloud(t *testing.T) {
 	b := idleBed(t)
-	b.set(func(s *controller.Settings) { s.Pools.Min = 1 })
+	b.set(func(s *settings.Settings) { s.Pools.Min = 1 })
 	b.start()
 	pod := b.pod("web")
 	port := b.bound(pod)

@@ -17,15 +17,15 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -42,18 +42,10 @@ import (
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=kuryr-system,resources=leases,verbs=get;create;update
 
-// Field owners: each field of an object has one writer.
-const (
-	ownerPool       = client.FieldOwner("kuryr-pool")         // specs, labels, pools
-	ownerPort       = client.FieldOwner("kuryr-port")         // a KuryrPort's finalizer and status, but for its attachment
-	ownerAnnotation = client.FieldOwner("kuryr-annotation")   // the pod's annotation
-	ownerBalancer   = client.FieldOwner("kuryr-loadbalancer") // a KuryrLoadBalancer's finalizer and status
-)
-
 // Options is what Setup needs beyond the manager.
 type Options struct {
 	Ports    sdn.Ports
-	Settings *Live
+	Settings *settings.Live
 	Capacity sdn.Capacity // nil: it cannot be asked
 	Hosts    sdn.Hosts    // nil: no node can be a virtual machine
 	// LoadBalancers makes those of Services; nil: Services are left alone.
@@ -68,19 +60,11 @@ type Options struct {
 
 	// What follows has a default.
 
-	Backoff   Backoff
+	Backoff   outcome.Backoff
 	PoolIdle  time.Duration    // a pool without ports and pods goes after it; 5m
 	StatusGap time.Duration    // between two writes of a pool's counts, and until a bound port's status is written; 1s
 	Mend      time.Duration    // after the first try to get a load balancer out of ERROR; doubled with each; 30s
 	Now       func() time.Time // time.Now
-}
-
-// Backoff says when to ask the SDN again after it refused.
-type Backoff struct {
-	Min      time.Duration // doubled with each failure in a row; 1s
-	Max      time.Duration // 10s
-	Quota    time.Duration // somebody has to raise it or delete something; 30s
-	Rejected time.Duration // somebody has to change the configuration or the cloud; 1m
 }
 
 func (o *Options) defaults() {
@@ -120,7 +104,7 @@ func Scheme() (*runtime.Scheme, error) {
 // first to be served.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	o.defaults()
-	if err := addIndexes(ctx, mgr); err != nil {
+	if err := kube.AddIndexes(ctx, mgr); err != nil {
 		return err
 	}
 	mem := newMemory(o)
@@ -135,20 +119,20 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), memory: mem,
 		creations: creations, errands: errands, events: recorder,
 	}
-	pools.grants = &grants{client: mgr.GetClient(), settings: o.Settings, wake: pools.wake.add, last: map[ctrl.Request]grant{}, without: map[ctrl.Request]types.UID{}}
-	creations.done, errands.done = pools.wake.add, pools.wake.add
-	mem.freed = pools.wake.add
+	pools.grants = &grants{client: mgr.GetClient(), settings: o.Settings, wake: pools.wake.Add, last: map[ctrl.Request]grant{}, without: map[ctrl.Request]types.UID{}}
+	creations.done, errands.done = pools.wake.Add, pools.wake.Add
+	mem.freed = pools.wake.Add
 	annotations := &annotations{client: mgr.GetClient(), backoff: o.Backoff}
 	orphans := &orphans{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Ports, settings: o.Settings, memory: mem,
-		now: o.Now, lost: ports.wake.add, arrived: pools.wake.add, early: make(chan struct{}, 1),
+		now: o.Now, lost: ports.wake.Add, arrived: pools.wake.Add, early: make(chan struct{}, 1),
 	}
 	creations.doubtful, mem.doubtful = orphans.hurry, orphans.hurry
 	pools.followed = orphans.hurry
-	activity := &activity{cloud: o.Ports, memory: mem, seen: ports.wake.add}
+	activity := &activity{cloud: o.Ports, memory: mem, seen: ports.wake.Add}
 	for _, add := range []func(ctrl.Manager) error{
 		pools.setup, ports.setup, annotations.setup,
-		runnable(creations.run), runnable(errands.run), runnable(orphans.run), runnable(orphans.watch), runnable(activity.run), runnable(pools.follow),
+		kube.Runnable(creations.run), kube.Runnable(errands.run), kube.Runnable(orphans.run), kube.Runnable(orphans.watch), kube.Runnable(activity.run), kube.Runnable(pools.follow),
 	} {
 		if err := add(mgr); err != nil {
 			return fmt.Errorf("setting up the controller: %w", err)
@@ -162,7 +146,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err := newGroupCheck(mgr, o, pools.grants)(mgr); err != nil {
 		return fmt.Errorf("setting up the controller: %w", err)
 	}
-	return addReady(mgr)
+	return kube.AddReady(mgr)
 }
 
 // setupBalancers adds what applies load balancers.
@@ -174,46 +158,20 @@ func setupBalancers(mgr ctrl.Manager, o Options, grants *grants) error {
 	}
 	grants.tellDoubts(func(req ctrl.Request) {
 		balancers.memory.suspect(req, false)
-		balancers.wake.add(req)
+		balancers.wake.Add(req)
 	})
 	balancers.wait = newBalancerWait(o.LoadBalancers.ListLoadBalancers, o.Now)
-	balancers.wait.done = balancers.wake.add
+	balancers.wait.done = balancers.wake.Add
 	check := &balancerCheck{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.LoadBalancers, floating: o.FloatingIPs, settings: o.Settings,
-		now: o.Now, suspect: balancers.memory.suspect, looking: balancers.memory.looking, wake: balancers.wake.add,
+		now: o.Now, suspect: balancers.memory.suspect, looking: balancers.memory.looking, wake: balancers.wake.Add,
 	}
 	for _, add := range []func(ctrl.Manager) error{
-		balancers.setup, runnable(balancers.wait.run), runnable(check.look), runnable(check.collect),
+		balancers.setup, kube.Runnable(balancers.wait.run), kube.Runnable(check.look), kube.Runnable(check.collect),
 	} {
 		if err := add(mgr); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// leading is a runnable of the leader alone.
-type leading func(ctx context.Context) error
-
-func (l leading) Start(ctx context.Context) error { return l(ctx) }
-func (leading) NeedLeaderElection() bool          { return true }
-
-func runnable(run func(ctx context.Context) error) func(ctrl.Manager) error {
-	return func(mgr ctrl.Manager) error { return mgr.Add(leading(run)) }
-}
-
-// reference names an object in an Event. It leaves out the resource version,
-// which would make each Event of an object that changes a new one.
-func reference(obj client.Object, kind string) *corev1.ObjectReference {
-	version := v1.GroupVersion.String()
-	if kind == "Pod" || kind == "Service" {
-		version = "v1"
-	}
-	return &corev1.ObjectReference{
-		APIVersion: version, Kind: kind, Namespace: obj.GetNamespace(), Name: obj.GetName(), UID: obj.GetUID(),
-	}
-}
-
-func podOf(ref *v1.PodReference) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}}
 }

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
@@ -180,13 +180,13 @@ func TestPutBackWithItsType(t *testing.T) {
 	for name, now := range map[string]string{"same settings": "midonet", "other settings": "tap"} {
 		t.Run(name, func(t *testing.T) {
 			b := idleBed(t)
-			b.set(func(s *controller.Settings) { s.Pods.VIFType = "midonet" })
+			b.set(func(s *settings.Settings) { s.Pods.VIFType = "midonet" })
 			b.start()
 			pod := b.pod("web")
 			port := b.bound(pod)
 			b.attach(port, true)
 			b.eventually("its pool says what it is for", func() bool { return len(b.pools()) == 1 })
-			b.set(func(s *controller.Settings) { s.Pods.VIFType = now })
+			b.set(func(s *settings.Settings) { s.Pods.VIFType = now })
 			b.delete(port)
 			b.eventually("the object is put back", func() bool {
 				again := b.portOf(pod)
@@ -202,7 +202,7 @@ func TestPutBackWithItsType(t *testing.T) {
 // TestFreePortDeletedByHand is gone, and another is made.
 func TestFreePortDeletedByHand(t *testing.T) {
 	b := idleBed(t)
-	b.set(func(s *controller.Settings) { s.Pools.Min, s.Pools.Max, s.Pools.Batch = 2, 5, 2 })
+	b.set(func(s *settings.Settings) { s.Pools.Min, s.Pools.Max, s.Pools.Batch = 2, 5, 2 })
 	b.start()
 	pod := b.pod("web")
 	b.bound(pod)
@@ -221,7 +221,7 @@ func TestFreePortDeletedByHand(t *testing.T) {
 // given back is used again.
 func TestWarmPool(t *testing.T) {
 	b := idleBed(t)
-	b.set(func(s *controller.Settings) {
+	b.set(func(s *settings.Settings) {
 		s.Pools.Min, s.Pools.Max, s.Pools.Batch, s.Pools.TTL = 2, 3, 5, metav1.Duration{Duration: time.Hour}
 	})
 	b.start()
@@ -292,7 +292,7 @@ func TestCrashBetweenPortAndObject(t *testing.T) {
 // collected after the grace, not after the interval.
 func TestLostAnswerIsLookedAfter(t *testing.T) {
 	b := idleBed(t)
-	b.set(func(s *controller.Settings) {
+	b.set(func(s *settings.Settings) {
 		s.Orphans.Interval.Duration, s.Orphans.Grace.Duration = time.Hour, 500*time.Millisecond
 	})
 	b.after = func(_ context.Context, call string, n int) error {
@@ -328,7 +328,7 @@ func TestPodsGoWhileNobodyLooks(t *testing.T) {
 func TestRestartAsksTheCloudNothing(t *testing.T) {
 	b := newBed(t)
 	b.bound(b.pod("a"))
-	b.set(func(s *controller.Settings) { s.Orphans.Interval.Duration, s.Orphans.Grace.Duration = 0, time.Hour })
+	b.set(func(s *settings.Settings) { s.Orphans.Interval.Duration, s.Orphans.Grace.Duration = 0, time.Hour })
 	b.stop()
 	calls := func() int {
 		return b.cloud.Calls(memory.ListPorts) + b.cloud.Calls(memory.GetPort) + b.cloud.Calls(memory.UpdatePort) + b.cloud.Calls(memory.DeletePort)
@@ -395,7 +395,7 @@ func TestPoolDeletedByHand(t *testing.T) {
 // TestPortDebug names ports after their pods, and free ones not.
 func TestPortDebug(t *testing.T) {
 	b := idleBed(t)
-	b.set(func(s *controller.Settings) { s.Pods.PortDebug = true; s.Pools.Min = 1 })
+	b.set(func(s *settings.Settings) { s.Pods.PortDebug = true; s.Pools.Min = 1 })
 	b.start()
 	pod := b.pod("web")
 	port := b.bound(pod)

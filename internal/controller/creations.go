@@ -13,6 +13,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -24,18 +25,18 @@ import (
 // is for follows how long the SDN has been seen to take.
 type creations struct {
 	cloud    sdn.Ports
-	settings *Live
+	settings *settings.Live
 	memory   *memory
 	now      func() time.Time
-	done     func(poolRequest) // wakes the pool
+	done     func(pool.Ref) // wakes the pool
 	// doubtful is told that a request may have made ports that nobody knows of.
 	doubtful func()
 	signal   chan struct{} // holds one token: there may be something to send
 
 	mu      sync.Mutex
 	pace    pool.Pace
-	wishes  map[poolRequest]*wanted
-	turn    []poolRequest // pools with a wish, the one longest without a request first
+	wishes  map[pool.Ref]*wanted
+	turn    []pool.Ref // pools with a wish, the one longest without a request first
 	total   places
 	subnets map[string]places
 }
@@ -52,7 +53,7 @@ type places struct{ pods, spare int }
 
 // order is one request to send.
 type order struct {
-	r     poolRequest
+	r     pool.Ref
 	key   v1.PoolKey
 	n     int
 	spare bool // nobody waits for it
@@ -67,13 +68,13 @@ const (
 func newCreations(o Options, m *memory) *creations {
 	return &creations{
 		cloud: o.Ports, settings: o.Settings, memory: m, now: o.Now, signal: make(chan struct{}, 1),
-		wishes: map[poolRequest]*wanted{}, subnets: map[string]places{},
+		wishes: map[pool.Ref]*wanted{}, subnets: map[string]places{},
 	}
 }
 
 // wish replaces what the pool wishes for. It was planned when the pool had been
 // asked for so many ports, ever; what it has been since is taken off.
-func (c *creations) wish(r poolRequest, key v1.PoolKey, w pool.Wish, batch, asked int) {
+func (c *creations) wish(r pool.Ref, key v1.PoolKey, w pool.Wish, batch, asked int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	since := c.memory.askedSince(r, asked)
@@ -91,12 +92,12 @@ func (c *creations) wish(r poolRequest, key v1.PoolKey, w pool.Wish, batch, aske
 }
 
 // withdraw forgets a pool's wish. c.mu is held.
-func (c *creations) withdraw(r poolRequest) {
+func (c *creations) withdraw(r pool.Ref) {
 	if c.wishes[r] == nil {
 		return
 	}
 	delete(c.wishes, r)
-	c.turn = slices.DeleteFunc(c.turn, func(o poolRequest) bool { return o == r })
+	c.turn = slices.DeleteFunc(c.turn, func(o pool.Ref) bool { return o == r })
 }
 
 // look has run look for what to send. It does not wait.
@@ -133,7 +134,7 @@ func (c *creations) run(ctx context.Context) error {
 
 // next decides which request to send now, if any, and takes a place for it.
 // refused are pools whose wish is not to be had now: they are to plan again.
-func (c *creations) next() (o order, refused []poolRequest, ok bool) {
+func (c *creations) next() (o order, refused []pool.Ref, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, spare := range []bool{false, true} {
@@ -198,7 +199,7 @@ func (c *creations) place(key *v1.PoolKey, spare bool) bool {
 func (c *creations) take(o order, w *wanted) {
 	c.occupy(o, 1)
 	c.memory.begun(o.r, o.n)
-	c.turn = append(slices.DeleteFunc(c.turn, func(r poolRequest) bool { return r == o.r }), o.r)
+	c.turn = append(slices.DeleteFunc(c.turn, func(r pool.Ref) bool { return r == o.r }), o.r)
 	if o.spare {
 		w.wish.Spare -= o.n
 	} else {
@@ -228,9 +229,6 @@ func (c *creations) occupy(o order, n int) {
 	}
 }
 
-// ownerKind is the kind of the owner of all ports.
-const ownerKind = "kuryrportpool"
-
 // send makes a request and keeps what comes of it, ports and error alike.
 func (c *creations) send(ctx context.Context, o order) {
 	if o.spare && !c.afford(ctx, &o) {
@@ -238,7 +236,7 @@ func (c *creations) send(ctx context.Context, o order) {
 	}
 	log := ctrl.LoggerFrom(ctx).WithValues("pool", o.r.Pool, "node", o.r.Node)
 	began := c.now()
-	made, err := c.cloud.CreatePorts(ctx, sdn.Owner{Kind: ownerKind, Name: o.r.Pool}, request(o.key), o.n)
+	made, err := c.cloud.CreatePorts(ctx, sdn.Owner{Kind: sdn.KindPool, Name: o.r.Pool}, request(o.key), o.n)
 	took := c.now().Sub(began)
 	for _, port := range made {
 		log.Info("created port", "port", port.ID)

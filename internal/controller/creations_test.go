@@ -14,6 +14,7 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -126,7 +127,7 @@ type crowd struct {
 	began time.Time
 
 	mu    sync.Mutex
-	pools map[poolRequest]*member
+	pools map[pool.Ref]*member
 }
 
 type member struct {
@@ -140,10 +141,10 @@ type member struct {
 
 func newCrowd(t *testing.T, cloud *slowCloud) *crowd {
 	cloud.underWay, cloud.most = map[string]int{}, map[string]int{}
-	o := Options{Ports: cloud, Capacity: cloud, Settings: NewLive(Settings{Pools: config.Pools{MaxCreates: 8, MaxCreatesPerSubnet: 4}})}
+	o := Options{Ports: cloud, Capacity: cloud, Settings: settings.NewLive(settings.Settings{Pools: config.Pools{MaxCreates: 8, MaxCreatesPerSubnet: 4}})}
 	o.defaults()
-	w := &crowd{t: t, cloud: cloud, c: newCreations(o, newMemory(o)), began: time.Now(), pools: map[poolRequest]*member{}}
-	w.c.done = func(r poolRequest) { go w.plan(r) }
+	w := &crowd{t: t, cloud: cloud, c: newCreations(o, newMemory(o)), began: time.Now(), pools: map[pool.Ref]*member{}}
+	w.c.done = func(r pool.Ref) { go w.plan(r) }
 	w.c.memory.freed = w.c.done
 	w.c.doubtful = func() {}
 	ctx, stop := context.WithCancel(t.Context())
@@ -157,8 +158,8 @@ func newCrowd(t *testing.T, cloud *slowCloud) *crowd {
 }
 
 // on returns the pool of a node on a subnet.
-func on(node, subnet string) (poolRequest, v1.PoolKey) {
-	return poolRequest{Pool: node + "-" + subnet, Node: node}, v1.PoolKey{NodeName: node, SubnetIDs: []string{subnet}}
+func on(node, subnet string) (pool.Ref, v1.PoolKey) {
+	return pool.Ref{Pool: node + "-" + subnet, Node: node}, v1.PoolKey{NodeName: node, SubnetIDs: []string{subnet}}
 }
 
 // change changes a pool and plans it.
@@ -173,7 +174,7 @@ func (w *crowd) change(node, subnet string, f func(*member)) {
 	w.plan(r)
 }
 
-func (w *crowd) plan(r poolRequest) {
+func (w *crowd) plan(r pool.Ref) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	m := w.pools[r]
@@ -210,7 +211,7 @@ func (w *crowd) plan(r poolRequest) {
 }
 
 // later plans a pool again; a later word replaces an earlier one. w.mu is held.
-func (w *crowd) later(r poolRequest, at time.Time) {
+func (w *crowd) later(r pool.Ref, at time.Time) {
 	m := w.pools[r]
 	if at.IsZero() {
 		return

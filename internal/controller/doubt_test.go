@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
@@ -185,7 +185,7 @@ func TestLookedUpForAPodThatRunsToItsEnd(t *testing.T) {
 // cache does not show its KuryrPort is not deleted.
 func TestPortBehindTheCacheIsNobodysToDelete(t *testing.T) {
 	b := idleBed(t)
-	b.set(func(s *controller.Settings) {
+	b.set(func(s *settings.Settings) {
 		s.Pools.Min, s.Orphans.Grace.Duration = 1, 200*time.Millisecond
 	})
 	b.start()

@@ -11,6 +11,8 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -25,12 +27,12 @@ func TestGroupsAreWrittenAgainAfterAnErrorOfUnknownEffect(t *testing.T) {
 		observed      int64
 		needed, stuck bool
 	}{
-		{reasonUnavailable, metav1.ConditionFalse, 3, true, true},
-		{reasonError, metav1.ConditionFalse, 3, true, true},
-		{reasonRejected, metav1.ConditionFalse, 3, true, false},
-		{reasonReady, metav1.ConditionTrue, 3, false, false},
-		{reasonReady, metav1.ConditionTrue, 2, false, false},
-		{reasonReady, metav1.ConditionTrue, 1, true, false},
+		{v1.ReasonUnavailable, metav1.ConditionFalse, 3, true, true},
+		{v1.ReasonBackendError, metav1.ConditionFalse, 3, true, true},
+		{v1.ReasonRejected, metav1.ConditionFalse, 3, true, false},
+		{v1.ReasonReady, metav1.ConditionTrue, 3, false, false},
+		{v1.ReasonReady, metav1.ConditionTrue, 2, false, false},
+		{v1.ReasonReady, metav1.ConditionTrue, 1, true, false},
 	} {
 		port := &v1.KuryrPort{}
 		port.Generation = 3
@@ -38,7 +40,7 @@ func TestGroupsAreWrittenAgainAfterAnErrorOfUnknownEffect(t *testing.T) {
 		port.Status.AppliedSecurityGroupIDs = []string{"a"}
 		port.Status.Phase = v1.PortRecycling
 		port.Status.Conditions = []metav1.Condition{{Type: v1.ConditionReady, Status: c.is, Reason: c.reason, ObservedGeneration: c.observed}}
-		r := &ports{memory: newMemory(Options{Now: time.Now}), settings: NewLive(Settings{Pods: config.Pods{}})}
+		r := &ports{memory: newMemory(Options{Now: time.Now}), settings: settings.NewLive(settings.Settings{Pods: config.Pods{}})}
 		if u, needed := r.update(port); needed != c.needed || needed && (*u.SecurityGroupIDs)[0] != "a" {
 			t.Errorf("%s of generation %d: update %v, %v; want needed %v", c.reason, c.observed, u, needed, c.needed)
 		}
@@ -57,9 +59,9 @@ func TestRefusalEndsNoDoubt(t *testing.T) {
 		observed int64
 		known    bool
 	}{
-		{reasonReady, metav1.ConditionTrue, 2, true},
-		{reasonReady, metav1.ConditionTrue, 1, false},
-		{reasonUnavailable, metav1.ConditionFalse, 2, false},
+		{v1.ReasonReady, metav1.ConditionTrue, 2, true},
+		{v1.ReasonReady, metav1.ConditionTrue, 1, false},
+		{v1.ReasonUnavailable, metav1.ConditionFalse, 2, false},
 	} {
 		port := &v1.KuryrPort{}
 		port.Generation, port.Spec.SecurityGroupIDs = 3, []string{"refused"}
@@ -67,8 +69,8 @@ func TestRefusalEndsNoDoubt(t *testing.T) {
 			Phase: v1.PortAvailable, AppliedSecurityGroupIDs: []string{"a"},
 			Conditions: []metav1.Condition{{Type: v1.ConditionReady, Status: c.is, Reason: c.reason, ObservedGeneration: c.observed}},
 		}
-		r := &ports{memory: newMemory(Options{Now: time.Now}), settings: NewLive(Settings{}), now: time.Now}
-		status := r.status(port, reasonRejected, sdn.ErrInvalid)
+		r := &ports{memory: newMemory(Options{Now: time.Now}), settings: settings.NewLive(settings.Settings{}), now: time.Now}
+		status := r.status(port, v1.ReasonRejected, sdn.ErrInvalid)
 		if known := status.AppliedSecurityGroupIDs != nil; known != c.known {
 			t.Errorf("%s of generation %d, then refused: groups %v, want them known %v", c.reason, c.observed, status.AppliedSecurityGroupIDs, c.known)
 		}
@@ -94,8 +96,8 @@ func TestUnboundPortsAreNotTakenOver(t *testing.T) {
 
 // What stays a conflict is asked less and less.
 func TestConflictsAreNoHotLoop(t *testing.T) {
-	b := Backoff{Min: time.Second, Max: 10 * time.Second}
-	if first, later := b.delay(sdn.ErrConflict, 1), b.delay(sdn.ErrConflict, 20); first > 100*time.Millisecond || later != b.Max {
+	b := outcome.Backoff{Min: time.Second, Max: 10 * time.Second}
+	if first, later := b.Delay(sdn.ErrConflict, 1), b.Delay(sdn.ErrConflict, 20); first > 100*time.Millisecond || later != b.Max {
 		t.Errorf("after the first conflict %s, after the twentieth %s; want 100ms at most and %s", first, later, b.Max)
 	}
 }

@@ -25,12 +25,15 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
 // hurried is a backoff for who waits for what comes after it.
-var hurried = controller.Backoff{
+var hurried = outcome.Backoff{
 	Min: 50 * time.Millisecond, Max: 200 * time.Millisecond, Quota: 300 * time.Millisecond, Rejected: 300 * time.Millisecond,
 }
 
@@ -46,8 +49,8 @@ type bed struct {
 	t        testing.TB
 	client   client.Client
 	cloud    *memory.Cloud
-	settings *controller.Live
-	current  controller.Settings
+	settings *settings.Live
+	current  settings.Settings
 	stop     func()
 
 	unhurried bool                                        // leave all delays as they are in use
@@ -90,14 +93,14 @@ func idleBed(t testing.TB) *bed {
 	})}
 	b.cloud.Before = func(ctx context.Context, call string, n int) error { return b.hook(&b.before)(ctx, call, n) }
 	b.cloud.After = func(ctx context.Context, call string, n int) error { return b.hook(&b.after)(ctx, call, n) }
-	b.current = controller.Settings{
+	b.current = settings.Settings{
 		Pods:  config.Pods{SubnetIDs: []string{subnet}, SecurityGroupIDs: []string{group}},
 		Pools: config.Pools{Batch: 1},
 		Orphans: config.Orphans{
 			Interval: metav1.Duration{Duration: 200 * time.Millisecond}, Grace: metav1.Duration{Duration: time.Second},
 		},
 	}
-	b.settings, b.cache = controller.NewLive(b.current), controller.CacheOptions()
+	b.settings, b.cache = settings.NewLive(b.current), kube.CacheOptions()
 	t.Cleanup(b.sweep)
 	b.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
 	return b
@@ -167,7 +170,7 @@ func (b *bed) start() {
 		if options.LoadBalancers, options.FloatingIPs = cloud, cloud; b.around != nil {
 			options.LoadBalancers = b.around(cloud)
 		}
-		b.set(func(s *controller.Settings) { s.Services.SubnetIDs = []string{vipSubnet} })
+		b.set(func(s *settings.Settings) { s.Services.SubnetIDs = []string{vipSubnet} })
 	}
 	if !b.unhurried {
 		options.Backoff, options.Mend = hurried, 100*time.Millisecond
@@ -379,7 +382,7 @@ func (b *bed) never(what string, bad func() bool) {
 }
 
 // set changes the settings of the running controller.
-func (b *bed) set(change func(*controller.Settings)) {
+func (b *bed) set(change func(*settings.Settings)) {
 	change(&b.current)
 	b.settings.Set(b.current)
 }

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -27,11 +28,11 @@ type errands struct {
 	cloud  sdn.Ports
 	live   client.Reader // past the cache
 	memory *memory
-	done   func(poolRequest) // wakes the pool
+	done   func(pool.Ref) // wakes the pool
 
 	mu     sync.Mutex
-	turn   []poolRequest // pools with calls to make, the next one first
-	calls  map[poolRequest][]func(ctx context.Context)
+	turn   []pool.Ref // pools with calls to make, the next one first
+	calls  map[pool.Ref][]func(ctx context.Context)
 	signal chan struct{} // holds one token for each call to make
 }
 
@@ -41,13 +42,13 @@ const errandWorkers = 16
 func newErrands(o Options, live client.Reader, m *memory) *errands {
 	return &errands{
 		cloud: o.Ports, live: live, memory: m,
-		calls: map[poolRequest][]func(context.Context){}, signal: make(chan struct{}, errandWorkers),
+		calls: map[pool.Ref][]func(context.Context){}, signal: make(chan struct{}, errandWorkers),
 	}
 }
 
 // restore looks up a port that pod says it had. parent is the port of the
 // machine that the node is, empty if it is none.
-func (e *errands) restore(r poolRequest, parent, id string, uid types.UID, ips []corev1.PodIP) {
+func (e *errands) restore(r pool.Ref, parent, id string, uid types.UID, ips []corev1.PodIP) {
 	e.memory.with(r, func(p *poolMemory) { p.restoring[id] = true })
 	e.push(r, func(ctx context.Context) {
 		port, err := e.cloud.Port(ctx, id)
@@ -67,9 +68,9 @@ func (e *errands) restore(r poolRequest, parent, id string, uid types.UID, ips [
 // fits reports whether port can be the one that a pod on r's node, on the machine
 // of parent, with these addresses had. The annotation that names it is anybody's
 // to write.
-func fits(port sdn.Port, r poolRequest, parent string, ips []corev1.PodIP) bool {
+func fits(port sdn.Port, r pool.Ref, parent string, ips []corev1.PodIP) bool {
 	here := port.Host == r.Node && port.VIF.ParentPortID == "" || parent != "" && port.VIF.ParentPortID == parent
-	if port.Owner.Kind != ownerKind || !here {
+	if port.Owner.Kind != sdn.KindPool || !here {
 		return false
 	}
 	has := func(ip corev1.PodIP) bool {
@@ -80,7 +81,7 @@ func fits(port sdn.Port, r poolRequest, parent string, ips []corev1.PodIP) bool 
 
 // discard deletes ports that arrived for nobody. What fails here is left to the
 // orphan collector.
-func (e *errands) discard(r poolRequest, ids []string) {
+func (e *errands) discard(r pool.Ref, ids []string) {
 	e.memory.leave(ids...)
 	e.memory.discard(r, ids)
 	for _, id := range ids {
@@ -117,7 +118,7 @@ func noObject(ctx context.Context, live client.Reader, name string) error {
 	return nil
 }
 
-func (e *errands) push(r poolRequest, call func(context.Context)) {
+func (e *errands) push(r pool.Ref, call func(context.Context)) {
 	e.mu.Lock()
 	if len(e.calls[r]) == 0 {
 		e.turn = append(e.turn, r)
@@ -131,7 +132,7 @@ func (e *errands) push(r poolRequest, call func(context.Context)) {
 }
 
 // next takes a call of the pool whose turn it is.
-func (e *errands) next() (r poolRequest, call func(context.Context), ok bool) {
+func (e *errands) next() (r pool.Ref, call func(context.Context), ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.turn) == 0 {

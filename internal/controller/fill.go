@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 )
 
 // maxFill is how many free ports a pool may be asked to have, as spec.min.
@@ -26,8 +27,6 @@ const (
 	toldFailure = "failure"
 	toldFill    = "fill"
 )
-
-const reasonFill = "FillRefused"
 
 // parseFill reads the annotation that asks for free ports.
 func parseFill(value string) (int, error) {
@@ -62,7 +61,7 @@ func (r *pools) fill(v *view) {
 		v.state.Levels.Fill = n
 		return
 	}
-	r.tellPool(v, toldFill, value, reasonFill, "FillPool", err.Error())
+	r.tellPool(v, toldFill, value, v1.ReasonFillRefused, "FillPool", err.Error())
 }
 
 func fillOf(object *v1.KuryrPortPool) (value string, asked bool) {
@@ -84,7 +83,7 @@ func (r *pools) tellPool(v *view, kind, what, reason, action, note string) {
 		p.toldPool[kind] = what
 	})
 	if !told {
-		r.events.Eventf(reference(v.object, "KuryrPortPool"), nil, corev1.EventTypeWarning, reason, action, "%s", note)
+		r.events.Eventf(kube.Reference(v.object, "KuryrPortPool"), nil, corev1.EventTypeWarning, reason, action, "%s", note)
 	}
 }
 
@@ -97,8 +96,8 @@ func (r *pools) filled(ctx context.Context, v *view, reached bool) error {
 	}
 	object := v.object.DeepCopy()
 	delete(object.Annotations, v1.FillAnnotation)
-	err := r.client.Patch(ctx, object, client.MergeFromWithOptions(v.object, client.MergeFromWithOptimisticLock{}), ownerPool)
-	if err = lost(err); err != nil {
+	err := r.client.Patch(ctx, object, client.MergeFromWithOptions(v.object, client.MergeFromWithOptimisticLock{}), kube.OwnerPool)
+	if err = kube.Lost(err); err != nil {
 		return fmt.Errorf("taking %s off KuryrPortPool %s: %w", v1.FillAnnotation, v.req.Pool, err)
 	}
 	ctrl.LoggerFrom(ctx).Info("filled pool as asked for", "free", value)

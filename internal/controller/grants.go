@@ -21,14 +21,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
+	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
 
 const (
-	// grantsAnnotation on a KuryrPort names those of its security groups that it has as
-	// a member of load balancers, with commas between: whose word is not known yet, as
-	// after a start, leaves it these.
-	grantsAnnotation = "kuryr.openstack.org/member-security-groups"
 	// balancerGrants indexes the KuryrLoadBalancers that give a security group to their
 	// members, by the addresses of these.
 	balancerGrants = "grants"
@@ -41,11 +40,11 @@ const (
 // port has stays.
 type grants struct {
 	client   client.Reader
-	settings *Live
-	wake     func(poolRequest)
+	settings *settings.Live
+	wake     func(pool.Ref)
 	known    atomic.Bool // the cache has all KuryrLoadBalancers, and the indexes are there
 
-	making owners // of security groups that are made and named, or deleted as nobody's
+	making kube.Owners // of security groups that are made and named, or deleted as nobody's
 
 	mu      sync.Mutex
 	doubt   func(ctrl.Request) // has the group of a load balancer looked at; nil: nobody can
@@ -67,7 +66,7 @@ func (g *grants) of(ctx context.Context, port *v1.KuryrPort) ([]string, error) {
 		return has, nil
 	}
 	var groups []string
-	for _, ip := range addressesOfPort(port) {
+	for _, ip := range kube.AddressesOfPort(port) {
 		klbs, err := granting(ctx, g.client, port, ip)
 		if err != nil {
 			return nil, err
@@ -80,7 +79,7 @@ func (g *grants) of(ctx context.Context, port *v1.KuryrPort) ([]string, error) {
 			}
 		}
 	}
-	return slices.DeleteFunc(groupSet(groups), func(id string) bool { return id == "" }), nil
+	return slices.DeleteFunc(v1.GroupSet(groups), func(id string) bool { return id == "" }), nil
 }
 
 // lost reports whether a KuryrLoadBalancer may have a group that its status does not
@@ -91,7 +90,7 @@ func (g *grants) lost(klb *v1.KuryrLoadBalancer) bool {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.without[requestOf(klb)] != klb.UID
+	return g.without[kube.RequestOf(klb)] != klb.UID
 }
 
 // suspect has the group of a KuryrLoadBalancer looked at.
@@ -114,7 +113,7 @@ func (g *grants) tellDoubts(doubt func(ctrl.Request)) {
 // need notes whether a KuryrLoadBalancer needs a group, and has the ports planned that
 // have kept what they had as long as nobody knew.
 func (g *grants) need(ctx context.Context, klb *v1.KuryrLoadBalancer, needs bool) error {
-	req := requestOf(klb)
+	req := kube.RequestOf(klb)
 	g.mu.Lock()
 	known := g.without[req] == klb.UID
 	if needs {
@@ -127,13 +126,13 @@ func (g *grants) need(ctx context.Context, klb *v1.KuryrLoadBalancer, needs bool
 		return nil
 	}
 	for _, ip := range balancer.Members(klb) {
-		ports, err := portsAt(ctx, g.client, ip)
+		ports, err := kube.PortsAt(ctx, g.client, ip)
 		if err != nil {
 			return err
 		}
 		for _, p := range ports {
-			if p.Annotations[grantsAnnotation] != "" {
-				g.wake(poolRequest{p.Spec.Pool, p.Spec.NodeName})
+			if p.Annotations[v1.MemberGroupsAnnotation] != "" {
+				g.wake(pool.Ref{Pool: p.Spec.Pool, Node: p.Spec.NodeName})
 			}
 		}
 	}
@@ -142,8 +141,8 @@ func (g *grants) need(ctx context.Context, klb *v1.KuryrLoadBalancer, needs bool
 
 // granted returns the groups that a port has as a member of load balancers.
 func granted(port *v1.KuryrPort) []string {
-	if text := port.Annotations[grantsAnnotation]; text != "" {
-		return groupSet(strings.Split(text, ","))
+	if text := port.Annotations[v1.MemberGroupsAnnotation]; text != "" {
+		return v1.GroupSet(strings.Split(text, ","))
 	}
 	return nil
 }
@@ -151,22 +150,22 @@ func granted(port *v1.KuryrPort) []string {
 // grantTo writes what granted reads.
 func grantTo(port *v1.KuryrPort, groups []string) {
 	if len(groups) == 0 {
-		delete(port.Annotations, grantsAnnotation)
+		delete(port.Annotations, v1.MemberGroupsAnnotation)
 		return
 	}
 	if port.Annotations == nil {
 		port.Annotations = map[string]string{}
 	}
-	port.Annotations[grantsAnnotation] = strings.Join(groups, ",")
+	port.Annotations[v1.MemberGroupsAnnotation] = strings.Join(groups, ",")
 }
 
 // joinGroups returns the groups of a pod and those of load balancers, as many as a port
 // holds; the pod's come first. more is what of the second ones is among them.
 func joinGroups(own, grants []string) (all, more []string) {
-	own = groupSet(own)
+	own = v1.GroupSet(own)
 	more = slices.DeleteFunc(slices.Clone(grants), func(id string) bool { return slices.Contains(own, id) })
 	more = more[:min(len(more), max(0, mostGroups-len(own)))]
-	return groupSet(slices.Concat(own, more)), more
+	return v1.GroupSet(slices.Concat(own, more)), more
 }
 
 // granting returns the KuryrLoadBalancers that give a port a group for an address, once
@@ -176,7 +175,7 @@ func granting(ctx context.Context, c client.Reader, port *v1.KuryrPort, ip strin
 		return nil, nil
 	}
 	var list v1.KuryrLoadBalancerList
-	err := c.List(ctx, &list, client.InNamespace(port.Spec.PodRef.Namespace), client.MatchingFields{balancerGrants: ip}, readOnly)
+	err := c.List(ctx, &list, client.InNamespace(port.Spec.PodRef.Namespace), client.MatchingFields{balancerGrants: ip}, kube.ReadOnly)
 	if err != nil {
 		return nil, fmt.Errorf("looking for load balancers with member %s: %w", ip, err)
 	}
@@ -201,7 +200,7 @@ func addressesOfGrants(o client.Object) []string {
 // setup has pools planned whose ports are given other groups. The caches are filled.
 func (g *grants) setup(mgr ctrl.Manager) error {
 	g.known.Store(true)
-	if err := mgr.Add(leading(g.begin)); err != nil {
+	if err := mgr.Add(kube.Leading(g.begin)); err != nil {
 		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("grants").
@@ -214,12 +213,12 @@ func (g *grants) setup(mgr ctrl.Manager) error {
 // looked has no event.
 func (g *grants) begin(ctx context.Context) error {
 	var list v1.KuryrPortList
-	if err := g.client.List(ctx, &list, readOnly); err != nil {
+	if err := g.client.List(ctx, &list, kube.ReadOnly); err != nil {
 		return fmt.Errorf("listing KuryrPorts: %w", err)
 	}
 	for i := range list.Items {
-		if p := &list.Items[i]; p.Annotations[grantsAnnotation] != "" {
-			g.wake(poolRequest{p.Spec.Pool, p.Spec.NodeName})
+		if p := &list.Items[i]; p.Annotations[v1.MemberGroupsAnnotation] != "" {
+			g.wake(pool.Ref{Pool: p.Spec.Pool, Node: p.Spec.NodeName})
 		}
 	}
 	return nil
@@ -235,7 +234,7 @@ func grantMoved(e event.UpdateEvent) bool {
 // or gave it before.
 func (g *grants) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var klb v1.KuryrLoadBalancer
-	if err := g.client.Get(ctx, req.NamespacedName, &klb, readOnly); client.IgnoreNotFound(err) != nil {
+	if err := g.client.Get(ctx, req.NamespacedName, &klb, kube.ReadOnly); client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, fmt.Errorf("reading KuryrLoadBalancer %s: %w", req, err)
 	}
 	if g.lost(&klb) {
@@ -245,17 +244,17 @@ func (g *grants) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	if now.group != "" {
 		now.ips = balancer.Members(&klb)
 	}
-	pools := map[poolRequest]bool{}
+	pools := map[pool.Ref]bool{}
 	for _, ip := range g.moved(req, now) {
-		ports, err := portsAt(ctx, g.client, ip)
+		ports, err := kube.PortsAt(ctx, g.client, ip)
 		if err != nil {
 			return ctrl.Result{}, err
 		}
 		for _, p := range ports {
-			pools[poolRequest{p.Spec.Pool, p.Spec.NodeName}] = true
+			pools[pool.Ref{Pool: p.Spec.Pool, Node: p.Spec.NodeName}] = true
 		}
 	}
-	for _, pool := range slices.SortedFunc(maps.Keys(pools), poolRequest.compare) {
+	for _, pool := range slices.SortedFunc(maps.Keys(pools), pool.Ref.Compare) {
 		g.wake(pool)
 	}
 	g.mu.Lock()
@@ -275,7 +274,7 @@ func (g *grants) moved(req ctrl.Request, now grant) []string {
 	before := g.last[req]
 	g.mu.Unlock()
 	if before.group != now.group {
-		return groupSet(slices.Concat(before.ips, now.ips))
+		return v1.GroupSet(slices.Concat(before.ips, now.ips))
 	}
 	var moved []string
 	for _, ip := range slices.Concat(before.ips, now.ips) {

@@ -15,6 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 	"github.com/kuryr-go/kuryr/internal/plan/orphan"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -29,7 +31,7 @@ type groupCheck struct {
 	client   client.Reader
 	live     client.Reader // past the cache
 	cloud    sdn.SecurityGroups
-	settings *Live
+	settings *settings.Live
 	now      func() time.Time
 	grants   *grants
 
@@ -47,7 +49,7 @@ func newGroupCheck(mgr ctrl.Manager, o Options, grants *grants) func(ctrl.Manage
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.SecurityGroups, settings: o.Settings, now: o.Now,
 		grants: grants, there: true,
 	}
-	return runnable(c.run)
+	return kube.Runnable(c.run)
 }
 
 // run looks at what there is until ctx ends: one list at the start, and then only where
@@ -60,7 +62,7 @@ func (g *groupCheck) run(ctx context.Context) error {
 		if wait <= 0 {
 			wait = 2 * time.Minute
 		}
-		if !pause(ctx, min(wait, max(o.Grace.Duration, 100*time.Millisecond))) {
+		if !kube.Pause(ctx, min(wait, max(o.Grace.Duration, 100*time.Millisecond))) {
 			return nil
 		}
 		made := g.settings.Load().Services.SourceRangesBySecurityGroups
@@ -89,10 +91,10 @@ func (g *groupCheck) look(ctx context.Context) error {
 	var ids []string
 	for i := range all {
 		there[all[i].ID] = true
-		if all[i].Owner.Kind != balancerKind {
+		if all[i].Owner.Kind != sdn.KindLoadBalancer {
 			continue
 		}
-		req := ownerRequest(all[i].Owner)
+		req := kube.OwnerRequest(all[i].Owner)
 		if named, err := g.named(ctx, from, req, all[i].ID); err != nil {
 			return err
 		} else if !named {
@@ -112,12 +114,12 @@ func (g *groupCheck) look(ctx context.Context) error {
 // deleted it while no port had it, and none could get it.
 func (g *groupCheck) missing(ctx context.Context, there map[string]bool) error {
 	var list v1.KuryrLoadBalancerList
-	if err := g.client.List(ctx, &list, readOnly); err != nil {
+	if err := g.client.List(ctx, &list, kube.ReadOnly); err != nil {
 		return fmt.Errorf("listing KuryrLoadBalancers: %w", err)
 	}
 	for i := range list.Items {
 		if id := balancer.Granted(&list.Items[i]); id != "" && !there[id] {
-			g.grants.suspect(requestOf(&list.Items[i]))
+			g.grants.suspect(kube.RequestOf(&list.Items[i]))
 		}
 	}
 	return nil
@@ -139,7 +141,7 @@ func (g *groupCheck) named(ctx context.Context, from client.Reader, req ctrl.Req
 
 func (g *groupCheck) delete(ctx context.Context, id string, owner ctrl.Request) {
 	log := ctrl.LoggerFrom(ctx).WithValues("group", id, "owner", owner.String())
-	release, _ := g.grants.making.try(owner)
+	release, _ := g.grants.making.Try(owner)
 	if release == nil { // one that is taken meanwhile has a name by the next look
 		return
 	}

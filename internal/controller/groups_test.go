@@ -18,7 +18,7 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
-	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 )
 
 // TestGroupsThatNoStatusTellsOf: a controller ends after it has put a pod's groups
@@ -29,7 +29,7 @@ func TestGroupsThatNoStatusTellsOf(t *testing.T) {
 	b := idleBed(t)
 	b.current.Pools.Min, b.current.Pools.TTL = 1, metav1.Duration{Duration: time.Hour}
 	b.current.Pods.SecurityGroups = []config.GroupRule{{PodSelector: labelled("role", "web"), SecurityGroupIDs: []string{otherGroup}}}
-	b.set(func(*controller.Settings) {})
+	b.set(func(*settings.Settings) {})
 	var mute atomic.Bool
 	b.newClient = through(interceptor.Funcs{
 		SubResourceApply: func(ctx context.Context, c client.Client, sub string, obj runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {

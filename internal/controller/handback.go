@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
 
@@ -30,7 +31,7 @@ func (r *ports) orphaned(ctx context.Context, port *v1.KuryrPort) (*corev1.Pod, 
 	if pod == nil || pool.Finished(pod) {
 		return nil, nil
 	}
-	list, err := portsOn(ctx, r.client, port.Spec.NodeName)
+	list, err := kube.PortsOn(ctx, r.client, port.Spec.NodeName)
 	if err != nil {
 		return nil, err
 	}
@@ -48,12 +49,12 @@ func (r *ports) orphaned(ctx context.Context, port *v1.KuryrPort) (*corev1.Pod, 
 func (r *ports) holder(ctx context.Context, port *v1.KuryrPort) (*corev1.Pod, error) {
 	ref := port.Spec.PodRef
 	readers := []client.Reader{r.client, r.live}
-	if r.memory.saw(poolRequest{port.Spec.Pool, port.Spec.NodeName}, ref.UID) {
+	if r.memory.saw(pool.Ref{Pool: port.Spec.Pool, Node: port.Spec.NodeName}, ref.UID) {
 		readers = readers[:1]
 	}
 	for _, reader := range readers {
 		var pod corev1.Pod
-		err := reader.Get(ctx, podKey(ref), &pod)
+		err := reader.Get(ctx, kube.PodKey(ref), &pod)
 		if client.IgnoreNotFound(err) != nil {
 			return nil, err
 		}
@@ -69,11 +70,11 @@ func (r *ports) holder(ctx context.Context, port *v1.KuryrPort) (*corev1.Pod, er
 // object again; so the annotation has to be there first, or a crash in between
 // would cost the pod its port.
 func (r *ports) handBack(ctx context.Context, port *v1.KuryrPort, pod *corev1.Pod) (ctrl.Result, error) {
-	if portNamed(pod, port.Spec.PodRef.Interface) != port.Name {
+	if kube.PortNamed(pod, port.Spec.PodRef.Interface) != port.Name {
 		return ctrl.Result{RequeueAfter: 100 * time.Millisecond}, nil // the annotator is about to write it
 	}
 	const note = "KuryrPort %s was deleted while pod %s/%s uses it: it is put back. To free it delete the pod"
-	for _, on := range []*corev1.ObjectReference{reference(pod, "Pod"), reference(port, "KuryrPort")} {
+	for _, on := range []*corev1.ObjectReference{kube.Reference(pod, "Pod"), kube.Reference(port, "KuryrPort")} {
 		r.events.Eventf(on, nil, corev1.EventTypeWarning, "KuryrPortDeleted", "PutBack", note, port.Name, pod.Namespace, pod.Name)
 	}
 	ctrl.LoggerFrom(ctx).Info("putting back KuryrPort that was deleted under a living pod",
@@ -81,5 +82,5 @@ func (r *ports) handBack(ctx context.Context, port *v1.KuryrPort, pod *corev1.Po
 	// Should the pod go before the port has its object again, nobody else knows of it.
 	// That is not looked for at once: a process that has just started serves pods first.
 	time.AfterFunc(r.settings.Load().Orphans.Grace.Duration, r.memory.doubtful)
-	return retry(r.drop(ctx, port))
+	return kube.Retry(r.drop(ctx, port))
 }

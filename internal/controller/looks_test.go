@@ -17,7 +17,7 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
-	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
@@ -30,7 +30,7 @@ func doubtfulBed(t *testing.T) *bed {
 	t.Helper()
 	b := idleBed(t)
 	b.current.Orphans = whenDoubtful
-	b.settings = controller.NewLive(b.current)
+	b.settings = settings.NewLive(b.current)
 	return b
 }
 
@@ -111,7 +111,7 @@ func TestDoubtIsLookedInto(t *testing.T) {
 func TestPodThatDoesNotStart(t *testing.T) {
 	b := doubtfulBed(t)
 	b.current.Pools.Min, b.current.Pools.TTL.Duration = 1, time.Hour
-	b.settings = controller.NewLive(b.current)
+	b.settings = settings.NewLive(b.current)
 	b.start()
 	first := b.pod("first")
 	b.runs(first, b.bound(first))

@@ -13,7 +13,7 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
-	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
@@ -22,7 +22,7 @@ import (
 func machinesBed(t *testing.T) *bed {
 	b := idleBed(t)
 	b.current.Nodes = []config.NodePorts{{NodeSelector: labelled("vm", "yes"), VIFType: config.VIFTypeVLAN}}
-	b.set(func(*controller.Settings) {})
+	b.set(func(*settings.Settings) {})
 	b.label(nodeNamed(node), "vm", "yes")
 	b.nodeStatus(node, machineAddr, true)
 	return b
@@ -92,7 +92,7 @@ func TestTwoMachinesOfOneAddress(t *testing.T) {
 	b.start()
 	pod := b.pod("web")
 	b.mentions("the Event", b.eventOn("web", "ParentPortUnknown"), "2 ports", "parentSubnetIDs")
-	b.set(func(s *controller.Settings) {
+	b.set(func(s *settings.Settings) {
 		s.Nodes = []config.NodePorts{{NodeSelector: labelled("vm", "yes"), VIFType: config.VIFTypeVLAN, ParentSubnetIDs: []string{machineNet}}}
 	})
 	if got := b.bound(pod).Spec.VIF.ParentPortID; got != machine {
@@ -128,7 +128,7 @@ func warmMachine(t *testing.T) *bed {
 	t.Helper()
 	b := machinesBed(t)
 	b.cloud.AddMachine(memory.Machine{PortID: machine, SubnetID: machineNet, Address: machineAddr, Trunk: true})
-	b.set(func(s *controller.Settings) { s.Pools.Min, s.Pools.TTL = 1, metav1.Duration{Duration: time.Hour} })
+	b.set(func(s *settings.Settings) { s.Pools.Min, s.Pools.TTL = 1, metav1.Duration{Duration: time.Hour} })
 	b.start()
 	b.bound(b.pod("first"))
 	b.settled(2)
@@ -182,7 +182,7 @@ func TestMachineThatIsNotKnownYet(t *testing.T) {
 	b.eventually("a new node is a later one", func() bool { return time.Since(made.Time) > time.Second })
 	b.again()
 	b.fail(memory.ParentPort, sdn.ErrUnavailable)
-	b.set(func(s *controller.Settings) { s.Pools = config.Pools{Batch: 1} })
+	b.set(func(s *settings.Settings) { s.Pools = config.Pools{Batch: 1} })
 	b.start()
 	pod := b.pod("second")
 	b.eventOn("second", "ParentPortUnknown")
@@ -218,7 +218,7 @@ func TestSubportIsPutBack(t *testing.T) {
 func TestWarmUpOfNodes(t *testing.T) {
 	b := idleBed(t)
 	b.current.Pools.Min, b.current.Pools.WarmUp.Nodes = 2, true
-	b.set(func(*controller.Settings) {})
+	b.set(func(*settings.Settings) {})
 	cordoned := nodeNamed("node-2")
 	cordoned.Spec.Unschedulable = true
 	b.create(cordoned)
@@ -242,7 +242,7 @@ func TestWarmUpOfNodes(t *testing.T) {
 func TestWarmUpOfMachines(t *testing.T) {
 	b := machinesBed(t)
 	b.cloud.AddMachine(memory.Machine{PortID: machine, SubnetID: machineNet, Address: machineAddr, Trunk: true})
-	b.set(func(s *controller.Settings) { s.Pools.Min, s.Pools.WarmUp.Nodes = 2, true })
+	b.set(func(s *settings.Settings) { s.Pools.Min, s.Pools.WarmUp.Nodes = 2, true })
 	b.start()
 	b.settled(2)
 	if got := len(b.cloud.Subports(machine)); got != 2 {
@@ -255,7 +255,7 @@ func TestWarmUpOfNamespaces(t *testing.T) {
 	b := idleBed(t)
 	b.current.Pools.WarmUp.Namespaces = true
 	b.current.Pools.Overrides = []config.PoolOverride{{NamespaceSelector: labelled("team", "a"), Min: new(int32(2))}}
-	b.set(func(*controller.Settings) {})
+	b.set(func(*settings.Settings) {})
 	ns := b.namespace("team-a")
 	b.nodeStatus(node, machineAddr, true)
 	b.create(nodeNamed("node-2"))

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -18,20 +19,20 @@ import (
 // memory is what the process knows beyond the objects. All of it may be lost:
 // see the package comment. Its methods are safe for concurrent use.
 type memory struct {
-	backoff Backoff
+	backoff outcome.Backoff
 	now     func() time.Time
-	freed   func(poolRequest) // wakes a pool that may try again
+	freed   func(pool.Ref) // wakes a pool that may try again
 	// doubtful is told that there may be a port that nobody knows of.
 	doubtful func()
 
 	capacity *capacity
 
 	mu      sync.Mutex
-	pools   map[poolRequest]*poolMemory
-	claims  map[types.UID]poolRequest // pods given a port that the cache does not show yet
-	gone    map[string]bool           // ports that the SDN has lost
-	leaving map[string]bool           // ports without object that are about to be deleted
-	active  map[string]bool           // ports that wait for the SDN to pass their traffic: whether it does
+	pools   map[pool.Ref]*poolMemory
+	claims  map[types.UID]pool.Ref // pods given a port that the cache does not show yet
+	gone    map[string]bool        // ports that the SDN has lost
+	leaving map[string]bool        // ports without object that are about to be deleted
+	active  map[string]bool        // ports that wait for the SDN to pass their traffic: whether it does
 }
 
 // poolMemory is what is known of one pool.
@@ -62,7 +63,7 @@ type poolMemory struct {
 	lacking  int               // pods that wait and that nothing is under way for
 	lot      map[types.UID]lot // pods that wait: how they have been counted
 	squeeze  int               // free ports to give up
-	squeezed scope             // for pods that lack room there
+	squeezed sdn.Scope         // for pods that lack room there
 	toldPool map[string]string // what the pool's object was told, by kind
 }
 
@@ -90,13 +91,13 @@ type write struct {
 func newMemory(o Options) *memory {
 	return &memory{
 		backoff: o.Backoff, now: o.Now, capacity: newCapacity(o), doubtful: func() {},
-		pools: map[poolRequest]*poolMemory{}, claims: map[types.UID]poolRequest{},
+		pools: map[pool.Ref]*poolMemory{}, claims: map[types.UID]pool.Ref{},
 		gone: map[string]bool{}, leaving: map[string]bool{}, active: map[string]bool{},
 	}
 }
 
 // with runs f on what is known of a pool.
-func (m *memory) with(r poolRequest, f func(*poolMemory)) {
+func (m *memory) with(r pool.Ref, f func(*poolMemory)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := m.pools[r]
@@ -113,7 +114,7 @@ func (m *memory) with(r poolRequest, f func(*poolMemory)) {
 
 // forget drops what is known of a pool that is no more, unless something is
 // still under way for it.
-func (m *memory) forget(r poolRequest) {
+func (m *memory) forget(r pool.Ref) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := m.pools[r]
@@ -125,7 +126,7 @@ func (m *memory) forget(r poolRequest) {
 
 // claim reserves a pod for a pool that is about to give it a port; false if
 // another pool has done so. Only a change of settings lets two pools want one pod.
-func (m *memory) claim(uid types.UID, r poolRequest) bool {
+func (m *memory) claim(uid types.UID, r pool.Ref) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if other, taken := m.claims[uid]; taken && other != r {
@@ -143,7 +144,7 @@ func (m *memory) unclaim(uid types.UID) {
 }
 
 // claimed reports whether a pool other than r gives the pod a port.
-func (m *memory) claimed(uid types.UID, r poolRequest) bool {
+func (m *memory) claimed(uid types.UID, r pool.Ref) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	other, taken := m.claims[uid]
@@ -151,7 +152,7 @@ func (m *memory) claimed(uid types.UID, r poolRequest) bool {
 }
 
 // wrote expects the cache to show a write of a KuryrPort.
-func (m *memory) wrote(r poolRequest, name string, w write) {
+func (m *memory) wrote(r pool.Ref, name string, w write) {
 	m.with(r, func(p *poolMemory) {
 		if len(p.writes) == 0 {
 			p.writtenAt = m.now()
@@ -164,7 +165,7 @@ func (m *memory) wrote(r poolRequest, name string, w write) {
 // doubts expects a write for pod that ended with an error to be looked after:
 // nothing is planned in the pool, and the claim on the pod holds, until the API
 // server has said what there is.
-func (m *memory) doubts(r poolRequest, name string, pod types.UID) {
+func (m *memory) doubts(r pool.Ref, name string, pod types.UID) {
 	m.with(r, func(p *poolMemory) {
 		if len(p.writes) == 0 {
 			p.writtenAt = m.now()
@@ -176,7 +177,7 @@ func (m *memory) doubts(r poolRequest, name string, pod types.UID) {
 // settled ends a doubt: the API server has the object at this version and bound
 // to this pod or to none, or, if version is empty, it has none. Then the port
 // that it was to be the object of is still one that has arrived.
-func (m *memory) settled(r poolRequest, name, version string, pod types.UID) write {
+func (m *memory) settled(r pool.Ref, name, version string, pod types.UID) write {
 	w := write{version: version, pod: pod}
 	m.with(r, func(p *poolMemory) {
 		if was := p.writes[name].pod; was != "" && was != pod && m.claims[was] == r {
@@ -194,13 +195,13 @@ func (m *memory) settled(r poolRequest, name, version string, pod types.UID) wri
 }
 
 // pending returns the writes that the cache has yet to show, and since when.
-func (m *memory) pending(r poolRequest) (writes map[string]write, since time.Time) {
+func (m *memory) pending(r pool.Ref) (writes map[string]write, since time.Time) {
 	m.with(r, func(p *poolMemory) { writes, since = maps.Clone(p.writes), p.writtenAt })
 	return writes, since
 }
 
 // shown ends the waiting for a write.
-func (m *memory) shown(r poolRequest, name string) {
+func (m *memory) shown(r pool.Ref, name string) {
 	m.with(r, func(p *poolMemory) {
 		if uid := p.writes[name].pod; uid != "" && m.claims[uid] == r {
 			delete(m.claims, uid)
@@ -210,21 +211,21 @@ func (m *memory) shown(r poolRequest, name string) {
 }
 
 // begun counts ports asked for.
-func (m *memory) begun(r poolRequest, n int) {
+func (m *memory) begun(r pool.Ref, n int) {
 	m.with(r, func(p *poolMemory) { p.inFlight, p.asked = p.inFlight+n, p.asked+n })
 	creationsInFlight.Add(float64(n))
 }
 
 // askedSince returns how many ports the pool was asked for since it had been
 // asked for so many, ever.
-func (m *memory) askedSince(r poolRequest, asked int) (n int) {
+func (m *memory) askedSince(r pool.Ref, asked int) (n int) {
 	m.with(r, func(p *poolMemory) { n = p.asked - asked })
 	return n
 }
 
 // admit returns for how many ports of n a request may be sent now, and takes
 // room for them; 0 if the pool is to leave the SDN alone for a while.
-func (m *memory) admit(r poolRequest, key *v1.PoolKey, n int) (admitted int) {
+func (m *memory) admit(r pool.Ref, key *v1.PoolKey, n int) (admitted int) {
 	m.with(r, func(p *poolMemory) {
 		if !m.now().Before(p.hold) {
 			admitted = m.capacity.admit(key, n)
@@ -234,13 +235,13 @@ func (m *memory) admit(r poolRequest, key *v1.PoolKey, n int) (admitted int) {
 }
 
 // unasked takes back that n ports were asked for.
-func (m *memory) unasked(r poolRequest, n int) {
+func (m *memory) unasked(r pool.Ref, n int) {
 	m.with(r, func(p *poolMemory) { p.inFlight -= n })
 	creationsInFlight.Add(-float64(n))
 }
 
 // ended keeps what a request for n ports has brought, port and error alike.
-func (m *memory) ended(r poolRequest, n int, made []sdn.Port, err error) {
+func (m *memory) ended(r pool.Ref, n int, made []sdn.Port, err error) {
 	creationsInFlight.Add(-float64(n))
 	m.with(r, func(p *poolMemory) {
 		p.inFlight -= n
@@ -263,11 +264,11 @@ func (m *memory) result(p *poolMemory, err error) {
 	}
 	p.failures++
 	p.failure = err
-	p.hold = m.now().Add(m.backoff.delay(err, p.failures))
+	p.hold = m.now().Add(m.backoff.Delay(err, p.failures))
 }
 
 // found ends the looking up of a port that a pod had: nil if it is not there.
-func (m *memory) found(r poolRequest, id string, uid types.UID, port *sdn.Port, err error) {
+func (m *memory) found(r pool.Ref, id string, uid types.UID, port *sdn.Port, err error) {
 	m.with(r, func(p *poolMemory) {
 		delete(p.restoring, id)
 		switch {
@@ -282,13 +283,13 @@ func (m *memory) found(r poolRequest, id string, uid types.UID, port *sdn.Port, 
 }
 
 // saw reports whether this process has seen the pod of a pool's port, alive or gone.
-func (m *memory) saw(r poolRequest, uid types.UID) (is bool) {
+func (m *memory) saw(r pool.Ref, uid types.UID) (is bool) {
 	m.with(r, func(p *poolMemory) { is = p.known[uid] })
 	return is
 }
 
 // lookedUp reports whether a port is being looked up for the pool, or has been.
-func (m *memory) lookedUp(r poolRequest, id string) (is bool) {
+func (m *memory) lookedUp(r pool.Ref, id string) (is bool) {
 	m.with(r, func(p *poolMemory) {
 		_, found := p.arrived[id]
 		is = found || p.restoring[id] || p.vain[id]
@@ -306,7 +307,7 @@ func (m *memory) holdsArrived(id string) bool {
 }
 
 // discard takes arrived ports out, to be deleted.
-func (m *memory) discard(r poolRequest, ids []string) {
+func (m *memory) discard(r pool.Ref, ids []string) {
 	m.with(r, func(p *poolMemory) {
 		for _, id := range ids {
 			delete(p.arrived, id)

@@ -31,14 +31,6 @@ var (
 		Name: "kuryr_port_creations_in_flight",
 		Help: "Ports asked of the SDN and not answered.",
 	})
-	configurationValid = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "kuryr_configuration_valid",
-		Help: "1 if the configuration file is the one in use, 0 if it has faults and an older one is kept.",
-	})
-	configurationInfo = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "kuryr_configuration_info",
-		Help: "1, with the SHA-256 of the configuration file that is in use.",
-	}, []string{"hash"})
 	poolHits = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "kuryr_pool_hits_total",
 		Help: "Pods that found a port of their pool ready.",
@@ -71,7 +63,7 @@ var (
 )
 
 func init() {
-	metrics.Registry.MustRegister(bindSeconds, portsByState, podsWaiting, creationsInFlight, configurationValid, configurationInfo,
+	metrics.Registry.MustRegister(bindSeconds, portsByState, podsWaiting, creationsInFlight,
 		poolHits, poolMisses, poolWaitSeconds, poolRefills, portRequests, portsAdopted, orphansDeleted)
 }
 

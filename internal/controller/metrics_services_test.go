@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
@@ -33,7 +33,7 @@ func writeOf(change, result string) string {
 func TestServiceMetrics(t *testing.T) {
 	alone(t)
 	b := balancerBed(t)
-	b.set(func(s *controller.Settings) { s.Services.CheckInterval.Duration = time.Hour })
+	b.set(func(s *settings.Settings) { s.Services.CheckInterval.Duration = time.Hour })
 	before := measured(t)
 	b.start()
 	klb := b.balancer("web", func(s *v1.KuryrLoadBalancerSpec) { s.PublicIP = &v1.PublicIPSpec{NetworkID: publicNetwork} })
@@ -79,7 +79,7 @@ func (now tally) moved(before tally, prefix string) (n float64) {
 func TestStagesAreOfChanges(t *testing.T) {
 	alone(t)
 	b := balancerBed(t)
-	b.set(func(s *controller.Settings) { s.Services.CheckInterval.Duration = 200 * time.Millisecond })
+	b.set(func(s *settings.Settings) { s.Services.CheckInterval.Duration = 200 * time.Millisecond })
 	b.start()
 	b.balancer("web")
 	id := b.realised("web").Status.LoadBalancers[0].ID

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
@@ -70,7 +70,7 @@ func (b *bed) since(t *testing.T, before, want tally) {
 func TestPoolMetrics(t *testing.T) {
 	alone(t)
 	b := idleBed(t)
-	b.set(func(s *controller.Settings) { s.Pools.Min, s.Pools.Max, s.Pools.TTL.Duration = 1, 3, time.Hour })
+	b.set(func(s *settings.Settings) { s.Pools.Min, s.Pools.Max, s.Pools.TTL.Duration = 1, 3, time.Hour })
 	before := measured(t)
 	b.start()
 	late := b.pod("late")
@@ -89,7 +89,7 @@ func TestPoolMetrics(t *testing.T) {
 	})
 	b.fail("", nil)
 	b.since(t, before, tally{"kuryr_pool_refills_total ok": 2, "kuryr_ports available": 1})
-	b.set(func(s *controller.Settings) { s.Pools.Min, s.Pools.TTL.Duration = 0, 0 })
+	b.set(func(s *settings.Settings) { s.Pools.Min, s.Pools.TTL.Duration = 0, 0 })
 	b.delete(late)
 	b.delete(lucky)
 	b.settled(0)
@@ -114,7 +114,7 @@ func TestHitIsOnePodThatHasItsPort(t *testing.T) {
 			return c.Patch(ctx, obj, patch, opts...)
 		},
 	})
-	b.set(func(s *controller.Settings) { s.Pools.Min, s.Pools.TTL.Duration = 1, time.Hour })
+	b.set(func(s *settings.Settings) { s.Pools.Min, s.Pools.TTL.Duration = 1, time.Hour })
 	b.start()
 	b.bound(b.pod("first"))
 	b.eventually("a port is free", func() bool { p := b.free(); return p != nil && p.Status.Phase == v1.PortAvailable })
@@ -133,7 +133,7 @@ func TestHitIsOnePodThatHasItsPort(t *testing.T) {
 // TestConfigurationMetrics: the metrics name the file that is in use, and say when a
 // newer one is refused.
 func TestConfigurationMetrics(t *testing.T) {
-	live := controller.NewLive(controller.Settings{})
+	live := settings.NewLive(settings.Settings{})
 	says := func(what string, want tally) {
 		t.Helper()
 		have := measured(t)

@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/orphan"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -29,11 +31,11 @@ type orphans struct {
 	client   client.Client
 	live     client.Reader // past the cache
 	cloud    sdn.Ports
-	settings *Live
+	settings *settings.Live
 	memory   *memory
 	now      func() time.Time
 	lost     func(ctrl.Request) // wakes the port reconciler
-	arrived  func(poolRequest)  // wakes a pool
+	arrived  func(pool.Ref)     // wakes a pool
 	early    chan struct{}      // holds one token: look soon
 
 	nobodys orphan.Collector // ports without object
@@ -150,7 +152,7 @@ type object struct{ is, stays bool }
 
 func (r *orphans) objects(ctx context.Context) (map[string]object, error) {
 	var list v1.KuryrPortList
-	if err := r.client.List(ctx, &list, readOnly); err != nil {
+	if err := r.client.List(ctx, &list, kube.ReadOnly); err != nil {
 		return nil, fmt.Errorf("listing KuryrPorts: %w", err)
 	}
 	names := make(map[string]object, len(list.Items))
@@ -164,16 +166,16 @@ func (r *orphans) objects(ctx context.Context) (map[string]object, error) {
 // object; one that has not is about to get it back.
 func (r *orphans) annotated(ctx context.Context) (map[string]bool, error) {
 	var list corev1.PodList
-	if err := r.client.List(ctx, &list, readOnly); err != nil {
+	if err := r.client.List(ctx, &list, kube.ReadOnly); err != nil {
 		return nil, fmt.Errorf("listing pods: %w", err)
 	}
 	ports := map[string]bool{}
 	for i := range list.Items {
 		pod := &list.Items[i]
-		if !annotated(pod) || pool.Finished(pod) || pod.Spec.HostNetwork {
+		if !kube.Annotated(pod) || pool.Finished(pod) || pod.Spec.HostNetwork {
 			continue
 		}
-		named, err := parseVIFs(annotation(pod))
+		named, err := kube.ParseVIFs(kube.Annotation(pod))
 		if err != nil {
 			continue // nonsense that somebody wrote
 		}
@@ -221,7 +223,7 @@ func (r *orphans) settle(ctx context.Context, id string, owner sdn.Owner) error 
 	}
 	log.Info("deleted port that belonged to nobody")
 	orphansDeleted.Inc()
-	r.memory.portFreed(poolRequest{})
+	r.memory.portFreed(pool.Ref{})
 	return nil
 }
 
@@ -229,11 +231,11 @@ func (r *orphans) settle(ctx context.Context, id string, owner sdn.Owner) error 
 // process that was stopped had asked for it and did not come to write it down.
 // The pool's next plan makes its object, or gives it up.
 func (r *orphans) adopt(ctx context.Context, id string, owner sdn.Owner) (adopted bool, err error) {
-	if owner.Kind != ownerKind {
+	if owner.Kind != sdn.KindPool {
 		return false, nil
 	}
 	var object v1.KuryrPortPool
-	err = r.client.Get(ctx, client.ObjectKey{Name: owner.Name}, &object, readOnly)
+	err = r.client.Get(ctx, client.ObjectKey{Name: owner.Name}, &object, kube.ReadOnly)
 	if apierrors.IsNotFound(err) || err == nil && !object.DeletionTimestamp.IsZero() {
 		return false, nil
 	}
@@ -247,7 +249,7 @@ func (r *orphans) adopt(ctx context.Context, id string, owner sdn.Owner) (adopte
 	if !fresh(port, &object.Spec.Key) {
 		return false, nil
 	}
-	req := poolRequest{owner.Name, object.Spec.Key.NodeName}
+	req := pool.Ref{Pool: owner.Name, Node: object.Spec.Key.NodeName}
 	r.memory.with(req, func(p *poolMemory) { p.arrived[id] = arrival{port: port} })
 	r.arrived(req)
 	return true, nil

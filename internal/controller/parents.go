@@ -24,12 +24,12 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
-
-// reasonParent is the reason of Events where a node's machine is not found.
-const reasonParent = "ParentPortUnknown"
 
 // parentWorkers is how many machines are looked for at once.
 const parentWorkers = 4
@@ -44,12 +44,12 @@ const parentWorkers = 4
 type parents struct {
 	client   client.Reader
 	hosts    sdn.Hosts // nil: nobody knows
-	settings *Live
-	backoff  Backoff
+	settings *settings.Live
+	backoff  outcome.Backoff
 	events   events.EventRecorder
 	now      func() time.Time
 	found    func(ctx context.Context, node string) // plans the node's pools
-	wake     waker[ctrl.Request]
+	wake     kube.Queue[ctrl.Request]
 
 	mu     sync.Mutex
 	known  map[string]parent // by node
@@ -87,11 +87,11 @@ func newParents(o Options, c client.Reader, recorder events.EventRecorder) *pare
 func (r *parents) setup(mgr ctrl.Manager) error {
 	return builder.TypedControllerManagedBy[ctrl.Request](mgr).Named("parents").
 		WithOptions(controller.TypedOptions[ctrl.Request]{
-			MaxConcurrentReconciles: parentWorkers, RateLimiter: limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
+			MaxConcurrentReconciles: parentWorkers, RateLimiter: outcome.Limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
 		}).
 		WatchesRawSource(source.TypedKind(mgr.GetCache(), &corev1.Node{},
 			&handler.TypedEnqueueRequestForObject[*corev1.Node]{}, predicate.TypedFuncs[*corev1.Node]{UpdateFunc: nodeMoved})).
-		WatchesRawSource(r.wake.source()).
+		WatchesRawSource(r.wake.Source()).
 		Complete(r)
 }
 
@@ -103,7 +103,7 @@ func (r *parents) of(ctx context.Context, node *corev1.Node, vifType string) (st
 	if ok && p.node == node.UID && p.vifType == vifType {
 		return p.port, true, nil
 	}
-	list, err := poolsOn(ctx, r.client, node.Name)
+	list, err := kube.PoolsOn(ctx, r.client, node.Name)
 	if err != nil {
 		return "", false, err
 	}
@@ -144,7 +144,7 @@ func (r *parents) learn(node *corev1.Node, vifType, port string) {
 // want has a node's machine looked for, or those who wait for it told what is
 // in the way.
 func (r *parents) want(node string) {
-	r.wake.add(ctrl.Request{NamespacedName: types.NamespacedName{Name: node}})
+	r.wake.Add(ctrl.Request{NamespacedName: types.NamespacedName{Name: node}})
 }
 
 // forgive lets all be looked for at once, whatever went wrong before.
@@ -257,7 +257,7 @@ func (r *parents) failed(node string, err error) *hunt {
 	}
 	h.failures++
 	h.failure = err
-	h.hold = r.now().Add(r.backoff.delay(err, h.failures))
+	h.hold = r.now().Add(r.backoff.Delay(err, h.failures))
 	if errors.Is(err, sdn.ErrNotFound) {
 		h.hold = r.now().Add(r.backoff.Rejected) // somebody has to act
 	}
@@ -282,11 +282,11 @@ func (r *parents) ask(ctx context.Context, s *site) (string, error) {
 
 // waiting returns the node's pods that are to have a port and have none.
 func (r *parents) waiting(ctx context.Context, node string) ([]*corev1.Pod, error) {
-	pods, err := podsOn(ctx, r.client, node)
+	pods, err := kube.PodsOn(ctx, r.client, node)
 	if err != nil {
 		return nil, err
 	}
-	ports, err := portsOn(ctx, r.client, node)
+	ports, err := kube.PortsOn(ctx, r.client, node)
 	if err != nil {
 		return nil, err
 	}
@@ -303,7 +303,7 @@ func (r *parents) waiting(ctx context.Context, node string) ([]*corev1.Pod, erro
 // tell says on the node and on each waiting pod what is in the way, once for
 // each reason.
 func (r *parents) tell(s *site, h *hunt, waiting []*corev1.Pod) {
-	note, reason := cut(h.failure.Error()+advice(h.failure, s.ports)), reasonOf(h.failure)
+	note, reason := outcome.Cut(h.failure.Error()+advice(h.failure, s.ports)), outcome.Reason(h.failure)
 	news, told := map[types.UID]bool{}, map[types.UID]string{}
 	r.mu.Lock()
 	for _, uid := range append(uids(waiting), s.node.UID) {
@@ -314,11 +314,11 @@ func (r *parents) tell(s *site, h *hunt, waiting []*corev1.Pod) {
 	r.mu.Unlock()
 	if news[s.node.UID] {
 		on := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: s.name, UID: s.node.UID}
-		r.events.Eventf(on, nil, corev1.EventTypeWarning, reasonParent, "FindParentPort", "Its pods get no ports: %s", note)
+		r.events.Eventf(on, nil, corev1.EventTypeWarning, v1.ReasonParentPortUnknown, "FindParentPort", "Its pods get no ports: %s", note)
 	}
 	for _, pod := range waiting {
 		if news[pod.UID] {
-			r.events.Eventf(reference(pod, "Pod"), nil, corev1.EventTypeWarning, reasonParent, "FindParentPort",
+			r.events.Eventf(kube.Reference(pod, "Pod"), nil, corev1.EventTypeWarning, v1.ReasonParentPortUnknown, "FindParentPort",
 				"The pod waits for a port: %s", note)
 		}
 	}

@@ -105,8 +105,8 @@ func portOf(port *v1.KuryrPort) pool.Port {
 		Attached: port.Status.Attachment != nil,
 		Ready:    port.Status.Phase == v1.PortAvailable && port.Grouped(),
 		Failed:   isFailed(port),
-		Stuck:    inDoubt(port),
-		Lost:     isLost(port),
+		Stuck:    port.InDoubt(),
+		Lost:     port.Lost(),
 		Deleting: !port.DeletionTimestamp.IsZero(),
 		Since:    port.CreationTimestamp.Time,
 		Rested:   true,
@@ -114,7 +114,7 @@ func portOf(port *v1.KuryrPort) pool.Port {
 	if port.Spec.PodRef != nil {
 		p.Pod = port.Spec.PodRef.UID
 	}
-	if released, ok := port.Annotations[releasedAnnotation]; ok {
+	if released, ok := port.Annotations[v1.ReleasedAnnotation]; ok {
 		p.Rested = false
 		if at, err := time.Parse(time.RFC3339Nano, released); err == nil {
 			p.Since = at

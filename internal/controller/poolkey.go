@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
 
@@ -93,7 +94,7 @@ func (r *pools) find(ctx context.Context, v *view, pods []corev1.Pod) (*v1.PoolK
 // candidates returns the namespaces whose own pool this may be.
 func (r *pools) candidates(ctx context.Context, v *view, pods []corev1.Pod) ([]string, error) {
 	switch {
-	case !v.site.rules.byNamespace:
+	case !v.site.rules.ByNamespace:
 		return nil, nil
 	case v.object != nil:
 		return []string{v.key.Namespace}, nil
@@ -113,7 +114,7 @@ func (r *pools) candidates(ctx context.Context, v *view, pods []corev1.Pod) ([]s
 func (r *pools) namespaces(ctx context.Context) ([]string, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NamespaceList"))
-	if err := r.client.List(ctx, list, readOnly); err != nil {
+	if err := r.client.List(ctx, list, kube.ReadOnly); err != nil {
 		return nil, fmt.Errorf("listing namespaces: %w", err)
 	}
 	names := make([]string, len(list.Items))

@@ -18,7 +18,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
+	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
 // tell says on each waiting pod what it waits for, once for each reason; if none
@@ -29,9 +32,9 @@ func (r *pools) tell(v *view, given map[types.UID]bool) {
 	if err == nil {
 		return
 	}
-	reason := reasonOf(err)
+	reason := outcome.Reason(err)
 	if len(v.waiting) == 0 && lacksFree(v) {
-		r.tellPool(v, toldFailure, reason, reason, "CreatePort", "The pool lacks free ports: "+cut(explain(err, v.req.Node)))
+		r.tellPool(v, toldFailure, reason, reason, "CreatePort", "The pool lacks free ports: "+outcome.Cut(outcome.Explain(err, v.req.Node)))
 	}
 	for _, pod := range v.waiting {
 		if given[pod.UID] {
@@ -43,8 +46,8 @@ func (r *pools) tell(v *view, given map[types.UID]bool) {
 			p.told[pod.UID] = reason
 		})
 		if !told {
-			r.events.Eventf(reference(pod, "Pod"), nil, corev1.EventTypeWarning, reason, "CreatePort",
-				"The pod waits for a port: %s", cut(explain(err, v.req.Node)))
+			r.events.Eventf(kube.Reference(pod, "Pod"), nil, corev1.EventTypeWarning, reason, "CreatePort",
+				"The pod waits for a port: %s", outcome.Cut(outcome.Explain(err, v.req.Node)))
 		}
 	}
 }
@@ -65,7 +68,7 @@ func (r *pools) report(ctx context.Context, v *view, wrote bool) (time.Time, err
 			return time.Time{}, r.drop(ctx, v)
 		}
 		next, err := r.count(ctx, v) // or it would tell of its last port until it goes
-		return earlier(again, next), err
+		return outcome.Earlier(again, next), err
 	}
 	r.memory.with(v.req, func(p *poolMemory) { p.idle = time.Time{} })
 	if object := r.shaped(v); v.object == nil || v.current && !equality.Semantic.DeepEqual(v.object, object) {
@@ -117,7 +120,7 @@ func (r *pools) gauge(p *poolMemory, counts pool.Count) {
 
 func (r *pools) drop(ctx context.Context, v *view) error {
 	err := r.client.Delete(ctx, v.object.DeepCopy(), client.Preconditions{UID: &v.object.UID})
-	if err = lost(err); err != nil {
+	if err = kube.Lost(err); err != nil {
 		return fmt.Errorf("deleting KuryrPortPool %s: %w", v.req.Pool, err)
 	}
 	ctrl.LoggerFrom(ctx).Info("deleted unused KuryrPortPool")
@@ -155,12 +158,12 @@ func (r *pools) shaped(v *view) *v1.KuryrPortPool {
 // somebody wrote there by hand does not stay.
 func (r *pools) shape(ctx context.Context, v *view, object *v1.KuryrPortPool) error {
 	if v.object == nil {
-		if err := r.client.Create(ctx, object, ownerPool); err != nil {
+		if err := r.client.Create(ctx, object, kube.OwnerPool); err != nil {
 			return fmt.Errorf("creating KuryrPortPool %s: %w", v.req.Pool, err)
 		}
 		return nil
 	}
-	if err := r.client.Patch(ctx, object, client.MergeFrom(v.object), ownerPool); err != nil {
+	if err := r.client.Patch(ctx, object, client.MergeFrom(v.object), kube.OwnerPool); err != nil {
 		return fmt.Errorf("setting the levels of KuryrPortPool %s: %w", v.req.Pool, err)
 	}
 	return nil
@@ -183,7 +186,7 @@ func (r *pools) count(ctx context.Context, v *view) (time.Time, error) {
 		return next, nil
 	}
 	r.memory.with(v.req, func(p *poolMemory) { p.status = now })
-	_, err := applyStatus(ctx, r.client, v.object, "KuryrPortPool", &status, ownerPool)
+	_, err := kube.ApplyStatus(ctx, r.client, v.object, "KuryrPortPool", &status, kube.OwnerPool)
 	return time.Time{}, err
 }
 
@@ -203,12 +206,12 @@ func (r *pools) status(v *view) v1.KuryrPortPoolStatus {
 
 func (r *pools) conditions(v *view, s *v1.KuryrPortPoolStatus) {
 	put := func(kind string, is bool, reason, message string) {
-		setCondition(&s.Conditions, kind, is, reason, message, v.object.Generation, r.Now())
+		kube.SetCondition(&s.Conditions, kind, is, reason, message, v.object.Generation, r.Now())
 	}
 	if v.failure == nil {
-		put(v1.ConditionReady, true, reasonReady, "The SDN gives the ports that are asked for.")
+		put(v1.ConditionReady, true, v1.ReasonReady, "The SDN gives the ports that are asked for.")
 	} else {
-		put(v1.ConditionReady, false, reasonOf(v.failure), explain(v.failure, v.req.Node))
+		put(v1.ConditionReady, false, outcome.Reason(v.failure), outcome.Explain(v.failure, v.req.Node))
 	}
 	r.roomConditions(v, put)
 	if s.WaitingPods > 0 || s.Recycling > 0 || v.state.InFlight > 0 {
@@ -227,7 +230,7 @@ func lacksFree(v *view) bool {
 // roomConditions say whether there is room for the ports that the pool lacks,
 // and of what there is none.
 func (r *pools) roomConditions(v *view, put func(kind string, is bool, reason, message string)) {
-	var scarce *fullError
+	var scarce *sdn.QuotaError
 	if v.key != nil && lacksFree(v) {
 		scarce = r.memory.capacity.standing(v.key).scarce
 	}
@@ -235,29 +238,18 @@ func (r *pools) roomConditions(v *view, put func(kind string, is bool, reason, m
 		kind, reason, fine string
 		subnet             bool
 	}{
-		{v1.ConditionOverQuota, reasonOverQuota, "No quota stands in the way.", false},
-		{v1.ConditionSubnetExhausted, reasonExhausted, "No subnet lacks addresses.", true},
+		{v1.ConditionOverQuota, v1.ReasonOverQuota, "No quota stands in the way.", false},
+		{v1.ConditionSubnetExhausted, v1.ReasonSubnetExhausted, "No subnet lacks addresses.", true},
 	} {
 		switch {
-		case reasonOf(v.failure) == c.reason:
-			put(c.kind, true, c.reason, explain(v.failure, v.req.Node))
-		case scarce != nil && scarce.scope.subnet == c.subnet:
-			put(c.kind, true, reasonScarce, scarce.text+". What is left is for pods: the pool is not refilled until there is more room")
+		case outcome.Reason(v.failure) == c.reason:
+			put(c.kind, true, c.reason, outcome.Explain(v.failure, v.req.Node))
+		case scarce != nil && scarce.Scope.Subnet == c.subnet:
+			put(c.kind, true, v1.ReasonScarce, scarce.Text+". What is left is for pods: the pool is not refilled until there is more room")
 		default:
-			put(c.kind, false, reasonReady, c.fine)
+			put(c.kind, false, v1.ReasonReady, c.fine)
 		}
 	}
-}
-
-func setCondition(list *[]metav1.Condition, kind string, is bool, reason, message string, generation int64, now time.Time) {
-	status := metav1.ConditionFalse
-	if is {
-		status = metav1.ConditionTrue
-	}
-	meta.SetStatusCondition(list, metav1.Condition{
-		Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: generation,
-		LastTransitionTime: metav1.Time{Time: now.Truncate(time.Second)},
-	})
 }
 
 // sameConditions tells whether two lists say the same for a person in a hurry:
@@ -270,18 +262,4 @@ func sameConditions(a, b []metav1.Condition) bool {
 		}
 	}
 	return true
-}
-
-// cut keeps room for what stands before an explanation in an Event's note.
-func cut(text string) string {
-	const room = 64
-	if len(text) > maxNote-room {
-		return text[:maxNote-room-3] + "..."
-	}
-	return text
-}
-
-// podKey is where a pod is found.
-func podKey(ref *v1.PodReference) types.NamespacedName {
-	return types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
 }

@@ -4,10 +4,8 @@
 package controller
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,17 +15,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
-
-// poolRequest names a pool, and the node that it is on.
-type poolRequest struct {
-	Pool, Node string
-}
-
-func (r poolRequest) compare(o poolRequest) int {
-	return cmp.Or(strings.Compare(r.Pool, o.Pool), strings.Compare(r.Node, o.Node))
-}
 
 // pools plans: it is the one writer of the KuryrPorts' specs of a pool. It
 // knows no SDN; what it wants of it goes to creations, and comes back as ports
@@ -42,7 +33,7 @@ type pools struct {
 	creations *creations
 	errands   *errands
 	events    events.EventRecorder
-	wake      waker[poolRequest]
+	wake      kube.Queue[pool.Ref]
 	followed  func() // is told that the settings have changed
 }
 
@@ -51,7 +42,7 @@ type pools struct {
 const staleAfter = 10 * time.Second
 
 // Reconcile makes the plan for one pool and carries it out.
-func (r *pools) Reconcile(ctx context.Context, req poolRequest) (ctrl.Result, error) {
+func (r *pools) Reconcile(ctx context.Context, req pool.Ref) (ctrl.Result, error) {
 	if wait, err := r.behind(ctx, req); wait > 0 || err != nil {
 		return ctrl.Result{RequeueAfter: wait}, err
 	}
@@ -70,39 +61,22 @@ func (r *pools) Reconcile(ctx context.Context, req poolRequest) (ctrl.Result, er
 	r.score(v, &a)
 	r.tell(v, givenTo(&a))
 	if err != nil {
-		return retry(err)
+		return kube.Retry(err)
 	}
 	r.squeezed(v, &a)
 	if err := r.filled(ctx, v, a.Filled); err != nil {
-		return retry(err)
+		return kube.Retry(err)
 	}
 	again, err := r.report(ctx, v, a.Writes())
 	if err != nil {
-		return retry(err)
+		return kube.Retry(err)
 	}
-	return ctrl.Result{RequeueAfter: sooner(a.Wake, earlier(again, room.next(v, now)), now)}, nil
-}
-
-// earlier returns the earlier of two times, of which a zero one is none.
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
-}
-
-// retry is what a failed write means for the queue. Somebody else's write in
-// between is nothing to speak of: its event is on its way.
-func retry(err error) (ctrl.Result, error) {
-	if apierrors.IsConflict(err) {
-		return ctrl.Result{RequeueAfter: 100 * time.Millisecond}, nil
-	}
-	return ctrl.Result{}, err
+	return ctrl.Result{RequeueAfter: sooner(a.Wake, outcome.Earlier(again, room.next(v, now)), now)}, nil
 }
 
 // sooner returns how long it is until the earlier of two times, zero if both are.
 func sooner(a, b, now time.Time) time.Duration {
-	if a = earlier(a, b); a.IsZero() {
+	if a = outcome.Earlier(a, b); a.IsZero() {
 		return 0
 	}
 	return max(a.Sub(now), time.Millisecond)
@@ -111,7 +85,7 @@ func sooner(a, b, now time.Time) time.Duration {
 // behind returns how long to wait at most for the cache to show the pool's own
 // last writes: planned without them, a port would be bound or made twice. The
 // events that show them come here, so nothing is lost by waiting.
-func (r *pools) behind(ctx context.Context, req poolRequest) (time.Duration, error) {
+func (r *pools) behind(ctx context.Context, req pool.Ref) (time.Duration, error) {
 	writes, since := r.memory.pending(req)
 	for name, w := range writes {
 		if w.unsure {
@@ -147,7 +121,7 @@ func (r *pools) behind(ctx context.Context, req poolRequest) (time.Duration, err
 // settle asks the API server what there is of a KuryrPort after a write that
 // ended with an error. Any error may hide a write that was carried out: also a
 // conflict or an object that exists already may be that of an earlier try.
-func (r *pools) settle(ctx context.Context, req poolRequest, name string) (write, error) {
+func (r *pools) settle(ctx context.Context, req pool.Ref, name string) (write, error) {
 	var port v1.KuryrPort
 	err := r.live.Get(ctx, client.ObjectKey{Name: name}, &port)
 	if client.IgnoreNotFound(err) != nil {
@@ -167,7 +141,7 @@ func (r *pools) settle(ctx context.Context, req poolRequest, name string) (write
 // shows reports whether a write is to be seen in what reader reads.
 func (r *pools) shows(ctx context.Context, reader client.Reader, name string, w write) (bool, error) {
 	var port v1.KuryrPort
-	err := reader.Get(ctx, client.ObjectKey{Name: name}, &port, readOnly)
+	err := reader.Get(ctx, client.ObjectKey{Name: name}, &port, kube.ReadOnly)
 	switch {
 	case apierrors.IsNotFound(err):
 		return w.version == "", nil
@@ -176,7 +150,7 @@ func (r *pools) shows(ctx context.Context, reader client.Reader, name string, w 
 	case w.version == "":
 		return !port.DeletionTimestamp.IsZero(), nil
 	}
-	return !older(port.ResourceVersion, w.version), nil
+	return !kube.Older(port.ResourceVersion, w.version), nil
 }
 
 // ask gives to the SDN's side what the plan wants of it.

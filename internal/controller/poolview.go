@@ -18,13 +18,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
-
-// releasedAnnotation on a free KuryrPort says when it was given back. One that
-// never had a pod has none.
-const releasedAnnotation = "kuryr.openstack.org/released-at"
 
 // podInterface is the name of a pod's interface.
 const podInterface = "eth0"
@@ -32,7 +29,7 @@ const podInterface = "eth0"
 // view is what one reconcile of a pool has to do with. The objects are the
 // cache's and not to be changed.
 type view struct {
-	req    poolRequest
+	req    pool.Ref
 	state  pool.State
 	counts pool.Count
 
@@ -56,7 +53,7 @@ type view struct {
 }
 
 // observe reads all that a plan depends on.
-func (r *pools) observe(ctx context.Context, req poolRequest) (*view, error) {
+func (r *pools) observe(ctx context.Context, req pool.Ref) (*view, error) {
 	v := &view{
 		req: req, ports: map[string]*v1.KuryrPort{}, pods: map[types.UID]*corev1.Pod{}, arrived: map[string]arrival{},
 		groups: map[string][]string{}, grants: map[string][]string{},
@@ -66,7 +63,7 @@ func (r *pools) observe(ctx context.Context, req poolRequest) (*view, error) {
 		return nil, err
 	}
 	v.state.NodeGone = v.site.node == nil
-	pods, err := podsOn(ctx, r.client, req.Node)
+	pods, err := kube.PodsOn(ctx, r.client, req.Node)
 	if err != nil {
 		return nil, err
 	}
@@ -96,26 +93,20 @@ func (r *pools) observe(ctx context.Context, req poolRequest) (*view, error) {
 	return v, nil
 }
 
-// isLost reports whether a KuryrPort says that the SDN has its port no more.
-func isLost(port *v1.KuryrPort) bool {
-	ready := meta.FindStatusCondition(port.Status.Conditions, v1.ConditionReady)
-	return port.Status.Phase == v1.PortFailed && ready != nil && ready.Reason == reasonMissing
-}
-
 // isFailed reports whether the SDN refuses what a KuryrPort's spec says now. What
 // it has refused before says nothing of that.
 func isFailed(port *v1.KuryrPort) bool {
 	ready := meta.FindStatusCondition(port.Status.Conditions, v1.ConditionReady)
-	return port.Status.Phase == v1.PortFailed && (ready == nil || ready.ObservedGeneration == port.Generation || ready.Reason == reasonMissing)
+	return port.Status.Phase == v1.PortFailed && (ready == nil || ready.ObservedGeneration == port.Generation || ready.Reason == v1.ReasonPortMissing)
 }
 
 // dropWritten forgets ports that arrived and have an object, whichever pool's:
 // from then on that says what becomes of them.
-func (r *pools) dropWritten(ctx context.Context, req poolRequest) error {
+func (r *pools) dropWritten(ctx context.Context, req pool.Ref) error {
 	var ids []string
 	r.memory.with(req, func(p *poolMemory) { ids = slices.Collect(maps.Keys(p.arrived)) })
 	for _, id := range ids {
-		err := r.client.Get(ctx, client.ObjectKey{Name: id}, &v1.KuryrPort{}, readOnly)
+		err := r.client.Get(ctx, client.ObjectKey{Name: id}, &v1.KuryrPort{}, kube.ReadOnly)
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("reading KuryrPort %s: %w", id, err)
 		}
@@ -128,7 +119,7 @@ func (r *pools) dropWritten(ctx context.Context, req poolRequest) error {
 
 // readPorts reads the pool's ports, and which pods have one of another.
 func (r *pools) readPorts(ctx context.Context, v *view) (elsewhere map[types.UID]bool, err error) {
-	list, err := portsOn(ctx, r.client, v.req.Node)
+	list, err := kube.PortsOn(ctx, r.client, v.req.Node)
 	for i := range list {
 		if list[i].Spec.Pool == v.req.Pool {
 			v.ports[list[i].Name] = &list[i]
@@ -209,13 +200,13 @@ func (v *view) leadsHere(ctx context.Context, pod *corev1.Pod) (leads bool, grou
 // it has one that is not the pod's, the annotation is nonsense. If it is the
 // pod's the pod is held, and the cache about to show it: that of a new leader
 // may know a pod before its port.
-func (r *pools) lostPort(ctx context.Context, req poolRequest, pod *corev1.Pod) (id string, held bool, err error) {
-	id = portNamed(pod, podInterface)
+func (r *pools) lostPort(ctx context.Context, req pool.Ref, pod *corev1.Pod) (id string, held bool, err error) {
+	id = kube.PortNamed(pod, podInterface)
 	if id == "" {
 		return "", false, nil
 	}
 	var port v1.KuryrPort
-	if err := r.client.Get(ctx, client.ObjectKey{Name: id}, &port, readOnly); !apierrors.IsNotFound(err) {
+	if err := r.client.Get(ctx, client.ObjectKey{Name: id}, &port, kube.ReadOnly); !apierrors.IsNotFound(err) {
 		return "", false, err
 	}
 	if r.memory.lookedUp(req, id) {
@@ -290,7 +281,7 @@ func keep[K comparable, V any](m map[K]V, wanted func(K) bool) {
 // home returns the pool of a port that arrived: one looked up may be of older
 // settings than v's.
 func (v *view) home(port *sdn.Port) string {
-	if port.Owner.Kind == ownerKind && port.Owner.Name != "" {
+	if port.Owner.Kind == sdn.KindPool && port.Owner.Name != "" {
 		return port.Owner.Name
 	}
 	return v.req.Pool
@@ -303,7 +294,7 @@ func (r *pools) setType(ctx context.Context, v *view, port *sdn.Port) error {
 	key := v.key
 	if name := v.home(port); name != v.req.Pool {
 		var object v1.KuryrPortPool
-		err := r.client.Get(ctx, client.ObjectKey{Name: name}, &object, readOnly)
+		err := r.client.Get(ctx, client.ObjectKey{Name: name}, &object, kube.ReadOnly)
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("reading KuryrPortPool %s, whose port %s is: %w", name, port.ID, err)
 		}

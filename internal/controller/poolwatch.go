@@ -21,6 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
 
@@ -36,9 +38,9 @@ func (r *pools) setup(mgr ctrl.Manager) error {
 	if err := parents.setup(mgr); err != nil {
 		return err
 	}
-	return builder.TypedControllerManagedBy[poolRequest](mgr).Named("pools").
-		WithOptions(controller.TypedOptions[poolRequest]{
-			MaxConcurrentReconciles: poolWorkers, RateLimiter: limiter[poolRequest](r.Backoff), SkipNameValidation: new(true),
+	return builder.TypedControllerManagedBy[pool.Ref](mgr).Named("pools").
+		WithOptions(controller.TypedOptions[pool.Ref]{
+			MaxConcurrentReconciles: poolWorkers, RateLimiter: outcome.Limiter[pool.Ref](r.Backoff), SkipNameValidation: new(true),
 		}).
 		WatchesRawSource(source.TypedKind(c, &corev1.Pod{},
 			handler.TypedEnqueueRequestsFromMapFunc(r.ofPod), predicate.TypedFuncs[*corev1.Pod]{UpdateFunc: r.podMoved})).
@@ -47,9 +49,9 @@ func (r *pools) setup(mgr ctrl.Manager) error {
 			handler.TypedEnqueueRequestsFromMapFunc(ofPool), poolChanged)).
 		WatchesRawSource(source.TypedKind(c, &corev1.Node{},
 			handler.TypedEnqueueRequestsFromMapFunc(r.ofNode), predicate.TypedFuncs[*corev1.Node]{UpdateFunc: nodeMoved})).
-		WatchesRawSource(source.TypedKind(c, namespaceMeta(),
+		WatchesRawSource(source.TypedKind(c, kube.NamespaceMeta(),
 			handler.TypedEnqueueRequestsFromMapFunc(r.ofNamespace), relabelled)).
-		WatchesRawSource(r.wake.source()).
+		WatchesRawSource(r.wake.Source()).
 		Complete(r)
 }
 
@@ -73,12 +75,12 @@ func (r *pools) podMoved(e event.TypedUpdateEvent[*corev1.Pod]) bool {
 	a, b := e.ObjectOld, e.ObjectNew
 	return a.UID != b.UID || a.Spec.NodeName != b.Spec.NodeName || pool.Finished(a) != pool.Finished(b) ||
 		a.DeletionTimestamp.IsZero() != b.DeletionTimestamp.IsZero() ||
-		r.Settings.rules().byPod && !maps.Equal(a.Labels, b.Labels)
+		r.Settings.Rules().ByPod && !maps.Equal(a.Labels, b.Labels)
 }
 
 // ofPod is the pool that the pod's port comes from, and those of its node that
 // have a port of it: after a change of settings or labels that may be another.
-func (r *pools) ofPod(ctx context.Context, pod *corev1.Pod) []poolRequest {
+func (r *pools) ofPod(ctx context.Context, pod *corev1.Pod) []pool.Ref {
 	if pod.Spec.HostNetwork || pod.Spec.NodeName == "" {
 		return nil
 	}
@@ -89,13 +91,13 @@ func (r *pools) ofPod(ctx context.Context, pod *corev1.Pod) []poolRequest {
 	}
 	// Of a pod that was deleted at once the event does not say that it is gone.
 	out := r.wanted(ctx, s, pod)
-	ports, err := portsOn(ctx, r.client, pod.Spec.NodeName)
+	ports, err := kube.PortsOn(ctx, r.client, pod.Spec.NodeName)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "looking for the port of a pod", "namespace", pod.Namespace, "pod", pod.Name)
 	}
 	for i := range ports {
 		if ref := ports[i].Spec.PodRef; ref != nil && ref.UID == pod.UID {
-			out = with(out, poolRequest{ports[i].Spec.Pool, pod.Spec.NodeName})
+			out = with(out, pool.Ref{Pool: ports[i].Spec.Pool, Node: pod.Spec.NodeName})
 		}
 	}
 	return out
@@ -103,7 +105,7 @@ func (r *pools) ofPod(ctx context.Context, pod *corev1.Pod) []poolRequest {
 
 // wanted is the pool that the pod's port is to come from. If the machine that
 // its node is is not known, that is looked for, and what it says plans the pool.
-func (r *pools) wanted(ctx context.Context, s *site, pod *corev1.Pod) []poolRequest {
+func (r *pools) wanted(ctx context.Context, s *site, pod *corev1.Pod) []pool.Ref {
 	if s.blind {
 		if pool.Wants(pod) {
 			r.sites.parents.want(s.name)
@@ -114,7 +116,7 @@ func (r *pools) wanted(ctx context.Context, s *site, pod *corev1.Pod) []poolRequ
 }
 
 // home is the pool on s that the pods of a namespace have their ports of.
-func (r *pools) home(ctx context.Context, s *site, namespace string) []poolRequest {
+func (r *pools) home(ctx context.Context, s *site, namespace string) []pool.Ref {
 	req, ok, err := s.request(ctx, namespace)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "looking where the ports of pods come from", "node", s.name, "namespace", namespace)
@@ -122,10 +124,10 @@ func (r *pools) home(ctx context.Context, s *site, namespace string) []poolReque
 	if err != nil || !ok {
 		return nil
 	}
-	return []poolRequest{req}
+	return []pool.Ref{req}
 }
 
-func with(list []poolRequest, more ...poolRequest) []poolRequest {
+func with(list []pool.Ref, more ...pool.Ref) []pool.Ref {
 	for _, req := range more {
 		if !slices.Contains(list, req) {
 			list = append(list, req)
@@ -136,8 +138,8 @@ func with(list []poolRequest, more ...poolRequest) []poolRequest {
 
 // ofPort is the port's pool, and the one that its pod would have a port of
 // next: with the port gone, the pod waits there.
-func (r *pools) ofPort(ctx context.Context, port *v1.KuryrPort) []poolRequest {
-	out := []poolRequest{{port.Spec.Pool, port.Spec.NodeName}}
+func (r *pools) ofPort(ctx context.Context, port *v1.KuryrPort) []pool.Ref {
+	out := []pool.Ref{{Pool: port.Spec.Pool, Node: port.Spec.NodeName}}
 	s, err := r.sites.on(ctx, port.Spec.NodeName)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "looking where the port of a pod comes from", "node", port.Spec.NodeName)
@@ -147,16 +149,16 @@ func (r *pools) ofPort(ctx context.Context, port *v1.KuryrPort) []poolRequest {
 		return with(out, r.home(ctx, s, ref.Namespace)...)
 	}
 	if key, ok := s.key(""); ok {
-		return with(out, poolRequest{pool.Name(key), s.name})
+		return with(out, pool.Ref{Pool: pool.Name(key), Node: s.name})
 	}
 	return out
 }
 
-func ofPool(_ context.Context, p *v1.KuryrPortPool) []poolRequest {
-	return []poolRequest{{p.Name, p.Spec.Key.NodeName}}
+func ofPool(_ context.Context, p *v1.KuryrPortPool) []pool.Ref {
+	return []pool.Ref{{Pool: p.Name, Node: p.Spec.Key.NodeName}}
 }
 
-func (r *pools) ofNode(ctx context.Context, node *corev1.Node) []poolRequest {
+func (r *pools) ofNode(ctx context.Context, node *corev1.Node) []pool.Ref {
 	out, err := r.onNode(ctx, node.Name)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "looking for the pools of a node", "node", node.Name)
@@ -165,16 +167,16 @@ func (r *pools) ofNode(ctx context.Context, node *corev1.Node) []poolRequest {
 }
 
 // ofNamespace is all pools of the nodes that a namespace's labels may matter on.
-func (r *pools) ofNamespace(ctx context.Context, ns *metav1.PartialObjectMetadata) []poolRequest {
-	rules := r.Settings.rules()
-	if !rules.byNamespace {
+func (r *pools) ofNamespace(ctx context.Context, ns *metav1.PartialObjectMetadata) []pool.Ref {
+	rules := r.Settings.Rules()
+	if !rules.ByNamespace {
 		return nil
 	}
 	nodes, err := r.nodesOf(ctx, ns.Name, rules.Pools.WarmUp.Namespaces)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "looking for the nodes of a namespace", "namespace", ns.Name)
 	}
-	var out []poolRequest
+	var out []pool.Ref
 	for _, node := range nodes {
 		more, err := r.onNode(ctx, node)
 		if err != nil {
@@ -192,7 +194,7 @@ func (r *pools) nodesOf(ctx context.Context, namespace string, all bool) ([]stri
 	}
 	found := map[string]bool{}
 	var pods corev1.PodList
-	if err := r.client.List(ctx, &pods, client.InNamespace(namespace), readOnly); err != nil {
+	if err := r.client.List(ctx, &pods, client.InNamespace(namespace), kube.ReadOnly); err != nil {
 		return nil, fmt.Errorf("listing pods of namespace %s: %w", namespace, err)
 	}
 	for i := range pods.Items {
@@ -201,7 +203,7 @@ func (r *pools) nodesOf(ctx context.Context, namespace string, all bool) ([]stri
 		}
 	}
 	var list v1.KuryrPortPoolList
-	if err := r.client.List(ctx, &list, readOnly); err != nil {
+	if err := r.client.List(ctx, &list, kube.ReadOnly); err != nil {
 		return nil, fmt.Errorf("listing KuryrPortPools: %w", err)
 	}
 	for i := range list.Items {
@@ -214,7 +216,7 @@ func (r *pools) nodesOf(ctx context.Context, namespace string, all bool) ([]stri
 
 func (r *pools) nodes(ctx context.Context) ([]string, error) {
 	var list corev1.NodeList
-	if err := r.client.List(ctx, &list, readOnly); err != nil {
+	if err := r.client.List(ctx, &list, kube.ReadOnly); err != nil {
 		return nil, fmt.Errorf("listing nodes: %w", err)
 	}
 	names := make([]string, len(list.Items))
@@ -226,21 +228,21 @@ func (r *pools) nodes(ctx context.Context) ([]string, error) {
 
 // onNode is all pools of a node: those that are, those of its ports, that of the
 // node itself, those that its pods are to have ports of, and those to be warmed up.
-func (r *pools) onNode(ctx context.Context, node string) ([]poolRequest, error) {
-	found := map[poolRequest]bool{}
-	list, err := poolsOn(ctx, r.client, node)
+func (r *pools) onNode(ctx context.Context, node string) ([]pool.Ref, error) {
+	found := map[pool.Ref]bool{}
+	list, err := kube.PoolsOn(ctx, r.client, node)
 	if err != nil {
 		return nil, err
 	}
 	for i := range list {
-		found[poolRequest{list[i].Name, node}] = true
+		found[pool.Ref{Pool: list[i].Name, Node: node}] = true
 	}
-	ports, err := portsOn(ctx, r.client, node)
+	ports, err := kube.PortsOn(ctx, r.client, node)
 	if err != nil {
 		return nil, err
 	}
 	for i := range ports {
-		found[poolRequest{ports[i].Spec.Pool, node}] = true
+		found[pool.Ref{Pool: ports[i].Spec.Pool, Node: node}] = true
 	}
 	s, err := r.sites.on(ctx, node)
 	if err != nil {
@@ -251,12 +253,12 @@ func (r *pools) onNode(ctx context.Context, node string) ([]poolRequest, error) 
 	} else if err := r.toBe(ctx, s, found); err != nil {
 		return nil, err
 	}
-	return slices.SortedFunc(maps.Keys(found), poolRequest.compare), nil
+	return slices.SortedFunc(maps.Keys(found), pool.Ref.Compare), nil
 }
 
 // toBe adds the pools on s that there is a reason for.
-func (r *pools) toBe(ctx context.Context, s *site, found map[poolRequest]bool) error {
-	pods, err := podsOn(ctx, r.client, s.name)
+func (r *pools) toBe(ctx context.Context, s *site, found map[pool.Ref]bool) error {
+	pods, err := kube.PodsOn(ctx, r.client, s.name)
 	if err != nil {
 		return err
 	}
@@ -266,7 +268,7 @@ func (r *pools) toBe(ctx context.Context, s *site, found map[poolRequest]bool) e
 			names[pods[i].Namespace] = true
 		}
 	}
-	warm := s.rules.byNamespace && s.rules.Pools.WarmUp.Namespaces && joined(s.node)
+	warm := s.rules.ByNamespace && s.rules.Pools.WarmUp.Namespaces && joined(s.node)
 	if warm {
 		all, err := r.namespaces(ctx)
 		if err != nil {
@@ -280,7 +282,7 @@ func (r *pools) toBe(ctx context.Context, s *site, found map[poolRequest]bool) e
 		r.sites.parents.want(s.name)
 	}
 	if key, ok := s.key(""); ok {
-		found[poolRequest{pool.Name(key), s.name}] = true
+		found[pool.Ref{Pool: pool.Name(key), Node: s.name}] = true
 	}
 	for name := range names {
 		for _, req := range r.home(ctx, s, name) {
@@ -297,7 +299,7 @@ func (r *pools) wakeNode(ctx context.Context, node string) {
 		ctrl.LoggerFrom(ctx).Error(err, "looking for the pools of a node", "node", node)
 	}
 	for _, req := range list {
-		r.wake.add(req)
+		r.wake.Add(req)
 	}
 }
 
@@ -307,7 +309,7 @@ func (r *pools) follow(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-r.Settings.changed:
+		case <-r.Settings.Changed:
 		}
 		r.memory.forgive()
 		r.sites.parents.forgive()
@@ -321,11 +323,11 @@ func (r *pools) follow(ctx context.Context) error {
 func (r *pools) wakeAll(ctx context.Context) error {
 	ctrl.LoggerFrom(ctx).Info("settings changed, planning all pools")
 	var list v1.KuryrPortPoolList
-	if err := r.client.List(ctx, &list, readOnly); err != nil {
+	if err := r.client.List(ctx, &list, kube.ReadOnly); err != nil {
 		return fmt.Errorf("listing KuryrPortPools: %w", err)
 	}
 	for i := range list.Items {
-		r.wake.add(poolRequest{list.Items[i].Name, list.Items[i].Spec.Key.NodeName})
+		r.wake.Add(pool.Ref{Pool: list.Items[i].Name, Node: list.Items[i].Spec.Key.NodeName})
 	}
 	nodes, err := r.nodes(ctx)
 	if err != nil {

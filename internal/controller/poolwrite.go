@@ -19,6 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -40,7 +42,7 @@ func (r *pools) write(ctx context.Context, v *view, a *pool.Actions) error {
 		return err
 	}
 	if v.outrun { // nobody tells of a claim that ends without a port
-		a.Wake = earlier(a.Wake, r.Now().Add(claimAgain))
+		a.Wake = outcome.Earlier(a.Wake, r.Now().Add(claimAgain))
 	}
 	var g errgroup.Group
 	g.SetLimit(writers)
@@ -101,7 +103,7 @@ func (r *pools) reserve(ctx context.Context, v *view, a *pool.Actions) error {
 	if len(claimed) == 0 {
 		return nil
 	}
-	list, err := portsOn(ctx, r.client, v.req.Node)
+	list, err := kube.PortsOn(ctx, r.client, v.req.Node)
 	held := holders(list, v.req.Pool)
 	for uid, mine := range claimed {
 		if mine && (held[uid] || err != nil) {
@@ -120,8 +122,8 @@ func (r *pools) bind(ctx context.Context, v *view, b pool.Binding) error {
 		if b.Groups != nil {
 			port.Spec.SecurityGroupIDs = b.Groups
 		}
-		delete(port.Annotations, releasedAnnotation)
-		label(port, v1.PortBound)
+		delete(port.Annotations, v1.ReleasedAnnotation)
+		kube.Label(port, v1.PortBound)
 	})
 	if err != nil {
 		return fmt.Errorf("binding KuryrPort %s to pod %s/%s: %w", b.Port, b.Pod.Namespace, b.Pod.Name, err)
@@ -150,8 +152,8 @@ func (r *pools) adopt(ctx context.Context, v *view, b pool.Binding) error {
 	if b.Pod != nil {
 		phase = v1.PortBound
 	}
-	label(port, phase)
-	err := r.client.Create(ctx, port, ownerPool)
+	kube.Label(port, phase)
+	err := r.client.Create(ctx, port, kube.OwnerPool)
 	if apierrors.IsInvalid(err) {
 		r.memory.unclaim(uid)
 		return r.refuse(v, &from, err)
@@ -198,8 +200,8 @@ func (r *pools) recycle(ctx context.Context, v *view, name string) error {
 		if port.Annotations == nil {
 			port.Annotations = map[string]string{}
 		}
-		port.Annotations[releasedAnnotation] = r.Now().UTC().Format(time.RFC3339Nano)
-		label(port, v1.PortRecycling)
+		port.Annotations[v1.ReleasedAnnotation] = r.Now().UTC().Format(time.RFC3339Nano)
+		kube.Label(port, v1.PortRecycling)
 	})
 	if err != nil {
 		return fmt.Errorf("taking KuryrPort %s back: %w", name, err)
@@ -229,7 +231,7 @@ func (r *pools) repair(ctx context.Context, v *view, name string) error {
 func (r *pools) delete(ctx context.Context, v *view, name string) error {
 	port := v.ports[name]
 	err := r.client.Delete(ctx, port.DeepCopy(), client.Preconditions{UID: &port.UID, ResourceVersion: &port.ResourceVersion})
-	if err = lost(err); err != nil {
+	if err = kube.Lost(err); err != nil {
 		r.memory.doubts(v.req, name, "")
 		return fmt.Errorf("deleting KuryrPort %s: %w", name, err)
 	}
@@ -242,26 +244,10 @@ func (r *pools) patch(ctx context.Context, v *view, name string, pod types.UID, 
 	old := v.ports[name]
 	port := old.DeepCopy()
 	change(port)
-	if err := r.client.Patch(ctx, port, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), ownerPool); err != nil {
+	if err := r.client.Patch(ctx, port, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), kube.OwnerPool); err != nil {
 		r.memory.doubts(v.req, name, pod)
 		return err
 	}
 	r.memory.wrote(v.req, name, write{version: port.ResourceVersion, pod: pod})
 	return nil
-}
-
-// lost makes nothing of an error that says that the object is gone: the event
-// of that is on its way.
-func lost(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
-}
-
-func label(port *v1.KuryrPort, phase v1.PortPhase) {
-	if port.Labels == nil {
-		port.Labels = map[string]string{}
-	}
-	port.Labels[v1.PortStatusLabel] = string(phase)
 }

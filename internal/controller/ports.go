@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -23,6 +22,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
+	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -37,12 +40,12 @@ type ports struct {
 	client   client.Client
 	live     client.Reader // past the cache
 	cloud    sdn.Ports
-	settings *Live
+	settings *settings.Live
 	memory   *memory
-	backoff  Backoff
+	backoff  outcome.Backoff
 	events   events.EventRecorder
 	now      func() time.Time
-	wake     waker[ctrl.Request]
+	wake     kube.Queue[ctrl.Request]
 
 	mu      sync.Mutex
 	written map[string]string    // version of the last own write, until the cache shows it
@@ -54,10 +57,10 @@ type ports struct {
 func (r *ports) setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("ports").
 		WithOptions(controller.Options{
-			MaxConcurrentReconciles: portWorkers, RateLimiter: limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
+			MaxConcurrentReconciles: portWorkers, RateLimiter: outcome.Limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
 		}).
 		For(&v1.KuryrPort{}).
-		WatchesRawSource(r.wake.source()).
+		WatchesRawSource(r.wake.Source()).
 		Complete(r)
 }
 
@@ -71,7 +74,7 @@ func (r *ports) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 		return r.release(ctx, port)
 	}
 	if !controllerutil.ContainsFinalizer(port, v1.PortFinalizer) {
-		return retry(r.patch(ctx, port, func(p *v1.KuryrPort) { controllerutil.AddFinalizer(p, v1.PortFinalizer) }))
+		return kube.Retry(r.patch(ctx, port, func(p *v1.KuryrPort) { controllerutil.AddFinalizer(p, v1.PortFinalizer) }))
 	}
 	return r.report(ctx, port, r.apply(ctx, port))
 }
@@ -97,7 +100,7 @@ func (r *ports) get(ctx context.Context, req ctrl.Request) (*v1.KuryrPort, error
 		return nil, nil
 	}
 	if version, ok := r.written[req.Name]; ok {
-		if older(port.ResourceVersion, version) {
+		if kube.Older(port.ResourceVersion, version) {
 			return nil, nil
 		}
 		delete(r.written, req.Name)
@@ -136,7 +139,7 @@ func (r *ports) apply(ctx context.Context, port *v1.KuryrPort) error {
 // suspect reports whether the SDN is said to have lost the port.
 func (r *ports) suspect(port *v1.KuryrPort) bool {
 	ready := meta.FindStatusCondition(port.Status.Conditions, v1.ConditionReady)
-	return r.memory.isGone(port.Name) || ready != nil && ready.Reason == reasonMissing
+	return r.memory.isGone(port.Name) || ready != nil && ready.Reason == v1.ReasonPortMissing
 }
 
 // update returns what is to change in the SDN.
@@ -158,35 +161,21 @@ func (r *ports) update(port *v1.KuryrPort) (u sdn.PortUpdate, needed bool) {
 	return u, needed
 }
 
-// inDoubt reports whether the last try ended with an error that may hide a change
-// that was carried out: then the port may have other groups than its status says.
-func inDoubt(port *v1.KuryrPort) bool {
-	ready := meta.FindStatusCondition(port.Status.Conditions, v1.ConditionReady)
-	if ready == nil || ready.Status != metav1.ConditionFalse {
-		return false
-	}
-	switch ready.Reason {
-	case reasonUnavailable, reasonError, reasonConflict, reasonForbidden:
-		return true
-	}
-	return false
-}
-
 // report writes the status, if it has changed, and the label that mirrors it.
 func (r *ports) report(ctx context.Context, port *v1.KuryrPort, failed error) (ctrl.Result, error) {
-	reason, res, ret := r.backoff.outcome(failed)
+	reason, res, ret := r.backoff.Outcome(failed)
 	status := r.status(port, reason, failed)
 	if wait := r.hold(port, failed); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	if reason == reasonMissing && port.Status.Phase != v1.PortFailed {
+	if reason == v1.ReasonPortMissing && port.Status.Phase != v1.PortFailed {
 		r.missing(port)
 	}
-	if reason == reasonRejected {
+	if reason == v1.ReasonRejected {
 		r.refused(port, failed)
 	}
 	if err := r.write(ctx, port, status); err != nil {
-		return retry(err)
+		return kube.Retry(err)
 	}
 	return res, ret
 }
@@ -221,7 +210,7 @@ func (r *ports) write(ctx context.Context, port *v1.KuryrPort, status v1.KuryrPo
 	old := port.Status
 	old.Attachment = nil
 	if !equality.Semantic.DeepEqual(status, old) {
-		version, err := applyStatus(ctx, r.client, port, "KuryrPort", &status, ownerPort)
+		version, err := kube.ApplyStatus(ctx, r.client, port, "KuryrPort", &status, kube.OwnerPort)
 		if err != nil {
 			return err
 		}
@@ -234,13 +223,13 @@ func (r *ports) write(ctx context.Context, port *v1.KuryrPort, status v1.KuryrPo
 	if status.Phase == "" || port.Labels[v1.PortStatusLabel] == string(status.Phase) {
 		return nil
 	}
-	return r.patch(ctx, port, func(p *v1.KuryrPort) { label(p, status.Phase) })
+	return r.patch(ctx, port, func(p *v1.KuryrPort) { kube.Label(p, status.Phase) })
 }
 
 // patch changes the metadata of a KuryrPort, if nobody else has meanwhile.
 func (r *ports) patch(ctx context.Context, port *v1.KuryrPort, change func(*v1.KuryrPort)) error {
 	next := &v1.KuryrPort{ObjectMeta: *port.ObjectMeta.DeepCopy()}
-	err := patchMetadata(ctx, r.client, next, "KuryrPort", ownerPort, func(o client.Object) { change(o.(*v1.KuryrPort)) })
+	err := kube.PatchMetadata(ctx, r.client, next, "KuryrPort", kube.OwnerPort, func(o client.Object) { change(o.(*v1.KuryrPort)) })
 	if err != nil {
 		return err
 	}
@@ -257,18 +246,18 @@ func (r *ports) status(port *v1.KuryrPort, reason string, failed error) v1.Kuryr
 		Conditions:              slices.Clone(port.Status.Conditions),
 	}
 	put := func(kind string, is bool, reason, message string) {
-		setCondition(&s.Conditions, kind, is, reason, message, port.Generation, r.now())
+		kube.SetCondition(&s.Conditions, kind, is, reason, message, port.Generation, r.now())
 	}
 	if failed == nil {
 		s.AppliedSecurityGroupIDs = slices.Sorted(slices.Values(port.Spec.SecurityGroupIDs))
-		put(v1.ConditionReady, true, reasonReady, "The port is in the SDN as wanted.")
+		put(v1.ConditionReady, true, v1.ReasonReady, "The port is in the SDN as wanted.")
 		put(v1.ConditionProgressing, false, "Settled", "Nothing is to be done.")
 		return s
 	}
-	if inDoubt(port) || !port.Told() {
+	if port.InDoubt() || !port.Told() {
 		s.AppliedSecurityGroupIDs = nil // nobody knows any more
 	}
-	put(v1.ConditionReady, false, reason, explain(failed, port.Spec.NodeName))
+	put(v1.ConditionReady, false, reason, outcome.Explain(failed, port.Spec.NodeName))
 	put(v1.ConditionProgressing, s.Phase != v1.PortFailed, "Working", "The SDN is asked again.")
 	return s
 }
@@ -278,11 +267,11 @@ func phase(port *v1.KuryrPort, reason string) v1.PortPhase {
 	switch {
 	case !port.DeletionTimestamp.IsZero():
 		return v1.PortDeleting
-	case reason == reasonMissing, reason == reasonRejected:
+	case reason == v1.ReasonPortMissing, reason == v1.ReasonRejected:
 		return v1.PortFailed
 	case port.Spec.PodRef != nil:
 		return v1.PortBound
-	case reason != reasonReady:
+	case reason != v1.ReasonReady:
 		return v1.PortRecycling
 	}
 	return v1.PortAvailable
@@ -297,9 +286,9 @@ func (r *ports) missing(port *v1.KuryrPort) {
 	} else {
 		note += "the pod has lost its network. Delete the pod to get it another"
 	}
-	r.events.Eventf(reference(port, "KuryrPort"), nil, corev1.EventTypeWarning, reasonMissing, "CheckPort", note, port.Name)
+	r.events.Eventf(kube.Reference(port, "KuryrPort"), nil, corev1.EventTypeWarning, v1.ReasonPortMissing, "CheckPort", note, port.Name)
 	if ref := port.Spec.PodRef; ref != nil {
-		r.events.Eventf(reference(podOf(ref), "Pod"), nil, corev1.EventTypeWarning, reasonMissing, "CheckPort", note, port.Name)
+		r.events.Eventf(kube.Reference(kube.PodOf(ref), "Pod"), nil, corev1.EventTypeWarning, v1.ReasonPortMissing, "CheckPort", note, port.Name)
 	}
 }
 
@@ -307,7 +296,7 @@ func (r *ports) missing(port *v1.KuryrPort) {
 // for each spec: most likely its security groups, by a rule of the configuration.
 func (r *ports) refused(port *v1.KuryrPort, failed error) {
 	ready := meta.FindStatusCondition(port.Status.Conditions, v1.ConditionReady)
-	told := ready != nil && ready.Reason == reasonRejected && ready.ObservedGeneration == port.Generation
+	told := ready != nil && ready.Reason == v1.ReasonRejected && ready.ObservedGeneration == port.Generation
 	ref := port.Spec.PodRef
 	if told || ref == nil {
 		return
@@ -316,7 +305,7 @@ func (r *ports) refused(port *v1.KuryrPort, failed error) {
 	if port.Status.Attachment != nil {
 		note = "The pod keeps the security groups that it has: %s"
 	}
-	r.events.Eventf(reference(podOf(ref), "Pod"), nil, corev1.EventTypeWarning, reasonRejected, "UpdatePort", note, cut(explain(failed, port.Spec.NodeName)))
+	r.events.Eventf(kube.Reference(kube.PodOf(ref), "Pod"), nil, corev1.EventTypeWarning, v1.ReasonRejected, "UpdatePort", note, outcome.Cut(outcome.Explain(failed, port.Spec.NodeName)))
 }
 
 // isActive reports whether the port's traffic passes. Of types that a node
@@ -343,18 +332,18 @@ func (r *ports) release(ctx context.Context, port *v1.KuryrPort) (ctrl.Result, e
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if pod != nil && !isLost(port) { // of a lost one there is nothing to put back
+	if pod != nil && !port.Lost() { // of a lost one there is nothing to put back
 		return r.handBack(ctx, port, pod)
 	}
-	if err := r.write(ctx, port, r.status(port, reasonPending, errDeleting)); err != nil {
-		return retry(err)
+	if err := r.write(ctx, port, r.status(port, v1.ReasonPending, errDeleting)); err != nil {
+		return kube.Retry(err)
 	}
 	if err := r.cloud.DeletePort(ctx, port.Name); err != nil {
 		return r.report(ctx, port, fmt.Errorf("deleting port %s: %w", port.Name, err))
 	}
 	ctrl.LoggerFrom(ctx).Info("deleted port", "port", port.Name)
-	r.memory.portFreed(poolRequest{port.Spec.Pool, port.Spec.NodeName})
-	return retry(r.drop(ctx, port))
+	r.memory.portFreed(pool.Ref{Pool: port.Spec.Pool, Node: port.Spec.NodeName})
+	return kube.Retry(r.drop(ctx, port))
 }
 
 // errDeleting is what a status says until the SDN has answered.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -52,8 +53,8 @@ func (r *pools) note(v *view, a *pool.Actions, s standing) {
 		p.turnedAway(v, given)
 	})
 	if s.full != nil {
-		for _, idle := range r.memory.squeeze(s.full.scope) {
-			r.wake.add(idle)
+		for _, idle := range r.memory.squeeze(s.full.Scope) {
+			r.wake.Add(idle)
 		}
 	}
 }
@@ -130,7 +131,7 @@ func (s *standing) next(v *view, now time.Time) time.Time {
 		at = s.again
 	}
 	if v.failure != nil && v.state.Hold.After(now) {
-		at = earlier(at, v.state.Hold)
+		at = outcome.Earlier(at, v.state.Hold)
 	}
 	return at
 }
@@ -138,16 +139,16 @@ func (s *standing) next(v *view, now time.Time) time.Time {
 // portFreed notes that a port of a pool is gone (of one that is not known if r
 // is zero), and lets the pool that has lacked room longest try again, if it may
 // be the room that it lacks: room for one port lets one in, not all.
-func (m *memory) portFreed(r poolRequest) {
+func (m *memory) portFreed(r pool.Ref) {
 	m.mu.Lock()
 	var key *v1.PoolKey
 	if p := m.pools[r]; p != nil {
 		key = p.key
 	}
 	m.capacity.freed(key)
-	var next poolRequest
+	var next pool.Ref
 	var chosen *poolMemory
-	for _, r := range slices.SortedFunc(maps.Keys(m.pools), poolRequest.compare) {
+	for _, r := range slices.SortedFunc(maps.Keys(m.pools), pool.Ref.Compare) {
 		p := m.pools[r]
 		if lacksRoom(p.failure, key) && m.now().Before(p.hold) && (chosen == nil || p.hold.Before(chosen.hold)) {
 			next, chosen = r, p
@@ -168,12 +169,12 @@ func lacksRoom(err error, key *v1.PoolKey) bool {
 	if !errors.Is(err, sdn.ErrQuota) {
 		return false
 	}
-	var full *fullError
-	return key == nil || !errors.As(err, &full) || slices.Contains(scopes(key), full.scope)
+	var full *sdn.QuotaError
+	return key == nil || !errors.As(err, &full) || slices.Contains(scopes(key), full.Scope)
 }
 
 // waiting counts the pods of all pools that wait for room in one of these scopes.
-func (m *memory) waiting(in []scope) (n int) {
+func (m *memory) waiting(in []sdn.Scope) (n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, p := range m.pools {
@@ -185,14 +186,14 @@ func (m *memory) waiting(in []scope) (n int) {
 }
 
 // takes reports whether the pool's ports take room of one of these scopes.
-func (p *poolMemory) takes(in []scope) bool {
-	return p.key != nil && slices.ContainsFunc(scopes(p.key), func(s scope) bool { return slices.Contains(in, s) })
+func (p *poolMemory) takes(in []sdn.Scope) bool {
+	return p.key != nil && slices.ContainsFunc(scopes(p.key), func(s sdn.Scope) bool { return slices.Contains(in, s) })
 }
 
 // squeeze has pools without waiting pods give up free ports, as many as pods
 // wait for in a full scope, and returns these pools. Those with most give first.
-func (m *memory) squeeze(s scope) (idle []poolRequest) {
-	in := []scope{s}
+func (m *memory) squeeze(s sdn.Scope) (idle []pool.Ref) {
+	in := []sdn.Scope{s}
 	n := m.capacity.missing(s, m.waiting(in))
 	if n == 0 {
 		return nil
@@ -204,8 +205,8 @@ func (m *memory) squeeze(s scope) (idle []poolRequest) {
 			idle = append(idle, r)
 		}
 	}
-	slices.SortFunc(idle, func(a, b poolRequest) int {
-		return cmp.Or(cmp.Compare(m.pools[b].free, m.pools[a].free), a.compare(b))
+	slices.SortFunc(idle, func(a, b pool.Ref) int {
+		return cmp.Or(cmp.Compare(m.pools[b].free, m.pools[a].free), a.Compare(b))
 	})
 	for i, r := range idle {
 		p := m.pools[r]

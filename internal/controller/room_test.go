@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
@@ -108,14 +108,14 @@ func TestIdlePoolGivesPortsUp(t *testing.T) {
 	b := idleBed(t)
 	b.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-2"}})
 	b.cloud.SetQuota(6)
-	b.set(func(s *controller.Settings) { s.Pools.Min, s.Pools.Batch, s.Pools.TTL.Duration = 4, 4, time.Hour })
+	b.set(func(s *settings.Settings) { s.Pools.Min, s.Pools.Batch, s.Pools.TTL.Duration = 4, 4, time.Hour })
 	b.start()
 	b.bound(b.pod("idle"))
 	b.eventually("the first pool has what there is", func() bool {
 		p := b.poolOn(node)
 		return p != nil && p.Status.Available >= 3
 	})
-	b.set(func(s *controller.Settings) { s.Pools.Min = 3 })
+	b.set(func(s *settings.Settings) { s.Pools.Min = 3 })
 	var pods []*corev1.Pod
 	for i := range 4 {
 		pods = append(pods, b.pod(fmt.Sprint("busy-", i), func(p *corev1.Pod) { p.Spec.NodeName = "node-2" }))
@@ -127,7 +127,7 @@ func TestIdlePoolGivesPortsUp(t *testing.T) {
 		t.Errorf("%d ports, more than the quota", n)
 	}
 	b.cloud.SetQuota(100)
-	b.set(func(*controller.Settings) {}) // or it would wait for a minute to look for room
+	b.set(func(*settings.Settings) {}) // or it would wait for a minute to look for room
 	b.eventually("both pools have what they keep", func() bool {
 		one, two := b.poolOn(node), b.poolOn("node-2")
 		return one.Status.Available == 3 && two.Status.Available == 3
@@ -159,7 +159,7 @@ func TestPoolThatIsLeftSaysSo(t *testing.T) {
 // wrong with one that makes no sense.
 func TestFill(t *testing.T) {
 	b := idleBed(t)
-	b.set(func(s *controller.Settings) { s.Pools.Batch, s.Pools.TTL.Duration = 3, time.Hour })
+	b.set(func(s *settings.Settings) { s.Pools.Batch, s.Pools.TTL.Duration = 3, time.Hour })
 	b.start()
 	b.bound(b.pod("web"))
 	b.eventually("there is a pool", func() bool { return b.poolOn(node) != nil })
@@ -188,7 +188,7 @@ func (b *bed) annotatePool(value string) {
 // that something plugs, is deleted.
 func TestPortOfAStoppedProcessIsAdopted(t *testing.T) {
 	b := newBed(t)
-	b.set(func(s *controller.Settings) { s.Pools.Min, s.Pools.TTL.Duration = 1, time.Hour })
+	b.set(func(s *settings.Settings) { s.Pools.Min, s.Pools.TTL.Duration = 1, time.Hour })
 	b.bound(b.pod("web"))
 	b.settled(2)
 	b.stop()

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/plan/service"
 )
 
@@ -25,33 +26,33 @@ func (r *services) release(ctx context.Context, svc *corev1.Service, klb *v1.Kur
 	if klb != nil && ownerOf(klb) != "" {
 		if klb.DeletionTimestamp.IsZero() {
 			if err := r.withdraw(ctx, svc); err != nil {
-				return retry(err)
+				return kube.Retry(err)
 			}
 		}
-		return retry(r.discard(ctx, klb, ""))
+		return kube.Retry(r.discard(ctx, klb, ""))
 	}
 	if !controllerutil.ContainsFinalizer(svc, v1.ServiceFinalizer) {
-		return retry(r.wipe(ctx, svc, false))
+		return kube.Retry(r.wipe(ctx, svc, false))
 	}
 	// The cache may not show yet what was made a moment ago.
 	var there v1.KuryrLoadBalancer
 	err := r.live.Get(ctx, client.ObjectKeyFromObject(svc), &there)
 	switch {
 	case err == nil && ownerOf(&there) != "":
-		return retry(r.discard(ctx, &there, ""))
+		return kube.Retry(r.discard(ctx, &there, ""))
 	case err != nil && !apierrors.IsNotFound(err):
 		return ctrl.Result{}, fmt.Errorf("reading KuryrLoadBalancer %s/%s: %w", svc.Namespace, svc.Name, err)
 	}
 	if svc.DeletionTimestamp.IsZero() {
 		if wiped, err := r.wiped(ctx, svc); !wiped || err != nil {
-			return retry(err)
+			return kube.Retry(err)
 		}
 	}
 	err = r.patch(ctx, svc, func(s client.Object) { controllerutil.RemoveFinalizer(s, v1.ServiceFinalizer) })
 	if err == nil {
 		ctrl.LoggerFrom(ctx).V(1).Info("released Service", "deleted", !svc.DeletionTimestamp.IsZero())
 	}
-	return retry(err)
+	return kube.Retry(err)
 }
 
 // withdraw takes our ingress from a Service that stays, before its load balancer goes:
@@ -92,7 +93,7 @@ func (r *services) discard(ctx context.Context, klb *v1.KuryrLoadBalancer, keep 
 		return nil
 	}
 	err := r.client.Delete(ctx, klb, client.Preconditions{UID: &klb.UID})
-	if err = lost(err); err != nil {
+	if err = kube.Lost(err); err != nil {
 		return fmt.Errorf("deleting KuryrLoadBalancer %s/%s: %w", klb.Namespace, klb.Name, err)
 	}
 	return nil

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
@@ -48,7 +48,7 @@ func TestNotesOnce(t *testing.T) {
 	b.patch(svc, map[string]any{"spec": map[string]any{"internalTrafficPolicy": "Cluster"}})
 	b.eventually("the condition says less", func() bool { return !strings.Contains(b.planned(svc).Message, "internalTrafficPolicy") })
 	b.patch(svc, map[string]any{"metadata": map[string]any{"annotations": nil}})
-	b.set(func(s *controller.Settings) {
+	b.set(func(s *settings.Settings) {
 		s.Services.NodeSubnetIDs = []string{"5f1c5aac-0000-4000-8000-0000000000a3"}
 	})
 	b.eventually("it says that a subnet is not there", func() bool {

@@ -16,13 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/plan/service"
-)
-
-// Reasons of v1.ConditionPlanned besides those of package service.
-const (
-	reasonPlanned = "Planned"
-	reasonSeveral = "SeveralProblems"
 )
 
 // maxEvents is how many Events one write of a condition brings: anybody who may
@@ -75,23 +71,23 @@ func (r *services) condition(svc *corev1.Service, s *corev1.ServiceStatus, notes
 		meta.RemoveStatusCondition(&s.Conditions, v1.ConditionPlanned)
 		return
 	}
-	reason := reasonPlanned
+	reason := v1.ReasonPlanned
 	var lines []string
 	for _, n := range notes {
 		lines = append(lines, n.String())
 		switch {
 		case n.Info || n.Reason == reason:
-		case reason == reasonPlanned:
+		case reason == v1.ReasonPlanned:
 			reason = n.Reason
 		default:
-			reason = reasonSeveral
+			reason = v1.ReasonSeveralProblems
 		}
 	}
 	message := strings.Join(lines, "\n")
 	if len(message) > maxMessage {
 		message = strings.ToValidUTF8(message[:maxMessage], "")
 	}
-	setCondition(&s.Conditions, v1.ConditionPlanned, reason == reasonPlanned, reason, message, svc.Generation, r.now())
+	kube.SetCondition(&s.Conditions, v1.ConditionPlanned, reason == v1.ReasonPlanned, reason, message, svc.Generation, r.now())
 }
 
 // patchStatus changes the status of a Service, if nobody else has meanwhile, and
@@ -104,9 +100,9 @@ func (r *services) patchStatus(ctx context.Context, svc *corev1.Service, change 
 	if equality.Semantic.DeepEqual(&old.Status, &next.Status) {
 		return false, nil
 	}
-	err := r.client.Status().Patch(ctx, next, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), ownerService)
+	err := r.client.Status().Patch(ctx, next, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), kube.OwnerService)
 	if err != nil {
-		if err = lost(err); err != nil {
+		if err = kube.Lost(err); err != nil {
 			err = fmt.Errorf("writing status of Service %s/%s: %w", svc.Namespace, svc.Name, err)
 		}
 		return false, err
@@ -136,10 +132,10 @@ func (r *services) tell(svc *corev1.Service, n service.Note) {
 	if n.Info {
 		kind = corev1.EventTypeNormal
 	}
-	on := reference(svc, "Service")
+	on := kube.Reference(svc, "Service")
 	on.ResourceVersion = svc.ResourceVersion
 	if n.OfService() {
 		on.FieldPath = n.Field
 	}
-	r.events.Eventf(on, nil, kind, n.Reason, "PlanLoadBalancer", "%s", cut(n.Field+": "+n.Text))
+	r.events.Eventf(on, nil, kind, n.Reason, "PlanLoadBalancer", "%s", outcome.Cut(n.Field+": "+n.Text))
 }

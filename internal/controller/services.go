@@ -24,7 +24,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/service"
 )
 
@@ -33,12 +35,8 @@ import (
 // +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=get;list;watch
 // +kubebuilder:rbac:groups=openstack.org,resources=kuryrloadbalancers,verbs=get;list;watch;create;patch;delete
 
-const (
-	ownerService = client.FieldOwner("kuryr-service") // a KuryrLoadBalancer's spec; a Service's finalizer, ingress and condition
-
-	// serviceWorkers is how many Services are planned at once.
-	serviceWorkers = 8
-)
+// serviceWorkers is how many Services are planned at once.
+const serviceWorkers = 8
 
 // services plans: from a Service and its EndpointSlices to a KuryrLoadBalancer,
 // and from that one's status to the Service's. Of the cloud it knows what subnets
@@ -49,12 +47,12 @@ const (
 type services struct {
 	client   client.Client
 	live     client.Reader // past the cache
-	settings *Live
+	settings *settings.Live
 	subnets  *subnetBook
-	backoff  Backoff
+	backoff  outcome.Backoff
 	events   events.EventRecorder
 	now      func() time.Time
-	wake     waker[ctrl.Request]
+	wake     kube.Queue[ctrl.Request]
 
 	mu      sync.Mutex
 	written map[ctrl.Request]string // version of the last own write of a KuryrLoadBalancer
@@ -84,11 +82,11 @@ func (r *services) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 		return r.release(ctx, svc, klb)
 	}
 	if klb != nil && ownerOf(klb) != "" && ownerOf(klb) != svc.UID { // of an earlier Service of that name
-		return retry(r.discard(ctx, klb, svc.UID))
+		return kube.Retry(r.discard(ctx, klb, svc.UID))
 	}
 	in, again, err := r.input(ctx, svc, klb)
 	if err != nil {
-		_, res, err := r.backoff.outcome(err)
+		_, res, err := r.backoff.Outcome(err)
 		return res, err
 	}
 	o := service.Plan(in)
@@ -99,9 +97,9 @@ func (r *services) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 		err = r.realise(ctx, svc, klb, &o.Spec)
 	}
 	if err == nil {
-		err = r.report(ctx, svc, klb, &o, takes(&r.settings.Load().Services))
+		err = r.report(ctx, svc, klb, &o, settings.ServesServices(&r.settings.Load().Services))
 	}
-	result, err := retry(err)
+	result, err := kube.Retry(err)
 	if result.IsZero() && again > 0 && err == nil {
 		result.RequeueAfter = again
 	}
@@ -112,12 +110,12 @@ func (r *services) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 // not there. They are the cache's.
 func (r *services) get(ctx context.Context, req ctrl.Request) (*corev1.Service, *v1.KuryrLoadBalancer, error) {
 	svc, klb := &corev1.Service{}, &v1.KuryrLoadBalancer{}
-	if err := r.client.Get(ctx, req.NamespacedName, svc, readOnly); apierrors.IsNotFound(err) {
+	if err := r.client.Get(ctx, req.NamespacedName, svc, kube.ReadOnly); apierrors.IsNotFound(err) {
 		svc = nil
 	} else if err != nil {
 		return nil, nil, fmt.Errorf("reading Service %s: %w", req, err)
 	}
-	if err := r.client.Get(ctx, req.NamespacedName, klb, readOnly); apierrors.IsNotFound(err) {
+	if err := r.client.Get(ctx, req.NamespacedName, klb, kube.ReadOnly); apierrors.IsNotFound(err) {
 		klb = nil
 	} else if err != nil {
 		return nil, nil, fmt.Errorf("reading KuryrLoadBalancer %s: %w", req, err)
@@ -163,7 +161,7 @@ func (r *services) planSettings(ctx context.Context) (service.Settings, error) {
 		SourceRangesAtMembers: c.SourceRangesBySecurityGroups,
 		TimeoutClientData:     int64(c.TimeoutClientData), TimeoutMemberData: int64(c.TimeoutMemberData),
 	}
-	if !takes(c) {
+	if !settings.ServesServices(c) {
 		return out, nil
 	}
 	var lost []string
@@ -178,13 +176,10 @@ func (r *services) planSettings(ctx context.Context) (service.Settings, error) {
 	return out, nil
 }
 
-// takes reports whether Services get load balancers at all.
-func takes(c *config.Services) bool { return len(c.SubnetIDs) > 0 }
-
 // slices returns the EndpointSlices of a Service.
 func (r *services) slices(ctx context.Context, svc *corev1.Service) ([]*discoveryv1.EndpointSlice, error) {
 	var list discoveryv1.EndpointSliceList
-	err := r.client.List(ctx, &list, client.InNamespace(svc.Namespace), client.MatchingFields{sliceService: svc.Name}, readOnly)
+	err := r.client.List(ctx, &list, client.InNamespace(svc.Namespace), client.MatchingFields{sliceService: svc.Name}, kube.ReadOnly)
 	if err != nil {
 		return nil, fmt.Errorf("listing EndpointSlices of Service %s/%s: %w", svc.Namespace, svc.Name, err)
 	}
@@ -205,7 +200,7 @@ func (r *services) known(ctx context.Context, slices []*discoveryv1.EndpointSlic
 				continue
 			}
 			var list v1.KuryrPortList
-			if err := r.client.List(ctx, &list, client.MatchingFields{portAddress: ip.String()}, readOnly); err != nil {
+			if err := r.client.List(ctx, &list, client.MatchingFields{kube.PortAddress: ip.String()}, kube.ReadOnly); err != nil {
 				return nil, fmt.Errorf("looking for the KuryrPort of %s: %w", ip, err)
 			}
 			for j := range list.Items {
@@ -261,7 +256,7 @@ func (r *services) realise(ctx context.Context, svc *corev1.Service, klb *v1.Kur
 	u.SetNamespace(svc.Namespace)
 	u.SetName(svc.Name)
 	u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: svc.Name, UID: svc.UID}})
-	if err := r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), ownerService, client.ForceOwnership); err != nil {
+	if err := r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), kube.OwnerService, client.ForceOwnership); err != nil {
 		return fmt.Errorf("writing KuryrLoadBalancer %s/%s: %w", svc.Namespace, svc.Name, err)
 	}
 	r.wrote(requestFor(svc), u.GetResourceVersion())
@@ -278,11 +273,11 @@ func (r *services) strip(ctx context.Context, klb *v1.KuryrLoadBalancer, spec *v
 	old := &v1.KuryrLoadBalancer{ObjectMeta: *klb.ObjectMeta.DeepCopy(), Spec: *klb.Spec.DeepCopy()}
 	next := old.DeepCopy()
 	next.Spec = *spec
-	err := r.client.Patch(ctx, next, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), ownerService)
-	if err = lost(err); err != nil {
+	err := r.client.Patch(ctx, next, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), kube.OwnerService)
+	if err = kube.Lost(err); err != nil {
 		return fmt.Errorf("taking what is not planned out of KuryrLoadBalancer %s/%s: %w", klb.Namespace, klb.Name, err)
 	}
-	r.wrote(requestOf(klb), next.ResourceVersion)
+	r.wrote(kube.RequestOf(klb), next.ResourceVersion)
 	ctrl.LoggerFrom(ctx).V(1).Info("took out of a KuryrLoadBalancer what somebody had written")
 	return nil
 }
@@ -297,7 +292,7 @@ func (r *services) hold(ctx context.Context, svc *corev1.Service) error {
 
 // patch changes the metadata of a Service, if nobody else has meanwhile.
 func (r *services) patch(ctx context.Context, svc *corev1.Service, change func(client.Object)) error {
-	return patchMetadata(ctx, r.client, &corev1.Service{ObjectMeta: *svc.ObjectMeta.DeepCopy()}, "Service", ownerService, change)
+	return kube.PatchMetadata(ctx, r.client, &corev1.Service{ObjectMeta: *svc.ObjectMeta.DeepCopy()}, "Service", kube.OwnerService, change)
 }
 
 // behind reports whether the cache does not show the last own write yet.
@@ -305,7 +300,7 @@ func (r *services) behind(req ctrl.Request, klb *v1.KuryrLoadBalancer) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	version := r.written[req]
-	if version != "" && older(klb.ResourceVersion, version) {
+	if version != "" && kube.Older(klb.ResourceVersion, version) {
 		return true
 	}
 	delete(r.written, req)

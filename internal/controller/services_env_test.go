@@ -32,6 +32,7 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/apitest"
 	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
@@ -158,7 +159,7 @@ func (b *serviceBed) launch() {
 		b.t.Fatal(err)
 	}
 	mgr, err := ctrl.NewManager(cmp.Or(b.as, serverOf(b.t)), ctrl.Options{
-		Scheme: scheme, Cache: controller.CacheOptions(), Metrics: metricsserver.Options{BindAddress: "0"}, NewClient: through(b.wrote.funcs()),
+		Scheme: scheme, Cache: kube.CacheOptions(), Metrics: metricsserver.Options{BindAddress: "0"}, NewClient: through(b.wrote.funcs()),
 	})
 	if err != nil {
 		b.t.Fatal(err)

@@ -25,6 +25,9 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/apitest"
 	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/openstack"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/openstacksim"
@@ -41,7 +44,7 @@ type simBed struct {
 	with   string // which API serves load balancers; empty: Octavia
 	around func(sdn.LoadBalancers) sdn.LoadBalancers
 
-	backoff controller.Backoff // as in use, where it says nothing
+	backoff outcome.Backoff // as in use, where it says nothing
 }
 
 func newSimBed(t testing.TB, change ...func(*simBed)) *simBed {
@@ -67,7 +70,7 @@ func newSimBed(t testing.TB, change ...func(*simBed)) *simBed {
 			t.Fatal(err)
 		}
 	}
-	b.set(func(s *controller.Settings) {
+	b.set(func(s *settings.Settings) {
 		s.Pods.SubnetIDs, s.Services.SubnetIDs, s.Services.ExternalNetworkID = []string{b.cloud.subnet}, []string{vips}, ""
 		s.Orphans.Interval.Duration, s.Orphans.Grace.Duration = time.Hour, time.Hour
 	})
@@ -93,7 +96,7 @@ func (b *simBed) launch(perSecond float64) {
 		b.t.Fatal(err)
 	}
 	mgr, err := ctrl.NewManager(serverOf(b.t), ctrl.Options{
-		Scheme: scheme, Cache: controller.CacheOptions(), Metrics: metricsserver.Options{BindAddress: "0"}, NewClient: through(b.wrote.funcs()),
+		Scheme: scheme, Cache: kube.CacheOptions(), Metrics: metricsserver.Options{BindAddress: "0"}, NewClient: through(b.wrote.funcs()),
 	})
 	if err != nil {
 		b.t.Fatal(err)

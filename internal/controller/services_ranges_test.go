@@ -13,7 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 )
 
 // outside gives a simBed's router a network of floating IPs, and returns that.
@@ -71,7 +71,7 @@ func TestSourceRangesInOpenStack(t *testing.T) {
 	b := newSimBed(t)
 	own := b.cloud.make("security-group", map[string]any{"name": "pods"})
 	net := b.outside()
-	b.set(func(s *controller.Settings) {
+	b.set(func(s *settings.Settings) {
 		s.Pods.SecurityGroupIDs, s.Services.ExternalNetworkID = []string{own}, net
 		s.Services.SourceRangesBySecurityGroups = true
 	})

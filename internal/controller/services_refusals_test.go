@@ -14,7 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/openstack"
 )
 
@@ -162,7 +163,7 @@ func TestFullOctavia(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			b := newSimBed(t)
-			b.backoff = controller.Backoff{Quota: 200 * time.Millisecond}
+			b.backoff = outcome.Backoff{Quota: 200 * time.Millisecond}
 			external := b.cloud.make("network", map[string]any{"name": "external", "router:external": true})
 			b.cloud.make("subnet", map[string]any{"network_id": external, "cidr": "203.0.113.0/24", "ip_version": 4})
 			b.launch(1000)
@@ -198,7 +199,7 @@ func TestFloatingIPLeadsNowhere(t *testing.T) {
 	external := b.cloud.make("network", map[string]any{"name": "external", "router:external": true})
 	b.cloud.make("subnet", map[string]any{"network_id": external, "cidr": "203.0.113.0/24", "ip_version": 4})
 	theirs := b.cloud.make("floatingip", map[string]any{"floating_network_id": external, "floating_ip_address": "203.0.113.50"})
-	b.set(func(s *controller.Settings) { s.Services.ExternalNetworkID = external })
+	b.set(func(s *settings.Settings) { s.Services.ExternalNetworkID = external })
 	b.launch(1000)
 	svc := b.service("web", by("ovn"), balanced, func(svc *corev1.Service) { svc.Spec.LoadBalancerIP = "203.0.113.50" })
 	b.slice("web", "web", "10.1.0.5")
@@ -216,7 +217,7 @@ func TestFloatingIPLeadsNowhere(t *testing.T) {
 func TestClusterIPOutside(t *testing.T) {
 	b := newSimBed(t)
 	right := b.current.Services.SubnetIDs
-	b.set(func(s *controller.Settings) { s.Services.SubnetIDs = []string{b.cloud.subnet} })
+	b.set(func(s *settings.Settings) { s.Services.SubnetIDs = []string{b.cloud.subnet} })
 	b.launch(1000)
 	svc := b.service("web", by("ovn"), func(svc *corev1.Service) { svc.Spec.ClusterIP = "10.0.77.4" })
 	b.slice("web", "web", "10.1.0.5")
@@ -224,7 +225,7 @@ func TestClusterIPOutside(t *testing.T) {
 	if all := b.rows("loadbalancer"); len(all) > 0 {
 		t.Errorf("the cloud has %v", all)
 	}
-	b.set(func(s *controller.Settings) { s.Services.SubnetIDs = right })
+	b.set(func(s *settings.Settings) { s.Services.SubnetIDs = right })
 	b.eventually("it is served", func() bool { return b.atRest("web", 1, []string{"10.1.0.5"}) && b.planned(svc) == nil })
 }
 

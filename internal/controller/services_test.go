@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 )
 
 // TestServiceFirst: nothing is made of a Service before it has an EndpointSlice, and
@@ -302,14 +302,14 @@ func TestLeftAlone(t *testing.T) {
 	b.service("web")
 	b.slice("web", "web-1", "10.1.0.5")
 	klb := b.members("web", "10.1.0.5")
-	b.set(func(s *controller.Settings) { s.Services.SubnetIDs = nil })
+	b.set(func(s *settings.Settings) { s.Services.SubnetIDs = nil })
 	other := b.service("other", misspelled)
 	b.slice("other", "other-1", "10.1.0.6")
 	b.never("something becomes of a Service", func() bool { return b.balancerOf("other") != nil || b.planned(other) != nil })
 	if now := b.balancerOf("web"); now == nil || now.ResourceVersion != klb.ResourceVersion {
 		t.Errorf("KuryrLoadBalancer %+v, want it as it was", now)
 	}
-	b.set(func(s *controller.Settings) { s.Services.SubnetIDs = []string{vipSubnet} })
+	b.set(func(s *settings.Settings) { s.Services.SubnetIDs = []string{vipSubnet} })
 	b.members("other", "10.1.0.6")
 }
 

@@ -23,6 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 )
 
 // syncTimeout is how long the API server may take to list all Services before it is
@@ -70,7 +72,7 @@ func (s *serviceSwitch) due(ctx context.Context) bool {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-s.Settings.serving:
+		case <-s.Settings.Serving:
 			return true
 		case <-elected:
 		}
@@ -83,7 +85,7 @@ func (s *serviceSwitch) due(ctx context.Context) bool {
 			continue
 		}
 		ctrl.LoggerFrom(ctx).Info("cannot tell whether load balancers of Services are left", "error", err.Error())
-		if !pause(ctx, s.Backoff.Rejected) {
+		if !kube.Pause(ctx, s.Backoff.Rejected) {
 			return false
 		}
 	}
@@ -140,7 +142,7 @@ func ignore(err error, is func(error) bool) error {
 func (s *serviceSwitch) insist(ctx context.Context, step func(context.Context) error) bool {
 	said := ""
 	for {
-		if !s.left && !takes(&s.Settings.Load().Services) { // somebody has thought better of it
+		if !s.left && !settings.ServesServices(&s.Settings.Load().Services) { // somebody has thought better of it
 			servicesBlocked.Set(0)
 			said = ""
 		} else if err := step(ctx); err == nil || ctx.Err() != nil {
@@ -152,7 +154,7 @@ func (s *serviceSwitch) insist(ctx context.Context, step func(context.Context) e
 				s.complain(ctx, err)
 			}
 		}
-		if !pause(ctx, s.Backoff.Rejected) {
+		if !kube.Pause(ctx, s.Backoff.Rejected) {
 			return false
 		}
 	}

@@ -21,7 +21,7 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/apitest"
-	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 )
 
 const definition = "../../config/crd/openstack.org_kuryrloadbalancers.yaml"
@@ -226,14 +226,14 @@ func TestServicesLater(t *testing.T) {
 	o := newOlder(t)
 	o.launchWithout()
 	o.serves("web-0")
-	o.set(func(s *controller.Settings) { s.Services.SubnetIDs = []string{vipSubnet} })
+	o.set(func(s *settings.Settings) { s.Services.SubnetIDs = []string{vipSubnet} })
 	o.eventually("it is told that the kind is missing", func() bool { return o.told.count() > 0 })
-	o.set(func(s *controller.Settings) { s.Services.SubnetIDs = nil }) // they think better of it
+	o.set(func(s *settings.Settings) { s.Services.SubnetIDs = nil }) // they think better of it
 	o.never("it is told once more", func() bool { return o.told.count() > 1 })
 	o.install()
 	o.grant(everything)
 	o.never("Services are watched", func() bool { return len(o.asked.about("endpointslices")) > 0 })
-	o.set(func(s *controller.Settings) { s.Services.SubnetIDs = []string{vipSubnet} })
+	o.set(func(s *settings.Settings) { s.Services.SubnetIDs = []string{vipSubnet} })
 	o.eventually("Services are served", func() bool { return o.balancerOf("kubernetes") != nil })
 }
 
@@ -279,6 +279,6 @@ func (b *serviceBed) letGoKubernetes() {
 func (b *serviceBed) launchWithout() {
 	b.t.Helper()
 	b.current.Services.SubnetIDs = nil
-	b.settings = controller.NewLive(b.current)
+	b.settings = settings.NewLive(b.current)
 	b.launch()
 }

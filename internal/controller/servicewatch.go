@@ -21,15 +21,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/plan/service"
 )
 
 // Fields that the cache is indexed by.
 const (
-	serviceClaim = "spec.externalIPs,ports"  // service.Claims
-	sliceService = "service"                 // name of the Service that an EndpointSlice is of
-	sliceAddress = "endpoints.addresses"     // those that members are made of
-	portAddress  = "spec.vif.addresses[].ip" // of a KuryrPort
+	serviceClaim = "spec.externalIPs,ports" // service.Claims
+	sliceService = "service"                // name of the Service that an EndpointSlice is of
+	sliceAddress = "endpoints.addresses"    // those that members are made of
 )
 
 // indexServices makes the indexes that Services need.
@@ -42,7 +43,7 @@ func indexServices(ctx context.Context, mgr ctrl.Manager) error {
 		{&corev1.Service{}, serviceClaim, claimsOf},
 		{&discoveryv1.EndpointSlice{}, sliceService, serviceOfSlice},
 		{&discoveryv1.EndpointSlice{}, sliceAddress, addressesOfSlice},
-		{&v1.KuryrPort{}, portAddress, addressesOfPort},
+		{&v1.KuryrPort{}, kube.PortAddress, kube.AddressesOfPort},
 		{&v1.KuryrLoadBalancer{}, balancerGrants, addressesOfGrants},
 	} {
 		if err := mgr.GetFieldIndexer().IndexField(ctx, index.obj, index.field, index.values); err != nil {
@@ -53,12 +54,12 @@ func indexServices(ctx context.Context, mgr ctrl.Manager) error {
 }
 
 func (r *services) setup(mgr ctrl.Manager) error {
-	if err := mgr.Add(leading(r.follow)); err != nil {
+	if err := mgr.Add(kube.Leading(r.follow)); err != nil {
 		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("services").
 		WithOptions(controller.Options{
-			MaxConcurrentReconciles: serviceWorkers, RateLimiter: limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
+			MaxConcurrentReconciles: serviceWorkers, RateLimiter: outcome.Limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
 		}).
 		For(&corev1.Service{}).
 		Watches(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(planOf)).
@@ -67,7 +68,7 @@ func (r *services) setup(mgr ctrl.Manager) error {
 			UpdateFunc: portGiven, DeleteFunc: func(event.DeleteEvent) bool { return false },
 		})).
 		Watches(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(r.rivalsOf), builder.WithPredicates(predicate.Funcs{UpdateFunc: claimsMoved})).
-		WatchesRawSource(r.wake.source()).
+		WatchesRawSource(r.wake.Source()).
 		Complete(r)
 }
 
@@ -90,14 +91,6 @@ func addressesOfSlice(o client.Object) []string {
 	return slices.Compact(ips)
 }
 
-func addressesOfPort(o client.Object) []string {
-	var ips []string
-	for _, a := range o.(*v1.KuryrPort).Spec.VIF.Addresses {
-		ips = append(ips, a.IP)
-	}
-	return ips
-}
-
 // planOf returns the Service that an EndpointSlice is of.
 func planOf(_ context.Context, o client.Object) []reconcile.Request {
 	var requests []reconcile.Request
@@ -114,9 +107,9 @@ func (r *services) servedBy(ctx context.Context, o client.Object) []reconcile.Re
 		return nil
 	}
 	var requests []reconcile.Request
-	for _, ip := range addressesOfPort(o) {
+	for _, ip := range kube.AddressesOfPort(o) {
 		var list discoveryv1.EndpointSliceList
-		if err := r.client.List(ctx, &list, client.MatchingFields{sliceAddress: ip}, readOnly); err != nil {
+		if err := r.client.List(ctx, &list, client.MatchingFields{sliceAddress: ip}, kube.ReadOnly); err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "cannot tell what Services have an address", "ip", ip)
 			continue
 		}
@@ -162,7 +155,7 @@ func (r *services) rivals(ctx context.Context, svc *corev1.Service) ([]*corev1.S
 	var rivals []*corev1.Service
 	for _, claim := range claimsOf(svc) {
 		var list corev1.ServiceList
-		if err := r.client.List(ctx, &list, client.MatchingFields{serviceClaim: claim}, readOnly); err != nil {
+		if err := r.client.List(ctx, &list, client.MatchingFields{serviceClaim: claim}, kube.ReadOnly); err != nil {
 			return nil, fmt.Errorf("listing Services with external IP %s: %w", claim, err)
 		}
 		for i := range list.Items {
@@ -197,15 +190,15 @@ func (r *services) follow(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-r.settings.planned:
+		case <-r.settings.Planned:
 		}
 		r.subnets.forgive()
 		var list corev1.ServiceList
-		if err := r.client.List(ctx, &list, readOnly); err != nil {
+		if err := r.client.List(ctx, &list, kube.ReadOnly); err != nil {
 			return fmt.Errorf("listing Services: %w", err)
 		}
 		for i := range list.Items {
-			r.wake.add(requestFor(&list.Items[i]))
+			r.wake.Add(requestFor(&list.Items[i]))
 		}
 	}
 }

@@ -15,6 +15,8 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
 
@@ -22,7 +24,7 @@ import (
 // namespace and by what the node is. It reads caches only.
 type sites struct {
 	client   client.Reader
-	settings *Live
+	settings *settings.Live
 	parents  *parents
 }
 
@@ -30,7 +32,7 @@ type sites struct {
 // for one event or plan, and not safe for concurrent use.
 type site struct {
 	client     client.Reader
-	rules      *rules
+	rules      *settings.Rules
 	name       string
 	node       *corev1.Node // nil: there is none of that name
 	ports      config.NodePorts
@@ -47,9 +49,9 @@ type namespace struct {
 
 // on returns the site of a node.
 func (s *sites) on(ctx context.Context, name string) (*site, error) {
-	out := &site{client: s.client, rules: s.settings.rules(), name: name, namespaces: map[string]namespace{}}
+	out := &site{client: s.client, rules: s.settings.Rules(), name: name, namespaces: map[string]namespace{}}
 	var node corev1.Node
-	err := s.client.Get(ctx, client.ObjectKey{Name: name}, &node, readOnly)
+	err := s.client.Get(ctx, client.ObjectKey{Name: name}, &node, kube.ReadOnly)
 	if apierrors.IsNotFound(err) {
 		return out, nil
 	}
@@ -57,7 +59,7 @@ func (s *sites) on(ctx context.Context, name string) (*site, error) {
 		return nil, fmt.Errorf("reading node %s: %w", name, err)
 	}
 	out.node = &node
-	out.ports = out.rules.portsOn(node.Labels)
+	out.ports = out.rules.PortsOn(node.Labels)
 	if config.Nested(out.ports.VIFType) {
 		id, known, err := s.parents.of(ctx, &node, out.ports.VIFType)
 		if err != nil {
@@ -71,14 +73,14 @@ func (s *sites) on(ctx context.Context, name string) (*site, error) {
 // labelsOf returns the labels of a namespace, if anything depends on them. It
 // is false for a namespace that the cache does not show: it may be a new one.
 func (s *site) labelsOf(ctx context.Context, name string) (labels.Set, bool, error) {
-	if !s.rules.byNamespace {
+	if !s.rules.ByNamespace {
 		return nil, true, nil
 	}
 	if ns, ok := s.namespaces[name]; ok {
 		return ns.labels, ns.known, nil
 	}
-	object := namespaceMeta()
-	err := s.client.Get(ctx, client.ObjectKey{Name: name}, object, readOnly)
+	object := kube.NamespaceMeta()
+	err := s.client.Get(ctx, client.ObjectKey{Name: name}, object, kube.ReadOnly)
 	if client.IgnoreNotFound(err) != nil {
 		return nil, false, fmt.Errorf("reading namespace %s: %w", name, err)
 	}
@@ -94,7 +96,7 @@ func (s *site) own(ctx context.Context, name string) (string, bool, error) {
 	if err != nil || !known || s.node == nil {
 		return "", false, err
 	}
-	if s.rules.byNamespace && s.rules.apart(s.node.Labels, set) {
+	if s.rules.ByNamespace && s.rules.Apart(s.node.Labels, set) {
 		return name, true, nil
 	}
 	return "", true, nil
@@ -106,20 +108,20 @@ func (s *site) key(own string) (v1.PoolKey, bool) {
 	if s.node == nil || s.blind {
 		return v1.PoolKey{}, false
 	}
-	return pool.KeyOn(s.name, s.rules.key(s.ports.VIFType, s.parent, own)), true
+	return pool.KeyOn(s.name, s.rules.Key(s.ports.VIFType, s.parent, own)), true
 }
 
 // request is the pool that a namespace's pods have their ports of.
-func (s *site) request(ctx context.Context, name string) (poolRequest, bool, error) {
+func (s *site) request(ctx context.Context, name string) (pool.Ref, bool, error) {
 	own, ok, err := s.own(ctx, name)
 	if err != nil || !ok {
-		return poolRequest{}, false, err
+		return pool.Ref{}, false, err
 	}
 	key, ok := s.key(own)
 	if !ok {
-		return poolRequest{}, false, nil
+		return pool.Ref{}, false, nil
 	}
-	return poolRequest{pool.Name(key), s.name}, true, nil
+	return pool.Ref{Pool: pool.Name(key), Node: s.name}, true, nil
 }
 
 // levels are those of the pool of this key.
@@ -131,21 +133,21 @@ func (s *site) levels(ctx context.Context, key v1.PoolKey) (pool.Levels, error) 
 			return pool.Levels{}, err
 		}
 	}
-	return s.rules.levels(s.node.Labels, set, key.Namespace != ""), nil
+	return s.rules.Levels(s.node.Labels, set, key.Namespace != ""), nil
 }
 
 // groups returns the security groups that pod is to have on a port of a pool
 // whose own are these; nil if just these. It is false while that cannot be told.
 func (s *site) groups(ctx context.Context, pod *corev1.Pod, pools []string) ([]string, bool, error) {
-	if len(s.rules.groups) == 0 {
+	if len(s.rules.Groups) == 0 {
 		return nil, true, nil
 	}
 	set, known, err := s.labelsOf(ctx, pod.Namespace)
 	if err != nil || !known {
 		return nil, false, err
 	}
-	ids, ruled := s.rules.podGroups(set, pod.Labels)
-	if !ruled || slices.Equal(ids, groupSet(pools)) {
+	ids, ruled := s.rules.PodGroups(set, pod.Labels)
+	if !ruled || slices.Equal(ids, v1.GroupSet(pools)) {
 		return nil, true, nil
 	}
 	return ids, true, nil

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 )
 
 // shown is a cache with these nodes and namespaces.
@@ -45,23 +46,23 @@ func TestWhatIsNotKnownYet(t *testing.T) {
 		nodes:      map[string]map[string]string{"n": nil},
 		namespaces: map[string]map[string]string{"a": {"team": "a"}, "b": nil},
 	}
-	byNamespace := Settings{Pools: config.Pools{Overrides: []config.PoolOverride{{NamespaceSelector: team}}}}
-	byGroups := Settings{Pods: config.Pods{SecurityGroups: []config.GroupRule{{NamespaceSelector: team, SecurityGroupIDs: []string{"g"}}}}}
+	byNamespace := settings.Settings{Pools: config.Pools{Overrides: []config.PoolOverride{{NamespaceSelector: team}}}}
+	byGroups := settings.Settings{Pods: config.Pods{SecurityGroups: []config.GroupRule{{NamespaceSelector: team, SecurityGroupIDs: []string{"g"}}}}}
 	for _, tc := range []struct {
 		name            string
-		settings        Settings
+		settings        settings.Settings
 		node, namespace string
 		led, grouped    bool
 	}{
 		{"known namespace", byNamespace, "n", "a", true, true},
 		{"unknown namespace", byNamespace, "n", "new", false, true},
-		{"unknown node", Settings{}, "new", "a", false, true},
-		{"unknown namespace that makes no difference", Settings{}, "n", "new", true, true},
+		{"unknown node", settings.Settings{}, "new", "a", false, true},
+		{"unknown namespace that makes no difference", settings.Settings{}, "n", "new", true, true},
 		{"groups by a known namespace", byGroups, "n", "b", true, true},
 		{"groups by an unknown namespace", byGroups, "n", "new", false, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s, err := (&sites{client: cache, settings: NewLive(tc.settings)}).on(t.Context(), tc.node)
+			s, err := (&sites{client: cache, settings: settings.NewLive(tc.settings)}).on(t.Context(), tc.node)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -18,7 +18,7 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
-	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 )
 
 const (
@@ -104,7 +104,7 @@ func (b *bed) poolOf(port *v1.KuryrPort) *v1.KuryrPortPool {
 func TestLevelsOfSomeNodes(t *testing.T) {
 	b := idleBed(t)
 	b.current.Pools.Overrides = []config.PoolOverride{{NodeSelector: labelled("size", "large"), Min: new(int32(3)), Batch: new(int32(7))}}
-	b.set(func(*controller.Settings) {})
+	b.set(func(*settings.Settings) {})
 	b.start()
 	b.bound(b.pod("web"))
 	b.settled(1)
@@ -115,7 +115,7 @@ func TestLevelsOfSomeNodes(t *testing.T) {
 	}
 	b.label(nodeNamed(node), "size", "")
 	b.settled(1)
-	b.set(func(s *controller.Settings) {
+	b.set(func(s *settings.Settings) {
 		s.Pools.Overrides = []config.PoolOverride{{NodeSelector: labelled(), Min: new(int32(1))}}
 	})
 	b.settled(2)
@@ -126,7 +126,7 @@ func TestLevelsOfSomeNodes(t *testing.T) {
 func TestNamespacesWithPools(t *testing.T) {
 	b := idleBed(t)
 	b.current.Pools.Overrides = []config.PoolOverride{{NamespaceSelector: labelled("team", "a"), Min: new(int32(1))}}
-	b.set(func(*controller.Settings) {})
+	b.set(func(*settings.Settings) {})
 	ns := b.namespace("team-a")
 	b.label(ns, "team", "a")
 	b.start()
@@ -169,7 +169,7 @@ func TestGroupsOfSomePods(t *testing.T) {
 		{PodSelector: labelled("role", "web"), SecurityGroupIDs: []string{otherGroup}},
 		{PodSelector: labelled("role", "none"), SecurityGroupIDs: []string{}},
 	}
-	b.set(func(*controller.Settings) {})
+	b.set(func(*settings.Settings) {})
 	b.start()
 	b.bound(b.pod("first"))
 	b.settled(2)
@@ -192,9 +192,9 @@ func TestGroupsOfSomePods(t *testing.T) {
 	b.eventually("the port has the pool's group", has(group))
 	b.label(pod, "role", "web")
 	b.eventually("the port has the pod's group again", has(otherGroup))
-	b.set(func(s *controller.Settings) { s.Pods.SecurityGroups[0].SecurityGroupIDs = []string{group, otherGroup} })
+	b.set(func(s *settings.Settings) { s.Pods.SecurityGroups[0].SecurityGroupIDs = []string{group, otherGroup} })
 	b.eventually("the port has both", has(group, otherGroup))
-	b.set(func(s *controller.Settings) { s.Pools.TTL = metav1.Duration{Duration: time.Hour} })
+	b.set(func(s *settings.Settings) { s.Pools.TTL = metav1.Duration{Duration: time.Hour} })
 	b.delete(pod)
 	b.eventually("the port is free and has the pool's group", func() bool {
 		return slices.ContainsFunc(b.ports(), func(p v1.KuryrPort) bool {
@@ -210,7 +210,7 @@ func TestGroupsOfSomePods(t *testing.T) {
 func TestColdPodWithGroups(t *testing.T) {
 	b := idleBed(t)
 	b.current.Pods.SecurityGroups = []config.GroupRule{{NamespaceSelector: labelled("kubernetes.io/metadata.name", "default"), SecurityGroupIDs: []string{otherGroup}}}
-	b.set(func(*controller.Settings) {})
+	b.set(func(*settings.Settings) {})
 	b.start()
 	pod := b.pod("web")
 	port := b.bound(pod)
@@ -231,7 +231,7 @@ func TestGroupsThatAreRefused(t *testing.T) {
 	}
 	const missing = "5f1c5aac-0000-4000-8000-0000000000dd"
 	b.current.Pods.SecurityGroups = rules(missing)
-	b.set(func(*controller.Settings) {})
+	b.set(func(*settings.Settings) {})
 	b.start()
 	b.bound(b.pod("first"))
 	b.settled(2)
@@ -255,7 +255,7 @@ func TestGroupsThatAreRefused(t *testing.T) {
 	b.settled(3)
 	pod := b.pod("web", web)
 	failed(pod)
-	b.set(func(s *controller.Settings) { s.Pods.SecurityGroups = rules(otherGroup) })
+	b.set(func(s *settings.Settings) { s.Pods.SecurityGroups = rules(otherGroup) })
 	b.bound(pod)
 	if got := groupsOf(t, b, b.portOf(pod).Name); !slices.Equal(got, []string{otherGroup}) {
 		t.Errorf("the port has groups %q, want the corrected rule's", got)

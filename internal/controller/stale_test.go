@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
@@ -62,7 +62,7 @@ func TestStaleCacheMakesNothingTwice(t *testing.T) {
 // theirs; the pod gets another.
 func TestLostClaim(t *testing.T) {
 	b := idleBed(t)
-	b.set(func(s *controller.Settings) { s.Pools.Min, s.Pools.TTL = 1, metav1.Duration{Duration: time.Hour} })
+	b.set(func(s *settings.Settings) { s.Pools.Min, s.Pools.TTL = 1, metav1.Duration{Duration: time.Hour} })
 	var once sync.Once
 	var taken string
 	var armed atomic.Bool

@@ -11,7 +11,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 )
 
 // versions counts how often a KuryrPort is written from now on, up to the write
@@ -43,7 +43,7 @@ func (b *bed) versions(name string) (n *atomic.Int32, active <-chan struct{}) {
 func (b *bed) oneWarmPort() {
 	b.t.Helper()
 	b.current.Pools.TTL.Duration, b.current.Orphans = time.Hour, noLooks
-	b.settings = controller.NewLive(b.current)
+	b.settings = settings.NewLive(b.current)
 	b.warmPool(node, 1)
 	b.start()
 }

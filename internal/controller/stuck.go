@@ -12,6 +12,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
 
@@ -46,7 +47,7 @@ func (r *orphans) watch(ctx context.Context) error {
 // says these once the pod's network is there.
 func (r *orphans) late(ctx context.Context) ([]string, error) {
 	var pods corev1.PodList
-	if err := r.client.List(ctx, &pods, readOnly); err != nil {
+	if err := r.client.List(ctx, &pods, kube.ReadOnly); err != nil {
 		return nil, fmt.Errorf("listing pods: %w", err)
 	}
 	waits := map[string]bool{}
@@ -59,13 +60,13 @@ func (r *orphans) late(ctx context.Context) ([]string, error) {
 		return nil, nil
 	}
 	var ports v1.KuryrPortList
-	if err := r.client.List(ctx, &ports, readOnly); err != nil {
+	if err := r.client.List(ctx, &ports, kube.ReadOnly); err != nil {
 		return nil, fmt.Errorf("listing KuryrPorts: %w", err)
 	}
 	var late []string
 	for i := range ports.Items {
 		port := &ports.Items[i]
-		if ref := port.Spec.PodRef; ref != nil && waits[string(ref.UID)] && port.DeletionTimestamp.IsZero() && !isLost(port) {
+		if ref := port.Spec.PodRef; ref != nil && waits[string(ref.UID)] && port.DeletionTimestamp.IsZero() && !port.Lost() {
 			late = append(late, port.Name)
 		}
 	}

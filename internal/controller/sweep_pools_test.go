@@ -18,7 +18,7 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
-	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/crashtest"
 )
 
@@ -49,7 +49,7 @@ func newPoolLife(w *crashtest.World, newCloud func(*crashtest.World) swept) *poo
 	l.settings.Pools = config.Pools{
 		Min: 1, Max: 2, Batch: 2, TTL: metav1.Duration{Duration: time.Hour}, Cooldown: metav1.Duration{Duration: cooldown},
 	}
-	l.live = controller.NewLive(l.settings)
+	l.live = settings.NewLive(l.settings)
 	l.newClient = l.watchful
 	return l
 }
@@ -115,7 +115,7 @@ func (l *poolLife) steps() {
 	w.Unplug(other)
 	w.Settled()
 	w.Delete(fourth)
-	l.set(func(s *controller.Settings) { s.Pools.TTL.Duration = 0 })
+	l.set(func(s *settings.Settings) { s.Pools.TTL.Duration = 0 })
 	w.Settled()
 	w.Delete(third)
 	w.Unplug(again)
@@ -148,7 +148,7 @@ func (l *poolLife) restarting() (served, then func()) {
 	if !l.gone {
 		return l.podsLife.restarting()
 	}
-	l.live = controller.NewLive(l.settings)
+	l.live = settings.NewLive(l.settings)
 	return nil, nil
 }
 

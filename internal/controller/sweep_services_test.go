@@ -25,6 +25,8 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/crashtest"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -65,7 +67,7 @@ const servicesSample = 3
 type serviceLife struct {
 	w        *crashtest.World
 	cloud    balancing
-	settings controller.Settings
+	settings settings.Settings
 	later    []string // its endpoints after they have changed
 	mend     time.Duration
 }
@@ -73,7 +75,7 @@ type serviceLife struct {
 func newServiceLife(w *crashtest.World, cloud balancing) *serviceLife {
 	l := &serviceLife{w: w, cloud: cloud, later: []string{"10.1.0.12", "10.1.0.13", "10.1.0.14"}, mend: 100 * time.Millisecond}
 	never := metav1.Duration{Duration: time.Hour}
-	l.settings = controller.Settings{
+	l.settings = settings.Settings{
 		Pods: cloud.pods(), Pools: config.Pools{Batch: 1}, Services: cloud.services(),
 		Orphans: config.Orphans{Interval: never, Grace: never},
 	}
@@ -117,7 +119,7 @@ func (l *serviceLife) start(ctx context.Context, cluster *rest.Config) error {
 		return err
 	}
 	mgr, err := ctrl.NewManager(cluster, ctrl.Options{
-		Scheme: scheme, Cache: controller.CacheOptions(), Metrics: metricsserver.Options{BindAddress: "0"},
+		Scheme: scheme, Cache: kube.CacheOptions(), Metrics: metricsserver.Options{BindAddress: "0"},
 		BaseContext: func() context.Context { return context.WithoutCancel(ctx) },
 	})
 	if err != nil {
@@ -135,7 +137,7 @@ func (l *serviceLife) start(ctx context.Context, cluster *rest.Config) error {
 	})
 	if err := controller.Setup(ctx, mgr, controller.Options{
 		Ports: backend, Capacity: backend, Hosts: backend, LoadBalancers: roles, FloatingIPs: roles, Subnets: roles, SecurityGroups: roles,
-		Settings: controller.NewLive(l.settings), Backoff: hurried, Mend: l.mend,
+		Settings: settings.NewLive(l.settings), Backoff: hurried, Mend: l.mend,
 	}); err != nil {
 		return err
 	}

@@ -22,6 +22,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/apitest"
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/crashtest"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
@@ -71,15 +73,15 @@ func sweepOf(t *testing.T) crashtest.Sweep {
 type podsLife struct {
 	w        *crashtest.World
 	cloud    swept
-	settings controller.Settings
-	live     *controller.Live // of the process that runs
+	settings settings.Settings
+	live     *settings.Live // of the process that runs
 
 	newClient client.NewClientFunc // of a process; nil is the usual
 }
 
 func newPodsLife(w *crashtest.World, newCloud func(*crashtest.World) swept) *podsLife {
 	l := &podsLife{w: w, cloud: newCloud(w)}
-	l.settings = controller.Settings{
+	l.settings = settings.Settings{
 		Pods:    l.cloud.pods(),
 		Pools:   config.Pools{Batch: 1, Min: 1, Max: 2, TTL: metav1.Duration{Duration: time.Hour}},
 		Orphans: hurriedOrphans,
@@ -87,7 +89,7 @@ func newPodsLife(w *crashtest.World, newCloud func(*crashtest.World) swept) *pod
 	if w.Undisturbed() { // the collector must not repair what nothing has broken
 		l.settings.Orphans = noLooks
 	}
-	l.live = controller.NewLive(l.settings)
+	l.live = settings.NewLive(l.settings)
 	w.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.Node}})
 	return l
 }
@@ -118,7 +120,7 @@ func (l *podsLife) start(ctx context.Context, cluster *rest.Config) error {
 		return err
 	}
 	mgr, err := ctrl.NewManager(cluster, ctrl.Options{
-		Scheme: scheme, Cache: controller.CacheOptions(), Metrics: metricsserver.Options{BindAddress: "0"}, NewClient: l.newClient,
+		Scheme: scheme, Cache: kube.CacheOptions(), Metrics: metricsserver.Options{BindAddress: "0"}, NewClient: l.newClient,
 		// Values only: what has begun is ended by the manager, in its order.
 		BaseContext: func() context.Context { return context.WithoutCancel(ctx) },
 	})
@@ -138,7 +140,7 @@ func (l *podsLife) start(ctx context.Context, cluster *rest.Config) error {
 	return mgr.Start(ctx)
 }
 
-func (l *podsLife) set(change func(*controller.Settings)) {
+func (l *podsLife) set(change func(*settings.Settings)) {
 	change(&l.settings)
 	l.live.Set(l.settings)
 }
@@ -169,7 +171,7 @@ func (l *podsLife) steps() {
 	w.Delete(second)
 	w.Unplug(other)
 	w.Settled()
-	l.set(func(s *controller.Settings) { s.Pools.Min, s.Pools.TTL.Duration = 0, 0 })
+	l.set(func(s *settings.Settings) { s.Pools.Min, s.Pools.TTL.Duration = 0, 0 })
 	w.Settled()
 }
 
@@ -201,13 +203,13 @@ func (l *podsLife) restarting() (served, then func()) {
 			ready++
 		}
 	}
-	l.live = controller.NewLive(l.settings)
+	l.live = settings.NewLive(l.settings)
 	if ready == 0 {
 		return nil, nil
 	}
 	patient := l.settings
 	patient.Orphans = noLooks
-	l.live = controller.NewLive(patient)
+	l.live = settings.NewLive(patient)
 	probe := l.w.Pod("probe")
 	waiting := l.waiting()
 	served = func() {

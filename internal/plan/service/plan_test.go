@@ -155,7 +155,7 @@ func BenchmarkPlan(b *testing.B) {
 
 // docs/services.md tells of every annotation that there is.
 func TestDocsNameEveryAnnotation(t *testing.T) {
-	data, err := os.ReadFile("../../docs/services.md")
+	data, err := os.ReadFile("../../../docs/services.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package kube
 
 import (
 	"testing"
@@ -16,10 +16,10 @@ const seed = `{"eth0": {"versioned_object.data": {"selfLink": "/apis/openstack.o
 func TestAnnotationIsAsDesigned(t *testing.T) {
 	t.Parallel()
 	ports := map[string]string{"eth0": "18f968a5-c420-4318-92d7-941eb5f9e60e"}
-	if got := formatVIFs(ports); got != seed {
+	if got := FormatVIFs(ports); got != seed {
 		t.Errorf("formatVIFs =\n%s\nwant\n%s", got, seed)
 	}
-	got, err := parseVIFs(seed)
+	got, err := ParseVIFs(seed)
 	if diff := cmp.Diff(ports, got); diff != "" || err != nil {
 		t.Errorf("parseVIFs: %v (-want +got):\n%s", err, diff)
 	}
@@ -39,7 +39,7 @@ func TestNonsenseIsRefused(t *testing.T) {
 		`{"eth0": {"active": true}, "versioned_object.name": "KuryrPortCRD", "versioned_object.version": "1.0"}`,
 		`{"eth0": 1, "versioned_object.name": "KuryrPortCRD", "versioned_object.version": "1.0"}`,
 	} {
-		if got, err := parseVIFs(text); err == nil {
+		if got, err := ParseVIFs(text); err == nil {
 			t.Errorf("parseVIFs(%q) = %v, want an error", text, got)
 		}
 	}
@@ -52,11 +52,11 @@ func FuzzParseVIFs(f *testing.F) {
 	f.Add(`{"versioned_object.version":"1.0","versioned_object.name":"KuryrPortCRD"}`)
 	f.Add(`{"a": {"versioned_object.data": null}}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		got, err := parseVIFs(text)
+		got, err := ParseVIFs(text)
 		if err != nil {
 			return
 		}
-		again, err := parseVIFs(formatVIFs(got))
+		again, err := ParseVIFs(FormatVIFs(got))
 		if diff := cmp.Diff(got, again); diff != "" || err != nil {
 			t.Errorf("parseVIFs(formatVIFs(%v)): %v\n%s", got, err, diff)
 		}

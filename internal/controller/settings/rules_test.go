@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package settings
 
 import (
 	"testing"
@@ -47,18 +47,18 @@ func TestLevels(t *testing.T) {
 		{"namespace on a small node", small, a, true, pool.Levels{Min: 7, Batch: 3}},
 		{"namespace that says nothing", small, b, true, pool.Levels{Min: 7, Batch: 4, TTL: time.Minute}},
 	} {
-		if diff := cmp.Diff(tc.want, r.levels(tc.node, tc.namespace, tc.own)); diff != "" {
+		if diff := cmp.Diff(tc.want, r.Levels(tc.node, tc.namespace, tc.own)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.name, diff)
 		}
 	}
 	for ns, want := range map[string]bool{"a": true, "b": true, "c": false} {
 		set := map[string]labels.Set{"a": a, "b": b, "c": c}[ns]
-		if got := r.apart(small, set); got != want {
+		if got := r.Apart(small, set); got != want {
 			t.Errorf("team %s has pools of its own: %v, want %v", ns, got, want)
 		}
 	}
-	if !r.byNamespace || r.byPod {
-		t.Errorf("by namespace %v, by pod %v; want true, false", r.byNamespace, r.byPod)
+	if !r.ByNamespace || r.ByPod {
+		t.Errorf("by namespace %v, by pod %v; want true, false", r.ByNamespace, r.ByPod)
 	}
 }
 
@@ -79,13 +79,13 @@ func TestPodGroups(t *testing.T) {
 		{labels.Set{"team": "a"}, nil, []string{"c"}, true},
 		{nil, labels.Set{"role": "web"}, nil, false},
 	} {
-		got, ruled := r.podGroups(tc.namespace, tc.pod)
+		got, ruled := r.PodGroups(tc.namespace, tc.pod)
 		if diff := cmp.Diff(tc.want, got); diff != "" || ruled != tc.ruled {
 			t.Errorf("groups of %v in %v = %v, %v; want %v, %v", tc.pod, tc.namespace, got, ruled, tc.want, tc.ruled)
 		}
 	}
-	if !r.byNamespace || !r.byPod {
-		t.Errorf("by namespace %v, by pod %v; want both", r.byNamespace, r.byPod)
+	if !r.ByNamespace || !r.ByPod {
+		t.Errorf("by namespace %v, by pod %v; want both", r.ByNamespace, r.ByPod)
 	}
 }
 
@@ -99,7 +99,7 @@ func TestPortsOn(t *testing.T) {
 	for want, node := range map[string]labels.Set{
 		"macvlan": {"vm": "yes", "old": "yes"}, "vlan": {"vm": "yes"}, "": {"plain": "yes"}, "ovs": {},
 	} {
-		if got := r.portsOn(node).VIFType; got != want {
+		if got := r.PortsOn(node).VIFType; got != want {
 			t.Errorf("vifType of a node with %v = %q, want %q", node, got, want)
 		}
 	}

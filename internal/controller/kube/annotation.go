@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package kube
 
 import (
 	"bytes"
@@ -15,6 +15,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
 // The annotation openstack.org/kuryr-vif names the KuryrPort of each interface
@@ -30,9 +33,9 @@ const (
 	selfLink      = "/apis/openstack.org/v1/kuryrports/"
 )
 
-// formatVIFs writes the annotation, given the port of each interface. Interface
+// FormatVIFs writes the annotation, given the port of each interface. Interface
 // names and port names need no escaping: the API server has seen to it.
-func formatVIFs(ports map[string]string) string {
+func FormatVIFs(ports map[string]string) string {
 	var b strings.Builder
 	b.WriteString("{")
 	for _, name := range slices.Sorted(maps.Keys(ports)) {
@@ -54,9 +57,9 @@ func quote(s string) string {
 // read: anybody who may write pods may write the annotation.
 const maxAnnotation = 16 << 10
 
-// parseVIFs is the inverse of formatVIFs. It takes nothing else: no other field,
+// ParseVIFs is the inverse of formatVIFs. It takes nothing else: no other field,
 // no other version, no link to anything but a KuryrPort.
-func parseVIFs(annotation string) (map[string]string, error) {
+func ParseVIFs(annotation string) (map[string]string, error) {
 	if annotation == "" || len(annotation) > maxAnnotation {
 		return nil, fmt.Errorf("parsing annotation: %d bytes", len(annotation))
 	}
@@ -100,10 +103,10 @@ func parseVIF(raw json.RawMessage) (string, error) {
 	return port, nil
 }
 
-// portNamed returns the port that pod's annotation names for one of its
+// PortNamed returns the port that pod's annotation names for one of its
 // interfaces, or "" if it names none.
-func portNamed(pod *corev1.Pod, name string) string {
-	ports, err := parseVIFs(annotation(pod))
+func PortNamed(pod *corev1.Pod, name string) string {
+	ports, err := ParseVIFs(Annotation(pod))
 	if err != nil {
 		return ""
 	}
@@ -122,3 +125,7 @@ func decodeStrictly(data []byte, into any) error {
 	}
 	return nil
 }
+
+func Annotation(o client.Object) string { return o.GetAnnotations()[v1.VIFAnnotation] }
+
+func Annotated(o client.Object) bool { return Annotation(o) != "" }

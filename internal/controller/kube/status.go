@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package kube
 
 import (
 	"context"
@@ -14,10 +14,10 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
-// applyStatus writes status as all that owner says of obj's status, by
+// ApplyStatus writes status as all that owner says of obj's status, by
 // server-side apply, and returns the object's new resource version. It does not
 // make the object: one that is gone stays gone.
-func applyStatus(ctx context.Context, c client.Client, obj client.Object, kind string, status any, owner client.FieldOwner) (string, error) {
+func ApplyStatus(ctx context.Context, c client.Client, obj client.Object, kind string, status any, owner client.FieldOwner) (string, error) {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(status)
 	if err != nil {
 		return "", fmt.Errorf("writing status of %s %s: %w", kind, obj.GetName(), err)
@@ -28,7 +28,7 @@ func applyStatus(ctx context.Context, c client.Client, obj client.Object, kind s
 	u.SetName(obj.GetName())
 	u.SetUID(obj.GetUID())
 	err = c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), owner, client.ForceOwnership)
-	if err = lost(err); err != nil {
+	if err = Lost(err); err != nil {
 		return "", fmt.Errorf("writing status of %s %s: %w", kind, obj.GetName(), err)
 	}
 	return u.GetResourceVersion(), nil

@@ -1,7 +1,11 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+// Package kube is what the reconcilers share of Kubernetes: the cache with its indexes
+// and what it keeps of each kind, status and metadata writes, queues that are fed from
+// outside, runnables of the leader, and the annotation that names a pod's KuryrPorts.
+// It decides nothing, and knows no SDN.
+package kube
 
 import (
 	"context"
@@ -25,34 +29,36 @@ const (
 	podNode  = "spec.nodeName"
 	portNode = "spec.nodeName"
 	poolNode = "spec.key.nodeName"
+	// PortAddress is there as soon as Services are served.
+	PortAddress = "spec.vif.addresses[].ip" // of a KuryrPort
 )
 
-// readOnly marks reads of the cache whose result is not changed: they share it.
-const readOnly = client.UnsafeDisableDeepCopyOption(true)
+// ReadOnly marks reads of the cache whose result is not changed: they share it.
+const ReadOnly = client.UnsafeDisableDeepCopyOption(true)
 
-// portsOn returns the KuryrPorts of a node, of whatever pool. They are the cache's,
+// PortsOn returns the KuryrPorts of a node, of whatever pool. They are the cache's,
 // as are those of the functions below.
-func portsOn(ctx context.Context, c client.Reader, node string) ([]v1.KuryrPort, error) {
+func PortsOn(ctx context.Context, c client.Reader, node string) ([]v1.KuryrPort, error) {
 	var list v1.KuryrPortList
-	if err := c.List(ctx, &list, client.MatchingFields{portNode: node}, readOnly); err != nil {
+	if err := c.List(ctx, &list, client.MatchingFields{portNode: node}, ReadOnly); err != nil {
 		return nil, fmt.Errorf("listing KuryrPorts of node %s: %w", node, err)
 	}
 	return list.Items, nil
 }
 
-// poolsOn returns the KuryrPortPools of a node.
-func poolsOn(ctx context.Context, c client.Reader, node string) ([]v1.KuryrPortPool, error) {
+// PoolsOn returns the KuryrPortPools of a node.
+func PoolsOn(ctx context.Context, c client.Reader, node string) ([]v1.KuryrPortPool, error) {
 	var list v1.KuryrPortPoolList
-	if err := c.List(ctx, &list, client.MatchingFields{poolNode: node}, readOnly); err != nil {
+	if err := c.List(ctx, &list, client.MatchingFields{poolNode: node}, ReadOnly); err != nil {
 		return nil, fmt.Errorf("listing KuryrPortPools of node %s: %w", node, err)
 	}
 	return list.Items, nil
 }
 
-// podsOn returns the pods of a node.
-func podsOn(ctx context.Context, c client.Reader, node string) ([]corev1.Pod, error) {
+// PodsOn returns the pods of a node.
+func PodsOn(ctx context.Context, c client.Reader, node string) ([]corev1.Pod, error) {
 	var list corev1.PodList
-	if err := c.List(ctx, &list, client.MatchingFields{podNode: node}, readOnly); err != nil {
+	if err := c.List(ctx, &list, client.MatchingFields{podNode: node}, ReadOnly); err != nil {
 		return nil, fmt.Errorf("listing pods of node %s: %w", node, err)
 	}
 	return list.Items, nil
@@ -122,11 +128,11 @@ func trimNode(node *corev1.Node) *corev1.Node {
 	return out
 }
 
-// addIndexes makes the informers of all kinds that the reconcilers read.
+// AddIndexes makes the informers of all kinds that the reconcilers read.
 //
 // Pods are indexed by node and not by pool: what pool a pod belongs to changes
 // with the settings, and an index is not made anew.
-func addIndexes(ctx context.Context, mgr ctrl.Manager) error {
+func AddIndexes(ctx context.Context, mgr ctrl.Manager) error {
 	for _, index := range []struct {
 		obj   client.Object
 		field string
@@ -146,7 +152,7 @@ func addIndexes(ctx context.Context, mgr ctrl.Manager) error {
 			return fmt.Errorf("indexing %T by %s: %w", index.obj, index.field, err)
 		}
 	}
-	for what, obj := range map[string]client.Object{"nodes": &corev1.Node{}, "namespaces": namespaceMeta()} {
+	for what, obj := range map[string]client.Object{"nodes": &corev1.Node{}, "namespaces": NamespaceMeta()} {
 		if _, err := mgr.GetCache().GetInformer(ctx, obj, cache.BlockUntilSynced(false)); err != nil {
 			return fmt.Errorf("watching %s: %w", what, err)
 		}
@@ -154,14 +160,14 @@ func addIndexes(ctx context.Context, mgr ctrl.Manager) error {
 	return nil
 }
 
-func namespaceMeta() *metav1.PartialObjectMetadata {
+func NamespaceMeta() *metav1.PartialObjectMetadata {
 	ns := &metav1.PartialObjectMetadata{}
 	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	return ns
 }
 
-// addReady makes the manager ready when its caches are.
-func addReady(mgr ctrl.Manager) error {
+// AddReady makes the manager ready when its caches are.
+func AddReady(mgr ctrl.Manager) error {
 	return mgr.AddReadyzCheck("caches", func(r *http.Request) error {
 		ctx, cancel := context.WithTimeout(r.Context(), 100*time.Millisecond)
 		defer cancel()
@@ -172,9 +178,30 @@ func addReady(mgr ctrl.Manager) error {
 	})
 }
 
-// older reports whether resource version a is before b. What cannot be told is
+// Older reports whether resource version a is before b. What cannot be told is
 // not older: then a stale read costs a conflict, and waiting might never end.
-func older(a, b string) bool {
+func Older(a, b string) bool {
 	c, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && c < 0
+}
+
+// PortsAt returns the KuryrPorts that have an address. They are the cache's.
+func PortsAt(ctx context.Context, c client.Reader, ip string) ([]*v1.KuryrPort, error) {
+	var list v1.KuryrPortList
+	if err := c.List(ctx, &list, client.MatchingFields{PortAddress: ip}, ReadOnly); err != nil {
+		return nil, fmt.Errorf("looking for the KuryrPort of %s: %w", ip, err)
+	}
+	ports := make([]*v1.KuryrPort, len(list.Items))
+	for i := range list.Items {
+		ports[i] = &list.Items[i]
+	}
+	return ports, nil
+}
+
+func AddressesOfPort(o client.Object) []string {
+	var ips []string
+	for _, a := range o.(*v1.KuryrPort).Spec.VIF.Addresses {
+		ips = append(ips, a.IP)
+	}
+	return ips
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package kube
 
 import (
 	"context"
@@ -11,14 +11,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// patchMetadata changes the metadata of an object, if nobody else has meanwhile; of
+// PatchMetadata changes the metadata of an object, if nobody else has meanwhile; of
 // one that is gone nothing is written. It takes an object that has nothing but its
 // metadata, which are then as the API server has them.
-func patchMetadata(ctx context.Context, c client.Client, obj client.Object, kind string, owner client.FieldOwner, change func(client.Object)) error {
+func PatchMetadata(ctx context.Context, c client.Client, obj client.Object, kind string, owner client.FieldOwner, change func(client.Object)) error {
 	old := obj.DeepCopyObject().(client.Object) // of the same type
 	change(obj)
 	err := c.Patch(ctx, obj, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), owner)
-	if err = lost(err); err != nil {
+	if err = Lost(err); err != nil {
 		return fmt.Errorf("writing metadata of %s %s: %w", kind, strings.TrimPrefix(client.ObjectKeyFromObject(old).String(), "/"), err)
 	}
 	return nil

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package kube
 
 import (
 	"context"
@@ -10,17 +10,17 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// owners has one at a time at what an object owns, and those of different objects not
+// Owners has one at a time at what an object owns, and those of different objects not
 // wait for each other. The zero value is ready; it is safe for concurrent use.
-type owners struct {
+type Owners struct {
 	mu   sync.Mutex
 	held map[ctrl.Request]chan struct{} // closed when it is released
 }
 
-// take waits until nobody else has what an object owns.
-func (o *owners) take(ctx context.Context, of ctrl.Request) (release func(), err error) {
+// Take waits until nobody else has what an object owns.
+func (o *Owners) Take(ctx context.Context, of ctrl.Request) (release func(), err error) {
 	for {
-		release, held := o.try(of)
+		release, held := o.Try(of)
 		if release != nil {
 			return release, nil
 		}
@@ -32,9 +32,9 @@ func (o *owners) take(ctx context.Context, of ctrl.Request) (release func(), err
 	}
 }
 
-// try is take, but for the wait: release is nil while somebody else has it, until held
+// Try is take, but for the wait: release is nil while somebody else has it, until held
 // is closed.
-func (o *owners) try(of ctrl.Request) (release func(), held <-chan struct{}) {
+func (o *Owners) Try(of ctrl.Request) (release func(), held <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if c := o.held[of]; c != nil {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package settings
 
 import (
 	"slices"
@@ -9,20 +9,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
 
-// rules is Settings with its selectors ready for use. It is not changed once
+// Rules is Settings with its selectors ready for use. It is not changed once
 // made, and safe for concurrent use.
-type rules struct {
+type Rules struct {
 	Settings
 	nodes     []labels.Selector // of Nodes, in order
-	groups    []groupRule
+	Groups    []groupRule
 	overrides []override
 
-	byNamespace bool // something depends on the labels of namespaces
-	byPod       bool // something depends on the labels of pods
+	ByNamespace bool // something depends on the labels of namespaces
+	ByPod       bool // something depends on the labels of pods
 }
 
 type groupRule struct {
@@ -35,20 +36,20 @@ type override struct {
 	node, namespace labels.Selector
 }
 
-func newRules(s Settings) *rules {
-	r := &rules{Settings: s}
+func newRules(s Settings) *Rules {
+	r := &Rules{Settings: s}
 	for _, n := range s.Nodes {
 		r.nodes = append(r.nodes, selector(n.NodeSelector))
 	}
 	for _, g := range s.Pods.SecurityGroups {
-		rule := groupRule{namespace: selector(g.NamespaceSelector), pod: selector(g.PodSelector), ids: groupSet(g.SecurityGroupIDs)}
-		r.groups = append(r.groups, rule)
-		r.byNamespace = r.byNamespace || g.NamespaceSelector != nil
-		r.byPod = r.byPod || !rule.pod.Empty()
+		rule := groupRule{namespace: selector(g.NamespaceSelector), pod: selector(g.PodSelector), ids: v1.GroupSet(g.SecurityGroupIDs)}
+		r.Groups = append(r.Groups, rule)
+		r.ByNamespace = r.ByNamespace || g.NamespaceSelector != nil
+		r.ByPod = r.ByPod || !rule.pod.Empty()
 	}
 	for _, o := range s.Pools.Overrides {
 		r.overrides = append(r.overrides, override{o, selector(o.NodeSelector), selector(o.NamespaceSelector)})
-		r.byNamespace = r.byNamespace || o.NamespaceSelector != nil
+		r.ByNamespace = r.ByNamespace || o.NamespaceSelector != nil
 	}
 	return r
 }
@@ -66,15 +67,8 @@ func selector(s *metav1.LabelSelector) labels.Selector {
 	return sel
 }
 
-// groupSet is ids as they are compared: sorted, each once, and never nil.
-func groupSet(ids []string) []string {
-	out := append([]string{}, ids...)
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
-// portsOn says how the ports of a node with these labels are plugged.
-func (r *rules) portsOn(node labels.Set) config.NodePorts {
+// PortsOn says how the ports of a node with these labels are plugged.
+func (r *Rules) PortsOn(node labels.Set) config.NodePorts {
 	for i, sel := range r.nodes {
 		if sel.Matches(node) {
 			return r.Nodes[i]
@@ -83,10 +77,10 @@ func (r *rules) portsOn(node labels.Set) config.NodePorts {
 	return config.NodePorts{VIFType: r.Pods.VIFType}
 }
 
-// podGroups returns the security groups that the first rule for a pod says;
+// PodGroups returns the security groups that the first rule for a pod says;
 // false if there is none.
-func (r *rules) podGroups(namespace, pod labels.Set) ([]string, bool) {
-	for _, g := range r.groups {
+func (r *Rules) PodGroups(namespace, pod labels.Set) ([]string, bool) {
+	for _, g := range r.Groups {
 		if g.namespace.Matches(namespace) && g.pod.Matches(pod) {
 			return g.ids, true
 		}
@@ -94,25 +88,25 @@ func (r *rules) podGroups(namespace, pod labels.Set) ([]string, bool) {
 	return nil, false
 }
 
-// apart reports whether the pods of a namespace have pools of their own on a node.
-func (r *rules) apart(node, namespace labels.Set) bool {
+// Apart reports whether the pods of a namespace have pools of their own on a node.
+func (r *Rules) Apart(node, namespace labels.Set) bool {
 	return slices.ContainsFunc(r.overrides, func(o override) bool {
 		return o.NamespaceSelector != nil && o.node.Matches(node) && o.namespace.Matches(namespace)
 	})
 }
 
-// key is what the key of a pool takes from the settings.
-func (r *rules) key(vifType, parent, namespace string) pool.Settings {
+// Key is what the key of a pool takes from the settings.
+func (r *Rules) Key(vifType, parent, namespace string) pool.Settings {
 	return pool.Settings{
 		ProjectID: r.Pods.ProjectID, NetworkID: r.Pods.NetworkID, SubnetIDs: r.Pods.SubnetIDs,
 		SecurityGroupIDs: r.Pods.SecurityGroupIDs, VIFType: vifType, ParentPortID: parent, Namespace: namespace,
 	}
 }
 
-// levels returns the levels of the pool of a node, or, if own, of a namespace's
+// Levels returns the levels of the pool of a node, or, if own, of a namespace's
 // own pool there. Of two overrides one may say a min above the other's max: then
 // that counts, as a pool is not to have more than what it may have.
-func (r *rules) levels(node, namespace labels.Set, own bool) pool.Levels {
+func (r *Rules) Levels(node, namespace labels.Set, own bool) pool.Levels {
 	p := r.Pools
 	var low, high, batch *int32
 	var ttl, cooldown *metav1.Duration

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package kube
 
 import (
 	"context"
@@ -11,14 +11,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
-// waker puts requests into a controller's queue from outside. What is added
+// Queue puts requests into a controller's queue from outside. What is added
 // before the controller has started is dropped: at its start it sees everything.
-type waker[request comparable] struct {
+type Queue[request comparable] struct {
 	mu    sync.Mutex
 	queue workqueue.TypedRateLimitingInterface[request]
 }
 
-func (w *waker[request]) source() source.TypedSource[request] {
+func (w *Queue[request]) Source() source.TypedSource[request] {
 	return source.TypedFunc[request](func(_ context.Context, q workqueue.TypedRateLimitingInterface[request]) error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -27,7 +27,7 @@ func (w *waker[request]) source() source.TypedSource[request] {
 	})
 }
 
-func (w *waker[request]) add(r request) {
+func (w *Queue[request]) Add(r request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.queue != nil {

@@ -1,0 +1,38 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Lost reports whether a KuryrPort says that the SDN has its port no more.
+func (p *KuryrPort) Lost() bool {
+	ready := meta.FindStatusCondition(p.Status.Conditions, ConditionReady)
+	return p.Status.Phase == PortFailed && ready != nil && ready.Reason == ReasonPortMissing
+}
+
+// InDoubt reports whether the last try ended with an error that may hide a change
+// that was carried out: then the port may have other groups than its status says.
+func (p *KuryrPort) InDoubt() bool {
+	ready := meta.FindStatusCondition(p.Status.Conditions, ConditionReady)
+	if ready == nil || ready.Status != metav1.ConditionFalse {
+		return false
+	}
+	switch ready.Reason {
+	case ReasonUnavailable, ReasonBackendError, ReasonConflict, ReasonForbidden:
+		return true
+	}
+	return false
+}
+
+// GroupSet is ids as they are compared: sorted, each once, and never nil.
+func GroupSet(ids []string) []string {
+	out := append([]string{}, ids...)
+	slices.Sort(out)
+	return slices.Compact(out)
+}

@@ -1,0 +1,84 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+func OwnerRequest(o sdn.Owner) ctrl.Request {
+	return ctrl.Request{NamespacedName: client.ObjectKey{Namespace: o.Namespace, Name: o.Name}}
+}
+
+func RequestOf(o client.Object) ctrl.Request {
+	return ctrl.Request{NamespacedName: client.ObjectKeyFromObject(o)}
+}
+
+// Reference names an object in an Event. It leaves out the resource version,
+// which would make each Event of an object that changes a new one.
+func Reference(obj client.Object, kind string) *corev1.ObjectReference {
+	version := v1.GroupVersion.String()
+	if kind == "Pod" || kind == "Service" {
+		version = "v1"
+	}
+	return &corev1.ObjectReference{
+		APIVersion: version, Kind: kind, Namespace: obj.GetNamespace(), Name: obj.GetName(), UID: obj.GetUID(),
+	}
+}
+
+func PodOf(ref *v1.PodReference) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}}
+}
+
+func SetCondition(list *[]metav1.Condition, kind string, is bool, reason, message string, generation int64, now time.Time) {
+	status := metav1.ConditionFalse
+	if is {
+		status = metav1.ConditionTrue
+	}
+	meta.SetStatusCondition(list, metav1.Condition{
+		Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: generation,
+		LastTransitionTime: metav1.Time{Time: now.Truncate(time.Second)},
+	})
+}
+
+// PodKey is where a pod is found.
+func PodKey(ref *v1.PodReference) types.NamespacedName {
+	return types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
+}
+
+// Retry is what a failed write means for the queue. Somebody else's write in
+// between is nothing to speak of: its event is on its way.
+func Retry(err error) (ctrl.Result, error) {
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: 100 * time.Millisecond}, nil
+	}
+	return ctrl.Result{}, err
+}
+
+// Lost makes nothing of an error that says that the object is gone: the event
+// of that is on its way.
+func Lost(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func Label(port *v1.KuryrPort, phase v1.PortPhase) {
+	if port.Labels == nil {
+		port.Labels = map[string]string{}
+	}
+	port.Labels[v1.PortStatusLabel] = string(phase)
+}

@@ -1,0 +1,47 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"context"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+// Pause waits, and reports whether ctx lasts.
+func Pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// Await waits for a span that may become another while it waits, and reports whether
+// ctx lasts.
+func Await(ctx context.Context, span func() time.Duration) bool {
+	const notice = 2 * time.Second // from a change of the configuration
+	for began := time.Now(); ; {
+		left := span() - time.Since(began)
+		if left <= 0 {
+			return ctx.Err() == nil
+		}
+		if !Pause(ctx, min(left, notice)) {
+			return false
+		}
+	}
+}
+
+// Leading is a runnable of the leader alone.
+type Leading func(ctx context.Context) error
+
+func (l Leading) Start(ctx context.Context) error { return l(ctx) }
+
+func (Leading) NeedLeaderElection() bool { return true }
+
+func Runnable(run func(ctx context.Context) error) func(ctrl.Manager) error {
+	return func(mgr ctrl.Manager) error { return mgr.Add(Leading(run)) }
+}
