@@ -5,7 +5,6 @@ package controller
 
 import (
 	"testing"
-	"time"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
@@ -27,7 +26,7 @@ func TestActiveOfEachType(t *testing.T) {
 		{"vlan", nil, false, true}, {"vlan", attached, false, true},
 		{"midonet", nil, false, false}, {"midonet", attached, false, true},
 	} {
-		r := &ports{memory: newMemory(Options{Now: time.Now})}
+		r := &ports{memory: newPortMemory()}
 		port := &v1.KuryrPort{}
 		port.Name, port.Spec.VIF.Type, port.Status.Attachment = "p", c.typ, c.attachment
 		if got := r.isActive(port); got != c.active {

@@ -18,7 +18,7 @@ import (
 // see it: all ports that wait with one call, and none while none waits.
 type activity struct {
 	cloud  sdn.Ports
-	memory *memory
+	memory *portMemory
 	seen   func(ctrl.Request) // wakes the port reconciler
 }
 

@@ -46,7 +46,7 @@ func TestActivityIsAskedForLessAndLess(t *testing.T) {
 		defer cancel()
 		cloud := &inventory{}
 		var seen []string
-		a := &activity{cloud: cloud, memory: newMemory(Options{Now: time.Now}), seen: func(r ctrl.Request) { seen = append(seen, r.Name) }}
+		a := &activity{cloud: cloud, memory: newPortMemory(), seen: func(r ctrl.Request) { seen = append(seen, r.Name) }}
 		go func() { _ = a.run(ctx) }()
 		pass := func(d time.Duration) (calls int) {
 			time.Sleep(d)

@@ -26,6 +26,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
+	"github.com/kuryr-go/kuryr/internal/controller/supply"
+	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -107,43 +109,36 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err := kube.AddIndexes(ctx, mgr); err != nil {
 		return err
 	}
-	mem := newMemory(o)
-	recorder := mgr.GetEventRecorder("kuryr-controller")
-	ports := &ports{
-		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Ports, settings: o.Settings, memory: mem, backoff: o.Backoff,
-		events: recorder, now: o.Now, written: map[string]string{}, dropped: map[string]types.UID{},
-		held: map[string]hold{}, gap: o.StatusGap,
-	}
-	creations, errands := newCreations(o, mem), newErrands(o, mgr.GetAPIReader(), mem)
-	pools := &pools{
-		Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), memory: mem,
-		creations: creations, errands: errands, events: recorder,
-	}
-	pools.grants = &grants{client: mgr.GetClient(), settings: o.Settings, wake: pools.wake.Add, last: map[ctrl.Request]grant{}, without: map[ctrl.Request]types.UID{}}
-	creations.done, errands.done = pools.wake.Add, pools.wake.Add
-	mem.freed = pools.wake.Add
+	live := mgr.GetAPIReader()
+	poolQueue, portQueue, look := &kube.Queue[pool.Ref]{}, &kube.Queue[ctrl.Request]{}, kube.NewSignal()
+	noObject := func(ctx context.Context, name string) error { return kube.NoKuryrPort(ctx, live, name) }
+	supply := supply.New(supply.Options{
+		Ports: o.Ports, Capacity: o.Capacity, Settings: o.Settings, Backoff: o.Backoff, Now: o.Now,
+		Requeue: poolQueue.Add, Doubtful: look.Send, NoObject: noObject,
+	})
+	grants := &grants{client: mgr.GetClient(), settings: o.Settings, wake: poolQueue.Add, last: map[ctrl.Request]grant{}, without: map[ctrl.Request]types.UID{}}
+	pools := newPools(mgr, o, poolQueue, supply, grants, look.Send)
+	ports := newPorts(mgr, o, portQueue, supply, pools.memory, look.Send)
 	annotations := &annotations{client: mgr.GetClient(), backoff: o.Backoff}
 	orphans := &orphans{
-		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Ports, settings: o.Settings, memory: mem,
-		now: o.Now, lost: ports.wake.Add, arrived: pools.wake.Add, early: make(chan struct{}, 1),
+		client: mgr.GetClient(), cloud: o.Ports, settings: o.Settings, noObject: noObject, supply: supply,
+		written: pools.memory.Writing, now: o.Now, lost: ports.lost, arrived: poolQueue.Add, early: look,
 	}
-	creations.doubtful, mem.doubtful = orphans.hurry, orphans.hurry
-	pools.followed = orphans.hurry
-	activity := &activity{cloud: o.Ports, memory: mem, seen: ports.wake.Add}
+	activity := &activity{cloud: o.Ports, memory: ports.memory, seen: portQueue.Add}
 	for _, add := range []func(ctrl.Manager) error{
 		pools.setup, ports.setup, annotations.setup,
-		kube.Runnable(creations.run), kube.Runnable(errands.run), kube.Runnable(orphans.run), kube.Runnable(orphans.watch), kube.Runnable(activity.run), kube.Runnable(pools.follow),
+		kube.Runnable(supply.Run), kube.Runnable(orphans.run), kube.Runnable(orphans.watch), kube.Runnable(activity.run), kube.Runnable(pools.follow),
 	} {
 		if err := add(mgr); err != nil {
 			return fmt.Errorf("setting up the controller: %w", err)
 		}
 	}
 	if o.LoadBalancers != nil || o.Subnets != nil {
-		if err := mgr.Add(&serviceSwitch{Options: o, mgr: mgr, live: mgr.GetAPIReader(), grants: pools.grants}); err != nil {
+		if err := mgr.Add(&serviceSwitch{Options: o, mgr: mgr, live: mgr.GetAPIReader(), grants: grants}); err != nil {
 			return fmt.Errorf("setting up the controller: %w", err)
 		}
 	}
-	if err := newGroupCheck(mgr, o, pools.grants)(mgr); err != nil {
+	if err := newGroupCheck(mgr, o, grants)(mgr); err != nil {
 		return fmt.Errorf("setting up the controller: %w", err)
 	}
 	return kube.AddReady(mgr)

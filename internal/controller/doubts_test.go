@@ -40,7 +40,7 @@ func TestGroupsAreWrittenAgainAfterAnErrorOfUnknownEffect(t *testing.T) {
 		port.Status.AppliedSecurityGroupIDs = []string{"a"}
 		port.Status.Phase = v1.PortRecycling
 		port.Status.Conditions = []metav1.Condition{{Type: v1.ConditionReady, Status: c.is, Reason: c.reason, ObservedGeneration: c.observed}}
-		r := &ports{memory: newMemory(Options{Now: time.Now}), settings: settings.NewLive(settings.Settings{Pods: config.Pods{}})}
+		r := &ports{memory: newPortMemory(), settings: settings.NewLive(settings.Settings{Pods: config.Pods{}})}
 		if u, needed := r.update(port); needed != c.needed || needed && (*u.SecurityGroupIDs)[0] != "a" {
 			t.Errorf("%s of generation %d: update %v, %v; want needed %v", c.reason, c.observed, u, needed, c.needed)
 		}
@@ -69,7 +69,7 @@ func TestRefusalEndsNoDoubt(t *testing.T) {
 			Phase: v1.PortAvailable, AppliedSecurityGroupIDs: []string{"a"},
 			Conditions: []metav1.Condition{{Type: v1.ConditionReady, Status: c.is, Reason: c.reason, ObservedGeneration: c.observed}},
 		}
-		r := &ports{memory: newMemory(Options{Now: time.Now}), settings: settings.NewLive(settings.Settings{}), now: time.Now}
+		r := &ports{memory: newPortMemory(), settings: settings.NewLive(settings.Settings{}), now: time.Now}
 		status := r.status(port, v1.ReasonRejected, sdn.ErrInvalid)
 		if known := status.AppliedSecurityGroupIDs != nil; known != c.known {
 			t.Errorf("%s of generation %d, then refused: groups %v, want them known %v", c.reason, c.observed, status.AppliedSecurityGroupIDs, c.known)
@@ -99,15 +99,5 @@ func TestConflictsAreNoHotLoop(t *testing.T) {
 	b := outcome.Backoff{Min: time.Second, Max: 10 * time.Second}
 	if first, later := b.Delay(sdn.ErrConflict, 1), b.Delay(sdn.ErrConflict, 20); first > 100*time.Millisecond || later != b.Max {
 		t.Errorf("after the first conflict %s, after the twentieth %s; want 100ms at most and %s", first, later, b.Max)
-	}
-}
-
-// A port on its way out is nobody's to take over.
-func TestLeavingPortsAreKnown(t *testing.T) {
-	m := newMemory(Options{Now: time.Now})
-	m.leave("a", "b")
-	m.left("b")
-	if ports, _ := m.knows(); !ports["a"] || ports["b"] {
-		t.Errorf("known are %v, want a alone", ports)
 	}
 }

@@ -49,7 +49,7 @@ func (r *ports) orphaned(ctx context.Context, port *v1.KuryrPort) (*corev1.Pod, 
 func (r *ports) holder(ctx context.Context, port *v1.KuryrPort) (*corev1.Pod, error) {
 	ref := port.Spec.PodRef
 	readers := []client.Reader{r.client, r.live}
-	if r.memory.saw(pool.Ref{Pool: port.Spec.Pool, Node: port.Spec.NodeName}, ref.UID) {
+	if r.pods.Saw(pool.Ref{Pool: port.Spec.Pool, Node: port.Spec.NodeName}, ref.UID) {
 		readers = readers[:1]
 	}
 	for _, reader := range readers {
@@ -81,6 +81,6 @@ func (r *ports) handBack(ctx context.Context, port *v1.KuryrPort, pod *corev1.Po
 		"port", port.Name, "namespace", pod.Namespace, "pod", pod.Name)
 	// Should the pod go before the port has its object again, nobody else knows of it.
 	// That is not looked for at once: a process that has just started serves pods first.
-	time.AfterFunc(r.settings.Load().Orphans.Grace.Duration, r.memory.doubtful)
+	time.AfterFunc(r.settings.Load().Orphans.Grace.Duration, r.doubtful)
 	return kube.Retry(r.drop(ctx, port))
 }

@@ -10,44 +10,22 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
-	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// memory is what the process knows beyond the objects. All of it may be lost:
-// see the package comment. Its methods are safe for concurrent use.
+// memory is what the planner of pools expects and has told, beyond the objects. All of
+// it may be lost: everything is seen again. Its methods are safe for concurrent use; no
+// other lock is taken while mu is held.
 type memory struct {
-	backoff outcome.Backoff
-	now     func() time.Time
-	freed   func(pool.Ref) // wakes a pool that may try again
-	// doubtful is told that there may be a port that nobody knows of.
-	doubtful func()
+	now func() time.Time
 
-	capacity *capacity
-
-	mu      sync.Mutex
-	pools   map[pool.Ref]*poolMemory
-	claims  map[types.UID]pool.Ref // pods given a port that the cache does not show yet
-	gone    map[string]bool        // ports that the SDN has lost
-	leaving map[string]bool        // ports without object that are about to be deleted
-	active  map[string]bool        // ports that wait for the SDN to pass their traffic: whether it does
+	mu     sync.Mutex
+	pools  map[pool.Ref]*poolMemory
+	claims map[types.UID]pool.Ref // pods given a port that the cache does not show yet
 }
 
 // poolMemory is what is known of one pool.
 type poolMemory struct {
-	arrived   map[string]arrival
-	inFlight  int
-	asked     int // ports asked for, ever
-	restoring map[string]bool
-	vain      map[string]bool // ports looked up that are not there for whom asked
-
-	failure  error // of the last request, nil after a success
-	failures int   // in a row
-	hold     time.Time
-	refilled time.Time
-
 	writes    map[string]write // of KuryrPorts, that the cache has not shown yet
 	writtenAt time.Time        // the first of these
 
@@ -58,12 +36,7 @@ type poolMemory struct {
 	status time.Time               // of the last write of its status
 	levels pool.Count              // as last counted into the metrics
 
-	key      *v1.PoolKey       // as last planned with; nil: not yet, or nothing says it
-	free     int               // ports that are free and fit, as last planned
-	lacking  int               // pods that wait and that nothing is under way for
 	lot      map[types.UID]lot // pods that wait: how they have been counted
-	squeeze  int               // free ports to give up
-	squeezed sdn.Scope         // for pods that lack room there
 	toldPool map[string]string // what the pool's object was told, by kind
 }
 
@@ -75,11 +48,6 @@ const (
 	served
 )
 
-type arrival struct {
-	port sdn.Port
-	pod  types.UID
-}
-
 // write is a write that the cache is to show: the object at this version or a
 // later one, or, if it is empty, no object.
 type write struct {
@@ -88,12 +56,8 @@ type write struct {
 	unsure  bool // it was not answered, or with an error: it may have been carried out or not
 }
 
-func newMemory(o Options) *memory {
-	return &memory{
-		backoff: o.Backoff, now: o.Now, capacity: newCapacity(o), doubtful: func() {},
-		pools: map[pool.Ref]*poolMemory{}, claims: map[types.UID]pool.Ref{},
-		gone: map[string]bool{}, leaving: map[string]bool{}, active: map[string]bool{},
-	}
+func newMemory(now func() time.Time) *memory {
+	return &memory{now: now, pools: map[pool.Ref]*poolMemory{}, claims: map[types.UID]pool.Ref{}}
 }
 
 // with runs f on what is known of a pool.
@@ -103,7 +67,6 @@ func (m *memory) with(r pool.Ref, f func(*poolMemory)) {
 	p := m.pools[r]
 	if p == nil {
 		p = &poolMemory{
-			arrived: map[string]arrival{}, restoring: map[string]bool{}, vain: map[string]bool{},
 			writes: map[string]write{}, seen: map[types.UID]time.Time{}, known: map[types.UID]bool{}, told: map[types.UID]string{},
 			lot: map[types.UID]lot{}, toldPool: map[string]string{},
 		}
@@ -112,13 +75,17 @@ func (m *memory) with(r pool.Ref, f func(*poolMemory)) {
 	f(p)
 }
 
-// forget drops what is known of a pool that is no more, unless something is
-// still under way for it.
+// awaits reports whether the cache has yet to show writes of the pool.
+func (m *memory) awaits(r pool.Ref) (is bool) {
+	m.with(r, func(p *poolMemory) { is = len(p.writes) > 0 })
+	return is
+}
+
+// forget drops what is known of a pool that is no more.
 func (m *memory) forget(r pool.Ref) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p := m.pools[r]
-	if p != nil && p.inFlight == 0 && len(p.arrived)+len(p.restoring)+len(p.writes) == 0 {
+	if p := m.pools[r]; p != nil {
 		gaugeLevels(p.levels, pool.Count{})
 		delete(m.pools, r)
 	}
@@ -158,7 +125,6 @@ func (m *memory) wrote(r pool.Ref, name string, w write) {
 			p.writtenAt = m.now()
 		}
 		p.writes[name] = w
-		delete(p.arrived, name)
 	})
 }
 
@@ -175,8 +141,7 @@ func (m *memory) doubts(r pool.Ref, name string, pod types.UID) {
 }
 
 // settled ends a doubt: the API server has the object at this version and bound
-// to this pod or to none, or, if version is empty, it has none. Then the port
-// that it was to be the object of is still one that has arrived.
+// to this pod or to none, or, if version is empty, it has none.
 func (m *memory) settled(r pool.Ref, name, version string, pod types.UID) write {
 	w := write{version: version, pod: pod}
 	m.with(r, func(p *poolMemory) {
@@ -185,9 +150,6 @@ func (m *memory) settled(r pool.Ref, name, version string, pod types.UID) write 
 		}
 		if _, taken := m.claims[pod]; pod != "" && !taken {
 			m.claims[pod] = r
-		}
-		if version != "" {
-			delete(p.arrived, name)
 		}
 		p.writes[name] = w
 	})
@@ -210,157 +172,29 @@ func (m *memory) shown(r pool.Ref, name string) {
 	})
 }
 
-// begun counts ports asked for.
-func (m *memory) begun(r pool.Ref, n int) {
-	m.with(r, func(p *poolMemory) { p.inFlight, p.asked = p.inFlight+n, p.asked+n })
-	creationsInFlight.Add(float64(n))
-}
-
-// askedSince returns how many ports the pool was asked for since it had been
-// asked for so many, ever.
-func (m *memory) askedSince(r pool.Ref, asked int) (n int) {
-	m.with(r, func(p *poolMemory) { n = p.asked - asked })
-	return n
-}
-
-// admit returns for how many ports of n a request may be sent now, and takes
-// room for them; 0 if the pool is to leave the SDN alone for a while.
-func (m *memory) admit(r pool.Ref, key *v1.PoolKey, n int) (admitted int) {
-	m.with(r, func(p *poolMemory) {
-		if !m.now().Before(p.hold) {
-			admitted = m.capacity.admit(key, n)
-		}
-	})
-	return admitted
-}
-
-// unasked takes back that n ports were asked for.
-func (m *memory) unasked(r pool.Ref, n int) {
-	m.with(r, func(p *poolMemory) { p.inFlight -= n })
-	creationsInFlight.Add(-float64(n))
-}
-
-// ended keeps what a request for n ports has brought, port and error alike.
-func (m *memory) ended(r pool.Ref, n int, made []sdn.Port, err error) {
-	creationsInFlight.Add(-float64(n))
-	m.with(r, func(p *poolMemory) {
-		p.inFlight -= n
-		for _, port := range made {
-			p.arrived[port.ID] = arrival{port: port}
-		}
-		if len(made) > 0 {
-			p.refilled, p.failures = m.now(), 0
-		}
-		m.result(p, err)
-	})
-}
-
-// result notes how a call to the SDN for p went.
-func (m *memory) result(p *poolMemory, err error) {
-	if err == nil {
-		p.failure, p.failures, p.hold = nil, 0, time.Time{}
-		delete(p.toldPool, toldFailure)
-		return
-	}
-	p.failures++
-	p.failure = err
-	p.hold = m.now().Add(m.backoff.Delay(err, p.failures))
-}
-
-// found ends the looking up of a port that a pod had: nil if it is not there.
-func (m *memory) found(r pool.Ref, id string, uid types.UID, port *sdn.Port, err error) {
-	m.with(r, func(p *poolMemory) {
-		delete(p.restoring, id)
-		switch {
-		case err != nil:
-			m.result(p, err)
-		case port == nil || m.holdsArrived(id):
-			p.vain[id] = true
-		default:
-			p.arrived[id] = arrival{port: *port, pod: uid}
-		}
-	})
-}
-
-// saw reports whether this process has seen the pod of a pool's port, alive or gone.
-func (m *memory) saw(r pool.Ref, uid types.UID) (is bool) {
+// Saw reports whether this process has seen the pod of a pool's port, alive or gone.
+func (m *memory) Saw(r pool.Ref, uid types.UID) (is bool) {
 	m.with(r, func(p *poolMemory) { is = p.known[uid] })
 	return is
 }
 
-// lookedUp reports whether a port is being looked up for the pool, or has been.
-func (m *memory) lookedUp(r pool.Ref, id string) (is bool) {
-	m.with(r, func(p *poolMemory) {
-		_, found := p.arrived[id]
-		is = found || p.restoring[id] || p.vain[id]
-	})
-	return is
-}
-
-func (m *memory) holdsArrived(id string) bool {
+// Writing returns the KuryrPorts that are written and that the cache may not show yet.
+func (m *memory) Writing() (names []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for _, p := range m.pools {
-		if _, ok := p.arrived[id]; ok {
-			return true
+		for name := range p.writes {
+			names = append(names, name)
 		}
 	}
-	return false
+	return names
 }
 
-// discard takes arrived ports out, to be deleted.
-func (m *memory) discard(r pool.Ref, ids []string) {
-	m.with(r, func(p *poolMemory) {
-		for _, id := range ids {
-			delete(p.arrived, id)
-		}
-	})
-}
-
-// leave notes that ports are about to be deleted: they are not to be had.
-func (m *memory) leave(ids ...string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, id := range ids {
-		m.leaving[id] = true
-	}
-}
-
-// left ends that, however it went.
-func (m *memory) left(id string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.leaving, id)
-}
-
-// knows reports which ports are somebody's although no object says so, and
-// which pools have requests under way that may have made some.
-func (m *memory) knows() (ports map[string]bool, busy map[string]bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	ports, busy = maps.Clone(m.leaving), map[string]bool{}
-	for r, p := range m.pools {
-		for id := range p.arrived {
-			ports[id] = true
-		}
-		for id := range p.restoring {
-			ports[id] = true
-		}
-		for id := range p.writes {
-			ports[id] = true
-		}
-		if p.inFlight > 0 {
-			busy[r.Pool] = true
-		}
-	}
-	return ports, busy
-}
-
-// forgive lets all pools ask at once, whatever went wrong before.
+// forgive lets everything be told again.
 func (m *memory) forgive() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.capacity.forgive()
 	for _, p := range m.pools {
-		p.failures, p.hold = 0, time.Time{}
 		clear(p.told)
 		clear(p.toldPool)
 	}

@@ -8,7 +8,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
-	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
 // Metrics are summed over all pools, so that their number does not grow with
@@ -27,10 +26,6 @@ var (
 		Name: "kuryr_pods_waiting",
 		Help: "Scheduled pods without a port, over all pools.",
 	})
-	creationsInFlight = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "kuryr_port_creations_in_flight",
-		Help: "Ports asked of the SDN and not answered.",
-	})
 	poolHits = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "kuryr_pool_hits_total",
 		Help: "Pods that found a port of their pool ready.",
@@ -44,27 +39,10 @@ var (
 		Help:    "How long pods that found no port ready waited for one.",
 		Buckets: []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800},
 	})
-	poolRefills = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "kuryr_pool_refills_total",
-		Help: "Requests for ports that nobody waited for, by how they went: ok, partial (fewer ports than asked for), failed.",
-	}, []string{"result"})
-	portRequests = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "kuryr_port_requests_total",
-		Help: "Requests for ports, by whom they were for (pods, refill) and how they went (ok, partial, failed).",
-	}, []string{"for", "result"})
-	portsAdopted = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "kuryr_orphan_ports_adopted_total",
-		Help: "Ports of this cluster that no object knew of and that were given to their pool.",
-	})
-	orphansDeleted = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "kuryr_orphan_ports_deleted_total",
-		Help: "Ports of this cluster that belonged to nobody and were deleted.",
-	})
 )
 
 func init() {
-	metrics.Registry.MustRegister(bindSeconds, portsByState, podsWaiting, creationsInFlight,
-		poolHits, poolMisses, poolWaitSeconds, poolRefills, portRequests, portsAdopted, orphansDeleted)
+	metrics.Registry.MustRegister(bindSeconds, portsByState, podsWaiting, poolHits, poolMisses, poolWaitSeconds)
 }
 
 // gaugeLevels moves the metrics of one pool from one count to the next.
@@ -73,21 +51,4 @@ func gaugeLevels(from, to pool.Count) {
 	portsByState.WithLabelValues("bound").Add(float64(to.Bound - from.Bound))
 	portsByState.WithLabelValues("recycling").Add(float64(to.Recycling - from.Recycling))
 	podsWaiting.Add(float64(to.Waiting - from.Waiting))
-}
-
-// count counts a request that has ended.
-func count(o order, made []sdn.Port, err error) {
-	result := "ok"
-	switch {
-	case err != nil && len(made) > 0:
-		result = "partial"
-	case err != nil:
-		result = "failed"
-	}
-	if !o.spare {
-		portRequests.WithLabelValues("pods", result).Inc()
-		return
-	}
-	portRequests.WithLabelValues("refill", result).Inc()
-	poolRefills.WithLabelValues(result).Inc()
 }

@@ -10,9 +10,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -24,33 +26,37 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
+// arrivals is what the collector wants of those who get ports for pools.
+type arrivals interface {
+	// Knows returns ports that are somebody's although no object says so, and pools
+	// that have requests under way, which may have made some.
+	Knows() (ports, busy map[string]bool)
+	// Adopt gives a port to a pool, as if it had just been made.
+	Adopt(r pool.Ref, port sdn.Port)
+	// Freed says that a port is gone; r is zero if it is not known whose.
+	Freed(r pool.Ref)
+}
+
 // orphans compares the SDN's inventory with the objects, in both directions:
 // ports that are nobody's go back to their pool, or are deleted if that is no
 // more; KuryrPorts whose port is gone are said to be.
 type orphans struct {
 	client   client.Client
-	live     client.Reader // past the cache
 	cloud    sdn.Ports
 	settings *settings.Live
-	memory   *memory
+	noObject func(ctx context.Context, name string) error
+	supply   arrivals
+	written  func() []string   // KuryrPorts that are written and may not be seen yet
+	lost     func(name string) // has the port reconciler see that the SDN has no such port
 	now      func() time.Time
-	lost     func(ctrl.Request) // wakes the port reconciler
-	arrived  func(pool.Ref)     // wakes a pool
-	early    chan struct{}      // holds one token: look soon
+	arrived  func(pool.Ref) // wakes a pool
+	early    kube.Signal    // look soon
 
 	nobodys orphan.Collector // ports without object
 	missing orphan.Collector // objects without port
 
 	stuck orphan.Collector // ports whose pod does not get to run
 	asked map[string]bool  // of these, those that there has been a look for
-}
-
-// hurry asks for a look soon. It does not wait.
-func (r *orphans) hurry() {
-	select {
-	case r.early <- struct{}{}:
-	default: // asked already
-	}
 }
 
 // longest is how often the wait for the next look is doubled at most, while looks
@@ -119,7 +125,7 @@ func (r *orphans) look(ctx context.Context) (found bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("listing ports: %w", err)
 	}
-	remembered, busy := r.memory.knows()
+	remembered, busy := r.remembered()
 	after, err := r.objects(ctx)
 	if err != nil {
 		return false, err
@@ -145,6 +151,16 @@ func (r *orphans) look(ctx context.Context) (found bool, err error) {
 		return !busy[owners[id].Name] && !slices.Contains(due, id)
 	})
 	return found, r.collect(ctx, due, owners, busy)
+}
+
+// remembered returns the ports that the process knows of. One that arrives is asked for
+// before it is written, so it is looked for in this order.
+func (r *orphans) remembered() (ports, busy map[string]bool) {
+	ports, busy = r.supply.Knows()
+	for _, name := range r.written() {
+		ports[name] = true
+	}
+	return ports, busy
 }
 
 // object is whether there is a KuryrPort, and whether it is to stay.
@@ -206,7 +222,7 @@ func (r *orphans) collect(ctx context.Context, ids []string, owners map[string]s
 // settle gives a port that is nobody's to its pool, or deletes it.
 func (r *orphans) settle(ctx context.Context, id string, owner sdn.Owner) error {
 	log := ctrl.LoggerFrom(ctx)
-	if err := noObject(ctx, r.live, id); err != nil {
+	if err := r.noObject(ctx, id); err != nil {
 		return err
 	}
 	adopted, err := r.adopt(ctx, id, owner)
@@ -223,7 +239,7 @@ func (r *orphans) settle(ctx context.Context, id string, owner sdn.Owner) error 
 	}
 	log.Info("deleted port that belonged to nobody")
 	orphansDeleted.Inc()
-	r.memory.portFreed(pool.Ref{})
+	r.supply.Freed(pool.Ref{})
 	return nil
 }
 
@@ -250,7 +266,7 @@ func (r *orphans) adopt(ctx context.Context, id string, owner sdn.Owner) (adopte
 		return false, nil
 	}
 	req := pool.Ref{Pool: owner.Name, Node: object.Spec.Key.NodeName}
-	r.memory.with(req, func(p *poolMemory) { p.arrived[id] = arrival{port: port} })
+	r.supply.Adopt(req, port)
 	r.arrived(req)
 	return true, nil
 }
@@ -285,8 +301,7 @@ func bindable(vifType string, key *v1.PoolKey) bool {
 // report lets the port reconciler see for itself: it owns the status.
 func (r *orphans) report(names []string) {
 	for _, name := range names {
-		r.memory.setGone(name, true)
-		r.lost(ctrl.Request{NamespacedName: types.NamespacedName{Name: name}})
+		r.lost(name)
 	}
 }
 
@@ -300,3 +315,16 @@ func without(before, after map[string]object, there map[string]bool) []string {
 	}
 	return out
 }
+
+var (
+	portsAdopted = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "kuryr_orphan_ports_adopted_total",
+		Help: "Ports of this cluster that no object knew of and that were given to their pool.",
+	})
+	orphansDeleted = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "kuryr_orphan_ports_deleted_total",
+		Help: "Ports of this cluster that belonged to nobody and were deleted.",
+	})
+)
+
+func init() { metrics.Registry.MustRegister(portsAdopted, orphansDeleted) }

@@ -77,9 +77,9 @@ type hunt struct {
 	told     map[types.UID]string // reason that waiting pods, and the node, have been told
 }
 
-func newParents(o Options, c client.Reader, recorder events.EventRecorder) *parents {
+func newParents(o Options, c client.Reader, recorder events.EventRecorder, found func(ctx context.Context, node string)) *parents {
 	return &parents{
-		client: c, hosts: o.Hosts, settings: o.Settings, backoff: o.Backoff, events: recorder, now: o.Now,
+		client: c, hosts: o.Hosts, settings: o.Settings, backoff: o.Backoff, events: recorder, now: o.Now, found: found,
 		known: map[string]parent{}, hunts: map[string]*hunt{}, doubts: map[string]doubt{},
 	}
 }

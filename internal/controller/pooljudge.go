@@ -84,7 +84,7 @@ func (r *pools) holder(ctx context.Context, v *view, ref *v1.PodReference) (*cor
 		r.memory.with(v.req, func(p *poolMemory) { p.known[ref.UID] = true })
 		return pod, nil
 	}
-	if r.memory.saw(v.req, ref.UID) {
+	if r.memory.Saw(v.req, ref.UID) {
 		return nil, nil
 	}
 	var pod corev1.Pod

@@ -34,7 +34,7 @@ func (r *pools) tell(v *view, given map[types.UID]bool) {
 	}
 	reason := outcome.Reason(err)
 	if len(v.waiting) == 0 && lacksFree(v) {
-		r.tellPool(v, toldFailure, reason, reason, "CreatePort", "The pool lacks free ports: "+outcome.Cut(outcome.Explain(err, v.req.Node)))
+		r.tellPool(v, toldFailure, fmt.Sprint(reason, " ", v.episode), reason, "CreatePort", "The pool lacks free ports: "+outcome.Cut(outcome.Explain(err, v.req.Node)))
 	}
 	for _, pod := range v.waiting {
 		if given[pod.UID] {
@@ -106,11 +106,19 @@ func (r *pools) idle(v *view) (until time.Time, expired bool) {
 	})
 	if v.object == nil {
 		if len(v.ports) == 0 {
-			r.memory.forget(v.req)
+			r.forget(v.req)
 		}
 		return time.Time{}, false
 	}
 	return until, v.state.NodeGone || !now.Before(until)
+}
+
+// forget drops what is remembered of a pool that is no more, unless something is under
+// way for it or its last writes are yet to be seen.
+func (r *pools) forget(req pool.Ref) {
+	if !r.memory.awaits(req) && r.supply.Forget(req) {
+		r.memory.forget(req)
+	}
 }
 
 func (r *pools) gauge(p *poolMemory, counts pool.Count) {
@@ -232,7 +240,7 @@ func lacksFree(v *view) bool {
 func (r *pools) roomConditions(v *view, put func(kind string, is bool, reason, message string)) {
 	var scarce *sdn.QuotaError
 	if v.key != nil && lacksFree(v) {
-		scarce = r.memory.capacity.standing(v.key).scarce
+		scarce = r.supply.Scarce(v.key)
 	}
 	for _, c := range []struct {
 		kind, reason, fine string

@@ -17,24 +17,34 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/controller/supply"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
 
 // pools plans: it is the one writer of the KuryrPorts' specs of a pool. It
-// knows no SDN; what it wants of it goes to creations, and comes back as ports
+// knows no SDN; what it wants of it goes to supply, and comes back as ports
 // that have arrived.
 type pools struct {
 	Options
-	client    client.Client
-	live      client.Reader // past the cache
-	memory    *memory
-	sites     *sites // see setup
-	grants    *grants
-	creations *creations
-	errands   *errands
-	events    events.EventRecorder
-	wake      kube.Queue[pool.Ref]
-	followed  func() // is told that the settings have changed
+	client   client.Client
+	live     client.Reader // past the cache
+	memory   *memory
+	sites    *sites
+	grants   *grants
+	supply   *supply.Supply
+	events   events.EventRecorder
+	wake     *kube.Queue[pool.Ref]
+	followed func() // is told that the settings have changed
+}
+
+func newPools(mgr ctrl.Manager, o Options, queue *kube.Queue[pool.Ref], supply *supply.Supply, grants *grants, followed func()) *pools {
+	r := &pools{
+		Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), memory: newMemory(o.Now), supply: supply, grants: grants,
+		events: mgr.GetEventRecorder("kuryr-controller"), wake: queue, followed: followed,
+	}
+	parents := newParents(r.Options, r.client, r.events, r.wakeNode)
+	r.sites = &sites{client: r.client, settings: r.Settings, parents: parents}
+	return r
 }
 
 // staleAfter is how long the cache may take to show a write before the API
@@ -71,7 +81,7 @@ func (r *pools) Reconcile(ctx context.Context, req pool.Ref) (ctrl.Result, error
 	if err != nil {
 		return kube.Retry(err)
 	}
-	return ctrl.Result{RequeueAfter: sooner(a.Wake, outcome.Earlier(again, room.next(v, now)), now)}, nil
+	return ctrl.Result{RequeueAfter: sooner(a.Wake, outcome.Earlier(again, nextLook(room, v, now)), now)}, nil
 }
 
 // sooner returns how long it is until the earlier of two times, zero if both are.
@@ -135,7 +145,11 @@ func (r *pools) settle(ctx context.Context, req pool.Ref, name string) (write, e
 	if uid := was[name].pod; uid != "" && uid == holder {
 		r.memory.with(req, func(p *poolMemory) { p.serve(uid, r.Now()) })
 	}
-	return r.memory.settled(req, name, port.ResourceVersion, holder), nil
+	w := r.memory.settled(req, name, port.ResourceVersion, holder)
+	if w.version != "" { // else the port that it was to be the object of has still arrived
+		r.supply.Recorded(req, name)
+	}
+	return w, nil
 }
 
 // shows reports whether a write is to be seen in what reader reads.
@@ -156,23 +170,23 @@ func (r *pools) shows(ctx context.Context, reader client.Reader, name string, w 
 // ask gives to the SDN's side what the plan wants of it.
 func (r *pools) ask(v *view, a pool.Actions) {
 	if v.key != nil { // without one nobody wants anything
-		r.creations.wish(v.req, *v.key, a.Want, max(1, v.state.Levels.Batch), v.asked)
+		r.supply.Wish(v.req, *v.key, a.Want, max(1, v.state.Levels.Batch), v.asked)
 	}
 	for _, l := range a.Restore {
-		r.errands.restore(v.req, v.site.parent, l.Port, l.Pod, v.pods[l.Pod].Status.PodIPs)
+		r.supply.Restore(v.req, v.site.parent, l.Port, l.Pod, v.pods[l.Pod].Status.PodIPs)
 	}
 	var discard, keep []string
 	for _, id := range a.Discard {
 		// One that was looked up for a pod that still runs, if only to its end, is
 		// plugged: the pod's annotation keeps it until then.
-		if pod := v.pods[v.arrived[id].pod]; pod != nil && !pool.Finished(pod) {
+		if pod := v.pods[v.arrived[id].Pod]; pod != nil && !pool.Finished(pod) {
 			keep = append(keep, id)
 		} else {
 			discard = append(discard, id)
 		}
 	}
-	r.memory.discard(v.req, keep)
+	r.supply.Recorded(v.req, keep...)
 	if len(discard) > 0 {
-		r.errands.discard(v.req, discard)
+		r.supply.Discard(v.req, discard)
 	}
 }

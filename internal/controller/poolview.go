@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/supply"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -45,9 +45,10 @@ type view struct {
 	outrun  bool                // another pool is about to give a port to a pod of this one
 	groups  map[string][]string // that are to be, of each port that has drifted
 	grants  map[string][]string // and which of them it has as a member of load balancers
-	arrived map[string]arrival
+	arrived map[string]supply.Arrival
 
 	failure  error
+	episode  int // of failures: see supply.Settle
 	refilled time.Time
 	asked    int // ports that had been asked for up to then, ever
 }
@@ -55,7 +56,7 @@ type view struct {
 // observe reads all that a plan depends on.
 func (r *pools) observe(ctx context.Context, req pool.Ref) (*view, error) {
 	v := &view{
-		req: req, ports: map[string]*v1.KuryrPort{}, pods: map[types.UID]*corev1.Pod{}, arrived: map[string]arrival{},
+		req: req, ports: map[string]*v1.KuryrPort{}, pods: map[types.UID]*corev1.Pod{}, arrived: map[string]supply.Arrival{},
 		groups: map[string][]string{}, grants: map[string][]string{},
 	}
 	var err error
@@ -103,15 +104,13 @@ func isFailed(port *v1.KuryrPort) bool {
 // dropWritten forgets ports that arrived and have an object, whichever pool's:
 // from then on that says what becomes of them.
 func (r *pools) dropWritten(ctx context.Context, req pool.Ref) error {
-	var ids []string
-	r.memory.with(req, func(p *poolMemory) { ids = slices.Collect(maps.Keys(p.arrived)) })
-	for _, id := range ids {
+	for _, id := range r.supply.Arrived(req) {
 		err := r.client.Get(ctx, client.ObjectKey{Name: id}, &v1.KuryrPort{}, kube.ReadOnly)
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("reading KuryrPort %s: %w", id, err)
 		}
 		if err == nil {
-			r.memory.discard(req, []string{id})
+			r.supply.Recorded(req, id)
 		}
 	}
 	return nil
@@ -209,7 +208,7 @@ func (r *pools) lostPort(ctx context.Context, req pool.Ref, pod *corev1.Pod) (id
 	if err := r.client.Get(ctx, client.ObjectKey{Name: id}, &port, kube.ReadOnly); !apierrors.IsNotFound(err) {
 		return "", false, err
 	}
-	if r.memory.lookedUp(req, id) {
+	if r.supply.LookedUp(req, id) {
 		return id, false, nil
 	}
 	err = r.live.Get(ctx, client.ObjectKey{Name: id}, &port)
@@ -222,45 +221,43 @@ func (r *pools) lostPort(ctx context.Context, req pool.Ref, pod *corev1.Pod) (id
 	if ref := port.Spec.PodRef; ref == nil || ref.UID != pod.UID {
 		return "", false, nil
 	}
-	r.memory.wrote(req, id, write{version: port.ResourceVersion, pod: pod.UID})
+	r.wrote(req, id, write{version: port.ResourceVersion, pod: pod.UID})
 	return "", true, nil
 }
 
 // recall adds what is remembered of the pool, and forgets what no longer matters.
 func (r *pools) recall(v *view) {
+	named := map[string]bool{}
+	for i := range v.state.Pods {
+		named[v.state.Pods[i].Restore] = true
+	}
+	known := r.supply.Look(v.req, func(id string) bool { return named[id] })
+	v.arrived = known.Arrived
+	for id, a := range known.Arrived {
+		v.state.Arrived = append(v.state.Arrived, pool.Arrival{ID: id, For: a.Pod})
+	}
+	v.state.InFlight, v.state.Restoring = known.InFlight, known.Restoring
+	v.state.Hold, v.failure, v.refilled, v.asked = known.Hold, known.Failure, known.Refilled, known.Asked
+	for i := range v.state.Pods {
+		if pod := &v.state.Pods[i]; known.NotFound[pod.Restore] {
+			pod.Restore = ""
+		}
+	}
 	now := r.Now()
-	r.memory.with(v.req, func(p *poolMemory) {
-		for id, a := range p.arrived {
-			v.arrived[id] = a
-			v.state.Arrived = append(v.state.Arrived, pool.Arrival{ID: id, For: a.pod})
-		}
-		v.state.InFlight = p.inFlight
-		v.state.Restoring = map[string]bool{}
-		for id := range p.restoring {
-			v.state.Restoring[id] = true
-		}
-		p.recallPods(v, now)
-		v.state.Hold, v.failure, v.refilled, v.asked = p.hold, p.failure, p.refilled, p.asked
-	})
+	r.memory.with(v.req, func(p *poolMemory) { p.recallPods(v, now) })
 }
 
 func (p *poolMemory) recallPods(v *view, now time.Time) {
 	waiting := map[types.UID]bool{}
-	named := map[string]bool{}
 	for i := range v.state.Pods {
-		pod := &v.state.Pods[i]
-		waiting[pod.Ref.UID] = true
-		if _, ok := p.seen[pod.Ref.UID]; !ok {
-			p.seen[pod.Ref.UID] = now
-		}
-		named[pod.Restore] = true
-		if p.vain[pod.Restore] {
-			pod.Restore = ""
+		uid := v.state.Pods[i].Ref.UID
+		waiting[uid] = true
+		if _, ok := p.seen[uid]; !ok {
+			p.seen[uid] = now
 		}
 	}
 	keep(p.seen, func(uid types.UID) bool { return waiting[uid] })
 	keep(p.told, func(uid types.UID) bool { return waiting[uid] })
-	keep(p.vain, func(id string) bool { return named[id] })
 	bound := map[types.UID]bool{}
 	for _, port := range v.ports {
 		if port.Spec.PodRef != nil {

@@ -32,10 +32,7 @@ const poolWorkers = 64
 
 func (r *pools) setup(mgr ctrl.Manager) error {
 	c := mgr.GetCache()
-	parents := newParents(r.Options, r.client, r.events)
-	parents.found = r.wakeNode
-	r.sites = &sites{client: r.client, settings: r.Settings, parents: parents}
-	if err := parents.setup(mgr); err != nil {
+	if err := r.sites.parents.setup(mgr); err != nil {
 		return err
 	}
 	return builder.TypedControllerManagedBy[pool.Ref](mgr).Named("pools").
@@ -311,6 +308,7 @@ func (r *pools) follow(ctx context.Context) error {
 			return nil
 		case <-r.Settings.Changed:
 		}
+		r.supply.Forgive()
 		r.memory.forgive()
 		r.sites.parents.forgive()
 		r.followed()

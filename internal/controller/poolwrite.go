@@ -139,7 +139,7 @@ func (r *pools) adopt(ctx context.Context, v *view, b pool.Binding) error {
 	if b.Pod != nil {
 		uid = b.Pod.UID
 	}
-	from := v.arrived[b.Port].port
+	from := v.arrived[b.Port].Port
 	if err := r.setType(ctx, v, &from); err != nil {
 		r.memory.unclaim(uid)
 		return err
@@ -162,7 +162,7 @@ func (r *pools) adopt(ctx context.Context, v *view, b pool.Binding) error {
 		r.memory.doubts(v.req, b.Port, uid)
 		return fmt.Errorf("creating KuryrPort %s: %w", b.Port, err)
 	}
-	r.memory.wrote(v.req, b.Port, write{version: port.ResourceVersion, pod: uid})
+	r.wrote(v.req, b.Port, write{version: port.ResourceVersion, pod: uid})
 	if b.Pod != nil {
 		r.bound(ctx, v, b)
 	}
@@ -172,8 +172,8 @@ func (r *pools) adopt(ctx context.Context, v *view, b pool.Binding) error {
 // refuse gives up a port that cannot be written down, as one without an address.
 func (r *pools) refuse(v *view, port *sdn.Port, err error) error {
 	err = fmt.Errorf("writing down port %s: %w: %w", port.ID, sdn.ErrInvalid, err)
-	r.memory.with(v.req, func(p *poolMemory) { r.memory.result(p, err) })
-	r.errands.discard(v.req, []string{port.ID})
+	r.supply.Failed(v.req, err)
+	r.supply.Discard(v.req, []string{port.ID})
 	return nil
 }
 
@@ -235,8 +235,15 @@ func (r *pools) delete(ctx context.Context, v *view, name string) error {
 		r.memory.doubts(v.req, name, "")
 		return fmt.Errorf("deleting KuryrPort %s: %w", name, err)
 	}
-	r.memory.wrote(v.req, name, write{})
+	r.wrote(v.req, name, write{})
 	return nil
+}
+
+// wrote expects the cache to show a write of a KuryrPort. It is expected before it is
+// no arrival any more, so that the port is always one of the two: see Writing.
+func (r *pools) wrote(req pool.Ref, name string, w write) {
+	r.memory.wrote(req, name, w)
+	r.supply.Recorded(req, name)
 }
 
 // patch changes a KuryrPort, if it still is as planned with.
@@ -248,6 +255,6 @@ func (r *pools) patch(ctx context.Context, v *view, name string, pod types.UID, 
 		r.memory.doubts(v.req, name, pod)
 		return err
 	}
-	r.memory.wrote(v.req, name, write{version: port.ResourceVersion, pod: pod})
+	r.wrote(v.req, name, write{version: port.ResourceVersion, pod: pod})
 	return nil
 }

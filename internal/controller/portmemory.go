@@ -5,12 +5,23 @@ package controller
 
 import (
 	"slices"
+	"sync"
 )
 
-// What is remembered of single ports, beyond their objects.
+// portMemory is what is remembered of single ports, beyond their objects. It may be
+// lost: everything is seen again. Its methods are safe for concurrent use.
+type portMemory struct {
+	mu     sync.Mutex
+	gone   map[string]bool // ports that the SDN has lost
+	active map[string]bool // ports that wait for the SDN to pass their traffic: whether it does
+}
+
+func newPortMemory() *portMemory {
+	return &portMemory{gone: map[string]bool{}, active: map[string]bool{}}
+}
 
 // setGone notes that the SDN has lost a port, or that it has it after all.
-func (m *memory) setGone(name string, gone bool) {
+func (m *portMemory) setGone(name string, gone bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if gone {
@@ -20,14 +31,14 @@ func (m *memory) setGone(name string, gone bool) {
 	}
 }
 
-func (m *memory) isGone(name string) bool {
+func (m *portMemory) isGone(name string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.gone[name]
 }
 
 // portGone forgets a port whose object is gone.
-func (m *memory) portGone(name string) {
+func (m *portMemory) portGone(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.gone, name)
@@ -36,7 +47,7 @@ func (m *memory) portGone(name string) {
 
 // awaitActive notes whether a port waits for the SDN to pass its traffic, and
 // returns whether it has been seen to.
-func (m *memory) awaitActive(name string, waits bool) bool {
+func (m *portMemory) awaitActive(name string, waits bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !waits {
@@ -50,7 +61,7 @@ func (m *memory) awaitActive(name string, waits bool) bool {
 
 // isActive notes that the SDN passes a port's traffic, and returns whether it
 // is one that waited for it.
-func (m *memory) isActive(name string) bool {
+func (m *portMemory) isActive(name string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	seen, waits := m.active[name]
@@ -63,7 +74,7 @@ func (m *memory) isActive(name string) bool {
 
 // awaitActives returns the ports that still wait for the SDN to pass their
 // traffic, sorted.
-func (m *memory) awaitActives() []string {
+func (m *portMemory) awaitActives() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var names []string

@@ -33,6 +33,14 @@ import (
 // its own calls.
 const portWorkers = 32
 
+// roomKeeper is told that a port of a pool is gone: another pod may have waited for it.
+type roomKeeper interface{ Freed(pool.Ref) }
+
+// podWitness says whether this process has seen the pod of a pool's port, alive or gone.
+type podWitness interface {
+	Saw(r pool.Ref, uid types.UID) bool
+}
+
 // ports applies: it brings a port of the SDN in line with its KuryrPort and
 // reports. It decides nothing about pods; it looks at one only to tell a
 // KuryrPort that somebody deleted by hand from one whose time has come.
@@ -41,17 +49,34 @@ type ports struct {
 	live     client.Reader // past the cache
 	cloud    sdn.Ports
 	settings *settings.Live
-	memory   *memory
+	memory   *portMemory
+	supply   roomKeeper
+	pods     podWitness
+	doubtful func() // is told that there may be a port that no object knows of
 	backoff  outcome.Backoff
 	events   events.EventRecorder
 	now      func() time.Time
-	wake     kube.Queue[ctrl.Request]
+	wake     *kube.Queue[ctrl.Request]
 
 	mu      sync.Mutex
 	written map[string]string    // version of the last own write, until the cache shows it
 	dropped map[string]types.UID // objects without our finalizer, until the cache shows it
 	held    map[string]hold      // statuses that wait
 	gap     time.Duration        // for how long
+}
+
+func newPorts(mgr ctrl.Manager, o Options, queue *kube.Queue[ctrl.Request], supply roomKeeper, pods podWitness, doubtful func()) *ports {
+	return &ports{
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Ports, settings: o.Settings, memory: newPortMemory(), backoff: o.Backoff,
+		supply: supply, pods: pods, doubtful: doubtful, events: mgr.GetEventRecorder("kuryr-controller"), now: o.Now, wake: queue,
+		written: map[string]string{}, dropped: map[string]types.UID{}, held: map[string]hold{}, gap: o.StatusGap,
+	}
+}
+
+// lost has the reconciler see for itself whether the SDN has lost a port.
+func (r *ports) lost(name string) {
+	r.memory.setGone(name, true)
+	r.wake.Add(ctrl.Request{NamespacedName: types.NamespacedName{Name: name}})
 }
 
 func (r *ports) setup(mgr ctrl.Manager) error {
@@ -342,7 +367,7 @@ func (r *ports) release(ctx context.Context, port *v1.KuryrPort) (ctrl.Result, e
 		return r.report(ctx, port, fmt.Errorf("deleting port %s: %w", port.Name, err))
 	}
 	ctrl.LoggerFrom(ctx).Info("deleted port", "port", port.Name)
-	r.memory.portFreed(pool.Ref{Pool: port.Spec.Pool, Node: port.Spec.NodeName})
+	r.supply.Freed(pool.Ref{Pool: port.Spec.Pool, Node: port.Spec.NodeName})
 	return kube.Retry(r.drop(ctx, port))
 }
 

@@ -36,7 +36,7 @@ func (r *orphans) watch(ctx context.Context) error {
 		asked := map[string]bool{}
 		for _, name := range r.stuck.Observe(late, r.now(), grace) {
 			if asked[name] = true; !r.asked[name] {
-				r.hurry()
+				r.early.Send()
 			}
 		}
 		r.asked = asked

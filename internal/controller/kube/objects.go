@@ -4,6 +4,8 @@
 package kube
 
 import (
+	"context"
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -81,4 +83,18 @@ func Label(port *v1.KuryrPort, phase v1.PortPhase) {
 		port.Labels = map[string]string{}
 	}
 	port.Labels[v1.PortStatusLabel] = string(phase)
+}
+
+// NoKuryrPort returns an error unless the API server says that there is no
+// KuryrPort of that name. To be asked before a port is deleted that has none as
+// far as is known: the cache may be late, and a write whose answer was lost done.
+func NoKuryrPort(ctx context.Context, live client.Reader, name string) error {
+	err := live.Get(ctx, client.ObjectKey{Name: name}, &v1.KuryrPort{})
+	if err == nil {
+		return fmt.Errorf("KuryrPort %s exists", name)
+	}
+	if !apierrors.IsNotFound(err) {
+		return fmt.Errorf("looking whether KuryrPort %s exists: %w", name, err)
+	}
+	return nil
 }

@@ -45,3 +45,17 @@ func (Leading) NeedLeaderElection() bool { return true }
 func Runnable(run func(ctx context.Context) error) func(ctrl.Manager) error {
 	return func(mgr ctrl.Manager) error { return mgr.Add(Leading(run)) }
 }
+
+// Signal is sent to those who wait for it. One that nobody waits for yet is kept, once.
+type Signal chan struct{}
+
+// NewSignal returns a Signal that was not sent.
+func NewSignal() Signal { return make(Signal, 1) }
+
+// Send sends it, and does not wait.
+func (s Signal) Send() {
+	select {
+	case s <- struct{}{}:
+	default: // it is sent already
+	}
+}

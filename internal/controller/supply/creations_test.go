@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package supply
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -141,20 +142,30 @@ type member struct {
 
 func newCrowd(t *testing.T, cloud *slowCloud) *crowd {
 	cloud.underWay, cloud.most = map[string]int{}, map[string]int{}
-	o := Options{Ports: cloud, Capacity: cloud, Settings: settings.NewLive(settings.Settings{Pools: config.Pools{MaxCreates: 8, MaxCreatesPerSubnet: 4}})}
-	o.defaults()
-	w := &crowd{t: t, cloud: cloud, c: newCreations(o, newMemory(o)), began: time.Now(), pools: map[pool.Ref]*member{}}
-	w.c.done = func(r pool.Ref) { go w.plan(r) }
-	w.c.memory.freed = w.c.done
-	w.c.doubtful = func() {}
+	w := &crowd{t: t, cloud: cloud, began: time.Now(), pools: map[pool.Ref]*member{}}
+	o := options(cloud)
+	o.Requeue = func(r pool.Ref) { go w.plan(r) }
+	w.c = newCreations(o, newMemory(o))
 	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- w.c.run(ctx) }()
+	ended := make(chan struct{})
+	go func() {
+		w.c.run(ctx)
+		close(ended)
+	}()
 	t.Cleanup(func() {
 		stop()
 		<-ended
 	})
 	return w
+}
+
+// options are those of a Supply on cloud, with the usual backoff.
+func options(cloud *slowCloud) Options {
+	return Options{
+		Ports: cloud, Capacity: cloud, Settings: settings.NewLive(settings.Settings{Pools: config.Pools{MaxCreates: 8, MaxCreatesPerSubnet: 4}}),
+		Backoff: outcome.Backoff{Min: time.Second, Max: 10 * time.Second, Quota: 30 * time.Second, Rejected: time.Minute},
+		Now:     time.Now, Requeue: func(pool.Ref) {}, Doubtful: func() {},
+	}
 }
 
 // on returns the pool of a node on a subnet.
@@ -192,19 +203,19 @@ func (w *crowd) plan(r pool.Ref) {
 			}
 		}
 		p.key, p.free, p.lacking, asked = &m.key, m.free, max(0, m.waiting-p.inFlight), p.asked
-		if room.full != nil && p.lacking > 0 && p.hold.Before(room.until) {
-			p.failure, p.hold = room.full, room.until
+		if room.Full != nil && p.lacking > 0 && p.hold.Before(room.Until) {
+			p.failure, p.hold = room.Full, room.Until
 		}
 		if time.Now().Before(p.hold) {
 			w.later(r, p.hold)
 			return
 		}
 		wish.Waiting = p.lacking
-		if room.scarce == nil && room.full == nil {
+		if room.Scarce == nil && room.Full == nil {
 			wish.Spare = max(0, m.min-m.free-max(0, p.inFlight-m.waiting))
 		} else if m.free < m.min {
-			w.later(r, room.until)
-			w.later(r, room.again)
+			w.later(r, room.Until)
+			w.later(r, room.Again)
 		}
 	})
 	w.c.wish(r, m.key, wish, 10, asked)

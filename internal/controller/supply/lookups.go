@@ -1,34 +1,34 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package supply
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// errands are what a pool wants of the SDN beside new ports: each is one call,
-// made while the pool reconciler goes on. A bounded number is under way at once,
+// lookups are what a pool wants of the SDN beside new ports: to look one up, or to
+// delete one. Each is one call, made while the pool reconciler goes on. A bounded number is under way at once,
 // and pools take turns.
-type errands struct {
-	cloud  sdn.Ports
-	live   client.Reader // past the cache
-	memory *memory
-	done   func(pool.Ref) // wakes the pool
+type lookups struct {
+	cloud sdn.Ports
+	// noObject returns an error unless the API server has no KuryrPort of that name.
+	noObject func(ctx context.Context, name string) error
+	memory   *memory
+	done     func(pool.Ref) // wakes the pool
+	// doubtful is told that there may be a port that nobody knows of.
+	doubtful func()
 
 	mu     sync.Mutex
 	turn   []pool.Ref // pools with calls to make, the next one first
@@ -36,19 +36,19 @@ type errands struct {
 	signal chan struct{} // holds one token for each call to make
 }
 
-// errandWorkers is how many errands are under way at once.
-const errandWorkers = 16
+// lookupWorkers is how many such calls are under way at once.
+const lookupWorkers = 16
 
-func newErrands(o Options, live client.Reader, m *memory) *errands {
-	return &errands{
-		cloud: o.Ports, live: live, memory: m,
-		calls: map[pool.Ref][]func(context.Context){}, signal: make(chan struct{}, errandWorkers),
+func newLookups(o Options, m *memory) *lookups {
+	return &lookups{
+		cloud: o.Ports, noObject: o.NoObject, memory: m, done: o.Requeue, doubtful: o.Doubtful,
+		calls: map[pool.Ref][]func(context.Context){}, signal: make(chan struct{}, lookupWorkers),
 	}
 }
 
 // restore looks up a port that pod says it had. parent is the port of the
 // machine that the node is, empty if it is none.
-func (e *errands) restore(r pool.Ref, parent, id string, uid types.UID, ips []corev1.PodIP) {
+func (e *lookups) restore(r pool.Ref, parent, id string, uid types.UID, ips []corev1.PodIP) {
 	e.memory.with(r, func(p *poolMemory) { p.restoring[id] = true })
 	e.push(r, func(ctx context.Context) {
 		port, err := e.cloud.Port(ctx, id)
@@ -81,21 +81,21 @@ func fits(port sdn.Port, r pool.Ref, parent string, ips []corev1.PodIP) bool {
 
 // discard deletes ports that arrived for nobody. What fails here is left to the
 // orphan collector.
-func (e *errands) discard(r pool.Ref, ids []string) {
+func (e *lookups) discard(r pool.Ref, ids []string) {
 	e.memory.leave(ids...)
 	e.memory.discard(r, ids)
 	for _, id := range ids {
 		e.push(r, func(ctx context.Context) {
 			defer e.memory.left(id)
 			log := ctrl.LoggerFrom(ctx).WithValues("pool", r.Pool, "port", id)
-			if err := noObject(ctx, e.live, id); err != nil {
+			if err := e.noObject(ctx, id); err != nil {
 				log.Info("left a port alone that nobody seemed to need", "because", err.Error())
-				e.memory.doubtful()
+				e.doubtful()
 				return
 			}
 			if err := e.cloud.DeletePort(ctx, id); err != nil {
 				log.Info("left a port that nobody needs to the orphan collector", "error", err.Error())
-				e.memory.doubtful()
+				e.doubtful()
 				return
 			}
 			log.Info("deleted port that nobody needs any more")
@@ -104,21 +104,7 @@ func (e *errands) discard(r pool.Ref, ids []string) {
 	}
 }
 
-// noObject returns an error unless the API server says that there is no
-// KuryrPort of that name. To be asked before a port is deleted that has none as
-// far as is known: the cache may be late, and a write whose answer was lost done.
-func noObject(ctx context.Context, live client.Reader, name string) error {
-	err := live.Get(ctx, client.ObjectKey{Name: name}, &v1.KuryrPort{})
-	if err == nil {
-		return fmt.Errorf("KuryrPort %s exists", name)
-	}
-	if !apierrors.IsNotFound(err) {
-		return fmt.Errorf("looking whether KuryrPort %s exists: %w", name, err)
-	}
-	return nil
-}
-
-func (e *errands) push(r pool.Ref, call func(context.Context)) {
+func (e *lookups) push(r pool.Ref, call func(context.Context)) {
 	e.mu.Lock()
 	if len(e.calls[r]) == 0 {
 		e.turn = append(e.turn, r)
@@ -132,7 +118,7 @@ func (e *errands) push(r pool.Ref, call func(context.Context)) {
 }
 
 // next takes a call of the pool whose turn it is.
-func (e *errands) next() (r pool.Ref, call func(context.Context), ok bool) {
+func (e *lookups) next() (r pool.Ref, call func(context.Context), ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.turn) == 0 {
@@ -150,9 +136,9 @@ func (e *errands) next() (r pool.Ref, call func(context.Context), ok bool) {
 
 // run makes the calls until ctx ends. What is under way then is cut off: a port
 // that should have been deleted is an orphan and collected by who comes next.
-func (e *errands) run(ctx context.Context) error {
+func (e *lookups) run(ctx context.Context) {
 	var workers sync.WaitGroup
-	for range errandWorkers {
+	for range lookupWorkers {
 		workers.Go(func() {
 			for {
 				select {
@@ -165,10 +151,9 @@ func (e *errands) run(ctx context.Context) error {
 		})
 	}
 	workers.Wait()
-	return nil
 }
 
-func (e *errands) drain(ctx context.Context) {
+func (e *lookups) drain(ctx context.Context) {
 	for ctx.Err() == nil {
 		r, call, ok := e.next()
 		if !ok {

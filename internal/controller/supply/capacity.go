@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package supply
 
 import (
 	"context"
@@ -101,25 +101,25 @@ func (r *room) spare(waiting int) int {
 	return r.left - r.taken - max(1, min(r.limit/20, most), waiting)
 }
 
-// standing is how a pool stands with the room that there is.
-type standing struct {
-	full   *sdn.QuotaError // pods that wait are to wait until then; nil: there is room
-	until  time.Time
-	scarce *sdn.QuotaError // nothing is to be made that nobody waits for, and why; nil: it may
-	again  time.Time
+// Standing is how a pool stands with the room that there is.
+type Standing struct {
+	Full   *sdn.QuotaError // pods that wait are to wait until then; nil: there is room
+	Until  time.Time
+	Scarce *sdn.QuotaError // nothing is to be made that nobody waits for, and why; nil: it may
+	Again  time.Time
 }
 
 // standing returns how a pool of this key stands.
-func (c *capacity) standing(key *v1.PoolKey) (s standing) {
+func (c *capacity) standing(key *v1.PoolKey) (s Standing) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.now()
 	for _, r := range c.of(key) {
-		if r.free() == 0 && now.Before(r.until) && s.full == nil {
-			s.full, s.until = &sdn.QuotaError{Scope: r.scope, Text: r.text()}, r.until
+		if r.free() == 0 && now.Before(r.until) && s.Full == nil {
+			s.Full, s.Until = &sdn.QuotaError{Scope: r.scope, Text: r.text()}, r.until
 		}
-		if now.Before(r.scarce) && r.scarce.After(s.again) {
-			s.scarce, s.again = &sdn.QuotaError{Scope: r.scope, Text: r.text()}, r.scarce
+		if now.Before(r.scarce) && r.scarce.After(s.Again) {
+			s.Scarce, s.Again = &sdn.QuotaError{Scope: r.scope, Text: r.text()}, r.scarce
 		}
 	}
 	return s

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package supply
 
 import (
 	"context"
@@ -67,7 +67,7 @@ const (
 
 func newCreations(o Options, m *memory) *creations {
 	return &creations{
-		cloud: o.Ports, settings: o.Settings, memory: m, now: o.Now, signal: make(chan struct{}, 1),
+		cloud: o.Ports, settings: o.Settings, memory: m, now: o.Now, done: o.Requeue, doubtful: o.Doubtful, signal: make(chan struct{}, 1),
 		wishes: map[pool.Ref]*wanted{}, subnets: map[string]places{},
 	}
 }
@@ -110,13 +110,13 @@ func (c *creations) look() {
 
 // run sends requests until ctx ends. What is under way then is cut off: a port
 // that came of it is found by the orphan collector of who comes next.
-func (c *creations) run(ctx context.Context) error {
+func (c *creations) run(ctx context.Context) {
 	var requests sync.WaitGroup
 	defer requests.Wait()
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-c.signal:
 		}
 		for ctx.Err() == nil {

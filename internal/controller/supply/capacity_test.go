@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package supply
 
 import (
 	"errors"
@@ -93,9 +93,7 @@ func TestRefillTakesWhatFits(t *testing.T) {
 		{100, 0, 10}, {15, 0, 10}, {12, 0, 7}, {12, 9, 3}, {6, 0, 1}, {5, 0, 0}, {0, 0, 0},
 	} {
 		cloud := &slowCloud{limit: 100, made: 100 - tc.left}
-		o := Options{Capacity: cloud}
-		o.defaults()
-		c := newCapacity(o)
+		c := newCapacity(options(cloud))
 		_, key := on("n", "s")
 		n := c.admit(&key, 10)
 		if got := c.refill(t.Context(), &key, n, tc.waiting); n != 10 || got != tc.want {
@@ -111,9 +109,7 @@ func TestRefillTakesWhatFits(t *testing.T) {
 // refill: somebody else has it now. It is not asked again with each refusal.
 func TestRefusalIsAskedAbout(t *testing.T) {
 	cloud := &slowCloud{limit: 100, made: 50}
-	o := Options{Capacity: cloud}
-	o.defaults()
-	c := newCapacity(o)
+	c := newCapacity(options(cloud))
 	_, key := on("n", "s")
 	c.refill(t.Context(), &key, c.admit(&key, 10), 0)
 	cloud.change(func() { cloud.made = 100 })
@@ -133,9 +129,7 @@ func TestRefusalIsAskedAbout(t *testing.T) {
 // and no more.
 func TestSqueeze(t *testing.T) {
 	key := func(project string) *v1.PoolKey { return &v1.PoolKey{ProjectID: project, SubnetIDs: []string{"s"}} }
-	o := Options{}
-	o.Now = time.Now
-	m := newMemory(o)
+	m := newMemory(options(nil))
 	project := sdn.Scope{ID: "p"}
 	m.capacity.rooms[project] = &room{scope: project, told: time.Now(), limit: 10}
 	for name, p := range map[string]poolMemory{
@@ -158,5 +152,15 @@ func TestSqueeze(t *testing.T) {
 	}
 	if again := m.squeeze(project); again != nil {
 		t.Errorf("asked once more, pools %v are to give up more", again)
+	}
+}
+
+// A port on its way out is nobody's to take over.
+func TestLeavingPortsAreKnown(t *testing.T) {
+	m := newMemory(options(nil))
+	m.leave("a", "b")
+	m.left("b")
+	if ports, _ := m.knows(); !ports["a"] || ports["b"] {
+		t.Errorf("known are %v, want a alone", ports)
 	}
 }
