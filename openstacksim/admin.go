@@ -15,13 +15,13 @@ import (
 	"github.com/kuryr-go/kuryr/openstacksim/internal/keystone"
 )
 
-// Report is what the cloud was asked and what it holds.
+// Report is what the cloud was asked and what it holds, as GET /sim/report has it.
 type Report struct {
 	Calls   []Count        `json:"calls"`
 	Objects map[string]int `json:"objects"`
 }
 
-// Report is how things stand.
+// Report returns Counts and Objects together.
 func (c *Cloud) Report() Report { return Report{Calls: c.Counts(), Objects: c.Objects()} }
 
 // admin answers below /sim. It asks for no token: who reaches it may do anything
@@ -46,7 +46,7 @@ func (c *Cloud) admin(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/yaml")
 		_, _ = w.Write(c.Clouds())
 	case what == "tokens" && r.Method == http.MethodDelete:
-		c.identity.RevokeAll()
+		c.RevokeTokens()
 		w.WriteHeader(http.StatusNoContent)
 	case what == "" && r.Method == http.MethodGet:
 		write(w, http.StatusOK, map[string]any{"url": c.o.URL, "seed": c.o.Seed, "hosts": c.o.Hosts})

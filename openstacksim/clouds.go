@@ -10,22 +10,63 @@ import (
 	"github.com/kuryr-go/kuryr/openstacksim/internal/keystone"
 )
 
+// ClientConfig is what a client needs to log in by password. The fields have the
+// names that clouds.yaml has for them.
+type ClientConfig struct {
+	AuthURL           string // of Keystone, with /v3
+	Username          string
+	Password          string
+	ProjectName       string
+	UserDomainName    string
+	ProjectDomainName string
+	RegionName        string
+}
+
 // users are those that there are from the start, and their project.
 var users = []struct{ name, project string }{{"admin", "admin"}, {"kuryr", "k8s"}, {"tenant", "k8s"}}
 
-// Clouds is a clouds.yaml with a cloud for each user: admin, who may do all;
-// kuryr, who is admin in project k8s; tenant, who is a member there.
-func (c *Cloud) Clouds() []byte {
-	password := c.o.Password
-	if password == "" {
-		password = keystone.Password
+// ClientConfig returns what the user admin logs in with, to project admin. For
+// another user that Clouds has, change Username and ProjectName. With gophercloud,
+// which this package does not import:
+//
+//	login := cloud.ClientConfig()
+//	provider, err := openstack.AuthenticatedClient(ctx, gophercloud.AuthOptions{
+//		IdentityEndpoint: login.AuthURL,
+//		Username:         login.Username,
+//		Password:         login.Password,
+//		DomainName:       login.UserDomainName,
+//		TenantName:       login.ProjectName,
+//		AllowReauth:      true,
+//	})
+//	…
+//	network, err := openstack.NewNetworkV2(provider, gophercloud.EndpointOpts{Region: login.RegionName})
+//
+// DomainName is the domain of user and project there; all that exist from the start
+// are in the same.
+func (c *Cloud) ClientConfig() ClientConfig { return c.logins()[0] }
+
+// logins is what each of users logs in with.
+func (c *Cloud) logins() []ClientConfig {
+	var all []ClientConfig
+	for _, u := range users {
+		all = append(all, ClientConfig{
+			AuthURL: c.o.URL + identityPath + "/v3", Username: u.name, Password: c.o.Password, ProjectName: u.project,
+			UserDomainName: "Default", ProjectDomainName: "Default", RegionName: keystone.Region,
+		})
 	}
+	return all
+}
+
+// Clouds is a clouds.yaml with a cloud for each user: admin, who may do all, which is
+// the one of ClientConfig; kuryr, who is admin in project k8s; tenant, who is a member
+// there.
+func (c *Cloud) Clouds() []byte {
 	var b strings.Builder
 	b.WriteString("clouds:\n")
-	for _, u := range users {
-		fmt.Fprintf(&b, "  %s:\n    region_name: %s\n    auth:\n      auth_url: %s/v3\n      username: %s\n      password: %q\n"+
-			"      project_name: %s\n      user_domain_name: Default\n      project_domain_name: Default\n",
-			u.name, keystone.Region, c.o.URL+identityPath, u.name, password, u.project)
+	for _, l := range c.logins() {
+		fmt.Fprintf(&b, "  %s:\n    region_name: %s\n    auth:\n      auth_url: %s\n      username: %s\n      password: %q\n"+
+			"      project_name: %s\n      user_domain_name: %s\n      project_domain_name: %s\n",
+			l.Username, l.RegionName, l.AuthURL, l.Username, l.Password, l.ProjectName, l.UserDomainName, l.ProjectDomainName)
 	}
 	return []byte(b.String())
 }

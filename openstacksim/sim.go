@@ -1,14 +1,48 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package openstacksim is an OpenStack that anyone can run: Keystone v3, Neutron v2.0 and
-// Octavia v2 over HTTP, in memory, started in no time, exactly repeatable, and
-// failing on demand. What it answers is what the real ones answer; the packages
-// internal/keystone, internal/neutron and internal/octavia know that. This one puts them behind one
-// listener, keeps the log of calls and applies the dials (package dial).
+// Package openstacksim is an OpenStack for tests: Keystone v3, Neutron v2.0 and
+// Octavia v2 over HTTP, in memory, started in milliseconds, exactly repeatable, and
+// failing on demand. Any client of OpenStack uses it unchanged.
 //
-// No packet is ever passed: ports become ACTIVE because time passes, or because
-// Plug says so.
+// # Start
+//
+// In a test [Start] listens on a free port until the test ends:
+//
+//	cloud := openstacksim.Start(t)
+//	login := cloud.ClientConfig()  // URL, user, password, project: what a client logs in with
+//	file := cloud.CloudsFile(t)    // the same as a clouds.yaml, for OS_CLIENT_CONFIG_FILE
+//
+// Elsewhere [New] makes a [Cloud], which is an [http.Handler], and the caller
+// listens at [Options].URL. The command openstack-sim does that in a process of its
+// own, for clients that are not written in Go.
+//
+// # What is simulated
+//
+// Keystone: tokens, projects, users, roles, application credentials, the catalogue.
+// Neutron: networks, subnets and their pools, ports, security groups, address groups,
+// routers, floating IPs, trunks, tags, quotas. Octavia: load balancers with listeners,
+// pools, members, health monitors and L7 policies, of the providers ovn and amphora.
+// Status codes, bodies and error texts are those of Keystone 22.0.2, Neutron 21.0.0
+// with ML2/OVN, and Octavia 11.0.0: exchanges recorded with these are replayed on
+// the simulator in its own tests. Other services can be added: see [Service].
+//
+// [Cloud.Dial] makes calls slow or makes them fail; package dial has the rules.
+// [Options].Before and After cut a client off around any call. [Cloud.Calls],
+// [Cloud.Count] and [Cloud.Objects] say what was asked and what exists.
+//
+// # What is not
+//
+// No packet is ever passed: a port becomes ACTIVE because it is bound and time
+// passes, or because [Cloud.Plug] says so. There is no Nova, Glance or Cinder. Of
+// Keystone, trusts, groups, federation, OAuth and TOTP are missing. Nothing is kept
+// on disk, and everybody who reaches the listener is an administrator.
+//
+// # Stability
+//
+// The package has no tagged release yet: names may change, and CHANGELOG.md of the
+// repository says so when they do. It imports the standard library and
+// go.yaml.in/yaml/v3 only.
 package openstacksim
 
 import (
@@ -27,26 +61,26 @@ import (
 
 // What Options that are not given become.
 const (
-	Password = keystone.Password // of all users
-	Lifetime = keystone.Lifetime // of a token
+	Password = "secret"  // of all users
+	Lifetime = time.Hour // of a token; keystone 22.0.2: conf/token.py
 )
 
-// Options of a Cloud. Only URL has to be given.
+// Options of a Cloud. Only URL has to be given, and to Start not even that.
 type Options struct {
-	URL      string        // where clients reach it, without a slash at the end
-	Seed     uint64        // of IDs and of what the dials choose
-	Dials    *dial.Set     // nil: none
-	Password string        // of the users; default Password
-	Lifetime time.Duration // of a token; default Lifetime
-	Hosts    []string      // nodes that ports can be bound to; default node1
-	Quota    map[string]int
-	Amphora  bool // Octavia's provider amphora, beside ovn
+	URL      string         // where clients reach it, without a slash at the end
+	Seed     uint64         // of IDs and of what the dials choose
+	Dials    *dial.Set      // nil: none
+	Password string         // of the users; default Password
+	Lifetime time.Duration  // of a token; default Lifetime
+	Hosts    []string       // nodes that ports can be bound to; default node1
+	Quota    map[string]int // by resource, as in {"port": 10}: of each project; -1: no limit; default Neutron's
+	Amphora  bool           // Octavia's provider amphora, beside ovn
 	// LBaaSv2 has Neutron itself serve load balancers, as before Octavia, which then
 	// there is not.
 	LBaaSv2 bool
-	Keep    int // how many calls the log shows one by one; default 10,000. All are counted
-	Now     func() time.Time
-	Log     *slog.Logger // faults of the simulator itself; default slog.Default
+	Keep    int              // how many calls the log shows one by one; default 10,000. All are counted
+	Now     func() time.Time // of tokens, of timestamps and of the log; default time.Now
+	Log     *slog.Logger     // faults of the simulator itself; default slog.Default
 
 	// Before is called before the effect of each call, After after it and before
 	// the answer. An error cuts the connection: the client sees what it would see
@@ -89,10 +123,12 @@ const (
 	adminPath    = "/sim"
 )
 
-// New returns a Cloud that holds what every OpenStack has. It listens nowhere:
-// it is an http.Handler.
+// New returns a Cloud in which there are the projects, users and roles of a new
+// OpenStack, no networks, and no load balancers. It listens nowhere: it is an
+// http.Handler. Close ends it.
 func New(o Options) (*Cloud, error) {
 	o.URL = strings.TrimSuffix(o.URL, "/")
+	o.Password, o.Lifetime = cmp.Or(o.Password, Password), cmp.Or(o.Lifetime, Lifetime)
 	if !strings.HasPrefix(o.URL, "http://") && !strings.HasPrefix(o.URL, "https://") {
 		return nil, fmt.Errorf("making a cloud: %q is no URL: write it as in http://127.0.0.1:5000", o.URL)
 	}
@@ -147,8 +183,13 @@ func (c *Cloud) Dial(line string) error {
 // URL is where clients reach the cloud.
 func (c *Cloud) URL() string { return c.o.URL }
 
-// Identity is the cloud's Keystone, to revoke tokens and to look up projects.
-func (c *Cloud) Identity() *keystone.Service { return c.identity }
+// Project returns the ID of the project of that name in domain Default; false if
+// there is none.
+func (c *Cloud) Project(name string) (id string, ok bool) { return c.identity.Project(name) }
+
+// RevokeTokens makes all tokens invalid, as if they had expired: clients have to log
+// in again.
+func (c *Cloud) RevokeTokens() { c.identity.RevokeAll() }
 
 // Close keeps what is still to happen from happening and waits for what is at
 // work of it. Calls that wait for something end without an answer. It may be

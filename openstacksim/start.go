@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// T is what Start needs of a *testing.T or *testing.B.
+// T is what Start needs of a test: a *testing.T, *testing.B or *testing.F has it, and
+// other test frameworks' may.
 type T interface {
 	Context() context.Context
 	Helper()
@@ -21,8 +22,9 @@ type T interface {
 	TempDir() string
 }
 
-// Start runs a cloud on a free port of 127.0.0.1 until the test ends. Options.URL
-// need not be given; a function may change the options.
+// Start runs a cloud on a free port of 127.0.0.1 until the test ends. A function may
+// change the options, of which URL and Seed, which is 1, are given: the same test has
+// the same IDs each time. It fails the test if New returns an error.
 func Start(t T, change ...func(*Options)) *Cloud {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -46,8 +48,8 @@ func Start(t T, change ...func(*Options)) *Cloud {
 	return c
 }
 
-// CloudsFile writes Clouds into a file that lasts as long as the test, for
-// OS_CLIENT_CONFIG_FILE.
+// CloudsFile writes Clouds into a file that lasts as long as the test, and returns its
+// path, for OS_CLIENT_CONFIG_FILE. OS_CLOUD is to be one of admin, kuryr and tenant.
 func (c *Cloud) CloudsFile(t T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "clouds.yaml")

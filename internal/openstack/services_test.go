@@ -86,7 +86,7 @@ func TestContractOfServicesOfAMember(t *testing.T) {
 	t.Setenv("OS_CLOUD", "admin")
 	t.Setenv("OS_CLIENT_CONFIG_FILE", cloud.CloudsFile(t))
 	r := newRealServices(t, false)
-	r.project, _ = cloud.Identity().Project("k8s")
+	r.project, _ = cloud.Project("k8s")
 	r.wreck = simulated{cloud}
 	r.change = []func(*openstack.Config){func(c *openstack.Config) { c.RequestsPerSecond, c.Cloud = 5000, "tenant" }}
 	target := r.target(t, "amphora")

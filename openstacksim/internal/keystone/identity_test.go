@@ -22,11 +22,13 @@ type fixture struct {
 	now time.Time
 }
 
+const lifetime = time.Hour
+
 func newKeystone(t *testing.T) *fixture {
 	k := &fixture{t: t, now: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)}
 	n := 0
 	k.Service = keystone.New(keystone.Options{
-		URL: "http://cloud/identity", Now: func() time.Time { return k.now },
+		URL: "http://cloud/identity", Password: "secret", Lifetime: lifetime, Now: func() time.Time { return k.now },
 		NewID:    func() string { n++; return fmt.Sprintf("%08x-0000-4000-8000-000000000000", n) },
 		Services: []keystone.Catalog{{Type: "network", Name: "neutron", URL: "http://cloud/networking"}},
 	})
@@ -142,7 +144,7 @@ func TestCaller(t *testing.T) {
 func TestTokensEnd(t *testing.T) {
 	k := newKeystone(t)
 	short, revoked := k.token(byPassword("admin", "secret", "")), k.token(byPassword("admin", "secret", ""))
-	k.now = k.now.Add(keystone.Lifetime - time.Second)
+	k.now = k.now.Add(lifetime - time.Second)
 	late := k.token(byPassword("admin", "secret", ""))
 	valid := func(when, header string, want bool) {
 		t.Helper()
@@ -170,7 +172,7 @@ func TestTokensEnd(t *testing.T) {
 func TestRescopedTokenLivesNoLonger(t *testing.T) {
 	k := newKeystone(t)
 	old := k.token(byPassword("admin", "secret", ""))
-	k.now = k.now.Add(keystone.Lifetime / 2)
+	k.now = k.now.Add(lifetime / 2)
 	text := k.want(201, "", http.MethodPost, "/v3/auth/tokens",
 		`{"auth":{"identity":{"methods":["token"],"token":{"id":"`+id(old)+`"}},"scope":`+inProject("admin")+`}}`)
 	if !strings.Contains(text, `"expires_at":"2026-01-02T04:04:05.000000Z"`) {

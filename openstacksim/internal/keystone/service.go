@@ -4,29 +4,24 @@
 package keystone
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 )
 
-// Defaults of Options.
-const (
-	Password = "secret"
-	Lifetime = time.Hour // keystone 22.0.2: conf/token.py
-	Region   = "RegionOne"
-)
+// Region is the only one.
+const Region = "RegionOne"
 
 const defaultDomain = "default"
 
-// Options of a Service. The zero value of each is said with it.
+// Options of a Service. What has no default must be given.
 type Options struct {
 	URL      string           // of Keystone, without /v3
 	Services []Catalog        // the others in the catalog, in this order
-	Password string           // of the users that there are from the start; default Password
-	Lifetime time.Duration    // of a token; default Lifetime
-	NewID    func() string    // UUIDs; must be given; safe for concurrent use
+	Password string           // of the users that there are from the start
+	Lifetime time.Duration    // of a token
+	NewID    func() string    // UUIDs; safe for concurrent use
 	Now      func() time.Time // default time.Now
 }
 
@@ -61,7 +56,7 @@ type Service struct {
 func New(o Options) *Service {
 	s := &Service{
 		url:      strings.TrimSuffix(o.URL, "/"),
-		lifetime: cmp.Or(o.Lifetime, Lifetime),
+		lifetime: o.Lifetime,
 		newID:    func() string { return strings.ReplaceAll(o.NewID(), "-", "") },
 		now:      o.Now,
 		tokens:   map[string]*token{},
@@ -70,7 +65,7 @@ func New(o Options) *Service {
 		s.now = time.Now
 	}
 	s.makeTables()
-	s.bootstrap(cmp.Or(o.Password, Password))
+	s.bootstrap(o.Password)
 	s.makeCatalog(o.Services)
 	s.routes = s.makeRoutes()
 	return s
