@@ -90,9 +90,9 @@ func (c *Cloud) adminDials(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write(c.panel.Current().YAML())
 		return
 	case http.MethodPut:
-		set, err = dial.Parse(text)
+		set, err = dial.Parse(text, c.types...)
 	case http.MethodPatch:
-		set, err = c.panel.Current().Patch(text)
+		set, err = c.panel.Current().Patch(text, c.types...)
 	case http.MethodDelete:
 		set = &dial.Set{}
 	default:
@@ -124,7 +124,7 @@ var collections = map[string][]string{
 	dial.LoadBalancer: {"loadbalancers", "listeners", "pools", "healthmonitors", "l7policies"},
 }
 
-// Objects is how many of each kind exist, in all projects.
+// Objects is how many of each kind exist in Neutron and Octavia, in all projects.
 func (c *Cloud) Objects() map[string]int {
 	root := keystone.Caller{UserName: "sim", Roles: []string{"admin"}}
 	counts := map[string]int{}

@@ -25,7 +25,7 @@ const maxBody = 64 << 20
 
 // ServeHTTP answers one request to any of the services, or to the simulator itself.
 func (c *Cloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	service, path := route(r.URL.Path)
+	service, path := c.route(r.URL.Path)
 	if service == "" {
 		http.NotFound(w, r)
 		return
@@ -67,21 +67,6 @@ func (c *Cloud) unread(w http.ResponseWriter, r *http.Request, err error, servic
 }
 
 const admin = "sim"
-
-// route says which service a path is for, and what the service sees of it.
-func route(path string) (service, rest string) {
-	for _, s := range []struct{ prefix, name string }{
-		{identityPath, dial.Identity}, {networkPath, dial.Network}, {balancerPath, dial.LoadBalancer}, {adminPath, admin},
-	} {
-		if rest, has := strings.CutPrefix(path, s.prefix); has && (rest == "" || rest[0] == '/') {
-			if rest == "" {
-				rest = "/"
-			}
-			return s.name, rest
-		}
-	}
-	return "", ""
-}
 
 func withPath(r *http.Request, path string, body io.ReadCloser) *http.Request {
 	inner, u := *r, *r.URL
@@ -286,13 +271,6 @@ func (c *Cloud) handle(w http.ResponseWriter, j *job) {
 		c.identity.ServeHTTP(w, j.r)
 		return
 	}
-	service := c.network
-	switch {
-	case j.Service == dial.LoadBalancer:
-		service = c.balancer
-	case c.lbaas != nil && lbaasv2.Serves(j.Path):
-		service = c.lbaas
-	}
 	var who keystone.Caller
 	if j.Path != "/" { // version discovery is for all
 		var known bool
@@ -302,7 +280,21 @@ func (c *Cloud) handle(w http.ResponseWriter, j *job) {
 		}
 	}
 	j.Project, j.User = who.ProjectName, who.UserName
-	service.Handle(w, j.r, who)
+	c.service(j).Handle(w, j.r, who)
+}
+
+// service is who answers the call, if that is not Keystone.
+func (c *Cloud) service(j *job) api {
+	switch j.Service {
+	case dial.Network:
+		if c.lbaas != nil && lbaasv2.Serves(j.Path) {
+			return c.lbaas
+		}
+		return c.network
+	case dial.LoadBalancer:
+		return c.balancer
+	}
+	return c.added[j.Service]
 }
 
 const requestID = "X-Openstack-Request-Id"

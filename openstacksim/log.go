@@ -17,7 +17,7 @@ import (
 type Call struct {
 	N        int           `json:"n"` // counted from 1, in the order in which calls ended
 	At       time.Time     `json:"at"`
-	Service  string        `json:"service"` // identity, network, load-balancer
+	Service  string        `json:"service"` // identity, network, load-balancer, or the type of one of Options.Services
 	Method   string        `json:"method"`
 	Path     string        `json:"path"` // as the service sees it: /v2.0/ports
 	Query    string        `json:"query,omitempty"`
@@ -148,8 +148,9 @@ func (c *Cloud) Counts() []Count {
 }
 
 // Count is how many calls of that method there were to that resource, as in
-// Count("POST", "ports"), with one of the outcomes if any are named. Resources of
-// different services have different names.
+// Count("POST", "ports"), with one of the outcomes if any are named. Resources of the
+// Cloud's own services have different names; of services that have the same the calls
+// are added up, and Counts has them apart.
 func (c *Cloud) Count(method, resource string, outcomes ...string) int {
 	n := 0
 	for _, t := range c.Counts() {

@@ -82,6 +82,10 @@ type Options struct {
 	Now     func() time.Time // of tokens, of timestamps and of the log; default time.Now
 	Log     *slog.Logger     // faults of the simulator itself; default slog.Default
 
+	// Services are those that the Cloud has besides its own. Close leaves them to the
+	// caller.
+	Services []Service
+
 	// Before is called before the effect of each call, After after it and before
 	// the answer. An error cuts the connection: the client sees what it would see
 	// of a cloud, or of itself, that died there. Calls run at the same time, so
@@ -108,20 +112,17 @@ type Cloud struct {
 	network  api
 	balancer api
 	lbaas    api // nil: Neutron serves no load balancers
+
+	added   map[string]api // Options.Services by type
+	types   []string       // of added
+	places  []place
+	catalog []keystone.Catalog
 }
 
 // api is a service that knows its caller.
 type api interface {
 	Handle(w http.ResponseWriter, r *http.Request, who keystone.Caller)
 }
-
-// Where the services are below Options.URL.
-const (
-	identityPath = "/identity"
-	networkPath  = "/networking"
-	balancerPath = "/load-balancer"
-	adminPath    = "/sim"
-)
 
 // New returns a Cloud in which there are the projects, users and roles of a new
 // OpenStack, no networks, and no load balancers. It listens nowhere: it is an
@@ -142,25 +143,17 @@ func New(o Options) (*Cloud, error) {
 		o.Log = slog.Default()
 	}
 	c := &Cloud{o: o, panel: dial.NewPanel(o.Seed), log: newLog(cmp.Or(o.Keep, 10_000)), ids: newSource(o.Seed, 1), calls: newSource(o.Seed, 2)}
+	if err := c.add(o.Services); err != nil {
+		return nil, fmt.Errorf("making a cloud: %w", err)
+	}
 	c.timers = newTimers(o.Log)
 	c.SetDials(cmp.Or(o.Dials, &dial.Set{}))
 	c.identity = keystone.New(keystone.Options{
 		URL: o.URL + identityPath, Password: o.Password, Lifetime: o.Lifetime, NewID: newSource(o.Seed, 3).UUID, Now: o.Now,
-		Services: c.catalogue(),
+		Services: c.catalog,
 	})
 	c.makeServices()
 	return c, nil
-}
-
-func (c *Cloud) catalogue() []keystone.Catalog {
-	all := []keystone.Catalog{
-		{Type: "network", Name: "neutron", URL: c.o.URL + networkPath},
-		{Type: "load-balancer", Name: "octavia", URL: c.o.URL + balancerPath},
-	}
-	if c.o.LBaaSv2 {
-		return all[:1]
-	}
-	return all
 }
 
 // SetDials dials s instead of what there was; counting begins anew.
@@ -170,9 +163,10 @@ func (c *Cloud) SetDials(s *dial.Set) {
 }
 
 // Dial adds one line, as --dial takes it: "network POST /v2.0/ports: [ok, lost]".
-// It comes before what is dialled, and all counting begins anew.
+// It comes before what is dialled, and all counting begins anew. A service of
+// Options.Services is named by its type.
 func (c *Cloud) Dial(line string) error {
-	s, err := c.panel.Current().Add(line)
+	s, err := c.panel.Current().Add(line, c.types...)
 	if err != nil {
 		return fmt.Errorf("dialling %q: %w", line, err)
 	}

@@ -43,7 +43,8 @@ type Facts struct {
 
 // Answer writes the fault as the service of the call does, or as a proxy in front
 // of it: OpenStack's services themselves answer neither 413, 429, 502, 503 nor 504
-// to a well-formed request, HAProxy does.
+// to a well-formed request, HAProxy does. A service that was added is taken to answer
+// errors in Keystone's form: {"error": {"code": …, "title": …, "message": …}}.
 func (f Fault) Answer(c Call, facts Facts) Answer {
 	status := f.Status
 	if f.Name == "over-quota" && c.Service == LoadBalancer {
@@ -65,12 +66,12 @@ func (f Fault) Answer(c Call, facts Facts) Answer {
 		return a
 	}
 	switch c.Service {
-	case Identity:
-		a.Body = keystone(status, f.say(c, facts, keystoneWords[status]))
 	case Network:
 		a.Body = f.neutron(c, facts)
-	default:
+	case LoadBalancer:
 		a.Body = f.octavia(c, facts, status)
+	default:
+		a.Body = keystone(status, f.say(c, facts, keystoneWords[status]))
 	}
 	return a
 }

@@ -14,9 +14,10 @@ type Set struct {
 	Ports    []PortRule
 	Balances []BalanceRule
 	source   []byte
+	services []string // that rules may name besides the simulator's own
 }
 
-// Services that a rule may name.
+// Services of the simulator, which every rule may name. Others are named to Parse.
 const (
 	Identity     = "identity"
 	Network      = "network"
@@ -111,7 +112,7 @@ type Fault struct {
 
 // Call is what rules see of a request.
 type Call struct {
-	Service string // Identity, Network, LoadBalancer
+	Service string // Identity, Network, LoadBalancer, or the type of a service that was added
 	Method  string
 	Path    string // as the service sees it: /v2.0/ports
 	Items   int    // of a bulk create; 0: no bulk

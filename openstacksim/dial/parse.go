@@ -35,12 +35,15 @@ func (f FaultsError) Error() string {
 
 // Parse reads a Set as YAML (so JSON too). If anything is wrong, the error is a
 // FaultsError with all of it. No text at all is a Set that does nothing.
-func Parse(text []byte) (*Set, error) {
+//
+// Rules may name the simulator's services and those given, which are the types of
+// services that were added to it. What Add and Patch put in front may name them, too.
+func Parse(text []byte, services ...string) (*Set, error) {
 	root, err := document(text)
 	if err != nil {
 		return nil, err
 	}
-	return parse(root)
+	return parse(root, services)
 }
 
 func document(text []byte) (*yaml.Node, error) {
@@ -63,8 +66,8 @@ func document(text []byte) (*yaml.Node, error) {
 	return root, nil
 }
 
-func parse(root *yaml.Node) (*Set, error) {
-	var r reader
+func parse(root *yaml.Node, services []string) (*Set, error) {
+	r := reader{services: services}
 	s := r.set(root)
 	if len(r.faults) > 0 {
 		return nil, r.faults
@@ -73,7 +76,7 @@ func parse(root *yaml.Node) (*Set, error) {
 	if err != nil {
 		return nil, fmt.Errorf("writing the dials: %w", err)
 	}
-	s.source = text
+	s.source, s.services = text, services
 	if s.Preset == "" {
 		return s, nil
 	}
@@ -109,19 +112,31 @@ func (s *Set) YAML() []byte {
 }
 
 // Patch returns s with what text says besides: its rules come first, its other
-// keys replace those of s.
-func (s *Set) Patch(text []byte) (*Set, error) {
-	if _, err := Parse(text); err != nil {
+// keys replace those of s. Services are as for Parse, besides those of s.
+func (s *Set) Patch(text []byte, services ...string) (*Set, error) {
+	services = s.with(services)
+	if _, err := Parse(text, services...); err != nil {
 		return nil, err
 	}
 	top, err := document(text)
 	if err != nil {
 		return nil, err
 	}
-	return s.merge(top)
+	return s.merge(top, services)
 }
 
-func (s *Set) merge(top *yaml.Node) (*Set, error) {
+// with returns services and those of s, each once.
+func (s *Set) with(services []string) []string {
+	all := slices.Clone(s.services)
+	for _, service := range services {
+		if !slices.Contains(all, service) {
+			all = append(all, service)
+		}
+	}
+	return all
+}
+
+func (s *Set) merge(top *yaml.Node, services []string) (*Set, error) {
 	root, err := document(s.YAML())
 	if err != nil {
 		return nil, err
@@ -141,7 +156,7 @@ func (s *Set) merge(top *yaml.Node) (*Set, error) {
 		}
 	}
 	root.Style = 0
-	return parse(root)
+	return parse(root, services)
 }
 
 // Add returns s with one line as well, which --dial takes:
@@ -151,8 +166,9 @@ func (s *Set) merge(top *yaml.Node) (*Set, error) {
 //	network POST /v2.0/ports: {latency: 1s, times: 3}
 //	preset: measured
 //
-// The line comes before what s has.
-func (s *Set) Add(line string) (*Set, error) {
+// The line comes before what s has. Services are as for Parse, besides those of s.
+func (s *Set) Add(line string, services ...string) (*Set, error) {
+	services = s.with(services)
 	top, err := document([]byte(line))
 	if err != nil {
 		return nil, err
@@ -164,10 +180,10 @@ func (s *Set) Add(line string) (*Set, error) {
 	if !slices.Contains(topKeys, key.Value) {
 		top = inCalls(key, value)
 	}
-	if _, err := parse(top); err != nil {
+	if _, err := parse(top, services); err != nil {
 		return nil, err
 	}
-	return s.merge(top)
+	return s.merge(top, services)
 }
 
 var topKeys = []string{"preset", "workers", "calls", "ports", "balancers"}

@@ -21,8 +21,9 @@ type Pattern struct {
 
 var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"}
 
-// ParsePattern reads a Pattern. The error names all that is wrong.
-func ParsePattern(s string) (Pattern, error) {
+// ParsePattern reads a Pattern. It may name the simulator's services and those given.
+// The error names all that is wrong.
+func ParsePattern(s string, services ...string) (Pattern, error) {
 	words := strings.Fields(s)
 	if len(words) != 3 {
 		return Pattern{}, fmt.Errorf("%q is no pattern: write service, method and path, as in network POST /v2.0/ports; * is any", s)
@@ -31,8 +32,8 @@ func ParsePattern(s string) (Pattern, error) {
 	var wrong []string
 	if words[0] != "*" {
 		p.Service = words[0]
-		if !slices.Contains(services, p.Service) {
-			wrong = append(wrong, fmt.Sprintf("%q is no service: write %s or *", words[0], strings.Join(services, ", ")))
+		if known := slices.Concat(builtIn, services); !slices.Contains(known, p.Service) {
+			wrong = append(wrong, fmt.Sprintf("%q is no service: write %s or *", words[0], strings.Join(known, ", ")))
 		}
 	}
 	if words[1] != "*" {
@@ -58,7 +59,7 @@ func ParsePattern(s string) (Pattern, error) {
 	return p, nil
 }
 
-var services = []string{Identity, Network, LoadBalancer}
+var builtIn = []string{Identity, Network, LoadBalancer}
 
 // String is p as it was written.
 func (p Pattern) String() string { return p.text }

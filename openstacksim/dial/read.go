@@ -18,7 +18,10 @@ import (
 const longest = time.Hour
 
 // reader turns nodes into a Set and collects what is wrong.
-type reader struct{ faults FaultsError }
+type reader struct {
+	faults   FaultsError
+	services []string // besides builtIn
+}
 
 func (r *reader) fault(n *yaml.Node, path, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)

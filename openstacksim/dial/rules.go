@@ -35,7 +35,7 @@ func (r *reader) set(n *yaml.Node) *Set {
 
 func (r *reader) workers(n *yaml.Node, path string) map[string]int {
 	w, each := map[string]int{}, keys{}
-	for _, service := range services {
+	for _, service := range slices.Concat(builtIn, r.services) {
 		each[service] = func(n *yaml.Node, at string) { w[service] = r.count(n, at, 1, 10000) }
 	}
 	r.object(n, path, each)
@@ -91,7 +91,7 @@ func (r *reader) pattern(n *yaml.Node, path string) Pattern {
 	if !ok {
 		return Pattern{}
 	}
-	p, err := ParsePattern(s)
+	p, err := ParsePattern(s, r.services...)
 	if err != nil {
 		r.fault(n, path, "%v", err)
 	}
