@@ -23,6 +23,7 @@ CORE           := ./api/... ./cmd/... ./internal/... ./openstacksim/...
 FUZZTIME       ?= 20s
 TESTFLAGS      ?= -timeout=20m -parallel=4
 BENCHFLAGS     ?=
+SIMFLAGS       ?=
 
 .PHONY: all
 all: fmt-check vet lint test ## Format check, vet, lint and test: what a change has to pass
@@ -101,6 +102,10 @@ race: test-assets ## Tests of the core under the race detector, the long ones cu
 .PHONY: fuzz
 fuzz: ## Each fuzz target for FUZZTIME (20s)
 	@hack/fuzz.sh $(FUZZTIME)
+
+.PHONY: sim-outside
+sim-outside: ## openstacksim from another module, and as a module of its own
+	hack/openstacksim-outside.sh $(SIMFLAGS)
 
 .PHONY: bench
 bench: ## Benchmarks; docs/performance.md says what they measure (those of whole executables need root)
