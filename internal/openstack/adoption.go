@@ -34,7 +34,7 @@ func isStray(w wirePort) bool {
 // Strays implements sdn.Adoption: one list of ports, and one of trunks if some
 // port is on one, each in pages. An administrator is shown the ports of all
 // projects: with a credential that does not tell its project one has to be named.
-func (b *Backend) Strays(ctx context.Context, projectID string) ([]sdn.Port, error) {
+func (b *neutronPart) Strays(ctx context.Context, projectID string) ([]sdn.Port, error) {
 	ports, err := b.strays(ctx, projectID)
 	if err != nil {
 		return nil, fmt.Errorf("looking for free ports of an earlier Kuryr in project %q: %w", projectID, err)
@@ -42,7 +42,7 @@ func (b *Backend) Strays(ctx context.Context, projectID string) ([]sdn.Port, err
 	return ports, nil
 }
 
-func (b *Backend) strays(ctx context.Context, projectID string) ([]sdn.Port, error) {
+func (b *neutronPart) strays(ctx context.Context, projectID string) ([]sdn.Port, error) {
 	found, err := b.listStrays(ctx, projectID)
 	if err != nil {
 		return nil, err
@@ -64,13 +64,13 @@ func (b *Backend) strays(ctx context.Context, projectID string) ([]sdn.Port, err
 	return out, nil
 }
 
-func (b *Backend) listStrays(ctx context.Context, projectID string) ([]wirePort, error) {
+func (b *neutronPart) listStrays(ctx context.Context, projectID string) ([]wirePort, error) {
 	if projectID == "" {
-		s, err := b.login.session(ctx, nil)
+		own, err := b.project(ctx)
 		if err != nil {
 			return nil, err
 		}
-		if projectID = s.project; projectID == "" {
+		if projectID = own; projectID == "" {
 			return nil, fmt.Errorf("the credential does not tell its project, so that one has to be named: %w", sdn.ErrInvalid)
 		}
 	}
@@ -88,7 +88,7 @@ func (b *Backend) listStrays(ctx context.Context, projectID string) ([]wirePort,
 
 // strayPort is a stray in the seam's words. One that Neutron could not bind to
 // its host is of no more use than one that has none.
-func (b *Backend) strayPort(ctx context.Context, w wirePort, on map[string]trunkPlace) (sdn.Port, error) {
+func (b *neutronPart) strayPort(ctx context.Context, w wirePort, on map[string]trunkPlace) (sdn.Port, error) {
 	ids := make([]string, len(w.FixedIPs))
 	for i, ip := range w.FixedIPs {
 		ids[i] = ip.SubnetID
@@ -113,7 +113,7 @@ type trunkPlace struct {
 }
 
 // trunkPlaces returns the places of all subports that there are.
-func (b *Backend) trunkPlaces(ctx context.Context) (map[string]trunkPlace, error) {
+func (b *neutronPart) trunkPlaces(ctx context.Context) (map[string]trunkPlace, error) {
 	trunks, err := b.listTrunks(ctx)
 	if err != nil {
 		return nil, err
@@ -130,14 +130,14 @@ func (b *Backend) trunkPlaces(ctx context.Context) (map[string]trunkPlace, error
 // Claim implements sdn.Adoption: the mark is written in one request that insists
 // on the port being as it was seen; tags follow where Neutron has them. To claim
 // again for the same owner completes what a lost answer has left.
-func (b *Backend) Claim(ctx context.Context, id string, owner sdn.Owner) error {
+func (b *neutronPart) Claim(ctx context.Context, id string, owner sdn.Owner) error {
 	if err := b.claim(ctx, id, mark{cluster: b.config.ClusterID, owner: owner}); err != nil {
 		return fmt.Errorf("claiming port %s: %w", id, err)
 	}
 	return nil
 }
 
-func (b *Backend) claim(ctx context.Context, id string, m mark) error {
+func (b *neutronPart) claim(ctx context.Context, id string, m mark) error {
 	description, err := m.description()
 	if err != nil {
 		return err
@@ -163,7 +163,7 @@ func (b *Backend) claim(ctx context.Context, id string, m mark) error {
 
 // writeMark makes a stray a free port of this cluster. What a person wrote in the
 // description stays if there is room.
-func (b *Backend) writeMark(ctx context.Context, w wirePort, description string) error {
+func (b *neutronPart) writeMark(ctx context.Context, w wirePort, description string) error {
 	if both := w.Description + " " + description; w.Description != "" && len(both) <= maxDescription {
 		description = both
 	}
@@ -174,7 +174,7 @@ func (b *Backend) writeMark(ctx context.Context, w wirePort, description string)
 }
 
 // tag adds a mark's tags to those that a port has, if new ports get them too.
-func (b *Backend) tag(ctx context.Context, w wirePort, m mark) error {
+func (b *neutronPart) tag(ctx context.Context, w wirePort, m mark) error {
 	if !b.mayTag(ctx) {
 		return nil
 	}
@@ -193,7 +193,7 @@ func (b *Backend) tag(ctx context.Context, w wirePort, m mark) error {
 }
 
 // readAny reads a port, whoever's it is.
-func (b *Backend) readAny(ctx context.Context, id string) (wirePort, error) {
+func (b *neutronPart) readAny(ctx context.Context, id string) (wirePort, error) {
 	if id == "" {
 		return wirePort{}, fmt.Errorf("a port without an ID: %w", sdn.ErrNotFound)
 	}
@@ -211,14 +211,14 @@ func notStray(w wirePort) error {
 }
 
 // DeleteStray implements sdn.Adoption.
-func (b *Backend) DeleteStray(ctx context.Context, id string) error {
+func (b *neutronPart) DeleteStray(ctx context.Context, id string) error {
 	if err := b.deleteStray(ctx, id); err != nil && !errors.Is(err, sdn.ErrNotFound) {
 		return fmt.Errorf("deleting free port %s of an earlier Kuryr: %w", id, err)
 	}
 	return nil
 }
 
-func (b *Backend) deleteStray(ctx context.Context, id string) error {
+func (b *neutronPart) deleteStray(ctx context.Context, id string) error {
 	w, err := b.readAny(ctx, id)
 	if err != nil {
 		return err

@@ -32,7 +32,7 @@ const singleCost = 3
 
 // members returns how many members one request may name, for an answer well within
 // the time that a request may take: three quarters of it.
-func (b *Backend) members(provider string) int {
+func (b *octaviaPart) members(provider string) int {
 	l := b.balancers
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -4,6 +4,7 @@
 package openstack
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +17,7 @@ import (
 // ever show that the cloud is quick again.
 func TestSlownessIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &Backend{config: Config{RequestTimeout: time.Minute}, balancers: newBalancers(nil)}
+		b := &octaviaPart{config: octaviaConfig{RequestTimeout: time.Minute}, balancers: newBalancers()}
 		want := func(what string, n int) {
 			t.Helper()
 			if got := b.members(providerOVN); got != n {
@@ -38,4 +39,35 @@ func TestSlownessIsForgotten(t *testing.T) {
 		time.Sleep(1000 * costHalf)
 		want("of which nothing is forgotten", 151)
 	})
+}
+
+// TestMembersOfARequest: as many as an answer takes three quarters of its time for, as
+// far as the provider was seen.
+func TestMembersOfARequest(t *testing.T) {
+	b := &octaviaPart{config: octaviaConfig{RequestTimeout: time.Minute}, balancers: newBalancers()}
+	gone := fmt.Errorf("changing: %w", sdn.ErrUnavailable)
+	for _, step := range []struct {
+		what     string
+		provider string
+		members  int
+		took     time.Duration
+		err      error
+		want     int
+	}{
+		{"nothing was seen", "ovn", 0, 0, nil, 100},
+		{"nothing was seen", "amphora", 0, 0, nil, 450},
+		{"little says nothing", "ovn", 1, 20 * time.Second, nil, 100},
+		{"slower", "ovn", 100, 50 * time.Second, nil, 90},
+		{"quicker, once", "ovn", 100, 10 * time.Second, nil, 112},
+		{"a proxy with less patience", "ovn", 100, 30 * time.Second, gone, 75},
+		{"refused at once", "ovn", 75, 0, gone, 75},
+		{"nobody else is slower for it", "amphora", 0, 0, nil, 450},
+		{"nothing at all comes", "ovn", 20, time.Hour, gone, 10},
+		{"as quick as can be", "amphora", 1000, 0, nil, 600},
+	} {
+		b.balancers.took(step.provider, step.members, step.took, step.err)
+		if got := b.members(step.provider); got != step.want {
+			t.Errorf("%s: %d members in a request, want %d", step.what, got, step.want)
+		}
+	}
 }

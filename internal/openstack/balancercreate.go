@@ -16,7 +16,7 @@ import (
 
 // CreateLoadBalancer implements sdn.LoadBalancers: one POST with all that is below,
 // unless the provider has refused that before.
-func (b *Backend) CreateLoadBalancer(ctx context.Context, owner sdn.Owner, lb sdn.LoadBalancer) (sdn.LoadBalancer, error) {
+func (b *octaviaPart) CreateLoadBalancer(ctx context.Context, owner sdn.Owner, lb sdn.LoadBalancer) (sdn.LoadBalancer, error) {
 	made, err := b.createBalancer(ctx, owner, lb)
 	if err != nil {
 		return sdn.LoadBalancer{}, fmt.Errorf("creating load balancer %q at %s of subnet %s: %w", lb.Name, lb.VIP.IP, lb.VIP.SubnetID, err)
@@ -24,7 +24,7 @@ func (b *Backend) CreateLoadBalancer(ctx context.Context, owner sdn.Owner, lb sd
 	return made, nil
 }
 
-func (b *Backend) createBalancer(ctx context.Context, owner sdn.Owner, lb sdn.LoadBalancer) (sdn.LoadBalancer, error) {
+func (b *octaviaPart) createBalancer(ctx context.Context, owner sdn.Owner, lb sdn.LoadBalancer) (sdn.LoadBalancer, error) {
 	f, err := b.features(ctx, lb.Provider, lb.FlavorID)
 	if err != nil {
 		return sdn.LoadBalancer{}, err
@@ -62,7 +62,7 @@ func (b *Backend) createBalancer(ctx context.Context, owner sdn.Owner, lb sdn.Lo
 
 // postWhole asks for a load balancer with all that is below it, or for a bare one if
 // the provider does not take that.
-func (b *Backend) postWhole(ctx context.Context, lb sdn.LoadBalancer, body object, f sdn.Features, a api) (wireBalancer, error) {
+func (b *octaviaPart) postWhole(ctx context.Context, lb sdn.LoadBalancer, body object, f sdn.Features, a api) (wireBalancer, error) {
 	members := 0
 	full := populatable(lb) && !a.old && !b.balancers.isBare(f.Provider, lb.VIP)
 	if full {
@@ -103,7 +103,7 @@ func (l *balancers) made(asked sdn.LoadBalancer, w wireBalancer) {
 	}
 }
 
-func (b *Backend) newBalancer(owner sdn.Owner, lb sdn.LoadBalancer, a api) (object, error) {
+func (b *octaviaPart) newBalancer(owner sdn.Owner, lb sdn.LoadBalancer, a api) (object, error) {
 	if lb.FlavorID != "" && !a.has(withFlavors) && !a.old || lb.AvailabilityZone != "" && !a.has(withZones) {
 		return nil, fmt.Errorf("flavor %q, availability zone %q: %w: this load-balancing API is too old", lb.FlavorID, lb.AvailabilityZone, sdn.ErrUnsupported)
 	}
@@ -212,7 +212,7 @@ func shares(wanted []int, most int) []int {
 	return out
 }
 
-func (b *Backend) postBalancer(ctx context.Context, body object, provider string, members int) (wireBalancer, error) {
+func (b *octaviaPart) postBalancer(ctx context.Context, body object, provider string, members int) (wireBalancer, error) {
 	var out balancerBody
 	var took time.Duration
 	err := b.do(ctx, request{

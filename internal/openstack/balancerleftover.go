@@ -24,17 +24,25 @@ const (
 	leftoverAge = 15 * time.Minute
 )
 
+type leftoverBody struct {
+	Ports []struct {
+		ID      string    `json:"id"`
+		Name    string    `json:"name"`
+		Created time.Time `json:"created_at"`
+	} `json:"ports"`
+}
+
 // freeLeftover removes the port that keeps a VIP if that is of a load balancer that
 // there is not, and reports whether it did. OVN's driver (3.0.0) leaves such a port
 // behind if something below a new load balancer is refused, as for a quota: nobody
 // else would ever remove it, and its VIP would be lost to the Service. One that was
 // made after since is of a request that has been refused; others have to be old.
-func (b *Backend) freeLeftover(ctx context.Context, vip v1.VIPAddress, since time.Time) bool {
+func (b *octaviaPart) freeLeftover(ctx context.Context, vip v1.VIPAddress, since time.Time) bool {
 	if vip.IP == "" {
 		return false
 	}
 	query := url.Values{"fields": {"id", "name", "created_at"}, "fixed_ips": {"ip_address=" + vip.IP, "subnet_id=" + vip.SubnetID}}
-	var body portsBody
+	var body leftoverBody
 	err := b.do(ctx, request{method: http.MethodGet, path: []string{"ports"}, query: query, out: &body, creates: true})
 	if err != nil || len(body.Ports) != 1 {
 		return false

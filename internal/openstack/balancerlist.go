@@ -21,7 +21,7 @@ import (
 // replaces them, and what was made before Octavia had any has none: so the first
 // list is of all that there are, as is one of which some are missing that were
 // there before. Those few without tags are read by themselves from then on.
-func (b *Backend) ListLoadBalancers(ctx context.Context) ([]sdn.LoadBalancerSummary, error) {
+func (b *octaviaPart) ListLoadBalancers(ctx context.Context) ([]sdn.LoadBalancerSummary, error) {
 	all, err := b.listBalancers(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("listing load balancers: %w", err)
@@ -33,7 +33,7 @@ func (b *Backend) ListLoadBalancers(ctx context.Context) ([]sdn.LoadBalancerSumm
 	return out, nil
 }
 
-func (b *Backend) listBalancers(ctx context.Context) (map[string]wireBalancer, error) {
+func (b *octaviaPart) listBalancers(ctx context.Context) (map[string]wireBalancer, error) {
 	a, err := b.balancerAPI(ctx)
 	if err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (b *Backend) listBalancers(ctx context.Context) (map[string]wireBalancer, e
 const fewUntagged = 10
 
 // addUntagged adds those to a list that it does not show, as they have no tags.
-func (b *Backend) addUntagged(ctx context.Context, all map[string]wireBalancer, untagged []string) error {
+func (b *octaviaPart) addUntagged(ctx context.Context, all map[string]wireBalancer, untagged []string) error {
 	for _, id := range untagged {
 		if _, is := all[id]; is {
 			continue
@@ -75,7 +75,7 @@ func (b *Backend) addUntagged(ctx context.Context, all map[string]wireBalancer, 
 }
 
 // listOwn lists those of this cluster that match, by ID.
-func (b *Backend) listOwn(ctx context.Context, match url.Values, a api) (map[string]wireBalancer, error) {
+func (b *octaviaPart) listOwn(ctx context.Context, match url.Values, a api) (map[string]wireBalancer, error) {
 	if a.has(withTags) {
 		match["fields"] = []string{"id", "description", "tags", "vip_port_id", "provisioning_status"}
 	}
@@ -121,7 +121,7 @@ func (l *balancers) shows(all map[string]wireBalancer, before map[string]bool) b
 
 // noteListed notes what a list has shown, if it did, and forgets what was there
 // before it and is there no more.
-func (b *Backend) noteListed(all map[string]wireBalancer, before map[string]bool, err error) error {
+func (b *octaviaPart) noteListed(all map[string]wireBalancer, before map[string]bool, err error) error {
 	if err != nil {
 		return err
 	}
@@ -172,14 +172,14 @@ func (l *balancers) forget(gone map[string]bool) {
 
 // MarkLoadBalancer implements sdn.LoadBalancers. The tags are the mark: of an
 // Octavia without them it is in the description, without which there is none.
-func (b *Backend) MarkLoadBalancer(ctx context.Context, id string, owner sdn.Owner) error {
+func (b *octaviaPart) MarkLoadBalancer(ctx context.Context, id string, owner sdn.Owner) error {
 	if err := b.markBalancer(ctx, id, owner); err != nil {
 		return fmt.Errorf("marking load balancer %s: %w", id, err)
 	}
 	return nil
 }
 
-func (b *Backend) markBalancer(ctx context.Context, id string, owner sdn.Owner) error {
+func (b *octaviaPart) markBalancer(ctx context.Context, id string, owner sdn.Owner) error {
 	a, err := b.balancerAPI(ctx)
 	if err != nil {
 		return err

@@ -23,7 +23,7 @@ import (
 // all even if only some are added (0.25 s each on two cores, with 3.0.0): there a
 // few changes of a large pool are made one by one. What would take longer than a
 // request may is done in part, and is a PendingError.
-func (b *Backend) ChangeMembers(ctx context.Context, poolID string, add, remove []sdn.Member) error {
+func (b *octaviaPart) ChangeMembers(ctx context.Context, poolID string, add, remove []sdn.Member) error {
 	lb, err := b.above(ctx, "pools", poolID)
 	if err == nil {
 		err = b.changeMembers(ctx, lb, poolID, add, remove)
@@ -37,7 +37,7 @@ func (b *Backend) ChangeMembers(ctx context.Context, poolID string, add, remove 
 	return nil
 }
 
-func (b *Backend) changeMembers(ctx context.Context, lb at, poolID string, add, remove []sdn.Member) error {
+func (b *octaviaPart) changeMembers(ctx context.Context, lb at, poolID string, add, remove []sdn.Member) error {
 	if err := b.fits(lb, add); err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (b *Backend) changeMembers(ctx context.Context, lb at, poolID string, add, 
 var errMore = &sdn.PendingError{What: "a part of the members to be changed", Retry: 100 * time.Millisecond, Part: true}
 
 // applyChange makes the change as far as that goes in one call.
-func (b *Backend) applyChange(ctx context.Context, lb at, poolID string, c memberChange) error {
+func (b *octaviaPart) applyChange(ctx context.Context, lb at, poolID string, c memberChange) error {
 	if c.isNothing() {
 		return nil
 	}
@@ -83,7 +83,7 @@ func (b *Backend) applyChange(ctx context.Context, lb at, poolID string, c membe
 	return nil
 }
 
-func (b *Backend) applySingle(ctx context.Context, lb at, poolID string, s single) error {
+func (b *octaviaPart) applySingle(ctx context.Context, lb at, poolID string, s single) error {
 	switch s.how {
 	case added:
 		return b.addMember(ctx, lb, poolID, s.member)
@@ -95,7 +95,7 @@ func (b *Backend) applySingle(ctx context.Context, lb at, poolID string, s singl
 	return nil
 }
 
-func (b *Backend) renameMember(ctx context.Context, poolID string, m sdn.Member) error {
+func (b *octaviaPart) renameMember(ctx context.Context, poolID string, m sdn.Member) error {
 	err := b.lb(ctx, http.MethodPut, m.ID, object{"member": object{"name": m.Name}}, nil, "pools", poolID, "members", m.ID)
 	if errors.Is(err, sdn.ErrNotFound) { // it has gone meanwhile
 		return nil
@@ -104,7 +104,7 @@ func (b *Backend) renameMember(ctx context.Context, poolID string, m sdn.Member)
 }
 
 // fits refuses members that the provider has refused before.
-func (b *Backend) fits(lb at, add []sdn.Member) error {
+func (b *octaviaPart) fits(lb at, add []sdn.Member) error {
 	for _, m := range add {
 		if lb.isFar(m) && !lb.features.FarMembers {
 			return fmt.Errorf("member %s of another subnet: %w %s", m.IP, sdn.ErrUnsupported, lb.features.Provider)
@@ -115,7 +115,7 @@ func (b *Backend) fits(lb at, add []sdn.Member) error {
 
 // fillPool gives a pool that has none its members, and returns what they were asked
 // to be: a batch is not answered with what became of it.
-func (b *Backend) fillPool(ctx context.Context, lb at, poolID string, members []sdn.Member) ([]sdn.Member, error) {
+func (b *octaviaPart) fillPool(ctx context.Context, lb at, poolID string, members []sdn.Member) ([]sdn.Member, error) {
 	if len(members) == 0 {
 		return nil, nil
 	}
@@ -136,7 +136,7 @@ func (b *Backend) fillPool(ctx context.Context, lb at, poolID string, members []
 }
 
 // addAll adds members one by one, and returns those that were.
-func (b *Backend) addAll(ctx context.Context, lb at, poolID string, members []sdn.Member) ([]sdn.Member, error) {
+func (b *octaviaPart) addAll(ctx context.Context, lb at, poolID string, members []sdn.Member) ([]sdn.Member, error) {
 	for i, m := range members {
 		if err := b.addMember(ctx, lb, poolID, m); err != nil {
 			return slices.Clone(members[:i]), err
@@ -147,7 +147,7 @@ func (b *Backend) addAll(ctx context.Context, lb at, poolID string, members []sd
 
 // putMembers tells a pool its members, or some more; worked is at how many of them that
 // takes time.
-func (b *Backend) putMembers(ctx context.Context, lb at, poolID string, all []sdn.Member, worked int, additive bool) error {
+func (b *octaviaPart) putMembers(ctx context.Context, lb at, poolID string, all []sdn.Member, worked int, additive bool) error {
 	query := url.Values{}
 	if additive {
 		query.Set("additive_only", "true")
@@ -162,7 +162,7 @@ func (b *Backend) putMembers(ctx context.Context, lb at, poolID string, all []sd
 }
 
 // addMember adds one, or gives the one that is there its name.
-func (b *Backend) addMember(ctx context.Context, lb at, poolID string, m sdn.Member) error {
+func (b *octaviaPart) addMember(ctx context.Context, lb at, poolID string, m sdn.Member) error {
 	if m.SubnetID == "" && lb.api.old { // which does not know what the VIP's is
 		w, err := b.readBalancer(ctx, lb.id)
 		if err != nil {
@@ -181,7 +181,7 @@ func (b *Backend) addMember(ctx context.Context, lb at, poolID string, m sdn.Mem
 	return b.applyChange(ctx, lb, poolID, changeOf(now, []sdn.Member{m}, nil))
 }
 
-func (b *Backend) removeMember(ctx context.Context, poolID, id string) error {
+func (b *octaviaPart) removeMember(ctx context.Context, poolID, id string) error {
 	err := b.lb(ctx, http.MethodDelete, id, nil, nil, "pools", poolID, "members", id)
 	switch {
 	case errors.Is(err, sdn.ErrNotFound):

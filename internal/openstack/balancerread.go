@@ -20,7 +20,7 @@ import (
 // LoadBalancer implements sdn.LoadBalancers: three requests, one for each monitor,
 // and one for the members of each pool; where there are several, one for all pools
 // and one for each that has members which were never read.
-func (b *Backend) LoadBalancer(ctx context.Context, id string) (sdn.LoadBalancer, error) {
+func (b *octaviaPart) LoadBalancer(ctx context.Context, id string) (sdn.LoadBalancer, error) {
 	w, err := b.readBalancer(ctx, id)
 	var lb sdn.LoadBalancer
 	if err == nil {
@@ -36,7 +36,7 @@ func (b *Backend) LoadBalancer(ctx context.Context, id string) (sdn.LoadBalancer
 }
 
 // tree reads what is below a load balancer.
-func (b *Backend) tree(ctx context.Context, id string, w wireBalancer) (sdn.LoadBalancer, error) {
+func (b *octaviaPart) tree(ctx context.Context, id string, w wireBalancer) (sdn.LoadBalancer, error) {
 	a, err := b.balancerAPI(ctx)
 	if err != nil {
 		return sdn.LoadBalancer{}, err
@@ -72,7 +72,7 @@ func (b *Backend) tree(ctx context.Context, id string, w wireBalancer) (sdn.Load
 
 // poolsOf reads the pools of a load balancer's listeners, by ID. An early LBaaS v2
 // does not know which pools are of one, and shows all.
-func (b *Backend) poolsOf(ctx context.Context, id string, listeners []wireListener, match url.Values) (map[string]sdn.Pool, error) {
+func (b *octaviaPart) poolsOf(ctx context.Context, id string, listeners []wireListener, match url.Values) (map[string]sdn.Pool, error) {
 	used := map[string]bool{}
 	for _, l := range listeners {
 		used[l.PoolID] = l.PoolID != ""
@@ -100,7 +100,7 @@ func (b *Backend) poolsOf(ctx context.Context, id string, listeners []wireListen
 }
 
 // completePool reads what is below a pool; its members only if they are not known.
-func (b *Backend) completePool(ctx context.Context, w wirePool, known []wireMember) (sdn.Pool, error) {
+func (b *octaviaPart) completePool(ctx context.Context, w wirePool, known []wireMember) (sdn.Pool, error) {
 	p := poolOf(w)
 	if len(w.Members) > 0 && known == nil {
 		var err error
@@ -124,7 +124,7 @@ func (b *Backend) completePool(ctx context.Context, w wirePool, known []wireMemb
 	return p, nil
 }
 
-func (b *Backend) readMembers(ctx context.Context, poolID string) ([]wireMember, error) {
+func (b *octaviaPart) readMembers(ctx context.Context, poolID string) ([]wireMember, error) {
 	all, err := listBalancing[wireMember](ctx, b, "members", nil, "pools", poolID, "members")
 	if err == nil {
 		b.balancers.keepSubnets(poolID, all)
@@ -132,7 +132,7 @@ func (b *Backend) readMembers(ctx context.Context, poolID string) ([]wireMember,
 	return all, err
 }
 
-func (b *Backend) readMonitor(ctx context.Context, id string) (wireMonitor, error) {
+func (b *octaviaPart) readMonitor(ctx context.Context, id string) (wireMonitor, error) {
 	var body struct {
 		Monitor wireMonitor `json:"healthmonitor"`
 	}
@@ -141,13 +141,13 @@ func (b *Backend) readMonitor(ctx context.Context, id string) (wireMonitor, erro
 }
 
 // listBalancing reads a list of the load-balancing API. It is at path; without one, under its name.
-func listBalancing[T listable](ctx context.Context, b *Backend, name string, match url.Values, path ...string) ([]T, error) {
+func listBalancing[T listable](ctx context.Context, b *octaviaPart, name string, match url.Values, path ...string) ([]T, error) {
 	if len(path) == 0 {
 		path = []string{name}
 	}
 	query := url.Values{}
 	maps.Copy(query, match)
-	return readAll[T](ctx, b, request{to: b.balancing(), path: append([]string{"lbaas"}, path...), query: query, subject: subjectOf(path)}, nil)
+	return readAll[T](ctx, b.client, request{to: b.balancing(), path: append([]string{"lbaas"}, path...), query: query, subject: subjectOf(path)}, nil)
 }
 
 // subjectOf is the ID in a path, if it has one.
@@ -156,4 +156,118 @@ func subjectOf(path []string) string {
 		return ""
 	}
 	return path[1]
+}
+
+// wireStates is a node of the tree of states; a load balancer of LBaaS v2 has those
+// of what is below it nowhere else. Octavia's has all of a member but its subnet.
+type wireStates struct {
+	wireState
+	ID        string       `json:"id"`
+	Name      string       `json:"name"`
+	Address   string       `json:"address"`
+	Port      int32        `json:"protocol_port"`
+	Listeners []wireStates `json:"listeners"`
+	Pools     []wireStates `json:"pools"`
+	Members   []wireStates `json:"members"`
+}
+
+// knownMembers returns the members of pools, by one request for all, as far as
+// their subnets are known: those cannot change.
+func (b *octaviaPart) knownMembers(ctx context.Context, balancerID string, pools []wirePool) (map[string][]wireMember, error) {
+	filled := 0
+	for _, p := range pools {
+		if len(p.Members) > 0 {
+			filled++
+		}
+	}
+	if filled < 2 || b.balancing() == lbaas {
+		return nil, nil
+	}
+	tree, err := b.readStates(ctx, balancerID)
+	if err != nil {
+		return nil, err
+	}
+	known := map[string][]wireMember{}
+	for _, l := range tree.Listeners {
+		for _, p := range l.Pools {
+			if all, ok := b.balancers.withSubnets(p); ok {
+				known[p.ID] = all
+			}
+		}
+	}
+	return known, nil
+}
+
+// withSubnets returns the members in a tree, if all their subnets are known.
+func (l *balancers) withSubnets(p wireStates) ([]wireMember, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []wireMember
+	for _, m := range p.Members {
+		subnet, ok := l.subnets[p.ID][m.ID]
+		if !ok {
+			return nil, false
+		}
+		all = append(all, wireMember{wireState: m.wireState, ID: m.ID, Name: m.Name, Address: m.Address, Port: m.Port, SubnetID: subnet})
+	}
+	return all, len(all) > 0
+}
+
+// keepSubnets notes the subnets of a pool's members.
+func (l *balancers) keepSubnets(poolID string, members []wireMember) {
+	kept := map[string]string{}
+	for _, m := range members {
+		kept[m.ID] = m.SubnetID
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.subnets[poolID] = kept
+}
+
+func (b *octaviaPart) readStates(ctx context.Context, balancerID string) (wireStates, error) {
+	var body struct {
+		Statuses struct {
+			LoadBalancer wireStates `json:"loadbalancer"`
+		}
+	}
+	if err := b.lb(ctx, http.MethodGet, balancerID, nil, &body, "loadbalancers", balancerID, "statuses"); err != nil {
+		return wireStates{}, fmt.Errorf("reading the states below it: %w", err)
+	}
+	return body.Statuses.LoadBalancer, nil
+}
+
+// addStates reads the states of what is below a load balancer.
+func (b *octaviaPart) addStates(ctx context.Context, lb *sdn.LoadBalancer) error {
+	tree, err := b.readStates(ctx, lb.ID)
+	if err != nil {
+		return err
+	}
+	states := map[string]wireState{}
+	tree.collect(states)
+	for i := range lb.Listeners {
+		l := &lb.Listeners[i]
+		l.Provisioning, l.Operating = states[l.ID].pair()
+		if l.Pool == nil {
+			continue
+		}
+		l.Pool.Provisioning, l.Pool.Operating = states[l.Pool.ID].pair()
+		for j := range l.Pool.Members {
+			m := &l.Pool.Members[j]
+			m.Provisioning, m.Operating = states[m.ID].pair()
+		}
+	}
+	return nil
+}
+
+func (w wireState) pair() (sdn.Provisioning, string) {
+	return sdn.Provisioning(w.Provisioning), w.Operating
+}
+
+func (s wireStates) collect(into map[string]wireState) {
+	into[s.ID] = s.wireState
+	for _, some := range [][]wireStates{s.Listeners, s.Pools, s.Members} {
+		for _, one := range some {
+			one.collect(into)
+		}
+	}
 }

@@ -18,16 +18,45 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-var (
-	_ sdn.LoadBalancers = (*Backend)(nil)
-	_ sdn.FloatingIPs   = (*Backend)(nil)
-	_ sdn.Subnets       = (*Backend)(nil)
-)
+// octaviaConfig says whose load balancers they are, and what serves them.
+type octaviaConfig struct {
+	// ClusterID marks what belongs to this cluster.
+	ClusterID string
+	// LBaaSv2: Neutron serves load balancers, as before Octavia.
+	LBaaSv2 bool
+	// RequestTimeout is what a request with many members has to be answered within.
+	RequestTimeout time.Duration
+	// CacheAge bounds how old the list of providers and the API's version may be.
+	CacheAge time.Duration
+}
+
+// octaviaPart is one cluster's view of one load-balancing service. It is safe for
+// concurrent use.
+type octaviaPart struct {
+	*client
+	config    octaviaConfig
+	balancers *balancers
+}
+
+var _ sdn.LoadBalancers = (*octaviaPart)(nil)
+
+// newOctavia returns the load-balancing service as s reaches it. It asks nothing.
+func newOctavia(s *client, c octaviaConfig) *octaviaPart {
+	return &octaviaPart{client: s, config: c, balancers: newBalancers()}
+}
+
+// Remembered counts what is kept of load balancers and of what is below them. Of
+// those that have gone nothing is.
+func (b *octaviaPart) Remembered() int {
+	l := b.balancers
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.below) + len(l.about) + len(l.subnets) + len(l.going) + len(l.untagged) + len(l.refused)
+}
 
 // balancers is what this process has learned of the load-balancing service.
 type balancers struct {
-	limiter *limiter
-	flight  singleflight.Group
+	flight singleflight.Group
 
 	mu sync.Mutex
 	// below are load balancers of this cluster, and what is known to be below them:
@@ -46,8 +75,8 @@ type balancers struct {
 	usual     map[string]string      // the provider of those who ask for none, by flavor; the empty one is none
 }
 
-func newBalancers(l *limiter) *balancers {
-	return &balancers{limiter: l, below: map[string]string{}, about: map[string]about{}, subnets: map[string]map[string]string{}, lessons: map[string]*lesson{}, costs: map[string]cost{}, refused: map[v1.VIPAddress]bool{}, going: map[string]bool{}, untagged: map[string]bool{}, usual: map[string]string{}}
+func newBalancers() *balancers {
+	return &balancers{below: map[string]string{}, about: map[string]about{}, subnets: map[string]map[string]string{}, lessons: map[string]*lesson{}, costs: map[string]cost{}, refused: map[v1.VIPAddress]bool{}, going: map[string]bool{}, untagged: map[string]bool{}, usual: map[string]string{}}
 }
 
 // api is what the load-balancing API can do.
@@ -59,8 +88,8 @@ type api struct {
 }
 
 // balancing is the service that serves load balancers.
-func (b *Backend) balancing() string {
-	if b.config.LoadBalancerAPI == LBaaSv2 {
+func (b *octaviaPart) balancing() string {
+	if b.config.LBaaSv2 {
 		return lbaas
 	}
 	return octavia
@@ -86,7 +115,7 @@ const (
 func (a api) has(minor int) bool { return !a.old && a.minor >= minor }
 
 // balancerAPI asks for the versions, seldom.
-func (b *Backend) balancerAPI(ctx context.Context) (api, error) {
+func (b *octaviaPart) balancerAPI(ctx context.Context) (api, error) {
 	if b.balancing() == lbaas {
 		return api{old: true}, nil
 	}
@@ -104,7 +133,7 @@ func (b *Backend) balancerAPI(ctx context.Context) (api, error) {
 	return v.(api), nil
 }
 
-func (b *Backend) askVersions(ctx context.Context) (api, error) {
+func (b *octaviaPart) askVersions(ctx context.Context) (api, error) {
 	var body struct {
 		Versions []struct{ ID string }
 	}
@@ -126,7 +155,7 @@ func (b *Backend) askVersions(ctx context.Context) (api, error) {
 }
 
 // lb is a request to the load-balancing API.
-func (b *Backend) lb(ctx context.Context, method, id string, body, out any, path ...string) error {
+func (b *octaviaPart) lb(ctx context.Context, method, id string, body, out any, path ...string) error {
 	return b.do(ctx, request{to: b.balancing(), method: method, path: append([]string{"lbaas"}, path...), body: body, out: out, subject: id})
 }
 
@@ -169,7 +198,7 @@ func (l *balancers) of(id string) (string, bool) {
 }
 
 // ownBalancer makes sure that a load balancer is this cluster's: ErrNotFound if not.
-func (b *Backend) ownBalancer(ctx context.Context, id string) error {
+func (b *octaviaPart) ownBalancer(ctx context.Context, id string) error {
 	if _, ok := b.balancers.of(id); ok {
 		return nil
 	}
@@ -179,7 +208,7 @@ func (b *Backend) ownBalancer(ctx context.Context, id string) error {
 
 // balancerOf finds the load balancer of a listener or pool (kind is its collection),
 // which has to be this cluster's: ErrNotFound if not.
-func (b *Backend) balancerOf(ctx context.Context, kind, id string) (string, error) {
+func (b *octaviaPart) balancerOf(ctx context.Context, kind, id string) (string, error) {
 	if parent, ok := b.balancers.of(id); ok {
 		return parent, nil
 	}
@@ -215,7 +244,7 @@ func (b *Backend) balancerOf(ctx context.Context, kind, id string) (string, erro
 }
 
 // readBalancer reads a load balancer of this cluster, which is known from then on.
-func (b *Backend) readBalancer(ctx context.Context, id string) (wireBalancer, error) {
+func (b *octaviaPart) readBalancer(ctx context.Context, id string) (wireBalancer, error) {
 	if id == "" {
 		return wireBalancer{}, fmt.Errorf("a load balancer without an ID: %w", sdn.ErrNotFound)
 	}

@@ -214,7 +214,7 @@ func TestWhatHasGoneIsForgotten(t *testing.T) {
 			}
 			return len(all)
 		}
-		before := openstack.Remembered(b.(*openstack.Backend))
+		before := b.(*openstack.Backend).Remembered()
 		list()
 		lb, err := b.CreateLoadBalancer(ctx, serviceOwner, balanced(target, "10.252.0.200", 2, 3))
 		must(t, err)
@@ -222,7 +222,7 @@ func TestWhatHasGoneIsForgotten(t *testing.T) {
 			now, err = b.LoadBalancer(ctx, lb.ID)
 			must(t, err)
 		}
-		if openstack.Remembered(b.(*openstack.Backend)) == before {
+		if b.(*openstack.Backend).Remembered() == before {
 			t.Error("nothing is remembered of a load balancer")
 		}
 		if behind {
@@ -233,7 +233,7 @@ func TestWhatHasGoneIsForgotten(t *testing.T) {
 		for list() > 0 {
 			time.Sleep(time.Millisecond)
 		}
-		if got := openstack.Remembered(b.(*openstack.Backend)); got != before {
+		if got := b.(*openstack.Backend).Remembered(); got != before {
 			t.Errorf("%d things are remembered of a load balancer that has gone (behind our back: %t)", got-before, behind)
 		}
 	}

@@ -123,6 +123,13 @@ type poolBody struct {
 	Pool wirePool `json:"pool"`
 }
 
+// Lists are paged by the ID.
+
+func (w wireBalancer) Key() string { return w.ID }
+func (w wireListener) Key() string { return w.ID }
+func (w wirePool) Key() string     { return w.ID }
+func (w wireMember) Key() string   { return w.ID }
+
 func balancerOf(w wireBalancer) sdn.LoadBalancer {
 	return sdn.LoadBalancer{
 		ID: w.ID, Owner: w.mark().owner, Name: w.Name, ProjectID: cmp.Or(w.ProjectID, w.TenantID), Provider: w.Provider, FlavorID: w.FlavorID,

@@ -24,7 +24,7 @@ const noSuchPath = "HTTPNotFound"
 // Room implements sdn.Capacity with two requests at most. A subnet's addresses
 // are those of its allocation pools; Neutron counts those that are used outside of
 // them, as a router's, too.
-func (b *Backend) Room(ctx context.Context, projectID string, subnetIDs []string) (sdn.Room, error) {
+func (b *neutronPart) Room(ctx context.Context, projectID string, subnetIDs []string) (sdn.Room, error) {
 	var room sdn.Room
 	var err error
 	if room.Ports, err = b.portQuota(ctx, projectID); err != nil {
@@ -42,13 +42,13 @@ func hidden(err error) bool {
 }
 
 // portQuota returns nil if it is not to be known.
-func (b *Backend) portQuota(ctx context.Context, projectID string) (*sdn.Usage, error) {
-	s, err := b.login.session(ctx, nil)
+func (b *neutronPart) portQuota(ctx context.Context, projectID string) (*sdn.Usage, error) {
+	own, err := b.project(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if projectID == "" {
-		projectID = s.project
+		projectID = own
 	}
 	if projectID == "" {
 		return nil, nil // a credential that is of no project
@@ -71,7 +71,7 @@ func (b *Backend) portQuota(ctx context.Context, projectID string) (*sdn.Usage, 
 }
 
 // addresses returns what is known of subnets.
-func (b *Backend) addresses(ctx context.Context, subnetIDs []string) (map[string]sdn.Usage, error) {
+func (b *neutronPart) addresses(ctx context.Context, subnetIDs []string) (map[string]sdn.Usage, error) {
 	out := map[string]sdn.Usage{}
 	query := url.Values{"fields": {"subnet_ip_availability"}}
 	for _, id := range subnetIDs {

@@ -24,7 +24,7 @@ const maxBulk = 50
 // CreatePorts implements sdn.Ports: one POST for all n, up to maxBulk; more are
 // made in turn. Neutron makes all ports of a POST or none, so when a quota stops it, ever smaller halves are asked for
 // until it is known how many there is room for.
-func (b *Backend) CreatePorts(ctx context.Context, owner sdn.Owner, r sdn.PortRequest, n int) ([]sdn.Port, error) {
+func (b *neutronPart) CreatePorts(ctx context.Context, owner sdn.Owner, r sdn.PortRequest, n int) ([]sdn.Port, error) {
 	if n <= 0 {
 		return nil, nil
 	}
@@ -40,7 +40,7 @@ func (b *Backend) CreatePorts(ctx context.Context, owner sdn.Owner, r sdn.PortRe
 		n, strings.Join(r.SubnetIDs, ", "), where, len(ports), err)
 }
 
-func (b *Backend) createPorts(ctx context.Context, owner sdn.Owner, r sdn.PortRequest, n int) ([]sdn.Port, error) {
+func (b *neutronPart) createPorts(ctx context.Context, owner sdn.Owner, r sdn.PortRequest, n int) ([]sdn.Port, error) {
 	m := mark{cluster: b.config.ClusterID, owner: owner}
 	if byPairs(r) {
 		m.parent = r.ParentPortID
@@ -85,7 +85,7 @@ func byPairs(r sdn.PortRequest) bool { return r.ParentPortID != "" && r.VIFType 
 
 // roomOn finds out, before anything is made, whether the request's parent can
 // carry ports, and of n how many if that is known; full is why not all.
-func (b *Backend) roomOn(ctx context.Context, r sdn.PortRequest, n int) (fit int, full, err error) {
+func (b *neutronPart) roomOn(ctx context.Context, r sdn.PortRequest, n int) (fit int, full, err error) {
 	if byPairs(r) {
 		return b.roomOnParent(ctx, r.ParentPortID, len(r.SubnetIDs), n)
 	}
@@ -93,7 +93,7 @@ func (b *Backend) roomOn(ctx context.Context, r sdn.PortRequest, n int) (fit int
 }
 
 // subnetsOf returns the request's subnets, which are of one network.
-func (b *Backend) subnetsOf(ctx context.Context, r sdn.PortRequest) ([]subnet, error) {
+func (b *neutronPart) subnetsOf(ctx context.Context, r sdn.PortRequest) ([]subnet, error) {
 	if len(r.SubnetIDs) == 0 {
 		return nil, fmt.Errorf("no subnet is named: %w", sdn.ErrInvalid)
 	}
@@ -115,7 +115,7 @@ func (b *Backend) subnetsOf(ctx context.Context, r sdn.PortRequest) ([]subnet, e
 
 // makeAll makes n ports, or as many as there is room for. What one POST has made
 // is in its place before the next is sent.
-func (b *Backend) makeAll(ctx context.Context, body newPort, subnets []subnet, r sdn.PortRequest, n int) ([]sdn.Port, error) {
+func (b *neutronPart) makeAll(ctx context.Context, body newPort, subnets []subnet, r sdn.PortRequest, n int) ([]sdn.Port, error) {
 	var ports []sdn.Port
 	for size := min(n, maxBulk); len(ports) < n; {
 		size = min(size, n-len(ports))
@@ -133,7 +133,7 @@ func (b *Backend) makeAll(ctx context.Context, body newPort, subnets []subnet, r
 	return ports, nil
 }
 
-func (b *Backend) postOnce(ctx context.Context, body newPort, n int) ([]wirePort, error) {
+func (b *neutronPart) postOnce(ctx context.Context, body newPort, n int) ([]wirePort, error) {
 	bodies := make([]newPort, n)
 	for i := range bodies {
 		bodies[i] = body
@@ -157,7 +157,7 @@ func (b *Backend) postOnce(ctx context.Context, body newPort, n int) ([]wirePort
 
 // finish binds what was made to its place, deletes what cannot be, and returns
 // the rest with the first error.
-func (b *Backend) finish(ctx context.Context, made []wirePort, subnets []subnet, r sdn.PortRequest, stopped error) ([]sdn.Port, error) {
+func (b *neutronPart) finish(ctx context.Context, made []wirePort, subnets []subnet, r sdn.PortRequest, stopped error) ([]sdn.Port, error) {
 	if len(made) == 0 {
 		return nil, stopped
 	}
@@ -181,17 +181,7 @@ func (b *Backend) finish(ctx context.Context, made []wirePort, subnets []subnet,
 	return ports, first(err, stopped)
 }
 
-// first returns the first error that is one: joined they would be of two classes.
-func first(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (b *Backend) finishSubports(ctx context.Context, made []wirePort, subnets []subnet, r sdn.PortRequest) ([]sdn.Port, error) {
+func (b *neutronPart) finishSubports(ctx context.Context, made []wirePort, subnets []subnet, r sdn.PortRequest) ([]sdn.Port, error) {
 	vlans, active, err := b.attach(ctx, r.ParentPortID, made)
 	if err != nil {
 		return nil, b.undo(ctx, made, err)
@@ -214,7 +204,7 @@ func (b *Backend) finishSubports(ctx context.Context, made []wirePort, subnets [
 
 // finishBehind has the parent let ports pass, and deletes those that it has no
 // room for.
-func (b *Backend) finishBehind(ctx context.Context, made []wirePort, subnets []subnet, parentID string) ([]sdn.Port, error) {
+func (b *neutronPart) finishBehind(ctx context.Context, made []wirePort, subnets []subnet, parentID string) ([]sdn.Port, error) {
 	n, err := b.admit(ctx, parentID, made)
 	if err != nil {
 		err = b.undo(ctx, made[n:], err)
@@ -230,7 +220,7 @@ func (b *Backend) finishBehind(ctx context.Context, made []wirePort, subnets []s
 
 // bound returns the ports that Neutron has bound to their host, and deletes the
 // others.
-func (b *Backend) bound(ctx context.Context, made []wirePort, r sdn.PortRequest) ([]wirePort, error) {
+func (b *neutronPart) bound(ctx context.Context, made []wirePort, r sdn.PortRequest) ([]wirePort, error) {
 	if r.Host == "" {
 		return made, nil
 	}
@@ -261,7 +251,7 @@ func (b *Backend) bound(ctx context.Context, made []wirePort, r sdn.PortRequest)
 
 // awaitBinding looks again, once, at ports that the answer of the creating call
 // shows unbound: some releases write that answer before they bind.
-func (b *Backend) awaitBinding(ctx context.Context, made []wirePort, r sdn.PortRequest) ([]wirePort, error) {
+func (b *neutronPart) awaitBinding(ctx context.Context, made []wirePort, r sdn.PortRequest) ([]wirePort, error) {
 	unbound := func(w wirePort) bool { return w.VIFType == vifUnbound }
 	if r.VIFType != "" || !slices.ContainsFunc(made, unbound) {
 		return made, nil
@@ -275,7 +265,7 @@ func (b *Backend) awaitBinding(ctx context.Context, made []wirePort, r sdn.PortR
 
 // lookAgain returns ports, those of one POST, as they are now; one that has gone
 // is as it was, and all are if there is an error.
-func (b *Backend) lookAgain(ctx context.Context, ports []wirePort) ([]wirePort, error) {
+func (b *neutronPart) lookAgain(ctx context.Context, ports []wirePort) ([]wirePort, error) {
 	query := url.Values{"fields": portFields}
 	for _, w := range ports {
 		query.Add("id", w.ID)
@@ -300,7 +290,7 @@ const undoTime = time.Minute
 // undo deletes ports and returns why. What cannot be deleted is marked, so it
 // will be collected as an orphan: the error is then an ErrUnavailable, too, and
 // says so.
-func (b *Backend) undo(ctx context.Context, ports []wirePort, why error) error {
+func (b *neutronPart) undo(ctx context.Context, ports []wirePort, why error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
 	var left []string
@@ -323,7 +313,7 @@ const tagExtension = "tag-ports-during-bulk-creation"
 // mayTag reports whether ports can be given tags as they are made. It asks
 // Neutron once; a Neutron that does not say is asked again next time, and the
 // description is enough until then.
-func (b *Backend) mayTag(ctx context.Context) bool {
+func (b *neutronPart) mayTag(ctx context.Context) bool {
 	b.mu.Lock()
 	tagged := b.tagged
 	b.mu.Unlock()
@@ -336,7 +326,7 @@ func (b *Backend) mayTag(ctx context.Context) bool {
 	return err == nil && b.tagged != nil && *b.tagged
 }
 
-func (b *Backend) askExtensions(ctx context.Context) error {
+func (b *neutronPart) askExtensions(ctx context.Context) error {
 	var body struct {
 		Extensions []struct{ Alias string }
 	}

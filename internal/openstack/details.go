@@ -31,22 +31,17 @@ type subnet struct {
 // details keeps what subnets and networks say, for a while: one read serves all
 // ports made in that time.
 type details struct {
-	backend *Backend
-	age     time.Duration
-	flight  singleflight.Group
+	client *client
+	age    time.Duration
+	flight singleflight.Group
 
 	mu       sync.Mutex
 	subnets  map[string]aged[subnet]
 	networks map[string]aged[int32] // MTU
 }
 
-type aged[T any] struct {
-	value T
-	read  time.Time
-}
-
-func newDetails(b *Backend, age time.Duration) *details {
-	return &details{backend: b, age: age, subnets: map[string]aged[subnet]{}, networks: map[string]aged[int32]{}}
+func newDetails(c *client, age time.Duration) *details {
+	return &details{client: c, age: age, subnets: map[string]aged[subnet]{}, networks: map[string]aged[int32]{}}
 }
 
 // all returns the details of these subnets, in order.
@@ -102,7 +97,7 @@ func (d *details) read(ctx context.Context, id string) (subnet, error) {
 		return kept, nil
 	}
 	var body subnetBody
-	err := d.backend.do(ctx, request{
+	err := d.client.do(ctx, request{
 		method: http.MethodGet, path: []string{"subnets", id}, out: &body, creates: true,
 		query: url.Values{"fields": {"network_id", "cidr", "gateway_ip", "host_routes"}},
 	})
@@ -136,7 +131,7 @@ func (d *details) mtu(ctx context.Context, networkID string) (int32, error) {
 		return kept.value, nil
 	}
 	var body networkBody
-	err := d.backend.do(ctx, request{
+	err := d.client.do(ctx, request{
 		method: http.MethodGet, path: []string{"networks", networkID}, out: &body, query: url.Values{"fields": {"mtu"}}, creates: true,
 	})
 	if err != nil {

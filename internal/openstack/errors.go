@@ -150,6 +150,10 @@ func classifyMissing(kind, subject string) error {
 	return sdn.ErrUnavailable
 }
 
+// floatingMissing is the NeutronError of a floating IP that is not there. A Neutron
+// without routers has no path for them, which is another answer.
+const floatingMissing = "FloatingIPNotFound"
+
 func classifyConflict(kind string) error {
 	switch kind {
 	case "OverQuota", "IpAddressGenerationFailure", "NoMoreFixedIpsAvailable":
@@ -237,6 +241,16 @@ func parseInner(raw json.RawMessage) fault {
 		f.message = tidy(string(raw))
 	}
 	return f
+}
+
+// first returns the first error that is one: joined they would be of two classes.
+func first(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 var (

@@ -29,7 +29,7 @@ func isAmphora(provider string) bool {
 
 // Features implements sdn.LoadBalancers. Of a provider that is not known by name it
 // says that all can be done that the API knows, until it has refused something.
-func (b *Backend) Features(ctx context.Context, provider string) (sdn.Features, error) {
+func (b *octaviaPart) Features(ctx context.Context, provider string) (sdn.Features, error) {
 	f, err := b.features(ctx, provider, "")
 	if err != nil {
 		return sdn.Features{}, fmt.Errorf("asking what a provider can do: %w", err)
@@ -39,7 +39,7 @@ func (b *Backend) Features(ctx context.Context, provider string) (sdn.Features, 
 
 // features are those of a provider, or of that which gets a load balancer of a flavor
 // for which none is named.
-func (b *Backend) features(ctx context.Context, provider, flavor string) (sdn.Features, error) {
+func (b *octaviaPart) features(ctx context.Context, provider, flavor string) (sdn.Features, error) {
 	a, err := b.balancerAPI(ctx)
 	if err != nil {
 		return sdn.Features{}, err
@@ -119,7 +119,7 @@ func (l *balancers) usualOf(names []string, flavor string) (name string, sure bo
 	return names[0], false
 }
 
-func (b *Backend) providerNames(ctx context.Context) ([]string, error) {
+func (b *octaviaPart) providerNames(ctx context.Context) ([]string, error) {
 	l := b.balancers
 	l.mu.Lock()
 	kept := l.providers
@@ -134,7 +134,7 @@ func (b *Backend) providerNames(ctx context.Context) ([]string, error) {
 	return v.([]string), nil
 }
 
-func (b *Backend) askProviders(ctx context.Context) ([]string, error) {
+func (b *octaviaPart) askProviders(ctx context.Context) ([]string, error) {
 	ask := b.askOctavia
 	if b.balancing() == lbaas {
 		ask = b.askServiceProviders
@@ -154,7 +154,7 @@ func (b *Backend) askProviders(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-func (b *Backend) askOctavia(ctx context.Context) (names []string, usual string, err error) {
+func (b *octaviaPart) askOctavia(ctx context.Context) (names []string, usual string, err error) {
 	var body struct {
 		Providers []struct{ Name string }
 	}
@@ -165,7 +165,7 @@ func (b *Backend) askOctavia(ctx context.Context) (names []string, usual string,
 	return names, "", err
 }
 
-func (b *Backend) askServiceProviders(ctx context.Context) (names []string, usual string, err error) {
+func (b *octaviaPart) askServiceProviders(ctx context.Context) (names []string, usual string, err error) {
 	var body struct {
 		Providers []struct {
 			Name    string

@@ -28,10 +28,8 @@ type floatingBody struct {
 	FloatingIP wireFloatingIP `json:"floatingip"`
 }
 
-const floatingMissing = "FloatingIPNotFound"
-
 // Subnet implements sdn.Subnets. It is always asked anew.
-func (b *Backend) Subnet(ctx context.Context, id string) (sdn.Subnet, error) {
+func (b *neutronPart) Subnet(ctx context.Context, id string) (sdn.Subnet, error) {
 	var body subnetBody
 	err := b.do(ctx, request{
 		method: http.MethodGet, path: []string{"subnets", id}, query: url.Values{"fields": {"network_id", "cidr"}}, out: &body, subject: "SubnetNotFound",
@@ -44,7 +42,7 @@ func (b *Backend) Subnet(ctx context.Context, id string) (sdn.Subnet, error) {
 
 // CreateFloatingIP implements sdn.FloatingIPs. The mark is in the description: tags
 // cannot be given as one is made.
-func (b *Backend) CreateFloatingIP(ctx context.Context, owner sdn.Owner, r sdn.FloatingIPRequest) (sdn.FloatingIP, error) {
+func (b *neutronPart) CreateFloatingIP(ctx context.Context, owner sdn.Owner, r sdn.FloatingIPRequest) (sdn.FloatingIP, error) {
 	f, err := b.createFloatingIP(ctx, owner, r)
 	if err != nil {
 		return sdn.FloatingIP{}, fmt.Errorf("creating a floating IP of network %s: %w", r.NetworkID, err)
@@ -52,7 +50,7 @@ func (b *Backend) CreateFloatingIP(ctx context.Context, owner sdn.Owner, r sdn.F
 	return f, nil
 }
 
-func (b *Backend) createFloatingIP(ctx context.Context, owner sdn.Owner, r sdn.FloatingIPRequest) (sdn.FloatingIP, error) {
+func (b *neutronPart) createFloatingIP(ctx context.Context, owner sdn.Owner, r sdn.FloatingIPRequest) (sdn.FloatingIP, error) {
 	description, err := mark{cluster: b.config.ClusterID, owner: owner}.description()
 	if err != nil {
 		return sdn.FloatingIP{}, err
@@ -83,20 +81,20 @@ func floatingOf(w wireFloatingIP) sdn.FloatingIP {
 
 // ListFloatingIPs implements sdn.FloatingIPs. All that the credential sees are
 // listed: those of the cluster may be of another project than what is configured now.
-func (b *Backend) ListFloatingIPs(ctx context.Context, projectID string) ([]sdn.FloatingIP, error) {
+func (b *neutronPart) ListFloatingIPs(ctx context.Context, projectID string) ([]sdn.FloatingIP, error) {
 	if projectID == "" {
-		s, err := b.login.session(ctx, nil)
+		own, err := b.project(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("listing floating IPs: %w", err)
 		}
-		projectID = s.project
+		projectID = own
 	}
 	ours := func(w listedFloatingIP) bool {
 		m := parseMark(w.Description)
 		return m.cluster == b.config.ClusterID || m.cluster == "" && (projectID == "" || w.ProjectID == projectID)
 	}
 	query := byID(nil, append([]string{"project_id"}, floatingFields...))
-	all, err := readAll(ctx, b, request{path: []string{"floatingips"}, query: query, subject: floatingMissing}, ours)
+	all, err := readAll(ctx, b.client, request{path: []string{"floatingips"}, query: query, subject: floatingMissing}, ours)
 	if err != nil {
 		return nil, fmt.Errorf("listing floating IPs: %w", err)
 	}
@@ -113,7 +111,7 @@ type listedFloatingIP struct {
 }
 
 // readFloatingIP reads one that is this cluster's, or nobody's.
-func (b *Backend) readFloatingIP(ctx context.Context, id string) (wireFloatingIP, error) {
+func (b *neutronPart) readFloatingIP(ctx context.Context, id string) (wireFloatingIP, error) {
 	if id == "" {
 		return wireFloatingIP{}, fmt.Errorf("a floating IP without an ID: %w", sdn.ErrNotFound)
 	}
@@ -132,14 +130,14 @@ func (b *Backend) readFloatingIP(ctx context.Context, id string) (wireFloatingIP
 
 // Associate implements sdn.FloatingIPs. Neutron would take it from another port
 // without a word, so it is looked at first.
-func (b *Backend) Associate(ctx context.Context, id, portID string) error {
+func (b *neutronPart) Associate(ctx context.Context, id, portID string) error {
 	if err := b.associate(ctx, id, portID); err != nil {
 		return fmt.Errorf("giving floating IP %s to port %q: %w", id, portID, err)
 	}
 	return nil
 }
 
-func (b *Backend) associate(ctx context.Context, id, portID string) error {
+func (b *neutronPart) associate(ctx context.Context, id, portID string) error {
 	if portID == "" {
 		return fmt.Errorf("a port without an ID: %w", sdn.ErrInvalid)
 	}
@@ -155,7 +153,7 @@ func (b *Backend) associate(ctx context.Context, id, portID string) error {
 
 // setPort gives the floating IP to a port, or to none, which is nil. It is told what
 // the floating IP was, and refuses if that has changed.
-func (b *Backend) setPort(ctx context.Context, w wireFloatingIP, port any) error {
+func (b *neutronPart) setPort(ctx context.Context, w wireFloatingIP, port any) error {
 	r := request{
 		method: http.MethodPut, path: []string{"floatingips", w.ID}, body: object{"floatingip": object{"port_id": port}}, subject: floatingMissing,
 	}
@@ -167,7 +165,7 @@ func (b *Backend) setPort(ctx context.Context, w wireFloatingIP, port any) error
 
 // Dissociate implements sdn.FloatingIPs. Neutron is told what it was when it was
 // looked at, and refuses if that has changed.
-func (b *Backend) Dissociate(ctx context.Context, id, portID string) error {
+func (b *neutronPart) Dissociate(ctx context.Context, id, portID string) error {
 	w, err := b.readFloatingIP(ctx, id)
 	if err == nil && w.PortID == portID && portID != "" {
 		err = b.setPort(ctx, w, nil)
@@ -180,14 +178,14 @@ func (b *Backend) Dissociate(ctx context.Context, id, portID string) error {
 
 // DeleteFloatingIP implements sdn.FloatingIPs. Neutron is told what it was when it was
 // looked at, and refuses if that has changed.
-func (b *Backend) DeleteFloatingIP(ctx context.Context, id, portID string) error {
+func (b *neutronPart) DeleteFloatingIP(ctx context.Context, id, portID string) error {
 	if err := b.deleteFloatingIP(ctx, id, portID); err != nil && !errors.Is(err, sdn.ErrNotFound) {
 		return fmt.Errorf("deleting floating IP %s: %w", id, err)
 	}
 	return nil
 }
 
-func (b *Backend) deleteFloatingIP(ctx context.Context, id, portID string) error {
+func (b *neutronPart) deleteFloatingIP(ctx context.Context, id, portID string) error {
 	w, err := b.readFloatingIP(ctx, id)
 	switch {
 	case err != nil || parseMark(w.Description).cluster != b.config.ClusterID:
@@ -204,14 +202,14 @@ func (b *Backend) deleteFloatingIP(ctx context.Context, id, portID string) error
 
 // DisownFloatingIP implements sdn.FloatingIPs. What people have written beside the
 // mark stays.
-func (b *Backend) DisownFloatingIP(ctx context.Context, id string) error {
+func (b *neutronPart) DisownFloatingIP(ctx context.Context, id string) error {
 	if err := b.disownFloatingIP(ctx, id); err != nil && !errors.Is(err, sdn.ErrNotFound) {
 		return fmt.Errorf("taking the mark off floating IP %s: %w", id, err)
 	}
 	return nil
 }
 
-func (b *Backend) disownFloatingIP(ctx context.Context, id string) error {
+func (b *neutronPart) disownFloatingIP(ctx context.Context, id string) error {
 	w, err := b.readFloatingIP(ctx, id)
 	if err != nil || parseMark(w.Description).cluster != b.config.ClusterID {
 		return err

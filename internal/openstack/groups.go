@@ -17,8 +17,6 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-var _ sdn.SecurityGroups = (*Backend)(nil)
-
 type wireGroup struct {
 	ID          string     `json:"id"`
 	Name        string     `json:"name"`
@@ -52,7 +50,7 @@ const (
 // else a list of those of its name, and a GET or a POST; a POST for each hundred of
 // rules that are missing, and a DELETE for each that is too many. A new group of
 // Neutron's lets everything out; that goes, too.
-func (b *Backend) EnsureSecurityGroup(ctx context.Context, owner sdn.Owner, want sdn.SecurityGroup) (sdn.SecurityGroup, error) {
+func (b *neutronPart) EnsureSecurityGroup(ctx context.Context, owner sdn.Owner, want sdn.SecurityGroup) (sdn.SecurityGroup, error) {
 	g, err := b.ensureGroup(ctx, owner, want)
 	if err != nil {
 		return sdn.SecurityGroup{}, fmt.Errorf("ensuring the security group of %s: %w", owner, err)
@@ -60,7 +58,7 @@ func (b *Backend) EnsureSecurityGroup(ctx context.Context, owner sdn.Owner, want
 	return g, nil
 }
 
-func (b *Backend) ensureGroup(ctx context.Context, owner sdn.Owner, want sdn.SecurityGroup) (sdn.SecurityGroup, error) {
+func (b *neutronPart) ensureGroup(ctx context.Context, owner sdn.Owner, want sdn.SecurityGroup) (sdn.SecurityGroup, error) {
 	rules, err := sdn.CanonicalRules(want.Rules)
 	if err != nil {
 		return sdn.SecurityGroup{}, err
@@ -84,7 +82,7 @@ func (b *Backend) ensureGroup(ctx context.Context, owner sdn.Owner, want sdn.Sec
 
 // findGroup reads the group of an owner: the known one, or else the first that there is
 // of its name. Neither an administrator's nor a project's other groups are asked for.
-func (b *Backend) findGroup(ctx context.Context, owner sdn.Owner, want sdn.SecurityGroup) (wireGroup, error) {
+func (b *neutronPart) findGroup(ctx context.Context, owner sdn.Owner, want sdn.SecurityGroup) (wireGroup, error) {
 	if want.ID != "" {
 		w, err := b.readGroup(ctx, want.ID)
 		if errors.Is(err, errUnmarked) && w.Name == want.Name {
@@ -109,7 +107,7 @@ func groupOf(w wireGroup) sdn.SecurityGroup {
 	return sdn.SecurityGroup{ID: w.ID, Owner: parseMark(w.Description).owner, Name: w.Name, ProjectID: w.ProjectID}
 }
 
-func (b *Backend) createGroup(ctx context.Context, owner sdn.Owner, want sdn.SecurityGroup) (wireGroup, error) {
+func (b *neutronPart) createGroup(ctx context.Context, owner sdn.Owner, want sdn.SecurityGroup) (wireGroup, error) {
 	description, err := mark{cluster: b.config.ClusterID, owner: owner}.description()
 	if err != nil {
 		return wireGroup{}, err
@@ -124,7 +122,7 @@ func (b *Backend) createGroup(ctx context.Context, owner sdn.Owner, want sdn.Sec
 }
 
 // markGroup marks a group again.
-func (b *Backend) markGroup(ctx context.Context, id string, owner sdn.Owner) error {
+func (b *neutronPart) markGroup(ctx context.Context, id string, owner sdn.Owner) error {
 	description, err := mark{cluster: b.config.ClusterID, owner: owner}.description()
 	if err != nil {
 		return err
@@ -139,7 +137,7 @@ var errUnmarked = fmt.Errorf("its description bears no mark of Kuryr's (any more
 
 // readGroup reads a group of this cluster with its rules; also one without a mark, with
 // errUnmarked.
-func (b *Backend) readGroup(ctx context.Context, id string) (wireGroup, error) {
+func (b *neutronPart) readGroup(ctx context.Context, id string) (wireGroup, error) {
 	if id == "" {
 		return wireGroup{}, fmt.Errorf("a security group without an ID: %w", sdn.ErrNotFound)
 	}
@@ -163,7 +161,7 @@ const rulesAtOnce = 100
 // setRules makes the rules of a group these, and reports whether they were not. What is missing comes first, so that
 // nobody is kept out meanwhile who is to come in. What is too many goes whatever comes
 // of that; should a quota be in the way of the first, it is not any more, maybe.
-func (b *Backend) setRules(ctx context.Context, w wireGroup, want []sdn.Rule) (changed bool, err error) {
+func (b *neutronPart) setRules(ctx context.Context, w wireGroup, want []sdn.Rule) (changed bool, err error) {
 	missing := slices.Clone(want)
 	var surplus []wireRule
 	for _, one := range w.Rules {
@@ -197,7 +195,7 @@ func unlessQuota(err error) error {
 }
 
 // addRules makes rules, and returns those that it has not made.
-func (b *Backend) addRules(ctx context.Context, w wireGroup, rules []sdn.Rule) (left []sdn.Rule, err error) {
+func (b *neutronPart) addRules(ctx context.Context, w wireGroup, rules []sdn.Rule) (left []sdn.Rule, err error) {
 	for batch := range slices.Chunk(rules, rulesAtOnce) {
 		all := make([]object, len(batch))
 		for i, r := range batch {
@@ -244,7 +242,7 @@ func ruleOf(w wireRule) sdn.Rule {
 }
 
 // ListSecurityGroups implements sdn.SecurityGroups.
-func (b *Backend) ListSecurityGroups(ctx context.Context) ([]sdn.SecurityGroup, error) {
+func (b *neutronPart) ListSecurityGroups(ctx context.Context) ([]sdn.SecurityGroup, error) {
 	all, err := b.listGroups(ctx, "")
 	if err != nil {
 		return nil, err
@@ -257,13 +255,13 @@ func (b *Backend) ListSecurityGroups(ctx context.Context) ([]sdn.SecurityGroup, 
 }
 
 // listGroups lists those of this cluster, of a name if it is not empty, by their IDs.
-func (b *Backend) listGroups(ctx context.Context, name string) ([]wireGroup, error) {
+func (b *neutronPart) listGroups(ctx context.Context, name string) ([]wireGroup, error) {
 	match := url.Values{}
 	if name != "" {
 		match.Set("name", name)
 	}
 	r := request{path: []string{"security-groups"}, query: byID(match, []string{"id", "name", "description", "project_id"}), subject: groupMissing}
-	all, err := readAll(ctx, b, r, func(w wireGroup) bool { return parseMark(w.Description).cluster == b.config.ClusterID })
+	all, err := readAll(ctx, b.client, r, func(w wireGroup) bool { return parseMark(w.Description).cluster == b.config.ClusterID })
 	if err != nil {
 		return nil, fmt.Errorf("listing security groups: %w", err)
 	}
@@ -274,7 +272,7 @@ func (b *Backend) listGroups(ctx context.Context, name string) ([]wireGroup, err
 const inUseRetry = 5 * time.Second
 
 // DeleteSecurityGroup implements sdn.SecurityGroups.
-func (b *Backend) DeleteSecurityGroup(ctx context.Context, id string) error {
+func (b *neutronPart) DeleteSecurityGroup(ctx context.Context, id string) error {
 	_, err := b.readGroup(ctx, id)
 	if err == nil {
 		err = b.do(ctx, request{method: http.MethodDelete, path: []string{"security-groups", id}, subject: groupMissing})

@@ -18,7 +18,7 @@ import (
 // ParentPort implements sdn.Hosts, with one request. Among several ports Neutron
 // does not say which is a virtual machine's: a subnet has an address once, so
 // whoever names the subnet of the nodes gets their ports.
-func (b *Backend) ParentPort(ctx context.Context, address string, subnetIDs []string, trunk bool) (string, error) {
+func (b *neutronPart) ParentPort(ctx context.Context, address string, subnetIDs []string, trunk bool) (string, error) {
 	id, err := b.parentPort(ctx, address, subnetIDs, trunk)
 	if err != nil {
 		what := "port"
@@ -34,7 +34,7 @@ func (b *Backend) ParentPort(ctx context.Context, address string, subnetIDs []st
 	return id, nil
 }
 
-func (b *Backend) parentPort(ctx context.Context, address string, subnetIDs []string, trunk bool) (string, error) {
+func (b *neutronPart) parentPort(ctx context.Context, address string, subnetIDs []string, trunk bool) (string, error) {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", sdn.ErrInvalid, err)

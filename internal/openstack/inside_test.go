@@ -6,7 +6,6 @@ package openstack
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -220,22 +219,6 @@ func TestRetryAfterForms(t *testing.T) {
 	}
 }
 
-func TestFreeVLANs(t *testing.T) {
-	used := []wireSubport{{SegmentationID: 1}, {SegmentationID: 3}, {SegmentationID: 4094}}
-	for _, test := range []struct {
-		last int32
-		want []int32
-	}{{0, []int32{2, 4}}, {2, []int32{4, 5}}, {4092, []int32{4093, 2}}, {4094, []int32{2, 4}}} {
-		got, err := freeVLANs(used, test.last, 2)
-		if err != nil || got[0] != test.want[0] || got[1] != test.want[1] {
-			t.Errorf("freeVLANs after %d = %v, %v; want %v", test.last, got, err, test.want)
-		}
-	}
-	if _, err := freeVLANs(used, 0, maxVLAN-2); !errors.Is(err, sdn.ErrQuota) {
-		t.Errorf("freeVLANs of more than there are: %v, want ErrQuota", err)
-	}
-}
-
 func TestMarkTooLongOrUnreadable(t *testing.T) {
 	for _, o := range []sdn.Owner{
 		{},
@@ -294,35 +277,4 @@ func FuzzFault(f *testing.F) {
 			t.Errorf("parseFault(%q) = %q, which cannot be printed on a line", body, got)
 		}
 	})
-}
-
-// TestMembersOfARequest: as many as an answer takes three quarters of its time for, as
-// far as the provider was seen.
-func TestMembersOfARequest(t *testing.T) {
-	b := &Backend{config: Config{RequestTimeout: time.Minute}, balancers: newBalancers(nil)}
-	gone := fmt.Errorf("changing: %w", sdn.ErrUnavailable)
-	for _, step := range []struct {
-		what     string
-		provider string
-		members  int
-		took     time.Duration
-		err      error
-		want     int
-	}{
-		{"nothing was seen", "ovn", 0, 0, nil, 100},
-		{"nothing was seen", "amphora", 0, 0, nil, 450},
-		{"little says nothing", "ovn", 1, 20 * time.Second, nil, 100},
-		{"slower", "ovn", 100, 50 * time.Second, nil, 90},
-		{"quicker, once", "ovn", 100, 10 * time.Second, nil, 112},
-		{"a proxy with less patience", "ovn", 100, 30 * time.Second, gone, 75},
-		{"refused at once", "ovn", 75, 0, gone, 75},
-		{"nobody else is slower for it", "amphora", 0, 0, nil, 450},
-		{"nothing at all comes", "ovn", 20, time.Hour, gone, 10},
-		{"as quick as can be", "amphora", 1000, 0, nil, 600},
-	} {
-		b.balancers.took(step.provider, step.members, step.took, step.err)
-		if got := b.members(step.provider); got != step.want {
-			t.Errorf("%s: %d members in a request, want %d", step.what, got, step.want)
-		}
-	}
 }

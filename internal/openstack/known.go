@@ -101,7 +101,7 @@ func (k *known) listed(before []string, now map[string]wirePort) {
 
 // own finds out whether a port is this cluster's, asking only if it is not
 // known: ErrNotFound if not.
-func (b *Backend) own(ctx context.Context, id string) (place, error) {
+func (b *neutronPart) own(ctx context.Context, id string) (place, error) {
 	if p, ok := b.known.get(id); ok {
 		return p, nil
 	}
@@ -117,7 +117,7 @@ func (b *Backend) own(ctx context.Context, id string) (place, error) {
 var markFields = []string{"id", "name", "description", "device_owner"}
 
 // readPort reads a port of this cluster; fields must have markFields. The port is known from then on.
-func (b *Backend) readPort(ctx context.Context, id string, fields []string) (wirePort, error) {
+func (b *neutronPart) readPort(ctx context.Context, id string, fields []string) (wirePort, error) {
 	if id == "" {
 		return wirePort{}, fmt.Errorf("a port without an ID: %w", sdn.ErrNotFound)
 	}

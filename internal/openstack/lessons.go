@@ -118,7 +118,7 @@ const plainTimes = 2
 
 // learnListener notes what a provider cannot do that refused a new listener, unless
 // it may have been one of its options.
-func (b *Backend) learnListener(provider string, l sdn.Listener) {
+func (b *octaviaPart) learnListener(provider string, l sdn.Listener) {
 	options := len(l.SourceRanges) > 0 || l.ConnectionLimit != nil || l.TimeoutClientData != nil || l.TimeoutMemberData != nil ||
 		l.TimeoutMemberConnect != nil || l.TimeoutTCPInspect != nil
 	if !options && l.Protocol != "TCP" {
@@ -129,7 +129,7 @@ func (b *Backend) learnListener(provider string, l sdn.Listener) {
 // learnPool is learnListener for a pool. Of several things that it may have been the
 // one that the fewest providers can do counts; if it was another, that is next. What
 // every pool has is none of it where the pool is there already.
-func (b *Backend) learnPool(f sdn.Features, p sdn.Pool, isNew bool) {
+func (b *octaviaPart) learnPool(f sdn.Features, p sdn.Pool, isNew bool) {
 	algorithm := cmp.Or(p.Algorithm, f.Algorithm)
 	switch {
 	case strings.HasPrefix(p.Protocol, proxied):
@@ -145,7 +145,7 @@ func (b *Backend) learnPool(f sdn.Features, p sdn.Pool, isNew bool) {
 
 // learnMembers is learnListener for members. What OVN's and amphora refuse, as a member
 // of another family, is not for its subnet.
-func (b *Backend) learnMembers(lb at, some []sdn.Member) {
+func (b *octaviaPart) learnMembers(lb at, some []sdn.Member) {
 	known := lb.features.Provider == providerOVN || isAmphora(lb.features.Provider)
 	if !known && slices.ContainsFunc(some, lb.isFar) {
 		b.balancers.learn(lb.features.Provider, far, 1)
@@ -153,7 +153,7 @@ func (b *Backend) learnMembers(lb at, some []sdn.Member) {
 }
 
 // provePool notes what a pool shows that its provider can do.
-func (b *Backend) provePool(provider string, p sdn.Pool) {
+func (b *octaviaPart) provePool(provider string, p sdn.Pool) {
 	all := []string{balances + p.Algorithm}
 	if strings.HasPrefix(p.Protocol, proxied) {
 		all = append(all, proxied)
@@ -168,7 +168,7 @@ func (b *Backend) provePool(provider string, p sdn.Pool) {
 }
 
 // proveTree notes what a load balancer shows that its provider can do.
-func (b *Backend) proveTree(lb sdn.LoadBalancer) {
+func (b *octaviaPart) proveTree(lb sdn.LoadBalancer) {
 	for _, l := range lb.Listeners {
 		if l.Provisioning == sdn.ProvisioningActive {
 			b.balancers.prove(lb.Provider, protocol+l.Protocol)

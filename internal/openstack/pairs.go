@@ -84,7 +84,7 @@ func minus(list, less []wirePair) []wirePair {
 }
 
 // carrier reads a port as the parent of others: ErrNotFound if there is none.
-func (b *Backend) carrier(ctx context.Context, id string, creates bool) (wirePort, error) {
+func (b *neutronPart) carrier(ctx context.Context, id string, creates bool) (wirePort, error) {
 	var body portBody
 	err := b.do(ctx, request{
 		method: http.MethodGet, path: []string{"ports", id}, out: &body, subject: "PortNotFound", creates: creates,
@@ -107,7 +107,7 @@ func (w wirePort) open() bool { return w.Secure != nil && !*w.Secure }
 // roomOnParent finds out, before anything is made, for how many of n ports with
 // these addresses each the parent has room. It asks only if it has not seen the
 // parent, or has seen it full; full is why there are fewer than n.
-func (b *Backend) roomOnParent(ctx context.Context, parentID string, addresses, n int) (fit int, full, err error) {
+func (b *neutronPart) roomOnParent(ctx context.Context, parentID string, addresses, n int) (fit int, full, err error) {
 	p := b.parents.of(parentID)
 	limit, known := p.limit(b.config.CacheAge)
 	if p.there.Load() && !known {
@@ -131,7 +131,7 @@ func (b *Backend) roomOnParent(ctx context.Context, parentID string, addresses, 
 
 // admit has a parent let ports pass, in one request if there is room for all. It
 // returns how many it took, from the first on.
-func (b *Backend) admit(ctx context.Context, parentID string, ports []wirePort) (int, error) {
+func (b *neutronPart) admit(ctx context.Context, parentID string, ports []wirePort) (int, error) {
 	p := b.parents.of(parentID)
 	if err := p.lock(ctx, b.config.RequestTimeout); err != nil {
 		return 0, err
@@ -166,7 +166,7 @@ func (b *Backend) admit(ctx context.Context, parentID string, ports []wirePort) 
 
 // dismiss takes a port's pairs from its parent. It succeeds if there are none, or
 // no parent.
-func (b *Backend) dismiss(ctx context.Context, id string, at place) error {
+func (b *neutronPart) dismiss(ctx context.Context, id string, at place) error {
 	if at.pairs == nil {
 		w, err := b.readPort(ctx, id, append(slices.Clone(markFields), "mac_address", "fixed_ips"))
 		if err != nil {
@@ -188,7 +188,7 @@ func (b *Backend) dismiss(ctx context.Context, id string, at place) error {
 
 // changePairs writes what change makes of a port's pairs, until it finds that
 // there, and returns how many there were. The parent is locked.
-func (b *Backend) changePairs(ctx context.Context, id string, creates bool, change func([]wirePair) []wirePair) (int, error) {
+func (b *neutronPart) changePairs(ctx context.Context, id string, creates bool, change func([]wirePair) []wirePair) (int, error) {
 	for try := 1; ; try++ {
 		w, err := b.carrier(ctx, id, creates)
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // Port implements sdn.Ports. The VIF's type is Neutron's.
-func (b *Backend) Port(ctx context.Context, id string) (sdn.Port, error) {
+func (b *neutronPart) Port(ctx context.Context, id string) (sdn.Port, error) {
 	p, err := b.port(ctx, id)
 	if err != nil {
 		return sdn.Port{}, fmt.Errorf("reading port %s: %w", id, err)
@@ -21,7 +21,7 @@ func (b *Backend) Port(ctx context.Context, id string) (sdn.Port, error) {
 	return p, nil
 }
 
-func (b *Backend) port(ctx context.Context, id string) (sdn.Port, error) {
+func (b *neutronPart) port(ctx context.Context, id string) (sdn.Port, error) {
 	w, err := b.readPort(ctx, id, portFields)
 	if err != nil {
 		return sdn.Port{}, err
@@ -56,14 +56,14 @@ func (b *Backend) port(ctx context.Context, id string) (sdn.Port, error) {
 }
 
 // UpdatePort implements sdn.Ports.
-func (b *Backend) UpdatePort(ctx context.Context, id string, u sdn.PortUpdate) error {
+func (b *neutronPart) UpdatePort(ctx context.Context, id string, u sdn.PortUpdate) error {
 	if err := b.updatePort(ctx, id, u); err != nil {
 		return fmt.Errorf("updating port %s: %w", id, err)
 	}
 	return nil
 }
 
-func (b *Backend) updatePort(ctx context.Context, id string, u sdn.PortUpdate) error {
+func (b *neutronPart) updatePort(ctx context.Context, id string, u sdn.PortUpdate) error {
 	if _, err := b.own(ctx, id); err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (b *Backend) updatePort(ctx context.Context, id string, u sdn.PortUpdate) e
 }
 
 // DeletePort implements sdn.Ports.
-func (b *Backend) DeletePort(ctx context.Context, id string) error {
+func (b *neutronPart) DeletePort(ctx context.Context, id string) error {
 	if err := b.deletePort(ctx, id); err != nil && !errors.Is(err, sdn.ErrNotFound) {
 		return fmt.Errorf("deleting port %s: %w", id, err)
 	}
@@ -102,7 +102,7 @@ func (b *Backend) DeletePort(ctx context.Context, id string) error {
 	return nil
 }
 
-func (b *Backend) deletePort(ctx context.Context, id string) error {
+func (b *neutronPart) deletePort(ctx context.Context, id string) error {
 	at, err := b.own(ctx, id)
 	if err != nil {
 		return err
@@ -137,7 +137,7 @@ func (b *Backend) deletePort(ctx context.Context, id string) error {
 // release takes a subport off its trunk. Neutron then empties its device_owner,
 // so should this process end before it is deleted, it is found by its name only
 // (see ListPorts): a name of its own is taken from it first.
-func (b *Backend) release(ctx context.Context, id string, at place) error {
+func (b *neutronPart) release(ctx context.Context, id string, at place) error {
 	if at.named {
 		name := sdn.FreePortName
 		if err := b.updatePort(ctx, id, sdn.PortUpdate{Name: &name}); err != nil {
@@ -145,11 +145,4 @@ func (b *Backend) release(ctx context.Context, id string, at place) error {
 		}
 	}
 	return b.detach(ctx, id, at.trunkID)
-}
-
-func notNil(s []string) []string {
-	if s == nil {
-		return []string{}
-	}
-	return s
 }

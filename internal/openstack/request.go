@@ -62,7 +62,7 @@ func (r request) turn() turn {
 // do sends a request and reads its answer. It waits for leave to send, logs in
 // when that is due, and once more if the token has expired. It is bounded by a
 // few of RequestTimeout, whatever the deadline of ctx.
-func (b *Backend) do(ctx context.Context, r request) error {
+func (b *client) do(ctx context.Context, r request) error {
 	s, err := b.session(ctx, r)
 	if err != nil {
 		return err
@@ -88,7 +88,7 @@ func (b *Backend) do(ctx context.Context, r request) error {
 
 // session is the session to send r in. A catalogue is as old as its token: one that
 // lacks the service is read again after a while, in case somebody has added it.
-func (b *Backend) session(ctx context.Context, r request) (*session, error) {
+func (b *client) session(ctx context.Context, r request) (*session, error) {
 	s, err := b.login.session(ctx, nil)
 	if err != nil || r.to != octavia || s.balancer != nil || time.Since(s.begun) < b.config.CacheAge {
 		return s, err
@@ -106,7 +106,7 @@ type explained struct{ error }
 func (e explained) Unwrap() error { return e.error }
 
 // send sends r once.
-func (b *Backend) send(ctx context.Context, s *session, r request) error {
+func (b *client) send(ctx context.Context, s *session, r request) error {
 	client, limits, err := b.route(s, r)
 	if err != nil {
 		return explained{err}
@@ -144,7 +144,7 @@ func (b *Backend) send(ctx context.Context, s *session, r request) error {
 }
 
 // route is where a request goes, and who gives leave to send it.
-func (b *Backend) route(s *session, r request) (*gophercloud.ServiceClient, *limiter, error) {
+func (b *client) route(s *session, r request) (*gophercloud.ServiceClient, *limiter, error) {
 	if r.to != octavia {
 		return s.client, b.limiter, nil
 	}
@@ -152,13 +152,21 @@ func (b *Backend) route(s *session, r request) (*gophercloud.ServiceClient, *lim
 		return nil, nil, fmt.Errorf("the service catalogue has no load-balancer endpoint: install Octavia, or set "+
 			"loadBalancerAPI to lbaasv2 if Neutron serves load balancers: %w: %w", sdn.ErrNoService, sdn.ErrUnsupported)
 	}
-	return s.balancer, b.balancers.limiter, nil
+	return s.balancer, b.balancerLimiter, nil
 }
 
 // unchanged is the header of a request that is refused, as ErrConflict, if the
 // object has another revision meanwhile.
 func unchanged(revision int) map[string]string {
 	return map[string]string{"If-Match": "revision_number=" + strconv.Itoa(revision)}
+}
+
+// notNil is a list that a body shows as [] if it is empty: null is not the same.
+func notNil(s []string) []string {
+	if s == nil {
+		return []string{}
+	}
+	return s
 }
 
 func escaped(path []string) []string {

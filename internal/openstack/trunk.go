@@ -22,7 +22,7 @@ const attachTries = 3
 
 // trunkIsThere finds out, before anything is made, whether a port has a trunk. It
 // asks only if it has not seen it.
-func (b *Backend) trunkIsThere(ctx context.Context, parentID string) error {
+func (b *neutronPart) trunkIsThere(ctx context.Context, parentID string) error {
 	lock := b.parents.of(parentID)
 	if lock.trunk.Load() {
 		return nil
@@ -33,7 +33,7 @@ func (b *Backend) trunkIsThere(ctx context.Context, parentID string) error {
 }
 
 // trunkAt returns the trunk of a parent port, with its subports and the parent's status.
-func (b *Backend) trunkAt(ctx context.Context, parentID string) (wireTrunk, error) {
+func (b *neutronPart) trunkAt(ctx context.Context, parentID string) (wireTrunk, error) {
 	var body portBody
 	err := b.do(ctx, request{
 		method: http.MethodGet, path: []string{"ports", parentID}, out: &body,
@@ -51,7 +51,7 @@ func (b *Backend) trunkAt(ctx context.Context, parentID string) (wireTrunk, erro
 }
 
 // trunkOf returns the trunk that a subport is on, and its place there.
-func (b *Backend) trunkOf(ctx context.Context, portID string) (wireTrunk, wireSubport, error) {
+func (b *neutronPart) trunkOf(ctx context.Context, portID string) (wireTrunk, wireSubport, error) {
 	trunks, err := b.listTrunks(ctx)
 	if err != nil {
 		return wireTrunk{}, wireSubport{}, err
@@ -66,9 +66,9 @@ func (b *Backend) trunkOf(ctx context.Context, portID string) (wireTrunk, wireSu
 	return wireTrunk{}, wireSubport{}, fmt.Errorf("it is on no trunk: %w", sdn.ErrConflict)
 }
 
-func (b *Backend) listTrunks(ctx context.Context) ([]wireTrunk, error) {
+func (b *neutronPart) listTrunks(ctx context.Context) ([]wireTrunk, error) {
 	r := request{path: []string{"trunks"}, query: byID(nil, []string{"id", "port_id", "sub_ports"}), subject: "TrunkNotFound"}
-	trunks, err := readAll[wireTrunk](ctx, b, r, nil)
+	trunks, err := readAll[wireTrunk](ctx, b.client, r, nil)
 	if err != nil {
 		return nil, fmt.Errorf("looking at trunks: %w", err)
 	}
@@ -77,7 +77,7 @@ func (b *Backend) listTrunks(ctx context.Context) ([]wireTrunk, error) {
 
 // attach puts ports on the trunk of a parent port, in one request, and returns
 // their VLANs, and whether the parent is ACTIVE.
-func (b *Backend) attach(ctx context.Context, parentID string, ports []wirePort) (vlans []int32, active bool, err error) {
+func (b *neutronPart) attach(ctx context.Context, parentID string, ports []wirePort) (vlans []int32, active bool, err error) {
 	lock := b.parents.of(parentID)
 	if err := lock.lock(ctx, b.config.RequestTimeout); err != nil {
 		return nil, false, err
@@ -109,7 +109,7 @@ func (b *Backend) attach(ctx context.Context, parentID string, ports []wirePort)
 	}
 }
 
-func (b *Backend) addSubports(ctx context.Context, trunkID string, ports []wirePort, vlans []int32) error {
+func (b *neutronPart) addSubports(ctx context.Context, trunkID string, ports []wirePort, vlans []int32) error {
 	subports := make([]wireSubport, len(ports))
 	for i, p := range ports {
 		subports[i] = wireSubport{PortID: p.ID, SegmentationType: "vlan", SegmentationID: vlans[i]}
@@ -140,7 +140,7 @@ func freeVLANs(subports []wireSubport, last int32, n int) ([]int32, error) {
 
 // detach takes a port off its trunk; trunkID may be empty. It succeeds if the
 // port is on none.
-func (b *Backend) detach(ctx context.Context, portID, trunkID string) error {
+func (b *neutronPart) detach(ctx context.Context, portID, trunkID string) error {
 	if trunkID == "" {
 		trunk, _, err := b.trunkOf(ctx, portID)
 		if errors.Is(err, sdn.ErrConflict) {

@@ -5,7 +5,6 @@ package openstack
 
 import (
 	"encoding/json"
-	"slices"
 	"time"
 )
 
@@ -100,16 +99,6 @@ type portsBody struct {
 	Ports []wirePort `json:"ports"`
 }
 
-type wireLink struct {
-	Rel string `json:"rel"`
-}
-
-// goesOn reports whether there is a page after one with these links. Its length does
-// not tell: a cloud may have a limit of its own.
-func goesOn(links []wireLink) bool {
-	return slices.ContainsFunc(links, func(l wireLink) bool { return l.Rel == "next" })
-}
-
 type subnetBody struct {
 	Subnet struct {
 		NetworkID  string      `json:"network_id"`
@@ -129,3 +118,10 @@ type networkBody struct {
 		MTU int32 `json:"mtu"`
 	} `json:"network"`
 }
+
+// Lists are paged by the ID.
+
+func (w wirePort) Key() string       { return w.ID }
+func (w wireGroup) Key() string      { return w.ID }
+func (w wireTrunk) Key() string      { return w.ID }
+func (w wireFloatingIP) Key() string { return w.ID }

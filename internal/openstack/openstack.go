@@ -21,12 +21,9 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/singleflight"
 
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -88,21 +85,10 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Backend is one cluster's view of one Neutron. It is safe for concurrent use.
+// Backend is one cluster's view of one cloud. It is safe for concurrent use.
 type Backend struct {
-	config  Config
-	login   *login
-	limiter *limiter
-	details *details
-	known   *known
-	parents parents
-	listed  atomic.Bool // all ports have been listed once
-
-	balancers *balancers
-
-	extensions singleflight.Group
-	mu         sync.Mutex
-	tagged     *bool // may a creating call carry tags? nil: not asked yet
+	*neutronPart
+	*octaviaPart
 }
 
 var _ sdn.Backend = (*Backend)(nil)
@@ -119,20 +105,17 @@ func New(_ context.Context, c Config) (*Backend, error) {
 	if !slices.Contains([]string{"", Octavia, LBaaSv2}, c.LoadBalancerAPI) {
 		return nil, fmt.Errorf("load-balancing API %q: want %s or %s", c.LoadBalancerAPI, Octavia, LBaaSv2)
 	}
-	m, err := newMetrics(c.Metrics)
+	s, err := newClient(sessionConfig{
+		Cloud: c.Cloud, CloudsFile: c.CloudsFile, RequestTimeout: c.RequestTimeout, RequestsPerSecond: c.RequestsPerSecond,
+		MaxConcurrent: c.MaxConcurrent, PageSize: c.PageSize, CacheAge: c.CacheAge, Metrics: c.Metrics,
+	})
 	if err != nil {
-		return nil, fmt.Errorf("registering metrics: %w", err)
+		return nil, err
 	}
-	l := &login{cloud: c.Cloud, file: c.CloudsFile, timeout: c.RequestTimeout, metrics: m}
-	if _, err := l.credential(); err != nil {
-		return nil, fmt.Errorf("reading the OpenStack credential: %w", err)
-	}
-	b := &Backend{config: c, login: l, known: newKnown(), limiter: newLimiter(c.RequestsPerSecond, c.MaxConcurrent, c.RequestTimeout, portShare)}
-	b.limiter.report = m.rate.Set
-	b.limiter.report(c.RequestsPerSecond)
-	b.details = newDetails(b, c.CacheAge)
-	b.balancers = newBalancers(newLimiter(c.RequestsPerSecond, c.MaxConcurrent, c.RequestTimeout, balancerShare))
-	b.balancers.limiter.report = m.balancerRate.Set
-	b.balancers.limiter.report(c.RequestsPerSecond)
-	return b, nil
+	return &Backend{
+		neutronPart: newNeutron(s, neutronConfig{ClusterID: c.ClusterID, RequestTimeout: c.RequestTimeout, CacheAge: c.CacheAge}),
+		octaviaPart: newOctavia(s, octaviaConfig{
+			ClusterID: c.ClusterID, LBaaSv2: c.LoadBalancerAPI == LBaaSv2, RequestTimeout: c.RequestTimeout, CacheAge: c.CacheAge,
+		}),
+	}, nil
 }
