@@ -70,8 +70,20 @@ var rules = []rule{
 		links:    append([]string{gophercloud}, kubernetesClients...),
 	},
 	{
-		packages: []string{"internal/openstack", "internal/sdn/memory"},
+		packages: []string{"internal/openstack/...", "internal/sdn/memory"},
 		links:    kubernetesClients,
+	},
+	{
+		packages: []string{"internal/openstack/session"},
+		never:    []string{module + "/internal/openstack", module + "/internal/openstack/neutron", module + "/internal/openstack/octavia"},
+	},
+	{
+		packages: []string{"internal/openstack/neutron"},
+		never:    []string{module + "/internal/openstack", module + "/internal/openstack/octavia"},
+	},
+	{
+		packages: []string{"internal/openstack/octavia"},
+		never:    []string{module + "/internal/openstack", module + "/internal/openstack/neutron"},
 	},
 	{
 		packages: []string{simulator + "/..."},
@@ -154,6 +166,24 @@ func TestNobodyImportsCommands(t *testing.T) {
 			}
 			if match([]string{module + "/test/..."}, i) && strings.HasPrefix(p.ImportPath, module+"/internal/") {
 				t.Errorf("%s imports %s", p.ImportPath, i)
+			}
+		}
+	}
+}
+
+// The backend's parts are its own, and one of them alone knows gophercloud.
+func TestTheBackendKeepsItsParts(t *testing.T) {
+	backend := module + "/internal/openstack"
+	for _, p := range list(t) {
+		if !match([]string{module + "/..."}, p.ImportPath) || match([]string{module + "/test/..."}, p.ImportPath) {
+			continue
+		}
+		for _, i := range p.Imports {
+			if strings.HasPrefix(i, backend+"/") && !match([]string{backend + "/..."}, p.ImportPath) {
+				t.Errorf("%s imports %s, a part of %s", p.ImportPath, i, backend)
+			}
+			if match([]string{gophercloud}, i) && p.ImportPath != backend+"/session" {
+				t.Errorf("%s imports %s, which is for %s/session", p.ImportPath, i, backend)
 			}
 		}
 	}

@@ -1,19 +1,9 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package openstack is the seam's backend for OpenStack: Neutron, and Octavia for
-// load balancers. It alone knows their words: what it sends and gets is in wire.go
-// and balancerwire.go, what errors mean is decided once in errors.go and
-// balancererrors.go.
-//
-// A port costs one POST (one for a whole batch) and one DELETE. Subnets and
-// networks are read once and kept for a while. Before a port is changed or
-// deleted its mark is looked at; ports that this process made, or has listed,
-// need no request for that.
-//
-// A creating request whose answer is lost is never sent again: the ports it may
-// have made carry the mark, and are collected as orphans. Requests that may be
-// repeated are, once, if a connection was closed under them.
+// Package openstack is the seam's backend for OpenStack. It checks the configuration
+// and joins its parts: session sends the requests and says what an answer means,
+// neutron is for ports, security groups and floating IPs, octavia for load balancers.
 package openstack
 
 import (
@@ -25,6 +15,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kuryr-go/kuryr/internal/openstack/neutron"
+	"github.com/kuryr-go/kuryr/internal/openstack/octavia"
+	"github.com/kuryr-go/kuryr/internal/openstack/session"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -85,10 +78,11 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Backend is one cluster's view of one cloud. It is safe for concurrent use.
+// Backend is one cluster's view of one cloud. Its two parts share a session, and with
+// it the credential and the limits. It is safe for concurrent use.
 type Backend struct {
-	*neutronPart
-	*octaviaPart
+	*neutron.Neutron
+	*octavia.Octavia
 }
 
 var _ sdn.Backend = (*Backend)(nil)
@@ -105,7 +99,7 @@ func New(_ context.Context, c Config) (*Backend, error) {
 	if !slices.Contains([]string{"", Octavia, LBaaSv2}, c.LoadBalancerAPI) {
 		return nil, fmt.Errorf("load-balancing API %q: want %s or %s", c.LoadBalancerAPI, Octavia, LBaaSv2)
 	}
-	s, err := newClient(sessionConfig{
+	s, err := session.New(session.Config{
 		Cloud: c.Cloud, CloudsFile: c.CloudsFile, RequestTimeout: c.RequestTimeout, RequestsPerSecond: c.RequestsPerSecond,
 		MaxConcurrent: c.MaxConcurrent, PageSize: c.PageSize, CacheAge: c.CacheAge, Metrics: c.Metrics,
 	})
@@ -113,8 +107,8 @@ func New(_ context.Context, c Config) (*Backend, error) {
 		return nil, err
 	}
 	return &Backend{
-		neutronPart: newNeutron(s, neutronConfig{ClusterID: c.ClusterID, RequestTimeout: c.RequestTimeout, CacheAge: c.CacheAge}),
-		octaviaPart: newOctavia(s, octaviaConfig{
+		Neutron: neutron.New(s, neutron.Config{ClusterID: c.ClusterID, RequestTimeout: c.RequestTimeout, CacheAge: c.CacheAge}),
+		Octavia: octavia.New(s, octavia.Config{
 			ClusterID: c.ClusterID, LBaaSv2: c.LoadBalancerAPI == LBaaSv2, RequestTimeout: c.RequestTimeout, CacheAge: c.CacheAge,
 		}),
 	}, nil

@@ -1,0 +1,244 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package neutron
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/kuryr-go/kuryr/internal/openstack/session"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// strayNames are those of free ports of the Kuryr that kept no objects: the
+// first until 2017, and of what people made for it, the other from then on, if
+// it was told to name ports. Ports that it gave no name cannot be told from those
+// that its pods have.
+var strayNames = []string{sdn.FreePortName, "kuryr-pool-port"}
+
+var strayFields = append(slices.Clone(portFields), "revision_number", "tags")
+
+// isStray reports whether a port is free and nobody's. Off its trunk it has no
+// device_owner.
+func isStray(w wirePort) bool {
+	return slices.Contains(strayNames, w.Name) && w.DeviceID == "" && !strings.Contains(w.Description, session.ClusterMark) &&
+		slices.Contains([]string{deviceOwner, subportDeviceOwner, ""}, w.DeviceOwner)
+}
+
+// Strays implements sdn.Adoption: one list of ports, and one of trunks if some
+// port is on one, each in pages. An administrator is shown the ports of all
+// projects: with a credential that does not tell its project one has to be named.
+func (b *Neutron) Strays(ctx context.Context, projectID string) ([]sdn.Port, error) {
+	ports, err := b.strays(ctx, projectID)
+	if err != nil {
+		return nil, fmt.Errorf("looking for free ports of an earlier Kuryr in project %q: %w", projectID, err)
+	}
+	return ports, nil
+}
+
+func (b *Neutron) strays(ctx context.Context, projectID string) ([]sdn.Port, error) {
+	found, err := b.listStrays(ctx, projectID)
+	if err != nil {
+		return nil, err
+	}
+	on := map[string]trunkPlace{}
+	if slices.ContainsFunc(found, func(w wirePort) bool { return w.DeviceOwner == subportDeviceOwner }) {
+		if on, err = b.trunkPlaces(ctx); err != nil {
+			return nil, err
+		}
+	}
+	out := make([]sdn.Port, 0, len(found))
+	for _, w := range found {
+		p, err := b.strayPort(ctx, w, on)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+func (b *Neutron) listStrays(ctx context.Context, projectID string) ([]wirePort, error) {
+	if projectID == "" {
+		own, err := b.Project(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if projectID = own; projectID == "" {
+			return nil, fmt.Errorf("the credential does not tell its project, so that one has to be named: %w", sdn.ErrInvalid)
+		}
+	}
+	match := url.Values{"device_owner": {deviceOwner, subportDeviceOwner}, "name": strayNames, "project_id": {projectID}}
+	all := map[string]wirePort{}
+	if err := b.list(ctx, match, strayFields, isStray, all); err != nil {
+		return nil, err
+	}
+	var out []wirePort
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		out = append(out, all[id])
+	}
+	return out, nil
+}
+
+// strayPort is a stray in the seam's words. One that Neutron could not bind to
+// its host is of no more use than one that has none.
+func (b *Neutron) strayPort(ctx context.Context, w wirePort, on map[string]trunkPlace) (sdn.Port, error) {
+	ids := make([]string, len(w.FixedIPs))
+	for i, ip := range w.FixedIPs {
+		ids[i] = ip.SubnetID
+	}
+	subnets, err := b.details.all(ctx, ids)
+	if err != nil {
+		return sdn.Port{}, fmt.Errorf("of port %s: %w", w.ID, err)
+	}
+	p := portOf(w, subnets)
+	if t, ok := on[w.ID]; ok {
+		onTrunk(&p, t.parentID, t.vlan)
+	} else if w.DeviceOwner == subportDeviceOwner || w.VIFType == vifUnbound || w.VIFType == vifFailed || w.VIFType == "" {
+		p.Host = ""
+	}
+	return p, nil
+}
+
+// trunkPlace is where a subport is.
+type trunkPlace struct {
+	parentID string
+	vlan     int32
+}
+
+// trunkPlaces returns the places of all subports that there are.
+func (b *Neutron) trunkPlaces(ctx context.Context) (map[string]trunkPlace, error) {
+	trunks, err := b.listTrunks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]trunkPlace{}
+	for _, t := range trunks {
+		for _, s := range t.Subports {
+			out[s.PortID] = trunkPlace{t.PortID, s.SegmentationID}
+		}
+	}
+	return out, nil
+}
+
+// Claim implements sdn.Adoption: the mark is written in one request that insists
+// on the port being as it was seen; tags follow where Neutron has them. To claim
+// again for the same owner completes what a lost answer has left.
+func (b *Neutron) Claim(ctx context.Context, id string, owner sdn.Owner) error {
+	if err := b.claim(ctx, id, session.Mark{Cluster: b.config.ClusterID, Owner: owner}); err != nil {
+		return fmt.Errorf("claiming port %s: %w", id, err)
+	}
+	return nil
+}
+
+func (b *Neutron) claim(ctx context.Context, id string, m session.Mark) error {
+	description, err := m.Description()
+	if err != nil {
+		return err
+	}
+	w, err := b.readAny(ctx, id)
+	if err != nil {
+		return err
+	}
+	if session.ParseMark(w.Description) != m {
+		if !isStray(w) {
+			return notStray(w)
+		}
+		if err := b.writeMark(ctx, w, description); err != nil {
+			return err
+		}
+	}
+	if w.DeviceOwner == subportDeviceOwner {
+		b.parents.trunks.Store(true)
+	}
+	b.known.add(id, place{subport: w.DeviceOwner == subportDeviceOwner})
+	return b.tag(ctx, w, m)
+}
+
+// writeMark makes a stray a free port of this cluster. What a person wrote in the
+// description stays if there is room.
+func (b *Neutron) writeMark(ctx context.Context, w wirePort, description string) error {
+	if both := w.Description + " " + description; w.Description != "" && len(both) <= session.MaxDescription {
+		description = both
+	}
+	return b.Do(ctx, session.Request{
+		Method: http.MethodPut, Path: []string{"ports", w.ID}, Subject: "PortNotFound", Header: session.Unchanged(w.Revision),
+		Body: map[string]any{"port": map[string]any{"description": description, "name": sdn.FreePortName}},
+	})
+}
+
+// tag adds a mark's tags to those that a port has, if new ports get them too.
+func (b *Neutron) tag(ctx context.Context, w wirePort, m session.Mark) error {
+	if !b.mayTag(ctx) {
+		return nil
+	}
+	tags := slices.Clone(w.Tags)
+	for _, t := range m.Tags() {
+		if !slices.Contains(tags, t) {
+			tags = append(tags, t)
+		}
+	}
+	if len(tags) == len(w.Tags) {
+		return nil
+	}
+	return b.Do(ctx, session.Request{
+		Method: http.MethodPut, Path: []string{"ports", w.ID, "tags"}, Subject: "PortNotFound", Body: map[string]any{"tags": tags},
+	})
+}
+
+// readAny reads a port, whoever's it is.
+func (b *Neutron) readAny(ctx context.Context, id string) (wirePort, error) {
+	if id == "" {
+		return wirePort{}, fmt.Errorf("a port without an ID: %w", sdn.ErrNotFound)
+	}
+	var body portBody
+	err := b.Do(ctx, session.Request{
+		Method: http.MethodGet, Path: []string{"ports", id}, Query: url.Values{"fields": strayFields}, Out: &body,
+		Subject: "PortNotFound",
+	})
+	return body.Port, err
+}
+
+func notStray(w wirePort) error {
+	return fmt.Errorf("it is no free port of an earlier Kuryr any more: name %q, device %q of %q, description %q: %w",
+		w.Name, w.DeviceID, w.DeviceOwner, w.Description, sdn.ErrConflict)
+}
+
+// DeleteStray implements sdn.Adoption.
+func (b *Neutron) DeleteStray(ctx context.Context, id string) error {
+	if err := b.deleteStray(ctx, id); err != nil && !errors.Is(err, sdn.ErrNotFound) {
+		return fmt.Errorf("deleting free port %s of an earlier Kuryr: %w", id, err)
+	}
+	return nil
+}
+
+func (b *Neutron) deleteStray(ctx context.Context, id string) error {
+	w, err := b.readAny(ctx, id)
+	if err != nil {
+		return err
+	}
+	if !isStray(w) {
+		return notStray(w)
+	}
+	if w.DeviceOwner == subportDeviceOwner {
+		if err := b.detach(ctx, id, ""); err != nil {
+			return err
+		}
+		if w, err = b.readAny(ctx, id); err != nil { // as it is now
+			return err
+		}
+		if !isStray(w) {
+			return notStray(w)
+		}
+	}
+	return b.Do(ctx, session.Request{
+		Method: http.MethodDelete, Path: []string{"ports", id}, Subject: "PortNotFound", Header: session.Unchanged(w.Revision),
+	})
+}

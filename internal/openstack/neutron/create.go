@@ -1,0 +1,348 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package neutron
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kuryr-go/kuryr/internal/openstack/session"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// maxBulk is how many ports one POST asks for at most. Neutron makes them one by
+// one (50 took 21 s on two cores), and an answer that comes too late is lost. A
+// caller that asks for no more sees in the time of its call that of one request.
+const maxBulk = 50
+
+// CreatePorts implements sdn.Ports: one POST for all n, up to maxBulk; more are
+// made in turn. Neutron makes all ports of a POST or none, so when a quota stops it, ever smaller halves are asked for
+// until it is known how many there is room for.
+func (b *Neutron) CreatePorts(ctx context.Context, owner sdn.Owner, r sdn.PortRequest, n int) ([]sdn.Port, error) {
+	if n <= 0 {
+		return nil, nil
+	}
+	ports, err := b.createPorts(ctx, owner, r, n)
+	if err == nil {
+		return ports, nil
+	}
+	where := fmt.Sprintf("on host %q", r.Host)
+	if r.ParentPortID != "" {
+		where = "on the trunk of port " + r.ParentPortID
+	}
+	return ports, fmt.Errorf("creating %d ports in subnet %s %s, of which %d were made: %w",
+		n, strings.Join(r.SubnetIDs, ", "), where, len(ports), err)
+}
+
+func (b *Neutron) createPorts(ctx context.Context, owner sdn.Owner, r sdn.PortRequest, n int) ([]sdn.Port, error) {
+	m := session.Mark{Cluster: b.config.ClusterID, Owner: owner}
+	if byPairs(r) {
+		m.Parent = r.ParentPortID
+	}
+	description, err := m.Description()
+	if err != nil {
+		return nil, err
+	}
+	subnets, err := b.subnetsOf(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	body := newPort{
+		ProjectID: r.ProjectID, NetworkID: subnets[0].networkID, Name: sdn.FreePortName, Description: description,
+		// A port that another one lets pass reserves its addresses. Were it enabled, OVN
+		// would have its MAC address at two ports, and not deliver it to the parent.
+		AdminStateUp: !byPairs(r), DeviceOwner: deviceOwner, SecurityGroups: session.NotNil(r.SecurityGroupIDs), HostID: r.Host,
+	}
+	for _, s := range subnets {
+		body.FixedIPs = append(body.FixedIPs, wireIP{SubnetID: s.id})
+	}
+	var full error
+	if r.ParentPortID != "" {
+		body.HostID = ""
+		if n, full, err = b.roomOn(ctx, r, n); err != nil {
+			return nil, err
+		}
+	}
+	if b.mayTag(ctx) {
+		body.Tags = m.Tags()
+	}
+	ports, err := b.makeAll(ctx, body, subnets, r, n)
+	if errors.Is(err, sdn.ErrInvalid) {
+		b.details.forget(subnets) // what is kept of them may be why
+	}
+	return ports, session.First(err, full)
+}
+
+// byPairs reports whether the ports of a request pass their parent by its address
+// pairs; else those with a parent are subports of its trunk.
+func byPairs(r sdn.PortRequest) bool { return r.ParentPortID != "" && r.VIFType == macvlan }
+
+// roomOn finds out, before anything is made, whether the request's parent can
+// carry ports, and of n how many if that is known; full is why not all.
+func (b *Neutron) roomOn(ctx context.Context, r sdn.PortRequest, n int) (fit int, full, err error) {
+	if byPairs(r) {
+		return b.roomOnParent(ctx, r.ParentPortID, len(r.SubnetIDs), n)
+	}
+	return n, nil, b.trunkIsThere(ctx, r.ParentPortID)
+}
+
+// subnetsOf returns the request's subnets, which are of one network.
+func (b *Neutron) subnetsOf(ctx context.Context, r sdn.PortRequest) ([]subnet, error) {
+	if len(r.SubnetIDs) == 0 {
+		return nil, fmt.Errorf("no subnet is named: %w", sdn.ErrInvalid)
+	}
+	subnets, err := b.details.all(ctx, r.SubnetIDs)
+	if err != nil {
+		return nil, err
+	}
+	network := r.NetworkID
+	if network == "" {
+		network = subnets[0].networkID
+	}
+	for _, s := range subnets {
+		if s.networkID != network {
+			return nil, fmt.Errorf("subnet %s is of network %s, not of %s: %w", s.id, s.networkID, network, sdn.ErrInvalid)
+		}
+	}
+	return subnets, nil
+}
+
+// makeAll makes n ports, or as many as there is room for. What one POST has made
+// is in its place before the next is sent.
+func (b *Neutron) makeAll(ctx context.Context, body newPort, subnets []subnet, r sdn.PortRequest, n int) ([]sdn.Port, error) {
+	var ports []sdn.Port
+	for size := min(n, maxBulk); len(ports) < n; {
+		size = min(size, n-len(ports))
+		made, err := b.postOnce(ctx, body, size)
+		if errors.Is(err, sdn.ErrQuota) && size > 1 {
+			size /= 2
+			continue
+		}
+		some, err := b.finish(ctx, made, subnets, r, err)
+		ports = append(ports, some...)
+		if err != nil {
+			return ports, err
+		}
+	}
+	return ports, nil
+}
+
+func (b *Neutron) postOnce(ctx context.Context, body newPort, n int) ([]wirePort, error) {
+	bodies := make([]newPort, n)
+	for i := range bodies {
+		bodies[i] = body
+	}
+	var out portsBody
+	err := b.Do(ctx, session.Request{
+		Method: http.MethodPost, Path: []string{"ports"}, Body: map[string]any{"ports": bodies}, Out: &out,
+		Creates: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range out.Ports {
+		b.known.add(w.ID, placeOf(w))
+	}
+	if len(out.Ports) != n {
+		return out.Ports, fmt.Errorf("%w: Neutron answered with %d ports instead of %d", sdn.ErrUnavailable, len(out.Ports), n)
+	}
+	return out.Ports, nil
+}
+
+// finish binds what was made to its place, deletes what cannot be, and returns
+// the rest with the first error.
+func (b *Neutron) finish(ctx context.Context, made []wirePort, subnets []subnet, r sdn.PortRequest, stopped error) ([]sdn.Port, error) {
+	if len(made) == 0 {
+		return nil, stopped
+	}
+	if byPairs(r) {
+		ports, err := b.finishBehind(ctx, made, subnets, r.ParentPortID)
+		return ports, session.First(err, stopped)
+	}
+	if r.ParentPortID != "" {
+		ports, err := b.finishSubports(ctx, made, subnets, r)
+		return ports, session.First(err, stopped)
+	}
+	made, err := b.bound(ctx, made, r)
+	var ports []sdn.Port
+	for _, w := range made {
+		p := portOf(w, subnets)
+		if r.VIFType != "" {
+			p.VIF.Type = r.VIFType
+		}
+		ports = append(ports, p)
+	}
+	return ports, session.First(err, stopped)
+}
+
+func (b *Neutron) finishSubports(ctx context.Context, made []wirePort, subnets []subnet, r sdn.PortRequest) ([]sdn.Port, error) {
+	vlans, active, err := b.attach(ctx, r.ParentPortID, made)
+	if err != nil {
+		return nil, b.undo(ctx, made, err)
+	}
+	if active {
+		// Whoever waits for them would ask whether they are ACTIVE; most are by now.
+		// If this cannot be told now they are shown as they were made.
+		made, _ = b.lookAgain(ctx, made)
+	}
+	ports := make([]sdn.Port, len(made))
+	for i, w := range made {
+		ports[i] = portOf(w, subnets)
+		onTrunk(&ports[i], r.ParentPortID, vlans[i])
+		if r.VIFType != "" {
+			ports[i].VIF.Type = r.VIFType
+		}
+	}
+	return ports, nil
+}
+
+// finishBehind has the parent let ports pass, and deletes those that it has no
+// room for.
+func (b *Neutron) finishBehind(ctx context.Context, made []wirePort, subnets []subnet, parentID string) ([]sdn.Port, error) {
+	n, err := b.admit(ctx, parentID, made)
+	if err != nil {
+		err = b.undo(ctx, made[n:], err)
+	}
+	var ports []sdn.Port
+	for _, w := range made[:n] {
+		p := portOf(w, subnets)
+		onParent(&p, parentID)
+		ports = append(ports, p)
+	}
+	return ports, err
+}
+
+// bound returns the ports that Neutron has bound to their host, and deletes the
+// others.
+func (b *Neutron) bound(ctx context.Context, made []wirePort, r sdn.PortRequest) ([]wirePort, error) {
+	if r.Host == "" {
+		return made, nil
+	}
+	made, err := b.awaitBinding(ctx, made, r)
+	if err != nil {
+		return nil, b.undo(ctx, made, err)
+	}
+	var good, bad []wirePort
+	for _, w := range made {
+		if w.VIFType == vifFailed || (w.VIFType == vifUnbound || w.VIFType == "") && r.VIFType == "" {
+			bad = append(bad, w)
+		} else {
+			good = append(good, w)
+		}
+	}
+	switch {
+	case len(bad) == 0:
+		return good, nil
+	case bad[0].VIFType == "":
+		err = fmt.Errorf("%w: Neutron does not show this credential binding:vif_type; binding ports to hosts needs admin, or a policy that allows it",
+			sdn.ErrForbidden)
+	default:
+		err = fmt.Errorf("%w: Neutron says %s for host %q; check that a network agent or chassis of exactly this name is there and alive (openstack network agent list --host %s), and that the network reaches it",
+			sdn.ErrUnbound, bad[0].VIFType, r.Host, r.Host)
+	}
+	return good, b.undo(ctx, bad, err)
+}
+
+// awaitBinding looks again, once, at ports that the answer of the creating call
+// shows unbound: some releases write that answer before they bind.
+func (b *Neutron) awaitBinding(ctx context.Context, made []wirePort, r sdn.PortRequest) ([]wirePort, error) {
+	unbound := func(w wirePort) bool { return w.VIFType == vifUnbound }
+	if r.VIFType != "" || !slices.ContainsFunc(made, unbound) {
+		return made, nil
+	}
+	made, err := b.lookAgain(ctx, made)
+	if err != nil {
+		return made, fmt.Errorf("looking whether they are bound: %w", err)
+	}
+	return made, nil
+}
+
+// lookAgain returns ports, those of one POST, as they are now; one that has gone
+// is as it was, and all are if there is an error.
+func (b *Neutron) lookAgain(ctx context.Context, ports []wirePort) ([]wirePort, error) {
+	query := url.Values{"fields": portFields}
+	for _, w := range ports {
+		query.Add("id", w.ID)
+	}
+	var again portsBody
+	if err := b.Do(ctx, session.Request{Method: http.MethodGet, Path: []string{"ports"}, Query: query, Out: &again, Creates: true}); err != nil {
+		return ports, err
+	}
+	out := slices.Clone(ports)
+	for _, now := range again.Ports {
+		if i := slices.IndexFunc(out, func(w wirePort) bool { return w.ID == now.ID }); i >= 0 {
+			out[i] = now
+		}
+	}
+	return out, nil
+}
+
+// undoTime bounds the deletion of ports that are of no use, which goes on when
+// the caller's context is over.
+const undoTime = time.Minute
+
+// undo deletes ports and returns why. What cannot be deleted is marked, so it
+// will be collected as an orphan: the error is then an ErrUnavailable, too, and
+// says so.
+func (b *Neutron) undo(ctx context.Context, ports []wirePort, why error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+	defer cancel()
+	var left []string
+	for _, w := range ports {
+		if b.DeletePort(ctx, w.ID) != nil {
+			left = append(left, w.ID)
+		}
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("%w (%w: %d ports could not be deleted at once and are left to the orphan collector: %s)",
+			why, sdn.ErrUnavailable, len(left), strings.Join(left, ", "))
+	}
+	return why
+}
+
+// tagExtension is there if a POST of ports may have tags. Without it Neutron
+// takes them and drops them (seen with Zed).
+const tagExtension = "tag-ports-during-bulk-creation"
+
+// mayTag reports whether ports can be given tags as they are made. It asks
+// Neutron once; a Neutron that does not say is asked again next time, and the
+// description is enough until then.
+func (b *Neutron) mayTag(ctx context.Context) bool {
+	b.mu.Lock()
+	tagged := b.tagged
+	b.mu.Unlock()
+	if tagged != nil {
+		return *tagged
+	}
+	_, err, _ := b.extensions.Do("", func() (any, error) { return nil, b.askExtensions(context.WithoutCancel(ctx)) })
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return err == nil && b.tagged != nil && *b.tagged
+}
+
+func (b *Neutron) askExtensions(ctx context.Context) error {
+	var body struct {
+		Extensions []struct{ Alias string }
+	}
+	err := b.Do(ctx, session.Request{
+		Method: http.MethodGet, Path: []string{"extensions"}, Query: url.Values{"fields": {"alias"}}, Out: &body, Creates: true,
+	})
+	if err != nil {
+		return err
+	}
+	yes := false
+	for _, e := range body.Extensions {
+		yes = yes || e.Alias == tagExtension
+	}
+	b.mu.Lock()
+	b.tagged = &yes
+	b.mu.Unlock()
+	return nil
+}

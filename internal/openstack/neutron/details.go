@@ -1,0 +1,145 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package neutron
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/openstack/session"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// subnet is what a port takes over from its subnet and network. It is not changed.
+type subnet struct {
+	id        string
+	networkID string
+	prefix    netip.Prefix
+	gateway   string // empty: none
+	routes    []v1.Route
+	mtu       int32 // of the network
+}
+
+// details keeps what subnets and networks say, for a while: one read serves all
+// ports made in that time.
+type details struct {
+	client *session.Client
+	age    time.Duration
+	flight singleflight.Group
+
+	mu       sync.Mutex
+	subnets  map[string]session.Aged[subnet]
+	networks map[string]session.Aged[int32] // MTU
+}
+
+func newDetails(c *session.Client, age time.Duration) *details {
+	return &details{client: c, age: age, subnets: map[string]session.Aged[subnet]{}, networks: map[string]session.Aged[int32]{}}
+}
+
+// all returns the details of these subnets, in order.
+func (d *details) all(ctx context.Context, ids []string) ([]subnet, error) {
+	out := make([]subnet, 0, len(ids))
+	for _, id := range ids {
+		s, err := d.subnet(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// forget has these subnets, and their networks, read again when next needed.
+func (d *details) forget(subnets []subnet) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range subnets {
+		delete(d.subnets, s.id)
+		delete(d.networks, s.networkID)
+	}
+}
+
+func (d *details) subnet(ctx context.Context, id string) (subnet, error) {
+	if kept, ok := d.fresh(id); ok {
+		return kept, nil
+	}
+	// Those who wait share one read, so it does not end with one's context; the
+	// requests are bounded by themselves.
+	result := d.flight.DoChan(id, func() (any, error) { return d.read(context.WithoutCancel(ctx), id) })
+	select {
+	case r := <-result:
+		if r.Err != nil {
+			return subnet{}, fmt.Errorf("reading subnet %s: %w", id, r.Err)
+		}
+		return r.Val.(subnet), nil
+	case <-ctx.Done():
+		return subnet{}, fmt.Errorf("reading subnet %s: %w", id, session.Unanswered(ctx, ctx.Err()))
+	}
+}
+
+func (d *details) fresh(id string) (subnet, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	kept, ok := d.subnets[id]
+	return kept.Value, ok && time.Since(kept.Read) < d.age
+}
+
+func (d *details) read(ctx context.Context, id string) (subnet, error) {
+	if kept, ok := d.fresh(id); ok { // read by another since it was asked for
+		return kept, nil
+	}
+	var body subnetBody
+	err := d.client.Do(ctx, session.Request{
+		Method: http.MethodGet, Path: []string{"subnets", id}, Out: &body, Creates: true,
+		Query: url.Values{"fields": {"network_id", "cidr", "gateway_ip", "host_routes"}},
+	})
+	if err != nil {
+		return subnet{}, err
+	}
+	s := subnet{id: id, networkID: body.Subnet.NetworkID}
+	if s.prefix, err = netip.ParsePrefix(body.Subnet.CIDR); err != nil {
+		return subnet{}, fmt.Errorf("%w: Neutron's word for its prefix: %w", sdn.ErrUnavailable, err)
+	}
+	if body.Subnet.Gateway != nil {
+		s.gateway = *body.Subnet.Gateway
+	}
+	for _, r := range body.Subnet.HostRoutes {
+		s.routes = append(s.routes, v1.Route{Destination: r.Destination, Gateway: r.NextHop})
+	}
+	if s.mtu, err = d.mtu(ctx, s.networkID); err != nil {
+		return subnet{}, fmt.Errorf("reading its network %s: %w", s.networkID, err)
+	}
+	d.mu.Lock()
+	d.subnets[id] = session.Aged[subnet]{Value: s, Read: time.Now()}
+	d.mu.Unlock()
+	return s, nil
+}
+
+func (d *details) mtu(ctx context.Context, networkID string) (int32, error) {
+	d.mu.Lock()
+	kept, ok := d.networks[networkID]
+	d.mu.Unlock()
+	if ok && time.Since(kept.Read) < d.age {
+		return kept.Value, nil
+	}
+	var body networkBody
+	err := d.client.Do(ctx, session.Request{
+		Method: http.MethodGet, Path: []string{"networks", networkID}, Out: &body, Query: url.Values{"fields": {"mtu"}}, Creates: true,
+	})
+	if err != nil {
+		return 0, err
+	}
+	d.mu.Lock()
+	d.networks[networkID] = session.Aged[int32]{Value: body.Network.MTU, Read: time.Now()}
+	d.mu.Unlock()
+	return body.Network.MTU, nil
+}

@@ -1,0 +1,290 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package neutron
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kuryr-go/kuryr/internal/openstack/session"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+type wireGroup struct {
+	ID          string     `json:"id"`
+	Name        string     `json:"name"`
+	Description string     `json:"description"`
+	ProjectID   string     `json:"project_id"`
+	Rules       []wireRule `json:"security_group_rules"`
+}
+
+type wireRule struct {
+	ID            string  `json:"id"`
+	Direction     string  `json:"direction"`
+	EtherType     string  `json:"ethertype"`
+	Protocol      string  `json:"protocol"`
+	PortMin       *int32  `json:"port_range_min"`
+	PortMax       *int32  `json:"port_range_max"`
+	RemotePrefix  string  `json:"remote_ip_prefix"`
+	RemoteGroup   *string `json:"remote_group_id"`
+	RemoteAddress *string `json:"remote_address_group_id"`
+}
+
+type groupBody struct {
+	Group wireGroup `json:"security_group"`
+}
+
+const (
+	groupMissing = "SecurityGroupNotFound"
+	ruleMissing  = "SecurityGroupRuleNotFound"
+)
+
+// EnsureSecurityGroup implements sdn.SecurityGroups: a GET of the group, if it is known,
+// else a list of those of its name, and a GET or a POST; a POST for each hundred of
+// rules that are missing, and a DELETE for each that is too many. A new group of
+// Neutron's lets everything out; that goes, too.
+func (b *Neutron) EnsureSecurityGroup(ctx context.Context, owner sdn.Owner, want sdn.SecurityGroup) (sdn.SecurityGroup, error) {
+	g, err := b.ensureGroup(ctx, owner, want)
+	if err != nil {
+		return sdn.SecurityGroup{}, fmt.Errorf("ensuring the security group of %s: %w", owner, err)
+	}
+	return g, nil
+}
+
+func (b *Neutron) ensureGroup(ctx context.Context, owner sdn.Owner, want sdn.SecurityGroup) (sdn.SecurityGroup, error) {
+	rules, err := sdn.CanonicalRules(want.Rules)
+	if err != nil {
+		return sdn.SecurityGroup{}, err
+	}
+	w, err := b.findGroup(ctx, owner, want)
+	isNew := errors.Is(err, sdn.ErrNotFound)
+	if isNew {
+		w, err = b.createGroup(ctx, owner, want)
+	}
+	if err != nil {
+		return sdn.SecurityGroup{}, err
+	}
+	changed, err := b.setRules(ctx, w, rules)
+	if err != nil {
+		return sdn.SecurityGroup{}, fmt.Errorf("changing group %s: %w", w.ID, err)
+	}
+	g := groupOf(w)
+	g.Owner, g.Rules, g.Mended = owner, rules, !isNew && (changed || session.ParseMark(w.Description).Owner != owner)
+	return g, nil
+}
+
+// findGroup reads the group of an owner: the known one, or else the first that there is
+// of its name. Neither an administrator's nor a project's other groups are asked for.
+func (b *Neutron) findGroup(ctx context.Context, owner sdn.Owner, want sdn.SecurityGroup) (wireGroup, error) {
+	if want.ID != "" {
+		w, err := b.readGroup(ctx, want.ID)
+		if errors.Is(err, errUnmarked) && w.Name == want.Name {
+			return w, b.markGroup(ctx, w.ID, owner)
+		}
+		if !errors.Is(err, sdn.ErrNotFound) && !errors.Is(err, errUnmarked) && (err != nil || session.ParseMark(w.Description).Owner == owner) {
+			return w, err
+		}
+	}
+	all, err := b.listGroups(ctx, want.Name)
+	if err != nil {
+		return wireGroup{}, err
+	}
+	i := slices.IndexFunc(all, func(w wireGroup) bool { return session.ParseMark(w.Description).Owner == owner })
+	if i < 0 {
+		return wireGroup{}, sdn.ErrNotFound
+	}
+	return b.readGroup(ctx, all[i].ID)
+}
+
+func groupOf(w wireGroup) sdn.SecurityGroup {
+	return sdn.SecurityGroup{ID: w.ID, Owner: session.ParseMark(w.Description).Owner, Name: w.Name, ProjectID: w.ProjectID}
+}
+
+func (b *Neutron) createGroup(ctx context.Context, owner sdn.Owner, want sdn.SecurityGroup) (wireGroup, error) {
+	description, err := session.Mark{Cluster: b.config.ClusterID, Owner: owner}.Description()
+	if err != nil {
+		return wireGroup{}, err
+	}
+	body := object{"name": want.Name, "description": description}
+	if want.ProjectID != "" {
+		body["project_id"] = want.ProjectID
+	}
+	var out groupBody
+	err = b.Do(ctx, session.Request{Method: http.MethodPost, Path: []string{"security-groups"}, Body: object{"security_group": body}, Out: &out})
+	return out.Group, err
+}
+
+// markGroup marks a group again.
+func (b *Neutron) markGroup(ctx context.Context, id string, owner sdn.Owner) error {
+	description, err := session.Mark{Cluster: b.config.ClusterID, Owner: owner}.Description()
+	if err != nil {
+		return err
+	}
+	return b.Do(ctx, session.Request{
+		Method: http.MethodPut, Path: []string{"security-groups", id}, Body: object{"security_group": object{"description": description}}, Subject: groupMissing,
+	})
+}
+
+// errUnmarked: somebody has taken the mark off a group, or it was never Kuryr's.
+var errUnmarked = fmt.Errorf("its description bears no mark of Kuryr's (any more): %w", sdn.ErrInvalid)
+
+// readGroup reads a group of this cluster with its rules; also one without a mark, with
+// errUnmarked.
+func (b *Neutron) readGroup(ctx context.Context, id string) (wireGroup, error) {
+	if id == "" {
+		return wireGroup{}, fmt.Errorf("a security group without an ID: %w", sdn.ErrNotFound)
+	}
+	var out groupBody
+	if err := b.Do(ctx, session.Request{Method: http.MethodGet, Path: []string{"security-groups", id}, Out: &out, Subject: groupMissing}); err != nil {
+		return wireGroup{}, err
+	}
+	if session.ParseMark(out.Group.Description).Cluster == "" {
+		return out.Group, errUnmarked
+	}
+	if session.ParseMark(out.Group.Description).Cluster != b.config.ClusterID {
+		return wireGroup{}, fmt.Errorf("it is not marked as cluster %s's: %w", b.config.ClusterID, sdn.ErrNotFound)
+	}
+	return out.Group, nil
+}
+
+// rulesAtOnce is how many rules a request makes at most: Neutron writes each into its
+// database and OVN's, and took up to a tenth of a second for one.
+const rulesAtOnce = 100
+
+// setRules makes the rules of a group these, and reports whether they were not. What is missing comes first, so that
+// nobody is kept out meanwhile who is to come in. What is too many goes whatever comes
+// of that; should a quota be in the way of the first, it is not any more, maybe.
+func (b *Neutron) setRules(ctx context.Context, w wireGroup, want []sdn.Rule) (changed bool, err error) {
+	missing := slices.Clone(want)
+	var surplus []wireRule
+	for _, one := range w.Rules {
+		if i := slices.Index(missing, ruleOf(one)); i >= 0 {
+			missing = slices.Delete(missing, i, i+1)
+		} else {
+			surplus = append(surplus, one)
+		}
+	}
+	changed = len(missing)+len(surplus) > 0
+	left, adding := b.addRules(ctx, w, missing)
+	for _, one := range surplus {
+		err := b.Do(ctx, session.Request{Method: http.MethodDelete, Path: []string{"security-group-rules", one.ID}, Subject: ruleMissing})
+		if err != nil && !errors.Is(err, sdn.ErrNotFound) {
+			return changed, errors.Join(err, unlessQuota(adding))
+		}
+	}
+	if errors.Is(adding, sdn.ErrQuota) && len(surplus) > 0 {
+		_, adding = b.addRules(ctx, w, left)
+	}
+	return changed, adding
+}
+
+// unlessQuota is err if that is not a quota's: where rules are left that are too many, a
+// quota is not all that is wrong.
+func unlessQuota(err error) error {
+	if errors.Is(err, sdn.ErrQuota) {
+		return nil
+	}
+	return err
+}
+
+// addRules makes rules, and returns those that it has not made.
+func (b *Neutron) addRules(ctx context.Context, w wireGroup, rules []sdn.Rule) (left []sdn.Rule, err error) {
+	for batch := range slices.Chunk(rules, rulesAtOnce) {
+		all := make([]object, len(batch))
+		for i, r := range batch {
+			all[i] = newRule(w, r)
+		}
+		err := b.Do(ctx, session.Request{Method: http.MethodPost, Path: []string{"security-group-rules"}, Body: object{"security_group_rules": all}})
+		if err != nil {
+			return rules, err
+		}
+		rules = rules[len(batch):]
+	}
+	return nil, nil
+}
+
+func newRule(g wireGroup, r sdn.Rule) object {
+	family := "IPv6"
+	if p, err := netip.ParsePrefix(r.Remote); err == nil && p.Addr().Is4() {
+		family = "IPv4"
+	}
+	return object{
+		"security_group_id": g.ID, "project_id": g.ProjectID, "direction": "ingress", "ethertype": family,
+		"protocol": strings.ToLower(r.Protocol), "port_range_min": r.From, "port_range_max": r.To, "remote_ip_prefix": r.Remote,
+	}
+}
+
+// ruleOf is a rule in the seam's words; the zero Rule if these have none for it. All
+// ports are none to Neutron, and some of its versions write everywhere so, too.
+func ruleOf(w wireRule) sdn.Rule {
+	if w.Direction != "ingress" || w.RemoteGroup != nil || w.RemoteAddress != nil {
+		return sdn.Rule{}
+	}
+	r := sdn.Rule{Protocol: strings.ToUpper(w.Protocol), From: 1, To: 65535, Remote: w.RemotePrefix}
+	if w.PortMin != nil && w.PortMax != nil {
+		r.From, r.To = *w.PortMin, *w.PortMax
+	}
+	if r.Remote == "" {
+		r.Remote = map[string]string{"IPv4": "0.0.0.0/0", "IPv6": "::/0"}[w.EtherType]
+	}
+	canonical, err := sdn.CanonicalRules([]sdn.Rule{r})
+	if err != nil {
+		return sdn.Rule{}
+	}
+	return canonical[0]
+}
+
+// ListSecurityGroups implements sdn.SecurityGroups.
+func (b *Neutron) ListSecurityGroups(ctx context.Context) ([]sdn.SecurityGroup, error) {
+	all, err := b.listGroups(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	out := make([]sdn.SecurityGroup, len(all))
+	for i, w := range all {
+		out[i] = groupOf(w)
+	}
+	return out, nil
+}
+
+// listGroups lists those of this cluster, of a name if it is not empty, by their IDs.
+func (b *Neutron) listGroups(ctx context.Context, name string) ([]wireGroup, error) {
+	match := url.Values{}
+	if name != "" {
+		match.Set("name", name)
+	}
+	r := session.Request{Path: []string{"security-groups"}, Query: byID(match, []string{"id", "name", "description", "project_id"}), Subject: groupMissing}
+	all, err := session.ReadAll(ctx, b.Client, r, func(w wireGroup) bool { return session.ParseMark(w.Description).Cluster == b.config.ClusterID })
+	if err != nil {
+		return nil, fmt.Errorf("listing security groups: %w", err)
+	}
+	return all, nil
+}
+
+// inUseRetry is when to look again at a group that a port has.
+const inUseRetry = 5 * time.Second
+
+// DeleteSecurityGroup implements sdn.SecurityGroups.
+func (b *Neutron) DeleteSecurityGroup(ctx context.Context, id string) error {
+	_, err := b.readGroup(ctx, id)
+	if err == nil {
+		err = b.Do(ctx, session.Request{Method: http.MethodDelete, Path: []string{"security-groups", id}, Subject: groupMissing})
+	}
+	switch {
+	case errors.Is(err, sdn.ErrNotFound):
+		return nil
+	case errors.Is(err, sdn.ErrConflict):
+		return &sdn.PendingError{What: "the last port to give up security group " + id, Retry: inUseRetry}
+	case err != nil:
+		return fmt.Errorf("deleting security group %s: %w", id, err)
+	}
+	return nil
+}

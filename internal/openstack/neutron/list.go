@@ -1,0 +1,73 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package neutron
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+
+	"github.com/kuryr-go/kuryr/internal/openstack/session"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// ListPorts implements sdn.Ports. Neutron narrows the list down to the
+// device_owners of Kuryr's ports; what is this cluster's is decided here, by the
+// mark.
+//
+// A subport just taken off its trunk has no device_owner, and Neutron cannot be
+// asked for such. If trunks are in use, or may have been before a restart, those
+// of a free port's name are listed too.
+func (b *Neutron) ListPorts(ctx context.Context) ([]sdn.PortSummary, error) {
+	before := b.known.ids()
+	found := map[string]wirePort{}
+	if err := b.list(ctx, url.Values{"device_owner": {deviceOwner, subportDeviceOwner}}, listFields, b.ours, found); err != nil {
+		return nil, fmt.Errorf("listing ports: %w", err)
+	}
+	for _, w := range found {
+		if w.DeviceOwner == subportDeviceOwner {
+			b.parents.trunks.Store(true)
+		}
+	}
+	if b.parents.trunks.Load() || !b.listed.Load() {
+		if err := b.list(ctx, url.Values{"name": {sdn.FreePortName}}, listFields, b.ours, found); err != nil {
+			return nil, fmt.Errorf("listing ports by name: %w", err)
+		}
+	}
+	b.listed.Store(true)
+	b.known.listed(before, found)
+	out := make([]sdn.PortSummary, 0, len(found))
+	for _, id := range slices.Sorted(maps.Keys(found)) {
+		w := found[id]
+		m := session.ParseMark(w.Description)
+		out = append(out, sdn.PortSummary{ID: id, Owner: m.Owner, Created: w.Created, Active: w.Status == statusActive || m.Parent != ""})
+	}
+	return out, nil
+}
+
+// listFields are what ListPorts needs.
+var listFields = []string{"id", "name", "description", "status", "device_owner", "created_at"}
+
+func (b *Neutron) ours(w wirePort) bool {
+	return session.ParseMark(w.Description).Cluster == b.config.ClusterID
+}
+
+// list adds the ports that match and are to be kept.
+func (b *Neutron) list(ctx context.Context, match url.Values, fields []string, keep func(wirePort) bool, found map[string]wirePort) error {
+	ports, err := session.ReadAll(ctx, b.Client, session.Request{Path: []string{"ports"}, Query: byID(match, fields), Subject: "PortNotFound"}, keep)
+	for _, w := range ports {
+		found[w.ID] = w
+	}
+	return err
+}
+
+// byID is a query of Neutron for what matches, in an order in which nothing is seen
+// twice or left out because something else is made or deleted meanwhile.
+func byID(match url.Values, fields []string) url.Values {
+	query := url.Values{"fields": fields, "sort_key": {"id"}, "sort_dir": {"asc"}}
+	maps.Copy(query, match)
+	return query
+}

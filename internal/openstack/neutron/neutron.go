@@ -1,0 +1,62 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package neutron is what Kuryr asks of Neutron: ports, on their own, on trunks or
+// behind the address pairs of another port; security groups, floating IPs and subnets.
+// It knows Neutron's fields, in wire.go; what an answer's status means it leaves to
+// the package session, and load balancers to the package octavia.
+//
+// A port costs one POST (one for a whole batch) and one DELETE. Subnets and networks
+// are read once and kept for a while. Before a port is changed or deleted its mark is
+// looked at; ports that this process made, or has listed, need no request for that.
+package neutron
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"github.com/kuryr-go/kuryr/internal/openstack/session"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// Config says whose ports they are, and how long what Neutron has told counts.
+type Config struct {
+	// ClusterID marks what belongs to this cluster.
+	ClusterID string
+	// RequestTimeout bounds the wait for another change of the same port.
+	RequestTimeout time.Duration
+	// CacheAge bounds how old the details of a subnet or network may be.
+	CacheAge time.Duration
+}
+
+// Neutron is one cluster's view of one Neutron. It is safe for concurrent use.
+type Neutron struct {
+	*session.Client
+	config  Config
+	details *details
+	known   *known
+	parents parents
+	listed  atomic.Bool // all ports have been listed once
+
+	extensions singleflight.Group
+	mu         sync.Mutex
+	tagged     *bool // may a creating call carry tags? nil: not asked yet
+}
+
+var (
+	_ sdn.Ports          = (*Neutron)(nil)
+	_ sdn.Hosts          = (*Neutron)(nil)
+	_ sdn.Capacity       = (*Neutron)(nil)
+	_ sdn.Adoption       = (*Neutron)(nil)
+	_ sdn.SecurityGroups = (*Neutron)(nil)
+	_ sdn.FloatingIPs    = (*Neutron)(nil)
+	_ sdn.Subnets        = (*Neutron)(nil)
+)
+
+// New returns Neutron as s reaches it. It asks nothing.
+func New(s *session.Client, c Config) *Neutron {
+	return &Neutron{Client: s, config: c, details: newDetails(s, c.CacheAge), known: newKnown()}
+}

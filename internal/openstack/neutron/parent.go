@@ -1,0 +1,73 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package neutron
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kuryr-go/kuryr/internal/openstack/session"
+)
+
+// parents are the ports that carry others, on a trunk or by address pairs.
+type parents struct {
+	trunks atomic.Bool // a subport was seen or made
+	mu     sync.Mutex
+	at     map[string]*parent
+}
+
+// parent is what is known of one. It is locked while what it carries is chosen
+// and written: a turn has one place.
+type parent struct {
+	turn  chan struct{}
+	last  int32       // VLAN last given: one just given back is not given again at once
+	trunk atomic.Bool // it has had a trunk
+	there atomic.Bool // it was there, and has been asked for its address pairs
+
+	mu     sync.Mutex
+	full   int       // with so many address pairs there was no room for a port's
+	fullAt time.Time // when that was; zero: it never was
+}
+
+func (p *parents) of(id string) *parent {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.at == nil {
+		p.at = map[string]*parent{}
+	}
+	if p.at[id] == nil {
+		p.at[id] = &parent{turn: make(chan struct{}, 1)}
+	}
+	return p.at[id]
+}
+
+func (p *parent) lock(ctx context.Context, patience time.Duration) error {
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	select {
+	case p.turn <- struct{}{}:
+		return nil
+	case <-waiting.Done():
+		return fmt.Errorf("waiting for another change of the same port: %w", session.Unanswered(waiting, waiting.Err()))
+	}
+}
+
+func (p *parent) unlock() { <-p.turn }
+
+// filled notes that there was no room for another port's pairs beside have.
+func (p *parent) filled(have int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.full, p.fullAt = have, time.Now()
+}
+
+// limit returns how many pairs fill it, if that was seen less than age ago.
+func (p *parent) limit(age time.Duration) (n int, known bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.full, !p.fullAt.IsZero() && time.Since(p.fullAt) < age
+}

@@ -1,0 +1,149 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package neutron
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/kuryr-go/kuryr/internal/openstack/session"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// Port implements sdn.Ports. The VIF's type is Neutron's.
+func (b *Neutron) Port(ctx context.Context, id string) (sdn.Port, error) {
+	p, err := b.port(ctx, id)
+	if err != nil {
+		return sdn.Port{}, fmt.Errorf("reading port %s: %w", id, err)
+	}
+	return p, nil
+}
+
+func (b *Neutron) port(ctx context.Context, id string) (sdn.Port, error) {
+	w, err := b.readPort(ctx, id, portFields)
+	if err != nil {
+		return sdn.Port{}, err
+	}
+	ids := make([]string, len(w.FixedIPs))
+	for i, ip := range w.FixedIPs {
+		ids[i] = ip.SubnetID
+	}
+	subnets, err := b.details.all(ctx, ids)
+	if err != nil {
+		return sdn.Port{}, err
+	}
+	p := portOf(w, subnets)
+	if w.DeviceOwner == subportDeviceOwner {
+		trunk, at, err := b.trunkOf(ctx, id)
+		if err != nil {
+			return sdn.Port{}, err
+		}
+		onTrunk(&p, trunk.PortID, at.SegmentationID)
+	}
+	if parentID := session.ParseMark(w.Description).Parent; parentID != "" {
+		// A port whose parent does not let it pass stays unbound: it is of no use.
+		by, err := b.carrier(ctx, parentID, false)
+		if err != nil && !errors.Is(err, sdn.ErrNotFound) {
+			return sdn.Port{}, err
+		}
+		if err == nil && by.carries(pairsOf(w)) {
+			onParent(&p, parentID)
+		}
+	}
+	return p, nil
+}
+
+// UpdatePort implements sdn.Ports.
+func (b *Neutron) UpdatePort(ctx context.Context, id string, u sdn.PortUpdate) error {
+	if err := b.updatePort(ctx, id, u); err != nil {
+		return fmt.Errorf("updating port %s: %w", id, err)
+	}
+	return nil
+}
+
+func (b *Neutron) updatePort(ctx context.Context, id string, u sdn.PortUpdate) error {
+	if _, err := b.own(ctx, id); err != nil {
+		return err
+	}
+	change := map[string]any{}
+	if u.SecurityGroupIDs != nil {
+		change["security_groups"] = session.NotNil(*u.SecurityGroupIDs)
+	}
+	if u.Name != nil {
+		change["name"] = *u.Name
+	}
+	if u.DeviceID != nil {
+		change["device_id"] = *u.DeviceID
+	}
+	if len(change) == 0 {
+		return nil
+	}
+	err := b.Do(ctx, session.Request{
+		Method: http.MethodPut, Path: []string{"ports", id}, Body: map[string]any{"port": change},
+		Subject: "PortNotFound",
+	})
+	if errors.Is(err, sdn.ErrNotFound) {
+		b.known.drop(id)
+	}
+	if err == nil && u.Name != nil {
+		b.known.name(id, *u.Name)
+	}
+	return err
+}
+
+// DeletePort implements sdn.Ports.
+func (b *Neutron) DeletePort(ctx context.Context, id string) error {
+	if err := b.deletePort(ctx, id); err != nil && !errors.Is(err, sdn.ErrNotFound) {
+		return fmt.Errorf("deleting port %s: %w", id, err)
+	}
+	b.known.drop(id)
+	return nil
+}
+
+func (b *Neutron) deletePort(ctx context.Context, id string) error {
+	at, err := b.own(ctx, id)
+	if err != nil {
+		return err
+	}
+	if at.subport {
+		if err := b.release(ctx, id, at); err != nil {
+			return err
+		}
+	}
+	if at.parent != "" {
+		// Before the port: should this process end between the two, the port is
+		// found again, by its mark, and nothing would say whose the pairs are.
+		if err := b.dismiss(ctx, id, at); err != nil {
+			return err
+		}
+	}
+	drop := session.Request{Method: http.MethodDelete, Path: []string{"ports", id}, Subject: "PortNotFound"}
+	err = b.Do(ctx, drop)
+	if errors.Is(err, sdn.ErrConflict) {
+		// Somebody may have put it on a trunk, or another one, since: what Neutron
+		// says now counts.
+		if w, again := b.readPort(ctx, id, markFields); again == nil && w.DeviceOwner == subportDeviceOwner {
+			if err := b.release(ctx, id, placeOf(w)); err != nil {
+				return err
+			}
+			err = b.Do(ctx, drop)
+		}
+	}
+	return err
+}
+
+// release takes a subport off its trunk. Neutron then empties its device_owner,
+// so should this process end before it is deleted, it is found by its name only
+// (see ListPorts): a name of its own is taken from it first.
+func (b *Neutron) release(ctx context.Context, id string, at place) error {
+	if at.named {
+		name := sdn.FreePortName
+		if err := b.updatePort(ctx, id, sdn.PortUpdate{Name: &name}); err != nil {
+			return err
+		}
+	}
+	return b.detach(ctx, id, at.trunkID)
+}

@@ -1,0 +1,167 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package neutron
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/kuryr-go/kuryr/internal/openstack/session"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// maxVLAN is the last VLAN ID that may be used; 4095 is reserved.
+const maxVLAN = 4094
+
+// attachTries bounds how often VLANs are chosen anew because somebody else took
+// one of them between the look at the trunk and the request.
+const attachTries = 3
+
+// trunkIsThere finds out, before anything is made, whether a port has a trunk. It
+// asks only if it has not seen it.
+func (b *Neutron) trunkIsThere(ctx context.Context, parentID string) error {
+	lock := b.parents.of(parentID)
+	if lock.trunk.Load() {
+		return nil
+	}
+	_, err := b.trunkAt(ctx, parentID)
+	lock.trunk.Store(err == nil)
+	return err
+}
+
+// trunkAt returns the trunk of a parent port, with its subports and the parent's status.
+func (b *Neutron) trunkAt(ctx context.Context, parentID string) (wireTrunk, error) {
+	var body portBody
+	err := b.Do(ctx, session.Request{
+		Method: http.MethodGet, Path: []string{"ports", parentID}, Out: &body,
+		Query: url.Values{"fields": {"id", "status", "trunk_details"}}, Creates: true,
+	})
+	if err != nil {
+		return wireTrunk{}, fmt.Errorf("reading the trunk of port %s: %w", parentID, err)
+	}
+	if body.Port.Trunk == nil || body.Port.Trunk.TrunkID == "" {
+		return wireTrunk{}, fmt.Errorf("port %s is not the parent of a trunk: %w", parentID, sdn.ErrInvalid)
+	}
+	t := *body.Port.Trunk
+	t.ID, t.PortID, t.active = t.TrunkID, parentID, body.Port.Status == statusActive
+	return t, nil
+}
+
+// trunkOf returns the trunk that a subport is on, and its place there.
+func (b *Neutron) trunkOf(ctx context.Context, portID string) (wireTrunk, wireSubport, error) {
+	trunks, err := b.listTrunks(ctx)
+	if err != nil {
+		return wireTrunk{}, wireSubport{}, err
+	}
+	for _, t := range trunks {
+		for _, s := range t.Subports {
+			if s.PortID == portID {
+				return t, s, nil
+			}
+		}
+	}
+	return wireTrunk{}, wireSubport{}, fmt.Errorf("it is on no trunk: %w", sdn.ErrConflict)
+}
+
+func (b *Neutron) listTrunks(ctx context.Context) ([]wireTrunk, error) {
+	r := session.Request{Path: []string{"trunks"}, Query: byID(nil, []string{"id", "port_id", "sub_ports"}), Subject: "TrunkNotFound"}
+	trunks, err := session.ReadAll[wireTrunk](ctx, b.Client, r, nil)
+	if err != nil {
+		return nil, fmt.Errorf("looking at trunks: %w", err)
+	}
+	return trunks, nil
+}
+
+// attach puts ports on the trunk of a parent port, in one request, and returns
+// their VLANs, and whether the parent is ACTIVE.
+func (b *Neutron) attach(ctx context.Context, parentID string, ports []wirePort) (vlans []int32, active bool, err error) {
+	lock := b.parents.of(parentID)
+	if err := lock.lock(ctx, b.config.RequestTimeout); err != nil {
+		return nil, false, err
+	}
+	defer lock.unlock()
+	b.parents.trunks.Store(true)
+	for try := 1; ; try++ {
+		trunk, err := b.trunkAt(ctx, parentID)
+		if err != nil {
+			lock.trunk.Store(false)
+			return nil, false, err
+		}
+		vlans, err := freeVLANs(trunk.Subports, lock.last, len(ports))
+		if err != nil {
+			return nil, false, fmt.Errorf("choosing VLANs on the trunk of port %s: %w", parentID, err)
+		}
+		// Known before it is so: if the answer is lost, deleting them will look.
+		for _, p := range ports {
+			b.known.add(p.ID, place{subport: true, trunkID: trunk.ID})
+		}
+		err = b.addSubports(ctx, trunk.ID, ports, vlans)
+		if err == nil {
+			lock.last = vlans[len(vlans)-1]
+			return vlans, trunk.active, nil
+		}
+		if !errors.Is(err, sdn.ErrConflict) || try == attachTries {
+			return nil, false, fmt.Errorf("adding %d subports to the trunk of port %s: %w", len(ports), parentID, err)
+		}
+	}
+}
+
+func (b *Neutron) addSubports(ctx context.Context, trunkID string, ports []wirePort, vlans []int32) error {
+	subports := make([]wireSubport, len(ports))
+	for i, p := range ports {
+		subports[i] = wireSubport{PortID: p.ID, SegmentationType: "vlan", SegmentationID: vlans[i]}
+	}
+	return b.Do(ctx, session.Request{
+		Method: http.MethodPut, Path: []string{"trunks", trunkID, "add_subports"},
+		Body: map[string]any{"sub_ports": subports}, Once: true, Creates: true,
+	})
+}
+
+// freeVLANs returns the next n VLANs after last that no subport has.
+func freeVLANs(subports []wireSubport, last int32, n int) ([]int32, error) {
+	used := map[int32]bool{}
+	for _, s := range subports {
+		used[s.SegmentationID] = true
+	}
+	var free []int32
+	for i := range int32(maxVLAN) {
+		if v := (last+i)%maxVLAN + 1; !used[v] {
+			free = append(free, v)
+		}
+		if len(free) == n {
+			return free, nil
+		}
+	}
+	return nil, fmt.Errorf("%d of %d are free, %d are needed: %w", len(free), maxVLAN, n, sdn.ErrQuota)
+}
+
+// detach takes a port off its trunk; trunkID may be empty. It succeeds if the
+// port is on none.
+func (b *Neutron) detach(ctx context.Context, portID, trunkID string) error {
+	if trunkID == "" {
+		trunk, _, err := b.trunkOf(ctx, portID)
+		if errors.Is(err, sdn.ErrConflict) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		trunkID = trunk.ID
+	}
+	err := b.Do(ctx, session.Request{
+		Method: http.MethodPut, Path: []string{"trunks", trunkID, "remove_subports"},
+		Body: map[string]any{"sub_ports": []wireSubport{{PortID: portID}}},
+	})
+	// The subport, or the whole trunk, is not there.
+	if errors.Is(err, sdn.ErrInvalid) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("removing it from trunk %s: %w", trunkID, err)
+	}
+	return nil
+}

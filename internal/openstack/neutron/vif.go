@@ -1,0 +1,100 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package neutron
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/openstack/session"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// portOf says what Neutron says of a port in the seam's words. subnets are
+// those of its addresses, at least.
+func portOf(w wirePort, subnets []subnet) sdn.Port {
+	p := sdn.Port{
+		ID: w.ID, Owner: session.ParseMark(w.Description).Owner, ProjectID: w.ProjectID, NetworkID: w.NetworkID,
+		SecurityGroupIDs: slices.Sorted(slices.Values(w.SecurityGroups)),
+		Host:             w.HostID, Name: w.Name, DeviceID: w.DeviceID, Active: w.Status == statusActive,
+		VIF: v1.VIF{Type: typeName(w.VIFType), MACAddress: strings.ToLower(w.MACAddress)},
+	}
+	var seen []string
+	for _, ip := range w.FixedIPs {
+		i := slices.IndexFunc(subnets, func(s subnet) bool { return s.id == ip.SubnetID })
+		a := v1.Address{IP: ip.IP, SubnetID: ip.SubnetID}
+		if i >= 0 {
+			s := subnets[i]
+			a.PrefixLength, a.Gateway, p.VIF.MTU = int32(s.prefix.Bits()), s.gateway, s.mtu
+			if !slices.Contains(seen, s.id) {
+				p.VIF.Routes = append(p.VIF.Routes, s.routes...)
+			}
+		}
+		seen = append(seen, ip.SubnetID)
+		p.VIF.Addresses = append(p.VIF.Addresses, a)
+	}
+	addDetails(&p.VIF, w.VIFDetails)
+	return p
+}
+
+// onTrunk makes p a subport. It is bound where its parent is, which is not its own.
+func onTrunk(p *sdn.Port, parentID string, vlan int32) {
+	p.Host = ""
+	p.VIF.Type, p.VIF.ParentPortID, p.VIF.VLANID = "vlan", parentID, vlan
+	p.VIF.Bridge, p.VIF.Details = "", nil
+}
+
+// onParent makes p a port that passes its parent by address pairs. Neutron binds
+// it nowhere and shows it DOWN; what the parent lets pass, passes.
+func onParent(p *sdn.Port, parentID string) {
+	p.Host, p.Active = "", true
+	p.VIF.Type, p.VIF.ParentPortID = macvlan, parentID
+	p.VIF.Bridge, p.VIF.Details = "", nil
+}
+
+// typeName is Neutron's vif_type as a name of a VIF type: hw_veb is hw-veb.
+func typeName(vifType string) string {
+	return strings.ReplaceAll(strings.ToLower(vifType), "_", "-")
+}
+
+// maxDetails and maxBridge are the KuryrPort's own bounds.
+const (
+	maxDetails = 32
+	maxBridge  = 15
+)
+
+// addDetails takes the bridge from binding:vif_details, and the rest too if a
+// binding driver will plug the port: ovs and bridge need nothing more.
+func addDetails(vif *v1.VIF, raw json.RawMessage) {
+	var all map[string]any
+	if json.Unmarshal(raw, &all) != nil {
+		return // absent, null or not an object: no details
+	}
+	if name, ok := all["bridge_name"].(string); ok && len(name) <= maxBridge {
+		vif.Bridge = name
+	}
+	if vif.Type == "ovs" || vif.Type == "bridge" {
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		if len(vif.Details) == maxDetails {
+			return
+		}
+		value, ok := all[key].(string)
+		if !ok {
+			text, err := json.Marshal(all[key])
+			if err != nil {
+				continue
+			}
+			value = string(text)
+		}
+		if vif.Details == nil {
+			vif.Details = map[string]string{}
+		}
+		vif.Details[key] = value
+	}
+}

@@ -1,0 +1,130 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package neutron
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// What Neutron says, as far as it is of use here.
+
+// object is a body in which null is not the same as nothing.
+type object = map[string]any
+
+const (
+	deviceOwner        = "compute:kuryr"
+	subportDeviceOwner = "trunk:subport"
+
+	vifUnbound = "unbound"
+	vifFailed  = "binding_failed"
+
+	statusActive = "ACTIVE"
+	// macvlan is no word of Neutron's: ports of that type it does not bind.
+	macvlan = "macvlan"
+)
+
+type wirePort struct {
+	ID             string          `json:"id"`
+	Name           string          `json:"name"`
+	Description    string          `json:"description"`
+	Status         string          `json:"status"`
+	ProjectID      string          `json:"project_id"`
+	NetworkID      string          `json:"network_id"`
+	MACAddress     string          `json:"mac_address"`
+	FixedIPs       []wireIP        `json:"fixed_ips"`
+	SecurityGroups []string        `json:"security_groups"`
+	DeviceOwner    string          `json:"device_owner"`
+	DeviceID       string          `json:"device_id"`
+	HostID         string          `json:"binding:host_id"`
+	VIFType        string          `json:"binding:vif_type"`
+	VIFDetails     json.RawMessage `json:"binding:vif_details"`
+	Created        time.Time       `json:"created_at"`
+	Trunk          *wireTrunk      `json:"trunk_details"`
+	Revision       int             `json:"revision_number"`
+	Pairs          []wirePair      `json:"allowed_address_pairs"`
+	Secure         *bool           `json:"port_security_enabled"` // nil: this Neutron has no such switch
+	Tags           []string        `json:"tags"`
+}
+
+// wirePair is what a port may send and get besides its own addresses.
+type wirePair struct {
+	IP  string `json:"ip_address"`
+	MAC string `json:"mac_address"`
+}
+
+// portFields are those of wirePort but for the trunk's, which not every Neutron knows.
+var portFields = []string{
+	"id", "name", "description", "status", "project_id", "network_id", "mac_address", "fixed_ips", "security_groups",
+	"device_owner", "device_id", "binding:host_id", "binding:vif_type", "binding:vif_details",
+}
+
+type wireIP struct {
+	SubnetID string `json:"subnet_id"`
+	IP       string `json:"ip_address,omitempty"`
+}
+
+type wireTrunk struct {
+	TrunkID  string        `json:"trunk_id"` // in a port's trunk_details
+	ID       string        `json:"id"`       // in a trunk
+	PortID   string        `json:"port_id"`
+	Subports []wireSubport `json:"sub_ports"`
+	active   bool          // the parent port is
+}
+
+type wireSubport struct {
+	PortID           string `json:"port_id"`
+	SegmentationType string `json:"segmentation_type,omitempty"`
+	SegmentationID   int32  `json:"segmentation_id,omitempty"`
+}
+
+// newPort is the body of a creating call. SecurityGroups is never left out:
+// without it Neutron gives the project's default group.
+type newPort struct {
+	ProjectID      string   `json:"project_id,omitempty"`
+	NetworkID      string   `json:"network_id"`
+	Name           string   `json:"name"`
+	Description    string   `json:"description"`
+	AdminStateUp   bool     `json:"admin_state_up"`
+	DeviceOwner    string   `json:"device_owner"`
+	FixedIPs       []wireIP `json:"fixed_ips"`
+	SecurityGroups []string `json:"security_groups"`
+	HostID         string   `json:"binding:host_id,omitempty"`
+	Tags           []string `json:"tags,omitempty"`
+}
+
+type portBody struct {
+	Port wirePort `json:"port"`
+}
+
+type portsBody struct {
+	Ports []wirePort `json:"ports"`
+}
+
+type subnetBody struct {
+	Subnet struct {
+		NetworkID  string      `json:"network_id"`
+		CIDR       string      `json:"cidr"`
+		Gateway    *string     `json:"gateway_ip"`
+		HostRoutes []wireRoute `json:"host_routes"`
+	} `json:"subnet"`
+}
+
+type wireRoute struct {
+	Destination string `json:"destination"`
+	NextHop     string `json:"nexthop"`
+}
+
+type networkBody struct {
+	Network struct {
+		MTU int32 `json:"mtu"`
+	} `json:"network"`
+}
+
+// Lists are paged by the ID.
+
+func (w wirePort) Key() string       { return w.ID }
+func (w wireGroup) Key() string      { return w.ID }
+func (w wireTrunk) Key() string      { return w.ID }
+func (w wireFloatingIP) Key() string { return w.ID }

@@ -1,0 +1,250 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package octavia
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/kuryr-go/kuryr/internal/openstack/session"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// CreateLoadBalancer implements sdn.LoadBalancers: one POST with all that is below,
+// unless the provider has refused that before.
+func (b *Octavia) CreateLoadBalancer(ctx context.Context, owner sdn.Owner, lb sdn.LoadBalancer) (sdn.LoadBalancer, error) {
+	made, err := b.createBalancer(ctx, owner, lb)
+	if err != nil {
+		return sdn.LoadBalancer{}, fmt.Errorf("creating load balancer %q at %s of subnet %s: %w", lb.Name, lb.VIP.IP, lb.VIP.SubnetID, err)
+	}
+	return made, nil
+}
+
+func (b *Octavia) createBalancer(ctx context.Context, owner sdn.Owner, lb sdn.LoadBalancer) (sdn.LoadBalancer, error) {
+	f, err := b.features(ctx, lb.Provider, lb.FlavorID)
+	if err != nil {
+		return sdn.LoadBalancer{}, err
+	}
+	if f.Unsure { // what is below it is for whatever provider it gets
+		lb.Listeners = nil
+	}
+	// A provider that refuses a child may leave the VIP's port behind (OVN's does), so
+	// what is known to be refused is not asked for.
+	for _, l := range lb.Listeners {
+		err := f.CheckListener(l)
+		if err != nil && lb.Provider == "" && lb.FlavorID != "" {
+			lb.Listeners = nil // they are for a provider without this flavor
+			break
+		}
+		if err != nil {
+			return sdn.LoadBalancer{}, err
+		}
+	}
+	a, err := b.balancerAPI(ctx)
+	if err != nil {
+		return sdn.LoadBalancer{}, err
+	}
+	body, err := b.newBalancer(owner, lb, a)
+	if err != nil {
+		return sdn.LoadBalancer{}, err
+	}
+	w, err := b.postWhole(ctx, lb, body, f, a)
+	if err != nil {
+		return sdn.LoadBalancer{}, err
+	}
+	b.balancers.made(lb, w)
+	return madeOf(w, lb), nil
+}
+
+// postWhole asks for a load balancer with all that is below it, or for a bare one if
+// the provider does not take that.
+func (b *Octavia) postWhole(ctx context.Context, lb sdn.LoadBalancer, body object, f sdn.Features, a api) (wireBalancer, error) {
+	members := 0
+	full := populatable(lb) && !a.old && !b.balancers.isBare(f.Provider, lb.VIP)
+	if full {
+		body["listeners"], members = newListeners(lb.Listeners, f, a, b.members(f.Provider))
+	}
+	began := time.Now()
+	w, err := b.postBalancer(ctx, body, f.Provider, members)
+	if errors.Is(err, sdn.ErrConflict) && b.freeLeftover(ctx, lb.VIP, time.Time{}) {
+		began = time.Now()
+		w, err = b.postBalancer(ctx, body, f.Provider, members)
+	}
+	if full && (errors.Is(err, sdn.ErrQuota) || errors.Is(err, sdn.ErrUnsupported)) {
+		b.freeLeftover(ctx, lb.VIP, began)
+	}
+	if !full || !errors.Is(err, sdn.ErrUnsupported) {
+		return w, err
+	}
+	b.balancers.learnBare(f, lb)
+	delete(body, "listeners")
+	return b.postBalancer(ctx, body, f.Provider, 0)
+}
+
+// made notes a new load balancer.
+func (l *balancers) made(asked sdn.LoadBalancer, w wireBalancer) {
+	l.add(w.ID)
+	l.note(w)
+	for _, one := range w.Listeners {
+		l.add(w.ID, one.ID)
+	}
+	for _, one := range w.Pools {
+		l.add(w.ID, one.ID)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.refused, asked.VIP)
+	if asked.Provider == "" {
+		l.usual[asked.FlavorID] = w.Provider
+	}
+}
+
+func (b *Octavia) newBalancer(owner sdn.Owner, lb sdn.LoadBalancer, a api) (object, error) {
+	if lb.FlavorID != "" && !a.has(withFlavors) && !a.old || lb.AvailabilityZone != "" && !a.has(withZones) {
+		return nil, fmt.Errorf("flavor %q, availability zone %q: %w: this load-balancing API is too old", lb.FlavorID, lb.AvailabilityZone, sdn.ErrUnsupported)
+	}
+	m := session.Mark{Cluster: b.config.ClusterID, Owner: owner}
+	description, err := m.Description()
+	if err != nil {
+		return nil, err
+	}
+	out := object{"name": lb.Name, "description": description, "vip_subnet_id": lb.VIP.SubnetID, "admin_state_up": true}
+	if a.has(withTags) {
+		out["tags"] = m.Tags()
+	}
+	project := "project_id"
+	if a.old {
+		project = "tenant_id"
+	}
+	for name, v := range map[string]string{
+		"vip_address": lb.VIP.IP, project: lb.ProjectID, "provider": lb.Provider,
+		"flavor_id": lb.FlavorID, "availability_zone": lb.AvailabilityZone,
+	} {
+		if v != "" {
+			out[name] = v
+		}
+	}
+	return out, nil
+}
+
+// populatable reports whether there is anything below lb, and Octavia's rule is kept
+// that pools have names of their own.
+func populatable(lb sdn.LoadBalancer) bool {
+	names := map[string]bool{"": true}
+	for _, l := range lb.Listeners {
+		if l.Pool == nil {
+			continue
+		}
+		if names[l.Pool.Name] {
+			return false
+		}
+		names[l.Pool.Name] = true
+	}
+	return len(lb.Listeners) > 0
+}
+
+// newListeners are the children of a new load balancer, with so many members as shares
+// says; the rest is for ChangeMembers. Monitors are left out for OVN: its driver is never
+// told of them, and they would be PENDING_CREATE forever.
+func newListeners(all []sdn.Listener, f sdn.Features, a api, most int) (out []object, members int) {
+	out = make([]object, len(all))
+	wanted := make([]int, len(all))
+	for i, l := range all {
+		if l.Pool != nil {
+			wanted[i] = len(l.Pool.Members)
+		}
+	}
+	of := shares(wanted, most)
+	for i, l := range all {
+		out[i] = newListener(l, f, a)
+		if l.Pool == nil {
+			continue
+		}
+		pool := *l.Pool
+		pool.Protocol = cmp.Or(pool.Protocol, l.Protocol)
+		p := newPool(pool, f)
+		members += of[i]
+		p["members"] = newMembers(l.Pool.Members[:of[i]])
+		if m := l.Pool.Monitor; m != nil && f.Provider != providerOVN {
+			p["healthmonitor"] = newMonitor(*m)
+		}
+		out[i]["default_pool"] = p
+	}
+	return out, members
+}
+
+// firstMembers is how many members a pool has from the start, if it cannot have all that
+// it is to have: its port answers while the rest is added, which takes a minute with OVN.
+const firstMembers = 5
+
+// shares says how many members each pool has from the start, of all that it is to have.
+// Most go to pools that have all of theirs then, for as few requests as can be, and to a
+// part of one only if it is too large for any request: OVN's driver takes longer to
+// change a pool that has some already. The other pools have their first ones, of a tenth
+// of most beyond it.
+func shares(wanted []int, most int) []int {
+	out := make([]int, len(wanted))
+	left, waiting := most, 0
+	for i, n := range wanted {
+		if n <= left || left == most {
+			out[i] = min(n, left)
+			left -= out[i]
+		}
+		if n > 0 && out[i] == 0 {
+			waiting++
+		}
+	}
+	if waiting == 0 {
+		return out
+	}
+	beyond := most / 10
+	first := min(firstMembers, max(1, beyond/waiting))
+	for i, n := range wanted {
+		if out[i] == 0 {
+			out[i] = min(n, first, beyond)
+			beyond -= out[i]
+		}
+	}
+	return out
+}
+
+func (b *Octavia) postBalancer(ctx context.Context, body object, provider string, members int) (wireBalancer, error) {
+	var out balancerBody
+	var took time.Duration
+	err := b.Do(ctx, session.Request{
+		To: b.balancing(), Method: http.MethodPost, Path: []string{"lbaas", "loadbalancers"}, Body: object{"loadbalancer": body}, Out: &out, Creates: true, Members: members, Took: &took,
+	})
+	b.balancers.took(provider, members, took, err)
+	return out.LoadBalancer, err
+}
+
+// madeOf is what the answer to a POST shows, which has all but the monitors.
+func madeOf(w wireBalancer, asked sdn.LoadBalancer) sdn.LoadBalancer {
+	lb := balancerOf(w)
+	pools := map[string]sdn.Pool{}
+	for _, one := range w.Pools {
+		p := poolOf(one)
+		for _, m := range one.Members {
+			p.Members = append(p.Members, memberOf(m))
+		}
+		for _, l := range asked.Listeners {
+			if l.Pool != nil && l.Pool.Name == p.Name && w.Provider != providerOVN {
+				p.Monitor = l.Pool.Monitor
+			}
+		}
+		pools[one.ID] = p
+	}
+	for _, one := range w.Listeners {
+		l := listenerOf(one)
+		if p, ok := pools[one.PoolID]; ok {
+			l.Pool = &p
+		}
+		lb.Listeners = append(lb.Listeners, l)
+	}
+	return lb
+}

@@ -1,0 +1,96 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package octavia
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/kuryr-go/kuryr/internal/openstack/session"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// DeleteLoadBalancer implements sdn.LoadBalancers. Octavia removes all with one
+// request, and the VIP's port too.
+func (b *Octavia) DeleteLoadBalancer(ctx context.Context, id string) error {
+	err := b.ownBalancer(ctx, id)
+	if err == nil {
+		err = b.deleteBalancer(ctx, id)
+	}
+	switch {
+	case errors.Is(err, sdn.ErrNotFound):
+		b.balancers.drop(id)
+		return nil
+	case err != nil:
+		return fmt.Errorf("deleting load balancer %s: %w", id, err)
+	}
+	b.balancers.goes(id)
+	return &sdn.PendingError{What: "load balancer " + id + " to go", Retry: session.BusyRetry}
+}
+
+func (b *Octavia) deleteBalancer(ctx context.Context, id string) error {
+	if b.balancing() == session.LBaaS {
+		if err := b.emptyBalancer(ctx, id); err != nil {
+			return err
+		}
+		return b.lb(ctx, http.MethodDelete, id, nil, nil, "loadbalancers", id)
+	}
+	return b.Do(ctx, session.Request{
+		To: session.Octavia, Method: http.MethodDelete, Path: []string{"lbaas", "loadbalancers", id}, Query: url.Values{"cascade": {"true"}}, Subject: id,
+	})
+}
+
+// emptyBalancer removes what is below a load balancer of LBaaS v2.
+func (b *Octavia) emptyBalancer(ctx context.Context, id string) error {
+	w, err := b.readBalancer(ctx, id)
+	if err != nil {
+		return err
+	}
+	for _, l := range w.Listeners {
+		if err := b.deleteListener(ctx, id, l.ID); err != nil && !errors.Is(err, sdn.ErrNotFound) {
+			return err
+		}
+	}
+	w, err = b.readBalancer(ctx, id) // the pools that are left belong to no listener
+	for _, p := range w.Pools {
+		if err == nil {
+			err = b.deletePool(ctx, p.ID)
+		}
+	}
+	return err
+}
+
+// FailOver implements sdn.LoadBalancers.
+func (b *Octavia) FailOver(ctx context.Context, id string) error {
+	err := b.failOver(ctx, id)
+	if err != nil {
+		return fmt.Errorf("failing over load balancer %s: %w", id, err)
+	}
+	return nil
+}
+
+func (b *Octavia) failOver(ctx context.Context, id string) error {
+	w, err := b.readBalancer(ctx, id)
+	if err != nil {
+		return err
+	}
+	f, err := b.features(ctx, w.Provider, "")
+	if err != nil {
+		return err
+	}
+	if !f.FailOver {
+		return fmt.Errorf("failover: %w %s", sdn.ErrUnsupported, f.Provider)
+	}
+	err = b.lb(ctx, http.MethodPut, id, nil, nil, "loadbalancers", id, "failover")
+	if errors.Is(err, sdn.ErrForbidden) { // it takes an admin, by Octavia's own policy
+		err = fmt.Errorf("failover: %w for this credential (%s)", sdn.ErrUnsupported, err.Error())
+	}
+	if errors.Is(err, sdn.ErrUnsupported) {
+		b.balancers.learn(w.Provider, failing, 1)
+	}
+	return err
+}

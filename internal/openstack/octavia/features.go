@@ -1,0 +1,186 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package octavia
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kuryr-go/kuryr/internal/openstack/session"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// The providers that are known by name. Octavia tells nobody what a provider can
+// do; what others cannot is learned when they refuse it.
+const (
+	providerOVN     = "ovn" // ovn-octavia-provider 3.0.0
+	providerAmphora = "amphora"
+	providerOctavia = "octavia" // an old name of amphora, which many clouds list besides
+)
+
+func isAmphora(provider string) bool {
+	return provider == providerAmphora || provider == providerOctavia
+}
+
+// Features implements sdn.LoadBalancers. Of a provider that is not known by name it
+// says that all can be done that the API knows, until it has refused something.
+func (b *Octavia) Features(ctx context.Context, provider string) (sdn.Features, error) {
+	f, err := b.features(ctx, provider, "")
+	if err != nil {
+		return sdn.Features{}, fmt.Errorf("asking what a provider can do: %w", err)
+	}
+	return f, nil
+}
+
+// features are those of a provider, or of that which gets a load balancer of a flavor
+// for which none is named.
+func (b *Octavia) features(ctx context.Context, provider, flavor string) (sdn.Features, error) {
+	a, err := b.balancerAPI(ctx)
+	if err != nil {
+		return sdn.Features{}, err
+	}
+	names, err := b.providerNames(ctx)
+	if err != nil {
+		return sdn.Features{}, err
+	}
+	name, sure := provider, true
+	if name == "" {
+		name, sure = b.balancers.usualOf(names, flavor)
+	} else if !slices.Contains(names, name) {
+		return sdn.Features{}, fmt.Errorf("provider %q is none of the cloud's (%s): %w", name, strings.Join(names, ", "), sdn.ErrInvalid)
+	}
+	f := featuresOf(name, a)
+	if a.old {
+		f = featuresOfLBaaS(name)
+	}
+	f.Unsure = !sure
+	b.balancers.unlearn(&f)
+	return f, nil
+}
+
+// featuresOf is what is known of a provider from the start.
+func featuresOf(name string, a api) sdn.Features {
+	f := sdn.Features{
+		Provider: name, Protocols: []string{"TCP"}, Monitors: []string{"TCP", "HTTP"}, Algorithms: algorithms(),
+		Affinity: true, AffinityTimeout: a.has(withUDP), SourceRanges: a.has(withSourceRanges), Timeouts: a.has(withTimeouts),
+		ConnectionLimit: true, ProxyProtocol: true, ManyProtocols: a.has(withSourceIPPort), FailOver: true, FarMembers: true,
+	}
+	if a.has(withUDP) {
+		f.Protocols, f.Monitors = append(f.Protocols, "UDP"), append(f.Monitors, "UDP-CONNECT")
+	}
+	if a.has(withSCTP) {
+		f.Protocols, f.Monitors = append(f.Protocols, "SCTP"), append(f.Monitors, "SCTP")
+	}
+	if !isAmphora(name) && a.has(withSourceIPPort) {
+		f.Algorithms = append(f.Algorithms, sourceIPPort)
+	}
+	if name == providerOVN {
+		f.AffinityUnsure = !a.has(afterOVNAffinity)
+		f.Algorithms, f.KeepsClientAddress = []string{sourceIPPort}, true
+		f.AffinityTimeout, f.SourceRanges, f.Timeouts, f.ConnectionLimit, f.ProxyProtocol, f.FailOver = false, false, false, false, false, false
+		f.Monitors = []string{"TCP", "UDP-CONNECT"}
+	}
+	return f
+}
+
+const sourceIPPort = "SOURCE_IP_PORT" // OVN's own
+
+// algorithms are what pools always could ask for; the first is taken where nothing is said.
+func algorithms() []string { return []string{"ROUND_ROBIN", "LEAST_CONNECTIONS", "SOURCE_IP"} }
+
+// featuresOfLBaaS is what LBaaS v2 has words for.
+func featuresOfLBaaS(name string) sdn.Features {
+	return sdn.Features{
+		Provider: name, Protocols: []string{"TCP"}, Monitors: []string{"TCP", "HTTP"}, Algorithms: algorithms(),
+		Affinity: true, ConnectionLimit: true, FarMembers: true,
+	}
+}
+
+// usualOf is the provider of those who ask for none: that which such a load balancer
+// got, or the only one there is. Else it is a guess, which is Octavia's own default.
+// A flavor is of one provider.
+func (l *balancers) usualOf(names []string, flavor string) (name string, sure bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.usual[flavor] != "":
+		return l.usual[flavor], true
+	case len(names) == 1:
+		return names[0], true
+	case slices.ContainsFunc(names, isAmphora), len(names) == 0:
+		others := slices.ContainsFunc(names, func(name string) bool { return !isAmphora(name) })
+		return providerAmphora, !others
+	}
+	return names[0], false
+}
+
+func (b *Octavia) providerNames(ctx context.Context) ([]string, error) {
+	l := b.balancers
+	l.mu.Lock()
+	kept := l.providers
+	l.mu.Unlock()
+	if time.Since(kept.Read) < b.config.CacheAge {
+		return kept.Value, nil
+	}
+	v, err, _ := l.flight.Do("providers", func() (any, error) { return b.askProviders(context.WithoutCancel(ctx)) })
+	if err != nil {
+		return nil, fmt.Errorf("asking for the load-balancing providers: %w", err)
+	}
+	return v.([]string), nil
+}
+
+func (b *Octavia) askProviders(ctx context.Context) ([]string, error) {
+	ask := b.askOctavia
+	if b.balancing() == session.LBaaS {
+		ask = b.askServiceProviders
+	}
+	names, usual, err := ask(ctx)
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(names)
+	l := b.balancers
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.providers = session.Aged[[]string]{Value: names, Read: time.Now()}
+	if usual != "" {
+		l.usual[""] = usual
+	}
+	return names, nil
+}
+
+func (b *Octavia) askOctavia(ctx context.Context) (names []string, usual string, err error) {
+	var body struct {
+		Providers []struct{ Name string }
+	}
+	err = b.lb(ctx, http.MethodGet, "", nil, &body, "providers")
+	for _, p := range body.Providers {
+		names = append(names, p.Name)
+	}
+	return names, "", err
+}
+
+func (b *Octavia) askServiceProviders(ctx context.Context) (names []string, usual string, err error) {
+	var body struct {
+		Providers []struct {
+			Name    string
+			Default bool
+		} `json:"service_providers"`
+	}
+	err = b.Do(ctx, session.Request{
+		Method: http.MethodGet, Path: []string{"service-providers"}, Query: url.Values{"service_type": {"LOADBALANCERV2"}}, Out: &body,
+	})
+	for _, p := range body.Providers {
+		names = append(names, p.Name)
+		if p.Default {
+			usual = p.Name
+		}
+	}
+	return names, usual, err
+}

@@ -1,0 +1,152 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package octavia
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// at is what a change of a load balancer needs to know about it.
+type at struct {
+	id       string
+	subnet   string // of the VIP
+	api      api
+	features sdn.Features
+}
+
+// isFar reports whether a member is in a subnet other than the VIP's.
+func (lb at) isFar(m sdn.Member) bool { return m.SubnetID != "" && m.SubnetID != lb.subnet }
+
+// at looks up the features of a load balancer's provider.
+func (b *Octavia) at(ctx context.Context, loadBalancerID string) (at, error) {
+	out := at{id: loadBalancerID}
+	var err error
+	if out.api, err = b.balancerAPI(ctx); err != nil {
+		return out, err
+	}
+	known, ok := b.balancers.aboutOf(loadBalancerID)
+	if !ok {
+		w, err := b.readBalancer(ctx, loadBalancerID)
+		if err != nil {
+			return out, err
+		}
+		known = about{w.Provider, w.VIPSubnetID}
+	}
+	out.subnet = known.subnet
+	out.features, err = b.features(ctx, known.provider, "")
+	return out, err
+}
+
+// CreateListener implements sdn.LoadBalancers: a POST each for the listener, its
+// pool and its monitor, and one for all members.
+func (b *Octavia) CreateListener(ctx context.Context, loadBalancerID string, l sdn.Listener) (sdn.Listener, error) {
+	made, err := b.createListener(ctx, loadBalancerID, l)
+	if err != nil {
+		return made, fmt.Errorf("creating listener %q of load balancer %s: %w", l.Name, loadBalancerID, err)
+	}
+	return made, nil
+}
+
+func (b *Octavia) createListener(ctx context.Context, loadBalancerID string, l sdn.Listener) (sdn.Listener, error) {
+	lb, err := b.at(ctx, loadBalancerID)
+	if err != nil {
+		return sdn.Listener{}, err
+	}
+	if err := lb.features.CheckListener(l); err != nil {
+		return sdn.Listener{}, err
+	}
+	body := newListener(l, lb.features, lb.api)
+	body["loadbalancer_id"] = loadBalancerID
+	var out listenerBody
+	err = b.lb(ctx, http.MethodPost, loadBalancerID, object{"listener": body}, &out, "listeners")
+	if errors.Is(err, sdn.ErrUnsupported) {
+		b.learnListener(lb.features.Provider, l)
+	}
+	if err != nil {
+		return sdn.Listener{}, err
+	}
+	b.balancers.add(loadBalancerID, out.Listener.ID)
+	made := listenerOf(out.Listener)
+	if l.Pool == nil {
+		return made, nil
+	}
+	p, err := b.createPool(ctx, lb, made.ID, l.Protocol, *l.Pool)
+	if p.ID != "" {
+		made.Pool = &p
+	}
+	return made, err
+}
+
+// UpdateListener implements sdn.LoadBalancers.
+func (b *Octavia) UpdateListener(ctx context.Context, id string, l sdn.Listener) error {
+	if err := b.updateListener(ctx, id, l); err != nil {
+		return fmt.Errorf("updating listener %s: %w", id, err)
+	}
+	return nil
+}
+
+func (b *Octavia) updateListener(ctx context.Context, id string, l sdn.Listener) error {
+	lb, err := b.above(ctx, "listeners", id)
+	if err != nil {
+		return err
+	}
+	l.Pool = nil
+	if err := lb.features.CheckListener(l); err != nil {
+		return err
+	}
+	err = b.lb(ctx, http.MethodPut, id, object{"listener": listenerChange(l, lb.features, lb.api)}, nil, "listeners", id)
+	return b.gone(id, err)
+}
+
+// above is at, for the load balancer of a listener or pool.
+func (b *Octavia) above(ctx context.Context, kind, id string) (at, error) {
+	parent, err := b.balancerOf(ctx, kind, id)
+	if err != nil {
+		return at{}, err
+	}
+	return b.at(ctx, parent)
+}
+
+// gone forgets what an answer says is not there.
+func (b *Octavia) gone(id string, err error) error {
+	if errors.Is(err, sdn.ErrNotFound) {
+		b.balancers.drop(id)
+	}
+	return err
+}
+
+// DeleteListener implements sdn.LoadBalancers. The pool goes first: without its
+// listener nothing would lead to it any more.
+func (b *Octavia) DeleteListener(ctx context.Context, loadBalancerID, id string) error {
+	if err := b.deleteListener(ctx, loadBalancerID, id); err != nil && !errors.Is(err, sdn.ErrNotFound) {
+		return fmt.Errorf("deleting listener %s of load balancer %s: %w", id, loadBalancerID, err)
+	}
+	return nil
+}
+
+func (b *Octavia) deleteListener(ctx context.Context, loadBalancerID, id string) error {
+	parent, err := b.balancerOf(ctx, "listeners", id)
+	if err != nil || parent != loadBalancerID {
+		return err
+	}
+	var body listenerBody
+	if err := b.lb(ctx, http.MethodGet, id, nil, &body, "listeners", id); err != nil {
+		return b.gone(id, err)
+	}
+	if pool := body.Listener.PoolID; pool != "" {
+		if err := b.deletePool(ctx, pool); err != nil {
+			return err
+		}
+	}
+	if err := b.lb(ctx, http.MethodDelete, id, nil, nil, "listeners", id); err != nil {
+		return b.gone(id, err)
+	}
+	b.balancers.drop(id)
+	return nil
+}

@@ -1,0 +1,270 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package octavia is what Kuryr asks of the service that serves load balancers: Octavia,
+// or Neutron with LBaaS v2. It makes and changes them, reads and lists them, and learns
+// what a provider can do. It knows the service's fields, in wire.go; what an answer's
+// status means it leaves to the package session, and floating IPs to the package neutron.
+package octavia
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/openstack/session"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// Config says whose load balancers they are, and what serves them.
+type Config struct {
+	// ClusterID marks what belongs to this cluster.
+	ClusterID string
+	// LBaaSv2: Neutron serves load balancers, as before Octavia.
+	LBaaSv2 bool
+	// RequestTimeout is what a request with many members has to be answered within.
+	RequestTimeout time.Duration
+	// CacheAge bounds how old the list of providers and the API's version may be.
+	CacheAge time.Duration
+}
+
+// Octavia is one cluster's view of one load-balancing service. It is safe for
+// concurrent use.
+type Octavia struct {
+	*session.Client
+	config    Config
+	balancers *balancers
+}
+
+var _ sdn.LoadBalancers = (*Octavia)(nil)
+
+// New returns the load-balancing service as s reaches it. It asks nothing.
+func New(s *session.Client, c Config) *Octavia {
+	return &Octavia{Client: s, config: c, balancers: newBalancers()}
+}
+
+// Remembered counts what is kept of load balancers and of what is below them. Of
+// those that have gone nothing is.
+func (b *Octavia) Remembered() int {
+	l := b.balancers
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.below) + len(l.about) + len(l.subnets) + len(l.going) + len(l.untagged) + len(l.refused)
+}
+
+// balancers is what this process has learned of the load-balancing service.
+type balancers struct {
+	flight singleflight.Group
+
+	mu sync.Mutex
+	// below are load balancers of this cluster, and what is known to be below them:
+	// ID → ID of the load balancer. A change of them needs no look at the mark.
+	below     map[string]string
+	about     map[string]about             // of load balancers; not of all
+	subnets   map[string]map[string]string // of members that were read, by pool and ID
+	api       session.Aged[api]
+	providers session.Aged[[]string]
+	lessons   map[string]*lesson     // by provider
+	costs     map[string]cost        // of a member, as it was seen; by provider
+	refused   map[v1.VIPAddress]bool // VIPs of load balancers that were refused with what is below them
+	going     map[string]bool        // load balancers that Octavia was told to delete
+	untagged  map[string]bool        // load balancers that no list by tag shows
+	whole     bool                   // there was a list of all
+	usual     map[string]string      // the provider of those who ask for none, by flavor; the empty one is none
+}
+
+func newBalancers() *balancers {
+	return &balancers{below: map[string]string{}, about: map[string]about{}, subnets: map[string]map[string]string{}, lessons: map[string]*lesson{}, costs: map[string]cost{}, refused: map[v1.VIPAddress]bool{}, going: map[string]bool{}, untagged: map[string]bool{}, usual: map[string]string{}}
+}
+
+// api is what the load-balancing API can do.
+type api struct {
+	minor int // of v2; what came with which is in Octavia's root document
+	// old is LBaaS v2: nothing of what is below is there. It makes load balancers with
+	// nothing below them, changes one member at a time, and deletes only what is not used.
+	old bool
+}
+
+// balancing is the service that serves load balancers.
+func (b *Octavia) balancing() string {
+	if b.config.LBaaSv2 {
+		return session.LBaaS
+	}
+	return session.Octavia
+}
+
+// What came with which version.
+const (
+	withUDP          = 1
+	withTimeouts     = 1
+	withTags         = 5
+	withFlavors      = 6
+	withAdditive     = 11 // members are added to a pool in one request
+	withSourceRanges = 12
+	withSourceIPPort = 13 // and listeners of several protocols on one port
+	withZones        = 14
+	withProxyV2      = 22
+	withSCTP         = 23
+	// afterOVNAffinity is 2024.1's. OVN's provider tells OVN of affinity from 2023.1
+	// on, and stores it only before; Octavia says v2.26 with both.
+	afterOVNAffinity = 27
+)
+
+func (a api) has(minor int) bool { return !a.old && a.minor >= minor }
+
+// balancerAPI asks for the versions, seldom.
+func (b *Octavia) balancerAPI(ctx context.Context) (api, error) {
+	if b.balancing() == session.LBaaS {
+		return api{old: true}, nil
+	}
+	l := b.balancers
+	l.mu.Lock()
+	kept := l.api
+	l.mu.Unlock()
+	if time.Since(kept.Read) < b.config.CacheAge {
+		return kept.Value, nil
+	}
+	v, err, _ := l.flight.Do("versions", func() (any, error) { return b.askVersions(context.WithoutCancel(ctx)) })
+	if err != nil {
+		return api{}, fmt.Errorf("asking Octavia for its versions: %w", err)
+	}
+	return v.(api), nil
+}
+
+func (b *Octavia) askVersions(ctx context.Context) (api, error) {
+	var body struct {
+		Versions []struct{ ID string }
+	}
+	if err := b.Do(ctx, session.Request{To: b.balancing(), Method: http.MethodGet, Out: &body}); err != nil {
+		return api{}, err
+	}
+	var now api
+	for _, v := range body.Versions {
+		if minor, ok := strings.CutPrefix(v.ID, "v2."); ok {
+			n, _ := strconv.Atoi(minor)
+			now.minor = max(now.minor, n)
+		}
+	}
+	l := b.balancers
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.api = session.Aged[api]{Value: now, Read: time.Now()}
+	return now, nil
+}
+
+// lb is a request to the load-balancing API.
+func (b *Octavia) lb(ctx context.Context, method, id string, body, out any, path ...string) error {
+	return b.Do(ctx, session.Request{To: b.balancing(), Method: method, Path: append([]string{"lbaas"}, path...), Body: body, Out: out, Subject: id})
+}
+
+func (l *balancers) add(loadBalancerID string, ids ...string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, id := range append(ids, loadBalancerID) {
+		l.below[id] = loadBalancerID
+	}
+}
+
+// about is what of a load balancer never changes.
+type about struct{ provider, subnet string }
+
+func (l *balancers) note(w wireBalancer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.about[w.ID] = about{w.Provider, w.VIPSubnetID}
+}
+
+func (l *balancers) aboutOf(loadBalancerID string) (about, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known, ok := l.about[loadBalancerID]
+	return known, ok
+}
+
+// drop forgets a load balancer, or something below one.
+func (l *balancers) drop(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.forget(map[string]bool{id: true})
+}
+
+func (l *balancers) of(id string) (string, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	parent, ok := l.below[id]
+	return parent, ok
+}
+
+// ownBalancer makes sure that a load balancer is this cluster's: ErrNotFound if not.
+func (b *Octavia) ownBalancer(ctx context.Context, id string) error {
+	if _, ok := b.balancers.of(id); ok {
+		return nil
+	}
+	_, err := b.readBalancer(ctx, id)
+	return err
+}
+
+// balancerOf finds the load balancer of a listener or pool (kind is its collection),
+// which has to be this cluster's: ErrNotFound if not.
+func (b *Octavia) balancerOf(ctx context.Context, kind, id string) (string, error) {
+	if parent, ok := b.balancers.of(id); ok {
+		return parent, nil
+	}
+	if id == "" {
+		return "", fmt.Errorf("one of the %s without an ID: %w", kind, sdn.ErrNotFound)
+	}
+	var body map[string]struct {
+		LoadBalancers []wireID `json:"loadbalancers"`
+		Listeners     []wireID `json:"listeners"` // of a pool; an early LBaaS v2 shows these only
+	}
+	if err := b.lb(ctx, http.MethodGet, id, nil, &body, kind, id); err != nil {
+		return "", err
+	}
+	for _, one := range body {
+		var parent string
+		var err error
+		switch {
+		case len(one.LoadBalancers) == 1:
+			parent = one.LoadBalancers[0].ID
+			err = b.ownBalancer(ctx, parent)
+		case kind == "pools" && len(one.Listeners) > 0:
+			parent, err = b.balancerOf(ctx, "listeners", one.Listeners[0].ID)
+		default:
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		b.balancers.add(parent, id)
+		return parent, nil
+	}
+	return "", fmt.Errorf("%s %s is of no load balancer: %w", kind, id, sdn.ErrNotFound)
+}
+
+// readBalancer reads a load balancer of this cluster, which is known from then on.
+func (b *Octavia) readBalancer(ctx context.Context, id string) (wireBalancer, error) {
+	if id == "" {
+		return wireBalancer{}, fmt.Errorf("a load balancer without an ID: %w", sdn.ErrNotFound)
+	}
+	var body balancerBody
+	if err := b.lb(ctx, http.MethodGet, id, nil, &body, "loadbalancers", id); err != nil {
+		return wireBalancer{}, err
+	}
+	w := body.LoadBalancer
+	if w.mark().Cluster != b.config.ClusterID {
+		return wireBalancer{}, fmt.Errorf("it is not marked as cluster %s's: %w", b.config.ClusterID, sdn.ErrNotFound)
+	}
+	if w.Provisioning == string(sdn.ProvisioningDeleted) {
+		return wireBalancer{}, fmt.Errorf("it is deleted: %w", sdn.ErrNotFound)
+	}
+	b.balancers.add(id)
+	b.balancers.note(w)
+	return w, nil
+}

@@ -1,0 +1,166 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package octavia
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/openstack/session"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// CreatePool implements sdn.LoadBalancers.
+func (b *Octavia) CreatePool(ctx context.Context, listenerID string, p sdn.Pool) (sdn.Pool, error) {
+	lb, err := b.above(ctx, "listeners", listenerID)
+	var listener listenerBody
+	if err == nil {
+		err = b.gone(listenerID, b.lb(ctx, http.MethodGet, listenerID, nil, &listener, "listeners", listenerID))
+	}
+	var made sdn.Pool
+	if err == nil {
+		made, err = b.createPool(ctx, lb, listenerID, listener.Listener.Protocol, p)
+	}
+	if err != nil {
+		return made, fmt.Errorf("creating pool %q of listener %s: %w", p.Name, listenerID, err)
+	}
+	return made, nil
+}
+
+// createPool makes a pool, which may succeed in part: the answer has an ID then.
+func (b *Octavia) createPool(ctx context.Context, lb at, listenerID, protocol string, p sdn.Pool) (sdn.Pool, error) {
+	p.Protocol = cmp.Or(p.Protocol, protocol)
+	if err := lb.features.CheckPool(p); err != nil {
+		return sdn.Pool{}, err
+	}
+	body := newPool(p, lb.features)
+	body["listener_id"] = listenerID
+	if !lb.api.old {
+		body["loadbalancer_id"] = lb.id // without it Octavia stumbles over a listener that is gone
+	}
+	var out poolBody
+	err := b.lb(ctx, http.MethodPost, listenerID, object{"pool": body}, &out, "pools")
+	if errors.Is(err, sdn.ErrUnsupported) {
+		b.learnPool(lb.features, p, true)
+	}
+	if err != nil {
+		return sdn.Pool{}, err
+	}
+	b.balancers.add(lb.id, out.Pool.ID)
+	made := poolOf(out.Pool)
+	if made.Members, err = b.fillPool(ctx, lb, made.ID, p.Members); err != nil {
+		if errors.Is(err, sdn.ErrUnsupported) {
+			b.learnMembers(lb, p.Members)
+		}
+		return made, err
+	}
+	if p.Monitor != nil {
+		if err := b.createMonitor(ctx, lb, made.ID, *p.Monitor); err != nil {
+			return made, err
+		}
+		made.Monitor = p.Monitor
+	}
+	return made, nil
+}
+
+// UpdatePool implements sdn.LoadBalancers: a GET, and a PUT for the pool, one for the
+// monitor, or both.
+func (b *Octavia) UpdatePool(ctx context.Context, id string, p sdn.Pool) error {
+	if err := b.updatePool(ctx, id, p); err != nil {
+		return fmt.Errorf("updating pool %s: %w", id, err)
+	}
+	return nil
+}
+
+func (b *Octavia) updatePool(ctx context.Context, id string, p sdn.Pool) error {
+	lb, err := b.above(ctx, "pools", id)
+	if err != nil {
+		return err
+	}
+	var body poolBody
+	if err := b.lb(ctx, http.MethodGet, id, nil, &body, "pools", id); err != nil {
+		return b.gone(id, err)
+	}
+	now := poolOf(body.Pool)
+	p.Protocol, p.Algorithm = now.Protocol, cmp.Or(p.Algorithm, now.Algorithm)
+	if err := lb.features.CheckPool(p); err != nil {
+		return err
+	}
+	if now.Name != p.Name || now.Algorithm != p.Algorithm || !equal(now.AffinitySeconds, p.AffinitySeconds) {
+		change := poolChange(p)
+		if now.Algorithm == p.Algorithm {
+			delete(change, "lb_algorithm")
+		}
+		if err := b.lb(ctx, http.MethodPut, id, object{"pool": change}, nil, "pools", id); err != nil {
+			if errors.Is(err, sdn.ErrUnsupported) {
+				b.learnPool(lb.features, p, false)
+			}
+			return b.gone(id, err)
+		}
+	}
+	return b.setMonitor(ctx, lb, id, body.Pool.MonitorID, p.Monitor)
+}
+
+func equal[T comparable](a, b *T) bool {
+	return a == nil && b == nil || a != nil && b != nil && *a == *b
+}
+
+// setMonitor gives a pool, which has the monitor of that ID, the one wanted.
+func (b *Octavia) setMonitor(ctx context.Context, lb at, poolID, id string, want *v1.MonitorSpec) error {
+	if id != "" {
+		now, err := b.readMonitor(ctx, id)
+		switch {
+		case err != nil && !errors.Is(err, sdn.ErrNotFound):
+			return err
+		case err == nil && equal(monitorOf(now), want):
+			return nil
+		case err == nil && want != nil && now.Type == want.Type:
+			return b.lb(ctx, http.MethodPut, id, object{"healthmonitor": monitorChange(*want)}, nil, "healthmonitors", id)
+		case err == nil:
+			if err := b.lb(ctx, http.MethodDelete, id, nil, nil, "healthmonitors", id); err != nil && !errors.Is(err, sdn.ErrNotFound) {
+				return err
+			}
+		}
+	}
+	if want == nil {
+		return nil
+	}
+	return b.createMonitor(ctx, lb, poolID, *want)
+}
+
+func (b *Octavia) createMonitor(ctx context.Context, lb at, poolID string, m v1.MonitorSpec) error {
+	body := newMonitor(m)
+	body["pool_id"] = poolID
+	err := b.lb(ctx, http.MethodPost, poolID, object{"healthmonitor": body}, nil, "healthmonitors")
+	if errors.Is(err, sdn.ErrUnsupported) {
+		b.balancers.learn(lb.features.Provider, monitor+m.Type, 1)
+	}
+	if err != nil {
+		return fmt.Errorf("creating the health monitor of pool %s, of type %s: %w", poolID, m.Type, err)
+	}
+	return nil
+}
+
+// deletePool removes a pool. An LBaaS v2 does not as long as it has a monitor.
+func (b *Octavia) deletePool(ctx context.Context, id string) error {
+	if b.balancing() == session.LBaaS {
+		var body poolBody
+		err := b.lb(ctx, http.MethodGet, id, nil, &body, "pools", id)
+		if monitor := body.Pool.MonitorID; err == nil && monitor != "" {
+			err = b.lb(ctx, http.MethodDelete, monitor, nil, nil, "healthmonitors", monitor)
+		}
+		if err != nil && !errors.Is(err, sdn.ErrNotFound) {
+			return err
+		}
+	}
+	if err := b.lb(ctx, http.MethodDelete, id, nil, nil, "pools", id); err != nil && !errors.Is(err, sdn.ErrNotFound) {
+		return err
+	}
+	b.balancers.drop(id)
+	return nil
+}

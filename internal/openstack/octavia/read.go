@@ -1,0 +1,274 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package octavia
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/kuryr-go/kuryr/internal/openstack/session"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// LoadBalancer implements sdn.LoadBalancers: three requests, one for each monitor,
+// and one for the members of each pool; where there are several, one for all pools
+// and one for each that has members which were never read.
+func (b *Octavia) LoadBalancer(ctx context.Context, id string) (sdn.LoadBalancer, error) {
+	w, err := b.readBalancer(ctx, id)
+	var lb sdn.LoadBalancer
+	if err == nil {
+		lb, err = b.tree(ctx, id, w)
+		if errors.Is(err, sdn.ErrNotFound) { // something of it went since it was listed: the load balancer is there
+			err = fmt.Errorf("%w: %s", sdn.ErrUnavailable, err.Error())
+		}
+	}
+	if err != nil {
+		return sdn.LoadBalancer{}, fmt.Errorf("reading load balancer %s: %w", id, err)
+	}
+	return lb, nil
+}
+
+// tree reads what is below a load balancer.
+func (b *Octavia) tree(ctx context.Context, id string, w wireBalancer) (sdn.LoadBalancer, error) {
+	a, err := b.balancerAPI(ctx)
+	if err != nil {
+		return sdn.LoadBalancer{}, err
+	}
+	lb := balancerOf(w)
+	lb.Unmarked = a.has(withTags) && !w.isTagged()
+	if len(w.Listeners) == 0 {
+		return lb, nil
+	}
+	match := url.Values{"loadbalancer_id": {id}}
+	listeners, err := listBalancing[wireListener](ctx, b, "listeners", match)
+	if err != nil {
+		return sdn.LoadBalancer{}, fmt.Errorf("listing its listeners: %w", err)
+	}
+	pools, err := b.poolsOf(ctx, id, listeners, match)
+	if err != nil {
+		return sdn.LoadBalancer{}, err
+	}
+	for _, one := range listeners {
+		b.balancers.add(id, one.ID)
+		l := listenerOf(one)
+		if p, ok := pools[one.PoolID]; ok {
+			l.Pool = &p
+		}
+		lb.Listeners = append(lb.Listeners, l)
+	}
+	if b.balancing() == session.LBaaS {
+		err = b.addStates(ctx, &lb)
+	}
+	b.proveTree(lb)
+	return lb, err
+}
+
+// poolsOf reads the pools of a load balancer's listeners, by ID. An early LBaaS v2
+// does not know which pools are of one, and shows all.
+func (b *Octavia) poolsOf(ctx context.Context, id string, listeners []wireListener, match url.Values) (map[string]sdn.Pool, error) {
+	used := map[string]bool{}
+	for _, l := range listeners {
+		used[l.PoolID] = l.PoolID != ""
+	}
+	pools := map[string]sdn.Pool{}
+	if len(used) == 0 || len(used) == 1 && !used[listeners[0].PoolID] {
+		return pools, nil
+	}
+	all, err := listBalancing[wirePool](ctx, b, "pools", match)
+	if err != nil {
+		return nil, fmt.Errorf("listing its pools: %w", err)
+	}
+	all = slices.DeleteFunc(all, func(w wirePool) bool { return !used[w.ID] })
+	members, err := b.knownMembers(ctx, id, all)
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range all {
+		b.balancers.add(id, one.ID)
+		if pools[one.ID], err = b.completePool(ctx, one, members[one.ID]); err != nil {
+			return nil, err
+		}
+	}
+	return pools, nil
+}
+
+// completePool reads what is below a pool; its members only if they are not known.
+func (b *Octavia) completePool(ctx context.Context, w wirePool, known []wireMember) (sdn.Pool, error) {
+	p := poolOf(w)
+	if len(w.Members) > 0 && known == nil {
+		var err error
+		if known, err = b.readMembers(ctx, w.ID); err != nil {
+			return p, fmt.Errorf("listing the members of pool %s: %w", w.ID, err)
+		}
+	}
+	for _, m := range known {
+		p.Members = append(p.Members, memberOf(m))
+	}
+	slices.SortFunc(p.Members, func(x, y sdn.Member) int { // Octavia's two lists differ in their order
+		return cmp.Or(strings.Compare(x.IP, y.IP), cmp.Compare(x.Port, y.Port))
+	})
+	if w.MonitorID != "" {
+		m, err := b.readMonitor(ctx, w.MonitorID)
+		if err != nil {
+			return p, fmt.Errorf("reading health monitor %s: %w", w.MonitorID, err)
+		}
+		p.Monitor, p.MonitorBroken = monitorOf(m), m.Provisioning == string(sdn.ProvisioningError)
+	}
+	return p, nil
+}
+
+func (b *Octavia) readMembers(ctx context.Context, poolID string) ([]wireMember, error) {
+	all, err := listBalancing[wireMember](ctx, b, "members", nil, "pools", poolID, "members")
+	if err == nil {
+		b.balancers.keepSubnets(poolID, all)
+	}
+	return all, err
+}
+
+func (b *Octavia) readMonitor(ctx context.Context, id string) (wireMonitor, error) {
+	var body struct {
+		Monitor wireMonitor `json:"healthmonitor"`
+	}
+	err := b.lb(ctx, http.MethodGet, id, nil, &body, "healthmonitors", id)
+	return body.Monitor, err
+}
+
+// listBalancing reads a list of the load-balancing API. It is at path; without one, under its name.
+func listBalancing[T session.Listable](ctx context.Context, b *Octavia, name string, match url.Values, path ...string) ([]T, error) {
+	if len(path) == 0 {
+		path = []string{name}
+	}
+	query := url.Values{}
+	maps.Copy(query, match)
+	return session.ReadAll[T](ctx, b.Client, session.Request{To: b.balancing(), Path: append([]string{"lbaas"}, path...), Query: query, Subject: subjectOf(path)}, nil)
+}
+
+// subjectOf is the ID in a path, if it has one.
+func subjectOf(path []string) string {
+	if len(path) < 2 {
+		return ""
+	}
+	return path[1]
+}
+
+// wireStates is a node of the tree of states; a load balancer of LBaaS v2 has those
+// of what is below it nowhere else. Octavia's has all of a member but its subnet.
+type wireStates struct {
+	wireState
+	ID        string       `json:"id"`
+	Name      string       `json:"name"`
+	Address   string       `json:"address"`
+	Port      int32        `json:"protocol_port"`
+	Listeners []wireStates `json:"listeners"`
+	Pools     []wireStates `json:"pools"`
+	Members   []wireStates `json:"members"`
+}
+
+// knownMembers returns the members of pools, by one request for all, as far as
+// their subnets are known: those cannot change.
+func (b *Octavia) knownMembers(ctx context.Context, balancerID string, pools []wirePool) (map[string][]wireMember, error) {
+	filled := 0
+	for _, p := range pools {
+		if len(p.Members) > 0 {
+			filled++
+		}
+	}
+	if filled < 2 || b.balancing() == session.LBaaS {
+		return nil, nil
+	}
+	tree, err := b.readStates(ctx, balancerID)
+	if err != nil {
+		return nil, err
+	}
+	known := map[string][]wireMember{}
+	for _, l := range tree.Listeners {
+		for _, p := range l.Pools {
+			if all, ok := b.balancers.withSubnets(p); ok {
+				known[p.ID] = all
+			}
+		}
+	}
+	return known, nil
+}
+
+// withSubnets returns the members in a tree, if all their subnets are known.
+func (l *balancers) withSubnets(p wireStates) ([]wireMember, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []wireMember
+	for _, m := range p.Members {
+		subnet, ok := l.subnets[p.ID][m.ID]
+		if !ok {
+			return nil, false
+		}
+		all = append(all, wireMember{wireState: m.wireState, ID: m.ID, Name: m.Name, Address: m.Address, Port: m.Port, SubnetID: subnet})
+	}
+	return all, len(all) > 0
+}
+
+// keepSubnets notes the subnets of a pool's members.
+func (l *balancers) keepSubnets(poolID string, members []wireMember) {
+	kept := map[string]string{}
+	for _, m := range members {
+		kept[m.ID] = m.SubnetID
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.subnets[poolID] = kept
+}
+
+func (b *Octavia) readStates(ctx context.Context, balancerID string) (wireStates, error) {
+	var body struct {
+		Statuses struct {
+			LoadBalancer wireStates `json:"loadbalancer"`
+		}
+	}
+	if err := b.lb(ctx, http.MethodGet, balancerID, nil, &body, "loadbalancers", balancerID, "statuses"); err != nil {
+		return wireStates{}, fmt.Errorf("reading the states below it: %w", err)
+	}
+	return body.Statuses.LoadBalancer, nil
+}
+
+// addStates reads the states of what is below a load balancer.
+func (b *Octavia) addStates(ctx context.Context, lb *sdn.LoadBalancer) error {
+	tree, err := b.readStates(ctx, lb.ID)
+	if err != nil {
+		return err
+	}
+	states := map[string]wireState{}
+	tree.collect(states)
+	for i := range lb.Listeners {
+		l := &lb.Listeners[i]
+		l.Provisioning, l.Operating = states[l.ID].pair()
+		if l.Pool == nil {
+			continue
+		}
+		l.Pool.Provisioning, l.Pool.Operating = states[l.Pool.ID].pair()
+		for j := range l.Pool.Members {
+			m := &l.Pool.Members[j]
+			m.Provisioning, m.Operating = states[m.ID].pair()
+		}
+	}
+	return nil
+}
+
+func (w wireState) pair() (sdn.Provisioning, string) {
+	return sdn.Provisioning(w.Provisioning), w.Operating
+}
+
+func (s wireStates) collect(into map[string]wireState) {
+	into[s.ID] = s.wireState
+	for _, some := range [][]wireStates{s.Listeners, s.Pools, s.Members} {
+		for _, one := range some {
+			one.collect(into)
+		}
+	}
+}

@@ -1,0 +1,259 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package octavia
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/openstack/session"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// What Octavia sends. What it is sent is in maps: there null is not the same as nothing.
+
+type object = map[string]any
+
+type wireID struct {
+	ID string `json:"id"`
+}
+
+type wireState struct {
+	Provisioning string `json:"provisioning_status"`
+	Operating    string `json:"operating_status"`
+}
+
+type wireBalancer struct {
+	wireState
+	ID          string         `json:"id"`
+	Name        string         `json:"name"`
+	Description string         `json:"description"`
+	ProjectID   string         `json:"project_id"`
+	TenantID    string         `json:"tenant_id"` // the same, in an early LBaaS v2
+	Provider    string         `json:"provider"`
+	FlavorID    string         `json:"flavor_id"`
+	Zone        string         `json:"availability_zone"`
+	VIPAddress  string         `json:"vip_address"`
+	VIPSubnetID string         `json:"vip_subnet_id"`
+	VIPPortID   string         `json:"vip_port_id"`
+	Tags        []string       `json:"tags"`
+	Listeners   []wireListener `json:"listeners"` // with their IDs only, but in the answer to a POST
+	Pools       []wirePool     `json:"pools"`     // likewise
+}
+
+// mark is in the tags, and in the description for an Octavia without them, and for
+// what of the tags somebody has taken away.
+func (w wireBalancer) mark() session.Mark {
+	tags, said := session.ParseMark(strings.Join(w.Tags, " ")), session.ParseMark(w.Description)
+	switch {
+	case tags.Cluster == "":
+		return said
+	case tags.Owner == (sdn.Owner{}) && tags.Cluster == said.Cluster:
+		tags.Owner = said.Owner
+	}
+	return tags
+}
+
+// isTagged reports whether the tags say all that the mark does.
+func (w wireBalancer) isTagged() bool {
+	return !slices.ContainsFunc(w.mark().Tags(), func(tag string) bool { return !slices.Contains(w.Tags, tag) })
+}
+
+type wireListener struct {
+	wireState
+	ID            string   `json:"id"`
+	Name          string   `json:"name"`
+	Protocol      string   `json:"protocol"`
+	Port          int32    `json:"protocol_port"`
+	AllowedCIDRs  []string `json:"allowed_cidrs"`
+	Limit         *int32   `json:"connection_limit"`
+	ClientData    *int64   `json:"timeout_client_data"`
+	MemberData    *int64   `json:"timeout_member_data"`
+	MemberConnect *int64   `json:"timeout_member_connect"`
+	TCPInspect    *int64   `json:"timeout_tcp_inspect"`
+	PoolID        string   `json:"default_pool_id"`
+}
+
+type wirePool struct {
+	wireState
+	ID          string           `json:"id"`
+	Name        string           `json:"name"`
+	Protocol    string           `json:"protocol"`
+	Algorithm   string           `json:"lb_algorithm"`
+	Persistence *wirePersistence `json:"session_persistence"`
+	MonitorID   string           `json:"healthmonitor_id"`
+	Members     []wireMember     `json:"members"` // with their IDs only, but in the answer to a POST of a load balancer
+}
+
+type wirePersistence struct {
+	Type    string `json:"type"`
+	Timeout *int32 `json:"persistence_timeout"`
+}
+
+type wireMember struct {
+	wireState
+	ID       string `json:"id"`
+	Name     string `json:"name"`
+	Address  string `json:"address"`
+	Port     int32  `json:"protocol_port"`
+	SubnetID string `json:"subnet_id"`
+}
+
+type wireMonitor struct {
+	Provisioning   string `json:"provisioning_status"`
+	ID             string `json:"id"`
+	Type           string `json:"type"`
+	Delay          int32  `json:"delay"`
+	Timeout        int32  `json:"timeout"`
+	MaxRetries     int32  `json:"max_retries"`
+	MaxRetriesDown int32  `json:"max_retries_down"`
+}
+
+type balancerBody struct {
+	LoadBalancer wireBalancer `json:"loadbalancer"`
+}
+
+type listenerBody struct {
+	Listener wireListener `json:"listener"`
+}
+
+type poolBody struct {
+	Pool wirePool `json:"pool"`
+}
+
+// Lists are paged by the ID.
+
+func (w wireBalancer) Key() string { return w.ID }
+func (w wireListener) Key() string { return w.ID }
+func (w wirePool) Key() string     { return w.ID }
+func (w wireMember) Key() string   { return w.ID }
+
+func balancerOf(w wireBalancer) sdn.LoadBalancer {
+	return sdn.LoadBalancer{
+		ID: w.ID, Owner: w.mark().Owner, Name: w.Name, ProjectID: cmp.Or(w.ProjectID, w.TenantID), Provider: w.Provider, FlavorID: w.FlavorID,
+		AvailabilityZone: w.Zone, VIP: v1.VIPAddress{IP: w.VIPAddress, SubnetID: w.VIPSubnetID}, VIPPortID: w.VIPPortID,
+		Provisioning: sdn.Provisioning(w.Provisioning), Operating: w.Operating,
+	}
+}
+
+func listenerOf(w wireListener) sdn.Listener {
+	slices.Sort(w.AllowedCIDRs)
+	return sdn.Listener{
+		ID: w.ID, Name: w.Name, Protocol: w.Protocol, Port: w.Port, SourceRanges: w.AllowedCIDRs, ConnectionLimit: w.Limit,
+		TimeoutClientData: w.ClientData, TimeoutMemberData: w.MemberData, TimeoutMemberConnect: w.MemberConnect,
+		TimeoutTCPInspect: w.TCPInspect, Provisioning: sdn.Provisioning(w.Provisioning), Operating: w.Operating,
+	}
+}
+
+func poolOf(w wirePool) sdn.Pool {
+	p := sdn.Pool{
+		ID: w.ID, Name: w.Name, Protocol: w.Protocol, Algorithm: w.Algorithm,
+		Provisioning: sdn.Provisioning(w.Provisioning), Operating: w.Operating,
+	}
+	if s := w.Persistence; s != nil && s.Type == "SOURCE_IP" {
+		p.AffinitySeconds = cmp.Or(s.Timeout, new(int32))
+	}
+	return p
+}
+
+func memberOf(w wireMember) sdn.Member {
+	return sdn.Member{
+		ID: w.ID, Name: w.Name, IP: w.Address, Port: w.Port, SubnetID: w.SubnetID,
+		Provisioning: sdn.Provisioning(w.Provisioning), Operating: w.Operating,
+	}
+}
+
+func monitorOf(w wireMonitor) *v1.MonitorSpec {
+	return &v1.MonitorSpec{Type: w.Type, Delay: w.Delay, Timeout: w.Timeout, MaxRetries: w.MaxRetries, MaxRetriesDown: w.MaxRetriesDown}
+}
+
+// listenerChange is what of a listener can be changed. Timeouts that are nil become
+// null: then Octavia takes its defaults.
+func listenerChange(l sdn.Listener, f sdn.Features, a api) object {
+	out := object{"name": l.Name, "connection_limit": orNull(l.ConnectionLimit)}
+	if l.ConnectionLimit == nil && a.old {
+		out["connection_limit"] = -1 // which has no null
+	}
+	if a.has(withTimeouts) {
+		out["timeout_client_data"], out["timeout_member_data"] = orNull(l.TimeoutClientData), orNull(l.TimeoutMemberData)
+		out["timeout_member_connect"], out["timeout_tcp_inspect"] = orNull(l.TimeoutMemberConnect), orNull(l.TimeoutTCPInspect)
+	}
+	if f.SourceRanges {
+		out["allowed_cidrs"] = session.NotNil(l.SourceRanges)
+	}
+	return out
+}
+
+func newListener(l sdn.Listener, f sdn.Features, a api) object {
+	out := listenerChange(l, f, a)
+	out["protocol"], out["protocol_port"] = l.Protocol, l.Port
+	for name, v := range out {
+		if v == nil { // some Octavia takes no null here
+			delete(out, name)
+		}
+	}
+	if len(l.SourceRanges) == 0 {
+		delete(out, "allowed_cidrs")
+	}
+	return out
+}
+
+func orNull[T any](p *T) any {
+	if p == nil {
+		return nil
+	}
+	return *p
+}
+
+// poolChange is what of a pool can be changed.
+func poolChange(p sdn.Pool) object {
+	out := object{"name": p.Name, "lb_algorithm": p.Algorithm, "session_persistence": nil}
+	if s := p.AffinitySeconds; s != nil {
+		persistence := object{"type": "SOURCE_IP"}
+		if *s != 0 {
+			persistence["persistence_timeout"] = *s
+		}
+		out["session_persistence"] = persistence
+	}
+	return out
+}
+
+// newPool is all of a pool, whose protocol has to be said.
+func newPool(p sdn.Pool, f sdn.Features) object {
+	p.Algorithm = cmp.Or(p.Algorithm, f.Algorithm)
+	out := poolChange(p)
+	if out["session_persistence"] == nil {
+		delete(out, "session_persistence")
+	}
+	out["protocol"] = p.Protocol
+	return out
+}
+
+func newMember(m sdn.Member) object {
+	out := object{"name": m.Name, "address": m.IP, "protocol_port": m.Port}
+	if m.SubnetID != "" {
+		out["subnet_id"] = m.SubnetID
+	}
+	return out
+}
+
+func newMembers(all []sdn.Member) []object {
+	out := make([]object, len(all))
+	for i, m := range all {
+		out[i] = newMember(m)
+	}
+	return out
+}
+
+func monitorChange(m v1.MonitorSpec) object {
+	return object{"delay": m.Delay, "timeout": m.Timeout, "max_retries": m.MaxRetries, "max_retries_down": m.MaxRetriesDown}
+}
+
+func newMonitor(m v1.MonitorSpec) object {
+	out := monitorChange(m)
+	out["type"] = m.Type
+	return out
+}

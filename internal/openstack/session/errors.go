@@ -1,0 +1,288 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package session
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/gophercloud/gophercloud/v2"
+
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// This file alone decides what an answer means. Seen on Neutron 21 (Zed).
+
+// The services that are asked.
+const (
+	neutron  = "Neutron"
+	keystone = "Keystone"
+	Octavia  = "Octavia"
+	LBaaS    = "Neutron's LBaaS" // the same server as Neutron
+)
+
+// explain turns what gophercloud returns into the seam's errors. subject is the
+// NeutronError that says the object the request is about does not exist, as in
+// PortNotFound, or with load balancers its ID; who is the service that was asked.
+func explain(ctx context.Context, err error, subject, who string) error {
+	var answer gophercloud.ErrUnexpectedResponseCode
+	if errors.As(err, &answer) {
+		return answered(answer, subject, who)
+	}
+	var nowhere *gophercloud.ErrEndpointNotFound
+	if errors.As(err, &nowhere) {
+		return fmt.Errorf("%w: the service catalogue has no such endpoint; check region and interface", sdn.ErrUnavailable)
+	}
+	if who == keystone && context.Cause(ctx) == nil && !errors.As(err, new(*url.Error)) {
+		// Nothing was sent: gophercloud finds the credential incomplete.
+		return fmt.Errorf("%w: %w", sdn.ErrForbidden, err)
+	}
+	return Unanswered(ctx, err)
+}
+
+// Unanswered explains a request that got no answer, or none that can be read.
+func Unanswered(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return fmt.Errorf("%w: %w", sdn.ErrUnavailable, cause)
+	}
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		return fmt.Errorf("%w: no answer in time", sdn.ErrUnavailable)
+	}
+	var at *url.Error // its URL is a query of some hundred bytes; the caller has said what was asked
+	if errors.As(err, &at) {
+		err = at.Err
+	}
+	return fmt.Errorf("%w: %w", sdn.ErrUnavailable, err)
+}
+
+func answered(a gophercloud.ErrUnexpectedResponseCode, subject, who string) error {
+	f := parseFault(a.Body)
+	said := fmt.Sprintf("%s answered %d", who, a.Actual)
+	for _, part := range []string{f.kind, f.message} {
+		if part != "" {
+			said += ": " + part
+		}
+	}
+	class := classify(a.Actual, f.kind, subject)
+	switch who {
+	case Octavia:
+		class = classifyBalancer(a.Actual, f.message, subject)
+	case LBaaS:
+		class = classifyLBaaS(a.Actual, f, subject)
+	}
+	if who == keystone && !errors.Is(class, sdn.ErrUnavailable) {
+		class = sdn.ErrForbidden // whatever is wrong with the login, it is not the caller's request
+	}
+	after := retryAfter(a.ResponseHeader, time.Now())
+	if after > 0 && a.Actual == http.StatusRequestEntityTooLarge {
+		class = sdn.ErrUnavailable // a middleware that limits rates, not a quota
+	}
+	err := fmt.Errorf("%s: %w", said, class)
+	hint := Hint(class, f.kind)
+	if who == Octavia {
+		hint = balancerHint(class)
+	}
+	if hint != "" {
+		err = fmt.Errorf("%s (%s): %w", said, hint, class)
+	}
+	if after > 0 && errors.Is(class, sdn.ErrUnavailable) {
+		return &sdn.BusyError{After: after, Err: err}
+	}
+	return err
+}
+
+// classify says what a status and a NeutronError's type mean.
+func classify(status int, kind, subject string) error {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return sdn.ErrForbidden
+	case http.StatusNotFound:
+		return classifyMissing(kind, subject)
+	case http.StatusConflict:
+		return classifyConflict(kind)
+	case http.StatusPreconditionFailed:
+		return sdn.ErrConflict
+	case http.StatusRequestEntityTooLarge:
+		return sdn.ErrQuota
+	case http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return sdn.ErrUnavailable
+	case http.StatusNotImplemented:
+		return sdn.ErrInvalid
+	}
+	if kind == PairsExhausted {
+		return sdn.ErrQuota
+	}
+	if status >= 400 && status < 500 {
+		return sdn.ErrInvalid
+	}
+	return sdn.ErrUnavailable
+}
+
+// PairsExhausted is the NeutronError that says: a port has as many address pairs as one may have. It is a 400.
+const PairsExhausted = "AllowedAddressPairExhausted"
+
+// classifyMissing tells the object that the request is about from those it
+// refers to. A 404 in other words than Neutron's is a proxy's or a wrong
+// endpoint's: taking it for "gone" would leak whatever is being deleted.
+func classifyMissing(kind, subject string) error {
+	switch {
+	case kind == subject && subject != "":
+		return sdn.ErrNotFound
+	case kind == "HTTPNotFound" && subject == FloatingMissing: // Neutron's own word for a path that none of its extensions has
+		return errNoPart
+	case strings.HasSuffix(kind, "NotFound") && kind != "HTTPNotFound":
+		return sdn.ErrInvalid
+	}
+	return sdn.ErrUnavailable
+}
+
+// FloatingMissing is the NeutronError of a floating IP that is not there. A Neutron
+// without routers has no path for them, which is another answer.
+const FloatingMissing = "FloatingIPNotFound"
+
+func classifyConflict(kind string) error {
+	switch kind {
+	case "OverQuota", "IpAddressGenerationFailure", "NoMoreFixedIpsAvailable":
+		return sdn.ErrQuota
+	case "IpAddressGenerationFailureNoMatchingSubnet", "HostNotCompatibleWithFixedIps", "AddressPairAndPortSecurityRequired",
+		"TrunkDisabled", "TrunkInErrorState": // a person has to put the trunk right
+		return sdn.ErrInvalid
+	}
+	return sdn.ErrConflict
+}
+
+// Hint says what to do about it, where Neutron's own words do not.
+func Hint(class error, kind string) string {
+	switch {
+	case kind == "OverQuota":
+		return "raise the project's quota or free some"
+	case kind == PairsExhausted:
+		return "raise max_allowed_address_pair in neutron.conf, which is 10 by default: each pod behind a port needs one for each of its addresses; or use trunks"
+	case errors.Is(class, sdn.ErrQuota) && strings.HasPrefix(kind, "IpAddress"):
+		return "add an allocation pool or a larger subnet, or free some addresses"
+	case kind == "TrunkDisabled" || kind == "TrunkInErrorState":
+		return "set the node's trunk up (openstack network trunk set --enable), or make it anew"
+	case kind == "PolicyNotAuthorized":
+		return "give the credential a role that may do this: binding a port to a host, or choosing a floating IP's address, needs admin, or a policy that allows it"
+	case errors.Is(class, sdn.ErrInvalid) && strings.HasSuffix(kind, "NotFound"):
+		return "check the ID in the configuration, and that the credential may see it"
+	}
+	return ""
+}
+
+// maxPause bounds how long one answer keeps Kuryr silent. A proxy in front of
+// Neutron may say an hour by default, while Neutron is back in seconds; whoever
+// means it says so again.
+const maxPause = time.Minute
+
+// retryAfter reads HTTP's Retry-After, seconds or a date, up to maxPause.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	v := h.Get("Retry-After")
+	if s, err := strconv.Atoi(v); err == nil {
+		return min(time.Duration(min(max(s, 0), 3600))*time.Second, maxPause)
+	}
+	if at, err := http.ParseTime(v); err == nil {
+		return min(max(at.Sub(now), 0), maxPause)
+	}
+	return 0
+}
+
+// fault is what an error's body says.
+type fault struct{ kind, message string }
+
+// maxMessage bounds what of a body goes into a message: it ends in Events.
+const maxMessage = 400
+
+// parseFault reads the body of an error: Neutron's, Keystone's, that of a
+// middleware in front of them, or a proxy's HTML.
+func parseFault(body []byte) fault {
+	var envelope map[string]json.RawMessage
+	if json.Unmarshal(body, &envelope) != nil {
+		return fault{message: tidy(stripHTML(string(body)))}
+	}
+	for _, key := range []string{"NeutronError", "error", "overLimitFault"} {
+		if raw, ok := envelope[key]; ok {
+			return parseInner(raw)
+		}
+	}
+	return parseInner(body)
+}
+
+func parseInner(raw json.RawMessage) fault {
+	var plain string
+	if json.Unmarshal(raw, &plain) == nil {
+		return fault{message: tidy(plain)}
+	}
+	var inner struct {
+		Type, Message, Detail    string
+		FaultString, Description string // Octavia's two forms
+	}
+	// A field of another type is left out; what could be read is kept.
+	_ = json.Unmarshal(raw, &inner)
+	f := fault{kind: tidyKind(inner.Type), message: tidy(cmp.Or(inner.Message, inner.FaultString, inner.Description))}
+	if d := tidy(inner.Detail); d != "" && d != f.message {
+		f.message = tidy(f.message + " " + d)
+	}
+	if f == (fault{}) {
+		f.message = tidy(string(raw))
+	}
+	return f
+}
+
+// First returns the first error that is one: joined they would be of two classes.
+func First(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var (
+	kindForm = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]{0,79}$`)
+	htmlHead = regexp.MustCompile(`(?is)<(head|style|script)\b.*?</(head|style|script)>`)
+	htmlTag  = regexp.MustCompile(`<[^>]*>`)
+)
+
+func tidyKind(s string) string {
+	if kindForm.MatchString(s) {
+		return s
+	}
+	return ""
+}
+
+func stripHTML(s string) string {
+	if !bytes.Contains([]byte(s), []byte("<")) {
+		return s
+	}
+	return htmlTag.ReplaceAllString(htmlHead.ReplaceAllString(s, " "), " ")
+}
+
+// tidy makes one printable line of at most maxMessage bytes.
+func tidy(s string) string {
+	if len(s) > 16*maxMessage {
+		s = s[:16*maxMessage]
+	}
+	s = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "?"), func(r rune) bool {
+		return unicode.IsSpace(r) || !unicode.IsPrint(r)
+	}), " ")
+	if len(s) > maxMessage {
+		s = strings.ToValidUTF8(s[:maxMessage], "") + "…"
+	}
+	return s
+}

@@ -1,0 +1,280 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package session
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// ask sends one request through l and returns the rate after it.
+func ask(t *testing.T, l *limiter, status int, took, after time.Duration) float64 {
+	t.Helper()
+	release, err := l.acquire(t.Context(), turn{})
+	if err != nil {
+		t.Fatalf("acquire: %v", err)
+	}
+	time.Sleep(took)
+	release(status, after)
+	return float64(l.tokens.Limit())
+}
+
+func TestLimiterSlowsDownAndRecovers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(100, 10, time.Minute, portShare)
+		if got := ask(t, l, 200, time.Second, 0); got != 100 {
+			t.Errorf("rate when well: %v, want 100", got)
+		}
+		for i, want := range []float64{50, 25, 12.5, 6.25, 3.125, 2, 2} {
+			if got := ask(t, l, http.StatusTooManyRequests, 2*time.Second, 0); got != want {
+				t.Errorf("rate after overload %d: %v, want %v", i+1, got, want)
+			}
+		}
+		before := 2.0
+		for before < 100 {
+			got := ask(t, l, 200, 3*time.Second, 0)
+			if got <= before || got > before+6 {
+				t.Fatalf("rate went from %v to %v in 3 s, want a small rise", before, got)
+			}
+			before = got
+		}
+	})
+}
+
+func TestLimiterHalvesOnceForOneCongestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(100, 10, time.Minute, portShare)
+		for range 5 { // the answers to five requests that were on their way together
+			ask(t, l, http.StatusServiceUnavailable, time.Millisecond, 0)
+		}
+		if got := float64(l.tokens.Limit()); got != 50 {
+			t.Errorf("rate %v, want 50", got)
+		}
+		if got := ask(t, l, 200, 40*time.Second, 0); got != 25 {
+			t.Errorf("rate after a slow answer: %v, want 25", got)
+		}
+	})
+}
+
+func TestLimiterBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(1, 2, time.Minute, portShare)
+		begun := time.Now()
+		for range 4 {
+			ask(t, l, 200, 0, 0)
+		}
+		if got := time.Since(begun); got != 3*time.Second {
+			t.Errorf("4 requests at 1 a second took %s, want 3s", got)
+		}
+		var held []func(int, time.Duration)
+		for range 2 {
+			release, err := l.acquire(t.Context(), turn{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			held = append(held, release)
+		}
+		begun = time.Now()
+		_, err := l.acquire(t.Context(), turn{})
+		if _, ok := sdn.RetryAfter(err); !ok || time.Since(begun) != time.Minute {
+			t.Errorf("a third at once: %v after %s, want busy after 1m", err, time.Since(begun))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := l.acquire(ctx, turn{}); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, sdn.ErrUnavailable) {
+			t.Errorf("a third with a deadline: %v", err)
+		}
+		held[0](200, 0)
+		ask(t, l, 200, 0, 0)
+	})
+}
+
+// What is not for a new port leaves half of Neutron's places free, in order that a new
+// port waits for other new ports only; and with Octavia there is always a place for
+// reading, and one for small changes while large ones are made.
+func TestLimiterKeepsPlaces(t *testing.T) {
+	for _, test := range []struct {
+		places int
+		share  func(int) (int, int)
+		pace   pace
+		taken  int
+	}{
+		{1, portShare, other, 1}, {2, portShare, other, 1}, {3, portShare, other, 1}, {8, portShare, other, 4},
+		{1, balancerShare, other, 1}, {2, balancerShare, other, 1}, {8, balancerShare, other, 6},
+		{1, balancerShare, long, 1}, {2, balancerShare, long, 1}, {3, balancerShare, long, 1}, {8, balancerShare, long, 4},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLimiter(1000, test.places, time.Minute, test.share)
+			over, sent := make(chan struct{}), atomic.Int32{}
+			for range 32 {
+				go func() {
+					release, err := l.acquire(t.Context(), turn{pace: test.pace})
+					if err != nil {
+						t.Errorf("acquire: %v", err)
+						return
+					}
+					sent.Add(1)
+					<-over
+					release(200, 0)
+				}()
+			}
+			synctest.Wait()
+			if got := int(sent.Load()); got != test.taken {
+				t.Errorf("%d of %d places are taken by those of pace %d, want %d", got, test.places, test.pace, test.taken)
+			}
+			begun := time.Now()
+			for range test.places - test.taken {
+				if _, err := l.acquire(t.Context(), turn{}); err != nil || time.Since(begun) != 0 {
+					t.Errorf("acquire of a prompt one: %v after %s, want it at once", err, time.Since(begun))
+				}
+			}
+			close(over)
+			synctest.Wait()
+			if got := sent.Load(); got != 32 {
+				t.Errorf("%d of 32 had a turn", got)
+			}
+		})
+	}
+}
+
+// A pool with many members takes as long as it takes.
+func TestLongWorkIsNoCongestion(t *testing.T) {
+	members := Request{To: Octavia, Method: http.MethodPut, Members: 100}
+	for _, test := range []struct {
+		r    Request
+		want turn
+	}{
+		{members, turn{long, true}},
+		{Request{To: Octavia, Method: http.MethodPut, Members: 2}, turn{other, true}},
+		{Request{To: Octavia, Method: http.MethodDelete}, turn{other, true}},
+		{Request{To: Octavia, Method: http.MethodPost, Creates: true}, turn{other, true}},
+		{Request{To: Octavia, Method: http.MethodGet}, turn{prompt, false}},
+		{Request{Method: http.MethodPost, Creates: true}, turn{prompt, false}},
+		{Request{Method: http.MethodGet}, turn{other, false}},
+		{Request{To: LBaaS, Method: http.MethodPut, Members: 100}, turn{other, false}},
+	} {
+		if got := test.r.turn(); got != test.want {
+			t.Errorf("turn of %+v = %+v, want %+v", test.r, got, test.want)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(100, 10, time.Minute, balancerShare)
+		for _, status := range []int{200, 202, 0} {
+			release, err := l.acquire(t.Context(), members.turn())
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(59 * time.Second)
+			release(status, 0)
+			if got := float64(l.tokens.Limit()); got != 100 {
+				t.Errorf("rate after a long answer by %d: %v, want 100", status, got)
+			}
+		}
+		release, err := l.acquire(t.Context(), members.turn())
+		if err != nil {
+			t.Fatal(err)
+		}
+		release(http.StatusServiceUnavailable, 0)
+		if got := float64(l.tokens.Limit()); got != 50 {
+			t.Errorf("rate after an answer of 503: %v, want 50", got)
+		}
+	})
+}
+
+func TestLimiterLeavesTheCloudAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(100, 2, time.Minute, portShare)
+		ask(t, l, http.StatusServiceUnavailable, 0, 30*time.Second)
+		time.Sleep(10 * time.Second)
+		_, err := l.acquire(t.Context(), turn{})
+		if after, _ := sdn.RetryAfter(err); after != 20*time.Second {
+			t.Errorf("acquire: %v, retry after %s; want 20s", err, after)
+		}
+		time.Sleep(20 * time.Second)
+		ask(t, l, 200, 0, 0)
+	})
+}
+
+func TestRetryAfterForms(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for value, want := range map[string]time.Duration{
+		"": 0, "7": 7 * time.Second, "-1": 0, "nonsense": 0, "61": time.Minute, "99999999": time.Minute,
+		"Fri, 02 Jan 2026 03:04:35 GMT": 30 * time.Second, "Fri, 02 Jan 2026 03:04:00 GMT": 0,
+		"Fri, 02 Jan 2026 09:04:35 GMT": time.Minute,
+	} {
+		if got := retryAfter(http.Header{"Retry-After": {value}}, now); got != want {
+			t.Errorf("Retry-After %q: %s, want %s", value, got, want)
+		}
+	}
+}
+
+func TestMarkTooLongOrUnreadable(t *testing.T) {
+	for _, o := range []sdn.Owner{
+		{},
+		{Kind: "kuryrportpool", Name: strings.Repeat("x", 253)},
+		{Kind: "kuryrportpool", Name: "two words"},
+		{Kind: "kuryrportpool", Namespace: "a/b", Name: "c"},
+	} {
+		if s, err := (Mark{Cluster: "one", Owner: o}).Description(); !errors.Is(err, sdn.ErrInvalid) {
+			t.Errorf("description of owner %+v = %q, %v; want ErrInvalid", o, s, err)
+		}
+	}
+}
+
+func FuzzMark(f *testing.F) {
+	f.Add("one", "kuryrportpool", "", "n1-0123456789", "", "")
+	f.Add("one", "kuryrportpool", "", "n1-0123456789", "b1000000-0000-4000-8000-000000000001", "")
+	f.Add("one", "service", "default", "web", "", "made by hand, do not touch")
+	f.Add("", "", "", "", "two words", "kuryr.cluster=a kuryr.cluster=a kuryr.parent=b")
+	f.Add("one-more", "a", "b", "c", "kuryr.cluster=two", "xkuryr.cluster=one")
+	f.Fuzz(func(t *testing.T, cluster, kind, namespace, name, parent, note string) {
+		m := Mark{Cluster: cluster, Owner: sdn.Owner{Kind: kind, Namespace: namespace, Name: name}, Parent: parent}
+		got := ParseMark(note)
+		if got.Cluster != "" && !strings.Contains(note, ClusterMark+got.Cluster) {
+			t.Errorf("parseMark(%q) = %+v, of a mark that is not there", note, got)
+		}
+		s, err := m.Description()
+		if err != nil {
+			return
+		}
+		if back := ParseMark(s); back != m || len(s) > MaxDescription {
+			t.Errorf("parseMark(%q) = %+v, want %+v", s, back, m)
+		}
+		if !strings.Contains(note, "kuryr.") {
+			if back := ParseMark(note + " " + s + "\n" + note); back != m {
+				t.Errorf("beside a note: parseMark = %+v, want %+v", back, m)
+			}
+		}
+	})
+}
+
+func FuzzFault(f *testing.F) {
+	for _, s := range []string{
+		`{"NeutronError": {"type": "PortNotFound", "message": "Port x could not be found.", "detail": ""}}`,
+		`{"NeutronError": "old form"}`, `{"error": {"code": 401, "title": "Unauthorized", "message": "m"}}`, `{"message": "m", "code": 4}`,
+		`{"NeutronError": {"type": ["x"], "message": {"a": 1}, "detail": 4}}`, `{"NeutronError": null}`, `[1]`, `"x"`, ``,
+		"<html><head><title>404</title></head><body>gone<br/>for\x00ever \xff</body>", strings.Repeat("x ", 5000),
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		got := parseFault(body)
+		if len(got.message) > maxMessage+len("…")*2 || len(got.kind) > 80 {
+			t.Errorf("parseFault(%q) has %d bytes", body, len(got.message))
+		}
+		if !utf8.ValidString(got.message) || strings.ContainsFunc(got.kind+got.message, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			t.Errorf("parseFault(%q) = %q, which cannot be printed on a line", body, got)
+		}
+	})
+}

@@ -1,0 +1,180 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+const (
+	// Congestion is answered once in this time: the answers to all requests
+	// that were on their way say the same thing.
+	congestionWindow = time.Second
+	// From the floor back to the ceiling takes this long.
+	recoveryTime = time.Minute
+	// The floor is this part of the ceiling.
+	floorPart = 50
+)
+
+// limiter bounds the requests on their way and how many are sent a second. It
+// halves the rate when the cloud says that it is overloaded, or is slow, and
+// raises it step by step while it is well (additive increase, multiplicative
+// decrease, as TCP does).
+//
+// Not all requests may take all places. With Neutron, what is not for a new port
+// takes half of them at most: pods that come wait for each other, not for those that
+// go. With Octavia a quarter is for reading alone, and what takes long by its nature,
+// as a pool with many members does, takes half at most: a large Service neither
+// keeps the small ones waiting nor anybody from seeing what has become of his own.
+type limiter struct {
+	slots    chan struct{}
+	others   chan struct{} // of slots, those that what is not prompt may take
+	long     chan struct{} // of others, those that what takes long may take
+	tokens   *rate.Limiter
+	ceiling  float64
+	patience time.Duration // how long to wait for leave
+	slow     time.Duration // an answer later than this is a sign of overload
+	report   func(rate float64)
+
+	mu        sync.Mutex
+	congested time.Time // last time the rate was halved
+	raised    time.Time // up to when the increase has been given
+	pause     time.Time // the cloud asked to be left alone until then
+}
+
+// pace is what a request's turn depends on.
+type pace int
+
+const (
+	prompt pace = iota // any place
+	other
+	long
+)
+
+// newLimiter returns a limiter. share says how many of its places requests may take
+// that are not prompt, and those that take long.
+func newLimiter(perSecond float64, concurrent int, timeout time.Duration, share func(places int) (others, long int)) *limiter {
+	others, long := share(concurrent)
+	return &limiter{
+		slots:    make(chan struct{}, concurrent),
+		others:   make(chan struct{}, max(1, others)),
+		long:     make(chan struct{}, max(1, long)),
+		tokens:   rate.NewLimiter(rate.Limit(perSecond), max(1, int(perSecond))),
+		ceiling:  perSecond,
+		patience: timeout,
+		slow:     timeout / 2,
+		report:   func(float64) {},
+	}
+}
+
+// portShare is how Neutron's places are shared, balancerShare how Octavia's are.
+func portShare(places int) (others, long int) { return places / 2, places / 2 }
+
+func balancerShare(places int) (others, long int) {
+	return min(places-1, places*3/4), places / 2
+}
+
+// turn is how a request is to wait for its own, and what its duration says.
+type turn struct {
+	pace pace
+	// patient: how long it takes says nothing about how well the cloud is, but about
+	// what is asked for.
+	patient bool
+}
+
+// acquire waits for leave to send one request and returns what gives it back, with
+// the status of the answer (0: none). It fails rather than wait longer than a request
+// may take, and at once while the cloud wants to be left alone.
+func (l *limiter) acquire(ctx context.Context, t turn) (release func(status int, retryAfter time.Duration), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, Unanswered(ctx, err)
+	}
+	l.mu.Lock()
+	pause := time.Until(l.pause)
+	l.mu.Unlock()
+	if pause > 0 {
+		return nil, &sdn.BusyError{After: pause, Err: errors.New("the cloud has asked to be left alone")}
+	}
+	waiting, cancel := context.WithTimeout(ctx, l.patience)
+	defer cancel()
+	leave, err := l.enter(waiting, t.pace)
+	if err != nil {
+		return nil, l.tired(ctx)
+	}
+	if err := l.tokens.Wait(waiting); err != nil {
+		leave()
+		return nil, l.tired(ctx)
+	}
+	sent := time.Now()
+	return func(status int, after time.Duration) {
+		leave()
+		took := time.Since(sent)
+		if t.patient {
+			took = 0
+		}
+		l.observe(status, took, after)
+	}, nil
+}
+
+// enter takes a place and returns how to leave it.
+func (l *limiter) enter(ctx context.Context, p pace) (leave func(), err error) {
+	places := []chan struct{}{l.slots, l.others, l.long}[:p+1]
+	leave = func() {}
+	for _, place := range slices.Backward(places) {
+		select {
+		case place <- struct{}{}:
+			before := leave
+			leave = func() { <-place; before() }
+		case <-ctx.Done():
+			leave()
+			return nil, ctx.Err()
+		}
+	}
+	return leave, nil
+}
+
+// tired explains why the wait for leave is over.
+func (l *limiter) tired(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return Unanswered(ctx, ctx.Err())
+	}
+	return &sdn.BusyError{After: l.patience / 2, Err: fmt.Errorf("%d requests are on their way and none had a turn in %s", len(l.slots), l.patience)}
+}
+
+// observe learns from an answer.
+func (l *limiter) observe(status int, took, after time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if after > 0 && now.Add(after).After(l.pause) {
+		l.pause = now.Add(after)
+	}
+	limit := float64(l.tokens.Limit())
+	switch {
+	case status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable || took > l.slow:
+		if now.Sub(l.congested) < congestionWindow {
+			return
+		}
+		l.congested, l.raised = now, now
+		limit = max(limit/2, l.ceiling/floorPart)
+	case status == 0 || limit >= l.ceiling:
+		l.raised = now
+		return
+	default:
+		limit = min(l.ceiling, limit+l.ceiling*float64(now.Sub(l.raised))/float64(recoveryTime))
+		l.raised = now
+	}
+	l.tokens.SetLimit(rate.Limit(limit))
+	l.report(limit)
+}

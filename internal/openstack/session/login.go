@@ -1,0 +1,257 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package session
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gophercloud/gophercloud/v2"
+	"github.com/gophercloud/gophercloud/v2/openstack"
+	"github.com/gophercloud/gophercloud/v2/openstack/config/clouds"
+	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/tokens"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// A refused credential is not offered again for this long: a Keystone may lock
+// an account after a few refusals.
+const refusedPause = 10 * time.Second
+
+// login makes sessions of one credential, one at a time, and keeps the last.
+//
+// gophercloud can log in again by itself; that is off, as a session here is
+// never changed, and so needs no lock while in use.
+type login struct {
+	cloud, file string
+	timeout     time.Duration
+	metrics     *metrics
+
+	flight singleflight.Group
+	mu     sync.Mutex
+	last   *session
+	// refused is Keystone's last word, if that was no, and until when it counts.
+	refused      error
+	refusedUntil time.Time
+}
+
+// session is a token and where the services are.
+type session struct {
+	client     *gophercloud.ServiceClient // Neutron
+	balancer   *gophercloud.ServiceClient // Octavia; nil: the catalogue has none
+	transport  *http.Transport
+	credential string // whose it is, for messages: never a secret
+	project    string // of the token; empty if it is of none
+	begun      time.Time
+}
+
+// credential is what a login needs, as found in clouds.yaml or the environment.
+type credential struct {
+	auth     gophercloud.AuthOptions
+	endpoint gophercloud.EndpointOpts
+	tls      *tls.Config
+	name     string
+}
+
+func (l *login) credential() (credential, error) {
+	var opts []clouds.ParseOption
+	cloud := l.cloud
+	if cloud == "" {
+		cloud = os.Getenv("OS_CLOUD")
+	}
+	switch {
+	case cloud == "" && os.Getenv("OS_AUTH_URL") == "":
+		return credential{}, errors.New("no cloud named: set neutron.cloud in the configuration, or OS_CLOUD, or OS_AUTH_URL and what goes with it")
+	case cloud == "":
+		file, err := cloudFromEnvironment()
+		if err != nil {
+			return credential{}, err
+		}
+		cloud = environmentCloud
+		opts = append(opts, clouds.WithCloudsYAML(strings.NewReader(file)))
+	case l.file != "":
+		opts = append(opts, clouds.WithLocations(l.file))
+	}
+	var c credential
+	var err error
+	c.auth, c.endpoint, c.tls, err = clouds.Parse(append(opts, clouds.WithCloudName(cloud))...)
+	if err != nil {
+		return credential{}, err
+	}
+	if c.auth.IdentityEndpoint == "" {
+		return credential{}, fmt.Errorf("cloud %q has no auth_url", cloud)
+	}
+	c.name = credentialName(cloud, c.auth)
+	return c, nil
+}
+
+func credentialName(cloud string, a gophercloud.AuthOptions) string {
+	who := "user " + a.Username
+	switch {
+	case a.ApplicationCredentialID != "" || a.ApplicationCredentialName != "":
+		who = "application credential " + a.ApplicationCredentialName + a.ApplicationCredentialID
+	case a.Username == "" && a.UserID != "":
+		who = "user " + a.UserID
+	case a.Username == "":
+		who = "a token"
+	}
+	if cloud == environmentCloud {
+		return who + " of the OS_* variables"
+	}
+	return fmt.Sprintf("%s of cloud %q", who, cloud)
+}
+
+// environmentCloud names the entry that stands for the OS_* variables.
+const environmentCloud = "OS_*"
+
+// cloudFromEnvironment writes the OS_* variables as a clouds.yaml, so that both
+// ways go through one parser. (gophercloud's own reader of the environment knows
+// no domain of the project apart from the user's.)
+func cloudFromEnvironment() (string, error) {
+	auth := map[string]string{}
+	for _, key := range []string{
+		"auth_url", "username", "user_id", "password", "token", "user_domain_id", "user_domain_name",
+		"project_id", "project_name", "project_domain_id", "project_domain_name", "domain_id", "domain_name",
+		"system_scope", "trust_id",
+		"application_credential_id", "application_credential_name", "application_credential_secret",
+	} {
+		if v := os.Getenv("OS_" + strings.ToUpper(key)); v != "" {
+			auth[key] = v
+		}
+	}
+	cloud := map[string]any{"auth": auth}
+	if v := strings.ToLower(os.Getenv("OS_INSECURE")); v == "1" || v == "true" {
+		cloud["verify"] = false
+	}
+	// JSON is YAML.
+	file, err := json.Marshal(map[string]any{"clouds": map[string]any{environmentCloud: cloud}})
+	return string(file), err
+}
+
+// session returns the session in use, or a new one if that is stale.
+func (l *login) session(ctx context.Context, stale *session) (*session, error) {
+	l.mu.Lock()
+	last, refused := l.last, l.refused
+	if time.Now().After(l.refusedUntil) {
+		refused = nil
+	}
+	l.mu.Unlock()
+	if last != nil && last != stale {
+		return last, nil
+	}
+	if refused != nil {
+		return nil, refused
+	}
+	// All who wait share one login, which therefore must not end with the
+	// context of whoever came first. Its HTTP requests are bounded.
+	result := l.flight.DoChan("", func() (any, error) {
+		return l.renew(context.WithoutCancel(ctx), stale)
+	})
+	select {
+	case r := <-result:
+		if r.Err != nil {
+			return nil, r.Err
+		}
+		return r.Val.(*session), nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("waiting for a login: %w", Unanswered(ctx, ctx.Err()))
+	}
+}
+
+func (l *login) renew(ctx context.Context, stale *session) (*session, error) {
+	l.mu.Lock()
+	last := l.last
+	l.mu.Unlock()
+	if last != nil && last != stale {
+		return last, nil // made while we were on the way here
+	}
+	s, err := l.open(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if errors.Is(err, sdn.ErrForbidden) {
+		l.refused, l.refusedUntil = err, time.Now().Add(refusedPause)
+	}
+	if err != nil {
+		return nil, err
+	}
+	l.last, l.refused = s, nil
+	if stale != nil {
+		stale.transport.CloseIdleConnections()
+	}
+	return s, nil
+}
+
+func (l *login) open(ctx context.Context) (*session, error) {
+	c, err := l.credential()
+	if err != nil {
+		return nil, fmt.Errorf("reading the OpenStack credential: %w: %w", sdn.ErrForbidden, err)
+	}
+	client, err := openstack.NewClient(c.auth.IdentityEndpoint)
+	if err != nil {
+		return nil, fmt.Errorf("auth_url %q: %w: %w", c.auth.IdentityEndpoint, sdn.ErrForbidden, err)
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = c.tls
+	// A connection that has idled long may be closed at the other end just as
+	// a request goes out on it, and a POST is not sent twice.
+	transport.IdleConnTimeout = 15 * time.Second
+	transport.MaxIdleConnsPerHost = 32
+	client.HTTPClient = http.Client{
+		Transport: l.metrics.around(transport), Timeout: l.timeout,
+		// A redirect would take the token along to another host, and make a POST a GET.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	client.UserAgent.Prepend("kuryr")
+	if err := openstack.Authenticate(ctx, client, c.auth); err != nil {
+		return nil, fmt.Errorf("logging in to Keystone %s as %s: %w", c.auth.IdentityEndpoint, c.name, explain(ctx, err, "", keystone))
+	}
+	network, err := locate(client, c.endpoint, "network")
+	if err != nil {
+		return nil, fmt.Errorf("looking for Neutron (region %q, %s interface) in the catalogue of %s: %w",
+			c.endpoint.Region, c.endpoint.Availability, c.auth.IdentityEndpoint, explain(ctx, err, "", keystone))
+	}
+	balancer, err := locate(client, c.endpoint, "load-balancer")
+	if nowhere := new(gophercloud.ErrEndpointNotFound); err != nil && !errors.As(err, &nowhere) {
+		return nil, fmt.Errorf("looking for Octavia in the catalogue of %s: %w", c.auth.IdentityEndpoint, explain(ctx, err, "", keystone))
+	}
+	return &session{client: network, balancer: balancer, transport: transport, credential: c.name, project: projectOf(client), begun: time.Now()}, nil
+}
+
+// locate finds a service in the catalogue. Not openstack.NewNetworkV2 and its kin:
+// they ask for versions at each login, and double the version of an endpoint that
+// has one.
+func locate(client *gophercloud.ProviderClient, where gophercloud.EndpointOpts, kind string) (*gophercloud.ServiceClient, error) {
+	where.ApplyDefaults(kind)
+	at, err := client.EndpointLocator(where)
+	if err != nil {
+		return nil, err
+	}
+	base := strings.TrimSuffix(strings.TrimSuffix(at, "v2.0/"), "v2/")
+	return &gophercloud.ServiceClient{ProviderClient: client, Endpoint: base, ResourceBase: base + "v2.0/", Type: kind}, nil
+}
+
+// projectOf is the project of the token that a login got; empty if it is of none,
+// or the login was with a token, whose project nobody told.
+func projectOf(client *gophercloud.ProviderClient) string {
+	var p *tokens.Project
+	switch r := client.GetAuthResult().(type) {
+	case tokens.CreateResult:
+		p, _ = r.ExtractProject()
+	case tokens.GetResult:
+		p, _ = r.ExtractProject()
+	}
+	if p == nil {
+		return ""
+	}
+	return p.ID
+}

@@ -1,0 +1,125 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package session
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics counts what goes over the wire, logins included.
+type metrics struct {
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+	rate     prometheus.Gauge
+
+	balancerRate prometheus.Gauge
+}
+
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kuryr_cloud_requests_total",
+			Help: "HTTP requests to the cloud, by the status of the answer; none if there was no answer.",
+		}, []string{"service", "verb", "resource", "code"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "kuryr_cloud_request_duration_seconds",
+			Help:    "Time from the sending of a request to the first byte of the answer.",
+			Buckets: prometheus.ExponentialBuckets(0.01, 2, 14),
+		}, []string{"service", "verb", "resource"}),
+		rate:         rateOf("network"),
+		balancerRate: rateOf("load-balancer"),
+	}
+	if r == nil {
+		return m, nil
+	}
+	var err error
+	m.requests, err = register(r, m.requests, err)
+	m.seconds, err = register(r, m.seconds, err)
+	m.rate, err = register(r, m.rate, err)
+	m.balancerRate, err = register(r, m.balancerRate, err)
+	return m, err
+}
+
+func rateOf(service string) prometheus.Gauge {
+	return prometheus.NewGauge(prometheus.GaugeOpts{
+		Name:        "kuryr_cloud_request_rate_limit",
+		Help:        "Requests a second that Kuryr allows itself at present.",
+		ConstLabels: prometheus.Labels{"service": service},
+	})
+}
+
+// register registers c, or returns the one registered before: two backends in
+// one process count together.
+func register[C prometheus.Collector](r prometheus.Registerer, c C, before error) (C, error) {
+	err := r.Register(c)
+	var twice prometheus.AlreadyRegisteredError
+	if errors.As(err, &twice) {
+		if other, ok := twice.ExistingCollector.(C); ok {
+			return other, before
+		}
+	}
+	return c, errors.Join(before, err)
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// around counts and times what goes through next.
+func (m *metrics) around(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		service, resource := labels(r.URL.Path)
+		begun := time.Now()
+		response, err := next.RoundTrip(r)
+		m.seconds.WithLabelValues(service, r.Method, resource).Observe(time.Since(begun).Seconds())
+		code := "none"
+		if err == nil {
+			code = strconv.Itoa(response.StatusCode)
+		}
+		m.requests.WithLabelValues(service, r.Method, resource, code).Inc()
+		return response, err
+	})
+}
+
+// labels finds service and resource in a path. What it does not know is other:
+// an ID must not become a label.
+func labels(path string) (service, resource string) {
+	segments := strings.Split(strings.Trim(path, "/"), "/")
+	last := segments[len(segments)-1]
+	for _, s := range segments {
+		switch s {
+		case "tokens":
+			return "identity", s
+		case "trunks":
+			if last == "add_subports" || last == "remove_subports" {
+				return "network", last
+			}
+			return "network", s
+		case "ports", "subnets", "networks", "extensions", "quotas", "network-ip-availabilities", "floatingips", "service-providers",
+			"security-groups", "security-group-rules":
+			return "network", s
+		case "lbaas":
+			return "load-balancer", balancerResource(segments)
+		}
+	}
+	return "other", "other"
+}
+
+// balancerResource finds the resource in a path of the load-balancing API.
+func balancerResource(segments []string) string {
+	for _, s := range slices.Backward(segments) {
+		switch s {
+		case "loadbalancers", "listeners", "pools", "members", "healthmonitors", "providers", "failover":
+			return s
+		}
+	}
+	return "other"
+}

@@ -1,0 +1,111 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// maxRestarts bounds how often a list is begun anew because what a page ended with
+// was deleted before the next was asked for.
+const maxRestarts = 3
+
+// Listable is what lists are read of. Its key is its ID.
+type Listable interface{ Key() string }
+
+// errShifted says that what a page ended with is not there any more, so that nobody
+// knows what the pages after it would have begun with.
+var errShifted = errors.New("its pages have shifted")
+
+// ReadAll reads a list, page after page, and returns what is to be kept of it; nil
+// keeps all. The list is named as the last element of the path is. If what a page ended
+// with is deleted before the next is asked for, the list is begun anew. A list is never
+// ErrNotFound for that.
+func ReadAll[T Listable](ctx context.Context, b *Client, r Request, keep func(T) bool) ([]T, error) {
+	for try := 1; ; try++ {
+		all, err := readPages(ctx, b, r, keep)
+		switch {
+		case !errors.Is(err, errShifted):
+			return all, err
+		case try > maxRestarts:
+			return nil, fmt.Errorf("%w: what ends a page was deleted meanwhile, %d times: %w", sdn.ErrUnavailable, try, err)
+		}
+	}
+}
+
+// readPages reads a list once. A page is asked for by what the one before ended with.
+// If that is gone, Octavia answers 400, and Neutron 404, or shows an empty page, or the
+// first one again, as it pages each kind.
+func readPages[T Listable](ctx context.Context, b *Client, r Request, keep func(T) bool) (all []T, err error) {
+	r.Method, r.Query = http.MethodGet, maps.Clone(r.Query)
+	r.Query.Set("limit", strconv.Itoa(b.config.PageSize))
+	seen := map[string]bool{} // on earlier pages
+	ordered := r.Query.Get("sort_key") == "id"
+	for marker := ""; ; {
+		rows, more, err := readPage[T](ctx, b, r)
+		switch {
+		case marker != "" && (errors.Is(err, sdn.ErrNotFound) || errors.Is(err, sdn.ErrInvalid)):
+			return nil, fmt.Errorf("%w: %s", errShifted, err.Error())
+		case err != nil:
+			return nil, err
+		case marker != "" && len(rows) == 0: // the last page was full, or this is no page
+			r.Query.Del("marker")
+			r.Query.Set("id", marker)
+			rows, _, err = readPage[T](ctx, b, r)
+			if err == nil && len(rows) == 0 {
+				err = fmt.Errorf("%w: an empty page behind %s", errShifted, marker)
+			}
+			return all, err
+		case marker != "" && (seen[rows[0].Key()] || ordered && rows[0].Key() <= marker):
+			return nil, fmt.Errorf("%w: the page behind %s is an earlier one", errShifted, marker)
+		}
+		for _, row := range rows {
+			seen[row.Key()] = true
+			if keep == nil || keep(row) {
+				all = append(all, row)
+			}
+		}
+		if !more || len(rows) == 0 {
+			return all, nil
+		}
+		marker = rows[len(rows)-1].Key()
+		r.Query.Set("marker", marker)
+	}
+}
+
+func readPage[T Listable](ctx context.Context, b *Client, r Request) (rows []T, more bool, err error) {
+	var page map[string]json.RawMessage
+	r.Out = &page
+	if err := b.Do(ctx, r); err != nil {
+		return nil, false, err
+	}
+	name := r.Path[len(r.Path)-1]
+	key := strings.ReplaceAll(name, "-", "_") // security-groups
+	if err := json.Unmarshal(page[key], &rows); err != nil {
+		return nil, false, fmt.Errorf("%w: reading the list of %s: %w", sdn.ErrUnavailable, name, err)
+	}
+	var links []wireLink
+	_ = json.Unmarshal(page[key+"_links"], &links) // without them it was the last page
+	return rows, goesOn(links), nil
+}
+
+type wireLink struct {
+	Rel string `json:"rel"`
+}
+
+// goesOn reports whether there is a page after one with these links. Its length does
+// not tell: a cloud may have a limit of its own.
+func goesOn(links []wireLink) bool {
+	return slices.ContainsFunc(links, func(l wireLink) bool { return l.Rel == "next" })
+}

@@ -1,0 +1,185 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package session
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/gophercloud/gophercloud/v2"
+
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// Request is one call of the API of a service.
+type Request struct {
+	To      string // empty is neutron
+	Method  string
+	Path    []string // below v2.0, unescaped; nil is the service's list of versions
+	Query   url.Values
+	Body    any
+	Out     any
+	Header  map[string]string
+	Subject string // NeutronError's word for the object not being there, or its ID in Octavia's; see explain
+	// once: a repetition would not mean the same, so a closed connection is an error.
+	Once bool
+	// creates: a new port waits for this; see limiter.
+	Creates bool
+	// Members is how many of them the provider works at before Octavia answers.
+	Members int
+	// Took is told how long the answer took, without the wait for leave; nil: nobody is.
+	Took *time.Duration
+}
+
+// LongWork is how many members make a request a long one: OVN's driver takes 0.25 to
+// 0.4 s for each on two cores.
+const LongWork = 10
+
+// turn is how a request waits for its turn. What changes load balancers is as quick
+// as its provider is with what is asked for; that Octavia has too much to do shows
+// when reading takes long, and in its answers.
+func (r Request) turn() turn {
+	switch {
+	case r.To != Octavia && !r.Creates:
+		return turn{pace: other}
+	case r.To != Octavia, r.Method == http.MethodGet:
+		return turn{pace: prompt}
+	case r.Members > LongWork:
+		return turn{pace: long, patient: true}
+	}
+	return turn{pace: other, patient: true}
+}
+
+// Do sends a request and reads its answer. It waits for leave to send, logs in
+// when that is due, and once more if the token has expired. It is bounded by a
+// few of RequestTimeout, whatever the deadline of ctx.
+func (b *Client) Do(ctx context.Context, r Request) error {
+	s, err := b.session(ctx, r)
+	if err != nil {
+		return err
+	}
+	err = b.send(ctx, s, r)
+	if gophercloud.ResponseCodeIs(err, http.StatusUnauthorized) {
+		if s, err = b.login.session(ctx, s); err != nil {
+			return err
+		}
+		err = b.send(ctx, s, r)
+	} else if connectionClosed(err) && r.repeatable() && ctx.Err() == nil {
+		err = b.send(ctx, s, r)
+	}
+	if err == nil || errors.As(err, new(explained)) {
+		return err
+	}
+	err = explain(ctx, err, r.Subject, r.service())
+	if errors.Is(err, sdn.ErrForbidden) {
+		return fmt.Errorf("as %s: %w", s.credential, err)
+	}
+	return err
+}
+
+// session is the session to send r in. A catalogue is as old as its token: one that
+// lacks the service is read again after a while, in case somebody has added it.
+func (b *Client) session(ctx context.Context, r Request) (*session, error) {
+	s, err := b.login.session(ctx, nil)
+	if err != nil || r.To != Octavia || s.balancer != nil || time.Since(s.begun) < b.config.CacheAge {
+		return s, err
+	}
+	return b.login.session(ctx, s)
+}
+
+func (r Request) service() string { return cmp.Or(r.To, neutron) }
+
+func (r Request) repeatable() bool { return r.Method != http.MethodPost && !r.Once }
+
+// explained is an error that is not the answer's, and already in the seam's words.
+type explained struct{ error }
+
+func (e explained) Unwrap() error { return e.error }
+
+// send sends r once.
+func (b *Client) send(ctx context.Context, s *session, r Request) error {
+	client, limits, err := b.route(s, r)
+	if err != nil {
+		return explained{err}
+	}
+	release, err := limits.acquire(ctx, r.turn())
+	if err != nil {
+		return explained{err}
+	}
+	sent := time.Now()
+	u := client.Endpoint
+	if r.Path != nil {
+		u = client.ServiceURL(escaped(r.Path)...)
+	}
+	if len(r.Query) > 0 {
+		u += "?" + r.Query.Encode()
+	}
+	response, err := client.Request(ctx, r.Method, u, &gophercloud.RequestOpts{ //nolint:bodyclose // gophercloud reads and closes it unless KeepResponseBody is set
+		JSONBody: r.Body, JSONResponse: r.Out, MoreHeaders: r.Header,
+		OkCodes: []int{http.StatusOK, http.StatusCreated, http.StatusAccepted, http.StatusNoContent},
+	})
+	if r.Took != nil {
+		*r.Took = time.Since(sent)
+	}
+	status := 0
+	if response != nil {
+		status = response.StatusCode
+	}
+	var after time.Duration
+	var answer gophercloud.ErrUnexpectedResponseCode
+	if errors.As(err, &answer) && (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable) {
+		after = retryAfter(answer.ResponseHeader, time.Now())
+	}
+	release(status, after)
+	return err
+}
+
+// route is where a request goes, and who gives leave to send it.
+func (b *Client) route(s *session, r Request) (*gophercloud.ServiceClient, *limiter, error) {
+	if r.To != Octavia {
+		return s.client, b.limiter, nil
+	}
+	if s.balancer == nil {
+		return nil, nil, fmt.Errorf("the service catalogue has no load-balancer endpoint: install Octavia, or set "+
+			"loadBalancerAPI to lbaasv2 if Neutron serves load balancers: %w: %w", sdn.ErrNoService, sdn.ErrUnsupported)
+	}
+	return s.balancer, b.balancerLimiter, nil
+}
+
+// Unchanged is the header of a request that is refused, as ErrConflict, if the
+// object has another revision meanwhile.
+func Unchanged(revision int) map[string]string {
+	return map[string]string{"If-Match": "revision_number=" + strconv.Itoa(revision)}
+}
+
+// NotNil is a list that a body shows as [] if it is empty: null is not the same.
+func NotNil(s []string) []string {
+	if s == nil {
+		return []string{}
+	}
+	return s
+}
+
+func escaped(path []string) []string {
+	out := make([]string, len(path))
+	for i, p := range path {
+		out[i] = url.PathEscape(p)
+	}
+	return out
+}
+
+// connectionClosed reports whether the other end closed the connection instead
+// of answering, as a server does that restarts or has idled for too long.
+func connectionClosed(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}

@@ -1,0 +1,88 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package session sends requests to the services of an OpenStack cloud. It logs in,
+// holds back what is too much for a service, counts, reads lists page by page, and
+// turns answers into the seam's errors; it alone imports gophercloud. It also writes
+// and reads the mark that says whose a resource is.
+//
+// What to ask for and what comes back is left to the packages neutron and octavia.
+//
+// A creating request whose answer is lost is never sent again: what it may have made
+// carries the mark, and is collected as an orphan. Requests that may be repeated are,
+// once, if a connection was closed under them.
+package session
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Config says how to reach a cloud, and how much to ask of it.
+type Config struct {
+	// Cloud and CloudsFile name the credential.
+	Cloud, CloudsFile string
+	// RequestTimeout bounds each HTTP request, and the wait for leave to send it.
+	RequestTimeout time.Duration
+	// RequestsPerSecond is the most that is sent to a service that is well.
+	RequestsPerSecond float64
+	// MaxConcurrent requests to a service are on their way at once.
+	MaxConcurrent int
+	// PageSize is how many objects one request lists.
+	PageSize int
+	// CacheAge is how old a catalogue may be that lacks a service.
+	CacheAge time.Duration
+	// Metrics takes kuryr_cloud_*; nil keeps them to oneself.
+	Metrics prometheus.Registerer
+}
+
+// Client sends requests to the services of one cloud with one credential. It is safe
+// for concurrent use.
+type Client struct {
+	config          Config
+	login           *login
+	limiter         *limiter // Neutron's
+	balancerLimiter *limiter // Octavia's
+}
+
+// New returns a client. It reads the credential but asks nothing of the cloud:
+// the first request logs in.
+func New(c Config) (*Client, error) {
+	m, err := newMetrics(c.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("registering metrics: %w", err)
+	}
+	l := &login{cloud: c.Cloud, file: c.CloudsFile, timeout: c.RequestTimeout, metrics: m}
+	if _, err := l.credential(); err != nil {
+		return nil, fmt.Errorf("reading the OpenStack credential: %w", err)
+	}
+	b := &Client{
+		config: c, login: l,
+		limiter:         newLimiter(c.RequestsPerSecond, c.MaxConcurrent, c.RequestTimeout, portShare),
+		balancerLimiter: newLimiter(c.RequestsPerSecond, c.MaxConcurrent, c.RequestTimeout, balancerShare),
+	}
+	b.limiter.report = m.rate.Set
+	b.limiter.report(c.RequestsPerSecond)
+	b.balancerLimiter.report = m.balancerRate.Set
+	b.balancerLimiter.report(c.RequestsPerSecond)
+	return b, nil
+}
+
+// Project returns the project of the credential's token; empty if it is of none, or
+// the login was with a token, whose project nobody told.
+func (b *Client) Project(ctx context.Context) (string, error) {
+	s, err := b.login.session(ctx, nil)
+	if err != nil {
+		return "", err
+	}
+	return s.project, nil
+}
+
+// Aged is a value that the cloud has told, and when.
+type Aged[T any] struct {
+	Value T
+	Read  time.Time
+}
