@@ -65,7 +65,7 @@ func (b *Octavia) createBalancer(ctx context.Context, owner sdn.Owner, lb sdn.Lo
 // the provider does not take that.
 func (b *Octavia) postWhole(ctx context.Context, lb sdn.LoadBalancer, body object, f sdn.Features, a api) (wireBalancer, error) {
 	members := 0
-	full := populatable(lb) && !a.old && !b.balancers.isBare(f.Provider, lb.VIP)
+	full := populatable(lb) && a.whole && !b.balancers.isBare(f.Provider, lb.VIP)
 	if full {
 		body["listeners"], members = newListeners(lb.Listeners, f, a, b.members(f.Provider))
 	}
@@ -105,7 +105,7 @@ func (l *balancers) made(asked sdn.LoadBalancer, w wireBalancer) {
 }
 
 func (b *Octavia) newBalancer(owner sdn.Owner, lb sdn.LoadBalancer, a api) (object, error) {
-	if lb.FlavorID != "" && !a.has(withFlavors) && !a.old || lb.AvailabilityZone != "" && !a.has(withZones) {
+	if lb.FlavorID != "" && !a.flavors && !a.has(withFlavors) || lb.AvailabilityZone != "" && !a.has(withZones) {
 		return nil, fmt.Errorf("flavor %q, availability zone %q: %w: this load-balancing API is too old", lb.FlavorID, lb.AvailabilityZone, sdn.ErrUnsupported)
 	}
 	m := session.Mark{Cluster: b.config.ClusterID, Owner: owner}
@@ -117,12 +117,8 @@ func (b *Octavia) newBalancer(owner sdn.Owner, lb sdn.LoadBalancer, a api) (obje
 	if a.has(withTags) {
 		out["tags"] = m.Tags()
 	}
-	project := "project_id"
-	if a.old {
-		project = "tenant_id"
-	}
 	for name, v := range map[string]string{
-		"vip_address": lb.VIP.IP, project: lb.ProjectID, "provider": lb.Provider,
+		"vip_address": lb.VIP.IP, a.project: lb.ProjectID, "provider": lb.Provider,
 		"flavor_id": lb.FlavorID, "availability_zone": lb.AvailabilityZone,
 	} {
 		if v != "" {
@@ -217,7 +213,7 @@ func (b *Octavia) postBalancer(ctx context.Context, body object, provider string
 	var out balancerBody
 	var took time.Duration
 	err := b.Do(ctx, session.Request{
-		To: b.balancing(), Method: http.MethodPost, Path: []string{"lbaas", "loadbalancers"}, Body: object{"loadbalancer": body}, Out: &out, Creates: true, Members: members, Took: &took,
+		To: b.dialect.service, Method: http.MethodPost, Path: []string{"lbaas", "loadbalancers"}, Body: object{"loadbalancer": body}, Out: &out, Creates: true, Members: members, Took: &took,
 	})
 	b.balancers.took(provider, members, took, err)
 	return out.LoadBalancer, err

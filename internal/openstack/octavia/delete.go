@@ -19,7 +19,7 @@ import (
 func (b *Octavia) DeleteLoadBalancer(ctx context.Context, id string) error {
 	err := b.ownBalancer(ctx, id)
 	if err == nil {
-		err = b.deleteBalancer(ctx, id)
+		err = b.dialect.remove(b, ctx, id)
 	}
 	switch {
 	case errors.Is(err, sdn.ErrNotFound):
@@ -32,36 +32,11 @@ func (b *Octavia) DeleteLoadBalancer(ctx context.Context, id string) error {
 	return &sdn.PendingError{What: "load balancer " + id + " to go", Retry: session.BusyRetry}
 }
 
-func (b *Octavia) deleteBalancer(ctx context.Context, id string) error {
-	if b.balancing() == session.LBaaS {
-		if err := b.emptyBalancer(ctx, id); err != nil {
-			return err
-		}
-		return b.lb(ctx, http.MethodDelete, id, nil, nil, "loadbalancers", id)
-	}
+// cascade removes a load balancer and all that is below it.
+func (b *Octavia) cascade(ctx context.Context, id string) error {
 	return b.Do(ctx, session.Request{
 		To: session.Octavia, Method: http.MethodDelete, Path: []string{"lbaas", "loadbalancers", id}, Query: url.Values{"cascade": {"true"}}, Subject: id,
 	})
-}
-
-// emptyBalancer removes what is below a load balancer of LBaaS v2.
-func (b *Octavia) emptyBalancer(ctx context.Context, id string) error {
-	w, err := b.readBalancer(ctx, id)
-	if err != nil {
-		return err
-	}
-	for _, l := range w.Listeners {
-		if err := b.deleteListener(ctx, id, l.ID); err != nil && !errors.Is(err, sdn.ErrNotFound) {
-			return err
-		}
-	}
-	w, err = b.readBalancer(ctx, id) // the pools that are left belong to no listener
-	for _, p := range w.Pools {
-		if err == nil {
-			err = b.deletePool(ctx, p.ID)
-		}
-	}
-	return err
 }
 
 // FailOver implements sdn.LoadBalancers.

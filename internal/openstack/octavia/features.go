@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -55,10 +54,7 @@ func (b *Octavia) features(ctx context.Context, provider, flavor string) (sdn.Fe
 	} else if !slices.Contains(names, name) {
 		return sdn.Features{}, fmt.Errorf("provider %q is none of the cloud's (%s): %w", name, strings.Join(names, ", "), sdn.ErrInvalid)
 	}
-	f := featuresOf(name, a)
-	if a.old {
-		f = featuresOfLBaaS(name)
-	}
+	f := a.features(name, a)
 	f.Unsure = !sure
 	b.balancers.unlearn(&f)
 	return f, nil
@@ -94,14 +90,6 @@ const sourceIPPort = "SOURCE_IP_PORT" // OVN's own
 // algorithms are what pools always could ask for; the first is taken where nothing is said.
 func algorithms() []string { return []string{"ROUND_ROBIN", "LEAST_CONNECTIONS", "SOURCE_IP"} }
 
-// featuresOfLBaaS is what LBaaS v2 has words for.
-func featuresOfLBaaS(name string) sdn.Features {
-	return sdn.Features{
-		Provider: name, Protocols: []string{"TCP"}, Monitors: []string{"TCP", "HTTP"}, Algorithms: algorithms(),
-		Affinity: true, ConnectionLimit: true, FarMembers: true,
-	}
-}
-
 // usualOf is the provider of those who ask for none: that which such a load balancer
 // got, or the only one there is. Else it is a guess, which is Octavia's own default.
 // A flavor is of one provider.
@@ -136,11 +124,7 @@ func (b *Octavia) providerNames(ctx context.Context) ([]string, error) {
 }
 
 func (b *Octavia) askProviders(ctx context.Context) ([]string, error) {
-	ask := b.askOctavia
-	if b.balancing() == session.LBaaS {
-		ask = b.askServiceProviders
-	}
-	names, usual, err := ask(ctx)
+	names, usual, err := b.dialect.providers(b, ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +139,7 @@ func (b *Octavia) askProviders(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-func (b *Octavia) askOctavia(ctx context.Context) (names []string, usual string, err error) {
+func (b *Octavia) askProvidersOfOctavia(ctx context.Context) (names []string, usual string, err error) {
 	var body struct {
 		Providers []struct{ Name string }
 	}
@@ -164,23 +148,4 @@ func (b *Octavia) askOctavia(ctx context.Context) (names []string, usual string,
 		names = append(names, p.Name)
 	}
 	return names, "", err
-}
-
-func (b *Octavia) askServiceProviders(ctx context.Context) (names []string, usual string, err error) {
-	var body struct {
-		Providers []struct {
-			Name    string
-			Default bool
-		} `json:"service_providers"`
-	}
-	err = b.Do(ctx, session.Request{
-		Method: http.MethodGet, Path: []string{"service-providers"}, Query: url.Values{"service_type": {"LOADBALANCERV2"}}, Out: &body,
-	})
-	for _, p := range body.Providers {
-		names = append(names, p.Name)
-		if p.Default {
-			usual = p.Name
-		}
-	}
-	return names, usual, err
 }

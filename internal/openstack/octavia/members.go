@@ -45,7 +45,7 @@ func (b *Octavia) changeMembers(ctx context.Context, lb at, poolID string, add, 
 	switch {
 	case len(add)+len(remove) == 0:
 		return nil
-	case lb.api.old: // members only one by one
+	case lb.api.single:
 	case len(remove) == 0 && len(add) == 1:
 		return b.addMember(ctx, lb, poolID, add[0])
 	case len(remove) == 0 && len(add) <= b.members(lb.features.Provider) && lb.api.has(withAdditive) && lb.features.Provider != providerOVN:
@@ -67,7 +67,7 @@ func (b *Octavia) applyChange(ctx context.Context, lb at, poolID string, c membe
 	if c.isNothing() {
 		return nil
 	}
-	todo := c.next(ways{most: b.members(lb.features.Provider), all: lb.features.Provider == providerOVN, single: lb.api.old})
+	todo := c.next(ways{most: b.members(lb.features.Provider), all: lb.features.Provider == providerOVN, single: lb.api.single})
 	if todo.put != nil {
 		if err := b.putMembers(ctx, lb, poolID, todo.put, todo.worked, false); err != nil {
 			return b.gone(poolID, err)
@@ -123,7 +123,7 @@ func (b *Octavia) fillPool(ctx context.Context, lb at, poolID string, members []
 	if err := b.fits(lb, members); err != nil {
 		return nil, err
 	}
-	if lb.api.old {
+	if lb.api.single {
 		return b.addAll(ctx, lb, poolID, members)
 	}
 	some := members[:min(len(members), b.members(lb.features.Provider))]
@@ -155,7 +155,7 @@ func (b *Octavia) putMembers(ctx context.Context, lb at, poolID string, all []sd
 	}
 	var took time.Duration
 	err := b.Do(ctx, session.Request{
-		To: b.balancing(), Method: http.MethodPut, Path: []string{"lbaas", "pools", poolID, "members"}, Query: query,
+		To: b.dialect.service, Method: http.MethodPut, Path: []string{"lbaas", "pools", poolID, "members"}, Query: query,
 		Body: object{"members": newMembers(all)}, Subject: poolID, Members: worked, Took: &took,
 	})
 	b.balancers.took(lb.features.Provider, worked, took, err)
@@ -164,7 +164,7 @@ func (b *Octavia) putMembers(ctx context.Context, lb at, poolID string, all []sd
 
 // addMember adds one, or gives the one that is there its name.
 func (b *Octavia) addMember(ctx context.Context, lb at, poolID string, m sdn.Member) error {
-	if m.SubnetID == "" && lb.api.old { // which does not know what the VIP's is
+	if m.SubnetID == "" && lb.api.memberSubnets {
 		w, err := b.readBalancer(ctx, lb.id)
 		if err != nil {
 			return err

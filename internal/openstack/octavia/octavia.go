@@ -40,6 +40,7 @@ type Config struct {
 type Octavia struct {
 	*session.Client
 	config    Config
+	dialect   *dialect
 	balancers *balancers
 }
 
@@ -47,7 +48,11 @@ var _ sdn.LoadBalancers = (*Octavia)(nil)
 
 // New returns the load-balancing service as s reaches it. It asks nothing.
 func New(s *session.Client, c Config) *Octavia {
-	return &Octavia{Client: s, config: c, balancers: newBalancers()}
+	d := &octavia
+	if c.LBaaSv2 {
+		d = &lbaas
+	}
+	return &Octavia{Client: s, config: c, dialect: d, balancers: newBalancers()}
 }
 
 // Remembered counts what is kept of load balancers and of what is below them. Of
@@ -86,18 +91,8 @@ func newBalancers() *balancers {
 
 // api is what the load-balancing API can do.
 type api struct {
+	*dialect
 	minor int // of v2; what came with which is in Octavia's root document
-	// old is LBaaS v2: nothing of what is below is there. It makes load balancers with
-	// nothing below them, changes one member at a time, and deletes only what is not used.
-	old bool
-}
-
-// balancing is the service that serves load balancers.
-func (b *Octavia) balancing() string {
-	if b.config.LBaaSv2 {
-		return session.LBaaS
-	}
-	return session.Octavia
 }
 
 // What came with which version.
@@ -117,12 +112,12 @@ const (
 	afterOVNAffinity = 27
 )
 
-func (a api) has(minor int) bool { return !a.old && a.minor >= minor }
+func (a api) has(minor int) bool { return a.minor >= minor }
 
 // balancerAPI asks for the versions, seldom.
 func (b *Octavia) balancerAPI(ctx context.Context) (api, error) {
-	if b.balancing() == session.LBaaS {
-		return api{old: true}, nil
+	if !b.dialect.versioned {
+		return api{dialect: b.dialect}, nil
 	}
 	l := b.balancers
 	l.mu.Lock()
@@ -142,10 +137,10 @@ func (b *Octavia) askVersions(ctx context.Context) (api, error) {
 	var body struct {
 		Versions []struct{ ID string }
 	}
-	if err := b.Do(ctx, session.Request{To: b.balancing(), Method: http.MethodGet, Out: &body}); err != nil {
+	if err := b.Do(ctx, session.Request{To: b.dialect.service, Method: http.MethodGet, Out: &body}); err != nil {
 		return api{}, err
 	}
-	var now api
+	now := api{dialect: b.dialect}
 	for _, v := range body.Versions {
 		if minor, ok := strings.CutPrefix(v.ID, "v2."); ok {
 			n, _ := strconv.Atoi(minor)
@@ -161,7 +156,7 @@ func (b *Octavia) askVersions(ctx context.Context) (api, error) {
 
 // lb is a request to the load-balancing API.
 func (b *Octavia) lb(ctx context.Context, method, id string, body, out any, path ...string) error {
-	return b.Do(ctx, session.Request{To: b.balancing(), Method: method, Path: append([]string{"lbaas"}, path...), Body: body, Out: out, Subject: id})
+	return b.Do(ctx, session.Request{To: b.dialect.service, Method: method, Path: append([]string{"lbaas"}, path...), Body: body, Out: out, Subject: id})
 }
 
 func (l *balancers) add(loadBalancerID string, ids ...string) {

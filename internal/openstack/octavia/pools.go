@@ -11,7 +11,6 @@ import (
 	"net/http"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/openstack/session"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -40,7 +39,7 @@ func (b *Octavia) createPool(ctx context.Context, lb at, listenerID, protocol st
 	}
 	body := newPool(p, lb.features)
 	body["listener_id"] = listenerID
-	if !lb.api.old {
+	if lb.api.poolsOfBalancers {
 		body["loadbalancer_id"] = lb.id // without it Octavia stumbles over a listener that is gone
 	}
 	var out poolBody
@@ -146,17 +145,10 @@ func (b *Octavia) createMonitor(ctx context.Context, lb at, poolID string, m v1.
 	return nil
 }
 
-// deletePool removes a pool. An LBaaS v2 does not as long as it has a monitor.
+// deletePool removes a pool.
 func (b *Octavia) deletePool(ctx context.Context, id string) error {
-	if b.balancing() == session.LBaaS {
-		var body poolBody
-		err := b.lb(ctx, http.MethodGet, id, nil, &body, "pools", id)
-		if monitor := body.Pool.MonitorID; err == nil && monitor != "" {
-			err = b.lb(ctx, http.MethodDelete, monitor, nil, nil, "healthmonitors", monitor)
-		}
-		if err != nil && !errors.Is(err, sdn.ErrNotFound) {
-			return err
-		}
+	if err := b.dialect.freePool(b, ctx, id); err != nil && !errors.Is(err, sdn.ErrNotFound) {
+		return err
 	}
 	if err := b.lb(ctx, http.MethodDelete, id, nil, nil, "pools", id); err != nil && !errors.Is(err, sdn.ErrNotFound) {
 		return err

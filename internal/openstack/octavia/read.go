@@ -64,7 +64,7 @@ func (b *Octavia) tree(ctx context.Context, id string, w wireBalancer) (sdn.Load
 		}
 		lb.Listeners = append(lb.Listeners, l)
 	}
-	if b.balancing() == session.LBaaS {
+	if b.dialect.statesApart {
 		err = b.addStates(ctx, &lb)
 	}
 	b.proveTree(lb)
@@ -148,7 +148,7 @@ func listBalancing[T session.Listable](ctx context.Context, b *Octavia, name str
 	}
 	query := url.Values{}
 	maps.Copy(query, match)
-	return session.ReadAll[T](ctx, b.Client, session.Request{To: b.balancing(), Path: append([]string{"lbaas"}, path...), Query: query, Subject: subjectOf(path)}, nil)
+	return session.ReadAll[T](ctx, b.Client, session.Request{To: b.dialect.service, Path: append([]string{"lbaas"}, path...), Query: query, Subject: subjectOf(path)}, nil)
 }
 
 // subjectOf is the ID in a path, if it has one.
@@ -181,7 +181,7 @@ func (b *Octavia) knownMembers(ctx context.Context, balancerID string, pools []w
 			filled++
 		}
 	}
-	if filled < 2 || b.balancing() == session.LBaaS {
+	if filled < 2 || b.dialect.statesApart {
 		return nil, nil
 	}
 	tree, err := b.readStates(ctx, balancerID)
@@ -235,40 +235,4 @@ func (b *Octavia) readStates(ctx context.Context, balancerID string) (wireStates
 		return wireStates{}, fmt.Errorf("reading the states below it: %w", err)
 	}
 	return body.Statuses.LoadBalancer, nil
-}
-
-// addStates reads the states of what is below a load balancer.
-func (b *Octavia) addStates(ctx context.Context, lb *sdn.LoadBalancer) error {
-	tree, err := b.readStates(ctx, lb.ID)
-	if err != nil {
-		return err
-	}
-	states := map[string]wireState{}
-	tree.collect(states)
-	for i := range lb.Listeners {
-		l := &lb.Listeners[i]
-		l.Provisioning, l.Operating = states[l.ID].pair()
-		if l.Pool == nil {
-			continue
-		}
-		l.Pool.Provisioning, l.Pool.Operating = states[l.Pool.ID].pair()
-		for j := range l.Pool.Members {
-			m := &l.Pool.Members[j]
-			m.Provisioning, m.Operating = states[m.ID].pair()
-		}
-	}
-	return nil
-}
-
-func (w wireState) pair() (sdn.Provisioning, string) {
-	return sdn.Provisioning(w.Provisioning), w.Operating
-}
-
-func (s wireStates) collect(into map[string]wireState) {
-	into[s.ID] = s.wireState
-	for _, some := range [][]wireStates{s.Listeners, s.Pools, s.Members} {
-		for _, one := range some {
-			one.collect(into)
-		}
-	}
 }

@@ -173,9 +173,9 @@ func monitorOf(w wireMonitor) *v1.MonitorSpec {
 // listenerChange is what of a listener can be changed. Timeouts that are nil become
 // null: then Octavia takes its defaults.
 func listenerChange(l sdn.Listener, f sdn.Features, a api) object {
-	out := object{"name": l.Name, "connection_limit": orNull(l.ConnectionLimit)}
-	if l.ConnectionLimit == nil && a.old {
-		out["connection_limit"] = -1 // which has no null
+	out := object{"name": l.Name, "connection_limit": a.unlimited}
+	if l.ConnectionLimit != nil {
+		out["connection_limit"] = *l.ConnectionLimit
 	}
 	if a.has(withTimeouts) {
 		out["timeout_client_data"], out["timeout_member_data"] = orNull(l.TimeoutClientData), orNull(l.TimeoutMemberData)

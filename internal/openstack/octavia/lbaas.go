@@ -1,0 +1,158 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package octavia
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+
+	"github.com/kuryr-go/kuryr/internal/openstack/session"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// dialect is what differs between the services that serve load balancers. Their paths,
+// and most of their fields, are the same.
+type dialect struct {
+	service string // for requests, and in messages
+
+	versioned        bool   // it tells the versions of its API; else it has nothing that came with one
+	whole            bool   // one POST makes a load balancer with all that is below it
+	flavors          bool   // it takes flavors whatever its version
+	project          string // the field of a load balancer's project
+	unlimited        any    // connection_limit of a listener that has none
+	poolsOfBalancers bool   // a new pool names its load balancer besides its listener
+	single           bool   // one request changes one member
+	memberSubnets    bool   // a member has to name its subnet, if it is the VIP's, too
+	// statesApart: what is below a load balancer has no state of its own; the tree of
+	// states has it, which shows no addresses of members.
+	statesApart bool
+
+	// features are those of a provider that has refused nothing yet.
+	features func(provider string, a api) sdn.Features
+	// providers asks for the providers, and which of them is the usual one if that
+	// is told.
+	providers func(b *Octavia, ctx context.Context) (names []string, usual string, err error)
+	// remove removes a load balancer of this cluster and what is below it.
+	remove func(b *Octavia, ctx context.Context, id string) error
+	// freePool removes what keeps a pool from being deleted.
+	freePool func(b *Octavia, ctx context.Context, id string) error
+}
+
+// octavia is the dialect of Octavia itself.
+var octavia = dialect{
+	service: session.Octavia, versioned: true, whole: true, project: "project_id", poolsOfBalancers: true,
+	features: featuresOf, providers: (*Octavia).askProvidersOfOctavia, remove: (*Octavia).cascade,
+	freePool: func(*Octavia, context.Context, string) error { return nil },
+}
+
+// lbaas is that of Neutron's LBaaS v2. It makes load balancers with nothing below them,
+// changes one member at a time, and deletes only what is not used.
+var lbaas = dialect{
+	service: session.LBaaS, flavors: true, project: "tenant_id", unlimited: -1, single: true, memberSubnets: true, statesApart: true,
+	features: featuresOfLBaaS, providers: (*Octavia).askServiceProviders, remove: (*Octavia).emptyAndDelete, freePool: (*Octavia).deleteMonitorOf,
+}
+
+// featuresOfLBaaS is what LBaaS v2 has words for.
+func featuresOfLBaaS(name string, _ api) sdn.Features {
+	return sdn.Features{
+		Provider: name, Protocols: []string{"TCP"}, Monitors: []string{"TCP", "HTTP"}, Algorithms: algorithms(),
+		Affinity: true, ConnectionLimit: true, FarMembers: true,
+	}
+}
+
+func (b *Octavia) askServiceProviders(ctx context.Context) (names []string, usual string, err error) {
+	var body struct {
+		Providers []struct {
+			Name    string
+			Default bool
+		} `json:"service_providers"`
+	}
+	err = b.Do(ctx, session.Request{
+		Method: http.MethodGet, Path: []string{"service-providers"}, Query: url.Values{"service_type": {"LOADBALANCERV2"}}, Out: &body,
+	})
+	for _, p := range body.Providers {
+		names = append(names, p.Name)
+		if p.Default {
+			usual = p.Name
+		}
+	}
+	return names, usual, err
+}
+
+// emptyAndDelete removes a load balancer that has to be empty for that.
+func (b *Octavia) emptyAndDelete(ctx context.Context, id string) error {
+	if err := b.emptyBalancer(ctx, id); err != nil {
+		return err
+	}
+	return b.lb(ctx, http.MethodDelete, id, nil, nil, "loadbalancers", id)
+}
+
+// emptyBalancer removes what is below a load balancer.
+func (b *Octavia) emptyBalancer(ctx context.Context, id string) error {
+	w, err := b.readBalancer(ctx, id)
+	if err != nil {
+		return err
+	}
+	for _, l := range w.Listeners {
+		if err := b.deleteListener(ctx, id, l.ID); err != nil && !errors.Is(err, sdn.ErrNotFound) {
+			return err
+		}
+	}
+	w, err = b.readBalancer(ctx, id) // the pools that are left belong to no listener
+	for _, p := range w.Pools {
+		if err == nil {
+			err = b.deletePool(ctx, p.ID)
+		}
+	}
+	return err
+}
+
+// deleteMonitorOf removes the monitor of a pool, which would keep the pool from being
+// deleted.
+func (b *Octavia) deleteMonitorOf(ctx context.Context, poolID string) error {
+	var body poolBody
+	err := b.lb(ctx, http.MethodGet, poolID, nil, &body, "pools", poolID)
+	if monitor := body.Pool.MonitorID; err == nil && monitor != "" {
+		err = b.lb(ctx, http.MethodDelete, monitor, nil, nil, "healthmonitors", monitor)
+	}
+	return err
+}
+
+// addStates reads the states of what is below a load balancer.
+func (b *Octavia) addStates(ctx context.Context, lb *sdn.LoadBalancer) error {
+	tree, err := b.readStates(ctx, lb.ID)
+	if err != nil {
+		return err
+	}
+	states := map[string]wireState{}
+	tree.collect(states)
+	for i := range lb.Listeners {
+		l := &lb.Listeners[i]
+		l.Provisioning, l.Operating = states[l.ID].pair()
+		if l.Pool == nil {
+			continue
+		}
+		l.Pool.Provisioning, l.Pool.Operating = states[l.Pool.ID].pair()
+		for j := range l.Pool.Members {
+			m := &l.Pool.Members[j]
+			m.Provisioning, m.Operating = states[m.ID].pair()
+		}
+	}
+	return nil
+}
+
+func (w wireState) pair() (sdn.Provisioning, string) {
+	return sdn.Provisioning(w.Provisioning), w.Operating
+}
+
+func (s wireStates) collect(into map[string]wireState) {
+	into[s.ID] = s.wireState
+	for _, some := range [][]wireStates{s.Listeners, s.Pools, s.Members} {
+		for _, one := range some {
+			one.collect(into)
+		}
+	}
+}
