@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -24,16 +23,13 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
+	"github.com/kuryr-go/kuryr/internal/plan/group"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
 
-const (
-	// balancerGrants indexes the KuryrLoadBalancers that give a security group to their
-	// members, by the addresses of these.
-	balancerGrants = "grants"
-	// mostGroups is what a KuryrPort holds.
-	mostGroups = 64
-)
+// balancerGrants indexes the KuryrLoadBalancers that give a security group to their
+// members, by the addresses of these.
+const balancerGrants = "grants"
 
 // grants knows what security groups ports have besides those of their pods, as members
 // of load balancers. Pods are served without it: as long as Services are not, what a
@@ -61,7 +57,7 @@ type grant struct {
 // of returns the groups that a port is to have besides those of its pod, sorted. A
 // cluster that does not use them pays nothing for it.
 func (g *grants) of(ctx context.Context, port *v1.KuryrPort) ([]string, error) {
-	has := granted(port)
+	has := group.MemberGroups(port)
 	if !g.known.Load() || len(has) == 0 && !g.settings.Load().Services.SourceRangesBySecurityGroups {
 		return has, nil
 	}
@@ -137,35 +133,6 @@ func (g *grants) need(ctx context.Context, klb *v1.KuryrLoadBalancer, needs bool
 		}
 	}
 	return nil
-}
-
-// granted returns the groups that a port has as a member of load balancers.
-func granted(port *v1.KuryrPort) []string {
-	if text := port.Annotations[v1.MemberGroupsAnnotation]; text != "" {
-		return v1.GroupSet(strings.Split(text, ","))
-	}
-	return nil
-}
-
-// grantTo writes what granted reads.
-func grantTo(port *v1.KuryrPort, groups []string) {
-	if len(groups) == 0 {
-		delete(port.Annotations, v1.MemberGroupsAnnotation)
-		return
-	}
-	if port.Annotations == nil {
-		port.Annotations = map[string]string{}
-	}
-	port.Annotations[v1.MemberGroupsAnnotation] = strings.Join(groups, ",")
-}
-
-// joinGroups returns the groups of a pod and those of load balancers, as many as a port
-// holds; the pod's come first. more is what of the second ones is among them.
-func joinGroups(own, grants []string) (all, more []string) {
-	own = v1.GroupSet(own)
-	more = slices.DeleteFunc(slices.Clone(grants), func(id string) bool { return slices.Contains(own, id) })
-	more = more[:min(len(more), max(0, mostGroups-len(own)))]
-	return v1.GroupSet(slices.Concat(own, more)), more
 }
 
 // granting returns the KuryrLoadBalancers that give a port a group for an address, once

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/plan/group"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
 
@@ -63,8 +64,8 @@ func (v *view) compare(ctx context.Context, port *v1.KuryrPort, pod *corev1.Pod,
 			want = groups
 		}
 	}
-	want, more = joinGroups(want, more)
-	if known && (!v1.SameGroups(port.Spec.SecurityGroupIDs, want) || !v1.SameGroups(granted(port), more)) {
+	want, more = group.Join(want, more)
+	if known && (!v1.SameGroups(port.Spec.SecurityGroupIDs, want) || !v1.SameGroups(group.MemberGroups(port), more)) {
 		p.Drifted = true
 		v.groups[port.Name], v.grants[port.Name] = want, more
 	}

@@ -21,6 +21,7 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/plan/group"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -193,7 +194,7 @@ func (r *pools) bound(ctx context.Context, v *view, b pool.Binding) {
 func (r *pools) recycle(ctx context.Context, v *view, name string) error {
 	err := r.patch(ctx, v, name, "", func(port *v1.KuryrPort) {
 		port.Spec.PodRef = nil
-		grantTo(port, nil)
+		group.SetMemberGroups(port, nil)
 		if v.key != nil {
 			port.Spec.SecurityGroupIDs = v.key.SecurityGroupIDs
 		}
@@ -219,7 +220,7 @@ func (r *pools) repair(ctx context.Context, v *view, name string) error {
 	ctrl.LoggerFrom(ctx).Info("changing security groups of KuryrPort", "port", name, "groups", groups)
 	err := r.patch(ctx, v, name, "", func(port *v1.KuryrPort) {
 		port.Spec.SecurityGroupIDs = groups
-		grantTo(port, v.grants[name])
+		group.SetMemberGroups(port, v.grants[name])
 	})
 	if err != nil {
 		return fmt.Errorf("changing security groups of KuryrPort %s: %w", name, err)
