@@ -164,6 +164,11 @@ func addressesOfGrants(o client.Object) []string {
 	return balancer.Members(klb)
 }
 
+// indexMemberGroups makes the index that granting needs.
+func indexMemberGroups(ctx context.Context, mgr ctrl.Manager) error {
+	return kube.AddIndex(ctx, mgr, &v1.KuryrLoadBalancer{}, balancerGrants, addressesOfGrants)
+}
+
 // setup has pools planned whose ports are given other groups. The caches are filled.
 func (g *grants) setup(mgr ctrl.Manager) error {
 	g.known.Store(true)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -21,11 +22,20 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/services"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 )
+
+var servicesBlocked = prometheus.NewGauge(prometheus.GaugeOpts{
+	Name: "kuryr_services_blocked",
+	Help: "1 while Services are to be served and the API server lacks a kind for it, or the controller a permission.",
+})
+
+func init() { metrics.Registry.MustRegister(servicesBlocked) }
 
 // syncTimeout is how long the API server may take to list all Services before it is
 // worth a word.
@@ -236,8 +246,10 @@ func (s *serviceSwitch) watch(ctx context.Context) error {
 
 // setup adds the reconcilers. There is one try: what has been added stays.
 func (s *serviceSwitch) setup(ctx context.Context) error {
-	if err := indexServices(ctx, s.mgr); err != nil {
-		return err
+	for _, index := range []func(context.Context, ctrl.Manager) error{services.Index, kube.AddPortAddressIndex, indexMemberGroups} {
+		if err := index(ctx, s.mgr); err != nil {
+			return err
+		}
 	}
 	if err := s.grants.setup(s.mgr); err != nil {
 		return err
@@ -250,5 +262,6 @@ func (s *serviceSwitch) setup(ctx context.Context) error {
 	if s.Subnets == nil {
 		return nil
 	}
-	return newServices(s.mgr, s.Options).setup(s.mgr)
+	o := services.Options{Settings: s.Settings, Subnets: s.Subnets, Backoff: s.Backoff, Now: s.Now}
+	return services.New(s.mgr, o).Setup(s.mgr)
 }

@@ -142,14 +142,14 @@ func AddIndexes(ctx context.Context, mgr ctrl.Manager) error {
 		{&v1.KuryrPort{}, portNode, func(o client.Object) string { return o.(*v1.KuryrPort).Spec.NodeName }},
 		{&v1.KuryrPortPool{}, poolNode, func(o client.Object) string { return o.(*v1.KuryrPortPool).Spec.Key.NodeName }},
 	} {
-		err := mgr.GetFieldIndexer().IndexField(ctx, index.obj, index.field, func(o client.Object) []string {
+		err := AddIndex(ctx, mgr, index.obj, index.field, func(o client.Object) []string {
 			if v := index.value(o); v != "" {
 				return []string{v}
 			}
 			return nil
 		})
 		if err != nil {
-			return fmt.Errorf("indexing %T by %s: %w", index.obj, index.field, err)
+			return err
 		}
 	}
 	for what, obj := range map[string]client.Object{"nodes": &corev1.Node{}, "namespaces": NamespaceMeta()} {
@@ -158,6 +158,19 @@ func AddIndexes(ctx context.Context, mgr ctrl.Manager) error {
 		}
 	}
 	return nil
+}
+
+// AddIndex makes one index more.
+func AddIndex(ctx context.Context, mgr ctrl.Manager, obj client.Object, field string, values client.IndexerFunc) error {
+	if err := mgr.GetFieldIndexer().IndexField(ctx, obj, field, values); err != nil {
+		return fmt.Errorf("indexing %T by %s: %w", obj, field, err)
+	}
+	return nil
+}
+
+// AddPortAddressIndex makes the index that PortsAt needs.
+func AddPortAddressIndex(ctx context.Context, mgr ctrl.Manager) error {
+	return AddIndex(ctx, mgr, &v1.KuryrPort{}, PortAddress, AddressesOfPort)
 }
 
 func NamespaceMeta() *metav1.PartialObjectMetadata {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package services
 
 import (
 	"context"
@@ -33,8 +33,8 @@ const (
 	sliceAddress = "endpoints.addresses"    // those that members are made of
 )
 
-// indexServices makes the indexes that Services need.
-func indexServices(ctx context.Context, mgr ctrl.Manager) error {
+// Index makes the indexes that a Reconciler needs besides that of KuryrPorts by address.
+func Index(ctx context.Context, mgr ctrl.Manager) error {
 	for _, index := range []struct {
 		obj    client.Object
 		field  string
@@ -43,23 +43,22 @@ func indexServices(ctx context.Context, mgr ctrl.Manager) error {
 		{&corev1.Service{}, serviceClaim, claimsOf},
 		{&discoveryv1.EndpointSlice{}, sliceService, serviceOfSlice},
 		{&discoveryv1.EndpointSlice{}, sliceAddress, addressesOfSlice},
-		{&v1.KuryrPort{}, kube.PortAddress, kube.AddressesOfPort},
-		{&v1.KuryrLoadBalancer{}, balancerGrants, addressesOfGrants},
 	} {
-		if err := mgr.GetFieldIndexer().IndexField(ctx, index.obj, index.field, index.values); err != nil {
-			return fmt.Errorf("indexing %T by %s: %w", index.obj, index.field, err)
+		if err := kube.AddIndex(ctx, mgr, index.obj, index.field, index.values); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func (r *services) setup(mgr ctrl.Manager) error {
+// Setup adds the reconciler to mgr, whose caches have the kinds and the indexes.
+func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	if err := mgr.Add(kube.Leading(r.follow)); err != nil {
 		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("services").
 		WithOptions(controller.Options{
-			MaxConcurrentReconciles: serviceWorkers, RateLimiter: outcome.Limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
+			MaxConcurrentReconciles: workers, RateLimiter: outcome.Limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
 		}).
 		For(&corev1.Service{}).
 		Watches(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(planOf)).
@@ -102,7 +101,7 @@ func planOf(_ context.Context, o client.Object) []reconcile.Request {
 
 // servedBy returns the Services that have a port's addresses among their endpoints:
 // the EndpointSlice may have been seen before the KuryrPort.
-func (r *services) servedBy(ctx context.Context, o client.Object) []reconcile.Request {
+func (r *Reconciler) servedBy(ctx context.Context, o client.Object) []reconcile.Request {
 	if o.(*v1.KuryrPort).Spec.PodRef == nil {
 		return nil
 	}
@@ -151,7 +150,7 @@ func claimsOf(o client.Object) []string {
 
 // rivals returns the other Services that claim what a Service claims. Their number is
 // that of real conflicts, however many Services there are.
-func (r *services) rivals(ctx context.Context, svc *corev1.Service) ([]*corev1.Service, error) {
+func (r *Reconciler) rivals(ctx context.Context, svc *corev1.Service) ([]*corev1.Service, error) {
 	var rivals []*corev1.Service
 	for _, claim := range claimsOf(svc) {
 		var list corev1.ServiceList
@@ -168,7 +167,7 @@ func (r *services) rivals(ctx context.Context, svc *corev1.Service) ([]*corev1.S
 }
 
 // rivalsOf has those planned that a change of a Service's claims is for.
-func (r *services) rivalsOf(ctx context.Context, o client.Object) []reconcile.Request {
+func (r *Reconciler) rivalsOf(ctx context.Context, o client.Object) []reconcile.Request {
 	rivals, err := r.rivals(ctx, o.(*corev1.Service))
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "cannot tell what Services claim the same", "service", client.ObjectKeyFromObject(o))
@@ -185,7 +184,7 @@ func claimsMoved(e event.UpdateEvent) bool {
 }
 
 // follow plans all Services anew when the settings have changed.
-func (r *services) follow(ctx context.Context) error {
+func (r *Reconciler) follow(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():

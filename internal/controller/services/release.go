@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package services
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 
 // release gives up the KuryrLoadBalancer of a Service that goes, or that is to have
 // none any more; then what is ours on the Service, the finalizer last.
-func (r *services) release(ctx context.Context, svc *corev1.Service, klb *v1.KuryrLoadBalancer) (ctrl.Result, error) {
+func (r *Reconciler) release(ctx context.Context, svc *corev1.Service, klb *v1.KuryrLoadBalancer) (ctrl.Result, error) {
 	if klb != nil && ownerOf(klb) != "" {
 		if klb.DeletionTimestamp.IsZero() {
 			if err := r.withdraw(ctx, svc); err != nil {
@@ -57,7 +57,7 @@ func (r *services) release(ctx context.Context, svc *corev1.Service, klb *v1.Kur
 
 // withdraw takes our ingress from a Service that stays, before its load balancer goes:
 // afterwards who serves it then may have written theirs.
-func (r *services) withdraw(ctx context.Context, svc *corev1.Service) error {
+func (r *Reconciler) withdraw(ctx context.Context, svc *corev1.Service) error {
 	if !svc.DeletionTimestamp.IsZero() || service.Foreign(svc) || len(svc.Status.LoadBalancer.Ingress) == 0 {
 		return nil
 	}
@@ -66,7 +66,7 @@ func (r *services) withdraw(ctx context.Context, svc *corev1.Service) error {
 
 // wiped takes our status from a Service that stays. It reports whether there was
 // none: else the event of the write leads here again, with a version to go by.
-func (r *services) wiped(ctx context.Context, svc *corev1.Service) (bool, error) {
+func (r *Reconciler) wiped(ctx context.Context, svc *corev1.Service) (bool, error) {
 	ours := svc.Spec.Type != corev1.ServiceTypeLoadBalancer // else it is withdrawn already
 	if !(ours && len(svc.Status.LoadBalancer.Ingress) > 0) && meta.FindStatusCondition(svc.Status.Conditions, v1.ConditionPlanned) == nil {
 		return true, nil
@@ -76,7 +76,7 @@ func (r *services) wiped(ctx context.Context, svc *corev1.Service) (bool, error)
 
 // wipe takes our condition from the status of a Service and, if that is ours, the
 // ingress.
-func (r *services) wipe(ctx context.Context, svc *corev1.Service, ingress bool) error {
+func (r *Reconciler) wipe(ctx context.Context, svc *corev1.Service, ingress bool) error {
 	_, err := r.patchStatus(ctx, svc, func(s *corev1.ServiceStatus) {
 		if ingress {
 			s.LoadBalancer.Ingress = nil
@@ -88,7 +88,7 @@ func (r *services) wipe(ctx context.Context, svc *corev1.Service, ingress bool) 
 
 // discard deletes a KuryrLoadBalancer whose Service is gone or is not to have it.
 // One that is no Service's, or that of keep, stays.
-func (r *services) discard(ctx context.Context, klb *v1.KuryrLoadBalancer, keep types.UID) error {
+func (r *Reconciler) discard(ctx context.Context, klb *v1.KuryrLoadBalancer, keep types.UID) error {
 	if klb == nil || ownerOf(klb) == keep || ownerOf(klb) == "" || !klb.DeletionTimestamp.IsZero() {
 		return nil
 	}

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package services
 
 import (
 	"context"
@@ -31,7 +31,7 @@ const maxMessage = 32768
 // report writes the Service's status, if it has changed, and an Event for each note
 // that it did not have before: the condition is the memory, also over a restart.
 // A Service that is not ours is left as it is.
-func (r *services) report(ctx context.Context, svc *corev1.Service, klb *v1.KuryrLoadBalancer, o *service.Outcome, ours bool) error {
+func (r *Reconciler) report(ctx context.Context, svc *corev1.Service, klb *v1.KuryrLoadBalancer, o *service.Outcome, ours bool) error {
 	if !ours {
 		return nil
 	}
@@ -66,7 +66,7 @@ func ingress(svc *corev1.Service, klb *v1.KuryrLoadBalancer, spec *v1.KuryrLoadB
 }
 
 // condition puts the notes into a status.
-func (r *services) condition(svc *corev1.Service, s *corev1.ServiceStatus, notes []service.Note) {
+func (r *Reconciler) condition(svc *corev1.Service, s *corev1.ServiceStatus, notes []service.Note) {
 	if len(notes) == 0 {
 		meta.RemoveStatusCondition(&s.Conditions, v1.ConditionPlanned)
 		return
@@ -92,7 +92,7 @@ func (r *services) condition(svc *corev1.Service, s *corev1.ServiceStatus, notes
 
 // patchStatus changes the status of a Service, if nobody else has meanwhile, and
 // not if nothing changes. It reports whether it has written.
-func (r *services) patchStatus(ctx context.Context, svc *corev1.Service, change func(*corev1.ServiceStatus)) (bool, error) {
+func (r *Reconciler) patchStatus(ctx context.Context, svc *corev1.Service, change func(*corev1.ServiceStatus)) (bool, error) {
 	old := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: svc.Namespace, Name: svc.Name, UID: svc.UID, ResourceVersion: svc.ResourceVersion}}
 	old.Status = *svc.Status.DeepCopy()
 	next := old.DeepCopy()
@@ -127,7 +127,7 @@ func together(notes []service.Note) []service.Note {
 // tell sends an Event. Events that differ in their text alone are made one, with the
 // text of the first: so it names the field, and the version of the Service, which has
 // one of each note.
-func (r *services) tell(svc *corev1.Service, n service.Note) {
+func (r *Reconciler) tell(svc *corev1.Service, n service.Note) {
 	kind := corev1.EventTypeWarning
 	if n.Info {
 		kind = corev1.EventTypeNormal

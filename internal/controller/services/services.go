@@ -1,7 +1,17 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+// Package services plans what a Service of type LoadBalancer needs: it writes a
+// KuryrLoadBalancer from the Service and its EndpointSlices, and writes what comes of
+// it into the Service's status. What is to be in the KuryrLoadBalancer is the decision
+// of package service; to bring it into the cloud is others' work.
+//
+// A Service is planned when it, one of its EndpointSlices or its KuryrLoadBalancer
+// changes, when a pod gets a port whose address an EndpointSlice has, when another
+// Service begins or ceases to claim the same, and when the settings change. Each
+// Service has one worker at a time; the only state that outlives a round is the version
+// of the last write and what subnets hold.
+package services
 
 import (
 	"context"
@@ -28,6 +38,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/service"
+	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
 // +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;patch
@@ -35,16 +46,16 @@ import (
 // +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=get;list;watch
 // +kubebuilder:rbac:groups=openstack.org,resources=kuryrloadbalancers,verbs=get;list;watch;create;patch;delete
 
-// serviceWorkers is how many Services are planned at once.
-const serviceWorkers = 8
+// workers is how many Services are planned at once.
+const workers = 8
 
-// services plans: from a Service and its EndpointSlices to a KuryrLoadBalancer,
+// Reconciler plans: from a Service and its EndpointSlices to a KuryrLoadBalancer,
 // and from that one's status to the Service's. Of the cloud it knows what subnets
 // there are, and nothing else.
 //
 // The Service has our finalizer before its KuryrLoadBalancer is made, and loses it
 // once that is gone, whoever deleted it.
-type services struct {
+type Reconciler struct {
 	client   client.Client
 	live     client.Reader // past the cache
 	settings *settings.Live
@@ -58,8 +69,17 @@ type services struct {
 	written map[ctrl.Request]string // version of the last own write of a KuryrLoadBalancer
 }
 
-func newServices(mgr ctrl.Manager, o Options) *services {
-	return &services{
+// Options is what a Reconciler needs beyond the manager.
+type Options struct {
+	Settings *settings.Live
+	Subnets  sdn.Subnets
+	Backoff  outcome.Backoff
+	Now      func() time.Time
+}
+
+// New returns what is to be added to mgr once Services are to be served.
+func New(mgr ctrl.Manager, o Options) *Reconciler {
+	return &Reconciler{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), settings: o.Settings, backoff: o.Backoff, now: o.Now,
 		subnets: &subnetBook{cloud: o.Subnets, again: o.Backoff.Rejected, now: o.Now},
 		events:  mgr.GetEventRecorder("kuryr-controller"), written: map[ctrl.Request]string{},
@@ -67,7 +87,7 @@ func newServices(mgr ctrl.Manager, o Options) *services {
 }
 
 // Reconcile plans one Service.
-func (r *services) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	svc, klb, err := r.get(ctx, req)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -108,7 +128,7 @@ func (r *services) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 
 // get returns the Service and the KuryrLoadBalancer of that name, nil if they are
 // not there. They are the cache's.
-func (r *services) get(ctx context.Context, req ctrl.Request) (*corev1.Service, *v1.KuryrLoadBalancer, error) {
+func (r *Reconciler) get(ctx context.Context, req ctrl.Request) (*corev1.Service, *v1.KuryrLoadBalancer, error) {
 	svc, klb := &corev1.Service{}, &v1.KuryrLoadBalancer{}
 	if err := r.client.Get(ctx, req.NamespacedName, svc, kube.ReadOnly); apierrors.IsNotFound(err) {
 		svc = nil
@@ -125,7 +145,7 @@ func (r *services) get(ctx context.Context, req ctrl.Request) (*corev1.Service, 
 
 // input gathers what the plan depends on. After the time that it returns some of it
 // may be known that is not now.
-func (r *services) input(ctx context.Context, svc *corev1.Service, klb *v1.KuryrLoadBalancer) (service.Input, time.Duration, error) {
+func (r *Reconciler) input(ctx context.Context, svc *corev1.Service, klb *v1.KuryrLoadBalancer) (service.Input, time.Duration, error) {
 	in := service.Input{Service: svc}
 	if klb != nil {
 		in.Previous = &klb.Spec
@@ -152,7 +172,7 @@ func (r *services) input(ctx context.Context, svc *corev1.Service, klb *v1.Kuryr
 }
 
 // planSettings returns the settings with what the subnets in them hold.
-func (r *services) planSettings(ctx context.Context) (service.Settings, error) {
+func (r *Reconciler) planSettings(ctx context.Context) (service.Settings, error) {
 	s := r.settings.Load()
 	c := &s.Services
 	out := service.Settings{
@@ -177,7 +197,7 @@ func (r *services) planSettings(ctx context.Context) (service.Settings, error) {
 }
 
 // slices returns the EndpointSlices of a Service.
-func (r *services) slices(ctx context.Context, svc *corev1.Service) ([]*discoveryv1.EndpointSlice, error) {
+func (r *Reconciler) slices(ctx context.Context, svc *corev1.Service) ([]*discoveryv1.EndpointSlice, error) {
 	var list discoveryv1.EndpointSliceList
 	err := r.client.List(ctx, &list, client.InNamespace(svc.Namespace), client.MatchingFields{sliceService: svc.Name}, kube.ReadOnly)
 	if err != nil {
@@ -191,7 +211,7 @@ func (r *services) slices(ctx context.Context, svc *corev1.Service) ([]*discover
 }
 
 // known returns the subnets of the endpoints that are pods' ports.
-func (r *services) known(ctx context.Context, slices []*discoveryv1.EndpointSlice) (map[netip.Addr]string, error) {
+func (r *Reconciler) known(ctx context.Context, slices []*discoveryv1.EndpointSlice) (map[netip.Addr]string, error) {
 	known := map[netip.Addr]string{}
 	for _, s := range slices {
 		for i := range s.Endpoints {
@@ -237,7 +257,7 @@ func addressOf(e *discoveryv1.Endpoint) (netip.Addr, bool) {
 }
 
 // realise makes the KuryrLoadBalancer what it is to be, if it is not.
-func (r *services) realise(ctx context.Context, svc *corev1.Service, klb *v1.KuryrLoadBalancer, spec *v1.KuryrLoadBalancerSpec) error {
+func (r *Reconciler) realise(ctx context.Context, svc *corev1.Service, klb *v1.KuryrLoadBalancer, spec *v1.KuryrLoadBalancerSpec) error {
 	if klb != nil && !klb.DeletionTimestamp.IsZero() {
 		return nil // it is made anew once it is gone, of which there is an event
 	}
@@ -269,7 +289,7 @@ func (r *services) realise(ctx context.Context, svc *corev1.Service, klb *v1.Kur
 
 // strip takes out of a KuryrLoadBalancer what is not planned: somebody else has
 // written that, and an apply takes away its own only.
-func (r *services) strip(ctx context.Context, klb *v1.KuryrLoadBalancer, spec *v1.KuryrLoadBalancerSpec) error {
+func (r *Reconciler) strip(ctx context.Context, klb *v1.KuryrLoadBalancer, spec *v1.KuryrLoadBalancerSpec) error {
 	old := &v1.KuryrLoadBalancer{ObjectMeta: *klb.ObjectMeta.DeepCopy(), Spec: *klb.Spec.DeepCopy()}
 	next := old.DeepCopy()
 	next.Spec = *spec
@@ -283,7 +303,7 @@ func (r *services) strip(ctx context.Context, klb *v1.KuryrLoadBalancer, spec *v
 }
 
 // hold puts our finalizer on a Service.
-func (r *services) hold(ctx context.Context, svc *corev1.Service) error {
+func (r *Reconciler) hold(ctx context.Context, svc *corev1.Service) error {
 	if controllerutil.ContainsFinalizer(svc, v1.ServiceFinalizer) {
 		return nil
 	}
@@ -291,12 +311,12 @@ func (r *services) hold(ctx context.Context, svc *corev1.Service) error {
 }
 
 // patch changes the metadata of a Service, if nobody else has meanwhile.
-func (r *services) patch(ctx context.Context, svc *corev1.Service, change func(client.Object)) error {
+func (r *Reconciler) patch(ctx context.Context, svc *corev1.Service, change func(client.Object)) error {
 	return kube.PatchMetadata(ctx, r.client, &corev1.Service{ObjectMeta: *svc.ObjectMeta.DeepCopy()}, "Service", kube.OwnerService, change)
 }
 
 // behind reports whether the cache does not show the last own write yet.
-func (r *services) behind(req ctrl.Request, klb *v1.KuryrLoadBalancer) bool {
+func (r *Reconciler) behind(req ctrl.Request, klb *v1.KuryrLoadBalancer) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	version := r.written[req]
@@ -307,13 +327,13 @@ func (r *services) behind(req ctrl.Request, klb *v1.KuryrLoadBalancer) bool {
 	return false
 }
 
-func (r *services) forget(req ctrl.Request) {
+func (r *Reconciler) forget(req ctrl.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.written, req)
 }
 
-func (r *services) wrote(req ctrl.Request, version string) {
+func (r *Reconciler) wrote(req ctrl.Request, version string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.written[req] = version
