@@ -58,7 +58,7 @@ func (r *balancers) fence(ctx context.Context, klb *v1.KuryrLoadBalancer, m *bal
 		return spec, nil
 	}
 	fenced := r.groups != nil && balancer.Fenced(spec, f)
-	if err := r.grants.need(ctx, klb, fenced); err != nil || !fenced {
+	if err := r.grants.Need(ctx, klb, fenced); err != nil || !fenced {
 		o.fence.known = err == nil && r.groups != nil
 		return spec, err
 	}
@@ -118,7 +118,7 @@ func (r *balancers) makeFence(ctx context.Context, klb *v1.KuryrLoadBalancer, m 
 	if m.fence.is(klb) && !m.check {
 		return false, nil
 	}
-	release, err := r.grants.making.Take(ctx, kube.RequestOf(klb))
+	release, err := r.making.Take(ctx, kube.RequestOf(klb))
 	if err != nil {
 		return false, fmt.Errorf("waiting for a security group to be deleted: %w", err)
 	}
@@ -192,7 +192,7 @@ func (r *balancers) fencedAs(ctx context.Context, klb *v1.KuryrLoadBalancer, m *
 	public = klb.Spec.PublicIP != nil
 	fenced := r.groups != nil && balancer.Fenced(klb, f)
 	if !f.Unsure {
-		err = r.grants.need(ctx, klb, fenced)
+		err = r.grants.Need(ctx, klb, fenced)
 	}
 	if !fenced || err != nil {
 		return public && !balancer.Withheld(klb, f), true, 0, err
@@ -208,7 +208,7 @@ func (r *balancers) guards(ctx context.Context, o client.Object) []reconcile.Req
 	var requests []reconcile.Request
 	port := o.(*v1.KuryrPort)
 	for _, ip := range kube.AddressesOfPort(port) {
-		klbs, err := granting(ctx, r.client, port, ip)
+		klbs, err := r.grants.Granting(ctx, port, ip)
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "cannot tell what load balancers wait for a port", "port", port.Name)
 		}

@@ -22,6 +22,7 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/membergroups"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -60,7 +61,8 @@ type balancers struct {
 	left      leftovers
 	moves     moves
 	busy      busyProviders
-	grants    *grants
+	grants    *membergroups.Groups
+	making    *kube.Owners // of security groups that are made and named, or deleted as nobody's
 }
 
 func (r *balancers) setup(mgr ctrl.Manager) error {
@@ -72,6 +74,13 @@ func (r *balancers) setup(mgr ctrl.Manager) error {
 		Watches(&v1.KuryrPort{}, handler.EnqueueRequestsFromMapFunc(r.guards), builder.WithPredicates(groupsMoved)).
 		WatchesRawSource(r.wake.Source()).
 		Complete(r)
+}
+
+// suspect has the cloud looked at for a KuryrLoadBalancer; with doubt also for what its
+// status does not name.
+func (r *balancers) suspect(req ctrl.Request, doubt bool) {
+	r.memory.suspect(req, doubt)
+	r.wake.Add(req)
 }
 
 // Reconcile applies one KuryrLoadBalancer.

@@ -40,8 +40,8 @@ const (
 	waitShare   = 4 // times as long as a list takes it is left alone
 )
 
-func newBalancerWait(list func(context.Context) ([]sdn.LoadBalancerSummary, error), now func() time.Time) *balancerWait {
-	return &balancerWait{list: list, now: now, busy: map[string]waiting{}, kick: make(chan struct{}, 1)}
+func newBalancerWait(list func(context.Context) ([]sdn.LoadBalancerSummary, error), now func() time.Time, done func(ctrl.Request)) *balancerWait {
+	return &balancerWait{list: list, now: now, done: done, busy: map[string]waiting{}, kick: make(chan struct{}, 1)}
 }
 
 // add waits for a load balancer from now on.

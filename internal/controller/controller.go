@@ -18,12 +18,12 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/membergroups"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/controller/supply"
@@ -116,7 +116,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		Ports: o.Ports, Capacity: o.Capacity, Settings: o.Settings, Backoff: o.Backoff, Now: o.Now,
 		Requeue: poolQueue.Add, Doubtful: look.Send, NoObject: noObject,
 	})
-	grants := &grants{client: mgr.GetClient(), settings: o.Settings, wake: poolQueue.Add, last: map[ctrl.Request]grant{}, without: map[ctrl.Request]types.UID{}}
+	grants := membergroups.New(membergroups.Options{Client: mgr.GetClient(), Settings: o.Settings, Wake: poolQueue.Add})
 	pools := newPools(mgr, o, poolQueue, supply, grants, look.Send)
 	ports := newPorts(mgr, o, portQueue, supply, pools.memory, look.Send)
 	annotations := &annotations{client: mgr.GetClient(), backoff: o.Backoff}
@@ -133,36 +133,50 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 			return fmt.Errorf("setting up the controller: %w", err)
 		}
 	}
-	if o.LoadBalancers != nil || o.Subnets != nil {
-		if err := mgr.Add(&serviceSwitch{Options: o, mgr: mgr, live: mgr.GetAPIReader(), grants: grants}); err != nil {
-			return fmt.Errorf("setting up the controller: %w", err)
-		}
-	}
-	if err := newGroupCheck(mgr, o, grants)(mgr); err != nil {
+	if err := setupServices(mgr, o, grants); err != nil {
 		return fmt.Errorf("setting up the controller: %w", err)
 	}
 	return kube.AddReady(mgr)
 }
 
-// setupBalancers adds what applies load balancers.
-func setupBalancers(mgr ctrl.Manager, o Options, grants *grants) error {
-	o = counted(o)
-	balancers := &balancers{
-		client: mgr.GetClient(), cloud: o.LoadBalancers, floating: o.FloatingIPs, subnets: o.Subnets, groups: o.SecurityGroups, backoff: o.Backoff, mend: o.Mend,
-		events: mgr.GetEventRecorder("kuryr-controller"), now: o.Now, grants: grants,
+// setupServices adds what serves Services once they are to be, and what keeps security
+// groups from being left when they are not any more.
+func setupServices(mgr ctrl.Manager, o Options, grants *membergroups.Groups) error {
+	making := &kube.Owners{}
+	var applier *balancers
+	suspect := func(ctrl.Request) {} // nobody looks
+	if o.LoadBalancers != nil {
+		applier = newBalancers(mgr, o, grants, making)
+		suspect = func(req ctrl.Request) { applier.suspect(req, false) }
 	}
-	grants.tellDoubts(func(req ctrl.Request) {
-		balancers.memory.suspect(req, false)
-		balancers.wake.Add(req)
-	})
-	balancers.wait = newBalancerWait(o.LoadBalancers.ListLoadBalancers, o.Now)
-	balancers.wait.done = balancers.wake.Add
+	if o.LoadBalancers != nil || o.Subnets != nil {
+		if err := mgr.Add(&serviceSwitch{Options: o, mgr: mgr, live: mgr.GetAPIReader(), grants: grants, balancers: applier}); err != nil {
+			return err
+		}
+	}
+	return newGroupCheck(mgr, o, grants, making, suspect)(mgr)
+}
+
+// newBalancers returns what applies load balancers.
+func newBalancers(mgr ctrl.Manager, o Options, grants *membergroups.Groups, making *kube.Owners) *balancers {
+	o = counted(o)
+	r := &balancers{
+		client: mgr.GetClient(), cloud: o.LoadBalancers, floating: o.FloatingIPs, subnets: o.Subnets, groups: o.SecurityGroups, backoff: o.Backoff, mend: o.Mend,
+		events: mgr.GetEventRecorder("kuryr-controller"), now: o.Now, grants: grants, making: making,
+	}
+	r.wait = newBalancerWait(o.LoadBalancers.ListLoadBalancers, o.Now, r.wake.Add)
+	return r
+}
+
+// setupBalancers adds what applies load balancers, and what compares them with the cloud.
+func setupBalancers(mgr ctrl.Manager, o Options, applier *balancers) error {
+	o = counted(o)
 	check := &balancerCheck{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.LoadBalancers, floating: o.FloatingIPs, settings: o.Settings,
-		now: o.Now, suspect: balancers.memory.suspect, looking: balancers.memory.looking, wake: balancers.wake.Add,
+		now: o.Now, suspect: applier.memory.suspect, looking: applier.memory.looking, wake: applier.wake.Add,
 	}
 	for _, add := range []func(ctrl.Manager) error{
-		balancers.setup, kube.Runnable(balancers.wait.run), kube.Runnable(check.look), kube.Runnable(check.collect),
+		applier.setup, kube.Runnable(applier.wait.run), kube.Runnable(check.look), kube.Runnable(check.collect),
 	} {
 		if err := add(mgr); err != nil {
 			return err

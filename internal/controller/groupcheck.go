@@ -16,6 +16,7 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/membergroups"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 	"github.com/kuryr-go/kuryr/internal/plan/orphan"
@@ -33,7 +34,9 @@ type groupCheck struct {
 	cloud    sdn.SecurityGroups
 	settings *settings.Live
 	now      func() time.Time
-	grants   *grants
+	grants   *membergroups.Groups
+	making   *kube.Owners       // as for who makes groups
+	suspect  func(ctrl.Request) // has the group of a load balancer looked at
 
 	nobodys orphan.Collector
 	there   bool // there may be groups
@@ -41,13 +44,13 @@ type groupCheck struct {
 
 // newGroupCheck returns what adds a groupCheck to a manager; nothing if there are no
 // security groups to make.
-func newGroupCheck(mgr ctrl.Manager, o Options, grants *grants) func(ctrl.Manager) error {
+func newGroupCheck(mgr ctrl.Manager, o Options, grants *membergroups.Groups, making *kube.Owners, suspect func(ctrl.Request)) func(ctrl.Manager) error {
 	if o.SecurityGroups == nil {
 		return func(ctrl.Manager) error { return nil }
 	}
 	c := &groupCheck{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.SecurityGroups, settings: o.Settings, now: o.Now,
-		grants: grants, there: true,
+		grants: grants, making: making, suspect: suspect, there: true,
 	}
 	return kube.Runnable(c.run)
 }
@@ -83,7 +86,7 @@ func (g *groupCheck) look(ctx context.Context) error {
 		return fmt.Errorf("listing security groups: %w", err)
 	}
 	g.there = len(all) > 0
-	from, served := g.client, g.grants.known.Load()
+	from, served := g.client, g.grants.Known()
 	if !served {
 		from = g.live
 	}
@@ -119,7 +122,7 @@ func (g *groupCheck) missing(ctx context.Context, there map[string]bool) error {
 	}
 	for i := range list.Items {
 		if id := balancer.Granted(&list.Items[i]); id != "" && !there[id] {
-			g.grants.suspect(kube.RequestOf(&list.Items[i]))
+			g.suspect(kube.RequestOf(&list.Items[i]))
 		}
 	}
 	return nil
@@ -136,12 +139,12 @@ func (g *groupCheck) named(ctx context.Context, from client.Reader, req ctrl.Req
 	if err != nil {
 		return false, fmt.Errorf("reading KuryrLoadBalancer %s: %w", req, err)
 	}
-	return klb.Status.SecurityGroupID == id || g.grants.lost(&klb), nil
+	return klb.Status.SecurityGroupID == id || g.grants.Lost(&klb), nil
 }
 
 func (g *groupCheck) delete(ctx context.Context, id string, owner ctrl.Request) {
 	log := ctrl.LoggerFrom(ctx).WithValues("group", id, "owner", owner.String())
-	release, _ := g.grants.making.Try(owner)
+	release, _ := g.making.Try(owner)
 	if release == nil { // one that is taken meanwhile has a name by the next look
 		return
 	}

@@ -33,7 +33,7 @@ func (r *pools) judge(ctx context.Context, v *view) error {
 		var more []string
 		if live != nil {
 			var err error
-			if more, err = r.grants.of(ctx, port); err != nil {
+			if more, err = r.grants.Of(ctx, port); err != nil {
 				return err
 			}
 		}

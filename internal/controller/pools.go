@@ -30,14 +30,14 @@ type pools struct {
 	live     client.Reader // past the cache
 	memory   *memory
 	sites    *sites
-	grants   *grants
+	grants   memberGroups
 	supply   *supply.Supply
 	events   events.EventRecorder
 	wake     *kube.Queue[pool.Ref]
 	followed func() // is told that the settings have changed
 }
 
-func newPools(mgr ctrl.Manager, o Options, queue *kube.Queue[pool.Ref], supply *supply.Supply, grants *grants, followed func()) *pools {
+func newPools(mgr ctrl.Manager, o Options, queue *kube.Queue[pool.Ref], supply *supply.Supply, grants memberGroups, followed func()) *pools {
 	r := &pools{
 		Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), memory: newMemory(o.Now), supply: supply, grants: grants,
 		events: mgr.GetEventRecorder("kuryr-controller"), wake: queue, followed: followed,
@@ -45,6 +45,12 @@ func newPools(mgr ctrl.Manager, o Options, queue *kube.Queue[pool.Ref], supply *
 	parents := newParents(r.Options, r.client, r.events, r.wakeNode)
 	r.sites = &sites{client: r.client, settings: r.Settings, parents: parents}
 	return r
+}
+
+// memberGroups knows what security groups a port is to have besides those of its pod,
+// as a member of load balancers.
+type memberGroups interface {
+	Of(ctx context.Context, port *v1.KuryrPort) ([]string, error)
 }
 
 // staleAfter is how long the cache may take to show a write before the API

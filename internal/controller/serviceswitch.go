@@ -26,6 +26,7 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/membergroups"
 	"github.com/kuryr-go/kuryr/internal/controller/services"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 )
@@ -53,7 +54,8 @@ type serviceSwitch struct {
 	mgr  ctrl.Manager
 	live client.Reader // past the cache
 
-	grants *grants // what load balancers mean for ports
+	grants    *membergroups.Groups // what load balancers mean for ports
+	balancers *balancers           // nil: load balancers are not applied
 
 	left bool // something is there from when Services were served
 }
@@ -246,16 +248,16 @@ func (s *serviceSwitch) watch(ctx context.Context) error {
 
 // setup adds the reconcilers. There is one try: what has been added stays.
 func (s *serviceSwitch) setup(ctx context.Context) error {
-	for _, index := range []func(context.Context, ctrl.Manager) error{services.Index, kube.AddPortAddressIndex, indexMemberGroups} {
+	for _, index := range []func(context.Context, ctrl.Manager) error{services.Index, kube.AddPortAddressIndex, membergroups.Index} {
 		if err := index(ctx, s.mgr); err != nil {
 			return err
 		}
 	}
-	if err := s.grants.setup(s.mgr); err != nil {
+	if err := s.grants.Setup(s.mgr); err != nil {
 		return err
 	}
-	if s.LoadBalancers != nil {
-		if err := setupBalancers(s.mgr, s.Options, s.grants); err != nil {
+	if s.balancers != nil {
+		if err := setupBalancers(s.mgr, s.Options, s.balancers); err != nil {
 			return err
 		}
 	}

@@ -1,7 +1,16 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+// Package membergroups knows what security groups the ports of pods have as members of
+// load balancers, beyond those of their pods. It makes no group and writes no object:
+// who applies a KuryrLoadBalancer makes its group and names it in the status, who plans
+// ports puts it on them, and the collector deletes those that nobody names.
+//
+// It is woken by KuryrLoadBalancers whose group, or whose members while they have one,
+// change, and has those pools planned whose ports that is about; once it leads, also
+// those of all ports that have such a group. It can be asked at any time and from any
+// goroutine; before Setup it leaves every port what it has.
+package membergroups
 
 import (
 	"context"
@@ -27,23 +36,20 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
 
-// balancerGrants indexes the KuryrLoadBalancers that give a security group to their
+// grantIndex indexes the KuryrLoadBalancers that give a security group to their
 // members, by the addresses of these.
-const balancerGrants = "grants"
+const grantIndex = "grants"
 
-// grants knows what security groups ports have besides those of their pods, as members
+// Groups knows what security groups ports have besides those of their pods, as members
 // of load balancers. Pods are served without it: as long as Services are not, what a
 // port has stays.
-type grants struct {
+type Groups struct {
 	client   client.Reader
 	settings *settings.Live
 	wake     func(pool.Ref)
 	known    atomic.Bool // the cache has all KuryrLoadBalancers, and the indexes are there
 
-	making kube.Owners // of security groups that are made and named, or deleted as nobody's
-
 	mu      sync.Mutex
-	doubt   func(ctrl.Request) // has the group of a load balancer looked at; nil: nobody can
 	last    map[ctrl.Request]grant
 	without map[ctrl.Request]types.UID // need no group: that they name none is no loss
 }
@@ -54,21 +60,36 @@ type grant struct {
 	ips   []string
 }
 
-// of returns the groups that a port is to have besides those of its pod, sorted. A
+// Options is what Groups needs.
+type Options struct {
+	Client   client.Reader // the cache
+	Settings *settings.Live
+	Wake     func(pool.Ref) // has a pool planned
+}
+
+// New returns Groups that gives none before Setup.
+func New(o Options) *Groups {
+	return &Groups{client: o.Client, settings: o.Settings, wake: o.Wake, last: map[ctrl.Request]grant{}, without: map[ctrl.Request]types.UID{}}
+}
+
+// Known reports whether the cache has all KuryrLoadBalancers.
+func (g *Groups) Known() bool { return g.known.Load() }
+
+// Of returns the groups that a port is to have besides those of its pod, sorted. A
 // cluster that does not use them pays nothing for it.
-func (g *grants) of(ctx context.Context, port *v1.KuryrPort) ([]string, error) {
+func (g *Groups) Of(ctx context.Context, port *v1.KuryrPort) ([]string, error) {
 	has := group.MemberGroups(port)
 	if !g.known.Load() || len(has) == 0 && !g.settings.Load().Services.SourceRangesBySecurityGroups {
 		return has, nil
 	}
 	var groups []string
 	for _, ip := range kube.AddressesOfPort(port) {
-		klbs, err := granting(ctx, g.client, port, ip)
+		klbs, err := g.Granting(ctx, port, ip)
 		if err != nil {
 			return nil, err
 		}
 		for _, klb := range klbs {
-			if g.lost(klb) {
+			if g.Lost(klb) {
 				groups = append(groups, has...)
 			} else {
 				groups = append(groups, balancer.Granted(klb))
@@ -78,9 +99,9 @@ func (g *grants) of(ctx context.Context, port *v1.KuryrPort) ([]string, error) {
 	return slices.DeleteFunc(v1.GroupSet(groups), func(id string) bool { return id == "" }), nil
 }
 
-// lost reports whether a KuryrLoadBalancer may have a group that its status does not
+// Lost reports whether a KuryrLoadBalancer may have a group that its status does not
 // name, as after somebody has emptied that, or not yet: its members keep what they have.
-func (g *grants) lost(klb *v1.KuryrLoadBalancer) bool {
+func (g *Groups) Lost(klb *v1.KuryrLoadBalancer) bool {
 	if !balancer.Grantor(klb) || klb.Status.SecurityGroupID != "" {
 		return false
 	}
@@ -89,26 +110,9 @@ func (g *grants) lost(klb *v1.KuryrLoadBalancer) bool {
 	return g.without[kube.RequestOf(klb)] != klb.UID
 }
 
-// suspect has the group of a KuryrLoadBalancer looked at.
-func (g *grants) suspect(req ctrl.Request) {
-	g.mu.Lock()
-	doubt := g.doubt
-	g.mu.Unlock()
-	if doubt != nil {
-		doubt(req)
-	}
-}
-
-// tellDoubts says who looks at groups.
-func (g *grants) tellDoubts(doubt func(ctrl.Request)) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.doubt = doubt
-}
-
-// need notes whether a KuryrLoadBalancer needs a group, and has the ports planned that
+// Need notes whether a KuryrLoadBalancer needs a group, and has the ports planned that
 // have kept what they had as long as nobody knew.
-func (g *grants) need(ctx context.Context, klb *v1.KuryrLoadBalancer, needs bool) error {
+func (g *Groups) Need(ctx context.Context, klb *v1.KuryrLoadBalancer, needs bool) error {
 	req := kube.RequestOf(klb)
 	g.mu.Lock()
 	known := g.without[req] == klb.UID
@@ -135,14 +139,14 @@ func (g *grants) need(ctx context.Context, klb *v1.KuryrLoadBalancer, needs bool
 	return nil
 }
 
-// granting returns the KuryrLoadBalancers that give a port a group for an address, once
+// Granting returns the KuryrLoadBalancers that give a port a group for an address, once
 // they have one.
-func granting(ctx context.Context, c client.Reader, port *v1.KuryrPort, ip string) ([]*v1.KuryrLoadBalancer, error) {
+func (g *Groups) Granting(ctx context.Context, port *v1.KuryrPort, ip string) ([]*v1.KuryrLoadBalancer, error) {
 	if port.Spec.PodRef == nil {
 		return nil, nil
 	}
 	var list v1.KuryrLoadBalancerList
-	err := c.List(ctx, &list, client.InNamespace(port.Spec.PodRef.Namespace), client.MatchingFields{balancerGrants: ip}, kube.ReadOnly)
+	err := g.client.List(ctx, &list, client.InNamespace(port.Spec.PodRef.Namespace), client.MatchingFields{grantIndex: ip}, kube.ReadOnly)
 	if err != nil {
 		return nil, fmt.Errorf("looking for load balancers with member %s: %w", ip, err)
 	}
@@ -155,7 +159,7 @@ func granting(ctx context.Context, c client.Reader, port *v1.KuryrPort, ip strin
 	return out, nil
 }
 
-// addressesOfGrants is what balancerGrants indexes.
+// addressesOfGrants is what grantIndex indexes.
 func addressesOfGrants(o client.Object) []string {
 	klb := o.(*v1.KuryrLoadBalancer)
 	if !balancer.Grantor(klb) {
@@ -164,13 +168,13 @@ func addressesOfGrants(o client.Object) []string {
 	return balancer.Members(klb)
 }
 
-// indexMemberGroups makes the index that granting needs.
-func indexMemberGroups(ctx context.Context, mgr ctrl.Manager) error {
-	return kube.AddIndex(ctx, mgr, &v1.KuryrLoadBalancer{}, balancerGrants, addressesOfGrants)
+// Index makes the index that Groups needs besides that of KuryrPorts by address.
+func Index(ctx context.Context, mgr ctrl.Manager) error {
+	return kube.AddIndex(ctx, mgr, &v1.KuryrLoadBalancer{}, grantIndex, addressesOfGrants)
 }
 
-// setup has pools planned whose ports are given other groups. The caches are filled.
-func (g *grants) setup(mgr ctrl.Manager) error {
+// Setup has pools planned whose ports are given other groups. The caches are filled.
+func (g *Groups) Setup(mgr ctrl.Manager) error {
 	g.known.Store(true)
 	if err := mgr.Add(kube.Leading(g.begin)); err != nil {
 		return err
@@ -183,7 +187,7 @@ func (g *grants) setup(mgr ctrl.Manager) error {
 
 // begin plans the pools of ports that have such groups: what has changed while nobody
 // looked has no event.
-func (g *grants) begin(ctx context.Context) error {
+func (g *Groups) begin(ctx context.Context) error {
 	var list v1.KuryrPortList
 	if err := g.client.List(ctx, &list, kube.ReadOnly); err != nil {
 		return fmt.Errorf("listing KuryrPorts: %w", err)
@@ -204,12 +208,12 @@ func grantMoved(e event.UpdateEvent) bool {
 
 // Reconcile plans the pools of the ports that a KuryrLoadBalancer gives its group now,
 // or gave it before.
-func (g *grants) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+func (g *Groups) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var klb v1.KuryrLoadBalancer
 	if err := g.client.Get(ctx, req.NamespacedName, &klb, kube.ReadOnly); client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, fmt.Errorf("reading KuryrLoadBalancer %s: %w", req, err)
 	}
-	if g.lost(&klb) {
+	if g.Lost(&klb) {
 		return ctrl.Result{}, nil // nothing moves, and what was given is remembered
 	}
 	now := grant{group: balancer.Granted(&klb)}
@@ -241,7 +245,7 @@ func (g *grants) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 }
 
 // moved returns the addresses at which not the same is given any more.
-func (g *grants) moved(req ctrl.Request, now grant) []string {
+func (g *Groups) moved(req ctrl.Request, now grant) []string {
 	g.mu.Lock()
 	before := g.last[req]
 	g.mu.Unlock()
