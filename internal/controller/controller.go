@@ -1,11 +1,10 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controller holds the reconcilers of the controller process. Two
-// halves, and neither waits for the other: the pool reconciler plans (package
-// pool) and writes KuryrPort specs; the port reconciler applies a spec to the
-// SDN and writes the status. Around them: creations ask the SDN for ports, an
-// annotator names a pod's port on the pod, a collector finds what is nobody's.
+// Package controller wires the controller process: Setup makes its parts and joins them.
+// Each part is a folder below this one with a kind or a clock of its own; they know each
+// other only by needs of one to three methods, but for pools, which uses supply. kube,
+// outcome and settings are what they share.
 //
 // What the process remembers beyond the objects is in memory and may be lost at
 // any time: ports that arrived and are no objects yet are then found by the
@@ -22,9 +21,12 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/collector"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/membergroups"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/controller/pools"
+	"github.com/kuryr-go/kuryr/internal/controller/ports"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/controller/supply"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
@@ -110,24 +112,27 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		return err
 	}
 	live := mgr.GetAPIReader()
-	poolQueue, portQueue, look := &kube.Queue[pool.Ref]{}, &kube.Queue[ctrl.Request]{}, kube.NewSignal()
+	poolQueue, look := &kube.Queue[pool.Ref]{}, kube.NewSignal()
 	noObject := func(ctx context.Context, name string) error { return kube.NoKuryrPort(ctx, live, name) }
 	supply := supply.New(supply.Options{
 		Ports: o.Ports, Capacity: o.Capacity, Settings: o.Settings, Backoff: o.Backoff, Now: o.Now,
 		Requeue: poolQueue.Add, Doubtful: look.Send, NoObject: noObject,
 	})
 	grants := membergroups.New(membergroups.Options{Client: mgr.GetClient(), Settings: o.Settings, Wake: poolQueue.Add})
-	pools := newPools(mgr, o, poolQueue, supply, grants, look.Send)
-	ports := newPorts(mgr, o, portQueue, supply, pools.memory, look.Send)
-	annotations := &annotations{client: mgr.GetClient(), backoff: o.Backoff}
-	orphans := &orphans{
-		client: mgr.GetClient(), cloud: o.Ports, settings: o.Settings, noObject: noObject, supply: supply,
-		written: pools.memory.Writing, now: o.Now, lost: ports.lost, arrived: poolQueue.Add, early: look,
+	pools := pools.New(mgr, pools.Options{
+		Hosts: o.Hosts, Settings: o.Settings, Supply: supply, Groups: grants, Queue: poolQueue, Followed: look.Send,
+		Backoff: o.Backoff, PoolIdle: o.PoolIdle, StatusGap: o.StatusGap, Now: o.Now,
+	})
+	ports := ports.New(mgr, ports.Options{
+		Ports: o.Ports, Settings: o.Settings, Room: supply, Pods: pools, Doubtful: look.Send,
+		Backoff: o.Backoff, StatusGap: o.StatusGap, Now: o.Now,
+	})
+	orphans := collector.PortOptions{
+		Cloud: o.Ports, Settings: o.Settings, Supply: supply, Written: pools.Writing, Lost: ports.Lost,
+		Requeue: poolQueue.Add, Look: look, NoObject: noObject, Now: o.Now,
 	}
-	activity := &activity{cloud: o.Ports, memory: ports.memory, seen: portQueue.Add}
 	for _, add := range []func(ctrl.Manager) error{
-		pools.setup, ports.setup, annotations.setup,
-		kube.Runnable(supply.Run), kube.Runnable(orphans.run), kube.Runnable(orphans.watch), kube.Runnable(activity.run), kube.Runnable(pools.follow),
+		pools.Setup, ports.Setup, kube.Runnable(supply.Run), func(mgr ctrl.Manager) error { return collector.AddPorts(mgr, orphans) },
 	} {
 		if err := add(mgr); err != nil {
 			return fmt.Errorf("setting up the controller: %w", err)

@@ -6,13 +6,20 @@ package kube
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
 	corev1 "k8s.io/api/core/v1"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -98,3 +105,49 @@ func NoKuryrPort(ctx context.Context, live client.Reader, name string) error {
 	}
 	return nil
 }
+
+// Field owners, as the client takes them: see package v1.
+const (
+	OwnerPool       = client.FieldOwner(v1.FieldOwnerPool)
+	OwnerPort       = client.FieldOwner(v1.FieldOwnerPort)
+	OwnerAnnotation = client.FieldOwner(v1.FieldOwnerAnnotation)
+	OwnerService    = client.FieldOwner(v1.FieldOwnerService)
+	OwnerBalancer   = client.FieldOwner(v1.FieldOwnerLoadBalancer)
+)
+
+// PatchMetadata changes the metadata of an object, if nobody else has meanwhile; of
+// one that is gone nothing is written. It takes an object that has nothing but its
+// metadata, which are then as the API server has them.
+func PatchMetadata(ctx context.Context, c client.Client, obj client.Object, kind string, owner client.FieldOwner, change func(client.Object)) error {
+	old := obj.DeepCopyObject().(client.Object) // of the same type
+	change(obj)
+	err := c.Patch(ctx, obj, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), owner)
+	if err = Lost(err); err != nil {
+		return fmt.Errorf("writing metadata of %s %s: %w", kind, strings.TrimPrefix(client.ObjectKeyFromObject(old).String(), "/"), err)
+	}
+	return nil
+}
+
+// ApplyStatus writes status as all that owner says of obj's status, by
+// server-side apply, and returns the object's new resource version. It does not
+// make the object: one that is gone stays gone.
+func ApplyStatus(ctx context.Context, c client.Client, obj client.Object, kind string, status any, owner client.FieldOwner) (string, error) {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(status)
+	if err != nil {
+		return "", fmt.Errorf("writing status of %s %s: %w", kind, obj.GetName(), err)
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"status": fields}}
+	u.SetGroupVersionKind(v1.GroupVersion.WithKind(kind))
+	u.SetNamespace(obj.GetNamespace())
+	u.SetName(obj.GetName())
+	u.SetUID(obj.GetUID())
+	err = c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), owner, client.ForceOwnership)
+	if err = Lost(err); err != nil {
+		return "", fmt.Errorf("writing status of %s %s: %w", kind, obj.GetName(), err)
+	}
+	return u.GetResourceVersion(), nil
+}
+
+func Annotation(o client.Object) string { return o.GetAnnotations()[v1.VIFAnnotation] }
+
+func Annotated(o client.Object) bool { return Annotation(o) != "" }

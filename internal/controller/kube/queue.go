@@ -6,8 +6,10 @@ package kube
 import (
 	"context"
 	"sync"
+	"time"
 
 	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
@@ -32,5 +34,55 @@ func (w *Queue[request]) Add(r request) {
 	defer w.mu.Unlock()
 	if w.queue != nil {
 		w.queue.Add(r)
+	}
+}
+
+// Pause waits, and reports whether ctx lasts.
+func Pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// Await waits for a span that may become another while it waits, and reports whether
+// ctx lasts.
+func Await(ctx context.Context, span func() time.Duration) bool {
+	const notice = 2 * time.Second // from a change of the configuration
+	for began := time.Now(); ; {
+		left := span() - time.Since(began)
+		if left <= 0 {
+			return ctx.Err() == nil
+		}
+		if !Pause(ctx, min(left, notice)) {
+			return false
+		}
+	}
+}
+
+// Leading is a runnable of the leader alone.
+type Leading func(ctx context.Context) error
+
+func (l Leading) Start(ctx context.Context) error { return l(ctx) }
+
+func (Leading) NeedLeaderElection() bool { return true }
+
+func Runnable(run func(ctx context.Context) error) func(ctrl.Manager) error {
+	return func(mgr ctrl.Manager) error { return mgr.Add(Leading(run)) }
+}
+
+// Signal is sent to those who wait for it. One that nobody waits for yet is kept, once.
+type Signal chan struct{}
+
+// NewSignal returns a Signal that was not sent.
+func NewSignal() Signal { return make(Signal, 1) }
+
+// Send sends it, and does not wait.
+func (s Signal) Send() {
+	select {
+	case s <- struct{}{}:
+	default: // it is sent already
 	}
 }

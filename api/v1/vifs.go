@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package kube
+package v1
 
 import (
 	"bytes"
@@ -13,11 +13,7 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
 // The annotation openstack.org/kuryr-vif names the KuryrPort of each interface
@@ -103,10 +99,10 @@ func parseVIF(raw json.RawMessage) (string, error) {
 	return port, nil
 }
 
-// PortNamed returns the port that pod's annotation names for one of its
+// PortNamed returns the port that an annotation names for one of a pod's
 // interfaces, or "" if it names none.
-func PortNamed(pod *corev1.Pod, name string) string {
-	ports, err := ParseVIFs(Annotation(pod))
+func PortNamed(annotation, name string) string {
+	ports, err := ParseVIFs(annotation)
 	if err != nil {
 		return ""
 	}
@@ -125,7 +121,3 @@ func decodeStrictly(data []byte, into any) error {
 	}
 	return nil
 }
-
-func Annotation(o client.Object) string { return o.GetAnnotations()[v1.VIFAnnotation] }
-
-func Annotated(o client.Object) bool { return Annotation(o) != "" }

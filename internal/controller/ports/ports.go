@@ -1,7 +1,14 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+// Package ports applies KuryrPorts: security groups, names and deletion in the SDN,
+// status, label and finalizer of the object. It makes no port (supply does), and decides
+// nothing about pods (pools does); it looks at a pod only to tell a KuryrPort that a
+// person deleted from one whose time has come. It also names a pod's port on the pod.
+//
+// An object is reconciled when it changes, when the collector misses its port in the
+// SDN, and when the SDN is seen to pass its traffic.
+package ports
 
 import (
 	"context"
@@ -41,10 +48,10 @@ type podWitness interface {
 	Saw(r pool.Ref, uid types.UID) bool
 }
 
-// ports applies: it brings a port of the SDN in line with its KuryrPort and
+// Reconciler applies: it brings a port of the SDN in line with its KuryrPort and
 // reports. It decides nothing about pods; it looks at one only to tell a
 // KuryrPort that somebody deleted by hand from one whose time has come.
-type ports struct {
+type Reconciler struct {
 	client   client.Client
 	live     client.Reader // past the cache
 	cloud    sdn.Ports
@@ -56,7 +63,7 @@ type ports struct {
 	backoff  outcome.Backoff
 	events   events.EventRecorder
 	now      func() time.Time
-	wake     *kube.Queue[ctrl.Request]
+	wake     kube.Queue[ctrl.Request]
 
 	mu      sync.Mutex
 	written map[string]string    // version of the last own write, until the cache shows it
@@ -65,21 +72,42 @@ type ports struct {
 	gap     time.Duration        // for how long
 }
 
-func newPorts(mgr ctrl.Manager, o Options, queue *kube.Queue[ctrl.Request], supply roomKeeper, pods podWitness, doubtful func()) *ports {
-	return &ports{
+// Options is what the reconciler of KuryrPorts needs. All have to be given.
+type Options struct {
+	Ports     sdn.Ports
+	Settings  *settings.Live
+	Room      roomKeeper
+	Pods      podWitness
+	Doubtful  func() // is told that there may be a port that no object knows of; does not wait
+	Backoff   outcome.Backoff
+	StatusGap time.Duration // until a bound port's status is written
+	Now       func() time.Time
+}
+
+func New(mgr ctrl.Manager, o Options) *Reconciler {
+	return &Reconciler{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Ports, settings: o.Settings, memory: newPortMemory(), backoff: o.Backoff,
-		supply: supply, pods: pods, doubtful: doubtful, events: mgr.GetEventRecorder("kuryr-controller"), now: o.Now, wake: queue,
+		supply: o.Room, pods: o.Pods, doubtful: o.Doubtful, events: mgr.GetEventRecorder("kuryr-controller"), now: o.Now,
 		written: map[string]string{}, dropped: map[string]types.UID{}, held: map[string]hold{}, gap: o.StatusGap,
 	}
 }
 
-// lost has the reconciler see for itself whether the SDN has lost a port.
-func (r *ports) lost(name string) {
+// Lost has the reconciler see for itself whether the SDN has lost a port.
+func (r *Reconciler) Lost(name string) {
 	r.memory.setGone(name, true)
 	r.wake.Add(ctrl.Request{NamespacedName: types.NamespacedName{Name: name}})
 }
 
-func (r *ports) setup(mgr ctrl.Manager) error {
+// Setup adds the reconciler, what asks for the activity of ports, and what annotates
+// pods.
+func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+	activity := &activity{cloud: r.cloud, memory: r.memory, seen: r.wake.Add}
+	if err := mgr.Add(kube.Leading(activity.run)); err != nil {
+		return err
+	}
+	if err := (&annotations{client: r.client, backoff: r.backoff}).setup(mgr); err != nil {
+		return err
+	}
 	return ctrl.NewControllerManagedBy(mgr).Named("ports").
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: portWorkers, RateLimiter: outcome.Limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
@@ -90,7 +118,7 @@ func (r *ports) setup(mgr ctrl.Manager) error {
 }
 
 // Reconcile applies one KuryrPort.
-func (r *ports) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	port, err := r.get(ctx, req)
 	if port == nil || err != nil {
 		return ctrl.Result{}, err
@@ -106,7 +134,7 @@ func (r *ports) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 
 // get returns the KuryrPort as a copy; nil if it is gone, or if the cache does
 // not show the last own write yet, whose event will come here.
-func (r *ports) get(ctx context.Context, req ctrl.Request) (*v1.KuryrPort, error) {
+func (r *Reconciler) get(ctx context.Context, req ctrl.Request) (*v1.KuryrPort, error) {
 	var port v1.KuryrPort
 	err := r.client.Get(ctx, req.NamespacedName, &port)
 	r.mu.Lock()
@@ -133,7 +161,7 @@ func (r *ports) get(ctx context.Context, req ctrl.Request) (*v1.KuryrPort, error
 	return &port, nil
 }
 
-func (r *ports) wrote(name, version string) {
+func (r *Reconciler) wrote(name, version string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if version != "" {
@@ -143,7 +171,7 @@ func (r *ports) wrote(name, version string) {
 
 // apply makes the port in the SDN what its spec says. A port that has just been
 // made is so already, by the request that made it: it costs no call.
-func (r *ports) apply(ctx context.Context, port *v1.KuryrPort) error {
+func (r *Reconciler) apply(ctx context.Context, port *v1.KuryrPort) error {
 	if r.suspect(port) {
 		if _, err := r.cloud.Port(ctx, port.Name); err != nil {
 			return fmt.Errorf("looking for port %s: %w", port.Name, err)
@@ -162,13 +190,13 @@ func (r *ports) apply(ctx context.Context, port *v1.KuryrPort) error {
 }
 
 // suspect reports whether the SDN is said to have lost the port.
-func (r *ports) suspect(port *v1.KuryrPort) bool {
+func (r *Reconciler) suspect(port *v1.KuryrPort) bool {
 	ready := meta.FindStatusCondition(port.Status.Conditions, v1.ConditionReady)
 	return r.memory.isGone(port.Name) || ready != nil && ready.Reason == v1.ReasonPortMissing
 }
 
 // update returns what is to change in the SDN.
-func (r *ports) update(port *v1.KuryrPort) (u sdn.PortUpdate, needed bool) {
+func (r *Reconciler) update(port *v1.KuryrPort) (u sdn.PortUpdate, needed bool) {
 	first := port.Status.Phase == ""
 	if !port.Grouped() {
 		groups := slices.Clone(port.Spec.SecurityGroupIDs)
@@ -187,7 +215,7 @@ func (r *ports) update(port *v1.KuryrPort) (u sdn.PortUpdate, needed bool) {
 }
 
 // report writes the status, if it has changed, and the label that mirrors it.
-func (r *ports) report(ctx context.Context, port *v1.KuryrPort, failed error) (ctrl.Result, error) {
+func (r *Reconciler) report(ctx context.Context, port *v1.KuryrPort, failed error) (ctrl.Result, error) {
 	reason, res, ret := r.backoff.Outcome(failed)
 	status := r.status(port, reason, failed)
 	if wait := r.hold(port, failed); wait > 0 {
@@ -214,7 +242,7 @@ type hold struct {
 // hold returns how long the status of a port that a pod has just been given may
 // wait. It would say no more than the spec does, and nobody waits for it, while
 // the daemon is about to say that the port is plugged: one write then tells both.
-func (r *ports) hold(port *v1.KuryrPort, failed error) time.Duration {
+func (r *Reconciler) hold(port *v1.KuryrPort, failed error) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	given := port.Spec.PodRef != nil && port.Status.Phase == v1.PortAvailable && port.Status.Attachment == nil
@@ -231,7 +259,7 @@ func (r *ports) hold(port *v1.KuryrPort, failed error) time.Duration {
 	return h.until.Sub(r.now())
 }
 
-func (r *ports) write(ctx context.Context, port *v1.KuryrPort, status v1.KuryrPortStatus) error {
+func (r *Reconciler) write(ctx context.Context, port *v1.KuryrPort, status v1.KuryrPortStatus) error {
 	old := port.Status
 	old.Attachment = nil
 	if !equality.Semantic.DeepEqual(status, old) {
@@ -252,7 +280,7 @@ func (r *ports) write(ctx context.Context, port *v1.KuryrPort, status v1.KuryrPo
 }
 
 // patch changes the metadata of a KuryrPort, if nobody else has meanwhile.
-func (r *ports) patch(ctx context.Context, port *v1.KuryrPort, change func(*v1.KuryrPort)) error {
+func (r *Reconciler) patch(ctx context.Context, port *v1.KuryrPort, change func(*v1.KuryrPort)) error {
 	next := &v1.KuryrPort{ObjectMeta: *port.ObjectMeta.DeepCopy()}
 	err := kube.PatchMetadata(ctx, r.client, next, "KuryrPort", kube.OwnerPort, func(o client.Object) { change(o.(*v1.KuryrPort)) })
 	if err != nil {
@@ -263,7 +291,7 @@ func (r *ports) patch(ctx context.Context, port *v1.KuryrPort, change func(*v1.K
 	return nil
 }
 
-func (r *ports) status(port *v1.KuryrPort, reason string, failed error) v1.KuryrPortStatus {
+func (r *Reconciler) status(port *v1.KuryrPort, reason string, failed error) v1.KuryrPortStatus {
 	s := v1.KuryrPortStatus{
 		Phase:                   phase(port, reason),
 		AppliedSecurityGroupIDs: port.Status.AppliedSecurityGroupIDs,
@@ -304,7 +332,7 @@ func phase(port *v1.KuryrPort, reason string) v1.PortPhase {
 
 // missing says that the SDN has lost a port. One that is not plugged the planner
 // deletes; its pod, if it has one, gets another.
-func (r *ports) missing(port *v1.KuryrPort) {
+func (r *Reconciler) missing(port *v1.KuryrPort) {
 	note := "The SDN no longer has port %s, most likely as somebody deleted it there: "
 	if port.Status.Attachment == nil {
 		note += "it is replaced"
@@ -319,7 +347,7 @@ func (r *ports) missing(port *v1.KuryrPort) {
 
 // refused tells a pod that the SDN does not take what its port is to be, once
 // for each spec: most likely its security groups, by a rule of the configuration.
-func (r *ports) refused(port *v1.KuryrPort, failed error) {
+func (r *Reconciler) refused(port *v1.KuryrPort, failed error) {
 	ready := meta.FindStatusCondition(port.Status.Conditions, v1.ConditionReady)
 	told := ready != nil && ready.Reason == v1.ReasonRejected && ready.ObservedGeneration == port.Generation
 	ref := port.Spec.PodRef
@@ -336,7 +364,7 @@ func (r *ports) refused(port *v1.KuryrPort, failed error) {
 // isActive reports whether the port's traffic passes. Of types that a node
 // waits for itself its word is taken; of others the SDN is asked, see activity.
 // A subport is active as soon as it is on its trunk, plugged or not.
-func (r *ports) isActive(port *v1.KuryrPort) bool {
+func (r *Reconciler) isActive(port *v1.KuryrPort) bool {
 	t := port.Spec.VIF.Type
 	if port.Status.Attachment == nil && t != "vlan" {
 		r.memory.awaitActive(port.Name, false)
@@ -349,7 +377,7 @@ func (r *ports) isActive(port *v1.KuryrPort) bool {
 }
 
 // release lets a KuryrPort go.
-func (r *ports) release(ctx context.Context, port *v1.KuryrPort) (ctrl.Result, error) {
+func (r *Reconciler) release(ctx context.Context, port *v1.KuryrPort) (ctrl.Result, error) {
 	if !controllerutil.ContainsFinalizer(port, v1.PortFinalizer) {
 		return ctrl.Result{}, nil
 	}
@@ -376,7 +404,7 @@ var errDeleting = &sdn.PendingError{What: "the SDN to delete the port"}
 
 // drop lets the API server delete the object. That is not a version the cache
 // will show, as the last finalizer goes together with the object.
-func (r *ports) drop(ctx context.Context, port *v1.KuryrPort) error {
+func (r *Reconciler) drop(ctx context.Context, port *v1.KuryrPort) error {
 	err := r.patch(ctx, port, func(p *v1.KuryrPort) { controllerutil.RemoveFinalizer(p, v1.PortFinalizer) })
 	if err == nil {
 		r.mu.Lock()

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package pools
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
@@ -27,7 +29,7 @@ import (
 // tell says on each waiting pod what it waits for, once for each reason; if none
 // waits and the pool lacks free ports, on its object. given are the pods that get
 // a port just now.
-func (r *pools) tell(v *view, given map[types.UID]bool) {
+func (r *Reconciler) tell(v *view, given map[types.UID]bool) {
 	err := v.failure
 	if err == nil {
 		return
@@ -58,7 +60,7 @@ func (r *pools) tell(v *view, given map[types.UID]bool) {
 // The object goes when the pool has neither ports nor pods, and has not had for
 // a while: not at once, or a node with few pods would make and delete it all
 // the time. One that is deleted while it is needed is made again.
-func (r *pools) report(ctx context.Context, v *view, wrote bool) (time.Time, error) {
+func (r *Reconciler) report(ctx context.Context, v *view, wrote bool) (time.Time, error) {
 	if !r.needed(v) {
 		again, expired := r.idle(v)
 		switch {
@@ -83,7 +85,7 @@ func (r *pools) report(ctx context.Context, v *view, wrote bool) (time.Time, err
 // needed reports whether the pool has a reason to be. One without a key is one
 // whose object was deleted after the settings had turned away from it: its
 // ports do not need it.
-func (r *pools) needed(v *view) bool {
+func (r *Reconciler) needed(v *view) bool {
 	if v.key == nil {
 		return false
 	}
@@ -95,7 +97,7 @@ func (r *pools) needed(v *view) bool {
 // it has been. Without its node it goes at once. One that the settings have
 // turned away from stays as long as any: it says how the ports of pods that it
 // once served are plugged, should one have to be put back.
-func (r *pools) idle(v *view) (until time.Time, expired bool) {
+func (r *Reconciler) idle(v *view) (until time.Time, expired bool) {
 	now := r.Now()
 	r.memory.with(v.req, func(p *poolMemory) {
 		if p.idle.IsZero() {
@@ -115,18 +117,18 @@ func (r *pools) idle(v *view) (until time.Time, expired bool) {
 
 // forget drops what is remembered of a pool that is no more, unless something is under
 // way for it or its last writes are yet to be seen.
-func (r *pools) forget(req pool.Ref) {
-	if !r.memory.awaits(req) && r.supply.Forget(req) {
+func (r *Reconciler) forget(req pool.Ref) {
+	if !r.memory.awaits(req) && r.Supply.Forget(req) {
 		r.memory.forget(req)
 	}
 }
 
-func (r *pools) gauge(p *poolMemory, counts pool.Count) {
+func (r *Reconciler) gauge(p *poolMemory, counts pool.Count) {
 	gaugeLevels(p.levels, counts)
 	p.levels = counts
 }
 
-func (r *pools) drop(ctx context.Context, v *view) error {
+func (r *Reconciler) drop(ctx context.Context, v *view) error {
 	err := r.client.Delete(ctx, v.object.DeepCopy(), client.Preconditions{UID: &v.object.UID})
 	if err = kube.Lost(err); err != nil {
 		return fmt.Errorf("deleting KuryrPortPool %s: %w", v.req.Pool, err)
@@ -135,7 +137,7 @@ func (r *pools) drop(ctx context.Context, v *view) error {
 	return nil
 }
 
-func (r *pools) spec(v *view) v1.KuryrPortPoolSpec {
+func (r *Reconciler) spec(v *view) v1.KuryrPortPoolSpec {
 	l := v.levels
 	spec := v1.KuryrPortPoolSpec{
 		Key: *v.key, Min: int32(l.Min), Max: int32(l.Max), Batch: int32(max(1, l.Batch)),
@@ -149,7 +151,7 @@ func (r *pools) spec(v *view) v1.KuryrPortPoolSpec {
 
 // shaped is the pool's object with its levels as the settings say. That of a
 // virtual machine says of which node: see parents.
-func (r *pools) shaped(v *view) *v1.KuryrPortPool {
+func (r *Reconciler) shaped(v *view) *v1.KuryrPortPool {
 	object := &v1.KuryrPortPool{ObjectMeta: metav1.ObjectMeta{Name: v.req.Pool}, Spec: r.spec(v)}
 	if v.object != nil {
 		object = v.object.DeepCopy()
@@ -164,7 +166,7 @@ func (r *pools) shaped(v *view) *v1.KuryrPortPool {
 
 // shape makes the pool's object, or its levels what the settings say: what
 // somebody wrote there by hand does not stay.
-func (r *pools) shape(ctx context.Context, v *view, object *v1.KuryrPortPool) error {
+func (r *Reconciler) shape(ctx context.Context, v *view, object *v1.KuryrPortPool) error {
 	if v.object == nil {
 		if err := r.client.Create(ctx, object, kube.OwnerPool); err != nil {
 			return fmt.Errorf("creating KuryrPortPool %s: %w", v.req.Pool, err)
@@ -179,7 +181,7 @@ func (r *pools) shape(ctx context.Context, v *view, object *v1.KuryrPortPool) er
 
 // count writes the status if it has changed. Where only counts have, it waits
 // until the last write is a moment ago: each pod changes them several times.
-func (r *pools) count(ctx context.Context, v *view) (time.Time, error) {
+func (r *Reconciler) count(ctx context.Context, v *view) (time.Time, error) {
 	status := r.status(v)
 	var last time.Time
 	r.memory.with(v.req, func(p *poolMemory) {
@@ -198,7 +200,7 @@ func (r *pools) count(ctx context.Context, v *view) (time.Time, error) {
 	return time.Time{}, err
 }
 
-func (r *pools) status(v *view) v1.KuryrPortPoolStatus {
+func (r *Reconciler) status(v *view) v1.KuryrPortPoolStatus {
 	s := v1.KuryrPortPoolStatus{
 		Available: int32(v.counts.Available), Bound: int32(v.counts.Bound), Recycling: int32(v.counts.Recycling),
 		WaitingPods: int32(v.counts.Waiting), Total: int32(len(v.ports)),
@@ -212,7 +214,7 @@ func (r *pools) status(v *view) v1.KuryrPortPoolStatus {
 	return s
 }
 
-func (r *pools) conditions(v *view, s *v1.KuryrPortPoolStatus) {
+func (r *Reconciler) conditions(v *view, s *v1.KuryrPortPoolStatus) {
 	put := func(kind string, is bool, reason, message string) {
 		kube.SetCondition(&s.Conditions, kind, is, reason, message, v.object.Generation, r.Now())
 	}
@@ -237,10 +239,10 @@ func lacksFree(v *view) bool {
 
 // roomConditions say whether there is room for the ports that the pool lacks,
 // and of what there is none.
-func (r *pools) roomConditions(v *view, put func(kind string, is bool, reason, message string)) {
+func (r *Reconciler) roomConditions(v *view, put func(kind string, is bool, reason, message string)) {
 	var scarce *sdn.QuotaError
 	if v.key != nil && lacksFree(v) {
-		scarce = r.supply.Scarce(v.key)
+		scarce = r.Supply.Scarce(v.key)
 	}
 	for _, c := range []struct {
 		kind, reason, fine string
@@ -270,4 +272,47 @@ func sameConditions(a, b []metav1.Condition) bool {
 		}
 	}
 	return true
+}
+
+// Metrics are summed over all pools, so that their number does not grow with
+// the nodes; a pool's own levels are in its KuryrPortPool.
+var (
+	bindSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "kuryr_pod_bind_seconds",
+		Help:    "From the controller seeing a pod scheduled to the pod's KuryrPort being bound.",
+		Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300},
+	})
+	portsByState = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "kuryr_ports",
+		Help: "KuryrPorts by state, over all pools.",
+	}, []string{"state"})
+	podsWaiting = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "kuryr_pods_waiting",
+		Help: "Scheduled pods without a port, over all pools.",
+	})
+	poolHits = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "kuryr_pool_hits_total",
+		Help: "Pods that found a port of their pool ready.",
+	})
+	poolMisses = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "kuryr_pool_misses_total",
+		Help: "Pods that had to wait for a port.",
+	})
+	poolWaitSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "kuryr_pool_wait_seconds",
+		Help:    "How long pods that found no port ready waited for one.",
+		Buckets: []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800},
+	})
+)
+
+// gaugeLevels moves the metrics of one pool from one count to the next.
+func gaugeLevels(from, to pool.Count) {
+	portsByState.WithLabelValues("available").Add(float64(to.Available - from.Available))
+	portsByState.WithLabelValues("bound").Add(float64(to.Bound - from.Bound))
+	portsByState.WithLabelValues("recycling").Add(float64(to.Recycling - from.Recycling))
+	podsWaiting.Add(float64(to.Waiting - from.Waiting))
+}
+
+func init() {
+	metrics.Registry.MustRegister(bindSeconds, portsByState, podsWaiting, poolHits, poolMisses, poolWaitSeconds)
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package pools
 
 import (
 	"context"
@@ -30,9 +30,14 @@ import (
 // waiting for the API server; with fewer, pools would wait for each other's.
 const poolWorkers = 64
 
-func (r *pools) setup(mgr ctrl.Manager) error {
+// Setup adds the reconciler, what finds the ports of virtual machines, and what follows
+// the settings.
+func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	c := mgr.GetCache()
 	if err := r.sites.parents.setup(mgr); err != nil {
+		return err
+	}
+	if err := mgr.Add(kube.Leading(r.follow)); err != nil {
 		return err
 	}
 	return builder.TypedControllerManagedBy[pool.Ref](mgr).Named("pools").
@@ -48,7 +53,7 @@ func (r *pools) setup(mgr ctrl.Manager) error {
 			handler.TypedEnqueueRequestsFromMapFunc(r.ofNode), predicate.TypedFuncs[*corev1.Node]{UpdateFunc: nodeMoved})).
 		WatchesRawSource(source.TypedKind(c, kube.NamespaceMeta(),
 			handler.TypedEnqueueRequestsFromMapFunc(r.ofNamespace), relabelled)).
-		WatchesRawSource(r.wake.Source()).
+		WatchesRawSource(r.Queue.Source()).
 		Complete(r)
 }
 
@@ -68,7 +73,7 @@ func nodeMoved(e event.TypedUpdateEvent[*corev1.Node]) bool {
 
 // podMoved reports whether what a plan looks at has changed. kubelet writes a
 // pod's status a dozen times in its life.
-func (r *pools) podMoved(e event.TypedUpdateEvent[*corev1.Pod]) bool {
+func (r *Reconciler) podMoved(e event.TypedUpdateEvent[*corev1.Pod]) bool {
 	a, b := e.ObjectOld, e.ObjectNew
 	return a.UID != b.UID || a.Spec.NodeName != b.Spec.NodeName || pool.Finished(a) != pool.Finished(b) ||
 		a.DeletionTimestamp.IsZero() != b.DeletionTimestamp.IsZero() ||
@@ -77,7 +82,7 @@ func (r *pools) podMoved(e event.TypedUpdateEvent[*corev1.Pod]) bool {
 
 // ofPod is the pool that the pod's port comes from, and those of its node that
 // have a port of it: after a change of settings or labels that may be another.
-func (r *pools) ofPod(ctx context.Context, pod *corev1.Pod) []pool.Ref {
+func (r *Reconciler) ofPod(ctx context.Context, pod *corev1.Pod) []pool.Ref {
 	if pod.Spec.HostNetwork || pod.Spec.NodeName == "" {
 		return nil
 	}
@@ -102,7 +107,7 @@ func (r *pools) ofPod(ctx context.Context, pod *corev1.Pod) []pool.Ref {
 
 // wanted is the pool that the pod's port is to come from. If the machine that
 // its node is is not known, that is looked for, and what it says plans the pool.
-func (r *pools) wanted(ctx context.Context, s *site, pod *corev1.Pod) []pool.Ref {
+func (r *Reconciler) wanted(ctx context.Context, s *site, pod *corev1.Pod) []pool.Ref {
 	if s.blind {
 		if pool.Wants(pod) {
 			r.sites.parents.want(s.name)
@@ -113,7 +118,7 @@ func (r *pools) wanted(ctx context.Context, s *site, pod *corev1.Pod) []pool.Ref
 }
 
 // home is the pool on s that the pods of a namespace have their ports of.
-func (r *pools) home(ctx context.Context, s *site, namespace string) []pool.Ref {
+func (r *Reconciler) home(ctx context.Context, s *site, namespace string) []pool.Ref {
 	req, ok, err := s.request(ctx, namespace)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "looking where the ports of pods come from", "node", s.name, "namespace", namespace)
@@ -135,7 +140,7 @@ func with(list []pool.Ref, more ...pool.Ref) []pool.Ref {
 
 // ofPort is the port's pool, and the one that its pod would have a port of
 // next: with the port gone, the pod waits there.
-func (r *pools) ofPort(ctx context.Context, port *v1.KuryrPort) []pool.Ref {
+func (r *Reconciler) ofPort(ctx context.Context, port *v1.KuryrPort) []pool.Ref {
 	out := []pool.Ref{{Pool: port.Spec.Pool, Node: port.Spec.NodeName}}
 	s, err := r.sites.on(ctx, port.Spec.NodeName)
 	if err != nil {
@@ -155,7 +160,7 @@ func ofPool(_ context.Context, p *v1.KuryrPortPool) []pool.Ref {
 	return []pool.Ref{{Pool: p.Name, Node: p.Spec.Key.NodeName}}
 }
 
-func (r *pools) ofNode(ctx context.Context, node *corev1.Node) []pool.Ref {
+func (r *Reconciler) ofNode(ctx context.Context, node *corev1.Node) []pool.Ref {
 	out, err := r.onNode(ctx, node.Name)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "looking for the pools of a node", "node", node.Name)
@@ -164,7 +169,7 @@ func (r *pools) ofNode(ctx context.Context, node *corev1.Node) []pool.Ref {
 }
 
 // ofNamespace is all pools of the nodes that a namespace's labels may matter on.
-func (r *pools) ofNamespace(ctx context.Context, ns *metav1.PartialObjectMetadata) []pool.Ref {
+func (r *Reconciler) ofNamespace(ctx context.Context, ns *metav1.PartialObjectMetadata) []pool.Ref {
 	rules := r.Settings.Rules()
 	if !rules.ByNamespace {
 		return nil
@@ -185,7 +190,7 @@ func (r *pools) ofNamespace(ctx context.Context, ns *metav1.PartialObjectMetadat
 }
 
 // nodesOf returns the nodes with pods or pools of a namespace, or all nodes.
-func (r *pools) nodesOf(ctx context.Context, namespace string, all bool) ([]string, error) {
+func (r *Reconciler) nodesOf(ctx context.Context, namespace string, all bool) ([]string, error) {
 	if all {
 		return r.nodes(ctx)
 	}
@@ -211,7 +216,7 @@ func (r *pools) nodesOf(ctx context.Context, namespace string, all bool) ([]stri
 	return slices.Sorted(maps.Keys(found)), nil
 }
 
-func (r *pools) nodes(ctx context.Context) ([]string, error) {
+func (r *Reconciler) nodes(ctx context.Context) ([]string, error) {
 	var list corev1.NodeList
 	if err := r.client.List(ctx, &list, kube.ReadOnly); err != nil {
 		return nil, fmt.Errorf("listing nodes: %w", err)
@@ -225,7 +230,7 @@ func (r *pools) nodes(ctx context.Context) ([]string, error) {
 
 // onNode is all pools of a node: those that are, those of its ports, that of the
 // node itself, those that its pods are to have ports of, and those to be warmed up.
-func (r *pools) onNode(ctx context.Context, node string) ([]pool.Ref, error) {
+func (r *Reconciler) onNode(ctx context.Context, node string) ([]pool.Ref, error) {
 	found := map[pool.Ref]bool{}
 	list, err := kube.PoolsOn(ctx, r.client, node)
 	if err != nil {
@@ -254,7 +259,7 @@ func (r *pools) onNode(ctx context.Context, node string) ([]pool.Ref, error) {
 }
 
 // toBe adds the pools on s that there is a reason for.
-func (r *pools) toBe(ctx context.Context, s *site, found map[pool.Ref]bool) error {
+func (r *Reconciler) toBe(ctx context.Context, s *site, found map[pool.Ref]bool) error {
 	pods, err := kube.PodsOn(ctx, r.client, s.name)
 	if err != nil {
 		return err
@@ -290,42 +295,42 @@ func (r *pools) toBe(ctx context.Context, s *site, found map[pool.Ref]bool) erro
 }
 
 // wakeNode plans all pools of a node.
-func (r *pools) wakeNode(ctx context.Context, node string) {
+func (r *Reconciler) wakeNode(ctx context.Context, node string) {
 	list, err := r.onNode(ctx, node)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "looking for the pools of a node", "node", node)
 	}
 	for _, req := range list {
-		r.wake.Add(req)
+		r.Queue.Add(req)
 	}
 }
 
 // follow plans everything anew when the settings change.
-func (r *pools) follow(ctx context.Context) error {
+func (r *Reconciler) follow(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-r.Settings.Changed:
 		}
-		r.supply.Forgive()
+		r.Supply.Forgive()
 		r.memory.forgive()
 		r.sites.parents.forgive()
-		r.followed()
+		r.Followed()
 		if err := r.wakeAll(ctx); err != nil {
 			return err
 		}
 	}
 }
 
-func (r *pools) wakeAll(ctx context.Context) error {
+func (r *Reconciler) wakeAll(ctx context.Context) error {
 	ctrl.LoggerFrom(ctx).Info("settings changed, planning all pools")
 	var list v1.KuryrPortPoolList
 	if err := r.client.List(ctx, &list, kube.ReadOnly); err != nil {
 		return fmt.Errorf("listing KuryrPortPools: %w", err)
 	}
 	for i := range list.Items {
-		r.wake.Add(pool.Ref{Pool: list.Items[i].Name, Node: list.Items[i].Spec.Key.NodeName})
+		r.Queue.Add(pool.Ref{Pool: list.Items[i].Name, Node: list.Items[i].Spec.Key.NodeName})
 	}
 	nodes, err := r.nodes(ctx)
 	if err != nil {

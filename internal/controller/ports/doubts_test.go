@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package ports
 
 import (
 	"testing"
@@ -11,7 +11,6 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
-	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -40,11 +39,11 @@ func TestGroupsAreWrittenAgainAfterAnErrorOfUnknownEffect(t *testing.T) {
 		port.Status.AppliedSecurityGroupIDs = []string{"a"}
 		port.Status.Phase = v1.PortRecycling
 		port.Status.Conditions = []metav1.Condition{{Type: v1.ConditionReady, Status: c.is, Reason: c.reason, ObservedGeneration: c.observed}}
-		r := &ports{memory: newPortMemory(), settings: settings.NewLive(settings.Settings{Pods: config.Pods{}})}
+		r := &Reconciler{memory: newPortMemory(), settings: settings.NewLive(settings.Settings{Pods: config.Pods{}})}
 		if u, needed := r.update(port); needed != c.needed || needed && (*u.SecurityGroupIDs)[0] != "a" {
 			t.Errorf("%s of generation %d: update %v, %v; want needed %v", c.reason, c.observed, u, needed, c.needed)
 		}
-		if got := portOf(port).Stuck; got != c.stuck {
+		if got := port.InDoubt(); got != c.stuck {
 			t.Errorf("%s of generation %d: stuck %v, want %v: pods are not to wait for it", c.reason, c.observed, got, c.stuck)
 		}
 	}
@@ -69,35 +68,10 @@ func TestRefusalEndsNoDoubt(t *testing.T) {
 			Phase: v1.PortAvailable, AppliedSecurityGroupIDs: []string{"a"},
 			Conditions: []metav1.Condition{{Type: v1.ConditionReady, Status: c.is, Reason: c.reason, ObservedGeneration: c.observed}},
 		}
-		r := &ports{memory: newPortMemory(), settings: settings.NewLive(settings.Settings{}), now: time.Now}
+		r := &Reconciler{memory: newPortMemory(), settings: settings.NewLive(settings.Settings{}), now: time.Now}
 		status := r.status(port, v1.ReasonRejected, sdn.ErrInvalid)
 		if known := status.AppliedSecurityGroupIDs != nil; known != c.known {
 			t.Errorf("%s of generation %d, then refused: groups %v, want them known %v", c.reason, c.observed, status.AppliedSecurityGroupIDs, c.known)
 		}
-	}
-}
-
-// A port that the SDN could not bind to its host is of no use to anybody.
-func TestUnboundPortsAreNotTakenOver(t *testing.T) {
-	for _, c := range []struct {
-		port, pool string
-		want       bool
-	}{
-		{"ovs", "", true}, {"binding-failed", "", false}, {"binding-failed", "bridge", false},
-		{"unbound", "", false}, {"unbound", "bridge", true}, {"", "", false},
-	} {
-		key := &v1.PoolKey{NodeName: "n", VIFType: c.pool}
-		port := sdn.Port{Name: sdn.FreePortName, Host: "n", VIF: v1.VIF{Type: c.port}}
-		if got := fresh(port, key); got != c.want {
-			t.Errorf("port of type %q for a pool of type %q: %v, want %v", c.port, c.pool, got, c.want)
-		}
-	}
-}
-
-// What stays a conflict is asked less and less.
-func TestConflictsAreNoHotLoop(t *testing.T) {
-	b := outcome.Backoff{Min: time.Second, Max: 10 * time.Second}
-	if first, later := b.Delay(sdn.ErrConflict, 1), b.Delay(sdn.ErrConflict, 20); first > 100*time.Millisecond || later != b.Max {
-		t.Errorf("after the first conflict %s, after the twentieth %s; want 100ms at most and %s", first, later, b.Max)
 	}
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package collector
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 func (r *orphans) watch(ctx context.Context) error {
 	log := ctrl.LoggerFrom(ctx).WithName("orphans")
 	for {
-		grace := r.settings.Load().Orphans.Grace.Duration
+		grace := r.Settings.Load().Orphans.Grace.Duration
 		select {
 		case <-ctx.Done():
 			return nil
@@ -34,9 +34,9 @@ func (r *orphans) watch(ctx context.Context) error {
 			continue
 		}
 		asked := map[string]bool{}
-		for _, name := range r.stuck.Observe(late, r.now(), grace) {
+		for _, name := range r.stuck.Observe(late, r.Now(), grace) {
 			if asked[name] = true; !r.asked[name] {
-				r.early.Send()
+				r.Look.Send()
 			}
 		}
 		r.asked = asked

@@ -1,13 +1,12 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package pools
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +18,7 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/supply"
+	"github.com/kuryr-go/kuryr/internal/plan/group"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -54,7 +54,7 @@ type view struct {
 }
 
 // observe reads all that a plan depends on.
-func (r *pools) observe(ctx context.Context, req pool.Ref) (*view, error) {
+func (r *Reconciler) observe(ctx context.Context, req pool.Ref) (*view, error) {
 	v := &view{
 		req: req, ports: map[string]*v1.KuryrPort{}, pods: map[types.UID]*corev1.Pod{}, arrived: map[string]supply.Arrival{},
 		groups: map[string][]string{}, grants: map[string][]string{},
@@ -103,21 +103,21 @@ func isFailed(port *v1.KuryrPort) bool {
 
 // dropWritten forgets ports that arrived and have an object, whichever pool's:
 // from then on that says what becomes of them.
-func (r *pools) dropWritten(ctx context.Context, req pool.Ref) error {
-	for _, id := range r.supply.Arrived(req) {
+func (r *Reconciler) dropWritten(ctx context.Context, req pool.Ref) error {
+	for _, id := range r.Supply.Arrived(req) {
 		err := r.client.Get(ctx, client.ObjectKey{Name: id}, &v1.KuryrPort{}, kube.ReadOnly)
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("reading KuryrPort %s: %w", id, err)
 		}
 		if err == nil {
-			r.supply.Recorded(req, id)
+			r.Supply.Recorded(req, id)
 		}
 	}
 	return nil
 }
 
 // readPorts reads the pool's ports, and which pods have one of another.
-func (r *pools) readPorts(ctx context.Context, v *view) (elsewhere map[types.UID]bool, err error) {
+func (r *Reconciler) readPorts(ctx context.Context, v *view) (elsewhere map[types.UID]bool, err error) {
 	list, err := kube.PortsOn(ctx, r.client, v.req.Node)
 	for i := range list {
 		if list[i].Spec.Pool == v.req.Pool {
@@ -140,7 +140,7 @@ func holders(list []v1.KuryrPort, except string) map[types.UID]bool {
 }
 
 // sortPods finds the pods that want a port of this pool.
-func (r *pools) sortPods(ctx context.Context, v *view, pods []corev1.Pod, elsewhere map[types.UID]bool) error {
+func (r *Reconciler) sortPods(ctx context.Context, v *view, pods []corev1.Pod, elsewhere map[types.UID]bool) error {
 	here := map[types.UID]bool{}
 	for _, port := range v.ports {
 		if port.Spec.PodRef != nil && port.DeletionTimestamp.IsZero() {
@@ -199,8 +199,8 @@ func (v *view) leadsHere(ctx context.Context, pod *corev1.Pod) (leads bool, grou
 // it has one that is not the pod's, the annotation is nonsense. If it is the
 // pod's the pod is held, and the cache about to show it: that of a new leader
 // may know a pod before its port.
-func (r *pools) lostPort(ctx context.Context, req pool.Ref, pod *corev1.Pod) (id string, held bool, err error) {
-	id = kube.PortNamed(pod, podInterface)
+func (r *Reconciler) lostPort(ctx context.Context, req pool.Ref, pod *corev1.Pod) (id string, held bool, err error) {
+	id = v1.PortNamed(kube.Annotation(pod), podInterface)
 	if id == "" {
 		return "", false, nil
 	}
@@ -208,7 +208,7 @@ func (r *pools) lostPort(ctx context.Context, req pool.Ref, pod *corev1.Pod) (id
 	if err := r.client.Get(ctx, client.ObjectKey{Name: id}, &port, kube.ReadOnly); !apierrors.IsNotFound(err) {
 		return "", false, err
 	}
-	if r.supply.LookedUp(req, id) {
+	if r.Supply.LookedUp(req, id) {
 		return id, false, nil
 	}
 	err = r.live.Get(ctx, client.ObjectKey{Name: id}, &port)
@@ -226,12 +226,12 @@ func (r *pools) lostPort(ctx context.Context, req pool.Ref, pod *corev1.Pod) (id
 }
 
 // recall adds what is remembered of the pool, and forgets what no longer matters.
-func (r *pools) recall(v *view) {
+func (r *Reconciler) recall(v *view) {
 	named := map[string]bool{}
 	for i := range v.state.Pods {
 		named[v.state.Pods[i].Restore] = true
 	}
-	known := r.supply.Look(v.req, func(id string) bool { return named[id] })
+	known := r.Supply.Look(v.req, func(id string) bool { return named[id] })
 	v.arrived = known.Arrived
 	for id, a := range known.Arrived {
 		v.state.Arrived = append(v.state.Arrived, pool.Arrival{ID: id, For: a.Pod})
@@ -275,38 +275,110 @@ func keep[K comparable, V any](m map[K]V, wanted func(K) bool) {
 	}
 }
 
-// home returns the pool of a port that arrived: one looked up may be of older
-// settings than v's.
-func (v *view) home(port *sdn.Port) string {
-	if port.Owner.Kind == sdn.KindPool && port.Owner.Name != "" {
-		return port.Owner.Name
-	}
-	return v.req.Pool
-}
-
-// setType gives port the type that its pool's key says. The SDN knows only its
-// own, which a port that was looked up has. Of a pool that has no object any
-// more nothing but the SDN's word is left.
-func (r *pools) setType(ctx context.Context, v *view, port *sdn.Port) error {
-	key := v.key
-	if name := v.home(port); name != v.req.Pool {
-		var object v1.KuryrPortPool
-		err := r.client.Get(ctx, client.ObjectKey{Name: name}, &object, kube.ReadOnly)
-		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("reading KuryrPortPool %s, whose port %s is: %w", name, port.ID, err)
+// judge turns the pool's ports into what a plan knows of them.
+func (r *Reconciler) judge(ctx context.Context, v *view) error {
+	for _, port := range v.ports {
+		p := portOf(port)
+		var live *corev1.Pod
+		if ref := port.Spec.PodRef; ref != nil {
+			pod, err := r.holder(ctx, v, ref)
+			if err != nil {
+				return err
+			}
+			if pod != nil && !pool.Finished(pod) {
+				live, p.Live = pod, true
+			}
 		}
-		key = &object.Spec.Key
-	}
-	if key != nil && key.VIFType != "" {
-		port.VIF.Type = key.VIFType
+		var more []string
+		if live != nil {
+			var err error
+			if more, err = r.Groups.Of(ctx, port); err != nil {
+				return err
+			}
+		}
+		if err := v.compare(ctx, port, live, more, &p); err != nil {
+			return err
+		}
+		v.state.Ports = append(v.state.Ports, p)
 	}
 	return nil
 }
 
-// spec is the KuryrPort's spec of a port that arrived.
-func (v *view) spec(port *sdn.Port, ref *v1.PodReference) v1.KuryrPortSpec {
-	return v1.KuryrPortSpec{
-		Pool: v.home(port), NodeName: v.req.Node, ProjectID: port.ProjectID, NetworkID: port.NetworkID,
-		SecurityGroupIDs: slices.Clone(port.SecurityGroupIDs), VIF: port.VIF, PodRef: ref,
+// compare tells whether a port's security groups are those that its pod is to
+// have, or, while it has none, the pool's; more are those that it has as a member of
+// load balancers. What cannot be told stays as it is.
+func (v *view) compare(ctx context.Context, port *v1.KuryrPort, pod *corev1.Pod, more []string, p *pool.Port) error {
+	var own []string
+	if v.key != nil {
+		own = v.key.SecurityGroupIDs
 	}
+	want, known := own, v.key != nil
+	if pod != nil {
+		groups, ok, err := v.site.groups(ctx, pod, own)
+		if err != nil {
+			return err
+		}
+		known = ok && (groups != nil || v.key != nil)
+		if groups != nil {
+			want = groups
+		}
+	}
+	want, more = group.Join(want, more)
+	if known && (!v1.SameGroups(port.Spec.SecurityGroupIDs, want) || !v1.SameGroups(group.MemberGroups(port), more)) {
+		p.Drifted = true
+		v.groups[port.Name], v.grants[port.Name] = want, more
+	}
+	// Refused for the groups of a pod: given back it has the pool's, and is
+	// as good as any.
+	if p.Pod != "" && v.key != nil && !v1.SameGroups(port.Spec.SecurityGroupIDs, own) && !p.Lost {
+		p.Failed = false
+	}
+	return nil
+}
+
+// holder returns the pod that a port is bound to, nil if it is gone. A pod that
+// this process has seen is gone when the cache says so. Of one that it never
+// saw the cache may be too old to know, after a start: the API server is asked.
+func (r *Reconciler) holder(ctx context.Context, v *view, ref *v1.PodReference) (*corev1.Pod, error) {
+	if pod := v.pods[ref.UID]; pod != nil {
+		r.memory.with(v.req, func(p *poolMemory) { p.known[ref.UID] = true })
+		return pod, nil
+	}
+	if r.memory.saw(v.req, ref.UID) {
+		return nil, nil
+	}
+	var pod corev1.Pod
+	err := r.live.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, &pod)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("looking for pod %s/%s: %w", ref.Namespace, ref.Name, err)
+	}
+	if err == nil && pod.UID == ref.UID {
+		return &pod, nil
+	}
+	r.memory.with(v.req, func(p *poolMemory) { p.known[ref.UID] = true })
+	return nil, nil
+}
+
+func portOf(port *v1.KuryrPort) pool.Port {
+	p := pool.Port{
+		Name:     port.Name,
+		Attached: port.Status.Attachment != nil,
+		Ready:    port.Status.Phase == v1.PortAvailable && port.Grouped(),
+		Failed:   isFailed(port),
+		Stuck:    port.InDoubt(),
+		Lost:     port.Lost(),
+		Deleting: !port.DeletionTimestamp.IsZero(),
+		Since:    port.CreationTimestamp.Time,
+		Rested:   true,
+	}
+	if port.Spec.PodRef != nil {
+		p.Pod = port.Spec.PodRef.UID
+	}
+	if released, ok := port.Annotations[v1.ReleasedAnnotation]; ok {
+		p.Rested = false
+		if at, err := time.Parse(time.RFC3339Nano, released); err == nil {
+			p.Since = at
+		}
+	}
+	return p
 }

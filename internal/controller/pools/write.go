@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package pools
 
 import (
 	"context"
@@ -38,7 +38,7 @@ const claimAgain = time.Second
 // Specs are written as merge patches that carry the resource version, not by
 // server-side apply: a claim that was lost to somebody else has to fail, and
 // apply could not take out a security group that somebody added to the set.
-func (r *pools) write(ctx context.Context, v *view, a *pool.Actions) error {
+func (r *Reconciler) write(ctx context.Context, v *view, a *pool.Actions) error {
 	if err := r.reserve(ctx, v, a); err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (r *pools) write(ctx context.Context, v *view, a *pool.Actions) error {
 // reserve claims the pods that are to get ports, and takes out of the plan those
 // that another pool gives a port or has given one since the plan was made. A claim
 // ends when the cache shows the port, so who has the claim and then looks sees it.
-func (r *pools) reserve(ctx context.Context, v *view, a *pool.Actions) error {
+func (r *Reconciler) reserve(ctx context.Context, v *view, a *pool.Actions) error {
 	claimed := map[types.UID]bool{}
 	theirs := func(b pool.Binding) bool {
 		if b.Pod == nil {
@@ -117,7 +117,7 @@ func (r *pools) reserve(ctx context.Context, v *view, a *pool.Actions) error {
 }
 
 // bind gives a free port to a pod.
-func (r *pools) bind(ctx context.Context, v *view, b pool.Binding) error {
+func (r *Reconciler) bind(ctx context.Context, v *view, b pool.Binding) error {
 	err := r.patch(ctx, v, b.Port, b.Pod.UID, func(port *v1.KuryrPort) {
 		port.Spec.PodRef = b.Pod
 		if b.Groups != nil {
@@ -135,7 +135,7 @@ func (r *pools) bind(ctx context.Context, v *view, b pool.Binding) error {
 
 // adopt makes the object of a port that arrived, bound from the start if a pod
 // has waited for it. Its finalizer is there from the start, too.
-func (r *pools) adopt(ctx context.Context, v *view, b pool.Binding) error {
+func (r *Reconciler) adopt(ctx context.Context, v *view, b pool.Binding) error {
 	var uid types.UID
 	if b.Pod != nil {
 		uid = b.Pod.UID
@@ -171,14 +171,14 @@ func (r *pools) adopt(ctx context.Context, v *view, b pool.Binding) error {
 }
 
 // refuse gives up a port that cannot be written down, as one without an address.
-func (r *pools) refuse(v *view, port *sdn.Port, err error) error {
+func (r *Reconciler) refuse(v *view, port *sdn.Port, err error) error {
 	err = fmt.Errorf("writing down port %s: %w: %w", port.ID, sdn.ErrInvalid, err)
-	r.supply.Failed(v.req, err)
-	r.supply.Discard(v.req, []string{port.ID})
+	r.Supply.Failed(v.req, err)
+	r.Supply.Discard(v.req, []string{port.ID})
 	return nil
 }
 
-func (r *pools) bound(ctx context.Context, v *view, b pool.Binding) {
+func (r *Reconciler) bound(ctx context.Context, v *view, b pool.Binding) {
 	var since time.Time
 	r.memory.with(v.req, func(p *poolMemory) {
 		since = p.seen[b.Pod.UID]
@@ -191,7 +191,7 @@ func (r *pools) bound(ctx context.Context, v *view, b pool.Binding) {
 }
 
 // recycle takes a port from a pod that needs it no more, for the next.
-func (r *pools) recycle(ctx context.Context, v *view, name string) error {
+func (r *Reconciler) recycle(ctx context.Context, v *view, name string) error {
 	err := r.patch(ctx, v, name, "", func(port *v1.KuryrPort) {
 		port.Spec.PodRef = nil
 		group.SetMemberGroups(port, nil)
@@ -212,7 +212,7 @@ func (r *pools) recycle(ctx context.Context, v *view, name string) error {
 
 // repair writes the security groups that are to be, over what somebody wrote
 // there, or what the pod had under other labels or settings.
-func (r *pools) repair(ctx context.Context, v *view, name string) error {
+func (r *Reconciler) repair(ctx context.Context, v *view, name string) error {
 	groups, known := v.groups[name]
 	if !known {
 		return nil
@@ -229,7 +229,7 @@ func (r *pools) repair(ctx context.Context, v *view, name string) error {
 }
 
 // delete deletes the object; its finalizer sees to the port.
-func (r *pools) delete(ctx context.Context, v *view, name string) error {
+func (r *Reconciler) delete(ctx context.Context, v *view, name string) error {
 	port := v.ports[name]
 	err := r.client.Delete(ctx, port.DeepCopy(), client.Preconditions{UID: &port.UID, ResourceVersion: &port.ResourceVersion})
 	if err = kube.Lost(err); err != nil {
@@ -241,14 +241,14 @@ func (r *pools) delete(ctx context.Context, v *view, name string) error {
 }
 
 // wrote expects the cache to show a write of a KuryrPort. It is expected before it is
-// no arrival any more, so that the port is always one of the two: see Writing.
-func (r *pools) wrote(req pool.Ref, name string, w write) {
+// no arrival any more, so that the port is always one of the two: see writing.
+func (r *Reconciler) wrote(req pool.Ref, name string, w write) {
 	r.memory.wrote(req, name, w)
-	r.supply.Recorded(req, name)
+	r.Supply.Recorded(req, name)
 }
 
 // patch changes a KuryrPort, if it still is as planned with.
-func (r *pools) patch(ctx context.Context, v *view, name string, pod types.UID, change func(*v1.KuryrPort)) error {
+func (r *Reconciler) patch(ctx context.Context, v *view, name string, pod types.UID, change func(*v1.KuryrPort)) error {
 	old := v.ports[name]
 	port := old.DeepCopy()
 	change(port)
@@ -258,4 +258,40 @@ func (r *pools) patch(ctx context.Context, v *view, name string, pod types.UID, 
 	}
 	r.wrote(v.req, name, write{version: port.ResourceVersion, pod: pod})
 	return nil
+}
+
+// home returns the pool of a port that arrived: one looked up may be of older
+// settings than v's.
+func (v *view) home(port *sdn.Port) string {
+	if port.Owner.Kind == sdn.KindPool && port.Owner.Name != "" {
+		return port.Owner.Name
+	}
+	return v.req.Pool
+}
+
+// setType gives port the type that its pool's key says. The SDN knows only its
+// own, which a port that was looked up has. Of a pool that has no object any
+// more nothing but the SDN's word is left.
+func (r *Reconciler) setType(ctx context.Context, v *view, port *sdn.Port) error {
+	key := v.key
+	if name := v.home(port); name != v.req.Pool {
+		var object v1.KuryrPortPool
+		err := r.client.Get(ctx, client.ObjectKey{Name: name}, &object, kube.ReadOnly)
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("reading KuryrPortPool %s, whose port %s is: %w", name, port.ID, err)
+		}
+		key = &object.Spec.Key
+	}
+	if key != nil && key.VIFType != "" {
+		port.VIF.Type = key.VIFType
+	}
+	return nil
+}
+
+// spec is the KuryrPort's spec of a port that arrived.
+func (v *view) spec(port *sdn.Port, ref *v1.PodReference) v1.KuryrPortSpec {
+	return v1.KuryrPortSpec{
+		Pool: v.home(port), NodeName: v.req.Node, ProjectID: port.ProjectID, NetworkID: port.NetworkID,
+		SecurityGroupIDs: slices.Clone(port.SecurityGroupIDs), VIF: port.VIF, PodRef: ref,
+	}
 }

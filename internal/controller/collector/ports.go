@@ -1,7 +1,15 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+// Package collector compares what the SDN has with the objects, of each kind. What bears
+// this cluster's mark and belongs to no object in two looks a grace period apart is given
+// back or deleted, after a look at the API server past the cache. An object whose
+// resource is gone is reconciled. Nothing else in the controller lists the SDN's
+// resources to find what no object names.
+//
+// It looks every orphans.interval, and soon after other parts say that there may be
+// something to be found.
+package collector
 
 import (
 	"context"
@@ -11,12 +19,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
-
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
@@ -37,26 +44,41 @@ type arrivals interface {
 	Freed(r pool.Ref)
 }
 
+// PortOptions is what the collection of ports needs. All have to be given.
+type PortOptions struct {
+	Cloud    sdn.Ports
+	Settings *settings.Live
+	Supply   arrivals
+	Written  func() []string   // KuryrPorts that are written and may not be seen yet
+	Lost     func(name string) // has the port reconciler see that the SDN has no such port
+	Requeue  func(pool.Ref)    // plans a pool
+	Look     kube.Signal       // sent when there may be something to be found
+	NoObject func(ctx context.Context, name string) error
+	Now      func() time.Time
+}
+
 // orphans compares the SDN's inventory with the objects, in both directions:
 // ports that are nobody's go back to their pool, or are deleted if that is no
 // more; KuryrPorts whose port is gone are said to be.
 type orphans struct {
-	client   client.Client
-	cloud    sdn.Ports
-	settings *settings.Live
-	noObject func(ctx context.Context, name string) error
-	supply   arrivals
-	written  func() []string   // KuryrPorts that are written and may not be seen yet
-	lost     func(name string) // has the port reconciler see that the SDN has no such port
-	now      func() time.Time
-	arrived  func(pool.Ref) // wakes a pool
-	early    kube.Signal    // look soon
+	PortOptions
+	client client.Client
 
 	nobodys orphan.Collector // ports without object
 	missing orphan.Collector // objects without port
 
 	stuck orphan.Collector // ports whose pod does not get to run
 	asked map[string]bool  // of these, those that there has been a look for
+}
+
+// AddPorts adds the collection of ports, and what asks for it when a pod does not get
+// to run, to mgr.
+func AddPorts(mgr ctrl.Manager, o PortOptions) error {
+	r := &orphans{PortOptions: o, client: mgr.GetClient()}
+	if err := mgr.Add(kube.Leading(r.run)); err != nil {
+		return err
+	}
+	return mgr.Add(kube.Leading(r.watch))
 }
 
 // longest is how often the wait for the next look is doubled at most, while looks
@@ -71,7 +93,7 @@ const longest = 4
 func (r *orphans) run(ctx context.Context) error {
 	log := ctrl.LoggerFrom(ctx).WithName("orphans")
 	ctx = ctrl.LoggerInto(ctx, log)
-	again, vain, early := true, 0, r.early
+	again, vain, early := true, 0, r.Look
 	for {
 		asked := false
 		select {
@@ -89,7 +111,7 @@ func (r *orphans) run(ctx context.Context) error {
 		if vain++; asked || found || err == nil {
 			vain = 0
 		}
-		if early = r.early; again && vain == 0 {
+		if early = r.Look; again && vain == 0 {
 			early = nil // what else is in doubt has its look then, or after it
 		}
 	}
@@ -98,7 +120,7 @@ func (r *orphans) run(ctx context.Context) error {
 // due returns when to look next if nobody asks for it, which is never if there is
 // nothing to be seen again and no interval.
 func (r *orphans) due(again bool, vain int) <-chan time.Time {
-	o := r.settings.Load().Orphans
+	o := r.Settings.Load().Orphans
 	wait := o.Interval.Duration
 	if again {
 		soon := o.Grace.Duration << min(vain, longest)
@@ -121,7 +143,7 @@ func (r *orphans) look(ctx context.Context) (found bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	listed, err := r.cloud.ListPorts(ctx)
+	listed, err := r.Cloud.ListPorts(ctx)
 	if err != nil {
 		return false, fmt.Errorf("listing ports: %w", err)
 	}
@@ -143,8 +165,8 @@ func (r *orphans) look(ctx context.Context) (found bool, err error) {
 		}
 	}
 	missing := without(before, after, there)
-	grace := r.settings.Load().Orphans.Grace.Duration
-	due, gone := r.nobodys.Observe(nobodys, r.now(), grace), r.missing.Observe(missing, r.now(), grace)
+	grace := r.Settings.Load().Orphans.Grace.Duration
+	due, gone := r.nobodys.Observe(nobodys, r.Now(), grace), r.missing.Observe(missing, r.Now(), grace)
 	r.report(gone)
 	found = len(gone) < len(missing) || slices.ContainsFunc(nobodys, func(id string) bool {
 		// A new one of a pool that asks for ports is most likely one of these.
@@ -156,8 +178,8 @@ func (r *orphans) look(ctx context.Context) (found bool, err error) {
 // remembered returns the ports that the process knows of. One that arrives is asked for
 // before it is written, so it is looked for in this order.
 func (r *orphans) remembered() (ports, busy map[string]bool) {
-	ports, busy = r.supply.Knows()
-	for _, name := range r.written() {
+	ports, busy = r.Supply.Knows()
+	for _, name := range r.Written() {
 		ports[name] = true
 	}
 	return ports, busy
@@ -191,7 +213,7 @@ func (r *orphans) annotated(ctx context.Context) (map[string]bool, error) {
 		if !kube.Annotated(pod) || pool.Finished(pod) || pod.Spec.HostNetwork {
 			continue
 		}
-		named, err := kube.ParseVIFs(kube.Annotation(pod))
+		named, err := v1.ParseVIFs(kube.Annotation(pod))
 		if err != nil {
 			continue // nonsense that somebody wrote
 		}
@@ -222,7 +244,7 @@ func (r *orphans) collect(ctx context.Context, ids []string, owners map[string]s
 // settle gives a port that is nobody's to its pool, or deletes it.
 func (r *orphans) settle(ctx context.Context, id string, owner sdn.Owner) error {
 	log := ctrl.LoggerFrom(ctx)
-	if err := r.noObject(ctx, id); err != nil {
+	if err := r.NoObject(ctx, id); err != nil {
 		return err
 	}
 	adopted, err := r.adopt(ctx, id, owner)
@@ -234,12 +256,12 @@ func (r *orphans) settle(ctx context.Context, id string, owner sdn.Owner) error 
 		portsAdopted.Inc()
 		return nil
 	}
-	if err := r.cloud.DeletePort(ctx, id); err != nil {
+	if err := r.Cloud.DeletePort(ctx, id); err != nil {
 		return fmt.Errorf("deleting it: %w", err)
 	}
 	log.Info("deleted port that belonged to nobody")
 	orphansDeleted.Inc()
-	r.supply.Freed(pool.Ref{})
+	r.Supply.Freed(pool.Ref{})
 	return nil
 }
 
@@ -258,7 +280,7 @@ func (r *orphans) adopt(ctx context.Context, id string, owner sdn.Owner) (adopte
 	if err != nil {
 		return false, fmt.Errorf("reading KuryrPortPool %s: %w", owner.Name, err)
 	}
-	port, err := r.cloud.Port(ctx, id)
+	port, err := r.Cloud.Port(ctx, id)
 	if err != nil {
 		return false, fmt.Errorf("reading port %s: %w", id, err)
 	}
@@ -266,8 +288,8 @@ func (r *orphans) adopt(ctx context.Context, id string, owner sdn.Owner) (adopte
 		return false, nil
 	}
 	req := pool.Ref{Pool: owner.Name, Node: object.Spec.Key.NodeName}
-	r.supply.Adopt(req, port)
-	r.arrived(req)
+	r.Supply.Adopt(req, port)
+	r.Requeue(req)
 	return true, nil
 }
 
@@ -301,7 +323,7 @@ func bindable(vifType string, key *v1.PoolKey) bool {
 // report lets the port reconciler see for itself: it owns the status.
 func (r *orphans) report(names []string) {
 	for _, name := range names {
-		r.lost(name)
+		r.Lost(name)
 	}
 }
 

@@ -1,15 +1,21 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package pools
 
 import (
+	"context"
+	"fmt"
 	"maps"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
 
@@ -172,14 +178,14 @@ func (m *memory) shown(r pool.Ref, name string) {
 	})
 }
 
-// Saw reports whether this process has seen the pod of a pool's port, alive or gone.
-func (m *memory) Saw(r pool.Ref, uid types.UID) (is bool) {
+// saw reports whether this process has seen the pod of a pool's port, alive or gone.
+func (m *memory) saw(r pool.Ref, uid types.UID) (is bool) {
 	m.with(r, func(p *poolMemory) { is = p.known[uid] })
 	return is
 }
 
-// Writing returns the KuryrPorts that are written and that the cache may not show yet.
-func (m *memory) Writing() (names []string) {
+// writing returns the KuryrPorts that are written and that the cache may not show yet.
+func (m *memory) writing() (names []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, p := range m.pools {
@@ -198,4 +204,83 @@ func (m *memory) forgive() {
 		clear(p.told)
 		clear(p.toldPool)
 	}
+}
+
+// staleAfter is how long the cache may take to show a write before the API
+// server is asked whether there is still something to wait for.
+const staleAfter = 10 * time.Second
+
+// behind returns how long to wait at most for the cache to show the pool's own
+// last writes: planned without them, a port would be bound or made twice. The
+// events that show them come here, so nothing is lost by waiting.
+func (r *Reconciler) behind(ctx context.Context, req pool.Ref) (time.Duration, error) {
+	writes, since := r.memory.pending(req)
+	for name, w := range writes {
+		if w.unsure {
+			var err error
+			if w, err = r.settle(ctx, req, name); err != nil {
+				return 0, err
+			}
+		}
+		shown, err := r.shows(ctx, r.client, name, w)
+		if err != nil {
+			return 0, err
+		}
+		if !shown && r.Now().Sub(since) >= staleAfter {
+			// Written, and then deleted before the cache ever saw it?
+			var port v1.KuryrPort
+			err := r.live.Get(ctx, client.ObjectKey{Name: name}, &port)
+			if client.IgnoreNotFound(err) != nil {
+				return 0, fmt.Errorf("looking whether KuryrPort %s is still there: %w", name, err)
+			}
+			shown = apierrors.IsNotFound(err)
+		}
+		if shown {
+			r.memory.shown(req, name)
+			delete(writes, name)
+		}
+	}
+	if len(writes) == 0 {
+		return 0, nil
+	}
+	return max(staleAfter-r.Now().Sub(since), time.Second), nil
+}
+
+// settle asks the API server what there is of a KuryrPort after a write that
+// ended with an error. Any error may hide a write that was carried out: also a
+// conflict or an object that exists already may be that of an earlier try.
+func (r *Reconciler) settle(ctx context.Context, req pool.Ref, name string) (write, error) {
+	var port v1.KuryrPort
+	err := r.live.Get(ctx, client.ObjectKey{Name: name}, &port)
+	if client.IgnoreNotFound(err) != nil {
+		return write{}, fmt.Errorf("looking what became of KuryrPort %s: %w", name, err)
+	}
+	var holder types.UID
+	if ref := port.Spec.PodRef; ref != nil {
+		holder = ref.UID
+	}
+	was, _ := r.memory.pending(req)
+	if uid := was[name].pod; uid != "" && uid == holder {
+		r.memory.with(req, func(p *poolMemory) { p.serve(uid, r.Now()) })
+	}
+	w := r.memory.settled(req, name, port.ResourceVersion, holder)
+	if w.version != "" { // else the port that it was to be the object of has still arrived
+		r.Supply.Recorded(req, name)
+	}
+	return w, nil
+}
+
+// shows reports whether a write is to be seen in what reader reads.
+func (r *Reconciler) shows(ctx context.Context, reader client.Reader, name string, w write) (bool, error) {
+	var port v1.KuryrPort
+	err := reader.Get(ctx, client.ObjectKey{Name: name}, &port, kube.ReadOnly)
+	switch {
+	case apierrors.IsNotFound(err):
+		return w.version == "", nil
+	case err != nil:
+		return false, fmt.Errorf("reading KuryrPort %s: %w", name, err)
+	case w.version == "":
+		return !port.DeletionTimestamp.IsZero(), nil
+	}
+	return !kube.Older(port.ResourceVersion, w.version), nil
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package ports
 
 import (
 	"testing"
@@ -26,7 +26,7 @@ func TestActiveOfEachType(t *testing.T) {
 		{"vlan", nil, false, true}, {"vlan", attached, false, true},
 		{"midonet", nil, false, false}, {"midonet", attached, false, true},
 	} {
-		r := &ports{memory: newPortMemory()}
+		r := &Reconciler{memory: newPortMemory()}
 		port := &v1.KuryrPort{}
 		port.Name, port.Spec.VIF.Type, port.Status.Attachment = "p", c.typ, c.attachment
 		if got := r.isActive(port); got != c.active {

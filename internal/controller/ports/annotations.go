@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package ports
 
 import (
 	"context"
@@ -85,7 +85,7 @@ func (r *annotations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 			ports[ref.Interface] = list[i].Name
 		}
 	}
-	want := kube.FormatVIFs(ports)
+	want := v1.FormatVIFs(ports)
 	if len(ports) == 0 || kube.Annotation(&pod) == want {
 		return ctrl.Result{}, nil
 	}
