@@ -27,7 +27,7 @@ type memory struct {
 
 	mu     sync.Mutex
 	pools  map[pool.Ref]*poolMemory
-	claims map[types.UID]pool.Ref // pods given a port that the cache does not show yet
+	claims map[v1.Claim]pool.Ref // pods given a port that the cache does not show yet
 }
 
 // poolMemory is what is known of one pool.
@@ -35,14 +35,14 @@ type poolMemory struct {
 	writes    map[string]write // of KuryrPorts, that the cache has not shown yet
 	writtenAt time.Time        // the first of these
 
-	seen   map[types.UID]time.Time // pods that wait, since when
-	known  map[types.UID]bool      // pods that this process has seen alive
-	told   map[types.UID]string    // reason that a waiting pod was told
-	idle   time.Time               // since when nobody needs the pool
-	status time.Time               // of the last write of its status
-	levels pool.Count              // as last counted into the metrics
+	seen   map[v1.Claim]time.Time // pods that wait, since when
+	known  map[types.UID]bool     // pods that this process has seen alive
+	told   map[v1.Claim]string    // reason that a waiting pod was told
+	idle   time.Time              // since when nobody needs the pool
+	status time.Time              // of the last write of its status
+	levels pool.Count             // as last counted into the metrics
 
-	lot      map[types.UID]lot // pods that wait: how they have been counted
+	lot      map[v1.Claim]lot  // pods that wait: how they have been counted
 	toldPool map[string]string // what the pool's object was told, by kind
 }
 
@@ -58,12 +58,12 @@ const (
 // later one, or, if it is empty, no object.
 type write struct {
 	version string
-	pod     types.UID
+	claim   v1.Claim
 	unsure  bool // it was not answered, or with an error: it may have been carried out or not
 }
 
 func newMemory(now func() time.Time) *memory {
-	return &memory{now: now, pools: map[pool.Ref]*poolMemory{}, claims: map[types.UID]pool.Ref{}}
+	return &memory{now: now, pools: map[pool.Ref]*poolMemory{}, claims: map[v1.Claim]pool.Ref{}}
 }
 
 // with runs f on what is known of a pool.
@@ -73,8 +73,8 @@ func (m *memory) with(r pool.Ref, f func(*poolMemory)) {
 	p := m.pools[r]
 	if p == nil {
 		p = &poolMemory{
-			writes: map[string]write{}, seen: map[types.UID]time.Time{}, known: map[types.UID]bool{}, told: map[types.UID]string{},
-			lot: map[types.UID]lot{}, toldPool: map[string]string{},
+			writes: map[string]write{}, seen: map[v1.Claim]time.Time{}, known: map[types.UID]bool{}, told: map[v1.Claim]string{},
+			lot: map[v1.Claim]lot{}, toldPool: map[string]string{},
 		}
 		m.pools[r] = p
 	}
@@ -99,28 +99,28 @@ func (m *memory) forget(r pool.Ref) {
 
 // claim reserves a pod for a pool that is about to give it a port; false if
 // another pool has done so. Only a change of settings lets two pools want one pod.
-func (m *memory) claim(uid types.UID, r pool.Ref) bool {
+func (m *memory) claim(c v1.Claim, r pool.Ref) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if other, taken := m.claims[uid]; taken && other != r {
+	if other, taken := m.claims[c]; taken && other != r {
 		return false
 	}
-	m.claims[uid] = r
+	m.claims[c] = r
 	return true
 }
 
 // unclaim is claim undone: nothing was written.
-func (m *memory) unclaim(uid types.UID) {
+func (m *memory) unclaim(c v1.Claim) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.claims, uid)
+	delete(m.claims, c)
 }
 
 // claimed reports whether a pool other than r gives the pod a port.
-func (m *memory) claimed(uid types.UID, r pool.Ref) bool {
+func (m *memory) claimed(c v1.Claim, r pool.Ref) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	other, taken := m.claims[uid]
+	other, taken := m.claims[c]
 	return taken && other != r
 }
 
@@ -137,25 +137,25 @@ func (m *memory) wrote(r pool.Ref, name string, w write) {
 // doubts expects a write for pod that ended with an error to be looked after:
 // nothing is planned in the pool, and the claim on the pod holds, until the API
 // server has said what there is.
-func (m *memory) doubts(r pool.Ref, name string, pod types.UID) {
+func (m *memory) doubts(r pool.Ref, name string, of v1.Claim) {
 	m.with(r, func(p *poolMemory) {
 		if len(p.writes) == 0 {
 			p.writtenAt = m.now()
 		}
-		p.writes[name] = write{pod: pod, unsure: true}
+		p.writes[name] = write{claim: of, unsure: true}
 	})
 }
 
 // settled ends a doubt: the API server has the object at this version and bound
 // to this pod or to none, or, if version is empty, it has none.
-func (m *memory) settled(r pool.Ref, name, version string, pod types.UID) write {
-	w := write{version: version, pod: pod}
+func (m *memory) settled(r pool.Ref, name, version string, of v1.Claim) write {
+	w := write{version: version, claim: of}
 	m.with(r, func(p *poolMemory) {
-		if was := p.writes[name].pod; was != "" && was != pod && m.claims[was] == r {
+		if was := p.writes[name].claim; !was.IsZero() && was != of && m.claims[was] == r {
 			delete(m.claims, was)
 		}
-		if _, taken := m.claims[pod]; pod != "" && !taken {
-			m.claims[pod] = r
+		if _, taken := m.claims[of]; !of.IsZero() && !taken {
+			m.claims[of] = r
 		}
 		p.writes[name] = w
 	})
@@ -171,8 +171,8 @@ func (m *memory) pending(r pool.Ref) (writes map[string]write, since time.Time) 
 // shown ends the waiting for a write.
 func (m *memory) shown(r pool.Ref, name string) {
 	m.with(r, func(p *poolMemory) {
-		if uid := p.writes[name].pod; uid != "" && m.claims[uid] == r {
-			delete(m.claims, uid)
+		if c := p.writes[name].claim; !c.IsZero() && m.claims[c] == r {
+			delete(m.claims, c)
 		}
 		delete(p.writes, name)
 	})
@@ -255,13 +255,10 @@ func (r *Reconciler) settle(ctx context.Context, req pool.Ref, name string) (wri
 	if client.IgnoreNotFound(err) != nil {
 		return write{}, fmt.Errorf("looking what became of KuryrPort %s: %w", name, err)
 	}
-	var holder types.UID
-	if ref := port.Spec.PodRef; ref != nil {
-		holder = ref.UID
-	}
+	holder := port.Spec.PodRef.Claim()
 	was, _ := r.memory.pending(req)
-	if uid := was[name].pod; uid != "" && uid == holder {
-		r.memory.with(req, func(p *poolMemory) { p.serve(uid, r.Now()) })
+	if c := was[name].claim; !c.IsZero() && c == holder {
+		r.memory.with(req, func(p *poolMemory) { p.serve(c, r.Now()) })
 	}
 	w := r.memory.settled(req, name, port.ResourceVersion, holder)
 	if w.version != "" { // else the port that it was to be the object of has still arrived

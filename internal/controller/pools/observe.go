@@ -117,7 +117,7 @@ func (r *Reconciler) dropWritten(ctx context.Context, req pool.Ref) error {
 }
 
 // readPorts reads the pool's ports, and which pods have one of another.
-func (r *Reconciler) readPorts(ctx context.Context, v *view) (elsewhere map[types.UID]bool, err error) {
+func (r *Reconciler) readPorts(ctx context.Context, v *view) (elsewhere map[v1.Claim]bool, err error) {
 	list, err := kube.PortsOn(ctx, r.client, v.req.Node)
 	for i := range list {
 		if list[i].Spec.Pool == v.req.Pool {
@@ -129,27 +129,28 @@ func (r *Reconciler) readPorts(ctx context.Context, v *view) (elsewhere map[type
 
 // holders returns the pods that have one of these ports, except for those of the
 // pool that is named.
-func holders(list []v1.KuryrPort, except string) map[types.UID]bool {
-	held := map[types.UID]bool{}
+func holders(list []v1.KuryrPort, except string) map[v1.Claim]bool {
+	held := map[v1.Claim]bool{}
 	for i := range list {
 		if ref := list[i].Spec.PodRef; ref != nil && list[i].Spec.Pool != except {
-			held[ref.UID] = true
+			held[ref.Claim()] = true
 		}
 	}
 	return held
 }
 
 // sortPods finds the pods that want a port of this pool.
-func (r *Reconciler) sortPods(ctx context.Context, v *view, pods []corev1.Pod, elsewhere map[types.UID]bool) error {
-	here := map[types.UID]bool{}
+func (r *Reconciler) sortPods(ctx context.Context, v *view, pods []corev1.Pod, elsewhere map[v1.Claim]bool) error {
+	here := map[v1.Claim]bool{}
 	for _, port := range v.ports {
 		if port.Spec.PodRef != nil && port.DeletionTimestamp.IsZero() {
-			here[port.Spec.PodRef.UID] = true
+			here[port.Spec.PodRef.Claim()] = true
 		}
 	}
 	for i := range pods {
 		pod := &pods[i]
-		if here[pod.UID] || elsewhere[pod.UID] || !pool.Wants(pod) {
+		claim := v1.Claim{UID: pod.UID, Interface: podInterface}
+		if here[claim] || elsewhere[claim] || !pool.Wants(pod) {
 			continue
 		}
 		leads, groups, err := v.leadsHere(ctx, pod)
@@ -159,7 +160,7 @@ func (r *Reconciler) sortPods(ctx context.Context, v *view, pods []corev1.Pod, e
 		if !leads {
 			continue
 		}
-		if r.memory.claimed(pod.UID, v.req) {
+		if r.memory.claimed(claim, v.req) {
 			v.outrun = true
 			continue
 		}
@@ -221,7 +222,7 @@ func (r *Reconciler) lostPort(ctx context.Context, req pool.Ref, pod *corev1.Pod
 	if ref := port.Spec.PodRef; ref == nil || ref.UID != pod.UID {
 		return "", false, nil
 	}
-	r.wrote(req, id, write{version: port.ResourceVersion, pod: pod.UID})
+	r.wrote(req, id, write{version: port.ResourceVersion, claim: port.Spec.PodRef.Claim()})
 	return "", true, nil
 }
 
@@ -248,16 +249,16 @@ func (r *Reconciler) recall(v *view) {
 }
 
 func (p *poolMemory) recallPods(v *view, now time.Time) {
-	waiting := map[types.UID]bool{}
+	waiting := map[v1.Claim]bool{}
 	for i := range v.state.Pods {
-		uid := v.state.Pods[i].Ref.UID
-		waiting[uid] = true
-		if _, ok := p.seen[uid]; !ok {
-			p.seen[uid] = now
+		claim := v.state.Pods[i].Ref.Claim()
+		waiting[claim] = true
+		if _, ok := p.seen[claim]; !ok {
+			p.seen[claim] = now
 		}
 	}
-	keep(p.seen, func(uid types.UID) bool { return waiting[uid] })
-	keep(p.told, func(uid types.UID) bool { return waiting[uid] })
+	keep(p.seen, func(c v1.Claim) bool { return waiting[c] })
+	keep(p.told, func(c v1.Claim) bool { return waiting[c] })
 	bound := map[types.UID]bool{}
 	for _, port := range v.ports {
 		if port.Spec.PodRef != nil {
@@ -330,7 +331,7 @@ func (v *view) compare(ctx context.Context, port *v1.KuryrPort, pod *corev1.Pod,
 	}
 	// Refused for the groups of a pod: given back it has the pool's, and is
 	// as good as any.
-	if p.Pod != "" && v.key != nil && !v1.SameGroups(port.Spec.SecurityGroupIDs, own) && !p.Lost {
+	if !p.Pod.IsZero() && v.key != nil && !v1.SameGroups(port.Spec.SecurityGroupIDs, own) && !p.Lost {
 		p.Failed = false
 	}
 	return nil
@@ -372,7 +373,7 @@ func portOf(port *v1.KuryrPort) pool.Port {
 		Rested:   true,
 	}
 	if port.Spec.PodRef != nil {
-		p.Pod = port.Spec.PodRef.UID
+		p.Pod = port.Spec.PodRef.Claim()
 	}
 	if released, ok := port.Annotations[v1.ReleasedAnnotation]; ok {
 		p.Rested = false

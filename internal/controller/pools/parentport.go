@@ -293,7 +293,7 @@ func (r *parents) waiting(ctx context.Context, node string) ([]*corev1.Pod, erro
 	has := holders(ports, "")
 	var out []*corev1.Pod
 	for i := range pods {
-		if pod := &pods[i]; pool.Wants(pod) && !has[pod.UID] {
+		if pod := &pods[i]; pool.Wants(pod) && !has[v1.Claim{UID: pod.UID, Interface: podInterface}] {
 			out = append(out, pod)
 		}
 	}

@@ -132,13 +132,13 @@ func (r *Reconciler) ask(v *view, a pool.Actions) {
 		r.Supply.Wish(v.req, *v.key, a.Want, max(1, v.state.Levels.Batch), v.asked)
 	}
 	for _, l := range a.Restore {
-		r.Supply.Restore(v.req, v.site.parent, l.Port, l.Pod, v.pods[l.Pod].Status.PodIPs)
+		r.Supply.Restore(v.req, v.site.parent, l.Port, l.Pod, v.pods[l.Pod.UID].Status.PodIPs)
 	}
 	var discard, keep []string
 	for _, id := range a.Discard {
 		// One that was looked up for a pod that still runs, if only to its end, is
 		// plugged: the pod's annotation keeps it until then.
-		if pod := v.pods[v.arrived[id].Pod]; pod != nil && !pool.Finished(pod) {
+		if pod := v.pods[v.arrived[id].Pod.UID]; pod != nil && !pool.Finished(pod) {
 			keep = append(keep, id)
 		} else {
 			discard = append(discard, id)
@@ -275,12 +275,12 @@ func (r *Reconciler) note(v *view, a *pool.Actions, s supply.Standing) {
 }
 
 // givenTo returns the pods that get a port by a plan.
-func givenTo(a *pool.Actions) map[types.UID]bool {
-	out := map[types.UID]bool{}
+func givenTo(a *pool.Actions) map[v1.Claim]bool {
+	out := map[v1.Claim]bool{}
 	for _, list := range [][]pool.Binding{a.Bind, a.Adopt} {
 		for _, b := range list {
 			if b.Pod != nil {
-				out[b.Pod.UID] = true
+				out[b.Pod.Claim()] = true
 			}
 		}
 	}
@@ -288,29 +288,29 @@ func givenTo(a *pool.Actions) map[types.UID]bool {
 }
 
 // turnedAway counts pods that a plan has no port for, each once.
-func (p *poolMemory) turnedAway(v *view, given map[types.UID]bool) {
-	waiting := map[types.UID]bool{}
+func (p *poolMemory) turnedAway(v *view, given map[v1.Claim]bool) {
+	waiting := map[v1.Claim]bool{}
 	for i := range v.state.Pods {
-		uid := v.state.Pods[i].Ref.UID
-		waiting[uid] = true
-		if p.lot[uid] == 0 && !given[uid] {
+		claim := v.state.Pods[i].Ref.Claim()
+		waiting[claim] = true
+		if p.lot[claim] == 0 && !given[claim] {
 			poolMisses.Inc()
-			p.lot[uid] = missed
+			p.lot[claim] = missed
 		}
 	}
-	keep(p.lot, func(uid types.UID) bool { return waiting[uid] })
+	keep(p.lot, func(c v1.Claim) bool { return waiting[c] })
 }
 
 // serve counts a pod that has got its port.
-func (p *poolMemory) serve(uid types.UID, now time.Time) {
-	switch p.lot[uid] {
+func (p *poolMemory) serve(c v1.Claim, now time.Time) {
+	switch p.lot[c] {
 	case missed:
-		poolWaitSeconds.Observe(now.Sub(p.seen[uid]).Seconds())
+		poolWaitSeconds.Observe(now.Sub(p.seen[c]).Seconds())
 	case served:
 	default:
 		poolHits.Inc()
 	}
-	p.lot[uid] = served
+	p.lot[c] = served
 }
 
 // score counts the pods that were given a port by a plan that has been carried
@@ -319,8 +319,8 @@ func (r *Reconciler) score(v *view, a *pool.Actions) {
 	now := r.Now()
 	r.memory.with(v.req, func(p *poolMemory) {
 		for _, b := range slices.Concat(a.Bind, a.Adopt) {
-			if w, written := p.writes[b.Port]; b.Pod != nil && written && !w.unsure && w.pod == b.Pod.UID {
-				p.serve(b.Pod.UID, now)
+			if w, written := p.writes[b.Port]; b.Pod != nil && written && !w.unsure && w.claim == b.Pod.Claim() {
+				p.serve(w.claim, now)
 			}
 		}
 	})

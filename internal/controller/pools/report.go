@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -29,7 +28,7 @@ import (
 // tell says on each waiting pod what it waits for, once for each reason; if none
 // waits and the pool lacks free ports, on its object. given are the pods that get
 // a port just now.
-func (r *Reconciler) tell(v *view, given map[types.UID]bool) {
+func (r *Reconciler) tell(v *view, given map[v1.Claim]bool) {
 	err := v.failure
 	if err == nil {
 		return
@@ -39,13 +38,14 @@ func (r *Reconciler) tell(v *view, given map[types.UID]bool) {
 		r.tellPool(v, toldFailure, fmt.Sprint(reason, " ", v.episode), reason, "CreatePort", "The pool lacks free ports: "+outcome.Cut(outcome.Explain(err, v.req.Node)))
 	}
 	for _, pod := range v.waiting {
-		if given[pod.UID] {
+		claim := v1.Claim{UID: pod.UID, Interface: podInterface}
+		if given[claim] {
 			continue
 		}
 		var told bool
 		r.memory.with(v.req, func(p *poolMemory) {
-			told = p.told[pod.UID] == reason
-			p.told[pod.UID] = reason
+			told = p.told[claim] == reason
+			p.told[claim] = reason
 		})
 		if !told {
 			r.events.Eventf(kube.Reference(pod, "Pod"), nil, corev1.EventTypeWarning, reason, "CreatePort",

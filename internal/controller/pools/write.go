@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -90,13 +89,13 @@ func (r *Reconciler) write(ctx context.Context, v *view, a *pool.Actions) error 
 // that another pool gives a port or has given one since the plan was made. A claim
 // ends when the cache shows the port, so who has the claim and then looks sees it.
 func (r *Reconciler) reserve(ctx context.Context, v *view, a *pool.Actions) error {
-	claimed := map[types.UID]bool{}
+	claimed := map[v1.Claim]bool{}
 	theirs := func(b pool.Binding) bool {
 		if b.Pod == nil {
 			return false
 		}
-		mine := r.memory.claim(b.Pod.UID, v.req)
-		claimed[b.Pod.UID] = mine
+		mine := r.memory.claim(b.Pod.Claim(), v.req)
+		claimed[b.Pod.Claim()] = mine
 		v.outrun = v.outrun || !mine
 		return !mine
 	}
@@ -106,19 +105,19 @@ func (r *Reconciler) reserve(ctx context.Context, v *view, a *pool.Actions) erro
 	}
 	list, err := kube.PortsOn(ctx, r.client, v.req.Node)
 	held := holders(list, v.req.Pool)
-	for uid, mine := range claimed {
-		if mine && (held[uid] || err != nil) {
-			r.memory.unclaim(uid)
+	for claim, mine := range claimed {
+		if mine && (held[claim] || err != nil) {
+			r.memory.unclaim(claim)
 		}
 	}
-	theirs = func(b pool.Binding) bool { return b.Pod != nil && held[b.Pod.UID] }
+	theirs = func(b pool.Binding) bool { return b.Pod != nil && held[b.Pod.Claim()] }
 	a.Bind, a.Adopt = slices.DeleteFunc(a.Bind, theirs), slices.DeleteFunc(a.Adopt, theirs)
 	return err
 }
 
 // bind gives a free port to a pod.
 func (r *Reconciler) bind(ctx context.Context, v *view, b pool.Binding) error {
-	err := r.patch(ctx, v, b.Port, b.Pod.UID, func(port *v1.KuryrPort) {
+	err := r.patch(ctx, v, b.Port, b.Pod.Claim(), func(port *v1.KuryrPort) {
 		port.Spec.PodRef = b.Pod
 		if b.Groups != nil {
 			port.Spec.SecurityGroupIDs = b.Groups
@@ -136,13 +135,10 @@ func (r *Reconciler) bind(ctx context.Context, v *view, b pool.Binding) error {
 // adopt makes the object of a port that arrived, bound from the start if a pod
 // has waited for it. Its finalizer is there from the start, too.
 func (r *Reconciler) adopt(ctx context.Context, v *view, b pool.Binding) error {
-	var uid types.UID
-	if b.Pod != nil {
-		uid = b.Pod.UID
-	}
+	claim := b.Pod.Claim()
 	from := v.arrived[b.Port].Port
 	if err := r.setType(ctx, v, &from); err != nil {
-		r.memory.unclaim(uid)
+		r.memory.unclaim(claim)
 		return err
 	}
 	port := &v1.KuryrPort{
@@ -156,14 +152,14 @@ func (r *Reconciler) adopt(ctx context.Context, v *view, b pool.Binding) error {
 	kube.Label(port, phase)
 	err := r.client.Create(ctx, port, kube.OwnerPool)
 	if apierrors.IsInvalid(err) {
-		r.memory.unclaim(uid)
+		r.memory.unclaim(claim)
 		return r.refuse(v, &from, err)
 	}
 	if err != nil {
-		r.memory.doubts(v.req, b.Port, uid)
+		r.memory.doubts(v.req, b.Port, claim)
 		return fmt.Errorf("creating KuryrPort %s: %w", b.Port, err)
 	}
-	r.wrote(v.req, b.Port, write{version: port.ResourceVersion, pod: uid})
+	r.wrote(v.req, b.Port, write{version: port.ResourceVersion, claim: claim})
 	if b.Pod != nil {
 		r.bound(ctx, v, b)
 	}
@@ -181,9 +177,9 @@ func (r *Reconciler) refuse(v *view, port *sdn.Port, err error) error {
 func (r *Reconciler) bound(ctx context.Context, v *view, b pool.Binding) {
 	var since time.Time
 	r.memory.with(v.req, func(p *poolMemory) {
-		since = p.seen[b.Pod.UID]
+		since = p.seen[b.Pod.Claim()]
 		p.known[b.Pod.UID] = true
-		delete(p.told, b.Pod.UID)
+		delete(p.told, b.Pod.Claim())
 	})
 	took := r.Now().Sub(since)
 	bindSeconds.Observe(took.Seconds())
@@ -192,7 +188,7 @@ func (r *Reconciler) bound(ctx context.Context, v *view, b pool.Binding) {
 
 // recycle takes a port from a pod that needs it no more, for the next.
 func (r *Reconciler) recycle(ctx context.Context, v *view, name string) error {
-	err := r.patch(ctx, v, name, "", func(port *v1.KuryrPort) {
+	err := r.patch(ctx, v, name, v1.Claim{}, func(port *v1.KuryrPort) {
 		port.Spec.PodRef = nil
 		group.SetMemberGroups(port, nil)
 		if v.key != nil {
@@ -218,7 +214,7 @@ func (r *Reconciler) repair(ctx context.Context, v *view, name string) error {
 		return nil
 	}
 	ctrl.LoggerFrom(ctx).Info("changing security groups of KuryrPort", "port", name, "groups", groups)
-	err := r.patch(ctx, v, name, "", func(port *v1.KuryrPort) {
+	err := r.patch(ctx, v, name, v1.Claim{}, func(port *v1.KuryrPort) {
 		port.Spec.SecurityGroupIDs = groups
 		group.SetMemberGroups(port, v.grants[name])
 	})
@@ -233,7 +229,7 @@ func (r *Reconciler) delete(ctx context.Context, v *view, name string) error {
 	port := v.ports[name]
 	err := r.client.Delete(ctx, port.DeepCopy(), client.Preconditions{UID: &port.UID, ResourceVersion: &port.ResourceVersion})
 	if err = kube.Lost(err); err != nil {
-		r.memory.doubts(v.req, name, "")
+		r.memory.doubts(v.req, name, v1.Claim{})
 		return fmt.Errorf("deleting KuryrPort %s: %w", name, err)
 	}
 	r.wrote(v.req, name, write{})
@@ -248,15 +244,15 @@ func (r *Reconciler) wrote(req pool.Ref, name string, w write) {
 }
 
 // patch changes a KuryrPort, if it still is as planned with.
-func (r *Reconciler) patch(ctx context.Context, v *view, name string, pod types.UID, change func(*v1.KuryrPort)) error {
+func (r *Reconciler) patch(ctx context.Context, v *view, name string, of v1.Claim, change func(*v1.KuryrPort)) error {
 	old := v.ports[name]
 	port := old.DeepCopy()
 	change(port)
 	if err := r.client.Patch(ctx, port, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), kube.OwnerPool); err != nil {
-		r.memory.doubts(v.req, name, pod)
+		r.memory.doubts(v.req, name, of)
 		return err
 	}
-	r.wrote(v.req, name, write{version: port.ResourceVersion, pod: pod})
+	r.wrote(v.req, name, write{version: port.ResourceVersion, claim: of})
 	return nil
 }
 

@@ -175,7 +175,7 @@ func (r *Reconciler) orphaned(ctx context.Context, port *v1.KuryrPort) (*corev1.
 	}
 	for i := range list {
 		other := &list[i]
-		if other.Name != port.Name && other.DeletionTimestamp.IsZero() && other.Spec.PodRef != nil && other.Spec.PodRef.UID == ref.UID {
+		if other.Name != port.Name && other.DeletionTimestamp.IsZero() && other.Spec.PodRef.Claim() == ref.Claim() {
 			return nil, nil // it has another, and this one was too many
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -48,19 +47,19 @@ func newLookups(o Options, m *memory) *lookups {
 
 // restore looks up a port that pod says it had. parent is the port of the
 // machine that the node is, empty if it is none.
-func (e *lookups) restore(r pool.Ref, parent, id string, uid types.UID, ips []corev1.PodIP) {
+func (e *lookups) restore(r pool.Ref, parent, id string, of v1.Claim, ips []corev1.PodIP) {
 	e.memory.with(r, func(p *poolMemory) { p.restoring[id] = true })
 	e.push(r, func(ctx context.Context) {
 		port, err := e.cloud.Port(ctx, id)
 		switch {
 		case errors.Is(err, sdn.ErrNotFound):
-			e.memory.found(r, id, uid, nil, nil)
+			e.memory.found(r, id, of, nil, nil)
 		case err != nil:
-			e.memory.found(r, id, uid, nil, err)
+			e.memory.found(r, id, of, nil, err)
 		case !fits(port, r, parent, ips):
-			e.memory.found(r, id, uid, nil, nil)
+			e.memory.found(r, id, of, nil, nil)
 		default:
-			e.memory.found(r, id, uid, &port, nil)
+			e.memory.found(r, id, of, &port, nil)
 		}
 	})
 }

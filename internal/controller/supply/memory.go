@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
@@ -57,7 +55,7 @@ type poolMemory struct {
 // Arrival is a port that the SDN has made or shown and that is no object yet.
 type Arrival struct {
 	Port sdn.Port
-	Pod  types.UID // that it was looked up for; empty if it was made
+	Pod  v1.Claim // that it was looked up for; zero if it was made
 }
 
 func newMemory(o Options) *memory {
@@ -150,7 +148,7 @@ func (m *memory) result(p *poolMemory, err error) {
 }
 
 // found ends the looking up of a port that a pod had: nil if it is not there.
-func (m *memory) found(r pool.Ref, id string, uid types.UID, port *sdn.Port, err error) {
+func (m *memory) found(r pool.Ref, id string, of v1.Claim, port *sdn.Port, err error) {
 	m.with(r, func(p *poolMemory) {
 		delete(p.restoring, id)
 		switch {
@@ -159,7 +157,7 @@ func (m *memory) found(r pool.Ref, id string, uid types.UID, port *sdn.Port, err
 		case port == nil || m.holdsArrived(id):
 			p.vain[id] = true
 		default:
-			p.arrived[id] = Arrival{Port: *port, Pod: uid}
+			p.arrived[id] = Arrival{Port: *port, Pod: of}
 		}
 	})
 }

@@ -23,7 +23,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
@@ -80,8 +79,8 @@ func (s *Supply) Wish(r pool.Ref, key v1.PoolKey, w pool.Wish, batch, asked int)
 
 // Restore looks up a port that a pod says it had; parent is the port of the machine
 // that the node is, empty if it is none. What is found arrives.
-func (s *Supply) Restore(r pool.Ref, parent, id string, uid types.UID, ips []corev1.PodIP) {
-	s.lookups.restore(r, parent, id, uid, ips)
+func (s *Supply) Restore(r pool.Ref, parent, id string, of v1.Claim, ips []corev1.PodIP) {
+	s.lookups.restore(r, parent, id, of, ips)
 }
 
 // Discard deletes ports that arrived and that no pod needs. What fails is left to the

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
+	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
 // Plan says what to do in state s at the time now. Carried out in full, and
@@ -54,7 +54,7 @@ type planner struct {
 	cooling   []Port    // free, fit after their cooldown
 	returning []Port    // held by nobody any more, unplugged
 	spare     []Arrival // for whoever needs it
-	restored  map[types.UID]string
+	restored  map[v1.Claim]string
 
 	left   int // pods that get no port by this plan
 	needed int // free ports to keep in any case
@@ -85,10 +85,10 @@ func (p *planner) clear() {
 func (p *planner) restore() {
 	var rest []Pod
 	for _, pod := range p.waiting {
-		id := p.restored[pod.Ref.UID]
+		id := p.restored[pod.Ref.Claim()]
 		switch {
 		case id != "":
-			delete(p.restored, pod.Ref.UID)
+			delete(p.restored, pod.Ref.Claim())
 			p.adopt(id, &pod)
 		case pod.Restore == "":
 			rest = append(rest, pod)
@@ -96,7 +96,7 @@ func (p *planner) restore() {
 		case p.now.Before(p.Hold):
 			p.wake(p.Hold)
 		default:
-			p.a.Restore = append(p.a.Restore, Lookup{pod.Restore, pod.Ref.UID})
+			p.a.Restore = append(p.a.Restore, Lookup{pod.Restore, pod.Ref.Claim()})
 		}
 	}
 	p.waiting = rest

@@ -18,10 +18,10 @@ import (
 // judge checks a plan against the state that it was made of.
 func (w *world) judge(s pool.State, a pool.Actions) {
 	w.t.Helper()
-	have, free, ready := map[types.UID]bool{}, 0, 0
+	have, free, ready := map[v1.Claim]bool{}, 0, 0
 	for _, p := range s.Ports {
 		have[p.Pod] = have[p.Pod] || p.Live && !p.Deleting
-		if p.Pod == "" && !p.Deleting && !p.Failed {
+		if p.Pod.IsZero() && !p.Deleting && !p.Failed {
 			free++
 			if p.Ready && !p.Drifted {
 				ready++
@@ -30,7 +30,7 @@ func (w *world) judge(s pool.State, a pool.Actions) {
 	}
 	waiting := 0
 	for _, p := range s.Pods {
-		if !have[p.Ref.UID] {
+		if !have[p.Ref.Claim()] {
 			waiting++
 		}
 	}
@@ -66,7 +66,7 @@ func (w *world) judgeFree(s pool.State, a pool.Actions, free, waiting int) {
 	}
 	for _, p := range s.Ports {
 		switch fit := p.Rested || !w.now.Before(p.Since.Add(s.Levels.Cooldown)); {
-		case p.Pod != "" || p.Failed || p.Deleting:
+		case !p.Pod.IsZero() || p.Failed || p.Deleting:
 		case slices.Contains(a.Delete, p.Name):
 			kept--
 		case fit && (!p.Ready || p.Drifted):
@@ -91,12 +91,12 @@ func (w *world) judgeFree(s pool.State, a pool.Actions, free, waiting int) {
 // with, the next plan has to see to it.
 func (w *world) invariants(s pool.State, conflicts int) {
 	w.t.Helper()
-	holders := map[types.UID]string{}
+	holders := map[v1.Claim]string{}
 	free := 0
 	for name, p := range w.ports {
 		switch {
 		case p.Deleting:
-		case p.Pod == "":
+		case p.Pod.IsZero():
 			free++
 		case holders[p.Pod] != "":
 			w.fail("pod %s has %s and %s", p.Pod, holders[p.Pod], name)
@@ -106,7 +106,7 @@ func (w *world) invariants(s pool.State, conflicts int) {
 	}
 	waiting := 0
 	for _, p := range s.Pods {
-		if holders[p.Ref.UID] == "" {
+		if holders[p.Ref.Claim()] == "" {
 			waiting++
 		}
 	}
@@ -196,7 +196,7 @@ func (w *world) rest() {
 			w.fail("port %s, which the SDN has lost, is kept", p.Name)
 		case p.Failed && holder == nil:
 			w.fail("failed port %s is kept", p.Name)
-		case p.Pod == "":
+		case p.Pod.IsZero():
 			free++
 		default:
 			bound++
@@ -297,9 +297,9 @@ func BenchmarkPlan(b *testing.B) {
 		b.Run(fmt.Sprintf("%d bound, %d free, %d waiting", size.bound, size.free, size.waiting), func(b *testing.B) {
 			s := pool.State{Levels: pool.Levels{Min: size.free, Batch: 10, TTL: time.Hour, Cooldown: time.Second}}
 			for i := range size.bound {
-				uid := types.UID(fmt.Sprint("bound", i))
+				uid := claim(fmt.Sprint("bound", i))
 				s.Ports = append(s.Ports, pool.Port{Name: fmt.Sprint("port", i), Pod: uid, Live: true, Attached: true})
-				s.Pods = append(s.Pods, pool.Pod{Ref: v1.PodReference{Name: fmt.Sprint("pod", i), UID: uid}})
+				s.Pods = append(s.Pods, pool.Pod{Ref: v1.PodReference{Name: fmt.Sprint("pod", i), UID: uid.UID}})
 			}
 			for i := range size.free {
 				s.Ports = append(s.Ports, pool.Port{Name: fmt.Sprint("free", i), Ready: true, Since: noon.Add(-time.Duration(i) * time.Second)})

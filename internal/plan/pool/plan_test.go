@@ -97,13 +97,13 @@ func parseLine(t *testing.T, s *pool.State, what, name string, facts map[string]
 		s.Pods = append(s.Pods, pool.Pod{Ref: ref, Created: noon.Add(-after("age")), Restore: facts["had"], Groups: groups(facts["groups"])})
 	case "port":
 		s.Ports = append(s.Ports, pool.Port{
-			Name: name, Pod: types.UID(facts["of"]), Live: facts["of"] != "" && facts["dead"] == "",
+			Name: name, Pod: claim(facts["of"]), Live: facts["of"] != "" && facts["dead"] == "",
 			Attached: facts["attached"] != "", Ready: facts["of"] == "" && facts["unready"] == "",
 			Failed: facts["failed"] != "", Lost: facts["lost"] != "", Deleting: facts["deleting"] != "", Drifted: facts["drifted"] != "", Stuck: facts["stuck"] != "",
 			Since: noon.Add(-after("free")), Rested: facts["fresh"] != "",
 		})
 	case "arrived":
-		s.Arrived = append(s.Arrived, pool.Arrival{ID: name, For: types.UID(facts["for"])})
+		s.Arrived = append(s.Arrived, pool.Arrival{ID: name, For: claim(facts["for"])})
 	case "inflight":
 		s.InFlight = number(t, name)
 	case "restoring":
@@ -176,7 +176,7 @@ func describe(a pool.Actions) string {
 	binding("bind", a.Bind)
 	binding("adopt", a.Adopt)
 	for _, x := range a.Restore {
-		fmt.Fprintf(&b, "restore %s for %s\n", x.Port, x.Pod)
+		fmt.Fprintf(&b, "restore %s for %s\n", x.Port, x.Pod.UID)
 	}
 	names("recycle", a.Recycle)
 	names("repair", a.Repair)
@@ -198,3 +198,6 @@ func describe(a pool.Actions) string {
 	fmt.Fprintf(&b, "= available %d, bound %d, recycling %d, waiting %d\n", l.Available, l.Bound, l.Recycling, l.Waiting)
 	return b.String()
 }
+
+// claim is that of a pod's only interface; an empty name is no pod's.
+func claim(pod string) v1.Claim { return v1.Claim{UID: types.UID(pod)} }

@@ -7,25 +7,25 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
+	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
 // sort takes the state apart and counts it.
 func (p *planner) sort() {
 	theirs := p.theirs()
-	held := make(map[types.UID]bool, len(theirs))
+	held := make(map[v1.Claim]bool, len(theirs))
 	for _, port := range sorted(p.Ports, longestFree) {
 		p.sortPort(port, theirs[port.Pod] != port.Name, held)
 	}
 	var without []Pod
 	for _, pod := range p.Pods {
-		if !held[pod.Ref.UID] {
+		if !held[pod.Ref.Claim()] {
 			without = append(without, pod)
 		}
 	}
 	for _, pod := range sorted(without, byAge) {
-		if !held[pod.Ref.UID] {
-			held[pod.Ref.UID] = true
+		if !held[pod.Ref.Claim()] {
+			held[pod.Ref.Claim()] = true
 			p.waiting = append(p.waiting, pod)
 		}
 	}
@@ -40,11 +40,11 @@ func (p *planner) sortArrived() {
 	for _, port := range p.Ports {
 		written[port.Name] = true
 	}
-	p.restored = map[types.UID]string{}
+	p.restored = map[v1.Claim]string{}
 	for _, a := range sorted(p.Arrived, func(a, b Arrival) int { return strings.Compare(a.ID, b.ID) }) {
 		switch {
 		case written[a.ID]:
-		case a.For == "":
+		case a.For.IsZero():
 			p.spare = append(p.spare, a)
 		case p.restored[a.For] == "":
 			p.restored[a.For] = a.ID
@@ -54,21 +54,21 @@ func (p *planner) sortArrived() {
 	}
 }
 
-func (p *planner) sortPort(port Port, extra bool, held map[types.UID]bool) {
+func (p *planner) sortPort(port Port, extra bool, held map[v1.Claim]bool) {
 	count := &p.a.Levels
-	if port.Pod != "" && port.Live && port.useless() && !port.Deleting {
+	if !port.Pod.IsZero() && port.Live && port.useless() && !port.Deleting {
 		held[port.Pod] = true // waits until the object is gone
 		count.Recycling++
 		p.a.Delete = append(p.a.Delete, port.Name)
 		return
 	}
-	if port.Pod != "" && port.Live && !extra && !port.Deleting {
+	if !port.Pod.IsZero() && port.Live && !extra && !port.Deleting {
 		count.Bound++
 		held[port.Pod] = true
 		p.repair(port)
 		return
 	}
-	if port.Pod != "" && port.Live && port.Deleting {
+	if !port.Pod.IsZero() && port.Live && port.Deleting {
 		// Deleted by hand: the pod waits for the port to be put back, not
 		// for another, until the object is gone.
 		held[port.Pod] = true
@@ -76,7 +76,7 @@ func (p *planner) sortPort(port Port, extra bool, held map[types.UID]bool) {
 	switch {
 	case port.Deleting:
 		count.Recycling++
-	case port.Pod != "":
+	case !port.Pod.IsZero():
 		count.Recycling++
 		p.release(port)
 	case port.Failed:
@@ -115,10 +115,10 @@ func (p *planner) repair(port Port) {
 // theirs finds the port of each living pod. Others that the pod has are extra:
 // there are none unless two controllers have worked at once. A plugged one is the
 // one to keep.
-func (p *planner) theirs() map[types.UID]string {
-	theirs, plugged := map[types.UID]string{}, map[types.UID]bool{}
+func (p *planner) theirs() map[v1.Claim]string {
+	theirs, plugged := map[v1.Claim]string{}, map[v1.Claim]bool{}
 	for _, port := range p.Ports {
-		if port.Pod == "" || !port.Live || port.useless() || port.Deleting {
+		if port.Pod.IsZero() || !port.Live || port.useless() || port.Deleting {
 			continue
 		}
 		other, ok := theirs[port.Pod]

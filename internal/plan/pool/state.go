@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
@@ -60,7 +58,7 @@ type Pod struct {
 // Port is a port of the pool.
 type Port struct {
 	Name     string
-	Pod      types.UID // that it is bound to; empty: free
+	Pod      v1.Claim  // that it is bound to; empty: free
 	Live     bool      // that pod exists and has not finished
 	Attached bool      // plugged on the node, as far as its daemon has said
 	Ready    bool      // the SDN has it as its object wants it
@@ -82,7 +80,7 @@ func (p *Port) useless() bool { return p.Lost && !p.Attached }
 // its security groups are the pool's.
 type Arrival struct {
 	ID  string
-	For types.UID // pod that it was looked up for; empty: whoever needs it
+	For v1.Claim // pod that it was looked up for; empty: whoever needs it
 }
 
 // Actions is what to do, each list in the order to do it in.
@@ -123,7 +121,7 @@ type Binding struct {
 // Lookup is a port to look up for a pod.
 type Lookup struct {
 	Port string
-	Pod  types.UID
+	Pod  v1.Claim
 }
 
 // Count sums up the state that was planned with, before the plan's actions.
@@ -149,7 +147,7 @@ func byAge(a, b Pod) int {
 	if c := strings.Compare(a.Ref.Name, b.Ref.Name); c != 0 {
 		return c
 	}
-	return strings.Compare(string(a.Ref.UID), string(b.Ref.UID))
+	return a.Ref.Claim().Compare(b.Ref.Claim())
 }
 
 // longestFree orders ports so that who has been free longest comes first: its

@@ -9,8 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
+	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
 
@@ -32,23 +31,23 @@ func (w *world) step() {
 }
 
 func (w *world) podComes() string {
-	uid := types.UID(w.id("uid"))
+	uid := claim(w.id("uid"))
 	w.pods[uid] = &pod{name: w.id("pod"), created: w.now}
 	if w.r.IntN(3) == 0 {
 		w.pods[uid].groups = "own"
 	}
 	w.allowed += 2 // one for it, and one in the place of that it took
-	return "comes " + string(uid)
+	return "comes " + string(uid.UID)
 }
 
 func (w *world) podGoes() string {
 	uid := some(w.r, w.pods)
 	w.end(uid)
 	delete(w.pods, uid)
-	return "goes " + string(uid)
+	return "goes " + string(uid.UID)
 }
 
-func (w *world) end(uid types.UID) {
+func (w *world) end(uid v1.Claim) {
 	if p := w.pods[uid]; p != nil && !p.finished {
 		w.died[uid] = w.now
 	}
@@ -57,32 +56,32 @@ func (w *world) end(uid types.UID) {
 func (w *world) podFinishes() string {
 	uid := some(w.r, w.pods)
 	w.end(uid)
-	if uid != "" {
+	if !uid.IsZero() {
 		w.pods[uid].finished = true
 	}
-	return "finishes " + string(uid)
+	return "finishes " + string(uid.UID)
 }
 
 func (w *world) podReplaced() string { // same name, other UID
 	uid := some(w.r, w.pods)
-	if uid == "" {
+	if uid.IsZero() {
 		return nothing
 	}
-	next := types.UID(w.id("uid"))
+	next := claim(w.id("uid"))
 	w.pods[next] = &pod{name: w.pods[uid].name, created: w.now}
 	w.end(uid)
 	delete(w.pods, uid)
 	w.allowed += 2
-	return fmt.Sprintf("replaced %s by %s", uid, next)
+	return fmt.Sprintf("replaced %s by %s", uid.UID, next.UID)
 }
 
 func (w *world) regroup() string { // the pod's labels change
 	uid := some(w.r, w.pods)
-	if uid == "" {
+	if uid.IsZero() {
 		return nothing
 	}
 	w.pods[uid].groups = []string{"", "own", "other"}[w.r.IntN(3)]
-	return fmt.Sprintf("regrouped %s: %q", uid, w.pods[uid].groups)
+	return fmt.Sprintf("regrouped %s: %q", uid.UID, w.pods[uid].groups)
 }
 
 func (w *world) edited() string { // somebody writes other groups into an object
@@ -104,7 +103,7 @@ func (w *world) daemon() string { // plugs for the living, unplugs for the other
 		p := w.ports[name]
 		holder := w.pods[p.Pod]
 		live := holder != nil && !holder.finished
-		if p.Pod != "" && p.Attached != live {
+		if !p.Pod.IsZero() && p.Attached != live {
 			p.Attached = live
 			p.version++
 			return fmt.Sprintf("plugged %s: %v", name, live)

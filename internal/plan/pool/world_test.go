@@ -4,16 +4,14 @@
 package pool_test
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
-
-	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
@@ -28,10 +26,10 @@ type world struct {
 	now    time.Time
 	levels pool.Levels
 
-	pods  map[types.UID]*pod
+	pods  map[v1.Claim]*pod
 	ports map[string]*port
 	// seenPods and seenPorts are what the caches show of them.
-	seenPods  map[types.UID]pod
+	seenPods  map[v1.Claim]pod
 	seenPorts map[string]port
 
 	inSDN    map[string]string // ports of the SDN and their security groups
@@ -39,7 +37,7 @@ type world struct {
 	wish     pool.Wish
 	requests []int // under way, by size
 	arrived  []pool.Arrival
-	lookups  map[string]types.UID
+	lookups  map[string]v1.Claim
 	strays   map[string]time.Time // seen in the SDN with nobody to know of them
 	hold     time.Time
 	nodeGone bool
@@ -47,8 +45,8 @@ type world struct {
 	scarce   bool
 	filled   bool // the filling is forgotten a little late
 
-	last    map[string]types.UID    // pod that a port was last of
-	died    map[types.UID]time.Time // when pods ended
+	last    map[string]v1.Claim    // pod that a port was last of
+	died    map[v1.Claim]time.Time // when pods ended
 	serial  int
 	log     []string
 	asked   int // ports, of the SDN
@@ -75,8 +73,8 @@ type port struct {
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
 		t: t, r: rand.New(rand.NewPCG(seed, 1)), now: noon,
-		pods: map[types.UID]*pod{}, ports: map[string]*port{}, inSDN: map[string]string{}, lookups: map[string]types.UID{},
-		strays: map[string]time.Time{}, last: map[string]types.UID{}, died: map[types.UID]time.Time{},
+		pods: map[v1.Claim]*pod{}, ports: map[string]*port{}, inSDN: map[string]string{}, lookups: map[string]v1.Claim{},
+		strays: map[string]time.Time{}, last: map[string]v1.Claim{}, died: map[v1.Claim]time.Time{},
 	}
 	w.relevel()
 	w.look()
@@ -92,7 +90,7 @@ func (w *world) look() {
 }
 
 func (w *world) lookAtPods() {
-	w.seenPods = map[types.UID]pod{}
+	w.seenPods = map[v1.Claim]pod{}
 	for uid, p := range w.pods {
 		w.seenPods[uid] = *p
 	}
@@ -115,7 +113,7 @@ func (w *world) state() pool.State {
 		if p.finished {
 			continue
 		}
-		seen := pool.Pod{Ref: v1.PodReference{Namespace: "ns", Name: p.name, UID: uid}, Created: p.created, Groups: groups(p.groups)}
+		seen := pool.Pod{Ref: v1.PodReference{Namespace: "ns", Name: p.name, UID: uid.UID}, Created: p.created, Groups: groups(p.groups)}
 		if now := w.pods[uid]; now != nil {
 			seen.Restore = now.had
 		}
@@ -125,7 +123,7 @@ func (w *world) state() pool.State {
 		holder, ok := w.seenPods[p.Pod]
 		p.Live = ok && !holder.finished
 		p.Drifted = p.spec != w.target(p)
-		p.Ready = p.Pod == "" && p.settled
+		p.Ready = p.Pod.IsZero() && p.settled
 		s.Ports = append(s.Ports, p.Port)
 	}
 	for _, n := range w.requests {
@@ -213,35 +211,35 @@ func (w *world) write(name string) *port {
 func (w *world) bind(a pool.Actions) (conflicts int) {
 	for _, b := range a.Bind {
 		seen := w.seenPorts[b.Port]
-		if seen.Pod != "" || !seen.settled || seen.spec != "" || seen.Deleting || seen.Failed || seen.Lost {
+		if !seen.Pod.IsZero() || !seen.settled || seen.spec != "" || seen.Deleting || seen.Failed || seen.Lost {
 			w.fail("binds %s, which is not fit: %+v", b.Port, seen)
 		}
 		if !seen.Rested && w.now.Before(seen.Since.Add(w.levels.Cooldown)) {
 			w.fail("binds %s before its cooldown", b.Port)
 		}
-		if want := groups(w.seenPods[b.Pod.UID].groups); !slices.Equal(b.Groups, want) {
-			w.fail("binds %s with groups %v, where %s wants %v", b.Port, b.Groups, b.Pod.UID, want)
+		if want := groups(w.seenPods[b.Pod.Claim()].groups); !slices.Equal(b.Groups, want) {
+			w.fail("binds %s with groups %v, where %s wants %v", b.Port, b.Groups, b.Pod.Claim(), want)
 		}
 		p := w.write(b.Port)
 		if p == nil {
 			conflicts++
 			continue
 		}
-		p.Pod, p.Rested, p.spec, p.settled = b.Pod.UID, false, w.seenPods[b.Pod.UID].groups, false
-		w.reuse(b.Port, b.Pod.UID)
+		p.Pod, p.Rested, p.spec, p.settled = b.Pod.Claim(), false, w.seenPods[b.Pod.Claim()].groups, false
+		w.reuse(b.Port, b.Pod.Claim())
 	}
 	return conflicts
 }
 
 // reuse checks that nobody has a port's address, or had it a moment ago.
-func (w *world) reuse(id string, uid types.UID) {
+func (w *world) reuse(id string, uid v1.Claim) {
 	former := w.last[id]
 	w.last[id] = uid
-	if former == "" || former == uid {
+	if former.IsZero() || former == uid {
 		return
 	}
 	if died, ok := w.died[former]; !ok || w.now.Before(died.Add(w.levels.Cooldown)) {
-		w.fail("gives %s to %s after %s, which died %v (%v)", id, uid, former, w.now.Sub(died), ok)
+		w.fail("gives %s to %s after %s, which died %v (%v)", id, uid.UID, former.UID, w.now.Sub(died), ok)
 	}
 }
 
@@ -253,14 +251,14 @@ func (w *world) adopt(a pool.Actions) {
 		arrival := w.takeArrived(b.Port, w.r.IntN(8) == 0) // the answer to the write is lost
 		p := &port{Port: pool.Port{Name: b.Port, Since: w.now, Rested: true}, spec: w.inSDN[b.Port], settled: w.r.IntN(2) == 0}
 		if b.Pod != nil {
-			if own := arrival.For == b.Pod.UID; !own && w.seenPods[b.Pod.UID].groups != p.spec {
-				w.fail("gives %s with groups %q to %s, which wants others", b.Port, p.spec, b.Pod.UID)
+			if own := arrival.For == b.Pod.Claim(); !own && w.seenPods[b.Pod.Claim()].groups != p.spec {
+				w.fail("gives %s with groups %q to %s, which wants others", b.Port, p.spec, b.Pod.Claim())
 			}
-			p.Pod, p.Rested = b.Pod.UID, false
-			if holder := w.pods[b.Pod.UID]; holder != nil {
+			p.Pod, p.Rested = b.Pod.Claim(), false
+			if holder := w.pods[b.Pod.Claim()]; holder != nil {
 				holder.had = ""
 			}
-			w.reuse(b.Port, b.Pod.UID)
+			w.reuse(b.Port, b.Pod.Claim())
 		}
 		w.ports[b.Port] = p
 	}
@@ -276,14 +274,14 @@ func (w *world) free(a pool.Actions) (conflicts int) {
 			conflicts++
 			continue
 		}
-		if p.Pod != "" {
+		if !p.Pod.IsZero() {
 			w.mayRelease(p)
 		}
 		if slices.Contains(a.Delete, name) {
 			p.Deleting = true
 			continue
 		}
-		p.Pod, p.spec, p.settled, p.Since, p.Rested = "", "", false, w.now, false
+		p.Pod, p.spec, p.settled, p.Since, p.Rested = v1.Claim{}, "", false, w.now, false
 	}
 	for _, name := range a.Repair {
 		if p := w.write(name); p != nil {
@@ -343,9 +341,10 @@ func (w *world) fail(format string, args ...any) {
 }
 
 // some returns a key of m at random, the zero value of an empty one.
-func some[K cmp.Ordered, V any](r *rand.Rand, m map[K]V) (k K) {
+func some[K comparable, V any](r *rand.Rand, m map[K]V) (k K) {
 	if len(m) == 0 {
 		return k
 	}
-	return slices.Sorted(maps.Keys(m))[r.IntN(len(m))]
+	byText := func(a, b K) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }
+	return slices.SortedFunc(maps.Keys(m), byText)[r.IntN(len(m))]
 }
