@@ -4,11 +4,9 @@
 package controller
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -18,16 +16,17 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
+	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 	"github.com/kuryr-go/kuryr/internal/plan/orphan"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// balancerCheck compares the cloud with the KuryrLoadBalancers: at each load
-// balancer with all that is below it once an interval, spread over it; and at what
-// there is at all, with one list of each kind, as often as orphans of ports are
-// looked for, and once an interval at least: floating IPs are looked at nowhere else.
-// What belongs to nobody is deleted.
+// balancerCheck compares what load balancers and floating IPs the cloud has with the
+// KuryrLoadBalancers, with one list of each kind, as often as orphans of ports are
+// looked for, and once an interval of looks at load balancers at least: floating IPs are
+// looked at nowhere else. What belongs to nobody is deleted.
 type balancerCheck struct {
 	client   client.Client
 	live     client.Reader // past the cache
@@ -35,87 +34,31 @@ type balancerCheck struct {
 	floating sdn.FloatingIPs // nil: none
 	settings *settings.Live
 	now      func() time.Time
-	suspect  func(req ctrl.Request, doubt bool)
-	looking  func(ctrl.Request) bool // its last look is not done
-	wake     func(ctrl.Request)
+	suspect  func(ctrl.Request)
 
 	nobodys orphan.Collector
 	asked   map[string]bool // IDs of what is nobody's; whether it was told to go
 }
 
-// look has each KuryrLoadBalancer looked at once an interval, until ctx ends. The
-// first look is an interval after the start: serving comes first. They are spread
-// over all of it, in the order of their names, so that each is looked at as often;
-// over more than that if they would take too many of the requests that may be sent.
-// One whose last look is not done is not asked for another.
-func (r *balancerCheck) look(ctx context.Context) error {
-	interval := func() time.Duration { return checkInterval(r.settings.Load().Services.CheckInterval.Duration) }
-	for rest := true; !rest || kube.Await(ctx, interval); {
-		all, err := r.objects(ctx)
-		if rest = err != nil || len(all) == 0; rest {
-			continue
-		}
-		for _, req := range slices.SortedFunc(maps.Keys(all), byName) {
-			looks := !r.looking(req)
-			if looks {
-				r.suspect(req, false)
-				r.wake(req)
-			}
-			gap := func() time.Duration {
-				even := interval() / time.Duration(len(all))
-				if !looks {
-					return even
-				}
-				return max(even, r.cost(all[req]))
-			}
-			if !kube.Await(ctx, gap) {
-				return nil
-			}
-		}
-	}
-	return nil
+// BalancerCheckOptions is what a balancerCheck needs beyond the manager.
+type BalancerCheckOptions struct {
+	Cloud       sdn.LoadBalancers
+	FloatingIPs sdn.FloatingIPs // nil: none
+	Settings    *settings.Live
+	Now         func() time.Time
+	Suspect     func(ctrl.Request) // has the cloud looked at for a KuryrLoadBalancer, also for what its status does not name
 }
 
-// lookShare is what part of the requests that may be sent is for such looks at most:
-// what is to be changed needs the rest, and looks at itself.
-const lookShare = 5
-
-// cost is how long a look takes of what may be sent.
-func (r *balancerCheck) cost(klb *v1.KuryrLoadBalancer) time.Duration {
-	perSecond := r.settings.Load().RequestsPerSecond
-	if perSecond <= 0 {
-		return 0
+// newBalancerCheck returns what looks at nothing before Setup.
+func newBalancerCheck(mgr ctrl.Manager, o BalancerCheckOptions) *balancerCheck {
+	return &balancerCheck{
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Cloud, floating: o.FloatingIPs, settings: o.Settings,
+		now: o.Now, suspect: o.Suspect,
 	}
-	return time.Duration(float64(lookRequests(klb)) * lookShare / perSecond * float64(time.Second))
 }
 
-// lookRequests is how many requests a look at a KuryrLoadBalancer is, of the backend
-// that needs the most: a load balancer, its listeners, its pools and their states, and
-// the members and the monitor of each pool; and its security group.
-func lookRequests(klb *v1.KuryrLoadBalancer) int {
-	each := 4
-	for i := range klb.Spec.Listeners {
-		if each++; klb.Spec.Listeners[i].Monitor != nil {
-			each++
-		}
-	}
-	all := each * len(klb.Spec.VIPs)
-	if klb.Status.SecurityGroupID != "" {
-		all++
-	}
-	return all
-}
-
-func byName(a, b ctrl.Request) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-}
-
-func checkInterval(d time.Duration) time.Duration {
-	if d <= 0 {
-		return 10 * time.Minute
-	}
-	return d
-}
+// Setup adds the check to mgr.
+func (r *balancerCheck) Setup(mgr ctrl.Manager) error { return mgr.Add(kube.Leading(r.collect)) }
 
 // collect looks for orphans, and for what is gone, until ctx ends.
 func (r *balancerCheck) collect(ctx context.Context) error {
@@ -128,7 +71,7 @@ func (r *balancerCheck) collect(ctx context.Context) error {
 		if wait <= 0 {
 			wait = 2 * time.Minute
 		}
-		if wait = min(wait, checkInterval(r.settings.Load().Services.CheckInterval.Duration)); again {
+		if wait = min(wait, settings.CheckInterval(r.settings.Load().Services.CheckInterval.Duration)); again {
 			wait = min(wait, o.Grace.Duration)
 		}
 		if !kube.Pause(ctx, wait) {
@@ -146,7 +89,7 @@ func (r *balancerCheck) collect(ctx context.Context) error {
 // has an object after them. It returns whether it found what is nobody's and not
 // due yet. A cluster without Services costs no list.
 func (r *balancerCheck) inventory(ctx context.Context) (found bool, err error) {
-	before, err := r.objects(ctx)
+	before, err := kube.LoadBalancers(ctx, r.client)
 	if err != nil {
 		return false, err
 	}
@@ -162,7 +105,7 @@ func (r *balancerCheck) inventory(ctx context.Context) (found bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("listing floating IPs: %w", err)
 	}
-	after, err := r.objects(ctx)
+	after, err := kube.LoadBalancers(ctx, r.client)
 	if err != nil {
 		return false, err
 	}
@@ -196,18 +139,6 @@ func (r *balancerCheck) listFloating(ctx context.Context) ([]sdn.FloatingIP, err
 		return nil, nil
 	}
 	return all, err
-}
-
-func (r *balancerCheck) objects(ctx context.Context) (map[ctrl.Request]*v1.KuryrLoadBalancer, error) {
-	var list v1.KuryrLoadBalancerList
-	if err := r.client.List(ctx, &list, kube.ReadOnly); err != nil {
-		return nil, fmt.Errorf("listing KuryrLoadBalancers: %w", err)
-	}
-	all := make(map[ctrl.Request]*v1.KuryrLoadBalancer, len(list.Items))
-	for i := range list.Items {
-		all[kube.RequestOf(&list.Items[i])] = &list.Items[i]
-	}
-	return all, nil
 }
 
 // thing is something in the cloud that belongs to nobody.
@@ -260,7 +191,7 @@ func (r *balancerCheck) delete(ctx context.Context, t thing, again bool) bool {
 		err = r.floating.DeleteFloatingIP(ctx, t.id, "")
 	}
 	switch {
-	case err != nil && balancerReason(err) != v1.ReasonPending:
+	case err != nil && outcome.Reason(err) != v1.ReasonPending:
 		log.Info("could not delete what belongs to nobody", "error", err.Error())
 		return again
 	case !again:
@@ -282,8 +213,8 @@ func (r *balancerCheck) missing(before map[ctrl.Request]*v1.KuryrLoadBalancer, b
 	}
 	stray := strays(before, balancers, floating)
 	for req, klb := range before {
-		lost := stray[req] && (klb.Spec.PublicIP == nil || isReady(klb))
-		if !isReady(klb) && !lost {
+		lost := stray[req] && (klb.Spec.PublicIP == nil || balancer.IsReady(klb))
+		if !balancer.IsReady(klb) && !lost {
 			continue
 		}
 		for _, lb := range klb.Status.LoadBalancers {
@@ -294,8 +225,7 @@ func (r *balancerCheck) missing(before map[ctrl.Request]*v1.KuryrLoadBalancer, b
 			lost = lost || r.mislaid(p, public, &klb.Status.LoadBalancers[0])
 		}
 		if lost {
-			r.suspect(req, true)
-			r.wake(req)
+			r.suspect(req)
 		}
 	}
 }
@@ -318,7 +248,7 @@ func strays(objects map[ctrl.Request]*v1.KuryrLoadBalancer, balancers []sdn.Load
 	all := map[ctrl.Request]bool{}
 	for _, lb := range balancers {
 		klb := objects[kube.OwnerRequest(lb.Owner)]
-		if lb.Owner.Kind == sdn.KindLoadBalancer && klb != nil && isReady(klb) && lb.Provisioning != sdn.ProvisioningDeleted && !slices.Contains(named(klb), lb.ID) {
+		if lb.Owner.Kind == sdn.KindLoadBalancer && klb != nil && balancer.IsReady(klb) && lb.Provisioning != sdn.ProvisioningDeleted && !slices.Contains(balancer.Named(klb), lb.ID) {
 			all[kube.RequestOf(klb)] = true
 		}
 	}

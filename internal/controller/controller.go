@@ -21,12 +21,14 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/balancers"
 	"github.com/kuryr-go/kuryr/internal/controller/collector"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/membergroups"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/controller/pools"
 	"github.com/kuryr-go/kuryr/internal/controller/ports"
+	"github.com/kuryr-go/kuryr/internal/controller/services"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/controller/supply"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
@@ -147,45 +149,36 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 // setupServices adds what serves Services once they are to be, and what keeps security
 // groups from being left when they are not any more.
 func setupServices(mgr ctrl.Manager, o Options, grants *membergroups.Groups) error {
+	cloud := balancers.Counted(balancers.Cloud{LoadBalancers: o.LoadBalancers, FloatingIPs: o.FloatingIPs, SecurityGroups: o.SecurityGroups})
 	making := &kube.Owners{}
-	var applier *balancers
+	later := &serviceSwitch{Options: o, mgr: mgr, live: mgr.GetAPIReader()}
 	suspect := func(ctrl.Request) {} // nobody looks
+	later.reconcilers = append(later.reconcilers, grants)
 	if o.LoadBalancers != nil {
-		applier = newBalancers(mgr, o, grants, making)
-		suspect = func(req ctrl.Request) { applier.suspect(req, false) }
+		applier := balancers.New(mgr, balancers.Options{
+			Cloud: cloud, Subnets: o.Subnets, Members: grants, Making: making,
+			Settings: o.Settings, Backoff: o.Backoff, Mend: o.Mend, Now: o.Now,
+		})
+		suspect = func(req ctrl.Request) { applier.Suspect(req, false) }
+		later.reconcilers = append(later.reconcilers, applier, newBalancerCheck(mgr, BalancerCheckOptions{
+			Cloud: cloud.LoadBalancers, FloatingIPs: cloud.FloatingIPs, Settings: o.Settings, Now: o.Now,
+			Suspect: func(req ctrl.Request) { applier.Suspect(req, true) },
+		}))
+	}
+	if o.Subnets != nil {
+		later.reconcilers = append(later.reconcilers, services.New(mgr, services.Options{
+			Settings: o.Settings, Subnets: o.Subnets, Backoff: o.Backoff, Now: o.Now,
+		}))
 	}
 	if o.LoadBalancers != nil || o.Subnets != nil {
-		if err := mgr.Add(&serviceSwitch{Options: o, mgr: mgr, live: mgr.GetAPIReader(), grants: grants, balancers: applier}); err != nil {
+		if err := mgr.Add(later); err != nil {
 			return err
 		}
 	}
-	return newGroupCheck(mgr, o, grants, making, suspect)(mgr)
-}
-
-// newBalancers returns what applies load balancers.
-func newBalancers(mgr ctrl.Manager, o Options, grants *membergroups.Groups, making *kube.Owners) *balancers {
-	o = counted(o)
-	r := &balancers{
-		client: mgr.GetClient(), cloud: o.LoadBalancers, floating: o.FloatingIPs, subnets: o.Subnets, groups: o.SecurityGroups, backoff: o.Backoff, mend: o.Mend,
-		events: mgr.GetEventRecorder("kuryr-controller"), now: o.Now, grants: grants, making: making,
+	if o.SecurityGroups == nil {
+		return nil
 	}
-	r.wait = newBalancerWait(o.LoadBalancers.ListLoadBalancers, o.Now, r.wake.Add)
-	return r
-}
-
-// setupBalancers adds what applies load balancers, and what compares them with the cloud.
-func setupBalancers(mgr ctrl.Manager, o Options, applier *balancers) error {
-	o = counted(o)
-	check := &balancerCheck{
-		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.LoadBalancers, floating: o.FloatingIPs, settings: o.Settings,
-		now: o.Now, suspect: applier.memory.suspect, looking: applier.memory.looking, wake: applier.wake.Add,
-	}
-	for _, add := range []func(ctrl.Manager) error{
-		applier.setup, kube.Runnable(applier.wait.run), kube.Runnable(check.look), kube.Runnable(check.collect),
-	} {
-		if err := add(mgr); err != nil {
-			return err
-		}
-	}
-	return nil
+	return newGroupCheck(mgr, GroupCheckOptions{
+		Cloud: o.SecurityGroups, Settings: o.Settings, Now: o.Now, Members: grants, Making: making, Suspect: suspect,
+	}).Setup(mgr)
 }

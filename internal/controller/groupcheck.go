@@ -16,12 +16,17 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
-	"github.com/kuryr-go/kuryr/internal/controller/membergroups"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 	"github.com/kuryr-go/kuryr/internal/plan/orphan"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
+
+// checkedGroups knows what groups members of load balancers have.
+type checkedGroups interface {
+	Known() bool                         // the cache has all KuryrLoadBalancers
+	Lost(klb *v1.KuryrLoadBalancer) bool // it may have a group that its status does not name
+}
 
 // groupCheck deletes security groups of load balancers that no KuryrLoadBalancer names:
 // its source ranges went, or are kept otherwise, or a process was stopped before it
@@ -34,7 +39,7 @@ type groupCheck struct {
 	cloud    sdn.SecurityGroups
 	settings *settings.Live
 	now      func() time.Time
-	grants   *membergroups.Groups
+	grants   checkedGroups
 	making   *kube.Owners       // as for who makes groups
 	suspect  func(ctrl.Request) // has the group of a load balancer looked at
 
@@ -42,18 +47,26 @@ type groupCheck struct {
 	there   bool // there may be groups
 }
 
-// newGroupCheck returns what adds a groupCheck to a manager; nothing if there are no
-// security groups to make.
-func newGroupCheck(mgr ctrl.Manager, o Options, grants *membergroups.Groups, making *kube.Owners, suspect func(ctrl.Request)) func(ctrl.Manager) error {
-	if o.SecurityGroups == nil {
-		return func(ctrl.Manager) error { return nil }
-	}
-	c := &groupCheck{
-		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.SecurityGroups, settings: o.Settings, now: o.Now,
-		grants: grants, making: making, suspect: suspect, there: true,
-	}
-	return kube.Runnable(c.run)
+// GroupCheckOptions is what a groupCheck needs beyond the manager.
+type GroupCheckOptions struct {
+	Cloud    sdn.SecurityGroups
+	Settings *settings.Live
+	Now      func() time.Time
+	Members  checkedGroups
+	Making   *kube.Owners       // held by who makes a group, and names it, for a KuryrLoadBalancer
+	Suspect  func(ctrl.Request) // has the cloud looked at for a KuryrLoadBalancer
 }
+
+// newGroupCheck returns what looks at nothing before Setup.
+func newGroupCheck(mgr ctrl.Manager, o GroupCheckOptions) *groupCheck {
+	return &groupCheck{
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Cloud, settings: o.Settings, now: o.Now,
+		grants: o.Members, making: o.Making, suspect: o.Suspect, there: true,
+	}
+}
+
+// Setup adds the check to mgr. It works also where Services are not served.
+func (g *groupCheck) Setup(mgr ctrl.Manager) error { return mgr.Add(kube.Leading(g.run)) }
 
 // run looks at what there is until ctx ends: one list at the start, and then only where
 // there are groups or may be some.

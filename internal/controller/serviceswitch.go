@@ -54,8 +54,7 @@ type serviceSwitch struct {
 	mgr  ctrl.Manager
 	live client.Reader // past the cache
 
-	grants    *membergroups.Groups // what load balancers mean for ports
-	balancers *balancers           // nil: load balancers are not applied
+	reconcilers []interface{ Setup(ctrl.Manager) error } // serve Services
 
 	left bool // something is there from when Services were served
 }
@@ -253,17 +252,10 @@ func (s *serviceSwitch) setup(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := s.grants.Setup(s.mgr); err != nil {
-		return err
-	}
-	if s.balancers != nil {
-		if err := setupBalancers(s.mgr, s.Options, s.balancers); err != nil {
+	for _, r := range s.reconcilers {
+		if err := r.Setup(s.mgr); err != nil {
 			return err
 		}
 	}
-	if s.Subnets == nil {
-		return nil
-	}
-	o := services.Options{Settings: s.Settings, Subnets: s.Subnets, Backoff: s.Backoff, Now: s.Now}
-	return services.New(s.mgr, o).Setup(s.mgr)
+	return nil
 }

@@ -211,6 +211,19 @@ func PortsAt(ctx context.Context, c client.Reader, ip string) ([]*v1.KuryrPort, 
 	return ports, nil
 }
 
+// LoadBalancers returns all KuryrLoadBalancers. They are the cache's.
+func LoadBalancers(ctx context.Context, c client.Reader) (map[ctrl.Request]*v1.KuryrLoadBalancer, error) {
+	var list v1.KuryrLoadBalancerList
+	if err := c.List(ctx, &list, ReadOnly); err != nil {
+		return nil, fmt.Errorf("listing KuryrLoadBalancers: %w", err)
+	}
+	all := make(map[ctrl.Request]*v1.KuryrLoadBalancer, len(list.Items))
+	for i := range list.Items {
+		all[RequestOf(&list.Items[i])] = &list.Items[i]
+	}
+	return all, nil
+}
+
 func AddressesOfPort(o client.Object) []string {
 	var ips []string
 	for _, a := range o.(*v1.KuryrPort).Spec.VIF.Addresses {

@@ -6,10 +6,10 @@
 // who applies a KuryrLoadBalancer makes its group and names it in the status, who plans
 // ports puts it on them, and the collector deletes those that nobody names.
 //
-// It is woken by KuryrLoadBalancers whose group, or whose members while they have one,
-// change, and has those pools planned whose ports that is about; once it leads, also
-// those of all ports that have such a group. It can be asked at any time and from any
-// goroutine; before Setup it leaves every port what it has.
+// It is woken by KuryrLoadBalancers that come and go, and by those whose group, or whose
+// members while they have one, change. It has those pools planned whose ports that is
+// about, and, once it leads, those of all ports that have such a group. It can be asked
+// at any time and from any goroutine; before Setup it leaves every port what it has.
 package membergroups
 
 import (

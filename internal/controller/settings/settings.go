@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -235,4 +236,13 @@ func first[T any](field **T, value *T) {
 	if *field == nil && value != nil {
 		*field = new(*value)
 	}
+}
+
+// CheckInterval is how long it is between two looks at each load balancer, given what
+// the configuration says.
+func CheckInterval(d time.Duration) time.Duration {
+	if d <= 0 {
+		return 10 * time.Minute
+	}
+	return d
 }

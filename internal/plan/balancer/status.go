@@ -7,6 +7,8 @@ import (
 	"cmp"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -144,4 +146,22 @@ func (c *coverage) balancer(want *sdn.LoadBalancer) bool {
 		}
 	}
 	return true
+}
+
+// IsReady reports whether the status says that this generation is in the cloud.
+func IsReady(klb *v1.KuryrLoadBalancer) bool {
+	return slices.ContainsFunc(klb.Status.Conditions, func(c metav1.Condition) bool {
+		return c.Type == v1.ConditionReady && c.Status == metav1.ConditionTrue && c.ObservedGeneration == klb.Generation
+	})
+}
+
+// Named returns the IDs of the load balancers that the status names.
+func Named(klb *v1.KuryrLoadBalancer) []string {
+	var ids []string
+	for _, lb := range klb.Status.LoadBalancers {
+		if lb.ID != "" {
+			ids = append(ids, lb.ID)
+		}
+	}
+	return ids
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package balancers
 
 import (
 	"slices"
@@ -62,7 +62,7 @@ func (f *fenceMemory) recall(klb *v1.KuryrLoadBalancer, long time.Time) {
 		return
 	}
 	f.behind, f.gone, f.ported = map[string]time.Time{}, map[string]time.Time{}, map[string]bool{}
-	if isReady(klb) && klb.Status.PublicIP != nil && !balancer.Open(klb) { // else it would have none
+	if balancer.IsReady(klb) && klb.Status.PublicIP != nil && !balancer.Open(klb) { // else it would have none
 		f.remember(klb, nil)
 	}
 	said := meta.FindStatusCondition(klb.Status.Conditions, v1.ConditionSupported)

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package balancers
 
 import (
 	"reflect"
@@ -17,7 +17,7 @@ import (
 // also what comes to the seam later. What only looks is not.
 func TestAllWritesAreCounted(t *testing.T) {
 	backend := cloud.New().Backend("cluster")
-	o := counted(Options{LoadBalancers: backend, FloatingIPs: backend, SecurityGroups: backend})
+	o := Counted(Cloud{LoadBalancers: backend, FloatingIPs: backend, SecurityGroups: backend})
 	for _, counting := range []any{&o.LoadBalancers, &o.FloatingIPs, &o.SecurityGroups} {
 		wrapper := reflect.ValueOf(counting).Elem()
 		for i := range wrapper.Type().NumMethod() {

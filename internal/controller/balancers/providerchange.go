@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package balancers
 
 import (
 	"context"
@@ -68,7 +68,7 @@ func (m *moves) done(req ctrl.Request) (next ctrl.Request, is bool) {
 	return m.waiting[0], true
 }
 
-func (r *balancers) moved(req ctrl.Request) {
+func (r *Reconciler) moved(req ctrl.Request) {
 	if next, is := r.moves.done(req); is {
 		r.wake.Add(next)
 	}
@@ -77,8 +77,8 @@ func (r *balancers) moved(req ctrl.Request) {
 // turn returns what is to be in the cloud for now: with the provider that serves, as
 // long as it is not this one's turn to change it, or the other one is not to be had.
 // Ports and endpoints are kept up to date meanwhile.
-func (r *balancers) turn(ctx context.Context, klb *v1.KuryrLoadBalancer, trees []sdn.LoadBalancer, o *round) (*v1.KuryrLoadBalancer, error) {
-	from := balancer.Moves(klb, trees, named(klb))
+func (r *Reconciler) turn(ctx context.Context, klb *v1.KuryrLoadBalancer, trees []sdn.LoadBalancer, o *round) (*v1.KuryrLoadBalancer, error) {
+	from := balancer.Moves(klb, trees, balancer.Named(klb))
 	if from == "" {
 		return klb, nil
 	}

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package balancers
 
 import (
 	"context"
@@ -19,8 +19,8 @@ import (
 
 // release lets a KuryrLoadBalancer go: its floating IP, by how it was obtained, and
 // all load balancers that bear its mark. It needs no status.
-func (r *balancers) release(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory) (ctrl.Result, error) {
-	if !hasBalancerFinalizer(klb) {
+func (r *Reconciler) release(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory) (ctrl.Result, error) {
+	if !hasFinalizer(klb) {
 		return ctrl.Result{}, nil
 	}
 	o := &round{}
@@ -39,9 +39,9 @@ func (r *balancers) release(ctx context.Context, klb *v1.KuryrLoadBalancer, m *b
 }
 
 // remove asks for all to be deleted; o.waiting is set if something is still going.
-func (r *balancers) remove(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, o *round) error {
+func (r *Reconciler) remove(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, o *round) error {
 	owned, err := r.owned(ctx, klb)
-	if errors.Is(err, sdn.ErrNoService) && len(named(klb)) == 0 {
+	if errors.Is(err, sdn.ErrNoService) && len(balancer.Named(klb)) == 0 {
 		owned, err = nil, nil // where there are no load balancers it has none
 	}
 	if err != nil {
@@ -79,8 +79,8 @@ func (r *balancers) remove(ctx context.Context, klb *v1.KuryrLoadBalancer, m *ba
 
 // unlisted returns the load balancers that the status names and no list shows:
 // somebody has taken their tags off.
-func (r *balancers) unlisted(ctx context.Context, klb *v1.KuryrLoadBalancer, listed []sdn.LoadBalancerSummary) ([]sdn.LoadBalancer, error) {
-	ids := slices.DeleteFunc(named(klb), func(id string) bool {
+func (r *Reconciler) unlisted(ctx context.Context, klb *v1.KuryrLoadBalancer, listed []sdn.LoadBalancerSummary) ([]sdn.LoadBalancer, error) {
+	ids := slices.DeleteFunc(balancer.Named(klb), func(id string) bool {
 		return slices.ContainsFunc(listed, func(s sdn.LoadBalancerSummary) bool { return s.ID == id })
 	})
 	trees, _, err := r.read(ctx, klb, ids)
@@ -89,7 +89,7 @@ func (r *balancers) unlisted(ctx context.Context, klb *v1.KuryrLoadBalancer, lis
 
 // deleted notes that a load balancer was asked to go, and says so once: it is not
 // gone by then, and nobody is told when it is.
-func (r *balancers) deleted(ctx context.Context, m *balancerMemory, key, id string) {
+func (r *Reconciler) deleted(ctx context.Context, m *memory, key, id string) {
 	if m.did(key, r.now(), r.backoff) == 1 {
 		ctrl.LoggerFrom(ctx).Info("deleted load balancer", "loadBalancer", id)
 	}
@@ -97,14 +97,14 @@ func (r *balancers) deleted(ctx context.Context, m *balancerMemory, key, id stri
 
 // withdraw gives the floating IP back. The ports that it may be taken from are read
 // of the load balancers that the status does not name.
-func (r *balancers) withdraw(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, owned []sdn.LoadBalancerSummary, o *round) error {
+func (r *Reconciler) withdraw(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, owned []sdn.LoadBalancerSummary, o *round) error {
 	if may, err := r.mayHaveAddress(ctx, klb, m); !may || err != nil {
 		return err
 	}
 	at := balancer.Place{Own: portsOf(klb)}
 	var unnamed []string
 	for _, lb := range owned {
-		if !slices.Contains(named(klb), lb.ID) {
+		if !slices.Contains(balancer.Named(klb), lb.ID) {
 			unnamed = append(unnamed, lb.ID)
 		}
 	}

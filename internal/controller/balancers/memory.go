@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package balancers
 
 import (
 	"context"
@@ -18,9 +18,9 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// balancerMemory is what is known of one KuryrLoadBalancer beyond the object. Only
+// memory is what is known of one KuryrLoadBalancer beyond the object. Only
 // the worker that has the object uses it.
-type balancerMemory struct {
+type memory struct {
 	uid     types.UID
 	version string // of the last own write
 	dropped bool   // it has lost our finalizer
@@ -77,16 +77,16 @@ type attempt struct {
 	failed string // why, if it is no more than to be told
 }
 
-func (m *balancerMemory) forgetCloud() {
+func (m *memory) forgetCloud() {
 	m.forgetTrees()
 	m.placed, m.suspected, m.public = false, true, maybeOpen
 }
 
-func (m *balancerMemory) forgetTrees() { m.trees, m.seen = nil, false }
+func (m *memory) forgetTrees() { m.trees, m.seen = nil, false }
 
 // closes notes whether others may come in than are to, and returns how much of the
 // patience with that is left.
-func (m *balancerMemory) closes(lax bool, now time.Time, patience time.Duration) time.Duration {
+func (m *memory) closes(lax bool, now time.Time, patience time.Duration) time.Duration {
 	if !lax {
 		m.lax = time.Time{}
 	} else if m.lax.IsZero() {
@@ -96,12 +96,12 @@ func (m *balancerMemory) closes(lax bool, now time.Time, patience time.Duration)
 }
 
 // overdue reports whether others may come in for longer than there is patience for.
-func (m *balancerMemory) overdue(now time.Time, patience time.Duration) bool {
+func (m *memory) overdue(now time.Time, patience time.Duration) bool {
 	return !m.lax.IsZero() && now.Sub(m.lax) >= patience
 }
 
 // settled forgets what is of no matter any more once all is as wanted.
-func (m *balancerMemory) settled() {
+func (m *memory) settled() {
 	m.tries, m.broken, m.beaten = 0, 0, 0
 	m.inVain = nil
 	for key := range m.stubborn {
@@ -112,7 +112,7 @@ func (m *balancerMemory) settled() {
 }
 
 // failedOver notes which load balancers a whole series of failovers has left in ERROR.
-func (m *balancerMemory) failedOver(steps []balancer.Step) {
+func (m *memory) failedOver(steps []balancer.Step) {
 	for _, s := range steps {
 		if f, is := s.(balancer.FailOver); is {
 			if m.inVain == nil {
@@ -125,7 +125,7 @@ func (m *balancerMemory) failedOver(steps []balancer.Step) {
 
 // replaceFailovers has load balancers made anew that failovers do not get out of ERROR;
 // but for one that is still said to serve, as the cloud may have no room for another.
-func (m *balancerMemory) replaceFailovers(steps []balancer.Step, trees []sdn.LoadBalancer) {
+func (m *memory) replaceFailovers(steps []balancer.Step, trees []sdn.LoadBalancer) {
 	for i, s := range steps {
 		f, is := s.(balancer.FailOver)
 		if is && m.inVain[f.ID] && !slices.ContainsFunc(trees, func(lb sdn.LoadBalancer) bool { return lb.ID == f.ID && lb.Operating == "ONLINE" }) {
@@ -142,7 +142,7 @@ const beatenAfter = 10
 
 // refusesAgain notes that a step was refused as busy, and reports whether that was so
 // often enough. One that gets further each time is another step each time.
-func (m *balancerMemory) refusesAgain(step string) bool {
+func (m *memory) refusesAgain(step string) bool {
 	if step != m.beatenBy {
 		m.beatenBy, m.beaten = step, 0
 	}
@@ -151,7 +151,7 @@ func (m *balancerMemory) refusesAgain(step string) bool {
 }
 
 // begin notes when a generation is seen first.
-func (m *balancerMemory) begin(generation int64, now time.Time) {
+func (m *memory) begin(generation int64, now time.Time) {
 	if m.generation == generation {
 		return
 	}
@@ -161,11 +161,11 @@ func (m *balancerMemory) begin(generation int64, now time.Time) {
 	}
 }
 
-// balancerMemories is the memory of all KuryrLoadBalancers. Its methods are safe
+// memories is the memory of all KuryrLoadBalancers. Its methods are safe
 // for concurrent use.
-type balancerMemories struct {
+type memories struct {
 	mu    sync.Mutex
-	all   map[ctrl.Request]*balancerMemory
+	all   map[ctrl.Request]*memory
 	asked map[ctrl.Request]suspicion
 	begun map[ctrl.Request]bool // what was asked for and is not done; nil: nothing
 }
@@ -174,14 +174,14 @@ type balancerMemories struct {
 type suspicion struct{ check, doubt bool }
 
 // of returns what is remembered of an object, with what others have said since.
-func (b *balancerMemories) of(req ctrl.Request, uid types.UID) *balancerMemory {
+func (b *memories) of(req ctrl.Request, uid types.UID) *memory {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	m := b.all[req]
 	if m == nil || m.uid != uid {
-		m = &balancerMemory{uid: uid}
+		m = &memory{uid: uid}
 		if b.all == nil {
-			b.all = map[ctrl.Request]*balancerMemory{}
+			b.all = map[ctrl.Request]*memory{}
 		}
 		b.all[req] = m
 	}
@@ -202,7 +202,7 @@ func (b *balancerMemories) of(req ctrl.Request, uid types.UID) *balancerMemory {
 
 // suspect has the next round look at the cloud; with doubt it also looks for what
 // the status does not name.
-func (b *balancerMemories) suspect(req ctrl.Request, doubt bool) {
+func (b *memories) suspect(req ctrl.Request, doubt bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.asked == nil {
@@ -212,7 +212,7 @@ func (b *balancerMemories) suspect(req ctrl.Request, doubt bool) {
 }
 
 // looking reports whether what somebody else has said has not led to a look yet.
-func (b *balancerMemories) looking(req ctrl.Request) bool {
+func (b *memories) looking(req ctrl.Request) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	_, asked := b.asked[req]
@@ -220,13 +220,13 @@ func (b *balancerMemories) looking(req ctrl.Request) bool {
 }
 
 // looked notes that a worker is done with an object, for now.
-func (b *balancerMemories) looked(req ctrl.Request) {
+func (b *memories) looked(req ctrl.Request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.begun, req)
 }
 
-func (b *balancerMemories) forget(req ctrl.Request) {
+func (b *memories) forget(req ctrl.Request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.all, req)

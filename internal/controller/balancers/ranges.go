@@ -1,13 +1,14 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package balancers
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -53,7 +54,7 @@ func (f *fenceMemory) is(klb *v1.KuryrLoadBalancer) bool {
 // everybody in where there are none, where that is its task, and returns what is left
 // to the load balancers. The status names the group before the planner of the ports
 // can give it to any.
-func (r *balancers) fence(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, spec *v1.KuryrLoadBalancer, f sdn.Features, o *round) (*v1.KuryrLoadBalancer, error) {
+func (r *Reconciler) fence(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, spec *v1.KuryrLoadBalancer, f sdn.Features, o *round) (*v1.KuryrLoadBalancer, error) {
 	if f.Unsure {
 		return spec, nil
 	}
@@ -82,7 +83,7 @@ func (r *balancers) fence(ctx context.Context, klb *v1.KuryrLoadBalancer, m *bal
 }
 
 // surround returns how far the group of the status keeps the source ranges.
-func (r *balancers) surround(ctx context.Context, klb *v1.KuryrLoadBalancer) (balancer.Fence, error) {
+func (r *Reconciler) surround(ctx context.Context, klb *v1.KuryrLoadBalancer) (balancer.Fence, error) {
 	var failed error
 	f := balancer.Surround(klb, klb.Status.SecurityGroupID, func(ip string) []*v1.KuryrPort {
 		ports, err := kube.PortsAt(ctx, r.client, ip)
@@ -94,10 +95,10 @@ func (r *balancers) surround(ctx context.Context, klb *v1.KuryrLoadBalancer) (ba
 
 // ensureFence makes the security group what it is to be, if it may be otherwise, and
 // writes into the status which it is. A round does that once.
-func (r *balancers) ensureFence(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, project string, o *round) (string, error) {
+func (r *Reconciler) ensureFence(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, project string, o *round) (string, error) {
 	if !o.fence.done {
 		o.fence.done = true
-		sure := m.fence.group == "" && isReady(klb) || m.fence.is(klb)
+		sure := m.fence.group == "" && balancer.IsReady(klb) || m.fence.is(klb)
 		was := klb.Status.SecurityGroupID
 		var mended bool
 		if mended, o.fence.err = r.makeFence(ctx, klb, m, project); o.fence.err == nil && sure && mended {
@@ -113,7 +114,7 @@ func (r *balancers) ensureFence(ctx context.Context, klb *v1.KuryrLoadBalancer, 
 }
 
 // makeFence does that, and reports whether somebody has changed or deleted what there was.
-func (r *balancers) makeFence(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, project string) (mended bool, err error) {
+func (r *Reconciler) makeFence(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, project string) (mended bool, err error) {
 	rules, has := balancer.FenceRules(klb), klb.Status.SecurityGroupID
 	if m.fence.is(klb) && !m.check {
 		return false, nil
@@ -124,7 +125,7 @@ func (r *balancers) makeFence(ctx context.Context, klb *v1.KuryrLoadBalancer, m 
 	}
 	defer release()
 	name := klb.Namespace + "/" + klb.Name
-	g, err := r.groups.EnsureSecurityGroup(ctx, balancerOwner(klb), sdn.SecurityGroup{ID: has, Name: name, ProjectID: project, Rules: rules})
+	g, err := r.groups.EnsureSecurityGroup(ctx, ownerOf(klb), sdn.SecurityGroup{ID: has, Name: name, ProjectID: project, Rules: rules})
 	if err != nil {
 		return false, fmt.Errorf("having a security group keep the source ranges: %w", err)
 	}
@@ -154,9 +155,9 @@ func (f *fencing) apply(klb *v1.KuryrLoadBalancer, o *round) {
 
 // unfence deletes the security group of a KuryrLoadBalancer that goes. The ports lose
 // it meanwhile, as one that goes gives it to none any more. What keeps it for longer,
-// as somebody's own port does, keeps no Service: groupCheck deletes it once that can be.
+// as somebody's own port does, keeps no Service: the collector deletes it once that can be.
 // One that lost its mark is its owner's to delete.
-func (r *balancers) unfence(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, o *round) error {
+func (r *Reconciler) unfence(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, o *round) error {
 	id := klb.Status.SecurityGroupID
 	if r.groups == nil || id == "" {
 		return nil
@@ -188,7 +189,7 @@ func (r *balancers) unfence(ctx context.Context, klb *v1.KuryrLoadBalancer, m *b
 // fencedAs reports whether a KuryrLoadBalancer whose members all have what they are to
 // have has a floating IP, and whether its status says of its security group what is so;
 // and when that may be otherwise, if it may.
-func (r *balancers) fencedAs(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, f sdn.Features) (public, told bool, again time.Duration, err error) {
+func (r *Reconciler) fencedAs(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, f sdn.Features) (public, told bool, again time.Duration, err error) {
 	public = klb.Spec.PublicIP != nil
 	fenced := r.groups != nil && balancer.Fenced(klb, f)
 	if !f.Unsure {
@@ -204,7 +205,7 @@ func (r *balancers) fencedAs(ctx context.Context, klb *v1.KuryrLoadBalancer, m *
 }
 
 // guards returns the KuryrLoadBalancers that wait for a port to have their group.
-func (r *balancers) guards(ctx context.Context, o client.Object) []reconcile.Request {
+func (r *Reconciler) guards(ctx context.Context, o client.Object) []reconcile.Request {
 	var requests []reconcile.Request
 	port := o.(*v1.KuryrPort)
 	for _, ip := range kube.AddressesOfPort(port) {
@@ -228,4 +229,105 @@ var groupsMoved = predicate.Funcs{
 		a, b := e.ObjectOld.(*v1.KuryrPort), e.ObjectNew.(*v1.KuryrPort)
 		return b.Annotations[v1.MemberGroupsAnnotation] != "" && !slices.Equal(a.Status.AppliedSecurityGroupIDs, b.Status.AppliedSecurityGroupIDs)
 	},
+}
+
+// guardAfter is how many first pauses of mending a public load balancer may let in
+// others than it is to let in.
+const guardAfter = 2
+
+// patience is how long that is.
+func (r *Reconciler) patience() time.Duration { return guardAfter * r.mend }
+
+// keepOut does what source ranges ask for before Octavia is asked for anything, as that
+// may be slow, or away: a security group that is there gets its rules, and the patience
+// with what may let others in than it is to begins.
+func (r *Reconciler) keepOut(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, o *round) error {
+	err := r.narrow(ctx, klb, m, o)
+	if m.lax.IsZero() && (o.fence.wide || mayLetIn(klb)) {
+		m.lax = r.now()
+	}
+	return err
+}
+
+// narrow has the security group that the status names let in whom the spec says.
+func (r *Reconciler) narrow(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, o *round) error {
+	if r.groups == nil || klb.Status.SecurityGroupID == "" || !klb.Spec.SourceRangesAtMembers && balancer.Open(klb) {
+		return nil
+	}
+	found, err := r.surround(ctx, klb)
+	if err != nil {
+		return err
+	}
+	_, err = r.ensureFence(ctx, klb, m, found.ProjectID, o)
+	return err
+}
+
+// mayLetIn reports whether a public load balancer whose task the source ranges are may
+// keep others than are wanted, by what was seen last.
+func mayLetIn(klb *v1.KuryrLoadBalancer) bool {
+	byGroup := klb.Spec.SourceRangesAtMembers && klb.Status.SecurityGroupID != ""
+	if klb.Spec.PublicIP == nil || klb.Status.PublicIP == nil || balancer.Open(klb) || byGroup || balancer.IsReady(klb) {
+		return false
+	}
+	kept := klb.Annotations[v1.KeptSourceRangesAnnotation]
+	return kept == "" || balancer.Wider(strings.Split(kept, ","), klb.Spec.SourceRanges)
+}
+
+// noteKept notes the source ranges that load balancers were seen to keep; none if others
+// may come in, before anything is done about that.
+func (r *Reconciler) noteKept(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, kept bool) error {
+	text := ""
+	if kept && klb.Spec.PublicIP != nil {
+		text = strings.Join(klb.Spec.SourceRanges, ",")
+	}
+	if klb.Annotations[v1.KeptSourceRangesAnnotation] == text {
+		return nil
+	}
+	return r.patch(ctx, klb, m, func(o client.Object) {
+		all := o.GetAnnotations()
+		if delete(all, v1.KeptSourceRangesAnnotation); text != "" {
+			if all == nil {
+				all = map[string]string{}
+			}
+			all[v1.KeptSourceRangesAnnotation] = text
+		}
+		o.SetAnnotations(all)
+	})
+}
+
+// guardRanges says what source ranges mean for the floating IP; lax: the load balancers
+// do not keep them yet, if that is their task.
+func (r *Reconciler) guardRanges(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, lax bool, o *round) error {
+	r.guard(m, o.features.Unsure, lax || o.fence.wide, o)
+	o.fence.apply(klb, o)
+	return r.noteKept(ctx, klb, m, o.features.SourceRanges && !o.features.Unsure && !lax)
+}
+
+// guard sees to it that nobody comes in for long who is to stay out: a floating IP is
+// not given before the source ranges are kept, and taken away if that takes its time,
+// whatever the reason.
+func (r *Reconciler) guard(m *memory, unsure, lax bool, o *round) {
+	o.closing = unsure || lax
+	switch rest := m.closes(lax, r.now(), r.patience()); {
+	case !lax:
+	case rest <= 0:
+		o.withheld = true
+	default:
+		o.within = rest
+	}
+}
+
+// shut does likewise where nothing is known of the load balancers, as err says: the
+// floating IP is taken from the port that the status names.
+func (r *Reconciler) shut(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, o *round, err error) error {
+	err = errors.Join(err, o.fence.err)
+	switch {
+	case m.lax.IsZero():
+	case m.overdue(r.now(), r.patience()):
+		o.withheld = true
+		return errors.Join(err, r.locate(ctx, klb, m, nil, o))
+	default:
+		o.within = m.lax.Add(r.patience()).Sub(r.now())
+	}
+	return err
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package balancers
 
 import (
 	"context"
@@ -28,7 +28,7 @@ const addressRounds = 5
 // locate brings the floating IP in line. It waits for the port of the VIP, not for
 // the load balancer to be ready; but one whose clients are to be kept out gets none
 // before they are. As long as nothing about it changes the cloud is not asked.
-func (r *balancers) locate(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, want []sdn.LoadBalancer, o *round) error {
+func (r *Reconciler) locate(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, want []sdn.LoadBalancer, o *round) error {
 	at := placeOf(want, klb, o)
 	known := addressKnown{port: at.Port, withheld: at.Withheld}
 	if klb.Spec.PublicIP != nil {
@@ -77,7 +77,7 @@ func placeOf(want []sdn.LoadBalancer, klb *v1.KuryrLoadBalancer, o *round) balan
 	if len(want) == 0 {
 		return at
 	}
-	if lb := balancer.Serving(want[0].VIP, o.trees, named(klb)); lb != nil {
+	if lb := balancer.Serving(want[0].VIP, o.trees, balancer.Named(klb)); lb != nil {
 		at.Port, at.ProjectID = lb.VIPPortID, lb.ProjectID
 	}
 	return at
@@ -93,14 +93,14 @@ func portsOf(klb *v1.KuryrLoadBalancer) (ports []string) {
 
 // stands reports whether the floating IP is as a status says that nobody doubts:
 // the inventory compares it with the cloud all the time, with one list for all.
-func (r *balancers) stands(klb *v1.KuryrLoadBalancer, m *balancerMemory, known addressKnown) bool {
+func (r *Reconciler) stands(klb *v1.KuryrLoadBalancer, m *memory, known addressKnown) bool {
 	ready := meta.FindStatusCondition(klb.Status.Conditions, v1.ConditionReady)
-	return !m.suspected && isReady(klb) && ready.Message == readyMessage && !known.withheld && klb.Spec.PublicIP != nil &&
+	return !m.suspected && balancer.IsReady(klb) && ready.Message == readyMessage && !known.withheld && klb.Spec.PublicIP != nil &&
 		klb.Status.PublicIP != nil && len(klb.Status.LoadBalancers) > 0 && klb.Status.LoadBalancers[0].PortID == known.port
 }
 
 // prefixOf returns what a subnet holds; zero if that is not to be known.
-func (r *balancers) prefixOf(ctx context.Context, id string) netip.Prefix {
+func (r *Reconciler) prefixOf(ctx context.Context, id string) netip.Prefix {
 	if r.subnets == nil {
 		return netip.Prefix{}
 	}
@@ -125,7 +125,7 @@ const (
 // mayHaveAddress reports whether there is a floating IP, or is to be. A process that
 // was stopped may have made one without a word about it: that is asked once, for all
 // KuryrLoadBalancers together.
-func (r *balancers) mayHaveAddress(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory) (bool, error) {
+func (r *Reconciler) mayHaveAddress(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory) (bool, error) {
 	if r.floating == nil {
 		return false, nil
 	}
@@ -133,7 +133,7 @@ func (r *balancers) mayHaveAddress(ctx context.Context, klb *v1.KuryrLoadBalance
 		return true, nil
 	}
 	if m.public == unknown {
-		left, err := r.left.of(ctx, balancerOwner(klb), func(ctx context.Context) ([]sdn.FloatingIP, error) {
+		left, err := r.left.of(ctx, ownerOf(klb), func(ctx context.Context) ([]sdn.FloatingIP, error) {
 			return r.addresses.get(ctx, klb.Spec.ProjectID, r.floating.ListFloatingIPs)
 		})
 		if err != nil {
@@ -177,7 +177,7 @@ func (l *leftovers) of(ctx context.Context, owner sdn.Owner, list func(context.C
 }
 
 // place carries out plans for the floating IP until there is nothing to do.
-func (r *balancers) place(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, at balancer.Place, o *round) error {
+func (r *Reconciler) place(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, at balancer.Place, o *round) error {
 	m.public, m.placed = maybeOpen, false
 	all, err := r.usable(ctx, klb)
 	if errors.Is(err, sdn.ErrNoService) {
@@ -191,10 +191,10 @@ func (r *balancers) place(ctx context.Context, klb *v1.KuryrLoadBalancer, m *bal
 		return fmt.Errorf("listing floating IPs: %w", err)
 	}
 	for range addressRounds {
-		a := balancer.NextAddress(klb, at, all, balancerOwner(klb))
+		a := balancer.NextAddress(klb, at, all, ownerOf(klb))
 		if len(a.Steps) == 0 {
 			o.address, o.located, m.suspected = a, true, false
-			if a.Has == nil && !slices.ContainsFunc(all, func(f sdn.FloatingIP) bool { return f.Owner == balancerOwner(klb) }) {
+			if a.Has == nil && !slices.ContainsFunc(all, func(f sdn.FloatingIP) bool { return f.Owner == ownerOf(klb) }) {
 				m.public = private
 			}
 			return nil
@@ -258,7 +258,7 @@ func (u *unfit) among(steps []balancer.Step, klb *v1.KuryrLoadBalancer, now time
 
 // putBack has things as they were before a floating IP was refused: those that made
 // room for it are where they were, and the status does not name it.
-func (r *balancers) putBack(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, o *round, refused balancer.Associate,
+func (r *Reconciler) putBack(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, o *round, refused balancer.Associate,
 	before *v1.PublicIPStatus, off []balancer.Dissociate, cause error,
 ) error {
 	for _, d := range off {
@@ -287,7 +287,7 @@ func (r *balancers) putBack(ctx context.Context, klb *v1.KuryrLoadBalancer, m *b
 // usable returns the floating IPs that a KuryrLoadBalancer may have: those of the
 // project that is wanted, and that of its load balancer, if that is another and the
 // one of the status is not among the first.
-func (r *balancers) usable(ctx context.Context, klb *v1.KuryrLoadBalancer) ([]sdn.FloatingIP, error) {
+func (r *Reconciler) usable(ctx context.Context, klb *v1.KuryrLoadBalancer) ([]sdn.FloatingIP, error) {
 	all, err := r.addresses.get(ctx, klb.Spec.ProjectID, r.floating.ListFloatingIPs)
 	if err != nil {
 		return nil, err
@@ -309,11 +309,11 @@ func (r *balancers) usable(ctx context.Context, klb *v1.KuryrLoadBalancer) ([]sd
 // intend writes into the status that the load balancer gets a floating IP that bears
 // no mark of it, or that its own one loses it, before it does: else a process that is
 // stopped in between would leave one that nobody knows to be given back.
-func (r *balancers) intend(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, step balancer.Step, all []sdn.FloatingIP) error {
+func (r *Reconciler) intend(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, step balancer.Step, all []sdn.FloatingIP) error {
 	var p v1.PublicIPStatus
 	switch s := step.(type) {
 	case balancer.Associate:
-		mine := slices.ContainsFunc(all, func(f sdn.FloatingIP) bool { return f.ID == s.ID && f.Owner == balancerOwner(klb) })
+		mine := slices.ContainsFunc(all, func(f sdn.FloatingIP) bool { return f.ID == s.ID && f.Owner == ownerOf(klb) })
 		if p = (v1.PublicIPStatus{ID: s.ID, IP: s.Address}); mine {
 			return nil
 		}
@@ -331,11 +331,11 @@ func (r *balancers) intend(ctx context.Context, klb *v1.KuryrLoadBalancer, m *ba
 }
 
 // move carries out one step and returns the floating IPs as they are then.
-func (r *balancers) move(ctx context.Context, klb *v1.KuryrLoadBalancer, step balancer.Step, all []sdn.FloatingIP) ([]sdn.FloatingIP, error) {
+func (r *Reconciler) move(ctx context.Context, klb *v1.KuryrLoadBalancer, step balancer.Step, all []sdn.FloatingIP) ([]sdn.FloatingIP, error) {
 	is := func(id string) func(sdn.FloatingIP) bool { return func(f sdn.FloatingIP) bool { return f.ID == id } }
 	switch s := step.(type) {
 	case balancer.CreateFloatingIP:
-		made, err := r.floating.CreateFloatingIP(ctx, balancerOwner(klb), s.Request)
+		made, err := r.floating.CreateFloatingIP(ctx, ownerOf(klb), s.Request)
 		if err != nil {
 			return all, taken(err)
 		}

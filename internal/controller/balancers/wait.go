@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package balancers
 
 import (
 	"context"
@@ -14,9 +14,9 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// balancerWait waits for busy load balancers, for all with one list, and wakes
+// waiter waits for busy load balancers, for all with one list, and wakes
 // those who have asked when one is done or gone.
-type balancerWait struct {
+type waiter struct {
 	list func(context.Context) ([]sdn.LoadBalancerSummary, error)
 	done func(ctrl.Request)
 	now  func() time.Time
@@ -40,12 +40,12 @@ const (
 	waitShare   = 4 // times as long as a list takes it is left alone
 )
 
-func newBalancerWait(list func(context.Context) ([]sdn.LoadBalancerSummary, error), now func() time.Time, done func(ctrl.Request)) *balancerWait {
-	return &balancerWait{list: list, now: now, done: done, busy: map[string]waiting{}, kick: make(chan struct{}, 1)}
+func newWaiter(list func(context.Context) ([]sdn.LoadBalancerSummary, error), now func() time.Time, done func(ctrl.Request)) *waiter {
+	return &waiter{list: list, now: now, done: done, busy: map[string]waiting{}, kick: make(chan struct{}, 1)}
 }
 
 // add waits for a load balancer from now on.
-func (w *balancerWait) add(id string, req ctrl.Request) {
+func (w *waiter) add(id string, req ctrl.Request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy[id] = waiting{req, w.now()}
@@ -58,7 +58,7 @@ func (w *balancerWait) add(id string, req ctrl.Request) {
 
 // waits returns a load balancer that is being waited for, and since when; empty if
 // there is none.
-func (w *balancerWait) waits(req ctrl.Request) (id string, since time.Time) {
+func (w *waiter) waits(req ctrl.Request) (id string, since time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for k, v := range w.busy {
@@ -70,7 +70,7 @@ func (w *balancerWait) waits(req ctrl.Request) (id string, since time.Time) {
 }
 
 // run lists while anything is busy, until ctx ends.
-func (w *balancerWait) run(ctx context.Context) error {
+func (w *waiter) run(ctx context.Context) error {
 	log := ctrl.LoggerFrom(ctx).WithName("loadbalancers")
 	var due, rested time.Time // when to list next, and before when not to
 	for {
@@ -110,7 +110,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-func (w *balancerWait) any() bool {
+func (w *waiter) any() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.busy) > 0
@@ -118,7 +118,7 @@ func (w *balancerWait) any() bool {
 
 // gap returns how long to wait before the next list: for the youngest, as it is
 // the likeliest to be done.
-func (w *balancerWait) gap() time.Duration {
+func (w *waiter) gap() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	gap := waitLatest
@@ -130,7 +130,7 @@ func (w *balancerWait) gap() time.Duration {
 
 // told takes from those who were waited for before the list began those that it
 // shows to be done.
-func (w *balancerWait) told(listed []sdn.LoadBalancerSummary, began time.Time) {
+func (w *waiter) told(listed []sdn.LoadBalancerSummary, began time.Time) {
 	states := make(map[string]sdn.Provisioning, len(listed))
 	for _, lb := range listed {
 		states[lb.ID] = lb.Provisioning

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package balancers
 
 import (
 	"context"
@@ -20,14 +20,14 @@ import (
 // look returns what the cloud has for a KuryrLoadBalancer: as it was seen last, if
 // nothing has been asked for since; else those that the status names; and all that
 // bear its mark, if the status may not name all.
-func (r *balancers) look(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory) ([]sdn.LoadBalancer, error) {
+func (r *Reconciler) look(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory) ([]sdn.LoadBalancer, error) {
 	if m.seen && !m.doubt {
 		return m.trees, nil
 	}
 	if m.untouched {
 		return nil, nil
 	}
-	ids := named(klb)
+	ids := balancer.Named(klb)
 	all := m.doubt || !namesAll(klb)
 	for {
 		if all {
@@ -68,14 +68,14 @@ func namesAll(klb *v1.KuryrLoadBalancer) bool {
 }
 
 // owned returns all load balancers that bear the mark of an object.
-func (r *balancers) owned(ctx context.Context, klb *v1.KuryrLoadBalancer) ([]sdn.LoadBalancerSummary, error) {
+func (r *Reconciler) owned(ctx context.Context, klb *v1.KuryrLoadBalancer) ([]sdn.LoadBalancerSummary, error) {
 	listed, err := r.lists.get(ctx, r.cloud.ListLoadBalancers)
 	if err != nil {
 		return nil, fmt.Errorf("listing load balancers: %w", err)
 	}
 	var owned []sdn.LoadBalancerSummary
 	for _, s := range listed {
-		if s.Owner == balancerOwner(klb) && s.Provisioning != sdn.ProvisioningDeleted {
+		if s.Owner == ownerOf(klb) && s.Provisioning != sdn.ProvisioningDeleted {
 			owned = append(owned, s)
 		}
 	}
@@ -84,10 +84,10 @@ func (r *balancers) owned(ctx context.Context, klb *v1.KuryrLoadBalancer) ([]sdn
 
 // read returns the load balancers of an object that there are of these. One that is
 // another's is none of its own, whatever a status says.
-func (r *balancers) read(ctx context.Context, klb *v1.KuryrLoadBalancer, ids []string) (trees []sdn.LoadBalancer, missing bool, err error) {
+func (r *Reconciler) read(ctx context.Context, klb *v1.KuryrLoadBalancer, ids []string) (trees []sdn.LoadBalancer, missing bool, err error) {
 	for _, id := range ids {
 		tree, err := r.cloud.LoadBalancer(ctx, id)
-		if errors.Is(err, sdn.ErrNotFound) || err == nil && tree.Owner != (sdn.Owner{}) && tree.Owner != balancerOwner(klb) {
+		if errors.Is(err, sdn.ErrNotFound) || err == nil && tree.Owner != (sdn.Owner{}) && tree.Owner != ownerOf(klb) {
 			missing = true
 			continue
 		}
@@ -100,14 +100,14 @@ func (r *balancers) read(ctx context.Context, klb *v1.KuryrLoadBalancer, ids []s
 }
 
 // await has the object wait for a load balancer.
-func (r *balancers) await(id string, klb *v1.KuryrLoadBalancer, o *round) {
+func (r *Reconciler) await(id string, klb *v1.KuryrLoadBalancer, o *round) {
 	r.wait.add(id, kube.RequestOf(klb))
 	o.waiting, o.since = id, r.now()
 }
 
 // awaitAll has the object wait for those that were found busy, as long as it has
 // already.
-func (r *balancers) awaitAll(ids []string, klb *v1.KuryrLoadBalancer, m *balancerMemory, o *round) {
+func (r *Reconciler) awaitAll(ids []string, klb *v1.KuryrLoadBalancer, m *memory, o *round) {
 	for _, id := range ids {
 		if known, since := r.wait.waits(kube.RequestOf(klb)); known == id {
 			o.waiting, o.since = id, since
@@ -122,7 +122,7 @@ func (r *balancers) awaitAll(ids []string, klb *v1.KuryrLoadBalancer, m *balance
 // being tried; one that finds its load balancer busy waits, with all others of it, and
 // so do they where a change of one's own is known to keep it busy. One that is done in
 // part keeps none of them waiting: it goes on with the next round.
-func (r *balancers) steps(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, steps []balancer.Step, o *round) error {
+func (r *Reconciler) steps(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, steps []balancer.Step, o *round) error {
 	if len(steps) > 0 { // what comes of it is to be seen
 		m.forgetTrees()
 	}
@@ -158,7 +158,7 @@ func (r *balancers) steps(ctx context.Context, klb *v1.KuryrLoadBalancer, m *bal
 			continue
 		}
 		failed = append(failed, err)
-		reason := balancerReason(err)
+		reason := reasonFor(err)
 		if reason == v1.ReasonRejected || reason == v1.ReasonNotSupported {
 			o.open(s)
 			continue
@@ -172,7 +172,7 @@ func (r *balancers) steps(ctx context.Context, klb *v1.KuryrLoadBalancer, m *bal
 }
 
 // awaitRefused has the object wait for a load balancer that has refused a step as busy.
-func (r *balancers) awaitRefused(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, s balancer.Step, part bool, o *round) {
+func (r *Reconciler) awaitRefused(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, s balancer.Step, part bool, o *round) {
 	id := balancer.Target(s)
 	if d, deletes := s.(balancer.DeleteLoadBalancer); deletes { // it may end in ERROR, and be wanted again
 		r.deleted(ctx, m, fingerprint(s), d.ID)
@@ -184,7 +184,7 @@ func (r *balancers) awaitRefused(ctx context.Context, klb *v1.KuryrLoadBalancer,
 }
 
 // lose notes that what a step is about is not there.
-func (r *balancers) lose(m *balancerMemory, s balancer.Step, o *round) {
+func (r *Reconciler) lose(m *memory, s balancer.Step, o *round) {
 	if !leaves(s) {
 		m.did(fingerprint(s), r.now(), r.backoff)
 	}
@@ -193,7 +193,7 @@ func (r *balancers) lose(m *balancerMemory, s balancer.Step, o *round) {
 
 // pending notes that a load balancer is at work, and reports whether the other steps of
 // it are to wait: not for one that is done in part, whose rest has its turn after them.
-func (r *balancers) pending(s balancer.Step, id string, part bool, changed map[string]bool, o *round) (busy bool) {
+func (r *Reconciler) pending(s balancer.Step, id string, part bool, changed map[string]bool, o *round) (busy bool) {
 	at := balancer.Target(s)
 	if part {
 		changed[at] = true
@@ -206,7 +206,7 @@ func (r *balancers) pending(s balancer.Step, id string, part bool, changed map[s
 }
 
 // step carries out one step and returns the load balancer that is busy with it.
-func (r *balancers) step(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, step balancer.Step, o *round) (id string, err error) {
+func (r *Reconciler) step(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, step balancer.Step, o *round) (id string, err error) {
 	id = balancer.Target(step)
 	switch s := step.(type) {
 	case balancer.CreateLoadBalancer:
@@ -214,7 +214,7 @@ func (r *balancers) step(ctx context.Context, klb *v1.KuryrLoadBalancer, m *bala
 	case balancer.DeleteLoadBalancer:
 		err = r.cloud.DeleteLoadBalancer(ctx, id)
 	case balancer.MarkLoadBalancer:
-		err = r.cloud.MarkLoadBalancer(ctx, id, balancerOwner(klb))
+		err = r.cloud.MarkLoadBalancer(ctx, id, ownerOf(klb))
 	case balancer.FailOver:
 		err = r.cloud.FailOver(ctx, id)
 		if errors.Is(err, sdn.ErrUnsupported) {
@@ -240,9 +240,9 @@ func (r *balancers) step(ctx context.Context, klb *v1.KuryrLoadBalancer, m *bala
 }
 
 // create makes a load balancer. Whatever comes of it, there may be one from now on.
-func (r *balancers) create(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, s balancer.CreateLoadBalancer, o *round) (string, error) {
+func (r *Reconciler) create(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, s balancer.CreateLoadBalancer, o *round) (string, error) {
 	m.untouched = false
-	made, err := r.cloud.CreateLoadBalancer(ctx, balancerOwner(klb), s.LoadBalancer)
+	made, err := r.cloud.CreateLoadBalancer(ctx, ownerOf(klb), s.LoadBalancer)
 	if err != nil {
 		m.doubt = true
 		return "", taken(err)
@@ -273,7 +273,7 @@ const mendRest = 30
 // nothing: of several things a busy load balancer lets one be mended at a time. Nor
 // does one that was stopped half way, as an amphora is busy as soon as the first part
 // is done: it goes on when that is over.
-func (r *balancers) heal(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, steps []balancer.Step, o *round) error {
+func (r *Reconciler) heal(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, steps []balancer.Step, o *round) error {
 	now := r.now()
 	m.forgetTrees() // it may have got out of there by itself
 	if len(o.broken) < m.broken {

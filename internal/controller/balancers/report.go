@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package balancers
 
 import (
 	"context"
@@ -37,7 +37,7 @@ const readyMessage = "The cloud has the load balancer as wanted."
 // amphora takes minutes to boot.
 const stuckAfter = 10 * time.Minute
 
-func balancerReason(err error) string {
+func reasonFor(err error) string {
 	switch {
 	case errors.Is(err, sdn.ErrNoService):
 		return v1.ReasonNoLoadBalancing
@@ -48,8 +48,8 @@ func balancerReason(err error) string {
 }
 
 // report writes the status, if it has changed, and says what is to be done next.
-func (r *balancers) report(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, o *round) (ctrl.Result, error) {
-	if away(o.err) && len(o.did)+len(o.moved) == 0 && isReady(klb) {
+func (r *Reconciler) report(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, o *round) (ctrl.Result, error) {
+	if away(o.err) && len(o.did)+len(o.moved) == 0 && balancer.IsReady(klb) {
 		return r.next(o) // nobody has asked for anything: what was so is most likely so still
 	}
 	status := r.status(klb, o)
@@ -70,19 +70,13 @@ func (r *balancers) report(ctx context.Context, klb *v1.KuryrLoadBalancer, m *ba
 // away reports whether an error says nothing but that the cloud did not answer.
 func away(err error) bool { return errors.Is(err, sdn.ErrUnavailable) }
 
-// isReady reports whether the status says that this generation is in the cloud.
-func isReady(klb *v1.KuryrLoadBalancer) bool {
-	ready := meta.FindStatusCondition(klb.Status.Conditions, v1.ConditionReady)
-	return ready != nil && ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == klb.Generation
-}
-
 // learning is how often in a row something not supported is asked for soon again: the
 // backend learns most of that, and the next plan does without. What it does not learn
 // is not to keep others from being served.
 const learning = 5
 
 // next is what a round means for the queue.
-func (r *balancers) next(o *round) (ctrl.Result, error) {
+func (r *Reconciler) next(o *round) (ctrl.Result, error) {
 	res, err := r.pause(o)
 	if err == nil && o.within > 0 && (res.RequeueAfter == 0 || res.RequeueAfter > o.within) {
 		res.RequeueAfter = o.within
@@ -91,11 +85,11 @@ func (r *balancers) next(o *round) (ctrl.Result, error) {
 }
 
 // pause says when to go on after a round. Who waits for a load balancer is woken.
-func (r *balancers) pause(o *round) (ctrl.Result, error) {
+func (r *Reconciler) pause(o *round) (ctrl.Result, error) {
 	if errors.Is(o.err, errTaken) {
 		return ctrl.Result{RequeueAfter: r.backoff.Quota}, nil
 	}
-	switch reason := balancerReason(o.err); {
+	switch reason := reasonFor(o.err); {
 	case reason == v1.ReasonReady:
 	case reason == v1.ReasonNotSupported && o.refusals <= learning:
 		return ctrl.Result{RequeueAfter: r.backoff.Min}, nil
@@ -121,7 +115,7 @@ func (r *balancers) pause(o *round) (ctrl.Result, error) {
 }
 
 // status is what is to be said after a round.
-func (r *balancers) status(klb *v1.KuryrLoadBalancer, o *round) v1.KuryrLoadBalancerStatus {
+func (r *Reconciler) status(klb *v1.KuryrLoadBalancer, o *round) v1.KuryrLoadBalancerStatus {
 	s := *klb.Status.DeepCopy()
 	if o.seen && (len(o.did) == 0 || len(o.trees) > len(s.LoadBalancers)) {
 		s = balancer.Status(o.trees, klb.Spec.VIPs)
@@ -193,10 +187,10 @@ func (o *round) closed() string {
 }
 
 // unready says why the cloud is not as wanted.
-func (r *balancers) unready(klb *v1.KuryrLoadBalancer, o *round) (reason, message string) {
+func (r *Reconciler) unready(klb *v1.KuryrLoadBalancer, o *round) (reason, message string) {
 	switch {
 	case o.err != nil:
-		return balancerReason(o.err), explainBalancer(o.err) + o.closed()
+		return reasonFor(o.err), explain(o.err) + o.closed()
 	case o.spent:
 		return v1.ReasonLoadBalancerInError, fmt.Sprintf("In ERROR, also after %d tries to get it out of there: %s. Look at it in the cloud; Kuryr tries again at %s",
 			mendTries, strings.Join(o.broken, ", "), o.since.UTC().Format(time.RFC3339))
@@ -237,10 +231,10 @@ func list(problems []balancer.Problem) string {
 	return strings.Join(texts, "; ")
 }
 
-// explainBalancer writes err for a person: what happened, and what to do about it.
-func explainBalancer(err error) string {
+// explain writes err for a person: what happened, and what to do about it.
+func explain(err error) string {
 	text := err.Error()
-	switch balancerReason(err) {
+	switch reasonFor(err) {
 	case v1.ReasonOverQuota:
 		text += ". Raise the quota of load balancers, listeners, pools, members, ports, floating IPs, security groups or their rules in the cloud, or delete what is not used; Kuryr goes on by itself"
 	case v1.ReasonRejected:
@@ -264,7 +258,7 @@ func explainBalancer(err error) string {
 }
 
 // write writes the status if it says anything new.
-func (r *balancers) write(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, status *v1.KuryrLoadBalancerStatus) error {
+func (r *Reconciler) write(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, status *v1.KuryrLoadBalancerStatus) error {
 	if equality.Semantic.DeepEqual(*status, klb.Status) {
 		return nil
 	}
@@ -281,7 +275,7 @@ func (r *balancers) write(ctx context.Context, klb *v1.KuryrLoadBalancer, m *bal
 }
 
 // tell says on the Service what a status says that the conditions before did not say.
-func (r *balancers) tell(klb *v1.KuryrLoadBalancer, before []metav1.Condition, m *balancerMemory, s *v1.KuryrLoadBalancerStatus, o *round) {
+func (r *Reconciler) tell(klb *v1.KuryrLoadBalancer, before []metav1.Condition, m *memory, s *v1.KuryrLoadBalancerStatus, o *round) {
 	for kind, action := range map[string]string{v1.ConditionReady: "ApplyLoadBalancer", v1.ConditionSupported: "PlanLoadBalancer"} {
 		was, is := meta.FindStatusCondition(before, kind), meta.FindStatusCondition(s.Conditions, kind)
 		if kind == v1.ConditionReady && len(o.kept)+len(o.address.Kept) > 0 && o.settled() && (was == nil || was.Message != is.Message) {
@@ -305,7 +299,7 @@ func (r *balancers) tell(klb *v1.KuryrLoadBalancer, before []metav1.Condition, m
 // event warns on the Service, and on the KuryrLoadBalancer if it is nobody's. Events
 // that differ in their text alone are made one, with the text of the first: so it
 // names the version of the KuryrLoadBalancer that it is about.
-func (r *balancers) event(klb *v1.KuryrLoadBalancer, reason, action, note string) {
+func (r *Reconciler) event(klb *v1.KuryrLoadBalancer, reason, action, note string) {
 	about := kube.Reference(klb, "KuryrLoadBalancer")
 	about.ResourceVersion = klb.ResourceVersion
 	r.events.Eventf(serviceOf(klb), about, corev1.EventTypeWarning, reason, action, "%s", outcome.Cut(note))
@@ -321,13 +315,13 @@ func serviceOf(klb *v1.KuryrLoadBalancer) *corev1.ObjectReference {
 	return kube.Reference(klb, "KuryrLoadBalancer")
 }
 
-func (r *balancers) tellBroken(klb *v1.KuryrLoadBalancer, broken []string, try int) {
+func (r *Reconciler) tellBroken(klb *v1.KuryrLoadBalancer, broken []string, try int) {
 	r.event(klb, v1.ReasonLoadBalancerInError, "MendLoadBalancer",
 		fmt.Sprintf("In ERROR: %s. Try %d of %d to get it out of there", strings.Join(broken, ", "), try, mendTries))
 }
 
 // tellDrift says that the cloud is not as the status says, before it is mended.
-func (r *balancers) tellDrift(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, drift []string) error {
+func (r *Reconciler) tellDrift(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, drift []string) error {
 	balancerDrifts.Inc()
 	note := "The cloud was changed by somebody else, and is put right: to " + strings.Join(drift, "; to ")
 	r.event(klb, v1.ReasonDrift, "CheckLoadBalancer", note)
@@ -337,12 +331,12 @@ func (r *balancers) tellDrift(ctx context.Context, klb *v1.KuryrLoadBalancer, m 
 	return r.write(ctx, klb, m, &s)
 }
 
-func hasBalancerFinalizer(klb *v1.KuryrLoadBalancer) bool {
+func hasFinalizer(klb *v1.KuryrLoadBalancer) bool {
 	return controllerutil.ContainsFinalizer(klb, v1.LoadBalancerFinalizer)
 }
 
 // reportLeaving says that an object goes, and why it is not gone yet.
-func (r *balancers) reportLeaving(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, o *round) (ctrl.Result, error) {
+func (r *Reconciler) reportLeaving(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, o *round) (ctrl.Result, error) {
 	s := *klb.Status.DeepCopy()
 	reason, message := r.unready(klb, o)
 	if reason == v1.ReasonPending {
@@ -362,7 +356,7 @@ func (r *balancers) reportLeaving(ctx context.Context, klb *v1.KuryrLoadBalancer
 }
 
 // drop lets the API server delete the object.
-func (r *balancers) drop(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory) (ctrl.Result, error) {
+func (r *Reconciler) drop(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory) (ctrl.Result, error) {
 	err := r.patch(ctx, klb, m, func(o client.Object) { controllerutil.RemoveFinalizer(o, v1.LoadBalancerFinalizer) })
 	if err == nil {
 		m.dropped = true
@@ -371,7 +365,7 @@ func (r *balancers) drop(ctx context.Context, klb *v1.KuryrLoadBalancer, m *bala
 }
 
 // measure notes how long the stages took.
-func (r *balancers) measure(klb *v1.KuryrLoadBalancer, m *balancerMemory, o *round) {
+func (r *Reconciler) measure(klb *v1.KuryrLoadBalancer, m *memory, o *round) {
 	if m.fresh && o.seen && len(o.trees) >= len(klb.Spec.VIPs) && len(o.did) == 0 && o.waiting == "" {
 		m.fresh = false
 		balancerStages.WithLabelValues("active").Observe(r.now().Sub(m.born).Seconds())

@@ -1,7 +1,18 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+// Package balancers brings KuryrLoadBalancers into the cloud: load balancers, floating
+// IPs, and the security groups that keep source ranges where the provider cannot. What
+// is to be done is the decision of package balancer; this one looks, carries out, counts
+// tries and reports. What there is to be is others' to plan, which ports get a security
+// group too, and what nobody's object names is deleted elsewhere.
+//
+// A KuryrLoadBalancer is applied when it changes, when a member's port has got other
+// security groups, when a load balancer that was busy with it is done, when somebody
+// suspects that the cloud differs, and once an interval to see whether it does. One
+// worker at a time has an object and what is remembered of it; what workers share has a
+// lock of its own. What is remembered may be lost at any time.
+package balancers
 
 import (
 	"context"
@@ -22,8 +33,8 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
-	"github.com/kuryr-go/kuryr/internal/controller/membergroups"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -31,18 +42,19 @@ import (
 // +kubebuilder:rbac:groups=openstack.org,resources=kuryrloadbalancers,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=openstack.org,resources=kuryrloadbalancers/status,verbs=patch
 
-// balancerWorkers is how many KuryrLoadBalancers are applied at once; the backend
+// workers is how many KuryrLoadBalancers are applied at once; the backend
 // bounds its own calls.
-const balancerWorkers = 32
+const workers = 32
 
-// balancers applies: it brings load balancers and floating IPs in line with a
-// KuryrLoadBalancer and reports. It reads nothing else. Each round looks at what
-// there is, has package balancer plan, carries out what the plan says, and looks
-// again once the cloud is done; no worker waits for that.
+// Reconciler applies: it brings load balancers and floating IPs in line with a
+// KuryrLoadBalancer and reports. Of other objects it reads the KuryrPorts of members,
+// for the security group that keeps source ranges. Each round looks at what there is,
+// has package balancer plan, carries out what the plan says, and looks again once the
+// cloud is done; no worker waits for that.
 //
 // A KuryrLoadBalancer whose status says that its generation is in the cloud costs
 // no call at all, after a restart neither.
-type balancers struct {
+type Reconciler struct {
 	client   client.Client
 	cloud    sdn.LoadBalancers
 	floating sdn.FloatingIPs
@@ -53,38 +65,82 @@ type balancers struct {
 	events   events.EventRecorder
 	now      func() time.Time
 	wake     kube.Queue[ctrl.Request]
-	wait     *balancerWait
-	memory   balancerMemories
+	wait     *waiter
+	memory   memories
+	drift    drift
 
 	lists     shared[[]sdn.LoadBalancerSummary]
 	addresses sharedByProject
 	left      leftovers
 	moves     moves
 	busy      busyProviders
-	grants    *membergroups.Groups
+	grants    memberGroups
 	making    *kube.Owners // of security groups that are made and named, or deleted as nobody's
 }
 
-func (r *balancers) setup(mgr ctrl.Manager) error {
-	return ctrl.NewControllerManagedBy(mgr).Named("loadbalancers").
+// memberGroups knows what groups members of load balancers have.
+type memberGroups interface {
+	// Need notes whether a KuryrLoadBalancer needs a group.
+	Need(ctx context.Context, klb *v1.KuryrLoadBalancer, needs bool) error
+	// Granting returns the KuryrLoadBalancers that give a port a group for an address.
+	Granting(ctx context.Context, port *v1.KuryrPort, ip string) ([]*v1.KuryrLoadBalancer, error)
+}
+
+// Options is what a Reconciler needs beyond the manager.
+type Options struct {
+	Cloud    Cloud
+	Subnets  sdn.Subnets // nil: what they hold is not known
+	Members  memberGroups
+	Making   *kube.Owners // held by who makes a group, and names it, or deletes one
+	Settings *settings.Live
+	Backoff  outcome.Backoff
+	Mend     time.Duration // pause after the first try to get something out of ERROR
+	Now      func() time.Time
+}
+
+// New returns what is to be added to mgr once Services are to be served.
+func New(mgr ctrl.Manager, o Options) *Reconciler {
+	r := &Reconciler{
+		client: mgr.GetClient(), cloud: o.Cloud.LoadBalancers, floating: o.Cloud.FloatingIPs, subnets: o.Subnets, groups: o.Cloud.SecurityGroups, backoff: o.Backoff, mend: o.Mend,
+		events: mgr.GetEventRecorder("kuryr-controller"), now: o.Now, grants: o.Members, making: o.Making,
+	}
+	r.wait = newWaiter(o.Cloud.LoadBalancers.ListLoadBalancers, o.Now, r.wake.Add)
+	r.drift = drift{client: r.client, settings: o.Settings, suspect: r.memory.suspect, looking: r.memory.looking, wake: r.wake.Add}
+	return r
+}
+
+// Setup adds the reconciler to mgr, whose cache has KuryrLoadBalancers and the index of
+// KuryrPorts by address, and with it what waits for busy load balancers and what looks
+// at all of them.
+func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+	err := ctrl.NewControllerManagedBy(mgr).Named("loadbalancers").
 		WithOptions(controller.Options{
-			MaxConcurrentReconciles: balancerWorkers, RateLimiter: outcome.Limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
+			MaxConcurrentReconciles: workers, RateLimiter: outcome.Limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
 		}).
 		For(&v1.KuryrLoadBalancer{}).
 		Watches(&v1.KuryrPort{}, handler.EnqueueRequestsFromMapFunc(r.guards), builder.WithPredicates(groupsMoved)).
 		WatchesRawSource(r.wake.Source()).
 		Complete(r)
+	if err != nil {
+		return err
+	}
+	for _, run := range []kube.Leading{r.wait.run, r.drift.look} {
+		if err := mgr.Add(run); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// suspect has the cloud looked at for a KuryrLoadBalancer; with doubt also for what its
+// Suspect has the cloud looked at for a KuryrLoadBalancer; with doubt also for what its
 // status does not name.
-func (r *balancers) suspect(req ctrl.Request, doubt bool) {
+func (r *Reconciler) Suspect(req ctrl.Request, doubt bool) {
 	r.memory.suspect(req, doubt)
 	r.wake.Add(req)
 }
 
 // Reconcile applies one KuryrLoadBalancer.
-func (r *balancers) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	res, err := r.apply(ctx, req)
 	if err == nil { // else the queue has it tried again
 		r.memory.looked(req)
@@ -92,7 +148,7 @@ func (r *balancers) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resul
 	return res, err
 }
 
-func (r *balancers) apply(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+func (r *Reconciler) apply(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	klb, m, err := r.get(ctx, req)
 	if klb == nil || err != nil {
 		return ctrl.Result{}, err
@@ -120,7 +176,7 @@ func (r *balancers) apply(ctx context.Context, req ctrl.Request) (ctrl.Result, e
 // get returns the KuryrLoadBalancer as a copy and what is remembered of it; nil if
 // it is gone, or if the cache does not show the last own write yet, whose event
 // will come here.
-func (r *balancers) get(ctx context.Context, req ctrl.Request) (*v1.KuryrLoadBalancer, *balancerMemory, error) {
+func (r *Reconciler) get(ctx context.Context, req ctrl.Request) (*v1.KuryrLoadBalancer, *memory, error) {
 	var klb v1.KuryrLoadBalancer
 	err := r.client.Get(ctx, req.NamespacedName, &klb)
 	if apierrors.IsNotFound(err) {
@@ -139,7 +195,7 @@ func (r *balancers) get(ctx context.Context, req ctrl.Request) (*v1.KuryrLoadBal
 }
 
 // patch changes the metadata of a KuryrLoadBalancer, if nobody else has meanwhile.
-func (r *balancers) patch(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, change func(client.Object)) error {
+func (r *Reconciler) patch(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, change func(client.Object)) error {
 	next := &v1.KuryrLoadBalancer{ObjectMeta: *klb.ObjectMeta.DeepCopy()}
 	if err := kube.PatchMetadata(ctx, r.client, next, "KuryrLoadBalancer", kube.OwnerBalancer, change); err != nil {
 		return err
@@ -155,7 +211,7 @@ func (r *balancers) patch(ctx context.Context, klb *v1.KuryrLoadBalancer, m *bal
 // generation is in the cloud and names all that it is made of. It asks the cloud
 // only what a provider can do, and only of one that cannot do all. again is when to ask
 // anew, if that may be otherwise then.
-func (r *balancers) atRest(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory) (rest bool, again time.Duration, err error) {
+func (r *Reconciler) atRest(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory) (rest bool, again time.Duration, err error) {
 	s := &klb.Status
 	ready := meta.FindStatusCondition(s.Conditions, v1.ConditionReady)
 	if ready == nil && m.seen { // somebody has emptied the status
@@ -196,8 +252,8 @@ func (r *balancers) atRest(ctx context.Context, klb *v1.KuryrLoadBalancer, m *ba
 
 // features returns what the provider of a KuryrLoadBalancer can do, as far as is known
 // and as trees, what it has in the cloud, show.
-func (r *balancers) features(ctx context.Context, klb *v1.KuryrLoadBalancer, trees []sdn.LoadBalancer) (sdn.Features, error) {
-	provider := balancer.Provider(klb, trees, named(klb))
+func (r *Reconciler) features(ctx context.Context, klb *v1.KuryrLoadBalancer, trees []sdn.LoadBalancer) (sdn.Features, error) {
+	provider := balancer.Provider(klb, trees, balancer.Named(klb))
 	if provider == "" && trees == nil && len(klb.Status.LoadBalancers) > 0 {
 		provider = klb.Status.LoadBalancers[0].Provider
 	}
@@ -208,31 +264,20 @@ func (r *balancers) features(ctx context.Context, klb *v1.KuryrLoadBalancer, tre
 	return balancer.Proven(f, trees), nil
 }
 
-// named returns the IDs of the load balancers that the status names.
-func named(klb *v1.KuryrLoadBalancer) []string {
-	var ids []string
-	for _, lb := range klb.Status.LoadBalancers {
-		if lb.ID != "" {
-			ids = append(ids, lb.ID)
-		}
-	}
-	return ids
-}
-
 // blank reports whether nothing has ever been said of a KuryrLoadBalancer.
 func blank(klb *v1.KuryrLoadBalancer) bool {
 	s := &klb.Status
 	return len(s.LoadBalancers)+len(s.Listeners)+len(s.Pools)+len(s.Members)+len(s.Conditions) == 0 && s.PublicIP == nil
 }
 
-func balancerOwner(klb *v1.KuryrLoadBalancer) sdn.Owner {
+func ownerOf(klb *v1.KuryrLoadBalancer) sdn.Owner {
 	return sdn.Owner{Kind: sdn.KindLoadBalancer, Namespace: klb.Namespace, Name: klb.Name}
 }
 
 // bring does one round and reports.
-func (r *balancers) bring(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory) (ctrl.Result, error) {
+func (r *Reconciler) bring(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory) (ctrl.Result, error) {
 	m.begin(klb.Generation, r.now())
-	m.synced = m.synced || isReady(klb) // before this process: a look at it is no stage
+	m.synced = m.synced || balancer.IsReady(klb) // before this process: a look at it is no stage
 	o := &round{}
 	o.err = r.keepOut(ctx, klb, m, o)
 	if id, since := r.wait.waits(kube.RequestOf(klb)); id != "" && !m.overdue(r.now(), r.patience()) {
@@ -299,7 +344,7 @@ func (o *round) settled() bool {
 }
 
 // round looks, plans and does.
-func (r *balancers) round(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, o *round) error {
+func (r *Reconciler) round(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, o *round) error {
 	trees, err := r.look(ctx, klb, m)
 	if err != nil {
 		return r.shut(ctx, klb, m, o, err)
@@ -316,11 +361,11 @@ func (r *balancers) round(ctx context.Context, klb *v1.KuryrLoadBalancer, m *bal
 	problems = append(problems, balancer.BrokenMonitors(trees)...)
 	o.problems, o.asked, o.withheld = problems, !features.Unsure, balancer.Withheld(spec, features)
 	o.features = features
-	plan := balancer.Next(want, trees, named(klb), features)
+	plan := balancer.Next(want, trees, balancer.Named(klb), features)
 	m.replaceFailovers(plan.Mend, trees)
 	o.broken, o.kept = plan.Broken, plan.Kept
 	r.leaveStubborn(ctx, m, &plan, o)
-	if err := r.guardRanges(ctx, klb, m, balancer.Lax(want, trees, named(klb)), o); err != nil {
+	if err := r.guardRanges(ctx, klb, m, balancer.Lax(want, trees, balancer.Named(klb)), o); err != nil {
 		return err
 	}
 	o.closing = o.closing || unfenced != nil && !balancer.Open(klb)
@@ -332,7 +377,7 @@ func (r *balancers) round(ctx context.Context, klb *v1.KuryrLoadBalancer, m *bal
 }
 
 // carryOut does what is planned; failed is what went wrong before.
-func (r *balancers) carryOut(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, want []sdn.LoadBalancer, plan *balancer.Plan, o *round, failed error) error {
+func (r *Reconciler) carryOut(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, want []sdn.LoadBalancer, plan *balancer.Plan, o *round, failed error) error {
 	if o.withheld { // before anybody can come in who is to stay out
 		failed = errors.Join(failed, r.locate(ctx, klb, m, want, o))
 	}
@@ -355,7 +400,7 @@ func (r *balancers) carryOut(ctx context.Context, klb *v1.KuryrLoadBalancer, m *
 // learned reports whether more or less is held to be possible than when the cloud was
 // found to be as wanted: then what differs is no one's doing. A process that has just
 // started has only the status to tell by.
-func learned(klb *v1.KuryrLoadBalancer, m *balancerMemory, o *round) bool {
+func learned(klb *v1.KuryrLoadBalancer, m *memory, o *round) bool {
 	if m.features != nil {
 		return !equality.Semantic.DeepEqual(*m.features, o.features)
 	}
@@ -365,7 +410,7 @@ func learned(klb *v1.KuryrLoadBalancer, m *balancerMemory, o *round) bool {
 
 // checked says that the cloud was found to differ although nobody has changed the
 // KuryrLoadBalancer, before anything is done about it.
-func (r *balancers) checked(ctx context.Context, klb *v1.KuryrLoadBalancer, m *balancerMemory, plan *balancer.Plan, o *round) error {
+func (r *Reconciler) checked(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, plan *balancer.Plan, o *round) error {
 	if !m.check {
 		return nil
 	}

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package balancers
 
 import (
 	"context"
@@ -17,9 +17,7 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
-	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
-	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
 // listed is a client that knows some KuryrLoadBalancers.
@@ -53,7 +51,7 @@ func TestLooksAreSpread(t *testing.T) {
 		began := time.Now()
 		looks := map[string][]time.Duration{}
 		var last time.Duration
-		r := &balancerCheck{
+		r := &drift{
 			client:   listed{names: names},
 			settings: settings.NewLive(settings.Settings{Services: config.Services{CheckInterval: metav1.Duration{Duration: interval}}}),
 			suspect: func(_ ctrl.Request, doubt bool) {
@@ -100,7 +98,7 @@ func TestLooksFollowInterval(t *testing.T) {
 			return settings.Settings{Services: config.Services{CheckInterval: metav1.Duration{Duration: d}}}
 		}
 		var looks atomic.Int32 // by another goroutine
-		r := &balancerCheck{
+		r := &drift{
 			client: listed{names: []string{"a", "b"}}, settings: settings.NewLive(every(10 * time.Minute)),
 			suspect: func(ctrl.Request, bool) {}, looking: func(ctrl.Request) bool { return false }, wake: func(ctrl.Request) { looks.Add(1) },
 		}
@@ -131,9 +129,9 @@ func TestLooksHaveABudget(t *testing.T) {
 			names = append(names, fmt.Sprint("web-", i))
 		}
 		ctx, stop := context.WithCancel(t.Context())
-		var memory balancerMemories
+		var memory memories
 		requests, looks := 0, map[string]int{}
-		r := &balancerCheck{
+		r := &drift{
 			client: listed{names: names, ports: 3},
 			settings: settings.NewLive(settings.Settings{
 				Services: config.Services{CheckInterval: metav1.Duration{Duration: 10 * time.Second}}, RequestsPerSecond: perSecond,
@@ -163,84 +161,4 @@ func TestLooksHaveABudget(t *testing.T) {
 			t.Errorf("one whose look is not done was looked at %d times, another %d, want 1 and many", looks["web-7"], looks["web-8"])
 		}
 	})
-}
-
-// TestMovesInALine: who has asked first is next; one that takes too long keeps nobody.
-func TestMovesInALine(t *testing.T) {
-	var m moves
-	now := time.Unix(0, 0)
-	req := func(name string) ctrl.Request {
-		return ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "shop", Name: name}}
-	}
-	for _, step := range []struct {
-		name  string
-		after time.Duration
-		want  bool
-	}{
-		{"a", 0, true}, {"a", 0, true}, {"b", 0, false}, {"c", 0, false}, {"b", time.Second, false},
-		{"c", movePatience, true}, // a has had its time
-		{"b", movePatience + time.Second, false},
-	} {
-		if got := m.take(req(step.name), now.Add(step.after)); got != step.want {
-			t.Errorf("take(%s) after %s = %v, want %v", step.name, step.after, got, step.want)
-		}
-	}
-	if next, is := m.done(req("a")); is {
-		t.Errorf("done(a) = %s although it was no longer its turn", next)
-	}
-	if next, is := m.done(req("c")); !is || next != req("b") {
-		t.Errorf("done(c) = %s, %v, want b", next, is)
-	}
-	if !m.take(req("b"), now) {
-		t.Error("it is b's turn, and it does not get it")
-	}
-	if next, is := m.done(req("b")); is {
-		t.Errorf("done(b) = %s although nobody waits", next)
-	}
-}
-
-// TestPauses: what is not supported is asked again soon, as the backend may have
-// learned it; and rarely if that is not so. Nobody is open for longer than need be.
-func TestPauses(t *testing.T) {
-	r := &balancers{backoff: outcome.Backoff{Min: time.Second, Max: 10 * time.Second, Quota: 30 * time.Second, Rejected: time.Minute}}
-	refused := fmt.Errorf("updating: %w", sdn.ErrUnsupported)
-	for _, tc := range []struct {
-		name string
-		o    round
-		want time.Duration
-	}{
-		{"not supported", round{err: refused, refusals: 1}, time.Second},
-		{"not supported, again and again", round{err: refused, refusals: learning + 1}, time.Minute},
-		{"no such service", round{err: fmt.Errorf("%w: %w", sdn.ErrNoService, sdn.ErrUnsupported), refusals: 1}, time.Minute},
-		{"busy", round{waiting: "lb"}, stuckAfter},
-		{"busy, and open", round{waiting: "lb", within: 7 * time.Second}, 7 * time.Second},
-		{"rejected, and open", round{err: sdn.ErrInvalid, within: 7 * time.Second}, 7 * time.Second},
-	} {
-		res, err := r.next(&tc.o)
-		if err != nil || res.RequeueAfter != tc.want {
-			t.Errorf("%s: next = %v, %v, want %v", tc.name, res.RequeueAfter, err, tc.want)
-		}
-	}
-}
-
-// TestRefusesAgain: one that gets further with each refusal, as members that are added
-// one by one, is not one that is refused for ever.
-func TestRefusesAgain(t *testing.T) {
-	m := &balancerMemory{}
-	for i := range 3 * beatenAfter {
-		if m.refusesAgain(fmt.Sprint("the other ", 100-i, " members")) {
-			t.Fatalf("after %d refusals that got further each", i+1)
-		}
-	}
-	for i := range beatenAfter {
-		if m.refusesAgain("the last member") {
-			t.Fatalf("after %d refusals, want %d", i+1, beatenAfter+1)
-		}
-	}
-	if !m.refusesAgain("the last member") {
-		t.Errorf("not after %d refusals", beatenAfter+1)
-	}
-	if m.settled(); m.refusesAgain("the last member") {
-		t.Error("at the first refusal after all was well")
-	}
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package balancers
 
 import (
 	"context"
@@ -12,26 +12,55 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-var balancerWrites = prometheus.NewCounterVec(prometheus.CounterOpts{
-	Name: "kuryr_loadbalancer_writes_total",
-	Help: "Changes of load balancers, what is below them, floating IPs and security groups that the cloud was asked for, by how that went: " +
-		"ok, Pending (the load balancer is busy: it is asked again), or the reason why not, as conditions have it.",
-}, []string{"change", "result"})
+var (
+	balancerStages = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "kuryr_loadbalancer_stage_seconds",
+		Help: "From the controller seeing what a KuryrLoadBalancer asks for, to a new one's load balancers being ACTIVE (stage active), " +
+			"and to the cloud having all of it, members included (stage synced).",
+		Buckets: []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900},
+	}, []string{"stage"})
+	balancersBusy = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "kuryr_loadbalancers_busy",
+		Help: "Load balancers that the cloud is at work on and that are waited for.",
+	})
+	balancerDrifts = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "kuryr_loadbalancer_drifts_total",
+		Help: "Looks at a load balancer that found it changed by somebody else.",
+	})
+	balancersMended = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "kuryr_loadbalancer_mends_total",
+		Help: "Tries to get a load balancer, or a part of one, out of ERROR.",
+	})
+	balancerWrites = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kuryr_loadbalancer_writes_total",
+		Help: "Changes of load balancers, what is below them, floating IPs and security groups that the cloud was asked for, by how that went: " +
+			"ok, Pending (the load balancer is busy: it is asked again), or the reason why not, as conditions have it.",
+	}, []string{"change", "result"})
+)
 
-func init() { metrics.Registry.MustRegister(balancerWrites) }
+func init() {
+	metrics.Registry.MustRegister(balancerStages, balancersBusy, balancerDrifts, balancersMended, balancerWrites)
+}
 
 // wrote counts a change that was asked for.
 func wrote(change string, err error) {
 	result := "ok"
 	if err != nil {
-		result = balancerReason(err)
+		result = reasonFor(err)
 	}
 	balancerWrites.WithLabelValues(change, result).Inc()
 }
 
-// counted has all counted that changes load balancers, floating IPs and security groups,
+// Cloud is what changes load balancers, and what they need.
+type Cloud struct {
+	LoadBalancers  sdn.LoadBalancers
+	FloatingIPs    sdn.FloatingIPs    // nil: Services get none
+	SecurityGroups sdn.SecurityGroups // nil: none keeps source ranges
+}
+
+// Counted has all counted that changes load balancers, floating IPs and security groups,
 // whoever asks for it.
-func counted(o Options) Options {
+func Counted(o Cloud) Cloud {
 	if o.LoadBalancers != nil {
 		o.LoadBalancers = countedBalancers{o.LoadBalancers}
 	}

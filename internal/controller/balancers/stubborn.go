@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package balancers
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 
 // did notes a step, to know it again if the next look finds it needed still. It
 // returns how often that was so.
-func (m *balancerMemory) did(key string, now time.Time, b outcome.Backoff) int {
+func (m *memory) did(key string, now time.Time, b outcome.Backoff) int {
 	if m.stubborn == nil {
 		m.stubborn = map[string]*attempt{}
 	}
@@ -69,7 +69,7 @@ const stubbornAfter = 2
 // update for good, as it is most likely a default of the cloud that differs, all
 // else, and who may come in, for a while. Endless updates would keep a load balancer
 // busy for ever.
-func (r *balancers) leaveStubborn(ctx context.Context, m *balancerMemory, plan *balancer.Plan, o *round) {
+func (r *Reconciler) leaveStubborn(ctx context.Context, m *memory, plan *balancer.Plan, o *round) {
 	if len(m.stubborn) == 0 {
 		return
 	}
@@ -112,7 +112,7 @@ func (r *balancers) leaveStubborn(ctx context.Context, m *balancerMemory, plan *
 
 // unmarked notes that a mark could not be written, if that is the step: nobody who is
 // served by the load balancer is to wait for it.
-func (r *balancers) unmarked(m *balancerMemory, s balancer.Step, err error, o *round) bool {
+func (r *Reconciler) unmarked(m *memory, s balancer.Step, err error, o *round) bool {
 	if _, is := s.(balancer.MarkLoadBalancer); !is {
 		return false
 	}
@@ -123,7 +123,7 @@ func (r *balancers) unmarked(m *balancerMemory, s balancer.Step, err error, o *r
 }
 
 // hasFailed reports whether a step is to be done still as it could not be.
-func (m *balancerMemory) hasFailed(s balancer.Step) bool {
+func (m *memory) hasFailed(s balancer.Step) bool {
 	a := m.stubborn[fingerprint(s)]
 	return a != nil && a.failed != ""
 }

@@ -1,0 +1,46 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancers
+
+import (
+	"testing"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// TestMovesInALine: who has asked first is next; one that takes too long keeps nobody.
+func TestMovesInALine(t *testing.T) {
+	var m moves
+	now := time.Unix(0, 0)
+	req := func(name string) ctrl.Request {
+		return ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "shop", Name: name}}
+	}
+	for _, step := range []struct {
+		name  string
+		after time.Duration
+		want  bool
+	}{
+		{"a", 0, true}, {"a", 0, true}, {"b", 0, false}, {"c", 0, false}, {"b", time.Second, false},
+		{"c", movePatience, true}, // a has had its time
+		{"b", movePatience + time.Second, false},
+	} {
+		if got := m.take(req(step.name), now.Add(step.after)); got != step.want {
+			t.Errorf("take(%s) after %s = %v, want %v", step.name, step.after, got, step.want)
+		}
+	}
+	if next, is := m.done(req("a")); is {
+		t.Errorf("done(a) = %s although it was no longer its turn", next)
+	}
+	if next, is := m.done(req("c")); !is || next != req("b") {
+		t.Errorf("done(c) = %s, %v, want b", next, is)
+	}
+	if !m.take(req("b"), now) {
+		t.Error("it is b's turn, and it does not get it")
+	}
+	if next, is := m.done(req("b")); is {
+		t.Errorf("done(b) = %s although nobody waits", next)
+	}
+}
