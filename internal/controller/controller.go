@@ -160,7 +160,7 @@ func setupServices(mgr ctrl.Manager, o Options, grants *membergroups.Groups) err
 			Settings: o.Settings, Backoff: o.Backoff, Mend: o.Mend, Now: o.Now,
 		})
 		suspect = func(req ctrl.Request) { applier.Suspect(req, false) }
-		later.reconcilers = append(later.reconcilers, applier, newBalancerCheck(mgr, BalancerCheckOptions{
+		later.reconcilers = append(later.reconcilers, applier, collector.NewLoadBalancers(mgr, collector.LoadBalancerOptions{
 			Cloud: cloud.LoadBalancers, FloatingIPs: cloud.FloatingIPs, Settings: o.Settings, Now: o.Now,
 			Suspect: func(req ctrl.Request) { applier.Suspect(req, true) },
 		}))
@@ -178,7 +178,7 @@ func setupServices(mgr ctrl.Manager, o Options, grants *membergroups.Groups) err
 	if o.SecurityGroups == nil {
 		return nil
 	}
-	return newGroupCheck(mgr, GroupCheckOptions{
+	return collector.NewGroups(mgr, collector.GroupOptions{
 		Cloud: o.SecurityGroups, Settings: o.Settings, Now: o.Now, Members: grants, Making: making, Suspect: suspect,
 	}).Setup(mgr)
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package collector
 
 import (
 	"context"
@@ -23,11 +23,11 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// balancerCheck compares what load balancers and floating IPs the cloud has with the
+// LoadBalancers compares what load balancers and floating IPs the cloud has with the
 // KuryrLoadBalancers, with one list of each kind, as often as orphans of ports are
 // looked for, and once an interval of looks at load balancers at least: floating IPs are
 // looked at nowhere else. What belongs to nobody is deleted.
-type balancerCheck struct {
+type LoadBalancers struct {
 	client   client.Client
 	live     client.Reader // past the cache
 	cloud    sdn.LoadBalancers
@@ -40,8 +40,8 @@ type balancerCheck struct {
 	asked   map[string]bool // IDs of what is nobody's; whether it was told to go
 }
 
-// BalancerCheckOptions is what a balancerCheck needs beyond the manager.
-type BalancerCheckOptions struct {
+// LoadBalancerOptions is what LoadBalancers needs beyond the manager.
+type LoadBalancerOptions struct {
 	Cloud       sdn.LoadBalancers
 	FloatingIPs sdn.FloatingIPs // nil: none
 	Settings    *settings.Live
@@ -49,19 +49,19 @@ type BalancerCheckOptions struct {
 	Suspect     func(ctrl.Request) // has the cloud looked at for a KuryrLoadBalancer, also for what its status does not name
 }
 
-// newBalancerCheck returns what looks at nothing before Setup.
-func newBalancerCheck(mgr ctrl.Manager, o BalancerCheckOptions) *balancerCheck {
-	return &balancerCheck{
+// NewLoadBalancers returns what looks at nothing before Setup.
+func NewLoadBalancers(mgr ctrl.Manager, o LoadBalancerOptions) *LoadBalancers {
+	return &LoadBalancers{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Cloud, floating: o.FloatingIPs, settings: o.Settings,
 		now: o.Now, suspect: o.Suspect,
 	}
 }
 
 // Setup adds the check to mgr.
-func (r *balancerCheck) Setup(mgr ctrl.Manager) error { return mgr.Add(kube.Leading(r.collect)) }
+func (r *LoadBalancers) Setup(mgr ctrl.Manager) error { return mgr.Add(kube.Leading(r.collect)) }
 
 // collect looks for orphans, and for what is gone, until ctx ends.
-func (r *balancerCheck) collect(ctx context.Context) error {
+func (r *LoadBalancers) collect(ctx context.Context) error {
 	log := ctrl.LoggerFrom(ctx).WithName("loadbalancers")
 	ctx = ctrl.LoggerInto(ctx, log)
 	again := false
@@ -88,7 +88,7 @@ func (r *balancerCheck) collect(ctx context.Context) error {
 // inventory takes the objects before and after the lists: what was made in between
 // has an object after them. It returns whether it found what is nobody's and not
 // due yet. A cluster without Services costs no list.
-func (r *balancerCheck) inventory(ctx context.Context) (found bool, err error) {
+func (r *LoadBalancers) inventory(ctx context.Context) (found bool, err error) {
 	before, err := kube.LoadBalancers(ctx, r.client)
 	if err != nil {
 		return false, err
@@ -130,7 +130,7 @@ func (r *balancerCheck) inventory(ctx context.Context) (found bool, err error) {
 }
 
 // listFloating returns the floating IPs; none where the cloud has no such thing.
-func (r *balancerCheck) listFloating(ctx context.Context) ([]sdn.FloatingIP, error) {
+func (r *LoadBalancers) listFloating(ctx context.Context) ([]sdn.FloatingIP, error) {
 	if r.floating == nil {
 		return nil, nil
 	}
@@ -150,7 +150,7 @@ type thing struct {
 }
 
 // things returns what bears our mark and is for no object.
-func (r *balancerCheck) things(balancers []sdn.LoadBalancerSummary, floating []sdn.FloatingIP, objects map[ctrl.Request]*v1.KuryrLoadBalancer) map[string]thing {
+func (r *LoadBalancers) things(balancers []sdn.LoadBalancerSummary, floating []sdn.FloatingIP, objects map[ctrl.Request]*v1.KuryrLoadBalancer) map[string]thing {
 	all := map[string]thing{}
 	for _, lb := range balancers {
 		if req := kube.OwnerRequest(lb.Owner); lb.Owner.Kind == sdn.KindLoadBalancer && objects[req] == nil && lb.Provisioning != sdn.ProvisioningDeleted {
@@ -171,7 +171,7 @@ func (r *balancerCheck) things(balancers []sdn.LoadBalancerSummary, floating []s
 
 // delete removes what belongs to nobody, and reports whether it was told to go, by now
 // or, as again says, before: it takes its time, and is seen until it is gone.
-func (r *balancerCheck) delete(ctx context.Context, t thing, again bool) bool {
+func (r *LoadBalancers) delete(ctx context.Context, t thing, again bool) bool {
 	log := ctrl.LoggerFrom(ctx).WithValues("kind", t.kind, "id", t.id, "owner", t.owner.String())
 	var klb v1.KuryrLoadBalancer
 	if err := r.live.Get(ctx, t.owner.NamespacedName, &klb); !apierrors.IsNotFound(err) {
@@ -203,7 +203,7 @@ func (r *balancerCheck) delete(ctx context.Context, t thing, again bool) bool {
 
 // missing has those objects looked at whose load balancer or floating IP is gone, or
 // which have one that they do not speak of.
-func (r *balancerCheck) missing(before map[ctrl.Request]*v1.KuryrLoadBalancer, balancers []sdn.LoadBalancerSummary, floating []sdn.FloatingIP) {
+func (r *LoadBalancers) missing(before map[ctrl.Request]*v1.KuryrLoadBalancer, balancers []sdn.LoadBalancerSummary, floating []sdn.FloatingIP) {
 	there, public := map[string]sdn.Provisioning{}, map[string]string{}
 	for _, lb := range balancers {
 		there[lb.ID] = lb.Provisioning
@@ -232,7 +232,7 @@ func (r *balancerCheck) missing(before map[ctrl.Request]*v1.KuryrLoadBalancer, b
 
 // mislaid reports whether a floating IP is not where a load balancer is. One of
 // somebody's is not listed if it is of another project than is configured now.
-func (r *balancerCheck) mislaid(p *v1.PublicIPStatus, ports map[string]string, lb *v1.LoadBalancerStatus) bool {
+func (r *LoadBalancers) mislaid(p *v1.PublicIPStatus, ports map[string]string, lb *v1.LoadBalancerStatus) bool {
 	port, listed := ports[p.ID]
 	if project := r.settings.Load().Services.ProjectID; !listed && !p.Made && project != "" && project != lb.ProjectID {
 		return false

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package controller
+package collector
 
 import (
 	"context"
@@ -22,24 +22,24 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// checkedGroups knows what groups members of load balancers have.
-type checkedGroups interface {
+// memberGroups knows what groups members of load balancers have.
+type memberGroups interface {
 	Known() bool                         // the cache has all KuryrLoadBalancers
 	Lost(klb *v1.KuryrLoadBalancer) bool // it may have a group that its status does not name
 }
 
-// groupCheck deletes security groups of load balancers that no KuryrLoadBalancer names:
+// Groups deletes security groups of load balancers that no KuryrLoadBalancer names:
 // its source ranges went, or are kept otherwise, or a process was stopped before it
 // could name one. A group is deleted once no port has it. Where Services are not served
 // any more groups may be left, too; there it asks the API server, which may not know the
 // kind, of each. And it has those looked at whose group is gone.
-type groupCheck struct {
+type Groups struct {
 	client   client.Reader
 	live     client.Reader // past the cache
 	cloud    sdn.SecurityGroups
 	settings *settings.Live
 	now      func() time.Time
-	grants   checkedGroups
+	members  memberGroups
 	making   *kube.Owners       // as for who makes groups
 	suspect  func(ctrl.Request) // has the group of a load balancer looked at
 
@@ -47,30 +47,30 @@ type groupCheck struct {
 	there   bool // there may be groups
 }
 
-// GroupCheckOptions is what a groupCheck needs beyond the manager.
-type GroupCheckOptions struct {
+// GroupOptions is what Groups needs beyond the manager.
+type GroupOptions struct {
 	Cloud    sdn.SecurityGroups
 	Settings *settings.Live
 	Now      func() time.Time
-	Members  checkedGroups
+	Members  memberGroups
 	Making   *kube.Owners       // held by who makes a group, and names it, for a KuryrLoadBalancer
 	Suspect  func(ctrl.Request) // has the cloud looked at for a KuryrLoadBalancer
 }
 
-// newGroupCheck returns what looks at nothing before Setup.
-func newGroupCheck(mgr ctrl.Manager, o GroupCheckOptions) *groupCheck {
-	return &groupCheck{
+// NewGroups returns what looks at nothing before Setup.
+func NewGroups(mgr ctrl.Manager, o GroupOptions) *Groups {
+	return &Groups{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Cloud, settings: o.Settings, now: o.Now,
-		grants: o.Members, making: o.Making, suspect: o.Suspect, there: true,
+		members: o.Members, making: o.Making, suspect: o.Suspect, there: true,
 	}
 }
 
 // Setup adds the check to mgr. It works also where Services are not served.
-func (g *groupCheck) Setup(mgr ctrl.Manager) error { return mgr.Add(kube.Leading(g.run)) }
+func (g *Groups) Setup(mgr ctrl.Manager) error { return mgr.Add(kube.Leading(g.run)) }
 
 // run looks at what there is until ctx ends: one list at the start, and then only where
 // there are groups or may be some.
-func (g *groupCheck) run(ctx context.Context) error {
+func (g *Groups) run(ctx context.Context) error {
 	log := ctrl.LoggerFrom(ctx).WithName("securitygroups")
 	for {
 		o := g.settings.Load().Orphans
@@ -93,13 +93,13 @@ func (g *groupCheck) run(ctx context.Context) error {
 }
 
 // look deletes what nobody has named in looks a grace period apart.
-func (g *groupCheck) look(ctx context.Context) error {
+func (g *Groups) look(ctx context.Context) error {
 	all, err := g.cloud.ListSecurityGroups(ctx)
 	if err != nil {
 		return fmt.Errorf("listing security groups: %w", err)
 	}
 	g.there = len(all) > 0
-	from, served := g.client, g.grants.Known()
+	from, served := g.client, g.members.Known()
 	if !served {
 		from = g.live
 	}
@@ -128,7 +128,7 @@ func (g *groupCheck) look(ctx context.Context) error {
 
 // missing has those KuryrLoadBalancers looked at whose group is gone: somebody has
 // deleted it while no port had it, and none could get it.
-func (g *groupCheck) missing(ctx context.Context, there map[string]bool) error {
+func (g *Groups) missing(ctx context.Context, there map[string]bool) error {
 	var list v1.KuryrLoadBalancerList
 	if err := g.client.List(ctx, &list, kube.ReadOnly); err != nil {
 		return fmt.Errorf("listing KuryrLoadBalancers: %w", err)
@@ -143,7 +143,7 @@ func (g *groupCheck) missing(ctx context.Context, there map[string]bool) error {
 
 // named reports whether the KuryrLoadBalancer that a group is for names it, or may not
 // have come to that.
-func (g *groupCheck) named(ctx context.Context, from client.Reader, req ctrl.Request, id string) (bool, error) {
+func (g *Groups) named(ctx context.Context, from client.Reader, req ctrl.Request, id string) (bool, error) {
 	var klb v1.KuryrLoadBalancer
 	err := from.Get(ctx, req.NamespacedName, &klb)
 	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
@@ -152,10 +152,10 @@ func (g *groupCheck) named(ctx context.Context, from client.Reader, req ctrl.Req
 	if err != nil {
 		return false, fmt.Errorf("reading KuryrLoadBalancer %s: %w", req, err)
 	}
-	return klb.Status.SecurityGroupID == id || g.grants.Lost(&klb), nil
+	return klb.Status.SecurityGroupID == id || g.members.Lost(&klb), nil
 }
 
-func (g *groupCheck) delete(ctx context.Context, id string, owner ctrl.Request) {
+func (g *Groups) delete(ctx context.Context, id string, owner ctrl.Request) {
 	log := ctrl.LoggerFrom(ctx).WithValues("group", id, "owner", owner.String())
 	release, _ := g.making.Try(owner)
 	if release == nil { // one that is taken meanwhile has a name by the next look
