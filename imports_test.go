@@ -60,7 +60,7 @@ var rules = []rule{
 	{
 		packages: []string{"internal/plan/..."},
 		only: []string{
-			"std", "k8s.io/api/...", "k8s.io/apimachinery/pkg/apis/...", "k8s.io/apimachinery/pkg/types",
+			"std", "k8s.io/api/...", "k8s.io/apimachinery/pkg/apis/...", "k8s.io/apimachinery/pkg/types", "k8s.io/apimachinery/pkg/api/meta",
 			module + "/api/v1", module + "/internal/sdn", module + "/internal/plan/...",
 		},
 		never: effects,

@@ -20,7 +20,6 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/events"
@@ -34,6 +33,7 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/controller/polling"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -65,15 +65,15 @@ type Reconciler struct {
 	events   events.EventRecorder
 	now      func() time.Time
 	wake     kube.Queue[ctrl.Request]
-	wait     *waiter
+	wait     *polling.Waiter
 	memory   memories
-	drift    drift
+	drift    *polling.Drift
 
-	lists     shared[[]sdn.LoadBalancerSummary]
-	addresses sharedByProject
+	lists     polling.Shared[[]sdn.LoadBalancerSummary]
+	addresses polling.SharedByProject
 	left      leftovers
-	moves     moves
-	busy      busyProviders
+	moves     polling.Turns
+	busy      polling.BusyProviders
 	grants    memberGroups
 	making    *kube.Owners // of security groups that are made and named, or deleted as nobody's
 }
@@ -104,8 +104,8 @@ func New(mgr ctrl.Manager, o Options) *Reconciler {
 		client: mgr.GetClient(), cloud: o.Cloud.LoadBalancers, floating: o.Cloud.FloatingIPs, subnets: o.Subnets, groups: o.Cloud.SecurityGroups, backoff: o.Backoff, mend: o.Mend,
 		events: mgr.GetEventRecorder("kuryr-controller"), now: o.Now, grants: o.Members, making: o.Making,
 	}
-	r.wait = newWaiter(o.Cloud.LoadBalancers.ListLoadBalancers, o.Now, r.wake.Add)
-	r.drift = drift{client: r.client, settings: o.Settings, suspect: r.memory.suspect, looking: r.memory.looking, wake: r.wake.Add}
+	r.wait = polling.NewWaiter(o.Cloud.LoadBalancers.ListLoadBalancers, o.Now, r.wake.Add)
+	r.drift = polling.NewDrift(r.client, o.Settings, r.memory.suspect, r.memory.looking, r.wake.Add)
 	return r
 }
 
@@ -124,7 +124,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
-	for _, run := range []kube.Leading{r.wait.run, r.drift.look} {
+	for _, run := range []kube.Leading{r.wait.Run, r.drift.Look} {
 		if err := mgr.Add(run); err != nil {
 			return err
 		}
@@ -250,37 +250,13 @@ func (r *Reconciler) atRest(ctx context.Context, klb *v1.KuryrLoadBalancer, m *m
 	return false, 0, nil
 }
 
-// features returns what the provider of a KuryrLoadBalancer can do, as far as is known
-// and as trees, what it has in the cloud, show.
-func (r *Reconciler) features(ctx context.Context, klb *v1.KuryrLoadBalancer, trees []sdn.LoadBalancer) (sdn.Features, error) {
-	provider := balancer.Provider(klb, trees, balancer.Named(klb))
-	if provider == "" && trees == nil && len(klb.Status.LoadBalancers) > 0 {
-		provider = klb.Status.LoadBalancers[0].Provider
-	}
-	f, err := r.cloud.Features(ctx, provider)
-	if err != nil {
-		return f, fmt.Errorf("asking what load balancers of provider %q can do: %w", provider, err)
-	}
-	return balancer.Proven(f, trees), nil
-}
-
-// blank reports whether nothing has ever been said of a KuryrLoadBalancer.
-func blank(klb *v1.KuryrLoadBalancer) bool {
-	s := &klb.Status
-	return len(s.LoadBalancers)+len(s.Listeners)+len(s.Pools)+len(s.Members)+len(s.Conditions) == 0 && s.PublicIP == nil
-}
-
-func ownerOf(klb *v1.KuryrLoadBalancer) sdn.Owner {
-	return sdn.Owner{Kind: sdn.KindLoadBalancer, Namespace: klb.Namespace, Name: klb.Name}
-}
-
 // bring does one round and reports.
 func (r *Reconciler) bring(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory) (ctrl.Result, error) {
 	m.begin(klb.Generation, r.now())
 	m.synced = m.synced || balancer.IsReady(klb) // before this process: a look at it is no stage
 	o := &round{}
 	o.err = r.keepOut(ctx, klb, m, o)
-	if id, since := r.wait.waits(kube.RequestOf(klb)); id != "" && !m.overdue(r.now(), r.patience()) {
+	if id, since := r.wait.WaitsFor(kube.RequestOf(klb)); id != "" && !m.overdue(r.now(), r.patience()) {
 		o.waiting, o.since = id, since
 		if !m.lax.IsZero() {
 			o.within = m.lax.Add(r.patience()).Sub(r.now())
@@ -395,41 +371,4 @@ func (r *Reconciler) carryOut(ctx context.Context, klb *v1.KuryrLoadBalancer, m 
 		failed = r.steps(ctx, klb, m, plan.Last, o)
 	}
 	return failed
-}
-
-// learned reports whether more or less is held to be possible than when the cloud was
-// found to be as wanted: then what differs is no one's doing. A process that has just
-// started has only the status to tell by.
-func learned(klb *v1.KuryrLoadBalancer, m *memory, o *round) bool {
-	if m.features != nil {
-		return !equality.Semantic.DeepEqual(*m.features, o.features)
-	}
-	said := meta.FindStatusCondition(klb.Status.Conditions, v1.ConditionSupported)
-	return o.asked && said != nil && said.Message != supported(o.problems)
-}
-
-// checked says that the cloud was found to differ although nobody has changed the
-// KuryrLoadBalancer, before anything is done about it.
-func (r *Reconciler) checked(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, plan *balancer.Plan, o *round) error {
-	if !m.check {
-		return nil
-	}
-	m.check = false
-	ready := meta.FindStatusCondition(klb.Status.Conditions, v1.ConditionReady)
-	if ready == nil || ready.ObservedGeneration != klb.Generation || ready.Reason != v1.ReasonReady || learned(klb, m, o) {
-		return nil
-	}
-	o.checking = true
-	var drift []string
-	for _, steps := range [][]balancer.Step{plan.Steps, plan.Mend, plan.Last} {
-		for _, s := range steps {
-			if !m.hasFailed(s) { // else it was told
-				drift = append(drift, s.String())
-			}
-		}
-	}
-	if len(drift) == 0 {
-		return nil
-	}
-	return r.tellDrift(ctx, klb, m, drift)
 }

@@ -134,7 +134,7 @@ func (r *Reconciler) mayHaveAddress(ctx context.Context, klb *v1.KuryrLoadBalanc
 	}
 	if m.public == unknown {
 		left, err := r.left.of(ctx, ownerOf(klb), func(ctx context.Context) ([]sdn.FloatingIP, error) {
-			return r.addresses.get(ctx, klb.Spec.ProjectID, r.floating.ListFloatingIPs)
+			return r.addresses.Get(ctx, klb.Spec.ProjectID, r.floating.ListFloatingIPs)
 		})
 		if err != nil {
 			return false, fmt.Errorf("listing floating IPs: %w", err)
@@ -288,7 +288,7 @@ func (r *Reconciler) putBack(ctx context.Context, klb *v1.KuryrLoadBalancer, m *
 // project that is wanted, and that of its load balancer, if that is another and the
 // one of the status is not among the first.
 func (r *Reconciler) usable(ctx context.Context, klb *v1.KuryrLoadBalancer) ([]sdn.FloatingIP, error) {
-	all, err := r.addresses.get(ctx, klb.Spec.ProjectID, r.floating.ListFloatingIPs)
+	all, err := r.addresses.Get(ctx, klb.Spec.ProjectID, r.floating.ListFloatingIPs)
 	if err != nil {
 		return nil, err
 	}
@@ -297,7 +297,7 @@ func (r *Reconciler) usable(ctx context.Context, klb *v1.KuryrLoadBalancer) ([]s
 	if has == nil || len(lbs) == 0 || lbs[0].ProjectID == klb.Spec.ProjectID || slices.ContainsFunc(all, func(f sdn.FloatingIP) bool { return f.ID == has.ID }) {
 		return all, nil
 	}
-	others, err := r.addresses.get(ctx, lbs[0].ProjectID, r.floating.ListFloatingIPs)
+	others, err := r.addresses.Get(ctx, lbs[0].ProjectID, r.floating.ListFloatingIPs)
 	for _, f := range others {
 		if f.ID == has.ID {
 			all = append(all, f)

@@ -5,12 +5,15 @@ package balancers
 
 import (
 	"context"
+	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
+
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -49,12 +52,12 @@ type memory struct {
 	inVain     map[string]bool // load balancers that failovers have not got out of ERROR, by ID
 	tries      int             // to get something out of ERROR
 	tryAt      time.Time
-	unfinished int                 // tries, in a row, that a busy load balancer has stopped
-	broken     int                 // how many things were in ERROR at the last try
-	beaten     int                 // how often in a row a step was refused as its load balancer was busy
-	beatenBy   string              // that step
-	refusals   int                 // how often in a row something was not supported
-	stubborn   map[string]*attempt // steps that the next look did not show
+	unfinished int               // tries, in a row, that a busy load balancer has stopped
+	broken     int               // how many things were in ERROR at the last try
+	beaten     int               // how often in a row a step was refused as its load balancer was busy
+	beatenBy   string            // that step
+	refusals   int               // how often in a row something was not supported
+	stubborn   balancer.Attempts // steps that the next look did not show
 
 	generation int64 // the last that was begun
 	begun      time.Time
@@ -68,13 +71,6 @@ type addressKnown struct {
 	port     string
 	spec     v1.PublicIPSpec
 	withheld bool
-}
-
-// attempt is a step that was carried out without effect, or could not be.
-type attempt struct {
-	times  int
-	next   time.Time
-	failed string // why, if it is no more than to be told
 }
 
 func (m *memory) forgetCloud() {
@@ -104,11 +100,7 @@ func (m *memory) overdue(now time.Time, patience time.Duration) bool {
 func (m *memory) settled() {
 	m.tries, m.broken, m.beaten = 0, 0, 0
 	m.inVain = nil
-	for key := range m.stubborn {
-		if strings.HasPrefix(key, replacing) {
-			delete(m.stubborn, key)
-		}
-	}
+	m.stubborn.ForgetReplacing()
 }
 
 // failedOver notes which load balancers a whole series of failovers has left in ERROR.
@@ -234,65 +226,63 @@ func (b *memories) forget(req ctrl.Request) {
 	delete(b.begun, req)
 }
 
-// shared lets those who ask at the same time share an answer: one that began when
-// they had asked, so that it shows all that was so then. The zero value is ready.
-type shared[T any] struct {
-	mu      sync.Mutex
-	current *question[T] // has begun
-	next    *question[T] // has not
-}
-
-type question[T any] struct {
-	done  chan struct{}
-	value T
-	err   error
-}
-
-// get asks, or waits for who asks next. What it returns is not to be changed.
-func (s *shared[T]) get(ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
-	s.mu.Lock()
-	q, before := s.next, s.current
-	mine := q == nil
-	if mine {
-		q = &question[T]{done: make(chan struct{})}
-		s.next = q
+// features returns what the provider of a KuryrLoadBalancer can do, as far as is known
+// and as trees, what it has in the cloud, show.
+func (r *Reconciler) features(ctx context.Context, klb *v1.KuryrLoadBalancer, trees []sdn.LoadBalancer) (sdn.Features, error) {
+	provider := balancer.Provider(klb, trees, balancer.Named(klb))
+	if provider == "" && trees == nil && len(klb.Status.LoadBalancers) > 0 {
+		provider = klb.Status.LoadBalancers[0].Provider
 	}
-	s.mu.Unlock()
-	if !mine {
-		select {
-		case <-q.done:
-			return q.value, q.err
-		case <-ctx.Done():
-			var none T
-			return none, ctx.Err()
+	f, err := r.cloud.Features(ctx, provider)
+	if err != nil {
+		return f, fmt.Errorf("asking what load balancers of provider %q can do: %w", provider, err)
+	}
+	return balancer.Proven(f, trees), nil
+}
+
+// blank reports whether nothing has ever been said of a KuryrLoadBalancer.
+func blank(klb *v1.KuryrLoadBalancer) bool {
+	s := &klb.Status
+	return len(s.LoadBalancers)+len(s.Listeners)+len(s.Pools)+len(s.Members)+len(s.Conditions) == 0 && s.PublicIP == nil
+}
+
+func ownerOf(klb *v1.KuryrLoadBalancer) sdn.Owner {
+	return sdn.Owner{Kind: sdn.KindLoadBalancer, Namespace: klb.Namespace, Name: klb.Name}
+}
+
+// learned reports whether more or less is held to be possible than when the cloud was
+// found to be as wanted: then what differs is no one's doing. A process that has just
+// started has only the status to tell by.
+func learned(klb *v1.KuryrLoadBalancer, m *memory, o *round) bool {
+	if m.features != nil {
+		return !equality.Semantic.DeepEqual(*m.features, o.features)
+	}
+	said := meta.FindStatusCondition(klb.Status.Conditions, v1.ConditionSupported)
+	return o.asked && said != nil && said.Message != supported(o.problems)
+}
+
+// checked says that the cloud was found to differ although nobody has changed the
+// KuryrLoadBalancer, before anything is done about it.
+func (r *Reconciler) checked(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, plan *balancer.Plan, o *round) error {
+	if !m.check {
+		return nil
+	}
+	m.check = false
+	ready := meta.FindStatusCondition(klb.Status.Conditions, v1.ConditionReady)
+	if ready == nil || ready.ObservedGeneration != klb.Generation || ready.Reason != v1.ReasonReady || learned(klb, m, o) {
+		return nil
+	}
+	o.checking = true
+	var drift []string
+	for _, steps := range [][]balancer.Step{plan.Steps, plan.Mend, plan.Last} {
+		for _, s := range steps {
+			if !m.stubborn.HasFailed(s) { // else it was told
+				drift = append(drift, s.String())
+			}
 		}
 	}
-	if before != nil {
-		<-before.done
+	if len(drift) == 0 {
+		return nil
 	}
-	s.mu.Lock()
-	s.current, s.next = q, nil
-	s.mu.Unlock()
-	defer close(q.done)
-	q.value, q.err = ask(ctx)
-	return q.value, q.err
-}
-
-// sharedByProject shares the lists of floating IPs of each project.
-type sharedByProject struct {
-	mu  sync.Mutex
-	all map[string]*shared[[]sdn.FloatingIP]
-}
-
-func (s *sharedByProject) get(ctx context.Context, project string, ask func(context.Context, string) ([]sdn.FloatingIP, error)) ([]sdn.FloatingIP, error) {
-	s.mu.Lock()
-	if s.all == nil {
-		s.all = map[string]*shared[[]sdn.FloatingIP]{}
-	}
-	if s.all[project] == nil {
-		s.all[project] = &shared[[]sdn.FloatingIP]{}
-	}
-	one := s.all[project]
-	s.mu.Unlock()
-	return one.get(ctx, func(ctx context.Context) ([]sdn.FloatingIP, error) { return ask(ctx, project) })
+	return r.tellDrift(ctx, klb, m, drift)
 }

@@ -19,10 +19,6 @@ var (
 			"and to the cloud having all of it, members included (stage synced).",
 		Buckets: []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900},
 	}, []string{"stage"})
-	balancersBusy = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "kuryr_loadbalancers_busy",
-		Help: "Load balancers that the cloud is at work on and that are waited for.",
-	})
 	balancerDrifts = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "kuryr_loadbalancer_drifts_total",
 		Help: "Looks at a load balancer that found it changed by somebody else.",
@@ -39,7 +35,7 @@ var (
 )
 
 func init() {
-	metrics.Registry.MustRegister(balancerStages, balancersBusy, balancerDrifts, balancersMended, balancerWrites)
+	metrics.Registry.MustRegister(balancerStages, balancerDrifts, balancersMended, balancerWrites)
 }
 
 // wrote counts a change that was asked for.

@@ -28,7 +28,7 @@ type fencing struct {
 	known bool   // group is what the status is to say
 	group string // empty: none
 	told  []balancer.Problem
-	verdict
+	balancer.Verdict
 	done bool  // the cloud was asked for it in this round
 	err  error // and this came of it
 	wide bool  // so that it may let in others than it is to
@@ -40,9 +40,7 @@ type fenceMemory struct {
 	rules []sdn.Rule
 	going time.Time // when it was first asked to go with its KuryrLoadBalancer
 
-	behind map[string]time.Time // members without it, and since when; nil: not known yet
-	ported map[string]bool      // members whose port was seen
-	gone   map[string]time.Time // those whose port is gone, and since when
+	balancer.Coverage
 }
 
 // is reports whether the security group that the status names was made as the spec says.
@@ -74,8 +72,8 @@ func (r *Reconciler) fence(ctx context.Context, klb *v1.KuryrLoadBalancer, m *me
 			return rest, err
 		}
 	}
-	o.fence.known, o.fence.verdict = true, m.fence.judge(klb, &found, r.now(), r.patience())
-	o.fence.told = o.fence.problems(klb)
+	o.fence.known, o.fence.Verdict = true, m.fence.Assess(klb, &found, r.now(), r.patience())
+	o.fence.told = o.fence.Problems(klb)
 	if p, is := balancer.TooManyRules(klb); is {
 		o.fence.told = append(o.fence.told, p)
 	}
@@ -143,14 +141,14 @@ func (r *Reconciler) makeFence(ctx context.Context, klb *v1.KuryrLoadBalancer, m
 // apply has what the fence has found count for the floating IP.
 func (f *fencing) apply(klb *v1.KuryrLoadBalancer, o *round) {
 	o.problems = append(o.problems, f.told...)
-	if f.soon > 0 && (o.within == 0 || f.soon < o.within) {
-		o.within = f.soon
+	if f.Soon > 0 && (o.within == 0 || f.Soon < o.within) {
+		o.within = f.Soon
 	}
 	if balancer.Open(klb) {
 		return
 	}
-	o.withheld = o.withheld || len(f.bare) > 0 && klb.Spec.PublicIP != nil
-	o.closing = o.closing || f.waits || f.passing
+	o.withheld = o.withheld || len(f.Bare) > 0 && klb.Spec.PublicIP != nil
+	o.closing = o.closing || f.Waits || f.Passing
 }
 
 // unfence deletes the security group of a KuryrLoadBalancer that goes. The ports lose
@@ -199,9 +197,9 @@ func (r *Reconciler) fencedAs(ctx context.Context, klb *v1.KuryrLoadBalancer, m 
 		return public && !balancer.Withheld(klb, f), true, 0, err
 	}
 	found, err := r.surround(ctx, klb)
-	v := m.fence.judge(klb, &found, r.now(), r.patience())
-	told = (klb.Status.SecurityGroupID != "" || !found.Reached) && v.isTold(klb)
-	return public && (balancer.Open(klb) || len(v.bare) == 0), told, v.soon, err
+	v := m.fence.Assess(klb, &found, r.now(), r.patience())
+	told = (klb.Status.SecurityGroupID != "" || !found.Reached) && v.IsTold(klb)
+	return public && (balancer.Open(klb) || len(v.Bare) == 0), told, v.Soon, err
 }
 
 // guards returns the KuryrLoadBalancers that wait for a port to have their group.

@@ -27,7 +27,7 @@ func (r *Reconciler) release(ctx context.Context, klb *v1.KuryrLoadBalancer, m *
 	if m.untouched {
 		return r.drop(ctx, klb, m)
 	}
-	if id, since := r.wait.waits(kube.RequestOf(klb)); id != "" && m.leaving {
+	if id, since := r.wait.WaitsFor(kube.RequestOf(klb)); id != "" && m.leaving {
 		o.waiting, o.since = id, since
 		return r.reportLeaving(ctx, klb, m, o)
 	}
@@ -59,8 +59,8 @@ func (r *Reconciler) remove(ctx context.Context, klb *v1.KuryrLoadBalancer, m *m
 	}
 	for _, lb := range owned {
 		// One whose deletion ended in ERROR is not deleted over and over without a pause.
-		if a := m.stubborn[lb.ID]; a != nil && a.times >= stubbornAfter && r.now().Before(a.next) {
-			o.again = a.next.Sub(r.now())
+		if a := m.stubborn[lb.ID]; a != nil && a.Times >= balancer.IneffectiveAfter && r.now().Before(a.Next) {
+			o.again = a.Next.Sub(r.now())
 			o.broken = append(o.broken, "load balancer "+lb.ID)
 			continue
 		}
@@ -90,7 +90,7 @@ func (r *Reconciler) unlisted(ctx context.Context, klb *v1.KuryrLoadBalancer, li
 // deleted notes that a load balancer was asked to go, and says so once: it is not
 // gone by then, and nobody is told when it is.
 func (r *Reconciler) deleted(ctx context.Context, m *memory, key, id string) {
-	if m.did(key, r.now(), r.backoff) == 1 {
+	if m.stubborn.Did(key, r.now(), r.backoff.Min) == 1 {
 		ctrl.LoggerFrom(ctx).Info("deleted load balancer", "loadBalancer", id)
 	}
 }

@@ -208,7 +208,7 @@ func (r *Reconciler) unready(klb *v1.KuryrLoadBalancer, o *round) (reason, messa
 	case o.waiting != "" && r.now().Sub(o.since) >= stuckAfter:
 		return v1.ReasonLoadBalancerBusy, fmt.Sprintf("Load balancer %s has been busy since %s: look at it, and at Octavia, in the cloud", o.waiting, o.since.UTC().Format(time.RFC3339))
 	}
-	if o.fence.waits && klb.Status.PublicIP == nil && klb.Spec.PublicIP != nil {
+	if o.fence.Waits && klb.Status.PublicIP == nil && klb.Spec.PublicIP != nil {
 		return v1.ReasonPending, "It gets its floating IP once an endpoint has its security group, " + o.fence.group
 	}
 	return v1.ReasonPending, "The cloud is at work on it."
@@ -374,4 +374,26 @@ func (r *Reconciler) measure(klb *v1.KuryrLoadBalancer, m *memory, o *round) {
 		m.synced = true
 		balancerStages.WithLabelValues("synced").Observe(r.now().Sub(m.begun).Seconds())
 	}
+}
+
+// fieldsOf names what of a Service, and of the configuration, the cloud may have meant
+// when it refused something: it speaks of its own fields. text is the error.
+func fieldsOf(text string) string {
+	ours, cloud, _ := strings.Cut(text, " answered ")
+	says := func(words string) bool { return strings.Contains(strings.ToLower(cloud), words) }
+	switch {
+	case strings.Contains(ours, "is none of the cloud's"), says("is not enabled"):
+		return "the Service's annotation openstack.org/kuryr-provider, and services.provider in Kuryr's configuration"
+	case says("flavor"):
+		return "the Service's annotation loadbalancer.openstack.org/flavor-id, and services.flavorID in Kuryr's configuration"
+	case says("availability"):
+		return "the Service's annotation loadbalancer.openstack.org/availability-zone"
+	case strings.Contains(ours, "floating IP"):
+		return "the Service's annotations loadbalancer.openstack.org/floating-network-id and loadbalancer.openstack.org/floating-subnet-id, " +
+			"and services.externalNetworkID and services.externalSubnetID in Kuryr's configuration"
+	case says("subnet"):
+		return "services.subnetIDs and services.nodeSubnetIDs in Kuryr's configuration, " +
+			"and the Service's annotation loadbalancer.openstack.org/member-subnet-id"
+	}
+	return "the Service's annotations and services in Kuryr's configuration"
 }

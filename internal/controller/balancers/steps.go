@@ -69,7 +69,7 @@ func namesAll(klb *v1.KuryrLoadBalancer) bool {
 
 // owned returns all load balancers that bear the mark of an object.
 func (r *Reconciler) owned(ctx context.Context, klb *v1.KuryrLoadBalancer) ([]sdn.LoadBalancerSummary, error) {
-	listed, err := r.lists.get(ctx, r.cloud.ListLoadBalancers)
+	listed, err := r.lists.Get(ctx, r.cloud.ListLoadBalancers)
 	if err != nil {
 		return nil, fmt.Errorf("listing load balancers: %w", err)
 	}
@@ -101,7 +101,7 @@ func (r *Reconciler) read(ctx context.Context, klb *v1.KuryrLoadBalancer, ids []
 
 // await has the object wait for a load balancer.
 func (r *Reconciler) await(id string, klb *v1.KuryrLoadBalancer, o *round) {
-	r.wait.add(id, kube.RequestOf(klb))
+	r.wait.Add(id, kube.RequestOf(klb))
 	o.waiting, o.since = id, r.now()
 }
 
@@ -109,7 +109,7 @@ func (r *Reconciler) await(id string, klb *v1.KuryrLoadBalancer, o *round) {
 // already.
 func (r *Reconciler) awaitAll(ids []string, klb *v1.KuryrLoadBalancer, m *memory, o *round) {
 	for _, id := range ids {
-		if known, since := r.wait.waits(kube.RequestOf(klb)); known == id {
+		if known, since := r.wait.WaitsFor(kube.RequestOf(klb)); known == id {
 			o.waiting, o.since = id, since
 		} else {
 			r.await(id, klb, o)
@@ -138,10 +138,10 @@ func (r *Reconciler) steps(ctx context.Context, klb *v1.KuryrLoadBalancer, m *me
 		case err == nil:
 			o.did = append(o.did, s.String())
 			if at := balancer.Target(s); at != "" { // else the next step is about another
-				changed[at], busy[at] = true, r.busy.is(o.provider(at), r.now())
+				changed[at], busy[at] = true, r.busy.Is(o.provider(at), r.now())
 			}
 			ctrl.LoggerFrom(ctx).Info("changed load balancer", "step", s.String(), "loadBalancer", id)
-			m.did(fingerprint(s), r.now(), r.backoff)
+			m.stubborn.Did(balancer.Fingerprint(s), r.now(), r.backoff.Min)
 			m.beatenBy = ""
 			if id != "" {
 				r.await(id, klb, o)
@@ -175,8 +175,8 @@ func (r *Reconciler) steps(ctx context.Context, klb *v1.KuryrLoadBalancer, m *me
 func (r *Reconciler) awaitRefused(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, s balancer.Step, part bool, o *round) {
 	id := balancer.Target(s)
 	if d, deletes := s.(balancer.DeleteLoadBalancer); deletes { // it may end in ERROR, and be wanted again
-		r.deleted(ctx, m, fingerprint(s), d.ID)
-	} else if o.stopped = true; !part && m.refusesAgain(fingerprint(s)) {
+		r.deleted(ctx, m, balancer.Fingerprint(s), d.ID)
+	} else if o.stopped = true; !part && m.refusesAgain(balancer.Fingerprint(s)) {
 		o.beaten, o.again = id, r.backoff.Quota
 		return
 	}
@@ -185,8 +185,8 @@ func (r *Reconciler) awaitRefused(ctx context.Context, klb *v1.KuryrLoadBalancer
 
 // lose notes that what a step is about is not there.
 func (r *Reconciler) lose(m *memory, s balancer.Step, o *round) {
-	if !leaves(s) {
-		m.did(fingerprint(s), r.now(), r.backoff)
+	if !balancer.Leaves(s) {
+		m.stubborn.Did(balancer.Fingerprint(s), r.now(), r.backoff.Min)
 	}
 	o.lost, o.again = true, r.backoff.Min
 }
@@ -197,10 +197,10 @@ func (r *Reconciler) pending(s balancer.Step, id string, part bool, changed map[
 	at := balancer.Target(s)
 	if part {
 		changed[at] = true
-		return r.busy.is(o.provider(id), r.now())
+		return r.busy.Is(o.provider(id), r.now())
 	}
 	if changed[at] {
-		r.busy.seen(o.provider(id), r.now())
+		r.busy.Seen(o.provider(id), r.now())
 	}
 	return true
 }

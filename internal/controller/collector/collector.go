@@ -2,13 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package collector compares what the cloud has of this cluster with the objects that
-// are to name it. What no object names in looks a grace period apart is deleted; an
-// object whose part of the cloud is gone is looked at by who applies it. It knows no
-// more of them than a few functions, and writes no object.
+// are to name it. What no object names in two looks a grace period apart is deleted, or,
+// if it is a port that a pool can use, given to the pool. An object whose part of the
+// cloud is gone is reconciled by the package that applies it. The collector writes no
+// object.
 //
-// Each kind of thing has a loop of its own that runs while this process leads and looks
-// at intervals of the configuration, with lists and not one by one; nothing else wakes
-// it. Between loops nothing is shared.
+// Each kind has a loop of its own that runs while this process leads. It looks at
+// intervals of the configuration, with lists and not one by one. The loop of ports also
+// looks soon after another part has said that there may be a port that no object names.
+// The loops share nothing.
 package collector
 
 import (

@@ -1,14 +1,6 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package collector compares what the SDN has with the objects, of each kind. What bears
-// this cluster's mark and belongs to no object in two looks a grace period apart is given
-// back or deleted, after a look at the API server past the cache. An object whose
-// resource is gone is reconciled. Nothing else in the controller lists the SDN's
-// resources to find what no object names.
-//
-// It looks every orphans.interval, and soon after other parts say that there may be
-// something to be found.
 package collector
 
 import (

@@ -17,7 +17,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -150,32 +149,11 @@ func (r *Reconciler) ask(v *view, a pool.Actions) {
 	}
 }
 
-// maxFill is how many free ports a pool may be asked to have, as spec.min.
-const maxFill = 10000
-
 // What a pool's object is told, once each time.
 const (
 	toldFailure = "failure"
 	toldFill    = "fill"
 )
-
-// parseFill reads the annotation that asks for free ports.
-func parseFill(value string) (int, error) {
-	n, err := strconv.ParseUint(value, 10, 31)
-	if err != nil || n > maxFill {
-		return 0, fmt.Errorf("%s is %q: write a number from 0 to %d, as in \"20\"", v1.FillAnnotation, shorten(value), maxFill)
-	}
-	return int(n), nil
-}
-
-// shorten keeps what anybody may write out of an Event's way.
-func shorten(s string) string {
-	const most = 40
-	if len(s) > most {
-		return s[:most] + "..."
-	}
-	return s
-}
 
 // fill takes up what somebody asked the pool's object for.
 func (r *Reconciler) fill(v *view) {

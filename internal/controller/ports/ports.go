@@ -189,12 +189,6 @@ func (r *Reconciler) apply(ctx context.Context, port *v1.KuryrPort) error {
 	return nil
 }
 
-// suspect reports whether the SDN is said to have lost the port.
-func (r *Reconciler) suspect(port *v1.KuryrPort) bool {
-	ready := meta.FindStatusCondition(port.Status.Conditions, v1.ConditionReady)
-	return r.memory.isGone(port.Name) || ready != nil && ready.Reason == v1.ReasonPortMissing
-}
-
 // update returns what is to change in the SDN.
 func (r *Reconciler) update(port *v1.KuryrPort) (u sdn.PortUpdate, needed bool) {
 	first := port.Status.Phase == ""
@@ -315,21 +309,6 @@ func (r *Reconciler) status(port *v1.KuryrPort, reason string, failed error) v1.
 	return s
 }
 
-// phase sums up a port, given how applying it went.
-func phase(port *v1.KuryrPort, reason string) v1.PortPhase {
-	switch {
-	case !port.DeletionTimestamp.IsZero():
-		return v1.PortDeleting
-	case reason == v1.ReasonPortMissing, reason == v1.ReasonRejected:
-		return v1.PortFailed
-	case port.Spec.PodRef != nil:
-		return v1.PortBound
-	case reason != v1.ReasonReady:
-		return v1.PortRecycling
-	}
-	return v1.PortAvailable
-}
-
 // missing says that the SDN has lost a port. One that is not plugged the planner
 // deletes; its pod, if it has one, gets another.
 func (r *Reconciler) missing(port *v1.KuryrPort) {
@@ -359,21 +338,6 @@ func (r *Reconciler) refused(port *v1.KuryrPort, failed error) {
 		note = "The pod keeps the security groups that it has: %s"
 	}
 	r.events.Eventf(kube.Reference(kube.PodOf(ref), "Pod"), nil, corev1.EventTypeWarning, v1.ReasonRejected, "UpdatePort", note, outcome.Cut(outcome.Explain(failed, port.Spec.NodeName)))
-}
-
-// isActive reports whether the port's traffic passes. Of types that a node
-// waits for itself its word is taken; of others the SDN is asked, see activity.
-// A subport is active as soon as it is on its trunk, plugged or not.
-func (r *Reconciler) isActive(port *v1.KuryrPort) bool {
-	t := port.Spec.VIF.Type
-	if port.Status.Attachment == nil && t != "vlan" {
-		r.memory.awaitActive(port.Name, false)
-		return false
-	}
-	if t == "ovs" || t == "bridge" || t == "macvlan" || port.Status.Active {
-		return true
-	}
-	return r.memory.awaitActive(port.Name, true)
 }
 
 // release lets a KuryrPort go.

@@ -10,8 +10,11 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -221,4 +224,40 @@ func (r *Reconciler) handBack(ctx context.Context, port *v1.KuryrPort, pod *core
 	// That is not looked for at once: a process that has just started serves pods first.
 	time.AfterFunc(r.settings.Load().Orphans.Grace.Duration, r.doubtful)
 	return kube.Retry(r.drop(ctx, port))
+}
+
+// suspect reports whether the SDN is said to have lost the port.
+func (r *Reconciler) suspect(port *v1.KuryrPort) bool {
+	ready := meta.FindStatusCondition(port.Status.Conditions, v1.ConditionReady)
+	return r.memory.isGone(port.Name) || ready != nil && ready.Reason == v1.ReasonPortMissing
+}
+
+// phase sums up a port, given how applying it went.
+func phase(port *v1.KuryrPort, reason string) v1.PortPhase {
+	switch {
+	case !port.DeletionTimestamp.IsZero():
+		return v1.PortDeleting
+	case reason == v1.ReasonPortMissing, reason == v1.ReasonRejected:
+		return v1.PortFailed
+	case port.Spec.PodRef != nil:
+		return v1.PortBound
+	case reason != v1.ReasonReady:
+		return v1.PortRecycling
+	}
+	return v1.PortAvailable
+}
+
+// isActive reports whether the port's traffic passes. Of types that a node
+// waits for itself its word is taken; of others the SDN is asked, see activity.
+// A subport is active as soon as it is on its trunk, plugged or not.
+func (r *Reconciler) isActive(port *v1.KuryrPort) bool {
+	t := port.Spec.VIF.Type
+	if port.Status.Attachment == nil && t != "vlan" {
+		r.memory.awaitActive(port.Name, false)
+		return false
+	}
+	if t == "ovs" || t == "bridge" || t == "macvlan" || port.Status.Active {
+		return true
+	}
+	return r.memory.awaitActive(port.Name, true)
 }

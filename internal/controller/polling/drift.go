@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package balancers
+package polling
 
 import (
 	"cmp"
@@ -18,9 +18,9 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 )
 
-// drift has each load balancer, with all that is below it, looked at once an interval,
+// Drift has each load balancer, with all that is below it, looked at once an interval,
 // spread over it: somebody may have changed it in the cloud.
-type drift struct {
+type Drift struct {
 	client   client.Client
 	settings *settings.Live
 	suspect  func(req ctrl.Request, doubt bool)
@@ -28,12 +28,16 @@ type drift struct {
 	wake     func(ctrl.Request)
 }
 
-// look has each KuryrLoadBalancer looked at once an interval, until ctx ends. The
+func NewDrift(c client.Client, s *settings.Live, suspect func(ctrl.Request, bool), looking func(ctrl.Request) bool, wake func(ctrl.Request)) *Drift {
+	return &Drift{client: c, settings: s, suspect: suspect, looking: looking, wake: wake}
+}
+
+// Look has each KuryrLoadBalancer looked at once an interval, until ctx ends. The
 // first look is an interval after the start: serving comes first. They are spread
 // over all of it, in the order of their names, so that each is looked at as often;
 // over more than that if they would take too many of the requests that may be sent.
 // One whose last look is not done is not asked for another.
-func (r *drift) look(ctx context.Context) error {
+func (r *Drift) Look(ctx context.Context) error {
 	interval := func() time.Duration { return settings.CheckInterval(r.settings.Load().Services.CheckInterval.Duration) }
 	for rest := true; !rest || kube.Await(ctx, interval); {
 		all, err := kube.LoadBalancers(ctx, r.client)
@@ -66,7 +70,7 @@ func (r *drift) look(ctx context.Context) error {
 const lookShare = 5
 
 // cost is how long a look takes of what may be sent.
-func (r *drift) cost(klb *v1.KuryrLoadBalancer) time.Duration {
+func (r *Drift) cost(klb *v1.KuryrLoadBalancer) time.Duration {
 	perSecond := r.settings.Load().RequestsPerSecond
 	if perSecond <= 0 {
 		return 0

@@ -1,22 +1,30 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package balancers
+// Package polling is what the reconcilers of load balancers share of the cloud, so that
+// what is asked of it does not grow with their number: one list for all that wait for a
+// busy load balancer (Waiter), one answer for all who ask for the same list at the same
+// time (Shared), one change of provider at a time (Turns), and a look at each load
+// balancer once an interval, spread over it (Drift). It has clocks of its own, requeues
+// by functions that it is given, and plans and changes nothing.
+package polling
 
 import (
 	"context"
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// waiter waits for busy load balancers, for all with one list, and wakes
+// Waiter waits for busy load balancers, for all with one list, and wakes
 // those who have asked when one is done or gone.
-type waiter struct {
+type Waiter struct {
 	list func(context.Context) ([]sdn.LoadBalancerSummary, error)
 	done func(ctrl.Request)
 	now  func() time.Time
@@ -40,12 +48,12 @@ const (
 	waitShare   = 4 // times as long as a list takes it is left alone
 )
 
-func newWaiter(list func(context.Context) ([]sdn.LoadBalancerSummary, error), now func() time.Time, done func(ctrl.Request)) *waiter {
-	return &waiter{list: list, now: now, done: done, busy: map[string]waiting{}, kick: make(chan struct{}, 1)}
+func NewWaiter(list func(context.Context) ([]sdn.LoadBalancerSummary, error), now func() time.Time, done func(ctrl.Request)) *Waiter {
+	return &Waiter{list: list, now: now, done: done, busy: map[string]waiting{}, kick: make(chan struct{}, 1)}
 }
 
-// add waits for a load balancer from now on.
-func (w *waiter) add(id string, req ctrl.Request) {
+// Add waits for a load balancer from now on.
+func (w *Waiter) Add(id string, req ctrl.Request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy[id] = waiting{req, w.now()}
@@ -56,9 +64,9 @@ func (w *waiter) add(id string, req ctrl.Request) {
 	}
 }
 
-// waits returns a load balancer that is being waited for, and since when; empty if
+// WaitsFor returns a load balancer that is being waited for, and since when; empty if
 // there is none.
-func (w *waiter) waits(req ctrl.Request) (id string, since time.Time) {
+func (w *Waiter) WaitsFor(req ctrl.Request) (id string, since time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for k, v := range w.busy {
@@ -69,8 +77,8 @@ func (w *waiter) waits(req ctrl.Request) (id string, since time.Time) {
 	return id, since
 }
 
-// run lists while anything is busy, until ctx ends.
-func (w *waiter) run(ctx context.Context) error {
+// Run lists while anything is busy, until ctx ends.
+func (w *Waiter) Run(ctx context.Context) error {
 	log := ctrl.LoggerFrom(ctx).WithName("loadbalancers")
 	var due, rested time.Time // when to list next, and before when not to
 	for {
@@ -110,7 +118,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-func (w *waiter) any() bool {
+func (w *Waiter) any() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.busy) > 0
@@ -118,7 +126,7 @@ func (w *waiter) any() bool {
 
 // gap returns how long to wait before the next list: for the youngest, as it is
 // the likeliest to be done.
-func (w *waiter) gap() time.Duration {
+func (w *Waiter) gap() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	gap := waitLatest
@@ -130,7 +138,7 @@ func (w *waiter) gap() time.Duration {
 
 // told takes from those who were waited for before the list began those that it
 // shows to be done.
-func (w *waiter) told(listed []sdn.LoadBalancerSummary, began time.Time) {
+func (w *Waiter) told(listed []sdn.LoadBalancerSummary, began time.Time) {
 	states := make(map[string]sdn.Provisioning, len(listed))
 	for _, lb := range listed {
 		states[lb.ID] = lb.Provisioning
@@ -153,3 +161,10 @@ func (w *waiter) told(listed []sdn.LoadBalancerSummary, began time.Time) {
 		w.done(req)
 	}
 }
+
+var balancersBusy = prometheus.NewGauge(prometheus.GaugeOpts{
+	Name: "kuryr_loadbalancers_busy",
+	Help: "Load balancers that the cloud is at work on and that are waited for.",
+})
+
+func init() { metrics.Registry.MustRegister(balancersBusy) }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package balancers
+package polling
 
 import (
 	"context"
@@ -51,7 +51,7 @@ func TestLooksAreSpread(t *testing.T) {
 		began := time.Now()
 		looks := map[string][]time.Duration{}
 		var last time.Duration
-		r := &drift{
+		r := &Drift{
 			client:   listed{names: names},
 			settings: settings.NewLive(settings.Settings{Services: config.Services{CheckInterval: metav1.Duration{Duration: interval}}}),
 			suspect: func(_ ctrl.Request, doubt bool) {
@@ -69,7 +69,7 @@ func TestLooksAreSpread(t *testing.T) {
 			},
 		}
 		done := make(chan error)
-		go func() { done <- r.look(ctx) }()
+		go func() { done <- r.Look(ctx) }()
 		time.Sleep(4*interval - time.Second)
 		stop()
 		if err := <-done; err != nil {
@@ -98,13 +98,13 @@ func TestLooksFollowInterval(t *testing.T) {
 			return settings.Settings{Services: config.Services{CheckInterval: metav1.Duration{Duration: d}}}
 		}
 		var looks atomic.Int32 // by another goroutine
-		r := &drift{
+		r := &Drift{
 			client: listed{names: []string{"a", "b"}}, settings: settings.NewLive(every(10 * time.Minute)),
 			suspect: func(ctrl.Request, bool) {}, looking: func(ctrl.Request) bool { return false }, wake: func(ctrl.Request) { looks.Add(1) },
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error)
-		go func() { done <- r.look(ctx) }()
+		go func() { done <- r.Look(ctx) }()
 		time.Sleep(time.Minute)
 		r.settings.Set(every(10 * time.Second))
 		time.Sleep(13 * time.Second)
@@ -129,25 +129,24 @@ func TestLooksHaveABudget(t *testing.T) {
 			names = append(names, fmt.Sprint("web-", i))
 		}
 		ctx, stop := context.WithCancel(t.Context())
-		var memory memories
+		open := map[ctrl.Request]bool{} // what was asked for and is not done
 		requests, looks := 0, map[string]int{}
-		r := &drift{
+		r := &Drift{
 			client: listed{names: names, ports: 3},
 			settings: settings.NewLive(settings.Settings{
 				Services: config.Services{CheckInterval: metav1.Duration{Duration: 10 * time.Second}}, RequestsPerSecond: perSecond,
 			}),
-			suspect: memory.suspect, looking: memory.looking,
+			suspect: func(req ctrl.Request, _ bool) { open[req] = true }, looking: func(req ctrl.Request) bool { return open[req] },
 			wake: func(req ctrl.Request) {
 				looks[req.Name]++
-				memory.of(req, "uid")
 				if req.Name != "web-7" { // for which the cloud does not answer
 					requests += 4 + 3
-					memory.looked(req)
+					delete(open, req)
 				}
 			},
 		}
 		done := make(chan error)
-		go func() { done <- r.look(ctx) }()
+		go func() { done <- r.Look(ctx) }()
 		const long = time.Hour
 		time.Sleep(long)
 		stop()

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package balancers
+package balancer
 
 import (
 	"slices"
@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 )
 
 // A security group reaches ports one by one, and endpoints come and go one by one. What
@@ -23,62 +22,70 @@ import (
 // can be kept out of; but not while the port of one has just gone, as it mostly has with
 // its pod: there is nobody at its address.
 
-// verdict is what a fence means for a KuryrLoadBalancer.
-type verdict struct {
-	bare    []string // members that nobody can be kept out of
-	stuck   []string // have been without the group for long
-	foreign []string // never get it
-	waits   bool     // no member has it yet, and it has not been long
-	passing bool     // the port of one has just gone
-	soon    time.Duration
+// Coverage is which members a security group has reached, and since when it has not
+// reached the others. The zero value is that of a process that has just started.
+type Coverage struct {
+	behind map[string]time.Time // members without it, and since when; nil: not known yet
+	ported map[string]bool      // members whose port was seen
+	gone   map[string]time.Time // those whose port is gone, and since when
 }
 
-// judge says what a fence means, given what it was found to be before.
-func (f *fenceMemory) judge(klb *v1.KuryrLoadBalancer, found *balancer.Fence, now time.Time, patience time.Duration) verdict {
+// Verdict is what a fence means for a KuryrLoadBalancer.
+type Verdict struct {
+	Bare    []string // members that nobody can be kept out of
+	stuck   []string // have been without the group for long
+	foreign []string // never get it
+	Waits   bool     // no member has it yet, and it has not been long
+	Passing bool     // the port of one has just gone
+	Soon    time.Duration
+}
+
+// Assess says what a fence means, given what it was found to be before.
+func (f *Coverage) Assess(klb *v1.KuryrLoadBalancer, found *Fence, now time.Time, patience time.Duration) Verdict {
 	f.recall(klb, now.Add(-patience))
-	v := verdict{foreign: found.Foreign}
-	v.stuck, v.soon = overdue(f.behind, found.Behind, now, patience)
+	v := Verdict{foreign: found.Foreign}
+	v.stuck, v.Soon = overdue(f.behind, found.Behind, now, patience)
 	var gone []string
 	for _, ip := range found.Bare {
 		if f.ported[ip] {
 			gone = append(gone, ip)
 		} else {
-			v.bare = append(v.bare, ip)
+			v.Bare = append(v.Bare, ip)
 		}
 	}
 	late, soon := overdue(f.gone, gone, now, patience)
-	v.bare, v.passing = append(v.bare, late...), len(late) < len(gone)
-	if soon > 0 && (v.soon == 0 || soon < v.soon) {
-		v.soon = soon
+	v.Bare, v.Passing = append(v.Bare, late...), len(late) < len(gone)
+	if soon > 0 && (v.Soon == 0 || soon < v.Soon) {
+		v.Soon = soon
 	}
 	f.remember(klb, found.Bare)
-	v.waits = !found.Guarded && len(found.Behind) > len(v.stuck)
+	v.Waits = !found.Guarded && len(found.Behind) > len(v.stuck)
 	return v
 }
 
 // recall knows after a start what the status says.
-func (f *fenceMemory) recall(klb *v1.KuryrLoadBalancer, long time.Time) {
+func (f *Coverage) recall(klb *v1.KuryrLoadBalancer, long time.Time) {
 	if f.behind != nil {
 		return
 	}
 	f.behind, f.gone, f.ported = map[string]time.Time{}, map[string]time.Time{}, map[string]bool{}
-	if balancer.IsReady(klb) && klb.Status.PublicIP != nil && !balancer.Open(klb) { // else it would have none
+	if IsReady(klb) && klb.Status.PublicIP != nil && !Open(klb) { // else it would have none
 		f.remember(klb, nil)
 	}
 	said := meta.FindStatusCondition(klb.Status.Conditions, v1.ConditionSupported)
 	if said == nil {
 		return
 	}
-	for _, ip := range balancer.StuckIn(said.Message) {
+	for _, ip := range StuckIn(said.Message) {
 		f.behind[ip] = long
 	}
 }
 
 // remember notes which members' ports were seen: those of all that are not bare, now or
 // before.
-func (f *fenceMemory) remember(klb *v1.KuryrLoadBalancer, bare []string) {
+func (f *Coverage) remember(klb *v1.KuryrLoadBalancer, bare []string) {
 	seen := map[string]bool{}
-	for _, ip := range balancer.Members(klb) {
+	for _, ip := range Members(klb) {
 		if f.ported[ip] || !slices.Contains(bare, ip) {
 			seen[ip] = true
 		}
@@ -110,22 +117,22 @@ func overdue(since map[string]time.Time, all []string, now time.Time, patience t
 	return late, soon
 }
 
-// problems says what is to be told of it.
-func (v *verdict) problems(klb *v1.KuryrLoadBalancer) (all []balancer.Problem) {
-	if len(v.bare) > 0 && !balancer.Open(klb) {
-		all = append(all, balancer.OfBare(v.bare))
+// Problems says what is to be told of it.
+func (v *Verdict) Problems(klb *v1.KuryrLoadBalancer) (all []Problem) {
+	if len(v.Bare) > 0 && !Open(klb) {
+		all = append(all, OfBare(v.Bare))
 	}
 	if len(v.foreign) > 0 {
-		all = append(all, balancer.OfForeign(v.foreign))
+		all = append(all, OfForeign(v.foreign))
 	}
 	if len(v.stuck) > 0 {
-		all = append(all, balancer.OfStuck(klb.Status.SecurityGroupID, v.stuck))
+		all = append(all, OfStuck(klb.Status.SecurityGroupID, v.stuck))
 	}
 	return all
 }
 
-// isTold reports whether the status says of members without the group what is so.
-func (v *verdict) isTold(klb *v1.KuryrLoadBalancer) bool {
+// IsTold reports whether the status says of members without the group what is so.
+func (v *Verdict) IsTold(klb *v1.KuryrLoadBalancer) bool {
 	said := meta.FindStatusCondition(klb.Status.Conditions, v1.ConditionSupported)
-	return said == nil || strings.Contains(said.Message, balancer.StuckWords) == (len(v.stuck) > 0)
+	return said == nil || strings.Contains(said.Message, StuckWords) == (len(v.stuck) > 0)
 }

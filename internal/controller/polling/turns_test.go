@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package balancers
+package polling
 
 import (
 	"testing"
@@ -13,7 +13,7 @@ import (
 
 // TestMovesInALine: who has asked first is next; one that takes too long keeps nobody.
 func TestMovesInALine(t *testing.T) {
-	var m moves
+	var m Turns
 	now := time.Unix(0, 0)
 	req := func(name string) ctrl.Request {
 		return ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "shop", Name: name}}
@@ -24,23 +24,23 @@ func TestMovesInALine(t *testing.T) {
 		want  bool
 	}{
 		{"a", 0, true}, {"a", 0, true}, {"b", 0, false}, {"c", 0, false}, {"b", time.Second, false},
-		{"c", movePatience, true}, // a has had its time
-		{"b", movePatience + time.Second, false},
+		{"c", MovePatience, true}, // a has had its time
+		{"b", MovePatience + time.Second, false},
 	} {
-		if got := m.take(req(step.name), now.Add(step.after)); got != step.want {
+		if got := m.Take(req(step.name), now.Add(step.after)); got != step.want {
 			t.Errorf("take(%s) after %s = %v, want %v", step.name, step.after, got, step.want)
 		}
 	}
-	if next, is := m.done(req("a")); is {
+	if next, is := m.Done(req("a")); is {
 		t.Errorf("done(a) = %s although it was no longer its turn", next)
 	}
-	if next, is := m.done(req("c")); !is || next != req("b") {
+	if next, is := m.Done(req("c")); !is || next != req("b") {
 		t.Errorf("done(c) = %s, %v, want b", next, is)
 	}
-	if !m.take(req("b"), now) {
+	if !m.Take(req("b"), now) {
 		t.Error("it is b's turn, and it does not get it")
 	}
-	if next, is := m.done(req("b")); is {
+	if next, is := m.Done(req("b")); is {
 		t.Errorf("done(b) = %s although nobody waits", next)
 	}
 }

@@ -1,0 +1,32 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"fmt"
+	"strconv"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+)
+
+// maxFill is how many free ports a pool may be asked to have, as spec.min.
+const maxFill = 10000
+
+// parseFill reads the annotation that asks for free ports.
+func parseFill(value string) (int, error) {
+	n, err := strconv.ParseUint(value, 10, 31)
+	if err != nil || n > maxFill {
+		return 0, fmt.Errorf("%s is %q: write a number from 0 to %d, as in \"20\"", v1.FillAnnotation, shorten(value), maxFill)
+	}
+	return int(n), nil
+}
+
+// shorten keeps what anybody may write out of an Event's way.
+func shorten(s string) string {
+	const most = 40
+	if len(s) > most {
+		return s[:most] + "..."
+	}
+	return s
+}
