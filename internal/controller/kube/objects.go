@@ -6,6 +6,7 @@ package kube
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -151,3 +152,21 @@ func ApplyStatus(ctx context.Context, c client.Client, obj client.Object, kind s
 func Annotation(o client.Object) string { return o.GetAnnotations()[v1.VIFAnnotation] }
 
 func Annotated(o client.Object) bool { return Annotation(o) != "" }
+
+// NodeJoined reports whether a node is ready and takes pods.
+func NodeJoined(node *corev1.Node) bool {
+	return node.DeletionTimestamp.IsZero() && !node.Spec.Unschedulable &&
+		slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		})
+}
+
+// NodeAddress returns the node's address, in the machines' network; "" if it has none.
+func NodeAddress(node *corev1.Node) string {
+	for _, a := range node.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			return a.Address
+		}
+	}
+	return ""
+}

@@ -265,7 +265,7 @@ func (r *parents) failed(node string, err error) *hunt {
 }
 
 func (r *parents) ask(ctx context.Context, s *site) (string, error) {
-	ip := address(s.node)
+	ip := kube.NodeAddress(s.node)
 	switch {
 	case r.hosts == nil:
 		return "", fmt.Errorf("finding the machine of node %s: the SDN knows no machines: %w", s.name, sdn.ErrInvalid)

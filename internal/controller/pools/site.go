@@ -157,31 +157,13 @@ func (s *site) groups(ctx context.Context, pod *corev1.Pod, pools []string) ([]s
 
 // warm reports whether the pool is to be filled before it has a pod.
 func (s *site) warm(own string) bool {
-	if s.node == nil || !joined(s.node) {
+	if s.node == nil || !kube.NodeJoined(s.node) {
 		return false
 	}
 	if own != "" {
 		return s.rules.Pools.WarmUp.Namespaces
 	}
 	return s.rules.Pools.WarmUp.Nodes
-}
-
-// joined reports whether a node is ready and takes pods.
-func joined(node *corev1.Node) bool {
-	return node.DeletionTimestamp.IsZero() && !node.Spec.Unschedulable &&
-		slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-		})
-}
-
-// address returns the node's address, in the machines' network; "" if it has none.
-func address(node *corev1.Node) string {
-	for _, a := range node.Status.Addresses {
-		if a.Type == corev1.NodeInternalIP {
-			return a.Address
-		}
-	}
-	return ""
 }
 
 // forever is longer than any port lives.

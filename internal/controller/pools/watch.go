@@ -68,7 +68,7 @@ var relabelled = predicate.TypedFuncs[*metav1.PartialObjectMetadata]{
 // nodeMoved reports whether what a plan looks at has changed.
 func nodeMoved(e event.TypedUpdateEvent[*corev1.Node]) bool {
 	a, b := e.ObjectOld, e.ObjectNew
-	return a.UID != b.UID || joined(a) != joined(b) || address(a) != address(b) || !maps.Equal(a.Labels, b.Labels)
+	return a.UID != b.UID || kube.NodeJoined(a) != kube.NodeJoined(b) || kube.NodeAddress(a) != kube.NodeAddress(b) || !maps.Equal(a.Labels, b.Labels)
 }
 
 // podMoved reports whether what a plan looks at has changed. kubelet writes a
@@ -270,7 +270,7 @@ func (r *Reconciler) toBe(ctx context.Context, s *site, found map[pool.Ref]bool)
 			names[pods[i].Namespace] = true
 		}
 	}
-	warm := s.rules.ByNamespace && s.rules.Pools.WarmUp.Namespaces && joined(s.node)
+	warm := s.rules.ByNamespace && s.rules.Pools.WarmUp.Namespaces && kube.NodeJoined(s.node)
 	if warm {
 		all, err := r.namespaces(ctx)
 		if err != nil {
