@@ -107,7 +107,7 @@ var rules = []rule{
 		links:    []string{module + "/" + simulator + "/..."},
 	},
 	{
-		packages: []string{"internal/controller", "internal/config", "internal/sdn/memory"},
+		packages: []string{"internal/controller/...", "internal/config", "internal/sdn/memory"},
 		never:    []string{gophercloud},
 	},
 	{
@@ -139,6 +139,32 @@ func TestImports(t *testing.T) {
 				for _, fault := range r.faults(p, packages) {
 					t.Errorf("%s %s", strings.TrimPrefix(p.ImportPath, module+"/"), fault)
 				}
+			}
+		}
+	}
+}
+
+// Below internal/controller each package is a domain, but for those that all share.
+// Domains do not import each other: what one wants of another it declares, and
+// internal/controller joins them. Where one is made for another they may.
+func TestDomainsOfTheControllerAreApart(t *testing.T) {
+	const controller = module + "/internal/controller"
+	shared := []string{controller + "/kube", controller + "/outcome", controller + "/settings"}
+	made := map[string]string{controller + "/pools": controller + "/supply"}
+	packages := list(t)
+	for _, name := range shared {
+		if _, there := packages[name]; !there {
+			t.Errorf("there is no package %s: a rule for nothing", name)
+		}
+	}
+	for _, p := range matching(packages, "internal/controller/...") {
+		if p.ImportPath == controller {
+			continue
+		}
+		for _, i := range p.Imports {
+			if match([]string{controller + "/..."}, i) && !slices.Contains(shared, i) && made[p.ImportPath] != i {
+				t.Errorf("%s imports %s: declare what it needs, and have internal/controller join them",
+					strings.TrimPrefix(p.ImportPath, module+"/"), strings.TrimPrefix(i, module+"/"))
 			}
 		}
 	}

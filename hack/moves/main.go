@@ -129,11 +129,22 @@ func bodies(fset *token.FileSet, f *ast.File) (lines []string) {
 
 // renames are names that a move changed, by what they were before.
 var renames = map[string]string{
+	"explain":                    "explainBalancer",
+	"grantIndex":                 "balancerGrants",
+	"hasFinalizer":               "hasBalancerFinalizer",
 	"iD":                         "id",
+	"join":                       "joinGroups",
 	"keptSourceRangesAnnotation": "keptAnnotation",
 	"kindLoadBalancer":           "balancerKind",
 	"kindPool":                   "ownerKind",
+	"memberGroups":               "granted",
 	"memberGroupsAnnotation":     "grantsAnnotation",
+	"members":                    "grants",
+	"memories":                   "balancerMemories",
+	"memory":                     "balancerMemory",
+	"most":                       "mostGroups",
+	"newWaiter":                  "newBalancerWait",
+	"ownerOf":                    "balancerOwner",
 	"owners":                     "owners",
 	"queue":                      "waker",
 	"quotaError":                 "fullError",
@@ -142,6 +153,7 @@ var renames = map[string]string{
 	"reasonFillRefused":          "reasonFill",
 	"reasonFloatingIPNotUsable":  "reasonAddress",
 	"reasonFloatingIPWithheld":   "reasonWithheld",
+	"reasonFor":                  "balancerReason",
 	"reasonHostUnusable":         "reasonHost",
 	"reasonLoadBalancerBusy":     "reasonStuck",
 	"reasonLoadBalancerInError":  "reasonBroken",
@@ -155,6 +167,10 @@ var renames = map[string]string{
 	"reasonSubnetExhausted":      "reasonExhausted",
 	"ref":                        "poolRequest",
 	"servesServices":             "takes",
+	"serviceWorkers":             "balancerWorkers",
+	"setMemberGroups":            "grantTo",
+	"waiter":                     "balancerWait",
+	"workers":                    "balancerWorkers",
 }
 
 // canonical returns the same for the names of a thing before and after the moves.
