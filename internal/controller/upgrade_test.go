@@ -1,0 +1,210 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/apitest"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
+)
+
+// recording is what the controller of an older commit has left at rest: see
+// TestRecordUpgrade.
+const recording = "testdata/upgrade/b9946cc.txtar"
+
+// TestUpgradeChangesNothing starts this controller on the objects and in the cloud that
+// an older one has left. It looks at all of them, and then again, and finds nothing to
+// write: no request that changes the cloud, no Event, no object. (A status field that a
+// later commit adds is to be excepted here, by its name.) What is changed while no
+// controller runs, it writes: the counts that are 0 before can be others.
+func TestUpgradeChangesNothing(t *testing.T) {
+	apitest.Need(t)
+	t.Parallel()
+	env := apitest.Start(t, 1)[0] // its own: etcd is written to
+	u := &upgrade{t: t, config: env.Config, left: readRecording(t, recording)}
+	u.rebuild()
+	u.restore(env.ControlPlane.Etcd.URL.String())
+	before := u.versions()
+
+	u.start()
+	u.looked(2)
+	u.stop()
+	if writes := u.cloudWrites(); len(writes) > 0 {
+		t.Errorf("requests that change the cloud: %v", writes)
+	}
+	if writes := u.written(); len(writes) > 0 {
+		t.Errorf("writes to the API server:\n%s", strings.Join(writes, "\n"))
+	}
+	if diff := cmp.Diff(before, u.versions()); diff != "" {
+		t.Errorf("versions of objects (-before +after):\n%s", diff)
+	}
+	if diff := cmp.Diff(u.left.cloud, u.listed()); diff != "" {
+		t.Errorf("the cloud (-before +after):\n%s", diff)
+	}
+	if !t.Failed() {
+		u.changed()
+	}
+}
+
+// changed shows that each of the counts can be another, and under which names it is
+// written then: while no controller runs a member goes, a port that a pod has and the
+// annotation of a pod, and there is a new pod.
+func (u *upgrade) changed() {
+	u.t.Helper()
+	u.removeMember()
+	u.ask(http.MethodDelete, "/networking/v2.0/ports/"+u.portOf("web-1").Name, nil, nil)
+	web2 := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-2"}}
+	none := map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1.VIFAnnotation: nil}}}
+	if err := u.client.Patch(u.t.Context(), web2, mergePatch(u.t, none)); err != nil {
+		u.t.Fatal(err)
+	}
+	bed := &bed{t: u.t, client: u.client}
+	pod := bed.pod("new")
+	u.api.Reset()
+	u.start()
+	defer u.stop()
+	free := bed.bound(pod).Name
+	for what, there := range map[string]func() bool{
+		"the member is put back":          func() bool { return u.cloudWrites()["POST pools/{id}/members"] > 0 },
+		"the pods are annotated":          func() bool { return bed.annotation(web2) != "" && bed.annotation(pod) != "" },
+		"an Event tells of the lost port": func() bool { return u.wrote("POST /apis/events.k8s.io/v1/namespaces/default/events") },
+	} {
+		bed.eventually(what, there)
+	}
+	if !u.left.has("kuryrports/" + free) {
+		u.t.Errorf("the new pod has port %s, want one of those that were free", free)
+	}
+	names := managers(dumpObjects(u.t, u.client))
+	for name := range managers(u.left.objects(u.t)) {
+		delete(names, name)
+	}
+	if len(names) > 0 {
+		u.t.Errorf("fields are written under other names than those recorded: %v", slices.Collect(maps.Keys(names)))
+	}
+}
+
+// managers are the names under which fields of objects are managed, with their kinds; but
+// for those of test programs.
+func managers(objects map[string]*unstructured.Unstructured) map[string]bool {
+	names := map[string]bool{}
+	for _, o := range objects {
+		for _, m := range o.GetManagedFields() {
+			if !strings.HasSuffix(m.Manager, ".test") {
+				names[fmt.Sprint(o.GetKind(), " ", m.Subresource, " ", m.Operation, " ", m.Manager)] = true
+			}
+		}
+	}
+	return names
+}
+
+// start starts a controller that looks at everything again and again.
+func (u *upgrade) start() {
+	u.t.Helper()
+	now := u.left.settings(u.t)
+	often := metav1.Duration{Duration: 200 * time.Millisecond}
+	now.Orphans.Interval, now.Orphans.Grace, now.Services.CheckInterval = often, often, often
+	now.RequestsPerSecond = 0
+	config := rest.CopyConfig(u.config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return countedWay{u, next} })
+	u.stop = runController(u.t, config, u.api.CloudsFile(u.t), settings.NewLive(now))
+}
+
+// countedWay is a way to the API server that notes each request that writes something. To
+// ask what one may do writes nothing.
+type countedWay struct {
+	*upgrade
+	next http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (c countedWay) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method != http.MethodGet && !strings.HasSuffix(r.URL.Path, "accessreviews") {
+		c.mu.Lock()
+		c.writes = append(c.writes, r.Method+" "+r.URL.Path)
+		c.mu.Unlock()
+	}
+	return c.next.RoundTrip(r)
+}
+
+// looked waits until the controller has looked so often at all ports, load balancers,
+// floating IPs and security groups that there are in the cloud, and at each of its load
+// balancers whether it is as it was made; and then for what may come of that.
+func (u *upgrade) looked(times int) {
+	u.t.Helper()
+	(&bed{t: u.t}).eventually("the controller has looked at everything", func() bool {
+		asked := map[string]int{}
+		for _, c := range u.api.Calls() {
+			asked[c.Path]++
+		}
+		wanted := []string{"/v2.0/ports", "/v2.0/floatingips", "/v2.0/security-groups", "/v2.0/lbaas/loadbalancers"}
+		for _, id := range u.balancers {
+			wanted = append(wanted, "/v2.0/lbaas/loadbalancers/"+id)
+		}
+		return !slices.ContainsFunc(wanted, func(path string) bool { return asked[path] < times })
+	})
+	time.Sleep(1200 * time.Millisecond) // longer than Options.StatusGap
+}
+
+// cloudWrites are the requests that could change the cloud, each with how many there were.
+func (u *upgrade) cloudWrites() map[string]int {
+	writes := map[string]int{}
+	for _, c := range u.api.Counts() {
+		if c.Service != "identity" && c.Method != http.MethodGet {
+			writes[c.Method+" "+c.Resource] += c.Calls
+		}
+	}
+	return writes
+}
+
+func (u *upgrade) written() []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Clone(u.writes)
+}
+
+func (u *upgrade) wrote(what string) bool { return slices.Contains(u.written(), what) }
+
+// versions are the resource versions of all objects of the recorded kinds.
+func (u *upgrade) versions() map[string]string {
+	u.t.Helper()
+	return versionsOf(dumpObjects(u.t, u.client))
+}
+
+func versionsOf(objects map[string]*unstructured.Unstructured) map[string]string {
+	versions := map[string]string{}
+	for key, o := range objects {
+		versions[key] = o.GetResourceVersion()
+	}
+	return versions
+}
+
+// upgrade is a cluster and a cloud as an older controller has left them.
+type upgrade struct {
+	t      *testing.T
+	config *rest.Config
+	client client.Client
+	left   *left
+	*simulated
+	balancers []string // the IDs of all load balancers, as they were made
+	stop      func()
+
+	mu     sync.Mutex
+	writes []string
+}
