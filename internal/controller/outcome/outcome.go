@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/util/workqueue"
+
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -138,4 +139,12 @@ func Earlier(a, b time.Time) time.Time {
 		return b
 	}
 	return a
+}
+
+// Sooner returns how long it is until the earlier of two times, zero if both are.
+func Sooner(a, b, now time.Time) time.Duration {
+	if a = Earlier(a, b); a.IsZero() {
+		return 0
+	}
+	return max(a.Sub(now), time.Millisecond)
 }

@@ -114,15 +114,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req pool.Ref) (ctrl.Result, 
 	if err != nil {
 		return kube.Retry(err)
 	}
-	return ctrl.Result{RequeueAfter: sooner(a.Wake, outcome.Earlier(again, nextLook(room, v, now)), now)}, nil
-}
-
-// sooner returns how long it is until the earlier of two times, zero if both are.
-func sooner(a, b, now time.Time) time.Duration {
-	if a = outcome.Earlier(a, b); a.IsZero() {
-		return 0
-	}
-	return max(a.Sub(now), time.Millisecond)
+	return ctrl.Result{RequeueAfter: outcome.Sooner(a.Wake, outcome.Earlier(again, nextLook(room, v, now)), now)}, nil
 }
 
 // ask gives to the SDN's side what the plan wants of it.
