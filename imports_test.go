@@ -150,7 +150,7 @@ func TestImports(t *testing.T) {
 func TestDomainsOfTheControllerAreApart(t *testing.T) {
 	const controller = module + "/internal/controller"
 	shared := []string{controller + "/kube", controller + "/outcome", controller + "/settings"}
-	made := map[string]string{controller + "/pools": controller + "/supply"}
+	made := map[string]string{controller + "/pools": controller + "/supply", controller + "/balancers": controller + "/polling"}
 	packages := list(t)
 	for _, name := range shared {
 		if _, there := packages[name]; !there {

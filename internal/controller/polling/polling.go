@@ -11,10 +11,12 @@ package polling
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -168,3 +170,145 @@ var balancersBusy = prometheus.NewGauge(prometheus.GaugeOpts{
 })
 
 func init() { metrics.Registry.MustRegister(balancersBusy) }
+
+// Shared lets those who ask at the same time share an answer: one that began when
+// they had asked, so that it shows all that was so then. The zero value is ready.
+type Shared[T any] struct {
+	mu      sync.Mutex
+	current *question[T] // has begun
+	next    *question[T] // has not
+}
+
+type question[T any] struct {
+	done  chan struct{}
+	value T
+	err   error
+}
+
+// Get asks, or waits for who asks next. What it returns is not to be changed.
+func (s *Shared[T]) Get(ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
+	s.mu.Lock()
+	q, before := s.next, s.current
+	mine := q == nil
+	if mine {
+		q = &question[T]{done: make(chan struct{})}
+		s.next = q
+	}
+	s.mu.Unlock()
+	if !mine {
+		select {
+		case <-q.done:
+			return q.value, q.err
+		case <-ctx.Done():
+			var none T
+			return none, ctx.Err()
+		}
+	}
+	if before != nil {
+		<-before.done
+	}
+	s.mu.Lock()
+	s.current, s.next = q, nil
+	s.mu.Unlock()
+	defer close(q.done)
+	q.value, q.err = ask(ctx)
+	return q.value, q.err
+}
+
+// SharedByProject shares the lists of floating IPs of each project.
+type SharedByProject struct {
+	mu  sync.Mutex
+	all map[string]*Shared[[]sdn.FloatingIP]
+}
+
+func (s *SharedByProject) Get(ctx context.Context, project string, ask func(context.Context, string) ([]sdn.FloatingIP, error)) ([]sdn.FloatingIP, error) {
+	s.mu.Lock()
+	if s.all == nil {
+		s.all = map[string]*Shared[[]sdn.FloatingIP]{}
+	}
+	if s.all[project] == nil {
+		s.all[project] = &Shared[[]sdn.FloatingIP]{}
+	}
+	one := s.all[project]
+	s.mu.Unlock()
+	return one.Get(ctx, func(ctx context.Context) ([]sdn.FloatingIP, error) { return ask(ctx, project) })
+}
+
+// MovePatience is how long one load balancer that changes its provider keeps all
+// others from doing so: a provider that does not work takes few Services down until
+// somebody notices. An amphora takes minutes to boot.
+const MovePatience = 10 * time.Minute
+
+// Turns has load balancers change their provider one at a time. They do not serve
+// meanwhile, as an address can be had once, and an edit of the configuration is
+// about all of them. Its methods are safe for concurrent use; the zero value is
+// ready.
+type Turns struct {
+	mu      sync.Mutex
+	who     ctrl.Request // zero: nobody
+	since   time.Time
+	waiting []ctrl.Request // in the order in which they have asked
+}
+
+// Take reports whether it is a load balancer's turn; it is until done is called.
+// Else it waits in a line.
+func (m *Turns) Take(req ctrl.Request, now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	free := m.who == (ctrl.Request{}) || now.Sub(m.since) >= MovePatience
+	switch {
+	case m.who == req:
+		return true
+	case free:
+		m.who, m.since = req, now
+		m.waiting = slices.DeleteFunc(m.waiting, func(w ctrl.Request) bool { return w == req })
+		return true
+	case !slices.Contains(m.waiting, req):
+		m.waiting = append(m.waiting, req)
+	}
+	return false
+}
+
+// Done says that a load balancer is as it is to be, or gone. It returns who may be
+// next, if it was its turn.
+func (m *Turns) Done(req ctrl.Request) (next ctrl.Request, is bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.waiting = slices.DeleteFunc(m.waiting, func(w ctrl.Request) bool { return w == req })
+	if m.who != req {
+		return next, false
+	}
+	m.who = ctrl.Request{}
+	if len(m.waiting) == 0 {
+		return next, false
+	}
+	return m.waiting[0], true
+}
+
+// busyFor is how long it is remembered that a provider is busy with a change after it
+// has answered: then it is tried again, as it may have got quicker.
+const busyFor = time.Hour
+
+// BusyProviders are those that were seen to refuse a change as the one before, which
+// they have accepted, keeps them busy: amphora's do so, OVN's does not. Its methods are
+// safe for concurrent use; the zero value is ready.
+type BusyProviders struct {
+	mu   sync.Mutex
+	last map[string]time.Time
+}
+
+func (b *BusyProviders) Seen(provider string, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.last == nil {
+		b.last = map[string]time.Time{}
+	}
+	b.last[provider] = now
+}
+
+func (b *BusyProviders) Is(provider string, now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	last, ok := b.last[provider]
+	return ok && now.Sub(last) < busyFor
+}
