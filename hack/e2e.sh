@@ -30,7 +30,7 @@ if [[ -n ${SHORT:-} ]]; then
 fi
 
 step "contract of internal/sdn and recorded exchanges on the real OpenStack"
-go test -count=1 -timeout=30m -run Real ./internal/sdn/...
+go test -count=1 -timeout=30m -run Real ./internal/openstack ./openstacksim/internal/recorded
 
 step "crash sweep on the real OpenStack"
 go test -count=1 -timeout=30m -v "${short[@]}" -run 'TestPoolSweepReal|TestServicesSweepReal' ./internal/controller
