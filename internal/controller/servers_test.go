@@ -69,6 +69,28 @@ func free(t testing.TB) *rest.Config {
 	return env.Config
 }
 
+// everyLane returns the API servers of all that take turns, for a test that does not:
+// it runs before them, and needs none started anew.
+func everyLane(t testing.TB) []*rest.Config {
+	t.Helper()
+	for started.Load() < lanes {
+		env, err := apitest.Another()
+		if err != nil {
+			t.Fatal(err)
+		}
+		started.Add(1)
+		idle <- env.Config
+	}
+	var all []*rest.Config
+	for range lanes {
+		all = append(all, <-idle)
+	}
+	for _, c := range all {
+		idle <- c
+	}
+	return all
+}
+
 // apart has a test run beside others with an API server of its own: for those that
 // leave much behind, or stop it.
 func apart(t *testing.T) {

@@ -45,9 +45,9 @@ func TestPodsWhileWritesMeetTheirFate(t *testing.T) {
 	})
 }
 
-// sweepOf returns a sweep, without a scenario, on API servers of its own beside
-// the one that the tests share: most of a life is waiting. It hits every third write,
-// and each with KURYR_SWEEP=all.
+// sweepOf returns a sweep, without a scenario, on all API servers that the tests share:
+// most of a life is waiting. It hits every third write, with -short every ninth, and each
+// with KURYR_SWEEP=all.
 func sweepOf(t *testing.T) crashtest.Sweep {
 	t.Helper()
 	apitest.Need(t)
@@ -55,16 +55,12 @@ func sweepOf(t *testing.T) crashtest.Sweep {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := crashtest.Sweep{Clusters: []*rest.Config{apiServer}, Scheme: scheme, Every: 3}
-	if os.Getenv("KURYR_SWEEP") == "all" {
-		s.Every = 1
-	}
+	s := crashtest.Sweep{Clusters: everyLane(t), Scheme: scheme, Every: 3}
 	if testing.Short() {
 		s.Every = 9
-	} else {
-		for _, env := range apitest.Start(t, 2) {
-			s.Clusters = append(s.Clusters, env.Config)
-		}
+	}
+	if os.Getenv("KURYR_SWEEP") == "all" {
+		s.Every = 1
 	}
 	return s
 }
