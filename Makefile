@@ -22,6 +22,11 @@ VERSION        ?= $(shell git describe --always --dirty 2>/dev/null || echo unkn
 CORE           := ./api/... ./cmd/... ./internal/... ./openstacksim/...
 FUZZTIME       ?= 20s
 TESTFLAGS      ?= -timeout=20m -parallel=4
+# Empty, nothing is cut short.
+CUT            ?= -short
+# What -short cuts short, and where it is: a test (long_test.go) names what is missing.
+LONG           := TestConvergence|TestLargeServiceOnOVN|TestLargestService|TestMembersFollowSoon|TestPlanHoldsItsPromises|TestPortsFitIntoMemory|TestRandomHistories|TestRestartWritesNothing|TestServicesUnderChurn|TestThousandEndpoints|WhileWritesMeetTheirFate$$
+LONG_IN        := ./internal/controller/... ./internal/plan/... ./openstacksim/internal/...
 BENCHFLAGS     ?=
 SIMFLAGS       ?=
 
@@ -81,7 +86,12 @@ lint: ## golangci-lint with the linters that .golangci.yml names (first run buil
 
 .PHONY: test
 test: test-assets ## Unit, property, contract (memory), API server and node tests; node tests need root
-	go test $(TESTFLAGS) ./...
+	go test $(CUT) $(TESTFLAGS) ./...
+	@echo "cut short: crash sweeps, bursts and histories; 'make long' runs them at length"
+
+.PHONY: long
+long: test-assets ## What `make test` cuts short, at length: crash sweeps at every third write, bursts, memory
+	go test $(TESTFLAGS) -run '$(LONG)' $(LONG_IN)
 
 .PHONY: test-assets
 test-assets:
@@ -89,7 +99,7 @@ test-assets:
 
 .PHONY: envtest
 envtest: test-assets ## The tests on a real kube-apiserver only
-	go test $(TESTFLAGS) ./api/... ./config/... ./internal/controller/...
+	go test $(CUT) $(TESTFLAGS) ./api/... ./config/... ./internal/controller/...
 
 .PHONY: sweep
 sweep: test-assets ## The crash sweep at every write (docs/crash-sweep.md): some ten minutes
@@ -97,7 +107,7 @@ sweep: test-assets ## The crash sweep at every write (docs/crash-sweep.md): some
 
 .PHONY: race
 race: test-assets ## Tests of the core under the race detector, the long ones cut short (needs a C compiler)
-	CGO_ENABLED=1 go test -race -short $(TESTFLAGS) $(CORE)
+	CGO_ENABLED=1 go test -race $(CUT) $(TESTFLAGS) $(CORE)
 
 .PHONY: fuzz
 fuzz: ## Each fuzz target for FUZZTIME (20s)

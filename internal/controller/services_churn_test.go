@@ -165,12 +165,12 @@ const mostBytes = 1_450_000
 // cloud as a whole, and its KuryrLoadBalancer is no larger than etcd takes, with all that
 // the API server adds. With names as long as they may be the last ones are left out.
 func TestThousandEndpoints(t *testing.T) {
-	if testing.Short() {
-		t.Skip("SKIPPED: it takes a quarter of a minute")
-	}
 	t.Parallel()
 	for name, left := range map[string]bool{"shop-checkout-frontend": false, strings.Repeat("long-", 12) + "web": true} {
 		t.Run(name, func(t *testing.T) {
+			if testing.Short() {
+				t.Skip("SKIPPED: it takes a quarter of a minute, and runs with 'make long'")
+			}
 			apart(t)
 			b := newWholeBed(t)
 			b.launch()

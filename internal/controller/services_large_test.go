@@ -63,7 +63,7 @@ func (f *fairness) soFar() (filled, calls []string) {
 // and a change of many of them goes on with all ports at once.
 func TestLargeServiceOnOVN(t *testing.T) {
 	if testing.Short() {
-		t.Skip("SKIPPED: it takes a quarter of a minute")
+		t.Skip("SKIPPED: it takes a quarter of a minute, and runs with 'make long'")
 	}
 	apart(t)
 	b := newSimBed(t)

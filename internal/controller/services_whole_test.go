@@ -174,7 +174,7 @@ func TestAskedForAndWithheld(t *testing.T) {
 // members, in the spec and in the status, and the Service is told.
 func TestLargestService(t *testing.T) {
 	if testing.Short() {
-		t.Skip("SKIPPED: it takes a quarter of a minute")
+		t.Skip("SKIPPED: it takes a quarter of a minute, and runs with 'make long'")
 	}
 	apart(t)
 	b := newWholeBed(t)

@@ -83,7 +83,7 @@ func heap() uint64 {
 // about 105.
 func TestPortsFitIntoMemory(t *testing.T) {
 	if testing.Short() {
-		t.Skip("skipping: makes 100,000 ports")
+		t.Skip("SKIPPED: it makes 100,000 ports, and runs without -short ('make long')")
 	}
 	const limit = 400 << 20
 	got := crowd().bytes
