@@ -117,6 +117,10 @@ fuzz: ## Each fuzz target for FUZZTIME (20s)
 sim-outside: ## openstacksim from another module, and as a module of its own
 	hack/openstacksim-outside.sh $(SIMFLAGS)
 
+.PHONY: night
+night: ## What does not fit into .ci/run: sweep, e2e, churn, race detector and fuzz in full (root, hours)
+	hack/night.sh
+
 .PHONY: bench
 bench: ## Benchmarks; docs/performance.md says what they measure (those of whole executables need root)
 	hack/bench.sh $(BENCHFLAGS)
