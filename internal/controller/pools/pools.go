@@ -46,6 +46,8 @@ type Reconciler struct {
 	memory *memory
 	sites  *sites
 	events events.EventRecorder
+
+	changed <-chan struct{} // sent to when the settings have changed
 }
 
 // Options is what the planner needs. All but Hosts have to be given.
@@ -65,7 +67,7 @@ type Options struct {
 func New(mgr ctrl.Manager, o Options) *Reconciler {
 	r := &Reconciler{
 		Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), memory: newMemory(o.Now),
-		events: mgr.GetEventRecorder("kuryr-controller"),
+		events: mgr.GetEventRecorder("kuryr-controller"), changed: o.Settings.Follow(),
 	}
 	parents := newParents(r.Options, r.client, r.events, r.wakeNode)
 	r.sites = &sites{client: r.client, settings: r.Settings, parents: parents}

@@ -311,7 +311,7 @@ func (r *Reconciler) follow(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-r.Settings.Changed:
+		case <-r.changed:
 		}
 		r.Supply.Forgive()
 		r.memory.forgive()

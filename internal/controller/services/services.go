@@ -64,6 +64,7 @@ type Reconciler struct {
 	events   events.EventRecorder
 	now      func() time.Time
 	wake     kube.Queue[ctrl.Request]
+	changed  <-chan struct{} // sent to when the settings have changed
 
 	mu      sync.Mutex
 	written map[ctrl.Request]string // version of the last own write of a KuryrLoadBalancer
@@ -83,6 +84,7 @@ func New(mgr ctrl.Manager, o Options) *Reconciler {
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), settings: o.Settings, backoff: o.Backoff, now: o.Now,
 		subnets: &subnetBook{cloud: o.Subnets, again: o.Backoff.Rejected, now: o.Now},
 		events:  mgr.GetEventRecorder("kuryr-controller"), written: map[ctrl.Request]string{},
+		changed: o.Settings.Follow(),
 	}
 }
 

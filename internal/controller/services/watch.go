@@ -189,7 +189,7 @@ func (r *Reconciler) follow(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-r.settings.Planned:
+		case <-r.changed:
 		}
 		r.subnets.forgive()
 		var list corev1.ServiceList

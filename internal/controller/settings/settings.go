@@ -45,15 +45,16 @@ func SettingsOf(c *config.Config) Settings {
 // concurrent use; one Setup may use it.
 type Live struct {
 	value   atomic.Pointer[Rules]
-	Changed chan struct{} // for the pools
-	Planned chan struct{} // for the Services
 	Serving chan struct{} // closed when Services are first to have load balancers
 	once    sync.Once
+
+	mu        sync.Mutex
+	followers []chan struct{}
 }
 
 // NewLive returns live settings that begin as s.
 func NewLive(s Settings) *Live {
-	l := &Live{Changed: make(chan struct{}, 1), Planned: make(chan struct{}, 1), Serving: make(chan struct{})}
+	l := &Live{Serving: make(chan struct{})}
 	configurationValid.Set(1)
 	l.store(s)
 	return l
@@ -72,11 +73,23 @@ func (l *Live) Load() *Settings { return &l.value.Load().Settings }
 // Rules is Load with the selectors ready for use.
 func (l *Live) Rules() *Rules { return l.value.Load() }
 
-// Set makes s the settings. All pools and Services are planned anew with it, at once and
-// without regard to failures of the past.
+// Follow returns a channel that is sent to after each change of the settings from now on.
+// Changes that nobody has received yet are one.
+func (l *Live) Follow() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := make(chan struct{}, 1)
+	l.followers = append(l.followers, c)
+	return c
+}
+
+// Set makes s the settings. All who follow plan anew with it, at once and without regard
+// to failures of the past.
 func (l *Live) Set(s Settings) {
 	l.store(s)
-	for _, c := range []chan struct{}{l.Changed, l.Planned} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.followers {
 		select {
 		case c <- struct{}{}:
 		default: // a change is being waited for already
