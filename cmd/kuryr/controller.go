@@ -78,9 +78,9 @@ func runController(ctx context.Context, f controllerFlags) error {
 	}
 	live := settings.NewLive(settings.SettingsOf(cfg))
 	if err := controller.Setup(ctx, mgr, controller.Options{
-		Ports: backend, Capacity: backend, Hosts: backend, LoadBalancers: backend, FloatingIPs: backend, Subnets: backend, SecurityGroups: backend, Settings: live,
-		Tell: func(ctx context.Context, fault error) { tellPod(ctx, mgr.GetClient(), servicesNotServed, fault) },
-	}); err != nil {
+		Settings: live,
+		Tell:     func(ctx context.Context, fault error) { tellPod(ctx, mgr.GetClient(), servicesNotServed, fault) },
+	}.With(backend)); err != nil {
 		return err
 	}
 	following := manager.RunnableFunc(func(ctx context.Context) error { return follow(ctx, f.config, live, mgr.GetClient()) })

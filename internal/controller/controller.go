@@ -73,6 +73,24 @@ type Options struct {
 	Now       func() time.Time // time.Now
 }
 
+// Cloud is a backend that has all roles.
+type Cloud interface {
+	sdn.Ports
+	sdn.Capacity
+	sdn.Hosts
+	sdn.LoadBalancers
+	sdn.FloatingIPs
+	sdn.Subnets
+	sdn.SecurityGroups
+}
+
+// With returns o with c in all roles.
+func (o Options) With(c Cloud) Options {
+	o.Ports, o.Capacity, o.Hosts = c, c, c
+	o.LoadBalancers, o.FloatingIPs, o.Subnets, o.SecurityGroups = c, c, c, c
+	return o
+}
+
 func (o *Options) defaults() {
 	set(&o.Backoff.Min, time.Second)
 	set(&o.Backoff.Max, 10*time.Second) // the backend's own limit keeps a sick SDN from more

@@ -28,7 +28,6 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/crashtest"
-	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
 // TestServiceWhileWritesMeetTheirFate lives through the life of a Service: it is
@@ -129,16 +128,9 @@ func (l *serviceLife) start(ctx context.Context, cluster *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	roles := backend.(interface {
-		sdn.LoadBalancers
-		sdn.FloatingIPs
-		sdn.Subnets
-		sdn.SecurityGroups
-	})
 	if err := controller.Setup(ctx, mgr, controller.Options{
-		Ports: backend, Capacity: backend, Hosts: backend, LoadBalancers: roles, FloatingIPs: roles, Subnets: roles, SecurityGroups: roles,
 		Settings: settings.NewLive(l.settings), Backoff: hurried, Mend: l.mend,
-	}); err != nil {
+	}.With(backend.(controller.Cloud))); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)
