@@ -63,7 +63,7 @@ func walk(dir, what string) (lines []string, err error) {
 		if what == "words" {
 			lines = append(lines, words(f)...)
 		} else {
-			lines = append(lines, bodies(fset, f)...)
+			lines = append(lines, bodies(f)...)
 		}
 		return nil
 	})
@@ -87,7 +87,7 @@ func words(f *ast.File) (lines []string) {
 	return lines
 }
 
-func bodies(fset *token.FileSet, f *ast.File) (lines []string) {
+func bodies(f *ast.File) (lines []string) {
 	imported := map[string]bool{f.Name.Name: true}
 	for _, i := range f.Imports {
 		p, _ := strconv.Unquote(i.Path.Value)

@@ -173,6 +173,7 @@ func AddPortAddressIndex(ctx context.Context, mgr ctrl.Manager) error {
 	return AddIndex(ctx, mgr, &v1.KuryrPort{}, PortAddress, AddressesOfPort)
 }
 
+// NamespaceMeta returns an empty Namespace of which nothing but the metadata is read.
 func NamespaceMeta() *metav1.PartialObjectMetadata {
 	ns := &metav1.PartialObjectMetadata{}
 	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
@@ -224,6 +225,7 @@ func LoadBalancers(ctx context.Context, c client.Reader) (map[ctrl.Request]*v1.K
 	return all, nil
 }
 
+// AddressesOfPort returns the IP addresses of a KuryrPort, as its index has them.
 func AddressesOfPort(o client.Object) []string {
 	var ips []string
 	for _, a := range o.(*v1.KuryrPort).Spec.VIF.Addresses {

@@ -28,10 +28,12 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
+// OwnerRequest returns the request for the object that a cloud resource exists for.
 func OwnerRequest(o sdn.Owner) ctrl.Request {
 	return ctrl.Request{NamespacedName: client.ObjectKey{Namespace: o.Namespace, Name: o.Name}}
 }
 
+// RequestOf returns the request for an object.
 func RequestOf(o client.Object) ctrl.Request {
 	return ctrl.Request{NamespacedName: client.ObjectKeyFromObject(o)}
 }
@@ -48,10 +50,13 @@ func Reference(obj client.Object, kind string) *corev1.ObjectReference {
 	}
 }
 
+// PodOf returns a pod with the identity that a KuryrPort names, to name it in an Event.
 func PodOf(ref *v1.PodReference) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}}
 }
 
+// SetCondition sets one condition in list; its transition time changes with its status
+// only. now is kept to the second.
 func SetCondition(list *[]metav1.Condition, kind string, is bool, reason, message string, generation int64, now time.Time) {
 	status := metav1.ConditionFalse
 	if is {
@@ -86,6 +91,7 @@ func Lost(err error) error {
 	return err
 }
 
+// Label mirrors a phase in the label of a KuryrPort that is not written yet.
 func Label(port *v1.KuryrPort, phase v1.PortPhase) {
 	if port.Labels == nil {
 		port.Labels = map[string]string{}
@@ -149,8 +155,10 @@ func ApplyStatus(ctx context.Context, c client.Client, obj client.Object, kind s
 	return u.GetResourceVersion(), nil
 }
 
+// Annotation returns the annotation that names a pod's KuryrPorts; "" if there is none.
 func Annotation(o client.Object) string { return o.GetAnnotations()[v1.VIFAnnotation] }
 
+// Annotated reports whether a pod names KuryrPorts.
 func Annotated(o client.Object) bool { return Annotation(o) != "" }
 
 // NodeJoined reports whether a node is ready and takes pods.

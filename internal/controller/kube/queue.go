@@ -20,6 +20,7 @@ type Queue[request comparable] struct {
 	queue workqueue.TypedRateLimitingInterface[request]
 }
 
+// Source is to be watched by the controller whose queue it is: one only.
 func (w *Queue[request]) Source() source.TypedSource[request] {
 	return source.TypedFunc[request](func(_ context.Context, q workqueue.TypedRateLimitingInterface[request]) error {
 		w.mu.Lock()
@@ -29,6 +30,7 @@ func (w *Queue[request]) Source() source.TypedSource[request] {
 	})
 }
 
+// Add requests a reconcile. It does not wait, and is safe for concurrent use.
 func (w *Queue[request]) Add(r request) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -65,10 +67,13 @@ func Await(ctx context.Context, span func() time.Duration) bool {
 // Leading is a runnable of the leader alone.
 type Leading func(ctx context.Context) error
 
+// Start runs it, until ctx ends.
 func (l Leading) Start(ctx context.Context) error { return l(ctx) }
 
+// NeedLeaderElection is true.
 func (Leading) NeedLeaderElection() bool { return true }
 
+// Runnable returns what adds run to a manager, to run while this process leads.
 func Runnable(run func(ctx context.Context) error) func(ctrl.Manager) error {
 	return func(mgr ctrl.Manager) error { return mgr.Add(Leading(run)) }
 }

@@ -28,6 +28,8 @@ type Drift struct {
 	wake     func(ctrl.Request)
 }
 
+// NewDrift returns a Drift that looks at nothing before Look. suspect and wake request a
+// look at one KuryrLoadBalancer; looking reports whether the last one is not done.
 func NewDrift(c client.Client, s *settings.Live, suspect func(ctrl.Request, bool), looking func(ctrl.Request) bool, wake func(ctrl.Request)) *Drift {
 	return &Drift{client: c, settings: s, suspect: suspect, looking: looking, wake: wake}
 }

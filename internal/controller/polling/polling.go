@@ -50,6 +50,8 @@ const (
 	waitShare   = 4 // times as long as a list takes it is left alone
 )
 
+// NewWaiter returns a Waiter that lists nothing before Run; done is called for each
+// request whose load balancer is done or gone.
 func NewWaiter(list func(context.Context) ([]sdn.LoadBalancerSummary, error), now func() time.Time, done func(ctrl.Request)) *Waiter {
 	return &Waiter{list: list, now: now, done: done, busy: map[string]waiting{}, kick: make(chan struct{}, 1)}
 }
@@ -221,6 +223,7 @@ type SharedByProject struct {
 	all map[string]*Shared[[]sdn.FloatingIP]
 }
 
+// Get is Shared.Get for the floating IPs of a project.
 func (s *SharedByProject) Get(ctx context.Context, project string, ask func(context.Context, string) ([]sdn.FloatingIP, error)) ([]sdn.FloatingIP, error) {
 	s.mu.Lock()
 	if s.all == nil {
@@ -297,6 +300,7 @@ type BusyProviders struct {
 	last map[string]time.Time
 }
 
+// Seen notes that a provider has refused a change as it was busy with the one before.
 func (b *BusyProviders) Seen(provider string, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -306,6 +310,7 @@ func (b *BusyProviders) Seen(provider string, now time.Time) {
 	b.last[provider] = now
 }
 
+// Is reports whether a provider was seen to be busy so, within the last hour.
 func (b *BusyProviders) Is(provider string, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -64,6 +64,7 @@ type Options struct {
 	Now       func() time.Time
 }
 
+// New returns a Reconciler that is to be added to mgr with Setup.
 func New(mgr ctrl.Manager, o Options) *Reconciler {
 	r := &Reconciler{
 		Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), memory: newMemory(o.Now),
@@ -234,7 +235,7 @@ func (r *Reconciler) survey(v *view) supply.Standing {
 // what pods wait for if that is room, whoever was told that there is none.
 func (r *Reconciler) note(v *view, a *pool.Actions, s supply.Standing) {
 	given := givenTo(a)
-	v.failure, v.episode = r.Supply.Settle(v.req, supply.Planned{
+	v.episode, v.failure = r.Supply.Settle(v.req, supply.Planned{
 		Key: v.key, Free: max(0, a.Levels.Available-len(a.Bind)-a.Squeezed),
 		Lacks: len(v.state.Pods) - len(given) - v.state.InFlight, Wishes: a.Want != (pool.Wish{}), Room: s,
 	})

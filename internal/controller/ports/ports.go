@@ -84,6 +84,7 @@ type Options struct {
 	Now       func() time.Time
 }
 
+// New returns a Reconciler that is to be added to mgr with Setup.
 func New(mgr ctrl.Manager, o Options) *Reconciler {
 	return &Reconciler{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Ports, settings: o.Settings, memory: newPortMemory(), backoff: o.Backoff,

@@ -156,11 +156,11 @@ type Planned struct {
 	Room   Standing
 }
 
-// Settle notes a plan, for what other pools want to know. It returns what keeps the
-// pool from ports, nil if nothing does, and how often that has been over: a failure
-// after a success is another one. One lock is held for all of it, so no request ends
+// Settle notes a plan, for what other pools want to know. It returns how often a failure
+// of the pool has been over, as one after a success is another one, and what keeps the
+// pool from ports now, nil if nothing does. One lock is held for all of it, so no request ends
 // in between.
-func (s *Supply) Settle(r pool.Ref, a Planned) (failure error, episode int) {
+func (s *Supply) Settle(r pool.Ref, a Planned) (episode int, failure error) {
 	now := s.memory.now()
 	s.memory.with(r, func(p *poolMemory) {
 		p.key, p.free, p.lacking = a.Key, a.Free, max(0, a.Lacks)
@@ -174,7 +174,7 @@ func (s *Supply) Settle(r pool.Ref, a Planned) (failure error, episode int) {
 		}
 		failure, episode = p.failure, p.episode
 	})
-	return failure, episode
+	return episode, failure
 }
 
 // Squeeze has pools without waiting pods give up free ports, as many as pods wait for

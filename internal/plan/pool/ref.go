@@ -8,11 +8,13 @@ import (
 	"strings"
 )
 
-// Ref names a pool, and the node that it is on.
+// Ref names a pool, and the node that it is on. The node is what a shard of the
+// controller will own: the pods, ports and pools of a node go together.
 type Ref struct {
 	Pool, Node string
 }
 
+// Compare orders pools by name, then by node.
 func (r Ref) Compare(o Ref) int {
 	return cmp.Or(strings.Compare(r.Pool, o.Pool), strings.Compare(r.Node, o.Node))
 }
