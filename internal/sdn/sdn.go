@@ -24,8 +24,9 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
-// Backend is all roles that a network backend plays. A reconciler takes the
-// role it needs, not this.
+// Backend is the roles that pods need, and Adoption. Services need LoadBalancers,
+// FloatingIPs, SecurityGroups and Subnets besides. A reconciler takes the role it
+// needs, not this.
 type Backend interface {
 	Ports
 	Capacity

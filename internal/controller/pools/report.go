@@ -150,7 +150,7 @@ func (r *Reconciler) spec(v *view) v1.KuryrPortPoolSpec {
 }
 
 // shaped is the pool's object with its levels as the settings say. That of a
-// virtual machine says of which node: see parents.
+// virtual machine says of which node: see NodeAnnotation.
 func (r *Reconciler) shaped(v *view) *v1.KuryrPortPool {
 	object := &v1.KuryrPortPool{ObjectMeta: metav1.ObjectMeta{Name: v.req.Pool}, Spec: r.spec(v)}
 	if v.object != nil {
