@@ -86,7 +86,7 @@ lint: ## golangci-lint with the linters that .golangci.yml names (first run buil
 
 .PHONY: test
 test: test-assets ## Unit, property, contract (memory), API server and node tests; node tests need root
-	go test $(CUT) $(TESTFLAGS) ./internal/controller ./... # the longest one first, beside all others
+	KURYR_SWEEP=$${KURYR_SWEEP:-few} go test $(CUT) $(TESTFLAGS) ./internal/controller ./... # the longest one first, beside all others
 	@echo "cut short: crash sweeps, bursts and histories; 'make long' runs them at length"
 
 .PHONY: long

@@ -46,8 +46,8 @@ func TestPodsWhileWritesMeetTheirFate(t *testing.T) {
 }
 
 // sweepOf returns a sweep, without a scenario, on all API servers that the tests share:
-// most of a life is waiting. It hits every third write, with -short every ninth, and each
-// with KURYR_SWEEP=all.
+// most of a life is waiting. It hits every third write, with -short every ninth; each
+// with KURYR_SWEEP=all, and every 18th with KURYR_SWEEP=few.
 func sweepOf(t *testing.T) crashtest.Sweep {
 	t.Helper()
 	apitest.Need(t)
@@ -59,8 +59,11 @@ func sweepOf(t *testing.T) crashtest.Sweep {
 	if testing.Short() {
 		s.Every = 9
 	}
-	if os.Getenv("KURYR_SWEEP") == "all" {
+	switch os.Getenv("KURYR_SWEEP") {
+	case "all":
 		s.Every = 1
+	case "few":
+		s.Every = 18
 	}
 	return s
 }
