@@ -49,11 +49,11 @@ func quote(s string) string {
 	return string(out)
 }
 
-// maxAnnotation is more than formatVIFs ever writes, and a bound on what is
+// maxAnnotation is more than FormatVIFs ever writes, and a bound on what is
 // read: anybody who may write pods may write the annotation.
 const maxAnnotation = 16 << 10
 
-// ParseVIFs is the inverse of formatVIFs. It takes nothing else: no other field,
+// ParseVIFs is the inverse of FormatVIFs. It takes nothing else: no other field,
 // no other version, no link to anything but a KuryrPort.
 func ParseVIFs(annotation string) (map[string]string, error) {
 	if annotation == "" || len(annotation) > maxAnnotation {

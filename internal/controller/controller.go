@@ -3,7 +3,8 @@
 
 // Package controller wires the controller process: Setup makes its parts and joins them.
 // Each part is a folder below this one with a kind or a clock of its own; they know each
-// other only by needs of one to three methods, but for pools, which uses supply. kube,
+// other only by needs of one to three methods, but for pools, which uses
+// supply, and balancers, which uses polling. kube,
 // outcome and settings are what they share.
 //
 // What the process remembers beyond the objects is in memory and may be lost at

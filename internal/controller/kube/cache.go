@@ -4,7 +4,7 @@
 // Package kube is what the reconcilers share of Kubernetes: the cache with its indexes
 // and what it keeps of each kind, status and metadata writes, queues that are fed from
 // outside, runnables of the leader, and the annotation that names a pod's KuryrPorts.
-// It decides nothing, and knows no SDN.
+// It decides nothing, and calls no SDN.
 package kube
 
 import (

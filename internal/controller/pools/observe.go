@@ -219,7 +219,7 @@ func (r *Reconciler) lostPort(ctx context.Context, req pool.Ref, pod *corev1.Pod
 	if err != nil {
 		return "", false, fmt.Errorf("looking for KuryrPort %s of pod %s/%s: %w", id, pod.Namespace, pod.Name, err)
 	}
-	if ref := port.Spec.PodRef; ref == nil || ref.UID != pod.UID {
+	if port.Spec.PodRef.Claim() != (v1.Claim{UID: pod.UID, Interface: podInterface}) {
 		return "", false, nil
 	}
 	r.wrote(req, id, write{version: port.ResourceVersion, claim: port.Spec.PodRef.Claim()})

@@ -36,9 +36,9 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// Reconciler plans: it is the one writer of the KuryrPorts' specs of a pool. It
-// knows no SDN; what it wants of it goes to supply, and comes back as ports
-// that have arrived.
+// Reconciler plans: it is the one writer of the KuryrPorts' specs of a pool. What
+// it wants of the SDN goes to supply, and comes back as ports that have arrived; but
+// for the port of the virtual machine that a node is (parentport.go).
 type Reconciler struct {
 	Options
 	client client.Client
@@ -157,7 +157,7 @@ func (r *Reconciler) fill(v *view) {
 		r.memory.with(v.req, func(p *poolMemory) { delete(p.toldPool, toldFill) })
 		return
 	}
-	n, err := parseFill(value)
+	n, err := pool.ParseFill(value)
 	if err == nil && !v.current {
 		err = errors.New("pods get no ports of this pool as the configuration is now: fill the one that they get them of")
 	}

@@ -42,7 +42,7 @@ func SettingsOf(c *config.Config) Settings {
 }
 
 // Live is settings that may change at any time. Its methods are safe for
-// concurrent use; one Setup may use it.
+// concurrent use. A follower is never removed.
 type Live struct {
 	value   atomic.Pointer[Rules]
 	Serving chan struct{} // closed when Services are first to have load balancers

@@ -7,12 +7,12 @@
 //
 // It has clocks of its own, which the planner never waits for: what a pool wishes is
 // replaced by each plan (Wish), and a pool is planned again (Options.Requeue) when
-// something has come of it. It knows no Kubernetes object; what it remembers may be
+// something has come of it. It reads and writes no Kubernetes object; what it remembers may be
 // lost at any time. The key of all of it is the pool with its node: a shard of the
 // controller that owns a node has all that is here of it to itself.
 //
-// Three locks, taken in this order and never in another: creations.mu (wishes and
-// places), memory.mu (what is known of pools), capacity.mu (rooms). None is held while
+// Three locks are taken in this order and never in another: creations.mu (wishes and
+// places), memory.mu (what is known of pools), capacity.mu (rooms). lookups.mu is taken alone. None is held while
 // the SDN or the API server is asked.
 package supply
 
@@ -151,7 +151,7 @@ func (s *Supply) Scarce(key *v1.PoolKey) *sdn.QuotaError {
 type Planned struct {
 	Key    *v1.PoolKey
 	Free   int  // ports that will be free
-	Lacks  int  // pods that got no port by it, whatever is in flight
+	Lacks  int  // pods that got no port by it and that nothing in flight is for
 	Wishes bool // it asks for ports
 	Room   Standing
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package pools
+package pool
 
 import (
 	"fmt"
@@ -13,8 +13,8 @@ import (
 // maxFill is how many free ports a pool may be asked to have, as spec.min.
 const maxFill = 10000
 
-// parseFill reads the annotation that asks for free ports.
-func parseFill(value string) (int, error) {
+// ParseFill reads the annotation that asks for free ports.
+func ParseFill(value string) (int, error) {
 	n, err := strconv.ParseUint(value, 10, 31)
 	if err != nil || n > maxFill {
 		return 0, fmt.Errorf("%s is %q: write a number from 0 to %d, as in \"20\"", v1.FillAnnotation, shorten(value), maxFill)
