@@ -15,7 +15,7 @@ func (p *planner) sort() {
 	theirs := p.theirs()
 	held := make(map[v1.Claim]bool, len(theirs))
 	for _, port := range sorted(p.Ports, longestFree) {
-		p.sortPort(port, theirs[port.Pod] != port.Name, held)
+		p.sortPort(port, !port.Pod.IsZero() && theirs[port.Pod] != port.Name, held)
 	}
 	var without []Pod
 	for _, pod := range p.Pods {
@@ -36,6 +36,9 @@ func (p *planner) sort() {
 // sortArrived leaves out what has an object: that was written, and the answer
 // lost. Such a port may be in use; it is for the object to say what becomes of it.
 func (p *planner) sortArrived() {
+	if len(p.Arrived) == 0 {
+		return // mostly; a pool of thousands is not put into a map for nothing
+	}
 	written := map[string]bool{}
 	for _, port := range p.Ports {
 		written[port.Name] = true
