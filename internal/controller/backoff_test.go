@@ -5,14 +5,22 @@ package controller_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
 // TestLongOutageOfAWrite: what is refused many times is tried again soon after,
@@ -69,5 +77,78 @@ func TestLongOutageOfAWrite(t *testing.T) {
 			b.bound(pod)
 			b.eventually("the pod is annotated", func() bool { return b.annotation(pod) != "" })
 		})
+	}
+}
+
+// statuses counts the writes of KuryrPorts' statuses and labels.
+func statuses(n *atomic.Int32) client.NewClientFunc {
+	return through(interceptor.Funcs{
+		SubResourceApply: func(ctx context.Context, c client.Client, sub string, obj runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {
+			if obj.(interface{ GetKind() string }).GetKind() == "KuryrPort" {
+				n.Add(1)
+			}
+			return c.SubResource(sub).Apply(ctx, obj, opts...)
+		},
+	})
+}
+
+// TestFailedRequestsKeepToTheirBackoff: that the deletion of a port failed is written
+// into the status of its KuryrPort, once, and that write has nobody ask the SDN again
+// at once.
+func TestFailedRequestsKeepToTheirBackoff(t *testing.T) {
+	for name, tc := range map[string]struct {
+		fault error
+		most  int
+	}{
+		"unavailable": {fmt.Errorf("Neutron answered 500: %w", sdn.ErrUnavailable), 12}, // 5 ms, doubled each time
+		"conflict":    {fmt.Errorf("Neutron answered 409: %w", sdn.ErrConflict), 12},
+		"forbidden":   {fmt.Errorf("Neutron answered 403: %w", sdn.ErrForbidden), 1}, // 1m
+		"busy":        {&sdn.BusyError{After: time.Minute, Err: errors.New("Neutron answered 503")}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := idleBed(t)
+			b.unhurried = true
+			var written atomic.Int32
+			b.newClient = statuses(&written)
+			b.start()
+			pod := b.pod("web")
+			b.bound(pod)
+			b.fail(memory.DeletePort, tc.fault)
+			before := written.Load()
+			b.delete(pod)
+			b.eventually("the port is to be deleted", func() bool { return b.cloud.Calls(memory.DeletePort) > 0 })
+			time.Sleep(4 * time.Second)
+			// Free, on its way out, and why it stays.
+			if n, w := b.cloud.Calls(memory.DeletePort), written.Load()-before; n > tc.most || w > 3 {
+				t.Errorf("in 4 s %d tries to delete a port and %d writes of its status, want %d and 3 at most", n, w, tc.most)
+			}
+			b.fail("", nil)
+		})
+	}
+}
+
+// TestErrorsThatAlwaysReadOtherwise: nor does a status that says another thing after each
+// failure.
+func TestErrorsThatAlwaysReadOtherwise(t *testing.T) {
+	b := idleBed(t)
+	b.unhurried = true
+	b.set(func(s *settings.Settings) {
+		s.Pods.SecurityGroups = []config.GroupRule{{PodSelector: labelled("app", "x"), SecurityGroupIDs: []string{"5f1c5aac-0000-4000-8000-00000000000b"}}}
+	})
+	var n atomic.Int32
+	b.mu.Lock()
+	b.before = func(_ context.Context, call string, _ int) error {
+		if call == memory.UpdatePort {
+			return fmt.Errorf("%w: failure %d", sdn.ErrUnavailable, n.Add(1))
+		}
+		return nil
+	}
+	b.mu.Unlock()
+	b.start()
+	b.pod("web", func(p *corev1.Pod) { p.Labels = map[string]string{"app": "x"} })
+	b.eventually("the port is to be updated", func() bool { return n.Load() > 0 })
+	time.Sleep(4 * time.Second)
+	if n.Load() > 12 {
+		t.Errorf("%d tries in 4 s to update a port, want 12 at most", n.Load())
 	}
 }

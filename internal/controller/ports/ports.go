@@ -6,8 +6,8 @@
 // nothing about pods (pools does); it looks at a pod only to tell a KuryrPort that a
 // person deleted from one whose time has come. It also names a pod's port on the pod.
 //
-// An object is reconciled when it changes, when the collector misses its port in the
-// SDN, and when the SDN is seen to pass its traffic.
+// An object is reconciled when it changes by another hand than this package's, when the
+// collector misses its port in the SDN, and when the SDN is seen to pass its traffic.
 package ports
 
 import (
@@ -24,9 +24,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
@@ -113,16 +116,34 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: portWorkers, RateLimiter: outcome.Limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
 		}).
-		For(&v1.KuryrPort{}).
+		For(&v1.KuryrPort{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: othersWrite})).
 		WatchesRawSource(r.wake.Source()).
 		Complete(r)
 }
 
+// othersWrite reports whether an update may be somebody else's, or one that leaves
+// something to do. The status that this reconciler writes is neither: its event would
+// have a port whose request failed tried again at once, without any backoff.
+func othersWrite(e event.UpdateEvent) bool {
+	before, now := e.ObjectOld.(*v1.KuryrPort), e.ObjectNew.(*v1.KuryrPort)
+	label := now.Labels[v1.PortStatusLabel]
+	return before.ResourceVersion == now.ResourceVersion || // the cache has read all anew
+		before.Generation != now.Generation ||
+		before.DeletionTimestamp.IsZero() != now.DeletionTimestamp.IsZero() ||
+		!slices.Equal(before.Finalizers, now.Finalizers) ||
+		label != before.Labels[v1.PortStatusLabel] && label != string(now.Status.Phase) ||
+		!equality.Semantic.DeepEqual(before.Status.Attachment, now.Status.Attachment)
+}
+
+// stale is when to look at an object again whose last own write the cache does not
+// show yet: the event of that write is none that is waited for.
+const stale = 20 * time.Millisecond
+
 // Reconcile applies one KuryrPort.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	port, err := r.get(ctx, req)
+	port, again, err := r.get(ctx, req)
 	if port == nil || err != nil {
-		return ctrl.Result{}, err
+		return ctrl.Result{RequeueAfter: again}, err
 	}
 	if !port.DeletionTimestamp.IsZero() {
 		return r.release(ctx, port)
@@ -134,10 +155,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 }
 
 // get returns the KuryrPort as a copy; nil if it is gone, or if the cache does
-// not show the last own write yet, whose event will come here.
-func (r *Reconciler) get(ctx context.Context, req ctrl.Request) (*v1.KuryrPort, error) {
-	var port v1.KuryrPort
-	err := r.client.Get(ctx, req.NamespacedName, &port)
+// not show the last own write yet: then it says when to look again.
+func (r *Reconciler) get(ctx context.Context, req ctrl.Request) (port *v1.KuryrPort, again time.Duration, err error) {
+	port = &v1.KuryrPort{}
+	err = r.client.Get(ctx, req.NamespacedName, port)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if apierrors.IsNotFound(err) {
@@ -145,21 +166,21 @@ func (r *Reconciler) get(ctx context.Context, req ctrl.Request) (*v1.KuryrPort, 
 		delete(r.dropped, req.Name)
 		delete(r.held, req.Name)
 		r.memory.portGone(req.Name)
-		return nil, nil
+		return nil, 0, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading KuryrPort %s: %w", req.Name, err)
+		return nil, 0, fmt.Errorf("reading KuryrPort %s: %w", req.Name, err)
 	}
 	if r.dropped[req.Name] == port.UID {
-		return nil, nil
+		return nil, 0, nil
 	}
 	if version, ok := r.written[req.Name]; ok {
 		if kube.Older(port.ResourceVersion, version) {
-			return nil, nil
+			return nil, stale, nil
 		}
 		delete(r.written, req.Name)
 	}
-	return &port, nil
+	return port, 0, nil
 }
 
 func (r *Reconciler) wrote(name, version string) {
@@ -353,8 +374,10 @@ func (r *Reconciler) release(ctx context.Context, port *v1.KuryrPort) (ctrl.Resu
 	if pod != nil && !port.Lost() { // of a lost one there is nothing to put back
 		return r.handBack(ctx, port, pod)
 	}
-	if err := r.write(ctx, port, r.status(port, v1.ReasonPending, errDeleting)); err != nil {
-		return kube.Retry(err)
+	if port.Status.Phase != v1.PortDeleting { // else it says more: why the SDN has not deleted it
+		if err := r.write(ctx, port, r.status(port, v1.ReasonPending, errDeleting)); err != nil {
+			return kube.Retry(err)
+		}
 	}
 	if err := r.cloud.DeletePort(ctx, port.Name); err != nil {
 		return r.report(ctx, port, fmt.Errorf("deleting port %s: %w", port.Name, err))

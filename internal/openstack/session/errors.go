@@ -66,7 +66,19 @@ func Unanswered(ctx context.Context, err error) error {
 	if errors.As(err, &at) {
 		err = at.Err
 	}
-	return fmt.Errorf("%w: %w", sdn.ErrUnavailable, err)
+	return fmt.Errorf("%w: %w", sdn.ErrUnavailable, unnumbered(err))
+}
+
+// unnumbered leaves the port of this end out of a network's error. It is another one
+// each time, and so would be each message, condition and Event.
+func unnumbered(err error) error {
+	if op := new(net.OpError); errors.As(err, &op) {
+		return &net.OpError{Op: op.Op, Net: op.Net, Addr: op.Addr, Err: unnumbered(op.Err)}
+	}
+	if name := new(net.DNSError); errors.As(err, &name) && !name.IsNotFound {
+		return fmt.Errorf("no name server says where %s is", name.Name)
+	}
+	return err
 }
 
 func answered(a gophercloud.ErrUnexpectedResponseCode, subject, who string) error {

@@ -6,9 +6,13 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -215,6 +219,28 @@ func TestRetryAfterForms(t *testing.T) {
 	} {
 		if got := retryAfter(http.Header{"Retry-After": {value}}, now); got != want {
 			t.Errorf("Retry-After %q: %s, want %s", value, got, want)
+		}
+	}
+}
+
+// The same failure reads the same each time: conditions that tell of it are not written anew.
+func TestNetworkErrorsReadTheSame(t *testing.T) {
+	from := func(port int) error {
+		here, there := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 5), Port: port}, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 9696}
+		return &url.Error{Op: "Put", URL: "http://neutron/v2.0/ports/1", Err: &net.OpError{Op: "read", Net: "tcp", Source: here, Addr: there, Err: syscall.ECONNRESET}}
+	}
+	named := func(port int) error {
+		said := fmt.Sprintf("read udp 10.0.0.5:%d->10.0.0.2:53: read: connection refused", port)
+		return &url.Error{Op: "Put", Err: &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: said, Name: "neutron", Server: "10.0.0.2:53"}}}
+	}
+	for want, failure := range map[string]func(int) error{
+		"SDN unavailable: read tcp 10.0.0.1:9696: connection reset by peer": from,
+		"SDN unavailable: dial tcp: no name server says where neutron is":   named,
+	} {
+		for _, port := range []int{43210, 43211} {
+			if got := Unanswered(t.Context(), failure(port)); got.Error() != want || !errors.Is(got, sdn.ErrUnavailable) {
+				t.Errorf("from port %d: %q, want %q", port, got, want)
+			}
 		}
 	}
 }
