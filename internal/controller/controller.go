@@ -55,6 +55,8 @@ type Options struct {
 	Settings *settings.Live
 	Capacity sdn.Capacity // nil: it cannot be asked
 	Hosts    sdn.Hosts    // nil: no node can be a virtual machine
+	// Visibility tells whether what is not shown is gone; nil: it is.
+	Visibility sdn.Visibility
 	// LoadBalancers makes those of Services; nil: Services are left alone.
 	LoadBalancers sdn.LoadBalancers
 	FloatingIPs   sdn.FloatingIPs // nil: Services get none
@@ -77,6 +79,7 @@ type Options struct {
 // Cloud is a backend that has all roles.
 type Cloud interface {
 	sdn.Ports
+	sdn.Visibility
 	sdn.Capacity
 	sdn.Hosts
 	sdn.LoadBalancers
@@ -87,7 +90,7 @@ type Cloud interface {
 
 // With returns o with c in all roles.
 func (o Options) With(c Cloud) Options {
-	o.Ports, o.Capacity, o.Hosts = c, c, c
+	o.Ports, o.Visibility, o.Capacity, o.Hosts = c, c, c, c
 	o.LoadBalancers, o.FloatingIPs, o.Subnets, o.SecurityGroups = c, c, c, c
 	return o
 }
@@ -134,6 +137,10 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	}
 	live := mgr.GetAPIReader()
 	poolQueue, look := &kube.Queue[pool.Ref]{}, kube.NewSignal()
+	sees := func(context.Context, string, string) error { return nil }
+	if o.Visibility != nil {
+		sees = o.Visibility.Sees
+	}
 	noObject := func(ctx context.Context, name string) error { return kube.NoKuryrPort(ctx, live, name) }
 	supply := supply.New(supply.Options{
 		Ports: o.Ports, Capacity: o.Capacity, Settings: o.Settings, Backoff: o.Backoff, Now: o.Now,
@@ -145,11 +152,11 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		Backoff: o.Backoff, PoolIdle: o.PoolIdle, StatusGap: o.StatusGap, Now: o.Now,
 	})
 	ports := ports.New(mgr, ports.Options{
-		Ports: o.Ports, Settings: o.Settings, Room: supply, Pods: pools, Doubtful: look.Send,
+		Ports: o.Ports, Sees: sees, Settings: o.Settings, Room: supply, Pods: pools, Doubtful: look.Send,
 		Backoff: o.Backoff, StatusGap: o.StatusGap, Now: o.Now,
 	})
 	orphans := collector.PortOptions{
-		Cloud: o.Ports, Settings: o.Settings, Supply: supply, Written: pools.Writing, Lost: ports.Lost,
+		Cloud: o.Ports, Sees: sees, Settings: o.Settings, Supply: supply, Written: pools.Writing, Lost: ports.Lost,
 		Requeue: poolQueue.Add, Look: look, NoObject: noObject, Now: o.Now,
 	}
 	for _, add := range []func(ctrl.Manager) error{

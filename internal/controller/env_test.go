@@ -161,7 +161,7 @@ func (b *bed) start() {
 	if b.backend == nil {
 		b.backend = b.cloud.Backend("cluster")
 	}
-	options := controller.Options{Ports: b.backend, Capacity: b.backend, Hosts: b.backend, Settings: b.settings}
+	options := controller.Options{Ports: b.backend, Visibility: b.backend, Capacity: b.backend, Hosts: b.backend, Settings: b.settings}
 	if b.balancing {
 		cloud := b.cloud.Backend("cluster")
 		if options.SecurityGroups = cloud; b.guarding != nil {

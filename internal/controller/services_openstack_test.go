@@ -107,7 +107,7 @@ func (b *simBed) launch(perSecond float64) {
 		b.t.Fatal(err)
 	}
 	o := controller.Options{
-		Ports: backend, Capacity: backend, Hosts: backend, LoadBalancers: b.around(backend), FloatingIPs: backend, Subnets: backend,
+		Ports: backend, Visibility: backend, Capacity: backend, Hosts: backend, LoadBalancers: b.around(backend), FloatingIPs: backend, Subnets: backend,
 		SecurityGroups: backend, Settings: b.settings, Backoff: b.backoff,
 	}
 	if err := controller.Setup(ctx, mgr, o); err != nil {

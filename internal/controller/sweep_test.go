@@ -131,7 +131,7 @@ func (l *podsLife) start(ctx context.Context, cluster *rest.Config) error {
 		return err
 	}
 	if err := controller.Setup(ctx, mgr, controller.Options{
-		Ports: backend, Capacity: backend, Hosts: backend, Settings: l.live, Backoff: hurried,
+		Ports: backend, Visibility: backend, Capacity: backend, Hosts: backend, Settings: l.live, Backoff: hurried,
 		PoolIdle: 2 * time.Second, StatusGap: 50 * time.Millisecond,
 	}); err != nil {
 		return err

@@ -125,7 +125,7 @@ func runController(t testing.TB, server *rest.Config, clouds string, live *setti
 		t.Fatal(err)
 	}
 	if err := controller.Setup(ctx, mgr, controller.Options{
-		Ports: backend, Capacity: backend, Hosts: backend, LoadBalancers: backend, FloatingIPs: backend, Subnets: backend, SecurityGroups: backend,
+		Ports: backend, Visibility: backend, Capacity: backend, Hosts: backend, LoadBalancers: backend, FloatingIPs: backend, Subnets: backend, SecurityGroups: backend,
 		Settings: live,
 	}); err != nil {
 		t.Fatal(err)

@@ -29,6 +29,7 @@ import (
 // needs, not this.
 type Backend interface {
 	Ports
+	Visibility
 	Capacity
 	Hosts
 	Adoption
@@ -57,6 +58,15 @@ type Ports interface {
 	// DeletePort removes a port of this cluster, with its place in a trunk.
 	// It succeeds when there is none.
 	DeletePort(ctx context.Context, id string) error
+}
+
+// Visibility tells what is gone from what is not shown: a cloud may answer both alike,
+// so that a credential that has lost a role is told of no port at all.
+type Visibility interface {
+	// Sees returns nil if the credential is shown the ports that a project has in a
+	// network: one that is not shown is gone. It returns ErrForbidden if not. An empty
+	// ID is not asked about.
+	Sees(ctx context.Context, projectID, networkID string) error
 }
 
 // Capacity tells how much room there is. It is asked seldom: when a request was

@@ -39,6 +39,7 @@ type arrivals interface {
 // PortOptions is what the collection of ports needs. All have to be given.
 type PortOptions struct {
 	Cloud    sdn.Ports
+	Sees     func(ctx context.Context, projectID, networkID string) error // that of sdn.Visibility
 	Settings *settings.Live
 	Supply   arrivals
 	Written  func() []string   // KuryrPorts that are written and may not be seen yet
@@ -156,15 +157,49 @@ func (r *orphans) look(ctx context.Context) (found bool, err error) {
 			nobodys = append(nobodys, p.ID)
 		}
 	}
-	missing := without(before, after, there)
+	missing, unseen := r.credible(ctx, without(before, after, there), before)
 	grace := r.Settings.Load().Orphans.Grace.Duration
 	due, gone := r.nobodys.Observe(nobodys, r.Now(), grace), r.missing.Observe(missing, r.Now(), grace)
 	r.report(gone)
+	r.report(backAgain(before, there))
 	found = len(gone) < len(missing) || slices.ContainsFunc(nobodys, func(id string) bool {
 		// A new one of a pool that asks for ports is most likely one of these.
 		return !busy[owners[id].Name] && !slices.Contains(due, id)
 	})
-	return found, r.collect(ctx, due, owners, busy)
+	return found, errors.Join(unseen, r.collect(ctx, due, owners, busy))
+}
+
+// credible returns those of the missing ports that the SDN would show if it had them,
+// and why not all: a credential that has lost a role is shown none.
+func (r *orphans) credible(ctx context.Context, missing []string, objects map[string]object) (gone []string, unseen error) {
+	type place struct{ project, network string }
+	sights := map[place]error{}
+	for _, name := range missing {
+		o := objects[name]
+		at := place{o.project, o.network}
+		err, asked := sights[at]
+		if !asked {
+			if err = r.Sees(ctx, at.project, at.network); err != nil {
+				unseen = errors.Join(unseen, fmt.Errorf("KuryrPort %s and others have no port that is shown: %w", name, err))
+			}
+			sights[at] = err
+		}
+		if err == nil {
+			gone = append(gone, name)
+		}
+	}
+	return gone, unseen
+}
+
+// backAgain returns the objects that say that the SDN has lost their port, which it
+// shows.
+func backAgain(objects map[string]object, there map[string]bool) (names []string) {
+	for name, o := range objects {
+		if o.lost && there[name] {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // remembered returns the ports that the process knows of. One that arrives is asked for
@@ -177,8 +212,12 @@ func (r *orphans) remembered() (ports, busy map[string]bool) {
 	return ports, busy
 }
 
-// object is whether there is a KuryrPort, and whether it is to stay.
-type object struct{ is, stays bool }
+// object is whether there is a KuryrPort, whether it is to stay, whether it says that the
+// SDN has lost its port, and where that is.
+type object struct {
+	is, stays, lost  bool
+	project, network string
+}
 
 func (r *orphans) objects(ctx context.Context) (map[string]object, error) {
 	var list v1.KuryrPortList
@@ -187,7 +226,10 @@ func (r *orphans) objects(ctx context.Context) (map[string]object, error) {
 	}
 	names := make(map[string]object, len(list.Items))
 	for i := range list.Items {
-		names[list.Items[i].Name] = object{true, list.Items[i].DeletionTimestamp.IsZero()}
+		p := &list.Items[i]
+		names[p.Name] = object{
+			is: true, stays: p.DeletionTimestamp.IsZero(), lost: p.Lost(), project: p.Spec.ProjectID, network: p.Spec.NetworkID,
+		}
 	}
 	return names, nil
 }

@@ -12,6 +12,7 @@ package ports
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -58,6 +59,7 @@ type Reconciler struct {
 	client   client.Client
 	live     client.Reader // past the cache
 	cloud    sdn.Ports
+	sees     func(ctx context.Context, projectID, networkID string) error
 	settings *settings.Live
 	memory   *portMemory
 	supply   roomKeeper
@@ -77,7 +79,9 @@ type Reconciler struct {
 
 // Options is what the reconciler of KuryrPorts needs. All have to be given.
 type Options struct {
-	Ports     sdn.Ports
+	Ports sdn.Ports
+	// Sees is that of sdn.Visibility.
+	Sees      func(ctx context.Context, projectID, networkID string) error
 	Settings  *settings.Live
 	Room      roomKeeper
 	Pods      podWitness
@@ -90,7 +94,7 @@ type Options struct {
 // New returns a Reconciler that is to be added to mgr with Setup.
 func New(mgr ctrl.Manager, o Options) *Reconciler {
 	return &Reconciler{
-		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Ports, settings: o.Settings, memory: newPortMemory(), backoff: o.Backoff,
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Ports, sees: o.Sees, settings: o.Settings, memory: newPortMemory(), backoff: o.Backoff,
 		supply: o.Room, pods: o.Pods, doubtful: o.Doubtful, events: mgr.GetEventRecorder("kuryr-controller"), now: o.Now,
 		written: map[string]string{}, dropped: map[string]types.UID{}, held: map[string]hold{}, gap: o.StatusGap,
 	}
@@ -196,7 +200,7 @@ func (r *Reconciler) wrote(name, version string) {
 func (r *Reconciler) apply(ctx context.Context, port *v1.KuryrPort) error {
 	if r.suspect(port) {
 		if _, err := r.cloud.Port(ctx, port.Name); err != nil {
-			return fmt.Errorf("looking for port %s: %w", port.Name, err)
+			return fmt.Errorf("looking for port %s: %w", port.Name, r.believed(ctx, port, err))
 		}
 		r.memory.setGone(port.Name, false)
 	}
@@ -205,10 +209,23 @@ func (r *Reconciler) apply(ctx context.Context, port *v1.KuryrPort) error {
 		return nil
 	}
 	if err := r.cloud.UpdatePort(ctx, port.Name, update); err != nil {
-		return fmt.Errorf("updating port %s: %w", port.Name, err)
+		return fmt.Errorf("updating port %s: %w", port.Name, r.believed(ctx, port, err))
 	}
 	ctrl.LoggerFrom(ctx).Info("updated port", "port", port.Name)
 	return nil
+}
+
+// believed returns err, which may say that the SDN has lost the port, or why that is
+// not to be believed: a pod would be told that it has lost its network, and a free port
+// be left behind.
+func (r *Reconciler) believed(ctx context.Context, port *v1.KuryrPort, err error) error {
+	if !errors.Is(err, sdn.ErrNotFound) {
+		return err
+	}
+	if unseen := r.sees(ctx, port.Spec.ProjectID, port.Spec.NetworkID); unseen != nil {
+		return unseen
+	}
+	return err
 }
 
 // update returns what is to change in the SDN.
@@ -379,7 +396,13 @@ func (r *Reconciler) release(ctx context.Context, port *v1.KuryrPort) (ctrl.Resu
 			return kube.Retry(err)
 		}
 	}
-	if err := r.cloud.DeletePort(ctx, port.Name); err != nil {
+	// To delete what is gone is a success, so it is asked before whether the port would
+	// be seen: not its network, which may have gone with it.
+	err = r.sees(ctx, port.Spec.ProjectID, "")
+	if err == nil {
+		err = r.cloud.DeletePort(ctx, port.Name)
+	}
+	if err != nil {
 		return r.report(ctx, port, fmt.Errorf("deleting port %s: %w", port.Name, err))
 	}
 	ctrl.LoggerFrom(ctx).Info("deleted port", "port", port.Name)

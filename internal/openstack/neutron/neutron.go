@@ -39,6 +39,7 @@ type Neutron struct {
 	details *details
 	known   *known
 	parents parents
+	sights  sights
 	listed  atomic.Bool // all ports have been listed once
 
 	extensions singleflight.Group
@@ -48,6 +49,7 @@ type Neutron struct {
 
 var (
 	_ sdn.Ports          = (*Neutron)(nil)
+	_ sdn.Visibility     = (*Neutron)(nil)
 	_ sdn.Hosts          = (*Neutron)(nil)
 	_ sdn.Capacity       = (*Neutron)(nil)
 	_ sdn.Adoption       = (*Neutron)(nil)

@@ -23,6 +23,7 @@ const (
 	ListPorts   = "ListPorts"
 	UpdatePort  = "UpdatePort"
 	DeletePort  = "DeletePort"
+	Sees        = "Sees"
 	Room        = "Room"
 	ParentPort  = "ParentPort"
 	Strays      = "Strays"
@@ -58,7 +59,7 @@ const (
 // Reads reports whether a call changes nothing.
 func Reads(call string) bool {
 	switch call {
-	case GetPort, ListPorts, Room, ParentPort, Strays,
+	case GetPort, ListPorts, Sees, Room, ParentPort, Strays,
 		GetFeatures, GetLoadBalancer, ListLoadBalancers, ListFloatingIPs, GetSubnet, ListSecurityGroups:
 		return true
 	}

@@ -100,6 +100,18 @@ func (b *Backend) DeletePort(ctx context.Context, id string) error {
 	})
 }
 
+// Sees implements sdn.Visibility. All projects are seen.
+func (b *Backend) Sees(ctx context.Context, _, networkID string) error {
+	return b.cloud.do(ctx, Sees, func() error {
+		for _, s := range b.cloud.subnets {
+			if networkID == "" || s.NetworkID == networkID {
+				return nil
+			}
+		}
+		return fmt.Errorf("network %s is not to be seen: %w", networkID, sdn.ErrForbidden)
+	})
+}
+
 func (b *Backend) own(id string) (*port, error) {
 	if p := b.cloud.ports[id]; p != nil && p.cluster == b.cluster {
 		return p, nil

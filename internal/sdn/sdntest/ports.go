@@ -4,6 +4,7 @@
 package sdntest
 
 import (
+	"errors"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -179,6 +180,21 @@ func deleteTwice(t *testing.T, f fixture) {
 	}
 	if err := f.Backend.DeletePort(f.ctx(), MissingID); err != nil {
 		t.Errorf("DeletePort of what never was: %v", err)
+	}
+}
+
+func goneOrNotShown(t *testing.T, f fixture) {
+	p := f.create(f.request(), 1)[0]
+	if err := f.Backend.DeletePort(f.ctx(), p.ID); err != nil {
+		t.Fatalf("DeletePort: %v", err)
+	}
+	for _, network := range []string{p.NetworkID, ""} {
+		if err := f.Backend.Sees(f.ctx(), p.ProjectID, network); err != nil {
+			t.Errorf("Sees(%s, %q) = %v, want nil: the port is gone", p.ProjectID, network, err)
+		}
+	}
+	if err := f.Backend.Sees(f.ctx(), p.ProjectID, MissingID); !errors.Is(err, sdn.ErrForbidden) {
+		t.Errorf("Sees of a network that is not shown: %v, want ErrForbidden", err)
 	}
 }
 

@@ -108,6 +108,7 @@ func Run(t *testing.T, newTarget func(t *testing.T) Target) {
 		{"update leaves the rest", updateLeavesTheRest},
 		{"update of what is not there", updateOfMissing},
 		{"delete twice", deleteTwice},
+		{"what is gone is not what is not shown", goneOrNotShown},
 		{"a foreign port is out of reach", foreignPort},
 		{"another cluster's port is out of reach", otherClustersPort},
 		{"a missing subnet is named", missingSubnet},

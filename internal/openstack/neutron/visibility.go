@@ -1,0 +1,132 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package neutron
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"github.com/kuryr-go/kuryr/internal/openstack/session"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// Neutron answers 404, and lists nothing, both for what is not there and for what the
+// credential may not see: one whose role was taken away, that is of another project, or
+// whose catalogue names another region.
+
+// sights are what was seen last of places.
+type sights struct {
+	flight singleflight.Group
+	mu     sync.Mutex
+	seen   map[sight]session.Aged[error] // nil, or ErrForbidden
+}
+
+// sight is a project and a network as a credential of a project may see them.
+type sight struct{ own, project, network string }
+
+// sightAge is how long it counts what was seen: many ports of one project are asked
+// about at the same time.
+const sightAge = 10 * time.Second
+
+// Sees implements sdn.Visibility. Its own project a credential sees without a request.
+func (b *Neutron) Sees(ctx context.Context, projectID, networkID string) error {
+	own, err := b.Project(ctx)
+	if err != nil {
+		return fmt.Errorf("looking whether ports of project %s are to be seen: %w", projectID, err)
+	}
+	at := sight{own, projectID, networkID}
+	if projectID == own {
+		at.project = ""
+	}
+	if at.project == "" && at.network == "" {
+		return nil
+	}
+	if kept, ok := b.sights.fresh(at); ok {
+		return kept
+	}
+	result := b.sights.flight.DoChan(fmt.Sprint(at), func() (any, error) { return nil, b.look(context.WithoutCancel(ctx), at) })
+	select {
+	case r := <-result:
+		return r.Err
+	case <-ctx.Done():
+		return fmt.Errorf("looking whether ports of project %s are to be seen: %w", projectID, session.Unanswered(ctx, ctx.Err()))
+	}
+}
+
+func (s *sights) fresh(at sight) (kept error, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last, ok := s.seen[at]
+	return last.Value, ok && time.Since(last.Read) < sightAge
+}
+
+// look asks for what at has to show, and keeps the answer.
+func (b *Neutron) look(ctx context.Context, at sight) error {
+	if kept, ok := b.sights.fresh(at); ok {
+		return kept
+	}
+	err := b.lookAtProject(ctx, at.project)
+	if err == nil {
+		err = b.lookAtNetwork(ctx, at.network)
+	}
+	if err != nil && !errors.Is(err, sdn.ErrForbidden) {
+		return err
+	}
+	b.sights.mu.Lock()
+	defer b.sights.mu.Unlock()
+	if b.sights.seen == nil {
+		b.sights.seen = map[sight]session.Aged[error]{}
+	}
+	b.sights.seen[at] = session.Aged[error]{Value: err, Read: time.Now()}
+	return err
+}
+
+// lookAtProject asks for any port of another project. If there is none, so may it be
+// that there is none to see: of another project's quota Neutron tells the cloud's admin
+// alone, who sees all ports.
+func (b *Neutron) lookAtProject(ctx context.Context, id string) error {
+	if id == "" {
+		return nil
+	}
+	var ports portsBody
+	query := url.Values{"project_id": {id}, "fields": {"id"}, "limit": {"1"}}
+	if err := b.Do(ctx, session.Request{Method: http.MethodGet, Path: []string{"ports"}, Query: query, Out: &ports}); err != nil {
+		return fmt.Errorf("looking for ports of project %s: %w", id, err)
+	}
+	if len(ports.Ports) > 0 {
+		return nil
+	}
+	err := b.Do(ctx, session.Request{Method: http.MethodGet, Path: []string{"quotas", id}, Subject: noSuchPath})
+	switch {
+	case hidden(err):
+		return fmt.Errorf("%w: Neutron shows this credential no port of project %s, and tells only an admin whether there is one: it has lost a role, or is another project's", sdn.ErrForbidden, id)
+	case err != nil:
+		return fmt.Errorf("asking for the quota of project %s: %w", id, err)
+	}
+	return nil
+}
+
+// lookAtNetwork asks for a network.
+func (b *Neutron) lookAtNetwork(ctx context.Context, id string) error {
+	if id == "" {
+		return nil
+	}
+	err := b.Do(ctx, session.Request{
+		Method: http.MethodGet, Path: []string{"networks", id}, Query: url.Values{"fields": {"id"}}, Subject: "NetworkNotFound",
+	})
+	switch {
+	case errors.Is(err, sdn.ErrNotFound):
+		return fmt.Errorf("%w: Neutron does not show this credential network %s of the ports either: it has lost a role, or is for another project or region", sdn.ErrForbidden, id)
+	case err != nil:
+		return fmt.Errorf("looking at network %s: %w", id, err)
+	}
+	return nil
+}
