@@ -286,6 +286,10 @@ func (c *creations) leave(o order, took time.Duration, err error) {
 	} else {
 		c.withdraw(o.r)
 	}
+	if _, busy := sdn.RetryAfter(err); errors.Is(err, sdn.ErrUnavailable) && !busy {
+		// Asked for the same again, the SDN would make as many again that nobody is told of.
+		c.pace.Late(o.n, took)
+	}
 	c.look()
 }
 

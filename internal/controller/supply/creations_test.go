@@ -24,6 +24,7 @@ import (
 type slowCloud struct {
 	sdn.Ports
 	call, port time.Duration            // a request takes call, and port for each port
+	patience   time.Duration            // after it there is no answer, and the ports are there; 0: there always is one
 	fail       func(host string) error  // instead of ports; nil: none
 	stuck      map[string]chan struct{} // subnets whose requests do not end before
 
@@ -31,6 +32,7 @@ type slowCloud struct {
 	mu       sync.Mutex
 	made     int
 	gone     int
+	lost     int            // made, and nobody was told
 	rooms    int            // how often it was asked for the room there is
 	underWay map[string]int // by subnet, "" in all
 	most     map[string]int // of these, ever
@@ -46,10 +48,18 @@ type asked struct {
 func (c *slowCloud) CreatePorts(ctx context.Context, _ sdn.Owner, r sdn.PortRequest, n int) ([]sdn.Port, error) {
 	c.enter(r, n)
 	defer c.exit(r)
+	c.mu.Lock()
+	took, patience := c.call+time.Duration(n)*c.port, c.patience
+	c.mu.Unlock()
+	if patience > 0 && took > patience {
+		time.Sleep(patience)
+		c.change(func() { c.lost += n })
+		return nil, fmt.Errorf("creating ports: %w: no answer in time", sdn.ErrUnavailable)
+	}
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-time.After(c.call + time.Duration(n)*c.port):
+	case <-time.After(took):
 	}
 	if gate := c.stuck[r.SubnetIDs[0]]; gate != nil {
 		select {
@@ -396,6 +406,26 @@ func TestRefusalsAreNotHot(t *testing.T) {
 		}
 		if n := len(cloud.asked); n > 4*65+3 { // each backoff up to four at once, 10 s at the longest
 			t.Errorf("%d requests in ten minutes", n)
+		}
+	})
+}
+
+// TestNoAnswerInTime: a cloud that has become slow is asked for fewer ports at a time,
+// and not again and again for what it makes and cannot tell of.
+func TestNoAnswerInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cloud := &slowCloud{call: 500 * time.Millisecond, port: 10 * time.Millisecond, patience: time.Minute}
+		w := newCrowd(t, cloud)
+		w.change("n", "s", func(m *member) { m.waiting = 100 })
+		pass(time.Minute)
+		cloud.change(func() { cloud.call, cloud.port = 2*time.Second, 15*time.Second })
+		w.change("n", "s", func(m *member) { m.waiting = 60 })
+		pass(20 * time.Minute)
+		if got := w.of("n", "s").served; len(got) != 160 {
+			t.Errorf("%d of 160 pods served", len(got))
+		}
+		if cloud.lost > 60 { // what was on its way when it became slow, and half of that
+			t.Errorf("%d ports made that nobody was told of", cloud.lost)
 		}
 	})
 }

@@ -19,6 +19,8 @@ type Pace struct {
 	ones, n, nn, t, nt float64
 	// ratio is a/b as believed, for when the requests do not say.
 	ratio float64
+	// patience is how many seconds an answer was waited for at most; 0: none was late.
+	patience float64
 }
 
 const (
@@ -44,15 +46,21 @@ const (
 	// refill is how many seconds a request for spare ports may keep the SDN
 	// from pods.
 	refill = 2
+	// late is after how many seconds a request without an answer took too long: one that
+	// ended earlier was cut off, and says nothing.
+	late = 5
 )
 
 // Observe tells of a request that made all of its n ports, and how long it took.
-// One that failed or made fewer is not to be told: a refusal is quick.
+// One that failed or made fewer is not to be told: a refusal is quick. See Late.
 func (p *Pace) Observe(n int, took time.Duration) {
 	if n < 1 || took <= 0 {
 		return
 	}
 	x, y := float64(n), took.Seconds()
+	if p.patience > 0 {
+		p.patience = max(p.patience, y)
+	}
 	if p.ratio == 0 {
 		p.ratio = 1
 	} else {
@@ -67,6 +75,33 @@ func (p *Pace) Observe(n int, took time.Duration) {
 	if a, b := p.costs(); b > 0 {
 		p.ratio = math.Pow(a/b, doubt)
 	}
+}
+
+// Late tells of a request for n ports that had no answer when it was given up: they
+// take longer than that. Fewer are asked for from then on: as many as half of that
+// time is enough for, as far as is known.
+func (p *Pace) Late(n int, took time.Duration) {
+	y := took.Seconds()
+	if n < 1 || y < late {
+		return
+	}
+	if p.ratio == 0 {
+		p.Observe(n, took)
+	}
+	p.patience = max(p.patience, y)
+	if a, b := p.costs(); a+b*float64(n) < y {
+		p.t *= y / (a + b*float64(n))
+		p.nt *= y / (a + b*float64(n))
+	}
+}
+
+// inTime is how many ports one request may ask for and be answered in time.
+func (p *Pace) inTime() float64 {
+	a, b := p.costs()
+	if p.patience == 0 || b == 0 {
+		return math.Inf(1)
+	}
+	return math.Floor((p.patience/2 - a) / b)
 }
 
 // costs returns the seconds that a call and a port cost; both 0: nothing is
@@ -106,7 +141,7 @@ func (p *Pace) ForPods(waiting, batch int) int {
 	if b == 0 {
 		return chunk(1, waiting, batch)
 	}
-	return chunk(math.Sqrt(float64(max(waiting, 0))*a/b), waiting, batch)
+	return chunk(min(math.Sqrt(float64(max(waiting, 0))*a/b), p.inTime()), waiting, batch)
 }
 
 // ForSpare returns how many ports to ask for in one request while nobody waits
@@ -118,7 +153,7 @@ func (p *Pace) ForSpare(missing, batch int) int {
 	if b == 0 {
 		return chunk(1, missing, batch)
 	}
-	return chunk(math.Floor((max(refill, 2*a)-a)/b), missing, batch)
+	return chunk(min(math.Floor((max(refill, 2*a)-a)/b), p.inTime()), missing, batch)
 }
 
 // chunk brings k into the range from 1 to limit and batch.

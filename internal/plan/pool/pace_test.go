@@ -143,6 +143,55 @@ func TestPaceTriesLargerChunks(t *testing.T) {
 	}
 }
 
+// TestPaceAsksForLessAfterNoAnswer: a cloud that has become too slow for the chunks that
+// were best is asked for ones that it answers in time, after a few that it did not; and
+// for the former ones when it is quick again.
+func TestPaceAsksForLessAfterNoAnswer(t *testing.T) {
+	t.Parallel()
+	const patience = time.Minute
+	slow := cloud{call: 2 * time.Second, port: 9 * time.Second, noise: 0.1} // six in a minute
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(seed, 4))
+		var p pool.Pace
+		cheapBulk.burst(&p, r, 30, 20)
+		lost := 0
+		for range 30 {
+			n := p.ForPods(30, 30)
+			if took := slow.took(r, n); took > patience {
+				lost++
+				p.Late(n, patience)
+			} else {
+				p.Observe(n, took)
+			}
+		}
+		if lost > 4 {
+			t.Errorf("seed %d: %d of 30 requests had no answer in time", seed, lost)
+		}
+		cheapBulk.burst(&p, r, 30, 60)
+		if got := p.ForPods(30, 10); got != 10 {
+			t.Errorf("seed %d: quick again: ForPods(30, 10) = %d, want 10", seed, got)
+		}
+	}
+}
+
+// TestPaceLearnsNothingFromWhatIsCutOff: a connection that is closed is no slow answer.
+func TestPaceLearnsNothingFromWhatIsCutOff(t *testing.T) {
+	t.Parallel()
+	var p pool.Pace
+	cheapBulk.burst(&p, rand.New(rand.NewPCG(1, 5)), 30, 20)
+	before := p
+	p.Late(10, time.Second)
+	p.Late(0, time.Minute)
+	if p != before {
+		t.Errorf("a request that was cut off: %+v, want %+v as before", p, before)
+	}
+	var unknown pool.Pace
+	unknown.Late(1, time.Minute)
+	if got := unknown.ForPods(30, 10); got != 1 {
+		t.Errorf("ForPods(30, 10) = %d after one port took too long, want 1", got)
+	}
+}
+
 // TestPaceFollowsAChange: some ten requests after the cloud has changed the chunks
 // are good for the new one.
 func TestPaceFollowsAChange(t *testing.T) {
