@@ -4,6 +4,7 @@
 package controller_test
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -133,6 +134,45 @@ func TestIdlePoolGivesPortsUp(t *testing.T) {
 		return one.Status.Available == 3 && two.Status.Available == 3
 	})
 	b.says(node, v1.ConditionOverQuota, false)
+}
+
+// unseen is a backend whose credential may not see how many addresses are used, as a
+// member's.
+type unseen struct{ sdn.Backend }
+
+func (u unseen) Room(ctx context.Context, project string, subnets []string) (sdn.Room, error) {
+	room, err := u.Backend.Room(ctx, project, subnets)
+	room.Subnets = nil
+	return room, err
+}
+
+// TestIdlePoolGivesUpAddressesThatAreNotSeen, and the pod and the pool say what is full.
+func TestIdlePoolGivesUpAddressesThatAreNotSeen(t *testing.T) {
+	b := idleBed(t)
+	b.cloud.AddSubnet(memory.Subnet{
+		ID: subnet, NetworkID: network, Prefix: netip.MustParsePrefix("10.1.0.0/29"), Gateway: netip.MustParseAddr("10.1.0.1"), MTU: 1442,
+	})
+	b.cloud.SetQuota(100)
+	b.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-2"}})
+	b.set(func(s *settings.Settings) { s.Pools.Min, s.Pools.Batch, s.Pools.TTL.Duration = 4, 4, time.Hour })
+	b.backend = unseen{b.cloud.Backend("cluster")}
+	b.start()
+	b.bound(b.pod("idle"))
+	b.eventually("the first pool has what there is", func() bool {
+		p := b.poolOn(node)
+		return p != nil && p.Status.Available == 4
+	})
+	var pods []*corev1.Pod
+	for i := range 4 {
+		pods = append(pods, b.pod(fmt.Sprint("busy-", i), func(p *corev1.Pod) { p.Spec.NodeName = "node-2" }))
+	}
+	for _, pod := range pods {
+		b.bound(pod)
+	}
+	b.pod("last", func(p *corev1.Pod) { p.Spec.NodeName = "node-2" })
+	b.mentions("Event", b.eventOn("last", "SubnetExhausted"), "subnet "+subnet+" has no address left")
+	b.says("node-2", v1.ConditionSubnetExhausted, true)
+	b.says("node-2", v1.ConditionOverQuota, false)
 }
 
 // TestPoolThatIsLeftSaysSo: when its last port has gone it counts none, though its

@@ -115,7 +115,7 @@ func TestErrorSaysWhichCallOnWhat(t *testing.T) {
 	f.limit(0)
 	_, err := f.backend("one").CreatePorts(t.Context(), owner, request, 1)
 	const want = `creating 1 ports in subnet 50000000-0000-4000-8000-000000000004 on host "n1", of which 0 were made: ` +
-		`Neutron answered 409: OverQuota: Quota exceeded for resources: ['port']. (raise the project's quota or free some): over quota`
+		`Neutron answered 409: OverQuota: Quota exceeded for resources: ['port']. (raise the project's quota or free some): over quota of the project`
 	if err == nil || err.Error() != want {
 		t.Errorf("error\n%v, want\n%v", err, want)
 	}

@@ -5,6 +5,7 @@ package sdn
 
 import (
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -17,6 +18,10 @@ var (
 	// ErrQuota: what there is, is used up: a quota, a subnet's addresses, a
 	// trunk's VLANs. Retry late: somebody has to act, or give something back.
 	ErrQuota = errors.New("over quota")
+	// ErrProjectQuota and ErrAddresses are ErrQuota of a backend that says of what: the
+	// project's quota of this kind of object, or the addresses of a subnet of the request.
+	ErrProjectQuota = fmt.Errorf("%w of the project", ErrQuota)
+	ErrAddresses    = fmt.Errorf("%w of addresses", ErrQuota)
 	// ErrInvalid: the backend will not accept this request as it is. That is so
 	// too if it refers to a network, subnet, security group or trunk that does
 	// not exist (or that the credential may not see); the message names it.

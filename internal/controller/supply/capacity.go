@@ -23,9 +23,10 @@ import (
 // capacity is what is known of the room that there is for ports: of each project
 // and each subnet as the SDN said last, and what was taken and given back since.
 // It asks the SDN only after a refusal and before ports are made that nobody
-// waits for, and seldom. Nothing is decided by it for longer than a backoff:
-// somebody else may give room or take it at any time. Its methods are safe for
-// concurrent use.
+// waits for, and seldom. Where the SDN does not say, as to a credential that may not
+// see addresses, what it refuses tells that there is none for a while. Nothing is
+// decided by it for longer than a backoff: somebody else may give room or take it at
+// any time. Its methods are safe for concurrent use.
 type capacity struct {
 	cloud sdn.Capacity // nil: there is nobody to ask
 	now   func() time.Time
@@ -81,11 +82,16 @@ func scopes(key *v1.PoolKey) []sdn.Scope {
 // text says how full the scope is.
 func (r *room) text() string {
 	of, s := "of the project", r.scope
+	if s.ID != "" {
+		of = "of project " + s.ID
+	}
 	switch {
+	case s.Subnet && !r.bounded():
+		return fmt.Sprintf("subnet %s has no address left", s.ID)
+	case !r.bounded():
+		return fmt.Sprintf("the quota of ports %s is used up", of)
 	case s.Subnet:
 		return fmt.Sprintf("%d of %d addresses of subnet %s are used", r.limit-r.left, r.limit, s.ID)
-	case s.ID != "":
-		of = "of project " + s.ID
 	}
 	return fmt.Sprintf("%d of %d ports %s are used", r.limit-r.left, r.limit, of)
 }
@@ -201,6 +207,9 @@ func (c *capacity) ended(ctx context.Context, key *v1.PoolKey, n, made int, err 
 		r.left = max(0, r.left-made)
 		if made > 0 && !c.now().Before(r.until) {
 			r.until = time.Time{}
+			if !r.bounded() {
+				r.gap = 0 // there is no other word that there is room again
+			}
 		}
 	}
 	c.mu.Unlock()
@@ -211,23 +220,45 @@ func (c *capacity) ended(ctx context.Context, key *v1.PoolKey, n, made int, err 
 	return c.refused(key, err)
 }
 
-// refused finds out what there is no room of.
+// refused finds out what there is no room of, by what the SDN has said of the rooms,
+// else by what it has said of the request.
 func (c *capacity) refused(key *v1.PoolKey, err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.now()
+	var full, named []*room
 	for _, r := range c.of(key) {
-		if !r.bounded() || r.left > 0 && !now.Before(r.until) {
-			continue
+		switch {
+		case !r.concerned(err):
+		case !r.bounded() && (errors.Is(err, sdn.ErrAddresses) || errors.Is(err, sdn.ErrProjectQuota)):
+			named = append(named, r)
+		case r.bounded() && (r.left == 0 || now.Before(r.until)):
+			full = append(full, r)
 		}
+	}
+	if len(full) > 0 {
+		named = full[:1]
+	}
+	if len(named) == 0 {
+		return err
+	}
+	for _, r := range named { // of several subnets nobody says which
 		r.left = 0 // what seemed to be left somebody else has
 		if !now.Before(r.until) {
 			r.until, r.coming = now.Add(c.pause), 0
 		}
 		r.tighten(now)
-		return &sdn.QuotaError{Scope: r.scope, Text: r.text(), Err: err}
 	}
-	return err
+	return &sdn.QuotaError{Scope: named[0].scope, Text: named[0].text(), Err: err}
+}
+
+// concerned reports whether err may be of this kind of room: the SDN may say that it is
+// of the other.
+func (r *room) concerned(err error) bool {
+	if r.scope.Subnet {
+		return !errors.Is(err, sdn.ErrProjectQuota)
+	}
+	return !errors.Is(err, sdn.ErrAddresses)
 }
 
 // ask has the SDN say how much room there is, unless it has said so lately: after
@@ -280,6 +311,7 @@ func (c *capacity) learn(key *v1.PoolKey, got sdn.Room) {
 			}
 		}
 		if !known {
+			r.told = time.Time{}
 			continue
 		}
 		left, _ := usage.Left()
@@ -296,8 +328,11 @@ func (c *capacity) freed(key *v1.PoolKey) {
 		rooms = c.of(key)
 	}
 	for _, r := range rooms {
-		if r.bounded() {
+		switch {
+		case r.bounded():
 			r.left, r.coming = min(r.left+1, r.limit), max(0, r.coming-1)
+		case c.now().Before(r.until):
+			r.left, r.coming = r.left+1, max(0, r.coming-1)
 		}
 	}
 }

@@ -125,6 +125,53 @@ func TestRefusalIsAskedAbout(t *testing.T) {
 	}
 }
 
+// TestRoomThatIsNotShown: what the SDN refuses counts where it does not say how much there
+// is: for that kind of room, and until something is given back or for a while.
+func TestRoomThatIsNotShown(t *testing.T) {
+	cloud := &slowCloud{hidden: true}
+	_, key := on("n", "s")
+	_, elsewhere := on("n", "other")
+	_, owned := on("n", "s")
+	owned.ProjectID = "p"
+	for _, tc := range []struct {
+		err   error
+		scope sdn.Scope
+		text  string
+	}{
+		{sdn.ErrAddresses, sdn.Scope{Subnet: true, ID: "s"}, "subnet s has no address left"},
+		{sdn.ErrProjectQuota, sdn.Scope{ID: "p"}, "the quota of ports of project p is used up"},
+	} {
+		c := newCapacity(options(cloud))
+		var full *sdn.QuotaError
+		err := c.ended(t.Context(), &owned, c.admit(&owned, 2), 0, fmt.Errorf("creating 2 ports: %w", tc.err))
+		if !errors.As(err, &full) || full.Scope != tc.scope || full.Text != tc.text {
+			t.Errorf("%v is told as %v, want %q of %+v", tc.err, err, tc.text, tc.scope)
+			continue
+		}
+		if s := c.standing(&owned); s.Full == nil || s.Full.Scope != tc.scope || s.Scarce == nil {
+			t.Errorf("%v: the pool stands at %+v, want it full and scarce of %+v", tc.err, s, tc.scope)
+		}
+		if s := c.standing(&elsewhere); s.Full != nil || s.Scarce != nil {
+			t.Errorf("%v: a pool of another project and subnet stands at %+v, want room", tc.err, s)
+		}
+		if got := c.missing(tc.scope, 3); got != 3 {
+			t.Errorf("%v: %d ports of others are wanted for 3 pods", tc.err, got)
+		}
+		if n := c.admit(&owned, 2); n != 0 {
+			t.Errorf("%v: %d ports asked for at once again", tc.err, n)
+		}
+		c.freed(&owned)
+		if n := c.admit(&owned, 2); n != 1 {
+			t.Errorf("%v: %d ports asked for after one was given back, want 1", tc.err, n)
+		}
+	}
+	c := newCapacity(options(cloud))
+	err := c.ended(t.Context(), &key, c.admit(&key, 1), 0, fmt.Errorf("a trunk has no VLAN left: %w", sdn.ErrQuota))
+	if s := c.standing(&key); errors.As(err, new(*sdn.QuotaError)) || s.Full != nil {
+		t.Errorf("what is full is neither project nor subnet: %v, %+v; want no word of these", err, s)
+	}
+}
+
 // TestSqueeze: idle pools of the project give what pods lack, the fullest first,
 // and no more.
 func TestSqueeze(t *testing.T) {

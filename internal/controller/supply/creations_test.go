@@ -28,7 +28,8 @@ type slowCloud struct {
 	fail       func(host string) error  // instead of ports; nil: none
 	stuck      map[string]chan struct{} // subnets whose requests do not end before
 
-	limit    int // of ports; 0: none
+	limit    int  // of ports; 0: none
+	hidden   bool // it does not say how many
 	mu       sync.Mutex
 	made     int
 	gone     int
@@ -77,7 +78,7 @@ func (c *slowCloud) CreatePorts(ctx context.Context, _ sdn.Owner, r sdn.PortRequ
 	defer c.mu.Unlock()
 	var err error
 	if c.limit > 0 && c.made-c.gone+n > c.limit {
-		n, err = max(0, c.limit-c.made+c.gone), sdn.ErrQuota
+		n, err = max(0, c.limit-c.made+c.gone), sdn.ErrProjectQuota
 	}
 	ports := make([]sdn.Port, n)
 	for i := range ports {
@@ -91,6 +92,9 @@ func (c *slowCloud) Room(context.Context, string, []string) (sdn.Room, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.rooms++
+	if c.hidden {
+		return sdn.Room{}, nil
+	}
 	if c.limit == 0 {
 		return sdn.Room{Ports: &sdn.Usage{Used: c.made - c.gone, Limit: -1}}, nil
 	}

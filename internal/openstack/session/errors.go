@@ -168,8 +168,10 @@ const FloatingMissing = "FloatingIPNotFound"
 
 func classifyConflict(kind string) error {
 	switch kind {
-	case "OverQuota", "IpAddressGenerationFailure", "NoMoreFixedIpsAvailable":
-		return sdn.ErrQuota
+	case "OverQuota":
+		return sdn.ErrProjectQuota
+	case "IpAddressGenerationFailure", "NoMoreFixedIpsAvailable":
+		return sdn.ErrAddresses
 	case "IpAddressGenerationFailureNoMatchingSubnet", "HostNotCompatibleWithFixedIps", "AddressPairAndPortSecurityRequired",
 		"TrunkDisabled", "TrunkInErrorState": // a person has to put the trunk right
 		return sdn.ErrInvalid

@@ -176,7 +176,7 @@ func (c *Cloud) createAll(cluster string, owner sdn.Owner, r sdn.PortRequest, n 
 
 func (c *Cloud) create(cluster string, owner sdn.Owner, r sdn.PortRequest) (sdn.Port, error) {
 	if c.quota >= 0 && len(c.ports) >= c.quota {
-		return sdn.Port{}, fmt.Errorf("quota of %d ports: %w", c.quota, sdn.ErrQuota)
+		return sdn.Port{}, fmt.Errorf("quota of %d ports: %w", c.quota, sdn.ErrProjectQuota)
 	}
 	vif := v1.VIF{Type: "ovs", MTU: c.subnets[r.SubnetIDs[0]].MTU}
 	for _, id := range r.SubnetIDs {
@@ -224,7 +224,7 @@ func (c *Cloud) freeAddress(s Subnet) (v1.Address, error) {
 			return out, nil
 		}
 	}
-	return out, fmt.Errorf("subnet %s has no free address: %w", s.ID, sdn.ErrQuota)
+	return out, fmt.Errorf("subnet %s has no free address: %w", s.ID, sdn.ErrAddresses)
 }
 
 func (c *Cloud) freeVLAN(parent string) int32 {

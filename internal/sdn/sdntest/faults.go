@@ -119,8 +119,8 @@ func quotaGivesPart(t *testing.T, f fixture) {
 	const room, asked = 3, 5
 	f.Cloud.LimitPorts(t, room)
 	ports, err := f.tryCreate(f.request(), asked)
-	if !errors.Is(err, sdn.ErrQuota) {
-		t.Errorf("CreatePorts of %d with room for %d: %v, want ErrQuota", asked, room, err)
+	if !errors.Is(err, sdn.ErrProjectQuota) {
+		t.Errorf("CreatePorts of %d with room for %d: %v, want ErrProjectQuota", asked, room, err)
 	}
 	if got := f.mine(); len(ports) != room || got != room {
 		t.Errorf("CreatePorts of %d with room for %d returned %d and left %d", asked, room, len(ports), got)
