@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/trunks"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/openstack"
@@ -360,5 +361,49 @@ func TestDisabledTrunkLeavesNoPorts(t *testing.T) {
 	}
 	if len(f.ports) != 1 {
 		t.Errorf("%d ports are in the cloud, want the parent only", len(f.ports))
+	}
+}
+
+// A subport that is on a disabled trunk stays, and says what keeps it there; it costs two
+// requests a try. It goes once the trunk is set up.
+func TestDisabledTrunkIsTold(t *testing.T) {
+	s := newOnSim(t)
+	p := s.create(t, s.target.Backend, s.request(s.parent, "vlan"), 1)[0]
+	for _, up := range []bool{false, true} {
+		must(t, trunks.Update(t.Context(), s.client, s.trunk, trunks.UpdateOpts{AdminStateUp: &up}).Err)
+		s.asked()
+		err := s.target.Backend.DeletePort(t.Context(), p.ID)
+		if up {
+			must(t, err)
+			continue
+		}
+		if !errors.Is(err, sdn.ErrInvalid) || !strings.Contains(err.Error(), "set the node's trunk up") {
+			t.Errorf("DeletePort on a disabled trunk: %v, want ErrInvalid that says what to do", err)
+		}
+		if diff := cmp.Diff(map[string]int{"PUT trunks/{id}/remove_subports": 1, "DELETE ports/{id}": 1}, s.asked()); diff != "" {
+			t.Errorf("requests: (-want +got)\n%s", diff)
+		}
+	}
+	if s.HasPort(t, p.ID) {
+		t.Error("the port is still there")
+	}
+}
+
+// A trunk that was deleted with its machine keeps nothing.
+func TestSubportOfADeletedTrunkGoes(t *testing.T) {
+	f := newFake(t)
+	b := f.backend("one")
+	id := mustCreate(t, b, subportRequest(), 1)[0].ID
+	f.ports[id]["device_owner"] = ""
+	f.before = func(w http.ResponseWriter, r *http.Request, _ int) bool {
+		if !strings.HasSuffix(r.URL.Path, "remove_subports") {
+			return false
+		}
+		f.trunks[plainTrunk].Subports = nil
+		refuse(w, 404, "TrunkNotFound", "Trunk %s could not be found.", plainTrunk)
+		return true
+	}
+	if err := b.DeletePort(t.Context(), id); err != nil || f.holds(id) {
+		t.Errorf("DeletePort: %v; the port is there: %t", err, f.holds(id))
 	}
 }

@@ -108,9 +108,11 @@ func (b *Neutron) deletePort(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
+	var stays error // why it may still be on a trunk
 	if at.subport {
-		if err := b.release(ctx, id, at); err != nil {
-			return err
+		stays = b.release(ctx, id, at)
+		if stays != nil && !errors.Is(stays, sdn.ErrInvalid) {
+			return stays
 		}
 	}
 	if at.parent != "" {
@@ -122,7 +124,13 @@ func (b *Neutron) deletePort(ctx context.Context, id string) error {
 	}
 	drop := session.Request{Method: http.MethodDelete, Path: []string{"ports", id}, Subject: "PortNotFound"}
 	err = b.Do(ctx, drop)
-	if errors.Is(err, sdn.ErrConflict) {
+	switch {
+	case errors.Is(err, sdn.ErrConflict) && stays != nil:
+		// The trunk lets nothing go, or is not the one that it is on any more: what
+		// Neutron says then counts next time.
+		b.known.drop(id)
+		return stays
+	case errors.Is(err, sdn.ErrConflict):
 		// Somebody may have put it on a trunk, or another one, since: what Neutron
 		// says now counts.
 		if w, again := b.readPort(ctx, id, markFields); again == nil && w.DeviceOwner == subportDeviceOwner {

@@ -140,7 +140,8 @@ func freeVLANs(subports []wireSubport, last int32, n int) ([]int32, error) {
 }
 
 // detach takes a port off its trunk; trunkID may be empty. It succeeds if the
-// port is on none.
+// port is on none. It is ErrInvalid if the trunk is not there, and if it lets nothing
+// go, as it is disabled.
 func (b *Neutron) detach(ctx context.Context, portID, trunkID string) error {
 	if trunkID == "" {
 		trunk, _, err := b.trunkOf(ctx, portID)
@@ -154,10 +155,9 @@ func (b *Neutron) detach(ctx context.Context, portID, trunkID string) error {
 	}
 	err := b.Do(ctx, session.Request{
 		Method: http.MethodPut, Path: []string{"trunks", trunkID, "remove_subports"},
-		Body: map[string]any{"sub_ports": []wireSubport{{PortID: portID}}},
+		Body: map[string]any{"sub_ports": []wireSubport{{PortID: portID}}}, Subject: "SubPortNotFound",
 	})
-	// The subport, or the whole trunk, is not there.
-	if errors.Is(err, sdn.ErrInvalid) {
+	if errors.Is(err, sdn.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
