@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/kuryr-go/kuryr/internal/openstack/session"
@@ -294,13 +295,17 @@ const undoTime = time.Minute
 func (b *Neutron) undo(ctx context.Context, ports []wirePort, why error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
-	var left []string
-	for _, w := range ports {
-		if b.DeletePort(ctx, w.ID) != nil {
-			left = append(left, w.ID)
-		}
+	kept := make([]string, len(ports))
+	var all sync.WaitGroup
+	for i, w := range ports { // at once, as subports leave their trunk together
+		all.Go(func() {
+			if b.DeletePort(ctx, w.ID) != nil {
+				kept[i] = w.ID
+			}
+		})
 	}
-	if len(left) > 0 {
+	all.Wait()
+	if left := slices.DeleteFunc(kept, func(id string) bool { return id == "" }); len(left) > 0 {
 		return fmt.Errorf("%w (%w: %d ports could not be deleted at once and are left to the orphan collector: %s)",
 			why, sdn.ErrUnavailable, len(left), strings.Join(left, ", "))
 	}

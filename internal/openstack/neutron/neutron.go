@@ -40,6 +40,7 @@ type Neutron struct {
 	known   *known
 	parents parents
 	sights  sights
+	leaving departures
 	listed  atomic.Bool // all ports have been listed once
 
 	extensions singleflight.Group

@@ -51,11 +51,19 @@ func (b *Neutron) trunkAt(ctx context.Context, parentID string) (wireTrunk, erro
 	return t, nil
 }
 
-// trunkOf returns the trunk that a subport is on, and its place there.
+// trunkOf returns the trunk that a subport is on, and its place there. Those who ask at
+// the same time share the answer.
 func (b *Neutron) trunkOf(ctx context.Context, portID string) (wireTrunk, wireSubport, error) {
-	trunks, err := b.listTrunks(ctx)
-	if err != nil {
-		return wireTrunk{}, wireSubport{}, err
+	result := b.leaving.look.DoChan("", func() (any, error) { return b.listTrunks(context.WithoutCancel(ctx)) })
+	var trunks []wireTrunk
+	select {
+	case r := <-result:
+		if r.Err != nil {
+			return wireTrunk{}, wireSubport{}, r.Err
+		}
+		trunks = r.Val.([]wireTrunk)
+	case <-ctx.Done():
+		return wireTrunk{}, wireSubport{}, fmt.Errorf("looking at trunks: %w", session.Unanswered(ctx, ctx.Err()))
 	}
 	for _, t := range trunks {
 		for _, s := range t.Subports {
@@ -153,15 +161,8 @@ func (b *Neutron) detach(ctx context.Context, portID, trunkID string) error {
 		}
 		trunkID = trunk.ID
 	}
-	err := b.Do(ctx, session.Request{
-		Method: http.MethodPut, Path: []string{"trunks", trunkID, "remove_subports"},
-		Body: map[string]any{"sub_ports": []wireSubport{{PortID: portID}}}, Subject: "SubPortNotFound",
-	})
-	if errors.Is(err, sdn.ErrNotFound) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("removing it from trunk %s: %w", trunkID, err)
+	if err := b.leave(ctx, portID, trunkID); !errors.Is(err, sdn.ErrNotFound) {
+		return err
 	}
 	return nil
 }
