@@ -52,6 +52,9 @@ type Ports interface {
 	Port(ctx context.Context, id string) (Port, error)
 	// ListPorts returns all ports of this cluster, in no order.
 	ListPorts(ctx context.Context) ([]PortSummary, error)
+	// Active returns those of these ports of this cluster whose traffic the backend
+	// passes, in no order. It asks for no other ports.
+	Active(ctx context.Context, ids []string) ([]string, error)
 	// UpdatePort changes what u says and nothing else. ErrNotFound if the
 	// port is gone, ErrInvalid if a security group is.
 	UpdatePort(ctx context.Context, id string, u PortUpdate) error

@@ -5,6 +5,8 @@ package ports
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,59 +17,79 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// inventory is an SDN that only lists.
-type inventory struct {
+// waits is an SDN that is asked which ports are active, and no more.
+type waits struct {
 	sdn.Ports
 	mu     sync.Mutex
-	listed []sdn.PortSummary
+	active []string
 	calls  int
+	named  []string // ports asked about
 }
 
-func (i *inventory) ListPorts(context.Context) ([]sdn.PortSummary, error) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.calls++
-	return i.listed, nil
+func (w *waits) Active(_ context.Context, ids []string) (active []string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls++
+	w.named = append(w.named, ids...)
+	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !slices.Contains(w.active, id) }), nil
 }
 
-// set makes ports of the inventory, and returns how often it was asked before.
-func (i *inventory) set(listed ...sdn.PortSummary) (calls int) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	calls, i.calls, i.listed = i.calls, 0, listed
-	return calls
+// set makes ports active, and returns what was asked before.
+func (w *waits) set(active ...string) (calls int, named []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	calls, named = w.calls, w.named
+	w.calls, w.named, w.active = 0, nil, active
+	return calls, named
 }
 
-// TestActivityIsAskedForLessAndLess: a port that never becomes active costs a
-// list now and then, and does not make the next one wait.
+// TestActivityIsAskedForLessAndLess: a port that never becomes active costs a request
+// now and then, also while others come and go, and does not make the next one wait.
 func TestActivityIsAskedForLessAndLess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		cloud := &inventory{}
+		cloud := &waits{}
 		var seen []string
 		a := &activity{cloud: cloud, memory: newPortMemory(), seen: func(r ctrl.Request) { seen = append(seen, r.Name) }}
 		go func() { _ = a.run(ctx) }()
-		pass := func(d time.Duration) (calls int) {
+		pass := func(d time.Duration) (calls int, named []string) {
 			time.Sleep(d)
 			synctest.Wait()
 			return cloud.set()
 		}
-		if n := pass(time.Minute); n != 0 {
-			t.Errorf("%d lists in a minute in which no port waits, want none", n)
+		if n, _ := pass(time.Minute); n != 0 {
+			t.Errorf("%d requests in a minute in which no port waits, want none", n)
 		}
 		a.memory.awaitActive("stuck", true)
-		if n := pass(10 * time.Second); n < 3 {
-			t.Errorf("%d lists in the first 10 s, want 3 at least", n)
+		if n, _ := pass(10 * time.Second); n < 3 {
+			t.Errorf("%d requests in the first 10 s, want 3 at least", n)
 		}
 		pass(time.Minute)
-		if n := pass(10 * time.Minute); n > 21 {
-			t.Errorf("%d lists in 10 minutes for a port that stays inactive, want one each 30 s", n)
+		if n, _ := pass(10 * time.Minute); n > 21 {
+			t.Errorf("%d requests in 10 minutes for a port that stays inactive, want one each 30 s", n)
 		}
 		a.memory.awaitActive("next", true)
-		cloud.set(sdn.PortSummary{ID: "next", Active: true}, sdn.PortSummary{ID: "stuck"})
+		cloud.set("next")
 		if pass(3 * time.Second); len(seen) != 1 || seen[0] != "next" {
 			t.Errorf("seen active within 3 s: %q, want the next port", seen)
+		}
+		stuck := 0
+		for i := range 100 {
+			name := fmt.Sprint("pod-", i)
+			a.memory.awaitActive(name, true)
+			cloud.set(name)
+			_, named := pass(3 * time.Second)
+			for _, n := range named {
+				if n == "stuck" {
+					stuck++
+				} else if n != name {
+					t.Errorf("asked about %s, which does not wait any more", n)
+				}
+			}
+		}
+		if stuck > 11 {
+			t.Errorf("asked %d times in five minutes about a port that stays inactive while others come and go", stuck)
 		}
 	})
 }

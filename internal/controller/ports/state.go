@@ -6,6 +6,7 @@ package ports
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -107,53 +108,69 @@ func (m *portMemory) awaitActives() []string {
 }
 
 // activity asks the SDN whether ports pass traffic, for types whose node cannot
-// see it: all ports that wait with one call, and none while none waits.
+// see it: all ports whose turn it is with one call, and none while none waits.
 type activity struct {
 	cloud  sdn.Ports
 	memory *portMemory
 	seen   func(ctrl.Request) // wakes the port reconciler
 }
 
-// How long it is between two questions: twice as long after each that brought
-// nothing new, as a port whose host is down may wait for days. Whether another
-// port waits is looked at every activitySoonest.
+// How long it is between two questions about a port: twice as long after each, as one
+// whose host is down may wait for days. Whether another port waits is looked at every
+// activitySoonest.
 const (
 	activitySoonest = 2 * time.Second
 	activityLatest  = 30 * time.Second
 )
 
+// question is when a port is asked about next, and how long after the last time that is.
+type question struct{ at, gap time.Duration }
+
 func (r *activity) run(ctx context.Context) error {
 	tick := time.NewTicker(activitySoonest)
 	defer tick.Stop()
-	var waited []string
-	var gap, since time.Duration
-	for {
+	questions := map[string]question{}
+	for now := activitySoonest; ; now += activitySoonest {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		since += activitySoonest
-		waiting := r.memory.awaitActives()
-		if !slices.Equal(waiting, waited) {
-			waited, gap = waiting, 0
-		}
-		if len(waiting) > 0 && since >= gap {
-			r.look(ctx)
-			gap, since = min(activityLatest, max(activitySoonest, 2*gap)), 0
+		if due := dueNow(questions, r.memory.awaitActives(), now); len(due) > 0 {
+			r.look(ctx, due)
 		}
 	}
 }
 
-func (r *activity) look(ctx context.Context) {
-	listed, err := r.cloud.ListPorts(ctx)
+// dueNow returns those of the waiting ports that are to be asked about, and notes when
+// they are again. Those that wait no more are forgotten.
+func dueNow(questions map[string]question, waiting []string, now time.Duration) (due []string) {
+	maps.DeleteFunc(questions, func(name string, _ question) bool {
+		_, waits := slices.BinarySearch(waiting, name)
+		return !waits
+	})
+	for _, name := range waiting {
+		q := questions[name]
+		if now < q.at {
+			continue
+		}
+		due = append(due, name)
+		q.gap = min(activityLatest, max(activitySoonest, 2*q.gap))
+		q.at = now + q.gap
+		questions[name] = q
+	}
+	return due
+}
+
+func (r *activity) look(ctx context.Context, names []string) {
+	active, err := r.cloud.Active(ctx, names)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).V(1).Info("could not ask which ports are active", "error", err.Error())
 		return
 	}
-	for _, p := range listed {
-		if p.Active && r.memory.isActive(p.ID) {
-			r.seen(ctrl.Request{NamespacedName: types.NamespacedName{Name: p.ID}})
+	for _, name := range active {
+		if r.memory.isActive(name) {
+			r.seen(ctrl.Request{NamespacedName: types.NamespacedName{Name: name}})
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/http"
 	"net/url"
 	"slices"
 
@@ -42,10 +43,36 @@ func (b *Neutron) ListPorts(ctx context.Context) ([]sdn.PortSummary, error) {
 	out := make([]sdn.PortSummary, 0, len(found))
 	for _, id := range slices.Sorted(maps.Keys(found)) {
 		w := found[id]
-		m := session.ParseMark(w.Description)
-		out = append(out, sdn.PortSummary{ID: id, Owner: m.Owner, Created: w.Created, Active: w.Status == statusActive || m.Parent != ""})
+		out = append(out, sdn.PortSummary{ID: id, Owner: session.ParseMark(w.Description).Owner, Created: w.Created, Active: passes(w)})
 	}
 	return out, nil
+}
+
+// maxIDs is how many ports one request names at most: a proxy may take no longer line.
+const maxIDs = 100
+
+// Active implements sdn.Ports.
+func (b *Neutron) Active(ctx context.Context, ids []string) ([]string, error) {
+	var active []string
+	for some := range slices.Chunk(ids, maxIDs) {
+		var body portsBody
+		query := url.Values{"fields": {"id", "status", "description"}, "id": some}
+		if err := b.Do(ctx, session.Request{Method: http.MethodGet, Path: []string{"ports"}, Query: query, Out: &body}); err != nil {
+			return nil, fmt.Errorf("asking which of %d ports are active: %w", len(ids), err)
+		}
+		for _, w := range body.Ports {
+			if b.ours(w) && passes(w) {
+				active = append(active, w.ID)
+			}
+		}
+	}
+	return active, nil
+}
+
+// passes reports whether a port's traffic passes. Of one behind another port Neutron says
+// that it is DOWN: what its parent lets pass, passes.
+func passes(w wirePort) bool {
+	return w.Status == statusActive || session.ParseMark(w.Description).Parent != ""
 }
 
 // listFields are what ListPorts needs.

@@ -67,6 +67,20 @@ func (b *Backend) ListPorts(ctx context.Context) ([]sdn.PortSummary, error) {
 	return out, err
 }
 
+// Active implements sdn.Ports.
+func (b *Backend) Active(ctx context.Context, ids []string) ([]string, error) {
+	var out []string
+	err := b.cloud.do(ctx, Active, func() error {
+		for _, id := range ids {
+			if p, err := b.own(id); err == nil && p.Active {
+				out = append(out, id)
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
 // UpdatePort implements sdn.Ports.
 func (b *Backend) UpdatePort(ctx context.Context, id string, u sdn.PortUpdate) error {
 	return b.cloud.do(ctx, UpdatePort, func() error {

@@ -165,6 +165,31 @@ func updateLeavesTheRest(t *testing.T, f fixture) {
 	}
 }
 
+func whichAreActive(t *testing.T, f fixture) {
+	ids := []string{f.Cloud.MakeForeignPort(t), MissingID}
+	for _, p := range f.create(f.request(), 3) {
+		ids = append(ids, p.ID)
+	}
+	ids = append(ids, f.create(f.behind(), 1)[0].ID) // active from the start
+	var want []string
+	for id, p := range f.listed(f.Backend) {
+		if p.Active && slices.Contains(ids, id) {
+			want = append(want, id)
+		}
+	}
+	got, err := f.Backend.Active(f.ctx(), ids)
+	if err != nil {
+		t.Fatalf("Active: %v", err)
+	}
+	slices.Sort(want)
+	if slices.Sort(got); !slices.Equal(got, want) || len(want) != 1 {
+		t.Errorf("Active = %q, want %q as listed: the one that its parent lets pass", got, want)
+	}
+	if got, err := f.Backend.Active(f.ctx(), nil); err != nil || len(got) != 0 {
+		t.Errorf("Active of none = %q, %v", got, err)
+	}
+}
+
 func deleteTwice(t *testing.T, f fixture) {
 	p := f.create(f.request(), 1)[0]
 	for range 2 {
