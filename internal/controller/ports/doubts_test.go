@@ -75,3 +75,41 @@ func TestRefusalEndsNoDoubt(t *testing.T) {
 		}
 	}
 }
+
+// A name that could not be written is written with the next try: that the port is bound,
+// or free again, is said whether it has its name or not.
+func TestNameIsWrittenAgainAfterAnError(t *testing.T) {
+	for _, c := range []struct {
+		phase v1.PortPhase
+		is    metav1.ConditionStatus
+		bound bool
+		name  string // empty: none is written
+	}{
+		{"", "", true, "default/web"},
+		{"", "", false, ""}, // it was made with its name
+		{v1.PortAvailable, metav1.ConditionTrue, true, "default/web"},
+		{v1.PortBound, metav1.ConditionFalse, true, "default/web"},
+		{v1.PortBound, metav1.ConditionTrue, true, ""},
+		{v1.PortBound, metav1.ConditionTrue, false, sdn.FreePortName},
+		{v1.PortRecycling, metav1.ConditionFalse, false, sdn.FreePortName},
+		{v1.PortAvailable, metav1.ConditionTrue, false, ""},
+	} {
+		port := &v1.KuryrPort{}
+		port.Generation, port.Status.Phase = 2, c.phase
+		if c.is != "" {
+			port.Status.Conditions = []metav1.Condition{{Type: v1.ConditionReady, Status: c.is, Reason: v1.ReasonUnavailable, ObservedGeneration: 2}}
+		}
+		if c.bound {
+			port.Spec.PodRef = &v1.PodReference{Namespace: "default", Name: "web", UID: "1"}
+		}
+		r := &Reconciler{memory: newPortMemory(), settings: settings.NewLive(settings.Settings{Pods: config.Pods{PortDebug: true}})}
+		u, _ := r.update(port)
+		got := ""
+		if u.Name != nil {
+			got = *u.Name
+		}
+		if got != c.name {
+			t.Errorf("phase %q, Ready %q, bound %v: named %q, want %q", c.phase, c.is, c.bound, got, c.name)
+		}
+	}
+}

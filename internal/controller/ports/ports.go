@@ -236,8 +236,9 @@ func (r *Reconciler) update(port *v1.KuryrPort) (u sdn.PortUpdate, needed bool) 
 		u.SecurityGroupIDs, needed = &groups, true
 	}
 	ref := port.Spec.PodRef
-	wasBound := port.Status.Phase == v1.PortBound
-	if r.settings.Load().Pods.PortDebug && (ref != nil) != wasBound && (ref != nil || !first) {
+	// The phase says what the port was named for, if the request for that succeeded.
+	named := (ref != nil) == (port.Status.Phase == v1.PortBound) && meta.IsStatusConditionTrue(port.Status.Conditions, v1.ConditionReady)
+	if r.settings.Load().Pods.PortDebug && !named && (ref != nil || !first) {
 		name, device := sdn.FreePortName, ""
 		if ref != nil {
 			name, device = ref.Namespace+"/"+ref.Name, string(ref.UID)
