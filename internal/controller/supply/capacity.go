@@ -330,7 +330,10 @@ func (c *capacity) freed(key *v1.PoolKey) {
 	for _, r := range rooms {
 		switch {
 		case r.bounded():
-			r.left, r.coming = min(r.left+1, r.limit), max(0, r.coming-1)
+			if r.left < r.limit { // of an IPv6 subnet both may be the largest number there is
+				r.left++
+			}
+			r.coming = max(0, r.coming-1)
 		case c.now().Before(r.until):
 			r.left, r.coming = r.left+1, max(0, r.coming-1)
 		}

@@ -6,6 +6,7 @@ package supply
 import (
 	"errors"
 	"fmt"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -169,6 +170,18 @@ func TestRoomThatIsNotShown(t *testing.T) {
 	err := c.ended(t.Context(), &key, c.admit(&key, 1), 0, fmt.Errorf("a trunk has no VLAN left: %w", sdn.ErrQuota))
 	if s := c.standing(&key); errors.As(err, new(*sdn.QuotaError)) || s.Full != nil {
 		t.Errorf("what is full is neither project nor subnet: %v, %+v; want no word of these", err, s)
+	}
+}
+
+// TestRoomWithoutEnd: an IPv6 subnet of which nothing is used has room for as many ports
+// as a number can say, also when one more is given back.
+func TestRoomWithoutEnd(t *testing.T) {
+	c := newCapacity(options(&slowCloud{}))
+	_, key := on("n", "s")
+	c.learn(&key, sdn.Room{Subnets: map[string]sdn.Usage{"s": {Limit: math.MaxInt}}})
+	c.freed(&key)
+	if got := c.rooms[sdn.Scope{Subnet: true, ID: "s"}].left; got != math.MaxInt {
+		t.Errorf("%d addresses are left after one was given back, want %d", got, math.MaxInt)
 	}
 }
 
