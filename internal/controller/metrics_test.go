@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -97,6 +98,23 @@ func TestPoolMetrics(t *testing.T) {
 		"kuryr_ports available": 0, "kuryr_ports bound": 0, "kuryr_ports recycling": 0, "kuryr_pods_waiting": 0,
 		"kuryr_pool_hits_total": 1, "kuryr_pool_misses_total": 1, "kuryr_pool_wait_seconds": 1,
 	})
+}
+
+// TestPodsOfAMachineThatIsNotFoundWait: no pool counts them, and they are counted all the
+// same, once, until it is found.
+func TestPodsOfAMachineThatIsNotFoundWait(t *testing.T) {
+	alone(t)
+	b := machinesBed(t)
+	before := measured(t)
+	b.start()
+	pods := []*corev1.Pod{b.pod("a"), b.pod("b"), b.pod("c")}
+	b.since(t, before, tally{"kuryr_pods_waiting": 3})
+	b.delete(pods[2])
+	b.since(t, before, tally{"kuryr_pods_waiting": 2})
+	b.cloud.AddMachine(memory.Machine{PortID: machine, SubnetID: machineNet, Address: machineAddr, Trunk: true})
+	b.bound(pods[0])
+	b.bound(pods[1])
+	b.since(t, before, tally{"kuryr_pods_waiting": 0})
 }
 
 // TestHitIsOnePodThatHasItsPort: nothing is counted before the port is the pod's.

@@ -55,6 +55,7 @@ type parents struct {
 	known  map[string]parent // by node
 	hunts  map[string]*hunt  // by node, of those not found
 	doubts map[string]doubt  // by node: the SDN refuses the port that is known
+	queued map[string]int    // by node: pods that wait for its machine to be found
 }
 
 type parent struct {
@@ -80,7 +81,7 @@ type hunt struct {
 func newParents(o Options, c client.Reader, recorder events.EventRecorder, found func(ctx context.Context, node string)) *parents {
 	return &parents{
 		client: c, hosts: o.Hosts, settings: o.Settings, backoff: o.Backoff, events: recorder, now: o.Now, found: found,
-		known: map[string]parent{}, hunts: map[string]*hunt{}, doubts: map[string]doubt{},
+		known: map[string]parent{}, hunts: map[string]*hunt{}, doubts: map[string]doubt{}, queued: map[string]int{},
 	}
 }
 
@@ -154,8 +155,20 @@ func (r *parents) forgive() {
 	clear(r.hunts)
 }
 
+// count has the metric of waiting pods show those of a node whose machine is not known:
+// no pool has them.
+func (r *parents) count(node string, waiting int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	podsWaiting.Add(float64(waiting - r.queued[node]))
+	if r.queued[node] = waiting; waiting == 0 {
+		delete(r.queued, node)
+	}
+}
+
 // gone forgets a node that is no more.
 func (r *parents) gone(node string) {
+	r.count(node, 0)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.known, node)
@@ -202,12 +215,14 @@ func (r *parents) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 		return ctrl.Result{}, nil
 	}
 	if !s.blind {
+		r.count(req.Name, 0) // their pool counts them
 		if s.parent != "" && r.doubted(req.Name) {
 			r.check(ctx, s)
 		}
 		return ctrl.Result{}, nil
 	}
 	waiting, err := r.waiting(ctx, req.Name)
+	r.count(req.Name, len(waiting))
 	if err != nil || len(waiting) == 0 && !s.warm("") && !s.rules.Pools.WarmUp.Namespaces {
 		return ctrl.Result{}, err
 	}
@@ -238,6 +253,7 @@ func (r *parents) check(ctx context.Context, s *site) {
 func (r *parents) settle(ctx context.Context, s *site, port string) {
 	ctrl.LoggerFrom(ctx).Info("found the port of the machine that a node is", "node", s.name, "port", port)
 	r.learn(s.node, s.ports.VIFType, port)
+	r.count(s.name, 0)
 	r.found(ctx, s.name)
 }
 
