@@ -69,6 +69,8 @@ func (b Backoff) Delay(err error, n int) time.Duration {
 		return b.Quota
 	case v1.ReasonRejected, v1.ReasonForbidden:
 		return b.Rejected
+	case v1.ReasonHostUnusable: // each try makes ports and deletes them, and somebody may have to act
+		return min(b.Rejected, b.Min<<min(n-1, 16))
 	case v1.ReasonConflict: // whoever came first is done soon; what stays so is no reason for a hot loop
 		return min(b.Max, min(b.Min, 100*time.Millisecond)<<min(n-1, 16))
 	}
