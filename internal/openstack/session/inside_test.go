@@ -56,6 +56,29 @@ func TestLimiterSlowsDownAndRecovers(t *testing.T) {
 	})
 }
 
+// A request that is refused at once, as too many wait for their turn, is not said to have
+// waited.
+func TestLimiterSaysWhyItRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(1, 100, time.Minute, portShare)
+		for range 62 { // one more than have their turn in a minute
+			go func() {
+				if release, err := l.acquire(t.Context(), turn{}); err == nil {
+					release(200, 0)
+				}
+			}()
+		}
+		time.Sleep(time.Millisecond)
+		begun := time.Now()
+		_, err := l.acquire(t.Context(), turn{})
+		const want = "at the present rate its turn would not come within 1m0s"
+		if err == nil || err.Error() != want || time.Since(begun) != 0 {
+			t.Errorf("the last of many: %v after %s, want %q at once", err, time.Since(begun), want)
+		}
+		time.Sleep(2 * time.Minute)
+	})
+}
+
 func TestLimiterHalvesOnceForOneCongestion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(100, 10, time.Minute, portShare)

@@ -110,11 +110,11 @@ func (l *limiter) acquire(ctx context.Context, t turn) (release func(status int,
 	defer cancel()
 	leave, err := l.enter(waiting, t.pace)
 	if err != nil {
-		return nil, l.tired(ctx)
+		return nil, l.tired(ctx, fmt.Sprintf("as many requests as may be are on their way, and none has ended in %s", l.patience))
 	}
-	if err := l.tokens.Wait(waiting); err != nil {
+	if err := l.tokens.Wait(waiting); err != nil { // at once, if its turn would come too late
 		leave()
-		return nil, l.tired(ctx)
+		return nil, l.tired(ctx, fmt.Sprintf("at the present rate its turn would not come within %s", l.patience))
 	}
 	sent := time.Now()
 	return func(status int, after time.Duration) {
@@ -144,12 +144,13 @@ func (l *limiter) enter(ctx context.Context, p pace) (leave func(), err error) {
 	return leave, nil
 }
 
-// tired explains why the wait for leave is over.
-func (l *limiter) tired(ctx context.Context) error {
+// tired explains why the wait for leave is over. The words are the same each time: they
+// end in conditions.
+func (l *limiter) tired(ctx context.Context, why string) error {
 	if ctx.Err() != nil {
 		return Unanswered(ctx, ctx.Err())
 	}
-	return &sdn.BusyError{After: l.patience / 2, Err: fmt.Errorf("%d requests are on their way and none had a turn in %s", len(l.slots), l.patience)}
+	return &sdn.BusyError{After: l.patience / 2, Err: errors.New(why)}
 }
 
 // observe learns from an answer.
