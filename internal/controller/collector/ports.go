@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -258,21 +259,31 @@ func (r *orphans) annotated(ctx context.Context) (map[string]bool, error) {
 	return ports, nil
 }
 
+// collectors is how many ports that are nobody's are seen to at once: there may be
+// thousands, and the backend bounds its own calls.
+const collectors = 8
+
 // collect sees to ports that are nobody's. It returns an error if some are still
 // there, and nobody's, after it.
 func (r *orphans) collect(ctx context.Context, ids []string, owners map[string]sdn.Owner, busy map[string]bool) error {
-	var all []error
-	for _, id := range ids {
+	failed := make([]error, len(ids))
+	var at errgroup.Group
+	at.SetLimit(collectors)
+	for i, id := range ids {
 		if busy[owners[id].Name] {
-			all = append(all, fmt.Errorf("port %s may be of the request that pool %s has under way", id, owners[id].Name))
+			failed[i] = fmt.Errorf("port %s may be of the request that pool %s has under way", id, owners[id].Name)
 			continue
 		}
 		ctx := ctrl.LoggerInto(ctx, ctrl.LoggerFrom(ctx).WithValues("port", id))
-		if err := r.settle(ctx, id, owners[id]); err != nil {
-			all = append(all, fmt.Errorf("port %s seems to belong to nobody: %w", id, err))
-		}
+		at.Go(func() error {
+			if err := r.settle(ctx, id, owners[id]); err != nil {
+				failed[i] = fmt.Errorf("port %s seems to belong to nobody: %w", id, err)
+			}
+			return nil // of one that stays the others are seen to all the same
+		})
 	}
-	return errors.Join(all...)
+	_ = at.Wait()
+	return errors.Join(failed...)
 }
 
 // settle gives a port that is nobody's to its pool, or deletes it.

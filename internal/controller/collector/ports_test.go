@@ -4,9 +4,15 @@
 package collector
 
 import (
+	"context"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -25,4 +31,48 @@ func TestUnboundPortsAreNotTakenOver(t *testing.T) {
 			t.Errorf("port of type %q for a pool of type %q: %v, want %v", c.port, c.pool, got, c.want)
 		}
 	}
+}
+
+// slowDeletions takes a second for each.
+type slowDeletions struct {
+	sdn.Ports
+	deleted, underWay, most atomic.Int32
+}
+
+func (s *slowDeletions) DeletePort(_ context.Context, id string) error {
+	n := s.underWay.Add(1)
+	defer s.underWay.Add(-1)
+	for most := s.most.Load(); n > most && !s.most.CompareAndSwap(most, n); most = s.most.Load() {
+	}
+	time.Sleep(time.Second)
+	if id == "stays" {
+		return sdn.ErrUnavailable
+	}
+	s.deleted.Add(1)
+	return nil
+}
+
+type nobody struct{ arrivals }
+
+func (nobody) Freed(pool.Ref) {}
+
+// Thousands of ports that are nobody's do not take one after the other, and one that
+// stays keeps none of the others.
+func TestManyOrphansAreCollectedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cloud := &slowDeletions{}
+		r := &orphans{PortOptions: PortOptions{Cloud: cloud, Supply: nobody{}, NoObject: func(context.Context, string) error { return nil }}}
+		ids := []string{"stays"}
+		for range 79 {
+			ids = append(ids, "goes")
+		}
+		began := time.Now()
+		err := r.collect(t.Context(), ids, map[string]sdn.Owner{}, nil)
+		if err == nil || !strings.Contains(err.Error(), "port stays") {
+			t.Errorf("collect: %v, want an error that names the port that stays", err)
+		}
+		if took := time.Since(began); took != 10*time.Second || cloud.most.Load() != collectors || cloud.deleted.Load() != 79 {
+			t.Errorf("%d of 79 ports deleted in %s, %d at once; want all in 10 s, %d at once", cloud.deleted.Load(), took, cloud.most.Load(), collectors)
+		}
+	})
 }
