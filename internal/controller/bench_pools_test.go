@@ -219,7 +219,7 @@ func cpuTime(b *testing.B) time.Duration {
 
 // logCalls logs what the cloud was asked.
 func (b *bed) logCalls(until string) {
-	for _, call := range []string{memory.CreatePorts, memory.ListPorts, memory.GetPort, memory.UpdatePort, memory.DeletePort, memory.Room} {
+	for _, call := range []string{memory.CreatePorts, memory.ListPorts, memory.GetPort, memory.States, memory.UpdatePort, memory.DeletePort, memory.Room} {
 		if n := b.cloud.Calls(call); n > 0 {
 			b.t.Logf("%s: %d calls of %s", until, n, call)
 		}

@@ -16,7 +16,8 @@ import (
 )
 
 // TestNeutronCallsOfChurn: a hundred pods that come and go through a pool cost a
-// tenth of a request each, as one's port is the next one's.
+// tenth of a request each that changes something, as one's port is the next one's. (That
+// its groups are looked at in between costs a read for all that come back at once.)
 func TestNeutronCallsOfChurn(t *testing.T) {
 	apart(t)
 	const lives, atOnce = 100, 4

@@ -52,9 +52,9 @@ type Ports interface {
 	Port(ctx context.Context, id string) (Port, error)
 	// ListPorts returns all ports of this cluster, in no order.
 	ListPorts(ctx context.Context) ([]PortSummary, error)
-	// Active returns those of these ports of this cluster whose traffic the backend
-	// passes, in no order. It asks for no other ports.
-	Active(ctx context.Context, ids []string) ([]string, error)
+	// States returns what the backend has of those of these ports that are this
+	// cluster's, by ID. It asks for no other ports.
+	States(ctx context.Context, ids []string) (map[string]PortState, error)
 	// UpdatePort changes what u says and nothing else. ErrNotFound if the
 	// port is gone, ErrInvalid if a security group is.
 	UpdatePort(ctx context.Context, id string, u PortUpdate) error
@@ -200,6 +200,12 @@ type PortSummary struct {
 	Owner   Owner
 	Created time.Time // zero if the backend does not tell
 	Active  bool
+}
+
+// PortState is what may change of a port without a word of ours.
+type PortState struct {
+	Active           bool     // the backend passes its traffic
+	SecurityGroupIDs []string // sorted
 }
 
 // PortUpdate is a change of a port; what is nil stays.

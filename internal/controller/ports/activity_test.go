@@ -26,12 +26,16 @@ type waits struct {
 	named  []string // ports asked about
 }
 
-func (w *waits) Active(_ context.Context, ids []string) (active []string, err error) {
+func (w *waits) States(_ context.Context, ids []string) (map[string]sdn.PortState, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls++
 	w.named = append(w.named, ids...)
-	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !slices.Contains(w.active, id) }), nil
+	states := map[string]sdn.PortState{}
+	for _, id := range ids {
+		states[id] = sdn.PortState{Active: slices.Contains(w.active, id)}
+	}
+	return states, nil
 }
 
 // set makes ports active, and returns what was asked before.

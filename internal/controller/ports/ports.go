@@ -7,7 +7,8 @@
 // person deleted from one whose time has come. It also names a pod's port on the pod.
 //
 // An object is reconciled when it changes by another hand than this package's, when the
-// collector misses its port in the SDN, and when the SDN is seen to pass its traffic.
+// collector misses its port in the SDN, when the SDN is seen to pass its traffic, and when
+// the SDN has said which security groups a port has that a pod gave back.
 package ports
 
 import (
@@ -62,6 +63,7 @@ type Reconciler struct {
 	sees     func(ctx context.Context, projectID, networkID string) error
 	settings *settings.Live
 	memory   *portMemory
+	returns  *returns
 	supply   roomKeeper
 	pods     podWitness
 	doubtful func() // is told that there may be a port that no object knows of
@@ -93,11 +95,13 @@ type Options struct {
 
 // New returns a Reconciler that is to be added to mgr with Setup.
 func New(mgr ctrl.Manager, o Options) *Reconciler {
-	return &Reconciler{
-		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Ports, sees: o.Sees, settings: o.Settings, memory: newPortMemory(), backoff: o.Backoff,
+	r := &Reconciler{
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Ports, sees: o.Sees, settings: o.Settings, memory: newPortMemory(), returns: newReturns(o), backoff: o.Backoff,
 		supply: o.Room, pods: o.Pods, doubtful: o.Doubtful, events: mgr.GetEventRecorder("kuryr-controller"), now: o.Now,
 		written: map[string]string{}, dropped: map[string]types.UID{}, held: map[string]hold{}, gap: o.StatusGap,
 	}
+	r.returns.seen, r.returns.lost = r.wake.Add, r.Lost
+	return r
 }
 
 // Lost has the reconciler see for itself whether the SDN has lost a port.
@@ -110,8 +114,10 @@ func (r *Reconciler) Lost(name string) {
 // pods.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	activity := &activity{cloud: r.cloud, memory: r.memory, seen: r.wake.Add}
-	if err := mgr.Add(kube.Leading(activity.run)); err != nil {
-		return err
+	for _, run := range []kube.Leading{activity.run, r.returns.run} {
+		if err := mgr.Add(run); err != nil {
+			return err
+		}
 	}
 	if err := (&annotations{client: r.client, backoff: r.backoff}).setup(mgr); err != nil {
 		return err
@@ -155,7 +161,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if !controllerutil.ContainsFinalizer(port, v1.PortFinalizer) {
 		return kube.Retry(r.patch(ctx, port, func(p *v1.KuryrPort) { controllerutil.AddFinalizer(p, v1.PortFinalizer) }))
 	}
-	return r.report(ctx, port, r.apply(ctx, port))
+	if r.returned(port) && r.returns.waits(port) {
+		return ctrl.Result{}, nil // it is woken
+	}
+	res, err := r.report(ctx, port, r.apply(ctx, port))
+	r.returns.done(port.Name)
+	return res, err
 }
 
 // get returns the KuryrPort as a copy; nil if it is gone, or if the cache does
@@ -170,6 +181,7 @@ func (r *Reconciler) get(ctx context.Context, req ctrl.Request) (port *v1.KuryrP
 		delete(r.dropped, req.Name)
 		delete(r.held, req.Name)
 		r.memory.portGone(req.Name)
+		r.returns.grouped(req.Name)
 		return nil, 0, nil
 	}
 	if err != nil {
@@ -211,6 +223,9 @@ func (r *Reconciler) apply(ctx context.Context, port *v1.KuryrPort) error {
 	if err := r.cloud.UpdatePort(ctx, port.Name, update); err != nil {
 		return fmt.Errorf("updating port %s: %w", port.Name, r.believed(ctx, port, err))
 	}
+	if update.SecurityGroupIDs != nil {
+		r.returns.grouped(port.Name)
+	}
 	ctrl.LoggerFrom(ctx).Info("updated port", "port", port.Name)
 	return nil
 }
@@ -231,7 +246,7 @@ func (r *Reconciler) believed(ctx context.Context, port *v1.KuryrPort, err error
 // update returns what is to change in the SDN.
 func (r *Reconciler) update(port *v1.KuryrPort) (u sdn.PortUpdate, needed bool) {
 	first := port.Status.Phase == ""
-	if !port.Grouped() {
+	if !port.Grouped() || r.returns.changed(port.Name) {
 		groups := slices.Clone(port.Spec.SecurityGroupIDs)
 		u.SecurityGroupIDs, needed = &groups, true
 	}
@@ -242,6 +257,9 @@ func (r *Reconciler) update(port *v1.KuryrPort) (u sdn.PortUpdate, needed bool) 
 		name, device := sdn.FreePortName, ""
 		if ref != nil {
 			name, device = ref.Namespace+"/"+ref.Name, string(ref.UID)
+		} else { // instead of a look at those that it has
+			groups := slices.Clone(port.Spec.SecurityGroupIDs)
+			u.SecurityGroupIDs = &groups
 		}
 		u.Name, u.DeviceID, needed = &name, &device, true
 	}

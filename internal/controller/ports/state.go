@@ -163,13 +163,13 @@ func dueNow(questions map[string]question, waiting []string, now time.Duration) 
 }
 
 func (r *activity) look(ctx context.Context, names []string) {
-	active, err := r.cloud.Active(ctx, names)
+	states, err := r.cloud.States(ctx, names)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).V(1).Info("could not ask which ports are active", "error", err.Error())
 		return
 	}
-	for _, name := range active {
-		if r.memory.isActive(name) {
+	for name, state := range states {
+		if state.Active && r.memory.isActive(name) {
 			r.seen(ctrl.Request{NamespacedName: types.NamespacedName{Name: name}})
 		}
 	}

@@ -51,22 +51,22 @@ func (b *Neutron) ListPorts(ctx context.Context) ([]sdn.PortSummary, error) {
 // maxIDs is how many ports one request names at most: a proxy may take no longer line.
 const maxIDs = 100
 
-// Active implements sdn.Ports.
-func (b *Neutron) Active(ctx context.Context, ids []string) ([]string, error) {
-	var active []string
+// States implements sdn.Ports.
+func (b *Neutron) States(ctx context.Context, ids []string) (map[string]sdn.PortState, error) {
+	states := map[string]sdn.PortState{}
 	for some := range slices.Chunk(ids, maxIDs) {
 		var body portsBody
-		query := url.Values{"fields": {"id", "status", "description"}, "id": some}
+		query := url.Values{"fields": {"id", "status", "description", "security_groups"}, "id": some}
 		if err := b.Do(ctx, session.Request{Method: http.MethodGet, Path: []string{"ports"}, Query: query, Out: &body}); err != nil {
-			return nil, fmt.Errorf("asking which of %d ports are active: %w", len(ids), err)
+			return nil, fmt.Errorf("asking for the states of %d ports: %w", len(ids), err)
 		}
 		for _, w := range body.Ports {
-			if b.ours(w) && passes(w) {
-				active = append(active, w.ID)
+			if b.ours(w) {
+				states[w.ID] = sdn.PortState{Active: passes(w), SecurityGroupIDs: slices.Sorted(slices.Values(w.SecurityGroups))}
 			}
 		}
 	}
-	return active, nil
+	return states, nil
 }
 
 // passes reports whether a port's traffic passes. Of one behind another port Neutron says

@@ -23,7 +23,7 @@ const (
 	ListPorts   = "ListPorts"
 	UpdatePort  = "UpdatePort"
 	DeletePort  = "DeletePort"
-	Active      = "Active"
+	States      = "States"
 	Sees        = "Sees"
 	Room        = "Room"
 	ParentPort  = "ParentPort"
@@ -60,7 +60,7 @@ const (
 // Reads reports whether a call changes nothing.
 func Reads(call string) bool {
 	switch call {
-	case GetPort, ListPorts, Active, Sees, Room, ParentPort, Strays,
+	case GetPort, ListPorts, States, Sees, Room, ParentPort, Strays,
 		GetFeatures, GetLoadBalancer, ListLoadBalancers, ListFloatingIPs, GetSubnet, ListSecurityGroups:
 		return true
 	}

@@ -67,13 +67,13 @@ func (b *Backend) ListPorts(ctx context.Context) ([]sdn.PortSummary, error) {
 	return out, err
 }
 
-// Active implements sdn.Ports.
-func (b *Backend) Active(ctx context.Context, ids []string) ([]string, error) {
-	var out []string
-	err := b.cloud.do(ctx, Active, func() error {
+// States implements sdn.Ports.
+func (b *Backend) States(ctx context.Context, ids []string) (map[string]sdn.PortState, error) {
+	out := map[string]sdn.PortState{}
+	err := b.cloud.do(ctx, States, func() error {
 		for _, id := range ids {
-			if p, err := b.own(id); err == nil && p.Active {
-				out = append(out, id)
+			if p, err := b.own(id); err == nil {
+				out[id] = sdn.PortState{Active: p.Active, SecurityGroupIDs: slices.Clone(p.SecurityGroupIDs)}
 			}
 		}
 		return nil

@@ -165,28 +165,25 @@ func updateLeavesTheRest(t *testing.T, f fixture) {
 	}
 }
 
-func whichAreActive(t *testing.T, f fixture) {
-	ids := []string{f.Cloud.MakeForeignPort(t), MissingID}
+func statesOfSome(t *testing.T, f fixture) {
+	ids, want := []string{f.Cloud.MakeForeignPort(t), MissingID}, map[string]sdn.PortState{}
 	for _, p := range f.create(f.request(), 3) {
-		ids = append(ids, p.ID)
+		ids, want[p.ID] = append(ids, p.ID), sdn.PortState{Active: p.Active, SecurityGroupIDs: p.SecurityGroupIDs}
 	}
-	ids = append(ids, f.create(f.behind(), 1)[0].ID) // active from the start
-	var want []string
-	for id, p := range f.listed(f.Backend) {
-		if p.Active && slices.Contains(ids, id) {
-			want = append(want, id)
-		}
+	behind := f.create(f.behind(), 1)[0] // active from the start
+	ids, want[behind.ID] = append(ids, behind.ID), sdn.PortState{Active: true, SecurityGroupIDs: behind.SecurityGroupIDs}
+	f.create(f.request(), 1)
+	both := slices.Sorted(slices.Values(f.SecurityGroupIDs[:2]))
+	if err := f.Fresh(t).UpdatePort(f.ctx(), ids[2], sdn.PortUpdate{SecurityGroupIDs: &both}); err != nil {
+		t.Fatalf("UpdatePort by another process: %v", err)
 	}
-	got, err := f.Backend.Active(f.ctx(), ids)
-	if err != nil {
-		t.Fatalf("Active: %v", err)
+	want[ids[2]] = sdn.PortState{SecurityGroupIDs: both}
+	got, err := f.Backend.States(f.ctx(), ids)
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("States: %v (-want +got)\n%s", err, diff)
 	}
-	slices.Sort(want)
-	if slices.Sort(got); !slices.Equal(got, want) || len(want) != 1 {
-		t.Errorf("Active = %q, want %q as listed: the one that its parent lets pass", got, want)
-	}
-	if got, err := f.Backend.Active(f.ctx(), nil); err != nil || len(got) != 0 {
-		t.Errorf("Active of none = %q, %v", got, err)
+	if got, err := f.Backend.States(f.ctx(), nil); err != nil || len(got) != 0 {
+		t.Errorf("States of none = %v, %v", got, err)
 	}
 }
 

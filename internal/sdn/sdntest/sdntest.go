@@ -107,7 +107,7 @@ func Run(t *testing.T, newTarget func(t *testing.T) Target) {
 		{"VIF type overridden", vifTypeOverridden},
 		{"update leaves the rest", updateLeavesTheRest},
 		{"update of what is not there", updateOfMissing},
-		{"which are active", whichAreActive},
+		{"states of some ports", statesOfSome},
 		{"delete twice", deleteTwice},
 		{"what is gone is not what is not shown", goneOrNotShown},
 		{"a foreign port is out of reach", foreignPort},
