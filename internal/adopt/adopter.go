@@ -137,13 +137,11 @@ func (a *Adopter) take(ctx context.Context, action Action) error {
 // if that were now.
 func (a *Adopter) object(action Action) *v1.KuryrPort {
 	p, key := action.Port, action.Key
+	p.Arrange(key.SubnetIDs)
 	vif := *p.VIF.DeepCopy()
 	if key.VIFType != "" {
 		vif.Type = key.VIFType
 	}
-	slices.SortStableFunc(vif.Addresses, func(a, b v1.Address) int {
-		return slices.Index(key.SubnetIDs, a.SubnetID) - slices.Index(key.SubnetIDs, b.SubnetID)
-	})
 	return &v1.KuryrPort{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: p.ID, Finalizers: []string{v1.PortFinalizer},

@@ -6,6 +6,7 @@ package openstack_test
 import (
 	"errors"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -336,5 +337,20 @@ func TestClaimTagsWhereNewPortsAreTagged(t *testing.T) {
 	must(t, f.backend("one").Claim(t.Context(), id, owner))
 	if want := []any{"old", "kuryr.cluster=one", "kuryr.owner=kuryrportpool/n1-0123456789"}; !slices.Equal(put, want) {
 		t.Errorf("tags %v, want %v", put, want)
+	}
+}
+
+// Neutron has a port's addresses in the order of their text, which has nothing to do
+// with that of the subnets: the pod's default route would be another one at random.
+func TestAddressesInTheOrderOfTheSubnets(t *testing.T) {
+	s := newOnSim(t)
+	first := s.subnet(t, netip.MustParsePrefix("10.60.8.0/22"), "10.60.8.1")
+	second := s.subnet(t, netip.MustParsePrefix("10.60.12.0/22"), "10.60.12.1")
+	r := s.request("", "")
+	r.SubnetIDs = []string{first, second}
+	for _, p := range s.create(t, s.target.Backend, r, 20) {
+		if got := p.VIF.Addresses[0]; got.SubnetID != first || got.Gateway != "10.60.8.1" {
+			t.Fatalf("first address %+v of %+v, want one of subnet %s", got, p.VIF.Addresses, first)
+		}
 	}
 }

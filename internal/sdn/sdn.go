@@ -18,6 +18,7 @@ package sdn
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,10 +44,12 @@ type Ports interface {
 	// be bound to its host does not outlive the call: ErrUnbound. If the answer
 	// is lost (ErrUnavailable) ports may exist that nobody was told of; they
 	// carry the owner, so ListPorts shows them. A subnet, network, security group
-	// or trunk that does not exist is ErrInvalid.
+	// or trunk that does not exist is ErrInvalid. A port's addresses are in the order
+	// of the request's subnets (see Port.Arrange).
 	CreatePorts(ctx context.Context, owner Owner, request PortRequest, n int) ([]Port, error)
 	// Port returns a port of this cluster, ErrNotFound if there is none. The
-	// VIF's type may be the backend's own even if the request asked for another.
+	// VIF's type may be the backend's own even if the request asked for another, and
+	// its addresses are in the backend's order: who knows the subnets arranges them.
 	// One that was made for a parent and has no VIF.ParentPortID was not finished,
 	// as its making was cut short: it is of no use.
 	Port(ctx context.Context, id string) (Port, error)
@@ -170,7 +173,7 @@ const FreePortName = "available-port"
 type PortRequest struct {
 	ProjectID        string   // empty: the credential's own
 	NetworkID        string   // empty: the network of the subnets
-	SubnetIDs        []string // one address of each
+	SubnetIDs        []string // one address of each, in this order
 	SecurityGroupIDs []string // empty: none, and so no traffic, not the backend's default group
 	Host             string   // node that the ports are bound to
 	// ParentPortID is the port of the virtual machine that carries the ports; then
@@ -192,6 +195,19 @@ type Port struct {
 	DeviceID         string
 	VIF              v1.VIF
 	Active           bool // the backend passes its traffic
+}
+
+// Arrange puts a port's addresses into the order of these subnets; others come last.
+// It changes nothing that p shares with a copy.
+func (p *Port) Arrange(subnetIDs []string) {
+	place := func(a v1.Address) int {
+		if i := slices.Index(subnetIDs, a.SubnetID); i >= 0 {
+			return i
+		}
+		return len(subnetIDs)
+	}
+	p.VIF.Addresses = slices.Clone(p.VIF.Addresses)
+	slices.SortStableFunc(p.VIF.Addresses, func(a, b v1.Address) int { return place(a) - place(b) })
 }
 
 // PortSummary is the little that an inventory needs.

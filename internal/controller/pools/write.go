@@ -137,7 +137,7 @@ func (r *Reconciler) bind(ctx context.Context, v *view, b pool.Binding) error {
 func (r *Reconciler) adopt(ctx context.Context, v *view, b pool.Binding) error {
 	claim := b.Pod.Claim()
 	from := v.arrived[b.Port].Port
-	if err := r.setType(ctx, v, &from); err != nil {
+	if err := r.asKeyed(ctx, v, &from); err != nil {
 		r.memory.unclaim(claim)
 		return err
 	}
@@ -265,10 +265,10 @@ func (v *view) home(port *sdn.Port) string {
 	return v.req.Pool
 }
 
-// setType gives port the type that its pool's key says. The SDN knows only its
-// own, which a port that was looked up has. Of a pool that has no object any
-// more nothing but the SDN's word is left.
-func (r *Reconciler) setType(ctx context.Context, v *view, port *sdn.Port) error {
+// asKeyed gives port the type and the order of addresses that its pool's key says. The
+// SDN knows only its own, which a port that was looked up has. Of a pool that has no
+// object any more nothing but the SDN's word is left.
+func (r *Reconciler) asKeyed(ctx context.Context, v *view, port *sdn.Port) error {
 	key := v.key
 	if name := v.home(port); name != v.req.Pool {
 		var object v1.KuryrPortPool
@@ -278,7 +278,11 @@ func (r *Reconciler) setType(ctx context.Context, v *view, port *sdn.Port) error
 		}
 		key = &object.Spec.Key
 	}
-	if key != nil && key.VIFType != "" {
+	if key == nil {
+		return nil
+	}
+	port.Arrange(key.SubnetIDs)
+	if key.VIFType != "" {
 		port.VIF.Type = key.VIFType
 	}
 	return nil

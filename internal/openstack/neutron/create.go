@@ -127,7 +127,10 @@ func (b *Neutron) makeAll(ctx context.Context, body newPort, subnets []subnet, r
 			continue
 		}
 		some, err := b.finish(ctx, made, subnets, r, err)
-		ports = append(ports, some...)
+		for _, p := range some {
+			p.Arrange(r.SubnetIDs) // Neutron orders addresses by their text
+			ports = append(ports, p)
+		}
 		if err != nil {
 			return ports, err
 		}

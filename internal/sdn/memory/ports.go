@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -209,6 +210,8 @@ func (c *Cloud) create(cluster string, owner sdn.Owner, r sdn.PortRequest) (sdn.
 	if r.Host == "" {
 		vif.Type = unbound
 	}
+	// As Neutron has them, whatever order was asked for.
+	slices.SortFunc(vif.Addresses, func(a, b v1.Address) int { return strings.Compare(a.IP, b.IP) })
 	p.VIF = vif
 	if r.ParentPortID != "" {
 		if err := c.carry(p, r); err != nil {
@@ -220,6 +223,7 @@ func (c *Cloud) create(cluster string, owner sdn.Owner, r sdn.PortRequest) (sdn.
 	}
 	c.ports[p.ID] = p
 	out := clone(p.Port)
+	out.Arrange(r.SubnetIDs)
 	if r.VIFType != "" {
 		out.VIF.Type = r.VIFType // not kept, as Neutron keeps only its own
 	}
