@@ -101,6 +101,7 @@ func (s *State) judge(p sdn.Port) Action {
 	default:
 		a.Node, a.Key = node.Name, node.Key
 		a.Verb, a.Why = Take, "free on node "+node.Name
+		p.Arrange(node.Key.SubnetIDs) // the SDN may have given it an address that nobody asked for
 		if fault := misfit(p, node.Key); fault != "" {
 			a.Verb, a.Why = Delete, fault
 		}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -79,6 +80,20 @@ func (r *realCloud) MakeTwin(t *testing.T, address string) (portID, subnetID str
 	must(t, err)
 	p := r.makePort(t, object{"network_id": net.ID, "name": "twin", "fixed_ips": []object{{"ip_address": address}}})
 	return p.ID, subnet.Subnet.ID
+}
+
+// MakeAutomaticSubnet implements sdntest.Cloud: by SLAAC, without a router.
+func (r *realCloud) MakeAutomaticSubnet(t *testing.T, prefix netip.Prefix) string {
+	var out struct{ Subnet struct{ ID string } }
+	_, err := r.client.Post(t.Context(), r.client.ServiceURL("subnets"), object{"subnet": object{
+		"network_id": r.network, "cidr": prefix.String(), "ip_version": 6, "gateway_ip": nil, "ipv6_address_mode": "slaac", "project_id": r.project,
+	}}, &out, nil)
+	must(t, err)
+	after(t, "automatic subnet", func(ctx context.Context) error {
+		_, err := r.client.Delete(ctx, r.client.ServiceURL("subnets", out.Subnet.ID), nil)
+		return err
+	})
+	return out.Subnet.ID
 }
 
 // Pairs implements sdntest.Cloud.

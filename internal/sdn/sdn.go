@@ -18,6 +18,7 @@ package sdn
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -44,12 +45,13 @@ type Ports interface {
 	// be bound to its host does not outlive the call: ErrUnbound. If the answer
 	// is lost (ErrUnavailable) ports may exist that nobody was told of; they
 	// carry the owner, so ListPorts shows them. A subnet, network, security group
-	// or trunk that does not exist is ErrInvalid. A port's addresses are in the order
-	// of the request's subnets (see Port.Arrange).
+	// or trunk that does not exist is ErrInvalid. A port's addresses are those of the
+	// request's subnets, in their order (see Port.Arrange).
 	CreatePorts(ctx context.Context, owner Owner, request PortRequest, n int) ([]Port, error)
 	// Port returns a port of this cluster, ErrNotFound if there is none. The
 	// VIF's type may be the backend's own even if the request asked for another, and
-	// its addresses are in the backend's order: who knows the subnets arranges them.
+	// its addresses are all that it has, in the backend's order: who knows the subnets
+	// arranges them.
 	// One that was made for a parent and has no VIF.ParentPortID was not finished,
 	// as its making was cut short: it is of no use.
 	Port(ctx context.Context, id string) (Port, error)
@@ -197,17 +199,41 @@ type Port struct {
 	Active           bool // the backend passes its traffic
 }
 
-// Arrange puts a port's addresses into the order of these subnets; others come last.
-// It changes nothing that p shares with a copy.
+// Arrange leaves p the addresses of these subnets, in their order, and no route by way of
+// another's: a backend may have given more, as Neutron does of each IPv6 subnet of the
+// network where addresses are automatic. A port with none of them stays as it is.
+// Nothing is changed that p shares with a copy.
 func (p *Port) Arrange(subnetIDs []string) {
-	place := func(a v1.Address) int {
-		if i := slices.Index(subnetIDs, a.SubnetID); i >= 0 {
-			return i
+	var kept, rest []v1.Address
+	for _, id := range subnetIDs {
+		for _, a := range p.VIF.Addresses {
+			if a.SubnetID == id {
+				kept = append(kept, a)
+			}
 		}
-		return len(subnetIDs)
 	}
-	p.VIF.Addresses = slices.Clone(p.VIF.Addresses)
-	slices.SortStableFunc(p.VIF.Addresses, func(a, b v1.Address) int { return place(a) - place(b) })
+	if len(kept) == 0 {
+		return
+	}
+	for _, a := range p.VIF.Addresses {
+		if !slices.Contains(subnetIDs, a.SubnetID) {
+			rest = append(rest, a)
+		}
+	}
+	p.VIF.Addresses = kept
+	p.VIF.Routes = slices.DeleteFunc(slices.Clone(p.VIF.Routes), func(r v1.Route) bool {
+		return reaches(rest, r.Gateway) && !reaches(kept, r.Gateway)
+	})
+}
+
+// reaches reports whether the subnet of one of these addresses has the gateway. Of one
+// whose subnet's details are not known there are no routes either.
+func reaches(from []v1.Address, gateway string) bool {
+	ip, err := netip.ParseAddr(gateway)
+	return err == nil && slices.ContainsFunc(from, func(a v1.Address) bool {
+		own, err := netip.ParseAddr(a.IP)
+		return err == nil && a.PrefixLength > 0 && netip.PrefixFrom(own, int(a.PrefixLength)).Contains(ip)
+	})
 }
 
 // PortSummary is the little that an inventory needs.

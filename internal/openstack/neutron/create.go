@@ -128,7 +128,7 @@ func (b *Neutron) makeAll(ctx context.Context, body newPort, subnets []subnet, r
 		}
 		some, err := b.finish(ctx, made, subnets, r, err)
 		for _, p := range some {
-			p.Arrange(r.SubnetIDs) // Neutron orders addresses by their text
+			p.Arrange(r.SubnetIDs) // Neutron orders addresses by their text, and may have added some
 			ports = append(ports, p)
 		}
 		if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// portOf says what Neutron says of a port in the seam's words. subnets are
-// those of its addresses, at least.
+// portOf says what Neutron says of a port in the seam's words. An address of a subnet
+// that is not among subnets has no prefix: whoever makes ports leaves it out.
 func portOf(w wirePort, subnets []subnet) sdn.Port {
 	p := sdn.Port{
 		ID: w.ID, Owner: session.ParseMark(w.Description).Owner, ProjectID: w.ProjectID, NetworkID: w.NetworkID,

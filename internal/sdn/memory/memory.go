@@ -75,6 +75,7 @@ type Subnet struct {
 	Gateway   netip.Addr // zero: none
 	MTU       int32      // of its network
 	External  bool       // its network has floating IPs
+	Automatic bool       // each port of the network gets an address of it
 }
 
 // Hook is called around each call of a backend, without a lock: it may block, as
@@ -146,6 +147,13 @@ func (c *Cloud) AddSubnet(s Subnet) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.subnets[s.ID] = s
+}
+
+// RemoveSubnet removes a subnet that no port needs any more.
+func (c *Cloud) RemoveSubnet(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.subnets, id)
 }
 
 // AddHosts makes only these hosts and those added before usable.

@@ -194,7 +194,7 @@ func (c *Cloud) create(cluster string, owner sdn.Owner, r sdn.PortRequest) (sdn.
 		return sdn.Port{}, fmt.Errorf("quota of %d ports: %w", c.quota, sdn.ErrProjectQuota)
 	}
 	vif := v1.VIF{Type: "ovs", MTU: c.subnets[r.SubnetIDs[0]].MTU}
-	for _, id := range r.SubnetIDs {
+	for _, id := range append(slices.Clone(r.SubnetIDs), c.automatic(r)...) {
 		a, err := c.freeAddress(c.subnets[id])
 		if err != nil {
 			return sdn.Port{}, err
@@ -228,6 +228,18 @@ func (c *Cloud) create(cluster string, owner sdn.Owner, r sdn.PortRequest) (sdn.
 		out.VIF.Type = r.VIFType // not kept, as Neutron keeps only its own
 	}
 	return out, nil
+}
+
+// automatic returns the subnets that a request does not name and that its ports get
+// an address of.
+func (c *Cloud) automatic(r sdn.PortRequest) (ids []string) {
+	for id, s := range c.subnets {
+		if s.Automatic && s.NetworkID == c.subnets[r.SubnetIDs[0]].NetworkID && !slices.Contains(r.SubnetIDs, id) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 func (c *Cloud) freeAddress(s Subnet) (v1.Address, error) {

@@ -114,6 +114,24 @@ func addressOfEachSubnet(_ *testing.T, f fixture) {
 	}
 }
 
+// addressUnasked: a pod has the addresses that its pool's subnets say, also where the
+// backend gives its port more. Whoever reads the port is told all that there is to know
+// of them.
+func addressUnasked(t *testing.T, f fixture) {
+	prefix := netip.MustParsePrefix("fd00:254::/64")
+	id := f.Cloud.MakeAutomaticSubnet(t, prefix)
+	p := f.create(f.request(), 1)[0]
+	f.checkAddresses(p, f.Subnets[0])
+	got := f.port(p.ID)
+	if !slices.ContainsFunc(got.VIF.Addresses, func(a v1.Address) bool { return a.SubnetID == id && int(a.PrefixLength) == prefix.Bits() }) {
+		t.Errorf("Port shows addresses %+v, want one of %s with its prefix length, too", got.VIF.Addresses, prefix)
+	}
+	got.Arrange(f.request().SubnetIDs)
+	if diff := cmp.Diff(p, got); diff != "" {
+		t.Errorf("Port, arranged, is not what CreatePorts returned: (-create +port)\n%s", diff)
+	}
+}
+
 func securityGroups(t *testing.T, f fixture) {
 	r := f.request()
 	r.SecurityGroupIDs = nil

@@ -53,6 +53,9 @@ type Cloud interface {
 	// MakeForeignPort makes a port that looks like one of Kuryr's in all but the mark.
 	MakeForeignPort(t *testing.T) (id string)
 	HasPort(t *testing.T, id string) bool
+	// MakeAutomaticSubnet makes a subnet of the target's network of which each new port
+	// gets an address, whatever it asks for.
+	MakeAutomaticSubnet(t *testing.T, prefix netip.Prefix) (id string)
 	// LimitPorts leaves room for n more ports until the test is over.
 	LimitPorts(t *testing.T, n int)
 	// Subports returns the VLAN of each subport of a trunk.
@@ -103,6 +106,7 @@ func Run(t *testing.T, newTarget func(t *testing.T) Target) {
 		{"ports in bulk", portsInBulk},
 		{"no ports asked for", noPorts},
 		{"an address of each subnet", addressOfEachSubnet},
+		{"an address that nobody asked for", addressUnasked},
 		{"security groups none and several", securityGroups},
 		{"VIF type overridden", vifTypeOverridden},
 		{"update leaves the rest", updateLeavesTheRest},
