@@ -65,6 +65,9 @@ func (w *world) judgeFree(s pool.State, a pool.Actions, free, waiting int) {
 		}
 	}
 	for _, p := range s.Ports {
+		if p.Pod.IsZero() && slices.Contains(a.Recycle, p.Name) {
+			kept-- // it was free before
+		}
 		switch fit := p.Rested || !w.now.Before(p.Since.Add(s.Levels.Cooldown)); {
 		case !p.Pod.IsZero() || p.Failed || p.Deleting:
 		case slices.Contains(a.Delete, p.Name):

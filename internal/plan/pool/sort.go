@@ -85,6 +85,11 @@ func (p *planner) sortPort(port Port, extra bool, held map[v1.Claim]bool) {
 	case port.Failed:
 		count.Recycling++
 		p.a.Delete = append(p.a.Delete, port.Name)
+	case !port.Rested && port.Since.After(p.now):
+		// Given back by a process whose clock was ahead, or before a clock was set
+		// back. When that was nobody knows: it rests from now on, and this is written.
+		count.Recycling++
+		p.returning = append(p.returning, port)
 	case port.Ready && !port.Drifted && p.rested(port):
 		count.Available++
 		p.ready = append(p.ready, port)

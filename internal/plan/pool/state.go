@@ -88,7 +88,7 @@ type Actions struct {
 	Bind    []Binding // give a free port to a pod
 	Adopt   []Binding // make the object of an arrived port, bound if Pod is set
 	Restore []Lookup  // look up a port that a pod had
-	Recycle []string  // take a port from its pod, write the pool's security groups and keep it
+	Recycle []string  // take a port from its pod, write the pool's security groups and keep it; or let it rest anew
 	Repair  []string  // write the security groups that are to be
 	Delete  []string  // delete the object, and with it the port
 	Discard []string  // delete an arrived port that nobody needs

@@ -21,7 +21,7 @@ func (w *world) step() {
 	events := []func() string{
 		w.podComes, w.podComes, w.podGoes, w.podFinishes, w.podReplaced, w.daemon, w.daemon,
 		w.sends, w.sends, w.sdnAnswers, w.sdnAnswers, w.sdnRefuses, w.applied, w.applied, w.deleted, w.time,
-		w.deletedByHand, w.recall, w.lost, w.regroup, w.edited, w.seesPods, w.seesPorts, w.collects,
+		w.deletedByHand, w.recall, w.lost, w.ahead, w.regroup, w.edited, w.seesPods, w.seesPorts, w.collects,
 	}
 	rare := []func() string{w.restarts, w.relevel, w.refill, w.isSqueezed, w.isScarce, w.nodeFlips}
 	if w.r.IntN(8) == 0 {
@@ -230,6 +230,16 @@ func (w *world) lost() string { // removed in the SDN behind everybody's back
 	w.ports[name].version++
 	w.allowed++
 	return "lost " + name
+}
+
+func (w *world) ahead() string { // a free port was given back by a clock that is ahead
+	name := some(w.r, w.ports)
+	if p := w.ports[name]; p == nil || !p.Pod.IsZero() || p.Rested {
+		return nothing
+	}
+	w.ports[name].Since = w.now.Add(time.Hour)
+	w.ports[name].version++
+	return "given back in an hour: " + name
 }
 
 func (w *world) time() string {
