@@ -49,6 +49,9 @@ const (
 	// node that was found to be the machine of the pool's key: another node of
 	// that name may be another machine. The controller writes it.
 	NodeAnnotation = "kuryr.openstack.org/node-uid"
+	// MachineAnnotation, beside it, is what that node said of its machine then: its
+	// system UUID and its addresses. One that says otherwise may be another machine.
+	MachineAnnotation = "kuryr.openstack.org/machine"
 	// LeaveAloneLabel on a Service, with any value but false, says that Kuryr is not
 	// to serve it. Others may: kube-proxy knows nothing of this label.
 	LeaveAloneLabel = "kuryr.openstack.org/leave-alone"

@@ -21,6 +21,7 @@ const (
 	// Of pools and nodes.
 	ReasonFillRefused       = "FillRefused"
 	ReasonParentPortUnknown = "ParentPortUnknown"
+	ReasonParentPortChanged = "ParentPortChanged"
 
 	// Of load balancers.
 	ReasonNotSupported        = "NotSupported"

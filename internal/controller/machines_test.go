@@ -4,6 +4,7 @@
 package controller_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -113,6 +114,81 @@ func TestMachineGetsAnotherPort(t *testing.T) {
 	}
 }
 
+// machineAnew has the node's machine made anew: its port and address are others, and
+// kubelet finds the Node of before.
+func (b *bed) machineAnew(address string) {
+	b.t.Helper()
+	b.cloud.RemoveMachine(machine)
+	b.cloud.AddMachine(memory.Machine{PortID: "another", SubnetID: machineNet, Address: address, Trunk: true})
+	b.nodeStatus(node, address, true)
+}
+
+// TestMachineAnewUnderItsNode: none of its ports serves any more. Pods that are not
+// plugged get others, those that are get them once they are not, and are told.
+func TestMachineAnewUnderItsNode(t *testing.T) {
+	b := warmMachine(t)
+	b.start()
+	plugged := b.pod("plugged")
+	b.attach(b.bound(plugged), true)
+	b.settled(3)
+	b.machineAnew("192.0.2.99")
+	elsewhere := func(pod *corev1.Pod) func() bool {
+		return func() bool {
+			port := b.portOf(pod)
+			return port != nil && port.Spec.VIF.ParentPortID == "another"
+		}
+	}
+	b.eventually("a new pod has a port of the new machine", elsewhere(b.pod("second")))
+	var first corev1.Pod
+	if err := b.client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "first"}, &first); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("a pod of before has one, too", elsewhere(&first))
+	b.mentions("the Event", b.eventOn("plugged", "ParentPortChanged"), machine, "another", "Delete the pod")
+	b.attach(b.portOf(plugged), false) // the new daemon knows nothing of it
+	b.eventually("and so has the one that was plugged", elsewhere(plugged))
+	b.eventually("no port of the former machine is left", func() bool {
+		return !slices.ContainsFunc(b.ports(), func(p v1.KuryrPort) bool { return p.Spec.VIF.ParentPortID == machine })
+	})
+}
+
+// TestMachineAnewWhileNobodyLooked: a process that starts sees it, too, before any pod
+// asks. The address may be that of before: the firmware has another ID.
+func TestMachineAnewWhileNobodyLooked(t *testing.T) {
+	firmware := func(b *bed, id string) {
+		patch := client.RawPatch("application/merge-patch+json", []byte(`{"status":{"nodeInfo":{"systemUUID":"`+id+`"}}}`))
+		if err := b.client.Status().Patch(t.Context(), nodeNamed(node), patch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := machinesBed(t)
+	firmware(b, "one")
+	b.warm()
+	b.machineAnew(machineAddr)
+	firmware(b, "two")
+	b.start()
+	b.eventually("all ports are the new machine's", func() bool {
+		all := b.ports()
+		return len(all) == 2 && !slices.ContainsFunc(all, func(p v1.KuryrPort) bool { return p.Spec.VIF.ParentPortID != "another" })
+	})
+}
+
+// TestNodeGetsAnotherAddress: the machine is looked for, and is the same.
+func TestNodeGetsAnotherAddress(t *testing.T) {
+	b := warmMachine(t)
+	b.start()
+	before := b.cloud.Calls(memory.ParentPort)
+	b.cloud.AddMachine(memory.Machine{PortID: machine, SubnetID: machineNet, Address: "192.0.2.99", Trunk: true})
+	b.nodeStatus(node, "192.0.2.99", true)
+	b.eventually("the machine is looked for", func() bool { return b.cloud.Calls(memory.ParentPort) == before+1 })
+	if port := b.bound(b.pod("second")); port.Spec.VIF.ParentPortID != machine {
+		t.Errorf("the port hangs on %s, want %s", port.Spec.VIF.ParentPortID, machine)
+	}
+	if n := b.cloud.Calls(memory.DeletePort); n != 0 {
+		t.Errorf("%d ports of the machine were deleted", n)
+	}
+}
+
 // again makes the node anew under its name, as another object.
 func (b *bed) again() {
 	b.t.Helper()
@@ -127,6 +203,13 @@ func (b *bed) again() {
 func warmMachine(t *testing.T) *bed {
 	t.Helper()
 	b := machinesBed(t)
+	b.warm()
+	return b
+}
+
+// warm has the machine of b's node carry a port of a pod and a free one.
+func (b *bed) warm() {
+	b.t.Helper()
 	b.cloud.AddMachine(memory.Machine{PortID: machine, SubnetID: machineNet, Address: machineAddr, Trunk: true})
 	b.set(func(s *settings.Settings) { s.Pools.Min, s.Pools.TTL = 1, metav1.Duration{Duration: time.Hour} })
 	b.start()
@@ -134,7 +217,6 @@ func warmMachine(t *testing.T) *bed {
 	b.settled(2)
 	b.eventually("one is available", func() bool { return b.pools()[0].Status.Available == 1 })
 	b.stop()
-	return b
 }
 
 // TestNodeIsAnotherMachine: a node that went and came back while nobody looked is

@@ -101,8 +101,8 @@ func trimPod(pod *corev1.Pod) *corev1.Pod {
 	return out
 }
 
-// trimNode keeps what a node is called and is, where it is reached, and whether
-// it takes pods. The last two are why nodes are not watched for their metadata
+// trimNode keeps what a node is called and is, of which machine, where it is reached, and
+// whether it takes pods. The last three are why nodes are not watched for their metadata
 // alone: one watch costs less than that and a request for each node that is a
 // virtual machine, after each start. kubelet writes a node's status every five
 // minutes while nothing changes.
@@ -113,7 +113,8 @@ func trimNode(node *corev1.Node) *corev1.Node {
 			Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion, Labels: node.Labels,
 			CreationTimestamp: node.CreationTimestamp, DeletionTimestamp: node.DeletionTimestamp,
 		},
-		Spec: corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable},
+		Spec:   corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable},
+		Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{SystemUUID: node.Status.NodeInfo.SystemUUID}},
 	}
 	for _, a := range node.Status.Addresses {
 		if a.Type == corev1.NodeInternalIP {

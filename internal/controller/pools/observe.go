@@ -280,6 +280,8 @@ func keep[K comparable, V any](m map[K]V, wanted func(K) bool) {
 func (r *Reconciler) judge(ctx context.Context, v *view) error {
 	for _, port := range v.ports {
 		p := portOf(port)
+		on := port.Spec.VIF.ParentPortID
+		p.Misplaced = on != "" && v.site.parent != "" && on != v.site.parent
 		var live *corev1.Pod
 		if ref := port.Spec.PodRef; ref != nil {
 			pod, err := r.holder(ctx, v, ref)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -37,10 +38,12 @@ const parentWorkers = 4
 // parents finds the ports of the virtual machines that nodes are. A pool of the
 // node remembers its machine's port in its key, and in an annotation which node
 // that was, so that a restart asks nobody; the SDN is asked for a node that has no
-// pool yet, beside the planning, once.
+// pool yet, beside the planning, once. A Node that says of itself what another machine
+// would (its firmware's ID, its addresses) is asked for again: a machine made anew finds
+// its Node where nobody has deleted it. Up to then it is not known.
 //
-// It works node by node, and only for those that somebody has asked for: pods
-// wait there, or a pool is to be warmed up.
+// It works node by node, and only for those that there is a reason for: pods
+// wait there, a pool is to be warmed up, or there are ports that may be another machine's.
 type parents struct {
 	client   client.Reader
 	hosts    sdn.Hosts // nil: nobody knows
@@ -62,6 +65,7 @@ type parent struct {
 	node    types.UID
 	vifType string // for vlan it is known to have a trunk
 	port    string
+	machine string // what the node said of its machine then
 }
 
 // doubt is that a machine may have another port than is known.
@@ -102,6 +106,12 @@ func (r *parents) of(ctx context.Context, node *corev1.Node, vifType string) (st
 	p, ok := r.known[node.Name]
 	r.mu.Unlock()
 	if ok && p.node == node.UID && p.vifType == vifType {
+		if !sameMachine(p.machine, node) {
+			return "", false, nil
+		}
+		if p.machine != machineOf(node) { // it says more by now
+			r.learn(node, vifType, p.port)
+		}
 		return p.port, true, nil
 	}
 	list, err := kube.PoolsOn(ctx, r.client, node.Name)
@@ -130,15 +140,32 @@ func (r *parents) of(ctx context.Context, node *corev1.Node, vifType string) (st
 // made by kuryr adopt, is if it is not older.
 func isOf(p *v1.KuryrPortPool, node *corev1.Node) bool {
 	if uid, ok := p.Annotations[v1.NodeAnnotation]; ok {
-		return uid == string(node.UID)
+		return uid == string(node.UID) && sameMachine(p.Annotations[v1.MachineAnnotation], node)
 	}
 	return !p.CreationTimestamp.Before(&node.CreationTimestamp)
+}
+
+// machineOf is what a node says of its machine: the ID that its firmware has, which for
+// a virtual machine is the cloud's, and its addresses.
+func machineOf(node *corev1.Node) string {
+	return strings.Join(append([]string{node.Status.NodeInfo.SystemUUID}, kube.NodeAddresses(node)...), ",")
+}
+
+// sameMachine reports whether a node is still what it said of its machine then, as far
+// as it says anything: of the same firmware, and with one of its addresses.
+func sameMachine(then string, node *corev1.Node) bool {
+	was, is := strings.Split(then, ","), strings.Split(machineOf(node), ",")
+	if was[0] != "" && is[0] != "" && !strings.EqualFold(was[0], is[0]) {
+		return false
+	}
+	was, is = was[1:], is[1:]
+	return len(was) == 0 || len(is) == 0 || slices.ContainsFunc(was, func(ip string) bool { return slices.Contains(is, ip) })
 }
 
 func (r *parents) learn(node *corev1.Node, vifType, port string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.known[node.Name] = parent{node.UID, vifType, port}
+	r.known[node.Name] = parent{node.UID, vifType, port, machineOf(node)}
 	delete(r.hunts, node.Name)
 }
 
@@ -221,9 +248,9 @@ func (r *parents) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 		}
 		return ctrl.Result{}, nil
 	}
-	waiting, err := r.waiting(ctx, req.Name)
+	waiting, ports, err := r.waiting(ctx, req.Name)
 	r.count(req.Name, len(waiting))
-	if err != nil || len(waiting) == 0 && !s.warm("") && !s.rules.Pools.WarmUp.Namespaces {
+	if err != nil || len(waiting)+ports == 0 && !s.warm("") && !s.rules.Pools.WarmUp.Namespaces {
 		return ctrl.Result{}, err
 	}
 	h := r.hunt(req.Name)
@@ -296,24 +323,24 @@ func (r *parents) ask(ctx context.Context, s *site) (string, error) {
 	return port, nil
 }
 
-// waiting returns the node's pods that are to have a port and have none.
-func (r *parents) waiting(ctx context.Context, node string) ([]*corev1.Pod, error) {
+// waiting returns the node's pods that are to have a port and have none, and how many
+// ports there are.
+func (r *parents) waiting(ctx context.Context, node string) (out []*corev1.Pod, ports int, err error) {
 	pods, err := kube.PodsOn(ctx, r.client, node)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	ports, err := kube.PortsOn(ctx, r.client, node)
+	list, err := kube.PortsOn(ctx, r.client, node)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	has := holders(ports, "")
-	var out []*corev1.Pod
+	has := holders(list, "")
 	for i := range pods {
 		if pod := &pods[i]; pool.Wants(pod) && !has[v1.Claim{UID: pod.UID, Interface: podInterface}] {
 			out = append(out, pod)
 		}
 	}
-	return out, nil
+	return out, len(list), nil
 }
 
 // tell says on the node and on each waiting pod what is in the way, once for

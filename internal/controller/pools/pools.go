@@ -106,6 +106,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req pool.Ref) (ctrl.Result, 
 	err = r.write(ctx, v, &a)
 	r.score(v, &a)
 	r.tell(v, givenTo(&a))
+	r.tellMisplaced(v)
 	if err != nil {
 		return kube.Retry(err)
 	}
@@ -148,6 +149,7 @@ func (r *Reconciler) ask(v *view, a pool.Actions) {
 const (
 	toldFailure = "failure"
 	toldFill    = "fill"
+	toldMachine = "machine" // its pods are
 )
 
 // fill takes up what somebody asked the pool's object for.

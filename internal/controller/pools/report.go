@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -51,6 +52,33 @@ func (r *Reconciler) tell(v *view, given map[v1.Claim]bool) {
 			r.events.Eventf(kube.Reference(pod, "Pod"), nil, corev1.EventTypeWarning, reason, "CreatePort",
 				"The pod waits for a port: %s", outcome.Cut(outcome.Explain(err, v.req.Node)))
 		}
+	}
+}
+
+// tellMisplaced says on pods that their port hangs on a machine which their node is no
+// more, and was plugged all the same: nothing passes it. Those are told anew when
+// there is another.
+func (r *Reconciler) tellMisplaced(v *view) {
+	var hit []*v1.KuryrPort
+	var names []string
+	for i := range v.state.Ports {
+		if p := &v.state.Ports[i]; p.Misplaced && p.Live && p.Attached {
+			hit, names = append(hit, v.ports[p.Name]), append(names, p.Name)
+		}
+	}
+	slices.Sort(names)
+	what, told := strings.Join(names, " "), false
+	r.memory.with(v.req, func(p *poolMemory) {
+		told = p.toldPool[toldMachine] == what
+		p.toldPool[toldMachine] = what
+	})
+	if told {
+		return
+	}
+	for _, port := range hit {
+		r.events.Eventf(kube.Reference(kube.PodOf(port.Spec.PodRef), "Pod"), nil, corev1.EventTypeWarning, v1.ReasonParentPortChanged, "FindParentPort",
+			"The pod has no network: its port %s hangs on port %s, and node %s is another machine by now, whose port is %s. Delete the pod to get it another",
+			port.Name, port.Spec.VIF.ParentPortID, v.req.Node, v.site.parent)
 	}
 }
 
@@ -160,6 +188,11 @@ func (r *Reconciler) shaped(v *view) *v1.KuryrPortPool {
 	}
 	if v.current && v.site.parent != "" {
 		metav1.SetMetaDataAnnotation(&object.ObjectMeta, v1.NodeAnnotation, string(v.site.node.UID))
+		// An earlier version's object has the first alone. An upgrade writes nothing: the
+		// second comes with what else there is to write.
+		if _, said := object.Annotations[v1.MachineAnnotation]; said || v.object == nil || !equality.Semantic.DeepEqual(v.object, object) {
+			metav1.SetMetaDataAnnotation(&object.ObjectMeta, v1.MachineAnnotation, machineOf(v.site.node))
+		}
 	}
 	return object
 }

@@ -76,3 +76,32 @@ func TestWhatIsNotKnownYet(t *testing.T) {
 		})
 	}
 }
+
+// TestSameMachine: one part that nobody says proves nothing, and one of several
+// addresses is enough.
+func TestSameMachine(t *testing.T) {
+	for _, tc := range []struct {
+		then string
+		uuid string
+		ips  []string
+		want bool
+	}{
+		{"", "u", []string{"192.0.2.1"}, true},
+		{"u,192.0.2.1", "", nil, true},
+		{"u,192.0.2.1", "U", []string{"192.0.2.1"}, true},
+		{"u,192.0.2.1", "v", []string{"192.0.2.1"}, false},
+		{"u,192.0.2.1", "u", []string{"192.0.2.2"}, false},
+		{",192.0.2.1", "v", []string{"192.0.2.2"}, false},
+		{"u,192.0.2.1,fd00::1", "u", []string{"fd00::1"}, true},
+		{"u", "u", []string{"192.0.2.1"}, true},
+	} {
+		n := &corev1.Node{}
+		n.Status.NodeInfo.SystemUUID = tc.uuid
+		for _, ip := range tc.ips {
+			n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
+		}
+		if got := sameMachine(tc.then, n); got != tc.want {
+			t.Errorf("sameMachine(%q) of %s %v = %v, want %v", tc.then, tc.uuid, tc.ips, got, tc.want)
+		}
+	}
+}

@@ -68,7 +68,7 @@ var relabelled = predicate.TypedFuncs[*metav1.PartialObjectMetadata]{
 // nodeMoved reports whether what a plan looks at has changed.
 func nodeMoved(e event.TypedUpdateEvent[*corev1.Node]) bool {
 	a, b := e.ObjectOld, e.ObjectNew
-	return a.UID != b.UID || kube.NodeJoined(a) != kube.NodeJoined(b) || kube.NodeAddress(a) != kube.NodeAddress(b) || !maps.Equal(a.Labels, b.Labels)
+	return a.UID != b.UID || kube.NodeJoined(a) != kube.NodeJoined(b) || machineOf(a) != machineOf(b) || !maps.Equal(a.Labels, b.Labels)
 }
 
 // podMoved reports whether what a plan looks at has changed. kubelet writes a

@@ -20,7 +20,8 @@ import (
 //   - no port that has an object is deleted but through that;
 //   - a port leaves a pod only if that is gone or finished, and has been
 //     unplugged or has lost its node; of a lost node no port is used again.
-//     One that the SDN has lost leaves a living pod, too, unless it is plugged;
+//     One that the SDN has lost, or that hangs on a machine which its node is no
+//     more, leaves a living pod, too, unless it is plugged;
 //   - a port that had a pod rests for Cooldown before it gets another;
 //   - no more than Max ports are kept free, but for those that waiting pods
 //     are about to get;

@@ -99,7 +99,7 @@ func parseLine(t *testing.T, s *pool.State, what, name string, facts map[string]
 		s.Ports = append(s.Ports, pool.Port{
 			Name: name, Pod: claim(facts["of"]), Live: facts["of"] != "" && facts["dead"] == "",
 			Attached: facts["attached"] != "", Ready: facts["of"] == "" && facts["unready"] == "",
-			Failed: facts["failed"] != "", Lost: facts["lost"] != "", Deleting: facts["deleting"] != "", Drifted: facts["drifted"] != "", Stuck: facts["stuck"] != "",
+			Failed: facts["failed"] != "", Lost: facts["lost"] != "", Misplaced: facts["misplaced"] != "", Deleting: facts["deleting"] != "", Drifted: facts["drifted"] != "", Stuck: facts["stuck"] != "",
 			Since: noon.Add(-after("free")), Rested: facts["fresh"] != "",
 		})
 	case "arrived":

@@ -65,6 +65,13 @@ func (p *planner) sortPort(port Port, extra bool, held map[v1.Claim]bool) {
 		p.a.Delete = append(p.a.Delete, port.Name)
 		return
 	}
+	if !port.Pod.IsZero() && port.Live && port.Misplaced && !port.Attached && !port.Deleting {
+		// Taken from the pod first: deleted under it, it would be put back.
+		held[port.Pod] = true
+		count.Recycling++
+		p.a.Recycle = append(p.a.Recycle, port.Name)
+		return
+	}
 	if !port.Pod.IsZero() && port.Live && !extra && !port.Deleting {
 		count.Bound++
 		held[port.Pod] = true

@@ -57,18 +57,19 @@ type Pod struct {
 
 // Port is a port of the pool.
 type Port struct {
-	Name     string
-	Pod      v1.Claim  // that it is bound to; empty: free
-	Live     bool      // that pod exists and has not finished
-	Attached bool      // plugged on the node, as far as its daemon has said
-	Ready    bool      // the SDN has it as its object wants it
-	Failed   bool      // the SDN refuses to put it in order, or has lost it
-	Lost     bool      // the SDN has it no more
-	Deleting bool      // on its way out
-	Stuck    bool      // the SDN has failed to put it in order, and is asked again
-	Drifted  bool      // the object's security groups are not the ones to be: its living pod's, or the pool's
-	Since    time.Time // while free: when it was made or given back
-	Rested   bool      // while free: it never had a pod, and needs no cooldown
+	Name      string
+	Pod       v1.Claim  // that it is bound to; empty: free
+	Live      bool      // that pod exists and has not finished
+	Attached  bool      // plugged on the node, as far as its daemon has said
+	Ready     bool      // the SDN has it as its object wants it
+	Failed    bool      // the SDN refuses to put it in order, or has lost it
+	Lost      bool      // the SDN has it no more
+	Misplaced bool      // it hangs on another machine than its node is by now
+	Deleting  bool      // on its way out
+	Stuck     bool      // the SDN has failed to put it in order, and is asked again
+	Drifted   bool      // the object's security groups are not the ones to be: its living pod's, or the pool's
+	Since     time.Time // while free: when it was made or given back
+	Rested    bool      // while free: it never had a pod, and needs no cooldown
 }
 
 // useless reports whether no pod can ever have its network of the port. Of a

@@ -24,14 +24,17 @@ type Machine struct {
 // Pair is what a machine's port may send and get besides its own addresses.
 type Pair struct{ IP, MAC string }
 
-// AddMachine makes the port of a virtual machine.
+// AddMachine makes the port of a virtual machine, or gives one that is there another
+// address.
 func (c *Cloud) AddMachine(m Machine) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.hostsAt[addressKey{m.SubnetID, m.Address}] = m.PortID
 	c.used[addressKey{m.SubnetID, m.Address}] = true
-	c.pairs[m.PortID] = []Pair{}
-	if m.Trunk {
+	if c.pairs[m.PortID] == nil {
+		c.pairs[m.PortID] = []Pair{}
+	}
+	if m.Trunk && c.trunks[m.PortID] == nil {
 		c.trunks[m.PortID] = map[string]int32{}
 	}
 }
