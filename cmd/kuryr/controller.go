@@ -15,7 +15,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
@@ -83,12 +82,21 @@ func runController(ctx context.Context, f controllerFlags) error {
 	}.With(backend)); err != nil {
 		return err
 	}
-	following := manager.RunnableFunc(func(ctx context.Context) error { return follow(ctx, f.config, live, mgr.GetClient()) })
+	following := always(func(ctx context.Context) error { return follow(ctx, f.config, live, mgr.GetClient()) })
 	if err := mgr.Add(following); err != nil {
 		return fmt.Errorf("following the configuration: %w", err)
 	}
 	return mgr.Start(ctx)
 }
+
+// always runs in replicas that do not lead, too. A replica that takes over goes on with
+// the last configuration without faults, not with that of its own start.
+type always func(ctx context.Context) error
+
+func (f always) Start(ctx context.Context) error { return f(ctx) }
+
+// NeedLeaderElection is false: see always.
+func (always) NeedLeaderElection() bool { return false }
 
 // follow takes up what changes in the configuration file while ctx lasts.
 func follow(ctx context.Context, path string, live *settings.Live, c client.Client) error {

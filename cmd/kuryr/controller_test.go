@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -15,7 +16,13 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/kuryr-go/kuryr/internal/config"
 )
 
 // output is what a command logs.
@@ -78,8 +85,41 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// The controller starts although the cloud is away, leads, takes up a changed
-// configuration, keeps the old one if the new has faults, and ends when told to.
+// held has somebody else lead, and returns what ends that, and what tells who leads.
+func held(t *testing.T, cluster *rest.Config) (release func(), holder func() string) {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leases := client.CoordinationV1().Leases("default")
+	l, err := leases.Create(t.Context(), &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: leaseName},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: new("host_other"), LeaseDurationSeconds: new(int32(3600)), AcquireTime: new(metav1.NowMicro()), RenewTime: new(metav1.NowMicro()),
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	release = func() {
+		l.Spec.HolderIdentity = new("")
+		if _, err := leases.Update(t.Context(), l, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return release, func() string {
+		now, err := leases.Get(t.Context(), leaseName, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return *now.Spec.HolderIdentity
+	}
+}
+
+// The controller starts although the cloud is away, takes up a changed configuration
+// also while another leads, leads, keeps the old one if the new has faults, and ends
+// when told to.
 func TestControllerRuns(t *testing.T) {
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		t.Skip("SKIPPED: needs kube-apiserver and etcd in the folder that KUBEBUILDER_ASSETS names; 'make envtest' builds them and says so")
@@ -90,9 +130,11 @@ func TestControllerRuns(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if _, err := env.Start(); err != nil {
+	cluster, err := env.Start()
+	if err != nil {
 		t.Fatal(err)
 	}
+	release, holder := held(t, cluster)
 	dir := t.TempDir()
 	kubeconfig, file := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "kuryr.yaml")
 	configure := func(tail string) {
@@ -131,8 +173,21 @@ func TestControllerRuns(t *testing.T) {
 		}
 	})
 	await(t, "/readyz", func() bool { return ready(t, health) })
-	configure("pools: {min: 1, max: 2}\n")
-	await(t, "the changed configuration", func() bool { return strings.Contains(logs.String(), "taking up the changed configuration") })
+	taken := func(max int) func() bool {
+		configure(fmt.Sprintf("pools: {min: 1, max: %d}\n", max))
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return func() bool { return strings.Contains(logs.String(), config.Hash(data)) }
+	}
+	await(t, "the changed configuration, in a replica that does not lead", taken(2))
+	if got := holder(); got != "host_other" {
+		t.Errorf("%s leads, want the other one", got)
+	}
+	release()
+	await(t, "this replica to lead", func() bool { return holder() != "" })
+	await(t, "the changed configuration, in the leader", taken(3))
 	configure("pools: {min: 3, max: 2}\n")
 	await(t, "the refusal of the faulty one", func() bool { return strings.Contains(logs.String(), "min 3 is above max 2") })
 }
