@@ -54,6 +54,7 @@ type Options struct {
 	Ports    sdn.Ports
 	Settings *settings.Live
 	Capacity sdn.Capacity // nil: it cannot be asked
+	Details  sdn.Details  // nil: what subnets are like is not asked
 	Hosts    sdn.Hosts    // nil: no node can be a virtual machine
 	// Visibility tells whether what is not shown is gone; nil: it is.
 	Visibility sdn.Visibility
@@ -72,6 +73,7 @@ type Options struct {
 	Backoff   outcome.Backoff
 	PoolIdle  time.Duration    // a pool without ports and pods goes after it; 5m
 	StatusGap time.Duration    // between two writes of a pool's counts, and until a bound port's status is written; 1s
+	Look      time.Duration    // between two looks at what the pods' subnets are like; 10m
 	Mend      time.Duration    // after the first try to get a load balancer out of ERROR; doubled with each; 30s
 	Now       func() time.Time // time.Now
 }
@@ -81,6 +83,7 @@ type Cloud interface {
 	sdn.Ports
 	sdn.Visibility
 	sdn.Capacity
+	sdn.Details
 	sdn.Hosts
 	sdn.LoadBalancers
 	sdn.FloatingIPs
@@ -90,7 +93,7 @@ type Cloud interface {
 
 // With returns o with c in all roles.
 func (o Options) With(c Cloud) Options {
-	o.Ports, o.Visibility, o.Capacity, o.Hosts = c, c, c, c
+	o.Ports, o.Visibility, o.Capacity, o.Details, o.Hosts = c, c, c, c, c
 	o.LoadBalancers, o.FloatingIPs, o.Subnets, o.SecurityGroups = c, c, c, c
 	return o
 }
@@ -102,6 +105,7 @@ func (o *Options) defaults() {
 	set(&o.Backoff.Rejected, time.Minute)
 	set(&o.PoolIdle, 5*time.Minute)
 	set(&o.StatusGap, time.Second)
+	set(&o.Look, 10*time.Minute)
 	set(&o.Mend, 30*time.Second)
 	if o.Now == nil {
 		o.Now = time.Now
@@ -148,7 +152,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	})
 	grants := membergroups.New(membergroups.Options{Client: mgr.GetClient(), Settings: o.Settings, Wake: poolQueue.Add})
 	pools := pools.New(mgr, pools.Options{
-		Hosts: o.Hosts, Settings: o.Settings, Supply: supply, Groups: grants, Queue: poolQueue, Followed: look.Send,
+		Hosts: o.Hosts, Details: o.Details, Look: o.Look, Settings: o.Settings, Supply: supply, Groups: grants, Queue: poolQueue, Followed: look.Send,
 		Backoff: o.Backoff, PoolIdle: o.PoolIdle, StatusGap: o.StatusGap, Now: o.Now,
 	})
 	ports := ports.New(mgr, ports.Options{

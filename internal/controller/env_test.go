@@ -58,6 +58,7 @@ type bed struct {
 	balancing bool                                        // the controller makes load balancers, too; nobody plans them
 	newClient client.NewClientFunc                        // of the manager; nil is the usual
 	cache     cache.Options                               // of the manager, as in use
+	looking   time.Duration                               // between two looks at the subnets; 0: nobody looks
 	backend   sdn.Backend                                 // of the controller; nil is cloud's
 	around    func(sdn.LoadBalancers) sdn.LoadBalancers   // nil: nobody is between the controller and cloud
 	guarding  func(sdn.SecurityGroups) sdn.SecurityGroups // likewise of security groups
@@ -162,6 +163,9 @@ func (b *bed) start() {
 		b.backend = b.cloud.Backend("cluster")
 	}
 	options := controller.Options{Ports: b.backend, Visibility: b.backend, Capacity: b.backend, Hosts: b.backend, Settings: b.settings}
+	if b.looking > 0 {
+		options.Details, options.Look = b.backend, b.looking
+	}
 	if b.balancing {
 		cloud := b.cloud.Backend("cluster")
 		if options.SecurityGroups = cloud; b.guarding != nil {

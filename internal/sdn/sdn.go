@@ -33,6 +33,7 @@ type Backend interface {
 	Ports
 	Visibility
 	Capacity
+	Details
 	Hosts
 	Adoption
 }
@@ -106,6 +107,15 @@ func (u Usage) Left() (n int, bounded bool) {
 		return 0, false
 	}
 	return max(0, u.Limit-u.Used), true
+}
+
+// Details tells what ports take over from their subnets as they are made. It is asked
+// seldom: a port that was made before somebody changed them does not change with them.
+type Details interface {
+	// Details returns what a port that is made now has of a subnet and its network: the
+	// MTU, the subnet's routes, and one address that says all but the IP. It is as
+	// old as what CreatePorts goes by. ErrInvalid if there is no such subnet.
+	Details(ctx context.Context, subnetID string) (v1.VIF, error)
 }
 
 // Hosts knows the machines that nodes are.

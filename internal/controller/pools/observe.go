@@ -302,6 +302,8 @@ func (r *Reconciler) judge(ctx context.Context, v *view) error {
 		if err := v.compare(ctx, port, live, more, &p); err != nil {
 			return err
 		}
+		// A living pod has what its port was made with. The next gets a new one.
+		p.Failed = p.Failed || v.current && live == nil && r.subnets.outdated(&port.Spec.VIF)
 		v.state.Ports = append(v.state.Ports, p)
 	}
 	return nil

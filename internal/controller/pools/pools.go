@@ -41,18 +41,21 @@ import (
 // for the port of the virtual machine that a node is (parentport.go).
 type Reconciler struct {
 	Options
-	client client.Client
-	live   client.Reader // past the cache
-	memory *memory
-	sites  *sites
-	events events.EventRecorder
+	client  client.Client
+	live    client.Reader // past the cache
+	memory  *memory
+	sites   *sites
+	subnets *subnets
+	events  events.EventRecorder
 
 	changed <-chan struct{} // sent to when the settings have changed
 }
 
-// Options is what the planner needs. All but Hosts have to be given.
+// Options is what the planner needs. All but Hosts and Details have to be given.
 type Options struct {
-	Hosts     sdn.Hosts // nil: no node can be a virtual machine
+	Hosts     sdn.Hosts     // nil: no node can be a virtual machine
+	Details   sdn.Details   // nil: what subnets are like is not asked
+	Look      time.Duration // between two looks at that
 	Settings  *settings.Live
 	Supply    *supply.Supply
 	Groups    memberGroups
@@ -72,6 +75,7 @@ func New(mgr ctrl.Manager, o Options) *Reconciler {
 	}
 	parents := newParents(r.Options, r.client, r.events, r.wakeNode)
 	r.sites = &sites{client: r.client, settings: r.Settings, parents: parents}
+	r.subnets = &subnets{cloud: o.Details, settings: o.Settings, every: o.Look, changed: r.wakeAll, known: map[string]v1.VIF{}}
 	return r
 }
 

@@ -31,14 +31,16 @@ import (
 const poolWorkers = 64
 
 // Setup adds the reconciler, what finds the ports of virtual machines, and what follows
-// the settings.
+// the settings and the pods' subnets.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	c := mgr.GetCache()
 	if err := r.sites.parents.setup(mgr); err != nil {
 		return err
 	}
-	if err := mgr.Add(kube.Leading(r.follow)); err != nil {
-		return err
+	for _, run := range []func(context.Context) error{r.follow, r.subnets.run} {
+		if err := mgr.Add(kube.Leading(run)); err != nil {
+			return err
+		}
 	}
 	return builder.TypedControllerManagedBy[pool.Ref](mgr).Named("pools").
 		WithOptions(controller.TypedOptions[pool.Ref]{
@@ -317,6 +319,7 @@ func (r *Reconciler) follow(ctx context.Context) error {
 		r.memory.forgive()
 		r.sites.parents.forgive()
 		r.Followed()
+		ctrl.LoggerFrom(ctx).Info("settings changed, planning all pools")
 		if err := r.wakeAll(ctx); err != nil {
 			return err
 		}
@@ -324,7 +327,6 @@ func (r *Reconciler) follow(ctx context.Context) error {
 }
 
 func (r *Reconciler) wakeAll(ctx context.Context) error {
-	ctrl.LoggerFrom(ctx).Info("settings changed, planning all pools")
 	var list v1.KuryrPortPoolList
 	if err := r.client.List(ctx, &list, kube.ReadOnly); err != nil {
 		return fmt.Errorf("listing KuryrPortPools: %w", err)

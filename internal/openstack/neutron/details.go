@@ -45,6 +45,16 @@ func newDetails(c *session.Client, age time.Duration) *details {
 	return &details{client: c, age: age, subnets: map[string]session.Aged[subnet]{}, networks: map[string]session.Aged[int32]{}}
 }
 
+// Details implements sdn.Details.
+func (b *Neutron) Details(ctx context.Context, subnetID string) (v1.VIF, error) {
+	s, err := b.details.subnet(ctx, subnetID)
+	if err != nil {
+		return v1.VIF{}, err
+	}
+	vif := portOf(wirePort{FixedIPs: []wireIP{{SubnetID: s.id}}}, []subnet{s}).VIF
+	return v1.VIF{MTU: vif.MTU, Addresses: vif.Addresses, Routes: vif.Routes}, nil
+}
+
 // all returns the details of these subnets, in order.
 func (d *details) all(ctx context.Context, ids []string) ([]subnet, error) {
 	out := make([]subnet, 0, len(ids))

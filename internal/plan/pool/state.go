@@ -62,7 +62,7 @@ type Port struct {
 	Live      bool      // that pod exists and has not finished
 	Attached  bool      // plugged on the node, as far as its daemon has said
 	Ready     bool      // the SDN has it as its object wants it
-	Failed    bool      // the SDN refuses to put it in order, or has lost it
+	Failed    bool      // the SDN refuses to put it in order, or has lost it, or makes others by now
 	Lost      bool      // the SDN has it no more
 	Misplaced bool      // it hangs on another machine than its node is by now
 	Deleting  bool      // on its way out

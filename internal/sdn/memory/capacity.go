@@ -5,8 +5,10 @@ package memory
 
 import (
 	"context"
+	"fmt"
 	"math"
 
+	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -26,6 +28,20 @@ func (b *Backend) Room(ctx context.Context, _ string, subnetIDs []string) (sdn.R
 		return sdn.Room{}, err
 	}
 	return room, nil
+}
+
+// Details implements sdn.Details.
+func (b *Backend) Details(ctx context.Context, subnetID string) (v1.VIF, error) {
+	var out v1.VIF
+	err := b.cloud.do(ctx, GetDetails, func() error {
+		s, ok := b.cloud.subnets[subnetID]
+		if !ok {
+			return fmt.Errorf("reading subnet %s: %w", subnetID, sdn.ErrInvalid)
+		}
+		out = v1.VIF{MTU: s.MTU, Addresses: []v1.Address{s.address()}}
+		return nil
+	})
+	return out, err
 }
 
 // usage is called with the lock held.

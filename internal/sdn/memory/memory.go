@@ -26,6 +26,7 @@ const (
 	States      = "States"
 	Sees        = "Sees"
 	Room        = "Room"
+	GetDetails  = "Details"
 	ParentPort  = "ParentPort"
 	Strays      = "Strays"
 	Claim       = "Claim"
@@ -60,7 +61,7 @@ const (
 // Reads reports whether a call changes nothing.
 func Reads(call string) bool {
 	switch call {
-	case GetPort, ListPorts, States, Sees, Room, ParentPort, Strays,
+	case GetPort, ListPorts, States, Sees, Room, GetDetails, ParentPort, Strays,
 		GetFeatures, GetLoadBalancer, ListLoadBalancers, ListFloatingIPs, GetSubnet, ListSecurityGroups:
 		return true
 	}

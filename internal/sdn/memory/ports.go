@@ -242,11 +242,17 @@ func (c *Cloud) automatic(r sdn.PortRequest) (ids []string) {
 	return ids
 }
 
-func (c *Cloud) freeAddress(s Subnet) (v1.Address, error) {
+// address is what all addresses of a subnet have in common.
+func (s Subnet) address() v1.Address {
 	out := v1.Address{PrefixLength: int32(s.Prefix.Bits()), SubnetID: s.ID}
 	if s.Gateway.IsValid() {
 		out.Gateway = s.Gateway.String()
 	}
+	return out
+}
+
+func (c *Cloud) freeAddress(s Subnet) (v1.Address, error) {
+	out := s.address()
 	// The first is the subnet's own, the last IPv4's broadcast.
 	for ip := s.Prefix.Masked().Addr().Next(); s.Prefix.Contains(ip.Next()); ip = ip.Next() {
 		if k := (addressKey{s.ID, ip.String()}); ip != s.Gateway && !c.used[k] {

@@ -4,10 +4,13 @@
 package sdntest
 
 import (
+	"errors"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -18,6 +21,21 @@ func (f fixture) room() sdn.Room {
 		f.t.Fatalf("Room: %+v, %v; want the ports too", room, err)
 	}
 	return room
+}
+
+// detailsOfNewPorts: what Details says and what a port that is made has are the same, or
+// ports would be taken for outdated as soon as they are there.
+func detailsOfNewPorts(t *testing.T, f fixture) {
+	p := f.create(f.request(), 1)[0]
+	want := v1.VIF{MTU: p.VIF.MTU, Addresses: slices.Clone(p.VIF.Addresses), Routes: p.VIF.Routes}
+	want.Addresses[0].IP = ""
+	got, err := f.Backend.Details(f.ctx(), f.Subnets[0].ID)
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("Details: %v (-port +details)\n%s", err, diff)
+	}
+	if _, err := f.Backend.Details(f.ctx(), MissingID); !errors.Is(err, sdn.ErrInvalid) {
+		t.Errorf("Details of a subnet that does not exist: %v, want ErrInvalid", err)
+	}
 }
 
 func roomIsWhatIsLeft(t *testing.T, f fixture) {

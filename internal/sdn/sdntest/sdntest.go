@@ -128,6 +128,7 @@ func Run(t *testing.T, newTarget func(t *testing.T) Target) {
 		{"a trunk that is none", trunkThatIsNone},
 		{"many subports beside somebody else's", manySubports},
 		{"room is what is left", roomIsWhatIsLeft},
+		{"what a new port has of its subnet", detailsOfNewPorts},
 		{"a node's port by its address", parentPort},
 		{"a node's address that two have", parentPortOfTwo},
 		{"macvlan ports pass their parent", macvlanPorts},

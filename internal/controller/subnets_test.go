@@ -1,0 +1,51 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
+	"github.com/kuryr-go/kuryr/internal/sdn/memory"
+)
+
+// TestFreePortsFollowTheirSubnet: what somebody changes of the pods' subnet or its
+// network the next pods have. Those that run keep what they have.
+func TestFreePortsFollowTheirSubnet(t *testing.T) {
+	b := idleBed(t)
+	b.looking = 100 * time.Millisecond
+	b.set(func(s *settings.Settings) { s.Pools.Min, s.Pools.TTL = 2, metav1.Duration{Duration: time.Hour} })
+	b.start()
+	pod := b.pod("web")
+	old := b.bound(pod)
+	b.settled(3)
+	calls := b.cloud.Calls(memory.CreatePorts)
+	b.eventually("the subnet is asked for several times", func() bool { return b.cloud.Calls(memory.GetDetails) > 3 })
+	if n := b.cloud.Calls(memory.CreatePorts); n != calls || b.cloud.Calls(memory.DeletePort) != 0 {
+		t.Errorf("%d requests for ports and %d for deletions though nothing has changed", n-calls, b.cloud.Calls(memory.DeletePort))
+	}
+	b.cloud.AddSubnet(memory.Subnet{
+		ID: subnet, NetworkID: network, Prefix: netip.MustParsePrefix("10.1.0.0/16"), Gateway: netip.MustParseAddr("10.1.0.9"), MTU: 1400,
+	})
+	like := func(p v1.KuryrPort) bool {
+		return p.Spec.VIF.MTU == 1400 && p.Spec.VIF.Addresses[0].Gateway == "10.1.0.9"
+	}
+	b.eventually("the free ports are new ones", func() bool {
+		all := slices.DeleteFunc(b.ports(), func(p v1.KuryrPort) bool { return p.Name == old.Name })
+		return len(all) == 2 && !slices.ContainsFunc(all, func(p v1.KuryrPort) bool { return !like(p) })
+	})
+	if now := b.bound(pod); now.Name != old.Name || like(*now) {
+		t.Errorf("the running pod has port %s like %+v, want %s as it was", now.Name, now.Spec.VIF, old.Name)
+	}
+	b.delete(pod)
+	b.eventually("its port is not kept for another", func() bool {
+		return len(b.ports()) == 2 && !slices.ContainsFunc(b.ports(), func(p v1.KuryrPort) bool { return !like(p) })
+	})
+}
