@@ -87,6 +87,13 @@ func (m *memory) awaits(r pool.Ref) (is bool) {
 	return is
 }
 
+// knows reports whether the pool has been planned, and is not forgotten.
+func (m *memory) knows(r pool.Ref) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.pools[r] != nil
+}
+
 // forget drops what is known of a pool that is no more.
 func (m *memory) forget(r pool.Ref) {
 	m.mu.Lock()

@@ -148,6 +148,7 @@ func (r *Reconciler) idle(v *view) (until time.Time, expired bool) {
 func (r *Reconciler) forget(req pool.Ref) {
 	if !r.memory.awaits(req) && r.Supply.Forget(req) {
 		r.memory.forget(req)
+		r.sites.unname(req)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,6 +29,24 @@ type sites struct {
 	client   client.Reader
 	settings *settings.Live
 	parents  *parents
+
+	names sync.Map // namespace, by the pool.Ref of a pool of its own that may have no object yet
+}
+
+// name notes which namespace's own a pool is: its name is a hash, and to find out would be
+// to make that of every namespace.
+func (s *sites) name(req pool.Ref, namespace string) { s.names.Store(req, namespace) }
+
+// unname forgets that.
+func (s *sites) unname(req pool.Ref) { s.names.Delete(req) }
+
+// named returns the namespace whose own a pool is, if that was noted.
+func (s *sites) named(req pool.Ref) (string, bool) {
+	namespace, ok := s.names.Load(req)
+	if !ok {
+		return "", false
+	}
+	return namespace.(string), true
 }
 
 // site is one node with what the settings of the moment say of it. It is made
@@ -246,6 +265,11 @@ func (r *Reconciler) candidates(ctx context.Context, v *view, pods []corev1.Pod)
 		return nil, nil
 	case v.object != nil:
 		return []string{v.key.Namespace}, nil
+	}
+	if name, ok := r.sites.named(v.req); ok {
+		return []string{name}, nil
+	}
+	switch {
 	case v.site.rules.Pools.WarmUp.Namespaces:
 		return r.namespaces(ctx)
 	}

@@ -128,6 +128,9 @@ func (r *Reconciler) home(ctx context.Context, s *site, namespace string) []pool
 	if err != nil || !ok {
 		return nil
 	}
+	if own, _, _ := s.own(ctx, namespace); own != "" {
+		r.sites.name(req, own)
+	}
 	return []pool.Ref{req}
 }
 
@@ -170,52 +173,80 @@ func (r *Reconciler) ofNode(ctx context.Context, node *corev1.Node) []pool.Ref {
 	return out
 }
 
-// ofNamespace is all pools of the nodes that a namespace's labels may matter on.
+// ofNamespace is the pools that a namespace's labels may matter to: on each node with pods
+// of it those that these have their ports of, or are to, and where it has a pool of its
+// own, or is to have one before its first pod. It does not look at other namespaces:
+// there is an event for each, and for each of them at the start.
 func (r *Reconciler) ofNamespace(ctx context.Context, ns *metav1.PartialObjectMetadata) []pool.Ref {
-	rules := r.Settings.Rules()
-	if !rules.ByNamespace {
+	if !r.Settings.Rules().ByNamespace {
 		return nil
 	}
-	nodes, err := r.nodesOf(ctx, ns.Name, rules.Pools.WarmUp.Namespaces)
+	used, err := r.nodesWith(ctx, ns.Name)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "looking for the nodes of a namespace", "namespace", ns.Name)
 	}
-	var out []pool.Ref
-	for _, node := range nodes {
-		more, err := r.onNode(ctx, node)
-		if err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "looking for the pools of a node", "node", node)
-		}
-		out = append(out, more...)
+	nodes, err := r.nodes(ctx)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "looking for the nodes of a namespace", "namespace", ns.Name)
 	}
-	return out
+	found := map[pool.Ref]bool{}
+	for _, node := range nodes {
+		if err := r.ofNamespaceOn(ctx, ns.Name, node, used[node], found); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "looking for the pools of a namespace", "namespace", ns.Name, "node", node)
+		}
+	}
+	return slices.SortedFunc(maps.Keys(found), pool.Ref.Compare)
 }
 
-// nodesOf returns the nodes with pods or pools of a namespace, or all nodes.
-func (r *Reconciler) nodesOf(ctx context.Context, namespace string, all bool) ([]string, error) {
-	if all {
-		return r.nodes(ctx)
+// ofNamespaceOn is ofNamespace of one node; used is that there are pods of it.
+func (r *Reconciler) ofNamespaceOn(ctx context.Context, namespace, node string, used bool, found map[pool.Ref]bool) error {
+	s, err := r.sites.on(ctx, node)
+	if err != nil {
+		return err
 	}
-	found := map[string]bool{}
+	own, _, err := s.own(ctx, namespace)
+	if err != nil {
+		return err
+	}
+	warm := own != "" && s.warm(own)
+	if s.blind && (used || warm) {
+		r.sites.parents.want(node)
+	}
+	if key, ok := s.key(namespace); ok {
+		req := pool.Ref{Pool: pool.Name(key), Node: node}
+		if used && own != "" || warm || r.memory.knows(req) {
+			r.sites.name(req, namespace)
+			found[req] = true
+		}
+	}
+	if !used {
+		return nil
+	}
+	if key, ok := s.key(""); ok {
+		found[pool.Ref{Pool: pool.Name(key), Node: node}] = true
+	}
+	ports, err := kube.PortsOn(ctx, r.client, node)
+	for i := range ports {
+		if ref := ports[i].Spec.PodRef; ref != nil && ref.Namespace == namespace {
+			found[pool.Ref{Pool: ports[i].Spec.Pool, Node: node}] = true
+		}
+	}
+	return err
+}
+
+// nodesWith returns the nodes with pods of a namespace.
+func (r *Reconciler) nodesWith(ctx context.Context, namespace string) (map[string]bool, error) {
 	var pods corev1.PodList
 	if err := r.client.List(ctx, &pods, client.InNamespace(namespace), kube.ReadOnly); err != nil {
 		return nil, fmt.Errorf("listing pods of namespace %s: %w", namespace, err)
 	}
+	found := map[string]bool{}
 	for i := range pods.Items {
 		if node := pods.Items[i].Spec.NodeName; node != "" {
 			found[node] = true
 		}
 	}
-	var list v1.KuryrPortPoolList
-	if err := r.client.List(ctx, &list, kube.ReadOnly); err != nil {
-		return nil, fmt.Errorf("listing KuryrPortPools: %w", err)
-	}
-	for i := range list.Items {
-		if list.Items[i].Spec.Key.Namespace == namespace {
-			found[list.Items[i].Spec.Key.NodeName] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(found)), nil
+	return found, nil
 }
 
 func (r *Reconciler) nodes(ctx context.Context) ([]string, error) {
