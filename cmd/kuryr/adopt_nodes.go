@@ -13,6 +13,7 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -36,21 +37,11 @@ func keyOf(ctx context.Context, c *config.Config, node *corev1.Node, hosts sdn.H
 		}
 	}
 	if config.Nested(s.VIFType) {
-		id, err := hosts.ParentPort(ctx, internalIP(node), parents, s.VIFType == config.VIFTypeVLAN)
+		id, err := sdn.ParentPortOfAny(ctx, hosts, kube.NodeAddresses(node), parents, s.VIFType == config.VIFTypeVLAN)
 		if err != nil {
 			return v1.PoolKey{}, fmt.Errorf("looking for the machine of node %s: %w", node.Name, err)
 		}
 		s.ParentPortID = id
 	}
 	return pool.KeyOn(node.Name, s), nil
-}
-
-// internalIP is the address by which a node's machine is known in the SDN.
-func internalIP(node *corev1.Node) string {
-	for _, a := range node.Status.Addresses {
-		if a.Type == corev1.NodeInternalIP {
-			return a.Address
-		}
-	}
-	return ""
 }

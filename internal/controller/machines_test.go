@@ -85,6 +85,21 @@ func TestMachineNotFound(t *testing.T) {
 	b.bound(late)
 }
 
+// TestMachineOfTwoAddresses: a node of both IP families says them in any order, and the
+// machine's port may have but one.
+func TestMachineOfTwoAddresses(t *testing.T) {
+	b := machinesBed(t)
+	b.cloud.AddMachine(memory.Machine{PortID: machine, SubnetID: machineNet, Address: machineAddr, Trunk: true})
+	both := `{"status":{"addresses":[{"type":"InternalIP","address":"fd00::10"},{"type":"InternalIP","address":"` + machineAddr + `"}]}}`
+	if err := b.client.Status().Patch(t.Context(), nodeNamed(node), client.RawPatch("application/merge-patch+json", []byte(both))); err != nil {
+		t.Fatal(err)
+	}
+	b.start()
+	if got := b.bound(b.pod("web")).Spec.VIF.ParentPortID; got != machine {
+		t.Errorf("the port hangs on %s, want %s", got, machine)
+	}
+}
+
 // TestTwoMachinesOfOneAddress: the configuration says which.
 func TestTwoMachinesOfOneAddress(t *testing.T) {
 	b := machinesBed(t)

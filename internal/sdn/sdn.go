@@ -17,6 +17,7 @@ package sdn
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -125,6 +126,18 @@ type Hosts interface {
 	// the parent of one. ErrNotFound if there is none, ErrInvalid if there are
 	// several: the caller has to name subnets.
 	ParentPort(ctx context.Context, address string, subnetIDs []string, trunk bool) (string, error)
+}
+
+// ParentPortOfAny is ParentPort for a machine that has several addresses, as one in a network
+// of both IP families: its port is found by the first of them that a port has.
+func ParentPortOfAny(ctx context.Context, h Hosts, addresses, subnetIDs []string, trunk bool) (id string, err error) {
+	err = fmt.Errorf("there is no address: %w", ErrNotFound)
+	for _, address := range addresses {
+		if id, err = h.ParentPort(ctx, address, subnetIDs, trunk); !errors.Is(err, ErrNotFound) {
+			break
+		}
+	}
+	return id, err
 }
 
 // Adoption takes over free ports that an earlier Kuryr has left, which kept no

@@ -169,14 +169,6 @@ func NodeJoined(node *corev1.Node) bool {
 		})
 }
 
-// NodeAddress returns the node's address, in the machines' network; "" if it has none.
-func NodeAddress(node *corev1.Node) string {
-	if all := NodeAddresses(node); len(all) > 0 {
-		return all[0]
-	}
-	return ""
-}
-
 // NodeAddresses returns the node's addresses in the machines' network, in its order.
 func NodeAddresses(node *corev1.Node) (out []string) {
 	for _, a := range node.Status.Addresses {

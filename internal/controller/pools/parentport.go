@@ -308,17 +308,17 @@ func (r *parents) failed(node string, err error) *hunt {
 }
 
 func (r *parents) ask(ctx context.Context, s *site) (string, error) {
-	ip := kube.NodeAddress(s.node)
+	ips := kube.NodeAddresses(s.node)
 	switch {
 	case r.hosts == nil:
 		return "", fmt.Errorf("finding the machine of node %s: the SDN knows no machines: %w", s.name, sdn.ErrInvalid)
-	case ip == "":
+	case len(ips) == 0:
 		return "", fmt.Errorf("finding the machine of node %s: the node has no InternalIP: %w", s.name, sdn.ErrNotFound)
 	}
 	trunk := s.ports.VIFType == config.VIFTypeVLAN
-	port, err := r.hosts.ParentPort(ctx, ip, s.ports.ParentSubnetIDs, trunk)
+	port, err := sdn.ParentPortOfAny(ctx, r.hosts, ips, s.ports.ParentSubnetIDs, trunk)
 	if err != nil {
-		return "", fmt.Errorf("finding the machine of node %s by its address %s: %w", s.name, ip, err)
+		return "", fmt.Errorf("finding the machine of node %s by its address %s: %w", s.name, strings.Join(ips, " or "), err)
 	}
 	return port, nil
 }
