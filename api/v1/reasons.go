@@ -22,6 +22,7 @@ const (
 	ReasonFillRefused       = "FillRefused"
 	ReasonParentPortUnknown = "ParentPortUnknown"
 	ReasonParentPortChanged = "ParentPortChanged"
+	ReasonNodeTakesNoMore   = "NodeTakesNoMore"
 
 	// Of load balancers.
 	ReasonNotSupported        = "NotSupported"

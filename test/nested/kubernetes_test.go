@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -74,10 +75,29 @@ func (b bed) node(ip string) {
 			return err
 		})
 	})
-	address := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"status": {"addresses": [{"type": "InternalIP", "address": %q}]}}`, ip))
-	if err := b.Client.Status().Patch(b.t.Context(), n, address); err != nil { // others write it, too
+	if err := b.heard(b.t.Context(), n, ip); err != nil {
 		b.t.Fatal(err)
 	}
+	go func() { // or the control plane would say that its kubelet is away
+		tick := time.NewTicker(10 * time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-b.t.Context().Done():
+				return
+			case <-tick.C:
+				_ = b.heard(b.t.Context(), n, ip)
+			}
+		}
+	}()
+}
+
+// heard has a node be heard of, at its address. Others write its status, too.
+func (b bed) heard(ctx context.Context, n *corev1.Node, ip string) error {
+	now := time.Now().UTC().Format(time.RFC3339)
+	status := fmt.Appendf(nil, `{"status": {"addresses": [{"type": "InternalIP", "address": %q}],
+		"conditions": [{"type": "Ready", "status": "True", "reason": "Test", "lastHeartbeatTime": %q}]}}`, ip, now)
+	return b.Client.Status().Patch(ctx, n.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, status))
 }
 
 // pod makes a pod of a node's.

@@ -101,8 +101,8 @@ func trimPod(pod *corev1.Pod) *corev1.Pod {
 	return out
 }
 
-// trimNode keeps what a node is called and is, of which machine, where it is reached, and
-// whether it takes pods. The last three are why nodes are not watched for their metadata
+// trimNode keeps what a node is called and is, of which machine, where it is reached,
+// whether it takes pods and how many. The last four are why nodes are not watched for their metadata
 // alone: one watch costs less than that and a request for each node that is a
 // virtual machine, after each start. kubelet writes a node's status every five
 // minutes while nothing changes.
@@ -115,6 +115,9 @@ func trimNode(node *corev1.Node) *corev1.Node {
 		},
 		Spec:   corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable},
 		Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{SystemUUID: node.Status.NodeInfo.SystemUUID}},
+	}
+	if n, ok := node.Status.Allocatable[corev1.ResourcePods]; ok {
+		out.Status.Allocatable = corev1.ResourceList{corev1.ResourcePods: n}
 	}
 	for _, a := range node.Status.Addresses {
 		if a.Type == corev1.NodeInternalIP {

@@ -169,6 +169,26 @@ func NodeJoined(node *corev1.Node) bool {
 		})
 }
 
+// usualPods is how many pods a kubelet runs that was not told.
+const usualPods = 110
+
+// NodeTakes returns how many pods the node's kubelet can run, and why there are not more.
+// A node that is not ready may well run pods: kubelet does so while a CSI driver is
+// missing, say, and a new node is not ready until its network plugin is there. One whose
+// kubelet is not heard of, which the control plane says, runs none that it does not know.
+func NodeTakes(node *corev1.Node) (n int, why string) {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown {
+			return 0, "its kubelet is not heard of (Ready is Unknown)"
+		}
+	}
+	n = usualPods
+	if allocatable, ok := node.Status.Allocatable[corev1.ResourcePods]; ok {
+		n = int(allocatable.Value())
+	}
+	return n, fmt.Sprintf("it runs %d pods at most", n)
+}
+
 // NodeAddresses returns the node's addresses in the machines' network, in its order.
 func NodeAddresses(node *corev1.Node) (out []string) {
 	for _, a := range node.Status.Addresses {

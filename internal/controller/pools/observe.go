@@ -42,6 +42,7 @@ type view struct {
 	ports   map[string]*v1.KuryrPort
 	pods    map[types.UID]*corev1.Pod // all of the node
 	waiting []*corev1.Pod
+	refused []*corev1.Pod       // that the node cannot run
 	outrun  bool                // another pool is about to give a port to a pod of this one
 	groups  map[string][]string // that are to be, of each port that has drifted
 	grants  map[string][]string // and which of them it has as a member of load balancers
@@ -147,10 +148,15 @@ func (r *Reconciler) sortPods(ctx context.Context, v *view, pods []corev1.Pod, e
 			here[port.Spec.PodRef.Claim()] = true
 		}
 	}
+	hasPort := func(pod *corev1.Pod) bool {
+		claim := v1.Claim{UID: pod.UID, Interface: podInterface}
+		return here[claim] || elsewhere[claim]
+	}
+	refused := v.site.refused(pods, hasPort)
 	for i := range pods {
 		pod := &pods[i]
 		claim := v1.Claim{UID: pod.UID, Interface: podInterface}
-		if here[claim] || elsewhere[claim] || !pool.Wants(pod) {
+		if hasPort(pod) || !pool.Wants(pod) {
 			continue
 		}
 		leads, groups, err := v.leadsHere(ctx, pod)
@@ -158,6 +164,10 @@ func (r *Reconciler) sortPods(ctx context.Context, v *view, pods []corev1.Pod, e
 			return err
 		}
 		if !leads {
+			continue
+		}
+		if refused[pod.UID] {
+			v.refused = append(v.refused, pod)
 			continue
 		}
 		if r.memory.claimed(claim, v.req) {
@@ -258,6 +268,9 @@ func (p *poolMemory) recallPods(v *view, now time.Time) {
 		}
 	}
 	keep(p.seen, func(c v1.Claim) bool { return waiting[c] })
+	for _, pod := range v.refused {
+		waiting[v1.Claim{UID: pod.UID, Interface: podInterface}] = true
+	}
 	keep(p.told, func(c v1.Claim) bool { return waiting[c] })
 	bound := map[types.UID]bool{}
 	for _, port := range v.ports {

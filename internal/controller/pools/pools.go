@@ -105,12 +105,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req pool.Ref) (ctrl.Result, 
 	room := r.survey(v)
 	a := pool.Plan(v.state, now)
 	v.counts = a.Levels
+	if len(v.refused) > 0 { // a pod of another pool may make room on the node
+		a.Wake = outcome.Earlier(a.Wake, now.Add(refusedAgain))
+	}
 	r.note(v, &a, room)
 	r.ask(v, a)
 	err = r.write(ctx, v, &a)
 	r.score(v, &a)
 	r.tell(v, givenTo(&a))
 	r.tellMisplaced(v)
+	r.tellRefused(v)
 	if err != nil {
 		return kube.Retry(err)
 	}
@@ -124,6 +128,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req pool.Ref) (ctrl.Result, 
 	}
 	return ctrl.Result{RequeueAfter: outcome.Sooner(a.Wake, outcome.Earlier(again, nextLook(room, v, now)), now)}, nil
 }
+
+// refusedAgain is how long pods that their node cannot run are left alone.
+const refusedAgain = 10 * time.Second
 
 // ask gives to the SDN's side what the plan wants of it.
 func (r *Reconciler) ask(v *view, a pool.Actions) {

@@ -55,6 +55,22 @@ func (r *Reconciler) tell(v *view, given map[v1.Claim]bool) {
 	}
 }
 
+// tellRefused says on pods that they get no port, as their node cannot run them.
+func (r *Reconciler) tellRefused(v *view) {
+	for _, pod := range v.refused {
+		_, why := kube.NodeTakes(v.site.node)
+		claim, told := v1.Claim{UID: pod.UID, Interface: podInterface}, false
+		r.memory.with(v.req, func(p *poolMemory) {
+			told = p.told[claim] == why
+			p.told[claim] = why
+		})
+		if !told {
+			r.events.Eventf(kube.Reference(pod, "Pod"), nil, corev1.EventTypeWarning, v1.ReasonNodeTakesNoMore, "CreatePort",
+				"The pod gets no port, as node %s cannot run it: %s. Delete the pod, or let the scheduler choose its node", v.req.Node, why)
+		}
+	}
+}
+
 // tellMisplaced says on pods that their port hangs on a machine which their node is no
 // more, and was plugged all the same: nothing passes it. Those are told anew when
 // there is another.

@@ -4,9 +4,11 @@
 package pools
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -172,6 +175,38 @@ func (s *site) groups(ctx context.Context, pod *corev1.Pod, pools []string) ([]s
 		return nil, true, nil
 	}
 	return ids, true, nil
+}
+
+// refused returns the pods that want a port and get none: those beyond what the node's
+// kubelet runs, the youngest ones first. Pods reach a node without the scheduler, by
+// spec.nodeName, and kubelet refuses what is too much; but not one that is away, and each
+// port takes of the quota and the subnet of all. Who has a port keeps it.
+func (s *site) refused(pods []corev1.Pod, hasPort func(*corev1.Pod) bool) map[types.UID]bool {
+	if s.node == nil {
+		return nil
+	}
+	room, _ := kube.NodeTakes(s.node)
+	var waiting []*corev1.Pod
+	for i := range pods {
+		switch pod := &pods[i]; {
+		case pool.Finished(pod):
+		case pod.Spec.HostNetwork, hasPort(pod):
+			room--
+		case pool.Wants(pod):
+			waiting = append(waiting, pod)
+		}
+	}
+	if len(waiting) <= room {
+		return nil
+	}
+	slices.SortFunc(waiting, func(a, b *corev1.Pod) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(string(a.UID), string(b.UID)))
+	})
+	out := map[types.UID]bool{}
+	for _, pod := range waiting[max(0, room):] {
+		out[pod.UID] = true
+	}
+	return out
 }
 
 // warm reports whether the pool is to be filled before it has a pod.

@@ -70,7 +70,9 @@ var relabelled = predicate.TypedFuncs[*metav1.PartialObjectMetadata]{
 // nodeMoved reports whether what a plan looks at has changed.
 func nodeMoved(e event.TypedUpdateEvent[*corev1.Node]) bool {
 	a, b := e.ObjectOld, e.ObjectNew
-	return a.UID != b.UID || kube.NodeJoined(a) != kube.NodeJoined(b) || machineOf(a) != machineOf(b) || !maps.Equal(a.Labels, b.Labels)
+	before, _ := kube.NodeTakes(a)
+	after, _ := kube.NodeTakes(b)
+	return a.UID != b.UID || kube.NodeJoined(a) != kube.NodeJoined(b) || before != after || machineOf(a) != machineOf(b) || !maps.Equal(a.Labels, b.Labels)
 }
 
 // podMoved reports whether what a plan looks at has changed. kubelet writes a
