@@ -176,7 +176,7 @@ func (r *adoption) nodes(ctx context.Context) ([]adopt.Node, error) {
 		} else if err != nil {
 			return nil, err
 		}
-		out = append(out, adopt.Node{Name: node.Name, Key: key})
+		out = append(out, adopt.Node{Name: node.Name, Key: key, MoreSubnetIDs: r.settings.Pods.MoreSubnetIDs})
 	}
 	return out, nil
 }

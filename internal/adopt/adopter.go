@@ -137,7 +137,7 @@ func (a *Adopter) take(ctx context.Context, action Action) error {
 // if that were now.
 func (a *Adopter) object(action Action) *v1.KuryrPort {
 	p, key := action.Port, action.Key
-	p.Arrange(key.SubnetIDs)
+	p.Arrange(key.SubnetIDs, action.more)
 	vif := *p.VIF.DeepCopy()
 	if key.VIFType != "" {
 		vif.Type = key.VIFType

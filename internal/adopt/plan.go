@@ -23,6 +23,8 @@ import (
 type Node struct {
 	Name string
 	Key  v1.PoolKey
+	// MoreSubnetIDs are others that an address may be of: see sdn.PortRequest.
+	MoreSubnetIDs map[string][]string
 }
 
 // State is all that a plan depends on.
@@ -53,6 +55,7 @@ type Action struct {
 	Node string     // that the port is on; empty if that is none of the cluster
 	Key  v1.PoolKey // of the pool that it gets into, if it is adopted
 	Why  string
+	more map[string][]string // see Node
 }
 
 // Pool is the name of the pool that the port gets into.
@@ -99,10 +102,10 @@ func (s *State) judge(p sdn.Port) Action {
 	case len(node.Key.SubnetIDs) == 0:
 		a.Node, a.Why = node.Name, "the pool of node "+node.Name+" could not be told"
 	default:
-		a.Node, a.Key = node.Name, node.Key
+		a.Node, a.Key, a.more = node.Name, node.Key, node.MoreSubnetIDs
 		a.Verb, a.Why = Take, "free on node "+node.Name
-		p.Arrange(node.Key.SubnetIDs) // the SDN may have given it an address that nobody asked for
-		if fault := misfit(p, node.Key); fault != "" {
+		p.Arrange(node.Key.SubnetIDs, node.MoreSubnetIDs) // the SDN may have given it an address that nobody asked for
+		if fault := misfit(p, node); fault != "" {
 			a.Verb, a.Why = Delete, fault
 		}
 	}
@@ -130,10 +133,17 @@ func (s *State) place(p sdn.Port) (node *Node, where string) {
 
 // misfit says what keeps a port from being one of a pool; empty is nothing.
 // Security groups do not: the controller puts the pool's on it.
-func misfit(p sdn.Port, key v1.PoolKey) string {
+func misfit(p sdn.Port, node *Node) string {
+	key := node.Key
 	var subnets []string
 	for _, a := range p.VIF.Addresses {
-		subnets = append(subnets, a.SubnetID)
+		id := a.SubnetID
+		for first, more := range node.MoreSubnetIDs {
+			if slices.Contains(more, id) {
+				id = first
+			}
+		}
+		subnets = append(subnets, id)
 	}
 	wanted := slices.Sorted(slices.Values(key.SubnetIDs))
 	slices.Sort(subnets)

@@ -80,6 +80,10 @@ func TestPlan(t *testing.T) {
 		{"with an address that nobody asked for", func(p *sdn.Port) {
 			p.VIF.Addresses = append(p.VIF.Addresses, v1.Address{IP: "fd00:9::5", SubnetID: "slaac", PrefixLength: 64})
 		}, nil, "adopt metal: free on node metal"},
+		{
+			"with an address of a subnet beside the pool's", func(p *sdn.Port) { p.VIF.Addresses[0].SubnetID = "sub6b" },
+			func(s *adopt.State) { s.Nodes[0].MoreSubnetIDs = map[string][]string{"sub6": {"sub6b"}} }, "adopt metal: free on node metal",
+		},
 		{"without addresses", func(p *sdn.Port) { p.VIF.Addresses = nil }, nil, "delete metal: of subnets none, the pool of subnets sub4, sub6"},
 		{"bound to a virtual machine", func(p *sdn.Port) { p.Host = "vm" }, nil, "delete vm: plugged as ovs, the pool as vlan"},
 		{"on the trunk of a machine with pairs", func(p *sdn.Port) { subport(p); p.VIF.ParentPortID = "parent" }, nil, "delete pairs: plugged as vlan, the pool as macvlan"},

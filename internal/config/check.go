@@ -88,12 +88,35 @@ func checkPods(p Pods, d *decoder) {
 	if len(p.SubnetIDs) == 0 {
 		d.fault("pods.subnetIDs", "missing: write the ID of the subnet that pods get their address of, or of one IPv4 and one IPv6 subnet of the same network")
 	}
-	d.ids("pods.subnetIDs", p.SubnetIDs, "subnet", maxAddresses)
+	checkSubnets(p, d)
 	d.ids("pods.securityGroupIDs", p.SecurityGroupIDs, "security group", maxGroups)
 	d.vifType("pods.vifType", p.VIFType)
 	d.most("pods.securityGroups", len(p.SecurityGroups))
 	for i, rule := range p.SecurityGroups {
 		checkGroupRule(rule, fmt.Sprintf("pods.securityGroups[%d]", i), d)
+	}
+}
+
+// checkSubnets checks the entries as a list, and then what is in lists of their own.
+func checkSubnets(p Pods, d *decoder) {
+	d.ids("pods.subnetIDs", p.SubnetIDs, "subnet", maxAddresses)
+	seen := map[string]string{}
+	for i, id := range p.SubnetIDs {
+		seen[strings.ToLower(id)] = fmt.Sprintf("pods.subnetIDs[%d]", i)
+	}
+	for i, id := range p.SubnetIDs {
+		at := fmt.Sprintf("pods.subnetIDs[%d]", i)
+		if n := len(p.MoreSubnetIDs[id]) + 1; n > maxAddresses {
+			d.fault(at, "want at most %d subnets for one address, got %d", maxAddresses, n)
+		}
+		for j, more := range p.MoreSubnetIDs[id] {
+			here := fmt.Sprintf("%s[%d]", at, j+1)
+			d.uuid(here, more, "subnet")
+			if other, twice := seen[strings.ToLower(more)]; twice {
+				d.fault(here, "the same subnet as in %s: remove one", other)
+			}
+			seen[strings.ToLower(more)] = at
+		}
 	}
 }
 

@@ -58,14 +58,27 @@ type Neutron struct {
 type Pods struct {
 	ProjectID        string   `json:"projectID,omitempty"` // empty: the credential's own
 	NetworkID        string   `json:"networkID,omitempty"` // empty: that of the subnets
-	SubnetIDs        []string `json:"subnetIDs"`           // one address of each; required
+	SubnetIDs        []string `json:"subnetIDs"`           // one address of each; required. Of an entry that is a list the first
 	SecurityGroupIDs []string `json:"securityGroupIDs,omitempty"`
 	VIFType          string   `json:"vifType,omitempty"` // empty: as Neutron says of each port
 	PortDebug        bool     `json:"portDebug,omitempty"`
 
+	// MoreSubnetIDs are the others of an entry of SubnetIDs that is a list, by its first: the
+	// address is of the first of them that has one left.
+	MoreSubnetIDs map[string][]string `json:"-"` // in the file: see SubnetIDs
+
 	// SecurityGroups says which pods have other groups than SecurityGroupIDs;
 	// the first rule that selects a pod counts.
 	SecurityGroups []GroupRule `json:"securityGroups,omitempty"`
+}
+
+// AllSubnetIDs returns the subnets that pods may have addresses of.
+func (p *Pods) AllSubnetIDs() []string {
+	var all []string
+	for _, id := range p.SubnetIDs {
+		all = append(append(all, id), p.MoreSubnetIDs[id]...)
+	}
+	return all
 }
 
 // GroupRule gives pods security groups of their own. A selector that is nil

@@ -298,6 +298,12 @@ func TestFaults(t *testing.T) {
 		{"project", head + "pods: {projectID: a b}", `pods.projectID: "a b" is no ID of a project`},
 		{"network", head + "pods: {networkID: net}", `pods.networkID: "net" is no ID of a network`},
 		{"subnet twice", head + "pods: {subnetIDs: [" + subnet + ", " + subnet + "]}", "pods.subnetIDs[1]: the same subnet as pods.subnetIDs[0]"},
+		{"subnet twice, in a list", head + "pods: {subnetIDs: [" + subnet + ", [" + subnet6 + ", " + subnet + "]]}", "pods.subnetIDs[1][1]: the same subnet as in pods.subnetIDs[0]"},
+		{"no subnet in a list", head + "pods: {subnetIDs: [[]]}", "pods.subnetIDs[0]: an empty list"},
+		{"no ID in a list", head + "pods: {subnetIDs: [[" + subnet + ", a]]}", `pods.subnetIDs[0][1]: "a" is no ID of a subnet`},
+		{"list in a list in a list", head + "pods: {subnetIDs: [[[" + subnet + "]]]}", "pods.subnetIDs[0][0]: want a string, got a list"},
+		{"many subnets in a list", head + "pods: {subnetIDs: [[" + many + "]]}", "pods.subnetIDs[0]: want at most 16 subnets for one address, got 17"},
+		{"the name that the others have inside", head + "pods: {MoreSubnetIDs: {}, subnetIDs: [" + subnet + "]}", "unknown field"},
 		{"many subnets", head + "pods: {subnetIDs: [" + many + "]}", "pods.subnetIDs: want at most 16, got 17"},
 		{"security group", head + "pods: {securityGroupIDs: [default]}", `'openstack security group show -c id NAME'`},
 		{"vif type", head + "pods: {vifType: OVS}", `pods.vifType: "OVS" is no type of port`},
@@ -438,5 +444,22 @@ func TestIDsInCapitals(t *testing.T) {
 	got := faults(t, head+"pods: {subnetIDs: ["+subnet+", "+strings.ToUpper(subnet)+"]}\n")
 	if len(got) != 1 || !strings.Contains(got[0], "the same subnet as pods.subnetIDs[0]") {
 		t.Errorf("one subnet twice, once in capitals: %q", got)
+	}
+}
+
+// An entry of pods.subnetIDs may be a list: its first is what it was as a plain entry.
+func TestSubnetsInLists(t *testing.T) {
+	const third = "7d9e8c56-5f5f-4b8e-9a52-9d4a5c0f1e99"
+	got := parse(t, head+"pods: {subnetIDs: [["+strings.ToUpper(subnet)+", "+strings.ToUpper(third)+"], "+subnet6+"]}\n").Pods
+	want := config.New().Pods
+	want.SubnetIDs, want.MoreSubnetIDs = []string{subnet, subnet6}, map[string][]string{subnet: {third}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("pods (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{subnet, third, subnet6}, got.AllSubnetIDs()); diff != "" {
+		t.Errorf("all subnets (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(parse(t, minimal), parse(t, head+"pods: {subnetIDs: [["+subnet+"]]}\n")); diff != "" {
+		t.Errorf("a list of one (-plain +list):\n%s", diff)
 	}
 }

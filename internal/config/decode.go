@@ -116,7 +116,47 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, path string) {
 			continue
 		}
 		d.lines[at] = key.Line
+		if pods, ok := v.Addr().Interface().(*Pods); ok && v.Field(index).Addr().Interface() == any(&pods.SubnetIDs) {
+			d.subnets(val, pods, at)
+			continue
+		}
 		d.value(val, v.Field(index), at)
+	}
+}
+
+// subnets is for the one list in Config whose entries may be lists themselves.
+func (d *decoder) subnets(n *yaml.Node, p *Pods, path string) {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if n.Kind != yaml.SequenceNode {
+		d.value(n, reflect.ValueOf(&p.SubnetIDs).Elem(), path)
+		return
+	}
+	for i, item := range n.Content {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		d.lines[at] = item.Line
+		if item.Kind == yaml.AliasNode {
+			item = item.Alias
+		}
+		if item.Kind != yaml.SequenceNode {
+			var id string
+			d.value(item, reflect.ValueOf(&id).Elem(), at)
+			p.SubnetIDs = append(p.SubnetIDs, id)
+			continue
+		}
+		var ids []string
+		d.value(item, reflect.ValueOf(&ids).Elem(), at)
+		if len(ids) == 0 {
+			d.fault(at, "an empty list: write the IDs of the subnets that this address may be of")
+			continue
+		}
+		if p.SubnetIDs = append(p.SubnetIDs, ids[0]); len(ids) > 1 {
+			if p.MoreSubnetIDs == nil {
+				p.MoreSubnetIDs = map[string][]string{}
+			}
+			p.MoreSubnetIDs[ids[0]] = ids[1:]
+		}
 	}
 }
 

@@ -52,6 +52,9 @@ func Unchanged(a, b *Config) []string {
 
 func each(v reflect.Value, path string, f func(string, reflect.Value)) {
 	for i := range v.NumField() {
+		if fieldName(v.Type().Field(i)) == unnamed {
+			continue
+		}
 		at := join(path, fieldName(v.Type().Field(i)))
 		if v.Field(i).Kind() == reflect.Struct && v.Field(i).Type() != durationType {
 			each(v.Field(i), at, f)

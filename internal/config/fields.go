@@ -14,8 +14,12 @@ func fieldsOf(t reflect.Type) map[string]int {
 	for i := range t.NumField() {
 		fields[fieldName(t.Field(i))] = i
 	}
+	delete(fields, unnamed)
 	return fields
 }
+
+// unnamed is the name of a field that the file has no name for.
+const unnamed = "-"
 
 func fieldName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -28,6 +32,9 @@ func suggestion(t reflect.Type, name string) string {
 	best, distance := "", 3 // two slips of the finger
 	for i := range t.NumField() {
 		known := fieldName(t.Field(i))
+		if known == unnamed {
+			continue
+		}
 		if n := editDistance(strings.ToLower(known), strings.ToLower(name)); n < distance {
 			best, distance = known, n
 		}

@@ -4,11 +4,13 @@
 package controller_test
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -48,4 +50,38 @@ func TestFreePortsFollowTheirSubnet(t *testing.T) {
 	b.eventually("its port is not kept for another", func() bool {
 		return len(b.ports()) == 2 && !slices.ContainsFunc(b.ports(), func(p v1.KuryrPort) bool { return !like(p) })
 	})
+}
+
+// TestFullSubnetGrows: pods that find the subnet full get addresses of one that is written
+// beside it. The pool stays, with its ports and its name; taken out again, no free port of
+// the other is left.
+func TestFullSubnetGrows(t *testing.T) {
+	const small, large = "5f1c5aac-0000-4000-8000-0000000000e1", "5f1c5aac-0000-4000-8000-0000000000e2"
+	b := idleBed(t)
+	b.cloud.AddSubnet(memory.Subnet{ID: small, NetworkID: network, Prefix: netip.MustParsePrefix("10.7.0.0/29"), MTU: 1442})
+	b.cloud.AddSubnet(memory.Subnet{ID: large, NetworkID: network, Prefix: netip.MustParsePrefix("10.8.0.0/16"), MTU: 1442})
+	b.set(func(s *settings.Settings) {
+		s.Pods.SubnetIDs = []string{small}
+		s.Pools.Min, s.Pools.TTL = 2, metav1.Duration{Duration: time.Hour}
+	})
+	b.start()
+	var pods []*corev1.Pod
+	for i := range 8 {
+		pods = append(pods, b.pod(fmt.Sprint("web-", i)))
+	}
+	b.eventually("the subnet is full", func() bool { return b.cloud.Ports() == 6 })
+	b.set(func(s *settings.Settings) { s.Pods.MoreSubnetIDs = map[string][]string{small: {large}} })
+	in := map[string]int{}
+	for _, pod := range pods {
+		in[b.bound(pod).Spec.VIF.Addresses[0].SubnetID]++
+	}
+	if in[small] != 6 || in[large] != 2 {
+		t.Errorf("pods have addresses of %v, want 6 of %s and 2 of %s", in, small, large)
+	}
+	b.settled(10)
+	if n := len(b.pools()); n != 1 {
+		t.Errorf("there are %d pools, want the one of before", n)
+	}
+	b.set(func(s *settings.Settings) { s.Pods.MoreSubnetIDs, s.Pools.Min = nil, 0 })
+	b.eventually("the free ports of the other subnet go", func() bool { return b.free() == nil && b.cloud.Ports() == 8 })
 }

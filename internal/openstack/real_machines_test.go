@@ -84,12 +84,20 @@ func (r *realCloud) MakeTwin(t *testing.T, address string) (portID, subnetID str
 
 // MakeAutomaticSubnet implements sdntest.Cloud: by SLAAC, without a router.
 func (r *realCloud) MakeAutomaticSubnet(t *testing.T, prefix netip.Prefix) string {
+	return r.makeSubnet(t, object{"cidr": prefix.String(), "ip_version": 6, "ipv6_address_mode": "slaac"})
+}
+
+// MakeSubnet implements sdntest.Cloud.
+func (r *realCloud) MakeSubnet(t *testing.T, prefix netip.Prefix) string {
+	return r.makeSubnet(t, object{"cidr": prefix.String(), "ip_version": 4, "enable_dhcp": false})
+}
+
+func (r *realCloud) makeSubnet(t *testing.T, raw object) string {
+	raw["network_id"], raw["gateway_ip"], raw["project_id"] = r.network, nil, r.project
 	var out struct{ Subnet struct{ ID string } }
-	_, err := r.client.Post(t.Context(), r.client.ServiceURL("subnets"), object{"subnet": object{
-		"network_id": r.network, "cidr": prefix.String(), "ip_version": 6, "gateway_ip": nil, "ipv6_address_mode": "slaac", "project_id": r.project,
-	}}, &out, nil)
+	_, err := r.client.Post(t.Context(), r.client.ServiceURL("subnets"), object{"subnet": raw}, &out, nil)
 	must(t, err)
-	after(t, "automatic subnet", func(ctx context.Context) error {
+	after(t, "subnet", func(ctx context.Context) error {
 		_, err := r.client.Delete(ctx, r.client.ServiceURL("subnets", out.Subnet.ID), nil)
 		return err
 	})

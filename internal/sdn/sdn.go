@@ -196,9 +196,12 @@ const FreePortName = "available-port"
 
 // PortRequest says what the ports to make have in common.
 type PortRequest struct {
-	ProjectID        string   // empty: the credential's own
-	NetworkID        string   // empty: the network of the subnets
-	SubnetIDs        []string // one address of each, in this order
+	ProjectID string   // empty: the credential's own
+	NetworkID string   // empty: the network of the subnets
+	SubnetIDs []string // one address of each, in this order
+	// MoreSubnetIDs are, by one of SubnetIDs, others of the network to take the address of
+	// where that has none left: of the first that has. If none has, that is ErrAddresses.
+	MoreSubnetIDs    map[string][]string
 	SecurityGroupIDs []string // empty: none, and so no traffic, not the backend's default group
 	Host             string   // node that the ports are bound to
 	// ParentPortID is the port of the virtual machine that carries the ports; then
@@ -222,16 +225,23 @@ type Port struct {
 	Active           bool // the backend passes its traffic
 }
 
-// Arrange leaves p the addresses of these subnets, in their order, and no route by way of
-// another's: a backend may have given more, as Neutron does of each IPv6 subnet of the
-// network where addresses are automatic. A port with none of them stays as it is.
-// Nothing is changed that p shares with a copy.
-func (p *Port) Arrange(subnetIDs []string) {
+// Arrange leaves p the addresses of these subnets, or of one of more in the place of one
+// (see PortRequest), in their order, and no route by way of another's: a backend may have
+// given more, as Neutron does of each IPv6 subnet of the network where addresses are
+// automatic. A port with none of them stays as it is. Nothing is changed that p shares
+// with a copy.
+func (p *Port) Arrange(subnetIDs []string, more map[string][]string) {
 	var kept, rest []v1.Address
 	for _, id := range subnetIDs {
-		for _, a := range p.VIF.Addresses {
-			if a.SubnetID == id {
-				kept = append(kept, a)
+		for _, one := range append([]string{id}, more[id]...) {
+			before := len(kept)
+			for _, a := range p.VIF.Addresses {
+				if a.SubnetID == one {
+					kept = append(kept, a)
+				}
+			}
+			if len(kept) > before {
+				break
 			}
 		}
 	}
@@ -239,7 +249,7 @@ func (p *Port) Arrange(subnetIDs []string) {
 		return
 	}
 	for _, a := range p.VIF.Addresses {
-		if !slices.Contains(subnetIDs, a.SubnetID) {
+		if !slices.Contains(kept, a) {
 			rest = append(rest, a)
 		}
 	}

@@ -316,7 +316,7 @@ func (r *Reconciler) judge(ctx context.Context, v *view) error {
 			return err
 		}
 		// A living pod has what its port was made with. The next gets a new one.
-		p.Failed = p.Failed || v.current && live == nil && r.subnets.outdated(&port.Spec.VIF)
+		p.Failed = p.Failed || v.current && live == nil && (v.elsewhere(&port.Spec.VIF) || r.subnets.outdated(&port.Spec.VIF))
 		v.state.Ports = append(v.state.Ports, p)
 	}
 	return nil

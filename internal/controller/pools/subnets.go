@@ -50,7 +50,7 @@ func (s *subnets) run(ctx context.Context) error {
 // the SDN does not tell of nothing is known: its ports stay.
 func (s *subnets) look(ctx context.Context) (changed bool) {
 	now := map[string]v1.VIF{}
-	for _, id := range s.settings.Load().Pods.SubnetIDs {
+	for _, id := range s.settings.Load().Pods.AllSubnetIDs() {
 		vif, err := s.cloud.Details(ctx, id)
 		if err != nil {
 			ctrl.LoggerFrom(ctx).V(1).Info("could not ask what a subnet is like", "subnet", id, "error", err.Error())
@@ -87,6 +87,16 @@ func (s *subnets) outdated(vif *v1.VIF) bool {
 		seen[a.SubnetID] = true
 	}
 	return mtu != vif.MTU || !slices.Equal(inOrder(routes), inOrder(vif.Routes))
+}
+
+// elsewhere reports whether a port has an address of a subnet that ports of the pool get
+// none of any more: it was taken out of an entry of pods.subnetIDs that is a list.
+func (v *view) elsewhere(vif *v1.VIF) bool {
+	return slices.ContainsFunc(vif.Addresses, func(a v1.Address) bool {
+		return a.SubnetID != "" && !slices.ContainsFunc(v.key.SubnetIDs, func(id string) bool {
+			return id == a.SubnetID || slices.Contains(v.site.rules.Pods.MoreSubnetIDs[id], a.SubnetID)
+		})
+	})
 }
 
 // inOrder sorts routes: their order says nothing.

@@ -281,7 +281,7 @@ func (r *Reconciler) asKeyed(ctx context.Context, v *view, port *sdn.Port) error
 	if key == nil {
 		return nil
 	}
-	port.Arrange(key.SubnetIDs)
+	port.Arrange(key.SubnetIDs, v.site.rules.Pods.MoreSubnetIDs)
 	if key.VIFType != "" {
 		port.VIF.Type = key.VIFType
 	}

@@ -191,7 +191,7 @@ func (r *Reconciler) planSettings(ctx context.Context) (service.Settings, error)
 	if out.Services, out.Lost, err = r.subnets.find(ctx, c.SubnetIDs); err != nil {
 		return out, err
 	}
-	if out.Members, lost, err = r.subnets.find(ctx, slices.Concat(s.Pods.SubnetIDs, c.NodeSubnetIDs)); err != nil {
+	if out.Members, lost, err = r.subnets.find(ctx, slices.Concat(s.Pods.AllSubnetIDs(), c.NodeSubnetIDs)); err != nil {
 		return out, err
 	}
 	out.Lost = append(out.Lost, lost...)

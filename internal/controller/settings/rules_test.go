@@ -104,3 +104,24 @@ func TestPortsOn(t *testing.T) {
 		}
 	}
 }
+
+// TestPoolsKeepTheirNames: what pools are called in clusters that run is what they are
+// called by the next version, and when their subnet is given more beside it.
+func TestPoolsKeepTheirNames(t *testing.T) {
+	more := map[string][]string{"s4": {"s5"}, "s6": {"s7", "s8"}}
+	for _, tc := range []struct {
+		pods                       config.Pods
+		vifType, parent, namespace string
+		want                       string
+	}{
+		{config.Pods{ProjectID: "p", NetworkID: "n", SubnetIDs: []string{"s4", "s6"}, SecurityGroupIDs: []string{"g2", "g1"}}, "vlan", "parent", "team-a", "metal-1-e4b67cfcff"},
+		{config.Pods{SubnetIDs: []string{"s4"}}, "", "", "", "metal-1-0dd79278ce"},
+	} {
+		for _, tc.pods.MoreSubnetIDs = range []map[string][]string{nil, more} {
+			r := newRules(Settings{Pods: tc.pods})
+			if got := pool.Name(pool.KeyOn("metal-1", r.Key(tc.vifType, tc.parent, tc.namespace))); got != tc.want {
+				t.Errorf("the pool of %+v is called %s, want %s", tc.pods, got, tc.want)
+			}
+		}
+	}
+}

@@ -66,7 +66,7 @@ const (
 
 func newCapacity(o Options) *capacity {
 	return &capacity{
-		cloud: o.Capacity, now: o.Now, pause: o.Backoff.Quota, rooms: map[sdn.Scope]*room{}, asked: map[string]asking{},
+		cloud: withMore(o), now: o.Now, pause: o.Backoff.Quota, rooms: map[sdn.Scope]*room{}, asked: map[string]asking{},
 	}
 }
 

@@ -239,7 +239,9 @@ func (c *creations) send(ctx context.Context, o order) {
 	}
 	log := ctrl.LoggerFrom(ctx).WithValues("pool", o.r.Pool, "node", o.r.Node)
 	began := c.now()
-	made, err := c.cloud.CreatePorts(ctx, sdn.Owner{Kind: sdn.KindPool, Name: o.r.Pool}, request(o.key), o.n)
+	r := request(o.key)
+	r.MoreSubnetIDs = c.settings.Load().Pods.MoreSubnetIDs
+	made, err := c.cloud.CreatePorts(ctx, sdn.Owner{Kind: sdn.KindPool, Name: o.r.Pool}, r, o.n)
 	took := c.now().Sub(began)
 	for _, port := range made {
 		log.Info("created port", "port", port.ID)

@@ -38,8 +38,16 @@ func (b *Neutron) CreatePorts(ctx context.Context, owner sdn.Owner, r sdn.PortRe
 	if r.ParentPortID != "" {
 		where = "on the trunk of port " + r.ParentPortID
 	}
-	return ports, fmt.Errorf("creating %d ports in subnet %s %s, of which %d were made: %w",
-		n, strings.Join(r.SubnetIDs, ", "), where, len(ports), err)
+	return ports, fmt.Errorf("creating %d ports in subnet %s %s, of which %d were made: %w", n, subnetsNamed(r), where, len(ports), err)
+}
+
+// subnetsNamed is the subnets of a request, in words.
+func subnetsNamed(r sdn.PortRequest) string {
+	var out []string
+	for _, id := range r.SubnetIDs {
+		out = append(out, strings.Join(append([]string{id}, r.MoreSubnetIDs[id]...), " or "))
+	}
+	return strings.Join(out, ", ")
 }
 
 func (b *Neutron) createPorts(ctx context.Context, owner sdn.Owner, r sdn.PortRequest, n int) ([]sdn.Port, error) {
@@ -51,7 +59,29 @@ func (b *Neutron) createPorts(ctx context.Context, owner sdn.Owner, r sdn.PortRe
 	if err != nil {
 		return nil, err
 	}
-	subnets, err := b.subnetsOf(ctx, r)
+	var full error
+	if r.ParentPortID != "" {
+		if n, full, err = b.roomOn(ctx, r, n); err != nil {
+			return nil, err
+		}
+	}
+	var ports []sdn.Port
+	for _, ids := range b.choices.of(r) {
+		var some []sdn.Port
+		some, err = b.createIn(ctx, m, description, r, ids, n-len(ports))
+		if ports = append(ports, some...); !errors.Is(err, sdn.ErrAddresses) {
+			if err == nil {
+				b.choices.took(r, ids)
+			}
+			break
+		}
+	}
+	return ports, session.First(err, full)
+}
+
+// createIn makes n ports with an address of each of these subnets.
+func (b *Neutron) createIn(ctx context.Context, m session.Mark, description string, r sdn.PortRequest, ids []string, n int) ([]sdn.Port, error) {
+	subnets, err := b.subnetsOf(ctx, r, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -64,12 +94,8 @@ func (b *Neutron) createPorts(ctx context.Context, owner sdn.Owner, r sdn.PortRe
 	for _, s := range subnets {
 		body.FixedIPs = append(body.FixedIPs, wireIP{SubnetID: s.id})
 	}
-	var full error
 	if r.ParentPortID != "" {
 		body.HostID = ""
-		if n, full, err = b.roomOn(ctx, r, n); err != nil {
-			return nil, err
-		}
 	}
 	if b.mayTag(ctx) {
 		body.Tags = m.Tags()
@@ -78,7 +104,7 @@ func (b *Neutron) createPorts(ctx context.Context, owner sdn.Owner, r sdn.PortRe
 	if errors.Is(err, sdn.ErrInvalid) {
 		b.details.forget(subnets) // what is kept of them may be why
 	}
-	return ports, session.First(err, full)
+	return ports, err
 }
 
 // byPairs reports whether the ports of a request pass their parent by its address
@@ -94,12 +120,12 @@ func (b *Neutron) roomOn(ctx context.Context, r sdn.PortRequest, n int) (fit int
 	return n, nil, b.trunkIsThere(ctx, r.ParentPortID)
 }
 
-// subnetsOf returns the request's subnets, which are of one network.
-func (b *Neutron) subnetsOf(ctx context.Context, r sdn.PortRequest) ([]subnet, error) {
-	if len(r.SubnetIDs) == 0 {
+// subnetsOf returns these subnets of the request, which are of one network.
+func (b *Neutron) subnetsOf(ctx context.Context, r sdn.PortRequest, ids []string) ([]subnet, error) {
+	if len(ids) == 0 {
 		return nil, fmt.Errorf("no subnet is named: %w", sdn.ErrInvalid)
 	}
-	subnets, err := b.details.all(ctx, r.SubnetIDs)
+	subnets, err := b.details.all(ctx, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +154,7 @@ func (b *Neutron) makeAll(ctx context.Context, body newPort, subnets []subnet, r
 		}
 		some, err := b.finish(ctx, made, subnets, r, err)
 		for _, p := range some {
-			p.Arrange(r.SubnetIDs) // Neutron orders addresses by their text, and may have added some
+			p.Arrange(r.SubnetIDs, r.MoreSubnetIDs) // Neutron orders addresses by their text, and may have added some
 			ports = append(ports, p)
 		}
 		if err != nil {

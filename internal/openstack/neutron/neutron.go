@@ -41,6 +41,7 @@ type Neutron struct {
 	parents parents
 	sights  sights
 	leaving departures
+	choices choices
 	listed  atomic.Bool // all ports have been listed once
 
 	extensions singleflight.Group
@@ -53,6 +54,7 @@ var (
 	_ sdn.Visibility     = (*Neutron)(nil)
 	_ sdn.Hosts          = (*Neutron)(nil)
 	_ sdn.Capacity       = (*Neutron)(nil)
+	_ sdn.Details        = (*Neutron)(nil)
 	_ sdn.Adoption       = (*Neutron)(nil)
 	_ sdn.SecurityGroups = (*Neutron)(nil)
 	_ sdn.FloatingIPs    = (*Neutron)(nil)

@@ -59,6 +59,14 @@ func (c cloud) MakeTwin(_ *testing.T, address string) (portID, subnetID string) 
 	return "twin", s.ID
 }
 
+func (c cloud) MakeSubnet(t *testing.T, prefix netip.Prefix) string {
+	s := subnet4
+	s.ID, s.Prefix, s.Gateway = "small", prefix, netip.Addr{}
+	c.AddSubnet(s)
+	t.Cleanup(func() { c.RemoveSubnet(s.ID) })
+	return s.ID
+}
+
 func (c cloud) MakeAutomaticSubnet(t *testing.T, prefix netip.Prefix) string {
 	s := subnet6
 	s.ID, s.Prefix, s.Gateway, s.Automatic = "automatic", prefix, netip.Addr{}, true

@@ -141,7 +141,11 @@ func (c *Cloud) check(r sdn.PortRequest) error {
 		return fmt.Errorf("no subnet named: %w", sdn.ErrInvalid)
 	}
 	network := r.NetworkID
+	ids := slices.Clone(r.SubnetIDs)
 	for _, id := range r.SubnetIDs {
+		ids = append(ids, r.MoreSubnetIDs[id]...)
+	}
+	for _, id := range ids {
 		s, ok := c.subnets[id]
 		if !ok {
 			return fmt.Errorf("subnet %s does not exist: %w", id, sdn.ErrInvalid)
@@ -196,6 +200,11 @@ func (c *Cloud) create(cluster string, owner sdn.Owner, r sdn.PortRequest) (sdn.
 	vif := v1.VIF{Type: "ovs", MTU: c.subnets[r.SubnetIDs[0]].MTU}
 	for _, id := range append(slices.Clone(r.SubnetIDs), c.automatic(r)...) {
 		a, err := c.freeAddress(c.subnets[id])
+		for _, other := range r.MoreSubnetIDs[id] {
+			if err != nil {
+				a, err = c.freeAddress(c.subnets[other])
+			}
+		}
 		if err != nil {
 			return sdn.Port{}, err
 		}
@@ -223,7 +232,7 @@ func (c *Cloud) create(cluster string, owner sdn.Owner, r sdn.PortRequest) (sdn.
 	}
 	c.ports[p.ID] = p
 	out := clone(p.Port)
-	out.Arrange(r.SubnetIDs)
+	out.Arrange(r.SubnetIDs, r.MoreSubnetIDs)
 	if r.VIFType != "" {
 		out.VIF.Type = r.VIFType // not kept, as Neutron keeps only its own
 	}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -109,7 +110,7 @@ func addressOfEachSubnet(_ *testing.T, f fixture) {
 		p := f.create(r, 1)[0]
 		f.checkAddresses(p, want...)
 		again := f.port(p.ID)
-		again.Arrange(r.SubnetIDs)
+		again.Arrange(r.SubnetIDs, nil)
 		f.checkAddresses(again, want...)
 	}
 }
@@ -126,9 +127,38 @@ func addressUnasked(t *testing.T, f fixture) {
 	if !slices.ContainsFunc(got.VIF.Addresses, func(a v1.Address) bool { return a.SubnetID == id && int(a.PrefixLength) == prefix.Bits() }) {
 		t.Errorf("Port shows addresses %+v, want one of %s with its prefix length, too", got.VIF.Addresses, prefix)
 	}
-	got.Arrange(f.request().SubnetIDs)
+	got.Arrange(f.request().SubnetIDs, nil)
 	if diff := cmp.Diff(p, got); diff != "" {
 		t.Errorf("Port, arranged, is not what CreatePorts returned: (-create +port)\n%s", diff)
+	}
+}
+
+// anotherSubnetWhereOneIsFull: the address of a subnet that has none left comes from the
+// next one that is named for it, and nobody is told of the first.
+func anotherSubnetWhereOneIsFull(t *testing.T, f fixture) {
+	small := Subnet{Prefix: netip.MustParsePrefix("10.254.0.0/29")}
+	small.ID = f.Cloud.MakeSubnet(t, small.Prefix)
+	const room, n = 6, 8 // of eight addresses the first and the last are none for ports
+	r := f.request()
+	r.SubnetIDs, r.MoreSubnetIDs = []string{small.ID, f.Subnets[1].ID}, map[string][]string{small.ID: {f.Subnets[0].ID}}
+	for i, p := range f.create(r, n) {
+		first := small
+		if i >= room {
+			first = f.Subnets[0]
+		}
+		f.checkAddresses(p, first, f.Subnets[1])
+		again := f.port(p.ID)
+		again.Arrange(r.SubnetIDs, r.MoreSubnetIDs)
+		f.checkAddresses(again, first, f.Subnets[1])
+	}
+	f.checkAddresses(f.create(r, 1)[0], f.Subnets[0], f.Subnets[1])
+	r.MoreSubnetIDs = nil
+	if ports, err := f.tryCreate(r, 1); !errors.Is(err, sdn.ErrAddresses) || len(ports) != 0 {
+		t.Errorf("CreatePorts in a full subnet = %d ports, %v; want ErrAddresses", len(ports), err)
+	}
+	r.MoreSubnetIDs = map[string][]string{small.ID: {MissingID}}
+	if _, err := f.tryCreate(r, 1); !errors.Is(err, sdn.ErrInvalid) || !strings.Contains(err.Error(), MissingID) {
+		t.Errorf("CreatePorts in a full subnet or one that does not exist: %v, want ErrInvalid, and the subnet named", err)
 	}
 }
 

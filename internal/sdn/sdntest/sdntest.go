@@ -53,6 +53,8 @@ type Cloud interface {
 	// MakeForeignPort makes a port that looks like one of Kuryr's in all but the mark.
 	MakeForeignPort(t *testing.T) (id string)
 	HasPort(t *testing.T, id string) bool
+	// MakeSubnet makes a subnet of the target's network, without a gateway.
+	MakeSubnet(t *testing.T, prefix netip.Prefix) (id string)
 	// MakeAutomaticSubnet makes a subnet of the target's network of which each new port
 	// gets an address, whatever it asks for.
 	MakeAutomaticSubnet(t *testing.T, prefix netip.Prefix) (id string)
@@ -107,6 +109,7 @@ func Run(t *testing.T, newTarget func(t *testing.T) Target) {
 		{"no ports asked for", noPorts},
 		{"an address of each subnet", addressOfEachSubnet},
 		{"an address that nobody asked for", addressUnasked},
+		{"another subnet where one is full", anotherSubnetWhereOneIsFull},
 		{"security groups none and several", securityGroups},
 		{"VIF type overridden", vifTypeOverridden},
 		{"update leaves the rest", updateLeavesTheRest},
