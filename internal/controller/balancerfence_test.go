@@ -303,7 +303,7 @@ func TestOpenToAll(t *testing.T) {
 }
 
 // TestFenceAndRules: a pod whose labels give it other groups has these and that of the
-// load balancer, and its port has the pool's alone once it is free.
+// load balancer, and its port has these alone once it is free.
 func TestFenceAndRules(t *testing.T) {
 	b := fenceBed(t)
 	b.set(func(s *settings.Settings) { s.Pools.Min, s.Pools.TTL.Duration = 2, time.Hour })
@@ -318,7 +318,7 @@ func TestFenceAndRules(t *testing.T) {
 	})
 	b.eventually("it has both", func() bool { return b.has(one, otherGroup, id) })
 	b.delete(pod)
-	b.eventually("the free port has the pool's", func() bool { return b.has(one, group) })
+	b.eventually("the free port has the pod's", func() bool { return b.has(one, otherGroup) })
 	b.eventually("nothing remembers the other", func() bool {
 		i := slices.IndexFunc(b.ports(), func(p v1.KuryrPort) bool { return p.Name == one.Name })
 		return i >= 0 && b.ports()[i].Spec.PodRef == nil && b.ports()[i].Annotations["kuryr.openstack.org/member-security-groups"] == ""

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/supply"
 	"github.com/kuryr-go/kuryr/internal/plan/group"
@@ -323,7 +325,7 @@ func (r *Reconciler) judge(ctx context.Context, v *view) error {
 }
 
 // compare tells whether a port's security groups are those that its pod is to
-// have, or, while it has none, the pool's; more are those that it has as a member of
+// have, or, while it has none, the pool's or those of a rule; more are those that it has as a member of
 // load balancers. What cannot be told stays as it is.
 func (v *view) compare(ctx context.Context, port *v1.KuryrPort, pod *corev1.Pod, more []string, p *pool.Port) error {
 	var own []string
@@ -331,6 +333,10 @@ func (v *view) compare(ctx context.Context, port *v1.KuryrPort, pod *corev1.Pod,
 		own = v.key.SecurityGroupIDs
 	}
 	want, known := own, v.key != nil
+	if pod == nil && port.Spec.PodRef == nil && v.ruled(port.Spec.SecurityGroupIDs) && !v1.SameGroups(port.Spec.SecurityGroupIDs, own) {
+		want = v1.GroupSet(port.Spec.SecurityGroupIDs)
+		p.Groups = want
+	}
 	if pod != nil {
 		groups, ok, err := v.site.groups(ctx, pod, own)
 		if err != nil {
@@ -352,6 +358,14 @@ func (v *view) compare(ctx context.Context, port *v1.KuryrPort, pod *corev1.Pod,
 		p.Failed = false
 	}
 	return nil
+}
+
+// ruled reports whether these are the security groups of some pods, by a rule of the
+// configuration: a free port may go on having them, for the next such pod.
+func (v *view) ruled(ids []string) bool {
+	return slices.ContainsFunc(v.site.rules.Pods.SecurityGroups, func(rule config.GroupRule) bool {
+		return v1.SameGroups(rule.SecurityGroupIDs, ids)
+	})
 }
 
 // holder returns the pod that a port is bound to, nil if it is gone. A pod that

@@ -119,8 +119,12 @@ func (r *Reconciler) reserve(ctx context.Context, v *view, a *pool.Actions) erro
 func (r *Reconciler) bind(ctx context.Context, v *view, b pool.Binding) error {
 	err := r.patch(ctx, v, b.Port, b.Pod.Claim(), func(port *v1.KuryrPort) {
 		port.Spec.PodRef = b.Pod
-		if b.Groups != nil {
-			port.Spec.SecurityGroupIDs = b.Groups
+		groups := b.Groups
+		if groups == nil {
+			groups = v.key.SecurityGroupIDs
+		}
+		if !v1.SameGroups(port.Spec.SecurityGroupIDs, groups) {
+			port.Spec.SecurityGroupIDs = groups
 		}
 		delete(port.Annotations, v1.ReleasedAnnotation)
 		kube.Label(port, v1.PortBound)
@@ -186,12 +190,17 @@ func (r *Reconciler) bound(ctx context.Context, v *view, b pool.Binding) {
 	ctrl.LoggerFrom(ctx).V(1).Info("bound port", "port", b.Port, "namespace", b.Pod.Namespace, "pod", b.Pod.Name, "uid", b.Pod.UID, "took", took.String())
 }
 
-// recycle takes a port from a pod that needs it no more, for the next.
+// recycle takes a port from a pod that needs it no more, for the next. It keeps the
+// groups of a rule if the SDN is known to have them: the next pod may be of the same rule.
 func (r *Reconciler) recycle(ctx context.Context, v *view, name string) error {
 	err := r.patch(ctx, v, name, v1.Claim{}, func(port *v1.KuryrPort) {
 		port.Spec.PodRef = nil
+		settled, own := port.Grouped(), group.Without(port.Spec.SecurityGroupIDs, group.MemberGroups(port))
 		group.SetMemberGroups(port, nil)
-		if v.key != nil {
+		switch {
+		case settled && v.ruled(own):
+			port.Spec.SecurityGroupIDs = own
+		case v.key != nil:
 			port.Spec.SecurityGroupIDs = v.key.SecurityGroupIDs
 		}
 		if port.Annotations == nil {

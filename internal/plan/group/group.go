@@ -44,3 +44,8 @@ func Join(own, grants []string) (all, more []string) {
 	more = more[:min(len(more), max(0, most-len(own)))]
 	return v1.GroupSet(slices.Concat(own, more)), more
 }
+
+// Without returns groups without those of load balancers, sorted.
+func Without(groups, grants []string) []string {
+	return slices.DeleteFunc(v1.GroupSet(groups), func(id string) bool { return slices.Contains(grants, id) })
+}

@@ -109,18 +109,15 @@ func (p *planner) restore() {
 	slices.Sort(p.a.Discard)
 }
 
-// match gives the free ports to the waiting pods, oldest pod first. A port that
+// match gives the free ports to the waiting pods, oldest pod first, see give. A port that
 // has no object yet has the pool's security groups, and is written down together
 // with its pod: one with other groups gets it only once it is there to be changed.
 func (p *planner) match() {
 	settling, reserved := len(p.settling), 0
-	for _, pod := range p.waiting {
+	now := min(len(p.waiting), len(p.ready))
+	p.give(p.waiting[:now])
+	for _, pod := range p.waiting[now:] {
 		switch {
-		case len(p.ready) > 0:
-			port := p.ready[0]
-			p.ready = p.ready[1:]
-			p.a.Bind = append(p.a.Bind, Binding{Port: port.Name, Pod: &pod.Ref, Groups: pod.Groups})
-			continue
 		case pod.Groups == nil && len(p.spare) > reserved:
 			p.adopt(p.spare[0].ID, &pod)
 			p.spare = p.spare[1:]
@@ -134,6 +131,31 @@ func (p *planner) match() {
 		p.left++
 	}
 }
+
+// give gives each of pods a free port that is fit; there are as many. Those that find one
+// with the security groups that they want get the one that has been free longest, which
+// costs the SDN nothing; the others get what is left, longest free first.
+func (p *planner) give(pods []Pod) {
+	got := make([]*Port, len(pods))
+	for _, match := range []bool{true, false} {
+		for i := range pods {
+			if got[i] != nil {
+				continue
+			}
+			at := slices.IndexFunc(p.ready, func(port Port) bool { return !match || sameGroups(port.Groups, pods[i].Groups) })
+			if at >= 0 {
+				got[i] = &p.ready[at]
+				p.ready = slices.Concat(p.ready[:at], p.ready[at+1:])
+			}
+		}
+	}
+	for i, port := range got {
+		p.a.Bind = append(p.a.Bind, Binding{Port: port.Name, Pod: &pods[i].Ref, Groups: pods[i].Groups})
+	}
+}
+
+// sameGroups compares security groups: nil are the pool's, and none are none.
+func sameGroups(a, b []string) bool { return (a == nil) == (b == nil) && slices.Equal(a, b) }
 
 // keep decides over the ports that are free now: those that Min and the waiting
 // pods need stay, others for TTL and up to Max. The ones that cost nothing to

@@ -100,7 +100,7 @@ func parseLine(t *testing.T, s *pool.State, what, name string, facts map[string]
 			Name: name, Pod: claim(facts["of"]), Live: facts["of"] != "" && facts["dead"] == "",
 			Attached: facts["attached"] != "", Ready: facts["of"] == "" && facts["unready"] == "",
 			Failed: facts["failed"] != "", Lost: facts["lost"] != "", Misplaced: facts["misplaced"] != "", Deleting: facts["deleting"] != "", Drifted: facts["drifted"] != "", Stuck: facts["stuck"] != "",
-			Since: noon.Add(-after("free")), Rested: facts["fresh"] != "",
+			Since: noon.Add(-after("free")), Rested: facts["fresh"] != "", Groups: groups(facts["groups"]),
 		})
 	case "arrived":
 		s.Arrived = append(s.Arrived, pool.Arrival{ID: name, For: claim(facts["for"])})

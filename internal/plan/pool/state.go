@@ -70,6 +70,7 @@ type Port struct {
 	Drifted   bool      // the object's security groups are not the ones to be: its living pod's, or the pool's
 	Since     time.Time // while free: when it was made or given back
 	Rested    bool      // while free: it never had a pod, and needs no cooldown
+	Groups    []string  // while free: the security groups that it has, sorted; nil are the pool's own
 }
 
 // useless reports whether no pod can ever have its network of the port. Of a
@@ -89,7 +90,7 @@ type Actions struct {
 	Bind    []Binding // give a free port to a pod
 	Adopt   []Binding // make the object of an arrived port, bound if Pod is set
 	Restore []Lookup  // look up a port that a pod had
-	Recycle []string  // take a port from its pod, write the pool's security groups and keep it; or let it rest anew
+	Recycle []string  // take a port from its pod, write what groups a free one is to have, and keep it; or let it rest anew
 	Repair  []string  // write the security groups that are to be
 	Delete  []string  // delete the object, and with it the port
 	Discard []string  // delete an arrived port that nobody needs
@@ -114,7 +115,7 @@ type Binding struct {
 	Port string
 	Pod  *v1.PodReference
 	// Groups are the security groups that the pod is to have; nil are the
-	// pool's. They are written into an object that there is. One that is made is
+	// pool's. They are written into an object that there is and has others. One that is made is
 	// made with the groups that its port has, and has drifted if these are others.
 	Groups []string
 }

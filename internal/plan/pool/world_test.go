@@ -124,6 +124,9 @@ func (w *world) state() pool.State {
 		p.Live = ok && !holder.finished
 		p.Drifted = p.spec != w.target(p)
 		p.Ready = p.Pod.IsZero() && p.settled
+		if p.Pod.IsZero() {
+			p.Groups = groups(w.target(p))
+		}
 		s.Ports = append(s.Ports, p.Port)
 	}
 	for _, n := range w.requests {
@@ -142,8 +145,14 @@ func (w *world) target(p port) string {
 	if holder, ok := w.seenPods[p.Pod]; ok && !holder.finished {
 		return holder.groups
 	}
+	if p.Pod.IsZero() && ruled(p.spec) {
+		return p.spec
+	}
 	return ""
 }
+
+// ruled reports whether security groups are the pool's or those that some pods are to have.
+func ruled(spec string) bool { return spec == "" || spec == "own" || spec == "other" }
 
 // plan makes a plan, checks that it is one of its state and nothing else, and
 // carries it out.
@@ -209,9 +218,10 @@ func (w *world) write(name string) *port {
 }
 
 func (w *world) bind(a pool.Actions) (conflicts int) {
+	w.judgeGroups(a)
 	for _, b := range a.Bind {
 		seen := w.seenPorts[b.Port]
-		if !seen.Pod.IsZero() || !seen.settled || seen.spec != "" || seen.Deleting || seen.Failed || seen.Lost {
+		if !seen.Pod.IsZero() || !seen.settled || !ruled(seen.spec) || seen.Deleting || seen.Failed || seen.Lost {
 			w.fail("binds %s, which is not fit: %+v", b.Port, seen)
 		}
 		if !seen.Rested && w.now.Before(seen.Since.Add(w.levels.Cooldown)) {
@@ -225,10 +235,24 @@ func (w *world) bind(a pool.Actions) (conflicts int) {
 			conflicts++
 			continue
 		}
-		p.Pod, p.Rested, p.spec, p.settled = b.Pod.Claim(), false, w.seenPods[b.Pod.Claim()].groups, false
+		want := w.seenPods[b.Pod.Claim()].groups
+		p.Pod, p.Rested, p.spec, p.settled = b.Pod.Claim(), false, want, p.spec == want
 		w.reuse(b.Port, b.Pod.Claim())
 	}
 	return conflicts
+}
+
+// judgeGroups checks that no two pods could swap their ports so that fewer groups change.
+func (w *world) judgeGroups(a pool.Actions) {
+	has := func(b pool.Binding) string { return w.seenPorts[b.Port].spec }
+	wants := func(b pool.Binding) string { return w.seenPods[b.Pod.Claim()].groups }
+	for _, b := range a.Bind {
+		for _, c := range a.Bind {
+			if has(b) != wants(b) && has(c) != wants(c) && has(c) == wants(b) {
+				w.fail("binds %s to %s, which wants the groups of %s", b.Port, b.Pod.Claim(), c.Port)
+			}
+		}
+	}
 }
 
 // reuse checks that nobody has a port's address, or had it a moment ago.
@@ -281,7 +305,10 @@ func (w *world) free(a pool.Actions) (conflicts int) {
 			p.Deleting = true
 			continue
 		}
-		p.Pod, p.spec, p.settled, p.Since, p.Rested = v1.Claim{}, "", false, w.now, false
+		if !p.settled || !ruled(p.spec) {
+			p.spec, p.settled = "", false
+		}
+		p.Pod, p.Since, p.Rested = v1.Claim{}, w.now, false
 	}
 	for _, name := range a.Repair {
 		if p := w.write(name); p != nil {
