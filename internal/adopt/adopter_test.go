@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -159,13 +160,14 @@ func TestAdopterWritesPortsDown(t *testing.T) {
 // A port that changes hands between the look and the deed is left alone.
 func TestAdopterLeavesWhatChanged(t *testing.T) {
 	l := leave(t)
-	var once bool
+	change := sync.OnceFunc(func() { // before any of those that are made at once
+		l.cloud.TakeStray(l.strays[0].ID, "pod")
+		l.cloud.TakeStray(l.strays[4].ID, "pod")
+		l.cloud.RemovePort(l.strays[2].ID)
+	})
 	l.cloud.Before = func(_ context.Context, call string, _ int) error {
-		if (call == memory.Claim || call == memory.DeleteStray) && !once {
-			once = true
-			l.cloud.TakeStray(l.strays[0].ID, "pod")
-			l.cloud.TakeStray(l.strays[4].ID, "pod")
-			l.cloud.RemovePort(l.strays[2].ID)
+		if call == memory.Claim || call == memory.DeleteStray {
+			change()
 		}
 		return nil
 	}
