@@ -59,6 +59,9 @@ func (b *Neutron) createPorts(ctx context.Context, owner sdn.Owner, r sdn.PortRe
 	if err != nil {
 		return nil, err
 	}
+	if len(r.SubnetIDs) == 0 {
+		return nil, fmt.Errorf("no subnet is named: %w", sdn.ErrInvalid)
+	}
 	var full error
 	if r.ParentPortID != "" {
 		if n, full, err = b.roomOn(ctx, r, n); err != nil {
@@ -122,9 +125,6 @@ func (b *Neutron) roomOn(ctx context.Context, r sdn.PortRequest, n int) (fit int
 
 // subnetsOf returns these subnets of the request, which are of one network.
 func (b *Neutron) subnetsOf(ctx context.Context, r sdn.PortRequest, ids []string) ([]subnet, error) {
-	if len(ids) == 0 {
-		return nil, fmt.Errorf("no subnet is named: %w", sdn.ErrInvalid)
-	}
 	subnets, err := b.details.all(ctx, ids)
 	if err != nil {
 		return nil, err
