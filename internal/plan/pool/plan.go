@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -136,26 +137,49 @@ func (p *planner) match() {
 // with the security groups that they want get the one that has been free longest, which
 // costs the SDN nothing; the others get what is left, longest free first.
 func (p *planner) give(pods []Pod) {
-	got := make([]*Port, len(pods))
-	for _, match := range []bool{true, false} {
-		for i := range pods {
-			if got[i] != nil {
-				continue
-			}
-			at := slices.IndexFunc(p.ready, func(port Port) bool { return !match || sameGroups(port.Groups, pods[i].Groups) })
-			if at >= 0 {
-				got[i] = &p.ready[at]
-				p.ready = slices.Concat(p.ready[:at], p.ready[at+1:])
-			}
+	if len(pods) == 0 {
+		return
+	}
+	with := map[string][]int{} // which of ready have these groups, longest free first
+	for i := range p.ready {
+		groups := groupsKey(p.ready[i].Groups)
+		with[groups] = append(with[groups], i)
+	}
+	got, taken := make([]int, len(pods)), make([]bool, len(p.ready))
+	for i := range pods {
+		got[i] = -1
+		groups := groupsKey(pods[i].Groups)
+		if fit := with[groups]; len(fit) > 0 {
+			got[i], with[groups] = fit[0], fit[1:]
+			taken[fit[0]] = true
 		}
 	}
-	for i, port := range got {
-		p.a.Bind = append(p.a.Bind, Binding{Port: port.Name, Pod: &pods[i].Ref, Groups: pods[i].Groups})
+	next := 0
+	for i := range pods {
+		if got[i] < 0 {
+			for taken[next] {
+				next++
+			}
+			got[i], taken[next] = next, true
+		}
+		p.a.Bind = append(p.a.Bind, Binding{Port: p.ready[got[i]].Name, Pod: &pods[i].Ref, Groups: pods[i].Groups})
 	}
+	var rest []Port
+	for i := range p.ready {
+		if !taken[i] {
+			rest = append(rest, p.ready[i])
+		}
+	}
+	p.ready = rest
 }
 
-// sameGroups compares security groups: nil are the pool's, and none are none.
-func sameGroups(a, b []string) bool { return (a == nil) == (b == nil) && slices.Equal(a, b) }
+// groupsKey tells sets of security groups apart: nil are the pool's, and none are none.
+func groupsKey(groups []string) string {
+	if groups == nil {
+		return "pool"
+	}
+	return strings.Join(groups, " ")
+}
 
 // keep decides over the ports that are free now: those that Min and the waiting
 // pods need stay, others for TTL and up to Max. The ones that cost nothing to
