@@ -19,6 +19,7 @@ import (
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -162,8 +163,8 @@ func TestRights(t *testing.T) {
 		{controller, "controller", "openstack.org/kuryrportpools/status", "patch", true},
 		{controller, "controller", "openstack.org/kuryrloadbalancers", "get list watch create patch delete", true},
 		{controller, "controller", "openstack.org/kuryrloadbalancers/status", "patch", true},
-		{controller, "controller", "/services", "get list watch patch", true},
-		{controller, "controller", "/services", "create update delete", false},
+		{controller, "controller", "/services", "get list watch", true},
+		{controller, "controller", "/services", "create update patch delete", false},
 		{controller, "controller", "/services/status", "patch", true},
 		{controller, "controller", "discovery.k8s.io/endpointslices", "get list watch", true},
 		{controller, "controller", "discovery.k8s.io/endpointslices", "create patch delete", false},
@@ -172,8 +173,9 @@ func TestRights(t *testing.T) {
 		{daemon, "daemon", "/services", "get create update patch delete", false},
 		{daemon, "daemon", "discovery.k8s.io/endpointslices", "get create update patch delete", false},
 		{daemon, "daemon", "openstack.org/kuryrloadbalancers", "get list patch", false},
-		{controller, "controller", "/pods", "get list watch patch", true},
-		{controller, "controller", "/pods", "create update delete", false},
+		{controller, "controller", "/pods", "get list watch", true},
+		{controller, "controller", "/pods/status", "patch", true},
+		{controller, "controller", "/pods", "create update patch delete", false},
 		{controller, "controller", "/nodes", "get list watch", true},
 		{controller, "controller", "/nodes", "patch update delete", false},
 		{controller, "controller", "/namespaces kube-system", "get list watch", true},
@@ -188,6 +190,53 @@ func TestRights(t *testing.T) {
 				t.Errorf("may the %s %s %s? got %v, want %v", r.name, verb, r.what, got, r.allowed)
 			}
 		}
+	}
+}
+
+// TestControllerChangesNoSpec: the controller's token annotates a pod and holds a Service,
+// and what they are to be it cannot change: neither by the objects nor by their status.
+func TestControllerChangesNoSpec(t *testing.T) {
+	admin, controller := as(t, rest.ImpersonationConfig{}), as(t, serviceAccount("kuryr-controller"))
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "privileged"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "trusted"}}},
+	}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "default"}}
+	svc := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "held"},
+		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+	}
+	for _, o := range []client.Object{account, pod, svc} {
+		if err := admin.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hold := `{"metadata":{"annotations":{"openstack.org/kuryr-vif":"[]"},"finalizers":["kuryr.openstack.org/service-finalizer"]}}`
+	spec := `{"spec":{"containers":[{"name":"c","image":"evil"}],"externalIPs":["203.0.113.9"]}}`
+	release := `{"metadata":{"finalizers":null}}`
+	for _, body := range []string{hold, spec, release} {
+		for _, o := range []client.Object{pod, svc} {
+			patch := client.RawPatch(types.MergePatchType, []byte(body))
+			if err := controller.Patch(t.Context(), o.DeepCopyObject().(client.Object), patch); !apierrors.IsForbidden(err) {
+				t.Errorf("the controller patches %T with %s: %v, want it forbidden", o, body, err)
+			}
+			got := o.DeepCopyObject().(client.Object)
+			if err := controller.Status().Patch(t.Context(), got, patch); err != nil {
+				t.Errorf("the controller patches the status of %T with %s: %v", o, body, err)
+			}
+			if held := len(got.GetFinalizers()) == 1; held != (body != release) {
+				t.Errorf("%T after %s by its status: finalizers %v", o, body, got.GetFinalizers())
+			}
+		}
+	}
+	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(pod), pod); err != nil || pod.Spec.Containers[0].Image != "trusted" {
+		t.Errorf("the pod's image is %q (%v)", pod.Spec.Containers[0].Image, err)
+	}
+	if pod.Annotations["openstack.org/kuryr-vif"] != "[]" {
+		t.Errorf("the pod's annotations are %v", pod.Annotations)
+	}
+	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(svc), svc); err != nil || len(svc.Spec.ExternalIPs) > 0 {
+		t.Errorf("the Service's external IPs are %v (%v)", svc.Spec.ExternalIPs, err)
 	}
 }
 

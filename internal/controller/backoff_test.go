@@ -54,11 +54,13 @@ func TestLongOutageOfAWrite(t *testing.T) {
 		},
 		"annotating": func(refused func() error) interceptor.Funcs {
 			return interceptor.Funcs{
-				Apply: func(ctx context.Context, c client.WithWatch, obj runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
-					if err := refused(); err != nil {
-						return err
+				SubResourceApply: func(ctx context.Context, c client.Client, sub string, obj runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {
+					if obj.(interface{ GetKind() string }).GetKind() == "Pod" {
+						if err := refused(); err != nil {
+							return err
+						}
 					}
-					return c.Apply(ctx, obj, opts...)
+					return c.SubResource(sub).Apply(ctx, obj, opts...)
 				},
 			}
 		},

@@ -39,7 +39,7 @@ import (
 // All that the controller does with the API server, and nothing else, but for asking
 // what it may do, which everybody may:
 //
-// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
 // +kubebuilder:rbac:groups=openstack.org,resources=kuryrports,verbs=get;list;watch;create;patch;delete

@@ -184,7 +184,7 @@ var serviceNeeds = []struct {
 	group, resource, sub string
 	verbs                []string
 }{
-	{"", "services", "", []string{"get", "list", "watch", "patch"}},
+	{"", "services", "", []string{"get", "list", "watch"}},
 	{"", "services", "status", []string{"patch"}},
 	{discoveryv1.GroupName, "endpointslices", "", []string{"list", "watch"}},
 	{v1.GroupVersion.Group, "kuryrloadbalancers", "", []string{"get", "list", "watch", "create", "patch", "delete"}},

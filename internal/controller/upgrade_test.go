@@ -92,6 +92,7 @@ func (u *upgrade) changed() {
 		u.t.Errorf("the new pod has port %s, want one of those that were free", free)
 	}
 	names := managers(dumpObjects(u.t, u.client))
+	delete(names, "Pod status Apply kuryr-annotation") // before, by the pod itself
 	for name := range managers(u.left.objects(u.t)) {
 		delete(names, name)
 	}

@@ -92,6 +92,8 @@ func (r *annotations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 	return ctrl.Result{}, r.apply(ctx, &pod, want)
 }
 
+// apply writes by the status subresource, as may who cannot change a pod's spec: else the
+// controller's token would do to run anything anywhere.
 func (r *annotations) apply(ctx context.Context, pod *corev1.Pod, want string) error {
 	u := &unstructured.Unstructured{Object: map[string]any{}}
 	u.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
@@ -99,7 +101,7 @@ func (r *annotations) apply(ctx context.Context, pod *corev1.Pod, want string) e
 	u.SetName(pod.Name)
 	u.SetUID(pod.UID) // not another pod of that name, nor a new one
 	u.SetAnnotations(map[string]string{v1.VIFAnnotation: want})
-	err := r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), kube.OwnerAnnotation, client.ForceOwnership)
+	err := r.client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), kube.OwnerAnnotation, client.ForceOwnership)
 	if err = kube.Lost(err); err != nil && !apierrors.IsConflict(err) { // another UID: it is gone
 		return fmt.Errorf("annotating pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}

@@ -41,7 +41,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=services/status,verbs=patch
 // +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=get;list;watch
 // +kubebuilder:rbac:groups=openstack.org,resources=kuryrloadbalancers,verbs=get;list;watch;create;patch;delete
@@ -312,9 +312,18 @@ func (r *Reconciler) hold(ctx context.Context, svc *corev1.Service) error {
 	return r.patch(ctx, svc, func(s client.Object) { controllerutil.AddFinalizer(s, v1.ServiceFinalizer) })
 }
 
-// patch changes the metadata of a Service, if nobody else has meanwhile.
+// patch changes the metadata of a Service, if nobody else has meanwhile. It does so by
+// the status subresource, as Kubernetes' own service controller does: who may write that
+// alone cannot change a Service's spec.
 func (r *Reconciler) patch(ctx context.Context, svc *corev1.Service, change func(client.Object)) error {
-	return kube.PatchMetadata(ctx, r.client, &corev1.Service{ObjectMeta: *svc.ObjectMeta.DeepCopy()}, "Service", kube.OwnerService, change)
+	old := &corev1.Service{ObjectMeta: *svc.ObjectMeta.DeepCopy()}
+	next := old.DeepCopy()
+	change(next)
+	err := r.client.Status().Patch(ctx, next, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), kube.OwnerService)
+	if err = kube.Lost(err); err != nil {
+		return fmt.Errorf("writing metadata of Service %s/%s: %w", svc.Namespace, svc.Name, err)
+	}
+	return nil
 }
 
 // behind reports whether the cache does not show the last own write yet.
