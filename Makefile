@@ -46,7 +46,7 @@ build: ## kuryr, kuryr-cni and kubectl-kuryr into bin/
 	go build -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/kuryr ./cmd/kuryr-cni ./cmd/kubectl-kuryr
 
 .PHONY: image
-image: ## Container image docker.io/kuryr/kuryr:dev as bin/kuryr-image.tar, without a container engine
+image: ## Container image registry.invalid/kuryr:dev as bin/kuryr-image.tar, without a container engine
 	@hack/image.sh
 
 .PHONY: generate

@@ -139,6 +139,34 @@ func daemonOf(node string) rest.ImpersonationConfig {
 	return user
 }
 
+// TestImagesCannotBePulled: the manifests name no image that somebody could offer. A node
+// without it would run it as root, with all the node's devices.
+func TestImagesCannotBePulled(t *testing.T) {
+	as(t, rest.ImpersonationConfig{}) // or skip: there is no kubectl either
+	objects, err := build("default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var images []string
+	for _, o := range objects {
+		containers, _, err := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range containers {
+			images = append(images, c.(map[string]any)["image"].(string))
+		}
+	}
+	for _, image := range images {
+		if registry, _, _ := strings.Cut(image, "/"); !strings.HasSuffix(registry, ".invalid") { // RFC 6761
+			t.Errorf("image %s: %s may be a registry of anybody's", image, registry)
+		}
+	}
+	if len(images) != 2 {
+		t.Errorf("the manifests have images %v, want the controller's and the daemon's", images)
+	}
+}
+
 // What each service account may do, to the last verb.
 func TestRights(t *testing.T) {
 	daemon, controller := as(t, daemonOf("node-1")), as(t, serviceAccount("kuryr-controller"))

@@ -6,14 +6,14 @@
 # are those of this machine.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
-names=("${@:-docker.io/kuryr/kuryr:dev}")
+names=("${@:-registry.invalid/kuryr:dev}")
 export CGO_ENABLED=0
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 chmod 755 "$root"
 
 version=${VERSION:-$(git describe --always --dirty 2>/dev/null || echo unknown)}
-flags=(-ldflags="-s -w -X main.version=$version")
+flags=(-trimpath -ldflags="-s -w -X main.version=$version")
 git rev-parse HEAD >/dev/null 2>&1 || flags+=(-buildvcs=false)
 mkdir -p bin "$root"/{etc/ssl/certs,run,tmp,usr/local/bin,var}
 go build "${flags[@]}" -o "$root/usr/local/bin/" ./cmd/kuryr ./cmd/kuryr-cni
