@@ -186,8 +186,8 @@ func TestPatchesOfDocs(t *testing.T) {
 	text := kustomize(t, dir)
 	for _, port := range []string{"9654", "9655"} {
 		general, loopback := strings.Index(text, "=:"+port), strings.Index(text, "=127.0.0.1:"+port)
-		if general < 0 || loopback < general {
-			t.Errorf("metrics on port %s: want the loopback's address after the general one", port)
+		if loopback < 0 || general < loopback {
+			t.Errorf("metrics on port %s: want the general address after the loopback's", port)
 		}
 	}
 }

@@ -8,12 +8,14 @@ package manifests_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -142,29 +144,65 @@ func daemonOf(node string) rest.ImpersonationConfig {
 // TestImagesCannotBePulled: the manifests name no image that somebody could offer. A node
 // without it would run it as root, with all the node's devices.
 func TestImagesCannotBePulled(t *testing.T) {
+	for _, name := range []string{"kuryr-controller", "kuryr-daemon"} {
+		image := containerOf(t, name).Image
+		if registry, _, _ := strings.Cut(image, "/"); !strings.HasSuffix(registry, ".invalid") { // RFC 6761
+			t.Errorf("image %s: %s may be a registry of anybody's", image, registry)
+		}
+	}
+}
+
+// TestPortsOfManifests: what the manifests' processes listen on is on the loopback, as
+// nobody has to say who he is there, and is declared, so that the scheduler gives the node
+// no pod whose host port would take what is sent there.
+func TestPortsOfManifests(t *testing.T) {
+	for name, ports := range map[string][]int32{"kuryr-controller": {8082, 9654}, "kuryr-daemon": {8090, 9655}} {
+		t.Run(name, func(t *testing.T) {
+			c := containerOf(t, name)
+			for _, port := range ports {
+				if !slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.ContainerPort == port }) {
+					t.Errorf("port %d is not declared", port)
+				}
+				var at []string
+				for _, arg := range c.Args {
+					if _, address, ok := strings.Cut(arg, "-bind-address="); ok && strings.HasSuffix(address, fmt.Sprint(":", port)) {
+						at = append(at, address)
+					}
+				}
+				if want := fmt.Sprint("127.0.0.1:", port); !slices.Equal(at, []string{want}) {
+					t.Errorf("it listens on %q, want %s", at, want)
+				}
+			}
+		})
+	}
+}
+
+// containerOf returns the container of a workload of the manifests.
+func containerOf(t *testing.T, workload string) corev1.Container {
+	t.Helper()
 	as(t, rest.ImpersonationConfig{}) // or skip: there is no kubectl either
 	objects, err := build("default")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var images []string
 	for _, o := range objects {
-		containers, _, err := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+		if o.GetName() != workload || o.GetKind() != "Deployment" && o.GetKind() != "DaemonSet" {
+			continue
+		}
+		var w struct {
+			Spec struct{ Template corev1.PodTemplateSpec }
+		}
+		data, err := o.MarshalJSON()
+		if err == nil {
+			err = json.Unmarshal(data, &w)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, c := range containers {
-			images = append(images, c.(map[string]any)["image"].(string))
-		}
+		return w.Spec.Template.Spec.Containers[0]
 	}
-	for _, image := range images {
-		if registry, _, _ := strings.Cut(image, "/"); !strings.HasSuffix(registry, ".invalid") { // RFC 6761
-			t.Errorf("image %s: %s may be a registry of anybody's", image, registry)
-		}
-	}
-	if len(images) != 2 {
-		t.Errorf("the manifests have images %v, want the controller's and the daemon's", images)
-	}
+	t.Fatalf("the manifests have no %s", workload)
+	return corev1.Container{}
 }
 
 // What each service account may do, to the last verb.
