@@ -25,19 +25,20 @@ func keyOf(ctx context.Context, c *config.Config, node *corev1.Node, hosts sdn.H
 		ProjectID: c.Pods.ProjectID, NetworkID: c.Pods.NetworkID, SubnetIDs: c.Pods.SubnetIDs,
 		SecurityGroupIDs: c.Pods.SecurityGroupIDs, VIFType: c.Pods.VIFType,
 	}
-	var parents []string
+	m := sdn.Machine{ServerID: kube.NodeServer(node)}
 	for i := range c.Nodes {
 		selector, err := metav1.LabelSelectorAsSelector(c.Nodes[i].NodeSelector)
 		if err != nil {
 			return v1.PoolKey{}, fmt.Errorf("reading nodes[%d].nodeSelector: %w", i, err)
 		}
 		if selector.Matches(labels.Set(node.Labels)) {
-			s.VIFType, parents = c.Nodes[i].VIFType, c.Nodes[i].ParentSubnetIDs
+			s.VIFType, m.SubnetIDs, m.ProjectID = c.Nodes[i].VIFType, c.Nodes[i].ParentSubnetIDs, c.Nodes[i].ParentProjectID
 			break
 		}
 	}
 	if config.Nested(s.VIFType) {
-		id, err := sdn.ParentPortOfAny(ctx, hosts, kube.NodeAddresses(node), parents, s.VIFType == config.VIFTypeVLAN)
+		m.Trunk = s.VIFType == config.VIFTypeVLAN
+		id, err := sdn.ParentPortOfAny(ctx, hosts, m, kube.NodeAddresses(node))
 		if err != nil {
 			return v1.PoolKey{}, fmt.Errorf("looking for the machine of node %s: %w", node.Name, err)
 		}

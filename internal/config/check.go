@@ -134,9 +134,12 @@ func checkNodes(nodes []NodePorts, d *decoder) {
 		at := fmt.Sprintf("nodes[%d]", i)
 		d.vifType(at+".vifType", n.VIFType)
 		d.ids(at+".parentSubnetIDs", n.ParentSubnetIDs, "subnet", maxAddresses)
-		if len(n.ParentSubnetIDs) > 0 && !Nested(n.VIFType) {
-			d.fault(at+".parentSubnetIDs", "only with vifType %s or %s are the nodes virtual machines whose port is looked for: remove it, or set vifType",
-				VIFTypeVLAN, VIFTypeMACVLAN)
+		d.project(at+".parentProjectID", n.ParentProjectID)
+		for field, set := range map[string]bool{"parentSubnetIDs": len(n.ParentSubnetIDs) > 0, "parentProjectID": n.ParentProjectID != ""} {
+			if set && !Nested(n.VIFType) {
+				d.fault(at+"."+field, "only with vifType %s or %s are the nodes virtual machines whose port is looked for: remove it, or set vifType",
+					VIFTypeVLAN, VIFTypeMACVLAN)
+			}
 		}
 		d.selectors(at, map[string]*metav1.LabelSelector{"nodeSelector": n.NodeSelector})
 	}

@@ -104,6 +104,7 @@ type NodePorts struct {
 	NodeSelector    *metav1.LabelSelector `json:"nodeSelector"`              // never nil
 	VIFType         string                `json:"vifType,omitempty"`         // empty: as Neutron says of each port
 	ParentSubnetIDs []string              `json:"parentSubnetIDs,omitempty"` // of the machines' own ports; empty: any
+	ParentProjectID string                `json:"parentProjectID,omitempty"` // of the machines' own ports; empty: the credential's own
 }
 
 // Pools says what levels pools are kept at.

@@ -335,6 +335,8 @@ func TestFaults(t *testing.T) {
 		{"node without a selector", head + "nodes: [{vifType: VLAN}]", "nodes[0]: missing: write nodeSelector"},
 		{"all faults of an entry", head + "nodes: [{vifType: VLAN}]", `nodes[0].vifType: "VLAN" is no type of port`},
 		{"parent's subnet", head + "nodes: [{nodeSelector: {}, vifType: vlan, parentSubnetIDs: [" + example + "]}]", "nodes[0].parentSubnetIDs[0]: replace the example's ID"},
+		{"parents' project", head + "nodes: [{nodeSelector: {}, vifType: vlan, parentProjectID: the one}]", `nodes[0].parentProjectID: "the one" is no ID of a project`},
+		{"project of no machine", head + "nodes: [{nodeSelector: {}, parentProjectID: abc}]", "nodes[0].parentProjectID: only with vifType vlan or macvlan"},
 		{"parent of no machine", head + "nodes: [{nodeSelector: {}, parentSubnetIDs: [" + subnet + "]}]", "nodes[0].parentSubnetIDs: only with vifType vlan or macvlan"},
 		{"many nodes", head + "nodes: [" + strings.Repeat("{nodeSelector: {}}, ", 101) + "]", "nodes: want at most 100 entries, got 101"},
 		{"rule without groups", head + "pods: {securityGroups: [{podSelector: {}}]}", "pods.securityGroups[0].securityGroupIDs: missing: write the IDs"},

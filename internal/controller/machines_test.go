@@ -116,6 +116,63 @@ func TestTwoMachinesOfOneAddress(t *testing.T) {
 	}
 }
 
+// TestForeignMachines: a port of another project, or of another server than the node's
+// providerID names, is none of the node's, whatever address its kubelet says it has.
+func TestForeignMachines(t *testing.T) {
+	const server = "8d4b3f0a-7f2e-4a52-9d75-5d6a1d5b7c11"
+	for name, foreign := range map[string]memory.Machine{
+		"another project": {PortID: "theirs", SubnetID: machineNet, Address: machineAddr, Trunk: true, Server: server, Project: "theirs"},
+		"another server":  {PortID: "theirs", SubnetID: machineNet, Address: machineAddr, Trunk: true, Server: "another"},
+	} {
+		for _, providerID := range []string{"openstack:///" + server, "openstack://RegionOne/" + server} {
+			t.Run(name+" "+providerID, func(t *testing.T) {
+				b := machinesBed(t)
+				b.patchSpec(node, map[string]any{"providerID": providerID})
+				b.cloud.AddMachine(foreign)
+				b.start()
+				pod := b.pod("web")
+				b.mentions("the Event", b.eventOn("web", "ParentPortUnknown"), machineAddr, "parentProjectID")
+				b.never("a port on the other's machine", func() bool { return b.cloud.Ports() != 0 })
+				b.cloud.RemoveMachine("theirs")
+				b.cloud.AddMachine(memory.Machine{PortID: machine, SubnetID: machineNet, Address: machineAddr, Trunk: true, Server: server})
+				if got := b.bound(pod).Spec.VIF.ParentPortID; got != machine {
+					t.Errorf("the port hangs on %s, want the machine's", got)
+				}
+			})
+		}
+	}
+}
+
+// TestMachinesOfAProject: the configuration names it. A node without a providerID, and
+// one of another kind of cloud, is told by its address and project alone.
+func TestMachinesOfAProject(t *testing.T) {
+	for _, providerID := range []string{"", "metal3://default/node"} {
+		t.Run("providerID "+providerID, func(t *testing.T) {
+			b := machinesBed(t)
+			if providerID != "" {
+				b.patchSpec(node, map[string]any{"providerID": providerID})
+			}
+			b.cloud.AddMachine(memory.Machine{PortID: "other", SubnetID: machineNet, Address: machineAddr, Trunk: true, Server: "one"})
+			b.cloud.AddMachine(memory.Machine{PortID: machine, SubnetID: "other-net", Address: machineAddr, Trunk: true, Server: "two", Project: "machines"})
+			b.set(func(s *settings.Settings) {
+				s.Nodes = []config.NodePorts{{NodeSelector: labelled("vm", "yes"), VIFType: config.VIFTypeVLAN, ParentProjectID: "machines"}}
+			})
+			b.start()
+			if got := b.bound(b.pod("web")).Spec.VIF.ParentPortID; got != machine {
+				t.Errorf("the port hangs on %s, want %s", got, machine)
+			}
+		})
+	}
+}
+
+// patchSpec changes the spec of a node.
+func (b *bed) patchSpec(name string, spec map[string]any) {
+	b.t.Helper()
+	if err := b.client.Patch(b.t.Context(), nodeNamed(name), mergePatch(b.t, map[string]any{"spec": spec})); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
 // TestMachineGetsAnotherPort: that is found out when the SDN refuses the old one.
 func TestMachineGetsAnotherPort(t *testing.T) {
 	b := machinesBed(t)

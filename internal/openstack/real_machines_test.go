@@ -42,7 +42,7 @@ func (r *realCloud) removePort(ctx context.Context, id string) error {
 
 // MakeMachine implements sdntest.Cloud.
 func (r *realCloud) MakeMachine(t *testing.T, subnetID string, trunk bool) (portID, address string) {
-	p := r.makePort(t, object{"network_id": r.network, "name": "machine", "fixed_ips": []object{{"subnet_id": subnetID}}})
+	p := r.makePort(t, object{"network_id": r.network, "name": "machine", "device_id": sdntest.ServerID, "fixed_ips": []object{{"subnet_id": subnetID}}})
 	if trunk {
 		r.makeTrunkOf(t, p.ID)
 	}
@@ -78,7 +78,7 @@ func (r *realCloud) MakeTwin(t *testing.T, address string) (portID, subnetID str
 		"network_id": net.ID, "cidr": "10.253.0.0/24", "ip_version": 4, "gateway_ip": "10.253.0.7", "enable_dhcp": false, "project_id": r.project,
 	}}, &subnet, nil)
 	must(t, err)
-	p := r.makePort(t, object{"network_id": net.ID, "name": "twin", "fixed_ips": []object{{"ip_address": address}}})
+	p := r.makePort(t, object{"network_id": net.ID, "name": "twin", "device_id": sdntest.ServerID, "fixed_ips": []object{{"ip_address": address}}})
 	return p.ID, subnet.Subnet.ID
 }
 

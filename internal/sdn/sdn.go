@@ -121,19 +121,28 @@ type Details interface {
 
 // Hosts knows the machines that nodes are.
 type Hosts interface {
-	// ParentPort returns the ID of the port of the virtual machine that has
-	// address in one of subnetIDs (in any, if empty). With trunk it has to be
-	// the parent of one. ErrNotFound if there is none, ErrInvalid if there are
-	// several: the caller has to name subnets.
-	ParentPort(ctx context.Context, address string, subnetIDs []string, trunk bool) (string, error)
+	// ParentPort returns the ID of a machine's port. ErrNotFound if there is none,
+	// ErrInvalid if there are several: the caller has to name subnets. A port that is
+	// another project's, or another server's, does not count.
+	ParentPort(ctx context.Context, m Machine) (string, error)
+}
+
+// Machine is a node that is a virtual machine, as far as its port is told by it. The node
+// itself says its address: so where more is known, all of it has to be true.
+type Machine struct {
+	Address   string
+	SubnetIDs []string // one of them has Address; empty: any
+	ProjectID string   // of the port; empty: the credential's
+	ServerID  string   // that the port is plugged into; empty: not known
+	Trunk     bool     // the port has to be the parent of one
 }
 
 // ParentPortOfAny is ParentPort for a machine that has several addresses, as one in a network
 // of both IP families: its port is found by the first of them that a port has.
-func ParentPortOfAny(ctx context.Context, h Hosts, addresses, subnetIDs []string, trunk bool) (id string, err error) {
+func ParentPortOfAny(ctx context.Context, h Hosts, m Machine, addresses []string) (id string, err error) {
 	err = fmt.Errorf("there is no address: %w", ErrNotFound)
-	for _, address := range addresses {
-		if id, err = h.ParentPort(ctx, address, subnetIDs, trunk); !errors.Is(err, ErrNotFound) {
+	for _, m.Address = range addresses {
+		if id, err = h.ParentPort(ctx, m); !errors.Is(err, ErrNotFound) {
 			break
 		}
 	}

@@ -113,7 +113,7 @@ func trimNode(node *corev1.Node) *corev1.Node {
 			Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion, Labels: node.Labels,
 			CreationTimestamp: node.CreationTimestamp, DeletionTimestamp: node.DeletionTimestamp,
 		},
-		Spec:   corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable},
+		Spec:   corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable, ProviderID: node.Spec.ProviderID},
 		Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{SystemUUID: node.Status.NodeInfo.SystemUUID}},
 	}
 	if n, ok := node.Status.Allocatable[corev1.ResourcePods]; ok {

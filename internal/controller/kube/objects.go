@@ -198,3 +198,14 @@ func NodeAddresses(node *corev1.Node) (out []string) {
 	}
 	return out
 }
+
+// NodeServer returns the ID of the OpenStack server that the node is, as its providerID
+// names it: openstack:///ID, or openstack://REGION/ID. It is "" where nobody has written
+// one, or it is of another cloud's kind.
+func NodeServer(node *corev1.Node) string {
+	rest, ok := strings.CutPrefix(node.Spec.ProviderID, "openstack://")
+	if !ok {
+		return ""
+	}
+	return strings.ToLower(rest[strings.LastIndex(rest, "/")+1:])
+}

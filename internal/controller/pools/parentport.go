@@ -315,8 +315,10 @@ func (r *parents) ask(ctx context.Context, s *site) (string, error) {
 	case len(ips) == 0:
 		return "", fmt.Errorf("finding the machine of node %s: the node has no InternalIP: %w", s.name, sdn.ErrNotFound)
 	}
-	trunk := s.ports.VIFType == config.VIFTypeVLAN
-	port, err := sdn.ParentPortOfAny(ctx, r.hosts, ips, s.ports.ParentSubnetIDs, trunk)
+	port, err := sdn.ParentPortOfAny(ctx, r.hosts, sdn.Machine{
+		SubnetIDs: s.ports.ParentSubnetIDs, ProjectID: s.ports.ParentProjectID,
+		ServerID: kube.NodeServer(s.node), Trunk: s.ports.VIFType == config.VIFTypeVLAN,
+	}, ips)
 	if err != nil {
 		return "", fmt.Errorf("finding the machine of node %s by its address %s: %w", s.name, strings.Join(ips, " or "), err)
 	}
@@ -375,6 +377,14 @@ func uids(pods []*corev1.Pod) []types.UID {
 	return out
 }
 
+// projectOf says in which project a machine's port is looked for.
+func projectOf(ports config.NodePorts) string {
+	if ports.ParentProjectID == "" {
+		return "that credential's own project, as nodes[].parentProjectID names none"
+	}
+	return "project " + ports.ParentProjectID
+}
+
 // advice says what to do about a machine that is not found.
 func advice(err error, ports config.NodePorts) string {
 	switch {
@@ -388,8 +398,8 @@ func advice(err error, ports config.NodePorts) string {
 		if ports.VIFType == config.VIFTypeVLAN {
 			trunk = " that is the parent of a trunk"
 		}
-		return fmt.Sprintf(". By Kuryr's configuration (vifType %s) the node is a virtual machine: it needs a port with that address%s%s, which Kuryr's credential may see",
-			ports.VIFType, within, trunk)
+		return fmt.Sprintf(". By Kuryr's configuration (vifType %s) the node is a virtual machine: it needs a port with that address%s%s, which Kuryr's credential may see, in %s",
+			ports.VIFType, within, trunk, projectOf(ports))
 	}
 	return ". Kuryr tries again until the SDN answers"
 }

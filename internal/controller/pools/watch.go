@@ -72,7 +72,8 @@ func nodeMoved(e event.TypedUpdateEvent[*corev1.Node]) bool {
 	a, b := e.ObjectOld, e.ObjectNew
 	before, _ := kube.NodeTakes(a)
 	after, _ := kube.NodeTakes(b)
-	return a.UID != b.UID || kube.NodeJoined(a) != kube.NodeJoined(b) || before != after || machineOf(a) != machineOf(b) || !maps.Equal(a.Labels, b.Labels)
+	return a.UID != b.UID || kube.NodeJoined(a) != kube.NodeJoined(b) || before != after || machineOf(a) != machineOf(b) ||
+		kube.NodeServer(a) != kube.NodeServer(b) || !maps.Equal(a.Labels, b.Labels)
 }
 
 // podMoved reports whether what a plan looks at has changed. kubelet writes a

@@ -19,47 +19,78 @@ import (
 // ParentPort implements sdn.Hosts, with one request. Among several ports Neutron
 // does not say which is a virtual machine's: a subnet has an address once, so
 // whoever names the subnet of the nodes gets their ports.
-func (b *Neutron) ParentPort(ctx context.Context, address string, subnetIDs []string, trunk bool) (string, error) {
-	id, err := b.parentPort(ctx, address, subnetIDs, trunk)
+//
+// An administrator sees the ports of all projects, and private addresses are in many of
+// them. What does not count is left out here and not by the query, so that the error can
+// say what is in the way.
+func (b *Neutron) ParentPort(ctx context.Context, m sdn.Machine) (string, error) {
+	id, err := b.parentPort(ctx, m)
 	if err != nil {
 		what := "port"
-		if trunk {
+		if m.Trunk {
 			what = "port of a trunk"
 		}
 		in := "any subnet"
-		if len(subnetIDs) > 0 {
-			in = "subnet " + strings.Join(subnetIDs, ", ")
+		if len(m.SubnetIDs) > 0 {
+			in = "subnet " + strings.Join(m.SubnetIDs, ", ")
 		}
-		return "", fmt.Errorf("looking for the %s with address %s in %s: %w", what, address, in, err)
+		return "", fmt.Errorf("looking for the %s with address %s in %s: %w", what, m.Address, in, err)
 	}
 	return id, nil
 }
 
-func (b *Neutron) parentPort(ctx context.Context, address string, subnetIDs []string, trunk bool) (string, error) {
-	ip, err := netip.ParseAddr(address)
+func (b *Neutron) parentPort(ctx context.Context, m sdn.Machine) (string, error) {
+	ip, err := netip.ParseAddr(m.Address)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", sdn.ErrInvalid, err)
 	}
-	query := url.Values{"fields": {"id", "fixed_ips"}, "fixed_ips": {"ip_address=" + ip.String()}}
-	if trunk {
+	if m.ProjectID == "" {
+		if m.ProjectID, err = b.Project(ctx); err != nil {
+			return "", err
+		}
+		if m.ProjectID == "" {
+			return "", fmt.Errorf("the credential does not tell its project, so that nodes[].parentProjectID has to name one: %w", sdn.ErrInvalid)
+		}
+	}
+	ports, err := b.portsAt(ctx, ip, m)
+	if err != nil {
+		return "", err
+	}
+	all := len(ports)
+	ports = slices.DeleteFunc(ports, func(w wirePort) bool { return w.ProjectID != m.ProjectID })
+	if all > 0 && len(ports) == 0 {
+		return "", fmt.Errorf("%d of other projects than %s have it: if one is the machine's, nodes[].parentProjectID has to name its project: %w", all, m.ProjectID, sdn.ErrNotFound)
+	}
+	return pickParent(ports, m)
+}
+
+// portsAt returns the ports that have a machine's address in one of its subnets.
+func (b *Neutron) portsAt(ctx context.Context, ip netip.Addr, m sdn.Machine) ([]wirePort, error) {
+	query := url.Values{"fields": {"id", "fixed_ips", "project_id", "device_id"}, "fixed_ips": {"ip_address=" + ip.String()}}
+	if m.Trunk {
 		query.Add("fields", "trunk_details")
 	}
-	for _, s := range subnetIDs {
+	for _, s := range m.SubnetIDs {
 		query.Add("fixed_ips", "subnet_id="+s)
 	}
 	var body portsBody
 	if err := b.Do(ctx, session.Request{Method: http.MethodGet, Path: []string{"ports"}, Query: query, Out: &body, Creates: true}); err != nil {
-		return "", err
+		return nil, err
 	}
 	// Neutron may mean that the port has the address, and one in the subnet.
-	body.Ports = slices.DeleteFunc(body.Ports, func(w wirePort) bool {
+	return slices.DeleteFunc(body.Ports, func(w wirePort) bool {
 		return !slices.ContainsFunc(w.FixedIPs, func(f wireIP) bool {
-			return f.IP == ip.String() && (len(subnetIDs) == 0 || slices.Contains(subnetIDs, f.SubnetID))
+			return f.IP == ip.String() && (len(m.SubnetIDs) == 0 || slices.Contains(m.SubnetIDs, f.SubnetID))
 		})
-	})
+	}), nil
+}
+
+// pickParent returns which of ports, which are of the machine's project and have its
+// address, is the machine's.
+func pickParent(ports []wirePort, m sdn.Machine) (string, error) {
 	var found []string
-	for _, w := range body.Ports {
-		if !trunk || w.Trunk != nil && w.Trunk.TrunkID != "" {
+	for _, w := range ports {
+		if (m.ServerID == "" || w.DeviceID == m.ServerID) && (!m.Trunk || w.Trunk != nil && w.Trunk.TrunkID != "") {
 			found = append(found, w.ID)
 		}
 	}
@@ -68,8 +99,10 @@ func (b *Neutron) parentPort(ctx context.Context, address string, subnetIDs []st
 		return found[0], nil
 	case len(found) > 1:
 		return "", fmt.Errorf("%d have it (%s): name the subnets of the nodes: %w", len(found), strings.Join(found, ", "), sdn.ErrInvalid)
-	case len(body.Ports) > 0:
-		return "", fmt.Errorf("port %s has it and is not the parent of a trunk: %w", body.Ports[0].ID, sdn.ErrNotFound)
+	case len(ports) == 0:
+		return "", sdn.ErrNotFound
+	case m.ServerID != "" && ports[0].DeviceID != m.ServerID:
+		return "", fmt.Errorf("port %s has it, of the server %q, and the node's providerID names %s: %w", ports[0].ID, ports[0].DeviceID, m.ServerID, sdn.ErrNotFound)
 	}
-	return "", sdn.ErrNotFound
+	return "", fmt.Errorf("port %s has it and is not the parent of a trunk: %w", ports[0].ID, sdn.ErrNotFound)
 }

@@ -18,7 +18,9 @@ type Machine struct {
 	PortID   string
 	SubnetID string
 	Address  string
-	Trunk    bool // the port has one
+	Trunk    bool   // the port has one
+	Project  string // of the port; empty: that of all credentials
+	Server   string // that the port is plugged into
 }
 
 // Pair is what a machine's port may send and get besides its own addresses.
@@ -31,6 +33,7 @@ func (c *Cloud) AddMachine(m Machine) {
 	defer c.mu.Unlock()
 	c.hostsAt[addressKey{m.SubnetID, m.Address}] = m.PortID
 	c.used[addressKey{m.SubnetID, m.Address}] = true
+	c.machines[m.PortID] = m
 	if c.pairs[m.PortID] == nil {
 		c.pairs[m.PortID] = []Pair{}
 	}
@@ -50,6 +53,7 @@ func (c *Cloud) RemoveMachine(portID string) {
 			delete(c.used, k)
 		}
 	}
+	delete(c.machines, portID)
 	delete(c.pairs, portID)
 	delete(c.trunks, portID)
 	for _, p := range c.ports {
@@ -82,11 +86,11 @@ func (c *Cloud) Pairs(portID string) []Pair {
 }
 
 // ParentPort implements sdn.Hosts.
-func (b *Backend) ParentPort(ctx context.Context, address string, subnetIDs []string, trunk bool) (string, error) {
+func (b *Backend) ParentPort(ctx context.Context, m sdn.Machine) (string, error) {
 	var id string
 	err := b.cloud.do(ctx, ParentPort, func() (err error) {
-		if id, err = b.cloud.parentPort(address, subnetIDs, trunk); err != nil {
-			return fmt.Errorf("looking for the port with address %s in subnets %q: %w", address, subnetIDs, err)
+		if id, err = b.cloud.parentPort(m); err != nil {
+			return fmt.Errorf("looking for the port with address %s in subnets %q: %w", m.Address, m.SubnetIDs, err)
 		}
 		return nil
 	})
@@ -95,17 +99,18 @@ func (b *Backend) ParentPort(ctx context.Context, address string, subnetIDs []st
 
 // What follows is called with the lock held.
 
-func (c *Cloud) parentPort(address string, subnetIDs []string, trunk bool) (string, error) {
-	ip, err := netip.ParseAddr(address)
+func (c *Cloud) parentPort(m sdn.Machine) (string, error) {
+	ip, err := netip.ParseAddr(m.Address)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", sdn.ErrInvalid, err)
 	}
 	var found []string
 	for k, id := range c.hostsAt {
-		if _, has := c.trunks[id]; k.ip != ip.String() || trunk && !has {
+		is := c.machines[id]
+		if k.ip != ip.String() || m.Trunk && !is.Trunk || m.ServerID != "" && m.ServerID != is.Server || m.ProjectID != is.Project {
 			continue
 		}
-		if len(subnetIDs) == 0 || slices.Contains(subnetIDs, k.subnet) {
+		if len(m.SubnetIDs) == 0 || slices.Contains(m.SubnetIDs, k.subnet) {
 			found = append(found, id)
 		}
 	}

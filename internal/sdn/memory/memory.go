@@ -95,20 +95,21 @@ type Cloud struct {
 	// Now is the clock of Created; nil is time.Now.
 	Now func() time.Time
 
-	mu      sync.Mutex
-	subnets map[string]Subnet
-	groups  map[string]bool
-	made    map[string]*group // security groups that backends have made
-	hosts   map[string]bool
-	trunks  map[string]map[string]int32 // parent port → subport → VLAN
-	hostsAt map[addressKey]string       // ports of virtual machines, by what they have
-	pairs   map[string][]Pair           // address pairs of such ports
-	most    int                         // pairs that a port may have; negative is any number
-	ports   map[string]*port
-	used    map[addressKey]bool
-	quota   int // ports in all; negative is none
-	last    int // number of the last thing made
-	calls   map[string]int
+	mu       sync.Mutex
+	subnets  map[string]Subnet
+	groups   map[string]bool
+	made     map[string]*group // security groups that backends have made
+	hosts    map[string]bool
+	trunks   map[string]map[string]int32 // parent port → subport → VLAN
+	hostsAt  map[addressKey]string       // ports of virtual machines, by what they have
+	machines map[string]Machine          // by their port
+	pairs    map[string][]Pair           // address pairs of such ports
+	most     int                         // pairs that a port may have; negative is any number
+	ports    map[string]*port
+	used     map[addressKey]bool
+	quota    int // ports in all; negative is none
+	last     int // number of the last thing made
+	calls    map[string]int
 
 	unserved  bool                 // there are no load balancers
 	hidden    bool                 // what the default provider is
@@ -134,7 +135,7 @@ func New(subnets ...Subnet) *Cloud {
 	c := &Cloud{
 		subnets: map[string]Subnet{}, groups: map[string]bool{}, made: map[string]*group{}, hosts: map[string]bool{},
 		trunks: map[string]map[string]int32{}, ports: map[string]*port{}, calls: map[string]int{},
-		used: map[addressKey]bool{}, quota: -1, hostsAt: map[addressKey]string{}, pairs: map[string][]Pair{}, most: 10,
+		used: map[addressKey]bool{}, quota: -1, hostsAt: map[addressKey]string{}, machines: map[string]Machine{}, pairs: map[string][]Pair{}, most: 10,
 		providers: providers(), flavors: map[string]bool{}, balancers: map[string]*balancer{}, lbQuota: -1, floating: map[string]*floatingIP{},
 	}
 	for _, s := range subnets {

@@ -44,7 +44,7 @@ func (c cloud) Subports(_ *testing.T, parent string) map[string]int32 {
 
 func (c cloud) MakeMachine(_ *testing.T, subnetID string, trunk bool) (portID, address string) {
 	n := c.machines.Add(1)
-	m := memory.Machine{PortID: fmt.Sprintf("machine-%d", n), SubnetID: subnetID, Address: fmt.Sprintf("10.1.0.%d", 200+n), Trunk: trunk}
+	m := memory.Machine{PortID: fmt.Sprintf("machine-%d", n), SubnetID: subnetID, Address: fmt.Sprintf("10.1.0.%d", 200+n), Trunk: trunk, Server: sdntest.ServerID}
 	c.AddMachine(m)
 	return m.PortID, m.Address
 }
@@ -55,7 +55,7 @@ func (c cloud) MakeTwin(_ *testing.T, address string) (portID, subnetID string) 
 	s := subnet4
 	s.ID, s.NetworkID = "twin-subnet", "twin-network"
 	c.AddSubnet(s)
-	c.AddMachine(memory.Machine{PortID: "twin", SubnetID: s.ID, Address: address})
+	c.AddMachine(memory.Machine{PortID: "twin", SubnetID: s.ID, Address: address, Server: sdntest.ServerID})
 	return "twin", s.ID
 }
 

@@ -158,7 +158,7 @@ func cancelled(t *testing.T, f fixture) {
 		"UpdatePort":  f.Backend.UpdatePort(ctx, p.ID, sdn.PortUpdate{Name: &name}),
 		"DeletePort":  f.Backend.DeletePort(ctx, p.ID),
 		"Room":        second(f.Backend.Room(ctx, f.ProjectID, nil)),
-		"ParentPort":  second(f.Backend.ParentPort(ctx, "10.0.0.1", nil, false)),
+		"ParentPort":  second(f.Backend.ParentPort(ctx, sdn.Machine{Address: "10.0.0.1", ProjectID: f.ProjectID})),
 		"Strays":      second(f.Backend.Strays(ctx, f.ProjectID)),
 		"Claim":       f.Backend.Claim(ctx, p.ID, f.owner),
 		"DeleteStray": f.Backend.DeleteStray(ctx, p.ID),

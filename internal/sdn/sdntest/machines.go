@@ -20,23 +20,26 @@ func parentPort(t *testing.T, f fixture) {
 	plain, plainIP := f.Cloud.MakeMachine(t, here[0], false)
 	trunked, trunkedIP := f.Cloud.MakeMachine(t, here[0], true)
 	both := append(slices.Clone(elsewhere), here...)
+	own, server := f.ProjectID, ServerID
 	tests := []struct {
-		what, address string
-		subnets       []string
-		trunk         bool
-		want          string
-		err           error
+		what string
+		m    sdn.Machine
+		want string
+		err  error
 	}{
-		{"a port without a trunk", plainIP, here, false, plain, nil},
-		{"a port without a trunk, as one with", plainIP, here, true, "", sdn.ErrNotFound},
-		{"a trunk's parent", trunkedIP, here, true, trunked, nil},
-		{"a trunk's parent, trunk or not", trunkedIP, both, false, trunked, nil},
-		{"an address of another subnet", plainIP, elsewhere, false, "", sdn.ErrNotFound},
-		{"an address that nobody has", "10.253.255.254", here, false, "", sdn.ErrNotFound},
-		{"what is no address", "n1", here, false, "", sdn.ErrInvalid},
+		{"a port without a trunk", sdn.Machine{Address: plainIP, SubnetIDs: here, ProjectID: own}, plain, nil},
+		{"a port without a trunk, as one with", sdn.Machine{Address: plainIP, SubnetIDs: here, ProjectID: own, Trunk: true}, "", sdn.ErrNotFound},
+		{"a trunk's parent", sdn.Machine{Address: trunkedIP, SubnetIDs: here, ProjectID: own, Trunk: true}, trunked, nil},
+		{"a trunk's parent, trunk or not", sdn.Machine{Address: trunkedIP, SubnetIDs: both, ProjectID: own}, trunked, nil},
+		{"a port of a server", sdn.Machine{Address: trunkedIP, SubnetIDs: here, ProjectID: own, ServerID: server, Trunk: true}, trunked, nil},
+		{"another server's port", sdn.Machine{Address: plainIP, SubnetIDs: here, ProjectID: own, ServerID: MissingID}, "", sdn.ErrNotFound},
+		{"another project's port", sdn.Machine{Address: plainIP, SubnetIDs: here, ProjectID: MissingID, ServerID: server}, "", sdn.ErrNotFound},
+		{"an address of another subnet", sdn.Machine{Address: plainIP, SubnetIDs: elsewhere, ProjectID: own}, "", sdn.ErrNotFound},
+		{"an address that nobody has", sdn.Machine{Address: "10.253.255.254", SubnetIDs: here, ProjectID: own}, "", sdn.ErrNotFound},
+		{"what is no address", sdn.Machine{Address: "n1", SubnetIDs: here, ProjectID: own}, "", sdn.ErrInvalid},
 	}
 	for _, test := range tests {
-		got, err := f.Backend.ParentPort(f.ctx(), test.address, test.subnets, test.trunk)
+		got, err := f.Backend.ParentPort(f.ctx(), test.m)
 		if got != test.want || !errors.Is(err, test.err) {
 			t.Errorf("ParentPort of %s = %q, %v; want %q, %v", test.what, got, err, test.want, test.err)
 		}
@@ -46,11 +49,13 @@ func parentPort(t *testing.T, f fixture) {
 func parentPortOfTwo(t *testing.T, f fixture) {
 	one, address := f.Cloud.MakeMachine(t, f.Subnets[0].ID, false)
 	two, twin := f.Cloud.MakeTwin(t, address)
-	if got, err := f.Backend.ParentPort(f.ctx(), address, nil, false); !errors.Is(err, sdn.ErrInvalid) {
+	m := sdn.Machine{Address: address, ProjectID: f.ProjectID}
+	if got, err := f.Backend.ParentPort(f.ctx(), m); !errors.Is(err, sdn.ErrInvalid) {
 		t.Errorf("ParentPort of an address that two have = %q, %v; want ErrInvalid", got, err)
 	}
 	for subnet, want := range map[string]string{f.Subnets[0].ID: one, twin: two} {
-		if got, err := f.Backend.ParentPort(f.ctx(), address, []string{subnet}, false); err != nil || got != want {
+		m.SubnetIDs = []string{subnet}
+		if got, err := f.Backend.ParentPort(f.ctx(), m); err != nil || got != want {
 			t.Errorf("ParentPort with the subnet named = %q, %v; want %q", got, err, want)
 		}
 	}

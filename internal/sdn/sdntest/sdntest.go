@@ -40,6 +40,9 @@ type Target struct {
 	Many int
 }
 
+// ServerID is the virtual machine whose ports are made.
+const ServerID = "5b1f0c9e-55d4-4b41-8ac6-2d6f4c2f8f10"
+
 // Subnet is a subnet with addresses to spare.
 type Subnet struct {
 	ID      string
@@ -62,7 +65,8 @@ type Cloud interface {
 	LimitPorts(t *testing.T, n int)
 	// Subports returns the VLAN of each subport of a trunk.
 	Subports(t *testing.T, parentPortID string) map[string]int32
-	// MakeMachine makes the port of a virtual machine in a subnet.
+	// MakeMachine makes the port of the virtual machine ServerID in a subnet, as one
+	// of the target's project.
 	MakeMachine(t *testing.T, subnetID string, trunk bool) (portID, address string)
 	RemoveMachine(t *testing.T, portID string)
 	// MakeTwin makes a network with a subnet like the target's first, and the port of
