@@ -246,6 +246,8 @@ func TestRights(t *testing.T) {
 		{controller, "controller", "/nodes", "patch update delete", false},
 		{controller, "controller", "/namespaces kube-system", "get list watch", true},
 		{controller, "controller", "/namespaces default", "create update patch delete", false},
+		{controller, "controller", "networking.k8s.io/networkpolicies default/", "get list watch", true},
+		{controller, "controller", "networking.k8s.io/networkpolicies default/", "create update patch delete", false},
 		{controller, "controller", "events.k8s.io/events default/", "create patch", true},
 		{controller, "controller", "coordination.k8s.io/leases kuryr-system/kuryr", "get create update", true},
 		{controller, "controller", "coordination.k8s.io/leases kube-system/kuryr", "get create update", false},

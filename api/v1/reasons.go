@@ -24,6 +24,9 @@ const (
 	ReasonParentPortChanged = "ParentPortChanged"
 	ReasonNodeTakesNoMore   = "NodeTakesNoMore"
 
+	// Of NetworkPolicies.
+	ReasonNotEnforced = "NotEnforced"
+
 	// Of load balancers.
 	ReasonNotSupported        = "NotSupported"
 	ReasonLoadBalancerInError = "LoadBalancerInError"

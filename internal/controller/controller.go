@@ -173,6 +173,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err := setupServices(mgr, o, grants); err != nil {
 		return fmt.Errorf("setting up the controller: %w", err)
 	}
+	if err := addPolicyNotices(mgr, o.Backoff); err != nil {
+		return fmt.Errorf("setting up the controller: %w", err)
+	}
 	return kube.AddReady(mgr)
 }
 

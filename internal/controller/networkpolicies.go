@@ -1,0 +1,152 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+)
+
+// +kubebuilder:rbac:groups=networking.k8s.io,resources=networkpolicies,verbs=get;list;watch
+
+// policyNotices says on each NetworkPolicy that it is not enforced, by one Event for each
+// of its generations. The Event's name is that of the generation, so that the API server
+// knows whether it was said already, for as long as it keeps Events.
+//
+// NetworkPolicies have a cache of their own, of metadata alone. The manager's waits for
+// all that it is to have, and the permission to list these came after pods were served.
+type policyNotices struct {
+	mgr       ctrl.Manager
+	pace      *rate.Limiter
+	forbidden sync.Once
+}
+
+// policyGeneration is one generation of one NetworkPolicy.
+type policyGeneration struct {
+	types.NamespacedName
+	uid        types.UID
+	generation int64
+}
+
+func addPolicyNotices(mgr ctrl.Manager, backoff outcome.Backoff) error {
+	// A cluster may have thousands of them when the controller starts, and nothing waits.
+	n := &policyNotices{mgr: mgr, pace: rate.NewLimiter(20, 20)}
+	return builder.TypedControllerManagedBy[policyGeneration](mgr).Named("networkpolicies").
+		WithOptions(controller.TypedOptions[policyGeneration]{
+			MaxConcurrentReconciles: 1, RateLimiter: outcome.Limiter[policyGeneration](backoff), SkipNameValidation: new(true),
+		}).
+		WatchesRawSource(source.TypedFunc[policyGeneration](n.watch)).
+		Complete(n)
+}
+
+// watch puts each generation of each NetworkPolicy into queue, until ctx ends.
+func (n *policyNotices) watch(ctx context.Context, queue workqueue.TypedRateLimitingInterface[policyGeneration]) error {
+	policies, err := cache.New(n.mgr.GetConfig(), cache.Options{
+		HTTPClient: n.mgr.GetHTTPClient(), Scheme: n.mgr.GetScheme(), Mapper: n.mgr.GetRESTMapper(),
+		DefaultTransform: trimPolicy, DefaultWatchErrorHandler: n.failed,
+	})
+	if err != nil {
+		return fmt.Errorf("making the cache of NetworkPolicies: %w", err)
+	}
+	kind := &metav1.PartialObjectMetadata{}
+	kind.SetGroupVersionKind(networkingv1.SchemeGroupVersion.WithKind("NetworkPolicy"))
+	informer, err := policies.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+	if err != nil {
+		return fmt.Errorf("watching NetworkPolicies: %w", err)
+	}
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(o any) { queue.Add(generationOf(o)) },
+		UpdateFunc: func(before, after any) {
+			if g := generationOf(after); g != generationOf(before) {
+				queue.Add(g)
+			}
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("watching NetworkPolicies: %w", err)
+	}
+	go func() {
+		if err := policies.Start(ctx); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "NetworkPolicies are not watched, and get no Event that they are not enforced")
+		}
+	}()
+	return nil
+}
+
+func trimPolicy(in any) (any, error) {
+	if o, ok := in.(*metav1.PartialObjectMetadata); ok {
+		o.ObjectMeta = metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Generation: o.Generation}
+	}
+	return in, nil
+}
+
+func generationOf(o any) policyGeneration {
+	policy := o.(*metav1.PartialObjectMetadata)
+	return policyGeneration{client.ObjectKeyFromObject(policy), policy.UID, policy.Generation}
+}
+
+// failed is told what keeps NetworkPolicies from being listed, at each try.
+func (n *policyNotices) failed(ctx context.Context, r *toolscache.Reflector, err error) {
+	if !apierrors.IsForbidden(err) {
+		toolscache.DefaultWatchErrorHandler(ctx, r, err)
+		return
+	}
+	n.forbidden.Do(func() {
+		n.mgr.GetLogger().Error(err, "NetworkPolicies get no Event that they are not enforced: apply the ClusterRole kuryr-controller of this version")
+	})
+}
+
+// Reconcile writes the Event of one generation, unless it is there.
+func (n *policyNotices) Reconcile(ctx context.Context, g policyGeneration) (ctrl.Result, error) {
+	if err := n.pace.Wait(ctx); err != nil {
+		return ctrl.Result{}, nil // the process ends
+	}
+	instance, err := os.Hostname()
+	if err != nil {
+		instance = "unknown"
+	}
+	event := &eventsv1.Event{
+		ObjectMeta:          metav1.ObjectMeta{Namespace: g.Namespace, Name: fmt.Sprintf("not-enforced-%s-%d", g.uid, g.generation)},
+		EventTime:           metav1.NowMicro(),
+		ReportingController: "kuryr-controller",
+		ReportingInstance:   "kuryr-controller-" + instance,
+		Type:                corev1.EventTypeWarning,
+		Action:              "EnforceNetworkPolicy",
+		Reason:              v1.ReasonNotEnforced,
+		Regarding: corev1.ObjectReference{
+			APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "NetworkPolicy", Namespace: g.Namespace, Name: g.Name, UID: g.uid,
+		},
+		Note: "Kuryr does not enforce NetworkPolicies, and unless another program of the cluster does, this one has no effect: " +
+			"pods get and send what the security groups of their ports let pass. pods.securityGroups in Kuryr's configuration chooses these by labels",
+	}
+	err = n.mgr.GetClient().Create(ctx, event)
+	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return ctrl.Result{}, nil // it was said, or the namespace goes
+	}
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("saying that NetworkPolicy %s is not enforced: %w", g.NamespacedName, err)
+	}
+	return ctrl.Result{}, nil
+}
