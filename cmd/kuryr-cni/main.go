@@ -25,8 +25,18 @@ const about = "kuryr-cni: hands CNI calls of a container runtime to the Kuryr da
 func main() {
 	if err := run(); err != nil {
 		printError(err)
-		os.Exit(1)
+		os.Exit(exitStatus(err.Code))
 	}
+}
+
+// exitStatus is the code of an error, as far as a process can end with it. Runtimes read
+// the code in what is printed, for any status but 0; who calls the command from a script
+// has it without parsing that.
+func exitStatus(code uint) int {
+	if code == 0 || code > 254 {
+		return 255
+	}
+	return int(code)
 }
 
 // run does the call. A panic becomes an error too: the runtime reads nothing
