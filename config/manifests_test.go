@@ -177,11 +177,41 @@ func TestPortsOfManifests(t *testing.T) {
 	}
 }
 
+// TestBindingDriversOfNodes: with the component of config/drivers, as docs/binding-drivers.md
+// names it, the daemon has the node's root folder where it runs binding drivers.
+func TestBindingDriversOfNodes(t *testing.T) {
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay := t.TempDir()
+	config, err := filepath.Rel(overlay, here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf("resources: [%[1]s/default]\ncomponents: [%[1]s/drivers]\n", config)
+	if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := containerIn(t, overlay, "kuryr-daemon")
+	if !slices.Contains(c.Args, "--host-root=/host") {
+		t.Errorf("the daemon's arguments are %q", c.Args)
+	}
+	if !slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == "host" && m.MountPath == "/host" }) {
+		t.Errorf("the daemon's mounts are %v", c.VolumeMounts)
+	}
+}
+
 // containerOf returns the container of a workload of the manifests.
 func containerOf(t *testing.T, workload string) corev1.Container {
 	t.Helper()
+	return containerIn(t, "default", workload)
+}
+
+func containerIn(t *testing.T, folder, workload string) corev1.Container {
+	t.Helper()
 	as(t, rest.ImpersonationConfig{}) // or skip: there is no kubectl either
-	objects, err := build("default")
+	objects, err := build(folder)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ import (
 
 type daemonFlags struct {
 	config, kubeconfig string
-	parking            string
+	parking, hostRoot  string
 	options            daemon.Options
 }
 
@@ -49,6 +49,7 @@ func daemonCommand() *cobra.Command {
 	flags.StringVar(&f.options.HealthAddress, "health-probe-bind-address", "127.0.0.1:8090", "address of /livez and /readyz; 0 is none")
 	flags.StringVar(&f.options.MetricsAddress, "metrics-bind-address", "127.0.0.1:9655", "address of /metrics; 0 is none")
 	flags.StringVar(&f.parking, "parking-netns", "/run/netns/kuryr-parking", "where the network namespace is mounted that keeps free ports (node.park)")
+	flags.StringVar(&f.hostRoot, "host-root", "", "root folder of the node, which binding drivers run in; empty: the daemon's own")
 	flags.StringVar(&f.options.Install.BinDir, "cni-bin-dir", "", "directory to install kuryr-cni into, as in /opt/cni/bin; empty: do not")
 	flags.StringVar(&f.options.Install.ConfDir, "cni-conf-dir", "", "directory to write "+daemon.ConfFile+" into, as in /etc/cni/net.d; empty: do not")
 	flags.StringVar(&f.options.Install.Plugin, "cni-plugin", besideMe("kuryr-cni"), "kuryr-cni executable to install")
@@ -79,7 +80,7 @@ func runDaemon(ctx context.Context, f daemonFlags) error {
 	}
 	set := plug.New(plug.Config{
 		OVSDB: o.Settings.OVSDB, Bridge: o.Settings.Bridge, DriverDir: o.Settings.DriverDir, MTU: o.Settings.MTU,
-		Parent: o.Settings.ParentInterface, Parking: f.parking,
+		Parent: o.Settings.ParentInterface, Parking: f.parking, HostRoot: f.hostRoot,
 	})
 	defer set.Close()
 	o.Drivers, o.Parking = set, set

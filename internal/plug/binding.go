@@ -40,7 +40,7 @@ const (
 // sandbox configured, as for the other drivers.
 type binding struct {
 	set  *Set
-	path string
+	path string // below the root folder that it runs in
 }
 
 var _ Driver = (*binding)(nil)
@@ -52,7 +52,7 @@ func findBinding(s *Set, typ string) (Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("looking for a driver for %q: %w", typ, err)
 	}
-	info, err := os.Stat(path)
+	info, err := os.Stat(filepath.Join(s.config.HostRoot, path))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("%q: there is no %s: %w", typ, path, ErrUnknownType)
@@ -96,7 +96,8 @@ func (b *binding) run(ctx context.Context, verb string, i Interface) error {
 	cmd := exec.CommandContext(ctx, b.path, verb)
 	cmd.Env, cmd.Dir = environment(verb, i), "/"
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), said, said
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// In a container there is neither a shell nor what the driver calls: those are the node's.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Chroot: b.set.config.HostRoot}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second // for what has left the process group and holds on to stdout
 	err = cmd.Run()

@@ -297,6 +297,70 @@ esac
 	}
 }
 
+// TestMidonetExampleOfTheNode: the example as the shipped container runs it, which has
+// neither a shell nor mm-ctl: driver, shell and mm-ctl are below the root folder of the node.
+func TestMidonetExampleOfTheNode(t *testing.T) {
+	nodetest.Need(t)
+	root := nodeWithShell(t)
+	example, err := os.ReadFile("../../config/drivers/midonet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range []string{"usr/libexec/kuryr", "usr/bin", "dev", "ports"} {
+		if err := os.MkdirAll(filepath.Join(root, folder), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	script(t, filepath.Join(root, "usr/libexec/kuryr"), "midonet", string(example))
+	script(t, filepath.Join(root, "usr/bin"), "mm-ctl", `#!/bin/sh
+case $1 in
+--bind-port) [ ! -s "/ports/$2" ] && echo "$3" >"/ports/$2" ;;
+--unbind-port) [ -s "/ports/$2" ] && : >"/ports/$2" ;;
+*) exit 64 ;;
+esac
+`)
+	d := driver(t, plug.New(plug.Config{HostRoot: root, DriverDir: "/usr/libexec/kuryr"}), "midonet")
+	p := pod(t, "midonet", 1, newNamespace(t))
+	bound := func() string {
+		b, _ := os.ReadFile(filepath.Join(root, "ports", p.PortID))
+		return strings.TrimSpace(string(b))
+	}
+	for range 2 {
+		mustPlug(t, d, p)
+		if got := bound(); got != plug.HostDevice(p.PortID) {
+			t.Errorf("port is bound to %q", got)
+		}
+		mustCheck(t, d, p)
+	}
+	for range 2 {
+		mustUnplug(t, d, p)
+		if got := bound(); got != "" {
+			t.Errorf("port is bound to %q after Unplug", got)
+		}
+	}
+	if _, err := plug.New(plug.Config{HostRoot: root, DriverDir: "/usr/libexec"}).Driver("midonet"); err == nil || !strings.Contains(err.Error(), "/usr/libexec/midonet") {
+		t.Errorf("Driver in a folder that has none = %v", err)
+	}
+}
+
+// nodeWithShell returns a root folder that holds a copy of this machine's shell, with what
+// that is linked with, and nothing else.
+func nodeWithShell(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	files := []string{"/bin/sh"}
+	out, _ := commandOutput("ldd", "/bin/sh") // fails if it is static
+	for _, word := range strings.Fields(string(out)) {
+		if filepath.IsAbs(word) {
+			files = append(files, word)
+		}
+	}
+	for _, f := range files {
+		sh(t, "sh", "-c", `mkdir -p "$1$(dirname "$2")" && cp -L "$2" "$1$2"`, "sh", root, f)
+	}
+	return root
+}
+
 // A port that is in another's way in a sandbox is not taken out while another
 // call for it is at work.
 func TestEarlierPortIsTakenOutAlone(t *testing.T) {

@@ -22,6 +22,7 @@ type Config struct {
 	OVSDB     string // local database of Open vSwitch, as in unix:/run/openvswitch/db.sock; empty: there is none
 	Bridge    string // bridge of ports that name none
 	DriverDir string // folder of the binding drivers
+	HostRoot  string // root folder that the drivers run in, and DriverDir is in; empty: this process's own
 	MTU       int    // bound of every port's, in bytes; 0: none
 	Parking   string // where the network namespace of parked ports is mounted; empty: none are
 	Parent    string // interface of the node that vlan and macvlan ports go on top of; empty: that of its default route
@@ -112,7 +113,7 @@ func (s *Set) hasSocket() bool {
 }
 
 func (s *Set) hasBindings() bool {
-	found, _ := filepath.Glob(filepath.Join(s.config.DriverDir, "*"))
+	found, _ := filepath.Glob(filepath.Join(s.config.HostRoot, s.config.DriverDir, "*"))
 	return len(found) > 0
 }
 
