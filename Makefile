@@ -42,8 +42,9 @@ help: ## This list
 ##@ Build
 
 .PHONY: build
-build: ## kuryr, kuryr-cni and kubectl-kuryr into bin/
-	go build -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/kuryr ./cmd/kuryr-cni ./cmd/kubectl-kuryr
+build: ## kuryr and kuryr-cni for Linux, and kubectl-kuryr for this machine, into bin/
+	GOOS=linux go build -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/kuryr ./cmd/kuryr-cni
+	go build -ldflags "-X main.version=$(VERSION)" -o bin/ ./cmd/kubectl-kuryr
 
 .PHONY: image
 image: ## Container image registry.invalid/kuryr:dev as bin/kuryr-image.tar, without a container engine

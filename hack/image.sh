@@ -3,8 +3,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds the container image into bin/kuryr-image.tar, for `ctr images import`
 # and `docker load`. Needs Go and no container engine. Its trusted certificates
-# are those of this machine.
+# are those of this machine, and so is its architecture.
 set -euo pipefail
+[[ $(go env GOOS GOARCH) == "$(GOOS='' GOARCH='' go env GOHOSTOS GOHOSTARCH)" && $(go env GOOS) == linux ]] || {
+	echo "image.sh: builds on Linux, for the architecture of the machine that it runs on" >&2
+	exit 1
+}
 cd "$(dirname "$(readlink -f "$0")")/.."
 names=("${@:-registry.invalid/kuryr:dev}")
 export CGO_ENABLED=0
