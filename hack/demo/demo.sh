@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Kuryr at work, from nothing: demo.sh up [real|sim] | down
 #   up    a real Kubernetes of two nodes and a real OpenStack, Kuryr deployed on
-#         them, pods with Neutron ports and a Service before them. Again: reuses what is there.
+#         them, pods with Neutron ports from warm pools and a Service before them. Again: reuses what is there.
 #         With sim the simulator in the place of OpenStack, and one node.
 #   down  stops all of it; what was built stays for the next time.
 set -euo pipefail
@@ -19,7 +19,8 @@ up() {
 	$bed install
 	$bed build control cluster node images
 	$bed up
-	hack/demo/deploy.sh
+	# Five free ports on each node, before its first pod: what Kuryr is for.
+	KURYR_POOLS='{min: 5, warmUp: {nodes: true}}' hack/demo/deploy.sh
 	eval "$($bed env)"
 	CGO_ENABLED=0 go run ./hack/demo
 	cat <<TEXT
@@ -28,7 +29,8 @@ It is yours now:
   eval "\$($PWD/hack/bed/bed env)"             sets KUBECONFIG, OS_CLOUD and the PATH
   kubectl get kuryrports,kuryrportpools,kuryrloadbalancers -A   what Kuryr keeps in Kubernetes
   kubectl -n kuryr-demo get pods -o wide
-  kubectl -n kuryr-demo scale deployment/demo --replicas=10
+  kubectl -n kuryr-demo scale deployment/demo --replicas=10     the pools are refilled behind it
+  kubectl get kuryrportpools -w
 $(cloud_commands)
   kubectl -n kuryr-system logs deployment/kuryr-controller
 Stop it with: make demo-down

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Deploys Kuryr on the running test bed as a user would: an image, and an
 # overlay over config/default that says which cloud, subnet and security group.
-# Run again it rolls out what has changed.
+# Run again it rolls out what has changed. Without KURYR_POOLS, which is what the
+# configuration says under pools, no free ports are kept: tests count ports.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/../.."
 
@@ -37,7 +38,7 @@ neutron:
 pods:
   subnetIDs: [$POD_SUBNET]
   securityGroupIDs: [$POD_SG]
-pools: {min: 0, batch: 1, ttl: 0s, cooldown: 0s}
+pools: ${KURYR_POOLS:-{min: 0, batch: 1, ttl: 0s, cooldown: 0s\}}
 services:
   subnetIDs: [$SERVICE_SUBNET]
   nodeSubnetIDs: [$NODE_SUBNET]
@@ -68,10 +69,15 @@ secretGenerator:
 images:
 - {name: $image, newTag: "$tag"}
 YAML
+before=$(kubectl -n kuryr-system get configmap kuryr-config -o jsonpath='{.data.kuryr\.yaml}' 2>/dev/null || true)
 kubectl apply --server-side --force-conflicts -k "$overlay" >"$overlay/applied" || {
 	cat "$overlay/applied" >&2
 	exit 1
 }
+if [[ -n $before && $before != "$(<"$overlay/kuryr.yaml")" ]]; then
+	# A controller that runs reads it by itself, within a minute and a half: that is long here.
+	kubectl -n kuryr-system rollout restart deployment/kuryr-controller >/dev/null
+fi
 step "waiting for Kuryr and the nodes to be ready"
 for workload in deployment/kuryr-controller daemonset/kuryr-daemon; do
 	kubectl -n kuryr-system rollout status "$workload" --timeout=120s || {

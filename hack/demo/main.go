@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Demo shows Kuryr at work on a running test bed: it starts a Deployment over
-// the nodes, prints which Neutron port each pod got and how long that took,
-// proves that the pods reach each other, and puts a Service before them. See demo.sh.
+// Demo shows Kuryr at work on a running test bed: it waits until the nodes' pools hold
+// their free ports, starts a Deployment over the nodes, prints which Neutron port each pod
+// got from there and how long the pod took to start, proves that the pods reach each other,
+// and puts a Service before them. See demo.sh.
 package main
 
 import (
@@ -33,7 +34,7 @@ var labels = map[string]string{"app": "demo"}
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	if err := run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
@@ -48,6 +49,9 @@ func run(ctx context.Context) error {
 	}
 	if err := clean(ctx, c); err != nil {
 		return fmt.Errorf("removing an earlier demo: %w", err)
+	}
+	if err := fill(ctx, c); err != nil {
+		return err
 	}
 	fmt.Printf("\nStarting a Deployment of %d pods over the nodes.\n\n", replicas)
 	if err := c.Client.Create(ctx, deployment()); err != nil {
@@ -110,7 +114,7 @@ func deployment() *appsv1.Deployment {
 
 func table(ctx context.Context, c *cluster.Cluster, started []cluster.Started) error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "POD\tNODE\tIP\tNEUTRON PORT\tSTATE\tSCHEDULED TO RUNNING")
+	fmt.Fprintln(w, "POD\tNODE\tIP\tNEUTRON PORT\tSTATE\tPORT WAS MADE\tSCHEDULED TO RUNNING")
 	for _, s := range started {
 		kp, err := c.KuryrPortOf(ctx, s.Pod)
 		if err != nil {
@@ -120,8 +124,8 @@ func table(ctx context.Context, c *cluster.Cluster, started []cluster.Started) e
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%.1f s\n", s.Pod.Name, s.Pod.Spec.NodeName, s.Pod.Status.PodIP,
-			port.ID, port.Status, s.Running.Sub(s.Scheduled).Seconds())
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%.1f s\n", s.Pod.Name, s.Pod.Spec.NodeName, s.Pod.Status.PodIP,
+			port.ID, port.Status, origin(s.Pod, kp), s.Running.Sub(s.Scheduled).Seconds())
 	}
 	return w.Flush()
 }
