@@ -202,6 +202,47 @@ func TestBindingDriversOfNodes(t *testing.T) {
 	}
 }
 
+// TestAnotherNamespace: where the overlay names another namespace, policy and bindings are
+// about controller and daemon there.
+func TestAnotherNamespace(t *testing.T) {
+	as(t, rest.ImpersonationConfig{}) // or skip: there is no kubectl either
+	for _, namespace := range []string{"kuryr-system", "elsewhere"} {
+		folder := t.TempDir()
+		if err := os.CopyFS(folder, os.DirFS(".")); err != nil {
+			t.Fatal(err)
+		}
+		overlay := filepath.Join(folder, "example")
+		file := filepath.Join(overlay, "kustomization.yaml")
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = bytes.Replace(text, []byte("\nnamespace: kuryr-system\n"), []byte("\nnamespace: "+namespace+"\n"), 1)
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		objects, err := build(overlay)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := "request.userInfo.username == 'system:serviceaccount:" + namespace + ":kuryr-daemon'"
+		for _, o := range objects {
+			switch o.GetKind() {
+			case "ValidatingAdmissionPolicy":
+				conditions, _, err := unstructured.NestedSlice(o.Object, "spec", "matchConditions")
+				if err != nil || len(conditions) != 1 || conditions[0].(map[string]any)["expression"] != want {
+					t.Errorf("in namespace %s the policy is about %v (%v), want %s", namespace, conditions, err, want)
+				}
+			case "RoleBinding", "ClusterRoleBinding":
+				subjects, _, err := unstructured.NestedSlice(o.Object, "subjects")
+				if err != nil || len(subjects) != 1 || subjects[0].(map[string]any)["namespace"] != namespace {
+					t.Errorf("in namespace %s the %s %s is for %v (%v)", namespace, o.GetKind(), o.GetName(), subjects, err)
+				}
+			}
+		}
+	}
+}
+
 // containerOf returns the container of a workload of the manifests.
 func containerOf(t *testing.T, workload string) corev1.Container {
 	t.Helper()
