@@ -86,10 +86,11 @@ func (r *Reconciler) next(o *round) (ctrl.Result, error) {
 
 // pause says when to go on after a round. Who waits for a load balancer is woken.
 func (r *Reconciler) pause(o *round) (ctrl.Result, error) {
-	if errors.Is(o.err, errTaken) {
-		return ctrl.Result{RequeueAfter: r.backoff.Quota}, nil
-	}
 	switch reason := reasonFor(o.err); {
+	case away(o.err): // whatever else has failed: what did not answer may soon
+		return r.soon(o.err)
+	case errors.Is(o.err, errTaken):
+		return ctrl.Result{RequeueAfter: r.backoff.Quota}, nil
 	case reason == v1.ReasonReady:
 	case reason == v1.ReasonNotSupported && o.refusals <= learning:
 		return ctrl.Result{RequeueAfter: r.backoff.Min}, nil
@@ -98,10 +99,7 @@ func (r *Reconciler) pause(o *round) (ctrl.Result, error) {
 	case slices.Contains([]string{v1.ReasonPending, v1.ReasonOverQuota, v1.ReasonRejected, v1.ReasonForbidden}, reason):
 		return ctrl.Result{RequeueAfter: r.backoff.Delay(o.err, 1)}, nil
 	default:
-		if after, ok := sdn.RetryAfter(o.err); ok {
-			return ctrl.Result{RequeueAfter: after}, nil
-		}
-		return ctrl.Result{}, o.err // backoff by the queue
+		return r.soon(o.err)
 	}
 	switch {
 	case o.waiting != "":
@@ -112,6 +110,14 @@ func (r *Reconciler) pause(o *round) (ctrl.Result, error) {
 		return ctrl.Result{RequeueAfter: r.backoff.Quota}, nil
 	}
 	return ctrl.Result{}, nil
+}
+
+// soon is when to go on after an error that may be over at any time.
+func (r *Reconciler) soon(err error) (ctrl.Result, error) {
+	if after, ok := sdn.RetryAfter(err); ok {
+		return ctrl.Result{RequeueAfter: after}, nil
+	}
+	return ctrl.Result{}, err // backoff by the queue
 }
 
 // status is what is to be said after a round.

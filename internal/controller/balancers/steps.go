@@ -118,8 +118,8 @@ func (r *Reconciler) awaitAll(ids []string, klb *v1.KuryrLoadBalancer, m *memory
 	}
 }
 
-// steps carries out steps. One that is refused for what it says keeps no other from
-// being tried; one that finds its load balancer busy waits, with all others of it, and
+// steps carries out steps. One that fails keeps none of another kind from being tried, see
+// failures; one that finds its load balancer busy waits, with all others of it, and
 // so do they where a change of one's own is known to keep it busy. One that is done in
 // part keeps none of them waiting: it goes on with the next round.
 func (r *Reconciler) steps(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, steps []balancer.Step, o *round) error {
@@ -127,9 +127,9 @@ func (r *Reconciler) steps(ctx context.Context, klb *v1.KuryrLoadBalancer, m *me
 		m.forgetTrees()
 	}
 	busy, changed := map[string]bool{}, map[string]bool{}
-	var failed []error
-	for i, s := range steps {
-		if busy[balancer.Target(s)] {
+	var failed failures
+	for _, s := range steps {
+		if busy[balancer.Target(s)] || failed.skips(s, o) {
 			continue
 		}
 		id, err := r.step(ctx, klb, m, s, o)
@@ -146,29 +146,51 @@ func (r *Reconciler) steps(ctx context.Context, klb *v1.KuryrLoadBalancer, m *me
 			if id != "" {
 				r.await(id, klb, o)
 			}
-			continue
 		case errors.As(err, &pending):
 			busy[balancer.Target(s)] = r.pending(s, id, pending.Part, changed, o)
 			r.awaitRefused(ctx, klb, m, s, pending.Part, o)
-			continue
 		case errors.Is(err, sdn.ErrNotFound): // somebody has taken it away since the look
 			r.lose(m, s, o)
-			continue
 		case r.unmarked(m, s, err, o):
-			continue
+		default:
+			failed.add(s, err, o)
 		}
-		failed = append(failed, err)
-		reason := reasonFor(err)
-		if reason == v1.ReasonRejected || reason == v1.ReasonNotSupported {
-			o.open(s)
-			continue
-		}
-		if !away(err) { // none of them will be carried out soon
-			o.open(steps[i:]...)
-		}
-		break
 	}
-	return errors.Join(failed...)
+	return errors.Join(failed.all...)
+}
+
+// failures are the steps of a round that could not be carried out. One that is refused for
+// what it says, or as somebody else has what it asks for, keeps no other from being
+// tried. Else those of its kind have to wait; and where the cloud has not answered twice,
+// all but what is urgent.
+type failures struct {
+	all   []error
+	kinds map[string]error
+	away  int
+}
+
+func (f *failures) add(s balancer.Step, err error, o *round) {
+	f.all = append(f.all, err)
+	if away(err) {
+		f.away++
+	} else {
+		o.open(s)
+	}
+	if reason := reasonFor(err); reason == v1.ReasonRejected || reason == v1.ReasonNotSupported || reason == v1.ReasonConflict {
+		return
+	}
+	if f.kinds == nil {
+		f.kinds = map[string]error{}
+	}
+	f.kinds[balancer.Kind(s)] = err
+}
+
+func (f *failures) skips(s balancer.Step, o *round) bool {
+	err := f.kinds[balancer.Kind(s)]
+	if err != nil && !away(err) { // it will not be carried out soon
+		o.open(s)
+	}
+	return err != nil || f.away > 1 && !balancer.Urgent(s)
 }
 
 // awaitRefused has the object wait for a load balancer that has refused a step as busy.
@@ -310,11 +332,9 @@ func (r *Reconciler) heal(ctx context.Context, klb *v1.KuryrLoadBalancer, m *mem
 	return err
 }
 
-// open notes steps that were to keep somebody out, and do not.
-func (o *round) open(steps ...balancer.Step) {
-	for _, s := range steps {
-		if u, is := s.(balancer.UpdateListener); is && u.Narrows {
-			o.withheld, o.located = true, false
-		}
+// open notes a step that was to keep somebody out, and does not.
+func (o *round) open(s balancer.Step) {
+	if balancer.Narrows(s) {
+		o.withheld, o.located = true, false
 	}
 }

@@ -159,6 +159,10 @@ func TestLax(t *testing.T) {
 		{"open to nobody", lb(listener(80, "192.0.2.0/24")), lb(listener(80, "0.0.0.0/32")), false},
 		{"open to nobody knows whom", lb(listener(80, "192.0.2.0/24")), lb(listener(80, "anywhere")), true},
 		{"one of two", lb(listener(80, "192.0.2.0/24"), listener(81, "192.0.2.0/24")), lb(listener(80, "192.0.2.0/24"), listener(81)), true},
+		{"one too many", lb(listener(80, "192.0.2.0/24")), lb(listener(80, "192.0.2.0/24"), listener(81)), true},
+		{"one too many, as closed", lb(listener(80, "192.0.2.0/24")), lb(listener(80, "192.0.2.0/24"), listener(81, "192.0.2.0/25")), false},
+		{"one too many where all may come", lb(listener(80)), lb(listener(80), listener(81)), false},
+		{"one, and none is wanted", lb(), lb(listener(81)), true},
 	} {
 		if got := balancer.Lax(tc.want, tc.have, nil); got != tc.is {
 			t.Errorf("%s: Lax = %v, want %v", tc.name, got, tc.is)

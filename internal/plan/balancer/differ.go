@@ -16,19 +16,19 @@ type differ struct {
 	f  sdn.Features
 
 	// In the order in which they are carried out.
-	room    []Step // removes what keeps something from being added
-	closing []Step // updates of listeners: they may keep somebody out
-	members []Step
-	more    []Step // new listeners and pools
-	pools   []Step // updates of pools
-	less    []Step // listeners that are no longer wanted
+	less      []Step // listeners that are no longer wanted, or in the way of one that is
+	narrower  []Step // updates of listeners that keep somebody out
+	members   []Step
+	listening []Step // other updates of listeners
+	more      []Step // new listeners and pools
+	pools     []Step // updates of pools
 
 	mend   []Step
 	broken []string
 }
 
 func (d *differ) steps() []Step {
-	return slices.Concat(d.room, d.closing, d.members, d.more, d.pools, d.less)
+	return slices.Concat(d.less, d.narrower, d.members, d.listening, d.more, d.pools)
 }
 
 type listenerKey struct {
@@ -38,6 +38,8 @@ type listenerKey struct {
 
 func keyOf(l *sdn.Listener) listenerKey { return listenerKey{l.Protocol, l.Port} }
 
+// listeners plans what differs of them. One that is not wanted goes first: nobody is to
+// come in by it, and the one that takes its place may need the room that it has.
 func (d *differ) listeners(want []sdn.Listener) {
 	wanted := map[listenerKey]*sdn.Listener{}
 	ports := map[int32]bool{}
@@ -54,9 +56,9 @@ func (d *differ) listeners(want []sdn.Listener) {
 			there[keyOf(l)] = true
 			d.listener(w, l)
 		case ports[l.Port] && !d.f.ManyProtocols: // in the way of the one that takes its place
-			d.room = append(d.room, d.remove(l, "the Service has another protocol on its port"))
+			d.less = append(d.less, d.remove(l, "the Service has another protocol on its port", Wider(l.SourceRanges, rangesOf(want))))
 		default:
-			d.less = append(d.less, d.remove(l, "the Service no longer has its port"))
+			d.less = append(d.less, d.remove(l, "the Service no longer has its port", Wider(l.SourceRanges, rangesOf(want))))
 		}
 	}
 	for i := range want {
@@ -66,8 +68,8 @@ func (d *differ) listeners(want []sdn.Listener) {
 	}
 }
 
-func (d *differ) remove(l *sdn.Listener, because string) Step {
-	return DeleteListener{d.lb.ID, l.ID, because}
+func (d *differ) remove(l *sdn.Listener, because string, narrows bool) Step {
+	return DeleteListener{d.lb.ID, l.ID, because, narrows}
 }
 
 // listener plans what differs of one. One in ERROR is made anew, with its pool.
@@ -75,25 +77,30 @@ func (d *differ) listener(want, have *sdn.Listener) {
 	switch {
 	case have.Provisioning == sdn.ProvisioningError:
 		d.broken = append(d.broken, "listener "+have.ID)
-		d.mend = append(d.mend, d.remove(have, "it is in ERROR"))
+		d.mend = append(d.mend, d.remove(have, "it is in ERROR", false))
 		return
 	case have.Pool != nil && have.Pool.Provisioning == sdn.ProvisioningError:
 		d.broken = append(d.broken, "pool "+have.Pool.ID)
-		d.mend = append(d.mend, d.remove(have, "its pool is in ERROR"))
+		d.mend = append(d.mend, d.remove(have, "its pool is in ERROR", false))
 		return
 	case have.Pool != nil && have.Pool.Protocol != want.Pool.Protocol:
 		// A port has one listener of a protocol, and a listener one pool, whose
 		// protocol is fixed: the endpoints have to be told in another way from one
 		// moment to the next, and connections do not outlive that anyhow.
-		d.room = append(d.room, d.remove(have, "the protocol of its pool changes to "+want.Pool.Protocol))
+		d.less = append(d.less, d.remove(have, "the protocol of its pool changes to "+want.Pool.Protocol, Wider(have.SourceRanges, want.SourceRanges)))
 		d.more = append(d.more, CreateListener{d.lb.ID, *want})
 		return
 	}
 	if !sameListener(want, have) {
-		ranges := !slices.Equal(want.SourceRanges, have.SourceRanges)
-		d.closing = append(d.closing, UpdateListener{
-			LoadBalancerID: d.lb.ID, ID: have.ID, Listener: *want, Ranges: ranges, Narrows: Wider(have.SourceRanges, want.SourceRanges),
-		})
+		u := UpdateListener{
+			LoadBalancerID: d.lb.ID, ID: have.ID, Listener: *want,
+			Ranges: !slices.Equal(want.SourceRanges, have.SourceRanges), Narrows: Wider(have.SourceRanges, want.SourceRanges),
+		}
+		if u.Narrows {
+			d.narrower = append(d.narrower, u)
+		} else {
+			d.listening = append(d.listening, u)
+		}
 	}
 	if have.Pool == nil {
 		d.more = append(d.more, CreatePool{d.lb.ID, have.ID, *want.Pool})

@@ -15,8 +15,9 @@ import (
 // Plan is what to do next. All steps may be tried one after the other in this
 // order; after any of them the cloud is to be looked at anew.
 type Plan struct {
-	// Steps bring what there is in line with what is wanted: what is added comes
-	// before what is removed, wherever the cloud can have both at once.
+	// Steps bring what there is in line with what is wanted: what a Service does not
+	// admit any more goes first, at all its addresses; of what serves it what is added
+	// comes before what is removed, wherever the cloud can have both at once.
 	Steps []Step
 	// Mend is what gets something out of ERROR. It is to be bounded: a cloud that
 	// puts it there again would be asked for ever.
@@ -55,16 +56,24 @@ func Next(want, have []sdn.LoadBalancer, keep []string, f sdn.Features) Plan {
 		}
 		p.Last = append(p.Last, DeleteLoadBalancer{ID: lb.ID, Because: "the Service no longer has the address " + lb.VIP.IP})
 	}
-	slices.SortStableFunc(p.Steps, func(a, b Step) int { return mark(a) - mark(b) }) // nobody waits for that
+	slices.SortStableFunc(p.Steps, func(a, b Step) int { return order(a) - order(b) })
 	return p
 }
 
-// mark is 1 for a step that writes down whose a load balancer is, else 0.
-func mark(s Step) int {
-	if _, is := s.(MarkLoadBalancer); is {
-		return 1
+// order is by what steps are ordered: what keeps somebody out comes first, and nobody
+// waits for a mark.
+func order(step Step) int {
+	switch s := step.(type) {
+	case DeleteListener:
+		return 0
+	case UpdateListener:
+		if s.Narrows {
+			return 0
+		}
+	case MarkLoadBalancer:
+		return 2
 	}
-	return 0
+	return 1
 }
 
 // Serving returns which of have is the load balancer at a VIP; nil if none is.

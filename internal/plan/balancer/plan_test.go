@@ -68,7 +68,7 @@ func TestChanges(t *testing.T) {
 		{
 			name:  "another port number",
 			after: func(s *spec) { s.Listeners[0].Port = 8081 },
-			want:  []string{"create listener shop/web:TCP:8081", "delete listener: the Service no longer has its port"},
+			want:  []string{"delete listener: the Service no longer has its port", "create listener shop/web:TCP:8081"},
 		},
 		{
 			name:  "another name of a port",
@@ -77,7 +77,7 @@ func TestChanges(t *testing.T) {
 		{
 			name:  "another protocol, where a port can have two",
 			after: func(s *spec) { s.Listeners[0].Protocol = "UDP" },
-			want:  []string{"create listener shop/web:UDP:80", "delete listener: the Service no longer has its port"},
+			want:  []string{"delete listener: the Service no longer has its port", "create listener shop/web:UDP:80"},
 		},
 		{
 			name: "another protocol, where a port has one",
@@ -86,6 +86,30 @@ func TestChanges(t *testing.T) {
 			},
 			after: func(s *spec) { s.Listeners[0].Protocol = "UDP" },
 			want:  []string{"delete listener: the Service has another protocol on its port", "create listener shop/web:UDP:80"},
+		},
+		{
+			name: "what is not admitted any more goes before anything is added", provider: "amphora",
+			before: func(s *spec) {
+				s.SourceRanges = []string{"192.0.2.0/24", "198.51.100.0/24"}
+				s.Listeners = append(s.Listeners, port("TCP", 443, 1))
+			},
+			after: func(s *spec) {
+				s.SourceRanges = s.SourceRanges[:1]
+				s.Listeners = []v1.ListenerSpec{port("TCP", 80, 2), port("TCP", 8443, 1)}
+			},
+			want: []string{
+				"delete listener: the Service no longer has its port", "update listener shop/web:TCP:80",
+				"change members of pool shop/web:TCP:80: 0 more, 1 less",
+				"create listener shop/web:TCP:8443", "create pool shop/web:TCP:8443", // it is busy after the listener
+			},
+		},
+		{
+			name: "endpoints before what is no matter of who comes in", provider: "amphora",
+			after: func(s *spec) {
+				s.Listeners[0] = port("TCP", 80, 2, 3)
+				s.Listeners[0].TimeoutClientData = new(int64(70000))
+			},
+			want: []string{"change members of pool shop/web:TCP:80: 1 more, 1 less", "update listener shop/web:TCP:80"},
 		},
 		{
 			name:  "a port more",

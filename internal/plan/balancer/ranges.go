@@ -37,16 +37,24 @@ func within(prefix string, all []string) bool {
 	})
 }
 
-// Lax reports whether the load balancer at the first VIP lets in, at a port that is
-// wanted, others than it is to let in: what is wanted has not come to it yet.
+// Lax reports whether the load balancer at the first VIP lets in others than it is to let
+// in: what is wanted has not come to it yet. A port that is not wanted any more counts,
+// too; but not where everybody may come in anyhow.
 func Lax(want, have []sdn.LoadBalancer, keep []string) bool {
 	if len(want) == 0 {
 		return false
 	}
 	lb := Serving(want[0].VIP, have, keep)
-	return lb != nil && slices.ContainsFunc(want[0].Listeners, func(w sdn.Listener) bool {
-		return slices.ContainsFunc(lb.Listeners, func(h sdn.Listener) bool {
-			return keyOf(&h) == keyOf(&w) && Wider(h.SourceRanges, w.SourceRanges)
-		})
+	return lb != nil && slices.ContainsFunc(lb.Listeners, func(h sdn.Listener) bool {
+		return Wider(h.SourceRanges, rangesOf(want[0].Listeners))
 	})
+}
+
+// rangesOf returns who is to come in by the ports of one load balancer, which is the same
+// for all of them; nobody, if there are none.
+func rangesOf(want []sdn.Listener) []string {
+	if len(want) == 0 {
+		return []string{nowhere["ipv4"], nowhere["ipv6"]}
+	}
+	return want[0].SourceRanges
 }

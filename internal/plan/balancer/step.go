@@ -51,7 +51,11 @@ type UpdateListener struct {
 }
 
 // DeleteListener removes a listener with its pool.
-type DeleteListener struct{ LoadBalancerID, ID, Because string }
+type DeleteListener struct {
+	LoadBalancerID, ID, Because string
+	// Narrows says that until then others may come in than are to.
+	Narrows bool
+}
 
 // CreatePool makes the pool of a listener that has lost its own.
 type CreatePool struct {
@@ -95,6 +99,42 @@ func Target(step Step) string {
 		return s.LoadBalancerID
 	}
 	return ""
+}
+
+// Urgent reports whether a step takes away what a Service does not admit any more, or
+// follows its endpoints: that does not wait for what else fails.
+func Urgent(step Step) bool {
+	switch s := step.(type) {
+	case DeleteListener, ChangeMembers:
+		return true
+	case UpdateListener:
+		return s.Narrows
+	}
+	return false
+}
+
+// Narrows reports whether others may come in than are to until a step is carried out.
+func Narrows(step Step) bool {
+	switch s := step.(type) {
+	case DeleteListener:
+		return s.Narrows
+	case UpdateListener:
+		return s.Narrows
+	}
+	return false
+}
+
+// Kind says what a step is one of: what the cloud does not do for one of them it most
+// likely does for none.
+func Kind(step Step) string {
+	kind := fmt.Sprintf("%T %s", step, Target(step))
+	if Narrows(step) {
+		kind += " narrows"
+	}
+	if c, is := step.(ChangeMembers); is && len(c.Add) > len(c.Remove) {
+		kind += " adds"
+	}
+	return kind
 }
 
 func (s CreateLoadBalancer) String() string {
