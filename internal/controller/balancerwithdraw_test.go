@@ -7,9 +7,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -165,5 +167,53 @@ func TestEndpointsFollowWhateverFails(t *testing.T) {
 			b.fail("", nil)
 			b.realised("web")
 		})
+	}
+}
+
+// TestUnpublishedAtOnce: a Service that is not to be public any more has no floating IP,
+// however long its load balancer is busy, and whether Octavia is there at all. One that
+// Kuryr has not made stays in the project.
+func TestUnpublishedAtOnce(t *testing.T) {
+	const adopted = "203.0.113.80"
+	for name, hinder := range map[string]func(*bed){
+		"busy": func(b *bed) {
+			b.cloud.EditLoadBalancer(b.tree("web").ID, func(lb *sdn.LoadBalancer) { lb.Provisioning = "PENDING_UPDATE" })
+			b.respec("web", func(s *v1.KuryrLoadBalancerSpec) { s.Listeners[0] = balancerPort(80, 3) })
+			b.eventually("it is waited for", func() bool {
+				return meta.IsStatusConditionTrue(b.klb("web").Status.Conditions, v1.ConditionProgressing)
+			})
+		},
+		"away": (*bed).away,
+		"away after a restart": func(b *bed) {
+			b.away()
+			b.stop()
+			b.start()
+		},
+	} {
+		for how, withdraw := range map[string]func(*bed){
+			"internal": func(b *bed) { b.respec("web", func(s *v1.KuryrLoadBalancerSpec) { s.PublicIP = nil }) },
+			"deleted":  func(b *bed) { b.delete(b.klb("web")) },
+		} {
+			for _, address := range []string{"", adopted} {
+				t.Run(strings.TrimSpace(name+", "+how+" "+address), func(t *testing.T) {
+					b := balancerBed(t)
+					var left []string
+					if address != "" {
+						b.cloud.AddForeignFloatingIP(sdn.FloatingIPRequest{NetworkID: publicNetwork, Address: address})
+						left = []string{adopted + "  nowhere"}
+					}
+					b.start()
+					b.balancer("web", public, func(s *v1.KuryrLoadBalancerSpec) { s.PublicIP.Address = address })
+					b.realised("web")
+					hinder(b)
+					withdraw(b)
+					b.eventually("it is not public", func() bool { return slices.Equal(b.publicOnes(), left) })
+					if how == "internal" {
+						b.eventually("the status says so", func() bool { return b.klb("web").Status.PublicIP == nil })
+					}
+					b.fail("", nil)
+				})
+			}
+		}
 	}
 }

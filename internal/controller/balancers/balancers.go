@@ -255,13 +255,13 @@ func (r *Reconciler) bring(ctx context.Context, klb *v1.KuryrLoadBalancer, m *me
 	m.begin(klb.Generation, r.now())
 	m.synced = m.synced || balancer.IsReady(klb) // before this process: a look at it is no stage
 	o := &round{}
-	o.err = r.keepOut(ctx, klb, m, o)
+	o.err = errors.Join(r.unpublish(ctx, klb, m, o), r.keepOut(ctx, klb, m, o))
 	if id, since := r.wait.WaitsFor(kube.RequestOf(klb)); id != "" && !m.overdue(r.now(), r.patience()) {
 		o.waiting, o.since = id, since
 		if !m.lax.IsZero() {
 			o.within = m.lax.Add(r.patience()).Sub(r.now())
 		}
-		if o.err == nil && meta.IsStatusConditionTrue(klb.Status.Conditions, v1.ConditionProgressing) && r.now().Sub(since) < stuckAfter {
+		if o.err == nil && len(o.moved) == 0 && meta.IsStatusConditionTrue(klb.Status.Conditions, v1.ConditionProgressing) && r.now().Sub(since) < stuckAfter {
 			return r.next(o)
 		}
 		return r.report(ctx, klb, m, o)

@@ -27,6 +27,9 @@ func (r *Reconciler) release(ctx context.Context, klb *v1.KuryrLoadBalancer, m *
 	if m.untouched {
 		return r.drop(ctx, klb, m)
 	}
+	if o.err = r.unpublish(ctx, klb, m, o); o.err != nil {
+		return r.reportLeaving(ctx, klb, m, o)
+	}
 	if id, since := r.wait.WaitsFor(kube.RequestOf(klb)); id != "" && m.leaving {
 		o.waiting, o.since = id, since
 		return r.reportLeaving(ctx, klb, m, o)
@@ -98,6 +101,9 @@ func (r *Reconciler) deleted(ctx context.Context, m *memory, key, id string) {
 // withdraw gives the floating IP back. The ports that it may be taken from are read
 // of the load balancers that the status does not name.
 func (r *Reconciler) withdraw(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, owned []sdn.LoadBalancerSummary, o *round) error {
+	if o.located {
+		return nil
+	}
 	if may, err := r.mayHaveAddress(ctx, klb, m); !may || err != nil {
 		return err
 	}

@@ -59,6 +59,8 @@ type Address struct {
 	// Kept says what differs and stays, as it could be had only by giving the address
 	// up, for people.
 	Kept []string
+	// Unsure says that there is more to take away, maybe, once all of Own are known.
+	Unsure bool
 }
 
 // Place is where a floating IP is to be.
@@ -75,6 +77,8 @@ type Place struct {
 	Withheld bool
 	// Subnet is what the spec's subnet of floating IPs holds; zero: not known.
 	Subnet netip.Prefix
+	// Partial says that Own may lack some: a floating IP elsewhere may be at one of them.
+	Partial bool
 }
 
 // NextAddress returns what to do about the floating IP, given the floating IPs that
@@ -139,6 +143,10 @@ func (a *addresser) release(but *sdn.FloatingIP) {
 	for i := range a.all {
 		f := &a.all[i]
 		if but != nil && f.ID == but.ID {
+			continue
+		}
+		if a.at.Partial && a.away(f) {
+			a.Unsure = a.Unsure || a.mine(f) || a.known(f)
 			continue
 		}
 		if a.mine(f) && !a.outlives(f) {

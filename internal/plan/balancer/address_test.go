@@ -39,11 +39,13 @@ func TestFloatingIP(t *testing.T) {
 		prior    *v1.PublicIPStatus
 		noPort   bool
 		withheld bool
+		partial  bool
 		all      []sdn.FloatingIP
 		steps    []string
 		has      *v1.PublicIPStatus
 		problem  string // a part of it
 		kept     string // likewise
+		unsure   bool
 	}{
 		{name: "none is wanted"},
 		{name: "one is made, on the port at once", want: anyIP, steps: []string{"create floating IP of network outside-net"}},
@@ -180,6 +182,18 @@ func TestFloatingIP(t *testing.T) {
 			steps: []string{"delete floating IP 203.0.113.5"},
 		},
 		{
+			name: "no longer wanted, and not all ports are known", partial: true,
+			all:   []sdn.FloatingIP{mine("a", "203.0.113.5", "vip"), mine("b", "203.0.113.6", ""), another("c", "203.0.113.7", "server")},
+			steps: []string{"delete floating IP 203.0.113.5", "delete floating IP 203.0.113.6"},
+		},
+		{
+			name: "no longer wanted, made by us, and at a port that may be ours", partial: true, all: []sdn.FloatingIP{mine("a", "203.0.113.5", "server")}, unsure: true,
+		},
+		{
+			name: "no longer wanted, of the user, and at a port that may be ours", partial: true,
+			prior: &v1.PublicIPStatus{ID: "a", IP: "203.0.113.5"}, all: []sdn.FloatingIP{theirs("a", "203.0.113.5", "server")}, unsure: true,
+		},
+		{
 			name: "what is wanted cannot be had: what there is, is not forgotten", want: five,
 			prior:   &v1.PublicIPStatus{ID: "b", IP: "203.0.113.6"},
 			all:     []sdn.FloatingIP{theirs("a", "203.0.113.5", "server"), theirs("b", "203.0.113.6", "vip")},
@@ -232,7 +246,7 @@ func TestFloatingIP(t *testing.T) {
 			if tc.deleted {
 				klb.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 			}
-			at := balancer.Place{Port: "vip", Own: []string{"vip", "old"}, Withheld: tc.withheld, Subnet: prefix("203.0.113.0/24")}
+			at := balancer.Place{Port: "vip", Own: []string{"vip", "old"}, Withheld: tc.withheld, Partial: tc.partial, Subnet: prefix("203.0.113.0/24")}
 			if tc.noPort {
 				at.Port, at.Own = "", nil
 			}
@@ -240,6 +254,9 @@ func TestFloatingIP(t *testing.T) {
 			var steps []string
 			for _, s := range got.Steps {
 				steps = append(steps, s.String())
+			}
+			if got.Unsure != tc.unsure {
+				t.Errorf("unsure %v, want %v", got.Unsure, tc.unsure)
 			}
 			if !strings.Contains(got.Problem, tc.problem) || tc.problem == "" && got.Problem != "" {
 				t.Errorf("problem %q, want %q", got.Problem, tc.problem)
