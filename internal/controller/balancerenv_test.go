@@ -133,10 +133,13 @@ func (b *bed) balancer(name string, change ...func(*v1.KuryrLoadBalancerSpec)) *
 }
 
 // manyBalancers makes web-0 to web-(n-1), at addresses of their own.
-func (b *bed) manyBalancers(n int) {
+func (b *bed) manyBalancers(n int, change ...func(*v1.KuryrLoadBalancerSpec)) {
 	b.t.Helper()
 	for i := range n {
 		klb := newBalancer(fmt.Sprint("web-", i))
+		for _, f := range change {
+			f(&klb.Spec)
+		}
 		klb.Spec.VIPs[0].IP = fmt.Sprintf("10.96.%d.%d", 16+i/250, 1+i%250)
 		b.create(klb)
 	}

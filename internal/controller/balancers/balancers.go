@@ -72,6 +72,7 @@ type Reconciler struct {
 	lists     polling.Shared[[]sdn.LoadBalancerSummary]
 	addresses polling.SharedByProject
 	left      leftovers
+	quotas    quotas
 	moves     polling.Turns
 	busy      polling.BusyProviders
 	grants    memberGroups
@@ -104,6 +105,7 @@ func New(mgr ctrl.Manager, o Options) *Reconciler {
 		client: mgr.GetClient(), cloud: o.Cloud.LoadBalancers, floating: o.Cloud.FloatingIPs, subnets: o.Subnets, groups: o.Cloud.SecurityGroups, backoff: o.Backoff, mend: o.Mend,
 		events: mgr.GetEventRecorder("kuryr-controller"), now: o.Now, grants: o.Members, making: o.Making,
 	}
+	r.quotas.pause, r.quotas.now, r.quotas.wake = o.Backoff.Quota, o.Now, r.wake.Add
 	r.wait = polling.NewWaiter(o.Cloud.LoadBalancers.ListLoadBalancers, o.Now, r.wake.Add)
 	r.drift = polling.NewDrift(r.client, o.Settings, r.memory.suspect, r.memory.looking, r.wake.Add)
 	return r
@@ -181,6 +183,7 @@ func (r *Reconciler) get(ctx context.Context, req ctrl.Request) (*v1.KuryrLoadBa
 	err := r.client.Get(ctx, req.NamespacedName, &klb)
 	if apierrors.IsNotFound(err) {
 		r.memory.forget(req)
+		r.quotas.freed(req)
 		r.moved(req)
 		return nil, nil, nil
 	}

@@ -17,6 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -54,10 +55,19 @@ func (r *Reconciler) locate(ctx context.Context, klb *v1.KuryrLoadBalancer, m *m
 		o.located = err == nil
 		return err
 	}
+	if m.lacking == known { // then what there is need not be looked at either
+		if err := r.quotas.waits(addressQuota(klb), kube.RequestOf(klb)); err != nil {
+			return fmt.Errorf("to create a floating IP: %w", err)
+		}
+	}
 	if wanted && klb.Spec.PublicIP.SubnetID != "" {
 		at.Subnet = r.prefixOf(ctx, klb.Spec.PublicIP.SubnetID)
 	}
+	m.lacking = addressKnown{}
 	if err := r.place(ctx, klb, m, at, o); err != nil {
+		if errors.Is(err, sdn.ErrQuota) {
+			m.lacking = known
+		}
 		return err
 	}
 	if at.Withheld && len(o.moved) > 0 {
@@ -359,11 +369,14 @@ func (r *Reconciler) move(ctx context.Context, klb *v1.KuryrLoadBalancer, step b
 	is := func(id string) func(sdn.FloatingIP) bool { return func(f sdn.FloatingIP) bool { return f.ID == id } }
 	switch s := step.(type) {
 	case balancer.CreateFloatingIP:
-		made, err := r.floating.CreateFloatingIP(ctx, ownerOf(klb), s.Request)
-		if err != nil {
-			return all, taken(err)
-		}
-		return append(all, made), nil
+		err := r.within(klb, s, func() error {
+			made, err := r.floating.CreateFloatingIP(ctx, ownerOf(klb), s.Request)
+			if err == nil {
+				all = append(all, made)
+			}
+			return taken(err)
+		})
+		return all, err
 	case balancer.Associate:
 		if err := r.floating.Associate(ctx, s.ID, s.PortID); err != nil {
 			return all, err

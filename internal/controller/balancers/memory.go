@@ -40,6 +40,7 @@ type memory struct {
 	address    balancer.Address // as it was then
 	addressFor addressKnown     // and for what
 	suspected  bool             // it may be otherwise than the status says
+	lacking    addressKnown     // what there was no room for a floating IP for
 	unfit      unfit
 	fence      fenceMemory
 	public     publicity

@@ -23,6 +23,7 @@ func (r *Reconciler) release(ctx context.Context, klb *v1.KuryrLoadBalancer, m *
 	if !hasFinalizer(klb) {
 		return ctrl.Result{}, nil
 	}
+	r.quotas.forget(kube.RequestOf(klb))
 	o := &round{}
 	if m.untouched {
 		return r.drop(ctx, klb, m)

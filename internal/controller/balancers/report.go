@@ -62,6 +62,7 @@ func (r *Reconciler) report(ctx context.Context, klb *v1.KuryrLoadBalancer, m *m
 	if o.settled() {
 		m.settled()
 		m.features = &o.features
+		r.quotas.forget(kube.RequestOf(klb))
 		r.moved(kube.RequestOf(klb))
 	}
 	return r.next(o)
@@ -86,12 +87,15 @@ func (r *Reconciler) next(o *round) (ctrl.Result, error) {
 
 // pause says when to go on after a round. Who waits for a load balancer is woken.
 func (r *Reconciler) pause(o *round) (ctrl.Result, error) {
+	var turn *queuedError
 	switch reason := reasonFor(o.err); {
 	case away(o.err): // whatever else has failed: what did not answer may soon
 		return r.soon(o.err)
 	case errors.Is(o.err, errTaken):
 		return ctrl.Result{RequeueAfter: r.backoff.Quota}, nil
 	case reason == v1.ReasonReady:
+	case reason == v1.ReasonOverQuota && errors.As(o.err, &turn):
+		return ctrl.Result{RequeueAfter: turn.after}, nil
 	case reason == v1.ReasonNotSupported && o.refusals <= learning:
 		return ctrl.Result{RequeueAfter: r.backoff.Min}, nil
 	case reason == v1.ReasonNotSupported, reason == v1.ReasonNoLoadBalancing:

@@ -118,20 +118,23 @@ func (r *Reconciler) awaitAll(ids []string, klb *v1.KuryrLoadBalancer, m *memory
 	}
 }
 
-// steps carries out steps. One that fails keeps none of another kind from being tried, see
+// steps carries out steps. What is over quota is not asked for. One that fails keeps none of another kind from being tried, see
 // failures; one that finds its load balancer busy waits, with all others of it, and
 // so do they where a change of one's own is known to keep it busy. One that is done in
 // part keeps none of them waiting: it goes on with the next round.
 func (r *Reconciler) steps(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, steps []balancer.Step, o *round) error {
+	known := m.seen || m.untouched
 	if len(steps) > 0 { // what comes of it is to be seen
 		m.forgetTrees()
 	}
 	busy, changed := map[string]bool{}, map[string]bool{}
 	var failed failures
+	asked := false // for what may have had an effect
 	for _, s := range steps {
 		if busy[balancer.Target(s)] || failed.skips(s, o) {
 			continue
 		}
+		did := len(o.did)
 		id, err := r.step(ctx, klb, m, s, o)
 		var pending *sdn.PendingError
 		switch {
@@ -155,6 +158,10 @@ func (r *Reconciler) steps(ctx context.Context, klb *v1.KuryrLoadBalancer, m *me
 		default:
 			failed.add(s, err, o)
 		}
+		asked = asked || !errors.Is(err, sdn.ErrQuota) || len(o.did) > did
+	}
+	if known && !asked { // all is as it was seen
+		m.trees, m.seen = o.trees, o.seen
 	}
 	return errors.Join(failed.all...)
 }
@@ -232,7 +239,10 @@ func (r *Reconciler) step(ctx context.Context, klb *v1.KuryrLoadBalancer, m *mem
 	id = balancer.Target(step)
 	switch s := step.(type) {
 	case balancer.CreateLoadBalancer:
-		id, err = r.create(ctx, klb, m, s, o)
+		err = r.within(klb, s, func() (err error) {
+			id, err = r.create(ctx, klb, m, s, o)
+			return err
+		})
 	case balancer.DeleteLoadBalancer:
 		err = r.cloud.DeleteLoadBalancer(ctx, id)
 	case balancer.MarkLoadBalancer:
@@ -243,17 +253,23 @@ func (r *Reconciler) step(ctx context.Context, klb *v1.KuryrLoadBalancer, m *mem
 			m.noFailOver = true
 		}
 	case balancer.CreateListener:
-		_, err = r.cloud.CreateListener(ctx, id, s.Listener)
+		err = r.within(klb, s, func() error {
+			_, err := r.cloud.CreateListener(ctx, id, s.Listener)
+			return err
+		})
 	case balancer.UpdateListener:
 		err = r.cloud.UpdateListener(ctx, s.ID, s.Listener)
 	case balancer.DeleteListener:
 		err = r.cloud.DeleteListener(ctx, id, s.ID)
 	case balancer.CreatePool:
-		_, err = r.cloud.CreatePool(ctx, s.ListenerID, s.Pool)
+		err = r.within(klb, s, func() error {
+			_, err := r.cloud.CreatePool(ctx, s.ListenerID, s.Pool)
+			return err
+		})
 	case balancer.UpdatePool:
 		err = r.cloud.UpdatePool(ctx, s.ID, s.Pool)
 	case balancer.ChangeMembers:
-		err = r.cloud.ChangeMembers(ctx, s.PoolID, s.Add, s.Remove)
+		err = r.changeMembers(ctx, klb, s, o)
 	}
 	if err != nil {
 		return id, fmt.Errorf("to %s: %w", step, err)
@@ -261,12 +277,30 @@ func (r *Reconciler) step(ctx context.Context, klb *v1.KuryrLoadBalancer, m *mem
 	return id, nil
 }
 
-// create makes a load balancer. Whatever comes of it, there may be one from now on.
+// changeMembers changes those of a pool. Where there is no room for all, those that are to
+// go make room for as many others: the cloud does all of a request, or nothing.
+func (r *Reconciler) changeMembers(ctx context.Context, klb *v1.KuryrLoadBalancer, s balancer.ChangeMembers, o *round) error {
+	err := r.within(klb, s, func() error { return r.cloud.ChangeMembers(ctx, s.PoolID, s.Add, s.Remove) })
+	if !errors.Is(err, sdn.ErrQuota) || len(s.Remove) == 0 {
+		return err
+	}
+	less := s
+	less.Add = s.Add[:min(len(s.Add), len(s.Remove))]
+	if err := r.cloud.ChangeMembers(ctx, s.PoolID, less.Add, less.Remove); err != nil {
+		return err
+	}
+	o.did = append(o.did, less.String())
+	r.await(s.LoadBalancerID, klb, o)
+	return err
+}
+
+// create makes a load balancer. Whatever comes of it, but for a full quota, there may be
+// one from now on.
 func (r *Reconciler) create(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, s balancer.CreateLoadBalancer, o *round) (string, error) {
 	m.untouched = false
 	made, err := r.cloud.CreateLoadBalancer(ctx, ownerOf(klb), s.LoadBalancer)
 	if err != nil {
-		m.doubt = true
+		m.doubt = m.doubt || !errors.Is(err, sdn.ErrQuota)
 		return "", taken(err)
 	}
 	o.trees = append(slices.Clone(o.trees), made)

@@ -1,0 +1,105 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+	"github.com/kuryr-go/kuryr/internal/sdn/memory"
+)
+
+// overQuota counts the KuryrLoadBalancers that say that a quota is in their way.
+func (b *bed) overQuota(n int) (full int) {
+	for i := range n {
+		ready := meta.FindStatusCondition(b.klb(fmt.Sprint("web-", i)).Status.Conditions, v1.ConditionReady)
+		if ready != nil && ready.Reason == v1.ReasonOverQuota {
+			full++
+		}
+	}
+	return full
+}
+
+// TestManyOverQuota: of many Services that are over a quota one asks for all, and none
+// has the load balancers listed; all of them say so, and all are served when there is room.
+func TestManyOverQuota(t *testing.T) {
+	const n, pauses = 60, 10
+	for name, tc := range map[string]struct {
+		asks, lists string // calls
+		fill, free  func(*bed)
+	}{
+		"load balancers": {
+			asks: memory.CreateLoadBalancer, lists: memory.ListLoadBalancers,
+			fill: func(b *bed) { b.cloud.SetLoadBalancerQuota(0) },
+			free: func(b *bed) { b.cloud.SetLoadBalancerQuota(-1) },
+		},
+		"floating IPs": {
+			asks: memory.CreateFloatingIP, lists: memory.ListFloatingIPs,
+			fill: func(b *bed) { b.fail(memory.CreateFloatingIP, fmt.Errorf("quota of floating IPs: %w", sdn.ErrQuota)) },
+			free: func(b *bed) { b.fail("", nil) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := balancerBed(t)
+			tc.fill(b)
+			b.start()
+			b.manyBalancers(n, public)
+			b.eventually("all say so", func() bool { return b.overQuota(n) == n })
+			asks, lists := b.cloud.Calls(tc.asks), b.cloud.Calls(tc.lists)
+			time.Sleep(pauses * hurried.Quota)
+			asks, lists = b.cloud.Calls(tc.asks)-asks, b.cloud.Calls(tc.lists)-lists
+			if asks < 2 || asks > 2*pauses || lists > 2*pauses {
+				t.Errorf("in %d pauses there were %d requests and %d lists for %d Services, want about one a pause", pauses, asks, lists, n)
+			}
+			tc.free(b)
+			for i := range n {
+				b.realised(fmt.Sprint("web-", i))
+			}
+		})
+	}
+}
+
+// TestOverQuotaMakesRoom: a Service that goes makes room for one that waits.
+func TestOverQuotaMakesRoom(t *testing.T) {
+	b := balancerBed(t)
+	b.unhurried = true // it does not wait for its turn
+	b.start()
+	web := b.balancer("web")
+	b.realised("web")
+	b.cloud.SetLoadBalancerQuota(len(b.cloud.LoadBalancers()))
+	b.balancer("other", func(s *v1.KuryrLoadBalancerSpec) { s.VIPs[0].IP = "10.96.0.66" })
+	b.eventOn("other", "OverQuota")
+	b.delete(web)
+	b.realised("other")
+}
+
+// TestMembersOverQuota: where there is no room for more members, endpoints that have come
+// take the places of those that have gone.
+func TestMembersOverQuota(t *testing.T) {
+	b := balancerBed(t)
+	b.start()
+	b.balancer("web", func(s *v1.KuryrLoadBalancerSpec) { s.Listeners = s.Listeners[:1] })
+	b.realised("web")
+	two := []string{"10.1.0.3", "10.1.0.4"}
+	var refused atomic.Bool
+	b.onBefore(func(_ context.Context, call string, _ int) error {
+		if call == memory.ChangeMembers && (!refused.Swap(true) || cmp.Equal(b.membersAtAddress(vip4.IP), two)) {
+			return fmt.Errorf("quota of 2 members: %w", sdn.ErrQuota)
+		}
+		return nil
+	})
+	b.respec("web", func(s *v1.KuryrLoadBalancerSpec) { s.Listeners[0] = balancerPort(80, 3, 4, 5) })
+	b.eventually("two have the places of two", func() bool { return cmp.Equal(b.membersAtAddress(vip4.IP), two) })
+	b.mentions("Event", b.eventOn("web", "OverQuota"), "Raise the quota")
+	b.fail("", nil)
+	b.realised("web")
+}
