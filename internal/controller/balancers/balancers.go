@@ -72,6 +72,7 @@ type Reconciler struct {
 	lists     polling.Shared[[]sdn.LoadBalancerSummary]
 	addresses polling.SharedByProject
 	left      leftovers
+	held      holders
 	quotas    quotas
 	moves     polling.Turns
 	busy      polling.BusyProviders
@@ -183,6 +184,7 @@ func (r *Reconciler) get(ctx context.Context, req ctrl.Request) (*v1.KuryrLoadBa
 	err := r.client.Get(ctx, req.NamespacedName, &klb)
 	if apierrors.IsNotFound(err) {
 		r.memory.forget(req)
+		r.held.forget(req)
 		r.quotas.freed(req)
 		r.moved(req)
 		return nil, nil, nil

@@ -49,6 +49,7 @@ func (r *Reconciler) locate(ctx context.Context, klb *v1.KuryrLoadBalancer, m *m
 		return nil
 	case r.stands(klb, m, known):
 		o.address.Has, o.located = klb.Status.PublicIP, true
+		r.held.note(klb, klb.Status.PublicIP)
 		return nil
 	}
 	if may, err := r.mayHaveAddress(ctx, klb, m); !may || err != nil {
@@ -63,6 +64,10 @@ func (r *Reconciler) locate(ctx context.Context, klb *v1.KuryrLoadBalancer, m *m
 	if wanted && klb.Spec.PublicIP.SubnetID != "" {
 		at.Subnet = r.prefixOf(ctx, klb.Spec.PublicIP.SubnetID)
 	}
+	var err error
+	if at.Before, err = r.before(ctx, klb); err != nil {
+		return err
+	}
 	m.lacking = addressKnown{}
 	if err := r.place(ctx, klb, m, at, o); err != nil {
 		if errors.Is(err, sdn.ErrQuota) {
@@ -75,6 +80,9 @@ func (r *Reconciler) locate(ctx context.Context, klb *v1.KuryrLoadBalancer, m *m
 			"The source ranges are not kept, so that anybody could come in: "+strings.Join(o.moved, "; "))
 	}
 	m.placed, m.address, m.addressFor = o.address.Problem == "", o.address, known
+	if m.placed && !at.Withheld {
+		r.held.note(klb, o.address.Has)
+	}
 	return nil
 }
 
@@ -99,6 +107,7 @@ func (r *Reconciler) unpublish(ctx context.Context, klb *v1.KuryrLoadBalancer, m
 		o.address, o.located = balancer.Address{}, false
 		m.public, m.suspected = maybeOpen, true
 	}
+	r.held.forget(kube.RequestOf(klb))
 	return nil
 }
 

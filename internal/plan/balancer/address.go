@@ -77,6 +77,9 @@ type Place struct {
 	Withheld bool
 	// Subnet is what the spec's subnet of floating IPs holds; zero: not known.
 	Subnet netip.Prefix
+	// Before is the KuryrLoadBalancer that comes before this one for the address that it
+	// asks for, as Before has it; empty: none.
+	Before string
 	// Partial says that Own may lack some: a floating IP elsewhere may be at one of them.
 	Partial bool
 }
@@ -262,6 +265,9 @@ func (a *addresser) choose(want *v1.PublicIPSpec) *sdn.FloatingIP {
 		}
 		if f.Owner != (sdn.Owner{}) && !a.mine(f) {
 			a.Problem = fmt.Sprintf("floating IP %s was made for %s/%s: ask for another address", f.Address, f.Owner.Namespace, f.Owner.Name)
+		}
+		if f.Owner == (sdn.Owner{}) && a.at.Before != "" && !a.here(f) {
+			a.Problem = fmt.Sprintf("floating IP %s is for %s, which has it or is older: ask for another address", f.Address, a.at.Before)
 		}
 		return f
 	}

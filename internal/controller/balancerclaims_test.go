@@ -1,0 +1,61 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+	"github.com/kuryr-go/kuryr/internal/sdn/memory"
+)
+
+// TestAdoptedAddressIsNotTaken: a floating IP that a Service has by its address, and that
+// bears no mark of it, is no other's while it is at no port for a while.
+func TestAdoptedAddressIsNotTaken(t *testing.T) {
+	const address = "203.0.113.80"
+	asks := func(s *v1.KuryrLoadBalancerSpec) {
+		s.PublicIP = &v1.PublicIPSpec{NetworkID: publicNetwork, Address: address}
+	}
+	for name, tc := range map[string]struct {
+		take, back func(*bed)
+	}{
+		"made anew": {
+			take: func(b *bed) {
+				b.fail(memory.CreateLoadBalancer, fmt.Errorf("making a load balancer: %w", sdn.ErrUnavailable))
+				b.cloud.RemoveLoadBalancer(b.at(vip4.IP).ID)
+			},
+			back: func(b *bed) { b.fail("", nil) },
+		},
+		"withheld": {
+			take: func(b *bed) {
+				b.respec("web", func(s *v1.KuryrLoadBalancerSpec) { s.SourceRanges = []string{"192.0.2.0/24"} })
+			},
+			back: func(b *bed) { b.respec("web", func(s *v1.KuryrLoadBalancerSpec) { s.SourceRanges = nil }) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := balancerBed(t)
+			b.cloud.AddForeignFloatingIP(sdn.FloatingIPRequest{NetworkID: publicNetwork, Address: address})
+			b.set(func(s *settings.Settings) { s.Services.CheckInterval.Duration = 300 * time.Millisecond })
+			b.start()
+			b.balancer("older", func(s *v1.KuryrLoadBalancerSpec) { s.VIPs[0].IP = "10.96.0.66" })
+			b.realised("older")
+			b.balancer("web", asks)
+			b.realised("web")
+			b.respec("older", asks)
+			b.mentions("Event", b.eventOn("older", v1.ReasonFloatingIPNotUsable), address)
+			tc.take(b)
+			b.eventually("it is at no port", func() bool { return len(b.publicOnes()) == 1 && b.publicOnes()[0] == address+"  nowhere" })
+			b.never("another Service takes it", func() bool { return b.publicOf(b.at("10.96.0.66")) != "" })
+			tc.back(b)
+			b.eventually("it is back", func() bool { return b.at(vip4.IP) != nil && b.publicOf(b.at(vip4.IP)) == address })
+			b.respec("web", func(s *v1.KuryrLoadBalancerSpec) { s.PublicIP = nil })
+			b.eventually("the other one has it now", func() bool { return b.publicOf(b.at("10.96.0.66")) == address })
+		})
+	}
+}

@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"cmp"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+)
+
+// Before returns which of others comes before klb for the floating IP that klb asks for by
+// its address; nil if none does. Who has it keeps it, also while it is at no port, as the
+// load balancer is made anew or clients are to be kept out; held tells who had it before
+// that. Else it is for the older one.
+func Before(klb *v1.KuryrLoadBalancer, others []*v1.KuryrLoadBalancer, held func(*v1.KuryrLoadBalancer) bool) *v1.KuryrLoadBalancer {
+	if klb.Spec.PublicIP == nil || klb.Spec.PublicIP.Address == "" {
+		return nil
+	}
+	address := klb.Spec.PublicIP.Address
+	has := func(o *v1.KuryrLoadBalancer) bool {
+		return o.Status.PublicIP != nil && sameAddress(o.Status.PublicIP.IP, address) || held(o)
+	}
+	var first *v1.KuryrLoadBalancer
+	for _, o := range others {
+		wants := o.Spec.PublicIP != nil && o.DeletionTimestamp.IsZero() && (has(o) || sameAddress(o.Spec.PublicIP.Address, address))
+		if o.UID == klb.UID || !wants || has(klb) && !has(o) {
+			continue
+		}
+		if (has(o) && !has(klb) || older(o, klb)) && (first == nil || has(o) && !has(first) || has(o) == has(first) && older(o, first)) {
+			first = o
+		}
+	}
+	return first
+}
+
+func older(a, b *v1.KuryrLoadBalancer) bool {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name)) < 0
+}
