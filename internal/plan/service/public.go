@@ -28,11 +28,11 @@ func (p *planner) public() {
 		return
 	}
 	p.hostname()
-	if p.garbled() {
-		return
-	}
 	if p.yes(annotationInternal, true) {
 		p.internal()
+		return
+	}
+	if p.garbled() {
 		return
 	}
 	if first, err := netip.ParseAddr(p.spec.VIPs[0].IP); err != nil || !first.Is4() {
@@ -70,12 +70,10 @@ func (p *planner) sameNetwork(ip *v1.PublicIPSpec) bool {
 	return true
 }
 
-// garbled reports whether it cannot be told what floating IP is meant, or whether
-// any. Then the Service keeps what it has: one of another network than was meant
+// garbled reports whether it cannot be told what floating IP is meant. Then the Service keeps what it has: one of another network than was meant
 // might be open to whom it should not, and one that was given back is lost.
 func (p *planner) garbled() bool {
 	before := len(p.notes)
-	p.yes(annotationInternal, true)
 	p.id(annotationFloatingNetwork, "network")
 	p.id(annotationFloatingSubnet, "subnet")
 	_, ok := p.address()
