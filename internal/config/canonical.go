@@ -10,6 +10,8 @@ import "strings"
 func canonical(c *Config) {
 	c.Pods.MoreSubnetIDs = lower(c.Pods.MoreSubnetIDs)
 	lists := [][]string{c.Pods.SubnetIDs, c.Pods.SecurityGroupIDs, c.Services.SubnetIDs, c.Services.NodeSubnetIDs}
+	a := &c.Services.Allowed
+	lists = append(lists, a.MemberSubnetIDs, a.ExternalNetworkIDs, a.ExternalSubnetIDs, a.FlavorIDs)
 	for _, rule := range c.Pods.SecurityGroups {
 		lists = append(lists, rule.SecurityGroupIDs)
 	}

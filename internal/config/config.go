@@ -156,8 +156,10 @@ type Services struct {
 	Provider string `json:"provider,omitempty"` // Octavia's; empty: the cloud's default
 	FlavorID string `json:"flavorID,omitempty"` // Octavia's; empty: the provider's default
 
-	ExternalNetworkID string `json:"externalNetworkID,omitempty"` // of floating IPs; empty: a Service has to say one
+	ExternalNetworkID string `json:"externalNetworkID,omitempty"` // of floating IPs; empty: a Service has to say one of Allowed
 	ExternalSubnetID  string `json:"externalSubnetID,omitempty"`  // of floating IPs; empty: any
+
+	Allowed Allowed `json:"allowed,omitzero"` // what annotations of Services may name besides
 
 	// SourceRangesBySecurityGroups has security groups on the endpoints' ports keep source
 	// ranges where the provider does not, and open those of public Services without. It is the word of who writes it that the groups
@@ -169,6 +171,16 @@ type Services struct {
 	TimeoutMemberData int `json:"timeoutMemberData,omitempty"`
 
 	CheckInterval metav1.Duration `json:"checkInterval"` // between two looks at each load balancer; 10m
+}
+
+// Allowed is what annotations of Services may name, besides what Services and Pods name
+// themselves: Kuryr's credential sees more of the cloud than who writes Services may use.
+type Allowed struct {
+	MemberSubnetIDs    []string `json:"memberSubnetIDs,omitempty"`    // of endpoints
+	ExternalNetworkIDs []string `json:"externalNetworkIDs,omitempty"` // of floating IPs
+	ExternalSubnetIDs  []string `json:"externalSubnetIDs,omitempty"`  // of floating IPs
+	Providers          []string `json:"providers,omitempty"`          // Octavia's
+	FlavorIDs          []string `json:"flavorIDs,omitempty"`          // Octavia's
 }
 
 // Orphans says how ports and load balancers that belong to nobody are collected.

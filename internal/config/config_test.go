@@ -168,6 +168,12 @@ services:
   flavorID: `+subnet+`
   externalNetworkID: `+subnet+`
   externalSubnetID: `+subnet6+`
+  allowed:
+    memberSubnetIDs: [`+subnet+`]
+    externalNetworkIDs: [`+subnet+`]
+    externalSubnetIDs: [`+subnet+`]
+    providers: [amphora]
+    flavorIDs: [`+subnet+`]
   sourceRangesBySecurityGroups: true
   timeoutClientData: 70000
   timeoutMemberData: 75000

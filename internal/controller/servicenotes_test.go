@@ -15,7 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
+	"github.com/kuryr-go/kuryr/internal/plan/service"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
@@ -58,6 +60,28 @@ func TestNotesOnce(t *testing.T) {
 	b.cloud.AddSubnet(memory.Subnet{ID: "5f1c5aac-0000-4000-8000-0000000000a3", NetworkID: network, Prefix: netip.MustParsePrefix("198.51.100.0/24")})
 	b.eventually("all is well", func() bool { return b.planned(svc) == nil })
 	b.members("web", "10.1.0.5", "198.51.100.5")
+}
+
+// TestNotAllowed: what the configuration does not let Services name is told with the key
+// that is to be changed, and counts once it is.
+func TestNotAllowed(t *testing.T) {
+	b := newServiceBed(t)
+	b.set(func(s *settings.Settings) { s.Services.Allowed = config.Allowed{} })
+	b.launch()
+	svc := b.service("web", by("amphora"))
+	b.slice("web", "web-1", "10.1.0.5")
+	if klb := b.members("web", "10.1.0.5"); klb.Spec.Provider != "" {
+		t.Errorf("provider %q, want none", klb.Spec.Provider)
+	}
+	words := []string{`"amphora"`, "services.allowed.providers"}
+	b.mentions("Event", b.eventOn("web", service.ReasonNotAllowed), words...)
+	b.eventually("it is told", func() bool { return b.planned(svc) != nil })
+	if c := b.planned(svc); c.Reason != service.ReasonNotAllowed || c.Status != metav1.ConditionFalse {
+		t.Errorf("the condition is %+v", c)
+	}
+	b.mentions("the condition", b.planned(svc).Message, words...)
+	b.set(func(s *settings.Settings) { s.Services.Allowed.Providers = []string{"amphora"} })
+	b.eventually("it counts", func() bool { return b.balancerOf("web").Spec.Provider == "amphora" && b.planned(svc) == nil })
 }
 
 // TestNotesChange: what is wrong in another way has an Event of its own, though field

@@ -31,6 +31,7 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/apitest"
+	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -145,6 +146,7 @@ func newServiceBed(t testing.TB) *serviceBed {
 	b.cloud.AddSubnet(memory.Subnet{ID: vipSubnet, NetworkID: network, Prefix: netip.MustParsePrefix(apitest.ClusterIPs), MTU: 1442})
 	b.current.Services.SubnetIDs = []string{vipSubnet}
 	b.current.Services.ExternalNetworkID = external
+	b.current.Services.Allowed = config.Allowed{Providers: []string{"amphora", "ovn", "nobody"}, FlavorIDs: []string{nobody}, ExternalSubnetIDs: []string{nobody}}
 	b.settings.Set(b.current)
 	b.book = &subnets{Subnets: b.cloud.Backend("cluster")}
 	t.Cleanup(b.clear)

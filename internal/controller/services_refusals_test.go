@@ -59,6 +59,7 @@ func TestMistakesOnOctavia(t *testing.T) {
 		t.Fatal(err)
 	}
 	inside := b.cloud.make("network", map[string]any{"name": "inside"})
+	b.set(func(s *settings.Settings) { s.Services.Allowed.ExternalNetworkIDs = []string{inside, nobody} })
 	const clusterIP, balancer = corev1.ServiceTypeClusterIP, corev1.ServiceTypeLoadBalancer
 	mistakes := map[string]mistake{
 		"port":     {change: []func(*corev1.Service){at("10.0.77.1"), by("ovn")}, reason: "Conflict", words: []string{"10.0.77.1", "release it in the cloud, or make the Service anew"}},
@@ -166,6 +167,7 @@ func TestFullOctavia(t *testing.T) {
 			b.backoff = outcome.Backoff{Quota: 200 * time.Millisecond}
 			external := b.cloud.make("network", map[string]any{"name": "external", "router:external": true})
 			b.cloud.make("subnet", map[string]any{"network_id": external, "cidr": "203.0.113.0/24", "ip_version": 4})
+			b.set(func(s *settings.Settings) { s.Services.Allowed.ExternalNetworkIDs = []string{external} })
 			b.launch(1000)
 			b.served("before")
 			path += b.rows("loadbalancer")[0]["project_id"].(string)

@@ -230,6 +230,9 @@ func TestServiceFloatingIPRefused(t *testing.T) {
 	before := f.ingress(t, svc)
 	asker(outside).all(t, before, pods)
 	ip := f.nowhere(t)
+	f.change(t, func(document map[string]any) {
+		document["services"].(map[string]any)["allowed"] = map[string]any{"externalNetworkIDs": []string{ip.FloatingNetworkID}}
+	})
 	f.becomes(t, svc, func(s *corev1.Service) {
 		s.Annotations = map[string]string{"loadbalancer.openstack.org/floating-network-id": ip.FloatingNetworkID}
 		s.Spec.LoadBalancerIP = ip.FloatingIP

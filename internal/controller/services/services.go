@@ -180,6 +180,7 @@ func (r *Reconciler) planSettings(ctx context.Context) (service.Settings, error)
 	out := service.Settings{
 		ProjectID: c.ProjectID, Provider: c.Provider, FlavorID: c.FlavorID,
 		ExternalNetworkID: c.ExternalNetworkID, ExternalSubnetID: c.ExternalSubnetID,
+		Allowed:               service.Allowed(c.Allowed),
 		SourceRangesAtMembers: c.SourceRangesBySecurityGroups,
 		TimeoutClientData:     int64(c.TimeoutClientData), TimeoutMemberData: int64(c.TimeoutMemberData),
 	}

@@ -266,6 +266,10 @@ func (a *addresser) choose(want *v1.PublicIPSpec) *sdn.FloatingIP {
 		if f.Owner != (sdn.Owner{}) && !a.mine(f) {
 			a.Problem = fmt.Sprintf("floating IP %s was made for %s/%s: ask for another address", f.Address, f.Owner.Namespace, f.Owner.Name)
 		}
+		if f.Owner == (sdn.Owner{}) && !a.known(f) && !sdn.SameID(f.NetworkID, want.NetworkID) {
+			a.Problem = fmt.Sprintf("floating IP %s is of network %s, and the Service has one of %s: ask for another address, or name that network "+
+				"in the annotation loadbalancer.openstack.org/floating-network-id", f.Address, f.NetworkID, want.NetworkID)
+		}
 		if f.Owner == (sdn.Owner{}) && a.at.Before != "" && !a.here(f) {
 			a.Problem = fmt.Sprintf("floating IP %s is for %s, which has it or is older: ask for another address", f.Address, a.at.Before)
 		}

@@ -71,6 +71,15 @@ func TestFloatingIP(t *testing.T) {
 			has: &v1.PublicIPStatus{ID: "a", IP: "203.0.113.5"},
 		},
 		{
+			name: "the one that is asked for is of another network", want: &v1.PublicIPSpec{NetworkID: "other-net", Address: "203.0.113.5"},
+			all: []sdn.FloatingIP{theirs("a", "203.0.113.5", "")}, problem: "is of network outside-net, and the Service has one of other-net",
+		},
+		{
+			name: "it has one of another network", want: &v1.PublicIPSpec{NetworkID: "other-net", Address: "203.0.113.5"},
+			prior: &v1.PublicIPStatus{ID: "a", IP: "203.0.113.5"}, all: []sdn.FloatingIP{theirs("a", "203.0.113.5", "")},
+			steps: []string{"give floating IP 203.0.113.5 to port vip"},
+		},
+		{
 			name: "somebody else uses it", want: five, all: []sdn.FloatingIP{theirs("a", "203.0.113.5", "other")}, problem: "in use by port other",
 		},
 		{

@@ -21,15 +21,13 @@ var nameForm = regexp.MustCompile(`^[0-9A-Za-z._-]{1,255}$`)
 
 // placement says where and what the load balancers are.
 func (p *planner) placement() {
-	if value := p.text(annotationProvider); nameForm.MatchString(value) {
+	if value := p.provider(); value != "" {
 		p.spec.Provider = value
 		if value != p.Settings.Provider {
 			p.spec.FlavorID = "" // a flavor is of one provider
 		}
-	} else if value != "" {
-		p.warn(ReasonInvalid, field(annotationProvider), "%q is no name of a provider: write one that 'openstack loadbalancer provider list' prints; it is left out of account", clip(value))
 	}
-	if flavor := p.id(annotationFlavor, "loadbalancer flavor"); flavor != "" {
+	if flavor := p.flavor(); flavor != "" {
 		p.spec.FlavorID = flavor
 	}
 	if zone := p.text(annotationZone); len(zone) <= 255 {

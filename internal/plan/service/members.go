@@ -51,7 +51,7 @@ type endpoint struct {
 
 // members puts the endpoints into the listeners.
 func (p *planner) members() {
-	p.elsewhere = p.id(annotationMemberSubnet, "subnet")
+	p.elsewhere, p.denied = p.memberSubnet()
 	p.held = p.heldMembers()
 	found := p.endpoints()
 	for i := range p.spec.Listeners {
@@ -178,7 +178,7 @@ func (p *planner) noteLost(lost lostEndpoints) {
 	if lost.portless != "" {
 		p.warn(ReasonLeftOut, endpointsField, "%s is in an EndpointSlice with a port without a number: write one", lost.portless)
 	}
-	const cure = "add its subnet to services.nodeSubnetIDs of Kuryr's configuration, or write its ID into the annotation " + annotationMemberSubnet
+	const cure = "add its subnet to services.nodeSubnetIDs of Kuryr's configuration, or to services.allowed.memberSubnetIDs and its ID into the annotation " + annotationMemberSubnet
 	if lost.nowhere != "" {
 		p.warn(ReasonLeftOut, endpointsField, "%s is in no subnet that Kuryr knows: %s%s", lost.nowhere, cure, p.lost())
 	}
@@ -195,13 +195,13 @@ func (p *planner) subnetOf(ip netip.Addr) string {
 
 // formerly returns the subnet of an address that is a member now, when nothing else
 // is known of it: an edit of the configuration takes no members away, those of all
-// Services at once; empty if it is none.
+// Services at once; empty if it is none, or if the Service may not have members there.
 func (p *planner) formerly(ip netip.Addr) string {
 	if p.before == nil && p.Previous != nil {
 		p.before = map[netip.Addr]string{}
 		for _, l := range p.Previous.Listeners {
 			for _, m := range l.Members {
-				if ip, err := netip.ParseAddr(m.IP); err == nil {
+				if ip, err := netip.ParseAddr(m.IP); err == nil && (p.denied == "" || m.SubnetID != p.denied) {
 					p.before[ip] = m.SubnetID
 				}
 			}

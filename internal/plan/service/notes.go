@@ -20,6 +20,7 @@ const (
 	ReasonNoEffect      = "NoEffect"          // it makes no difference with Kuryr
 	ReasonNoNetwork     = "NoExternalNetwork" // there is no network for a floating IP
 	ReasonLeftOut       = "EndpointsLeftOut"  // endpoints that are no members
+	ReasonNotAllowed    = "NotAllowed"        // the configuration does not let Services name it
 	ReasonTaken         = "ExternalIPTaken"   // an older Service has an external IP at that port
 )
 

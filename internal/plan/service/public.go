@@ -40,10 +40,8 @@ func (p *planner) public() {
 		return
 	}
 	address, _ := p.address()
-	ip := v1.PublicIPSpec{
-		NetworkID: p.id(annotationFloatingNetwork, "network"), SubnetID: p.id(annotationFloatingSubnet, "subnet"), Address: address,
-		Keep: p.yes(annotationKeepFloatingIP, false),
-	}
+	ip := v1.PublicIPSpec{Address: address, Keep: p.yes(annotationKeepFloatingIP, false)}
+	ip.NetworkID, ip.SubnetID = p.floatingSource()
 	if ip.NetworkID == "" || ip.NetworkID == p.Settings.ExternalNetworkID {
 		ip.NetworkID = p.Settings.ExternalNetworkID
 		if ip.SubnetID == "" {
@@ -70,14 +68,14 @@ func (p *planner) sameNetwork(ip *v1.PublicIPSpec) bool {
 	return true
 }
 
-// garbled reports whether it cannot be told what floating IP is meant. Then the Service keeps what it has: one of another network than was meant
-// might be open to whom it should not, and one that was given back is lost.
+// garbled reports whether it cannot be told what floating IP is meant, or the Service may
+// not have it. Then it keeps what it has: one of another network than was meant might be
+// open to whom it should not, and one that was given back is lost.
 func (p *planner) garbled() bool {
 	before := len(p.notes)
-	p.id(annotationFloatingNetwork, "network")
-	p.id(annotationFloatingSubnet, "subnet")
+	p.floatingSource()
 	_, ok := p.address()
-	invalid := slices.ContainsFunc(p.notes[before:], func(n Note) bool { return n.Reason == ReasonInvalid })
+	invalid := slices.ContainsFunc(p.notes[before:], func(n Note) bool { return n.Reason == ReasonInvalid || n.Reason == ReasonNotAllowed })
 	if ok && !invalid {
 		p.notes = p.notes[:before]
 		return false

@@ -56,10 +56,21 @@ type Settings struct {
 	ExternalNetworkID string // of floating IPs
 	ExternalSubnetID  string
 
+	Allowed Allowed
+
 	SourceRangesAtMembers bool // where the provider does not keep source ranges, groups on the members' ports do
 
 	TimeoutClientData int64 // milliseconds; 0: Octavia's default
 	TimeoutMemberData int64
+}
+
+// Allowed is what annotations may name besides what Settings name themselves.
+type Allowed struct {
+	MemberSubnetIDs    []string // of endpoints
+	ExternalNetworkIDs []string // of floating IPs
+	ExternalSubnetIDs  []string
+	Providers          []string
+	FlavorIDs          []string
 }
 
 // Subnet is a subnet of the cloud.
@@ -93,6 +104,7 @@ type planner struct {
 
 	limited   bool   // not everybody may come in
 	elsewhere string // subnet of endpoints of which nothing else is known
+	denied    string // subnet of endpoints that the Service names and may not
 	held      map[netip.Addr]string
 	before    map[netip.Addr]string // subnets of members that there are; see formerly
 }

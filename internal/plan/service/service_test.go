@@ -34,6 +34,13 @@ func settings() service.Settings {
 		Services:          []service.Subnet{subnet("services", "10.96.0.0/16"), subnet("services6", "fd00:96::/112")},
 		Members:           []service.Subnet{subnet("pods", "10.1.0.0/16"), subnet("pods6", "fd00:1::/64"), subnet("nodes", "192.168.5.0/24")},
 		ExternalNetworkID: "public",
+		Allowed: service.Allowed{
+			MemberSubnetIDs:    []string{"7d9e8c56-5f5f-4b8e-9a52-9d4a5c0f1e11", "7d9e8c56-5f5f-4b8e-9a52-9d4a5c0f1e12", "7d9e8c56-5f5f-4b8e-9a52-9d4a5c0f1e13"},
+			ExternalNetworkIDs: []string{"7d9e8c56-5f5f-4b8e-9a52-9d4a5c0f1e11"},
+			ExternalSubnetIDs:  []string{"7d9e8c56-5f5f-4b8e-9a52-9d4a5c0f1e11", "7d9e8c56-5f5f-4b8e-9a52-9d4a5c0f1e12"},
+			Providers:          []string{"amphora"},
+			FlavorIDs:          []string{"7d9e8c56-5f5f-4b8e-9a52-9d4a5c0f1e11", "7d9e8c56-5f5f-4b8e-9a52-9d4a5c0f1e12"},
+		},
 	}
 }
 
@@ -49,7 +56,7 @@ type testCase struct {
 	Settings *struct {
 		Provider, FlavorID, ExternalNetworkID, ExternalSubnetID string
 		TimeoutClientData, TimeoutMemberData                    int64
-		Nothing, SourceRangesAtMembers                          bool
+		Nothing, NothingAllowed, SourceRangesAtMembers          bool
 		Lost                                                    []string
 	}
 }
@@ -72,6 +79,9 @@ func (c *testCase) input(t *testing.T) service.Input {
 		in.Settings.ExternalNetworkID, in.Settings.ExternalSubnetID = s.ExternalNetworkID, s.ExternalSubnetID
 		in.Settings.TimeoutClientData, in.Settings.TimeoutMemberData = s.TimeoutClientData, s.TimeoutMemberData
 		in.Settings.Lost, in.Settings.SourceRangesAtMembers = s.Lost, s.SourceRangesAtMembers
+		if s.NothingAllowed {
+			in.Settings.Allowed = service.Allowed{}
+		}
 		if s.Nothing {
 			in.Settings.Services = nil
 		}

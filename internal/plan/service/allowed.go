@@ -1,0 +1,81 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"slices"
+
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// allows reports whether an annotation may name what it names, nothing included: what the
+// configuration uses itself, or lists under services.allowed. Else it says what key is to
+// be changed, and effect, what comes of it.
+func (p *planner) allows(annotation, value, key, effect string, named ...[]string) bool {
+	same := func(one string) bool { return sdn.SameID(one, value) || sdn.SameProvider(one, value) }
+	if value == "" || slices.ContainsFunc(slices.Concat(named...), same) {
+		return true
+	}
+	p.warn(ReasonNotAllowed, field(annotation), "%q is not one that Services may name: %s; add it to services.allowed.%s in Kuryr's configuration, or take the annotation away", clip(value), effect, key)
+	return false
+}
+
+const leftOut = "it is left out of account"
+
+// memberSubnet returns the subnet that the Service names for its endpoints; empty if it
+// names none, or may not name it, which denied is then.
+func (p *planner) memberSubnet() (named, denied string) {
+	named = p.id(annotationMemberSubnet, "subnet")
+	known := slices.Clone(p.Settings.Lost)
+	for _, s := range slices.Concat(p.Settings.Services, p.Settings.Members) {
+		known = append(known, s.ID)
+	}
+	if !p.allows(annotationMemberSubnet, named, "memberSubnetIDs", "endpoints in it are no members", p.Settings.Allowed.MemberSubnetIDs, known) {
+		return "", named
+	}
+	return named, ""
+}
+
+// floatingSource returns the network and the subnet of floating IPs that the Service
+// names; empty if it names none, or may not name it.
+func (p *planner) floatingSource() (network, subnet string) {
+	const effect = "the Service keeps the floating IP that it has, and gets none if it has none"
+	s := &p.Settings
+	network, subnet = p.id(annotationFloatingNetwork, "network"), p.id(annotationFloatingSubnet, "subnet")
+	if !p.allows(annotationFloatingNetwork, network, "externalNetworkIDs", effect, s.Allowed.ExternalNetworkIDs, []string{s.ExternalNetworkID}) {
+		network = ""
+	}
+	if !p.allows(annotationFloatingSubnet, subnet, "externalSubnetIDs", effect, s.Allowed.ExternalSubnetIDs, []string{s.ExternalSubnetID}) {
+		subnet = ""
+	}
+	return network, subnet
+}
+
+// provider returns the one that the Service names; empty if it names none, or may not
+// name it. What its load balancer has already stays: to change it is an interruption.
+func (p *planner) provider() string {
+	value := p.text(annotationProvider)
+	if value != "" && !nameForm.MatchString(value) {
+		p.warn(ReasonInvalid, field(annotationProvider), "%q is no name of a provider: write one that 'openstack loadbalancer provider list' prints; it is left out of account", clip(value))
+		return ""
+	}
+	effect, stays := leftOut, p.Previous != nil && value != "" && sdn.SameProvider(p.Previous.Provider, value)
+	if stays {
+		effect = "the load balancer that there is stays"
+	}
+	if p.allows(annotationProvider, value, "providers", effect, p.Settings.Allowed.Providers, []string{p.Settings.Provider}) || stays {
+		return value
+	}
+	return ""
+}
+
+// flavor returns the flavor that the Service names; empty if it names none, or may not
+// name it.
+func (p *planner) flavor() string {
+	value := p.id(annotationFlavor, "loadbalancer flavor")
+	if p.allows(annotationFlavor, value, "flavorIDs", leftOut, p.Settings.Allowed.FlavorIDs, []string{p.Settings.FlavorID}) {
+		return value
+	}
+	return ""
+}
