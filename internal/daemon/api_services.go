@@ -63,11 +63,17 @@ func versioned(cfg *rest.Config, scheme *runtime.Scheme, path string, version sc
 	return c, nil
 }
 
-// Services lists and watches those that Kuryr serves, of all namespaces.
-func (s *Services) Services() cache.ListerWatcher { return served(s.core, "services") }
+// Services lists and watches those of all namespaces, also those that others serve: their
+// cluster IPs are nobody's external IPs.
+func (s *Services) Services() cache.ListerWatcher {
+	return cache.NewFilteredListWatchFromClient(s.core, "services", metav1.NamespaceAll, func(*metav1.ListOptions) {})
+}
 
-// EndpointSlices lists and watches theirs.
-func (s *Services) EndpointSlices() cache.ListerWatcher { return served(s.discovery, "endpointslices") }
+// EndpointSlices lists and watches those of Services that Kuryr serves.
+func (s *Services) EndpointSlices() cache.ListerWatcher {
+	return cache.NewFilteredListWatchFromClient(s.discovery, "endpointslices", metav1.NamespaceAll,
+		func(o *metav1.ListOptions) { o.LabelSelector = forProxies })
+}
 
 // Address is that at which the API is asked; zero if it goes by a name.
 func (s *Services) Address() netip.Addr { return s.address }
@@ -80,8 +86,3 @@ func (s *Services) APIServers() cache.ListerWatcher {
 
 // forProxies selects what is for kube-proxy, and so for who takes its place.
 const forProxies = "!service.kubernetes.io/service-proxy-name,!" + corev1.IsHeadlessService
-
-func served(from rest.Interface, resource string) cache.ListerWatcher {
-	return cache.NewFilteredListWatchFromClient(from, resource, metav1.NamespaceAll,
-		func(o *metav1.ListOptions) { o.LabelSelector = forProxies })
-}

@@ -99,7 +99,8 @@ type Wanted struct {
 }
 
 // Plan returns what a node has to do for Services and for host ports of its pods, in
-// whatever order they come. Services go first: their ports are the same on all nodes,
+// whatever order they come. Services are all that there are: those that are left to others
+// have cluster IPs, too. Services go first: their ports are the same on all nodes,
 // and given out by the API server or written by an administrator. Of several Services,
 // and of several pods, that want the same the oldest gets it.
 func Plan(services []*corev1.Service, hosts []HostPort, api APIServers) Wanted {
@@ -107,7 +108,7 @@ func Plan(services []*corev1.Service, hosts []HostPort, api APIServers) Wanted {
 	p.Table = Table{}
 	mine := slices.DeleteFunc(slices.Clone(services), func(svc *corev1.Service) bool { return !service.Wanted(svc) })
 	slices.SortFunc(mine, service.Older)
-	for _, svc := range mine {
+	for _, svc := range services { // whoever serves them
 		for _, ip := range clusterIPs(svc) {
 			p.taken[ip] = true
 		}

@@ -123,6 +123,14 @@ func TestPlan(t *testing.T) {
 			},
 			nil,
 		},
+		"cluster IPs of Services that are left to others": {
+			[]*corev1.Service{
+				svc("a", of(corev1.ServiceTypeClusterIP), external("10.96.0.11", "10.96.0.12", "203.0.113.5")),
+				svc("dns", at("10.96.0.11"), labelled("kuryr.openstack.org/leave-alone")),
+				svc("theirs", at("10.96.0.12"), labelled("service.kubernetes.io/service-proxy-name")),
+			},
+			[]string{"203.0.113.5 TCP 80 -> 10.96.0.10:80 (web/a)"},
+		},
 		"headless":      {[]*corev1.Service{svc("a", at("None"), external("203.0.113.5"))}, nil},
 		"external name": {[]*corev1.Service{svc("a", of(corev1.ServiceTypeExternalName), external("203.0.113.5"))}, nil},
 		"somebody else's": {
