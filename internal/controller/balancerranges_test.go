@@ -55,6 +55,20 @@ func TestClosedNeverOpen(t *testing.T) {
 	}
 }
 
+// TestRangesOfOtherFamily: a Service of two families that all of IPv4 may come to has its
+// floating IP, also if the provider keeps nobody out of the IPv6 one.
+func TestRangesOfOtherFamily(t *testing.T) {
+	b := balancerBed(t)
+	b.start()
+	b.balancer("web", public, func(s *v1.KuryrLoadBalancerSpec) {
+		s.VIPs, s.SourceRanges = []v1.VIPAddress{vip4, vip6}, []string{"0.0.0.0/0", "fd00:96::/112"}
+	})
+	if p := b.realised("web").Status.PublicIP; p == nil || b.publicOf(b.at(vip4.IP)) != p.IP {
+		t.Errorf("the status has floating IP %+v, the cloud %q", p, b.publicOnes())
+	}
+	b.mentions("Event", b.eventOn("web", "NotSupported"), "loadBalancerSourceRanges", "route to the cluster IP")
+}
+
 // TestRangesAreNotTaken: also if a provider that can do it refuses it this time, or
 // says that it has done it and has not.
 func TestRangesAreNotTaken(t *testing.T) {

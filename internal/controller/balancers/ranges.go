@@ -249,7 +249,7 @@ func (r *Reconciler) keepOut(ctx context.Context, klb *v1.KuryrLoadBalancer, m *
 
 // narrow has the security group that the status names let in whom the spec says.
 func (r *Reconciler) narrow(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, o *round) error {
-	if r.groups == nil || klb.Status.SecurityGroupID == "" || !klb.Spec.SourceRangesAtMembers && balancer.Open(klb) {
+	if r.groups == nil || klb.Status.SecurityGroupID == "" || !klb.Spec.SourceRangesAtMembers && len(klb.Spec.SourceRanges) == 0 {
 		return nil
 	}
 	found, err := r.surround(ctx, klb)

@@ -158,6 +158,9 @@ func (w *wanter) sourceRanges(vip v1.VIPAddress) []string {
 	if len(w.spec.SourceRanges) == 0 {
 		return nil
 	}
+	if !w.f.SourceRanges && !limited(w.spec.SourceRanges, family(vip.IP)) {
+		return nil
+	}
 	if !w.f.SourceRanges {
 		w.cannot("spec.loadBalancerSourceRanges", "does not look at where clients are. %s. Choose another provider "+
 			"(annotation openstack.org/kuryr-provider)%s, or take the ranges away", w.consequence(), w.byGroups())
@@ -198,9 +201,10 @@ func BrokenMonitors(trees []sdn.LoadBalancer) []Problem {
 }
 
 // Withheld reports whether a KuryrLoadBalancer gets no floating IP as the provider
-// could not keep out those who are to stay out: closed, never open.
+// could not keep out those who are to stay out: closed, never open. A floating IP is of
+// the first VIP's family; ranges of another one are no reason.
 func Withheld(klb *v1.KuryrLoadBalancer, f sdn.Features) bool {
-	return klb.Spec.PublicIP != nil && len(klb.Spec.SourceRanges) > 0 && !f.SourceRanges
+	return klb.Spec.PublicIP != nil && !f.SourceRanges && !Open(klb)
 }
 
 // byGroups says that security groups could keep source ranges, where that is so.
@@ -213,7 +217,7 @@ func (w *wanter) byGroups() string {
 
 // consequence says what comes of source ranges that cannot be kept.
 func (w *wanter) consequence() string {
-	if w.spec.PublicIP != nil {
+	if Withheld(w.klb, w.f) {
 		return "So the Service gets no floating IP, which all could use; one that it had is reserved for it"
 	}
 	return "Whoever has a route to the cluster IP gets in"

@@ -115,6 +115,8 @@ func TestWithheld(t *testing.T) {
 		says   string
 	}{
 		{"public", true, nil, ovn, false, ""},
+		{"public, for all of its family", true, []string{"0.0.0.0/0"}, ovn, false, ""},
+		{"public, for some, and for all of the other family", true, []string{"192.0.2.0/24", "::/0"}, ovn, true, "gets no floating IP"},
 		{"public, for some", true, []string{"192.0.2.0/24"}, ovn, true, "gets no floating IP"},
 		{"public, for some, who are kept out", true, []string{"192.0.2.0/24"}, balancer.Everything(), false, ""},
 		{"inside, for some", false, []string{"192.0.2.0/24"}, ovn, false, "route to the cluster IP"},
@@ -130,6 +132,28 @@ func TestWithheld(t *testing.T) {
 		if len(problems) > 0 != (tc.says != "") || len(problems) > 0 && !strings.Contains(problems[0].Text, tc.says) {
 			t.Errorf("%s: problems %v, want one that says %q", tc.name, problems, tc.says)
 		}
+	}
+}
+
+// TestWithheldByFamily: whom a provider cannot keep out of the load balancer of the other
+// family is told, and no reason to have no floating IP, which is IPv4.
+func TestWithheldByFamily(t *testing.T) {
+	klb := newWorld(t).klb
+	klb.Spec.VIPs = append(klb.Spec.VIPs, v1.VIPAddress{IP: "fd00:2::10", SubnetID: vips6})
+	klb.Spec.Listeners = []v1.ListenerSpec{port("TCP", 80)}
+	klb.Spec.PublicIP = &v1.PublicIPSpec{NetworkID: outsideNet}
+	klb.Spec.SourceRanges = []string{"0.0.0.0/0", "fd00:2::/64"} // what is planned for 0.0.0.0/0
+	ovn := sdn.Features{Provider: "ovn", Protocols: []string{"TCP"}}
+	_, problems := balancer.Want(klb, ovn)
+	if balancer.Withheld(klb, ovn) || len(problems) != 1 || !strings.Contains(problems[0].Text, "route to the cluster IP") {
+		t.Errorf("Withheld = %v, problems %v, want none withheld and one of who has a route", balancer.Withheld(klb, ovn), problems)
+	}
+	if want, _ := balancer.Want(klb, balancer.Everything()); balancer.Lax(want, []sdn.LoadBalancer{{VIP: klb.Spec.VIPs[0], Listeners: []sdn.Listener{{Protocol: "TCP", Port: 80}}}}, nil) {
+		t.Error("a port that is open to all is taken for one that lets in too many")
+	}
+	klb.Spec.SourceRanges = []string{"192.0.2.0/24", "::/0"}
+	if !balancer.Withheld(klb, ovn) {
+		t.Error("who is kept out of IPv4 is let in, as all of IPv6 may come")
 	}
 }
 
@@ -151,6 +175,7 @@ func TestLax(t *testing.T) {
 		{"as wanted", lb(listener(80, "192.0.2.0/24")), lb(listener(80, "192.0.2.0/24")), false},
 		{"open", lb(listener(80, "192.0.2.0/24")), lb(listener(80)), true},
 		{"open to others", lb(listener(80, "192.0.2.0/24")), lb(listener(80, "198.51.100.0/24")), true},
+		{"open, and to be so by a range", lb(listener(80, "0.0.0.0/0")), lb(listener(80)), false},
 		{"to be open", lb(listener(80)), lb(listener(80, "198.51.100.0/24")), false},
 		{"more to come in", lb(listener(80, "192.0.2.0/24", "198.51.100.0/24")), lb(listener(80, "192.0.2.0/24")), false},
 		{"a wider one", lb(listener(80, "192.0.0.0/16")), lb(listener(80, "192.0.2.0/24")), false},

@@ -21,10 +21,12 @@ func Fenced(klb *v1.KuryrLoadBalancer, f sdn.Features) bool {
 	return klb.Spec.SourceRangesAtMembers && !f.Unsure && !f.SourceRanges && f.KeepsClientAddress
 }
 
-// Open reports whether there is nobody whom a security group is to keep out: it opens
-// ports that are closed otherwise, and whom it does not reach yet is closed to clients,
-// and no reason to have no floating IP.
-func Open(klb *v1.KuryrLoadBalancer) bool { return len(klb.Spec.SourceRanges) == 0 }
+// Open reports whether there is nobody whom a security group is to keep out of the floating
+// IP, which is of the first VIP's family: it opens ports that are closed otherwise, and
+// whom it does not reach yet is closed to clients, and no reason to have no floating IP.
+func Open(klb *v1.KuryrLoadBalancer) bool {
+	return len(klb.Spec.VIPs) == 0 || !limited(klb.Spec.SourceRanges, family(klb.Spec.VIPs[0].IP))
+}
 
 // Unfenced is klb without its source ranges, which a security group keeps: the rest of
 // it is for the load balancers. klb is not changed.
@@ -60,7 +62,7 @@ func TooManyRules(klb *v1.KuryrLoadBalancer) (Problem, bool) {
 func fenceRules(klb *v1.KuryrLoadBalancer) []sdn.Rule {
 	var rules []sdn.Rule
 	from := klb.Spec.SourceRanges
-	if Open(klb) {
+	if len(from) == 0 {
 		from = everybody(klb)
 	}
 	seen := map[sdn.Rule]bool{}

@@ -20,11 +20,25 @@ func Wider(have, want []string) bool {
 	switch {
 	case len(want) == 0:
 		return false
-	case len(have) == 0:
-		return true
+	case len(have) == 0: // of a load balancer, whose ranges are of one family
+		return !slices.ContainsFunc(want, isEverybody)
 	}
 	return slices.ContainsFunc(have, func(r string) bool {
 		return r != nowhere["ipv4"] && r != nowhere["ipv6"] && !within(r, want)
+	})
+}
+
+// isEverybody reports whether a range holds all addresses of a family.
+func isEverybody(r string) bool {
+	p, err := netip.ParsePrefix(r)
+	return err == nil && p.Bits() == 0
+}
+
+// limited reports whether source ranges keep anybody out of a family.
+func limited(ranges []string, of string) bool {
+	return len(ranges) > 0 && !slices.ContainsFunc(ranges, func(r string) bool {
+		p, err := netip.ParsePrefix(r)
+		return err == nil && p.Bits() == 0 && family(p.Addr().String()) == of
 	})
 }
 
