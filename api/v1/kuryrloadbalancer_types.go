@@ -13,6 +13,9 @@ const (
 	LoadBalancerFinalizer = "kuryr.openstack.org/kuryrloadbalancer-finalizers"
 	// ServiceFinalizer keeps a Service until its KuryrLoadBalancer is gone.
 	ServiceFinalizer = "kuryr.openstack.org/service-finalizer"
+	// CleanupFinalizer is Kubernetes' own: a Service of type LoadBalancer has it as long as
+	// there is something to clean up. Who makes the Service public puts it there.
+	CleanupFinalizer = "service.kubernetes.io/load-balancer-cleanup"
 )
 
 // KuryrLoadBalancer is what a Service is in the cloud: a load balancer for each

@@ -126,6 +126,54 @@ func TestIngressFollows(t *testing.T) {
 	b.eventually("and has no floating IP", func() bool { return b.balancerOf("web").Spec.PublicIP == nil })
 }
 
+// TestCleanupFinalizer: a Service that Kuryr makes public has the finalizer that Kubernetes
+// has for that as long as it is of that type, and in deletion until the cloud is clean.
+// One that another controller has put there is left to it.
+func TestCleanupFinalizer(t *testing.T) {
+	b := newServiceBed(t)
+	b.launch()
+	both := []string{v1.ServiceFinalizer, v1.CleanupFinalizer}
+	has := func(svc *corev1.Service, want ...string) func() bool {
+		return func() bool { return slices.Equal(slices.Sorted(slices.Values(b.now(svc).Finalizers)), want) }
+	}
+	web := b.service("web", balanced)
+	b.slice("web", "web-1", "10.1.0.5")
+	b.eventually("it has both", has(web, both...))
+	b.patch(web, map[string]any{"spec": map[string]any{"type": "ClusterIP"}})
+	b.eventually("the type goes, and the finalizer with it", has(web, v1.ServiceFinalizer))
+	b.patch(web, map[string]any{"spec": map[string]any{"type": "LoadBalancer"}})
+	b.eventually("it has both again", has(web, both...))
+	klb := b.members("web", "10.1.0.5")
+	b.applied(klb, "")
+	b.delete(web)
+	b.never("it goes before the cloud is clean", func() bool { return b.now(web) == nil || !has(web, both...)() })
+	b.patch(b.balancerOf("web"), map[string]any{"metadata": map[string]any{"finalizers": nil}})
+	b.eventually("it is gone", func() bool { return b.now(web) == nil })
+
+	theirs := b.service("theirs", balanced, func(s *corev1.Service) {
+		s.Spec.LoadBalancerClass, s.Finalizers = new("example.com/other"), []string{v1.CleanupFinalizer}
+	})
+	b.slice("theirs", "theirs-1", "10.1.0.6")
+	b.eventually("it has its own and ours", has(theirs, both...))
+	b.patch(theirs, map[string]any{"spec": map[string]any{"type": "ClusterIP", "loadBalancerClass": nil}})
+	b.never("theirs goes with the type", func() bool { return !has(theirs, both...)() })
+	b.delete(theirs)
+	b.eventually("ours goes", has(theirs, v1.CleanupFinalizer))
+	b.never("theirs goes", func() bool { return !has(theirs, v1.CleanupFinalizer)() })
+}
+
+// TestLeftAloneFinalizer: a Service that is to be left to others keeps neither of the
+// finalizers that Kuryr has put there.
+func TestLeftAloneFinalizer(t *testing.T) {
+	b := newServiceBed(t)
+	b.launch()
+	web := b.service("web", balanced)
+	b.slice("web", "web-1", "10.1.0.5")
+	b.eventually("it has both", func() bool { return len(b.now(web).Finalizers) == 2 })
+	b.patch(web, map[string]any{"metadata": map[string]any{"labels": map[string]any{v1.LeaveAloneLabel: "true"}}})
+	b.eventually("it has none", func() bool { return len(b.now(web).Finalizers) == 0 })
+}
+
 // TestServiceDeletion: the Service waits for its KuryrLoadBalancer, and goes then.
 func TestServiceDeletion(t *testing.T) {
 	b := newServiceBed(t)

@@ -174,8 +174,7 @@ func (r *Reconciler) release(ctx context.Context, svc *corev1.Service, klb *v1.K
 			return kube.Retry(err)
 		}
 	}
-	err = r.patch(ctx, svc, func(s client.Object) { controllerutil.RemoveFinalizer(s, v1.ServiceFinalizer) })
-	if err == nil {
+	if err = r.letGo(ctx, svc); err == nil {
 		ctrl.LoggerFrom(ctx).V(1).Info("released Service", "deleted", !svc.DeletionTimestamp.IsZero())
 	}
 	return kube.Retry(err)

@@ -31,7 +31,6 @@ import (
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
@@ -117,6 +116,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	if o.Verdict == service.Realise {
 		err = r.realise(ctx, svc, klb, &o.Spec)
+	}
+	if err == nil {
+		err = r.uncover(ctx, svc)
 	}
 	if err == nil {
 		err = r.report(ctx, svc, klb, &o, settings.ServesServices(&r.settings.Load().Services))
@@ -264,11 +266,11 @@ func (r *Reconciler) realise(ctx context.Context, svc *corev1.Service, klb *v1.K
 	if klb != nil && !klb.DeletionTimestamp.IsZero() {
 		return nil // it is made anew once it is gone, of which there is an event
 	}
-	if klb != nil && ownerOf(klb) == svc.UID && equality.Semantic.DeepEqual(&klb.Spec, spec) && controllerutil.ContainsFinalizer(svc, v1.ServiceFinalizer) {
-		return nil
-	}
 	if err := r.hold(ctx, svc); err != nil {
 		return err
+	}
+	if klb != nil && ownerOf(klb) == svc.UID && equality.Semantic.DeepEqual(&klb.Spec, spec) {
+		return nil
 	}
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(spec)
 	if err != nil {
@@ -303,14 +305,6 @@ func (r *Reconciler) strip(ctx context.Context, klb *v1.KuryrLoadBalancer, spec 
 	r.wrote(kube.RequestOf(klb), next.ResourceVersion)
 	ctrl.LoggerFrom(ctx).V(1).Info("took out of a KuryrLoadBalancer what somebody had written")
 	return nil
-}
-
-// hold puts our finalizer on a Service.
-func (r *Reconciler) hold(ctx context.Context, svc *corev1.Service) error {
-	if controllerutil.ContainsFinalizer(svc, v1.ServiceFinalizer) {
-		return nil
-	}
-	return r.patch(ctx, svc, func(s client.Object) { controllerutil.AddFinalizer(s, v1.ServiceFinalizer) })
 }
 
 // patch changes the metadata of a Service, if nobody else has meanwhile. It does so by

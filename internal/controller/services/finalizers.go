@@ -1,0 +1,110 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package services
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/plan/service"
+)
+
+// finalizers returns those that a Service has as long as it has a load balancer: of one
+// that Kuryr makes public also the one by which others know that somebody does.
+func finalizers(svc *corev1.Service) []string {
+	if svc.Spec.Type == corev1.ServiceTypeLoadBalancer && !service.Foreign(svc) {
+		return []string{v1.ServiceFinalizer, v1.CleanupFinalizer}
+	}
+	return []string{v1.ServiceFinalizer}
+}
+
+// held reports whether a Service has its finalizers.
+func held(svc *corev1.Service) bool {
+	return !slices.ContainsFunc(finalizers(svc), func(f string) bool { return !slices.Contains(svc.Finalizers, f) })
+}
+
+// hold puts its finalizers on a Service.
+func (r *Reconciler) hold(ctx context.Context, svc *corev1.Service) error {
+	if held(svc) {
+		return nil
+	}
+	return r.patch(ctx, svc, func(s client.Object) {
+		for _, f := range finalizers(svc) {
+			controllerutil.AddFinalizer(s, f)
+		}
+	})
+}
+
+// uncover takes the finalizer of public Services off one that is none any more.
+func (r *Reconciler) uncover(ctx context.Context, svc *corev1.Service) error {
+	if svc.Spec.Type == corev1.ServiceTypeLoadBalancer || !slices.Contains(svc.Finalizers, v1.ServiceFinalizer) {
+		return nil
+	}
+	ours, err := r.cleansUp(ctx, svc)
+	if !ours || err != nil {
+		return err
+	}
+	return r.patch(ctx, svc, func(s client.Object) { controllerutil.RemoveFinalizer(s, v1.CleanupFinalizer) })
+}
+
+// letGo takes the finalizers off a Service.
+func (r *Reconciler) letGo(ctx context.Context, svc *corev1.Service) error {
+	ours, err := r.cleansUp(ctx, svc)
+	if err != nil {
+		return err
+	}
+	return r.patch(ctx, svc, func(s client.Object) {
+		controllerutil.RemoveFinalizer(s, v1.ServiceFinalizer)
+		if ours {
+			controllerutil.RemoveFinalizer(s, v1.CleanupFinalizer)
+		}
+	})
+}
+
+// cleansUp reports whether the finalizer of public Services is Kuryr's to take off: on
+// one in deletion that Kuryr makes public, and else if nobody else has put it there. Another
+// service controller, which keeps a Service of its own class by it, has something to clean up
+// still when the Service is of another type already.
+func (r *Reconciler) cleansUp(ctx context.Context, svc *corev1.Service) (bool, error) {
+	switch {
+	case !slices.Contains(svc.Finalizers, v1.CleanupFinalizer), service.Foreign(svc):
+		return false, nil
+	case svc.Spec.Type == corev1.ServiceTypeLoadBalancer && !svc.DeletionTimestamp.IsZero():
+		return true, nil
+	}
+	var live corev1.Service // the cache does not keep who manages what
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(svc), &live); apierrors.IsNotFound(err) {
+		return false, nil
+	} else if err != nil {
+		return false, fmt.Errorf("reading Service %s/%s: %w", svc.Namespace, svc.Name, err)
+	}
+	return !slices.ContainsFunc(live.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
+		return m.Manager != string(kube.OwnerService) && hasFinalizer(m, v1.CleanupFinalizer)
+	}), nil
+}
+
+// hasFinalizer reports whether somebody manages a finalizer.
+func hasFinalizer(m metav1.ManagedFieldsEntry, finalizer string) bool {
+	if m.FieldsV1 == nil {
+		return false
+	}
+	var fields struct {
+		Metadata struct {
+			Finalizers map[string]any `json:"f:finalizers"`
+		} `json:"f:metadata"`
+	}
+	err := json.Unmarshal(m.FieldsV1.Raw, &fields)
+	_, has := fields.Metadata.Finalizers[fmt.Sprintf("v:%q", finalizer)]
+	return err != nil || has // what cannot be read is somebody else's
+}
