@@ -56,23 +56,7 @@ func (r *Reconciler) locate(ctx context.Context, klb *v1.KuryrLoadBalancer, m *m
 		o.located = err == nil
 		return err
 	}
-	if m.lacking == known { // then what there is need not be looked at either
-		if err := r.quotas.waits(addressQuota(klb), kube.RequestOf(klb)); err != nil {
-			return fmt.Errorf("to create a floating IP: %w", err)
-		}
-	}
-	if wanted && klb.Spec.PublicIP.SubnetID != "" {
-		at.Subnet = r.prefixOf(ctx, klb.Spec.PublicIP.SubnetID)
-	}
-	var err error
-	if at.Before, err = r.before(ctx, klb); err != nil {
-		return err
-	}
-	m.lacking = addressKnown{}
-	if err := r.place(ctx, klb, m, at, o); err != nil {
-		if errors.Is(err, sdn.ErrQuota) {
-			m.lacking = known
-		}
+	if err := r.choosePlace(ctx, klb, m, at, known, o); err != nil {
 		return err
 	}
 	if at.Withheld && len(o.moved) > 0 {
@@ -86,29 +70,25 @@ func (r *Reconciler) locate(ctx context.Context, klb *v1.KuryrLoadBalancer, m *m
 	return nil
 }
 
-// unpublish takes the floating IP from what is not to have one any more, before Octavia
-// is asked for anything or waited for: from the ports that the status names. What may be
-// at others has to wait until these are known.
-func (r *Reconciler) unpublish(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, o *round) error {
-	if klb.Spec.PublicIP != nil && klb.DeletionTimestamp.IsZero() || len(klb.Status.LoadBalancers) == 0 {
-		return nil
+// choosePlace has the floating IP where it is to be. While there is no room for one, what
+// there is need not be looked at.
+func (r *Reconciler) choosePlace(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, at balancer.Place, known addressKnown, o *round) (err error) {
+	if m.lacking == known {
+		if err := r.quotas.waits(addressQuota(klb), kube.RequestOf(klb)); err != nil {
+			return fmt.Errorf("to create a floating IP: %w", err)
+		}
 	}
-	if m.public == private { // it was taken away before, whatever the status says still
-		o.located = true
-		return nil
+	if klb.Spec.PublicIP != nil && klb.Spec.PublicIP.SubnetID != "" {
+		at.Subnet = r.prefixOf(ctx, klb.Spec.PublicIP.SubnetID)
 	}
-	if may, err := r.mayHaveAddress(ctx, klb, m); !may || err != nil {
+	if at.Before, err = r.before(ctx, klb); err != nil {
 		return err
 	}
-	if err := r.place(ctx, klb, m, balancer.Place{Own: portsOf(klb), Partial: true}, o); err != nil {
-		return err
+	m.lacking = addressKnown{}
+	if err = r.place(ctx, klb, m, at, o); errors.Is(err, sdn.ErrQuota) {
+		m.lacking = known
 	}
-	if o.address.Unsure {
-		o.address, o.located = balancer.Address{}, false
-		m.public, m.suspected = maybeOpen, true
-	}
-	r.held.forget(kube.RequestOf(klb))
-	return nil
+	return err
 }
 
 // placeOf says where the floating IP is to be, and where it may be taken from.

@@ -124,3 +124,28 @@ func (r *Reconciler) withdraw(ctx context.Context, klb *v1.KuryrLoadBalancer, m 
 	}
 	return r.place(ctx, klb, m, at, o)
 }
+
+// unpublish takes the floating IP from what is not to have one any more, before Octavia
+// is asked for anything or waited for: from the ports that the status names. What may be
+// at others has to wait until these are known.
+func (r *Reconciler) unpublish(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, o *round) error {
+	if klb.Spec.PublicIP != nil && klb.DeletionTimestamp.IsZero() || len(klb.Status.LoadBalancers) == 0 {
+		return nil
+	}
+	if m.public == private { // it was taken away before, whatever the status says still
+		o.located = true
+		return nil
+	}
+	if may, err := r.mayHaveAddress(ctx, klb, m); !may || err != nil {
+		return err
+	}
+	if err := r.place(ctx, klb, m, balancer.Place{Own: portsOf(klb), Partial: true}, o); err != nil {
+		return err
+	}
+	if o.address.Unsure {
+		o.address, o.located = balancer.Address{}, false
+		m.public, m.suspected = maybeOpen, true
+	}
+	r.held.forget(kube.RequestOf(klb))
+	return nil
+}
