@@ -113,7 +113,7 @@ func TestRequestsOfASecurityGroup(t *testing.T) {
 		}
 		id = g.ID
 	}
-	step("a new one", "", rulesFrom(2), "GET  of shop/web", "POST ", "POST -rules of 2", "2 x DELETE -rules/ID")
+	step("a new one", "", rulesFrom(2), "GET  of shop/web", "POST ", "2 x DELETE -rules/ID", "POST -rules of 2")
 	step("as it is", id, rulesFrom(2), "GET /ID")
 	step("forgotten", "", rulesFrom(2), "GET  of shop/web", "GET /ID")
 	unmark(t, asked, r, id)
@@ -122,7 +122,8 @@ func TestRequestsOfASecurityGroup(t *testing.T) {
 	step("not this one", "00000000-0000-4000-8000-000000000000", rulesFrom(2), "GET /ID", "GET  of shop/web", "GET /ID")
 }
 
-// TestRulesChange: new rules come before old ones go, and not too many at once.
+// TestRulesChange: who is not to come in is kept out first, and new rules come not too many
+// at once. A rule that lets in somebody who is to come in by a new one goes after that.
 func TestRulesChange(t *testing.T) {
 	asked, _, ensure := groupFront(t, func(o *openstacksim.Options) { o.Quota = map[string]int{"security_group_rule": -1} })
 	g, err := ensure("", rulesFrom(1)...)
@@ -131,9 +132,19 @@ func TestRulesChange(t *testing.T) {
 	all := rulesFrom(251)
 	_, err = ensure(g.ID, all[1:]...)
 	must(t, err)
-	want := []string{"GET /ID", "2 x POST -rules of 100", "POST -rules of 50", "DELETE -rules/ID"}
+	want := []string{"GET /ID", "DELETE -rules/ID", "2 x POST -rules of 100", "POST -rules of 50"}
 	if diff := cmp.Diff(want, asked.taken()); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+	wide, narrow, other := all[0], all[0], all[0]
+	wide.Remote, narrow.Remote, other.Remote = "198.18.0.0/15", "198.18.0.0/16", "198.51.100.0/24"
+	_, err = ensure(g.ID, wide, other)
+	must(t, err)
+	asked.taken()
+	_, err = ensure(g.ID, narrow)
+	must(t, err)
+	if diff := cmp.Diff([]string{"GET /ID", "DELETE -rules/ID", "POST -rules of 1", "DELETE -rules/ID"}, asked.taken()); diff != "" {
+		t.Errorf("requests for a narrower range (-want +got):\n%s", diff)
 	}
 }
 
@@ -148,7 +159,7 @@ func TestRulesAtTheQuota(t *testing.T) {
 	asked.taken()
 	_, err = ensure(g.ID, all[1:6]...)
 	must(t, err)
-	if diff := cmp.Diff([]string{"GET /ID", "POST -rules of 1", "DELETE -rules/ID", "POST -rules of 1"}, asked.taken()); diff != "" {
+	if diff := cmp.Diff([]string{"GET /ID", "DELETE -rules/ID", "POST -rules of 1"}, asked.taken()); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
 	if _, err = ensure(g.ID, all[4:]...); !errors.Is(err, sdn.ErrQuota) {

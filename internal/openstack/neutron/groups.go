@@ -159,12 +159,13 @@ func (b *Neutron) readGroup(ctx context.Context, id string) (wireGroup, error) {
 // database and OVN's, and took up to a tenth of a second for one.
 const rulesAtOnce = 100
 
-// setRules makes the rules of a group these, and reports whether they were not. What is missing comes first, so that
-// nobody is kept out meanwhile who is to come in. What is too many goes whatever comes
-// of that; should a quota be in the way of the first, it is not any more, maybe.
+// setRules makes the rules of a group these, and reports whether they were not. What is too
+// many goes first, whatever comes of the rest; but what lets in somebody whom a missing rule
+// is to let in goes after that, so that nobody is kept out meanwhile. Should a quota be in
+// the way of the missing ones, it is not any more then, maybe.
 func (b *Neutron) setRules(ctx context.Context, w wireGroup, want []sdn.Rule) (changed bool, err error) {
 	missing := slices.Clone(want)
-	var surplus []wireRule
+	var surplus, serving []wireRule
 	for _, one := range w.Rules {
 		if i := slices.Index(missing, ruleOf(one)); i >= 0 {
 			missing = slices.Delete(missing, i, i+1)
@@ -173,17 +174,46 @@ func (b *Neutron) setRules(ctx context.Context, w wireGroup, want []sdn.Rule) (c
 		}
 	}
 	changed = len(missing)+len(surplus) > 0
-	left, adding := b.addRules(ctx, w, missing)
-	for _, one := range surplus {
-		err := b.Do(ctx, session.Request{Method: http.MethodDelete, Path: []string{"security-group-rules", one.ID}, Subject: ruleMissing})
-		if err != nil && !errors.Is(err, sdn.ErrNotFound) {
-			return changed, errors.Join(err, unlessQuota(adding))
+	surplus = slices.DeleteFunc(surplus, func(one wireRule) bool {
+		serves := slices.ContainsFunc(missing, func(m sdn.Rule) bool { return overlap(ruleOf(one), m) })
+		if serves {
+			serving = append(serving, one)
 		}
+		return serves
+	})
+	deleting := b.deleteRules(ctx, surplus)
+	left, adding := b.addRules(ctx, w, missing)
+	deleting = errors.Join(deleting, b.deleteRules(ctx, serving))
+	if deleting != nil {
+		return changed, errors.Join(deleting, unlessQuota(adding))
 	}
-	if errors.Is(adding, sdn.ErrQuota) && len(surplus) > 0 {
+	if errors.Is(adding, sdn.ErrQuota) && len(serving) > 0 {
 		_, adding = b.addRules(ctx, w, left)
 	}
 	return changed, adding
+}
+
+// overlap reports whether two rules let in somebody at the same port.
+func overlap(a, b sdn.Rule) bool {
+	p, err := netip.ParsePrefix(a.Remote)
+	q, err2 := netip.ParsePrefix(b.Remote)
+	return a.Protocol == b.Protocol && a.From <= b.To && b.From <= a.To && err == nil && err2 == nil && p.Overlaps(q)
+}
+
+// deleteRules deletes rules; one that cannot be deleted keeps no other. When nothing
+// answers the others are not tried.
+func (b *Neutron) deleteRules(ctx context.Context, rules []wireRule) error {
+	var failed error
+	for _, one := range rules {
+		err := b.Do(ctx, session.Request{Method: http.MethodDelete, Path: []string{"security-group-rules", one.ID}, Subject: ruleMissing})
+		if err != nil && !errors.Is(err, sdn.ErrNotFound) {
+			failed = errors.Join(failed, err)
+		}
+		if errors.Is(err, sdn.ErrUnavailable) {
+			break
+		}
+	}
+	return failed
 }
 
 // unlessQuota is err if that is not a quota's: where rules are left that are too many, a
