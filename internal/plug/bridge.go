@@ -83,11 +83,28 @@ func (b *bridge) ensure(i Interface) (netlink.Link, error) {
 		}
 	}
 	if br.Attrs().Flags&net.FlagUp == 0 {
-		if err := h.LinkSetUp(br); err != nil {
-			return nil, fmt.Errorf("bringing bridge %s up: %w", name, err)
+		if err := b.raise(h, br); err != nil {
+			return nil, err
 		}
 	}
 	return br, nil
+}
+
+// raise brings the bridge up. Of one that nobody has given an address, as Kuryr's own has
+// none, the node's own stack is kept off: it is a neighbour of all pods by it.
+func (b *bridge) raise(h *netlink.Handle, br netlink.Link) error {
+	name := br.Attrs().Name
+	addresses, err := dump(func() ([]netlink.Addr, error) { return h.AddrList(br, netlink.FAMILY_ALL) })
+	if err == nil && len(addresses) == 0 {
+		err = mute(name)
+	}
+	if err == nil {
+		err = h.LinkSetUp(br)
+	}
+	if err != nil {
+		return fmt.Errorf("bringing bridge %s up: %w", name, err)
+	}
+	return nil
 }
 
 // create makes the bridge, or finds that another call was faster.

@@ -84,9 +84,15 @@ func (s sandbox) loopback() error {
 
 // prepareIPv6 makes the kernel take IPv6 addresses, and no others than ours:
 // the SDN has seen to it that they are unique, so that there is nothing to
-// detect, and says which routes there are, so that routers need not.
+// detect, and says which routes there are, so that routers need not. A port
+// without IPv6 addresses has no IPv6: whoever says to be a router would give
+// the pod an address and a default route.
 func (s sandbox) prepareIPv6(l netlink.Link) error {
 	if !s.i.hasIPv6() {
+		err := sysctl(filepath.Join("/proc/sys/net/ipv6/conf", s.i.Name, "disable_ipv6"), "1")
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("switching IPv6 of %s off: %w", s.i.Name, err)
+		}
 		return nil
 	}
 	if mtu := l.Attrs().MTU; mtu < minMTUv6 {

@@ -205,7 +205,14 @@ func (s *Set) make(ctx context.Context, p pair, ns netns, l layout, w wiring) (n
 	return p.create(ns, s.mtu(p.i, l))
 }
 
+// connect brings the node's end up, which the node's own stack is kept off. What a
+// binding driver has changed of that since stays as it is.
 func (s *Set) connect(ctx context.Context, p pair, node netlink.Link, w wiring) error {
+	if _, ours := w.(keeper); ours || node.Attrs().Flags&net.FlagUp == 0 {
+		if err := mute(node.Attrs().Name); err != nil {
+			return err
+		}
+	}
 	if err := p.node.LinkSetUp(node); err != nil {
 		return fmt.Errorf("bringing %s up: %w", node.Attrs().Name, err)
 	}
@@ -289,6 +296,11 @@ func (s *Set) check(ctx context.Context, i Interface, l layout, w wiring) error 
 		}
 		if err := s.intact(ns, i, l, node, m.on); err != nil {
 			return err
+		}
+		if _, ours := w.(keeper); ours {
+			if err := muted(node.Attrs().Name); err != nil {
+				return err
+			}
 		}
 		return w.attached(ctx, node)
 	})

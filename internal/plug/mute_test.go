@@ -1,0 +1,159 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plug_test
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kuryr-go/kuryr/internal/nodetest"
+	"github.com/kuryr-go/kuryr/internal/plug"
+)
+
+// nodeHas gives the node an address that is not for pods, and says where UDP comes in.
+func nodeHas(t testing.TB, address string) net.PacketConn {
+	t.Helper()
+	sh(t, "ip", "link", "set", "lo", "up")
+	sh(t, "ip", "address", "add", address+"/32", "dev", "lo")
+	t.Cleanup(func() { sh(t, "ip", "address", "del", address+"/32", "dev", "lo") })
+	conn, err := net.ListenPacket("udp4", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// gets reports whether something comes in, while again is done some times.
+func gets(t testing.TB, conn net.PacketConn, again func()) bool {
+	t.Helper()
+	for range 6 {
+		again()
+		_ = conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		if _, _, err := conn.ReadFrom(make([]byte, 100)); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+const nodesOwn = "192.0.2.77"
+
+// keepsOut wants the node's own stack to be out of a pod's reach by the node's device.
+func keepsOut(t testing.TB, pod *attacker, device string) {
+	t.Helper()
+	dev, err := net.InterfaceByName(device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, mac := nodeHas(t, nodesOwn), dev.HardwareAddr
+	own, client := netip.MustParseAddr(nodesOwn), netip.MustParseAddr("10.7.0.66")
+
+	pod.hears(func() { pod.send(routerAdvertisement(pod.mac)) }, func([]byte) bool { return false })
+	if out := sh(t, "ip", "-6", "route") + sh(t, "ip", "-6", "address"); strings.Contains(out, "2001:db8:bad") || strings.Contains(out, "default") {
+		t.Errorf("the node believes a pod that says to be a router:\n%s", out)
+	}
+	for what, frame := range map[string][]byte{
+		"a ping of all IPv6 nodes":    echo6(multicast6(allNodes), pod.mac, linkLocal(pod.mac), allNodes),
+		"an IPv6 ping":                echo6(mac, pod.mac, linkLocal(pod.mac), linkLocal(mac)),
+		"a neighbour solicitation":    solicitation(pod.mac, linkLocal(pod.mac), linkLocal(mac)),
+		"ARP for its address":         arp(arpRequest, broadcast, pod.mac, client, own),
+		"an ARP probe of its address": arp(arpRequest, broadcast, pod.mac, netip.IPv4Unspecified(), own),
+	} {
+		if pod.provokes(frame, from(mac)) {
+			t.Errorf("the node answers %s by %s", what, device)
+		}
+	}
+	to := netip.AddrPortFrom(own, netip.MustParseAddrPort(conn.LocalAddr().String()).Port())
+	for _, source := range []netip.Addr{client, netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("127.0.0.1"), own} {
+		if gets(t, conn, func() { pod.send(udp(mac, pod.mac, netip.AddrPortFrom(source, 1), to, nil)) }) {
+			t.Errorf("a packet of a pod, from %s, comes in on the node by %s", source, device)
+		}
+	}
+}
+
+// A pod that is not a router says to be one, and wants to talk to the node past its
+// port's security groups.
+func TestNodeIsOutOfReach(t *testing.T) {
+	t.Run("bridge", func(t *testing.T) {
+		d := bridges(t)
+		p := pod(t, "bridge", 60, newNamespace(t))
+		mustPlug(t, d, p)
+		keepsOut(t, attack(t, namespace{p.Netns}, p.Name), "br-test")
+		mustCheck(t, d, p)
+		sh(t, "ip", "link", "set", plug.HostDevice(p.PortID), "nomaster")
+		keepsOut(t, attack(t, namespace{p.Netns}, p.Name), plug.HostDevice(p.PortID))
+	})
+	t.Run("ovs", func(t *testing.T) {
+		v := newVswitch(t)
+		d := v.driver(t)
+		p := pod(t, "ovs", 61, newNamespace(t))
+		mustPlug(t, d, p)
+		tap := plug.HostDevice(p.PortID)
+		eventually(t, "a port number", func() bool { return v.ctl(t, "get", "Interface", tap, "ofport") != "[]" })
+		keepsOut(t, attack(t, namespace{p.Netns}, p.Name), tap)
+		v.ctl(t, "del-port", tap) // as with a bridge or a database that is lost
+		keepsOut(t, attack(t, namespace{p.Netns}, p.Name), tap)
+	})
+}
+
+// What the daemon before has plugged, or a person has switched on, is put right as the
+// port is looked after.
+func TestMuteAgain(t *testing.T) {
+	d := bridges(t)
+	p := pod(t, "bridge", 62, newNamespace(t))
+	mustPlug(t, d, p)
+	sh(t, "sh", "-c", "echo 0 >/proc/sys/net/ipv6/conf/"+plug.HostDevice(p.PortID)+"/disable_ipv6")
+	if err := d.Check(t.Context(), p); err == nil || !strings.Contains(err.Error(), "disable_ipv6") {
+		t.Errorf("Check = %v, want one that names disable_ipv6", err)
+	}
+	mustPlug(t, d, p)
+	mustCheck(t, d, p)
+}
+
+// Somebody's bridge, which is down and has an address, is brought up as it is.
+func TestBridgeWithAnAddressIsLeftAlone(t *testing.T) {
+	d := bridges(t)
+	sh(t, "ip", "link", "add", "br-test", "type", "bridge")
+	sh(t, "ip", "address", "add", "10.7.255.1/16", "dev", "br-test")
+	mustPlug(t, d, pod(t, "bridge", 63, newNamespace(t)))
+	if got := sh(t, "cat", "/proc/sys/net/ipv6/conf/br-test/disable_ipv6"); got != "0" {
+		t.Errorf("disable_ipv6 of the bridge is %s, want 0", got)
+	}
+}
+
+// A pod whose port has IPv4 addresses only has no IPv6 that a neighbour could give it.
+func TestPodTakesNoRouterAdvertisements(t *testing.T) {
+	nodetest.Need(t)
+	for name, start := range map[string]func(t *testing.T) (plug.Driver, string){
+		"bridge": func(t *testing.T) (plug.Driver, string) { return bridges(t), "bridge" },
+		"ovs":    func(t *testing.T) (plug.Driver, string) { return newVswitch(t).driver(t), "ovs" },
+		"macvlan": func(t *testing.T) (plug.Driver, string) {
+			return newVirtualMachine(t, "macvlan", "nic0").driver, "macvlan"
+		},
+	} {
+		for _, addresses := range []int{1, 2} { // IPv4 only, and both
+			t.Run(name, func(t *testing.T) {
+				d, typ := start(t)
+				p, evil := pod(t, typ, 64, newNamespace(t)), pod(t, typ, 65, newNamespace(t))
+				p.Addresses, evil.Addresses = p.Addresses[:addresses], evil.Addresses[:addresses]
+				mustPlug(t, d, p)
+				mustPlug(t, d, evil)
+				victim, a := namespace{p.Netns}, attack(t, namespace{evil.Netns}, evil.Name)
+				before := victim.run(t, "ip", "-6", "route", "show", "default")
+				a.hears(func() { a.send(routerAdvertisement(a.mac)) }, func([]byte) bool { return false })
+				if out := victim.run(t, "ip", "-6", "address"); strings.Contains(out, "2001:db8:bad") {
+					t.Errorf("the pod has taken an address from another:\n%s", out)
+				}
+				if after := victim.run(t, "ip", "-6", "route", "show", "default"); after != before {
+					t.Errorf("the pod's default routes were %q and are now %q", before, after)
+				}
+				mustCheck(t, d, p)
+			})
+		}
+	}
+}
