@@ -155,6 +155,22 @@ func TestPortsThatCannotBeBoundAreDeletedAndTheOthersKept(t *testing.T) {
 	}
 }
 
+// Kuryr has no bridge with iptables, without which such ports have no security groups.
+func TestPortsThatWantABridgeOfTheirOwnAreRefused(t *testing.T) {
+	f := newFake(t)
+	b := f.backend("one")
+	r := request
+	r.Host = "hybrid"
+	ports, err := b.CreatePorts(t.Context(), owner, r, 2)
+	if !errors.Is(err, sdn.ErrUnsupported) || !strings.Contains(err.Error(), "ovs_hybrid_plug") || len(ports) != 0 || len(f.ports) != 1 {
+		t.Errorf("CreatePorts = %d ports, %v; %d in the cloud; want none, ErrUnsupported that names ovs_hybrid_plug, and the parent", len(ports), err, len(f.ports))
+	}
+	r.VIFType = "acme" // a binding driver's business
+	if ports, err := b.CreatePorts(t.Context(), owner, r, 1); err != nil || len(ports) != 1 {
+		t.Errorf("CreatePorts for a binding driver = %d ports, %v", len(ports), err)
+	}
+}
+
 func TestListBeginsAnewWhenItsMarkerGoes(t *testing.T) {
 	f := newFake(t)
 	b := f.backend("one", func(c *openstack.Config) { c.PageSize = 2 })

@@ -267,6 +267,9 @@ func (f *fake) newPort(p object) object {
 	case "n1":
 		out["binding:vif_type"] = "ovs"
 		out["binding:vif_details"] = object{"port_filter": true, "connectivity": "l2"}
+	case "hybrid":
+		out["binding:vif_type"] = "ovs"
+		out["binding:vif_details"] = object{"port_filter": true, "ovs_hybrid_plug": true, "bridge_name": "br-int"}
 	default:
 		out["binding:vif_type"] = "binding_failed"
 	}

@@ -232,7 +232,7 @@ func (d *database) copied(ctx context.Context, name string) (*ovsRow, bool, erro
 	if err := c.List(ctx, &roots); err != nil || len(roots) != 1 {
 		return nil, false, fmt.Errorf("looking for whose Open vSwitch is: %w", errors.Join(err, ErrDataPath))
 	}
-	return found, roots[0].ExternalIDs[keyRemote] != "", nil
+	return found, isOVNs(roots[0].ExternalIDs), nil
 }
 
 // zone returns the zone of connection tracking that ovn-controller has given to
@@ -243,8 +243,8 @@ func (d *database) zone(ctx context.Context, bridge, port string) (uint16, error
 		return 0, err
 	}
 	for _, r := range res[0].Rows {
-		if stringMap(r["external_ids"])[keyRemote] == "" {
-			return 0, errors.New("the switch is not OVN's: which connections were the pod's is not known")
+		if !isOVNs(stringMap(r["external_ids"])) {
+			return 0, fmt.Errorf("which connections were the pod's is not known: %w", errNotOVN)
 		}
 	}
 	if len(res[1].Rows) == 0 {

@@ -26,10 +26,6 @@ func TestPortWithoutAMAC(t *testing.T) {
 				return all[len(all)-1][1]
 			}
 		},
-		"ovs": func(t *testing.T) (plug.Driver, func(plug.Interface) string) {
-			v := newVswitch(t)
-			return v.driver(t), func(p plug.Interface) string { return v.id(t, p, "attached-mac") }
-		},
 	} {
 		t.Run(typ, func(t *testing.T) {
 			nodetest.Need(t)

@@ -14,7 +14,8 @@ import (
 // The daemon has 40 MiB for all it does. What this package holds for a node
 // with as many ports as a node can have pods is to be a small part of that.
 func TestMemoryOfManyPorts(t *testing.T) {
-	v := newVswitch(t)
+	v := newForeignVswitch(t)
+	v.ctl(t, "set", "Open_vSwitch", ".", "external_ids:ovn-remote=unix:/nowhere")
 	stop(v.switchd) // the devices do not exist: it would only complain
 	const ports, limit = 500, 4 << 20
 	args := []string{"--no-wait"}

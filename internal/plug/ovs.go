@@ -16,9 +16,15 @@ import (
 // the database was away, what happened meanwhile is not told.
 const relook = 2 * time.Second
 
-// ovs plugs ports into a bridge of the local Open vSwitch, where the SDN's
-// agent (ovn-controller, neutron-openvswitch-agent) finds them by iface-id.
+// ovs plugs ports into a bridge of the local Open vSwitch, where ovn-controller
+// finds them by iface-id.
 type ovs struct{ set *Set }
+
+// errNotOVN: a port without a tag is a trunk of all networks of a switch that is not
+// OVN's, as networks are VLANs there, until neutron-openvswitch-agent has seen it; and
+// nothing on the node tells when that is.
+var errNotOVN = fmt.Errorf("Open vSwitch on this node is not OVN's (external_ids of its table Open_vSwitch have no ovn-remote), "+
+	"and Kuryr plugs no ports into another's, as neutron-openvswitch-agent's: they would reach all networks until the agent has seen them: %w", ErrDataPath)
 
 var _ Driver = (*ovs)(nil)
 
@@ -30,10 +36,13 @@ func (o *ovs) Plug(ctx context.Context, i Interface) error {
 	if err != nil {
 		return err
 	}
+	if !v.ovn {
+		return fmt.Errorf("port %s: %w", i.PortID, errNotOVN)
+	}
 	if v.rival != nil {
 		return fmt.Errorf("interface %s of Open vSwitch has port %s already: %w", v.rival.name, i.PortID, ErrDataPath)
 	}
-	if v.ovn && len(i.MAC) == 0 {
+	if len(i.MAC) == 0 {
 		return fmt.Errorf("port %s has no MAC address, and OVN passes only the traffic of the port's own: %w", i.PortID, ErrInvalid)
 	}
 	if v.row != nil && !v.row.ours() {
@@ -55,8 +64,8 @@ func (o *ovs) Plug(ctx context.Context, i Interface) error {
 	return o.set.plug(ctx, i, layout{raw: v.userspace}, ovsWiring{o, i, true})
 }
 
-// Wait returns once ovs-vswitchd has the port and, where OVN has the switch,
-// ovn-controller says that the flows of the port are in place.
+// Wait returns once ovs-vswitchd has the port, and ovn-controller says that the
+// flows of the port are in place.
 func (o *ovs) Wait(ctx context.Context, i Interface) error {
 	if o.set.wired.take(i) {
 		return nil
@@ -89,13 +98,15 @@ func (o *ovs) Wait(ctx context.Context, i Interface) error {
 // missing says what is still to come, or, as an error, what will not.
 func (o *ovs) missing(v view, i Interface) (string, error) {
 	switch {
+	case !v.ovn:
+		return "", errNotOVN
 	case v.row == nil || !v.row.sandboxes(i.ContainerID):
 		return "", fmt.Errorf("interface %s was taken off Open vSwitch meanwhile: %w", HostDevice(i.PortID), ErrDataPath)
 	case v.row.fault != "":
 		return "", fmt.Errorf("Open vSwitch refuses interface %s: %s: %w", v.row.name, v.row.fault, ErrDataPath)
 	case v.row.ofport < 1:
 		return "ovs-vswitchd has not taken it", nil
-	case v.ovn && v.row.ids[keyInstalled] != "true":
+	case v.row.ids[keyInstalled] != "true":
 		return "ovn-controller has not installed its flows (is the port bound to this node?)", nil
 	}
 	return "", nil
@@ -198,17 +209,19 @@ func (w ovsWiring) kept(ctx context.Context, node netlink.Link) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	if !ovn {
+		return false, errNotOVN
+	}
 	if !row.of(node) || row.ids[keySandbox] != parkingName {
 		return false, fmt.Errorf("interface %s of Open vSwitch is not the parked device's", row.name)
 	}
 	if err := w.ovs.wrong(row, w.i); err != nil {
 		return false, err
 	}
-	return row.ofport >= 1 && (!ovn || row.ids[keyInstalled] == "true"), nil
+	return row.ofport >= 1 && row.ids[keyInstalled] == "true", nil
 }
 
-// forget empties the port's zone of connection tracking. Where OVN does not
-// have the switch it is not known which zones the port's connections are in.
+// forget empties the port's zone of connection tracking.
 func (w ovsWiring) forget(ctx context.Context, i Interface, _ netlink.Link) error {
 	bridge := w.ovs.bridge(i)
 	zone, err := w.ovs.set.db.zone(ctx, bridge, i.PortID)

@@ -185,7 +185,7 @@ func TestOVSReplugUnseen(t *testing.T) {
 }
 
 func TestOVSWaitsForOVN(t *testing.T) {
-	v := newVswitch(t)
+	v := newForeignVswitch(t)
 	d := v.driver(t)
 	v.ctl(t, "set", "Open_vSwitch", ".", "external_ids:ovn-remote=unix:/nowhere")
 	ns := newNamespace(t)
@@ -315,6 +315,38 @@ func TestOVSManyAtOnce(t *testing.T) {
 	all.Wait()
 	if left := v.ctl(t, "list-ports", "br-int") + sh(t, "ip", "-o", "link", "show", "type", "veth"); left != "" {
 		t.Errorf("left: %s", left)
+	}
+}
+
+// A port without a tag on a switch of neutron-openvswitch-agent's is in all networks.
+func TestSwitchThatIsNotOVNs(t *testing.T) {
+	v, l := newForeignVswitch(t), newLot(t)
+	s := plug.New(plug.Config{OVSDB: v.endpoint, Bridge: "br-int", Parking: l.path})
+	d := driver(t, s, "ovs")
+	p := pod(t, "ovs", 1, newNamespace(t))
+	refused := func(what string, err error, kind error) {
+		t.Helper()
+		if !errors.Is(err, kind) || !strings.Contains(err.Error(), "ovn-remote") {
+			t.Errorf("%s = %v, want %v that names ovn-remote", what, err, kind)
+		}
+	}
+	refused("Ready", s.Ready(t.Context()), plug.ErrDataPath)
+	refused("Plug", d.Plug(t.Context(), p), plug.ErrDataPath)
+	refused("Park", s.Park(t.Context(), p), plug.ErrCannotPark)
+	if left := v.ctl(t, "list-ports", "br-int"); left != "" || hasDevice(t, plug.HostDevice(p.PortID)) {
+		t.Errorf("it was plugged: %q", left)
+	}
+	v.ctl(t, "set", "Open_vSwitch", ".", "external_ids:system-id=one", "external_ids:ovn-remote-one=unix:/nowhere")
+	if err := s.Ready(t.Context()); err != nil {
+		t.Errorf("Ready on one of several chassis of a switch = %v", err)
+	}
+	mustPlug(t, d, p)
+	v.ctl(t, "remove", "Open_vSwitch", ".", "external_ids", "ovn-remote-one")
+	refused("Plug again", d.Plug(t.Context(), p), plug.ErrDataPath)
+	refused("Wait", d.Wait(t.Context(), p), plug.ErrDataPath)
+	mustUnplug(t, d, p)
+	if left := v.ctl(t, "list-ports", "br-int"); left != "" {
+		t.Errorf("left after Unplug: %q", left)
 	}
 }
 

@@ -26,7 +26,14 @@ const (
 	keyInstalled = "ovn-installed" // written by ovn-controller
 	keyZone      = "ct-zone-"      // before a port's ID, of the bridge; written by ovn-controller
 	keyRemote    = "ovn-remote"    // of Open_vSwitch: the switch is OVN's
+	keySystem    = "system-id"     // of Open_vSwitch: name of the chassis
 )
+
+// isOVNs reads external_ids of Open_vSwitch. Without an ovn-remote, which may be for
+// one of several chassis, ovn-controller does nothing (ovn-controller(8)).
+func isOVNs(ids map[string]string) bool {
+	return ids[keyRemote] != "" || ids[keyRemote+"-"+ids[keySystem]] != ""
+}
 
 // query says what to look for; what is empty is not looked for.
 type query struct{ bridge, device, port string }
@@ -93,7 +100,7 @@ func (d *database) look(ctx context.Context, q query) (view, error) {
 func readView(res []ovsdb.OperationResult, device string) view {
 	var v view
 	for _, r := range res[0].Rows {
-		v.ovn = stringMap(r["external_ids"])[keyRemote] != ""
+		v.ovn = isOVNs(stringMap(r["external_ids"]))
 		done, _ := r["cur_cfg"].(float64)
 		told, _ := r["next_cfg"].(float64)
 		v.behind = done < told

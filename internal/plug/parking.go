@@ -272,7 +272,11 @@ func (s *Set) Park(ctx context.Context, i Interface) error {
 	if err != nil {
 		return err
 	}
-	return d.Plug(ctx, s.parked(i))
+	err = d.Plug(ctx, s.parked(i))
+	if errors.Is(err, errNotOVN) {
+		return fmt.Errorf("%w: %w", ErrCannotPark, err)
+	}
+	return err
 }
 
 // Unpark takes a parked port off the node. It succeeds when the port is not

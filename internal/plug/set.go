@@ -76,7 +76,7 @@ func (s *Set) driver(typ string) (Driver, error) {
 	return findBinding(s, typ)
 }
 
-// Ready reports whether the node has a working data path: Open vSwitch with
+// Ready reports whether the node has a working data path: OVN's Open vSwitch with
 // the configured bridge, a Linux bridge of that name, or, where there is
 // neither, binding drivers or the named interface of a virtual machine.
 func (s *Set) Ready(ctx context.Context) error {
@@ -89,7 +89,10 @@ func (s *Set) Ready(ctx context.Context) error {
 	if !s.hasSocket() && (s.hasBindings() || s.hasParent()) {
 		return nil
 	}
-	_, err := s.db.look(ctx, query{bridge: s.config.Bridge})
+	v, err := s.db.look(ctx, query{bridge: s.config.Bridge})
+	if err == nil && !v.ovn && !s.hasBindings() && !s.hasParent() {
+		err = errNotOVN
+	}
 	return err
 }
 

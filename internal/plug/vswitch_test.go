@@ -4,11 +4,16 @@
 package plug_test
 
 import (
+	"bufio"
 	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -20,14 +25,80 @@ import (
 // vswitch is an Open vSwitch of the test's own: its database, its socket, and
 // its devices in the test's network namespace.
 type vswitch struct {
-	dir      string
-	server   *exec.Cmd // ovsdb-server
-	switchd  *exec.Cmd // ovs-vswitchd
-	endpoint string
+	dir       string
+	server    *exec.Cmd // ovsdb-server
+	switchd   *exec.Cmd // ovs-vswitchd
+	endpoint  string
+	installed func() // ends the stand-in for ovn-controller
 }
 
-// newVswitch starts one with an empty br-int, data path in user space.
+// standIn says of each port that ovs-vswitchd has taken what ovn-controller would, until
+// what it returns is called.
+func (v *vswitch) standIn(t testing.TB) func() {
+	ctx, cancel := context.WithCancel(context.Background())
+	bell := make(chan bool, 1)
+	var all sync.WaitGroup
+	all.Go(func() {
+		for ctx.Err() == nil {
+			monitor := exec.CommandContext(ctx, "ovsdb-client", "monitor", v.endpoint, "Open_vSwitch", "Interface", "name,ofport,external_ids")
+			if out, err := monitor.StdoutPipe(); err == nil && monitor.Start() == nil {
+				for lines := bufio.NewScanner(out); lines.Scan(); {
+					select {
+					case bell <- true:
+					default:
+					}
+				}
+				_ = monitor.Wait()
+			}
+			time.Sleep(20 * time.Millisecond) // the database is away
+		}
+	})
+	all.Go(func() {
+		for {
+			select {
+			case <-bell:
+				v.install()
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	end := sync.OnceFunc(func() { cancel(); all.Wait() })
+	t.Cleanup(end)
+	return end
+}
+
+// install marks ports as installed. What goes wrong is tried again with the next change.
+func (v *vswitch) install() {
+	out, err := exec.Command("ovs-vsctl", "--db="+v.endpoint, "--timeout=5", "--format=json", "--columns=name,ofport,external_ids", "list", "Interface").Output()
+	var found struct{ Data [][3]any }
+	if err != nil || json.Unmarshal(out, &found) != nil {
+		return
+	}
+	command := []string{"--db=" + v.endpoint, "--timeout=5", "--no-wait"}
+	for _, row := range found.Data {
+		ids := fmt.Sprint(row[2])
+		if port, taken := row[1].(float64); taken && port > 0 && strings.Contains(ids, "iface-id") && !strings.Contains(ids, "ovn-installed") {
+			command = append(command, "--", "--if-exists", "set", "Interface", row[0].(string), `external_ids:ovn-installed="true"`)
+		}
+	}
+	_ = exec.Command("ovs-vsctl", command...).Run()
+}
+
+// newVswitch starts one that is OVN's as far as a node can tell: of each port a
+// stand-in for ovn-controller says that its flows are installed. Else its br-int is a
+// plain switch, without anybody's port security.
 func newVswitch(t testing.TB) *vswitch {
+	t.Helper()
+	v := newForeignVswitch(t)
+	v.ctl(t, "set", "Open_vSwitch", ".", "external_ids:ovn-remote=unix:/nowhere")
+	v.installed = v.standIn(t)
+	return v
+}
+
+// newForeignVswitch starts one that is nobody's, with an empty br-int, data path in
+// user space.
+func newForeignVswitch(t testing.TB) *vswitch {
 	t.Helper()
 	nodetest.Need(t)
 	for _, name := range []string{"ovsdb-server", "ovs-vswitchd", "ovsdb-tool", "ovs-vsctl"} {
@@ -124,6 +195,7 @@ func (v *vswitch) startOVN(t testing.TB) {
 			t.Skipf("SKIPPED: needs OVN (Debian: ovn-central, ovn-host): %v", err)
 		}
 	}
+	v.installed()
 	sh(t, "ip", "link", "set", "lo", "up")
 	for _, db := range []string{"nb", "sb"} {
 		sh(t, "ovsdb-tool", "create", v.dir+"/"+db+".db", "/usr/share/ovn/ovn-"+db+".ovsschema")

@@ -10,9 +10,9 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
-// ErrUnsupported: the provider of a load balancer cannot do what was asked.
-// Nothing was changed; the message names the field.
-var ErrUnsupported = errors.New("not supported by the provider")
+// ErrUnsupported: the provider of a load balancer cannot do what was asked, or the
+// backend makes ports that Kuryr cannot plug. Nothing was changed; the message names what.
+var ErrUnsupported = errors.New("not supported")
 
 // LoadBalancers makes and keeps load balancers. A change makes a load balancer
 // busy for a while: a further change of the same one is then a PendingError,

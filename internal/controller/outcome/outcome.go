@@ -94,8 +94,11 @@ func (b Backoff) Outcome(err error) (reason string, res ctrl.Result, ret error) 
 
 // Explain writes err for a person: what happened, and what to do about it.
 func Explain(err error, node string) string {
-	text := err.Error()
-	switch Reason(err) {
+	text, reason := err.Error(), Reason(err)
+	if reason == v1.ReasonRejected && errors.Is(err, sdn.ErrUnsupported) {
+		reason = "" // it says itself what cannot be; no other ID would help
+	}
+	switch reason {
 	case v1.ReasonOverQuota:
 		text += ". Raise the quota of ports (or addresses) in the SDN or delete what is not used; Kuryr goes on by itself"
 	case v1.ReasonSubnetExhausted:

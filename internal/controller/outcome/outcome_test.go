@@ -4,9 +4,12 @@
 package outcome_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -26,6 +29,19 @@ func TestUnusableHostsAreAskedForLessAndLess(t *testing.T) {
 	for n, want := range map[int]time.Duration{1: time.Second, 4: 8 * time.Second, 20: time.Minute} {
 		if got := b.Delay(sdn.ErrUnbound, n); got != want {
 			t.Errorf("after failure %d in a row: %s, want %s", n, got, want)
+		}
+	}
+}
+
+// Whoever is told that something is not supported is not sent to look for a wrong ID.
+func TestExplainWhatIsNotSupported(t *testing.T) {
+	for err, advised := range map[error]bool{
+		sdn.ErrInvalid: true,
+		fmt.Errorf("%w: %w: ports behind a bridge", sdn.ErrUnsupported, sdn.ErrInvalid): false,
+	} {
+		text := outcome.Explain(err, "n1")
+		if got := strings.Contains(text, "subnetIDs"); got != advised || outcome.Reason(err) != v1.ReasonRejected {
+			t.Errorf("%v is %s: %q; want Rejected, and advice: %t", err, outcome.Reason(err), text, advised)
 		}
 	}
 }

@@ -261,6 +261,11 @@ func (b *Neutron) bound(ctx context.Context, made []wirePort, r sdn.PortRequest)
 	}
 	var good, bad []wirePort
 	for _, w := range made {
+		if hybrid(w) && (r.VIFType == "" || r.VIFType == "ovs") {
+			return nil, b.undo(ctx, made, fmt.Errorf("%w: %w: Neutron wants ports of host %q behind a Linux bridge whose iptables are their security groups "+
+				"(ovs_hybrid_plug of neutron-openvswitch-agent); Kuryr has no such, and plugs ports into OVN's Open vSwitch only",
+				sdn.ErrUnsupported, sdn.ErrInvalid, r.Host))
+		}
 		if w.VIFType == vifFailed || (w.VIFType == vifUnbound || w.VIFType == "") && r.VIFType == "" {
 			bad = append(bad, w)
 		} else {

@@ -61,6 +61,16 @@ func typeName(vifType string) string {
 	return strings.ReplaceAll(strings.ToLower(vifType), "_", "-")
 }
 
+// hybrid reports whether Neutron wants a Linux bridge between the port and Open
+// vSwitch, without which the port has no security groups.
+func hybrid(w wirePort) bool {
+	var details struct {
+		Hybrid bool `json:"ovs_hybrid_plug"`
+	}
+	_ = json.Unmarshal(w.VIFDetails, &details) // absent or of another form: no
+	return details.Hybrid
+}
+
 // maxDetails and maxBridge are the KuryrPort's own bounds.
 const (
 	maxDetails = 32
