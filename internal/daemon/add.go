@@ -149,6 +149,9 @@ func (d *Daemon) plug(ctx context.Context, driver plug.Driver, e entry) error {
 		return types.NewError(cni.CodeTryAgain, "another call for the same port is still at work", err.Error())
 	}
 	defer release()
+	if err := d.secondName(e); err != nil {
+		return err
+	}
 	journaled := d.metrics.stage("ADD", "journal")
 	err = d.journal.put(e)
 	journaled()
@@ -169,6 +172,19 @@ func (d *Daemon) plug(ctx context.Context, driver plug.Driver, e entry) error {
 		return plugError(fmt.Sprintf("plugging port %s", e.Port.ID), err)
 	}
 	return d.forgetOlder(e)
+}
+
+// secondName refuses what would take a port from the very container that has it, under
+// another name: with Kuryr as a second network of the same pods, as of Multus, the
+// pod would lose its eth0, and both calls would have succeeded.
+func (d *Daemon) secondName(e entry) error {
+	for _, other := range d.journal.ofPort(e.Port.ID) {
+		if other.ContainerID == e.ContainerID && other.IfName != e.IfName && !other.Deleted {
+			return types.NewError(cni.CodeInvalidConfig, fmt.Sprintf("the container has port %s already, as interface %s", e.Port.ID, other.IfName),
+				"a pod has one port of Kuryr's, so that kuryr-cni is to be called for one interface of it")
+		}
+	}
+	return nil
 }
 
 // wire waits until the data path passes the port's traffic. It holds no lock of

@@ -21,6 +21,30 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
+// A pod's port is not taken out of the interface that it is in for another of the same pod.
+func TestSecondInterfaceOfAContainer(t *testing.T) {
+	n := newNode(t).start()
+	n.api.put(kuryrPort(portA, uidA))
+	first := n.do(request("ADD", "c1", "/run/netns/a"))
+	n.rests(portA, "c1")
+	second := request("ADD", "c1", "/run/netns/a")
+	second.IfName = "net1"
+	n.refuse(second, cni.CodeInvalidConfig)
+	second.Command = "DEL" // as the runtime sends after a failed ADD
+	n.do(second)
+	n.rests(portA, "c1")
+	check := request("CHECK", "c1", "/run/netns/a")
+	prev, err := json.Marshal(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check.Config = json.RawMessage(strings.TrimSuffix(string(check.Config), "}") + `,"prevResult":` + string(prev) + `}`)
+	n.do(check)
+	n.do(request("DEL", "c1", "/run/netns/a"))
+	n.rests(portA, "")
+	n.do(func() cni.Request { second.Command = "ADD"; return second }()) // now it is free for any name
+}
+
 func TestAddPlugsAndTells(t *testing.T) {
 	n := newNode(t).start()
 	n.api.put(kuryrPort(portA, uidA))
