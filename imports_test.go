@@ -120,6 +120,10 @@ var rules = []rule{
 		links:    []string{"k8s.io/...", "sigs.k8s.io/...", gophercloud, module + "/internal/sdn/...", module + "/api/..."},
 	},
 	{
+		packages: []string{"internal/conntrack"},
+		only:     []string{"std", "github.com/vishvananda/netlink/nl", "golang.org/x/..."},
+	},
+	{
 		packages: []string{"internal/cni", "cmd/kuryr-cni"},
 		links: append([]string{
 			gophercloud, "k8s.io/...", "sigs.k8s.io/...", "net/http/...", "github.com/vishvananda/netlink/...", "github.com/prometheus/...",

@@ -23,7 +23,7 @@ import (
 // tables is what passes traffic on; *nft.Tables is one.
 type tables interface {
 	// Ensure makes the node pass on what want says and nothing else.
-	Ensure(want nodeport.Table) (nft.Change, error)
+	Ensure(ctx context.Context, want nodeport.Table) (nft.Change, error)
 	// Forwarding reports whether the node passes on others' packets at all.
 	Forwarding(v6 bool) (bool, error)
 }
@@ -167,7 +167,7 @@ func (n *nodePorts) ensure(ctx context.Context) (outcome, bool) {
 		all = n.services.all()
 	}
 	want := nodeport.Plan(all, hosts, n.services.apiServers())
-	change, err := n.tables.Ensure(want.Table)
+	change, err := n.tables.Ensure(ctx, want.Table)
 	if !wanted {
 		n.left(ctx, change, err)
 	} else {

@@ -60,7 +60,7 @@ func (w *world) APIServers() cache.ListerWatcher { return w.api }
 
 func (w *world) Address() netip.Addr { return netip.Addr{} }
 
-func (w *world) Ensure(want nodeport.Table) (nft.Change, error) {
+func (w *world) Ensure(_ context.Context, want nodeport.Table) (nft.Change, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ensured++

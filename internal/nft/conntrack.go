@@ -4,15 +4,14 @@
 package nft
 
 import (
-	"errors"
+	"context"
 	"fmt"
-	"net"
 	"net/netip"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/kuryr-go/kuryr/internal/conntrack"
 	"github.com/kuryr-go/kuryr/internal/plan/nodeport"
 )
 
@@ -40,22 +39,27 @@ func (f family) stale(keys []string, of map[string]element, translated bool) []t
 	return all
 }
 
+// manyPorts is from how many ports on the table of connections is looked through once
+// for all of them.
+const manyPorts = 8
+
 // forget ends the UDP connections of these translations.
-func (f family) forget(stale []translation) error {
-	if len(stale) == 0 {
-		return nil
-	}
-	of := netlink.InetFamily(unix.AF_INET)
-	if f.v6 {
-		of = unix.AF_INET6
-	}
-	match := flows{}
+func (f family) forget(ctx context.Context, stale []translation) error {
+	of := flows{}
 	for _, t := range stale {
-		match[t.Port] = append(match[t.Port], t)
+		of[t.Port] = append(of[t.Port], t)
 	}
-	_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, of, match)
-	if err != nil && !errors.Is(err, unix.ENOENT) { // one that ended by itself
-		return fmt.Errorf("forgetting UDP connections: %w", err)
+	var matches []conntrack.Match
+	for port := range of {
+		matches = append(matches, conntrack.Match{V6: f.v6, Protocol: unix.IPPROTO_UDP, Port: port})
+	}
+	if len(matches) >= manyPorts {
+		matches = []conntrack.Match{{V6: f.v6, Protocol: unix.IPPROTO_UDP}}
+	}
+	for _, m := range matches {
+		if err := conntrack.End(ctx, m, of.has); err != nil {
+			return fmt.Errorf("forgetting UDP connections: %w", err)
+		}
 	}
 	return nil
 }
@@ -63,25 +67,16 @@ func (f family) forget(stale []translation) error {
 // flows are translations by the port that the client sends to.
 type flows map[uint16][]translation
 
-// MatchConntrackFlow reports whether a connection is of one of them.
-func (m flows) MatchConntrackFlow(c *netlink.ConntrackFlow) bool {
-	if c.Forward.Protocol != unix.IPPROTO_UDP {
-		return false
-	}
-	dst, answers := addrPort(c.Forward.DstIP, c.Forward.DstPort), addrPort(c.Reverse.SrcIP, c.Reverse.SrcPort)
-	for _, t := range m[c.Forward.DstPort] {
+// has reports whether a connection is of one of them.
+func (m flows) has(c conntrack.Flow) bool {
+	for _, t := range m[c.Destination.Port()] {
 		to := t.to
 		if !to.IsValid() {
-			to = dst
+			to = c.Destination
 		}
-		if (t.Everywhere() || t.Address == dst.Addr()) && answers == to {
+		if (t.Everywhere() || t.Address == c.Destination.Addr()) && c.Answers == to {
 			return true
 		}
 	}
 	return false
-}
-
-func addrPort(ip net.IP, port uint16) netip.AddrPort {
-	addr, _ := netip.AddrFromSlice(ip)
-	return netip.AddrPortFrom(addr.Unmap(), port)
 }

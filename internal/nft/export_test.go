@@ -4,6 +4,7 @@
 package nft
 
 import (
+	"context"
 	"errors"
 
 	"golang.org/x/sys/unix"
@@ -11,7 +12,7 @@ import (
 
 // NeverForgets has t on a kernel that ends no UDP connections, until it does again.
 func NeverForgets(t *Tables) (again func()) {
-	t.end = func(_ family, stale []translation) error {
+	t.end = func(_ context.Context, _ family, stale []translation) error {
 		if len(stale) == 0 {
 			return nil
 		}
@@ -23,7 +24,7 @@ func NeverForgets(t *Tables) (again func()) {
 // Forgets counts the translations that t has the kernel end, each time.
 func Forgets(t *Tables) (counts *[]int) {
 	counts = new([]int)
-	t.end = func(_ family, stale []translation) error {
+	t.end = func(_ context.Context, _ family, stale []translation) error {
 		if len(stale) > 0 {
 			*counts = append(*counts, len(stale))
 		}

@@ -194,7 +194,7 @@ func TestUDPFollowsHostPort(t *testing.T) {
 		for i, pod := range []string{vip4, vip4b, vip4} {
 			want := nodeport.Table{}
 			hostPort(want, corev1.ProtocolUDP, any4, 8080, pod)
-			if _, err := tables.Ensure(want); err != nil {
+			if _, err := tables.Ensure(t.Context(), want); err != nil {
 				t.Fatal(err)
 			}
 			if got := exchange(c, patient); got != pod+" sees "+inner4 {

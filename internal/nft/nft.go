@@ -13,6 +13,7 @@ package nft
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -31,9 +32,9 @@ type Tables struct {
 	Opened string
 
 	devices []string
-	built   [2]bool                                   // since the process began, for each of families
-	stale   [2][]translation                          // of which the kernel still has connections
-	end     func(f family, stale []translation) error // nil: as the kernel can
+	built   [2]bool                                                        // since the process began, for each of families
+	stale   [2][]translation                                               // of which the kernel still has connections
+	end     func(ctx context.Context, f family, stale []translation) error // nil: as the kernel can
 }
 
 // Change is what Ensure has done.
@@ -54,14 +55,14 @@ type Change struct {
 // them anew; later ones change elements, or make anew what somebody else has
 // taken away or changed. A family changes in one transaction, and does not wait
 // for the other's success; the error is of tables alone.
-func (t *Tables) Ensure(want nodeport.Table) (Change, error) {
+func (t *Tables) Ensure(ctx context.Context, want nodeport.Table) (Change, error) {
 	var all Change
 	var errs []error
 	if len(want.Family(false)) == 0 {
 		all.Loopback = t.closeLoopback(nil) // the table, which goes, has kept it
 	}
 	for i, f := range families {
-		c, err := t.ensure(i, want.Family(f.v6))
+		c, err := t.ensure(ctx, i, want.Family(f.v6))
 		if err != nil {
 			all.Failed[i] = true
 			errs = append(errs, fmt.Errorf("keeping table %s %s: %w", f.name, tableName, err))
@@ -75,7 +76,7 @@ func (t *Tables) Ensure(want nodeport.Table) (Change, error) {
 	return all, errors.Join(errs...)
 }
 
-func (t *Tables) ensure(i int, want nodeport.Table) (Change, error) {
+func (t *Tables) ensure(ctx context.Context, i int, want nodeport.Table) (Change, error) {
 	f := families[i]
 	there, err := f.exists()
 	if err != nil {
@@ -83,7 +84,7 @@ func (t *Tables) ensure(i int, want nodeport.Table) (Change, error) {
 	}
 	if !there && len(want) == 0 {
 		var c Change
-		t.forget(&c, i, nil) // what could not be ended when the table went
+		t.forget(ctx, &c, i, nil) // what could not be ended when the table went
 		return c, nil
 	}
 	intact, have := false, content(nil)
@@ -97,21 +98,21 @@ func (t *Tables) ensure(i int, want nodeport.Table) (Change, error) {
 		return Change{}, err
 	}
 	f.count(&c, have, wanted)
-	t.forget(&c, i, f.translations(have, wanted))
+	t.forget(ctx, &c, i, f.translations(have, wanted))
 	return c, nil
 }
 
 // maxStale bounds how many translations are remembered where they cannot be ended.
 const maxStale = 10_000
 
-func (t *Tables) forget(c *Change, i int, more []translation) {
+func (t *Tables) forget(ctx context.Context, c *Change, i int, more []translation) {
 	end := t.end
 	if end == nil {
-		end = family.forget
+		end = func(ctx context.Context, f family, stale []translation) error { return f.forget(ctx, stale) }
 	}
 	stale := append(t.stale[i], more...)
 	stale = stale[max(0, len(stale)-maxStale):]
-	if c.Unforgotten = end(families[i], stale); c.Unforgotten == nil {
+	if c.Unforgotten = end(ctx, families[i], stale); c.Unforgotten == nil {
 		stale = nil
 	}
 	t.stale[i] = stale

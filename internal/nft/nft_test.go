@@ -41,8 +41,8 @@ func usual() nodeport.Table {
 // ensure makes the tables, and empties them with the test.
 func ensure(t testing.TB, tables *nft.Tables, want nodeport.Table, added, removed, built int) {
 	t.Helper()
-	t.Cleanup(func() { _, _ = new(nft.Tables).Ensure(nil) })
-	got, err := tables.Ensure(want)
+	t.Cleanup(func() { _, _ = new(nft.Tables).Ensure(context.Background(), nil) })
+	got, err := tables.Ensure(t.Context(), want)
 	if want := (nft.Change{Added: added, Removed: removed, Built: built}); err != nil || got != want {
 		t.Fatalf("Ensure() = %+v, %v, want %+v", got, err, want)
 	}
@@ -96,8 +96,8 @@ func TestNodeToAPIServer(t *testing.T) {
 			h, sees = s.node, append(sees, inner4, inner6) // any of its own
 		}
 		serveOn(t, h, server)
-		t.Cleanup(func() { _, _ = new(nft.Tables).Ensure(nil) })
-		_, err := tables.Ensure(nodeport.Table{
+		t.Cleanup(func() { _, _ = new(nft.Tables).Ensure(context.Background(), nil) })
+		_, err := tables.Ensure(t.Context(), nodeport.Table{
 			{Address: api, Protocol: corev1.ProtocolTCP, Port: 443}: {AddrPort: server, For: "default/kubernetes", Own: true},
 		})
 		if err != nil {
@@ -290,7 +290,7 @@ func TestMeddling(t *testing.T) {
 		"nft add chain ip kuryr-services mine; nft add element ip kuryr-services node-ports '{tcp . 1 : 1.1.1.1 . 2}'": {Removed: 1},
 	} {
 		s.node.run(t, line)
-		if got, err := tables.Ensure(usual()); err != nil || got != want {
+		if got, err := tables.Ensure(t.Context(), usual()); err != nil || got != want {
 			t.Errorf("after %s: Ensure() = %+v, %v, want %+v", line, got, err, want)
 		}
 		expect(t, s.client, line, "tcp", node4, 30080, vip4+" sees "+inner4)

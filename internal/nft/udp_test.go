@@ -63,7 +63,7 @@ func TestUDPIsNotForgotten(t *testing.T) {
 	again := nft.NeverForgets(tables)
 	add(want, any4, 30080, vip4b)
 	for _, added := range []int{2, 0} {
-		if got, err := tables.Ensure(want); err != nil || got.Unforgotten == nil || got.Added != added || got.Failed[0] {
+		if got, err := tables.Ensure(t.Context(), want); err != nil || got.Unforgotten == nil || got.Added != added || got.Failed[0] {
 			t.Errorf("Ensure() = %+v, %v; want it done, and told that connections go on", got, err)
 		}
 	}
@@ -76,7 +76,7 @@ func TestUDPIsNotForgotten(t *testing.T) {
 
 	again = nft.NeverForgets(tables)
 	for _, removed := range []int{2, 0} {
-		if got, err := tables.Ensure(nil); err != nil || got.Unforgotten == nil || got.Removed != removed {
+		if got, err := tables.Ensure(t.Context(), nil); err != nil || got.Unforgotten == nil || got.Removed != removed {
 			t.Errorf("Ensure(nil) = %+v, %v; want the table gone, and told that connections go on", got, err)
 		}
 	}
@@ -97,7 +97,7 @@ func TestUDPIsForgottenOnce(t *testing.T) {
 	for i, port := range []uint16{30080, 30081, 30082} {
 		want := nodeport.Table{}
 		add(want, any4, port, vip4)
-		if _, err := tables.Ensure(want); err != nil {
+		if _, err := tables.Ensure(t.Context(), want); err != nil {
 			t.Fatal(err)
 		}
 		if len(*counts) != i+1 {
@@ -107,7 +107,7 @@ func TestUDPIsForgottenOnce(t *testing.T) {
 			last = (*counts)[i]
 		}
 	}
-	if _, err := tables.Ensure(nil); err != nil {
+	if _, err := tables.Ensure(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := (*counts)[2]; got != last {

@@ -179,12 +179,12 @@ func (w bridgeWiring) kept(ctx context.Context, node netlink.Link) (bool, error)
 // forget has the bridge forget what it has seen at node, and removes what the node's
 // own connection tracking has of i's addresses: what is bridged may pass it
 // (br_netfilter), and what is routed does.
-func (w bridgeWiring) forget(_ context.Context, i Interface, node netlink.Link) error {
+func (w bridgeWiring) forget(ctx context.Context, i Interface, node netlink.Link) error {
 	if err := forgetSeen(node); err != nil {
 		return err
 	}
 	if err := forgetGroups(node); err != nil {
 		return err
 	}
-	return forgetConnections(i)
+	return forgetConnections(ctx, i)
 }

@@ -14,8 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
+	"github.com/kuryr-go/kuryr/internal/conntrack"
 )
 
 // mgmt is the socket of a bridge's OpenFlow, which is where the database's is.
@@ -137,29 +136,15 @@ func readMessage(r io.Reader) (typ, version byte, body []byte, err error) {
 }
 
 // forgetConnections removes the connections from and to i's addresses from the
-// node's connection tracking, if it has one.
-func forgetConnections(i Interface) error {
+// node's connection tracking, if it has one. Those to a pod are answered from its
+// address, also if they were led to it from another.
+func forgetConnections(ctx context.Context, i Interface) error {
 	for _, a := range i.Addresses {
-		family := netlink.InetFamily(unix.AF_INET)
-		if a.Prefix.Addr().Is6() {
-			family = unix.AF_INET6
-		}
-		var filters []netlink.CustomConntrackFilter
-		for _, is := range []netlink.ConntrackFilterType{netlink.ConntrackOrigSrcIP, netlink.ConntrackOrigDstIP, netlink.ConntrackReplySrcIP} {
-			f := &netlink.ConntrackFilter{}
-			if err := f.AddIP(is, a.Prefix.Addr().AsSlice()); err != nil {
-				return fmt.Errorf("forgetting the connections of %s: %w", a.Prefix.Addr(), err)
+		pod := a.Prefix.Addr()
+		for _, m := range []conntrack.Match{{V6: pod.Is6(), Source: pod}, {V6: pod.Is6(), Answers: pod}} {
+			if err := conntrack.End(ctx, m, nil); err != nil && !conntrack.Untold(err) {
+				return fmt.Errorf("forgetting the connections of %s: %w", pod, err)
 			}
-			filters = append(filters, f)
-		}
-		_, err := dump(func() (uint, error) {
-			return netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, filters...)
-		})
-		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EAFNOSUPPORT) {
-			return nil // this kernel tracks none, or tells nobody
-		}
-		if err != nil {
-			return fmt.Errorf("forgetting the connections of %s: %w", a.Prefix.Addr(), err)
 		}
 	}
 	return nil

@@ -1,0 +1,216 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package conntrack ends connections that the node's own connection tracking knows:
+// a pod's, when its port goes to the next one, and those of UDP that go on past a change
+// of node ports. The table may have hundreds of thousands, and each end of a pod looks
+// for a few: the kernel is told which to show, and none is kept in memory.
+package conntrack
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Match selects connections of one family. What is zero selects all.
+type Match struct {
+	V6       bool
+	Source   netip.Addr // of the first packet
+	Answers  netip.Addr // where replies come from: what the first packet was for, or led to
+	Protocol uint8
+	Port     uint16 // that the first packet was for, of TCP, UDP and SCTP; Protocol is needed with it
+}
+
+// Flow is a connection. Ports are of TCP, UDP and SCTP.
+type Flow struct {
+	Protocol                     uint8
+	Source, Destination, Answers netip.AddrPort
+}
+
+// Untold reports whether an error of End says that this kernel tracks no connections,
+// or tells nobody of them.
+func Untold(err error) bool {
+	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EAFNOSUPPORT)
+}
+
+// End ends the connections that m selects and is, if it is not nil, says yes of. A
+// connection that begins while End looks may stay.
+func End(ctx context.Context, m Match, is func(Flow) bool) error {
+	err := m.each(ctx, true, is)
+	// Since 5.8 the kernel selects; before it shows all, which are looked at here. One that
+	// refuses to select is asked for all, too.
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
+		err = m.each(ctx, false, is)
+	}
+	if err != nil {
+		return fmt.Errorf("ending connections: %w", err)
+	}
+	return nil
+}
+
+// each asks for connections and ends them as they come in, so that it does not matter
+// how many there are. It does not matter either that the table changes by that: the
+// kernel begins a row of it anew if the connection that it was at has gone.
+func (m Match) each(ctx context.Context, selected bool, is func(Flow) bool) error {
+	var failed error
+	err := m.list(selected).ExecuteIter(unix.NETLINK_NETFILTER, 0, func(msg []byte) bool {
+		if failed = ctx.Err(); failed != nil {
+			return false
+		}
+		f, ok := parse(msg)
+		if ok && m.selects(f) && (is == nil || is(f)) {
+			failed = end(msg)
+		}
+		return failed == nil
+	})
+	return errors.Join(failed, err)
+}
+
+// selects is what the kernel does with the request that list returns.
+func (m Match) selects(f Flow) bool {
+	return (!m.Source.IsValid() || m.Source == f.Source.Addr()) && (!m.Answers.IsValid() || m.Answers == f.Answers.Addr()) &&
+		(m.Protocol == 0 || m.Protocol == f.Protocol) && (m.Port == 0 || m.Port == f.Destination.Port())
+}
+
+// Of linux/netfilter/nfnetlink_conntrack.h, and, for the flags, nf_internals.h.
+const (
+	msgGet, msgDelete      = 1, 2
+	ctaFilter              = 25
+	filterOrig, filterBack = 1, 2 // nested in it: which of the tuples' values count
+	bySource, byProtocol   = 1 << 0, 1 << 3
+	byDestinationPort      = 1 << 5
+)
+
+// list asks for connections: all of the family, or those that m selects.
+func (m Match) list(selected bool) *nl.NetlinkRequest {
+	family := uint8(unix.AF_INET)
+	if m.V6 {
+		family = unix.AF_INET6
+	}
+	req := request(msgGet, unix.NLM_F_DUMP)
+	req.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})
+	if !selected {
+		return req
+	}
+	var orig, back uint32
+	tuple := nested(nl.CTA_TUPLE_ORIG)
+	if m.Source.IsValid() {
+		orig |= bySource
+		addSource(tuple, m.Source)
+	}
+	if m.Protocol != 0 {
+		orig |= byProtocol
+		proto := tuple.AddRtAttr(unix.NLA_F_NESTED|nl.CTA_TUPLE_PROTO, nil)
+		proto.AddRtAttr(nl.CTA_PROTO_NUM, []byte{m.Protocol})
+		if m.Port != 0 {
+			orig |= byDestinationPort
+			proto.AddRtAttr(nl.CTA_PROTO_DST_PORT, binary.BigEndian.AppendUint16(nil, m.Port))
+		}
+	}
+	filter := nested(ctaFilter)
+	if orig != 0 {
+		req.AddData(tuple)
+		filter.AddRtAttr(filterOrig, nl.Uint32Attr(orig))
+	}
+	if m.Answers.IsValid() {
+		back = bySource
+		reply := nested(nl.CTA_TUPLE_REPLY)
+		addSource(reply, m.Answers)
+		req.AddData(reply)
+		filter.AddRtAttr(filterBack, nl.Uint32Attr(back))
+	}
+	if orig|back != 0 {
+		req.AddData(filter)
+	}
+	return req
+}
+
+func nested(typ int) *nl.RtAttr { return nl.NewRtAttr(unix.NLA_F_NESTED|typ, nil) }
+
+func addSource(tuple *nl.RtAttr, a netip.Addr) {
+	typ := nl.CTA_IP_V4_SRC
+	if a.Is6() {
+		typ = nl.CTA_IP_V6_SRC
+	}
+	tuple.AddRtAttr(unix.NLA_F_NESTED|nl.CTA_TUPLE_IP, nil).AddRtAttr(typ, a.AsSlice())
+}
+
+func request(typ, flags int) *nl.NetlinkRequest {
+	return nl.NewNetlinkRequest(unix.NFNL_SUBSYS_CTNETLINK<<8|typ, flags)
+}
+
+// end ends the connection that a message tells of: what it says, its own number
+// among that, comes back to the kernel as it is.
+func end(msg []byte) error {
+	req := request(msgDelete, unix.NLM_F_ACK)
+	req.AddRawData(msg)
+	if _, err := req.Execute(unix.NETLINK_NETFILTER, 0); err != nil && !errors.Is(err, unix.ENOENT) { // one that ended by itself
+		return err
+	}
+	return nil
+}
+
+// parse reads a message as the kernel has it, without what nobody asks for here.
+func parse(msg []byte) (Flow, bool) {
+	var f Flow
+	if len(msg) < nl.SizeofNfgenmsg {
+		return f, false
+	}
+	var orig, reply tuple
+	attributes(msg[nl.SizeofNfgenmsg:], func(typ uint16, value []byte) {
+		switch typ {
+		case nl.CTA_TUPLE_ORIG:
+			orig = parseTuple(value)
+		case nl.CTA_TUPLE_REPLY:
+			reply = parseTuple(value)
+		}
+	})
+	f = Flow{orig.protocol, netip.AddrPortFrom(orig.source, orig.sourcePort), netip.AddrPortFrom(orig.destination, orig.port), netip.AddrPortFrom(reply.source, reply.sourcePort)}
+	return f, orig.source.IsValid() && reply.source.IsValid()
+}
+
+// tuple is one direction of a connection.
+type tuple struct {
+	source, destination netip.Addr
+	protocol            uint8
+	sourcePort, port    uint16
+}
+
+func parseTuple(b []byte) (t tuple) {
+	attributes(b, func(part uint16, value []byte) {
+		attributes(value, func(typ uint16, v []byte) {
+			switch {
+			case part == nl.CTA_TUPLE_IP && (typ == nl.CTA_IP_V4_SRC || typ == nl.CTA_IP_V6_SRC):
+				t.source, _ = netip.AddrFromSlice(v)
+			case part == nl.CTA_TUPLE_IP && (typ == nl.CTA_IP_V4_DST || typ == nl.CTA_IP_V6_DST):
+				t.destination, _ = netip.AddrFromSlice(v)
+			case part == nl.CTA_TUPLE_PROTO && typ == nl.CTA_PROTO_NUM && len(v) == 1:
+				t.protocol = v[0]
+			case part == nl.CTA_TUPLE_PROTO && typ == nl.CTA_PROTO_SRC_PORT && len(v) == 2:
+				t.sourcePort = binary.BigEndian.Uint16(v)
+			case part == nl.CTA_TUPLE_PROTO && typ == nl.CTA_PROTO_DST_PORT && len(v) == 2:
+				t.port = binary.BigEndian.Uint16(v)
+			}
+		})
+	})
+	return t
+}
+
+// attributes calls f with each attribute of b.
+func attributes(b []byte, f func(typ uint16, value []byte)) {
+	const head, flags = 4, 0xc000
+	for len(b) >= head {
+		size := int(binary.NativeEndian.Uint16(b))
+		if size < head || size > len(b) {
+			return
+		}
+		f(binary.NativeEndian.Uint16(b[2:])&^flags, b[head:size])
+		b = b[min((size+3)&^3, len(b)):]
+	}
+}
