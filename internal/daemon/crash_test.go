@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/kuryr-go/kuryr/internal/cni"
 	"github.com/kuryr-go/kuryr/internal/plug"
@@ -360,4 +361,26 @@ func ExampleInstall() {
 	//     }
 	//   ]
 	// }
+}
+
+// A running pod whose port something has taken off the switch is not left without a network.
+func TestSweepMends(t *testing.T) {
+	n := newNode(t).start()
+	n.api.put(kuryrPort(portA, uidA))
+	n.do(request("ADD", "c1", "/run/netns/a"))
+	n.set(func() { n.off[portA], n.off[portB] = true, true })
+	n.daemon.sweep(t.Context())
+	if !n.off[portB] || n.off[portA] {
+		t.Errorf("off the switch are %v, want only what no pod has", n.off)
+	}
+	if got := testutil.ToFloat64(n.daemon.metrics.mended); got != 1 {
+		t.Errorf("kuryr_cni_mended_total is %v, want 1", got)
+	}
+	n.rests(portA, "c1")
+	n.do(request("DEL", "c1", "/run/netns/a"))
+	n.set(func() { n.off[portA] = true })
+	n.daemon.sweep(t.Context())
+	if !n.off[portA] {
+		t.Error("a port that no pod has any more was plugged into the switch")
+	}
 }

@@ -46,6 +46,9 @@ type drivers interface {
 	Driver(typ string) (plug.Driver, error)
 	// Ready says why no port can be plugged right now.
 	Ready(ctx context.Context) error
+	// Mend puts ports that sandboxes have back onto the node's switch, and returns those
+	// that were off it.
+	Mend(ctx context.Context, all []plug.Interface) ([]plug.Interface, error)
 	// Collect takes away what is left of sandboxes that are not known.
 	Collect(ctx context.Context, known func(containerID string) bool) error
 }

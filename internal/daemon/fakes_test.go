@@ -168,6 +168,7 @@ type machine struct {
 	fail    map[string]error          // by step
 	rows    map[string]bool           // containers that the switch has a port of, and no device
 	parked  map[string]bool           // ports that wait for a pod; false: half of it is there
+	off     map[string]bool           // ports that somebody has taken off the switch
 	lent    map[string]bool           // ports whose pod has them from the parking
 	counts  plug.Counts
 	calls   []string
@@ -175,7 +176,7 @@ type machine struct {
 }
 
 func newMachine() *machine {
-	return &machine{plugged: map[string]plug.Interface{}, live: map[string]bool{}, unwired: map[string]bool{}, fail: map[string]error{}, rows: map[string]bool{}, parked: map[string]bool{}, lent: map[string]bool{}}
+	return &machine{plugged: map[string]plug.Interface{}, live: map[string]bool{}, unwired: map[string]bool{}, fail: map[string]error{}, rows: map[string]bool{}, parked: map[string]bool{}, off: map[string]bool{}, lent: map[string]bool{}}
 }
 
 func (m *machine) set(f func()) { m.mu.Lock(); defer m.mu.Unlock(); f() }
@@ -223,6 +224,19 @@ func (d *driver) Ready(context.Context) error { return d.step("ready") }
 func (d *driver) Collect(_ context.Context, known func(string) bool) error {
 	d.set(func() { maps.DeleteFunc(d.rows, func(c string, _ bool) bool { return !known(c) }) })
 	return d.step("collect")
+}
+
+// Mend puts back what is off the switch.
+func (d *driver) Mend(_ context.Context, all []plug.Interface) (mended []plug.Interface, _ error) {
+	d.set(func() {
+		for _, i := range all {
+			if d.off[i.PortID] {
+				delete(d.off, i.PortID)
+				mended = append(mended, i)
+			}
+		}
+	})
+	return mended, d.step("mend")
 }
 
 func (d *driver) step(name string) error {

@@ -18,6 +18,7 @@ type metrics struct {
 	registry *prometheus.Registry
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
+	mended   prometheus.Counter
 }
 
 func newMetrics(j *journal, p *parker) *metrics {
@@ -33,7 +34,11 @@ func newMetrics(j *journal, p *parker) *metrics {
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120},
 		}, []string{"command", "stage"}),
 	}
-	m.registry.MustRegister(m.requests, m.duration,
+	m.mended = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "kuryr_cni_mended_total",
+		Help: "Ports of running pods that were off the node's switch, and were plugged into it again.",
+	})
+	m.registry.MustRegister(m.requests, m.duration, m.mended,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kuryr_cni_journal_entries",

@@ -10,6 +10,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/kuryr-go/kuryr/internal/cni"
+	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
 // sweepForever unplugs, at the start and from time to time, what no DEL will
@@ -32,7 +33,7 @@ func (d *Daemon) sweepForever(ctx context.Context) error {
 }
 
 // sweep unplugs what is marked as deleted and what is in a network namespace
-// that is gone, and then what the journal does not tell of.
+// that is gone, mends what lives, and then unplugs what the journal does not tell of.
 func (d *Daemon) sweep(ctx context.Context) {
 	for _, e := range d.journal.all() {
 		if ctx.Err() != nil {
@@ -48,10 +49,36 @@ func (d *Daemon) sweep(ctx context.Context) {
 		}
 		cancel()
 	}
+	d.mend(ctx)
 	ctx, cancel := context.WithTimeout(ctx, delTimeout)
 	defer cancel()
 	if err := d.Drivers.Collect(ctx, d.journal.has); err != nil && ctx.Err() == nil {
 		logr.FromContextOrDiscard(ctx).Error(err, "looking for ports of no sandbox, will try again")
+	}
+}
+
+// mend plugs ports of running pods into the node's switch again that something else
+// has taken off it. No call would: a runtime does not ask how a running pod is.
+func (d *Daemon) mend(ctx context.Context) {
+	var live []plug.Interface
+	for _, e := range d.journal.where(func(e entry) bool { return !e.Deleted }) {
+		if !d.netns.gone(e.Netns) {
+			live = append(live, e.iface())
+		}
+	}
+	if len(live) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, delTimeout)
+	defer cancel()
+	log := logr.FromContextOrDiscard(ctx)
+	mended, err := d.Drivers.Mend(ctx, live)
+	d.metrics.mended.Add(float64(len(mended)))
+	for _, i := range mended {
+		log.Info("plugged a running pod's port into the node's switch again", "port", i.PortID, "pod", i.Pod)
+	}
+	if err != nil && ctx.Err() == nil {
+		log.Error(err, "looking whether running pods are on the node's switch, will try again")
 	}
 }
 

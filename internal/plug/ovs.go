@@ -170,6 +170,9 @@ func (w ovsWiring) attach(ctx context.Context, node netlink.Link) error {
 	if err != nil || v.row != nil {
 		return err
 	}
+	if !v.ovn {
+		return fmt.Errorf("port %s: %w", w.i.PortID, errNotOVN)
+	}
 	ids := w.ovs.ids(w.i)
 	ids[keyIndex] = strconv.Itoa(node.Attrs().Index)
 	return w.ovs.set.db.add(ctx, w.ovs.bridge(w.i), node.Attrs().Name, ids)

@@ -329,12 +329,8 @@ func (s *Set) Parked(ctx context.Context) (map[string]bool, error) {
 	}
 	rows := map[string]*ovsRow{}
 	if s.hasSocket() {
-		plugged, err := s.db.plugged(ctx)
-		if err != nil {
+		if rows, err = s.db.rows(ctx); err != nil {
 			return nil, err
-		}
-		for _, row := range plugged {
-			rows[row.name] = row
 		}
 	}
 	links, err := dump(netlink.LinkList)
