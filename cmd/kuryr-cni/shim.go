@@ -62,6 +62,10 @@ func (shim) add(args *skel.CmdArgs) error {
 // is left for it. Else no pod could go while the daemon is replaced, or after
 // Kuryr has been taken off the node.
 func (shim) del(args *skel.CmdArgs) error {
+	// The library would have the call fail, each time, for a path that leads to the node's
+	// own namespace by now, as /proc/PID/ns/net of a sandbox that is dead. The daemon
+	// reads it as none: there is nothing to do in the pod.
+	args.NetnsOverride = "1"
 	conf, err := cni.ParseConfig(args.StdinData)
 	if err != nil {
 		return err

@@ -91,6 +91,21 @@ func shimRefuses(t *testing.T, code uint, stdin string, env ...string) {
 	}
 }
 
+// The runtime gives the path of a dead sandbox by the number of a process that is the
+// node's own by now.
+func TestShimDeletesWhatIsInTheNodesNamespace(t *testing.T) {
+	n := newNode(t).start()
+	n.api.put(kuryrPort(portA, uidA))
+	n.do(request("ADD", "c1", "/run/netns/a"))
+	for range 2 {
+		if out, err := execute(t, conf(n, "1.0.0", ""), env("DEL", "c1", "/proc/self/ns/net")...); err != nil || out != "" {
+			t.Errorf("DEL: %v, %s", err, out)
+		}
+		n.rests(portA, "")
+	}
+	shimRefuses(t, cni.CodeInvalidNetns, conf(n, "1.0.0", ""), env("ADD", "c1", "/proc/self/ns/net")...)
+}
+
 // One sandbox's life, by the executable, in each version of the specification.
 func TestShimSpeaksEveryVersion(t *testing.T) {
 	for _, v := range version.All.SupportedVersions() {
