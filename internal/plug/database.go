@@ -22,6 +22,8 @@ import (
 // milliseconds or is not there.
 const databaseTimeout = 10 * time.Second
 
+var errSilent = fmt.Errorf("no answer within %s", databaseTimeout)
+
 // database is the local database of Open vSwitch (ovs-vswitchd.conf.db(5)).
 //
 // What is in it is always asked for, in the transaction's own language: a copy
@@ -63,10 +65,11 @@ func newDatabase(endpoint string) *database {
 // close ends the connection.
 func (d *database) close() {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.conn != nil {
-		d.conn.Close()
-		d.conn = nil
+	c := d.conn
+	d.conn = nil
+	d.mu.Unlock()
+	if c != nil {
+		c.Close()
 	}
 }
 
@@ -76,14 +79,15 @@ func (d *database) current() client.Client {
 	return d.conn
 }
 
-// drop forgets a connection that has broken.
+// drop forgets a connection that has broken. To close it waits for the calls that are
+// under way on it, which nobody else has to wait for.
 func (d *database) drop(broken client.Client) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	if d.conn == broken {
 		d.conn = nil
 	}
-	broken.Close()
+	d.mu.Unlock()
+	go broken.Close()
 }
 
 // connection returns the connection, which it makes if there is none.
@@ -180,7 +184,7 @@ func (d *database) ring(m model.Model) {
 // transact does ops, all or none. A connection that turns out to be broken is
 // made anew, once: nothing has been sent by then.
 func (d *database) transact(ctx context.Context, ops ...ovsdb.Operation) ([]ovsdb.OperationResult, error) {
-	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, databaseTimeout, errSilent)
 	defer cancel()
 	results, err := d.send(ctx, ops)
 	if errors.Is(err, client.ErrNotConnected) {
@@ -204,7 +208,8 @@ func (d *database) send(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.Ope
 		return nil, err
 	}
 	results, err := c.Transact(ctx, ops...)
-	if err != nil {
+	// A call that its caller has given up on says nothing of the connection.
+	if err != nil && (ctx.Err() == nil || errors.Is(context.Cause(ctx), errSilent)) {
 		d.drop(c)
 	}
 	return results, err

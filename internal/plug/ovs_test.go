@@ -294,6 +294,42 @@ func TestOVSDatabaseComesAndGoes(t *testing.T) {
 	}
 }
 
+// A call that its caller has given up on is in nobody's way: all have one connection.
+func TestOVSCallsEndWithTheirContexts(t *testing.T) {
+	v := newVswitch(t)
+	d := v.driver(t)
+	mustPlug(t, d, pod(t, "ovs", 80, newNamespace(t)))
+	waiting, impatient, later := pod(t, "ovs", 81, newNamespace(t)), pod(t, "ovs", 82, newNamespace(t)), pod(t, "ovs", 83, newNamespace(t))
+	if err := v.server.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	all.Go(func() {
+		if err := d.Plug(t.Context(), waiting); err != nil {
+			t.Errorf("Plug that waits = %v", err)
+		}
+	})
+	all.Go(func() { _ = d.Plug(ctx, impatient) })
+	time.Sleep(300 * time.Millisecond)
+	cancel()
+	time.Sleep(100 * time.Millisecond)
+	short, end := context.WithTimeout(t.Context(), time.Second)
+	defer end()
+	began := time.Now()
+	if err := d.Plug(short, later); !errors.Is(err, plug.ErrDataPath) {
+		t.Errorf("Plug while the database stands still = %v, want ErrDataPath", err)
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("a call with one second to go took %s", took)
+	}
+	if err := v.server.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	all.Wait()
+	mustPlug(t, d, later)
+}
+
 func TestOVSManyAtOnce(t *testing.T) {
 	v := newVswitch(t)
 	d := v.driver(t)
