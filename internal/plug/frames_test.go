@@ -56,7 +56,7 @@ func (a *attacker) send(frame []byte) {
 // waited for. Meanwhile again is done some times, from the beginning.
 func (a *attacker) hears(again func(), is func(frame []byte) bool) bool {
 	a.t.Helper()
-	const tries, pause = 6, 100 * time.Millisecond
+	const tries, pause = 4, 100 * time.Millisecond
 	if err := unix.SetsockoptTimeval(a.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 20_000}); err != nil {
 		a.t.Fatal(err)
 	}
