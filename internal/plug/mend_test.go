@@ -74,6 +74,7 @@ func TestMendOpenVSwitch(t *testing.T) {
 	v.ctl(t, "set", "Open_vSwitch", ".", "external_ids:ovn-remote=unix:/nowhere")
 	mended(t, s, all, anew)
 	waited(t, d, anew)
+	v.ctl(t, "set", "bridge", "br-int", "external_ids:ct-zone-"+parked.PortID+"=7")
 	mustUnplug(t, d, parked) // its row is the parking's, as before
 	if got, err := s.Parked(t.Context()); err != nil || !got[parked.PortID] {
 		t.Errorf("Parked = %v, %v; want port %s to be whole", got, err, parked.PortID)

@@ -357,7 +357,7 @@ func TestOVSManyAtOnce(t *testing.T) {
 // A port without a tag on a switch of neutron-openvswitch-agent's is in all networks.
 func TestSwitchThatIsNotOVNs(t *testing.T) {
 	v, l := newForeignVswitch(t), newLot(t)
-	s := plug.New(plug.Config{OVSDB: v.endpoint, Bridge: "br-int", Parking: l.path})
+	s := plug.New(plug.Config{OVSDB: v.endpoint, Bridge: "br-int", Parking: l.path, DriverDir: t.TempDir()})
 	d := driver(t, s, "ovs")
 	p := pod(t, "ovs", 1, newNamespace(t))
 	refused := func(what string, err error, kind error) {
