@@ -12,7 +12,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -39,14 +44,21 @@ func Untold(err error) bool {
 	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EAFNOSUPPORT)
 }
 
-// End ends the connections that m selects and is, if it is not nil, says yes of. A
-// connection that begins while End looks may stay.
-func End(ctx context.Context, m Match, is func(Flow) bool) error {
-	err := m.each(ctx, true, is)
-	// Since 5.8 the kernel selects; before it shows all, which are looked at here. One that
-	// refuses to select is asked for all, too.
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
-		err = m.each(ctx, false, is)
+// few is up to how many connections the node has that all are looked at, once: to go
+// through the kernel's empty table takes as long as to be told of some thousands.
+const few = 2000
+
+// End ends the connections that one of some matches selects and is, if it is not nil,
+// says yes of. A connection that begins while End looks may stay.
+func End(ctx context.Context, matches []Match, is func(Flow) bool) error {
+	wanted := func(f Flow) bool {
+		return slices.ContainsFunc(matches, func(m Match) bool { return m.selects(f) }) && (is == nil || is(f))
+	}
+	var err error
+	if n := count(); n > few {
+		err = endSelected(ctx, matches, wanted)
+	} else if len(matches) > 0 {
+		err = each(ctx, list(unix.AF_UNSPEC), wanted)
 	}
 	if err != nil {
 		return fmt.Errorf("ending connections: %w", err)
@@ -54,17 +66,48 @@ func End(ctx context.Context, m Match, is func(Flow) bool) error {
 	return nil
 }
 
-// each asks for connections and ends them as they come in, so that it does not matter
-// how many there are. It does not matter either that the table changes by that: the
-// kernel begins a row of it anew if the connection that it was at has gone.
-func (m Match) each(ctx context.Context, selected bool, is func(Flow) bool) error {
+// endSelected has the kernel select, which it does since 5.8; before it shows all. One
+// that refuses to is asked for all, too.
+func endSelected(ctx context.Context, matches []Match, wanted func(Flow) bool) error {
+	seen := map[uint8]bool{} // families of which all were looked at
+	for _, m := range matches {
+		if seen[m.family()] {
+			continue
+		}
+		req, selected := m.list()
+		err := each(ctx, req, wanted)
+		if selected && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP)) {
+			selected, err = false, each(ctx, list(m.family()), wanted)
+		}
+		if err != nil {
+			return err
+		}
+		seen[m.family()] = !selected
+	}
+	return nil
+}
+
+// count is how many connections the node has, or many if that is not known.
+func count() int {
+	text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count")
+	if err == nil {
+		if n, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+			return n
+		}
+	}
+	return math.MaxInt
+}
+
+// each asks for connections and ends those that are wanted as they come in, so that it
+// does not matter how many there are. It does not matter either that the table changes by
+// that: the kernel begins a row of it anew if the connection that it was at has gone.
+func each(ctx context.Context, req *nl.NetlinkRequest, wanted func(Flow) bool) error {
 	var failed error
-	err := m.list(selected).ExecuteIter(unix.NETLINK_NETFILTER, 0, func(msg []byte) bool {
+	err := req.ExecuteIter(unix.NETLINK_NETFILTER, 0, func(msg []byte) bool {
 		if failed = ctx.Err(); failed != nil {
 			return false
 		}
-		f, ok := parse(msg)
-		if ok && m.selects(f) && (is == nil || is(f)) {
+		if f, ok := parse(msg); ok && wanted(f) {
 			failed = end(msg)
 		}
 		return failed == nil
@@ -72,9 +115,9 @@ func (m Match) each(ctx context.Context, selected bool, is func(Flow) bool) erro
 	return errors.Join(failed, err)
 }
 
-// selects is what the kernel does with the request that list returns.
+// selects is what the kernel does with the request that its list returns.
 func (m Match) selects(f Flow) bool {
-	return (!m.Source.IsValid() || m.Source == f.Source.Addr()) && (!m.Answers.IsValid() || m.Answers == f.Answers.Addr()) &&
+	return m.V6 == f.Source.Addr().Is6() && (!m.Source.IsValid() || m.Source == f.Source.Addr()) && (!m.Answers.IsValid() || m.Answers == f.Answers.Addr()) &&
 		(m.Protocol == 0 || m.Protocol == f.Protocol) && (m.Port == 0 || m.Port == f.Destination.Port())
 }
 
@@ -87,20 +130,28 @@ const (
 	byDestinationPort      = 1 << 5
 )
 
-// list asks for connections: all of the family, or those that m selects.
-func (m Match) list(selected bool) *nl.NetlinkRequest {
-	family := uint8(unix.AF_INET)
+func (m Match) family() uint8 {
 	if m.V6 {
-		family = unix.AF_INET6
+		return unix.AF_INET6
 	}
+	return unix.AF_INET
+}
+
+// list asks for all connections of a family.
+func list(family uint8) *nl.NetlinkRequest {
 	req := request(msgGet, unix.NLM_F_DUMP)
 	req.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})
-	if !selected {
-		return req
-	}
+	return req
+}
+
+// list asks for those that m selects, and some more: IPv6 addresses are left out, as
+// the kernel shows all but those (6.18; its comparison is the wrong way round). It
+// reports whether anything is selected.
+func (m Match) list() (req *nl.NetlinkRequest, selected bool) {
+	req = list(m.family())
 	var orig, back uint32
 	tuple := nested(nl.CTA_TUPLE_ORIG)
-	if m.Source.IsValid() {
+	if m.Source.Is4() {
 		orig |= bySource
 		addSource(tuple, m.Source)
 	}
@@ -118,7 +169,7 @@ func (m Match) list(selected bool) *nl.NetlinkRequest {
 		req.AddData(tuple)
 		filter.AddRtAttr(filterOrig, nl.Uint32Attr(orig))
 	}
-	if m.Answers.IsValid() {
+	if m.Answers.Is4() {
 		back = bySource
 		reply := nested(nl.CTA_TUPLE_REPLY)
 		addSource(reply, m.Answers)
@@ -128,17 +179,13 @@ func (m Match) list(selected bool) *nl.NetlinkRequest {
 	if orig|back != 0 {
 		req.AddData(filter)
 	}
-	return req
+	return req, orig|back != 0
 }
 
 func nested(typ int) *nl.RtAttr { return nl.NewRtAttr(unix.NLA_F_NESTED|typ, nil) }
 
 func addSource(tuple *nl.RtAttr, a netip.Addr) {
-	typ := nl.CTA_IP_V4_SRC
-	if a.Is6() {
-		typ = nl.CTA_IP_V6_SRC
-	}
-	tuple.AddRtAttr(unix.NLA_F_NESTED|nl.CTA_TUPLE_IP, nil).AddRtAttr(typ, a.AsSlice())
+	tuple.AddRtAttr(unix.NLA_F_NESTED|nl.CTA_TUPLE_IP, nil).AddRtAttr(nl.CTA_IP_V4_SRC, a.AsSlice())
 }
 
 func request(typ, flags int) *nl.NetlinkRequest {

@@ -56,10 +56,8 @@ func (f family) forget(ctx context.Context, stale []translation) error {
 	if len(matches) >= manyPorts {
 		matches = []conntrack.Match{{V6: f.v6, Protocol: unix.IPPROTO_UDP}}
 	}
-	for _, m := range matches {
-		if err := conntrack.End(ctx, m, of.has); err != nil {
-			return fmt.Errorf("forgetting UDP connections: %w", err)
-		}
+	if err := conntrack.End(ctx, matches, of.has); err != nil {
+		return fmt.Errorf("forgetting UDP connections: %w", err)
 	}
 	return nil
 }

@@ -139,13 +139,13 @@ func readMessage(r io.Reader) (typ, version byte, body []byte, err error) {
 // node's connection tracking, if it has one. Those to a pod are answered from its
 // address, also if they were led to it from another.
 func forgetConnections(ctx context.Context, i Interface) error {
+	var all []conntrack.Match
 	for _, a := range i.Addresses {
 		pod := a.Prefix.Addr()
-		for _, m := range []conntrack.Match{{V6: pod.Is6(), Source: pod}, {V6: pod.Is6(), Answers: pod}} {
-			if err := conntrack.End(ctx, m, nil); err != nil && !conntrack.Untold(err) {
-				return fmt.Errorf("forgetting the connections of %s: %w", pod, err)
-			}
-		}
+		all = append(all, conntrack.Match{V6: pod.Is6(), Source: pod}, conntrack.Match{V6: pod.Is6(), Answers: pod})
+	}
+	if err := conntrack.End(ctx, all, nil); err != nil && !conntrack.Untold(err) {
+		return fmt.Errorf("forgetting the connections of port %s: %w", i.PortID, err)
 	}
 	return nil
 }
