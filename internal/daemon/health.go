@@ -65,7 +65,7 @@ func listenHTTP(ctx context.Context, address string, handler http.Handler) error
 	if err != nil {
 		return fmt.Errorf("serving HTTP on %s: %w", address, err)
 	}
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	server := new(connections).server(handler)
 	context.AfterFunc(ctx, func() { _ = server.Close() })
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving HTTP on %s: %w", address, err)

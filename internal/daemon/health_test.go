@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -39,6 +40,42 @@ func TestOccupiedAddressStopsNoPod(t *testing.T) {
 		t.Errorf("metrics: %s", got)
 	}
 	n.end()
+}
+
+// Whoever opens connections by the thousand costs the daemon no memory, and keeps nobody
+// out: not the kubelet, which would end it.
+func TestConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.health, n.numbers = freeAddress(t), freeAddress(t)
+	n.start()
+	for address, path := range map[string]string{n.health: "/livez", n.numbers: "/metrics"} {
+		n.eventually(address+" is served", func() bool { return fetch("http://"+address+path) != "" })
+		for k := range 3 * maxConnections {
+			conn, err := net.Dial("tcp", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = conn.Close() }()
+			if k%2 == 0 { // the others say nothing
+				_, _ = conn.Write([]byte("GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n"))
+			}
+		}
+		n.eventually(path+" answers", func() bool { return fetch("http://"+address+path) != "" })
+	}
+	held := connections{}
+	for range 2 * maxConnections {
+		conn, _ := net.Pipe()
+		held.note(conn, http.StateNew)
+	}
+	oldest := held.open[0]
+	if held.note(oldest, http.StateClosed); len(held.open) != maxConnections-1 || held.open[0] == oldest {
+		t.Errorf("%d connections are open, want %d", len(held.open), maxConnections-1)
+	}
+}
+
+func freeAddress(t *testing.T) string {
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(int(freePort(t))))
 }
 
 // fetch returns what is served, or nothing.

@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,6 +29,7 @@ type healthChecks struct {
 	node    string
 	from    services
 	servers map[nodeport.Check]*http.Server
+	open    connections    // of all servers
 	healthy [2]atomic.Bool // traffic of IPv4, of IPv6, is passed on as it should be
 
 	mu     sync.Mutex
@@ -89,10 +89,7 @@ func (h *healthChecks) serve(ctx context.Context, c nodeport.Check) error {
 	if err != nil {
 		return fmt.Errorf("answering for Service %s: %w", c.Service, err)
 	}
-	server := &http.Server{
-		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.answer(w, r, c.Service) }),
-		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second, IdleTimeout: time.Minute,
-	}
+	server := h.open.server(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.answer(w, r, c.Service) }))
 	h.servers[c] = server
 	go func() { _ = server.Serve(listener) }() // until it is closed
 	return nil

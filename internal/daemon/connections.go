@@ -1,0 +1,51 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// maxConnections bounds those to health and metrics, each, and those to all health check
+// ports of Services together. One takes some 20 KiB, and whoever reaches the node may
+// open them by the thousand.
+const maxConnections = 100
+
+// connections are those of one or more HTTP servers. One more than there may be ends the
+// oldest: were it kept waiting in place of that, who holds the others would keep the
+// kubelet's probes out, and the kubelet would end the daemon. The zero value is ready.
+type connections struct {
+	mu   sync.Mutex
+	open []net.Conn // the oldest first
+}
+
+// server returns a server whose connections are counted here. What it answers is
+// short, so that its times are.
+func (c *connections) server(handler http.Handler) *http.Server {
+	return &http.Server{
+		Handler: handler, ConnState: c.note,
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+	}
+}
+
+func (c *connections) note(conn net.Conn, state http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch state {
+	case http.StateNew:
+		c.open = append(c.open, conn)
+		if len(c.open) > maxConnections {
+			_ = c.open[0].Close()
+			c.open = slices.Delete(c.open, 0, 1)
+		}
+	case http.StateClosed, http.StateHijacked:
+		if i := slices.Index(c.open, conn); i >= 0 {
+			c.open = slices.Delete(c.open, i, i+1)
+		}
+	}
+}
