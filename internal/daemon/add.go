@@ -122,6 +122,11 @@ func (d *Daemon) attach(ctx context.Context, e *entry) error {
 		}
 		had = false
 	}
+	if !had {
+		if err := d.freeOnNode(*e); err != nil {
+			return err
+		}
+	}
 	driver, err := d.Drivers.Driver(e.Port.Type)
 	if err != nil {
 		return plugError(fmt.Sprintf("plugging port %s of type %q", e.Port.ID, e.Port.Type), err)

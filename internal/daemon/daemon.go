@@ -83,6 +83,7 @@ type Daemon struct {
 	sandboxes locks // by containerID and interface: one call at a time
 	byPort    locks // by port: one driver call at a time; taken after sandboxes
 	netns     namespaces
+	listens   func(p hostPortRecord, v6 bool) bool // whether something on the node itself does
 	metrics   *metrics
 	calls     sync.WaitGroup
 	marked    chan struct{} // closed when what was left while away is known
@@ -107,7 +108,7 @@ func New(ctx context.Context, o Options) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Daemon{Options: o, journal: j, netns: osNamespaces{}, marked: make(chan struct{}), ports: newPorts(o.API.KuryrPorts())}
+	d := &Daemon{Options: o, journal: j, netns: osNamespaces{}, listens: listens, marked: make(chan struct{}), ports: newPorts(o.API.KuryrPorts())}
 	d.reporter = newReporter(o.API, j, d.ports)
 	d.parker = newParker(o, j, d.ports, &d.byPort)
 	d.nodePorts = newNodePorts(o.Node, o.Settings.StateDir, o.Services, o.Tables, j.hostPorts)

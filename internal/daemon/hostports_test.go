@@ -8,9 +8,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -120,6 +123,56 @@ func TestHostPortsOfOneFamily(t *testing.T) {
 	w.fail, w.failed = errors.New("operation not supported"), [2]bool{false, true}
 	n.start()
 	n.do(withHostPorts(request("ADD", "c1", "/run/netns/a"), web8080))
+}
+
+// A host port of a pod does not take away what the node itself listens on: the kubelet's
+// way to the daemon's /livez would be the pod's, which may not answer.
+func TestHostPortThatTheNodeListensOn(t *testing.T) {
+	t.Parallel()
+	n, w := nodeWithTables(t)
+	n.listens = listens
+	n.start()
+	for name, c := range map[string]struct{ network, at, protocol, hostIP string }{
+		"all addresses, one taken":           {"tcp4", "127.0.0.1:0", "tcp", ""},
+		"all addresses, all taken":           {"tcp", ":0", "TCP", "0.0.0.0"},
+		"one address, all taken":             {"tcp4", "0.0.0.0:0", "", "127.0.0.1"},
+		"UDP":                                {"udp4", "127.0.0.1:0", "udp", ""},
+		"IPv6, by a socket that is for both": {"tcp", "[::]:0", "tcp", "::1"},
+	} {
+		closer, port := listenAt(t, c.network, c.at)
+		mapping := fmt.Sprintf(`[{"hostPort":%d,"containerPort":80,"protocol":%q,"hostIP":%q}]`, port, c.protocol, c.hostIP)
+		add := withHostPorts(request("ADD", "c1", "/run/netns/a"), mapping)
+		_, err := n.call(t.Context(), add)
+		if codeOf(err) != cni.CodeHostPort || !strings.Contains(err.Error(), strconv.Itoa(port)) {
+			t.Errorf("%s: ADD = %v, want code %d that names port %d", name, err, cni.CodeHostPort, port)
+		}
+		n.rests(portA, "")
+		_ = closer.Close()
+		n.do(add)
+		again, _ := listenAt(t, c.network, strings.TrimSuffix(c.at, "0")+strconv.Itoa(port))
+		n.do(add) // the pod that runs keeps its own
+		_ = again.Close()
+		n.do(request("DEL", "c1", "/run/netns/a"))
+		n.rests(portA, "")
+	}
+	n.eventually("nothing is passed on", func() bool { return w.passes() == "" })
+}
+
+// listenAt has something of the node listen, and says at which port.
+func listenAt(t *testing.T, network, address string) (io.Closer, int) {
+	t.Helper()
+	if strings.HasPrefix(network, "udp") {
+		c, err := net.ListenPacket(network, address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c, c.LocalAddr().(*net.UDPAddr).Port
+	}
+	l, err := net.Listen(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, l.Addr().(*net.TCPAddr).Port
 }
 
 func TestHostPortsWithoutTables(t *testing.T) {

@@ -43,6 +43,7 @@ type node struct {
 	log      logr.Logger // the test's own, if it is verbose, unless set
 	services services
 	tables   tables
+	listens  func(hostPortRecord, bool) bool // none, unless set: what listens on the test's machine is of no concern
 	*machine
 	api *server
 
@@ -53,7 +54,8 @@ type node struct {
 }
 
 func newNode(t testing.TB) *node {
-	n := &node{t: t, dir: t.TempDir(), timeout: 20 * time.Second, machine: newMachine(), api: newServer()}
+	n := &node{t: t, dir: t.TempDir(), timeout: 20 * time.Second, machine: newMachine(), api: newServer(),
+		listens: func(hostPortRecord, bool) bool { return false }}
 	n.live["/run/netns/a"], n.live["/run/netns/b"] = true, true
 	return n
 }
@@ -91,6 +93,7 @@ func (n *node) startAnyhow() {
 	if err != nil {
 		n.t.Fatalf("New() = %v", err)
 	}
+	d.listens = n.listens
 	if d.netns = n.machine; n.real != nil {
 		d.netns, d.Drivers, d.parker.parking = osNamespaces{}, n.real, n.real
 	}
