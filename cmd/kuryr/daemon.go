@@ -52,6 +52,7 @@ func daemonCommand() *cobra.Command {
 	flags.StringVar(&f.hostRoot, "host-root", "", "root folder of the node, which binding drivers run in; empty: the daemon's own")
 	flags.StringVar(&f.options.Install.BinDir, "cni-bin-dir", "", "directory to install kuryr-cni into, as in /opt/cni/bin; empty: do not")
 	flags.StringVar(&f.options.Install.ConfDir, "cni-conf-dir", "", "directory to write "+daemon.ConfFile+" into, as in /etc/cni/net.d; empty: do not")
+	flags.StringVar(&f.options.Install.Version, "cni-version", daemon.ConfVersion, "version of CNI in "+daemon.ConfFile+"; 1.1.0 has the runtime ask for GC and STATUS")
 	flags.StringVar(&f.options.Install.Plugin, "cni-plugin", besideMe("kuryr-cni"), "kuryr-cni executable to install")
 	return cmd
 }

@@ -345,7 +345,7 @@ func TestSocket(t *testing.T) {
 }
 
 func ExampleInstall() {
-	fmt.Print(string(conflist(cni.SocketPath, 60_000_000_000)))
+	fmt.Print(string(conflist(cni.SocketPath, ConfVersion, 60_000_000_000)))
 	// Output:
 	// {
 	//   "cniVersion": "1.0.0",

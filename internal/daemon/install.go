@@ -5,9 +5,9 @@ package daemon
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -22,7 +22,12 @@ type Install struct {
 	Plugin  string // the kuryr-cni executable to copy
 	BinDir  string // where runtimes look for plugins; empty: do not copy
 	ConfDir string // where runtimes look for networks; empty: write no file
+	Version string // of CNI in that file; empty: ConfVersion
 }
+
+// ConfVersion is the newest version of CNI that containerd 1.6 takes. 1.1.0 has the
+// runtime ask for GC and STATUS.
+const ConfVersion = "1.0.0"
 
 // ConfFile is the network configuration's name in Install.ConfDir. The kubelet
 // and containerd take the first file in the order of the alphabet.
@@ -51,8 +56,19 @@ func (d *Daemon) installOnceReady(ctx context.Context) error {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
-	if err := d.Install.run(d.Socket, d.Settings.AddTimeout.Duration); err != nil {
-		return fmt.Errorf("installing CNI on the node: %w", err)
+	// A disk that is full, or read-only, is no reason to end: calls by what an earlier
+	// daemon has installed are served, and pods go.
+	for {
+		err := d.Install.run(d.Socket, d.Settings.AddTimeout.Duration)
+		if err == nil {
+			break
+		}
+		log.Error(err, "installing CNI on the node, will try again", "after", listenRetry.String())
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(listenRetry):
+		}
 	}
 	log.Info("CNI is installed on the node", "bin", d.Install.BinDir, "conf", d.Install.ConfDir)
 	return nil
@@ -71,14 +87,14 @@ func (i Install) run(socket string, addTimeout time.Duration) error {
 	if i.ConfDir == "" {
 		return nil
 	}
-	return replace(filepath.Join(i.ConfDir, ConfFile), conflist(socket, addTimeout), 0o644)
+	return replace(filepath.Join(i.ConfDir, ConfFile), conflist(socket, cmp.Or(i.Version, ConfVersion), addTimeout), 0o644)
 }
 
 // conflist is the network configuration. Version 1.0.0 is the newest that
 // containerd 1.6 takes; kuryr-cni speaks 1.1.0 too, for GC and STATUS.
-func conflist(socket string, addTimeout time.Duration) []byte {
+func conflist(socket, version string, addTimeout time.Duration) []byte {
 	data, err := json.MarshalIndent(map[string]any{
-		"cniVersion": "1.0.0",
+		"cniVersion": version,
 		"name":       "kuryr",
 		"plugins": []any{map[string]any{
 			"type":    "kuryr-cni",

@@ -43,6 +43,7 @@ type node struct {
 	log      logr.Logger // the test's own, if it is verbose, unless set
 	services services
 	tables   tables
+	install  Install
 	listens  func(hostPortRecord, bool) bool // none, unless set: what listens on the test's machine is of no concern
 	*machine
 	api *server
@@ -88,7 +89,7 @@ func (n *node) startAnyhow() {
 		Settings: config.Node{StateDir: filepath.Join(n.dir, "state"), AddTimeout: metav1.Duration{Duration: n.timeout}, Park: n.park},
 		Socket:   n.socket(), API: lease{n.api, n.driver}, Drivers: n.driver, Parking: n.driver,
 		HealthAddress: n.health, MetricsAddress: n.numbers,
-		Services: n.services, Tables: n.tables,
+		Services: n.services, Tables: n.tables, Install: n.install,
 	})
 	if err != nil {
 		n.t.Fatalf("New() = %v", err)

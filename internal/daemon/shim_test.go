@@ -278,6 +278,22 @@ func TestShimLinksLittle(t *testing.T) {
 	}
 }
 
+// A node whose folder of plugins cannot be written to has its pods served all the same.
+func TestInstallThatFailsStopsNoPod(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	file := filepath.Join(n.dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.install = Install{Plugin: file, BinDir: filepath.Join(file, "bin")}
+	n.start()
+	time.Sleep(300 * time.Millisecond) // for the daemon to have tried
+	n.api.put(kuryrPort(portA, uidA))
+	n.do(request("ADD", "c1", "/run/netns/a"))
+	n.end()
+}
+
 func TestInstall(t *testing.T) {
 	dir := t.TempDir()
 	source := filepath.Join(dir, "kuryr-cni")
@@ -302,6 +318,13 @@ func TestInstall(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(i.ConfDir, ConfFile))
 	if err != nil || !strings.Contains(string(data), `"timeout": "1m15s"`) {
 		t.Errorf("%s: %s, %v", ConfFile, data, err)
+	}
+	i.Version = "1.1.0"
+	if err := i.run("/run/x.sock", time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(filepath.Join(i.ConfDir, ConfFile)); err != nil || !strings.Contains(string(data), `"cniVersion": "1.1.0"`) {
+		t.Errorf("%s: %s, %v; want version 1.1.0", ConfFile, data, err)
 	}
 	left, _ := filepath.Glob(filepath.Join(dir, "*", tmpPrefix+"*"))
 	if len(left) > 0 {
