@@ -57,7 +57,7 @@ func (d *Daemon) add(ctx context.Context, req cni.Request) (*types100.Result, er
 	if err := d.attach(ctx, &e); err != nil {
 		return nil, err
 	}
-	return result(e, conf), nil
+	return result(e, conf, d.Settings.MTU), nil
 }
 
 // newEntry is what is to be plugged: the port that CNI_ARGS bring, else the one

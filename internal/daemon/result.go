@@ -16,14 +16,14 @@ import (
 )
 
 // result is the answer to the ADD that made e.
-func result(e entry, conf cni.Config) *types100.Result {
+func result(e entry, conf cni.Config, nodeMTU int) *types100.Result {
 	r := &types100.Result{CNIVersion: types100.ImplementedSpecVersion, DNS: conf.DNS}
 	if e.Port.Type != "vlan" && e.Port.Type != "macvlan" {
 		r.Interfaces = append(r.Interfaces, &types100.Interface{Name: plug.HostDevice(e.Port.ID)}) // the node's end
 	}
 	pods := len(r.Interfaces)
 	r.Interfaces = append(r.Interfaces,
-		&types100.Interface{Name: e.IfName, Mac: e.iface().HardwareAddr().String(), Mtu: e.Port.MTU, Sandbox: e.Netns})
+		&types100.Interface{Name: e.IfName, Mac: e.iface().HardwareAddr().String(), Mtu: e.mtu(nodeMTU), Sandbox: e.Netns})
 	for _, a := range e.Port.Addresses {
 		ip := &types100.IPConfig{Interface: types100.Int(pods), Address: ipNet(a.Prefix)}
 		if a.Gateway.IsValid() {
@@ -33,6 +33,19 @@ func result(e entry, conf cni.Config) *types100.Result {
 	}
 	r.Routes = routes(e.Port)
 	return r
+}
+
+// mtu is that of the pod's interface, or 0, which the result leaves out, where more
+// than the port and the configuration bound it: a bridge, or the node's own interface.
+func (e entry) mtu(node int) int {
+	switch e.Port.Type {
+	case "bridge", "vlan", "macvlan":
+		return 0
+	}
+	if node > 0 && (node < e.Port.MTU || e.Port.MTU == 0) {
+		return node
+	}
+	return e.Port.MTU
 }
 
 // routes are the default routes, one of each family, and the port's own.
