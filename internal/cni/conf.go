@@ -102,6 +102,7 @@ type Attachment struct{ ContainerID, IfName string }
 
 // ValidAttachments is the list that a GC brings. Without such a list there is
 // an error, not an empty one: nothing is taken from a pod because a key is missing.
+// Null is an empty one: libcni writes a list of none so.
 func (c Config) ValidAttachments() (map[Attachment]bool, error) {
 	list := c.raw.Valid
 	if len(list) == 0 {

@@ -371,6 +371,9 @@ func TestGC(t *testing.T) {
 	n.rests(portA, "c1")
 	n.do(gc(`{"cniVersion":"1.1.0","name":"kuryr","cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth1"}]}`))
 	n.rests(portA, "")
+	n.do(request("ADD", "c1", "/run/netns/a"))
+	n.do(gc(`{"cniVersion":"1.1.0","name":"kuryr","cni.dev/valid-attachments":null}`)) // so libcni writes that there is none
+	n.rests(portA, "")
 }
 
 func TestStatusFollowsTheDataPath(t *testing.T) {
