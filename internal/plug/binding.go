@@ -60,10 +60,30 @@ func findBinding(s *Set, typ string) (Driver, error) {
 		return nil, fmt.Errorf("%q: %w: %w", typ, err, ErrUnknownType)
 	case !info.Mode().IsRegular() || info.Mode()&0o111 == 0:
 		return nil, fmt.Errorf("%q: %s is not executable: %w", typ, path, ErrUnknownType)
-	case info.Mode()&0o022 != 0:
-		return nil, fmt.Errorf("%q: %s may be written to by others than its owner: %w", typ, path, ErrUnknownType)
+	}
+	for _, at := range []string{path, filepath.Dir(path)} {
+		if err := ownersOnly(at); err != nil {
+			return nil, fmt.Errorf("%q: %w: %w", typ, err, ErrUnknownType)
+		}
 	}
 	return &binding{s, path}, nil
+}
+
+// ownersOnly says whether somebody else than root, or who the daemon runs as, may change
+// what is at path: it is run as root, and who may write to its folder may replace it.
+func ownersOnly(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !ok || stat.Uid != 0 && int(stat.Uid) != os.Geteuid():
+		return fmt.Errorf("%s is not root's", path)
+	case info.Mode()&0o022 != 0:
+		return fmt.Errorf("%s may be written to by others than its owner", path)
+	}
+	return nil
 }
 
 func (b *binding) Plug(ctx context.Context, i Interface) error {

@@ -228,6 +228,11 @@ func TestBindingDriverIsFound(t *testing.T) {
 	if err := os.Chmod(filepath.Join(dir, "for-all"), 0o777); err != nil {
 		t.Fatal(err)
 	}
+	script(t, dir, "not-roots", "#!/bin/sh\n")
+	if err := os.Chown(filepath.Join(dir, "not-roots"), 65534, 0); err != nil {
+		t.Logf("without root a file cannot be given away, and is not found for another reason: %v", err)
+		_ = os.Remove(filepath.Join(dir, "not-roots"))
+	}
 	if err := os.WriteFile(filepath.Join(dir, "text"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -241,12 +246,18 @@ func TestBindingDriverIsFound(t *testing.T) {
 		}
 	}
 	for _, typ := range []string{
-		"", ".", "..", "text", "folder", "for-all", "nothing", "../sriov", "./sriov", "sriov/", "/bin/sh", "SRIOV", "sriov\x00", "sriov\n", "-x", "a b",
+		"", ".", "..", "text", "folder", "for-all", "not-roots", "nothing", "../sriov", "./sriov", "sriov/", "/bin/sh", "SRIOV", "sriov\x00", "sriov\n", "-x", "a b",
 		strings.Repeat("a", 64),
 	} {
 		if _, err := s.Driver(typ); !errors.Is(err, plug.ErrUnknownType) {
 			t.Errorf("Driver(%q) = %v, want ErrUnknownType", typ, err)
 		}
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Driver("sriov"); !errors.Is(err, plug.ErrUnknownType) || !strings.Contains(err.Error(), dir+" may be written to") {
+		t.Errorf("Driver from a folder that all may write to = %v, want ErrUnknownType that names it", err)
 	}
 	if _, err := s.Driver("nothing"); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "nothing")) {
 		t.Errorf("the error %q does not say where the driver was looked for", err)
@@ -270,7 +281,13 @@ case $1 in
 esac
 `)
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	d := driver(t, plug.New(plug.Config{DriverDir: "../../config/drivers"}), "midonet")
+	example, err := os.ReadFile("../../config/drivers/midonet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	drivers := t.TempDir() // root's, whoever has the source
+	script(t, drivers, "midonet", string(example))
+	d := driver(t, plug.New(plug.Config{DriverDir: drivers}), "midonet")
 	p := pod(t, "midonet", 1, newNamespace(t))
 	bound := func() string {
 		b, _ := os.ReadFile(filepath.Join(ports, p.PortID))
