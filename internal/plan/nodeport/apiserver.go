@@ -36,7 +36,8 @@ func isAPI(svc *corev1.Service) bool {
 // servers. They are on the nodes' own network: they see the node's address behind the
 // load balancer, answer past it, and the node takes the answer for a stranger's. And
 // what runs on the host network finds the API without the cloud.
-func (p *planner) addAPI(svc *corev1.Service, port *corev1.ServicePort, ip netip.Addr, from *APIServers) {
+func (p *planner) addAPI(svc *corev1.Service, port *corev1.ServicePort, ip netip.Addr) {
+	from := &p.api
 	if port.Port < 1 || port.Port > 0xffff || slices.Contains(clusterIPs(svc), from.By) {
 		return
 	}
@@ -57,6 +58,27 @@ func (p *planner) addAPI(svc *corev1.Service, port *corev1.ServicePort, ip netip
 	best := slices.MaxFunc(all, func(a, b netip.AddrPort) int { return bytes.Compare(weight(a), weight(b)) })
 	protocol := cmp.Or(port.Protocol, corev1.ProtocolTCP)
 	p.claim(Frontend{Address: ip, Protocol: protocol, Port: uint16(port.Port)}, Backend{AddrPort: best, For: svc.Namespace + "/" + svc.Name, Own: true})
+}
+
+// listen reports whether an API server is at f: its address and port as its endpoints
+// have it, ready or not.
+func (s *APIServers) listen(f Frontend) bool {
+	if f.Protocol != corev1.ProtocolTCP {
+		return false
+	}
+	for _, slice := range s.Slices {
+		if !slices.ContainsFunc(slice.Ports, func(p discoveryv1.EndpointPort) bool { return p.Port != nil && *p.Port == int32(f.Port) }) {
+			continue
+		}
+		for i := range slice.Endpoints {
+			for _, text := range slice.Endpoints[i].Addresses {
+				if ip, err := service.ParseAddr(text); err == nil && ip == f.Address {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // portOf returns the number that a port of a Service has at a slice's endpoints; 0 if none.

@@ -111,3 +111,26 @@ func TestAPIServersAreSpread(t *testing.T) {
 		t.Errorf("nodes are spread over %d servers, want 3", len(count))
 	}
 }
+
+// Who may write Services is not to get what nodes send to the API.
+func TestExternalIPsOfTheAPI(t *testing.T) {
+	at := func(port int32) func(*corev1.Service) {
+		return func(s *corev1.Service) {
+			s.Spec.Ports = []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: port}}
+		}
+	}
+	unready := apiSlice("192.0.2.1", "192.0.2.2")
+	unready.Endpoints[0].Conditions.Ready = new(false)
+	for port, want := range map[int32]int{6443: 0, 443: 2} {
+		got := nodeport.Plan([]*corev1.Service{svc("a", of(corev1.ServiceTypeClusterIP), external("192.0.2.1", "192.0.2.2"), at(port))}, nil,
+			nodeport.APIServers{Node: "n1", Slices: []*discoveryv1.EndpointSlice{unready}})
+		if len(got.Table) != want || len(got.Conflicts) != 2-want {
+			t.Errorf("external IPs of API servers at port %d: %q, conflicts %v; want %d", port, lines(got), got.Conflicts, want)
+		}
+		for _, c := range got.Conflicts {
+			if c.Holder != "the Kubernetes API" {
+				t.Errorf("the holder of %v is %q", c.Frontend, c.Holder)
+			}
+		}
+	}
+}

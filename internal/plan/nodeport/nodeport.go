@@ -104,7 +104,7 @@ type Wanted struct {
 // and given out by the API server or written by an administrator. Of several Services,
 // and of several pods, that want the same the oldest gets it.
 func Plan(services []*corev1.Service, hosts []HostPort, api APIServers) Wanted {
-	p := planner{taken: map[netip.Addr]bool{}}
+	p := planner{taken: map[netip.Addr]bool{}, api: api}
 	p.Table = Table{}
 	mine := slices.DeleteFunc(slices.Clone(services), func(svc *corev1.Service) bool { return !service.Wanted(svc) })
 	slices.SortFunc(mine, service.Older)
@@ -114,7 +114,7 @@ func Plan(services []*corev1.Service, hosts []HostPort, api APIServers) Wanted {
 		}
 	}
 	for _, svc := range mine {
-		p.add(svc, &api)
+		p.add(svc)
 	}
 	hosts = slices.Clone(hosts)
 	slices.SortFunc(hosts, HostPort.compare)
@@ -128,9 +128,10 @@ func Plan(services []*corev1.Service, hosts []HostPort, api APIServers) Wanted {
 type planner struct {
 	Wanted
 	taken map[netip.Addr]bool // cluster IPs, of all Services
+	api   APIServers
 }
 
-func (p *planner) add(svc *corev1.Service, api *APIServers) {
+func (p *planner) add(svc *corev1.Service) {
 	if port := svc.Spec.HealthCheckNodePort; port > 0 && port <= 0xffff && healthChecked(svc) {
 		p.Checks = append(p.Checks, Check{Port: uint16(port), Service: types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}})
 	}
@@ -138,7 +139,7 @@ func (p *planner) add(svc *corev1.Service, api *APIServers) {
 		for i := range svc.Spec.Ports {
 			p.addPort(svc, &svc.Spec.Ports[i], ip)
 			if isAPI(svc) {
-				p.addAPI(svc, &svc.Spec.Ports[i], ip, api)
+				p.addAPI(svc, &svc.Spec.Ports[i], ip)
 			}
 		}
 	}
@@ -165,7 +166,12 @@ func (p *planner) addPort(svc *corev1.Service, port *corev1.ServicePort, ip neti
 	}
 	for _, text := range svc.Spec.ExternalIPs {
 		if external, err := service.ParseAddr(text); err == nil && external.Is6() == ip.Is6() && p.external(external) {
-			p.claim(Frontend{Address: external, Protocol: protocol, Port: to.Port()}, to)
+			front := Frontend{Address: external, Protocol: protocol, Port: to.Port()}
+			if p.api.listen(front) { // whoever may write Services would be the API for all nodes
+				p.Conflicts = append(p.Conflicts, Conflict{Frontend: front, For: to.For, Holder: "the Kubernetes API"})
+				continue
+			}
+			p.claim(front, to)
 		}
 	}
 }
