@@ -191,7 +191,7 @@ func TestNobodyImportsCommands(t *testing.T) {
 			if match([]string{module + "/cmd/..."}, i) {
 				t.Errorf("%s imports the command %s", p.ImportPath, i)
 			}
-			if i == module+"/internal/apitest" || i == module+"/internal/nodetest" || i == module+"/internal/crashtest" {
+			if i == module+"/internal/apitest" || i == module+"/internal/nodetest" || i == module+"/internal/nodetest/frame" || i == module+"/internal/crashtest" {
 				t.Errorf("%s imports %s, which is for tests", p.ImportPath, i)
 			}
 			if match([]string{module + "/test/..."}, i) && strings.HasPrefix(p.ImportPath, module+"/internal/") {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kuryr-go/kuryr/internal/nodetest/frame"
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
@@ -79,7 +80,7 @@ func (s *scene) play(attacks ...string) []string {
 func never([]byte) bool { return false }
 
 func (s *scene) routerOfTheNode() bool {
-	s.a.provokes(routerAdvertisement(s.a.mac), never)
+	s.a.provokes(frame.RouterAdvertisement(s.a.mac), never)
 	out := sh(s, "ip", "-6", "route") + sh(s, "ip", "-6", "address")
 	return strings.Contains(out, "2001:db8:bad") || strings.Contains(out, "default")
 }
@@ -101,14 +102,14 @@ func (s *scene) heardByTheNode() bool {
 	nodeHas(s, nodesOwn)
 	macs := s.nodeMACs()
 	return s.a.hears(func() {
-		s.a.send(echo6(multicast6(allNodes), s.a.mac, linkLocal(s.a.mac), allNodes))
-		s.a.send(arp(arpRequest, broadcast, s.a.mac, s.pod.Addresses[0].Prefix.Addr(), addressOfNode))
-		s.a.send(arp(arpRequest, broadcast, s.a.mac, netip.IPv4Unspecified(), addressOfNode))
+		s.a.send(frame.Echo6(frame.Multicast6(frame.AllNodes), s.a.mac, frame.LinkLocal(s.a.mac), frame.AllNodes))
+		s.a.send(frame.ARP(frame.Request, frame.Broadcast, s.a.mac, s.pod.Addresses[0].Prefix.Addr(), addressOfNode))
+		s.a.send(frame.ARP(frame.Request, frame.Broadcast, s.a.mac, netip.IPv4Unspecified(), addressOfNode))
 		for _, mac := range macs {
-			s.a.send(solicitation(s.a.mac, linkLocal(s.a.mac), linkLocal(mac)))
+			s.a.send(frame.Solicitation(s.a.mac, frame.LinkLocal(s.a.mac), frame.LinkLocal(mac)))
 		}
-	}, func(frame []byte) bool {
-		return slices.ContainsFunc(macs, func(mac net.HardwareAddr) bool { return from(mac)(frame) })
+	}, func(got []byte) bool {
+		return slices.ContainsFunc(macs, func(mac net.HardwareAddr) bool { return from(mac)(got) })
 	})
 }
 
@@ -117,8 +118,8 @@ func (s *scene) packetsToTheNode() bool {
 	to := netip.AddrPortFrom(addressOfNode, netip.MustParseAddrPort(conn.LocalAddr().String()).Port())
 	return gets(s, conn, func() {
 		for _, source := range []netip.Addr{s.pod.Addresses[0].Prefix.Addr(), gateway4, addressOfNode} {
-			for _, mac := range append(s.nodeMACs(), broadcast) {
-				s.a.send(udp(mac, s.a.mac, netip.AddrPortFrom(source, 1), to, nil))
+			for _, mac := range append(s.nodeMACs(), frame.Broadcast) {
+				s.a.send(frame.UDP(mac, s.a.mac, netip.AddrPortFrom(source, 1), to, nil))
 			}
 		}
 	})
@@ -131,14 +132,14 @@ func (s *scene) broadcastsToTheNode() bool {
 	}
 	defer func() { _ = conn.Close() }()
 	return gets(s, conn, func() {
-		s.a.send(udp(broadcast, s.a.mac, netip.AddrPortFrom(netip.IPv4Unspecified(), 68), netip.AddrPortFrom(all4, 67), []byte("discover")))
+		s.a.send(frame.UDP(frame.Broadcast, s.a.mac, netip.AddrPortFrom(netip.IPv4Unspecified(), 68), netip.AddrPortFrom(all4, 67), []byte("discover")))
 	})
 }
 
 func (s *scene) routerOfNeighbours() bool {
 	victim := namespace{s.victim.Netns}
 	before := victim.run(s, "ip", "-6", "route", "show", "default")
-	s.a.provokes(routerAdvertisement(s.a.mac), never)
+	s.a.provokes(frame.RouterAdvertisement(s.a.mac), never)
 	return strings.Contains(victim.run(s, "ip", "-6", "address"), "2001:db8:bad") || victim.run(s, "ip", "-6", "route", "show", "default") != before
 }
 
@@ -154,33 +155,33 @@ func (s *scene) believes(address netip.Addr, lie func()) bool {
 
 func (s *scene) gatewayByARP() bool {
 	return s.believes(gateway4, func() {
-		s.a.send(arp(arpReply, s.v.mac, s.a.mac, gateway4, s.victim.Addresses[0].Prefix.Addr()))
+		s.a.send(frame.ARP(frame.Reply, s.v.mac, s.a.mac, gateway4, s.victim.Addresses[0].Prefix.Addr()))
 	})
 }
 
 func (s *scene) gatewayByNDP() bool {
 	return s.believes(gateway6, func() {
-		s.a.send(advertisement(s.v.mac, s.a.mac, gateway6, s.victim.Addresses[1].Prefix.Addr(), gateway6))
+		s.a.send(frame.Advertisement(s.v.mac, s.a.mac, gateway6, s.victim.Addresses[1].Prefix.Addr(), gateway6))
 	})
 }
 
 // reaches reports whether the victim is reached by a frame of the attacker's that has a word in it.
-func (s *scene) reaches(frame []byte, word string) bool {
-	return s.v.hears(func() { s.a.send(frame) }, func(frame []byte) bool { return bytes.Contains(frame, []byte(word)) })
+func (s *scene) reaches(what []byte, word string) bool {
+	return s.v.hears(func() { s.a.send(what) }, func(got []byte) bool { return bytes.Contains(got, []byte(word)) })
 }
 
 func (s *scene) serverOfDHCP() bool {
 	server := netip.AddrPortFrom(s.pod.Addresses[0].Prefix.Addr(), 67)
-	return s.reaches(udp(broadcast, s.a.mac, server, netip.AddrPortFrom(all4, 68), []byte("offer")), "offer")
+	return s.reaches(frame.UDP(frame.Broadcast, s.a.mac, server, netip.AddrPortFrom(all4, 68), []byte("offer")), "offer")
 }
 
 func (s *scene) tags() bool {
-	return s.reaches(tagged(ether(s.v.mac, s.a.mac, 0x88b5, []byte("with a tag, and long enough for a frame of Ethernet")), 5), "with a tag")
+	return s.reaches(frame.Tagged(frame.Ether(s.v.mac, s.a.mac, 0x88b5, []byte("with a tag, and long enough for a frame of Ethernet")), 5), "with a tag")
 }
 
 func (s *scene) addressOfTheGateway() bool {
 	to := netip.AddrPortFrom(s.victim.Addresses[0].Prefix.Addr(), 9)
-	return s.reaches(udp(s.v.mac, s.a.mac, netip.AddrPortFrom(gateway4, 9), to, []byte("by the gateway")), "by the gateway")
+	return s.reaches(frame.UDP(s.v.mac, s.a.mac, netip.AddrPortFrom(gateway4, 9), to, []byte("by the gateway")), "by the gateway")
 }
 
 // gets reports whether the attacker hears, with what it has by now, what somebody sends
@@ -202,9 +203,9 @@ func (s *scene) gets(by *attacker, mac net.HardwareAddr) bool {
 	heard := false
 	for _, ear := range ears {
 		heard = ear.hears(func() {
-			s.a.send(ether(broadcast, mac, 0x88b5, []byte("the address is mine, and this is long enough for Ethernet")))
-			by.send(ether(mac, by.mac, 0x88b6, []byte("in confidence, and long enough for a frame of Ethernet")))
-		}, func(frame []byte) bool { return bytes.Contains(frame, []byte("in confidence")) }) || heard
+			s.a.send(frame.Ether(frame.Broadcast, mac, 0x88b5, []byte("the address is mine, and this is long enough for Ethernet")))
+			by.send(frame.Ether(mac, by.mac, 0x88b6, []byte("in confidence, and long enough for a frame of Ethernet")))
+		}, func(got []byte) bool { return bytes.Contains(got, []byte("in confidence")) }) || heard
 	}
 	return heard
 }
@@ -312,8 +313,8 @@ func TestAttackOnVLAN(t *testing.T) {
 	s.node = []string{"nic0"}
 	s.can(append(onNode, routerOfNeighbours), nil)
 	others := attack(t, vm.outside, fmt.Sprintf("sub%d", s.victim.VLANID))
-	frame := tagged(ether(broadcast, s.a.mac, 0x88b5, []byte("with a neighbour's tag, and long enough for Ethernet")), uint16(s.victim.VLANID))
-	if others.hears(func() { s.a.send(frame) }, func(frame []byte) bool { return bytes.Contains(frame, []byte("neighbour's tag")) }) {
+	lie := frame.Tagged(frame.Ether(frame.Broadcast, s.a.mac, 0x88b5, []byte("with a neighbour's tag, and long enough for Ethernet")), uint16(s.victim.VLANID))
+	if others.hears(func() { s.a.send(lie) }, func(got []byte) bool { return bytes.Contains(got, []byte("neighbour's tag")) }) {
 		t.Error("a pod's frame has come out with a neighbour's VLAN ID")
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kuryr-go/kuryr/internal/nodetest"
+	"github.com/kuryr-go/kuryr/internal/nodetest/frame"
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
@@ -55,17 +56,17 @@ func keepsOut(t testing.TB, pod *attacker, device string) {
 
 	var answer []byte
 	if pod.hears(func() {
-		for _, frame := range [][]byte{
-			routerAdvertisement(pod.mac),
-			echo6(multicast6(allNodes), pod.mac, linkLocal(pod.mac), allNodes),
-			echo6(mac, pod.mac, linkLocal(pod.mac), linkLocal(mac)),
-			solicitation(pod.mac, linkLocal(pod.mac), linkLocal(mac)),
-			arp(arpRequest, broadcast, pod.mac, client, own),
-			arp(arpRequest, broadcast, pod.mac, netip.IPv4Unspecified(), own), // a probe of RFC 5227
+		for _, lie := range [][]byte{
+			frame.RouterAdvertisement(pod.mac),
+			frame.Echo6(frame.Multicast6(frame.AllNodes), pod.mac, frame.LinkLocal(pod.mac), frame.AllNodes),
+			frame.Echo6(mac, pod.mac, frame.LinkLocal(pod.mac), frame.LinkLocal(mac)),
+			frame.Solicitation(pod.mac, frame.LinkLocal(pod.mac), frame.LinkLocal(mac)),
+			frame.ARP(frame.Request, frame.Broadcast, pod.mac, client, own),
+			frame.ARP(frame.Request, frame.Broadcast, pod.mac, netip.IPv4Unspecified(), own), // a probe of RFC 5227
 		} {
-			pod.send(frame)
+			pod.send(lie)
 		}
-	}, func(frame []byte) bool { answer = frame; return from(mac)(frame) }) {
+	}, func(got []byte) bool { answer = got; return from(mac)(got) }) {
 		t.Errorf("the node answers by %s: % x", device, answer)
 	}
 	if out := sh(t, "ip", "-6", "route") + sh(t, "ip", "-6", "address"); strings.Contains(out, "2001:db8:bad") || strings.Contains(out, "default") {
@@ -74,7 +75,7 @@ func keepsOut(t testing.TB, pod *attacker, device string) {
 	to := netip.AddrPortFrom(own, netip.MustParseAddrPort(conn.LocalAddr().String()).Port())
 	if gets(t, conn, func() {
 		for _, source := range []netip.Addr{client, netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("127.0.0.1"), own} {
-			pod.send(udp(mac, pod.mac, netip.AddrPortFrom(source, 1), to, nil))
+			pod.send(frame.UDP(mac, pod.mac, netip.AddrPortFrom(source, 1), to, nil))
 		}
 	}) {
 		t.Errorf("a packet of a pod comes in on the node by %s", device)
@@ -150,7 +151,7 @@ func TestPodTakesNoRouterAdvertisements(t *testing.T) {
 				mustPlug(t, d, evil)
 				victim, a := namespace{p.Netns}, attack(t, namespace{evil.Netns}, evil.Name)
 				before := victim.run(t, "ip", "-6", "route", "show", "default")
-				a.hears(func() { a.send(routerAdvertisement(a.mac)) }, func([]byte) bool { return false })
+				a.hears(func() { a.send(frame.RouterAdvertisement(a.mac)) }, func([]byte) bool { return false })
 				if out := victim.run(t, "ip", "-6", "address"); strings.Contains(out, "2001:db8:bad") {
 					t.Errorf("the pod has taken an address from another:\n%s", out)
 				}
