@@ -48,6 +48,9 @@ func (b *bed) phaseOf(name string) v1.PortPhase {
 func keeping(t *testing.T) *bed {
 	b := idleBed(t)
 	b.set(func(s *settings.Settings) { s.Pools.TTL.Duration, s.Pools.Max = time.Hour, 20 })
+	b.set(func(s *settings.Settings) {
+		s.Orphans.Interval.Duration, s.Orphans.Grace.Duration = 0, 10*time.Millisecond
+	})
 	return b
 }
 
@@ -102,18 +105,29 @@ func TestPortsThatComeBackCostOneRequest(t *testing.T) {
 // TestOutageKeepsNoPortFromTheNextPod: what could not be seen is seen later, and mended
 // then, also if the port has a pod by that time.
 func TestOutageKeepsNoPortFromTheNextPod(t *testing.T) {
-	b := keeping(t)
-	b.cloud.SetQuota(1) // or the next pod would get another port
-	b.start()
-	first := b.pod("first")
-	port := b.bound(first)
-	b.meddle(port.Name, "wide-open")
-	b.fail(memory.States, sdn.ErrUnavailable)
-	b.delete(first)
-	next := b.pod("next")
-	if got := b.bound(next); got.Name != port.Name {
-		t.Fatalf("the next pod has port %s, want %s: this test is about that one", got.Name, port.Name)
+	for name, away := range map[string]func(*bed) (back func()){
+		"it answers 503": func(b *bed) func() {
+			b.fail(memory.States, sdn.ErrUnavailable)
+			return func() { b.fail("", nil) }
+		},
+		"it does not answer": func(b *bed) func() { return b.block(memory.States) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := keeping(t)
+			b.cloud.SetQuota(1) // or the next pod would get another port
+			b.start()
+			first := b.pod("first")
+			port := b.bound(first)
+			b.meddle(port.Name, "wide-open")
+			back := away(b)
+			defer back()
+			b.delete(first)
+			next := b.pod("next")
+			if got := b.bound(next); got.Name != port.Name {
+				t.Fatalf("the next pod has port %s, want %s: this test is about that one", got.Name, port.Name)
+			}
+			back()
+			b.eventually("the port has its groups again", func() bool { return slices.Equal(b.groupsIn(port.Name), []string{group}) })
+		})
 	}
-	b.fail("", nil)
-	b.eventually("the port has its groups again", func() bool { return slices.Equal(b.groupsIn(port.Name), []string{group}) })
 }

@@ -161,8 +161,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if !controllerutil.ContainsFinalizer(port, v1.PortFinalizer) {
 		return kube.Retry(r.patch(ctx, port, func(p *v1.KuryrPort) { controllerutil.AddFinalizer(p, v1.PortFinalizer) }))
 	}
-	if r.returned(port) && r.returns.waits(port) {
-		return ctrl.Result{}, nil // it is woken
+	if r.returned(port) {
+		if wait := r.returns.waits(port); wait > 0 {
+			return ctrl.Result{RequeueAfter: wait}, nil
+		}
 	}
 	res, err := r.report(ctx, port, r.apply(ctx, port))
 	r.returns.done(port.Name)

@@ -16,49 +16,68 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
 // returns looks at ports that pods have given back, before they are free: somebody may
 // have changed their security groups in the SDN meanwhile, and the next pod would have
-// these. All that come back at about the same time cost one request. While the SDN does
-// not answer ports are free without: pods get theirs also then. They are looked at later.
+// these. All that come back at about the same time cost one request. A port does not wait
+// for long: while the SDN does not answer, and after a start, when nothing is asked that
+// pods may have to wait for, it is free without. It is looked at later.
 type returns struct {
-	cloud   sdn.Ports
-	backoff outcome.Backoff
-	gap     time.Duration      // between two requests
-	seen    func(ctrl.Request) // wakes the port reconciler
-	lost    func(name string)  // has it see whether the SDN has lost a port
-	signal  kube.Signal
+	cloud    sdn.Ports
+	settings *settings.Live
+	backoff  outcome.Backoff
+	gap      time.Duration // between two requests
+	now      func() time.Time
+	seen     func(ctrl.Request) // wakes the port reconciler
+	lost     func(name string)  // has it see whether the SDN has lost a port
+	signal   kube.Signal
 
 	mu    sync.Mutex
 	ports map[string]inspection
 }
 
+// returnPatience is for how many gaps a port waits to be looked at. By default that is
+// shorter than the cooldown, in which no pod gets it.
+const returnPatience = 5
+
 // inspection is what is known of one port.
 type inspection struct {
 	generation int64
-	groups     []string // that it is to have
-	open       bool     // it has not been asked for
-	unsure     bool     // it was asked for in vain
-	changed    bool     // it has other groups
+	groups     []string  // that it is to have
+	until      time.Time // it waits up to then
+	open       bool      // and still does
+	unsure     bool      // it is free, and was not looked at
+	changed    bool      // it has other groups
 }
 
 func newReturns(o Options) *returns {
-	return &returns{cloud: o.Ports, backoff: o.Backoff, gap: o.StatusGap, signal: kube.NewSignal(), ports: map[string]inspection{}}
+	return &returns{
+		cloud: o.Ports, settings: o.Settings, backoff: o.Backoff, gap: o.StatusGap, now: o.Now,
+		signal: kube.NewSignal(), ports: map[string]inspection{},
+	}
 }
 
-// waits reports whether a port that a pod has given back is yet to be looked at.
-func (r *returns) waits(port *v1.KuryrPort) bool {
+// waits returns for how long a port that a pod has given back waits to be looked at, zero
+// if it does not, or not any more. It is woken earlier if it is.
+func (r *returns) waits(port *v1.KuryrPort) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	now := r.now()
 	i, ok := r.ports[port.Name]
 	if !ok || i.generation != port.Generation {
-		i = inspection{generation: port.Generation, groups: slices.Clone(port.Spec.SecurityGroupIDs), open: true}
-		r.ports[port.Name] = i
+		i = inspection{generation: port.Generation, groups: slices.Clone(port.Spec.SecurityGroupIDs), until: now.Add(returnPatience * r.gap), open: true}
 		r.signal.Send()
 	}
-	return i.open
+	if i.open && !now.Before(i.until) {
+		i.open, i.unsure = false, true
+	}
+	if r.ports[port.Name] = i; !i.open {
+		return 0
+	}
+	return i.until.Sub(now)
 }
 
 // changed reports whether a port was seen to have other groups than it is to have.
@@ -85,8 +104,11 @@ func (r *returns) done(name string) {
 	}
 }
 
-// run looks until ctx ends.
+// run looks until ctx ends, from a grace after the start on.
 func (r *returns) run(ctx context.Context) error {
+	if !kube.Pause(ctx, r.settings.Load().Orphans.Grace.Duration) {
+		return nil
+	}
 	for failures := 0; ; {
 		select {
 		case <-ctx.Done():
@@ -127,6 +149,7 @@ func (r *returns) look(ctx context.Context) error {
 		changed := err == nil && there && !v1.SameGroups(was.groups, state.SecurityGroupIDs)
 		r.mu.Lock()
 		now, ok := r.ports[name]
+		waited := now.open
 		if ok = ok && now.generation == was.generation; ok {
 			now.open, now.unsure, now.changed = false, err != nil, changed
 			r.ports[name] = now
@@ -136,7 +159,7 @@ func (r *returns) look(ctx context.Context) error {
 		case !ok:
 		case err == nil && !there:
 			r.lost(name)
-		case was.open || changed:
+		case waited || changed:
 			r.seen(ctrl.Request{NamespacedName: types.NamespacedName{Name: name}})
 		default:
 			r.done(name)

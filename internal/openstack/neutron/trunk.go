@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/kuryr-go/kuryr/internal/openstack/session"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -54,7 +55,10 @@ func (b *Neutron) trunkAt(ctx context.Context, parentID string) (wireTrunk, erro
 // trunkOf returns the trunk that a subport is on, and its place there. Those who ask at
 // the same time share the answer.
 func (b *Neutron) trunkOf(ctx context.Context, portID string) (wireTrunk, wireSubport, error) {
-	result := b.leaving.look.DoChan("", func() (any, error) { return b.listTrunks(context.WithoutCancel(ctx)) })
+	result := b.leaving.look.DoChan("", func() (any, error) {
+		time.Sleep(gather)
+		return b.listTrunks(context.WithoutCancel(ctx))
+	})
 	var trunks []wireTrunk
 	select {
 	case r := <-result:
