@@ -52,7 +52,7 @@ func TestUpgradeChangesNothing(t *testing.T) {
 	}
 	writes, after := u.written(), u.versions()
 	for _, public := range []string{"amphora", "fenced", "public"} {
-		patch, key := "PATCH /api/v1/namespaces/default/services/"+public, "registry/services/specs/default/"+public
+		patch, key := "PATCH /api/v1/namespaces/default/services/"+public+"/status", "registry/services/specs/default/"+public
 		if !slices.Contains(writes, patch) {
 			t.Errorf("Service %s is not written, want its finalizer to be", public)
 		}

@@ -35,13 +35,9 @@ func result(e entry, conf cni.Config, nodeMTU int) *types100.Result {
 	return r
 }
 
-// mtu is that of the pod's interface, or 0, which the result leaves out, where more
-// than the port and the configuration bound it: a bridge, or the node's own interface.
+// mtu is the smaller of the port's and node.mtu. A bridge, or a virtual machine's own
+// interface, may bound that of the pod's further, which only package plug sees.
 func (e entry) mtu(node int) int {
-	switch e.Port.Type {
-	case "bridge", "vlan", "macvlan":
-		return 0
-	}
 	if node > 0 && (node < e.Port.MTU || e.Port.MTU == 0) {
 		return node
 	}

@@ -30,14 +30,14 @@ func TestResultNamesTheInterfacesThereAre(t *testing.T) {
 	}
 }
 
-// What the result says is what the pod has: package plug takes the smallest bound.
-func TestResultHasTheInterfacesMTU(t *testing.T) {
+// The result says no more than the node's configuration leaves of the port's MTU.
+func TestResultHasTheNodesMTU(t *testing.T) {
 	for _, c := range []struct {
 		typ              string
 		port, node, want int
 	}{
 		{"ovs", 1442, 0, 1442}, {"ovs", 1442, 1400, 1400}, {"ovs", 1442, 9000, 1442}, {"ovs", 0, 1400, 1400}, {"ovs", 0, 0, 0},
-		{"bridge", 1442, 0, 0}, {"macvlan", 1442, 0, 0}, {"vlan", 1442, 0, 0},
+		{"bridge", 1442, 1400, 1400}, {"vlan", 1442, 0, 1442},
 	} {
 		e := entry{IfName: "eth0", Port: portRecord{ID: portA, Type: c.typ, MTU: c.port}}
 		interfaces := result(e, cni.Config{}, c.node).Interfaces

@@ -82,7 +82,11 @@ func (a *attacker) provokes(frame []byte, is func(frame []byte) bool) bool {
 
 func swap(n uint16) uint16 { return n<<8 | n>>8 }
 
-// from reports whether a frame comes from that address.
+// from reports whether a frame comes from that address. IGMP does not count: a bridge
+// says by itself, without an address, that it wants to hear of multicast routers.
 func from(mac net.HardwareAddr) func([]byte) bool {
-	return func(frame []byte) bool { return net.HardwareAddr(frame[6:12]).String() == mac.String() }
+	return func(frame []byte) bool {
+		igmp := len(frame) > 23 && frame[12] == 8 && frame[13] == 0 && frame[23] == unix.IPPROTO_IGMP
+		return !igmp && net.HardwareAddr(frame[6:12]).String() == mac.String()
+	}
 }

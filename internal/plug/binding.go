@@ -62,7 +62,7 @@ func findBinding(s *Set, typ string) (Driver, error) {
 		return nil, fmt.Errorf("%q: %s is not executable: %w", typ, path, ErrUnknownType)
 	}
 	for _, at := range []string{path, filepath.Dir(path)} {
-		if err := ownersOnly(at); err != nil {
+		if err := ownersOnly(filepath.Join(s.config.HostRoot, at)); err != nil {
 			return nil, fmt.Errorf("%q: %w: %w", typ, err, ErrUnknownType)
 		}
 	}
