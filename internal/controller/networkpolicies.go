@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 )
 
@@ -120,7 +121,7 @@ func (n *policyNotices) failed(ctx context.Context, r *toolscache.Reflector, err
 
 // Reconcile writes the Event of one generation, unless it is there.
 func (n *policyNotices) Reconcile(ctx context.Context, g policyGeneration) (ctrl.Result, error) {
-	if err := n.pace.Wait(ctx); err != nil {
+	if !kube.Pause(ctx, n.pace.Reserve().Delay()) {
 		return ctrl.Result{}, nil // the process ends
 	}
 	instance, err := os.Hostname()

@@ -43,6 +43,7 @@ func (c *connections) note(conn net.Conn, state http.ConnState) {
 			_ = c.open[0].Close()
 			c.open = slices.Delete(c.open, 0, 1)
 		}
+	case http.StateActive, http.StateIdle: // it is known
 	case http.StateClosed, http.StateHijacked:
 		if i := slices.Index(c.open, conn); i >= 0 {
 			c.open = slices.Delete(c.open, i, i+1)

@@ -161,15 +161,13 @@ func (q *quotas) made(of quota, req ctrl.Request) {
 }
 
 // leaves takes a request out of a queue. Where nobody waits any more, everybody may ask.
-func (q *quotas) leaves(of quota, s *shortage, req ctrl.Request) (was bool) {
-	i := s.place(req)
-	if i >= 0 {
+func (q *quotas) leaves(of quota, s *shortage, req ctrl.Request) {
+	if i := s.place(req); i >= 0 {
 		s.queue = slices.Delete(s.queue, i, i+1)
 	}
 	if len(s.queue) == 0 {
 		delete(q.all, of)
 	}
-	return i >= 0
 }
 
 func (q *quotas) wakeFirst(s *shortage, n int) {

@@ -47,7 +47,7 @@ func TestQuotaTurns(t *testing.T) {
 	}
 	const n = 50
 	for i := range n {
-		if got, want := after(try(i, 2)), min(time.Duration(i+1), longestTurn)*pause; got != want {
+		if got, want := after(try(i, 2)), pause*time.Duration(min(i+1, int(longestTurn))); got != want {
 			t.Errorf("web-%d is to come again after %s, want %s", i, got, want)
 		}
 	}

@@ -104,7 +104,7 @@ func hasFinalizer(m metav1.ManagedFieldsEntry, finalizer string) bool {
 			Finalizers map[string]any `json:"f:finalizers"`
 		} `json:"f:metadata"`
 	}
-	err := json.Unmarshal(m.FieldsV1.Raw, &fields)
+	err := json.Unmarshal(m.FieldsV1.GetRawBytes(), &fields)
 	_, has := fields.Metadata.Finalizers[fmt.Sprintf("v:%q", finalizer)]
 	return err != nil || has // what cannot be read is somebody else's
 }

@@ -45,7 +45,10 @@ func Tagged(frame []byte, vlan uint16) []byte {
 }
 
 // Operations of ARP.
-const Request, Reply = 1, 2
+const (
+	Request = 1
+	Reply   = 2
+)
 
 // ARP says that mac has sender's address, and asks for, or answers, target.
 func ARP(op uint16, dst, mac net.HardwareAddr, sender, target netip.Addr) []byte {

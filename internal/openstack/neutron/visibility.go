@@ -49,7 +49,7 @@ func (b *Neutron) Sees(ctx context.Context, projectID, networkID string) error {
 	if at.project == "" && at.network == "" {
 		return nil
 	}
-	if kept, ok := b.sights.fresh(at); ok {
+	if ok, kept := b.sights.fresh(at); ok {
 		return kept
 	}
 	result := b.sights.flight.DoChan(fmt.Sprint(at), func() (any, error) { return nil, b.look(context.WithoutCancel(ctx), at) })
@@ -61,16 +61,16 @@ func (b *Neutron) Sees(ctx context.Context, projectID, networkID string) error {
 	}
 }
 
-func (s *sights) fresh(at sight) (kept error, ok bool) {
+func (s *sights) fresh(at sight) (ok bool, kept error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	last, ok := s.seen[at]
-	return last.Value, ok && time.Since(last.Read) < sightAge
+	return ok && time.Since(last.Read) < sightAge, last.Value
 }
 
 // look asks for what at has to show, and keeps the answer.
 func (b *Neutron) look(ctx context.Context, at sight) error {
-	if kept, ok := b.sights.fresh(at); ok {
+	if ok, kept := b.sights.fresh(at); ok {
 		return kept
 	}
 	err := b.lookAtProject(ctx, at.project)

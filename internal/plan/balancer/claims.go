@@ -24,14 +24,23 @@ func Before(klb *v1.KuryrLoadBalancer, others []*v1.KuryrLoadBalancer, held func
 	var first *v1.KuryrLoadBalancer
 	for _, o := range others {
 		wants := o.Spec.PublicIP != nil && o.DeletionTimestamp.IsZero() && (has(o) || sameAddress(o.Spec.PublicIP.Address, address))
-		if o.UID == klb.UID || !wants || has(klb) && !has(o) {
+		if o.UID == klb.UID || !wants {
 			continue
 		}
-		if (has(o) && !has(klb) || older(o, klb)) && (first == nil || has(o) && !has(first) || has(o) == has(first) && older(o, first)) {
+		if before(o, klb, has) && (first == nil || before(o, first, has)) {
 			first = o
 		}
 	}
 	return first
+}
+
+// before reports whether a comes before b: it has the address alone, or both or neither
+// have and it is older.
+func before(a, b *v1.KuryrLoadBalancer, has func(*v1.KuryrLoadBalancer) bool) bool {
+	if has(a) != has(b) {
+		return has(a)
+	}
+	return older(a, b)
 }
 
 func older(a, b *v1.KuryrLoadBalancer) bool {

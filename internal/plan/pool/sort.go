@@ -89,6 +89,14 @@ func (p *planner) sortPort(port Port, extra bool, held map[v1.Claim]bool) {
 	case !port.Pod.IsZero():
 		count.Recycling++
 		p.release(port)
+	default:
+		p.sortFree(port)
+	}
+}
+
+func (p *planner) sortFree(port Port) {
+	count := &p.a.Levels
+	switch {
 	case port.Failed:
 		count.Recycling++
 		p.a.Delete = append(p.a.Delete, port.Name)
