@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -153,4 +154,19 @@ func TestErrorsThatAlwaysReadOtherwise(t *testing.T) {
 	if n.Load() > 12 {
 		t.Errorf("%d tries in 4 s to update a port, want 12 at most", n.Load())
 	}
+}
+
+// TestEmptiedStatusOfAPort: a status that somebody empties says again what there is.
+func TestEmptiedStatusOfAPort(t *testing.T) {
+	b := idleBed(t)
+	b.start()
+	pod := b.pod("web")
+	port := b.bound(pod)
+	if err := b.client.Status().Patch(t.Context(), port, client.RawPatch(types.MergePatchType, []byte(`{"status":null}`))); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("the status says what there is", func() bool {
+		now := b.portOf(pod)
+		return now.Status.Phase == v1.PortBound && len(now.Status.Conditions) > 0 && now.Grouped()
+	})
 }

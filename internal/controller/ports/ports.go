@@ -142,6 +142,7 @@ func othersWrite(e event.UpdateEvent) bool {
 		before.DeletionTimestamp.IsZero() != now.DeletionTimestamp.IsZero() ||
 		!slices.Equal(before.Finalizers, now.Finalizers) ||
 		label != before.Labels[v1.PortStatusLabel] && label != string(now.Status.Phase) ||
+		len(now.Status.Conditions) == 0 || // somebody has emptied it
 		!equality.Semantic.DeepEqual(before.Status.Attachment, now.Status.Attachment)
 }
 
