@@ -135,7 +135,8 @@ func (p *planner) match() {
 
 // give gives each of pods a free port that is fit; there are as many. Those that find one
 // with the security groups that they want get the one that has been free longest, which
-// costs the SDN nothing; the others get what is left, longest free first.
+// costs the SDN nothing. The others get what is left: first what has the pool's groups, as
+// the SDN's switches may go by a port's former groups for a moment more.
 func (p *planner) give(pods []Pod) {
 	if len(pods) == 0 {
 		return
@@ -154,13 +155,11 @@ func (p *planner) give(pods []Pod) {
 			taken[fit[0]] = true
 		}
 	}
-	next := 0
+	left := slices.Concat(with[groupsKey(nil)], others(p.ready, taken))
 	for i := range pods {
 		if got[i] < 0 {
-			for taken[next] {
-				next++
-			}
-			got[i], taken[next] = next, true
+			got[i], left = left[0], left[1:]
+			taken[got[i]] = true
 		}
 		p.a.Bind = append(p.a.Bind, Binding{Port: p.ready[got[i]].Name, Pod: &pods[i].Ref, Groups: pods[i].Groups})
 	}
@@ -171,6 +170,16 @@ func (p *planner) give(pods []Pod) {
 		}
 	}
 	p.ready = rest
+}
+
+// others returns which of ready have groups that are not the pool's, and are not taken.
+func others(ready []Port, taken []bool) (left []int) {
+	for i := range ready {
+		if ready[i].Groups != nil && !taken[i] {
+			left = append(left, i)
+		}
+	}
+	return left
 }
 
 // groupsKey tells sets of security groups apart: nil are the pool's, and none are none.
