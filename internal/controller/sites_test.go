@@ -194,7 +194,10 @@ func TestGroupsOfSomePods(t *testing.T) {
 	b.eventually("the port has the pool's group", has(group))
 	b.label(pod, "role", "web")
 	b.eventually("the port has the pod's group again", has(otherGroup))
-	b.set(func(s *settings.Settings) { s.Pods.SecurityGroups[0].SecurityGroupIDs = []string{group, otherGroup} })
+	b.set(func(s *settings.Settings) {
+		s.Pods.SecurityGroups = slices.Clone(s.Pods.SecurityGroups) // the controller reads the ones of before
+		s.Pods.SecurityGroups[0].SecurityGroupIDs = []string{group, otherGroup}
+	})
 	b.eventually("the port has both", has(group, otherGroup))
 	b.set(func(s *settings.Settings) { s.Pools.TTL = metav1.Duration{Duration: time.Hour} })
 	b.delete(pod)
