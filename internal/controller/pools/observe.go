@@ -19,14 +19,12 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/sites"
 	"github.com/kuryr-go/kuryr/internal/controller/supply"
 	"github.com/kuryr-go/kuryr/internal/plan/group"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
-
-// podInterface is the name of a pod's interface.
-const podInterface = "eth0"
 
 // view is what one reconcile of a pool has to do with. The objects are the
 // cache's and not to be changed.
@@ -35,7 +33,7 @@ type view struct {
 	state  pool.State
 	counts pool.Count
 
-	site    *site
+	site    *sites.Site
 	key     *v1.PoolKey // nil if nothing says what the pool is for
 	current bool        // the settings lead here
 	unsure  bool        // whether they do cannot be told yet
@@ -63,10 +61,10 @@ func (r *Reconciler) observe(ctx context.Context, req pool.Ref) (*view, error) {
 		groups: map[string][]string{}, grants: map[string][]string{},
 	}
 	var err error
-	if v.site, err = r.sites.on(ctx, req.Node); err != nil {
+	if v.site, err = r.sites.On(ctx, req.Node); err != nil {
 		return nil, err
 	}
-	v.state.NodeGone = v.site.node == nil
+	v.state.NodeGone = v.site.Node == nil
 	pods, err := kube.PodsOn(ctx, r.client, req.Node)
 	if err != nil {
 		return nil, err
@@ -91,8 +89,8 @@ func (r *Reconciler) observe(ctx context.Context, req pool.Ref) (*view, error) {
 		return nil, err
 	}
 	r.recall(v)
-	if v.current && v.site.parent != "" && errors.Is(v.failure, sdn.ErrInvalid) {
-		r.sites.parents.doubt(req.Node) // maybe the machine has another port by now
+	if v.current && v.site.Parent != "" && errors.Is(v.failure, sdn.ErrInvalid) {
+		r.sites.Parents.Doubt(req.Node) // maybe the machine has another port by now
 	}
 	return v, nil
 }
@@ -151,13 +149,13 @@ func (r *Reconciler) sortPods(ctx context.Context, v *view, pods []corev1.Pod, e
 		}
 	}
 	hasPort := func(pod *corev1.Pod) bool {
-		claim := v1.Claim{UID: pod.UID, Interface: podInterface}
+		claim := v1.Claim{UID: pod.UID, Interface: pool.Interface}
 		return here[claim] || elsewhere[claim]
 	}
-	refused := v.site.refused(pods, hasPort)
+	refused := v.site.Refused(pods, hasPort)
 	for i := range pods {
 		pod := &pods[i]
-		claim := v1.Claim{UID: pod.UID, Interface: podInterface}
+		claim := v1.Claim{UID: pod.UID, Interface: pool.Interface}
 		if hasPort(pod) || !pool.Wants(pod) {
 			continue
 		}
@@ -185,7 +183,7 @@ func (r *Reconciler) sortPods(ctx context.Context, v *view, pods []corev1.Pod, e
 		}
 		v.waiting = append(v.waiting, pod)
 		v.state.Pods = append(v.state.Pods, pool.Pod{
-			Ref:     v1.PodReference{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Interface: podInterface, Default: true},
+			Ref:     v1.PodReference{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Interface: pool.Interface, Default: true},
 			Created: pod.CreationTimestamp.Time,
 			Restore: had,
 			Groups:  groups,
@@ -200,11 +198,11 @@ func (v *view) leadsHere(ctx context.Context, pod *corev1.Pod) (leads bool, grou
 	if !v.current {
 		return false, nil, nil
 	}
-	own, ok, err := v.site.own(ctx, pod.Namespace)
+	own, ok, err := v.site.Own(ctx, pod.Namespace)
 	if err != nil || !ok || own != v.key.Namespace {
 		return false, nil, err
 	}
-	groups, ok, err = v.site.groups(ctx, pod, v.key.SecurityGroupIDs)
+	groups, ok, err = v.site.Groups(ctx, pod, v.key.SecurityGroupIDs)
 	return ok && err == nil, groups, err
 }
 
@@ -213,7 +211,7 @@ func (v *view) leadsHere(ctx context.Context, pod *corev1.Pod) (leads bool, grou
 // pod's the pod is held, and the cache about to show it: that of a new leader
 // may know a pod before its port.
 func (r *Reconciler) lostPort(ctx context.Context, req pool.Ref, pod *corev1.Pod) (id string, held bool, err error) {
-	id = v1.PortNamed(kube.Annotation(pod), podInterface)
+	id = v1.PortNamed(kube.Annotation(pod), pool.Interface)
 	if id == "" {
 		return "", false, nil
 	}
@@ -231,7 +229,7 @@ func (r *Reconciler) lostPort(ctx context.Context, req pool.Ref, pod *corev1.Pod
 	if err != nil {
 		return "", false, fmt.Errorf("looking for KuryrPort %s of pod %s/%s: %w", id, pod.Namespace, pod.Name, err)
 	}
-	if port.Spec.PodRef.Claim() != (v1.Claim{UID: pod.UID, Interface: podInterface}) {
+	if port.Spec.PodRef.Claim() != (v1.Claim{UID: pod.UID, Interface: pool.Interface}) {
 		return "", false, nil
 	}
 	r.wrote(req, id, write{version: port.ResourceVersion, claim: port.Spec.PodRef.Claim()})
@@ -271,7 +269,7 @@ func (p *poolMemory) recallPods(v *view, now time.Time) {
 	}
 	keep(p.seen, func(c v1.Claim) bool { return waiting[c] })
 	for _, pod := range v.refused {
-		waiting[v1.Claim{UID: pod.UID, Interface: podInterface}] = true
+		waiting[v1.Claim{UID: pod.UID, Interface: pool.Interface}] = true
 	}
 	keep(p.told, func(c v1.Claim) bool { return waiting[c] })
 	bound := map[types.UID]bool{}
@@ -296,7 +294,7 @@ func (r *Reconciler) judge(ctx context.Context, v *view) error {
 	for _, port := range v.ports {
 		p := portOf(port)
 		on := port.Spec.VIF.ParentPortID
-		p.Misplaced = on != "" && v.site.parent != "" && on != v.site.parent
+		p.Misplaced = on != "" && v.site.Parent != "" && on != v.site.Parent
 		var live *corev1.Pod
 		if ref := port.Spec.PodRef; ref != nil {
 			pod, err := r.holder(ctx, v, ref)
@@ -338,7 +336,7 @@ func (v *view) compare(ctx context.Context, port *v1.KuryrPort, pod *corev1.Pod,
 		p.Groups = want
 	}
 	if pod != nil {
-		groups, ok, err := v.site.groups(ctx, pod, own)
+		groups, ok, err := v.site.Groups(ctx, pod, own)
 		if err != nil {
 			return err
 		}
@@ -363,7 +361,7 @@ func (v *view) compare(ctx context.Context, port *v1.KuryrPort, pod *corev1.Pod,
 // ruled reports whether these are the security groups of some pods, by a rule of the
 // configuration: a free port may go on having them, for the next such pod.
 func (v *view) ruled(ids []string) bool {
-	return slices.ContainsFunc(v.site.rules.Pods.SecurityGroups, func(rule config.GroupRule) bool {
+	return slices.ContainsFunc(v.site.Rules.Pods.SecurityGroups, func(rule config.GroupRule) bool {
 		return v1.SameGroups(rule.SecurityGroupIDs, ids)
 	})
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
+	"github.com/kuryr-go/kuryr/internal/controller/sites"
 	"github.com/kuryr-go/kuryr/internal/controller/supply"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -44,7 +45,7 @@ type Reconciler struct {
 	client  client.Client
 	live    client.Reader // past the cache
 	memory  *memory
-	sites   *sites
+	sites   *sites.Sites
 	subnets *subnets
 	events  events.EventRecorder
 
@@ -73,8 +74,10 @@ func New(mgr ctrl.Manager, o Options) *Reconciler {
 		Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), memory: newMemory(o.Now),
 		events: mgr.GetEventRecorder("kuryr-controller"), changed: o.Settings.Follow(),
 	}
-	parents := newParents(r.Options, r.client, r.events, r.wakeNode)
-	r.sites = &sites{client: r.client, settings: r.Settings, parents: parents}
+	r.sites = sites.New(sites.Options{
+		Client: r.client, Hosts: o.Hosts, Settings: o.Settings, Backoff: o.Backoff, Events: r.events, Found: r.wakeNode,
+		Counted: func(pods int) { podsWaiting.Add(float64(pods)) }, Now: o.Now,
+	})
 	r.subnets = &subnets{cloud: o.Details, settings: o.Settings, every: o.Look, changed: r.wakeAll, known: map[string]v1.VIF{}}
 	return r
 }
@@ -138,7 +141,7 @@ func (r *Reconciler) ask(v *view, a pool.Actions) {
 		r.Supply.Wish(v.req, *v.key, a.Want, max(1, v.state.Levels.Batch), v.asked)
 	}
 	for _, l := range a.Restore {
-		r.Supply.Restore(v.req, v.site.parent, l.Port, l.Pod, v.pods[l.Pod.UID].Status.PodIPs)
+		r.Supply.Restore(v.req, v.site.Parent, l.Port, l.Pod, v.pods[l.Pod.UID].Status.PodIPs)
 	}
 	var discard, keep []string
 	for _, id := range a.Discard {

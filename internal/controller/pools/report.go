@@ -22,6 +22,7 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/controller/sites"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -39,7 +40,7 @@ func (r *Reconciler) tell(v *view, given map[v1.Claim]bool) {
 		r.tellPool(v, toldFailure, fmt.Sprint(reason, " ", v.episode), reason, "CreatePort", "The pool lacks free ports: "+outcome.Cut(outcome.Explain(err, v.req.Node)))
 	}
 	for _, pod := range v.waiting {
-		claim := v1.Claim{UID: pod.UID, Interface: podInterface}
+		claim := v1.Claim{UID: pod.UID, Interface: pool.Interface}
 		if given[claim] {
 			continue
 		}
@@ -58,8 +59,8 @@ func (r *Reconciler) tell(v *view, given map[v1.Claim]bool) {
 // tellRefused says on pods that they get no port, as their node cannot run them.
 func (r *Reconciler) tellRefused(v *view) {
 	for _, pod := range v.refused {
-		_, why := kube.NodeTakes(v.site.node)
-		claim, told := v1.Claim{UID: pod.UID, Interface: podInterface}, false
+		_, why := kube.NodeTakes(v.site.Node)
+		claim, told := v1.Claim{UID: pod.UID, Interface: pool.Interface}, false
 		r.memory.with(v.req, func(p *poolMemory) {
 			told = p.told[claim] == why
 			p.told[claim] = why
@@ -94,7 +95,7 @@ func (r *Reconciler) tellMisplaced(v *view) {
 	for _, port := range hit {
 		r.events.Eventf(kube.Reference(kube.PodOf(port.Spec.PodRef), "Pod"), nil, corev1.EventTypeWarning, v1.ReasonParentPortChanged, "FindParentPort",
 			"The pod has no network: its port %s hangs on port %s, and node %s is another machine by now, whose port is %s. Delete the pod to get it another",
-			port.Name, port.Spec.VIF.ParentPortID, v.req.Node, v.site.parent)
+			port.Name, port.Spec.VIF.ParentPortID, v.req.Node, v.site.Parent)
 	}
 }
 
@@ -164,7 +165,7 @@ func (r *Reconciler) idle(v *view) (until time.Time, expired bool) {
 func (r *Reconciler) forget(req pool.Ref) {
 	if !r.memory.awaits(req) && r.Supply.Forget(req) {
 		r.memory.forget(req)
-		r.sites.unname(req)
+		r.sites.Forget(req)
 	}
 }
 
@@ -203,12 +204,12 @@ func (r *Reconciler) shaped(v *view) *v1.KuryrPortPool {
 		object.Spec = r.spec(v)
 		object.Spec.Key = v.object.Spec.Key // fixed, and the same but for how it is written
 	}
-	if v.current && v.site.parent != "" {
-		metav1.SetMetaDataAnnotation(&object.ObjectMeta, v1.NodeAnnotation, string(v.site.node.UID))
+	if v.current && v.site.Parent != "" {
+		metav1.SetMetaDataAnnotation(&object.ObjectMeta, v1.NodeAnnotation, string(v.site.Node.UID))
 		// An earlier version's object has the first alone. An upgrade writes nothing: the
 		// second comes with what else there is to write.
 		if _, said := object.Annotations[v1.MachineAnnotation]; said || v.object == nil || !equality.Semantic.DeepEqual(v.object, object) {
-			metav1.SetMetaDataAnnotation(&object.ObjectMeta, v1.MachineAnnotation, machineOf(v.site.node))
+			metav1.SetMetaDataAnnotation(&object.ObjectMeta, v1.MachineAnnotation, sites.MachineOf(v.site.Node))
 		}
 	}
 	return object

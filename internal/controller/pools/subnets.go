@@ -94,7 +94,7 @@ func (s *subnets) outdated(vif *v1.VIF) bool {
 func (v *view) elsewhere(vif *v1.VIF) bool {
 	return slices.ContainsFunc(vif.Addresses, func(a v1.Address) bool {
 		return a.SubnetID != "" && !slices.ContainsFunc(v.key.SubnetIDs, func(id string) bool {
-			return id == a.SubnetID || slices.Contains(v.site.rules.Pods.MoreSubnetIDs[id], a.SubnetID)
+			return id == a.SubnetID || slices.Contains(v.site.Rules.Pods.MoreSubnetIDs[id], a.SubnetID)
 		})
 	})
 }

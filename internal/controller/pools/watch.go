@@ -23,6 +23,7 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/controller/sites"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
 
@@ -34,7 +35,7 @@ const poolWorkers = 64
 // the settings and the pods' subnets.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	c := mgr.GetCache()
-	if err := r.sites.parents.setup(mgr); err != nil {
+	if err := r.sites.Parents.Setup(mgr); err != nil {
 		return err
 	}
 	for _, run := range []func(context.Context) error{r.follow, r.subnets.run} {
@@ -52,7 +53,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		WatchesRawSource(source.TypedKind(c, &v1.KuryrPortPool{},
 			handler.TypedEnqueueRequestsFromMapFunc(ofPool), poolChanged)).
 		WatchesRawSource(source.TypedKind(c, &corev1.Node{},
-			handler.TypedEnqueueRequestsFromMapFunc(r.ofNode), predicate.TypedFuncs[*corev1.Node]{UpdateFunc: nodeMoved})).
+			handler.TypedEnqueueRequestsFromMapFunc(r.ofNode), predicate.TypedFuncs[*corev1.Node]{UpdateFunc: sites.NodeMoved})).
 		WatchesRawSource(source.TypedKind(c, kube.NamespaceMeta(),
 			handler.TypedEnqueueRequestsFromMapFunc(r.ofNamespace), relabelled)).
 		WatchesRawSource(r.Queue.Source()).
@@ -65,15 +66,6 @@ var relabelled = predicate.TypedFuncs[*metav1.PartialObjectMetadata]{
 	UpdateFunc: func(e event.TypedUpdateEvent[*metav1.PartialObjectMetadata]) bool {
 		return !maps.Equal(e.ObjectOld.Labels, e.ObjectNew.Labels)
 	},
-}
-
-// nodeMoved reports whether what a plan looks at has changed.
-func nodeMoved(e event.TypedUpdateEvent[*corev1.Node]) bool {
-	a, b := e.ObjectOld, e.ObjectNew
-	before, _ := kube.NodeTakes(a)
-	after, _ := kube.NodeTakes(b)
-	return a.UID != b.UID || kube.NodeJoined(a) != kube.NodeJoined(b) || before != after || machineOf(a) != machineOf(b) ||
-		kube.NodeServer(a) != kube.NodeServer(b) || !maps.Equal(a.Labels, b.Labels)
 }
 
 // podMoved reports whether what a plan looks at has changed. kubelet writes a
@@ -91,7 +83,7 @@ func (r *Reconciler) ofPod(ctx context.Context, pod *corev1.Pod) []pool.Ref {
 	if pod.Spec.HostNetwork || pod.Spec.NodeName == "" {
 		return nil
 	}
-	s, err := r.sites.on(ctx, pod.Spec.NodeName)
+	s, err := r.sites.On(ctx, pod.Spec.NodeName)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "looking where the port of a pod comes from", "namespace", pod.Namespace, "pod", pod.Name)
 		return nil
@@ -112,10 +104,10 @@ func (r *Reconciler) ofPod(ctx context.Context, pod *corev1.Pod) []pool.Ref {
 
 // wanted is the pool that the pod's port is to come from. If the machine that
 // its node is is not known, that is looked for, and what it says plans the pool.
-func (r *Reconciler) wanted(ctx context.Context, s *site, pod *corev1.Pod) []pool.Ref {
-	if s.blind {
+func (r *Reconciler) wanted(ctx context.Context, s *sites.Site, pod *corev1.Pod) []pool.Ref {
+	if s.Blind {
 		if pool.Wants(pod) {
-			r.sites.parents.want(s.name)
+			r.sites.Parents.Want(s.Name)
 		}
 		return nil
 	}
@@ -123,16 +115,16 @@ func (r *Reconciler) wanted(ctx context.Context, s *site, pod *corev1.Pod) []poo
 }
 
 // home is the pool on s that the pods of a namespace have their ports of.
-func (r *Reconciler) home(ctx context.Context, s *site, namespace string) []pool.Ref {
-	req, ok, err := s.request(ctx, namespace)
+func (r *Reconciler) home(ctx context.Context, s *sites.Site, namespace string) []pool.Ref {
+	req, ok, err := s.Request(ctx, namespace)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "looking where the ports of pods come from", "node", s.name, "namespace", namespace)
+		ctrl.LoggerFrom(ctx).Error(err, "looking where the ports of pods come from", "node", s.Name, "namespace", namespace)
 	}
 	if err != nil || !ok {
 		return nil
 	}
-	if own, _, _ := s.own(ctx, namespace); own != "" {
-		r.sites.name(req, own)
+	if own, _, _ := s.Own(ctx, namespace); own != "" {
+		r.sites.Note(req, own)
 	}
 	return []pool.Ref{req}
 }
@@ -150,7 +142,7 @@ func with(list []pool.Ref, more ...pool.Ref) []pool.Ref {
 // next: with the port gone, the pod waits there.
 func (r *Reconciler) ofPort(ctx context.Context, port *v1.KuryrPort) []pool.Ref {
 	out := []pool.Ref{{Pool: port.Spec.Pool, Node: port.Spec.NodeName}}
-	s, err := r.sites.on(ctx, port.Spec.NodeName)
+	s, err := r.sites.On(ctx, port.Spec.NodeName)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "looking where the port of a pod comes from", "node", port.Spec.NodeName)
 		return out
@@ -158,8 +150,8 @@ func (r *Reconciler) ofPort(ctx context.Context, port *v1.KuryrPort) []pool.Ref 
 	if ref := port.Spec.PodRef; ref != nil {
 		return with(out, r.home(ctx, s, ref.Namespace)...)
 	}
-	if key, ok := s.key(""); ok {
-		return with(out, pool.Ref{Pool: pool.Name(key), Node: s.name})
+	if key, ok := s.Key(""); ok {
+		return with(out, pool.Ref{Pool: pool.Name(key), Node: s.Name})
 	}
 	return out
 }
@@ -203,29 +195,29 @@ func (r *Reconciler) ofNamespace(ctx context.Context, ns *metav1.PartialObjectMe
 
 // ofNamespaceOn is ofNamespace of one node; used is that there are pods of it.
 func (r *Reconciler) ofNamespaceOn(ctx context.Context, namespace, node string, used bool, found map[pool.Ref]bool) error {
-	s, err := r.sites.on(ctx, node)
+	s, err := r.sites.On(ctx, node)
 	if err != nil {
 		return err
 	}
-	own, _, err := s.own(ctx, namespace)
+	own, _, err := s.Own(ctx, namespace)
 	if err != nil {
 		return err
 	}
-	warm := own != "" && s.warm(own)
-	if s.blind && (used || warm) {
-		r.sites.parents.want(node)
+	warm := own != "" && s.Warm(own)
+	if s.Blind && (used || warm) {
+		r.sites.Parents.Want(node)
 	}
-	if key, ok := s.key(namespace); ok {
+	if key, ok := s.Key(namespace); ok {
 		req := pool.Ref{Pool: pool.Name(key), Node: node}
 		if used && own != "" || warm || r.memory.knows(req) {
-			r.sites.name(req, namespace)
+			r.sites.Note(req, namespace)
 			found[req] = true
 		}
 	}
 	if !used {
 		return nil
 	}
-	if key, ok := s.key(""); ok {
+	if key, ok := s.Key(""); ok {
 		found[pool.Ref{Pool: pool.Name(key), Node: node}] = true
 	}
 	ports, err := kube.PortsOn(ctx, r.client, node)
@@ -282,12 +274,12 @@ func (r *Reconciler) onNode(ctx context.Context, node string) ([]pool.Ref, error
 	for i := range ports {
 		found[pool.Ref{Pool: ports[i].Spec.Pool, Node: node}] = true
 	}
-	s, err := r.sites.on(ctx, node)
+	s, err := r.sites.On(ctx, node)
 	if err != nil {
 		return nil, err
 	}
-	if s.node == nil {
-		r.sites.parents.gone(node)
+	if s.Node == nil {
+		r.sites.Parents.Gone(node)
 	} else if err := r.toBe(ctx, s, found); err != nil {
 		return nil, err
 	}
@@ -295,8 +287,8 @@ func (r *Reconciler) onNode(ctx context.Context, node string) ([]pool.Ref, error
 }
 
 // toBe adds the pools on s that there is a reason for.
-func (r *Reconciler) toBe(ctx context.Context, s *site, found map[pool.Ref]bool) error {
-	pods, err := kube.PodsOn(ctx, r.client, s.name)
+func (r *Reconciler) toBe(ctx context.Context, s *sites.Site, found map[pool.Ref]bool) error {
+	pods, err := kube.PodsOn(ctx, r.client, s.Name)
 	if err != nil {
 		return err
 	}
@@ -306,7 +298,7 @@ func (r *Reconciler) toBe(ctx context.Context, s *site, found map[pool.Ref]bool)
 			names[pods[i].Namespace] = true
 		}
 	}
-	warm := s.rules.ByNamespace && s.rules.Pools.WarmUp.Namespaces && kube.NodeJoined(s.node)
+	warm := s.Rules.ByNamespace && s.Rules.Pools.WarmUp.Namespaces && kube.NodeJoined(s.Node)
 	if warm {
 		all, err := r.namespaces(ctx)
 		if err != nil {
@@ -316,11 +308,11 @@ func (r *Reconciler) toBe(ctx context.Context, s *site, found map[pool.Ref]bool)
 			names[name] = true
 		}
 	}
-	if s.blind && (len(names) > 0 || s.warm("")) {
-		r.sites.parents.want(s.name)
+	if s.Blind && (len(names) > 0 || s.Warm("")) {
+		r.sites.Parents.Want(s.Name)
 	}
-	if key, ok := s.key(""); ok {
-		found[pool.Ref{Pool: pool.Name(key), Node: s.name}] = true
+	if key, ok := s.Key(""); ok {
+		found[pool.Ref{Pool: pool.Name(key), Node: s.Name}] = true
 	}
 	for name := range names {
 		for _, req := range r.home(ctx, s, name) {
@@ -351,7 +343,7 @@ func (r *Reconciler) follow(ctx context.Context) error {
 		}
 		r.Supply.Forgive()
 		r.memory.forgive()
-		r.sites.parents.forgive()
+		r.sites.Parents.Forgive()
 		r.Followed()
 		ctrl.LoggerFrom(ctx).Info("settings changed, planning all pools")
 		if err := r.wakeAll(ctx); err != nil {

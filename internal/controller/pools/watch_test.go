@@ -15,6 +15,7 @@ import (
 
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
+	"github.com/kuryr-go/kuryr/internal/controller/sites"
 )
 
 // many is a cache with many nodes that take pods, and namespaces that all have pools of
@@ -62,14 +63,14 @@ func TestWarmUpOfManyNamespaces(t *testing.T) {
 			WarmUp: config.WarmUp{Namespaces: true}, Overrides: []config.PoolOverride{{NamespaceSelector: &metav1.LabelSelector{}}},
 		},
 	})
-	r := &Reconciler{Options: Options{Settings: live}, client: m, memory: newMemory(time.Now), sites: &sites{client: m, settings: live}}
+	r := &Reconciler{Options: Options{Settings: live}, client: m, memory: newMemory(time.Now), sites: sites.New(sites.Options{Client: m, Settings: live})}
 	ns := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "ns7"}}
 	reqs := r.ofNamespace(t.Context(), ns)
 	if len(reqs) != nodes || m.lists > 2 || m.gets > 4*nodes {
 		t.Errorf("%d pools of %d nodes, with %d objects and %d lists read; want each node's, a few objects for each and 2 lists",
 			len(reqs), nodes, m.gets, m.lists)
 	}
-	s, err := r.sites.on(t.Context(), reqs[0].Node)
+	s, err := r.sites.On(t.Context(), reqs[0].Node)
 	if err != nil {
 		t.Fatal(err)
 	}

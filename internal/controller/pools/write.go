@@ -290,7 +290,7 @@ func (r *Reconciler) asKeyed(ctx context.Context, v *view, port *sdn.Port) error
 	if key == nil {
 		return nil
 	}
-	port.Arrange(key.SubnetIDs, v.site.rules.Pods.MoreSubnetIDs)
+	port.Arrange(key.SubnetIDs, v.site.Rules.Pods.MoreSubnetIDs)
 	if key.VIFType != "" {
 		port.VIF.Type = key.VIFType
 	}

@@ -67,6 +67,9 @@ func Name(key v1.PoolKey) string {
 	return node + "-" + hex.EncodeToString(sum[:5])
 }
 
+// Interface is the name of the interface that a pod has its port for.
+const Interface = "eth0"
+
 // Wants reports whether pod is to have a port if it has none: it is scheduled,
 // not on the host's network, neither finished nor on its way out.
 func Wants(pod *corev1.Pod) bool {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package pools
+package sites
 
 import (
 	"context"
@@ -62,15 +62,15 @@ func TestWhatIsNotKnownYet(t *testing.T) {
 		{"groups by an unknown namespace", byGroups, "n", "new", false, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s, err := (&sites{client: cache, settings: settings.NewLive(tc.settings)}).on(t.Context(), tc.node)
+			s, err := (&Sites{client: cache, settings: settings.NewLive(tc.settings)}).On(t.Context(), tc.node)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, led, err := s.request(t.Context(), tc.namespace); led != tc.led || err != nil {
+			if _, led, err := s.Request(t.Context(), tc.namespace); led != tc.led || err != nil {
 				t.Errorf("request = %v, %v; want %v", led, err, tc.led)
 			}
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: tc.namespace}}
-			if _, grouped, err := s.groups(t.Context(), pod, nil); grouped != tc.grouped || err != nil {
+			if _, grouped, err := s.Groups(t.Context(), pod, nil); grouped != tc.grouped || err != nil {
 				t.Errorf("groups = %v, %v; want %v", grouped, err, tc.grouped)
 			}
 		})

@@ -1,12 +1,13 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package pools
+package sites
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -35,7 +37,7 @@ import (
 // parentWorkers is how many machines are looked for at once.
 const parentWorkers = 4
 
-// parents finds the ports of the virtual machines that nodes are. A pool of the
+// Parents finds the ports of the virtual machines that nodes are. A pool of the
 // node remembers its machine's port in its key, and in an annotation which node
 // that was, so that a restart asks nobody; the SDN is asked for a node that has no
 // pool yet, beside the planning, once. A Node that says of itself what another machine
@@ -44,7 +46,7 @@ const parentWorkers = 4
 //
 // It works node by node, and only for those that there is a reason for: pods
 // wait there, a pool is to be warmed up, or there are ports that may be another machine's.
-type parents struct {
+type Parents struct {
 	client   client.Reader
 	hosts    sdn.Hosts // nil: nobody knows
 	settings *settings.Live
@@ -52,6 +54,7 @@ type parents struct {
 	events   events.EventRecorder
 	now      func() time.Time
 	found    func(ctx context.Context, node string) // plans the node's pools
+	counted  func(pods int)                         // more, or fewer, wait that no pool counts
 	wake     kube.Queue[ctrl.Request]
 
 	mu     sync.Mutex
@@ -68,7 +71,7 @@ type parent struct {
 	machine string // what the node said of its machine then
 }
 
-// doubt is that a machine may have another port than is known.
+// Doubt is that a machine may have another port than is known.
 type doubt struct {
 	at   time.Time
 	open bool // the SDN has not been asked yet
@@ -82,26 +85,49 @@ type hunt struct {
 	told     map[types.UID]string // reason that waiting pods, and the node, have been told
 }
 
-func newParents(o Options, c client.Reader, recorder events.EventRecorder, found func(ctx context.Context, node string)) *parents {
-	return &parents{
-		client: c, hosts: o.Hosts, settings: o.Settings, backoff: o.Backoff, events: recorder, now: o.Now, found: found,
-		known: map[string]parent{}, hunts: map[string]*hunt{}, doubts: map[string]doubt{}, queued: map[string]int{},
-	}
+// Options is what Sites needs. All but Hosts have to be given.
+type Options struct {
+	Client   client.Reader
+	Hosts    sdn.Hosts // nil: no node can be a virtual machine
+	Settings *settings.Live
+	Backoff  outcome.Backoff
+	Events   events.EventRecorder
+	Found    func(ctx context.Context, node string) // plans the pools of a node whose machine was found
+	Counted  func(pods int)                         // is told how many more, or fewer, pods wait for a machine to be found
+	Now      func() time.Time
 }
 
-func (r *parents) setup(mgr ctrl.Manager) error {
+// New returns Sites whose Parents are to be added to a manager with Setup.
+func New(o Options) *Sites {
+	return &Sites{client: o.Client, settings: o.Settings, Parents: &Parents{
+		client: o.Client, hosts: o.Hosts, settings: o.Settings, backoff: o.Backoff, events: o.Events, now: o.Now, found: o.Found, counted: o.Counted,
+		known: map[string]parent{}, hunts: map[string]*hunt{}, doubts: map[string]doubt{}, queued: map[string]int{},
+	}}
+}
+
+// Setup has mgr look for machines.
+func (r *Parents) Setup(mgr ctrl.Manager) error {
 	return builder.TypedControllerManagedBy[ctrl.Request](mgr).Named("parents").
 		WithOptions(controller.TypedOptions[ctrl.Request]{
 			MaxConcurrentReconciles: parentWorkers, RateLimiter: outcome.Limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
 		}).
 		WatchesRawSource(source.TypedKind(mgr.GetCache(), &corev1.Node{},
-			&handler.TypedEnqueueRequestForObject[*corev1.Node]{}, predicate.TypedFuncs[*corev1.Node]{UpdateFunc: nodeMoved})).
+			&handler.TypedEnqueueRequestForObject[*corev1.Node]{}, predicate.TypedFuncs[*corev1.Node]{UpdateFunc: NodeMoved})).
 		WatchesRawSource(r.wake.Source()).
 		Complete(r)
 }
 
+// NodeMoved reports whether what a plan looks at has changed.
+func NodeMoved(e event.TypedUpdateEvent[*corev1.Node]) bool {
+	a, b := e.ObjectOld, e.ObjectNew
+	before, _ := kube.NodeTakes(a)
+	after, _ := kube.NodeTakes(b)
+	return a.UID != b.UID || kube.NodeJoined(a) != kube.NodeJoined(b) || before != after || MachineOf(a) != MachineOf(b) ||
+		kube.NodeServer(a) != kube.NodeServer(b) || !maps.Equal(a.Labels, b.Labels)
+}
+
 // of returns the port of the machine that node is. It asks nobody: see want.
-func (r *parents) of(ctx context.Context, node *corev1.Node, vifType string) (string, bool, error) {
+func (r *Parents) of(ctx context.Context, node *corev1.Node, vifType string) (string, bool, error) {
 	r.mu.Lock()
 	p, ok := r.known[node.Name]
 	r.mu.Unlock()
@@ -109,7 +135,7 @@ func (r *parents) of(ctx context.Context, node *corev1.Node, vifType string) (st
 		if !sameMachine(p.machine, node) {
 			return "", false, nil
 		}
-		if p.machine != machineOf(node) { // it says more by now
+		if p.machine != MachineOf(node) { // it says more by now
 			r.learn(node, vifType, p.port)
 		}
 		return p.port, true, nil
@@ -145,16 +171,16 @@ func isOf(p *v1.KuryrPortPool, node *corev1.Node) bool {
 	return !p.CreationTimestamp.Before(&node.CreationTimestamp)
 }
 
-// machineOf is what a node says of its machine: the ID that its firmware has, which for
+// MachineOf is what a node says of its machine: the ID that its firmware has, which for
 // a virtual machine is the cloud's, and its addresses.
-func machineOf(node *corev1.Node) string {
+func MachineOf(node *corev1.Node) string {
 	return strings.Join(append([]string{node.Status.NodeInfo.SystemUUID}, kube.NodeAddresses(node)...), ",")
 }
 
 // sameMachine reports whether a node is still what it said of its machine then, as far
 // as it says anything: of the same firmware, and with one of its addresses.
 func sameMachine(then string, node *corev1.Node) bool {
-	was, is := strings.Split(then, ","), strings.Split(machineOf(node), ",")
+	was, is := strings.Split(then, ","), strings.Split(MachineOf(node), ",")
 	if was[0] != "" && is[0] != "" && !strings.EqualFold(was[0], is[0]) {
 		return false
 	}
@@ -162,21 +188,21 @@ func sameMachine(then string, node *corev1.Node) bool {
 	return len(was) == 0 || len(is) == 0 || slices.ContainsFunc(was, func(ip string) bool { return slices.Contains(is, ip) })
 }
 
-func (r *parents) learn(node *corev1.Node, vifType, port string) {
+func (r *Parents) learn(node *corev1.Node, vifType, port string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.known[node.Name] = parent{node.UID, vifType, port, machineOf(node)}
+	r.known[node.Name] = parent{node.UID, vifType, port, MachineOf(node)}
 	delete(r.hunts, node.Name)
 }
 
-// want has a node's machine looked for, or those who wait for it told what is
+// Want has a node's machine looked for, or those who wait for it told what is
 // in the way.
-func (r *parents) want(node string) {
+func (r *Parents) Want(node string) {
 	r.wake.Add(ctrl.Request{NamespacedName: types.NamespacedName{Name: node}})
 }
 
-// forgive lets all be looked for at once, whatever went wrong before.
-func (r *parents) forgive() {
+// Forgive lets all be looked for at once, whatever went wrong before.
+func (r *Parents) Forgive() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	clear(r.hunts)
@@ -184,17 +210,17 @@ func (r *parents) forgive() {
 
 // count has the metric of waiting pods show those of a node whose machine is not known:
 // no pool has them.
-func (r *parents) count(node string, waiting int) {
+func (r *Parents) count(node string, waiting int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	podsWaiting.Add(float64(waiting - r.queued[node]))
+	r.counted(waiting - r.queued[node])
 	if r.queued[node] = waiting; waiting == 0 {
 		delete(r.queued, node)
 	}
 }
 
-// gone forgets a node that is no more.
-func (r *parents) gone(node string) {
+// Gone forgets a node that is no more.
+func (r *Parents) Gone(node string) {
 	r.count(node, 0)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -203,9 +229,9 @@ func (r *parents) gone(node string) {
 	delete(r.doubts, node)
 }
 
-// doubt has a machine looked for whose port the SDN does not take any more: a
+// Doubt has a machine looked for whose port the SDN does not take any more: a
 // virtual machine may have got another. That is done once in a while only.
-func (r *parents) doubt(node string) {
+func (r *Parents) Doubt(node string) {
 	now := r.now()
 	r.mu.Lock()
 	last, doubted := r.doubts[node]
@@ -215,12 +241,12 @@ func (r *parents) doubt(node string) {
 	}
 	r.mu.Unlock()
 	if again {
-		r.want(node)
+		r.Want(node)
 	}
 }
 
 // doubted reports whether a machine is to be looked for again, once.
-func (r *parents) doubted(node string) bool {
+func (r *Parents) doubted(node string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	d := r.doubts[node]
@@ -232,25 +258,25 @@ func (r *parents) doubted(node string) bool {
 
 // Reconcile looks for the machine of one node, unless that failed a moment ago,
 // and tells who waits for it how that goes.
-func (r *parents) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	s, err := (&sites{client: r.client, settings: r.settings, parents: r}).on(ctx, req.Name)
+func (r *Parents) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	s, err := (&Sites{client: r.client, settings: r.settings, Parents: r}).On(ctx, req.Name)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if s.node == nil {
-		r.gone(req.Name)
+	if s.Node == nil {
+		r.Gone(req.Name)
 		return ctrl.Result{}, nil
 	}
-	if !s.blind {
+	if !s.Blind {
 		r.count(req.Name, 0) // their pool counts them
-		if s.parent != "" && r.doubted(req.Name) {
+		if s.Parent != "" && r.doubted(req.Name) {
 			r.check(ctx, s)
 		}
 		return ctrl.Result{}, nil
 	}
 	waiting, ports, err := r.waiting(ctx, req.Name)
 	r.count(req.Name, len(waiting))
-	if err != nil || len(waiting)+ports == 0 && !s.warm("") && !s.rules.Pools.WarmUp.Namespaces {
+	if err != nil || len(waiting)+ports == 0 && !s.Warm("") && !s.Rules.Pools.WarmUp.Namespaces {
 		return ctrl.Result{}, err
 	}
 	h := r.hunt(req.Name)
@@ -268,29 +294,29 @@ func (r *parents) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 
 // check looks for a machine whose port is known. What fails here is tried again
 // with the next doubt.
-func (r *parents) check(ctx context.Context, s *site) {
+func (r *Parents) check(ctx context.Context, s *Site) {
 	port, err := r.ask(ctx, s)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Info("the port of the machine that a node is cannot be checked", "node", s.name, "port", s.parent, "error", err.Error())
-	} else if port != s.parent {
+		ctrl.LoggerFrom(ctx).Info("the port of the machine that a node is cannot be checked", "node", s.Name, "port", s.Parent, "error", err.Error())
+	} else if port != s.Parent {
 		r.settle(ctx, s, port)
 	}
 }
 
-func (r *parents) settle(ctx context.Context, s *site, port string) {
-	ctrl.LoggerFrom(ctx).Info("found the port of the machine that a node is", "node", s.name, "port", port)
-	r.learn(s.node, s.ports.VIFType, port)
-	r.count(s.name, 0)
-	r.found(ctx, s.name)
+func (r *Parents) settle(ctx context.Context, s *Site, port string) {
+	ctrl.LoggerFrom(ctx).Info("found the port of the machine that a node is", "node", s.Name, "port", port)
+	r.learn(s.Node, s.Ports.VIFType, port)
+	r.count(s.Name, 0)
+	r.found(ctx, s.Name)
 }
 
-func (r *parents) hunt(node string) *hunt {
+func (r *Parents) hunt(node string) *hunt {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.hunts[node]
 }
 
-func (r *parents) failed(node string, err error) *hunt {
+func (r *Parents) failed(node string, err error) *hunt {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := r.hunts[node]
@@ -307,27 +333,27 @@ func (r *parents) failed(node string, err error) *hunt {
 	return h
 }
 
-func (r *parents) ask(ctx context.Context, s *site) (string, error) {
-	ips := kube.NodeAddresses(s.node)
+func (r *Parents) ask(ctx context.Context, s *Site) (string, error) {
+	ips := kube.NodeAddresses(s.Node)
 	switch {
 	case r.hosts == nil:
-		return "", fmt.Errorf("finding the machine of node %s: the SDN knows no machines: %w", s.name, sdn.ErrInvalid)
+		return "", fmt.Errorf("finding the machine of node %s: the SDN knows no machines: %w", s.Name, sdn.ErrInvalid)
 	case len(ips) == 0:
-		return "", fmt.Errorf("finding the machine of node %s: the node has no InternalIP: %w", s.name, sdn.ErrNotFound)
+		return "", fmt.Errorf("finding the machine of node %s: the node has no InternalIP: %w", s.Name, sdn.ErrNotFound)
 	}
 	port, err := sdn.ParentPortOfAny(ctx, r.hosts, sdn.Machine{
-		SubnetIDs: s.ports.ParentSubnetIDs, ProjectID: s.ports.ParentProjectID,
-		ServerID: kube.NodeServer(s.node), Trunk: s.ports.VIFType == config.VIFTypeVLAN,
+		SubnetIDs: s.Ports.ParentSubnetIDs, ProjectID: s.Ports.ParentProjectID,
+		ServerID: kube.NodeServer(s.Node), Trunk: s.Ports.VIFType == config.VIFTypeVLAN,
 	}, ips)
 	if err != nil {
-		return "", fmt.Errorf("finding the machine of node %s by its address %s: %w", s.name, strings.Join(ips, " or "), err)
+		return "", fmt.Errorf("finding the machine of node %s by its address %s: %w", s.Name, strings.Join(ips, " or "), err)
 	}
 	return port, nil
 }
 
 // waiting returns the node's pods that are to have a port and have none, and how many
 // ports there are.
-func (r *parents) waiting(ctx context.Context, node string) (out []*corev1.Pod, ports int, err error) {
+func (r *Parents) waiting(ctx context.Context, node string) (out []*corev1.Pod, ports int, err error) {
 	pods, err := kube.PodsOn(ctx, r.client, node)
 	if err != nil {
 		return nil, 0, err
@@ -336,9 +362,12 @@ func (r *parents) waiting(ctx context.Context, node string) (out []*corev1.Pod, 
 	if err != nil {
 		return nil, 0, err
 	}
-	has := holders(list, "")
+	has := map[v1.Claim]bool{}
+	for i := range list {
+		has[list[i].Spec.PodRef.Claim()] = true // of a free one that of no pod
+	}
 	for i := range pods {
-		if pod := &pods[i]; pool.Wants(pod) && !has[v1.Claim{UID: pod.UID, Interface: podInterface}] {
+		if pod := &pods[i]; pool.Wants(pod) && !has[v1.Claim{UID: pod.UID, Interface: pool.Interface}] {
 			out = append(out, pod)
 		}
 	}
@@ -347,18 +376,18 @@ func (r *parents) waiting(ctx context.Context, node string) (out []*corev1.Pod, 
 
 // tell says on the node and on each waiting pod what is in the way, once for
 // each reason.
-func (r *parents) tell(s *site, h *hunt, waiting []*corev1.Pod) {
-	note, reason := outcome.Cut(h.failure.Error()+advice(h.failure, s.ports)), outcome.Reason(h.failure)
+func (r *Parents) tell(s *Site, h *hunt, waiting []*corev1.Pod) {
+	note, reason := outcome.Cut(h.failure.Error()+advice(h.failure, s.Ports)), outcome.Reason(h.failure)
 	news, told := map[types.UID]bool{}, map[types.UID]string{}
 	r.mu.Lock()
-	for _, uid := range append(uids(waiting), s.node.UID) {
+	for _, uid := range append(uids(waiting), s.Node.UID) {
 		news[uid] = h.told[uid] != reason
 		told[uid] = reason
 	}
 	h.told = told
 	r.mu.Unlock()
-	if news[s.node.UID] {
-		on := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: s.name, UID: s.node.UID}
+	if news[s.Node.UID] {
+		on := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: s.Name, UID: s.Node.UID}
 		r.events.Eventf(on, nil, corev1.EventTypeWarning, v1.ReasonParentPortUnknown, "FindParentPort", "Its pods get no ports: %s", note)
 	}
 	for _, pod := range waiting {
