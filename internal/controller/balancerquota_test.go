@@ -4,9 +4,7 @@
 package controller_test
 
 import (
-	"context"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -83,23 +81,19 @@ func TestOverQuotaMakesRoom(t *testing.T) {
 }
 
 // TestMembersOverQuota: where there is no room for more members, endpoints that have come
-// take the places of those that have gone.
+// take the places of those that have gone, at each port.
 func TestMembersOverQuota(t *testing.T) {
 	b := balancerBed(t)
 	b.start()
-	b.balancer("web", func(s *v1.KuryrLoadBalancerSpec) { s.Listeners = s.Listeners[:1] })
+	b.balancer("web")
 	b.realised("web")
-	two := []string{"10.1.0.3", "10.1.0.4"}
-	var refused atomic.Bool
-	b.onBefore(func(_ context.Context, call string, _ int) error {
-		if call == memory.ChangeMembers && (!refused.Swap(true) || cmp.Equal(b.membersAtAddress(vip4.IP), two)) {
-			return fmt.Errorf("quota of 2 members: %w", sdn.ErrQuota)
-		}
-		return nil
+	b.cloud.SetMemberQuota(4)
+	b.respec("web", func(s *v1.KuryrLoadBalancerSpec) {
+		s.Listeners = []v1.ListenerSpec{balancerPort(80, 3, 4, 5), balancerPort(443, 3, 4, 5)}
 	})
-	b.respec("web", func(s *v1.KuryrLoadBalancerSpec) { s.Listeners[0] = balancerPort(80, 3, 4, 5) })
-	b.eventually("two have the places of two", func() bool { return cmp.Equal(b.membersAtAddress(vip4.IP), two) })
+	two := []string{"TCP:443>10.1.0.3", "TCP:443>10.1.0.4", "TCP:80>10.1.0.3", "TCP:80>10.1.0.4"}
+	b.eventually("two have the places of two at each port", func() bool { return cmp.Equal(b.serves("web"), two) })
 	b.mentions("Event", b.eventOn("web", "OverQuota"), "Raise the quota")
-	b.fail("", nil)
+	b.cloud.SetMemberQuota(-1)
 	b.realised("web")
 }

@@ -194,6 +194,9 @@ func (f *failures) add(s balancer.Step, err error, o *round) {
 
 func (f *failures) skips(s balancer.Step, o *round) bool {
 	err := f.kinds[balancer.Kind(s)]
+	if c, is := s.(balancer.ChangeMembers); is && len(c.Remove) > 0 && errors.Is(err, sdn.ErrQuota) {
+		err = nil // what is to go makes room for as many others of this pool
+	}
 	if err != nil && !away(err) { // it will not be carried out soon
 		o.open(s)
 	}

@@ -92,6 +92,13 @@ func (c *Cloud) SetLoadBalancerQuota(n int) {
 	c.lbQuota = n
 }
 
+// SetMemberQuota lets the cloud hold n members of pools; negative is no quota.
+func (c *Cloud) SetMemberQuota(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.memberQuota = n
+}
+
 // serves is called with the lock held.
 func (c *Cloud) serves(call string) error {
 	switch call {

@@ -266,10 +266,26 @@ func (b *Backend) ChangeMembers(ctx context.Context, poolID string, add, remove 
 			for _, m := range remove {
 				p.Members = slices.DeleteFunc(p.Members, same(m))
 			}
+			more := len(p.Members) - len(lb.Listeners[i].Pool.Members)
+			if quota := b.cloud.memberQuota; more > 0 && quota >= 0 && b.cloud.members()+more > quota {
+				return fmt.Errorf("changing members of pool %s: quota of %d members: %w", poolID, quota, sdn.ErrQuota)
+			}
 			lb.Listeners[i].Pool = &p
 			return nil
 		})
 	})
+}
+
+// members counts those of all pools, with the lock held.
+func (c *Cloud) members() (n int) {
+	for _, lb := range c.balancers {
+		for i := range lb.Listeners {
+			if p := lb.Listeners[i].Pool; p != nil {
+				n += len(p.Members)
+			}
+		}
+	}
+	return n
 }
 
 // listener finds a listener of this cluster, with the lock held; its load balancer

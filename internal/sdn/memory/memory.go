@@ -111,13 +111,14 @@ type Cloud struct {
 	last     int // number of the last thing made
 	calls    map[string]int
 
-	unserved  bool                 // there are no load balancers
-	hidden    bool                 // what the default provider is
-	providers map[string]*Provider // by name; the default one also by the empty name
-	flavors   map[string]bool
-	balancers map[string]*balancer
-	lbQuota   int // load balancers in all; negative is none
-	floating  map[string]*floatingIP
+	unserved    bool                 // there are no load balancers
+	hidden      bool                 // what the default provider is
+	providers   map[string]*Provider // by name; the default one also by the empty name
+	flavors     map[string]bool
+	balancers   map[string]*balancer
+	lbQuota     int // load balancers in all; negative is none
+	memberQuota int // of members of pools
+	floating    map[string]*floatingIP
 }
 
 type addressKey struct{ subnet, ip string }
@@ -136,7 +137,7 @@ func New(subnets ...Subnet) *Cloud {
 		subnets: map[string]Subnet{}, groups: map[string]bool{}, made: map[string]*group{}, hosts: map[string]bool{},
 		trunks: map[string]map[string]int32{}, ports: map[string]*port{}, calls: map[string]int{},
 		used: map[addressKey]bool{}, quota: -1, hostsAt: map[addressKey]string{}, machines: map[string]Machine{}, pairs: map[string][]Pair{}, most: 10,
-		providers: providers(), flavors: map[string]bool{}, balancers: map[string]*balancer{}, lbQuota: -1, floating: map[string]*floatingIP{},
+		providers: providers(), flavors: map[string]bool{}, balancers: map[string]*balancer{}, lbQuota: -1, memberQuota: -1, floating: map[string]*floatingIP{},
 	}
 	for _, s := range subnets {
 		c.subnets[s.ID] = s
