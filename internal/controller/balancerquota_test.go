@@ -4,6 +4,7 @@
 package controller_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -96,4 +97,33 @@ func TestMembersOverQuota(t *testing.T) {
 	b.mentions("Event", b.eventOn("web", "OverQuota"), "Raise the quota")
 	b.cloud.SetMemberQuota(-1)
 	b.realised("web")
+}
+
+// TestHalfAPortOverQuota: a listener whose pool there was no room for is not made again.
+func TestHalfAPortOverQuota(t *testing.T) {
+	b := balancerBed(t)
+	b.start()
+	b.balancer("web", func(s *v1.KuryrLoadBalancerSpec) { s.Listeners = s.Listeners[:1] })
+	b.realised("web")
+	b.onAfter(func(_ context.Context, call string, n int) error {
+		if call != memory.CreateListener || n > 1 {
+			return nil
+		}
+		b.cloud.EditLoadBalancer(b.at(vip4.IP).ID, func(lb *sdn.LoadBalancer) {
+			for i := range lb.Listeners {
+				if lb.Listeners[i].Port == 443 {
+					lb.Listeners[i].Pool = nil
+				}
+			}
+		})
+		return fmt.Errorf("quota of pools: %w", sdn.ErrQuota)
+	})
+	b.respec("web", func(s *v1.KuryrLoadBalancerSpec) { s.Listeners = append(s.Listeners, balancerPort(443, 1, 2)) })
+	b.realised("web")
+	if got := b.serves("web"); !cmp.Equal(got, served) {
+		t.Errorf("there are %v, want %v", got, served)
+	}
+	if n := b.cloud.Calls(memory.CreateListener); n != 1 {
+		t.Errorf("the listener was asked for %d times, want once", n)
+	}
 }

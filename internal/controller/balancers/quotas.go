@@ -58,6 +58,7 @@ const longestTurn = 10
 type queuedError struct {
 	err   error
 	after time.Duration
+	sent  bool // it has just asked
 }
 
 func (e *queuedError) Error() string { return e.err.Error() }
@@ -114,14 +115,14 @@ func (q *quotas) waits(of quota, req ctrl.Request) error {
 }
 
 // wait has a request in the queue and says what it is told, and when it is to come again.
-func (s *shortage) wait(req ctrl.Request, now time.Time, pause time.Duration) error {
+func (s *shortage) wait(req ctrl.Request, now time.Time, pause time.Duration) *queuedError {
 	i := s.place(req)
 	if i < 0 {
 		i = len(s.queue)
 		s.queue = append(s.queue, queued{req, errTurn})
 	}
 	after := s.until.Sub(now) + time.Duration(i)*pause
-	return &queuedError{s.queue[i].err, min(after, longestTurn*pause)}
+	return &queuedError{err: s.queue[i].err, after: min(after, longestTurn*pause)}
 }
 
 func (s *shortage) place(req ctrl.Request) int {
@@ -146,7 +147,9 @@ func (q *quotas) refused(of quota, req ctrl.Request, size int, err error) error 
 		s.queue = slices.Delete(s.queue, i, i+1)
 	}
 	s.queue = append(s.queue, queued{req, err})
-	return s.wait(req, now, q.pause)
+	waits := s.wait(req, now, q.pause)
+	waits.sent = true
+	return waits
 }
 
 // made notes that there was room.

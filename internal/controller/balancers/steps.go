@@ -158,12 +158,26 @@ func (r *Reconciler) steps(ctx context.Context, klb *v1.KuryrLoadBalancer, m *me
 		default:
 			failed.add(s, err, o)
 		}
-		asked = asked || !errors.Is(err, sdn.ErrQuota) || len(o.did) > did
+		asked = asked || mayHave(s, err) || len(o.did) > did
 	}
 	if known && !asked { // all is as it was seen
 		m.trees, m.seen = o.trees, o.seen
 	}
 	return errors.Join(failed.all...)
+}
+
+// mayHave reports whether a step may have had an effect. One that is over quota has none,
+// if it was not sent, or is one request: of a listener or a pool there may be a part.
+func mayHave(s balancer.Step, err error) bool {
+	if !errors.Is(err, sdn.ErrQuota) {
+		return true
+	}
+	var queued *queuedError
+	if errors.As(err, &queued) && !queued.sent {
+		return false
+	}
+	_, whole := s.(balancer.CreateLoadBalancer)
+	return !whole
 }
 
 // failures are the steps of a round that could not be carried out. One that is refused for
