@@ -217,3 +217,42 @@ func TestUnpublishedAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestBusyOtherFamily: one load balancer that is busy for long keeps the other one of its
+// Service neither from closing a port nor from following endpoints.
+func TestBusyOtherFamily(t *testing.T) {
+	for stuck, other := range map[string]string{vip4.IP: vip6.IP, vip6.IP: vip4.IP} {
+		t.Run(stuck, func(t *testing.T) {
+			b := balancerBed(t)
+			port := func(n int32, i int) v1.ListenerSpec {
+				l := balancerPort(n, i)
+				l.Members = append(l.Members, six(i))
+				return l
+			}
+			b.start()
+			b.balancer("web", public, func(s *v1.KuryrLoadBalancerSpec) {
+				s.VIPs, s.Listeners = []v1.VIPAddress{vip4, vip6}, []v1.ListenerSpec{port(80, 1), port(443, 1)}
+			})
+			b.realised("web")
+			b.cloud.EditLoadBalancer(b.at(stuck).ID, func(lb *sdn.LoadBalancer) { lb.Provisioning = "PENDING_UPDATE" })
+			for i := range 3 {
+				b.respec("web", func(s *v1.KuryrLoadBalancerSpec) { s.Listeners = []v1.ListenerSpec{port(80, 2+i), port(443, 2+i)} })
+				want := balancerPort(80, 2+i).Members[0].IP
+				if other == vip6.IP {
+					want = six(2 + i).IP
+				}
+				b.eventually("it has the endpoints of now", func() bool { return cmp.Equal(b.membersAtAddress(other), []string{want}) })
+			}
+			b.respec("web", func(s *v1.KuryrLoadBalancerSpec) { s.Listeners = s.Listeners[:1] })
+			b.eventually("443 is closed", func() bool { return cmp.Equal(b.portsAt(other), []int32{80}) })
+			if p := b.klb("web").Status.PublicIP; p == nil || b.publicOf(b.at(vip4.IP)) != p.IP {
+				t.Errorf("the floating IP is not where it was: %v, %+v", b.publicOnes(), p)
+			}
+			b.cloud.EditLoadBalancer(b.at(stuck).ID, func(lb *sdn.LoadBalancer) { lb.Provisioning = sdn.ProvisioningActive })
+			b.realised("web")
+			if got := b.portsAt(stuck); !cmp.Equal(got, []int32{80}) {
+				t.Errorf("the one that was busy has ports %v, want 80", got)
+			}
+		})
+	}
+}

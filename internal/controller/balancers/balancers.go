@@ -18,6 +18,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -262,14 +263,11 @@ func (r *Reconciler) bring(ctx context.Context, klb *v1.KuryrLoadBalancer, m *me
 	o := &round{}
 	o.err = errors.Join(r.unpublish(ctx, klb, m, o), r.keepOut(ctx, klb, m, o))
 	if id, since := r.wait.WaitsFor(kube.RequestOf(klb)); id != "" && !m.overdue(r.now(), r.patience()) {
-		o.waiting, o.since = id, since
-		if !m.lax.IsZero() {
-			o.within = m.lax.Add(r.patience()).Sub(r.now())
+		o.waiting, o.since, o.busy = id, since, r.wait.Busy(kube.RequestOf(klb))
+		idle := func(id string) bool { return !slices.Contains(o.busy, id) }
+		if !slices.ContainsFunc(balancer.Named(klb), idle) {
+			return r.rest(ctx, klb, m, o)
 		}
-		if o.err == nil && len(o.moved) == 0 && meta.IsStatusConditionTrue(klb.Status.Conditions, v1.ConditionProgressing) && r.now().Sub(since) < stuckAfter {
-			return r.next(o)
-		}
-		return r.report(ctx, klb, m, o)
 	}
 	if o.err = r.round(ctx, klb, m, o); errors.Is(o.err, sdn.ErrUnsupported) {
 		m.refusals++
@@ -277,6 +275,17 @@ func (r *Reconciler) bring(ctx context.Context, klb *v1.KuryrLoadBalancer, m *me
 		m.refusals = 0
 	}
 	o.refusals = m.refusals
+	return r.report(ctx, klb, m, o)
+}
+
+// rest is a round while all load balancers are busy.
+func (r *Reconciler) rest(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, o *round) (ctrl.Result, error) {
+	if !m.lax.IsZero() {
+		o.within = m.lax.Add(r.patience()).Sub(r.now())
+	}
+	if o.err == nil && len(o.moved) == 0 && meta.IsStatusConditionTrue(klb.Status.Conditions, v1.ConditionProgressing) && r.now().Sub(o.since) < stuckAfter {
+		return r.next(o)
+	}
 	return r.report(ctx, klb, m, o)
 }
 
@@ -289,6 +298,7 @@ type round struct {
 	asked    bool   // problems are what the provider cannot do
 	deferred string // the provider that stays until it is this one's turn to change it
 
+	busy    []string // load balancers that were waited for before: the round is about the others
 	did     []string // steps that were carried out
 	waiting string   // a load balancer that is busy
 	since   time.Time
@@ -343,6 +353,7 @@ func (r *Reconciler) round(ctx context.Context, klb *v1.KuryrLoadBalancer, m *me
 	o.problems, o.asked, o.withheld = problems, !features.Unsure, balancer.Withheld(spec, features)
 	o.features = features
 	plan := balancer.Next(want, trees, balancer.Named(klb), features)
+	plan.Leave(o.busy)
 	m.replaceFailovers(plan.Mend, trees)
 	o.broken, o.kept = plan.Broken, plan.Kept
 	r.leaveStubborn(ctx, m, &plan, o)

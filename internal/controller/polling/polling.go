@@ -81,6 +81,18 @@ func (w *Waiter) WaitsFor(req ctrl.Request) (id string, since time.Time) {
 	return id, since
 }
 
+// Busy returns all load balancers that are being waited for.
+func (w *Waiter) Busy(req ctrl.Request) (ids []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for k, v := range w.busy {
+		if v.req == req {
+			ids = append(ids, k)
+		}
+	}
+	return ids
+}
+
 // Run lists while anything is busy, until ctx ends.
 func (w *Waiter) Run(ctx context.Context) error {
 	log := ctrl.LoggerFrom(ctx).WithName("loadbalancers")

@@ -60,6 +60,12 @@ func Next(want, have []sdn.LoadBalancer, keep []string, f sdn.Features) Plan {
 	return p
 }
 
+// Leave takes out what is about these load balancers.
+func (p *Plan) Leave(ids []string) {
+	about := func(s Step) bool { return slices.Contains(ids, Target(s)) }
+	p.Steps, p.Mend, p.Last = slices.DeleteFunc(p.Steps, about), slices.DeleteFunc(p.Mend, about), slices.DeleteFunc(p.Last, about)
+}
+
 // order is by what steps are ordered: what keeps somebody out comes first, and nobody
 // waits for a mark.
 func order(step Step) int {
