@@ -59,3 +59,24 @@ func TestAdoptedAddressIsNotTaken(t *testing.T) {
 		})
 	}
 }
+
+// TestAdoptedAddressOfAnotherNetwork: a floating IP that a Service has by its address comes
+// back once it is no longer withheld, also if the cluster's are of another network by now.
+func TestAdoptedAddressOfAnotherNetwork(t *testing.T) {
+	const address = "203.0.113.80"
+	b := balancerBed(t)
+	b.cloud.AddForeignFloatingIP(sdn.FloatingIPRequest{NetworkID: publicNetwork, Address: address})
+	b.start()
+	b.balancer("web", func(s *v1.KuryrLoadBalancerSpec) {
+		s.PublicIP = &v1.PublicIPSpec{NetworkID: publicNetwork, Address: address}
+	})
+	b.realised("web")
+	b.respec("web", func(s *v1.KuryrLoadBalancerSpec) {
+		s.PublicIP.NetworkID, s.SourceRanges = "5f1c5aac-0000-4000-8000-0000000000f9", []string{"192.0.2.0/24"}
+	})
+	b.eventually("it is withheld", func() bool { return b.publicOf(b.tree("web")) == "" && b.klb("web").Status.PublicIP == nil })
+	b.respec("web", func(s *v1.KuryrLoadBalancerSpec) { s.SourceRanges = nil })
+	if p := b.realised("web").Status.PublicIP; p == nil || p.IP != address || b.publicOf(b.tree("web")) != address {
+		t.Errorf("it has %+v, the cloud %v, want %s back", p, b.publicOnes(), address)
+	}
+}

@@ -81,6 +81,7 @@ func (r *Reconciler) choosePlace(ctx context.Context, klb *v1.KuryrLoadBalancer,
 	if klb.Spec.PublicIP != nil && klb.Spec.PublicIP.SubnetID != "" {
 		at.Subnet = r.prefixOf(ctx, klb.Spec.PublicIP.SubnetID)
 	}
+	at.Held = klb.Spec.PublicIP != nil && klb.Spec.PublicIP.Address != "" && r.held.has(klb, klb.Spec.PublicIP.Address)
 	if at.Before, err = r.before(ctx, klb); err != nil {
 		return err
 	}

@@ -80,6 +80,9 @@ type Place struct {
 	// Before is the KuryrLoadBalancer that comes before this one for the address that it
 	// asks for, as Before has it; empty: none.
 	Before string
+	// Held says that it had the floating IP that it asks for by its address, whatever the
+	// status says since: the status names none that is withheld.
+	Held bool
 	// Partial says that Own may lack some: a floating IP elsewhere may be at one of them.
 	Partial bool
 }
@@ -266,7 +269,7 @@ func (a *addresser) choose(want *v1.PublicIPSpec) *sdn.FloatingIP {
 		if f.Owner != (sdn.Owner{}) && !a.mine(f) {
 			a.Problem = fmt.Sprintf("floating IP %s was made for %s/%s: ask for another address", f.Address, f.Owner.Namespace, f.Owner.Name)
 		}
-		if f.Owner == (sdn.Owner{}) && !a.known(f) && !sdn.SameID(f.NetworkID, want.NetworkID) {
+		if f.Owner == (sdn.Owner{}) && !a.known(f) && !a.at.Held && !sdn.SameID(f.NetworkID, want.NetworkID) {
 			a.Problem = fmt.Sprintf("floating IP %s is of network %s, and the Service has one of %s: ask for another address, or name that network "+
 				"in the annotation loadbalancer.openstack.org/floating-network-id", f.Address, f.NetworkID, want.NetworkID)
 		}

@@ -39,6 +39,7 @@ func TestFloatingIP(t *testing.T) {
 		prior    *v1.PublicIPStatus
 		noPort   bool
 		withheld bool
+		held     bool
 		partial  bool
 		all      []sdn.FloatingIP
 		steps    []string
@@ -77,6 +78,11 @@ func TestFloatingIP(t *testing.T) {
 		{
 			name: "it has one of another network", want: &v1.PublicIPSpec{NetworkID: "other-net", Address: "203.0.113.5"},
 			prior: &v1.PublicIPStatus{ID: "a", IP: "203.0.113.5"}, all: []sdn.FloatingIP{theirs("a", "203.0.113.5", "")},
+			steps: []string{"give floating IP 203.0.113.5 to port vip"},
+		},
+		{
+			name: "it had one of another network before that was withheld", want: &v1.PublicIPSpec{NetworkID: "other-net", Address: "203.0.113.5"},
+			held: true, all: []sdn.FloatingIP{theirs("a", "203.0.113.5", "")},
 			steps: []string{"give floating IP 203.0.113.5 to port vip"},
 		},
 		{
@@ -255,7 +261,7 @@ func TestFloatingIP(t *testing.T) {
 			if tc.deleted {
 				klb.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 			}
-			at := balancer.Place{Port: "vip", Own: []string{"vip", "old"}, Withheld: tc.withheld, Partial: tc.partial, Subnet: prefix("203.0.113.0/24")}
+			at := balancer.Place{Port: "vip", Own: []string{"vip", "old"}, Withheld: tc.withheld, Held: tc.held, Partial: tc.partial, Subnet: prefix("203.0.113.0/24")}
 			if tc.noPort {
 				at.Port, at.Own = "", nil
 			}
