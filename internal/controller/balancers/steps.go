@@ -183,7 +183,7 @@ func mayHave(s balancer.Step, err error) bool {
 // failures are the steps of a round that could not be carried out. One that is refused for
 // what it says, or as somebody else has what it asks for, keeps no other from being
 // tried. Else those of its kind have to wait; and where the cloud has not answered twice,
-// all but what is urgent.
+// all but what is urgent, and then that, too: each may take as long as a request may.
 type failures struct {
 	all   []error
 	kinds map[string]error
@@ -214,7 +214,7 @@ func (f *failures) skips(s balancer.Step, o *round) bool {
 	if err != nil && !away(err) { // it will not be carried out soon
 		o.open(s)
 	}
-	return err != nil || f.away > 1 && !balancer.Urgent(s)
+	return err != nil || f.away > 2 || f.away > 1 && !balancer.Urgent(s)
 }
 
 // awaitRefused has the object wait for a load balancer that has refused a step as busy.

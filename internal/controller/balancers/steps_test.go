@@ -1,0 +1,26 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancers
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/kuryr-go/kuryr/internal/plan/balancer"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// TestUnanswered: where the cloud has not answered twice what is urgent is tried once
+// more, and after that nothing is.
+func TestUnanswered(t *testing.T) {
+	var f failures
+	var o round
+	for i, want := range []struct{ update, urgent bool }{{false, false}, {false, false}, {true, false}, {true, true}} {
+		update, urgent := f.skips(balancer.UpdatePool{LoadBalancerID: "next"}, &o), f.skips(balancer.DeleteListener{LoadBalancerID: "next"}, &o)
+		if update != want.update || urgent != want.urgent {
+			t.Errorf("after %d without an answer, skipped are an update: %t, what is urgent: %t; want %+v", i, update, urgent, want)
+		}
+		f.add(balancer.DeleteListener{LoadBalancerID: fmt.Sprint("lb-", i)}, sdn.ErrUnavailable, &o)
+	}
+}
