@@ -12,7 +12,7 @@ import (
 )
 
 // Mend puts the node's ends of ports that sandboxes have back to where Plug has put
-// them, and returns those that it has put back: a bridge that was deleted and made anew,
+// them, and returns those that were off it: a bridge that was deleted and made anew,
 // or a database of Open vSwitch that was lost, has no ports. What is in the sandbox is the pod's own
 // business, and a pair that is gone has taken the pod's interface with it. Ports that
 // binding drivers plug, and those without a node's end, are left alone.
@@ -80,7 +80,9 @@ func (s *Set) detached(ctx context.Context, all []Interface) ([]Interface, error
 	return off, nil
 }
 
-// mend puts one back, now that no call for the port is at work, and reports whether it did.
+// mend puts one back, now that no call for the port is at work, and reports whether it was
+// off the switch. That the node's own stack was not kept off the device is put right as
+// well, and not told: the pod had its network.
 func (s *Set) mend(ctx context.Context, i Interface) (bool, error) {
 	h, err := openNetlink()
 	if err != nil {
@@ -99,7 +101,8 @@ func (s *Set) mend(ctx context.Context, i Interface) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if problem := k.attached(ctx, node); problem != nil {
+	off := k.attached(ctx, node) != nil
+	if off {
 		if err := k.detach(ctx, p.i, node); err != nil {
 			return false, err
 		}
@@ -112,7 +115,7 @@ func (s *Set) mend(ctx context.Context, i Interface) (bool, error) {
 	if node, err = h.LinkByIndex(node.Attrs().Index); err != nil {
 		return false, fmt.Errorf("looking for %s: %w", HostDevice(i.PortID), err)
 	}
-	return true, k.attached(ctx, node)
+	return off, k.attached(ctx, node)
 }
 
 // keeper returns the wiring of i, of type ovs or bridge.

@@ -61,8 +61,12 @@ func TestMendOpenVSwitch(t *testing.T) {
 
 	v.ctl(t, "set", "Interface", plug.HostDevice(anew.PortID), `external_ids:attached-mac="fa:16:3e:ff:ff:ff"`)
 	mended(t, s, all, anew)
-	sh(t, "sh", "-c", "echo 0 >/proc/sys/net/ipv6/conf/"+plug.HostDevice(parked.PortID)+"/disable_ipv6")
-	mended(t, s, all, parked)
+	neutral := "/proc/sys/net/ipv6/conf/" + plug.HostDevice(parked.PortID) + "/disable_ipv6"
+	sh(t, "sh", "-c", "echo 0 >"+neutral)
+	mended(t, s, all) // the pod had its network: it is put right, and not told
+	if got := sh(t, "cat", neutral); got != "1" {
+		t.Errorf("disable_ipv6 is %s after Mend, want 1", got)
+	}
 	if got := a.run(t, "ip", "address", "show", "eth0"); !strings.Contains(got, "172.16.0.1") {
 		t.Errorf("the pod's interface was made anew: %s", got)
 	}

@@ -4,11 +4,10 @@
 package plug
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -21,27 +20,46 @@ import (
 //   - The node answers ARP for no address that is not the device's own. By default it
 //     does for all that it has.
 //   - It takes no packet from a source that it does not reach by that device, which has
-//     no address and no route: none at all.
+//     no address and no route: none at all. Loose (2), which systemd's udev rule writes
+//     after Kuryr where sysctl.d has it for all devices, is as good: of a device without
+//     an address the kernel refuses what it would let in by another. The larger of
+//     conf/all and the device's own counts.
 //
 // A switch or a bridge takes a port's frames before any of this is looked at, but not
 // all do: Open vSwitch's data path in user space has a copy, and where a device has
 // left its switch (ovs-vsctl del-port) all is the node's. A filter at the device's
 // tc ingress would do for the former only, as the kernel's data path comes after it.
-var muteSysctls = []struct{ key, value string }{
-	{"ipv6/conf/%s/disable_ipv6", "1"},
-	{"ipv4/conf/%s/arp_ignore", "1"},
-	{"ipv4/conf/%s/rp_filter", "1"},
+var muteSysctls = []muteSysctl{
+	{"ipv6/conf/%s/disable_ipv6", []string{"1"}},
+	{"ipv4/conf/%s/arp_ignore", []string{"1"}},
+	{"ipv4/conf/%s/rp_filter", []string{"1", "2"}},
 }
 
-func muteSysctl(key, device string) string {
-	return filepath.Join("/proc/sys/net", strings.Replace(key, "%s", device, 1))
+type muteSysctl struct {
+	key string
+	are []string // values that will do, the first of which is Kuryr's
+}
+
+func (m muteSysctl) path(device string) string {
+	return filepath.Join("/proc/sys/net", strings.Replace(m.key, "%s", device, 1))
+}
+
+// wrong says what the value is, if it will not do. What cannot be read is not there.
+func (m muteSysctl) wrong(device string) error {
+	got, err := os.ReadFile(m.path(device))
+	if value := strings.TrimSpace(string(got)); err == nil && !slices.Contains(m.are, value) {
+		return fmt.Errorf("the node's own stack is not kept off %s: %s is %s, not %s", device, m.path(device), value, m.are[0])
+	}
+	return nil
 }
 
 // mute makes it so. Of a device that is not up yet nothing gets through before.
 func mute(device string) error {
-	for _, set := range muteSysctls {
-		err := sysctl(muteSysctl(set.key, device), set.value)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel without IPv6 has none of it
+	for _, m := range muteSysctls {
+		if m.wrong(device) == nil {
+			continue
+		}
+		if err := os.WriteFile(m.path(device), []byte(m.are[0]), 0); err != nil {
 			return fmt.Errorf("keeping the node's own stack off %s: %w: %w", device, err, ErrDataPath)
 		}
 	}
@@ -50,11 +68,9 @@ func mute(device string) error {
 
 // muted says what of it is not so.
 func muted(device string) error {
-	for _, set := range muteSysctls {
-		path := muteSysctl(set.key, device)
-		got, err := os.ReadFile(path)
-		if err == nil && strings.TrimSpace(string(got)) != set.value {
-			return fmt.Errorf("the node's own stack is not kept off %s: %s is %s, not %s", device, path, strings.TrimSpace(string(got)), set.value)
+	for _, m := range muteSysctls {
+		if err := m.wrong(device); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -121,6 +121,51 @@ func TestMuteAgain(t *testing.T) {
 	mustCheck(t, d, p)
 }
 
+// Where the distribution says so for all devices, systemd writes rp_filter=2 some time after
+// the node's end was made. That is as good, no fault of the pod's port, and no reason to
+// look after it again. Off is not.
+func TestFilterThatTheNodeHasChanged(t *testing.T) {
+	d, s := bridges(t), plug.New(plug.Config{Bridge: "br-test"})
+	p := pod(t, "bridge", 66, newNamespace(t))
+	mustPlug(t, d, p)
+	filter := "/proc/sys/net/ipv4/conf/" + plug.HostDevice(p.PortID) + "/rp_filter"
+	sh(t, "sh", "-c", "echo 2 >"+filter)
+	mustCheck(t, d, p)
+	mended(t, s, []plug.Interface{p})
+	mustPlug(t, d, p)
+	if got := sh(t, "cat", filter); got != "2" {
+		t.Errorf("rp_filter is %s after Mend and Plug, want 2", got)
+	}
+	sh(t, "sh", "-c", "echo 0 >"+filter)
+	if err := d.Check(t.Context(), p); err == nil || !strings.Contains(err.Error(), "rp_filter") {
+		t.Errorf("Check = %v, want one that names rp_filter", err)
+	}
+	mended(t, s, []plug.Interface{p})
+	mustCheck(t, d, p)
+}
+
+// The kernel goes by the larger of conf/all and the device's own. Loose (2) would let in
+// what has a route by any device, a default route too, but not by a device without an
+// address, as the node's ends have none: it refuses as strict (1) does.
+func TestFilterOfALooseNode(t *testing.T) {
+	d := bridges(t)
+	p := pod(t, "bridge", 67, newNamespace(t))
+	mustPlug(t, d, p)
+	tap := plug.HostDevice(p.PortID)
+	sh(t, "sh", "-c", "ip link add uplink type veth peer name uplink-far && ip link set uplink-far up && ip link set uplink up && ip route add default dev uplink")
+	t.Cleanup(func() { sh(t, "sh", "-c", "ip link del uplink; echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter") })
+	sh(t, "ip", "link", "set", tap, "nomaster")
+	s := &scene{TB: t, pod: p, victim: p, node: []string{tap}}
+	for _, c := range []struct{ all, own string }{{"2", "1"}, {"2", "2"}, {"0", "2"}, {"2", "0"}, {"1", "0"}} {
+		sh(t, "sh", "-c", "echo "+c.all+" >/proc/sys/net/ipv4/conf/all/rp_filter; echo "+c.own+" >/proc/sys/net/ipv4/conf/"+tap+"/rp_filter")
+		if s.can([]string{packetsToTheNode}, nil); t.Failed() {
+			t.Fatalf("with rp_filter %s of all, and %s of the device", c.all, c.own)
+		}
+	}
+	sh(t, "sh", "-c", "echo 0 | tee /proc/sys/net/ipv4/conf/all/rp_filter /proc/sys/net/ipv4/conf/"+tap+"/rp_filter")
+	s.can([]string{packetsToTheNode}, []string{packetsToTheNode}) // it is the filter that does it
+}
+
 // Somebody's bridge, which is down and has an address, is brought up as it is.
 func TestBridgeWithAnAddressIsLeftAlone(t *testing.T) {
 	d := bridges(t)
