@@ -96,7 +96,7 @@ func (b *bridge) raise(h *netlink.Handle, br netlink.Link) error {
 	name := br.Attrs().Name
 	addresses, err := dump(func() ([]netlink.Addr, error) { return h.AddrList(br, netlink.FAMILY_ALL) })
 	if err == nil && len(addresses) == 0 {
-		err = mute(name)
+		err = muteBridge(name)
 	}
 	if err == nil {
 		err = h.LinkSetUp(br)

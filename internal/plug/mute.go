@@ -53,9 +53,17 @@ func (m muteSysctl) wrong(device string) error {
 	return nil
 }
 
+// muteBridge is for a bridge of Kuryr's. It leaves rp_filter alone: with br_netfilter, replies
+// of a pod of this node by a host port or node port are looked at as if they came in by the
+// bridge's own device, and would be refused. So what a pod sends by IPv4 to the bridge's own
+// MAC address comes in, which the node's own firewall has to decide on.
+func muteBridge(device string) error { return muteAs(device, muteSysctls[:2]) }
+
 // mute makes it so. Of a device that is not up yet nothing gets through before.
-func mute(device string) error {
-	for _, m := range muteSysctls {
+func mute(device string) error { return muteAs(device, muteSysctls) }
+
+func muteAs(device string, sysctls []muteSysctl) error {
+	for _, m := range sysctls {
 		if m.wrong(device) == nil {
 			continue
 		}

@@ -44,14 +44,12 @@ func gets(t testing.TB, conn net.PacketConn, again func()) bool {
 
 const nodesOwn = "192.0.2.77"
 
-// keepsOut wants the node's own stack to be out of a pod's reach by the node's device.
-func keepsOut(t testing.TB, pod *attacker, device string) {
+// answersNothing wants the node's own stack not to speak by a device, nor to believe what
+// comes in by it.
+func answersNothing(t testing.TB, pod *attacker, device string) {
 	t.Helper()
-	dev, err := net.InterfaceByName(device)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, mac := nodeHas(t, nodesOwn), dev.HardwareAddr
+	mac := macOf(t, device)
+	_ = nodeHas(t, nodesOwn)
 	own, client := netip.MustParseAddr(nodesOwn), netip.MustParseAddr("10.7.0.66")
 
 	var answer []byte
@@ -72,6 +70,14 @@ func keepsOut(t testing.TB, pod *attacker, device string) {
 	if out := sh(t, "ip", "-6", "route") + sh(t, "ip", "-6", "address"); strings.Contains(out, "2001:db8:bad") || strings.Contains(out, "default") {
 		t.Errorf("the node believes a pod that says to be a router:\n%s", out)
 	}
+}
+
+// keepsOut wants the node's own stack to be out of a pod's reach by the node's device.
+func keepsOut(t testing.TB, pod *attacker, device string) {
+	t.Helper()
+	answersNothing(t, pod, device)
+	mac, conn := macOf(t, device), nodeHas(t, nodesOwn)
+	own, client := netip.MustParseAddr(nodesOwn), netip.MustParseAddr("10.7.0.66")
 	to := netip.AddrPortFrom(own, netip.MustParseAddrPort(conn.LocalAddr().String()).Port())
 	if gets(t, conn, func() {
 		for _, source := range []netip.Addr{client, netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("127.0.0.1"), own} {
@@ -82,6 +88,15 @@ func keepsOut(t testing.TB, pod *attacker, device string) {
 	}
 }
 
+func macOf(t testing.TB, device string) net.HardwareAddr {
+	t.Helper()
+	dev, err := net.InterfaceByName(device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dev.HardwareAddr
+}
+
 // A pod that is not a router says to be one, and wants to talk to the node past its
 // port's security groups.
 func TestNodeIsOutOfReach(t *testing.T) {
@@ -89,7 +104,10 @@ func TestNodeIsOutOfReach(t *testing.T) {
 		d := bridges(t)
 		p := pod(t, "bridge", 60, newNamespace(t))
 		mustPlug(t, d, p)
-		keepsOut(t, attack(t, namespace{p.Netns}, p.Name), "br-test")
+		answersNothing(t, attack(t, namespace{p.Netns}, p.Name), "br-test") // what is let in by it: TestAttackOnABridge
+		if got := sh(t, "cat", "/proc/sys/net/ipv4/conf/br-test/rp_filter"); got != "0" {
+			t.Errorf("rp_filter of the bridge is %s, want 0: replies by host ports come by it", got)
+		}
 		mustCheck(t, d, p)
 		sh(t, "ip", "link", "set", plug.HostDevice(p.PortID), "nomaster")
 		keepsOut(t, attack(t, namespace{p.Netns}, p.Name), plug.HostDevice(p.PortID))
