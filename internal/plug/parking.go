@@ -345,7 +345,7 @@ func (s *Set) Parked(ctx context.Context) (map[string]bool, error) {
 		}
 		a, row := l.Attrs(), rows[l.Attrs().Name]
 		found[m.port] = isOtherEnd(ends[a.ParentIndex], l) && a.OperState == netlink.OperUp &&
-			(row.of(l) || row == nil && a.MasterIndex != 0)
+			(row.of(l) || row == nil && a.MasterIndex != 0) && muted(a.Name) == nil // a daemon of before did not
 	}
 	return found, s.removeNameless(lot, ends)
 }

@@ -325,6 +325,23 @@ func TestParkedElsewhere(t *testing.T) {
 	})
 }
 
+// What a daemon of before has parked, which did not keep the node's own stack off it, is
+// parked again before a pod gets it.
+func TestParkedPortsAreKeptFromTheNode(t *testing.T) {
+	parkings(t, func(t *testing.T, s *plug.Set, l lot, typ string) {
+		p := pod(t, typ, 1, newNamespace(t))
+		park(t, s, l, p)
+		neutral := "/proc/sys/net/ipv6/conf/" + plug.HostDevice(p.PortID) + "/disable_ipv6"
+		sh(t, "sh", "-c", "echo 0 >"+neutral)
+		parked(t, s, p, false)
+		park(t, s, l, p)
+		d := driver(t, s, typ)
+		mustPlug(t, d, p)
+		counted(t, s, 1, 0)
+		mustCheck(t, d, p)
+	})
+}
+
 func TestParkSaysWhatCannotBeParked(t *testing.T) {
 	l := newLot(t)
 	p := pod(t, "bridge", 1, newNamespace(t))
