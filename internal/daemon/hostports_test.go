@@ -158,6 +158,34 @@ func TestHostPortThatTheNodeListensOn(t *testing.T) {
 	n.eventually("nothing is passed on", func() bool { return w.passes() == "" })
 }
 
+// A port that the node talks from is free: what comes back to it belongs to a connection,
+// which may be there for days.
+func TestHostPortThatTheNodeTalksFrom(t *testing.T) {
+	t.Parallel()
+	n, _ := nodeWithTables(t)
+	n.listens = listens
+	n.start()
+	for _, network := range []string{"tcp4", "udp4", "tcp6", "udp6"} {
+		host := map[bool]string{true: "[::1]", false: "127.0.0.1"}[strings.HasSuffix(network, "6")]
+		far, at := listenAt(t, network, host+":0")
+		conn, err := net.Dial(network, host+":"+strconv.Itoa(at))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, port, _ := net.SplitHostPort(conn.LocalAddr().String())
+		for _, hostIP := range []string{"", strings.Trim(host, "[]")} {
+			for taken, refused := range map[string]bool{port: false, strconv.Itoa(at): true} {
+				add := withHostPorts(request("ADD", "c1", "/run/netns/a"), fmt.Sprintf(`[{"hostPort":%s,"containerPort":80,"protocol":%q,"hostIP":%q}]`, taken, network[:3], hostIP))
+				if _, err := n.call(t.Context(), add); (codeOf(err) == cni.CodeHostPort) != refused || !refused && err != nil {
+					t.Errorf("%s: ADD with port %s of %q = %v, want it to be refused: %v", network, taken, hostIP, err, refused)
+				}
+				n.do(request("DEL", "c1", "/run/netns/a"))
+			}
+		}
+		_, _ = conn.Close(), far.Close()
+	}
+}
+
 // listenAt has something of the node listen, and says at which port.
 func listenAt(t *testing.T, network, address string) (io.Closer, int) {
 	t.Helper()

@@ -4,12 +4,15 @@
 package daemon
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/kuryr-go/kuryr/internal/cni"
@@ -38,8 +41,9 @@ func (p hostPortRecord) String() string {
 	return fmt.Sprintf("%s port %d of %s", strings.ToUpper(p.Protocol), p.Port, at)
 }
 
-// listens reports whether a socket of the node has the port, by binding to it for a
-// moment: the kernel knows best which sockets would meet. What cannot be tried is free.
+// listens reports whether a socket of the node waits at the port for whoever comes, by binding
+// to it for a moment: the kernel knows best which sockets would meet. Only if some would
+// it looks at what they are. What cannot be tried is free.
 func listens(p hostPortRecord, v6 bool) bool {
 	kind, protocol := unix.SOCK_STREAM, unix.IPPROTO_TCP
 	switch strings.ToUpper(p.Protocol) {
@@ -66,7 +70,55 @@ func listens(p hostPortRecord, v6 bool) bool {
 	if kind == unix.SOCK_STREAM { // connections of the port that are not listened for any more do not count
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 	}
-	return errors.Is(unix.Bind(fd, sockaddr(p.Address, p.Port, v6)), unix.EADDRINUSE)
+	if !errors.Is(unix.Bind(fd, sockaddr(p.Address, p.Port, v6)), unix.EADDRINUSE) {
+		return false
+	}
+	return waits(unix.AF_INET6, protocol, p, v6) || !v6 && waits(unix.AF_INET, protocol, p, v6)
+}
+
+// Of struct inet_diag_req_v2, and of struct inet_diag_msg, which answers.
+const (
+	diagRequestSize             = 56
+	diagStates, diagPort        = 4, 8 // in the request
+	diagSource, diagMessageSize = 8, 72
+	stateClosed, stateListening = 7, 10 // TCP_CLOSE, which UDP has that is not connected, and TCP_LISTEN
+)
+
+// waits reports whether a socket of that family is at the port for whoever comes. One that
+// has a far end is not: its connection the kernel tracks, so that a pod's host port of the
+// same number takes nothing of it. What cannot be looked at counts as if it were.
+func waits(family, protocol int, p hostPortRecord, v6 bool) bool {
+	state := stateListening
+	if protocol == unix.IPPROTO_UDP {
+		state = stateClosed
+	}
+	ask := make([]byte, diagRequestSize)
+	ask[0], ask[1] = byte(family), byte(protocol)
+	binary.NativeEndian.PutUint32(ask[diagStates:], 1<<state)
+	binary.BigEndian.PutUint16(ask[diagPort:], p.Port)
+	req := nl.NewNetlinkRequest(nl.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP)
+	req.AddRawData(ask)
+	answers, err := req.Execute(unix.NETLINK_INET_DIAG, 0)
+	if err != nil {
+		return true
+	}
+	return slices.ContainsFunc(answers, func(m []byte) bool {
+		return len(m) < diagMessageSize || meets(family, m[diagSource:diagSource+16], p.Address, v6)
+	})
+}
+
+// meets reports whether a socket at an address, as the kernel writes those of that family,
+// gets what comes for the one asked for, or for any of its kind if that is none.
+func meets(family int, raw []byte, asked netip.Addr, v6 bool) bool {
+	if family == unix.AF_INET {
+		raw = raw[:4]
+	}
+	at, _ := netip.AddrFromSlice(raw)
+	if at.IsUnspecified() { // [::] is most often for both
+		return true
+	}
+	at, asked = at.Unmap(), asked.Unmap()
+	return at.Is6() == v6 && (!asked.IsValid() || asked.IsUnspecified() || asked == at)
 }
 
 func sockaddr(a netip.Addr, port uint16, v6 bool) unix.Sockaddr {
