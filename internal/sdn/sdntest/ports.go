@@ -141,8 +141,8 @@ func anotherSubnetWhereOneIsFull(t *testing.T, f fixture) {
 	const room, n = 6, 8 // of eight addresses the first and the last are none for ports
 	r := f.request()
 	r.SubnetIDs, r.MoreSubnetIDs = []string{small.ID, f.Subnets[1].ID}, map[string][]string{small.ID: {f.Subnets[0].ID}}
-	for i, p := range f.create(r, n) {
-		first := small
+	for i := range n { // one by one: of a refused bulk request Neutron 21 keeps the addresses that it had taken
+		p, first := f.create(r, 1)[0], small
 		if i >= room {
 			first = f.Subnets[0]
 		}
@@ -150,6 +150,9 @@ func anotherSubnetWhereOneIsFull(t *testing.T, f fixture) {
 		again := f.port(p.ID)
 		again.Arrange(r.SubnetIDs, r.MoreSubnetIDs)
 		f.checkAddresses(again, first, f.Subnets[1])
+	}
+	if ports := f.create(r, n); len(ports) != n {
+		t.Errorf("%d ports where one subnet is full, want %d", len(ports), n)
 	}
 	f.checkAddresses(f.create(r, 1)[0], f.Subnets[0], f.Subnets[1])
 	r.MoreSubnetIDs = nil
