@@ -24,6 +24,7 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/balancers"
 	"github.com/kuryr-go/kuryr/internal/controller/collector"
+	"github.com/kuryr-go/kuryr/internal/controller/counted"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/membergroups"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
@@ -182,7 +183,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 // setupServices adds what serves Services once they are to be, and what keeps security
 // groups from being left when they are not any more.
 func setupServices(mgr ctrl.Manager, o Options, grants *membergroups.Groups) error {
-	cloud := balancers.Counted(balancers.Cloud{LoadBalancers: o.LoadBalancers, FloatingIPs: o.FloatingIPs, SecurityGroups: o.SecurityGroups})
+	cloud := balancers.Cloud{
+		LoadBalancers: counted.LoadBalancers(o.LoadBalancers), FloatingIPs: counted.FloatingIPs(o.FloatingIPs), SecurityGroups: counted.SecurityGroups(o.SecurityGroups),
+	}
 	making := &kube.Owners{}
 	later := &serviceSwitch{Options: o, mgr: mgr, live: mgr.GetAPIReader()}
 	suspect := func(ctrl.Request) {} // nobody looks

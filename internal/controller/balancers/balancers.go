@@ -73,8 +73,8 @@ type Reconciler struct {
 	lists     polling.Shared[[]sdn.LoadBalancerSummary]
 	addresses polling.SharedByProject
 	left      leftovers
-	held      holders
-	quotas    quotas
+	held      polling.Holders
+	quotas    *polling.Quotas
 	moves     polling.Turns
 	busy      polling.BusyProviders
 	grants    memberGroups
@@ -101,13 +101,20 @@ type Options struct {
 	Now      func() time.Time
 }
 
+// Cloud is what changes load balancers, and what they need.
+type Cloud struct {
+	LoadBalancers  sdn.LoadBalancers
+	FloatingIPs    sdn.FloatingIPs    // nil: Services get none
+	SecurityGroups sdn.SecurityGroups // nil: none keeps source ranges
+}
+
 // New returns what is to be added to mgr once Services are to be served.
 func New(mgr ctrl.Manager, o Options) *Reconciler {
 	r := &Reconciler{
 		client: mgr.GetClient(), cloud: o.Cloud.LoadBalancers, floating: o.Cloud.FloatingIPs, subnets: o.Subnets, groups: o.Cloud.SecurityGroups, backoff: o.Backoff, mend: o.Mend,
 		events: mgr.GetEventRecorder("kuryr-controller"), now: o.Now, grants: o.Members, making: o.Making,
 	}
-	r.quotas.pause, r.quotas.now, r.quotas.wake = o.Backoff.Quota, o.Now, r.wake.Add
+	r.quotas = polling.NewQuotas(o.Backoff.Quota, o.Now, r.wake.Add)
 	r.wait = polling.NewWaiter(o.Cloud.LoadBalancers.ListLoadBalancers, o.Now, r.wake.Add)
 	r.drift = polling.NewDrift(r.client, o.Settings, r.memory.suspect, r.memory.looking, r.wake.Add)
 	return r
@@ -185,8 +192,8 @@ func (r *Reconciler) get(ctx context.Context, req ctrl.Request) (*v1.KuryrLoadBa
 	err := r.client.Get(ctx, req.NamespacedName, &klb)
 	if apierrors.IsNotFound(err) {
 		r.memory.forget(req)
-		r.held.forget(req)
-		r.quotas.freed(req)
+		r.held.Forget(req)
+		r.quotas.Freed(req)
 		r.moved(req)
 		return nil, nil, nil
 	}

@@ -49,7 +49,7 @@ func (r *Reconciler) locate(ctx context.Context, klb *v1.KuryrLoadBalancer, m *m
 		return nil
 	case r.stands(klb, m, known):
 		o.address.Has, o.located = klb.Status.PublicIP, true
-		r.held.note(klb, klb.Status.PublicIP)
+		r.held.Note(klb, klb.Status.PublicIP)
 		return nil
 	}
 	if may, err := r.mayHaveAddress(ctx, klb, m); !may || err != nil {
@@ -65,7 +65,7 @@ func (r *Reconciler) locate(ctx context.Context, klb *v1.KuryrLoadBalancer, m *m
 	}
 	m.placed, m.address, m.addressFor = o.address.Problem == "", o.address, known
 	if m.placed && !at.Withheld {
-		r.held.note(klb, o.address.Has)
+		r.held.Note(klb, o.address.Has)
 	}
 	return nil
 }
@@ -74,14 +74,14 @@ func (r *Reconciler) locate(ctx context.Context, klb *v1.KuryrLoadBalancer, m *m
 // there is need not be looked at.
 func (r *Reconciler) choosePlace(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, at balancer.Place, known addressKnown, o *round) (err error) {
 	if m.lacking == known {
-		if err := r.quotas.waits(addressQuota(klb), kube.RequestOf(klb)); err != nil {
+		if err := r.quotas.Waits(addressQuota(klb), kube.RequestOf(klb)); err != nil {
 			return fmt.Errorf("to create a floating IP: %w", err)
 		}
 	}
 	if klb.Spec.PublicIP != nil && klb.Spec.PublicIP.SubnetID != "" {
 		at.Subnet = r.prefixOf(ctx, klb.Spec.PublicIP.SubnetID)
 	}
-	at.Held = klb.Spec.PublicIP != nil && klb.Spec.PublicIP.Address != "" && r.held.has(klb, klb.Spec.PublicIP.Address)
+	at.Held = klb.Spec.PublicIP != nil && klb.Spec.PublicIP.Address != "" && r.held.Has(klb, klb.Spec.PublicIP.Address)
 	if at.Before, err = r.before(ctx, klb); err != nil {
 		return err
 	}

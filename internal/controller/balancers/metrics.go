@@ -4,12 +4,8 @@
 package balancers
 
 import (
-	"context"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
-
-	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
 var (
@@ -27,154 +23,8 @@ var (
 		Name: "kuryr_loadbalancer_mends_total",
 		Help: "Tries to get a load balancer, or a part of one, out of ERROR.",
 	})
-	balancerWrites = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "kuryr_loadbalancer_writes_total",
-		Help: "Changes of load balancers, what is below them, floating IPs and security groups that the cloud was asked for, by how that went: " +
-			"ok, Pending (the load balancer is busy: it is asked again), or the reason why not, as conditions have it.",
-	}, []string{"change", "result"})
 )
 
 func init() {
-	metrics.Registry.MustRegister(balancerStages, balancerDrifts, balancersMended, balancerWrites)
-}
-
-// wrote counts a change that was asked for.
-func wrote(change string, err error) {
-	result := "ok"
-	if err != nil {
-		result = reasonFor(err)
-	}
-	balancerWrites.WithLabelValues(change, result).Inc()
-}
-
-// Cloud is what changes load balancers, and what they need.
-type Cloud struct {
-	LoadBalancers  sdn.LoadBalancers
-	FloatingIPs    sdn.FloatingIPs    // nil: Services get none
-	SecurityGroups sdn.SecurityGroups // nil: none keeps source ranges
-}
-
-// Counted has all counted that changes load balancers, floating IPs and security groups,
-// whoever asks for it.
-func Counted(o Cloud) Cloud {
-	if o.LoadBalancers != nil {
-		o.LoadBalancers = countedBalancers{o.LoadBalancers}
-	}
-	if o.FloatingIPs != nil {
-		o.FloatingIPs = countedAddresses{o.FloatingIPs}
-	}
-	if o.SecurityGroups != nil {
-		o.SecurityGroups = countedGroups{o.SecurityGroups}
-	}
-	return o
-}
-
-type countedBalancers struct{ sdn.LoadBalancers }
-
-func (c countedBalancers) CreateLoadBalancer(ctx context.Context, owner sdn.Owner, lb sdn.LoadBalancer) (sdn.LoadBalancer, error) {
-	made, err := c.LoadBalancers.CreateLoadBalancer(ctx, owner, lb)
-	wrote("CreateLoadBalancer", err)
-	return made, err
-}
-
-func (c countedBalancers) DeleteLoadBalancer(ctx context.Context, id string) error {
-	err := c.LoadBalancers.DeleteLoadBalancer(ctx, id)
-	wrote("DeleteLoadBalancer", err)
-	return err
-}
-
-func (c countedBalancers) MarkLoadBalancer(ctx context.Context, id string, owner sdn.Owner) error {
-	err := c.LoadBalancers.MarkLoadBalancer(ctx, id, owner)
-	wrote("MarkLoadBalancer", err)
-	return err
-}
-
-func (c countedBalancers) FailOver(ctx context.Context, id string) error {
-	err := c.LoadBalancers.FailOver(ctx, id)
-	wrote("FailOver", err)
-	return err
-}
-
-func (c countedBalancers) CreateListener(ctx context.Context, loadBalancerID string, l sdn.Listener) (sdn.Listener, error) {
-	made, err := c.LoadBalancers.CreateListener(ctx, loadBalancerID, l)
-	wrote("CreateListener", err)
-	return made, err
-}
-
-func (c countedBalancers) UpdateListener(ctx context.Context, id string, l sdn.Listener) error {
-	err := c.LoadBalancers.UpdateListener(ctx, id, l)
-	wrote("UpdateListener", err)
-	return err
-}
-
-func (c countedBalancers) DeleteListener(ctx context.Context, loadBalancerID, id string) error {
-	err := c.LoadBalancers.DeleteListener(ctx, loadBalancerID, id)
-	wrote("DeleteListener", err)
-	return err
-}
-
-func (c countedBalancers) CreatePool(ctx context.Context, listenerID string, p sdn.Pool) (sdn.Pool, error) {
-	made, err := c.LoadBalancers.CreatePool(ctx, listenerID, p)
-	wrote("CreatePool", err)
-	return made, err
-}
-
-func (c countedBalancers) UpdatePool(ctx context.Context, id string, p sdn.Pool) error {
-	err := c.LoadBalancers.UpdatePool(ctx, id, p)
-	wrote("UpdatePool", err)
-	return err
-}
-
-func (c countedBalancers) ChangeMembers(ctx context.Context, poolID string, add, remove []sdn.Member) error {
-	err := c.LoadBalancers.ChangeMembers(ctx, poolID, add, remove)
-	wrote("ChangeMembers", err)
-	return err
-}
-
-type countedAddresses struct{ sdn.FloatingIPs }
-
-func (c countedAddresses) CreateFloatingIP(ctx context.Context, owner sdn.Owner, r sdn.FloatingIPRequest) (sdn.FloatingIP, error) {
-	made, err := c.FloatingIPs.CreateFloatingIP(ctx, owner, r)
-	wrote("CreateFloatingIP", err)
-	return made, err
-}
-
-func (c countedAddresses) Associate(ctx context.Context, id, portID string) error {
-	err := c.FloatingIPs.Associate(ctx, id, portID)
-	wrote("Associate", err)
-	return err
-}
-
-func (c countedAddresses) Dissociate(ctx context.Context, id, portID string) error {
-	err := c.FloatingIPs.Dissociate(ctx, id, portID)
-	wrote("Dissociate", err)
-	return err
-}
-
-func (c countedAddresses) DeleteFloatingIP(ctx context.Context, id, portID string) error {
-	err := c.FloatingIPs.DeleteFloatingIP(ctx, id, portID)
-	wrote("DeleteFloatingIP", err)
-	return err
-}
-
-func (c countedAddresses) DisownFloatingIP(ctx context.Context, id string) error {
-	err := c.FloatingIPs.DisownFloatingIP(ctx, id)
-	wrote("DisownFloatingIP", err)
-	return err
-}
-
-type countedGroups struct{ sdn.SecurityGroups }
-
-// EnsureSecurityGroup counts also where the group is as it is to be: it is called where
-// that is not known.
-func (c countedGroups) EnsureSecurityGroup(ctx context.Context, owner sdn.Owner, want sdn.SecurityGroup) (sdn.SecurityGroup, error) {
-	g, err := c.SecurityGroups.EnsureSecurityGroup(ctx, owner, want)
-	wrote("EnsureSecurityGroup", err)
-	return g, err
-}
-
-func (c countedGroups) DeleteSecurityGroup(ctx context.Context, id string) error {
-	err := c.SecurityGroups.DeleteSecurityGroup(ctx, id)
-	wrote("DeleteSecurityGroup", err)
-	return err
+	metrics.Registry.MustRegister(balancerStages, balancerDrifts, balancersMended)
 }

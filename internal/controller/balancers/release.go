@@ -23,7 +23,7 @@ func (r *Reconciler) release(ctx context.Context, klb *v1.KuryrLoadBalancer, m *
 	if !hasFinalizer(klb) {
 		return ctrl.Result{}, nil
 	}
-	r.quotas.forget(kube.RequestOf(klb))
+	r.quotas.Forget(kube.RequestOf(klb))
 	o := &round{}
 	if m.untouched {
 		return r.drop(ctx, klb, m)
@@ -146,6 +146,6 @@ func (r *Reconciler) unpublish(ctx context.Context, klb *v1.KuryrLoadBalancer, m
 		o.address, o.located = balancer.Address{}, false
 		m.public, m.suspected = maybeOpen, true
 	}
-	r.held.forget(kube.RequestOf(klb))
+	r.held.Forget(kube.RequestOf(klb))
 	return nil
 }

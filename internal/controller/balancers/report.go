@@ -22,6 +22,7 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/controller/polling"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 	"github.com/kuryr-go/kuryr/internal/plan/service"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -36,16 +37,6 @@ const readyMessage = "The cloud has the load balancer as wanted."
 // stuckAfter is how long a load balancer may be busy before it is worth a word: an
 // amphora takes minutes to boot.
 const stuckAfter = 10 * time.Minute
-
-func reasonFor(err error) string {
-	switch {
-	case errors.Is(err, sdn.ErrNoService):
-		return v1.ReasonNoLoadBalancing
-	case errors.Is(err, sdn.ErrUnsupported):
-		return v1.ReasonNotSupported
-	}
-	return outcome.Reason(err)
-}
 
 // report writes the status, if it has changed, and says what is to be done next.
 func (r *Reconciler) report(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, o *round) (ctrl.Result, error) {
@@ -62,7 +53,7 @@ func (r *Reconciler) report(ctx context.Context, klb *v1.KuryrLoadBalancer, m *m
 	if o.settled() {
 		m.settled()
 		m.features = &o.features
-		r.quotas.forget(kube.RequestOf(klb))
+		r.quotas.Forget(kube.RequestOf(klb))
 		r.moved(kube.RequestOf(klb))
 	}
 	return r.next(o)
@@ -87,15 +78,15 @@ func (r *Reconciler) next(o *round) (ctrl.Result, error) {
 
 // pause says when to go on after a round. Who waits for a load balancer is woken.
 func (r *Reconciler) pause(o *round) (ctrl.Result, error) {
-	var turn *queuedError
-	switch reason := reasonFor(o.err); {
+	var turn *polling.QueuedError
+	switch reason := outcome.BalancerReason(o.err); {
 	case away(o.err): // whatever else has failed: what did not answer may soon
 		return r.soon(o.err)
 	case errors.Is(o.err, errTaken):
 		return ctrl.Result{RequeueAfter: r.backoff.Quota}, nil
 	case reason == v1.ReasonReady:
 	case reason == v1.ReasonOverQuota && errors.As(o.err, &turn):
-		return ctrl.Result{RequeueAfter: turn.after}, nil
+		return ctrl.Result{RequeueAfter: turn.After}, nil
 	case reason == v1.ReasonNotSupported && o.refusals <= learning:
 		return ctrl.Result{RequeueAfter: r.backoff.Min}, nil
 	case reason == v1.ReasonNotSupported, reason == v1.ReasonNoLoadBalancing:
@@ -200,7 +191,7 @@ func (o *round) closed() string {
 func (r *Reconciler) unready(klb *v1.KuryrLoadBalancer, o *round) (reason, message string) {
 	switch {
 	case o.err != nil:
-		return reasonFor(o.err), explain(o.err) + o.closed()
+		return outcome.BalancerReason(o.err), explain(o.err) + o.closed()
 	case o.spent:
 		return v1.ReasonLoadBalancerInError, fmt.Sprintf("In ERROR, also after %d tries to get it out of there: %s. Look at it in the cloud; Kuryr tries again at %s",
 			mendTries, strings.Join(o.broken, ", "), o.since.UTC().Format(time.RFC3339))
@@ -244,7 +235,7 @@ func list(problems []balancer.Problem) string {
 // explain writes err for a person: what happened, and what to do about it.
 func explain(err error) string {
 	text := err.Error()
-	switch reasonFor(err) {
+	switch outcome.BalancerReason(err) {
 	case v1.ReasonOverQuota:
 		text += ". Raise the quota of load balancers, listeners, pools, members, ports, floating IPs, security groups or their rules in the cloud, or delete what is not used; Kuryr goes on by itself"
 	case v1.ReasonRejected:

@@ -13,6 +13,8 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/controller/polling"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -172,8 +174,8 @@ func mayHave(s balancer.Step, err error) bool {
 	if !errors.Is(err, sdn.ErrQuota) {
 		return true
 	}
-	var queued *queuedError
-	if errors.As(err, &queued) && !queued.sent {
+	var queued *polling.QueuedError
+	if errors.As(err, &queued) && !queued.Sent {
 		return false
 	}
 	_, whole := s.(balancer.CreateLoadBalancer)
@@ -197,7 +199,7 @@ func (f *failures) add(s balancer.Step, err error, o *round) {
 	} else {
 		o.open(s)
 	}
-	if reason := reasonFor(err); reason == v1.ReasonRejected || reason == v1.ReasonNotSupported || reason == v1.ReasonConflict {
+	if reason := outcome.BalancerReason(err); reason == v1.ReasonRejected || reason == v1.ReasonNotSupported || reason == v1.ReasonConflict {
 		return
 	}
 	if f.kinds == nil {

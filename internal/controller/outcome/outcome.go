@@ -153,3 +153,14 @@ func Sooner(a, b, now time.Time) time.Duration {
 	}
 	return max(a.Sub(now), time.Millisecond)
 }
+
+// BalancerReason is Reason for what a load balancer needs.
+func BalancerReason(err error) string {
+	switch {
+	case errors.Is(err, sdn.ErrNoService):
+		return v1.ReasonNoLoadBalancing
+	case errors.Is(err, sdn.ErrUnsupported):
+		return v1.ReasonNotSupported
+	}
+	return Reason(err)
+}

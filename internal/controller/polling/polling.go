@@ -4,7 +4,8 @@
 // Package polling is what the reconcilers of load balancers share of the cloud, so that
 // what is asked of it does not grow with their number: one list for all that wait for a
 // busy load balancer (Waiter), one answer for all who ask for the same list at the same
-// time (Shared), one change of provider at a time (Turns), and a look at each load
+// time (Shared), one change of provider at a time (Turns), one request of those that a quota
+// refuses (Quotas), who has which floating IP (Holders), and a look at each load
 // balancer once an interval, spread over it (Drift). It has clocks of its own, requeues
 // by functions that it is given, and plans and changes nothing.
 package polling

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package balancers
+package counted
 
 import (
 	"reflect"
@@ -17,8 +17,8 @@ import (
 // also what comes to the seam later. What only looks is not.
 func TestAllWritesAreCounted(t *testing.T) {
 	backend := cloud.New().Backend("cluster")
-	o := Counted(Cloud{LoadBalancers: backend, FloatingIPs: backend, SecurityGroups: backend})
-	for _, counting := range []any{&o.LoadBalancers, &o.FloatingIPs, &o.SecurityGroups} {
+	lbs, ips, groups := LoadBalancers(backend), FloatingIPs(backend), SecurityGroups(backend)
+	for _, counting := range []any{&lbs, &ips, &groups} {
 		wrapper := reflect.ValueOf(counting).Elem()
 		for i := range wrapper.Type().NumMethod() {
 			name := wrapper.Type().Method(i).Name

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package balancers
+package polling
 
 import (
 	"errors"
@@ -22,14 +22,14 @@ func TestQuotaTurns(t *testing.T) {
 	const pause = 30 * time.Second
 	now := time.Unix(0, 0)
 	var woken []ctrl.Request
-	q := &quotas{pause: pause, now: func() time.Time { return now }, wake: func(r ctrl.Request) { woken = append(woken, r) }}
-	of := quota{"load balancers", "p"}
+	q := NewQuotas(pause, func() time.Time { return now }, func(r ctrl.Request) { woken = append(woken, r) })
+	of := Quota{"load balancers", "p"}
 	req := func(i int) ctrl.Request {
 		return ctrl.Request{NamespacedName: types.NamespacedName{Name: fmt.Sprint("web-", i)}}
 	}
 	asked, room := 0, 0
 	try := func(i, size int) error {
-		return q.ask(of, req(i), size, func() error {
+		return q.Ask(of, req(i), size, func() error {
 			if asked++; room >= size {
 				room -= size
 				return nil
@@ -39,11 +39,11 @@ func TestQuotaTurns(t *testing.T) {
 	}
 	after := func(err error) time.Duration {
 		t.Helper()
-		var turn *queuedError
+		var turn *QueuedError
 		if !errors.As(err, &turn) || !errors.Is(err, sdn.ErrQuota) {
 			t.Fatalf("error %v, want one of the queue that is an ErrQuota", err)
 		}
-		return turn.after
+		return turn.After
 	}
 	const n = 50
 	for i := range n {
@@ -77,7 +77,7 @@ func TestQuotaTurns(t *testing.T) {
 		if woken = woken[1:]; made[next] {
 			continue
 		}
-		made[next] = q.ask(of, next, 2, func() error { return nil }) == nil
+		made[next] = q.Ask(of, next, 2, func() error { return nil }) == nil
 	}
 	for i := range n + 1 {
 		if !made[req(i)] {
@@ -93,16 +93,16 @@ func TestQuotaTurns(t *testing.T) {
 func TestQuotaFreed(t *testing.T) {
 	now := time.Unix(0, 0)
 	var woken []ctrl.Request
-	q := &quotas{pause: time.Minute, now: func() time.Time { return now }, wake: func(r ctrl.Request) { woken = append(woken, r) }}
-	of := quota{"load balancers", ""}
+	q := NewQuotas(time.Minute, func() time.Time { return now }, func(r ctrl.Request) { woken = append(woken, r) })
+	of := Quota{"load balancers", ""}
 	a, b := ctrl.Request{NamespacedName: types.NamespacedName{Name: "a"}}, ctrl.Request{NamespacedName: types.NamespacedName{Name: "b"}}
 	full := func() error { return sdn.ErrQuota }
-	_, _ = q.ask(of, a, 1, full), q.ask(of, b, 1, full)
-	q.freed(ctrl.Request{NamespacedName: types.NamespacedName{Name: "gone"}})
+	_, _ = q.Ask(of, a, 1, full), q.Ask(of, b, 1, full)
+	q.Freed(ctrl.Request{NamespacedName: types.NamespacedName{Name: "gone"}})
 	if !slices.Equal(woken, []ctrl.Request{a}) {
 		t.Errorf("woken are %v, want the first that waits", woken)
 	}
-	if err := q.ask(of, a, 1, func() error { return nil }); err != nil {
+	if err := q.Ask(of, a, 1, func() error { return nil }); err != nil {
 		t.Errorf("it may not ask: %v", err)
 	}
 }
