@@ -294,6 +294,6 @@ func openstackCall(r *http.Request) crashtest.Call {
 	}
 	return crashtest.Call{
 		To: crashtest.TheCloud, What: what, Write: r.Method != http.MethodGet,
-		Inventory: r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/ports") && !r.URL.Query().Has("id"),
+		Inventory: r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/ports") && !r.URL.Query().Has("id") && r.URL.Query().Get("limit") != "1",
 	}
 }
