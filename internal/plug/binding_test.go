@@ -289,6 +289,19 @@ esac
 	script(t, drivers, "midonet", string(example))
 	d := driver(t, plug.New(plug.Config{DriverDir: drivers}), "midonet")
 	p := pod(t, "midonet", 1, newNamespace(t))
+	bindsAndUnbinds(t, d, p, ports)
+	if err := os.WriteFile(filepath.Join(ports, "down"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Plug(t.Context(), p); !errors.Is(err, plug.ErrDriver) || !strings.Contains(err.Error(), "midolman is not running") {
+		t.Errorf("Plug without midolman = %v", err)
+	}
+}
+
+// bindsAndUnbinds plugs and unplugs p, each twice, with a driver whose mm-ctl writes what a
+// port is bound to into a file of the folder ports.
+func bindsAndUnbinds(t *testing.T, d plug.Driver, p plug.Interface, ports string) {
+	t.Helper()
 	bound := func() string {
 		b, _ := os.ReadFile(filepath.Join(ports, p.PortID))
 		return strings.TrimSpace(string(b))
@@ -305,12 +318,6 @@ esac
 		if got := bound(); got != "" {
 			t.Errorf("port is bound to %q after Unplug", got)
 		}
-	}
-	if err := os.WriteFile(filepath.Join(ports, "down"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Plug(t.Context(), p); !errors.Is(err, plug.ErrDriver) || !strings.Contains(err.Error(), "midolman is not running") {
-		t.Errorf("Plug without midolman = %v", err)
 	}
 }
 
@@ -338,23 +345,7 @@ esac
 `)
 	d := driver(t, plug.New(plug.Config{HostRoot: root, DriverDir: "/usr/libexec/kuryr"}), "midonet")
 	p := pod(t, "midonet", 1, newNamespace(t))
-	bound := func() string {
-		b, _ := os.ReadFile(filepath.Join(root, "ports", p.PortID))
-		return strings.TrimSpace(string(b))
-	}
-	for range 2 {
-		mustPlug(t, d, p)
-		if got := bound(); got != plug.HostDevice(p.PortID) {
-			t.Errorf("port is bound to %q", got)
-		}
-		mustCheck(t, d, p)
-	}
-	for range 2 {
-		mustUnplug(t, d, p)
-		if got := bound(); got != "" {
-			t.Errorf("port is bound to %q after Unplug", got)
-		}
-	}
+	bindsAndUnbinds(t, d, p, filepath.Join(root, "ports"))
 	if _, err := plug.New(plug.Config{HostRoot: root, DriverDir: "/usr/libexec"}).Driver("midonet"); err == nil || !strings.Contains(err.Error(), "/usr/libexec/midonet") {
 		t.Errorf("Driver in a folder that has none = %v", err)
 	}

@@ -1,0 +1,102 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/plan/pool"
+)
+
+// lostPort returns the port that pod is annotated with if it has no object. If
+// it has one that is not the pod's, the annotation is nonsense. If it is the
+// pod's the pod is held, and the cache about to show it: that of a new leader
+// may know a pod before its port.
+func (r *Reconciler) lostPort(ctx context.Context, req pool.Ref, pod *corev1.Pod) (id string, held bool, err error) {
+	id = v1.PortNamed(kube.Annotation(pod), pool.Interface)
+	if id == "" {
+		return "", false, nil
+	}
+	var port v1.KuryrPort
+	if err := r.client.Get(ctx, client.ObjectKey{Name: id}, &port, kube.ReadOnly); !apierrors.IsNotFound(err) {
+		return "", false, err
+	}
+	if r.Supply.LookedUp(req, id) {
+		return id, false, nil
+	}
+	err = r.live.Get(ctx, client.ObjectKey{Name: id}, &port)
+	if apierrors.IsNotFound(err) {
+		return id, false, nil
+	}
+	if err != nil {
+		return "", false, fmt.Errorf("looking for KuryrPort %s of pod %s/%s: %w", id, pod.Namespace, pod.Name, err)
+	}
+	if port.Spec.PodRef.Claim() != (v1.Claim{UID: pod.UID, Interface: pool.Interface}) {
+		return "", false, nil
+	}
+	r.wrote(req, id, write{version: port.ResourceVersion, claim: port.Spec.PodRef.Claim()})
+	return "", true, nil
+}
+
+// recall adds what is remembered of the pool, and forgets what no longer matters.
+func (r *Reconciler) recall(v *view) {
+	named := map[string]bool{}
+	for i := range v.state.Pods {
+		named[v.state.Pods[i].Restore] = true
+	}
+	known := r.Supply.Look(v.req, func(id string) bool { return named[id] })
+	v.arrived = known.Arrived
+	for id, a := range known.Arrived {
+		v.state.Arrived = append(v.state.Arrived, pool.Arrival{ID: id, For: a.Pod})
+	}
+	v.state.InFlight, v.state.Restoring = known.InFlight, known.Restoring
+	v.state.Hold, v.failure, v.refilled, v.asked = known.Hold, known.Failure, known.Refilled, known.Asked
+	for i := range v.state.Pods {
+		if pod := &v.state.Pods[i]; known.NotFound[pod.Restore] {
+			pod.Restore = ""
+		}
+	}
+	now := r.Now()
+	r.memory.with(v.req, func(p *poolMemory) { p.recallPods(v, now) })
+}
+
+func (p *poolMemory) recallPods(v *view, now time.Time) {
+	waiting := map[v1.Claim]bool{}
+	for i := range v.state.Pods {
+		claim := v.state.Pods[i].Ref.Claim()
+		waiting[claim] = true
+		if _, ok := p.seen[claim]; !ok {
+			p.seen[claim] = now
+		}
+	}
+	keep(p.seen, func(c v1.Claim) bool { return waiting[c] })
+	for _, pod := range v.refused {
+		waiting[v1.Claim{UID: pod.UID, Interface: pool.Interface}] = true
+	}
+	keep(p.told, func(c v1.Claim) bool { return waiting[c] })
+	bound := map[types.UID]bool{}
+	for _, port := range v.ports {
+		if port.Spec.PodRef != nil {
+			bound[port.Spec.PodRef.UID] = true
+		}
+	}
+	keep(p.known, func(uid types.UID) bool { return bound[uid] })
+}
+
+func keep[K comparable, V any](m map[K]V, wanted func(K) bool) {
+	for k := range m {
+		if !wanted(k) {
+			delete(m, k)
+		}
+	}
+}
