@@ -106,6 +106,20 @@ envtest: test-assets ## The tests on a real kube-apiserver only
 sweep: test-assets ## The crash sweep at every write (docs/crash-sweep.md): some ten minutes
 	KURYR_SWEEP=all go test -count=1 -timeout=90m -v -run WhileWritesMeetTheirFate ./internal/controller
 
+# HASHED is what `make hashed` runs: long tests have their own words, and their own steps.
+HASHED ?= -short -run .
+
+.PHONY: hashed
+hashed: test-assets ## Tests of the controller with each condition's message replaced by a hash: nothing is decided by words
+	KURYR_HASH_MESSAGES=1 go test -count=1 -timeout=30m $(HASHED) ./internal/controller
+
+# LATE is what the controller's cache shows late in `make late`: the Go type of objects, and by how much.
+LATE ?= KuryrPort=50ms
+
+.PHONY: late
+late: test-assets ## Tests of the controller whose cache shows LATE (KuryrPort=50ms) late
+	KURYR_LATE=$(LATE) go test -short -count=1 $(TESTFLAGS) ./internal/controller
+
 .PHONY: race
 race: test-assets ## Tests of the core under the race detector, the long ones cut short (needs a C compiler)
 	CGO_ENABLED=1 go test -race $(CUT) $(TESTFLAGS) $(CORE)
@@ -149,6 +163,10 @@ bed-down: ## End the test bed
 .PHONY: e2e
 e2e: ## Contract on the real Neutron, test/e2e, upstream's tests; ends the bed unless KEEP=1
 	hack/e2e.sh
+
+.PHONY: e2e-dual
+e2e-dual: ## Pods and Services with IPv4 and IPv6, upstream's tests of dual stack; makes a bed anew for it
+	hack/e2e-dual.sh
 
 .PHONY: e2e-nested
 e2e-nested: ## Pods of a virtual machine; served by Kuryr on a trunk of the bed's Neutron, if the bed is up

@@ -4,6 +4,7 @@
 package kuryr_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,8 +12,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kuryr-go/kuryr/internal/plan/preflight"
 )
 
 func read(t *testing.T, path string) string {
@@ -65,6 +69,24 @@ func TestDocsNameEveryFieldOfTheConfiguration(t *testing.T) {
 		}
 	}
 	rows("", sample)
+}
+
+// docs/preflight.md has a row for every finding that there is, and no other.
+func TestDocsNameEveryFinding(t *testing.T) {
+	var rows []string
+	for _, line := range strings.Split(read(t, "docs/preflight.md"), "\n") {
+		cells := strings.Split(line, " | ")
+		if len(cells) == 4 && strings.HasPrefix(line, "| `") {
+			rows = append(rows, strings.Join(cells[:3], " | "))
+		}
+	}
+	var want []string
+	for _, k := range preflight.Catalog() {
+		want = append(want, fmt.Sprintf("| `%s` | `%s` | %s", k.Name, k.Severity, strings.TrimSuffix(k.Meaning, ".")))
+	}
+	if diff := cmp.Diff(want, rows); diff != "" {
+		t.Errorf("docs/preflight.md (-findings of the code +rows):\n%s", diff)
+	}
 }
 
 var link = regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)

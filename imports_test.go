@@ -87,7 +87,7 @@ var rules = []rule{
 	},
 	{
 		packages: []string{simulator + "/..."},
-		only:     []string{"std", "go.yaml.in/yaml/v3", "golang.org/x/...", module + "/" + simulator + "/..."},
+		only:     []string{"std", "go.yaml.in/yaml/v4", "golang.org/x/...", module + "/" + simulator + "/..."},
 		links:    append([]string{gophercloud}, kubernetesClients...),
 	},
 	{
@@ -96,7 +96,7 @@ var rules = []rule{
 	},
 	{
 		packages: []string{simulator + "/dial"},
-		only:     []string{"std", "go.yaml.in/yaml/v3"},
+		only:     []string{"std", "go.yaml.in/yaml/v4"},
 	},
 	{
 		packages: []string{simulator + "/internal/keystone", simulator + "/internal/neutron", simulator + "/internal/octavia", simulator + "/internal/lbaasv2"},
@@ -107,8 +107,15 @@ var rules = []rule{
 		links:    []string{module + "/" + simulator + "/..."},
 	},
 	{
-		packages: []string{"internal/controller/...", "internal/config", "internal/sdn/memory"},
+		packages: []string{"internal/controller/...", "internal/config", "internal/sdn/memory", "internal/preflight"},
 		never:    []string{gophercloud},
+	},
+	{
+		packages: []string{"internal/preflight"},
+		only: []string{
+			"std", "k8s.io/api/...", "k8s.io/apimachinery/...", "sigs.k8s.io/controller-runtime/pkg/client", module + "/api/v1",
+			module + "/internal/config", module + "/internal/controller/settings", module + "/internal/plan/...", module + "/internal/sdn",
+		},
 	},
 	{
 		packages: []string{"internal/daemon"},

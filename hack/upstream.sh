@@ -6,6 +6,8 @@
 #                             pass: docs/conformance.md says which are not, and why
 #   upstream.sh sample        of these a few, in two or three minutes
 #   upstream.sh conformance   all of [sig-network] [Conformance]: which pass, which not
+#   upstream.sh focus REGEX   those whose names match
+#   upstream.sh dual          those of dual stack, on a bed of that kind: hack/e2e-dual.sh
 #   upstream.sh affinity      those of session affinity, with OVN told of it in place of a
 #                             provider that does not
 set -euo pipefail
@@ -24,8 +26,14 @@ sample)
 	;;
 conformance) ;;
 affinity) focus='\[sig-network\].*session affinity.*\[Conformance\]' ;;
+dual)
+	[[ $KURYR_BED_FAMILIES == dual ]] || { echo "upstream.sh: the bed is not dual: hack/e2e-dual.sh brings one up" >&2; exit 2; }
+	focus='\[Feature:IPv6DualStack\]' skip='session affinity|endpoints using hostNetwork' # docs/ipv6.md says why
+	[[ -e /proc/net/sctp ]] || skip+='|sctp' # the nodes have the machine's kernel
+	;;
+focus) focus=${2:?upstream.sh focus REGEX} ;;
 *)
-	echo "upstream.sh: nothing, sample, conformance or affinity?" >&2
+	echo "upstream.sh: nothing, sample, conformance, focus REGEX, dual or affinity?" >&2
 	exit 2
 	;;
 esac

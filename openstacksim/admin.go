@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,7 +16,7 @@ import (
 	"github.com/kuryr-go/kuryr/openstacksim/internal/keystone"
 )
 
-// Report is what the cloud was asked and what it holds, as GET /sim/report has it.
+// Report has the calls to the cloud and its resources, as GET /sim/report returns it.
 type Report struct {
 	Calls   []Count        `json:"calls"`
 	Objects map[string]int `json:"objects"`
@@ -24,8 +25,8 @@ type Report struct {
 // Report returns Counts and Objects together.
 func (c *Cloud) Report() Report { return Report{Calls: c.Counts(), Objects: c.Objects()} }
 
-// admin answers below /sim. It asks for no token: who reaches it may do anything
-// to the cloud anyway.
+// admin answers below /sim. It needs no token: every client that reaches it is an administrator of
+// the cloud anyway.
 func (c *Cloud) admin(w http.ResponseWriter, r *http.Request) {
 	what := strings.Trim(r.URL.Path, "/")
 	switch {
@@ -55,12 +56,38 @@ func (c *Cloud) admin(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// adminPorts answers PUT /sim/ports/ID with {"plugged": true}.
+// adminAgents answers PUT /sim/agents/HOST with {"alive": false}.
+func (c *Cloud) adminAgents(w http.ResponseWriter, r *http.Request, host string) {
+	var asked struct {
+		Alive *bool `json:"alive"`
+	}
+	if err := json.NewDecoder(io.LimitReader(r.Body, 1<<10)).Decode(&asked); err != nil || asked.Alive == nil {
+		write(w, http.StatusBadRequest, problem(`write {"alive": true} or {"alive": false}`))
+		return
+	}
+	if err := c.SetAgent(host, *asked.Alive); err != nil {
+		write(w, http.StatusNotFound, problem(err.Error()))
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// adminPorts answers PUT /sim/ports/ID with {"plugged": true}, and hands on the other
+// changes of single objects.
 func (c *Cloud) adminPorts(w http.ResponseWriter, r *http.Request, what string) {
-	id, is := strings.CutPrefix(what, "ports/")
-	if !is || r.Method != http.MethodPut {
+	collection, id, is := strings.Cut(what, "/")
+	is = is && r.Method == http.MethodPut
+	if is && slices.Contains([]string{"loadbalancers", "listeners", "pools", "members"}, collection) {
+		c.adminBalancers(w, r, collection, id)
+		return
+	}
+	if is && collection == "agents" {
+		c.adminAgents(w, r, id)
+		return
+	}
+	if !is || collection != "ports" {
 		write(w, http.StatusNotFound, problem("no such thing: GET, PUT, PATCH, DELETE /sim/dials; GET, DELETE /sim/calls; "+
-			"GET /sim/report, /sim/clouds.yaml; DELETE /sim/tokens; PUT /sim/ports/ID"))
+			"GET /sim/report, /sim/clouds.yaml; DELETE /sim/tokens; PUT /sim/ports/ID, /sim/agents/HOST, /sim/loadbalancers/ID, /sim/listeners/ID, /sim/pools/ID, /sim/members/ID"))
 		return
 	}
 	var asked struct {
@@ -117,7 +144,7 @@ func write(w http.ResponseWriter, status int, v any) {
 	}
 }
 
-// collections are what Objects counts, by service.
+// collections are the collections that Objects counts, by service.
 var collections = map[string][]string{
 	dial.Network: {"networks", "subnets", "subnetpools", "ports", "security-groups", "security-group-rules", "address-groups",
 		"routers", "floatingips", "trunks"},
@@ -141,7 +168,7 @@ func (c *Cloud) Objects() map[string]int {
 	return counts
 }
 
-// count asks the service itself, past the log and the dials.
+// count asks the service directly, without the log and the dials.
 func (c *Cloud) count(counts map[string]int, service api, path, many string, who keystone.Caller) {
 	r := (&http.Request{Method: http.MethodGet, URL: mustURL(path + "?fields=id"), Header: http.Header{}, Body: http.NoBody}).
 		WithContext(context.Background()) //nolint:forbidigo // the services ask nobody, so there is nothing to break off

@@ -14,39 +14,37 @@ import (
 	"github.com/kuryr-go/kuryr/openstacksim/internal/keystone"
 )
 
-// Service is a service that a Cloud has besides its own, such as a Nova, Glance or
-// Cinder: see Options.Services. To the Cloud it is one more of its services: the
-// catalogue has it, its callers need a token, dials name it by its type, the log
-// counts its calls, and Options.Before and After are called around each.
+// Service is an additional service of a Cloud, such as a Nova, Glance or Cinder: see
+// Options.Services. The Cloud treats it like its own services: the catalogue lists it, its callers
+// need a token, dials name it by its type, the log counts its calls, and Options.Before and After
+// run around each call.
 type Service interface {
-	// Type is the service's type in the catalogue, such as compute, image or
-	// block-storage: lower-case letters, digits and single hyphens, a letter first.
-	// New asks for it once. Clients reach the service at the Cloud's URL + "/" + Type().
+	// Type is the service's type in the catalogue, such as compute, image or block-storage:
+	// lower-case letters, digits and single hyphens, beginning with a letter. New calls it once.
+	// Clients reach the service at the Cloud's URL + "/" + Type().
 	Type() string
 
-	// Handle answers one request. The path of r is as the service sees it, without
-	// the type: /v2.1/servers. The first segment is taken to be the API's version: it
-	// is not part of Call.Resource. The body has been read already and is 64 MiB at most.
+	// Handle answers one request. The path of r is without the type: /v2.1/servers. Its first
+	// segment counts as the API's version and is not part of Call.Resource. The body has been read
+	// already and has at most 64 MiB.
 	//
-	// who is whom the token stands for. A request without a valid token does not come
-	// here: it was answered with 401. But version discovery, of which the path is /,
-	// comes without one, and who is the zero Caller then. What who may do is for the
-	// service to decide.
+	// who is the caller of the token. A request without a valid token gets 401 and does not come
+	// here. Version discovery, with the path /, is the exception: it has no token, and who is the
+	// zero Caller. The service itself decides what a caller may do.
 	//
-	// Requests come at the same time. A panic is answered with 500 and logged.
+	// Requests are concurrent. A panic is answered with 500 and logged.
 	Handle(w http.ResponseWriter, r *http.Request, who Caller)
 }
 
-// Versioned is a Service of which the URL in the catalogue ends with a version, as
-// Nova's and Cinder's do: gophercloud adds none of its own there. Paths that Handle
-// sees begin with it.
+// Versioned is a Service whose URL in the catalogue ends with a version, as Nova's and Cinder's do:
+// gophercloud does not add one there. Handle's paths begin with it.
 type Versioned interface {
 	Service
-	// Version is what the URL ends with, such as v2.1. New asks for it once.
+	// Version is the end of the URL, such as v2.1. New calls it once.
 	Version() string
 }
 
-// Caller is who makes a request, as the token says.
+// Caller is the caller of a request, according to the token.
 type Caller struct {
 	UserID, UserName string
 	ProjectID        string // empty if the token has no project
@@ -55,10 +53,10 @@ type Caller struct {
 	Roles            []string // names, such as admin, member, reader; not to be changed
 }
 
-// Admin says whether the caller has the role admin.
+// Admin reports whether the caller has the role admin.
 func (c Caller) Admin() bool { return c.Has("admin") }
 
-// Has says whether the caller has the role of that name.
+// Has reports whether the caller has the role of that name.
 func (c Caller) Has(role string) bool { return slices.Contains(c.Roles, role) }
 
 // added is a Service as the Cloud's own services are.
@@ -79,7 +77,7 @@ const (
 // place is where a service is below Options.URL.
 type place struct{ path, name string }
 
-// places are those that every Cloud has.
+// places are the places of every Cloud.
 var places = []place{{identityPath, dial.Identity}, {networkPath, dial.Network}, {balancerPath, dial.LoadBalancer}, {adminPath, admin}}
 
 var (
@@ -114,7 +112,7 @@ func (c *Cloud) add(services []Service) error {
 	return nil
 }
 
-// place is where a service of that type will be, if nothing else is there.
+// place is the place of a service of that type, if it is free.
 func (c *Cloud) place(name string) (place, error) {
 	if !isType.MatchString(name) {
 		return place{}, fmt.Errorf("%q is no type of a service: write lower-case letters, digits and single hyphens, as in block-storage", name)
@@ -140,7 +138,7 @@ func (c *Cloud) own() []keystone.Catalog {
 	return all
 }
 
-// route says which service a path is for, and what the service sees of it.
+// route returns the service of a path, and the path without the type.
 func (c *Cloud) route(path string) (service, rest string) {
 	for _, p := range c.places {
 		if rest, has := strings.CutPrefix(path, p.path); has && (rest == "" || rest[0] == '/') {

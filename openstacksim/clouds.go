@@ -10,8 +10,8 @@ import (
 	"github.com/kuryr-go/kuryr/openstacksim/internal/keystone"
 )
 
-// ClientConfig is what a client needs to log in by password. The fields have the
-// names that clouds.yaml has for them.
+// ClientConfig has everything that a client needs to log in by password. The fields have the names
+// of clouds.yaml.
 type ClientConfig struct {
 	AuthURL           string // of Keystone, with /v3
 	Username          string
@@ -22,7 +22,7 @@ type ClientConfig struct {
 	RegionName        string
 }
 
-// users are those that there are from the start, and their project.
+// users are the initial users, and their projects.
 var users = []struct{ name, project string }{{"admin", "admin"}, {"kuryr", "k8s"}, {"tenant", "k8s"}}
 
 // ClientConfig returns what the user admin logs in with, to project admin. For
@@ -45,7 +45,7 @@ var users = []struct{ name, project string }{{"admin", "admin"}, {"kuryr", "k8s"
 // are in the same.
 func (c *Cloud) ClientConfig() ClientConfig { return c.logins()[0] }
 
-// logins is what each of users logs in with.
+// logins are the logins of users.
 func (c *Cloud) logins() []ClientConfig {
 	var all []ClientConfig
 	for _, u := range users {
@@ -57,9 +57,8 @@ func (c *Cloud) logins() []ClientConfig {
 	return all
 }
 
-// Clouds is a clouds.yaml with a cloud for each user: admin, who may do all, which is
-// the one of ClientConfig; kuryr, who is admin in project k8s; tenant, who is a member
-// there.
+// Clouds returns a clouds.yaml with a cloud for each user: admin, with all rights, which is
+// ClientConfig's; kuryr, who is admin in project k8s; tenant, who is a member there.
 func (c *Cloud) Clouds() []byte {
 	var b strings.Builder
 	b.WriteString("clouds:\n")

@@ -70,14 +70,15 @@ func FuzzHTTP(f *testing.F) {
 func meant(path string, a answer) bool {
 	var said struct {
 		Faultstring  string
-		NeutronError struct{ Type string }
+		NeutronError struct{ Type, Message string }
 	}
 	if json.Unmarshal([]byte(a.body), &said) != nil {
 		return false
 	}
 	switch {
 	case strings.HasPrefix(path, "/networking"):
-		return a.status == http.StatusInternalServerError && said.NeutronError.Type == "SubnetAllocationError"
+		slaac := strings.HasSuffix(path, "/ports") && strings.HasPrefix(said.NeutronError.Message, "Request Failed: ") // a bulk POST
+		return a.status == http.StatusInternalServerError && (said.NeutronError.Type == "SubnetAllocationError" || slaac)
 	case strings.HasPrefix(path, "/load-balancer"):
 		return a.status == http.StatusNotImplemented || a.status == http.StatusInternalServerError && recorded.Crashed(said.Faultstring)
 	}

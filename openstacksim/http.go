@@ -18,6 +18,7 @@ import (
 	"github.com/kuryr-go/kuryr/openstacksim/dial"
 	"github.com/kuryr-go/kuryr/openstacksim/internal/keystone"
 	"github.com/kuryr-go/kuryr/openstacksim/internal/lbaasv2"
+	"github.com/kuryr-go/kuryr/openstacksim/internal/octavia"
 )
 
 // maxBody is more than any client sends: a bulk create of 10,000 ports has 5 MB.
@@ -42,8 +43,8 @@ func (c *Cloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.serve(w, withPath(r, path, whole{bytes.NewReader(body), body}), body, service, path) //nolint:contextcheck // it is in the request
 }
 
-// whole is a body that was read already. A service may take its bytes, which
-// nobody changes, instead of reading it again.
+// whole is a body that was read already. A service may use its bytes, which do not change, instead
+// of reading it again.
 type whole struct {
 	*bytes.Reader
 	text []byte
@@ -52,7 +53,7 @@ type whole struct {
 func (b whole) Close() error  { return nil }
 func (b whole) Bytes() []byte { return b.text }
 
-// unread logs a call whose body did not come whole.
+// unread logs a call whose body was incomplete.
 func (c *Cloud) unread(w http.ResponseWriter, r *http.Request, err error, service, path string) {
 	call := Call{At: c.o.Now(), Service: service, Method: r.Method, Path: path, Query: r.URL.RawQuery, Resource: resource(path), Outcome: "gone"}
 	var tooLarge *http.MaxBytesError
@@ -101,12 +102,11 @@ func (c *Cloud) serve(w http.ResponseWriter, r *http.Request, body []byte, servi
 	c.work(w, j, answered)
 }
 
-// errCut says that the client gets no answer.
+// errCut: the client gets no answer.
 var errCut = errors.New("connection cut")
 
-// work does what is dialled, and in the midst of it what was asked for. The call
-// is logged before the client has the answer, so that who waits for the answer
-// finds it in the log.
+// work applies the dials, and executes the request in between. The call is logged before the client
+// has the answer, so a client with the answer finds the call in the log.
 func (c *Cloud) work(w http.ResponseWriter, j *job, answered func()) {
 	leave, is := c.workers.enter(j.r.Context(), c.timers.done, j.Service)
 	if !is {
@@ -145,8 +145,7 @@ func (c *Cloud) work(w http.ResponseWriter, j *job, answered func()) {
 	rec.finish()
 }
 
-// before waits as long as is dialled and asks who wants to know. An error: the
-// call ends here.
+// before waits for the dialled latency and calls Options.Before. After an error the call ends here.
 func (c *Cloud) before(j *job) error {
 	if t := j.turn; t != nil {
 		if !c.sleep(j.r, t.Wait) {
@@ -190,7 +189,7 @@ func (c *Cloud) afterwards(j *job, rec *recorder) error {
 	return nil
 }
 
-// sleep waits, and says whether client and cloud are still there.
+// sleep waits, and reports whether client and cloud still exist.
 func (c *Cloud) sleep(r *http.Request, d time.Duration) bool {
 	if d <= 0 {
 		return true
@@ -280,10 +279,14 @@ func (c *Cloud) handle(w http.ResponseWriter, j *job) {
 		}
 	}
 	j.Project, j.User = who.ProjectName, who.UserName
-	c.service(j).Handle(w, j.r, who)
+	r := j.r
+	if t := j.turn; t != nil && t.Fault != nil && t.Fault.Death != "" {
+		r = r.WithContext(octavia.WithDeath(r.Context(), octavia.Death(t.Fault.Death)))
+	}
+	c.service(j).Handle(w, r, who)
 }
 
-// service is who answers the call, if that is not Keystone.
+// service returns the service that answers the call, unless that is Keystone.
 func (c *Cloud) service(j *job) api {
 	switch j.Service {
 	case dial.Network:
@@ -308,11 +311,11 @@ func (c *Cloud) name(w http.ResponseWriter, j *job) {
 	}
 }
 
-// unauthorized is what keystonemiddleware 10.1.0 says in front of Neutron and
-// Octavia: auth_token/__init__.py
+// unauthorized is the answer of keystonemiddleware 10.1.0 in front of Neutron and Octavia:
+// auth_token/__init__.py
 func (c *Cloud) unauthorized(w http.ResponseWriter, j *job) {
 	if j.Service == dial.LoadBalancer {
-		w.Header().Del(requestID) // the middleware is in front of what names requests: observed
+		w.Header().Del(requestID) // the middleware runs before the part that names requests: observed
 	}
 	w.Header().Set("WWW-Authenticate", fmt.Sprintf("Keystone uri=%q", c.o.URL+identityPath+"/v3"))
 	w.Header().Set("Content-Type", "application/json")
@@ -320,7 +323,7 @@ func (c *Cloud) unauthorized(w http.ResponseWriter, j *job) {
 	_, _ = io.WriteString(w, `{"error": {"code": 401, "title": "Unauthorized", "message": "The request you have made requires authentication."}}`)
 }
 
-// facts are what a fault's words may name.
+// facts are the values that a fault's message may contain.
 func (c *Cloud) facts(j *job) dial.Facts {
 	f := dial.Facts{AuthURL: c.o.URL + identityPath + "/v3", Network: word(j.body, "network_id"), Subnet: word(j.body, "subnet_id"), Address: word(j.body, "ip_address")}
 	c.guess(&f)
@@ -340,8 +343,8 @@ func word(body []byte, key string) string {
 	return string(parts[1])
 }
 
-// bound says whether a port is to be bound. It is a look at the text only: who
-// writes the name of a host there means it.
+// bound reports whether the request binds a port. It examines the text only: a host name there is
+// enough.
 func bound(body []byte) bool { return word(body, "binding:host_id") != "" }
 
 // mustURL is for URLs that this package made.

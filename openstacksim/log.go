@@ -25,17 +25,17 @@ type Call struct {
 	Items    int           `json:"items,omitempty"` // of a bulk create
 	Project  string        `json:"project,omitempty"`
 	User     string        `json:"user,omitempty"`
-	Status   int           `json:"status,omitempty"` // what the client saw; 0: no answer
-	Effect   int           `json:"effect,omitempty"` // what the service answered; 0: it was not asked
+	Status   int           `json:"status,omitempty"` // the client's status; 0: no answer
+	Effect   int           `json:"effect,omitempty"` // the service's status; 0: it was not called
 	Outcome  string        `json:"outcome"`          // the status, or lost, reset, hang, stopped, gone
 	Rule     string        `json:"rule,omitempty"`   // the dial that made it so
 	Took     time.Duration `json:"took"`             // ns
 }
 
-// Write says whether the call may change something.
+// Write reports whether the call may change something.
 func (c Call) Write() bool { return c.Method != http.MethodGet && c.Method != http.MethodHead }
 
-// Count is what became of all calls of one verb to one resource.
+// Count has the outcomes of all calls of one verb to one resource.
 type Count struct {
 	Service  string         `json:"service"`
 	Method   string         `json:"method"`
@@ -103,7 +103,7 @@ func (l *log) add(c Call) {
 	k := key{c.Service, c.Method, c.Resource}
 	t := l.counts[k]
 	if t == nil {
-		// A client that asks for nonsense must not fill the memory.
+		// Invalid requests of a client must not fill the memory.
 		if len(l.counts) >= 2000 {
 			k.resource = "…"
 		}
@@ -118,7 +118,7 @@ func (l *log) add(c Call) {
 	t.took[bucket(c.Took)]++
 }
 
-// Calls are the last calls, the oldest first; Options.Keep says how many.
+// Calls returns the last calls, the oldest first; Options.Keep is the number.
 func (c *Cloud) Calls() []Call {
 	l := c.log
 	l.mu.Lock()
@@ -166,7 +166,7 @@ func (c *Cloud) Count(method, resource string, outcomes ...string) int {
 	return n
 }
 
-// Reset empties the log. What exists stays.
+// Reset clears the log. Resources stay.
 func (c *Cloud) Reset() {
 	l := c.log
 	l.mu.Lock()
@@ -174,7 +174,7 @@ func (c *Cloud) Reset() {
 	l.n, l.last, l.counts = 0, nil, map[key]*tally{}
 }
 
-// resource is a path with {id} for what names a thing: ports/{id}/tags/{id}.
+// resource is a path with {id} in place of names: ports/{id}/tags/{id}.
 func resource(path string) string {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	if len(parts) < 2 {

@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// recorder takes an answer: it either keeps all of it, or lets it through and
-// tells of it before its first byte goes out.
+// recorder takes an answer: it either keeps all of it, or forwards it and reports it before its
+// first byte is sent.
 type recorder struct {
 	to       http.ResponseWriter
 	header   http.Header
@@ -59,7 +59,7 @@ func (r *recorder) begin() {
 	r.to.WriteHeader(r.status)
 }
 
-// finish sends what is still here.
+// finish sends the rest.
 func (r *recorder) finish() {
 	if r.status == 0 {
 		r.status = http.StatusOK

@@ -23,10 +23,11 @@ func (c *Cloud) makeServices() {
 		Active: func(string) (time.Duration, bool) { return c.panel.Active() },
 	})
 	c.network = c.neutron
-	c.balancer = octavia.New(octavia.Options{
+	c.octavia = octavia.New(octavia.Options{
 		URL: c.o.URL + balancerPath, NewID: c.ids.UUID, Now: c.o.Now, After: c.timers.after, Networks: vips{c.neutron}, Amphora: c.o.Amphora,
 		Delay: func(kind, _, action string) (time.Duration, string) { return c.panel.Settle(kind, action) },
 	})
+	c.balancer = c.octavia
 	if c.o.LBaaSv2 {
 		c.makeLBaaS()
 	}
@@ -40,10 +41,10 @@ func (c *Cloud) makeLBaaS() {
 	})
 }
 
-// oldVIPs is what LBaaS v2 asks of the rest of Neutron.
+// oldVIPs is what LBaaS v2 needs of the rest of Neutron.
 type oldVIPs struct{ vips }
 
-// MakePort makes a VIP's port. A refusal is handed on as it is.
+// MakePort makes a VIP's port. It returns a refusal unchanged.
 func (v oldVIPs) MakePort(p lbaasv2.VIPPort) (string, netip.Addr, error) {
 	id, address, _, err := v.Service.MakePort(neutron.VIPPort{
 		ProjectID: p.ProjectID, NetworkID: p.NetworkID, SubnetID: p.SubnetID, Address: p.Address,
@@ -56,11 +57,15 @@ func (v oldVIPs) MakePort(p lbaasv2.VIPPort) (string, netip.Addr, error) {
 	return id, address, err
 }
 
-// Plug says that a node has plugged the port, or unplugged it: it becomes ACTIVE
-// if it is bound, or DOWN.
+// Plug sets whether a node has plugged the port: a plugged port becomes ACTIVE if it is bound,
+// otherwise DOWN.
 func (c *Cloud) Plug(portID string, plugged bool) error { return c.neutron.Plug(portID, plugged) }
 
-// vips is what Octavia asks of Neutron.
+// SetAgent sets whether the agent of one of Options.Hosts is alive. Ports are not bound to a host
+// whose agent is dead; those that are bound stay so.
+func (c *Cloud) SetAgent(host string, alive bool) error { return c.neutron.SetAgent(host, alive) }
+
+// vips is what Octavia needs of Neutron.
 type vips struct{ *neutron.Service }
 
 // MakePort makes a VIP's port. Its error has Neutron's words alone, for Octavia
@@ -99,7 +104,7 @@ func (v vips) Port(who keystone.Caller, id string) (octavia.Port, bool) {
 	return out, ok
 }
 
-// guess fills in what a fault would name and the request does not.
+// guess fills in values that a fault would name and the request does not.
 func (c *Cloud) guess(f *dial.Facts) {
 	if f.Subnet == "" && f.Network != "" {
 		if subnets := c.neutron.NetworkSubnets(f.Network); len(subnets) > 0 {

@@ -42,7 +42,7 @@
 //
 // The package has no tagged release yet: names may change, and CHANGELOG.md of the
 // repository says so when they do. It imports the standard library and
-// go.yaml.in/yaml/v3 only.
+// go.yaml.in/yaml/v4 only.
 package openstacksim
 
 import (
@@ -57,9 +57,10 @@ import (
 	"github.com/kuryr-go/kuryr/openstacksim/dial"
 	"github.com/kuryr-go/kuryr/openstacksim/internal/keystone"
 	"github.com/kuryr-go/kuryr/openstacksim/internal/neutron"
+	"github.com/kuryr-go/kuryr/openstacksim/internal/octavia"
 )
 
-// What Options that are not given become.
+// Defaults of Options.
 const (
 	Password = "secret"  // of all users
 	Lifetime = time.Hour // of a token; keystone 22.0.2: conf/token.py
@@ -68,31 +69,29 @@ const (
 // Options of a Cloud. Only URL has to be given, and to Start not even that.
 type Options struct {
 	URL      string         // where clients reach it, without a slash at the end
-	Seed     uint64         // of IDs and of what the dials choose
+	Seed     uint64         // seed of IDs and of the dials' choices
 	Dials    *dial.Set      // nil: none
 	Password string         // of the users; default Password
 	Lifetime time.Duration  // of a token; default Lifetime
 	Hosts    []string       // nodes that ports can be bound to; default node1
 	Quota    map[string]int // by resource, as in {"port": 10}: of each project; -1: no limit; default Neutron's
 	Amphora  bool           // Octavia's provider amphora, beside ovn
-	// LBaaSv2 has Neutron itself serve load balancers, as before Octavia, which then
-	// there is not.
+	// LBaaSv2 makes Neutron itself serve load balancers, as before Octavia. There is no Octavia
+	// then.
 	LBaaSv2 bool
 	Keep    int              // how many calls the log shows one by one; default 10,000. All are counted
 	Now     func() time.Time // of tokens, of timestamps and of the log; default time.Now
 	Log     *slog.Logger     // faults of the simulator itself; default slog.Default
 
-	// Services are those that the Cloud has besides its own. Close leaves them to the
-	// caller.
+	// Services are additional services of the Cloud. Close does not close them.
 	Services []Service
 
-	// Before is called before the effect of each call, After after it and before
-	// the answer. An error cuts the connection: the client sees what it would see
-	// of a cloud, or of itself, that died there. Calls run at the same time, so
-	// these may be too.
+	// Before is called before the effect of each call, After after it and before the answer. An
+	// error breaks the connection: the client sees what it would see of a cloud that died there.
+	// Calls are concurrent, so Before and After may be, too.
 	Before, After func(Call) error
-	// Stop is called, once, when a dial says that the process ends. nil: the
-	// connection is cut, and the cloud goes on.
+	// Stop is called, once, when a dial ends the process. nil: the connection breaks, and the cloud
+	// continues.
 	Stop func(rule string)
 }
 
@@ -102,13 +101,14 @@ type Cloud struct {
 	panel   *dial.Panel
 	log     *log
 	workers workers
-	ids     *source // what the services name things by
-	calls   *source // of requests, so that reading more does not change what is made next
+	ids     *source // source of the services' IDs
+	calls   *source // source of request IDs, so that reads do not change later IDs
 	timers  *timers
 	stopped atomic.Bool
 
 	identity *keystone.Service
 	neutron  *neutron.Service
+	octavia  *octavia.Service
 	network  api
 	balancer api
 	lbaas    api // nil: Neutron serves no load balancers
@@ -124,9 +124,8 @@ type api interface {
 	Handle(w http.ResponseWriter, r *http.Request, who keystone.Caller)
 }
 
-// New returns a Cloud in which there are the projects, users and roles of a new
-// OpenStack, no networks, and no load balancers. It listens nowhere: it is an
-// http.Handler. Close ends it.
+// New returns a Cloud with the projects, users and roles of a new OpenStack, without networks and
+// load balancers. It does not listen: it is an http.Handler. Close ends it.
 func New(o Options) (*Cloud, error) {
 	o.URL = strings.TrimSuffix(o.URL, "/")
 	o.Password, o.Lifetime = cmp.Or(o.Password, Password), cmp.Or(o.Lifetime, Lifetime)
@@ -156,15 +155,14 @@ func New(o Options) (*Cloud, error) {
 	return c, nil
 }
 
-// SetDials dials s instead of what there was; counting begins anew.
+// SetDials replaces the dials by s and resets all counters.
 func (c *Cloud) SetDials(s *dial.Set) {
 	c.panel.Set(s)
 	c.workers.set(s.Workers)
 }
 
-// Dial adds one line, as --dial takes it: "network POST /v2.0/ports: [ok, lost]".
-// It comes before what is dialled, and all counting begins anew. A service of
-// Options.Services is named by its type.
+// Dial adds one line, as --dial takes it: "network POST /v2.0/ports: [ok, lost]". It comes before
+// the other dials, and all counters are reset. A service of Options.Services is named by its type.
 func (c *Cloud) Dial(line string) error {
 	s, err := c.panel.Current().Add(line, c.types...)
 	if err != nil {
@@ -177,17 +175,15 @@ func (c *Cloud) Dial(line string) error {
 // URL is where clients reach the cloud.
 func (c *Cloud) URL() string { return c.o.URL }
 
-// Project returns the ID of the project of that name in domain Default; false if
-// there is none.
+// Project returns the ID of the project of that name in domain Default; false if there is none.
 func (c *Cloud) Project(name string) (id string, ok bool) { return c.identity.Project(name) }
 
 // RevokeTokens makes all tokens invalid, as if they had expired: clients have to log
 // in again.
 func (c *Cloud) RevokeTokens() { c.identity.RevokeAll() }
 
-// Close keeps what is still to happen from happening and waits for what is at
-// work of it. Calls that wait for something end without an answer. It may be
-// called again.
+// Close cancels all pending changes and waits for the running ones. Waiting calls end without an
+// answer. It may be called again.
 func (c *Cloud) Close() { c.timers.close() }
 
 // stop ends the process, once.

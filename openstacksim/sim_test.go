@@ -235,6 +235,9 @@ func TestAdmin(t *testing.T) {
 	}
 	k.must(400, http.MethodPut, "/sim/ports/"+port, `{}`)
 	k.must(404, http.MethodPut, "/sim/ports/none", `{"plugged": true}`)
+	k.must(204, http.MethodPut, "/sim/agents/node1", `{"alive": false}`)
+	k.must(400, http.MethodPut, "/sim/agents/node1", `{}`)
+	k.must(404, http.MethodPut, "/sim/agents/none", `{"alive": true}`)
 	k.must(204, http.MethodDelete, "/sim/tokens", "")
 	k.must(401, http.MethodGet, "/identity/v3/users", "")
 	k.must(204, http.MethodDelete, "/sim/calls", "")

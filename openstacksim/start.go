@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// T is what Start needs of a test: a *testing.T, *testing.B or *testing.F has it, and
-// other test frameworks' may.
+// T is what Start needs of a test: *testing.T, *testing.B and *testing.F have it, and so may other
+// test frameworks.
 type T interface {
 	Context() context.Context
 	Helper()

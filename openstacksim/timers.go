@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// timers are what is still to happen. They may be used by many goroutines.
+// timers are pending changes. They are safe for concurrent use.
 type timers struct {
 	log  *slog.Logger
 	done chan struct{} // closed by close
@@ -26,7 +26,7 @@ func newTimers(log *slog.Logger) *timers {
 	return &timers{log: log, done: make(chan struct{}), pending: map[int]*time.Timer{}}
 }
 
-// after runs f when d has passed, in a goroutine of its own, or at once.
+// after runs f after d, in its own goroutine, or at once.
 func (t *timers) after(d time.Duration, f func()) {
 	if d <= 0 {
 		f()
@@ -47,7 +47,7 @@ func (t *timers) after(d time.Duration, f func()) {
 	})
 }
 
-// begin says whether what is due may still happen. It is counted as running then.
+// begin reports whether a due change may still run. It then counts as running.
 func (t *timers) begin(n int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -59,7 +59,7 @@ func (t *timers) begin(n int) bool {
 	return true
 }
 
-// run logs a panic of f. Nobody else would be told of it, for it would end the process.
+// run logs a panic of f, which would otherwise end the process without a report.
 func (t *timers) run(f func()) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -69,8 +69,7 @@ func (t *timers) run(f func()) {
 	f()
 }
 
-// close stops what is pending, and waits for what is running. What is running
-// must not call it.
+// close cancels what is pending, and waits for what is running. A running change must not call it.
 func (t *timers) close() {
 	t.mu.Lock()
 	if !t.closed {

@@ -9,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Claim is what a KuryrPort is for: one interface of one pod. It is the key of what a
-// pod holds, wherever that is remembered: a pod with several interfaces has several
-// ports at once. The zero value is the claim of no pod.
+// Claim is one interface of one pod. A KuryrPort is bound to a claim, and code that remembers ports
+// of pods uses the claim as its key: a pod with several interfaces has several ports. The zero
+// value is the claim of no pod.
 type Claim struct {
 	UID       types.UID
 	Interface string
@@ -28,7 +28,7 @@ func (c Claim) Compare(o Claim) int {
 	return strings.Compare(c.Interface, o.Interface)
 }
 
-// Claim returns what a port with this reference is for; of nil that of no pod.
+// Claim returns the claim that the reference names. For nil it returns the claim of no pod.
 func (r *PodReference) Claim() Claim {
 	if r == nil {
 		return Claim{}

@@ -85,6 +85,13 @@ func TestColumns(t *testing.T) {
 	if got := row(t, "namespaces/default/kuryrloadbalancers", "columns"); got != want {
 		t.Errorf("load balancer:\ngot  %s\nwant %s", got, want)
 	}
+	k := create(t, c, object(t, "{apiVersion: openstack.org/v1, kind: KuryrCluster}", `metadata: {name: default}`))
+	setStatus(t, c, k, `status: {errors: 1, warnings: 2, unknown: 0, findings: [{name: NoRoom, severity: Error}], conditions: [
+	  {type: Ready, status: "False", reason: Errors, message: m, lastTransitionTime: "2026-01-02T03:04:05Z"}]}`)
+	want = "Name=default Ready=False Reason=Errors Errors=1 Warnings=2 Unknown=0 Checked=<nil> (Message=m)"
+	if got := row(t, "kuryrclusters", "default"); got != want {
+		t.Errorf("cluster:\ngot  %s\nwant %s", got, want)
+	}
 }
 
 func setStatus(t *testing.T, c client.Client, o *unstructured.Unstructured, status string) {
@@ -145,8 +152,12 @@ func TestNamesOfResources(t *testing.T) {
 	}
 	slices.Sort(got)
 	want := []string{
+		"kuryrclusters KuryrCluster [kc] namespaced=false",
+		"kuryrclusters/status KuryrCluster [] namespaced=false",
 		"kuryrloadbalancers KuryrLoadBalancer [klb] namespaced=true",
 		"kuryrloadbalancers/status KuryrLoadBalancer [] namespaced=true",
+		"kuryrnetworks KuryrNetwork [kns] namespaced=true",
+		"kuryrnetworks/status KuryrNetwork [] namespaced=true",
 		"kuryrportpools KuryrPortPool [kpp] namespaced=false",
 		"kuryrportpools/status KuryrPortPool [] namespaced=false",
 		"kuryrports KuryrPort [kp] namespaced=false",

@@ -8,20 +8,20 @@ import (
 )
 
 const (
-	// LoadBalancerFinalizer keeps a KuryrLoadBalancer until its load balancers
-	// and floating IP are gone from the cloud.
+	// LoadBalancerFinalizer keeps a KuryrLoadBalancer until its load balancers and floating IP are
+	// deleted in the cloud.
 	LoadBalancerFinalizer = "kuryr.openstack.org/kuryrloadbalancer-finalizers"
-	// ServiceFinalizer keeps a Service until its KuryrLoadBalancer is gone.
+	// ServiceFinalizer keeps a Service until its KuryrLoadBalancer is deleted.
 	ServiceFinalizer = "kuryr.openstack.org/service-finalizer"
-	// CleanupFinalizer is Kubernetes' own: a Service of type LoadBalancer has it as long as
-	// there is something to clean up. Who makes the Service public puts it there.
+	// CleanupFinalizer is Kubernetes' own. A Service of type LoadBalancer has it as long as cloud
+	// resources have to be cleaned up. The controller that makes the Service public sets it.
 	CleanupFinalizer = "service.kubernetes.io/load-balancer-cleanup"
 )
 
-// KuryrLoadBalancer is what a Service is in the cloud: a load balancer for each
-// of its cluster IPs, with a listener and a pool for each port, and a member for
-// each endpoint. It is named after its Service. Emptying its status, or any list
-// in it, makes Kuryr look for what the cloud has, and make what is missing.
+// KuryrLoadBalancer holds the cloud resources of one Service: a load balancer for each of its
+// cluster IPs, with a listener and a pool for each port, and a member for each endpoint. It has the
+// name of its Service. If its status, or a list in it, is cleared, Kuryr finds the cloud resources
+// again and makes missing ones.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=klb
@@ -38,9 +38,9 @@ type KuryrLoadBalancer struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// What the Service and its endpoints ask for.
+	// Plan, computed from the Service and its endpoints.
 	Spec KuryrLoadBalancerSpec `json:"spec"`
-	// What the cloud has of it.
+	// State of the cloud resources.
 	// +optional
 	Status KuryrLoadBalancerStatus `json:"status,omitzero"`
 }
@@ -54,8 +54,8 @@ type KuryrLoadBalancerList struct {
 	Items           []KuryrLoadBalancer `json:"items"`
 }
 
-// KuryrLoadBalancerSpec is planned from the Service, its EndpointSlices and the
-// configuration; Kuryr writes it, and writes it anew when somebody else does.
+// KuryrLoadBalancerSpec is planned from the Service, its EndpointSlices and the configuration. Only
+// Kuryr writes it, and Kuryr reverts other edits.
 type KuryrLoadBalancerSpec struct {
 	// Project of the load balancers; empty is that of Kuryr's own credential.
 	// +optional
@@ -92,13 +92,13 @@ type KuryrLoadBalancerSpec struct {
 	// +kubebuilder:validation:items:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="self.all(r, isCIDR(r) && cidr(r).masked() == cidr(r))",message="write each range as a prefix without host bits, as in 192.0.2.0/24 or 2001:db8::/32"
 	SourceRanges []string `json:"sourceRanges,omitempty"`
-	// Whether a security group on the ports of the members keeps the source ranges
-	// where the provider does not: other groups of theirs let in nobody from outside.
-	// Without ranges the group lets everybody in.
+	// Whether a security group on the members' ports enforces the source ranges if the provider
+	// does not. The members' other groups must let in no outside clients. Without source ranges the
+	// group lets all clients in.
 	// +optional
 	SourceRangesAtMembers bool `json:"sourceRangesAtMembers,omitempty"`
-	// Whether endpoints are to see the address of the client (externalTrafficPolicy:
-	// Local): providers that hide it are said not to support it.
+	// Whether endpoints must see the client's address (externalTrafficPolicy: Local). A provider
+	// that hides it is reported as not supporting it.
 	// +optional
 	KeepClientAddress bool `json:"keepClientAddress,omitempty"`
 	// The floating IP of the first VIP, which is an IPv4 address; absent: it has none.
@@ -132,8 +132,8 @@ type ListenerSpec struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port"`
-	// The endpoints behind it, of all address families, sorted by address and port:
-	// a load balancer has those of its VIP's family.
+	// Endpoints of all address families, sorted by address and port. A load balancer gets those of
+	// its VIP's family.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=5000
@@ -174,8 +174,7 @@ type ListenerSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=31536000000
 	TimeoutTCPInspect *int64 `json:"timeoutTCPInspect,omitempty"`
-	// The PROXY protocol by which endpoints are told the client's address; empty:
-	// they are not.
+	// PROXY protocol that sends the client's address to endpoints. Empty: none.
 	// +optional
 	// +kubebuilder:validation:Enum=PROXY;PROXYV2
 	ProxyProtocol string `json:"proxyProtocol,omitempty"`
@@ -186,7 +185,7 @@ type ListenerSpec struct {
 
 // MemberSpec is an endpoint behind a listener.
 type MemberSpec struct {
-	// What it is, as <namespace>/<pod>, for people.
+	// Name of the endpoint for people, as <namespace>/<pod>.
 	// +optional
 	// +kubebuilder:validation:MaxLength=320
 	Name string `json:"name,omitempty"`
@@ -205,11 +204,11 @@ type MemberSpec struct {
 	SubnetID string `json:"subnetID,omitempty"`
 }
 
-// MonitorSpec says how the members of a pool are checked.
+// MonitorSpec describes the health check of a pool's members.
 //
 // +kubebuilder:validation:XValidation:rule="self.timeout < self.delay",message="a check has to end before the next begins: lower timeout, or raise delay"
 type MonitorSpec struct {
-	// How a member is asked.
+	// Type of the check.
 	// +kubebuilder:validation:Enum=TCP;UDP-CONNECT;SCTP;HTTP
 	Type string `json:"type"`
 	// Seconds between two checks.
@@ -230,7 +229,7 @@ type MonitorSpec struct {
 	MaxRetriesDown int32 `json:"maxRetriesDown"`
 }
 
-// PublicIPSpec says what floating IP a Service of type LoadBalancer gets.
+// PublicIPSpec describes the floating IP of a Service of type LoadBalancer.
 type PublicIPSpec struct {
 	// External network that it is of.
 	// +kubebuilder:validation:MinLength=1
@@ -240,8 +239,8 @@ type PublicIPSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	SubnetID string `json:"subnetID,omitempty"`
-	// The address it has to be: an existing floating IP that nobody uses, or a new
-	// one with that address; empty is any.
+	// Requested address: an existing unused floating IP, or a new one with that address. Empty: any
+	// address.
 	// +optional
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:XValidation:rule="self == '' || isIP(self) && ip(self).family() == 4",message="write an IPv4 address, as in 203.0.113.7, or leave it out for any: floating IPs are IPv4"
@@ -251,8 +250,17 @@ type PublicIPSpec struct {
 	Keep bool `json:"keep,omitempty"`
 }
 
-// KuryrLoadBalancerStatus is what the cloud has. The load balancer reconciler
-// writes it.
+// SecurityGroupState says whether a load balancer needs a security group of its own.
+type SecurityGroupState string
+
+// States of the security group of a load balancer.
+const (
+	SecurityGroupNone   SecurityGroupState = "None"
+	SecurityGroupWanted SecurityGroupState = "Wanted"
+	SecurityGroupReady  SecurityGroupState = "Ready"
+)
+
+// KuryrLoadBalancerStatus is the state in the cloud. The load balancer reconciler writes it.
 type KuryrLoadBalancerStatus struct {
 	// One for each VIP.
 	// +optional
@@ -273,18 +281,48 @@ type KuryrLoadBalancerStatus struct {
 	// The floating IP of the first VIP.
 	// +optional
 	PublicIP *PublicIPStatus `json:"publicIP,omitempty"`
-	// Security group that keeps the source ranges: members' ports get it besides their
-	// own; empty: there is none.
+	// ID of the security group that enforces the source ranges. Members' ports have it in addition
+	// to their own groups. Empty: there is none.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	SecurityGroupID string `json:"securityGroupID,omitempty"`
-	// Ready: the cloud has what the spec says. Progressing: Kuryr is at it.
-	// Supported: the provider can do all of it. InSync: the last look at the cloud
-	// showed what this status says.
+	// Whether there is to be such a group where spec.sourceRangesAtMembers is set. None:
+	// the load balancers keep the source ranges. Wanted: there is to be one, and is none yet.
+	// Ready: securityGroupID names it. Empty: it is not known, and members' ports keep the
+	// groups that they have.
+	// +optional
+	// +kubebuilder:validation:Enum=None;Wanted;Ready
+	SecurityGroupState SecurityGroupState `json:"securityGroupState,omitempty"`
+	// The change of a load balancer that takes long; absent while no change does.
+	// +optional
+	WaitingFor *WaitingStatus `json:"waitingFor,omitempty"`
+	// Members whose port has been without that security group for more than a minute.
+	// +optional
+	// +listType=atomic
+	UnreachedMembers []UnreachedMember `json:"unreachedMembers,omitempty"`
+	// What the provider does not do of what the Service asks for, if Supported is False.
+	// +optional
+	// +listType=atomic
+	Unsupported []UnsupportedField `json:"unsupported,omitempty"`
+	// What stays as it is, as only new load balancers and floating IPs get what the spec
+	// says.
+	// +optional
+	// +listType=atomic
+	NotChanged []UnchangedField `json:"notChanged,omitempty"`
+	// Ready: the cloud has what the spec says. Progressing: Kuryr is working on it. Supported: the
+	// provider can do everything. InSync: the cloud matched this status at the last check.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// WaitingStatus is a load balancer that takes no change, as the cloud is at work on it.
+type WaitingStatus struct {
+	// Its ID in the cloud.
+	LoadBalancerID string `json:"loadBalancerID"`
+	// Since when Kuryr has seen it so.
+	Since metav1.Time `json:"since"`
 }
 
 // LoadBalancerStatus is a load balancer in the cloud.
@@ -371,12 +409,46 @@ type MemberStatus struct {
 	SubnetID string `json:"subnetID,omitempty"`
 }
 
+// UnreachedMember is a member whose port does not have the security group.
+type UnreachedMember struct {
+	// Its address.
+	IP string `json:"ip"`
+	// When the port was first seen without the group.
+	Since metav1.Time `json:"since"`
+}
+
+// UnsupportedField is something that a Service asks for and does not get.
+type UnsupportedField struct {
+	// Where the Service asks for it, as spec.loadBalancerSourceRanges.
+	Field string `json:"field"`
+	// Why it does not get it, in one word.
+	Reason string `json:"reason"`
+}
+
+// UnchangedField is something in the cloud that differs from the spec and stays.
+type UnchangedField struct {
+	// Field of the spec: projectID, flavorID, availabilityZone, publicIP.networkID or
+	// publicIP.subnetID.
+	Field string `json:"field"`
+	// The ID of the load balancer, or the address of the floating IP.
+	Of string `json:"of"`
+	// What it is in the cloud.
+	// +optional
+	Is string `json:"is,omitempty"`
+	// What the spec says.
+	Wanted string `json:"wanted"`
+}
+
 // PublicIPStatus is a floating IP in the cloud.
 type PublicIPStatus struct {
 	// Its ID in the cloud.
 	ID string `json:"id"`
 	// The address.
 	IP string `json:"ip"`
-	// Whether Kuryr made it, and so deletes it: false for one that was there.
+	// Whether Kuryr made the floating IP and so deletes it. False: it existed before.
 	Made bool `json:"made"`
+	// Network that it is of. Versions before this field did not write it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	NetworkID string `json:"networkID,omitempty"`
 }

@@ -36,26 +36,25 @@ type KuryrPort struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// What is planned for the port.
+	// Plan of the port.
 	Spec KuryrPortSpec `json:"spec"`
-	// What is known of the port.
+	// State of the port.
 	// +optional
 	Status KuryrPortStatus `json:"status,omitzero"`
 }
 
-// Grouped reports whether the SDN is known to have the security groups of the
-// port's spec. As long as the spec is as it was made they are those that the port
-// was made with. Later the status has to tell of them, and of no error since: that
-// may hide that others were written, and the status has no groups also when nobody
-// knows which there are.
+// Grouped reports whether the SDN is known to have set the security groups of the port's spec. As
+// long as the spec is unchanged since its creation, the port was made with these groups. After that
+// the status must name them, and must report no error since: an error may hide that other groups
+// were written. The status also has no groups if they are unknown.
 func (p *KuryrPort) Grouped() bool {
 	return p.Generation <= 1 || p.Told() && meta.IsStatusConditionTrue(p.Status.Conditions, ConditionReady) &&
 		SameGroups(p.Spec.SecurityGroupIDs, p.Status.AppliedSecurityGroupIDs)
 }
 
-// Told reports whether the status is of the port's spec or of the one before. Had
-// the spec been written twice since, its groups might have been changed and changed
-// back, and the SDN have got the first change alone.
+// Told reports whether the status belongs to the port's spec or to the generation before. After two
+// writes of the spec the groups might have changed and changed back, and the SDN might have got the
+// first change only.
 func (p *KuryrPort) Told() bool {
 	ready := meta.FindStatusCondition(p.Status.Conditions, ConditionReady)
 	return ready != nil && p.Generation <= ready.ObservedGeneration+1
@@ -75,8 +74,8 @@ type KuryrPortList struct {
 	Items           []KuryrPort `json:"items"`
 }
 
-// KuryrPortSpec is what the pool reconciler has planned for a port. All but
-// securityGroupIDs and podRef is fixed when the port is made.
+// KuryrPortSpec is what the pool reconciler has planned for a port. All fields except
+// securityGroupIDs and podRef are immutable.
 //
 // +kubebuilder:validation:XValidation:rule="self.pool == oldSelf.pool",message="spec.pool is fixed: Kuryr makes, gives and takes ports by itself; delete the pod to free the port"
 // +kubebuilder:validation:XValidation:rule="self.nodeName == oldSelf.nodeName",message="spec.nodeName is fixed: Kuryr makes, gives and takes ports by itself; delete the pod to free the port"
@@ -102,8 +101,7 @@ type KuryrPortSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	NetworkID string `json:"networkID"`
-	// Security groups that the port is to have; what it has is in
-	// status.appliedSecurityGroupIDs.
+	// Wanted security groups. status.appliedSecurityGroupIDs has the current ones.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
@@ -117,7 +115,7 @@ type KuryrPortSpec struct {
 	PodRef *PodReference `json:"podRef,omitempty"`
 }
 
-// VIF is what a node needs to know to plug a port.
+// VIF describes a port for the node that plugs it.
 //
 // +kubebuilder:validation:XValidation:rule="self.type != 'vlan' || has(self.vlanID)",message="spec.vif.vlanID is missing: a vif of type vlan needs the VLAN ID (1 to 4094) of its subport"
 type VIF struct {
@@ -133,14 +131,14 @@ type VIF struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == 0 || (self >= 68 && self <= 65535)",message="write an MTU of 68 to 65535 bytes (IPv6 needs 1280 at least), or 0 for the node's own"
 	MTU int32 `json:"mtu,omitempty"`
-	// Addresses of the pod's interface. The first is the one that tables show
-	// and that a pod with one address has.
+	// Addresses of the pod's interface. Tables show the first one, and a pod with one address has
+	// the first one.
 	// +listType=map
 	// +listMapKey=ip
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	Addresses []Address `json:"addresses"`
-	// Routes beyond those of the subnets and the default route.
+	// Routes in addition to those of the subnets and the default route.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
@@ -158,7 +156,7 @@ type VIF struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	ParentPortID string `json:"parentPortID,omitempty"`
-	// What a binding driver needs beyond the above, as the SDN says it.
+	// Further properties from the SDN, for binding drivers.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	Details map[string]string `json:"details,omitempty"`
@@ -203,8 +201,8 @@ type Route struct {
 	Gateway string `json:"gateway"`
 }
 
-// PodReference names one pod and one of its interfaces. The UID tells pods of
-// the same name apart: a StatefulSet's pod comes back with another.
+// PodReference names one pod and one of its interfaces. The UID distinguishes pods of the same
+// name: a StatefulSet's recreated pod has another UID.
 type PodReference struct {
 	// Namespace of the pod.
 	// +kubebuilder:validation:MinLength=1
@@ -223,7 +221,7 @@ type PodReference struct {
 	// +kubebuilder:validation:MaxLength=15
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[^/: ]+$') && self != '.' && self != '..'",message="write an interface name of 1 to 15 characters, as in eth0"
 	Interface string `json:"interface"`
-	// Whether the pod's default route goes through this interface.
+	// Whether the pod's default route uses this interface.
 	// +optional
 	Default bool `json:"default,omitempty"`
 }
@@ -247,8 +245,8 @@ const (
 	PortFailed PortPhase = "Failed"
 )
 
-// KuryrPortStatus is what is known of a port. The port reconciler writes it,
-// but for attachment, which is the node daemon's.
+// KuryrPortStatus is the state of a port. The port reconciler writes it, except attachment, which
+// the node's daemon writes.
 type KuryrPortStatus struct {
 	// Where the port is in its life: Available is free and fit for a pod, Bound
 	// has a pod, Recycling was given back and is not fit yet, Deleting is on
@@ -261,8 +259,8 @@ type KuryrPortStatus struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=64
 	AppliedSecurityGroupIDs []string `json:"appliedSecurityGroupIDs,omitempty"`
-	// Whether the SDN passes the port's traffic, as far as the controller
-	// was told. A node that sees it for itself (OVN) does not wait for this.
+	// Whether the SDN passes the port's traffic, as far as the controller knows. A node that can
+	// see that itself (OVN) does not wait for this field.
 	// +optional
 	Active bool `json:"active,omitempty"`
 	// Written by the node's daemon: present while the port is plugged.
@@ -275,7 +273,7 @@ type KuryrPortStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// Attachment says where a port is plugged.
+// Attachment says in which sandbox a port is plugged.
 type Attachment struct {
 	// Sandbox that has the port, in the container runtime's words.
 	// +kubebuilder:validation:MinLength=1

@@ -29,9 +29,9 @@ type KuryrPortPool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// What the pool is for, and the levels that it is kept at.
+	// Key and levels of the pool.
 	Spec KuryrPortPoolSpec `json:"spec"`
-	// How the pool stands.
+	// State of the pool.
 	// +optional
 	Status KuryrPortPoolStatus `json:"status,omitzero"`
 }
@@ -50,7 +50,7 @@ type KuryrPortPoolList struct {
 // +kubebuilder:validation:XValidation:rule="self.key == oldSelf.key",message="spec.key is fixed: another key is another pool, which Kuryr makes by itself"
 // +kubebuilder:validation:XValidation:rule="self.max == 0 || self.min <= self.max",message="min is above max: lower min, raise max, or write max: 0 for no upper limit"
 type KuryrPortPoolSpec struct {
-	// What the pool is for; fixed.
+	// Common properties of the pool's ports; immutable.
 	Key PoolKey `json:"key"`
 	// Free ports to keep at least.
 	// +kubebuilder:validation:Minimum=0
@@ -76,7 +76,7 @@ type KuryrPortPoolSpec struct {
 	Cooldown metav1.Duration `json:"cooldown"`
 }
 
-// PoolKey tells what the ports of a pool have in common.
+// PoolKey holds the common properties of a pool's ports.
 type PoolKey struct {
 	// Project of the ports; empty is that of Kuryr's own credential.
 	// +optional
@@ -97,24 +97,23 @@ type PoolKey struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName"`
-	// Port of the virtual machine that the node is, empty for a bare-metal node:
-	// the pool's ports are subports of its trunk (vlan), or addresses that it
-	// may have besides its own (macvlan).
+	// Port of the node if the node is a virtual machine; empty for a bare-metal node. The pool's
+	// ports are subports of its trunk (vlan), or address pairs of it (macvlan).
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	ParentPortID string `json:"parentPortID,omitempty"`
-	// Security groups of a free port, and of a bound one unless a policy says otherwise.
+	// Security groups of a free port, and of a bound port unless a policy sets others.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=64
 	SecurityGroupIDs []string `json:"securityGroupIDs,omitempty"`
-	// Namespace whose pods alone get the pool's ports; empty is any.
+	// Namespace whose pods get the pool's ports; empty: pods of all namespaces.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace,omitempty"`
-	// How nodes plug the ports; empty is what the SDN says of each.
+	// Port type that nodes plug; empty: the type that the SDN reports for each port.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self == '' || self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="write the type of the vif in lower case, as in ovs or bridge, or leave it out to plug ports as the SDN says"

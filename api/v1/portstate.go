@@ -10,14 +10,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Lost reports whether a KuryrPort says that the SDN has its port no more.
+// Lost reports whether the SDN no longer has the port, according to the KuryrPort.
 func (p *KuryrPort) Lost() bool {
 	ready := meta.FindStatusCondition(p.Status.Conditions, ConditionReady)
 	return p.Status.Phase == PortFailed && ready != nil && ready.Reason == ReasonPortMissing
 }
 
-// InDoubt reports whether the last try ended with an error that may hide a change
-// that was carried out: then the port may have other groups than its status says.
+// InDoubt reports whether the last attempt ended with an error that may hide an executed change.
+// The port may then have other groups than its status says.
 func (p *KuryrPort) InDoubt() bool {
 	ready := meta.FindStatusCondition(p.Status.Conditions, ConditionReady)
 	if ready == nil || ready.Status != metav1.ConditionFalse {
@@ -30,7 +30,7 @@ func (p *KuryrPort) InDoubt() bool {
 	return false
 }
 
-// GroupSet is ids as they are compared: sorted, each once, and never nil.
+// GroupSet returns ids for comparison: sorted, without duplicates, never nil.
 func GroupSet(ids []string) []string {
 	out := append([]string{}, ids...)
 	slices.Sort(out)

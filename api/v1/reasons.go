@@ -33,13 +33,34 @@ const (
 	ReasonDrift               = "Drift"
 	ReasonFloatingIPNotUsable = "FloatingIPNotUsable"
 	ReasonNotTaken            = "NotTaken"
+	ReasonDisabled            = "Disabled"
 	ReasonLoadBalancerBusy    = "LoadBalancerBusy"
+	ReasonClusterIPHeld       = "ClusterIPHeld"
+	ReasonClusterIPInUse      = "ClusterIPInUse"
 	ReasonNoLoadBalancing     = "NoLoadBalancing"
 	ReasonNotChanged          = "NotChanged"
 	ReasonFloatingIPWithheld  = "FloatingIPWithheld"
 	ReasonSecurityGroupLeft   = "SecurityGroupLeft"
 
-	// Of ConditionPlanned, besides those of package service.
+	// Of KuryrClusters. Events on a KuryrCluster have the name of a finding as their reason.
+	ReasonErrors     = "Errors"
+	ReasonWarnings   = "Warnings"
+	ReasonNotChecked = "NotChecked"
+	ReasonChecked    = "Checked"
+
+	// Of networks. A network can also have the reasons of its SDN, as OverQuota.
+	ReasonOverlap        = "Overlap"
+	ReasonNotAllowed     = "NotAllowed"
+	ReasonNotConfigured  = "NotConfigured"
+	ReasonRangeFull      = "RangeFull"
+	ReasonWaitsForPods   = "WaitsForPods"
+	ReasonNotPlanned     = "NotPlanned"
+	ReasonNetworkMissing = "NetworkMissing"
+	ReasonNetworkInUse   = "NetworkInUse"
+	ReasonDeleting       = "Deleting"
+	ReasonRouterFull     = "RouterFull"
+
+	// Of ConditionPlanned, in addition to those of package service.
 	ReasonPlanned         = "Planned"
 	ReasonSeveralProblems = "SeveralProblems"
 )

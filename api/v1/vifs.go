@@ -49,12 +49,12 @@ func quote(s string) string {
 	return string(out)
 }
 
-// maxAnnotation is more than FormatVIFs ever writes, and a bound on what is
-// read: anybody who may write pods may write the annotation.
+// maxAnnotation is larger than anything that FormatVIFs writes. It limits what is read, because
+// everybody who may write pods may write the annotation.
 const maxAnnotation = 16 << 10
 
-// ParseVIFs is the inverse of FormatVIFs. It takes nothing else: no other field,
-// no other version, no link to anything but a KuryrPort.
+// ParseVIFs is the inverse of FormatVIFs. It accepts nothing else: no other field, no other
+// version, no link to anything except a KuryrPort.
 func ParseVIFs(annotation string) (map[string]string, error) {
 	if annotation == "" || len(annotation) > maxAnnotation {
 		return nil, fmt.Errorf("parsing annotation: %d bytes", len(annotation))

@@ -82,7 +82,7 @@ func (c *connection) client() (client.Client, error) {
 	return cl, nil
 }
 
-// explain says for a person what an error of the API server means.
+// explain returns an error of the API server in words for a person.
 func explain(doing string, err error) error {
 	var away *url.Error
 	switch {
@@ -120,8 +120,8 @@ func pool(ctx context.Context, c client.Client, name string) (*v1.KuryrPortPool,
 	return &p, explain("reading pool "+name, err)
 }
 
-// noPool says that there is no such pool, and which may be meant: those whose
-// name or node begins with what was written.
+// noPool returns the error for a missing pool. It suggests pools whose name or node begins with the
+// given text.
 func noPool(ctx context.Context, c client.Client, name string) error {
 	all, err := pools(ctx, c, "")
 	if err != nil {
@@ -139,7 +139,7 @@ func noPool(ctx context.Context, c client.Client, name string) error {
 	case len(like) > 0:
 		return fmt.Errorf("there is no pool %q; did you mean %s?", name, strings.Join(like, " or "))
 	}
-	return fmt.Errorf("there is no pool %q; 'kubectl kuryr pools list' names those that there are", name)
+	return fmt.Errorf("there is no pool %q; 'kubectl kuryr pools list' lists the existing ones", name)
 }
 
 // pools returns the pools of a node, or all if node is empty, by name.

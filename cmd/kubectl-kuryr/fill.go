@@ -24,7 +24,7 @@ import (
 // mostPorts is how many free ports a pool may be asked for: the API's bound of min.
 const mostPorts = 10000
 
-// order is what fill is asked to do.
+// order is a fill order of the command line.
 type order struct {
 	ports   int
 	wait    bool
@@ -103,9 +103,8 @@ func ask(ctx context.Context, c client.Client, p *v1.KuryrPortPool, n string) er
 // them once a second at most.
 const countsLate = 5 * time.Second
 
-// await tells how the filling goes until it is done. The controller takes its
-// order away when the ports are there; counts that tell of fewer after that are
-// late, or pods have taken some since.
+// await shows the progress until the order is done. The controller removes the order when the ports
+// exist. Smaller counts after that are late, or pods have taken ports since.
 func (t *tool) await(ctx context.Context, c client.Client, w io.Writer, p *v1.KuryrPortPool, o order) error {
 	var said string
 	before := p
@@ -136,9 +135,9 @@ func (t *tool) await(ctx context.Context, c client.Client, w io.Writer, p *v1.Ku
 	}
 }
 
-// orderGone says what became of an order that is not waited for any more. One that
-// was carried out and one that somebody took back leave the same object: what pods
-// have got since it was given tells them apart.
+// orderGone returns the result of an order that is gone. A completed order and an order that
+// somebody removed leave the same object; the ports that pods have got since the order distinguish
+// them.
 func orderGone(w io.Writer, before, p *v1.KuryrPortPool, o order) error {
 	free := int(p.Status.Available)
 	if free+max(0, int(p.Status.Bound-before.Status.Bound)) >= o.ports {
@@ -146,9 +145,9 @@ func orderGone(w io.Writer, before, p *v1.KuryrPortPool, o order) error {
 		return err
 	}
 	if other := p.Annotations[v1.FillAnnotation]; other != "" {
-		return fmt.Errorf("pool %s has %d of %d free, and is asked for %s by somebody else now", p.Name, free, o.ports, other)
+		return fmt.Errorf("pool %s has %d of %d free, and another user has replaced the order by one for %s", p.Name, free, o.ports, other)
 	}
-	return fmt.Errorf("pool %s has %d of %d free, and is no longer asked for them: somebody took the order back, or the ports", p.Name, free, o.ports)
+	return fmt.Errorf("pool %s has %d of %d free, and the order is gone: another user removed it, or took the ports", p.Name, free, o.ports)
 }
 
 func progress(p *v1.KuryrPortPool, n int) string {
@@ -159,7 +158,7 @@ func progress(p *v1.KuryrPortPool, n int) string {
 	return line
 }
 
-// obstacle is what stands in the way, in the controller's words; empty is nothing.
+// obstacle is the cause of the delay, in the controller's words; empty is none.
 func obstacle(p *v1.KuryrPortPool) string {
 	for _, kind := range []string{v1.ConditionOverQuota, v1.ConditionSubnetExhausted} {
 		if c := meta.FindStatusCondition(p.Status.Conditions, kind); c != nil && c.Status == metav1.ConditionTrue {
@@ -178,7 +177,7 @@ func gaveUp(ctx context.Context, p *v1.KuryrPortPool, o order) error {
 	}
 	why := "is a controller running? 'kubectl kuryr pools show " + p.Name + "' has the Events"
 	if o := obstacle(p); o != "" {
-		why = o + "; the controller goes on"
+		why = o + "; the controller continues"
 	}
 	return fmt.Errorf("pool %s has %d of %d free after %s: %s", p.Name, p.Status.Available, o.ports, o.timeout, why)
 }

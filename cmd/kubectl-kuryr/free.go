@@ -133,8 +133,8 @@ func deleteFree(ctx context.Context, c client.Client, all []v1.KuryrPort) (tally
 	return sum, errors.Join(faults...)
 }
 
-// deleteOne deletes a port if it is as it was seen: one that a pod gets at this
-// moment is not to go. One that has changed and is free still is tried again.
+// deleteOne deletes a port in the state that was seen, so that it never deletes a port that a pod
+// gets at this moment. It tries again if a port has changed and is still free.
 func deleteOne(ctx context.Context, c client.Client, port *v1.KuryrPort) (deleted, taken int, err error) {
 	for try := 1; ; try++ {
 		err := c.Delete(ctx, port, client.Preconditions{UID: &port.UID, ResourceVersion: &port.ResourceVersion})
@@ -149,7 +149,7 @@ func deleteOne(ctx context.Context, c client.Client, port *v1.KuryrPort) (delete
 			return 0, 0, client.IgnoreNotFound(err)
 		}
 		if port.UID != uid || !port.DeletionTimestamp.IsZero() {
-			return 0, 0, nil // somebody else was faster
+			return 0, 0, nil // another client was faster
 		}
 		if !isFree(port) {
 			return 0, 1, nil

@@ -61,7 +61,7 @@ func examples() (busy, calm, fresh v1.KuryrPortPool) {
 		Status: v1.KuryrPortPoolStatus{Available: 3, Bound: 106, Recycling: 1, Total: 110, WaitingPods: 2, LastRefill: new(ago(2 * time.Minute)), Conditions: []metav1.Condition{
 			condition("Ready", "False", "OverQuota", "110 of 110 ports of project proj are used"),
 			condition("OverQuota", "True", "OverQuota", "110 of 110 ports of project proj are used"),
-			condition("Progressing", "True", "Working", "Ports are being made or taken back."),
+			condition("Progressing", "True", "Working", "Kuryr is creating or returning ports."),
 		}},
 	}
 	calm = v1.KuryrPortPool{

@@ -122,8 +122,7 @@ func poolList(all []v1.KuryrPortPool) *v1.KuryrPortPoolList {
 	return list
 }
 
-// named lets a pool say what it is, which the items of a list do not, and leaves
-// out who wrote which field.
+// named sets a pool's kind, which the items of a list lack, and removes the managed fields.
 func named(p *v1.KuryrPortPool) *v1.KuryrPortPool {
 	p.TypeMeta = metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "KuryrPortPool"}
 	p.ManagedFields = nil

@@ -1,10 +1,9 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kubectl-kuryr is Kuryr's part of kubectl: on the PATH it is `kubectl
-// kuryr`. It shows people how the pools of ports stand and lets them fill and
-// free them, and what load balancers Services have. It talks to the Kubernetes API only, with the rights of who runs
-// it; what is to happen in the SDN is the controller's to do.
+// Command kubectl-kuryr is Kuryr's kubectl plugin: on the PATH it is `kubectl kuryr`. It shows the
+// pools of ports, fills and frees them, and shows the load balancers of Services. It talks to the
+// Kubernetes API only, with the user's permissions. The controller makes all changes in the SDN.
 package main
 
 import (
@@ -67,10 +66,10 @@ func (t *tool) poolsCommand() *cobra.Command {
 	return pools
 }
 
-// version is stamped by the linker: what Git says of the commit.
+// version is stamped by the linker: the output of git describe.
 var version string
 
-// buildVersion is version, or what Go knows of the commit.
+// buildVersion is version, or Go's record of the commit.
 func buildVersion() string {
 	if version != "" {
 		return version

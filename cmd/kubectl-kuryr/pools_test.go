@@ -312,8 +312,8 @@ func TestFillSeesItsOrderGo(t *testing.T) {
 		err         string
 	}{
 		"taken-by-pods": {"", 1, 5, ""},
-		"taken-back":    {"", 1, 2, "has 1 of 4 free, and is no longer asked for them"},
-		"another":       {"9", 1, 2, "has 1 of 4 free, and is asked for 9 by somebody else now"},
+		"taken-back":    {"", 1, 2, "has 1 of 4 free, and the order is gone"},
+		"another":       {"9", 1, 2, "has 1 of 4 free, and another user has replaced the order by one for 9"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

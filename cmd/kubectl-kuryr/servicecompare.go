@@ -12,7 +12,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// States of what is wanted beside what the cloud has.
+// States of a wanted part, compared with the cloud.
 const (
 	inSync  = "in sync"
 	missing = "missing"
@@ -20,8 +20,8 @@ const (
 	differs = "differs"
 )
 
-// comparison is a KuryrLoadBalancer's spec beside its status. What the provider
-// cannot do is wanted, too: condition Supported tells.
+// comparison compares a KuryrLoadBalancer's spec with its status. Parts that the provider cannot do
+// are wanted, too: the condition Supported reports them.
 type comparison struct {
 	listeners   []listenerRow
 	members     []memberRow
@@ -74,7 +74,7 @@ func compare(klb *v1.KuryrLoadBalancer) *comparison {
 	}
 	for i := range klb.Status.LoadBalancers {
 		if lb := &klb.Status.LoadBalancers[i]; !has.used[lb.ID] {
-			c.differ("load balancer %s at %s is there and not wanted", lb.ID, lb.IP)
+			c.differ("load balancer %s at %s is in the cloud, but not in the spec", lb.ID, lb.IP)
 		}
 	}
 	c.publicIP(klb.Spec.PublicIP, klb.Status.PublicIP)
@@ -143,10 +143,10 @@ func (c *comparison) balancer(want *sdn.LoadBalancer, has *shown, names map[stri
 	} else {
 		has.used[lb.ID] = true
 		if want.Provider != "" && !sdn.SameProvider(lb.Provider, want.Provider) {
-			c.differ("the load balancer at %s is of provider %s, wanted is %s", want.VIP.IP, lb.Provider, want.Provider)
+			c.differ("the load balancer at %s has provider %s instead of %s", want.VIP.IP, lb.Provider, want.Provider)
 		}
 		if want.ProjectID != "" && lb.ProjectID != "" && !sdn.SameID(lb.ProjectID, want.ProjectID) {
-			c.differ("the load balancer at %s is in project %s, wanted is %s", want.VIP.IP, lb.ProjectID, want.ProjectID)
+			c.differ("the load balancer at %s is in project %s instead of %s", want.VIP.IP, lb.ProjectID, want.ProjectID)
 		}
 	}
 	for i := range want.Listeners {
@@ -183,7 +183,7 @@ func (c *comparison) listener(lb *sdn.LoadBalancer, want *sdn.Listener, in *v1.L
 			c.differ("%s %s: the listener has no pool", row.vip, row.port)
 		case pool.Protocol != want.Pool.Protocol:
 			row.state = differs
-			c.differ("%s %s: the pool is of %s, wanted is %s", row.vip, row.port, pool.Protocol, want.Pool.Protocol)
+			c.differ("%s %s: the pool has protocol %s instead of %s", row.vip, row.port, pool.Protocol, want.Pool.Protocol)
 		}
 		if pool != nil {
 			row.poolID = pool.ID
@@ -198,7 +198,7 @@ func (c *comparison) listener(lb *sdn.LoadBalancer, want *sdn.Listener, in *v1.L
 	c.pool(&row, lb.VIP.SubnetID, want.Pool.Members, members)
 }
 
-// timeouts compares what is said of timeouts: what is not said is as the cloud likes.
+// timeouts compares the timeouts that the spec sets. The cloud chooses the others.
 func (c *comparison) timeouts(row *listenerRow, want *sdn.Listener, l *v1.ListenerStatus) {
 	for _, t := range []struct {
 		name      string
@@ -206,7 +206,7 @@ func (c *comparison) timeouts(row *listenerRow, want *sdn.Listener, l *v1.Listen
 	}{{"client", want.TimeoutClientData, l.TimeoutClientData}, {"member", want.TimeoutMemberData, l.TimeoutMemberData}} {
 		if t.want != nil && t.has != nil && *t.want != 0 && *t.want != *t.has {
 			row.state = differs
-			c.differ("%s %s: the timeout of %ss is %d ms, wanted is %d ms", row.vip, row.port, t.name, *t.has, *t.want)
+			c.differ("%s %s: the timeout of %ss is %d ms instead of %d ms", row.vip, row.port, t.name, *t.has, *t.want)
 		}
 	}
 }
@@ -242,7 +242,7 @@ func (c *comparison) pool(at *listenerRow, vipSubnet string, want []sdn.Member, 
 	}
 	c.wanted += len(want)
 	c.synced += counts[inSync]
-	for _, d := range []struct{ state, text string }{{missing, "missing"}, {differs, "in another subnet"}, {extra, "there and not wanted"}} {
+	for _, d := range []struct{ state, text string }{{missing, "missing"}, {differs, "in another subnet"}, {extra, "in the cloud, but not in the spec"}} {
 		if n := counts[d.state]; n > 0 && at.id != "" {
 			c.differ("%s %s: %s %s", at.vip, at.port, count(n, "member"), d.text)
 		}
@@ -260,7 +260,7 @@ func address(ip string, port int32) string {
 // strange notes a listener that nobody wants.
 func (c *comparison) strange(vip string, l *v1.ListenerStatus, has *shown) {
 	row := listenerRow{vip: vip, port: portOf(l.Protocol, l.Port), state: extra, id: l.ID}
-	c.differ("%s %s: the listener is there and not wanted", vip, row.port)
+	c.differ("%s %s: the listener is in the cloud, but not in the spec", vip, row.port)
 	var members []*v1.MemberStatus
 	if p := has.pools[l.ID]; p != nil {
 		row.poolID, members = p.ID, has.members[p.ID]
@@ -274,8 +274,8 @@ func (c *comparison) publicIP(want *v1.PublicIPSpec, has *v1.PublicIPStatus) {
 	case want != nil && has == nil:
 		c.differ("there is no floating IP")
 	case want == nil && has != nil:
-		c.differ("floating IP %s is there and not wanted", has.IP)
+		c.differ("floating IP %s is in the cloud, but not in the spec", has.IP)
 	case want != nil && want.Address != "" && want.Address != has.IP:
-		c.differ("the floating IP is %s, wanted is %s", has.IP, want.Address)
+		c.differ("the floating IP is %s instead of %s", has.IP, want.Address)
 	}
 }

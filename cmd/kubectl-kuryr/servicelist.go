@@ -162,7 +162,7 @@ func (s *served) public() string {
 	return ""
 }
 
-// of returns what load balancers have in common, or what each has.
+// of returns the common value of the load balancers, or the value of each.
 func (s *served) of(what func(*v1.LoadBalancerStatus) string) string {
 	if s.klb == nil {
 		return "-"
@@ -177,8 +177,8 @@ func (s *served) of(what func(*v1.LoadBalancerStatus) string) string {
 	return join(out)
 }
 
-// planned returns what the planner says of a Service, nil if it says nothing: then
-// all is as the Service asks for, or nobody has planned it.
+// planned returns the planner's condition of a Service. It is nil if there is none: then everything
+// is planned, or no controller has planned the Service.
 func (s *served) planned() *metav1.Condition {
 	if s.svc == nil {
 		return nil
@@ -202,7 +202,7 @@ func (s *served) lacking() (reason, text string) {
 	case !s.svc.DeletionTimestamp.IsZero():
 		return "Deleting", "The Service is being deleted; its load balancer is gone."
 	case s.svc.Spec.Type == corev1.ServiceTypeExternalName:
-		return "ExternalName", "It is a name for something elsewhere: it gets no load balancer."
+		return "ExternalName", "It is a DNS alias, and gets no load balancer."
 	case s.svc.Spec.ClusterIP == corev1.ClusterIPNone:
 		return "Headless", "It has no cluster IP: it gets no load balancer."
 	case !plan.Wanted(s.svc):
@@ -210,13 +210,13 @@ func (s *served) lacking() (reason, text string) {
 	case is(c, metav1.ConditionFalse):
 		return c.Reason, c.Message
 	case !s.slices:
-		return "NoEndpointSlice", "It has no EndpointSlice: one with a selector gets it from Kubernetes, for another write one."
+		return "NoEndpointSlice", "It has no EndpointSlice: Kubernetes writes it for a Service with a selector; write it for any other Service."
 	}
-	return "NotPlanned", "Nobody has planned it: does a controller run, and does its configuration have services.subnetIDs?"
+	return "NotPlanned", "No controller has planned it: check that one runs, and that its configuration has services.subnetIDs."
 }
 
-// standing sums up what is said of a Service: Ready, or why it is not, and what
-// else there is to know.
+// standing sums up the conditions of a Service: Ready, or the reason why not, and further
+// conditions.
 func (s *served) standing() []string {
 	if s.klb == nil {
 		reason, _ := s.lacking()
@@ -254,7 +254,7 @@ func (s *served) standing() []string {
 	return out
 }
 
-// message is what there is to say of what is not as it should be.
+// message joins the messages of the conditions that report a problem.
 func (s *served) message() string {
 	if s.klb == nil {
 		_, text := s.lacking()

@@ -28,7 +28,7 @@ func (t *tool) servicesCommand() *cobra.Command {
 		Aliases: []string{"service", "svc", "klb"},
 		Short:   "The load balancers of Services",
 		Long: "What the cloud has for Services: a load balancer for each cluster IP, with a listener\n" +
-			"for each port and a member for each endpoint. What is told of the cloud is what the\n" +
+			"for each port and a member for each endpoint. The state of the cloud is what the\n" +
 			"controller saw there last.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -42,7 +42,7 @@ func (t *tool) servicesCommand() *cobra.Command {
 type served struct {
 	svc    *corev1.Service
 	klb    *v1.KuryrLoadBalancer
-	slices bool // it has EndpointSlices; asked for only where nothing else explains why there is no klb
+	slices bool // whether it has EndpointSlices; read only if no other fact explains the missing klb
 }
 
 func (s *served) key() types.NamespacedName {
@@ -149,8 +149,8 @@ func service(ctx context.Context, c client.Client, key types.NamespacedName) (*s
 	return &one[0], err
 }
 
-// noService says that there is no such Service, and which may be meant: one of that
-// name elsewhere, as far as who asks may look, or one whose name begins like it.
+// noService returns the error for a missing Service. It suggests Services of that name in other
+// namespaces, as far as the user may see them, or Services whose name begins with it.
 func noService(ctx context.Context, c client.Client, key types.NamespacedName) error {
 	var list corev1.ServiceList
 	err := c.List(ctx, &list)
@@ -171,7 +171,7 @@ func noService(ctx context.Context, c client.Client, key types.NamespacedName) e
 		slices.Sort(like)
 		return fmt.Errorf("there is no Service %s; did you mean %s?", key, strings.Join(like, " or "))
 	}
-	return fmt.Errorf("there is no Service %s; 'kubectl kuryr services list -A' names those that there are", key)
+	return fmt.Errorf("there is no Service %s; 'kubectl kuryr services list -A' lists the existing ones", key)
 }
 
 // completeService completes the names of Services in a shell.

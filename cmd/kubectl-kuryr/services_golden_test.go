@@ -91,7 +91,7 @@ func exampleServices() (calm, differing served, all []served) {
 	s.PublicIP, s.SecurityGroupID = &v1.PublicIPStatus{ID: "fip-1", IP: "203.0.113.8", Made: true}, "sg-public"
 	s.Conditions[0] = condition("Supported", "False", "NotSupported", "spec.ports[dns].protocol: provider amphora has no UDP: the port is left out. Choose another provider")
 	s.Conditions[1] = condition("Ready", "False", "OverQuota", "there is no room for a member")
-	s.Conditions[2] = condition("Progressing", "True", "Working", "Kuryr is at it, or waits until the cloud is.")
+	s.Conditions[2] = condition("Progressing", "True", "Working", "Kuryr changes the load balancer, or waits until Octavia has changed it.")
 	s.Conditions[3] = condition("InSync", "False", "Drift", "The cloud was changed by somebody else, and is put right")
 	differing = served{klb: klb, svc: planned(exampleService("public", "LoadBalancer", "10.96.0.20", "fd00::20"), "False", "SeveralProblems",
 		"spec.loadBalancerIP: 203.0.113.8 is in use\nmetadata.annotations: class: not known")}

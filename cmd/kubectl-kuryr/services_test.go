@@ -84,7 +84,7 @@ func TestServicesAreFound(t *testing.T) {
 	for name, want := range map[string]string{
 		"api":        "there is no Service default/api; did you mean found-b/api?",
 		"found-a/we": "there is no Service found-a/we; did you mean found-a/web?",
-		"nowhere/no": "'kubectl kuryr services list -A' names those that there are",
+		"nowhere/no": "'kubectl kuryr services list -A' lists the existing ones",
 		"a/b/c":      "write NAME or NAMESPACE/NAME",
 		"pod/":       "write NAME or NAMESPACE/NAME",
 	} {

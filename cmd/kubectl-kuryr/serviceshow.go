@@ -114,7 +114,7 @@ func (p *servicePicture) head(w io.Writer, c *comparison) error {
 		return t.flush()
 	}
 	if ready := meta.FindStatusCondition(p.klb.Status.Conditions, v1.ConditionReady); ready != nil && ready.ObservedGeneration != p.klb.Generation {
-		line("Generation", fmt.Sprintf("%d; what is told of the cloud is of %d", p.klb.Generation, ready.ObservedGeneration))
+		line("Generation", fmt.Sprintf("%d; the state of the cloud is of %d", p.klb.Generation, ready.ObservedGeneration))
 	}
 	if c != nil {
 		line("Listeners", c.countListeners()+" in sync")
@@ -132,14 +132,14 @@ func (p *servicePicture) floating() string {
 		return p.public()
 	}
 	ip := p.klb.Status.PublicIP
-	how := "was there before the Service, and stays"
+	how := "existed before the Service, and stays"
 	if ip.Made {
-		how = "goes with the Service"
+		how = "is deleted with the Service"
 	}
 	return fmt.Sprintf("%s (floating IP %s, %s)", ip.IP, ip.ID, how)
 }
 
-// conditions tells what planner and applier say, of both objects.
+// conditions prints the conditions of both objects, by planner and applier.
 func (p *servicePicture) conditions(w io.Writer) error {
 	var all []metav1.Condition
 	if c := p.planned(); c != nil {
@@ -220,10 +220,10 @@ func writeDifferences(w io.Writer, c *comparison) error {
 	case c == nil:
 		return nil
 	case len(c.differences) == 0:
-		_, err := fmt.Fprintln(w, "\nDifferences: none between what is wanted and what the cloud had when it was last looked at")
+		_, err := fmt.Fprintln(w, "\nDifferences: none between the spec and what the controller last saw in the cloud")
 		return err
 	}
-	fmt.Fprintln(w, "\nDifferences between what is wanted and what the cloud had when it was last looked at:")
+	fmt.Fprintln(w, "\nDifferences between the spec and what the controller last saw in the cloud:")
 	for _, d := range c.differences {
 		if _, err := fmt.Fprintln(w, "  "+d); err != nil {
 			return err

@@ -74,12 +74,12 @@ func look(ctx context.Context, c client.Client, name string, now time.Time) (*pi
 	if err != nil {
 		return nil, err
 	}
-	told, err := events(ctx, c, p, all)
-	return &picture{pool: p, ports: all, events: told, now: now}, err
+	found, err := events(ctx, c, p, all)
+	return &picture{pool: p, ports: all, events: found, now: now}, err
 }
 
-// events returns the last of what the controller has said of the pool, its ports
-// and the pods of its node: a pod that waits has no port that it is known by.
+// events returns the controller's last Events about the pool, its ports and the pods of its node. A
+// waiting pod has no port, so the node selects its pods.
 func events(ctx context.Context, c client.Client, p *v1.KuryrPortPool, all []v1.KuryrPort) ([]corev1.Event, error) {
 	var pods corev1.PodList
 	if err := c.List(ctx, &pods, client.MatchingFields{"spec.nodeName": p.Spec.Key.NodeName}); err != nil {
@@ -95,21 +95,21 @@ func events(ctx context.Context, c client.Client, p *v1.KuryrPortPool, all []v1.
 	return eventsAbout(ctx, c, "", about)
 }
 
-// eventsAbout returns the last of what the controller has said of objects, in a
-// namespace or, if that is empty, in all.
+// eventsAbout returns the controller's last Events about objects, in a namespace or, if that is
+// empty, in all.
 func eventsAbout(ctx context.Context, c client.Client, namespace string, about map[types.UID]bool) ([]corev1.Event, error) {
 	var list corev1.EventList
 	if err := c.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{"reportingComponent": reporter}); err != nil {
 		return nil, explain("listing Events", err)
 	}
 	list.Items = slices.DeleteFunc(list.Items, func(e corev1.Event) bool { return !about[e.InvolvedObject.UID] })
-	slices.SortFunc(list.Items, func(a, b corev1.Event) int { return told(&a).Compare(told(&b).Time) })
+	slices.SortFunc(list.Items, func(a, b corev1.Event) int { return lastSeen(&a).Compare(lastSeen(&b).Time) })
 	return list.Items[max(0, len(list.Items)-lastEvents):], nil
 }
 
-// told is when an Event was last written: which field says so depends on who
-// wrote it, by which API.
-func told(e *corev1.Event) metav1.Time {
+// lastSeen returns the time when an Event was last written. The field depends on the writer and its
+// API.
+func lastSeen(e *corev1.Event) metav1.Time {
 	switch {
 	case e.Series != nil:
 		return metav1.Time{Time: e.Series.LastObservedTime.Time}
@@ -173,7 +173,7 @@ func (p *picture) head(w io.Writer) error {
 	return t.flush()
 }
 
-// lacks says how many ports a pool is short of, and for what.
+// lacks returns how many ports a pool lacks, and what they are for.
 func lacks(p *v1.KuryrPortPool) string {
 	waiting := int(p.Status.WaitingPods)
 	level, aim := int(p.Spec.Min), "to be at min"
@@ -265,7 +265,7 @@ func writeEvents(w io.Writer, events []corev1.Event, now time.Time) error {
 		if e.InvolvedObject.Namespace != "" {
 			on = strings.ToLower(e.InvolvedObject.Kind) + "/" + e.InvolvedObject.Namespace + "/" + e.InvolvedObject.Name
 		}
-		t.row("  "+age(now, told(e)), e.Type, e.Reason, on, strings.ReplaceAll(e.Message, "\n", " "))
+		t.row("  "+age(now, lastSeen(e)), e.Type, e.Reason, on, strings.ReplaceAll(e.Message, "\n", " "))
 	}
 	return t.flush()
 }

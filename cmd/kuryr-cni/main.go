@@ -1,10 +1,9 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kuryr-cni is the CNI plugin of Kuryr. The container runtime runs it
-// for every sandbox; it hands the call to the node's daemon over a Unix socket
-// and prints the answer. docs/cni.md says what it can be configured to do and
-// what its errors mean.
+// Command kuryr-cni is Kuryr's CNI plugin. The container runtime runs it for every sandbox. It
+// passes the call to the node's daemon over a Unix socket and prints the answer. docs/cni.md
+// describes its configuration and its errors.
 package main
 
 import (
@@ -29,9 +28,8 @@ func main() {
 	}
 }
 
-// exitStatus is the code of an error, as far as a process can end with it. Runtimes read
-// the code in what is printed, for any status but 0; who calls the command from a script
-// has it without parsing that.
+// exitStatus is the code of an error, as far as an exit status can hold it. Runtimes read the code
+// in the output for any status except 0. A script gets it from the status without parsing.
 func exitStatus(code uint) int {
 	if code == 0 || code > 254 {
 		return 255
@@ -73,6 +71,6 @@ func printError(e *types.Error) {
 	if err != nil {
 		data = fmt.Appendf(nil, `{"code": %d, "msg": "printing the error"}`, cni.CodeInternal)
 	}
-	// Nobody can be told if this cannot be written.
+	// An error here cannot be reported anywhere.
 	_, _ = os.Stdout.Write(append(data, '\n'))
 }

@@ -58,9 +58,8 @@ func (shim) add(args *skel.CmdArgs) error {
 	return nil
 }
 
-// del succeeds while the daemon is away too: what is to be undone on the node
-// is left for it. Else no pod could go while the daemon is replaced, or after
-// Kuryr has been taken off the node.
+// del also succeeds while the daemon is away: it leaves a request for the daemon. Otherwise no pod
+// could be deleted while the daemon is replaced, or after Kuryr was removed from the node.
 func (shim) del(args *skel.CmdArgs) error {
 	// The library would have the call fail, each time, for a path that leads to the node's
 	// own namespace by now, as /proc/PID/ns/net of a sandbox that is dead. The daemon
@@ -106,8 +105,8 @@ func (shim) status(args *skel.CmdArgs) error {
 	return relay("STATUS", args, cni.CodePluginNotAvailable)
 }
 
-// relay asks the daemon for what has no result. away is the code of the error
-// if it does not answer.
+// relay sends the daemon a request without a result. away is the code of the error if the daemon
+// does not answer.
 func relay(command string, args *skel.CmdArgs, away uint) error {
 	conf, err := cni.ParseConfig(args.StdinData)
 	if err != nil {

@@ -39,8 +39,8 @@ func adoptCommand() *cobra.Command {
 		Use:   "adopt",
 		Short: "Take over the free ports that an earlier Kuryr has left",
 		Long: "Looks for free ports of a Kuryr that kept no objects, known by their device owner and\n" +
-			"name. Those on nodes of this cluster get into the pools of their nodes, those that no\n" +
-			"pool can be told of are deleted. Without --yes it only prints what it would do.\n\n" +
+			"name. Adopts those on nodes of this cluster into the pools of the nodes, and deletes\n" +
+			"those on no node. Without --yes it only prints what it would do.\n\n" +
 			"Run it with the configuration and the credential of the controller, while none runs.",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
@@ -160,8 +160,8 @@ func (r *adoption) look(ctx context.Context) (adopt.State, error) {
 	return state, err
 }
 
-// nodes returns the nodes with the keys of their pools. One that the SDN cannot
-// tell the machine of has none, and its ports are left; the output says why.
+// nodes returns the nodes with the keys of their pools. A node whose machine the SDN does not show
+// has no key, and its ports stay; the output says why.
 func (r *adoption) nodes(ctx context.Context) ([]adopt.Node, error) {
 	var list corev1.NodeList
 	if err := r.client.List(ctx, &list); err != nil {

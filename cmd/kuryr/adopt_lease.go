@@ -14,10 +14,9 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// leading does what only the one that leads may do, with the controllers' own
-// Lease: none starts to work meanwhile. It refuses if a controller leads. One
-// that was killed in a pod that is still there seems to lead until its Lease has
-// run out.
+// leading runs f while it holds the controllers' Lease, so that no controller starts to work
+// meanwhile. It refuses if a controller leads. A controller that was killed in a pod that still
+// exists seems to lead until its Lease expires.
 func leading(outer context.Context, cluster *rest.Config, namespace string, do func(context.Context) error) error {
 	identity, err := passing("adopt_")
 	if err != nil {
@@ -65,11 +64,11 @@ func leading(outer context.Context, cluster *rest.Config, namespace string, do f
 	if outer.Err() != nil {
 		return outer.Err()
 	}
-	return fmt.Errorf("taking Lease %s: in vain for %s: the log says why (--force does without)", lock.Describe(), leaseDuration+2*retryPeriod)
+	return fmt.Errorf("taking Lease %s: no success in %s: the log says why (--force does without)", lock.Describe(), leaseDuration+2*retryPeriod)
 }
 
-// nobodyLeads returns an error that names who leads, if somebody does. Where no
-// Lease is it makes one that nobody holds: the election would try to for ever.
+// nobodyLeads returns an error that names the leader if there is one. If there is no Lease, it
+// makes one without a holder: the election would otherwise try to for ever.
 func nobodyLeads(ctx context.Context, lock resourcelock.Interface, now time.Time) error {
 	record, _, err := lock.Get(ctx)
 	if apierrors.IsNotFound(err) {

@@ -33,6 +33,9 @@ func keyOf(ctx context.Context, c *config.Config, node *corev1.Node, hosts sdn.H
 		}
 		if selector.Matches(labels.Set(node.Labels)) {
 			s.VIFType, m.SubnetIDs, m.ProjectID = c.Nodes[i].VIFType, c.Nodes[i].ParentSubnetIDs, c.Nodes[i].ParentProjectID
+			if len(c.Nodes[i].SubnetIDs) > 0 {
+				s.NetworkID, s.SubnetIDs = c.Nodes[i].NetworkID, c.Nodes[i].SubnetIDs
+			}
 			break
 		}
 	}

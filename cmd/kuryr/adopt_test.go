@@ -48,7 +48,7 @@ func newAdoptBed(t *testing.T) *adoptBed {
 		t.Skip("SKIPPED: needs kube-apiserver and etcd in the folder that KUBEBUILDER_ASSETS names; 'make envtest' builds them and says so")
 	}
 	b := &adoptBed{t: t, kubeconfig: filepath.Join(t.TempDir(), "kubeconfig"), config: filepath.Join(t.TempDir(), "kuryr.yaml")}
-	b.startCluster()
+	b.startCluster("../../config/crd")
 	b.sim = openstacksim.Start(t, func(o *openstacksim.Options) { o.Hosts = []string{"metal", "theirs"} })
 	b.logIn()
 	t.Setenv("OS_CLOUD", "kuryr")
@@ -57,8 +57,9 @@ func newAdoptBed(t *testing.T) *adoptBed {
 	return b
 }
 
-func (b *adoptBed) startCluster() {
-	env := &envtest.Environment{CRDDirectoryPaths: []string{"../../config/crd"}, ErrorIfCRDPathMissing: true}
+// startCluster starts a cluster with the definitions of these folders.
+func (b *adoptBed) startCluster(definitions ...string) {
+	env := &envtest.Environment{CRDDirectoryPaths: definitions, ErrorIfCRDPathMissing: true}
 	b.t.Cleanup(func() {
 		if err := env.Stop(); err != nil {
 			b.t.Error(err)

@@ -77,8 +77,8 @@ func runController(ctx context.Context, f controllerFlags) error {
 	}
 	live := settings.NewLive(settings.SettingsOf(cfg))
 	if err := controller.Setup(ctx, mgr, controller.Options{
-		Settings: live,
-		Tell:     func(ctx context.Context, fault error) { tellPod(ctx, mgr.GetClient(), servicesNotServed, fault) },
+		Settings: live, Namespace: f.leaderNamespace, Preflight: preflightOf(mgr, backend, cfg, live),
+		Tell: func(ctx context.Context, fault error) { tellPod(ctx, mgr.GetClient(), servicesNotServed, fault) },
 	}.With(backend)); err != nil {
 		return err
 	}
@@ -89,8 +89,8 @@ func runController(ctx context.Context, f controllerFlags) error {
 	return mgr.Start(ctx)
 }
 
-// always runs in replicas that do not lead, too. A replica that takes over goes on with
-// the last configuration without faults, not with that of its own start.
+// always also runs in replicas that do not lead. A replica that takes over continues with the last
+// configuration without faults, not with that of its own start.
 type always func(ctx context.Context) error
 
 func (f always) Start(ctx context.Context) error { return f(ctx) }

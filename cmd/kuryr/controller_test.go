@@ -17,12 +17,16 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
+	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/controller"
 )
 
 // output is what a command logs.
@@ -130,11 +134,23 @@ func TestControllerRuns(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	cluster, err := env.Start()
+	server, err := env.Start()
 	if err != nil {
 		t.Fatal(err)
 	}
-	release, holder := held(t, cluster)
+	cluster := func() (c v1.KuryrCluster, err error) {
+		scheme, err := controller.Scheme()
+		if err != nil {
+			return c, err
+		}
+		reader, err := client.New(server, client.Options{Scheme: scheme})
+		if err != nil {
+			return c, err
+		}
+		err = reader.Get(t.Context(), client.ObjectKey{Name: v1.ClusterName}, &c)
+		return c, err
+	}
+	release, holder := held(t, server)
 	dir := t.TempDir()
 	kubeconfig, file := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "kuryr.yaml")
 	configure := func(tail string) {
@@ -188,6 +204,10 @@ func TestControllerRuns(t *testing.T) {
 	release()
 	await(t, "this replica to lead", func() bool { return holder() != "" })
 	await(t, "the changed configuration, in the leader", taken(3))
+	await(t, "the report that the cloud is away", func() bool {
+		c, err := cluster()
+		return err == nil && meta.IsStatusConditionFalse(c.Status.Conditions, v1.ConditionChecked)
+	})
 	configure("pools: {min: 3, max: 2}\n")
 	await(t, "the refusal of the faulty one", func() bool { return strings.Contains(logs.String(), "min 3 is above max 2") })
 }

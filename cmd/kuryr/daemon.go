@@ -103,9 +103,8 @@ func runDaemon(ctx context.Context, f daemonFlags) error {
 	return g.Wait()
 }
 
-// followServices calls serve with whether the configuration has subnets for Services,
-// as it is and after each change. What else it says was read once: a node's bridge
-// does not change.
+// followServices calls serve with whether the configuration has subnets for Services, now and after
+// each change. All other fields are read once: a node's bridge does not change.
 func followServices(ctx context.Context, path string, began *config.Config, serve func(bool)) {
 	log := logr.FromContextOrDiscard(ctx)
 	config.Watch(ctx, path, func(changed *config.Config, _ string, err error) {
@@ -114,7 +113,7 @@ func followServices(ctx context.Context, path string, began *config.Config, serv
 			return
 		}
 		if !reflect.DeepEqual(changed.Node, began.Node) {
-			log.Info("what has changed under node counts when this daemon starts again")
+			log.Info("changes under node take effect when this daemon starts again")
 		}
 		serve(served(changed))
 	})
@@ -123,8 +122,8 @@ func followServices(ctx context.Context, path string, began *config.Config, serv
 // served reports whether Services are; else they are left alone, and not even read.
 func served(c *config.Config) bool { return len(c.Services.SubnetIDs) > 0 }
 
-// frugal keeps the daemon small on every node: there is little garbage, and
-// what there is may cost a little more work. GOGC and GOMEMLIMIT have the last word.
+// frugal keeps the daemon small on every node: it makes little garbage, and collecting it may cost
+// a little more work. GOGC and GOMEMLIMIT take precedence.
 func frugal() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50)

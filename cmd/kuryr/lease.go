@@ -23,10 +23,10 @@ import (
 // leaseName is of the Lease by which one controller leads.
 const leaseName = "kuryr-controller"
 
-// Times of the leader election. A leader gives up, and its process ends, only
-// after an API server that was away for longer than it takes to restart one.
-// Another replica takes over at once if the leader ends in order or its pod is
-// gone, and after leaseDuration if nobody can tell, as when its node is lost.
+// Times of the leader election. A leader ends, with its process, only after the API server was
+// unreachable for longer than its restart takes. Another replica takes over at once if the leader
+// ends in order or its pod is gone. It waits for leaseDuration if that is unknown, as when the
+// leader's node is lost.
 const (
 	leaseDuration = 30 * time.Second
 	renewDeadline = 25 * time.Second
@@ -62,12 +62,12 @@ func passing(prefix string) (string, error) {
 	return prefix + host + "_" + string(uuid.NewUUID()), err
 }
 
-// lease is the controllers' Lease. Whoever reads it sees it held by nobody if its
-// holder was a pod that is no more: a leader that was killed cannot give it back.
+// lease is the controllers' Lease. It reads as free if its holder was a pod that no longer exists,
+// because a killed leader cannot release it.
 //
-// A pod's object goes once kubelet has seen its containers end, or if somebody
-// forces it. In the second case two may work for a moment, as after any election
-// by time: what they write bears the version that they have seen.
+// A pod's object is deleted when kubelet has seen its containers end, or by force. After a forced
+// deletion two leaders may work for a moment, as after any election by time: their writes carry the
+// resource version that they have seen.
 type lease struct {
 	resourcelock.Interface
 	pods corev1client.PodInterface
@@ -96,7 +96,7 @@ func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 	if err != nil || record.HolderIdentity == l.Identity() || !l.gone(ctx, record.HolderIdentity) {
 		return record, raw, err
 	}
-	ctrl.Log.Info("taking the Lease for free: the pod that holds it is gone", "lease", l.Describe(), "holder", record.HolderIdentity)
+	ctrl.Log.Info("treating the Lease as free: its holder's pod is gone", "lease", l.Describe(), "holder", record.HolderIdentity)
 	record.HolderIdentity = ""
 	return record, raw, nil
 }

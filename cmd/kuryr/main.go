@@ -32,9 +32,18 @@ func main() {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	if err := rootCommand().ExecuteContext(ctx); err != nil && !errors.Is(err, context.Canceled) {
-		fmt.Fprintln(os.Stderr, "kuryr:", err)
-		os.Exit(1)
+		os.Exit(report(os.Stderr, err))
 	}
+}
+
+// report prints why a command failed, and returns the exit code of the process.
+func report(w io.Writer, err error) (code int) {
+	e := exit{1, err}
+	errors.As(err, &e)
+	if e.err != nil {
+		fmt.Fprintln(w, "kuryr:", e.err)
+	}
+	return e.code
 }
 
 func rootCommand() *cobra.Command {
@@ -59,7 +68,7 @@ func rootCommand() *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.IntVar(&l.level, "log-level", 1, "what is logged: 0 the state of the service, 1 also what is done, 2 also each reconcile, 3 everything")
 	flags.StringVar(&l.format, "log-format", "text", "how it is logged: text or json")
-	root.AddCommand(controllerCommand(), daemonCommand(), adoptCommand())
+	root.AddCommand(controllerCommand(), daemonCommand(), adoptCommand(), preflightCommand())
 	return root
 }
 
@@ -134,12 +143,12 @@ func clusterConfig(path string) (*rest.Config, error) {
 	return c, nil
 }
 
-// version is stamped by the linker (Makefile, hack/image.sh): what Git says of
-// the commit, also where Go does not look for it.
+// version is stamped by the linker (Makefile, hack/image.sh): the output of git describe, also
+// where Go does not record it.
 var version string
 
-// buildVersion is version, or what Go knows: the module's version, or the commit
-// that it was built from.
+// buildVersion is version, or Go's record: the module's version, or the commit that it was built
+// from.
 func buildVersion() string {
 	if version != "" {
 		return version

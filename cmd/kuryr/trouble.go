@@ -28,10 +28,9 @@ var (
 	servicesNotServed    = trouble{"ServicesNotServed", "ServeServices", ""}
 )
 
-// tellPod says in an Event on the controller's own pod what is wrong, as why its
-// changed configuration is not taken. Outside of a pod there is only the log, and who
-// runs it there sees that. It is written as it is: a recorder would take the next
-// fault for the same Event and keep the text of the first.
+// tellPod writes an Event on the controller's own pod, for example why its changed configuration is
+// refused. Outside of a pod there is only the log. It writes the Event directly: a recorder would
+// treat the next fault as the same Event and keep the text of the first.
 func tellPod(ctx context.Context, c client.Client, about trouble, fault error) {
 	key := client.ObjectKey{Namespace: os.Getenv("POD_NAMESPACE"), Name: os.Getenv("POD_NAME")}
 	if key.Namespace == "" || key.Name == "" {
@@ -40,7 +39,7 @@ func tellPod(ctx context.Context, c client.Client, about trouble, fault error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if err := writeTrouble(ctx, c, key, about, fault); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "telling of what is wrong in an Event", "reason", about.reason)
+		ctrl.LoggerFrom(ctx).Error(err, "writing an Event about a problem", "reason", about.reason)
 	}
 }
 

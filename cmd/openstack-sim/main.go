@@ -46,10 +46,10 @@ func rootCommand() *cobra.Command {
 	return root
 }
 
-// version is stamped by the linker: what Git says of the commit.
+// version is stamped by the linker: the output of git describe.
 var version string
 
-// buildVersion is version, or what Go knows of the commit that it was built from.
+// buildVersion is version, or Go's record of the commit that it was built from.
 func buildVersion() string {
 	if version != "" {
 		return version

@@ -13,6 +13,9 @@ case ${VERB:-} in
 install | build | up) ;;
 *) KIND=$(cat "$BED/cloud" 2>/dev/null || echo "$KIND") ;;
 esac
+# Which IP families: ipv4, or dual for IPv4 and IPv6 everywhere. Only `up` asks.
+FAMILIES=${KURYR_BED_FAMILIES:-ipv4}
+[[ ${VERB:-} == up ]] || FAMILIES=$(cat "$BED/families" 2>/dev/null || echo ipv4)
 NODES=(n1 n2)
 NEUTRON_WORKERS=${KURYR_BED_NEUTRON_WORKERS:-2}
 
@@ -45,6 +48,17 @@ EXT_CIDR=172.24.4.0/24      # the flat network on br-ex
 EXT_GATEWAY=172.24.4.1      # br-ex itself, in the control plane's namespace
 ROUTER_IP=172.24.4.3        # the pods' router
 TUNNEL_GATEWAY=172.31.250.1 # geneve end points: the gateway's; node N is .10+N
+# The same of IPv6, empty unless the bed is dual: what loops over the networks and
+# their addresses finds none then. Kubernetes takes no more than 2^20 cluster IPs.
+NODE_CIDR6='' API_IP6='' MACHINE_IP6='' POD_CIDR6='' POD_GATEWAY6='' DNS_IP6=''
+SERVICE_CIDR6='' SERVICE_SUBNET_CIDR6='' SERVICE_POOL6='' SERVICE_GATEWAY6='' EXT_CIDR6='' EXT_GATEWAY6='' ROUTER_IP6=''
+if [[ $FAMILIES == dual ]]; then
+	NODE_CIDR6=fd00:30::/64 API_IP6=fd00:30::1 MACHINE_IP6=fd00:30::254
+	SERVICE_CIDR6=fd00:96::/108 DNS_IP6=fd00:96::a
+	SERVICE_SUBNET_CIDR6=fd00:96::/64 SERVICE_POOL6=fd00:96::8000:0:0:1-fd00:96::8000:0:0:ffff SERVICE_GATEWAY6=fd00:96::ffff:0:0:1
+	POD_CIDR6=fd00:128::/64 POD_GATEWAY6=fd00:128::1
+	EXT_CIDR6=fd00:24::/64 EXT_GATEWAY6=fd00:24::1 ROUTER_IP6=fd00:24::3
+fi
 AUTH_URL=http://$API_IP:5000/v3
 NEUTRON_URL=http://$API_IP:9696
 OCTAVIA_URL=http://$API_IP:9876
@@ -170,6 +184,13 @@ kill_hard() { # NAME...
 	# shellcheck disable=SC2086
 	[[ -z $pids ]] || kill -KILL $pids 2>/dev/null || true
 	wait_for 20 gone "$@" || die "cannot kill: $*"
+}
+# set_address NETNS DEVICE CIDR: an IPv6 address can be used at once, since nobody else
+# has it.
+set_address() {
+	local options=()
+	[[ $3 != *:* ]] || options=(nodad)
+	ip -n "$1" addr replace "$3" dev "$2" "${options[@]}"
 }
 in_cp() { nsenter --net="/run/netns/$CP" "$@"; }
 

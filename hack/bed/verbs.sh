@@ -27,6 +27,7 @@ verb_up() {
 	require_machine
 	exclusive
 	one_cloud
+	same_families
 	build control cluster node images
 	[[ $KIND == real ]] || build_simulator
 	network_up
@@ -63,6 +64,20 @@ one_cloud() {
 	fi
 	echo "$KIND" >"$BED/cloud"
 	[[ $KIND == real ]] || simulator_is_new
+}
+
+# same_families: what the bed stores is of one kind.
+same_families() {
+	local before
+	case $FAMILIES in
+	ipv4) ;;
+	dual) [[ $KIND == real ]] || die "KURYR_BED_FAMILIES=dual is for the real cloud: the simulator's nodes move IPv4 only" ;;
+	*) die "KURYR_BED_FAMILIES is ipv4 or dual, not $FAMILIES" ;;
+	esac
+	before=$(cat "$BED/families" 2>/dev/null || echo ipv4)
+	[[ $before == "$FAMILIES" || ! -d $PKI ]] ||
+		die "the bed was made with KURYR_BED_FAMILIES=$before: forget it first, $HERE/bed down --wipe"
+	echo "$FAMILIES" >"$BED/families"
 }
 
 verb_down() {
@@ -119,14 +134,16 @@ verb_status() {
 verb_env() {
 	[[ -s $CLOUD/ids ]] || die "the bed has not been up yet"
 	local none="${NO_PROXY:+$NO_PROXY,}$NODE_CIDR,$API_IP,$POD_CIDR,$SERVICE_CIDR,$EXT_CIDR" name
+	[[ $FAMILIES != dual ]] || none+=,$NODE_CIDR6,$POD_CIDR6,$SERVICE_CIDR6,$EXT_CIDR6
 	cat <<-END
 		export KURYR_BED=$BED KUBECONFIG=$PKI/admin.kubeconfig KUBEBUILDER_ASSETS=$BIN
 		export KURYR_BED_COMMAND=$HERE/bed KURYR_BED_NETNS=$CP KUBERNETES_API=$API_IP:6443
 		export OS_CLIENT_CONFIG_FILE=$CLOUD/clouds.yaml OS_CLOUD=kuryr
-		export KURYR_BED_KIND=$KIND KURYR_BED_NODES="${NODES[*]}"
+		export KURYR_BED_KIND=$KIND KURYR_BED_FAMILIES=$FAMILIES KURYR_BED_NODES="${NODES[*]}"
 		export NO_PROXY=$none no_proxy=$none
 		export POD_CIDR=$POD_CIDR SERVICE_CIDR=$SERVICE_CIDR NODE_CIDR=$NODE_CIDR EXT_CIDR=$EXT_CIDR POD_MTU=$POD_MTU
 	END
+	[[ $FAMILIES != dual ]] || echo "export POD_CIDR6=$POD_CIDR6 SERVICE_CIDR6=$SERVICE_CIDR6 NODE_CIDR6=$NODE_CIDR6 API_IP6=$API_IP6 EXT_GATEWAY6=$EXT_GATEWAY6"
 	sed 's/^/export /' "$CLOUD/ids"
 	[[ $KIND == real ]] || echo "export OPENSTACK_SIM=$SIM_URL"
 	[[ $KIND == sim ]] || echo "export OVS_RUNDIR=$(ovs_dir gateway) OVN_NB_DB=$NB OVN_SB_DB=$SB"
@@ -179,6 +196,15 @@ verb_stop() {
 			[[ -d $TRACK/$name ]] || die "no part named $name; bed status names them"
 			stop "$name"
 		fi
+	done
+}
+
+verb_kill() {
+	local name
+	exclusive
+	for name; do
+		[[ -d $TRACK/$name ]] || die "no part named $name; bed status names them"
+		kill_hard "$name"
 	done
 }
 

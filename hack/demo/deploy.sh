@@ -8,6 +8,8 @@
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/../.."
 
+# A shell that had the settings of a dual-stack bed may still have these.
+unset POD_SUBNET6 SERVICE_SUBNET6 NODE_SUBNET6
 eval "$(hack/bed/bed env)"
 overlay=$KURYR_BED/deploy
 step() { printf '%(%H:%M:%S)T  %s\n' -1 "$*"; }
@@ -36,12 +38,12 @@ kind: KuryrConfiguration
 neutron:
   cloud: kuryr
 pods:
-  subnetIDs: [$POD_SUBNET]
+  subnetIDs: [$POD_SUBNET${POD_SUBNET6:+, $POD_SUBNET6}]
   securityGroupIDs: [$POD_SG]
 pools: ${KURYR_POOLS:-{min: 0, batch: 1, ttl: 0s, cooldown: 0s\}}
 services:
-  subnetIDs: [$SERVICE_SUBNET]
-  nodeSubnetIDs: [$NODE_SUBNET]
+  subnetIDs: [$SERVICE_SUBNET${SERVICE_SUBNET6:+, $SERVICE_SUBNET6}]
+  nodeSubnetIDs: [$NODE_SUBNET${NODE_SUBNET6:+, $NODE_SUBNET6}]
   externalNetworkID: $EXT_NET
   provider: ovn
 orphans:
@@ -51,6 +53,23 @@ YAML
 if [[ $KURYR_BED_KIND == sim ]]; then # no SDN moves packets: the node's bridge does
 	sed -i 's/^pods:/&\n  vifType: bridge/' "$overlay/kuryr.yaml"
 	echo 'node: {ovsdb: "", bridge: kuryr}' >>"$overlay/kuryr.yaml"
+fi
+if [[ $KURYR_BED_KIND == real ]]; then
+	# No namespace has a network of its own unless it says so.
+	free=${KURYR_POOLS:+1} free=${free:-0}
+	cat >>"$overlay/kuryr.yaml" <<YAML
+networks:
+  allowedModes: [namespace, flat]
+  subnetPoolIDs: [$NAMESPACE_POOL${NAMESPACE_POOL6:+, $NAMESPACE_POOL6}]
+  ranges: [$NAMESPACE_CIDR${NAMESPACE_CIDR6:+, '$NAMESPACE_CIDR6'}]
+  routerID: $ROUTER
+  given: [{name: given, networkID: $GIVEN_NET, subnetIDs: [$GIVEN_SUBNET${GIVEN_SUBNET6:+, $GIVEN_SUBNET6}]}]
+  minFree: $free
+projects:
+- {projectID: $TENANT_A_PROJECT, routerID: $TENANT_A_ROUTER, subnetPoolIDs: [$TENANT_A_POOL], securityGroupIDs: [$TENANT_A_SG]}
+- {projectID: $TENANT_B_PROJECT, routerID: $TENANT_B_ROUTER, subnetPoolIDs: [$TENANT_B_POOL], securityGroupIDs: [$TENANT_B_SG]}
+- {projectID: $TENANT_C_PROJECT, securityGroupIDs: [$TENANT_C_SG]}
+YAML
 fi
 cat >"$overlay/kustomization.yaml" <<YAML
 apiVersion: kustomize.config.k8s.io/v1beta1

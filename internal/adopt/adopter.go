@@ -21,7 +21,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// What the controller writes on ports of a pool, and what it reads there.
+// What the controller writes on ports of a pool, and reads there.
 const fieldOwner = client.FieldOwner(v1.FieldOwnerPool) // as the controller's
 
 // atOnce is how many ports are worked on at once; the backend has its own bound.
@@ -39,11 +39,11 @@ type Adopter struct {
 // Result counts what was done.
 type Result struct {
 	Adopted, Deleted int
-	Skipped          int // those that somebody changed or took meanwhile
+	Skipped          int // ports that another user changed or took meanwhile
 }
 
-// Do carries out actions, each regardless of what becomes of the others, and
-// returns what was done with the errors of the rest.
+// Do executes actions, each regardless of the results of the others. It returns the completed
+// actions, with the errors of the rest.
 func (a *Adopter) Do(ctx context.Context, actions []Action) (Result, error) {
 	var g errgroup.Group
 	g.SetLimit(atOnce)
@@ -62,7 +62,7 @@ func (a *Adopter) Do(ctx context.Context, actions []Action) (Result, error) {
 			switch {
 			case errors.Is(err, sdn.ErrConflict), errors.Is(err, sdn.ErrNotFound):
 				sum.Skipped++
-				ctrl.LoggerFrom(ctx).Info("left a port that is not as it was seen", "port", action.Port.ID, "because", err.Error())
+				ctrl.LoggerFrom(ctx).Info("left a port that has changed meanwhile", "port", action.Port.ID, "because", err.Error())
 			case err != nil:
 				faults = append(faults, err)
 			case action.Verb == Take:
@@ -77,9 +77,9 @@ func (a *Adopter) Do(ctx context.Context, actions []Action) (Result, error) {
 	return sum, errors.Join(faults...)
 }
 
-// makePools makes the objects of the pools that ports get into, before the first
-// is claimed: a port whose owner there is not would be collected if this ended
-// between claiming it and writing it down. The controller sets the levels.
+// makePools makes the objects of the pools before the first port is claimed. If this ended between
+// claiming a port and recording it, a port without an existing owner would be collected. The
+// controller sets the levels.
 func (a *Adopter) makePools(ctx context.Context, actions []Action) (refused map[string]error) {
 	refused = map[string]error{}
 	done := map[string]bool{}
@@ -131,10 +131,9 @@ func (a *Adopter) take(ctx context.Context, action Action) error {
 	return nil
 }
 
-// object is the KuryrPort of a port that is adopted, free. It says what the port
-// is like now, its security groups included: the controller puts the pool's on
-// it before a pod gets it. Nobody knows when its last pod went, so it rests as
-// if that were now.
+// object returns the KuryrPort of an adopted port, which is free. It has the port's current
+// properties, security groups included: the controller sets the pool's groups before a pod gets the
+// port. The end of its last pod is unknown, so the port rests from now on.
 func (a *Adopter) object(action Action) *v1.KuryrPort {
 	p, key := action.Port, action.Key
 	p.Arrange(key.SubnetIDs, action.more)

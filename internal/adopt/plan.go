@@ -1,10 +1,9 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package adopt takes over the free ports that an earlier Kuryr has left in the
-// SDN, which kept no objects and marked nothing: Plan decides what becomes of
-// each, and Adopter does it. It is for the time before a controller leads; what
-// carries this cluster's mark already is left to the controller.
+// Package adopt takes over the free ports of an earlier Kuryr in the SDN, which kept no objects and
+// set no mark. Plan decides about each port, and Adopter executes the decision. It runs before a
+// controller leads. It leaves ports with this cluster's mark to the controller.
 package adopt
 
 import (
@@ -18,8 +17,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// Node is a node of the cluster and the key of its pool. A key without subnets
-// is one that could not be told.
+// Node is a node of the cluster and the key of its pool. A key without subnets is unknown.
 type Node struct {
 	Name string
 	Key  v1.PoolKey
@@ -33,12 +31,12 @@ type State struct {
 	Nodes   []Node
 	Objects map[string]bool   // KuryrPorts, by name
 	Pods    map[string]string // who has an address: the pods that live, by address
-	// Elsewhere tells that what is on hosts and trunks of no node here is
-	// nobody's either. Another cluster in the project may think otherwise.
+	// Elsewhere means that ports on hosts and trunks of no node of this cluster have no owner,
+	// either. Another cluster in the project may own them.
 	Elsewhere bool
 }
 
-// Verb is what is done with a stray.
+// Verb is the action on an unmarked port.
 type Verb string
 
 // The verbs, in the order in which a plan has them.
@@ -48,7 +46,7 @@ const (
 	Leave  Verb = "leave"
 )
 
-// Action is what is done with one stray, and why.
+// Action is the action on one unmarked port, and its reason.
 type Action struct {
 	Verb Verb
 	Port sdn.Port
@@ -61,12 +59,11 @@ type Action struct {
 // Pool is the name of the pool that the port gets into.
 func (a *Action) Pool() string { return pool.Name(a.Key) }
 
-// Plan decides what becomes of each stray. What is on a node and fits its pool
-// is adopted, whether bound to the host or a subport of the machine's trunk. Of
-// what is neither bound nor on a trunk no pool can be told: it is deleted, as is
-// what is on a node and fits no pool. What a living pod may be using is left,
-// and so is what is on a machine that is no node here. The same state gives the
-// same plan, order included.
+// Plan decides about each unmarked port. A port on a node that fits its pool is adopted, bound to
+// the host or as a subport of the machine's trunk. A port that is neither bound nor on a trunk fits
+// no pool and is deleted; so is a port on a node that fits no pool. A port that a living pod may
+// use is kept, and so is a port on a machine that is no node of this cluster. The same state gives
+// the same plan, order included.
 func Plan(s State) []Action {
 	out := make([]Action, len(s.Strays))
 	for i, p := range s.Strays {
@@ -100,11 +97,11 @@ func (s *State) judge(p sdn.Port) Action {
 	case node == nil:
 		a.Why = where + " is no node of this cluster; another may own it"
 	case len(node.Key.SubnetIDs) == 0:
-		a.Node, a.Why = node.Name, "the pool of node "+node.Name+" could not be told"
+		a.Node, a.Why = node.Name, "the pool of node "+node.Name+" is unknown"
 	default:
 		a.Node, a.Key, a.more = node.Name, node.Key, node.MoreSubnetIDs
 		a.Verb, a.Why = Take, "free on node "+node.Name
-		p.Arrange(node.Key.SubnetIDs, node.MoreSubnetIDs) // the SDN may have given it an address that nobody asked for
+		p.Arrange(node.Key.SubnetIDs, node.MoreSubnetIDs) // the SDN may have given it an address that was not requested
 		if fault := misfit(p, node); fault != "" {
 			a.Verb, a.Why = Delete, fault
 		}
@@ -131,8 +128,8 @@ func (s *State) place(p sdn.Port) (node *Node, where string) {
 	return nil, where
 }
 
-// misfit says what keeps a port from being one of a pool; empty is nothing.
-// Security groups do not: the controller puts the pool's on it.
+// misfit returns why a port does not fit a pool; empty if it fits. Security groups do not matter:
+// the controller sets the pool's.
 func misfit(p sdn.Port, node *Node) string {
 	key := node.Key
 	var subnets []string

@@ -61,7 +61,7 @@ func TestPlan(t *testing.T) {
 			"on a trunk elsewhere, for sure nobody's", func(p *sdn.Port) { subport(p); p.VIF.ParentPortID = "theirs" }, elsewhere,
 			"delete: the trunk of port theirs is no node of this cluster",
 		},
-		{"on a node without a pool", func(p *sdn.Port) { p.Host = "unknown" }, elsewhere, "leave unknown: the pool of node unknown could not be told"},
+		{"on a node without a pool", func(p *sdn.Port) { p.Host = "unknown" }, elsewhere, "leave unknown: the pool of node unknown is unknown"},
 		{"with a KuryrPort", func(*sdn.Port) {}, func(s *adopt.State) { s.Objects = map[string]bool{"port": true} }, "leave: it has a KuryrPort"},
 		{
 			"of a living pod", func(p *sdn.Port) { p.Host = "" },

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apitest gives tests an API server that has Kuryr's types: etcd and
-// kube-apiserver of the folder that KUBEBUILDER_ASSETS names. Without them the
-// tests that need one skip.
+// Package apitest gives tests an API server with Kuryr's types. It runs etcd and kube-apiserver
+// from the folder that KUBEBUILDER_ASSETS names. If the variable is not set, tests that need an
+// API server are skipped.
 package apitest
 
 import (
@@ -17,12 +17,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// folder is the variable that names where the programs are.
+// folder is the variable that names the folder of the programs.
 const folder = "KUBEBUILDER_ASSETS"
 
-// Run runs the tests of a package with one API server that they share, as starting
-// one takes seconds, and returns the code to exit with. Before the tests it calls
-// use, which keeps of the server what they need; without a server it does not.
+// Run runs the tests of a package with one shared API server, because starting one takes seconds.
+// It returns the exit code. Before the tests it calls use, which stores what they need of the
+// server. Without an API server it does not call use.
 func Run(m *testing.M, use func(*envtest.Environment) error) (code int) {
 	if os.Getenv(folder) == "" {
 		return m.Run()
@@ -49,14 +49,13 @@ func Run(m *testing.M, use func(*envtest.Environment) error) (code int) {
 	return m.Run()
 }
 
-// others are the API servers that Run stops.
+// others are the additional API servers that Run stops.
 var (
 	others  []*envtest.Environment
 	growing sync.Mutex
 )
 
-// Another starts one more API server, which runs until Run returns. It may be called
-// by tests that run side by side.
+// Another starts one more API server, which runs until Run returns. Parallel tests may call it.
 func Another() (*envtest.Environment, error) {
 	env := server()
 	growing.Lock()
@@ -65,7 +64,7 @@ func Another() (*envtest.Environment, error) {
 	return env, begin(env)
 }
 
-// Start starts n API servers for one test, and stops them with it.
+// Start starts n API servers for one test, and stops them at its end.
 func Start(t testing.TB, n int) []*envtest.Environment {
 	t.Helper()
 	Need(t)
@@ -86,8 +85,8 @@ func Start(t testing.TB, n int) []*envtest.Environment {
 	return out
 }
 
-// StartWith starts an API server for one test that has of Kuryr's types these alone,
-// by the names of their files, and stops it with the test.
+// StartWith starts an API server for one test and stops it at the end. The server has only the
+// Kuryr types in these files.
 func StartWith(t testing.TB, files ...string) *envtest.Environment {
 	t.Helper()
 	Need(t)
@@ -108,7 +107,7 @@ func StartWith(t testing.TB, files ...string) *envtest.Environment {
 	return env
 }
 
-// Need skips a test if there is nothing to start an API server of.
+// Need skips a test if the programs of an API server are missing.
 func Need(t testing.TB) {
 	t.Helper()
 	if os.Getenv(folder) == "" {
@@ -116,17 +115,20 @@ func Need(t testing.TB) {
 	}
 }
 
-// ClusterIPs is where the API server takes those of Services from.
+// ClusterIPs is the range of the cluster IPs of Services.
 const ClusterIPs = "10.0.0.0/16"
+
+// ClusterIPs6 is the range of the IPv6 cluster IPs, for Services that ask for one.
+const ClusterIPs6 = "fd00:10:96::/112"
 
 func server() *envtest.Environment {
 	env := &envtest.Environment{CRDDirectoryPaths: []string{definitions()}, ErrorIfCRDPathMissing: true}
-	env.ControlPlane.GetAPIServer().Configure().Set("service-cluster-ip-range", ClusterIPs)
+	env.ControlPlane.GetAPIServer().Configure().Set("service-cluster-ip-range", ClusterIPs+","+ClusterIPs6)
 	return env
 }
 
-// begin starts env, which has to be stopped whatever comes of it: a refused
-// definition leaves it running. Clients of its Config wait for nobody.
+// begin starts env. The caller must stop env even after an error: a refused definition leaves it
+// running. Clients of its Config have no rate limit.
 func begin(env *envtest.Environment) error {
 	cfg, err := env.Start()
 	if err != nil {
@@ -136,8 +138,8 @@ func begin(env *envtest.Environment) error {
 	return nil
 }
 
-// definitions is the folder of Kuryr's types, in the module that the tests are of:
-// they run in the folder of their package.
+// definitions returns the folder of Kuryr's CRDs, in the module of the tests. Tests run in the
+// folder of their package.
 func definitions() string {
 	const crds = "config/crd"
 	for up := ""; ; up += "../" {

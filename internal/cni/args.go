@@ -14,8 +14,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// Args is what CNI_ARGS say: which pod, and, where the runtime knows it
-// already, which port.
+// Args are the values of CNI_ARGS: the pod, and, if the runtime knows it already, the port.
 type Args struct {
 	Namespace string // K8S_POD_NAMESPACE
 	Name      string // K8S_POD_NAME
@@ -64,7 +63,7 @@ func ParseArgs(args string) (Args, error) {
 	}
 	if a.Port == nil && (a.Namespace == "" || a.Name == "") {
 		return Args{}, badArg("K8S_POD_NAMESPACE and K8S_POD_NAME are missing, and so is PORT_UUID",
-			"the container runtime has to say which pod the sandbox is for")
+			"the container runtime must name the pod of the sandbox")
 	}
 	return a, nil
 }

@@ -1,15 +1,13 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cni is what kuryr-cni and the daemon say to each other: one request
-// and one answer in JSON over a Unix socket, and the error codes that both and
-// their users read. It links the standard library and CNI's own types only,
-// since kuryr-cni is started for every pod and has to start fast.
+// Package cni is the protocol between kuryr-cni and the daemon: one request and one answer in JSON
+// over a Unix socket, and the error codes. It links only the standard library and CNI's own types,
+// because kuryr-cni starts for every pod and must start fast.
 //
-// The exchange: the client connects, writes one Request (a JSON value), and
-// reads one Response up to the end. It does not close its writing side before:
-// a connection that ends early tells the daemon that nobody waits any more,
-// and a half-closed one could not be told from that.
+// The exchange: the client connects, writes one Request (a JSON value), and reads one Response up
+// to the end. It does not close its writing side before: a connection that ends early tells the
+// daemon that the client no longer waits, and a half-closed connection looks the same.
 package cni
 
 import (
@@ -38,8 +36,8 @@ type Response struct {
 	Error  *types.Error     `json:"error,omitempty"`
 }
 
-// Error codes. 1 to 99 are the CNI specification's (§ Error); from 100 on they
-// are Kuryr's own. docs/cni.md says of each what to do.
+// Error codes. 1 to 99 are the CNI specification's (§ Error); from 100 on they are Kuryr's own.
+// docs/cni.md has a remedy for each.
 const (
 	CodeIncompatibleVersion = types.ErrIncompatibleCNIVersion      // 1
 	CodeUnsupportedField    = types.ErrUnsupportedField            // 2

@@ -15,16 +15,16 @@ import (
 	"github.com/containernetworking/cni/pkg/types/create"
 )
 
-// Slack is how much longer kuryr-cni waits than the daemon, so that it is the
-// daemon who says what it waited for.
+// Slack is how much longer kuryr-cni waits than the daemon, so that the daemon can answer what it
+// waited for.
 const Slack = 15 * time.Second
 
 // Timeout is how long kuryr-cni waits for the daemon's answer, unless
 // configured otherwise: the daemon's own 60 s for an ADD, and the slack.
 const Timeout = 60*time.Second + Slack
 
-// Config is what Kuryr reads of a network configuration. Other keys, those of
-// other plugins of a chain among them, are passed over.
+// Config holds the keys of a network configuration that Kuryr reads. It ignores other keys, such as
+// those of other plugins of a chain.
 type Config struct {
 	CNIVersion string
 	Name       string

@@ -30,8 +30,8 @@ type portMapping struct {
 	HostIP        string `json:"hostIP"`
 }
 
-// HostPorts are those that the runtime has brought. One that has no port of the node
-// says nothing, and is left out. The error is always a *types.Error.
+// HostPorts returns the host ports that the runtime has sent. It omits entries without a port of
+// the node. The error is always a *types.Error.
 func (c Config) HostPorts() ([]HostPort, error) {
 	if absent(c.raw.RuntimeConfig.PortMappings) {
 		return nil, nil
@@ -47,7 +47,7 @@ func (c Config) HostPorts() ([]HostPort, error) {
 		}
 		p, err := m.parse()
 		if err != nil {
-			return nil, types.NewError(CodeInvalidConfig, "runtimeConfig.portMappings makes no sense", err.Error())
+			return nil, types.NewError(CodeInvalidConfig, "runtimeConfig.portMappings is invalid", err.Error())
 		}
 		ports = append(ports, p)
 	}

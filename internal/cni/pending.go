@@ -15,14 +15,13 @@ import (
 	"strings"
 )
 
-// A DEL that comes while the daemon is away is left as a file beside the
-// socket, and the daemon does it when it comes back. So a pod can go while the
-// daemon is being replaced, and what it had on the node is not forgotten.
+// A DEL while the daemon is away is left as a file beside the socket. The daemon executes it when
+// it is back. So a pod can be deleted while the daemon is being replaced, and its devices on the
+// node are not forgotten.
 //
-// None is lost between the two: kuryr-cni first leaves the file, then asks the
-// daemon once more; the daemon first listens, then reads the files, then
-// answers. And none is done too late, to a later attachment of the same name:
-// an ADD takes back what is left for it.
+// No DEL is lost between the two: kuryr-cni first writes the file, then tries the daemon once more;
+// the daemon first listens, then reads the files, then answers. No DEL hits a later attachment of
+// the same name: an ADD removes the file.
 const pendingDir = "deleted"
 
 // Leave leaves a DEL for the daemon of socket. It may be called again.
@@ -30,16 +29,16 @@ func Leave(socket string, r Request) error {
 	path := pendingPath(socket, r.ContainerID, r.IfName)
 	data, err := json.Marshal(r)
 	if err != nil {
-		return fmt.Errorf("writing down the DEL: %w", err)
+		return fmt.Errorf("recording the DEL: %w", err)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fmt.Errorf("writing down the DEL: %w", err)
+		return fmt.Errorf("recording the DEL: %w", err)
 	}
 	// Two kuryr-cni of the same DEL may write at once; each has its own
 	// temporary file, which starts with a dot and is not read by Left.
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".")
 	if err != nil {
-		return fmt.Errorf("writing down the DEL: %w", err)
+		return fmt.Errorf("recording the DEL: %w", err)
 	}
 	_, err = tmp.Write(data)
 	err = errors.Join(err, tmp.Close())
@@ -47,7 +46,7 @@ func Leave(socket string, r Request) error {
 		err = os.Rename(tmp.Name(), path)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("writing down the DEL: %w", err), os.Remove(tmp.Name()))
+		return errors.Join(fmt.Errorf("recording the DEL: %w", err), os.Remove(tmp.Name()))
 	}
 	return nil
 }
@@ -61,7 +60,7 @@ func Left(socket string) ([]Request, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the DELs left: %w", err)
+		return nil, fmt.Errorf("reading the pending DELs: %w", err)
 	}
 	var left []Request
 	var bad []error
@@ -71,7 +70,7 @@ func Left(socket string) ([]Request, error) {
 		}
 		r, err := readLeft(filepath.Join(dir, e.Name()))
 		if err != nil {
-			bad = append(bad, fmt.Errorf("reading the DEL left in %s: %w", e.Name(), err))
+			bad = append(bad, fmt.Errorf("reading the pending DEL in %s: %w", e.Name(), err))
 			continue
 		}
 		left = append(left, r)
@@ -87,7 +86,7 @@ func readLeft(path string) (Request, error) {
 	defer f.Close()
 	r, err := ReadRequest(f)
 	if err == nil && r.Command != "DEL" {
-		err = fmt.Errorf("it is of command %s", r.Command)
+		err = fmt.Errorf("its command is %s", r.Command)
 	}
 	return r, err
 }
@@ -101,7 +100,7 @@ func IsLeft(socket, containerID, ifName string) (bool, error) {
 	return err == nil, err
 }
 
-// TakeBack removes what Leave has left. It succeeds when there is nothing.
+// TakeBack removes the file that Leave has written. It succeeds if there is none.
 func TakeBack(socket, containerID, ifName string) error {
 	err := os.Remove(pendingPath(socket, containerID, ifName))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -20,13 +20,12 @@ import (
 // a GC's list of all attachments of a node, some 100 bytes each.
 const MaxMessage = 1 << 20
 
-// ErrNoDaemon: nobody serves the socket, or the one who did went away before
-// the answer. Whether a request that was cut off so took effect is not known,
-// unless it is ErrNoListener as well.
+// ErrNoDaemon: no daemon serves the socket, or it ended before the answer. An interrupted request
+// may have taken effect, unless the error is ErrNoListener as well.
 var ErrNoDaemon = errors.New("the Kuryr daemon does not answer")
 
 // ErrNoListener: nobody serves the socket; the request was not sent.
-var ErrNoListener = fmt.Errorf("%w: nobody listens", ErrNoDaemon)
+var ErrNoListener = fmt.Errorf("%w: no process listens", ErrNoDaemon)
 
 // errTooLarge: a message is above MaxMessage.
 var errTooLarge = fmt.Errorf("message is larger than %d bytes", MaxMessage)
@@ -41,8 +40,8 @@ func ReadRequest(r io.Reader) (Request, error) {
 	return req, req.check()
 }
 
-// check says what is wrong with a request, as a *types.Error. What passes is
-// safe in a file name, but for its length.
+// check returns what is wrong with a request, as a *types.Error. A valid request is safe in a file
+// name, except for its length.
 func (r Request) check() error {
 	switch r.Command {
 	case "GC", "STATUS":
@@ -80,8 +79,8 @@ func WriteResponse(w io.Writer, r Response) error {
 	return json.NewEncoder(w).Encode(r)
 }
 
-// Call asks the daemon on socket and returns its answer. It ends with ctx, and
-// the daemon then stops what it does for the request.
+// Call sends the daemon on socket a request and returns its answer. It ends with ctx; the daemon
+// then stops its work for the request.
 func Call(ctx context.Context, socket string, req Request) (Response, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 	if err != nil {

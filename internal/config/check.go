@@ -59,6 +59,8 @@ func check(c *Config, d *decoder) {
 	checkPods(c.Pods, d)
 	checkNodes(c.Nodes, d)
 	checkPools(c.Pools, d)
+	checkNetworks(c, d)
+	checkProjects(c.Projects, d)
 	checkServices(c.Services, d)
 	if c.Orphans.Interval.Duration != 0 { // 0s: there is none
 		d.between("orphans.interval", c.Orphans.Interval, time.Second, 24*time.Hour)
@@ -85,7 +87,7 @@ func checkPods(p Pods, d *decoder) {
 	if p.NetworkID != "" {
 		d.uuid("pods.networkID", p.NetworkID, "network")
 	}
-	if len(p.SubnetIDs) == 0 {
+	if len(p.SubnetIDs) == 0 && !d.draft {
 		d.fault("pods.subnetIDs", "missing: write the ID of the subnet that pods get their address of, or of one IPv4 and one IPv6 subnet of the same network")
 	}
 	checkSubnets(p, d)
@@ -135,9 +137,16 @@ func checkNodes(nodes []NodePorts, d *decoder) {
 		d.vifType(at+".vifType", n.VIFType)
 		d.ids(at+".parentSubnetIDs", n.ParentSubnetIDs, "subnet", maxAddresses)
 		d.project(at+".parentProjectID", n.ParentProjectID)
+		d.ids(at+".subnetIDs", n.SubnetIDs, "subnet", maxAddresses)
+		if n.NetworkID != "" {
+			d.uuid(at+".networkID", n.NetworkID, "network")
+		}
+		if n.NetworkID != "" && len(n.SubnetIDs) == 0 {
+			d.fault(at+".networkID", "it has an effect only with subnetIDs: write the subnets of the network that the nodes' pods get addresses of, or remove it")
+		}
 		for field, set := range map[string]bool{"parentSubnetIDs": len(n.ParentSubnetIDs) > 0, "parentProjectID": n.ParentProjectID != ""} {
 			if set && !Nested(n.VIFType) {
-				d.fault(at+"."+field, "only with vifType %s or %s are the nodes virtual machines whose port is looked for: remove it, or set vifType",
+				d.fault(at+"."+field, "it has an effect only with vifType %s or %s, on nodes that are virtual machines: remove it, or set vifType",
 					VIFTypeVLAN, VIFTypeMACVLAN)
 			}
 		}
@@ -174,11 +183,11 @@ func checkOverride(o PoolOverride, p *Pools, at string, d *decoder) {
 	}
 	d.selectors(at, map[string]*metav1.LabelSelector{"nodeSelector": o.NodeSelector, "namespaceSelector": o.NamespaceSelector})
 	if o.NamespaceSelector == nil && o.Min == nil && o.Max == nil && o.Batch == nil && o.TTL == nil && o.Cooldown == nil {
-		d.fault(at, "it says no level: write min, max, batch, ttl or cooldown, or remove it")
+		d.fault(at, "it sets no level: write min, max, batch, ttl or cooldown, or remove it")
 	}
 }
 
-// levels checks what is said of them.
+// levels checks the levels that are set.
 func (d *decoder) levels(at string, low, high, batch *int32, ttl, cooldown *metav1.Duration) {
 	for _, l := range []struct {
 		name      string
@@ -206,8 +215,8 @@ func (d *decoder) crossed(at string, low, high int32) {
 	d.fault(at+".max", "max %d is below min, which is %d where it is not said: say min here, too, or raise max", high, low)
 }
 
-// selectors checks the selectors of the entry at: that they make sense, and
-// that there is one. It comes last: a fault of the entry hides those in it.
+// selectors checks the selectors of the entry at: that they are valid, and that there is one. It
+// runs last, because a fault of the entry hides the faults in it.
 func (d *decoder) selectors(at string, named map[string]*metav1.LabelSelector) {
 	var missing []string
 	for _, name := range slices.Sorted(maps.Keys(named)) {
@@ -218,7 +227,7 @@ func (d *decoder) selectors(at string, named map[string]*metav1.LabelSelector) {
 		}
 	}
 	if len(missing) == len(named) {
-		d.fault(at, "missing: write %s, or {} for one that selects all", strings.Join(missing, " or "))
+		d.fault(at, "missing: write %s, or {} to select all", strings.Join(missing, " or "))
 	}
 }
 

@@ -36,11 +36,16 @@ type Config struct {
 
 	// Nodes says how the ports of some nodes are plugged; the first entry that
 	// selects a node counts. Of a node that none selects Pods.VIFType does.
-	Nodes    []NodePorts `json:"nodes,omitempty"`
-	Pools    Pools       `json:"pools"`
-	Services Services    `json:"services"`
-	Orphans  Orphans     `json:"orphans"`
-	Node     Node        `json:"node"` // read at start only
+	Nodes []NodePorts `json:"nodes,omitempty"`
+	Pools Pools       `json:"pools"`
+	// Networks says which namespaces have networks of their own.
+	Networks Networks `json:"networks"`
+	// Projects are those that namespaces may be in besides that of Pods and Services. Of entries
+	// with a selector the first that selects a namespace counts, unless the namespace names one.
+	Projects []Project `json:"projects,omitempty"`
+	Services Services  `json:"services"`
+	Orphans  Orphans   `json:"orphans"`
+	Node     Node      `json:"node"` // read at start only
 }
 
 // Neutron says how the controller reaches the cloud. The credential is not
@@ -54,7 +59,7 @@ type Neutron struct {
 	LoadBalancerAPI string `json:"loadBalancerAPI,omitempty"`
 }
 
-// Pods says what port a pod gets.
+// Pods describes the ports of pods.
 type Pods struct {
 	ProjectID        string   `json:"projectID,omitempty"` // empty: the credential's own
 	NetworkID        string   `json:"networkID,omitempty"` // empty: that of the subnets
@@ -105,9 +110,14 @@ type NodePorts struct {
 	VIFType         string                `json:"vifType,omitempty"`         // empty: as Neutron says of each port
 	ParentSubnetIDs []string              `json:"parentSubnetIDs,omitempty"` // of the machines' own ports; empty: any
 	ParentProjectID string                `json:"parentProjectID,omitempty"` // of the machines' own ports; empty: the credential's own
+
+	// SubnetIDs replace those of Pods for the nodes, as where each rack has a routed segment of its
+	// own; empty: they do not. NetworkID is their network.
+	SubnetIDs []string `json:"subnetIDs,omitempty"`
+	NetworkID string   `json:"networkID,omitempty"`
 }
 
-// Pools says what levels pools are kept at.
+// Pools holds the levels of pools.
 type Pools struct {
 	Min      int32           `json:"min"`      // free ports at least; 5
 	Max      int32           `json:"max"`      // free ports at most; 0 is no limit
@@ -144,12 +154,86 @@ type PoolOverride struct {
 	Cooldown          *metav1.Duration      `json:"cooldown,omitempty"`
 }
 
-// Services says what load balancers Services get. Without SubnetIDs they get
-// none, and Kuryr leaves them alone.
+// Networks says where the networks of namespaces come from. The modes are those of
+// v1.NetworkMode.
+type Networks struct {
+	NetworkChoice
+	// AllowedModes are those that a namespace may choose by its annotation, besides the one that it
+	// has by Mode and Namespaces.
+	AllowedModes []string `json:"allowedModes,omitempty"`
+	// Given are existing networks that a namespace may choose by its annotation.
+	Given []GivenNetwork `json:"given,omitempty"`
+	// Namespaces says what is other for some namespaces; of each field the first entry counts that
+	// selects the namespace and says it.
+	Namespaces []NamespaceNetwork `json:"namespaces,omitempty"`
+	// MinFree is the min of the pools of networks that Kuryr makes, which have a pool on each node
+	// where their namespace has pods. Overrides of Pools win.
+	MinFree int32 `json:"minFree"`
+}
+
+// NetworkChoice is how the network of a namespace is made. In Networks a field that is empty has
+// its default, in an entry for namespaces it is left to the next entry.
+type NetworkChoice struct {
+	Mode string `json:"mode,omitempty"` // shared (the default), namespace, flat
+	// SubnetPoolIDs are the subnet pools of mode namespace, one for each address family.
+	SubnetPoolIDs []string `json:"subnetPoolIDs,omitempty"`
+	// Ranges are the prefixes that those of mode flat are chosen from, of either family.
+	Ranges []string `json:"ranges,omitempty"`
+	// PrefixLength is that of each IPv4 subnet; 0: 16 in mode flat, the pool's default in mode
+	// namespace. PrefixLengthIPv6 likewise, 64 in mode flat.
+	PrefixLength     int      `json:"prefixLength,omitempty"`
+	PrefixLengthIPv6 int      `json:"prefixLengthIPv6,omitempty"`
+	RouterID         string   `json:"routerID,omitempty"`   // empty: no router
+	DNSServers       []string `json:"dnsServers,omitempty"` // of either family
+	Routes           []Route  `json:"routes,omitempty"`     // of either family
+	MTU              int      `json:"mtu,omitempty"`        // 0: Neutron's choice
+}
+
+// Route is a route that pods get.
+type Route struct {
+	Destination string `json:"destination"`
+	Gateway     string `json:"gateway"`
+}
+
+// NamespaceNetwork is how the networks of some namespaces are made. One of Mode and the other
+// fields is there.
+type NamespaceNetwork struct {
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector"` // never nil
+	NetworkChoice
+}
+
+// GivenNetwork is an existing network.
+type GivenNetwork struct {
+	Name      string   `json:"name"` // that namespaces know it by
+	NetworkID string   `json:"networkID,omitempty"`
+	SubnetIDs []string `json:"subnetIDs"` // one address of each; required
+	// NamespaceSelector selects the namespaces that may choose it; nil: all.
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
+}
+
+// Project is a project of the cloud that namespaces may be in.
+type Project struct {
+	ProjectID string `json:"projectID"`
+	// NamespaceSelector selects the namespaces that are in it without an annotation; nil: none. They
+	// cannot leave it by an annotation.
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
+	// AllowedNamespaces selects the further namespaces that may name it by an annotation; nil: all.
+	AllowedNamespaces *metav1.LabelSelector `json:"allowedNamespaces,omitempty"`
+	// SecurityGroupIDs replace those of Pods; nil: they do not.
+	SecurityGroupIDs []string `json:"securityGroupIDs,omitempty"`
+	// RouterID and SubnetPoolIDs replace those of Networks.
+	RouterID      string   `json:"routerID,omitempty"`
+	SubnetPoolIDs []string `json:"subnetPoolIDs,omitempty"`
+	// ExternalNetworkID replaces that of Services.
+	ExternalNetworkID string `json:"externalNetworkID,omitempty"`
+}
+
+// Services describes the load balancers of Services. Without SubnetIDs there are none, and Kuryr
+// leaves Services alone.
 type Services struct {
 	ProjectID string   `json:"projectID,omitempty"` // empty: the credential's own
 	SubnetIDs []string `json:"subnetIDs,omitempty"` // that hold the cluster IPs
-	// NodeSubnetIDs are where endpoints are that are no pods' ports: those on
+	// NodeSubnetIDs are the subnets of endpoints that are not ports of pods: endpoints on the
 	// nodes' own network, and those written by hand.
 	NodeSubnetIDs []string `json:"nodeSubnetIDs,omitempty"`
 
@@ -159,11 +243,12 @@ type Services struct {
 	ExternalNetworkID string `json:"externalNetworkID,omitempty"` // of floating IPs; empty: a Service has to say one of Allowed
 	ExternalSubnetID  string `json:"externalSubnetID,omitempty"`  // of floating IPs; empty: any
 
-	Allowed Allowed `json:"allowed,omitzero"` // what annotations of Services may name besides
+	Allowed Allowed `json:"allowed,omitzero"` // further values that annotations of Services may name
 
-	// SourceRangesBySecurityGroups has security groups on the endpoints' ports keep source
-	// ranges where the provider does not, and open those of public Services without. It is the word of who writes it that the groups
-	// under Pods let nobody in from outside: groups only add to what is let in.
+	// SourceRangesBySecurityGroups enforces source ranges by security groups on the endpoints'
+	// ports if the provider does not, and opens the ports of public Services without ranges. By
+	// setting it the administrator promises that the groups under Pods let in no outside clients:
+	// groups only allow.
 	SourceRangesBySecurityGroups bool `json:"sourceRangesBySecurityGroups,omitempty"`
 
 	// Milliseconds that a client, or an endpoint, may be silent; 0: Octavia's default.
@@ -171,10 +256,13 @@ type Services struct {
 	TimeoutMemberData int `json:"timeoutMemberData,omitempty"`
 
 	CheckInterval metav1.Duration `json:"checkInterval"` // between two looks at each load balancer; 10m
+	// ReleaseAfter is how long a deleted Service waits for Octavia to delete its load
+	// balancer; 5m. 0s: for ever.
+	ReleaseAfter metav1.Duration `json:"releaseAfter"`
 }
 
-// Allowed is what annotations of Services may name, besides what Services and Pods name
-// themselves: Kuryr's credential sees more of the cloud than who writes Services may use.
+// Allowed lists what annotations of Services may name in addition to the values of Services and
+// Pods: Kuryr's credential sees more of the cloud than the authors of Services may use.
 type Allowed struct {
 	MemberSubnetIDs    []string `json:"memberSubnetIDs,omitempty"`    // of endpoints
 	ExternalNetworkIDs []string `json:"externalNetworkIDs,omitempty"` // of floating IPs
@@ -183,7 +271,7 @@ type Allowed struct {
 	FlavorIDs          []string `json:"flavorIDs,omitempty"`          // Octavia's
 }
 
-// Orphans says how ports and load balancers that belong to nobody are collected.
+// Orphans describes the collection of ports and load balancers without an owner.
 type Orphans struct {
 	Interval metav1.Duration `json:"interval"` // between two looks at the cloud's inventory; 0s: only when there is reason to
 	Grace    metav1.Duration `json:"grace"`    // a port has to be nobody's twice, this far apart; 1m
@@ -193,8 +281,8 @@ type Orphans struct {
 type Node struct {
 	OVSDB  string `json:"ovsdb,omitempty"`  // unix:/run/openvswitch/db.sock; empty: there is no Open vSwitch
 	Bridge string `json:"bridge,omitempty"` // integration bridge, br-int; for vifType bridge, the Linux bridge
-	// ParentInterface is what vlan and macvlan ports go on top of; empty: the
-	// interface of the default route.
+	// ParentInterface is the interface below vlan and macvlan ports; empty: the interface of the
+	// default route.
 	ParentInterface string          `json:"parentInterface,omitempty"`
 	DriverDir       string          `json:"driverDir,omitempty"`  // /usr/libexec/kuryr
 	StateDir        string          `json:"stateDir,omitempty"`   // journal: /var/lib/kuryr
@@ -203,8 +291,8 @@ type Node struct {
 	Park            bool            `json:"park"`                 // keep free ports plugged, for pods to come; true
 }
 
-// New returns the configuration that an otherwise empty file stands for. It
-// does not pass the checks of Load as it is: pods.subnetIDs has no default.
+// New returns the configuration of an empty file. It does not pass the checks of Load:
+// pods.subnetIDs has no default.
 func New() *Config {
 	return &Config{
 		APIVersion: APIVersion,
@@ -220,7 +308,8 @@ func New() *Config {
 			Min: 5, Batch: 10, TTL: duration(10 * time.Minute), Cooldown: duration(10 * time.Second),
 			MaxCreates: 8, MaxCreatesPerSubnet: 4,
 		},
-		Services: Services{CheckInterval: duration(10 * time.Minute)},
+		Networks: Networks{NetworkChoice: NetworkChoice{Mode: "shared"}, MinFree: 1},
+		Services: Services{CheckInterval: duration(10 * time.Minute), ReleaseAfter: duration(5 * time.Minute)},
 		Orphans:  Orphans{Grace: duration(time.Minute)},
 		Node: Node{
 			OVSDB:      "unix:/run/openvswitch/db.sock",

@@ -86,7 +86,7 @@ func TestSampleExplainsEveryField(t *testing.T) {
 
 var (
 	commented = regexp.MustCompile(`(?m)^( *)#([- ] )`)
-	emptyList = regexp.MustCompile(`(?m)^( *(?:nodes|overrides|securityGroups): )\[\]$`)
+	emptyList = regexp.MustCompile(`(?m)^( *(?:nodes|overrides|securityGroups|routes|given|namespaces|projects): )\[\]$`)
 )
 
 // What the sample has in comments for its lists is right, and complete.
@@ -100,6 +100,9 @@ func TestSampleOfLists(t *testing.T) {
 	got := parse(t, text)
 	if len(got.Nodes) != 1 || len(got.Pools.Overrides) != 2 || len(got.Pods.SecurityGroups) != 1 {
 		t.Errorf("%s with its examples: got %+v, %+v, %+v", sample, got.Nodes, got.Pools.Overrides, got.Pods.SecurityGroups)
+	}
+	if n := got.Networks; len(n.Routes) != 1 || len(n.Given) != 1 || len(n.Namespaces) != 3 || len(got.Projects) != 1 {
+		t.Errorf("%s with its examples: got %+v, %+v", sample, n, got.Projects)
 	}
 	for _, f := range config.Entries() {
 		name := f[strings.LastIndex(f, ".")+1:]
@@ -160,6 +163,21 @@ pools:
   overrides:
     - {nodeSelector: {matchLabels: {size: l}}, min: 0, max: 7, batch: 3, ttl: 0s, cooldown: 1s}
     - {namespaceSelector: {matchLabels: {team: a}}}
+networks:
+  mode: flat
+  subnetPoolIDs: [`+subnet+`]
+  ranges: [10.0.0.0/8]
+  prefixLength: 20
+  prefixLengthIPv6: 72
+  routerID: `+subnet+`
+  dnsServers: ["fd00::53"]
+  routes: [{destination: 192.0.2.0/24, gateway: 10.0.0.254}]
+  mtu: 1400
+  allowedModes: [namespace]
+  given: [{name: storage, networkID: `+subnet+`, subnetIDs: [`+subnet+`], namespaceSelector: {}}]
+  namespaces: [{namespaceSelector: {}, mode: shared, mtu: 1300}]
+  minFree: 0
+projects: [{projectID: p, namespaceSelector: {}, securityGroupIDs: [], routerID: `+subnet+`, subnetPoolIDs: [`+subnet+`], externalNetworkID: `+subnet+`}]
 services:
   projectID: p
   subnetIDs: [`+subnet+`]
@@ -178,6 +196,7 @@ services:
   timeoutClientData: 70000
   timeoutMemberData: 75000
   checkInterval: 1m
+  releaseAfter: 2m
 orphans: {interval: 5m, grace: 2m}
 node: {ovsdb: "tcp:[::1]:6640", bridge: br0, parentInterface: ens3, driverDir: /d, stateDir: /s, mtu: 1400, addTimeout: 30s, park: false}
 `)
@@ -321,9 +340,9 @@ func TestFaults(t *testing.T) {
 		{"creates", head + "pools: {maxCreates: 0}", "pools.maxCreates: want 1 to 100, got 0"},
 		{"creates per subnet", head + "pools: {maxCreatesPerSubnet: 101}", "pools.maxCreatesPerSubnet: want 1 to 100, got 101"},
 		{"warm-up", head + "pools: {warmUp: true}", "pools.warmUp: want fields, got true"},
-		{"override of nothing", head + "pools: {overrides: [{min: 1}]}", "line 3: pools.overrides[0]: missing: write namespaceSelector or nodeSelector, or {} for one that selects all"},
+		{"override of nothing", head + "pools: {overrides: [{min: 1}]}", "line 3: pools.overrides[0]: missing: write namespaceSelector or nodeSelector, or {} to select all"},
 		{"null override", head + "pools: {overrides: [~]}", "pools.overrides[0]: missing"},
-		{"override that says nothing", head + "pools: {overrides: [{nodeSelector: {}}]}", "pools.overrides[0]: it says no level: write min, max"},
+		{"override that says nothing", head + "pools: {overrides: [{nodeSelector: {}}]}", "pools.overrides[0]: it sets no level: write min, max"},
 		{"override's batch", head + "pools: {overrides: [{nodeSelector: {}, batch: 0}]}", "pools.overrides[0].batch: want 1 to 500, got 0"},
 		{"override's ttl", head + "pools: {overrides: [{nodeSelector: {}, ttl: 5}]}", `pools.overrides[0].ttl: "5" is no time`},
 		{"override's min", head + "pools: {max: 9, overrides: [{nodeSelector: {}, min: 10}]}", "pools.overrides[0].min: min 10 is above max 9"},
@@ -342,8 +361,8 @@ func TestFaults(t *testing.T) {
 		{"all faults of an entry", head + "nodes: [{vifType: VLAN}]", `nodes[0].vifType: "VLAN" is no type of port`},
 		{"parent's subnet", head + "nodes: [{nodeSelector: {}, vifType: vlan, parentSubnetIDs: [" + example + "]}]", "nodes[0].parentSubnetIDs[0]: replace the example's ID"},
 		{"parents' project", head + "nodes: [{nodeSelector: {}, vifType: vlan, parentProjectID: the one}]", `nodes[0].parentProjectID: "the one" is no ID of a project`},
-		{"project of no machine", head + "nodes: [{nodeSelector: {}, parentProjectID: abc}]", "nodes[0].parentProjectID: only with vifType vlan or macvlan"},
-		{"parent of no machine", head + "nodes: [{nodeSelector: {}, parentSubnetIDs: [" + subnet + "]}]", "nodes[0].parentSubnetIDs: only with vifType vlan or macvlan"},
+		{"project of no machine", head + "nodes: [{nodeSelector: {}, parentProjectID: abc}]", "nodes[0].parentProjectID: it has an effect only with vifType vlan or macvlan"},
+		{"parent of no machine", head + "nodes: [{nodeSelector: {}, parentSubnetIDs: [" + subnet + "]}]", "nodes[0].parentSubnetIDs: it has an effect only with vifType vlan or macvlan"},
 		{"many nodes", head + "nodes: [" + strings.Repeat("{nodeSelector: {}}, ", 101) + "]", "nodes: want at most 100 entries, got 101"},
 		{"rule without groups", head + "pods: {securityGroups: [{podSelector: {}}]}", "pods.securityGroups[0].securityGroupIDs: missing: write the IDs"},
 		{"rule of nothing", head + "pods: {securityGroups: [{securityGroupIDs: []}]}", "pods.securityGroups[0]: missing: write namespaceSelector or podSelector"},
@@ -358,6 +377,7 @@ func TestFaults(t *testing.T) {
 		{"external subnet alone", head + "services: {externalSubnetID: " + subnet + "}", "services.externalNetworkID: missing: write the ID of the network that externalSubnetID is of"},
 		{"client timeout", head + "services: {timeoutClientData: -1}", "services.timeoutClientData: want 0 to 31536000000, got -1"},
 		{"member timeout", head + "services: {timeoutMemberData: 1h}", `services.timeoutMemberData: want a whole number, got "1h"`},
+		{"release after", head + "services: {releaseAfter: 1s}", "services.releaseAfter: want at least 1m0s, got 1s"},
 		{"check interval", head + "services: {checkInterval: 1s}", "services.checkInterval: want at least 10s, got 1s"},
 		{"interval", head + "orphans: {interval: 10ms}", "orphans.interval: want at least 1s, got 10ms"},
 		{"grace", head + "orphans: {grace: 48h}", "orphans.grace: want at most 24h0m0s, got 48h0m0s"},
@@ -423,7 +443,7 @@ func FuzzParse(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, seed := range []string{string(data), minimal, head + "pods: &p {subnetIDs: [*p]}", "a: b: c", "<<: *x", "? [a]\n: b"} {
+	for _, seed := range []string{string(data), minimal, head + "pods: &p {subnetIDs: [*p]}", minimal + "networks: &n {mode: flat, ranges: [10.0.0.0/8], namespaces: [*n]}", "a: b: c", "<<: *x", "? [a]\n: b"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -452,6 +472,27 @@ func TestIDsInCapitals(t *testing.T) {
 	got := faults(t, head+"pods: {subnetIDs: ["+subnet+", "+strings.ToUpper(subnet)+"]}\n")
 	if len(got) != 1 || !strings.Contains(got[0], "the same subnet as pods.subnetIDs[0]") {
 		t.Errorf("one subnet twice, once in capitals: %q", got)
+	}
+}
+
+// A draft may lack the IDs of a first start, or have the example's. Other faults stay.
+func TestDraft(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kuryr.yaml")
+	for text, want := range map[string]string{
+		head: "",
+		head + "pods: {subnetIDs: [" + example + "], securityGroupIDs: [" + example + "]}\nservices: {subnetIDs: [" + example + "]}\n": "",
+		head + "pods: {subnetIDs: [pods]}\n":          "is no ID of a subnet",
+		head + "pods: {subnetIDs: pods}\n":            "want a list",
+		head + "pods: {networkID: " + example + "}\n": "replace the example's ID",
+	} {
+		write(t, path, text)
+		c, err := config.LoadDraft(path)
+		if want == "" && (err != nil || len(c.Pods.SubnetIDs)+len(c.Pods.SecurityGroupIDs)+len(c.Services.SubnetIDs) > 0) {
+			t.Errorf("LoadDraft(%q) = %+v, %v; want a configuration without IDs", text, c, err)
+		}
+		if want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("LoadDraft(%q): %v, want %q", text, err, want)
+		}
 	}
 }
 

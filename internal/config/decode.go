@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v4"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -23,10 +23,11 @@ import (
 type decoder struct {
 	faults []Fault
 	lines  map[string]int // of each path that was there
+	draft  bool           // pods.subnetIDs may be missing
 }
 
-// fault notes what is wrong at path, unless that or what it is part of was
-// found wrong already: one mistake, one message.
+// fault records what is wrong at path, unless path or a part that contains it already has a fault:
+// one mistake, one message.
 func (d *decoder) fault(path, format string, args ...any) {
 	if !d.faulty(path) {
 		d.add(d.lines[path], path, format, args...)
@@ -116,11 +117,11 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, path string) {
 			continue
 		}
 		d.lines[at] = key.Line
-		if pods, ok := v.Addr().Interface().(*Pods); ok && v.Field(index).Addr().Interface() == any(&pods.SubnetIDs) {
+		if pods, ok := v.Addr().Interface().(*Pods); ok && v.FieldByIndex(index).Addr().Interface() == any(&pods.SubnetIDs) {
 			d.subnets(val, pods, at)
 			continue
 		}
-		d.value(val, v.Field(index), at)
+		d.value(val, v.FieldByIndex(index), at)
 	}
 }
 
@@ -148,7 +149,7 @@ func (d *decoder) subnets(n *yaml.Node, p *Pods, path string) {
 		var ids []string
 		d.value(item, reflect.ValueOf(&ids).Elem(), at)
 		if len(ids) == 0 {
-			d.fault(at, "an empty list: write the IDs of the subnets that this address may be of")
+			d.fault(at, "an empty list: write the IDs of the subnets for this address")
 			continue
 		}
 		if p.SubnetIDs = append(p.SubnetIDs, ids[0]); len(ids) > 1 {

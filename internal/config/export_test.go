@@ -29,8 +29,8 @@ func Entries() []string {
 	var paths []string
 	each(reflect.ValueOf(Config{}), "", func(path string, v reflect.Value) {
 		if sub, list := structIn(v.Type()); list {
-			for i := range sub.NumField() {
-				paths = append(paths, path+"[]."+fieldName(sub.Field(i)))
+			for _, f := range named(sub) {
+				paths = append(paths, path+"[]."+fieldName(f))
 			}
 		}
 	})
@@ -51,15 +51,12 @@ func Unchanged(a, b *Config) []string {
 }
 
 func each(v reflect.Value, path string, f func(string, reflect.Value)) {
-	for i := range v.NumField() {
-		if fieldName(v.Type().Field(i)) == unnamed {
+	for _, field := range named(v.Type()) {
+		at, value := join(path, fieldName(field)), v.FieldByIndex(field.Index)
+		if value.Kind() == reflect.Struct && value.Type() != durationType {
+			each(value, at, f)
 			continue
 		}
-		at := join(path, fieldName(v.Type().Field(i)))
-		if v.Field(i).Kind() == reflect.Struct && v.Field(i).Type() != durationType {
-			each(v.Field(i), at, f)
-			continue
-		}
-		f(at, v.Field(i))
+		f(at, value)
 	}
 }

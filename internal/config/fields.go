@@ -5,17 +5,25 @@ package config
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 )
 
 // fieldsOf returns the index of each field of struct t by its name in YAML.
-func fieldsOf(t reflect.Type) map[string]int {
-	fields := make(map[string]int, t.NumField())
-	for i := range t.NumField() {
-		fields[fieldName(t.Field(i))] = i
+func fieldsOf(t reflect.Type) map[string][]int {
+	fields := make(map[string][]int, t.NumField())
+	for _, f := range named(t) {
+		fields[fieldName(f)] = f.Index
 	}
-	delete(fields, unnamed)
 	return fields
+}
+
+// named returns the fields of struct t that the file has names for. Those of an embedded struct are
+// fields of t.
+func named(t reflect.Type) []reflect.StructField {
+	return slices.DeleteFunc(reflect.VisibleFields(t), func(f reflect.StructField) bool {
+		return f.Anonymous || fieldName(f) == unnamed
+	})
 }
 
 // unnamed is the name of a field that the file has no name for.
@@ -30,11 +38,8 @@ func fieldName(f reflect.StructField) string {
 // of t spelt much like it, or one of the same name elsewhere.
 func suggestion(t reflect.Type, name string) string {
 	best, distance := "", 3 // two slips of the finger
-	for i := range t.NumField() {
-		known := fieldName(t.Field(i))
-		if known == unnamed {
-			continue
-		}
+	for _, f := range named(t) {
+		known := fieldName(f)
 		if n := editDistance(strings.ToLower(known), strings.ToLower(name)); n < distance {
 			best, distance = known, n
 		}
@@ -50,8 +55,7 @@ func suggestion(t reflect.Type, name string) string {
 
 // elsewhere returns the path of a field called name in t or below, "" if none.
 func elsewhere(t reflect.Type, path, name string) string {
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for _, f := range named(t) {
 		at := join(path, fieldName(f))
 		if strings.EqualFold(fieldName(f), name) {
 			return at

@@ -10,23 +10,36 @@ import (
 	"io"
 	"os"
 	"regexp"
-	"strconv"
+	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v4"
 )
 
 // maxSize bounds what is read: a ConfigMap cannot hold more than 1 MiB.
 const maxSize = 1 << 20
 
-// Load reads and checks the file at path. What is wrong with its content is a
-// *FaultsError with everything there is to mend.
+// Load reads and checks the file at path. Faults of its content are a *FaultsError with all faults.
 func Load(path string) (*Config, error) {
 	data, err := read(path)
 	if err != nil {
 		return nil, err
 	}
 	c, err := Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("reading configuration %s: %w", path, err)
+	}
+	return c, nil
+}
+
+// LoadDraft is Load of a file before a first start. Subnets of pods and Services and security groups
+// of pods may be missing in it, or still be those of the example: such lists are empty.
+func LoadDraft(path string) (*Config, error) {
+	data, err := read(path)
+	if err != nil {
+		return nil, err
+	}
+	c, err := parse(data, true)
 	if err != nil {
 		return nil, fmt.Errorf("reading configuration %s: %w", path, err)
 	}
@@ -50,21 +63,35 @@ func read(path string) ([]byte, error) {
 }
 
 // Parse is Load of a file's content.
-func Parse(data []byte) (*Config, error) {
+func Parse(data []byte) (*Config, error) { return parse(data, false) }
+
+func parse(data []byte, draft bool) (*Config, error) {
 	root, err := document(data)
 	if err != nil {
 		return nil, err
 	}
 	c := New()
 	c.APIVersion, c.Kind = "", "" // have to be said
-	d := decoder{lines: map[string]int{}}
+	d := decoder{lines: map[string]int{}, draft: draft}
 	d.document(root, c)
+	if draft {
+		blank(c)
+	}
 	check(c, &d)
 	if err := d.err(); err != nil {
 		return nil, err
 	}
 	canonical(c)
 	return c, nil
+}
+
+// blank empties the lists of IDs of a draft that hold the example's ID.
+func blank(c *Config) {
+	for _, ids := range []*[]string{&c.Pods.SubnetIDs, &c.Pods.SecurityGroupIDs, &c.Services.SubnetIDs} {
+		if slices.Contains(*ids, exampleID) {
+			*ids = nil
+		}
+	}
 }
 
 // document returns the root of the only YAML document in data.
@@ -87,26 +114,35 @@ func document(data []byte) (*yaml.Node, error) {
 	return doc.Content[0], nil
 }
 
-var (
-	yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
-	// What the parser says of a tab, and where one is that it may mean: it often
-	// names the line before.
-	tabError = regexp.MustCompile(`cannot start any token|tab character`)
-	tabbed   = regexp.MustCompile(`(?m)^[ -]*\t`)
-)
+// tabbed is a line that is indented with a tab.
+var tabbed = regexp.MustCompile(`(?m)^[ -]*\t`)
 
 // syntaxFault turns the YAML parser's one error about data into our form.
 func syntaxFault(data []byte, err error) error {
-	if at := tabbed.FindIndex(data); at != nil && tabError.MatchString(err.Error()) {
-		return &FaultsError{Faults: []Fault{{
-			Line: 1 + bytes.Count(data[:at[0]], []byte("\n")), Message: "not YAML: a tab: indent with spaces",
-		}}}
+	var at *yaml.LoadError
+	if !errors.As(err, &at) {
+		return &FaultsError{Faults: []Fault{{Message: "not YAML: " + err.Error()}}}
 	}
-	f := Fault{Message: "not YAML: " + yamlError.ReplaceAllString(err.Error(), "")}
-	if m := yamlError.FindStringSubmatch(err.Error()); m != nil {
-		f.Line, _ = strconv.Atoi(m[1]) // no line said is line 0
+	f := Fault{Line: at.Mark.Line, Message: "not YAML: " + at.Message} // no line known is line 0
+	if line := tabNear(data, at); line > 0 {
+		f = Fault{Line: line, Message: "not YAML: a tab: indent with spaces"}
 	}
 	return &FaultsError{Faults: []Fault{f}}
+}
+
+// tabNear returns the line that is indented with a tab where the parser finds no token; 0:
+// there is none. It often names the line before or after.
+func tabNear(data []byte, at *yaml.LoadError) int {
+	if at.Stage != yaml.ScannerStage {
+		return 0
+	}
+	for _, tab := range tabbed.FindAllIndex(data, -1) {
+		line := 1 + bytes.Count(data[:tab[0]], []byte("\n"))
+		if line >= at.Mark.Line-1 && line <= at.Mark.Line+1 {
+			return line
+		}
+	}
+	return 0
 }
 
 // Fault is one thing to mend in a configuration file.

@@ -38,6 +38,9 @@ func checkServices(s Services, d *decoder) {
 	d.bounds("services.timeoutClientData", s.TimeoutClientData, 0, maxTimeout)
 	d.bounds("services.timeoutMemberData", s.TimeoutMemberData, 0, maxTimeout)
 	d.between("services.checkInterval", s.CheckInterval, 10*time.Second, 24*time.Hour)
+	if s.ReleaseAfter.Duration != 0 {
+		d.between("services.releaseAfter", s.ReleaseAfter, time.Minute, 24*time.Hour)
+	}
 }
 
 const noProvider = "%q is no name of a provider: write one that 'openstack loadbalancer provider list' prints"

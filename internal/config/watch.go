@@ -24,13 +24,13 @@ const (
 	lookAgain = 30 * time.Second
 )
 
-// Watch calls changed with the configuration at path, and the Hash of the file, as it
-// is now and after each change of the file's content, or with an error (see Load) if it
-// cannot be read or has faults: who has an older one keeps it. The calls come one after
-// the other, from this goroutine. Watch returns once ctx is done.
+// Watch calls changed with the configuration at path and the Hash of the file, now and after each
+// change of the file's content. If the file cannot be read or has faults, it calls changed with an
+// error (see Load); the caller keeps the older configuration. The calls are sequential, from this
+// goroutine. Watch returns when ctx is done.
 //
-// It follows a file of a mounted ConfigMap, which kubelet replaces by swapping
-// a symbolic link beside it; one mounted by subPath never changes.
+// It follows a file of a mounted ConfigMap, which kubelet replaces by swapping a symbolic link
+// beside it. A file mounted by subPath never changes.
 func Watch(ctx context.Context, path string, changed func(c *Config, hash string, err error)) {
 	w := watch{path: path, changed: changed}
 	watcher, err := newWatcher()
@@ -52,7 +52,7 @@ func Hash(data []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// newWatcher makes what tells of changes of files.
+// newWatcher makes the watcher for changes of files.
 var newWatcher = fsnotify.NewWatcher
 
 type watch struct {
@@ -80,7 +80,7 @@ func (w *watch) run(ctx context.Context, watcher *fsnotify.Watcher) {
 		case <-events:
 			quiet.Reset(settle)
 		case err := <-troubles: // events were lost, maybe
-			logr.FromContextOrDiscard(ctx).Info("reading the configuration again, as its watch is in trouble", "trouble", err.Error())
+			logr.FromContextOrDiscard(ctx).Info("reading the configuration again, because its watch failed", "trouble", err.Error())
 			quiet.Reset(settle)
 		case <-quiet.C:
 			w.look()

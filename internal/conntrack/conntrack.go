@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conntrack ends connections that the node's own connection tracking knows:
-// a pod's, when its port goes to the next one, and those of UDP that go on past a change
-// of node ports. The table may have hundreds of thousands, and each end of a pod looks
-// for a few: the kernel is told which to show, and none is kept in memory.
+// Package conntrack ends connections in the node's own connection tracking: a pod's, when the next
+// pod gets its port, and UDP connections that continue past a change of node ports. The table may
+// have hundreds of thousands of rows, and the end of a pod concerns a few. So the kernel selects
+// the rows, and the package keeps none in memory.
 package conntrack
 
 import (
@@ -38,14 +38,14 @@ type Flow struct {
 	Source, Destination, Answers netip.AddrPort
 }
 
-// Untold reports whether an error of End says that this kernel tracks no connections,
-// or tells nobody of them.
+// Untold reports whether an error of End means that this kernel tracks no connections, or does not
+// show them.
 func Untold(err error) bool {
 	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EAFNOSUPPORT)
 }
 
-// few is up to how many connections the node has that all are looked at, once: to go
-// through the kernel's empty table takes as long as to be told of some thousands.
+// few is the number of connections on the node up to which all are examined, once: reading the
+// kernel's empty table takes as long as reading some thousands.
 const few = 2000
 
 // End ends the connections that one of some matches selects and is, if it is not nil,
@@ -66,8 +66,8 @@ func End(ctx context.Context, matches []Match, is func(Flow) bool) error {
 	return nil
 }
 
-// endSelected has the kernel select, which it does since 5.8; before it shows all. One
-// that refuses to is asked for all, too.
+// endSelected lets the kernel select rows, which it does since 5.8; an older kernel shows all. A
+// kernel that refuses is asked for all rows, too.
 func endSelected(ctx context.Context, matches []Match, wanted func(Flow) bool) error {
 	seen := map[uint8]bool{} // families of which all were looked at
 	for _, m := range matches {
@@ -98,9 +98,9 @@ func count() int {
 	return math.MaxInt
 }
 
-// each asks for connections and ends those that are wanted as they come in, so that it
-// does not matter how many there are. It does not matter either that the table changes by
-// that: the kernel begins a row of it anew if the connection that it was at has gone.
+// each requests connections and ends the wanted ones as they arrive, so that their number does not
+// matter. The table may change meanwhile: if the connection at the kernel's position is gone, the
+// kernel restarts that row.
 func each(ctx context.Context, req *nl.NetlinkRequest, wanted func(Flow) bool) error {
 	var failed error
 	err := req.ExecuteIter(unix.NETLINK_NETFILTER, 0, func(msg []byte) bool {
@@ -144,9 +144,9 @@ func list(family uint8) *nl.NetlinkRequest {
 	return req
 }
 
-// list asks for those that m selects, and some more: IPv6 addresses are left out, as
-// the kernel shows all but those (6.18; its comparison is the wrong way round). It
-// reports whether anything is selected.
+// list requests the connections that m selects, and some more. It omits IPv6 addresses, because the
+// kernel shows all rows except the matching ones (6.18; its comparison is inverted). It reports
+// whether it selects anything.
 func (m Match) list() (req *nl.NetlinkRequest, selected bool) {
 	req = list(m.family())
 	var orig, back uint32
@@ -192,8 +192,8 @@ func request(typ, flags int) *nl.NetlinkRequest {
 	return nl.NewNetlinkRequest(unix.NFNL_SUBSYS_CTNETLINK<<8|typ, flags)
 }
 
-// end ends the connection that a message tells of: what it says, its own number
-// among that, comes back to the kernel as it is.
+// end ends the connection in a message: the kernel gets back the same attributes, its own number
+// among them.
 func end(msg []byte) error {
 	req := request(msgDelete, unix.NLM_F_ACK)
 	req.AddRawData(msg)

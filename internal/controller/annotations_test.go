@@ -16,9 +16,9 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
-// TestNewLeaderKnowsPodsLate: a pod that the cache of a new leader shows after its
-// KuryrPort, or shows not to be scheduled yet, is annotated all the same, and with
-// that a KuryrPort deleted by hand is put back.
+// TestNewLeaderKnowsPodsLate: the cache of a new leader may show a pod after its KuryrPort, or show
+// it as not scheduled yet. The pod is annotated all the same. With the annotation a KuryrPort that
+// was deleted by hand is restored.
 func TestNewLeaderKnowsPodsLate(t *testing.T) {
 	for name, late := range map[string]cache.ByObject{
 		"not there": {Label: labels.SelectorFromSet(labels.Set{"shown": "yes"})},

@@ -24,10 +24,10 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// TestLongOutageOfAWrite: what is refused many times is tried again soon after,
-// no matter how often: the time between two tries is bounded.
+// TestLongOutageOfAWrite: a write that was refused many times is tried again soon after the outage.
+// The time between two tries is bounded.
 func TestLongOutageOfAWrite(t *testing.T) {
-	const refusals = 14 // doubled so often, 5ms are more than a minute
+	const refusals = 14 // 5 ms doubled so often are more than a minute
 	for name, funcs := range map[string]func(refused func() error) interceptor.Funcs{
 		"planning": func(refused func() error) interceptor.Funcs {
 			return interceptor.Funcs{
@@ -95,9 +95,8 @@ func statuses(n *atomic.Int32) client.NewClientFunc {
 	})
 }
 
-// TestFailedRequestsKeepToTheirBackoff: that the deletion of a port failed is written
-// into the status of its KuryrPort, once, and that write has nobody ask the SDN again
-// at once.
+// TestFailedRequestsKeepToTheirBackoff: a failed deletion of a port is written into the status of
+// its KuryrPort, once. That write does not cause an immediate request to the SDN.
 func TestFailedRequestsKeepToTheirBackoff(t *testing.T) {
 	for name, tc := range map[string]struct {
 		fault error
@@ -121,7 +120,7 @@ func TestFailedRequestsKeepToTheirBackoff(t *testing.T) {
 			b.delete(pod)
 			b.eventually("the port is to be deleted", func() bool { return b.cloud.Calls(memory.DeletePort) > 0 })
 			time.Sleep(4 * time.Second)
-			// Free, on its way out, and why it stays.
+			// The port is free, is being deleted, and the status says why it still exists.
 			if n, w := b.cloud.Calls(memory.DeletePort), written.Load()-before; n > tc.most || w > 3 {
 				t.Errorf("in 4 s %d tries to delete a port and %d writes of its status, want %d and 3 at most", n, w, tc.most)
 			}
@@ -130,10 +129,18 @@ func TestFailedRequestsKeepToTheirBackoff(t *testing.T) {
 	}
 }
 
-// TestErrorsThatAlwaysReadOtherwise: nor does a status that says another thing after each
-// failure.
+// TestErrorsThatAlwaysReadOtherwise: a status whose message differs after each failure does not
+// cause an immediate request, either. The pause grows also while the cache shows each of these
+// writes later than the first pauses end.
 func TestErrorsThatAlwaysReadOtherwise(t *testing.T) {
+	for name, late := range map[string]lateBy{"soon": {}, "late": {"KuryrPort", 50 * time.Millisecond}} {
+		t.Run("the cache shows writes "+name, func(t *testing.T) { errorsThatAlwaysReadOtherwise(t, late) })
+	}
+}
+
+func errorsThatAlwaysReadOtherwise(t *testing.T, late lateBy) {
 	b := idleBed(t)
+	b.cache = late.apply(b.cache)
 	b.unhurried = true
 	b.set(func(s *settings.Settings) {
 		s.Pods.SecurityGroups = []config.GroupRule{{PodSelector: labelled("app", "x"), SecurityGroupIDs: []string{"5f1c5aac-0000-4000-8000-00000000000b"}}}
@@ -156,7 +163,42 @@ func TestErrorsThatAlwaysReadOtherwise(t *testing.T) {
 	}
 }
 
-// TestEmptiedStatusOfAPort: a status that somebody empties says again what there is.
+// TestErrorsOfOctaviaThatReadOtherwise: the same for the status of a KuryrLoadBalancer. The 409 of
+// a VIP in use has the ID of the request in it.
+func TestErrorsOfOctaviaThatReadOtherwise(t *testing.T) {
+	for name, tc := range map[string]struct {
+		fault error
+		most  int32
+		late  lateBy
+	}{
+		"conflict":                           {sdn.ErrConflict, 2, lateBy{}},     // 30 s; the event of the finalizer may cause one more
+		"rejected":                           {sdn.ErrInvalid, 2, lateBy{}},      // 1m
+		"unavailable":                        {sdn.ErrUnavailable, 12, lateBy{}}, // 5 ms, doubled each time
+		"unavailable, and the cache is late": {sdn.ErrUnavailable, 12, lateBy{"KuryrLoadBalancer", 50 * time.Millisecond}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := balancerBed(t)
+			b.unhurried, b.cache = true, tc.late.apply(b.cache)
+			var n atomic.Int32
+			b.onBefore(func(_ context.Context, call string, _ int) error {
+				if call == memory.CreateLoadBalancer {
+					return fmt.Errorf("%w: failure %d", tc.fault, n.Add(1))
+				}
+				return nil
+			})
+			b.start()
+			b.balancer("web")
+			b.eventually("a load balancer is requested", func() bool { return n.Load() > 0 })
+			time.Sleep(4 * time.Second)
+			if n.Load() > tc.most {
+				t.Errorf("%d tries in 4 s to create a load balancer, want %d at most", n.Load(), tc.most)
+			}
+			b.onBefore(nil)
+		})
+	}
+}
+
+// TestEmptiedStatusOfAPort: a status that somebody empties is written again.
 func TestEmptiedStatusOfAPort(t *testing.T) {
 	b := idleBed(t)
 	b.start()

@@ -20,12 +20,13 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
+	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// TestFloatingIPOfOthers: what somebody has given to a port of their own stays there,
-// whoever made it, and is not deleted.
+// TestFloatingIPOfOthers: a floating IP that somebody has given to another port stays there and is
+// not deleted, whoever created it.
 func TestFloatingIPOfOthers(t *testing.T) {
 	b := balancerBed(t)
 	theirs := b.cloud.AddForeignFloatingIP(sdn.FloatingIPRequest{NetworkID: publicNetwork, Address: "203.0.113.50"})
@@ -62,7 +63,7 @@ func TestFloatingIPOfOthers(t *testing.T) {
 	b.never("they go", func() bool { return !slices.Equal(b.publicOnes(), want) })
 }
 
-// TestFloatingIPOfAnotherService is not taken from it.
+// TestFloatingIPOfAnotherService: another Service's floating IP is not taken from it.
 func TestFloatingIPOfAnotherService(t *testing.T) {
 	b := balancerBed(t)
 	b.start()
@@ -75,7 +76,8 @@ func TestFloatingIPOfAnotherService(t *testing.T) {
 	}
 }
 
-// TestFloatingIPWithoutStatus goes with its KuryrLoadBalancer.
+// TestFloatingIPWithoutStatus: a floating IP that no status names is deleted with its
+// KuryrLoadBalancer.
 func TestFloatingIPWithoutStatus(t *testing.T) {
 	b := balancerBed(t)
 	b.start()
@@ -91,9 +93,9 @@ func TestFloatingIPWithoutStatus(t *testing.T) {
 	}
 }
 
-// TestFloatingIPOfTheProcessBefore: a process has made one, and was stopped before it
-// could say so; and then the Service was not to have one any more. It is found as the
-// Service changes, and also if it does not.
+// TestFloatingIPOfTheProcessBefore: a process has created a floating IP and was stopped before it
+// could report it. Then the Service is no longer to have one. The floating IP is found when the
+// Service changes, and also when it does not.
 func TestFloatingIPOfTheProcessBefore(t *testing.T) {
 	for name, change := range map[string]func(*v1.KuryrLoadBalancerSpec){
 		"changed":   func(s *v1.KuryrLoadBalancerSpec) { s.Listeners[0] = balancerPort(80, 1) },
@@ -121,8 +123,8 @@ func TestFloatingIPOfTheProcessBefore(t *testing.T) {
 	}
 }
 
-// TestAssociationOfTheProcessBefore: likewise with a floating IP of somebody's, which
-// bears no mark.
+// TestAssociationOfTheProcessBefore: the same with a floating IP that Kuryr did not create, and
+// that has no mark.
 func TestAssociationOfTheProcessBefore(t *testing.T) {
 	b := balancerBed(t)
 	theirs := b.cloud.AddForeignFloatingIP(sdn.FloatingIPRequest{NetworkID: publicNetwork, Address: "203.0.113.50"})
@@ -149,8 +151,8 @@ func TestAssociationOfTheProcessBefore(t *testing.T) {
 	}
 }
 
-// TestAddressIsRefused: a floating IP that the cloud does not put there is not said to
-// be, and what it was to replace serves on. It is tried again now and then.
+// TestAddressIsRefused: a floating IP that the cloud does not associate is not reported. The
+// floating IP that it was to replace keeps serving. The association is tried again at intervals.
 func TestAddressIsRefused(t *testing.T) {
 	for name, had := range map[string]bool{"instead of one": true, "the first": false} {
 		t.Run(name, func(t *testing.T) {
@@ -166,7 +168,7 @@ func TestAddressIsRefused(t *testing.T) {
 			var tries atomic.Int32
 			var refused atomic.Int64
 			b.onBefore(func(_ context.Context, call string, _ int) error {
-				if call != memory.Associate || tries.Add(1)%2 == 0 && had { // every other one puts it back
+				if call != memory.Associate || tries.Add(1)%2 == 0 && had { // every second call puts the former one back
 					return nil
 				}
 				refused.Store(time.Now().UnixNano())
@@ -194,9 +196,9 @@ func TestAddressIsRefused(t *testing.T) {
 	}
 }
 
-// TestRefusedAddressOfABefore: a process that ended between the status and the refusal
-// has left a status that names the refused floating IP; it does not stay. And a change
-// of the KuryrLoadBalancer has it tried again at once.
+// TestRefusedAddressOfABefore: a process that ended between the status and the refusal has left a
+// status that names the refused floating IP. The status is corrected. A change of the
+// KuryrLoadBalancer causes an immediate new try.
 func TestRefusedAddressOfABefore(t *testing.T) {
 	b := balancerBed(t)
 	b.unhurried = true
@@ -234,8 +236,8 @@ func ipOf(p *v1.PublicIPStatus) string {
 	return p.IP
 }
 
-// TestKeptForGood: one to keep is nobody's orphan, also if nobody was asked before the
-// object went.
+// TestKeptForGood: a floating IP to keep is not deleted as unnamed, even if the object went while
+// no controller could act on its deletion.
 func TestKeptForGood(t *testing.T) {
 	b := balancerBed(t)
 	b.set(func(s *settings.Settings) { s.Services.SubnetIDs = []string{serviceSubnet} })
@@ -252,8 +254,8 @@ func TestKeptForGood(t *testing.T) {
 	b.never("the floating IP goes", func() bool { return !slices.Equal(b.publicOnes(), []string{ip + "  nowhere"}) })
 }
 
-// TestWithoutRouters: a cloud without floating IPs has load balancers all the same, and
-// lets them go.
+// TestWithoutRouters: a cloud without floating IPs has load balancers all the same, and they can be
+// deleted.
 func TestWithoutRouters(t *testing.T) {
 	b := balancerBed(t)
 	b.fail(memory.ListFloatingIPs, fmt.Errorf("listing: %w", sdn.ErrNoService))
@@ -273,8 +275,8 @@ func TestWithoutRouters(t *testing.T) {
 	b.removed("web")
 }
 
-// TestKeptByTheProcessBefore: a process was stopped as it had taken the mark off a
-// floating IP that is to be kept, and then the Service is not to be public any more.
+// TestKeptByTheProcessBefore: a process was stopped after it had removed the mark from a floating
+// IP that is to be kept. Then the Service is no longer to be public.
 func TestKeptByTheProcessBefore(t *testing.T) {
 	b := balancerBed(t)
 	b.onAfter(func(ctx context.Context, call string, _ int) error {
@@ -300,8 +302,8 @@ func TestKeptByTheProcessBefore(t *testing.T) {
 	}
 }
 
-// TestAddressChanges: a new VIP serves before the old one goes, and the floating IP
-// moves to it; another provider has to have the address of the one before.
+// TestAddressChanges: a new VIP serves before the old one is deleted, and the floating IP moves to
+// it. A load balancer of another provider must get the address of the old one.
 func TestAddressChanges(t *testing.T) {
 	b := balancerBed(t)
 	b.start()
@@ -322,7 +324,8 @@ func TestAddressChanges(t *testing.T) {
 	}
 }
 
-// TestFloatingIPOfService: it comes and goes with the type, by how it was obtained.
+// TestFloatingIPOfService: a floating IP is obtained and given up with the Service's type. How it
+// was obtained decides how it is given up.
 func TestFloatingIPOfService(t *testing.T) {
 	b := balancerBed(t)
 	theirs := b.cloud.AddForeignFloatingIP(sdn.FloatingIPRequest{NetworkID: publicNetwork, Address: "203.0.113.50"})
@@ -352,7 +355,7 @@ func TestFloatingIPOfService(t *testing.T) {
 	}
 }
 
-// TestKeptFloatingIP: it outlives its Service, and nobody takes it for an orphan.
+// TestKeptFloatingIP: the floating IP outlives its Service, and the collector does not delete it.
 func TestKeptFloatingIP(t *testing.T) {
 	b := balancerBed(t)
 	b.start()
@@ -369,7 +372,8 @@ func TestKeptFloatingIP(t *testing.T) {
 	}
 }
 
-// TestFloatingIPInUse: it is told, the Service serves inside, and nobody loses it.
+// TestFloatingIPInUse: a floating IP in use is reported. The Service serves inside the cluster, and
+// the other user keeps the floating IP.
 func TestFloatingIPInUse(t *testing.T) {
 	b := balancerBed(t)
 	port := b.cloud.AddForeignPort()
@@ -389,8 +393,8 @@ func TestFloatingIPInUse(t *testing.T) {
 	b.realised("web")
 }
 
-// TestSecondAtOneAddress: of two load balancers of one Service, as the former
-// implementation could leave them (bug 1947809), one goes.
+// TestSecondAtOneAddress: the former implementation could leave two load balancers of one Service
+// (bug 1947809). One of them is deleted.
 func TestSecondAtOneAddress(t *testing.T) {
 	b := balancerBed(t)
 	b.start()
@@ -407,4 +411,33 @@ func TestSecondAtOneAddress(t *testing.T) {
 	}
 	b.eventually("there is one, the one of before", func() bool { return b.tree("web") != nil && b.tree("web").ID == id })
 	b.realised("web")
+}
+
+// TestFloatingIPOfARemovedPort: somebody deletes a load balancer while Kuryr associates its floating
+// IP. The refusal is about the port that is gone. The next load balancer has another port, and gets
+// the floating IP at once.
+func TestFloatingIPOfARemovedPort(t *testing.T) {
+	b := balancerBed(t)
+	b.unhurried = true
+	b.set(func(s *settings.Settings) { s.Services.CheckInterval.Duration = time.Second })
+	var removed atomic.Bool
+	b.onBefore(func(_ context.Context, call string, _ int) error {
+		if call == memory.Associate && !removed.Load() {
+			return &sdn.InvalidError{Field: sdn.FieldPort, Err: fmt.Errorf("PortNotFound: %w", sdn.ErrInvalid)}
+		}
+		return nil
+	})
+	b.start()
+	b.cloud.AddForeignFloatingIP(sdn.FloatingIPRequest{NetworkID: publicNetwork, Address: "203.0.113.60"})
+	b.balancer("web", func(s *v1.KuryrLoadBalancerSpec) {
+		s.PublicIP = &v1.PublicIPSpec{NetworkID: publicNetwork, Address: "203.0.113.60"}
+	})
+	b.mentions("Event", b.eventOn("web", "FloatingIPRefused"), "PortNotFound", "the load balancer again")
+	id := b.klb("web").Status.LoadBalancers[0].ID
+	removed.Store(true)
+	b.cloud.RemoveLoadBalancer(id)
+	b.eventually("the next load balancer has the floating IP", func() bool {
+		klb := b.klb("web")
+		return balancer.IsReady(klb) && klb.Status.PublicIP != nil && klb.Status.LoadBalancers[0].ID != id
+	})
 }

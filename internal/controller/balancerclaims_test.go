@@ -14,8 +14,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// TestAdoptedAddressIsNotTaken: a floating IP that a Service has by its address, and that
-// bears no mark of it, is no other's while it is at no port for a while.
+// TestAdoptedAddressIsNotTaken: a Service has a floating IP by its address, without a mark. No
+// other Service gets it while it is temporarily at no port.
 func TestAdoptedAddressIsNotTaken(t *testing.T) {
 	const address = "203.0.113.80"
 	asks := func(s *v1.KuryrLoadBalancerSpec) {
@@ -60,8 +60,8 @@ func TestAdoptedAddressIsNotTaken(t *testing.T) {
 	}
 }
 
-// TestAdoptedAddressOfAnotherNetwork: a floating IP that a Service has by its address comes
-// back once it is no longer withheld, also if the cluster's are of another network by now.
+// TestAdoptedAddressOfAnotherNetwork: a Service gets such a floating IP back once it is no longer
+// withheld. That holds also if the cluster's floating IPs are of another network by then.
 func TestAdoptedAddressOfAnotherNetwork(t *testing.T) {
 	const address = "203.0.113.80"
 	b := balancerBed(t)

@@ -25,7 +25,7 @@ import (
 
 func public(s *v1.KuryrLoadBalancerSpec) { s.PublicIP = &v1.PublicIPSpec{NetworkID: publicNetwork} }
 
-// onAfter has the cloud do something after a call has taken effect.
+// onAfter sets a hook that runs after a call to the cloud has taken effect.
 func (b *bed) onAfter(h memory.Hook) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -38,7 +38,7 @@ func (b *bed) onBefore(h memory.Hook) {
 	b.before = h
 }
 
-// unmark takes the finalizers off, as people do who are in a hurry.
+// unmark removes the finalizers of a KuryrLoadBalancer, as people in a hurry do.
 func (b *bed) unmark(name string) {
 	b.t.Helper()
 	if err := b.client.Patch(b.t.Context(), b.klb(name), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
@@ -53,8 +53,8 @@ func (b *bed) empty(name string) {
 	}
 }
 
-// publicOnes returns the floating IPs of the cloud, sorted: address, whether it bears
-// a mark, and where it is.
+// publicOnes returns the floating IPs of the cloud, sorted: the address, whether it has a mark, and
+// its port.
 func (b *bed) publicOnes() (all []string) {
 	places := map[string]string{"": "nowhere"}
 	for _, item := range b.cloud.LoadBalancers() {
@@ -71,7 +71,7 @@ func (b *bed) publicOnes() (all []string) {
 	return all
 }
 
-// counted returns what a counter has counted in this process.
+// counted returns the value of a counter of this process.
 func counted(t *testing.T, name string) (n float64) {
 	t.Helper()
 	families, err := metrics.Registry.Gather()
@@ -95,8 +95,8 @@ const (
 	service6Subnet = "5f1c5aac-0000-4000-8000-000000000056"
 )
 
-// balancerBed is an idle bed whose controller makes load balancers. Nobody plans:
-// the tests write KuryrLoadBalancers.
+// balancerBed is an idle bed whose controller applies load balancers. It has no planner: the tests
+// write the KuryrLoadBalancers.
 func balancerBed(t testing.TB) *bed {
 	t.Helper()
 	b := idleBed(t)
@@ -121,7 +121,7 @@ func balancerBed(t testing.TB) *bed {
 	return b
 }
 
-// balancer makes a KuryrLoadBalancer with two ports and two endpoints each.
+// balancer creates a KuryrLoadBalancer with two ports and two endpoints each.
 func (b *bed) balancer(name string, change ...func(*v1.KuryrLoadBalancerSpec)) *v1.KuryrLoadBalancer {
 	b.t.Helper()
 	klb := newBalancer(name)
@@ -132,7 +132,7 @@ func (b *bed) balancer(name string, change ...func(*v1.KuryrLoadBalancerSpec)) *
 	return klb
 }
 
-// manyBalancers makes web-0 to web-(n-1), at addresses of their own.
+// manyBalancers creates web-0 to web-(n-1), at different addresses.
 func (b *bed) manyBalancers(n int, change ...func(*v1.KuryrLoadBalancerSpec)) {
 	b.t.Helper()
 	for i := range n {
@@ -175,7 +175,7 @@ func (b *bed) klb(name string) *v1.KuryrLoadBalancer {
 	return &klb
 }
 
-// respec changes what a KuryrLoadBalancer asks for, as a planner does.
+// respec changes the spec of a KuryrLoadBalancer, as a planner does.
 func (b *bed) respec(name string, change func(*v1.KuryrLoadBalancerSpec)) {
 	b.t.Helper()
 	old := b.klb(name)
@@ -186,7 +186,7 @@ func (b *bed) respec(name string, change func(*v1.KuryrLoadBalancerSpec)) {
 	}
 }
 
-// realised waits until the cloud is said to have what a KuryrLoadBalancer asks for.
+// realised waits until the status says that the cloud matches a KuryrLoadBalancer.
 func (b *bed) realised(name string) *v1.KuryrLoadBalancer {
 	b.t.Helper()
 	var klb *v1.KuryrLoadBalancer
@@ -199,7 +199,7 @@ func (b *bed) realised(name string) *v1.KuryrLoadBalancer {
 	return klb
 }
 
-// tree returns what the cloud has for one Service, nil if that is not one.
+// tree returns the load balancer of one Service in the cloud; nil unless there is exactly one.
 func (b *bed) tree(name string) *sdn.LoadBalancer {
 	var found []sdn.LoadBalancer
 	for _, item := range b.cloud.LoadBalancers() {
@@ -237,7 +237,7 @@ func (b *bed) writes() map[string]int {
 	out := map[string]int{}
 	for _, call := range []string{
 		memory.CreateLoadBalancer, memory.DeleteLoadBalancer, memory.FailOver, memory.CreateListener, memory.UpdateListener,
-		memory.DeleteListener, memory.CreatePool, memory.UpdatePool, memory.ChangeMembers,
+		memory.DeleteListener, memory.CreatePool, memory.UpdatePool, memory.DeletePool, memory.ChangeMembers,
 		memory.CreateFloatingIP, memory.Associate, memory.DeleteFloatingIP,
 	} {
 		if n := b.cloud.Calls(call); n > 0 {
@@ -264,7 +264,7 @@ func (b *bed) publicOf(lb *sdn.LoadBalancer) string {
 	return ""
 }
 
-// eventSaying waits for an Event of a reason on an object whose note has all of words.
+// eventSaying waits for an Event with this reason on an object, whose note has all of words.
 func (b *bed) eventSaying(name, reason string, words ...string) {
 	b.t.Helper()
 	b.eventually(fmt.Sprintf("there is an Event %s on %s that says %q", reason, name, words), func() bool {
@@ -273,8 +273,7 @@ func (b *bed) eventSaying(name, reason string, words ...string) {
 			b.t.Fatal(err)
 		}
 		return slices.ContainsFunc(list.Items, func(e eventsv1.Event) bool {
-			lacks := func(word string) bool { return !strings.Contains(e.Note, word) }
-			return e.Regarding.Name == name && e.Reason == reason && !slices.ContainsFunc(words, lacks)
+			return e.Regarding.Name == name && e.Reason == reason && hasWords(e.Note, words...)
 		})
 	})
 }

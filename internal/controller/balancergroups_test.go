@@ -21,7 +21,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// TestRestartKeepsGroups: a restart writes nothing; what changed meanwhile is followed.
+// TestRestartKeepsGroups: a restart writes nothing, and changes of the meantime are followed.
 func TestRestartKeepsGroups(t *testing.T) {
 	b := fenceBed(t)
 	b.start()
@@ -40,11 +40,11 @@ func TestRestartKeepsGroups(t *testing.T) {
 	b.eventually("who has left meanwhile loses it", func() bool { return b.has(one, group) && b.has(two, group, id) })
 }
 
-// TestFenceGoes: with its KuryrLoadBalancer the group goes, from the ports first; and
-// one that nobody names goes, too.
+// TestFenceGoes: the group is deleted with its KuryrLoadBalancer, after its ports have lost it. A
+// group that no status names is deleted, too.
 func TestFenceGoes(t *testing.T) {
 	b := fenceBed(t)
-	b.unhurried = true // nothing is let go while this looks
+	b.unhurried = true // nothing is deleted during this comparison
 	b.start()
 	one := b.bound(b.pod("one"))
 	klb := b.fenced("web", one)
@@ -65,8 +65,8 @@ func TestFenceGoes(t *testing.T) {
 	b.eventually("a group of nobody's goes", func() bool { return len(b.cloud.SecurityGroups()) == 0 })
 }
 
-// TestGroupForgotten: a status that does not name its group any more, or nothing at all,
-// takes it from no port, and names it again.
+// TestGroupForgotten: a status that does not name its group any more, or is empty, takes the group
+// from no port. Then it names the group again.
 func TestGroupForgotten(t *testing.T) {
 	for name, patch := range map[string]string{"the group": `{"status":{"securityGroupID":null}}`, "everything": `{"status":null}`} {
 		t.Run(name, func(t *testing.T) {
@@ -95,8 +95,8 @@ func TestGroupForgotten(t *testing.T) {
 	}
 }
 
-// TestFenceOfOthers: a group that somebody has put on a port of their own, or that nobody
-// may delete, keeps no Service from going. It goes once it can.
+// TestFenceOfOthers: somebody has put a group on another port, or the group may not be deleted.
+// That does not block the deletion of a Service. The group is deleted once that is possible.
 func TestFenceOfOthers(t *testing.T) {
 	for name, forbidden := range map[string]error{"in use": nil, "forbidden": fmt.Errorf("deleting: %w", sdn.ErrForbidden)} {
 		t.Run(name, func(t *testing.T) {
@@ -129,8 +129,8 @@ func TestFenceOfOthers(t *testing.T) {
 	}
 }
 
-// TestGroupWithoutMark: one whose mark somebody has taken, which no look finds later, is
-// said to be left, and keeps the Service for no minute.
+// TestGroupWithoutMark: somebody has removed a group's mark, so that no later comparison finds the
+// group. It is reported as left over, and delays the Service by less than a minute.
 func TestGroupWithoutMark(t *testing.T) {
 	b := fenceBed(t)
 	b.unhurried = true
@@ -144,8 +144,8 @@ func TestGroupWithoutMark(t *testing.T) {
 	b.mentions("Event", b.eventOn("web", "SecurityGroupLeft"), id, "no mark", "Delete it there")
 }
 
-// TestGroupOfOthersHands: a group that somebody changes is put right, and that is told; one
-// that somebody deletes while no port has it is made anew before a port is to have it.
+// TestGroupOfOthersHands: a change that somebody makes to a group is reverted and reported. A group
+// that somebody deletes while no port has it is created again before a port is to have it.
 func TestGroupOfOthersHands(t *testing.T) {
 	b := fenceBed(t)
 	b.start()
@@ -175,7 +175,7 @@ func TestGroupOfOthersHands(t *testing.T) {
 	})
 }
 
-// tardy takes its time to answer when it has made a group.
+// tardy answers late after it has created a group.
 type tardy struct {
 	sdn.SecurityGroups
 	wait func()
@@ -187,8 +187,8 @@ func (s tardy) EnsureSecurityGroup(ctx context.Context, owner sdn.Owner, want sd
 	return g, err
 }
 
-// TestFenceInTheMaking: a group that no status names yet, as the cloud takes its time, is
-// not taken for nobody's.
+// TestFenceInTheMaking: a group that no status names yet, as the cloud answers late, is not taken
+// for an unnamed one.
 func TestFenceInTheMaking(t *testing.T) {
 	b := fenceBed(t)
 	b.set(func(s *settings.Settings) { s.Orphans.Grace.Duration = time.Millisecond })
@@ -209,8 +209,8 @@ func TestFenceInTheMaking(t *testing.T) {
 	}
 }
 
-// TestFencesOnTheirOwn: a Service whose group takes its time to be made, and a group of
-// nobody's that takes its time to go, keep no other Service's ranges from being kept.
+// TestFencesOnTheirOwn: a Service whose group is created slowly, and an unnamed group that is
+// deleted slowly, do not delay the ranges of other Services.
 func TestFencesOnTheirOwn(t *testing.T) {
 	b := fenceBed(t)
 	b.set(func(s *settings.Settings) {
@@ -240,7 +240,7 @@ func TestFencesOnTheirOwn(t *testing.T) {
 	close(gate)
 }
 
-// stuckGroups holds what one owner's groups are made by, and what deletes others'.
+// stuckGroups blocks the calls that create one owner's groups, and those that delete other groups.
 type stuckGroups struct {
 	sdn.SecurityGroups
 	owner    string
@@ -273,7 +273,7 @@ func (s stuckGroups) DeleteSecurityGroup(ctx context.Context, id string) error {
 	return s.SecurityGroups.DeleteSecurityGroup(ctx, id)
 }
 
-// groupOf returns a security group, the zero value if there is none.
+// groupOf returns a security group; the zero value if it does not exist.
 func (b *bed) groupOf(id string) sdn.SecurityGroup {
 	for _, g := range b.cloud.SecurityGroups() {
 		if g.Group.ID == id {
@@ -283,8 +283,8 @@ func (b *bed) groupOf(id string) sdn.SecurityGroup {
 	return sdn.SecurityGroup{}
 }
 
-// TestGroupsWithoutServices: a group that is left from when Services were served goes
-// also where none are any more.
+// TestGroupsWithoutServices: a group that is left from a time when Services were served is deleted
+// also where none are served any more.
 func TestGroupsWithoutServices(t *testing.T) {
 	b := newWholeBed(t)
 	b.set(func(s *settings.Settings) {
@@ -297,4 +297,40 @@ func TestGroupsWithoutServices(t *testing.T) {
 	}
 	b.launch()
 	b.eventually("it goes", func() bool { return len(b.cloud.SecurityGroups()) == 0 })
+}
+
+// TestNoGroupIsOnTheObject: the status says that a load balancer needs no group. The planner of
+// ports finds it there after a restart too, while the cloud does not report the features of its
+// providers.
+func TestNoGroupIsOnTheObject(t *testing.T) {
+	b := fenceBed(t)
+	b.start()
+	one := b.bound(b.pod("one"))
+	b.fenced("web", one)
+	b.respec("web", func(s *v1.KuryrLoadBalancerSpec) { s.Provider = "amphora" })
+	b.realised("web")
+	b.eventually("the status says that it needs none", func() bool {
+		s := b.klb("web").Status
+		return s.SecurityGroupState == v1.SecurityGroupNone && s.SecurityGroupID == ""
+	})
+	b.eventually("the port has its pool's alone", func() bool { return b.has(one, group) })
+	b.stop()
+	const left = "5f1c5aac-0000-4000-8000-0000000000e1"
+	has := func() string {
+		var port v1.KuryrPort
+		if err := b.client.Get(t.Context(), client.ObjectKeyFromObject(one), &port); err != nil {
+			t.Fatal(err)
+		}
+		return port.Annotations[v1.MemberGroupsAnnotation]
+	}
+	if err := b.client.Patch(t.Context(), one, mergePatch(t, map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1.MemberGroupsAnnotation: left}}})); err != nil {
+		t.Fatal(err)
+	}
+	if has() != left {
+		t.Fatalf("the port has %q", has())
+	}
+	release := b.block(memory.GetFeatures)
+	defer release()
+	b.start()
+	b.eventually("the port does not keep what it had", func() bool { return has() == "" })
 }

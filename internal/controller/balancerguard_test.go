@@ -17,8 +17,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// away has nothing of load balancers answer, while floating IPs, ports and security
-// groups do.
+// away makes all calls about load balancers fail. Calls about floating IPs, ports and security
+// groups succeed.
 func (b *bed) away() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -32,8 +32,8 @@ func (b *bed) away() {
 	}
 }
 
-// TestNarrowerWithoutOctavia: a security group keeps ranges that become narrower, however
-// long the load balancer is busy, and whether Octavia is there at all.
+// TestNarrowerWithoutOctavia: a security group enforces narrower ranges, however long the load
+// balancer is busy, and whether Octavia answers or not.
 func TestNarrowerWithoutOctavia(t *testing.T) {
 	for name, hinder := range map[string]func(*bed){
 		"busy": func(b *bed) {
@@ -63,9 +63,9 @@ func TestNarrowerWithoutOctavia(t *testing.T) {
 	}
 }
 
-// TestRangesWithoutOctavia: where load balancers keep ranges, a Service whose ranges
-// have become narrower is not public for long while Octavia does not answer. One whose
-// endpoints have changed is, also after a restart.
+// TestRangesWithoutOctavia: load balancers enforce the ranges, and Octavia does not answer. A
+// Service whose ranges have become narrower does not stay public for long. One whose endpoints have
+// changed does, also after a restart.
 func TestRangesWithoutOctavia(t *testing.T) {
 	b := balancerBed(t)
 	b.start()
@@ -91,8 +91,9 @@ func TestRangesWithoutOctavia(t *testing.T) {
 	}
 }
 
-// TestRangesWithoutOctaviaAfterRestart: what a process that has just begun cannot know
-// is not for long either, as when a Service that was for all gets its first ranges.
+// TestRangesWithoutOctaviaAfterRestart: a new process cannot know some narrowings, such as the
+// first ranges of a Service that was open to all. Such a Service does not stay public for long,
+// either.
 func TestRangesWithoutOctaviaAfterRestart(t *testing.T) {
 	b := balancerBed(t)
 	b.start()
@@ -109,8 +110,9 @@ func TestRangesWithoutOctaviaAfterRestart(t *testing.T) {
 	b.realised("web")
 }
 
-// TestGroupIsNotChanged: nor is a Service public for long whose security group cannot be
-// made to let in no more than are to come in. A quota keeps only others out.
+// TestGroupIsNotChanged: a security group cannot be narrowed to the new ranges. Its Service does
+// not stay public for long, either. A quota only prevents a wider group, so there the Service stays
+// public.
 func TestGroupIsNotChanged(t *testing.T) {
 	b := fenceBed(t)
 	b.start()

@@ -18,8 +18,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// TestTagsCannotBeWritten: a load balancer that has lost its tags, and gets none from a
-// cloud that refuses them, serves as ever, and follows its endpoints.
+// TestTagsCannotBeWritten: a load balancer has lost its tags, and the cloud refuses to write them.
+// It serves as before, and follows its endpoints.
 func TestTagsCannotBeWritten(t *testing.T) {
 	alone(t)
 	for name, refusal := range map[string]error{"forbidden": sdn.ErrForbidden, "broken": sdn.ErrUnavailable, "invalid": sdn.ErrInvalid} {
@@ -41,7 +41,7 @@ func TestTagsCannotBeWritten(t *testing.T) {
 			}
 			b.eventually("the status says so", func() bool {
 				ready := meta.FindStatusCondition(b.klb("web").Status.Conditions, v1.ConditionReady)
-				return ready.Status == "True" && strings.Contains(ready.Message, "mark load balancer "+id) && strings.Contains(ready.Message, "tagging")
+				return ready.Status == "True" && hasWords(ready.Message, "mark load balancer "+id, "tagging")
 			})
 			tries := b.cloud.Calls(memory.MarkLoadBalancer)
 			b.eventually("it is tried again", func() bool { return b.cloud.Calls(memory.MarkLoadBalancer) > tries })

@@ -17,7 +17,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// TestFinalizerTakenOffALivingOne is put back, and nothing is made twice.
+// TestFinalizerTakenOffALivingOne: the finalizer is added again, and nothing is created twice.
 func TestFinalizerTakenOffALivingOne(t *testing.T) {
 	b := balancerBed(t)
 	b.start()
@@ -45,7 +45,7 @@ func TestFinalizerTakenOffALivingOne(t *testing.T) {
 	}
 }
 
-// TestOrphansAreCounted: each once, also where deleting one takes its time.
+// TestOrphansAreCounted: each unnamed resource is counted once, also if its deletion takes time.
 func TestOrphansAreCounted(t *testing.T) {
 	alone(t)
 	b := balancerBed(t)
@@ -69,8 +69,8 @@ func TestOrphansAreCounted(t *testing.T) {
 	}
 }
 
-// TestNotOfOthers: a status that names the load balancer of another Service does it no
-// harm.
+// TestNotOfOthers: a status that names the load balancer of another Service does not harm that load
+// balancer.
 func TestNotOfOthers(t *testing.T) {
 	b := balancerBed(t)
 	b.start()
@@ -91,9 +91,9 @@ func TestNotOfOthers(t *testing.T) {
 	}
 }
 
-// TestOrphanFloatingIPByItsPort: where an orphan floating IP is, its port tells, and not
-// whether its load balancer is there yet. At that one's VIP it waits; at another port it
-// is left to whose that is.
+// TestOrphanFloatingIPByItsPort: the port of an unnamed floating IP says where it is, whether or
+// not its load balancer still exists. At that load balancer's VIP it waits. At another port it is
+// left to the user of that port.
 func TestOrphanFloatingIPByItsPort(t *testing.T) {
 	b := balancerBed(t)
 	lost := sdn.Owner{Kind: "kuryrloadbalancer", Namespace: "default", Name: "lost"}
@@ -130,8 +130,8 @@ func TestOrphanFloatingIPByItsPort(t *testing.T) {
 	b.eventually("it goes after its port", func() bool { return len(b.cloud.FloatingIPs()) == 1 && len(marked()) == 0 })
 }
 
-// TestOrphanGivenToAServer: a floating IP that is nobody's goes, but not from under a
-// server that somebody has given it to.
+// TestOrphanGivenToAServer: an unnamed floating IP is deleted, but not if somebody has given it to
+// a server.
 func TestOrphanGivenToAServer(t *testing.T) {
 	b := balancerBed(t)
 	b.set(func(s *settings.Settings) { s.Services.SubnetIDs = []string{serviceSubnet} })
@@ -145,7 +145,7 @@ func TestOrphanGivenToAServer(t *testing.T) {
 	b.eventually("it bears no mark any more", func() bool { return slices.Equal(b.publicOnes(), []string{f.Address + "  elsewhere"}) })
 }
 
-// TestOrphanLoadBalancers: what bears our mark and is nobody's goes, and nothing else.
+// TestOrphanLoadBalancers: unnamed resources with Kuryr's mark are deleted, and nothing else.
 func TestOrphanLoadBalancers(t *testing.T) {
 	b := balancerBed(t)
 	b.set(func(s *settings.Settings) { s.Services.SubnetIDs = []string{serviceSubnet} })
@@ -175,7 +175,7 @@ func TestOrphanLoadBalancers(t *testing.T) {
 	b.realised("web")
 }
 
-// TestKuryrLoadBalancerWithoutService has its Events itself.
+// TestKuryrLoadBalancerWithoutService: the Events are on the KuryrLoadBalancer itself.
 func TestKuryrLoadBalancerWithoutService(t *testing.T) {
 	b := balancerBed(t)
 	b.start()

@@ -7,18 +7,22 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// TestWithoutLoadBalancing: where the cloud has no load balancers that is told, and
-// what has nothing there can be deleted.
+// TestWithoutLoadBalancing: a cloud without load balancing is reported, and objects without
+// resources there can be deleted.
 func TestWithoutLoadBalancing(t *testing.T) {
 	b := balancerBed(t)
 	b.cloud.ServeLoadBalancers(false)
@@ -32,13 +36,13 @@ func TestWithoutLoadBalancing(t *testing.T) {
 	b.realised("known")
 	b.cloud.ServeLoadBalancers(false)
 	b.delete(known)
-	b.mentions("Event", b.eventOn("known", "NoLoadBalancing"), "status names no load balancer")
+	b.mentions("Event", b.eventOn("known", "NoLoadBalancing"), "clear the status of its KuryrLoadBalancer")
 	b.empty("known")
 	b.removed("known")
 }
 
-// TestProviderChangesOneAtATime: an edit of the configuration takes down one Service
-// at a time, and endpoints of the others follow meanwhile.
+// TestProviderChangesOneAtATime: an edit of the configuration interrupts one Service at a time. The
+// others follow their endpoints meanwhile.
 func TestProviderChangesOneAtATime(t *testing.T) {
 	const n = 4
 	b := balancerBed(t)
@@ -76,7 +80,7 @@ func TestProviderChangesOneAtATime(t *testing.T) {
 				if c := meta.FindStatusCondition(conditions, v1.ConditionReady); c.Status != metav1.ConditionTrue {
 					t.Errorf("one that waits and serves is said not to be ready: %+v", c)
 				}
-				b.mentions("condition", meta.FindStatusCondition(conditions, v1.ConditionProgressing).Message, "Provider ovn serves it", "one at a time")
+				b.mentions("condition", meta.FindStatusCondition(conditions, v1.ConditionProgressing).Message, "provider ovn still serves it", "one at a time")
 				break
 			}
 		}
@@ -89,8 +93,8 @@ func TestProviderChangesOneAtATime(t *testing.T) {
 	}
 }
 
-// TestWrongProviderTakesNothingDown: it is told, and what serves goes on and is kept
-// up to date.
+// TestWrongProviderTakesNothingDown: a wrong provider is reported. The existing load balancer keeps
+// serving and is kept up to date.
 func TestWrongProviderTakesNothingDown(t *testing.T) {
 	b := balancerBed(t)
 	b.start()
@@ -104,8 +108,8 @@ func TestWrongProviderTakesNothingDown(t *testing.T) {
 	}
 }
 
-// TestDefaultsAreForNewOnes: what cannot be changed in place is told, and not had by
-// taking down what serves.
+// TestDefaultsAreForNewOnes: a default that cannot be changed in place is reported. The existing
+// load balancer is not replaced for it.
 func TestDefaultsAreForNewOnes(t *testing.T) {
 	b := balancerBed(t)
 	b.start()
@@ -115,18 +119,18 @@ func TestDefaultsAreForNewOnes(t *testing.T) {
 		s.FlavorID, s.ProjectID, s.PublicIP.NetworkID = "big", "other-project", "5f1c5aac-0000-4000-8000-0000000000f9"
 	})
 	after := b.realised("web")
-	b.mentions("Event", b.eventOn("web", "NotChanged"), `flavor "", wanted is "big"`, "5f1c5aac-0000-4000-8000-0000000000f9", "Delete the KuryrLoadBalancer")
+	b.mentions("Event", b.eventOn("web", "NotChanged"), `flavor "" instead of "big"`, "5f1c5aac-0000-4000-8000-0000000000f9", "Delete the KuryrLoadBalancer")
 	if diff := cmp.Diff([]any{before.LoadBalancers, before.PublicIP}, []any{after.Status.LoadBalancers, after.Status.PublicIP}); diff != "" {
 		t.Errorf("status (-before +after):\n%s", diff)
 	}
-	b.mentions("condition", meta.FindStatusCondition(after.Status.Conditions, v1.ConditionReady).Message, "goes for new ones only", `project "", wanted is "other-project"`)
+	b.mentions("condition", meta.FindStatusCondition(after.Status.Conditions, v1.ConditionReady).Message, "apply to new load balancers only", `project "" instead of "other-project"`)
 	if got := b.writes(); got[memory.DeleteLoadBalancer]+got[memory.DeleteFloatingIP] > 0 {
 		t.Errorf("writes %v", got)
 	}
 }
 
-// TestAnotherProject: what a load balancer has of the project before is given back as
-// it was obtained.
+// TestAnotherProject: the resources in the former project are given up in the way in which they
+// were obtained.
 func TestAnotherProject(t *testing.T) {
 	b := balancerBed(t)
 	b.cloud.AddForeignFloatingIP(sdn.FloatingIPRequest{ProjectID: "one", NetworkID: publicNetwork, Address: "203.0.113.50"})
@@ -146,8 +150,8 @@ func TestAnotherProject(t *testing.T) {
 	}
 }
 
-// TestBusyProvider: that a provider is busy after each change keeps none of its other
-// load balancers waiting.
+// TestBusyProvider: a provider that is busy after each change of one load balancer does not delay
+// its other load balancers.
 func TestBusyProvider(t *testing.T) {
 	b := balancerBed(t)
 	f, err := b.cloud.Backend("cluster").Features(t.Context(), "amphora")
@@ -161,7 +165,7 @@ func TestBusyProvider(t *testing.T) {
 	b.respec("first", func(s *v1.KuryrLoadBalancerSpec) {
 		s.Listeners = []v1.ListenerSpec{balancerPort(80, 3, 4), balancerPort(443, 3, 4)}
 	})
-	b.realised("first") // by now it is known
+	b.realised("first") // it is known by now
 	b.cloud.SetProvider(memory.Provider{Features: f, Busy: memory.UntilSettled})
 	b.balancer("web", amphora, func(s *v1.KuryrLoadBalancerSpec) {
 		s.VIPs = []v1.VIPAddress{{IP: "10.96.0.20", SubnetID: serviceSubnet}, {IP: "fd00:96::20", SubnetID: service6Subnet}}
@@ -173,7 +177,8 @@ func TestBusyProvider(t *testing.T) {
 	b.realised("web")
 }
 
-// TestUnsupported: the rest is made, and what is left out is told on the Service.
+// TestUnsupported: the supported part is created, and the unsupported part is reported on the
+// Service.
 func TestUnsupported(t *testing.T) {
 	b := balancerBed(t)
 	b.start()
@@ -187,4 +192,61 @@ func TestUnsupported(t *testing.T) {
 	b.eventually("it is supported", func() bool {
 		return meta.IsStatusConditionTrue(b.realised("web").Status.Conditions, v1.ConditionSupported)
 	})
+}
+
+// TestUDPClientsStay: the KuryrLoadBalancer says what happens to clients of a UDP port with OVN's
+// provider, in one write and without an Event. Checks write nothing, and an object at rest with the
+// message of an older version keeps it until something else changes.
+func TestUDPClientsStay(t *testing.T) {
+	b := balancerBed(t)
+	b.set(func(s *settings.Settings) { s.Services.CheckInterval.Duration = 200 * time.Millisecond })
+	b.start()
+	b.balancer("web")
+	b.balancer("resolver", func(s *v1.KuryrLoadBalancerSpec) { s.VIPs[0].IP, s.Listeners[0].Protocol = "10.96.0.11", "UDP" })
+	message := func(name string) string {
+		return meta.FindStatusCondition(b.realised(name).Status.Conditions, v1.ConditionReady).Message
+	}
+	plain, full := message("web"), message("resolver")
+	if !hasWords(full, "UDP", "ovn", "Limits") || full == plain {
+		t.Errorf("of a UDP port Ready says %q, of TCP ports %q", full, plain)
+	}
+	rests := func(when string) {
+		t.Helper()
+		reads, version, writes := b.cloud.Calls(memory.GetLoadBalancer), b.klb("resolver").ResourceVersion, b.writes()
+		b.eventually("it was looked at some times", func() bool { return b.cloud.Calls(memory.GetLoadBalancer) > reads+6 })
+		if now := b.klb("resolver").ResourceVersion; now != version {
+			t.Errorf("%s: checks have written the object: version %s became %s", when, version, now)
+		}
+		if diff := cmp.Diff(writes, b.writes()); diff != "" {
+			t.Errorf("%s: checks have written into the cloud (-before +after):\n%s", when, diff)
+		}
+	}
+	rests("with the message")
+	old := b.klb("resolver")
+	older := old.DeepCopy()
+	meta.FindStatusCondition(older.Status.Conditions, v1.ConditionReady).Message = plain
+	if err := b.client.Status().Patch(t.Context(), older, client.MergeFrom(old)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if rests("with the message of an older version"); message("resolver") != plain {
+			t.Errorf("Ready says %q", message("resolver"))
+		}
+		b.stop()
+		b.start()
+	}
+	b.respec("resolver", func(s *v1.KuryrLoadBalancerSpec) { s.Listeners[1] = balancerPort(443, 1, 2, 3) })
+	if got := message("resolver"); got != full {
+		t.Errorf("after a change Ready says %q, want %q", got, full)
+	}
+	var all eventsv1.EventList
+	if err := b.client.List(t.Context(), &all, client.InNamespace("default")); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range all.Items {
+		if e.Regarding.Name != "resolver" {
+			continue // of another test
+		}
+		t.Errorf("there is an Event %s on %s: %s", e.Reason, e.Regarding.Name, e.Note)
+	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// overQuota counts the KuryrLoadBalancers that say that a quota is in their way.
+// overQuota counts the KuryrLoadBalancers that report an exhausted quota.
 func (b *bed) overQuota(n int) (full int) {
 	for i := range n {
 		ready := meta.FindStatusCondition(b.klb(fmt.Sprint("web-", i)).Status.Conditions, v1.ConditionReady)
@@ -28,12 +28,12 @@ func (b *bed) overQuota(n int) (full int) {
 	return full
 }
 
-// TestManyOverQuota: of many Services that are over a quota one asks for all, and none
-// has the load balancers listed; all of them say so, and all are served when there is room.
+// TestManyOverQuota: of many Services over a quota, one asks for all, and none causes a list of the
+// load balancers. All of them report the quota, and all are served when there is room.
 func TestManyOverQuota(t *testing.T) {
 	const n, pauses = 60, 10
 	for name, tc := range map[string]struct {
-		asks, lists string // calls
+		asks, lists string // names of calls
 		fill, free  func(*bed)
 	}{
 		"load balancers": {
@@ -67,7 +67,7 @@ func TestManyOverQuota(t *testing.T) {
 	}
 }
 
-// TestOverQuotaMakesRoom: a Service that goes makes room for one that waits.
+// TestOverQuotaMakesRoom: a deleted Service makes room for a waiting one.
 func TestOverQuotaMakesRoom(t *testing.T) {
 	b := balancerBed(t)
 	b.unhurried = true // it does not wait for its turn
@@ -81,8 +81,8 @@ func TestOverQuotaMakesRoom(t *testing.T) {
 	b.realised("other")
 }
 
-// TestMembersOverQuota: where there is no room for more members, endpoints that have come
-// take the places of those that have gone, at each port.
+// TestMembersOverQuota: without room for more members, new endpoints replace those that have gone,
+// at each port.
 func TestMembersOverQuota(t *testing.T) {
 	b := balancerBed(t)
 	b.start()
@@ -99,7 +99,7 @@ func TestMembersOverQuota(t *testing.T) {
 	b.realised("web")
 }
 
-// TestHalfAPortOverQuota: a listener whose pool there was no room for is not made again.
+// TestHalfAPortOverQuota: a listener without room for its pool is not created again.
 func TestHalfAPortOverQuota(t *testing.T) {
 	b := balancerBed(t)
 	b.start()
@@ -126,4 +126,29 @@ func TestHalfAPortOverQuota(t *testing.T) {
 	if n := b.cloud.Calls(memory.CreateListener); n != 1 {
 		t.Errorf("the listener was asked for %d times, want once", n)
 	}
+}
+
+// TestRefusedLeavesNoVIP: a Service that never got a load balancer is deleted. The remains of the
+// refused creation at the VIP are deleted with it. The next Service with that address gets a load
+// balancer.
+func TestRefusedLeavesNoVIP(t *testing.T) {
+	b := balancerBed(t)
+	vip := v1.VIPAddress{IP: "10.96.0.77", SubnetID: serviceSubnet}
+	at := func(s *v1.KuryrLoadBalancerSpec) { s.VIPs = []v1.VIPAddress{vip} }
+	b.fail(memory.CreateLoadBalancer, fmt.Errorf("no answer: %w", sdn.ErrUnavailable))
+	b.start()
+	web := b.balancer("web", at)
+	b.eventually("a load balancer was asked for", func() bool { return b.cloud.Calls(memory.CreateLoadBalancer) > 0 })
+	b.cloud.LeaveVIP(vip)
+	b.delete(web)
+	b.eventually("it is gone", func() bool {
+		var list v1.KuryrLoadBalancerList
+		return b.client.List(t.Context(), &list) == nil && len(list.Items) == 0
+	})
+	if b.cloud.TakenVIP(vip) {
+		t.Errorf("%s is taken after the Service has gone", vip.IP)
+	}
+	b.fail("", nil)
+	b.balancer("next", at)
+	b.realised("next")
 }

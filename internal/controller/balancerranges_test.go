@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -18,8 +17,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// TestClosedNeverOpen: a Service for some only whose provider cannot keep out the
-// others is not made public, and what it had is reserved for it. It is told.
+// TestClosedNeverOpen: a Service has source ranges that its provider cannot enforce. It is not made
+// public, and its floating IP stays reserved for it. That is reported.
 func TestClosedNeverOpen(t *testing.T) {
 	b := balancerBed(t)
 	b.start()
@@ -55,8 +54,8 @@ func TestClosedNeverOpen(t *testing.T) {
 	}
 }
 
-// TestRangesOfOtherFamily: a Service of two families that all of IPv4 may come to has its
-// floating IP, also if the provider keeps nobody out of the IPv6 one.
+// TestRangesOfOtherFamily: a dual-stack Service that admits all of IPv4 has its floating IP. That
+// holds also if the provider does not enforce the IPv6 ranges.
 func TestRangesOfOtherFamily(t *testing.T) {
 	b := balancerBed(t)
 	b.start()
@@ -69,8 +68,8 @@ func TestRangesOfOtherFamily(t *testing.T) {
 	b.mentions("Event", b.eventOn("web", "NotSupported"), "loadBalancerSourceRanges", "route to the cluster IP")
 }
 
-// TestRangesAreNotTaken: also if a provider that can do it refuses it this time, or
-// says that it has done it and has not.
+// TestRangesAreNotTaken: the same if a provider that can enforce ranges refuses them this time, or
+// accepts them without effect.
 func TestRangesAreNotTaken(t *testing.T) {
 	for name, refusal := range map[string]error{
 		"refused": fmt.Errorf("updating: %w", sdn.ErrUnsupported), "forbidden": fmt.Errorf("updating: %w", sdn.ErrForbidden),
@@ -99,7 +98,7 @@ func TestRangesAreNotTaken(t *testing.T) {
 				klb := b.klb("web")
 				ready := meta.FindStatusCondition(klb.Status.Conditions, v1.ConditionReady)
 				return klb.Status.PublicIP == nil && slices.Equal(b.publicOnes(), []string{ip + " cluster nowhere"}) &&
-					ready.Status == metav1.ConditionFalse && strings.Contains(ready.Message, "has no floating IP")
+					ready.Status == metav1.ConditionFalse && hasWords(ready.Message, "has no floating IP")
 			})
 			b.fail("", nil)
 			b.onAfter(nil)
@@ -110,8 +109,8 @@ func TestRangesAreNotTaken(t *testing.T) {
 	}
 }
 
-// TestRangesTakeTooLong: nor is a Service public for long while its load balancer is
-// busy, and is again once it has what it was to get.
+// TestRangesTakeTooLong: a Service does not stay public for long while its load balancer is busy,
+// either. It is public again once the load balancer has its ranges.
 func TestRangesTakeTooLong(t *testing.T) {
 	b := balancerBed(t)
 	b.start()
@@ -130,8 +129,8 @@ func TestRangesTakeTooLong(t *testing.T) {
 	}
 }
 
-// TestWiderRangesTakeTooLong: one that is to let in more keeps its floating IP, however
-// long that takes, and whether the cloud does it: nobody comes in who is to stay out.
+// TestWiderRangesTakeTooLong: a Service that is to admit more clients keeps its floating IP,
+// however long the change takes, and even if it fails. It admits no client that is to be excluded.
 func TestWiderRangesTakeTooLong(t *testing.T) {
 	for name, hinder := range map[string]func(b *bed, id string){
 		"busy": func(b *bed, id string) {

@@ -21,8 +21,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// TestLoadBalancer: one request makes all, one changes the members of a pool, one
-// deletes all; what is asked for in between is told in the status.
+// TestLoadBalancer: one request creates everything, one changes the members of a pool, one deletes
+// everything. The status reports the changes in between.
 func TestLoadBalancer(t *testing.T) {
 	for _, provider := range []string{"ovn", "amphora"} {
 		t.Run(provider, func(t *testing.T) {
@@ -56,7 +56,8 @@ func TestLoadBalancer(t *testing.T) {
 	}
 }
 
-// TestBusyLoadBalancerKeepsNoOtherWaiting: and one list serves all who wait.
+// TestBusyLoadBalancerKeepsNoOtherWaiting: a busy load balancer does not delay others, and one list
+// serves all busy ones.
 func TestBusyLoadBalancerKeepsNoOtherWaiting(t *testing.T) {
 	b := balancerBed(t)
 	f, err := b.cloud.Backend("cluster").Features(t.Context(), "amphora")
@@ -66,7 +67,7 @@ func TestBusyLoadBalancerKeepsNoOtherWaiting(t *testing.T) {
 	b.cloud.SetProvider(memory.Provider{Features: f, Busy: memory.UntilSettled})
 	b.set(func(s *settings.Settings) { s.Orphans.Interval.Duration = time.Hour }) // its lists are not counted here
 	b.start()
-	for i := range 40 { // more than there are workers
+	for i := range 40 { // more than the number of workers
 		b.balancer(fmt.Sprint("slow-", i), func(s *v1.KuryrLoadBalancerSpec) { s.Provider, s.VIPs[0].IP = "amphora", fmt.Sprint("10.96.1.", i+1) })
 	}
 	b.eventually("all are asked for", func() bool { return len(b.cloud.LoadBalancers()) == 40 })
@@ -84,7 +85,8 @@ func TestBusyLoadBalancerKeepsNoOtherWaiting(t *testing.T) {
 	}
 }
 
-// TestRefusals: each is told on the Service with what to do, and none is the end.
+// TestRefusals: each refusal is reported on the Service, with what to do. The Service recovers from
+// each.
 func TestRefusals(t *testing.T) {
 	b := balancerBed(t)
 	b.cloud.AddForeignLoadBalancer(sdn.LoadBalancer{VIP: v1.VIPAddress{IP: "10.96.0.99", SubnetID: serviceSubnet}})
@@ -116,7 +118,8 @@ func TestRefusals(t *testing.T) {
 	b.realised("full")
 }
 
-// TestCloudAway: changes nothing of what was so, and what was asked for comes.
+// TestCloudAway: an outage changes nothing that was true before, and requested changes are made
+// afterwards.
 func TestCloudAway(t *testing.T) {
 	b := balancerBed(t)
 	b.set(func(s *settings.Settings) { s.Services.CheckInterval.Duration = 300 * time.Millisecond })
@@ -134,8 +137,8 @@ func TestCloudAway(t *testing.T) {
 	b.realised("other")
 }
 
-// TestRestartWritesNothing: a thousand load balancers cost a new process no write and
-// no look at each; and one that has changed meanwhile is served.
+// TestRestartWritesNothing: with a thousand load balancers a new process neither writes nor checks
+// each. A load balancer that has changed meanwhile is updated.
 func TestRestartWritesNothing(t *testing.T) {
 	apart(t)
 	n := 1000
@@ -193,14 +196,14 @@ func TestRestartWritesNothing(t *testing.T) {
 	if n := b.cloud.Calls(memory.GetLoadBalancer) - reads; n > 2 {
 		t.Errorf("%d load balancers were read, want that of the one that changed, before and after", n)
 	}
-	// One, for the one that is busy: what it waits for is not known beforehand.
+	// One list, for the busy load balancer: which one is busy is not known beforehand.
 	if n := b.cloud.Calls(memory.ListLoadBalancers) - lists; n > 1 {
 		t.Errorf("load balancers were listed %d times", n)
 	}
 }
 
-// TestMembersFollowSoon: of many load balancers, one whose endpoints change is asked
-// of the cloud at once. How soon is told, not tested.
+// TestMembersFollowSoon: of many load balancers, one whose endpoints change is changed in the cloud
+// at once. The test logs the delay and does not check it.
 func TestMembersFollowSoon(t *testing.T) {
 	apart(t)
 	n := 1000

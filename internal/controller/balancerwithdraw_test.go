@@ -18,7 +18,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// at returns the load balancer at an address, nil if there is none.
+// at returns the load balancer at an address; nil if none is there.
 func (b *bed) at(ip string) *sdn.LoadBalancer {
 	for _, item := range b.cloud.LoadBalancers() {
 		if item.LoadBalancer.VIP.IP == ip {
@@ -28,7 +28,7 @@ func (b *bed) at(ip string) *sdn.LoadBalancer {
 	return nil
 }
 
-// portsAt returns the ports that the load balancer at an address listens on, sorted.
+// portsAt returns the ports of the load balancer at an address, sorted.
 func (b *bed) portsAt(ip string) (all []int32) {
 	if lb := b.at(ip); lb != nil {
 		for _, l := range lb.Listeners {
@@ -39,8 +39,8 @@ func (b *bed) portsAt(ip string) (all []int32) {
 	return all
 }
 
-// membersAtAddress returns the addresses of the members of the load balancer at an
-// address, sorted, each once.
+// membersAtAddress returns the addresses of the members of the load balancer at an address, sorted,
+// without duplicates.
 func (b *bed) membersAtAddress(ip string) (all []string) {
 	if lb := b.at(ip); lb != nil {
 		for _, l := range lb.Listeners {
@@ -65,8 +65,8 @@ var (
 	vip6 = v1.VIPAddress{IP: "fd00:96::10", SubnetID: service6Subnet}
 )
 
-// TestRemovedPortCloses: a port that a Service no longer has is closed, whatever becomes
-// of one that is to be made.
+// TestRemovedPortCloses: a port that a Service no longer has is closed, whatever happens to a port
+// that is to be created.
 func TestRemovedPortCloses(t *testing.T) {
 	for _, why := range []error{sdn.ErrQuota, sdn.ErrForbidden, sdn.ErrConflict, sdn.ErrUnavailable} {
 		t.Run(why.Error(), func(t *testing.T) {
@@ -85,8 +85,7 @@ func TestRemovedPortCloses(t *testing.T) {
 	}
 }
 
-// TestRemovedPortMakesRoom: one port in place of another needs no more of a quota than
-// there is.
+// TestRemovedPortMakesRoom: replacing one port by another needs no more quota than exists.
 func TestRemovedPortMakesRoom(t *testing.T) {
 	b := balancerBed(t)
 	b.start()
@@ -107,8 +106,8 @@ func TestRemovedPortMakesRoom(t *testing.T) {
 	}
 }
 
-// TestRemovedPortKeepsRanges: a port that is not closed, and lets in others than are to
-// come in, costs the Service its floating IP, also if it is not one of its ports any more.
+// TestRemovedPortKeepsRanges: a port that is not closed admits clients that should be excluded. The
+// Service loses its floating IP, also if the port is no longer one of its ports.
 func TestRemovedPortKeepsRanges(t *testing.T) {
 	for _, why := range []error{sdn.ErrForbidden, sdn.ErrUnavailable} {
 		t.Run(why.Error(), func(t *testing.T) {
@@ -130,8 +129,8 @@ func TestRemovedPortKeepsRanges(t *testing.T) {
 	}
 }
 
-// TestEndpointsFollowWhateverFails: no step that fails keeps endpoints from being followed,
-// neither of the same load balancer nor of that of the other family.
+// TestEndpointsFollowWhateverFails: a failing step does not stop the changes of endpoints. That
+// holds for the same load balancer and for that of the other family.
 func TestEndpointsFollowWhateverFails(t *testing.T) {
 	for _, why := range []error{sdn.ErrForbidden, sdn.ErrConflict, sdn.ErrUnavailable} {
 		t.Run("update, "+why.Error(), func(t *testing.T) {
@@ -170,9 +169,9 @@ func TestEndpointsFollowWhateverFails(t *testing.T) {
 	}
 }
 
-// TestUnpublishedAtOnce: a Service that is not to be public any more has no floating IP,
-// however long its load balancer is busy, and whether Octavia is there at all. One that
-// Kuryr has not made stays in the project.
+// TestUnpublishedAtOnce: a Service that is no longer to be public loses its floating IP, however
+// long its load balancer is busy, and even if Octavia does not answer. A floating IP that Kuryr did
+// not create stays in the project.
 func TestUnpublishedAtOnce(t *testing.T) {
 	const adopted = "203.0.113.80"
 	for name, hinder := range map[string]func(*bed){
@@ -218,8 +217,8 @@ func TestUnpublishedAtOnce(t *testing.T) {
 	}
 }
 
-// TestBusyOtherFamily: one load balancer that is busy for long keeps the other one of its
-// Service neither from closing a port nor from following endpoints.
+// TestBusyOtherFamily: a busy load balancer does not stop the Service's other one from closing a
+// port or following endpoints.
 func TestBusyOtherFamily(t *testing.T) {
 	for stuck, other := range map[string]string{vip4.IP: vip6.IP, vip6.IP: vip4.IP} {
 		t.Run(stuck, func(t *testing.T) {

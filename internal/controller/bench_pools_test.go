@@ -21,6 +21,7 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/openstack"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
@@ -30,14 +31,14 @@ import (
 	"github.com/kuryr-go/kuryr/openstacksim/dial"
 )
 
-// arrivals takes the times at which pods and their bound KuryrPorts reach this
-// process as events: the second is when a node's daemon can begin to plug.
+// arrivals records the times at which pods and their bound KuryrPorts reach this process as events.
+// The second is when a node's daemon can begin to plug.
 type arrivals struct {
 	mu          sync.Mutex
 	seen, bound map[types.UID]time.Time
 }
 
-// watchArrivals begins to take times; the controller has been started.
+// watchArrivals begins to record. The controller must have been started.
 func (b *bed) watchArrivals() *arrivals {
 	b.t.Helper()
 	a := &arrivals{seen: map[types.UID]time.Time{}, bound: map[types.UID]time.Time{}}
@@ -74,8 +75,8 @@ func (a *arrivals) count() int {
 	return len(a.bound)
 }
 
-// report says how long the pods that were seen after began waited, and how many
-// were served in a second.
+// report reports how long the pods that were seen after began waited, and how many were served per
+// second.
 func (a *arrivals) report(b *testing.B, began time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -104,7 +105,7 @@ func (b *bed) nodes(n int) (names []string) {
 	return names
 }
 
-// podsOn makes n pods, one after the other on each of nodes, so far apart.
+// podsOn creates n pods on each of nodes, with this gap between them.
 func (b *bed) podsOn(nodes []string, n int, gap time.Duration) {
 	var wg sync.WaitGroup
 	limit := make(chan struct{}, 32)
@@ -119,9 +120,9 @@ func (b *bed) podsOn(nodes []string, n int, gap time.Duration) {
 	wg.Wait()
 }
 
-// BenchmarkWarmBind measures, for 1000 pods on 20 nodes with warm pools, how long
-// it is from a pod's event to that of its bound KuryrPort. In "steady" 40 pods
-// come in a second, in "burst" all at once, as fast as the API server takes them.
+// BenchmarkWarmBind measures the time from a pod's event to that of its bound KuryrPort. It has
+// 1000 pods on 20 nodes with warm pools. In "steady" 40 pods a second arrive. In "burst" all arrive
+// at once, as fast as the API server accepts them.
 func BenchmarkWarmBind(b *testing.B) {
 	b.Run("steady", func(b *testing.B) { benchmarkWarmBind(b, 25*time.Millisecond) })
 	b.Run("burst", func(b *testing.B) { benchmarkWarmBind(b, 0) })
@@ -147,7 +148,7 @@ func benchmarkWarmBind(b *testing.B, gap time.Duration) {
 		}
 		return free == pods
 	})
-	bed.set(func(s *settings.Settings) { s.Pools.Min = 0 }) // refills are not what is measured
+	bed.set(func(s *settings.Settings) { s.Pools.Min = 0 }) // refills are not measured
 	w := bed.watchArrivals()
 	for w.count() < len(nodes) {
 		time.Sleep(time.Millisecond)
@@ -161,17 +162,18 @@ func benchmarkWarmBind(b *testing.B, gap time.Duration) {
 	b.ReportMetric(float64(calls), "cloud-calls")
 }
 
-// BenchmarkRestart measures, with 500 pools of 20 free ports each, how long it is
-// from the start of a controller to the first pod that is given one, what memory
-// the process has then, that of the test included, and what CPU time it takes in
-// the half minute after it has had its look at the cloud.
+// BenchmarkRestart measures the restart of a controller with 500 pools of 20 free ports each. It
+// measures the time from the start to the first pod with a port. It measures the memory of the
+// process then, including the test's. It measures the CPU time in the half minute after the first
+// comparison with the cloud.
 func BenchmarkRestart(b *testing.B) {
 	const pools, each, grace, idle = 500, 20, 15 * time.Second, 30 * time.Second
 	bed := idleBed(b)
 	bed.unhurried = true
 	bed.current.Pools.Min, bed.current.Pools.TTL.Duration, bed.current.Orphans = each, time.Hour, config.New().Orphans
-	bed.current.Orphans.Grace.Duration = grace   // of a minute; who looks for pods that do not start has more to do
-	bed.settings = settings.NewLive(bed.current) // not a change of them, after which the cloud is looked at
+	bed.current.Orphans.Grace.Duration = grace // for a minute; pods are checked more often
+	// A change of the settings would cause a comparison with the cloud.
+	bed.settings = settings.NewLive(bed.current)
 	nodes := bed.nodes(pools)
 	var wg sync.WaitGroup
 	limit := make(chan struct{}, 32)
@@ -190,13 +192,14 @@ func BenchmarkRestart(b *testing.B) {
 	b.ResetTimer()
 	began := time.Now()
 	bed.start()
-	w := bed.watchArrivals() // to list ten thousand objects again and again would be what is measured
+	// Listing ten thousand objects again and again would dominate the measurement.
+	w := bed.watchArrivals()
 	bed.eventually("pod "+pod.Name+" has a port", func() bool { return w.count() > 0 })
 	b.ReportMetric(time.Since(began).Seconds(), "s-to-first-pod")
 	bed.logCalls("to the first pod")
 	b.ReportMetric(0, "ns/op")
 	bed.runs(pod, bed.portOf(pod))
-	time.Sleep(grace + 5*time.Second) // all that was seen is looked at
+	time.Sleep(grace + 5*time.Second) // all comparisons are done
 	goruntime.GC()
 	goruntime.ReadMemStats(&after)
 	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/(1<<20), "heap-MiB")
@@ -207,7 +210,7 @@ func BenchmarkRestart(b *testing.B) {
 	bed.logCalls("in all")
 }
 
-// cpuTime is what this process has used so far; the API server is another one.
+// cpuTime is the CPU time of this process so far. The API server is another process.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage
@@ -217,7 +220,7 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// logCalls logs what the cloud was asked.
+// logCalls logs the calls to the cloud.
 func (b *bed) logCalls(until string) {
 	for _, call := range []string{memory.CreatePorts, memory.ListPorts, memory.GetPort, memory.States, memory.UpdatePort, memory.DeletePort, memory.Room} {
 		if n := b.cloud.Calls(call); n > 0 {
@@ -226,17 +229,23 @@ func (b *bed) logCalls(until string) {
 	}
 }
 
-// warmPool makes a pool with free ports.
+// warmPool creates a pool with free ports.
 func (b *bed) warmPool(node string, n int) {
 	b.t.Helper()
 	s := pool.Settings{SubnetIDs: b.current.Pods.SubnetIDs, SecurityGroupIDs: b.current.Pods.SecurityGroupIDs}
+	b.warmPoolOf(pool.KeyOn(node, s), network, n)
+}
+
+// warmPoolOf creates a pool in a network with free ports.
+func (b *bed) warmPoolOf(key v1.PoolKey, network string, n int) {
+	b.t.Helper()
 	object := &v1.KuryrPortPool{Spec: v1.KuryrPortPoolSpec{
-		Key: pool.KeyOn(node, s), Min: int32(n), Batch: 1, TTL: metav1.Duration{Duration: time.Hour},
+		Key: key, Min: int32(n), Batch: 1, TTL: metav1.Duration{Duration: time.Hour},
 	}}
 	object.Name = pool.Name(object.Spec.Key)
 	b.create(object)
 	made, err := b.cloud.Backend("cluster").CreatePorts(b.t.Context(), sdn.Owner{Kind: "kuryrportpool", Name: object.Name},
-		sdn.PortRequest{SubnetIDs: s.SubnetIDs, SecurityGroupIDs: s.SecurityGroupIDs, Host: node}, n)
+		sdn.PortRequest{SubnetIDs: key.SubnetIDs, SecurityGroupIDs: key.SecurityGroupIDs, Host: key.NodeName}, n)
 	if err != nil {
 		b.t.Error(err)
 		return
@@ -248,15 +257,15 @@ func (b *bed) warmPool(node string, n int) {
 				Labels: map[string]string{v1.PortStatusLabel: string(v1.PortAvailable)},
 			},
 			Spec: v1.KuryrPortSpec{
-				Pool: object.Name, NodeName: node, NetworkID: network, SecurityGroupIDs: []string{group},
+				Pool: object.Name, NodeName: key.NodeName, NetworkID: network, SecurityGroupIDs: []string{group},
 				VIF: made[i].VIF,
 			},
 		}
 		b.create(port)
 		port.Status = v1.KuryrPortStatus{Phase: v1.PortAvailable, AppliedSecurityGroupIDs: []string{group}}
 		for _, c := range []metav1.Condition{ // as the controller leaves a port at rest
-			{Type: v1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", Message: "The port is in the SDN as wanted."},
-			{Type: v1.ConditionProgressing, Status: metav1.ConditionFalse, Reason: "Settled", Message: "Nothing is to be done."},
+			{Type: v1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", Message: kube.Reword("The port is in the SDN as wanted.")},
+			{Type: v1.ConditionProgressing, Status: metav1.ConditionFalse, Reason: "Settled", Message: kube.Reword("Nothing is to be done.")},
 		} {
 			c.ObservedGeneration = port.Generation
 			meta.SetStatusCondition(&port.Status.Conditions, c)
@@ -268,9 +277,8 @@ func (b *bed) warmPool(node string, n int) {
 	}
 }
 
-// BenchmarkColdBurst measures how long 500 pods on 10 nodes take that find empty
-// pools, on an OpenStack as slow as the one that was measured, and beside it the
-// same ports in bulk requests without more.
+// BenchmarkColdBurst measures how long 500 pods on 10 nodes with empty pools wait. The OpenStack is
+// as slow as a measured one. For comparison it measures the same ports in bulk requests only.
 func BenchmarkColdBurst(b *testing.B) {
 	const pods, batch, atOnce = 500, 10, 8
 	b.Run("bare", func(b *testing.B) {
@@ -314,7 +322,7 @@ func BenchmarkColdBurst(b *testing.B) {
 	})
 }
 
-// newMeasured returns an OpenStack that is as slow as was measured, and a way there.
+// newMeasured returns an OpenStack as slow as a measured one, and a backend for it.
 func newMeasured(b *testing.B) (*openstackCloud, *openstack.Backend) {
 	b.Helper()
 	hosts := make([]string, 10)

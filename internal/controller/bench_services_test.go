@@ -17,18 +17,17 @@ import (
 	"github.com/kuryr-go/kuryr/openstacksim"
 )
 
-// endpointsEvery is how far apart endpoint changes are in BenchmarkServices: one takes
-// OVN's provider half a second before it answers, and two workers can do no more than
-// four in a second.
+// endpointsEvery is the time between two changes of endpoints in BenchmarkServices. OVN's provider
+// takes half a second for each answer, so two workers can make at most four changes a second.
 const endpointsEvery = time.Second
 
-// BenchmarkServices measures, with a thousand Services on an OpenStack as slow as the
-// one that was measured, how long it takes from an endpoint change that the API server
-// has acknowledged to the answer to the request that changes the member, and how much
-// of that is not the cloud's: events, plan, writes of the KuryrLoadBalancer and the
-// wait for leave to send the request. Then, how long a restart takes until each half of
-// the controller has looked at every Service. It writes nothing, and asks Octavia for
-// nothing that writes.
+// BenchmarkServices measures a thousand Services on an OpenStack as slow as a measured one. It
+// measures the time from an endpoint change that the API server has acknowledged to the answer to
+// the request that changes the member. It reports which part is not the cloud's: events, plan,
+// writes of the KuryrLoadBalancer and the wait for permission to send the request.
+//
+// Then it measures how long a restart takes until each half of the controller has reconciled every
+// Service. The restart writes nothing, neither objects nor in Octavia.
 func BenchmarkServices(bench *testing.B) {
 	n := 1000
 	if testing.Short() {
@@ -75,8 +74,8 @@ func BenchmarkServices(bench *testing.B) {
 	b.restart(bench, n)
 }
 
-// reportChanges reports of the changes of members what was asked for them. Each is of
-// a pool that no other of the same thousand changes.
+// reportChanges reports the times of the requests that changes of members caused. Each change is of
+// a pool that no other change of the same thousand concerns.
 func (b *simBed) reportChanges(bench *testing.B, acknowledged []time.Time, pool func(i int) string) {
 	calls := map[string][]openstacksim.Call{}
 	changed, refused := 0, 0
@@ -101,11 +100,11 @@ func (b *simBed) reportChanges(bench *testing.B, acknowledged []time.Time, pool 
 				last = c
 			}
 		}
-		if last.At.IsZero() { // it was there before the API server had answered
+		if last.At.IsZero() { // the member changed before the API server had answered
 			continue
 		}
 		share := last.At.Sub(from)
-		for _, c := range calls[pool(i)] { // what was looked at before
+		for _, c := range calls[pool(i)] { // earlier reads
 			if c.At.After(from) && c.At.Before(last.At) {
 				share -= c.Took
 			}
@@ -132,15 +131,15 @@ func ipsOf(s *discoveryv1.EndpointSlice) (ips []string) {
 	return ips
 }
 
-// restart measures until each Service has been looked at, by who plans and by who
-// applies; nothing is written.
+// restart measures the time until the planner and the applier have reconciled each Service. Nothing
+// is written.
 func (b *simBed) restart(bench *testing.B, services int) {
 	before := b.quiet()
 	b.stop()
 	b.api.Reset()
 	planned, applied := reconciles(bench, "services"), reconciles(bench, "loadbalancers")
 	from := time.Now()
-	b.launch(0) // as in use
+	b.launch(0) // with the usual request limit
 	b.within("each has been looked at", func() bool {
 		return reconciles(bench, "services") >= planned+float64(services) && reconciles(bench, "loadbalancers") >= applied+float64(services)
 	})
@@ -153,7 +152,7 @@ func (b *simBed) restart(bench *testing.B, services int) {
 	bench.ReportMetric(float64(total(looked)), "looks-restart")
 }
 
-// services makes so many Services with an endpoint each.
+// services creates so many Services with an endpoint each.
 func (b *serviceBed) services(n int) []*discoveryv1.EndpointSlice {
 	all := make([]*discoveryv1.EndpointSlice, n)
 	var group sync.WaitGroup
@@ -169,7 +168,7 @@ func (b *serviceBed) services(n int) []*discoveryv1.EndpointSlice {
 	return all
 }
 
-// within is eventually for what takes long.
+// within is eventually for conditions that take long.
 func (b *serviceBed) within(what string, ok func() bool) {
 	b.t.Helper()
 	for deadline := time.Now().Add(5 * time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
@@ -179,7 +178,7 @@ func (b *serviceBed) within(what string, ok func() bool) {
 	}
 }
 
-// reconciles returns how often a controller has looked at something in this process.
+// reconciles returns the number of reconciles of a controller in this process.
 func reconciles(t testing.TB, controller string) float64 {
 	t.Helper()
 	families, err := metrics.Registry.Gather()

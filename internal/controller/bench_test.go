@@ -24,20 +24,21 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
-// span is a time with an end.
+// span is a period of time.
 type span struct{ from, to time.Time }
 
-// stopwatch takes the times of a pod's way: its event reaching this process,
-// the request that writes its bound KuryrPort, and the answer to that. Of each
-// pool it takes the times in which it waits for the API server: until a write
-// of it is answered and, if it was a KuryrPort, comes back as an event, before
-// which the pool is not planned again.
+// stopwatch records the times of a pod: its event in this process, the request that writes its
+// bound KuryrPort, and the answer to it.
+//
+// For each pool it records when the pool waits for the API server. A wait lasts until a write of
+// the pool is answered. If the write was of a KuryrPort, it lasts until its event arrives: the pool
+// is not planned before.
 type stopwatch struct {
 	mu                sync.Mutex
 	seen, asked, done map[types.UID]time.Time
 	pool              map[types.UID]string
 	waits             map[string][]span          // by pool
-	open              map[string]func(time.Time) // by KuryrPort whose event has not come yet
+	open              map[string]func(time.Time) // by KuryrPort whose event has not arrived
 }
 
 func newStopwatch() *stopwatch {
@@ -73,8 +74,8 @@ func (w *stopwatch) portSeen(o any) {
 	}
 }
 
-// waiting notes that pool waits from now until the function returned is called.
-// w.mu is held, and for that too.
+// waiting records that pool waits from now until the returned function is called. The caller holds
+// w.mu, for that call too.
 func (w *stopwatch) waiting(pool string) (until func(time.Time)) {
 	w.waits[pool] = append(w.waits[pool], span{from: time.Now()})
 	i := len(w.waits[pool]) - 1
@@ -143,8 +144,7 @@ func (w *stopwatch) finished() int {
 	return len(w.done)
 }
 
-// percentiles returns the middle and the 99th percentile of what of gives of
-// each pod, in milliseconds.
+// percentiles returns the median and the 99th percentile of the values of of, in milliseconds.
 func (w *stopwatch) percentiles(of func(types.UID) time.Duration) (p50, p99 float64) {
 	var all []time.Duration
 	for uid := range w.done {
@@ -155,11 +155,11 @@ func (w *stopwatch) percentiles(of func(types.UID) time.Duration) (p50, p99 floa
 	return ms(len(all) / 2), ms(len(all) * 99 / 100)
 }
 
-// waited is how long of a pod's way up to the request its pool waited for the
-// API server to answer what it had asked for other pods.
+// waited is how long, before the request for a pod, its pool waited for the API server's answers to
+// requests for other pods.
 func (w *stopwatch) waited(uid types.UID) (sum time.Duration) {
 	at, end := w.seen[uid], w.asked[uid]
-	for _, s := range w.waits[w.pool[uid]] { // in the order of from
+	for _, s := range w.waits[w.pool[uid]] { // sorted by from
 		from, to := s.from, s.to
 		if to.IsZero() || to.After(end) {
 			to = end
@@ -175,11 +175,13 @@ func (w *stopwatch) waited(uid types.UID) (sum time.Duration) {
 	return sum
 }
 
-// BenchmarkBind measures, for 1000 pods on 20 nodes, pod bound → KuryrPort bound
-// with a cloud that answers at once: "asked" is up to the request that writes the
-// KuryrPort, "own" what of that its pool did not wait for the API server's answers
-// to earlier requests, "bound" up to the API server's answer. In "steady" 40 pods a
-// second come, in "burst" all at once, as fast as the API server takes them.
+// BenchmarkBind measures the time from a bound pod to its bound KuryrPort, with a cloud that
+// answers at once. It has 1000 pods on 20 nodes.
+//
+// "asked" ends with the request that writes the KuryrPort. "own" is the part of it in which the
+// pool did not wait for the API server's answers to earlier requests. "bound" ends with the API
+// server's answer. In "steady" 40 pods a second arrive. In "burst" all arrive at once, as fast as
+// the API server accepts them.
 func BenchmarkBind(b *testing.B) {
 	b.Run("steady", func(b *testing.B) { benchmarkBind(b, 25*time.Millisecond) })
 	b.Run("burst", func(b *testing.B) { benchmarkBind(b, 0) })
@@ -207,7 +209,7 @@ func benchmarkBind(b *testing.B, gap time.Duration) {
 	if _, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: w.portSeen}); err != nil {
 		b.Fatal(err)
 	}
-	bed.bound(bed.pod("first")) // the controller has started, and is not part of it
+	bed.bound(bed.pod("first")) // the controller has started, which is not measured
 	w.reset()
 	b.ResetTimer()
 	for round := range b.N {

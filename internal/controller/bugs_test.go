@@ -25,12 +25,11 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// What the former implementation got wrong, by the numbers of its bug tracker;
-// docs/pools.md lists them all.
+// Faults of the former implementation, by the numbers of its bug tracker. docs/pools.md lists them
+// all.
 
-// Bug 1894212: a finalizer was to be added to a pod that was going already, which
-// the API server refuses, over and over. Pods get no finalizer, and one that is
-// going when it is first seen gets no port.
+// Bug 1894212: a finalizer was to be added to a pod in deletion, which the API server refuses, over
+// and over. Here pods get no finalizer. A pod that is first seen in deletion gets no port.
 func TestBug1894212(t *testing.T) {
 	b := idleBed(t)
 	const hold = "example.com/hold"
@@ -58,9 +57,8 @@ func TestBug1894212(t *testing.T) {
 	}
 }
 
-// Bug 1982478: each of several pods at once had the same empty pool filled: it
-// ended with many times the ports that it was to have. Here twelve pods are
-// there before the first port is.
+// Bug 1982478: each of several concurrent pods had the same empty pool filled, which ended with far
+// too many ports. Here twelve pods exist before the first port does.
 func TestBug1982478(t *testing.T) {
 	b := idleBed(t)
 	b.set(func(s *settings.Settings) {
@@ -80,16 +78,15 @@ func TestBug1982478(t *testing.T) {
 	}
 	b.settled(15)
 	b.never("more ports than pods and min", func() bool { return b.cloud.Ports() != 15 })
-	// IDs count up: nothing was made and taken back either.
+	// IDs count up: no port was created and deleted again, either.
 	last := slices.MaxFunc(b.cloud.Inventory(), func(x, y memory.Item) int { return strings.Compare(x.Port.ID, y.Port.ID) }).Port.ID
 	if want := "00000000-0000-4000-8000-00000000000f"; last != want {
 		t.Errorf("the last port made is %s, want the fifteenth, %s", last, want)
 	}
 }
 
-// A leak without a number: a port was taken out of its pool, the call that was to
-// follow failed, and nobody knew the port any more until a restart. Here writing
-// the claim fails three times.
+// A leak without a number: a port was taken out of its pool, and the following call failed. No
+// object named the port until a restart. Here the write of the claim fails three times.
 func TestPortOfAFailedClaimIsNotLost(t *testing.T) {
 	b := idleBed(t)
 	b.set(func(s *settings.Settings) { s.Pools.Min, s.Pools.TTL = 1, metav1.Duration{Duration: time.Hour} })
@@ -117,9 +114,9 @@ func TestPortOfAFailedClaimIsNotLost(t *testing.T) {
 	b.settled(3)
 }
 
-// A free port of an earlier Kuryr whose adoption was cut off, after it was marked
-// and before it was written down, has the security groups of its last pod. It
-// must not get to another with these: it goes.
+// The adoption of an earlier Kuryr's free port was interrupted after the mark and before the
+// object. The port has the security groups of its last pod. It must not get to another pod with
+// these: it is deleted.
 func TestClaimedPortWithOtherGroupsReachesNoPod(t *testing.T) {
 	b := idleBed(t)
 	b.set(func(s *settings.Settings) { s.Pools.Min, s.Pools.TTL = 1, metav1.Duration{Duration: time.Hour} })

@@ -15,9 +15,9 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// TestNeutronCallsOfChurn: a hundred pods that come and go through a pool cost a
-// tenth of a request each that changes something, as one's port is the next one's. (That
-// its groups are looked at in between costs a read for all that come back at once.)
+// TestNeutronCallsOfChurn: a hundred pods that come and go through a pool cost a tenth of a writing
+// request each, as they reuse ports. Checking the groups in between costs one read for all ports
+// that come back at once.
 func TestNeutronCallsOfChurn(t *testing.T) {
 	apart(t)
 	const lives, atOnce = 100, 4

@@ -24,12 +24,12 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 )
 
-// meeting holds up two pools that want one pod: the first between its decision to
-// give the pod a port and the write of that, the second after it has looked which
-// pods have a port and until the first is done and has seen so.
+// meeting delays two pools that want one pod. The first waits between its decision to give the pod
+// a port and the write of that. The second waits after it has listed the pods' ports, until the
+// first is done and has seen its write.
 type meeting struct {
-	gives   atomic.Bool // the first pool's next write of a pod is held up
-	looks   atomic.Bool // the next look at the ports is held up
+	gives   atomic.Bool // the first pool's next write of a pod is delayed
+	looks   atomic.Bool // the next list of the ports is delayed
 	giving  chan struct{}
 	looking chan struct{}
 	seen    chan struct{}
@@ -54,7 +54,7 @@ func (m *meeting) funcs() interceptor.Funcs {
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			err := c.List(ctx, list, opts...)
 			if _, ok := list.(*v1.KuryrPortList); !ok || !m.looks.Load() || controller.ReconcileIDFromContext(ctx) == "" {
-				return err // somebody else's look
+				return err // another caller's list
 			}
 			held := false
 			m.once[1].Do(func() { held = true })
@@ -63,7 +63,8 @@ func (m *meeting) funcs() interceptor.Funcs {
 				await(ctx, m.seen)
 				return err
 			}
-			m.once[2].Do(func() { close(m.seen) }) // the first pool looks again: its claim is over
+			// The first pool lists again: its claim has ended.
+			m.once[2].Do(func() { close(m.seen) })
 			return err
 		},
 	}
@@ -76,9 +77,9 @@ func await(ctx context.Context, done <-chan struct{}) {
 	}
 }
 
-// TestTwoPoolsWantOnePod: a change of labels moves the pod to another pool while
-// the first gives it a port. The second has looked before that port was to be
-// seen, and decides after the first has ended its claim: the pod gets one port.
+// TestTwoPoolsWantOnePod: a change of labels moves the pod to another pool while the first gives it
+// a port. The second has listed the ports before that port was visible, and decides after the first
+// has ended its claim. The pod gets one port.
 func TestTwoPoolsWantOnePod(t *testing.T) {
 	b := idleBed(t)
 	b.current.Pools.Min, b.current.Pools.TTL = 1, metav1.Duration{Duration: time.Hour}
@@ -105,9 +106,9 @@ func TestTwoPoolsWantOnePod(t *testing.T) {
 	b.never("a second port of the pod", func() bool { b.portOf(pod); return t.Failed() })
 }
 
-// TestPodIsLeftToAPoolInVain: a change of labels moves a pod to another pool while
-// the first is about to give it a port, which then comes to nothing. No event says
-// so, and the pod gets a port of its new pool all the same.
+// TestPodIsLeftToAPoolInVain: a change of labels moves a pod to another pool while the first is
+// about to give it a port. Then that fails, without an event. The pod gets a port of its new pool
+// all the same.
 func TestPodIsLeftToAPoolInVain(t *testing.T) {
 	b := idleBed(t)
 	b.current.Pools.Min, b.current.Pools.TTL = 1, metav1.Duration{Duration: time.Hour}

@@ -20,7 +20,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// TestQuota: an Event and conditions that say what to do, and recovery.
+// TestQuota: an exhausted quota causes an Event and conditions that say what to do. The pods
+// recover.
 func TestQuota(t *testing.T) {
 	b := idleBed(t)
 	b.cloud.SetQuota(1)
@@ -42,8 +43,7 @@ func TestQuota(t *testing.T) {
 	})
 }
 
-// TestPortOfFinishedPodServesNextOverQuota: at the quota a port that comes free
-// goes to who waits.
+// TestPortOfFinishedPodServesNextOverQuota: at the quota a freed port serves a waiting pod.
 func TestPortOfFinishedPodServesNextOverQuota(t *testing.T) {
 	b := idleBed(t)
 	b.cloud.SetQuota(1)
@@ -57,8 +57,8 @@ func TestPortOfFinishedPodServesNextOverQuota(t *testing.T) {
 	b.settled(1)
 }
 
-// TestMissingSubnet: a wrong subnet in the settings is said on the pod and the
-// pool, and mended without a restart.
+// TestMissingSubnet: a wrong subnet in the settings is reported on the pod and the pool, and
+// corrected without a restart.
 func TestMissingSubnet(t *testing.T) {
 	b := idleBed(t)
 	b.set(func(s *settings.Settings) { s.Pods.SubnetIDs = []string{"5f1c5aac-0000-4000-8000-00000000dead"} })
@@ -79,7 +79,7 @@ func TestMissingSubnet(t *testing.T) {
 	})
 }
 
-// TestErrorsOfTheCloud: each is told on the pod, and none is the end.
+// TestErrorsOfTheCloud: each error is reported on the pod, which recovers from it.
 func TestErrorsOfTheCloud(t *testing.T) {
 	b := newBed(t)
 	for _, tc := range []struct {
@@ -104,7 +104,7 @@ func TestErrorsOfTheCloud(t *testing.T) {
 	}
 }
 
-// TestPortVanishesBeforeItIsPlugged: its pod gets another.
+// TestPortVanishesBeforeItIsPlugged: the pod gets another port.
 func TestPortVanishesBeforeItIsPlugged(t *testing.T) {
 	b := newBed(t)
 	pod := b.pod("web")
@@ -119,8 +119,7 @@ func TestPortVanishesBeforeItIsPlugged(t *testing.T) {
 	b.settled(1)
 }
 
-// TestPortVanishesFromTheCloud: a plugged one is said to be lost, a free one is
-// replaced.
+// TestPortVanishesFromTheCloud: a plugged port is reported as lost, a free one is replaced.
 func TestPortVanishesFromTheCloud(t *testing.T) {
 	b := idleBed(t)
 	b.set(func(s *settings.Settings) { s.Pools.Min = 1 })

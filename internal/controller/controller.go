@@ -1,15 +1,14 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controller wires the controller process: Setup makes its parts and joins them.
-// Each part is a folder below this one with a kind or a clock of its own; they know each
-// other only by needs of one to three methods, but for pools, which uses
-// supply, and balancers, which uses polling. kube,
-// outcome and settings are what they share.
+// Package controller wires the controller process: Setup creates its parts and connects them. Each
+// part is a folder below this one, with a kind or a clock of its own. The parts know each other
+// only through interfaces of one to three methods. Two parts are exceptions: pools uses supply, and
+// balancers uses polling. All parts share kube, outcome and settings.
 //
-// What the process remembers beyond the objects is in memory and may be lost at
-// any time: ports that arrived and are no objects yet are then found by the
-// collector and given to their pool, everything else is seen again.
+// What the process remembers beyond the objects is in memory and may be lost at any time. A restart
+// may lose ports that were created but have no object yet. The collector finds those and gives them
+// to their pool. Everything else is observed again.
 package controller
 
 import (
@@ -22,23 +21,23 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/controller/balancers"
 	"github.com/kuryr-go/kuryr/internal/controller/collector"
-	"github.com/kuryr-go/kuryr/internal/controller/counted"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/membergroups"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/controller/pools"
 	"github.com/kuryr-go/kuryr/internal/controller/ports"
-	"github.com/kuryr-go/kuryr/internal/controller/services"
+	"github.com/kuryr-go/kuryr/internal/controller/preflight"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
+	"github.com/kuryr-go/kuryr/internal/controller/sites"
 	"github.com/kuryr-go/kuryr/internal/controller/supply"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
+	checks "github.com/kuryr-go/kuryr/internal/plan/preflight"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// All that the controller does with the API server, and nothing else, but for asking
-// what it may do, which everybody may:
+// These markers are the permissions of the controller at the API server. In addition it asks which
+// permissions it has, which every user may.
 //
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
@@ -54,29 +53,46 @@ import (
 type Options struct {
 	Ports    sdn.Ports
 	Settings *settings.Live
-	Capacity sdn.Capacity // nil: it cannot be asked
-	Details  sdn.Details  // nil: what subnets are like is not asked
+	Capacity sdn.Capacity // nil: the SDN's capacity cannot be asked
+	Details  sdn.Details  // nil: the SDN is not asked for details of subnets
 	Hosts    sdn.Hosts    // nil: no node can be a virtual machine
-	// Visibility tells whether what is not shown is gone; nil: it is.
+	// Visibility reports whether a resource that the SDN does not show is gone; nil: it is gone.
 	Visibility sdn.Visibility
-	// LoadBalancers makes those of Services; nil: Services are left alone.
+	// LoadBalancers creates the load balancers of Services; nil: Services get none.
 	LoadBalancers sdn.LoadBalancers
-	FloatingIPs   sdn.FloatingIPs // nil: Services get none
-	Subnets       sdn.Subnets     // nil: what a subnet holds is not known
-	// SecurityGroups makes those that keep source ranges; nil: none does.
+	FloatingIPs   sdn.FloatingIPs // nil: Services get no floating IPs
+	Subnets       sdn.Subnets     // nil: address ranges of subnets are unknown
+	// SecurityGroups creates the groups that enforce source ranges; nil: no group does.
 	SecurityGroups sdn.SecurityGroups
-	// Tell says to who runs the controller what keeps it from serving Services; nil:
-	// the log does.
+	// Networks makes the networks of namespaces; nil: namespaces get none of their own.
+	Networks    sdn.Networks
+	SubnetPools sdn.SubnetPools // of the networks of namespaces; set together with Networks and Subnets
+	// Preflight makes the preflight checks; nil: none are made.
+	Preflight func(ctx context.Context) checks.Report
+	// Tell reports to the operator what prevents the controller from serving Services; nil: the log
+	// does.
 	Tell func(ctx context.Context, fault error)
 
-	// What follows has a default.
+	// The following fields have a default.
 
-	Backoff   outcome.Backoff
-	PoolIdle  time.Duration    // a pool without ports and pods goes after it; 5m
-	StatusGap time.Duration    // between two writes of a pool's counts, and until a bound port's status is written; 1s
-	Look      time.Duration    // between two looks at what the pods' subnets are like; 10m
-	Mend      time.Duration    // after the first try to get a load balancer out of ERROR; doubled with each; 30s
-	Now       func() time.Time // time.Now
+	// Namespace is the namespace of the controller. There Services hold the cluster IPs of deleted
+	// Services. Default: kuryr-system.
+	Namespace string
+
+	Backoff  outcome.Backoff
+	PoolIdle time.Duration // after that a pool without ports and pods is deleted; 5m
+	// StatusGap is the time between two writes of a pool's counts, and until a bound port's status
+	// is written; 1s.
+	StatusGap time.Duration
+	Look      time.Duration // between two checks of the pods' subnets; 10m
+	// Mend is the pause after the first try to repair a load balancer in ERROR. It doubles with
+	// each try; 30s.
+	Mend  time.Duration
+	Stuck time.Duration // after that a busy load balancer is reported; 90s
+	// SlowDeletion is how long the deletion of a namespace's network may take before it is reported;
+	// 1m.
+	SlowDeletion time.Duration
+	Now          func() time.Time // time.Now
 }
 
 // Cloud is a backend that has all roles.
@@ -90,24 +106,30 @@ type Cloud interface {
 	sdn.FloatingIPs
 	sdn.Subnets
 	sdn.SecurityGroups
+	sdn.Networks
+	sdn.SubnetPools
 }
 
 // With returns o with c in all roles.
 func (o Options) With(c Cloud) Options {
 	o.Ports, o.Visibility, o.Capacity, o.Details, o.Hosts = c, c, c, c, c
 	o.LoadBalancers, o.FloatingIPs, o.Subnets, o.SecurityGroups = c, c, c, c
+	o.Networks, o.SubnetPools = c, c
 	return o
 }
 
 func (o *Options) defaults() {
 	set(&o.Backoff.Min, time.Second)
-	set(&o.Backoff.Max, 10*time.Second) // the backend's own limit keeps a sick SDN from more
+	set(&o.Backoff.Max, 10*time.Second) // the backend's own limit protects an overloaded SDN
 	set(&o.Backoff.Quota, 30*time.Second)
 	set(&o.Backoff.Rejected, time.Minute)
 	set(&o.PoolIdle, 5*time.Minute)
 	set(&o.StatusGap, time.Second)
 	set(&o.Look, 10*time.Minute)
 	set(&o.Mend, 30*time.Second)
+	set(&o.Stuck, 90*time.Second)
+	set(&o.SlowDeletion, time.Minute)
+	set(&o.Namespace, "kuryr-system")
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -120,7 +142,7 @@ func set[T comparable](field *T, value T) {
 	}
 }
 
-// Scheme returns the types that the controller's manager has to know.
+// Scheme returns the types that the controller's manager must know.
 func Scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	if err := clientgoscheme.AddToScheme(s); err != nil {
@@ -132,15 +154,15 @@ func Scheme() (*runtime.Scheme, error) {
 	return s, nil
 }
 
-// Setup adds all reconcilers to mgr, which is to be made with Scheme and
-// CacheOptions and is not started yet. What Services need comes later, when they are
-// first to be served.
+// Setup adds all reconcilers to mgr. mgr must be created with Scheme and CacheOptions, and must not
+// have started. What Services need is added later, when they are to be served for the first time.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	o.defaults()
 	if err := kube.AddIndexes(ctx, mgr); err != nil {
 		return err
 	}
 	live := mgr.GetAPIReader()
+	networks := kube.NewNetworks(mgr)
 	poolQueue, look := &kube.Queue[pool.Ref]{}, kube.NewSignal()
 	sees := func(context.Context, string, string) error { return nil }
 	if o.Visibility != nil {
@@ -148,16 +170,16 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	}
 	noObject := func(ctx context.Context, name string) error { return kube.NoKuryrPort(ctx, live, name) }
 	supply := supply.New(supply.Options{
-		Ports: o.Ports, Capacity: o.Capacity, Settings: o.Settings, Backoff: o.Backoff, Now: o.Now,
-		Requeue: poolQueue.Add, Doubtful: look.Send, NoObject: noObject,
+		Ports: o.Ports, Sees: sees, Capacity: o.Capacity, Settings: o.Settings, More: sites.Subnets{Settings: o.Settings, Networks: networks}.More, Backoff: o.Backoff, Now: o.Now,
+		Requeue: poolQueue.Add, CheckPorts: look.Send, NoObject: noObject,
 	})
 	grants := membergroups.New(membergroups.Options{Client: mgr.GetClient(), Settings: o.Settings, Wake: poolQueue.Add})
 	pools := pools.New(mgr, pools.Options{
-		Hosts: o.Hosts, Details: o.Details, Look: o.Look, Settings: o.Settings, Supply: supply, Groups: grants, Queue: poolQueue, Followed: look.Send,
+		Hosts: o.Hosts, Details: o.Details, Look: o.Look, Settings: o.Settings, Networks: networks, Supply: supply, Groups: grants, Queue: poolQueue, Followed: look.Send,
 		Backoff: o.Backoff, PoolIdle: o.PoolIdle, StatusGap: o.StatusGap, Now: o.Now,
 	})
 	ports := ports.New(mgr, ports.Options{
-		Ports: o.Ports, Sees: sees, Settings: o.Settings, Room: supply, Pods: pools, Doubtful: look.Send,
+		Ports: o.Ports, Sees: sees, Settings: o.Settings, Room: supply, Pods: pools, CheckPorts: look.Send,
 		Backoff: o.Backoff, StatusGap: o.StatusGap, Now: o.Now,
 	})
 	orphans := collector.PortOptions{
@@ -171,7 +193,13 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 			return fmt.Errorf("setting up the controller: %w", err)
 		}
 	}
-	if err := setupServices(mgr, o, grants); err != nil {
+	if err := addPreflight(mgr, o); err != nil {
+		return fmt.Errorf("setting up the preflight checks: %w", err)
+	}
+	if err := setupServices(mgr, o, grants, networks); err != nil {
+		return fmt.Errorf("setting up the controller: %w", err)
+	}
+	if err := setupNetworks(mgr, o, networks); err != nil {
 		return fmt.Errorf("setting up the controller: %w", err)
 	}
 	if err := addPolicyNotices(mgr, o.Backoff); err != nil {
@@ -180,41 +208,10 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	return kube.AddReady(mgr)
 }
 
-// setupServices adds what serves Services once they are to be, and what keeps security
-// groups from being left when they are not any more.
-func setupServices(mgr ctrl.Manager, o Options, grants *membergroups.Groups) error {
-	cloud := balancers.Cloud{
-		LoadBalancers: counted.LoadBalancers(o.LoadBalancers), FloatingIPs: counted.FloatingIPs(o.FloatingIPs), SecurityGroups: counted.SecurityGroups(o.SecurityGroups),
-	}
-	making := &kube.Owners{}
-	later := &serviceSwitch{Options: o, mgr: mgr, live: mgr.GetAPIReader()}
-	suspect := func(ctrl.Request) {} // nobody looks
-	later.reconcilers = append(later.reconcilers, grants)
-	if o.LoadBalancers != nil {
-		applier := balancers.New(mgr, balancers.Options{
-			Cloud: cloud, Subnets: o.Subnets, Members: grants, Making: making,
-			Settings: o.Settings, Backoff: o.Backoff, Mend: o.Mend, Now: o.Now,
-		})
-		suspect = func(req ctrl.Request) { applier.Suspect(req, false) }
-		later.reconcilers = append(later.reconcilers, applier, collector.NewLoadBalancers(mgr, collector.LoadBalancerOptions{
-			Cloud: cloud.LoadBalancers, FloatingIPs: cloud.FloatingIPs, Settings: o.Settings, Now: o.Now,
-			Suspect: func(req ctrl.Request) { applier.Suspect(req, true) },
-		}))
-	}
-	if o.Subnets != nil {
-		later.reconcilers = append(later.reconcilers, services.New(mgr, services.Options{
-			Settings: o.Settings, Subnets: o.Subnets, Backoff: o.Backoff, Now: o.Now,
-		}))
-	}
-	if o.LoadBalancers != nil || o.Subnets != nil {
-		if err := mgr.Add(later); err != nil {
-			return err
-		}
-	}
-	if o.SecurityGroups == nil {
+// addPreflight adds the preflight checks, if there are any. Nothing waits for them.
+func addPreflight(mgr ctrl.Manager, o Options) error {
+	if o.Preflight == nil {
 		return nil
 	}
-	return collector.NewGroups(mgr, collector.GroupOptions{
-		Cloud: o.SecurityGroups, Settings: o.Settings, Now: o.Now, Members: grants, Making: making, Suspect: suspect,
-	}).Setup(mgr)
+	return preflight.New(mgr, preflight.Options{Check: o.Preflight, Settings: o.Settings, Now: o.Now}).Setup(mgr)
 }

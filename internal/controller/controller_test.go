@@ -23,7 +23,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// TestPodGetsAPort: one pod, one port, one call to make it and one to delete it.
+// TestPodGetsAPort: one pod has one port, which costs one call to create and one to delete.
 func TestPodGetsAPort(t *testing.T) {
 	b := newBed(t)
 	pod := b.pod("web")
@@ -69,8 +69,8 @@ func (b *bed) annotation(pod *corev1.Pod) string {
 	return got.Annotations[v1.VIFAnnotation]
 }
 
-// TestNoPortForHostNetworkNorUnscheduled: hostNetwork pods, pods without node
-// and finished pods get none.
+// TestNoPortForHostNetworkNorUnscheduled: hostNetwork pods, pods without a node and finished pods
+// get no port.
 func TestNoPortForHostNetworkNorUnscheduled(t *testing.T) {
 	b := newBed(t)
 	b.pod("host", func(p *corev1.Pod) { p.Spec.HostNetwork = true })
@@ -79,7 +79,8 @@ func TestNoPortForHostNetworkNorUnscheduled(t *testing.T) {
 	b.never("a port for another", func() bool { return b.cloud.Ports() != 1 })
 }
 
-// TestFinishedPodGivesItsPortBack: once it is unplugged, and not before.
+// TestFinishedPodGivesItsPortBack: a finished pod gives its port back once the port is unplugged,
+// and not before.
 func TestFinishedPodGivesItsPortBack(t *testing.T) {
 	b := newBed(t)
 	pod := b.pod("job")
@@ -91,8 +92,8 @@ func TestFinishedPodGivesItsPortBack(t *testing.T) {
 	b.settled(0)
 }
 
-// TestPodsOfOneName are told apart by their UIDs: the second does not get the
-// port of the first while that is plugged.
+// TestPodsOfOneName: pods of the same name differ by their UIDs. The second does not get the port
+// of the first while that is plugged.
 func TestPodsOfOneName(t *testing.T) {
 	b := newBed(t)
 	first := b.pod("db-0")
@@ -108,7 +109,7 @@ func TestPodsOfOneName(t *testing.T) {
 	b.settled(1)
 }
 
-// TestPodGoesWhileItsPortIsMade leaks nothing.
+// TestPodGoesWhileItsPortIsMade: a pod that is deleted while its port is created leaks nothing.
 func TestPodGoesWhileItsPortIsMade(t *testing.T) {
 	b := newBed(t)
 	release := b.block(memory.CreatePorts)
@@ -116,13 +117,13 @@ func TestPodGoesWhileItsPortIsMade(t *testing.T) {
 	pod := b.pod("brief")
 	b.eventually("the port is asked for", func() bool { return b.cloud.Calls(memory.CreatePorts) == 1 })
 	b.delete(pod)
-	time.Sleep(100 * time.Millisecond) // let the controller see it
+	time.Sleep(100 * time.Millisecond) // let the controller see the deletion
 	release()
 	b.eventually("the port is given up", func() bool { return b.cloud.Calls(memory.DeletePort) == 1 })
 	b.settled(0)
 }
 
-// TestSlowCreationHoldsNobodyUp: invariant 8.
+// TestSlowCreationHoldsNobodyUp: a slow creation delays no other pod (invariant 8).
 func TestSlowCreationHoldsNobodyUp(t *testing.T) {
 	b := newBed(t)
 	gate := make(chan struct{})
@@ -140,14 +141,14 @@ func TestSlowCreationHoldsNobodyUp(t *testing.T) {
 	b.mu.Unlock()
 	b.pod("slow")
 	b.eventually("the first port is asked for", func() bool { return b.cloud.Calls(memory.CreatePorts) == 1 })
-	// The first to arrive goes to the oldest pod, which is right; so two of three.
+	// The first port to arrive rightly serves the oldest pod: so two of three pods are served.
 	pods := []*corev1.Pod{b.pod("a"), b.pod("b")}
 	b.eventually("two pods are served", func() bool { return len(b.ports()) == 2 })
 	_ = pods
 }
 
-// TestDeletedByHand: a KuryrPort deleted under a living pod is put back as it
-// was, and its port stays in the cloud all the time.
+// TestDeletedByHand: a KuryrPort that is deleted under a living pod is restored as it was. Its port
+// stays in the cloud all the time.
 func TestDeletedByHand(t *testing.T) {
 	b := newBed(t)
 	pod := b.pod("web")
@@ -167,15 +168,14 @@ func TestDeletedByHand(t *testing.T) {
 	}
 	b.mentions("Event on the pod", b.eventOn("web", "KuryrPortDeleted"), "put back")
 	b.eventOn(port.Name, "KuryrPortDeleted")
-	time.Sleep(1500 * time.Millisecond) // the orphan collector has its chance
+	time.Sleep(1500 * time.Millisecond) // time for the collector
 	if b.cloud.Calls(memory.CreatePorts) != 1 || b.cloud.Calls(memory.DeletePort) != 0 {
 		t.Errorf("%d ports made and %d deleted, want 1 and 0", b.cloud.Calls(memory.CreatePorts), b.cloud.Calls(memory.DeletePort))
 	}
 }
 
-// TestPutBackWithItsType: the cloud knows nothing of a type that is
-// configured, so what is put back has it from its pool, also if the settings
-// lead to another one meanwhile.
+// TestPutBackWithItsType: the cloud does not know a configured type. So a restored KuryrPort has
+// the type of its pool, also if the settings lead to another one meanwhile.
 func TestPutBackWithItsType(t *testing.T) {
 	for name, now := range map[string]string{"same settings": "midonet", "other settings": "tap"} {
 		t.Run(name, func(t *testing.T) {
@@ -199,7 +199,7 @@ func TestPutBackWithItsType(t *testing.T) {
 	}
 }
 
-// TestFreePortDeletedByHand is gone, and another is made.
+// TestFreePortDeletedByHand: the port is deleted, and another is created.
 func TestFreePortDeletedByHand(t *testing.T) {
 	b := idleBed(t)
 	b.set(func(s *settings.Settings) { s.Pools.Min, s.Pools.Max, s.Pools.Batch = 2, 5, 2 })
@@ -217,8 +217,8 @@ func TestFreePortDeletedByHand(t *testing.T) {
 	b.settled(3)
 }
 
-// TestWarmPool: with min ports kept, the next pod gets one of these, and one
-// given back is used again.
+// TestWarmPool: with min free ports, the next pod gets one of these, and a port that was given back
+// is used again.
 func TestWarmPool(t *testing.T) {
 	b := idleBed(t)
 	b.set(func(s *settings.Settings) {
@@ -239,7 +239,7 @@ func TestWarmPool(t *testing.T) {
 	}
 }
 
-// TestEditedGroupsAreRepaired in the object and in the cloud.
+// TestEditedGroupsAreRepaired: edited groups are repaired in the object and in the cloud.
 func TestEditedGroupsAreRepaired(t *testing.T) {
 	b := newBed(t)
 	port := b.bound(b.pod("web"))
@@ -260,9 +260,8 @@ func TestEditedGroupsAreRepaired(t *testing.T) {
 	})
 }
 
-// TestCrashBetweenPortAndObject: the controller dies after the cloud made the
-// port and before the object is written. The next one serves the pod, and what
-// was made for nobody is collected.
+// TestCrashBetweenPortAndObject: the controller ends after the cloud has created the port and
+// before the object is written. The next one serves the pod, and unused ports are collected.
 func TestCrashBetweenPortAndObject(t *testing.T) {
 	b := idleBed(t)
 	made := make(chan struct{}, 10)
@@ -288,8 +287,8 @@ func TestCrashBetweenPortAndObject(t *testing.T) {
 	b.never("somebody else's port is collected", func() bool { return !b.cloud.HasPort(foreign) || b.cloud.Ports() != 2 })
 }
 
-// TestLostAnswerIsLookedAfter: ports made by a request whose answer was lost are
-// collected after the grace, not after the interval.
+// TestLostAnswerIsLookedAfter: the ports of a request whose answer was lost are collected after the
+// grace period, not after the interval.
 func TestLostAnswerIsLookedAfter(t *testing.T) {
 	b := idleBed(t)
 	b.set(func(s *settings.Settings) {
@@ -309,7 +308,7 @@ func TestLostAnswerIsLookedAfter(t *testing.T) {
 	}
 }
 
-// TestPodsGoWhileNobodyLooks: pods deleted while no controller runs leave nothing.
+// TestPodsGoWhileNobodyLooks: pods that are deleted while no controller runs leave nothing.
 func TestPodsGoWhileNobodyLooks(t *testing.T) {
 	b := newBed(t)
 	pods := []*corev1.Pod{b.pod("a"), b.pod("b"), b.pod("c")}
@@ -324,7 +323,7 @@ func TestPodsGoWhileNobodyLooks(t *testing.T) {
 	b.bound(pods[2])
 }
 
-// TestRestartAsksTheCloudNothing: invariant 7.
+// TestRestartAsksTheCloudNothing: a restart causes no requests to the cloud (invariant 7).
 func TestRestartAsksTheCloudNothing(t *testing.T) {
 	b := newBed(t)
 	b.bound(b.pod("a"))
@@ -341,7 +340,7 @@ func TestRestartAsksTheCloudNothing(t *testing.T) {
 	}
 }
 
-// TestNodeGoes: its ports go once its pods are gone, plugged or not.
+// TestNodeGoes: the ports of a deleted node are deleted once its pods are gone, plugged or not.
 func TestNodeGoes(t *testing.T) {
 	b := newBed(t)
 	pod := b.pod("web")
@@ -354,7 +353,7 @@ func TestNodeGoes(t *testing.T) {
 	b.eventually("its pool goes", func() bool { return len(b.pools()) == 0 })
 }
 
-// TestNonsenseOnAPod is overwritten, also when it names another pod's port.
+// TestNonsenseOnAPod: an invalid annotation is overwritten, also one that names another pod's port.
 func TestNonsenseOnAPod(t *testing.T) {
 	b := newBed(t)
 	victim := b.pod("victim")
@@ -376,7 +375,7 @@ func TestNonsenseOnAPod(t *testing.T) {
 	}
 }
 
-// TestPoolDeletedByHand is made again; edited levels do not stay.
+// TestPoolDeletedByHand: the pool is created again, and edited levels are reset.
 func TestPoolDeletedByHand(t *testing.T) {
 	b := newBed(t)
 	b.bound(b.pod("web"))
@@ -392,7 +391,7 @@ func TestPoolDeletedByHand(t *testing.T) {
 	b.settled(1)
 }
 
-// TestPortDebug names ports after their pods, and free ones not.
+// TestPortDebug: ports are named after their pods, free ports are not.
 func TestPortDebug(t *testing.T) {
 	b := idleBed(t)
 	b.set(func(s *settings.Settings) { s.Pods.PortDebug = true; s.Pools.Min = 1 })
@@ -407,8 +406,8 @@ func TestPortDebug(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce: pods come and go in bulk, some before they have a port, and in
-// the end there is a port a pod and nothing else. Each port was made once.
+// TestManyAtOnce: many pods come and go, some before they have a port. In the end each pod has one
+// port, and no other port exists. Each port was created once.
 func TestManyAtOnce(t *testing.T) {
 	b := newBed(t)
 	var wg sync.WaitGroup

@@ -22,10 +22,10 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// errLost is an answer that does not say what became of the write.
+// errLost is an answer that does not say whether the write succeeded.
 var errLost = errors.New("etcdserver: request timed out")
 
-// TestAnswerToANewKuryrPortIsLost: it was written, and the pod keeps its port.
+// TestAnswerToANewKuryrPortIsLost: the write succeeded, and the pod keeps its port.
 func TestAnswerToANewKuryrPortIsLost(t *testing.T) {
 	b := idleBed(t)
 	var n atomic.Int32
@@ -47,8 +47,8 @@ func TestAnswerToANewKuryrPortIsLost(t *testing.T) {
 	}
 }
 
-// TestAnswerIsLostAndTheCacheIsLate: what was written without a word is not
-// given up because its pod goes before the cache shows it.
+// TestAnswerIsLostAndTheCacheIsLate: a KuryrPort that was written without an answer is not given up
+// when its pod is deleted before the cache shows it.
 func TestAnswerIsLostAndTheCacheIsLate(t *testing.T) {
 	b := idleBed(t)
 	var stale atomic.Bool
@@ -75,8 +75,8 @@ func TestAnswerIsLostAndTheCacheIsLate(t *testing.T) {
 	b.settled(0)
 }
 
-// pluggedIn makes a pod with a plugged port, and stops the controller once it has
-// written all that it writes of them.
+// pluggedIn creates a pod with a plugged port, and stops the controller once it has finished its
+// writes for them.
 func (b *bed) pluggedIn() (*corev1.Pod, *v1.KuryrPort) {
 	b.t.Helper()
 	pod := b.pod("first")
@@ -87,8 +87,8 @@ func (b *bed) pluggedIn() (*corev1.Pod, *v1.KuryrPort) {
 	return pod, port
 }
 
-// TestNewLeaderKnowsPodsBeforePorts: a pod that is annotated and plugged has its
-// port, also if the cache shows the KuryrPort late.
+// TestNewLeaderKnowsPodsBeforePorts: an annotated pod with a plugged port keeps its port, also if
+// the cache shows the KuryrPort late.
 func TestNewLeaderKnowsPodsBeforePorts(t *testing.T) {
 	b := newBed(t)
 	_, port := b.pluggedIn()
@@ -105,7 +105,7 @@ func TestNewLeaderKnowsPodsBeforePorts(t *testing.T) {
 	b.settled(2)
 }
 
-// noPortsWhile makes the cache show no KuryrPorts while stale.
+// noPortsWhile makes the cache show no KuryrPorts while stale is set.
 func noPortsWhile(stale *atomic.Bool) interceptor.Funcs {
 	return interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
@@ -123,8 +123,8 @@ func noPortsWhile(stale *atomic.Bool) interceptor.Funcs {
 	}
 }
 
-// TestNewLeaderKnowsPortsBeforePods: a KuryrPort deleted by hand is put back also
-// if the cache does not show its pod yet.
+// TestNewLeaderKnowsPortsBeforePods: a KuryrPort that was deleted by hand is restored also if the
+// cache does not show its pod yet.
 func TestNewLeaderKnowsPortsBeforePods(t *testing.T) {
 	b := newBed(t)
 	pod, port := b.pluggedIn()
@@ -148,7 +148,7 @@ func TestNewLeaderKnowsPortsBeforePods(t *testing.T) {
 	b.start()
 	b.never("the plugged port is deleted", func() bool { return !b.cloud.HasPort(port.Name) })
 	stale.Store(false)
-	b.settings.Set(b.current) // an event would, if the cache were late in earnest
+	b.settings.Set(b.current) // an event would do so if the cache really were late
 	b.eventually("the KuryrPort is put back", func() bool {
 		again := b.portOf(pod)
 		return again != nil && again.UID != port.UID
@@ -158,8 +158,8 @@ func TestNewLeaderKnowsPortsBeforePods(t *testing.T) {
 	}
 }
 
-// TestLookedUpForAPodThatRunsToItsEnd: a port whose object is gone is looked up for
-// its pod, which is told to end meanwhile. As long as it runs the port stays.
+// TestLookedUpForAPodThatRunsToItsEnd: a port without an object is looked up for its pod, whose
+// deletion begins meanwhile. The port stays as long as the pod runs.
 func TestLookedUpForAPodThatRunsToItsEnd(t *testing.T) {
 	b := newBed(t)
 	pod, port := b.pluggedIn()
@@ -174,15 +174,15 @@ func TestLookedUpForAPodThatRunsToItsEnd(t *testing.T) {
 	if err := b.client.Delete(t.Context(), pod, client.GracePeriodSeconds(3600)); err != nil {
 		t.Fatal(err)
 	}
-	b.bound(b.pod("second")) // planned after the pod was told
+	b.bound(b.pod("second")) // planned after the deletion has begun
 	release()
 	b.never("the port of a pod that runs is deleted", func() bool { return !b.cloud.HasPort(port.Name) })
 	b.delete(pod)
 	b.settled(1)
 }
 
-// TestPortBehindTheCacheIsNobodysToDelete: what looks like an orphan as the
-// cache does not show its KuryrPort is not deleted.
+// TestPortBehindTheCacheIsNobodysToDelete: a port that seems unnamed because the cache does not
+// show its KuryrPort is not deleted.
 func TestPortBehindTheCacheIsNobodysToDelete(t *testing.T) {
 	b := idleBed(t)
 	b.set(func(s *settings.Settings) {

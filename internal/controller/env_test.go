@@ -4,10 +4,11 @@
 package controller_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
-	"strings"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -28,11 +29,12 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
+	checks "github.com/kuryr-go/kuryr/internal/plan/preflight"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// hurried is a backoff for who waits for what comes after it.
+// hurried is a short backoff, for tests that wait for what follows it.
 var hurried = outcome.Backoff{
 	Min: 50 * time.Millisecond, Max: 200 * time.Millisecond, Quota: 300 * time.Millisecond, Rejected: 300 * time.Millisecond,
 }
@@ -44,8 +46,9 @@ const (
 	node    = "node-1"
 )
 
-// bed is a cluster, a cloud and a controller between them.
+// bed is a cluster, a cloud, and a controller between them.
 type bed struct {
+	born     time.Time // Events of before are those of other tests
 	t        testing.TB
 	client   client.Client
 	cloud    *memory.Cloud
@@ -53,15 +56,19 @@ type bed struct {
 	current  settings.Settings
 	stop     func()
 
-	unhurried bool                                        // leave all delays as they are in use
-	gap       time.Duration                               // of statuses; 0 is short
-	balancing bool                                        // the controller makes load balancers, too; nobody plans them
-	newClient client.NewClientFunc                        // of the manager; nil is the usual
-	cache     cache.Options                               // of the manager, as in use
-	looking   time.Duration                               // between two looks at the subnets; 0: nobody looks
-	backend   sdn.Backend                                 // of the controller; nil is cloud's
-	around    func(sdn.LoadBalancers) sdn.LoadBalancers   // nil: nobody is between the controller and cloud
-	guarding  func(sdn.SecurityGroups) sdn.SecurityGroups // likewise of security groups
+	unhurried bool                                        // keep all delays as in production
+	gap       time.Duration                               // StatusGap; 0: a short one
+	balancing bool                                        // load balancers are applied, not planned
+	networked bool                                        // namespaces may have networks of their own
+	newClient client.NewClientFunc                        // of the manager; nil: the usual one
+	cache     cache.Options                               // of the manager, as in production
+	mend      time.Duration                               // Options.Mend; 0: a short one
+	stuck     time.Duration                               // Options.Stuck; 0: as in production
+	looking   time.Duration                               // Options.Look; 0: never
+	backend   sdn.Backend                                 // of the controller; nil: that of cloud
+	around    func(sdn.LoadBalancers) sdn.LoadBalancers   // wraps the cloud; nil: nothing does
+	guarding  func(sdn.SecurityGroups) sdn.SecurityGroups // wraps security groups
+	preflight func(context.Context) checks.Report         // Options.Preflight; nil: no checks
 	manager   ctrl.Manager                                // the last one started
 
 	mu     sync.Mutex
@@ -69,7 +76,7 @@ type bed struct {
 	after  memory.Hook
 }
 
-// newBed returns a bed with one node and a started controller.
+// newBed returns a bed with one node and a running controller.
 func newBed(t testing.TB) *bed {
 	t.Helper()
 	b := idleBed(t)
@@ -77,7 +84,7 @@ func newBed(t testing.TB) *bed {
 	return b
 }
 
-// idleBed is newBed without the controller.
+// idleBed is newBed without a controller.
 func idleBed(t testing.TB) *bed {
 	t.Helper()
 	turn(t)
@@ -89,7 +96,7 @@ func idleBed(t testing.TB) *bed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bed{t: t, client: c, cloud: memory.New(memory.Subnet{
+	b := &bed{t: t, client: c, born: time.Now(), cloud: memory.New(memory.Subnet{
 		ID: subnet, NetworkID: network, Prefix: netip.MustParsePrefix("10.1.0.0/16"), Gateway: netip.MustParseAddr("10.1.0.1"), MTU: 1442,
 	})}
 	b.cloud.Before = func(ctx context.Context, call string, n int) error { return b.hook(&b.before)(ctx, call, n) }
@@ -116,7 +123,7 @@ func (b *bed) hook(h *memory.Hook) memory.Hook {
 	return *h
 }
 
-// fail makes the cloud answer a call with err, nil to work again.
+// fail makes a call to the cloud return err; nil ends that.
 func (b *bed) fail(call string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -128,7 +135,7 @@ func (b *bed) fail(call string, err error) {
 	}
 }
 
-// block makes the cloud hold a call until release is called.
+// block makes the cloud block a call until release is called.
 func (b *bed) block(call string) (release func()) {
 	gate := make(chan struct{})
 	b.mu.Lock()
@@ -153,7 +160,7 @@ func (b *bed) start() {
 		b.t.Fatal(err)
 	}
 	mgr, err := ctrl.NewManager(serverOf(b.t), ctrl.Options{
-		Scheme: scheme, Cache: b.cache, Metrics: metricsserver.Options{BindAddress: "0"}, NewClient: b.newClient,
+		Scheme: scheme, Cache: lateKind.apply(b.cache), Metrics: metricsserver.Options{BindAddress: "0"}, NewClient: b.newClient,
 	})
 	if err != nil {
 		b.t.Fatal(err)
@@ -163,6 +170,7 @@ func (b *bed) start() {
 		b.backend = b.cloud.Backend("cluster")
 	}
 	options := controller.Options{Ports: b.backend, Visibility: b.backend, Capacity: b.backend, Hosts: b.backend, Settings: b.settings}
+	options.Stuck, options.Namespace, options.Preflight = b.stuck, holderNamespace, b.preflight
 	if b.looking > 0 {
 		options.Details, options.Look = b.backend, b.looking
 	}
@@ -176,8 +184,12 @@ func (b *bed) start() {
 		}
 		b.set(func(s *settings.Settings) { s.Services.SubnetIDs = []string{vipSubnet} })
 	}
+	if b.networked {
+		cloud := b.cloud.Backend("cluster")
+		options.Networks, options.SubnetPools, options.Subnets, options.SlowDeletion = cloud, cloud, cloud, 500*time.Millisecond
+	}
 	if !b.unhurried {
-		options.Backoff, options.Mend = hurried, 100*time.Millisecond
+		options.Backoff, options.Mend = hurried, cmp.Or(b.mend, 100*time.Millisecond)
 		options.PoolIdle, options.StatusGap = 2*time.Second, max(b.gap, 50*time.Millisecond)
 	}
 	if err := controller.Setup(ctx, mgr, options); err != nil {
@@ -187,6 +199,7 @@ func (b *bed) start() {
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(ctx) }()
 	b.stop = sync.OnceFunc(func() {
+		b.manager = nil // its cache follows nothing any more
 		cancel()
 		if err := <-done; err != nil {
 			b.t.Errorf("the controller ended with: %v", err)
@@ -194,7 +207,7 @@ func (b *bed) start() {
 	})
 }
 
-// sweep leaves the API server as it was.
+// sweep restores the initial state of the API server.
 func (b *bed) sweep() {
 	if b.stop != nil {
 		b.stop()
@@ -205,6 +218,7 @@ func (b *bed) sweep() {
 	_ = b.client.DeleteAllOf(ctx, &eventsv1.Event{}, client.InNamespace("default"))
 	_ = b.client.DeleteAllOf(ctx, &corev1.Node{})
 	_ = b.client.DeleteAllOf(ctx, &v1.KuryrPortPool{})
+	_ = b.client.DeleteAllOf(ctx, &v1.KuryrCluster{})
 	var list v1.KuryrPortList
 	_ = b.client.List(ctx, &list)
 	for i := range list.Items {
@@ -221,7 +235,7 @@ func (b *bed) create(obj client.Object) {
 	}
 }
 
-// pod makes a pod that is scheduled to the node.
+// pod creates a pod on the node.
 func (b *bed) pod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 	b.t.Helper()
 	pod := &corev1.Pod{
@@ -268,7 +282,7 @@ func (b *bed) pools() []v1.KuryrPortPool {
 	return list.Items
 }
 
-// portOf returns the KuryrPort of a pod, nil if it has none.
+// portOf returns the KuryrPort of a pod; nil if the pod has none.
 func (b *bed) portOf(pod *corev1.Pod) *v1.KuryrPort {
 	b.t.Helper()
 	var found *v1.KuryrPort
@@ -284,7 +298,7 @@ func (b *bed) portOf(pod *corev1.Pod) *v1.KuryrPort {
 	return found
 }
 
-// bound waits until a pod has its port, as the status says, too.
+// bound waits until a pod has its port, in the status, too.
 func (b *bed) bound(pod *corev1.Pod) *v1.KuryrPort {
 	b.t.Helper()
 	var port *v1.KuryrPort
@@ -295,7 +309,21 @@ func (b *bed) bound(pod *corev1.Pod) *v1.KuryrPort {
 	return port
 }
 
-// free returns a KuryrPort that no pod has, nil if there is none.
+// knows waits until the controller's cache shows a KuryrPort for which ok is true. The API server
+// may show it before: a plan that must find it, because of an event of another kind, may then be made
+// without it.
+func (b *bed) knows(what string, ok func(*v1.KuryrPort) bool) {
+	b.t.Helper()
+	b.eventually("the controller knows that "+what, func() bool {
+		var list v1.KuryrPortList
+		if err := b.manager.GetCache().List(b.t.Context(), &list); err != nil {
+			b.t.Fatal(err)
+		}
+		return slices.ContainsFunc(list.Items, func(p v1.KuryrPort) bool { return ok(&p) })
+	})
+}
+
+// free returns a KuryrPort without a pod; nil if none exists.
 func (b *bed) free() *v1.KuryrPort {
 	b.t.Helper()
 	for _, port := range b.ports() {
@@ -306,7 +334,7 @@ func (b *bed) free() *v1.KuryrPort {
 	return nil
 }
 
-// settled waits until the cloud has n ports and there are n KuryrPorts.
+// settled waits until there are n ports in the cloud and n KuryrPorts.
 func (b *bed) settled(n int) {
 	b.t.Helper()
 	b.eventually(fmt.Sprintf("there are %d ports and as many objects", n), func() bool {
@@ -314,7 +342,7 @@ func (b *bed) settled(n int) {
 	})
 }
 
-// attach says, as the node's daemon does, that a port is plugged.
+// attach reports, as the node's daemon does, whether a port is plugged.
 func (b *bed) attach(port *v1.KuryrPort, plugged bool) {
 	b.t.Helper()
 	status := map[string]any{}
@@ -330,7 +358,7 @@ func (b *bed) attach(port *v1.KuryrPort, plugged bool) {
 	}
 }
 
-// eventOn waits for an Event of a reason on an object, and returns its note.
+// eventOn waits for an Event with this reason on an object, and returns its note.
 func (b *bed) eventOn(name, reason string) string {
 	b.t.Helper()
 	var note string
@@ -340,7 +368,7 @@ func (b *bed) eventOn(name, reason string) string {
 			b.t.Fatal(err)
 		}
 		for _, e := range list.Items {
-			if e.Regarding.Name == name && e.Reason == reason {
+			if e.Regarding.Name == name && e.Reason == reason && !e.EventTime.Time.Before(b.born) {
 				note = e.Note
 			}
 		}
@@ -352,13 +380,13 @@ func (b *bed) eventOn(name, reason string) string {
 func (b *bed) mentions(what, text string, words ...string) {
 	b.t.Helper()
 	for _, w := range words {
-		if !strings.Contains(text, w) {
+		if !hasWords(text, w) {
 			b.t.Errorf("%s = %q, want it to mention %q", what, text, w)
 		}
 	}
 }
 
-// eventually waits for what has to come; how long is no matter of the test.
+// eventually waits for a condition. How long that takes is not part of the test.
 func (b *bed) eventually(what string, ok func() bool) {
 	b.t.Helper()
 	b.eventuallyIn(30*time.Second, what, ok)
@@ -375,7 +403,7 @@ func (b *bed) eventuallyIn(patience time.Duration, what string, ok func() bool) 
 	}
 }
 
-// never checks for a while that something does not come.
+// never checks for a while that a condition does not become true.
 func (b *bed) never(what string, bad func() bool) {
 	b.t.Helper()
 	for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {

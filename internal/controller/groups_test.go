@@ -21,10 +21,10 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 )
 
-// TestGroupsThatNoStatusTellsOf: a controller ends after it has put a pod's groups
-// on a port and before it could say so. The pod goes, and the port's spec has the
-// pool's groups again, which its status never ceased to tell of: the port gets
-// them before another pod gets the port.
+// TestGroupsThatNoStatusTellsOf: a controller ends after it has put a pod's groups on a port and
+// before it could report that. The pod is deleted, and the port's spec has the pool's groups again.
+// The status has always named those. The port gets the pool's groups before another pod gets the
+// port.
 func TestGroupsThatNoStatusTellsOf(t *testing.T) {
 	b := idleBed(t)
 	b.current.Pools.Min, b.current.Pools.TTL = 1, metav1.Duration{Duration: time.Hour}

@@ -22,10 +22,10 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// whenDoubtful is no interval, and a short grace.
+// whenDoubtful has no interval, and a short grace period.
 var whenDoubtful = config.Orphans{Grace: metav1.Duration{Duration: 200 * time.Millisecond}}
 
-// doubtfulBed is idleBed without periodic looks.
+// doubtfulBed is idleBed without periodic comparisons.
 func doubtfulBed(t *testing.T) *bed {
 	t.Helper()
 	b := idleBed(t)
@@ -34,8 +34,8 @@ func doubtfulBed(t *testing.T) *bed {
 	return b
 }
 
-// quiet waits until the cloud's ports have not been listed for several graces, and
-// returns how often they had been.
+// quiet waits until the cloud's ports have not been listed for several grace periods. It returns
+// the number of lists before that.
 func (b *bed) quiet() int {
 	b.t.Helper()
 	n, since := b.cloud.Calls(memory.ListPorts), time.Now()
@@ -48,7 +48,7 @@ func (b *bed) quiet() int {
 	return n
 }
 
-// runs says, as kubelet does, that a pod has its address.
+// runs reports, as kubelet does, that a pod has its address.
 func (b *bed) runs(pod *corev1.Pod, port *v1.KuryrPort) {
 	b.t.Helper()
 	ip := port.Spec.VIF.Addresses[0].IP
@@ -58,8 +58,8 @@ func (b *bed) runs(pod *corev1.Pod, port *v1.KuryrPort) {
 	}
 }
 
-// Without an interval the cloud's ports are listed after the start and never again,
-// while pods come and go.
+// Without an interval the cloud's ports are listed after the start and never again, while pods come
+// and go.
 func TestNobodyLooksWithoutReason(t *testing.T) {
 	b := doubtfulBed(t)
 	b.start()
@@ -77,8 +77,8 @@ func TestNobodyLooksWithoutReason(t *testing.T) {
 	}
 }
 
-// What a lost answer leaves is collected, also if the first looks fail, and then
-// it is quiet again.
+// The ports of a lost answer are collected, also if the first comparisons fail. Then no more
+// comparisons follow.
 func TestDoubtIsLookedInto(t *testing.T) {
 	b := doubtfulBed(t)
 	var creates, lists atomic.Int32
@@ -125,10 +125,10 @@ func TestPodThatDoesNotStart(t *testing.T) {
 		port := b.portOf(pod)
 		return port != nil && port.Name != lost && b.cloud.HasPort(port.Name)
 	})
-	b.quiet() // it still does not start, but that has been looked into
+	b.quiet() // it still does not start, but had its comparison
 }
 
-// A port that could not be deleted at first is not forgotten.
+// A port whose deletion has failed is deleted later.
 func TestUndeletedOrphanIsNotForgotten(t *testing.T) {
 	b := doubtfulBed(t)
 	stray, err := b.cloud.Backend("cluster").CreatePorts(t.Context(), sdn.Owner{Kind: "kuryrportpool", Name: "gone"},

@@ -19,7 +19,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// machinesBed is an idle bed whose nodes with the label vm=yes are virtual machines.
+// machinesBed is an idle bed. Its nodes with the label vm=yes are virtual machines.
 func machinesBed(t *testing.T) *bed {
 	b := idleBed(t)
 	b.current.Nodes = []config.NodePorts{{NodeSelector: labelled("vm", "yes"), VIFType: config.VIFTypeVLAN}}
@@ -31,8 +31,8 @@ func machinesBed(t *testing.T) *bed {
 
 func onNode(name string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Spec.NodeName = name } }
 
-// TestNodesOfTwoKinds: labels say how a node's ports are plugged. The machine of
-// a virtual node is looked for once, and not again by a process that finds a pool.
+// TestNodesOfTwoKinds: labels decide how a node's ports are plugged. The machine of a virtual node
+// is looked up once. A process that finds a pool does not look it up again.
 func TestNodesOfTwoKinds(t *testing.T) {
 	b := machinesBed(t)
 	b.cloud.AddMachine(memory.Machine{PortID: machine, SubnetID: machineNet, Address: machineAddr, Trunk: true})
@@ -66,7 +66,7 @@ func TestNodesOfTwoKinds(t *testing.T) {
 	b.settled(4)
 }
 
-// TestMachineNotFound: pods wait and are told why, until it is found.
+// TestMachineNotFound: pods wait, with the reason in an Event, until the machine is found.
 func TestMachineNotFound(t *testing.T) {
 	b := machinesBed(t)
 	b.start()
@@ -85,8 +85,8 @@ func TestMachineNotFound(t *testing.T) {
 	b.bound(late)
 }
 
-// TestMachineOfTwoAddresses: a node of both IP families says them in any order, and the
-// machine's port may have but one.
+// TestMachineOfTwoAddresses: a dual-stack node lists its addresses in any order, and the machine's
+// port may have only one of them.
 func TestMachineOfTwoAddresses(t *testing.T) {
 	b := machinesBed(t)
 	b.cloud.AddMachine(memory.Machine{PortID: machine, SubnetID: machineNet, Address: machineAddr, Trunk: true})
@@ -100,7 +100,7 @@ func TestMachineOfTwoAddresses(t *testing.T) {
 	}
 }
 
-// TestTwoMachinesOfOneAddress: the configuration says which.
+// TestTwoMachinesOfOneAddress: the configuration decides which of the two machines is meant.
 func TestTwoMachinesOfOneAddress(t *testing.T) {
 	b := machinesBed(t)
 	b.cloud.AddMachine(memory.Machine{PortID: machine, SubnetID: machineNet, Address: machineAddr, Trunk: true})
@@ -116,8 +116,8 @@ func TestTwoMachinesOfOneAddress(t *testing.T) {
 	}
 }
 
-// TestForeignMachines: a port of another project, or of another server than the node's
-// providerID names, is none of the node's, whatever address its kubelet says it has.
+// TestForeignMachines: a port of another project, or of another server than the node's providerID
+// names, is not the node's. That holds for whatever address the kubelet reports.
 func TestForeignMachines(t *testing.T) {
 	const server = "8d4b3f0a-7f2e-4a52-9d75-5d6a1d5b7c11"
 	for name, foreign := range map[string]memory.Machine{
@@ -143,8 +143,8 @@ func TestForeignMachines(t *testing.T) {
 	}
 }
 
-// TestMachinesOfAProject: the configuration names it. A node without a providerID, and
-// one of another kind of cloud, is told by its address and project alone.
+// TestMachinesOfAProject: the configuration names the project. A node without a providerID, or with
+// that of another kind of cloud, is identified by its address and project alone.
 func TestMachinesOfAProject(t *testing.T) {
 	for _, providerID := range []string{"", "metal3://default/node"} {
 		t.Run("providerID "+providerID, func(t *testing.T) {
@@ -173,7 +173,7 @@ func (b *bed) patchSpec(name string, spec map[string]any) {
 	}
 }
 
-// TestMachineGetsAnotherPort: that is found out when the SDN refuses the old one.
+// TestMachineGetsAnotherPort: the new port is found when the SDN refuses the old one.
 func TestMachineGetsAnotherPort(t *testing.T) {
 	b := machinesBed(t)
 	b.cloud.AddMachine(memory.Machine{PortID: machine, SubnetID: machineNet, Address: machineAddr, Trunk: true})
@@ -186,8 +186,8 @@ func TestMachineGetsAnotherPort(t *testing.T) {
 	}
 }
 
-// machineAnew has the node's machine made anew: its port and address are others, and
-// kubelet finds the Node of before.
+// machineAnew replaces the node's machine: the new one has another port and address. kubelet uses
+// the existing Node.
 func (b *bed) machineAnew(address string) {
 	b.t.Helper()
 	b.cloud.RemoveMachine(machine)
@@ -195,8 +195,8 @@ func (b *bed) machineAnew(address string) {
 	b.nodeStatus(node, address, true)
 }
 
-// TestMachineAnewUnderItsNode: none of its ports serves any more. Pods that are not
-// plugged get others, those that are get them once they are not, and are told.
+// TestMachineAnewUnderItsNode: none of the old machine's ports serves any more. Pods that are not
+// plugged get other ports. Plugged pods get an Event, and other ports once they are unplugged.
 func TestMachineAnewUnderItsNode(t *testing.T) {
 	b := warmMachine(t)
 	b.start()
@@ -217,15 +217,15 @@ func TestMachineAnewUnderItsNode(t *testing.T) {
 	}
 	b.eventually("a pod of before has one, too", elsewhere(&first))
 	b.mentions("the Event", b.eventOn("plugged", "ParentPortChanged"), machine, "another", "Delete the pod")
-	b.attach(b.portOf(plugged), false) // the new daemon knows nothing of it
+	b.attach(b.portOf(plugged), false) // the new daemon does not know it
 	b.eventually("and so has the one that was plugged", elsewhere(plugged))
 	b.eventually("no port of the former machine is left", func() bool {
 		return !slices.ContainsFunc(b.ports(), func(p v1.KuryrPort) bool { return p.Spec.VIF.ParentPortID == machine })
 	})
 }
 
-// TestMachineAnewWhileNobodyLooked: a process that starts sees it, too, before any pod
-// asks. The address may be that of before: the firmware has another ID.
+// TestMachineAnewWhileNobodyLooked: a new process also notices the new machine, before any pod
+// needs it. The address may be the same: the firmware has another ID.
 func TestMachineAnewWhileNobodyLooked(t *testing.T) {
 	firmware := func(b *bed, id string) {
 		patch := client.RawPatch("application/merge-patch+json", []byte(`{"status":{"nodeInfo":{"systemUUID":"`+id+`"}}}`))
@@ -245,7 +245,7 @@ func TestMachineAnewWhileNobodyLooked(t *testing.T) {
 	})
 }
 
-// TestNodeGetsAnotherAddress: the machine is looked for, and is the same.
+// TestNodeGetsAnotherAddress: the machine is looked up, and is the same.
 func TestNodeGetsAnotherAddress(t *testing.T) {
 	b := warmMachine(t)
 	b.start()
@@ -261,7 +261,7 @@ func TestNodeGetsAnotherAddress(t *testing.T) {
 	}
 }
 
-// again makes the node anew under its name, as another object.
+// again replaces the Node by another object of the same name.
 func (b *bed) again() {
 	b.t.Helper()
 	b.delete(nodeNamed(node))
@@ -270,8 +270,7 @@ func (b *bed) again() {
 	b.nodeStatus(node, machineAddr, true)
 }
 
-// warmMachine is a stopped bed whose node is a virtual machine with a pod on it and
-// a free port.
+// warmMachine is a stopped bed whose node is a virtual machine with a pod and a free port.
 func warmMachine(t *testing.T) *bed {
 	t.Helper()
 	b := machinesBed(t)
@@ -279,7 +278,7 @@ func warmMachine(t *testing.T) *bed {
 	return b
 }
 
-// warm has the machine of b's node carry a port of a pod and a free one.
+// warm gives the machine of b's node a pod's port and a free one.
 func (b *bed) warm() {
 	b.t.Helper()
 	b.cloud.AddMachine(memory.Machine{PortID: machine, SubnetID: machineNet, Address: machineAddr, Trunk: true})
@@ -291,8 +290,8 @@ func (b *bed) warm() {
 	b.stop()
 }
 
-// TestNodeIsAnotherMachine: a node that went and came back while nobody looked is
-// another machine. Its pods get no port of the machine of before.
+// TestNodeIsAnotherMachine: a node that was deleted and created while no controller ran is another
+// machine. Its pods get no port of the old machine.
 func TestNodeIsAnotherMachine(t *testing.T) {
 	b := warmMachine(t)
 	b.again()
@@ -304,9 +303,8 @@ func TestNodeIsAnotherMachine(t *testing.T) {
 	}
 }
 
-// TestNodeIsTheSameMachine: a node that went and came back is looked for once. A
-// process that starts after that knows its machine from the pool, which is older
-// than the node, and so are the ports.
+// TestNodeIsTheSameMachine: a node that was deleted and created is looked up once. A later process
+// knows its machine from the pool. The pool is older than the node, and so are the ports.
 func TestNodeIsTheSameMachine(t *testing.T) {
 	b := warmMachine(t)
 	made := b.pools()[0].CreationTimestamp
@@ -327,8 +325,8 @@ func TestNodeIsTheSameMachine(t *testing.T) {
 	}
 }
 
-// TestMachineThatIsNotKnownYet: while it cannot be told which machine a node is, none
-// of its ports goes, whatever the levels say. Once it can, they serve.
+// TestMachineThatIsNotKnownYet: while a node's machine is unknown, none of its ports is deleted,
+// whatever the levels are. Once it is known, the ports serve.
 func TestMachineThatIsNotKnownYet(t *testing.T) {
 	b := warmMachine(t)
 	free := b.free().Name
@@ -347,8 +345,8 @@ func TestMachineThatIsNotKnownYet(t *testing.T) {
 	}
 }
 
-// TestSubportIsPutBack: a KuryrPort deleted under a living pod on a machine
-// comes back with the same port.
+// TestSubportIsPutBack: a KuryrPort that is deleted under a living pod on a machine is restored
+// with the same port.
 func TestSubportIsPutBack(t *testing.T) {
 	b := machinesBed(t)
 	b.cloud.AddMachine(memory.Machine{PortID: machine, SubnetID: machineNet, Address: machineAddr, Trunk: true})
@@ -368,7 +366,7 @@ func TestSubportIsPutBack(t *testing.T) {
 	b.settled(1)
 }
 
-// TestWarmUpOfNodes: the pool of a node is filled as soon as it takes pods.
+// TestWarmUpOfNodes: the pool of a node is filled as soon as the node takes pods.
 func TestWarmUpOfNodes(t *testing.T) {
 	b := idleBed(t)
 	b.current.Pools.Min, b.current.Pools.WarmUp.Nodes = 2, true
@@ -392,7 +390,7 @@ func TestWarmUpOfNodes(t *testing.T) {
 	b.never("a second warm-up", func() bool { return b.cloud.Calls(memory.CreatePorts) != calls })
 }
 
-// TestWarmUpOfMachines looks for the machine without a pod.
+// TestWarmUpOfMachines: the machine is looked up without a pod.
 func TestWarmUpOfMachines(t *testing.T) {
 	b := machinesBed(t)
 	b.cloud.AddMachine(memory.Machine{PortID: machine, SubnetID: machineNet, Address: machineAddr, Trunk: true})
@@ -404,7 +402,8 @@ func TestWarmUpOfMachines(t *testing.T) {
 	}
 }
 
-// TestWarmUpOfNamespaces: those with pools of their own, on nodes that take pods.
+// TestWarmUpOfNamespaces: on nodes that take pods, the pools of namespaces with their own pools are
+// filled.
 func TestWarmUpOfNamespaces(t *testing.T) {
 	b := idleBed(t)
 	b.current.Pools.WarmUp.Namespaces = true

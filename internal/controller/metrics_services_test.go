@@ -18,7 +18,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// Names of metrics as measured has them.
+// The names of metrics as measured returns them.
 const (
 	stageActive = "kuryr_loadbalancer_stage_seconds active"
 	stageSynced = "kuryr_loadbalancer_stage_seconds synced"
@@ -29,13 +29,13 @@ func writeOf(change, result string) string {
 	return fmt.Sprintf("kuryr_loadbalancer_writes_total %s %s", change, result)
 }
 
-// TestServiceMetrics: what the metrics of load balancers say of a Service's life.
+// TestServiceMetrics: the metrics of load balancers during a Service's life.
 func TestServiceMetrics(t *testing.T) {
 	alone(t)
 	b := balancerBed(t)
 	b.set(func(s *settings.Settings) { s.Services.CheckInterval.Duration = time.Hour })
 	before := measured(t)
-	before["kuryr_loadbalancers_busy"] = 0 // a gauge: what a controller of before has left does not count
+	before["kuryr_loadbalancers_busy"] = 0 // a gauge: an earlier value does not count
 	b.start()
 	klb := b.balancer("web", func(s *v1.KuryrLoadBalancerSpec) { s.PublicIP = &v1.PublicIPSpec{NetworkID: publicNetwork} })
 	b.realised("web")
@@ -60,12 +60,12 @@ func TestServiceMetrics(t *testing.T) {
 	b.since(t, before, tally{
 		stageActive: 1, stageSynced: 3, drifts: 0, "kuryr_loadbalancers_busy": 0, writeOf("DeleteFloatingIP", "ok"): 1, writeOf("CreateLoadBalancer", "ok"): 1,
 	})
-	if asked := measured(t).moved(before, "kuryr_loadbalancer_writes_total DeleteLoadBalancer "); asked < 1 || asked > 2 { // the second finds it gone
+	if asked := measured(t).moved(before, "kuryr_loadbalancer_writes_total DeleteLoadBalancer "); asked < 1 || asked > 2 { // one may find it gone
 		t.Errorf("%v deletions of one load balancer", asked)
 	}
 }
 
-// moved returns how far all metrics whose names begin so have moved.
+// moved returns how far all metrics with this prefix have moved.
 func (now tally) moved(before tally, prefix string) (n float64) {
 	for name, v := range now {
 		if strings.HasPrefix(name, prefix) {
@@ -75,8 +75,8 @@ func (now tally) moved(before tally, prefix string) (n float64) {
 	return n
 }
 
-// TestStagesAreOfChanges: a look at what has not been changed is no stage, neither
-// after a restart, nor when it finds that somebody else has changed it.
+// TestStagesAreOfChanges: a check of an unchanged load balancer is no stage. That holds after a
+// restart, and if the check finds a change by somebody else.
 func TestStagesAreOfChanges(t *testing.T) {
 	alone(t)
 	b := balancerBed(t)

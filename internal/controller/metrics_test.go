@@ -22,7 +22,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// tally is what the metrics say, by name and label values.
+// tally has the values of the metrics, by name and label values.
 type tally map[string]float64
 
 func measured(t *testing.T) tally {
@@ -38,15 +38,15 @@ func measured(t *testing.T) tally {
 			for _, l := range m.GetLabel() {
 				name += " " + l.GetValue()
 			}
-			// Of what it is not a metric has nothing.
+			// The getters of other kinds of metric return zero.
 			out[name] = float64(m.GetHistogram().GetSampleCount()) + m.GetGauge().GetValue() + m.GetCounter().GetValue()
 		}
 	}
 	return out
 }
 
-// since waits until the metrics have moved so far since they were taken: those of
-// earlier tests are in them, too.
+// since waits until the metrics have moved so far since before. They also contain the counts of
+// earlier tests.
 func (b *bed) since(t *testing.T, before, want tally) {
 	t.Helper()
 	var name string
@@ -67,7 +67,7 @@ func (b *bed) since(t *testing.T, before, want tally) {
 	})
 }
 
-// TestPoolMetrics: what the metrics of pools say of a pool's life.
+// TestPoolMetrics: the metrics of pools during a pool's life.
 func TestPoolMetrics(t *testing.T) {
 	alone(t)
 	b := idleBed(t)
@@ -100,8 +100,8 @@ func TestPoolMetrics(t *testing.T) {
 	})
 }
 
-// TestPodsOfAMachineThatIsNotFoundWait: no pool counts them, and they are counted all the
-// same, once, until it is found.
+// TestPodsOfAMachineThatIsNotFoundWait: these pods are in no pool. They are counted all the same,
+// once, until the machine is found.
 func TestPodsOfAMachineThatIsNotFoundWait(t *testing.T) {
 	alone(t)
 	b := machinesBed(t)
@@ -117,7 +117,7 @@ func TestPodsOfAMachineThatIsNotFoundWait(t *testing.T) {
 	b.since(t, before, tally{"kuryr_pods_waiting": 0})
 }
 
-// TestHitIsOnePodThatHasItsPort: nothing is counted before the port is the pod's.
+// TestHitIsOnePodThatHasItsPort: nothing is counted before the pod has the port.
 func TestHitIsOnePodThatHasItsPort(t *testing.T) {
 	alone(t)
 	b := idleBed(t)
@@ -135,7 +135,8 @@ func TestHitIsOnePodThatHasItsPort(t *testing.T) {
 	b.set(func(s *settings.Settings) { s.Pools.Min, s.Pools.TTL.Duration = 1, time.Hour })
 	b.start()
 	b.bound(b.pod("first"))
-	b.eventually("a port is free", func() bool { p := b.free(); return p != nil && p.Status.Phase == v1.PortAvailable })
+	// Else the pod would get the port that is made for the pool, and with its creation.
+	b.knows("a port is free", func(p *v1.KuryrPort) bool { return p.Spec.PodRef == nil && p.Status.Phase == v1.PortAvailable })
 	before := measured(t)
 	refuse.Store(true)
 	pod := b.pod("web")
@@ -148,8 +149,7 @@ func TestHitIsOnePodThatHasItsPort(t *testing.T) {
 	b.since(t, before, tally{"kuryr_pool_hits_total": 1, "kuryr_pool_misses_total": 0, "kuryr_pool_wait_seconds": 0})
 }
 
-// TestConfigurationMetrics: the metrics name the file that is in use, and say when a
-// newer one is refused.
+// TestConfigurationMetrics: the metrics name the file in use, and show when a newer one is refused.
 func TestConfigurationMetrics(t *testing.T) {
 	live := settings.NewLive(settings.Settings{})
 	says := func(what string, want tally) {

@@ -32,12 +32,13 @@ import (
 
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=networkpolicies,verbs=get;list;watch
 
-// policyNotices says on each NetworkPolicy that it is not enforced, by one Event for each
-// of its generations. The Event's name is that of the generation, so that the API server
-// knows whether it was said already, for as long as it keeps Events.
+// policyNotices reports on each NetworkPolicy that Kuryr does not enforce it. It sends one Event
+// for each generation of the NetworkPolicy. The Event's name contains the generation. So the API
+// server knows whether the Event was sent, for as long as it keeps Events.
 //
-// NetworkPolicies have a cache of their own, of metadata alone. The manager's waits for
-// all that it is to have, and the permission to list these came after pods were served.
+// NetworkPolicies have a cache of their own, of metadata only. The manager's cache waits for all
+// its kinds. A cluster may lack the permission to list NetworkPolicies, as it was added in a later
+// version than the serving of pods.
 type policyNotices struct {
 	mgr       ctrl.Manager
 	pace      *rate.Limiter
@@ -52,7 +53,8 @@ type policyGeneration struct {
 }
 
 func addPolicyNotices(mgr ctrl.Manager, backoff outcome.Backoff) error {
-	// A cluster may have thousands of them when the controller starts, and nothing waits.
+	// A cluster may have thousands of NetworkPolicies when the controller starts, and nothing waits
+	// for these Events.
 	n := &policyNotices{mgr: mgr, pace: rate.NewLimiter(20, 20)}
 	return builder.TypedControllerManagedBy[policyGeneration](mgr).Named("networkpolicies").
 		WithOptions(controller.TypedOptions[policyGeneration]{
@@ -62,7 +64,7 @@ func addPolicyNotices(mgr ctrl.Manager, backoff outcome.Backoff) error {
 		Complete(n)
 }
 
-// watch puts each generation of each NetworkPolicy into queue, until ctx ends.
+// watch adds each generation of each NetworkPolicy to queue, until ctx ends.
 func (n *policyNotices) watch(ctx context.Context, queue workqueue.TypedRateLimitingInterface[policyGeneration]) error {
 	policies, err := cache.New(n.mgr.GetConfig(), cache.Options{
 		HTTPClient: n.mgr.GetHTTPClient(), Scheme: n.mgr.GetScheme(), Mapper: n.mgr.GetRESTMapper(),
@@ -108,7 +110,7 @@ func generationOf(o any) policyGeneration {
 	return policyGeneration{client.ObjectKeyFromObject(policy), policy.UID, policy.Generation}
 }
 
-// failed is told what keeps NetworkPolicies from being listed, at each try.
+// failed handles an error of a list or watch of NetworkPolicies. It runs at each try.
 func (n *policyNotices) failed(ctx context.Context, r *toolscache.Reflector, err error) {
 	if !apierrors.IsForbidden(err) {
 		toolscache.DefaultWatchErrorHandler(ctx, r, err)
@@ -119,10 +121,10 @@ func (n *policyNotices) failed(ctx context.Context, r *toolscache.Reflector, err
 	})
 }
 
-// Reconcile writes the Event of one generation, unless it is there.
+// Reconcile sends the Event of one generation, unless the Event exists.
 func (n *policyNotices) Reconcile(ctx context.Context, g policyGeneration) (ctrl.Result, error) {
 	if !kube.Pause(ctx, n.pace.Reserve().Delay()) {
-		return ctrl.Result{}, nil // the process ends
+		return ctrl.Result{}, nil // the process is ending
 	}
 	instance, err := os.Hostname()
 	if err != nil {
@@ -144,7 +146,7 @@ func (n *policyNotices) Reconcile(ctx context.Context, g policyGeneration) (ctrl
 	}
 	err = n.mgr.GetClient().Create(ctx, event)
 	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		return ctrl.Result{}, nil // it was said, or the namespace goes
+		return ctrl.Result{}, nil // the Event exists, or the namespace is being deleted
 	}
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("saying that NetworkPolicy %s is not enforced: %w", g.NamespacedName, err)

@@ -16,9 +16,8 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
-// TestNetworkPoliciesAreNotEnforced: each NetworkPolicy, also one that was there before,
-// says so in one Event for each generation: neither a change of its labels nor a new
-// process brings another.
+// TestNetworkPoliciesAreNotEnforced: each NetworkPolicy, including earlier ones, gets one Event for
+// each generation. Neither a change of its labels nor a new process sends another.
 func TestNetworkPoliciesAreNotEnforced(t *testing.T) {
 	b := idleBed(t)
 	early := b.policy("early")
@@ -41,8 +40,8 @@ func TestNetworkPoliciesAreNotEnforced(t *testing.T) {
 	}
 }
 
-// TestNetworkPoliciesForbidden: a ClusterRole of an earlier release keeps nobody from
-// serving pods, and the controller asks until it may.
+// TestNetworkPoliciesForbidden: with a ClusterRole of an earlier release the controller serves
+// pods. It tries to list NetworkPolicies until it may.
 func TestNetworkPoliciesForbidden(t *testing.T) {
 	o := newOlder(t)
 	o.install()
@@ -60,7 +59,7 @@ func TestNetworkPoliciesForbidden(t *testing.T) {
 	}
 }
 
-// policy makes a NetworkPolicy that lets nothing in.
+// policy creates a NetworkPolicy that admits no traffic.
 func (b *bed) policy(name string) *networkingv1.NetworkPolicy {
 	b.t.Helper()
 	policy := &networkingv1.NetworkPolicy{
@@ -71,7 +70,7 @@ func (b *bed) policy(name string) *networkingv1.NetworkPolicy {
 	return policy
 }
 
-// notEnforced returns the Events that say so of a NetworkPolicy.
+// notEnforced returns a NetworkPolicy's Events that say that it is not enforced.
 func (b *bed) notEnforced(policy *networkingv1.NetworkPolicy) []eventsv1.Event {
 	b.t.Helper()
 	var list eventsv1.EventList

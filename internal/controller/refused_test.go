@@ -11,7 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// kubelet writes what a node's kubelet, or who misses it, says of the node.
+// kubelet sets the Ready condition and the number of pods of a node, as kubelet or the node
+// controller does.
 func (b *bed) kubelet(name string, ready corev1.ConditionStatus, pods int) {
 	b.t.Helper()
 	text := fmt.Sprintf(`{"status":{"allocatable":{"pods":"%d"},"conditions":[{"type":"Ready","status":%q}]}}`, pods, ready)
@@ -20,8 +21,9 @@ func (b *bed) kubelet(name string, ready corev1.ConditionStatus, pods int) {
 	}
 }
 
-// TestPodsThatCannotRun get no ports, whoever put them on the node: beyond what its kubelet
-// runs, and while that is away. Pods that have theirs keep them.
+// TestPodsThatCannotRun: pods beyond the number that kubelet runs get no ports, nor do pods of a
+// node whose kubelet is away. It does not matter who has put them on the node. Pods that have ports
+// keep them.
 func TestPodsThatCannotRun(t *testing.T) {
 	b := idleBed(t)
 	b.kubelet(node, corev1.ConditionTrue, 3)
@@ -47,7 +49,7 @@ func TestPodsThatCannotRun(t *testing.T) {
 	b.bound(fourth)
 }
 
-// TestNodeThatIsNew: its network plugin is one of those it waits for to be ready.
+// TestNodeThatIsNew: a new node is not ready before its network plugin is.
 func TestNodeThatIsNew(t *testing.T) {
 	b := idleBed(t)
 	b.kubelet(node, corev1.ConditionFalse, 110)

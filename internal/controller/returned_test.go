@@ -18,7 +18,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// meddle changes the security groups of a port behind the controller's back.
+// meddle changes the security groups of a port without the controller.
 func (b *bed) meddle(port string, groups ...string) {
 	b.t.Helper()
 	if err := b.cloud.Backend("cluster").UpdatePort(b.t.Context(), port, sdn.PortUpdate{SecurityGroupIDs: &groups}); err != nil {
@@ -44,7 +44,7 @@ func (b *bed) phaseOf(name string) v1.PortPhase {
 	return port.Status.Phase
 }
 
-// keeping is an idle bed whose pools keep the ports of pods that have gone.
+// keeping is an idle bed whose pools keep the ports of deleted pods.
 func keeping(t *testing.T) *bed {
 	b := idleBed(t)
 	b.set(func(s *settings.Settings) { s.Pools.TTL.Duration, s.Pools.Max = time.Hour, 20 })
@@ -54,8 +54,8 @@ func keeping(t *testing.T) *bed {
 	return b
 }
 
-// TestGroupsThatSomebodyChangedAreNotPassedOn: a port is free for the next pod once it has
-// its own groups again; a port that the cloud has lost meanwhile is not free at all.
+// TestGroupsThatSomebodyChangedAreNotPassedOn: a port is free for the next pod once it has its own
+// groups again. A port that the cloud has lost meanwhile is not free.
 func TestGroupsThatSomebodyChangedAreNotPassedOn(t *testing.T) {
 	b := keeping(t)
 	b.start()
@@ -77,10 +77,10 @@ func TestGroupsThatSomebodyChangedAreNotPassedOn(t *testing.T) {
 	})
 }
 
-// TestPortsThatComeBackCostOneRequest, however many.
+// TestPortsThatComeBackCostOneRequest: all ports that come back at once cost one request.
 func TestPortsThatComeBackCostOneRequest(t *testing.T) {
 	b := keeping(t)
-	b.gap = time.Second // as in use
+	b.gap = time.Second // as in production
 	b.start()
 	const n = 12
 	var pods []*corev1.Pod
@@ -102,8 +102,8 @@ func TestPortsThatComeBackCostOneRequest(t *testing.T) {
 	}
 }
 
-// TestOutageKeepsNoPortFromTheNextPod: what could not be seen is seen later, and mended
-// then, also if the port has a pod by that time.
+// TestOutageKeepsNoPortFromTheNextPod: during an outage a returned port serves the next pod. Its
+// groups are checked and repaired later, also if it has a pod by then.
 func TestOutageKeepsNoPortFromTheNextPod(t *testing.T) {
 	for name, away := range map[string]func(*bed) (back func()){
 		"it answers 503": func(b *bed) func() {
@@ -114,7 +114,7 @@ func TestOutageKeepsNoPortFromTheNextPod(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := keeping(t)
-			b.cloud.SetQuota(1) // or the next pod would get another port
+			b.cloud.SetQuota(1) // so that the next pod gets no other port
 			b.start()
 			first := b.pod("first")
 			port := b.bound(first)

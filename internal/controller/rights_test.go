@@ -16,10 +16,10 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 )
 
-// TestWritesByStatus: with the rights of the manifests, which let nobody change a spec of
-// a pod or a Service, the controller annotates pods, and puts its finalizer on Services and
-// takes it away. What an earlier release has written by the objects themselves it takes
-// over: in the end a field has one owner.
+// TestWritesByStatus: the rights of the manifests allow no change of a pod's or a Service's spec.
+// With them the controller annotates pods, and adds and removes its finalizers of Services. It
+// takes over the fields that an earlier release has written through the objects themselves. In the
+// end each field has one manager.
 func TestWritesByStatus(t *testing.T) {
 	o := newOlder(t)
 	o.install()
@@ -63,7 +63,7 @@ func TestWritesByStatus(t *testing.T) {
 	}
 }
 
-// annotateAsBefore annotates a pod as releases did that could patch pods.
+// annotateAsBefore annotates a pod like the releases that could patch pods.
 func (o *older) annotateAsBefore(pod *corev1.Pod, value string) {
 	o.t.Helper()
 	u := &unstructured.Unstructured{Object: map[string]any{}}
@@ -76,7 +76,7 @@ func (o *older) annotateAsBefore(pod *corev1.Pod, value string) {
 	}
 }
 
-// managersOf returns who manages a field whose name has word in it.
+// managersOf returns the managers of fields whose name contains word.
 func (o *older) managersOf(obj client.Object, word string) (names []string) {
 	o.t.Helper()
 	now := obj.DeepCopyObject().(client.Object)

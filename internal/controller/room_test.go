@@ -23,7 +23,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// poolOn returns the pool of a node, nil if there is none.
+// poolOn returns the pool of a node; nil if the node has none.
 func (b *bed) poolOn(node string) *v1.KuryrPortPool {
 	for _, p := range b.pools() {
 		if p.Spec.Key.NodeName == node {
@@ -33,7 +33,7 @@ func (b *bed) poolOn(node string) *v1.KuryrPortPool {
 	return nil
 }
 
-// says waits until a condition of a node's pool is so, and returns its message.
+// says waits until a condition of a node's pool has this value, and returns its message.
 func (b *bed) says(node, kind string, is bool) (message string) {
 	b.t.Helper()
 	want := metav1.ConditionFalse
@@ -55,7 +55,7 @@ func (b *bed) says(node, kind string, is bool) (message string) {
 	return message
 }
 
-// TestQuotaIsSaidWithNumbers on the pool and on the pod that waits.
+// TestQuotaIsSaidWithNumbers: the pool and the waiting pod report the quota with numbers.
 func TestQuotaIsSaidWithNumbers(t *testing.T) {
 	b := idleBed(t)
 	b.cloud.SetQuota(2)
@@ -70,8 +70,8 @@ func TestQuotaIsSaidWithNumbers(t *testing.T) {
 	b.says(node, v1.ConditionOverQuota, false)
 }
 
-// TestSubnetExhausted is told from a quota, and goes away with a port. The pool,
-// which lacks nothing then, is not told.
+// TestSubnetExhausted: an exhausted subnet is reported differently from a quota, until a port is
+// deleted. The pool lacks nothing, and gets no Event.
 func TestSubnetExhausted(t *testing.T) {
 	b := idleBed(t)
 	b.cloud.AddSubnet(memory.Subnet{
@@ -103,8 +103,8 @@ func TestSubnetExhausted(t *testing.T) {
 	}
 }
 
-// TestIdlePoolGivesPortsUp to pods that wait elsewhere, below its minimum, and
-// gets them back when there is room.
+// TestIdlePoolGivesPortsUp: an idle pool gives up ports below its minimum for pods that wait
+// elsewhere. It gets them back when there is room.
 func TestIdlePoolGivesPortsUp(t *testing.T) {
 	b := idleBed(t)
 	b.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-2"}})
@@ -128,7 +128,7 @@ func TestIdlePoolGivesPortsUp(t *testing.T) {
 		t.Errorf("%d ports, more than the quota", n)
 	}
 	b.cloud.SetQuota(100)
-	b.set(func(*settings.Settings) {}) // or it would wait for a minute to look for room
+	b.set(func(*settings.Settings) {}) // otherwise it would check for room after a minute
 	b.eventually("both pools have what they keep", func() bool {
 		one, two := b.poolOn(node), b.poolOn("node-2")
 		return one.Status.Available == 3 && two.Status.Available == 3
@@ -136,8 +136,8 @@ func TestIdlePoolGivesPortsUp(t *testing.T) {
 	b.says(node, v1.ConditionOverQuota, false)
 }
 
-// unseen is a backend whose credential may not see how many addresses are used, as a
-// member's.
+// unseen is a backend whose credential may not see how many addresses are used, like that of a
+// project member.
 type unseen struct{ sdn.Backend }
 
 func (u unseen) Room(ctx context.Context, project string, subnets []string) (sdn.Room, error) {
@@ -146,7 +146,8 @@ func (u unseen) Room(ctx context.Context, project string, subnets []string) (sdn
 	return room, err
 }
 
-// TestIdlePoolGivesUpAddressesThatAreNotSeen, and the pod and the pool say what is full.
+// TestIdlePoolGivesUpAddressesThatAreNotSeen: the same without that permission. The pod and the
+// pool say what is exhausted.
 func TestIdlePoolGivesUpAddressesThatAreNotSeen(t *testing.T) {
 	b := idleBed(t)
 	b.cloud.AddSubnet(memory.Subnet{
@@ -175,11 +176,11 @@ func TestIdlePoolGivesUpAddressesThatAreNotSeen(t *testing.T) {
 	b.says("node-2", v1.ConditionOverQuota, false)
 }
 
-// TestPoolThatIsLeftSaysSo: when its last port has gone it counts none, though its
+// TestPoolThatIsLeftSaysSo: after the deletion of its last port a pool counts none, though its
 // object stays for a while.
 func TestPoolThatIsLeftSaysSo(t *testing.T) {
 	b := idleBed(t)
-	b.unhurried = true // else its object goes too soon
+	b.unhurried = true // otherwise its object is deleted too soon
 	b.start()
 	pod := b.pod("web")
 	port := b.bound(pod)
@@ -195,8 +196,8 @@ func TestPoolThatIsLeftSaysSo(t *testing.T) {
 	})
 }
 
-// TestFill: a pool is filled when its annotation says so, once, and says what is
-// wrong with one that makes no sense.
+// TestFill: a pool is filled once when its annotation requests it. An invalid annotation is
+// reported.
 func TestFill(t *testing.T) {
 	b := idleBed(t)
 	b.set(func(s *settings.Settings) { s.Pools.Batch, s.Pools.TTL.Duration = 3, time.Hour })
@@ -224,8 +225,8 @@ func (b *bed) annotatePool(value string) {
 	}
 }
 
-// TestPortOfAStoppedProcessIsAdopted by its pool; one whose pool is gone, or
-// that something plugs, is deleted.
+// TestPortOfAStoppedProcessIsAdopted: its pool adopts the port. A port whose pool is gone, or that
+// is plugged, is deleted.
 func TestPortOfAStoppedProcessIsAdopted(t *testing.T) {
 	b := newBed(t)
 	b.set(func(s *settings.Settings) { s.Pools.Min, s.Pools.TTL.Duration = 1, time.Hour })

@@ -21,8 +21,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// TestNotesOnce: what is wrong with a Service is said in a condition and in one
-// Event for each cause, not again after a restart, and taken back.
+// TestNotesOnce: a problem of a Service is reported in a condition and in one Event for each cause.
+// A restart does not repeat it. The condition is removed after the correction.
 func TestNotesOnce(t *testing.T) {
 	b := newServiceBed(t)
 	b.launch()
@@ -38,7 +38,7 @@ func TestNotesOnce(t *testing.T) {
 	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != "SeveralProblems" {
 		t.Fatalf("condition %+v", c)
 	}
-	b.mentions("the condition", c.Message, "spec.internalTrafficPolicy: ", "write loadbalancer.openstack.org/flavor-id if that is meant", "198.51.100.5 is in no subnet that Kuryr knows")
+	b.mentions("the condition", c.Message, "spec.internalTrafficPolicy: ", "write loadbalancer.openstack.org/flavor-id if you mean that", "198.51.100.5 is in no subnet that Kuryr knows")
 	b.stop()
 	calls := b.book.count()
 	b.launch()
@@ -48,22 +48,39 @@ func TestNotesOnce(t *testing.T) {
 		t.Errorf("Events after a restart: %v", got)
 	}
 	b.patch(svc, map[string]any{"spec": map[string]any{"internalTrafficPolicy": "Cluster"}})
-	b.eventually("the condition says less", func() bool { return !strings.Contains(b.planned(svc).Message, "internalTrafficPolicy") })
+	b.eventually("the condition says less", func() bool {
+		now := b.planned(svc).Message
+		return now != c.Message && !strings.Contains(now, "internalTrafficPolicy")
+	})
+	// Reported notes are not recognised by their words: somebody, or another version of Kuryr, may
+	// have written others.
+	c = b.planned(svc)
+	b.patchStatus(svc, map[string]any{"conditions": []any{map[string]any{
+		"type": c.Type, "status": c.Status, "reason": c.Reason, "message": "in other words", "lastTransitionTime": c.LastTransitionTime,
+	}}})
+	b.eventually("it says what it said", func() bool { return b.planned(svc).Message == c.Message })
+	b.quiet()
+	if got := b.eventsOn(svc); !slices.Equal(got, want) {
+		t.Errorf("Events after somebody has written into the condition: %v", got)
+	}
 	b.patch(svc, map[string]any{"metadata": map[string]any{"annotations": nil}})
 	b.set(func(s *settings.Settings) {
 		s.Services.NodeSubnetIDs = []string{"5f1c5aac-0000-4000-8000-0000000000a3"}
 	})
 	b.eventually("it says that a subnet is not there", func() bool {
 		c := b.planned(svc)
-		return c.Reason == "EndpointsLeftOut" && strings.Contains(c.Message, "the cloud shows no subnet 5f1c5aac-0000-4000-8000-0000000000a3")
+		return c.Reason == "EndpointsLeftOut" && hasWords(c.Message, "the cloud shows no subnet 5f1c5aac-0000-4000-8000-0000000000a3")
 	})
 	b.cloud.AddSubnet(memory.Subnet{ID: "5f1c5aac-0000-4000-8000-0000000000a3", NetworkID: network, Prefix: netip.MustParsePrefix("198.51.100.0/24")})
 	b.eventually("all is well", func() bool { return b.planned(svc) == nil })
+	if got := b.now(svc).Annotations; len(got) > 0 {
+		t.Errorf("annotations %v, want none when nothing is to be said", got)
+	}
 	b.members("web", "10.1.0.5", "198.51.100.5")
 }
 
-// TestNotAllowed: what the configuration does not let Services name is told with the key
-// that is to be changed, and counts once it is.
+// TestNotAllowed: a value that the configuration does not let Services name is reported with the
+// key to change. It takes effect after that change.
 func TestNotAllowed(t *testing.T) {
 	b := newServiceBed(t)
 	b.set(func(s *settings.Settings) { s.Services.Allowed = config.Allowed{} })
@@ -84,8 +101,8 @@ func TestNotAllowed(t *testing.T) {
 	b.eventually("it counts", func() bool { return b.balancerOf("web").Spec.Provider == "amphora" && b.planned(svc) == nil })
 }
 
-// TestNotesChange: what is wrong in another way has an Event of its own, though field
-// and reason are the same, and what is wrong twice in one field has one that says both.
+// TestNotesChange: a different problem has its own Event, though field and reason are the same. Two
+// problems in one field have one Event with both texts.
 func TestNotesChange(t *testing.T) {
 	b := newServiceBed(t)
 	b.launch()
@@ -116,7 +133,7 @@ func TestNotesChange(t *testing.T) {
 	}
 }
 
-// TestMoreNotesThanFit into a condition are said once, too.
+// TestMoreNotesThanFit: more notes than fit into a condition are also reported once.
 func TestMoreNotesThanFit(t *testing.T) {
 	b := newServiceBed(t)
 	b.launch()
@@ -139,13 +156,13 @@ func TestMoreNotesThanFit(t *testing.T) {
 	}
 }
 
-// TestExternalIPTaken: of two Services that claim one address and port the younger one
-// is told, as long as it is so.
+// TestExternalIPTaken: two Services claim one address and port. The younger one reports it as long
+// as that is so.
 func TestExternalIPTaken(t *testing.T) {
 	b := newServiceBed(t)
 	b.launch()
 	claim := func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"203.0.113.7"} }
-	first := b.service("b", claim) // of the same age as the other, and named to be the first
+	first := b.service("b", claim) // as old as the other, and first by name
 	second := b.service("c", claim)
 	b.service("free", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"203.0.113.8"} })
 	for _, name := range []string{"b", "c", "free"} {
@@ -157,7 +174,7 @@ func TestExternalIPTaken(t *testing.T) {
 		return c != nil && c.Status == metav1.ConditionFalse && c.Reason == "ExternalIPTaken"
 	}
 	b.eventually("the second is told", func() bool { return taken(second) })
-	b.mentions("the condition", b.planned(second).Message, "203.0.113.7 at TCP 80 goes to Service default/b")
+	b.mentions("the condition", b.planned(second).Message, "203.0.113.7 at TCP 80 belongs to Service default/b")
 	b.eventually("there is an Event", func() bool { return slices.Equal(b.eventsOn(second), []string{"Warning ExternalIPTaken 1"}) })
 	if b.planned(first) != nil {
 		t.Errorf("the first is told %+v", b.planned(first))

@@ -22,8 +22,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// turns sees what members are asked for. Of endpoints that never come back, nobody is
-// to be added or removed twice.
+// turns records the requested changes of members. The endpoints of the test never come back, so no
+// member may be added or removed twice.
 type turns struct {
 	sdn.LoadBalancers
 
@@ -31,7 +31,7 @@ type turns struct {
 	gone   map[string]bool // by pool, address and port
 	there  map[string]bool
 	faults []string
-	calls  int // that were accepted
+	calls  int // accepted calls
 }
 
 func (c *turns) ChangeMembers(ctx context.Context, poolID string, add, remove []sdn.Member) error {
@@ -58,24 +58,23 @@ func (c *turns) ChangeMembers(ctx context.Context, poolID string, add, remove []
 	return nil
 }
 
-// forget begins to count anew; who has been seen is known still.
+// forget restarts the counts, but keeps the known members.
 func (c *turns) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.calls = 0
 }
 
-// soFar returns how many calls were accepted, and who came or went twice.
+// soFar returns the number of accepted calls, and the members that were added or removed twice.
 func (c *turns) soFar() (calls int, faults []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.calls, slices.Clone(c.faults)
 }
 
-// TestServicesUnderChurn: endpoints of many Services come and go while their load
-// balancers are busy with the change before. In the end each port has the members that
-// it should have, nobody came or went twice on the way, no pool was changed more often
-// than its endpoints were, and no load balancer was made or deleted.
+// TestServicesUnderChurn: endpoints of many Services change while their load balancers are busy
+// with earlier changes. In the end each port has its members. No member was added or removed twice.
+// No pool was changed more often than its endpoints. No load balancer was created or deleted.
 func TestServicesUnderChurn(t *testing.T) {
 	t.Parallel()
 	services, width, endpoints, rounds := 100, 5, 20, 5
@@ -158,12 +157,12 @@ func churn(t *testing.T, provider string, services, width, endpoints, rounds int
 	}
 }
 
-// mostBytes is how large an object is to be at most: etcd takes 1.5 MiB.
+// mostBytes is the largest allowed size of an object: etcd takes 1.5 MiB.
 const mostBytes = 1_450_000
 
-// TestThousandEndpoints: a Service with three ports and a thousand endpoints is in the
-// cloud as a whole, and its KuryrLoadBalancer is no larger than etcd takes, with all that
-// the API server adds. With names as long as they may be the last ones are left out.
+// TestThousandEndpoints: a Service with three ports and a thousand endpoints is complete in the
+// cloud. Its KuryrLoadBalancer fits into etcd, with all that the API server adds. With the longest
+// possible names the last endpoints are left out.
 func TestThousandEndpoints(t *testing.T) {
 	t.Parallel()
 	for name, left := range map[string]bool{"shop-checkout-frontend": false, strings.Repeat("long-", 12) + "web": true} {
@@ -197,8 +196,8 @@ func TestThousandEndpoints(t *testing.T) {
 	}
 }
 
-// thousand makes a Service with three ports and pods behind it, in slices as large as
-// Kubernetes makes them.
+// thousand creates a Service with three ports and pods, in slices as large as Kubernetes makes
+// them.
 func (b *serviceBed) thousand(name string, ips []string) {
 	b.t.Helper()
 	b.service(name, ports(3))

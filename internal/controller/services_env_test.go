@@ -43,30 +43,33 @@ const (
 	external  = "5f1c5aac-0000-4000-8000-0000000000a2"
 )
 
-// serviceBed is a cluster with the planner of Services; nobody applies what it
-// plans but the test.
+// serviceBed is a cluster with the planner of Services. Only the test applies the plans.
 type serviceBed struct {
 	*bed
-	whole bool // the controller applies, too
+	whole bool // the controller applies the plans, too
 	wrote writes
 	book  *subnets
-	as    *rest.Config // of the controller; nil is the tests'
+	as    *rest.Config // of the controller; nil: that of the tests
 	tell  func(context.Context, error)
 }
 
-// subnets counts who asks, and can be away.
+// subnets counts the requests for subnets, and can fail.
 type subnets struct {
 	sdn.Subnets
 	mu    sync.Mutex
 	calls int
 	err   error
-	gate  chan struct{} // nil, or calls wait until it is closed
+	gone  string        // ID of a deleted subnet
+	gate  chan struct{} // not nil: calls wait until it is closed
 }
 
 func (s *subnets) Subnet(ctx context.Context, id string) (sdn.Subnet, error) {
 	s.mu.Lock()
 	s.calls++
 	err, gate := s.err, s.gate
+	if id == s.gone {
+		err = sdn.ErrNotFound
+	}
 	s.mu.Unlock()
 	if gate != nil {
 		select {
@@ -80,7 +83,7 @@ func (s *subnets) Subnet(ctx context.Context, id string) (sdn.Subnet, error) {
 	return s.Subnets.Subnet(ctx, id)
 }
 
-// block holds all calls until release is called.
+// block blocks all calls until release is called.
 func (s *subnets) block() (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,13 +98,20 @@ func (s *subnets) count() int {
 	return s.calls
 }
 
+// lose deletes one subnet.
+func (s *subnets) lose(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone = id
+}
+
 func (s *subnets) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.err = err
 }
 
-// writes counts what the controller writes.
+// writes counts the controller's writes.
 type writes struct {
 	mu  sync.Mutex
 	all []string
@@ -153,7 +163,7 @@ func newServiceBed(t testing.TB) *serviceBed {
 	return b
 }
 
-// launch starts a controller without the half that applies load balancers.
+// launch starts a controller without the part that applies load balancers.
 func (b *serviceBed) launch() {
 	b.t.Helper()
 	scheme, err := controller.Scheme()
@@ -168,7 +178,7 @@ func (b *serviceBed) launch() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	backend := b.cloud.Backend("cluster")
-	o := controller.Options{Ports: backend, Subnets: b.book, Settings: b.settings, Tell: b.tell, Backoff: hurried, Mend: 100 * time.Millisecond}
+	o := controller.Options{Ports: backend, Subnets: b.book, Settings: b.settings, Tell: b.tell, Backoff: hurried, Mend: 100 * time.Millisecond, Stuck: b.stuck, Namespace: holderNamespace, Preflight: b.preflight}
 	if b.whole {
 		o.LoadBalancers, o.FloatingIPs, o.SecurityGroups = backend, backend, backend
 	}
@@ -185,7 +195,7 @@ func (b *serviceBed) launch() {
 	})
 }
 
-// clear leaves no Service but default/kubernetes, and that as it was.
+// clear leaves no Service but default/kubernetes, in its initial state.
 func (b *serviceBed) clear() {
 	if b.stop != nil {
 		b.stop()
@@ -212,7 +222,7 @@ func (b *serviceBed) clear() {
 	_ = b.client.DeleteAllOf(ctx, &discoveryv1.EndpointSlice{}, client.InNamespace("default"), client.MatchingLabels{"test": "services"})
 }
 
-// service makes a Service with port 80 and no selector.
+// service creates a Service with port 80 and no selector.
 func (b *serviceBed) service(name string, change ...func(*corev1.Service)) *corev1.Service {
 	b.t.Helper()
 	svc := &corev1.Service{
@@ -228,7 +238,7 @@ func (b *serviceBed) service(name string, change ...func(*corev1.Service)) *core
 
 func balanced(svc *corev1.Service) { svc.Spec.Type = corev1.ServiceTypeLoadBalancer }
 
-// slice makes an EndpointSlice of a Service.
+// slice creates an EndpointSlice of a Service.
 func (b *serviceBed) slice(svc, name string, ips ...string) *discoveryv1.EndpointSlice {
 	b.t.Helper()
 	s := newSlice(svc, name, ips...)
@@ -253,7 +263,7 @@ func endpointsAt(ips ...string) []discoveryv1.Endpoint {
 	return endpoints
 }
 
-// balancerOf returns the KuryrLoadBalancer of that name, nil if there is none.
+// balancerOf returns the KuryrLoadBalancer of that name; nil if it does not exist.
 func (b *serviceBed) balancerOf(name string) *v1.KuryrLoadBalancer {
 	b.t.Helper()
 	var klb v1.KuryrLoadBalancer
@@ -286,8 +296,8 @@ func (b *serviceBed) members(name string, want ...string) *v1.KuryrLoadBalancer 
 	return klb
 }
 
-// applied does what the applying half does: it holds the KuryrLoadBalancer by its
-// finalizer and reports.
+// applied does what package balancers does: it adds the finalizer to the KuryrLoadBalancer and
+// writes the status.
 func (b *serviceBed) applied(klb *v1.KuryrLoadBalancer, publicIP string) {
 	b.t.Helper()
 	hold := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"finalizers":[%q]}}`, v1.LoadBalancerFinalizer))
@@ -336,7 +346,7 @@ func (b *serviceBed) patch(o client.Object, change map[string]any) {
 	}
 }
 
-// now reads a Service anew; nil if it is gone.
+// now reads a Service again; nil if it is gone.
 func (b *serviceBed) now(svc *corev1.Service) *corev1.Service {
 	b.t.Helper()
 	var out corev1.Service
@@ -358,8 +368,7 @@ func (b *serviceBed) ingress(svc *corev1.Service) string {
 	return strings.Join(all, " ")
 }
 
-// quiet waits until the controller writes nothing any more and returns how much it
-// has written.
+// quiet waits until the controller stops writing. It returns the number of writes.
 func (b *serviceBed) quiet() int {
 	b.t.Helper()
 	n := -1
@@ -372,8 +381,7 @@ func (b *serviceBed) quiet() int {
 	return n
 }
 
-// eventsOn returns the reasons of the Events on a Service, each with how often it
-// was sent.
+// eventsOn returns the reasons of the Events on a Service, each with its count.
 func (b *serviceBed) eventsOn(svc *corev1.Service) []string {
 	b.t.Helper()
 	var got []string
@@ -405,7 +413,7 @@ func (b *serviceBed) eventList(svc *corev1.Service) []eventsv1.Event {
 		b.t.Fatal(err)
 	}
 	return slices.DeleteFunc(list.Items, func(e eventsv1.Event) bool {
-		return e.Regarding.UID != svc.UID || e.ReportingController != "kuryr-controller" // the API server has Events of its own
+		return e.Regarding.UID != svc.UID || e.ReportingController != "kuryr-controller" // the API server sends Events, too
 	})
 }
 

@@ -15,12 +15,12 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// fairness sees whose turn it is when the members of several pools change in parts.
+// fairness records the order in which the members of several pools change in parts.
 type fairness struct {
 	sdn.LoadBalancers
 
 	mu     sync.Mutex
-	filled []string // pools that had members from the first
+	filled []string // pools that had members from the start
 	calls  []string // the pool of each call
 }
 
@@ -44,23 +44,23 @@ func (f *fairness) ChangeMembers(ctx context.Context, poolID string, add, remove
 	return err
 }
 
-// begin forgets what was seen.
+// begin clears the record.
 func (f *fairness) begin() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls, f.filled = nil, nil
 }
 
-// soFar returns the pools that had members from the first, and the pool of each call.
+// soFar returns the pools that had members from the start, and the pool of each call.
 func (f *fairness) soFar() (filled, calls []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.filled), slices.Clone(f.calls)
 }
 
-// TestLargeServiceOnOVN: of a Service with several ports, whose endpoints are more than
-// OVN's driver takes in one request, each port has its first endpoints from the start,
-// and a change of many of them goes on with all ports at once.
+// TestLargeServiceOnOVN: a Service with several ports has more endpoints than OVN's driver takes in
+// one request. Each port has its first endpoints from the start. A change of many endpoints
+// proceeds at all ports at once.
 func TestLargeServiceOnOVN(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED: it takes a quarter of a minute, and runs with 'make long'")
@@ -82,7 +82,7 @@ func TestLargeServiceOnOVN(t *testing.T) {
 	}
 	inTurns(t, "to fill the pools", calls)
 
-	b.stop() // what starts anew has not seen that this cloud is quick
+	b.stop() // a new process does not know that this cloud is quick
 	b.launch(1000)
 	seen.begin()
 	copy(ips, addresses(1000, 75))

@@ -34,17 +34,18 @@ import (
 	"github.com/kuryr-go/kuryr/openstacksim/dial"
 )
 
-// simBed is a serviceBed with a simulated OpenStack in the place of the memory
-// backend, and the real one before it.
+// simBed is a serviceBed with a simulated OpenStack and the real backend, in place of the memory
+// backend.
 type simBed struct {
 	*serviceBed
 	api    *openstacksim.Cloud
 	cloud  *openstackCloud
 	file   string // clouds.yaml
-	with   string // which API serves load balancers; empty: Octavia
+	with   string // the API that serves load balancers; empty: Octavia
 	around func(sdn.LoadBalancers) sdn.LoadBalancers
 
-	backoff outcome.Backoff // as in use, where it says nothing
+	backoff outcome.Backoff // fields without a value: as in production
+	mend    time.Duration   // Options.Mend; 0: as in production
 }
 
 func newSimBed(t testing.TB, change ...func(*simBed)) *simBed {
@@ -87,8 +88,8 @@ func (b *simBed) slow(dials string) {
 	b.api.SetDials(set)
 }
 
-// launch starts a controller that sends so many requests a second at most, and else
-// is as in use.
+// launch starts a controller with this limit of requests a second. Everything else is as in
+// production.
 func (b *simBed) launch(perSecond float64) {
 	b.t.Helper()
 	scheme, err := controller.Scheme()
@@ -108,7 +109,7 @@ func (b *simBed) launch(perSecond float64) {
 	}
 	o := controller.Options{
 		Ports: backend, Visibility: backend, Capacity: backend, Hosts: backend, LoadBalancers: b.around(backend), FloatingIPs: backend, Subnets: backend,
-		SecurityGroups: backend, Settings: b.settings, Backoff: b.backoff,
+		SecurityGroups: backend, Settings: b.settings, Backoff: b.backoff, Mend: b.mend,
 	}
 	if err := controller.Setup(ctx, mgr, o); err != nil {
 		b.t.Fatal(err)
@@ -123,8 +124,8 @@ func (b *simBed) launch(perSecond float64) {
 	})
 }
 
-// atRest reports whether the cloud is said to have what a Service asks for: these
-// addresses behind each of so many ports.
+// atRest reports whether the status says that the cloud matches a Service, with these addresses
+// behind each of width ports.
 func (b *simBed) atRest(name string, width int, ips []string) bool {
 	klb := b.balancerOf(name)
 	if klb == nil || len(klb.Spec.Listeners) != width || len(klb.Status.Members) != width*len(ips) {
@@ -145,9 +146,9 @@ func inOrder(ips []string) []string {
 	return slices.SortedFunc(slices.Values(ips), func(a, b string) int { return netip.MustParseAddr(a).Compare(netip.MustParseAddr(b)) })
 }
 
-// asked returns what has been asked of load balancers since the last Reset, by verb
-// and resource: what the cloud has accepted of what changes something, what of it the
-// cloud has refused, as it was busy, and what only looked.
+// asked returns the requests about load balancers since the last Reset, by verb and resource.
+// changed are accepted changes. refused are changes that the cloud refused as busy. looked are
+// reads.
 func (b *simBed) asked() (changed, refused, looked map[string]int) {
 	changed, refused, looked = map[string]int{}, map[string]int{}, map[string]int{}
 	for _, c := range b.api.Counts() {
@@ -175,8 +176,8 @@ func total(counts map[string]int) (n int) {
 	return n
 }
 
-// membersOf returns the members that Octavia has, by the name of their Service and the
-// port of the listener. It does not ask as the backend does.
+// membersOf returns the members in Octavia, by the name of their Service and the port of the
+// listener. It does not ask as the backend does.
 func (b *simBed) membersOf() map[string]map[int32]string {
 	b.t.Helper()
 	owner, have := map[string]string{}, map[string]map[int32]string{}
@@ -211,20 +212,21 @@ func (b *simBed) rows(kind string) []map[string]any {
 	return rows
 }
 
-// by has a Service served by a provider.
+// by makes a Service be served by a provider.
 func by(provider string) func(*corev1.Service) {
 	return func(svc *corev1.Service) {
 		svc.Annotations = map[string]string{"openstack.org/kuryr-provider": provider}
 	}
 }
 
-// TestRequestsOfAService counts the requests that change something, of a Service with
-// three ports and fifty endpoints: that which makes it, and one for each pool whatever
-// becomes of its endpoints. OVN's driver works at every member of a batch before it
-// answers, those that stay included, so that a hundred are in one request, and the few
-// that change are told one by one. That an amphora is busy then is found out once.
+// TestRequestsOfAService counts the writing requests of a Service with three ports and fifty
+// endpoints. One request creates it, and one per pool changes its endpoints, whatever their number.
+//
+// OVN's driver works at every member of a batch before it answers, including unchanged ones. So a
+// hundred members are in one request, and a few changes are separate requests. That an amphora is
+// busy then is found out once.
 func TestRequestsOfAService(t *testing.T) {
-	for provider, most := range map[string]map[int]int{ // of how many endpoints: how many requests; 0: to make it
+	for provider, most := range map[string]map[int]int{ // number of endpoints → number of requests; 0: creation
 		"amphora": {0: 1, 1: 3, 10: 3, 50: 3},
 		"ovn":     {0: 2, 1: 6, 10: 3, 50: 3},
 	} {
@@ -235,7 +237,7 @@ func TestRequestsOfAService(t *testing.T) {
 			}
 			b.launch(1000)
 			b.eventually("default/kubernetes is in the cloud", func() bool { return b.atRest("kubernetes", 1, nil) })
-			busy := 0 // what a busy load balancer has refused, which shows that it is
+			busy := 0 // refusals of a busy load balancer, which show that it is busy
 			count := func(what string, endpoints int) {
 				changed, refused, looked := b.asked()
 				if busy += total(refused); busy > 1 {
@@ -269,8 +271,39 @@ func TestRequestsOfAService(t *testing.T) {
 	}
 }
 
-// TestListenerInErrorOnAmphora: its pool goes first, which makes the load balancer busy,
-// and then it: that is one try to get it out of ERROR, without the pause between two.
+// TestFloatingIPWaitsForLoadBalancer: Neutron is asked for the floating IP of a VIP once Octavia has
+// created the load balancer. OVN's provider (3.0.0) learns of a floating IP by one event. It looks
+// for its load balancer in OVN for ten seconds, and then forgets the floating IP.
+func TestFloatingIPWaitsForLoadBalancer(t *testing.T) {
+	b := newSimBed(t)
+	external := b.outside()
+	b.set(func(s *settings.Settings) { s.Services.ExternalNetworkID = external })
+	b.slow("{balancers: [{kind: loadbalancer, action: create, outcome: STUCK}]}")
+	b.launch(1000)
+	svc := b.service("web", by("ovn"), balanced)
+	b.slice("web", "web", "10.1.0.5")
+	var id string
+	b.eventually("the status names the load balancer", func() bool {
+		klb := b.balancerOf("web")
+		if klb == nil || len(klb.Status.LoadBalancers) == 0 {
+			return false
+		}
+		id = klb.Status.LoadBalancers[0].ID
+		return id != ""
+	})
+	b.never("it has a floating IP while it is PENDING_CREATE", func() bool { return len(b.rows("floatingip")) > 0 || b.ingress(svc) != "" })
+	if err := b.api.SetProvisioning("loadbalancers", id, "ACTIVE"); err != nil {
+		t.Fatal(err)
+	}
+	b.eventuallyIn(time.Minute, "its floating IP shows", func() bool { return strings.HasPrefix(b.ingress(svc), "203.0.113.") })
+	if all := b.rows("floatingip"); len(all) != 1 || all[0]["port_id"] != b.balancerOf("web").Status.LoadBalancers[0].PortID {
+		t.Errorf("the cloud has floating IPs %v, want one at the VIP's port", all)
+	}
+}
+
+// TestListenerInErrorOnAmphora: the deletion of the listener's pool makes the load balancer busy,
+// and the listener follows. Both are one try to get out of ERROR, without the pause between two
+// tries.
 func TestListenerInErrorOnAmphora(t *testing.T) {
 	alone(t)
 	b := newSimBed(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 )
 
-// outside gives a simBed's router a network of floating IPs, and returns that.
+// outside gives a simBed's router a network of floating IPs, and returns that network.
 func (b *simBed) outside() string {
 	b.t.Helper()
 	net := b.cloud.make("network", map[string]any{"name": "outside", "router:external": true})
@@ -28,8 +28,9 @@ func (b *simBed) outside() string {
 	return net
 }
 
-// letIn returns what the one security group that Kuryr has made lets in, as
-// <protocol>:<port>:<prefix>, sorted, and its ID; empty if there is not one.
+// letIn returns what the one security group that Kuryr has created admits, and its ID. A rule is
+// <protocol>:<port>:<prefix>; the rules are sorted. It returns nothing unless there is exactly one
+// group.
 func (b *simBed) letIn() (id string, rules []string) {
 	b.t.Helper()
 	for _, g := range b.rows("security-group") {
@@ -49,7 +50,7 @@ func (b *simBed) letIn() (id string, rules []string) {
 	return id, rules
 }
 
-// groupsAt returns the security groups of the port that has an address, sorted.
+// groupsAt returns the security groups of the port with an address, sorted.
 func (b *simBed) groupsAt(ip string) (ids []string) {
 	b.t.Helper()
 	for _, p := range b.rows("port") {
@@ -65,8 +66,8 @@ func (b *simBed) groupsAt(ip string) (ids []string) {
 	return ids
 }
 
-// TestSourceRangesInOpenStack: what keeps the ranges of a Service of OVN's provider is in
-// Neutron, and nothing of it is left.
+// TestSourceRangesInOpenStack: the security group that enforces the ranges of a Service of OVN's
+// provider is in Neutron. In the end nothing of it is left.
 func TestSourceRangesInOpenStack(t *testing.T) {
 	b := newSimBed(t)
 	own := b.cloud.make("security-group", map[string]any{"name": "pods"})

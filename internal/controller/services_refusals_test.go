@@ -5,7 +5,6 @@ package controller_test
 
 import (
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -35,17 +34,17 @@ func at(ip string) func(*corev1.Service) {
 	return func(svc *corev1.Service) { svc.Spec.ClusterIP = ip }
 }
 
-// mistake is a Service that cannot be had as it asks for, and what is told of it.
+// mistake is a Service that cannot be served as requested, and the expected report.
 type mistake struct {
 	change []func(*corev1.Service)
-	at     string   // address of its endpoint; empty: one that is a pod's
+	at     string   // address of its endpoint; empty: a pod's
 	reason string   // of the Event and of the condition
-	words  []string // where the mistake is, and what to do
+	words  []string // the place of the mistake, and what to do
 }
 
-// TestMistakesOnOctavia: what Kuryr, or the cloud in its own words, refuses of a Service
-// is told in a condition and an Event that name the mistake and what to do. Other
-// Services are served all the while, and a Service with a mistake can be deleted.
+// TestMistakesOnOctavia: Kuryr, or the cloud in its own words, refuses a part of a Service. A
+// condition and an Event name the mistake and what to do. Other Services are served all the time. A
+// Service with a mistake can be deleted.
 func TestMistakesOnOctavia(t *testing.T) {
 	b := newSimBed(t)
 	vips := b.current.Services.SubnetIDs[0]
@@ -62,11 +61,11 @@ func TestMistakesOnOctavia(t *testing.T) {
 	b.set(func(s *settings.Settings) { s.Services.Allowed.ExternalNetworkIDs = []string{inside, nobody} })
 	const clusterIP, balancer = corev1.ServiceTypeClusterIP, corev1.ServiceTypeLoadBalancer
 	mistakes := map[string]mistake{
-		"port":     {change: []func(*corev1.Service){at("10.0.77.1"), by("ovn")}, reason: "Conflict", words: []string{"10.0.77.1", "release it in the cloud, or make the Service anew"}},
-		"balancer": {change: []func(*corev1.Service){at("10.0.77.2"), by("ovn")}, reason: "Conflict", words: []string{"10.0.77.2", "release it in the cloud, or make the Service anew"}},
+		"port":     {change: []func(*corev1.Service){at("10.0.77.1"), by("ovn")}, reason: "Conflict", words: []string{"10.0.77.1", "Release the address in the cloud, or create the Service again"}},
+		"balancer": {change: []func(*corev1.Service){at("10.0.77.2"), by("ovn")}, reason: "Conflict", words: []string{"10.0.77.2", "Release the address in the cloud, or create the Service again"}},
 		"amphora": {change: []func(*corev1.Service){at("10.0.77.3"), by("amphora"), func(*corev1.Service) {
 			b.cloud.make("port", map[string]any{"network_id": shown["subnet"]["network_id"], "fixed_ips": []any{map[string]any{"subnet_id": vips, "ip_address": "10.0.77.3"}}})
-		}}, reason: "Conflict", words: []string{"10.0.77.3", "release it in the cloud, or make the Service anew"}},
+		}}, reason: "Conflict", words: []string{"10.0.77.3", "Release the address in the cloud, or create the Service again"}},
 		"provider": {change: []func(*corev1.Service){by("nobody")}, reason: "Rejected", words: []string{`"nobody"`, "amphora, ovn", "openstack.org/kuryr-provider", "services.provider"}},
 		"flavor":   {change: []func(*corev1.Service){annotated("loadbalancer.openstack.org/flavor-id", nobody, clusterIP)}, reason: "Rejected", words: []string{"Octavia answered 400", "loadbalancer.openstack.org/flavor-id", "services.flavorID"}},
 		"zone":     {change: []func(*corev1.Service){annotated("loadbalancer.openstack.org/availability-zone", "moon", clusterIP)}, reason: "Rejected", words: []string{"Octavia answered 400", "loadbalancer.openstack.org/availability-zone"}},
@@ -97,7 +96,7 @@ func TestMistakesOnOctavia(t *testing.T) {
 	}
 }
 
-// make makes a Service with a mistake.
+// make creates a Service with a mistake.
 func (b *simBed) make(name string, m mistake) {
 	b.t.Helper()
 	b.service(name, m.change...)
@@ -107,18 +106,11 @@ func (b *simBed) make(name string, m mistake) {
 	b.slice(name, name, m.at)
 }
 
-// told waits until a mistake is told in a condition and an Event.
+// told waits until a mistake is reported in a condition and an Event.
 func (b *simBed) told(name string, m mistake) {
 	b.t.Helper()
 	var said []string
-	all := func(text string) bool {
-		for _, w := range m.words {
-			if !strings.Contains(text, w) {
-				return false
-			}
-		}
-		return true
-	}
+	all := func(text string) bool { return hasWords(text, m.words...) }
 	svc := b.now(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}})
 	defer func() {
 		if b.t.Failed() {
@@ -146,7 +138,7 @@ func (b *simBed) told(name string, m mistake) {
 	})
 }
 
-// served makes a Service without mistakes, and waits until the cloud has it.
+// served creates a Service without mistakes, and waits until the cloud has it.
 func (b *simBed) served(name string) {
 	b.t.Helper()
 	b.service(name, by("ovn"))
@@ -154,9 +146,9 @@ func (b *simBed) served(name string) {
 	b.eventually("Service "+name+" is served", func() bool { return b.atRest(name, 1, []string{"10.1.0.5"}) })
 }
 
-// TestFullOctavia: each quota that is met is told, and other Services are served; once
-// there is room the Service is, too, though OVN's driver leaves the VIP's port behind
-// if it is a part that there is no room for.
+// TestFullOctavia: each exhausted quota is reported, and other Services are served. The Service is
+// served once there is room. OVN's driver leaves the VIP's port behind if there is no room for a
+// part.
 func TestFullOctavia(t *testing.T) {
 	const balancing, networking = "/load-balancer/v2.0/lbaas/quotas/", "/networking/v2.0/quotas/"
 	for what, path := range map[string]string{
@@ -187,15 +179,15 @@ func TestFullOctavia(t *testing.T) {
 				t.Errorf("of another Service is said %+v", klb.Status.Conditions)
 			}
 			quota(-1)
-			if what != "floatingip" { // which leads nowhere, as there is no router
+			if what != "floatingip" { // there is no router for it
 				b.eventually("there is room", func() bool { return b.atRest("full", 1, []string{"10.1.0.5"}) })
 			}
 		})
 	}
 }
 
-// TestFloatingIPLeadsNowhere: one of a network that no router leads to is refused by
-// Neutron (404 ExternalGatewayForFloatingIPNotFound), and the Service does not show it.
+// TestFloatingIPLeadsNowhere: Neutron refuses a floating IP of a network that no router leads to
+// (404 ExternalGatewayForFloatingIPNotFound). The Service does not show it.
 func TestFloatingIPLeadsNowhere(t *testing.T) {
 	b := newSimBed(t)
 	external := b.cloud.make("network", map[string]any{"name": "external", "router:external": true})
@@ -214,8 +206,8 @@ func TestFloatingIPLeadsNowhere(t *testing.T) {
 	}
 }
 
-// TestClusterIPOutside: who has a cluster IP outside of the configured subnets is told,
-// and the cloud is not asked for it; with its subnet in the configuration it is served.
+// TestClusterIPOutside: a Service with a cluster IP outside of the configured subnets reports that,
+// without a request to the cloud. It is served once the configuration has the subnet.
 func TestClusterIPOutside(t *testing.T) {
 	b := newSimBed(t)
 	right := b.current.Services.SubnetIDs
@@ -231,7 +223,7 @@ func TestClusterIPOutside(t *testing.T) {
 	b.eventually("it is served", func() bool { return b.atRest("web", 1, []string{"10.1.0.5"}) && b.planned(svc) == nil })
 }
 
-// TestProtocolRefused: of two ports that which the provider can serve is served.
+// TestProtocolRefused: of two ports the one that the provider supports is served.
 func TestProtocolRefused(t *testing.T) {
 	b := newSimBed(t, lbaasv2)
 	b.launch(1000)
@@ -243,5 +235,5 @@ func TestProtocolRefused(t *testing.T) {
 	b.told("web", m)
 }
 
-// lbaasv2 has Neutron itself serve load balancers.
+// lbaasv2 makes Neutron itself serve load balancers.
 func lbaasv2(b *simBed) { b.with = openstack.LBaaSv2 }

@@ -18,8 +18,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 )
 
-// TestServiceFirst: nothing is made of a Service before it has an EndpointSlice, and
-// then a KuryrLoadBalancer that is its own, with the finalizer on the Service.
+// TestServiceFirst: a Service without an EndpointSlice gets nothing. Then it gets a
+// KuryrLoadBalancer of its own, and the finalizer.
 func TestServiceFirst(t *testing.T) {
 	b := newServiceBed(t)
 	b.launch()
@@ -54,7 +54,7 @@ func TestSliceFirst(t *testing.T) {
 	b.members("web", "10.1.0.5", "10.1.0.6", "10.1.0.7")
 	b.patch(second, map[string]any{"endpoints": []any{}})
 	b.members("web", "10.1.0.5", "10.1.0.6")
-	// Deleted, they leave the load balancer without members.
+	// Their deletion leaves the load balancer without members.
 	if err := b.client.DeleteAllOf(t.Context(), &discoveryv1.EndpointSlice{}, client.InNamespace("default"), client.MatchingLabels{"test": "services"}); err != nil {
 		t.Fatal(err)
 	}
@@ -68,8 +68,8 @@ func TestDefaultKubernetes(t *testing.T) {
 	b.eventually("default/kubernetes is realised", func() bool { return b.balancerOf("kubernetes") != nil })
 }
 
-// TestNoWriteWhenNothingChanges: neither a touch of what does not matter nor a
-// restart writes anything, or asks the cloud for more than the subnets.
+// TestNoWriteWhenNothingChanges: neither an irrelevant change nor a restart causes a write. It
+// causes no request to the cloud except for the subnets.
 func TestNoWriteWhenNothingChanges(t *testing.T) {
 	b := newServiceBed(t)
 	b.launch()
@@ -100,8 +100,8 @@ func TestNoWriteWhenNothingChanges(t *testing.T) {
 	}
 }
 
-// TestIngressFollows: what the applying half reports shows on the Service, and goes
-// with the type.
+// TestIngressFollows: the Service shows the addresses in the status of its KuryrLoadBalancer. They
+// are removed when the type changes.
 func TestIngressFollows(t *testing.T) {
 	b := newServiceBed(t)
 	b.launch()
@@ -126,9 +126,9 @@ func TestIngressFollows(t *testing.T) {
 	b.eventually("and has no floating IP", func() bool { return b.balancerOf("web").Spec.PublicIP == nil })
 }
 
-// TestCleanupFinalizer: a Service that Kuryr makes public has the finalizer that Kubernetes
-// has for that as long as it is of that type, and in deletion until the cloud is clean.
-// One that another controller has put there is left to it.
+// TestCleanupFinalizer: a Service that Kuryr makes public has Kubernetes' cleanup finalizer as long
+// as it is of that type, and in deletion until the cloud is clean. A finalizer that another
+// controller has added stays.
 func TestCleanupFinalizer(t *testing.T) {
 	b := newServiceBed(t)
 	b.launch()
@@ -162,8 +162,8 @@ func TestCleanupFinalizer(t *testing.T) {
 	b.never("theirs goes", func() bool { return !has(theirs, v1.CleanupFinalizer)() })
 }
 
-// TestLeftAloneFinalizer: a Service that is to be left to others keeps neither of the
-// finalizers that Kuryr has put there.
+// TestLeftAloneFinalizer: a Service that Kuryr is to leave alone keeps neither of Kuryr's
+// finalizers.
 func TestLeftAloneFinalizer(t *testing.T) {
 	b := newServiceBed(t)
 	b.launch()
@@ -174,7 +174,7 @@ func TestLeftAloneFinalizer(t *testing.T) {
 	b.eventually("it has none", func() bool { return len(b.now(web).Finalizers) == 0 })
 }
 
-// TestServiceDeletion: the Service waits for its KuryrLoadBalancer, and goes then.
+// TestServiceDeletion: the Service waits for its KuryrLoadBalancer, and is gone after it.
 func TestServiceDeletion(t *testing.T) {
 	b := newServiceBed(t)
 	b.launch()
@@ -191,7 +191,7 @@ func TestServiceDeletion(t *testing.T) {
 	}
 }
 
-// TestDeletionWhileStopped: what was deleted while no controller ran is let go.
+// TestDeletionWhileStopped: a Service that was deleted while no controller ran is released.
 func TestDeletionWhileStopped(t *testing.T) {
 	b := newServiceBed(t)
 	b.launch()
@@ -210,8 +210,8 @@ func TestDeletionWhileStopped(t *testing.T) {
 	b.eventually("the other one, too", func() bool { return b.now(other) == nil })
 }
 
-// TestBalancerDeletedByHand: it is made anew once it is gone, and so is what
-// somebody writes into its spec.
+// TestBalancerDeletedByHand: the KuryrLoadBalancer is created again once it is gone. Fields that
+// somebody writes into its spec are removed.
 func TestBalancerDeletedByHand(t *testing.T) {
 	b := newServiceBed(t)
 	b.launch()
@@ -233,13 +233,13 @@ func TestBalancerDeletedByHand(t *testing.T) {
 	}
 }
 
-// misspelled gives a Service an annotation that there is something to say of.
+// misspelled gives a Service an annotation that causes a note.
 func misspelled(svc *corev1.Service) {
 	svc.Annotations = map[string]string{"loadbalancer.openstack.org/flavour-id": "x"}
 }
 
-// TestNotWantedAnyMore: a Service that is to have no load balancer any more gives
-// up all that is ours on it.
+// TestNotWantedAnyMore: a Service that is no longer to have a load balancer loses everything that
+// Kuryr has written on it.
 func TestNotWantedAnyMore(t *testing.T) {
 	for name, change := range map[string]map[string]any{
 		"ExternalName": {"spec": map[string]any{"type": "ExternalName", "externalName": "example.com", "clusterIP": nil, "clusterIPs": nil}},
@@ -256,7 +256,7 @@ func TestNotWantedAnyMore(t *testing.T) {
 			b.patch(svc, change)
 			b.eventually("the KuryrLoadBalancer is being deleted", func() bool { return !b.balancerOf("web").DeletionTimestamp.IsZero() })
 			others := ""
-			if b.now(svc).Spec.Type == corev1.ServiceTypeLoadBalancer { // who serves it next is quick
+			if b.now(svc).Spec.Type == corev1.ServiceTypeLoadBalancer { // the next controller is quick
 				others = "198.51.100.9"
 				b.patchStatus(svc, map[string]any{"loadBalancer": map[string]any{"ingress": []any{map[string]any{"ip": others}}}})
 			}
@@ -276,7 +276,8 @@ func TestNotWantedAnyMore(t *testing.T) {
 	}
 }
 
-// TestForeignServices are left alone: no finalizer, no status, no object.
+// TestForeignServices: Services that Kuryr does not serve get no finalizer, no status and no
+// object.
 func TestForeignServices(t *testing.T) {
 	b := newServiceBed(t)
 	b.launch()
@@ -304,14 +305,13 @@ func TestForeignServices(t *testing.T) {
 	}
 }
 
-// foreign has somebody else make a Service public, which shownElsewhere shows.
+// foreign lets another controller make a Service public; shownElsewhere is what that one shows.
 func foreign(svc *corev1.Service) { svc.Spec.LoadBalancerClass = new("example.com/lb") }
 
 var shownElsewhere = map[string]any{"loadBalancer": map[string]any{"ingress": []any{map[string]any{"ip": "203.0.113.7"}}}}
 
-// TestForeignClass: a Service that somebody else makes public has a load balancer at
-// its cluster IP, and Kuryr writes nothing of its public side, nor takes that away
-// with what is its own.
+// TestForeignClass: a Service that another controller makes public has a load balancer at its
+// cluster IP. Kuryr neither writes nor removes anything about its public side.
 func TestForeignClass(t *testing.T) {
 	b := newServiceBed(t)
 	b.launch()
@@ -342,8 +342,8 @@ func TestForeignClass(t *testing.T) {
 	}
 }
 
-// TestLeftAlone: without subnets for them no Service is touched, and what was made
-// before stays.
+// TestLeftAlone: without configured subnets no Service is changed, and existing load balancers
+// stay.
 func TestLeftAlone(t *testing.T) {
 	b := newServiceBed(t)
 	b.launch()
@@ -361,8 +361,8 @@ func TestLeftAlone(t *testing.T) {
 	b.members("other", "10.1.0.6")
 }
 
-// TestLateKuryrPort: an endpoint whose port is seen later than its EndpointSlice
-// becomes a member then.
+// TestLateKuryrPort: an endpoint whose KuryrPort arrives later than its EndpointSlice becomes a
+// member then.
 func TestLateKuryrPort(t *testing.T) {
 	b := newServiceBed(t)
 	b.launch()
@@ -380,7 +380,7 @@ func TestLateKuryrPort(t *testing.T) {
 	}
 }
 
-// TestServiceMadeAnew: a Service of the same name is another one.
+// TestServiceMadeAnew: a new Service of the same name is another Service.
 func TestServiceMadeAnew(t *testing.T) {
 	b := newServiceBed(t)
 	b.launch()

@@ -20,7 +20,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// newWholeBed is a serviceBed whose controller applies what it plans.
+// newWholeBed is a serviceBed whose controller applies its plans.
 func newWholeBed(t testing.TB) *serviceBed {
 	t.Helper()
 	b := newServiceBed(t)
@@ -29,7 +29,7 @@ func newWholeBed(t testing.TB) *serviceBed {
 	return b
 }
 
-// ports gives a Service ports 8000 and up of TCP.
+// ports gives a Service TCP ports from 8000 on.
 func ports(n int) func(*corev1.Service) {
 	return func(svc *corev1.Service) {
 		svc.Spec.Ports = nil
@@ -56,8 +56,8 @@ func (b *serviceBed) sliceWith(n int, svc string, ips []string) *discoveryv1.End
 	return s
 }
 
-// serving returns the members of each port that the cloud has of a Service, nil if
-// it has no load balancer, or is not done with it.
+// serving returns the members of each port of a Service in the cloud. It returns nil if the Service
+// has no load balancer, or if that is busy.
 func (b *serviceBed) serving(name string) map[int32]string {
 	if lb := b.tree(name); lb != nil {
 		return membersOf(lb)
@@ -81,7 +81,7 @@ func membersOf(lb *sdn.LoadBalancer) map[int32]string {
 	return out
 }
 
-// wanted is what serving returns once n ports have these members.
+// wanted is the result of serving once n ports have these members.
 func wanted(n int, ips []string) map[int32]string {
 	ips = slices.Sorted(slices.Values(ips))
 	out := map[int32]string{}
@@ -91,8 +91,8 @@ func wanted(n int, ips []string) map[int32]string {
 	return out
 }
 
-// TestServiceInTheCloud: from a Service of type LoadBalancer to the cloud and back,
-// with as few calls as there can be, and nothing left of it.
+// TestServiceInTheCloud: a Service of type LoadBalancer is created in the cloud and deleted, with
+// the minimal number of calls. Nothing of it is left.
 func TestServiceInTheCloud(t *testing.T) {
 	b := newWholeBed(t)
 	b.launch()
@@ -130,8 +130,8 @@ func TestServiceInTheCloud(t *testing.T) {
 	}
 }
 
-// TestWithheldDoesNotShow: a floating IP that a Service loses to its source ranges is
-// not told to clients any more.
+// TestWithheldDoesNotShow: a Service does not show a floating IP that is withheld because of its
+// source ranges.
 func TestWithheldDoesNotShow(t *testing.T) {
 	b := newWholeBed(t)
 	b.launch()
@@ -148,8 +148,9 @@ func TestWithheldDoesNotShow(t *testing.T) {
 	b.eventually("it is back", func() bool { return b.ingress(svc) == was })
 }
 
-// TestAskedForAndWithheld: nor is one that a Service asks for, however long its ranges
-// are refused. That of who served it before is, until Kuryr has.
+// TestAskedForAndWithheld: a Service does not show a requested floating IP, either, however long
+// its ranges are refused. It shows that of the controller that served it before until Kuryr has
+// served it.
 func TestAskedForAndWithheld(t *testing.T) {
 	b := newWholeBed(t)
 	b.launch()
@@ -170,8 +171,8 @@ func TestAskedForAndWithheld(t *testing.T) {
 	b.eventually("it is back", func() bool { return b.ingress(svc) == ip })
 }
 
-// TestLargestService: of more endpoints than an object holds the first ones are
-// members, in the spec and in the status, and the Service is told.
+// TestLargestService: of more endpoints than an object holds the first ones are members, in the
+// spec and in the status. The Service reports that.
 func TestLargestService(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED: it takes a quarter of a minute, and runs with 'make long'")

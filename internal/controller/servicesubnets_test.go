@@ -5,7 +5,7 @@ package controller_test
 
 import (
 	"fmt"
-	"strings"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -13,11 +13,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn"
+	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// TestSubnetsUnknown: while the cloud does not tell what subnets there are Services wait,
-// and go without waiting when they are deleted.
+// TestSubnetsUnknown: while the cloud does not show the subnets, Services wait. Deleted Services do
+// not wait.
 func TestSubnetsUnknown(t *testing.T) {
 	b := newServiceBed(t)
 	b.book.fail(sdn.ErrUnavailable)
@@ -32,15 +34,15 @@ func TestSubnetsUnknown(t *testing.T) {
 	b.members("web", "10.1.0.5")
 }
 
-// TestSubnetsSlow: while the cloud takes its time to say what subnets there are, no
-// worker waits for that for long, and a Service that goes does not at all.
+// TestSubnetsSlow: while the cloud answers slowly about the subnets, no worker waits for long.
+// Deleted Services do not wait at all.
 func TestSubnetsSlow(t *testing.T) {
 	b := newServiceBed(t)
 	release := b.book.block()
 	defer release()
 	b.launch()
 	going := b.service("going", func(s *corev1.Service) { s.Finalizers = []string{v1.ServiceFinalizer} })
-	for i := range 20 { // more than there are workers
+	for i := range 20 { // more than the number of workers
 		b.service(fmt.Sprint("web-", i))
 	}
 	b.slice("web-0", "web-1", "10.1.0.5")
@@ -54,8 +56,7 @@ func TestSubnetsSlow(t *testing.T) {
 	b.members("web-0", "10.1.0.5")
 }
 
-// TestSubnetsForbidden: what there is stays when the cloud does not show the subnets
-// any more.
+// TestSubnetsForbidden: existing load balancers stay when the cloud no longer shows the subnets.
 func TestSubnetsForbidden(t *testing.T) {
 	b := newServiceBed(t)
 	b.launch()
@@ -67,7 +68,7 @@ func TestSubnetsForbidden(t *testing.T) {
 	b.launch()
 	b.eventually("it is said", func() bool {
 		c := b.planned(svc)
-		return c != nil && strings.Contains(c.Message, "the cloud shows no subnet "+vipSubnet)
+		return c != nil && hasWords(c.Message, "the cloud shows no subnet "+vipSubnet)
 	})
 	b.quiet()
 	if diff := cmp.Diff(klb.Spec, b.balancerOf("web").Spec); diff != "" {
@@ -77,4 +78,50 @@ func TestSubnetsForbidden(t *testing.T) {
 	b.members("web", "10.1.0.6")
 	b.book.fail(nil)
 	b.eventually("all is well", func() bool { return b.planned(svc) == nil })
+}
+
+// TestSubnetGone: a subnet is deleted while the controller runs. That is noticed with the next
+// check of the load balancers, after a change of the configuration, and soon after the cloud has
+// rejected a plan. New addresses in the subnet are left out, which is reported.
+func TestSubnetGone(t *testing.T) {
+	const nodes = "5f1c5aac-0000-4000-8000-0000000000b1"
+	for name, c := range map[string]struct {
+		interval time.Duration
+		then     func(b *serviceBed)
+	}{
+		"look":    {500 * time.Millisecond, func(*serviceBed) {}},
+		"reload":  {time.Hour, func(b *serviceBed) { b.set(func(*settings.Settings) {}) }},
+		"refusal": {time.Hour, func(b *serviceBed) { b.refusedBy("web") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newServiceBed(t)
+			b.cloud.AddSubnet(memory.Subnet{ID: nodes, NetworkID: network, Prefix: netip.MustParsePrefix("192.0.2.0/24"), MTU: 1442})
+			b.set(func(s *settings.Settings) {
+				s.Services.NodeSubnetIDs, s.Services.CheckInterval.Duration = []string{nodes}, c.interval
+			})
+			b.launch()
+			svc := b.service("web")
+			s := b.slice("web", "web-1", "192.0.2.5")
+			b.members("web", "192.0.2.5")
+			b.book.lose(nodes)
+			c.then(b)
+			b.eventually("it is told", func() bool {
+				c := b.planned(svc)
+				return c != nil && hasWords(c.Message, nodes)
+			})
+			b.patch(s, map[string]any{"endpoints": endpointsAt("192.0.2.5", "192.0.2.6")})
+			b.quiet()
+			b.members("web", "192.0.2.5")
+			b.book.lose("")
+			b.members("web", "192.0.2.5", "192.0.2.6")
+		})
+	}
+}
+
+// refusedBy makes the cloud reject something that a KuryrLoadBalancer names.
+func (b *serviceBed) refusedBy(name string) {
+	b.t.Helper()
+	b.patchStatus(b.balancerOf(name), map[string]any{"conditions": []any{map[string]any{
+		"type": v1.ConditionReady, "status": "False", "reason": v1.ReasonRejected, "message": "refused", "lastTransitionTime": "2026-01-01T00:00:00Z",
+	}}})
 }

@@ -37,7 +37,7 @@ func labelled(pairs ...string) *metav1.LabelSelector {
 	return s
 }
 
-// label sets a label of an object, or takes it away if value is empty.
+// label sets a label of an object, or removes it if value is empty.
 func (b *bed) label(obj client.Object, key, value string) {
 	b.t.Helper()
 	text := "null"
@@ -50,8 +50,8 @@ func (b *bed) label(obj client.Object, key, value string) {
 	}
 }
 
-// namespace makes a namespace, or takes the one that an earlier test has made:
-// this API server ends none. Its pods go with the test.
+// namespace creates a namespace, or returns that of an earlier test: this API server does not
+// finish the deletion of namespaces. Its pods are deleted with the test.
 func (b *bed) namespace(name string) *corev1.Namespace {
 	b.t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -74,7 +74,7 @@ func nodeNamed(name string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-// nodeStatus writes what a kubelet says of its node.
+// nodeStatus writes a node's status as kubelet does.
 func (b *bed) nodeStatus(name, ip string, ready bool) {
 	b.t.Helper()
 	status := corev1.ConditionFalse
@@ -101,7 +101,7 @@ func (b *bed) poolOf(port *v1.KuryrPort) *v1.KuryrPortPool {
 	return found
 }
 
-// TestLevelsOfSomeNodes follow the labels of the node.
+// TestLevelsOfSomeNodes: levels follow the labels of the node.
 func TestLevelsOfSomeNodes(t *testing.T) {
 	b := idleBed(t)
 	b.current.Pools.Overrides = []config.PoolOverride{{NodeSelector: labelled("size", "large"), Min: new(int32(3)), Batch: new(int32(7))}}
@@ -122,8 +122,8 @@ func TestLevelsOfSomeNodes(t *testing.T) {
 	b.settled(2)
 }
 
-// TestNamespacesWithPools: what its label says decides which pool a new pod has
-// its port of; one that has a port keeps it.
+// TestNamespacesWithPools: the label of a namespace decides which pool a new pod's port comes from.
+// A pod that has a port keeps it.
 func TestNamespacesWithPools(t *testing.T) {
 	b := idleBed(t)
 	b.current.Pools.Overrides = []config.PoolOverride{{NamespaceSelector: labelled("team", "a"), Min: new(int32(1))}}
@@ -139,7 +139,7 @@ func TestNamespacesWithPools(t *testing.T) {
 	}
 	b.settled(3)
 	b.label(ns, "team", "")
-	b.settled(2) // the free one of the namespace goes
+	b.settled(2) // the free port of the namespace is deleted
 	second := b.bound(b.pod("second", inNamespace("team-a")))
 	if second.Spec.Pool != common.Name {
 		t.Errorf("the pod's port is of pool %s, want %s", second.Spec.Pool, common.Name)
@@ -161,9 +161,9 @@ func groupsOf(t testing.TB, b *bed, port string) []string {
 	return got.SecurityGroupIDs
 }
 
-// TestGroupsOfSomePods: a free port is tagged anew for the pod, again when its
-// labels change, and keeps the groups when it is given back: for the next pod that wants
-// them it costs the SDN nothing. With the rule away it has the pool's.
+// TestGroupsOfSomePods: a free port gets the pod's groups, again when the pod's labels change. It
+// keeps them when the pod gives it back: a next pod with the same groups costs the SDN nothing.
+// Without the rule it has the pool's groups.
 func TestGroupsOfSomePods(t *testing.T) {
 	b := idleBed(t)
 	b.current.Pools.Min = 1
@@ -195,7 +195,7 @@ func TestGroupsOfSomePods(t *testing.T) {
 	b.label(pod, "role", "web")
 	b.eventually("the port has the pod's group again", has(otherGroup))
 	b.set(func(s *settings.Settings) {
-		s.Pods.SecurityGroups = slices.Clone(s.Pods.SecurityGroups) // the controller reads the ones of before
+		s.Pods.SecurityGroups = slices.Clone(s.Pods.SecurityGroups) // the controller reads the former slice
 		s.Pods.SecurityGroups[0].SecurityGroupIDs = []string{group, otherGroup}
 	})
 	b.eventually("the port has both", has(group, otherGroup))
@@ -209,6 +209,9 @@ func TestGroupsOfSomePods(t *testing.T) {
 		}
 	}
 	b.eventually("the port is free and has the groups still", free(group, otherGroup))
+	b.knows("it is", func(p *v1.KuryrPort) bool { // else the next pod gets a new port
+		return p.Name == port.Name && p.Spec.PodRef == nil && p.Status.Phase == v1.PortAvailable && p.Grouped()
+	})
 	calls := b.cloud.Calls(memory.UpdatePort)
 	next := b.pod("next", func(p *corev1.Pod) { p.Labels = map[string]string{"role": "web"} })
 	if got := b.bound(next).Name; got != port.Name {
@@ -237,8 +240,8 @@ func TestColdPodWithGroups(t *testing.T) {
 	b.settled(0)
 }
 
-// TestGroupsThatAreRefused: the pod is told, a corrected rule gives it its
-// network, and the port of a pod that goes before is not lost.
+// TestGroupsThatAreRefused: the refusal is reported on the pod, and a corrected rule gives it its
+// network. The port of a pod that is deleted before is not lost.
 func TestGroupsThatAreRefused(t *testing.T) {
 	b := idleBed(t)
 	b.cloud.AddGroups(group, otherGroup)

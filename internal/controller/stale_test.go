@@ -22,7 +22,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// through makes the controller's client go through funcs.
+// through passes the calls of the controller's client through funcs.
 func through(funcs interceptor.Funcs) client.NewClientFunc {
 	return func(cfg *rest.Config, o client.Options) (client.Client, error) {
 		c, err := client.NewWithWatch(cfg, o)
@@ -33,8 +33,8 @@ func through(funcs interceptor.Funcs) client.NewClientFunc {
 	}
 }
 
-// TestStaleCacheMakesNothingTwice: while the cache shows no KuryrPort although
-// one was written, the pool makes no other, whatever wakes it.
+// TestStaleCacheMakesNothingTwice: while the cache does not show a written KuryrPort, the pool
+// creates no other, whatever requeues it.
 func TestStaleCacheMakesNothingTwice(t *testing.T) {
 	b := idleBed(t)
 	var stale atomic.Bool
@@ -58,8 +58,8 @@ func TestStaleCacheMakesNothingTwice(t *testing.T) {
 	}
 }
 
-// TestLostClaim: a free port that somebody else binds in the last moment is
-// theirs; the pod gets another.
+// TestLostClaim: another client binds a free port at the last moment, and keeps it. The pod gets
+// another port.
 func TestLostClaim(t *testing.T) {
 	b := idleBed(t)
 	b.set(func(s *settings.Settings) { s.Pools.Min, s.Pools.TTL = 1, metav1.Duration{Duration: time.Hour} })
@@ -90,7 +90,7 @@ func TestLostClaim(t *testing.T) {
 	}
 }
 
-// steal binds a port to a pod that exists and is not Kuryr's to choose.
+// steal binds a port to an existing pod that Kuryr does not serve.
 func (b *bed) steal(name string) {
 	thief := b.pod("thief")
 	patch := fmt.Appendf(nil, `{"spec":{"podRef":{"namespace":"default","name":"thief","uid":%q,"interface":"eth0"}}}`, thief.UID)

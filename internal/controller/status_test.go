@@ -14,8 +14,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 )
 
-// versions counts how often a KuryrPort is written from now on, up to the write
-// that says that it is active; active is closed then.
+// versions counts the writes of a KuryrPort from now on, up to the one that says that it is active.
+// active is closed then.
 func (b *bed) versions(name string) (n *atomic.Int32, active <-chan struct{}) {
 	b.t.Helper()
 	n = new(atomic.Int32)
@@ -48,8 +48,8 @@ func (b *bed) oneWarmPort() {
 	b.start()
 }
 
-// A warm port costs three writes until its pod runs: the pod's name in the spec,
-// the daemon's word, and one status of the controller that tells of both.
+// A warm port costs three writes until its pod runs: the pod's name in the spec, the daemon's
+// report, and one status of the controller for both.
 func TestStatusOfAStartIsWrittenOnce(t *testing.T) {
 	b := idleBed(t)
 	b.gap = time.Hour
@@ -67,7 +67,7 @@ func TestStatusOfAStartIsWrittenOnce(t *testing.T) {
 	}
 }
 
-// A pod that nobody plugs has its port in the status, too, if a little later.
+// A pod that is not plugged has its port in the status, too, a little later.
 func TestStatusWaitsNoLongerThanTheGap(t *testing.T) {
 	b := idleBed(t)
 	b.gap = 300 * time.Millisecond

@@ -18,8 +18,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// TestFreePortsFollowTheirSubnet: what somebody changes of the pods' subnet or its
-// network the next pods have. Those that run keep what they have.
+// TestFreePortsFollowTheirSubnet: the next pods have what somebody has changed in the pods' subnet
+// or its network. Running pods keep what they have.
 func TestFreePortsFollowTheirSubnet(t *testing.T) {
 	b := idleBed(t)
 	b.looking = 100 * time.Millisecond
@@ -52,9 +52,9 @@ func TestFreePortsFollowTheirSubnet(t *testing.T) {
 	})
 }
 
-// TestFullSubnetGrows: pods that find the subnet full get addresses of one that is written
-// beside it. The pool stays, with its ports and its name; taken out again, no free port of
-// the other is left.
+// TestFullSubnetGrows: pods that find the subnet full get addresses of another subnet that is added
+// to the settings. The pool stays, with its ports and its name. After the removal of that subnet no
+// free port of it is left.
 func TestFullSubnetGrows(t *testing.T) {
 	const small, large = "5f1c5aac-0000-4000-8000-0000000000e1", "5f1c5aac-0000-4000-8000-0000000000e2"
 	b := idleBed(t)

@@ -25,16 +25,16 @@ import (
 	"github.com/kuryr-go/kuryr/openstacksim"
 )
 
-// swept is a cloud to sweep on, with things of others in it.
+// swept is a cloud for a sweep, which also has resources of others.
 type swept interface {
 	crashtest.Cloud
-	// backend returns a new backend for the process that ctx is of.
+	// backend returns a new backend for the process that has ctx.
 	backend(ctx context.Context) (sdn.Backend, error)
-	pods() config.Pods // settings that fit it
-	mark() string      // of what is the controller's
+	pods() config.Pods // settings that fit the cloud
+	mark() string      // the mark of the controller's resources
 }
 
-// clusterID marks what is the controller's.
+// clusterID marks the controller's resources.
 const clusterID = "cluster"
 
 // inMemory is the reference backend.
@@ -69,23 +69,23 @@ func (c inMemory) mark() string { return clusterID }
 type openstackAPI interface {
 	http.Handler
 	URL() string
-	Clouds() []byte // a clouds.yaml that leads there, with a cloud kuryr
+	Clouds() []byte // a clouds.yaml for it, with a cloud kuryr
 }
 
-// openstackCloud is an OpenStack with the real backend before it: the simulator, or
-// one project of a real one.
+// openstackCloud is an OpenStack with the real backend. It is the simulator, or one project of a
+// real OpenStack.
 type openstackCloud struct {
 	t                      testing.TB
 	w                      *crashtest.World
 	api                    openstackAPI
 	token                  string
 	cluster                string
-	project, subnet, group string   // no project: the credential's
-	kinds                  []string // that are looked at
-	clouds                 string   // folder of the files that say where each process finds it
+	project, subnet, group string   // empty project: the credential's
+	kinds                  []string // the kinds to list
+	clouds                 string   // folder of the clouds.yaml of each process
 }
 
-// openstackKinds are all that a controller could have to do with.
+// openstackKinds are all kinds that a controller of pods may touch.
 var openstackKinds = []string{"port", "network", "subnet", "security-group", "trunk"}
 
 func newOpenstack(w *crashtest.World) swept {
@@ -100,13 +100,14 @@ func newOpenstack(w *crashtest.World) swept {
 	return o
 }
 
-// furnish makes what pods need, and things of others.
+// furnish creates what pods need, and resources of others.
 func (o *openstackCloud) furnish(host string) {
 	o.t.Helper()
 	net := o.make("network", map[string]any{"name": "pods"})
 	o.subnet = o.make("subnet", map[string]any{"network_id": net, "cidr": "10.1.0.0/16", "ip_version": 4})
 	o.group = o.make("security-group", map[string]any{"name": "pods"})
-	// Ports like Kuryr's, of nobody, of another cluster, and of one whose name begins with this one's.
+	// Ports like Kuryr's: without an owner, of another cluster, and of a cluster whose name begins
+	// with this one's.
 	for i, mark := range []string{"", "kuryr.cluster=other kuryr.owner=kuryrportpool/theirs", "kuryr.cluster=" + o.cluster + "-2 kuryr.owner=kuryrportpool/theirs"} {
 		o.make("port", map[string]any{
 			"network_id": net, "name": sdn.FreePortName, "device_owner": "compute:kuryr", "description": mark,
@@ -115,7 +116,7 @@ func (o *openstackCloud) furnish(host string) {
 	}
 }
 
-// ask makes a request in the world's own name, which is an administrator's.
+// ask sends a request with the world's own credential, an administrator's.
 func (o *openstackCloud) ask(method, path string, in, out any) (http.Header, error) {
 	var body bytes.Buffer
 	if in != nil {
@@ -139,7 +140,7 @@ func (o *openstackCloud) ask(method, path string, in, out any) (http.Header, err
 	return answer.Header(), json.Unmarshal(answer.Body.Bytes(), out)
 }
 
-// answered reports whether h has answered, and not aborted as net/http has it.
+// answered reports whether h has answered. It has not if it aborted in the way of net/http.
 func answered(h http.Handler, w http.ResponseWriter, r *http.Request) (is bool) {
 	defer func() {
 		if p := recover(); p != nil && p != any(http.ErrAbortHandler) {
@@ -164,7 +165,7 @@ func (o *openstackCloud) logIn() {
 	o.token = header.Get("X-Subject-Token")
 }
 
-// make makes a resource, as somebody else does.
+// make creates a resource, as another user does.
 func (o *openstackCloud) make(kind string, fields map[string]any) (id string) {
 	o.t.Helper()
 	name := strings.ReplaceAll(kind, "-", "_")
@@ -200,7 +201,7 @@ func (o *openstackCloud) Resources() ([]crashtest.Resource, error) {
 	return all, nil
 }
 
-// list returns all resources of a kind, of the project if there is one.
+// list returns all resources of a kind, of the project if one is set.
 func (o *openstackCloud) list(kind string) ([]map[string]any, error) {
 	path := "/networking/v2.0/" + kind + "s"
 	switch kind {
@@ -217,16 +218,16 @@ func (o *openstackCloud) list(kind string) ([]map[string]any, error) {
 	return lists[strings.ReplaceAll(kind, "-", "_")+"s"], nil
 }
 
-// madeByItself reports whether a row is one that the cloud makes for another: the
-// port of a VIP, a router or a floating IP.
+// madeByItself reports whether the cloud creates a row for another resource: the port of a VIP, a
+// router or a floating IP.
 func madeByItself(kind string, row map[string]any) bool {
 	name, _ := row["name"].(string)
 	device, _ := row["device_owner"].(string)
 	return kind == "port" && (strings.HasPrefix(name, "ovn-lb-vip-") || strings.HasPrefix(device, "network:"))
 }
 
-// resource takes apart what Neutron or Octavia says of a row. It reads the mark by
-// itself, and not as the backend does.
+// resource parses a row of Neutron or Octavia. It reads the mark by itself, and not as the backend
+// does.
 func resource(kind string, row map[string]any) (crashtest.Resource, error) {
 	r := crashtest.Resource{Kind: kind, ID: row["id"].(string)}
 	marks, _ := row["description"].(string)
@@ -250,7 +251,7 @@ func resource(kind string, row map[string]any) (crashtest.Resource, error) {
 			r.Owner = owner
 		}
 	}
-	for _, own := range []string{"status", "revision_number", "updated_at", "provisioning_status", "operating_status"} { // the cloud changes these by itself
+	for _, own := range []string{"status", "revision_number", "updated_at", "provisioning_status", "operating_status"} { // the cloud changes these itself
 		delete(row, own)
 	}
 	content, err := json.Marshal(row)
@@ -265,7 +266,7 @@ func (o *openstackCloud) backend(ctx context.Context) (sdn.Backend, error) {
 		return nil, err
 	}
 	timeout := 20 * time.Second
-	if o.project != "" { // a real one that has much to do has not lost a request that takes longer
+	if o.project != "" { // a busy real cloud may take longer without having lost a request
 		timeout = 2 * time.Minute
 	}
 	return openstack.New(ctx, openstack.Config{

@@ -22,9 +22,9 @@ import (
 	"github.com/kuryr-go/kuryr/internal/crashtest"
 )
 
-// TestPoolWhileWritesMeetTheirFate lives through the life of a pool with all
-// that a pool does: it is filled, its ports are claimed, released, recycled after
-// a cooldown and given up, and its node goes.
+// TestPoolWhileWritesMeetTheirFate runs the life of a pool with all its operations. The pool is
+// filled. Its ports are claimed, released, reused after a cooldown and given up. Its node is
+// deleted.
 func TestPoolWhileWritesMeetTheirFate(t *testing.T) {
 	s := sweepOf(t)
 	s.Begin = func(w *crashtest.World) crashtest.Life { return newPoolLife(w, newOpenstack).life() }
@@ -35,13 +35,13 @@ func TestPoolWhileWritesMeetTheirFate(t *testing.T) {
 	})
 }
 
-// cooldown is how long a port of the swept pool rests.
+// cooldown is how long a port of the pool is not reused.
 const cooldown = 100 * time.Millisecond
 
 // poolLife is the life of one pool in one world.
 type poolLife struct {
 	*podsLife
-	gone bool // the node is
+	gone bool // the node is deleted
 }
 
 func newPoolLife(w *crashtest.World, newCloud func(*crashtest.World) swept) *poolLife {
@@ -57,15 +57,15 @@ func newPoolLife(w *crashtest.World, newCloud func(*crashtest.World) swept) *poo
 func (l *poolLife) life() crashtest.Life {
 	life := l.podsLife.life()
 	life.Steps, life.Restarting, life.Uneven = l.steps, l.restarting, l.uneven
-	// Six of the steps and two that come while others rest or are given up; and
-	// a process that is stopped may have asked for two for pods and for two to
-	// keep, while the next one needs one for its probe, too.
+	// Six ports are of the steps, and two arrive while others cool down or are given up. A stopped
+	// process may have requested two for pods and two to keep. The next process needs one for its
+	// probe, too.
 	life.Limits = map[string]int{"port": 8 + 5*max(1, l.w.Stopped())}
 	return life
 }
 
-// watchful is a process's client that looks, before a port is bound, whether it
-// has rested.
+// watchful returns a process's client that checks, before a port is bound, whether the cooldown of
+// the port is over.
 func (l *poolLife) watchful(cfg *rest.Config, o client.Options) (client.Client, error) {
 	c, err := client.NewWithWatch(cfg, o)
 	if err != nil {
@@ -93,8 +93,8 @@ func (l *poolLife) checkRested(next *v1.KuryrPort) {
 	}
 }
 
-// steps lets four pods live, of which the last wants a port while only one is
-// free that has not rested, and takes the pool down in two steps.
+// steps runs four pods and deletes the pool in two steps. The last pod needs a port while only one
+// is free, still in its cooldown.
 func (l *poolLife) steps() {
 	w := l.w
 	first := w.Pod("first")
@@ -125,7 +125,7 @@ func (l *poolLife) steps() {
 	w.Settled()
 }
 
-// fill asks for as many free ports as the pool may have.
+// fill requests as many free ports as the pool may have.
 func (l *poolLife) fill(pool string) {
 	w := l.w
 	w.Say("pool %s is to be filled", pool)
@@ -143,7 +143,7 @@ func (l *poolLife) fill(pool string) {
 	})
 }
 
-// restarting is that of a life of pods while there is a node.
+// restarting is that of podsLife while the node exists.
 func (l *poolLife) restarting() (served, then func()) {
 	if !l.gone {
 		return l.podsLife.restarting()
@@ -152,7 +152,7 @@ func (l *poolLife) restarting() (served, then func()) {
 	return nil, nil
 }
 
-// uneven returns what is wrong about the number of free ports.
+// uneven returns the faults in the number of free ports.
 func (l *poolLife) uneven() []string {
 	if !l.gone {
 		return l.podsLife.uneven()

@@ -26,12 +26,12 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn/sdntest"
 )
 
-// TestPoolSweepReal is a sample of TestPoolWhileWritesMeetTheirFate on the
-// Neutron of OS_CLOUD, with a credential that is admin there: ten of all writes,
-// and ten of those to Neutron, which are about as many as there are (three of each
-// with -short). All it makes
-// is in projects of its own, which Neutron does not mind not being Keystone's, and
-// is removed.
+// TestPoolSweepReal is a sample of TestPoolWhileWritesMeetTheirFate on the Neutron of OS_CLOUD. The
+// credential must be admin there. It takes ten of all writes and ten of those to Neutron, which are
+// about as many as there are. With -short it takes three of each.
+//
+// Everything that it creates is in projects of its own, and is removed. Neutron accepts projects
+// that Keystone does not know.
 func TestPoolSweepReal(t *testing.T) {
 	api := newRealAPI(t)
 	s := sweepOf(t)
@@ -50,7 +50,7 @@ func TestPoolSweepReal(t *testing.T) {
 	s.Run(t, crashtest.StoppedBefore, ofNeutron)
 }
 
-// newRealLife is newPoolLife in one of the places, which it has to itself.
+// newRealLife is newPoolLife in one of the places, which no other life uses meanwhile.
 func newRealLife(w *crashtest.World, places chan *openstackCloud) *poolLife {
 	place := <-places
 	w.T.Cleanup(func() { places <- place })
@@ -59,25 +59,25 @@ func newRealLife(w *crashtest.World, places chan *openstackCloud) *poolLife {
 		o.t, o.w, o.clouds = w.T, w, w.T.TempDir()
 		return &o
 	})
-	if !w.Undisturbed() { // a real one takes its time for each look
+	if !w.Undisturbed() { // a real cloud takes time for each list
 		l.settings.Orphans.Interval.Duration, l.settings.Orphans.Grace.Duration = 500*time.Millisecond, time.Second
 		l.live.Set(l.settings)
 	}
 	return l
 }
 
-// realURL is where a realAPI seems to be.
+// realURL is the apparent address of a realAPI.
 const realURL = "http://openstack.invalid"
 
-// realAPI is a real OpenStack with the services that are needed below one URL,
-// as the simulator has them. It implements openstackAPI.
+// realAPI is a real OpenStack with the needed services below one URL, like the simulator. It
+// implements openstackAPI.
 type realAPI struct {
-	at     map[string]string // by the first part of the path
+	at     map[string]string // by the first element of the path
 	clouds []byte
 	token  string
 }
 
-// newRealAPI reaches the cloud of $OS_CLOUD, or skips the test.
+// newRealAPI connects to the cloud of $OS_CLOUD, or skips the test.
 func newRealAPI(t *testing.T) *realAPI {
 	t.Helper()
 	name, file := os.Getenv("OS_CLOUD"), os.Getenv("OS_CLIENT_CONFIG_FILE")
@@ -109,7 +109,7 @@ func newRealAPI(t *testing.T) *realAPI {
 	return a
 }
 
-// logIn gets a token, and learns where Neutron and Octavia are.
+// logIn gets a token and the addresses of Neutron and Octavia.
 func (a *realAPI) logIn(t *testing.T, auth map[string]any) {
 	t.Helper()
 	domain := func(of string) map[string]any {
@@ -163,8 +163,8 @@ func (a *realAPI) URL() string { return realURL }
 // Clouds implements openstackAPI.
 func (a *realAPI) Clouds() []byte { return a.clouds }
 
-// ServeHTTP implements http.Handler: the request goes to the service, and what
-// the answer says of where services are leads back here.
+// ServeHTTP implements http.Handler. It forwards the request to the service. It replaces the
+// addresses of services in the answer by its own.
 func (a *realAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	service, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	target, err := url.Parse(a.at[service] + "/" + rest)
@@ -198,7 +198,7 @@ func (a *realAPI) redirect(answer *http.Response) error {
 	return nil
 }
 
-// place makes a project that pods can be in, and has it removed.
+// place creates a project for pods, and has it removed.
 func (a *realAPI) place(t *testing.T, host string) *openstackCloud {
 	t.Helper()
 	o := a.bare(t)
@@ -211,16 +211,16 @@ func (a *realAPI) place(t *testing.T, host string) *openstackCloud {
 	return o
 }
 
-// bare is a project with nothing in it.
+// bare is an empty project.
 func (a *realAPI) bare(t *testing.T) *openstackCloud {
 	id := make([]byte, 16)
 	_, _ = rand.Read(id)
 	project := hex.EncodeToString(id)
-	// Looking at ports alone is slow enough; a controller of pods has to do with no more.
+	// Listing ports alone is slow enough. A controller of pods touches no other kind.
 	return &openstackCloud{t: t, api: a, token: a.token, cluster: "sweep-" + project[:12], project: project, kinds: []string{"port"}}
 }
 
-// A Neutron that cannot be reached is an error, and ends no test binary.
+// An unreachable Neutron is an error, and does not end the test binary.
 func TestRealAPIThatIsAway(t *testing.T) {
 	away := httptest.NewServer(nil)
 	away.Close()
@@ -242,7 +242,7 @@ func (o *openstackCloud) removeAll(kind string) {
 	}
 }
 
-// host finds a host that ports can be bound to.
+// host returns a host that ports can be bound to.
 func (a *realAPI) host(t *testing.T) string {
 	t.Helper()
 	return sdntest.Host(t, func(into any) error {

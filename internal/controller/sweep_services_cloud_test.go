@@ -20,18 +20,18 @@ import (
 	"github.com/kuryr-go/kuryr/openstacksim/dial"
 )
 
-// balancing is a cloud to sweep on in which Services get load balancers.
+// balancing is a cloud for a sweep with load balancers for Services.
 type balancing interface {
 	swept
 	services() config.Services
-	// served returns what each load balancer of ours does, sorted: a line for its
-	// address, one for each endpoint of each port, one for its floating IP; and a line
-	// for each floating IP of ours that is elsewhere.
+	// served returns the function of each load balancer of the cluster, sorted. It has a line for
+	// the address, for each endpoint of each port, and for the floating IP. Each floating IP of the
+	// cluster that is elsewhere has a line, too.
 	served() []string
-	// fences returns what security groups of ours let in, sorted: a line for each group,
-	// for each of its rules, and for each address of a port that has it.
+	// fences returns the contents of the cluster's security groups, sorted. It has a line for each
+	// group, each of its rules, and each address of a port with the group.
 	fences() []string
-	// lose removes the load balancers of ours, as somebody else does.
+	// lose deletes the cluster's load balancers, as another user does.
 	lose()
 }
 
@@ -78,7 +78,7 @@ func (m memoryBalancing) served() []string {
 	return out
 }
 
-func (m memoryBalancing) fences() []string { return nil } // nobody makes one here
+func (m memoryBalancing) fences() []string { return nil } // no part creates one here
 
 func (m memoryBalancing) lose() {
 	for _, item := range m.cloud.LoadBalancers() {
@@ -88,7 +88,7 @@ func (m memoryBalancing) lose() {
 	}
 }
 
-// publicAt is what is to be said of a floating IP of ours.
+// publicAt returns the line for a floating IP of the cluster.
 func publicAt(vip bool, address string) string {
 	if vip {
 		return "public " + address
@@ -96,12 +96,12 @@ func publicAt(vip bool, address string) string {
 	return "not at a VIP: " + address
 }
 
-// openstackBalancing is a simulated OpenStack with a subnet for Services that a
-// router leads to from outside.
+// openstackBalancing is a simulated OpenStack with a subnet for Services. A router connects it to
+// the outside.
 type openstackBalancing struct {
 	*openstackCloud
 	vips, outside, router string
-	provider              string // empty: the cloud's own
+	provider              string // empty: the cloud's default
 }
 
 func newBalancing(w *crashtest.World) balancing {
@@ -118,7 +118,7 @@ func newBalancing(w *crashtest.World) balancing {
 	return b
 }
 
-// route makes what Services need, and a floating IP of somebody.
+// route creates what Services need, and a floating IP of another user.
 func (b *openstackBalancing) route() {
 	net := b.make("network", map[string]any{"name": "services"})
 	b.vips = b.make("subnet", map[string]any{"network_id": net, "cidr": apitest.ClusterIPs, "ip_version": 4, "gateway_ip": "10.0.255.254", "enable_dhcp": false})
@@ -133,7 +133,7 @@ func (b *openstackBalancing) route() {
 	b.make("floatingip", map[string]any{"floating_network_id": b.outside, "description": "of somebody"})
 }
 
-// leg adds or removes the router's leg in a subnet.
+// leg adds or removes the router's interface in a subnet.
 func (b *openstackBalancing) leg(verb, subnet string) error {
 	_, err := b.ask(http.MethodPut, "/networking/v2.0/routers/"+b.router+"/"+verb+"_router_interface", map[string]any{"subnet_id": subnet}, &struct{}{})
 	return err
@@ -165,7 +165,7 @@ func (b *openstackBalancing) served() []string {
 			var list map[string][]map[string]any
 			if len(ids(p, "members")) > 0 {
 				if _, err := b.ask("GET", "/load-balancer/v2.0/lbaas/pools/"+id+"/members", nil, &list); err != nil {
-					continue // it goes at this moment
+					continue // it is being deleted
 				}
 			}
 			for _, m := range list["members"] {
@@ -211,7 +211,7 @@ func (b *openstackBalancing) fences() (out []string) {
 		out = append(out, "a group")
 		for _, one := range g["security_group_rules"].([]any) {
 			if rule := one.(map[string]any); rule["direction"] == "ingress" {
-				from, _ := rule["remote_ip_prefix"].(string) // none is anywhere
+				from, _ := rule["remote_ip_prefix"].(string) // no prefix means any address
 				out = append(out, fmt.Sprintf("%v:%v from %v", rule["protocol"], rule["port_range_min"], cmp.Or(from, "0.0.0.0/0")))
 			} else {
 				out = append(out, "something out")

@@ -19,8 +19,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/crashtest"
 )
 
-// goneLife is the life of a Service whose load balancer somebody deletes in the cloud
-// right before the Service is deleted.
+// goneLife is the life of a Service whose load balancer somebody deletes in the cloud right before
+// the Service is deleted.
 type goneLife struct{ *serviceLife }
 
 func newGoneLife(w *crashtest.World, cloud balancing) *goneLife {
@@ -30,7 +30,8 @@ func newGoneLife(w *crashtest.World, cloud balancing) *goneLife {
 func (l *goneLife) life() crashtest.Life {
 	life := l.serviceLife.life()
 	life.Steps = l.steps
-	// Who starts when it is gone and the Service is not may make another.
+	// A process that starts after the load balancer is gone, but before the Service is, may create
+	// another one.
 	life.Limits = map[string]int{"loadbalancer": 1 + l.w.Stopped(), "floatingip": 1}
 	return life
 }
@@ -45,11 +46,12 @@ func (l *goneLife) steps() {
 	l.w.Settled()
 }
 
-// TestSourceRangesWhileWritesMeetTheirFate lives through the life of a Service whose
-// source ranges a security group on its pods' ports keeps: the group is made, its rules
-// and its ports change, it lets all in when the ranges go, goes when the Service is
-// public no more, comes back, and goes with the Service.
-// Nobody looks for orphans of another kind.
+// TestSourceRangesWhileWritesMeetTheirFate runs the life of a Service whose source ranges a
+// security group on its pods' ports enforces. The group is created, and its rules and its ports
+// change. It admits all clients when the ranges are removed. It is deleted when the Service is no
+// longer public, comes back, and is deleted with the Service.
+//
+// The collector does not handle other kinds here.
 func TestSourceRangesWhileWritesMeetTheirFate(t *testing.T) {
 	s := sweepOf(t)
 	s.Kinds = []client.ObjectList{&v1.KuryrLoadBalancerList{}}
@@ -83,10 +85,10 @@ func newRangesLife(w *crashtest.World, cloud *openstackBalancing) *rangesLife {
 	}
 	l := &rangesLife{serviceLife: newServiceLife(w, cloud)}
 	l.settings.Services.SourceRangesBySecurityGroups = true
-	l.mend = time.Hour // so long a floating IP waits for an endpoint that has the group
-	// Groups that no status names are looked for, as those that are given up are, too.
+	l.mend = time.Hour // how long a floating IP waits for an endpoint that has the group
+	// Groups that no status names are collected, like those that are given up.
 	l.settings.Orphans.Grace.Duration = 100 * time.Millisecond
-	if cloud.project != "" { // a real one takes its time for each look
+	if cloud.project != "" { // a real cloud takes time for each list
 		l.settings.Orphans.Grace.Duration = time.Second
 	}
 	return l
@@ -102,8 +104,8 @@ func (l *rangesLife) life() crashtest.Life {
 		}
 		return l.unevenGroups()
 	}
-	// A port for each pod, and what a stopped process, or a lost answer, is about; a group
-	// comes twice, and is found again by whose it is.
+	// One port per pod, and those of a stopped process or a lost answer. A group is created twice,
+	// and is found again by its owner.
 	life.Limits = map[string]int{"loadbalancer": 1, "floatingip": 2, "security-group": 2, "port": 2 + 2*max(1, l.w.Stopped())}
 	return life
 }
@@ -169,7 +171,7 @@ func (l *rangesLife) unevenGroups() []string {
 	return nil
 }
 
-// inUse keeps the group of a living public Service, too.
+// inUse also protects the group of a living public Service.
 func (l *rangesLife) inUse(r crashtest.Resource) string {
 	if r.Kind == "security-group" {
 		svc, _, klb := l.world()
@@ -180,8 +182,8 @@ func (l *rangesLife) inUse(r crashtest.Resource) string {
 	return l.serviceLife.inUse(r)
 }
 
-// closedAtFirst: a floating IP comes when an endpoint has the group. One that was asked for
-// then may come when the Service goes and its group does already.
+// closedAtFirst: a floating IP is associated once an endpoint has the group. An association that
+// was requested then may come while the Service and its group are being deleted.
 func closedAtFirst(s crashtest.State, old, now client.Object) []string {
 	before, _ := old.(*v1.KuryrLoadBalancer)
 	after, _ := now.(*v1.KuryrLoadBalancer)

@@ -19,10 +19,11 @@ import (
 )
 
 // TestServicesSweepReal is a sample of TestServiceWhileWritesMeetTheirFate and of
-// TestSourceRangesWhileWritesMeetTheirFate on the Neutron and the Octavia of OS_CLOUD,
-// with a credential that is admin there: KURYR_SWEEP_POINTS writes, 20 if it is not
-// set. All it makes is in projects of its own, and is removed; before that nothing may
-// be left of what the controllers have made.
+// TestSourceRangesWhileWritesMeetTheirFate on the Neutron and the Octavia of OS_CLOUD. The
+// credential must be admin there. KURYR_SWEEP_POINTS is the number of writes; 20 if it is not set.
+//
+// Everything that it creates is in projects of its own, and is removed. Before that nothing may be
+// left of what the controllers have created.
 func TestServicesSweepReal(t *testing.T) {
 	points := sweepPoints(t)
 	api := newRealAPI(t)
@@ -42,7 +43,8 @@ func TestServicesSweepReal(t *testing.T) {
 		w.T.Cleanup(func() { places <- place })
 		return place.in(w, kinds)
 	}
-	// What a process has just asked of the cloud when it is stopped is what may be left.
+	// Requests to the cloud that were just sent when a process is stopped are what may be left
+	// over.
 	ofCloud := crashtest.StoppedAfter
 	ofCloud.Name, ofCloud.To = "stopped after one to the cloud", crashtest.TheCloud
 	each := (points + 1) / 2
@@ -54,7 +56,7 @@ func TestServicesSweepReal(t *testing.T) {
 	}{
 		{"a Service", each - ranges - gone, func(w *crashtest.World) crashtest.Life {
 			l := newServiceLife(w, lend(w, marked[:2]...))
-			l.later = []string{"10.1.0.12", "10.1.0.13"} // each member takes its time
+			l.later = []string{"10.1.0.12", "10.1.0.13"} // each member takes time
 			return l.life()
 		}},
 		{"its load balancer is gone", gone, func(w *crashtest.World) crashtest.Life { return newGoneLife(w, lend(w, marked[:2]...)).life() }},
@@ -67,7 +69,7 @@ func TestServicesSweepReal(t *testing.T) {
 	}
 }
 
-// sweepPoints is how many writes are to be hit on a real cloud.
+// sweepPoints is the number of writes to disturb on a real cloud.
 func sweepPoints(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv("KURYR_SWEEP_POINTS")
@@ -81,11 +83,11 @@ func sweepPoints(t *testing.T) int {
 	return n
 }
 
-// marked are the kinds that a controller makes for Services, and what it makes for pods.
+// marked are the kinds that a controller creates for Services, and for pods.
 var marked = []string{"loadbalancer", "floatingip", "security-group", "port"}
 
-// placeOfServices makes a project that Services can be in, and has it removed, once it
-// has looked that the controllers have left nothing there.
+// placeOfServices creates a project for Services, and has it removed. Before the removal it checks
+// that the controllers have left nothing there.
 func (a *realAPI) placeOfServices(t *testing.T, host string) *openstackBalancing {
 	t.Helper()
 	b := &openstackBalancing{openstackCloud: a.bare(t), provider: a.provider(t)}
@@ -103,7 +105,7 @@ func (a *realAPI) placeOfServices(t *testing.T, host string) *openstackBalancing
 	return b
 }
 
-// in is a place for one life, in which these kinds are looked at.
+// in returns a place for one life, which lists these kinds.
 func (b *openstackBalancing) in(w *crashtest.World, kinds []string) *openstackBalancing {
 	o := *b.openstackCloud
 	o.t, o.w, o.clouds, o.kinds = w.T, w, w.T.TempDir(), kinds
@@ -112,7 +114,7 @@ func (b *openstackBalancing) in(w *crashtest.World, kinds []string) *openstackBa
 	return &mine
 }
 
-// provider is OVN's where there is one: it makes a load balancer in seconds.
+// provider returns OVN's provider if the cloud has it: it creates a load balancer in seconds.
 func (a *realAPI) provider(t *testing.T) string {
 	t.Helper()
 	var list struct{ Providers []struct{ Name string } }
@@ -128,8 +130,8 @@ func (a *realAPI) provider(t *testing.T) string {
 	return ""
 }
 
-// count returns how many there are of what a controller makes: all that is in the
-// project, and what bears the cluster's mark wherever it is.
+// count returns the number of resources of each kind that a controller creates. It counts all of
+// the project, and those with the cluster's mark in any project.
 func (b *openstackBalancing) count() map[string]int {
 	b.t.Helper()
 	n := map[string]int{}
@@ -155,7 +157,7 @@ func (b *openstackBalancing) count() map[string]int {
 	return n
 }
 
-// remove removes the project's things, whoever made them.
+// remove removes all resources of the project, whoever created them.
 func (b *openstackBalancing) remove() {
 	b.removeAll("floatingip")
 	b.removeBalancers()

@@ -30,11 +30,12 @@ import (
 	"github.com/kuryr-go/kuryr/internal/crashtest"
 )
 
-// TestServiceWhileWritesMeetTheirFate lives through the life of a Service: it is
-// made, its endpoints change, it becomes a LoadBalancer and is no longer one, and it
-// is deleted. Nobody looks for orphans, nor at the cloud without a reason: what is
-// left, or differs, has to be found by who left it. A life takes seconds, so that a
-// sample of the writes is hit, spread evenly: KURYR_SWEEP=all hits each.
+// TestServiceWhileWritesMeetTheirFate runs the life of a Service. The Service is created, its
+// endpoints change, it becomes a LoadBalancer and ceases to be one, and it is deleted.
+//
+// The collector and the periodic checks are off: each part must find what it has left over, or what
+// differs. A life takes seconds, so only an even sample of the writes is disturbed. KURYR_SWEEP=all
+// disturbs each write.
 func TestServiceWhileWritesMeetTheirFate(t *testing.T) {
 	s := sweepOf(t)
 	s.Kinds = []client.ObjectList{&v1.KuryrLoadBalancerList{}}
@@ -52,14 +53,17 @@ func TestServiceWhileWritesMeetTheirFate(t *testing.T) {
 		s.Begin = func(w *crashtest.World) crashtest.Life { return newGoneLife(w, newBalancing(w)).life() }
 		s.Run(t, crashtest.StoppedBefore, crashtest.StoppedAfter)
 	})
+	t.Run("its load balancer breaks", func(t *testing.T) {
+		s.Begin = func(w *crashtest.World) crashtest.Life { return newRepairLife(w).life() }
+		s.Run(t, crashtest.StoppedBefore, crashtest.StoppedAfter)
+	})
 	t.Run("in memory", func(t *testing.T) {
 		s.Begin = func(w *crashtest.World) crashtest.Life { return newServiceLife(w, newMemoryBalancing(w)).life() }
 		s.Run(t, crashtest.StoppedBefore, crashtest.StoppedAfter)
 	})
 }
 
-// servicesSample is how many writes meet each fate, so that all together take less
-// than a minute.
+// servicesSample is how many writes meet each fate: together they take less than a minute.
 const servicesSample = 3
 
 // serviceLife is the life of one Service in one world.
@@ -67,7 +71,7 @@ type serviceLife struct {
 	w        *crashtest.World
 	cloud    balancing
 	settings settings.Settings
-	later    []string // its endpoints after they have changed
+	later    []string // the endpoints after their change
 	mend     time.Duration
 }
 
@@ -79,19 +83,19 @@ func newServiceLife(w *crashtest.World, cloud balancing) *serviceLife {
 		Orphans: config.Orphans{Interval: never, Grace: never},
 	}
 	l.settings.Services.CheckInterval = never
-	l.proxy("kubernetes", `"nobody"`) // there from the start, and no part of the scenario
+	l.proxy("kubernetes", `"nobody"`) // it always exists, and is no part of the scenario
 	w.T.Cleanup(l.clean)
 	return l
 }
 
-// proxy says who serves a Service.
+// proxy sets the name of the proxy that serves a Service.
 func (l *serviceLife) proxy(name, who string) {
 	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 	patch := fmt.Appendf(nil, `{"metadata":{"labels":{"service.kubernetes.io/service-proxy-name":%s},"finalizers":null}}`, who)
 	l.try(l.w.Client.Patch(l.ctx(), svc, client.RawPatch(types.MergePatchType, patch)))
 }
 
-// clean leaves no Service behind, whatever became of its controller.
+// clean deletes every Service, whatever has happened to its controller.
 func (l *serviceLife) clean() {
 	ctx := l.ctx()
 	l.proxy("kubernetes", "null")
@@ -104,14 +108,14 @@ func (l *serviceLife) clean() {
 func (l *serviceLife) life() crashtest.Life {
 	return crashtest.Life{
 		Cloud: l.cloud, Cluster: l.cloud.mark(), Start: l.start, Steps: l.steps, Uneven: l.uneven, InUse: l.inUse,
-		// The scenario asks for three floating IPs, one after the other. A process that is
-		// stopped loses what it has just asked for, and the next
-		// one has to find it: nothing is made twice.
+		// The scenario requests three floating IPs, one after the other. A stopped process does not
+		// know its last request, and the next process must find the result. Nothing is created
+		// twice.
 		Limits: map[string]int{"loadbalancer": 1, "floatingip": 3},
 	}
 }
 
-// start runs a controller with both halves.
+// start runs a controller with planner and applier.
 func (l *serviceLife) start(ctx context.Context, cluster *rest.Config) error {
 	scheme, err := controller.Scheme()
 	if err != nil {
@@ -129,7 +133,7 @@ func (l *serviceLife) start(ctx context.Context, cluster *rest.Config) error {
 		return err
 	}
 	if err := controller.Setup(ctx, mgr, controller.Options{
-		Settings: settings.NewLive(l.settings), Backoff: hurried, Mend: l.mend,
+		Settings: settings.NewLive(l.settings), Backoff: hurried, Mend: l.mend, Namespace: holderNamespace,
 	}.With(backend.(controller.Cloud))); err != nil {
 		return err
 	}
@@ -166,7 +170,7 @@ func (l *serviceLife) steps() {
 	w.Settled()
 }
 
-// come makes the Service, with endpoints.
+// come creates the Service, with endpoints.
 func (l *serviceLife) come(spec corev1.ServiceSpec, ips ...string) {
 	l.w.T.Helper()
 	l.try(l.w.Client.Create(l.ctx(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: spec}))
@@ -211,7 +215,7 @@ func endpoints(ips ...string) *discoveryv1.EndpointSlice {
 	return s
 }
 
-// world returns the Service and its endpoints; nil if it is gone.
+// world returns the Service, its endpoints and its KuryrLoadBalancer; nil if they are gone.
 func (l *serviceLife) world() (*corev1.Service, *discoveryv1.EndpointSlice, *v1.KuryrLoadBalancer) {
 	key := client.ObjectKey{Namespace: "default", Name: "web"}
 	svc, slice, klb := &corev1.Service{}, &discoveryv1.EndpointSlice{}, &v1.KuryrLoadBalancer{}
@@ -225,7 +229,7 @@ func (l *serviceLife) world() (*corev1.Service, *discoveryv1.EndpointSlice, *v1.
 	return svc, slice, klb
 }
 
-// uneven compares the cloud with the Service, and what is said of it.
+// uneven compares the cloud and the statuses with the Service.
 func (l *serviceLife) uneven() (faults []string) {
 	svc, slice, klb := l.world()
 	var want []string
@@ -249,20 +253,20 @@ func (l *serviceLife) uneven() (faults []string) {
 	} else if klb != nil {
 		faults = append(faults, "its KuryrLoadBalancer is still there")
 	}
-	if len(faults) > 0 { // to ask the cloud takes more time
+	if len(faults) > 0 { // the requests to the cloud take more time
 		return faults
 	}
 	slices.Sort(want)
 	if got := l.cloud.served(); !slices.Equal(got, want) {
 		faults = append(faults, fmt.Sprintf("the cloud serves %q, want %q", got, want))
 	}
-	if again, _, klb := l.world(); again != nil && svc != nil { // it was ready before the cloud was looked at, and is so still
+	if again, _, klb := l.world(); again != nil && svc != nil { // it was ready before and after the requests to the cloud
 		faults = append(faults, l.untold(again, klb)...)
 	}
 	return faults
 }
 
-// untold returns what is not said as it is.
+// untold returns the differences between the statuses and the cloud.
 func (l *serviceLife) untold(svc *corev1.Service, klb *v1.KuryrLoadBalancer) []string {
 	if !svc.DeletionTimestamp.IsZero() {
 		return []string{"the Service is still going"}
@@ -277,7 +281,7 @@ func (l *serviceLife) untold(svc *corev1.Service, klb *v1.KuryrLoadBalancer) []s
 	return nil
 }
 
-// inUse keeps what serves a living Service.
+// inUse protects the resources that serve a living Service.
 func (l *serviceLife) inUse(r crashtest.Resource) string {
 	svc, _, _ := l.world()
 	if svc == nil || !svc.DeletionTimestamp.IsZero() {

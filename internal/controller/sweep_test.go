@@ -28,10 +28,10 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
 
-// TestPodsWhileWritesMeetTheirFate lives through the lives of a few pods again
-// and again, and each time another write of the controller, to the API server or
-// to the cloud, meets its fate. In memory only some do: that tells a fault of the
-// controller from one of the Neutron backend.
+// TestPodsWhileWritesMeetTheirFate runs the lives of a few pods again and again. Each time another
+// write of the controller, to the API server or to the cloud, meets its fate. The memory backend
+// runs only some of them: these distinguish a fault of the controller from one of the Neutron
+// backend.
 func TestPodsWhileWritesMeetTheirFate(t *testing.T) {
 	s := sweepOf(t)
 	t.Run("on OpenStack", func(t *testing.T) {
@@ -45,9 +45,9 @@ func TestPodsWhileWritesMeetTheirFate(t *testing.T) {
 	})
 }
 
-// sweepOf returns a sweep, without a scenario, on all API servers that the tests share:
-// most of a life is waiting. It hits every third write, with -short every ninth; each
-// with KURYR_SWEEP=all, and every 18th with KURYR_SWEEP=few.
+// sweepOf returns a sweep without a scenario, on all API servers that the tests share: most of a
+// life is waiting. It disturbs every third write, with -short every ninth. It disturbs each with
+// KURYR_SWEEP=all, and every 18th with KURYR_SWEEP=few.
 func sweepOf(t *testing.T) crashtest.Sweep {
 	t.Helper()
 	apitest.Need(t)
@@ -73,9 +73,9 @@ type podsLife struct {
 	w        *crashtest.World
 	cloud    swept
 	settings settings.Settings
-	live     *settings.Live // of the process that runs
+	live     *settings.Live // of the running process
 
-	newClient client.NewClientFunc // of a process; nil is the usual
+	newClient client.NewClientFunc // of a process; nil: the usual one
 }
 
 func newPodsLife(w *crashtest.World, newCloud func(*crashtest.World) swept) *podsLife {
@@ -85,7 +85,7 @@ func newPodsLife(w *crashtest.World, newCloud func(*crashtest.World) swept) *pod
 		Pools:   config.Pools{Batch: 1, Min: 1, Max: 2, TTL: metav1.Duration{Duration: time.Hour}},
 		Orphans: hurriedOrphans,
 	}
-	if w.Undisturbed() { // the collector must not repair what nothing has broken
+	if w.Undisturbed() { // the collector must not repair anything in an undisturbed life
 		l.settings.Orphans = noLooks
 	}
 	l.live = settings.NewLive(l.settings)
@@ -93,7 +93,7 @@ func newPodsLife(w *crashtest.World, newCloud func(*crashtest.World) swept) *pod
 	return l
 }
 
-// noLooks is for who watches what is so without any.
+// noLooks turns the comparisons of the collector off.
 var noLooks = config.Orphans{Grace: metav1.Duration{Duration: time.Hour}}
 
 var hurriedOrphans = config.Orphans{
@@ -101,9 +101,8 @@ var hurriedOrphans = config.Orphans{
 }
 
 func (l *podsLife) life() crashtest.Life {
-	// Three of the steps (one for each pod and one kept), one more kept for
-	// the pod of restarting; and a process that is stopped may have asked for
-	// two: a pod's and one to keep.
+	// Three ports are of the steps: one for each pod and one kept. One more is kept for the pod of
+	// restarting. A stopped process may have requested two: a pod's and one to keep.
 	limit := 4 + 2*max(1, l.w.Stopped())
 	return crashtest.Life{
 		Cloud: l.cloud, Cluster: l.cloud.mark(),
@@ -120,7 +119,7 @@ func (l *podsLife) start(ctx context.Context, cluster *rest.Config) error {
 	}
 	mgr, err := ctrl.NewManager(cluster, ctrl.Options{
 		Scheme: scheme, Cache: kube.CacheOptions(), Metrics: metricsserver.Options{BindAddress: "0"}, NewClient: l.newClient,
-		// Values only: what has begun is ended by the manager, in its order.
+		// Values only: the manager ends running tasks in its own order.
 		BaseContext: func() context.Context { return context.WithoutCancel(ctx) },
 	})
 	if err != nil {
@@ -144,8 +143,8 @@ func (l *podsLife) set(change func(*settings.Settings)) {
 	l.live.Set(l.settings)
 }
 
-// steps lets two pods live: one that finishes after its KuryrPort was deleted by
-// hand, and one that has a port of those kept and is deleted.
+// steps runs two pods. One finishes after its KuryrPort was deleted by hand. The other has one of
+// the kept ports and is deleted.
 func (l *podsLife) steps() {
 	w := l.w
 	first := w.Pod("first")
@@ -160,7 +159,7 @@ func (l *podsLife) steps() {
 		again := w.PortOf(first)
 		return again != nil && again.UID != port.UID && again.Status.Phase == v1.PortBound
 	})
-	w.Plug(port) // as its daemon says again of the new object
+	w.Plug(port) // as its daemon reports again for the new object
 	w.Finish(first)
 	w.Unplug(port)
 	w.Settled()
@@ -174,7 +173,7 @@ func (l *podsLife) steps() {
 	w.Settled()
 }
 
-// uneven returns what is wrong about the number of free ports.
+// uneven returns the faults in the number of free ports.
 func (l *podsLife) uneven() []string {
 	free := 0
 	for _, port := range l.w.Ports() {
@@ -192,9 +191,8 @@ func (l *podsLife) uneven() []string {
 	return nil
 }
 
-// restarting makes a pod if there is a port that it could have at once, and
-// waits until as many pods are served as there are such ports. Only then the
-// controller may look what there is in the cloud.
+// restarting creates a pod if a port is free for it at once. It waits until as many pods are served
+// as there are such ports. Only then may the controller list the cloud's resources.
 func (l *podsLife) restarting() (served, then func()) {
 	ready := 0
 	for _, port := range l.w.Ports() {
@@ -228,7 +226,7 @@ func (l *podsLife) restarting() (served, then func()) {
 	}
 }
 
-// waiting returns the pods that any port will do for: they never had one.
+// waiting returns the pods that any port suits: they never had one.
 func (l *podsLife) waiting() (pods []*corev1.Pod) {
 	held := map[types.UID]bool{}
 	for _, port := range l.w.Ports() {

@@ -38,11 +38,12 @@ import (
 	"github.com/kuryr-go/kuryr/openstacksim"
 )
 
-// Files of a recording beside those of the objects, which are named for their keys in etcd.
+// The files of a recording besides those of the objects, which have the names of their keys in
+// etcd.
 const (
 	fileConfiguration = "kuryr.yaml"
-	fileRequests      = "requests" // that made the cloud, one a line: POST /networking/v2.0/ports {…}
-	fileCloud         = "cloud"    // what there is in it in the end, one resource a line
+	fileRequests      = "requests" // that created the cloud, one a line: POST /networking/v2.0/ports {…}
+	fileCloud         = "cloud"    // the resources of the cloud in the end, one a line
 )
 
 // left is a recording.
@@ -77,12 +78,12 @@ func readRecording(t testing.TB, path string) *left {
 
 func linesOf(text []byte) []string { return strings.Split(strings.TrimSpace(string(text)), "\n") }
 
-// has reports whether there is an object whose key ends so.
+// has reports whether an object's key has this suffix.
 func (l *left) has(key string) bool {
 	return slices.ContainsFunc(l.files, func(f txtar.File) bool { return strings.HasSuffix(f.Name, key+".yaml") })
 }
 
-// objects are those recorded, by their keys.
+// objects returns the recorded objects by their keys.
 func (l *left) objects(t testing.TB) map[string]*unstructured.Unstructured {
 	t.Helper()
 	all := map[string]*unstructured.Unstructured{}
@@ -96,7 +97,7 @@ func (l *left) objects(t testing.TB) map[string]*unstructured.Unstructured {
 	return all
 }
 
-// settings are those of the recorded configuration.
+// settings returns the settings of the recorded configuration.
 func (l *left) settings(t testing.TB) settings.Settings {
 	t.Helper()
 	c, err := config.Parse(l.configuration)
@@ -106,7 +107,7 @@ func (l *left) settings(t testing.TB) settings.Settings {
 	return settings.SettingsOf(c)
 }
 
-// runController runs a controller as in use, with all its parts, until stop is called.
+// runController runs a controller as in production, with all its parts, until stop is called.
 func runController(t testing.TB, server *rest.Config, clouds string, live *settings.Live) (stop func()) {
 	t.Helper()
 	scheme, err := controller.Scheme()
@@ -148,8 +149,8 @@ type simulated struct {
 	*openstackCloud
 }
 
-// newSimulated runs what the recorded requests begin in. What before returns, if it is
-// not nil, stands before the cloud.
+// newSimulated runs the initial cloud of the recorded requests. If before is not nil, its result
+// handles the requests in front of the cloud.
 func newSimulated(t testing.TB, before func(*openstacksim.Cloud) openstackAPI) *simulated {
 	t.Helper()
 	server := httptest.NewUnstartedServer(nil)
@@ -178,13 +179,13 @@ func (s *simulated) ask(method, path string, in, out any) {
 	}
 }
 
-// upgradeKinds are those of listed, by where they are.
+// upgradeKinds are the kinds of listed, by service.
 var upgradeKinds = map[string][]string{
 	"/networking/v2.0/":          {"network", "subnet", "router", "security-group", "port", "trunk", "floatingip"},
 	"/load-balancer/v2.0/lbaas/": {"loadbalancer", "listener", "pool", "healthmonitor"},
 }
 
-// listed are all resources, each a line, without what only says when it was changed.
+// listed returns all resources, one a line, without times and counts of changes.
 func (s *simulated) listed() (lines []string) {
 	s.t.Helper()
 	rows := func(kind, path string) []map[string]any {
@@ -213,7 +214,7 @@ func (s *simulated) listed() (lines []string) {
 	return lines
 }
 
-// trimTimes drops what counts and dates changes, of a row and of those in it.
+// trimTimes removes times and counts of changes from a row and the rows in it.
 func trimTimes(row map[string]any) {
 	for _, field := range []string{"created_at", "updated_at", "revision_number"} {
 		delete(row, field)
@@ -229,8 +230,8 @@ func trimTimes(row map[string]any) {
 	}
 }
 
-// rebuild makes the cloud by the requests that made the recorded one, in their order, so
-// that all there is has its ID again.
+// rebuild creates the cloud by the requests that created the recorded one, in their order. So every
+// resource has its ID again.
 func (u *upgrade) rebuild() {
 	u.t.Helper()
 	u.simulated = newSimulated(u.t, nil)
@@ -242,7 +243,7 @@ func (u *upgrade) rebuild() {
 			body = json.RawMessage("{" + text)
 		}
 		var answer any
-		(&bed{t: u.t}).eventually(line, func() bool { // a load balancer is busy for a moment after each change
+		(&bed{t: u.t}).eventually(line, func() bool { // a load balancer is briefly busy after each change
 			_, err := u.openstackCloud.ask(verb, path, body, &answer)
 			if err != nil && !strings.Contains(err.Error(), ": 409 ") {
 				u.t.Fatal(err)
@@ -263,7 +264,7 @@ func (u *upgrade) rebuild() {
 	u.t.Fatalf("the requests make another cloud (-recorded +made):\n%s", diff)
 }
 
-// removeMember removes one member, as somebody else does.
+// removeMember deletes one member, as another user does.
 func (u *upgrade) removeMember() {
 	u.t.Helper()
 	for _, pool := range u.rows("pool") {
@@ -284,8 +285,8 @@ func (s *simulated) rows(kind string) []map[string]any {
 	return rows
 }
 
-// restore writes the objects straight into etcd, which keeps what an API server would
-// make anew: UIDs, generations, times, who manages which field.
+// restore writes the objects directly into etcd. So they keep what an API server would replace:
+// UIDs, generations, times and managed fields.
 func (u *upgrade) restore(etcd string) {
 	u.t.Helper()
 	scheme, err := controller.Scheme()
@@ -320,7 +321,7 @@ func (u *upgrade) restore(etcd string) {
 	}
 }
 
-// leaveAlone says that default/kubernetes is not served: it is the API server's own.
+// leaveAlone makes Kuryr leave default/kubernetes alone: it is the API server's own.
 func leaveAlone(t testing.TB, c client.Client) {
 	t.Helper()
 	svc := &corev1.Service{}
@@ -347,7 +348,7 @@ func (u *upgrade) portOf(pod string) *v1.KuryrPort {
 	return nil
 }
 
-// etcdKeys are the kinds of objects that are recorded, by where the API server keeps them.
+// etcdKeys are the recorded kinds of objects, by their prefix in etcd.
 var etcdKeys = map[string]schema.GroupVersionKind{
 	"registry/minions":                          corev1.SchemeGroupVersion.WithKind("Node"),
 	"registry/namespaces":                       corev1.SchemeGroupVersion.WithKind("Namespace"),
@@ -359,9 +360,9 @@ var etcdKeys = map[string]schema.GroupVersionKind{
 	"registry/openstack.org/kuryrloadbalancers": v1.GroupVersion.WithKind("KuryrLoadBalancer"),
 }
 
-// dumpObjects returns all objects of these kinds, by their keys, but for those that each
-// API server makes itself. It asks for all kinds at once: of a kind that is new to it the
-// API server makes one wait for a second.
+// dumpObjects returns all objects of these kinds by their keys, except those that each API server
+// creates itself. It lists all kinds concurrently: the API server delays the first list of a new
+// kind by a second.
 func dumpObjects(t testing.TB, c client.Client) map[string]*unstructured.Unstructured {
 	t.Helper()
 	var mu sync.Mutex

@@ -44,7 +44,7 @@ const recordHeader = `# SPDX-FileCopyrightText: The Kuryr Authors
 //
 //	KURYR_RECORD_UPGRADE=b9946cc.txtar go test -run TestRecordUpgrade ./internal/controller/
 //
-// It lets a cluster live for a while (see recorder.live) and waits until nobody writes.
+// It lets a cluster live for a while (see recorder.live) and waits until no client writes.
 func TestRecordUpgrade(t *testing.T) {
 	file := os.Getenv("KURYR_RECORD_UPGRADE")
 	if file == "" {
@@ -79,15 +79,15 @@ type recorder struct {
 	configuration []byte
 }
 
-// notes is a cloud with the requests that have changed it.
+// notes is a cloud that records the requests that have changed it.
 type notes struct {
 	*openstacksim.Cloud
 	mu  sync.Mutex
 	all []string
 }
 
-// ServeHTTP implements http.Handler. Requests that write come one after the other: in the
-// order in which they are noted.
+// ServeHTTP implements http.Handler. Writing requests run one after the other, in the order of the
+// record.
 func (n *notes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet || strings.HasPrefix(r.URL.Path, "/identity/") {
 		n.Cloud.ServeHTTP(w, r)
@@ -114,7 +114,7 @@ func (n *notes) count() int {
 	return len(n.all)
 }
 
-// statusWriter remembers the status of an answer.
+// statusWriter records the status of an answer.
 type statusWriter struct {
 	http.ResponseWriter
 	code int
@@ -125,7 +125,7 @@ func (s *statusWriter) WriteHeader(code int) {
 	s.ResponseWriter.WriteHeader(code)
 }
 
-// furnish makes what pods and Services need, and a virtual machine.
+// furnish creates what pods and Services need, and a virtual machine.
 func (r *recorder) furnish() {
 	r.bed.t.Helper()
 	pods := r.make("network", map[string]any{"name": "pods"})
@@ -170,8 +170,8 @@ services:
 `, clusterID, subnet, group, vips, outside)
 }
 
-// begin starts a controller with the configuration, but that none keeps free ports yet:
-// so the one that a pod gives back stays.
+// begin starts a controller with the configuration, but with pools that keep no free ports yet. So
+// the port that a pod gives back stays.
 func (r *recorder) begin() {
 	r.bed.t.Helper()
 	r.current = (&left{configuration: r.configuration}).settings(r.bed.t)
@@ -186,13 +186,13 @@ func (r *recorder) begin() {
 	r.stop = runController(r.bed.t, serverOf(r.bed.t), file, r.settings)
 }
 
-// live is what happens in the cluster. It leaves
+// live runs the life of the cluster. It leaves
 //   - on a node of its own and on one that is a virtual machine: pods with their ports
 //     plugged, annotated, and free ports, one of which a pod has had before;
 //   - a namespace with a pool of its own;
-//   - a pod that has finished, and whose port is no longer its;
+//   - a pod that has finished, and whose port is free again;
 //   - a Service with members, one with a floating IP, one whose source ranges a security
-//     group keeps, one whose ranges an amphora keeps, and one that asks for what there is not.
+//     group keeps, one whose ranges an amphora keeps, and one with an impossible request.
 func (r *recorder) live() {
 	r.bed.t.Helper()
 	r.nodeStatus(node, "198.51.100.1", true)
@@ -245,7 +245,7 @@ func (r *recorder) live() {
 	s.slice("headless", "headless-1", ips...)
 }
 
-// run makes a pod and plugs its port, as its node does.
+// run creates a pod and plugs its port, as its node does.
 func (r *recorder) run(name string, change ...func(*corev1.Pod)) *v1.KuryrPort {
 	r.bed.t.Helper()
 	pod := r.pod(name, change...)
@@ -262,8 +262,7 @@ func (r *recorder) plug(port *v1.KuryrPort, plugged bool) {
 	r.attach(port, plugged)
 }
 
-// rest waits until all is at rest: it is as it is to be, and for some seconds nobody
-// writes.
+// rest waits until everything is complete and no client has written for some seconds.
 func (r *recorder) rest() {
 	r.bed.t.Helper()
 	r.eventually("the load balancers are ready", func() bool {
@@ -282,7 +281,7 @@ func (r *recorder) rest() {
 		}
 		return maps.Equal(free, map[string]int32{node + " ": 2, node + " team-a": 1, "node-2 ": 2})
 	})
-	var before, now map[string]string // versions
+	var before, now map[string]string // resource versions
 	for n := -1; n != r.notes.count() || !maps.Equal(before, now); before, now = now, versionsOf(dumpObjects(r.bed.t, r.client)) {
 		n = r.notes.count()
 		time.Sleep(3 * time.Second)
@@ -303,7 +302,7 @@ func (r *recorder) archive() *txtar.Archive {
 	return a
 }
 
-// text returns an object as YAML, with a line for each of who manages its fields.
+// text returns an object as YAML, with a line for each manager of its fields.
 func (r *recorder) text(o *unstructured.Unstructured) []byte {
 	r.bed.t.Helper()
 	managed, _, err := unstructured.NestedSlice(o.Object, "metadata", "managedFields")

@@ -19,7 +19,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// lessShown is a backend whose credential is told of no port while less is set.
+// lessShown is a backend whose credential sees no port while less is set.
 type lessShown struct {
 	sdn.Backend
 	less *atomic.Bool
@@ -67,8 +67,8 @@ func (l lessShown) Sees(ctx context.Context, project, network string) error {
 	return l.Backend.Sees(ctx, project, network)
 }
 
-// TestLessShownIsNotGone: a credential that has lost its role, and is shown no port,
-// costs no pod its network and leaves no port behind.
+// TestLessShownIsNotGone: a credential has lost its role and sees no port. No pod loses its
+// network, and no port is left over.
 func TestLessShownIsNotGone(t *testing.T) {
 	b := idleBed(t)
 	var less atomic.Bool
@@ -93,7 +93,7 @@ func TestLessShownIsNotGone(t *testing.T) {
 		ready := meta.FindStatusCondition(now.Status.Conditions, v1.ConditionReady)
 		return ready != nil && ready.Reason == v1.ReasonForbidden
 	})
-	time.Sleep(4 * time.Second) // several looks, a grace apart
+	time.Sleep(4 * time.Second) // several comparisons, a grace period apart
 	if n := len(b.ports()); n != 5 || b.cloud.Ports() != 5 {
 		t.Errorf("%d KuryrPorts and %d ports after the credential was shown none, want 5 and 5", n, b.cloud.Ports())
 	}
@@ -106,8 +106,8 @@ func TestLessShownIsNotGone(t *testing.T) {
 	b.settled(5)
 }
 
-// TestPortThatIsThereAgain: what was said to be missing and is shown is in order, without
-// a restart.
+// TestPortThatIsThereAgain: a port that was reported missing and is shown again is in order,
+// without a restart.
 func TestPortThatIsThereAgain(t *testing.T) {
 	b := idleBed(t)
 	var less atomic.Bool
@@ -120,12 +120,12 @@ func TestPortThatIsThereAgain(t *testing.T) {
 	less.Store(true)
 	b.eventOn("web", "PortMissing")
 	b.eventually("the port has failed", func() bool { return b.portOf(pod).Labels[v1.PortStatusLabel] == string(v1.PortFailed) })
-	time.Sleep(500 * time.Millisecond) // and nothing is at work on it
+	time.Sleep(500 * time.Millisecond) // and no reconcile is in progress
 	less.Store(false)
 	b.eventually("the port is bound again", func() bool { return b.portOf(pod).Status.Phase == v1.PortBound })
 }
 
-// believer takes what it is not shown for gone.
+// believer takes a port that it does not see for gone.
 type believer struct{ lessShown }
 
 func (believer) Sees(context.Context, string, string) error { return nil }

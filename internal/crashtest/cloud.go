@@ -5,26 +5,26 @@ package crashtest
 
 import "github.com/kuryr-go/kuryr/internal/sdn"
 
-// Cloud is the cloud of a World as it is, whoever made what.
+// Cloud reads the state of a World's cloud, whatever program made it.
 type Cloud interface {
-	// Resources returns all that there is in the cloud and could be made by
-	// the controller or by somebody like it.
+	// Resources returns all resources of the cloud that the controller, or a program like it,
+	// could have made.
 	Resources() ([]Resource, error)
 }
 
-// Resource is something in the cloud.
+// Resource is one resource of the cloud.
 type Resource struct {
 	Kind    string // "port"
 	ID      string
-	Cluster string    // that its mark names; empty: it bears none
-	Owner   sdn.Owner // that its mark names
-	Content string    // all that a call could change of it
+	Cluster string    // the cluster that its mark names; empty: it has no mark
+	Owner   sdn.Owner // the owner that its mark names
+	Content string    // every field that a call could change
 }
 
 type resourceKey struct{ kind, id string }
 
-// look compares the cloud with what it was, and reports what must not be. It is
-// called at the end of each write, before anybody is told how that went.
+// look compares the cloud with its last known state, and reports violations. It runs at the end
+// of each write, before the caller gets the answer.
 func (w *World) look() {
 	w.cloudMu.Lock()
 	defer w.cloudMu.Unlock()
@@ -57,7 +57,7 @@ func (w *World) look() {
 	w.seen = now
 }
 
-// inUse returns why a resource must not go now, empty if it may.
+// inUse returns why a resource must not be deleted now, empty if it may be.
 func (w *World) inUse(r Resource) string {
 	if r.Kind == "port" {
 		return w.portInUse(r.ID)
@@ -81,7 +81,7 @@ func (w *World) resources() map[resourceKey]Resource {
 	return out
 }
 
-// ByHand runs f, which changes the cloud as somebody else does.
+// ByHand runs f, which changes the cloud as another user does.
 func (w *World) ByHand(f func()) {
 	w.cloudMu.Lock()
 	defer w.cloudMu.Unlock()
@@ -102,7 +102,7 @@ func (w *World) Ours(kind string) map[string]bool {
 	return ids
 }
 
-// beginCloud is begin for a call to the cloud, which may be silent for a while.
+// beginCloud is begin for a call to the cloud. It waits while the cloud is silent.
 func (w *World) beginCloud(p *process, c Call) (*passage, error) {
 	x, err := p.begin(c)
 	if err != nil {

@@ -3,29 +3,29 @@
 
 package crashtest
 
-// Fate is what befalls the n-th write of a controller.
+// Fate is what happens to the n-th write of a controller.
 type Fate struct {
 	Name string
-	// Effect lets the write be carried out; only its answer is not known.
+	// Effect lets the write take effect. Only its answer is lost.
 	Effect bool
-	// Stops ends the process: it does nothing more and is told nothing more,
-	// and another one, which remembers nothing, takes its place.
+	// Stops ends the process: it can send nothing more and receives nothing more. Another process
+	// without memory replaces it.
 	Stops bool
-	// Late keeps what the process watches from it for a while, from just before
-	// the write on: its caches are behind.
+	// Late delays the process's watches for a while, from just before the write. Its caches are
+	// behind then.
 	Late bool
-	// To is where the writes go that count; if empty, all do.
+	// To restricts the counted writes to those that go to it; empty: all writes count.
 	To string
-	// Again lets it befall the next process, too, while that makes good what the
-	// first one left: at one of its first writes, another one in each life.
+	// Again lets it also hit the next process, while that repairs what the first one left. It
+	// hits one of that process's first writes, a different one in each life.
 	Again bool
 }
 
-// early is among how many of its first writes one of the next process is hit.
+// early is how many first writes of the next process may be hit.
 const early = 8
 
-// next returns the number of the write that is hit of the process after the one
-// whose n-th write was; 0 is none.
+// next returns which write of the next process is hit, if write n of the previous one was; 0 is
+// none.
 func (f Fate) next(n int) int {
 	if !f.Again {
 		return 0
@@ -33,7 +33,7 @@ func (f Fate) next(n int) int {
 	return 1 + (n-1)%early
 }
 
-// What may befall a write. The three from Refused on leave the process running.
+// The fates of a write. The three from Refused on leave the process running.
 var (
 	StoppedBefore         = Fate{Name: "stopped before", Stops: true}
 	StoppedAfter          = Fate{Name: "stopped after", Stops: true, Effect: true}
@@ -43,14 +43,14 @@ var (
 	AnswerLostAndViewLate = Fate{Name: "answer lost and view late", Effect: true, Late: true, To: Kubernetes}
 )
 
-// counts reports whether c is one of the writes that the fate may befall.
+// counts reports whether the fate may hit c.
 func (f Fate) counts(c Call) bool { return c.Write && (f.To == "" || f.To == c.To) }
 
-// Where a call goes.
+// Destinations of a call.
 const (
 	Kubernetes = "Kubernetes"
 	TheCloud   = "cloud"
-	Identity   = "identity" // logging in is no write, and asks nothing of what there is
+	Identity   = "identity" // logging in is no write, and reads no resources
 )
 
 // Call is one request of a process.
@@ -58,7 +58,7 @@ type Call struct {
 	To        string
 	What      string // verb and kind: "PATCH kuryrports/status", "CreatePorts"
 	Write     bool
-	Inventory bool // asks for all that there is in the cloud
+	Inventory bool // asks for all resources of the cloud
 }
 
 func (c Call) String() string { return c.To + ": " + c.What }

@@ -24,7 +24,7 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
-// history is all that ever was true of some kinds of objects, from its start on.
+// history is the complete history of some kinds of objects, from its start on.
 type history struct {
 	client client.WithWatch
 	stop   context.CancelFunc
@@ -36,14 +36,15 @@ type history struct {
 	broken error
 }
 
-// event is an object as it became, or as it was last.
+// event is the state of an object after a change, or its last state.
 type event struct {
-	version uint64 // etcd counts all kinds of objects together, which is what orders them
+	// etcd counts the changes of all kinds together, so versions order all objects.
+	version uint64
 	gone    bool
 	object  client.Object
 }
 
-// follow begins a history with what there is.
+// follow begins a history with the existing objects.
 func follow(ctx context.Context, c client.WithWatch, kinds []client.ObjectList) (*history, error) {
 	ctx, stop := context.WithCancel(ctx)
 	h := &history{client: c, stop: stop, last: map[types.UID]event{}}
@@ -103,7 +104,7 @@ func (h *history) add(object client.Object, gone bool) {
 	h.last[object.GetUID()] = e
 }
 
-// current returns the objects that there are as far as is known, sorted by name.
+// current returns the existing objects as far as known, sorted by name.
 func (h *history) current() (all []client.Object) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -116,8 +117,8 @@ func (h *history) current() (all []client.Object) {
 	return all
 }
 
-// shows reports whether a write is known that left o as it is, or a later one;
-// if it was a deletion, whether that is known to have begun.
+// shows reports whether the history includes the write that left o as it is, or a later one. For
+// a deletion, it reports whether the deletion is known to have begun.
 func (h *history) shows(o client.Object, deleted bool) (bool, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -129,7 +130,7 @@ func (h *history) shows(o client.Object, deleted bool) (bool, error) {
 	return e.version >= version, cmp.Or(h.broken, err)
 }
 
-// knew reports whether there ever was a KuryrPort of that name.
+// knew reports whether a KuryrPort of that name has ever existed.
 func (h *history) knew(name string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -145,14 +146,14 @@ func (h *history) close() {
 	h.done.Wait()
 }
 
-// completed waits until the history has come to where the objects are now.
+// completed waits until the history includes the current state of the objects.
 func (h *history) completed(ctx context.Context, kinds []client.ObjectList) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var g errgroup.Group
 	for _, list := range kinds {
-		// Its own list for each: a list waits until the API server's cache is
-		// in step with etcd, which it looks at ten times a second.
+		// Each kind needs a list of its own. A list waits until the API server's cache has caught
+		// up with etcd, which it checks ten times a second.
 		list := list.DeepCopyObject().(client.ObjectList)
 		g.Go(func() error {
 			if err := h.client.List(ctx, list); err != nil {
@@ -174,7 +175,7 @@ func (h *history) completed(ctx context.Context, kinds []client.ObjectList) erro
 	return cmp.Or(h.broken, err)
 }
 
-// contains reports whether all that list says is known, or something later.
+// contains reports whether the history includes everything in list, or later states.
 func (h *history) contains(list client.ObjectList) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -210,15 +211,15 @@ func objects(list client.ObjectList) (out []client.Object) {
 	return out
 }
 
-// State is what was true at one moment, by UID.
+// State is the objects that existed at one moment, by UID.
 type State map[types.UID]client.Object
 
-// Rule looks at a state that has just come to be by old becoming now (nil: it
-// was not there, or is gone) and returns what must not be.
+// Rule checks a state that has just arisen because old became now. old is nil for a new object,
+// now is nil for a deleted one. It returns the violations.
 type Rule func(s State, old, now client.Object) []string
 
-// check plays the history again, in its true order, and returns what broke a
-// rule, each thing once.
+// check replays the history in the order of its versions. It returns the violations of the rules,
+// each once.
 func (h *history) check(rules ...Rule) (faults []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

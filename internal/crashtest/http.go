@@ -12,18 +12,18 @@ import (
 	"strconv"
 )
 
-// HTTPCloud is a cloud that is spoken to by HTTP.
+// HTTPCloud is a cloud with an HTTP API.
 type HTTPCloud struct {
-	// Handler is the cloud, whose catalogue and links say that it is at URL.
+	// Handler is the cloud. Its catalogue and links name URL as its address.
 	Handler http.Handler
 	URL     string
-	// Name names a request, as begin wants it.
+	// Name names a request for begin.
 	Name func(*http.Request) Call
 }
 
-// Serve lets the process that ctx is of reach the cloud at the URL that it
-// returns, until the process is over. Each process has a door of its own, so
-// that what an old one still says is not taken for the new one's.
+// Serve returns a URL at which the process of ctx reaches the cloud, until the process ends. Each
+// process has a server of its own, so that late requests of an old process are not taken for the
+// new one's.
 func (w *World) Serve(ctx context.Context, c HTTPCloud) (url string) {
 	p := processOf(ctx)
 	d := &door{w: w, p: p, cloud: c}
@@ -35,7 +35,7 @@ func (w *World) Serve(ctx context.Context, c HTTPCloud) (url string) {
 	return server.URL
 }
 
-// door is a process's link to an HTTP cloud.
+// door connects one process to an HTTP cloud.
 type door struct {
 	w     *World
 	p     *process
@@ -43,8 +43,8 @@ type door struct {
 	url   string
 }
 
-// ServeHTTP implements http.Handler. A request that has set out arrives, even if
-// who sent it is no more.
+// ServeHTTP implements http.Handler. A request that was sent arrives, even if its sender has
+// ended.
 func (d *door) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	x, err := d.w.beginCloud(d.p, d.cloud.Name(r))
 	if err != nil {
@@ -62,10 +62,10 @@ func (d *door) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 		out.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	}
 	out.WriteHeader(answer.Code)
-	_, _ = out.Write(body) // who asked may be gone
+	_, _ = out.Write(body) // the sender may have ended
 }
 
-// ask has the cloud carry out a request; cut says that it gives no answer.
+// ask lets the cloud carry out a request. cut reports that the cloud gives no answer.
 func (d *door) ask(r *http.Request) (answer *httptest.ResponseRecorder, cut bool) {
 	answer = httptest.NewRecorder()
 	defer func() {

@@ -13,22 +13,22 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// cluster returns how the process reaches the API server: through its own
-// transport, so nothing of it gets through once it is stopped.
+// cluster returns the configuration with which the process reaches the API server. The process
+// has a transport of its own, which lets nothing through once the process is stopped.
 func (p *process) cluster(cfg *rest.Config) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Wrap(func(base http.RoundTripper) http.RoundTripper { return &kubernetes{p, base} })
 	return cfg
 }
 
-// kubernetes is a process's link to the API server.
+// kubernetes connects one process to the API server.
 type kubernetes struct {
 	p    *process
 	base http.RoundTripper
 }
 
-// RoundTrip implements http.RoundTripper. A write that has set out arrives: its
-// process may be stopped meanwhile, but what it sent is on the wire.
+// RoundTrip implements http.RoundTripper. A write that was sent arrives, even if its process is
+// stopped meanwhile.
 func (k *kubernetes) RoundTrip(r *http.Request) (*http.Response, error) {
 	call := kubernetesCall(r)
 	x, err := k.p.begin(call)
@@ -65,14 +65,15 @@ func kubernetesCall(r *http.Request) Call {
 	if len(path) > 2 {
 		what += "/" + path[2]
 	}
-	return Call{To: Kubernetes, What: what, Write: writes(r.Method) && !strings.HasSuffix(what, "accessreviews")} // to ask what one may do leaves nothing
+	// Access reviews change nothing.
+	return Call{To: Kubernetes, What: what, Write: writes(r.Method) && !strings.HasSuffix(what, "accessreviews")}
 }
 
 func writes(method string) bool {
 	return method != http.MethodGet && method != http.MethodHead && method != http.MethodOptions
 }
 
-// stream is the body of a watch: what it brings may come late, but in order.
+// stream is the body of a watch. Its events may arrive late, but in order.
 type stream struct {
 	io.ReadCloser
 	p      *process
@@ -80,8 +81,8 @@ type stream struct {
 	closed chan struct{}
 }
 
-// Read implements io.Reader. It looks whether the view is late when something
-// has come: the call may have waited since long before.
+// Read implements io.Reader. It checks for lateness only after data has arrived, because the call
+// may have begun long before.
 func (s *stream) Read(b []byte) (int, error) {
 	n, err := s.ReadCloser.Read(b)
 	if late := s.p.behind(); late != nil {

@@ -16,7 +16,7 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
-// live lives through a scenario, and returns the processes there were.
+// live runs a scenario, and returns the processes that it needed.
 func (w *World) live(begin func(*World) Life) []*process {
 	w.T.Helper()
 	w.T.Cleanup(func() {
@@ -42,15 +42,15 @@ func (w *World) live(begin func(*World) Life) []*process {
 	return w.processes
 }
 
-// ctx lasts longer than the test: what is left is cleaned up with it.
+// ctx lasts longer than the test, so that cleaning up can use it.
 func (w *World) ctx() context.Context { return context.WithoutCancel(w.T.Context()) }
 
-// kinds are those whose history is kept.
+// kinds returns the kinds whose history is kept.
 func (w *World) kinds() []client.ObjectList {
 	return append([]client.ObjectList{&corev1.PodList{}, &v1.KuryrPortList{}}, w.more...)
 }
 
-// Settled waits until all is at rest.
+// Settled waits until everything is at rest.
 func (w *World) Settled() {
 	w.T.Helper()
 	var uneven []string
@@ -63,20 +63,21 @@ func (w *World) Settled() {
 		if uneven = nil; w.life.Uneven != nil {
 			uneven = w.life.Uneven()
 		}
-		if len(uneven) == 0 { // a real cloud takes its time to answer
+		// A real cloud takes its time to answer.
+		if len(uneven) == 0 {
 			uneven = w.unevenPorts()
 		}
 		return len(uneven) == 0
 	})
 }
 
-// end ends the controller that runs, in order: it may still say what it has to.
+// end ends the running controller in order: it may finish its last requests.
 func (w *World) end() {
 	w.process.cancel()
 	w.bury(w.process)
 }
 
-// review checks what there was to be seen of the whole life.
+// review checks the whole life at its end.
 func (w *World) review() {
 	w.T.Helper()
 	w.look()
@@ -91,7 +92,7 @@ func (w *World) review() {
 	}
 }
 
-// catchUp waits until Pods and Ports show all that was done up to now.
+// catchUp waits until Pods and Ports show every change made so far.
 func (w *World) catchUp() {
 	w.T.Helper()
 	if err := w.history.completed(w.ctx(), w.kinds()); err != nil {
@@ -99,7 +100,7 @@ func (w *World) catchUp() {
 	}
 }
 
-// clean leaves the API server as it was.
+// clean removes the scenario's objects from the API server.
 func (w *World) clean() {
 	ctx := w.ctx()
 	now := client.GracePeriodSeconds(0)
@@ -115,7 +116,7 @@ func (w *World) clean() {
 	}
 }
 
-// ignore makes a test fail only for what is not gone.
+// ignore fails the test for any error except NotFound.
 func (w *World) ignore(err error) {
 	if client.IgnoreNotFound(err) != nil {
 		w.T.Error(fmt.Errorf("cleaning up: %w", err))

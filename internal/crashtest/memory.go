@@ -12,8 +12,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// Memory puts the world between a cloud in memory and its callers, and returns
-// it as the world's Cloud. It takes the cloud's hooks.
+// Memory puts the world between a cloud in memory and its callers, and returns it as the world's
+// Cloud. It uses the cloud's hooks.
 func (w *World) Memory(c *memory.Cloud) Cloud {
 	m := &memoryCloud{w: w, cloud: c, begun: map[string]*passage{}}
 	c.Before, c.After = m.before, m.after
@@ -65,7 +65,7 @@ func (m *memoryCloud) Resources() ([]Resource, error) {
 	var out []Resource
 	for _, item := range m.cloud.Inventory() {
 		content := item.Port
-		content.Active = false // the cloud's own doing
+		content.Active = false // only the cloud changes it
 		out = append(out, Resource{
 			Kind: "port", ID: item.Port.ID, Cluster: item.Cluster, Owner: item.Port.Owner, Content: fmt.Sprintf("%+v", content),
 		})

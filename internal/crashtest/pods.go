@@ -16,10 +16,10 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
-// namespace is where the pods of a scenario are.
+// namespace is the namespace of a scenario's pods.
 const namespace = "default"
 
-// Create makes an object.
+// Create creates an object.
 func (w *World) Create(o client.Object) {
 	w.T.Helper()
 	if err := w.Client.Create(w.ctx(), o); err != nil {
@@ -29,7 +29,7 @@ func (w *World) Create(o client.Object) {
 	w.sees(o, false)
 }
 
-// Delete deletes an object, a pod without grace.
+// Delete deletes an object, a pod without a grace period.
 func (w *World) Delete(o client.Object) {
 	w.T.Helper()
 	w.Say("deleting %T %s", o, o.GetName())
@@ -39,7 +39,7 @@ func (w *World) Delete(o client.Object) {
 	w.sees(o, true)
 }
 
-// Pod makes a pod that is scheduled to w.Node.
+// Pod creates a pod that is scheduled to w.Node.
 func (w *World) Pod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 	w.T.Helper()
 	pod := &corev1.Pod{
@@ -53,7 +53,7 @@ func (w *World) Pod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
 	return pod
 }
 
-// Finish lets a pod's containers end.
+// Finish ends the containers of a pod.
 func (w *World) Finish(pod *corev1.Pod) {
 	w.T.Helper()
 	w.Say("pod %s finishes", pod.Name)
@@ -64,8 +64,8 @@ func (w *World) Finish(pod *corev1.Pod) {
 	w.sees(pod, false)
 }
 
-// Pods returns all pods, sorted by name. What the world did is seen, what the
-// controller did may come a moment later. They are not to be changed.
+// Pods returns all pods, sorted by name. It shows every change by the world. Changes by the
+// controller may appear a moment later. Callers must not change the pods.
 func (w *World) Pods() (pods []*corev1.Pod) {
 	for _, o := range w.history.current() {
 		if pod, ok := o.(*corev1.Pod); ok {
@@ -85,8 +85,8 @@ func (w *World) Ports() (ports []*v1.KuryrPort) {
 	return ports
 }
 
-// sees waits until the history shows what the world has done. Of kinds that have
-// no history there is nothing to wait for.
+// sees waits until the history shows the world's change of o. It returns at once for kinds
+// without a history.
 func (w *World) sees(o client.Object, deleted bool) {
 	w.T.Helper()
 	switch o.(type) {
@@ -119,7 +119,7 @@ func (w *World) PortOf(pod *corev1.Pod) *v1.KuryrPort {
 	return nil
 }
 
-// Bound waits until a pod has its port, as the status says, too.
+// Bound waits until a pod has a KuryrPort whose status is Bound.
 func (w *World) Bound(pod *corev1.Pod) *v1.KuryrPort {
 	w.T.Helper()
 	var port *v1.KuryrPort
@@ -130,7 +130,7 @@ func (w *World) Bound(pod *corev1.Pod) *v1.KuryrPort {
 	return port
 }
 
-// Plug says, as the node's daemon does, that a port is plugged.
+// Plug reports a port as plugged, as the node's daemon does.
 func (w *World) Plug(port *v1.KuryrPort) {
 	w.T.Helper()
 	w.mu.Lock()
@@ -141,7 +141,7 @@ func (w *World) Plug(port *v1.KuryrPort) {
 	}})
 }
 
-// Unplug says that it is not any more.
+// Unplug reports a port as no longer plugged.
 func (w *World) Unplug(port *v1.KuryrPort) {
 	w.T.Helper()
 	w.mu.Lock()

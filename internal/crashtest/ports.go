@@ -17,10 +17,11 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
-// portRules are what is true of ports and pods at all times, whatever the scenario.
+// portRules hold for ports and pods at all times, in every scenario.
 var portRules = []Rule{portStays, onePortAPod, onePodAnAddress}
 
-// portStays: a port leaves a pod when that is gone or finished, and unplugged.
+// portStays: a KuryrPort leaves its pod only after the pod is deleted or finished, and the port
+// is unplugged.
 func portStays(s State, old, now client.Object) (faults []string) {
 	before, ok := old.(*v1.KuryrPort)
 	after, _ := now.(*v1.KuryrPort)
@@ -39,7 +40,7 @@ func portStays(s State, old, now client.Object) (faults []string) {
 	return faults
 }
 
-// onePortAPod: no living pod has two.
+// onePortAPod: no living pod has two KuryrPorts.
 func onePortAPod(s State, _, _ client.Object) (faults []string) {
 	held := map[types.UID]string{}
 	for _, port := range s.ports() {
@@ -55,7 +56,7 @@ func onePortAPod(s State, _, _ client.Object) (faults []string) {
 	return faults
 }
 
-// onePodAnAddress: no two ports that are in use share one.
+// onePodAnAddress: no two KuryrPorts in use share an address.
 func onePodAnAddress(s State, _, _ client.Object) (faults []string) {
 	held := map[v1.Address]string{}
 	for _, port := range s.ports() {
@@ -72,7 +73,7 @@ func onePodAnAddress(s State, _, _ client.Object) (faults []string) {
 	return faults
 }
 
-// lives reports whether there is a pod that has not finished.
+// lives reports whether the pod exists and has not finished.
 func (s State) lives(uid types.UID) bool {
 	pod, ok := s[uid].(*corev1.Pod)
 	return ok && !finished(pod)
@@ -93,7 +94,7 @@ func finished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// portInUse returns why a port must not go now, empty if it may.
+// portInUse returns why a port must not be deleted now, empty if it may be.
 func (w *World) portInUse(id string) string {
 	w.mu.Lock()
 	holder := w.plugged[id]
@@ -125,8 +126,8 @@ func (w *World) portInUse(id string) string {
 	return ""
 }
 
-// unevenPorts returns what is not at rest: ports without KuryrPort, KuryrPorts
-// without port, pods without port, ports that are neither bound nor available.
+// unevenPorts returns what is not at rest: ports without a KuryrPort, KuryrPorts without a port,
+// pods without a port, and ports that are neither Bound nor Available.
 func (w *World) unevenPorts() (uneven []string) {
 	inCloud := w.Ours("port")
 	held := map[types.UID]bool{}

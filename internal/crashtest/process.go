@@ -15,18 +15,18 @@ var (
 	errLost    = errors.New("connection lost: no answer")
 )
 
-// lateness is how long a view is late.
+// lateness is by how much watches are delayed.
 const lateness = 200 * time.Millisecond
 
-// process is a controller from its start to its end. All that it does to
-// Kubernetes and to the cloud comes through begin.
+// process is a controller from its start to its end. All its requests to Kubernetes and to the
+// cloud pass begin.
 type process struct {
-	number int // the first is 1
+	number int // the first process is 1
 	fate   Fate
-	at     int // the number of the write that the fate befalls; 0 is none
+	at     int // the number of the write that the fate hits; 0 is none
 	trail  *trail
 	cancel context.CancelFunc
-	ended  chan error    // brings what Start returned
+	ended  chan error    // delivers the result of Start
 	over   chan struct{} // closed when the process is stopped
 
 	mu       sync.Mutex
@@ -34,27 +34,27 @@ type process struct {
 	writes   map[string]int // by call
 	counted  int
 	hit      *Call
-	inFlight int           // writes
-	asked    []Call        // of the cloud
-	late     chan struct{} // closed when the view is late no more; nil: it is not late
+	inFlight int           // writes in progress
+	asked    []Call        // calls to the cloud
+	late     chan struct{} // closed when the watches are no longer late; nil: they are not late
 }
 
 type processKey struct{}
 
-// processOf returns the process that ctx is of; nil if it is nobody's.
+// processOf returns the process of ctx, nil if ctx belongs to none.
 func processOf(ctx context.Context) *process {
 	p, _ := ctx.Value(processKey{}).(*process)
 	return p
 }
 
-// passage is a call between its beginning and its end.
+// passage is a call between begin and end.
 type passage struct {
 	p    *process
 	call Call
 	hit  bool
 }
 
-// begin lets a call through, or returns why not. What is let through has to end.
+// begin admits a call, or returns why not. The caller must end an admitted call.
 func (p *process) begin(c Call) (*passage, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,7 +88,7 @@ func (p *process) begin(c Call) (*passage, error) {
 	return x, nil
 }
 
-// end returns why the answer to a call cannot be told, nil if it can.
+// end returns why the answer to a call must not be delivered, nil if it may be.
 func (x *passage) end() error {
 	p := x.p
 	p.mu.Lock()
@@ -105,7 +105,7 @@ func (x *passage) end() error {
 	return nil
 }
 
-// What follows is called with the lock held.
+// The caller of the functions below holds the lock.
 
 func (p *process) fail() error {
 	if !p.fate.Stops {
@@ -126,30 +126,31 @@ func (p *process) fallBehind() {
 	time.AfterFunc(lateness, func() { close(late) })
 }
 
-// What follows takes it.
+// The functions below take the lock.
 
-// isStopped reports whether the process was stopped by its fate.
+// isStopped reports whether the fate has stopped the process.
 func (p *process) isStopped() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.stopped
 }
 
-// idle reports whether no write is under way.
+// idle reports whether no write is in progress.
 func (p *process) idle() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.inFlight == 0
 }
 
-// behind returns what is closed when the view is late no more; nil if it is not late.
+// behind returns a channel that closes when the watches are no longer late, nil if they are not
+// late.
 func (p *process) behind() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.late
 }
 
-// inventories returns what of the cloud's inventory was asked for up to now.
+// inventories returns the calls so far that asked for all resources of the cloud.
 func (p *process) inventories() (calls []Call) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,30 +1,29 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package crashtest stops a controller at each of its writes, one life after the
-// other, and checks that nobody can tell from what comes of it. In a life a
-// scenario happens in Kubernetes (pods come and go, somebody deletes what they
-// should not) on a real API server, and a controller serves it on a cloud. In
-// the n-th life the controller's n-th write, to Kubernetes or to the cloud, meets
-// a Fate: the process is stopped right before it takes effect, or right after
-// and before the answer is known. Then nothing of that process gets through any
-// more, another one starts that remembers nothing, and the scenario goes on.
+// Package crashtest stops a controller at each of its writes, one life after the other, and
+// checks that the result does not show it. In a life a scenario happens in Kubernetes on a real
+// API server: pods start and end, and a user deletes objects that should stay. A controller
+// serves the scenario on a cloud. In the n-th life a Fate hits the controller's n-th write, to
+// Kubernetes or to the cloud. The process is stopped directly before the write takes effect, or
+// directly after that and before the answer arrives. From then on that process can do nothing
+// more. Another process without memory starts, and the scenario continues.
 //
-// What is checked of every scenario, all the time:
-//   - a living pod has one port at most, and keeps it; no two ports in use share
-//     an address; no port goes that a living pod has, or that is plugged;
-//   - what is made in the cloud bears the cluster's mark and its owner when the
-//     creating call ends; what bears no such mark is neither changed nor deleted;
-//   - a process that has just started serves what needs nothing of the cloud
-//     while that is silent, and does not ask for its inventory before.
+// Checks of every scenario, all the time:
+//   - a living pod has at most one port, and keeps it; no two ports in use share
+//     an address; no port is deleted that a living pod has, or that is plugged;
+//   - a cloud resource carries the cluster's mark and its owner when the creating
+//     call ends; a resource without that mark is neither changed nor deleted;
+//   - a process that has just started serves everything that needs no cloud while
+//     the cloud is silent, and does not ask for its inventory before.
 //
-// And at rest: each port has its KuryrPort, and the other way round; each pod has
-// its port; what the scenario adds; and no more was made than Life.Limits says.
+// Checks at rest: each port has its KuryrPort, and each KuryrPort has its port. Each pod has its
+// port. The scenario's conditions hold. No more resources were made than Life.Limits allows.
 //
-// The objects' history is checked as the API server's versions order it, not as
-// a test happens to see it.
+// The objects' history is checked in the order of the API server's versions, not in the order in
+// which a test happens to see it.
 //
-// docs/crash-sweep.md says how to write a scenario.
+// docs/crash-sweep.md describes how to write a scenario.
 package crashtest
 
 import (
@@ -43,67 +42,66 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Sweep is a scenario, and where it is lived through.
+// Sweep is a scenario and the API servers that it runs on.
 type Sweep struct {
-	// Clusters are API servers without pods, nodes and Kuryr's objects. Each is
-	// used for one life at a time.
+	// Clusters are API servers without pods, nodes and Kuryr's objects. Each is used for one life
+	// at a time.
 	Clusters []*rest.Config
 	Scheme   *runtime.Scheme
-	// Kinds are what else there is in the scenario than pods, nodes, KuryrPorts
-	// and KuryrPortPools. Their history is kept, and they are deleted in the end.
+	// Kinds are the scenario's kinds in addition to pods, nodes, KuryrPorts and KuryrPortPools.
+	// Their history is kept, and they are deleted at the end.
 	Kinds []client.ObjectList
-	// Every is how far the writes are apart that are hit, other ones for each fate: 1
-	// is each of them.
+	// Every is the distance between the writes that are hit; 1 hits each write. Each fate hits
+	// different ones.
 	Every int
-	// Sample, if not 0, is how many writes are hit for each fate instead, spread
-	// evenly, and other ones for each.
+	// Sample, if not 0, is how many writes are hit for each fate instead. They are spread evenly,
+	// and each fate hits different ones.
 	Sample int
-	turn   int // of the fate
-	turns  int // how many fates there are
-	// Node is where the pods are; node-1 if empty.
+	turn   int // the index of the fate
+	turns  int // the number of fates
+	// Node is the node of the pods; empty is node-1.
 	Node string
-	// Patience is how long to wait for what has to come; half a minute if 0.
+	// Patience is how long to wait for an expected state; 0 is half a minute.
 	Patience time.Duration
-	// Begin prepares a life: a cloud, what stands in it, the scenario.
+	// Begin prepares a life: a cloud, its resources, the scenario.
 	Begin func(w *World) Life
 }
 
 // Life is a scenario in one world.
 type Life struct {
 	Cloud   Cloud
-	Cluster string // that marks what is ours in the cloud
-	// Start runs a controller with memory and caches of its own until ctx ends.
-	// It may be called again when it has returned. cluster is the only way for
-	// it to reach the API server; what it makes of the cloud has to go through
-	// World.Serve or World.Memory, which know it by ctx.
+	Cluster string // the cluster in the mark of our resources
+	// Start runs a controller with its own memory and caches until ctx ends. It may be called again
+	// after it has returned. It may reach the API server by cluster only. It must use the cloud
+	// through World.Serve or World.Memory, which know it by ctx.
 	Start func(ctx context.Context, cluster *rest.Config) error
-	// Steps is what happens in Kubernetes. It waits by World.Eventually and
-	// World.Settled only.
+	// Steps is what happens in Kubernetes. It may wait only by World.Eventually and
+	// World.Settled.
 	Steps func()
-	// Restarting, if not nil, is called before a controller takes the place of
-	// one that was stopped. What it returns, if not nil, waits for all that has
-	// to be served while the cloud is silent, and goes on from there.
+	// Restarting, if not nil, is called before a controller replaces a stopped one. Its result, if
+	// not nil, waits for everything that must be served while the cloud is silent, and continues
+	// from there.
 	Restarting func() (served, then func())
-	// Uneven, if not nil, returns what is not at rest beyond pods and ports.
+	// Uneven, if not nil, returns what is not at rest in addition to pods and ports.
 	Uneven func() []string
-	// InUse, if not nil, returns why a resource that is no port must not have
-	// been deleted just now, empty if it may.
+	// InUse, if not nil, is called after the deletion of a resource that is no port. It returns
+	// why the resource must not have been deleted, empty if it may.
 	InUse func(Resource) string
-	// Limits is how many of each kind may be made in the cloud in one life, and
-	// nothing else may. A stopped process loses what it has just asked for, so
-	// that many are more than there ever are at once.
+	// Limits is how many of each kind may be made in the cloud in one life; other kinds may not be
+	// made. A stopped process loses its last requests, so the limits are larger than the number
+	// that exists at once.
 	Limits map[string]int
-	// Rules are about the history of the objects, beyond those of ports.
+	// Rules check the history of the objects, in addition to the rules of ports.
 	Rules []Rule
 }
 
-// cluster is an API server and the world's way there.
+// cluster is an API server and the world's client for it.
 type cluster struct {
 	config *rest.Config
 	client client.WithWatch
 }
 
-// Run lives through the scenario for each of fates and each write.
+// Run runs the scenario once for each fate and each write to hit.
 func (s Sweep) Run(t *testing.T, fates ...Fate) {
 	free := make(chan *cluster, len(s.Clusters))
 	for _, config := range s.Clusters {
@@ -117,7 +115,7 @@ func (s Sweep) Run(t *testing.T, fates ...Fate) {
 	if writes.all != nil {
 		t.Logf("left alone the controller makes %d writes: %s", total(writes.all), writes.all)
 	}
-	if t.Failed() { // so would all the others, at length
+	if t.Failed() { // the other lives would fail too, at length
 		return
 	}
 	for i, fate := range fates {
@@ -148,16 +146,15 @@ func (s Sweep) hits(expected int) (numbers []int) {
 	return numbers
 }
 
-// tooFew reports whether too many lives ended before the write that they are about. How
-// many writes are made differs a little, as two changes may be seen at once and answered
-// by one write: one life in five may, one at least, but not all.
+// tooFew reports whether too many lives ended before the write to hit. The number of writes
+// differs a little, because two changes may be seen at once and answered by one write. So one
+// life in five may miss its write, at least one, but not all.
 func tooFew(hit, lives int) bool {
 	return hit == 0 && lives > 0 || hit < lives-max(1, lives/5)
 }
 
-// each lives as many lives as there are writes to hit. How many there are
-// differs a little from life to life: but for a sample it goes on until there was
-// none to hit.
+// each runs as many lives as there are writes to hit. The number differs a little from life to
+// life: except for a sample it continues until a life met no write.
 func (s Sweep) each(t *testing.T, free chan *cluster, fate Fate, expected int) tally {
 	hit, again := tally{}, 0
 	var mu sync.Mutex
@@ -188,7 +185,7 @@ func (s Sweep) each(t *testing.T, free chan *cluster, fate Fate, expected int) t
 	}
 	if fate.Again {
 		t.Logf("in %d lives the next process was hit, too", again)
-		// What the next process has to do varies more than what the first one does.
+		// The work of the next process varies more than that of the first one.
 		if again < total(hit)/2 {
 			t.Errorf("in %d of %d lives only the next process was hit, too", again, total(hit))
 		}
@@ -196,16 +193,16 @@ func (s Sweep) each(t *testing.T, free chan *cluster, fate Fate, expected int) t
 	return hit
 }
 
-// outcome is what became of the writes of a life's first process.
+// outcome is the result of a life's first process.
 type outcome struct {
 	all tally
 	hit *Call
-	// again says that it befell the next process, too.
+	// again reports that the fate hit the next process, too.
 	again bool
 }
 
-// count returns how many of the writes the fate may befall. If nobody counted
-// them, as -run names a single life, more than there are.
+// count returns how many of the writes the fate may hit. If it is unknown, because -run names a
+// single life, it is a number larger than that.
 func (o outcome) count(f Fate) (n int) {
 	if o.all == nil {
 		return 1000
@@ -218,7 +215,7 @@ func (o outcome) count(f Fate) (n int) {
 	return n
 }
 
-// live lives through one life, in which the fate befalls write n.
+// live runs one life, in which the fate hits write n.
 func (s Sweep) live(t *testing.T, free chan *cluster, fate Fate, n int) (o outcome) {
 	name := "nothing happens"
 	if n > 0 {
@@ -226,7 +223,7 @@ func (s Sweep) live(t *testing.T, free chan *cluster, fate Fate, n int) (o outco
 	}
 	t.Run(name, func(t *testing.T) {
 		c := <-free
-		t.Cleanup(func() { free <- c }) // when all is cleaned up that comes after
+		t.Cleanup(func() { free <- c }) // after all later clean-ups
 		w := newWorld(t, c, s, fate, n)
 		processes := w.live(s.Begin)
 		o = outcome{all: processes[0].writes, hit: processes[0].hit}
@@ -250,7 +247,7 @@ func total(t tally) (n int) {
 	return n
 }
 
-// String names the most frequent first.
+// String lists the most frequent first.
 func (t tally) String() string {
 	names := slices.SortedFunc(maps.Keys(t), func(a, b string) int {
 		return cmp.Or(cmp.Compare(t[b], t[a]), strings.Compare(a, b))

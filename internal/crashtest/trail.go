@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// trail is what happened, for who has to find out why a run failed. It is safe
-// for concurrent use.
+// trail is the history of a life, for people who examine a failed run. It is safe for concurrent
+// use.
 type trail struct {
 	began time.Time
 	mu    sync.Mutex
@@ -29,7 +29,7 @@ func (t *trail) add(p *process, what string) {
 	t.lines = append(t.lines, line)
 }
 
-// String returns all of it, a line each.
+// String returns the whole trail, one line an entry.
 func (t *trail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

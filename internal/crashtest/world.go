@@ -15,31 +15,31 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// World is a cluster, a cloud, and a controller between them that may be stopped
-// at any time. Its methods but ByHand and Ours are for the goroutine of the
-// scenario alone.
+// World is a cluster, a cloud, and a controller between them that may be stopped at any time.
+// Only ByHand and Ours may be called from any goroutine. All other methods are for the scenario's
+// goroutine.
 type World struct {
 	T      *testing.T
-	Client client.WithWatch // the scenario's own: nothing befalls it
-	Node   string           // where pods are, unless the scenario says otherwise
+	Client client.WithWatch // the scenario's own: no fate hits it
+	Node   string           // the node of pods, unless the scenario names another
 
 	cluster  *rest.Config
 	patience time.Duration       // of Eventually
-	more     []client.ObjectList // kinds of objects that the scenario is about
+	more     []client.ObjectList // the scenario's own kinds of objects
 	life     Life
 	fate     Fate
 	at       int
 	trail    *trail
 	history  *history
-	process  *process // the one that runs
+	process  *process // the running process
 
-	processes  []*process // all there were
-	restarting bool       // one takes the place of another
+	processes  []*process // all processes so far
+	restarting bool       // a process is replacing a stopped one
 
 	mu      sync.Mutex
 	plugged map[string]string // port → pod
 	atEnd   map[*process][]func()
-	silent  chan struct{} // closed when the cloud answers again; nil: it does
+	silent  chan struct{} // closed when the cloud answers again; nil: it answers
 
 	cloudMu sync.Mutex
 	seen    map[resourceKey]Resource
@@ -53,11 +53,11 @@ func newWorld(t *testing.T, c *cluster, s Sweep, fate Fate, at int) *World {
 	}
 }
 
-// Undisturbed reports whether nothing befalls the controller in this life, so
-// that there is nothing for it to repair but what the scenario does.
+// Undisturbed reports whether no fate hits the controller in this life, so that it repairs nothing
+// except the effects of the scenario.
 func (w *World) Undisturbed() bool { return w.at == 0 }
 
-// Stopped is how many controllers are stopped in this life, at most.
+// Stopped returns how many controllers are stopped in this life, at most.
 func (w *World) Stopped() int {
 	switch {
 	case w.at == 0 || !w.fate.Stops:
@@ -68,7 +68,7 @@ func (w *World) Stopped() int {
 	return 1
 }
 
-// fault reports what must not be. It may be called from any goroutine.
+// fault reports a violation. It may be called from any goroutine.
 func (w *World) fault(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	w.trail.add(nil, "FAULT: "+text)
@@ -78,11 +78,11 @@ func (w *World) fault(format string, args ...any) {
 // Say notes in the trail what the scenario is about to do.
 func (w *World) Say(format string, args ...any) { w.trail.add(nil, fmt.Sprintf(format, args...)) }
 
-// patience is how long to wait for what has to come.
+// patience is how long to wait for an expected state.
 const patience = 30 * time.Second
 
-// Eventually waits for what has to come; how long is no matter of the scenario.
-// If the controller has been stopped meanwhile it starts the next one.
+// Eventually waits for an expected state. How long it waits does not depend on the scenario. If
+// the controller was stopped meanwhile, Eventually starts the next one.
 func (w *World) Eventually(what string, ok func() bool) {
 	w.T.Helper()
 	deadline := time.Now().Add(w.patience)
@@ -98,11 +98,12 @@ func (w *World) Eventually(what string, ok func() bool) {
 		if time.Now().After(deadline) {
 			w.T.Fatalf("not so after %s: %s", w.patience, what)
 		}
-		time.Sleep(max(15*time.Millisecond, 4*time.Since(began))) // looking is not to keep a cloud busy
+		// Checking must not keep a cloud busy.
+		time.Sleep(max(15*time.Millisecond, 4*time.Since(began)))
 	}
 }
 
-// start starts a controller that remembers nothing.
+// start starts a controller without memory.
 func (w *World) start() {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.T.Context()))
 	p := &process{trail: w.trail, cancel: cancel, ended: make(chan error, 1), over: make(chan struct{}), writes: map[string]int{}}
@@ -120,9 +121,9 @@ func (w *World) start() {
 	}()
 }
 
-// revive starts the next controller if this one was stopped, and reports whether
-// it did. The next one has to serve what needs nothing of the cloud while that
-// is silent, and without asking what there is in it.
+// revive starts the next controller if this one was stopped, and reports whether it did. The next
+// one must serve everything that needs no cloud while the cloud is silent, and without asking for
+// its inventory.
 func (w *World) revive() bool {
 	w.T.Helper()
 	p := w.process
@@ -143,7 +144,8 @@ func (w *World) revive() bool {
 	if w.life.Restarting != nil && !w.restarting {
 		served, then = w.life.Restarting()
 	}
-	if served == nil { // or the one before was stopped before it had served
+	// Or the previous process was stopped before it had served.
+	if served == nil {
 		w.start()
 		return true
 	}
@@ -162,7 +164,7 @@ func (w *World) revive() bool {
 	return true
 }
 
-// bury waits until nothing of a stopped process is left.
+// bury waits until a stopped process has ended completely.
 func (w *World) bury(p *process) {
 	w.T.Helper()
 	select {
@@ -204,7 +206,7 @@ var always = func() chan struct{} {
 	return c
 }()
 
-// answers returns what is closed when the cloud answers.
+// answers returns a channel that is closed when the cloud answers.
 func (w *World) answers() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
-// add plugs the pod's port into the sandbox. It may be repeated: a sandbox that
-// has its port already gets the same result.
+// add plugs the pod's port into the sandbox. It may be repeated: a sandbox that has its port
+// already gets the same result.
 func (d *Daemon) add(ctx context.Context, req cni.Request) (*types100.Result, error) {
 	conf, err := cni.ParseConfig(req.Config)
 	if err != nil {
@@ -31,19 +31,20 @@ func (d *Daemon) add(ctx context.Context, req cni.Request) (*types100.Result, er
 	if d.netns.own(req.Netns) {
 		return nil, types.NewError(cni.CodeInvalidNetns, "CNI_NETNS is the node's own network namespace", req.Netns)
 	}
-	if d.netns.gone(req.Netns) { // no port would help
+	// Waiting for a port would not help.
+	if d.netns.gone(req.Netns) {
 		return nil, types.NewError(cni.CodeInvalidNetns, "the network namespace of CNI_NETNS is gone", req.Netns)
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.Settings.AddTimeout.Duration)
 	defer cancel()
 	ctx, release, err := d.sandboxes.acquire(ctx, attachmentKey(req.ContainerID, req.IfName))
 	if err != nil {
-		return nil, types.NewError(cni.CodeTryAgain, "another call for the same sandbox is still at work", err.Error())
+		return nil, types.NewError(cni.CodeTryAgain, "another call for the same sandbox is still in progress", err.Error())
 	}
 	defer release()
-	// What a DEL has left for this sandbox was for an attachment before this one.
+	// A DEL that was left for this sandbox belongs to an earlier attachment.
 	if err := cni.TakeBack(d.Socket, req.ContainerID, req.IfName); err != nil {
-		return nil, fmt.Errorf("taking back a DEL: %w", err)
+		return nil, fmt.Errorf("cancelling a pending DEL: %w", err)
 	}
 	e, err := d.newEntry(ctx, req, args, conf)
 	if err != nil {
@@ -60,8 +61,8 @@ func (d *Daemon) add(ctx context.Context, req cni.Request) (*types100.Result, er
 	return result(e, conf, d.Settings.MTU), nil
 }
 
-// newEntry is what is to be plugged: the port that CNI_ARGS bring, else the one
-// that is bound to the pod, as soon as there is one.
+// newEntry returns what will be plugged: the port in CNI_ARGS, otherwise the port that is bound
+// to the pod, after waiting for it.
 func (d *Daemon) newEntry(ctx context.Context, req cni.Request, args cni.Args, conf cni.Config) (entry, error) {
 	e := entry{
 		Version: entryVersion, ContainerID: req.ContainerID, IfName: req.IfName, Netns: req.Netns,
@@ -88,7 +89,7 @@ func (d *Daemon) newEntry(ctx context.Context, req cni.Request, args cni.Args, c
 	return e, nil
 }
 
-// noPort says what the call has waited for in vain.
+// noPort returns an error that names what the call waited for.
 func (d *Daemon) noPort(ctx context.Context, args cni.Args) error {
 	if err := interrupted(ctx); err != nil {
 		return err
@@ -97,23 +98,23 @@ func (d *Daemon) noPort(ctx context.Context, args cni.Args) error {
 	if !d.ports.synced() {
 		return types.NewError(cni.CodeTryAgain, fmt.Sprintf("waited %s for the Kubernetes API", waited), errNotSynced.Error())
 	}
-	details := "the Kuryr controller binds it; the pod's Events say what keeps it from that"
+	details := "the Kuryr controller binds ports to pods; the pod's Events say why it has bound none"
 	for _, port := range d.ports.ofPod(args) {
 		if bound(port, args) && !port.Grouped() {
 			return types.NewError(cni.CodeNotWired,
 				fmt.Sprintf("waited %s for the security groups of port %s, which is bound to pod %s", waited, port.Name, args.Pod()),
-				fmt.Sprintf("the SDN is to give it %v and is known to have given it %v; the KuryrPort's conditions say what keeps the controller from that",
+				fmt.Sprintf("the port needs the groups %v, and is known to have %v; the KuryrPort's conditions say why",
 					port.Spec.SecurityGroupIDs, port.Status.AppliedSecurityGroupIDs))
 		}
 		if !bound(port, args) {
-			details = fmt.Sprintf("KuryrPort %s is still that of an earlier pod of this name, or on its way out", port.Name)
+			details = fmt.Sprintf("KuryrPort %s still belongs to an earlier pod of this name, or is being deleted", port.Name)
 		}
 	}
 	return types.NewError(cni.CodeNoPort, fmt.Sprintf("waited %s for a port for pod %s on node %s", waited, args.Pod(), d.Node), details)
 }
 
-// attach plugs e and waits until it is wired. If that fails, what it did is
-// undone, unless the sandbox had the same port before: then only a DEL may.
+// attach plugs e and waits until the data path passes its traffic. If that fails, it undoes its
+// changes, unless the sandbox had the same port before. In that case only a DEL may unplug it.
 func (d *Daemon) attach(ctx context.Context, e *entry) error {
 	old, had := d.journal.get(e.key())
 	if had && old.Port.ID != e.Port.ID {
@@ -151,7 +152,7 @@ func (d *Daemon) attach(ctx context.Context, e *entry) error {
 func (d *Daemon) plug(ctx context.Context, driver plug.Driver, e entry) error {
 	release, err := d.byPort.interrupt(ctx, e.Port.ID, nil)
 	if err != nil {
-		return types.NewError(cni.CodeTryAgain, "another call for the same port is still at work", err.Error())
+		return types.NewError(cni.CodeTryAgain, "another call for the same port is still in progress", err.Error())
 	}
 	defer release()
 	if err := d.secondName(e); err != nil {
@@ -163,7 +164,7 @@ func (d *Daemon) plug(ctx context.Context, driver plug.Driver, e entry) error {
 	if err != nil {
 		return types.NewError(cni.CodeIO, "the journal cannot be written", err.Error())
 	}
-	d.reporter.plugging(e) // it is known before the pod runs
+	d.reporter.plugging(e) // the attachment is reported before the pod runs
 	done := d.metrics.stage("ADD", "plug")
 	err = func() error {
 		defer d.parker.plugging(e.Port.ID)()
@@ -179,22 +180,21 @@ func (d *Daemon) plug(ctx context.Context, driver plug.Driver, e entry) error {
 	return d.forgetOlder(e)
 }
 
-// secondName refuses what would take a port from the very container that has it, under
-// another name: with Kuryr as a second network of the same pods, as of Multus, the
-// pod would lose its eth0, and both calls would have succeeded.
+// secondName refuses to move a port within its container, to an interface with another name. That
+// happens if Kuryr also is a second network of the same pods, for example with Multus. The pod
+// would lose its eth0, although both calls succeed.
 func (d *Daemon) secondName(e entry) error {
 	for _, other := range d.journal.ofPort(e.Port.ID) {
 		if other.ContainerID == e.ContainerID && other.IfName != e.IfName && !other.Deleted {
 			return types.NewError(cni.CodeInvalidConfig, fmt.Sprintf("the container has port %s already, as interface %s", e.Port.ID, other.IfName),
-				"a pod has one port of Kuryr's, so that kuryr-cni is to be called for one interface of it")
+				"a pod has one port of Kuryr: call kuryr-cni for one interface of the pod only")
 		}
 	}
 	return nil
 }
 
-// wire waits until the data path passes the port's traffic. It holds no lock of
-// the port: should that go over to another sandbox meanwhile, nobody waits here
-// for it.
+// wire waits until the data path passes the port's traffic. It does not hold the port's lock: if
+// the port moves to another sandbox meanwhile, that sandbox's call need not wait for it.
 func (d *Daemon) wire(ctx context.Context, driver plug.Driver, e entry) error {
 	defer d.metrics.stage("ADD", "wired")()
 	started := time.Now()
@@ -203,7 +203,7 @@ func (d *Daemon) wire(ctx context.Context, driver plug.Driver, e entry) error {
 		err = d.awaitController(ctx, e)
 	}
 	if stop := interrupted(ctx); stop != nil {
-		return stop // even if it is wired: the port may be another's by now
+		return stop // even if it is wired: another pod may have the port by now
 	}
 	if errors.Is(err, plug.ErrNotWired) || errors.Is(err, context.DeadlineExceeded) {
 		return types.NewError(cni.CodeNotWired, fmt.Sprintf("waited %s for the SDN to wire port %s, which is bound and plugged",
@@ -215,8 +215,8 @@ func (d *Daemon) wire(ctx context.Context, driver plug.Driver, e entry) error {
 	return nil
 }
 
-// awaitController waits for status.active of a port whose data path the node
-// does not see for itself. A macvlan port never is: it is bound to no host.
+// awaitController waits for status.active of a port whose data path the node cannot observe. It
+// does not wait for a macvlan port, which is never active because it is bound to no host.
 func (d *Daemon) awaitController(ctx context.Context, e entry) error {
 	switch {
 	case e.FromArgs, e.Port.Type == "ovs", e.Port.Type == "bridge", e.Port.Type == "macvlan":
@@ -225,8 +225,8 @@ func (d *Daemon) awaitController(ctx context.Context, e entry) error {
 	return d.ports.awaitActive(ctx, e.Port.ID)
 }
 
-// forgetOlder drops the sandboxes that had the port before e, which Plug has
-// taken it from. Their DEL then finds nothing to do.
+// forgetOlder drops the sandboxes that had the port before e. Plug has taken the port from them,
+// so their DEL has nothing to do.
 func (d *Daemon) forgetOlder(e entry) error {
 	for _, other := range d.journal.ofPort(e.Port.ID) {
 		if other.key() == e.key() {
@@ -239,8 +239,8 @@ func (d *Daemon) forgetOlder(e entry) error {
 	return nil
 }
 
-// undo unplugs what a failed call has plugged. Should that fail as well, the
-// journal still has it, for the DEL that the runtime sends after a failed ADD.
+// undo unplugs what a failed call has plugged. If that fails, too, the journal keeps the entry
+// for the DEL that the runtime sends after a failed ADD.
 func (d *Daemon) undo(ctx context.Context, e entry) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()

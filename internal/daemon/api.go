@@ -19,19 +19,19 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
-// FieldOwner is the daemon's in server-side apply.
+// FieldOwner is the daemon's field owner in server-side apply.
 const FieldOwner = "kuryr-daemon"
 
 const reportTimeout = 10 * time.Second
 
-// API is the Kubernetes API, narrowed to one node's KuryrPorts. It needs the
-// right to get, list and watch kuryrports, and to patch kuryrports/status.
+// API is the Kubernetes API, restricted to one node's KuryrPorts. It needs the right to get, list
+// and watch kuryrports, and to patch kuryrports/status.
 type API struct {
 	client rest.Interface
 	node   string
 }
 
-// Connect prepares requests for the KuryrPorts of node. Nothing is sent yet.
+// Connect prepares requests for the KuryrPorts of node. It sends nothing yet.
 func Connect(cfg *rest.Config, node string) (*API, error) {
 	scheme := runtime.NewScheme()
 	if err := v1.AddToScheme(scheme); err != nil {
@@ -42,8 +42,8 @@ func Connect(cfg *rest.Config, node string) (*API, error) {
 	cfg.APIPath = "/apis"
 	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	cfg.UserAgent = "kuryr-daemon"
-	// A node that starts a hundred pods at once reports a hundred ports; the
-	// API server has its own fairness, so the client's small default only delays.
+	// A node that starts a hundred pods at once reports a hundred ports. The API server has its
+	// own fairness, so the client's small default would only delay them.
 	cfg.QPS, cfg.Burst = 50, 100
 	client, err := rest.RESTClientFor(cfg)
 	if err != nil {
@@ -52,13 +52,13 @@ func Connect(cfg *rest.Config, node string) (*API, error) {
 	return &API{client: client, node: node}, nil
 }
 
-// KuryrPorts lists and watches the node's.
+// KuryrPorts lists and watches the node's KuryrPorts.
 func (a *API) KuryrPorts() cache.ListerWatcher {
 	return cache.NewListWatchFromClient(a.client, "kuryrports", "", fields.OneTermEqualSelector("spec.nodeName", a.node))
 }
 
-// Report sets status.attachment of a KuryrPort, or clears it if at is nil, and
-// returns the object as it is now.
+// Report sets status.attachment of a KuryrPort, or clears it if at is nil. It returns the
+// resulting object.
 func (a *API) Report(ctx context.Context, name string, at *v1.Attachment) (*v1.KuryrPort, error) {
 	status := map[string]any{}
 	if at != nil {
@@ -71,8 +71,8 @@ func (a *API) Report(ctx context.Context, name string, at *v1.Attachment) (*v1.K
 	if err != nil || at != nil || port.Status.Attachment == nil {
 		return port, err
 	}
-	// Somebody else wrote it (a person, say), so that applying without it
-	// leaves it there. It is the daemon's to say all the same.
+	// Another writer (a person, for example) wrote it, so an apply without it keeps it. The field
+	// still belongs to the daemon.
 	return a.patch(ctx, name, types.MergePatchType, map[string]any{"status": map[string]any{"attachment": nil}})
 }
 

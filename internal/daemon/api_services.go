@@ -18,14 +18,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Services is the Kubernetes API, narrowed to what node ports need. It needs the
-// right to list and watch services and endpointslices.
+// Services is the Kubernetes API, restricted to what node ports need. It needs the right to list
+// and watch services and endpointslices.
 type Services struct {
 	core, discovery rest.Interface
 	address         netip.Addr
 }
 
-// ConnectServices prepares requests for Services. Nothing is sent yet.
+// ConnectServices prepares requests for Services. It sends nothing yet.
 func ConnectServices(cfg *rest.Config) (*Services, error) {
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
@@ -44,7 +44,7 @@ func ConnectServices(cfg *rest.Config) (*Services, error) {
 	}
 	s := &Services{core: core, discovery: discovery}
 	if at, err := url.Parse(cfg.Host); err == nil {
-		s.address, _ = netip.ParseAddr(at.Hostname()) // else it goes by a name
+		s.address, _ = netip.ParseAddr(at.Hostname()) // otherwise the host is a name
 	}
 	return s, nil
 }
@@ -63,19 +63,19 @@ func versioned(cfg *rest.Config, scheme *runtime.Scheme, path string, version sc
 	return c, nil
 }
 
-// Services lists and watches those of all namespaces, also those that others serve: their
-// cluster IPs are nobody's external IPs.
+// Services lists and watches Services of all namespaces, also those that Kuryr leaves alone: their
+// cluster IPs must not be external IPs.
 func (s *Services) Services() cache.ListerWatcher {
 	return cache.NewFilteredListWatchFromClient(s.core, "services", metav1.NamespaceAll, func(*metav1.ListOptions) {})
 }
 
-// EndpointSlices lists and watches those of Services that Kuryr serves.
+// EndpointSlices lists and watches the EndpointSlices of Services that Kuryr serves.
 func (s *Services) EndpointSlices() cache.ListerWatcher {
 	return cache.NewFilteredListWatchFromClient(s.discovery, "endpointslices", metav1.NamespaceAll,
 		func(o *metav1.ListOptions) { o.LabelSelector = forProxies })
 }
 
-// Address is that at which the API is asked; zero if it goes by a name.
+// Address is the address of the API; zero if the daemon uses a name.
 func (s *Services) Address() netip.Addr { return s.address }
 
 // APIServers lists and watches the EndpointSlices of the Service default/kubernetes.
@@ -84,5 +84,5 @@ func (s *Services) APIServers() cache.ListerWatcher {
 		func(o *metav1.ListOptions) { o.LabelSelector = discoveryv1.LabelServiceName + "=kubernetes" })
 }
 
-// forProxies selects what is for kube-proxy, and so for who takes its place.
+// forProxies selects the Services for kube-proxy, and so for its replacement.
 const forProxies = "!service.kubernetes.io/service-proxy-name,!" + corev1.IsHeadlessService

@@ -33,7 +33,7 @@ import (
 // cluster is a real API server with Kuryr's types.
 type cluster struct {
 	client.Client
-	daemon     *rest.Config // of a user that may do what a daemon may
+	daemon     *rest.Config // of a user with the rights of a daemon
 	kubeconfig string
 }
 
@@ -108,8 +108,8 @@ func (c cluster) attachment(t *testing.T, name string) string {
 	return p.Status.Attachment.ContainerID
 }
 
-// With the rights of docs/cni.md and no more, on a real API server: the daemon
-// sees the ports of its node alone, reports what is plugged, and takes it back.
+// On a real API server, with exactly the rights of docs/cni.md, the daemon sees only the ports of
+// its node. It reports what is plugged, and takes it back.
 func TestOnAPIServer(t *testing.T) {
 	c := newCluster(t)
 	n := newNode(t)
@@ -150,7 +150,7 @@ func TestOnAPIServer(t *testing.T) {
 	n.do(request("DEL", "c1", ""))
 	n.eventually("not attached", func() bool { return c.attachment(t, portA) == "" })
 
-	// What somebody else wrote there goes as well.
+	// A value that another client wrote is cleared, too.
 	var p v1.KuryrPort
 	if err := c.Get(ctx, client.ObjectKey{Name: portA}, &p); err != nil {
 		t.Fatal(err)
@@ -162,7 +162,7 @@ func TestOnAPIServer(t *testing.T) {
 	n.eventually("the forged attachment is gone", func() bool { return c.attachment(t, portA) == "" })
 }
 
-// The process itself, with as many ports as a node has pods.
+// The size of the process itself, with as many ports as a node has pods.
 func TestSizeOfProcess(t *testing.T) {
 	c := newCluster(t)
 	dir := t.TempDir()
@@ -216,10 +216,10 @@ func TestSizeOfProcess(t *testing.T) {
 	}
 }
 
-// residentMiB returns what a process has resident, and what of it is its own.
-// The rest is pages of its file: how many are mapped depends on what of it the
-// node happens to have cached (25 to 33 MiB were seen of the same executable),
-// all processes share them, and the node takes them back when it needs them.
+// residentMiB returns the resident memory of a process, and its own part of it. The rest is pages
+// of its file. How many are mapped depends on what the node has cached (25 to 33 MiB were seen of
+// the same executable). All processes share them, and the node reclaims them when it needs
+// memory.
 func residentMiB(t *testing.T, pid int) (all, own int) {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

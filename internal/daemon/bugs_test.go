@@ -15,8 +15,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/cni"
 )
 
-// What the former implementation got wrong, by the numbers of its bug tracker;
-// docs/pools.md lists them all.
+// The bugs of the former implementation, by the numbers of its bug tracker. docs/pools.md lists
+// them all.
 
 // requestOf is request for a pod of the same name and another UID.
 func requestOf(uid, command, container, netns string) cni.Request {
@@ -25,9 +25,9 @@ func requestOf(uid, command, container, netns string) cni.Request {
 	return r
 }
 
-// Bug 1854928: a daemon that had missed the end of a pod gave its address to the
-// next pod of the same name. Here the API is away when the first pod ends and
-// the second gets its port, and no DEL comes for the first.
+// Bug 1854928: a daemon that had missed the end of a pod gave its address to the next pod of the
+// same name. Here the API is unavailable when the first pod ends and the second gets its port. No
+// DEL comes for the first.
 func TestBug1854928(t *testing.T) {
 	n := newNode(t).start()
 	n.api.put(kuryrPort(portA, uidA))
@@ -48,7 +48,7 @@ func TestBug1854928(t *testing.T) {
 		t.Errorf("the second pod of the name has %s, want 10.0.0.6/24, its own", got)
 	}
 	n.rests(portB, "c2")
-	n.rests(portA, "c1") // until its DEL comes: nothing else may have it before
+	n.rests(portA, "c1") // until its DEL comes; no other pod may have the port before
 	n.do(request("DEL", "c1", ""))
 	n.rests(portA, "")
 	n.rests(portB, "c2")
@@ -61,9 +61,9 @@ func addressOf(result *types100.Result, err error) string {
 	return result.IPs[0].Address.String()
 }
 
-// Bug 1963678: an ADD waited for its full time for a pod that had been deleted
-// meanwhile. One that has no port yet ends when the runtime has no use for it
-// any more, and a port that comes too late is not plugged.
+// Bug 1963678: an ADD waited for its full time for a pod that had been deleted meanwhile. An ADD
+// without a port must end when the runtime no longer needs it. A port that comes too late is not
+// plugged.
 func TestBug1963678(t *testing.T) {
 	for name, end := range map[string]func(n *node, hangUp func()){
 		"the runtime hangs up":  func(_ *node, hangUp func()) { hangUp() },
@@ -105,9 +105,9 @@ func TestBug1963678(t *testing.T) {
 	}
 }
 
-// Bug 1882083: DELs of sandboxes long gone, which a runtime repeats for ever,
-// kept the daemon from its work. They cost neither a call of the driver nor one
-// of the API, and hold up no ADD.
+// Bug 1882083: a runtime repeats the DELs of deleted sandboxes forever, and they kept the daemon
+// from its work. They must cause no call of the driver and none of the API, and must not delay an
+// ADD.
 func TestBug1882083(t *testing.T) {
 	n := newNode(t).start()
 	done := make(chan error, 1)

@@ -21,7 +21,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
-// A pod's port is not taken out of the interface that it is in for another of the same pod.
+// A pod's port is not moved from its interface to another one of the same pod.
 func TestSecondInterfaceOfAContainer(t *testing.T) {
 	n := newNode(t).start()
 	n.api.put(kuryrPort(portA, uidA))
@@ -42,7 +42,7 @@ func TestSecondInterfaceOfAContainer(t *testing.T) {
 	n.do(check)
 	n.do(request("DEL", "c1", "/run/netns/a"))
 	n.rests(portA, "")
-	n.do(func() cni.Request { second.Command = "ADD"; return second }()) // now it is free for any name
+	n.do(func() cni.Request { second.Command = "ADD"; return second }()) // now the port is free for any interface
 }
 
 func TestAddPlugsAndTells(t *testing.T) {
@@ -102,7 +102,7 @@ func TestAddWaitsForItsOwnPort(t *testing.T) {
 	n.rests(portA, "c1")
 }
 
-// The kubelet gives a static pod's sandbox a UID that the API does not know.
+// The kubelet gives a static pod's sandbox a UID that is unknown to the API.
 func TestAddOfStaticPod(t *testing.T) {
 	n := newNode(t).start()
 	n.api.put(kuryrPort(portA, uidA))
@@ -112,7 +112,7 @@ func TestAddOfStaticPod(t *testing.T) {
 	n.rests(portA, "c1")
 }
 
-// errBusy is the error of a binding driver that ends with 75.
+// errBusy is the error of a binding driver with exit code 75.
 var errBusy = fmt.Errorf("%w: %w", plug.ErrDriver, plug.ErrTryAgain)
 
 func TestAddTimeouts(t *testing.T) {
@@ -122,7 +122,7 @@ func TestAddTimeouts(t *testing.T) {
 		says    string
 	}{
 		"no port":     {func(*node) {}, cni.CodeNoPort, "for a port for pod default/web on node n1"},
-		"other's":     {func(n *node) { n.api.put(kuryrPort(portB, uidB)) }, cni.CodeNoPort, portB + " is still that of an earlier pod"},
+		"other's":     {func(n *node) { n.api.put(kuryrPort(portB, uidB)) }, cni.CodeNoPort, portB + " still belongs to an earlier pod"},
 		"not wired":   {func(n *node) { n.unwired[portA] = true; n.api.put(kuryrPort(portA, uidA)) }, cni.CodeNotWired, "bound and plugged"},
 		"not active":  {func(n *node) { n.api.put(ofType("midonet")) }, cni.CodeNotWired, portA},
 		"no driver":   {func(n *node) { n.api.put(ofType("unknown")) }, cni.CodeUnknownType, "unknown"},
@@ -131,7 +131,7 @@ func TestAddTimeouts(t *testing.T) {
 		"driver busy": {func(n *node) { n.fail["plug"] = errBusy; n.api.put(ofType("midonet")) }, cni.CodeTryAgain, "later"},
 		"bad data":    {func(n *node) { n.fail["plug"] = plug.ErrInvalid; n.api.put(kuryrPort(portA, uidA)) }, cni.CodeInvalidConfig, portA},
 		"netns gone":  {func(n *node) { n.fail["plug"] = plug.ErrNoNetns; n.api.put(kuryrPort(portA, uidA)) }, cni.CodeInvalidNetns, portA},
-		"no netns":    {func(n *node) { delete(n.live, "/run/netns/a") }, cni.CodeInvalidNetns, "/run/netns/a"}, // though no port is there
+		"no netns":    {func(n *node) { delete(n.live, "/run/netns/a") }, cni.CodeInvalidNetns, "/run/netns/a"}, // even without a port
 		"odd failure": {func(n *node) { n.fail["plug"] = errors.New("odd"); n.api.put(kuryrPort(portA, uidA)) }, cni.CodeInternal, "odd"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -144,7 +144,7 @@ func TestAddTimeouts(t *testing.T) {
 			if codeOf(err) != tc.code || !strings.Contains(fmt.Sprint(err), tc.says) {
 				t.Errorf("ADD = %v (code %d), want code %d and %q", err, codeOf(err), tc.code, tc.says)
 			}
-			n.rests(portA, "") // nothing of a failed ADD stays
+			n.rests(portA, "") // a failed ADD leaves nothing
 		})
 	}
 }
@@ -232,7 +232,7 @@ func TestAddEndsWhenThePodIsGone(t *testing.T) {
 	}
 }
 
-// The kubelet makes a new sandbox for a pod, and the old one's DEL comes late.
+// The kubelet makes a new sandbox for a pod, and the old sandbox's DEL comes late.
 func TestNewSandboxTakesThePort(t *testing.T) {
 	n := newNode(t).start()
 	n.api.put(kuryrPort(portA, uidA))
@@ -305,7 +305,7 @@ func TestDel(t *testing.T) {
 	n.rests(portA, "")
 }
 
-// An empty CNI_NETNS, or the node's own, is nothing to work in.
+// With an empty CNI_NETNS, or the node's own, nothing is done in a namespace.
 func TestDelNeverTouchesTheNodesNamespace(t *testing.T) {
 	for _, netns := range []string{"", ownNetns} {
 		n := newNode(t).start()
@@ -372,7 +372,7 @@ func TestGC(t *testing.T) {
 	n.do(gc(`{"cniVersion":"1.1.0","name":"kuryr","cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth1"}]}`))
 	n.rests(portA, "")
 	n.do(request("ADD", "c1", "/run/netns/a"))
-	n.do(gc(`{"cniVersion":"1.1.0","name":"kuryr","cni.dev/valid-attachments":null}`)) // so libcni writes that there is none
+	n.do(gc(`{"cniVersion":"1.1.0","name":"kuryr","cni.dev/valid-attachments":null}`)) // libcni writes an empty list in this form
 	n.rests(portA, "")
 }
 
@@ -383,7 +383,7 @@ func TestStatusFollowsTheDataPath(t *testing.T) {
 	n.refuse(request("STATUS", "", ""), cni.CodePluginNotAvailable)
 }
 
-// No pod waits for another: with one stuck, others of the node go on.
+// Pods do not wait for one another: if one is stuck, the others of the node continue.
 func TestCallsOfOthersGoOn(t *testing.T) {
 	n := newNode(t)
 	n.unwired[portA] = true

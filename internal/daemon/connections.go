@@ -11,21 +11,21 @@ import (
 	"time"
 )
 
-// maxConnections bounds those to health and metrics, each, and those to all health check
-// ports of Services together. One takes some 20 KiB, and whoever reaches the node may
-// open them by the thousand.
+// maxConnections limits the connections to health and to metrics, each, and to all health check
+// ports of Services together. A connection takes some 20 KiB, and every client that reaches the
+// node may open thousands.
 const maxConnections = 100
 
-// connections are those of one or more HTTP servers. One more than there may be ends the
-// oldest: were it kept waiting in place of that, who holds the others would keep the
-// kubelet's probes out, and the kubelet would end the daemon. The zero value is ready.
+// connections counts the connections of one or more HTTP servers. One more than allowed ends the
+// oldest. If it had to wait instead, the holder of the others would block the kubelet's probes, and
+// the kubelet would end the daemon. The zero value is ready.
 type connections struct {
 	mu   sync.Mutex
 	open []net.Conn // the oldest first
 }
 
-// server returns a server whose connections are counted here. What it answers is
-// short, so that its times are.
+// server returns a server whose connections are counted here. Its timeouts are short, because its
+// answers are.
 func (c *connections) server(handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler: handler, ConnState: c.note,
@@ -43,7 +43,7 @@ func (c *connections) note(conn net.Conn, state http.ConnState) {
 			_ = c.open[0].Close()
 			c.open = slices.Delete(c.open, 0, 1)
 		}
-	case http.StateActive, http.StateIdle: // it is known
+	case http.StateActive, http.StateIdle: // already counted
 	case http.StateClosed, http.StateHijacked:
 		if i := slices.Index(c.open, conn); i >= 0 {
 			c.open = slices.Delete(c.open, i, i+1)

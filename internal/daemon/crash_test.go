@@ -22,8 +22,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
-// Invariant 3: stop the process between any two effects; after a restart the
-// same call, or the DEL, ends as if nothing had been.
+// Invariant 3: the process stops between any two effects. After a restart the same call, or the
+// DEL, ends as if it had not been interrupted.
 func TestKilledInAdd(t *testing.T) {
 	for _, step := range []string{"plug", "plugged", "wait", "wired"} {
 		for _, then := range []string{"ADD again", "ADD of a new sandbox", "DEL", "DEL of a dead sandbox", "nothing, and the sandbox is gone"} {
@@ -39,7 +39,7 @@ func TestKilledInAdd(t *testing.T) {
 	}
 }
 
-// cutOff makes a call that the daemon is killed in.
+// cutOff makes a call during which the daemon is killed.
 func (n *node) cutOff(req cni.Request, killed <-chan struct{}) {
 	n.t.Helper()
 	ctx, cancel := context.WithCancel(n.t.Context())
@@ -98,8 +98,8 @@ func TestKilledInDel(t *testing.T) {
 	}
 }
 
-// Killed after the takeover of a port, before the older sandbox was forgotten:
-// two entries, of which the newer counts.
+// The daemon is killed after the takeover of a port, before it forgot the older sandbox. Of the
+// two entries the newer one counts.
 func TestKilledInTakeover(t *testing.T) {
 	for _, step := range []string{"plug", "plugged"} {
 		for _, first := range []string{"c1", "c2"} {
@@ -147,8 +147,8 @@ func TestRestartClearsWhatIsNotThere(t *testing.T) {
 	n.rests(portA, "")
 }
 
-// A DEL that was left while the daemon was away is done when it comes back,
-// for as long as it takes, and though the sandbox is still there.
+// A DEL that was left while the daemon was not running is done after it starts. It is retried as
+// long as needed, even if the sandbox still exists.
 func TestDelLeftWhileAway(t *testing.T) {
 	n := newNode(t).start()
 	n.api.put(kuryrPort(portA, uidA))
@@ -166,8 +166,8 @@ func TestDelLeftWhileAway(t *testing.T) {
 	n.rests(portA, "")
 }
 
-// No pod stays because the switch is away. Its port counts as attached until it
-// is unplugged, which is done when the switch is back.
+// A pod's deletion does not wait for an unavailable switch. Its port counts as attached until it
+// is unplugged, after the switch is available again.
 func TestDelWithoutADataPath(t *testing.T) {
 	for name, away := range map[string]error{"away": plug.ErrDataPath, "silent": context.DeadlineExceeded} {
 		for _, restart := range []bool{false, true} {
@@ -192,7 +192,7 @@ func TestDelWithoutADataPath(t *testing.T) {
 	}
 }
 
-// The pod's next sandbox, or the same anew, is not what that DEL was for.
+// That DEL does not apply to the pod's next sandbox, or to a repeated ADD of the same one.
 func TestAddAfterADelWithoutADataPath(t *testing.T) {
 	for _, container := range []string{"c1", "c2"} {
 		n := newNode(t).start()
@@ -207,7 +207,7 @@ func TestAddAfterADelWithoutADataPath(t *testing.T) {
 	}
 }
 
-// A container that comes back under the same ID is not what the DEL was for.
+// The DEL that was left does not apply to a container that returns under the same ID.
 func TestAddTakesBackTheDelLeft(t *testing.T) {
 	n := newNode(t).start()
 	n.api.put(kuryrPort(portA, uidA))
@@ -259,8 +259,8 @@ func TestJournalSetsBadFilesAside(t *testing.T) {
 	}
 }
 
-// What a journal file told that could not be used stays known to the switch
-// only. It goes when its device has gone, at the start and later.
+// The attachment in an unusable journal file is known to the switch only. The daemon removes it
+// after its device is gone, at the start and later.
 func TestSweepCollectsWhatNoJournalTells(t *testing.T) {
 	n := newNode(t).start()
 	n.api.put(kuryrPort(portA, uidA))
@@ -287,7 +287,7 @@ func TestSweepCollectsWhatNoJournalTells(t *testing.T) {
 	n.rests(portA, "c1")
 }
 
-// late is a listener that gets a connection just as the daemon stops.
+// late is a listener that gets a connection just when the daemon stops.
 type late struct {
 	net.Listener
 	stop context.CancelFunc
@@ -296,7 +296,7 @@ type late struct {
 
 func (l late) Accept() (net.Conn, error) { l.stop(); return l.conn, nil }
 
-// Who connects as the daemon stops hears at once that nobody will answer.
+// A client that connects while the daemon stops learns at once that it gets no answer.
 func TestConnectionWhileStopping(t *testing.T) {
 	ours, theirs := net.Pipe()
 	ctx, stop := context.WithCancel(t.Context())
@@ -309,7 +309,7 @@ func TestConnectionWhileStopping(t *testing.T) {
 	}
 }
 
-// An ADD that waits when the daemon stops is told so.
+// An ADD that waits when the daemon stops gets an error that says so.
 func TestAddWhileStopping(t *testing.T) {
 	n := newNode(t).start()
 	done := make(chan error, 1)
@@ -363,7 +363,7 @@ func ExampleInstall() {
 	// }
 }
 
-// A running pod whose port something has taken off the switch is not left without a network.
+// A running pod whose port was removed from the switch gets its network back.
 func TestSweepMends(t *testing.T) {
 	n := newNode(t).start()
 	n.api.put(kuryrPort(portA, uidA))

@@ -1,18 +1,17 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package daemon is Kuryr's part on a node. It answers the CNI calls that
-// kuryr-cni hands over: it waits for the KuryrPort that the controller binds to
-// a pod, has it plugged, and waits for the data path. What is plugged it keeps
-// in a journal on disk, which is all that a DEL needs: no API server and no
-// SDN. It reports what is plugged in the KuryrPorts' status.attachment, behind
-// the CNI calls' back.
+// Package daemon is Kuryr's part on a node. It answers the CNI calls that kuryr-cni sends: it waits
+// for the KuryrPort that the controller binds to a pod, plugs the port, and waits for the data
+// path. A journal on disk records what is plugged. A DEL needs only the journal: no API server and
+// no SDN. Outside of CNI calls the daemon reports plugged ports in status.attachment of the
+// KuryrPorts.
 //
-// How a port is plugged is left to package plug, which ports there are to the
-// controller. The daemon reads and writes KuryrPorts of its own node only.
+// Package plug plugs ports; the controller decides which ports exist. The daemon reads and writes
+// KuryrPorts of its own node only.
 //
-// It also has the node pass on the host ports of its pods and, where Kuryr serves
-// Services, their node ports and external IPs (packages nodeport and nft), and answers
+// The daemon also makes the node forward the host ports of its pods. If Kuryr serves Services, the
+// daemon does the same for their node ports and external IPs (packages nodeport and nft), and answers
 // at their health check ports.
 package daemon
 
@@ -33,46 +32,44 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
-// api is the Kubernetes API, as far as the daemon needs it; *API is one.
+// api is the part of the Kubernetes API that the daemon needs. *API implements it.
 type api interface {
-	// KuryrPorts lists and watches those of the daemon's node.
+	// KuryrPorts lists and watches the KuryrPorts of the daemon's node.
 	KuryrPorts() cache.ListerWatcher
 	// Report sets status.attachment of a KuryrPort, or clears it if a is nil.
 	Report(ctx context.Context, name string, a *v1.Attachment) (*v1.KuryrPort, error)
 }
 
-// drivers is what plugs ports; *plug.Set is one.
+// drivers plugs ports. *plug.Set implements it.
 type drivers interface {
 	Driver(typ string) (plug.Driver, error)
-	// Ready says why no port can be plugged right now.
+	// Ready returns an error if no port can be plugged now.
 	Ready(ctx context.Context) error
-	// Mend puts ports that sandboxes have back onto the node's switch, and returns those
-	// that were off it.
+	// Mend connects ports of sandboxes to the node's switch again, and returns those that were
+	// missing there.
 	Mend(ctx context.Context, all []plug.Interface) ([]plug.Interface, error)
-	// Collect takes away what is left of sandboxes that are not known.
+	// Collect removes what is left of unknown sandboxes.
 	Collect(ctx context.Context, known func(containerID string) bool) error
 }
 
-// Options are what a daemon is made of.
+// Options are the parts and settings of a daemon.
 type Options struct {
 	Node     string // name of this node, as in KuryrPorts' spec.nodeName
 	Settings config.Node
-	Socket   string // that CNI calls come in on
+	Socket   string // the socket for CNI calls
 	API      api
 	Drivers  drivers
-	Parking  parking // keeps free ports plugged, if Settings.Park; nil: none are
-	// Tables pass on host ports and, while Services are served (see ServeServices),
-	// node ports and external IPs. Without Tables nothing is passed on, and pods with
-	// host ports are refused.
+	Parking  parking // keeps free ports plugged, if Settings.Park; nil: no parking
+	// Tables forwards host ports and, while Services are served (see ServeServices), node ports
+	// and external IPs. If it is nil, nothing is forwarded, and pods with host ports are refused.
 	Services services
 	Tables   tables
-	// HealthAddress serves /livez and /readyz, MetricsAddress /metrics; empty
-	// or "0" is neither.
+	// HealthAddress serves /livez and /readyz, MetricsAddress /metrics. Empty or "0" disables it.
 	HealthAddress, MetricsAddress string
 	Install                       Install
 }
 
-// Daemon serves one node. Make one with New; Run may be called once.
+// Daemon serves one node. New makes one; Run may be called once.
 type Daemon struct {
 	Options
 	journal   *journal
@@ -83,23 +80,23 @@ type Daemon struct {
 	sandboxes locks // by containerID and interface: one call at a time
 	byPort    locks // by port: one driver call at a time; taken after sandboxes
 	netns     namespaces
-	listens   func(p hostPortRecord, v6 bool) bool // whether something on the node itself does
+	listens   func(p hostPortRecord, v6 bool) bool // whether a program on the node itself listens
 	metrics   *metrics
 	calls     sync.WaitGroup
-	marked    chan struct{} // closed when what was left while away is known
+	marked    chan struct{} // closed once the DELs left during the daemon's absence are known
 }
 
-// Times that nobody needs to configure.
+// Times that need no configuration.
 const (
-	undoTimeout  = 10 * time.Second // to take back a failed ADD
+	undoTimeout  = 10 * time.Second // to undo a failed ADD
 	delTimeout   = 30 * time.Second
 	sweepPeriod  = 30 * time.Second
 	readyTimeout = 2 * time.Second
-	listenRetry  = 5 * time.Second  // where health or metrics cannot be served
-	drainTimeout = 10 * time.Second // for calls under way when the daemon ends
+	listenRetry  = 5 * time.Second  // before another try to listen for health or metrics
+	drainTimeout = 10 * time.Second // for calls in progress when the daemon ends
 )
 
-// New opens the journal. Nothing runs yet.
+// New opens the journal. It starts nothing yet.
 func New(ctx context.Context, o Options) (*Daemon, error) {
 	if o.Node == "" {
 		return nil, errors.New("the node's name is missing")
@@ -120,16 +117,15 @@ func New(ctx context.Context, o Options) (*Daemon, error) {
 	return d, nil
 }
 
-// ServeServices has the daemon serve Services from now on, or leave them alone, as
-// it does at first: it reads none then, and passes on nothing for them. It may be
-// called at any time.
+// ServeServices switches serving Services on or off; at first it is off. While it is off, the
+// daemon reads no Services and forwards nothing for them. It may be called at any time.
 func (d *Daemon) ServeServices(on bool) {
 	if d.nodePorts.serve.Swap(on) != on {
 		d.nodePorts.wake()
 	}
 }
 
-// Run serves until ctx ends, and then until the calls under way are answered.
+// Run serves until ctx ends, and then until the running calls are answered.
 func (d *Daemon) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return d.ports.run(ctx, d.observe, d.gone) })
@@ -153,7 +149,7 @@ func (d *Daemon) gone(port string) {
 	d.parker.gone(port)
 }
 
-// ready says why CNI calls cannot be served right now, as an error for STATUS.
+// ready returns why CNI calls cannot be served now, as an error for STATUS.
 func (d *Daemon) ready(ctx context.Context) error {
 	if !d.ports.synced() {
 		return errNotSynced

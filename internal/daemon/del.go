@@ -15,17 +15,16 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
-// del unplugs what the journal says the sandbox has. An ADD of the same sandbox
-// that is still at work gives up. It may be repeated, and succeeds at once for
-// what is not (or no longer) known.
+// del unplugs the sandbox's ports in the journal. It ends an ADD of the same sandbox that is
+// still running. It may be repeated, and succeeds at once for an unknown sandbox.
 //
-// It succeeds as well if the switch is away, which no pod may have to wait for:
-// the sweep unplugs later, and until then the port counts as attached.
+// It also succeeds if the switch does not run, because no pod should wait for that. The sweep
+// unplugs later, and until then the port counts as attached.
 //
-// An empty netns says that there is nothing to do in the pod; it is never read
-// as the namespace that the daemon runs in.
+// An empty netns means that nothing has to be done in the pod. It never means the daemon's own
+// namespace.
 //
-// It also says whether there was anything to do.
+// found reports whether del had anything to do.
 func (d *Daemon) del(ctx context.Context, req cni.Request) (found bool, err error) {
 	netns := req.Netns
 	if netns != "" && d.netns.own(netns) {
@@ -34,7 +33,7 @@ func (d *Daemon) del(ctx context.Context, req cni.Request) (found bool, err erro
 	key := attachmentKey(req.ContainerID, req.IfName)
 	release, err := d.sandboxes.interrupt(ctx, key, errSuperseded)
 	if err != nil {
-		return false, types.NewError(cni.CodeTryAgain, "another call for the same sandbox is still at work", err.Error())
+		return false, types.NewError(cni.CodeTryAgain, "another call for the same sandbox is still in progress", err.Error())
 	}
 	defer release()
 	e, ok := d.journal.get(key)
@@ -45,21 +44,21 @@ func (d *Daemon) del(ctx context.Context, req cni.Request) (found bool, err erro
 	if err == nil || asCNI(err).Code != cni.CodeDataPath {
 		return true, err
 	}
-	logr.FromContextOrDiscard(ctx).Info("the data path is away, unplugging later", "port", e.Port.ID, "reason", asCNI(err).Details)
+	logr.FromContextOrDiscard(ctx).Info("the data path is unavailable; the port is unplugged later", "port", e.Port.ID, "reason", asCNI(err).Details)
 	return true, nil
 }
 
-// detach unplugs e and forgets it. If that fails, e is noted as one to be
-// unplugged by the sweep. The caller holds the sandbox's lock.
+// detach unplugs e and forgets it. If that fails, it marks e, and the sweep unplugs e later. The
+// caller holds the sandbox's lock.
 func (d *Daemon) detach(ctx context.Context, e entry, netns string) error {
 	release, err := d.byPort.interrupt(ctx, e.Port.ID, nil)
 	if err != nil {
-		return types.NewError(cni.CodeTryAgain, "another call for the same port is still at work", err.Error())
+		return types.NewError(cni.CodeTryAgain, "another call for the same port is still in progress", err.Error())
 	}
 	defer release()
 	e, still := d.journal.get(e.key())
 	if !still {
-		return nil // the port went over to another sandbox meanwhile
+		return nil // another sandbox has the port by now
 	}
 	doing := fmt.Sprintf("unplugging port %s", e.Port.ID)
 	driver, err := d.Drivers.Driver(e.Port.Type)
@@ -85,7 +84,7 @@ func (d *Daemon) detach(ctx context.Context, e entry, netns string) error {
 	return nil
 }
 
-// markDeleted notes that e is to be unplugged.
+// markDeleted marks e as to be unplugged.
 func (d *Daemon) markDeleted(e entry) error {
 	if e.Deleted {
 		return nil
@@ -97,7 +96,7 @@ func (d *Daemon) markDeleted(e entry) error {
 	return nil
 }
 
-// check compares what is plugged with what the ADD has answered and done.
+// check compares the plugged interface with the answer of the ADD and with the journal.
 func (d *Daemon) check(ctx context.Context, req cni.Request) error {
 	conf, err := cni.ParseConfig(req.Config)
 	if err != nil {
@@ -112,7 +111,7 @@ func (d *Daemon) check(ctx context.Context, req cni.Request) error {
 	key := attachmentKey(req.ContainerID, req.IfName)
 	ctx, release, err := d.sandboxes.acquire(ctx, key)
 	if err != nil {
-		return types.NewError(cni.CodeTryAgain, "another call for the same sandbox is still at work", err.Error())
+		return types.NewError(cni.CodeTryAgain, "another call for the same sandbox is still in progress", err.Error())
 	}
 	defer release()
 	e, ok := d.journal.get(key)
@@ -120,7 +119,7 @@ func (d *Daemon) check(ctx context.Context, req cni.Request) error {
 		return types.NewError(cni.CodeUnknownContainer, "nothing is plugged into this sandbox", req.ContainerID)
 	}
 	if err := matches(e, want); err != nil {
-		return types.NewError(cni.CodeNotAsPlugged, "prevResult is not what the ADD has answered", err.Error())
+		return types.NewError(cni.CodeNotAsPlugged, "prevResult differs from the result of the ADD", err.Error())
 	}
 	driver, err := d.Drivers.Driver(e.Port.Type)
 	if err != nil {
@@ -138,8 +137,8 @@ func (d *Daemon) check(ctx context.Context, req cni.Request) error {
 	return nil
 }
 
-// gc unplugs everything of this CNI network that is not in the runtime's list
-// of valid attachments. Calls under way are left alone.
+// gc unplugs every port of this CNI network that is not in the runtime's list of valid
+// attachments. It skips ports with running calls.
 func (d *Daemon) gc(ctx context.Context, req cni.Request) error {
 	conf, err := cni.ParseConfig(req.Config)
 	if err != nil {
@@ -165,7 +164,7 @@ func (d *Daemon) gc(ctx context.Context, req cni.Request) error {
 	return nil
 }
 
-// collect unplugs e, which nobody wants any more, unless somebody is at it.
+// collect unplugs e, which no sandbox needs, unless a call for it is running.
 func (d *Daemon) collect(ctx context.Context, e entry) error {
 	release, ok := d.sandboxes.try(e.key())
 	if !ok {

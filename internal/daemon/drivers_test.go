@@ -21,8 +21,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
-// CNI_ARGS as in the MidoNet document, down to how its lines are continued, and
-// the same with semicolons. The document gives no MAC address.
+// CNI_ARGS as in the MidoNet document, including its line continuations, and the same with
+// semicolons. The document gives no MAC address.
 var documented = []string{
 	"K8S_POD_NAMESPACE=default;\\\n    K8S_POD_NAME=nginx-app-722l8;\\\n" +
 		"    K8S_POD_INFRA_CONTAINER_ID=8ceb00926acf251b34d70065a6158370953ab909b0745f5f4647ee6b9ec5c250;\\\n" +
@@ -33,8 +33,8 @@ var documented = []string{
 	"PORT_UUID=" + portA + ";IPV4=10.0.0.15/16;GW=10.0.0.1;PORT_TYPE=%s",
 }
 
-// From the executable to the device in the sandbox, with the drivers that a
-// node has and no API at all.
+// From the executable to the device in the sandbox, with a node's real drivers and without any
+// API.
 func TestPortOfTheDocumentIsPlugged(t *testing.T) {
 	if !nodetest.Inside(t) {
 		return
@@ -85,13 +85,13 @@ func TestPortOfTheDocumentIsPlugged(t *testing.T) {
 	}
 }
 
-// realDrivers has the node plug ports in earnest. It returns what mm-ctl has
-// bound: the device, and the MAC address that the driver was told.
+// realDrivers makes the node use real drivers. bound returns what mm-ctl has bound: the device,
+// and the MAC address that the driver received.
 func (n *node) realDrivers() (bound func() string) {
 	n.t.Helper()
 	bin, ports := n.t.TempDir(), n.t.TempDir()
-	// By a shell: a file that this process has had open for writing cannot be
-	// run while a child forked meanwhile still holds it.
+	// A shell writes the file. A file that this process has opened for writing cannot be run
+	// while a child that was forked meanwhile still holds it.
 	write := exec.Command("sh", "-c", `cat >"$1" && chmod 755 "$1"`, "sh", filepath.Join(bin, "mm-ctl"))
 	write.Stdin = strings.NewReader(`#!/bin/sh
 case $1 in
@@ -104,7 +104,7 @@ esac
 		n.t.Fatalf("writing mm-ctl: %v: %s", err, out)
 	}
 	n.t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	drivers := n.t.TempDir() // root's, whoever has the source
+	drivers := n.t.TempDir() // owned by root, whatever user owns the source
 	if out, err := exec.Command("install", "-o", "root", "-m", "755", "../../config/drivers/midonet", drivers).CombinedOutput(); err != nil {
 		n.t.Fatalf("installing the driver: %v: %s", err, out)
 	}
@@ -117,12 +117,12 @@ esac
 	}
 }
 
-// newSandbox makes a network namespace, which goes with the test.
+// newSandbox makes a network namespace, which ends with the test.
 func newSandbox(t *testing.T) string {
 	t.Helper()
 	made := make(chan *os.File, 1)
 	go func() {
-		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			t.Error(err)
 		}

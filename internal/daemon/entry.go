@@ -16,11 +16,11 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
-// entryVersion is of the journal's format. A daemon reads its own and older ones.
+// entryVersion is the version of the journal's format. A daemon reads its own and older versions.
 const entryVersion = 1
 
-// entry is what the journal knows of one attachment: all that is needed to
-// unplug, check or plug it again. It is the format on disk.
+// entry is the journal's record of one attachment. It has everything that is needed to unplug,
+// check or plug it again. It is the format on disk.
 type entry struct {
 	Version     int       `json:"version"`
 	ContainerID string    `json:"containerID"`
@@ -31,13 +31,13 @@ type entry struct {
 	Pod         string    `json:"pod,omitempty"`
 	PodUID      string    `json:"podUID,omitempty"`
 	Since       time.Time `json:"since"`
-	// FromArgs: CNI_ARGS brought the port; there is no KuryrPort of it.
+	// FromArgs: the port came in CNI_ARGS; it has no KuryrPort.
 	FromArgs bool `json:"fromArgs,omitempty"`
-	// Deleted: it is to be unplugged, which could not be done when that was
-	// asked for: the daemon was away, or the data path.
+	// Deleted: the port must still be unplugged. At the time of the request the daemon or the
+	// data path was not available.
 	Deleted bool       `json:"deleted,omitempty"`
 	Port    portRecord `json:"port"`
-	// HostPorts of the pod. What an older version has written has none.
+	// HostPorts of the pod. Entries of older versions have none.
 	HostPorts []hostPortRecord `json:"hostPorts,omitempty"`
 }
 
@@ -69,10 +69,10 @@ func (e entry) key() string { return attachmentKey(e.ContainerID, e.IfName) }
 
 func attachmentKey(containerID, ifName string) string { return cni.FileName(containerID, ifName) }
 
-// check says what makes an entry unfit for use, after it was read from disk.
+// check returns why an entry that was read from disk cannot be used.
 func (e entry) check() error {
 	if e.Version < 1 || e.Version > entryVersion {
-		return fmt.Errorf("version %d is unknown here (up to %d is)", e.Version, entryVersion)
+		return fmt.Errorf("version %d is unknown; versions up to %d are known", e.Version, entryVersion)
 	}
 	if e.ContainerID == "" || e.IfName == "" || e.Port.ID == "" || e.Port.Type == "" {
 		return fmt.Errorf("containerID, ifName, port.id or port.type is missing")
@@ -88,7 +88,7 @@ func (e entry) check() error {
 	return nil
 }
 
-// iface is the entry in package plug's words. The entry has passed check.
+// iface returns the entry as a plug.Interface. The entry has passed check.
 func (e entry) iface() plug.Interface {
 	mac, _ := parseMAC(e.Port.MAC)
 	i := plug.Interface{
@@ -109,13 +109,13 @@ func (e entry) iface() plug.Interface {
 	return i
 }
 
-// attachment is the entry as a KuryrPort's status says it, where times have
-// whole seconds.
+// attachment returns the entry in the form of a KuryrPort's status, where times have whole
+// seconds.
 func (e entry) attachment() *v1.Attachment {
 	return &v1.Attachment{ContainerID: e.ContainerID, Interface: e.IfName, Since: metav1.NewTime(e.Since.Truncate(time.Second))}
 }
 
-// recordArgs takes a port from CNI_ARGS.
+// recordArgs returns the record of a port in CNI_ARGS.
 func recordArgs(p *cni.Port) portRecord {
 	r := portRecord{ID: p.ID, Type: p.Type, MTU: p.MTU}
 	if p.MAC != nil {
@@ -128,8 +128,8 @@ func recordArgs(p *cni.Port) portRecord {
 	return r
 }
 
-// recordPort takes a port from its KuryrPort, which validation has seen; what
-// is wrong with it all the same is an error.
+// recordPort returns the record of a KuryrPort. The API server has validated it; recordPort
+// returns an error for what is still wrong.
 func recordPort(p *v1.KuryrPort) (portRecord, error) {
 	vif := p.Spec.VIF
 	r := portRecord{
@@ -139,7 +139,8 @@ func recordPort(p *v1.KuryrPort) (portRecord, error) {
 	if p.Spec.PodRef != nil {
 		r.Default = p.Spec.PodRef.Default
 	}
-	if _, err := net.ParseMAC(vif.MACAddress); err != nil { // empty is wrong as well: the SDN knows it
+	// An empty address is wrong, too: the SDN knows the port's.
+	if _, err := net.ParseMAC(vif.MACAddress); err != nil {
 		return r, fmt.Errorf("spec.vif.macAddress of KuryrPort %s: %w", p.Name, err)
 	}
 	for _, a := range vif.Addresses {

@@ -14,9 +14,9 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
-// Why a call ends before its time, as the cause of its context.
+// The causes of a call's context that ended early.
 var (
-	errHungUp     = errors.New("the container runtime gave up on the call")
+	errHungUp     = errors.New("the container runtime cancelled the call")
 	errStopping   = errors.New("the Kuryr daemon is stopping")
 	errSuperseded = errors.New("a DEL of the same sandbox came in between")
 	errPodGone    = errors.New("the port is no longer bound to this pod")
@@ -24,8 +24,8 @@ var (
 
 var errNotSynced = errors.New("the KuryrPorts of this node have not been read from the Kubernetes API yet")
 
-// interrupted is the answer to a call whose context ended for another reason
-// than its deadline, else nil.
+// interrupted returns the answer to a call whose context has ended early. It returns nil after
+// its deadline and before its end.
 func interrupted(ctx context.Context) error {
 	switch cause := context.Cause(ctx); {
 	case cause == nil, errors.Is(cause, context.DeadlineExceeded):
@@ -37,8 +37,8 @@ func interrupted(ctx context.Context) error {
 	}
 }
 
-// plugError is the answer to a failed call of a driver. The first that fits
-// counts: a binding driver that asks to be called again has failed as well.
+// plugError returns the answer to a failed call of a driver. The first match counts: a driver
+// that asks for another try has failed, too.
 func plugError(doing string, err error) error {
 	code := cni.CodeInternal
 	for _, known := range []struct {
@@ -52,7 +52,7 @@ func plugError(doing string, err error) error {
 		{plug.ErrTryAgain, cni.CodeTryAgain},
 		{plug.ErrDriver, cni.CodeDriver},
 		{plug.ErrDataPath, cni.CodeDataPath},
-		{context.DeadlineExceeded, cni.CodeDataPath}, // what is slow is the switch
+		{context.DeadlineExceeded, cni.CodeDataPath}, // the slow part is the switch
 	} {
 		if errors.Is(err, known.err) {
 			code = known.code
@@ -62,7 +62,7 @@ func plugError(doing string, err error) error {
 	return types.NewError(code, doing, err.Error())
 }
 
-// asCNI makes any error fit for an answer.
+// asCNI converts any error to a CNI error.
 func asCNI(err error) *types.Error {
 	if err == nil {
 		return nil

@@ -49,7 +49,7 @@ func (s *server) KuryrPorts() cache.ListerWatcher {
 	return cache.ToListWatcherWithWatchListSemantics(lw, s)
 }
 
-// IsWatchListSemanticsUnSupported has the informer list first.
+// IsWatchListSemanticsUnSupported makes the informer list first.
 func (s *server) IsWatchListSemanticsUnSupported() bool { return true }
 
 func (s *server) list() (runtime.Object, error) {
@@ -79,7 +79,7 @@ func (s *server) watch(from string) (watch.Interface, error) {
 	return w, nil
 }
 
-// setDown makes the API go away, or come back.
+// setDown makes the API unavailable, or available again.
 func (s *server) setDown(down bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +111,7 @@ func (s *server) store(p *v1.KuryrPort) {
 	}
 }
 
-// change alters a port as the controller or a person would.
+// change changes a port as the controller or a person does.
 func (s *server) change(name string, alter func(*v1.KuryrPort)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +148,7 @@ func (s *server) Report(_ context.Context, name string, a *v1.Attachment) (*v1.K
 	return s.objects[name].DeepCopy(), nil
 }
 
-// attachment is what the API says of a port: "" or the container's ID.
+// attachment returns the container ID in the API's attachment of a port, or "".
 func (s *server) attachment(name string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,18 +158,18 @@ func (s *server) attachment(name string) string {
 	return ""
 }
 
-// machine is the node as the driver sees it: what is plugged where. It
-// outlives the daemons that run on it.
+// machine is the node as the driver sees it: which port is plugged where. It outlives the daemons
+// that run on it.
 type machine struct {
 	mu      sync.Mutex
 	plugged map[string]plug.Interface // by port
 	live    map[string]bool           // network namespaces
 	unwired map[string]bool           // ports whose Wait does not return
 	fail    map[string]error          // by step
-	rows    map[string]bool           // containers that the switch has a port of, and no device
-	parked  map[string]bool           // ports that wait for a pod; false: half of it is there
-	off     map[string]bool           // ports that somebody has taken off the switch
-	lent    map[string]bool           // ports whose pod has them from the parking
+	rows    map[string]bool           // containers with a port on the switch, but without a device
+	parked  map[string]bool           // ports that wait for a pod; false: incomplete
+	off     map[string]bool           // ports that were removed from the switch
+	lent    map[string]bool           // ports that a pod got from the parking
 	counts  plug.Counts
 	calls   []string
 	hook    func(step string) // called in every step of the driver
@@ -181,7 +181,7 @@ func newMachine() *machine {
 
 func (m *machine) set(f func()) { m.mu.Lock(); defer m.mu.Unlock(); f() }
 
-// where is the container that has the port, or "".
+// where returns the container that has the port, or "".
 func (m *machine) where(port string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -205,8 +205,8 @@ func (m *machine) own(path string) bool  { return path == ownNetns }
 
 const ownNetns = "/proc/1/ns/net"
 
-// driver is a driver that one daemon has. After kill it never returns: so ends
-// a process that is killed, for those outside of it.
+// driver is the driver of one daemon. After kill its calls never return. That is how a killed
+// process looks from outside.
 type driver struct {
 	*machine
 	dead atomic.Bool
@@ -226,7 +226,7 @@ func (d *driver) Collect(_ context.Context, known func(string) bool) error {
 	return d.step("collect")
 }
 
-// Mend puts back what is off the switch.
+// Mend restores the ports that are missing on the switch.
 func (d *driver) Mend(_ context.Context, all []plug.Interface) (mended []plug.Interface, _ error) {
 	d.set(func() {
 		for _, i := range all {
@@ -341,7 +341,7 @@ func (d *driver) Parked(context.Context) (map[string]bool, error) {
 
 func (d *driver) Counts() plug.Counts { d.mu.Lock(); defer d.mu.Unlock(); return d.machine.counts }
 
-// lease is the API for one daemon: a killed one writes nothing any more.
+// lease is the API for one daemon: a killed daemon writes nothing any more.
 type lease struct {
 	*server
 	driver *driver

@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// serveHTTP serves health and metrics, where there are addresses for them.
+// serveHTTP serves health and metrics at their addresses, if configured.
 func (d *Daemon) serveHTTP(ctx context.Context) error {
 	health := http.NewServeMux()
 	health.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
@@ -31,8 +31,8 @@ func (d *Daemon) serveHTTP(ctx context.Context) error {
 	return nil
 }
 
-// keepListening serves until ctx ends. An address that cannot be had is tried
-// again: whatever else has it, pods have to have their network.
+// keepListening serves until ctx ends. If it cannot listen, it tries again later. The daemon does
+// not end because of it: pods need their network.
 func keepListening(ctx context.Context, address string, handler http.Handler) {
 	for {
 		err := listenHTTP(ctx, address, handler)
@@ -48,7 +48,7 @@ func keepListening(ctx context.Context, address string, handler http.Handler) {
 	}
 }
 
-// readyz says the same as STATUS.
+// readyz gives the same answer as STATUS.
 func (d *Daemon) readyz(w http.ResponseWriter, r *http.Request) {
 	if err := d.ready(r.Context()); err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// An address that somebody else has costs the node its metrics, for as long as
-// that lasts, and not its network.
+// If another program has the address, the node lacks its metrics for that time, but not its
+// network.
 func TestOccupiedAddressStopsNoPod(t *testing.T) {
 	t.Parallel()
 	var taken [2]net.Listener
@@ -42,8 +42,8 @@ func TestOccupiedAddressStopsNoPod(t *testing.T) {
 	n.end()
 }
 
-// Whoever opens connections by the thousand costs the daemon no memory, and keeps nobody
-// out: not the kubelet, which would end it.
+// A client that opens thousands of connections costs the daemon no memory, and does not lock out
+// others, such as the kubelet, which would end the daemon.
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -57,7 +57,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = conn.Close() }()
-			if k%2 == 0 { // the others say nothing
+			if k%2 == 0 { // the others send nothing
 				_, _ = conn.Write([]byte("GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n"))
 			}
 		}
@@ -78,7 +78,7 @@ func freeAddress(t *testing.T) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(int(freePort(t))))
 }
 
-// fetch returns what is served, or nothing.
+// fetch returns what the URL serves, or "".
 func fetch(url string) string {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Get(url)

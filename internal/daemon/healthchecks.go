@@ -22,29 +22,28 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/nodeport"
 )
 
-// healthChecks answers at the health check ports of Services whether this node
-// has endpoints of theirs, as load balancers outside of the cloud ask it.
-// EndpointSlices are watched only while there is such a Service.
+// healthChecks answers at the health check ports of Services whether this node has endpoints of
+// the Service. Load balancers outside of the cloud ask there. It watches EndpointSlices only
+// while such a Service exists.
 type healthChecks struct {
 	node    string
 	from    services
 	servers map[nodeport.Check]*http.Server
 	open    connections    // of all servers
-	healthy [2]atomic.Bool // traffic of IPv4, of IPv6, is passed on as it should be
+	healthy [2]atomic.Bool // whether IPv4, IPv6 traffic is forwarded correctly
 
 	mu     sync.Mutex
-	slices cache.SharedIndexInformer // nil: nobody needs them
-	end    context.CancelFunc        // of slices
+	slices cache.SharedIndexInformer // nil: no Service needs them
+	end    context.CancelFunc        // ends the watch of slices
 }
 
 func newHealthChecks(node string, from services) *healthChecks {
 	return &healthChecks{node: node, from: from, servers: map[nodeport.Check]*http.Server{}}
 }
 
-// ensure answers at these ports and no others; healthy, of IPv4 and of IPv6, goes
-// into the answers to those who ask by that family.
-// Blocked is how many ports somebody else has (kube-proxy, say), and the error names
-// them. It is called by one goroutine, as stop is.
+// ensure answers at exactly these ports. healthy, for IPv4 and for IPv6, is part of the answers
+// to clients of that family. blocked is the number of ports that another program has (kube-proxy,
+// for example); the error names them. One goroutine calls ensure and stop.
 func (h *healthChecks) ensure(ctx context.Context, checks []nodeport.Check, healthy [2]bool) (blocked int, err error) {
 	for i, is := range healthy {
 		h.healthy[i].Store(is)
@@ -75,7 +74,7 @@ func (h *healthChecks) ensure(ctx context.Context, checks []nodeport.Check, heal
 	return len(errs), errors.Join(errs...)
 }
 
-// stop ends all that ensure has begun.
+// stop ends the servers and the watch.
 func (h *healthChecks) stop() {
 	h.unwatch()
 	for c, server := range h.servers {
@@ -87,15 +86,15 @@ func (h *healthChecks) stop() {
 func (h *healthChecks) serve(ctx context.Context, c nodeport.Check) error {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("", strconv.Itoa(int(c.Port))))
 	if err != nil {
-		return fmt.Errorf("answering for Service %s: %w", c.Service, err)
+		return fmt.Errorf("serving the health check port of Service %s: %w", c.Service, err)
 	}
 	server := h.open.server(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.answer(w, r, c.Service) }))
 	h.servers[c] = server
-	go func() { _ = server.Serve(listener) }() // until it is closed
+	go func() { _ = server.Serve(listener) }() // until the server is closed
 	return nil
 }
 
-// answer says it as kube-proxy does, for whatever path: those who ask know it.
+// answer answers like kube-proxy, at any path, because clients expect that.
 func (h *healthChecks) answer(w http.ResponseWriter, r *http.Request, service types.NamespacedName) {
 	local, healthy := h.local(service), h.healthy[familyOf(r)].Load()
 	w.Header().Set("Content-Type", "application/json")
@@ -105,11 +104,11 @@ func (h *healthChecks) answer(w http.ResponseWriter, r *http.Request, service ty
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 	if err := json.NewEncoder(w).Encode(healthAnswer{serviceName(service), local, healthy}); err != nil {
-		return // who asked is gone
+		return // the client is gone
 	}
 }
 
-// familyOf returns 1 if somebody asks by IPv6, else 0.
+// familyOf returns 1 for an IPv6 client, otherwise 0.
 func familyOf(r *http.Request) int {
 	at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	if ok && at.IP.To4() == nil {
@@ -131,7 +130,7 @@ type serviceName struct {
 
 const serviceIndex = "service"
 
-// local counts a Service's endpoints on this node.
+// local returns the number of a Service's endpoints on this node.
 func (h *healthChecks) local(service types.NamespacedName) int {
 	h.mu.Lock()
 	informer := h.slices
@@ -152,7 +151,7 @@ func (h *healthChecks) local(service types.NamespacedName) int {
 	return nodeport.Local(of, h.node)
 }
 
-// watch begins to watch EndpointSlices, if nobody does.
+// watch starts to watch EndpointSlices, unless a watch runs already.
 func (h *healthChecks) watch(ctx context.Context) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -161,7 +160,7 @@ func (h *healthChecks) watch(ctx context.Context) {
 	}
 	h.slices = cache.NewSharedIndexInformerWithOptions(h.from.EndpointSlices(), &discoveryv1.EndpointSlice{},
 		cache.SharedIndexInformerOptions{Indexers: cache.Indexers{serviceIndex: serviceOf}})
-	_ = h.slices.SetTransform(h.slim) // fails only once it runs
+	_ = h.slices.SetTransform(h.slim) // fails only while it runs
 	ctx, h.end = context.WithCancel(ctx)
 	go h.slices.RunWithContext(ctx)
 }
@@ -183,7 +182,7 @@ func serviceOf(obj any) ([]string, error) {
 	return []string{slice.Namespace + "/" + slice.Labels[discoveryv1.LabelServiceName]}, nil
 }
 
-// slim keeps of a slice the endpoints of this node.
+// slim reduces an EndpointSlice to the endpoints of this node.
 func (h *healthChecks) slim(obj any) (any, error) {
 	slice, ok := obj.(*discoveryv1.EndpointSlice)
 	if !ok {

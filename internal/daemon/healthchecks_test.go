@@ -20,7 +20,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/nodeport"
 )
 
-// freePort is one that nobody listens at.
+// freePort returns a port without a listener.
 func freePort(t *testing.T) int32 {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -38,7 +38,7 @@ func checkedService(port int32) *corev1.Service {
 	return svc
 }
 
-// webSlice has endpoints on these nodes.
+// webSlice returns an EndpointSlice with endpoints on these nodes.
 func webSlice(nodes ...string) *discoveryv1.EndpointSlice {
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "web-1", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
@@ -50,7 +50,8 @@ func webSlice(nodes ...string) *discoveryv1.EndpointSlice {
 	return slice
 }
 
-// health asks at a health check port: the code, and what is said of endpoints.
+// health sends a request to a health check port. It returns the code and the answer about
+// endpoints.
 func health(port int32) (answer struct {
 	code, local int
 	healthy     bool
@@ -122,7 +123,7 @@ func TestHealthChecks(t *testing.T) {
 	eventually(t, "slices are watched anew", func() bool { return health(port).local == 2 && w.sliced.Load() == 2 })
 }
 
-// A port that somebody else has is told, and taken when it is free.
+// A port of another program is reported, and used after it is free.
 func TestHealthCheckPortTaken(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", ":0")
@@ -134,7 +135,7 @@ func TestHealthCheckPortTaken(t *testing.T) {
 	w.services.Add(checkedService(port))
 	w.slices.Add(webSlice("here"))
 	n, _ := w.start(t, w)
-	eventually(t, "it is told", func() bool { return w.logged("answering for Service default/web") == 1 && n.blocked.Load() == 1 })
+	eventually(t, "it is told", func() bool { return w.logged("health check port of Service default/web") == 1 && n.blocked.Load() == 1 })
 	times := w.times()
 	w.services.Modify(checkedService(port)) // tries again at once
 	eventually(t, "it is tried again", func() bool { return w.times() > times })
@@ -143,12 +144,12 @@ func TestHealthCheckPortTaken(t *testing.T) {
 	}
 	_ = l.Close()
 	eventually(t, "it is answered", func() bool { return health(port).code == http.StatusOK && n.blocked.Load() == 0 })
-	if got := w.logged("answering for Service default/web"); got != 1 {
+	if got := w.logged("health check port of Service default/web"); got != 1 {
 		t.Errorf("it was told %d times", got)
 	}
 }
 
-// Nobody listens or watches any more when Services are left alone.
+// When Services are no longer served, no listener and no watch remains.
 func TestHealthChecksStop(t *testing.T) {
 	t.Parallel()
 	w, port := newWorld(t), freePort(t)

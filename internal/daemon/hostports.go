@@ -18,11 +18,11 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/nodeport"
 )
 
-// hostPortRecord is a host port in the journal. The runtime brings host ports with
-// the ADD, so that there are those of the pods that run here and of no others: those
-// that are done or gone have had their DEL, and those on the host's network no ADD.
+// hostPortRecord is a host port in the journal. The runtime sends host ports with the ADD. So the
+// journal has exactly those of the pods that run here: finished and deleted pods have had their
+// DEL, and pods on the host network have no ADD.
 type hostPortRecord struct {
-	Address  netip.Addr `json:"address,omitzero"` // of the node; missing: all
+	Address  netip.Addr `json:"address,omitzero"` // of the node; missing: every address
 	Protocol string     `json:"protocol"`
 	Port     uint16     `json:"port"`
 	Target   uint16     `json:"target"`
@@ -40,15 +40,15 @@ func recordHostPorts(conf cni.Config) ([]hostPortRecord, error) {
 	return records, nil
 }
 
-// dropHostPorts leaves host ports out of a pod that its node does not reach.
+// dropHostPorts removes the host ports of a pod that the node cannot reach.
 func (e *entry) dropHostPorts(log logr.Logger) {
 	if e.Port.Type == "macvlan" && len(e.HostPorts) > 0 {
-		log.Info("the node reaches no pod by a port of type macvlan: its host ports do not answer", "port", e.Port.ID)
+		log.Info("host ports of a pod with a port of type macvlan do not work: the node cannot reach the pod", "port", e.Port.ID)
 		e.HostPorts = nil
 	}
 }
 
-// hostPorts are those of an entry in package nodeport's words.
+// hostPorts returns the entry's host ports as package nodeport has them.
 func (e entry) hostPorts() []nodeport.HostPort {
 	var to []netip.Addr
 	for _, a := range e.Port.Addresses {
@@ -67,7 +67,7 @@ func (e entry) hostPorts() []nodeport.HostPort {
 	return ports
 }
 
-// hostPorts are those of all that is plugged and to stay.
+// hostPorts returns the host ports of all entries that stay plugged.
 func (j *journal) hostPorts() []nodeport.HostPort {
 	var all []nodeport.HostPort
 	for _, e := range j.where(func(e entry) bool { return len(e.HostPorts) > 0 && !e.Deleted }) {
@@ -76,8 +76,8 @@ func (j *journal) hostPorts() []nodeport.HostPort {
 	return all
 }
 
-// awaitHostPorts returns when the node passes on the host ports of e, which is in the
-// journal. Else the pod would run, and nobody would see why it does not answer there.
+// awaitHostPorts returns after the node forwards the host ports of e, which is in the journal.
+// Without this the pod would run, and nothing would show why its host ports do not answer.
 func (d *Daemon) awaitHostPorts(ctx context.Context, e entry) error {
 	if len(e.HostPorts) == 0 {
 		return nil
@@ -88,21 +88,21 @@ func (d *Daemon) awaitHostPorts(ctx context.Context, e entry) error {
 		return stop
 	}
 	if err != nil {
-		return types.NewError(cni.CodeHostPort, fmt.Sprintf("passing on host ports to port %s", e.Port.ID), err.Error())
+		return types.NewError(cni.CodeHostPort, fmt.Sprintf("forwarding host ports to port %s", e.Port.ID), err.Error())
 	}
 	return nil
 }
 
 var errNoTables = errors.New("this daemon keeps no tables of host ports")
 
-// outcome is how a round of keeping the tables went.
+// outcome is the result of a round of updating the tables.
 type outcome struct {
 	failed [2]bool // IPv4, IPv6
 	err    error
 }
 
-// settled returns once the tables are as the journal is now, or why those of e's
-// families cannot be.
+// settled returns after the tables match the journal. Otherwise it returns why the tables of e's
+// IP families cannot match.
 func (n *nodePorts) settled(ctx context.Context, e entry) error {
 	if n.tables == nil {
 		return errNoTables

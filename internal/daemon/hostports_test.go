@@ -25,7 +25,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/nodeport"
 )
 
-// withHostPorts is a request whose runtime brings these port mappings.
+// withHostPorts returns a request with these port mappings of the runtime.
 func withHostPorts(req cni.Request, mappings string) cni.Request {
 	req.Config = fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"kuryr","type":"kuryr-cni","runtimeConfig":{"portMappings":%s}}`, mappings)
 	return req
@@ -43,8 +43,8 @@ func nodeWithTables(t *testing.T) (*node, *world) {
 	return n, w
 }
 
-// A pod's host ports are there when its ADD is answered, outlive the daemon, and go
-// with the pod. A node without any is not touched.
+// A pod's host ports work when its ADD is answered. They outlive the daemon, and end with the
+// pod. A node without host ports is not changed.
 func TestHostPorts(t *testing.T) {
 	t.Parallel()
 	n, w := nodeWithTables(t)
@@ -60,7 +60,7 @@ func TestHostPorts(t *testing.T) {
 		t.Errorf("when the ADD is answered the node passes on %q", got)
 	}
 	n.end()
-	w.set(func() { w.table = nil }) // the node was started anew, say
+	w.set(func() { w.table = nil }) // as after a restart of the node
 	n.start()
 	n.eventually("they are passed on again", func() bool { return w.passes() == passes808 })
 	n.do(withHostPorts(request("ADD", "c2", "/run/netns/a"), web8080)) // repeated
@@ -71,7 +71,7 @@ func TestHostPorts(t *testing.T) {
 	})
 }
 
-// A pod's next sandbox has its host ports, whenever the DEL of the former comes.
+// A pod's next sandbox has its host ports, whenever the DEL of the former one comes.
 func TestHostPortsOfNextSandbox(t *testing.T) {
 	t.Parallel()
 	n, w := nodeWithTables(t)
@@ -84,7 +84,7 @@ func TestHostPortsOfNextSandbox(t *testing.T) {
 	}
 }
 
-// A DEL takes host ports away although the switch is away.
+// A DEL removes host ports even while the switch is unavailable.
 func TestHostPortsWithoutSwitch(t *testing.T) {
 	t.Parallel()
 	n, w := nodeWithTables(t)
@@ -95,8 +95,8 @@ func TestHostPortsWithoutSwitch(t *testing.T) {
 	n.eventually("nothing is passed on", func() bool { return w.passes() == "" })
 }
 
-// A pod whose host ports cannot be passed on is refused, for whoever reads its
-// Events, and plugged when they can.
+// A pod whose host ports cannot be forwarded is refused, which its Events show. It is plugged
+// when they can be.
 func TestHostPortsFail(t *testing.T) {
 	t.Parallel()
 	n, w := nodeWithTables(t)
@@ -113,7 +113,7 @@ func TestHostPortsFail(t *testing.T) {
 	n.rests(portA, "c1")
 }
 
-// The other family's trouble, a Service's say, is not the pod's.
+// A failure of the other IP family, for example because of a Service, does not affect the pod.
 func TestHostPortsOfOneFamily(t *testing.T) {
 	t.Parallel()
 	n, w := nodeWithTables(t)
@@ -125,8 +125,8 @@ func TestHostPortsOfOneFamily(t *testing.T) {
 	n.do(withHostPorts(request("ADD", "c1", "/run/netns/a"), web8080))
 }
 
-// A host port of a pod does not take away what the node itself listens on: the kubelet's
-// way to the daemon's /livez would be the pod's, which may not answer.
+// A host port of a pod must not take a port that the node itself listens on. Otherwise the
+// kubelet's requests to the daemon's /livez would go to the pod, which may not answer.
 func TestHostPortThatTheNodeListensOn(t *testing.T) {
 	t.Parallel()
 	n, w := nodeWithTables(t)
@@ -150,7 +150,7 @@ func TestHostPortThatTheNodeListensOn(t *testing.T) {
 		_ = closer.Close()
 		n.do(add)
 		again, _ := listenAt(t, c.network, strings.TrimSuffix(c.at, "0")+strconv.Itoa(port))
-		n.do(add) // the pod that runs keeps its own
+		n.do(add) // the running pod keeps its host port
 		_ = again.Close()
 		n.do(request("DEL", "c1", "/run/netns/a"))
 		n.rests(portA, "")
@@ -158,8 +158,8 @@ func TestHostPortThatTheNodeListensOn(t *testing.T) {
 	n.eventually("nothing is passed on", func() bool { return w.passes() == "" })
 }
 
-// A port that the node talks from is free: what comes back to it belongs to a connection,
-// which may be there for days.
+// A port from which the node has a connection is free. The answers belong to the connection,
+// which may exist for days.
 func TestHostPortThatTheNodeTalksFrom(t *testing.T) {
 	t.Parallel()
 	n, _ := nodeWithTables(t)
@@ -186,7 +186,7 @@ func TestHostPortThatTheNodeTalksFrom(t *testing.T) {
 	}
 }
 
-// listenAt has something of the node listen, and says at which port.
+// listenAt makes the node listen, and returns the port.
 func listenAt(t *testing.T, network, address string) (io.Closer, int) {
 	t.Helper()
 	if strings.HasPrefix(network, "udp") {
@@ -212,7 +212,7 @@ func TestHostPortsWithoutTables(t *testing.T) {
 	n.do(withHostPorts(request("ADD", "c1", "/run/netns/a"), `[]`))
 }
 
-// A port that CNI_ARGS bring has host ports, too, and needs no API for them.
+// A port in CNI_ARGS has host ports, too, and needs no API for them.
 func TestHostPortsOfArgs(t *testing.T) {
 	t.Parallel()
 	n, w := nodeWithTables(t)
@@ -226,7 +226,7 @@ func TestHostPortsOfArgs(t *testing.T) {
 	}
 }
 
-// By a macvlan the node does not reach its pod.
+// The node cannot reach its pod through a macvlan.
 func TestHostPortsOfMacvlan(t *testing.T) {
 	t.Parallel()
 	n, w := nodeWithTables(t)
@@ -236,13 +236,13 @@ func TestHostPortsOfMacvlan(t *testing.T) {
 	n.log = funcr.New(func(_, line string) { w.set(func() { w.lines = append(w.lines, line) }) }, funcr.Options{})
 	n.start()
 	n.do(withHostPorts(request("ADD", "c1", "/run/netns/a"), web8080))
-	if w.times() != 0 || w.logged("its host ports do not answer") != 1 {
-		t.Errorf("the tables were looked at %d times, and it was told %d times", w.times(), w.logged("its host ports"))
+	if w.times() != 0 || w.logged("of type macvlan do not work") != 1 {
+		t.Errorf("the tables were looked at %d times, and it was told %d times", w.times(), w.logged("of type macvlan"))
 	}
 }
 
-// While Services are not known, what an earlier process has made for them stays, and
-// nobody waits for them. Where none were served before, host ports do not wait.
+// Until Services are known, the tables that an earlier process made for them stay, and no ADD
+// waits for them. If none were served before, host ports do not wait, either.
 func TestHostPortsBeforeServices(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -272,8 +272,7 @@ func TestHostPortsBeforeServices(t *testing.T) {
 	}
 }
 
-// Services are served, or left alone, as the configuration says while the daemon runs;
-// host ports stay.
+// Services are served or not, as the configuration says while the daemon runs. Host ports stay.
 func TestServeServices(t *testing.T) {
 	t.Parallel()
 	n, w := nodeWithTables(t)
@@ -298,7 +297,7 @@ func TestServeServices(t *testing.T) {
 	n.eventually("the Service is passed on", func() bool { return w.passes() == "0.0.0.0:30080->10.96.0.10:80" })
 }
 
-// What an older version has written has no host ports, and is read.
+// Entries of an older version have no host ports, and can be read.
 func TestJournalWithoutHostPorts(t *testing.T) {
 	var e entry
 	if err := json.Unmarshal([]byte(`{"version":1,"containerID":"c","ifName":"eth0","port":{"id":"p","type":"ovs","addresses":[]}}`), &e); err != nil {

@@ -17,26 +17,26 @@ import (
 	"github.com/kuryr-go/kuryr/internal/cni"
 )
 
-// Install says what of CNI the daemon puts onto the node.
+// Install describes the CNI files that the daemon writes on the node.
 type Install struct {
 	Plugin  string // the kuryr-cni executable to copy
 	BinDir  string // where runtimes look for plugins; empty: do not copy
 	ConfDir string // where runtimes look for networks; empty: write no file
-	Version string // of CNI in that file; empty: ConfVersion
+	Version string // CNI version in that file; empty: ConfVersion
 }
 
-// ConfVersion is the newest version of CNI that containerd 1.6 takes. 1.1.0 has the
-// runtime ask for GC and STATUS.
+// ConfVersion is the newest version of CNI that containerd 1.6 accepts. With 1.1.0 the runtime
+// also sends GC and STATUS.
 const ConfVersion = "1.0.0"
 
-// ConfFile is the network configuration's name in Install.ConfDir. The kubelet
-// and containerd take the first file in the order of the alphabet.
+// ConfFile is the network configuration's name in Install.ConfDir. The kubelet and containerd use
+// the first file in alphabetical order.
 const ConfFile = "10-kuryr.conflist"
 
-// installOnceReady puts plugin and configuration onto the node as soon as a
-// call could be served. The configuration is last: with it the runtime says
-// that the node has a network. Both stay when the daemon ends, so that pods can
-// go while it is replaced.
+// installOnceReady installs the plugin and the configuration on the node as soon as the daemon
+// can serve a call. It writes the configuration last, because the runtime then reports that the
+// node has a network. Both stay when the daemon ends, so that pods can be deleted while it is
+// replaced.
 func (d *Daemon) installOnceReady(ctx context.Context) error {
 	if d.Install.BinDir == "" && d.Install.ConfDir == "" {
 		return nil
@@ -56,8 +56,8 @@ func (d *Daemon) installOnceReady(ctx context.Context) error {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
-	// A disk that is full, or read-only, is no reason to end: calls by what an earlier
-	// daemon has installed are served, and pods go.
+	// The daemon does not end if the disk is full or read-only. It serves calls with the files of
+	// an earlier daemon, so pods can still be deleted.
 	for {
 		err := d.Install.run(d.Socket, d.Settings.AddTimeout.Duration)
 		if err == nil {
@@ -90,8 +90,8 @@ func (i Install) run(socket string, addTimeout time.Duration) error {
 	return replace(filepath.Join(i.ConfDir, ConfFile), conflist(socket, cmp.Or(i.Version, ConfVersion), addTimeout), 0o644)
 }
 
-// conflist is the network configuration. Version 1.0.0 is the newest that
-// containerd 1.6 takes; kuryr-cni speaks 1.1.0 too, for GC and STATUS.
+// conflist returns the network configuration. Version 1.0.0 is the newest that containerd 1.6
+// accepts; kuryr-cni also speaks 1.1.0, for GC and STATUS.
 func conflist(socket, version string, addTimeout time.Duration) []byte {
 	data, err := json.MarshalIndent(map[string]any{
 		"cniVersion": version,
@@ -100,18 +100,17 @@ func conflist(socket, version string, addTimeout time.Duration) []byte {
 			"type":    "kuryr-cni",
 			"socket":  socket,
 			"timeout": (addTimeout + cni.Slack).String(),
-			// For the runtime: it brings host ports.
+			// The runtime then sends host ports.
 			"capabilities": map[string]bool{"portMappings": true},
 		}},
 	}, "", "  ")
 	if err != nil {
-		panic(err) // of strings only
+		panic(err) // cannot happen: only strings
 	}
 	return append(data, '\n')
 }
 
-// replace writes a file unless it is there already. A plugin that is running
-// keeps its old file.
+// replace writes a file unless it has this content already. A running plugin keeps its old file.
 func replace(path string, data []byte, mode os.FileMode) error {
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
 		return os.Chmod(path, mode)

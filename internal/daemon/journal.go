@@ -16,21 +16,20 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// journal is the truth of what is plugged on this node: a file for each
-// attachment, written before anything is plugged and removed after it is
-// unplugged. Its methods may be called at once; who changes an attachment
-// holds the lock of its port.
+// journal records what is plugged on this node: a file for each attachment, written before anything
+// is plugged and removed after it is unplugged. Its methods are safe for concurrent use. A caller
+// that changes an attachment holds the lock of its port.
 type journal struct {
 	dir              string
-	hostPortsChanged func() // called after a change of them
+	hostPortsChanged func() // called after they change
 
 	mu      sync.Mutex
-	entries map[string]entry // by key, which is the file's name
+	entries map[string]entry // by key, which is also the file's name
 }
 
-// openJournal reads the journal in dir, which it makes. Files that cannot be
-// used are set aside, with a line in the log: one bad file is one attachment
-// that is not known, not a node without a network.
+// openJournal reads the journal in dir, which it creates if needed. It sets unusable files aside
+// and logs them. One bad file makes one attachment unknown, but does not leave the node without a
+// network.
 func openJournal(dir string, log logr.Logger) (*journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("opening the journal: %w", err)
@@ -44,7 +43,7 @@ func openJournal(dir string, log logr.Logger) (*journal, error) {
 		name := f.Name()
 		path := filepath.Join(dir, name)
 		switch {
-		case strings.HasPrefix(name, tmpPrefix): // a write that was cut off
+		case strings.HasPrefix(name, tmpPrefix): // an interrupted write
 			err = os.Remove(path)
 		case strings.HasSuffix(name, ".json"):
 			err = j.load(path, name, log)
@@ -61,7 +60,7 @@ const tmpPrefix = ".tmp-"
 func (j *journal) load(path, name string, log logr.Logger) error {
 	e, err := readEntry(path)
 	if err == nil && e.key() != name {
-		err = errors.New("it is about another attachment than its name says")
+		err = errors.New("its content belongs to another attachment than its name")
 	}
 	if err != nil {
 		log.Error(err, "setting aside a journal file that cannot be used", "file", path)
@@ -90,7 +89,7 @@ func (j *journal) get(key string) (entry, bool) {
 	return e, ok
 }
 
-// put writes e down; it is on the disk when put returns.
+// put stores e. It is on the disk when put returns.
 func (j *journal) put(e entry) error {
 	data, err := json.Marshal(e)
 	if err != nil {
@@ -109,8 +108,8 @@ func (j *journal) put(e entry) error {
 	return nil
 }
 
-// remove forgets e. That is not forced to the disk: if the file comes back,
-// unplugging once more does no harm.
+// remove forgets e. It does not force that to the disk: if the file returns, another unplugging
+// does no harm.
 func (j *journal) remove(e entry) error {
 	if err := os.Remove(filepath.Join(j.dir, e.key())); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("writing the journal: %w", err)
@@ -125,18 +124,18 @@ func (j *journal) remove(e entry) error {
 	return nil
 }
 
-// all returns every entry, in order of the keys.
+// all returns every entry, ordered by key.
 func (j *journal) all() []entry { return j.where(func(entry) bool { return true }) }
 
-// ofPort returns the entries of a port, the newest first. There is more than
-// one only while a port goes over to another sandbox.
+// ofPort returns the entries of a port, the newest first. There are several only while a port moves
+// to another sandbox.
 func (j *journal) ofPort(id string) []entry {
 	found := j.where(func(e entry) bool { return e.Port.ID == id })
 	slices.SortStableFunc(found, func(a, b entry) int { return b.Since.Compare(a.Since) })
 	return found
 }
 
-// has says whether a container has an attachment.
+// has reports whether a container has an attachment.
 func (j *journal) has(containerID string) bool {
 	return len(j.where(func(e entry) bool { return e.ContainerID == containerID })) > 0
 }
@@ -160,8 +159,8 @@ func (j *journal) size() int {
 	return len(j.entries)
 }
 
-// writeFile replaces a file at once and makes it last: after a crash there is
-// the old content or the new.
+// writeFile replaces a file atomically and durably: after a crash it has the old or the new
+// content.
 func writeFile(path string, data []byte, mode os.FileMode) error {
 	dir := filepath.Dir(path)
 	tmp, err := os.CreateTemp(dir, tmpPrefix)

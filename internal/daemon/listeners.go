@@ -18,15 +18,15 @@ import (
 	"github.com/kuryr-go/kuryr/internal/cni"
 )
 
-// freeOnNode refuses host ports of e that something on the node itself listens on: it
-// would not be asked any more, the daemon's own /livez and sshd among it. The scheduler knows only of
-// what pods declare, and pods with spec.nodeName do not even come by it.
+// freeOnNode refuses host ports of e that a program on the node listens on: that program would no
+// longer get connections, the daemon's own /livez and sshd included. The scheduler knows only the
+// ports that pods declare, and pods with spec.nodeName bypass it.
 func (d *Daemon) freeOnNode(e entry) error {
 	for _, p := range e.HostPorts {
 		for _, a := range e.Port.Addresses {
 			if v6 := a.Prefix.Addr().Unmap().Is6(); d.listens(p, v6) {
 				return types.NewError(cni.CodeHostPort, fmt.Sprintf("something on the node itself listens on %s", p),
-					"a pod's host port would take it away from there; give the pod another hostPort, or see by ss -lnp, on the node, what has it")
+					"a pod's host port would take its traffic; give the pod another hostPort, or find the process with ss -lnp on the node")
 			}
 		}
 	}
@@ -41,9 +41,9 @@ func (p hostPortRecord) String() string {
 	return fmt.Sprintf("%s port %d of %s", strings.ToUpper(p.Protocol), p.Port, at)
 }
 
-// listens reports whether a socket of the node waits at the port for whoever comes, by binding
-// to it for a moment: the kernel knows best which sockets would meet. Only if some would
-// it looks at what they are. What cannot be tried is free.
+// listens reports whether a socket of the node accepts any client at the port. It binds to the
+// port for a moment, because the kernel knows best which sockets conflict. Only on a conflict it
+// examines the sockets. A port that cannot be tried counts as free.
 func listens(p hostPortRecord, v6 bool) bool {
 	kind, protocol := unix.SOCK_STREAM, unix.IPPROTO_TCP
 	switch strings.ToUpper(p.Protocol) {
@@ -64,10 +64,11 @@ func listens(p hostPortRecord, v6 bool) bool {
 		return false
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if v6 { // IPv4 is asked for by itself
+	if v6 { // IPv4 has a call of its own
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
 	}
-	if kind == unix.SOCK_STREAM { // connections of the port that are not listened for any more do not count
+	// Connections of a port without a listener do not count.
+	if kind == unix.SOCK_STREAM {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 	}
 	if !errors.Is(unix.Bind(fd, sockaddr(p.Address, p.Port, v6)), unix.EADDRINUSE) {
@@ -76,17 +77,18 @@ func listens(p hostPortRecord, v6 bool) bool {
 	return waits(unix.AF_INET6, protocol, p, v6) || !v6 && waits(unix.AF_INET, protocol, p, v6)
 }
 
-// Of struct inet_diag_req_v2, and of struct inet_diag_msg, which answers.
+// From struct inet_diag_req_v2, and from struct inet_diag_msg, the answer.
 const (
 	diagRequestSize             = 56
 	diagStates, diagPort        = 4, 8 // in the request
 	diagSource, diagMessageSize = 8, 72
-	stateClosed, stateListening = 7, 10 // TCP_CLOSE, which UDP has that is not connected, and TCP_LISTEN
+	// TCP_CLOSE is also the state of unconnected UDP sockets. The other one is TCP_LISTEN.
+	stateClosed, stateListening = 7, 10
 )
 
-// waits reports whether a socket of that family is at the port for whoever comes. One that
-// has a far end is not: its connection the kernel tracks, so that a pod's host port of the
-// same number takes nothing of it. What cannot be looked at counts as if it were.
+// waits reports whether a socket of that family accepts any client at the port. A connected socket
+// does not count: the kernel tracks its connection, so a pod's host port of the same number takes
+// nothing from it. A socket that cannot be examined counts.
 func waits(family, protocol int, p hostPortRecord, v6 bool) bool {
 	state := stateListening
 	if protocol == unix.IPPROTO_UDP {
@@ -107,14 +109,14 @@ func waits(family, protocol int, p hostPortRecord, v6 bool) bool {
 	})
 }
 
-// meets reports whether a socket at an address, as the kernel writes those of that family,
-// gets what comes for the one asked for, or for any of its kind if that is none.
+// meets reports whether a socket at an address gets packets for the requested address, or for any
+// address of the family if none is requested. raw has the kernel's form for its family.
 func meets(family int, raw []byte, asked netip.Addr, v6 bool) bool {
 	if family == unix.AF_INET {
 		raw = raw[:4]
 	}
 	at, _ := netip.AddrFromSlice(raw)
-	if at.IsUnspecified() { // [::] is most often for both
+	if at.IsUnspecified() { // [::] is usually for both families
 		return true
 	}
 	at, asked = at.Unmap(), asked.Unmap()

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// locks are locks by name that can be waited for with a context, and whose
-// holder can be asked to let go. The zero value is ready.
+// locks are named locks. A caller can wait for a lock with a context, and can ask its holder to
+// release it. The zero value is ready.
 type locks struct {
 	mu   sync.Mutex
 	held map[string]*holder
@@ -17,11 +17,11 @@ type locks struct {
 
 type holder struct {
 	free   chan struct{}
-	cancel context.CancelCauseFunc // nil: not to be disturbed
+	cancel context.CancelCauseFunc // nil: the holder must not be interrupted
 }
 
-// acquire takes the lock. The context it returns ends when somebody else
-// interrupts the holder. It returns the cause of ctx if that ends before.
+// acquire takes the lock. The context that it returns ends when another caller interrupts the
+// holder. It returns the cause of ctx if ctx ends before.
 func (l *locks) acquire(ctx context.Context, name string) (context.Context, func(), error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	release, err := l.take(ctx, name, &holder{free: make(chan struct{}), cancel: cancel}, nil)
@@ -32,12 +32,13 @@ func (l *locks) acquire(ctx context.Context, name string) (context.Context, func
 	return ctx, func() { cancel(nil); release() }, nil
 }
 
-// interrupt takes the lock and has whoever holds it by acquire give up, for cause.
+// interrupt takes the lock. If a caller of acquire holds it, that caller's context ends with
+// cause.
 func (l *locks) interrupt(ctx context.Context, name string, cause error) (func(), error) {
 	return l.take(ctx, name, &holder{free: make(chan struct{})}, cause)
 }
 
-// try takes the lock if nobody has it.
+// try takes the lock if it is free.
 func (l *locks) try(name string) (release func(), ok bool) {
 	h := &holder{free: make(chan struct{})}
 	if l.claim(name, h) != h {
@@ -63,7 +64,7 @@ func (l *locks) take(ctx context.Context, name string, h *holder, interrupt erro
 	}
 }
 
-// claim returns who has the lock now: h, if it was free.
+// claim returns the holder of the lock: h, if it was free.
 func (l *locks) claim(name string, h *holder) *holder {
 	l.mu.Lock()
 	defer l.mu.Unlock()

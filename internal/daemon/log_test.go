@@ -14,7 +14,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/cni"
 )
 
-// The log names the pod, and is silent about a DEL that finds nothing to do.
+// The log names the pod. It does not mention a DEL with nothing to do.
 func TestLogOfCalls(t *testing.T) {
 	n := newNode(t)
 	var mu sync.Mutex
@@ -34,7 +34,7 @@ func TestLogOfCalls(t *testing.T) {
 	bad := request("ADD", "c2", "/run/netns/b")
 	bad.Args = "K8S_POD_NAME=web"
 	n.refuse(bad, cni.CodeInvalidEnvironment)
-	n.end() // all is logged
+	n.end() // every call has been logged by then
 	mu.Lock()
 	defer mu.Unlock()
 	want := []string{
@@ -42,7 +42,7 @@ func TestLogOfCalls(t *testing.T) {
 		`"level"=0 "msg"="CNI call done" "command"="DEL" "container"="c1" "interface"="eth0" "pod"="default/web"`,
 		`"level"=0 "msg"="CNI call refused" "command"="ADD" "container"="c2" "interface"="eth0" "args"="K8S_POD_NAME=web" "code"=4 ` +
 			`"reason"="CNI_ARGS: K8S_POD_NAMESPACE and K8S_POD_NAME are missing, and so is PORT_UUID" ` +
-			`"details"="the container runtime has to say which pod the sandbox is for"`,
+			`"details"="the container runtime must name the pod of the sandbox"`,
 	}
 	if diff := cmp.Diff(want, lines); diff != "" {
 		t.Errorf("log (-want +got):\n%s", diff)

@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// metrics are the daemon's, in a registry of its own: several daemons of one
-// process (in tests) do not meet.
+// metrics are the daemon's metrics. Their registry is their own, so that tests can run several
+// daemons in one process.
 type metrics struct {
 	registry *prometheus.Registry
 	requests *prometheus.CounterVec
@@ -53,7 +53,7 @@ func newMetrics(j *journal, p *parker) *metrics {
 	return m
 }
 
-// plugged counts ports that sandboxes got from one of the two places.
+// plugged returns a counter of the ports that sandboxes got from one of the two places.
 func plugged(from string, count func() float64) prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name:        "kuryr_cni_plugged_total",
@@ -62,7 +62,7 @@ func plugged(from string, count func() float64) prometheus.Collector {
 	}, count)
 }
 
-// collectors are the numbers of node ports.
+// collectors returns the metrics of node ports.
 func (n *nodePorts) collectors() []prometheus.Collector {
 	all := []prometheus.Collector{prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "kuryr_node_ports_failures_total",
@@ -89,7 +89,7 @@ func (n *nodePorts) collectors() []prometheus.Collector {
 	return all
 }
 
-// stage starts the clock of a stage; call what it returns at the end.
+// stage starts the clock of a stage. The caller calls the result at the end of the stage.
 func (m *metrics) stage(command, stage string) func() {
 	started := time.Now()
 	return func() { m.duration.WithLabelValues(command, stage).Observe(time.Since(started).Seconds()) }
@@ -99,7 +99,7 @@ func (m *metrics) count(command string, e *types.Error) {
 	switch command {
 	case "ADD", "DEL", "CHECK", "GC", "STATUS":
 	default:
-		command = "other" // the label's values stay few, whatever comes in
+		command = "other" // limits the label to a few values
 	}
 	code := uint(0)
 	if e != nil {

@@ -17,8 +17,8 @@ import (
 
 const parentPort = "d28c7404-7495-4557-b7fc-3e293508dbc6"
 
-// nestedPort is of a pod on a node that is a virtual machine. Of a subport the
-// controller says that it is active, which ADD waits for.
+// nestedPort returns the port of a pod on a node that is a virtual machine. The controller
+// reports a subport as active, for which ADD waits.
 func nestedPort(typ string, vlan int32) *v1.KuryrPort {
 	p := kuryrPort(portA, uidA)
 	p.Spec.VIF = v1.VIF{
@@ -30,8 +30,8 @@ func nestedPort(typ string, vlan int32) *v1.KuryrPort {
 	return p
 }
 
-// What the driver is told of a nested port is what the KuryrPort says, and still
-// so when a daemon that has it from the journal alone takes it out again.
+// The driver gets a nested port as the KuryrPort describes it. A daemon that knows the port only
+// from the journal unplugs it with the same description.
 func TestNestedPortIsPluggedAsItsKuryrPortSays(t *testing.T) {
 	for _, test := range []struct {
 		typ  string
@@ -67,7 +67,7 @@ func TestNestedPortIsPluggedAsItsKuryrPortSays(t *testing.T) {
 	}
 }
 
-// byText compares addresses, which do not show what they are made of.
+// byText compares addresses by their text, because their fields are not exported.
 var byText = cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})
 
 func (n *node) isPlugged(want plug.Interface) {

@@ -10,18 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespaces is what the daemon asks of network namespaces itself.
+// namespaces are the operations on network namespaces that the daemon itself needs.
 type namespaces interface {
-	gone(path string) bool // no network namespace is there any more
-	own(path string) bool  // it is the node's own
+	gone(path string) bool // whether path no longer has a network namespace
+	own(path string) bool  // whether it is the node's own
 }
 
-// osNamespaces are those of this machine.
+// osNamespaces are the network namespaces of this machine.
 type osNamespaces struct{}
 
-// gone takes a path for gone if there is no file, or a plain one: that is what
-// a mount point is after the namespace was unmounted. Any other trouble with
-// looking is no proof.
+// gone returns true if path does not exist or is a plain file: a mount point becomes a plain file
+// when the namespace is unmounted. Any other error proves nothing.
 func (osNamespaces) gone(path string) bool {
 	var fs unix.Statfs_t
 	err := unix.Statfs(path, &fs)

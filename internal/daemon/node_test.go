@@ -37,14 +37,15 @@ type node struct {
 	dir      string
 	timeout  time.Duration
 	park     bool
-	health   string // addresses; empty: none
+	health   string // addresses; empty: not served
 	numbers  string
-	real     *plug.Set   // drivers of this machine in place of machine's
-	log      logr.Logger // the test's own, if it is verbose, unless set
+	real     *plug.Set   // drivers of this machine, which replace machine
+	log      logr.Logger // default: the test's own, if it is verbose
 	services services
 	tables   tables
 	install  Install
-	listens  func(hostPortRecord, bool) bool // none, unless set: what listens on the test's machine is of no concern
+	// By default none: the test's machine has listeners of its own.
+	listens func(hostPortRecord, bool) bool
 	*machine
 	api *server
 
@@ -63,8 +64,8 @@ func newNode(t testing.TB) *node {
 
 func (n *node) socket() string { return filepath.Join(n.dir, "run", "cni.sock") }
 
-// start runs a daemon, as after a boot or a restart of its pod, and waits until
-// it is ready.
+// start runs a daemon, as after a boot or a restart of its pod. It waits until the daemon is
+// ready.
 func (n *node) start() *node {
 	n.t.Helper()
 	n.startAnyhow()
@@ -122,8 +123,8 @@ func (n *node) end() {
 	}
 }
 
-// kill is kill -9 as far as the machine, the disk and the API can tell, at the
-// next step of the driver. Connections break.
+// kill acts like kill -9 for the machine, the disk and the API, at the next step of the driver.
+// Connections break.
 func (n *node) kill() {
 	n.driver.dead.Store(true)
 	n.stop()
@@ -151,7 +152,7 @@ func (n *node) call(ctx context.Context, req cni.Request) (*types100.Result, err
 	return answer.Result, err
 }
 
-// do is call for a call that has to succeed.
+// do is call for a call that must succeed.
 func (n *node) do(req cni.Request) *types100.Result {
 	n.t.Helper()
 	result, err := n.call(n.t.Context(), req)
@@ -161,7 +162,7 @@ func (n *node) do(req cni.Request) *types100.Result {
 	return result
 }
 
-// refuse is call for a call that has to fail with a code.
+// refuse is call for a call that must fail with a code.
 func (n *node) refuse(req cni.Request, code uint) {
 	n.t.Helper()
 	_, err := n.call(n.t.Context(), req)
@@ -189,8 +190,8 @@ func (n *node) eventually(what string, ok func() bool) {
 	}
 }
 
-// rests checks where everything has to come to rest: in the machine, in the
-// journal and in the API, the port is in that container ("": in none).
+// rests waits until the port is in that container, in the machine, in the journal and in the API
+// ("": in none).
 func (n *node) rests(port, container string) {
 	n.t.Helper()
 	n.eventually(fmt.Sprintf("port %s is plugged into %q", port, container), func() bool { return n.where(port) == container })
@@ -212,7 +213,7 @@ func request(command, container, netns string) cni.Request {
 	}
 }
 
-// kuryrPort is one that is bound to the pod default/web.
+// kuryrPort returns a KuryrPort that is bound to the pod default/web.
 func kuryrPort(name, uid string) *v1.KuryrPort {
 	return &v1.KuryrPort{
 		ObjectMeta: metav1.ObjectMeta{Name: name},

@@ -20,60 +20,59 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/nodeport"
 )
 
-// tables is what passes traffic on; *nft.Tables is one.
+// tables forwards traffic. *nft.Tables implements it.
 type tables interface {
-	// Ensure makes the node pass on what want says and nothing else.
+	// Ensure makes the node forward exactly what want says.
 	Ensure(ctx context.Context, want nodeport.Table) (nft.Change, error)
-	// Forwarding reports whether the node passes on others' packets at all.
+	// Forwarding reports whether the node forwards packets at all.
 	Forwarding(v6 bool) (bool, error)
 }
 
-// Times of node ports. What somebody else does to the tables (a firewall that is
-// loaded again takes all of them away) is seen within tablesPeriod.
+// Intervals of node ports. A change of the tables by another program (a reloaded firewall deletes
+// all of them) is seen within tablesPeriod.
 const (
 	tablesPeriod = 30 * time.Second
 	tablesRetry  = 5 * time.Second
-	tablesSettle = 50 * time.Millisecond // for changes that come together
+	tablesSettle = 50 * time.Millisecond // for several changes at once
 )
 
-// nodePorts keeps what the node does for Services and for host ports of its pods:
-// tables in the kernel, and answers at health check ports.
+// nodePorts does the node's work for Services and for host ports of its pods. It keeps tables in
+// the kernel, and answers at health check ports.
 type nodePorts struct {
 	node   string
 	tables tables
-	from   services                   // nil: there are none to be had
-	hosts  func() []nodeport.HostPort // of this node's pods, as of now
+	from   services                   // nil: Services are not available
+	hosts  func() []nodeport.HostPort // returns the current host ports of this node's pods
 
-	serve   atomic.Bool // Services are to be served; else they are left alone
+	serve   atomic.Bool // whether Services are served
 	changed chan struct{}
-	waiting chan chan outcome // those who wait for the next round
-	// mark is a file that is there while there may be tables. Where there is none and
-	// nothing to pass on the kernel is not even asked: to ask makes it load what it
-	// has for them.
+	waiting chan chan outcome // callers that wait for the next round
+	// mark is a file that exists while there may be tables. Without it, and with nothing to
+	// forward, the daemon does not even ask the kernel, because that would load kernel modules.
 	mark string
 
-	// What follows is the loop's.
-	services *serviceWatch // nil: they are left alone
-	// kept: the tables are an earlier process's, for Services that are not known yet.
-	kept bool
-	told map[string]string // what was logged last, by subject: once is enough
+	// Only the loop uses the fields below.
+	services *serviceWatch // nil: Services are not served
+	// kept: the tables are an earlier process's, because the Services are not known yet.
+	kept   bool
+	logged map[string]string // the last logged text by subject, to log it once
 
 	entries   [2]atomic.Int64 // in the tables, of IPv4 and IPv6
 	forwarded [2]atomic.Bool
 	failures  atomic.Int64
-	blocked   atomic.Int64 // health check ports that somebody else has
+	blocked   atomic.Int64 // health check ports that another program has
 }
 
-// newNodePorts makes them. The directory, which outlives the process, is there.
+// newNodePorts returns node ports. The directory must exist, and outlives the process.
 func newNodePorts(node, dir string, from services, t tables, hosts func() []nodeport.HostPort) *nodePorts {
 	return &nodePorts{
 		node: node, tables: t, from: from, hosts: hosts, changed: make(chan struct{}, 1), waiting: make(chan chan outcome),
-		told: map[string]string{}, mark: filepath.Join(dir, "nodeports"),
+		logged: map[string]string{}, mark: filepath.Join(dir, "nodeports"),
 	}
 }
 
-// run keeps them until ctx ends. The tables stay as they are then: traffic does
-// not need the daemon.
+// run updates the tables until ctx ends. The tables stay then, because traffic does not need the
+// daemon.
 func (n *nodePorts) run(ctx context.Context) error {
 	if n.tables == nil {
 		return nil
@@ -107,9 +106,8 @@ func (n *nodePorts) loop(ctx context.Context) {
 	}
 }
 
-// pause waits for the next round: until something has changed, and a little for what
-// comes with it, or until somebody waits for the round, who is to be told by what it
-// returns, or as long as it may take.
+// pause waits for the next round: until something has changed, plus a little for further changes;
+// until a caller waits for the round and for its result; or until the period is over.
 func (n *nodePorts) pause(ctx context.Context, longest time.Duration) (answer func(outcome)) {
 	changed, over := n.changed, time.After(longest)
 	for {
@@ -126,7 +124,7 @@ func (n *nodePorts) pause(ctx context.Context, longest time.Duration) (answer fu
 	}
 }
 
-// follow begins or ends to watch Services, as it is to be now.
+// follow starts or stops watching Services, as configured now.
 func (n *nodePorts) follow(ctx context.Context) {
 	log := logr.FromContextOrDiscard(ctx)
 	switch on := n.from != nil && n.serve.Load(); {
@@ -146,12 +144,14 @@ func (n *nodePorts) leave() {
 	}
 }
 
-// ensure makes all as the Services and host ports are now, and reports whether it is.
+// ensure updates the tables to the current Services and host ports, and reports whether that
+// succeeded.
 func (n *nodePorts) ensure(ctx context.Context) (outcome, bool) {
 	hosts := n.hosts()
 	known := n.services == nil || n.services.synced()
 	if !known && (n.kept || len(hosts) == 0) {
-		return outcome{}, true // until all Services are known, what an earlier process has made stays
+		// Until all Services are known, the tables of an earlier process stay.
+		return outcome{}, true
 	}
 	n.kept = false
 	wanted := n.services != nil || len(hosts) > 0
@@ -159,7 +159,9 @@ func (n *nodePorts) ensure(ctx context.Context) (outcome, bool) {
 		return outcome{}, true
 	}
 	if err := n.note(wanted); err != nil {
-		n.tell("mark", err, func(err error) { logr.FromContextOrDiscard(ctx).Error(err, "passing nothing on") })
+		n.tell("mark", err, func(err error) {
+			logr.FromContextOrDiscard(ctx).Error(err, "node ports, external IPs and host ports are not forwarded")
+		})
 		return outcome{failed: [2]bool{true, true}, err: err}, false
 	}
 	var all []*corev1.Service
@@ -185,7 +187,7 @@ func (n *nodePorts) check(ctx context.Context, checks []nodeport.Check, failed [
 	blocked, err := n.services.checks.ensure(ctx, checks, [2]bool{!failed[0], !failed[1]})
 	n.blocked.Store(int64(blocked))
 	n.tell("checks", err, func(err error) {
-		logr.FromContextOrDiscard(ctx).Error(err, "answering at health check ports, will try again", "after", tablesRetry.String())
+		logr.FromContextOrDiscard(ctx).Error(err, "serving health check ports, will try again", "after", tablesRetry.String())
 	})
 	return err == nil
 }
@@ -195,28 +197,28 @@ func (n *nodePorts) marked() bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// note writes the mark before there are tables.
+// note writes the mark before the first table is made.
 func (n *nodePorts) note(wanted bool) error {
 	if !wanted || n.marked() {
 		return nil
 	}
 	if err := os.WriteFile(n.mark, nil, 0o600); err != nil {
-		return fmt.Errorf("noting that there may be tables of node ports: %w", err)
+		return fmt.Errorf("recording that tables of node ports may exist: %w", err)
 	}
 	return nil
 }
 
-// left says what became of tables that nobody wants any more. What is not to be had
-// on a node that has nothing of the kind is no fault.
+// left reports the result for tables that are no longer needed. If the node does not support
+// tables, that is no fault.
 func (n *nodePorts) left(ctx context.Context, change nft.Change, err error) {
 	log := logr.FromContextOrDiscard(ctx)
 	err = errors.Join(err, change.Loopback, change.Unforgotten)
 	if err == nil {
-		log.Info("nothing is passed on any more: removed what there was", "removed", change.Removed)
+		log.Info("nothing is forwarded any more: removed Kuryr's tables", "removed", change.Removed)
 		err = os.Remove(n.mark)
 	}
 	n.tell("tables", err, func(err error) {
-		log.V(1).Info("nothing is passed on any more, and what there was cannot be removed", "reason", err.Error())
+		log.V(1).Info("nothing is forwarded any more, and Kuryr's tables cannot be removed", "reason", err.Error())
 	})
 	for i := range n.entries {
 		n.entries[i].Store(0)

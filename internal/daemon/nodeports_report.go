@@ -15,7 +15,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/nodeport"
 )
 
-// report says how a round went: in the log what is new, in the metrics what is.
+// report logs new results of a round and sets the metrics.
 func (n *nodePorts) report(ctx context.Context, want nodeport.Wanted, change nft.Change, err error) {
 	log := logr.FromContextOrDiscard(ctx)
 	if change.Added+change.Removed+change.Built > 0 {
@@ -28,7 +28,7 @@ func (n *nodePorts) report(ctx context.Context, want nodeport.Wanted, change nft
 		log.Error(err, "serving node ports, external IPs and host ports, will try again", "after", tablesRetry.String())
 	})
 	n.tell("connections", change.Unforgotten, func(err error) {
-		log.Error(err, "UDP clients of node ports that have changed may go on with what was there: is the kernel without nf_conntrack_netlink?")
+		log.Error(err, "UDP clients of changed node ports may still reach the previous endpoints: the kernel may lack nf_conntrack_netlink")
 	})
 	n.tell("loopback", change.Loopback, func(err error) {
 		log.Error(err, "host ports may not answer at 127.0.0.1, will try again", "after", tablesRetry.String())
@@ -41,16 +41,16 @@ func (n *nodePorts) report(ctx context.Context, want nodeport.Wanted, change nft
 	}
 }
 
-// tell calls say with err unless it was told last about that subject.
+// tell calls say with err, unless err is the last one that it reported for that subject.
 func (n *nodePorts) tell(subject string, err error, say func(error)) {
 	now := ""
 	if err != nil {
 		now = err.Error()
 	}
-	if now != "" && now != n.told[subject] {
+	if now != "" && now != n.logged[subject] {
 		say(err)
 	}
-	n.told[subject] = now
+	n.logged[subject] = now
 }
 
 func (n *nodePorts) tellConflicts(log logr.Logger, conflicts []nodeport.Conflict) {
@@ -59,22 +59,22 @@ func (n *nodePorts) tellConflicts(log logr.Logger, conflicts []nodeport.Conflict
 		subject := fmt.Sprintf("conflict %s %s %s %d", c.For, c.Address, c.Protocol, c.Port)
 		now[subject] = true
 		n.tell(subject, errors.New(c.Holder), func(error) {
-			log.Info("two want the same traffic: a Service gets it before a pod, and the older one before the younger",
+			log.Info("two objects claim the same port: a Service wins over a pod, and an older object over a younger one",
 				"for", c.For, "holder", c.Holder, "address", c.Address.String(), "protocol", c.Protocol, "port", c.Port)
 		})
 	}
-	for subject := range n.told {
+	for subject := range n.logged {
 		if strings.HasPrefix(subject, "conflict ") && !now[subject] {
-			delete(n.told, subject)
+			delete(n.logged, subject)
 		}
 	}
 }
 
-var errNotForwarding = errors.New("the node does not pass on packets")
+var errNotForwarding = errors.New("the node does not forward packets")
 
-// tellForwarding says what nobody sees in the tables: that the node does not pass
-// on packets of others. To change it is the node's owner's: it makes a router of
-// the node, and of IPv6 it ends that the node learns routes by itself.
+// tellForwarding reports that the node does not forward packets, which the tables do not show.
+// The owner of the node decides about forwarding. It makes the node a router, and with IPv6 the
+// node then learns no routes by itself.
 func (n *nodePorts) tellForwarding(log logr.Logger, i int, v6, needed bool) {
 	on, err := n.tables.Forwarding(v6)
 	n.forwarded[i].Store(on || err != nil)

@@ -13,12 +13,12 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/nodeport"
 )
 
-// Each port that two want is told of once, whoever holds the others, and again after
-// nobody wanted it twice for a while.
+// A conflict about a port is reported once, whatever other ports are in conflict. It is reported
+// again after the conflict was gone for a while.
 func TestConflictsAreToldOnce(t *testing.T) {
 	var lines []string
 	log := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
-	n := &nodePorts{told: map[string]string{}}
+	n := &nodePorts{logged: map[string]string{}}
 	of := func(port uint16, holder string) nodeport.Conflict {
 		f := nodeport.Frontend{Address: netip.MustParseAddr("192.0.2.1"), Protocol: "TCP", Port: port}
 		return nodeport.Conflict{Frontend: f, For: "pod default/late", Holder: holder}

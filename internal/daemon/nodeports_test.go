@@ -36,8 +36,8 @@ func TestNodePortsFollowServices(t *testing.T) {
 	}
 }
 
-// The node finds the Kubernetes API, without a load balancer and whether or not it
-// passes on others' packets.
+// The node reaches the Kubernetes API without a load balancer, whether or not it forwards
+// packets.
 func TestNodeFindsTheAPI(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -65,8 +65,8 @@ func TestNodeFindsTheAPI(t *testing.T) {
 	eventually(t, "both are known again", func() bool { return w.passes() == "10.96.0.1:80->192.0.2.1:6443" })
 }
 
-// Where Services are left alone, the tables of an earlier start go, once, and
-// nothing is asked of the API.
+// If Services are not served, the tables of an earlier start are removed once, and the API gets
+// no requests.
 func TestNodePortsOff(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -86,7 +86,7 @@ func TestNodePortsOff(t *testing.T) {
 	stop()
 	w.fail = nil
 	_, stop = w.start(t, nil)
-	eventually(t, "the tables are empty", func() bool { return w.passes() == "" && w.logged("removed what there was") == 1 })
+	eventually(t, "the tables are empty", func() bool { return w.passes() == "" && w.logged("removed Kuryr's tables") == 1 })
 	stop()
 	_, stop = w.start(t, nil)
 	stop()
@@ -95,7 +95,7 @@ func TestNodePortsOff(t *testing.T) {
 	}
 }
 
-// What fails is told once, counted, and done when it can be.
+// A failure is reported once and counted. It is repaired as soon as possible.
 func TestNodePortsFail(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -136,8 +136,8 @@ func TestNodePortsConflict(t *testing.T) {
 	})
 }
 
-// A daemon of a cluster with Services, on a real API server: it serves pods
-// without the permissions for Services, and Services when they have come.
+// A daemon of a cluster with Services, on a real API server. It serves pods without the
+// permissions for Services. It serves Services after it gets them.
 func TestServicesOnAPIServer(t *testing.T) {
 	c := newCluster(t)
 	from, err := ConnectServices(c.daemon)
@@ -148,7 +148,9 @@ func TestServicesOnAPIServer(t *testing.T) {
 	svc.Spec.ClusterIP, svc.Spec.ClusterIPs, svc.Spec.Ports[0].NodePort = "", nil, 0
 	c.make(t, svc)
 	c.make(t, webSlice("n1"))
-	servers := webSlice("n1") // beside the API server's own, which it does not make where it has the loopback only
+	// This is in addition to the API server's own, which it does not make if it has only the
+	// loopback.
+	servers := webSlice("n1")
 	servers.Name, servers.Labels[discoveryv1.LabelServiceName], servers.Endpoints[0].Addresses[0] = "servers", "kubernetes", "192.0.2.1"
 	servers.Ports = []discoveryv1.EndpointPort{{Name: new("https"), Port: new(int32(6443))}}
 	c.make(t, servers)
@@ -179,7 +181,8 @@ func TestServicesOnAPIServer(t *testing.T) {
 	if err != nil || from.Address().String() != host {
 		t.Errorf("Address() = %s, want that of %s", from.Address(), c.daemon.Host)
 	}
-	eventually(t, "the node finds the API", func() bool { return strings.Contains(w.passes(), "10.0.0.1:443->") }) // an API server's own cluster IP is the first
+	// The API server's own Service has the first cluster IP.
+	eventually(t, "the node finds the API", func() bool { return strings.Contains(w.passes(), "10.0.0.1:443->") })
 	eventually(t, "the health check is answered", func() bool { return health(svc.Spec.HealthCheckNodePort).local == 1 })
 	if err := c.Delete(t.Context(), svc); err != nil {
 		t.Fatal(err)

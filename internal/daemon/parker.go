@@ -16,11 +16,11 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
-// parking keeps ports plugged that no pod has; *plug.Set is one.
+// parking keeps ports plugged that no pod has. *plug.Set implements it.
 type parking interface {
 	Park(ctx context.Context, i plug.Interface) error
 	Unpark(ctx context.Context, portID string) error
-	// Parked returns what is parked, and whether all of it is there.
+	// Parked returns the parked ports, and whether each is complete.
 	Parked(ctx context.Context) (map[string]bool, error)
 	Counts() plug.Counts
 }
@@ -28,31 +28,31 @@ type parking interface {
 const (
 	parkWorkers = 2
 	parkTimeout = 30 * time.Second
-	parkPeriod  = 30 * time.Second       // between two looks at what is there
-	parkRetry   = 2 * time.Second        // after one that failed
-	parkYield   = 2 * time.Second        // that a worker waits for pods at the most
-	parkBusy    = 200 * time.Millisecond // until a port that a call has is looked at again
-	parkRefused = 5 * time.Minute        // without another try on a node that cannot park
+	parkPeriod  = 30 * time.Second       // between two checks of all parked ports
+	parkRetry   = 2 * time.Second        // after a failed check
+	parkYield   = 2 * time.Second        // the longest that a worker waits for pods
+	parkBusy    = 200 * time.Millisecond // before a port with a running call is checked again
+	parkRefused = 5 * time.Minute        // after the node could not park, until the next try
 )
 
-// parker keeps the node's free ports plugged. It is level-based: whatever has
-// changed, it compares, for one port, what is wanted with what is there, under
-// the lock that ADD and DEL have the port by. What a pod has, or had and is still
-// bound to, it leaves alone. Without the API server all stays as it is.
+// parker keeps the node's free ports plugged. It is level-based: after any change it compares,
+// for one port, the wanted and the actual state, under the port's lock that ADD and DEL use. It
+// does not touch a port that a pod has, or had while still bound to it. Without the API server
+// everything stays.
 type parker struct {
-	parking parking // nil: nothing is ever parked
-	wanted  bool    // whether to park; if not, what was parked is taken away
+	parking parking // nil: no port is ever parked
+	wanted  bool    // whether to park; otherwise parked ports are unparked
 	journal *journal
 	ports   *ports
 	byPort  *locks
 	queue   workqueue.TypedRateLimitingInterface[string]
 
 	mu      sync.Mutex
-	looked  bool            // whether it is known what was parked at the start
-	parked  map[string]bool // ports that are parked, as far as is known
-	pods    int             // calls that plug a pod right now
-	idle    chan struct{}   // closed when there is none of them; nil: there is none
-	refused time.Time       // when the node could not park
+	looked  bool            // whether the ports parked at the start are known
+	parked  map[string]bool // ports known to be parked, and whether each is complete
+	pods    int             // calls that are plugging a pod now
+	idle    chan struct{}   // closed when no such call is left; nil: no such call runs
+	refused time.Time       // when the node last could not park
 }
 
 func newParker(o Options, j *journal, p *ports, byPort *locks) *parker {
@@ -63,7 +63,7 @@ func newParker(o Options, j *journal, p *ports, byPort *locks) *parker {
 	}
 }
 
-// run works until ctx ends. What is parked then stays so.
+// run works until ctx ends. Parked ports stay then.
 func (p *parker) run(ctx context.Context) error {
 	if p.parking == nil {
 		return nil
@@ -81,7 +81,7 @@ func (p *parker) run(ctx context.Context) error {
 	return nil
 }
 
-// lookForever looks at all, first as soon as the ports are known.
+// lookForever checks all parked ports, first as soon as the ports are known.
 func (p *parker) lookForever(ctx context.Context) {
 	for {
 		changed, wait := p.ports.next(), parkPeriod
@@ -101,7 +101,7 @@ func (p *parker) lookForever(ctx context.Context) {
 	}
 }
 
-// look finds what is parked and queues what is not as it should be.
+// look finds the parked ports and queues those that need a change.
 func (p *parker) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, parkTimeout)
 	defer cancel()
@@ -123,7 +123,7 @@ func (p *parker) look(ctx context.Context) error {
 	return nil
 }
 
-// note takes what was found. What came or went meanwhile is seen the next time.
+// note records the found ports. Ports that were added or removed meanwhile are seen next time.
 func (p *parker) note(found map[string]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,27 +136,27 @@ func (p *parker) note(found map[string]bool) {
 	p.looked = true
 }
 
-// observe takes a port as the API has it.
+// observe takes a port's state in the API.
 func (p *parker) observe(port *v1.KuryrPort) {
 	if p.wants(port) != p.isParked(port.Name) {
 		p.queue.Add(port.Name)
 	}
 }
 
-// gone takes the name of a port that the API has no more, or no sandbox.
+// gone takes the name of a port that was deleted in the API, or that no sandbox has any more.
 func (p *parker) gone(name string) {
 	if p.parking != nil {
 		p.queue.Add(name)
 	}
 }
 
-// wants says whether the port is one to be parked.
+// wants reports whether the port shall be parked.
 func (p *parker) wants(port *v1.KuryrPort) bool {
 	if !p.wanted || port == nil || !port.DeletionTimestamp.IsZero() || port.Spec.PodRef != nil {
 		return false
 	}
-	// Subports of a trunk are active without that, and of what a binding driver
-	// plugs only the driver knows.
+	// A trunk's subports are active without parking, and only a binding driver knows what it
+	// plugs.
 	return port.Spec.VIF.Type == "ovs" || port.Spec.VIF.Type == "bridge"
 }
 
@@ -178,17 +178,17 @@ func (p *parker) next(ctx context.Context) bool {
 		p.refuse(ctx, err)
 	default:
 		if tries := p.queue.NumRequeues(name); tries == 0 || tries%16 == 0 {
-			logr.FromContextOrDiscard(ctx).Error(err, "keeping a port plugged, will try again", "port", name)
+			logr.FromContextOrDiscard(ctx).Error(err, "parking a port, will try again", "port", name)
 		}
 		p.queue.AddRateLimited(name)
 	}
 	return true
 }
 
-// sync parks a port, or ends that, if it has to be.
+// sync parks or unparks a port, if needed.
 func (p *parker) sync(ctx context.Context, name string) error {
 	if !p.hasLooked() {
-		return nil // it comes with that
+		return nil // the first check queues it again
 	}
 	release, free := p.byPort.try(name)
 	if !free {
@@ -223,15 +223,15 @@ func (p *parker) park(ctx context.Context, port *v1.KuryrPort) error {
 		return nil //nolint:nilerr // the ADD that comes for it says so
 	}
 	if err := p.parking.Park(ctx, entry{Port: record}.iface()); err != nil {
-		p.set(port.Name, false) // something of it may be there
+		p.set(port.Name, false) // some of it may exist
 		return err
 	}
 	p.set(port.Name, true)
 	return nil
 }
 
-// plugging notes that a call plugs a pod, which parking is not to be in the way
-// of, until done is called. The port is not a parked one from then on.
+// plugging notes that a call is plugging a pod until it calls done. Parking yields to that call.
+// The port no longer counts as parked.
 func (p *parker) plugging(port string) (done func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -251,7 +251,7 @@ func (p *parker) plugging(port string) (done func()) {
 	}
 }
 
-// yield waits while pods are plugged, but not for ever.
+// yield waits while pods are being plugged, for a limited time.
 func (p *parker) yield(ctx context.Context) {
 	p.mu.Lock()
 	idle := p.idle
@@ -267,12 +267,12 @@ func (p *parker) yield(ctx context.Context) {
 	}
 }
 
-// refuse notes that this node cannot park, once in a while with a line in the log.
+// refuse notes that this node cannot park, and logs it once in a while.
 func (p *parker) refuse(ctx context.Context, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if time.Since(p.refused) > parkRefused {
-		logr.FromContextOrDiscard(ctx).Info("free ports are not kept plugged on this node, pods wait for theirs to be", "reason", err.Error())
+		logr.FromContextOrDiscard(ctx).Info("free ports are not kept plugged on this node: pods wait until their ports are plugged", "reason", err.Error())
 		p.refused = time.Now()
 	}
 }
@@ -283,14 +283,14 @@ func (p *parker) isRefused() bool {
 	return time.Since(p.refused) < parkRefused
 }
 
-// hasLooked says whether it is known what was parked at the start.
+// hasLooked reports whether the ports that were parked at the start are known.
 func (p *parker) hasLooked() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.looked
 }
 
-// set notes that the port is parked, or that some of it may be there.
+// set notes that the port is parked; if whole is false, some of it may exist.
 func (p *parker) set(name string, whole bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -309,7 +309,7 @@ func (p *parker) isParked(name string) bool {
 	return p.parked[name]
 }
 
-// known says whether something of the port may be parked.
+// known reports whether some of the port may be parked.
 func (p *parker) known(name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -317,7 +317,7 @@ func (p *parker) known(name string) bool {
 	return there
 }
 
-// count is how many ports are parked.
+// count returns the number of completely parked ports.
 func (p *parker) count() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -330,7 +330,7 @@ func (p *parker) count() int {
 	return n
 }
 
-// counts is what the drivers count.
+// counts returns the counters of the drivers.
 func (p *parker) counts() plug.Counts {
 	if p.parking == nil {
 		return plug.Counts{}

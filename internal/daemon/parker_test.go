@@ -23,14 +23,14 @@ func newParkingNode(t testing.TB) *node {
 	return n
 }
 
-// free is a port of no pod.
+// free returns a port without a pod.
 func free(name string) *v1.KuryrPort {
 	p := kuryrPort(name, uidA)
 	p.Spec.PodRef = nil
 	return p
 }
 
-// parks checks which ports come to be parked, and stay so.
+// parks checks that exactly these ports become parked, and stay parked.
 func (n *node) parks(ports ...string) {
 	n.t.Helper()
 	is := func() bool {
@@ -74,7 +74,7 @@ func TestFreePortsAreParked(t *testing.T) {
 	n.parks()
 }
 
-// The life of a port: parked, a pod's, parked again, gone.
+// The life of a port: parked, a pod's, parked again, deleted.
 func TestPodGetsTheParkedPort(t *testing.T) {
 	n := newParkingNode(t)
 	n.api.put(free(portA))
@@ -97,7 +97,7 @@ func TestPodGetsTheParkedPort(t *testing.T) {
 	n.parks()
 }
 
-// A port that is not given back to a pool goes off the node, too.
+// A port that is not returned to a pool is removed from the node, too.
 func TestPortDeletedAfterItsPodIsUnparked(t *testing.T) {
 	n := newParkingNode(t)
 	n.api.put(free(portA))
@@ -126,12 +126,12 @@ func TestRestartKeepsWhatIsParked(t *testing.T) {
 		t.Errorf("after a restart there were %d Park and %d Unpark, want those of before: 1 and 0", n.count("park"), n.count("unpark"))
 	}
 	n.end()
-	n.park = false // and now nothing is to be parked any more
+	n.park = false // from now on parking is off
 	n.start()
 	n.parks()
 }
 
-// With the API server away nothing is known to be gone.
+// While the API server is unavailable, no port is known to be deleted.
 func TestParkedStaysWithoutTheAPI(t *testing.T) {
 	n := newParkingNode(t)
 	n.api.put(free(portA))
@@ -153,7 +153,7 @@ func TestParkedStaysWithoutTheAPI(t *testing.T) {
 	n.parks(portA)
 }
 
-// What is half there is mended, and what nobody knows taken away.
+// An incomplete port is repaired, and an unknown one is removed.
 func TestParkerMends(t *testing.T) {
 	n := newParkingNode(t)
 	n.api.put(free(portA))
@@ -191,7 +191,7 @@ func TestParkingFails(t *testing.T) {
 			n.look()
 			n.look()
 			n.api.change(portA, func(p *v1.KuryrPort) { p.Spec.PodRef = kuryrPort(portA, uidA).Spec.PodRef })
-			n.do(request("ADD", "c1", "/run/netns/a")) // works as ever
+			n.do(request("ADD", "c1", "/run/netns/a")) // works as without parking
 			n.rests(portA, "c1")
 			if got := n.count("park"); got != 1 {
 				t.Errorf("it was tried %d times", got)
@@ -200,7 +200,7 @@ func TestParkingFails(t *testing.T) {
 	}
 }
 
-// An ADD for a port that is being parked waits for that.
+// An ADD for a port that is being parked waits until that ends.
 func TestAddWhileParking(t *testing.T) {
 	n := newParkingNode(t)
 	n.api.put(free(portA))
@@ -231,7 +231,7 @@ func TestAddWhileParking(t *testing.T) {
 	n.parks()
 }
 
-// Invariant 3, for parking: killed between any two effects.
+// Invariant 3, for parking: the daemon is killed between any two effects.
 func TestKilledWhileParking(t *testing.T) {
 	for _, step := range []string{"park", "parked", "unpark", "unparked"} {
 		for _, then := range []string{"free", "bound", "gone"} {
@@ -268,7 +268,7 @@ func TestKilledWhileParking(t *testing.T) {
 	}
 }
 
-// The same for the calls, of a port from the parking.
+// The same for calls with a port from the parking.
 func TestKilledWithAParkedPort(t *testing.T) {
 	for _, step := range []string{"plug", "plugged", "wait", "unplug", "unplugged"} {
 		for _, then := range []string{"ADD again", "ADD of a new sandbox", "DEL", "DEL of a dead sandbox", "nothing, and the sandbox is gone"} {
@@ -299,7 +299,7 @@ func TestKilledWithAParkedPort(t *testing.T) {
 	}
 }
 
-// A port that another pod had is handed over when it has this pod's groups.
+// A port that another pod had is plugged after it has this pod's security groups.
 func TestAddWaitsForTheSecurityGroups(t *testing.T) {
 	with := func(generation, told int64, wanted, applied []string) *v1.KuryrPort {
 		p := kuryrPort(portA, uidA)

@@ -18,11 +18,11 @@ import (
 	"github.com/kuryr-go/kuryr/internal/cni"
 )
 
-// ports is the node's KuryrPorts as last seen. It tells who waits for a port
-// of every change at once; nobody polls.
+// ports holds the last known KuryrPorts of the node. It informs calls that wait for a port of
+// every change at once, without polling.
 //
-// It is a bare informer rather than a cache of controller-runtime: one kind,
-// one index, and the daemon runs on every node.
+// It is a plain informer and not a cache of controller-runtime: it has one kind and one index,
+// and the daemon runs on every node.
 type ports struct {
 	informer cache.SharedIndexInformer
 
@@ -45,9 +45,8 @@ func newPorts(from cache.ListerWatcher) *ports {
 	return p
 }
 
-// run keeps the ports up to date until ctx ends. observe is called with every
-// port that is seen, and gone with the name of each that is no more, one after
-// the other.
+// run keeps the ports up to date until ctx ends. It calls observe with every port that it sees,
+// and gone with the name of each deleted port, one after the other.
 func (p *ports) run(ctx context.Context, observe func(*v1.KuryrPort), gone func(name string)) error {
 	if err := p.informer.SetTransform(slim); err != nil {
 		return fmt.Errorf("watching KuryrPorts: %w", err)
@@ -59,7 +58,7 @@ func (p *ports) run(ctx context.Context, observe func(*v1.KuryrPort), gone func(
 		p.notify()
 	}
 	deleted := func(obj any) {
-		// What was missed while the API was away comes as a tombstone.
+		// Deletions during an outage of the API arrive as tombstones.
 		if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
 			gone(name)
 		}
@@ -79,7 +78,7 @@ func (p *ports) run(ctx context.Context, observe func(*v1.KuryrPort), gone func(
 	return nil
 }
 
-// slim drops what the daemon never reads, before it is kept.
+// slim drops fields that the daemon never reads, before the informer stores the object.
 func slim(obj any) (any, error) {
 	if m, err := meta.Accessor(obj); err == nil {
 		m.SetManagedFields(nil)
@@ -89,7 +88,8 @@ func slim(obj any) (any, error) {
 	if port, ok := obj.(*v1.KuryrPort); ok {
 		port.Status.Conditions = slices.DeleteFunc(port.Status.Conditions, func(c metav1.Condition) bool { return c.Type != v1.ConditionReady })
 		for i := range port.Status.Conditions {
-			port.Status.Conditions[i].Message = "" // whether it is ready, and by which spec, is what matters
+			// The daemon reads only whether the port is ready, and for which generation.
+			port.Status.Conditions[i].Message = ""
 		}
 	}
 	return obj, nil
@@ -111,7 +111,7 @@ func (p *ports) notify() {
 	p.changed = make(chan struct{})
 }
 
-// port returns a KuryrPort by name, or nil. It is not to be changed.
+// port returns a KuryrPort by name, or nil. Callers must not change it.
 func (p *ports) port(name string) *v1.KuryrPort {
 	obj, ok, err := p.informer.GetIndexer().GetByKey(name)
 	if err != nil || !ok {
@@ -120,7 +120,7 @@ func (p *ports) port(name string) *v1.KuryrPort {
 	return obj.(*v1.KuryrPort)
 }
 
-// all returns the node's KuryrPorts. They are not to be changed.
+// all returns the node's KuryrPorts. Callers must not change them.
 func (p *ports) all() []*v1.KuryrPort {
 	objs := p.informer.GetIndexer().List()
 	all := make([]*v1.KuryrPort, 0, len(objs))
@@ -130,11 +130,11 @@ func (p *ports) all() []*v1.KuryrPort {
 	return all
 }
 
-// await returns the KuryrPort that is bound to the pod's interface as soon as
-// there is one that has its security groups, and the cause of ctx if that ends before.
+// await returns the KuryrPort that is bound to the pod's interface, after it exists and has its
+// security groups. It returns the cause of ctx if ctx ends before.
 func (p *ports) await(ctx context.Context, pod cni.Args, ifName string) (*v1.KuryrPort, error) {
 	for {
-		changed := p.next() // before looking, so that no change is missed
+		changed := p.next() // before find, so that no change is missed
 		if port := p.find(pod, ifName); port != nil && p.synced() && port.Grouped() {
 			return port, nil
 		}
@@ -146,8 +146,8 @@ func (p *ports) await(ctx context.Context, pod cni.Args, ifName string) (*v1.Kur
 	}
 }
 
-// find returns the port for the pod's interface of this name, or, as runtimes
-// name the interface as they like, the one for the pod's default route.
+// find returns the port for the pod's interface of this name. Runtimes choose the interface's
+// name, so find falls back to the port of the pod's default route.
 func (p *ports) find(pod cni.Args, ifName string) *v1.KuryrPort {
 	var other *v1.KuryrPort
 	for _, port := range p.ofPod(pod) {
@@ -176,26 +176,26 @@ func (p *ports) ofPod(pod cni.Args) []*v1.KuryrPort {
 	return found
 }
 
-// bound says whether the port is the pod's, to stay. A port on its way out is
-// nobody's any more: its address may be another's soon.
+// bound reports whether the port belongs to the pod permanently. A port in deletion belongs to no
+// pod: its address may soon be another pod's.
 func bound(port *v1.KuryrPort, pod cni.Args) bool {
 	ref := port.Spec.PodRef
 	return port.DeletionTimestamp.IsZero() && ref != nil &&
 		ref.Namespace == pod.Namespace && ref.Name == pod.Name && sameUID(pod.UID, string(ref.UID))
 }
 
-// apiUID is the form of a UID that the API server gives.
+// apiUID matches UIDs made by the API server.
 var apiUID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// sameUID tells pods of the same name apart. The kubelet hands out another UID
-// than the API's for a static pod: a hash without dashes, and then the name
-// has to do (the node's name is part of it).
+// sameUID distinguishes pods of the same name. For a static pod the kubelet passes another UID
+// than the API's: a hash without dashes. Then the pod's name is enough, because the node's name
+// is part of it.
 func sameUID(fromRuntime, fromAPI string) bool {
 	return fromRuntime == fromAPI || !apiUID.MatchString(fromRuntime)
 }
 
-// whileBound returns a context that ends for errPodGone when the port is no
-// longer bound to the pod.
+// whileBound returns a context that ends with errPodGone when the port is no longer bound to the
+// pod.
 func (p *ports) whileBound(ctx context.Context, name string, pod cni.Args) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -215,7 +215,7 @@ func (p *ports) whileBound(ctx context.Context, name string, pod cni.Args) (cont
 	return ctx, func() { cancel(context.Canceled) }
 }
 
-// awaitActive returns when the SDN is said to pass the port's traffic.
+// awaitActive returns when the KuryrPort says that the SDN passes the port's traffic.
 func (p *ports) awaitActive(ctx context.Context, name string) error {
 	for {
 		changed := p.next()

@@ -16,9 +16,9 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
-// reporter makes the KuryrPorts' status.attachment say what the journal says.
-// It is level-based: whatever was changed, by a call, an event or a restart,
-// ends in comparing the two for one port. No CNI call waits for it.
+// reporter makes status.attachment of the KuryrPorts equal to the journal. It is level-based: after
+// any change, by a call, an event or a restart, it compares the two for one port. No CNI call waits
+// for it.
 type reporter struct {
 	api     api
 	journal *journal
@@ -26,11 +26,11 @@ type reporter struct {
 	queue   workqueue.TypedRateLimitingInterface[string]
 
 	mu       sync.Mutex
-	reported map[string]report // by port: what was last written
+	reported map[string]report // the last write by port
 }
 
-// report is what was written, and the resourceVersion that came of it: the
-// cache may be behind it for a moment.
+// report is the last written value, and the resourceVersion after the write. The cache may be
+// older for a moment.
 type report struct {
 	attachment *v1.Attachment
 	version    string
@@ -38,7 +38,7 @@ type report struct {
 
 const reportWorkers = 2
 
-// plugTime is what an ADD mostly takes once it has a port; docs/performance.md.
+// plugTime is the usual duration of an ADD after it has a port; docs/performance.md.
 const plugTime = 20 * time.Millisecond
 
 func newReporter(a api, j *journal, p *ports) *reporter {
@@ -49,33 +49,33 @@ func newReporter(a api, j *journal, p *ports) *reporter {
 	}
 }
 
-// report has the attachment of e's port written, as the journal then says.
+// report queues the report of e's port.
 func (r *reporter) report(e entry) {
 	if !e.FromArgs {
 		r.queue.Add(e.Port.ID)
 	}
 }
 
-// plugging does as report, a moment later: the runtime waits for the ADD, and the
-// request would take the processor from it.
+// plugging queues the report a little later than report does. The runtime waits for the ADD, and
+// the request would take processor time from it.
 func (r *reporter) plugging(e entry) {
 	if !e.FromArgs {
 		r.queue.AddAfter(e.Port.ID, plugTime)
 	}
 }
 
-// observe takes a port as the API has it.
+// observe takes a port's state in the API.
 func (r *reporter) observe(port *v1.KuryrPort) {
 	if !same(port.Status.Attachment, r.want(port.Name)) {
 		r.queue.Add(port.Name)
 	}
 }
 
-// gone takes the name of a port that the API has no more, for sync to forget.
-// Forgetting it here could be overtaken by a report that is on its way.
+// gone takes the name of a port that was deleted in the API, for sync to forget. If gone itself
+// forgot the port, a report in progress could still store it afterwards.
 func (r *reporter) gone(port string) { r.queue.Add(port) }
 
-// want is what the port's attachment is to be.
+// want returns the attachment that the port should have.
 func (r *reporter) want(port string) *v1.Attachment {
 	for _, e := range r.journal.ofPort(port) {
 		if !e.FromArgs {
@@ -109,7 +109,7 @@ func (r *reporter) next(ctx context.Context) bool {
 		return true // it is reported after the restart
 	}
 	if err := r.sync(ctx, name); err != nil {
-		// Once in many tries is enough: the API server may be away for long.
+		// One log line in many tries is enough: the API server may be unavailable for long.
 		if tries := r.queue.NumRequeues(name); tries == 0 || tries%16 == 0 {
 			logr.FromContextOrDiscard(ctx).Error(err, "reporting an attachment, will try again", "port", name)
 		}
@@ -120,13 +120,13 @@ func (r *reporter) next(ctx context.Context) bool {
 	return true
 }
 
-// sync writes the attachment of one port if it is not as the journal says.
+// sync writes the attachment of one port if it differs from the journal.
 func (r *reporter) sync(ctx context.Context, name string) error {
 	want := r.want(name)
 	cached := r.ports.port(name)
 	if cached == nil && r.ports.synced() && want == nil {
 		r.forget(name)
-		return nil // nothing is plugged, and nobody says so
+		return nil // nothing is plugged, and the status is empty
 	}
 	if cached != nil && same(r.known(cached), want) {
 		return nil
@@ -134,7 +134,7 @@ func (r *reporter) sync(ctx context.Context, name string) error {
 	written, err := r.api.Report(ctx, name, want)
 	if apierrors.IsNotFound(err) {
 		r.forget(name)
-		return nil // if it is made again, observe sees it
+		return nil // if the object is created again, observe sees it
 	}
 	if err != nil {
 		return err
@@ -145,8 +145,8 @@ func (r *reporter) sync(ctx context.Context, name string) error {
 	return nil
 }
 
-// known is the newest that is known of the port's attachment: what the cache
-// has, unless that is older than what was written last.
+// known returns the newest known value of the port's attachment: the cache's, unless that is
+// older than the last write.
 func (r *reporter) known(cached *v1.KuryrPort) *v1.Attachment {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -167,8 +167,8 @@ func (r *reporter) forget(name string) {
 	delete(r.reported, name)
 }
 
-// same compares without the time: a repeated ADD does not begin anew, and times
-// lose their fractions on the way.
+// same compares without the time: a repeated ADD starts no new attachment, and the API drops
+// fractions of seconds.
 func same(a, b *v1.Attachment) bool {
 	if a == nil || b == nil {
 		return a == b

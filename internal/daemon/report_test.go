@@ -10,8 +10,8 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
-// A node plugs many ports in its life. What was reported of one is forgotten
-// when its KuryrPort is gone, seen so or missed, plugged or not.
+// A node plugs many ports in its life. The reporter forgets a port after its KuryrPort is
+// deleted, whether it saw or missed that, and whether the port is plugged or not.
 func TestReportsOfPortsGoneAreForgotten(t *testing.T) {
 	for name, remove := range map[string]func(n *node, ports []string){
 		"unplugged": func(n *node, ports []string) {
@@ -61,7 +61,7 @@ func TestReportsOfPortsGoneAreForgotten(t *testing.T) {
 	}
 }
 
-// reports is how many the daemon remembers.
+// reports returns how many ports the reporter remembers.
 func (n *node) reports() int {
 	r := n.daemon.reporter
 	r.mu.Lock()

@@ -15,7 +15,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
-// result is the answer to the ADD that made e.
+// result returns the answer to the ADD that made e.
 func result(e entry, conf cni.Config, nodeMTU int) *types100.Result {
 	r := &types100.Result{CNIVersion: types100.ImplementedSpecVersion, DNS: conf.DNS}
 	if e.Port.Type != "vlan" && e.Port.Type != "macvlan" {
@@ -35,8 +35,8 @@ func result(e entry, conf cni.Config, nodeMTU int) *types100.Result {
 	return r
 }
 
-// mtu is the smaller of the port's and node.mtu. A bridge, or a virtual machine's own
-// interface, may bound that of the pod's further, which only package plug sees.
+// mtu returns the smaller one of the port's MTU and node.mtu. A bridge, or a virtual machine's
+// own interface, may limit it further, which only package plug sees.
 func (e entry) mtu(node int) int {
 	if node > 0 && (node < e.Port.MTU || e.Port.MTU == 0) {
 		return node
@@ -44,7 +44,7 @@ func (e entry) mtu(node int) int {
 	return e.Port.MTU
 }
 
-// routes are the default routes, one of each family, and the port's own.
+// routes returns the default routes, one of each family, and the port's own routes.
 func routes(p portRecord) []*types.Route {
 	var all []*types.Route
 	seen := map[bool]bool{}
@@ -70,8 +70,8 @@ func ipNet(p netip.Prefix) net.IPNet {
 	return net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// matches says what of e the result of an ADD lacks. Other plugins of a chain
-// may have added to it; versions before 0.3.0 had one address of each family.
+// matches returns what of e the result of an ADD lacks. Other plugins of a chain may have added to
+// the result. Versions before 0.3.0 had one address of each family.
 func matches(e entry, r *types100.Result) error {
 	if len(r.IPs) == 0 {
 		return fmt.Errorf("it has no address")

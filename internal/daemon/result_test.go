@@ -10,7 +10,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/cni"
 )
 
-// Of a nested port there is no device on the node: the result names the pod's alone.
+// A nested port has no device on the node, so the result names only the pod's.
 func TestResultNamesTheInterfacesThereAre(t *testing.T) {
 	for typ, want := range map[string]int{"ovs": 2, "bridge": 2, "vlan": 1, "macvlan": 1} {
 		e := entry{ContainerID: "c", IfName: "eth0", Netns: "/run/netns/pod", Port: portRecord{
@@ -30,7 +30,7 @@ func TestResultNamesTheInterfacesThereAre(t *testing.T) {
 	}
 }
 
-// The result says no more than the node's configuration leaves of the port's MTU.
+// The result's MTU is the port's, limited by the node's configuration.
 func TestResultHasTheNodesMTU(t *testing.T) {
 	for _, c := range []struct {
 		typ              string

@@ -20,14 +20,14 @@ import (
 	"github.com/kuryr-go/kuryr/internal/cni"
 )
 
-// Deadlines on the socket, for a peer that sends or takes nothing.
+// Deadlines on the socket, for a peer that neither sends nor receives.
 const (
 	readTimeout  = 10 * time.Second
 	writeTimeout = 10 * time.Second
 )
 
-// serve answers CNI calls until ctx ends, and then finishes those under way:
-// an ADD gives up, a DEL is done.
+// serve answers CNI calls until ctx ends, and then finishes the running ones: an ADD gives up, a
+// DEL completes.
 func (d *Daemon) serve(ctx context.Context) error {
 	listener, err := listen(d.Socket)
 	if err != nil {
@@ -35,7 +35,8 @@ func (d *Daemon) serve(ctx context.Context) error {
 	}
 	d.markLeft(ctx) // after listening, before answering: see cni.Leave
 	close(d.marked)
-	calls, cancel := context.WithCancelCause(context.WithoutCancel(ctx)) // ended below only, so that they know why
+	// Only serve cancels it, so that calls see the cause.
+	calls, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	context.AfterFunc(ctx, func() {
 		cancel(errStopping)
@@ -56,7 +57,7 @@ func (d *Daemon) accept(ctx, calls context.Context, listener net.Listener) error
 			return nil
 		}
 		if err != nil {
-			// Too many open files, say: go on when it is over.
+			// For example too many open files: serve continues later.
 			logr.FromContextOrDiscard(ctx).Error(err, "accepting a CNI call")
 			select {
 			case <-ctx.Done():
@@ -77,14 +78,13 @@ func (d *Daemon) drain() {
 	}
 }
 
-// listen makes the socket for root alone, in place of one that an earlier
-// daemon left.
+// listen makes the socket for root alone. It replaces the socket of an earlier daemon.
 func listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("listening on %s: %w", path, err)
 	}
-	// Made under another name: at no time may anybody else connect, and
-	// renaming replaces a stale socket at once.
+	// It is created under another name, so that no other user can ever connect; renaming replaces a
+	// stale socket at once.
 	tmp := fmt.Sprintf("%s.%d", path, os.Getpid())
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("listening on %s: %w", path, err)
@@ -93,7 +93,7 @@ func listen(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listening on %s: %w", path, err)
 	}
-	// The name is not removed at the end: by then it may be the next daemon's.
+	// The name is not removed at the end: by then it may belong to the next daemon.
 	listener.SetUnlinkOnClose(false)
 	if err := errors.Join(os.Chmod(tmp, 0o600), os.Rename(tmp, path)); err != nil {
 		return nil, errors.Join(fmt.Errorf("listening on %s: %w", path, err), listener.Close())
@@ -115,17 +115,17 @@ func (d *Daemon) answer(ctx context.Context, conn net.Conn) {
 	d.metrics.count(req.Command, response.Error)
 	_ = conn.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if err := cni.WriteResponse(conn, response); err != nil {
-		// Nobody is there to read it. A runtime that gave up on an ADD sends a DEL.
-		logr.FromContextOrDiscard(ctx).V(1).Info("a CNI call's answer found no reader", "command", req.Command, "container", req.ContainerID)
+		// The client no longer reads. A runtime that gave up on an ADD sends a DEL.
+		logr.FromContextOrDiscard(ctx).V(1).Info("the caller of a CNI call did not read the answer", "command", req.Command, "container", req.ContainerID)
 	}
 }
 
-// handle does one call and logs how it went.
+// handle runs one call and logs its result.
 func (d *Daemon) handle(ctx context.Context, conn net.Conn, req cni.Request) (r *types100.Result, err error) {
 	log := logr.FromContextOrDiscard(ctx).WithValues(about(req)...)
 	ctx = logr.NewContext(ctx, log)
 	started := time.Now()
-	found := true // something to do
+	found := true // whether the call had anything to do
 	done := d.metrics.stage(req.Command, "total")
 	defer func() {
 		if p := recover(); p != nil {
@@ -147,7 +147,7 @@ func (d *Daemon) handle(ctx context.Context, conn net.Conn, req cni.Request) (r 
 	case "STATUS":
 		return nil, d.status(ctx)
 	}
-	// What takes away is not broken off: half done helps nobody.
+	// A removal is never interrupted, because half a removal is useless.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), delTimeout)
 	defer cancel()
 	if req.Command == "GC" {
@@ -157,7 +157,7 @@ func (d *Daemon) handle(ctx context.Context, conn net.Conn, req cni.Request) (r 
 	return nil, err
 }
 
-// about says which call it is, in the log.
+// about returns log values that identify the call.
 func about(req cni.Request) []any {
 	values := []any{"command", req.Command}
 	if req.ContainerID != "" {
@@ -173,8 +173,8 @@ func about(req cni.Request) []any {
 	return values
 }
 
-// logCall says how a call went. Runtimes repeat the DEL of a sandbox, which then
-// finds nothing to do and is no news.
+// logCall logs the result of a call. Runtimes repeat the DEL of a sandbox. Such a DEL has nothing
+// to do and is not logged as news.
 func logCall(log logr.Logger, command string, found bool, err error, took time.Duration) {
 	switch {
 	case err != nil:
@@ -188,12 +188,12 @@ func logCall(log logr.Logger, command string, found bool, err error, took time.D
 	}
 }
 
-// untilHangup ends the context when the peer closes the connection: it says
-// nothing after its request, so whatever a read brings is the end.
+// untilHangup ends the context when the peer closes the connection. The peer sends nothing after
+// its request, so the next read returns at the end.
 func untilHangup(ctx context.Context, conn net.Conn) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
-		// More than white space after the request would be a foreign client.
+		// The peer may send white space after the request; only a foreign client sends more.
 		buf := make([]byte, 64)
 		for {
 			if _, err := conn.Read(buf); err != nil {

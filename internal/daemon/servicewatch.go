@@ -16,34 +16,34 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/nodeport"
 )
 
-// services is the Kubernetes API, as far as node ports need it; *Services is one.
+// services is the part of the Kubernetes API that node ports need. *Services implements it.
 type services interface {
 	Services() cache.ListerWatcher
 	EndpointSlices() cache.ListerWatcher
-	// APIServers are the EndpointSlices of the Service default/kubernetes.
+	// APIServers lists and watches the EndpointSlices of the Service default/kubernetes.
 	APIServers() cache.ListerWatcher
-	// Address is that at which the API is asked, zero if it goes by a name.
+	// Address is the address of the API, zero if the daemon uses a name.
 	Address() netip.Addr
 }
 
-// serviceWatch is the cluster's Services as last seen, and answers at their health
-// check ports.
+// serviceWatch holds the last known Services of the cluster, and answers at their health check
+// ports.
 type serviceWatch struct {
 	informer cache.SharedIndexInformer
-	api      cache.SharedIndexInformer // EndpointSlices of the API's Service
+	api      cache.SharedIndexInformer // EndpointSlices of the Service default/kubernetes
 	checks   *healthChecks
 	end      context.CancelFunc
 	running  sync.WaitGroup
 }
 
-// watchServices begins; changed is called with each change. End it with stop.
+// watchServices starts the watch. It calls changed at each change. stop ends it.
 func watchServices(ctx context.Context, node string, from services, changed func()) *serviceWatch {
 	w := &serviceWatch{
 		informer: cache.NewSharedIndexInformerWithOptions(from.Services(), &corev1.Service{}, cache.SharedIndexInformerOptions{}),
 		api:      cache.NewSharedIndexInformerWithOptions(from.APIServers(), &discoveryv1.EndpointSlice{}, cache.SharedIndexInformerOptions{}),
 		checks:   newHealthChecks(node, from),
 	}
-	_ = w.informer.SetTransform(slimService) // this and the next fail only once it runs
+	_ = w.informer.SetTransform(slimService) // this and the next call fail only while it runs
 	ctx, w.end = context.WithCancel(ctx)
 	for _, informer := range []cache.SharedIndexInformer{w.informer, w.api} {
 		_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -69,7 +69,7 @@ func (w *serviceWatch) stop() {
 
 func (w *serviceWatch) synced() bool { return w.informer.HasSynced() && w.api.HasSynced() }
 
-// all are the Services; none if nobody watches them.
+// all returns the Services. A nil watch has none.
 func (w *serviceWatch) all() []*corev1.Service {
 	if w == nil {
 		return nil
@@ -84,7 +84,7 @@ func (w *serviceWatch) all() []*corev1.Service {
 	return all
 }
 
-// apiServers are the Kubernetes API's; none if nobody watches them.
+// apiServers returns the addresses of the Kubernetes API. A nil watch has none.
 func (w *serviceWatch) apiServers() nodeport.APIServers {
 	if w == nil {
 		return nodeport.APIServers{}
@@ -98,7 +98,7 @@ func (w *serviceWatch) apiServers() nodeport.APIServers {
 	return servers
 }
 
-// slimService drops what node ports do not need, before it is kept.
+// slimService drops fields that node ports do not need, before the informer stores the object.
 func slimService(obj any) (any, error) {
 	svc, ok := obj.(*corev1.Service)
 	if !ok {

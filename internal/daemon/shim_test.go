@@ -78,7 +78,7 @@ func conf(n *node, v, more string) string {
 	return fmt.Sprintf(`{"cniVersion":%q,"name":"kuryr","type":"kuryr-cni","socket":%q,"timeout":"5s"%s}`, v, n.socket(), more)
 }
 
-// shimRefuses runs kuryr-cni, which has to fail with a CNI error of a code.
+// shimRefuses runs kuryr-cni, which must fail with a CNI error of a code.
 func shimRefuses(t *testing.T, code uint, stdin string, env ...string) {
 	t.Helper()
 	out, err := execute(t, stdin, env...)
@@ -91,8 +91,8 @@ func shimRefuses(t *testing.T, code uint, stdin string, env ...string) {
 	}
 }
 
-// The runtime gives the path of a dead sandbox by the number of a process that is the
-// node's own by now.
+// The runtime names a dead sandbox by the path of a process. That process number may by now
+// belong to a process of the node.
 func TestShimDeletesWhatIsInTheNodesNamespace(t *testing.T) {
 	n := newNode(t).start()
 	n.api.put(kuryrPort(portA, uidA))
@@ -106,7 +106,7 @@ func TestShimDeletesWhatIsInTheNodesNamespace(t *testing.T) {
 	shimRefuses(t, cni.CodeInvalidNetns, conf(n, "1.0.0", ""), env("ADD", "c1", "/proc/self/ns/net")...)
 }
 
-// One sandbox's life, by the executable, in each version of the specification.
+// One sandbox's life, with the executable, in each version of the specification.
 func TestShimSpeaksEveryVersion(t *testing.T) {
 	for _, v := range version.All.SupportedVersions() {
 		t.Run(v, func(t *testing.T) {
@@ -168,8 +168,7 @@ func TestShimWithoutDaemon(t *testing.T) {
 	}
 }
 
-// An ADD bridges the moment in which the daemon is replaced; a DEL does not
-// even wait, and what it wanted is done.
+// An ADD waits while the daemon is being replaced. A DEL does not even wait, and is still done.
 func TestShimWhileTheDaemonIsReplaced(t *testing.T) {
 	n := newNode(t).start()
 	n.api.put(kuryrPort(portA, uidA))
@@ -236,7 +235,7 @@ func TestShimRefusesNonsense(t *testing.T) {
 	}
 }
 
-// Whatever comes in, a CNI error of a code comes out, or success.
+// Any input leads to a CNI error with a code, or to success.
 func TestShimSurvivesAnything(t *testing.T) {
 	n := newNode(t).start()
 	words := []string{"", "ADD", "DEL", "CHECK", "GC", "STATUS", "VERSION", "eth0", "c1", "/run/netns/a", "/proc/self/ns/net", "\xff\xfe", "a=b;;=,", "PORT_UUID=1",
@@ -262,8 +261,8 @@ func TestShimSurvivesAnything(t *testing.T) {
 	}
 }
 
-// kuryr-cni is started for every pod and runs on every node: no client of
-// Kubernetes, of a cloud or of HTTP is in it.
+// kuryr-cni is started for every pod and runs on every node. It must link no client of
+// Kubernetes, of a cloud or of HTTP.
 func TestShimLinksLittle(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", "github.com/kuryr-go/kuryr/cmd/kuryr-cni").Output()
 	if err != nil {
@@ -278,7 +277,7 @@ func TestShimLinksLittle(t *testing.T) {
 	}
 }
 
-// A node whose folder of plugins cannot be written to has its pods served all the same.
+// If a node's folder of plugins is not writable, its pods are served anyway.
 func TestInstallThatFailsStopsNoPod(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
@@ -288,7 +287,7 @@ func TestInstallThatFailsStopsNoPod(t *testing.T) {
 	}
 	n.install = Install{Plugin: file, BinDir: filepath.Join(file, "bin")}
 	n.start()
-	time.Sleep(300 * time.Millisecond) // for the daemon to have tried
+	time.Sleep(300 * time.Millisecond) // so that the daemon has tried
 	n.api.put(kuryrPort(portA, uidA))
 	n.do(request("ADD", "c1", "/run/netns/a"))
 	n.end()
@@ -332,8 +331,8 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// BenchmarkShim is kuryr-cni from start to result, with a driver that takes no
-// time: what Kuryr itself adds to an ADD and a DEL.
+// BenchmarkShim measures kuryr-cni from start to result, with a driver that takes no time. That
+// is what Kuryr itself adds to an ADD and a DEL.
 func BenchmarkShim(b *testing.B) {
 	n := newNode(b).start()
 	n.api.put(kuryrPort(portA, uidA))

@@ -13,9 +13,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
-// sweepForever unplugs, at the start and from time to time, what no DEL will
-// come for: a node that was restarted has none of its old sandboxes, and a
-// runtime may forget one.
+// sweepForever runs sweep at the start and periodically. Some ports get no DEL: a restarted node
+// has none of its old sandboxes, and a runtime may forget one.
 func (d *Daemon) sweepForever(ctx context.Context) error {
 	tick := time.NewTicker(sweepPeriod)
 	defer tick.Stop()
@@ -26,14 +25,14 @@ func (d *Daemon) sweepForever(ctx context.Context) error {
 		case <-next:
 			next = nil
 		case <-tick.C:
-			d.markLeft(ctx) // such as came while the daemon was only too busy
+			d.markLeft(ctx) // DELs left while the daemon was only too busy
 		}
 		d.sweep(ctx)
 	}
 }
 
-// sweep unplugs what is marked as deleted and what is in a network namespace
-// that is gone, mends what lives, and then unplugs what the journal does not tell of.
+// sweep unplugs entries that are marked as deleted and entries whose network namespace is gone,
+// repairs the others, and then unplugs what the journal does not know.
 func (d *Daemon) sweep(ctx context.Context) {
 	for _, e := range d.journal.all() {
 		if ctx.Err() != nil {
@@ -57,8 +56,8 @@ func (d *Daemon) sweep(ctx context.Context) {
 	}
 }
 
-// mend plugs ports of running pods into the node's switch again that something else
-// has taken off it. No call would: a runtime does not ask how a running pod is.
+// mend connects ports of running pods to the node's switch again, after another program has
+// removed them. No CNI call would do that: a runtime does not check running pods.
 func (d *Daemon) mend(ctx context.Context) {
 	var live []plug.Interface
 	for _, e := range d.journal.where(func(e entry) bool { return !e.Deleted }) {
@@ -78,21 +77,21 @@ func (d *Daemon) mend(ctx context.Context) {
 		log.Info("plugged a running pod's port into the node's switch again", "port", i.PortID, "pod", i.Pod)
 	}
 	if err != nil && ctx.Err() == nil {
-		log.Error(err, "looking whether running pods are on the node's switch, will try again")
+		log.Error(err, "checking whether running pods are connected to the node's switch, will try again")
 	}
 }
 
-// markLeft notes in the journal which DELs were left while the daemon was away.
-// The sweep does them, for as long as it takes.
+// markLeft marks the entries in the journal whose DELs were left while the daemon was not
+// running. The sweep unplugs them, however long that takes.
 func (d *Daemon) markLeft(ctx context.Context) {
 	log := logr.FromContextOrDiscard(ctx)
 	left, err := cni.Left(d.Socket)
 	if err != nil {
-		log.Error(err, "passing over files that are no DEL")
+		log.Error(err, "ignoring files that hold no DEL")
 	}
 	for _, req := range left {
 		if err := d.markOne(req); err != nil {
-			log.Error(err, "noting a DEL that was left", "container", req.ContainerID)
+			log.Error(err, "recording a pending DEL", "container", req.ContainerID)
 		}
 	}
 }
@@ -101,7 +100,7 @@ func (d *Daemon) markOne(req cni.Request) error {
 	key := attachmentKey(req.ContainerID, req.IfName)
 	release, ok := d.sandboxes.try(key)
 	if !ok {
-		return nil // the call at work takes it back, or the next round sees it
+		return nil // the running call takes it back, or the next round handles it
 	}
 	defer release()
 	// An ADD may have taken it back between the reading and the lock.

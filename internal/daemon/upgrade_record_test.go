@@ -74,7 +74,7 @@ func TestRecordUpgrade(t *testing.T) {
 	}
 }
 
-// recorded are the files of the node and the KuryrPorts.
+// recorded returns the files of the node and the KuryrPorts.
 func (n *node) recorded() *txtar.Archive {
 	n.t.Helper()
 	archive := &txtar.Archive{Comment: []byte(recordHeader)}
@@ -97,8 +97,8 @@ func (n *node) recorded() *txtar.Archive {
 	return archive
 }
 
-// conversation is what the daemon answers to the ADD of a sandbox that it has plugged, to
-// its CHECK, to its DEL, twice, and to a CHECK that comes after it.
+// conversation returns the daemon's answers to the ADD of a plugged sandbox, to its CHECK, to its
+// DEL, twice, and to a CHECK after that.
 func (n *node) conversation(i int, add cni.Request) (files []txtar.File) {
 	n.t.Helper()
 	var prev []byte

@@ -24,13 +24,12 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
-// recording is what the daemon of an older commit has left on its node: see
-// TestRecordUpgrade.
+// recording is what the daemon of an older commit left on its node: see TestRecordUpgrade.
 const recording = "testdata/upgrade/b9946cc.txtar"
 
-// TestUpgradeChangesNothing starts this daemon where an older one has plugged pods. It
-// plugs, unplugs and reports nothing, and leaves the journal as it is. Then it answers
-// what kuryr-cni asks with the bytes that the older one has answered with.
+// TestUpgradeChangesNothing starts this daemon where an older one has plugged pods. It plugs,
+// unplugs and reports nothing, and does not change the journal. It answers kuryr-cni with the
+// same bytes as the older daemon.
 func TestUpgradeChangesNothing(t *testing.T) {
 	t.Parallel()
 	n, w, left := newNode(t), newWorld(t), readRecording(t)
@@ -77,7 +76,7 @@ func TestUpgradeChangesNothing(t *testing.T) {
 		if diff := cmp.Diff(string(left[call+".answer"]), string(n.exchange(left[name]))); diff != "" {
 			t.Errorf("answer to %s (-recorded +now):\n%s", call, diff)
 		}
-		for name, text := range n.files("state/attachments") { // an ADD writes its own anew
+		for name, text := range n.files("state/attachments") { // an ADD rewrites its own entry
 			if diff := cmp.Diff(string(left[name]), text); diff != "" {
 				t.Errorf("%s after %s (-recorded +now):\n%s", name, call, diff)
 			}
@@ -91,8 +90,8 @@ func TestUpgradeChangesNothing(t *testing.T) {
 	}
 }
 
-// TestUpgradeDoesWhatWasLeft: a DEL that kuryr-cni has left between the older daemon and
-// this one is done, once.
+// TestUpgradeDoesWhatWasLeft: a DEL that kuryr-cni left between the older daemon and this one is
+// done, once.
 func TestUpgradeDoesWhatWasLeft(t *testing.T) {
 	t.Parallel()
 	n, w, left := newNode(t), newWorld(t), readRecording(t)
@@ -112,7 +111,7 @@ func TestUpgradeDoesWhatWasLeft(t *testing.T) {
 	}
 }
 
-// changedNothing checks that a daemon that has started has done nothing.
+// changedNothing checks that a newly started daemon has changed nothing.
 func (n *node) changedNothing(left map[string][]byte) {
 	n.t.Helper()
 	for _, step := range []string{"plug", "unplug", "park", "unpark"} {
@@ -136,8 +135,8 @@ func (n *node) changedNothing(left map[string][]byte) {
 	}
 }
 
-// readRecording returns the files of the recording. Those of the daemon and of kuryr-cni
-// have no newline at their end, which the archive gives each.
+// readRecording returns the files of the recording. The files of the daemon and of kuryr-cni have
+// no newline at their end, but the archive adds one to each.
 func readRecording(t *testing.T) map[string][]byte {
 	t.Helper()
 	archive, err := txtar.ParseFile(recording)
@@ -153,7 +152,7 @@ func readRecording(t *testing.T) map[string][]byte {
 	return files
 }
 
-// restore writes the files below a folder to where they were recorded.
+// restore writes the recorded files below a folder.
 func (n *node) restore(left map[string][]byte, folder string) {
 	n.t.Helper()
 	for name, text := range left {
@@ -170,7 +169,7 @@ func (n *node) restore(left map[string][]byte, folder string) {
 	}
 }
 
-// files are those below a folder of the node, by their names.
+// files returns by name the files below a folder of the node.
 func (n *node) files(folder string) map[string]string {
 	n.t.Helper()
 	all := map[string]string{}
@@ -192,7 +191,7 @@ func (n *node) files(folder string) map[string]string {
 	return all
 }
 
-// exchange sends bytes to the daemon's socket and returns all that it answers.
+// exchange sends bytes to the daemon's socket and returns the complete answer.
 func (n *node) exchange(request []byte) []byte {
 	n.t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(n.t.Context(), "unix", n.socket())
@@ -210,7 +209,7 @@ func (n *node) exchange(request []byte) []byte {
 	return answer
 }
 
-// names are those of all KuryrPorts.
+// names returns the names of all KuryrPorts.
 func (s *server) names() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,19 +25,19 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/nodeport"
 )
 
-// world is Services and their EndpointSlices in the API, and a node's tables.
+// world holds Services and their EndpointSlices in the API, and a node's tables.
 type world struct {
 	services, slices, api *cachetesting.FakeControllerSource
-	dir                   string       // of the node, which outlives its daemon
-	sliced                atomic.Int32 // times that EndpointSlices were asked for
+	dir                   string       // of the node; it outlives the daemon
+	sliced                atomic.Int32 // number of requests for EndpointSlices
 
 	mu      sync.Mutex
 	table   nodeport.Table
 	ensured int
 	fail    error
-	failed  [2]bool // what fails then; nothing of it: both families
-	stuck   error   // why UDP connections go on
-	off     bool    // packets are not passed on
+	failed  [2]bool // which IP family fails; if neither is set, both fail
+	stuck   error   // why UDP connections continue
+	off     bool    // packets are not forwarded
 	hosts   []nodeport.HostPort
 	lines   []string
 }
@@ -83,7 +83,7 @@ func (w *world) Forwarding(bool) (bool, error) {
 
 func (w *world) set(f func()) { w.mu.Lock(); defer w.mu.Unlock(); f() }
 
-// passes is the table as people read it.
+// passes returns the table in readable form.
 func (w *world) passes() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -107,7 +107,8 @@ func (w *world) logged(part string) int {
 	return n
 }
 
-// start runs node ports of the node "here" until the test, or what it returns, ends them.
+// start runs node ports of the node "here", until the test ends or the returned function is
+// called.
 func (w *world) start(t *testing.T, from services) (*nodePorts, func()) {
 	log := funcr.New(func(_, line string) { w.set(func() { w.lines = append(w.lines, line) }) }, funcr.Options{Verbosity: 1})
 	ctx, cancel := context.WithCancel(logr.NewContext(context.Background(), log))
@@ -151,7 +152,7 @@ func webService(nodePort int32) *corev1.Service {
 	}
 }
 
-// times is how often the tables were looked at.
+// times returns how often the tables were read.
 func (w *world) times() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

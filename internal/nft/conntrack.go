@@ -15,10 +15,9 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/nodeport"
 )
 
-// translation is what the kernel did, so far, with packets to a frontend. It
-// decides once for a connection, and a UDP client that does not cease to send
-// is one connection for ever: a new node port would never get its packets, and
-// one that goes would keep them.
+// translation is the kernel's current translation of packets to a frontend. The kernel decides once
+// for a connection, and a UDP client that sends without a pause is one endless connection: a new
+// node port would never get its packets, and a removed one would keep them.
 type translation struct {
 	nodeport.Frontend
 	to netip.AddrPort // the zero value: it left them as they are

@@ -18,12 +18,12 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/nodeport"
 )
 
-// What the node sends to 127.0.0.1 has a source of the loopback's, with which the
-// kernel lets nothing leave by another device, and whose replies it takes for
-// forged, unless that device has route_localnet (its Documentation/networking/
-// ip-sysctl.rst). IPv6 has nothing of the kind. With it the device lets in, too, what
-// others send to the loopback's addresses, which the chain "loopback" drops: so it is
-// set after the table is there, and taken back before the table goes.
+// A packet that the node sends to 127.0.0.1 has a source address of the loopback. With that source
+// the kernel lets nothing leave by another device, and treats replies as forged, unless the device
+// has route_localnet (its Documentation/networking/ip-sysctl.rst). IPv6 has nothing of the kind.
+// With route_localnet the device also accepts packets of other hosts to the loopback's addresses.
+// The chain "loopback" drops these, so route_localnet is set after the table exists, and reset
+// before the table is deleted.
 
 const sysctls = "/proc/sys/net/ipv4/conf"
 
@@ -140,7 +140,7 @@ func (t *Tables) remember(devices []string) error {
 		err = os.WriteFile(t.Opened, []byte(strings.Join(devices, "\n")+"\n"), 0o600)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("noting towards which devices the loopback is open: %w", err)
+		return fmt.Errorf("recording the devices for which the loopback is open: %w", err)
 	}
 	return nil
 }

@@ -1,14 +1,13 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nft keeps package nodeport's table in the kernel, as tables of nftables
-// that are Kuryr's own: ip kuryr-services and ip6 kuryr-services. Traffic to a
-// frontend has its destination translated and is masqueraded; nothing else is
-// touched, and a family without frontends has no table. For host ports on 127.0.0.1
-// it opens the loopback, and drops what others send to it.
+// Package nft writes package nodeport's table into the kernel, as Kuryr's own nftables tables: ip
+// kuryr-services and ip6 kuryr-services. Traffic to a frontend gets another destination and is
+// masqueraded. Other traffic is not touched, and a family without frontends has no table. For host
+// ports on 127.0.0.1 it opens the loopback, and drops packets of other hosts to it.
 //
-// It speaks to the kernel itself, by netlink: the image holds no nft, and the few
-// messages that this takes are shorter than a library for all of them.
+// It sends netlink messages itself: the image has no nft, and the few messages are shorter than a
+// library for all of them.
 package nft
 
 import (
@@ -46,15 +45,14 @@ type Change struct {
 	// Loopback is why host ports may not answer at 127.0.0.1, or why the loopback is
 	// open although none do. It is tried again with each Ensure.
 	Loopback error
-	// Unforgotten is why UDP connections of former frontends go on as they did. It is
-	// tried again with each Ensure; the tables do what they should meanwhile.
+	// Unforgotten is the reason why UDP connections of former frontends continue. Each Ensure tries
+	// again; the tables are right meanwhile.
 	Unforgotten error
 }
 
-// Ensure makes the kernel's tables hold what want says. The first call makes
-// them anew; later ones change elements, or make anew what somebody else has
-// taken away or changed. A family changes in one transaction, and does not wait
-// for the other's success; the error is of tables alone.
+// Ensure makes the kernel's tables equal to want. The first call replaces them. Later calls change
+// elements, and replace tables that another program has deleted or changed. A family changes in one
+// transaction, and does not depend on the other's success. The error concerns tables only.
 func (t *Tables) Ensure(ctx context.Context, want nodeport.Table) (Change, error) {
 	var all Change
 	var errs []error
@@ -94,7 +92,7 @@ func (t *Tables) ensure(ctx context.Context, i int, want nodeport.Table) (Change
 	wanted := f.content(want)
 	c, err := t.bring(i, intact, have, wanted)
 	if err != nil {
-		t.built[i] = false // what there is now is not known
+		t.built[i] = false // the current content is unknown
 		return Change{}, err
 	}
 	f.count(&c, have, wanted)
@@ -130,7 +128,7 @@ func (t *Tables) bring(i int, intact bool, have, wanted content) (Change, error)
 		messages := f.change(have, wanted)
 		if len(messages) == 0 || commit(f.number, messages) == nil {
 			return Change{}, nil
-		} // else it is no more what was read
+		} // otherwise it differs from what was read
 	}
 	t.built[i] = true
 	return Change{Built: 1}, commit(f.number, f.build(wanted))
@@ -157,7 +155,7 @@ func (f family) read() (have content, intact bool) {
 	rules, err := dump(f.number, message{what: "reading its rules", typ: unix.NFT_MSG_GETRULE, body: text(unix.NFTA_RULE_TABLE, tableName)})
 	var comments []string
 	for _, body := range rules {
-		note := "" // of somebody else's rule
+		note := "" // of another program's rule
 		attributes(body, func(typ int, data []byte) {
 			if typ == unix.NFTA_RULE_USERDATA {
 				note = string(attr(typ, data))
@@ -282,7 +280,7 @@ func (*Tables) Forwarding(v6 bool) (bool, error) {
 	f := families[slices.IndexFunc(families, func(f family) bool { return f.v6 == v6 })]
 	content, err := os.ReadFile(f.forwarded)
 	if err != nil {
-		return false, fmt.Errorf("asking whether the node passes on packets: %w", err)
+		return false, fmt.Errorf("reading whether the node forwards packets: %w", err)
 	}
 	return !bytes.Equal(bytes.TrimSpace(content), []byte("0")), nil
 }

@@ -82,7 +82,7 @@ func payload(register, base, offset, length uint32) []byte {
 		number(unix.NFTA_PAYLOAD_OFFSET, offset), number(unix.NFTA_PAYLOAD_LEN, length))
 }
 
-// compare goes on if what was loaded first is so.
+// compare continues if the value that was loaded before matches.
 func compare(op uint32, with []byte) []byte {
 	return expression("cmp", number(unix.NFTA_CMP_SREG, first), number(unix.NFTA_CMP_OP, op), data(unix.NFTA_CMP_DATA, with))
 }
@@ -105,7 +105,7 @@ func load(fields []field) []byte {
 // native is a number as it is in a register that the machine compares.
 func native(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
 
-// loopbackIs goes on for packets whose destination is one of the loopback's, or is not.
+// loopbackIs continues for packets whose destination is, or is not, one of the loopback's.
 func (f family) loopbackIs(op uint32) []byte {
 	return join(
 		payload(first, unix.NFT_PAYLOAD_NETWORK_HEADER, f.daddr, uint32(len(f.loopback))),
@@ -129,8 +129,8 @@ func (f family) local() []byte {
 // loopbackDevice is the index of each network namespace's loopback.
 const loopbackDevice = 1
 
-// strayLoopback drops what somebody else sends to the loopback's addresses. The
-// kernel does that itself but on devices with route_localnet (see localnet).
+// strayLoopback drops packets of other hosts to the loopback's addresses. The kernel does that
+// itself, except on devices with route_localnet (see localnet).
 func (f family) strayLoopback() []byte {
 	return join(
 		expression("meta", number(unix.NFTA_META_KEY, unix.NFT_META_IIF), number(unix.NFTA_META_DREG, first)),
@@ -155,8 +155,8 @@ func (f family) translate(m set) []byte {
 // (linux/netfilter/nf_conntrack_common.h).
 const ipsDstNAT = 1 << 5
 
-// masquerade gives packets the node's address, so that replies come back by the
-// node: those of connections that s has and whose destination was translated.
+// masquerade replaces the source by the node's address, so that replies return through the node,
+// for connections in s whose destination was translated.
 func masquerade(s set) []byte {
 	return join(
 		expression("ct", number(unix.NFTA_CT_KEY, unix.NFT_CT_STATUS), number(unix.NFTA_CT_DREG, first)),

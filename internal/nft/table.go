@@ -30,13 +30,12 @@ type set struct {
 // entry is an element as the kernel has it.
 type entry struct{ key, value string }
 
-// sets are: where traffic to an external IP goes, and that to a node port, to a host
-// port of one address, and to one of all addresses, and where what the node itself
-// sends goes; and what these look like when that is done. Of a connection to a node
-// port that leaves out the port that it came to, which nft 1.0.6 lists but does not
-// read again from what it has listed, as people do who keep their rules in a file: so
-// what somebody else's rule sends to a Service that has a node port, or to a pod's port
-// that is a host port, is masqueraded, too.
+// sets hold the destinations: of traffic to an external IP, to a node port, to a host port of one
+// address, to a host port of all addresses, and of the node's own traffic; and the same connections
+// after the translation. For a node port the latter omit the port to which the connection came,
+// because nft 1.0.6 lists that and does not read its own list again, which people do who keep their
+// rules in a file. So packets that another program's rule sends to a Service with a node port, or
+// to a pod's port that is a host port, are masqueraded, too.
 func (f family) sets() []set {
 	target := []datatype{f.address, portType}
 	with, without := []field{f.daddrField(), protocolField, dportField}, []field{protocolField, dportField}
@@ -166,7 +165,7 @@ func (f family) what(format string, args ...any) string {
 	return fmt.Sprintf(format, args...) + " of table " + f.name + " " + tableName
 }
 
-// build makes the table anew, in place of any that there is.
+// build replaces the table, or makes it.
 func (f family) build(want content) []message {
 	name := text(unix.NFTA_TABLE_NAME, tableName)
 	messages := []message{

@@ -21,7 +21,7 @@ import (
 type message struct {
 	what  string // it does, for errors
 	typ   int    // NFT_MSG_*
-	flags int    // NLM_F_*, besides what each request has
+	flags int    // NLM_F_*, in addition to those of each request
 	body  []byte // attributes
 }
 
@@ -122,7 +122,7 @@ func open(room int) (socket, error) {
 
 func (s socket) close() { _ = unix.Close(int(s)) }
 
-// receive calls f with what the kernel says next, until that returns true.
+// receive calls f with the kernel's messages until f returns true.
 func (s socket) receive(f func(h unix.NlMsghdr, body []byte) (over bool, err error)) error {
 	buffer := make([]byte, 64<<10) // more than the kernel puts into one datagram
 	for {
@@ -168,7 +168,7 @@ func commit(family byte, messages []message) error {
 	last := uint32(begin + len(messages))
 	for i, m := range messages {
 		if seq := uint32(begin + 1 + i); seq == last {
-			m.flags |= unix.NLM_F_ACK // the only one: of the others just errors are told
+			m.flags |= unix.NLM_F_ACK // the only one: of the others only errors are reported
 		}
 		batch = append(batch, align(packet(nfTables(m.typ), m.flags, uint32(begin+1+i), family, 0, m.body))...)
 	}
@@ -204,9 +204,9 @@ func say(messages []message, i int) string {
 	return messages[i].what
 }
 
-// dump returns the attributes of each object that a request of type NFT_MSG_GET*
-// finds. Others may change theirs while it reads, of which the kernel says no more
-// than that something has changed: then it reads again, a few times.
+// dump returns the attributes of each object that a request of type NFT_MSG_GET* finds. If other
+// programs change theirs during the read, the kernel only reports a change. dump then reads again,
+// a few times.
 func dump(family byte, m message) ([][]byte, error) {
 	for tries := 5; ; tries-- {
 		found, whole, err := tryDump(family, m)

@@ -1,9 +1,8 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodetest runs tests inside a network namespace that stands for a node:
-// devices, bridges and tables that they make are nobody else's, and go with it.
-// Nothing but tests imports it.
+// Package nodetest runs tests inside a network namespace that takes the place of a node. Their
+// devices, bridges and tables are separate, and end with the namespace. Only tests import it.
 package nodetest
 
 import (
@@ -17,8 +16,8 @@ import (
 
 const inNode = "KURYR_TEST_IN_NODE"
 
-// Main runs all tests of a package in such a namespace, as its TestMain; without root,
-// where they are.
+// Main runs all tests of a package in such a namespace, as its TestMain. Without root the tests
+// run outside.
 func Main(m *testing.M) {
 	if os.Getenv(inNode) != "" || os.Geteuid() != 0 {
 		os.Exit(m.Run())
@@ -36,7 +35,7 @@ func Main(m *testing.M) {
 	}
 }
 
-// Need skips a test of a package with Main that is not in such a namespace.
+// Need skips a test that does not run in such a namespace, in a package with Main.
 func Need(t testing.TB) {
 	t.Helper()
 	if os.Getenv(inNode) == "" {
@@ -44,8 +43,8 @@ func Need(t testing.TB) {
 	}
 }
 
-// Inside is for one test of a package without Main: it runs the test a second time, in
-// such a namespace, and tells the two apart.
+// Inside is for a single test of a package without Main. It runs the test a second time, in such
+// a namespace. It returns true in that second run.
 func Inside(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(inNode) != "" {

@@ -305,18 +305,6 @@ func TestLeftoverOfARefusedLoadBalancer(t *testing.T) {
 		t.Errorf("CreateLoadBalancer when there is room: %v, want the leftover out of the way", err)
 	}
 	quota(1)
-	lb.VIP.IP = "10.252.0.201"
-	age.Store(int64(5 * time.Minute))
-	_, err = target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, lb)
-	if !errors.Is(err, sdn.ErrQuota) {
-		t.Fatalf("CreateLoadBalancer: %v, want ErrQuota", err)
-	}
-	quota(-1)
-	age.Store(0)
-	if _, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, lb); !errors.Is(err, sdn.ErrConflict) {
-		t.Errorf("CreateLoadBalancer right after: %v, want ErrConflict: the port may be of one that is being made", err)
-	}
-	quota(1)
 	lb.VIP.IP = "10.252.0.202"
 	for range 2 { // the first leaves nothing in the way of the second
 		if _, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, lb); !errors.Is(err, sdn.ErrQuota) {
@@ -326,6 +314,128 @@ func TestLeftoverOfARefusedLoadBalancer(t *testing.T) {
 	quota(-1)
 	if _, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, lb); err != nil {
 		t.Errorf("CreateLoadBalancer when there is room: %v, want its own leftover to be gone", err)
+	}
+}
+
+// So does an octavia-api that dies in a creation. Its load balancer is not seen, but its port is.
+// The next creation removes the port if it cannot be of a load balancer that is being created.
+func TestLeftoverOfAKilledCreation(t *testing.T) {
+	for _, tc := range []struct {
+		name, provider string
+		others         bool // another project's
+		age            time.Duration
+		want           error
+	}{
+		{"at once", "ovn", false, 0, sdn.ErrConflict},
+		{"after a restart", "ovn", false, 15 * time.Second, nil},
+		{"of amphora's API", "amphora", false, 15 * time.Second, nil},
+		{"in another project", "ovn", true, 5 * time.Minute, sdn.ErrConflict},
+		{"in another project, long ago", "ovn", true, time.Hour, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var age atomic.Int64
+			f := newFront(t, func(o *openstacksim.Options) {
+				o.Now = func() time.Time { return time.Now().Add(-time.Duration(age.Load())) }
+			})
+			r := f.services(t)
+			target := r.target(t, tc.provider)
+			lb := balanced(target, "10.252.0.230", 1, 1)
+			project := r.project
+			if tc.others {
+				project, _ = f.cloud.Project("k8s")
+			}
+			if tc.others == (project == lb.ProjectID) {
+				t.Fatalf("the leftover is of project %s, the load balancer of %s", project, lb.ProjectID)
+			}
+			body := object{"loadbalancer": object{"name": "lost", "vip_subnet_id": lb.VIP.SubnetID, "vip_address": lb.VIP.IP, "provider": tc.provider, "project_id": project}}
+			must(t, f.cloud.Dial("load-balancer POST /v2/lbaas/loadbalancers: {times: 1, fault: rolled-back}"))
+			age.Store(int64(tc.age))
+			if _, err := r.balancer.Post(t.Context(), r.balancer.ServiceURL("lbaas", "loadbalancers"), body, nil, nil); err == nil {
+				t.Fatal("an octavia-api that is killed has answered")
+			}
+			age.Store(0)
+			if _, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, lb); !errors.Is(err, tc.want) {
+				t.Errorf("CreateLoadBalancer: %v, want %v", err, tc.want)
+			}
+		})
+	}
+}
+
+// So does amphora's API, with a port of another name.
+func TestLeftoverOfAmphora(t *testing.T) {
+	var age atomic.Int64
+	f := newFront(t, func(o *openstacksim.Options) {
+		o.Now = func() time.Time { return time.Now().Add(-time.Duration(age.Load())) }
+	})
+	r := f.services(t)
+	target := r.target(t, "amphora")
+	lb := balanced(target, "10.252.0.200", 1, 1)
+	body := object{"loadbalancer": object{"name": "another's", "vip_subnet_id": lb.VIP.SubnetID, "vip_address": lb.VIP.IP, "provider": "amphora", "project_id": r.project,
+		"listeners": []object{{"name": "l", "protocol": "TCP", "protocol_port": 80, "default_pool": object{"name": "p", "protocol": "TCP", "lb_algorithm": "NONE"}}}}}
+	age.Store(int64(time.Hour))
+	_, err := r.balancer.Post(t.Context(), r.balancer.ServiceURL("lbaas", "loadbalancers"), body, nil, nil) // somebody else's, or of a process that died
+	if err == nil {
+		t.Fatal("a load balancer with an algorithm that there is not was made")
+	}
+	age.Store(0)
+	if _, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, lb); err != nil {
+		t.Errorf("CreateLoadBalancer at a VIP that an hour-old leftover has: %v", err)
+	}
+}
+
+// A creation that is refused leaves nothing in the way of the next, whatever it was refused for.
+func TestNoLeftoverOfARefusal(t *testing.T) {
+	for _, provider := range []string{"ovn", "amphora"} {
+		t.Run(provider, func(t *testing.T) {
+			r := newFront(t).services(t)
+			target := r.target(t, provider)
+			good := balanced(target, "10.252.0.210", 1, 1)
+			bad := balanced(target, "10.252.0.210", 1, 1)
+			bad.Listeners[0].Pool.Members[0].IP = "169.254.169.254" // Octavia's reserved_ips
+			for range 2 {
+				_, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, bad)
+				if !errors.Is(err, sdn.ErrInvalid) || sdn.FieldOf(err) != sdn.FieldMember {
+					t.Errorf("CreateLoadBalancer with a reserved address: %v, want ErrInvalid of the member", err)
+				}
+			}
+			if _, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, good); err != nil {
+				t.Errorf("CreateLoadBalancer without it: %v", err)
+			}
+		})
+	}
+}
+
+// What a creation without an answer has left is removed when the Service goes, at once.
+// The VIP of a load balancer that there is, and a port of something else, stay.
+func TestFreeVIP(t *testing.T) {
+	for _, provider := range []string{"ovn", "amphora"} {
+		t.Run(provider, func(t *testing.T) {
+			f := newFront(t)
+			r := f.services(t)
+			target := r.target(t, provider)
+			lb := balanced(target, "10.252.0.220", 1, 1)
+			must(t, f.cloud.Dial("load-balancer POST /v2/lbaas/loadbalancers: {times: 1, fault: rolled-back}"))
+			if _, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, lb); !errors.Is(err, sdn.ErrUnavailable) {
+				t.Fatalf("CreateLoadBalancer of an octavia-api that is killed: %v, want ErrUnavailable", err)
+			}
+			if _, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, lb); !errors.Is(err, sdn.ErrConflict) {
+				t.Errorf("CreateLoadBalancer right after: %v, want ErrConflict: the port may be of one that is being made", err)
+			}
+			must(t, target.Backend.FreeVIP(t.Context(), lb.VIP))
+			made, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, lb)
+			if err != nil {
+				t.Fatalf("CreateLoadBalancer after FreeVIP: %v", err)
+			}
+			must(t, target.Backend.FreeVIP(t.Context(), lb.VIP))
+			if _, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, lb); !errors.Is(err, sdn.ErrConflict) {
+				t.Errorf("CreateLoadBalancer after FreeVIP of %s's VIP: %v, want ErrConflict", made.ID, err)
+			}
+			// Amphora's word for it from 2023.2 to 2025.1.
+			must(t, f.cloud.Dial(`load-balancer POST /v2/lbaas/loadbalancers: {fault: {status: 500, message: "Provider 'amphora' reports error: ConflictException: 409"}}`))
+			if _, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, lb); !errors.Is(err, sdn.ErrConflict) {
+				t.Errorf("CreateLoadBalancer at a VIP that is taken, told without a word: %v, want ErrConflict", err)
+			}
+		})
 	}
 }
 
@@ -341,6 +451,11 @@ func TestWordsOfOctavia(t *testing.T) {
 		{404, "nothing of the kind", sdn.ErrUnavailable},
 		{400, "Validation failure: Invalid flavor_id.", sdn.ErrInvalid},
 		{409, "Already an entity with that specified id.", sdn.ErrConflict},
+		{409, "Provider 'amphora' reports error: IP address 10.252.0.200 already allocated in subnet s.", sdn.ErrConflict},
+		{409, "Provider 'amphora' reports error: Quota exceeded for resources: ['port'].", sdn.ErrQuota},
+		{409, "Provider 'amphora' reports error: No more IP addresses available on network n.", sdn.ErrQuota},
+		{500, "Provider 'amphora' reports error: ConflictException: 409", sdn.ErrQuota}, // nobody has the address
+		{500, "Provider 'amphora' reports error: BadRequestException: 400", sdn.ErrInvalid},
 		{429, "slow down", sdn.ErrUnavailable},
 		{500, "Provider 'ovn' reports error: IP address 10.252.0.200 already allocated in subnet s", sdn.ErrConflict},
 		{500, "Provider 'ovn' reports error: No more IP addresses available on network n.", sdn.ErrQuota},

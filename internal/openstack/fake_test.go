@@ -170,6 +170,8 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, 200, object{"extensions": all})
 	case "GET v2.0/subnets/ID":
 		f.one(w, "Subnet", "subnet", f.subnets[id])
+	case "GET v2.0/subnets": // of a network, for how they give addresses
+		answer(w, 200, object{"subnets": []object{{"ipv6_address_mode": nil}}})
 	case "GET v2.0/networks/ID":
 		f.one(w, "Network", "network", f.networks[id])
 	case "POST v2.0/ports":

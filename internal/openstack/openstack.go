@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package openstack is the seam's backend for OpenStack. It checks the configuration
-// and joins its parts: session sends the requests and says what an answer means,
-// neutron is for ports, security groups and floating IPs, octavia for load balancers.
+// Package openstack is the seam's backend for OpenStack. It checks the configuration and connects
+// its parts: session sends requests and interprets answers, neutron handles ports, security groups
+// and floating IPs, octavia handles load balancers.
 package openstack
 
 import (
@@ -21,10 +21,10 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// Config says how to reach Neutron. Zero values of all but ClusterID are fine.
+// Config describes the access to the cloud. All fields except ClusterID may be zero.
 type Config struct {
-	// ClusterID marks what belongs to this cluster: letters, digits, dots,
-	// dashes and underscores, at most 64.
+	// ClusterID is the mark of this cluster's resources: letters, digits, dots, dashes and
+	// underscores, at most 64.
 	ClusterID string
 	// Cloud is the entry of clouds.yaml that holds the credential; empty is
 	// OS_CLOUD, and without that OS_AUTH_URL and its kin.
@@ -85,12 +85,16 @@ type Backend struct {
 	*octavia.Octavia
 }
 
-var _ sdn.Backend = (*Backend)(nil)
+var (
+	_ sdn.Backend   = (*Backend)(nil)
+	_ sdn.Survey    = (*Backend)(nil)
+	_ sdn.Installer = (*Backend)(nil)
+)
 
 var clusterIDForm = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
-// New returns a backend. It reads the credential but asks nothing of the cloud:
-// the first call logs in, so a cloud that is away at start stops nobody.
+// New returns a backend. It reads the credential but sends no request: the first call logs in, so
+// an unreachable cloud does not prevent the start.
 func New(_ context.Context, c Config) (*Backend, error) {
 	c = c.withDefaults()
 	if !clusterIDForm.MatchString(c.ClusterID) {

@@ -17,6 +17,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/config"
 	"github.com/gophercloud/gophercloud/v2/openstack/config/clouds"
 	"github.com/gophercloud/gophercloud/v2/openstack/loadbalancer/v2/loadbalancers"
+	"github.com/gophercloud/gophercloud/v2/openstack/loadbalancer/v2/pools"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/external"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/layer3/floatingips"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/layer3/routers"
@@ -90,10 +91,12 @@ func (r *realServices) target(t *testing.T, provider string) sdntest.ServiceTarg
 	}
 	after(t, "load balancers", r.sweepBalancers)
 	cluster := "contract-" + r.project[:12]
+	second := newProject()
+	after(t, "security groups of the second project", func(ctx context.Context) error { return deleteGroups(ctx, r.client, second) })
 	return sdntest.ServiceTarget{
 		Backend: r.services(t, cluster), Other: r.services(t, cluster+"-other"), Cloud: r,
 		Fresh:     func(t *testing.T) sdntest.Services { return r.services(t, cluster) },
-		ProjectID: r.project, Provider: provider, Missing: "no-such-provider",
+		ProjectID: r.project, Second: second, Provider: provider, Missing: "no-such-provider",
 		Subnet: all[0], Far: all[1], Six: all[2], NetworkID: r.network, ExternalNetwork: r.external, External: public,
 	}
 }
@@ -238,6 +241,45 @@ func (r *realServices) Slow(t *testing.T) bool {
 		r.wreck.slow(t)
 	}
 	return r.wreck != nil
+}
+
+// Disable implements sdntest.ServiceCloud. Members are last: they know no load balancer that
+// is switched off.
+func (r *realServices) Disable(t *testing.T, id string) bool {
+	down := object{"admin_state_up": false}
+	put := func(body object, path ...string) {
+		t.Helper()
+		for {
+			_, err := r.balancer.Put(t.Context(), r.balancer.ServiceURL(append([]string{"lbaas"}, path...)...), body, nil,
+				&gophercloud.RequestOpts{OkCodes: []int{http.StatusOK}})
+			if !gophercloud.ResponseCodeIs(err, http.StatusConflict) {
+				must(t, err)
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	lb, err := loadbalancers.Get(t.Context(), r.balancer, id).Extract()
+	must(t, err)
+	for _, l := range lb.Listeners {
+		put(object{"listener": down}, "listeners", l.ID)
+	}
+	for _, p := range lb.Pools {
+		all, err := pools.ListMembers(r.balancer, p.ID, nil).AllPages(t.Context())
+		must(t, err)
+		members, err := pools.ExtractMembers(all)
+		must(t, err)
+		for i, m := range members {
+			change := down
+			if i == 0 {
+				change = object{"weight": 0}
+			}
+			put(object{"member": change}, "pools", p.ID, "members", m.ID)
+		}
+		put(object{"pool": down}, "pools", p.ID)
+	}
+	put(object{"loadbalancer": down}, "loadbalancers", id)
+	return true
 }
 
 // Break implements sdntest.ServiceCloud.

@@ -60,9 +60,14 @@ func newReal(t *testing.T) *realCloud {
 	must(t, err)
 	client, err := sdk.NewNetworkV2(provider, endpoint)
 	must(t, err)
+	return &realCloud{client: client, project: newProject()}
+}
+
+// newProject returns the ID of a project that nobody has. Neutron and Octavia do not ask Keystone.
+func newProject() string {
 	id := make([]byte, 16)
 	_, _ = rand.Read(id)
-	return &realCloud{client: client, project: hex.EncodeToString(id)}
+	return hex.EncodeToString(id)
 }
 
 func must(t *testing.T, err error) {
@@ -134,25 +139,28 @@ func (r *realCloud) subnet(t *testing.T, prefix netip.Prefix, gateway string) st
 // groups makes two security groups, and has the project's default one, which
 // Neutron makes by itself, removed too.
 func (r *realCloud) groups(t *testing.T) {
-	after(t, "security groups", func(ctx context.Context) error {
-		pages, err := groups.List(r.client, groups.ListOpts{ProjectID: r.project}).AllPages(ctx)
-		if err != nil {
-			return err
-		}
-		all, err := groups.ExtractGroups(pages)
-		for _, g := range all {
-			if err == nil {
-				err = groups.Delete(ctx, r.client, g.ID).ExtractErr()
-			}
-		}
-		return err
-	})
+	after(t, "security groups", func(ctx context.Context) error { return deleteGroups(ctx, r.client, r.project) })
 	after(t, "ports in the groups", r.sweep)
 	for _, name := range []string{"kuryr-contract-a", "kuryr-contract-b"} {
 		g, err := groups.Create(t.Context(), r.client, groups.CreateOpts{Name: name, ProjectID: r.project}).Extract()
 		must(t, err)
 		r.groupIDs = append(r.groupIDs, g.ID)
 	}
+}
+
+// deleteGroups deletes all security groups of a project.
+func deleteGroups(ctx context.Context, client *gophercloud.ServiceClient, project string) error {
+	pages, err := groups.List(client, groups.ListOpts{ProjectID: project}).AllPages(ctx)
+	if err != nil {
+		return err
+	}
+	all, err := groups.ExtractGroups(pages)
+	for _, g := range all {
+		if err == nil {
+			err = groups.Delete(ctx, client, g.ID).ExtractErr()
+		}
+	}
+	return err
 }
 
 func (r *realCloud) makeTrunk(t *testing.T, subnetID string) {

@@ -90,6 +90,7 @@ func TestContractOfServicesOfAMember(t *testing.T) {
 	r.wreck = simulated{cloud}
 	r.change = []func(*openstack.Config){func(c *openstack.Config) { c.RequestsPerSecond, c.Cloud = 5000, "tenant" }}
 	target := r.target(t, "amphora")
+	target.Second = "" // a member has no other
 	lb, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, balanced(target, "10.252.0.99", 0, 0))
 	must(t, err)
 	if err := target.Backend.FailOver(t.Context(), lb.ID); !errors.Is(err, sdn.ErrUnsupported) || errors.Is(err, sdn.ErrForbidden) {

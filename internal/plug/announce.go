@@ -13,11 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// announce tells the neighbours of i, once, which MAC address its addresses
-// have now, so that those that knew another before do not have to find out by
-// losing packets: an ARP announcement (RFC 5227 §3) for IPv4 and an
-// unsolicited neighbour advertisement (RFC 9131's reason, RFC 4861 §7.2.6) for
-// IPv6. It runs inside the sandbox.
+// announce sends the neighbours of i, once, the MAC address of its addresses, so that neighbours
+// with an older entry lose no packets: an ARP announcement (RFC 5227 §3) for IPv4 and an
+// unsolicited neighbour advertisement (RFC 9131's reason, RFC 4861 §7.2.6) for IPv6. It runs inside
+// the sandbox.
 func announce(i Interface, index int) error {
 	if len(i.Addresses) == 0 {
 		return nil
@@ -26,8 +25,8 @@ func announce(i Interface, index int) error {
 	if err != nil {
 		return fmt.Errorf("opening a packet socket: %w", err)
 	}
-	// Closing one waits for all CPUs to pass by (synchronize_net), which
-	// takes as long as all the rest of plugging; nobody has to wait for that.
+	// Closing a packet socket waits for all CPUs (synchronize_net). That takes as long as the rest
+	// of plugging, so no caller waits for it.
 	defer func() { go func() { _ = unix.Close(fd) }() }()
 	for _, a := range i.Addresses {
 		packet, to := announcement(i.HardwareAddr(), a.Prefix.Addr())
@@ -39,8 +38,8 @@ func announce(i Interface, index int) error {
 	return nil
 }
 
-// announcement returns the packet that says a is at mac, without its Ethernet
-// header, and where it goes.
+// announcement returns the packet that says a is at mac, without its Ethernet header, and its
+// destination.
 func announcement(mac net.HardwareAddr, a netip.Addr) ([]byte, *unix.SockaddrLinklayer) {
 	if a.Is4() {
 		return arpAnnouncement(mac, a), linklayer(unix.ETH_P_ARP, [6]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
@@ -54,8 +53,8 @@ func linklayer(protocol uint16, mac [6]byte) *unix.SockaddrLinklayer {
 	return to
 }
 
-// arpAnnouncement is a request for a by a itself, which every Linux that has an
-// entry for a heeds, whatever its arp_accept.
+// arpAnnouncement is an ARP request for a by a itself. Every Linux with an entry for a heeds it,
+// whatever its arp_accept.
 func arpAnnouncement(mac net.HardwareAddr, a netip.Addr) []byte {
 	p := []byte{0, 1, 8, 0, 6, 4, 0, 1} // Ethernet, IPv4, lengths, request
 	p = append(p, mac...)
@@ -74,7 +73,7 @@ func neighbourAdvertisement(mac net.HardwareAddr, a netip.Addr) []byte {
 	allNodes := netip.IPv6LinkLocalAllNodes()
 	icmp := []byte{typeNA, 0, 0, 0, flagOverride, 0, 0, 0}
 	icmp = append(icmp, a.AsSlice()...)
-	icmp = append(icmp, targetMAC, 1) // of one unit of 8 bytes
+	icmp = append(icmp, targetMAC, 1) // its length: one unit of 8 bytes
 	icmp = append(icmp, mac...)
 	pseudo := append(a.AsSlice(), allNodes.AsSlice()...)
 	pseudo = append(pseudo, 0, 0, 0, length, 0, 0, 0, unix.IPPROTO_ICMPV6)

@@ -16,8 +16,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
-// listen returns the packets of one protocol, with their Ethernet headers, that
-// arrive at device of the namespace from then on.
+// listen returns the packets of one protocol, with their Ethernet headers, that arrive at a
+// device of the namespace afterwards.
 func listen(t *testing.T, ns namespace, device string, protocol uint16) <-chan []byte {
 	t.Helper()
 	var fd int
@@ -79,7 +79,7 @@ func TestPlugAnnouncesTheAddresses(t *testing.T) {
 	}
 }
 
-// announces checks what peer hears of p while it is plugged.
+// announces checks which announcements of p peer receives while p is plugged.
 func announces(t *testing.T, peer namespace, p plug.Interface, doPlug func()) {
 	t.Helper()
 	arps, v6 := listen(t, peer, "eth0", unix.ETH_P_ARP), listen(t, peer, "eth0", unix.ETH_P_IPV6)
@@ -105,7 +105,7 @@ func announces(t *testing.T, peer namespace, p plug.Interface, doPlug func()) {
 	}
 }
 
-// sumICMPv6 adds up a packet as RFC 4443 §2.3 has its receiver do.
+// sumICMPv6 returns the checksum of a packet, computed as RFC 4443 §2.3 requires of its receiver.
 func sumICMPv6(ip []byte) uint16 {
 	words := append(append([]byte{}, ip[8:40]...), 0, 0, ip[4], ip[5], 0, 0, 0, unix.IPPROTO_ICMPV6)
 	words = append(words, ip[40:]...)

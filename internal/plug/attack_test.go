@@ -19,9 +19,9 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
-// What a pod with NET_RAW and NET_ADMIN can do to its node, to a neighbour and to the
-// gateway, by type of port. docs/security.md says the same; what a type does not prevent
-// is asserted, so that this test tells if it changes.
+// What a pod with NET_RAW and NET_ADMIN can do to its node, to a neighbour and to the gateway, by
+// type of port. docs/security.md says the same. The tests also assert the attacks that a type
+// does not prevent, so that they fail if that changes.
 const (
 	routerOfTheNode     = "be a router of the node"
 	heardByTheNode      = "have the node answer, by IPv6 or ARP"
@@ -44,18 +44,18 @@ var (
 	addressOfNode = netip.MustParseAddr(nodesOwn)
 )
 
-// scene is an attacker with a neighbour, of one gateway.
+// scene is an attacker, its neighbour, and their gateway.
 type scene struct {
 	testing.TB
 	pod, victim plug.Interface
-	node        []string  // its devices that frames of pods may come by
-	gateway     namespace // where the gateway's addresses are, on
-	leg         string    // this device
+	node        []string  // the node's devices that may receive frames of pods
+	gateway     namespace // the namespace with the gateway's addresses
+	leg         string    // the device with the gateway's addresses
 
 	a, v, g *attacker
 }
 
-// play tries attacks in turn, those by MAC addresses last, and returns which succeed.
+// play runs attacks in turn, those by MAC addresses last, and returns the successful ones.
 func (s *scene) play(attacks ...string) []string {
 	s.Helper()
 	s.a, s.v = attack(s, namespace{s.pod.Netns}, s.pod.Name), attack(s, namespace{s.victim.Netns}, s.victim.Name)
@@ -85,7 +85,7 @@ func (s *scene) routerOfTheNode() bool {
 	return strings.Contains(out, "2001:db8:bad") || strings.Contains(out, "default")
 }
 
-// nodeMACs are of the devices of the node that the attacker may know.
+// nodeMACs returns the MAC addresses of the node's devices that the attacker may know.
 func (s *scene) nodeMACs() []net.HardwareAddr {
 	var all []net.HardwareAddr
 	for _, name := range s.node {
@@ -143,12 +143,11 @@ func (s *scene) routerOfNeighbours() bool {
 	return strings.Contains(victim.run(s, "ip", "-6", "address"), "2001:db8:bad") || victim.run(s, "ip", "-6", "route", "show", "default") != before
 }
 
-// believes reports whether the victim takes the attacker for who has an address that it
-// has just spoken to.
+// believes reports whether the victim sends to the attacker for an address that it has just used.
 func (s *scene) believes(address netip.Addr, lie func()) bool {
 	victim := namespace{s.victim.Netns}
 	ping(s, victim, address.String())
-	time.Sleep(1100 * time.Millisecond) // for so long Linux holds on to what it was told before
+	time.Sleep(1100 * time.Millisecond) // for this time Linux keeps the entry that it learnt before
 	s.a.hears(lie, never)
 	return strings.Contains(victim.run(s, "ip", "neigh", "show", address.String()), s.a.mac.String())
 }
@@ -165,7 +164,7 @@ func (s *scene) gatewayByNDP() bool {
 	})
 }
 
-// reaches reports whether the victim is reached by a frame of the attacker's that has a word in it.
+// reaches reports whether the victim receives a frame of the attacker that contains a word.
 func (s *scene) reaches(what []byte, word string) bool {
 	return s.v.hears(func() { s.a.send(what) }, func(got []byte) bool { return bytes.Contains(got, []byte(word)) })
 }
@@ -184,12 +183,13 @@ func (s *scene) addressOfTheGateway() bool {
 	return s.reaches(frame.UDP(s.v.mac, s.a.mac, netip.AddrPortFrom(gateway4, 9), to, []byte("by the gateway")), "by the gateway")
 }
 
-// gets reports whether the attacker hears, with what it has by now, what somebody sends
-// to the MAC address of another, after the attacker has said to have it.
+// gets reports whether the attacker receives a frame to another device's MAC address after
+// claiming that address. by is the sender.
 func (s *scene) gets(by *attacker, mac net.HardwareAddr) bool {
 	ears := []*attacker{s.a}
 	pod := namespace{s.pod.Netns}
-	pod.do(s, func() error { // a device of its own, if the kernel lets it: what NET_ADMIN is for
+	// A device of its own, if the kernel allows it: this is what NET_ADMIN is for.
+	pod.do(s, func() error {
 		script := fmt.Sprintf("ip link add link eth0 name evil type macvlan mode bridge && ip link set evil address %s && ip link set evil up", mac)
 		if _, err := commandOutput("sh", "-c", script); err == nil {
 			ears = append(ears, nil)
@@ -227,7 +227,7 @@ func (s *scene) can(attacks, want []string) {
 	}
 }
 
-// gatewayPod is a pod that has the gateway's addresses.
+// gatewayPod returns a pod with the gateway's addresses.
 func gatewayPod(t testing.TB, typ string) plug.Interface {
 	p := pod(t, typ, 92, newNamespace(t))
 	p.Addresses = []plug.Address{{Prefix: netip.PrefixFrom(gateway4, 16)}, {Prefix: netip.PrefixFrom(gateway6, 64)}}
@@ -235,8 +235,9 @@ func gatewayPod(t testing.TB, typ string) plug.Interface {
 	return p
 }
 
-// A Linux bridge is a plain switch: neighbours have no protection from each other. The node
-// takes IPv4 that is for the bridge's own MAC address, for the sake of host ports' replies.
+// A Linux bridge is a plain switch: it does not protect neighbours from each other. The node
+// accepts IPv4 packets to the bridge's own MAC address, because the replies of host ports need
+// it.
 func TestAttackOnABridge(t *testing.T) {
 	d := bridges(t)
 	s := &scene{TB: t, pod: pod(t, "bridge", 90, newNamespace(t)), victim: pod(t, "bridge", 91, newNamespace(t)), leg: "eth0"}
@@ -252,8 +253,8 @@ func TestAttackOnABridge(t *testing.T) {
 	mustCheck(t, d, s.victim)
 }
 
-// Whatever the SDN's port security is, the node keeps itself out of what comes by Open
-// vSwitch's data path in user space. The kernel's takes frames before the node would.
+// Independent of the SDN's port security, the node's own stack ignores packets on Open vSwitch's
+// userspace data path. The kernel data path takes frames before the node's stack.
 func TestAttackOnOpenVSwitch(t *testing.T) {
 	v := newVswitch(t)
 	d := v.driver(t)
@@ -266,8 +267,8 @@ func TestAttackOnOpenVSwitch(t *testing.T) {
 	s.can(append(onNode, routerOfNeighbours), []string{broadcastsToTheNode})
 }
 
-// With OVN's port security, as Neutron's ports have it, and a security group that lets
-// nothing in but from the gateway, nothing is left.
+// With OVN's port security, as Neutron's ports have it, and a security group that admits only the
+// gateway, no attack succeeds.
 func TestAttackOnOVN(t *testing.T) {
 	v := newVswitch(t)
 	v.startOVN(t)
@@ -291,7 +292,7 @@ func TestAttackOnOVN(t *testing.T) {
 	mustCheck(t, d, s.victim)
 }
 
-// Pods of one virtual machine are on the kernel's own switch, past the SDN.
+// Pods of one virtual machine are on the kernel's own switch, outside of the SDN.
 func TestAttackOnMacvlan(t *testing.T) {
 	vm := newVirtualMachine(t, "macvlan", "nic0")
 	s := &scene{TB: t, pod: vm.pod(t, 90, newNamespace(t)), victim: vm.pod(t, 91, newNamespace(t)), gateway: vm.outside, leg: "nic0-far"}
@@ -303,8 +304,9 @@ func TestAttackOnMacvlan(t *testing.T) {
 	mustCheck(t, vm.driver, s.victim)
 }
 
-// What a pod sends has its subport's VLAN ID outside of any other, and so passes the SDN
-// as that port's: neighbours are the SDN's to protect, also those of the same machine.
+// Outside of the node, a pod's packets carry its subport's VLAN ID as the outer one. So the SDN
+// handles them as that port's packets. The SDN must protect neighbours, also those of the same
+// machine.
 func TestAttackOnVLAN(t *testing.T) {
 	vm := newVirtualMachine(t, "vlan", "nic0")
 	s := &scene{TB: t, pod: vm.pod(t, 90, newNamespace(t)), victim: vm.pod(t, 91, newNamespace(t))}

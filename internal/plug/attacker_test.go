@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attacker sends and hears whole frames on a device, as a pod with CAP_NET_RAW does.
+// attacker sends and receives whole frames on a device, as a pod with CAP_NET_RAW does.
 type attacker struct {
 	t     testing.TB
 	fd    int
@@ -19,7 +19,7 @@ type attacker struct {
 	mac   net.HardwareAddr
 }
 
-// attack has ns's device in its hands until the test ends.
+// attack opens ns's device for an attacker until the test ends.
 func attack(t testing.TB, ns namespace, device string) *attacker {
 	t.Helper()
 	a := &attacker{t: t}
@@ -50,8 +50,8 @@ func (a *attacker) send(frame []byte) {
 	}
 }
 
-// hears reports whether a frame comes in, and is no echo of its own, that is what is
-// waited for. Meanwhile again is done some times, from the beginning.
+// hears reports whether a matching frame comes in that is no echo of its own. Meanwhile it calls
+// again several times, first at the start.
 func (a *attacker) hears(again func(), is func(frame []byte) bool) bool {
 	a.t.Helper()
 	const tries, pause = 4, 100 * time.Millisecond
@@ -74,7 +74,7 @@ func (a *attacker) hears(again func(), is func(frame []byte) bool) bool {
 	return false
 }
 
-// sends a frame, and hears what is waited for.
+// provokes sends a frame, and reports whether a matching one comes in.
 func (a *attacker) provokes(frame []byte, is func(frame []byte) bool) bool {
 	a.t.Helper()
 	return a.hears(func() { a.send(frame) }, is)
@@ -82,8 +82,8 @@ func (a *attacker) provokes(frame []byte, is func(frame []byte) bool) bool {
 
 func swap(n uint16) uint16 { return n<<8 | n>>8 }
 
-// from reports whether a frame comes from that address. IGMP does not count: a bridge
-// says by itself, without an address, that it wants to hear of multicast routers.
+// from reports whether a frame comes from that address. IGMP does not count: a bridge itself
+// sends queries for multicast routers, without an address.
 func from(mac net.HardwareAddr) func([]byte) bool {
 	return func(frame []byte) bool {
 		igmp := len(frame) > 23 && frame[12] == 8 && frame[13] == 0 && frame[23] == unix.IPPROTO_IGMP

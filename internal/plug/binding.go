@@ -21,12 +21,12 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// ErrTryAgain: a binding driver says that the same call may succeed later.
+// ErrTryAgain: a binding driver reports that the same call may succeed later.
 var ErrTryAgain = errors.New("try again later")
 
 const (
 	bindingTimeout = 30 * time.Second
-	bindingSays    = 4 << 10 // bytes kept of what a driver says
+	bindingSays    = 4 << 10 // bytes kept of a driver's output
 	bindingPath    = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 )
 
@@ -35,17 +35,16 @@ const (
 	exitTryAgain = 75 // EX_TEMPFAIL of sysexits(3)
 )
 
-// binding plugs ports by a binding driver: an executable that knows how to
-// connect the node's end of the pair to the SDN. The pair is made, and the
-// sandbox configured, as for the other drivers.
+// binding plugs ports by a binding driver: an executable that connects the node's end of the pair
+// to the SDN. The pair and the sandbox's configuration are made as for the other drivers.
 type binding struct {
 	set  *Set
-	path string // below the root folder that it runs in
+	path string // relative to the root folder that it runs in
 }
 
 var _ Driver = (*binding)(nil)
 
-// findBinding finds the executable. Typ is checked: it comes from outside, and
+// findBinding finds the executable. The caller has checked typ, which comes from outside and
 // names a file that is run as root.
 func findBinding(s *Set, typ string) (Driver, error) {
 	path, err := filepath.Abs(filepath.Join(s.config.DriverDir, typ))
@@ -69,8 +68,9 @@ func findBinding(s *Set, typ string) (Driver, error) {
 	return &binding{s, path}, nil
 }
 
-// ownersOnly says whether somebody else than root, or who the daemon runs as, may change
-// what is at path: it is run as root, and who may write to its folder may replace it.
+// ownersOnly returns an error if another user than root, or the daemon's own user, may change the
+// file at path. The daemon runs the file as root, and a user who may write to its folder may
+// replace it.
 func ownersOnly(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -79,9 +79,9 @@ func ownersOnly(path string) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !ok || stat.Uid != 0 && int(stat.Uid) != os.Geteuid():
-		return fmt.Errorf("%s is not root's", path)
+		return fmt.Errorf("%s does not belong to root", path)
 	case info.Mode()&0o022 != 0:
-		return fmt.Errorf("%s may be written to by others than its owner", path)
+		return fmt.Errorf("%s is writable by others than its owner", path)
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ func (b *binding) Plug(ctx context.Context, i Interface) error {
 	return b.set.announce(ctx, i)
 }
 
-// Wait returns at once: a driver is done when it has connected the port.
+// Wait returns at once: a driver returns only after it has connected the port.
 func (b *binding) Wait(context.Context, Interface) error { return nil }
 
 func (b *binding) Unplug(ctx context.Context, i Interface) error {
@@ -116,31 +116,31 @@ func (b *binding) run(ctx context.Context, verb string, i Interface) error {
 	cmd := exec.CommandContext(ctx, b.path, verb)
 	cmd.Env, cmd.Dir = environment(verb, i), "/"
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), said, said
-	// In a container there is neither a shell nor what the driver calls: those are the node's.
+	// The container has neither a shell nor the programs that the driver calls: the node has them.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Chroot: b.set.config.HostRoot}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = time.Second // for what has left the process group and holds on to stdout
+	cmd.WaitDelay = time.Second // for processes that left the process group and keep stdout open
 	err = cmd.Run()
 	logr.FromContextOrDiscard(ctx).V(1).Info("binding driver returned",
 		"driver", b.path, "verb", verb, "port", i.PortID, "exit", cmd.ProcessState.ExitCode(), "says", said.String())
 	return b.outcome(ctx, verb, err, said.String())
 }
 
-// outcome is what the end of a run means.
+// outcome returns what the end of a run means.
 func (b *binding) outcome(ctx context.Context, verb string, err error, said string) error {
 	var exit *exec.ExitError
 	switch {
 	case err == nil || errors.Is(err, exec.ErrWaitDelay):
 		return nil
 	case ctx.Err() != nil:
-		return fmt.Errorf("%s %s: killed, as it took too long: %s: %w: %w", b.path, verb, said, ErrDriver, ctx.Err())
+		return fmt.Errorf("%s %s: killed because it took too long: %s: %w: %w", b.path, verb, said, ErrDriver, ctx.Err())
 	case errors.As(err, &exit) && exit.ExitCode() == exitTryAgain:
 		return fmt.Errorf("%s %s: %s: %w: %w", b.path, verb, said, ErrDriver, ErrTryAgain)
 	}
 	return fmt.Errorf("%s %s: %w: %s: %w", b.path, verb, err, said, ErrDriver)
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the end of the text written to it.
 type tail struct {
 	limit int
 	kept  []byte
@@ -154,7 +154,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String returns it as one line fit for a message and a log.
+// String returns the kept text as one line, for messages and logs.
 func (t *tail) String() string {
 	s := strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) {
@@ -182,8 +182,8 @@ func (w bindingWiring) attach(ctx context.Context, _ netlink.Link) error {
 	return w.binding.run(ctx, "plug", w.i)
 }
 
-// detach spares a port that is plugged for the first time the call. When
-// unplugging, a device that is missing says nothing: it goes with its sandbox.
+// detach does not call the driver for a port that is plugged for the first time. In unplug a
+// missing device proves nothing, because the device ends with its sandbox.
 func (w bindingWiring) detach(ctx context.Context, i Interface, node netlink.Link) error {
 	if w.plugging && node == nil {
 		return nil

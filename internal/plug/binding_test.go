@@ -20,8 +20,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
-// recorder is a binding driver that writes down how it was called, and ends as
-// the file "end" says.
+// recorder is a binding driver that records its calls, and ends as the file "end" says.
 const recorder = `#!/bin/sh
 here=$(dirname "$0")/..
 { echo "args $*"; env | grep ^KURYR_ | sort; } >>"$here/calls"
@@ -52,7 +51,7 @@ func (r recording) read(t *testing.T, name string) string {
 	return string(b)
 }
 
-// verbs returns the calls since the last time.
+// verbs returns the calls since the last call of verbs.
 func (r recording) verbs(t *testing.T) []string {
 	t.Helper()
 	var verbs []string
@@ -67,7 +66,7 @@ func (r recording) verbs(t *testing.T) []string {
 	return verbs
 }
 
-// end makes the next calls end so.
+// end makes the next calls run this shell code at their end.
 func (r recording) end(t *testing.T, shell string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(r.dir, "end"), []byte(shell), 0o600); err != nil {
@@ -202,7 +201,7 @@ func TestBindingDriverFails(t *testing.T) {
 	}
 }
 
-// The driver and all it has started are killed with the call.
+// The driver and all processes that it started are killed with the call.
 func TestBindingDriverHangs(t *testing.T) {
 	nodetest.Need(t)
 	d, r := newRecorder(t)
@@ -256,7 +255,7 @@ func TestBindingDriverIsFound(t *testing.T) {
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Driver("sriov"); !errors.Is(err, plug.ErrUnknownType) || !strings.Contains(err.Error(), dir+" may be written to") {
+	if _, err := s.Driver("sriov"); !errors.Is(err, plug.ErrUnknownType) || !strings.Contains(err.Error(), dir+" is writable by others") {
 		t.Errorf("Driver from a folder that all may write to = %v, want ErrUnknownType that names it", err)
 	}
 	if _, err := s.Driver("nothing"); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "nothing")) {
@@ -264,7 +263,7 @@ func TestBindingDriverIsFound(t *testing.T) {
 	}
 }
 
-// The example that is shipped, with a mm-ctl that knows its ports by files.
+// The shipped example, with an mm-ctl that stores its ports in files.
 func TestMidonetExample(t *testing.T) {
 	nodetest.Need(t)
 	bin, ports := t.TempDir(), t.TempDir()
@@ -285,7 +284,7 @@ esac
 	if err != nil {
 		t.Fatal(err)
 	}
-	drivers := t.TempDir() // root's, whoever has the source
+	drivers := t.TempDir() // owned by root, whatever user owns the source
 	script(t, drivers, "midonet", string(example))
 	d := driver(t, plug.New(plug.Config{DriverDir: drivers}), "midonet")
 	p := pod(t, "midonet", 1, newNamespace(t))
@@ -298,8 +297,8 @@ esac
 	}
 }
 
-// bindsAndUnbinds plugs and unplugs p, each twice, with a driver whose mm-ctl writes what a
-// port is bound to into a file of the folder ports.
+// bindsAndUnbinds plugs and unplugs p, each twice. The driver's mm-ctl writes the device of a
+// port into a file of the folder ports.
 func bindsAndUnbinds(t *testing.T, d plug.Driver, p plug.Interface, ports string) {
 	t.Helper()
 	bound := func() string {
@@ -321,8 +320,8 @@ func bindsAndUnbinds(t *testing.T, d plug.Driver, p plug.Interface, ports string
 	}
 }
 
-// TestMidonetExampleOfTheNode: the example as the shipped container runs it, which has
-// neither a shell nor mm-ctl: driver, shell and mm-ctl are below the root folder of the node.
+// TestMidonetExampleOfTheNode runs the example as the shipped container does, which has neither a
+// shell nor mm-ctl. Driver, shell and mm-ctl are below the root folder of the node.
 func TestMidonetExampleOfTheNode(t *testing.T) {
 	nodetest.Need(t)
 	root := nodeWithShell(t)
@@ -351,13 +350,13 @@ esac
 	}
 }
 
-// nodeWithShell returns a root folder that holds a copy of this machine's shell, with what
-// that is linked with, and nothing else.
+// nodeWithShell returns a root folder with a copy of this machine's shell and its libraries, and
+// nothing else.
 func nodeWithShell(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
 	files := []string{"/bin/sh"}
-	out, _ := commandOutput("ldd", "/bin/sh") // fails if it is static
+	out, _ := commandOutput("ldd", "/bin/sh") // fails if the shell is static
 	for _, word := range strings.Fields(string(out)) {
 		if filepath.IsAbs(word) {
 			files = append(files, word)
@@ -369,8 +368,7 @@ func nodeWithShell(t *testing.T) string {
 	return root
 }
 
-// A port that is in another's way in a sandbox is not taken out while another
-// call for it is at work.
+// A port that blocks another one in a sandbox is not removed while another call for it runs.
 func TestEarlierPortIsTakenOutAlone(t *testing.T) {
 	nodetest.Need(t)
 	d, r := newRecorder(t)

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bridge plugs ports into a Linux bridge, which it makes if there is none.
+// bridge plugs ports into a Linux bridge. It makes a missing bridge.
 type bridge struct{ set *Set }
 
 var _ Driver = (*bridge)(nil)
@@ -35,7 +35,7 @@ func (b *bridge) Plug(ctx context.Context, i Interface) error {
 	return b.set.announce(ctx, i)
 }
 
-// Wait returns at once: a bridge passes a port's traffic from the beginning.
+// Wait returns at once: a bridge passes a port's traffic from the start.
 func (b *bridge) Wait(context.Context, Interface) error { return nil }
 
 func (b *bridge) Unplug(ctx context.Context, i Interface) error {
@@ -65,7 +65,7 @@ func (b *bridge) name(i Interface) string {
 	return b.set.config.Bridge
 }
 
-// ensure returns the bridge of i, made and up.
+// ensure returns the bridge of i, and makes it and brings it up if needed.
 func (b *bridge) ensure(i Interface) (netlink.Link, error) {
 	h, err := openNetlink()
 	if err != nil {
@@ -90,8 +90,8 @@ func (b *bridge) ensure(i Interface) (netlink.Link, error) {
 	return br, nil
 }
 
-// raise brings the bridge up. Of one that nobody has given an address, as Kuryr's own has
-// none, the node's own stack is kept off: it is a neighbour of all pods by it.
+// raise brings the bridge up. If the bridge has no address, like Kuryr's own, it keeps the node's
+// own stack off it. Otherwise the node would be a neighbour of all pods through it.
 func (b *bridge) raise(h *netlink.Handle, br netlink.Link) error {
 	name := br.Attrs().Name
 	addresses, err := dump(func() ([]netlink.Addr, error) { return h.AddrList(br, netlink.FAMILY_ALL) })
@@ -107,7 +107,7 @@ func (b *bridge) raise(h *netlink.Handle, br netlink.Link) error {
 	return nil
 }
 
-// create makes the bridge, or finds that another call was faster.
+// create makes the bridge, or returns the one that another call has made meanwhile.
 func (b *bridge) create(h *netlink.Handle, name string, mtu int) (netlink.Link, error) {
 	if !deviceName(name) {
 		return nil, fmt.Errorf("name %q of the bridge: %w", name, ErrInvalid)
@@ -132,11 +132,11 @@ func (b *bridge) find(h *netlink.Handle, name string) (netlink.Link, error) {
 	return l, err
 }
 
-// bridgeWiring is the wiring to one bridge.
+// bridgeWiring connects a device to one bridge.
 type bridgeWiring struct{ bridge netlink.Link }
 
-// attach makes the device a port of the bridge, one that packets may leave by
-// which they came by: a pod may reach itself by an address of a service.
+// attach makes the device a port of the bridge, in hairpin mode: packets may leave by the port
+// they came from. A pod may then reach itself by an address of a Service.
 func (w bridgeWiring) attach(_ context.Context, node netlink.Link) error {
 	h, err := openNetlink()
 	if err != nil {
@@ -154,7 +154,7 @@ func (w bridgeWiring) attach(_ context.Context, node netlink.Link) error {
 	return nil
 }
 
-// detach has nothing to do: a device leaves its bridge as it goes.
+// detach has nothing to do: a deleted device leaves its bridge.
 func (w bridgeWiring) detach(context.Context, Interface, netlink.Link) error { return nil }
 
 func (w bridgeWiring) attached(_ context.Context, node netlink.Link) error {
@@ -168,7 +168,7 @@ func (w bridgeWiring) attached(_ context.Context, node netlink.Link) error {
 	return nil
 }
 
-// kept: what is on the bridge with a carrier passes traffic.
+// kept reports whether the device is wired: a bridge port with a carrier passes traffic.
 func (w bridgeWiring) kept(ctx context.Context, node netlink.Link) (bool, error) {
 	if err := w.attached(ctx, node); err != nil {
 		return false, err
@@ -176,9 +176,9 @@ func (w bridgeWiring) kept(ctx context.Context, node netlink.Link) (bool, error)
 	return node.Attrs().OperState == netlink.OperUp, nil
 }
 
-// forget has the bridge forget what it has seen at node, and removes what the node's
-// own connection tracking has of i's addresses: what is bridged may pass it
-// (br_netfilter), and what is routed does.
+// forget makes the bridge forget the MAC addresses and groups seen at node. It also removes i's
+// addresses from the node's connection tracking, which routed packets pass, and bridged packets
+// may pass (br_netfilter).
 func (w bridgeWiring) forget(ctx context.Context, i Interface, node netlink.Link) error {
 	if err := forgetSeen(node); err != nil {
 		return err

@@ -58,8 +58,8 @@ func TestBridgePassesTraffic(t *testing.T) {
 	}
 }
 
-// What a pod sees is compared with what the ip command says of it, which knows
-// nothing of our code.
+// This compares the pod's view with the output of the ip command, which is independent of our
+// code.
 func TestSandboxHoldsExactlyThePort(t *testing.T) {
 	d := bridges(t)
 	ns := newNamespace(t)
@@ -88,8 +88,8 @@ func TestSandboxHoldsExactlyThePort(t *testing.T) {
 			t.Errorf("the sandbox lacks %q; it has:\n%s", want, have)
 		}
 	}
-	// The kernel's own link-local address may be seen tentative for a moment, as it
-	// is done with by a work queue; without detection it is not for longer.
+	// The kernel's own link-local address may be tentative for a moment, because a work queue
+	// completes it. Without duplicate detection it is not tentative for longer.
 	if dad := ns.run(t, "cat", "/proc/sys/net/ipv6/conf/eth0/accept_dad"); strings.TrimSpace(dad) != "0" {
 		t.Errorf("addresses wait for duplicate address detection: accept_dad = %s", dad)
 	}
@@ -116,7 +116,7 @@ func TestSecondInterfaceHasNoDefaultRoute(t *testing.T) {
 	mustCheck(t, d, p)
 }
 
-// An SDN's node may have IPv6 switched off for new devices.
+// A node may have IPv6 switched off for new devices.
 func TestIPv6DespiteTheNodesDefault(t *testing.T) {
 	d := bridges(t)
 	ns := newNamespace(t)
@@ -157,7 +157,8 @@ func TestPlugAgainChangesNothing(t *testing.T) {
 	ns := newNamespace(t)
 	p := pod(t, "bridge", 8, ns)
 	mustPlug(t, d, p)
-	state := func() string { // without what the kernel adds in its own time, as link-local addresses
+	// Without what the kernel adds later, such as link-local addresses.
+	state := func() string {
 		l, err := netlink.LinkByName(plug.HostDevice(p.PortID))
 		if err != nil {
 			t.Fatal(err)
@@ -173,8 +174,8 @@ func TestPlugAgainChangesNothing(t *testing.T) {
 	}
 }
 
-// A call that is cut off leaves one of these states. Each is made by taking
-// from a plugged port what the later steps add.
+// An interrupted call leaves one of these states. Each state is made by removing from a plugged
+// port what the later steps add.
 func TestPlugAfterACrash(t *testing.T) {
 	d := bridges(t)
 	for name, spoil := range map[string]func(t *testing.T, ns namespace, p plug.Interface){
@@ -244,8 +245,8 @@ func TestPortGoesToItsNewSandboxAndStays(t *testing.T) {
 	mustCheck(t, d, q)
 }
 
-// The pod got another port while the first ADD had been cut off: the sandbox
-// is the same, and has an interface of that name.
+// The pod got another port after the first ADD had been interrupted. The sandbox is the same, and
+// has an interface with that name.
 func TestEarlierPortOfTheSandboxMakesWay(t *testing.T) {
 	d := bridges(t)
 	ns := newNamespace(t)
@@ -285,8 +286,8 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// Plug and Unplug of one port from different sandboxes may meet; whoever is
-// last, what is there belongs to one sandbox, whole, or to none.
+// Plug and Unplug of one port from different sandboxes may run in parallel. Whichever ends last,
+// the port belongs to one sandbox completely, or to none.
 func TestOnePortPulledBothWays(t *testing.T) {
 	d := bridges(t)
 	p, q := pod(t, "bridge", 16, newNamespace(t)), pod(t, "bridge", 16, newNamespace(t))

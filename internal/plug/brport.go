@@ -11,14 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Linux bridge remembers of a port for minutes which MAC addresses it has seen
-// there, which groups of multicast are listened to behind it, and whether a
-// router of multicast is. All three come from what a pod has sent, and lead to
-// its port what others send.
+// A Linux bridge remembers three things about a port for minutes: the MAC addresses that it has
+// seen there, the multicast groups with listeners behind it, and whether a multicast router is
+// there. All three come from a pod's packets, and direct other pods' packets to its port.
 
-// forgetSeen has the bridge forget the MAC addresses and the router.
+// forgetSeen makes the bridge forget the MAC addresses and the router.
 func forgetSeen(port netlink.Link) error {
-	// To say again what holds already only makes the kernel remember for longer.
+	// Setting a value that is set already only makes the kernel remember for longer.
 	for _, router := range []byte{mdbRouterNever, mdbRouterSeen} {
 		msg := nl.NewIfInfomsg(unix.AF_BRIDGE)
 		msg.Index = int32(port.Attrs().Index)
@@ -26,23 +25,23 @@ func forgetSeen(port netlink.Link) error {
 		info.AddRtAttr(nl.IFLA_BRPORT_FLUSH, []byte{1})
 		info.AddRtAttr(nl.IFLA_BRPORT_MULTICAST_ROUTER, []byte{router})
 		if _, err := request(unix.RTM_SETLINK, unix.NLM_F_ACK, 0, msg, info); err != nil {
-			return fmt.Errorf("having the bridge forget what it has seen at %s: %w", port.Attrs().Name, err)
+			return fmt.Errorf("removing the learned addresses of %s from the bridge: %w", port.Attrs().Name, err)
 		}
 	}
 	return nil
 }
 
-// Of linux/if_bridge.h.
+// From linux/if_bridge.h.
 const (
 	mdbRouterNever, mdbRouterSeen = 0, 1
-	mdbaMDB, mdbaEntry, mdbaInfo  = 1, 1, 1 // nested into each other
+	mdbaMDB, mdbaEntry, mdbaInfo  = 1, 1, 1 // nested in one another
 	mdbaSetEntry                  = 1
 	sizeofMDBEntry                = 28     // begins with the port's index
-	attrTypeMask                  = 0x3fff // of linux/netlink.h
+	attrTypeMask                  = 0x3fff // from linux/netlink.h
 )
 
-// forgetGroups has the bridge forget the groups. What a group is heard from
-// (IGMPv3) goes with the group.
+// forgetGroups makes the bridge forget the groups. The sources of a group (IGMPv3) are forgotten
+// with the group.
 func forgetGroups(port netlink.Link) error {
 	entries, err := groups(port)
 	if err != nil {
@@ -50,19 +49,20 @@ func forgetGroups(port netlink.Link) error {
 	}
 	for _, entry := range entries {
 		msg := portMsg(port.Attrs().MasterIndex)
-		_, _ = request(unix.RTM_DELMDB, unix.NLM_F_ACK, 0, msg, nl.NewRtAttr(mdbaSetEntry, entry)) // looked at below
+		// The groups are read again below.
+		_, _ = request(unix.RTM_DELMDB, unix.NLM_F_ACK, 0, msg, nl.NewRtAttr(mdbaSetEntry, entry))
 	}
 	if len(entries) > 0 {
 		entries, err = groups(port)
 	}
 	if err == nil && len(entries) > 0 {
-		err = fmt.Errorf("the bridge still has %d groups of multicast at %s", len(entries), port.Attrs().Name)
+		err = fmt.Errorf("the bridge still has %d multicast groups at %s", len(entries), port.Attrs().Name)
 	}
 	return err
 }
 
-// groups returns the bridge's entries of a port, as the kernel has them. A kernel
-// that does not know of groups has none.
+// groups returns the kernel's bridge entries of a port. A kernel without multicast groups has
+// none.
 func groups(port netlink.Link) ([][]byte, error) {
 	msgs, err := request(unix.RTM_GETMDB, unix.NLM_F_DUMP, 0, portMsg(0))
 	if err == unix.EOPNOTSUPP { //nolint:errorlint // of a system call
@@ -79,12 +79,12 @@ func groups(port netlink.Link) ([][]byte, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("listing the groups of multicast at %s: %w", port.Attrs().Name, err)
+		return nil, fmt.Errorf("listing the multicast groups at %s: %w", port.Attrs().Name, err)
 	}
 	return found, nil
 }
 
-// within calls f with each attribute that is reached by attributes of these types.
+// within calls f for each attribute on the path of these nested types.
 func within(b []byte, types []uint16, f func([]byte)) error {
 	if len(types) == 0 {
 		f(b)
@@ -105,7 +105,7 @@ func within(b []byte, types []uint16, f func([]byte)) error {
 	return nil
 }
 
-// portMsg is struct br_port_msg of linux/if_bridge.h, of the bridge of that index.
+// portMsg is struct br_port_msg of linux/if_bridge.h, for the bridge with that index.
 type portMsg int
 
 const sizeofPortMsg = 8

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// child is a device to be, or that is, in the sandbox.
+// child is a device in the sandbox, existing or to be made.
 type child struct {
 	*nested
 	node   *netlink.Handle // in the node's network namespace
@@ -23,8 +23,8 @@ type child struct {
 	i      Interface
 }
 
-// plug makes the device. If the kernel has no room for it, as there is another,
-// that one goes if it is Kuryr's: the SDN has given what it has to this port.
+// plug makes the device. If another of Kuryr's devices blocks it in the kernel, plug removes that
+// device: the SDN has given its VLAN ID or MAC address to this port.
 func (c child) plug(ctx context.Context) error {
 	err := c.make()
 	if !c.kind.taken(err) {
@@ -44,8 +44,7 @@ func (c child) plug(ctx context.Context) error {
 	return fmt.Errorf("%s is taken on %s, by %s: %w: %w", c.kind.claim(c.i), a.Name, holder, err, ErrDataPath)
 }
 
-// make makes the device anew, right in the sandbox: there is no moment at which
-// it is on the node.
+// make makes the device directly in the sandbox. It is never on the node.
 func (c child) make() error {
 	if err := inSandbox(c.ns, c.i, false, c.clear); err != nil {
 		return err
@@ -65,7 +64,7 @@ func (c child) make() error {
 	})
 }
 
-// clear removes from the sandbox what is in the way there and Kuryr's.
+// clear removes Kuryr's devices that block this one in the sandbox.
 func (c child) clear(s sandbox) error {
 	for _, name := range []string{c.i.Name, HostDevice(c.i.PortID)} {
 		l, err := device(s.h, name)
@@ -86,9 +85,9 @@ func (c child) clear(s sandbox) error {
 	return nil
 }
 
-// create makes the device in the sandbox and returns its name there. It is the
-// final one, unless the node has a device of that name and the kernel takes that
-// for the one that is meant, as before 6.14: to rename it costs a grace period of RCU.
+// create makes the device in the sandbox and returns its name there. That is the final name, with
+// one exception. Kernels before 6.14 confuse it with a device of that name on the node. Renaming
+// costs an RCU grace period.
 func (c child) create() (string, error) {
 	name := c.i.Name
 	err := c.add(name)
@@ -119,7 +118,7 @@ func (c child) add(name string) error {
 	return c.node.LinkAdd(c.kind.link(attrs, c.i))
 }
 
-// mark says whose the device is, and then gives it its name.
+// mark writes the owner on the device, and then sets the final name.
 func (c child) mark(s sandbox, name string) error {
 	l, err := s.h.LinkByName(name)
 	if err != nil {
@@ -137,9 +136,9 @@ func (c child) mark(s sandbox, name string) error {
 	return nil
 }
 
-// evict removes Kuryr's devices, in whichever sandbox, that leave no room for
-// this one: of this port, or of one that is no more what it was, in a sandbox
-// whose namespace something holds. Anybody else's is an error that names it.
+// evict removes Kuryr's devices that block this one, in any sandbox whose namespace still exists.
+// They are devices of this port, or of ports that have changed. Any other device is an error that
+// names it.
 func (c child) evict(ctx context.Context) (bool, error) {
 	p, err := openPeers(&c.set.peers)
 	if err != nil {
@@ -153,13 +152,13 @@ func (c child) evict(ctx context.Context) (bool, error) {
 	evicted := false
 	for _, held := range holders {
 		m, ok := parseMark(held.link.Attrs().Alias)
-		if !p.on(held, c.parent) || m == markOf(c.i) { // the latter is what make has not finished
+		if !p.on(held, c.parent) || m == markOf(c.i) { // make has not finished the latter
 			continue
 		}
 		if !ok && !c.unmarked(held.link, c.i) {
 			return false, fmt.Errorf("%s is taken on %s, by %s: %w", c.kind.claim(c.i), c.parent.Attrs().Name, held, errForeign)
 		}
-		logr.FromContextOrDiscard(ctx).Info("taking what a port has from a sandbox that still holds it",
+		logr.FromContextOrDiscard(ctx).Info("removing the device of another sandbox that is in the way",
 			"port", c.i.PortID, "what", c.kind.claim(c.i), "holderPort", m.port, "holderContainer", m.sandbox)
 		if err := p.remove(held); err != nil {
 			return false, err
@@ -169,7 +168,7 @@ func (c child) evict(ctx context.Context) (bool, error) {
 	return evicted, nil
 }
 
-// intact says what is not as plug has left it.
+// intact returns what differs from the state after plug.
 func (c child) intact() error {
 	return inSandbox(c.ns, c.i, false, func(s sandbox) error {
 		l, err := device(s.h, c.i.Name)

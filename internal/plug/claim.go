@@ -15,20 +15,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keeper is the wiring of a data path that parked ports can be on.
+// keeper is the wiring of a data path that supports parked ports.
 type keeper interface {
 	wiring
-	// kept says whether a parked port is connected as attach has left it, and
-	// passes traffic already.
+	// kept reports whether a parked port is still connected as attach left it, and passes traffic
+	// already.
 	kept(ctx context.Context, node netlink.Link) (wired bool, err error)
-	// forget has the data path forget the pod that had i: its connections, and
-	// what a bridge has seen of it.
+	// forget makes the data path forget the pod that had i: its connections, and what a bridge
+	// has learnt about it.
 	forget(ctx context.Context, i Interface, node netlink.Link) error
 }
 
-// claim gives a parked port to i's sandbox, and says whether it did. If
-// anything is not as it has to be, it did not, and what it may have begun is
-// replaced by plugging afresh.
+// claim gives a parked port to i's sandbox, and reports whether it did. If anything is wrong with
+// the port, it returns false, and the caller plugs the port again.
 func (s *Set) claim(ctx context.Context, i Interface, k keeper) bool {
 	if s.parking.path == "" || i.ContainerID == parkingName {
 		return false
@@ -39,7 +38,7 @@ func (s *Set) claim(ctx context.Context, i Interface, k keeper) bool {
 		return true
 	}
 	if !errors.Is(err, errNotParked) {
-		logr.FromContextOrDiscard(ctx).Info("plugging afresh in place of the parked device", "port", i.PortID, "reason", err.Error())
+		logr.FromContextOrDiscard(ctx).Info("plugging the port again, without the parked device", "port", i.PortID, "reason", err.Error())
 	}
 	return false
 }
@@ -54,7 +53,7 @@ func (s *Set) tryClaim(ctx context.Context, i Interface, k keeper) error {
 	defer h.Close()
 	node, m, err := pair{h, i}.find()
 	if err != nil || node == nil || m != markOf(s.parked(i)) {
-		return errNotParked // or plugging afresh says what it is
+		return errNotParked // otherwise the new plugging names the error
 	}
 	wired, err := k.kept(ctx, node)
 	if err != nil {
@@ -86,14 +85,14 @@ func (s *Set) tryClaim(ctx context.Context, i Interface, k keeper) error {
 		if err := b.announce(); err != nil {
 			return err
 		}
-		s.wired.set(i) // nothing is to be waited for; what is plugged anew after an error is
+		s.wired.set(i) // Wait has nothing to wait for; after an error the port is plugged again
 		return nil
 	})
 }
 
-// far returns the far end of a parked pair, found as Park has left it. Node is
-// the other end. Indexes mean different devices in different namespaces, so that
-// everything is compared that tells one port from another.
+// far returns the far end of a parked pair, in the state in which Park left it. node is the other
+// end. The same index means different devices in different namespaces, so far compares everything
+// that distinguishes ports.
 func (l *lot) far(i Interface, node netlink.Link) (netlink.Link, error) {
 	far, err := l.h.LinkByIndex(node.Attrs().ParentIndex)
 	if err != nil {
@@ -113,14 +112,15 @@ func (l *lot) far(i Interface, node netlink.Link) (netlink.Link, error) {
 	return far, nil
 }
 
-// isOtherEnd says whether far, of the parking and with the index that node says
-// its other end has, is that, and not of another namespace. It may be nil.
+// isOtherEnd reports whether far is node's peer. far is a device of the parking with the index
+// that node reports for its peer, and may be nil. That index may belong to a device of another
+// namespace.
 func isOtherEnd(far, node netlink.Link) bool {
 	return far != nil && far.Type() == "veth" && far.Attrs().Name == node.Attrs().Name && far.Attrs().ParentIndex == node.Attrs().Index
 }
 
-// put makes the sandbox's device on top of the far end. The kernel refuses a
-// second one on the same far end, so that no two sandboxes ever have one port.
+// put makes the sandbox's device on top of the far end. The kernel refuses a second device on the
+// same far end, so no two sandboxes ever have one port.
 func (l *lot) put(far netlink.Link, i Interface, mtu int, ns netns) error {
 	d := passthru(i.Name, far.Attrs().Index)
 	d.MTU, d.Namespace = mtu, netlink.NsFd(ns)
@@ -130,21 +130,22 @@ func (l *lot) put(far netlink.Link, i Interface, mtu int, ns netns) error {
 	return nil
 }
 
-// passthru is a device on top of the one of that index.
+// passthru returns a device on top of the device with that index.
 func passthru(name string, far int) *netlink.Macvlan {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.ParentIndex = name, far
 	return &netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_PASSTHRU}
 }
 
-// isFree says whether there is nothing on top of node's far end, in whichever
-// namespace, by making something. It says no of what it does not know.
+// isFree reports whether no namespace has a device on top of node's far end. It tries to make
+// one. If it cannot know, it returns false.
 func (l *lot) isFree(node netlink.Link) (bool, error) {
 	far, err := l.h.LinkByIndex(node.Attrs().ParentIndex)
 	if err != nil || !isOtherEnd(far, node) {
 		return false, nil //nolint:nilerr // the far end is elsewhere, or on its way out
 	}
-	if left, _ := device(l.h, probeName); left != nil { // of a look that was cut off
+	// An interrupted check left this one.
+	if left, _ := device(l.h, probeName); left != nil {
 		_ = l.h.LinkDel(left)
 	}
 	probe := passthru(probeName, far.Attrs().Index)
@@ -156,13 +157,13 @@ func (l *lot) isFree(node netlink.Link) (bool, error) {
 		err = l.h.LinkDel(probe)
 	}
 	if err != nil {
-		return false, fmt.Errorf("looking whether parked device %s is free: %w", far.Attrs().Name, err)
+		return false, fmt.Errorf("checking whether parked device %s is free: %w", far.Attrs().Name, err)
 	}
 	return true, nil
 }
 
-// release takes a port that was claimed out of i's sandbox and parks it again.
-// An error says that it is not shown to be as fresh, and has to be removed.
+// release moves a claimed port from i's sandbox back to the parking. After an error the port may
+// not be as good as new, and must be removed.
 func (s *Set) release(ctx context.Context, i Interface, p pair, node netlink.Link, k keeper) error {
 	lot, err := s.parking.open()
 	if err != nil {
@@ -190,10 +191,9 @@ func (s *Set) release(ctx context.Context, i Interface, p pair, node netlink.Lin
 	return nil
 }
 
-// takeOut removes the device on top of the far end of that index from i's
-// sandbox, whatever its name is by now. As there can be one only, in mode
-// passthru, nothing is on top of the far end then, here or in any other
-// namespace. If it is not found, that is not known, and an error.
+// takeOut removes the device on top of the far end from i's sandbox, whatever its name is by now.
+// In mode passthru only one such device exists, so no namespace has one afterwards. If takeOut
+// does not find it, it returns an error.
 func (l *lot) takeOut(i Interface, far int) error {
 	ns, err := openNetns(i.Netns)
 	if err != nil {
@@ -201,7 +201,7 @@ func (l *lot) takeOut(i Interface, far int) error {
 	}
 	defer ns.close()
 	return inSandbox(ns, i, false, func(b sandbox) error {
-		id, err := b.h.GetNetNsIdByFd(int(l.ns)) // what the sandbox calls the parking
+		id, err := b.h.GetNetNsIdByFd(int(l.ns)) // the sandbox's number of the parking
 		if err != nil {
 			return fmt.Errorf("looking for the parking from the sandbox: %w", err)
 		}
@@ -229,7 +229,7 @@ func (l *lot) takeOut(i Interface, far int) error {
 	})
 }
 
-// isOn says whether d may be the device on top of the far end of that index.
+// isOn reports whether d may be the device on top of the far end with that index.
 func isOn(d netlink.Link, far int) bool {
 	return d.Type() == "macvlan" && d.Attrs().ParentIndex == far && d.Attrs().NetNsID != -1
 }
@@ -241,7 +241,7 @@ func (s sandbox) remove(l netlink.Link) error {
 	return nil
 }
 
-// claims are the ports whose sandboxes have got them wired already.
+// claims are the ports that their sandboxes got already wired.
 type claims struct {
 	mu sync.Mutex
 	of map[string]string // sandbox by port
@@ -256,7 +256,7 @@ func (c *claims) set(i Interface) {
 	c.of[i.PortID] = i.ContainerID
 }
 
-// take says whether i is one, once: who asks again wants to see for himself.
+// take reports whether i was claimed, and forgets that: a second caller must check itself.
 func (c *claims) take(i Interface) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
-// A pod may do what it likes with its interface (with CAP_NET_ADMIN): the next
-// one sees the same as the first, and so does the parking.
+// A pod with CAP_NET_ADMIN may change its interface in any way. The next pod sees the same as the
+// first one, and so does the parking.
 func TestNothingOfAPodIsLeft(t *testing.T) {
 	spoil := strings.Split(strings.TrimSpace(`
 ip address add 10.7.77.77/16 dev eth0
@@ -93,8 +93,7 @@ func command1(line string) (string, error) {
 
 var varies = regexp.MustCompile(`(?m)^[0-9]+: |@if[0-9]+|link-netns(id)? \S+|valid_lft.*$|nodad|last_updated \S+`)
 
-// settled waits until the kernel has made eth0's own address, which it does behind
-// everybody's back.
+// settled waits until the kernel has made eth0's own address, which it does in the background.
 func settled(t testing.TB, ns namespace) {
 	t.Helper()
 	eventually(t, "eth0's own address", func() bool {
@@ -103,7 +102,7 @@ func settled(t testing.TB, ns namespace) {
 	})
 }
 
-// seen is all that can be seen of eth0 from inside.
+// seen returns everything that is visible of eth0 from inside.
 func seen(t testing.TB, ns namespace) string {
 	t.Helper()
 	var all strings.Builder
@@ -121,8 +120,8 @@ func seen(t testing.TB, ns namespace) string {
 	return varies.ReplaceAllString(all.String(), "")
 }
 
-// A pod that has its interface take all multicast, as bridges do, may leave the
-// far end so. That is noticed.
+// A pod that enables allmulticast on its interface, as bridges do, may leave that flag on the far
+// end. The parking notices it.
 func TestParkedPortTouched(t *testing.T) {
 	for _, commands := range [][]string{
 		{"ip link set eth0 allmulticast on"},
@@ -151,8 +150,8 @@ func parkedPortTouched(t *testing.T, commands []string) {
 	})
 }
 
-// Invariant 3: cut off between any two steps, the port gets to its pod, out of
-// it, and back into the parking, and nothing else is left.
+// Invariant 3: a call may be interrupted between any two steps. The port still gets to its pod,
+// out of it, and back into the parking, and nothing else is left.
 func TestParkedPortCutOff(t *testing.T) {
 	on := func(p plug.Interface) string {
 		return fmt.Sprintf("kuryr port=%s sandbox=%s interface=%s on=kuryr-parking", p.PortID, p.ContainerID, p.Name)
@@ -227,8 +226,8 @@ func TestParkedPortCutOff(t *testing.T) {
 	}
 }
 
-// A pair that was made and not marked says nothing of its port. Seen twice, it
-// goes, and none that is marked.
+// An unmarked pair does not name its port. After it is seen twice it is removed. Marked pairs
+// stay.
 func TestNamelessPairsGo(t *testing.T) {
 	parkings(t, func(t *testing.T, s *plug.Set, l lot, typ string) {
 		stays, goes := pod(t, typ, 1, newNamespace(t)), pod(t, typ, 2, newNamespace(t))
@@ -247,7 +246,7 @@ func TestNamelessPairsGo(t *testing.T) {
 	})
 }
 
-// The bridge leads nothing to the port of a pod that was meant for the one before.
+// The bridge sends no packet for an earlier pod to the port of the next one.
 func TestBridgeForgetsThePod(t *testing.T) {
 	l := newLot(t)
 	t.Cleanup(func() { removeDevice("br-park") })
@@ -273,7 +272,7 @@ func TestBridgeForgetsThePod(t *testing.T) {
 		t.Cleanup(func() { _ = c.Close() })
 		if err := send("eth0", "ffffffffffff 020000000066 88b5"); err != nil {
 			return err
-		} // and a query of IGMPv2, as routers send them:
+		} // And a query of IGMPv2, as routers send them:
 		return send("eth0", "01005e000001 020000000066 0800 4500001c000000000102cfd50a070003e0000001 1164ee9b00000000")
 	})
 	eventually(t, "the bridge to take note of the pod", func() bool {
@@ -291,7 +290,7 @@ func TestBridgeForgetsThePod(t *testing.T) {
 	}
 }
 
-// send sends an Ethernet frame by a device of the calling thread's namespace.
+// send sends an Ethernet frame on a device of the calling thread's namespace.
 func send(device, frame string) error {
 	b, err := hex.DecodeString(strings.ReplaceAll(frame, " ", ""))
 	if err != nil {

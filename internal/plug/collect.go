@@ -13,10 +13,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Collect takes away what is of a sandbox that is not known, as no Unplug will
-// come for it: pairs from the parking that no sandbox has a device on top of any
-// more, and, off Open vSwitch, ports that carry Kuryr's mark and have no device any more.
-// Other devices go with their sandbox.
+// Collect removes devices of unknown sandboxes, for which no Unplug will come. These are pairs of
+// the parking without a sandbox's device on top, and ports on Open vSwitch with Kuryr's mark and
+// without a device. Other devices end with their sandbox.
 func (s *Set) Collect(ctx context.Context, known func(containerID string) bool) error {
 	return errors.Join(s.collectPairs(ctx, known), s.collectRows(ctx, known))
 }
@@ -35,12 +34,12 @@ func (s *Set) collectPairs(ctx context.Context, known func(containerID string) b
 	return errors.Join(failed...)
 }
 
-// collectPair removes a port's pair if that has to be. The next call for the
-// port finds it missing, and plugs it afresh.
+// collectPair removes a port's pair if no known sandbox uses it. The next call for the port finds
+// no pair, and plugs the port again.
 func (s *Set) collectPair(ctx context.Context, portID string, known func(containerID string) bool) error {
 	lot, err := s.parking.open()
 	if errors.Is(err, ErrCannotPark) {
-		return nil // nothing tells whether a sandbox has it
+		return nil // it cannot be known whether a sandbox has the port
 	}
 	if err != nil {
 		return err
@@ -75,7 +74,7 @@ func (s *Set) collectRows(ctx context.Context, known func(containerID string) bo
 	return errors.Join(failed...)
 }
 
-// collectRow removes i's row if that has to be, now that no call for i is at work.
+// collectRow removes i's row if no known sandbox uses it. It runs while no other call for i runs.
 func (s *Set) collectRow(ctx context.Context, i Interface, known func(containerID string) bool) error {
 	return s.alone(ctx, i.PortID, func() error {
 		h, err := openNetlink()

@@ -53,8 +53,8 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// A pair whose sandbox nobody knows of any more, as the journal was lost, stays
-// while the sandbox has it, and then goes.
+// After the journal was lost, a pair of an unknown sandbox stays while the sandbox has it. Then
+// it is removed.
 func TestCollectTakesClaimedPairsBack(t *testing.T) {
 	parkings(t, func(t *testing.T, s *plug.Set, l lot, typ string) {
 		d := driver(t, s, typ)

@@ -17,7 +17,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/conntrack"
 )
 
-// mgmt is the socket of a bridge's OpenFlow, which is where the database's is.
+// mgmt returns the OpenFlow socket of a bridge. It is in the folder of the database's socket.
 func (s *Set) mgmt(bridge string) string {
 	dir := "/run/openvswitch"
 	if path, local := strings.CutPrefix(s.config.OVSDB, "unix:"); local {
@@ -26,11 +26,11 @@ func (s *Set) mgmt(bridge string) string {
 	return filepath.Join(dir, bridge+".mgmt")
 }
 
-// Of the OpenFlow Switch Specification, 1.0 to 1.5, and of Open vSwitch's
-// extensions to it (nicira-ext.h).
+// From the OpenFlow Switch Specification, 1.0 to 1.5, and from Open vSwitch's extensions to it
+// (nicira-ext.h).
 const (
 	ofHello, ofError, ofExperimenter = 0, 1, 4
-	ofBarrier10, ofBarrier           = 18, 20 // requests of version 1.0, of later ones
+	ofBarrier10, ofBarrier           = 18, 20 // requests of version 1.0, and of later ones
 	ofVersion10, ofVersion15         = 1, 6
 
 	nxVendor      = 0x2320
@@ -39,8 +39,8 @@ const (
 
 const flushTimeout = 5 * time.Second
 
-// flushZone has the switch forget the connections of a zone. It says so in
-// OpenFlow, as ovn-controller does, which works for every kind of data path.
+// flushZone makes the switch forget the connections of a zone. It uses OpenFlow, as
+// ovn-controller does, which works with every kind of data path.
 func flushZone(ctx context.Context, socket string, zone uint16) error {
 	if err := tryFlushZone(ctx, socket, zone); err != nil {
 		return fmt.Errorf("emptying zone %d of connection tracking by %s: %w: %w", zone, socket, err, ErrDataPath)
@@ -83,15 +83,15 @@ func tryFlushZone(ctx context.Context, socket string, zone uint16) error {
 			return err
 		case typ == ofError && len(body) >= 4:
 			return fmt.Errorf("the switch refuses: OpenFlow error %d.%d", binary.BigEndian.Uint16(body), binary.BigEndian.Uint16(body[2:]))
-		case typ == barrier+1: // the reply: what came before is done
+		case typ == barrier+1: // the reply: all earlier messages have been processed
 			return nil
 		}
 	}
 }
 
-// greet agrees on a version: the newest that both know.
+// greet agrees on the newest common version.
 func greet(conn net.Conn) (byte, error) {
-	const bitmap = 1 // element of a hello
+	const bitmap = 1 // an element of a hello
 	all := []byte{0, bitmap, 0, 8, 0, 0, 0, 0x7e}
 	if _, err := conn.Write(message(ofVersion15, ofHello, 0, all)); err != nil {
 		return 0, err
@@ -101,7 +101,7 @@ func greet(conn net.Conn) (byte, error) {
 		return 0, err
 	}
 	if typ != ofHello {
-		return 0, fmt.Errorf("the switch greets with message %d", typ)
+		return 0, fmt.Errorf("the switch answered with message type %d instead of a greeting", typ)
 	}
 	version = min(version, ofVersion15)
 	if len(body) >= 8 && binary.BigEndian.Uint16(body) == bitmap {
@@ -135,9 +135,9 @@ func readMessage(r io.Reader) (typ, version byte, body []byte, err error) {
 	return head[1], head[0], body, err
 }
 
-// forgetConnections removes the connections from and to i's addresses from the
-// node's connection tracking, if it has one. Those to a pod are answered from its
-// address, also if they were led to it from another.
+// forgetConnections removes the connections from and to i's addresses from the node's connection
+// tracking, if it has one. Connections to a pod are found by the pod's address in their replies,
+// even if they were redirected from another address.
 func forgetConnections(ctx context.Context, i Interface) error {
 	var all []conntrack.Match
 	for _, a := range i.Addresses {

@@ -18,17 +18,16 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
 
-// databaseTimeout bounds one call to the local database, which answers within
-// milliseconds or is not there.
+// databaseTimeout bounds one call to the local database. The database either answers within
+// milliseconds or does not run.
 const databaseTimeout = 10 * time.Second
 
 var errSilent = fmt.Errorf("no answer within %s", databaseTimeout)
 
 // database is the local database of Open vSwitch (ovs-vswitchd.conf.db(5)).
 //
-// What is in it is always asked for, in the transaction's own language: a copy
-// lags behind, and the switch is shared with others. What is copied, the few
-// columns below, serves as a bell for those who wait, and to find a parked port
+// Reads always use transactions: a copy lags behind, and other programs use the switch, too. The
+// few copied columns below only signal changes to waiting calls, and help to find a parked port
 // unchanged.
 type database struct {
 	endpoint string
@@ -39,7 +38,7 @@ type database struct {
 	bells      map[string]map[chan struct{}]bool // by name of interface
 }
 
-// ovsInterface is what the bell is rung for.
+// ovsInterface is an interface whose changes ring a bell.
 type ovsInterface struct {
 	UUID        string            `ovsdb:"_uuid"`
 	Name        string            `ovsdb:"name"`
@@ -48,14 +47,14 @@ type ovsInterface struct {
 	Error       *string           `ovsdb:"error"`
 }
 
-// ovsRoot is what the other bell is rung for.
+// ovsRoot is the root row, whose changes ring the other bell.
 type ovsRoot struct {
 	UUID        string            `ovsdb:"_uuid"`
 	CurCfg      int               `ovsdb:"cur_cfg"`
 	ExternalIDs map[string]string `ovsdb:"external_ids"`
 }
 
-// rootBell is no name that an interface could have.
+// rootBell is the key of that bell. No interface can have this name.
 const rootBell = ""
 
 func newDatabase(endpoint string) *database {
@@ -79,8 +78,8 @@ func (d *database) current() client.Client {
 	return d.conn
 }
 
-// drop forgets a connection that has broken. To close it waits for the calls that are
-// under way on it, which nobody else has to wait for.
+// drop forgets a broken connection. Closing it waits for the calls that use it; other callers need
+// not wait for these.
 func (d *database) drop(broken client.Client) {
 	d.mu.Lock()
 	if d.conn == broken {
@@ -90,7 +89,7 @@ func (d *database) drop(broken client.Client) {
 	go broken.Close()
 }
 
-// connection returns the connection, which it makes if there is none.
+// connection returns the connection, and connects first if needed.
 func (d *database) connection(ctx context.Context) (client.Client, error) {
 	if c := d.current(); c != nil {
 		return c, nil
@@ -123,7 +122,7 @@ func (d *database) connect(ctx context.Context) (client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	log := logr.Discard() // the connection outlives the call whose logger ctx has; what goes wrong is returned
+	log := logr.Discard() // the connection outlives the call of ctx's logger; errors are returned
 	c, err := client.NewOVSDBClient(tables, client.WithEndpoint(d.endpoint), client.WithLogger(&log))
 	if err != nil {
 		return nil, err
@@ -146,8 +145,8 @@ func (d *database) connect(ctx context.Context) (client.Client, error) {
 	return c, nil
 }
 
-// listen returns a channel that has something whenever the interface of that
-// name has changed, and how to stop that.
+// listen returns a channel that receives after each change of the interface with that name, and a
+// function that ends this.
 func (d *database) listen(name string) (<-chan struct{}, func()) {
 	bell := make(chan struct{}, 1)
 	d.mu.Lock()
@@ -176,13 +175,13 @@ func (d *database) ring(m model.Model) {
 	for bell := range d.bells[name] {
 		select {
 		case bell <- struct{}{}:
-		default: // it has not been heard yet
+		default: // the last signal has not been received yet
 		}
 	}
 }
 
-// transact does ops, all or none. A connection that turns out to be broken is
-// made anew, once: nothing has been sent by then.
+// transact runs ops, all or none. If it finds the connection broken, it connects again, once:
+// nothing has been sent by then.
 func (d *database) transact(ctx context.Context, ops ...ovsdb.Operation) ([]ovsdb.OperationResult, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, databaseTimeout, errSilent)
 	defer cancel()
@@ -208,15 +207,14 @@ func (d *database) send(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.Ope
 		return nil, err
 	}
 	results, err := c.Transact(ctx, ops...)
-	// A call that its caller has given up on says nothing of the connection.
+	// A call that its caller has cancelled does not show that the connection is broken.
 	if err != nil && (ctx.Err() == nil || errors.Is(context.Cause(ctx), errSilent)) {
 		d.drop(c)
 	}
 	return results, err
 }
 
-// copied returns the interface of that name as the copy has it, and whether OVN
-// has the switch.
+// copied returns the interface with that name from the copy, and whether the switch is OVN's.
 func (d *database) copied(ctx context.Context, name string) (*ovsRow, bool, error) {
 	c := d.current()
 	if c == nil || !c.Connected() {
@@ -235,13 +233,12 @@ func (d *database) copied(ctx context.Context, name string) (*ovsRow, bool, erro
 	}
 	var roots []ovsRoot
 	if err := c.List(ctx, &roots); err != nil || len(roots) != 1 {
-		return nil, false, fmt.Errorf("looking for whose Open vSwitch is: %w", errors.Join(err, ErrDataPath))
+		return nil, false, fmt.Errorf("checking whether OVN controls Open vSwitch: %w", errors.Join(err, ErrDataPath))
 	}
 	return found, isOVNs(roots[0].ExternalIDs), nil
 }
 
-// zone returns the zone of connection tracking that ovn-controller has given to
-// the port.
+// zone returns the zone of connection tracking that ovn-controller has assigned to the port.
 func (d *database) zone(ctx context.Context, bridge, port string) (uint16, error) {
 	res, err := d.transact(ctx, selectOp("Open_vSwitch", nil, "external_ids"), selectOp("Bridge", named(bridge), "external_ids"))
 	if err != nil {
@@ -249,7 +246,7 @@ func (d *database) zone(ctx context.Context, bridge, port string) (uint16, error
 	}
 	for _, r := range res[0].Rows {
 		if !isOVNs(stringMap(r["external_ids"])) {
-			return 0, fmt.Errorf("which connections were the pod's is not known: %w", errNotOVN)
+			return 0, fmt.Errorf("the pod's connections are not known: %w", errNotOVN)
 		}
 	}
 	if len(res[1].Rows) == 0 {
@@ -257,7 +254,7 @@ func (d *database) zone(ctx context.Context, bridge, port string) (uint16, error
 	}
 	text, given := stringMap(res[1].Rows[0]["external_ids"])[keyZone+port]
 	if !given {
-		return 0, fmt.Errorf("ovn-controller has given port %s no zone on bridge %s: which connections were the pod's is not known", port, bridge)
+		return 0, fmt.Errorf("ovn-controller has given port %s no zone on bridge %s: the pod's connections are not known", port, bridge)
 	}
 	zone, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// bindingVersion is the version of the description that binding drivers get.
-// Fields may be added to it; for anything else there is a new version.
+// bindingVersion is the version of the description for binding drivers. Fields may be added; any
+// other change needs a new version.
 const bindingVersion = "binding.kuryr.openstack.org/v1"
 
 // description is what a binding driver reads from its standard input.
@@ -39,7 +39,7 @@ type description struct {
 }
 
 type describedAddress struct {
-	Address string `json:"address"` // with the length of the subnet's prefix
+	Address string `json:"address"` // with the prefix length of the subnet
 	Gateway string `json:"gateway,omitempty"`
 }
 
@@ -48,7 +48,7 @@ type describedRoute struct {
 	Gateway     string `json:"gateway,omitempty"`
 }
 
-// describe returns i as a binding driver reads it.
+// describe returns i in the form that a binding driver reads.
 func describe(verb string, i Interface) ([]byte, error) {
 	d := description{
 		APIVersion: bindingVersion, Verb: verb, Type: i.Type, PortID: i.PortID, HostDevice: HostDevice(i.PortID),
@@ -68,8 +68,8 @@ func describe(verb string, i Interface) ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// environment returns the same in short, for scripts: all that a driver finds
-// in its environment. The daemon's own is none of its business.
+// environment returns the same in short form, for scripts. It is the driver's whole environment:
+// the daemon's own does not concern it.
 func environment(verb string, i Interface) []string {
 	path := os.Getenv("PATH")
 	if path == "" {
@@ -107,7 +107,7 @@ func text(a netip.Addr) string {
 	return a.String()
 }
 
-// number returns n, or nothing if n says nothing.
+// number formats n; 0 is the empty string.
 func number(n int) string {
 	if n == 0 {
 		return ""

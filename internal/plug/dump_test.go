@@ -11,8 +11,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// The kernel says of a list that changed while it was told that it may not be
-// whole. That is no fault of the port's.
+// If a list changes while the kernel returns it, the kernel reports that it may be incomplete.
+// That is no fault of the port.
 func TestCheckWhileAddressesChange(t *testing.T) {
 	d := bridges(t)
 	ns := newNamespace(t)
@@ -44,15 +44,15 @@ func TestCheckWhileAddressesChange(t *testing.T) {
 	mustUnplug(t, d, p)
 }
 
-// many are so many addresses that the kernel tells them in several parts.
+// many is a number of addresses that the kernel returns in several parts.
 const many = 1000
 
 func address(k int) *netlink.Addr {
 	return &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(127, 1, byte(k>>8), byte(k)), Mask: net.CIDRMask(32, 32)}, Scope: int(netlink.SCOPE_HOST)}
 }
 
-// changeAddresses gives lo one more address, and takes it away, in turns until stop.
-// What lists them is in luck more often than not, also where all is slow.
+// changeAddresses adds an address to lo and removes it, in turns until stop. Most attempts to
+// list the addresses succeed, even if everything is slow.
 func changeAddresses(stop <-chan struct{}) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {

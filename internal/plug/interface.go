@@ -13,37 +13,35 @@ import (
 	"strings"
 )
 
-// ErrInvalid: the interface cannot be plugged as it is described, wherever and
-// however often that is tried.
+// ErrInvalid: the interface cannot be plugged as described, and a repeated call fails, too.
 var ErrInvalid = errors.New("invalid interface")
 
 var (
 	typeRE      = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 	portIDRE    = regexp.MustCompile(`^[A-Za-z0-9][-_.A-Za-z0-9]{0,63}$`)
 	containerRE = regexp.MustCompile(`^[A-Za-z0-9][-_.A-Za-z0-9]{0,127}$`)
-	// The kernel takes nearly anything else for a name too, but reads % as a
-	// template, and ifconfig(8) reads : as an alias.
+	// The kernel accepts nearly every other name, too. But it reads % as a template, and
+	// ifconfig(8) reads : as an alias.
 	deviceRE = regexp.MustCompile(`^[^/:%\s\x00-\x1f\x7f]{1,15}$`)
 )
 
 const (
-	minMTU     = 68     // RFC 791: what every link has to carry
+	minMTU     = 68     // RFC 791: every link must carry it
 	minMTUv6   = 1280   // RFC 8200; below it the kernel has no IPv6 on a device
-	maxMTUVeth = 65_535 // the kernel's bound for veth
+	maxMTUVeth = 65_535 // the kernel's limit for veth
 )
 
-// HostDevice returns the name of the node's end of the port's device pair: tap
-// and the first eleven characters of the port's ID, as OpenStack's agents have
-// it, so that a look at the node tells which port it is.
+// HostDevice returns the name of the node's end of the port's device pair: tap and the first
+// eleven characters of the port's ID. OpenStack's agents use the same form, so that the name
+// shows on the node which port it is.
 func HostDevice(portID string) string {
 	return "tap" + portID[:min(len(portID), 11)]
 }
 
-// HardwareAddr returns the MAC address that the sandbox's end gets: i.MAC, or,
-// for a port of which none is known, a locally administered one. That follows
-// from the port's ID alone. So it needs no place to be kept, it is the same after
-// any interruption, and it moves with the port to another sandbox, where the
-// neighbours go on finding it; one of the kernel's choice would change each time.
+// HardwareAddr returns the MAC address of the sandbox's end: i.MAC, or a locally administered
+// address if i.MAC is empty. That address is derived from the port's ID alone. So it need not be
+// stored, and is the same after any interruption. It also moves with the port to another sandbox,
+// so neighbours still find it. An address of the kernel's choice would change each time.
 func (i Interface) HardwareAddr() net.HardwareAddr {
 	if len(i.MAC) > 0 {
 		return i.MAC
@@ -55,7 +53,7 @@ func (i Interface) HardwareAddr() net.HardwareAddr {
 	return mac
 }
 
-// checkIdentity says whether i tells enough, and nothing harmful, to unplug it.
+// checkIdentity returns an error unless i has valid values for everything that unplug needs.
 func (i Interface) checkIdentity() error {
 	switch {
 	case !portIDRE.MatchString(i.PortID):
@@ -66,7 +64,7 @@ func (i Interface) checkIdentity() error {
 	return nil
 }
 
-// check says whether i can be plugged.
+// check returns an error if i cannot be plugged.
 func (i Interface) check() error {
 	if err := i.checkIdentity(); err != nil {
 		return err
@@ -102,8 +100,8 @@ func (i Interface) checkAddresses() error {
 	return nil
 }
 
-// deviceName reports whether a device may be called so. All and default are
-// names of folders that stand for every device under /proc/sys/net.
+// deviceName reports whether a device may have this name. all and default are names of folders
+// that stand for every device under /proc/sys/net.
 func deviceName(s string) bool {
 	return deviceRE.MatchString(s) && s != "." && s != ".." && s != "all" && s != "default" && s != "lo"
 }
@@ -117,16 +115,16 @@ func (i Interface) hasIPv6() bool {
 	return false
 }
 
-// hop is one route of the sandbox, in full.
+// hop is one complete route of the sandbox.
 type hop struct {
 	Destination netip.Prefix
 	Gateway     netip.Addr // invalid: the destination is on the link
-	OnLink      bool       // the gateway is in no subnet of ours, and on the link nevertheless
+	OnLink      bool       // the gateway is in none of i's subnets, but still on the link
 }
 
-// hops returns the routes that i's sandbox gets besides those that come with
-// the addresses. A default route among i.Routes beats the subnets' gateways, as
-// it does for a DHCP client (RFC 3442); without i.Default there is none at all.
+// hops returns the routes of i's sandbox, in addition to those of the addresses. A default route
+// among i.Routes wins over the subnets' gateways, as for a DHCP client (RFC 3442). Without
+// i.Default there is no default route.
 func (i Interface) hops() []hop {
 	var hops []hop
 	done := map[netip.Prefix]bool{}
@@ -149,7 +147,7 @@ func (i Interface) hops() []hop {
 	return hops
 }
 
-// onLink reports whether the kernel finds a by a subnet of i, or by its scope.
+// onLink reports whether the kernel reaches a directly: by a subnet of i, or by its scope.
 func (i Interface) onLink(a netip.Addr) bool {
 	if a.Is6() && a.IsLinkLocalUnicast() {
 		return true
@@ -169,11 +167,10 @@ func unspecified(like netip.Addr) netip.Addr {
 	return netip.IPv6Unspecified()
 }
 
-// mark is what the alias of the node's end says: whose it is. It survives the
-// daemon, and people see it in "ip link".
+// mark is the alias of the node's end. It names the owner, outlives the daemon, and is visible in
+// "ip link".
 //
-// On is set when the sandbox's device is on top of the far end, which stays
-// parked: see Parking.
+// on is set when the sandbox's device is on top of the far end, which stays parked: see Parking.
 type mark struct {
 	port, sandbox, name string
 	on                  bool
@@ -186,7 +183,7 @@ const (
 
 func markOf(i Interface) mark { return mark{port: i.PortID, sandbox: i.ContainerID, name: i.Name} }
 
-// is says whether it is i's device, of its own or on top of a parked one.
+// is reports whether the device belongs to i, as a pair of its own or on top of a parked one.
 func (m mark) is(i Interface) bool { m.on = false; return m == markOf(i) }
 
 func (m mark) String() string {
@@ -197,7 +194,7 @@ func (m mark) String() string {
 	return s
 }
 
-// parseMark reads what String has written, and nothing else.
+// parseMark parses the output of String, and nothing else.
 func parseMark(alias string) (mark, bool) {
 	alias, on := strings.CutSuffix(alias, markOn)
 	word := strings.Split(alias, " ")

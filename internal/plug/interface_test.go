@@ -118,7 +118,7 @@ func TestHostDevice(t *testing.T) {
 	}
 }
 
-// FuzzMark: what is read is what is written, and nothing else is read.
+// FuzzMark: parsing accepts exactly the texts that writing produces.
 func FuzzMark(f *testing.F) {
 	f.Add(markOf(valid()).String())
 	f.Add("kuryr port=a sandbox=b interface=c")
@@ -137,8 +137,8 @@ func FuzzMark(f *testing.F) {
 	})
 }
 
-// FuzzIdentity: whatever passes the check makes a mark that can be read, and
-// names that stay what they are as parts of paths and of command lines.
+// FuzzIdentity: an identity that passes the check makes a mark that can be parsed. Its names stay
+// unchanged as parts of paths and of command lines.
 func FuzzIdentity(f *testing.F) {
 	f.Add("a28c7404-7495-4557-b7fc-3e293508dbc6", "c1", "eth0")
 	f.Add("../../../../x", "a b", "e\x00")

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// On a node that cannot park nothing is kept of the try, however often it is made.
+// On a node that cannot park, attempts to park leave nothing, however many there are.
 func TestNothingIsKeptOfAParkingThatCannotBe(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED: making network namespaces needs root")
@@ -31,7 +31,7 @@ func TestNothingIsKeptOfAParkingThatCannotBe(t *testing.T) {
 		if lot != nil || !errors.Is(err, ErrCannotPark) {
 			t.Fatalf("try %d: open = %v, %v; want ErrCannotPark", try, lot, err)
 		}
-		p.close() // closes nothing twice
+		p.close() // must not close anything twice
 	}
 	probeParking = probe
 	lot, err := p.open()
@@ -45,7 +45,7 @@ func TestNothingIsKeptOfAParkingThatCannotBe(t *testing.T) {
 	p.close()
 }
 
-// In a container of its own a daemon parks only where the namespace outlives it.
+// In a container of its own, a daemon parks only if the namespace outlives the container.
 func TestParkInAContainer(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED: making mount namespaces needs root")

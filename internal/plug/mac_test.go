@@ -13,7 +13,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
-// A port that comes by CNI_ARGS has a MAC address only if they say one.
+// A port in CNI_ARGS has a MAC address only if they give one.
 func TestPortWithoutAMAC(t *testing.T) {
 	for typ, prepare := range map[string]func(t *testing.T) (d plug.Driver, told func(plug.Interface) string){
 		"bridge": func(t *testing.T) (plug.Driver, func(plug.Interface) string) {
@@ -61,8 +61,8 @@ func TestPortWithoutAMAC(t *testing.T) {
 	}
 }
 
-// OVN drops what comes from another address than the port's own, so that such
-// a pod would start and reach nobody.
+// OVN drops packets from another MAC address than the port's own. So such a pod would start and
+// reach no other host.
 func TestPortWithoutAMACOnOVN(t *testing.T) {
 	v := newVswitch(t)
 	v.ctl(t, "set", "Open_vSwitch", ".", "external_ids:ovn-remote=unix:/nowhere")

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// macvlan is the kind of device for a port whose MAC address the SDN lets pass
-// at the node's own port (an allowed address pair). Pods of one node reach each
-// other in its kernel, past the SDN's security groups.
+// macvlan is the kind of device for a port whose MAC address may pass the node's own port (an
+// allowed address pair). Pods of one node reach each other in its kernel, without the SDN's
+// security groups.
 type macvlan struct{}
 
 var _ kind = macvlan{}
@@ -21,7 +21,7 @@ var _ kind = macvlan{}
 func (macvlan) name() string   { return "macvlan" }
 func (macvlan) module() string { return "macvlan" }
 
-// check wants the port's own address: the SDN would drop all other's traffic.
+// check requires the port's own MAC address: the SDN would drop traffic from any other.
 func (macvlan) check(i Interface) error {
 	if len(i.MAC) == 0 {
 		return fmt.Errorf("port %s has no MAC address, and the SDN passes only the traffic of the port's own: %w", i.PortID, ErrInvalid)
@@ -38,7 +38,7 @@ func (macvlan) rival(l netlink.Link, i Interface) bool {
 	return ok && m.Mode == netlink.MACVLAN_MODE_BRIDGE && m.HardwareAddr.String() == i.HardwareAddr().String()
 }
 
-// taken: the kernel notices as the device is brought up.
+// taken: the kernel notices the conflict when the device is brought up.
 func (macvlan) taken(err error) bool { return errors.Is(err, unix.EADDRINUSE) }
 
 func (macvlan) claim(i Interface) string { return fmt.Sprintf("MAC address %s", i.HardwareAddr()) }

@@ -11,8 +11,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
-// The daemon has 40 MiB for all it does. What this package holds for a node
-// with as many ports as a node can have pods is to be a small part of that.
+// The daemon has 40 MiB in all. This package must need a small part of that for a node with the
+// maximum number of ports.
 func TestMemoryOfManyPorts(t *testing.T) {
 	v := newForeignVswitch(t)
 	v.ctl(t, "set", "Open_vSwitch", ".", "external_ids:ovn-remote=unix:/nowhere")

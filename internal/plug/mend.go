@@ -11,11 +11,10 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Mend puts the node's ends of ports that sandboxes have back to where Plug has put
-// them, and returns those that were off it: a bridge that was deleted and made anew,
-// or a database of Open vSwitch that was lost, has no ports. What is in the sandbox is the pod's own
-// business, and a pair that is gone has taken the pod's interface with it. Ports that
-// binding drivers plug, and those without a node's end, are left alone.
+// Mend connects the node's ends of sandboxes' ports to their switch again if they are missing
+// there, and returns these ports. A recreated bridge, or a lost database of Open vSwitch, has no
+// ports. Mend does not look into the sandbox: if a pair is gone, so is the pod's interface. It
+// ignores ports of binding drivers, and ports without a node's end.
 func (s *Set) Mend(ctx context.Context, all []Interface) ([]Interface, error) {
 	off, err := s.detached(ctx, all)
 	if err != nil {
@@ -30,7 +29,7 @@ func (s *Set) Mend(ctx context.Context, all []Interface) ([]Interface, error) {
 			return err
 		})
 		if err != nil {
-			failed = append(failed, fmt.Errorf("putting port %s of %s back: %w", i.PortID, i.Pod, err))
+			failed = append(failed, fmt.Errorf("plugging port %s of %s again: %w", i.PortID, i.Pod, err))
 		}
 		if done {
 			mended = append(mended, i)
@@ -39,7 +38,8 @@ func (s *Set) Mend(ctx context.Context, all []Interface) ([]Interface, error) {
 	return mended, errors.Join(failed...)
 }
 
-// detached returns those that are not where they have to be, as one look at all says.
+// detached returns the ports that are missing in the switch. It reads the devices and the rows
+// once.
 func (s *Set) detached(ctx context.Context, all []Interface) ([]Interface, error) {
 	links, err := dump(netlink.LinkList)
 	if err != nil {
@@ -49,7 +49,7 @@ func (s *Set) detached(ctx context.Context, all []Interface) ([]Interface, error
 	for _, l := range links {
 		devices[l.Attrs().Name] = l
 	}
-	var rows map[string]*ovsRow // nil: not asked for yet
+	var rows map[string]*ovsRow // nil: not read yet
 	var off []Interface
 	for _, i := range all {
 		l := devices[HostDevice(i.PortID)]
@@ -80,9 +80,9 @@ func (s *Set) detached(ctx context.Context, all []Interface) ([]Interface, error
 	return off, nil
 }
 
-// mend puts one back, now that no call for the port is at work, and reports whether it was
-// off the switch. That the node's own stack was not kept off the device is put right as
-// well, and not told: the pod had its network.
+// mend plugs one port again while no call for it is running, and reports whether it was missing in
+// the switch. It also restores the settings that keep the node's own stack off the device, without
+// reporting that: the pod had its network.
 func (s *Set) mend(ctx context.Context, i Interface) (bool, error) {
 	h, err := openNetlink()
 	if err != nil {
@@ -91,11 +91,11 @@ func (s *Set) mend(ctx context.Context, i Interface) (bool, error) {
 	defer h.Close()
 	p := pair{h, i}
 	node, m, err := p.find()
-	if err != nil || node == nil || !m.is(i) { // another sandbox's meanwhile, or gone
+	if err != nil || node == nil || !m.is(i) { // no device, or another sandbox's
 		return false, err
 	}
 	if m.on {
-		p.i = s.parked(i) // so is its row, while sandboxes come and go
+		p.i = s.parked(i) // its row is the parked one's, too, and stays while sandboxes change
 	}
 	k, err := s.keeper(p.i)
 	if err != nil {
@@ -127,7 +127,7 @@ func (s *Set) keeper(i Interface) (keeper, error) {
 	return bridgeWiring{br}, err
 }
 
-// rows are the interfaces of the switch that carry Kuryr's mark, by name.
+// rows returns by name the interfaces of the switch that carry Kuryr's mark.
 func (d *database) rows(ctx context.Context) (map[string]*ovsRow, error) {
 	all, err := d.plugged(ctx)
 	rows := make(map[string]*ovsRow, len(all))

@@ -14,7 +14,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
-// mended wants Mend to put exactly these ports back.
+// mended requires that Mend restores exactly these ports.
 func mended(t testing.TB, s *plug.Set, all []plug.Interface, want ...plug.Interface) {
 	t.Helper()
 	var got, wanted []string
@@ -30,7 +30,7 @@ func mended(t testing.TB, s *plug.Set, all []plug.Interface, want ...plug.Interf
 	}
 }
 
-// What takes pods' ports off the node's switch does so for a while only.
+// Other programs may remove pods' ports from the node's switch, but only for a while.
 func TestMendOpenVSwitch(t *testing.T) {
 	v, l := newVswitch(t), newLot(t)
 	s := plug.New(plug.Config{OVSDB: v.endpoint, Bridge: "br-int", Parking: l.path})
@@ -45,7 +45,7 @@ func TestMendOpenVSwitch(t *testing.T) {
 	}
 	mustUnplug(t, d, gone)
 	mended(t, s, append(all, gone))
-	a.run(t, "ip", "address", "add", "172.16.0.1/24", "dev", "eth0") // of no concern to the node
+	a.run(t, "ip", "address", "add", "172.16.0.1/24", "dev", "eth0") // does not concern the node
 
 	v.ctl(t, "del-br", "br-int")
 	if got, err := s.Mend(t.Context(), all); len(got) != 0 || !errors.Is(err, plug.ErrDataPath) {
@@ -63,7 +63,7 @@ func TestMendOpenVSwitch(t *testing.T) {
 	mended(t, s, all, anew)
 	neutral := "/proc/sys/net/ipv6/conf/" + plug.HostDevice(parked.PortID) + "/disable_ipv6"
 	sh(t, "sh", "-c", "echo 0 >"+neutral)
-	mended(t, s, all) // the pod had its network: it is put right, and not told
+	mended(t, s, all) // the pod had its network: the setting is repaired, but not reported
 	if got := sh(t, "cat", neutral); got != "1" {
 		t.Errorf("disable_ipv6 is %s after Mend, want 1", got)
 	}
@@ -79,7 +79,7 @@ func TestMendOpenVSwitch(t *testing.T) {
 	mended(t, s, all, anew)
 	waited(t, d, anew)
 	v.ctl(t, "set", "bridge", "br-int", "external_ids:ct-zone-"+parked.PortID+"=7")
-	mustUnplug(t, d, parked) // its row is the parking's, as before
+	mustUnplug(t, d, parked) // its row belongs to the parking, as before
 	if got, err := s.Parked(t.Context()); err != nil || !got[parked.PortID] {
 		t.Errorf("Parked = %v, %v; want port %s to be whole", got, err, parked.PortID)
 	}
@@ -111,5 +111,5 @@ func TestMendBridge(t *testing.T) {
 	mended(t, s, all, all...)
 	transfer(t, a, b, addr(all[1], 0))
 	sh(t, "ip", "link", "del", plug.HostDevice(all[1].PortID))
-	mended(t, s, all) // the pod has no interface to put anywhere
+	mended(t, s, all) // the pod has no interface to connect
 }

@@ -10,11 +10,10 @@ import (
 	"strings"
 )
 
-// lastingMounts returns an error if what this process mounts in dir ends with it.
-// That is so for the first process of a container, whose mount namespace is
-// nobody else's, unless the container shares the mounts in dir with the node. Any
-// other process leaves them to whom it has the mount namespace from, if it is no
-// more than that: propagation says nothing then, a node's mounts may be private.
+// lastingMounts returns an error if mounts of this process in dir end with it. That is so for the
+// first process of a container, which has its own mount namespace, unless the container shares the
+// mounts in dir with the node. The mounts of any other process belong to the process that gave it
+// the mount namespace. Propagation says nothing then, because a node's mounts may be private.
 func lastingMounts(dir string) error {
 	if os.Getpid() != 1 {
 		return nil
@@ -28,13 +27,13 @@ func lastingMounts(dir string) error {
 		return err
 	}
 	if !shared(string(mounts), dir) {
-		return fmt.Errorf("what is mounted in %s would end with the daemon's container, as it is not shared with the node (mountPropagation: Bidirectional)", dir)
+		return fmt.Errorf("mounts in %s would end with the daemon's container, because they are not shared with the node (mountPropagation: Bidirectional)", dir)
 	}
 	return nil
 }
 
-// shared says whether mounts in dir are seen by others, too, according to a
-// mountinfo (proc(5)), in which the mount that is on top comes last.
+// shared reports whether mounts in dir are visible outside, according to a mountinfo (proc(5)), in
+// which the topmost mount is last.
 func shared(mounts, dir string) bool {
 	longest, is := 0, false
 	for line := range strings.Lines(mounts) {
@@ -57,5 +56,5 @@ func shared(mounts, dir string) bool {
 	return is
 }
 
-// unescape is for what would end a field of a mountinfo.
+// unescape decodes characters that would end a field of a mountinfo.
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)

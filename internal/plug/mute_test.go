@@ -15,7 +15,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
-// nodeHas gives the node an address that is not for pods, and says where UDP comes in.
+// nodeHas gives the node an address that is not for pods, and returns a UDP socket there.
 func nodeHas(t testing.TB, address string) net.PacketConn {
 	t.Helper()
 	sh(t, "ip", "link", "set", "lo", "up")
@@ -29,7 +29,7 @@ func nodeHas(t testing.TB, address string) net.PacketConn {
 	return conn
 }
 
-// gets reports whether something comes in, while again is done some times.
+// gets reports whether a packet comes in. Meanwhile it calls again several times.
 func gets(t testing.TB, conn net.PacketConn, again func()) bool {
 	t.Helper()
 	for range 4 {
@@ -44,8 +44,8 @@ func gets(t testing.TB, conn net.PacketConn, again func()) bool {
 
 const nodesOwn = "192.0.2.77"
 
-// answersNothing wants the node's own stack not to speak by a device, nor to believe what
-// comes in by it.
+// answersNothing requires that the node's own stack neither sends on a device, nor believes
+// packets that come in by it.
 func answersNothing(t testing.TB, pod *attacker, device string) {
 	t.Helper()
 	mac := macOf(t, device)
@@ -72,7 +72,7 @@ func answersNothing(t testing.TB, pod *attacker, device string) {
 	}
 }
 
-// keepsOut wants the node's own stack to be out of a pod's reach by the node's device.
+// keepsOut requires that a pod cannot reach the node's own stack by the node's device.
 func keepsOut(t testing.TB, pod *attacker, device string) {
 	t.Helper()
 	answersNothing(t, pod, device)
@@ -97,14 +97,13 @@ func macOf(t testing.TB, device string) net.HardwareAddr {
 	return dev.HardwareAddr
 }
 
-// A pod that is not a router says to be one, and wants to talk to the node past its
-// port's security groups.
+// A pod claims to be a router, and tries to reach the node around its port's security groups.
 func TestNodeIsOutOfReach(t *testing.T) {
 	t.Run("bridge", func(t *testing.T) {
 		d := bridges(t)
 		p := pod(t, "bridge", 60, newNamespace(t))
 		mustPlug(t, d, p)
-		answersNothing(t, attack(t, namespace{p.Netns}, p.Name), "br-test") // what is let in by it: TestAttackOnABridge
+		answersNothing(t, attack(t, namespace{p.Netns}, p.Name), "br-test") // TestAttackOnABridge tests the packets that it admits
 		if got := sh(t, "cat", "/proc/sys/net/ipv4/conf/br-test/rp_filter"); got != "0" {
 			t.Errorf("rp_filter of the bridge is %s, want 0: replies by host ports come by it", got)
 		}
@@ -120,13 +119,12 @@ func TestNodeIsOutOfReach(t *testing.T) {
 		tap := plug.HostDevice(p.PortID)
 		eventually(t, "a port number", func() bool { return v.ctl(t, "get", "Interface", tap, "ofport") != "[]" })
 		keepsOut(t, attack(t, namespace{p.Netns}, p.Name), tap)
-		v.ctl(t, "del-port", tap) // as with a bridge or a database that is lost
+		v.ctl(t, "del-port", tap) // as after the loss of a bridge or a database
 		keepsOut(t, attack(t, namespace{p.Netns}, p.Name), tap)
 	})
 }
 
-// What the daemon before has plugged, or a person has switched on, is put right as the
-// port is looked after.
+// Settings of an earlier daemon, or of a person, are corrected when the port is checked.
 func TestMuteAgain(t *testing.T) {
 	d := bridges(t)
 	p := pod(t, "bridge", 62, newNamespace(t))
@@ -139,9 +137,9 @@ func TestMuteAgain(t *testing.T) {
 	mustCheck(t, d, p)
 }
 
-// Where the distribution says so for all devices, systemd writes rp_filter=2 some time after
-// the node's end was made. That is as good, no fault of the pod's port, and no reason to
-// look after it again. Off is not.
+// If the distribution configures it for all devices, systemd writes rp_filter=2 some time after
+// the node's end was made. That value is as good, and no fault of the pod's port. It causes no
+// repair. The value 0 does.
 func TestFilterThatTheNodeHasChanged(t *testing.T) {
 	d, s := bridges(t), plug.New(plug.Config{Bridge: "br-test"})
 	p := pod(t, "bridge", 66, newNamespace(t))
@@ -162,9 +160,9 @@ func TestFilterThatTheNodeHasChanged(t *testing.T) {
 	mustCheck(t, d, p)
 }
 
-// The kernel goes by the larger of conf/all and the device's own. Loose (2) would let in
-// what has a route by any device, a default route too, but not by a device without an
-// address, as the node's ends have none: it refuses as strict (1) does.
+// The kernel uses the larger one of conf/all and the device's own value. Loose mode (2) would
+// admit a source with a route by any device, even a default route. But for a device without an
+// address, such as the node's ends, it refuses like strict mode (1).
 func TestFilterOfALooseNode(t *testing.T) {
 	d := bridges(t)
 	p := pod(t, "bridge", 67, newNamespace(t))
@@ -181,10 +179,10 @@ func TestFilterOfALooseNode(t *testing.T) {
 		}
 	}
 	sh(t, "sh", "-c", "echo 0 | tee /proc/sys/net/ipv4/conf/all/rp_filter /proc/sys/net/ipv4/conf/"+tap+"/rp_filter")
-	s.can([]string{packetsToTheNode}, []string{packetsToTheNode}) // it is the filter that does it
+	s.can([]string{packetsToTheNode}, []string{packetsToTheNode}) // this shows that the filter does it
 }
 
-// Somebody's bridge, which is down and has an address, is brought up as it is.
+// Another owner's bridge, which is down and has an address, is brought up unchanged.
 func TestBridgeWithAnAddressIsLeftAlone(t *testing.T) {
 	d := bridges(t)
 	sh(t, "ip", "link", "add", "br-test", "type", "bridge")
@@ -195,7 +193,7 @@ func TestBridgeWithAnAddressIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A pod whose port has IPv4 addresses only has no IPv6 that a neighbour could give it.
+// A pod whose port has only IPv4 addresses gets no IPv6 from any neighbour.
 func TestPodTakesNoRouterAdvertisements(t *testing.T) {
 	nodetest.Need(t)
 	for name, start := range map[string]func(t *testing.T) (plug.Driver, string){

@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nested plugs ports of a node that is a virtual machine: a device of the
-// kernel's on top of the node's interface, its parent, goes into the sandbox.
-// There is no pair and no switch on the node; the SDN's switch is outside of it
-// and has the port wired before there is a pod. So nothing is left on the node
-// when the sandbox goes, and the mark is on the device in the sandbox.
+// nested plugs ports of a node that is a virtual machine. It makes a kernel device in the
+// sandbox, on top of the node's interface, which is the device's parent. The node has no pair and
+// no switch. The SDN's switch is outside of the node, and has wired the port before the pod
+// exists. So nothing stays on the node when the sandbox ends. The mark is on the device in the
+// sandbox.
 type nested struct {
 	set  *Set
 	kind kind
@@ -25,15 +25,15 @@ type nested struct {
 
 var _ Driver = (*nested)(nil)
 
-// kind is what differs between devices that have a parent.
+// kind is what differs between the kinds of devices with a parent.
 type kind interface {
-	name() string   // the kernel's word for such devices
-	module() string // of the kernel, that makes them
+	name() string   // the kernel's name for such devices
+	module() string // the kernel module that makes them
 	check(i Interface) error
 	link(attrs netlink.LinkAttrs, i Interface) netlink.Link
-	// rival reports whether l, on the same parent, leaves no room for i's device.
+	// rival reports whether l, on the same parent, conflicts with i's device.
 	rival(l netlink.Link, i Interface) bool
-	taken(err error) bool // whether the kernel says so
+	taken(err error) bool // whether the kernel reports such a conflict
 	claim(i Interface) string
 }
 
@@ -57,11 +57,11 @@ func (n *nested) Plug(ctx context.Context, i Interface) error {
 	})
 }
 
-// Wait returns at once: the SDN has wired the port when its node got it.
+// Wait returns at once: the SDN wired the port when it gave the port to the node.
 func (n *nested) Wait(context.Context, Interface) error { return nil }
 
-// Unplug needs no path of the network namespace, which the runtime may have
-// forgotten while something still holds the namespace, and the device in it.
+// Unplug needs no path of the network namespace. The runtime may have forgotten the path while
+// the namespace, with the device in it, still exists.
 func (n *nested) Unplug(_ context.Context, i Interface) error {
 	p, err := openPeers(&n.set.peers)
 	if err != nil {
@@ -88,14 +88,14 @@ func (n *nested) Check(_ context.Context, i Interface) error {
 	return n.with(i, child.intact)
 }
 
-// unmarked reports whether l is i's, made by a call that was cut off before it
-// could say so: the port's MAC address is nobody else's.
+// unmarked reports whether l is i's device, made by a call that was interrupted before it wrote the
+// mark: no other device has the port's MAC address.
 func (n *nested) unmarked(l netlink.Link, i Interface) bool {
 	a := l.Attrs()
 	return a.Alias == "" && l.Type() == n.kind.name() && a.HardwareAddr.String() == i.HardwareAddr().String()
 }
 
-// with calls f with i's place: its namespace and the parent, which is up.
+// with calls f with i's namespace and the parent, which is up.
 func (n *nested) with(i Interface, f func(child) error) error {
 	return between(i, func(ns netns, h *netlink.Handle) error {
 		parent, err := n.set.parent(h)
@@ -106,8 +106,8 @@ func (n *nested) with(i Interface, f func(child) error) error {
 	})
 }
 
-// parent returns the interface that devices are put on top of: the configured
-// one, or else that of the default route.
+// parent returns the interface that devices are put on top of: the configured one, otherwise that
+// of the default route.
 func (s *Set) parent(h *netlink.Handle) (netlink.Link, error) {
 	if s.config.Parent == "" {
 		index, err := defaultRoute(h)
@@ -122,7 +122,7 @@ func (s *Set) parent(h *netlink.Handle) (netlink.Link, error) {
 	}
 	l, err := device(h, s.config.Parent)
 	if err == nil && l == nil {
-		err = fmt.Errorf("the node has no interface %s, which pods' interfaces are to be put on: %w", s.config.Parent, ErrDataPath)
+		err = fmt.Errorf("the node has no interface %s, which is configured below pods' devices: %w", s.config.Parent, ErrDataPath)
 	}
 	if err != nil {
 		return nil, err
@@ -137,14 +137,14 @@ func parentUp(l netlink.Link) error {
 	return nil
 }
 
-// defaultRoute returns the index of its interface; IPv4's comes first.
+// defaultRoute returns the index of the default route's interface. IPv4 comes first.
 func defaultRoute(h *netlink.Handle) (int, error) {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		routes, err := dump(func() ([]netlink.Route, error) {
 			return h.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
 		})
-		// A table of many routes that change all the time is never told whole: the
-		// default one is not among those that change.
+		// The kernel never returns a consistent dump of a large table that changes all the time.
+		// The default route is not among the routes that change.
 		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return 0, fmt.Errorf("listing the node's routes: %w", err)
 		}
@@ -159,5 +159,5 @@ func defaultRoute(h *netlink.Handle) (int, error) {
 			return best.LinkIndex, nil
 		}
 	}
-	return 0, fmt.Errorf("the node has no default route that says which interface pods' are to be put on, and none is configured: %w", ErrDataPath)
+	return 0, fmt.Errorf("the node has no default route to find the interface below pods' devices: set node.parentInterface: %w", ErrDataPath)
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
-// virtualMachine is a node that is one: its interface leads to an outside
-// that stands for the SDN, which has the pods' gateway.
+// virtualMachine is a node that is a virtual machine. Its interface leads to an outside that
+// stands for the SDN and has the pods' gateway.
 type virtualMachine struct {
 	typ     string // of ports
 	parent  string
@@ -28,8 +28,8 @@ type virtualMachine struct {
 	driver  plug.Driver
 }
 
-// onVirtualMachine runs a test for each type of nested ports, and with each
-// name of the node's interface: one may be called as the pods' are.
+// onVirtualMachine runs a test for each type of nested ports, and with each name of the node's
+// interface. One name equals that of the pods' interfaces.
 func onVirtualMachine(t *testing.T, test func(t *testing.T, vm virtualMachine)) {
 	for _, typ := range []string{"macvlan", "vlan"} {
 		for _, parent := range []string{"nic0", "eth0"} {
@@ -69,8 +69,8 @@ func remove(name string) {
 	}
 }
 
-// needVLAN skips where the kernel cannot make VLAN devices, and fails there if
-// it was made to be one that can.
+// needVLAN skips the test if the kernel cannot make VLAN devices. It fails if the test's kernel
+// was chosen because it can.
 func needVLAN(t testing.TB) {
 	t.Helper()
 	switch has := hasVLAN(t); {
@@ -196,7 +196,7 @@ func TestNestedPlugAgainChangesNothing(t *testing.T) {
 		ns := newNamespace(t)
 		p := vm.pod(t, 5, ns)
 		mustPlug(t, vm.driver, p)
-		state := func() string { // without what the kernel adds in its own time
+		state := func() string { // without what the kernel adds later
 			index, _, _ := strings.Cut(ns.run(t, "ip", "-o", "link", "show", "eth0"), ":")
 			return index + ns.run(t, "ip", "-o", "address", "show", "scope", "global") + ns.run(t, "ip", "route")
 		}
@@ -208,7 +208,7 @@ func TestNestedPlugAgainChangesNothing(t *testing.T) {
 	})
 }
 
-// A call that is cut off leaves one of these states, or somebody was at work.
+// An interrupted call, or another program, leaves one of these states.
 func TestNestedPlugAfterACrash(t *testing.T) {
 	set := func(more ...string) func(*testing.T, virtualMachine, namespace, plug.Interface) {
 		return func(t *testing.T, _ virtualMachine, ns namespace, _ plug.Interface) {
@@ -271,8 +271,7 @@ func TestNestedPlugAfterACrash(t *testing.T) {
 	})
 }
 
-// Whether or not a call was cut off before the device could be marked, its DEL
-// removes it.
+// The DEL of a call that was interrupted removes the device, marked or not.
 func TestNestedUnplugAfterACrash(t *testing.T) {
 	onVirtualMachine(t, func(t *testing.T, vm virtualMachine) {
 		for _, known := range []bool{true, false} {
@@ -336,8 +335,8 @@ func TestNestedForeignDeviceInTheSandboxIsLeftAlone(t *testing.T) {
 	})
 }
 
-// The parent may go down for a moment, as when the node's network is set up
-// anew: what is on top of it keeps its routes and works again at once.
+// The parent may be down for a moment, for example while the node's network is being configured.
+// Devices on top of it keep their routes and work again at once.
 func TestNestedOutlivesItsParentsDownTime(t *testing.T) {
 	onVirtualMachine(t, func(t *testing.T, vm virtualMachine) {
 		ns := newNamespace(t)
@@ -482,7 +481,7 @@ func BenchmarkNested(b *testing.B) {
 	}
 }
 
-// A kernel that lacks the module is named as what keeps pods from starting.
+// If the kernel lacks the module, the error names it as the reason why pods cannot start.
 func TestVLANWithoutTheKernelsModule(t *testing.T) {
 	nodetest.Need(t)
 	if hasVLAN(t) {

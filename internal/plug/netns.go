@@ -13,16 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The main thread stays the main goroutine's, so that no other goroutine visits
-// a pod on it: /proc/self and /proc/net are the main thread's, whoever reads them.
+// The main goroutine keeps the main thread, so that no other goroutine enters a pod's namespace
+// on it. /proc/self and /proc/net always show the main thread.
 func init() { runtime.LockOSThread() }
 
-// netns is an open network namespace, which lives at least until close.
+// netns is an open network namespace. It exists at least until close.
 type netns int
 
-// openNetns opens the network namespace of a sandbox. It refuses this
-// process's own, however it is called: what is meant for a pod must never
-// happen to the node.
+// openNetns opens the network namespace of a sandbox. It refuses this process's own namespace, by
+// any path: changes for a pod must never reach the node.
 func openNetns(path string) (netns, error) {
 	if path == "" {
 		return 0, ErrNoNetns
@@ -44,17 +43,18 @@ func openNetns(path string) (netns, error) {
 func checkNetns(fd int, path string) error {
 	var fsys unix.Statfs_t
 	if err := unix.Fstatfs(fd, &fsys); err != nil {
-		return fmt.Errorf("looking at %s: %w", path, err)
+		return fmt.Errorf("checking %s: %w", path, err)
 	}
-	if fsys.Type != unix.NSFS_MAGIC { // the mount point that a deleted namespace leaves
+	// This is the mount point that a deleted namespace leaves.
+	if fsys.Type != unix.NSFS_MAGIC {
 		return fmt.Errorf("%s is no namespace: %w", path, ErrNoNetns)
 	}
 	var its, own unix.Stat_t
 	if err := unix.Fstat(fd, &its); err != nil {
-		return fmt.Errorf("looking at %s: %w", path, err)
+		return fmt.Errorf("checking %s: %w", path, err)
 	}
 	if err := unix.Stat("/proc/thread-self/ns/net", &own); err != nil {
-		return fmt.Errorf("looking at the node's network namespace: %w", err)
+		return fmt.Errorf("checking the node's network namespace: %w", err)
 	}
 	if its.Dev == own.Dev && its.Ino == own.Ino {
 		return fmt.Errorf("%s is the node's own network namespace: %w", path, ErrInvalid)
@@ -64,16 +64,16 @@ func checkNetns(fd int, path string) error {
 
 func (n netns) close() { _ = unix.Close(int(n)) }
 
-// do runs f in the namespace. Sockets, and files under /proc/sys/net, that f
-// opens are the namespace's; f must not start goroutines, which would not be there.
+// do runs f in the namespace. Sockets, and files under /proc/sys/net, that f opens belong to the
+// namespace. f must not start goroutines, because they would run outside of it.
 func (n netns) do(f func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- n.enter(f) }()
 	return <-done
 }
 
-// enter has to be the last thing a goroutine does: if the way back is barred,
-// the thread stays locked and the runtime ends it with the goroutine.
+// enter must be the last call of a goroutine. If the thread cannot return to its namespace, it
+// stays locked, and the runtime ends it with the goroutine.
 func (n netns) enter(f func() error) error {
 	runtime.LockOSThread()
 	home, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)

@@ -29,13 +29,13 @@ func TestMain(m *testing.M) { nodetest.Main(m) }
 // namespace is a pod's network namespace.
 type namespace struct{ path string }
 
-// newNamespace makes one, which goes with the test.
+// newNamespace makes a namespace, which ends with the test.
 func newNamespace(t testing.TB) namespace {
 	t.Helper()
 	nodetest.Need(t)
 	made := make(chan *os.File, 1)
 	go func() {
-		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			t.Error(err)
 		}
@@ -171,8 +171,7 @@ func driver(t testing.TB, s *plug.Set, typ string) plug.Driver {
 	return d
 }
 
-// ping asks for one answer in up to 5 seconds: first packets may be lost to
-// neighbour discovery.
+// ping requires one answer within 5 seconds: first packets may be lost to neighbour discovery.
 func ping(t testing.TB, from namespace, to string) {
 	t.Helper()
 	if _, err := exec.LookPath("ping"); err != nil {
@@ -220,8 +219,8 @@ func transfer(t testing.TB, from, to namespace, address string) {
 func script(t testing.TB, folder, name, text string) {
 	t.Helper()
 	path := filepath.Join(folder, name)
-	// By a shell: a file this process has had open for writing cannot be run
-	// while a child forked meanwhile still holds it.
+	// A shell writes the file. A file that this process has opened for writing cannot be run
+	// while a child that was forked meanwhile still holds it.
 	cmd := exec.Command("sh", "-c", `cat >"$1" && chmod 755 "$1"`, "sh", path)
 	cmd.Stdin = strings.NewReader(text)
 	if out, err := cmd.CombinedOutput(); err != nil {

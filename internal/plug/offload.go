@@ -12,11 +12,10 @@ import (
 // checksums are the features that leave a packet's checksum to the hardware.
 var checksums = []string{"tx-checksum-ip-generic", "tx-checksum-sctp"}
 
-// checksumInSoftware makes the kernel finish the checksums of what leaves by
-// device. Between devices of one kernel it leaves them unfinished, which the
-// kernel's own switches know and a switch in user space does not: Open vSwitch
-// 3.1 drops such TCP and UDP packets as invalid once they come to its
-// connection tracking. Segmentation offload goes with it, by itself.
+// checksumInSoftware makes the kernel complete the checksums of packets that leave by device.
+// Between devices of one kernel it leaves them incomplete. The kernel's own switches know that, and
+// a switch in user space does not: Open vSwitch 3.1 drops such TCP and UDP packets as invalid in
+// its connection tracking. This also switches off segmentation offload.
 func checksumInSoftware(device string) error {
 	e, err := ethtool.NewEthtool()
 	if err != nil {

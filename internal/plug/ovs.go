@@ -12,19 +12,19 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// relook is how often a waiting call looks without having been told to: after
-// the database was away, what happened meanwhile is not told.
+// relook is the interval at which a waiting call reads the database without a signal. While the
+// database is unreachable, it signals no changes.
 const relook = 2 * time.Second
 
-// ovs plugs ports into a bridge of the local Open vSwitch, where ovn-controller
-// finds them by iface-id.
+// ovs plugs ports into a bridge of the local Open vSwitch. ovn-controller finds them there by
+// iface-id.
 type ovs struct{ set *Set }
 
-// errNotOVN: a port without a tag is a trunk of all networks of a switch that is not
-// OVN's, as networks are VLANs there, until neutron-openvswitch-agent has seen it; and
-// nothing on the node tells when that is.
-var errNotOVN = fmt.Errorf("Open vSwitch on this node is not OVN's (external_ids of its table Open_vSwitch have no ovn-remote), "+
-	"and Kuryr plugs no ports into another's, as neutron-openvswitch-agent's: they would reach all networks until the agent has seen them: %w", ErrDataPath)
+// errNotOVN: in a switch that is not OVN's, networks are VLANs, and a port without a tag is a
+// trunk of all of them. It stays so until neutron-openvswitch-agent has processed it, and nothing
+// on the node shows when that is.
+var errNotOVN = fmt.Errorf("OVN does not control Open vSwitch on this node (external_ids of its table Open_vSwitch have no ovn-remote). "+
+	"Kuryr plugs no ports into a switch of neutron-openvswitch-agent: they would reach all networks until the agent has seen them: %w", ErrDataPath)
 
 var _ Driver = (*ovs)(nil)
 
@@ -48,8 +48,8 @@ func (o *ovs) Plug(ctx context.Context, i Interface) error {
 	if v.row != nil && !v.row.ours() {
 		return fmt.Errorf("Open vSwitch has an interface %s already: %w", v.row.name, errForeign)
 	}
-	// A row of before may say that OVN has installed it. So it stays only if
-	// it is this very sandbox's, and attach puts a new one in place of it.
+	// An earlier row may say that OVN has installed it. So the row stays only if it is this
+	// sandbox's own. Then attach replaces it.
 	if v.row != nil && o.wrong(v.row, i) != nil {
 		if err := o.set.db.remove(ctx, v.port); err != nil {
 			return err
@@ -64,8 +64,8 @@ func (o *ovs) Plug(ctx context.Context, i Interface) error {
 	return o.set.plug(ctx, i, layout{raw: v.userspace}, ovsWiring{o, i, true})
 }
 
-// Wait returns once ovs-vswitchd has the port, and ovn-controller says that the
-// flows of the port are in place.
+// Wait returns after ovs-vswitchd has added the port, and ovn-controller reports that its flows
+// are in place.
 func (o *ovs) Wait(ctx context.Context, i Interface) error {
 	if o.set.wired.take(i) {
 		return nil
@@ -95,7 +95,7 @@ func (o *ovs) Wait(ctx context.Context, i Interface) error {
 	}
 }
 
-// missing says what is still to come, or, as an error, what will not.
+// missing returns what is not done yet, or an error if it will never be done.
 func (o *ovs) missing(v view, i Interface) (string, error) {
 	switch {
 	case !v.ovn:
@@ -135,7 +135,7 @@ func (o *ovs) bridge(i Interface) string {
 	return o.set.config.Bridge
 }
 
-// wrong says what of a row of ours is not as i wants it.
+// wrong returns how one of Kuryr's rows differs from i.
 func (o *ovs) wrong(r *ovsRow, i Interface) error {
 	for k, v := range o.ids(i) {
 		if r.ids[k] != v && (k != keySandbox || !r.sandboxes(v)) {
@@ -158,7 +158,7 @@ func (o *ovs) ids(i Interface) map[string]string {
 	}
 }
 
-// ovsWiring is the wiring of i to its bridge.
+// ovsWiring connects i to its bridge.
 type ovsWiring struct {
 	ovs      *ovs
 	i        Interface
@@ -178,7 +178,7 @@ func (w ovsWiring) attach(ctx context.Context, node netlink.Link) error {
 	return w.ovs.set.db.add(ctx, w.ovs.bridge(w.i), node.Attrs().Name, ids)
 }
 
-// detach removes i's row, if it is this sandbox's or the parking's.
+// detach removes i's row if it belongs to this sandbox or to the parking.
 func (w ovsWiring) detach(ctx context.Context, i Interface, _ netlink.Link) error {
 	v, err := w.ovs.set.db.look(ctx, query{device: HostDevice(i.PortID)})
 	if err != nil {
@@ -188,7 +188,7 @@ func (w ovsWiring) detach(ctx context.Context, i Interface, _ netlink.Link) erro
 		return nil
 	}
 	err = w.ovs.set.db.remove(ctx, v.port)
-	if err == nil && w.plugging { // the device that comes next has the same name
+	if err == nil && w.plugging { // the next device has the same name
 		err = w.ovs.set.db.settled(ctx)
 	}
 	return err
@@ -205,8 +205,8 @@ func (w ovsWiring) attached(ctx context.Context, _ netlink.Link) error {
 	return w.ovs.wrong(v.row, w.i)
 }
 
-// kept looks at the copy of the database alone: it may be a moment behind, but
-// it cannot be of another device, and asking costs as much as all the rest.
+// kept reads only the copy of the database. The copy may be a moment old, but cannot show another
+// device. A transaction would cost as much as everything else.
 func (w ovsWiring) kept(ctx context.Context, node netlink.Link) (bool, error) {
 	row, ovn, err := w.ovs.set.db.copied(ctx, node.Attrs().Name)
 	if err != nil {

@@ -25,7 +25,7 @@ func waited(t testing.TB, d plug.Driver, p plug.Interface) {
 	}
 }
 
-// notWired wants Wait to give up with an error that says why.
+// notWired requires that Wait gives up with an error that contains why.
 func notWired(t testing.TB, d plug.Driver, p plug.Interface, why string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -75,8 +75,8 @@ func TestOVSPassesTraffic(t *testing.T) {
 	}
 }
 
-// With connection tracking, which is what security groups are made of, the
-// switch in user space drops packets whose checksum is left to the hardware.
+// Security groups use connection tracking. With it, the userspace switch drops packets whose
+// checksum is left to the hardware.
 func TestOVSTracksConnections(t *testing.T) {
 	v := newVswitch(t)
 	d := v.driver(t)
@@ -150,8 +150,8 @@ func TestOVSPlugAfterACrash(t *testing.T) {
 	}
 }
 
-// ovs-vswitchd that was busy sees only the end of several changes: a port that
-// left and came back under the same name must be the new device all the same.
+// A busy ovs-vswitchd sees only the result of several changes. A port that was removed and added
+// under the same name must use the new device anyway.
 func TestOVSReplugUnseen(t *testing.T) {
 	v := newVswitch(t)
 	d := v.driver(t)
@@ -208,7 +208,7 @@ func TestOVSWaitsForOVN(t *testing.T) {
 	mustPlug(t, d, p) // nothing changes, so OVN need not be waited for
 	waited(t, d, p)
 
-	q := p // what OVN said of the first sandbox does not count for the second
+	q := p // OVN's report about the first sandbox does not count for the second
 	q.ContainerID, q.Netns = "second", newNamespace(t).path
 	mustPlug(t, d, q)
 	notWired(t, d, q, "ovn-controller")
@@ -294,7 +294,7 @@ func TestOVSDatabaseComesAndGoes(t *testing.T) {
 	}
 }
 
-// A call that its caller has given up on is in nobody's way: all have one connection.
+// A cancelled call does not block others, although all share one connection.
 func TestOVSCallsEndWithTheirContexts(t *testing.T) {
 	v := newVswitch(t)
 	d := v.driver(t)
@@ -354,7 +354,7 @@ func TestOVSManyAtOnce(t *testing.T) {
 	}
 }
 
-// A port without a tag on a switch of neutron-openvswitch-agent's is in all networks.
+// On a switch of neutron-openvswitch-agent, a port without a tag is in all networks.
 func TestSwitchThatIsNotOVNs(t *testing.T) {
 	v, l := newForeignVswitch(t), newLot(t)
 	s := plug.New(plug.Config{OVSDB: v.endpoint, Bridge: "br-int", Parking: l.path, DriverDir: t.TempDir()})
@@ -386,7 +386,7 @@ func TestSwitchThatIsNotOVNs(t *testing.T) {
 	}
 }
 
-// The whole, with the real OVN.
+// The complete path, with the real OVN.
 func TestOVNInstallsThePort(t *testing.T) {
 	v := newVswitch(t)
 	v.startOVN(t)

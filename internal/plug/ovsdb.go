@@ -13,9 +13,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Keys of an interface's external_ids. The first three are those of every
-// OpenStack agent; the others are Kuryr's own, and the first of them is the
-// mark without which Kuryr removes nothing.
+// Keys of an interface's external_ids. The first three are those of every OpenStack agent. The
+// others are Kuryr's own; the first of them is the mark, without which Kuryr removes nothing.
 const (
 	keyPort      = "iface-id"
 	keyMAC       = "attached-mac"
@@ -24,55 +23,53 @@ const (
 	keyBridge    = "kuryr-bridge"
 	keyIndex     = "kuryr-ifindex"
 	keyInstalled = "ovn-installed" // written by ovn-controller
-	keyZone      = "ct-zone-"      // before a port's ID, of the bridge; written by ovn-controller
-	keyRemote    = "ovn-remote"    // of Open_vSwitch: the switch is OVN's
-	keySystem    = "system-id"     // of Open_vSwitch: name of the chassis
+	keyZone      = "ct-zone-"      // followed by a port's ID; on the bridge; written by ovn-controller
+	keyRemote    = "ovn-remote"    // in Open_vSwitch: the switch is OVN's
+	keySystem    = "system-id"     // in Open_vSwitch: name of the chassis
 )
 
-// isOVNs reads external_ids of Open_vSwitch. Without an ovn-remote, which may be for
-// one of several chassis, ovn-controller does nothing (ovn-controller(8)).
+// isOVNs reads external_ids of Open_vSwitch. Without an ovn-remote, for all chassis or for this
+// one, ovn-controller does nothing (ovn-controller(8)).
 func isOVNs(ids map[string]string) bool {
 	return ids[keyRemote] != "" || ids[keyRemote+"-"+ids[keySystem]] != ""
 }
 
-// query says what to look for; what is empty is not looked for.
+// query selects rows; empty fields are ignored.
 type query struct{ bridge, device, port string }
 
-// view is what was found.
+// view is the result of look.
 type view struct {
-	userspace bool // data path of the bridge
-	ovn       bool // whether OVN has the switch
-	behind    bool // whether ovs-vswitchd has not done yet what it was told to
+	userspace bool // the bridge has a userspace data path
+	ovn       bool // the switch is OVN's
+	behind    bool // ovs-vswitchd has not finished the last change yet
 	port      string
-	row       *ovsRow // interface called as the device
-	rival     *ovsRow // interface called otherwise that claims the port
+	row       *ovsRow // the interface with the device's name
+	rival     *ovsRow // another interface that claims the port
 }
 
 // ovsRow is one Interface.
 type ovsRow struct {
 	name   string
 	ids    map[string]string
-	ofport int // 0: ovs-vswitchd has not taken it yet, -1: it could not
+	ofport int // 0: ovs-vswitchd has not added it yet; -1: it failed to
 	fault  string
 }
 
 func (r *ovsRow) ours() bool { return r.ids[keySandbox] != "" }
 
-// sandboxes says whether it is that sandbox's, or one of the parking, whose rows
-// stay as they are while sandboxes come and go. Of which it is then, the device's
-// mark says.
+// sandboxes reports whether the row belongs to that sandbox, or is a row of the parking. Rows of
+// the parking do not change with sandboxes: the device's mark names the sandbox.
 func (r *ovsRow) sandboxes(containerID string) bool {
 	return r.ids[keySandbox] == containerID || r.ids[keySandbox] == parkingName
 }
 
-// of says whether it was made for this very device, and not for one before it
-// of the same name.
+// of reports whether the row was made for this device, and not for an earlier one of the same
+// name.
 func (r *ovsRow) of(device netlink.Link) bool {
 	return r != nil && r.ids[keyIndex] == strconv.Itoa(device.Attrs().Index)
 }
 
-// look finds all that q asks for as of one moment. That there is no such
-// bridge is an error.
+// look returns a consistent view of everything that q selects. A missing bridge is an error.
 func (d *database) look(ctx context.Context, q query) (view, error) {
 	columns := []string{"name", "external_ids", "ofport", "error"}
 	none := []ovsdb.Condition{ovsdb.NewCondition("name", ovsdb.ConditionEqual, "")}
@@ -142,7 +139,7 @@ func stringMap(v any) map[string]string {
 	return out
 }
 
-// add puts a port with one interface on the bridge.
+// add adds a port with one interface to the bridge.
 func (d *database) add(ctx context.Context, bridge, device string, ids map[string]string) error {
 	external := ovsdb.OvsMap{GoMap: map[any]any{}}
 	for k, v := range ids {
@@ -156,15 +153,17 @@ func (d *database) add(ctx context.Context, bridge, device string, ids map[strin
 		ovsdb.Operation{Op: ovsdb.OperationMutate, Table: "Bridge", Where: named(bridge),
 			Mutations: []ovsdb.Mutation{*ovsdb.NewMutation("ports", ovsdb.MutateOperationInsert, ovsdb.UUID{GoUUID: "p"})}},
 	)
-	if err == nil && res[2].Count == 0 { // removed since we looked: then nothing refers to the port, and it is gone too
+	// The bridge was removed since the last look. Nothing refers to the port then, so it is
+	// removed, too.
+	if err == nil && res[2].Count == 0 {
 		err = fmt.Errorf("Open vSwitch has no bridge %s: %w", bridge, ErrDataPath)
 	}
 	return err
 }
 
-// remove takes a port off whatever bridge it is on. It goes, and its interface
-// with it, as nothing refers to it any more. It also asks ovs-vswitchd to say,
-// by cur_cfg, when it has seen that; see settled.
+// remove removes a port from its bridge. Nothing refers to the port then, so its row and its
+// interface are deleted. It also makes ovs-vswitchd report, by cur_cfg, when it has seen that;
+// see settled.
 func (d *database) remove(ctx context.Context, port string) error {
 	id := ovsdb.UUID{GoUUID: port}
 	_, err := d.transact(ctx,
@@ -176,12 +175,11 @@ func (d *database) remove(ctx context.Context, port string) error {
 	return err
 }
 
-// settled returns once ovs-vswitchd has done what it had been told to before
-// the call. A port that leaves and comes back under the same name in between
-// two of its looks would be no change to it, and it would go on using the device
-// that is gone; and a port that it sees leave after the next device of that name
-// has come takes that one down. Both were seen with Open vSwitch 3.1, data path
-// in user space.
+// settled returns when ovs-vswitchd has done everything that was requested before the call.
+// Otherwise there are two faults. If a port leaves and returns under the same name between two
+// looks of ovs-vswitchd, it sees no change and continues to use the deleted device. If it sees a
+// port leave after the next device of that name exists, it takes that device down. Both were seen
+// with Open vSwitch 3.1, data path in user space.
 func (d *database) settled(ctx context.Context) error {
 	bell, stop := d.listen(rootBell)
 	defer stop()
@@ -201,7 +199,7 @@ func (d *database) settled(ctx context.Context) error {
 	}
 }
 
-// every is true of every row: the library leaves out an empty list of conditions.
+// every matches every row: the library omits an empty list of conditions.
 var every = []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionNotEqual,
 	ovsdb.UUID{GoUUID: "00000000-0000-0000-0000-000000000000"})}
 

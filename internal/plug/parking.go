@@ -20,34 +20,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Set keeps ports that no pod has plugged, so that the SDN's work for them
-// is over before a pod needs one. A parked port has its device pair and its
-// place on the data path as if a pod had it. The far end is in a network
-// namespace of Kuryr's own, up, as a bridge or a switch needs some time to take
-// note of that, and mute: without addresses, and with IPv6 off.
+// A Set keeps ports plugged that no pod has, so that the SDN's work for them is done before a pod
+// needs one. A parked port has its device pair and its place on the data path, as if a pod had
+// it. The far end is in Kuryr's own network namespace. It is up, because a bridge or a switch
+// needs some time to notice that. It sends nothing by itself: it has no addresses, and IPv6 is
+// off.
 //
-// A pod gets a device on top of the far end, a macvlan of mode passthru, which
-// is made in the pod's namespace and goes with the pod. The pair stays as it is.
-// To move the far end itself there and back was tried: the kernel takes about 15
-// ms for each way (it waits for all RCU callbacks, all the while holding the
-// lock of all network configuration), which is several times the whole of
-// plugging afresh, and the device brings what it was given: XDP and tcx
-// programs, names, queue and offload settings, counters. The macvlan takes as
-// long to make as a pair does, and nothing of it is left for the next pod.
+// A pod gets a device on top of the far end: a macvlan of mode passthru, which is made in the
+// pod's namespace and ends with the pod. The pair does not change. Moving the far end itself was
+// tried. The kernel takes about 15 ms each way (it waits for all RCU callbacks, and holds the
+// lock of all network configuration meanwhile), which is several times the whole of plugging. The
+// device also keeps what the pod gave it: XDP and tcx programs, names, queue and offload
+// settings, counters. A macvlan takes as long to make as a pair, and leaves nothing for the next
+// pod.
 
-// ErrCannotPark: ports of this type, or any on this node, are not kept plugged.
+// ErrCannotPark: ports of this type cannot be parked, or this node can park none.
 var ErrCannotPark = errors.New("not kept plugged")
 
-// parkingName is the sandbox of what is parked, in marks and in rows.
+// parkingName is the sandbox of parked ports, in marks and in rows.
 const parkingName = "kuryr-parking"
 
-// probeName is of a device that is made to see whether it can be.
+// probeName is the name of a device that is made as a test.
 const probeName = "probe"
 
-// parking is the network namespace of the far ends. It is mounted at a path and
-// so outlives the daemon.
+// parking is the network namespace of the far ends. It is mounted at path, and so outlives the
+// daemon.
 type parking struct {
-	path string // empty: there is none
+	path string // empty: parking is not configured
 
 	mu  sync.Mutex
 	now *lot
@@ -60,8 +59,7 @@ type lot struct {
 	sys int             // a sysfs that shows the namespace's devices
 }
 
-// open opens the namespace, and makes it if there is none. What it returns is
-// good until close.
+// open opens the namespace, and makes it if it does not exist. The result is valid until close.
 func (p *parking) open() (*lot, error) {
 	if p.path == "" {
 		return nil, fmt.Errorf("no namespace is configured for it: %w", ErrCannotPark)
@@ -71,7 +69,8 @@ func (p *parking) open() (*lot, error) {
 	if p.now != nil && p.mounted() {
 		return p.now, nil
 	}
-	if p.now != nil { // somebody unmounted it: once the daemon ends, the devices would go
+	// If the namespace was unmounted, the end of the daemon would delete the devices.
+	if p.now != nil {
 		if err := checkNetns(int(p.now.ns), p.path); err != nil {
 			return nil, fmt.Errorf("mounting the namespace of parked ports again: %w", err)
 		}
@@ -111,8 +110,8 @@ func (p *parking) close() {
 	}
 }
 
-// makeParking makes the namespace and mounts it. Its devices have IPv6 off,
-// lest the kernel speaks for a port by itself.
+// makeParking makes the namespace and mounts it. Its devices have IPv6 off, so that the kernel
+// sends nothing for a port by itself.
 func makeParking(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -122,7 +121,7 @@ func makeParking(path string) error {
 	}
 	made := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			made <- err
 			return
@@ -139,8 +138,8 @@ func makeParking(path string) error {
 	return <-made
 }
 
-// mountNetns mounts a namespace at path as ip-netns(8) does, so that it stays
-// and can be looked at by that command.
+// mountNetns mounts a namespace at path as ip-netns(8) does. So it stays, and that command shows
+// it.
 func mountNetns(from, path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o444)
 	if err != nil {
@@ -153,8 +152,8 @@ func mountNetns(from, path string) error {
 	return nil
 }
 
-// behind returns the index of the node's end of the pair whose far end has that
-// index, or 0.
+// behind returns the index of the node's end of a pair, given the index of its far end. It
+// returns 0 if no pair matches.
 func (p *parking) behind(far int) int {
 	lot, err := p.open()
 	if err != nil {
@@ -187,11 +186,11 @@ func openLot(ns netns) (*lot, error) {
 	return l, nil
 }
 
-// probeParking says whether the kernel can keep ports plugged; tests have it fail.
+// probeParking returns an error if the kernel cannot park ports. Tests replace it.
 var probeParking = probeMacvlan
 
-// probeMacvlan says whether the kernel has macvlan, and has it load what it needs
-// for it, so that no pod waits for that. None can be on top of lo.
+// probeMacvlan returns an error if the kernel lacks macvlan. It also makes the kernel load its
+// modules, so that no pod waits for that. No macvlan can be made on top of lo.
 func probeMacvlan(h *netlink.Handle) error {
 	lo, err := h.LinkByName("lo")
 	if err != nil {
@@ -208,8 +207,8 @@ func probeMacvlan(h *netlink.Handle) error {
 	return nil
 }
 
-// openSysfs opens a sysfs of the calling thread's network namespace, which is
-// mounted nowhere. It wants Linux 5.2.
+// openSysfs opens a sysfs of the calling thread's network namespace that is mounted nowhere. It
+// needs Linux 5.2.
 func openSysfs() (int, error) {
 	fd, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -226,9 +225,9 @@ func openSysfs() (int, error) {
 	return mount, nil
 }
 
-// untouched says whether a far end's flags are as they were at first. They are
-// read from sysfs, as netlink does not show all: a device on top can leave
-// IFF_ALLMULTI behind (seen with Linux 6.18).
+// untouched returns an error if a far end's flags have changed. They are read from sysfs, because
+// netlink does not show all of them: a device on top can leave IFF_ALLMULTI behind (seen with
+// Linux 6.18).
 func (l *lot) untouched(far string) error {
 	path := "devices/virtual/net/" + far + "/flags"
 	fd, err := unix.Openat(l.sys, path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -248,7 +247,8 @@ func (l *lot) untouched(far string) error {
 	return nil
 }
 
-// parked is i while no pod has it. It has no addresses: they are a pod's.
+// parked returns i as it is while no pod has it. It has no addresses, because they belong to a
+// pod.
 func (s *Set) parked(i Interface) Interface {
 	return Interface{
 		PortID: i.PortID, Type: i.Type, ContainerID: parkingName, Netns: s.parking.path, Name: HostDevice(i.PortID),
@@ -256,12 +256,12 @@ func (s *Set) parked(i Interface) Interface {
 	}
 }
 
-// Park plugs a port that no pod has and keeps it so; of i it needs PortID,
-// Type, MAC, MTU and Bridge. It may be repeated, and then looks after what it
-// finds. The caller sees to it that the port is in no sandbox. It does not wait
-// for the data path. An error that is ErrCannotPark will not pass soon.
+// Park plugs a port that no pod has, and keeps it plugged. Of i it needs PortID, Type, MAC, MTU
+// and Bridge. It may be repeated, and then repairs the parked port. The caller ensures that the
+// port is in no sandbox. Park does not wait for the data path. ErrCannotPark is permanent for
+// now.
 func (s *Set) Park(ctx context.Context, i Interface) error {
-	// A trunk's subports are active as they are; what a binding driver does is its own business.
+	// A trunk's subports are active without parking; a binding driver decides for its own ports.
 	if i.Type != "ovs" && i.Type != "bridge" {
 		return fmt.Errorf("port %s of type %s: %w", i.PortID, i.Type, ErrCannotPark)
 	}
@@ -279,14 +279,14 @@ func (s *Set) Park(ctx context.Context, i Interface) error {
 	return err
 }
 
-// Unpark takes a parked port off the node. It succeeds when the port is not
-// parked, and leaves alone what is in a sandbox.
+// Unpark removes a parked port from the node. It succeeds if the port is not parked, and does not
+// touch a port in a sandbox.
 func (s *Set) Unpark(ctx context.Context, portID string) error {
 	return s.takeOff(ctx, portID, func(_ netlink.Link, m mark) (bool, error) { return m.sandbox == parkingName, nil })
 }
 
-// takeOff takes a port's pair off the node if may says so of the node's end,
-// now that no call for the port is at work.
+// takeOff removes a port's pair from the node if may accepts the node's end. No other call for
+// the port runs meanwhile.
 func (s *Set) takeOff(ctx context.Context, portID string, may func(netlink.Link, mark) (bool, error)) error {
 	i := Interface{PortID: portID, ContainerID: parkingName}
 	if err := i.checkIdentity(); err != nil {
@@ -315,9 +315,9 @@ func (s *Set) takeOff(ctx context.Context, portID string, may func(netlink.Link,
 	})
 }
 
-// Parked returns the ports that are parked, and whether all of each is there:
-// if not, Park mends it. It also removes pairs whose making was cut off so early
-// that they do not say whose they are, when it finds one for the second time.
+// Parked returns the parked ports, and whether each is complete. Park repairs incomplete ones.
+// Parked also removes unmarked pairs, which an interrupted call left, when it finds one for the
+// second time.
 func (s *Set) Parked(ctx context.Context) (map[string]bool, error) {
 	lot, err := s.parking.open()
 	if err != nil && !errors.Is(err, ErrCannotPark) {
@@ -344,13 +344,14 @@ func (s *Set) Parked(ctx context.Context) (map[string]bool, error) {
 			continue
 		}
 		a, row := l.Attrs(), rows[l.Attrs().Name]
+		// A daemon of an earlier version did not mute the device.
 		found[m.port] = isOtherEnd(ends[a.ParentIndex], l) && a.OperState == netlink.OperUp &&
-			(row.of(l) || row == nil && a.MasterIndex != 0) && muted(a.Name) == nil // a daemon of before did not
+			(row.of(l) || row == nil && a.MasterIndex != 0) && muted(a.Name) == nil
 	}
 	return found, s.removeNameless(lot, ends)
 }
 
-// ends are the far ends by index; a lot that could not be opened has none.
+// ends returns the far ends by index. A nil lot has none.
 func (l *lot) ends() (map[int]netlink.Link, error) {
 	if l == nil {
 		return nil, nil
@@ -368,8 +369,8 @@ func (l *lot) ends() (map[int]netlink.Link, error) {
 	return ends, nil
 }
 
-// removeNameless removes far ends whose node's end has no mark, if that was so
-// the last time, too.
+// removeNameless removes far ends whose node's end has no mark, if it had none at the last look,
+// either.
 func (s *Set) removeNameless(lot *lot, ends map[int]netlink.Link) error {
 	before := s.nameless
 	s.nameless = map[int]bool{}

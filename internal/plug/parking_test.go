@@ -31,13 +31,13 @@ func newLot(t testing.TB) lot {
 	return lot{namespace{path}}
 }
 
-// far is what ip-link(8) says of a parked port's far end. What is counted is left out.
+// far returns ip-link(8)'s description of a parked port's far end, without counters.
 func (l lot) far(t testing.TB, p plug.Interface) string {
 	t.Helper()
 	return strings.TrimSpace(l.run(t, "ip", "-d", "link", "show", plug.HostDevice(p.PortID)))
 }
 
-// parkings are sets of drivers that can park, each with a port that they plug.
+// parkings runs a test for each set of drivers that can park, with a port that they plug.
 func parkings(t *testing.T, f func(t *testing.T, s *plug.Set, l lot, typ string)) {
 	t.Run("bridge", func(t *testing.T) {
 		l := newLot(t)
@@ -63,7 +63,7 @@ func removeDevice(name string) {
 	}
 }
 
-// park parks a port and waits until the data path has it.
+// park parks a port and waits until it is on the data path.
 func park(t testing.TB, s *plug.Set, l lot, p plug.Interface) {
 	t.Helper()
 	if err := s.Park(t.Context(), p); err != nil {
@@ -78,7 +78,7 @@ func park(t testing.TB, s *plug.Set, l lot, p plug.Interface) {
 	parked(t, s, p, true)
 }
 
-// parked wants the port to be parked, and whole, or not to be.
+// parked requires that the port is parked and complete, or that it is not.
 func parked(t testing.TB, s *plug.Set, p plug.Interface, want bool) {
 	t.Helper()
 	got, err := s.Parked(t.Context())
@@ -107,7 +107,7 @@ func TestPodsGetParkedPorts(t *testing.T) {
 			mustPlug(t, d, pa)
 			waited(t, d, pa)
 			mustCheck(t, d, pa)
-			mustPlug(t, d, pa) // finds all there
+			mustPlug(t, d, pa) // finds everything in place
 			waited(t, d, pa)
 			for k := range pa.Addresses {
 				ping(t, a, addr(pb, k))
@@ -146,8 +146,8 @@ func deviceIndex(t testing.TB, p plug.Interface) int {
 	return link.Attrs().Index
 }
 
-// Whatever is not as it has to be, the pod gets its port, and the port is not
-// in two places.
+// Whatever is wrong with a parked port, the pod gets its port, and the port is never in two
+// places.
 func TestParkedPortSpoilt(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, l lot, p plug.Interface){
 		"pair gone": func(t *testing.T, _ lot, p plug.Interface) { sh(t, "ip", "link", "del", plug.HostDevice(p.PortID)) },
@@ -191,8 +191,8 @@ func TestParkedPortSpoilt(t *testing.T) {
 	}
 }
 
-// What a pod has taken to where it is not found keeps its port from being used
-// again, and goes with the pair.
+// A pod may move its device to where it is not found. Its port is then not reused, and the device
+// is deleted with the pair.
 func TestParkedPortStolen(t *testing.T) {
 	parkings(t, func(t *testing.T, s *plug.Set, l lot, typ string) {
 		d := driver(t, s, typ)
@@ -222,8 +222,8 @@ func TestParkedPortStolen(t *testing.T) {
 	})
 }
 
-// Of a sandbox that is gone it is not known where its device is: the port is
-// plugged afresh for the parking.
+// After a sandbox was deleted, its device cannot be found. So the port is plugged again for the
+// parking.
 func TestParkedPortOfADeadSandbox(t *testing.T) {
 	parkings(t, func(t *testing.T, s *plug.Set, l lot, typ string) {
 		d := driver(t, s, typ)
@@ -246,7 +246,7 @@ func TestParkedPortOfADeadSandbox(t *testing.T) {
 	})
 }
 
-// newMounted makes a namespace that nothing but its mount holds.
+// newMounted makes a namespace that only its mount keeps alive.
 func newMounted(t testing.TB) namespace {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "netns")
@@ -269,7 +269,7 @@ func newMounted(t testing.TB) namespace {
 	return namespace{path}
 }
 
-// Another daemon finds what an earlier one has parked, and changes nothing.
+// Another daemon finds the ports that an earlier one has parked, and changes nothing.
 func TestParkedPortsOutliveTheDaemon(t *testing.T) {
 	parkings(t, func(t *testing.T, s *plug.Set, l lot, typ string) {
 		p := pod(t, typ, 1, newNamespace(t))
@@ -292,7 +292,7 @@ func TestParkedPortsOutliveTheDaemon(t *testing.T) {
 	})
 }
 
-// What is marked as parked, and is not where parked ports are, is mended.
+// A port that is marked as parked, but is not in the parking, is repaired.
 func TestParkedElsewhere(t *testing.T) {
 	parkings(t, func(t *testing.T, s *plug.Set, l lot, typ string) {
 		p, other := pod(t, typ, 1, newNamespace(t)), newNamespace(t)
@@ -325,8 +325,8 @@ func TestParkedElsewhere(t *testing.T) {
 	})
 }
 
-// What a daemon of before has parked, which did not keep the node's own stack off it, is
-// parked again before a pod gets it.
+// A daemon of an earlier version did not keep the node's own stack off parked ports. Such ports
+// are parked again before a pod gets one.
 func TestParkedPortsAreKeptFromTheNode(t *testing.T) {
 	parkings(t, func(t *testing.T, s *plug.Set, l lot, typ string) {
 		p := pod(t, typ, 1, newNamespace(t))
@@ -358,8 +358,7 @@ func TestParkSaysWhatCannotBeParked(t *testing.T) {
 	}
 }
 
-// OVN's own: nothing of the port changes while pods come and go, and
-// connections are forgotten.
+// With OVN: nothing of the port changes while pods start and end, and connections are forgotten.
 func TestOVNKeepsAParkedPort(t *testing.T) {
 	v := newVswitch(t)
 	v.startOVN(t)
@@ -406,7 +405,7 @@ func TestOVNKeepsAParkedPort(t *testing.T) {
 	counted(t, s, 4, 0)
 }
 
-// What a pod waits for with OVN, plugged anew and from the parking.
+// How long a pod waits with OVN, plugged anew and from the parking.
 func BenchmarkOVN(b *testing.B) {
 	v := newVswitch(b)
 	v.startOVN(b)

@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// registry numbers the network namespaces that nested ports are plugged into, so
-// that what is in them is found without a path to any: the kernel keeps a
-// namespace's number (its nsid, seen from the node's namespace) for as long as
-// something holds the namespace, and answers for its devices by that number.
+// registry numbers the network namespaces that nested ports are plugged into. A namespace can
+// then be found without a path. The kernel keeps a namespace's number (its nsid, as seen from the
+// node's namespace) while the namespace exists. It answers for the devices of a namespace by that
+// number.
 //
-// Numbers are used again. The lock keeps this process from giving one out
-// between a look at a device and its removal.
+// The kernel reuses numbers. The lock keeps this process from assigning one between finding a
+// device and removing it.
 type registry struct{ mu sync.Mutex }
 
 // register gives ns a number if it has none.
@@ -34,7 +34,7 @@ func (r *registry) register(h *netlink.Handle, ns netns) error {
 	return nil
 }
 
-// peers is a look at all numbered namespaces and at the node's own.
+// peers reads all numbered namespaces, and the node's own.
 type peers struct {
 	registry *registry
 	h        *netlink.Handle
@@ -62,7 +62,7 @@ func (p *peers) close() {
 // noID is the number of a namespace without one.
 const noID = -1
 
-// id returns the number of the namespace that fd is of, or noID.
+// id returns the number of the namespace behind fd, or noID.
 func (p *peers) id(fd int) int {
 	id, err := p.h.GetNetNsIdByFd(fd)
 	if err != nil {
@@ -71,7 +71,7 @@ func (p *peers) id(fd int) int {
 	return id
 }
 
-// held is a device in a numbered namespace, or with noID in the node's own.
+// held is a device in a numbered namespace. With noID it is in the node's own.
 type held struct {
 	nsid int
 	link netlink.Link
@@ -86,7 +86,7 @@ func (d held) String() string {
 	return fmt.Sprintf("%s (MAC address %s, alias %q) %s", a.Name, a.HardwareAddr, a.Alias, where)
 }
 
-// find returns the devices of a kind, wherever they are, that want says yes to.
+// find returns the devices of a kind in all namespaces that want accepts.
 func (p *peers) find(kind string, want func(netlink.Link) bool) ([]held, error) {
 	ids, err := p.ids()
 	if err != nil {
@@ -119,8 +119,8 @@ func (p *peers) on(d held, parent netlink.Link) bool {
 	return a.NetNsID != noID && a.NetNsID == p.id(p.own)
 }
 
-// removeIn removes the devices of a kind from one namespace that want says yes
-// to, and says whether there was one.
+// removeIn removes the devices of a kind from one namespace that want accepts. It reports whether
+// it found one.
 func (p *peers) removeIn(nsid int, kind string, want func(netlink.Link) bool) (bool, error) {
 	if nsid == noID {
 		return false, nil
@@ -142,7 +142,7 @@ func (p *peers) removeIn(nsid int, kind string, want func(netlink.Link) bool) (b
 	return removed, nil
 }
 
-// removeAll removes them from all namespaces but the node's.
+// removeAll removes such devices from all namespaces except the node's.
 func (p *peers) removeAll(kind string, want func(netlink.Link) bool) error {
 	ids, err := p.ids()
 	if err != nil {
@@ -178,7 +178,7 @@ func (p *peers) remove(d held) error {
 	return nil
 }
 
-// ids returns the numbers of all namespaces but the node's, whose is noID here.
+// ids returns the numbers of all namespaces except the node's, which is noID here.
 func (p *peers) ids() ([]int, error) {
 	const attrNSID = 1 // NETNSA_NSID of linux/net_namespace.h
 	msgs, err := request(unix.RTM_GETNSID, unix.NLM_F_DUMP, unix.RTM_NEWNSID, nl.NewRtGenMsg())
@@ -204,8 +204,7 @@ func (p *peers) ids() ([]int, error) {
 	return ids, nil
 }
 
-// linksIn returns a namespace's devices, at least those of a kind. A namespace
-// that is gone has none.
+// linksIn returns a namespace's devices, at least those of a kind. A deleted namespace has none.
 func linksIn(nsid int, kind string) ([]netlink.Link, error) {
 	filter := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
 	filter.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated(kind))
@@ -235,10 +234,10 @@ func targetOf(nsid int) []nl.NetlinkRequestData {
 	return []nl.NetlinkRequestData{nl.NewRtAttr(unix.IFLA_TARGET_NETNSID, nl.Uint32Attr(uint32(nsid)))}
 }
 
-// gone: there is no such device any more, or no namespace of that number.
+// gone reports whether the device, or a namespace with that number, does not exist.
 func gone(err error) bool { return errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EINVAL) }
 
-// request asks the kernel.
+// request sends a request to the kernel and returns its answers.
 func request(typ, flags int, answer uint16, head nl.NetlinkRequestData, data ...nl.NetlinkRequestData) ([][]byte, error) {
 	return dump(func() ([][]byte, error) {
 		req := nl.NewNetlinkRequest(typ, flags)
@@ -250,9 +249,9 @@ func request(typ, flags int, answer uint16, head nl.NetlinkRequestData, data ...
 	})
 }
 
-// dump asks the kernel for a list, and again if that changed while the kernel told
-// it: then something may be missing (NLM_F_DUMP_INTR). A namespace in which that
-// happens ten times in a row is left for later.
+// dump reads a list from the kernel, and repeats that if the list changed meanwhile: an entry may
+// be missing then (NLM_F_DUMP_INTR). After ten such tries it returns the error, and the namespace
+// is handled later.
 func dump[T any](list func() (T, error)) (all T, err error) {
 	for range 10 {
 		if all, err = list(); !errors.Is(err, nl.ErrDumpInterrupted) {

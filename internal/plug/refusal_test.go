@@ -37,7 +37,7 @@ func TestForeignDevicesAreLeftAlone(t *testing.T) {
 	t.Run("other port", func(t *testing.T) {
 		mustPlug(t, d, p)
 		q := p
-		q.PortID = p.PortID[:len(p.PortID)-1] + "f" // so alike that the devices are called the same
+		q.PortID = p.PortID[:len(p.PortID)-1] + "f" // so similar that the devices have the same name
 		q.ContainerID, q.Netns = "other", newNamespace(t).path
 		if err := d.Plug(t.Context(), q); !errors.Is(err, plug.ErrDataPath) {
 			t.Errorf("Plug = %v, want ErrDataPath", err)
@@ -67,8 +67,7 @@ func TestForeignDevicesAreLeftAlone(t *testing.T) {
 	})
 }
 
-// The old implementation took an empty path for its own namespace and removed
-// the node's eth0.
+// The old implementation took an empty path for its own namespace and removed the node's eth0.
 func TestNodesOwnNamespaceIsRefused(t *testing.T) {
 	d := bridges(t)
 	sh(t, "ip", "link", "add", "br-test", "type", "bridge")

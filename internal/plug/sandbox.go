@@ -17,12 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sandbox is the pod's end of a pair and what belongs to it. Its methods run
-// inside the sandbox's network namespace.
+// sandbox is the pod's end of a pair. Its methods run inside the sandbox's network namespace.
 type sandbox struct {
 	h   *netlink.Handle
 	i   Interface
-	raw bool // whether checksums have to be made in the sandbox
+	raw bool // the sandbox must compute checksums
 }
 
 // inSandbox runs f in the network namespace ns.
@@ -45,7 +44,7 @@ func (s sandbox) announce() error {
 	return announce(s.i, l.Attrs().Index)
 }
 
-// configure brings the fresh pod's end up, with its addresses and routes.
+// configure brings a new end of the pod up, with its addresses and routes.
 func (s sandbox) configure() error {
 	l, err := s.h.LinkByName(s.i.Name)
 	if err != nil {
@@ -82,11 +81,10 @@ func (s sandbox) loopback() error {
 	return nil
 }
 
-// prepareIPv6 makes the kernel take IPv6 addresses, and no others than ours:
-// the SDN has seen to it that they are unique, so that there is nothing to
-// detect, and says which routes there are, so that routers need not. A port
-// without IPv6 addresses has no IPv6: whoever says to be a router would give
-// the pod an address and a default route.
+// prepareIPv6 makes the kernel accept Kuryr's IPv6 addresses and no others. The SDN guarantees that
+// they are unique, so duplicate detection is off. The SDN provides the routes, so router
+// advertisements are off. A port without IPv6 addresses has no IPv6: any router on the network
+// would otherwise give the pod an address and a default route.
 func (s sandbox) prepareIPv6(l netlink.Link) error {
 	if !s.i.hasIPv6() {
 		err := sysctl(filepath.Join("/proc/sys/net/ipv6/conf", s.i.Name, "disable_ipv6"), "1")
@@ -111,8 +109,8 @@ func (s sandbox) prepareIPv6(l netlink.Link) error {
 	return nil
 }
 
-// sysctl writes only what is different: a container may have a read-only
-// /proc/sys whose values are right already.
+// sysctl writes only values that differ: a container may have a read-only /proc/sys with the
+// right values.
 func sysctl(path, value string) error {
 	got, err := os.ReadFile(path)
 	if err == nil && strings.TrimSpace(string(got)) == value {
@@ -156,8 +154,8 @@ func (s sandbox) route(l netlink.Link) error {
 	return nil
 }
 
-// verify says what is not as configure has left it. Node is the other end, or, if
-// the sandbox's device is on top of a parked one, that one's other end.
+// verify returns the first difference from the state after configure. node is the peer. If the
+// sandbox's device is on top of a parked one, node is the parked one's peer.
 func (s sandbox) verify(node netlink.Link, on bool) error {
 	l, err := device(s.h, s.i.Name)
 	if err != nil {
@@ -191,8 +189,8 @@ func (s sandbox) verify(node netlink.Link, on bool) error {
 	return nil
 }
 
-// verifyAddresses wants all of the port's and no other of global scope: the SDN
-// would drop what comes from one.
+// verifyAddresses requires all addresses of the port, and no other of global scope: the SDN would
+// drop its packets.
 func (s sandbox) verifyAddresses(l netlink.Link) error {
 	found, err := dump(func() ([]netlink.Addr, error) { return s.h.AddrList(l, netlink.FAMILY_ALL) })
 	if err != nil {

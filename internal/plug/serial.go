@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// serial is a driver whose calls that change a port follow each other, and that is
-// asked for nothing that cannot be.
+// serial is a driver that serialises the calls that change a port, and refuses invalid
+// interfaces.
 type serial struct {
 	set *Set
 	d   Driver
@@ -44,7 +44,7 @@ func (s serial) Check(ctx context.Context, i Interface) error {
 	return s.d.Check(ctx, i)
 }
 
-// alone calls f when no other call that changes the port is at work.
+// alone calls f while no other call changes the port.
 func (s *Set) alone(ctx context.Context, portID string, f func() error) error {
 	done, err := s.busy.take(ctx, portID)
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *Set) alone(ctx context.Context, portID string, f func() error) error {
 	return f()
 }
 
-// keyed lets one caller at a time have a key.
+// keyed is a mutex for each key.
 type keyed struct {
 	mu   sync.Mutex
 	held map[string]*turn
@@ -65,7 +65,7 @@ type turn struct {
 	users int
 }
 
-// take waits for its turn with key and returns how to end it.
+// take waits for the key and returns how to release it.
 func (k *keyed) take(ctx context.Context, key string) (func(), error) {
 	k.mu.Lock()
 	if k.held == nil {

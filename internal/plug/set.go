@@ -17,15 +17,20 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Config is what the drivers of a node have in common.
+// Config is the common configuration of a node's drivers.
 type Config struct {
-	OVSDB     string // local database of Open vSwitch, as in unix:/run/openvswitch/db.sock; empty: there is none
-	Bridge    string // bridge of ports that name none
+	// OVSDB is the local database of Open vSwitch, as in unix:/run/openvswitch/db.sock; empty: the
+	// node has none.
+	OVSDB     string
+	Bridge    string // default bridge of ports
 	DriverDir string // folder of the binding drivers
-	HostRoot  string // root folder that the drivers run in, and DriverDir is in; empty: this process's own
-	MTU       int    // bound of every port's, in bytes; 0: none
-	Parking   string // where the network namespace of parked ports is mounted; empty: none are
-	Parent    string // interface of the node that vlan and macvlan ports go on top of; empty: that of its default route
+	// HostRoot is the root folder that contains DriverDir and that the drivers run in; empty: this
+	// process's own.
+	HostRoot string
+	MTU      int    // limit of every port's MTU, in bytes; 0: none
+	Parking  string // mount point of the parked ports' network namespace; empty: no parking
+	// Parent is the node's interface below vlan and macvlan ports; empty: that of its default route.
+	Parent string
 }
 
 // Set is the drivers of a node. It is safe for concurrent use.
@@ -36,21 +41,21 @@ type Set struct {
 	peers  registry
 
 	parking  parking
-	nameless map[int]bool  // pairs without a mark that removeNameless saw last; by index
-	wired    claims        // whose Wait has nothing to wait for
-	claimed  atomic.Uint64 // ports given to sandboxes from the parking
+	nameless map[int]bool  // indexes of unmarked pairs that removeNameless saw last
+	wired    claims        // ports whose Wait has nothing to wait for
+	claimed  atomic.Uint64 // ports that sandboxes got from the parking
 	made     atomic.Uint64 // pairs made for sandboxes
 }
 
-// New returns the drivers. It has no effect: connections are made when they
-// are needed, and made anew when they break.
+// New returns the drivers. It has no effect: connections are opened on first use, and opened
+// again after they break.
 func New(c Config) *Set {
 	return &Set{config: c, db: newDatabase(c.OVSDB), parking: parking{path: c.Parking}}
 }
 
-// Driver returns the driver for ports of that type: ovs, bridge, vlan, macvlan, or else the
-// executable of that name in the folder of binding drivers. Without one the
-// error is ErrUnknownType and says where it was looked for.
+// Driver returns the driver for ports of that type: ovs, bridge, vlan, macvlan, otherwise the
+// executable of that name in the folder of binding drivers. If no such executable exists, the
+// error is ErrUnknownType and names the folder.
 func (s *Set) Driver(typ string) (Driver, error) {
 	d, err := s.driver(typ)
 	if err != nil {
@@ -76,9 +81,9 @@ func (s *Set) driver(typ string) (Driver, error) {
 	return findBinding(s, typ)
 }
 
-// Ready reports whether the node has a working data path: OVN's Open vSwitch with
-// the configured bridge, a Linux bridge of that name, or, where there is
-// neither, binding drivers or the named interface of a virtual machine.
+// Ready returns an error if the node has no working data path. A data path is OVN's Open vSwitch
+// with the configured bridge, or a Linux bridge of that name. Without either, binding drivers or
+// the configured interface of a virtual machine suffice.
 func (s *Set) Ready(ctx context.Context) error {
 	if s.config.OVSDB == "" {
 		return nil
@@ -96,8 +101,8 @@ func (s *Set) Ready(ctx context.Context) error {
 	return err
 }
 
-// hasParent reports whether the node is said to be a virtual machine: the
-// interface that its ports go on top of is named, and up.
+// hasParent reports whether the node is configured as a virtual machine: the parent interface of
+// its ports is configured, and up.
 func (s *Set) hasParent() bool {
 	if s.config.Parent == "" {
 		return false
@@ -109,7 +114,7 @@ func (s *Set) hasParent() bool {
 func (s *Set) hasSocket() bool {
 	path, local := strings.CutPrefix(s.config.OVSDB, "unix:")
 	if !local {
-		return s.config.OVSDB != "" // who names a server by its address has one
+		return s.config.OVSDB != "" // a configured server address implies a database
 	}
 	_, err := os.Stat(path)
 	return err == nil
@@ -120,41 +125,39 @@ func (s *Set) hasBindings() bool {
 	return len(found) > 0
 }
 
-// Close ends the connections. The Set must not be used any more. What is parked
-// stays.
+// Close ends the connections. The Set must not be used afterwards. Parked ports stay.
 func (s *Set) Close() {
 	s.db.close()
 	s.parking.close()
 }
 
-// Counts are of the life of a Set.
+// Counts are totals since the Set was made.
 type Counts struct {
 	Claimed uint64 // ports that a sandbox got from the parking
-	Made    uint64 // ports that a device pair was made for
+	Made    uint64 // ports for which a device pair was made
 }
 
-// Counts tells how sandboxes got their ports.
+// Counts returns how sandboxes got their ports.
 func (s *Set) Counts() Counts { return Counts{Claimed: s.claimed.Load(), Made: s.made.Load()} }
 
-// wiring is what drivers do differently at the node's end of a pair. All may
-// be called repeatedly.
+// wiring is the part of a driver at the node's end of a pair. All methods may be repeated.
 type wiring interface {
 	// attach connects the node's end to the data path.
 	attach(ctx context.Context, node netlink.Link) error
-	// detach disconnects i's. The device may be gone already: node is nil then.
+	// detach disconnects i's device. node is nil if the device no longer exists.
 	detach(ctx context.Context, i Interface, node netlink.Link) error
-	// attached says whether, and if not why, attach has nothing to do.
+	// attached returns nil if attach has nothing to do, otherwise why it has.
 	attached(ctx context.Context, node netlink.Link) error
 }
 
-// layout is what the data path wants of the pair.
+// layout is what the data path requires of the pair.
 type layout struct {
-	mtu int  // bound, 0: none
-	raw bool // checksums are to be made in the sandbox
+	mtu int  // limit; 0: none
+	raw bool // the sandbox must compute checksums
 }
 
-// plug is the way of all drivers. Either everything is found as it has to be, or the
-// pair is made anew: there are many ways to be half-done, and one to be done.
+// plug is common to all drivers. If anything is wrong, it makes the pair again: there are many
+// incomplete states, and one complete state.
 func (s *Set) plug(ctx context.Context, i Interface, l layout, w wiring) error {
 	return between(i, func(ns netns, h *netlink.Handle) error { return s.plugPair(ctx, pair{h, i}, ns, l, w) })
 }
@@ -188,8 +191,8 @@ func (s *Set) plugPair(ctx context.Context, p pair, ns netns, l layout, w wiring
 	return inSandbox(ns, i, l.raw, sandbox.configure)
 }
 
-// make makes the pair. An interface that is in its way is removed if it is an
-// earlier port's of ours, whose plugging or unplugging was cut off.
+// make makes the pair. If an interface of one of Kuryr's earlier ports blocks it, because a call
+// was interrupted, make removes that one first.
 func (s *Set) make(ctx context.Context, p pair, ns netns, l layout, w wiring) (netlink.Link, error) {
 	node, err := p.create(ns, s.mtu(p.i, l))
 	if err == nil {
@@ -199,8 +202,8 @@ func (s *Set) make(ctx context.Context, p pair, ns netns, l layout, w wiring) (n
 	if !found {
 		return nil, err
 	}
-	// Nobody waits here for one who waits for him: who plugs the earlier port
-	// elsewhere has first removed what is in the way here.
+	// This cannot deadlock: a call that plugs the earlier port elsewhere has already removed the
+	// interface that blocks this one.
 	err = s.alone(ctx, earlier.PortID, func() error { return s.unplug(ctx, earlier, w) })
 	if err != nil {
 		return nil, fmt.Errorf("taking port %s out of the sandbox: %w", earlier.PortID, err)
@@ -208,8 +211,8 @@ func (s *Set) make(ctx context.Context, p pair, ns netns, l layout, w wiring) (n
 	return p.create(ns, s.mtu(p.i, l))
 }
 
-// connect brings the node's end up, which the node's own stack is kept off. What a
-// binding driver has changed of that since stays as it is.
+// connect brings the node's end up, and keeps the node's own stack off it. It does not undo later
+// changes by a binding driver.
 func (s *Set) connect(ctx context.Context, p pair, node netlink.Link, w wiring) error {
 	if _, ours := w.(keeper); ours || node.Attrs().Flags&net.FlagUp == 0 {
 		if err := mute(node.Attrs().Name); err != nil {
@@ -222,7 +225,7 @@ func (s *Set) connect(ctx context.Context, p pair, node netlink.Link, w wiring) 
 	return w.attach(ctx, node)
 }
 
-// mtu returns the smallest of the bounds, or 0, the kernel's choice, without any.
+// mtu returns the smallest limit, or 0 without any limit: the kernel's choice.
 func (s *Set) mtu(i Interface, l layout) int {
 	mtu := 0
 	for _, bound := range []int{i.MTU, s.config.MTU, l.mtu} {
@@ -238,22 +241,22 @@ func (s *Set) intact(ns netns, i Interface, l layout, node netlink.Link, on bool
 		return inSandbox(ns, i, l.raw, func(b sandbox) error { return b.verify(node, on) })
 	}
 	lot, err := s.parking.open()
-	if errors.Is(err, ErrCannotPark) { // no more: what a pod has of it stays
+	if errors.Is(err, ErrCannotPark) { // parking was switched off since; the pod keeps its device
 		return inSandbox(ns, i, false, func(b sandbox) error { return b.verify(node, on) })
 	}
 	if err != nil {
 		return err
 	}
-	// What is on top may leave checksums to the far end, which makes them.
+	// The device on top may leave checksums to the far end, which computes them.
 	if err := lot.ns.do(func() error { return verifyChecksumInSoftware(node.Attrs().Name) }); err != nil {
 		return err
 	}
 	return inSandbox(ns, i, false, func(b sandbox) error { return b.verify(node, on) })
 }
 
-// unplug is the way of all drivers. It needs no network namespace: the
-// sandbox's end goes with the node's, and if the sandbox is gone, both are. What
-// came from the parking goes back there, unless that fails.
+// unplug is common to all drivers. It needs no network namespace: the sandbox's end is deleted
+// with the node's, and if the sandbox is gone, both ends are. A port from the parking returns
+// there, unless that fails.
 func (s *Set) unplug(ctx context.Context, i Interface, w wiring) error {
 	h, err := openNetlink()
 	if err != nil {
@@ -266,7 +269,7 @@ func (s *Set) unplug(ctx context.Context, i Interface, w wiring) error {
 		return err
 	}
 	if node != nil && m != (mark{}) && m.sandbox != i.ContainerID {
-		return nil // another sandbox's meanwhile
+		return nil // another sandbox has the port by now
 	}
 	s.wired.drop(i.PortID)
 	if k, ok := w.(keeper); ok && node != nil && m.on {
@@ -285,7 +288,7 @@ func (s *Set) unplug(ctx context.Context, i Interface, w wiring) error {
 	return p.remove(node)
 }
 
-// check is the way of all drivers.
+// check is common to all drivers.
 func (s *Set) check(ctx context.Context, i Interface, l layout, w wiring) error {
 	return between(i, func(ns netns, h *netlink.Handle) error {
 		node, m, err := pair{h, i}.find()
@@ -309,7 +312,7 @@ func (s *Set) check(ctx context.Context, i Interface, l layout, w wiring) error 
 	})
 }
 
-// announce tells i's neighbours where it is, as soon as it can be heard.
+// announce tells i's neighbours where it is, as soon as the device passes packets.
 func (s *Set) announce(ctx context.Context, i Interface) error {
 	if err := carrier(ctx, HostDevice(i.PortID)); err != nil {
 		return err

@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// netlinkTimeout bounds one question to the kernel. It is long, as all network
-// namespaces that are being torn down hold the same lock.
+// netlinkTimeout bounds one request to the kernel. It is long, because the teardown of any
+// network namespace holds the same lock.
 const netlinkTimeout = 30 * time.Second
 
-// openNetlink returns a handle for devices, addresses and routes of the
-// network namespace that the calling thread is in.
+// openNetlink returns a handle for devices, addresses and routes of the calling thread's network
+// namespace.
 func openNetlink() (*netlink.Handle, error) {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -46,7 +46,7 @@ func between(i Interface, f func(netns, *netlink.Handle) error) error {
 	return f(ns, h)
 }
 
-// device returns the device of that name, or nil if there is none.
+// device returns the device with that name, or nil if it does not exist.
 func device(h *netlink.Handle, name string) (netlink.Link, error) {
 	l, err := h.LinkByName(name)
 	var missing netlink.LinkNotFoundError
@@ -59,19 +59,18 @@ func device(h *netlink.Handle, name string) (netlink.Link, error) {
 	return l, nil
 }
 
-// errForeign: a device or a row of the switch has the port's name and is
-// somebody else's. It is never touched.
+// errForeign: another program's device or row of the switch has the port's name. Kuryr never
+// touches it.
 var errForeign = fmt.Errorf("not Kuryr's: %w", ErrDataPath)
 
-// pair is a device pair: the node's end, and the sandbox's.
+// pair is a device pair: the node's end and the sandbox's end.
 type pair struct {
 	node *netlink.Handle // in the node's network namespace
 	i    Interface
 }
 
-// find returns the node's end, or nil if there is none, and the mark it
-// carries: the zero mark if whoever made it was stopped before it could say so.
-// A device of that name that is not this port's is an error.
+// find returns the node's end, or nil if it does not exist, and its mark. The mark is zero if its
+// maker was stopped before it wrote one. Another port's device of that name is an error.
 func (p pair) find() (netlink.Link, mark, error) {
 	name := HostDevice(p.i.PortID)
 	l, err := device(p.node, name)
@@ -99,8 +98,8 @@ func pairMark(l netlink.Link) (mark, bool) {
 	return m, ok && l.Type() == "veth" && l.Attrs().Name == HostDevice(m.port)
 }
 
-// create makes the pair, with the far end in the sandbox under its final name,
-// in one step, and then marks the node's end.
+// create makes the pair in one step, with the far end in the sandbox under its final name. Then
+// it marks the node's end.
 func (p pair) create(ns netns, mtu int) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU = HostDevice(p.i.PortID), mtu
@@ -116,7 +115,7 @@ func (p pair) create(ns netns, mtu int) (netlink.Link, error) {
 	return veth, nil
 }
 
-// remove removes the pair by its node's end. Somebody else may be faster.
+// remove removes the pair by its node's end. Another process may have removed it already.
 func (p pair) remove(l netlink.Link) error {
 	err := p.node.LinkDel(l)
 	if err != nil && !errors.Is(err, unix.ENODEV) {
@@ -125,9 +124,9 @@ func (p pair) remove(l netlink.Link) error {
 	return nil
 }
 
-// carrier returns once the kernel has noticed that the pair is up: it tells a
-// bridge so, which drops everything until then, in a work queue of its own,
-// within a millisecond or so. Nobody has to wait long for what is a courtesy.
+// carrier returns when the kernel has noticed that the pair is up. The kernel informs a bridge,
+// which drops everything until then, in a work queue, within a millisecond or so. The call does not
+// wait long, because this is only a courtesy.
 func carrier(ctx context.Context, name string) error {
 	h, err := openNetlink()
 	if err != nil {
@@ -151,8 +150,8 @@ func carrier(ctx context.Context, name string) error {
 	return nil
 }
 
-// inTheWay returns the earlier port of ours, if it is one, that has the name
-// of the sandbox's end in that same sandbox.
+// inTheWay returns the earlier one of Kuryr's ports whose interface has the name of the sandbox's
+// end in the same sandbox. ok is false for another interface.
 func (s *Set) inTheWay(p pair, ns netns) (Interface, bool) {
 	index := 0
 	err := inSandbox(ns, p.i, false, func(b sandbox) error {

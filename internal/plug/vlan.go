@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// vlan is the kind of device for a subport of the node's trunk: what it sends
-// has the subport's VLAN ID on the node's interface.
+// vlan is the kind of device for a subport of the node's trunk. Its packets carry the subport's
+// VLAN ID on the node's interface.
 type vlan struct{}
 
 var _ kind = vlan{}
@@ -27,8 +27,8 @@ func (vlan) check(i Interface) error {
 	return nil
 }
 
-// link binds the device loosely: it stays up, with its routes, while the node's
-// interface is down for a moment, as when its address is configured anew.
+// link binds the device loosely. It stays up, with its routes, while the node's interface is down
+// for a moment, for example while its address is being configured.
 func (vlan) link(attrs netlink.LinkAttrs, i Interface) netlink.Link {
 	loose := true
 	return &netlink.Vlan{LinkAttrs: attrs, VlanId: i.VLANID, VlanProtocol: netlink.VLAN_PROTOCOL_8021Q, LooseBinding: &loose}

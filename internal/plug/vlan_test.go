@@ -31,9 +31,9 @@ func TestVLANIDs(t *testing.T) {
 	}
 }
 
-// A runtime may hold on to the network namespace of a sandbox whose pod is gone
-// for the SDN, and with it to the VLAN ID that another port has now (bug 1892388
-// of the former implementation, which then removed every interface with that ID).
+// A runtime may keep the network namespace of a sandbox whose pod the SDN has forgotten. The
+// namespace then has a device with the VLAN ID of another port (bug 1892388 of the former
+// implementation, which then removed every interface with that ID).
 func TestVLANIDOfAPortThatIsGone(t *testing.T) {
 	vm := newVirtualMachine(t, "vlan", "nic0")
 	held := newNamespace(t)
@@ -55,7 +55,7 @@ func TestVLANIDOfAPortThatIsGone(t *testing.T) {
 	mustCheck(t, vm.driver, p)
 }
 
-// Devices with the same ID on other interfaces, or of other people, stay.
+// Devices with the same ID on other interfaces, or of other owners, stay.
 func TestVLANIDOfSomebodyElse(t *testing.T) {
 	vm := newVirtualMachine(t, "vlan", "nic0")
 	p := vm.pod(t, 34, newNamespace(t))

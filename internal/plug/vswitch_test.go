@@ -22,18 +22,18 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
-// vswitch is an Open vSwitch of the test's own: its database, its socket, and
-// its devices in the test's network namespace.
+// vswitch is an Open vSwitch of the test's own. Its database, its socket, and its devices are in
+// the test's network namespace.
 type vswitch struct {
 	dir       string
 	server    *exec.Cmd // ovsdb-server
 	switchd   *exec.Cmd // ovs-vswitchd
 	endpoint  string
-	installed func() // ends the stand-in for ovn-controller
+	installed func() // ends the replacement of ovn-controller
 }
 
-// standIn says of each port that ovs-vswitchd has taken what ovn-controller would, until
-// what it returns is called.
+// standIn replaces ovn-controller until the returned function is called: it reports each port
+// that ovs-vswitchd has added as installed.
 func (v *vswitch) standIn(t testing.TB) func() {
 	ctx, cancel := context.WithCancel(context.Background())
 	bell := make(chan bool, 1)
@@ -50,7 +50,7 @@ func (v *vswitch) standIn(t testing.TB) func() {
 				}
 				_ = monitor.Wait()
 			}
-			time.Sleep(20 * time.Millisecond) // the database is away
+			time.Sleep(20 * time.Millisecond) // the database is not available
 		}
 	})
 	all.Go(func() {
@@ -68,7 +68,7 @@ func (v *vswitch) standIn(t testing.TB) func() {
 	return end
 }
 
-// install marks ports as installed. What goes wrong is tried again with the next change.
+// install marks ports as installed. After an error it tries again at the next change.
 func (v *vswitch) install() {
 	out, err := exec.Command("ovs-vsctl", "--db="+v.endpoint, "--timeout=5", "--format=json", "--columns=name,ofport,external_ids", "list", "Interface").Output()
 	var found struct{ Data [][3]any }
@@ -85,9 +85,9 @@ func (v *vswitch) install() {
 	_ = exec.Command("ovs-vsctl", command...).Run()
 }
 
-// newVswitch starts one that is OVN's as far as a node can tell: of each port a
-// stand-in for ovn-controller says that its flows are installed. Else its br-int is a
-// plain switch, without anybody's port security.
+// newVswitch starts a switch that looks like OVN's to a node. A replacement of ovn-controller
+// reports the flows of each port as installed. Otherwise its br-int is a plain switch without
+// port security.
 func newVswitch(t testing.TB) *vswitch {
 	t.Helper()
 	v := newForeignVswitch(t)
@@ -96,8 +96,8 @@ func newVswitch(t testing.TB) *vswitch {
 	return v
 }
 
-// newForeignVswitch starts one that is nobody's, with an empty br-int, data path in
-// user space.
+// newForeignVswitch starts a switch without a controller. It has an empty br-int and a userspace
+// data path.
 func newForeignVswitch(t testing.TB) *vswitch {
 	t.Helper()
 	nodetest.Need(t)
@@ -128,7 +128,7 @@ func (v *vswitch) startServer(t testing.TB) {
 	})
 }
 
-// start starts a daemon, which ends with the test at the latest.
+// start starts a daemon, which ends at the end of the test or before.
 func (v *vswitch) start(t testing.TB, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	log, err := os.OpenFile(filepath.Join(v.dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -151,14 +151,14 @@ func (v *vswitch) start(t testing.TB, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// stop ends what start has started.
+// stop ends a daemon that start has started.
 func stop(cmd *exec.Cmd) {
 	_ = cmd.Process.Signal(syscall.SIGCONT)
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 }
 
-// ctl is ovs-vsctl, so that the tests see the switch with other eyes than ours.
+// ctl runs ovs-vsctl, so that the tests do not see the switch through our own code.
 func (v *vswitch) ctl(t testing.TB, args ...string) string {
 	t.Helper()
 	return sh(t, append([]string{"ovs-vsctl", "--db=" + v.endpoint, "--timeout=10"}, args...)...)
@@ -171,7 +171,7 @@ func (v *vswitch) driver(t testing.TB) plug.Driver {
 
 func (v *vswitch) set() *plug.Set { return plug.New(plug.Config{OVSDB: v.endpoint, Bridge: "br-int"}) }
 
-// id is one of the external_ids of p's interface.
+// id returns one of the external_ids of p's interface.
 func (v *vswitch) id(t testing.TB, p plug.Interface, key string) string {
 	t.Helper()
 	return strings.Trim(v.ctl(t, "--if-exists", "get", "Interface", plug.HostDevice(p.PortID), "external_ids:"+key), `"`)
@@ -213,8 +213,8 @@ func (v *vswitch) startOVN(t testing.TB) {
 	v.ctl(t, "set", "Open_vSwitch", ".", "external_ids:system-id=test", "external_ids:ovn-remote="+remote,
 		"external_ids:ovn-encap-type=geneve", "external_ids:ovn-encap-ip=127.0.0.1",
 		"external_ids:ovn-bridge-datapath-type=netdev", "--", "set", "bridge", "br-int", "fail-mode=secure")
-	// ovn-controller 23.03 stands still right after its start at times (one in
-	// twenty, with other work on the machine): it is not what is tested here.
+	// ovn-controller 23.03 sometimes hangs right after its start (one time in twenty, with other
+	// work on the machine). This is not tested here.
 	for range 5 {
 		c := v.start(t, "ovn-controller", v.endpoint)
 		for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
@@ -238,7 +238,7 @@ func (v *vswitch) nbctlOut(t testing.TB, args ...string) string {
 	return sh(t, append([]string{"ovn-nbctl", "--db=unix:" + v.dir + "/ovn.sock", "--timeout=20"}, args...)...)
 }
 
-// app is ovs-appctl for ovs-vswitchd.
+// app runs ovs-appctl for ovs-vswitchd.
 func (v *vswitch) app(t testing.TB, args ...string) string {
 	t.Helper()
 	found, err := filepath.Glob(v.dir + "/ovs-vswitchd.*.ctl")

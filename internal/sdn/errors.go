@@ -9,40 +9,100 @@ import (
 	"time"
 )
 
-// What went wrong, as far as it decides what to do next. Backends wrap these
-// with what was done to which object; callers ask with errors.Is.
+// Errors that decide the next action. Backends wrap them with what the cloud said. Callers use
+// errors.Is, and add the operation and the object.
 var (
 	// ErrNotFound: the object that the call is about is not there, or not this
 	// cluster's. It never means something that a request refers to: see ErrInvalid.
-	ErrNotFound = errors.New("not found in the SDN")
-	// ErrQuota: what there is, is used up: a quota, a subnet's addresses, a
-	// trunk's VLANs. Retry late: somebody has to act, or give something back.
+	ErrNotFound = errors.New("not found in the cloud")
+	// ErrQuota: a quota, a subnet's addresses, or a trunk's VLAN IDs are used up. Retry late: a
+	// person must act, or a resource must be deleted.
 	ErrQuota = errors.New("over quota")
 	// ErrProjectQuota and ErrAddresses are ErrQuota of a backend that says of what: the
 	// project's quota of this kind of object, or the addresses of a subnet of the request.
 	ErrProjectQuota = fmt.Errorf("%w of the project", ErrQuota)
 	ErrAddresses    = fmt.Errorf("%w of addresses", ErrQuota)
-	// ErrInvalid: the backend will not accept this request as it is. That is so
-	// too if it refers to a network, subnet, security group or trunk that does
-	// not exist (or that the credential may not see); the message names it.
+	// ErrRouterFull is ErrQuota of a router that can take no more interfaces.
+	ErrRouterFull = fmt.Errorf("%w of a router's interfaces", ErrQuota)
+	// ErrOverlap: a prefix overlaps with one that is in use. Somebody has to choose another, or
+	// remove the other one.
+	ErrOverlap = errors.New("prefix overlaps")
+	// ErrInvalid: the backend will not accept this request unchanged. That includes a reference to
+	// a network, subnet, security group or trunk that does not exist, or that the credential may
+	// not see; the message names it. A backend that knows which field it refused returns an
+	// InvalidError.
 	ErrInvalid = errors.New("refused as invalid")
 	// ErrForbidden: the credential is wrong or may not do this.
 	ErrForbidden = errors.New("not allowed")
-	// ErrConflict: somebody else changed the object, or holds what was asked
-	// for. Retry at once.
+	// ErrConflict: another user changed the object, or holds the requested resource. Retry at once.
 	ErrConflict = errors.New("conflict")
-	// ErrUnbound: the backend cannot bind a port to the host, most likely as
-	// it knows no such host or its agent there is dead.
-	ErrUnbound = errors.New("host not usable for ports")
-	// ErrNoService: the backend has no such service at all, as a cloud without
-	// load balancing: then there is nothing of that kind, and there will be nothing
-	// until somebody adds the service. It is no outage: a service that does not
-	// answer is ErrUnavailable. What it is about is ErrUnsupported, too.
-	ErrNoService = errors.New("no such service in the SDN")
+	// ErrUnbound: the backend cannot bind a port to the host. Most likely it does not know the
+	// host, or the host's agent is dead.
+	ErrUnbound = errors.New("host cannot have ports")
+	// ErrNoService: the backend has no such service at all, as a cloud without load balancing.
+	// Nothing of that kind exists, until a person adds the service. It is no outage: a service that
+	// does not answer is ErrUnavailable. An ErrNoService is an ErrUnsupported, too.
+	ErrNoService = errors.New("no such service in the cloud")
 	// ErrUnavailable: the backend is away, overloaded or broken. Nothing is
 	// said about whether the request took effect.
-	ErrUnavailable = errors.New("SDN unavailable")
+	ErrUnavailable = errors.New("cloud unavailable")
 )
+
+// Field is a part of a request, in the seam's words.
+type Field string
+
+// The fields that an InvalidError names.
+const (
+	FieldProvider         Field = "provider"
+	FieldFlavor           Field = "flavor"
+	FieldAvailabilityZone Field = "availability zone"
+	FieldNetwork          Field = "network"
+	FieldSubnet           Field = "subnet"
+	FieldSecurityGroup    Field = "security group"
+	FieldPort             Field = "port" // that a floating IP is for
+	FieldParentPort       Field = "parent port"
+	FieldExternalNetwork  Field = "external network" // or its subnet, of a floating IP
+	FieldMember           Field = "member"           // its address
+	FieldProject          Field = "project"
+	FieldRouter           Field = "router"
+	FieldSubnetPool       Field = "subnet pool"
+	FieldMTU              Field = "MTU"
+	FieldDNSServers       Field = "DNS servers" // too many of a subnet
+	FieldRoutes           Field = "routes"      // too many of a subnet
+)
+
+// InvalidError is an ErrInvalid of a backend that says which field it refused.
+type InvalidError struct {
+	Field Field
+	Value string // what the field was, as the backend says it; empty: it does not
+	// Members are those that a change of members was refused for: members to be added,
+	// or members that the pool has. Empty: the backend does not tell.
+	Members []Member
+	Err     error
+}
+
+func (e *InvalidError) Error() string { return e.Err.Error() }
+
+// Unwrap makes an InvalidError an ErrInvalid as well as what caused it.
+func (e *InvalidError) Unwrap() []error { return []error{ErrInvalid, e.Err} }
+
+// FieldOf returns the field that was refused; empty if err names none.
+func FieldOf(err error) Field {
+	var invalid *InvalidError
+	if errors.As(err, &invalid) {
+		return invalid.Field
+	}
+	return ""
+}
+
+// RefusedMembers returns the members that a change was refused for, if err names them.
+func RefusedMembers(err error) []Member {
+	var invalid *InvalidError
+	if errors.As(err, &invalid) {
+		return invalid.Members
+	}
+	return nil
+}
 
 // PendingError says that the backend is still at work on an object.
 type PendingError struct {

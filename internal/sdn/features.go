@@ -10,9 +10,8 @@ import (
 	"strings"
 )
 
-// CheckListener returns ErrUnsupported, naming the field, if the provider cannot do
-// what l asks for, its pool included. What has no effect is no error: see Timeouts
-// and ConnectionLimit.
+// CheckListener returns ErrUnsupported, naming the field, if the provider cannot do what l or its
+// pool asks for. A setting without effect is no error: see Timeouts and ConnectionLimit.
 func (f Features) CheckListener(l Listener) error {
 	switch {
 	case !slices.Contains(f.Protocols, l.Protocol):
@@ -32,13 +31,13 @@ func (f Features) Balances(algorithm string) bool {
 	return algorithm == f.Algorithm || slices.Contains(f.Algorithms, algorithm)
 }
 
-// TimesAffinity reports whether a pool of this protocol can be told for how long a
-// client stays at its member. Octavia lets no provider be told that of TCP.
+// TimesAffinity reports whether a pool of this protocol accepts a timeout of affinity. Octavia
+// accepts none for TCP with any provider.
 func (f Features) TimesAffinity(protocol string) bool {
 	return f.AffinityTimeout && (protocol == "UDP" || protocol == "SCTP")
 }
 
-// CheckPool is CheckListener for a pool, whose protocol has to be said.
+// CheckPool is CheckListener for a pool. The pool's protocol must be set.
 func (f Features) CheckPool(p Pool) error {
 	switch {
 	case strings.HasPrefix(p.Protocol, "PROXY") && !f.ProxyProtocol:
@@ -59,5 +58,5 @@ func (f Features) cannot(what, kind, known string) error {
 	if known != "" {
 		what += " (its " + kind + ": " + known + ")"
 	}
-	return fmt.Errorf("%s: %w %s", what, ErrUnsupported, f.Provider)
+	return fmt.Errorf("%s: %w by provider %s", what, ErrUnsupported, f.Provider)
 }

@@ -14,20 +14,18 @@ import (
 // SecurityGroups makes and keeps security groups. A port lets in what any of its
 // groups lets in, so one made here takes nothing back that another one gives.
 type SecurityGroups interface {
-	// EnsureSecurityGroup makes the group of an owner hold exactly the rules of want,
-	// and returns it. It takes the one that there is, by the ID of want, if that is
-	// known, or else by its name, and makes one only if there is
-	// none. The one of that ID and name it marks again if somebody has taken its mark
-	// off, so that it may be called again whatever came of the last call. Rules that
-	// are missing come before those that are too many go; these go whatever comes of
-	// the first, so that after ErrQuota, if of nothing else, the group lets in nobody
-	// whom want does not.
+	// EnsureSecurityGroup makes the owner's group hold exactly the rules of want, and returns the
+	// group. It finds an existing group by the ID of want if that is set, otherwise by its name,
+	// and makes a group only if none exists. It restores a removed mark on the group of that ID and
+	// name, so it may be repeated whatever the last call did. It adds missing rules before it
+	// removes superfluous ones. It removes these even if the addition fails: after ErrQuota the
+	// group lets in no client that want does not.
 	EnsureSecurityGroup(ctx context.Context, owner Owner, want SecurityGroup) (SecurityGroup, error)
 	// ListSecurityGroups returns all of this cluster, in no order, without their rules.
 	ListSecurityGroups(ctx context.Context) ([]SecurityGroup, error)
-	// DeleteSecurityGroup removes one of this cluster. It succeeds when there is
-	// none, is a PendingError as long as a port has it, and ErrInvalid if it bears
-	// nobody's mark.
+	// DeleteSecurityGroup removes a group of this cluster. It succeeds if there is none. It returns
+	// a PendingError as long as a port has the group, and ErrInvalid if the group has no cluster's
+	// mark.
 	DeleteSecurityGroup(ctx context.Context, id string) error
 }
 
@@ -35,21 +33,21 @@ type SecurityGroups interface {
 type SecurityGroup struct {
 	ID        string // of one that is wanted: if it is known
 	Owner     Owner  // empty in one that is wanted
-	Name      string // of a new one; one that somebody has given another is found by its ID alone
+	Name      string // name of a new group; a group that a person has renamed is found by its ID only
 	ProjectID string // empty: the credential's own
 	Rules     []Rule // in any order; nothing else is let in, and nothing out
 	Mended    bool   // of one that EnsureSecurityGroup returns: it was there, and not so
 }
 
-// Rule lets in what comes from a prefix and goes to some ports.
+// Rule lets in packets from a prefix to some ports.
 type Rule struct {
 	Protocol string // TCP, UDP, SCTP
 	From, To int32  // ports, both included; 1 to 65535
 	Remote   string // prefix
 }
 
-// CanonicalRules returns rules sorted, each once, with prefixes as they are usually
-// written. What is no rule is ErrInvalid.
+// CanonicalRules returns rules sorted, without duplicates, with canonical prefixes. An invalid rule
+// is ErrInvalid.
 func CanonicalRules(rules []Rule) ([]Rule, error) {
 	out := make([]Rule, len(rules))
 	for i, r := range rules {

@@ -10,28 +10,27 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
-// ErrUnsupported: the provider of a load balancer cannot do what was asked, or the
-// backend makes ports that Kuryr cannot plug. Nothing was changed; the message names what.
+// ErrUnsupported: the provider of a load balancer cannot do the request, or the backend makes ports
+// that Kuryr cannot plug. Nothing was changed. The message names the feature.
 var ErrUnsupported = errors.New("not supported")
 
-// LoadBalancers makes and keeps load balancers. A change makes a load balancer
-// busy for a while: a further change of the same one is then a PendingError,
-// which says nothing about the others. Methods do not wait for it to be over. One
-// in ERROR may take no change either, which is a PendingError too: only its
-// Provisioning tells. What the provider refuses is ErrUnsupported; what a request
-// refers to and is not there is ErrInvalid. Calls may be repeated after a
-// PendingError, and go on where they were stopped.
+// LoadBalancers makes and keeps load balancers. A change makes a load balancer busy for a while; a
+// further change of it then returns a PendingError. Other load balancers are not affected. Methods
+// do not wait for the end of a change. A load balancer in ERROR may also refuse changes with a
+// PendingError: only its Provisioning shows ERROR. A request that the provider refuses is
+// ErrUnsupported; a reference to a missing resource is ErrInvalid. A call that returned a
+// PendingError may be repeated and continues where it stopped.
 //
-// A cloud without load balancers answers all of it with ErrNoService, which costs
-// no request and is asked again after a while.
+// In a cloud without load balancers all methods return ErrNoService. That costs no request; the
+// backend checks again after a while.
 type LoadBalancers interface {
-	// Features returns what a provider can do; the empty name is the cloud's
-	// default. ErrInvalid if there is no such provider.
+	// Features returns what a provider can do. The empty name is the cloud's default. ErrInvalid if
+	// there is no such provider.
 	Features(ctx context.Context, provider string) (Features, error)
-	// CreateLoadBalancer makes a load balancer with all that is below it, if the
-	// provider takes that in one request, and else a bare one: the answer tells
-	// what was made. It is bare, too, if nobody knows yet what provider it will get:
-	// see Features.Unsure. ErrConflict if the VIP is taken.
+	// CreateLoadBalancer makes a load balancer with everything below it, if the provider accepts
+	// that in one request. Otherwise it makes a bare one: the answer shows what was made. It also
+	// makes a bare one if the provider that it will get is unknown: see Features.Unsure.
+	// ErrConflict if the VIP is in use.
 	CreateLoadBalancer(ctx context.Context, owner Owner, lb LoadBalancer) (LoadBalancer, error)
 	// LoadBalancer returns one of this cluster with all that is below it.
 	LoadBalancer(ctx context.Context, id string) (LoadBalancer, error)
@@ -39,28 +38,33 @@ type LoadBalancers interface {
 	// below them: one request for any number, or two if some that were known are not
 	// shown by their mark.
 	ListLoadBalancers(ctx context.Context) ([]LoadBalancerSummary, error)
-	// DeleteLoadBalancer removes one with all that is below it, whatever state it
-	// is in. It succeeds when there is none, and is a PendingError while it goes, or
-	// is busy with something else.
+	// DeleteLoadBalancer removes a load balancer with everything below it, in any state. It
+	// succeeds if there is none. It returns a PendingError while the load balancer is being
+	// deleted, or is busy.
 	DeleteLoadBalancer(ctx context.Context, id string) error
-	// MarkLoadBalancer writes down again whose one of this cluster is, where that is
-	// missing: see LoadBalancer.Unmarked. What others have written beside it stays.
+	// FreeVIP removes what a refused CreateLoadBalancer, or one without an answer, has left at
+	// a VIP: it keeps the address though there is no load balancer. It succeeds when there
+	// is nothing, and where the VIP is a load balancer's or anything else's. The caller
+	// makes none there at the same time.
+	FreeVIP(ctx context.Context, vip v1.VIPAddress) error
+	// MarkLoadBalancer restores the missing mark of a load balancer of this cluster: see
+	// LoadBalancer.Unmarked. It keeps tags and words of other users.
 	MarkLoadBalancer(ctx context.Context, id string, owner Owner) error
 	// FailOver has the provider mend one in ERROR. ErrUnsupported where it cannot:
 	// then it is to be made anew.
 	FailOver(ctx context.Context, id string) error
 
-	// CreateListener makes a listener with its pool and members, in as few
-	// requests as the provider takes. It may succeed in part: if its ID is set
-	// there is a listener, with as much below it as the answer has, and the error
-	// says why there is no more. ErrConflict if one has that protocol and port.
+	// CreateListener makes a listener with its pool and members, in as few requests as the provider
+	// accepts. It may succeed in part: if the ID of its answer is set, the listener exists, with
+	// everything that the answer has, and the error says why the rest is missing. ErrConflict if a
+	// listener has that protocol and port.
 	CreateListener(ctx context.Context, loadBalancerID string, l Listener) (Listener, error)
 	// UpdateListener brings the listener of that ID in line with l, but for its
 	// pool; protocol and port are fixed.
 	UpdateListener(ctx context.Context, id string, l Listener) error
-	// DeleteListener removes a listener with its pool. It succeeds when there is none.
-	// Where each change makes the load balancer busy it is a PendingError with the pool
-	// gone: nothing is wrong then, and it is to be called again.
+	// DeleteListener removes a listener with its pool. It succeeds if there is none. If each change
+	// makes the load balancer busy, it deletes the pool and returns a PendingError: that is no
+	// fault, and the caller calls again.
 	DeleteListener(ctx context.Context, loadBalancerID, id string) error
 	// CreatePool makes the pool of a listener that has none, with its members. It
 	// may succeed in part, as CreateListener does. ErrConflict if it has one.
@@ -68,10 +72,15 @@ type LoadBalancers interface {
 	// UpdatePool brings name, algorithm (an empty one stays as it is), affinity and
 	// monitor of a pool in line with p; its protocol is fixed. Members stay.
 	UpdatePool(ctx context.Context, id string, p Pool) error
-	// ChangeMembers adds, then removes members of a pool, known by address and port:
-	// what is already so is no error, and one to add that is there gets its name.
-	// Nobody may be in both lists: a member that changes its subnet has to go first,
-	// by a call of its own. Of very many it may do a part, and be a PendingError.
+	// DeletePool removes the pool of a listener; the listener stays. It succeeds when there is no
+	// such pool.
+	DeletePool(ctx context.Context, loadBalancerID, id string) error
+	// ChangeMembers adds and then removes members of a pool. A member is identified by address and
+	// port. A change that is already done is no error; an existing member in the list to add gets
+	// the new name. If it is not ACTIVE, though its load balancer is, the provider is told it
+	// again. No member may be in both lists: a member that changes its subnet must first be
+	// removed, by another call. For a large change the method may do a part and return a
+	// PendingError.
 	ChangeMembers(ctx context.Context, poolID string, add []Member, remove []Member) error
 }
 
@@ -81,26 +90,25 @@ type FloatingIPs interface {
 	// CreateFloatingIP makes one for owner, for a port if the request names one.
 	// With an Address, ErrConflict if it exists already.
 	CreateFloatingIP(ctx context.Context, owner Owner, r FloatingIPRequest) (FloatingIP, error)
-	// ListFloatingIPs returns those of the cluster, and those of the project that
-	// bear no cluster's mark.
+	// ListFloatingIPs returns the floating IPs of the cluster, and those of the project without any
+	// cluster's mark.
 	ListFloatingIPs(ctx context.Context, projectID string) ([]FloatingIP, error)
 	// Associate gives a port the floating IP. ErrConflict if another port has it, or
 	// the port another; ErrInvalid without a port.
 	Associate(ctx context.Context, id, portID string) error
-	// Dissociate takes a floating IP from a port. It succeeds when there is none, or
-	// the port does not have it: whoever has it by then keeps it.
+	// Dissociate removes a floating IP from a port. It succeeds if the floating IP does not exist,
+	// or the port does not have it: another port that has it keeps it.
 	Dissociate(ctx context.Context, id, portID string) error
-	// DeleteFloatingIP removes one of this cluster that no port has, or this one.
-	// ErrConflict if another port has it, which goes on with it. It succeeds when there
-	// is none.
+	// DeleteFloatingIP removes a floating IP of this cluster that no port has, or this port.
+	// ErrConflict if another port has it; that port keeps it. It succeeds if there is none.
 	DeleteFloatingIP(ctx context.Context, id, portID string) error
-	// DisownFloatingIP takes this cluster's mark off one, which then belongs to the
-	// project alone: it outlives who it was made for. It succeeds when there is none
-	// or it bears no mark of this cluster.
+	// DisownFloatingIP removes this cluster's mark from a floating IP. The floating IP then belongs
+	// to the project only and survives its Service. It succeeds if there is none, or if it has no
+	// mark of this cluster.
 	DisownFloatingIP(ctx context.Context, id string) error
 }
 
-// Subnets tells what subnets there are.
+// Subnets reads subnets.
 type Subnets interface {
 	// Subnet returns a subnet. ErrNotFound if there is none, or none to be seen.
 	Subnet(ctx context.Context, id string) (Subnet, error)
@@ -116,18 +124,18 @@ type Subnet struct {
 // Features is what a provider can do.
 type Features struct {
 	Provider string // its name; of the default one, too
-	// Unsure: Provider is a guess, as the cloud does not tell what its default is. It
-	// is told by the first load balancer that is made without naming one, which is a
-	// bare one therefore; until then these features may be another provider's.
+	// Unsure: Provider is a guess, because the cloud does not show its default. The first load
+	// balancer that is made without a provider shows it; that one is made bare. Until then these
+	// may be the features of another provider.
 	Unsure    bool
 	Protocols []string // of listeners, upper case
-	// Algorithm is how a pool balances that says nothing, in Octavia's words, and
-	// Algorithms is what it may say; see Balances.
+	// Algorithm is the default algorithm of a pool, in Octavia's words. Algorithms are the possible
+	// ones; see Balances.
 	Algorithm  string
 	Algorithms []string
 	Affinity   bool // by the client's address
-	// AffinityUnsure: it is taken and stored, and may have no effect, as early versions
-	// of this provider do nothing with it, and nobody is told which one it is.
+	// AffinityUnsure: the cloud accepts and stores affinity, but it may have no effect, because
+	// early versions of this provider ignore it, and the API does not show the version.
 	AffinityUnsure     bool
 	AffinityTimeout    bool // for how long can be said, too, of some protocols: see TimesAffinity
 	SourceRanges       bool // of listeners; else the members' security groups have to do it
@@ -136,8 +144,11 @@ type Features struct {
 	Monitors           []string
 	ProxyProtocol      bool
 	KeepsClientAddress bool // members see the client's address
-	ManyProtocols      bool // listeners on one port that differ in their protocol; else ErrConflict
-	FailOver           bool
+	// KeepsUDPClients: a UDP client that keeps sending from one source port stays with its member,
+	// even after the member is removed.
+	KeepsUDPClients bool
+	ManyProtocols   bool // listeners on one port that differ in their protocol; else ErrConflict
+	FailOver        bool
 	// FarMembers: a member may be in a subnet other than the VIP's if it names it.
 	FarMembers bool
 }
@@ -154,9 +165,10 @@ type LoadBalancer struct {
 	AvailabilityZone string
 	VIP              v1.VIPAddress
 	VIPPortID        string
-	// Unmarked: a part of what says whose it is is missing, as somebody has replaced
-	// its tags. Another process may not find it by a list then.
+	// Unmarked: a part of the mark is missing, because another user has replaced the tags. Another
+	// process may then not find the load balancer by a list.
 	Unmarked     bool
+	Disabled     bool // of one that is read: a person has switched it off (admin_state_up)
 	Provisioning Provisioning
 	Operating    string // Octavia's word
 	Listeners    []Listener
@@ -165,12 +177,12 @@ type LoadBalancer struct {
 // Provisioning is how far a load balancer, or a part of it, is.
 type Provisioning string
 
-// The states that decide what to do next; a backend may have others, which are
-// to be taken for busy ones.
+// The states that decide the next action. A backend may have others; treat those as busy.
 const (
-	ProvisioningActive  Provisioning = "ACTIVE"
-	ProvisioningError   Provisioning = "ERROR"
-	ProvisioningDeleted Provisioning = "DELETED"
+	ProvisioningActive   Provisioning = "ACTIVE"
+	ProvisioningError    Provisioning = "ERROR"
+	ProvisioningDeleted  Provisioning = "DELETED"
+	ProvisioningCreating Provisioning = "PENDING_CREATE" // busy, and never ACTIVE before
 )
 
 // Listener is a port of a load balancer.
@@ -185,6 +197,7 @@ type Listener struct {
 	TimeoutMemberData    *int64
 	TimeoutMemberConnect *int64
 	TimeoutTCPInspect    *int64
+	Disabled             bool // as a LoadBalancer's
 	Provisioning         Provisioning
 	Operating            string
 	Pool                 *Pool // nil: it has none
@@ -199,6 +212,7 @@ type Pool struct {
 	AffinitySeconds *int32 // nil: none; 0: as long as the backend likes, which is all some can, and all there is with TCP
 	Monitor         *v1.MonitorSpec
 	MonitorBroken   bool // of one that is read: it is in ERROR, and checks nothing
+	Disabled        bool // as a LoadBalancer's
 	Provisioning    Provisioning
 	Operating       string
 	Members         []Member
@@ -211,6 +225,7 @@ type Member struct {
 	IP           string
 	Port         int32
 	SubnetID     string
+	Disabled     bool // as a LoadBalancer's, or its weight is 0
 	Provisioning Provisioning
 	Operating    string
 }
@@ -223,7 +238,7 @@ type LoadBalancerSummary struct {
 	Provisioning Provisioning
 }
 
-// FloatingIPRequest says what floating IP to make.
+// FloatingIPRequest describes the floating IP to make.
 type FloatingIPRequest struct {
 	ProjectID string // empty: the credential's own
 	NetworkID string

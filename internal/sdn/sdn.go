@@ -1,16 +1,15 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sdn is the seam between Kuryr and a network backend: roles, what the
-// backend's resources are called here, who they exist for, and the few errors
-// that decide what a reconciler does next. It knows no backend; each lives in a
-// package of its own and proves itself by the contract in sdntest.
+// Package sdn is the seam between Kuryr and a network backend: roles, Kuryr's names for the
+// backend's resources, their owners, and the few errors that decide a reconciler's next action. It
+// knows no backend. Each backend has its own package and proves itself by the contract in sdntest.
 //
 // Rules for every backend, which sdntest checks:
-//   - What it makes carries the cluster's mark and the owner from the making call on.
-//   - What does not carry this cluster's mark it neither changes nor deletes,
-//     and says ErrNotFound or leaves it out of lists.
-//   - Deleting what is gone succeeds.
+//   - A resource carries the cluster's mark and its owner from the creating call on.
+//   - A backend never changes or deletes a resource without this cluster's mark. It
+//     returns ErrNotFound for it, and omits it from lists.
+//   - Deleting a missing resource succeeds.
 //   - All methods are safe for concurrent use and bounded in time, whatever the
 //     deadline of ctx.
 package sdn
@@ -41,56 +40,50 @@ type Backend interface {
 
 // Ports makes and keeps ports.
 type Ports interface {
-	// CreatePorts makes n ports for owner in as few requests as the backend
-	// knows. It may succeed in part: it then returns the ports made and the
-	// error that stopped it, and the caller keeps both. A port that could not
-	// be bound to its host does not outlive the call: ErrUnbound. If the answer
-	// is lost (ErrUnavailable) ports may exist that nobody was told of; they
-	// carry the owner, so ListPorts shows them. A subnet, network, security group
-	// or trunk that does not exist is ErrInvalid. A port's addresses are those of the
-	// request's subnets, in their order (see Port.Arrange).
+	// CreatePorts makes n ports for owner, in as few requests as possible. It may succeed in part:
+	// it then returns the ports that were made and the error that stopped it; the caller keeps
+	// both. A port that cannot be bound to its host is deleted before the call ends: ErrUnbound. If
+	// the answer is lost (ErrUnavailable), unknown ports may exist; they carry the owner, so
+	// ListPorts shows them. A missing subnet, network, security group or trunk is ErrInvalid. A
+	// port's addresses come from the request's subnets, in their order (see Port.Arrange).
 	CreatePorts(ctx context.Context, owner Owner, request PortRequest, n int) ([]Port, error)
-	// Port returns a port of this cluster, ErrNotFound if there is none. The
-	// VIF's type may be the backend's own even if the request asked for another, and
-	// its addresses are all that it has, in the backend's order: who knows the subnets
-	// arranges them.
-	// One that was made for a parent and has no VIF.ParentPortID was not finished,
-	// as its making was cut short: it is of no use.
+	// Port returns a port of this cluster; ErrNotFound if there is none. The VIF's type may be the
+	// backend's own even if the request asked for another. The port has all its addresses, in the
+	// backend's order: a caller that knows the subnets arranges them. A port made for a parent
+	// without VIF.ParentPortID is unfinished, because its creation was interrupted. It cannot be
+	// used.
 	Port(ctx context.Context, id string) (Port, error)
 	// ListPorts returns all ports of this cluster, in no order.
 	ListPorts(ctx context.Context) ([]PortSummary, error)
-	// States returns what the backend has of those of these ports that are this
-	// cluster's, by ID. It asks for no other ports.
+	// States returns, by ID, the backend's state of those of these ports that belong to this
+	// cluster. It requests no other ports.
 	States(ctx context.Context, ids []string) (map[string]PortState, error)
-	// UpdatePort changes what u says and nothing else. ErrNotFound if the
-	// port is gone, ErrInvalid if a security group is.
+	// UpdatePort changes the fields of u and nothing else. ErrNotFound if the port is gone,
+	// ErrInvalid if a security group is.
 	UpdatePort(ctx context.Context, id string, u PortUpdate) error
 	// DeletePort removes a port of this cluster, with its place in a trunk.
 	// It succeeds when there is none.
 	DeletePort(ctx context.Context, id string) error
 }
 
-// Visibility tells what is gone from what is not shown: a cloud may answer both alike,
-// so that a credential that has lost a role is told of no port at all.
+// Visibility distinguishes deleted ports from invisible ones. A cloud may answer both alike: a
+// credential that has lost a role sees no ports at all.
 type Visibility interface {
-	// Sees returns nil if the credential is shown the ports that a project has in a
-	// network: one that is not shown is gone. It returns ErrForbidden if not. An empty
-	// ID is not asked about.
+	// Sees returns nil if the credential can see the ports of a project in a network: then a port
+	// that is not shown is deleted. Otherwise it returns ErrForbidden. It ignores an empty ID.
 	Sees(ctx context.Context, projectID, networkID string) error
 }
 
-// Capacity tells how much room there is. It is asked seldom: when a request was
-// refused for want of it, and before ports are made that nobody waits for.
+// Capacity reports the free room. It is called seldom: after a request was refused for lack of
+// room, and before a refill.
 type Capacity interface {
-	// Room returns what is used, and what there is at most, of the project's
-	// ports and of the addresses of each subnet. What the backend does not tell,
-	// or the credential may not see, is left out; that is no error.
+	// Room returns usage and limit of the project's ports and of each subnet's addresses. It omits
+	// values that the backend does not report or the credential may not see; that is no error.
 	Room(ctx context.Context, projectID string, subnetIDs []string) (Room, error)
 }
 
-// Room is the answer of Capacity. It is near the truth, not always it: what is
-// used may count addresses that are none of those to be given, as a router's, so a
-// subnet may look full while a few are left.
+// Room is the answer of Capacity. It is approximate: usage may include addresses that ports do not
+// get, such as a router's, so a subnet may look full while a few addresses are left.
 type Room struct {
 	Ports   *Usage           // nil: not known
 	Subnets map[string]Usage // by subnet ID; one that is not known has no entry
@@ -110,25 +103,25 @@ func (u Usage) Left() (n int, bounded bool) {
 	return max(0, u.Limit-u.Used), true
 }
 
-// Details tells what ports take over from their subnets as they are made. It is asked
-// seldom: a port that was made before somebody changed them does not change with them.
+// Details reads the properties that ports take over from their subnets at creation. It is called
+// seldom: an existing port does not follow a change of its subnet.
 type Details interface {
-	// Details returns what a port that is made now has of a subnet and its network: the
-	// MTU, the subnet's routes, and one address that says all but the IP. It is as
-	// old as what CreatePorts goes by. ErrInvalid if there is no such subnet.
+	// Details returns what a new port gets from a subnet and its network: the MTU, the subnet's
+	// routes, and an address without its IP. It is as old as the data that CreatePorts uses.
+	// ErrInvalid if there is no such subnet.
 	Details(ctx context.Context, subnetID string) (v1.VIF, error)
 }
 
 // Hosts knows the machines that nodes are.
 type Hosts interface {
-	// ParentPort returns the ID of a machine's port. ErrNotFound if there is none,
-	// ErrInvalid if there are several: the caller has to name subnets. A port that is
-	// another project's, or another server's, does not count.
+	// ParentPort returns the ID of a machine's port. ErrNotFound if there is none. ErrInvalid if
+	// there are several: the caller must name subnets. A port of another project or another server
+	// does not count.
 	ParentPort(ctx context.Context, m Machine) (string, error)
 }
 
-// Machine is a node that is a virtual machine, as far as its port is told by it. The node
-// itself says its address: so where more is known, all of it has to be true.
+// Machine identifies the port of a node that is a virtual machine. The node itself reports its
+// address. So if more fields are set, all of them must match.
 type Machine struct {
 	Address   string
 	SubnetIDs []string // one of them has Address; empty: any
@@ -152,22 +145,21 @@ func ParentPortOfAny(ctx context.Context, h Hosts, m Machine, addresses []string
 // Adoption takes over free ports that an earlier Kuryr has left, which kept no
 // objects and marked nothing: they are known by their device owner and name.
 type Adoption interface {
-	// Strays returns free ports of a project, of the credential's if it is empty,
-	// that bear no cluster's mark. Those of a trunk come with their place in it. A
-	// port that no pool can be told of (it is neither bound to a host nor on a
-	// trunk) has no Host and no VIF.ParentPortID.
+	// Strays returns free ports of a project without any cluster's mark; an empty project is the
+	// credential's. Subports come with their place in the trunk. A port that is neither bound to a
+	// host nor on a trunk has no Host and no VIF.ParentPortID.
 	Strays(ctx context.Context, projectID string) ([]Port, error)
-	// Claim gives a stray this cluster's mark and an owner, and the name of a free
-	// port. ErrConflict if it bears another mark meanwhile, or is free no more;
-	// ErrNotFound if it is gone. To claim again for the same owner changes nothing.
+	// Claim gives an unmarked port this cluster's mark, an owner, and the name of a free port.
+	// ErrConflict if it has another mark meanwhile, or is no longer free; ErrNotFound if it is
+	// gone. Repeating it for the same owner changes nothing.
 	Claim(ctx context.Context, id string, owner Owner) error
 	// DeleteStray deletes one. It succeeds when there is none, and is
 	// ErrConflict as Claim is.
 	DeleteStray(ctx context.Context, id string) error
 }
 
-// Owner is who a resource exists for: the Kubernetes object in whose name it
-// was made, as kind and name. The zero Owner means that none is known.
+// Owner is the Kubernetes object that a resource was made for, as kind and name. The zero Owner
+// means unknown.
 type Owner struct {
 	Kind      string // lower case and singular, as in kuryrportpool
 	Namespace string // empty for a cluster-scoped object
@@ -203,7 +195,7 @@ func ParseOwner(s string) (Owner, error) {
 // FreePortName is the name of a port that no pod has.
 const FreePortName = "available-port"
 
-// PortRequest says what the ports to make have in common.
+// PortRequest describes the common properties of the ports to make.
 type PortRequest struct {
 	ProjectID string   // empty: the credential's own
 	NetworkID string   // empty: the network of the subnets
@@ -268,8 +260,8 @@ func (p *Port) Arrange(subnetIDs []string, more map[string][]string) {
 	})
 }
 
-// reaches reports whether the subnet of one of these addresses has the gateway. Of one
-// whose subnet's details are not known there are no routes either.
+// reaches reports whether a gateway is in the subnet of one of these addresses. An address whose
+// subnet is unknown has no routes, either.
 func reaches(from []v1.Address, gateway string) bool {
 	ip, err := netip.ParseAddr(gateway)
 	return err == nil && slices.ContainsFunc(from, func(a v1.Address) bool {

@@ -17,25 +17,27 @@ var named = map[string]Fault{
 	"reset":         {Cut: true},
 	"lost":          {Cut: true, Effect: true},
 	"hang":          {Hang: true},
+	"killed":        {Cut: true, Effect: true, Death: "killed"},
+	"rolled-back":   {Cut: true, Effect: true, Death: "rolled-back"},
 	"expired-token": {Status: http.StatusUnauthorized, Expire: true},
 	// neutron 21.0.0: quota exceeded is a Conflict; octavia 11.0.0 has 403 for it.
 	"over-quota": {Status: http.StatusConflict, Type: "OverQuota", Message: "Quota exceeded for resources: ['{kind}']."},
 	// neutron 21.0.0: ipam/exceptions.py; two requests took the same address.
 	"ip-conflict": {Status: http.StatusConflict, Type: "IpAddressAlreadyAllocated", Message: "IP address {address} already allocated in subnet {subnet}"},
-	// neutron_lib 3.1.0: exceptions; what becomes of it when retrying did not help.
+	// neutron_lib 3.1.0: exceptions; the answer after retries did not help.
 	"no-addresses": {Status: http.StatusConflict, Type: "IpAddressGenerationFailure", Message: "No more IP addresses available on network {network}."},
 	// octavia 11.0.0: common/exceptions.py
 	"immutable": {Status: http.StatusConflict, Message: "{title} {id} is immutable and cannot be updated."},
 }
 
-// Answer is what a fault makes the service say.
+// Answer is the service's answer because of a fault.
 type Answer struct {
 	Status int
 	Header http.Header
 	Body   []byte
 }
 
-// Facts are what a fault's words may name.
+// Facts are the values that a fault's message may contain.
 type Facts struct {
 	Network, Subnet, Address string // of a port that was to be made
 	AuthURL                  string // where to authenticate, for 401
@@ -76,7 +78,7 @@ func (f Fault) Answer(c Call, facts Facts) Answer {
 	return a
 }
 
-// proxy is what HAProxy says: src/http.c, http_err_msgs.
+// proxy has HAProxy's pages: src/http.c, http_err_msgs.
 var proxy = map[int][2]string{
 	http.StatusRequestEntityTooLarge: {"413 Payload Too Large", "The request entity exceeds the maximum allowed."},
 	http.StatusTooManyRequests:       {"429 Too Many Requests", "You have sent too many requests in a given amount of time."},
@@ -85,7 +87,7 @@ var proxy = map[int][2]string{
 	http.StatusGatewayTimeout:        {"504 Gateway Time-out", "The server didn't respond in time."},
 }
 
-// keystoneWords are those of keystone 22.0.2: exception.py
+// keystoneWords are the messages of keystone 22.0.2: exception.py
 var keystoneWords = map[int]string{
 	http.StatusForbidden:           "You are not authorized to perform the requested action.",
 	http.StatusNotFound:            "The resource could not be found.",
@@ -140,7 +142,7 @@ func (f Fault) octavia(c Call, facts Facts, status int) []byte {
 	return encode(map[string]any{"faultcode": side, "faultstring": f.say(c, facts, words), "debuginfo": nil})
 }
 
-// say fills in what the words leave open.
+// say fills the placeholders of the message.
 func (f Fault) say(c Call, facts Facts, words string) string {
 	if f.Message != "" {
 		words = f.Message
@@ -162,7 +164,7 @@ func encode(v any) []byte {
 
 var verbs = map[string]string{"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "update", "DELETE": "delete"}
 
-// parts are the path's segments after the version and what groups collections.
+// parts are the path's segments after the version and the grouping of collections.
 func (c Call) parts() []string {
 	parts := strings.Split(strings.Trim(c.Path, "/"), "/")
 	if len(parts) > 0 {

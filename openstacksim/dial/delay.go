@@ -28,7 +28,7 @@ const (
 // Fixed is a Delay of always d.
 func Fixed(d time.Duration) Delay { return Delay{shape: fixed, a: d} }
 
-// Lognormal is what most services show: many calls near the median, a long tail.
+// Lognormal is the shape of most services' latency: many calls near the median, a long tail.
 func Lognormal(median, p99 time.Duration) Delay { return Delay{shape: lognormal, a: median, b: p99} }
 
 // z99 is how many standard deviations the 99th percentile is above the middle.

@@ -8,23 +8,23 @@ import "time"
 // Set is all that is dialled. A Set that Parse returned is not to be changed;
 // it may be shared. The zero Set does nothing.
 type Set struct {
-	Preset   string         // whose rules come after those written here
+	Preset   string         // its rules come after those written here
 	Workers  map[string]int // by service: how many requests it works on at once; missing: no limit
 	Calls    []Rule
 	Ports    []PortRule
 	Balances []BalanceRule
 	source   []byte
-	services []string // that rules may name besides the simulator's own
+	services []string // further services that rules may name
 }
 
-// Services of the simulator, which every rule may name. Others are named to Parse.
+// Services of the simulator, which every rule may name. Others are arguments of Parse.
 const (
 	Identity     = "identity"
 	Network      = "network"
 	LoadBalancer = "load-balancer"
 )
 
-// Times says which of the calls (ports, changes) that a rule fits it applies to.
+// Times selects, of the calls (ports, changes) that match a rule, those that it applies to.
 type Times struct {
 	From        int     // the first, counted from 1; 0 is 1
 	Times       int     // how often at most; 0: no end
@@ -32,9 +32,8 @@ type Times struct {
 	Probability float64 // of those; 0 is 1
 }
 
-// Rule is for calls. Of the rules that fit a call, the first with a latency says
-// how long it takes, the first that has a fault for it says how it fails, and
-// the first with a stop stops the process.
+// Rule is for calls. Of the rules that match a call, the first with a latency sets its duration,
+// the first that has a fault for it makes it fail, and the first with a stop stops the process.
 type Rule struct {
 	Name    string
 	On      Pattern
@@ -43,7 +42,7 @@ type Rule struct {
 	Latency *Delay // of the call
 	PerItem *Delay // and for each item of a bulk create, or each row of the answer to a GET
 	Script  []Step // one for each call that the rule applies to; a single fault is a script that repeats
-	Repeat  bool   // begin the script anew
+	Repeat  bool   // restart the script at its end
 	Stop    Moment
 }
 
@@ -91,7 +90,7 @@ const (
 	After  Moment = "after"
 )
 
-// Step is what a script says of one call.
+// Step is a script's fault for one call.
 type Step struct {
 	OK    bool // nothing happens
 	Fault Fault
@@ -102,15 +101,16 @@ type Fault struct {
 	Name       string // as written; empty if by status alone
 	Status     int
 	Type       string        // of Neutron's errors
-	Message    string        // {network}, {id} and {kind} stand for what the call names
+	Message    string        // {network}, {id} and {kind} are replaced by the call's
 	RetryAfter time.Duration // of 429 and 503, in whole seconds on the wire
-	Effect     bool          // what was asked for happens all the same
+	Effect     bool          // the requested change happens in spite of the fault
 	Cut        bool          // no answer
-	Hang       bool          // no answer and the connection stays, until the client goes
+	Hang       bool          // no answer, and the connection stays open until the client closes it
 	Expire     bool          // the token is worth nothing from now on
+	Death      string        // of Octavia's API in the midst of the change: "killed" or "rolled-back"
 }
 
-// Call is what rules see of a request.
+// Call is the part of a request that rules see.
 type Call struct {
 	Service string // Identity, Network, LoadBalancer, or the type of a service that was added
 	Method  string

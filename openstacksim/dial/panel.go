@@ -22,8 +22,7 @@ type Panel struct {
 	balances []counter
 }
 
-// counter is how often a rule was asked, and how many calls that it fits are in
-// progress.
+// counter counts the calls of a rule, and those in progress that match it.
 type counter struct{ asked, applied, running int }
 
 // NewPanel returns a Panel with nothing dialled.
@@ -33,7 +32,7 @@ func NewPanel(seed uint64) *Panel {
 	return p
 }
 
-// Set dials s instead of what there was; counting begins anew.
+// Set replaces the dials by s and resets all counters.
 func (p *Panel) Set(s *Set) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -43,14 +42,14 @@ func (p *Panel) Set(s *Set) {
 	p.balances = make([]counter, len(s.Balances))
 }
 
-// Current is what is dialled.
+// Current returns the current dials.
 func (p *Panel) Current() *Set {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.set
 }
 
-// Turn is what happens to one call.
+// Turn is the effect of the dials on one call.
 type Turn struct {
 	Wait  time.Duration // before its effect, the items of a bulk create included
 	Row   Delay         // after it, for each row of a list
@@ -65,7 +64,7 @@ type Turn struct {
 	draw  *rand.Rand
 }
 
-// Begin says what happens to c. Turn.End is to be called when the call is over.
+// Begin returns the effect on c. Call Turn.End when the call is over.
 func (p *Panel) Begin(c Call) *Turn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,12 +102,12 @@ func (t *Turn) run(rule int) {
 	t.mine = append(t.mine, rule)
 }
 
-// allows says whether r's conditions hold.
+// allows reports whether r's conditions hold.
 func (r *Rule) allows(c Call, busy bool) bool {
 	return r.is(c) && (busy || !slices.Contains(r.When, Parallel))
 }
 
-// is says whether the conditions hold that are the call's own.
+// is reports whether the conditions on the call itself hold.
 func (r *Rule) is(c Call) bool {
 	for _, w := range r.When {
 		switch w {
@@ -134,7 +133,7 @@ func (r *Rule) is(c Call) bool {
 	return true
 }
 
-// due counts one more and says whether the rule applies to it.
+// due counts one more and reports whether the rule applies to it.
 func (c *counter) due(t Times, draw *rand.Rand) bool {
 	c.asked++
 	n := c.asked - max(t.From, 1)
@@ -173,9 +172,8 @@ func (t *Turn) After(rows int) time.Duration {
 	return min(time.Duration(rows)*t.Row.Sample(t.draw), longest)
 }
 
-// fail takes the step of r's script that is the n-th call's. A step is used up
-// even if another rule's fault is shown: what a rule does follows from the calls
-// that it is for, whatever else is dialled.
+// fail takes the step of r's script for the n-th call. It uses the step even if another rule's
+// fault is shown: the effect of a rule depends only on its own calls, not on other dials.
 func (t *Turn) fail(r *Rule, n int) {
 	if len(r.Script) == 0 || n >= len(r.Script) && !r.Repeat {
 		return
@@ -185,11 +183,11 @@ func (t *Turn) fail(r *Rule, n int) {
 	}
 }
 
-// End says that the call is over.
+// End records that the call is over.
 func (t *Turn) End() {
 	t.panel.mu.Lock()
 	defer t.panel.mu.Unlock()
-	if t.panel.set != t.set { // dialled anew meanwhile
+	if t.panel.set != t.set { // the dials were replaced meanwhile
 		return
 	}
 	for _, i := range t.mine {
@@ -197,7 +195,7 @@ func (t *Turn) End() {
 	}
 }
 
-// Active says how long a bound port takes to become ACTIVE; false: never.
+// Active returns how long a bound port takes to become ACTIVE; false: never.
 func (p *Panel) Active() (time.Duration, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -210,7 +208,7 @@ func (p *Panel) Active() (time.Duration, bool) {
 	return 0, true
 }
 
-// Settle says how long a change of a load balancer's part takes, and how it ends.
+// Settle returns how long a change of a load balancer's part takes, and its result.
 func (p *Panel) Settle(kind, action string) (time.Duration, string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -226,14 +224,13 @@ func (p *Panel) Settle(kind, action string) (time.Duration, string) {
 	return 0, ""
 }
 
-// draw is the randomness of the n-th time that a rule is asked. It is the rule's
-// own, so that what other rules do in between does not change it.
+// draw is the random source for the n-th call of a rule. Each rule has its own, so that other rules
+// do not change it.
 func (p *Panel) draw(table, rule, n int) *rand.Rand {
 	return rand.New(rand.NewPCG(p.seed, uint64(table)<<60|uint64(rule)<<40|uint64(n)))
 }
 
-// Idle says whether nothing at all is dialled for calls, so that a caller may
-// spare itself looking at them.
+// Idle reports whether there is no dial for calls, so that the caller need not examine them.
 func (p *Panel) Idle() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

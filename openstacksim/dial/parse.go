@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v4"
 )
 
 //go:embed measured.yaml
@@ -23,7 +23,7 @@ var presets = map[string][]byte{"measured": measured}
 // Presets are the names that preset: takes.
 func Presets() []string { return []string{"measured"} }
 
-// FaultsError is all that is wrong with what somebody wrote, each with line and path.
+// FaultsError lists all mistakes in a text, each with line and path.
 type FaultsError []string
 
 func (f FaultsError) Error() string {
@@ -33,11 +33,11 @@ func (f FaultsError) Error() string {
 	return fmt.Sprintf("%d faults:\n  %s", len(f), strings.Join(f, "\n  "))
 }
 
-// Parse reads a Set as YAML (so JSON too). If anything is wrong, the error is a
-// FaultsError with all of it. No text at all is a Set that does nothing.
+// Parse reads a Set as YAML (so JSON too). If anything is wrong, the error is a FaultsError with
+// all mistakes. An empty text is a Set without effect.
 //
-// Rules may name the simulator's services and those given, which are the types of
-// services that were added to it. What Add and Patch put in front may name them, too.
+// Rules may name the simulator's services and the given ones, which are the types of additional
+// services. The rules of Add and Patch may name them, too.
 func Parse(text []byte, services ...string) (*Set, error) {
 	root, err := document(text)
 	if err != nil {
@@ -54,7 +54,7 @@ func document(text []byte) (*yaml.Node, error) {
 	case errors.Is(err, io.EOF):
 		return empty, nil
 	case err != nil:
-		return nil, FaultsError{strings.TrimPrefix(err.Error(), "yaml: ")}
+		return nil, FaultsError{syntax(err)}
 	}
 	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
 		return nil, FaultsError{"more than one document: leave out what follows ---"}
@@ -66,13 +66,35 @@ func document(text []byte) (*yaml.Node, error) {
 	return root, nil
 }
 
+// clone copies a node and everything below it: yaml v4.0.0 removes the tags of what it marshals.
+func clone(n *yaml.Node) *yaml.Node {
+	out := *n
+	out.Content = make([]*yaml.Node, len(n.Content))
+	for i, below := range n.Content {
+		out.Content[i] = clone(below)
+	}
+	return &out
+}
+
+// syntax returns the error of invalid YAML, with its place.
+func syntax(err error) string {
+	var at *yaml.LoadError
+	if !errors.As(err, &at) {
+		return err.Error()
+	}
+	if at.Mark.Line > 0 {
+		return fmt.Sprintf("line %d: %s", at.Mark.Line, at.Message)
+	}
+	return at.Message
+}
+
 func parse(root *yaml.Node, services []string) (*Set, error) {
 	r := reader{services: services}
 	s := r.set(root)
 	if len(r.faults) > 0 {
 		return nil, r.faults
 	}
-	text, err := yaml.Marshal(root)
+	text, err := yaml.Marshal(clone(root))
 	if err != nil {
 		return nil, fmt.Errorf("writing the dials: %w", err)
 	}
@@ -88,7 +110,7 @@ func parse(root *yaml.Node, services []string) (*Set, error) {
 	return s, nil
 }
 
-// under puts what base says after what s says.
+// under appends the rules of base to those of s.
 func (s *Set) under(base *Set) {
 	s.Calls = append(s.Calls, base.Calls...)
 	s.Ports = append(s.Ports, base.Ports...)
@@ -103,7 +125,7 @@ func (s *Set) under(base *Set) {
 	}
 }
 
-// YAML is s as Parse reads it, without what a preset adds.
+// YAML returns s as Parse reads it, without the rules of a preset.
 func (s *Set) YAML() []byte {
 	if len(s.source) == 0 {
 		return []byte("{}\n")
@@ -111,8 +133,8 @@ func (s *Set) YAML() []byte {
 	return s.source
 }
 
-// Patch returns s with what text says besides: its rules come first, its other
-// keys replace those of s. Services are as for Parse, besides those of s.
+// Patch returns s with the changes of text: its rules come first, its other keys replace those of
+// s. Services are as for Parse, in addition to those of s.
 func (s *Set) Patch(text []byte, services ...string) (*Set, error) {
 	services = s.with(services)
 	if _, err := Parse(text, services...); err != nil {
@@ -125,7 +147,7 @@ func (s *Set) Patch(text []byte, services ...string) (*Set, error) {
 	return s.merge(top, services)
 }
 
-// with returns services and those of s, each once.
+// with returns services and those of s, without duplicates.
 func (s *Set) with(services []string) []string {
 	all := slices.Clone(s.services)
 	for _, service := range services {
@@ -159,14 +181,14 @@ func (s *Set) merge(top *yaml.Node, services []string) (*Set, error) {
 	return parse(root, services)
 }
 
-// Add returns s with one line as well, which --dial takes:
+// Add returns s with one more line, which --dial takes:
 //
 //	network POST /v2.0/ports: 503
 //	network POST /v2.0/ports: [ok, lost]
 //	network POST /v2.0/ports: {latency: 1s, times: 3}
 //	preset: measured
 //
-// The line comes before what s has. Services are as for Parse, besides those of s.
+// The line comes before the rules of s. Services are as for Parse, in addition to those of s.
 func (s *Set) Add(line string, services ...string) (*Set, error) {
 	services = s.with(services)
 	top, err := document([]byte(line))

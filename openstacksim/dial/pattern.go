@@ -21,8 +21,8 @@ type Pattern struct {
 
 var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"}
 
-// ParsePattern reads a Pattern. It may name the simulator's services and those given.
-// The error names all that is wrong.
+// ParsePattern reads a Pattern. It may name the simulator's services and the given ones. The error
+// lists all mistakes.
 func ParsePattern(s string, services ...string) (Pattern, error) {
 	words := strings.Fields(s)
 	if len(words) != 3 {
@@ -49,6 +49,9 @@ func ParsePattern(s string, services ...string) (Pattern, error) {
 			wrong = append(wrong, fmt.Sprintf("%q is no path: begin it with /, as in /v2.0/ports/*", words[2]))
 		}
 		p.path = strings.Split(strings.Trim(words[2], "/"), "/")
+		if p.Service == LoadBalancer && p.path[0] == "v2.0" {
+			p.path[0] = "v2"
+		}
 		if i := slices.Index(p.path, "**"); i >= 0 && i < len(p.path)-1 {
 			wrong = append(wrong, fmt.Sprintf("%q has something after **: put ** last", words[2]))
 		}
@@ -64,17 +67,26 @@ var builtIn = []string{Identity, Network, LoadBalancer}
 // String is p as it was written.
 func (p Pattern) String() string { return p.text }
 
-// Fits says whether the call is one that p is for.
+// Fits reports whether p matches the call. Octavia's /v2.0 is its /v2.
 func (p Pattern) Fits(c Call) bool {
+	if rest, is := strings.CutPrefix(c.Path, "/v2.0/"); is && c.Service == LoadBalancer && p.Service == LoadBalancer {
+		c.Path = "/v2/" + rest
+	}
 	return (p.Service == "" || p.Service == c.Service) &&
 		(p.Methods == nil || slices.Contains(p.Methods, c.Method)) &&
 		(p.path == nil || fits(p.path, c.Path))
 }
 
-// changesBalancers says whether p is for changes of Octavia's objects only.
+// changesBalancers reports whether p matches changes of Octavia's objects only.
 func (p Pattern) changesBalancers() bool {
 	return p.Service == LoadBalancer && len(p.Methods) > 0 &&
 		!slices.ContainsFunc(p.Methods, func(m string) bool { return m != "PUT" && m != "DELETE" })
+}
+
+// writesBalancers reports whether p matches creations and changes of Octavia's objects only.
+func (p Pattern) writesBalancers() bool {
+	return p.Service == LoadBalancer && len(p.Methods) > 0 &&
+		!slices.ContainsFunc(p.Methods, func(m string) bool { return m != "POST" && m != "PUT" && m != "DELETE" })
 }
 
 // fits compares segment by segment, without allocating: it runs for each rule and call.

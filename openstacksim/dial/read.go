@@ -11,13 +11,13 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v4"
 )
 
 // longest is the longest delay: more is more likely a slip than meant.
 const longest = time.Hour
 
-// reader turns nodes into a Set and collects what is wrong.
+// reader converts nodes into a Set and collects mistakes.
 type reader struct {
 	faults   FaultsError
 	services []string // besides builtIn
@@ -41,7 +41,7 @@ func below(path, name string) string {
 	return path + "." + name
 }
 
-// object calls the reader of each key that there is.
+// object calls the reader of each existing key.
 func (r *reader) object(n *yaml.Node, path string, keys map[string]func(*yaml.Node, string)) {
 	if n.Kind != yaml.MappingNode {
 		r.fault(n, path, "want a mapping, got %s", kindOf(n))

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v4"
 )
 
 // what a key of a mapping does.
@@ -79,6 +79,9 @@ func (r *reader) rule(n *yaml.Node, path string) Rule {
 	}
 	if on && c.says("immutable") && !c.On.changesBalancers() {
 		r.fault(n, path, "immutable is what Octavia says of an object to change: write on: load-balancer PUT|DELETE and a path")
+	}
+	if on && (c.says("killed") || c.says("rolled-back")) && !c.On.writesBalancers() {
+		r.fault(n, path, "killed and rolled-back are deaths of Octavia's API in a change: write on: load-balancer POST|PUT|DELETE and a path")
 	}
 	if c.Name == "" {
 		c.Name = c.On.String()
@@ -162,8 +165,8 @@ func (r *reader) readFault(n *yaml.Node, path string) Fault {
 		r.fault(n, path, "%s is no answer at all: leave out status, type, message and retryAfter", base)
 	case base == "reset" && effect == "true":
 		r.fault(n, path, "reset has no effect: write lost, which has")
-	case base == "lost" && effect == "false":
-		r.fault(n, path, "lost has its effect: write reset, which has none")
+	case (base == "lost" || f.Death != "") && effect == "false":
+		r.fault(n, path, "%s has its effect: write reset, which has none", base)
 	}
 	return f.with(given)
 }

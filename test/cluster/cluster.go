@@ -133,14 +133,17 @@ func Bed(ctx context.Context, args ...string) (string, error) {
 	return OnMachine(ctx, append([]string{bed}, args...)...)
 }
 
-// EnsureNamespace makes a namespace unless it is there, and waits until ctx ends for
+// EnsureNamespace makes a namespace, changed by change, unless it is there, and waits until ctx ends for
 // pods to be possible in it: until an older one of its name is gone, and Kubernetes
 // has given it the service account that they run as. That takes a while where the API
 // server was away and the controllers wait with their next try.
-func (c *Cluster) EnsureNamespace(ctx context.Context, name string) error {
+func (c *Cluster) EnsureNamespace(ctx context.Context, name string, change ...func(*corev1.Namespace)) error {
 	return Until(ctx, func() error {
 		namespace := &corev1.Namespace{}
 		namespace.Name = name
+		for _, c := range change {
+			c(namespace)
+		}
 		if err := c.Client.Create(ctx, namespace); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
 		}

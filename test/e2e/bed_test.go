@@ -12,6 +12,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +36,7 @@ var nodes = []string{"n1", "n2"}
 type fixture struct {
 	*cluster.Cluster
 	namespace string
+	others    []*fixture // beside it, by beside
 }
 
 func TestMain(m *testing.M) {
@@ -44,6 +46,12 @@ func TestMain(m *testing.M) {
 
 // onBed connects to the bed, or skips the test.
 func onBed(t testing.TB) *fixture {
+	t.Helper()
+	return onBedWith(t)
+}
+
+// onBedWith is onBed for a namespace that is changed before it is made.
+func onBedWith(t testing.TB, change ...func(*corev1.Namespace)) *fixture {
 	t.Helper()
 	if os.Getenv("KURYR_E2E") == "" {
 		t.Skip("no test bed: run `make e2e`, which brings one up and sets KURYR_E2E")
@@ -55,7 +63,7 @@ func onBed(t testing.TB) *fixture {
 	f := &fixture{Cluster: c, namespace: strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := c.EnsureNamespace(ctx, f.namespace); err != nil {
+	if err := c.EnsureNamespace(ctx, f.namespace, change...); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.clean(t) })
@@ -187,7 +195,7 @@ func eventually(t testing.TB, check func() error) {
 
 // event waits for an event of Kuryr's on an object of the test's namespace whose
 // text holds want.
-func (f *fixture) event(t testing.TB, object, want string) {
+func (f *fixture) event(t testing.TB, object string, wants ...string) {
 	t.Helper()
 	var seen []string
 	eventually(t, func() error {
@@ -201,12 +209,12 @@ func (f *fixture) event(t testing.TB, object, want string) {
 				continue
 			}
 			seen = append(seen, e.Reason+": "+e.Message)
-			if strings.Contains(e.Reason+": "+e.Message, want) {
+			if slices.ContainsFunc(wants, func(want string) bool { return strings.Contains(e.Reason+": "+e.Message, want) }) {
 				t.Logf("event on %s: %s: %s", object, e.Reason, e.Message)
 				return nil
 			}
 		}
-		return fmt.Errorf("no event on %s says %q, only %q", object, want, seen)
+		return fmt.Errorf("no event on %s says one of %q, only %q", object, wants, seen)
 	})
 }
 

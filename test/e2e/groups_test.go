@@ -70,7 +70,12 @@ func (f *fixture) opens(t testing.TB, group string) {
 // closedGroup makes a security group without an ingress rule.
 func (f *fixture) closedGroup(t testing.TB) string {
 	t.Helper()
-	group := must(groups.Create(t.Context(), f.Neutron, groups.CreateOpts{Name: f.namespace, ProjectID: os.Getenv("PROJECT")}).Extract())(t)
+	return f.namedGroup(t, f.namespace)
+}
+
+func (f *fixture) namedGroup(t testing.TB, name string) string {
+	t.Helper()
+	group := must(groups.Create(t.Context(), f.Neutron, groups.CreateOpts{Name: name, ProjectID: os.Getenv("PROJECT")}).Extract())(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()

@@ -80,11 +80,11 @@ func (f *fixture) reaches(t testing.TB, from, to *corev1.Pod) {
 	ip := to.Status.PodIP
 	for _, c := range []struct{ protocol, command, want string }{
 		{"ICMP", "ping -c1 -W1 " + ip + " >/dev/null && echo ok", "ok"},
-		{"TCP", "curl -sS -m3 http://" + ip + ":8080/hostname", to.Name},
+		{"TCP", "curl -sS -m3 http://" + inURL(ip) + ":8080/hostname", to.Name},
 		{"UDP", "echo hostname | nc -u -w1 " + ip + " 8081", to.Name},
 	} {
 		eventually(t, func() error { // the first packets may be lost to ARP
-			got, err := f.Exec(t.Context(), f.namespace, from.Name, "sh", "-c", c.command)
+			got, err := f.Exec(t.Context(), from.Namespace, from.Name, "sh", "-c", c.command)
 			if err == nil && got != c.want {
 				err = fmt.Errorf("%s from %s to %s: got %q, want %q", c.protocol, from.Name, to.Name, got, c.want)
 			}
@@ -101,7 +101,7 @@ func (f *fixture) transfers(t testing.TB, from, to *corev1.Pod) {
 	want := must(f.Exec(t.Context(), f.namespace, to.Name, "sh", "-c", serve))(t)
 	eventually(t, func() error {
 		got, err := f.Exec(t.Context(), f.namespace, from.Name, "sh", "-c",
-			"curl -sS -m10 http://"+to.Status.PodIP+":8090/blob | sha256sum")
+			"curl -sS -m10 http://"+inURL(to.Status.PodIP)+":8090/blob | sha256sum")
 		if err == nil && got != want {
 			err = fmt.Errorf("1 MiB from %s: got sum %s, want %s", to.Name, got, want)
 		}

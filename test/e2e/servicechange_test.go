@@ -237,7 +237,7 @@ func TestServiceFloatingIPRefused(t *testing.T) {
 		s.Annotations = map[string]string{"loadbalancer.openstack.org/floating-network-id": ip.FloatingNetworkID}
 		s.Spec.LoadBalancerIP = ip.FloatingIP
 	})
-	f.event(t, svc.Name, "FloatingIPRefused: floating IP "+ip.FloatingIP)
+	f.event(t, svc.Name, "FloatingIPRefused: Neutron refuses floating IP "+ip.FloatingIP)
 	eventually(t, func() error {
 		if got := f.ingress(t, svc); got != before {
 			return fmt.Errorf("the Service shows %s, want %s as before", got, before)

@@ -66,7 +66,7 @@ func TestServiceFromPodsAndNodes(t *testing.T) {
 // sees checks that endpoints see the address of who asks, by TCP and by UDP.
 func (f *fixture) sees(t testing.TB, from asker, address, want string) {
 	t.Helper()
-	for _, script := range []string{get("http://" + address + "/clientip"), send("clientip", address, 80)} {
+	for _, script := range []string{get("http://" + inURL(address) + "/clientip"), send("clientip", address, 80)} {
 		eventually(t, func() error {
 			out, err := from(t.Context(), script)
 			if err != nil {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -339,5 +340,13 @@ func (a asker) answers(t testing.TB, script string, times int, want ...string) {
 // all waits until all of a Service's pods answer at an address.
 func (a asker) all(t testing.TB, address string, pods []*corev1.Pod) {
 	t.Helper()
-	a.answers(t, get("http://"+address+"/hostname"), 10*len(pods), names(pods)...)
+	a.answers(t, get("http://"+inURL(address)+"/hostname"), 10*len(pods), names(pods)...)
+}
+
+// inURL returns a host or an address as URLs have it: of IPv6 in brackets.
+func inURL(host string) string {
+	if ip, err := netip.ParseAddr(host); err == nil && ip.Is6() {
+		return "[" + host + "]"
+	}
+	return host
 }

@@ -12,10 +12,12 @@ network_up() {
 	# that port goes: connections to the API server would stall as a node leaves.
 	ip -n "$CP" link show nodes >/dev/null 2>&1 ||
 		ip -n "$CP" link add nodes address 02:00:00:00:00:01 type bridge
-	ip -n "$CP" addr replace "$API_IP/${NODE_CIDR#*/}" dev nodes
+	local address cidr
+	for address in "$API_IP/${NODE_CIDR#*/}" ${API_IP6:+"$API_IP6/${NODE_CIDR6#*/}"}; do set_address "$CP" nodes "$address"; done
 	ip -n "$CP" link set nodes up
 	in_cp sysctl -qw net.ipv4.ip_forward=1 \
 		net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.nodes.send_redirects=0
+	[[ $FAMILIES != dual ]] || in_cp sysctl -qw net.ipv6.conf.all.forwarding=1
 	if ! ip -n "$CP" link show machine >/dev/null 2>&1; then
 		ip link del "$MACHINE_LINK" 2>/dev/null || true
 		ip link add "$MACHINE_LINK" type veth peer name machine netns "$CP"
@@ -23,9 +25,14 @@ network_up() {
 	ip -n "$CP" link set machine master nodes up
 	ip addr replace "$MACHINE_IP/${NODE_CIDR#*/}" dev "$MACHINE_LINK"
 	ip link set "$MACHINE_LINK" up
-	local cidr # for tests that run on the machine; it forwards nothing itself
+	# For tests that run on the machine; it forwards nothing itself.
 	for cidr in "$POD_CIDR" "$SERVICE_SUBNET_CIDR" "$EXT_CIDR"; do
 		ip route replace "$cidr" via "$API_IP" dev "$MACHINE_LINK"
+	done
+	[[ $FAMILIES == dual ]] || return 0
+	ip addr replace "$MACHINE_IP6/${NODE_CIDR6#*/}" dev "$MACHINE_LINK" nodad
+	for cidr in "$POD_CIDR6" "$SERVICE_SUBNET_CIDR6" "$EXT_CIDR6"; do
+		ip route replace "$cidr" via "$API_IP6" dev "$MACHINE_LINK"
 	done
 }
 network_down() {
@@ -56,7 +63,7 @@ run_kube_apiserver() {
 	start kube-apiserver "$CP" "$BIN/kube-apiserver" \
 		--etcd-servers=http://127.0.0.1:2379 \
 		--bind-address=0.0.0.0 --advertise-address="$API_IP" --secure-port=6443 \
-		--service-cluster-ip-range="$SERVICE_CIDR" --allow-privileged \
+		--service-cluster-ip-range="$SERVICE_CIDR${SERVICE_CIDR6:+,$SERVICE_CIDR6}" --allow-privileged \
 		--authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction \
 		--client-ca-file="$PKI/ca.crt" \
 		--tls-cert-file="$PKI/apiserver.crt" --tls-private-key-file="$PKI/apiserver.key" \

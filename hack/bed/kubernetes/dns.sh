@@ -11,7 +11,7 @@ verb_dns() {
 		kubectl -n kube-system logs deployment/coredns --tail=30 >&2 || true
 		die "no cluster DNS: do pods have a network, and does $KUBERNETES_IP answer them?"
 	}
-	say "cluster DNS is up at $DNS_IP"
+	say "cluster DNS is up at $DNS_IP $DNS_IP6"
 }
 
 # It forwards nothing, as there is no way out: a name that is not the cluster's is
@@ -79,6 +79,8 @@ dns_manifest() {
 		metadata: {name: kube-dns, namespace: kube-system, labels: {k8s-app: kube-dns}}
 		spec:
 		  clusterIP: $DNS_IP
+		  clusterIPs: $(jq -nc '$ARGS.positional' --args "$DNS_IP" $DNS_IP6)
+		  ipFamilyPolicy: $([[ -n $DNS_IP6 ]] && echo RequireDualStack || echo SingleStack)
 		  selector: {k8s-app: kube-dns}
 		  ports:
 		  - {name: dns, port: 53, protocol: UDP}

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The Kuryr Authors
 # SPDX-License-Identifier: Apache-2.0
 # Process 1 of a node, started by node.sh in the node's namespaces:
-#   node-init.sh NAME DIRECTORY BIN ADDRESS KUBECONFIG
+#   node-init.sh NAME DIRECTORY BIN ADDRESS[,ADDRESS] KUBECONFIG
 # It lays out the node's own view of the file system and keeps containerd and the
 # kubelet running, as an init system would.
 set -euo pipefail

@@ -20,6 +20,7 @@ node_number() { # NODE
 	cat "$file"
 }
 node_ip() { echo "${NODE_CIDR%.*}.$((10 + $(node_number "$1")))"; }
+node_ip6() { [[ $FAMILIES != dual ]] || echo "${NODE_CIDR6%/*}$((10 + $(node_number "$1")))"; }
 
 node_network() { # NODE
 	local netns peer
@@ -34,6 +35,10 @@ node_network() { # NODE
 	ip -n "$netns" link set eth0 up
 	ip -n "$netns" route replace default via "$API_IP"
 	nsenter --net="/run/netns/$netns" sysctl -qw net.ipv4.ip_forward=1
+	[[ $FAMILIES == dual ]] || return 0
+	nsenter --net="/run/netns/$netns" sysctl -qw net.ipv6.conf.all.forwarding=1
+	set_address "$netns" eth0 "$(node_ip6 "$1")/${NODE_CIDR6#*/}"
+	ip -n "$netns" route replace default via "$API_IP6"
 }
 
 # The kubelet wants its --cgroup-root to be there: with version 1 in every
@@ -104,13 +109,14 @@ on_node() { # NODE COMMAND...
 }
 
 node_up() { # NODE
-	local node began=$SECONDS
+	local node ip6 began=$SECONDS
 	node=$(node_dir "$1")
 	node_network "$1"
+	ip6=$(node_ip6 "$1")
 	node_cgroups "$1"
 	node_files "$1"
 	start "node-$1" "$(netns_of "$1")" unshare --mount --uts --ipc --pid --fork --kill-child --mount-proc \
-		"$HERE/kubernetes/node-init.sh" "$1" "$node" "$BIN" "$(node_ip "$1")" "$PKI/kubelet-$1.kubeconfig"
+		"$HERE/kubernetes/node-init.sh" "$1" "$node" "$BIN" "$(node_ip "$1")${ip6:+,$ip6}" "$PKI/kubelet-$1.kubeconfig"
 	await 60 "containerd on $1" node_has_containerd "$1"
 	node_images "$1"
 	await 120 "kubelet on $1" node_has_kubelet "$1"

@@ -42,5 +42,8 @@ user("octavia", "service", "admin")
 # is for admins only. `tenant` is a plain member, to see what one is refused.
 user("kuryr", "k8s", "admin", "member", "load-balancer_member")
 user("tenant", "k8s", "member", "load-balancer_member")
+# Projects that namespaces may be in: their users see what is theirs, and no more.
+for name in "tenant-a", "tenant-b", "tenant-c":
+    user(name, name, "member", "load-balancer_member")
 for pair in endpoints:
     endpoint(*pair.split("=", 1))

@@ -98,7 +98,7 @@ integration=(--may-exist add-br br-int -- set bridge br-int datapath_type=netdev
 # address NETNS DEVICE CIDR: on a bridge that ovs-vswitchd is just making
 address() {
 	await 30 "$2 in $1" ip -n "$1" link show "$2"
-	ip -n "$1" addr replace "$3" dev "$2"
+	set_address "$1" "$2" "$3"
 	ip -n "$1" link set "$2" up
 }
 
@@ -122,10 +122,15 @@ gateway_up() {
 	ovs gateway "${integration[@]}" "${args[@]}"
 	address "$CP" br-ex "$EXT_GATEWAY/${EXT_CIDR#*/}"
 	address "$CP" br-phy "$TUNNEL_GATEWAY/24"
+	[[ $FAMILIES != dual ]] || address "$CP" br-ex "$EXT_GATEWAY6/${EXT_CIDR6#*/}"
 	local cidr # locked: a node that sends more is told so, as no fragment would get through
 	for cidr in "$POD_CIDR" "$SERVICE_SUBNET_CIDR"; do
 		ip -n "$CP" route replace "$cidr" via "$ROUTER_IP" dev br-ex mtu lock "$POD_MTU"
 	done
+	for cidr in $POD_CIDR6 $SERVICE_SUBNET_CIDR6; do
+		ip -n "$CP" route replace "$cidr" via "$ROUTER_IP6" dev br-ex mtu lock "$POD_MTU"
+	done
+	tenant_routes
 	controller_up gateway "$TUNNEL_GATEWAY"
 	# OVN 23.03 writes these to the chassis' other_config only, Neutron 21 reads them in
 	# external_ids only: without the copy a router's gateway port ends as binding_failed.

@@ -165,7 +165,7 @@ octavia_conf() {
 clouds_yaml() {
 	local pair
 	echo "clouds:"
-	for pair in admin:admin kuryr:k8s tenant:k8s; do
+	for pair in admin:admin kuryr:k8s tenant:k8s tenant-{a:tenant-a,b:tenant-b,c:tenant-c}; do
 		cat <<-END
 			  ${pair%:*}:
 			    auth:

@@ -13,18 +13,18 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 )
 
-// before returns the KuryrLoadBalancer, as namespace/name, that comes before another for
-// the floating IP that it asks for by its address; empty if none does.
-func (r *Reconciler) before(ctx context.Context, klb *v1.KuryrLoadBalancer) (string, error) {
-	if klb.Spec.PublicIP == nil || klb.Spec.PublicIP.Address == "" {
+// before returns the KuryrLoadBalancer, as namespace/name, that has precedence for the floating
+// IP address that this one asks for; empty if none has.
+func (v *visit) before(ctx context.Context) (string, error) {
+	if v.klb.Spec.PublicIP == nil || v.klb.Spec.PublicIP.Address == "" {
 		return "", nil
 	}
-	all, err := kube.LoadBalancers(ctx, r.client)
+	all, err := kube.LoadBalancers(ctx, v.client)
 	if err != nil {
 		return "", err
 	}
-	first := balancer.Before(klb, slices.Collect(maps.Values(all)), func(o *v1.KuryrLoadBalancer) bool {
-		return r.held.Has(o, klb.Spec.PublicIP.Address)
+	first := balancer.Before(v.klb, slices.Collect(maps.Values(all)), func(o *v1.KuryrLoadBalancer) bool {
+		return v.holders.Has(o, v.klb.Spec.PublicIP.Address)
 	})
 	if first == nil {
 		return "", nil

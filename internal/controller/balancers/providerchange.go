@@ -6,12 +6,10 @@ package balancers
 import (
 	"context"
 	"slices"
-	"strings"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/polling"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -23,86 +21,46 @@ func (r *Reconciler) moved(req ctrl.Request) {
 	}
 }
 
-// turn returns what is to be in the cloud for now: with the provider that serves, as
-// long as it is not this one's turn to change it, or the other one is not to be had.
-// Ports and endpoints are kept up to date meanwhile.
-func (r *Reconciler) turn(ctx context.Context, klb *v1.KuryrLoadBalancer, trees []sdn.LoadBalancer, o *round) (*v1.KuryrLoadBalancer, error) {
-	from := balancer.Moves(klb, trees, balancer.Named(klb))
+// turn returns the spec to apply for now. It keeps the serving provider as long as it is not
+// this object's turn to change it, or the other provider is not available. Meanwhile ports and
+// endpoints are kept up to date.
+func (v *visit) turn(ctx context.Context, trees []sdn.LoadBalancer) (*v1.KuryrLoadBalancer, error) {
+	from := balancer.Moves(v.klb, trees, balancer.Named(v.klb))
 	if from == "" {
-		return klb, nil
+		return v.klb, nil
 	}
-	_, err := r.features(ctx, klb, trees)
-	if err == nil && r.moves.Take(kube.RequestOf(klb), r.now()) {
-		return klb, nil
+	_, err := v.features(ctx, v.klb, trees)
+	if err == nil && v.moves.Take(v.req, v.now()) {
+		return v.klb, nil
 	}
-	now := *klb
-	now.Spec.Provider, o.deferred, o.again = from, from, max(o.again, polling.MovePatience/10)
+	now := *v.klb
+	now.Spec.Provider, v.round.deferred, v.round.again = from, from, max(v.round.again, polling.MovePatience/10)
 	return &now, err
 }
 
-// provider returns that of a load balancer that the round has seen.
-func (o *round) provider(id string) string {
-	for i := range o.trees {
-		if o.trees[i].ID == id {
-			return o.trees[i].Provider
-		}
+// leaveIneffective removes from a plan the steps that the cloud accepts and does not carry out.
+func (v *visit) leaveIneffective(ctx context.Context, plan *balancer.Plan) {
+	left := plan.LeaveIneffective(v.memory.attempts, v.now())
+	for _, s := range slices.Concat(left.AcceptedAsIs, left.NotApplied) {
+		v.round.open(s)
 	}
-	return ""
+	for _, s := range left.AcceptedAsIs {
+		ctrl.LoggerFrom(ctx).V(1).Info("Octavia accepted a change without applying it, and Kuryr does not repeat it", "step", s.String())
+		v.round.acceptedAsIs = append(v.round.acceptedAsIs, s.String())
+	}
+	for _, s := range left.NotApplied {
+		v.round.notApplied, v.round.again = append(v.round.notApplied, s.String()), left.Again
+	}
+	v.round.noted = append(v.round.noted, left.Failed...)
 }
 
-// leaveStubborn takes out of a plan what the cloud has accepted and not done: an
-// update for good, as it is most likely a default of the cloud that differs, all
-// else, and who may come in, for a while. Endless updates would keep a load balancer
-// busy for ever.
-func (r *Reconciler) leaveStubborn(ctx context.Context, m *memory, plan *balancer.Plan, o *round) {
-	if len(m.stubborn) == 0 {
-		return
-	}
-	still := map[string]*balancer.Attempt{}
-	for key, a := range m.stubborn {
-		if strings.HasPrefix(key, balancer.Replacing) { // what comes of it is there two looks later
-			still[key] = a
-		}
-	}
-	stubborn := func(s balancer.Step) bool {
-		key := balancer.Fingerprint(s)
-		a := m.stubborn[key]
-		if a == nil {
-			return false
-		}
-		still[key] = a
-		if a.Failed != "" && a.Next.After(r.now()) {
-			o.noted = append(o.noted, a.Failed)
-			return true
-		}
-		if a.Failed != "" || a.Times < balancer.IneffectiveAfter {
-			return false
-		}
-		o.open(s)
-		if balancer.Leaves(s) {
-			ctrl.LoggerFrom(ctx).V(1).Info("leaving a load balancer as the cloud keeps it", "step", s.String())
-			o.left = append(o.left, s.String())
-			return true
-		}
-		if wait := a.Next.Sub(r.now()); wait > 0 {
-			o.refused = append(o.refused, s.String())
-			o.again = wait
-			return true
-		}
-		return false
-	}
-	plan.Steps, plan.Last = slices.DeleteFunc(plan.Steps, stubborn), slices.DeleteFunc(plan.Last, stubborn)
-	m.stubborn = still
-}
-
-// unmarked notes that a mark could not be written, if that is the step: nobody who is
-// served by the load balancer is to wait for it.
-func (r *Reconciler) unmarked(m *memory, s balancer.Step, err error, o *round) bool {
+// unmarked notes that Octavia could not write the mark of a load balancer, if that is the step.
+// Clients of the load balancer must not wait for a mark.
+func (v *visit) unmarked(s balancer.Step, err error) bool {
 	if _, is := s.(balancer.MarkLoadBalancer); !is {
 		return false
 	}
-	m.stubborn.Did(balancer.Fingerprint(s), r.now(), r.backoff.Min)
-	m.stubborn[balancer.Fingerprint(s)].Failed = err.Error()
-	o.noted = append(o.noted, err.Error())
+	v.memory.attempts.CouldNot(s, v.now(), v.backoff.Min, err.Error())
+	v.round.noted = append(v.round.noted, err.Error())
 	return true
 }

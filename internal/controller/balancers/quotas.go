@@ -7,13 +7,12 @@ import (
 	"fmt"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/polling"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// needs returns what a step takes of a quota, and how much; 0 if it takes none.
+// needs returns the quota that a step takes from, and how much of it; 0 if it takes none.
 func needs(klb *v1.KuryrLoadBalancer, step balancer.Step) (polling.Quota, int) {
 	of := func(l *sdn.Listener) int {
 		if l.Pool == nil {
@@ -40,7 +39,7 @@ func needs(klb *v1.KuryrLoadBalancer, step balancer.Step) (polling.Quota, int) {
 	return polling.Quota{What: fmt.Sprintf("%T", step), Project: klb.Spec.ProjectID}, size
 }
 
-// addressQuota is that of the floating IPs that a KuryrLoadBalancer may have one of.
+// addressQuota is the quota of the floating IPs that a KuryrLoadBalancer may have.
 func addressQuota(klb *v1.KuryrLoadBalancer) polling.Quota {
 	what := "floating IP"
 	if klb.Spec.PublicIP != nil {
@@ -49,8 +48,8 @@ func addressQuota(klb *v1.KuryrLoadBalancer) polling.Quota {
 	return polling.Quota{What: what, Project: klb.Spec.ProjectID}
 }
 
-// within sends the request of a step once there may be room for it.
-func (r *Reconciler) within(klb *v1.KuryrLoadBalancer, step balancer.Step, request func() error) error {
-	of, size := needs(klb, step)
-	return r.quotas.Ask(of, kube.RequestOf(klb), size, request)
+// within sends the request of a step once its quota may have room.
+func (v *visit) within(step balancer.Step, request func() error) error {
+	of, size := needs(v.klb, step)
+	return v.quotas.Ask(of, v.req, size, request)
 }

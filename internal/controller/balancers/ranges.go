@@ -23,193 +23,216 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// fencing is what a round has found of the security group that keeps source ranges.
-type fencing struct {
-	known bool   // group is what the status is to say
-	group string // empty: none
-	told  []balancer.Problem
+// rangeGroup is what a round has found of the security group that keeps the source ranges.
+type rangeGroup struct {
+	known    bool   // id is what the status should say
+	id       string // empty: no security group
+	wanted   bool   // the security group is to exist, as soon as a member's port can have it
+	problems []balancer.Problem
 	balancer.Verdict
 	done bool  // the cloud was asked for it in this round
-	err  error // and this came of it
-	wide bool  // so that it may let in others than it is to
+	err  error // the cloud's answer
+	wide bool  // it may admit clients outside the source ranges
 }
 
-// fenceMemory is the security group as it was made last, and whom it did not reach.
-type fenceMemory struct {
-	group string
+// groupMemory is the security group as Kuryr made it last, and the members that lack it.
+type groupMemory struct {
+	id    string
 	rules []sdn.Rule
-	going time.Time // when it was first asked to go with its KuryrLoadBalancer
+	going time.Time // when its deletion was first requested
 
-	balancer.Coverage
+	balancer.CoverageMemory
 }
 
 // is reports whether the security group that the status names was made as the spec says.
-func (f *fenceMemory) is(klb *v1.KuryrLoadBalancer) bool {
-	return f.group != "" && f.group == klb.Status.SecurityGroupID && slices.Equal(f.rules, balancer.FenceRules(klb))
+func (f *groupMemory) is(klb *v1.KuryrLoadBalancer) bool {
+	return f.id != "" && f.id == klb.Status.SecurityGroupID && slices.Equal(f.rules, balancer.RangeGroupRules(klb))
 }
 
-// fence has a security group on the members' ports keep the source ranges, or let
-// everybody in where there are none, where that is its task, and returns what is left
-// to the load balancers. The status names the group before the planner of the ports
-// can give it to any.
-func (r *Reconciler) fence(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, spec *v1.KuryrLoadBalancer, f sdn.Features, o *round) (*v1.KuryrLoadBalancer, error) {
+// keepByGroup has a security group on the members' ports keep the source ranges, where the
+// provider does not. Without ranges the group admits every client. It returns the spec that is
+// left to the load balancers. The status names the group before a port gets it.
+func (v *visit) keepByGroup(ctx context.Context, spec *v1.KuryrLoadBalancer, f sdn.Features) (*v1.KuryrLoadBalancer, error) {
 	if f.Unsure {
 		return spec, nil
 	}
-	fenced := r.groups != nil && balancer.Fenced(spec, f)
-	if err := r.grants.Need(ctx, klb, fenced); err != nil || !fenced {
-		o.fence.known = err == nil && r.groups != nil
-		return spec, err
+	byGroup := v.groups != nil && balancer.NeedsRangeGroup(spec, f)
+	if v.round.group.wanted = byGroup; !byGroup {
+		v.round.group.known = v.groups != nil
+		return spec, nil
 	}
-	rest := balancer.Unfenced(spec)
-	found, err := r.surround(ctx, klb)
+	rest := balancer.WithoutRanges(spec)
+	found, err := v.coverage(ctx)
 	if err != nil {
 		return rest, err
 	}
-	o.fence.group = klb.Status.SecurityGroupID
-	if found.Reached || o.fence.group != "" {
-		if o.fence.group, err = r.ensureFence(ctx, klb, m, found.ProjectID, o); err != nil {
+	v.round.group.id = v.klb.Status.SecurityGroupID
+	if found.Reached || v.round.group.id != "" {
+		if v.round.group.id, err = v.ensureGroup(ctx, found.ProjectID); err != nil {
 			return rest, err
 		}
 	}
-	o.fence.known, o.fence.Verdict = true, m.fence.Assess(klb, &found, r.now(), r.patience())
-	o.fence.told = o.fence.Problems(klb)
-	if p, is := balancer.TooManyRules(klb); is {
-		o.fence.told = append(o.fence.told, p)
+	v.round.group.known, v.round.group.Verdict = true, v.memory.group.Assess(v.klb, &found, v.now(), v.patience())
+	v.round.group.problems = v.round.group.Problems(v.klb)
+	if p, is := balancer.TooManyRules(v.klb); is {
+		v.round.group.problems = append(v.round.group.problems, p)
 	}
 	return rest, nil
 }
 
-// surround returns how far the group of the status keeps the source ranges.
-func (r *Reconciler) surround(ctx context.Context, klb *v1.KuryrLoadBalancer) (balancer.Fence, error) {
+// coverage returns how far the security group of the status keeps the source ranges.
+func (v *visit) coverage(ctx context.Context) (balancer.Coverage, error) {
 	var failed error
-	f := balancer.Surround(klb, klb.Status.SecurityGroupID, func(ip string) []*v1.KuryrPort {
-		ports, err := kube.PortsAt(ctx, r.client, ip)
+	f := balancer.Covered(v.klb, v.klb.Status.SecurityGroupID, func(ip string) []*v1.KuryrPort {
+		ports, err := kube.PortsAt(ctx, v.client, ip)
 		failed = errors.Join(failed, err)
 		return ports
 	})
 	return f, failed
 }
 
-// ensureFence makes the security group what it is to be, if it may be otherwise, and
-// writes into the status which it is. A round does that once.
-func (r *Reconciler) ensureFence(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, project string, o *round) (string, error) {
-	if !o.fence.done {
-		o.fence.done = true
-		sure := m.fence.group == "" && balancer.IsReady(klb) || m.fence.is(klb)
-		was := klb.Status.SecurityGroupID
+// ensureGroup makes the security group as the spec says, unless it is known to be so, and
+// writes its ID into the status. It does so once a round.
+func (v *visit) ensureGroup(ctx context.Context, project string) (string, error) {
+	if !v.round.group.done {
+		v.round.group.done = true
+		sure := v.memory.group.id == "" && balancer.IsReady(v.klb) || v.memory.group.is(v.klb)
+		was := v.klb.Status.SecurityGroupID
 		var mended bool
-		if mended, o.fence.err = r.makeFence(ctx, klb, m, project); o.fence.err == nil && sure && mended {
-			o.fence.err = r.tellDrift(ctx, klb, m, []string{"have security group " + was + " as it was, by " + klb.Status.SecurityGroupID})
+		if mended, v.round.group.err = v.makeGroup(ctx, project); v.round.group.err == nil && sure && mended {
+			v.round.group.err = v.tellDrift(ctx, []string{"restore security group " + was + " as " + v.klb.Status.SecurityGroupID})
 		}
-		if o.fence.err != nil && !sure {
-			m.fence.group, m.fence.rules = "", nil
-			// For a quota it has none too many, and what is for all cannot be too wide.
-			o.fence.wide = !balancer.Open(klb) && !errors.Is(o.fence.err, sdn.ErrQuota)
+		if v.round.group.err != nil && !sure {
+			v.memory.group.id, v.memory.group.rules = "", nil
+			// A refusal by the quota says that the group has no rule too many. A group that
+			// admits every client cannot be too wide.
+			v.round.group.wide = !balancer.Open(v.klb) && !errors.Is(v.round.group.err, sdn.ErrQuota)
 		}
 	}
-	return klb.Status.SecurityGroupID, o.fence.err
+	return v.klb.Status.SecurityGroupID, v.round.group.err
 }
 
-// makeFence does that, and reports whether somebody has changed or deleted what there was.
-func (r *Reconciler) makeFence(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, project string) (mended bool, err error) {
-	rules, has := balancer.FenceRules(klb), klb.Status.SecurityGroupID
-	if m.fence.is(klb) && !m.check {
+// makeGroup creates the security group or mends its rules. It reports whether another user of
+// the cloud had changed or deleted the group.
+func (v *visit) makeGroup(ctx context.Context, project string) (mended bool, err error) {
+	rules, has := balancer.RangeGroupRules(v.klb), v.klb.Status.SecurityGroupID
+	if v.memory.group.is(v.klb) && !v.memory.checkRequested {
 		return false, nil
 	}
-	release, err := r.making.Take(ctx, kube.RequestOf(klb))
+	release, err := v.making.Take(ctx, v.req)
 	if err != nil {
-		return false, fmt.Errorf("waiting for a security group to be deleted: %w", err)
+		return false, fmt.Errorf("waiting until the old security group is deleted: %w", err)
 	}
 	defer release()
-	name := klb.Namespace + "/" + klb.Name
-	g, err := r.groups.EnsureSecurityGroup(ctx, ownerOf(klb), sdn.SecurityGroup{ID: has, Name: name, ProjectID: project, Rules: rules})
-	if err != nil {
-		return false, fmt.Errorf("having a security group keep the source ranges: %w", err)
+	// The collector must see that the status will name the group.
+	if v.klb.Status.SecurityGroupState == v1.SecurityGroupNone {
+		if err := v.write(ctx, func(s *v1.KuryrLoadBalancerStatus) { s.SecurityGroupState = v1.SecurityGroupWanted }); err != nil {
+			return false, err
+		}
 	}
-	m.untouched = false
-	m.fence.group, m.fence.rules = g.ID, rules
+	name := v.klb.Namespace + "/" + v.klb.Name
+	g, err := v.groups.EnsureSecurityGroup(ctx, ownerOf(v.klb), sdn.SecurityGroup{ID: has, Name: name, ProjectID: project, Rules: rules})
+	if err != nil {
+		return false, fmt.Errorf("cannot make the security group of the source ranges: %w", err)
+	}
+	v.memory.nothingCreated = false
+	v.memory.group.id, v.memory.group.rules = g.ID, rules
 	if g.ID == has {
 		return g.Mended, nil
 	}
 	ctrl.LoggerFrom(ctx).Info("made security group", "group", g.ID, "rules", len(rules))
-	s := *klb.Status.DeepCopy()
-	s.SecurityGroupID = g.ID
-	return has != "", r.write(ctx, klb, m, &s)
+	return has != "", v.write(ctx, func(s *v1.KuryrLoadBalancerStatus) {
+		s.SecurityGroupID, s.SecurityGroupState = g.ID, v1.SecurityGroupReady
+	})
 }
 
-// apply has what the fence has found count for the floating IP.
-func (f *fencing) apply(klb *v1.KuryrLoadBalancer, o *round) {
-	o.problems = append(o.problems, f.told...)
-	if f.Soon > 0 && (o.within == 0 || f.Soon < o.within) {
-		o.within = f.Soon
+// groupState returns the SecurityGroupState of a status that names the group id, or none. The
+// status of an older version does not say that its group is ready; it stays so, as nothing
+// depends on it.
+func (v *visit) groupState(before v1.SecurityGroupState, id string, wanted bool) v1.SecurityGroupState {
+	switch {
+	case !v.klb.Spec.SourceRangesAtMembers && id == "", before == "" && id != "":
+		return ""
+	case id != "":
+		return v1.SecurityGroupReady
+	case wanted:
+		return v1.SecurityGroupWanted
 	}
-	if balancer.Open(klb) {
+	return v1.SecurityGroupNone
+}
+
+// heedCoverage lets the coverage of the members decide about the floating IP.
+func (v *visit) heedCoverage() {
+	v.round.problems = append(v.round.problems, v.round.group.problems...)
+	if v.round.group.Soon > 0 && (v.round.within == 0 || v.round.group.Soon < v.round.within) {
+		v.round.within = v.round.group.Soon
+	}
+	if balancer.Open(v.klb) {
 		return
 	}
-	o.withheld = o.withheld || len(f.Bare) > 0 && klb.Spec.PublicIP != nil
-	o.closing = o.closing || f.Waits || f.Passing
+	v.round.withholds = v.round.withholds || len(v.round.group.Unprotected) > 0 && v.klb.Spec.PublicIP != nil
+	v.round.notYetClosed = v.round.notYetClosed || v.round.group.Waits || v.round.group.Passing
 }
 
-// unfence deletes the security group of a KuryrLoadBalancer that goes. The ports lose
-// it meanwhile, as one that goes gives it to none any more. What keeps it for longer,
-// as somebody's own port does, keeps no Service: the collector deletes it once that can be.
-// One that lost its mark is its owner's to delete.
-func (r *Reconciler) unfence(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, o *round) error {
-	id := klb.Status.SecurityGroupID
-	if r.groups == nil || id == "" {
+// deleteGroup deletes the security group of a KuryrLoadBalancer in deletion. Kuryr's ports lose
+// the group meanwhile. Another port with this group does not delay the Service: the collector
+// deletes the group later. A group without Kuryr's mark is left to people.
+func (v *visit) deleteGroup(ctx context.Context) error {
+	id := v.klb.Status.SecurityGroupID
+	if v.groups == nil || id == "" {
 		return nil
 	}
-	err := r.groups.DeleteSecurityGroup(ctx, id)
-	if err == nil || o.waiting != "" || o.again > 0 { // the load balancers are not gone yet
+	err := v.groups.DeleteSecurityGroup(ctx, id)
+	if err == nil || v.round.waiting != "" || v.round.again > 0 { // the load balancers still exist
 		return nil
 	}
-	if errors.Is(err, sdn.ErrInvalid) { // it bears no mark any more: nobody finds it later
-		r.event(klb, v1.ReasonSecurityGroupLeft, "DeleteSecurityGroup", fmt.Sprintf("Security group %s is left in the cloud: %s. "+
-			"Delete it there if it was this Service's", id, err))
+	if errors.Is(err, sdn.ErrInvalid) { // it has no mark any more: the collector does not find it
+		v.event(v1.ReasonSecurityGroupLeft, "DeleteSecurityGroup", fmt.Sprintf("Security group %s is left in the cloud: %s. "+
+			"Delete it there if it belonged to this Service", id, err))
 		return nil
 	}
-	if m.fence.going.IsZero() {
-		m.fence.going = r.now()
+	if v.memory.group.going.IsZero() {
+		v.memory.group.going = v.now()
 	}
-	if r.now().Sub(m.fence.going) >= r.patience() {
-		r.event(klb, v1.ReasonSecurityGroupLeft, "DeleteSecurityGroup", fmt.Sprintf("Security group %s cannot be deleted: %s. The Service goes without it, and Kuryr "+
-			"deletes it once that is possible: take it from ports that are not Kuryr's", id, err))
+	if v.now().Sub(v.memory.group.going) >= v.patience() {
+		v.event(v1.ReasonSecurityGroupLeft, "DeleteSecurityGroup", fmt.Sprintf("Security group %s cannot be deleted: %s. Kuryr deletes the Service nevertheless. It "+
+			"deletes it once that is possible. Remove it from ports that are not Kuryr's", id, err))
 		return nil
 	}
 	if pending := (*sdn.PendingError)(nil); errors.As(err, &pending) {
-		o.again = min(pending.Retry, r.patience())
+		v.round.again = min(pending.Retry, v.patience())
 		return nil
 	}
 	return fmt.Errorf("deleting security group %s: %w", id, err)
 }
 
-// fencedAs reports whether a KuryrLoadBalancer whose members all have what they are to
-// have has a floating IP, and whether its status says of its security group what is so;
-// and when that may be otherwise, if it may.
-func (r *Reconciler) fencedAs(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, f sdn.Features) (public, told bool, again time.Duration, err error) {
-	public = klb.Spec.PublicIP != nil
-	fenced := r.groups != nil && balancer.Fenced(klb, f)
-	if !f.Unsure {
-		err = r.grants.Need(ctx, klb, fenced)
+// coveredAs is for a KuryrLoadBalancer whose members are all as they should be. public reports
+// whether it should have a floating IP. described reports whether its status describes its security
+// group truly. again is when that may change; zero: never.
+func (v *visit) coveredAs(ctx context.Context, f sdn.Features) (public, described bool, again time.Duration, err error) {
+	public = v.klb.Spec.PublicIP != nil
+	byGroup := v.groups != nil && balancer.NeedsRangeGroup(v.klb, f)
+	// An older version left a status that names no group and says nothing of its state.
+	if !byGroup && !f.Unsure && balancer.Grantor(v.klb) && v.klb.Status.SecurityGroupID == "" {
+		err = v.write(ctx, func(s *v1.KuryrLoadBalancerStatus) { s.SecurityGroupState = v1.SecurityGroupNone })
 	}
-	if !fenced || err != nil {
-		return public && !balancer.Withheld(klb, f), true, 0, err
+	if !byGroup || err != nil {
+		return public && !balancer.WithholdsFloatingIP(v.klb, f), true, 0, err
 	}
-	found, err := r.surround(ctx, klb)
-	v := m.fence.Assess(klb, &found, r.now(), r.patience())
-	told = (klb.Status.SecurityGroupID != "" || !found.Reached) && v.IsTold(klb)
-	return public && (balancer.Open(klb) || len(v.Bare) == 0), told, v.Soon, err
+	found, err := v.coverage(ctx)
+	verdict := v.memory.group.Assess(v.klb, &found, v.now(), v.patience())
+	described = (v.klb.Status.SecurityGroupID != "" || !found.Reached) && v.klb.Status.SecurityGroupState != v1.SecurityGroupNone && verdict.IsReported(v.klb)
+	return public && (balancer.Open(v.klb) || len(verdict.Unprotected) == 0), described, verdict.Soon, err
 }
 
-// guards returns the KuryrLoadBalancers that wait for a port to have their group.
+// guards returns the KuryrLoadBalancers that wait for a port to get their security group.
 func (r *Reconciler) guards(ctx context.Context, o client.Object) []reconcile.Request {
 	var requests []reconcile.Request
 	port := o.(*v1.KuryrPort)
 	for _, ip := range kube.AddressesOfPort(port) {
 		klbs, err := r.grants.Granting(ctx, port, ip)
 		if err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "cannot tell what load balancers wait for a port", "port", port.Name)
+			ctrl.LoggerFrom(ctx).Error(err, "cannot find the load balancers that wait for a port", "port", port.Name)
 		}
 		for _, klb := range klbs {
 			requests = append(requests, kube.RequestOf(klb))
@@ -218,7 +241,7 @@ func (r *Reconciler) guards(ctx context.Context, o client.Object) []reconcile.Re
 	return requests
 }
 
-// groupsMoved lets pass that a port has other security groups in the cloud.
+// groupsMoved lets pass updates of ports whose security groups in the cloud have changed.
 var groupsMoved = predicate.Funcs{
 	CreateFunc:  func(event.CreateEvent) bool { return false },
 	DeleteFunc:  func(event.DeleteEvent) bool { return false },
@@ -229,39 +252,39 @@ var groupsMoved = predicate.Funcs{
 	},
 }
 
-// guardAfter is how many first pauses of mending a public load balancer may let in
-// others than it is to let in.
+// guardAfter is for how many first pauses of mending a public load balancer may admit clients
+// outside its source ranges.
 const guardAfter = 2
 
-// patience is how long that is.
+// patience is that time.
 func (r *Reconciler) patience() time.Duration { return guardAfter * r.mend }
 
-// keepOut does what source ranges ask for before Octavia is asked for anything, as that
-// may be slow, or away: a security group that is there gets its rules, and the patience
-// with what may let others in than it is to begins.
-func (r *Reconciler) keepOut(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, o *round) error {
-	err := r.narrow(ctx, klb, m, o)
-	if m.lax.IsZero() && (o.fence.wide || mayLetIn(klb)) {
-		m.lax = r.now()
+// keepOut applies the source ranges before any request to Octavia, which may be slow or
+// unavailable: an existing security group gets its rules. If other clients may come in, the
+// time starts after which the floating IP is taken away.
+func (v *visit) keepOut(ctx context.Context) error {
+	err := v.narrow(ctx)
+	if v.memory.openSince.IsZero() && (v.round.group.wide || mayLetIn(v.klb)) {
+		v.memory.openSince = v.now()
 	}
 	return err
 }
 
-// narrow has the security group that the status names let in whom the spec says.
-func (r *Reconciler) narrow(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, o *round) error {
-	if r.groups == nil || klb.Status.SecurityGroupID == "" || !klb.Spec.SourceRangesAtMembers && len(klb.Spec.SourceRanges) == 0 {
+// narrow gives the security group that the status names the rules of the spec.
+func (v *visit) narrow(ctx context.Context) error {
+	if v.groups == nil || v.klb.Status.SecurityGroupID == "" || !v.klb.Spec.SourceRangesAtMembers && len(v.klb.Spec.SourceRanges) == 0 {
 		return nil
 	}
-	found, err := r.surround(ctx, klb)
+	found, err := v.coverage(ctx)
 	if err != nil {
 		return err
 	}
-	_, err = r.ensureFence(ctx, klb, m, found.ProjectID, o)
+	_, err = v.ensureGroup(ctx, found.ProjectID)
 	return err
 }
 
-// mayLetIn reports whether a public load balancer whose task the source ranges are may
-// keep others than are wanted, by what was seen last.
+// mayLetIn reports whether a public load balancer that keeps the source ranges itself may admit
+// other clients. It compares with the ranges that the load balancer was last seen to keep.
 func mayLetIn(klb *v1.KuryrLoadBalancer) bool {
 	byGroup := klb.Spec.SourceRangesAtMembers && klb.Status.SecurityGroupID != ""
 	if klb.Spec.PublicIP == nil || klb.Status.PublicIP == nil || balancer.Open(klb) || byGroup || balancer.IsReady(klb) {
@@ -271,17 +294,18 @@ func mayLetIn(klb *v1.KuryrLoadBalancer) bool {
 	return kept == "" || balancer.Wider(strings.Split(kept, ","), klb.Spec.SourceRanges)
 }
 
-// noteKept notes the source ranges that load balancers were seen to keep; none if others
-// may come in, before anything is done about that.
-func (r *Reconciler) noteKept(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, kept bool) error {
+// noteKept writes the source ranges that the load balancers were seen to keep into an
+// annotation; none if they admit other clients. It writes before the load balancers are
+// changed.
+func (v *visit) noteKept(ctx context.Context, kept bool) error {
 	text := ""
-	if kept && klb.Spec.PublicIP != nil {
-		text = strings.Join(klb.Spec.SourceRanges, ",")
+	if kept && v.klb.Spec.PublicIP != nil {
+		text = strings.Join(v.klb.Spec.SourceRanges, ",")
 	}
-	if klb.Annotations[v1.KeptSourceRangesAnnotation] == text {
+	if v.klb.Annotations[v1.KeptSourceRangesAnnotation] == text {
 		return nil
 	}
-	return r.patch(ctx, klb, m, func(o client.Object) {
+	return v.objects.Patch(ctx, v.klb, func(o *v1.KuryrLoadBalancer) {
 		all := o.GetAnnotations()
 		if delete(all, v1.KeptSourceRangesAnnotation); text != "" {
 			if all == nil {
@@ -293,39 +317,39 @@ func (r *Reconciler) noteKept(ctx context.Context, klb *v1.KuryrLoadBalancer, m 
 	})
 }
 
-// guardRanges says what source ranges mean for the floating IP; lax: the load balancers
-// do not keep them yet, if that is their task.
-func (r *Reconciler) guardRanges(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, lax bool, o *round) error {
-	r.guard(m, o.features.Unsure, lax || o.fence.wide, o)
-	o.fence.apply(klb, o)
-	return r.noteKept(ctx, klb, m, o.features.SourceRanges && !o.features.Unsure && !lax)
+// guardRanges lets the source ranges decide about the floating IP. open says that the load
+// balancers should keep the ranges and do not do so yet.
+func (v *visit) guardRanges(ctx context.Context, open bool) error {
+	v.guard(v.round.features.Unsure, open || v.round.group.wide)
+	v.heedCoverage()
+	return v.noteKept(ctx, v.round.features.SourceRanges && !v.round.features.Unsure && !open)
 }
 
-// guard sees to it that nobody comes in for long who is to stay out: a floating IP is
-// not given before the source ranges are kept, and taken away if that takes its time,
-// whatever the reason.
-func (r *Reconciler) guard(m *memory, unsure, lax bool, o *round) {
-	o.closing = unsure || lax
-	switch rest := m.closes(lax, r.now(), r.patience()); {
-	case !lax:
+// guard limits how long clients outside the source ranges may come in. A load balancer gets no
+// floating IP before the ranges are kept. It loses the floating IP that it has if the ranges
+// are not kept in time, whatever the reason.
+func (v *visit) guard(unsure, open bool) {
+	v.round.notYetClosed = unsure || open
+	switch rest := v.memory.closes(open, v.now(), v.patience()); {
+	case !open:
 	case rest <= 0:
-		o.withheld = true
+		v.round.withholds = true
 	default:
-		o.within = rest
+		v.round.within = rest
 	}
 }
 
-// shut does likewise where nothing is known of the load balancers, as err says: the
-// floating IP is taken from the port that the status names.
-func (r *Reconciler) shut(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, o *round, err error) error {
-	err = errors.Join(err, o.fence.err)
+// shut does the same as guard when err says that the load balancers could not be read. It takes
+// the floating IP from the port that the status names.
+func (v *visit) shut(ctx context.Context, err error) error {
+	err = errors.Join(err, v.round.group.err)
 	switch {
-	case m.lax.IsZero():
-	case m.overdue(r.now(), r.patience()):
-		o.withheld = true
-		return errors.Join(err, r.locate(ctx, klb, m, nil, o))
+	case v.memory.openSince.IsZero():
+	case v.memory.overdue(v.now(), v.patience()):
+		v.round.withholds = true
+		return errors.Join(err, v.locate(ctx, nil))
 	default:
-		o.within = m.lax.Add(r.patience()).Sub(r.now())
+		v.round.within = v.memory.openSince.Add(v.patience()).Sub(v.now())
 	}
 	return err
 }

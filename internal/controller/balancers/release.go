@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -17,135 +18,211 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// release lets a KuryrLoadBalancer go: its floating IP, by how it was obtained, and
-// all load balancers that bear its mark. It needs no status.
-func (r *Reconciler) release(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory) (ctrl.Result, error) {
-	if !hasFinalizer(klb) {
+// release deletes what a KuryrLoadBalancer has in the cloud: its floating IP, as it was
+// obtained, and all load balancers with its mark. It needs no status.
+func (v *visit) release(ctx context.Context) (ctrl.Result, error) {
+	if !v.objects.Held(v.klb) {
 		return ctrl.Result{}, nil
 	}
-	r.quotas.Forget(kube.RequestOf(klb))
-	o := &round{}
-	if m.untouched {
-		return r.drop(ctx, klb, m)
+	v.quotas.Forget(v.req)
+	if v.memory.nothingCreated {
+		return kube.Retry(v.objects.Drop(ctx, v.klb))
 	}
-	if o.err = r.unpublish(ctx, klb, m, o); o.err != nil {
-		return r.reportLeaving(ctx, klb, m, o)
+	if v.round.err = v.unpublish(ctx); v.round.err != nil {
+		return v.reportLeaving(ctx)
 	}
-	if id, since := r.wait.WaitsFor(kube.RequestOf(klb)); id != "" && m.leaving {
-		o.waiting, o.since = id, since
-		return r.reportLeaving(ctx, klb, m, o)
+	if id, since := v.wait.WaitsFor(v.req); id != "" && v.memory.leaving {
+		v.round.waiting, v.round.since = id, since
+	} else if v.round.err = v.octavia.Err(); v.round.err == nil {
+		v.round.err = v.remove(ctx)
 	}
-	o.err = r.remove(ctx, klb, m, o)
-	if o.err != nil || o.waiting != "" || o.again > 0 {
-		return r.reportLeaving(ctx, klb, m, o)
+	if v.round.err == nil && v.round.waiting == "" && v.round.again == 0 {
+		return v.gone(ctx)
 	}
-	return r.drop(ctx, klb, m)
+	if held, err := v.hold(ctx); held {
+		return kube.Retry(v.objects.Drop(ctx, v.klb))
+	} else if err != nil {
+		v.round.err = errors.Join(v.round.err, err)
+	}
+	return v.reportLeaving(ctx)
 }
 
-// remove asks for all to be deleted; o.waiting is set if something is still going.
-func (r *Reconciler) remove(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, o *round) error {
-	owned, err := r.owned(ctx, klb)
-	if errors.Is(err, sdn.ErrNoService) && len(balancer.Named(klb)) == 0 {
-		owned, err = nil, nil // where there are no load balancers it has none
+// releaseAt is when a deleted Service stops waiting for Octavia; false: never.
+func (v *visit) releaseAt() (at time.Time, ever bool) {
+	after := v.settings.Load().Services.ReleaseAfter.Duration
+	return v.klb.DeletionTimestamp.Add(after), after > 0
+}
+
+// hold has the cluster IPs held once the deletion has waited for long enough. It reports
+// whether the object may be deleted: the floating IP is withdrawn by then. The collector
+// deletes the load balancers, which then have no owner.
+func (v *visit) hold(ctx context.Context) (bool, error) {
+	at, ever := v.releaseAt()
+	if !ever {
+		return false, nil
+	}
+	if left := at.Sub(v.now()); left > 0 {
+		v.round.within = left
+		return false, nil
+	}
+	if !v.round.located {
+		if may, err := v.mayHaveAddress(ctx); may || err != nil {
+			return false, err
+		}
+	}
+	ids := balancer.Named(v.klb)
+	if v.octavia.Err() == nil {
+		if owned, err := v.owned(ctx); err == nil { // else the ones that the status names must do
+			for _, lb := range owned {
+				ids = append(ids, lb.ID)
+			}
+		}
+	}
+	if len(ids) == 0 {
+		return false, nil // no load balancer is known
+	}
+	again, err := v.holder.Hold(ctx, v.klb, ids)
+	v.round.within = again
+	return again == 0 && err == nil, err
+}
+
+// gone removes the finalizer, as nothing of the object is left in the cloud.
+func (v *visit) gone(ctx context.Context) (ctrl.Result, error) {
+	err := v.objects.Drop(ctx, v.klb)
+	v.Freed(ctx, addressesOf(v.klb)...)
+	return kube.Retry(err)
+}
+
+// remove requests the deletion of everything. v.round.waiting or v.round.again is set if
+// something still exists.
+func (v *visit) remove(ctx context.Context) error {
+	owned, err := v.owned(ctx)
+	if errors.Is(err, sdn.ErrNoService) && len(balancer.Named(v.klb)) == 0 {
+		owned, err = nil, nil // a cloud without load balancers has none of this object
 	}
 	if err != nil {
 		return err
 	}
-	trees, err := r.unlisted(ctx, klb, owned)
+	trees, err := v.unlisted(ctx, owned)
 	if err != nil {
 		return err
 	}
 	for i := range trees {
 		owned = append(owned, sdn.LoadBalancerSummary{ID: trees[i].ID})
 	}
-	if err := r.withdraw(ctx, klb, m, owned, o); err != nil {
+	if err := v.withdraw(ctx, owned); err != nil {
 		return err
 	}
 	for _, lb := range owned {
-		// One whose deletion ended in ERROR is not deleted over and over without a pause.
-		if a := m.stubborn[lb.ID]; a != nil && a.Times >= balancer.IneffectiveAfter && r.now().Before(a.Next) {
-			o.again = a.Next.Sub(r.now())
-			o.broken = append(o.broken, "load balancer "+lb.ID)
+		// A load balancer whose deletion ended in ERROR is deleted again only after a pause.
+		if rest := v.memory.attempts.Rests(lb.ID, v.now()); rest > 0 {
+			v.round.again = rest
+			v.round.broken = append(v.round.broken, "load balancer "+lb.ID)
 			continue
 		}
-		err := r.cloud.DeleteLoadBalancer(ctx, lb.ID)
+		err := v.cloud.DeleteLoadBalancer(ctx, lb.ID)
 		var pending *sdn.PendingError
 		if err != nil && !errors.As(err, &pending) {
 			return fmt.Errorf("deleting load balancer %s: %w", lb.ID, err)
 		}
-		r.deleted(ctx, m, lb.ID, lb.ID)
+		v.deleted(ctx, lb.ID, v.memory.attempts.Deleted(lb.ID, v.now(), v.backoff.Min))
 		if err != nil {
-			r.await(lb.ID, klb, o)
+			v.awaitStill(lb.ID)
 		}
 	}
-	return r.unfence(ctx, klb, m, o)
+	if err := v.freeVIPs(ctx, owned); err != nil {
+		return err
+	}
+	return v.deleteGroup(ctx)
 }
 
-// unlisted returns the load balancers that the status names and no list shows:
-// somebody has taken their tags off.
-func (r *Reconciler) unlisted(ctx context.Context, klb *v1.KuryrLoadBalancer, listed []sdn.LoadBalancerSummary) ([]sdn.LoadBalancer, error) {
-	ids := slices.DeleteFunc(balancer.Named(klb), func(id string) bool {
+// freeVIPs removes what refused creations have left at VIPs that never got a load balancer.
+// Else the next Service with this address could get none.
+func (v *visit) freeVIPs(ctx context.Context, owned []sdn.LoadBalancerSummary) error {
+	if len(owned) > 0 { // they are being deleted, or another round follows
+		return nil
+	}
+	for _, vip := range v.klb.Spec.VIPs {
+		had := slices.ContainsFunc(v.klb.Status.LoadBalancers, func(lb v1.LoadBalancerStatus) bool { return lb.IP == vip.IP && lb.ID != "" })
+		if had {
+			continue
+		}
+		if err := v.cloud.FreeVIP(ctx, vip); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unlisted returns the load balancers that the status names and no list shows: another user of
+// the cloud has removed their tags.
+func (v *visit) unlisted(ctx context.Context, listed []sdn.LoadBalancerSummary) ([]sdn.LoadBalancer, error) {
+	ids := slices.DeleteFunc(balancer.Named(v.klb), func(id string) bool {
 		return slices.ContainsFunc(listed, func(s sdn.LoadBalancerSummary) bool { return s.ID == id })
 	})
-	trees, _, err := r.read(ctx, klb, ids)
+	trees, _, err := v.read(ctx, ids)
 	return slices.DeleteFunc(trees, func(lb sdn.LoadBalancer) bool { return lb.Provisioning == sdn.ProvisioningDeleted }), err
 }
 
-// deleted notes that a load balancer was asked to go, and says so once: it is not
-// gone by then, and nobody is told when it is.
-func (r *Reconciler) deleted(ctx context.Context, m *memory, key, id string) {
-	if m.stubborn.Did(key, r.now(), r.backoff.Min) == 1 {
+// deleted logs the first request to delete a load balancer. The load balancer still exists
+// then, and no event reports its end.
+func (v *visit) deleted(ctx context.Context, id string, times int) {
+	if times == 1 {
 		ctrl.LoggerFrom(ctx).Info("deleted load balancer", "loadBalancer", id)
 	}
 }
 
-// withdraw gives the floating IP back. The ports that it may be taken from are read
-// of the load balancers that the status does not name.
-func (r *Reconciler) withdraw(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, owned []sdn.LoadBalancerSummary, o *round) error {
-	if o.located {
+// withdraw gives the floating IP back. It reads the VIP ports of the load balancers that the
+// status does not name, as the floating IP may be there.
+func (v *visit) withdraw(ctx context.Context, owned []sdn.LoadBalancerSummary) error {
+	if v.round.located {
 		return nil
 	}
-	if may, err := r.mayHaveAddress(ctx, klb, m); !may || err != nil {
+	if may, err := v.mayHaveAddress(ctx); !may || err != nil {
 		return err
 	}
-	at := balancer.Place{Own: portsOf(klb)}
+	at := balancer.Place{Own: portsOf(v.klb)}
 	var unnamed []string
 	for _, lb := range owned {
-		if !slices.Contains(balancer.Named(klb), lb.ID) {
+		if !slices.Contains(balancer.Named(v.klb), lb.ID) {
 			unnamed = append(unnamed, lb.ID)
 		}
 	}
-	trees, _, err := r.read(ctx, klb, unnamed)
+	trees, _, err := v.read(ctx, unnamed)
 	if err != nil {
 		return err
 	}
 	for i := range trees {
 		at.Own = append(at.Own, trees[i].VIPPortID)
 	}
-	return r.place(ctx, klb, m, at, o)
+	return v.place(ctx, at)
 }
 
-// unpublish takes the floating IP from what is not to have one any more, before Octavia
-// is asked for anything or waited for: from the ports that the status names. What may be
-// at others has to wait until these are known.
-func (r *Reconciler) unpublish(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, o *round) error {
-	if klb.Spec.PublicIP != nil && klb.DeletionTimestamp.IsZero() || len(klb.Status.LoadBalancers) == 0 {
+// unpublish takes the floating IP from a load balancer that should have none, before any
+// request to Octavia. It takes it from the ports that the status names. A floating IP at
+// another port has to wait until that port is known.
+func (v *visit) unpublish(ctx context.Context) error {
+	leaves, named := !v.klb.DeletionTimestamp.IsZero(), len(v.klb.Status.LoadBalancers) > 0
+	if !leaves && (v.klb.Spec.PublicIP != nil || !named) {
 		return nil
 	}
-	if m.public == private { // it was taken away before, whatever the status says still
-		o.located = true
+	if v.memory.public == private { // it was taken away before, whatever the status still says
+		v.round.located = true
 		return nil
 	}
-	if may, err := r.mayHaveAddress(ctx, klb, m); !may || err != nil {
+	if !named {
+		return nil
+	}
+	if may, err := v.mayHaveAddress(ctx); !may || err != nil {
 		return err
 	}
-	if err := r.place(ctx, klb, m, balancer.Place{Own: portsOf(klb), Partial: true}, o); err != nil {
+	if err := v.place(ctx, balancer.Place{Own: portsOf(v.klb), Partial: true}); err != nil {
 		return err
 	}
-	if o.address.Unsure {
-		o.address, o.located = balancer.Address{}, false
-		m.public, m.suspected = maybeOpen, true
+	if v.round.address.Unsure {
+		v.round.address, v.round.located = balancer.Address{}, false
+		v.memory.public, v.memory.addressUnsure = maybeOpen, true
 	}
-	r.held.Forget(kube.RequestOf(klb))
+	v.holders.Forget(v.req)
 	return nil
 }

@@ -12,47 +12,46 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/controller/polling"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// look returns what the cloud has for a KuryrLoadBalancer: as it was seen last, if
-// nothing has been asked for since; else those that the status names; and all that
-// bear its mark, if the status may not name all.
-func (r *Reconciler) look(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory) ([]sdn.LoadBalancer, error) {
-	if m.seen && !m.doubt {
-		return m.trees, nil
+// look returns the load balancers that the cloud has for a KuryrLoadBalancer. It returns what
+// was read last, if nothing has been requested since. Else it reads those that the status
+// names. It lists all with the object's mark if the status may not name all.
+func (v *visit) look(ctx context.Context) ([]sdn.LoadBalancer, error) {
+	if v.memory.seen && !v.memory.statusIncomplete {
+		return v.memory.trees, nil
 	}
-	if m.untouched {
+	if v.memory.nothingCreated {
 		return nil, nil
 	}
-	ids := balancer.Named(klb)
-	all := m.doubt || !namesAll(klb)
+	ids := balancer.Named(v.klb)
+	all := v.memory.statusIncomplete || !namesAll(v.klb)
 	for {
 		if all {
 			var err error
 			var owned []sdn.LoadBalancerSummary
-			if owned, err = r.owned(ctx, klb); err != nil {
+			if owned, err = v.owned(ctx); err != nil {
 				return nil, err
 			}
-			for _, s := range owned { // one whose tags somebody has taken off is not listed
+			for _, s := range owned { // a load balancer without its tags is not listed
 				if !slices.Contains(ids, s.ID) {
 					ids = append(ids, s.ID)
 				}
 			}
 		}
-		trees, missing, err := r.read(ctx, klb, ids)
+		trees, missing, err := v.read(ctx, ids)
 		if err != nil {
 			return nil, err
 		}
-		if missing && !all { // is there another in its place?
+		if missing && !all { // another one may have taken its place
 			all = true
 			continue
 		}
-		m.trees, m.seen, m.doubt = trees, true, false
+		v.memory.trees, v.memory.seen, v.memory.statusIncomplete = trees, true, false
 		return trees, nil
 	}
 }
@@ -69,27 +68,29 @@ func namesAll(klb *v1.KuryrLoadBalancer) bool {
 	return true
 }
 
-// owned returns all load balancers that bear the mark of an object.
-func (r *Reconciler) owned(ctx context.Context, klb *v1.KuryrLoadBalancer) ([]sdn.LoadBalancerSummary, error) {
-	listed, err := r.lists.Get(ctx, r.cloud.ListLoadBalancers)
+// owned returns all load balancers with the mark of an object.
+func (v *visit) owned(ctx context.Context) ([]sdn.LoadBalancerSummary, error) {
+	listed, err := v.lists.Get(ctx, struct{}{}, func(ctx context.Context, _ struct{}) ([]sdn.LoadBalancerSummary, error) {
+		return v.cloud.ListLoadBalancers(ctx)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("listing load balancers: %w", err)
 	}
 	var owned []sdn.LoadBalancerSummary
 	for _, s := range listed {
-		if s.Owner == ownerOf(klb) && s.Provisioning != sdn.ProvisioningDeleted {
+		if s.Owner == ownerOf(v.klb) && s.Provisioning != sdn.ProvisioningDeleted {
 			owned = append(owned, s)
 		}
 	}
 	return owned, nil
 }
 
-// read returns the load balancers of an object that there are of these. One that is
-// another's is none of its own, whatever a status says.
-func (r *Reconciler) read(ctx context.Context, klb *v1.KuryrLoadBalancer, ids []string) (trees []sdn.LoadBalancer, missing bool, err error) {
+// read returns the load balancers with these IDs that exist. A load balancer with the mark of
+// another object is not returned, even if the status names it.
+func (v *visit) read(ctx context.Context, ids []string) (trees []sdn.LoadBalancer, missing bool, err error) {
 	for _, id := range ids {
-		tree, err := r.cloud.LoadBalancer(ctx, id)
-		if errors.Is(err, sdn.ErrNotFound) || err == nil && tree.Owner != (sdn.Owner{}) && tree.Owner != ownerOf(klb) {
+		tree, err := v.cloud.LoadBalancer(ctx, id)
+		if errors.Is(err, sdn.ErrNotFound) || err == nil && tree.Owner != (sdn.Owner{}) && tree.Owner != ownerOf(v.klb) {
 			missing = true
 			continue
 		}
@@ -102,74 +103,89 @@ func (r *Reconciler) read(ctx context.Context, klb *v1.KuryrLoadBalancer, ids []
 }
 
 // await has the object wait for a load balancer.
-func (r *Reconciler) await(id string, klb *v1.KuryrLoadBalancer, o *round) {
-	r.wait.Add(id, kube.RequestOf(klb))
-	o.waiting, o.since = id, r.now()
+func (v *visit) await(id string) {
+	v.wait.Add(id, v.req)
+	v.round.waiting, v.round.since = id, v.now()
 }
 
-// awaitAll has the object wait for those that were found busy, as long as it has
-// already.
-func (r *Reconciler) awaitAll(ids []string, klb *v1.KuryrLoadBalancer, m *memory, o *round) {
-	for _, id := range ids {
-		if known, since := r.wait.WaitsFor(kube.RequestOf(klb)); known == id {
-			o.waiting, o.since = id, since
-		} else {
-			r.await(id, klb, o)
+// awaitStill is await for a load balancer that was found busy, maybe for long. The status also
+// says since when an earlier process has found it busy.
+func (v *visit) awaitStill(id string) {
+	since := v.now()
+	if known, began := v.wait.WaitsFor(v.req); known == id {
+		since = began
+	} else {
+		if w := v.klb.Status.WaitingFor; w != nil && w.LoadBalancerID == id {
+			since = w.Since.Time
 		}
-		m.forgetTrees()
+		v.wait.AddSince(id, v.req, since)
+	}
+	v.round.waiting, v.round.since = id, since
+}
+
+// awaitAll has the object wait for load balancers that were found busy, from when it first did.
+func (v *visit) awaitAll(ids []string) {
+	for _, id := range ids {
+		v.awaitStill(id)
+		v.memory.forgetTrees()
 	}
 }
 
-// steps carries out steps. What is over quota is not asked for. One that fails keeps none of another kind from being tried, see
-// failures; one that finds its load balancer busy waits, with all others of it, and
-// so do they where a change of one's own is known to keep it busy. One that is done in
-// part keeps none of them waiting: it goes on with the next round.
-func (r *Reconciler) steps(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, steps []balancer.Step, o *round) error {
-	known := m.seen || m.untouched
-	if len(steps) > 0 { // what comes of it is to be seen
-		m.forgetTrees()
+// steps carries out steps. A step over quota is not requested. After a failed step, steps of
+// other kinds are still tried, see failures. A step whose load balancer is busy waits, and so
+// do all later steps of that load balancer. They also wait where an own change is known to keep
+// the load balancer busy. A step that is done in part makes no other step wait: its rest
+// follows in the next round.
+func (v *visit) steps(ctx context.Context, steps []balancer.Step) error {
+	known := v.memory.seen || v.memory.nothingCreated
+	if len(steps) > 0 { // the cloud is read again, to see the result
+		v.memory.forgetTrees()
 	}
 	busy, changed := map[string]bool{}, map[string]bool{}
 	var failed failures
-	asked := false // for what may have had an effect
+	asked := false // whether a request may have had an effect
 	for _, s := range steps {
-		if busy[balancer.Target(s)] || failed.skips(s, o) {
+		if busy[balancer.Target(s)] || failed.skips(s, &v.round) {
 			continue
 		}
-		did := len(o.did)
-		id, err := r.step(ctx, klb, m, s, o)
+		did := len(v.round.did)
+		id, err := v.try(ctx, s)
 		var pending *sdn.PendingError
 		switch {
 		case err == nil:
-			o.did = append(o.did, s.String())
-			if at := balancer.Target(s); at != "" { // else the next step is about another
-				changed[at], busy[at] = true, r.busy.Is(o.provider(at), r.now())
+			v.round.did = append(v.round.did, s.String())
+			if at := balancer.Target(s); at != "" { // else the next step has another target
+				changed[at], busy[at] = true, v.busy.Is(v.round.provider(at), v.now())
 			}
 			ctrl.LoggerFrom(ctx).Info("changed load balancer", "step", s.String(), "loadBalancer", id)
-			m.stubborn.Did(balancer.Fingerprint(s), r.now(), r.backoff.Min)
-			m.beatenBy = ""
+			v.memory.attempts.Did(s, v.now(), v.backoff.Min)
+			v.memory.attempts.Removed(s, v.now(), v.backoff.Min, "")
+			v.memory.attempts.NotBusy()
 			if id != "" {
-				r.await(id, klb, o)
+				v.await(id)
 			}
 		case errors.As(err, &pending):
-			busy[balancer.Target(s)] = r.pending(s, id, pending.Part, changed, o)
-			r.awaitRefused(ctx, klb, m, s, pending.Part, o)
-		case errors.Is(err, sdn.ErrNotFound): // somebody has taken it away since the look
-			r.lose(m, s, o)
-		case r.unmarked(m, s, err, o):
+			busy[balancer.Target(s)] = v.pending(s, id, pending.Part, changed)
+			v.awaitRefused(ctx, s, pending.Part)
+		case errors.Is(err, sdn.ErrNotFound): // somebody has deleted it since it was read
+			v.lose(s)
+		case v.unmarked(s, err):
 		default:
-			failed.add(s, err, o)
+			if isRefusal(err) {
+				v.memory.attempts.Removed(s, v.now(), v.backoff.Min, err.Error())
+			}
+			failed.add(s, err, &v.round)
 		}
-		asked = asked || mayHave(s, err) || len(o.did) > did
+		asked = asked || mayHave(s, err) || len(v.round.did) > did
 	}
-	if known && !asked { // all is as it was seen
-		m.trees, m.seen = o.trees, o.seen
+	if known && !asked { // nothing has changed since it was read
+		v.memory.trees, v.memory.seen = v.round.trees, v.round.seen
 	}
 	return errors.Join(failed.all...)
 }
 
-// mayHave reports whether a step may have had an effect. One that is over quota has none,
-// if it was not sent, or is one request: of a listener or a pool there may be a part.
+// mayHave reports whether a step may have had an effect. A step over quota had none if it was
+// not sent, or if it is a single request. Of a listener or a pool, a part may exist.
 func mayHave(s balancer.Step, err error) bool {
 	if !errors.Is(err, sdn.ErrQuota) {
 		return true
@@ -182,10 +198,10 @@ func mayHave(s balancer.Step, err error) bool {
 	return !whole
 }
 
-// failures are the steps of a round that could not be carried out. One that is refused for
-// what it says, or as somebody else has what it asks for, keeps no other from being
-// tried. Else those of its kind have to wait; and where the cloud has not answered twice,
-// all but what is urgent, and then that, too: each may take as long as a request may.
+// failures are the steps of a round that could not be carried out. A step that is refused for
+// its content, or for a conflict, makes no other step wait. After any other failure, all steps
+// of its kind wait. Once the cloud has not answered twice, all but urgent steps wait; after the
+// third time these wait, too: each may take a whole request timeout.
 type failures struct {
 	all   []error
 	kinds map[string]error
@@ -199,7 +215,7 @@ func (f *failures) add(s balancer.Step, err error, o *round) {
 	} else {
 		o.open(s)
 	}
-	if reason := outcome.BalancerReason(err); reason == v1.ReasonRejected || reason == v1.ReasonNotSupported || reason == v1.ReasonConflict {
+	if reason := outcome.Of(outcome.LoadBalancer, err).Reason; reason == v1.ReasonRejected || reason == v1.ReasonNotSupported || reason == v1.ReasonConflict {
 		return
 	}
 	if f.kinds == nil {
@@ -211,7 +227,7 @@ func (f *failures) add(s balancer.Step, err error, o *round) {
 func (f *failures) skips(s balancer.Step, o *round) bool {
 	err := f.kinds[balancer.Kind(s)]
 	if c, is := s.(balancer.ChangeMembers); is && len(c.Remove) > 0 && errors.Is(err, sdn.ErrQuota) {
-		err = nil // what is to go makes room for as many others of this pool
+		err = nil // the removed members make room for as many new ones of this pool
 	}
 	if err != nil && !away(err) { // it will not be carried out soon
 		o.open(s)
@@ -220,174 +236,132 @@ func (f *failures) skips(s balancer.Step, o *round) bool {
 }
 
 // awaitRefused has the object wait for a load balancer that has refused a step as busy.
-func (r *Reconciler) awaitRefused(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, s balancer.Step, part bool, o *round) {
+func (v *visit) awaitRefused(ctx context.Context, s balancer.Step, part bool) {
 	id := balancer.Target(s)
-	if d, deletes := s.(balancer.DeleteLoadBalancer); deletes { // it may end in ERROR, and be wanted again
-		r.deleted(ctx, m, balancer.Fingerprint(s), d.ID)
-	} else if o.stopped = true; !part && m.refusesAgain(balancer.Fingerprint(s)) {
-		o.beaten, o.again = id, r.backoff.Quota
+	// A deletion counts as an attempt: it may end in ERROR, and be needed again.
+	if d, deletes := s.(balancer.DeleteLoadBalancer); deletes {
+		v.deleted(ctx, d.ID, v.memory.attempts.Did(s, v.now(), v.backoff.Min))
+	} else if v.round.stopped = true; !part && v.memory.attempts.RefusedAsBusy(s, v.now()) {
+		v.round.blocked, v.round.again = id, v.backoff.Quota
 		return
 	}
-	r.await(id, klb, o)
+	v.await(id)
 }
 
-// lose notes that what a step is about is not there.
-func (r *Reconciler) lose(m *memory, s balancer.Step, o *round) {
-	if !balancer.Leaves(s) {
-		m.stubborn.Did(balancer.Fingerprint(s), r.now(), r.backoff.Min)
+// lose notes that the object of a step was not found.
+func (v *visit) lose(s balancer.Step) {
+	if !balancer.MayDiffer(s) {
+		v.memory.attempts.Did(s, v.now(), v.backoff.Min)
 	}
-	o.lost, o.again = true, r.backoff.Min
+	v.round.lost, v.round.again = true, v.backoff.Min
 }
 
-// pending notes that a load balancer is at work, and reports whether the other steps of
-// it are to wait: not for one that is done in part, whose rest has its turn after them.
-func (r *Reconciler) pending(s balancer.Step, id string, part bool, changed map[string]bool, o *round) (busy bool) {
+// pending notes that a load balancer is busy, and reports whether its other steps wait. They do
+// not wait for a step that is done in part: its rest comes after them.
+func (v *visit) pending(s balancer.Step, id string, part bool, changed map[string]bool) (busy bool) {
 	at := balancer.Target(s)
 	if part {
 		changed[at] = true
-		return r.busy.Is(o.provider(id), r.now())
+		return v.busy.Is(v.round.provider(id), v.now())
 	}
 	if changed[at] {
-		r.busy.Seen(o.provider(id), r.now())
+		v.busy.Seen(v.round.provider(id), v.now())
 	}
 	return true
 }
 
-// step carries out one step and returns the load balancer that is busy with it.
-func (r *Reconciler) step(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, step balancer.Step, o *round) (id string, err error) {
+// try carries out one step, and returns the load balancer that is busy with it.
+//
+// Octavia may answer lists, and so the probe of an outage, while it can change nothing: Neutron,
+// Keystone or its message queue is away. A step that works after it has failed for some seconds
+// shows that this is over. What was tried meanwhile for other objects proves nothing.
+func (v *visit) try(ctx context.Context, s balancer.Step) (id string, err error) {
+	id, err = v.step(ctx, s)
+	var pending *sdn.PendingError
+	_, deletes := s.(balancer.DeleteLoadBalancer) // it is pending if it was accepted
+	switch {
+	case away(err):
+		v.memory.attempts.Unanswered(s, v.now())
+	case err == nil, errors.As(err, &pending) && (deletes || pending.Part):
+		if v.memory.attempts.Answered(s, v.now(), v.mend) {
+			ctrl.LoggerFrom(ctx).Info("a part of the cloud was away, and is back: what is not ready is tried again", "step", s.String())
+			v.octavia.Retry(ctx)
+		}
+	}
+	return id, err
+}
+
+// step sends the requests of one step.
+func (v *visit) step(ctx context.Context, step balancer.Step) (id string, err error) {
 	id = balancer.Target(step)
 	switch s := step.(type) {
 	case balancer.CreateLoadBalancer:
-		err = r.within(klb, s, func() (err error) {
-			id, err = r.create(ctx, klb, m, s, o)
+		err = v.within(s, func() (err error) {
+			id, err = v.create(ctx, s)
 			return err
 		})
 	case balancer.DeleteLoadBalancer:
-		err = r.cloud.DeleteLoadBalancer(ctx, id)
+		err = v.cloud.DeleteLoadBalancer(ctx, id)
 	case balancer.MarkLoadBalancer:
-		err = r.cloud.MarkLoadBalancer(ctx, id, ownerOf(klb))
+		err = v.cloud.MarkLoadBalancer(ctx, id, ownerOf(v.klb))
 	case balancer.FailOver:
-		err = r.cloud.FailOver(ctx, id)
+		err = v.cloud.FailOver(ctx, id)
 		if errors.Is(err, sdn.ErrUnsupported) {
-			m.noFailOver = true
+			v.memory.attempts.NoFailover(v.now())
 		}
 	case balancer.CreateListener:
-		err = r.within(klb, s, func() error {
-			_, err := r.cloud.CreateListener(ctx, id, s.Listener)
+		err = v.within(s, func() error {
+			_, err := v.cloud.CreateListener(ctx, id, s.Listener)
 			return err
 		})
 	case balancer.UpdateListener:
-		err = r.cloud.UpdateListener(ctx, s.ID, s.Listener)
+		err = v.cloud.UpdateListener(ctx, s.ID, s.Listener)
 	case balancer.DeleteListener:
-		err = r.cloud.DeleteListener(ctx, id, s.ID)
+		err = v.cloud.DeleteListener(ctx, id, s.ID)
 	case balancer.CreatePool:
-		err = r.within(klb, s, func() error {
-			_, err := r.cloud.CreatePool(ctx, s.ListenerID, s.Pool)
+		err = v.within(s, func() error {
+			_, err := v.cloud.CreatePool(ctx, s.ListenerID, s.Pool)
 			return err
 		})
+	case balancer.DeletePool:
+		err = v.cloud.DeletePool(ctx, id, s.ID)
+	case balancer.RenewMembers:
+		err = v.cloud.ChangeMembers(ctx, s.PoolID, s.Members, nil)
 	case balancer.UpdatePool:
-		err = r.cloud.UpdatePool(ctx, s.ID, s.Pool)
+		err = v.cloud.UpdatePool(ctx, s.ID, s.Pool)
 	case balancer.ChangeMembers:
-		err = r.changeMembers(ctx, klb, s, o)
+		err = v.changeMembers(ctx, s)
+	}
+	// A request that creates members with their parents may be refused for a member.
+	if refused := sdn.RefusedMembers(err); len(refused) > 0 {
+		v.memory.attempts.RefusedMembers(nil, refused, v.now(), v.backoff.Min, v.backoff.Rejected, err.Error())
+		v.round.withoutRefused = true
 	}
 	if err != nil {
-		return id, fmt.Errorf("to %s: %w", step, err)
+		return id, fmt.Errorf("cannot %s: %w", step, err)
 	}
 	return id, nil
 }
 
-// changeMembers changes those of a pool. Where there is no room for all, those that are to
-// go make room for as many others: the cloud does all of a request, or nothing.
-func (r *Reconciler) changeMembers(ctx context.Context, klb *v1.KuryrLoadBalancer, s balancer.ChangeMembers, o *round) error {
-	err := r.within(klb, s, func() error { return r.cloud.ChangeMembers(ctx, s.PoolID, s.Add, s.Remove) })
-	if !errors.Is(err, sdn.ErrQuota) || len(s.Remove) == 0 {
-		return err
-	}
-	less := s
-	less.Add = s.Add[:min(len(s.Add), len(s.Remove))]
-	if err := r.cloud.ChangeMembers(ctx, s.PoolID, less.Add, less.Remove); err != nil {
-		return err
-	}
-	o.did = append(o.did, less.String())
-	r.await(s.LoadBalancerID, klb, o)
-	return err
-}
-
-// create makes a load balancer. Whatever comes of it, but for a full quota, there may be
-// one from now on.
-func (r *Reconciler) create(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, s balancer.CreateLoadBalancer, o *round) (string, error) {
-	m.untouched = false
-	made, err := r.cloud.CreateLoadBalancer(ctx, ownerOf(klb), s.LoadBalancer)
+// create creates a load balancer. Whatever the result, except for a full quota, a load balancer
+// may exist from now on.
+func (v *visit) create(ctx context.Context, s balancer.CreateLoadBalancer) (string, error) {
+	v.memory.nothingCreated = false
+	made, err := v.cloud.CreateLoadBalancer(ctx, ownerOf(v.klb), s.LoadBalancer)
 	if err != nil {
-		m.doubt = m.doubt || !errors.Is(err, sdn.ErrQuota)
+		v.memory.statusIncomplete = v.memory.statusIncomplete || !errors.Is(err, sdn.ErrQuota)
 		return "", taken(err)
 	}
-	o.trees = append(slices.Clone(o.trees), made)
+	v.round.trees = append(slices.Clone(v.round.trees), made)
 	return made.ID, nil
 }
 
-// errTaken says that somebody else has an address: for how long, nobody knows.
-var errTaken = errors.New("the address is in use")
+// errTaken says that another user of the cloud has an address. When it becomes free is unknown.
+var errTaken = errors.New("another user of the cloud has this address")
 
 func taken(err error) error {
 	if errors.Is(err, sdn.ErrConflict) {
 		return fmt.Errorf("%w: %w", errTaken, err)
 	}
 	return err
-}
-
-// mendTries is how often something is tried to get out of ERROR, in a row.
-const mendTries = 3
-
-// mendRest is for how many first pauses it is left alone after that.
-const mendRest = 30
-
-// heal carries out steps that get something out of ERROR: a few times, with longer
-// and longer pauses, and then no more for a good while, whatever else changes:
-// endpoints come and go all the time. A try after which less is broken counts for
-// nothing: of several things a busy load balancer lets one be mended at a time. Nor
-// does one that was stopped half way, as an amphora is busy as soon as the first part
-// is done: it goes on when that is over.
-func (r *Reconciler) heal(ctx context.Context, klb *v1.KuryrLoadBalancer, m *memory, steps []balancer.Step, o *round) error {
-	now := r.now()
-	m.forgetTrees() // it may have got out of there by itself
-	if len(o.broken) < m.broken {
-		m.tries, m.tryAt = 0, now
-	}
-	m.broken = len(o.broken)
-	again := m.tryAt.Add(mendRest * r.mend)
-	if !now.Before(again) {
-		m.tries = 0
-	}
-	switch {
-	case m.tries >= mendTries:
-		o.spent, o.again, o.since = true, again.Sub(now), again
-		m.failedOver(steps)
-		return nil
-	case now.Before(m.tryAt):
-		o.again = m.tryAt.Sub(now)
-		return nil
-	}
-	if m.unfinished == 0 {
-		r.tellBroken(klb, o.broken, m.tries+1)
-		balancersMended.Inc()
-	}
-	did := len(o.did)
-	o.stopped = false
-	err := r.steps(ctx, klb, m, steps, o)
-	if err == nil && o.stopped && len(o.did) == did && m.unfinished < mendTries {
-		m.unfinished++
-		return nil
-	}
-	m.unfinished = 0
-	m.tryAt = now.Add(r.mend << m.tries)
-	m.tries++
-	return err
-}
-
-// open notes a step that was to keep somebody out, and does not.
-func (o *round) open(s balancer.Step) {
-	if balancer.Narrows(s) {
-		o.withheld, o.located = true, false
-	}
 }

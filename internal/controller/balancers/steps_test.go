@@ -11,8 +11,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// TestUnanswered: where the cloud has not answered twice what is urgent is tried once
-// more, and after that nothing is.
+// TestUnanswered: after the cloud has not answered twice, only urgent steps are tried. After
+// the third time no step is.
 func TestUnanswered(t *testing.T) {
 	var f failures
 	var o round

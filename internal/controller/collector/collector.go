@@ -1,26 +1,310 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package collector compares what the cloud has of this cluster with the objects that
-// are to name it. What no object names in two looks a grace period apart is deleted, or,
-// if it is a port that a pool can use, given to the pool. An object whose part of the
-// cloud is gone is reconciled by the package that applies it. The collector writes no
-// object.
+// Package collector compares the resources that the cloud has for this cluster with the objects
+// that are to name them. It deletes a resource that no object names in two comparisons a grace
+// period apart. It gives a port to a pool instead, if a pool can use the port.
 //
-// Each kind has a loop of its own that runs while this process leads. It looks at
-// intervals of the configuration, with lists and not one by one. The loop of ports also
-// looks soon after another part has said that there may be a port that no object names.
-// The loops share nothing.
+// If an object's resource is gone, the collector requeues the object, and the package that applies
+// the object repairs it. The collector writes no object.
+//
+// Each Inventory has one runner: one for ports, one for load balancers with their floating IPs, and
+// one for security groups. A runner runs while this process leads. It compares by lists, not by one
+// request per resource. Inventories share no state.
 package collector
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
+	"github.com/kuryr-go/kuryr/internal/plan/orphan"
+	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-var balancerOrphansDeleted = prometheus.NewCounterVec(prometheus.CounterOpts{
-	Name: "kuryr_loadbalancer_orphans_deleted_total",
-	Help: "Load balancers, floating IPs and security groups of this cluster that belonged to nobody and were deleted.",
-}, []string{"kind"})
+// Kind is a kind of cloud resource. Several goroutines may call Wanted, Adopt and Delete
+// concurrently, for different resources.
+type Kind struct {
+	Name string // in logs and metrics
 
-func init() { metrics.Registry.MustRegister(balancerOrphansDeleted) }
+	// Take prevents the owner of a resource from naming the resource until release is called. A nil
+	// release means that the owner is about to name a resource. Take is nil for kinds whose owners
+	// never name an existing resource.
+	Take func(r Resource) (release func())
+	// Wanted reports whether an object names the resource, or may be about to. It asks the API
+	// server, past the cache.
+	Wanted func(ctx context.Context, r Resource) (bool, error)
+	// Adopt gives the resource to an object that can use it, and reports whether it found one. It
+	// is nil for kinds that no object can adopt.
+	Adopt func(ctx context.Context, r Resource) (bool, error)
+	// Delete deletes the resource. It reports whether the resource is gone, or will be gone without
+	// another request. Without that and without an error, the resource is still in use.
+	Delete func(ctx context.Context, r Resource) (bool, error)
+
+	Adopted, Deleted prometheus.Counter // Adopted may be nil
+}
+
+// Resource is a cloud resource that belongs to this cluster.
+type Resource struct {
+	Kind  *Kind
+	ID    string
+	Owner sdn.Owner
+	// Elsewhere reports that another user of the cloud uses the resource.
+	Elsewhere bool
+	// Hold is why an unnamed resource is not deleted this time; nil: it may be deleted.
+	Hold error
+}
+
+// Findings is the result of one comparison.
+type Findings struct {
+	// Unnamed resources are named by no object. They are deleted once a later comparison finds them
+	// unnamed, too.
+	Unnamed []Resource
+	// Missing objects name a resource that the cloud does not show. They are requeued once a later
+	// comparison finds them missing, too.
+	Missing []ctrl.Request
+	// Differ are objects that are requeued at once.
+	Differ []ctrl.Request
+	// Unsure is what could not be determined.
+	Unsure error
+}
+
+// Inventory is the resources and objects of one comparison.
+type Inventory struct {
+	Name     string
+	Settings *settings.Live
+	Now      func() time.Time
+	// Look compares, and changes nothing.
+	Look func(ctx context.Context) (Findings, error)
+	// Tell requeues an object whose resource is not as the object says.
+	Tell func(ctrl.Request)
+	// Period is the time between two comparisons. With 0 there are only those that Early requests,
+	// and repetitions that an earlier result needs.
+	Period func() time.Duration
+	// Soon requests the first comparison a grace period after the start, not a period after it. It
+	// finds what an earlier process may have left.
+	Soon bool
+	// Early is sent when there may be something to find. It may be nil.
+	Early kube.Signal
+
+	unnamed, missing orphan.Collector
+	// deleted are the IDs of the deleted resources that the last comparison still showed.
+	deleted map[string]bool
+}
+
+// Setup adds the inventory to mgr, to run while this process leads.
+func (v *Inventory) Setup(mgr ctrl.Manager) error { return mgr.Add(kube.Leading(v.Run)) }
+
+// DryRun returns the resources that no object names now, and changes nothing. Resources that two
+// calls a grace period apart both return would be deleted or adopted.
+func (v *Inventory) DryRun(ctx context.Context) ([]Resource, error) {
+	found, err := v.Look(ctx)
+	return found.Unnamed, err
+}
+
+// longest is how many times the wait for the next comparison is doubled at most, while comparisons
+// fail.
+const longest = 4
+
+// Run compares once a period, and whenever Early is sent, until ctx ends. With Soon it also
+// compares a grace period after the start: serving pods comes first.
+//
+// After an early comparison, or one with new findings, another one follows a grace period later. It
+// confirms what must be found twice. A failed comparison is repeated, at growing intervals.
+//
+// Run is no kube.Every, as it ignores Early at times.
+func (v *Inventory) Run(ctx context.Context) error {
+	log := ctrl.LoggerFrom(ctx).WithName(v.Name)
+	ctx = ctrl.LoggerInto(ctx, log)
+	again, failures, early := v.Soon, 0, v.Early
+	for {
+		asked := false
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-v.due(again, failures):
+		case <-early:
+			asked = true
+		}
+		found, err := v.once(ctx)
+		if err != nil && ctx.Err() == nil {
+			log.Info("comparing the cloud's resources with the objects failed or is incomplete; Kuryr compares again", "because", err.Error())
+		}
+		again = asked || found || err != nil
+		if failures++; asked || found || err == nil {
+			failures = 0
+		}
+		if early = v.Early; again && failures == 0 {
+			early = nil // a later comparison covers further requests
+		}
+	}
+}
+
+// due returns when to compare next without a request. It returns nil, which is never, without a
+// period and without findings to confirm.
+func (v *Inventory) due(again bool, failures int) <-chan time.Time {
+	wait := v.Period()
+	if again {
+		soon := v.grace() << min(failures, longest)
+		if wait <= 0 || soon < wait {
+			wait = soon
+		}
+	}
+	if wait <= 0 {
+		return nil
+	}
+	return time.After(wait)
+}
+
+func (v *Inventory) grace() time.Duration { return v.Settings.Load().Orphans.Grace.Duration }
+
+// once compares, and handles what was found twice. It reports whether there are findings that
+// another comparison must confirm.
+func (v *Inventory) once(ctx context.Context) (again bool, err error) {
+	found, err := v.Look(ctx)
+	if err != nil {
+		return false, err
+	}
+	byID := make(map[string]Resource, len(found.Unnamed))
+	for _, r := range found.Unnamed {
+		byID[r.ID] = r
+	}
+	maps.DeleteFunc(v.deleted, func(id string, _ bool) bool { _, there := byID[id]; return !there })
+	due := v.unnamed.Observe(keys(found.Unnamed, func(r Resource) string { return r.ID }), v.Now(), v.grace())
+	missing := map[string]ctrl.Request{}
+	for _, req := range found.Missing {
+		missing[req.String()] = req
+	}
+	lost := v.missing.Observe(keys(found.Missing, ctrl.Request.String), v.Now(), v.grace())
+	for _, key := range lost {
+		v.Tell(missing[key])
+	}
+	for _, req := range found.Differ {
+		v.Tell(req)
+	}
+	again = len(lost) < len(found.Missing) || slices.ContainsFunc(found.Unnamed, func(r Resource) bool {
+		return r.Hold == nil && !slices.Contains(due, r.ID)
+	})
+	resources := make([]Resource, len(due))
+	for i, id := range due {
+		resources[i] = byID[id]
+	}
+	return again, errors.Join(found.Unsure, v.collect(ctx, resources))
+}
+
+func keys[T any](all []T, key func(T) string) []string {
+	out := make([]string, len(all))
+	for i := range all {
+		out[i] = key(all[i])
+	}
+	return out
+}
+
+// atOnce is how many unnamed resources are handled concurrently. There may be thousands of them.
+// The backend limits its own requests.
+const atOnce = 8
+
+// collect adopts or deletes unnamed resources. It returns an error if some of them still exist
+// afterwards.
+func (v *Inventory) collect(ctx context.Context, resources []Resource) error {
+	failed, asked := make([]error, len(resources)), make([]bool, len(resources))
+	var at errgroup.Group
+	at.SetLimit(atOnce)
+	for i, r := range resources {
+		before := v.deleted[r.ID]
+		at.Go(func() (none error) { // a resource that fails does not stop the others
+			asked[i], failed[i] = r.settle(ctx, before)
+			return none
+		})
+	}
+	_ = at.Wait()
+	for i, r := range resources {
+		if !asked[i] {
+			continue
+		}
+		if v.deleted == nil {
+			v.deleted = map[string]bool{}
+		}
+		v.deleted[r.ID] = true
+	}
+	return errors.Join(failed...)
+}
+
+// settle adopts or deletes a resource. It reports whether the resource's deletion has been
+// requested: now, or, as before says, earlier. Some deletions take their time, and the resource is
+// listed until it is gone.
+func (r Resource) settle(ctx context.Context, before bool) (asked bool, err error) {
+	log := ctrl.LoggerFrom(ctx).WithValues("kind", r.Kind.Name, "id", r.ID, "owner", r.Owner.String())
+	ctx = ctrl.LoggerInto(ctx, log)
+	if err = r.Hold; err == nil {
+		asked, err = r.decide(ctx, before)
+	}
+	if err != nil {
+		return before, fmt.Errorf("%s %s may have no owner: %w", r.Kind.Name, r.ID, err)
+	}
+	return asked || before, nil
+}
+
+// decide asks the API server once more, and then adopts or deletes the resource.
+func (r Resource) decide(ctx context.Context, before bool) (asked bool, err error) {
+	log := ctrl.LoggerFrom(ctx)
+	if r.Kind.Take != nil {
+		release := r.Kind.Take(r)
+		// The owner is naming a resource: the next comparison sees which one.
+		if release == nil {
+			return false, nil
+		}
+		defer release()
+	}
+	if wanted, err := r.Kind.Wanted(ctx, r); wanted || err != nil {
+		return false, err
+	}
+	if r.Kind.Adopt != nil {
+		adopted, err := r.Kind.Adopt(ctx, r)
+		if adopted {
+			log.Info("adopted a resource that no object named")
+			if r.Kind.Adopted != nil {
+				r.Kind.Adopted.Inc()
+			}
+		}
+		if adopted || err != nil {
+			return adopted, err
+		}
+	}
+	gone, err := r.Kind.Delete(ctx, r)
+	if err != nil {
+		return false, fmt.Errorf("cannot delete it: %w", err)
+	}
+	if gone && !before {
+		log.Info("deleted a resource that no object named")
+		r.Kind.Deleted.Inc()
+	}
+	return gone, nil
+}
+
+var (
+	portsAdopted = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "kuryr_orphan_ports_adopted_total",
+		Help: "Ports of this cluster that no object knew of and that were given to their pool.",
+	})
+	orphansDeleted = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "kuryr_orphan_ports_deleted_total",
+		Help: "Ports of this cluster that no object knew of and that were deleted.",
+	})
+	balancerOrphansDeleted = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kuryr_loadbalancer_orphans_deleted_total",
+		Help: "Load balancers, floating IPs and security groups of this cluster that no object knew of and that were deleted.",
+	}, []string{"kind"})
+)
+
+func init() { metrics.Registry.MustRegister(portsAdopted, orphansDeleted, balancerOrphansDeleted) }

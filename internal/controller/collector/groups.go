@@ -18,132 +18,112 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
-	"github.com/kuryr-go/kuryr/internal/plan/orphan"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// memberGroups knows what groups members of load balancers have.
+// memberGroups knows the security groups of members of load balancers.
 type memberGroups interface {
-	Known() bool                         // the cache has all KuryrLoadBalancers
-	Lost(klb *v1.KuryrLoadBalancer) bool // it may have a group that its status does not name
+	// Known reports whether the cache has all KuryrLoadBalancers.
+	Known() bool
+	// Lost reports whether a KuryrLoadBalancer may have a group that its status does not name.
+	Lost(klb *v1.KuryrLoadBalancer) bool
 }
 
-// Groups deletes security groups of load balancers that no KuryrLoadBalancer names:
-// its source ranges went, or are kept otherwise, or a process was stopped before it
-// could name one. A group is deleted once no port has it. Where Services are not served
-// any more groups may be left, too; there it asks the API server, which may not know the
-// kind, of each. And it has those looked at whose group is gone.
-type Groups struct {
-	client   client.Reader
-	live     client.Reader // past the cache
-	cloud    sdn.SecurityGroups
-	settings *settings.Live
-	now      func() time.Time
-	members  memberGroups
-	making   *kube.Owners       // as for who makes groups
-	suspect  func(ctrl.Request) // has the group of a load balancer looked at
+// securityGroups compares the security groups that the cloud has for load balancers with the
+// KuryrLoadBalancers. A group is left over when its KuryrLoadBalancer has no source ranges any
+// more, or when something else enforces them. A group is also left over when a process was stopped
+// before it could name the group in the status.
+//
+// A group is deleted once no port has it. Groups may also be left where Services are not served any
+// more. There the API server, which may not know the kind KuryrLoadBalancer, is asked for the owner
+// of each group.
+type securityGroups struct {
+	GroupOptions
+	client client.Reader
+	live   client.Reader // reads past the cache
+	kind   *Kind
 
-	nobodys orphan.Collector
-	there   bool // there may be groups
+	there bool // there may be groups
 }
 
-// GroupOptions is what Groups needs beyond the manager.
+// GroupOptions is what the collection of security groups needs beyond the manager.
 type GroupOptions struct {
-	Cloud    sdn.SecurityGroups
-	Settings *settings.Live
-	Now      func() time.Time
-	Members  memberGroups
-	Making   *kube.Owners       // held by who makes a group, and names it, for a KuryrLoadBalancer
-	Suspect  func(ctrl.Request) // has the cloud looked at for a KuryrLoadBalancer
+	Cloud        sdn.SecurityGroups
+	Settings     *settings.Live
+	Now          func() time.Time
+	Members      memberGroups
+	Making       *kube.Owners       // held while a group is created and named for a KuryrLoadBalancer
+	RequestCheck func(ctrl.Request) // requests a check of a KuryrLoadBalancer in the cloud
 }
 
-// NewGroups returns what looks at nothing before Setup.
-func NewGroups(mgr ctrl.Manager, o GroupOptions) *Groups {
-	return &Groups{
-		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Cloud, settings: o.Settings, now: o.Now,
-		members: o.Members, making: o.Making, suspect: o.Suspect, there: true,
+// SecurityGroups returns the inventory of security groups. It also works where Services are not
+// served.
+func SecurityGroups(mgr ctrl.Manager, o GroupOptions) *Inventory {
+	g := &securityGroups{GroupOptions: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), there: true}
+	g.kind = &Kind{Name: "security group", Take: g.take, Wanted: g.wanted, Delete: g.delete}
+	g.kind.Deleted = balancerOrphansDeleted.WithLabelValues(g.kind.Name)
+	return &Inventory{Name: "securitygroups", Settings: o.Settings, Now: o.Now, Look: g.look, Tell: o.RequestCheck, Period: g.period}
+}
+
+// period returns a short interval, as a group that is left over may still be on a port.
+func (g *securityGroups) period() time.Duration {
+	s := g.Settings.Load()
+	return min(period(s), max(s.Orphans.Grace.Duration, 100*time.Millisecond))
+}
+
+// look lists the groups once at the start. After that it lists them only if there are groups, or
+// may be some.
+func (g *securityGroups) look(ctx context.Context) (found Findings, err error) {
+	made := g.Settings.Load().Services.SourceRangesBySecurityGroups
+	if !g.there && !made {
+		return found, nil
 	}
-}
-
-// Setup adds the check to mgr. It works also where Services are not served.
-func (g *Groups) Setup(mgr ctrl.Manager) error { return mgr.Add(kube.Leading(g.run)) }
-
-// run looks at what there is until ctx ends: one list at the start, and then only where
-// there are groups or may be some.
-func (g *Groups) run(ctx context.Context) error {
-	log := ctrl.LoggerFrom(ctx).WithName("securitygroups")
-	for {
-		o := g.settings.Load().Orphans
-		wait := o.Interval.Duration
-		if wait <= 0 {
-			wait = 2 * time.Minute
-		}
-		if !kube.Pause(ctx, min(wait, max(o.Grace.Duration, 100*time.Millisecond))) {
-			return nil
-		}
-		made := g.settings.Load().Services.SourceRangesBySecurityGroups
-		if !g.there && !made {
-			continue
-		}
-		if err := g.look(ctrl.LoggerInto(ctx, log)); err != nil && ctx.Err() == nil {
-			log.Info("could not compare the cloud's security groups with the KuryrLoadBalancers", "error", err.Error())
-		}
-		g.there = g.there || made // by the next look there may be some
-	}
-}
-
-// look deletes what nobody has named in looks a grace period apart.
-func (g *Groups) look(ctx context.Context) error {
-	all, err := g.cloud.ListSecurityGroups(ctx)
+	all, err := g.Cloud.ListSecurityGroups(ctx)
 	if err != nil {
-		return fmt.Errorf("listing security groups: %w", err)
+		return found, fmt.Errorf("listing security groups: %w", err)
 	}
-	g.there = len(all) > 0
-	from, served := g.client, g.members.Known()
+	from, served := g.client, g.Members.Known()
 	if !served {
 		from = g.live
 	}
-	owners, there := map[string]ctrl.Request{}, map[string]bool{}
-	var ids []string
+	there := map[string]bool{}
 	for i := range all {
 		there[all[i].ID] = true
 		if all[i].Owner.Kind != sdn.KindLoadBalancer {
 			continue
 		}
-		req := kube.OwnerRequest(all[i].Owner)
-		if named, err := g.named(ctx, from, req, all[i].ID); err != nil {
-			return err
+		r := Resource{Kind: g.kind, ID: all[i].ID, Owner: all[i].Owner}
+		if named, err := g.named(ctx, from, r); err != nil {
+			return Findings{}, err
 		} else if !named {
-			ids, owners[all[i].ID] = append(ids, all[i].ID), req
+			found.Unnamed = append(found.Unnamed, r)
 		}
 	}
-	for _, id := range g.nobodys.Observe(ids, g.now(), g.settings.Load().Orphans.Grace.Duration) {
-		g.delete(ctx, id, owners[id])
+	if served {
+		found.Differ, err = g.missing(ctx, there)
 	}
-	if !served {
-		return nil
-	}
-	return g.missing(ctx, there)
+	g.there = len(all) > 0 || made // there may be some in the next comparison
+	return found, err
 }
 
-// missing has those KuryrLoadBalancers looked at whose group is gone: somebody has
-// deleted it while no port had it, and none could get it.
-func (g *Groups) missing(ctx context.Context, there map[string]bool) error {
+// missing returns the KuryrLoadBalancers whose group is gone. Somebody has deleted the group while
+// no port had it. No port can get it then.
+func (g *securityGroups) missing(ctx context.Context, there map[string]bool) (differ []ctrl.Request, err error) {
 	var list v1.KuryrLoadBalancerList
 	if err := g.client.List(ctx, &list, kube.ReadOnly); err != nil {
-		return fmt.Errorf("listing KuryrLoadBalancers: %w", err)
+		return nil, fmt.Errorf("listing KuryrLoadBalancers: %w", err)
 	}
 	for i := range list.Items {
 		if id := balancer.Granted(&list.Items[i]); id != "" && !there[id] {
-			g.suspect(kube.RequestOf(&list.Items[i]))
+			differ = append(differ, kube.RequestOf(&list.Items[i]))
 		}
 	}
-	return nil
+	return differ, nil
 }
 
-// named reports whether the KuryrLoadBalancer that a group is for names it, or may not
-// have come to that.
-func (g *Groups) named(ctx context.Context, from client.Reader, req ctrl.Request, id string) (bool, error) {
+// named reports whether a group's KuryrLoadBalancer names the group, or may not have named it yet.
+func (g *securityGroups) named(ctx context.Context, from client.Reader, r Resource) (bool, error) {
+	req := kube.OwnerRequest(r.Owner)
 	var klb v1.KuryrLoadBalancer
 	err := from.Get(ctx, req.NamespacedName, &klb)
 	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
@@ -152,26 +132,30 @@ func (g *Groups) named(ctx context.Context, from client.Reader, req ctrl.Request
 	if err != nil {
 		return false, fmt.Errorf("reading KuryrLoadBalancer %s: %w", req, err)
 	}
-	return klb.Status.SecurityGroupID == id || g.members.Lost(&klb), nil
+	return klb.Status.SecurityGroupID == r.ID || g.Members.Lost(&klb), nil
 }
 
-func (g *Groups) delete(ctx context.Context, id string, owner ctrl.Request) {
-	log := ctrl.LoggerFrom(ctx).WithValues("group", id, "owner", owner.String())
-	release, _ := g.making.Try(owner)
-	if release == nil { // one that is taken meanwhile has a name by the next look
-		return
-	}
-	defer release()
-	if named, err := g.named(ctx, g.live, owner, id); named || err != nil {
-		return
-	}
-	err := g.cloud.DeleteSecurityGroup(ctx, id)
+func (g *securityGroups) wanted(ctx context.Context, r Resource) (bool, error) {
+	return g.named(ctx, g.live, r)
+}
+
+// take prevents the owner of a group from finding the group by its mark, and naming it, before the
+// group is deleted. A precondition cannot do that. The owner may do both after the check at the API
+// server, and Neutron's deletion does not know Kubernetes objects.
+//
+// The lock is within this process. That is enough: the collector and the applier both run in the
+// leader.
+func (g *securityGroups) take(r Resource) (release func()) {
+	release, _ = g.Making.Try(kube.OwnerRequest(r.Owner))
+	return release
+}
+
+// delete deletes a group, unless a port still has it.
+func (g *securityGroups) delete(ctx context.Context, r Resource) (bool, error) {
+	err := g.Cloud.DeleteSecurityGroup(ctx, r.ID)
 	var pending *sdn.PendingError
-	switch {
-	case err == nil:
-		log.Info("deleted a security group that belonged to nobody")
-		balancerOrphansDeleted.WithLabelValues("security group").Inc()
-	case !errors.As(err, &pending): // else a port has it yet
-		log.Info("could not delete a security group that belongs to nobody", "error", err.Error())
+	if errors.As(err, &pending) {
+		return false, nil
 	}
+	return err == nil, err
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,194 +17,185 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
-	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
-	"github.com/kuryr-go/kuryr/internal/plan/orphan"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// LoadBalancers compares what load balancers and floating IPs the cloud has with the
-// KuryrLoadBalancers, with one list of each kind, as often as orphans of ports are
-// looked for, and once an interval of looks at load balancers at least: floating IPs are
-// looked at nowhere else. What belongs to nobody is deleted.
-type LoadBalancers struct {
-	client   client.Client
-	live     client.Reader // past the cache
-	cloud    sdn.LoadBalancers
-	floating sdn.FloatingIPs // nil: none
-	settings *settings.Live
-	now      func() time.Time
-	suspect  func(ctrl.Request)
+// loadBalancers compares the load balancers and floating IPs of the cloud with the
+// KuryrLoadBalancers. Whether a floating IP is deleted depends on the load balancers. So one
+// comparison covers both, with one list of each.
+type loadBalancers struct {
+	LoadBalancerOptions
+	client client.Client
+	live   client.Reader // reads past the cache
 
-	nobodys orphan.Collector
-	asked   map[string]bool // IDs of what is nobody's; whether it was told to go
+	balancer, floating *Kind
 }
 
-// LoadBalancerOptions is what LoadBalancers needs beyond the manager.
+// LoadBalancerOptions is what the collection of load balancers needs beyond the manager.
 type LoadBalancerOptions struct {
 	Cloud       sdn.LoadBalancers
-	FloatingIPs sdn.FloatingIPs // nil: none
+	FloatingIPs sdn.FloatingIPs // nil: the cloud has none
 	Settings    *settings.Live
 	Now         func() time.Time
-	Suspect     func(ctrl.Request) // has the cloud looked at for a KuryrLoadBalancer, also for what its status does not name
+	// RequestCheck requests a check of a KuryrLoadBalancer in the cloud, including resources that its
+	// status does not name.
+	RequestCheck func(ctrl.Request)
 }
 
-// NewLoadBalancers returns what looks at nothing before Setup.
-func NewLoadBalancers(mgr ctrl.Manager, o LoadBalancerOptions) *LoadBalancers {
-	return &LoadBalancers{
-		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Cloud, floating: o.FloatingIPs, settings: o.Settings,
-		now: o.Now, suspect: o.Suspect,
+// LoadBalancers returns the inventory of load balancers and floating IPs. It is compared as often
+// as that of ports, and at least once per check interval of load balancers. No other part checks
+// floating IPs.
+func LoadBalancers(mgr ctrl.Manager, o LoadBalancerOptions) *Inventory {
+	r := &loadBalancers{LoadBalancerOptions: o, client: mgr.GetClient(), live: mgr.GetAPIReader()}
+	r.balancer = &Kind{Name: "load balancer", Wanted: r.wanted, Delete: r.deleteLoadBalancer}
+	r.floating = &Kind{Name: "floating IP", Wanted: r.wanted, Adopt: r.disown, Delete: r.deleteFloatingIP}
+	for _, k := range []*Kind{r.balancer, r.floating} {
+		k.Deleted = balancerOrphansDeleted.WithLabelValues(k.Name)
 	}
+	return &Inventory{Name: "loadbalancers", Settings: o.Settings, Now: o.Now, Look: r.look, Tell: o.RequestCheck, Period: r.period}
 }
 
-// Setup adds the check to mgr.
-func (r *LoadBalancers) Setup(mgr ctrl.Manager) error { return mgr.Add(kube.Leading(r.collect)) }
+func (r *loadBalancers) period() time.Duration {
+	s := r.Settings.Load()
+	return min(period(s), settings.CheckInterval(s.Services.CheckInterval.Duration))
+}
 
-// collect looks for orphans, and for what is gone, until ctx ends.
-func (r *LoadBalancers) collect(ctx context.Context) error {
-	log := ctrl.LoggerFrom(ctx).WithName("loadbalancers")
-	ctx = ctrl.LoggerInto(ctx, log)
-	again := false
-	for {
-		o := r.settings.Load().Orphans
-		wait := o.Interval.Duration
-		if wait <= 0 {
-			wait = 2 * time.Minute
-		}
-		if wait = min(wait, settings.CheckInterval(r.settings.Load().Services.CheckInterval.Duration)); again {
-			wait = min(wait, o.Grace.Duration)
-		}
-		if !kube.Pause(ctx, wait) {
-			return nil
-		}
-		found, err := r.inventory(ctx)
-		again = found
-		if err != nil && ctx.Err() == nil {
-			log.Info("could not compare the cloud's load balancers with the KuryrLoadBalancers", "error", err.Error())
-		}
+// period returns the interval of the configuration. Without one it returns two minutes: ports have
+// other occasions for a comparison, these inventories have none.
+func period(s *settings.Settings) time.Duration {
+	if wait := s.Orphans.Interval.Duration; wait > 0 {
+		return wait
 	}
+	return 2 * time.Minute
 }
 
-// inventory takes the objects before and after the lists: what was made in between
-// has an object after them. It returns whether it found what is nobody's and not
-// due yet. A cluster without Services costs no list.
-func (r *LoadBalancers) inventory(ctx context.Context) (found bool, err error) {
+// look lists the objects before and after the resources. So a resource that is created between the
+// lists has an object in the second list of objects. A cluster without Services costs no request to
+// the cloud.
+func (r *loadBalancers) look(ctx context.Context) (found Findings, err error) {
 	before, err := kube.LoadBalancers(ctx, r.client)
-	if err != nil {
-		return false, err
+	if err != nil || len(before) == 0 && len(r.Settings.Load().Services.SubnetIDs) == 0 {
+		return found, err
 	}
-	if len(before) == 0 && len(r.settings.Load().Services.SubnetIDs) == 0 {
-		return false, nil
-	}
-	balancers, err := r.cloud.ListLoadBalancers(ctx)
-	unserved := errors.Is(err, sdn.ErrNoService) // then there are none; floating IPs may be left
+	balancers, err := r.Cloud.ListLoadBalancers(ctx)
+	// Without the service the cloud has no load balancers, but it may have floating IPs.
+	unserved := errors.Is(err, sdn.ErrNoService)
 	if err != nil && !unserved {
-		return false, fmt.Errorf("listing load balancers: %w", err)
+		return found, fmt.Errorf("listing load balancers: %w", err)
 	}
-	floating, err := r.listFloating(ctx)
+	floating, err := r.listFloating(ctx, before)
 	if err != nil {
-		return false, fmt.Errorf("listing floating IPs: %w", err)
+		return found, fmt.Errorf("listing floating IPs: %w", err)
 	}
 	after, err := kube.LoadBalancers(ctx, r.client)
 	if err != nil {
-		return false, err
+		return found, err
 	}
-	if unserved { // where one is cannot be told
+	if unserved { // a floating IP's load balancer cannot be determined
 		floating = slices.DeleteFunc(floating, func(f sdn.FloatingIP) bool { return f.PortID != "" })
+	} else {
+		found.Differ = r.missing(before, balancers, floating)
 	}
-	things := r.things(balancers, floating, after)
-	var ids []string
-	for id := range things {
-		ids = append(ids, id)
-	}
-	due := r.nobodys.Observe(ids, r.now(), r.settings.Load().Orphans.Grace.Duration)
-	asked := map[string]bool{}
-	for _, id := range due {
-		asked[id] = r.delete(ctx, things[id], r.asked[id])
-	}
-	r.asked = asked
-	if !unserved {
-		r.missing(before, balancers, floating)
-	}
-	return len(due) < len(ids), nil
+	found.Unnamed = r.unnamed(balancers, floating, after)
+	return found, nil
 }
 
-// listFloating returns the floating IPs; none where the cloud has no such thing.
-func (r *LoadBalancers) listFloating(ctx context.Context) ([]sdn.FloatingIP, error) {
-	if r.floating == nil {
+// listFloating returns the floating IPs; none if the cloud has no such service. The list of any
+// project has all with Kuryr's mark. Those that Kuryr did not create are in the list of their own
+// project only. So each project is listed in which a load balancer has such a floating IP.
+func (r *loadBalancers) listFloating(ctx context.Context, objects map[ctrl.Request]*v1.KuryrLoadBalancer) (all []sdn.FloatingIP, err error) {
+	if r.FloatingIPs == nil {
 		return nil, nil
 	}
-	all, err := r.floating.ListFloatingIPs(ctx, r.settings.Load().Services.ProjectID)
-	if errors.Is(err, sdn.ErrNoService) {
-		return nil, nil
+	listed := map[string]bool{}
+	for _, project := range append([]string{r.Settings.Load().Services.ProjectID}, lenders(objects)...) {
+		if listed[project] {
+			continue
+		}
+		listed[project] = true
+		some, err := r.FloatingIPs.ListFloatingIPs(ctx, project)
+		if errors.Is(err, sdn.ErrNoService) {
+			return nil, nil
+		} else if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
 	}
-	return all, err
+	slices.SortFunc(all, func(a, b sdn.FloatingIP) int { return strings.Compare(a.ID, b.ID) })
+	return slices.CompactFunc(all, func(a, b sdn.FloatingIP) bool { return a.ID == b.ID }), nil
 }
 
-// thing is something in the cloud that belongs to nobody.
-type thing struct {
-	kind, id string
-	owner    ctrl.Request
-	// elsewhere: somebody may have given it to a port of their own.
-	elsewhere bool
+// lenders returns the projects whose own floating IPs load balancers have, sorted.
+func lenders(objects map[ctrl.Request]*v1.KuryrLoadBalancer) (projects []string) {
+	for _, klb := range objects {
+		if has := klb.Status.PublicIP; has != nil && !has.Made {
+			projects = append(projects, klb.Spec.ProjectID)
+		}
+	}
+	slices.Sort(projects)
+	return slices.Compact(projects)
 }
 
-// things returns what bears our mark and is for no object.
-func (r *LoadBalancers) things(balancers []sdn.LoadBalancerSummary, floating []sdn.FloatingIP, objects map[ctrl.Request]*v1.KuryrLoadBalancer) map[string]thing {
-	all := map[string]thing{}
+// unnamed returns the resources with Kuryr's mark that belong to no object.
+func (r *loadBalancers) unnamed(balancers []sdn.LoadBalancerSummary, floating []sdn.FloatingIP, objects map[ctrl.Request]*v1.KuryrLoadBalancer) (all []Resource) {
 	for _, lb := range balancers {
-		if req := kube.OwnerRequest(lb.Owner); lb.Owner.Kind == sdn.KindLoadBalancer && objects[req] == nil && lb.Provisioning != sdn.ProvisioningDeleted {
-			all[lb.ID] = thing{kind: "load balancer", id: lb.ID, owner: req}
+		if lb.Owner.Kind == sdn.KindLoadBalancer && objects[kube.OwnerRequest(lb.Owner)] == nil && lb.Provisioning != sdn.ProvisioningDeleted {
+			all = append(all, Resource{Kind: r.balancer, ID: lb.ID, Owner: lb.Owner})
 		}
 	}
 	for _, f := range floating {
-		req := kube.OwnerRequest(f.Owner)
 		serves := f.PortID != "" && slices.ContainsFunc(balancers, func(lb sdn.LoadBalancerSummary) bool {
 			return lb.Owner == f.Owner && lb.VIPPortID == f.PortID
 		})
-		if f.Owner.Kind == sdn.KindLoadBalancer && objects[req] == nil && !serves { // else its port goes first
-			all[f.ID] = thing{kind: "floating IP", id: f.ID, owner: req, elsewhere: f.PortID != ""}
+		// A floating IP that serves a load balancer is deleted after the load balancer.
+		if f.Owner.Kind == sdn.KindLoadBalancer && objects[kube.OwnerRequest(f.Owner)] == nil && !serves {
+			all = append(all, Resource{Kind: r.floating, ID: f.ID, Owner: f.Owner, Elsewhere: f.PortID != ""})
 		}
 	}
 	return all
 }
 
-// delete removes what belongs to nobody, and reports whether it was told to go, by now
-// or, as again says, before: it takes its time, and is seen until it is gone.
-func (r *LoadBalancers) delete(ctx context.Context, t thing, again bool) bool {
-	log := ctrl.LoggerFrom(ctx).WithValues("kind", t.kind, "id", t.id, "owner", t.owner.String())
-	var klb v1.KuryrLoadBalancer
-	if err := r.live.Get(ctx, t.owner.NamespacedName, &klb); !apierrors.IsNotFound(err) {
-		log.Info("left something alone that seemed to belong to nobody")
-		return again
+// wanted reports whether the KuryrLoadBalancer exists that a resource was created for.
+func (r *loadBalancers) wanted(ctx context.Context, res Resource) (bool, error) {
+	err := r.live.Get(ctx, kube.OwnerRequest(res.Owner).NamespacedName, &v1.KuryrLoadBalancer{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
 	}
-	var err error
-	switch {
-	case t.kind == "load balancer":
-		err = r.cloud.DeleteLoadBalancer(ctx, t.id)
-	case t.elsewhere:
-		if err = r.floating.DisownFloatingIP(ctx, t.id); err == nil {
-			log.Info("left a floating IP to who has given it to another port")
-			return true
-		}
-	default:
-		err = r.floating.DeleteFloatingIP(ctx, t.id, "")
+	if err != nil {
+		return false, fmt.Errorf("reading KuryrLoadBalancer %s: %w", kube.OwnerRequest(res.Owner), err)
 	}
-	switch {
-	case err != nil && outcome.Reason(err) != v1.ReasonPending:
-		log.Info("could not delete what belongs to nobody", "error", err.Error())
-		return again
-	case !again:
-		log.Info("deleted what belonged to nobody")
-		balancerOrphansDeleted.WithLabelValues(t.kind).Inc()
-	}
-	return true
+	return true, nil
 }
 
-// missing has those objects looked at whose load balancer or floating IP is gone, or
-// which have one that they do not speak of.
-func (r *LoadBalancers) missing(before map[ctrl.Request]*v1.KuryrLoadBalancer, balancers []sdn.LoadBalancerSummary, floating []sdn.FloatingIP) {
+// deleteLoadBalancer requests the deletion of a load balancer. Octavia takes time for it.
+func (r *loadBalancers) deleteLoadBalancer(ctx context.Context, lb Resource) (bool, error) {
+	err := r.Cloud.DeleteLoadBalancer(ctx, lb.ID)
+	var pending *sdn.PendingError
+	if errors.As(err, &pending) {
+		return true, nil
+	}
+	return err == nil, err
+}
+
+// disown removes Kuryr's mark from a floating IP that somebody has given to another port.
+func (r *loadBalancers) disown(ctx context.Context, f Resource) (bool, error) {
+	if !f.Elsewhere {
+		return false, nil
+	}
+	err := r.FloatingIPs.DisownFloatingIP(ctx, f.ID)
+	return err == nil, err
+}
+
+func (r *loadBalancers) deleteFloatingIP(ctx context.Context, f Resource) (bool, error) {
+	err := r.FloatingIPs.DeleteFloatingIP(ctx, f.ID, "")
+	return err == nil, err
+}
+
+// missing returns the objects whose load balancer or floating IP is gone. It also returns objects
+// with a load balancer or a floating IP that their status does not name.
+func (r *loadBalancers) missing(before map[ctrl.Request]*v1.KuryrLoadBalancer, balancers []sdn.LoadBalancerSummary, floating []sdn.FloatingIP) (differ []ctrl.Request) {
 	there, public := map[string]sdn.Provisioning{}, map[string]string{}
 	for _, lb := range balancers {
 		there[lb.ID] = lb.Provisioning
@@ -221,29 +213,32 @@ func (r *LoadBalancers) missing(before map[ctrl.Request]*v1.KuryrLoadBalancer, b
 			state, is := there[lb.ID]
 			lost = lost || !is || state == sdn.ProvisioningError || state == sdn.ProvisioningDeleted
 		}
-		if p := klb.Status.PublicIP; p != nil && r.floating != nil && len(klb.Status.LoadBalancers) > 0 {
-			lost = lost || r.mislaid(p, public, &klb.Status.LoadBalancers[0])
+		if p := klb.Status.PublicIP; p != nil && r.FloatingIPs != nil && len(klb.Status.LoadBalancers) > 0 {
+			lost = lost || mislaid(klb, public)
 		}
 		if lost {
-			r.suspect(req)
+			differ = append(differ, req)
 		}
 	}
+	return differ
 }
 
-// mislaid reports whether a floating IP is not where a load balancer is. One of
-// somebody's is not listed if it is of another project than is configured now.
-func (r *LoadBalancers) mislaid(p *v1.PublicIPStatus, ports map[string]string, lb *v1.LoadBalancerStatus) bool {
+// mislaid reports whether a floating IP is not at its load balancer. A floating IP that Kuryr did
+// not create is not listed if it is of another project than the one of the spec.
+func mislaid(klb *v1.KuryrLoadBalancer, ports map[string]string) bool {
+	p, lb := klb.Status.PublicIP, &klb.Status.LoadBalancers[0]
 	port, listed := ports[p.ID]
-	if project := r.settings.Load().Services.ProjectID; !listed && !p.Made && project != "" && project != lb.ProjectID {
+	if project := klb.Spec.ProjectID; !listed && !p.Made && project != "" && project != lb.ProjectID {
 		return false
 	}
 	return port != lb.PortID
 }
 
-// strays returns which objects have a load balancer or a floating IP that they do not
-// speak of: a process that was stopped has made it, or it is of an object before that
-// somebody took the finalizer off. A floating IP that is reserved for an object that
-// wants one is none.
+// strays returns the objects that have a load balancer or a floating IP that they do not name. A
+// process that was stopped may have created it. It may also belong to an earlier object of the same
+// name, whose finalizer somebody removed.
+//
+// A floating IP that is reserved for an object that wants one does not count.
 func strays(objects map[ctrl.Request]*v1.KuryrLoadBalancer, balancers []sdn.LoadBalancerSummary, floating []sdn.FloatingIP) map[ctrl.Request]bool {
 	all := map[ctrl.Request]bool{}
 	for _, lb := range balancers {

@@ -7,172 +7,130 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
-	"github.com/kuryr-go/kuryr/internal/plan/orphan"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// arrivals is what the collector wants of those who get ports for pools.
+// arrivals is what the collector needs of package supply, which requests ports for pools.
 type arrivals interface {
-	// Knows returns ports that are somebody's although no object says so, and pools
-	// that have requests under way, which may have made some.
+	// Knows returns ports in use that no object names yet. It also returns pools with requests in
+	// progress, which may have created ports.
 	Knows() (ports, busy map[string]bool)
-	// Adopt gives a port to a pool, as if it had just been made.
+	// Adopt gives a port to a pool, as if it had just been created.
 	Adopt(r pool.Ref, port sdn.Port)
-	// Freed says that a port is gone; r is zero if it is not known whose.
+	// Freed reports that a port was deleted. r is zero if its pool is not known.
 	Freed(r pool.Ref)
 }
 
-// PortOptions is what the collection of ports needs. All have to be given.
+// PortOptions is what the collection of ports needs. All fields are required.
 type PortOptions struct {
 	Cloud    sdn.Ports
-	Sees     func(ctx context.Context, projectID, networkID string) error // that of sdn.Visibility
+	Sees     func(ctx context.Context, projectID, networkID string) error // sdn.Visibility's
 	Settings *settings.Live
 	Supply   arrivals
-	Written  func() []string   // KuryrPorts that are written and may not be seen yet
-	Lost     func(name string) // has the port reconciler see that the SDN has no such port
-	Requeue  func(pool.Ref)    // plans a pool
-	Look     kube.Signal       // sent when there may be something to be found
+	Written  func() []string   // KuryrPorts that are written but may not be in the cache yet
+	Lost     func(name string) // requeues a KuryrPort whose port the SDN does not have
+	Requeue  func(pool.Ref)    // requests a plan of a pool
+	Look     kube.Signal       // sent when there may be something to find
 	NoObject func(ctx context.Context, name string) error
 	Now      func() time.Time
 }
 
-// orphans compares the SDN's inventory with the objects, in both directions:
-// ports that are nobody's go back to their pool, or are deleted if that is no
-// more; KuryrPorts whose port is gone are said to be.
-type orphans struct {
+// ports compares the ports of the cloud with the KuryrPorts.
+type ports struct {
 	PortOptions
 	client client.Client
-
-	nobodys orphan.Collector // ports without object
-	missing orphan.Collector // objects without port
-
-	stuck orphan.Collector // ports whose pod does not get to run
-	asked map[string]bool  // of these, those that there has been a look for
+	kind   *Kind
 }
 
-// AddPorts adds the collection of ports, and what asks for it when a pod does not get
-// to run, to mgr.
+// Ports returns the inventory of ports.
+func Ports(c client.Client, o PortOptions) *Inventory {
+	r := &ports{PortOptions: o, client: c}
+	r.kind = &Kind{
+		Name: "port", Wanted: r.wanted, Adopt: r.adopt, Delete: r.delete,
+		Adopted: portsAdopted, Deleted: orphansDeleted,
+	}
+	return &Inventory{
+		Name: "orphans", Settings: o.Settings, Now: o.Now, Look: r.look, Early: o.Look, Soon: true,
+		Tell:   func(req ctrl.Request) { o.Lost(req.Name) }, // the port reconciler owns the status
+		Period: func() time.Duration { return o.Settings.Load().Orphans.Interval.Duration },
+	}
+}
+
+// AddPorts adds the collection of ports to mgr. It also adds what requests a comparison when a pod
+// with a port does not start.
 func AddPorts(mgr ctrl.Manager, o PortOptions) error {
-	r := &orphans{PortOptions: o, client: mgr.GetClient()}
-	if err := mgr.Add(kube.Leading(r.run)); err != nil {
-		return err
+	s := &stuckPods{client: mgr.GetClient(), settings: o.Settings, now: o.Now, look: o.Look}
+	for _, run := range []kube.Leading{Ports(mgr.GetClient(), o).Run, s.watch()} {
+		if err := mgr.Add(run); err != nil {
+			return err
+		}
 	}
-	return mgr.Add(kube.Leading(r.watch))
+	return nil
 }
 
-// longest is how often the wait for the next look is doubled at most, while looks
-// are in vain.
-const longest = 4
-
-// run looks until ctx ends: a grace after the start, for what an earlier process
-// may have left (serving pods comes first); when somebody asks for it; and every
-// interval, if there is one. After a look that somebody asked for, and after one
-// that found something new, there is another a grace later, for what has to be
-// seen twice. One that was in vain is repeated, less and less often.
-func (r *orphans) run(ctx context.Context) error {
-	log := ctrl.LoggerFrom(ctx).WithName("orphans")
-	ctx = ctrl.LoggerInto(ctx, log)
-	again, vain, early := true, 0, r.Look
-	for {
-		asked := false
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-r.due(again, vain):
-		case <-early:
-			asked = true
-		}
-		found, err := r.look(ctx)
-		if err != nil && ctx.Err() == nil {
-			log.Info("the SDN's ports are to be compared with the KuryrPorts again", "because", err.Error())
-		}
-		again = asked || found || err != nil
-		if vain++; asked || found || err == nil {
-			vain = 0
-		}
-		if early = r.Look; again && vain == 0 {
-			early = nil // what else is in doubt has its look then, or after it
-		}
-	}
-}
-
-// due returns when to look next if nobody asks for it, which is never if there is
-// nothing to be seen again and no interval.
-func (r *orphans) due(again bool, vain int) <-chan time.Time {
-	o := r.Settings.Load().Orphans
-	wait := o.Interval.Duration
-	if again {
-		soon := o.Grace.Duration << min(vain, longest)
-		if wait <= 0 || soon < wait {
-			wait = soon
-		}
-	}
-	if wait <= 0 {
-		return nil
-	}
-	return time.After(wait)
-}
-
-// look takes the objects' names before and after the SDN's list, and in between
-// those that the process knows of: a port made meanwhile is in one of the later
-// two, and one deleted meanwhile had an object before. It returns whether it found
-// what is to be seen once more before anything is done about it.
-func (r *orphans) look(ctx context.Context) (found bool, err error) {
+// look lists the objects' names before and after the cloud's list, and in between the ports that
+// this process knows. A port created meanwhile is in one of the later two. A port deleted meanwhile
+// had an object in the first.
+func (r *ports) look(ctx context.Context) (Findings, error) {
 	before, err := r.objects(ctx)
 	if err != nil {
-		return false, err
+		return Findings{}, err
 	}
 	listed, err := r.Cloud.ListPorts(ctx)
 	if err != nil {
-		return false, fmt.Errorf("listing ports: %w", err)
+		return Findings{}, fmt.Errorf("listing ports: %w", err)
 	}
 	remembered, busy := r.remembered()
 	after, err := r.objects(ctx)
 	if err != nil {
-		return false, err
+		return Findings{}, err
 	}
-	claimed, err := r.annotated(ctx)
+	annotated, err := r.annotated(ctx)
 	if err != nil {
-		return false, err
+		return Findings{}, err
 	}
-	var nobodys []string
-	there, owners := map[string]bool{}, map[string]sdn.Owner{}
+	var found Findings
+	there := map[string]bool{}
 	for _, p := range listed {
-		there[p.ID], owners[p.ID] = true, p.Owner
-		if !before[p.ID].is && !after[p.ID].is && !claimed[p.ID] && !remembered[p.ID] {
-			nobodys = append(nobodys, p.ID)
+		there[p.ID] = true
+		if before[p.ID].is || after[p.ID].is || annotated[p.ID] || remembered[p.ID] {
+			continue
 		}
+		res := Resource{Kind: r.kind, ID: p.ID, Owner: p.Owner}
+		if busy[p.Owner.Name] { // most likely it is one that the pool has requested
+			res.Hold = fmt.Errorf("a request of pool %s that is in progress may have created it", p.Owner.Name)
+		}
+		found.Unnamed = append(found.Unnamed, res)
 	}
-	missing, unseen := r.credible(ctx, without(before, after, there), before)
-	grace := r.Settings.Load().Orphans.Grace.Duration
-	due, gone := r.nobodys.Observe(nobodys, r.Now(), grace), r.missing.Observe(missing, r.Now(), grace)
-	r.report(gone)
-	r.report(backAgain(before, there))
-	found = len(gone) < len(missing) || slices.ContainsFunc(nobodys, func(id string) bool {
-		// A new one of a pool that asks for ports is most likely one of these.
-		return !busy[owners[id].Name] && !slices.Contains(due, id)
-	})
-	return found, errors.Join(unseen, r.collect(ctx, due, owners, busy))
+	gone, unseen := r.credible(ctx, without(before, after, there), before)
+	found.Missing, found.Unsure = requests(gone), unseen
+	found.Differ = requests(backAgain(before, there))
+	return found, nil
 }
 
-// credible returns those of the missing ports that the SDN would show if it had them,
-// and why not all: a credential that has lost a role is shown none.
-func (r *orphans) credible(ctx context.Context, missing []string, objects map[string]object) (gone []string, unseen error) {
+// requests returns the requests for KuryrPorts.
+func requests(names []string) []ctrl.Request {
+	var out []ctrl.Request
+	for _, name := range names {
+		out = append(out, ctrl.Request{NamespacedName: client.ObjectKey{Name: name}})
+	}
+	return out
+}
+
+// credible returns the missing ports that the SDN would show if it had them. unseen says why others
+// are not returned: a credential that has lost a role sees no ports.
+func (r *ports) credible(ctx context.Context, missing []string, objects map[string]object) (gone []string, unseen error) {
 	type place struct{ project, network string }
 	sights := map[place]error{}
 	for _, name := range missing {
@@ -181,7 +139,7 @@ func (r *orphans) credible(ctx context.Context, missing []string, objects map[st
 		err, asked := sights[at]
 		if !asked {
 			if err = r.Sees(ctx, at.project, at.network); err != nil {
-				unseen = errors.Join(unseen, fmt.Errorf("KuryrPort %s and others have no port that is shown: %w", name, err))
+				unseen = errors.Join(unseen, fmt.Errorf("the cloud does not show the ports of KuryrPort %s and others: %w", name, err))
 			}
 			sights[at] = err
 		}
@@ -192,8 +150,8 @@ func (r *orphans) credible(ctx context.Context, missing []string, objects map[st
 	return gone, unseen
 }
 
-// backAgain returns the objects that say that the SDN has lost their port, which it
-// shows.
+// backAgain returns the objects that say that the SDN has lost their port, although the SDN shows
+// it.
 func backAgain(objects map[string]object, there map[string]bool) (names []string) {
 	for name, o := range objects {
 		if o.lost && there[name] {
@@ -203,9 +161,9 @@ func backAgain(objects map[string]object, there map[string]bool) (names []string
 	return names
 }
 
-// remembered returns the ports that the process knows of. One that arrives is asked for
-// before it is written, so it is looked for in this order.
-func (r *orphans) remembered() (ports, busy map[string]bool) {
+// remembered returns the ports that this process knows. An arriving port is first in supply and
+// then among the written ones. So supply is asked first.
+func (r *ports) remembered() (ports, busy map[string]bool) {
 	ports, busy = r.Supply.Knows()
 	for _, name := range r.Written() {
 		ports[name] = true
@@ -213,14 +171,14 @@ func (r *orphans) remembered() (ports, busy map[string]bool) {
 	return ports, busy
 }
 
-// object is whether there is a KuryrPort, whether it is to stay, whether it says that the
-// SDN has lost its port, and where that is.
+// object describes a KuryrPort: whether it exists, whether it is not being deleted, whether it says
+// that the SDN has lost its port, and the port's project and network.
 type object struct {
 	is, stays, lost  bool
 	project, network string
 }
 
-func (r *orphans) objects(ctx context.Context) (map[string]object, error) {
+func (r *ports) objects(ctx context.Context) (map[string]object, error) {
 	var list v1.KuryrPortList
 	if err := r.client.List(ctx, &list, kube.ReadOnly); err != nil {
 		return nil, fmt.Errorf("listing KuryrPorts: %w", err)
@@ -235,9 +193,9 @@ func (r *orphans) objects(ctx context.Context) (map[string]object, error) {
 	return names, nil
 }
 
-// annotated returns the ports that living pods say they have. Most have an
-// object; one that has not is about to get it back.
-func (r *orphans) annotated(ctx context.Context) (map[string]bool, error) {
+// annotated returns the ports that running pods name in their annotations. Most of these ports have
+// an object. A port without one is about to get its object back.
+func (r *ports) annotated(ctx context.Context) (map[string]bool, error) {
 	var list corev1.PodList
 	if err := r.client.List(ctx, &list, kube.ReadOnly); err != nil {
 		return nil, fmt.Errorf("listing pods: %w", err)
@@ -250,7 +208,7 @@ func (r *orphans) annotated(ctx context.Context) (map[string]bool, error) {
 		}
 		named, err := v1.ParseVIFs(kube.Annotation(pod))
 		if err != nil {
-			continue // nonsense that somebody wrote
+			continue // a person has written something unreadable
 		}
 		for _, id := range named {
 			ports[id] = true
@@ -259,89 +217,52 @@ func (r *orphans) annotated(ctx context.Context) (map[string]bool, error) {
 	return ports, nil
 }
 
-// collectors is how many ports that are nobody's are seen to at once: there may be
-// thousands, and the backend bounds its own calls.
-const collectors = 8
-
-// collect sees to ports that are nobody's. It returns an error if some are still
-// there, and nobody's, after it.
-func (r *orphans) collect(ctx context.Context, ids []string, owners map[string]sdn.Owner, busy map[string]bool) error {
-	failed := make([]error, len(ids))
-	var at errgroup.Group
-	at.SetLimit(collectors)
-	for i, id := range ids {
-		if busy[owners[id].Name] {
-			failed[i] = fmt.Errorf("port %s may be of the request that pool %s has under way", id, owners[id].Name)
-			continue
-		}
-		ctx := ctrl.LoggerInto(ctx, ctrl.LoggerFrom(ctx).WithValues("port", id))
-		at.Go(func() error {
-			if err := r.settle(ctx, id, owners[id]); err != nil {
-				failed[i] = fmt.Errorf("port %s seems to belong to nobody: %w", id, err)
-			}
-			return nil // of one that stays the others are seen to all the same
-		})
-	}
-	_ = at.Wait()
-	return errors.Join(failed...)
+// wanted returns an error if a KuryrPort of that name exists, or if that cannot be determined.
+func (r *ports) wanted(ctx context.Context, p Resource) (bool, error) {
+	return false, r.NoObject(ctx, p.ID)
 }
 
-// settle gives a port that is nobody's to its pool, or deletes it.
-func (r *orphans) settle(ctx context.Context, id string, owner sdn.Owner) error {
-	log := ctrl.LoggerFrom(ctx)
-	if err := r.NoObject(ctx, id); err != nil {
-		return err
+func (r *ports) delete(ctx context.Context, p Resource) (bool, error) {
+	if err := r.Cloud.DeletePort(ctx, p.ID); err != nil {
+		return false, err
 	}
-	adopted, err := r.adopt(ctx, id, owner)
-	if err != nil {
-		return err
-	}
-	if adopted {
-		log.Info("gave port that belonged to nobody to its pool", "pool", owner.Name)
-		portsAdopted.Inc()
-		return nil
-	}
-	if err := r.Cloud.DeletePort(ctx, id); err != nil {
-		return fmt.Errorf("deleting it: %w", err)
-	}
-	log.Info("deleted port that belonged to nobody")
-	orphansDeleted.Inc()
 	r.Supply.Freed(pool.Ref{})
-	return nil
+	return true, nil
 }
 
-// adopt gives a port to the pool that it was made for, if there still is one: a
-// process that was stopped had asked for it and did not come to write it down.
-// The pool's next plan makes its object, or gives it up.
-func (r *orphans) adopt(ctx context.Context, id string, owner sdn.Owner) (adopted bool, err error) {
-	if owner.Kind != sdn.KindPool {
+// adopt gives a port to the pool that it was created for, if that pool still exists. A process that
+// was stopped had requested the port but had not written its object. The pool's next plan creates
+// the object, or deletes the port.
+func (r *ports) adopt(ctx context.Context, p Resource) (adopted bool, err error) {
+	if p.Owner.Kind != sdn.KindPool {
 		return false, nil
 	}
 	var object v1.KuryrPortPool
-	err = r.client.Get(ctx, client.ObjectKey{Name: owner.Name}, &object, kube.ReadOnly)
+	err = r.client.Get(ctx, client.ObjectKey{Name: p.Owner.Name}, &object, kube.ReadOnly)
 	if apierrors.IsNotFound(err) || err == nil && !object.DeletionTimestamp.IsZero() {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("reading KuryrPortPool %s: %w", owner.Name, err)
+		return false, fmt.Errorf("reading KuryrPortPool %s: %w", p.Owner.Name, err)
 	}
-	port, err := r.Cloud.Port(ctx, id)
+	port, err := r.Cloud.Port(ctx, p.ID)
 	if err != nil {
-		return false, fmt.Errorf("reading port %s: %w", id, err)
+		return false, fmt.Errorf("reading port %s: %w", p.ID, err)
 	}
 	if !fresh(port, &object.Spec.Key) {
 		return false, nil
 	}
-	req := pool.Ref{Pool: owner.Name, Node: object.Spec.Key.NodeName}
+	req := pool.Ref{Pool: p.Owner.Name, Node: object.Spec.Key.NodeName}
 	r.Supply.Adopt(req, port)
 	r.Requeue(req)
 	return true, nil
 }
 
-// fresh reports whether a port is as those of the pool are when they are made,
-// and nothing is plugged that has it. A subport is active from the start. One with
-// other security groups, as `kuryr adopt` may leave it if it is stopped, could get
-// to a pod with these.
+// fresh reports whether a port is like a newly created port of the pool, and nothing that uses it
+// is plugged. A subport is active from the start.
+//
+// A port with other security groups is not fresh: it could get to a pod with these. An interrupted
+// `kuryr adopt` may leave one.
 func fresh(port sdn.Port, key *v1.PoolKey) bool {
 	if port.Name != sdn.FreePortName || port.DeviceID != "" || port.VIF.ParentPortID != key.ParentPortID ||
 		!v1.SameGroups(port.SecurityGroupIDs, key.SecurityGroupIDs) {
@@ -353,8 +274,8 @@ func fresh(port sdn.Port, key *v1.PoolKey) bool {
 	return port.Host == key.NodeName && !port.Active && bindable(port.VIF.Type, key)
 }
 
-// bindable reports whether the SDN could bind a port of this type to its host. One
-// that it could not is left by a process that ended before it was deleted.
+// bindable reports whether the SDN could bind a port of this type to its host. A process that ended
+// may have left a port with a failed binding.
 func bindable(vifType string, key *v1.PoolKey) bool {
 	switch vifType {
 	case "binding-failed":
@@ -365,14 +286,7 @@ func bindable(vifType string, key *v1.PoolKey) bool {
 	return true
 }
 
-// report lets the port reconciler see for itself: it owns the status.
-func (r *orphans) report(names []string) {
-	for _, name := range names {
-		r.Lost(name)
-	}
-}
-
-// without returns the objects that are to stay and whose port is not there.
+// without returns the objects that are not being deleted and whose port does not exist.
 func without(before, after map[string]object, there map[string]bool) []string {
 	var out []string
 	for name := range before {
@@ -382,16 +296,3 @@ func without(before, after map[string]object, there map[string]bool) []string {
 	}
 	return out
 }
-
-var (
-	portsAdopted = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "kuryr_orphan_ports_adopted_total",
-		Help: "Ports of this cluster that no object knew of and that were given to their pool.",
-	})
-	orphansDeleted = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "kuryr_orphan_ports_deleted_total",
-		Help: "Ports of this cluster that belonged to nobody and were deleted.",
-	})
-)
-
-func init() { metrics.Registry.MustRegister(portsAdopted, orphansDeleted) }

@@ -16,7 +16,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// A port that the SDN could not bind to its host is of no use to anybody.
+// A port that the SDN could not bind to its host is of no use to a pool.
 func TestUnboundPortsAreNotTakenOver(t *testing.T) {
 	for _, c := range []struct {
 		port, pool string
@@ -33,7 +33,7 @@ func TestUnboundPortsAreNotTakenOver(t *testing.T) {
 	}
 }
 
-// slowDeletions takes a second for each.
+// slowDeletions takes a second for each deletion.
 type slowDeletions struct {
 	sdn.Ports
 	deleted, underWay, most atomic.Int32
@@ -56,23 +56,24 @@ type nobody struct{ arrivals }
 
 func (nobody) Freed(pool.Ref) {}
 
-// Thousands of ports that are nobody's do not take one after the other, and one that
-// stays keeps none of the others.
+// Thousands of unnamed ports are deleted concurrently. A port that cannot be deleted does not stop
+// the others.
 func TestManyOrphansAreCollectedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cloud := &slowDeletions{}
-		r := &orphans{PortOptions: PortOptions{Cloud: cloud, Supply: nobody{}, NoObject: func(context.Context, string) error { return nil }}}
-		ids := []string{"stays"}
+		r := &ports{PortOptions: PortOptions{Cloud: cloud, Supply: nobody{}, NoObject: func(context.Context, string) error { return nil }}}
+		kind := &Kind{Name: "port", Wanted: r.wanted, Adopt: r.adopt, Delete: r.delete, Deleted: orphansDeleted}
+		all := []Resource{{Kind: kind, ID: "stays"}}
 		for range 79 {
-			ids = append(ids, "goes")
+			all = append(all, Resource{Kind: kind, ID: "goes"})
 		}
 		began := time.Now()
-		err := r.collect(t.Context(), ids, map[string]sdn.Owner{}, nil)
+		err := new(Inventory).collect(t.Context(), all)
 		if err == nil || !strings.Contains(err.Error(), "port stays") {
 			t.Errorf("collect: %v, want an error that names the port that stays", err)
 		}
-		if took := time.Since(began); took != 10*time.Second || cloud.most.Load() != collectors || cloud.deleted.Load() != 79 {
-			t.Errorf("%d of 79 ports deleted in %s, %d at once; want all in 10 s, %d at once", cloud.deleted.Load(), took, cloud.most.Load(), collectors)
+		if took := time.Since(began); took != 10*time.Second || cloud.most.Load() != atOnce || cloud.deleted.Load() != 79 {
+			t.Errorf("%d of 79 ports deleted in %s, %d at once; want all in 10 s, %d at once", cloud.deleted.Load(), took, cloud.most.Load(), atOnce)
 		}
 	})
 }

@@ -9,43 +9,53 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
+	"github.com/kuryr-go/kuryr/internal/plan/orphan"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
 
-// watch asks for a look when a pod does not get to run although it has a port:
-// maybe the SDN has lost that. It asks once for each such port. Only the cache is
-// read for it, every grace.
-func (r *orphans) watch(ctx context.Context) error {
-	log := ctrl.LoggerFrom(ctx).WithName("orphans")
-	for {
-		grace := r.Settings.Load().Orphans.Grace.Duration
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(max(grace, time.Second/10)):
-		}
-		late, err := r.late(ctx)
-		if err != nil {
-			log.Error(err, "looking for pods that do not get to run")
-			continue
-		}
-		asked := map[string]bool{}
-		for _, name := range r.stuck.Observe(late, r.Now(), grace) {
-			if asked[name] = true; !r.asked[name] {
-				r.Look.Send()
-			}
-		}
-		r.asked = asked
-	}
+// stuckPods requests a comparison of the ports when a pod that has a port does not start: the SDN
+// may have lost the port. It requests one comparison per such port. It reads only the cache, once a
+// grace period.
+type stuckPods struct {
+	client   client.Reader
+	settings *settings.Live
+	now      func() time.Time
+	look     kube.Signal
+
+	late  orphan.Collector
+	asked map[string]bool // late ports that already had a comparison
 }
 
-// late returns the ports of pods that have none of their addresses yet: kubelet
-// says these once the pod's network is there.
-func (r *orphans) late(ctx context.Context) ([]string, error) {
+func (r *stuckPods) grace() time.Duration { return r.settings.Load().Orphans.Grace.Duration }
+
+// watch returns the runnable that looks for such pods while this process leads.
+func (r *stuckPods) watch() kube.Leading {
+	return kube.Every("stuck-pods", func() time.Duration { return max(r.grace(), time.Second/10) }, r.once, nil)
+}
+
+func (r *stuckPods) once(ctx context.Context) error {
+	late, err := r.ports(ctx)
+	if err != nil {
+		return err
+	}
+	asked := map[string]bool{}
+	for _, name := range r.late.Observe(late, r.now(), r.grace()) {
+		if asked[name] = true; !r.asked[name] {
+			r.look.Send()
+		}
+	}
+	r.asked = asked
+	return nil
+}
+
+// ports returns the ports of pods that have no address yet. kubelet reports the addresses once the
+// pod's network is set up.
+func (r *stuckPods) ports(ctx context.Context) ([]string, error) {
 	var pods corev1.PodList
 	if err := r.client.List(ctx, &pods, kube.ReadOnly); err != nil {
 		return nil, fmt.Errorf("listing pods: %w", err)

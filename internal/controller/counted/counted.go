@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package counted counts what the cloud is asked to change for Services, whoever asks for
-// it, and how that goes.
+// Package counted counts the changes that the controller requests from the cloud for Services, by
+// their result.
 package counted
 
 import (
@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -23,11 +24,11 @@ var writes = prometheus.NewCounterVec(prometheus.CounterOpts{
 
 func init() { metrics.Registry.MustRegister(writes) }
 
-// wrote counts a change that was asked for.
+// wrote counts a change by its result.
 func wrote(change string, err error) {
 	result := "ok"
 	if err != nil {
-		result = outcome.BalancerReason(err)
+		result = outcome.Of(outcome.LoadBalancer, err).Reason
 	}
 	writes.WithLabelValues(change, result).Inc()
 }
@@ -112,9 +113,22 @@ func (c countedBalancers) UpdatePool(ctx context.Context, id string, p sdn.Pool)
 	return err
 }
 
+func (c countedBalancers) DeletePool(ctx context.Context, loadBalancerID, id string) error {
+	err := c.LoadBalancers.DeletePool(ctx, loadBalancerID, id)
+	wrote("DeletePool", err)
+	return err
+}
+
 func (c countedBalancers) ChangeMembers(ctx context.Context, poolID string, add, remove []sdn.Member) error {
 	err := c.LoadBalancers.ChangeMembers(ctx, poolID, add, remove)
 	wrote("ChangeMembers", err)
+	return err
+}
+
+// FreeVIP also counts calls that found nothing to free: the callers do not know.
+func (c countedBalancers) FreeVIP(ctx context.Context, vip v1.VIPAddress) error {
+	err := c.LoadBalancers.FreeVIP(ctx, vip)
+	wrote("FreeVIP", err)
 	return err
 }
 
@@ -152,8 +166,7 @@ func (c countedAddresses) DisownFloatingIP(ctx context.Context, id string) error
 
 type countedGroups struct{ sdn.SecurityGroups }
 
-// EnsureSecurityGroup counts also where the group is as it is to be: it is called where
-// that is not known.
+// EnsureSecurityGroup also counts calls that found the group unchanged: the callers do not know.
 func (c countedGroups) EnsureSecurityGroup(ctx context.Context, owner sdn.Owner, want sdn.SecurityGroup) (sdn.SecurityGroup, error) {
 	g, err := c.SecurityGroups.EnsureSecurityGroup(ctx, owner, want)
 	wrote("EnsureSecurityGroup", err)

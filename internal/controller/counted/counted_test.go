@@ -13,8 +13,8 @@ import (
 	cloud "github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// TestAllWritesAreCounted: whatever changes something in the cloud is in the metric,
-// also what comes to the seam later. What only looks is not.
+// TestAllWritesAreCounted: the metric counts every method of the seam that changes something in the
+// cloud, including later additions. It does not count methods that only read.
 func TestAllWritesAreCounted(t *testing.T) {
 	backend := cloud.New().Backend("cluster")
 	lbs, ips, groups := LoadBalancers(backend), FloatingIPs(backend), SecurityGroups(backend)
@@ -34,7 +34,7 @@ func TestAllWritesAreCounted(t *testing.T) {
 	}
 }
 
-// call calls a method of the seam about nothing that is there.
+// call calls a method of the seam with arguments that name nothing that exists.
 func call(t *testing.T, method reflect.Value) {
 	args := []reflect.Value{reflect.ValueOf(t.Context())}
 	for i := 1; i < method.Type().NumIn(); i++ {

@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kube is what the reconcilers share of Kubernetes: the cache with its indexes
-// and what it keeps of each kind, status and metadata writes, queues that are fed from
-// outside, runnables of the leader, and the annotation that names a pod's KuryrPorts.
-// It decides nothing, and calls no SDN.
+// Package kube is what the reconcilers share of Kubernetes. It has the cache, its indexes, and the
+// choice of fields that the cache keeps of each kind. It has writes of status and metadata, queues
+// that are fed from outside, and runnables of the leader. It reads the annotation that names a
+// pod's KuryrPorts. It makes no decisions, and calls no SDN.
 package kube
 
 import (
@@ -24,20 +24,23 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
-// Fields that the cache is indexed by.
+// The fields that the cache is indexed by.
 const (
 	podNode  = "spec.nodeName"
 	portNode = "spec.nodeName"
 	poolNode = "spec.key.nodeName"
-	// PortAddress is there as soon as Services are served.
+	// poolNamespace leaves out the pools that serve all namespaces.
+	poolNamespace = "spec.key.namespace"
+	// PortAddress exists as soon as Services are served.
 	PortAddress = "spec.vif.addresses[].ip" // of a KuryrPort
 )
 
-// ReadOnly marks reads of the cache whose result is not changed: they share it.
+// ReadOnly marks a read of the cache whose result is not changed: the result is shared with the
+// cache.
 const ReadOnly = client.UnsafeDisableDeepCopyOption(true)
 
-// PortsOn returns the KuryrPorts of a node, of whatever pool. They are the cache's,
-// as are those of the functions below.
+// PortsOn returns the KuryrPorts of a node, of all its pools. The objects are shared with the
+// cache, as are those of the functions below.
 func PortsOn(ctx context.Context, c client.Reader, node string) ([]v1.KuryrPort, error) {
 	var list v1.KuryrPortList
 	if err := c.List(ctx, &list, client.MatchingFields{portNode: node}, ReadOnly); err != nil {
@@ -55,6 +58,15 @@ func PoolsOn(ctx context.Context, c client.Reader, node string) ([]v1.KuryrPortP
 	return list.Items, nil
 }
 
+// PoolsOf returns the KuryrPortPools that serve the pods of a namespace only.
+func PoolsOf(ctx context.Context, c client.Reader, namespace string) ([]v1.KuryrPortPool, error) {
+	var list v1.KuryrPortPoolList
+	if err := c.List(ctx, &list, client.MatchingFields{poolNamespace: namespace}, ReadOnly); err != nil {
+		return nil, fmt.Errorf("listing KuryrPortPools of namespace %s: %w", namespace, err)
+	}
+	return list.Items, nil
+}
+
 // PodsOn returns the pods of a node.
 func PodsOn(ctx context.Context, c client.Reader, node string) ([]corev1.Pod, error) {
 	var list corev1.PodList
@@ -64,9 +76,8 @@ func PodsOn(ctx context.Context, c client.Reader, node string) ([]corev1.Pod, er
 	return list.Items, nil
 }
 
-// CacheOptions returns how the controller's cache is to be made: it keeps of
-// each object what the reconcilers look at, which for a pod is a few hundred
-// bytes of what are often ten thousand.
+// CacheOptions returns the options of the controller's cache. The cache keeps only the fields that
+// the reconcilers read. It keeps some hundred bytes of a pod, which often has ten thousand.
 func CacheOptions() cache.Options {
 	return cache.Options{DefaultTransform: trim, ReaderFailOnMissingInformer: false}
 }
@@ -78,11 +89,27 @@ func trim(in any) (any, error) {
 	case *corev1.Node:
 		return trimNode(obj), nil
 	case *metav1.PartialObjectMetadata: // a namespace
-		obj.ObjectMeta = metav1.ObjectMeta{Name: obj.Name, UID: obj.UID, ResourceVersion: obj.ResourceVersion, Labels: obj.Labels}
+		obj.ObjectMeta = metav1.ObjectMeta{
+			Name: obj.Name, UID: obj.UID, ResourceVersion: obj.ResourceVersion, DeletionTimestamp: obj.DeletionTimestamp,
+			Labels: obj.Labels, Annotations: chosen(obj.Annotations),
+		}
 	case client.Object:
 		obj.SetManagedFields(nil)
 	}
 	return in, nil
+}
+
+// chosen returns the annotations by which a namespace chooses its network.
+func chosen(all map[string]string) (out map[string]string) {
+	for _, name := range []string{v1.ProjectAnnotation, v1.NetworkAnnotation, v1.NetworkModeAnnotation} {
+		if value, ok := all[name]; ok {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[name] = value
+		}
+	}
+	return out
 }
 
 func trimPod(pod *corev1.Pod) *corev1.Pod {
@@ -101,11 +128,10 @@ func trimPod(pod *corev1.Pod) *corev1.Pod {
 	return out
 }
 
-// trimNode keeps what a node is called and is, of which machine, where it is reached,
-// whether it takes pods and how many. The last four are why nodes are not watched for their metadata
-// alone: one watch costs less than that and a request for each node that is a
-// virtual machine, after each start. kubelet writes a node's status every five
-// minutes while nothing changes.
+// trimNode keeps a node's metadata, machine, addresses, readiness and number of pods. A watch of
+// the metadata alone would lack fields of the spec and the status. After each start it would cost
+// one more request per virtual machine. kubelet writes a node's status every five minutes while
+// nothing changes.
 func trimNode(node *corev1.Node) *corev1.Node {
 	out := &corev1.Node{
 		TypeMeta: node.TypeMeta,
@@ -132,10 +158,10 @@ func trimNode(node *corev1.Node) *corev1.Node {
 	return out
 }
 
-// AddIndexes makes the informers of all kinds that the reconcilers read.
+// AddIndexes creates the informers of all kinds that the reconcilers read.
 //
-// Pods are indexed by node and not by pool: what pool a pod belongs to changes
-// with the settings, and an index is not made anew.
+// Pods are indexed by node and not by pool: a pod's pool changes with the settings, and an index is
+// not rebuilt.
 func AddIndexes(ctx context.Context, mgr ctrl.Manager) error {
 	for _, index := range []struct {
 		obj   client.Object
@@ -145,6 +171,7 @@ func AddIndexes(ctx context.Context, mgr ctrl.Manager) error {
 		{&corev1.Pod{}, podNode, func(o client.Object) string { return o.(*corev1.Pod).Spec.NodeName }},
 		{&v1.KuryrPort{}, portNode, func(o client.Object) string { return o.(*v1.KuryrPort).Spec.NodeName }},
 		{&v1.KuryrPortPool{}, poolNode, func(o client.Object) string { return o.(*v1.KuryrPortPool).Spec.Key.NodeName }},
+		{&v1.KuryrPortPool{}, poolNamespace, func(o client.Object) string { return o.(*v1.KuryrPortPool).Spec.Key.Namespace }},
 	} {
 		err := AddIndex(ctx, mgr, index.obj, index.field, func(o client.Object) []string {
 			if v := index.value(o); v != "" {
@@ -164,7 +191,7 @@ func AddIndexes(ctx context.Context, mgr ctrl.Manager) error {
 	return nil
 }
 
-// AddIndex makes one index more.
+// AddIndex adds an index to the cache.
 func AddIndex(ctx context.Context, mgr ctrl.Manager, obj client.Object, field string, values client.IndexerFunc) error {
 	if err := mgr.GetFieldIndexer().IndexField(ctx, obj, field, values); err != nil {
 		return fmt.Errorf("indexing %T by %s: %w", obj, field, err)
@@ -172,38 +199,38 @@ func AddIndex(ctx context.Context, mgr ctrl.Manager, obj client.Object, field st
 	return nil
 }
 
-// AddPortAddressIndex makes the index that PortsAt needs.
+// AddPortAddressIndex adds the index that PortsAt needs.
 func AddPortAddressIndex(ctx context.Context, mgr ctrl.Manager) error {
 	return AddIndex(ctx, mgr, &v1.KuryrPort{}, PortAddress, AddressesOfPort)
 }
 
-// NamespaceMeta returns an empty Namespace of which nothing but the metadata is read.
+// NamespaceMeta returns an empty Namespace, for reading metadata only.
 func NamespaceMeta() *metav1.PartialObjectMetadata {
 	ns := &metav1.PartialObjectMetadata{}
 	ns.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	return ns
 }
 
-// AddReady makes the manager ready when its caches are.
+// AddReady makes the manager ready once its caches are filled.
 func AddReady(mgr ctrl.Manager) error {
 	return mgr.AddReadyzCheck("caches", func(r *http.Request) error {
 		ctx, cancel := context.WithTimeout(r.Context(), 100*time.Millisecond)
 		defer cancel()
 		if !mgr.GetCache().WaitForCacheSync(ctx) {
-			return errors.New("caches are not in step with the API server yet")
+			return errors.New("the caches do not have all objects of the API server yet")
 		}
 		return nil
 	})
 }
 
-// Older reports whether resource version a is before b. What cannot be told is
-// not older: then a stale read costs a conflict, and waiting might never end.
+// Older reports whether resource version a is before b. Versions that cannot be compared are not
+// older: a stale read costs a conflict, but a wait might never end.
 func Older(a, b string) bool {
 	c, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && c < 0
 }
 
-// PortsAt returns the KuryrPorts that have an address. They are the cache's.
+// PortsAt returns the KuryrPorts with an address. The objects are shared with the cache.
 func PortsAt(ctx context.Context, c client.Reader, ip string) ([]*v1.KuryrPort, error) {
 	var list v1.KuryrPortList
 	if err := c.List(ctx, &list, client.MatchingFields{PortAddress: ip}, ReadOnly); err != nil {
@@ -216,7 +243,7 @@ func PortsAt(ctx context.Context, c client.Reader, ip string) ([]*v1.KuryrPort, 
 	return ports, nil
 }
 
-// LoadBalancers returns all KuryrLoadBalancers. They are the cache's.
+// LoadBalancers returns all KuryrLoadBalancers. The objects are shared with the cache.
 func LoadBalancers(ctx context.Context, c client.Reader) (map[ctrl.Request]*v1.KuryrLoadBalancer, error) {
 	var list v1.KuryrLoadBalancerList
 	if err := c.List(ctx, &list, ReadOnly); err != nil {
@@ -229,7 +256,7 @@ func LoadBalancers(ctx context.Context, c client.Reader) (map[ctrl.Request]*v1.K
 	return all, nil
 }
 
-// AddressesOfPort returns the IP addresses of a KuryrPort, as its index has them.
+// AddressesOfPort returns the IP addresses of a KuryrPort. They are the keys of its index.
 func AddressesOfPort(o client.Object) []string {
 	var ips []string
 	for _, a := range o.(*v1.KuryrPort).Spec.VIF.Addresses {

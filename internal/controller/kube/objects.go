@@ -38,8 +38,8 @@ func RequestOf(o client.Object) ctrl.Request {
 	return ctrl.Request{NamespacedName: client.ObjectKeyFromObject(o)}
 }
 
-// Reference names an object in an Event. It leaves out the resource version,
-// which would make each Event of an object that changes a new one.
+// Reference names an object in an Event. It omits the resource version: with it each Event of a
+// changing object would be a new one.
 func Reference(obj client.Object, kind string) *corev1.ObjectReference {
 	version := v1.GroupVersion.String()
 	if kind == "Pod" || kind == "Service" {
@@ -50,31 +50,35 @@ func Reference(obj client.Object, kind string) *corev1.ObjectReference {
 	}
 }
 
-// PodOf returns a pod with the identity that a KuryrPort names, to name it in an Event.
+// PodOf returns a pod with the identity that a KuryrPort names, for use in an Event.
 func PodOf(ref *v1.PodReference) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}}
 }
 
-// SetCondition sets one condition in list; its transition time changes with its status
-// only. now is kept to the second.
+// Reword transforms the message of each condition. Tests replace it, before they start a
+// controller, to show that no decision depends on the words of a message.
+var Reword = func(message string) string { return message }
+
+// SetCondition sets one condition in list. The transition time changes only with the status. now is
+// truncated to the second.
 func SetCondition(list *[]metav1.Condition, kind string, is bool, reason, message string, generation int64, now time.Time) {
 	status := metav1.ConditionFalse
 	if is {
 		status = metav1.ConditionTrue
 	}
 	meta.SetStatusCondition(list, metav1.Condition{
-		Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: generation,
+		Type: kind, Status: status, Reason: reason, Message: Reword(message), ObservedGeneration: generation,
 		LastTransitionTime: metav1.Time{Time: now.Truncate(time.Second)},
 	})
 }
 
-// PodKey is where a pod is found.
+// PodKey returns the key of the pod that a KuryrPort names.
 func PodKey(ref *v1.PodReference) types.NamespacedName {
 	return types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
 }
 
-// Retry is what a failed write means for the queue. Somebody else's write in
-// between is nothing to speak of: its event is on its way.
+// Retry returns the result of a reconcile after a write. A conflict is no error: another client was
+// faster, and the event of its write follows.
 func Retry(err error) (ctrl.Result, error) {
 	if apierrors.IsConflict(err) {
 		return ctrl.Result{RequeueAfter: 100 * time.Millisecond}, nil
@@ -82,8 +86,8 @@ func Retry(err error) (ctrl.Result, error) {
 	return ctrl.Result{}, err
 }
 
-// Lost makes nothing of an error that says that the object is gone: the event
-// of that is on its way.
+// Lost returns nil for an error that says that the object is gone: the event of the deletion
+// follows. It returns other errors unchanged.
 func Lost(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -91,7 +95,7 @@ func Lost(err error) error {
 	return err
 }
 
-// Label mirrors a phase in the label of a KuryrPort that is not written yet.
+// Label sets the label of a KuryrPort to a phase. It writes nothing to the API server.
 func Label(port *v1.KuryrPort, phase v1.PortPhase) {
 	if port.Labels == nil {
 		port.Labels = map[string]string{}
@@ -99,34 +103,36 @@ func Label(port *v1.KuryrPort, phase v1.PortPhase) {
 	port.Labels[v1.PortStatusLabel] = string(phase)
 }
 
-// NoKuryrPort returns an error unless the API server says that there is no
-// KuryrPort of that name. To be asked before a port is deleted that has none as
-// far as is known: the cache may be late, and a write whose answer was lost done.
+// NoKuryrPort returns an error unless the API server has no KuryrPort of that name. It is called
+// before a port without a known object is deleted. The cache may be late, and a write without an
+// answer may have succeeded.
 func NoKuryrPort(ctx context.Context, live client.Reader, name string) error {
 	err := live.Get(ctx, client.ObjectKey{Name: name}, &v1.KuryrPort{})
 	if err == nil {
 		return fmt.Errorf("KuryrPort %s exists", name)
 	}
 	if !apierrors.IsNotFound(err) {
-		return fmt.Errorf("looking whether KuryrPort %s exists: %w", name, err)
+		return fmt.Errorf("checking whether KuryrPort %s exists: %w", name, err)
 	}
 	return nil
 }
 
-// Field owners, as the client takes them: see package v1.
+// The field owners as the client takes them: see package v1.
 const (
 	OwnerPool       = client.FieldOwner(v1.FieldOwnerPool)
 	OwnerPort       = client.FieldOwner(v1.FieldOwnerPort)
 	OwnerAnnotation = client.FieldOwner(v1.FieldOwnerAnnotation)
 	OwnerService    = client.FieldOwner(v1.FieldOwnerService)
 	OwnerBalancer   = client.FieldOwner(v1.FieldOwnerLoadBalancer)
+	OwnerNetwork    = client.FieldOwner(v1.FieldOwnerNetwork)
+
+	OwnerNamespaceNetwork = client.FieldOwner(v1.FieldOwnerNamespaceNetwork)
 )
 
-// PatchMetadata changes the metadata of an object, if nobody else has meanwhile; of
-// one that is gone nothing is written. It takes an object that has nothing but its
-// metadata, which are then as the API server has them.
-func PatchMetadata(ctx context.Context, c client.Client, obj client.Object, kind string, owner client.FieldOwner, change func(client.Object)) error {
-	old := obj.DeepCopyObject().(client.Object) // of the same type
+// patchMetadata changes the metadata of an object, if the API server has the same version. A
+// deleted object is no error. obj has metadata only; afterwards it has the API server's.
+func patchMetadata(ctx context.Context, c client.Client, obj client.Object, kind string, owner client.FieldOwner, change func(client.Object)) error {
+	old := obj.DeepCopyObject().(client.Object) // the type of obj
 	change(obj)
 	err := c.Patch(ctx, obj, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), owner)
 	if err = Lost(err); err != nil {
@@ -135,9 +141,8 @@ func PatchMetadata(ctx context.Context, c client.Client, obj client.Object, kind
 	return nil
 }
 
-// ApplyStatus writes status as all that owner says of obj's status, by
-// server-side apply, and returns the object's new resource version. It does not
-// make the object: one that is gone stays gone.
+// ApplyStatus writes status by server-side apply. status is everything that owner has in obj's
+// status. It returns the object's new resource version, empty if the object is gone.
 func ApplyStatus(ctx context.Context, c client.Client, obj client.Object, kind string, status any, owner client.FieldOwner) (string, error) {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(status)
 	if err != nil {
@@ -155,13 +160,13 @@ func ApplyStatus(ctx context.Context, c client.Client, obj client.Object, kind s
 	return u.GetResourceVersion(), nil
 }
 
-// Annotation returns the annotation that names a pod's KuryrPorts; "" if there is none.
+// Annotation returns the annotation that names a pod's KuryrPorts; "" if the pod has none.
 func Annotation(o client.Object) string { return o.GetAnnotations()[v1.VIFAnnotation] }
 
 // Annotated reports whether a pod names KuryrPorts.
 func Annotated(o client.Object) bool { return Annotation(o) != "" }
 
-// NodeJoined reports whether a node is ready and takes pods.
+// NodeJoined reports whether a node is ready and schedulable.
 func NodeJoined(node *corev1.Node) bool {
 	return node.DeletionTimestamp.IsZero() && !node.Spec.Unschedulable &&
 		slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
@@ -169,17 +174,17 @@ func NodeJoined(node *corev1.Node) bool {
 		})
 }
 
-// usualPods is how many pods a kubelet runs that was not told.
+// usualPods is the number of pods that a kubelet runs by default.
 const usualPods = 110
 
-// NodeTakes returns how many pods the node's kubelet can run, and why there are not more.
-// A node that is not ready may well run pods: kubelet does so while a CSI driver is
-// missing, say, and a new node is not ready until its network plugin is there. One whose
-// kubelet is not heard of, which the control plane says, runs none that it does not know.
+// NodeTakes returns how many pods the node's kubelet can run, and why not more. A node that is not
+// ready may run pods: its CSI driver may be missing, and a new node is not ready before its network
+// plugin. If the control plane does not hear from the kubelet (Ready is Unknown), the kubelet gets
+// no new pods.
 func NodeTakes(node *corev1.Node) (n int, why string) {
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown {
-			return 0, "its kubelet is not heard of (Ready is Unknown)"
+			return 0, "its kubelet does not report (Ready is Unknown)"
 		}
 	}
 	n = usualPods
@@ -189,7 +194,7 @@ func NodeTakes(node *corev1.Node) (n int, why string) {
 	return n, fmt.Sprintf("it runs %d pods at most", n)
 }
 
-// NodeAddresses returns the node's addresses in the machines' network, in its order.
+// NodeAddresses returns the node's internal addresses, in its order.
 func NodeAddresses(node *corev1.Node) (out []string) {
 	for _, a := range node.Status.Addresses {
 		if a.Type == corev1.NodeInternalIP {
@@ -199,9 +204,9 @@ func NodeAddresses(node *corev1.Node) (out []string) {
 	return out
 }
 
-// NodeServer returns the ID of the OpenStack server that the node is, as its providerID
-// names it: openstack:///ID, or openstack://REGION/ID. It is "" where nobody has written
-// one, or it is of another cloud's kind.
+// NodeServer returns the ID of the node's OpenStack server by its providerID:
+// openstack:///ID, or openstack://REGION/ID. It is empty without a providerID, and for the
+// providerID of another cloud.
 func NodeServer(node *corev1.Node) string {
 	rest, ok := strings.CutPrefix(node.Spec.ProviderID, "openstack://")
 	if !ok {

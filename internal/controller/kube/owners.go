@@ -10,14 +10,14 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// Owners has one at a time at what an object owns, and those of different objects not
-// wait for each other. The zero value is ready; it is safe for concurrent use.
+// Owners is a lock for each object. It protects what the object owns in the cloud. The zero value
+// is ready for use. It is safe for concurrent use.
 type Owners struct {
 	mu   sync.Mutex
-	held map[ctrl.Request]chan struct{} // closed when it is released
+	held map[ctrl.Request]chan struct{} // closed when the lock is released
 }
 
-// Take waits until nobody else has what an object owns.
+// Take waits for the lock of an object.
 func (o *Owners) Take(ctx context.Context, of ctrl.Request) (release func(), err error) {
 	for {
 		release, held := o.Try(of)
@@ -32,8 +32,8 @@ func (o *Owners) Take(ctx context.Context, of ctrl.Request) (release func(), err
 	}
 }
 
-// Try is take, but for the wait: release is nil while somebody else has it, until held
-// is closed.
+// Try takes the lock of an object without waiting. If the lock is taken, release is nil and held is
+// closed when the lock is released.
 func (o *Owners) Try(of ctrl.Request) (release func(), held <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -1,15 +1,17 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package membergroups knows what security groups the ports of pods have as members of
-// load balancers, beyond those of their pods. It makes no group and writes no object:
-// who applies a KuryrLoadBalancer makes its group and names it in the status, who plans
-// ports puts it on them, and the collector deletes those that nobody names.
+// Package membergroups knows which security groups the ports of pods have as members of load
+// balancers, besides the groups of their pods. It creates no group and writes no object. Package
+// balancers creates the group of a KuryrLoadBalancer and names it in the status. Package pools puts
+// the group on the ports. The collector deletes groups that no status names.
 //
-// It is woken by KuryrLoadBalancers that come and go, and by those whose group, or whose
-// members while they have one, change. It has those pools planned whose ports that is
-// about, and, once it leads, those of all ports that have such a group. It can be asked
-// at any time and from any goroutine; before Setup it leaves every port what it has.
+// Groups reconciles KuryrLoadBalancers that are created or deleted. It reconciles those whose group
+// changes, and those whose members change while they have a group. It requests a plan of the pools
+// of these members' ports. Once it leads it requests a plan for all ports that have such a group.
+//
+// Its methods may be called at any time and from any goroutine. Before Setup every port keeps the
+// groups that it has.
 package membergroups
 
 import (
@@ -20,7 +22,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -36,25 +37,23 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
 
-// grantIndex indexes the KuryrLoadBalancers that give a security group to their
-// members, by the addresses of these.
+// grantIndex indexes the KuryrLoadBalancers that give a security group to their members. Its keys
+// are the addresses of the members.
 const grantIndex = "grants"
 
-// Groups knows what security groups ports have besides those of their pods, as members
-// of load balancers. Pods are served without it: as long as Services are not, what a
-// port has stays.
+// Groups knows which security groups ports have as members of load balancers, besides the groups of
+// their pods. While Services are not served, each port keeps the groups that it has.
 type Groups struct {
 	client   client.Reader
 	settings *settings.Live
 	wake     func(pool.Ref)
-	known    atomic.Bool // the cache has all KuryrLoadBalancers, and the indexes are there
+	known    atomic.Bool // the cache has all KuryrLoadBalancers, and the indexes exist
 
-	mu      sync.Mutex
-	last    map[ctrl.Request]grant
-	without map[ctrl.Request]types.UID // need no group: that they name none is no loss
+	mu   sync.Mutex
+	last map[ctrl.Request]grant
 }
 
-// grant is what a KuryrLoadBalancer gave, and at what addresses.
+// grant is the security group that a KuryrLoadBalancer gave, and its members' addresses.
 type grant struct {
 	group string
 	ips   []string
@@ -62,21 +61,21 @@ type grant struct {
 
 // Options is what Groups needs.
 type Options struct {
-	Client   client.Reader // the cache
+	Client   client.Reader // reads the cache
 	Settings *settings.Live
-	Wake     func(pool.Ref) // has a pool planned
+	Wake     func(pool.Ref) // requests a plan of a pool
 }
 
-// New returns Groups that gives none before Setup.
+// New returns Groups. Before Setup, ports keep the groups that they have.
 func New(o Options) *Groups {
-	return &Groups{client: o.Client, settings: o.Settings, wake: o.Wake, last: map[ctrl.Request]grant{}, without: map[ctrl.Request]types.UID{}}
+	return &Groups{client: o.Client, settings: o.Settings, wake: o.Wake, last: map[ctrl.Request]grant{}}
 }
 
 // Known reports whether the cache has all KuryrLoadBalancers.
 func (g *Groups) Known() bool { return g.known.Load() }
 
-// Of returns the groups that a port is to have besides those of its pod, sorted. A
-// cluster that does not use them pays nothing for it.
+// Of returns the sorted groups that a port is to have besides those of its pod. It reads nothing in
+// a cluster that does not use such groups.
 func (g *Groups) Of(ctx context.Context, port *v1.KuryrPort) ([]string, error) {
 	has := group.MemberGroups(port)
 	if !g.known.Load() || len(has) == 0 && !g.settings.Load().Services.SourceRangesBySecurityGroups {
@@ -99,48 +98,15 @@ func (g *Groups) Of(ctx context.Context, port *v1.KuryrPort) ([]string, error) {
 	return slices.DeleteFunc(v1.GroupSet(groups), func(id string) bool { return id == "" }), nil
 }
 
-// Lost reports whether a KuryrLoadBalancer may have a group that its status does not
-// name, as after somebody has emptied that, or not yet: its members keep what they have.
+// Lost reports whether a KuryrLoadBalancer may have a group that its status does not name. The
+// status may not name it yet, or somebody may have emptied the status. The members keep the groups
+// that they have.
 func (g *Groups) Lost(klb *v1.KuryrLoadBalancer) bool {
-	if !balancer.Grantor(klb) || klb.Status.SecurityGroupID != "" {
-		return false
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.without[kube.RequestOf(klb)] != klb.UID
+	return balancer.Grantor(klb) && klb.Status.SecurityGroupID == "" && klb.Status.SecurityGroupState != v1.SecurityGroupNone
 }
 
-// Need notes whether a KuryrLoadBalancer needs a group, and has the ports planned that
-// have kept what they had as long as nobody knew.
-func (g *Groups) Need(ctx context.Context, klb *v1.KuryrLoadBalancer, needs bool) error {
-	req := kube.RequestOf(klb)
-	g.mu.Lock()
-	known := g.without[req] == klb.UID
-	if needs {
-		delete(g.without, req)
-	} else {
-		g.without[req] = klb.UID
-	}
-	g.mu.Unlock()
-	if needs || known || !balancer.Grantor(klb) {
-		return nil
-	}
-	for _, ip := range balancer.Members(klb) {
-		ports, err := kube.PortsAt(ctx, g.client, ip)
-		if err != nil {
-			return err
-		}
-		for _, p := range ports {
-			if p.Annotations[v1.MemberGroupsAnnotation] != "" {
-				g.wake(pool.Ref{Pool: p.Spec.Pool, Node: p.Spec.NodeName})
-			}
-		}
-	}
-	return nil
-}
-
-// Granting returns the KuryrLoadBalancers that give a port a group for an address, once
-// they have one.
+// Granting returns the KuryrLoadBalancers that give a port a group for an address. Those without a
+// group yet are included.
 func (g *Groups) Granting(ctx context.Context, port *v1.KuryrPort, ip string) ([]*v1.KuryrLoadBalancer, error) {
 	if port.Spec.PodRef == nil {
 		return nil, nil
@@ -159,7 +125,7 @@ func (g *Groups) Granting(ctx context.Context, port *v1.KuryrPort, ip string) ([
 	return out, nil
 }
 
-// addressesOfGrants is what grantIndex indexes.
+// addressesOfGrants returns the keys of grantIndex.
 func addressesOfGrants(o client.Object) []string {
 	klb := o.(*v1.KuryrLoadBalancer)
 	if !balancer.Grantor(klb) {
@@ -168,12 +134,13 @@ func addressesOfGrants(o client.Object) []string {
 	return balancer.Members(klb)
 }
 
-// Index makes the index that Groups needs besides that of KuryrPorts by address.
+// Index adds the index that Groups needs, except that of KuryrPorts by address.
 func Index(ctx context.Context, mgr ctrl.Manager) error {
 	return kube.AddIndex(ctx, mgr, &v1.KuryrLoadBalancer{}, grantIndex, addressesOfGrants)
 }
 
-// Setup has pools planned whose ports are given other groups. The caches are filled.
+// Setup adds the controller that requests plans when the groups of ports change. The caches must be
+// filled.
 func (g *Groups) Setup(mgr ctrl.Manager) error {
 	g.known.Store(true)
 	if err := mgr.Add(kube.Leading(g.begin)); err != nil {
@@ -185,8 +152,8 @@ func (g *Groups) Setup(mgr ctrl.Manager) error {
 		Complete(g)
 }
 
-// begin plans the pools of ports that have such groups: what has changed while nobody
-// looked has no event.
+// begin requests a plan of the pools of all ports that have such groups. A change before this
+// process led sends no event.
 func (g *Groups) begin(ctx context.Context) error {
 	var list v1.KuryrPortList
 	if err := g.client.List(ctx, &list, kube.ReadOnly); err != nil {
@@ -200,34 +167,42 @@ func (g *Groups) begin(ctx context.Context) error {
 	return nil
 }
 
-// grantMoved lets pass what may change the groups of ports.
+// grantMoved passes updates that may change the groups of ports.
 func grantMoved(e event.UpdateEvent) bool {
 	a, b := e.ObjectOld.(*v1.KuryrLoadBalancer), e.ObjectNew.(*v1.KuryrLoadBalancer)
-	return balancer.Granted(a) != balancer.Granted(b) || balancer.Granted(b) != "" && a.Generation != b.Generation
+	return balancer.Granted(a) != balancer.Granted(b) || a.Status.SecurityGroupState != b.Status.SecurityGroupState || balancer.Granted(b) != "" && a.Generation != b.Generation
 }
 
-// Reconcile plans the pools of the ports that a KuryrLoadBalancer gives its group now,
-// or gave it before.
+// Reconcile requests a plan of the pools whose ports get a KuryrLoadBalancer's group now, or got it
+// before.
 func (g *Groups) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var klb v1.KuryrLoadBalancer
 	if err := g.client.Get(ctx, req.NamespacedName, &klb, kube.ReadOnly); client.IgnoreNotFound(err) != nil {
 		return ctrl.Result{}, fmt.Errorf("reading KuryrLoadBalancer %s: %w", req, err)
 	}
 	if g.Lost(&klb) {
-		return ctrl.Result{}, nil // nothing moves, and what was given is remembered
+		return ctrl.Result{}, nil // no port changes, and the last grant stays recorded
 	}
 	now := grant{group: balancer.Granted(&klb)}
 	if now.group != "" {
 		now.ips = balancer.Members(&klb)
 	}
 	pools := map[pool.Ref]bool{}
-	for _, ip := range g.moved(req, now) {
+	moved := g.moved(req, now)
+	// Ports kept their groups as long as the state was unknown.
+	kept := klb.Status.SecurityGroupState == v1.SecurityGroupNone
+	if kept {
+		moved = v1.GroupSet(slices.Concat(moved, balancer.Members(&klb)))
+	}
+	for _, ip := range moved {
 		ports, err := kube.PortsAt(ctx, g.client, ip)
 		if err != nil {
 			return ctrl.Result{}, err
 		}
 		for _, p := range ports {
-			pools[pool.Ref{Pool: p.Spec.Pool, Node: p.Spec.NodeName}] = true
+			if !kept || p.Annotations[v1.MemberGroupsAnnotation] != "" {
+				pools[pool.Ref{Pool: p.Spec.Pool, Node: p.Spec.NodeName}] = true
+			}
 		}
 	}
 	for _, pool := range slices.SortedFunc(maps.Keys(pools), pool.Ref.Compare) {
@@ -238,13 +213,10 @@ func (g *Groups) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	if g.last[req] = now; now.group == "" {
 		delete(g.last, req)
 	}
-	if klb.UID == "" { // it is gone
-		delete(g.without, req)
-	}
 	return ctrl.Result{}, nil
 }
 
-// moved returns the addresses at which not the same is given any more.
+// moved returns the addresses whose group has changed.
 func (g *Groups) moved(req ctrl.Request, now grant) []string {
 	g.mu.Lock()
 	before := g.last[req]

@@ -38,8 +38,7 @@ func (l listed) List(_ context.Context, list client.ObjectList, _ ...client.List
 	return nil
 }
 
-// TestLooksAreSpread: each load balancer is looked at once an interval, and there is
-// never a burst of looks.
+// TestLooksAreSpread: each load balancer is checked once an interval, without bursts of checks.
 func TestLooksAreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const interval, n = 10 * time.Minute, 30
@@ -54,8 +53,8 @@ func TestLooksAreSpread(t *testing.T) {
 		r := &Drift{
 			client:   listed{names: names},
 			settings: settings.NewLive(settings.Settings{Services: config.Services{CheckInterval: metav1.Duration{Duration: interval}}}),
-			suspect: func(_ ctrl.Request, doubt bool) {
-				if doubt {
+			requestCheck: func(_ ctrl.Request, statusIncomplete bool) {
+				if statusIncomplete {
 					t.Error("a look for its own sake has doubts")
 				}
 			},
@@ -90,8 +89,8 @@ func TestLooksAreSpread(t *testing.T) {
 	})
 }
 
-// TestLooksFollowInterval: who asks for looks more often need not wait for what was
-// asked for before.
+// TestLooksFollowInterval: after the interval has become shorter, the next check does not wait for
+// the old interval.
 func TestLooksFollowInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		every := func(d time.Duration) settings.Settings {
@@ -100,7 +99,7 @@ func TestLooksFollowInterval(t *testing.T) {
 		var looks atomic.Int32 // by another goroutine
 		r := &Drift{
 			client: listed{names: []string{"a", "b"}}, settings: settings.NewLive(every(10 * time.Minute)),
-			suspect: func(ctrl.Request, bool) {}, looking: func(ctrl.Request) bool { return false }, wake: func(ctrl.Request) { looks.Add(1) },
+			requestCheck: func(ctrl.Request, bool) {}, looking: func(ctrl.Request) bool { return false }, wake: func(ctrl.Request) { looks.Add(1) },
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -118,9 +117,8 @@ func TestLooksFollowInterval(t *testing.T) {
 	})
 }
 
-// TestLooksHaveABudget: however many there are, and however short the interval is,
-// looks are no more than a fifth of what may be sent, and none is asked for before the
-// last is done.
+// TestLooksHaveABudget: checks take at most a fifth of the allowed requests, whatever the number of
+// load balancers and the interval. No load balancer is checked again before its last check is done.
 func TestLooksHaveABudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const perSecond, n = 20.0, 50
@@ -129,17 +127,17 @@ func TestLooksHaveABudget(t *testing.T) {
 			names = append(names, fmt.Sprint("web-", i))
 		}
 		ctx, stop := context.WithCancel(t.Context())
-		open := map[ctrl.Request]bool{} // what was asked for and is not done
+		open := map[ctrl.Request]bool{} // requested checks that are not done
 		requests, looks := 0, map[string]int{}
 		r := &Drift{
 			client: listed{names: names, ports: 3},
 			settings: settings.NewLive(settings.Settings{
 				Services: config.Services{CheckInterval: metav1.Duration{Duration: 10 * time.Second}}, RequestsPerSecond: perSecond,
 			}),
-			suspect: func(req ctrl.Request, _ bool) { open[req] = true }, looking: func(req ctrl.Request) bool { return open[req] },
+			requestCheck: func(req ctrl.Request, _ bool) { open[req] = true }, looking: func(req ctrl.Request) bool { return open[req] },
 			wake: func(req ctrl.Request) {
 				looks[req.Name]++
-				if req.Name != "web-7" { // for which the cloud does not answer
+				if req.Name != "web-7" { // the cloud does not answer for web-7
 					requests += 4 + 3
 					delete(open, req)
 				}

@@ -13,9 +13,9 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 )
 
-// Holders knows which KuryrLoadBalancers have floating IPs that bear no mark of them: a
-// status does not name one that is withheld. What a process before knew is lost. Its
-// methods are safe for concurrent use; the zero value is ready.
+// Holders knows which KuryrLoadBalancers have a floating IP without Kuryr's mark. A status does not
+// name a floating IP that is withheld. The knowledge does not survive a restart. Its methods are
+// safe for concurrent use. The zero value is ready for use.
 type Holders struct {
 	mu  sync.Mutex
 	all map[ctrl.Request]holding
@@ -26,9 +26,9 @@ type holding struct {
 	ip  string
 }
 
-// Note says what a KuryrLoadBalancer has; nil: nothing.
+// Note records the floating IP that a KuryrLoadBalancer has. nil means that it has none.
 func (h *Holders) Note(klb *v1.KuryrLoadBalancer, has *v1.PublicIPStatus) {
-	if has == nil || has.Made { // which nobody else can have
+	if has == nil || has.Made { // a floating IP that Kuryr made has one holder
 		h.Forget(kube.RequestOf(klb))
 		return
 	}
@@ -40,14 +40,14 @@ func (h *Holders) Note(klb *v1.KuryrLoadBalancer, has *v1.PublicIPStatus) {
 	h.all[kube.RequestOf(klb)] = holding{klb.UID, has.IP}
 }
 
-// Forget notes that a KuryrLoadBalancer has nothing any more.
+// Forget records that a KuryrLoadBalancer has no floating IP any more.
 func (h *Holders) Forget(req ctrl.Request) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.all, req)
 }
 
-// Has reports whether a KuryrLoadBalancer has an address.
+// Has reports whether a KuryrLoadBalancer has this floating IP.
 func (h *Holders) Has(klb *v1.KuryrLoadBalancer, address string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

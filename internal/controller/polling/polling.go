@@ -1,17 +1,24 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package polling is what the reconcilers of load balancers share of the cloud, so that
-// what is asked of it does not grow with their number: one list for all that wait for a
-// busy load balancer (Waiter), one answer for all who ask for the same list at the same
-// time (Shared), one change of provider at a time (Turns), one request of those that a quota
-// refuses (Quotas), who has which floating IP (Holders), and a look at each load
-// balancer once an interval, spread over it (Drift). It has clocks of its own, requeues
-// by functions that it is given, and plans and changes nothing.
+// Package polling is what the reconcilers of load balancers share of the cloud. It keeps the number
+// of requests independent of the number of load balancers:
+//
+// Waiter sends one list for all busy load balancers that a reconciler waits for. Shared sends one
+// request for all callers that want the same answer. Turns lets one load balancer at a time change
+// its provider. Quotas lets one request at a time try again after the cloud has refused it as over
+// quota. Outage sends one probe while a service of the cloud does not answer. Holders knows which
+// load balancer has which floating IP. Drift requests a check of each load balancer once an
+// interval, spread over the interval.
+//
+// The package has its own clocks. It requeues requests through functions that it is given. It plans
+// nothing and changes nothing in the cloud.
 package polling
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -21,56 +28,70 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// Waiter waits for busy load balancers, for all with one list, and wakes
-// those who have asked when one is done or gone.
+// Waiter waits for busy load balancers, with one list for all of them. It requeues the request of a
+// load balancer that has become active, is in ERROR or is gone.
 type Waiter struct {
 	list func(context.Context) ([]sdn.LoadBalancerSummary, error)
 	done func(ctrl.Request)
 	now  func() time.Time
 
-	mu   sync.Mutex
-	busy map[string]waiting // by ID
-	kick chan struct{}      // holds one token: there is something to wait for
+	// The next list is due at due, and not before rested. Only Run uses the two.
+	due, rested time.Time
+	added       kube.Signal // a load balancer was added
+
+	mu    sync.Mutex
+	busy  map[string]waiting // by ID of the load balancer
+	fresh bool               // a load balancer was added since the last step of Run
 }
 
 type waiting struct {
 	req   ctrl.Request
-	since time.Time
+	since time.Time // when the load balancer became busy
+	added time.Time // lists that began earlier say nothing about it
 }
 
-// How long it is between two lists: soon after a change, as OVN's are done in less
-// than a second, and later while nothing comes of it, as an amphora boots for
-// minutes. A list that takes long is not asked for all the time.
+// The time between two lists. It is short after a change, as a load balancer of OVN is done in less
+// than a second. It grows while nothing changes, as an amphora boots for minutes. A slow list is
+// followed by a longer pause.
 const (
 	waitSoonest = 100 * time.Millisecond
 	waitLatest  = 5 * time.Second
-	waitShare   = 4 // times as long as a list takes it is left alone
+	waitShare   = 4 // pause after a list, in durations of that list
 )
 
-// NewWaiter returns a Waiter that lists nothing before Run; done is called for each
-// request whose load balancer is done or gone.
+// NewWaiter returns a Waiter that lists nothing before Run. It calls done for each request whose
+// load balancer is no longer busy, or is gone.
 func NewWaiter(list func(context.Context) ([]sdn.LoadBalancerSummary, error), now func() time.Time, done func(ctrl.Request)) *Waiter {
-	return &Waiter{list: list, now: now, done: done, busy: map[string]waiting{}, kick: make(chan struct{}, 1)}
+	return &Waiter{list: list, now: now, done: done, busy: map[string]waiting{}, added: kube.NewSignal()}
 }
 
-// Add waits for a load balancer from now on.
-func (w *Waiter) Add(id string, req ctrl.Request) {
+// Add waits for a load balancer that is busy from now on.
+func (w *Waiter) Add(id string, req ctrl.Request) { w.AddSince(id, req, w.now()) }
+
+// AddSince waits for a load balancer that has been busy since that time.
+func (w *Waiter) AddSince(id string, req ctrl.Request, since time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.busy[id] = waiting{req, w.now()}
+	w.busy[id], w.fresh = waiting{req, since, w.now()}, true
 	balancersBusy.Set(float64(len(w.busy)))
-	select {
-	case w.kick <- struct{}{}:
-	default:
-	}
+	w.added.Send()
 }
 
-// WaitsFor returns a load balancer that is being waited for, and since when; empty if
-// there is none.
+// Forget stops waiting for the load balancers of a request.
+func (w *Waiter) Forget(req ctrl.Request) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	maps.DeleteFunc(w.busy, func(_ string, v waiting) bool { return v.req == req })
+	balancersBusy.Set(float64(len(w.busy)))
+}
+
+// WaitsFor returns the load balancer of a request that has been busy longest, and since when. It
+// returns an empty ID if the Waiter waits for none.
 func (w *Waiter) WaitsFor(req ctrl.Request) (id string, since time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,7 +103,7 @@ func (w *Waiter) WaitsFor(req ctrl.Request) (id string, since time.Time) {
 	return id, since
 }
 
-// Busy returns all load balancers that are being waited for.
+// Busy returns the load balancers of a request that the Waiter waits for.
 func (w *Waiter) Busy(req ctrl.Request) (ids []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -94,38 +115,52 @@ func (w *Waiter) Busy(req ctrl.Request) (ids []string) {
 	return ids
 }
 
-// Run lists while anything is busy, until ctx ends.
+// Run lists load balancers while any of them is busy, until ctx ends.
 func (w *Waiter) Run(ctx context.Context) error {
-	log := ctrl.LoggerFrom(ctx).WithName("loadbalancers")
-	var due, rested time.Time // when to list next, and before when not to
-	for {
-		var tick <-chan time.Time
-		if w.any() {
-			tick = time.After(due.Sub(w.now()))
-		} else {
-			due = time.Time{}
+	left := kube.Never // time from the end of the last step until a list is due
+	step := func(ctx context.Context) error {
+		err := w.step(ctx)
+		if left = kube.Never; !w.due.IsZero() {
+			left = w.due.Sub(w.now())
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-w.kick: // somebody new does not wait for as long as those before
-			soon := later(w.now().Add(waitSoonest), rested)
-			due = outcome.Earlier(due, soon)
-			continue
-		case <-tick:
-		}
-		start := w.now()
-		listed, err := w.list(ctx)
-		end := w.now()
-		rested = end.Add(min(waitLatest, waitShare*end.Sub(start)))
-		if err == nil {
-			w.told(listed, start)
-		} else if ctx.Err() == nil {
-			log.Info("could not ask which load balancers are done", "error", err.Error())
-			rested = end.Add(waitLatest)
-		}
-		due = later(end.Add(w.gap()), rested)
+		return err
 	}
+	return kube.Every("loadbalancers", func() time.Duration { return left }, step, w.added)(ctx)
+}
+
+// step sends a list if one is due, and sets when the next is due. It also runs for each added load
+// balancer: a new one is not to wait as long as older ones.
+func (w *Waiter) step(ctx context.Context) error {
+	start := w.now()
+	if w.takeFresh() {
+		w.due = outcome.Earlier(w.due, later(start.Add(waitSoonest), w.rested))
+	}
+	if !w.any() {
+		w.due = time.Time{}
+	}
+	if w.due.IsZero() || start.Before(w.due) {
+		return nil
+	}
+	listed, err := w.list(ctx)
+	end := w.now()
+	if err != nil {
+		w.rested = end.Add(waitLatest)
+		w.due = w.rested
+		return fmt.Errorf("cannot read which load balancers are still busy: %w", err)
+	}
+	w.noteListed(listed, start)
+	w.rested = end.Add(min(waitLatest, waitShare*end.Sub(start)))
+	w.due = later(end.Add(w.gap()), w.rested)
+	return nil
+}
+
+// takeFresh reports whether a load balancer was added since the last call of takeFresh.
+func (w *Waiter) takeFresh() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	is := w.fresh
+	w.fresh = false
+	return is
 }
 
 func later(a, b time.Time) time.Time {
@@ -141,7 +176,7 @@ func (w *Waiter) any() bool {
 	return len(w.busy) > 0
 }
 
-// gap returns how long to wait before the next list: for the youngest, as it is
+// gap returns the time until the next list. The youngest busy load balancer sets it, as that one is
 // the likeliest to be done.
 func (w *Waiter) gap() time.Duration {
 	w.mu.Lock()
@@ -153,9 +188,9 @@ func (w *Waiter) gap() time.Duration {
 	return gap
 }
 
-// told takes from those who were waited for before the list began those that it
-// shows to be done.
-func (w *Waiter) told(listed []sdn.LoadBalancerSummary, began time.Time) {
+// noteListed forgets the busy load balancers that a list shows to be done, and requeues their requests.
+// It ignores load balancers that were added after the list began.
+func (w *Waiter) noteListed(listed []sdn.LoadBalancerSummary, began time.Time) {
 	states := make(map[string]sdn.Provisioning, len(listed))
 	for _, lb := range listed {
 		states[lb.ID] = lb.Provisioning
@@ -163,13 +198,14 @@ func (w *Waiter) told(listed []sdn.LoadBalancerSummary, began time.Time) {
 	var done []ctrl.Request
 	w.mu.Lock()
 	for id, v := range w.busy {
-		if v.since.After(began) {
+		if v.added.After(began) {
 			continue
 		}
-		switch states[id] { // empty: gone
+		switch states[id] { // empty: it is gone, as the list lacks it
 		case "", sdn.ProvisioningActive, sdn.ProvisioningError, sdn.ProvisioningDeleted:
 			delete(w.busy, id)
 			done = append(done, v.req)
+		case sdn.ProvisioningCreating:
 		}
 	}
 	balancersBusy.Set(float64(len(w.busy)))
@@ -186,28 +222,43 @@ var balancersBusy = prometheus.NewGauge(prometheus.GaugeOpts{
 
 func init() { metrics.Registry.MustRegister(balancersBusy) }
 
-// Shared lets those who ask at the same time share an answer: one that began when
-// they had asked, so that it shows all that was so then. The zero value is ready.
-type Shared[T any] struct {
-	mu      sync.Mutex
-	current *question[T] // has begun
-	next    *question[T] // has not
+// Shared lets one request answer all callers that want the same answer at the same time. Unlike
+// with singleflight, the request began after each of its callers asked. So the answer is not older
+// than the question. The zero value is ready for use. It is safe for concurrent use.
+type Shared[K comparable, T any] struct {
+	mu  sync.Mutex
+	all map[K]*requests[T]
 }
 
-type question[T any] struct {
+// requests are the requests for one key.
+type requests[T any] struct {
+	current *request[T] // has begun
+	next    *request[T] // has not begun
+}
+
+type request[T any] struct {
 	done  chan struct{}
 	value T
 	err   error
 }
 
-// Get asks, or waits for who asks next. What it returns is not to be changed.
-func (s *Shared[T]) Get(ctx context.Context, ask func(context.Context) (T, error)) (T, error) {
+// Get sends a request, or waits for the next request of another caller. The caller must not change
+// the value: callers share it.
+func (s *Shared[K, T]) Get(ctx context.Context, key K, send func(context.Context, K) (T, error)) (T, error) {
 	s.mu.Lock()
-	q, before := s.next, s.current
+	of := s.all[key]
+	if of == nil {
+		of = &requests[T]{}
+		if s.all == nil {
+			s.all = map[K]*requests[T]{}
+		}
+		s.all[key] = of
+	}
+	q, before := of.next, of.current
 	mine := q == nil
 	if mine {
-		q = &question[T]{done: make(chan struct{})}
-		s.next = q
+		q = &request[T]{done: make(chan struct{})}
+		of.next = q
 	}
 	s.mu.Unlock()
 	if !mine {
@@ -223,51 +274,32 @@ func (s *Shared[T]) Get(ctx context.Context, ask func(context.Context) (T, error
 		<-before.done
 	}
 	s.mu.Lock()
-	s.current, s.next = q, nil
+	of.current, of.next = q, nil
 	s.mu.Unlock()
 	defer close(q.done)
-	q.value, q.err = ask(ctx)
+	q.value, q.err = send(ctx, key)
 	return q.value, q.err
 }
 
-// SharedByProject shares the lists of floating IPs of each project.
-type SharedByProject struct {
-	mu  sync.Mutex
-	all map[string]*Shared[[]sdn.FloatingIP]
-}
-
-// Get is Shared.Get for the floating IPs of a project.
-func (s *SharedByProject) Get(ctx context.Context, project string, ask func(context.Context, string) ([]sdn.FloatingIP, error)) ([]sdn.FloatingIP, error) {
-	s.mu.Lock()
-	if s.all == nil {
-		s.all = map[string]*Shared[[]sdn.FloatingIP]{}
-	}
-	if s.all[project] == nil {
-		s.all[project] = &Shared[[]sdn.FloatingIP]{}
-	}
-	one := s.all[project]
-	s.mu.Unlock()
-	return one.Get(ctx, func(ctx context.Context) ([]sdn.FloatingIP, error) { return ask(ctx, project) })
-}
-
-// MovePatience is how long one load balancer that changes its provider keeps all
-// others from doing so: a provider that does not work takes few Services down until
-// somebody notices. An amphora takes minutes to boot.
+// MovePatience is how long one load balancer that changes its provider keeps all others from
+// changing theirs. It bounds how many Services a provider that does not work takes down before a
+// person notices. An amphora takes minutes to boot.
 const MovePatience = 10 * time.Minute
 
-// Turns has load balancers change their provider one at a time. They do not serve
-// meanwhile, as an address can be had once, and an edit of the configuration is
-// about all of them. Its methods are safe for concurrent use; the zero value is
-// ready.
+// Turns lets load balancers change their provider one at a time. A load balancer does not serve
+// during the change, as only one load balancer can have an address. An edit of the configuration
+// changes the provider of all load balancers. Its methods are safe for concurrent use. The zero
+// value is ready for use.
 type Turns struct {
 	mu      sync.Mutex
-	who     ctrl.Request // zero: nobody
+	who     ctrl.Request // whose turn it is; zero: none
 	since   time.Time
-	waiting []ctrl.Request // in the order in which they have asked
+	waiting []ctrl.Request // in the order of their calls of Take
 }
 
-// Take reports whether it is a load balancer's turn; it is until done is called.
-// Else it waits in a line.
+// Take reports whether it is the load balancer's turn. The turn lasts until Done is called, or
+// until another load balancer takes it after MovePatience. A load balancer whose turn it is not
+// waits in a queue.
 func (m *Turns) Take(req ctrl.Request, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -285,8 +317,8 @@ func (m *Turns) Take(req ctrl.Request, now time.Time) bool {
 	return false
 }
 
-// Done says that a load balancer is as it is to be, or gone. It returns who may be
-// next, if it was its turn.
+// Done ends a load balancer's turn: its provider is changed, or it is gone. If it was its turn,
+// Done returns the load balancer that may be next.
 func (m *Turns) Done(req ctrl.Request) (next ctrl.Request, is bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -301,19 +333,19 @@ func (m *Turns) Done(req ctrl.Request) (next ctrl.Request, is bool) {
 	return m.waiting[0], true
 }
 
-// busyFor is how long it is remembered that a provider is busy with a change after it
-// has answered: then it is tried again, as it may have got quicker.
+// busyFor is how long a provider counts as busy after an observed refusal. Then the next change is
+// tried at once again, as the provider may have become faster.
 const busyFor = time.Hour
 
-// BusyProviders are those that were seen to refuse a change as the one before, which
-// they have accepted, keeps them busy: amphora's do so, OVN's does not. Its methods are
-// safe for concurrent use; the zero value is ready.
+// BusyProviders knows the providers that refuse a change while the change before, which they have
+// accepted, is in progress. Amphora's provider does so, OVN's does not. Its methods are safe for
+// concurrent use. The zero value is ready for use.
 type BusyProviders struct {
 	mu   sync.Mutex
 	last map[string]time.Time
 }
 
-// Seen notes that a provider has refused a change as it was busy with the one before.
+// Seen records that a provider has refused a change because the change before was in progress.
 func (b *BusyProviders) Seen(provider string, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -323,7 +355,7 @@ func (b *BusyProviders) Seen(provider string, now time.Time) {
 	b.last[provider] = now
 }
 
-// Is reports whether a provider was seen to be busy so, within the last hour.
+// Is reports whether a provider has refused a change for that reason within the last hour.
 func (b *BusyProviders) Is(provider string, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,7 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestMovesInALine: who has asked first is next; one that takes too long keeps nobody.
+// TestMovesInALine: the load balancer that asked first is next. One that takes too long does not
+// stop the others.
 func TestMovesInALine(t *testing.T) {
 	var m Turns
 	now := time.Unix(0, 0)

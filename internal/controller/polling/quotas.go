@@ -16,11 +16,12 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// Quotas are what the cloud has refused as over quota. Of all that wait for the same, one
-// at a time asks, once a pause, in turns: so what is asked for does not grow with their
-// number, and the pause of each does. One that asks for less than all that were refused
-// need not wait. When there is room again two go on for each that has got some. Its
-// methods are safe for concurrent use.
+// Quotas knows the quotas that have refused a request. Of all requests that wait for the same
+// quota, one at a time is sent, once a pause, in turns. So their number does not raise the rate of
+// requests; it makes the wait of each longer.
+//
+// A request for less than every refused size need not wait. When a request succeeds, two more may
+// be sent at once. Its methods are safe for concurrent use.
 type Quotas struct {
 	pause time.Duration
 	now   func() time.Time
@@ -30,46 +31,49 @@ type Quotas struct {
 	all map[Quota]*shortage
 }
 
-// Quota is what there may be no room for.
+// Quota names a quota of a project.
 type Quota struct{ What, Project string }
 
-// shortage is what is known of a quota that is full.
+// shortage is what is known of an exhausted quota.
 type shortage struct {
-	until time.Time // nobody asks up to then
-	least int       // the smallest that was refused
-	leave int       // how many may ask nevertheless, as there was room
+	until time.Time // no request is sent before
+	least int       // the smallest refused size
+	leave int       // how many requests may be sent all the same, as there was room
 	queue []queued
 }
 
-// queued is who waits, and what the cloud said when it asked last; nil: it has not.
+// queued is a waiting request, with the cloud's last error for it. The error is errTurn if the
+// request was not sent yet.
 type queued struct {
 	req ctrl.Request
 	err error
 }
 
-// longestTurn bounds for how many pauses one that waits is not asked again what its turn
-// is: those before it may have gone.
+// longestTurn bounds, in pauses, how long a waiting request is not asked again for its turn. The
+// requests before it may have left the queue.
 const longestTurn = 10
 
-// QueuedError is an ErrQuota of one that waits for its turn to ask again.
+// QueuedError is an ErrQuota of a request that waits for its turn.
 type QueuedError struct {
 	Err   error
-	After time.Duration // until its turn
-	Sent  bool          // it has just asked
+	After time.Duration // time until its turn
+	Sent  bool          // the request has just been sent
 }
 
 func (e *QueuedError) Error() string { return e.Err.Error() }
 func (e *QueuedError) Unwrap() error { return e.Err }
 
-// errTurn is what one is told that has not asked itself.
-var errTurn = fmt.Errorf("the cloud has refused others, and one at a time asks again: %w", sdn.ErrQuota)
+// errTurn is the error of a request that was not sent.
+var errTurn = fmt.Errorf("the quota refused an earlier request, and Kuryr repeats one request at a time: %w", sdn.ErrQuota)
 
-// NewQuotas returns Quotas that ask once a pause, and wake who may go on.
+// NewQuotas returns Quotas that let one request a pause be sent. wake requeues a request that may
+// be sent.
 func NewQuotas(pause time.Duration, now func() time.Time, wake func(ctrl.Request)) *Quotas {
 	return &Quotas{pause: pause, now: now, wake: wake, all: map[Quota]*shortage{}}
 }
 
-// Ask sends a request that takes size of a quota, if it is the turn of who asks.
+// Ask sends a request that takes size of a quota, if it is the turn of req. Otherwise it returns a
+// QueuedError.
 func (q *Quotas) Ask(of Quota, req ctrl.Request, size int, request func() error) error {
 	if size <= 0 {
 		return request()
@@ -87,7 +91,7 @@ func (q *Quotas) Ask(of Quota, req ctrl.Request, size int, request func() error)
 	return err
 }
 
-// turn takes leave to ask, or says why not.
+// turn reserves a turn for a request, or returns why the request must wait.
 func (q *Quotas) turn(of Quota, req ctrl.Request, size int) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -98,14 +102,14 @@ func (q *Quotas) turn(of Quota, req ctrl.Request, size int) error {
 	case s.leave > 0:
 		s.leave--
 		return nil
-	case !now.Before(s.until): // for all others, too
+	case !now.Before(s.until): // the new pause is for all other requests, too
 		s.until = now.Add(q.pause)
 		return nil
 	}
 	return s.wait(req, now, q.pause)
 }
 
-// Waits says why a request is not to ask now; nil if it may.
+// Waits returns why a request must not be sent now; nil if it may be sent.
 func (q *Quotas) Waits(of Quota, req ctrl.Request) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -116,7 +120,7 @@ func (q *Quotas) Waits(of Quota, req ctrl.Request) error {
 	return s.wait(req, now, q.pause)
 }
 
-// wait has a request in the queue and says what it is told, and when it is to come again.
+// wait adds a request to the queue. It returns the request's error and the time until its turn.
 func (s *shortage) wait(req ctrl.Request, now time.Time, pause time.Duration) *QueuedError {
 	i := s.place(req)
 	if i < 0 {
@@ -131,7 +135,7 @@ func (s *shortage) place(req ctrl.Request) int {
 	return slices.IndexFunc(s.queue, func(w queued) bool { return w.req == req })
 }
 
-// refused notes that there is no room, and has the next one ask after a pause.
+// refused records that the quota has no room. The next request is sent after a pause.
 func (q *Quotas) refused(of Quota, req ctrl.Request, size int, err error) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -151,7 +155,7 @@ func (q *Quotas) refused(of Quota, req ctrl.Request, size int, err error) error 
 	return waits
 }
 
-// made notes that there was room.
+// made records that the quota had room.
 func (q *Quotas) made(of Quota, req ctrl.Request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -162,7 +166,7 @@ func (q *Quotas) made(of Quota, req ctrl.Request) {
 	}
 }
 
-// leaves takes a request out of a queue. Where nobody waits any more, everybody may ask.
+// leaves removes a request from a queue. Once the queue is empty, any request may be sent.
 func (q *Quotas) leaves(of Quota, s *shortage, req ctrl.Request) {
 	if i := s.place(req); i >= 0 {
 		s.queue = slices.Delete(s.queue, i, i+1)
@@ -178,7 +182,7 @@ func (q *Quotas) wakeFirst(s *shortage, n int) {
 	}
 }
 
-// Forget notes that a request waits for nothing.
+// Forget removes a request from all queues.
 func (q *Quotas) Forget(req ctrl.Request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -187,8 +191,8 @@ func (q *Quotas) Forget(req ctrl.Request) {
 	}
 }
 
-// Freed notes that something has gone, which makes room, maybe: of all that is full, one
-// asks again.
+// Freed records that a resource was deleted, which may make room. One request may be sent for each
+// exhausted quota.
 func (q *Quotas) Freed(req ctrl.Request) {
 	q.Forget(req)
 	q.mu.Lock()

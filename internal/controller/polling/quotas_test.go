@@ -16,8 +16,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// TestQuotaTurns: of many that are over a quota one asks for all, in turns; those who ask
-// for less need not wait for those who ask for more; and when there is room all get on.
+// TestQuotaTurns: of many requests over a quota, one at a time is sent, in turns. A request for
+// less does not wait for those for more. When there is room, all are served.
 func TestQuotaTurns(t *testing.T) {
 	const pause = 30 * time.Second
 	now := time.Unix(0, 0)
@@ -89,7 +89,7 @@ func TestQuotaTurns(t *testing.T) {
 	}
 }
 
-// TestQuotaFreed: what goes makes room for the first that waits.
+// TestQuotaFreed: a deleted resource makes room for the first waiting request.
 func TestQuotaFreed(t *testing.T) {
 	now := time.Unix(0, 0)
 	var woken []ctrl.Request
@@ -104,5 +104,22 @@ func TestQuotaFreed(t *testing.T) {
 	}
 	if err := q.Ask(of, a, 1, func() error { return nil }); err != nil {
 		t.Errorf("it may not ask: %v", err)
+	}
+}
+
+// A full quota of one project makes no request of another project wait.
+func TestQuotaOfAProject(t *testing.T) {
+	now := time.Unix(0, 0)
+	q := NewQuotas(time.Minute, func() time.Time { return now }, func(ctrl.Request) {})
+	req := ctrl.Request{NamespacedName: types.NamespacedName{Name: "web"}}
+	full := func() error { return sdn.ErrQuota }
+	if err := q.Ask(Quota{"load balancers", "red"}, req, 1, full); !errors.Is(err, sdn.ErrQuota) {
+		t.Fatalf("Ask in the full project: %v, want ErrQuota", err)
+	}
+	asked := 0
+	count := func() error { asked++; return nil }
+	_ = q.Ask(Quota{"load balancers", "red"}, ctrl.Request{NamespacedName: types.NamespacedName{Name: "other"}}, 1, count)
+	if err := q.Ask(Quota{"load balancers", "blue"}, req, 1, count); err != nil || asked != 1 {
+		t.Errorf("Ask in another project: %v, and %d requests were sent; want that one alone", err, asked)
 	}
 }

@@ -19,47 +19,47 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
 
-// memory is what the planner of pools expects and has told, beyond the objects. All of
-// it may be lost: everything is seen again. Its methods are safe for concurrent use; no
-// other lock is taken while mu is held.
+// memory is what the planner of pools knows beyond the objects: the own writes that the cache
+// does not show yet, and the Events that were written. It may be lost. Its methods are safe for
+// concurrent use; no other lock is taken while mu is held.
 type memory struct {
 	now func() time.Time
 
 	mu     sync.Mutex
 	pools  map[pool.Ref]*poolMemory
-	claims map[v1.Claim]pool.Ref // pods given a port that the cache does not show yet
+	claims map[v1.Claim]pool.Ref // pods that a write gives a port which the cache does not show yet
 }
 
 // poolMemory is what is known of one pool.
 type poolMemory struct {
-	writes    map[string]write // of KuryrPorts, that the cache has not shown yet
+	writes    map[string]write // of KuryrPorts, which the cache does not show yet
 	writtenAt time.Time        // the first of these
 
-	seen   map[v1.Claim]time.Time // pods that wait, since when
-	known  map[types.UID]bool     // pods that this process has seen alive
-	told   map[v1.Claim]string    // reason that a waiting pod was told
-	idle   time.Time              // since when nobody needs the pool
-	status time.Time              // of the last write of its status
-	levels pool.Count             // as last counted into the metrics
+	seen     map[v1.Claim]time.Time // since when a pod waits
+	known    map[types.UID]bool     // pods that this process has seen, alive or gone
+	reported map[v1.Claim]string    // reason of the last Event on a waiting pod
+	idle     time.Time              // since when the pool is not needed; zero: it is needed
+	status   time.Time              // of the last write of its status
+	levels   pool.Count             // as last counted into the metrics
 
-	lot      map[v1.Claim]lot  // pods that wait: how they have been counted
-	toldPool map[string]string // what the pool's object was told, by kind
+	outcomes     map[v1.Claim]waitOutcome // how waiting pods were counted
+	reportedPool map[string]string        // content of the last Event on the pool's object, by kind
 }
 
-// lot is how a waiting pod has been counted in the metrics.
-type lot int
+// waitOutcome is how a pod was counted in the metrics.
+type waitOutcome int
 
 const (
-	missed lot = iota + 1 // it found no port
-	served
+	miss waitOutcome = iota + 1 // the pod had to wait
+	hit
 )
 
-// write is a write that the cache is to show: the object at this version or a
-// later one, or, if it is empty, no object.
+// write is a write that the cache has to show: an object of this version or a later one, or no
+// object if the version is empty.
 type write struct {
 	version string
 	claim   v1.Claim
-	unsure  bool // it was not answered, or with an error: it may have been carried out or not
+	unsure  bool // it ended with an error: the API server may or may not have done it
 }
 
 func newMemory(now func() time.Time) *memory {
@@ -73,8 +73,8 @@ func (m *memory) with(r pool.Ref, f func(*poolMemory)) {
 	p := m.pools[r]
 	if p == nil {
 		p = &poolMemory{
-			writes: map[string]write{}, seen: map[v1.Claim]time.Time{}, known: map[types.UID]bool{}, told: map[v1.Claim]string{},
-			lot: map[v1.Claim]lot{}, toldPool: map[string]string{},
+			writes: map[string]write{}, seen: map[v1.Claim]time.Time{}, known: map[types.UID]bool{}, reported: map[v1.Claim]string{},
+			outcomes: map[v1.Claim]waitOutcome{}, reportedPool: map[string]string{},
 		}
 		m.pools[r] = p
 	}
@@ -94,7 +94,7 @@ func (m *memory) knows(r pool.Ref) bool {
 	return m.pools[r] != nil
 }
 
-// forget drops what is known of a pool that is no more.
+// forget drops the memory of a pool that does not exist any more.
 func (m *memory) forget(r pool.Ref) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -104,8 +104,8 @@ func (m *memory) forget(r pool.Ref) {
 	}
 }
 
-// claim reserves a pod for a pool that is about to give it a port; false if
-// another pool has done so. Only a change of settings lets two pools want one pod.
+// claim reserves a pod for a pool that is about to give it a port. It is false if another pool
+// has claimed the pod. Two pools want one pod only after a change of settings.
 func (m *memory) claim(c v1.Claim, r pool.Ref) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -116,14 +116,14 @@ func (m *memory) claim(c v1.Claim, r pool.Ref) bool {
 	return true
 }
 
-// unclaim is claim undone: nothing was written.
+// unclaim ends a claim without a write.
 func (m *memory) unclaim(c v1.Claim) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.claims, c)
 }
 
-// claimed reports whether a pool other than r gives the pod a port.
+// claimed reports whether a pool other than r has claimed the pod.
 func (m *memory) claimed(c v1.Claim, r pool.Ref) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -131,7 +131,7 @@ func (m *memory) claimed(c v1.Claim, r pool.Ref) bool {
 	return taken && other != r
 }
 
-// wrote expects the cache to show a write of a KuryrPort.
+// wrote has the pool wait until the cache shows a write of a KuryrPort.
 func (m *memory) wrote(r pool.Ref, name string, w write) {
 	m.with(r, func(p *poolMemory) {
 		if len(p.writes) == 0 {
@@ -141,10 +141,9 @@ func (m *memory) wrote(r pool.Ref, name string, w write) {
 	})
 }
 
-// doubts expects a write for pod that ended with an error to be looked after:
-// nothing is planned in the pool, and the claim on the pod holds, until the API
-// server has said what there is.
-func (m *memory) doubts(r pool.Ref, name string, of v1.Claim) {
+// expectUnsure notes a write that ended with an error. The pool is not planned, and keeps
+// its claim on the pod, until the API server was asked for the object.
+func (m *memory) expectUnsure(r pool.Ref, name string, of v1.Claim) {
 	m.with(r, func(p *poolMemory) {
 		if len(p.writes) == 0 {
 			p.writtenAt = m.now()
@@ -153,9 +152,9 @@ func (m *memory) doubts(r pool.Ref, name string, of v1.Claim) {
 	})
 }
 
-// settled ends a doubt: the API server has the object at this version and bound
-// to this pod or to none, or, if version is empty, it has none.
-func (m *memory) settled(r pool.Ref, name, version string, of v1.Claim) write {
+// resolved replaces an unsure write by the API server's answer: the version of the object
+// (empty if it does not exist), and the pod that has it.
+func (m *memory) resolved(r pool.Ref, name, version string, of v1.Claim) write {
 	w := write{version: version, claim: of}
 	m.with(r, func(p *poolMemory) {
 		if was := p.writes[name].claim; !was.IsZero() && was != of && m.claims[was] == r {
@@ -169,13 +168,13 @@ func (m *memory) settled(r pool.Ref, name, version string, of v1.Claim) write {
 	return w
 }
 
-// pending returns the writes that the cache has yet to show, and since when.
+// pending returns the writes that the cache does not show yet, and the time of the first.
 func (m *memory) pending(r pool.Ref) (writes map[string]write, since time.Time) {
 	m.with(r, func(p *poolMemory) { writes, since = maps.Clone(p.writes), p.writtenAt })
 	return writes, since
 }
 
-// shown ends the waiting for a write.
+// shown notes that the cache shows a write.
 func (m *memory) shown(r pool.Ref, name string) {
 	m.with(r, func(p *poolMemory) {
 		if c := p.writes[name].claim; !c.IsZero() && m.claims[c] == r {
@@ -191,7 +190,7 @@ func (m *memory) saw(r pool.Ref, uid types.UID) (is bool) {
 	return is
 }
 
-// writing returns the KuryrPorts that are written and that the cache may not show yet.
+// writing returns the KuryrPorts with writes that the cache may not show yet.
 func (m *memory) writing() (names []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -203,29 +202,29 @@ func (m *memory) writing() (names []string) {
 	return names
 }
 
-// forgive lets everything be told again.
-func (m *memory) forgive() {
+// forgetTold lets all Events be written again.
+func (m *memory) forgetTold() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, p := range m.pools {
-		clear(p.told)
-		clear(p.toldPool)
+		clear(p.reported)
+		clear(p.reportedPool)
 	}
 }
 
-// staleAfter is how long the cache may take to show a write before the API
-// server is asked whether there is still something to wait for.
+// staleAfter is how long the cache may take to show a write. After it, the API server is asked
+// whether the object still exists.
 const staleAfter = 10 * time.Second
 
-// behind returns how long to wait at most for the cache to show the pool's own
-// last writes: planned without them, a port would be bound or made twice. The
-// events that show them come here, so nothing is lost by waiting.
+// behind returns the longest wait until the cache shows the pool's last writes; zero if it
+// shows them. A plan without them would bind or create a port twice. The events that show them
+// requeue the pool.
 func (r *Reconciler) behind(ctx context.Context, req pool.Ref) (time.Duration, error) {
 	writes, since := r.memory.pending(req)
 	for name, w := range writes {
 		if w.unsure {
 			var err error
-			if w, err = r.settle(ctx, req, name); err != nil {
+			if w, err = r.resolve(ctx, req, name); err != nil {
 				return 0, err
 			}
 		}
@@ -238,7 +237,7 @@ func (r *Reconciler) behind(ctx context.Context, req pool.Ref) (time.Duration, e
 			var port v1.KuryrPort
 			err := r.live.Get(ctx, client.ObjectKey{Name: name}, &port)
 			if client.IgnoreNotFound(err) != nil {
-				return 0, fmt.Errorf("looking whether KuryrPort %s is still there: %w", name, err)
+				return 0, fmt.Errorf("checking whether KuryrPort %s still exists: %w", name, err)
 			}
 			shown = apierrors.IsNotFound(err)
 		}
@@ -253,28 +252,28 @@ func (r *Reconciler) behind(ctx context.Context, req pool.Ref) (time.Duration, e
 	return max(staleAfter-r.Now().Sub(since), time.Second), nil
 }
 
-// settle asks the API server what there is of a KuryrPort after a write that
-// ended with an error. Any error may hide a write that was carried out: also a
-// conflict or an object that exists already may be that of an earlier try.
-func (r *Reconciler) settle(ctx context.Context, req pool.Ref, name string) (write, error) {
+// resolve asks the API server for a KuryrPort after a write that ended with an error. The write
+// may have been done in spite of any error: a conflict or an existing object, too, may come
+// from an earlier attempt of the same request.
+func (r *Reconciler) resolve(ctx context.Context, req pool.Ref, name string) (write, error) {
 	var port v1.KuryrPort
 	err := r.live.Get(ctx, client.ObjectKey{Name: name}, &port)
 	if client.IgnoreNotFound(err) != nil {
-		return write{}, fmt.Errorf("looking what became of KuryrPort %s: %w", name, err)
+		return write{}, fmt.Errorf("reading KuryrPort %s after a write: %w", name, err)
 	}
 	holder := port.Spec.PodRef.Claim()
 	was, _ := r.memory.pending(req)
 	if c := was[name].claim; !c.IsZero() && c == holder {
 		r.memory.with(req, func(p *poolMemory) { p.serve(c, r.Now()) })
 	}
-	w := r.memory.settled(req, name, port.ResourceVersion, holder)
-	if w.version != "" { // else the port that it was to be the object of has still arrived
+	w := r.memory.resolved(req, name, port.ResourceVersion, holder)
+	if w.version != "" { // without an object the port is unrecorded as before
 		r.Supply.Recorded(req, name)
 	}
 	return w, nil
 }
 
-// shows reports whether a write is to be seen in what reader reads.
+// shows reports whether a reader shows a write.
 func (r *Reconciler) shows(ctx context.Context, reader client.Reader, name string, w write) (bool, error) {
 	var port v1.KuryrPort
 	err := reader.Get(ctx, client.ObjectKey{Name: name}, &port, kube.ReadOnly)

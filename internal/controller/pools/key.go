@@ -21,8 +21,8 @@ import (
 // forever is longer than any port lives.
 const forever = 10 * 365 * 24 * time.Hour
 
-// readPool finds what the pool is for. If the settings no longer lead to it, it
-// keeps nothing and gets nothing new: it ends with its last port.
+// readPool finds the pool's key and levels. A pool to which the settings do not lead any more
+// keeps no free ports and gets no new ones: it ends with its last port.
 func (r *Reconciler) readPool(ctx context.Context, v *view, pods []corev1.Pod) error {
 	var object v1.KuryrPortPool
 	err := r.client.Get(ctx, client.ObjectKey{Name: v.req.Pool}, &object)
@@ -33,7 +33,7 @@ func (r *Reconciler) readPool(ctx context.Context, v *view, pods []corev1.Pod) e
 	if err == nil {
 		v.object = &object
 		v.key = &object.Spec.Key
-		v.unsure = v.site.Blind
+		v.unsure = v.site.ParentUnknown
 	}
 	key, err := r.find(ctx, v, pods)
 	if err != nil {
@@ -42,6 +42,7 @@ func (r *Reconciler) readPool(ctx context.Context, v *view, pods []corev1.Pod) e
 	if key != nil {
 		v.key, v.current = key, true
 	}
+	v.unsure = v.unsure || key == nil && v.object != nil && v.site.Stays(v.key)
 	if !v.current && !v.unsure {
 		return nil
 	}
@@ -49,18 +50,18 @@ func (r *Reconciler) readPool(ctx context.Context, v *view, pods []corev1.Pod) e
 		return err
 	}
 	v.state.Levels = v.levels
-	if v.unsure { // nothing is made, and nothing that is there goes
+	if v.unsure { // no port is created, and no free port deleted
 		v.state.Levels = pool.Levels{Batch: 1, TTL: forever, Cooldown: v.levels.Cooldown}
 	}
 	if v.unsure || v.object == nil && !v.site.Warm(v.key.Namespace) {
-		v.state.Levels.Min = 0 // until the first pod comes, see report
+		v.state.Levels.Min = 0 // until the first pod exists, see report
 	}
 	return nil
 }
 
-// find returns the key of this name that the settings make, nil if they make
-// none. That of an object says which it can be; else it is that of the node, or
-// of one of the namespaces that may have a pool there.
+// find returns the key of the settings that gives a pool of this name; nil if none does. It
+// tries the namespace of the object's key. Without an object it tries the pool of the node, and
+// those of the namespaces that may have a pool on the node.
 func (r *Reconciler) find(ctx context.Context, v *view, pods []corev1.Pod) (*v1.PoolKey, error) {
 	try := func(own string) *v1.PoolKey {
 		if key, ok := v.site.Key(own); ok && pool.Name(key) == v.req.Pool {
@@ -91,10 +92,10 @@ func (r *Reconciler) find(ctx context.Context, v *view, pods []corev1.Pod) (*v1.
 	return nil, nil
 }
 
-// candidates returns the namespaces whose own pool this may be.
+// candidates returns the namespaces that this pool may belong to.
 func (r *Reconciler) candidates(ctx context.Context, v *view, pods []corev1.Pod) ([]string, error) {
 	switch {
-	case !v.site.Rules.ByNamespace:
+	case !v.site.Rules.ByNamespace && !v.site.Rules.NetworksByNamespace:
 		return nil, nil
 	case v.object != nil:
 		return []string{v.key.Namespace}, nil
@@ -115,7 +116,7 @@ func (r *Reconciler) candidates(ctx context.Context, v *view, pods []corev1.Pod)
 	return names, nil
 }
 
-// namespaces returns the names of all.
+// namespaces returns the names of all namespaces.
 func (r *Reconciler) namespaces(ctx context.Context) ([]string, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NamespaceList"))

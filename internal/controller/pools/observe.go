@@ -25,39 +25,40 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// view is what one reconcile of a pool has to do with. The objects are the
-// cache's and not to be changed.
+// view is what one reconcile of a pool works on. Its objects belong to the cache and must not
+// be changed.
 type view struct {
 	req    pool.Ref
 	state  pool.State
 	counts pool.Count
 
-	site    *sites.Site
-	key     *v1.PoolKey // nil if nothing says what the pool is for
-	current bool        // the settings lead here
-	unsure  bool        // whether they do cannot be told yet
-	levels  pool.Levels // as the settings say, also while the pool is not to be filled
-	object  *v1.KuryrPortPool
-	ports   map[string]*v1.KuryrPort
-	pods    map[types.UID]*corev1.Pod // all of the node
-	waiting []*corev1.Pod
-	refused []*corev1.Pod       // that the node cannot run
-	outrun  bool                // another pool is about to give a port to a pod of this one
-	groups  map[string][]string // that are to be, of each port that has drifted
-	grants  map[string][]string // and which of them it has as a member of load balancers
-	arrived map[string]supply.Arrival
+	site             *sites.Site
+	key              *v1.PoolKey         // nil if neither an object nor the settings have it
+	current          bool                // the settings lead pods to this pool
+	unsure           bool                // whether they do is not known yet
+	levels           pool.Levels         // of the settings, also while the pool is not filled
+	more             map[string][]string // by subnets of the key, others that an address may be of
+	object           *v1.KuryrPortPool
+	ports            map[string]*v1.KuryrPort
+	pods             map[types.UID]*corev1.Pod // all of the node
+	waiting          []*corev1.Pod
+	refused          []*corev1.Pod       // pods that the node cannot run
+	claimedElsewhere bool                // another pool has claimed a pod of this one
+	groups           map[string][]string // security groups to write, by port that has drifted
+	memberGroups     map[string][]string // of these, those of members of load balancers
+	unrecorded       map[string]supply.Unrecorded
 
 	failure  error
-	episode  int // of failures: see supply.Settle
+	episode  int // number of the failure: see supply.Settle
 	refilled time.Time
-	asked    int // ports that had been asked for up to then, ever
+	asked    int // supply.Snapshot.Asked
 }
 
-// observe reads all that a plan depends on.
+// observe reads everything that a plan depends on.
 func (r *Reconciler) observe(ctx context.Context, req pool.Ref) (*view, error) {
 	v := &view{
-		req: req, ports: map[string]*v1.KuryrPort{}, pods: map[types.UID]*corev1.Pod{}, arrived: map[string]supply.Arrival{},
-		groups: map[string][]string{}, grants: map[string][]string{},
+		req: req, ports: map[string]*v1.KuryrPort{}, pods: map[types.UID]*corev1.Pod{}, unrecorded: map[string]supply.Unrecorded{},
+		groups: map[string][]string{}, memberGroups: map[string][]string{},
 	}
 	var err error
 	if v.site, err = r.sites.On(ctx, req.Node); err != nil {
@@ -74,6 +75,11 @@ func (r *Reconciler) observe(ctx context.Context, req pool.Ref) (*view, error) {
 	if err := r.readPool(ctx, v, pods); err != nil {
 		return nil, err
 	}
+	if v.key != nil {
+		if v.more, err = r.further.More(ctx, v.key.SubnetIDs); err != nil {
+			return nil, err
+		}
+	}
 	elsewhere, err := r.readPorts(ctx, v)
 	if err != nil {
 		return nil, err
@@ -81,7 +87,7 @@ func (r *Reconciler) observe(ctx context.Context, req pool.Ref) (*view, error) {
 	if err := r.sortPods(ctx, v, pods, elsewhere); err != nil {
 		return nil, err
 	}
-	if err := r.judge(ctx, v); err != nil {
+	if err := r.assessPorts(ctx, v); err != nil {
 		return nil, err
 	}
 	if err := r.dropWritten(ctx, req); err != nil {
@@ -89,22 +95,22 @@ func (r *Reconciler) observe(ctx context.Context, req pool.Ref) (*view, error) {
 	}
 	r.recall(v)
 	if v.current && v.site.Parent != "" && errors.Is(v.failure, sdn.ErrInvalid) {
-		r.sites.Parents.Doubt(req.Node) // maybe the machine has another port by now
+		r.sites.ParentPorts.Recheck(req.Node) // the machine may have another port now
 	}
 	return v, nil
 }
 
-// isFailed reports whether the SDN refuses what a KuryrPort's spec says now. What
-// it has refused before says nothing of that.
+// isFailed reports whether the SDN refuses the current spec of a KuryrPort. A refusal of an
+// earlier generation does not count.
 func isFailed(port *v1.KuryrPort) bool {
 	ready := meta.FindStatusCondition(port.Status.Conditions, v1.ConditionReady)
 	return port.Status.Phase == v1.PortFailed && (ready == nil || ready.ObservedGeneration == port.Generation || ready.Reason == v1.ReasonPortMissing)
 }
 
-// dropWritten forgets ports that arrived and have an object, whichever pool's:
-// from then on that says what becomes of them.
+// dropWritten forgets unrecorded ports that have an object of any pool: the object decides
+// about the port.
 func (r *Reconciler) dropWritten(ctx context.Context, req pool.Ref) error {
-	for _, id := range r.Supply.Arrived(req) {
+	for _, id := range r.Supply.Unrecorded(req) {
 		err := r.client.Get(ctx, client.ObjectKey{Name: id}, &v1.KuryrPort{}, kube.ReadOnly)
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("reading KuryrPort %s: %w", id, err)
@@ -116,7 +122,7 @@ func (r *Reconciler) dropWritten(ctx context.Context, req pool.Ref) error {
 	return nil
 }
 
-// readPorts reads the pool's ports, and which pods have one of another.
+// readPorts reads the pool's ports, and returns the pods that have a port of another pool.
 func (r *Reconciler) readPorts(ctx context.Context, v *view) (elsewhere map[v1.Claim]bool, err error) {
 	list, err := kube.PortsOn(ctx, r.client, v.req.Node)
 	for i := range list {
@@ -127,8 +133,7 @@ func (r *Reconciler) readPorts(ctx context.Context, v *view) (elsewhere map[v1.C
 	return holders(list, v.req.Pool), err
 }
 
-// holders returns the pods that have one of these ports, except for those of the
-// pool that is named.
+// holders returns the pods that have one of these ports, without the ports of one pool.
 func holders(list []v1.KuryrPort, except string) map[v1.Claim]bool {
 	held := map[v1.Claim]bool{}
 	for i := range list {
@@ -170,7 +175,7 @@ func (r *Reconciler) sortPods(ctx context.Context, v *view, pods []corev1.Pod, e
 			continue
 		}
 		if r.memory.claimed(claim, v.req) {
-			v.outrun = true
+			v.claimedElsewhere = true
 			continue
 		}
 		had, held, err := r.lostPort(ctx, v.req, pod)
@@ -191,8 +196,8 @@ func (r *Reconciler) sortPods(ctx context.Context, v *view, pods []corev1.Pod, e
 	return nil
 }
 
-// leadsHere reports whether a pod is to have a port of this pool, and with which
-// security groups, nil for the pool's. One of which that cannot be told waits.
+// leadsHere reports whether a pod gets a port of this pool, and with which security groups
+// (nil: the pool's). A pod for which that is not known waits.
 func (v *view) leadsHere(ctx context.Context, pod *corev1.Pod) (leads bool, groups []string, err error) {
 	if !v.current {
 		return false, nil, nil
@@ -205,8 +210,8 @@ func (v *view) leadsHere(ctx context.Context, pod *corev1.Pod) (leads bool, grou
 	return ok && err == nil, groups, err
 }
 
-// judge turns the pool's ports into what a plan knows of them.
-func (r *Reconciler) judge(ctx context.Context, v *view) error {
+// assessPorts turns the pool's KuryrPorts into the ports of a plan.
+func (r *Reconciler) assessPorts(ctx context.Context, v *view) error {
 	for _, port := range v.ports {
 		p := portOf(port)
 		on := port.Spec.VIF.ParentPortID
@@ -228,20 +233,21 @@ func (r *Reconciler) judge(ctx context.Context, v *view) error {
 				return err
 			}
 		}
-		if err := v.compare(ctx, port, live, more, &p); err != nil {
+		if err := v.compareGroups(ctx, port, live, more, &p); err != nil {
 			return err
 		}
-		// A living pod has what its port was made with. The next gets a new one.
-		p.Failed = p.Failed || v.current && live == nil && (v.elsewhere(&port.Spec.VIF) || r.subnets.outdated(&port.Spec.VIF))
+		// A living pod keeps its port unchanged. The next pod gets a new port.
+		p.Failed = p.Failed || v.current && live == nil && (v.elsewhere(&port.Spec.VIF) || r.subnets.outdated(&port.Spec.VIF, v.site.Network(v.key.Namespace)))
 		v.state.Ports = append(v.state.Ports, p)
 	}
 	return nil
 }
 
-// compare tells whether a port's security groups are those that its pod is to
-// have, or, while it has none, the pool's or those of a rule; more are those that it has as a member of
-// load balancers. What cannot be told stays as it is.
-func (v *view) compare(ctx context.Context, port *v1.KuryrPort, pod *corev1.Pod, more []string, p *pool.Port) error {
+// compareGroups reports whether a port's security groups are the wanted ones. Wanted are the
+// groups of its pod; while the port is free, those of the pool or of a rule. Added to these is
+// more, the groups that it has as a member of load balancers. Groups stay as they are while the
+// wanted ones are not known.
+func (v *view) compareGroups(ctx context.Context, port *v1.KuryrPort, pod *corev1.Pod, more []string, p *pool.Port) error {
 	var own []string
 	if v.key != nil {
 		own = v.key.SecurityGroupIDs
@@ -264,27 +270,27 @@ func (v *view) compare(ctx context.Context, port *v1.KuryrPort, pod *corev1.Pod,
 	want, more = group.Join(want, more)
 	if known && (!v1.SameGroups(port.Spec.SecurityGroupIDs, want) || !v1.SameGroups(group.MemberGroups(port), more)) {
 		p.Drifted = true
-		v.groups[port.Name], v.grants[port.Name] = want, more
+		v.groups[port.Name], v.memberGroups[port.Name] = want, more
 	}
-	// Refused for the groups of a pod: given back it has the pool's, and is
-	// as good as any.
+	// The refusal is about the groups of a pod. A port that is given back gets the pool's
+	// groups, and may be used again.
 	if !p.Pod.IsZero() && v.key != nil && !v1.SameGroups(port.Spec.SecurityGroupIDs, own) && !p.Lost {
 		p.Failed = false
 	}
 	return nil
 }
 
-// ruled reports whether these are the security groups of some pods, by a rule of the
-// configuration: a free port may go on having them, for the next such pod.
+// ruled reports whether a rule of the configuration gives pods these security groups. A
+// free port may keep them, for the next such pod.
 func (v *view) ruled(ids []string) bool {
 	return slices.ContainsFunc(v.site.Rules.Pods.SecurityGroups, func(rule config.GroupRule) bool {
 		return v1.SameGroups(rule.SecurityGroupIDs, ids)
 	})
 }
 
-// holder returns the pod that a port is bound to, nil if it is gone. A pod that
-// this process has seen is gone when the cache says so. Of one that it never
-// saw the cache may be too old to know, after a start: the API server is asked.
+// holder returns the pod that a port is bound to; nil if the pod does not exist any more. A pod
+// that this process has seen is gone if the cache does not have it. After a start the cache may
+// be too old for a pod that the process never saw: then the API server is asked.
 func (r *Reconciler) holder(ctx context.Context, v *view, ref *v1.PodReference) (*corev1.Pod, error) {
 	if pod := v.pods[ref.UID]; pod != nil {
 		r.memory.with(v.req, func(p *poolMemory) { p.known[ref.UID] = true })

@@ -1,15 +1,15 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pools plans: it decides which pod gets which port (pure, in plan/pool) and
-// is the one writer of the specs of KuryrPorts and of KuryrPortPools. Its key is a pool
-// with its node, so that a shard of the controller that owns a node has all pools that
-// may want a pod of it. What it wants of the SDN goes to supply and comes back as ports
-// that have arrived; applying specs is left to package ports.
+// Package pools plans which pod gets which port (plan/pool decides that). It is the one writer
+// of KuryrPortPools and of the specs of KuryrPorts. The key of its queue is a pool with its
+// node. So a shard of the controller that owns a node has all pools that may want a pod of that
+// node. Package supply sends the requests to the SDN; its results are unrecorded ports. Package
+// ports applies the specs.
 //
-// A pool is planned when something that its plan depends on changes: pods, KuryrPorts,
-// the pool's object, nodes, namespaces, the settings, what supply has brought, and times
-// that an earlier plan has named. Pools are planned at the same time, each by one worker.
+// A pool is planned when its pods, KuryrPorts, object, node, namespaces or settings change,
+// when supply has a result, and at a time that an earlier plan has set. Pools are planned in
+// parallel, each pool by one worker.
 package pools
 
 import (
@@ -20,6 +20,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -37,59 +39,61 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// Reconciler plans: it is the one writer of the KuryrPorts' specs of a pool. What
-// it wants of the SDN goes to supply, and comes back as ports that have arrived; but
-// for the port of the virtual machine that a node is (parentport.go).
+// Reconciler plans pools, and writes their objects and their KuryrPorts' specs.
 type Reconciler struct {
 	Options
 	client  client.Client
 	live    client.Reader // past the cache
 	memory  *memory
 	sites   *sites.Sites
+	further sites.Subnets
 	subnets *subnets
 	events  events.EventRecorder
-
-	changed <-chan struct{} // sent to when the settings have changed
+	follow  func(context.Context) error // plans all pools when the settings have changed
 }
 
-// Options is what the planner needs. All but Hosts and Details have to be given.
+// Options are the parts that the planner needs. All but Hosts and Details must be given.
 type Options struct {
 	Hosts     sdn.Hosts     // nil: no node can be a virtual machine
-	Details   sdn.Details   // nil: what subnets are like is not asked
-	Look      time.Duration // between two looks at that
+	Details   sdn.Details   // nil: changes of subnets are not seen
+	Look      time.Duration // between two reads of the subnets
 	Settings  *settings.Live
+	Networks  *kube.Networks
 	Supply    *supply.Supply
 	Groups    memberGroups
 	Queue     *kube.Queue[pool.Ref] // of pools to plan
-	Followed  func()                // is told that the settings have changed; does not wait
+	Followed  func()                // is called after a change of the settings; does not wait
 	Backoff   outcome.Backoff
-	PoolIdle  time.Duration // a pool without ports and pods goes after it
+	PoolIdle  time.Duration // a pool without ports and pods is deleted after this time
 	StatusGap time.Duration // between two writes of a pool's counts
 	Now       func() time.Time
 }
 
-// New returns a Reconciler that is to be added to mgr with Setup.
+// New returns a Reconciler. Setup adds it to mgr.
 func New(mgr ctrl.Manager, o Options) *Reconciler {
 	r := &Reconciler{
 		Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), memory: newMemory(o.Now),
-		events: mgr.GetEventRecorder("kuryr-controller"), changed: o.Settings.Follow(),
+		events: mgr.GetEventRecorder("kuryr-controller"), further: sites.Subnets{Settings: o.Settings, Networks: o.Networks},
 	}
+	r.follow = o.Settings.Follow(r.planAll)
 	r.sites = sites.New(sites.Options{
-		Client: r.client, Hosts: o.Hosts, Settings: o.Settings, Backoff: o.Backoff, Events: r.events, Found: r.wakeNode,
+		Client: r.client, Hosts: o.Hosts, Settings: o.Settings, Networks: o.Networks, Backoff: o.Backoff, Events: r.events,
+		Found: r.requeueNode, Moved: r.requeueNamespace,
 		Counted: func(pods int) { podsWaiting.Add(float64(pods)) }, Now: o.Now,
 	})
-	r.subnets = &subnets{cloud: o.Details, settings: o.Settings, every: o.Look, changed: r.wakeAll, known: map[string]v1.VIF{}}
+	o.Networks.Follow(r.sites.Waiting.Moved)
+	r.subnets = &subnets{cloud: o.Details, settings: o.Settings, every: o.Look, changed: r.requeueAll, known: map[string]v1.VIF{}, suspects: map[string]bool{}}
 	return r
 }
 
 // Saw reports whether this process has seen the pod of a pool's port, alive or gone.
 func (r *Reconciler) Saw(req pool.Ref, uid types.UID) bool { return r.memory.saw(req, uid) }
 
-// Writing returns the KuryrPorts that are written and that the cache may not show yet.
+// Writing returns the KuryrPorts with writes that the cache may not show yet.
 func (r *Reconciler) Writing() []string { return r.memory.writing() }
 
-// memberGroups knows what security groups a port is to have besides those of its pod,
-// as a member of load balancers.
+// memberGroups knows which security groups a port should have as a member of load balancers,
+// besides those of its pod.
 type memberGroups interface {
 	Of(ctx context.Context, port *v1.KuryrPort) ([]string, error)
 }
@@ -121,7 +125,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req pool.Ref) (ctrl.Result, 
 	if err != nil {
 		return kube.Retry(err)
 	}
-	r.squeezed(v, &a)
+	r.reclaimed(v, &a)
 	if err := r.filled(ctx, v, a.Filled); err != nil {
 		return kube.Retry(err)
 	}
@@ -132,12 +136,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req pool.Ref) (ctrl.Result, 
 	return ctrl.Result{RequeueAfter: outcome.Sooner(a.Wake, outcome.Earlier(again, nextLook(room, v, now)), now)}, nil
 }
 
-// refusedAgain is how long pods that their node cannot run are left alone.
+// refusedAgain is the time between two checks of pods that their node cannot run.
 const refusedAgain = 10 * time.Second
 
-// ask gives to the SDN's side what the plan wants of it.
+// ask passes the requests of a plan to supply.
 func (r *Reconciler) ask(v *view, a pool.Actions) {
-	if v.key != nil { // without one nobody wants anything
+	if v.key != nil { // without a key the settings lead no pod here
 		r.Supply.Wish(v.req, *v.key, a.Want, max(1, v.state.Levels.Batch), v.asked)
 	}
 	for _, l := range a.Restore {
@@ -145,9 +149,9 @@ func (r *Reconciler) ask(v *view, a pool.Actions) {
 	}
 	var discard, keep []string
 	for _, id := range a.Discard {
-		// One that was looked up for a pod that still runs, if only to its end, is
-		// plugged: the pod's annotation keeps it until then.
-		if pod := v.pods[v.arrived[id].Pod.UID]; pod != nil && !pool.Finished(pod) {
+		// A port that was looked up for a pod stays plugged as long as the pod runs: the pod's
+		// annotation keeps the port until then.
+		if pod := v.pods[v.unrecorded[id].Pod.UID]; pod != nil && !pool.Finished(pod) {
 			keep = append(keep, id)
 		} else {
 			discard = append(discard, id)
@@ -159,29 +163,32 @@ func (r *Reconciler) ask(v *view, a pool.Actions) {
 	}
 }
 
-// What a pool's object is told, once each time.
+// The kinds of Events on a pool's object. Each fact has one Event. For a failure, the object's
+// condition Ready is the memory, so a restart repeats no Event; reportedPool has what the status
+// does not show yet. The other two kinds have no condition: their Events are repeated once
+// after a restart, as long as the fact is true.
 const (
-	toldFailure = "failure"
-	toldFill    = "fill"
-	toldMachine = "machine" // its pods are
+	reportedFailure = "failure"
+	reportedFill    = "fill"
+	reportedMachine = "machine" // the Events are on its pods
 )
 
-// fill takes up what somebody asked the pool's object for.
+// fill reads the annotation that asks the pool for more free ports.
 func (r *Reconciler) fill(v *view) {
 	value, asked := fillOf(v.object)
 	if !asked {
-		r.memory.with(v.req, func(p *poolMemory) { delete(p.toldPool, toldFill) })
+		r.memory.with(v.req, func(p *poolMemory) { delete(p.reportedPool, reportedFill) })
 		return
 	}
 	n, err := pool.ParseFill(value)
 	if err == nil && !v.current {
-		err = errors.New("pods get no ports of this pool as the configuration is now: fill the one that they get them of")
+		err = errors.New("with the current configuration no pod gets ports of this pool: fill the pool that the pods use")
 	}
 	if err == nil {
 		v.state.Levels.Fill = n
 		return
 	}
-	r.tellPool(v, toldFill, value, v1.ReasonFillRefused, "FillPool", err.Error())
+	r.tellPool(v, reportedFill, value, v1.ReasonFillRefused, "FillPool", err.Error())
 }
 
 func fillOf(object *v1.KuryrPortPool) (value string, asked bool) {
@@ -192,23 +199,26 @@ func fillOf(object *v1.KuryrPortPool) (value string, asked bool) {
 	return value, asked
 }
 
-// tellPool says something on the pool's object, once for each what.
+// tellPool writes an Event on the pool's object, unless the last one of this kind had the same
+// content.
 func (r *Reconciler) tellPool(v *view, kind, what, reason, action, note string) {
 	if v.object == nil {
 		return
 	}
-	var told bool
+	ready := meta.FindStatusCondition(v.object.Status.Conditions, v1.ConditionReady)
+	var reported bool
 	r.memory.with(v.req, func(p *poolMemory) {
-		told = p.toldPool[kind] == what
-		p.toldPool[kind] = what
+		before, known := p.reportedPool[kind]
+		reported = before == what || !known && kind == reportedFailure && ready != nil && ready.Status == metav1.ConditionFalse && ready.Reason == reason
+		p.reportedPool[kind] = what
 	})
-	if !told {
+	if !reported {
 		r.events.Eventf(kube.Reference(v.object, "KuryrPortPool"), nil, corev1.EventTypeWarning, reason, action, "%s", note)
 	}
 }
 
-// filled takes the wish off the pool's object once it has come true, if it still
-// is the same.
+// filled removes the annotation that asked for free ports once the pool has them, unless the
+// annotation has changed.
 func (r *Reconciler) filled(ctx context.Context, v *view, reached bool) error {
 	value, asked := fillOf(v.object)
 	if !asked || value != "0" && !reached {
@@ -218,13 +228,13 @@ func (r *Reconciler) filled(ctx context.Context, v *view, reached bool) error {
 	delete(object.Annotations, v1.FillAnnotation)
 	err := r.client.Patch(ctx, object, client.MergeFromWithOptions(v.object, client.MergeFromWithOptimisticLock{}), kube.OwnerPool)
 	if err = kube.Lost(err); err != nil {
-		return fmt.Errorf("taking %s off KuryrPortPool %s: %w", v1.FillAnnotation, v.req.Pool, err)
+		return fmt.Errorf("removing annotation %s from KuryrPortPool %s: %w", v1.FillAnnotation, v.req.Pool, err)
 	}
-	ctrl.LoggerFrom(ctx).Info("filled pool as asked for", "free", value)
+	ctrl.LoggerFrom(ctx).Info("filled pool as requested", "free", value)
 	return nil
 }
 
-// poolChanged lets pass what a plan looks at of a pool's object: not its status.
+// poolChanged passes changes of a pool's object that a plan depends on, but not its status.
 var poolChanged = predicate.TypedFuncs[*v1.KuryrPortPool]{
 	UpdateFunc: func(e event.TypedUpdateEvent[*v1.KuryrPortPool]) bool {
 		before, _ := fillOf(e.ObjectOld)
@@ -233,37 +243,37 @@ var poolChanged = predicate.TypedFuncs[*v1.KuryrPortPool]{
 	},
 }
 
-// survey tells the plan of v what is known of the room that there is.
+// survey gives the plan of v the known room of quotas and subnets.
 func (r *Reconciler) survey(v *view) supply.Standing {
 	if v.key == nil {
 		return supply.Standing{}
 	}
-	s, squeeze := r.Supply.Survey(v.req, v.key)
+	s, reclaim := r.Supply.Survey(v.req, v.key)
 	v.state.Scarce = s.Scarce != nil || s.Full != nil
 	if s.Full != nil && v.state.Hold.Before(s.Until) {
 		v.state.Hold = s.Until
 	}
-	v.state.Squeeze = squeeze
+	v.state.Reclaim = reclaim
 	return s
 }
 
-// note remembers of a plan what other pools and the metrics want to know, and
-// what pods wait for if that is room, whoever was told that there is none.
+// note passes on the parts of a plan that other pools and the metrics depend on. If the SDN has
+// no room for a pod's port, other pools give up free ports.
 func (r *Reconciler) note(v *view, a *pool.Actions, s supply.Standing) {
 	given := givenTo(a)
 	v.episode, v.failure = r.Supply.Settle(v.req, supply.Planned{
-		Key: v.key, Free: max(0, a.Levels.Available-len(a.Bind)-a.Squeezed),
+		Key: v.key, Free: max(0, a.Levels.Available-len(a.Bind)-a.Reclaimed),
 		Lacks: len(v.state.Pods) - len(given) - v.state.InFlight, Wishes: a.Want != (pool.Wish{}), Room: s,
 	})
 	r.memory.with(v.req, func(p *poolMemory) { p.turnedAway(v, given) })
 	if s.Full != nil {
-		for _, idle := range r.Supply.Squeeze(s.Full.Scope) {
+		for _, idle := range r.Supply.Reclaim(s.Full.Scope) {
 			r.Queue.Add(idle)
 		}
 	}
 }
 
-// givenTo returns the pods that get a port by a plan.
+// givenTo returns the pods to which a plan gives a port.
 func givenTo(a *pool.Actions) map[v1.Claim]bool {
 	out := map[v1.Claim]bool{}
 	for _, list := range [][]pool.Binding{a.Bind, a.Adopt} {
@@ -276,34 +286,34 @@ func givenTo(a *pool.Actions) map[v1.Claim]bool {
 	return out
 }
 
-// turnedAway counts pods that a plan has no port for, each once.
+// turnedAway counts the pods for which a plan has no port, each once.
 func (p *poolMemory) turnedAway(v *view, given map[v1.Claim]bool) {
 	waiting := map[v1.Claim]bool{}
 	for i := range v.state.Pods {
 		claim := v.state.Pods[i].Ref.Claim()
 		waiting[claim] = true
-		if p.lot[claim] == 0 && !given[claim] {
+		if p.outcomes[claim] == 0 && !given[claim] {
 			poolMisses.Inc()
-			p.lot[claim] = missed
+			p.outcomes[claim] = miss
 		}
 	}
-	keep(p.lot, func(c v1.Claim) bool { return waiting[c] })
+	keep(p.outcomes, func(c v1.Claim) bool { return waiting[c] })
 }
 
-// serve counts a pod that has got its port.
+// serve counts a pod that got its port.
 func (p *poolMemory) serve(c v1.Claim, now time.Time) {
-	switch p.lot[c] {
-	case missed:
+	switch p.outcomes[c] {
+	case miss:
 		poolWaitSeconds.Observe(now.Sub(p.seen[c]).Seconds())
-	case served:
+	case hit:
 	default:
 		poolHits.Inc()
 	}
-	p.lot[c] = served
+	p.outcomes[c] = hit
 }
 
-// score counts the pods that were given a port by a plan that has been carried
-// out, as far as that is known. Of others it is when the API server was asked.
+// score counts the pods whose port was written. A write with an unknown result is counted
+// later, after the API server was asked.
 func (r *Reconciler) score(v *view, a *pool.Actions) {
 	now := r.Now()
 	r.memory.with(v.req, func(p *poolMemory) {
@@ -315,16 +325,15 @@ func (r *Reconciler) score(v *view, a *pool.Actions) {
 	})
 }
 
-// squeezed notes that a plan has given up what others asked for, as far as there
-// was any.
-func (r *Reconciler) squeezed(v *view, a *pool.Actions) {
-	if v.state.Squeeze > 0 {
-		r.Supply.GaveUp(v.req, v.state.Squeeze, a.Squeezed)
+// reclaimed notes how many free ports the plan has given up for other pools.
+func (r *Reconciler) reclaimed(v *view, a *pool.Actions) {
+	if v.state.Reclaim > 0 {
+		r.Supply.GaveUp(v.req, v.state.Reclaim, a.Reclaimed)
 	}
 }
 
-// nextLook returns when to plan again for the sake of room, zero for never: when it
-// is to be looked for anew, and when what went wrong may be forgotten.
+// nextLook returns when to plan again because of room or of a failure: at the next check of
+// scarce room, or at the end of a backoff. Zero is never.
 func nextLook(s supply.Standing, v *view, now time.Time) time.Time {
 	var at time.Time
 	if s.Scarce != nil {

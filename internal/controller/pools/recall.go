@@ -18,10 +18,9 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
 
-// lostPort returns the port that pod is annotated with if it has no object. If
-// it has one that is not the pod's, the annotation is nonsense. If it is the
-// pod's the pod is held, and the cache about to show it: that of a new leader
-// may know a pod before its port.
+// lostPort returns the port that a pod's annotation names, if that port has no object. An
+// annotation that names the object of another pod is ignored. held says that the pod does have
+// the object, but the cache is late: a new leader's cache may have a pod before its port.
 func (r *Reconciler) lostPort(ctx context.Context, req pool.Ref, pod *corev1.Pod) (id string, held bool, err error) {
 	id = v1.PortNamed(kube.Annotation(pod), pool.Interface)
 	if id == "" {
@@ -48,16 +47,16 @@ func (r *Reconciler) lostPort(ctx context.Context, req pool.Ref, pod *corev1.Pod
 	return "", true, nil
 }
 
-// recall adds what is remembered of the pool, and forgets what no longer matters.
+// recall adds the memory of the pool to v, and forgets what does not matter any more.
 func (r *Reconciler) recall(v *view) {
 	named := map[string]bool{}
 	for i := range v.state.Pods {
 		named[v.state.Pods[i].Restore] = true
 	}
-	known := r.Supply.Look(v.req, func(id string) bool { return named[id] })
-	v.arrived = known.Arrived
-	for id, a := range known.Arrived {
-		v.state.Arrived = append(v.state.Arrived, pool.Arrival{ID: id, For: a.Pod})
+	known := r.Supply.Snapshot(v.req, func(id string) bool { return named[id] })
+	v.unrecorded = known.Unrecorded
+	for id, a := range known.Unrecorded {
+		v.state.Unrecorded = append(v.state.Unrecorded, pool.Unrecorded{ID: id, For: a.Pod})
 	}
 	v.state.InFlight, v.state.Restoring = known.InFlight, known.Restoring
 	v.state.Hold, v.failure, v.refilled, v.asked = known.Hold, known.Failure, known.Refilled, known.Asked
@@ -83,7 +82,7 @@ func (p *poolMemory) recallPods(v *view, now time.Time) {
 	for _, pod := range v.refused {
 		waiting[v1.Claim{UID: pod.UID, Interface: pool.Interface}] = true
 	}
-	keep(p.told, func(c v1.Claim) bool { return waiting[c] })
+	keep(p.reported, func(c v1.Claim) bool { return waiting[c] })
 	bound := map[types.UID]bool{}
 	for _, port := range v.ports {
 		if port.Spec.PodRef != nil {

@@ -27,54 +27,59 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// tell says on each waiting pod what it waits for, once for each reason; if none
-// waits and the pool lacks free ports, on its object. given are the pods that get
-// a port just now.
+// explain describes an error of the SDN for a reader of the pool or of its pods.
+func explain(err error, v *view) string {
+	return outcome.Of(outcome.Port, err).Explain("{node}", v.req.Node)
+}
+
+// tell writes an Event on each waiting pod, once for each reason: what the pod waits for. If no
+// pod waits and the pool lacks free ports, the Event is on the pool's object. given are the
+// pods that get a port by this plan.
 func (r *Reconciler) tell(v *view, given map[v1.Claim]bool) {
 	err := v.failure
 	if err == nil {
 		return
 	}
-	reason := outcome.Reason(err)
+	reason := outcome.Of(outcome.Port, err).Reason
 	if len(v.waiting) == 0 && lacksFree(v) {
-		r.tellPool(v, toldFailure, fmt.Sprint(reason, " ", v.episode), reason, "CreatePort", "The pool lacks free ports: "+outcome.Cut(outcome.Explain(err, v.req.Node)))
+		r.tellPool(v, reportedFailure, fmt.Sprint(reason, " ", v.episode), reason, "CreatePort", "The pool lacks free ports: "+outcome.Cut(explain(err, v)))
 	}
 	for _, pod := range v.waiting {
 		claim := v1.Claim{UID: pod.UID, Interface: pool.Interface}
 		if given[claim] {
 			continue
 		}
-		var told bool
+		var reported bool
 		r.memory.with(v.req, func(p *poolMemory) {
-			told = p.told[claim] == reason
-			p.told[claim] = reason
+			reported = p.reported[claim] == reason
+			p.reported[claim] = reason
 		})
-		if !told {
+		if !reported {
 			r.events.Eventf(kube.Reference(pod, "Pod"), nil, corev1.EventTypeWarning, reason, "CreatePort",
-				"The pod waits for a port: %s", outcome.Cut(outcome.Explain(err, v.req.Node)))
+				"The pod waits for a port: %s", outcome.Cut(explain(err, v)))
 		}
 	}
 }
 
-// tellRefused says on pods that they get no port, as their node cannot run them.
+// tellRefused writes an Event on pods that get no port because their node cannot run them.
 func (r *Reconciler) tellRefused(v *view) {
 	for _, pod := range v.refused {
 		_, why := kube.NodeTakes(v.site.Node)
-		claim, told := v1.Claim{UID: pod.UID, Interface: pool.Interface}, false
+		claim, reported := v1.Claim{UID: pod.UID, Interface: pool.Interface}, false
 		r.memory.with(v.req, func(p *poolMemory) {
-			told = p.told[claim] == why
-			p.told[claim] = why
+			reported = p.reported[claim] == why
+			p.reported[claim] = why
 		})
-		if !told {
+		if !reported {
 			r.events.Eventf(kube.Reference(pod, "Pod"), nil, corev1.EventTypeWarning, v1.ReasonNodeTakesNoMore, "CreatePort",
 				"The pod gets no port, as node %s cannot run it: %s. Delete the pod, or let the scheduler choose its node", v.req.Node, why)
 		}
 	}
 }
 
-// tellMisplaced says on pods that their port hangs on a machine which their node is no
-// more, and was plugged all the same: nothing passes it. Those are told anew when
-// there is another.
+// tellMisplaced writes an Event on pods with a plugged port whose parent port is not their
+// node's any more: no traffic passes. When the list of such ports changes, all of them get an
+// Event again.
 func (r *Reconciler) tellMisplaced(v *view) {
 	var hit []*v1.KuryrPort
 	var names []string
@@ -84,27 +89,27 @@ func (r *Reconciler) tellMisplaced(v *view) {
 		}
 	}
 	slices.Sort(names)
-	what, told := strings.Join(names, " "), false
+	what, reported := strings.Join(names, " "), false
 	r.memory.with(v.req, func(p *poolMemory) {
-		told = p.toldPool[toldMachine] == what
-		p.toldPool[toldMachine] = what
+		reported = p.reportedPool[reportedMachine] == what
+		p.reportedPool[reportedMachine] = what
 	})
-	if told {
+	if reported {
 		return
 	}
 	for _, port := range hit {
 		r.events.Eventf(kube.Reference(kube.PodOf(port.Spec.PodRef), "Pod"), nil, corev1.EventTypeWarning, v1.ReasonParentPortChanged, "FindParentPort",
-			"The pod has no network: its port %s hangs on port %s, and node %s is another machine by now, whose port is %s. Delete the pod to get it another",
+			"The pod has no network: its port %s needs parent port %s, but node %s is now a machine with port %s. Delete the pod so that it gets another port",
 			port.Name, port.Spec.VIF.ParentPortID, v.req.Node, v.site.Parent)
 	}
 }
 
-// report keeps the pool's object: its spec as the settings say, its status as
-// the plan found things. It returns when to look again, if need be.
+// report writes the pool's object: its spec by the settings, its status by the plan. It returns
+// when to plan again; zero is never.
 //
-// The object goes when the pool has neither ports nor pods, and has not had for
-// a while: not at once, or a node with few pods would make and delete it all
-// the time. One that is deleted while it is needed is made again.
+// The object is deleted when the pool has had neither ports nor pods for a while. Without that
+// delay, a node with few pods would create and delete it all the time. An object that is
+// deleted while it is needed is created again.
 func (r *Reconciler) report(ctx context.Context, v *view, wrote bool) (time.Time, error) {
 	if !r.needed(v) {
 		again, expired := r.idle(v)
@@ -114,34 +119,34 @@ func (r *Reconciler) report(ctx context.Context, v *view, wrote bool) (time.Time
 		case expired:
 			return time.Time{}, r.drop(ctx, v)
 		}
-		next, err := r.count(ctx, v) // or it would tell of its last port until it goes
+		// Without this the status would show the last port until the object is deleted.
+		next, err := r.count(ctx, v)
 		return outcome.Earlier(again, next), err
 	}
 	r.memory.with(v.req, func(p *poolMemory) { p.idle = time.Time{} })
 	if object := r.shaped(v); v.object == nil || v.current && !equality.Semantic.DeepEqual(v.object, object) {
-		return time.Time{}, r.shape(ctx, v, object) // its event comes back here
+		return time.Time{}, r.shape(ctx, v, object) // its event requeues the pool
 	}
 	if wrote {
-		return time.Time{}, nil // and so do the events of what was written
+		return time.Time{}, nil // the events of the writes requeue the pool
 	}
 	return r.count(ctx, v)
 }
 
-// needed reports whether the pool has a reason to be. One without a key is one
-// whose object was deleted after the settings had turned away from it: its
-// ports do not need it.
+// needed reports whether the pool needs an object. A pool without a key does not: its object
+// was deleted after the settings no longer led to it.
 func (r *Reconciler) needed(v *view) bool {
 	if v.key == nil {
 		return false
 	}
 	s := &v.state
-	return len(s.Ports)+len(s.Pods)+len(s.Arrived)+s.InFlight > 0 || s.Levels.Min > 0 && !s.NodeGone
+	return len(s.Ports)+len(s.Pods)+len(s.Unrecorded)+s.InFlight > 0 || s.Levels.Min > 0 && !s.NodeGone
 }
 
-// idle returns when the pool will have been unneeded long enough, and whether
-// it has been. Without its node it goes at once. One that the settings have
-// turned away from stays as long as any: it says how the ports of pods that it
-// once served are plugged, should one have to be put back.
+// idle returns when the pool will have been unneeded for long enough, and whether it has been
+// already. The pool of a deleted node is deleted at once. A pool to which the settings no
+// longer lead stays as long as others: if one of its ports is found again, the port is plugged
+// by the pool's key.
 func (r *Reconciler) idle(v *view) (until time.Time, expired bool) {
 	now := r.Now()
 	r.memory.with(v.req, func(p *poolMemory) {
@@ -160,8 +165,8 @@ func (r *Reconciler) idle(v *view) (until time.Time, expired bool) {
 	return until, v.state.NodeGone || !now.Before(until)
 }
 
-// forget drops what is remembered of a pool that is no more, unless something is under
-// way for it or its last writes are yet to be seen.
+// forget drops the memory of a deleted pool, unless a request for it is in flight or the cache
+// does not show its last writes.
 func (r *Reconciler) forget(req pool.Ref) {
 	if !r.memory.awaits(req) && r.Supply.Forget(req) {
 		r.memory.forget(req)
@@ -195,19 +200,19 @@ func (r *Reconciler) spec(v *view) v1.KuryrPortPoolSpec {
 	return spec
 }
 
-// shaped is the pool's object with its levels as the settings say. That of a
-// virtual machine says of which node: see NodeAnnotation.
+// shaped returns the pool's object with the levels of the settings. The object of a node that
+// is a virtual machine names the node: see NodeAnnotation.
 func (r *Reconciler) shaped(v *view) *v1.KuryrPortPool {
 	object := &v1.KuryrPortPool{ObjectMeta: metav1.ObjectMeta{Name: v.req.Pool}, Spec: r.spec(v)}
 	if v.object != nil {
 		object = v.object.DeepCopy()
 		object.Spec = r.spec(v)
-		object.Spec.Key = v.object.Spec.Key // fixed, and the same but for how it is written
+		object.Spec.Key = v.object.Spec.Key // it is fixed, and at most its spelling differs
 	}
 	if v.current && v.site.Parent != "" {
 		metav1.SetMetaDataAnnotation(&object.ObjectMeta, v1.NodeAnnotation, string(v.site.Node.UID))
-		// An earlier version's object has the first alone. An upgrade writes nothing: the
-		// second comes with what else there is to write.
+		// An earlier version's object has only the first annotation. An upgrade alone writes
+		// nothing: the second annotation is added when something else is written.
 		if _, said := object.Annotations[v1.MachineAnnotation]; said || v.object == nil || !equality.Semantic.DeepEqual(v.object, object) {
 			metav1.SetMetaDataAnnotation(&object.ObjectMeta, v1.MachineAnnotation, sites.MachineOf(v.site.Node))
 		}
@@ -215,8 +220,8 @@ func (r *Reconciler) shaped(v *view) *v1.KuryrPortPool {
 	return object
 }
 
-// shape makes the pool's object, or its levels what the settings say: what
-// somebody wrote there by hand does not stay.
+// shape creates the pool's object, or writes its levels: those of the settings replace what a
+// person has written.
 func (r *Reconciler) shape(ctx context.Context, v *view, object *v1.KuryrPortPool) error {
 	if v.object == nil {
 		if err := r.client.Create(ctx, object, kube.OwnerPool); err != nil {
@@ -230,8 +235,8 @@ func (r *Reconciler) shape(ctx context.Context, v *view, object *v1.KuryrPortPoo
 	return nil
 }
 
-// count writes the status if it has changed. Where only counts have, it waits
-// until the last write is a moment ago: each pod changes them several times.
+// count writes the status if it has changed. A change of counts alone waits until StatusGap
+// after the last write: each pod changes the counts several times.
 func (r *Reconciler) count(ctx context.Context, v *view) (time.Time, error) {
 	status := r.status(v)
 	var last time.Time
@@ -269,27 +274,38 @@ func (r *Reconciler) conditions(v *view, s *v1.KuryrPortPoolStatus) {
 	put := func(kind string, is bool, reason, message string) {
 		kube.SetCondition(&s.Conditions, kind, is, reason, message, v.object.Generation, r.Now())
 	}
-	if v.failure == nil {
+	switch {
+	// The answer to an earlier process counts until the cloud answers this one.
+	case v.failure == nil && r.unanswered(v):
+	case v.failure == nil:
 		put(v1.ConditionReady, true, v1.ReasonReady, "The SDN gives the ports that are asked for.")
-	} else {
-		put(v1.ConditionReady, false, outcome.Reason(v.failure), outcome.Explain(v.failure, v.req.Node))
+	default:
+		put(v1.ConditionReady, false, outcome.Of(outcome.Port, v.failure).Reason, explain(v.failure, v))
 	}
 	r.roomConditions(v, put)
 	if s.WaitingPods > 0 || s.Recycling > 0 || v.state.InFlight > 0 {
-		put(v1.ConditionProgressing, true, "Working", "Ports are being made or taken back.")
+		put(v1.ConditionProgressing, true, "Working", "Kuryr is creating or returning ports.")
 	} else {
 		put(v1.ConditionProgressing, false, "Settled", "Every pod has its port.")
 	}
 }
 
-// lacksFree reports whether a pool has fewer free ports than it is to keep, or was
-// asked to have.
+// unanswered reports whether the pool lacks free ports, and the cloud has not answered this
+// process yet.
+func (r *Reconciler) unanswered(v *view) bool {
+	first := false
+	r.memory.with(v.req, func(p *poolMemory) { first = p.status.IsZero() })
+	return (first || v.state.InFlight > 0) && lacksFree(v) && meta.IsStatusConditionFalse(v.object.Status.Conditions, v1.ConditionReady)
+}
+
+// lacksFree reports whether a pool has fewer free ports than its minimum, or than its
+// annotation asks for.
 func lacksFree(v *view) bool {
 	return v.counts.Available < max(v.state.Levels.Min, v.state.Levels.Fill)
 }
 
-// roomConditions say whether there is room for the ports that the pool lacks,
-// and of what there is none.
+// roomConditions sets the conditions about quota and subnets: whether they have room for the
+// ports that the pool lacks.
 func (r *Reconciler) roomConditions(v *view, put func(kind string, is bool, reason, message string)) {
 	var scarce *sdn.QuotaError
 	if v.key != nil && lacksFree(v) {
@@ -303,18 +319,18 @@ func (r *Reconciler) roomConditions(v *view, put func(kind string, is bool, reas
 		{v1.ConditionSubnetExhausted, v1.ReasonSubnetExhausted, "No subnet lacks addresses.", true},
 	} {
 		switch {
-		case outcome.Reason(v.failure) == c.reason:
-			put(c.kind, true, c.reason, outcome.Explain(v.failure, v.req.Node))
+		case outcome.Of(outcome.Port, v.failure).Reason == c.reason:
+			put(c.kind, true, c.reason, explain(v.failure, v))
 		case scarce != nil && scarce.Scope.Subnet == c.subnet:
-			put(c.kind, true, v1.ReasonScarce, scarce.Text+". What is left is for pods: the pool is not refilled until there is more room")
+			put(c.kind, true, v1.ReasonScarce, scarce.Text+". Kuryr keeps the rest for pods, and does not refill the pool until there is more")
 		default:
 			put(c.kind, false, v1.ReasonReady, c.fine)
 		}
 	}
 }
 
-// sameConditions tells whether two lists say the same for a person in a hurry:
-// that work goes on comes and goes with each pod.
+// sameConditions reports whether two lists agree, apart from Progressing, which changes with
+// each pod.
 func sameConditions(a, b []metav1.Condition) bool {
 	for _, kind := range []string{v1.ConditionReady, v1.ConditionOverQuota, v1.ConditionSubnetExhausted} {
 		x, y := meta.FindStatusCondition(a, kind), meta.FindStatusCondition(b, kind)
@@ -325,8 +341,8 @@ func sameConditions(a, b []metav1.Condition) bool {
 	return true
 }
 
-// Metrics are summed over all pools, so that their number does not grow with
-// the nodes; a pool's own levels are in its KuryrPortPool.
+// The metrics are summed over all pools, so that their number does not grow with the nodes. A
+// pool's own counts are in its KuryrPortPool.
 var (
 	bindSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "kuryr_pod_bind_seconds",

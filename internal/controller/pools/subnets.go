@@ -6,6 +6,8 @@ package pools
 import (
 	"cmp"
 	"context"
+	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -19,41 +21,45 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// subnets knows what the pods' subnets are like by now. A port has the MTU, gateways and
-// routes of when it was made, and in a pool it may get old: those that are free are made
-// anew after a change. The SDN is asked now and then, and first some time after the
-// start: nothing waits for that.
+// subnets knows the current MTU, gateways and routes of the pods' subnets. A port keeps those
+// of the time when it was created, so free ports are replaced after a change. The SDN is asked
+// once a period, first a period after the start: no pod waits for that.
+//
+// Of the subnets that Kuryr makes, one for each namespace perhaps, the SDN is asked only if a port
+// differs from what the KuryrNetwork says. The SDN's answer decides, because a new port is made
+// from data that may be as old.
 type subnets struct {
-	cloud    sdn.Details // nil: nobody tells
+	cloud    sdn.Details // nil: changes are not seen
 	settings *settings.Live
 	every    time.Duration
 	changed  func(ctx context.Context) error // plans all pools
 
-	mu    sync.Mutex
-	known map[string]v1.VIF // see sdn.Details
+	mu       sync.Mutex
+	known    map[string]v1.VIF // see sdn.Details
+	suspects map[string]bool   // subnets of KuryrNetworks to read next time
 }
 
-// run looks until ctx ends.
+// run reads the subnets until ctx ends.
 func (s *subnets) run(ctx context.Context) error {
-	for s.cloud != nil && kube.Pause(ctx, s.every) {
-		if !s.look(ctx) {
-			continue
-		}
-		if err := s.changed(ctx); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "planning all pools after their subnets have changed")
-		}
+	if s.cloud == nil {
+		return nil
 	}
-	return nil
+	return kube.Every("subnets", func() time.Duration { return s.every }, func(ctx context.Context) error {
+		if !s.look(ctx) {
+			return nil
+		}
+		return s.changed(ctx)
+	}, nil)(ctx)
 }
 
-// look asks for all subnets, and reports whether one is not as it was known. Of one that
-// the SDN does not tell of nothing is known: its ports stay.
+// look reads the subnets, and reports whether one has changed. If the SDN has no answer for a
+// subnet, its ports stay.
 func (s *subnets) look(ctx context.Context) (changed bool) {
 	now := map[string]v1.VIF{}
-	for _, id := range s.settings.Load().Pods.AllSubnetIDs() {
+	for _, id := range append(s.settings.Rules().AllSubnetIDs(), s.suspected()...) {
 		vif, err := s.cloud.Details(ctx, id)
 		if err != nil {
-			ctrl.LoggerFrom(ctx).V(1).Info("could not ask what a subnet is like", "subnet", id, "error", err.Error())
+			ctrl.LoggerFrom(ctx).V(1).Info("cannot read a subnet", "subnet", id, "error", err.Error())
 			continue
 		}
 		now[id] = vif
@@ -65,41 +71,89 @@ func (s *subnets) look(ctx context.Context) (changed bool) {
 	return changed
 }
 
-// outdated reports whether a port that is made now would differ, as far as is known.
-func (s *subnets) outdated(vif *v1.VIF) bool {
+// suspected returns the suspects, and forgets them.
+func (s *subnets) suspected() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	ids := slices.Sorted(maps.Keys(s.suspects))
+	clear(s.suspects)
+	return ids
+}
+
+// outdated reports whether a new port would differ from this one, as far as is known. n is the
+// KuryrNetwork of the pool; nil: it has none.
+func (s *subnets) outdated(vif *v1.VIF, n *v1.KuryrNetwork) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	is, known := differs(vif, func(id string) (v1.VIF, bool) {
+		now, known := s.known[id]
+		return now, known
+	})
+	if known || n == nil || s.cloud == nil {
+		return is
+	}
+	if is, known := differs(vif, func(id string) (v1.VIF, bool) { return described(n, id) }); is && known {
+		for _, a := range vif.Addresses {
+			s.suspects[a.SubnetID] = true
+		}
+	}
+	return false
+}
+
+// differs compares what a port has of its subnets with what these say now. It returns false, false
+// if that is not known of each.
+func differs(vif *v1.VIF, of func(id string) (v1.VIF, bool)) (is, known bool) {
 	var mtu int32
 	var routes []v1.Route
 	seen := map[string]bool{}
 	for _, a := range vif.Addresses {
-		now, known := s.known[a.SubnetID]
+		now, known := of(a.SubnetID)
 		if !known {
-			return false
+			return false, false
 		}
-		is := now.Addresses[0]
-		if is.IP = a.IP; is != a {
-			return true
+		address := now.Addresses[0]
+		if address.IP = a.IP; address != a {
+			return true, true
 		}
 		if mtu = now.MTU; !seen[a.SubnetID] {
 			routes = append(routes, now.Routes...)
 		}
 		seen[a.SubnetID] = true
 	}
-	return mtu != vif.MTU || !slices.Equal(inOrder(routes), inOrder(vif.Routes))
+	return mtu != vif.MTU || !slices.Equal(inOrder(routes), inOrder(vif.Routes)), true
 }
 
-// elsewhere reports whether a port has an address of a subnet that ports of the pool get
-// none of any more: it was taken out of an entry of pods.subnetIDs that is a list.
+// described returns what a KuryrNetwork says of a subnet that Kuryr has made.
+func described(n *v1.KuryrNetwork, id string) (vif v1.VIF, known bool) {
+	i := slices.IndexFunc(n.Status.Subnets, func(s v1.NetworkSubnetStatus) bool { return s.ID == id })
+	if i < 0 || n.Status.MTU == 0 || len(n.Spec.SubnetIDs) > 0 {
+		return v1.VIF{}, false
+	}
+	s := &n.Status.Subnets[i]
+	prefix, err := netip.ParsePrefix(s.CIDR)
+	if err != nil {
+		return v1.VIF{}, false
+	}
+	vif = v1.VIF{MTU: n.Status.MTU, Addresses: []v1.Address{{SubnetID: id, PrefixLength: int32(prefix.Bits()), Gateway: s.Gateway}}}
+	for _, r := range n.Spec.Routes {
+		if to, err := netip.ParsePrefix(r.Destination); err == nil && to.Addr().Is4() == prefix.Addr().Is4() {
+			vif.Routes = append(vif.Routes, r)
+		}
+	}
+	return vif, true
+}
+
+// elsewhere reports whether a port has an address of a subnet from which new ports of the pool
+// get none: the subnet was removed from a list in pods.subnetIDs.
 func (v *view) elsewhere(vif *v1.VIF) bool {
 	return slices.ContainsFunc(vif.Addresses, func(a v1.Address) bool {
 		return a.SubnetID != "" && !slices.ContainsFunc(v.key.SubnetIDs, func(id string) bool {
-			return id == a.SubnetID || slices.Contains(v.site.Rules.Pods.MoreSubnetIDs[id], a.SubnetID)
+			return id == a.SubnetID || slices.Contains(v.more[id], a.SubnetID)
 		})
 	})
 }
 
-// inOrder sorts routes: their order says nothing.
+// inOrder sorts routes: their order does not matter.
 func inOrder(routes []v1.Route) []v1.Route {
 	out := slices.Clone(routes)
 	slices.SortFunc(out, func(a, b v1.Route) int {

@@ -5,6 +5,7 @@ package pools
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -27,16 +28,18 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
 
-// poolWorkers is how many pools are planned at once. Most of a reconcile is
-// waiting for the API server; with fewer, pools would wait for each other's.
+// poolWorkers is the number of pools that are planned at once. A reconcile mostly waits
+// for the API server; with fewer workers pools would wait for each other.
 const poolWorkers = 64
 
-// Setup adds the reconciler, what finds the ports of virtual machines, and what follows
-// the settings and the pods' subnets.
+// Setup adds the reconciler, the search for the ports of virtual machines, the reports to pods that
+// wait for a network, and the loops that follow the settings and the pods' subnets.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	c := mgr.GetCache()
-	if err := r.sites.Parents.Setup(mgr); err != nil {
-		return err
+	for _, part := range []interface{ Setup(ctrl.Manager) error }{r.sites.ParentPorts, r.sites.Waiting} {
+		if err := part.Setup(mgr); err != nil {
+			return err
+		}
 	}
 	for _, run := range []func(context.Context) error{r.follow, r.subnets.run} {
 		if err := mgr.Add(kube.Leading(run)); err != nil {
@@ -60,16 +63,16 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// relabelled lets pass that an object is there with these labels, and that it is
-// not any more.
+// relabelled passes creations, deletions and changes of labels and of the annotations that choose a
+// network: the cache has no others.
 var relabelled = predicate.TypedFuncs[*metav1.PartialObjectMetadata]{
 	UpdateFunc: func(e event.TypedUpdateEvent[*metav1.PartialObjectMetadata]) bool {
-		return !maps.Equal(e.ObjectOld.Labels, e.ObjectNew.Labels)
+		return !maps.Equal(e.ObjectOld.Labels, e.ObjectNew.Labels) || !maps.Equal(e.ObjectOld.Annotations, e.ObjectNew.Annotations)
 	},
 }
 
-// podMoved reports whether what a plan looks at has changed. kubelet writes a
-// pod's status a dozen times in its life.
+// podMoved reports whether a change of a pod matters to a plan. kubelet writes a pod's
+// status a dozen times in its life.
 func (r *Reconciler) podMoved(e event.TypedUpdateEvent[*corev1.Pod]) bool {
 	a, b := e.ObjectOld, e.ObjectNew
 	return a.UID != b.UID || a.Spec.NodeName != b.Spec.NodeName || pool.Finished(a) != pool.Finished(b) ||
@@ -77,22 +80,22 @@ func (r *Reconciler) podMoved(e event.TypedUpdateEvent[*corev1.Pod]) bool {
 		r.Settings.Rules().ByPod && !maps.Equal(a.Labels, b.Labels)
 }
 
-// ofPod is the pool that the pod's port comes from, and those of its node that
-// have a port of it: after a change of settings or labels that may be another.
+// ofPod returns the pool that the pod's port comes from, and the pools of its node that have a
+// port of the pod. After a change of settings or labels these differ.
 func (r *Reconciler) ofPod(ctx context.Context, pod *corev1.Pod) []pool.Ref {
 	if pod.Spec.HostNetwork || pod.Spec.NodeName == "" {
 		return nil
 	}
 	s, err := r.sites.On(ctx, pod.Spec.NodeName)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "looking where the port of a pod comes from", "namespace", pod.Namespace, "pod", pod.Name)
+		ctrl.LoggerFrom(ctx).Error(err, "cannot find the pool of a pod", "namespace", pod.Namespace, "pod", pod.Name)
 		return nil
 	}
-	// Of a pod that was deleted at once the event does not say that it is gone.
+	// The event of a pod that was deleted at once does not say that the pod is gone.
 	out := r.wanted(ctx, s, pod)
 	ports, err := kube.PortsOn(ctx, r.client, pod.Spec.NodeName)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "looking for the port of a pod", "namespace", pod.Namespace, "pod", pod.Name)
+		ctrl.LoggerFrom(ctx).Error(err, "cannot find the port of a pod", "namespace", pod.Namespace, "pod", pod.Name)
 	}
 	for i := range ports {
 		if ref := ports[i].Spec.PodRef; ref != nil && ref.UID == pod.UID {
@@ -102,23 +105,27 @@ func (r *Reconciler) ofPod(ctx context.Context, pod *corev1.Pod) []pool.Ref {
 	return out
 }
 
-// wanted is the pool that the pod's port is to come from. If the machine that
-// its node is is not known, that is looked for, and what it says plans the pool.
+// wanted returns the pool that the pod's port comes from. If the parent port of the node is not
+// known, it starts a search, which requeues the pool.
 func (r *Reconciler) wanted(ctx context.Context, s *sites.Site, pod *corev1.Pod) []pool.Ref {
-	if s.Blind {
+	if s.ParentUnknown {
 		if pool.Wants(pod) {
-			r.sites.Parents.Want(s.Name)
+			r.sites.ParentPorts.Find(s.Name)
 		}
 		return nil
 	}
 	return r.home(ctx, s, pod.Namespace)
 }
 
-// home is the pool on s that the pods of a namespace have their ports of.
+// home returns the pool on s for the pods of a namespace. If the namespace's network gives no ports,
+// it has the pods told; a change of the network requeues the pool.
 func (r *Reconciler) home(ctx context.Context, s *sites.Site, namespace string) []pool.Ref {
-	req, ok, err := s.Request(ctx, namespace)
+	req, ok, err := s.Pool(ctx, namespace)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "looking where the ports of pods come from", "node", s.Name, "namespace", namespace)
+		ctrl.LoggerFrom(ctx).Error(err, "cannot find the pools of pods", "node", s.Name, "namespace", namespace)
+	}
+	if s.Waits(namespace) {
+		r.sites.Waiting.Tell(namespace)
 	}
 	if err != nil || !ok {
 		return nil
@@ -138,13 +145,12 @@ func with(list []pool.Ref, more ...pool.Ref) []pool.Ref {
 	return list
 }
 
-// ofPort is the port's pool, and the one that its pod would have a port of
-// next: with the port gone, the pod waits there.
+// ofPort returns the port's pool, and the pool in which the pod would wait without the port.
 func (r *Reconciler) ofPort(ctx context.Context, port *v1.KuryrPort) []pool.Ref {
 	out := []pool.Ref{{Pool: port.Spec.Pool, Node: port.Spec.NodeName}}
 	s, err := r.sites.On(ctx, port.Spec.NodeName)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "looking where the port of a pod comes from", "node", port.Spec.NodeName)
+		ctrl.LoggerFrom(ctx).Error(err, "cannot find the pool of a pod", "node", port.Spec.NodeName)
 		return out
 	}
 	if ref := port.Spec.PodRef; ref != nil {
@@ -163,37 +169,69 @@ func ofPool(_ context.Context, p *v1.KuryrPortPool) []pool.Ref {
 func (r *Reconciler) ofNode(ctx context.Context, node *corev1.Node) []pool.Ref {
 	out, err := r.onNode(ctx, node.Name)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "looking for the pools of a node", "node", node.Name)
+		ctrl.LoggerFrom(ctx).Error(err, "cannot find the pools of a node", "node", node.Name)
 	}
 	return out
 }
 
-// ofNamespace is the pools that a namespace's labels may matter to: on each node with pods
-// of it those that these have their ports of, or are to, and where it has a pool of its
-// own, or is to have one before its first pod. It does not look at other namespaces:
-// there is an event for each, and for each of them at the start.
+// ofNamespace returns the pools that a namespace's labels, annotations and network may concern.
 func (r *Reconciler) ofNamespace(ctx context.Context, ns *metav1.PartialObjectMetadata) []pool.Ref {
-	if !r.Settings.Rules().ByNamespace {
+	if rules := r.Settings.Rules(); !rules.ByNamespace && !rules.NetworksByNamespace {
 		return nil
 	}
-	used, err := r.nodesWith(ctx, ns.Name)
+	out, err := r.poolsFor(ctx, ns.Name)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "looking for the nodes of a namespace", "namespace", ns.Name)
+		ctrl.LoggerFrom(ctx).Error(err, "cannot find all pools of a namespace", "namespace", ns.Name)
 	}
-	nodes, err := r.nodes(ctx)
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "looking for the nodes of a namespace", "namespace", ns.Name)
-	}
-	found := map[pool.Ref]bool{}
-	for _, node := range nodes {
-		if err := r.ofNamespaceOn(ctx, ns.Name, node, used[node], found); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "looking for the pools of a namespace", "namespace", ns.Name, "node", node)
-		}
-	}
-	return slices.SortedFunc(maps.Keys(found), pool.Ref.Compare)
+	return out
 }
 
-// ofNamespaceOn is ofNamespace of one node; used is that there are pods of it.
+// poolsFor returns the pools of a namespace: its own ones that have an object, and the current and
+// the wanted pools of its pods on each node. They include those that are filled before the first
+// pod. It leaves out other namespaces: each has an event of its own, also at the start. With an
+// error it returns those that it has found.
+func (r *Reconciler) poolsFor(ctx context.Context, namespace string) ([]pool.Ref, error) {
+	found := map[pool.Ref]bool{}
+	list, failed := kube.PoolsOf(ctx, r.client, namespace)
+	for i := range list {
+		found[pool.Ref{Pool: list[i].Name, Node: list[i].Spec.Key.NodeName}] = true
+	}
+	used, err := r.nodesWith(ctx, namespace)
+	failed = errors.Join(failed, err)
+	nodes := slices.Sorted(maps.Keys(used))
+	if rules := r.Settings.Rules(); rules.ByNamespace || rules.Pools.WarmUp.Namespaces {
+		nodes, err = r.nodes(ctx)
+		failed = errors.Join(failed, err)
+	}
+	for _, node := range nodes {
+		failed = errors.Join(failed, r.ofNamespaceOn(ctx, namespace, node, used[node], found))
+	}
+	return slices.SortedFunc(maps.Keys(found), pool.Ref.Compare), failed
+}
+
+// requeueNamespace plans the pools of a namespace after a change of its network. Without a name it
+// plans those of all namespaces that have an object: pods of others that wait have events.
+func (r *Reconciler) requeueNamespace(ctx context.Context, namespace string) error {
+	if namespace != "" {
+		list, err := r.poolsFor(ctx, namespace)
+		for _, req := range list {
+			r.Queue.Add(req)
+		}
+		return err
+	}
+	var list v1.KuryrPortPoolList
+	if err := r.client.List(ctx, &list, kube.ReadOnly); err != nil {
+		return fmt.Errorf("listing KuryrPortPools: %w", err)
+	}
+	for i := range list.Items {
+		if key := &list.Items[i].Spec.Key; key.Namespace != "" {
+			r.Queue.Add(pool.Ref{Pool: list.Items[i].Name, Node: key.NodeName})
+		}
+	}
+	return nil
+}
+
+// ofNamespaceOn is poolsFor for one node; used says that the node has pods of the namespace.
 func (r *Reconciler) ofNamespaceOn(ctx context.Context, namespace, node string, used bool, found map[pool.Ref]bool) error {
 	s, err := r.sites.On(ctx, node)
 	if err != nil {
@@ -203,9 +241,12 @@ func (r *Reconciler) ofNamespaceOn(ctx context.Context, namespace, node string, 
 	if err != nil {
 		return err
 	}
+	if used && s.Waits(namespace) {
+		r.sites.Waiting.Tell(namespace)
+	}
 	warm := own != "" && s.Warm(own)
-	if s.Blind && (used || warm) {
-		r.sites.Parents.Want(node)
+	if s.ParentUnknown && (used || warm) {
+		r.sites.ParentPorts.Find(node)
 	}
 	if key, ok := s.Key(namespace); ok {
 		req := pool.Ref{Pool: pool.Name(key), Node: node}
@@ -256,8 +297,9 @@ func (r *Reconciler) nodes(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// onNode is all pools of a node: those that are, those of its ports, that of the
-// node itself, those that its pods are to have ports of, and those to be warmed up.
+// onNode returns all pools of a node. These are the pools with an object, those of the node's
+// ports, and the node's own pool. They are also the pools from which its pods get ports, and
+// those that are filled before their first pod.
 func (r *Reconciler) onNode(ctx context.Context, node string) ([]pool.Ref, error) {
 	found := map[pool.Ref]bool{}
 	list, err := kube.PoolsOn(ctx, r.client, node)
@@ -279,14 +321,14 @@ func (r *Reconciler) onNode(ctx context.Context, node string) ([]pool.Ref, error
 		return nil, err
 	}
 	if s.Node == nil {
-		r.sites.Parents.Gone(node)
+		r.sites.ParentPorts.Gone(node)
 	} else if err := r.toBe(ctx, s, found); err != nil {
 		return nil, err
 	}
 	return slices.SortedFunc(maps.Keys(found), pool.Ref.Compare), nil
 }
 
-// toBe adds the pools on s that there is a reason for.
+// toBe adds the pools that s should have.
 func (r *Reconciler) toBe(ctx context.Context, s *sites.Site, found map[pool.Ref]bool) error {
 	pods, err := kube.PodsOn(ctx, r.client, s.Name)
 	if err != nil {
@@ -298,7 +340,7 @@ func (r *Reconciler) toBe(ctx context.Context, s *sites.Site, found map[pool.Ref
 			names[pods[i].Namespace] = true
 		}
 	}
-	warm := s.Rules.ByNamespace && s.Rules.Pools.WarmUp.Namespaces && kube.NodeJoined(s.Node)
+	warm := (s.Rules.ByNamespace || s.Rules.NetworksByNamespace) && s.Rules.Pools.WarmUp.Namespaces && kube.NodeJoined(s.Node)
 	if warm {
 		all, err := r.namespaces(ctx)
 		if err != nil {
@@ -308,8 +350,8 @@ func (r *Reconciler) toBe(ctx context.Context, s *sites.Site, found map[pool.Ref
 			names[name] = true
 		}
 	}
-	if s.Blind && (len(names) > 0 || s.Warm("")) {
-		r.sites.Parents.Want(s.Name)
+	if s.ParentUnknown && (len(names) > 0 || s.Warm("")) {
+		r.sites.ParentPorts.Find(s.Name)
 	}
 	if key, ok := s.Key(""); ok {
 		found[pool.Ref{Pool: pool.Name(key), Node: s.Name}] = true
@@ -322,37 +364,29 @@ func (r *Reconciler) toBe(ctx context.Context, s *sites.Site, found map[pool.Ref
 	return nil
 }
 
-// wakeNode plans all pools of a node.
-func (r *Reconciler) wakeNode(ctx context.Context, node string) {
+// requeueNode plans all pools of a node.
+func (r *Reconciler) requeueNode(ctx context.Context, node string) {
 	list, err := r.onNode(ctx, node)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "looking for the pools of a node", "node", node)
+		ctrl.LoggerFrom(ctx).Error(err, "cannot find the pools of a node", "node", node)
 	}
 	for _, req := range list {
 		r.Queue.Add(req)
 	}
 }
 
-// follow plans everything anew when the settings change.
-func (r *Reconciler) follow(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-r.changed:
-		}
-		r.Supply.Forgive()
-		r.memory.forgive()
-		r.sites.Parents.Forgive()
-		r.Followed()
-		ctrl.LoggerFrom(ctx).Info("settings changed, planning all pools")
-		if err := r.wakeAll(ctx); err != nil {
-			return err
-		}
-	}
+// planAll plans all pools anew after the settings have changed.
+func (r *Reconciler) planAll(ctx context.Context) error {
+	r.Supply.ResetBackoff()
+	r.memory.forgetTold()
+	r.sites.ParentPorts.ResetBackoff()
+	r.sites.Waiting.Again()
+	r.Followed()
+	ctrl.LoggerFrom(ctx).Info("settings changed, planning all pools")
+	return r.requeueAll(ctx)
 }
 
-func (r *Reconciler) wakeAll(ctx context.Context) error {
+func (r *Reconciler) requeueAll(ctx context.Context) error {
 	var list v1.KuryrPortPoolList
 	if err := r.client.List(ctx, &list, kube.ReadOnly); err != nil {
 		return fmt.Errorf("listing KuryrPortPools: %w", err)
@@ -365,7 +399,7 @@ func (r *Reconciler) wakeAll(ctx context.Context) error {
 		return err
 	}
 	for _, node := range nodes {
-		r.wakeNode(ctx, node)
+		r.requeueNode(ctx, node)
 	}
 	return nil
 }

@@ -25,23 +25,23 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// writers is how many objects of a pool are written at once.
+// writers is the number of a pool's objects that are written at once.
 const writers = 16
 
-// claimAgain is how long a pool leaves a pod to another that gives it a port.
+// claimAgain is the time until a pool checks a pod again that another pool has claimed.
 const claimAgain = time.Second
 
-// write carries out what a plan changes of objects. One that cannot be written
-// keeps no other from being written; a conflict is the last thing to report.
+// write writes the objects that a plan changes. A failed write does not stop the others.
+// Conflicts are returned only if no other error occurred.
 //
-// Specs are written as merge patches that carry the resource version, not by
-// server-side apply: a claim that was lost to somebody else has to fail, and
-// apply could not take out a security group that somebody added to the set.
+// Specs are written as merge patches that carry the resource version, not by server-side apply.
+// If two writers give away one port, one of them has to fail. An apply also could not remove a
+// security group that another writer has added.
 func (r *Reconciler) write(ctx context.Context, v *view, a *pool.Actions) error {
 	if err := r.reserve(ctx, v, a); err != nil {
 		return err
 	}
-	if v.outrun { // nobody tells of a claim that ends without a port
+	if v.claimedElsewhere { // no event reports the end of a claim without a port
 		a.Wake = outcome.Earlier(a.Wake, r.Now().Add(claimAgain))
 	}
 	var g errgroup.Group
@@ -85,9 +85,9 @@ func (r *Reconciler) write(ctx context.Context, v *view, a *pool.Actions) error 
 	return nil
 }
 
-// reserve claims the pods that are to get ports, and takes out of the plan those
-// that another pool gives a port or has given one since the plan was made. A claim
-// ends when the cache shows the port, so who has the claim and then looks sees it.
+// reserve claims the pods that get ports. It removes from the plan the pods that another pool
+// has claimed, or has given a port since the plan was made. A claim ends when the cache shows
+// the port, so a pool that first claims and then reads the cache sees that port.
 func (r *Reconciler) reserve(ctx context.Context, v *view, a *pool.Actions) error {
 	claimed := map[v1.Claim]bool{}
 	theirs := func(b pool.Binding) bool {
@@ -96,7 +96,7 @@ func (r *Reconciler) reserve(ctx context.Context, v *view, a *pool.Actions) erro
 		}
 		mine := r.memory.claim(b.Pod.Claim(), v.req)
 		claimed[b.Pod.Claim()] = mine
-		v.outrun = v.outrun || !mine
+		v.claimedElsewhere = v.claimedElsewhere || !mine
 		return !mine
 	}
 	a.Bind, a.Adopt = slices.DeleteFunc(a.Bind, theirs), slices.DeleteFunc(a.Adopt, theirs)
@@ -136,11 +136,11 @@ func (r *Reconciler) bind(ctx context.Context, v *view, b pool.Binding) error {
 	return nil
 }
 
-// adopt makes the object of a port that arrived, bound from the start if a pod
-// has waited for it. Its finalizer is there from the start, too.
+// adopt creates the object of an unrecorded port, with its finalizer, and bound if a pod waits
+// for it.
 func (r *Reconciler) adopt(ctx context.Context, v *view, b pool.Binding) error {
 	claim := b.Pod.Claim()
-	from := v.arrived[b.Port].Port
+	from := v.unrecorded[b.Port].Port
 	if err := r.asKeyed(ctx, v, &from); err != nil {
 		r.memory.unclaim(claim)
 		return err
@@ -160,7 +160,7 @@ func (r *Reconciler) adopt(ctx context.Context, v *view, b pool.Binding) error {
 		return r.refuse(v, &from, err)
 	}
 	if err != nil {
-		r.memory.doubts(v.req, b.Port, claim)
+		r.memory.expectUnsure(v.req, b.Port, claim)
 		return fmt.Errorf("creating KuryrPort %s: %w", b.Port, err)
 	}
 	r.wrote(v.req, b.Port, write{version: port.ResourceVersion, claim: claim})
@@ -170,9 +170,9 @@ func (r *Reconciler) adopt(ctx context.Context, v *view, b pool.Binding) error {
 	return nil
 }
 
-// refuse gives up a port that cannot be written down, as one without an address.
+// refuse gives up a port whose object the API server refuses, such as one without an address.
 func (r *Reconciler) refuse(v *view, port *sdn.Port, err error) error {
-	err = fmt.Errorf("writing down port %s: %w: %w", port.ID, sdn.ErrInvalid, err)
+	err = fmt.Errorf("recording port %s: %w: %w", port.ID, sdn.ErrInvalid, err)
 	r.Supply.Failed(v.req, err)
 	r.Supply.Discard(v.req, []string{port.ID})
 	return nil
@@ -183,22 +183,22 @@ func (r *Reconciler) bound(ctx context.Context, v *view, b pool.Binding) {
 	r.memory.with(v.req, func(p *poolMemory) {
 		since = p.seen[b.Pod.Claim()]
 		p.known[b.Pod.UID] = true
-		delete(p.told, b.Pod.Claim())
+		delete(p.reported, b.Pod.Claim())
 	})
 	took := r.Now().Sub(since)
 	bindSeconds.Observe(took.Seconds())
 	ctrl.LoggerFrom(ctx).V(1).Info("bound port", "port", b.Port, "namespace", b.Pod.Namespace, "pod", b.Pod.Name, "uid", b.Pod.UID, "took", took.String())
 }
 
-// recycle takes a port from a pod that needs it no more, for the next. It keeps the
-// groups of a rule if the SDN is known to have them: the next pod may be of the same rule.
+// recycle takes a port from a pod that does not need it any more. The port keeps the groups of
+// a rule if the SDN has them: the next pod may match the same rule.
 func (r *Reconciler) recycle(ctx context.Context, v *view, name string) error {
 	err := r.patch(ctx, v, name, v1.Claim{}, func(port *v1.KuryrPort) {
 		port.Spec.PodRef = nil
-		settled, own := port.Grouped(), group.Without(port.Spec.SecurityGroupIDs, group.MemberGroups(port))
+		applied, own := port.Grouped(), group.Without(port.Spec.SecurityGroupIDs, group.MemberGroups(port))
 		group.SetMemberGroups(port, nil)
 		switch {
-		case settled && v.ruled(own):
+		case applied && v.ruled(own):
 			port.Spec.SecurityGroupIDs = own
 		case v.key != nil:
 			port.Spec.SecurityGroupIDs = v.key.SecurityGroupIDs
@@ -210,13 +210,13 @@ func (r *Reconciler) recycle(ctx context.Context, v *view, name string) error {
 		kube.Label(port, v1.PortRecycling)
 	})
 	if err != nil {
-		return fmt.Errorf("taking KuryrPort %s back: %w", name, err)
+		return fmt.Errorf("returning KuryrPort %s to its pool: %w", name, err)
 	}
 	return nil
 }
 
-// repair writes the security groups that are to be, over what somebody wrote
-// there, or what the pod had under other labels or settings.
+// repair writes the wanted security groups. It replaces those that another writer, or earlier
+// labels or settings, have left.
 func (r *Reconciler) repair(ctx context.Context, v *view, name string) error {
 	groups, known := v.groups[name]
 	if !known {
@@ -225,7 +225,7 @@ func (r *Reconciler) repair(ctx context.Context, v *view, name string) error {
 	ctrl.LoggerFrom(ctx).Info("changing security groups of KuryrPort", "port", name, "groups", groups)
 	err := r.patch(ctx, v, name, v1.Claim{}, func(port *v1.KuryrPort) {
 		port.Spec.SecurityGroupIDs = groups
-		group.SetMemberGroups(port, v.grants[name])
+		group.SetMemberGroups(port, v.memberGroups[name])
 	})
 	if err != nil {
 		return fmt.Errorf("changing security groups of KuryrPort %s: %w", name, err)
@@ -233,40 +233,41 @@ func (r *Reconciler) repair(ctx context.Context, v *view, name string) error {
 	return nil
 }
 
-// delete deletes the object; its finalizer sees to the port.
+// delete deletes the object. Package ports deletes the port before it removes the finalizer.
 func (r *Reconciler) delete(ctx context.Context, v *view, name string) error {
 	port := v.ports[name]
 	err := r.client.Delete(ctx, port.DeepCopy(), client.Preconditions{UID: &port.UID, ResourceVersion: &port.ResourceVersion})
 	if err = kube.Lost(err); err != nil {
-		r.memory.doubts(v.req, name, v1.Claim{})
+		r.memory.expectUnsure(v.req, name, v1.Claim{})
 		return fmt.Errorf("deleting KuryrPort %s: %w", name, err)
 	}
 	r.wrote(v.req, name, write{})
 	return nil
 }
 
-// wrote expects the cache to show a write of a KuryrPort. It is expected before it is
-// no arrival any more, so that the port is always one of the two: see writing.
+// wrote has the pool wait until the cache shows a write of a KuryrPort. Only after that call
+// supply forgets the unrecorded port, so the collector always finds the port in one of the two:
+// see Writing.
 func (r *Reconciler) wrote(req pool.Ref, name string, w write) {
 	r.memory.wrote(req, name, w)
 	r.Supply.Recorded(req, name)
 }
 
-// patch changes a KuryrPort, if it still is as planned with.
+// patch changes a KuryrPort, if its version is still that of the plan.
 func (r *Reconciler) patch(ctx context.Context, v *view, name string, of v1.Claim, change func(*v1.KuryrPort)) error {
 	old := v.ports[name]
 	port := old.DeepCopy()
 	change(port)
 	if err := r.client.Patch(ctx, port, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), kube.OwnerPool); err != nil {
-		r.memory.doubts(v.req, name, of)
+		r.memory.expectUnsure(v.req, name, of)
 		return err
 	}
 	r.wrote(v.req, name, write{version: port.ResourceVersion, claim: of})
 	return nil
 }
 
-// home returns the pool of a port that arrived: one looked up may be of older
-// settings than v's.
+// home returns the pool of an unrecorded port. A port that was looked up may belong to a pool
+// of earlier settings.
 func (v *view) home(port *sdn.Port) string {
 	if port.Owner.Kind == sdn.KindPool && port.Owner.Name != "" {
 		return port.Owner.Name
@@ -274,30 +275,32 @@ func (v *view) home(port *sdn.Port) string {
 	return v.req.Pool
 }
 
-// asKeyed gives port the type and the order of addresses that its pool's key says. The
-// SDN knows only its own, which a port that was looked up has. Of a pool that has no
-// object any more nothing but the SDN's word is left.
+// asKeyed gives a port the VIF type and the order of addresses of its pool's key. A port that
+// was looked up has those of the SDN, and keeps them if its pool has no object.
 func (r *Reconciler) asKeyed(ctx context.Context, v *view, port *sdn.Port) error {
-	key := v.key
+	key, more := v.key, v.more
 	if name := v.home(port); name != v.req.Pool {
 		var object v1.KuryrPortPool
 		err := r.client.Get(ctx, client.ObjectKey{Name: name}, &object, kube.ReadOnly)
 		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("reading KuryrPortPool %s, whose port %s is: %w", name, port.ID, err)
+			return fmt.Errorf("reading KuryrPortPool %s of port %s: %w", name, port.ID, err)
 		}
 		key = &object.Spec.Key
+		if more, err = r.further.More(ctx, key.SubnetIDs); err != nil {
+			return err
+		}
 	}
 	if key == nil {
 		return nil
 	}
-	port.Arrange(key.SubnetIDs, v.site.Rules.Pods.MoreSubnetIDs)
+	port.Arrange(key.SubnetIDs, more)
 	if key.VIFType != "" {
 		port.VIF.Type = key.VIFType
 	}
 	return nil
 }
 
-// spec is the KuryrPort's spec of a port that arrived.
+// spec returns the KuryrPort's spec of an unrecorded port.
 func (v *view) spec(port *sdn.Port, ref *v1.PodReference) v1.KuryrPortSpec {
 	return v1.KuryrPortSpec{
 		Pool: v.home(port), NodeName: v.req.Node, ProjectID: port.ProjectID, NetworkID: port.NetworkID,

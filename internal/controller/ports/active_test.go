@@ -9,9 +9,9 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
-// A subport is on its trunk whether a pod has it or not: the SDN is asked for a
-// free one, too, and pods need not wait for that later. Of the other types a free
-// port's traffic passes nowhere.
+// A subport is on its trunk whether a pod has it or not. So the SDN is asked for a free
+// subport, too, and pods need not wait for that later. With the other types a free port passes
+// no traffic.
 func TestActiveOfEachType(t *testing.T) {
 	attached := &v1.Attachment{ContainerID: "c", Interface: "eth0"}
 	for _, c := range []struct {

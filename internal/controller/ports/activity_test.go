@@ -17,7 +17,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// waits is an SDN that is asked which ports are active, and no more.
+// waits is an SDN that only answers which ports are active.
 type waits struct {
 	sdn.Ports
 	mu     sync.Mutex
@@ -38,7 +38,7 @@ func (w *waits) States(_ context.Context, ids []string) (map[string]sdn.PortStat
 	return states, nil
 }
 
-// set makes ports active, and returns what was asked before.
+// set makes ports active, and returns the ports that were asked about before.
 func (w *waits) set(active ...string) (calls int, named []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -47,8 +47,8 @@ func (w *waits) set(active ...string) (calls int, named []string) {
 	return calls, named
 }
 
-// TestActivityIsAskedForLessAndLess: a port that never becomes active costs a request
-// now and then, also while others come and go, and does not make the next one wait.
+// TestActivityIsAskedForLessAndLess: a port that never becomes active costs a request now and
+// then, also while other ports come and go. It does not make the next port wait.
 func TestActivityIsAskedForLessAndLess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

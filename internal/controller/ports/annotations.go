@@ -26,8 +26,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
 
-// annotations writes on each pod which KuryrPort it has. Nothing waits for it,
-// but for a KuryrPort deleted by hand.
+// annotations writes on each pod the KuryrPort that it has. Only one thing waits for that: the
+// deletion of a KuryrPort by a person.
 type annotations struct {
 	client  client.Client
 	backoff outcome.Backoff
@@ -39,8 +39,8 @@ func (r *annotations) setup(mgr ctrl.Manager) error {
 			MaxConcurrentReconciles: 4, RateLimiter: outcome.Limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
 		}).
 		For(&corev1.Pod{}, builder.WithPredicates(predicate.Funcs{
-			// The cache of a new leader may show a port before its pod, or before
-			// that is scheduled.
+			// The cache of a new leader may have a port before its pod, or before the pod is
+			// scheduled.
 			CreateFunc: func(e event.CreateEvent) bool { return nodeOf(e.Object) != "" },
 			UpdateFunc: func(e event.UpdateEvent) bool {
 				return kube.Annotation(e.ObjectOld) != kube.Annotation(e.ObjectNew) || nodeOf(e.ObjectOld) != nodeOf(e.ObjectNew)
@@ -48,8 +48,8 @@ func (r *annotations) setup(mgr ctrl.Manager) error {
 			DeleteFunc: func(event.DeleteEvent) bool { return false },
 		})).
 		Watches(&v1.KuryrPort{}, handler.EnqueueRequestsFromMapFunc(holderOf), builder.WithPredicates(predicate.Funcs{
-			// The spec alone says which pod has the port: what the status tells of a
-			// pod's start would make the same annotation again while the cache is old.
+			// Only the spec says which pod has the port. An update of the status would write
+			// the same annotation again while the cache is late.
 			UpdateFunc: func(e event.UpdateEvent) bool { return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() },
 		})).
 		Complete(r)
@@ -65,8 +65,8 @@ func holderOf(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}}}
 }
 
-// Reconcile writes the annotation of one pod if it is another than it should
-// be. One of a pod that has no KuryrPort stays: it may name a port to be put back.
+// Reconcile writes the annotation of one pod if it differs. The annotation of a pod without a
+// KuryrPort stays: it may name a port that gets its object again.
 func (r *annotations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var pod corev1.Pod
 	if err := r.client.Get(ctx, req.NamespacedName, &pod, kube.ReadOnly); err != nil {
@@ -92,8 +92,8 @@ func (r *annotations) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 	return ctrl.Result{}, r.apply(ctx, &pod, want)
 }
 
-// apply writes by the status subresource, as may who cannot change a pod's spec: else the
-// controller's token would do to run anything anywhere.
+// apply writes by the status subresource, so the controller needs no right to change the spec
+// of pods. With that right its token could run any image on any node.
 func (r *annotations) apply(ctx context.Context, pod *corev1.Pod, want string) error {
 	u := &unstructured.Unstructured{Object: map[string]any{}}
 	u.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
@@ -102,7 +102,8 @@ func (r *annotations) apply(ctx context.Context, pod *corev1.Pod, want string) e
 	u.SetUID(pod.UID) // not another pod of that name, nor a new one
 	u.SetAnnotations(map[string]string{v1.VIFAnnotation: want})
 	err := r.client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), kube.OwnerAnnotation, client.ForceOwnership)
-	if err = kube.Lost(err); err != nil && !apierrors.IsConflict(err) { // another UID: it is gone
+	// A conflict means another UID: the pod is gone.
+	if err = kube.Lost(err); err != nil && !apierrors.IsConflict(err) {
 		return fmt.Errorf("annotating pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil

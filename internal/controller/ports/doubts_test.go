@@ -15,10 +15,9 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// Groups whose writing ended with an error, which may hide that they were written,
-// are written again, also if meanwhile those are wanted that the status tells of.
-// So are groups that may have been others since the status was written; that a pod
-// got the port costs no call.
+// Groups whose write ended with an error may have been written. They are written again, even if
+// the wanted groups are meanwhile those of the status. So are groups that may have differed
+// since the status was written. Binding the port costs no request.
 func TestGroupsAreWrittenAgainAfterAnErrorOfUnknownEffect(t *testing.T) {
 	for _, c := range []struct {
 		reason        string
@@ -49,8 +48,8 @@ func TestGroupsAreWrittenAgainAfterAnErrorOfUnknownEffect(t *testing.T) {
 	}
 }
 
-// A refusal says that nothing was changed by it, and not what was before: where that
-// was not known, the status tells of no groups any more.
+// A refusal says that the request changed nothing, and not what the groups were before. If they
+// were not known before, the status lists no groups any more.
 func TestRefusalEndsNoDoubt(t *testing.T) {
 	for _, c := range []struct {
 		reason   string
@@ -76,8 +75,8 @@ func TestRefusalEndsNoDoubt(t *testing.T) {
 	}
 }
 
-// A name that could not be written is written with the next try: that the port is bound,
-// or free again, is said whether it has its name or not.
+// A name that could not be written is written with the next attempt. The status says that the
+// port is bound, or free again, whether it has its name or not.
 func TestNameIsWrittenAgainAfterAnError(t *testing.T) {
 	for _, c := range []struct {
 		phase v1.PortPhase
@@ -86,7 +85,7 @@ func TestNameIsWrittenAgainAfterAnError(t *testing.T) {
 		name  string // empty: none is written
 	}{
 		{"", "", true, "default/web"},
-		{"", "", false, ""}, // it was made with its name
+		{"", "", false, ""}, // it was created with its name
 		{v1.PortAvailable, metav1.ConditionTrue, true, "default/web"},
 		{v1.PortBound, metav1.ConditionFalse, true, "default/web"},
 		{v1.PortBound, metav1.ConditionTrue, true, ""},

@@ -1,14 +1,16 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ports applies KuryrPorts: security groups, names and deletion in the SDN,
-// status, label and finalizer of the object. It makes no port (supply does), and decides
-// nothing about pods (pools does); it looks at a pod only to tell a KuryrPort that a
-// person deleted from one whose time has come. It also names a pod's port on the pod.
+// Package ports applies KuryrPorts: security groups, names and deletion in the SDN, and status,
+// label and finalizer of the object. Package supply creates the ports, and package pools
+// decides which pod gets which port.
 //
-// An object is reconciled when it changes by another hand than this package's, when the
-// collector misses its port in the SDN, when the SDN is seen to pass its traffic, and when
-// the SDN has said which security groups a port has that a pod gave back.
+// Package ports reads the pod of a deleted KuryrPort: if the pod lives, a person has deleted
+// the object. It also annotates each pod with its port.
+//
+// A KuryrPort is reconciled when another writer changes it, and when the collector does not
+// find its port in the SDN. It is also reconciled when the SDN begins to pass its traffic, and
+// when the SDN has reported the security groups of a returned port.
 package ports
 
 import (
@@ -21,7 +23,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -29,7 +30,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
@@ -41,11 +41,11 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// portWorkers is how many KuryrPorts are applied at once; the backend bounds
-// its own calls.
+// portWorkers is the number of KuryrPorts that are applied at once. The backend limits its own
+// requests.
 const portWorkers = 32
 
-// roomKeeper is told that a port of a pool is gone: another pod may have waited for it.
+// roomKeeper learns of each deleted port of a pool: a pod may wait for the room.
 type roomKeeper interface{ Freed(pool.Ref) }
 
 // podWitness says whether this process has seen the pod of a pool's port, alive or gone.
@@ -53,67 +53,67 @@ type podWitness interface {
 	Saw(r pool.Ref, uid types.UID) bool
 }
 
-// Reconciler applies: it brings a port of the SDN in line with its KuryrPort and
-// reports. It decides nothing about pods; it looks at one only to tell a
-// KuryrPort that somebody deleted by hand from one whose time has come.
+// Reconciler applies KuryrPorts: it brings the port of the SDN in line with the spec, and
+// writes the status.
 type Reconciler struct {
-	client   client.Client
-	live     client.Reader // past the cache
-	cloud    sdn.Ports
-	sees     func(ctx context.Context, projectID, networkID string) error
-	settings *settings.Live
-	memory   *portMemory
-	returns  *returns
-	supply   roomKeeper
-	pods     podWitness
-	doubtful func() // is told that there may be a port that no object knows of
-	backoff  outcome.Backoff
-	events   events.EventRecorder
-	now      func() time.Time
-	wake     kube.Queue[ctrl.Request]
+	client     client.Client
+	live       client.Reader // past the cache
+	cloud      sdn.Ports
+	sees       func(ctx context.Context, projectID, networkID string) error
+	settings   *settings.Live
+	memory     *portMemory
+	returns    *returns
+	supply     roomKeeper
+	pods       podWitness
+	checkPorts func() // has the collector search for ports that no object names
+	backoff    outcome.Backoff
+	pauses     *outcome.Pauses[ctrl.Request]
+	events     events.EventRecorder
+	now        func() time.Time
+	queue      kube.Queue[ctrl.Request]
+	objects    *kube.Object[*v1.KuryrPort]
 
 	mu      sync.Mutex
-	written map[string]string    // version of the last own write, until the cache shows it
-	dropped map[string]types.UID // objects without our finalizer, until the cache shows it
-	held    map[string]hold      // statuses that wait
-	gap     time.Duration        // for how long
+	delayed map[string]delay // statuses that are written later
+	gap     time.Duration    // after which they are written
 }
 
-// Options is what the reconciler of KuryrPorts needs. All have to be given.
+// Options are the parts that the reconciler of KuryrPorts needs. All must be given.
 type Options struct {
 	Ports sdn.Ports
 	// Sees is that of sdn.Visibility.
-	Sees      func(ctx context.Context, projectID, networkID string) error
-	Settings  *settings.Live
-	Room      roomKeeper
-	Pods      podWitness
-	Doubtful  func() // is told that there may be a port that no object knows of; does not wait
-	Backoff   outcome.Backoff
-	StatusGap time.Duration // until a bound port's status is written
-	Now       func() time.Time
+	Sees       func(ctx context.Context, projectID, networkID string) error
+	Settings   *settings.Live
+	Room       roomKeeper
+	Pods       podWitness
+	CheckPorts func() // has the collector search for ports that no object names; does not wait
+	Backoff    outcome.Backoff
+	StatusGap  time.Duration // until a bound port's status is written
+	Now        func() time.Time
 }
 
-// New returns a Reconciler that is to be added to mgr with Setup.
+// New returns a Reconciler. Setup adds it to mgr.
 func New(mgr ctrl.Manager, o Options) *Reconciler {
 	r := &Reconciler{
-		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Ports, sees: o.Sees, settings: o.Settings, memory: newPortMemory(), returns: newReturns(o), backoff: o.Backoff,
-		supply: o.Room, pods: o.Pods, doubtful: o.Doubtful, events: mgr.GetEventRecorder("kuryr-controller"), now: o.Now,
-		written: map[string]string{}, dropped: map[string]types.UID{}, held: map[string]hold{}, gap: o.StatusGap,
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Ports, sees: o.Sees, settings: o.Settings, memory: newPortMemory(), returns: newReturns(o), backoff: o.Backoff, pauses: outcome.Limiter[ctrl.Request](o.Backoff),
+		supply: o.Room, pods: o.Pods, checkPorts: o.CheckPorts, events: mgr.GetEventRecorder("kuryr-controller"), now: o.Now,
+		objects: kube.NewObject(mgr.GetClient(), &v1.KuryrPort{}, "KuryrPort", kube.OwnerPort, v1.PortFinalizer),
+		delayed: map[string]delay{}, gap: o.StatusGap,
 	}
-	r.returns.seen, r.returns.lost = r.wake.Add, r.Lost
+	r.returns.seen, r.returns.lost = r.queue.Add, r.Lost
 	return r
 }
 
-// Lost has the reconciler see for itself whether the SDN has lost a port.
+// Lost has the reconciler ask the SDN whether it has lost a port.
 func (r *Reconciler) Lost(name string) {
 	r.memory.setGone(name, true)
-	r.wake.Add(ctrl.Request{NamespacedName: types.NamespacedName{Name: name}})
+	r.queue.Add(ctrl.Request{NamespacedName: types.NamespacedName{Name: name}})
 }
 
-// Setup adds the reconciler, what asks for the activity of ports, and what annotates
-// pods.
+// Setup adds the reconciler, the loops that ask the SDN about activity and returned ports, and
+// the reconciler that annotates pods.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	activity := &activity{cloud: r.cloud, memory: r.memory, seen: r.wake.Add}
+	activity := &activity{cloud: r.cloud, memory: r.memory, seen: r.queue.Add}
 	for _, run := range []kube.Leading{activity.run, r.returns.run} {
 		if err := mgr.Add(run); err != nil {
 			return err
@@ -124,43 +124,48 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("ports").
 		WithOptions(controller.Options{
-			MaxConcurrentReconciles: portWorkers, RateLimiter: outcome.Limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
+			MaxConcurrentReconciles: portWorkers, RateLimiter: r.pauses, SkipNameValidation: new(true),
 		}).
 		For(&v1.KuryrPort{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: othersWrite})).
-		WatchesRawSource(r.wake.Source()).
+		WatchesRawSource(r.queue.Source()).
 		Complete(r)
 }
 
-// othersWrite reports whether an update may be somebody else's, or one that leaves
-// something to do. The status that this reconciler writes is neither: its event would
-// have a port whose request failed tried again at once, without any backoff.
+// othersWrite reports whether an update may come from another writer, or may leave something to
+// do. The status that this reconciler writes does neither: its event would repeat a failed
+// request at once, without backoff.
 func othersWrite(e event.UpdateEvent) bool {
 	before, now := e.ObjectOld.(*v1.KuryrPort), e.ObjectNew.(*v1.KuryrPort)
 	label := now.Labels[v1.PortStatusLabel]
-	return before.ResourceVersion == now.ResourceVersion || // the cache has read all anew
+	return before.ResourceVersion == now.ResourceVersion || // the cache has read all objects anew
 		before.Generation != now.Generation ||
 		before.DeletionTimestamp.IsZero() != now.DeletionTimestamp.IsZero() ||
 		!slices.Equal(before.Finalizers, now.Finalizers) ||
 		label != before.Labels[v1.PortStatusLabel] && label != string(now.Status.Phase) ||
-		len(now.Status.Conditions) == 0 || // somebody has emptied it
+		len(now.Status.Conditions) == 0 || // another writer has emptied the status
 		!equality.Semantic.DeepEqual(before.Status.Attachment, now.Status.Attachment)
 }
 
-// stale is when to look at an object again whose last own write the cache does not
-// show yet: the event of that write is none that is waited for.
+// stale is the time until an object that is behind the last own write is read again:
+// othersWrite filters the event of that write out.
 const stale = 20 * time.Millisecond
 
 // Reconcile applies one KuryrPort.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	port, again, err := r.get(ctx, req)
-	if port == nil || err != nil {
-		return ctrl.Result{RequeueAfter: again}, err
-	}
-	if !port.DeletionTimestamp.IsZero() {
+	port, state, err := r.objects.Get(ctx, req.NamespacedName)
+	switch {
+	case err != nil, state == kube.Leaving:
+		return ctrl.Result{}, err
+	case state == kube.Gone:
+		r.forget(req.Name)
+		return ctrl.Result{}, nil
+	case state == kube.Behind:
+		r.pauses.Keep(req)
+		return ctrl.Result{RequeueAfter: stale}, nil
+	case !port.DeletionTimestamp.IsZero():
 		return r.release(ctx, port)
-	}
-	if !controllerutil.ContainsFinalizer(port, v1.PortFinalizer) {
-		return kube.Retry(r.patch(ctx, port, func(p *v1.KuryrPort) { controllerutil.AddFinalizer(p, v1.PortFinalizer) }))
+	case !r.objects.Held(port):
+		return kube.Retry(r.objects.Hold(ctx, port)) // its event leads here again
 	}
 	if r.returned(port) {
 		if wait := r.returns.waits(port); wait > 0 {
@@ -172,50 +177,21 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return res, err
 }
 
-// get returns the KuryrPort as a copy; nil if it is gone, or if the cache does
-// not show the last own write yet: then it says when to look again.
-func (r *Reconciler) get(ctx context.Context, req ctrl.Request) (port *v1.KuryrPort, again time.Duration, err error) {
-	port = &v1.KuryrPort{}
-	err = r.client.Get(ctx, req.NamespacedName, port)
+// forget drops the memory of a deleted KuryrPort.
+func (r *Reconciler) forget(name string) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if apierrors.IsNotFound(err) {
-		delete(r.written, req.Name)
-		delete(r.dropped, req.Name)
-		delete(r.held, req.Name)
-		r.memory.portGone(req.Name)
-		r.returns.grouped(req.Name)
-		return nil, 0, nil
-	}
-	if err != nil {
-		return nil, 0, fmt.Errorf("reading KuryrPort %s: %w", req.Name, err)
-	}
-	if r.dropped[req.Name] == port.UID {
-		return nil, 0, nil
-	}
-	if version, ok := r.written[req.Name]; ok {
-		if kube.Older(port.ResourceVersion, version) {
-			return nil, stale, nil
-		}
-		delete(r.written, req.Name)
-	}
-	return port, 0, nil
+	delete(r.delayed, name)
+	r.mu.Unlock()
+	r.memory.portGone(name)
+	r.returns.grouped(name)
 }
 
-func (r *Reconciler) wrote(name, version string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if version != "" {
-		r.written[name] = version
-	}
-}
-
-// apply makes the port in the SDN what its spec says. A port that has just been
-// made is so already, by the request that made it: it costs no call.
+// apply brings the port of the SDN in line with its spec. A new port already is, by the request
+// that created it, and costs no request.
 func (r *Reconciler) apply(ctx context.Context, port *v1.KuryrPort) error {
-	if r.suspect(port) {
+	if r.maybeLost(port) {
 		if _, err := r.cloud.Port(ctx, port.Name); err != nil {
-			return fmt.Errorf("looking for port %s: %w", port.Name, r.believed(ctx, port, err))
+			return fmt.Errorf("looking for port %s: %w", port.Name, r.confirmed(ctx, port, err))
 		}
 		r.memory.setGone(port.Name, false)
 	}
@@ -224,7 +200,7 @@ func (r *Reconciler) apply(ctx context.Context, port *v1.KuryrPort) error {
 		return nil
 	}
 	if err := r.cloud.UpdatePort(ctx, port.Name, update); err != nil {
-		return fmt.Errorf("updating port %s: %w", port.Name, r.believed(ctx, port, err))
+		return fmt.Errorf("updating port %s: %w", port.Name, r.confirmed(ctx, port, err))
 	}
 	if update.SecurityGroupIDs != nil {
 		r.returns.grouped(port.Name)
@@ -233,10 +209,10 @@ func (r *Reconciler) apply(ctx context.Context, port *v1.KuryrPort) error {
 	return nil
 }
 
-// believed returns err, which may say that the SDN has lost the port, or why that is
-// not to be believed: a pod would be told that it has lost its network, and a free port
-// be left behind.
-func (r *Reconciler) believed(ctx context.Context, port *v1.KuryrPort, err error) error {
+// confirmed returns err. If err says that the port does not exist, but the SDN would not show
+// the port to this credential, it returns that error instead. Otherwise a pod would get an
+// Event that it has lost its network, and a free port would be left in the SDN.
+func (r *Reconciler) confirmed(ctx context.Context, port *v1.KuryrPort, err error) error {
 	if !errors.Is(err, sdn.ErrNotFound) {
 		return err
 	}
@@ -246,7 +222,7 @@ func (r *Reconciler) believed(ctx context.Context, port *v1.KuryrPort, err error
 	return err
 }
 
-// update returns what is to change in the SDN.
+// update returns what has to change in the SDN.
 func (r *Reconciler) update(port *v1.KuryrPort) (u sdn.PortUpdate, needed bool) {
 	first := port.Status.Phase == ""
 	if !port.Grouped() || r.returns.changed(port.Name) {
@@ -254,13 +230,13 @@ func (r *Reconciler) update(port *v1.KuryrPort) (u sdn.PortUpdate, needed bool) 
 		u.SecurityGroupIDs, needed = &groups, true
 	}
 	ref := port.Spec.PodRef
-	// The phase says what the port was named for, if the request for that succeeded.
+	// The phase says whether the port was named for a pod, if that request succeeded.
 	named := (ref != nil) == (port.Status.Phase == v1.PortBound) && meta.IsStatusConditionTrue(port.Status.Conditions, v1.ConditionReady)
 	if r.settings.Load().Pods.PortDebug && !named && (ref != nil || !first) {
 		name, device := sdn.FreePortName, ""
 		if ref != nil {
 			name, device = ref.Namespace+"/"+ref.Name, string(ref.UID)
-		} else { // instead of a look at those that it has
+		} else { // the groups are written as well, instead of being asked for
 			groups := slices.Clone(port.Spec.SecurityGroupIDs)
 			u.SecurityGroupIDs = &groups
 		}
@@ -269,81 +245,61 @@ func (r *Reconciler) update(port *v1.KuryrPort) (u sdn.PortUpdate, needed bool) 
 	return u, needed
 }
 
-// report writes the status, if it has changed, and the label that mirrors it.
+// report writes the status after an attempt to apply the spec, and Events about a loss or a
+// refusal.
 func (r *Reconciler) report(ctx context.Context, port *v1.KuryrPort, failed error) (ctrl.Result, error) {
-	reason, res, ret := r.backoff.Outcome(failed)
+	outcome := outcome.Of(outcome.Port, failed)
+	reason := outcome.Reason
 	status := r.status(port, reason, failed)
-	if wait := r.hold(port, failed); wait > 0 {
+	if wait := r.delay(port, failed); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	if reason == v1.ReasonPortMissing && port.Status.Phase != v1.PortFailed {
-		r.missing(port)
+		r.tellLoss(port)
 	}
 	if reason == v1.ReasonRejected {
-		r.refused(port, failed)
+		r.tellRefusal(port, failed)
 	}
 	if err := r.write(ctx, port, status); err != nil {
 		return kube.Retry(err)
 	}
-	return res, ret
+	return r.backoff.Result(outcome)
 }
 
-// hold is a status that waits to be written.
-type hold struct {
+// delay is the time until which the write of a status waits.
+type delay struct {
 	generation int64
 	until      time.Time
 }
 
-// hold returns how long the status of a port that a pod has just been given may
-// wait. It would say no more than the spec does, and nobody waits for it, while
-// the daemon is about to say that the port is plugged: one write then tells both.
-func (r *Reconciler) hold(port *v1.KuryrPort, failed error) time.Duration {
+// delay returns how long the write of a bound port's status may wait. It would say no more than
+// the spec does. Once the daemon has reported that the port is plugged, one write says both.
+func (r *Reconciler) delay(port *v1.KuryrPort, failed error) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	given := port.Spec.PodRef != nil && port.Status.Phase == v1.PortAvailable && port.Status.Attachment == nil
-	changed := r.settings.Load().Pods.PortDebug || !port.Grouped() // the SDN has been asked
+	changed := r.settings.Load().Pods.PortDebug || !port.Grouped() // the SDN was asked for a change
 	if failed != nil || !given || changed {
-		delete(r.held, port.Name)
+		delete(r.delayed, port.Name)
 		return 0
 	}
-	h, ok := r.held[port.Name]
+	h, ok := r.delayed[port.Name]
 	if !ok || h.generation != port.Generation {
-		h = hold{port.Generation, r.now().Add(r.gap)}
-		r.held[port.Name] = h
+		h = delay{port.Generation, r.now().Add(r.gap)}
+		r.delayed[port.Name] = h
 	}
 	return h.until.Sub(r.now())
 }
 
+// write writes the status, and then the label that mirrors it, if they change.
 func (r *Reconciler) write(ctx context.Context, port *v1.KuryrPort, status v1.KuryrPortStatus) error {
-	old := port.Status
-	old.Attachment = nil
-	if !equality.Semantic.DeepEqual(status, old) {
-		version, err := kube.ApplyStatus(ctx, r.client, port, "KuryrPort", &status, kube.OwnerPort)
-		if err != nil {
-			return err
-		}
-		if version == "" {
-			return nil // gone
-		}
-		r.wrote(port.Name, version)
-		port.ResourceVersion = version
-	}
-	if status.Phase == "" || port.Labels[v1.PortStatusLabel] == string(status.Phase) {
-		return nil
-	}
-	return r.patch(ctx, port, func(p *v1.KuryrPort) { kube.Label(p, status.Phase) })
-}
-
-// patch changes the metadata of a KuryrPort, if nobody else has meanwhile.
-func (r *Reconciler) patch(ctx context.Context, port *v1.KuryrPort, change func(*v1.KuryrPort)) error {
-	next := &v1.KuryrPort{ObjectMeta: *port.ObjectMeta.DeepCopy()}
-	err := kube.PatchMetadata(ctx, r.client, next, "KuryrPort", kube.OwnerPort, func(o client.Object) { change(o.(*v1.KuryrPort)) })
-	if err != nil {
+	is := port.Status
+	is.Attachment = nil // the daemon writes it
+	there, err := r.objects.Report(ctx, port, &is, &status)
+	if !there || err != nil || status.Phase == "" || port.Labels[v1.PortStatusLabel] == string(status.Phase) {
 		return err
 	}
-	r.wrote(port.Name, next.ResourceVersion)
-	port.ObjectMeta = next.ObjectMeta
-	return nil
+	return r.objects.Patch(ctx, port, func(p *v1.KuryrPort) { kube.Label(p, status.Phase) })
 }
 
 func (r *Reconciler) status(port *v1.KuryrPort, reason string, failed error) v1.KuryrPortStatus {
@@ -363,21 +319,26 @@ func (r *Reconciler) status(port *v1.KuryrPort, reason string, failed error) v1.
 		return s
 	}
 	if port.InDoubt() || !port.Told() {
-		s.AppliedSecurityGroupIDs = nil // nobody knows any more
+		s.AppliedSecurityGroupIDs = nil // the groups are not known any more
 	}
-	put(v1.ConditionReady, false, reason, outcome.Explain(failed, port.Spec.NodeName))
-	put(v1.ConditionProgressing, s.Phase != v1.PortFailed, "Working", "The SDN is asked again.")
+	put(v1.ConditionReady, false, reason, explain(failed, port))
+	put(v1.ConditionProgressing, s.Phase != v1.PortFailed, "Working", "Kuryr tries again.")
 	return s
 }
 
-// missing says that the SDN has lost a port. One that is not plugged the planner
-// deletes; its pod, if it has one, gets another.
-func (r *Reconciler) missing(port *v1.KuryrPort) {
-	note := "The SDN no longer has port %s, most likely as somebody deleted it there: "
+// explain describes an error of the SDN for a reader of the port.
+func explain(err error, port *v1.KuryrPort) string {
+	return outcome.Of(outcome.Port, err).Explain("{node}", port.Spec.NodeName)
+}
+
+// tellLoss writes an Event: the SDN has lost the port. If the port is not plugged, package
+// pools deletes its object and gives its pod another port.
+func (r *Reconciler) tellLoss(port *v1.KuryrPort) {
+	note := "The cloud no longer has port %s. Somebody has probably deleted it there. "
 	if port.Status.Attachment == nil {
-		note += "it is replaced"
+		note += "The port is replaced"
 	} else {
-		note += "the pod has lost its network. Delete the pod to get it another"
+		note += "The pod has lost its network. Delete the pod so that it gets another port"
 	}
 	r.events.Eventf(kube.Reference(port, "KuryrPort"), nil, corev1.EventTypeWarning, v1.ReasonPortMissing, "CheckPort", note, port.Name)
 	if ref := port.Spec.PodRef; ref != nil {
@@ -385,21 +346,21 @@ func (r *Reconciler) missing(port *v1.KuryrPort) {
 	}
 }
 
-// refused tells a pod that the SDN does not take what its port is to be, once
-// for each spec: most likely its security groups, by a rule of the configuration.
-func (r *Reconciler) refused(port *v1.KuryrPort, failed error) {
+// tellRefusal writes an Event on the pod: the SDN refuses the spec of its port, most likely the
+// security groups of a rule of the configuration. It does so once for each spec.
+func (r *Reconciler) tellRefusal(port *v1.KuryrPort, failed error) {
 	ready := meta.FindStatusCondition(port.Status.Conditions, v1.ConditionReady)
-	told := ready != nil && ready.Reason == v1.ReasonRejected && ready.ObservedGeneration == port.Generation
+	reported := ready != nil && ready.Reason == v1.ReasonRejected && ready.ObservedGeneration == port.Generation
 	ref := port.Spec.PodRef
-	if told || ref == nil {
+	if reported || ref == nil {
 		return
 	}
 	note := "The pod waits for its network: %s"
 	if port.Status.Attachment != nil {
-		note = "The pod keeps the security groups that it has: %s"
+		note = "The pod keeps its current security groups: %s"
 	}
-	r.events.Eventf(kube.Reference(kube.PodOf(ref), "Pod"), nil, corev1.EventTypeWarning, v1.ReasonRejected, "UpdatePort", note, outcome.Cut(outcome.Explain(failed, port.Spec.NodeName)))
+	r.events.Eventf(kube.Reference(kube.PodOf(ref), "Pod"), nil, corev1.EventTypeWarning, v1.ReasonRejected, "UpdatePort", note, outcome.Cut(explain(failed, port)))
 }
 
-// errDeleting is what a status says until the SDN has answered.
+// errDeleting is the reason in the status until the SDN has answered.
 var errDeleting = &sdn.PendingError{What: "the SDN to delete the port"}

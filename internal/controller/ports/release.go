@@ -8,32 +8,32 @@ import (
 	"fmt"
 
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
 
-// release lets a KuryrPort go.
+// release deletes the port of a deleted KuryrPort, or keeps it for a living pod.
 func (r *Reconciler) release(ctx context.Context, port *v1.KuryrPort) (ctrl.Result, error) {
-	if !controllerutil.ContainsFinalizer(port, v1.PortFinalizer) {
+	if !r.objects.Held(port) {
 		return ctrl.Result{}, nil
 	}
-	pod, err := r.orphaned(ctx, port)
+	pod, err := r.livingPod(ctx, port)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if pod != nil && !port.Lost() { // of a lost one there is nothing to put back
-		return r.handBack(ctx, port, pod)
+	if pod != nil && !port.Lost() { // a lost port cannot be kept
+		return r.reattach(ctx, port, pod)
 	}
-	if port.Status.Phase != v1.PortDeleting { // else it says more: why the SDN has not deleted it
+	// A status in this phase may already say why the SDN has not deleted the port.
+	if port.Status.Phase != v1.PortDeleting {
 		if err := r.write(ctx, port, r.status(port, v1.ReasonPending, errDeleting)); err != nil {
 			return kube.Retry(err)
 		}
 	}
-	// To delete what is gone is a success, so it is asked before whether the port would
-	// be seen: not its network, which may have gone with it.
+	// Deleting a port that does not exist succeeds. So the credential is checked first, without
+	// the network, which may be deleted already.
 	err = r.sees(ctx, port.Spec.ProjectID, "")
 	if err == nil {
 		err = r.cloud.DeletePort(ctx, port.Name)
@@ -43,17 +43,5 @@ func (r *Reconciler) release(ctx context.Context, port *v1.KuryrPort) (ctrl.Resu
 	}
 	ctrl.LoggerFrom(ctx).Info("deleted port", "port", port.Name)
 	r.supply.Freed(pool.Ref{Pool: port.Spec.Pool, Node: port.Spec.NodeName})
-	return kube.Retry(r.drop(ctx, port))
-}
-
-// drop lets the API server delete the object. That is not a version the cache
-// will show, as the last finalizer goes together with the object.
-func (r *Reconciler) drop(ctx context.Context, port *v1.KuryrPort) error {
-	err := r.patch(ctx, port, func(p *v1.KuryrPort) { controllerutil.RemoveFinalizer(p, v1.PortFinalizer) })
-	if err == nil {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.dropped[port.Name] = port.UID
-	}
-	return err
+	return kube.Retry(r.objects.Drop(ctx, port))
 }

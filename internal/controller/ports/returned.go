@@ -20,37 +20,39 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// returns looks at ports that pods have given back, before they are free: somebody may
-// have changed their security groups in the SDN meanwhile, and the next pod would have
-// these. All that come back at about the same time cost one request. A port does not wait
-// for long: while the SDN does not answer, and after a start, when nothing is asked that
-// pods may have to wait for, it is free without. It is looked at later.
+// returns asks the SDN for the security groups of returned ports before they are free. If a
+// person has changed the groups in the SDN, the next pod would get the changed ones.
+//
+// One request is for all ports that come back at about the same time. A port does not wait
+// long: while the SDN does not answer, and after a start, it becomes free unchecked, and is
+// checked later.
 type returns struct {
 	cloud    sdn.Ports
 	settings *settings.Live
 	backoff  outcome.Backoff
 	gap      time.Duration // between two requests
 	now      func() time.Time
-	seen     func(ctrl.Request) // wakes the port reconciler
-	lost     func(name string)  // has it see whether the SDN has lost a port
+	seen     func(ctrl.Request) // requeues a KuryrPort
+	lost     func(name string)  // has the reconciler ask whether the SDN has lost a port
 	signal   kube.Signal
+	failures int // used by run alone: requests in a row that failed
 
 	mu    sync.Mutex
 	ports map[string]inspection
 }
 
-// returnPatience is for how many gaps a port waits to be looked at. By default that is
-// shorter than the cooldown, in which no pod gets it.
+// returnPatience is for how many gaps a port waits for its check. By default that is less than
+// the cooldown, during which no pod gets the port.
 const returnPatience = 5
 
-// inspection is what is known of one port.
+// inspection is the check of one returned port.
 type inspection struct {
 	generation int64
-	groups     []string  // that it is to have
-	until      time.Time // it waits up to then
-	open       bool      // and still does
-	unsure     bool      // it is free, and was not looked at
-	changed    bool      // it has other groups
+	groups     []string  // that the port should have
+	until      time.Time // the port waits for the check until then
+	waiting    bool      // the port still waits
+	unchecked  bool      // the port is free, and was not checked
+	changed    bool      // the port has other groups
 }
 
 func newReturns(o Options) *returns {
@@ -60,86 +62,82 @@ func newReturns(o Options) *returns {
 	}
 }
 
-// waits returns for how long a port that a pod has given back waits to be looked at, zero
-// if it does not, or not any more. It is woken earlier if it is.
+// waits returns how long a returned port waits for its check; zero if it does not wait. The
+// check itself requeues it earlier.
 func (r *returns) waits(port *v1.KuryrPort) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.now()
 	i, ok := r.ports[port.Name]
 	if !ok || i.generation != port.Generation {
-		i = inspection{generation: port.Generation, groups: slices.Clone(port.Spec.SecurityGroupIDs), until: now.Add(returnPatience * r.gap), open: true}
+		i = inspection{generation: port.Generation, groups: slices.Clone(port.Spec.SecurityGroupIDs), until: now.Add(returnPatience * r.gap), waiting: true}
 		r.signal.Send()
 	}
-	if i.open && !now.Before(i.until) {
-		i.open, i.unsure = false, true
+	if i.waiting && !now.Before(i.until) {
+		i.waiting, i.unchecked = false, true
 	}
-	if r.ports[port.Name] = i; !i.open {
+	if r.ports[port.Name] = i; !i.waiting {
 		return 0
 	}
 	return i.until.Sub(now)
 }
 
-// changed reports whether a port was seen to have other groups than it is to have.
+// changed reports whether a port was found with other groups than it should have.
 func (r *returns) changed(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.ports[name].changed
 }
 
-// grouped notes that a port has the groups of its spec: they have been written.
+// grouped notes that the groups of a port were written.
 func (r *returns) grouped(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.ports, name)
 }
 
-// done forgets a port whose status says what was seen, but for one that is still to be
-// looked at, or to be changed.
+// done forgets a port whose status is written, unless it is still to be checked or changed.
 func (r *returns) done(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if i := r.ports[name]; !i.open && !i.unsure && !i.changed {
+	if i := r.ports[name]; !i.waiting && !i.unchecked && !i.changed {
 		delete(r.ports, name)
 	}
 }
 
-// run looks until ctx ends, from a grace after the start on.
+// run checks returned ports until ctx ends. It begins a grace period after the start.
 func (r *returns) run(ctx context.Context) error {
 	if !kube.Pause(ctx, r.settings.Load().Orphans.Grace.Duration) {
 		return nil
 	}
-	for failures := 0; ; {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-r.signal:
-		}
-		if !kube.Pause(ctx, r.gap/10) { // others come back, too
-			return nil
-		}
-		wait := r.gap
-		if err := r.look(ctx); err != nil {
-			ctrl.LoggerFrom(ctx).Info("could not see which security groups ports have that pods gave back: the ports are free all the same", "error", err.Error())
-			failures++
-			wait = r.backoff.Delay(err, failures)
-			r.signal.Send()
-		} else {
-			failures = 0
-		}
-		if !kube.Pause(ctx, wait) {
-			return nil
-		}
-	}
+	return kube.Every("returns", func() time.Duration { return kube.Never }, r.inspect, r.signal)(ctx)
 }
 
-// look asks for all ports that are to be looked at, and wakes those that wait for it, or
-// that are other than they should be.
+// inspect waits a moment for more ports to come back, checks all, and pauses before the next
+// check.
+func (r *returns) inspect(ctx context.Context) error {
+	if !kube.Pause(ctx, r.gap/10) {
+		return nil
+	}
+	err, wait := r.look(ctx), r.gap
+	if r.failures++; err == nil {
+		r.failures = 0
+	} else {
+		ctrl.LoggerFrom(ctx).Info("cannot read the security groups of returned ports; the ports are free nevertheless", "error", err.Error())
+		wait = r.backoff.Delay(err, r.failures)
+		r.signal.Send()
+	}
+	kube.Pause(ctx, wait)
+	return nil
+}
+
+// look asks for all ports that have to be checked, and requeues those that wait or have other
+// groups.
 func (r *returns) look(ctx context.Context) error {
 	r.mu.Lock()
 	asked := maps.Clone(r.ports)
 	r.mu.Unlock()
-	maps.DeleteFunc(asked, func(_ string, i inspection) bool { return !i.open && !i.unsure })
+	maps.DeleteFunc(asked, func(_ string, i inspection) bool { return !i.waiting && !i.unchecked })
 	if len(asked) == 0 {
 		return nil
 	}
@@ -149,9 +147,9 @@ func (r *returns) look(ctx context.Context) error {
 		changed := err == nil && there && !v1.SameGroups(was.groups, state.SecurityGroupIDs)
 		r.mu.Lock()
 		now, ok := r.ports[name]
-		waited := now.open
+		waited := now.waiting
 		if ok = ok && now.generation == was.generation; ok {
-			now.open, now.unsure, now.changed = false, err != nil, changed
+			now.waiting, now.unchecked, now.changed = false, err != nil, changed
 			r.ports[name] = now
 		}
 		r.mu.Unlock()
@@ -168,8 +166,8 @@ func (r *returns) look(ctx context.Context) error {
 	return err
 }
 
-// returned reports whether a port was just given back and has, as far as its status
-// tells, the groups of its spec.
+// returned reports whether a port was just given back, and has the groups of its spec by its
+// status.
 func (r *Reconciler) returned(port *v1.KuryrPort) bool {
 	return port.Spec.PodRef == nil && port.Status.Phase == v1.PortBound && port.Grouped() && !r.settings.Load().Pods.PortDebug
 }

@@ -25,22 +25,22 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// What is asked about a port beyond its own object: whether the SDN has lost it,
-// whether it passes traffic, and whether a living pod has it.
+// What is known of a port beyond its own object: whether the SDN has lost it, whether it passes
+// traffic, and whether a living pod has it.
 
-// portMemory is what is remembered of single ports, beyond their objects. It may be
-// lost: everything is seen again. Its methods are safe for concurrent use.
+// portMemory is what is known of single ports beyond their objects. It may be lost. Its methods
+// are safe for concurrent use.
 type portMemory struct {
 	mu     sync.Mutex
 	gone   map[string]bool // ports that the SDN has lost
-	active map[string]bool // ports that wait for the SDN to pass their traffic: whether it does
+	active map[string]bool // ports that wait for the SDN to pass their traffic, and whether it does
 }
 
 func newPortMemory() *portMemory {
 	return &portMemory{gone: map[string]bool{}, active: map[string]bool{}}
 }
 
-// setGone notes that the SDN has lost a port, or that it has it after all.
+// setGone notes whether the SDN has lost a port.
 func (m *portMemory) setGone(name string, gone bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -57,7 +57,7 @@ func (m *portMemory) isGone(name string) bool {
 	return m.gone[name]
 }
 
-// portGone forgets a port whose object is gone.
+// portGone forgets a port whose object was deleted.
 func (m *portMemory) portGone(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -65,8 +65,8 @@ func (m *portMemory) portGone(name string) {
 	delete(m.active, name)
 }
 
-// awaitActive notes whether a port waits for the SDN to pass its traffic, and
-// returns whether it has been seen to.
+// awaitActive notes whether a port waits for the SDN to pass its traffic, and returns whether
+// the SDN was seen to pass it.
 func (m *portMemory) awaitActive(name string, waits bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -79,8 +79,8 @@ func (m *portMemory) awaitActive(name string, waits bool) bool {
 	return seen
 }
 
-// isActive notes that the SDN passes a port's traffic, and returns whether it
-// is one that waited for it.
+// isActive notes that the SDN passes a port's traffic, and returns whether the port was waiting
+// for that.
 func (m *portMemory) isActive(name string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -92,8 +92,7 @@ func (m *portMemory) isActive(name string) bool {
 	return true
 }
 
-// awaitActives returns the ports that still wait for the SDN to pass their
-// traffic, sorted.
+// awaitActives returns the ports that still wait for the SDN to pass their traffic, sorted.
 func (m *portMemory) awaitActives() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -107,43 +106,34 @@ func (m *portMemory) awaitActives() []string {
 	return names
 }
 
-// activity asks the SDN whether ports pass traffic, for types whose node cannot
-// see it: all ports whose turn it is with one call, and none while none waits.
+// activity asks the SDN which ports pass traffic, for VIF types with which the node cannot see
+// it. One request is for all ports that are due; none is sent while no port waits.
 type activity struct {
 	cloud  sdn.Ports
 	memory *portMemory
-	seen   func(ctrl.Request) // wakes the port reconciler
+	seen   func(ctrl.Request) // requeues a KuryrPort
+
+	now       time.Duration // used by run alone: how long it has run
+	questions map[string]question
 }
 
-// How long it is between two questions about a port: twice as long after each, as one
-// whose host is down may wait for days. Whether another port waits is looked at every
-// activitySoonest.
+// The time between two questions about a port doubles after each, as a port of a host that is
+// down may wait for days. New ports are collected every activitySoonest.
 const (
 	activitySoonest = 2 * time.Second
 	activityLatest  = 30 * time.Second
 )
 
-// question is when a port is asked about next, and how long after the last time that is.
+// question is when a port is asked about next, and the gap since the last time.
 type question struct{ at, gap time.Duration }
 
 func (r *activity) run(ctx context.Context) error {
-	tick := time.NewTicker(activitySoonest)
-	defer tick.Stop()
-	questions := map[string]question{}
-	for now := activitySoonest; ; now += activitySoonest {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		if due := dueNow(questions, r.memory.awaitActives(), now); len(due) > 0 {
-			r.look(ctx, due)
-		}
-	}
+	r.questions = map[string]question{}
+	return kube.Every("activity", func() time.Duration { return activitySoonest }, r.look, nil)(ctx)
 }
 
-// dueNow returns those of the waiting ports that are to be asked about, and notes when
-// they are again. Those that wait no more are forgotten.
+// dueNow returns the waiting ports that are due, and notes when each is due again. It forgets
+// ports that do not wait any more.
 func dueNow(questions map[string]question, waiting []string, now time.Duration) (due []string) {
 	maps.DeleteFunc(questions, func(name string, _ question) bool {
 		_, waits := slices.BinarySearch(waiting, name)
@@ -162,22 +152,29 @@ func dueNow(questions map[string]question, waiting []string, now time.Duration) 
 	return due
 }
 
-func (r *activity) look(ctx context.Context, names []string) {
-	states, err := r.cloud.States(ctx, names)
+// look asks about the ports that are due.
+func (r *activity) look(ctx context.Context) error {
+	r.now += activitySoonest
+	due := dueNow(r.questions, r.memory.awaitActives(), r.now)
+	if len(due) == 0 {
+		return nil
+	}
+	states, err := r.cloud.States(ctx, due)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).V(1).Info("could not ask which ports are active", "error", err.Error())
-		return
+		ctrl.LoggerFrom(ctx).V(1).Info("cannot read which ports are active", "error", err.Error())
+		return nil
 	}
 	for name, state := range states {
 		if state.Active && r.memory.isActive(name) {
 			r.seen(ctrl.Request{NamespacedName: types.NamespacedName{Name: name}})
 		}
 	}
+	return nil
 }
 
-// orphaned returns the living pod that would be left without a port if this
-// KuryrPort went: somebody has deleted it by hand. Nil if there is none.
-func (r *Reconciler) orphaned(ctx context.Context, port *v1.KuryrPort) (*corev1.Pod, error) {
+// livingPod returns the living pod that needs this deleted KuryrPort: a person has deleted the
+// object. It returns nil without such a pod.
+func (r *Reconciler) livingPod(ctx context.Context, port *v1.KuryrPort) (*corev1.Pod, error) {
 	ref := port.Spec.PodRef
 	if ref == nil {
 		return nil, nil
@@ -196,14 +193,15 @@ func (r *Reconciler) orphaned(ctx context.Context, port *v1.KuryrPort) (*corev1.
 	for i := range list {
 		other := &list[i]
 		if other.Name != port.Name && other.DeletionTimestamp.IsZero() && other.Spec.PodRef.Claim() == ref.Claim() {
-			return nil, nil // it has another, and this one was too many
+			return nil, nil // the pod has another port: this one was superfluous
 		}
 	}
 	return pod, nil
 }
 
-// holder returns the pod that a port is bound to, nil if it is gone. Of one that
-// this process never saw the cache may be too old to know, after a start.
+// holder returns the pod that a port is bound to; nil if the pod does not exist any more. After
+// a start the cache may be too old for a pod that this process never saw: then the API server
+// is asked.
 func (r *Reconciler) holder(ctx context.Context, port *v1.KuryrPort) (*corev1.Pod, error) {
 	ref := port.Spec.PodRef
 	readers := []client.Reader{r.client, r.live}
@@ -223,33 +221,33 @@ func (r *Reconciler) holder(ctx context.Context, port *v1.KuryrPort) (*corev1.Po
 	return nil, nil
 }
 
-// handBack lets the object go and leaves the port in the SDN, where it serves
-// the pod. The planner then finds it by the pod's annotation and makes the
-// object again; so the annotation has to be there first, or a crash in between
-// would cost the pod its port.
-func (r *Reconciler) handBack(ctx context.Context, port *v1.KuryrPort, pod *corev1.Pod) (ctrl.Result, error) {
+// reattach lets the API server delete the object, and keeps the port, which serves the pod.
+// Package pools then finds the port by the pod's annotation and creates the object again. So
+// the annotation must be written first: else a crash in between would cost the pod its port.
+func (r *Reconciler) reattach(ctx context.Context, port *v1.KuryrPort, pod *corev1.Pod) (ctrl.Result, error) {
 	if v1.PortNamed(kube.Annotation(pod), port.Spec.PodRef.Interface) != port.Name {
-		return ctrl.Result{RequeueAfter: 100 * time.Millisecond}, nil // the annotator is about to write it
+		return ctrl.Result{RequeueAfter: 100 * time.Millisecond}, nil // annotations will write it
 	}
-	const note = "KuryrPort %s was deleted while pod %s/%s uses it: it is put back. To free it delete the pod"
+	const note = "KuryrPort %s was deleted while pod %s/%s uses it, and Kuryr has put back the KuryrPort. Delete the pod to free the port"
 	for _, on := range []*corev1.ObjectReference{kube.Reference(pod, "Pod"), kube.Reference(port, "KuryrPort")} {
 		r.events.Eventf(on, nil, corev1.EventTypeWarning, "KuryrPortDeleted", "PutBack", note, port.Name, pod.Namespace, pod.Name)
 	}
-	ctrl.LoggerFrom(ctx).Info("putting back KuryrPort that was deleted under a living pod",
+	ctrl.LoggerFrom(ctx).Info("restoring a KuryrPort that was deleted while a pod uses it",
 		"port", port.Name, "namespace", pod.Namespace, "pod", pod.Name)
-	// Should the pod go before the port has its object again, nobody else knows of it.
-	// That is not looked for at once: a process that has just started serves pods first.
-	time.AfterFunc(r.settings.Load().Orphans.Grace.Duration, r.doubtful)
-	return kube.Retry(r.drop(ctx, port))
+	// If the pod is deleted before the port has its object again, only the collector finds the
+	// port. The collector is triggered later: a process that has just started serves pods
+	// first.
+	time.AfterFunc(r.settings.Load().Orphans.Grace.Duration, r.checkPorts)
+	return kube.Retry(r.objects.Drop(ctx, port))
 }
 
-// suspect reports whether the SDN is said to have lost the port.
-func (r *Reconciler) suspect(port *v1.KuryrPort) bool {
+// maybeLost reports whether the collector or the status says that the SDN has lost the port.
+func (r *Reconciler) maybeLost(port *v1.KuryrPort) bool {
 	ready := meta.FindStatusCondition(port.Status.Conditions, v1.ConditionReady)
 	return r.memory.isGone(port.Name) || ready != nil && ready.Reason == v1.ReasonPortMissing
 }
 
-// phase sums up a port, given how applying it went.
+// phase returns the phase of a port after an attempt to apply it.
 func phase(port *v1.KuryrPort, reason string) v1.PortPhase {
 	switch {
 	case !port.DeletionTimestamp.IsZero():
@@ -264,9 +262,9 @@ func phase(port *v1.KuryrPort, reason string) v1.PortPhase {
 	return v1.PortAvailable
 }
 
-// isActive reports whether the port's traffic passes. Of types that a node
-// waits for itself its word is taken; of others the SDN is asked, see activity.
-// A subport is active as soon as it is on its trunk, plugged or not.
+// isActive reports whether the port's traffic passes. For VIF types that the daemon itself
+// waits for, an attachment says so; for others the SDN is asked, see activity. A subport is
+// active as soon as it is on its trunk, plugged or not.
 func (r *Reconciler) isActive(port *v1.KuryrPort) bool {
 	t := port.Spec.VIF.Type
 	if port.Status.Attachment == nil && t != "vlan" {

@@ -20,8 +20,9 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/service"
 )
 
-// finalizers returns those that a Service has as long as it has a load balancer: of one
-// that Kuryr makes public also the one by which others know that somebody does.
+// finalizers returns the finalizers that a Service has as long as it has a load balancer. A Service
+// that Kuryr makes public also has Kubernetes' cleanup finalizer. It shows other controllers that
+// the Service is served.
 func finalizers(svc *corev1.Service) []string {
 	if svc.Spec.Type == corev1.ServiceTypeLoadBalancer && !service.Foreign(svc) {
 		return []string{v1.ServiceFinalizer, v1.CleanupFinalizer}
@@ -29,14 +30,14 @@ func finalizers(svc *corev1.Service) []string {
 	return []string{v1.ServiceFinalizer}
 }
 
-// held reports whether a Service has its finalizers.
-func held(svc *corev1.Service) bool {
+// hasFinalizers reports whether a Service has its finalizers.
+func hasFinalizers(svc *corev1.Service) bool {
 	return !slices.ContainsFunc(finalizers(svc), func(f string) bool { return !slices.Contains(svc.Finalizers, f) })
 }
 
-// hold puts its finalizers on a Service.
+// hold adds its finalizers to a Service.
 func (r *Reconciler) hold(ctx context.Context, svc *corev1.Service) error {
-	if held(svc) {
+	if hasFinalizers(svc) {
 		return nil
 	}
 	return r.patch(ctx, svc, func(s client.Object) {
@@ -46,7 +47,7 @@ func (r *Reconciler) hold(ctx context.Context, svc *corev1.Service) error {
 	})
 }
 
-// uncover takes the finalizer of public Services off one that is none any more.
+// uncover removes the cleanup finalizer from a Service that is no longer of type LoadBalancer.
 func (r *Reconciler) uncover(ctx context.Context, svc *corev1.Service) error {
 	if svc.Spec.Type == corev1.ServiceTypeLoadBalancer || !slices.Contains(svc.Finalizers, v1.ServiceFinalizer) {
 		return nil
@@ -58,7 +59,7 @@ func (r *Reconciler) uncover(ctx context.Context, svc *corev1.Service) error {
 	return r.patch(ctx, svc, func(s client.Object) { controllerutil.RemoveFinalizer(s, v1.CleanupFinalizer) })
 }
 
-// letGo takes the finalizers off a Service.
+// letGo removes the finalizers from a Service.
 func (r *Reconciler) letGo(ctx context.Context, svc *corev1.Service) error {
 	ours, err := r.cleansUp(ctx, svc)
 	if err != nil {
@@ -72,10 +73,12 @@ func (r *Reconciler) letGo(ctx context.Context, svc *corev1.Service) error {
 	})
 }
 
-// cleansUp reports whether the finalizer of public Services is Kuryr's to take off: on
-// one in deletion that Kuryr makes public, and else if nobody else has put it there. Another
-// service controller, which keeps a Service of its own class by it, has something to clean up
-// still when the Service is of another type already.
+// cleansUp reports whether Kuryr may remove the cleanup finalizer from a Service. It may do so on a
+// Service in deletion that Kuryr makes public. Otherwise it may do so only if no other field
+// manager has added the finalizer.
+//
+// Another service controller keeps a Service of its own class by the same finalizer. It may still
+// have something to clean up after the Service has got another type.
 func (r *Reconciler) cleansUp(ctx context.Context, svc *corev1.Service) (bool, error) {
 	switch {
 	case !slices.Contains(svc.Finalizers, v1.CleanupFinalizer), service.Foreign(svc):
@@ -83,7 +86,7 @@ func (r *Reconciler) cleansUp(ctx context.Context, svc *corev1.Service) (bool, e
 	case svc.Spec.Type == corev1.ServiceTypeLoadBalancer && !svc.DeletionTimestamp.IsZero():
 		return true, nil
 	}
-	var live corev1.Service // the cache does not keep who manages what
+	var live corev1.Service // the cache does not keep managed fields
 	if err := r.live.Get(ctx, client.ObjectKeyFromObject(svc), &live); apierrors.IsNotFound(err) {
 		return false, nil
 	} else if err != nil {
@@ -94,7 +97,7 @@ func (r *Reconciler) cleansUp(ctx context.Context, svc *corev1.Service) (bool, e
 	}), nil
 }
 
-// hasFinalizer reports whether somebody manages a finalizer.
+// hasFinalizer reports whether a field manager has set a finalizer.
 func hasFinalizer(m metav1.ManagedFieldsEntry, finalizer string) bool {
 	if m.FieldsV1 == nil {
 		return false
@@ -106,5 +109,5 @@ func hasFinalizer(m metav1.ManagedFieldsEntry, finalizer string) bool {
 	}
 	err := json.Unmarshal(m.FieldsV1.GetRawBytes(), &fields)
 	_, has := fields.Metadata.Finalizers[fmt.Sprintf("v:%q", finalizer)]
-	return err != nil || has // what cannot be read is somebody else's
+	return err != nil || has // unreadable fields are taken for those of another manager
 }

@@ -6,6 +6,7 @@ package services
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -27,42 +28,46 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/service"
 )
 
-// maxEvents is how many Events one write of a condition brings: anybody who may
-// write Services could have any number of notes.
+// maxEvents is how many Events one write of a condition sends at most. A user who may write
+// Services could otherwise cause any number of them.
 const maxEvents = 16
 
-// maxMessage is the length of a condition's message that the API server takes.
+// maxMessage is the longest message of a condition that the API server accepts.
 const maxMessage = 32768
 
-// report writes the Service's status, if it has changed, and an Event for each note
-// that it did not have before: the condition is the memory, also over a restart.
-// A Service that is not ours is left as it is.
+// report writes the Service's status, if it has changed. It sends an Event for each note that has
+// not been reported before. An annotation records the reported notes, so they survive a restart.
+// The annotation is written together with the status. A Service that Kuryr does not serve stays as
+// it is.
 func (r *Reconciler) report(ctx context.Context, svc *corev1.Service, klb *v1.KuryrLoadBalancer, o *service.Outcome, ours bool) error {
 	if !ours {
 		return nil
 	}
-	var said string
-	if c := meta.FindStatusCondition(svc.Status.Conditions, v1.ConditionPlanned); c != nil {
-		said = c.Message
-	}
-	written, err := r.patchStatus(ctx, svc, func(s *corev1.ServiceStatus) {
+	written, err := r.patchStatus(ctx, svc, func(s *corev1.Service) {
 		if o.Verdict == service.Realise && !service.Foreign(svc) {
-			s.LoadBalancer.Ingress = ingress(svc, klb, &o.Spec)
+			s.Status.LoadBalancer.Ingress = ingress(svc, klb, &o.Spec)
 		}
-		r.condition(svc, s, o.Notes)
+		r.condition(s, o.Notes, svc.Generation)
 	})
-	if !written {
+	if !written || unrecorded(svc) {
 		return err
 	}
-	fresh := together(slices.DeleteFunc(slices.Clone(o.Notes), func(n service.Note) bool { return n.In(said) }))
+	fresh := together(service.Fresh(o.Notes, svc.Annotations[v1.ReportedAnnotation]))
 	for _, n := range fresh[:min(len(fresh), maxEvents)] {
 		r.tell(svc, n)
 	}
 	return err
 }
 
-// ingress returns what the status is to show. What says the same stays as it is:
-// somebody else may have put fields there.
+// unrecorded reports whether a Service has notes of a version of Kuryr that did not record which
+// notes had an Event.
+func unrecorded(svc *corev1.Service) bool {
+	_, recorded := svc.Annotations[v1.ReportedAnnotation]
+	return !recorded && meta.FindStatusCondition(svc.Status.Conditions, v1.ConditionPlanned) != nil
+}
+
+// ingress returns the ingress that the status is to show. An entry that says the same stays as it
+// is: another controller may have set fields in it.
 func ingress(svc *corev1.Service, klb *v1.KuryrLoadBalancer, spec *v1.KuryrLoadBalancerSpec) []corev1.LoadBalancerIngress {
 	var status v1.KuryrLoadBalancerStatus
 	if klb != nil {
@@ -71,12 +76,13 @@ func ingress(svc *corev1.Service, klb *v1.KuryrLoadBalancer, spec *v1.KuryrLoadB
 	return service.Ingress(svc, spec, &status)
 }
 
-// condition puts the notes into a status.
-func (r *Reconciler) condition(svc *corev1.Service, s *corev1.ServiceStatus, notes []service.Note) {
+// condition writes the notes into a Service of that generation.
+func (r *Reconciler) condition(svc *corev1.Service, notes []service.Note, generation int64) {
 	if len(notes) == 0 {
-		meta.RemoveStatusCondition(&s.Conditions, v1.ConditionPlanned)
+		unreport(svc)
 		return
 	}
+	metav1.SetMetaDataAnnotation(&svc.ObjectMeta, v1.ReportedAnnotation, service.IDs(notes))
 	reason := v1.ReasonPlanned
 	var lines []string
 	for _, n := range notes {
@@ -93,17 +99,24 @@ func (r *Reconciler) condition(svc *corev1.Service, s *corev1.ServiceStatus, not
 	if len(message) > maxMessage {
 		message = strings.ToValidUTF8(message[:maxMessage], "")
 	}
-	kube.SetCondition(&s.Conditions, v1.ConditionPlanned, reason == v1.ReasonPlanned, reason, message, svc.Generation, r.now())
+	kube.SetCondition(&svc.Status.Conditions, v1.ConditionPlanned, reason == v1.ReasonPlanned, reason, message, generation, r.now())
 }
 
-// patchStatus changes the status of a Service, if nobody else has meanwhile, and
-// not if nothing changes. It reports whether it has written.
-func (r *Reconciler) patchStatus(ctx context.Context, svc *corev1.Service, change func(*corev1.ServiceStatus)) (bool, error) {
+// unreport removes the notes from a Service.
+func unreport(svc *corev1.Service) {
+	meta.RemoveStatusCondition(&svc.Status.Conditions, v1.ConditionPlanned)
+	delete(svc.Annotations, v1.ReportedAnnotation)
+}
+
+// patchStatus changes the status of a Service, together with its annotations. It writes nothing if
+// both stay the same, or if another client has changed the Service meanwhile. It reports
+// whether it has written.
+func (r *Reconciler) patchStatus(ctx context.Context, svc *corev1.Service, change func(*corev1.Service)) (bool, error) {
 	old := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: svc.Namespace, Name: svc.Name, UID: svc.UID, ResourceVersion: svc.ResourceVersion}}
-	old.Status = *svc.Status.DeepCopy()
+	old.Status, old.Annotations = *svc.Status.DeepCopy(), maps.Clone(svc.Annotations)
 	next := old.DeepCopy()
-	change(&next.Status)
-	if equality.Semantic.DeepEqual(&old.Status, &next.Status) {
+	change(next)
+	if equality.Semantic.DeepEqual(&old.Status, &next.Status) && maps.Equal(old.Annotations, next.Annotations) {
 		return false, nil
 	}
 	err := r.client.Status().Patch(ctx, next, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), kube.OwnerService)
@@ -116,8 +129,7 @@ func (r *Reconciler) patchStatus(ctx context.Context, svc *corev1.Service, chang
 	return true, nil
 }
 
-// together makes one of notes that an Event cannot tell apart. Such notes are side by
-// side.
+// together merges notes that an Event cannot distinguish. Such notes must be adjacent.
 func together(notes []service.Note) []service.Note {
 	var out []service.Note
 	for _, n := range notes {
@@ -130,9 +142,9 @@ func together(notes []service.Note) []service.Note {
 	return out
 }
 
-// tell sends an Event. Events that differ in their text alone are made one, with the
-// text of the first: so it names the field, and the version of the Service, which has
-// one of each note.
+// tell sends an Event. Kubernetes merges Events that differ in their text alone, and keeps the
+// first text. So the Event names the field and the resource version of the Service: one version has
+// one Event of each note.
 func (r *Reconciler) tell(svc *corev1.Service, n service.Note) {
 	kind := corev1.EventTypeWarning
 	if n.Info {
@@ -146,42 +158,62 @@ func (r *Reconciler) tell(svc *corev1.Service, n service.Note) {
 	r.events.Eventf(on, nil, kind, n.Reason, "PlanLoadBalancer", "%s", outcome.Cut(n.Field+": "+n.Text))
 }
 
-// release gives up the KuryrLoadBalancer of a Service that goes, or that is to have
-// none any more; then what is ours on the Service, the finalizer last.
+// release deletes the KuryrLoadBalancer of a Service that is deleted, or that is to have no load
+// balancer any more. Then it removes what Kuryr has written on the Service, the finalizer last.
 func (r *Reconciler) release(ctx context.Context, svc *corev1.Service, klb *v1.KuryrLoadBalancer) (ctrl.Result, error) {
-	if klb != nil && ownerOf(klb) != "" {
+	if klb == nil || ownerOf(klb) == "" {
+		if !controllerutil.ContainsFinalizer(svc, v1.ServiceFinalizer) {
+			return kube.Retry(r.wipe(ctx, svc, false))
+		}
+		var err error
+		if klb, err = r.planned(ctx, svc); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	if klb != nil {
 		if klb.DeletionTimestamp.IsZero() {
 			if err := r.withdraw(ctx, svc); err != nil {
 				return kube.Retry(err)
 			}
 		}
-		return kube.Retry(r.discard(ctx, klb, ""))
-	}
-	if !controllerutil.ContainsFinalizer(svc, v1.ServiceFinalizer) {
-		return kube.Retry(r.wipe(ctx, svc, false))
-	}
-	// The cache may not show yet what was made a moment ago.
-	var there v1.KuryrLoadBalancer
-	err := r.live.Get(ctx, client.ObjectKeyFromObject(svc), &there)
-	switch {
-	case err == nil && ownerOf(&there) != "":
-		return kube.Retry(r.discard(ctx, &there, ""))
-	case err != nil && !apierrors.IsNotFound(err):
-		return ctrl.Result{}, fmt.Errorf("reading KuryrLoadBalancer %s/%s: %w", svc.Namespace, svc.Name, err)
+		// The event of the KuryrLoadBalancer's end requeues the Service.
+		return kube.Retry(r.discard(ctx, klb))
 	}
 	if svc.DeletionTimestamp.IsZero() {
 		if wiped, err := r.wiped(ctx, svc); !wiped || err != nil {
 			return kube.Retry(err)
 		}
 	}
-	if err = r.letGo(ctx, svc); err == nil {
+	err := r.letGo(ctx, svc)
+	if err == nil {
 		ctrl.LoggerFrom(ctx).V(1).Info("released Service", "deleted", !svc.DeletionTimestamp.IsZero())
 	}
 	return kube.Retry(err)
 }
 
-// withdraw takes our ingress from a Service that stays, before its load balancer goes:
-// afterwards who serves it then may have written theirs.
+// planned reads the KuryrLoadBalancer that was planned for a Service from the API server; nil if
+// there is none. The cache may not show yet one that was created a moment ago.
+//
+// The cache does not keep managed fields, either. With `kubectl delete service --cascade=orphan`
+// Kubernetes' garbage collector removes the owner reference. A KuryrLoadBalancer that Kuryr has
+// planned is still the Service's. One that another client has written is not.
+func (r *Reconciler) planned(ctx context.Context, svc *corev1.Service) (*v1.KuryrLoadBalancer, error) {
+	var klb v1.KuryrLoadBalancer
+	err := r.live.Get(ctx, client.ObjectKeyFromObject(svc), &klb)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("reading KuryrLoadBalancer %s/%s: %w", svc.Namespace, svc.Name, err)
+	}
+	ours := func(m metav1.ManagedFieldsEntry) bool { return m.Manager == v1.FieldOwnerService }
+	if ownerOf(&klb) == "" && !slices.ContainsFunc(klb.ManagedFields, ours) {
+		return nil, nil
+	}
+	return &klb, nil
+}
+
+// withdraw removes Kuryr's ingress from a Service that is not deleted, before its load balancer is
+// deleted. Later another controller may serve the Service, and may have written its own ingress.
 func (r *Reconciler) withdraw(ctx context.Context, svc *corev1.Service) error {
 	if !svc.DeletionTimestamp.IsZero() || service.Foreign(svc) || len(svc.Status.LoadBalancer.Ingress) == 0 {
 		return nil
@@ -189,32 +221,32 @@ func (r *Reconciler) withdraw(ctx context.Context, svc *corev1.Service) error {
 	return r.wipe(ctx, svc, true)
 }
 
-// wiped takes our status from a Service that stays. It reports whether there was
-// none: else the event of the write leads here again, with a version to go by.
+// wiped removes Kuryr's status from a Service that is not deleted. It reports whether there was
+// nothing to remove. If there was, the event of the write requeues the Service, with a resource
+// version for the next write.
 func (r *Reconciler) wiped(ctx context.Context, svc *corev1.Service) (bool, error) {
-	ours := svc.Spec.Type != corev1.ServiceTypeLoadBalancer // else it is withdrawn already
+	ours := svc.Spec.Type != corev1.ServiceTypeLoadBalancer // withdraw handles those of type LoadBalancer
 	if !(ours && len(svc.Status.LoadBalancer.Ingress) > 0) && meta.FindStatusCondition(svc.Status.Conditions, v1.ConditionPlanned) == nil {
 		return true, nil
 	}
 	return false, r.wipe(ctx, svc, ours)
 }
 
-// wipe takes our condition from the status of a Service and, if that is ours, the
-// ingress.
+// wipe removes Kuryr's condition from the status of a Service. With ingress it removes the ingress,
+// too.
 func (r *Reconciler) wipe(ctx context.Context, svc *corev1.Service, ingress bool) error {
-	_, err := r.patchStatus(ctx, svc, func(s *corev1.ServiceStatus) {
+	_, err := r.patchStatus(ctx, svc, func(s *corev1.Service) {
 		if ingress {
-			s.LoadBalancer.Ingress = nil
+			s.Status.LoadBalancer.Ingress = nil
 		}
-		meta.RemoveStatusCondition(&s.Conditions, v1.ConditionPlanned)
+		unreport(s)
 	})
 	return err
 }
 
-// discard deletes a KuryrLoadBalancer whose Service is gone or is not to have it.
-// One that is no Service's, or that of keep, stays.
-func (r *Reconciler) discard(ctx context.Context, klb *v1.KuryrLoadBalancer, keep types.UID) error {
-	if klb == nil || ownerOf(klb) == keep || ownerOf(klb) == "" || !klb.DeletionTimestamp.IsZero() {
+// discard deletes a KuryrLoadBalancer whose Service is gone, or is not to have a load balancer.
+func (r *Reconciler) discard(ctx context.Context, klb *v1.KuryrLoadBalancer) error {
+	if !klb.DeletionTimestamp.IsZero() {
 		return nil
 	}
 	err := r.client.Delete(ctx, klb, client.Preconditions{UID: &klb.UID})
@@ -224,8 +256,7 @@ func (r *Reconciler) discard(ctx context.Context, klb *v1.KuryrLoadBalancer, kee
 	return nil
 }
 
-// ownerOf returns the UID of the Service that a KuryrLoadBalancer is of; empty if
-// it is nobody's.
+// ownerOf returns the UID of the Service that owns a KuryrLoadBalancer; empty if none owns it.
 func ownerOf(klb *v1.KuryrLoadBalancer) types.UID {
 	for _, o := range klb.OwnerReferences {
 		if o.Kind == "Service" && o.APIVersion == "v1" {

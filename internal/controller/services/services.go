@@ -1,16 +1,18 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package services plans what a Service of type LoadBalancer needs: it writes a
-// KuryrLoadBalancer from the Service and its EndpointSlices, and writes what comes of
-// it into the Service's status. What is to be in the KuryrLoadBalancer is the decision
-// of package service; to bring it into the cloud is others' work.
+// Package services plans the load balancer of a Service. It writes a KuryrLoadBalancer from the
+// Service and its EndpointSlices. It then copies the result into the Service's status. Package
+// service decides what the KuryrLoadBalancer contains. Package balancers applies the
+// KuryrLoadBalancer to the cloud.
 //
-// A Service is planned when it, one of its EndpointSlices or its KuryrLoadBalancer
-// changes, when a pod gets a port whose address an EndpointSlice has, when another
-// Service begins or ceases to claim the same, and when the settings change. Each
-// Service has one worker at a time; the only state that outlives a round is the version
-// of the last write and what subnets hold.
+// A Service is planned when the Service, one of its EndpointSlices or its KuryrLoadBalancer
+// changes. It is planned when a pod gets a port that has the address of an endpoint. It is planned
+// when another Service begins or ceases to claim the same external IP and port. All Services are
+// planned when the settings change.
+//
+// One worker at a time plans a given Service. Two things outlive a round: the resource version of
+// the last write, and the address ranges of subnets.
 package services
 
 import (
@@ -18,7 +20,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -45,46 +47,60 @@ import (
 // +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=get;list;watch
 // +kubebuilder:rbac:groups=openstack.org,resources=kuryrloadbalancers,verbs=get;list;watch;create;patch;delete
 
-// workers is how many Services are planned at once.
+// workers is how many Services are planned concurrently.
 const workers = 8
 
-// Reconciler plans: from a Service and its EndpointSlices to a KuryrLoadBalancer,
-// and from that one's status to the Service's. Of the cloud it knows what subnets
-// there are, and nothing else.
+// Reconciler plans load balancers. It writes a KuryrLoadBalancer from a Service and its
+// EndpointSlices. It writes the Service's status from the status of the KuryrLoadBalancer. The
+// subnets are all that it reads from the cloud.
 //
-// The Service has our finalizer before its KuryrLoadBalancer is made, and loses it
-// once that is gone, whoever deleted it.
+// The Service gets Kuryr's finalizer before its KuryrLoadBalancer is created. The Service loses the
+// finalizer once the KuryrLoadBalancer is gone, also if somebody else deleted it.
 type Reconciler struct {
 	client   client.Client
-	live     client.Reader // past the cache
+	live     client.Reader // reads past the cache
 	settings *settings.Live
 	subnets  *subnetBook
+	networks networks
 	backoff  outcome.Backoff
 	events   events.EventRecorder
 	now      func() time.Time
 	wake     kube.Queue[ctrl.Request]
-	changed  <-chan struct{} // sent to when the settings have changed
+	follow   kube.Leading // plans all Services after the settings have changed
+	look     kube.Signal  // requests a check of the subnets
+	// refused reports that the cloud has rejected a planned load balancer since the last check of
+	// the subnets.
+	refused atomic.Bool
+	written kube.Writes // versions of KuryrLoadBalancers
+}
 
-	mu      sync.Mutex
-	written map[ctrl.Request]string // version of the last own write of a KuryrLoadBalancer
+// networks knows the KuryrNetworks of namespaces.
+type networks interface {
+	// Of returns the KuryrNetwork of a namespace; nil if it has none. known is false as long as the
+	// cache does not have them.
+	Of(ctx context.Context, namespace string) (network *v1.KuryrNetwork, known bool, err error)
+	// Follow has moved called with a namespace after each event of its KuryrNetwork.
+	Follow(moved func(namespace string))
 }
 
 // Options is what a Reconciler needs beyond the manager.
 type Options struct {
 	Settings *settings.Live
 	Subnets  sdn.Subnets
+	Networks networks
 	Backoff  outcome.Backoff
 	Now      func() time.Time
 }
 
-// New returns what is to be added to mgr once Services are to be served.
+// New returns a Reconciler. Setup adds it to mgr once Services are to be served.
 func New(mgr ctrl.Manager, o Options) *Reconciler {
-	return &Reconciler{
-		client: mgr.GetClient(), live: mgr.GetAPIReader(), settings: o.Settings, backoff: o.Backoff, now: o.Now,
+	r := &Reconciler{
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), settings: o.Settings, networks: o.Networks, backoff: o.Backoff, now: o.Now,
 		subnets: &subnetBook{cloud: o.Subnets, again: o.Backoff.Rejected, now: o.Now},
-		events:  mgr.GetEventRecorder("kuryr-controller"), written: map[ctrl.Request]string{},
-		changed: o.Settings.Follow(),
+		events:  mgr.GetEventRecorder("kuryr-controller"), look: kube.NewSignal(),
 	}
+	r.follow = o.Settings.Follow(r.reload)
+	return r
 }
 
 // Reconcile plans one Service.
@@ -94,21 +110,25 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	switch {
-	case svc == nil: // the API server's garbage collector sees to a KuryrLoadBalancer without its owner
-		r.forget(req)
+	// Kubernetes' garbage collector deletes a KuryrLoadBalancer without an owner.
+	case svc == nil:
+		r.written.Forget(req.NamespacedName)
 		return ctrl.Result{}, nil
-	case klb != nil && r.behind(req, klb):
-		return ctrl.Result{}, nil // the event that shows the write is on its way
+	case klb != nil && r.written.State(klb) == kube.Behind:
+		return ctrl.Result{}, nil // the event of the own write follows
 	case !svc.DeletionTimestamp.IsZero():
 		return r.release(ctx, svc, klb)
 	}
-	if klb != nil && ownerOf(klb) != "" && ownerOf(klb) != svc.UID { // of an earlier Service of that name
-		return kube.Retry(r.discard(ctx, klb, svc.UID))
+	// The KuryrLoadBalancer is of an earlier Service of the same name.
+	if klb != nil && ownerOf(klb) != "" && ownerOf(klb) != svc.UID {
+		return kube.Retry(r.discard(ctx, klb))
+	}
+	if refused(klb) {
+		r.refused.Store(true)
 	}
 	in, again, err := r.input(ctx, svc, klb)
 	if err != nil {
-		_, res, err := r.backoff.Outcome(err)
-		return res, err
+		return r.backoff.Result(outcome.Of(outcome.Subnet, err))
 	}
 	o := service.Plan(in)
 	if o.Verdict == service.Remove {
@@ -130,8 +150,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return result, err
 }
 
-// get returns the Service and the KuryrLoadBalancer of that name, nil if they are
-// not there. They are the cache's.
+// get returns the Service and the KuryrLoadBalancer of the same name. Either is nil if it does not
+// exist. Both are shared with the cache: read-only.
 func (r *Reconciler) get(ctx context.Context, req ctrl.Request) (*corev1.Service, *v1.KuryrLoadBalancer, error) {
 	svc, klb := &corev1.Service{}, &v1.KuryrLoadBalancer{}
 	if err := r.client.Get(ctx, req.NamespacedName, svc, kube.ReadOnly); apierrors.IsNotFound(err) {
@@ -147,18 +167,22 @@ func (r *Reconciler) get(ctx context.Context, req ctrl.Request) (*corev1.Service
 	return svc, klb, nil
 }
 
-// input gathers what the plan depends on. After the time that it returns some of it
-// may be known that is not now.
+// input gathers what the plan depends on. Part of it may be unknown now: a duration above zero is
+// when to plan again.
 func (r *Reconciler) input(ctx context.Context, svc *corev1.Service, klb *v1.KuryrLoadBalancer) (service.Input, time.Duration, error) {
-	in := service.Input{Service: svc}
+	in := service.Input{Service: svc, Made: has(klb)}
 	if klb != nil {
 		in.Previous = &klb.Spec
 	}
 	if !service.Wanted(svc) {
 		return in, 0, nil
 	}
-	var err error
-	if in.Settings, err = r.planSettings(ctx); err != nil {
+	rules := r.settings.Rules()
+	home, err := r.homeOf(ctx, rules, svc.Namespace)
+	if err != nil {
+		return in, 0, err
+	}
+	if in.Settings, err = r.planSettings(ctx, rules); err != nil {
 		return in, 0, err
 	}
 	if in.Slices, err = r.slices(ctx, svc); err != nil {
@@ -171,16 +195,16 @@ func (r *Reconciler) input(ctx context.Context, svc *corev1.Service, klb *v1.Kur
 	if in.Rivals, err = r.rivals(ctx, svc); err != nil {
 		return in, 0, err
 	}
-	in.Known, err = r.known(ctx, in.Slices)
+	in.Known, home.Foreign, err = r.known(ctx, rules, &home, svc.Namespace, in.Slices)
+	in.Namespace = home.Namespace
 	return in, again, err
 }
 
-// planSettings returns the settings with what the subnets in them hold.
-func (r *Reconciler) planSettings(ctx context.Context) (service.Settings, error) {
-	s := r.settings.Load()
+// planSettings returns the settings, with the address ranges of the subnets that they name.
+func (r *Reconciler) planSettings(ctx context.Context, s *settings.Rules) (service.Settings, error) {
 	c := &s.Services
 	out := service.Settings{
-		ProjectID: c.ProjectID, Provider: c.Provider, FlavorID: c.FlavorID,
+		ProjectID: c.ProjectID, Projects: projectsOf(s), PodRanges: podRanges(s), Provider: c.Provider, FlavorID: c.FlavorID,
 		ExternalNetworkID: c.ExternalNetworkID, ExternalSubnetID: c.ExternalSubnetID,
 		Allowed:               service.Allowed(c.Allowed),
 		SourceRangesAtMembers: c.SourceRangesBySecurityGroups,
@@ -215,35 +239,50 @@ func (r *Reconciler) slices(ctx context.Context, svc *corev1.Service) ([]*discov
 	return out, nil
 }
 
-// known returns the subnets of the endpoints that are pods' ports.
-func (r *Reconciler) known(ctx context.Context, slices []*discoveryv1.EndpointSlice) (map[netip.Addr]string, error) {
-	known := map[netip.Addr]string{}
+// known returns the subnet of each endpoint that is the port of a pod. Those of pods of other
+// projects are in foreign.
+func (r *Reconciler) known(ctx context.Context, rules *settings.Rules, h *home, namespace string, slices []*discoveryv1.EndpointSlice) (known, foreign map[netip.Addr]string, err error) {
+	known, foreign = map[netip.Addr]string{}, map[netip.Addr]string{}
 	for _, s := range slices {
 		for i := range s.Endpoints {
 			ip, ok := addressOf(&s.Endpoints[i])
-			if !ok || known[ip] != "" {
+			if !ok || known[ip] != "" || foreign[ip] != "" {
 				continue
 			}
-			var list v1.KuryrPortList
-			if err := r.client.List(ctx, &list, client.MatchingFields{kube.PortAddress: ip.String()}, kube.ReadOnly); err != nil {
-				return nil, fmt.Errorf("looking for the KuryrPort of %s: %w", ip, err)
+			ports, err := kube.PortsAt(ctx, r.client, ip.String())
+			if err != nil {
+				return nil, nil, err
 			}
-			for j := range list.Items {
-				if id := subnetOf(&list.Items[j], ip); id != "" {
-					known[ip] = id
-				}
+			if port := likeliest(ports, namespace); port == nil {
+				continue
+			} else if h.isForeign(rules, port, namespace) {
+				foreign[ip] = subnetOf(port, ip)
+			} else {
+				known[ip] = subnetOf(port, ip)
 			}
 		}
 	}
-	return known, nil
+	return known, foreign, nil
 }
 
-// subnetOf returns the subnet of one of a port's addresses, if a pod has the port:
-// addresses may be there twice, in networks that do not meet.
-func subnetOf(port *v1.KuryrPort, ip netip.Addr) string {
-	if port.Spec.PodRef == nil {
-		return ""
+// likeliest returns the port that an endpoint of a namespace's Service most likely is; nil if no
+// pod has one. Two ports may have the same address, in networks that are not connected. That of a
+// pod of the namespace counts then.
+func likeliest(ports []*v1.KuryrPort, namespace string) (likely *v1.KuryrPort) {
+	for _, p := range ports {
+		switch ref := p.Spec.PodRef; {
+		case ref == nil:
+		case ref.Namespace == namespace:
+			return p
+		case likely == nil || p.Name < likely.Name:
+			likely = p
+		}
 	}
+	return likely
+}
+
+// subnetOf returns the subnet of one address of a port.
+func subnetOf(port *v1.KuryrPort, ip netip.Addr) string {
 	for _, a := range port.Spec.VIF.Addresses {
 		if a.IP == ip.String() {
 			return a.SubnetID
@@ -252,7 +291,7 @@ func subnetOf(port *v1.KuryrPort, ip netip.Addr) string {
 	return ""
 }
 
-// addressOf returns the address of an endpoint; false if it has none.
+// addressOf returns the address of an endpoint. It returns false if the endpoint has none.
 func addressOf(e *discoveryv1.Endpoint) (netip.Addr, bool) {
 	if len(e.Addresses) == 0 {
 		return netip.Addr{}, false
@@ -261,10 +300,11 @@ func addressOf(e *discoveryv1.Endpoint) (netip.Addr, bool) {
 	return ip, err == nil
 }
 
-// realise makes the KuryrLoadBalancer what it is to be, if it is not.
+// realise creates the KuryrLoadBalancer, or updates it where it differs from the plan.
 func (r *Reconciler) realise(ctx context.Context, svc *corev1.Service, klb *v1.KuryrLoadBalancer, spec *v1.KuryrLoadBalancerSpec) error {
 	if klb != nil && !klb.DeletionTimestamp.IsZero() {
-		return nil // it is made anew once it is gone, of which there is an event
+		// It is created again once it is gone: its deletion sends an event.
+		return nil
 	}
 	if err := r.hold(ctx, svc); err != nil {
 		return err
@@ -284,32 +324,32 @@ func (r *Reconciler) realise(ctx context.Context, svc *corev1.Service, klb *v1.K
 	if err := r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), kube.OwnerService, client.ForceOwnership); err != nil {
 		return fmt.Errorf("writing KuryrLoadBalancer %s/%s: %w", svc.Namespace, svc.Name, err)
 	}
-	r.wrote(requestFor(svc), u.GetResourceVersion())
+	r.written.Wrote(u)
 	if klb != nil && klb.ResourceVersion == u.GetResourceVersion() {
-		return r.strip(ctx, klb, spec) // all of ours was there
+		return r.strip(ctx, klb, spec) // the apply changed nothing: every planned field was there
 	}
 	ctrl.LoggerFrom(ctx).V(1).Info("planned load balancer", "listeners", len(spec.Listeners), "new", klb == nil)
 	return nil
 }
 
-// strip takes out of a KuryrLoadBalancer what is not planned: somebody else has
-// written that, and an apply takes away its own only.
+// strip removes fields from a KuryrLoadBalancer that are not planned. Another client has written
+// them. A server-side apply removes only fields of its own field owner.
 func (r *Reconciler) strip(ctx context.Context, klb *v1.KuryrLoadBalancer, spec *v1.KuryrLoadBalancerSpec) error {
 	old := &v1.KuryrLoadBalancer{ObjectMeta: *klb.ObjectMeta.DeepCopy(), Spec: *klb.Spec.DeepCopy()}
 	next := old.DeepCopy()
 	next.Spec = *spec
 	err := r.client.Patch(ctx, next, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), kube.OwnerService)
 	if err = kube.Lost(err); err != nil {
-		return fmt.Errorf("taking what is not planned out of KuryrLoadBalancer %s/%s: %w", klb.Namespace, klb.Name, err)
+		return fmt.Errorf("removing unplanned fields from KuryrLoadBalancer %s/%s: %w", klb.Namespace, klb.Name, err)
 	}
-	r.wrote(kube.RequestOf(klb), next.ResourceVersion)
-	ctrl.LoggerFrom(ctx).V(1).Info("took out of a KuryrLoadBalancer what somebody had written")
+	r.written.Wrote(next)
+	ctrl.LoggerFrom(ctx).V(1).Info("removed fields that somebody had written into a KuryrLoadBalancer")
 	return nil
 }
 
-// patch changes the metadata of a Service, if nobody else has meanwhile. It does so by
-// the status subresource, as Kubernetes' own service controller does: who may write that
-// alone cannot change a Service's spec.
+// patch changes the metadata of a Service, unless another client has changed the Service meanwhile.
+// It uses the status subresource, as Kubernetes' own service controller does. A controller with
+// rights to that subresource alone cannot change a Service's spec.
 func (r *Reconciler) patch(ctx context.Context, svc *corev1.Service, change func(client.Object)) error {
 	old := &corev1.Service{ObjectMeta: *svc.ObjectMeta.DeepCopy()}
 	next := old.DeepCopy()
@@ -319,28 +359,4 @@ func (r *Reconciler) patch(ctx context.Context, svc *corev1.Service, change func
 		return fmt.Errorf("writing metadata of Service %s/%s: %w", svc.Namespace, svc.Name, err)
 	}
 	return nil
-}
-
-// behind reports whether the cache does not show the last own write yet.
-func (r *Reconciler) behind(req ctrl.Request, klb *v1.KuryrLoadBalancer) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	version := r.written[req]
-	if version != "" && kube.Older(klb.ResourceVersion, version) {
-		return true
-	}
-	delete(r.written, req)
-	return false
-}
-
-func (r *Reconciler) forget(req ctrl.Request) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.written, req)
-}
-
-func (r *Reconciler) wrote(req ctrl.Request, version string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.written[req] = version
 }

@@ -5,53 +5,50 @@ package services
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/plan/service"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// subnetPatience is how long a worker waits for what the cloud says of a subnet. Then
-// it turns to Services that need no answer, as those that are deleted.
+// subnetPatience is how long a worker waits for the cloud's answer about a subnet. Then the worker
+// turns to Services that need no answer, such as deleted ones.
 const subnetPatience = time.Second
 
-// subnetBook knows what addresses are in a subnet. That never changes, so each is
-// asked for once. Its methods are safe for concurrent use.
+// subnetBook knows the address ranges of subnets. The range of an existing subnet never changes. So
+// the cloud is asked for a known subnet only by recheck. Its methods are safe for concurrent use.
 type subnetBook struct {
 	cloud sdn.Subnets
-	again time.Duration // after that what was not there is asked for again
+	again time.Duration // how long the cloud is not asked again for a missing subnet
 	now   func() time.Time
 
 	mu    sync.Mutex // not held during calls
 	known map[string]service.Subnet
-	lost  map[string]time.Time // when it was asked for in vain
-	asked map[string]*subnetQuestion
+	lost  map[string]time.Time // when the cloud said that a subnet does not exist
+	asked map[string]time.Time // when the call in progress began
+
+	calls singleflight.Group // by ID
 }
 
-// subnetQuestion is a call under way, which all share who want the same.
-type subnetQuestion struct {
-	began time.Time
-	done  chan struct{}
-	got   service.Subnet
-	err   error
-}
-
-// find returns the subnets of these IDs and, apart, those IDs that are none, as far
-// as our credential can see. It fails if the cloud does not answer, and with a
-// PendingError if it takes its time.
+// find returns the subnets of these IDs. lost has the IDs of subnets that do not exist or that
+// Kuryr's credential cannot see. find fails if the cloud does not answer, and returns a
+// PendingError if the answer takes too long.
 func (b *subnetBook) find(ctx context.Context, ids []string) (found []service.Subnet, lost []string, err error) {
 	for _, id := range ids {
 		s, err := b.get(ctx, id)
 		switch {
 		case err == nil:
 			found = append(found, s)
-		case lasting(err):
+		case outcome.Of(outcome.Subnet, err).Lasting:
 			lost = append(lost, id)
 		default:
 			return nil, nil, err
@@ -60,67 +57,54 @@ func (b *subnetBook) find(ctx context.Context, ids []string) (found []service.Su
 	return found, lost, nil
 }
 
-// lasting reports whether somebody has to do something about an error.
-func lasting(err error) bool {
-	return errors.Is(err, sdn.ErrNotFound) || errors.Is(err, sdn.ErrInvalid) || errors.Is(err, sdn.ErrForbidden)
-}
-
-// get returns one subnet. If it is not known it is asked for, which goes on when the
-// caller has lost patience.
+// get returns one subnet, and asks the cloud if the subnet is not known. The call continues after
+// the caller has run out of patience. Concurrent callers share one call per subnet.
 func (b *subnetBook) get(ctx context.Context, id string) (service.Subnet, error) {
-	a, s, err := b.look(ctx, id)
-	if a == nil {
-		return s, err
+	b.mu.Lock()
+	if s, ok := b.known[id]; ok {
+		b.mu.Unlock()
+		return s, nil
 	}
-	patience := time.NewTimer(subnetPatience - b.now().Sub(a.began))
+	if at, ok := b.lost[id]; ok && b.now().Sub(at) < b.again {
+		b.mu.Unlock()
+		return service.Subnet{}, sdn.ErrNotFound
+	}
+	if b.known == nil {
+		b.known, b.lost, b.asked = map[string]service.Subnet{}, map[string]time.Time{}, map[string]time.Time{}
+	}
+	if _, underWay := b.asked[id]; !underWay {
+		b.asked[id] = b.now()
+	}
+	patience := time.NewTimer(subnetPatience - b.now().Sub(b.asked[id]))
 	defer patience.Stop()
+	// The call ends at the latest with the deadline of each request to the cloud.
+	answer := b.calls.DoChan(id, func() (any, error) { return b.call(ctx, id) })
+	b.mu.Unlock()
 	select {
-	case <-a.done:
-		return a.got, a.err
+	case a := <-answer:
+		return a.Val.(service.Subnet), a.Err
 	case <-ctx.Done():
 		return service.Subnet{}, ctx.Err()
 	case <-patience.C:
-		return service.Subnet{}, &sdn.PendingError{What: "what the cloud says of subnet " + id, Retry: subnetPatience}
+		return service.Subnet{}, &sdn.PendingError{What: "the cloud's answer about subnet " + id, Retry: subnetPatience}
 	}
 }
 
-// look returns what is known of a subnet, or the call that asks for it.
-func (b *subnetBook) look(ctx context.Context, id string) (*subnetQuestion, service.Subnet, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if s, ok := b.known[id]; ok {
-		return nil, s, nil
-	}
-	if at, ok := b.lost[id]; ok && b.now().Sub(at) < b.again {
-		return nil, service.Subnet{}, sdn.ErrNotFound
-	}
-	a := b.asked[id]
-	if a == nil {
-		if b.known == nil {
-			b.known, b.lost, b.asked = map[string]service.Subnet{}, map[string]time.Time{}, map[string]*subnetQuestion{}
-		}
-		a = &subnetQuestion{began: b.now(), done: make(chan struct{})}
-		b.asked[id] = a
-		go b.call(ctx, id, a) // it ends by the deadline of each call to the cloud
-	}
-	return a, service.Subnet{}, nil
-}
-
-// call asks the cloud and writes down what it says.
-func (b *subnetBook) call(ctx context.Context, id string, a *subnetQuestion) {
-	defer close(a.done)
-	a.got, a.err = b.ask(ctx, id)
+// call asks the cloud for a subnet and records the answer.
+func (b *subnetBook) call(ctx context.Context, id string) (service.Subnet, error) {
+	got, err := b.ask(ctx, id)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.asked, id)
 	switch {
-	case a.err == nil:
+	case err == nil:
 		delete(b.lost, id)
-		b.known[id] = a.got
-	case lasting(a.err):
-		ctrl.LoggerFrom(ctx).Error(a.err, "cannot tell what addresses are in a subnet of the configuration", "subnet", id)
+		b.known[id] = got
+	case outcome.Of(outcome.Subnet, err).Lasting:
+		ctrl.LoggerFrom(ctx).Error(err, "cannot read the prefix of a subnet of the configuration", "subnet", id)
 		b.lost[id] = b.now()
 	}
+	return got, err
 }
 
 func (b *subnetBook) ask(ctx context.Context, id string) (service.Subnet, error) {
@@ -135,7 +119,28 @@ func (b *subnetBook) ask(ctx context.Context, id string) (service.Subnet, error)
 	return service.Subnet{ID: got.ID, Prefix: prefix.Masked()}, nil
 }
 
-// forgive has subnets asked for again that were not there.
+// recheck asks the cloud again for all known subnets. It reports whether the cloud no longer shows
+// one of them. A subnet stays known if the cloud does not answer.
+func (b *subnetBook) recheck(ctx context.Context) (changed bool) {
+	b.mu.Lock()
+	ids := slices.Sorted(maps.Keys(b.known))
+	b.mu.Unlock()
+	for _, id := range ids {
+		_, err := b.ask(ctx, id)
+		if err == nil || !outcome.Of(outcome.Subnet, err).Lasting {
+			continue
+		}
+		ctrl.LoggerFrom(ctx).Error(err, "a subnet of the configuration is not shown any more", "subnet", id)
+		changed = true
+		b.mu.Lock()
+		delete(b.known, id)
+		b.lost[id] = b.now()
+		b.mu.Unlock()
+	}
+	return changed
+}
+
+// forgive allows the cloud to be asked again for subnets that did not exist.
 func (b *subnetBook) forgive() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -7,9 +7,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -19,21 +22,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/service"
 )
 
-// Fields that the cache is indexed by.
+// The fields that the cache is indexed by.
 const (
 	serviceClaim = "spec.externalIPs,ports" // service.Claims
-	sliceService = "service"                // name of the Service that an EndpointSlice is of
-	sliceAddress = "endpoints.addresses"    // those that members are made of
+	sliceService = "service"                // name of the Service that owns an EndpointSlice
+	sliceAddress = "endpoints.addresses"    // the addresses that members are made of
 )
 
-// Index makes the indexes that a Reconciler needs besides that of KuryrPorts by address.
+// Index adds the indexes that a Reconciler needs, except that of KuryrPorts by address.
 func Index(ctx context.Context, mgr ctrl.Manager) error {
 	for _, index := range []struct {
 		obj    client.Object
@@ -51,10 +56,12 @@ func Index(ctx context.Context, mgr ctrl.Manager) error {
 	return nil
 }
 
-// Setup adds the reconciler to mgr, whose caches have the kinds and the indexes.
+// Setup adds the reconciler to mgr. The caches of mgr must have the kinds and the indexes.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	if err := mgr.Add(kube.Leading(r.follow)); err != nil {
-		return err
+	for _, run := range []kube.Leading{r.follow, kube.Every("subnets", r.subnetPeriod, r.lookAtSubnets, r.look)} {
+		if err := mgr.Add(run); err != nil {
+			return err
+		}
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("services").
 		WithOptions(controller.Options{
@@ -67,7 +74,13 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 			UpdateFunc: portGiven, DeleteFunc: func(event.DeleteEvent) bool { return false },
 		})).
 		Watches(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(r.rivalsOf), builder.WithPredicates(predicate.Funcs{UpdateFunc: claimsMoved})).
+		Watches(kube.NamespaceMeta(), handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, ns client.Object) []reconcile.Request {
+			return r.servicesIn(ctx, ns.GetName())
+		}), builder.WithPredicates(predicate.Funcs{
+			UpdateFunc: namespaceMoved, DeleteFunc: func(event.DeleteEvent) bool { return false },
+		})).
 		WatchesRawSource(r.wake.Source()).
+		WatchesRawSource(source.Func(r.followNetworks)).
 		Complete(r)
 }
 
@@ -90,7 +103,7 @@ func addressesOfSlice(o client.Object) []string {
 	return slices.Compact(ips)
 }
 
-// planOf returns the Service that an EndpointSlice is of.
+// planOf returns the Service that an EndpointSlice belongs to.
 func planOf(_ context.Context, o client.Object) []reconcile.Request {
 	var requests []reconcile.Request
 	for _, name := range serviceOfSlice(o) {
@@ -99,8 +112,8 @@ func planOf(_ context.Context, o client.Object) []reconcile.Request {
 	return requests
 }
 
-// servedBy returns the Services that have a port's addresses among their endpoints:
-// the EndpointSlice may have been seen before the KuryrPort.
+// servedBy returns the Services that have an address of a port among their endpoints. The
+// EndpointSlice may have arrived before the KuryrPort.
 func (r *Reconciler) servedBy(ctx context.Context, o client.Object) []reconcile.Request {
 	if o.(*v1.KuryrPort).Spec.PodRef == nil {
 		return nil
@@ -109,7 +122,7 @@ func (r *Reconciler) servedBy(ctx context.Context, o client.Object) []reconcile.
 	for _, ip := range kube.AddressesOfPort(o) {
 		var list discoveryv1.EndpointSliceList
 		if err := r.client.List(ctx, &list, client.MatchingFields{sliceAddress: ip}, kube.ReadOnly); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "cannot tell what Services have an address", "ip", ip)
+			ctrl.LoggerFrom(ctx).Error(err, "cannot find the Services that have an address", "ip", ip)
 			continue
 		}
 		for i := range list.Items {
@@ -124,12 +137,13 @@ func portGiven(e event.UpdateEvent) bool {
 	return e.ObjectOld.(*v1.KuryrPort).Spec.PodRef == nil && e.ObjectNew.(*v1.KuryrPort).Spec.PodRef != nil
 }
 
-// balancerMoved reports whether what a Service depends on has changed: members come
-// and go, and none of that matters.
+// balancerMoved reports whether a KuryrLoadBalancer has changed in a way that its Service depends
+// on. Most updates are about members, which the Service's status does not show.
 func balancerMoved(e event.UpdateEvent) bool {
 	a, b := e.ObjectOld.(*v1.KuryrLoadBalancer), e.ObjectNew.(*v1.KuryrLoadBalancer)
 	return a.Generation != b.Generation || ownerOf(a) != ownerOf(b) || a.DeletionTimestamp.IsZero() != b.DeletionTimestamp.IsZero() ||
-		publicIP(a) != publicIP(b) || service.HasServed(&a.Status) != service.HasServed(&b.Status) || !slices.EqualFunc(a.Status.LoadBalancers, b.Status.LoadBalancers, func(x, y v1.LoadBalancerStatus) bool { return x.IP == y.IP })
+		publicIP(a) != publicIP(b) || refused(b) || service.HasServed(&a.Status) != service.HasServed(&b.Status) ||
+		service.Refused(&a.Status) != service.Refused(&b.Status) || !slices.EqualFunc(a.Status.LoadBalancers, b.Status.LoadBalancers, func(x, y v1.LoadBalancerStatus) bool { return x.IP == y.IP })
 }
 
 func publicIP(klb *v1.KuryrLoadBalancer) string {
@@ -148,8 +162,8 @@ func claimsOf(o client.Object) []string {
 	return claims
 }
 
-// rivals returns the other Services that claim what a Service claims. Their number is
-// that of real conflicts, however many Services there are.
+// rivals returns the other Services that claim the same as a Service. The index returns only real
+// conflicts, whatever the number of Services.
 func (r *Reconciler) rivals(ctx context.Context, svc *corev1.Service) ([]*corev1.Service, error) {
 	var rivals []*corev1.Service
 	for _, claim := range claimsOf(svc) {
@@ -166,11 +180,11 @@ func (r *Reconciler) rivals(ctx context.Context, svc *corev1.Service) ([]*corev1
 	return rivals, nil
 }
 
-// rivalsOf has those planned that a change of a Service's claims is for.
+// rivalsOf requeues the Services that a change of a Service's claims concerns.
 func (r *Reconciler) rivalsOf(ctx context.Context, o client.Object) []reconcile.Request {
 	rivals, err := r.rivals(ctx, o.(*corev1.Service))
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "cannot tell what Services claim the same", "service", client.ObjectKeyFromObject(o))
+		ctrl.LoggerFrom(ctx).Error(err, "cannot find the Services that claim the same address and port", "service", client.ObjectKeyFromObject(o))
 	}
 	var requests []reconcile.Request
 	for _, svc := range rivals {
@@ -183,21 +197,52 @@ func claimsMoved(e event.UpdateEvent) bool {
 	return !slices.Equal(claimsOf(e.ObjectOld), claimsOf(e.ObjectNew))
 }
 
-// follow plans all Services anew when the settings have changed.
-func (r *Reconciler) follow(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-r.changed:
-		}
-		r.subnets.forgive()
-		var list corev1.ServiceList
-		if err := r.client.List(ctx, &list, kube.ReadOnly); err != nil {
-			return fmt.Errorf("listing Services: %w", err)
-		}
-		for i := range list.Items {
-			r.wake.Add(requestFor(&list.Items[i]))
-		}
+// reload plans all Services again after the settings have changed.
+func (r *Reconciler) reload(ctx context.Context) error {
+	r.subnets.forgive()
+	r.look.Send()
+	return r.planAll(ctx)
+}
+
+// subnetPeriod is the time between two checks of the subnets that the settings name. It is that
+// between two checks of a load balancer. It is shorter after the cloud has rejected a planned load
+// balancer.
+func (r *Reconciler) subnetPeriod() time.Duration {
+	period := settings.CheckInterval(r.settings.Load().Services.CheckInterval.Duration)
+	if r.refused.Load() {
+		return min(period, r.backoff.Rejected)
 	}
+	return period
+}
+
+// lookAtSubnets checks the subnets that the settings name. It plans all Services again when the
+// cloud no longer shows one of them.
+func (r *Reconciler) lookAtSubnets(ctx context.Context) error {
+	r.refused.Store(false)
+	if !r.subnets.recheck(ctx) {
+		return nil
+	}
+	return r.planAll(ctx)
+}
+
+// planAll requeues all Services.
+func (r *Reconciler) planAll(ctx context.Context) error {
+	var list corev1.ServiceList
+	if err := r.client.List(ctx, &list, kube.ReadOnly); err != nil {
+		return fmt.Errorf("listing Services: %w", err)
+	}
+	for i := range list.Items {
+		r.wake.Add(requestFor(&list.Items[i]))
+	}
+	return nil
+}
+
+// refused reports whether the cloud rejects something that a KuryrLoadBalancer names, or does not
+// find it. That may be a subnet.
+func refused(klb *v1.KuryrLoadBalancer) bool {
+	if klb == nil {
+		return false
+	}
+	ready := meta.FindStatusCondition(klb.Status.Conditions, v1.ConditionReady)
+	return ready != nil && ready.Status == metav1.ConditionFalse && (ready.Reason == v1.ReasonRejected || ready.Reason == v1.ReasonPortMissing)
 }

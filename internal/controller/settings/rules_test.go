@@ -4,6 +4,7 @@
 package settings
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -23,10 +24,10 @@ func of(pairs ...string) *metav1.LabelSelector {
 	return s
 }
 
-// TestLevels: each level is of the first override that matches and says it.
+// TestLevels: each level comes from the first override that matches and sets it.
 func TestLevels(t *testing.T) {
 	minute := metav1.Duration{Duration: time.Minute}
-	r := newRules(Settings{Pools: config.Pools{Min: 5, Batch: 10, TTL: minute, Overrides: []config.PoolOverride{
+	r := NewRules(Settings{Pools: config.Pools{Min: 5, Batch: 10, TTL: minute, Overrides: []config.PoolOverride{
 		{NodeSelector: of("size", "l"), Min: new(int32(20))},
 		{NodeSelector: of("size", "l"), NamespaceSelector: of("team", "a"), Max: new(int32(8)), Min: new(int32(1))},
 		{NamespaceSelector: of("team", "a"), Batch: new(int32(3)), TTL: &metav1.Duration{}},
@@ -38,16 +39,17 @@ func TestLevels(t *testing.T) {
 	for _, tc := range []struct {
 		name            string
 		node, namespace labels.Set
-		own             bool
+		of              Sharing
 		want            pool.Levels
 	}{
-		{"large node", large, nil, false, pool.Levels{Min: 20, Batch: 4, TTL: time.Minute}},
-		{"small node", small, nil, false, pool.Levels{Min: 7, Batch: 4, TTL: time.Minute}},
-		{"min of one override, max of another", large, a, true, pool.Levels{Min: 8, Max: 8, Batch: 3}},
-		{"namespace on a small node", small, a, true, pool.Levels{Min: 7, Batch: 3}},
-		{"namespace that says nothing", small, b, true, pool.Levels{Min: 7, Batch: 4, TTL: time.Minute}},
+		{"large node", large, nil, OfAll, pool.Levels{Min: 20, Batch: 4, TTL: time.Minute}},
+		{"small node", small, nil, OfAll, pool.Levels{Min: 7, Batch: 4, TTL: time.Minute}},
+		{"min of one override, max of another", large, a, OfNamespace, pool.Levels{Min: 8, Max: 8, Batch: 3}},
+		{"namespace on a small node", small, a, OfNamespace, pool.Levels{Min: 7, Batch: 3}},
+		{"namespace that says nothing", small, b, OfNamespace, pool.Levels{Min: 7, Batch: 4, TTL: time.Minute}},
+		{"override of a namespace's network", small, a, OfNetwork, pool.Levels{Min: 7, Batch: 3}},
 	} {
-		if diff := cmp.Diff(tc.want, r.Levels(tc.node, tc.namespace, tc.own)); diff != "" {
+		if diff := cmp.Diff(tc.want, r.Levels(tc.node, tc.namespace, tc.of)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.name, diff)
 		}
 	}
@@ -62,9 +64,38 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-// TestPodGroups: the first rule counts, and no group is not no rule.
+// TestMinFree: the pools of networks of namespaces have a min of their own, which overrides replace.
+func TestMinFree(t *testing.T) {
+	r := NewRules(Settings{
+		Networks: config.Networks{MinFree: 2},
+		Pools:    config.Pools{Min: 5, Overrides: []config.PoolOverride{{NamespaceSelector: of("team", "a"), Min: new(int32(9))}}},
+	})
+	for _, tc := range []struct {
+		namespace labels.Set
+		of        Sharing
+		want      int
+	}{{nil, OfNetwork, 2}, {nil, OfNamespace, 5}, {nil, OfAll, 5}, {labels.Set{"team": "a"}, OfNetwork, 9}} {
+		if got := r.Levels(nil, tc.namespace, tc.of).Min; got != tc.want {
+			t.Errorf("min of a pool of namespace %v, sharing %d = %d, want %d", tc.namespace, tc.of, got, tc.want)
+		}
+	}
+}
+
+// TestSubnetsOfNodes: the subnets of a node replace those of pods, with their network.
+func TestSubnetsOfNodes(t *testing.T) {
+	r := NewRules(Settings{Pods: config.Pods{NetworkID: "n", SubnetIDs: []string{"s"}}})
+	got := r.Key(config.NodePorts{SubnetIDs: []string{"rack"}}, "", "")
+	if got.NetworkID != "" || !slices.Equal(got.SubnetIDs, []string{"rack"}) {
+		t.Errorf("a node with subnets of its own has pools in %q %v, want them in rack", got.NetworkID, got.SubnetIDs)
+	}
+	if got := r.Key(config.NodePorts{}, "", ""); got.NetworkID != "n" || !slices.Equal(got.SubnetIDs, []string{"s"}) {
+		t.Errorf("a node without them has pools in %q %v, want those of pods", got.NetworkID, got.SubnetIDs)
+	}
+}
+
+// TestPodGroups: the first matching rule counts. A rule with no groups is a rule.
 func TestPodGroups(t *testing.T) {
-	r := newRules(Settings{Pods: config.Pods{SecurityGroups: []config.GroupRule{
+	r := NewRules(Settings{Pods: config.Pods{SecurityGroups: []config.GroupRule{
 		{PodSelector: of("quiet", "yes"), SecurityGroupIDs: []string{}},
 		{NamespaceSelector: of("team", "a"), PodSelector: of("role", "web"), SecurityGroupIDs: []string{"b", "a", "b"}},
 		{NamespaceSelector: of("team", "a"), SecurityGroupIDs: []string{"c"}},
@@ -91,7 +122,7 @@ func TestPodGroups(t *testing.T) {
 
 // TestPortsOn: the first entry that selects a node counts.
 func TestPortsOn(t *testing.T) {
-	r := newRules(Settings{Pods: config.Pods{VIFType: "ovs"}, Nodes: []config.NodePorts{
+	r := NewRules(Settings{Pods: config.Pods{VIFType: "ovs"}, Nodes: []config.NodePorts{
 		{NodeSelector: of("vm", "yes", "old", "yes"), VIFType: "macvlan"},
 		{NodeSelector: of("vm", "yes"), VIFType: "vlan"},
 		{NodeSelector: of("plain", "yes")},
@@ -105,8 +136,8 @@ func TestPortsOn(t *testing.T) {
 	}
 }
 
-// TestPoolsKeepTheirNames: what pools are called in clusters that run is what they are
-// called by the next version, and when their subnet is given more beside it.
+// TestPoolsKeepTheirNames: the names of pools in running clusters stay the same in the next
+// version. They also stay when another subnet is added beside their subnet.
 func TestPoolsKeepTheirNames(t *testing.T) {
 	more := map[string][]string{"s4": {"s5"}, "s6": {"s7", "s8"}}
 	for _, tc := range []struct {
@@ -118,8 +149,8 @@ func TestPoolsKeepTheirNames(t *testing.T) {
 		{config.Pods{SubnetIDs: []string{"s4"}}, "", "", "", "metal-1-0dd79278ce"},
 	} {
 		for _, tc.pods.MoreSubnetIDs = range []map[string][]string{nil, more} {
-			r := newRules(Settings{Pods: tc.pods})
-			if got := pool.Name(pool.KeyOn("metal-1", r.Key(tc.vifType, tc.parent, tc.namespace))); got != tc.want {
+			r := NewRules(Settings{Pods: tc.pods})
+			if got := pool.Name(pool.KeyOn("metal-1", r.Key(config.NodePorts{VIFType: tc.vifType}, tc.parent, tc.namespace))); got != tc.want {
 				t.Errorf("the pool of %+v is called %s, want %s", tc.pods, got, tc.want)
 			}
 		}

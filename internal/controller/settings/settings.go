@@ -1,12 +1,14 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package settings is the part of the configuration that the reconcilers follow while
-// they run, and the rules that follow from it: which pool a pod of a node and a
-// namespace has its ports from, with which security groups and levels.
+// Package settings has the part of the configuration that the reconcilers follow while they run,
+// and the rules that result from it. The rules say which network the pods of a namespace are in, and
+// which pool a pod's port comes from, given the node and the namespace. They also say which security
+// groups the port has, and which levels the pool has.
 package settings
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -22,69 +24,89 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
 
-// Settings is the part of the configuration that the reconcilers follow while
-// they run.
+// Settings is the part of the configuration that the reconcilers follow while they run.
 type Settings struct {
 	Pods     config.Pods
 	Nodes    []config.NodePorts
 	Pools    config.Pools
+	Networks config.Networks
+	Projects []config.Project
 	Services config.Services
 	Orphans  config.Orphans
-	// RequestsPerSecond is how many the cloud may be sent at most; 0: any number.
+	// RequestsPerSecond limits the requests to the cloud; 0: no limit.
 	RequestsPerSecond float64
 }
 
-// SettingsOf picks Settings from a whole configuration.
+// SettingsOf returns the Settings of a configuration.
 func SettingsOf(c *config.Config) Settings {
 	return Settings{
-		Pods: c.Pods, Nodes: c.Nodes, Pools: c.Pools, Services: c.Services, Orphans: c.Orphans, RequestsPerSecond: c.Neutron.RequestsPerSec,
+		Pods: c.Pods, Nodes: c.Nodes, Pools: c.Pools, Networks: c.Networks, Projects: c.Projects, Services: c.Services, Orphans: c.Orphans, RequestsPerSecond: c.Neutron.RequestsPerSec,
 	}
 }
 
-// Live is settings that may change at any time. Its methods are safe for
-// concurrent use. A follower is never removed.
+// Live is settings that may change at any time. Its methods are safe for concurrent use. A follower
+// is never removed.
 type Live struct {
 	value   atomic.Pointer[Rules]
-	Serving chan struct{} // closed when Services are first to have load balancers
+	Serving chan struct{} // closed when Services are to have load balancers for the first time
 	once    sync.Once
+	// Networking is closed when some namespace may have a network of its own for the first time.
+	Networking     chan struct{}
+	onceNetworking sync.Once
 
 	mu        sync.Mutex
 	followers []chan struct{}
 }
 
-// NewLive returns live settings that begin as s.
+// NewLive returns live settings with the initial value s.
 func NewLive(s Settings) *Live {
-	l := &Live{Serving: make(chan struct{})}
+	l := &Live{Serving: make(chan struct{}), Networking: make(chan struct{})}
 	configurationValid.Set(1)
 	l.store(s)
 	return l
 }
 
 func (l *Live) store(s Settings) {
-	l.value.Store(newRules(s))
+	rules := NewRules(s)
+	l.value.Store(rules)
+	if rules.NetworksByNamespace {
+		l.onceNetworking.Do(func() { close(l.Networking) })
+	}
 	if ServesServices(&s.Services) {
 		l.once.Do(func() { close(l.Serving) })
 	}
 }
 
-// Load returns the settings of the moment. They are not to be changed.
+// Load returns the current settings. The caller must not change them.
 func (l *Live) Load() *Settings { return &l.value.Load().Settings }
 
-// Rules is Load with the selectors ready for use.
+// Rules returns the current settings with compiled selectors.
 func (l *Live) Rules() *Rules { return l.value.Load() }
 
-// Follow returns a channel that is sent to after each change of the settings from now on.
-// Changes that nobody has received yet are one.
-func (l *Live) Follow() <-chan struct{} {
+// Follow returns a function that calls changed after each change of the settings from now on. The
+// function runs until its context ends or changed fails. Changes in quick succession, or before the
+// function runs, cause one call.
+func (l *Live) Follow(changed func(context.Context) error) func(context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := make(chan struct{}, 1)
 	l.followers = append(l.followers, c)
-	return c
+	return func(ctx context.Context) error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-c:
+			}
+			if err := changed(ctx); err != nil {
+				return err
+			}
+		}
+	}
 }
 
-// Set makes s the settings. All who follow plan anew with it, at once and without regard
-// to failures of the past.
+// Set replaces the settings by s. All followers then plan again at once, regardless of earlier
+// failures.
 func (l *Live) Set(s Settings) {
 	l.store(s)
 	l.mu.Lock()
@@ -92,24 +114,23 @@ func (l *Live) Set(s Settings) {
 	for _, c := range l.followers {
 		select {
 		case c <- struct{}{}:
-		default: // a change is being waited for already
+		default: // a change is already pending
 		}
 	}
 }
 
-// Refuse says in the metrics that there are newer settings that cannot be
-// used, until the next Accept.
+// Refuse sets the metric that says that newer settings cannot be used. Accept resets it.
 func (l *Live) Refuse() { configurationValid.Set(0) }
 
-// Accept says in the metrics that the settings in use are what is configured, by the
-// file with that config.Hash.
+// Accept sets the metrics that say that the configured settings are in use. hash is the config.Hash
+// of the file.
 func (l *Live) Accept(hash string) {
 	configurationInfo.Reset()
 	configurationInfo.WithLabelValues(hash).Set(1)
 	configurationValid.Set(1)
 }
 
-// ServesServices reports whether Services get load balancers at all.
+// ServesServices reports whether Services get load balancers.
 func ServesServices(c *config.Services) bool { return len(c.SubnetIDs) > 0 }
 
 var (
@@ -125,16 +146,19 @@ var (
 
 func init() { metrics.Registry.MustRegister(configurationValid, configurationInfo) }
 
-// Rules is Settings with its selectors ready for use. It is not changed once
-// made, and safe for concurrent use.
+// Rules is Settings with compiled selectors. It never changes, and is safe for concurrent use.
 type Rules struct {
 	Settings
-	nodes     []labels.Selector // of Nodes, in order
+	nodes     []labels.Selector // of Nodes, in the same order
 	Groups    []groupRule
 	overrides []override
 
-	ByNamespace bool // something depends on the labels of namespaces
-	ByPod       bool // something depends on the labels of pods
+	networks networkRules
+
+	ByNamespace bool // some rule depends on the labels of namespaces
+	ByPod       bool // some rule depends on the labels of pods
+	// NetworksByNamespace reports that some namespace may have a network or a project of its own.
+	NetworksByNamespace bool
 }
 
 type groupRule struct {
@@ -147,7 +171,8 @@ type override struct {
 	node, namespace labels.Selector
 }
 
-func newRules(s Settings) *Rules {
+// NewRules compiles the selectors of settings.
+func NewRules(s Settings) *Rules {
 	r := &Rules{Settings: s}
 	for _, n := range s.Nodes {
 		r.nodes = append(r.nodes, selector(n.NodeSelector))
@@ -162,11 +187,12 @@ func newRules(s Settings) *Rules {
 		r.overrides = append(r.overrides, override{o, selector(o.NodeSelector), selector(o.NamespaceSelector)})
 		r.ByNamespace = r.ByNamespace || o.NamespaceSelector != nil
 	}
+	r.compileNetworks()
 	return r
 }
 
-// selector makes s ready for use. Nil selects all; one that makes no sense,
-// which package config lets nobody have, nothing.
+// selector compiles s. A nil selector selects everything. An invalid selector selects nothing;
+// package config rejects those.
 func selector(s *metav1.LabelSelector) labels.Selector {
 	if s == nil {
 		return labels.Everything()
@@ -178,7 +204,7 @@ func selector(s *metav1.LabelSelector) labels.Selector {
 	return sel
 }
 
-// PortsOn says how the ports of a node with these labels are plugged.
+// PortsOn returns how the ports of a node with these labels are plugged.
 func (r *Rules) PortsOn(node labels.Set) config.NodePorts {
 	for i, sel := range r.nodes {
 		if sel.Matches(node) {
@@ -188,8 +214,8 @@ func (r *Rules) PortsOn(node labels.Set) config.NodePorts {
 	return config.NodePorts{VIFType: r.Pods.VIFType}
 }
 
-// PodGroups returns the security groups that the first rule for a pod says;
-// false if there is none.
+// PodGroups returns the security groups of the first rule that matches a pod. It returns false if
+// no rule matches.
 func (r *Rules) PodGroups(namespace, pod labels.Set) ([]string, bool) {
 	for _, g := range r.Groups {
 		if g.namespace.Matches(namespace) && g.pod.Matches(pod) {
@@ -199,30 +225,46 @@ func (r *Rules) PodGroups(namespace, pod labels.Set) ([]string, bool) {
 	return nil, false
 }
 
-// Apart reports whether the pods of a namespace have pools of their own on a node.
+// Apart reports whether the pods of a namespace have a pool of their own on a node.
 func (r *Rules) Apart(node, namespace labels.Set) bool {
 	return slices.ContainsFunc(r.overrides, func(o override) bool {
 		return o.NamespaceSelector != nil && o.node.Matches(node) && o.namespace.Matches(namespace)
 	})
 }
 
-// Key is what the key of a pool takes from the settings.
-func (r *Rules) Key(vifType, parent, namespace string) pool.Settings {
-	return pool.Settings{
+// Key returns the part of a pool's key that comes from the settings, on a node with these ports.
+func (r *Rules) Key(ports config.NodePorts, parent, namespace string) pool.Settings {
+	s := pool.Settings{
 		ProjectID: r.Pods.ProjectID, NetworkID: r.Pods.NetworkID, SubnetIDs: r.Pods.SubnetIDs,
-		SecurityGroupIDs: r.Pods.SecurityGroupIDs, VIFType: vifType, ParentPortID: parent, Namespace: namespace,
+		SecurityGroupIDs: r.Pods.SecurityGroupIDs, VIFType: ports.VIFType, ParentPortID: parent, Namespace: namespace,
 	}
+	if len(ports.SubnetIDs) > 0 {
+		s.NetworkID, s.SubnetIDs = ports.NetworkID, ports.SubnetIDs
+	}
+	return s
 }
 
-// Levels returns the levels of the pool of a node, or, if own, of a namespace's
-// own pool there. Of two overrides one may say a min above the other's max: then
-// that counts, as a pool is not to have more than what it may have.
-func (r *Rules) Levels(node, namespace labels.Set, own bool) pool.Levels {
+// Sharing says which pods a pool's ports are for.
+type Sharing int
+
+const (
+	// OfAll is the pool of a node, for the pods of all namespaces without a pool of their own.
+	OfAll Sharing = iota
+	// OfNamespace is a namespace's own pool in the common network.
+	OfNamespace
+	// OfNetwork is a pool of a namespace with a KuryrNetwork.
+	OfNetwork
+)
+
+// Levels returns the levels of a node's pool or of a namespace's own pool there. One override may
+// set a min above the max of another. Then the max counts: a pool must not have more ports than its
+// max.
+func (r *Rules) Levels(node, namespace labels.Set, of Sharing) pool.Levels {
 	p := r.Pools
 	var low, high, batch *int32
 	var ttl, cooldown *metav1.Duration
 	for _, o := range r.overrides {
-		if !o.node.Matches(node) || o.NamespaceSelector != nil && !(own && o.namespace.Matches(namespace)) {
+		if !o.node.Matches(node) || o.NamespaceSelector != nil && (of == OfAll || !o.namespace.Matches(namespace)) {
 			continue
 		}
 		first(&low, o.Min)
@@ -230,6 +272,9 @@ func (r *Rules) Levels(node, namespace labels.Set, own bool) pool.Levels {
 		first(&batch, o.Batch)
 		first(&ttl, o.TTL)
 		first(&cooldown, o.Cooldown)
+	}
+	if of == OfNetwork {
+		first(&low, &r.Networks.MinFree)
 	}
 	first(&low, &p.Min)
 	first(&high, &p.Max)
@@ -244,15 +289,14 @@ func (r *Rules) Levels(node, namespace labels.Set, own bool) pool.Levels {
 	}
 }
 
-// first sets field to a copy of value unless it is set.
+// first sets field to a copy of value, unless field is set.
 func first[T any](field **T, value *T) {
 	if *field == nil && value != nil {
 		*field = new(*value)
 	}
 }
 
-// CheckInterval is how long it is between two looks at each load balancer, given what
-// the configuration says.
+// CheckInterval returns the time between two checks of a load balancer, given the configured value.
 func CheckInterval(d time.Duration) time.Duration {
 	if d <= 0 {
 		return 10 * time.Minute

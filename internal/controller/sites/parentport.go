@@ -34,90 +34,72 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// parentWorkers is how many machines are looked for at once.
+// parentWorkers is the number of concurrent searches.
 const parentWorkers = 4
 
-// Parents finds the ports of the virtual machines that nodes are. A pool of the
-// node remembers its machine's port in its key, and in an annotation which node
-// that was, so that a restart asks nobody; the SDN is asked for a node that has no
-// pool yet, beside the planning, once. A Node that says of itself what another machine
-// would (its firmware's ID, its addresses) is asked for again: a machine made anew finds
-// its Node where nobody has deleted it. Up to then it is not known.
+// ParentPorts finds the ports of nodes that are virtual machines. Each pool of a node has the
+// parent port in its key, and the node in an annotation. So a restart needs no request to the SDN.
 //
-// It works node by node, and only for those that there is a reason for: pods
-// wait there, a pool is to be warmed up, or there are ports that may be another machine's.
-type Parents struct {
+// The SDN is asked once for a node without a pool, apart from the planning. It is asked again if
+// the Node shows another machine, by its firmware's ID or its addresses. A new machine gets the old
+// machine's Node, unless somebody has deleted that. Until the answer the parent port is unknown.
+//
+// ParentPorts searches for a node only in three cases: pods wait for it, a pool is to be warmed up,
+// or its ports may be on another machine.
+type ParentPorts struct {
 	client   client.Reader
-	hosts    sdn.Hosts // nil: nobody knows
+	sites    *Sites
+	hosts    sdn.Hosts // nil: no node can be a virtual machine
 	settings *settings.Live
 	backoff  outcome.Backoff
 	events   events.EventRecorder
 	now      func() time.Time
 	found    func(ctx context.Context, node string) // plans the node's pools
-	counted  func(pods int)                         // more, or fewer, wait that no pool counts
-	wake     kube.Queue[ctrl.Request]
+	counted  func(pods int)                         // adds to the metric of waiting pods those that no pool counts
+	queue    kube.Queue[ctrl.Request]
 
-	mu     sync.Mutex
-	known  map[string]parent // by node
-	hunts  map[string]*hunt  // by node, of those not found
-	doubts map[string]doubt  // by node: the SDN refuses the port that is known
-	queued map[string]int    // by node: pods that wait for its machine to be found
+	mu          sync.Mutex
+	known       map[string]parent        // by node
+	searches    map[string]*failedSearch // failed ones, by node
+	checks      map[string]portCheck     // by node: the SDN refuses the known port
+	waitingPods map[string]int           // by node: pods that wait for the parent port
 }
 
 type parent struct {
 	node    types.UID
-	vifType string // for vlan it is known to have a trunk
+	vifType string // for vlan the port has a trunk
 	port    string
-	machine string // what the node said of its machine then
+	machine string // MachineOf the node then
 }
 
-// Doubt is that a machine may have another port than is known.
-type doubt struct {
+// portCheck is a check whether a machine still has the known port.
+type portCheck struct {
 	at   time.Time
-	open bool // the SDN has not been asked yet
+	open bool // the SDN was not asked yet
 }
 
-// hunt is a search that has failed.
-type hunt struct {
+// failedSearch is what is known of a search that has failed.
+type failedSearch struct {
 	failure  error
 	failures int
 	hold     time.Time
-	told     map[types.UID]string // reason that waiting pods, and the node, have been told
+	// reported is the reason of the last Event, by UID of a waiting pod or of the node.
+	reported map[types.UID]string
 }
 
-// Options is what Sites needs. All but Hosts have to be given.
-type Options struct {
-	Client   client.Reader
-	Hosts    sdn.Hosts // nil: no node can be a virtual machine
-	Settings *settings.Live
-	Backoff  outcome.Backoff
-	Events   events.EventRecorder
-	Found    func(ctx context.Context, node string) // plans the pools of a node whose machine was found
-	Counted  func(pods int)                         // is told how many more, or fewer, pods wait for a machine to be found
-	Now      func() time.Time
-}
-
-// New returns Sites whose Parents are to be added to a manager with Setup.
-func New(o Options) *Sites {
-	return &Sites{client: o.Client, settings: o.Settings, Parents: &Parents{
-		client: o.Client, hosts: o.Hosts, settings: o.Settings, backoff: o.Backoff, events: o.Events, now: o.Now, found: o.Found, counted: o.Counted,
-		known: map[string]parent{}, hunts: map[string]*hunt{}, doubts: map[string]doubt{}, queued: map[string]int{},
-	}}
-}
-
-// Setup has mgr look for machines.
-func (r *Parents) Setup(mgr ctrl.Manager) error {
+// Setup adds the controller that searches for parent ports to mgr.
+func (r *ParentPorts) Setup(mgr ctrl.Manager) error {
 	return builder.TypedControllerManagedBy[ctrl.Request](mgr).Named("parents").
 		WithOptions(controller.TypedOptions[ctrl.Request]{
 			MaxConcurrentReconciles: parentWorkers, RateLimiter: outcome.Limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
 		}).
 		WatchesRawSource(source.TypedKind(mgr.GetCache(), &corev1.Node{},
 			&handler.TypedEnqueueRequestForObject[*corev1.Node]{}, predicate.TypedFuncs[*corev1.Node]{UpdateFunc: NodeMoved})).
-		WatchesRawSource(r.wake.Source()).
+		WatchesRawSource(r.queue.Source()).
 		Complete(r)
 }
 
-// NodeMoved reports whether what a plan looks at has changed.
+// NodeMoved reports whether a part of a Node has changed that a plan depends on.
 func NodeMoved(e event.TypedUpdateEvent[*corev1.Node]) bool {
 	a, b := e.ObjectOld, e.ObjectNew
 	before, _ := kube.NodeTakes(a)
@@ -126,8 +108,9 @@ func NodeMoved(e event.TypedUpdateEvent[*corev1.Node]) bool {
 		kube.NodeServer(a) != kube.NodeServer(b) || !maps.Equal(a.Labels, b.Labels)
 }
 
-// of returns the port of the machine that node is. It asks nobody: see want.
-func (r *Parents) of(ctx context.Context, node *corev1.Node, vifType string) (string, bool, error) {
+// portOf returns the parent port of a node, if it is known. It sends no request to the SDN: Find
+// does.
+func (r *ParentPorts) portOf(ctx context.Context, node *corev1.Node, vifType string) (string, bool, error) {
 	r.mu.Lock()
 	p, ok := r.known[node.Name]
 	r.mu.Unlock()
@@ -135,7 +118,7 @@ func (r *Parents) of(ctx context.Context, node *corev1.Node, vifType string) (st
 		if !sameMachine(p.machine, node) {
 			return "", false, nil
 		}
-		if p.machine != MachineOf(node) { // it says more by now
+		if p.machine != MachineOf(node) { // the node reports more now
 			r.learn(node, vifType, p.port)
 		}
 		return p.port, true, nil
@@ -161,9 +144,9 @@ func (r *Parents) of(ctx context.Context, node *corev1.Node, vifType string) (st
 	return newest.Spec.Key.ParentPortID, true, nil
 }
 
-// isOf reports whether a pool of node's name is of this node, and not of one of
-// before, which may have been another machine. One that does not say, as it was
-// made by kuryr adopt, is if it is not older.
+// isOf reports whether a pool with the node's name belongs to this Node. An earlier Node of that
+// name may have been another machine. A pool without the annotation, as kuryr adopt creates it,
+// belongs to the Node if it is not older than the Node.
 func isOf(p *v1.KuryrPortPool, node *corev1.Node) bool {
 	if uid, ok := p.Annotations[v1.NodeAnnotation]; ok {
 		return uid == string(node.UID) && sameMachine(p.Annotations[v1.MachineAnnotation], node)
@@ -171,14 +154,15 @@ func isOf(p *v1.KuryrPortPool, node *corev1.Node) bool {
 	return !p.CreationTimestamp.Before(&node.CreationTimestamp)
 }
 
-// MachineOf is what a node says of its machine: the ID that its firmware has, which for
-// a virtual machine is the cloud's, and its addresses.
+// MachineOf returns a description of the node's machine: the ID in its firmware and its addresses.
+// For a virtual machine that ID is the cloud's.
 func MachineOf(node *corev1.Node) string {
 	return strings.Join(append([]string{node.Status.NodeInfo.SystemUUID}, kube.NodeAddresses(node)...), ",")
 }
 
-// sameMachine reports whether a node is still what it said of its machine then, as far
-// as it says anything: of the same firmware, and with one of its addresses.
+// sameMachine reports whether a node is still the machine of an earlier description. It must have
+// the same ID in its firmware, and one of the addresses. A missing ID or missing addresses prove
+// nothing.
 func sameMachine(then string, node *corev1.Node) bool {
 	was, is := strings.Split(then, ","), strings.Split(MachineOf(node), ",")
 	if was[0] != "" && is[0] != "" && !strings.EqualFold(was[0], is[0]) {
@@ -188,78 +172,78 @@ func sameMachine(then string, node *corev1.Node) bool {
 	return len(was) == 0 || len(is) == 0 || slices.ContainsFunc(was, func(ip string) bool { return slices.Contains(is, ip) })
 }
 
-func (r *Parents) learn(node *corev1.Node, vifType, port string) {
+func (r *ParentPorts) learn(node *corev1.Node, vifType, port string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.known[node.Name] = parent{node.UID, vifType, port, MachineOf(node)}
-	delete(r.hunts, node.Name)
+	delete(r.searches, node.Name)
 }
 
-// Want has a node's machine looked for, or those who wait for it told what is
-// in the way.
-func (r *Parents) Want(node string) {
-	r.wake.Add(ctrl.Request{NamespacedName: types.NamespacedName{Name: node}})
+// Find requests a search for the parent port of a node. A failure is reported to the pods that wait
+// for the port.
+func (r *ParentPorts) Find(node string) {
+	r.queue.Add(ctrl.Request{NamespacedName: types.NamespacedName{Name: node}})
 }
 
-// Forgive lets all be looked for at once, whatever went wrong before.
-func (r *Parents) Forgive() {
+// ResetBackoff allows all searches at once, whatever failures there were.
+func (r *ParentPorts) ResetBackoff() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	clear(r.hunts)
+	clear(r.searches)
 }
 
-// count has the metric of waiting pods show those of a node whose machine is not known:
-// no pool has them.
-func (r *Parents) count(node string, waiting int) {
+// count adds a node's waiting pods to the metric while the parent port is unknown: no pool counts
+// them.
+func (r *ParentPorts) count(node string, waiting int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.counted(waiting - r.queued[node])
-	if r.queued[node] = waiting; waiting == 0 {
-		delete(r.queued, node)
+	r.counted(waiting - r.waitingPods[node])
+	if r.waitingPods[node] = waiting; waiting == 0 {
+		delete(r.waitingPods, node)
 	}
 }
 
-// Gone forgets a node that is no more.
-func (r *Parents) Gone(node string) {
+// Gone forgets a deleted node.
+func (r *ParentPorts) Gone(node string) {
 	r.count(node, 0)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.known, node)
-	delete(r.hunts, node)
-	delete(r.doubts, node)
+	delete(r.searches, node)
+	delete(r.checks, node)
 }
 
-// Doubt has a machine looked for whose port the SDN does not take any more: a
-// virtual machine may have got another. That is done once in a while only.
-func (r *Parents) Doubt(node string) {
+// Recheck requests a new search for a parent port that the SDN refuses: the virtual machine may
+// have another port. It does so at most once in Backoff.Rejected.
+func (r *ParentPorts) Recheck(node string) {
 	now := r.now()
 	r.mu.Lock()
-	last, doubted := r.doubts[node]
-	again := !doubted || now.Sub(last.at) >= r.backoff.Rejected
+	last, takeCheck := r.checks[node]
+	again := !takeCheck || now.Sub(last.at) >= r.backoff.Rejected
 	if again {
-		r.doubts[node] = doubt{at: now, open: true}
+		r.checks[node] = portCheck{at: now, open: true}
 	}
 	r.mu.Unlock()
 	if again {
-		r.Want(node)
+		r.Find(node)
 	}
 }
 
-// doubted reports whether a machine is to be looked for again, once.
-func (r *Parents) doubted(node string) bool {
+// takeCheck reports, once for each Recheck, whether a parent port is to be checked.
+func (r *ParentPorts) takeCheck(node string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	d := r.doubts[node]
+	d := r.checks[node]
 	if d.open {
-		r.doubts[node] = doubt{at: d.at}
+		r.checks[node] = portCheck{at: d.at}
 	}
 	return d.open
 }
 
-// Reconcile looks for the machine of one node, unless that failed a moment ago,
-// and tells who waits for it how that goes.
-func (r *Parents) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	s, err := (&Sites{client: r.client, settings: r.settings, Parents: r}).On(ctx, req.Name)
+// Reconcile searches for the parent port of one node, unless a search has failed a moment ago. It
+// reports a failure to the pods that wait for the port.
+func (r *ParentPorts) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	s, err := r.sites.On(ctx, req.Name)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -267,9 +251,9 @@ func (r *Parents) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 		r.Gone(req.Name)
 		return ctrl.Result{}, nil
 	}
-	if !s.Blind {
-		r.count(req.Name, 0) // their pool counts them
-		if s.Parent != "" && r.doubted(req.Name) {
+	if !s.ParentUnknown {
+		r.count(req.Name, 0) // the pool counts them
+		if s.Parent != "" && r.takeCheck(req.Name) {
 			r.check(ctx, s)
 		}
 		return ctrl.Result{}, nil
@@ -279,11 +263,11 @@ func (r *Parents) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	if err != nil || len(waiting)+ports == 0 && !s.Warm("") && !s.Rules.Pools.WarmUp.Namespaces {
 		return ctrl.Result{}, err
 	}
-	h := r.hunt(req.Name)
+	h := r.search(req.Name)
 	if h == nil || !r.now().Before(h.hold) {
 		port, err := r.ask(ctx, s)
 		if err == nil {
-			r.settle(ctx, s, port)
+			r.keep(ctx, s, port)
 			return ctrl.Result{}, nil
 		}
 		h = r.failed(req.Name, err)
@@ -292,48 +276,48 @@ func (r *Parents) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	return ctrl.Result{RequeueAfter: max(h.hold.Sub(r.now()), time.Millisecond)}, nil
 }
 
-// check looks for a machine whose port is known. What fails here is tried again
-// with the next doubt.
-func (r *Parents) check(ctx context.Context, s *Site) {
+// check compares a known parent port with the SDN. The next Recheck repeats a check that
+// failed.
+func (r *ParentPorts) check(ctx context.Context, s *Site) {
 	port, err := r.ask(ctx, s)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Info("the port of the machine that a node is cannot be checked", "node", s.Name, "port", s.Parent, "error", err.Error())
+		ctrl.LoggerFrom(ctx).Info("cannot check the port of a node that is a virtual machine", "node", s.Name, "port", s.Parent, "error", err.Error())
 	} else if port != s.Parent {
-		r.settle(ctx, s, port)
+		r.keep(ctx, s, port)
 	}
 }
 
-func (r *Parents) settle(ctx context.Context, s *Site, port string) {
-	ctrl.LoggerFrom(ctx).Info("found the port of the machine that a node is", "node", s.Name, "port", port)
+func (r *ParentPorts) keep(ctx context.Context, s *Site, port string) {
+	ctrl.LoggerFrom(ctx).Info("found the port of a node that is a virtual machine", "node", s.Name, "port", port)
 	r.learn(s.Node, s.Ports.VIFType, port)
 	r.count(s.Name, 0)
 	r.found(ctx, s.Name)
 }
 
-func (r *Parents) hunt(node string) *hunt {
+func (r *ParentPorts) search(node string) *failedSearch {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.hunts[node]
+	return r.searches[node]
 }
 
-func (r *Parents) failed(node string, err error) *hunt {
+func (r *ParentPorts) failed(node string, err error) *failedSearch {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	h := r.hunts[node]
+	h := r.searches[node]
 	if h == nil {
-		h = &hunt{}
-		r.hunts[node] = h
+		h = &failedSearch{}
+		r.searches[node] = h
 	}
 	h.failures++
 	h.failure = err
 	h.hold = r.now().Add(r.backoff.Delay(err, h.failures))
 	if errors.Is(err, sdn.ErrNotFound) {
-		h.hold = r.now().Add(r.backoff.Rejected) // somebody has to act
+		h.hold = r.now().Add(r.backoff.Rejected) // a person has to act
 	}
 	return h
 }
 
-func (r *Parents) ask(ctx context.Context, s *Site) (string, error) {
+func (r *ParentPorts) ask(ctx context.Context, s *Site) (string, error) {
 	ips := kube.NodeAddresses(s.Node)
 	switch {
 	case r.hosts == nil:
@@ -351,9 +335,8 @@ func (r *Parents) ask(ctx context.Context, s *Site) (string, error) {
 	return port, nil
 }
 
-// waiting returns the node's pods that are to have a port and have none, and how many
-// ports there are.
-func (r *Parents) waiting(ctx context.Context, node string) (out []*corev1.Pod, ports int, err error) {
+// waiting returns the node's pods that lack a port, and the number of the node's ports.
+func (r *ParentPorts) waiting(ctx context.Context, node string) (out []*corev1.Pod, ports int, err error) {
 	pods, err := kube.PodsOn(ctx, r.client, node)
 	if err != nil {
 		return nil, 0, err
@@ -364,7 +347,7 @@ func (r *Parents) waiting(ctx context.Context, node string) (out []*corev1.Pod, 
 	}
 	has := map[v1.Claim]bool{}
 	for i := range list {
-		has[list[i].Spec.PodRef.Claim()] = true // of a free one that of no pod
+		has[list[i].Spec.PodRef.Claim()] = true // the claim of a free port is zero
 	}
 	for i := range pods {
 		if pod := &pods[i]; pool.Wants(pod) && !has[v1.Claim{UID: pod.UID, Interface: pool.Interface}] {

@@ -4,8 +4,6 @@
 package sites
 
 import (
-	"errors"
-	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,20 +13,19 @@ import (
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
-	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// tell says on the node and on each waiting pod what is in the way, once for
-// each reason.
-func (r *Parents) tell(s *Site, h *hunt, waiting []*corev1.Pod) {
-	note, reason := outcome.Cut(h.failure.Error()+advice(h.failure, s.Ports)), outcome.Reason(h.failure)
-	news, told := map[types.UID]bool{}, map[types.UID]string{}
+// tell sends an Event on the node and on each waiting pod. The Event says why the parent port is
+// not known. It is sent once for each reason.
+func (r *ParentPorts) tell(s *Site, h *failedSearch, waiting []*corev1.Pod) {
+	note, reason := explain(h.failure, s.Ports), outcome.Of(outcome.ParentPort, h.failure).Reason
+	news, reported := map[types.UID]bool{}, map[types.UID]string{}
 	r.mu.Lock()
 	for _, uid := range append(uids(waiting), s.Node.UID) {
-		news[uid] = h.told[uid] != reason
-		told[uid] = reason
+		news[uid] = h.reported[uid] != reason
+		reported[uid] = reason
 	}
-	h.told = told
+	h.reported = reported
 	r.mu.Unlock()
 	if news[s.Node.UID] {
 		on := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: s.Name, UID: s.Node.UID}
@@ -50,7 +47,7 @@ func uids(pods []*corev1.Pod) []types.UID {
 	return out
 }
 
-// projectOf says in which project a machine's port is looked for.
+// projectOf names the project in which a parent port is looked for.
 func projectOf(ports config.NodePorts) string {
 	if ports.ParentProjectID == "" {
 		return "that credential's own project, as nodes[].parentProjectID names none"
@@ -58,21 +55,15 @@ func projectOf(ports config.NodePorts) string {
 	return "project " + ports.ParentProjectID
 }
 
-// advice says what to do about a machine that is not found.
-func advice(err error, ports config.NodePorts) string {
-	switch {
-	case errors.Is(err, sdn.ErrInvalid):
-		return ". Set nodes[].parentSubnetIDs in Kuryr's configuration to the subnets of the machines' own ports, or another vifType if the node is no virtual machine"
-	case errors.Is(err, sdn.ErrNotFound):
-		var within, trunk string
-		if len(ports.ParentSubnetIDs) > 0 {
-			within = " in subnet " + strings.Join(ports.ParentSubnetIDs, " or ")
-		}
-		if ports.VIFType == config.VIFTypeVLAN {
-			trunk = " that is the parent of a trunk"
-		}
-		return fmt.Sprintf(". By Kuryr's configuration (vifType %s) the node is a virtual machine: it needs a port with that address%s%s, which Kuryr's credential may see, in %s",
-			ports.VIFType, within, trunk, projectOf(ports))
+// explain describes for a person why a parent port is not known.
+func explain(err error, ports config.NodePorts) string {
+	var within, trunk string
+	if len(ports.ParentSubnetIDs) > 0 {
+		within = " in subnet " + strings.Join(ports.ParentSubnetIDs, " or ")
 	}
-	return ". Kuryr tries again until the SDN answers"
+	if ports.VIFType == config.VIFTypeVLAN {
+		trunk = " that is the parent of a trunk"
+	}
+	return outcome.Cut(outcome.Of(outcome.ParentPort, err).Explain(
+		"{vifType}", ports.VIFType, "{within}", within, "{trunk}", trunk, "{project}", projectOf(ports)))
 }

@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sites says of a node what the settings make of it: which pool a pod's port comes
-// from there, by the labels of its node and namespace, and what the node is. Of a node that
-// is a virtual machine it finds the port.
+// Package sites applies the settings to a node. By the labels of the node, the labels of a pod's
+// namespace, and the namespace's network it determines which pool the pod's port comes from. It
+// reports why pods wait for a network. It also finds the parent port of a node that is a virtual
+// machine.
 package sites
 
 import (
@@ -13,39 +14,75 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
+	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// Sites says which pool a pod's port comes from, by the labels of its node and
-// namespace and by what the node is. It reads caches only. Its methods are safe for
-// concurrent use.
+// Sites determines which pool a pod's port comes from. It reads caches only. Its methods are safe
+// for concurrent use.
 type Sites struct {
-	client   client.Reader
-	settings *settings.Live
-	Parents  *Parents
+	client      client.Reader
+	settings    *settings.Live
+	networks    networks
+	ParentPorts *ParentPorts
+	Waiting     *Waiting
 
-	names sync.Map // namespace, by the pool.Ref of a pool of its own that may have no object yet
+	// names are namespaces with a pool of their own, by that pool's pool.Ref. The pool may have no
+	// object yet.
+	names sync.Map
 }
 
-// Note notes which namespace's own a pool is: its name is a hash, and to find out would be
-// to make that of every namespace.
+// Options is what Sites needs. All but Hosts have to be given.
+type Options struct {
+	Client   client.Reader
+	Hosts    sdn.Hosts // nil: no node can be a virtual machine
+	Settings *settings.Live
+	Networks networks
+	Backoff  outcome.Backoff
+	Events   events.EventRecorder
+	Found    func(ctx context.Context, node string) // plans the pools of a node whose parent port was found
+	// Moved plans the pools of a namespace after a change of its network, with no namespace those of
+	// all.
+	Moved   func(ctx context.Context, namespace string) error
+	Counted func(pods int) // adds to the number of pods that wait and that no pool counts
+	Now     func() time.Time
+}
+
+// New returns Sites. The caller must add its ParentPorts and its Waiting to a manager with Setup.
+func New(o Options) *Sites {
+	s := &Sites{client: o.Client, settings: o.Settings, networks: o.Networks}
+	s.ParentPorts = &ParentPorts{
+		client: o.Client, sites: s, hosts: o.Hosts, settings: o.Settings, backoff: o.Backoff, events: o.Events, now: o.Now, found: o.Found, counted: o.Counted,
+		known: map[string]parent{}, searches: map[string]*failedSearch{}, checks: map[string]portCheck{}, waitingPods: map[string]int{},
+	}
+	s.Waiting = &Waiting{
+		sites: s, events: o.Events, moved: o.Moved, counted: o.Counted, patience: o.Backoff.Max, now: o.Now, namespaces: map[string]*waitingPods{},
+	}
+	return s
+}
+
+// Note records the namespace of a namespace's own pool. The name of a pool is a hash. Without the
+// record the hash of each namespace would have to be compared.
 func (s *Sites) Note(req pool.Ref, namespace string) { s.names.Store(req, namespace) }
 
-// Forget forgets that.
+// Forget deletes the record of a pool.
 func (s *Sites) Forget(req pool.Ref) { s.names.Delete(req) }
 
-// Noted returns the namespace whose own a pool is, if that was noted.
+// Noted returns the namespace that is recorded for a pool.
 func (s *Sites) Noted(req pool.Ref) (string, bool) {
 	namespace, ok := s.names.Load(req)
 	if !ok {
@@ -54,28 +91,32 @@ func (s *Sites) Noted(req pool.Ref) (string, bool) {
 	return namespace.(string), true
 }
 
-// Site is one node with what the settings of the moment say of it. It is made
-// for one event or plan, and not safe for concurrent use.
+// Site is one node under the current settings. It exists for one event or plan, and is not safe for
+// concurrent use.
 type Site struct {
-	client     client.Reader
-	Rules      *settings.Rules
-	Name       string
-	Node       *corev1.Node // nil: there is none of that name
-	Ports      config.NodePorts
-	Parent     string // port of the virtual machine that the node is
-	Blind      bool   // the node is one, and its port is not known
-	namespaces map[string]namespace
+	client        client.Reader
+	networks      networks
+	Rules         *settings.Rules
+	Name          string
+	Node          *corev1.Node // nil: no node has that name
+	Ports         config.NodePorts
+	Parent        string // parent port of a node that is a virtual machine, else empty
+	ParentUnknown bool   // the node is a virtual machine, and Parent is not known yet
+	namespaces    map[string]namespace
 }
 
-// namespace is what is known of one.
+// namespace is a namespace as the cache shows it. Without own and wait its pods are in the common
+// network.
 type namespace struct {
 	labels labels.Set
-	known  bool // false: it is not in the cache
+	known  bool  // false: it is not in the cache
+	own    *own  // its network
+	wait   *wait // why its network gives no ports now
 }
 
 // On returns the site of a node.
 func (s *Sites) On(ctx context.Context, name string) (*Site, error) {
-	out := &Site{client: s.client, Rules: s.settings.Rules(), Name: name, namespaces: map[string]namespace{}}
+	out := &Site{client: s.client, networks: s.networks, Rules: s.settings.Rules(), Name: name, namespaces: map[string]namespace{}}
 	var node corev1.Node
 	err := s.client.Get(ctx, client.ObjectKey{Name: name}, &node, kube.ReadOnly)
 	if apierrors.IsNotFound(err) {
@@ -87,58 +128,102 @@ func (s *Sites) On(ctx context.Context, name string) (*Site, error) {
 	out.Node = &node
 	out.Ports = out.Rules.PortsOn(node.Labels)
 	if config.Nested(out.Ports.VIFType) {
-		id, known, err := s.Parents.of(ctx, &node, out.Ports.VIFType)
+		id, known, err := s.ParentPorts.portOf(ctx, &node, out.Ports.VIFType)
 		if err != nil {
 			return nil, err
 		}
-		out.Parent, out.Blind = id, !known
+		out.Parent, out.ParentUnknown = id, !known
 	}
 	return out, nil
 }
 
-// labelsOf returns the labels of a namespace, if anything depends on them. It
-// is false for a namespace that the cache does not show: it may be a new one.
-func (s *Site) labelsOf(ctx context.Context, name string) (labels.Set, bool, error) {
-	if !s.Rules.ByNamespace {
-		return nil, true, nil
-	}
+// namespace returns a namespace of the cache. It may be new, and not in the cache yet.
+func (s *Site) namespace(ctx context.Context, name string) (namespace, error) {
 	if ns, ok := s.namespaces[name]; ok {
-		return ns.labels, ns.known, nil
+		return ns, nil
 	}
 	object := kube.NamespaceMeta()
 	err := s.client.Get(ctx, client.ObjectKey{Name: name}, object, kube.ReadOnly)
 	if client.IgnoreNotFound(err) != nil {
-		return nil, false, fmt.Errorf("reading namespace %s: %w", name, err)
+		return namespace{}, fmt.Errorf("reading namespace %s: %w", name, err)
 	}
 	ns := namespace{labels: object.Labels, known: err == nil}
+	if ns.known {
+		if ns.own, ns.wait, err = s.place(ctx, object); err != nil {
+			return namespace{}, err
+		}
+	}
 	s.namespaces[name] = ns
-	return ns.labels, ns.known, nil
+	return ns, nil
 }
 
-// Own returns the namespace in the key of the pool that a namespace's pods have
-// their ports of: itself or none. It is false while that cannot be told.
+// labelsOf returns the labels of a namespace, if the settings depend on them. It returns false for
+// a namespace that the cache does not have: the namespace may be new.
+func (s *Site) labelsOf(ctx context.Context, name string) (labels.Set, bool, error) {
+	if !s.Rules.ByNamespace {
+		return nil, true, nil
+	}
+	ns, err := s.namespace(ctx, name)
+	return ns.labels, ns.known, err
+}
+
+// Own returns the namespace in the key of the pool for a namespace's pods. It returns an empty
+// string if the namespace has no pool of its own. It returns false while that is unknown, and while
+// the namespace's network gives no ports.
 func (s *Site) Own(ctx context.Context, name string) (string, bool, error) {
-	set, known, err := s.labelsOf(ctx, name)
-	if err != nil || !known || s.Node == nil {
+	if s.Node == nil {
+		return "", false, nil
+	}
+	if !s.Rules.ByNamespace && !s.Rules.NetworksByNamespace {
+		return "", true, nil
+	}
+	ns, err := s.namespace(ctx, name)
+	if err != nil || !ns.known || ns.wait != nil {
 		return "", false, err
 	}
-	if s.Rules.ByNamespace && s.Rules.Apart(s.Node.Labels, set) {
+	if ns.own != nil || s.Rules.ByNamespace && s.Rules.Apart(s.Node.Labels, ns.labels) {
 		return name, true, nil
 	}
 	return "", true, nil
 }
 
-// Key is the key of the pool of the node, or of a namespace's own there. It is
-// false while that cannot be told.
-func (s *Site) Key(own string) (v1.PoolKey, bool) {
-	if s.Node == nil || s.Blind {
-		return v1.PoolKey{}, false
-	}
-	return pool.KeyOn(s.Name, s.Rules.Key(s.Ports.VIFType, s.Parent, own)), true
+// Waits reports whether the pods of a namespace wait for its network. Own must have been called for
+// it.
+func (s *Site) Waits(name string) bool { return s.namespaces[name].wait != nil }
+
+// Stays reports whether it is not decided whether a pool's namespace still uses the pool: the
+// namespace's network is being made or repaired, or is not read yet. Own must have been called for
+// the namespace.
+func (s *Site) Stays(key *v1.PoolKey) bool {
+	w := s.namespaces[key.Namespace].wait
+	return w != nil && w.passing && (w.network == "" || w.network == key.NetworkID)
 }
 
-// Request is the pool that a namespace's pods have their ports of.
-func (s *Site) Request(ctx context.Context, name string) (pool.Ref, bool, error) {
+// Network returns the KuryrNetwork of a namespace for which Own was called, shared with the cache;
+// nil if its pods are in the common network, or wait.
+func (s *Site) Network(name string) *v1.KuryrNetwork {
+	if own := s.namespaces[name].own; own != nil {
+		return own.object
+	}
+	return nil
+}
+
+// Key returns the key of the node's pool, or of a namespace's own pool there. Own must have been
+// called for that namespace. Key returns false while the key is unknown.
+func (s *Site) Key(own string) (v1.PoolKey, bool) {
+	ns := s.namespaces[own]
+	if s.Node == nil || s.ParentUnknown || ns.wait != nil {
+		return v1.PoolKey{}, false
+	}
+	key := s.Rules.Key(s.Ports, s.Parent, own)
+	if ns.own != nil {
+		ns.own.apply(&key, len(s.Ports.SubnetIDs) > 0)
+	}
+	return pool.KeyOn(s.Name, key), true
+}
+
+// Pool returns the pool for a namespace's pods. It returns false while that is unknown.
+func (s *Site) Pool(ctx context.Context, name string) (pool.Ref, bool, error) {
 	own, ok, err := s.Own(ctx, name)
 	if err != nil || !ok {
 		return pool.Ref{}, false, err
@@ -150,7 +235,7 @@ func (s *Site) Request(ctx context.Context, name string) (pool.Ref, bool, error)
 	return pool.Ref{Pool: pool.Name(key), Node: s.Name}, true, nil
 }
 
-// Levels are those of the pool of this key.
+// Levels returns the levels of the pool with this key.
 func (s *Site) Levels(ctx context.Context, key v1.PoolKey) (pool.Levels, error) {
 	var set labels.Set
 	if key.Namespace != "" {
@@ -159,11 +244,22 @@ func (s *Site) Levels(ctx context.Context, key v1.PoolKey) (pool.Levels, error) 
 			return pool.Levels{}, err
 		}
 	}
-	return s.Rules.Levels(s.Node.Labels, set, key.Namespace != ""), nil
+	return s.Rules.Levels(s.Node.Labels, set, s.sharing(key.Namespace)), nil
 }
 
-// Groups returns the security groups that pod is to have on a port of a pool
-// whose own are these; nil if just these. It is false while that cannot be told.
+func (s *Site) sharing(own string) settings.Sharing {
+	ns := s.namespaces[own]
+	switch {
+	case own == "":
+		return settings.OfAll
+	case ns.own != nil || ns.wait != nil:
+		return settings.OfNetwork
+	}
+	return settings.OfNamespace
+}
+
+// Groups returns the security groups that a pod gets on a port of a pool whose groups are pools.
+// nil stands for the pool's groups. It returns false while that is unknown.
 func (s *Site) Groups(ctx context.Context, pod *corev1.Pod, pools []string) ([]string, bool, error) {
 	if len(s.Rules.Groups) == 0 {
 		return nil, true, nil
@@ -179,10 +275,10 @@ func (s *Site) Groups(ctx context.Context, pod *corev1.Pod, pools []string) ([]s
 	return ids, true, nil
 }
 
-// Refused returns the pods that want a port and get none: those beyond what the node's
-// kubelet runs, the youngest ones first. Pods reach a node without the scheduler, by
-// spec.nodeName, and kubelet refuses what is too much; but not one that is away, and each
-// port takes of the quota and the subnet of all. Who has a port keeps it.
+// Refused returns the youngest pods, which get no port because the node's kubelet cannot run them.
+// Pods reach a node without the scheduler, by spec.nodeName. A kubelet refuses pods beyond its
+// number, but not while it is down. Each port counts against the quota and the subnet of all nodes.
+// A pod that has a port keeps it.
 func (s *Site) Refused(pods []corev1.Pod, hasPort func(*corev1.Pod) bool) map[types.UID]bool {
 	if s.Node == nil {
 		return nil
@@ -211,7 +307,7 @@ func (s *Site) Refused(pods []corev1.Pod, hasPort func(*corev1.Pod) bool) map[ty
 	return out
 }
 
-// Warm reports whether the pool is to be filled before it has a pod.
+// Warm reports whether the pool is filled before its first pod.
 func (s *Site) Warm(own string) bool {
 	if s.Node == nil || !kube.NodeJoined(s.Node) {
 		return false

@@ -38,8 +38,8 @@ func (s *shown) Get(_ context.Context, key client.ObjectKey, obj client.Object, 
 	return nil
 }
 
-// TestWhatIsNotKnownYet: a pod whose node or namespace the cache does not show
-// is not led to any pool, but for a namespace that makes no difference.
+// TestWhatIsNotKnownYet: a pod whose node or namespace the cache does not show gets no pool. The
+// exception is a namespace that makes no difference.
 func TestWhatIsNotKnownYet(t *testing.T) {
 	team := &metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}}
 	cache := &shown{
@@ -66,7 +66,7 @@ func TestWhatIsNotKnownYet(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, led, err := s.Request(t.Context(), tc.namespace); led != tc.led || err != nil {
+			if _, led, err := s.Pool(t.Context(), tc.namespace); led != tc.led || err != nil {
 				t.Errorf("request = %v, %v; want %v", led, err, tc.led)
 			}
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: tc.namespace}}
@@ -77,8 +77,7 @@ func TestWhatIsNotKnownYet(t *testing.T) {
 	}
 }
 
-// TestSameMachine: one part that nobody says proves nothing, and one of several
-// addresses is enough.
+// TestSameMachine: a missing part proves nothing, and one common address of several is enough.
 func TestSameMachine(t *testing.T) {
 	for _, tc := range []struct {
 		then string

@@ -20,17 +20,19 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// capacity is what is known of the room that there is for ports: of each project
-// and each subnet as the SDN said last, and what was taken and given back since.
-// It asks the SDN only after a refusal and before ports are made that nobody
-// waits for, and seldom. Where the SDN does not say, as to a credential that may not
-// see addresses, what it refuses tells that there is none for a while. Nothing is
-// decided by it for longer than a backoff: somebody else may give room or take it at
-// any time. Its methods are safe for concurrent use.
+// capacity is the known room for ports, of each project and each subnet: the SDN's last answer,
+// corrected by the ports that were created and deleted since.
+//
+// It asks the SDN seldom: after a refusal, and before it creates ports that no pod waits for.
+// The SDN may not answer, as for a credential that may not see addresses. Then a refusal counts
+// as a lack of room for a while.
+//
+// No such decision lasts longer than a backoff: other users of the cloud change the room at any
+// time. Its methods are safe for concurrent use.
 type capacity struct {
-	cloud sdn.Capacity // nil: there is nobody to ask
+	cloud sdn.Capacity // nil: the room cannot be asked for
 	now   func() time.Time
-	pause time.Duration // between two tries where there is no room
+	pause time.Duration // between two attempts where there is no room
 	calls singleflight.Group
 
 	mu    sync.Mutex
@@ -40,27 +42,27 @@ type capacity struct {
 
 // room is what is known of a scope.
 type room struct {
-	scope sdn.Scope
-	told  time.Time // when the SDN said so; zero: never
-	limit int       // negative: none
-	left  int       // as far as is known
-	taken int       // by requests under way
+	scope      sdn.Scope
+	reportedAt time.Time // when the SDN reported it; zero: it did not
+	limit      int       // negative: none
+	left       int       // as far as is known
+	taken      int       // by requests in flight
 
-	until  time.Time     // the SDN has refused, and is left alone up to then
-	scarce time.Time     // nothing is made that nobody waits for up to then
-	gap    time.Duration // how long that was the last time
-	coming int           // ports that pools are giving up for others
+	until    time.Time     // no request before, after a refusal
+	scarce   time.Time     // until then no port is created without a waiting pod
+	gap      time.Duration // how long that lasted the last time
+	expected int           // ports that pools give up for others
 }
 
-// asking is when the SDN was asked last, and when after a refusal.
+// asking is when the SDN was asked last, and when it was asked last after a refusal.
 type asking struct{ at, refused time.Time }
 
-// How often the SDN is asked for the room there is, per project and subnets.
+// How often the SDN is asked for the room of a project and subnets.
 const (
 	askAfterRefusal = 10 * time.Second
 	askBeforeRefill = time.Minute
-	// scarceLongest bounds how long after it was scarce room is looked for
-	// again: twice as long each time that there is still none.
+	// scarceLongest is the longest pause after which scarce room is checked again. The pause
+	// doubles each time that the room is still scarce.
 	scarceLongest = 15 * time.Minute
 )
 
@@ -70,7 +72,7 @@ func newCapacity(o Options) *capacity {
 	}
 }
 
-// scopes are those that a port of a pool takes room of.
+// scopes returns the scopes in which a port of a pool takes room.
 func scopes(key *v1.PoolKey) []sdn.Scope {
 	out := []sdn.Scope{{ID: key.ProjectID}}
 	for _, id := range key.SubnetIDs {
@@ -79,7 +81,7 @@ func scopes(key *v1.PoolKey) []sdn.Scope {
 	return out
 }
 
-// text says how full the scope is.
+// text describes how full the scope is, for a person.
 func (r *room) text() string {
 	of, s := "of the project", r.scope
 	if s.ID != "" {
@@ -96,26 +98,26 @@ func (r *room) text() string {
 	return fmt.Sprintf("%d of %d ports %s are used", r.limit-r.left, r.limit, of)
 }
 
-func (r *room) bounded() bool { return !r.told.IsZero() && r.limit >= 0 }
+func (r *room) bounded() bool { return !r.reportedAt.IsZero() && r.limit >= 0 }
 
-// free is how many ports may still be asked for.
+// free is the number of ports that may still be requested.
 func (r *room) free() int { return max(0, r.left-r.taken) }
 
-// spare is how many ports there is room for beside those that pods may need.
+// spare is the room beside the ports that pods may need.
 func (r *room) spare(waiting int) int {
-	const most = 50 // of a large subnet a twentieth is more than pods come at once
+	const most = 50 // a twentieth of a large subnet is more than the pods of one burst
 	return r.left - r.taken - max(1, min(r.limit/20, most), waiting)
 }
 
-// Standing is how a pool stands with the room that there is.
+// Standing is the room of a pool.
 type Standing struct {
-	Full   *sdn.QuotaError // pods that wait are to wait until then; nil: there is room
+	Full   *sdn.QuotaError // why waiting pods have to wait until Until; nil: the scope has room
 	Until  time.Time
-	Scarce *sdn.QuotaError // nothing is to be made that nobody waits for, and why; nil: it may
+	Scarce *sdn.QuotaError // why only waiting pods get new ports until Again; nil: no limit
 	Again  time.Time
 }
 
-// standing returns how a pool of this key stands.
+// standing returns the room of a pool with this key.
 func (c *capacity) standing(key *v1.PoolKey) (s Standing) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,16 +133,21 @@ func (c *capacity) standing(key *v1.PoolKey) (s Standing) {
 	return s
 }
 
-// admit takes room for n ports, or for as many as there is where the SDN has
-// just refused more, and returns how many.
+// admit takes room for n ports, and returns n. Where the SDN has just refused more, it takes
+// and returns at most the room that is left.
 func (c *capacity) admit(key *v1.PoolKey, n int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.now()
 	rooms := c.of(key)
 	for _, r := range rooms {
-		if now.Before(r.until) {
+		switch {
+		case now.Before(r.until):
 			n = min(n, r.free())
+		case r.bounded() && now.Sub(r.reportedAt) < askBeforeRefill && n > 0:
+			// Neutron 21 keeps the addresses of a bulk request that it refuses. One port is
+			// always requested: another user of the cloud may have made room since.
+			n = min(n, max(1, r.free()))
 		}
 	}
 	for _, r := range rooms {
@@ -149,7 +156,7 @@ func (c *capacity) admit(key *v1.PoolKey, n int) int {
 	return n
 }
 
-// of returns the rooms that a pool's ports take of. c.mu is held.
+// of returns the rooms of a pool's scopes. c.mu is held.
 func (c *capacity) of(key *v1.PoolKey) []*room {
 	var out []*room
 	for _, id := range scopes(key) {
@@ -161,9 +168,8 @@ func (c *capacity) of(key *v1.PoolKey) []*room {
 	return out
 }
 
-// refill returns for how many of n ports that were admitted and that nobody
-// waits for there is room beside those that pods may need, waiting ones and
-// others, and gives back the rest.
+// refill is for n admitted ports that no pod waits for. It returns for how many of them the
+// scopes have room beside the ports that pods may need, and gives the rest back.
 func (c *capacity) refill(ctx context.Context, key *v1.PoolKey, n, waiting int) int {
 	c.ask(ctx, key, false)
 	c.mu.Lock()
@@ -189,7 +195,7 @@ func (c *capacity) refill(ctx context.Context, key *v1.PoolKey, n, waiting int) 
 	return n
 }
 
-// tighten begins a time in which nothing is made that nobody waits for.
+// tighten begins a time in which no port is created that no pod waits for.
 func (r *room) tighten(now time.Time) {
 	if now.Before(r.scarce) {
 		return
@@ -198,8 +204,8 @@ func (r *room) tighten(now time.Time) {
 	r.scarce = now.Add(r.gap)
 }
 
-// ended is told how a request went for which room for n ports was taken, and
-// returns its error, with the numbers if there was no room.
+// ended notes the result of a request for which room for n ports was taken. It returns the
+// error of the request, with numbers if the room was used up.
 func (c *capacity) ended(ctx context.Context, key *v1.PoolKey, n, made int, err error) error {
 	c.mu.Lock()
 	for _, r := range c.of(key) {
@@ -208,7 +214,7 @@ func (c *capacity) ended(ctx context.Context, key *v1.PoolKey, n, made int, err 
 		if made > 0 && !c.now().Before(r.until) {
 			r.until = time.Time{}
 			if !r.bounded() {
-				r.gap = 0 // there is no other word that there is room again
+				r.gap = 0 // no other sign of room will come
 			}
 		}
 	}
@@ -220,8 +226,8 @@ func (c *capacity) ended(ctx context.Context, key *v1.PoolKey, n, made int, err 
 	return c.refused(key, err)
 }
 
-// refused finds out what there is no room of, by what the SDN has said of the rooms,
-// else by what it has said of the request.
+// refused finds the scope without room, by the SDN's answer about the rooms, else by the error
+// of the request.
 func (c *capacity) refused(key *v1.PoolKey, err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -242,18 +248,17 @@ func (c *capacity) refused(key *v1.PoolKey, err error) error {
 	if len(named) == 0 {
 		return err
 	}
-	for _, r := range named { // of several subnets nobody says which
-		r.left = 0 // what seemed to be left somebody else has
+	for _, r := range named { // the SDN does not say which of several subnets is full
+		r.left = 0 // other users have the room that seemed to be left
 		if !now.Before(r.until) {
-			r.until, r.coming = now.Add(c.pause), 0
+			r.until, r.expected = now.Add(c.pause), 0
 		}
 		r.tighten(now)
 	}
 	return &sdn.QuotaError{Scope: named[0].scope, Text: named[0].text(), Err: err}
 }
 
-// concerned reports whether err may be of this kind of room: the SDN may say that it is
-// of the other.
+// concerned reports whether err may be about this kind of room: quota or addresses.
 func (r *room) concerned(err error) bool {
 	if r.scope.Subnet {
 		return !errors.Is(err, sdn.ErrProjectQuota)
@@ -261,8 +266,8 @@ func (r *room) concerned(err error) bool {
 	return !errors.Is(err, sdn.ErrAddresses)
 }
 
-// ask has the SDN say how much room there is, unless it has said so lately: after
-// a refusal what it said before is so no more.
+// ask asks the SDN for the room, unless it was asked lately. A refusal makes an earlier answer
+// outdated.
 func (c *capacity) ask(ctx context.Context, key *v1.PoolKey, refused bool) {
 	if c.cloud == nil {
 		return
@@ -274,7 +279,7 @@ func (c *capacity) ask(ctx context.Context, key *v1.PoolKey, refused bool) {
 		}
 		got, err := c.cloud.Room(ctx, key.ProjectID, key.SubnetIDs)
 		if err != nil {
-			ctrl.LoggerFrom(ctx).Info("could not ask how much room there is for ports", "error", err.Error())
+			ctrl.LoggerFrom(ctx).Info("cannot read the free quota and the free addresses", "error", err.Error())
 			return nil, nil
 		}
 		c.learn(key, got)
@@ -282,8 +287,8 @@ func (c *capacity) ask(ctx context.Context, key *v1.PoolKey, refused bool) {
 	})
 }
 
-// mayAsk reports whether the last time is long enough ago, and if so notes that
-// the SDN is asked now.
+// mayAsk reports whether the last request is long enough ago. If so, it notes that the SDN is
+// asked now.
 func (c *capacity) mayAsk(name string, refused bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -298,7 +303,7 @@ func (c *capacity) mayAsk(name string, refused bool) bool {
 	return true
 }
 
-// learn takes up what the SDN said.
+// learn keeps the SDN's answer.
 func (c *capacity) learn(key *v1.PoolKey, got sdn.Room) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -311,37 +316,37 @@ func (c *capacity) learn(key *v1.PoolKey, got sdn.Room) {
 			}
 		}
 		if !known {
-			r.told = time.Time{}
+			r.reportedAt = time.Time{}
 			continue
 		}
 		left, _ := usage.Left()
-		r.told, r.limit, r.left, r.coming = c.now(), usage.Limit, left, 0
+		r.reportedAt, r.limit, r.left, r.expected = c.now(), usage.Limit, left, 0
 	}
 }
 
-// freed notes that a port is gone; a nil key is that of a pool not known.
+// freed notes the deletion of a port; a nil key stands for an unknown pool.
 func (c *capacity) freed(key *v1.PoolKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	rooms := slices.Collect(maps.Values(c.rooms)) // one try too many does no harm
+	rooms := slices.Collect(maps.Values(c.rooms)) // one attempt too many does no harm
 	if key != nil {
 		rooms = c.of(key)
 	}
 	for _, r := range rooms {
 		switch {
 		case r.bounded():
-			if r.left < r.limit { // of an IPv6 subnet both may be the largest number there is
+			if r.left < r.limit { // of an IPv6 subnet both may be the largest int
 				r.left++
 			}
-			r.coming = max(0, r.coming-1)
+			r.expected = max(0, r.expected-1)
 		case c.now().Before(r.until):
-			r.left, r.coming = r.left+1, max(0, r.coming-1)
+			r.left, r.expected = r.left+1, max(0, r.expected-1)
 		}
 	}
 }
 
-// missing returns how many ports other pools would have to give up for so many
-// pods that wait in a full scope, beyond those that they do already.
+// missing returns how many more ports other pools have to give up for the pods that wait in a
+// full scope, beside those that they already give up.
 func (c *capacity) missing(s sdn.Scope, waiting int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -349,20 +354,20 @@ func (c *capacity) missing(s sdn.Scope, waiting int) int {
 	if r == nil {
 		return 0
 	}
-	return max(0, waiting-r.coming-r.free())
+	return max(0, waiting-r.expected-r.free())
 }
 
-// expect notes that pools give up n ports.
+// expect notes that pools give up n more ports.
 func (c *capacity) expect(s sdn.Scope, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if r := c.rooms[s]; r != nil {
-		r.coming += n
+		r.expected += n
 	}
 }
 
-// forgive lets everything be tried at once.
-func (c *capacity) forgive() {
+// resetBackoff allows all requests at once.
+func (c *capacity) resetBackoff() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clear(c.asked)

@@ -18,8 +18,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// TestOverQuotaIsNotHot: hundreds of pools that lack ports ask as seldom as a
-// few, and a port that somebody gives back brings one more at once.
+// TestOverQuotaIsNotHot: hundreds of pools that lack ports send as few requests as a few pools.
+// A port that another user of the cloud gives back brings one more at once.
 func TestOverQuotaIsNotHot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cloud := &slowCloud{call: 50 * time.Millisecond, limit: 110}
@@ -56,8 +56,7 @@ func TestOverQuotaIsNotHot(t *testing.T) {
 	})
 }
 
-// TestRefillsLeaveRoomForPods, ask seldom how much there is, and go on when
-// there is more.
+// TestRefillsLeaveRoomForPods: refills ask seldom for the room, and continue when it grows.
 func TestRefillsLeaveRoomForPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cloud := &slowCloud{call: 50 * time.Millisecond, limit: 100}
@@ -87,8 +86,8 @@ func TestRefillsLeaveRoomForPods(t *testing.T) {
 	})
 }
 
-// TestRefillTakesWhatFits: a refill that there is room for in part is made in part,
-// and takes no more room than that.
+// TestRefillTakesWhatFits: a refill that fits only in part is made in part, and takes no more
+// room than that.
 func TestRefillTakesWhatFits(t *testing.T) {
 	for _, tc := range []struct{ left, waiting, want int }{
 		{100, 0, 10}, {15, 0, 10}, {12, 0, 7}, {12, 9, 3}, {6, 0, 1}, {5, 0, 0}, {0, 0, 0},
@@ -106,8 +105,9 @@ func TestRefillTakesWhatFits(t *testing.T) {
 	}
 }
 
-// TestRefusalIsAskedAbout though the room was asked for a moment before, for a
-// refill: somebody else has it now. It is not asked again with each refusal.
+// TestRefusalIsAskedAbout: after a refusal the room is asked for, even if it was asked for a
+// moment before, for a refill. Another user of the cloud has it now. It is not asked for again
+// with each refusal.
 func TestRefusalIsAskedAbout(t *testing.T) {
 	cloud := &slowCloud{limit: 100, made: 50}
 	c := newCapacity(options(cloud))
@@ -118,7 +118,7 @@ func TestRefusalIsAskedAbout(t *testing.T) {
 		var full *sdn.QuotaError
 		err := c.ended(t.Context(), &key, c.admit(&key, 1), 0, fmt.Errorf("creating 1 ports: %w", sdn.ErrQuota))
 		if !errors.As(err, &full) || full.Text != "100 of 100 ports of the project are used" {
-			t.Errorf("a refusal is told as %q, want with how many ports of 100 are used", err)
+			t.Errorf("a refusal is reported as %q, want with how many ports of 100 are used", err)
 		}
 	}
 	if _, _, rooms := cloud.counts(); rooms != 2 {
@@ -126,8 +126,8 @@ func TestRefusalIsAskedAbout(t *testing.T) {
 	}
 }
 
-// TestRoomThatIsNotShown: what the SDN refuses counts where it does not say how much there
-// is: for that kind of room, and until something is given back or for a while.
+// TestRoomThatIsNotShown: where the SDN does not report the room, a refusal counts. It counts
+// for that kind of room, and until a port is given back or for a while.
 func TestRoomThatIsNotShown(t *testing.T) {
 	cloud := &slowCloud{hidden: true}
 	_, key := on("n", "s")
@@ -146,7 +146,7 @@ func TestRoomThatIsNotShown(t *testing.T) {
 		var full *sdn.QuotaError
 		err := c.ended(t.Context(), &owned, c.admit(&owned, 2), 0, fmt.Errorf("creating 2 ports: %w", tc.err))
 		if !errors.As(err, &full) || full.Scope != tc.scope || full.Text != tc.text {
-			t.Errorf("%v is told as %v, want %q of %+v", tc.err, err, tc.text, tc.scope)
+			t.Errorf("%v is reported as %v, want %q of %+v", tc.err, err, tc.text, tc.scope)
 			continue
 		}
 		if s := c.standing(&owned); s.Full == nil || s.Full.Scope != tc.scope || s.Scarce == nil {
@@ -173,8 +173,8 @@ func TestRoomThatIsNotShown(t *testing.T) {
 	}
 }
 
-// TestRoomWithoutEnd: an IPv6 subnet of which nothing is used has room for as many ports
-// as a number can say, also when one more is given back.
+// TestRoomWithoutEnd: an unused IPv6 subnet has room for as many ports as a number can express,
+// also when one more is given back.
 func TestRoomWithoutEnd(t *testing.T) {
 	c := newCapacity(options(&slowCloud{}))
 	_, key := on("n", "s")
@@ -185,37 +185,37 @@ func TestRoomWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestSqueeze: idle pools of the project give what pods lack, the fullest first,
+// TestSqueeze: idle pools of the project give up the ports that pods lack, the fullest first,
 // and no more.
 func TestSqueeze(t *testing.T) {
 	key := func(project string) *v1.PoolKey { return &v1.PoolKey{ProjectID: project, SubnetIDs: []string{"s"}} }
 	m := newMemory(options(nil))
 	project := sdn.Scope{ID: "p"}
-	m.capacity.rooms[project] = &room{scope: project, told: time.Now(), limit: 10}
+	m.capacity.rooms[project] = &room{scope: project, reportedAt: time.Now(), limit: 10}
 	for name, p := range map[string]poolMemory{
-		"waits":  {key: key("p"), lacking: 5, free: 1},
+		"waits":  {key: key("p"), waiting: 5, free: 1},
 		"idle-a": {key: key("p"), free: 3},
 		"idle-b": {key: key("p"), free: 4},
 		"other":  {key: key("q"), free: 9},
 	} {
-		m.with(pool.Ref{Pool: name}, func(into *poolMemory) { into.key, into.lacking, into.free = p.key, p.lacking, p.free })
+		m.with(pool.Ref{Pool: name}, func(into *poolMemory) { into.key, into.waiting, into.free = p.key, p.waiting, p.free })
 	}
-	if diff := cmp.Diff([]pool.Ref{{Pool: "idle-b"}, {Pool: "idle-a"}}, m.squeeze(project)); diff != "" {
+	if diff := cmp.Diff([]pool.Ref{{Pool: "idle-b"}, {Pool: "idle-a"}}, m.reclaim(project)); diff != "" {
 		t.Errorf("pools that are to give up ports (-want +got):\n%s", diff)
 	}
 	got := map[string]int{}
 	for r, p := range m.pools {
-		got[r.Pool] = p.squeeze
+		got[r.Pool] = p.reclaim
 	}
 	if diff := cmp.Diff(map[string]int{"waits": 0, "idle-a": 1, "idle-b": 4, "other": 0}, got); diff != "" {
 		t.Errorf("ports to give up (-want +got):\n%s", diff)
 	}
-	if again := m.squeeze(project); again != nil {
+	if again := m.reclaim(project); again != nil {
 		t.Errorf("asked once more, pools %v are to give up more", again)
 	}
 }
 
-// A port on its way out is nobody's to take over.
+// A port that is about to be deleted may not be taken over.
 func TestLeavingPortsAreKnown(t *testing.T) {
 	m := newMemory(options(nil))
 	m.leave("a", "b")
@@ -223,4 +223,24 @@ func TestLeavingPortsAreKnown(t *testing.T) {
 	if ports, _ := m.knows(); !ports["a"] || ports["b"] {
 		t.Errorf("known are %v, want a alone", ports)
 	}
+}
+
+// TestNoMoreThanThereIsRoomFor: a bulk request is for no more ports than the SDN has just
+// reported room for: Neutron 21 keeps the addresses of a refused one. One port is requested in
+// any case, and an old report limits nothing.
+func TestNoMoreThanThereIsRoomFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCapacity(options(&slowCloud{}))
+		_, key := on("n1", "s1")
+		c.learn(&key, sdn.Room{Subnets: map[string]sdn.Usage{"s1": {Used: 4, Limit: 10}}})
+		for _, want := range []int{6, 1} {
+			if got := c.admit(&key, 8); got != want {
+				t.Errorf("of 8 ports in a subnet with room for 6, %d are asked for, want %d", got, want)
+			}
+		}
+		time.Sleep(askBeforeRefill)
+		if got := c.admit(&key, 8); got != 8 {
+			t.Errorf("a minute later %d of 8 ports are asked for, want all", got)
+		}
+	})
 }

@@ -21,25 +21,26 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// creations asks the SDN for ports, while the pool reconciler goes on. Each pool
-// has a wish, which its latest plan says anew; what is asked for next is decided
-// when there is a place for a request: pods that wait come before ports that are
-// kept for later, over all pools, and pools take turns. How many ports a request
-// is for follows how long the SDN has been seen to take.
+// creations requests ports from the SDN, apart from the reconciler of pools. Each pool has a
+// wish, which its latest plan has set. The next request is chosen when a place for one is free:
+// waiting pods of all pools come before spare ports, and pools take turns. The number of ports
+// of a request depends on how long the SDN has taken for earlier ones.
 type creations struct {
 	cloud    sdn.Ports
 	settings *settings.Live
+	more     func(ctx context.Context, subnetIDs []string) (map[string][]string, error)
 	memory   *memory
 	now      func() time.Time
-	done     func(pool.Ref) // wakes the pool
-	// doubtful is told that a request may have made ports that nobody knows of.
-	doubtful func()
-	signal   chan struct{} // holds one token: there may be something to send
+	done     func(pool.Ref) // requeues the pool
+	// checkPorts has the collector search for ports that a request may have created without the
+	// process knowing.
+	checkPorts func()
+	signal     chan struct{} // holds one token: something may have to be sent
 
 	mu      sync.Mutex
 	pace    pool.Pace
 	wishes  map[pool.Ref]*wanted
-	turn    []pool.Ref // pools with a wish, the one longest without a request first
+	queue   []pool.Ref // pools with a wish; the one longest without a request is first
 	total   places
 	subnets map[string]places
 }
@@ -51,7 +52,7 @@ type wanted struct {
 	batch int
 }
 
-// places is how many requests are under way for pods and for ports to keep.
+// places is the number of requests in flight: for pods, and for spare ports.
 type places struct{ pods, spare int }
 
 // order is one request to send.
@@ -59,10 +60,10 @@ type order struct {
 	r     pool.Ref
 	key   v1.PoolKey
 	n     int
-	spare bool // nobody waits for it
+	spare bool // no pod waits for it
 }
 
-// How many requests are under way at once if the settings do not say.
+// The numbers of requests in flight where the settings have none.
 const (
 	usualCreates          = 8
 	usualCreatesPerSubnet = 4
@@ -70,13 +71,13 @@ const (
 
 func newCreations(o Options, m *memory) *creations {
 	return &creations{
-		cloud: o.Ports, settings: o.Settings, memory: m, now: o.Now, done: o.Requeue, doubtful: o.Doubtful, signal: make(chan struct{}, 1),
+		cloud: o.Ports, settings: o.Settings, more: o.More, memory: m, now: o.Now, done: o.Requeue, checkPorts: o.CheckPorts, signal: make(chan struct{}, 1),
 		wishes: map[pool.Ref]*wanted{}, subnets: map[string]places{},
 	}
 }
 
-// wish replaces what the pool wishes for. It was planned when the pool had been
-// asked for so many ports, ever; what it has been since is taken off.
+// wish replaces the wish of a pool. asked is the number of ports requested before the plan:
+// ports requested since then are subtracted.
 func (c *creations) wish(r pool.Ref, key v1.PoolKey, w pool.Wish, batch, asked int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -88,10 +89,10 @@ func (c *creations) wish(r pool.Ref, key v1.PoolKey, w pool.Wish, batch, asked i
 		return
 	}
 	if c.wishes[r] == nil {
-		c.turn = append(c.turn, r)
+		c.queue = append(c.queue, r)
 	}
 	c.wishes[r] = &wanted{key: key, wish: w, batch: batch}
-	c.look()
+	c.trigger()
 }
 
 // withdraw forgets a pool's wish. c.mu is held.
@@ -100,19 +101,19 @@ func (c *creations) withdraw(r pool.Ref) {
 		return
 	}
 	delete(c.wishes, r)
-	c.turn = slices.DeleteFunc(c.turn, func(o pool.Ref) bool { return o == r })
+	c.queue = slices.DeleteFunc(c.queue, func(o pool.Ref) bool { return o == r })
 }
 
-// look has run look for what to send. It does not wait.
-func (c *creations) look() {
+// trigger has run choose the next request. It does not wait.
+func (c *creations) trigger() {
 	select {
 	case c.signal <- struct{}{}:
-	default: // it is about to
+	default: // a token is there already
 	}
 }
 
-// run sends requests until ctx ends. What is under way then is cut off: a port
-// that came of it is found by the orphan collector of who comes next.
+// run sends requests until ctx ends. The end cuts off the requests in flight; the collector of
+// the next leader finds ports that the SDN creates for them.
 func (c *creations) run(ctx context.Context) {
 	var requests sync.WaitGroup
 	defer requests.Wait()
@@ -135,13 +136,13 @@ func (c *creations) run(ctx context.Context) {
 	}
 }
 
-// next decides which request to send now, if any, and takes a place for it.
-// refused are pools whose wish is not to be had now: they are to plan again.
+// next chooses the next request, if one can be sent, and takes a place for it. refused are
+// pools whose wish cannot be fulfilled now: they plan again.
 func (c *creations) next() (o order, refused []pool.Ref, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, spare := range []bool{false, true} {
-		for _, r := range slices.Clone(c.turn) {
+		for _, r := range slices.Clone(c.queue) {
 			w := c.wishes[r]
 			n := c.size(w, spare)
 			if n == 0 || !c.place(&w.key, spare) {
@@ -160,7 +161,7 @@ func (c *creations) next() (o order, refused []pool.Ref, ok bool) {
 	return o, refused, false
 }
 
-// size is how many ports the next request for a pool is for.
+// size is the number of ports of the next request for a pool.
 func (c *creations) size(w *wanted, spare bool) int {
 	switch {
 	case spare && w.wish.Spare > 0:
@@ -171,9 +172,9 @@ func (c *creations) size(w *wanted, spare bool) int {
 	return 0
 }
 
-// place reports whether one more request may be under way. Ports to keep never
-// take the last place, and none while a request for pods is under way on one of
-// their subnets: a cloud that works on both is slower with what pods wait for.
+// place reports whether one more request may be in flight. A request for spare ports never
+// takes the last place. It also takes no place while a request for pods is in flight on one of
+// its subnets: a cloud that works on both serves the pods later.
 func (c *creations) place(key *v1.PoolKey, spare bool) bool {
 	s := c.settings.Load()
 	total, each := s.Pools.MaxCreates, s.Pools.MaxCreatesPerSubnet
@@ -198,11 +199,11 @@ func (c *creations) place(key *v1.PoolKey, spare bool) bool {
 	return true
 }
 
-// take notes that o is under way. c.mu is held.
+// take notes that o is in flight. c.mu is held.
 func (c *creations) take(o order, w *wanted) {
 	c.occupy(o, 1)
 	c.memory.begun(o.r, o.n)
-	c.turn = append(slices.DeleteFunc(c.turn, func(r pool.Ref) bool { return r == o.r }), o.r)
+	c.queue = append(slices.DeleteFunc(c.queue, func(r pool.Ref) bool { return r == o.r }), o.r)
 	if o.spare {
 		w.wish.Spare -= o.n
 	} else {
@@ -232,16 +233,14 @@ func (c *creations) occupy(o order, n int) {
 	}
 }
 
-// send makes a request and keeps what comes of it, ports and error alike.
+// send sends a request and keeps its result: ports and error.
 func (c *creations) send(ctx context.Context, o order) {
 	if o.spare && !c.afford(ctx, &o) {
 		return
 	}
 	log := ctrl.LoggerFrom(ctx).WithValues("pool", o.r.Pool, "node", o.r.Node)
 	began := c.now()
-	r := request(o.key)
-	r.MoreSubnetIDs = c.settings.Load().Pods.MoreSubnetIDs
-	made, err := c.cloud.CreatePorts(ctx, sdn.Owner{Kind: sdn.KindPool, Name: o.r.Pool}, r, o.n)
+	made, err := c.create(ctx, &o)
 	took := c.now().Sub(began)
 	for _, port := range made {
 		log.Info("created port", "port", port.ID)
@@ -253,14 +252,23 @@ func (c *creations) send(ctx context.Context, o order) {
 	count(o, made, err)
 	c.memory.ended(o.r, o.n, made, err)
 	if errors.Is(err, sdn.ErrUnavailable) {
-		c.doubtful()
+		c.checkPorts()
 	}
 	c.leave(o, took, err)
 	c.done(o.r)
 }
 
-// afford reduces a request that nobody waits for to what there is room for, and
-// reports whether anything is left of it.
+func (c *creations) create(ctx context.Context, o *order) ([]sdn.Port, error) {
+	r := request(o.key)
+	var err error
+	if r.MoreSubnetIDs, err = c.more(ctx, r.SubnetIDs); err != nil {
+		return nil, err
+	}
+	return c.cloud.CreatePorts(ctx, sdn.Owner{Kind: sdn.KindPool, Name: o.r.Pool}, r, o.n)
+}
+
+// afford reduces a request for spare ports to the room of its scopes, and reports whether at
+// least one port is left.
 func (c *creations) afford(ctx context.Context, o *order) bool {
 	n := c.memory.capacity.refill(ctx, &o.key, o.n, c.memory.waiting(scopes(&o.key)))
 	c.memory.unasked(o.r, o.n-n)
@@ -272,13 +280,13 @@ func (c *creations) afford(ctx context.Context, o *order) bool {
 	c.occupy(*o, -1)
 	c.withdraw(o.r)
 	c.mu.Unlock()
-	c.look()
+	c.trigger()
 	c.done(o.r)
 	return false
 }
 
-// leave frees the place of a request that has ended. After a failure what the
-// pool still wishes for is for its next plan to say.
+// leave frees the place of a request that has ended. After a failure the next plan of the pool
+// decides what it still wishes.
 func (c *creations) leave(o order, took time.Duration, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -289,10 +297,10 @@ func (c *creations) leave(o order, took time.Duration, err error) {
 		c.withdraw(o.r)
 	}
 	if _, busy := sdn.RetryAfter(err); errors.Is(err, sdn.ErrUnavailable) && !busy {
-		// Asked for the same again, the SDN would make as many again that nobody is told of.
+		// Without an answer, the same request would have the SDN create as many ports again.
 		c.pace.Late(o.n, took)
 	}
-	c.look()
+	c.trigger()
 }
 
 func request(key v1.PoolKey) sdn.PortRequest {

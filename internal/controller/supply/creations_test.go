@@ -20,23 +20,23 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// slowCloud makes ports and takes its time, and notes what it was asked for.
+// slowCloud creates ports slowly, and records the requests.
 type slowCloud struct {
 	sdn.Ports
 	call, port time.Duration            // a request takes call, and port for each port
-	patience   time.Duration            // after it there is no answer, and the ports are there; 0: there always is one
+	patience   time.Duration            // longer requests get no answer, but ports; 0: none
 	fail       func(host string) error  // instead of ports; nil: none
-	stuck      map[string]chan struct{} // subnets whose requests do not end before
+	stuck      map[string]chan struct{} // subnets whose requests wait for the channel
 
 	limit    int  // of ports; 0: none
-	hidden   bool // it does not say how many
+	hidden   bool // it does not report the limit
 	mu       sync.Mutex
 	made     int
 	gone     int
-	lost     int            // made, and nobody was told
-	rooms    int            // how often it was asked for the room there is
-	underWay map[string]int // by subnet, "" in all
-	most     map[string]int // of these, ever
+	lost     int            // created without an answer
+	rooms    int            // requests for the room
+	underWay map[string]int // requests by subnet, and under "" of all
+	most     map[string]int // the most of these at once
 	asked    []asked
 }
 
@@ -101,15 +101,15 @@ func (c *slowCloud) Room(context.Context, string, []string) (sdn.Room, error) {
 	return sdn.Room{Ports: &sdn.Usage{Used: c.made - c.gone, Limit: c.limit}}, nil
 }
 
-// change changes the cloud as somebody else does.
+// change changes the cloud as another user does.
 func (c *slowCloud) change(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f()
 }
 
-// counts returns how many ports were made, and how often it was asked for ports
-// and for the room there is.
+// counts returns how many ports were created, and the numbers of requests for ports and for the
+// room.
 func (c *slowCloud) counts() (made, requests, rooms int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,7 +134,7 @@ func (c *slowCloud) exit(r sdn.PortRequest) {
 	}
 }
 
-// crowd is pools that plan as the real ones do, without objects.
+// crowd is a set of pools that plan as the real ones do, without objects.
 type crowd struct {
 	t     *testing.T
 	cloud *slowCloud
@@ -150,7 +150,7 @@ type member struct {
 	min     int
 	waiting int
 	free    int
-	served  []time.Duration // when, for each pod
+	served  []time.Duration // when each pod was served
 	timer   *time.Timer
 }
 
@@ -178,7 +178,8 @@ func options(cloud *slowCloud) Options {
 	return Options{
 		Ports: cloud, Capacity: cloud, Settings: settings.NewLive(settings.Settings{Pools: config.Pools{MaxCreates: 8, MaxCreatesPerSubnet: 4}}),
 		Backoff: outcome.Backoff{Min: time.Second, Max: 10 * time.Second, Quota: 30 * time.Second, Rejected: time.Minute},
-		Now:     time.Now, Requeue: func(pool.Ref) {}, Doubtful: func() {},
+		Now:     time.Now, Requeue: func(pool.Ref) {}, CheckPorts: func() {},
+		More: func(context.Context, []string) (map[string][]string, error) { return nil, nil },
 	}
 }
 
@@ -207,8 +208,8 @@ func (w *crowd) plan(r pool.Ref) {
 	var asked int
 	room := w.c.memory.capacity.standing(&m.key)
 	w.c.memory.with(r, func(p *poolMemory) {
-		for id := range p.arrived {
-			delete(p.arrived, id)
+		for id := range p.unrecorded {
+			delete(p.unrecorded, id)
 			if m.waiting > 0 {
 				m.waiting--
 				m.served = append(m.served, time.Since(w.began))
@@ -216,15 +217,15 @@ func (w *crowd) plan(r pool.Ref) {
 				m.free++
 			}
 		}
-		p.key, p.free, p.lacking, asked = &m.key, m.free, max(0, m.waiting-p.inFlight), p.asked
-		if room.Full != nil && p.lacking > 0 && p.hold.Before(room.Until) {
+		p.key, p.free, p.waiting, asked = &m.key, m.free, max(0, m.waiting-p.inFlight), p.asked
+		if room.Full != nil && p.waiting > 0 && p.hold.Before(room.Until) {
 			p.failure, p.hold = room.Full, room.Until
 		}
 		if time.Now().Before(p.hold) {
 			w.later(r, p.hold)
 			return
 		}
-		wish.Waiting = p.lacking
+		wish.Waiting = p.waiting
 		if room.Scarce == nil && room.Full == nil {
 			wish.Spare = max(0, m.min-m.free-max(0, p.inFlight-m.waiting))
 		} else if m.free < m.min {
@@ -235,7 +236,7 @@ func (w *crowd) plan(r pool.Ref) {
 	w.c.wish(r, m.key, wish, 10, asked)
 }
 
-// later plans a pool again; a later word replaces an earlier one. w.mu is held.
+// later plans a pool again; a new time replaces an earlier one. w.mu is held.
 func (w *crowd) later(r pool.Ref, at time.Time) {
 	m := w.pools[r]
 	if at.IsZero() {
@@ -254,13 +255,13 @@ func (w *crowd) of(node, subnet string) member {
 	return *w.pools[r]
 }
 
-// pass lets time pass, and what is due by then end.
+// pass lets time pass, until everything that is due has ended.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// TestFirstPodOfAColdPool waits for one port; what the pool keeps comes after it.
+// TestFirstPodOfAColdPool: the first pod waits for one port; the spare ports come after it.
 func TestFirstPodOfAColdPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCrowd(t, &slowCloud{call: 100 * time.Millisecond, port: 350 * time.Millisecond})
@@ -281,7 +282,7 @@ func TestFirstPodOfAColdPool(t *testing.T) {
 	})
 }
 
-// TestPodsComeBeforeRefills of whatever pool, and find a place at once.
+// TestPodsComeBeforeRefills: pods of any pool come before refills, and find a place at once.
 func TestPodsComeBeforeRefills(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCrowd(t, &slowCloud{call: time.Second})
@@ -305,7 +306,7 @@ func TestPodsComeBeforeRefills(t *testing.T) {
 	})
 }
 
-// TestWishIsWithdrawn: a pod that goes before its turn is not asked for.
+// TestWishIsWithdrawn: no port is requested for a pod that is deleted before its turn.
 func TestWishIsWithdrawn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCrowd(t, &slowCloud{call: time.Second})
@@ -323,8 +324,8 @@ func TestWishIsWithdrawn(t *testing.T) {
 	})
 }
 
-// TestBurst: 500 pods on 10 nodes, with as many requests at once as may be and
-// never more, no port too many, and no node served long after the others.
+// TestBurst: 500 pods on 10 nodes get their ports with the most requests that may be in flight.
+// No port too many is created, and no node is served long after the others.
 func TestBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCrowd(t, &slowCloud{call: 100 * time.Millisecond, port: 350 * time.Millisecond})
@@ -340,8 +341,8 @@ func TestBurst(t *testing.T) {
 				t.Errorf("%d requests at once on one subnet, want 4 at most", n)
 			}
 		}
-		// In full batches it would be 50. A cloud with which a bulk request costs as
-		// much per port is asked for few at once, so that the first pods do not wait.
+		// In full batches it would be 50. If ports cost as much in bulk as alone, few are
+		// requested at once, so that the first pods do not wait.
 		if n := len(w.cloud.asked); n > 250 {
 			t.Errorf("%d requests for 500 ports, want 250 at most", n)
 		}
@@ -355,7 +356,8 @@ func TestBurst(t *testing.T) {
 	})
 }
 
-// TestCheapBulkIsUsed: where a request costs and its ports do not, few are made.
+// TestCheapBulkIsUsed: where a request is expensive and its ports are not, few requests are
+// sent.
 func TestCheapBulkIsUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCrowd(t, &slowCloud{call: time.Second, port: time.Millisecond})
@@ -370,7 +372,7 @@ func TestCheapBulkIsUsed(t *testing.T) {
 	})
 }
 
-// TestStuckRequests hold up nobody on another subnet.
+// TestStuckRequests: they delay no pod on another subnet.
 func TestStuckRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
@@ -391,8 +393,7 @@ func TestStuckRequests(t *testing.T) {
 	})
 }
 
-// TestRefusalsAreNotHot: a pool that is refused asks again after its backoff,
-// and keeps nobody else from anything.
+// TestRefusalsAreNotHot: a refused pool retries after its backoff, and delays no other pool.
 func TestRefusalsAreNotHot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cloud := &slowCloud{call: 10 * time.Millisecond, fail: func(host string) error {
@@ -414,8 +415,8 @@ func TestRefusalsAreNotHot(t *testing.T) {
 	})
 }
 
-// TestNoAnswerInTime: a cloud that has become slow is asked for fewer ports at a time,
-// and not again and again for what it makes and cannot tell of.
+// TestNoAnswerInTime: a cloud that has become slow gets requests for fewer ports. It does not
+// get the same request again and again for ports that it creates without an answer.
 func TestNoAnswerInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cloud := &slowCloud{call: 500 * time.Millisecond, port: 10 * time.Millisecond, patience: time.Minute}
@@ -428,7 +429,7 @@ func TestNoAnswerInTime(t *testing.T) {
 		if got := w.of("n", "s").served; len(got) != 160 {
 			t.Errorf("%d of 160 pods served", len(got))
 		}
-		if cloud.lost > 60 { // what was on its way when it became slow, and half of that
+		if cloud.lost > 60 { // those in flight when it became slow, and half of that
 			t.Errorf("%d ports made that nobody was told of", cloud.lost)
 		}
 	})

@@ -6,6 +6,7 @@ package supply
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 
@@ -17,56 +18,67 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// lookups are what a pool wants of the SDN beside new ports: to look one up, or to
-// delete one. Each is one call, made while the pool reconciler goes on. A bounded number is under way at once,
-// and pools take turns.
+// lookups look up and delete single ports, apart from the reconciler of pools. Each is one
+// request. The number of requests at once is limited, and pools take turns.
 type lookups struct {
 	cloud sdn.Ports
+	sees  func(ctx context.Context, projectID, networkID string) error // that of sdn.Visibility
 	// noObject returns an error unless the API server has no KuryrPort of that name.
 	noObject func(ctx context.Context, name string) error
 	memory   *memory
-	done     func(pool.Ref) // wakes the pool
-	// doubtful is told that there may be a port that nobody knows of.
-	doubtful func()
+	done     func(pool.Ref) // requeues the pool
+	// checkPorts has the collector search for a port that no object names.
+	checkPorts func()
 
 	mu     sync.Mutex
-	turn   []pool.Ref // pools with calls to make, the next one first
+	queue  []pool.Ref // pools with calls to make; the next one is first
 	calls  map[pool.Ref][]func(ctx context.Context)
-	signal chan struct{} // holds one token for each call to make
+	signal chan struct{} // holds a token for each call, up to the number of workers
 }
 
-// lookupWorkers is how many such calls are under way at once.
+// lookupWorkers is the number of calls at once.
 const lookupWorkers = 16
 
 func newLookups(o Options, m *memory) *lookups {
 	return &lookups{
-		cloud: o.Ports, noObject: o.NoObject, memory: m, done: o.Requeue, doubtful: o.Doubtful,
+		cloud: o.Ports, sees: o.Sees, noObject: o.NoObject, memory: m, done: o.Requeue, checkPorts: o.CheckPorts,
 		calls: map[pool.Ref][]func(context.Context){}, signal: make(chan struct{}, lookupWorkers),
 	}
 }
 
-// restore looks up a port that pod says it had. parent is the port of the
-// machine that the node is, empty if it is none.
-func (e *lookups) restore(r pool.Ref, parent, id string, of v1.Claim, ips []corev1.PodIP) {
-	e.memory.with(r, func(p *poolMemory) { p.restoring[id] = true })
-	e.push(r, func(ctx context.Context) {
-		port, err := e.cloud.Port(ctx, id)
+// restore looks up a port that a pod's annotation names. parent is the parent port of a node
+// that is a virtual machine, else empty.
+func (l *lookups) restore(r pool.Ref, parent, id string, of v1.Claim, ips []corev1.PodIP) {
+	l.memory.with(r, func(p *poolMemory) { p.restoring[id] = true })
+	l.push(r, func(ctx context.Context) {
+		port, err := l.cloud.Port(ctx, id)
 		switch {
 		case errors.Is(err, sdn.ErrNotFound):
-			e.memory.found(r, id, of, nil, nil)
+			l.memory.found(r, id, of, nil, l.seen(ctx, r))
 		case err != nil:
-			e.memory.found(r, id, of, nil, err)
+			l.memory.found(r, id, of, nil, fmt.Errorf("cannot read port %s: %w", id, err))
 		case !fits(port, r, parent, ips):
-			e.memory.found(r, id, of, nil, nil)
+			l.memory.found(r, id, of, nil, nil)
 		default:
-			e.memory.found(r, id, of, &port, nil)
+			l.memory.found(r, id, of, &port, nil)
 		}
 	})
 }
 
-// fits reports whether port can be the one that a pod on r's node, on the machine
-// of parent, with these addresses had. The annotation that names it is anybody's
-// to write.
+// seen returns nil if the SDN would show the pool's ports if it had them. A credential that has
+// lost a role sees none, and a running pod would lose its port.
+func (l *lookups) seen(ctx context.Context, r pool.Ref) error {
+	var project, network string
+	l.memory.with(r, func(p *poolMemory) {
+		if p.key != nil {
+			project, network = p.key.ProjectID, p.key.NetworkID
+		}
+	})
+	return l.sees(ctx, project, network)
+}
+
+// fits reports whether a pod with these addresses, on r's node with this parent port, can have
+// had the port. A person who may write annotations of pods can name any port there.
 func fits(port sdn.Port, r pool.Ref, parent string, ips []corev1.PodIP) bool {
 	here := port.Host == r.Node && port.VIF.ParentPortID == "" || parent != "" && port.VIF.ParentPortID == parent
 	if port.Owner.Kind != sdn.KindPool || !here {
@@ -78,64 +90,64 @@ func fits(port sdn.Port, r pool.Ref, parent string, ips []corev1.PodIP) bool {
 	return len(ips) == 0 || slices.ContainsFunc(ips, has)
 }
 
-// discard deletes ports that arrived for nobody. What fails here is left to the
-// orphan collector.
-func (e *lookups) discard(r pool.Ref, ids []string) {
-	e.memory.leave(ids...)
-	e.memory.discard(r, ids)
+// discard deletes unrecorded ports that no pod needs. A deletion that fails is left to the
+// collector.
+func (l *lookups) discard(r pool.Ref, ids []string) {
+	l.memory.leave(ids...)
+	l.memory.discard(r, ids)
 	for _, id := range ids {
-		e.push(r, func(ctx context.Context) {
-			defer e.memory.left(id)
+		l.push(r, func(ctx context.Context) {
+			defer l.memory.left(id)
 			log := ctrl.LoggerFrom(ctx).WithValues("pool", r.Pool, "port", id)
-			if err := e.noObject(ctx, id); err != nil {
-				log.Info("left a port alone that nobody seemed to need", "because", err.Error())
-				e.doubtful()
+			if err := l.noObject(ctx, id); err != nil {
+				log.Info("kept a port that seemed to be unneeded", "because", err.Error())
+				l.checkPorts()
 				return
 			}
-			if err := e.cloud.DeletePort(ctx, id); err != nil {
-				log.Info("left a port that nobody needs to the orphan collector", "error", err.Error())
-				e.doubtful()
+			if err := l.cloud.DeletePort(ctx, id); err != nil {
+				log.Info("cannot delete a port that no pod needs; the collector will delete it", "error", err.Error())
+				l.checkPorts()
 				return
 			}
-			log.Info("deleted port that nobody needs any more")
-			e.memory.portFreed(r)
+			log.Info("deleted a port that no pod needs")
+			l.memory.portFreed(r)
 		})
 	}
 }
 
-func (e *lookups) push(r pool.Ref, call func(context.Context)) {
-	e.mu.Lock()
-	if len(e.calls[r]) == 0 {
-		e.turn = append(e.turn, r)
+func (l *lookups) push(r pool.Ref, call func(context.Context)) {
+	l.mu.Lock()
+	if len(l.calls[r]) == 0 {
+		l.queue = append(l.queue, r)
 	}
-	e.calls[r] = append(e.calls[r], call)
-	e.mu.Unlock()
+	l.calls[r] = append(l.calls[r], call)
+	l.mu.Unlock()
 	select {
-	case e.signal <- struct{}{}:
-	default: // all workers are awake already, and look until nothing is left
+	case l.signal <- struct{}{}:
+	default: // all workers run already, until no call is left
 	}
 }
 
-// next takes a call of the pool whose turn it is.
-func (e *lookups) next() (r pool.Ref, call func(context.Context), ok bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if len(e.turn) == 0 {
+// next takes a call of the first pool.
+func (l *lookups) next() (r pool.Ref, call func(context.Context), ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.queue) == 0 {
 		return r, nil, false
 	}
-	r, e.turn = e.turn[0], e.turn[1:]
-	call, e.calls[r] = e.calls[r][0], e.calls[r][1:]
-	if len(e.calls[r]) > 0 {
-		e.turn = append(e.turn, r)
+	r, l.queue = l.queue[0], l.queue[1:]
+	call, l.calls[r] = l.calls[r][0], l.calls[r][1:]
+	if len(l.calls[r]) > 0 {
+		l.queue = append(l.queue, r)
 	} else {
-		delete(e.calls, r)
+		delete(l.calls, r)
 	}
 	return r, call, true
 }
 
-// run makes the calls until ctx ends. What is under way then is cut off: a port
-// that should have been deleted is an orphan and collected by who comes next.
-func (e *lookups) run(ctx context.Context) {
+// run makes the calls until ctx ends. The end cuts off the calls in flight; the collector of
+// the next leader finds a port that should have been deleted.
+func (l *lookups) run(ctx context.Context) {
 	var workers sync.WaitGroup
 	for range lookupWorkers {
 		workers.Go(func() {
@@ -143,22 +155,22 @@ func (e *lookups) run(ctx context.Context) {
 				select {
 				case <-ctx.Done():
 					return
-				case <-e.signal:
+				case <-l.signal:
 				}
-				e.drain(ctx)
+				l.drain(ctx)
 			}
 		})
 	}
 	workers.Wait()
 }
 
-func (e *lookups) drain(ctx context.Context) {
+func (l *lookups) drain(ctx context.Context) {
 	for ctx.Err() == nil {
-		r, call, ok := e.next()
+		r, call, ok := l.next()
 		if !ok {
 			return
 		}
 		call(ctx)
-		e.done(r)
+		l.done(r)
 	}
 }

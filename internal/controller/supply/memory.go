@@ -17,27 +17,27 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// memory is what the process knows of the ports that pools get, beyond the objects.
-// All of it may be lost. Its methods are safe for concurrent use.
+// memory is what the process knows of pools beyond the objects. It may be lost. Its methods are
+// safe for concurrent use.
 type memory struct {
 	backoff outcome.Backoff
 	now     func() time.Time
-	freed   func(pool.Ref) // wakes a pool that may try again
+	freed   func(pool.Ref) // requeues a pool that may try again
 
 	capacity *capacity
 
 	mu      sync.Mutex
 	pools   map[pool.Ref]*poolMemory
-	leaving map[string]bool // ports without object that are about to be deleted
+	leaving map[string]bool // ports without an object that are about to be deleted
 }
 
 // poolMemory is what is known of one pool.
 type poolMemory struct {
-	arrived   map[string]Arrival
-	inFlight  int
-	asked     int // ports asked for, ever
-	restoring map[string]bool
-	vain      map[string]bool // ports looked up that are not there for whom asked
+	unrecorded map[string]Unrecorded
+	inFlight   int
+	asked      int // ports of all requests ever
+	restoring  map[string]bool
+	notFound   map[string]bool // ports that a lookup has not found, or not for this pod
 
 	failure  error // of the last request, nil after a success
 	failures int   // in a row
@@ -45,17 +45,17 @@ type poolMemory struct {
 	hold     time.Time
 	refilled time.Time
 
-	key      *v1.PoolKey // as last planned with; nil: not yet, or nothing says it
-	free     int         // ports that are free and fit, as last planned
-	lacking  int         // pods that wait and that nothing is under way for
-	squeeze  int         // free ports to give up
-	squeezed sdn.Scope   // for pods that lack room there
+	key        *v1.PoolKey // of the last plan; nil: none, or unknown
+	free       int         // free ports that fit, by the last plan
+	waiting    int         // pods without a port, and without one in flight
+	reclaim    int         // free ports to give up
+	reclaimFor sdn.Scope   // where pods of other pools lack room
 }
 
-// Arrival is a port that the SDN has made or shown and that is no object yet.
-type Arrival struct {
+// Unrecorded is a port without an object yet: the SDN has created it, or a lookup has found it.
+type Unrecorded struct {
 	Port sdn.Port
-	Pod  v1.Claim // that it was looked up for; zero if it was made
+	Pod  v1.Claim // the pod of the lookup; zero if the port was created
 }
 
 func newMemory(o Options) *memory {
@@ -71,40 +71,39 @@ func (m *memory) with(r pool.Ref, f func(*poolMemory)) {
 	defer m.mu.Unlock()
 	p := m.pools[r]
 	if p == nil {
-		p = &poolMemory{arrived: map[string]Arrival{}, restoring: map[string]bool{}, vain: map[string]bool{}}
+		p = &poolMemory{unrecorded: map[string]Unrecorded{}, restoring: map[string]bool{}, notFound: map[string]bool{}}
 		m.pools[r] = p
 	}
 	f(p)
 }
 
-// forget drops what is known of a pool that is no more, unless something is
-// still under way for it, and reports whether it is dropped.
+// forget drops the memory of a deleted pool, unless a request for it is in flight. It reports
+// whether it did.
 func (m *memory) forget(r pool.Ref) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := m.pools[r]
-	if p != nil && (p.inFlight > 0 || len(p.arrived)+len(p.restoring) > 0) {
+	if p != nil && (p.inFlight > 0 || len(p.unrecorded)+len(p.restoring) > 0) {
 		return false
 	}
 	delete(m.pools, r)
 	return true
 }
 
-// begun counts ports asked for.
+// begun counts the ports of a request.
 func (m *memory) begun(r pool.Ref, n int) {
 	m.with(r, func(p *poolMemory) { p.inFlight, p.asked = p.inFlight+n, p.asked+n })
 	creationsInFlight.Add(float64(n))
 }
 
-// askedSince returns how many ports the pool was asked for since it had been
-// asked for so many, ever.
+// askedSince returns how many ports were requested for the pool since their number was asked.
 func (m *memory) askedSince(r pool.Ref, asked int) (n int) {
 	m.with(r, func(p *poolMemory) { n = p.asked - asked })
 	return n
 }
 
-// admit returns for how many ports of n a request may be sent now, and takes
-// room for them; 0 if the pool is to leave the SDN alone for a while.
+// admit returns for how many of n ports a request may be sent now, and takes room for them. It
+// returns 0 during the pool's backoff.
 func (m *memory) admit(r pool.Ref, key *v1.PoolKey, n int) (admitted int) {
 	m.with(r, func(p *poolMemory) {
 		if !m.now().Before(p.hold) {
@@ -114,19 +113,19 @@ func (m *memory) admit(r pool.Ref, key *v1.PoolKey, n int) (admitted int) {
 	return admitted
 }
 
-// unasked takes back that n ports were asked for.
+// unasked subtracts n ports from a request that was counted.
 func (m *memory) unasked(r pool.Ref, n int) {
 	m.with(r, func(p *poolMemory) { p.inFlight -= n })
 	creationsInFlight.Add(-float64(n))
 }
 
-// ended keeps what a request for n ports has brought, port and error alike.
+// ended keeps the result of a request for n ports: ports and error.
 func (m *memory) ended(r pool.Ref, n int, made []sdn.Port, err error) {
 	creationsInFlight.Add(-float64(n))
 	m.with(r, func(p *poolMemory) {
 		p.inFlight -= n
 		for _, port := range made {
-			p.arrived[port.ID] = Arrival{Port: port}
+			p.unrecorded[port.ID] = Unrecorded{Port: port}
 		}
 		if len(made) > 0 {
 			p.refilled, p.failures = m.now(), 0
@@ -135,7 +134,7 @@ func (m *memory) ended(r pool.Ref, n int, made []sdn.Port, err error) {
 	})
 }
 
-// result notes how a call to the SDN for p went.
+// result notes the result of a request for p.
 func (m *memory) result(p *poolMemory, err error) {
 	if err == nil {
 		p.failure, p.failures, p.hold = nil, 0, time.Time{}
@@ -147,49 +146,49 @@ func (m *memory) result(p *poolMemory, err error) {
 	p.hold = m.now().Add(m.backoff.Delay(err, p.failures))
 }
 
-// found ends the looking up of a port that a pod had: nil if it is not there.
+// found ends the lookup of a port that a pod had. port is nil if it does not exist.
 func (m *memory) found(r pool.Ref, id string, of v1.Claim, port *sdn.Port, err error) {
 	m.with(r, func(p *poolMemory) {
 		delete(p.restoring, id)
 		switch {
 		case err != nil:
 			m.result(p, err)
-		case port == nil || m.holdsArrived(id):
-			p.vain[id] = true
+		case port == nil || m.holdsUnrecorded(id):
+			p.notFound[id] = true
 		default:
-			p.arrived[id] = Arrival{Port: *port, Pod: of}
+			p.unrecorded[id] = Unrecorded{Port: *port, Pod: of}
 		}
 	})
 }
 
-// lookedUp reports whether a port is being looked up for the pool, or has been.
+// lookedUp reports whether the lookup of a port for the pool has begun or has ended.
 func (m *memory) lookedUp(r pool.Ref, id string) (is bool) {
 	m.with(r, func(p *poolMemory) {
-		_, found := p.arrived[id]
-		is = found || p.restoring[id] || p.vain[id]
+		_, found := p.unrecorded[id]
+		is = found || p.restoring[id] || p.notFound[id]
 	})
 	return is
 }
 
-func (m *memory) holdsArrived(id string) bool {
+func (m *memory) holdsUnrecorded(id string) bool {
 	for _, p := range m.pools {
-		if _, ok := p.arrived[id]; ok {
+		if _, ok := p.unrecorded[id]; ok {
 			return true
 		}
 	}
 	return false
 }
 
-// discard takes arrived ports out, to be deleted.
+// discard forgets unrecorded ports.
 func (m *memory) discard(r pool.Ref, ids []string) {
 	m.with(r, func(p *poolMemory) {
 		for _, id := range ids {
-			delete(p.arrived, id)
+			delete(p.unrecorded, id)
 		}
 	})
 }
 
-// leave notes that ports are about to be deleted: they are not to be had.
+// leave notes that ports are about to be deleted: no pool gets them.
 func (m *memory) leave(ids ...string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -198,21 +197,21 @@ func (m *memory) leave(ids ...string) {
 	}
 }
 
-// left ends that, however it went.
+// left notes the end of a deletion, with or without success.
 func (m *memory) left(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.leaving, id)
 }
 
-// knows reports which ports are somebody's although no object says so, and
-// which pools have requests under way that may have made some.
+// knows returns the ports that are in use without an object, and the pools with requests in
+// flight, which may have created ports.
 func (m *memory) knows() (ports map[string]bool, busy map[string]bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	ports, busy = maps.Clone(m.leaving), map[string]bool{}
 	for r, p := range m.pools {
-		for id := range p.arrived {
+		for id := range p.unrecorded {
 			ports[id] = true
 		}
 		for id := range p.restoring {
@@ -225,19 +224,19 @@ func (m *memory) knows() (ports map[string]bool, busy map[string]bool) {
 	return ports, busy
 }
 
-// forgive lets all pools ask at once, whatever went wrong before.
-func (m *memory) forgive() {
+// resetBackoff lets all pools send requests at once, whatever has failed before.
+func (m *memory) resetBackoff() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.capacity.forgive()
+	m.capacity.resetBackoff()
 	for _, p := range m.pools {
 		p.failures, p.hold = 0, time.Time{}
 	}
 }
 
-// portFreed notes that a port of a pool is gone (of one that is not known if r
-// is zero), and lets the pool that has lacked room longest try again, if it may
-// be the room that it lacks: room for one port lets one in, not all.
+// portFreed notes the deletion of a port of a pool (of an unknown one if r is zero). The room
+// for one port lets one pool try again. It is the one that has lacked room longest, of those
+// that may lack exactly this room.
 func (m *memory) portFreed(r pool.Ref) {
 	m.mu.Lock()
 	var key *v1.PoolKey
@@ -262,8 +261,8 @@ func (m *memory) portFreed(r pool.Ref) {
 	}
 }
 
-// lacksRoom reports whether what a port of this key has freed, or any port if it
-// is nil, may be what err lacks.
+// lacksRoom reports whether err may be a lack of the room that a port of this key has freed. A
+// nil key stands for any port.
 func lacksRoom(err error, key *v1.PoolKey) bool {
 	if !errors.Is(err, sdn.ErrQuota) {
 		return false
@@ -278,7 +277,7 @@ func (m *memory) waiting(in []sdn.Scope) (n int) {
 	defer m.mu.Unlock()
 	for _, p := range m.pools {
 		if p.takes(in) {
-			n += p.lacking
+			n += p.waiting
 		}
 	}
 	return n
@@ -289,9 +288,9 @@ func (p *poolMemory) takes(in []sdn.Scope) bool {
 	return p.key != nil && slices.ContainsFunc(scopes(p.key), func(s sdn.Scope) bool { return slices.Contains(in, s) })
 }
 
-// squeeze has pools without waiting pods give up free ports, as many as pods
-// wait for in a full scope, and returns these pools. Those with most give first.
-func (m *memory) squeeze(s sdn.Scope) (idle []pool.Ref) {
+// reclaim has pools without waiting pods give up free ports: as many as pods wait for in a full
+// scope. It returns these pools. The pools with the most free ports come first.
+func (m *memory) reclaim(s sdn.Scope) (idle []pool.Ref) {
 	in := []sdn.Scope{s}
 	n := m.capacity.missing(s, m.waiting(in))
 	if n == 0 {
@@ -300,7 +299,7 @@ func (m *memory) squeeze(s sdn.Scope) (idle []pool.Ref) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for r, p := range m.pools {
-		if p.takes(in) && p.lacking == 0 && p.free > p.squeeze {
+		if p.takes(in) && p.waiting == 0 && p.free > p.reclaim {
 			idle = append(idle, r)
 		}
 	}
@@ -309,8 +308,8 @@ func (m *memory) squeeze(s sdn.Scope) (idle []pool.Ref) {
 	})
 	for i, r := range idle {
 		p := m.pools[r]
-		part := min(n, p.free-p.squeeze)
-		p.squeeze, p.squeezed, n = p.squeeze+part, s, n-part
+		part := min(n, p.free-p.reclaim)
+		p.reclaim, p.reclaimFor, n = p.reclaim+part, s, n-part
 		m.capacity.expect(s, part)
 		if n == 0 {
 			return idle[:i+1]

@@ -7,28 +7,30 @@ import (
 	"context"
 	"math"
 
-	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// severalSubnets is the capacity of a cloud in which one address may be of several subnets:
-// what there is of the first, which a pool's key has, is what there is of all of them.
+// severalSubnets is the capacity of a cloud in which an address may come from one of several
+// subnets. A pool's key has the first of them; its room is the room of all.
 type severalSubnets struct {
 	sdn.Capacity
-	settings *settings.Live
+	more func(ctx context.Context, subnetIDs []string) (map[string][]string, error)
 }
 
-// withMore returns the capacity that o is of; nil if there is none to ask.
+// withMore returns the capacity of o, with all subnets; nil if the room cannot be asked for.
 func withMore(o Options) sdn.Capacity {
 	if o.Capacity == nil {
 		return nil
 	}
-	return severalSubnets{o.Capacity, o.Settings}
+	return severalSubnets{o.Capacity, o.More}
 }
 
-// Room implements sdn.Capacity. Of several subnets of which one is not known nothing is.
+// Room implements sdn.Capacity. The room of several subnets is unknown if that of one is.
 func (c severalSubnets) Room(ctx context.Context, projectID string, subnetIDs []string) (sdn.Room, error) {
-	more := c.settings.Load().Pods.MoreSubnetIDs
+	more, err := c.more(ctx, subnetIDs)
+	if err != nil {
+		return sdn.Room{}, err
+	}
 	var all []string
 	for _, id := range subnetIDs {
 		all = append(append(all, id), more[id]...)
@@ -52,7 +54,7 @@ func (c severalSubnets) Room(ctx context.Context, projectID string, subnetIDs []
 	return room, nil
 }
 
-// plus is both together. A subnet of IPv6 may have almost no end.
+// plus returns the sum of two usages. The limit of an IPv6 subnet may be near the largest int.
 func plus(a, b sdn.Usage) sdn.Usage {
 	if a.Limit < 0 || b.Limit < 0 {
 		return sdn.Usage{Used: a.Used + b.Used, Limit: -1}

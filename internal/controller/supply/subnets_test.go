@@ -10,15 +10,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kuryr-go/kuryr/internal/config"
-	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// told is what a cloud says of its subnets.
-type told map[string]sdn.Usage
+// reportedAt is the usage that a cloud reports of its subnets.
+type reportedAt map[string]sdn.Usage
 
-func (t told) Room(_ context.Context, _ string, subnetIDs []string) (sdn.Room, error) {
+func (t reportedAt) Room(_ context.Context, _ string, subnetIDs []string) (sdn.Room, error) {
 	room := sdn.Room{Subnets: map[string]sdn.Usage{}}
 	for _, id := range subnetIDs {
 		if u, ok := t[id]; ok {
@@ -28,17 +26,17 @@ func (t told) Room(_ context.Context, _ string, subnetIDs []string) (sdn.Room, e
 	return room, nil
 }
 
-// TestRoomOfSeveralSubnets: where one address may be of several subnets there is as much
-// room as in all of them, and none is known if that of one is not.
+// TestRoomOfSeveralSubnets: where one address may come from several subnets, their room is
+// added. It is unknown if that of one is.
 func TestRoomOfSeveralSubnets(t *testing.T) {
 	o := options(nil)
-	o.Capacity = told{
+	o.Capacity = reportedAt{
 		"a": {Used: 6, Limit: 6}, "b": {Used: 1, Limit: 250}, "six": {Used: 3, Limit: math.MaxInt}, "seven": {Used: 1, Limit: math.MaxInt},
 		"plain": {Used: 1, Limit: 2}, "half": {Used: 1, Limit: 2},
 	}
-	o.Settings = settings.NewLive(settings.Settings{Pods: config.Pods{
-		MoreSubnetIDs: map[string][]string{"a": {"b"}, "six": {"seven"}, "half": {"unknown"}},
-	}})
+	o.More = func(context.Context, []string) (map[string][]string, error) {
+		return map[string][]string{"a": {"b"}, "six": {"seven"}, "half": {"unknown"}}, nil
+	}
 	got, err := withMore(o).Room(t.Context(), "", []string{"a", "six", "plain", "half"})
 	want := map[string]sdn.Usage{"a": {Used: 7, Limit: 256}, "six": {Used: 4, Limit: math.MaxInt}, "plain": {Used: 1, Limit: 2}}
 	if diff := cmp.Diff(want, got.Subnets); diff != "" || err != nil {

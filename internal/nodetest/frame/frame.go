@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package frame makes whole Ethernet frames, such as a pod with CAP_NET_RAW may send:
-// with which it lies about who it is. Nothing but tests imports it.
+// Package frame makes whole Ethernet frames, as a pod with CAP_NET_RAW may send them to claim a
+// false identity. Only tests import it.
 package frame
 
 import (
@@ -14,30 +14,30 @@ import (
 )
 
 var (
-	// Broadcast is the MAC address of all.
+	// Broadcast is the broadcast MAC address.
 	Broadcast = net.HardwareAddr{255, 255, 255, 255, 255, 255}
 	// AllNodes is the group of all IPv6 nodes of a link.
 	AllNodes = netip.MustParseAddr("ff02::1")
 )
 
-// Multicast6 is the MAC address of a group.
+// Multicast6 returns the MAC address of an IPv6 multicast group.
 func Multicast6(group netip.Addr) net.HardwareAddr {
 	b := group.As16()
 	return net.HardwareAddr{0x33, 0x33, b[12], b[13], b[14], b[15]}
 }
 
-// LinkLocal is the address that the kernel makes of a MAC address.
+// LinkLocal returns the link-local address that the kernel derives from a MAC address.
 func LinkLocal(mac net.HardwareAddr) netip.Addr {
 	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]})
 }
 
-// Ether is a frame.
+// Ether returns a frame.
 func Ether(dst, src net.HardwareAddr, typ uint16, payload []byte) []byte {
 	f := append(append([]byte{}, dst...), src...)
 	return append(binary.BigEndian.AppendUint16(f, typ), payload...)
 }
 
-// Tagged is a frame in that VLAN.
+// Tagged returns the frame with a VLAN tag.
 func Tagged(frame []byte, vlan uint16) []byte {
 	f := append([]byte{}, frame[:12]...)
 	f = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(f, unix.ETH_P_8021Q), vlan)
@@ -50,7 +50,7 @@ const (
 	Reply   = 2
 )
 
-// ARP says that mac has sender's address, and asks for, or answers, target.
+// ARP returns a frame that says that mac has sender's address, and requests or answers target.
 func ARP(op uint16, dst, mac net.HardwareAddr, sender, target netip.Addr) []byte {
 	p := binary.BigEndian.AppendUint16([]byte{0, 1, 8, 0, 6, 4}, op)
 	p = append(append(p, mac...), sender.AsSlice()...)
@@ -58,7 +58,7 @@ func ARP(op uint16, dst, mac net.HardwareAddr, sender, target netip.Addr) []byte
 	return Ether(dst, mac, unix.ETH_P_ARP, p)
 }
 
-// UDP is a datagram; its checksum is left out, as IPv4 may.
+// UDP returns a datagram without a checksum, as IPv4 allows.
 func UDP(dst, src net.HardwareAddr, from, to netip.AddrPort, payload []byte) []byte {
 	d := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, from.Port()), to.Port())
 	d = append(binary.BigEndian.AppendUint16(d, uint16(8+len(payload))), 0, 0)
@@ -72,7 +72,7 @@ func ipv4(protocol byte, from, to netip.Addr, payload []byte) []byte {
 	return append(h, payload...)
 }
 
-// icmp6 is a message with the hop limit that NDP wants.
+// icmp6 returns a message with the hop limit that NDP requires.
 func icmp6(dst, src net.HardwareAddr, from, to netip.Addr, message []byte) []byte {
 	pseudo := append(append(append([]byte{}, from.AsSlice()...), to.AsSlice()...), 0, 0, 0, byte(len(message)), 0, 0, 0, unix.IPPROTO_ICMPV6)
 	binary.BigEndian.PutUint16(message[2:], checksum(append(pseudo, message...)))
@@ -95,11 +95,11 @@ func checksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// Evil is the prefix that false routers give.
+// Evil is the prefix that false routers advertise.
 var Evil = netip.MustParsePrefix("2001:db8:bad::/64")
 
-// RouterAdvertisement says to all that mac is their router for half an hour, and that
-// they are to make an address of Evil.
+// RouterAdvertisement tells all nodes that mac is their router for half an hour, and that they
+// shall make an address of Evil.
 func RouterAdvertisement(mac net.HardwareAddr) []byte {
 	m := []byte{134, 0, 0, 0, 64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0}
 	m = append(m, 3, 4, byte(Evil.Bits()), 0xc0, 0, 0x27, 0x8d, 0, 0, 9, 0x3a, 0x80, 0, 0, 0, 0)
@@ -107,12 +107,12 @@ func RouterAdvertisement(mac net.HardwareAddr) []byte {
 	return icmp6(Multicast6(AllNodes), mac, LinkLocal(mac), AllNodes, m)
 }
 
-// Echo6 is a ping of a group or an address.
+// Echo6 returns a ping of a group or an address.
 func Echo6(dst, mac net.HardwareAddr, from, to netip.Addr) []byte {
 	return icmp6(dst, mac, from, to, []byte{128, 0, 0, 0, 0, 1, 0, 1})
 }
 
-// Solicitation asks who has target.
+// Solicitation returns a frame that asks for the MAC address of target.
 func Solicitation(mac net.HardwareAddr, from, target netip.Addr) []byte {
 	b := target.As16()
 	group := netip.AddrFrom16([16]byte{0xff, 2, 11: 1, 0xff, b[13], b[14], b[15]})
@@ -120,7 +120,7 @@ func Solicitation(mac net.HardwareAddr, from, target netip.Addr) []byte {
 	return icmp6(Multicast6(group), mac, from, group, append(append(m, 1, 1), mac...))
 }
 
-// Advertisement says that mac has target, whoever had it before.
+// Advertisement returns a frame that says that mac has target, whichever machine had it before.
 func Advertisement(dst, mac net.HardwareAddr, from, to, target netip.Addr) []byte {
 	m := append([]byte{136, 0, 0, 0, 0x60, 0, 0, 0}, target.AsSlice()...)
 	return icmp6(dst, mac, from, to, append(append(m, 2, 1), mac...))

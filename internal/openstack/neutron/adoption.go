@@ -17,10 +17,9 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// strayNames are those of free ports of the Kuryr that kept no objects: the
-// first until 2017, and of what people made for it, the other from then on, if
-// it was told to name ports. Ports that it gave no name cannot be told from those
-// that its pods have.
+// strayNames are the names of free ports of kuryr-kubernetes, which kept no objects: the first was
+// used until 2017 and by people's scripts, the other one since, if it was configured to name ports.
+// Ports without such a name cannot be distinguished from ports of its pods.
 var strayNames = []string{sdn.FreePortName, "kuryr-pool-port"}
 
 var strayFields = append(slices.Clone(portFields), "revision_number", "tags")
@@ -72,7 +71,7 @@ func (b *Neutron) listStrays(ctx context.Context, projectID string) ([]wirePort,
 			return nil, err
 		}
 		if projectID = own; projectID == "" {
-			return nil, fmt.Errorf("the credential does not tell its project, so that one has to be named: %w", sdn.ErrInvalid)
+			return nil, fmt.Errorf("Neutron does not show the credential's project, so a project must be named: %w", sdn.ErrInvalid)
 		}
 	}
 	match := url.Values{"device_owner": {deviceOwner, subportDeviceOwner}, "name": strayNames, "project_id": {projectID}}
@@ -87,8 +86,8 @@ func (b *Neutron) listStrays(ctx context.Context, projectID string) ([]wirePort,
 	return out, nil
 }
 
-// strayPort is a stray in the seam's words. One that Neutron could not bind to
-// its host is of no more use than one that has none.
+// strayPort converts an unmarked free port. A port that Neutron could not bind to its host counts
+// as a port without a host.
 func (b *Neutron) strayPort(ctx context.Context, w wirePort, on map[string]trunkPlace) (sdn.Port, error) {
 	ids := make([]string, len(w.FixedIPs))
 	for i, ip := range w.FixedIPs {
@@ -96,7 +95,7 @@ func (b *Neutron) strayPort(ctx context.Context, w wirePort, on map[string]trunk
 	}
 	subnets, err := b.details.all(ctx, ids)
 	if err != nil {
-		return sdn.Port{}, fmt.Errorf("of port %s: %w", w.ID, err)
+		return sdn.Port{}, fmt.Errorf("cannot read port %s: %w", w.ID, err)
 	}
 	p := portOf(w, subnets)
 	if t, ok := on[w.ID]; ok {
@@ -162,8 +161,8 @@ func (b *Neutron) claim(ctx context.Context, id string, m session.Mark) error {
 	return b.tag(ctx, w, m)
 }
 
-// writeMark makes a stray a free port of this cluster. What a person wrote in the
-// description stays if there is room.
+// writeMark makes an unmarked port a free port of this cluster. It keeps a person's description if
+// there is room.
 func (b *Neutron) writeMark(ctx context.Context, w wirePort, description string) error {
 	if both := w.Description + " " + description; w.Description != "" && len(both) <= session.MaxDescription {
 		description = both
@@ -196,7 +195,7 @@ func (b *Neutron) tag(ctx context.Context, w wirePort, m session.Mark) error {
 // readAny reads a port, whoever's it is.
 func (b *Neutron) readAny(ctx context.Context, id string) (wirePort, error) {
 	if id == "" {
-		return wirePort{}, fmt.Errorf("a port without an ID: %w", sdn.ErrNotFound)
+		return wirePort{}, fmt.Errorf("the request names no port: %w", sdn.ErrNotFound)
 	}
 	var body portBody
 	err := b.Do(ctx, session.Request{
@@ -207,7 +206,7 @@ func (b *Neutron) readAny(ctx context.Context, id string) (wirePort, error) {
 }
 
 func notStray(w wirePort) error {
-	return fmt.Errorf("it is no free port of an earlier Kuryr any more: name %q, device %q of %q, description %q: %w",
+	return fmt.Errorf("it is no longer a free port of an earlier Kuryr: name %q, device %q of %q, description %q: %w",
 		w.Name, w.DeviceID, w.DeviceOwner, w.Description, sdn.ErrConflict)
 }
 

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/big"
 	"net/http"
@@ -22,28 +23,41 @@ import (
 // this credential, where no object is meant.
 const noSuchPath = "HTTPNotFound"
 
-// Room implements sdn.Capacity with two requests at most. A subnet's addresses
-// are those of its allocation pools; Neutron counts those that are used outside of
-// them, as a router's, too.
+// Room implements sdn.Capacity with at most two requests. A subnet's addresses are those of its
+// allocation pools. Neutron's usage also counts addresses outside the pools, such as a router's.
 func (b *Neutron) Room(ctx context.Context, projectID string, subnetIDs []string) (sdn.Room, error) {
 	var room sdn.Room
 	var err error
 	if room.Ports, err = b.portQuota(ctx, projectID); err != nil {
-		return sdn.Room{}, fmt.Errorf("asking for the port quota of project %q: %w", projectID, err)
+		return sdn.Room{}, fmt.Errorf("reading the port quota of project %q: %w", projectID, err)
 	}
 	if room.Subnets, err = b.addresses(ctx, subnetIDs); err != nil {
-		return sdn.Room{}, fmt.Errorf("asking for the addresses of subnets %q: %w", subnetIDs, err)
+		return sdn.Room{}, fmt.Errorf("reading the free addresses of subnets %q: %w", subnetIDs, err)
 	}
 	return room, nil
 }
 
-// hidden reports whether an error says no more than that there is nothing to see.
+// hidden reports whether an error only means that nothing is visible.
 func hidden(err error) bool {
 	return errors.Is(err, sdn.ErrForbidden) || errors.Is(err, sdn.ErrNotFound) || errors.Is(err, sdn.ErrInvalid)
 }
 
 // portQuota returns nil if it is not to be known.
 func (b *Neutron) portQuota(ctx context.Context, projectID string) (*sdn.Usage, error) {
+	quotas, err := b.projectQuotas(ctx, projectID)
+	if hidden(err) {
+		return nil, nil
+	}
+	q, ok := quotas["port"]
+	if err != nil || !ok {
+		return nil, err
+	}
+	return &q, nil
+}
+
+// projectQuotas returns usage and limits of a project, an empty one of the credential's, by
+// Neutron's words. ErrNotFound if Neutron does not tell, or the credential is of no project.
+func (b *Neutron) projectQuotas(ctx context.Context, projectID string) (map[string]sdn.Usage, error) {
 	own, err := b.Project(ctx)
 	if err != nil {
 		return nil, err
@@ -52,29 +66,25 @@ func (b *Neutron) portQuota(ctx context.Context, projectID string) (*sdn.Usage, 
 		projectID = own
 	}
 	if projectID == "" {
-		return nil, nil // a credential that is of no project
+		return nil, fmt.Errorf("the credential is of no project: %w", sdn.ErrNotFound)
 	}
 	var body struct {
 		Quota map[string]struct{ Limit, Used, Reserved int } `json:"quota"`
 	}
 	err = b.Do(ctx, session.Request{Method: http.MethodGet, Path: []string{"quotas", projectID, "details.json"}, Out: &body, Subject: noSuchPath})
-	if hidden(err) {
-		return nil, nil
-	}
 	if err != nil {
 		return nil, err
 	}
-	q, ok := body.Quota["port"]
-	if !ok {
-		return nil, nil
+	out := make(map[string]sdn.Usage, len(body.Quota))
+	for kind, q := range body.Quota {
+		out[kind] = sdn.Usage{Used: q.Used + q.Reserved, Limit: q.Limit}
 	}
-	return &sdn.Usage{Used: q.Used + q.Reserved, Limit: q.Limit}, nil
+	return out, nil
 }
 
 // addresses returns what is known of subnets.
 func (b *Neutron) addresses(ctx context.Context, subnetIDs []string) (map[string]sdn.Usage, error) {
-	out := map[string]sdn.Usage{}
-	query := url.Values{"fields": {"subnet_ip_availability"}}
+	var networks []string
 	for _, id := range subnetIDs {
 		s, err := b.details.subnet(ctx, id)
 		if hidden(err) {
@@ -83,13 +93,20 @@ func (b *Neutron) addresses(ctx context.Context, subnetIDs []string) (map[string
 		if err != nil {
 			return nil, err
 		}
-		if !slices.Contains(query["network_id"], s.networkID) {
-			query.Add("network_id", s.networkID)
-		}
+		networks = append(networks, s.networkID)
 	}
-	if len(query["network_id"]) == 0 {
+	out, err := b.networkAddresses(ctx, distinct(networks))
+	maps.DeleteFunc(out, func(id string, _ sdn.Usage) bool { return !slices.Contains(subnetIDs, id) })
+	return out, err
+}
+
+// networkAddresses returns what is known of the subnets of networks.
+func (b *Neutron) networkAddresses(ctx context.Context, networkIDs []string) (map[string]sdn.Usage, error) {
+	out := map[string]sdn.Usage{}
+	if len(networkIDs) == 0 {
 		return out, nil
 	}
+	query := url.Values{"fields": {"subnet_ip_availability"}, "network_id": networkIDs}
 	// A list shows nothing to whom it is not for; a single network would be a 404.
 	var body struct {
 		Networks []struct {
@@ -106,9 +123,7 @@ func (b *Neutron) addresses(ctx context.Context, subnetIDs []string) (map[string
 	}
 	for _, n := range body.Networks {
 		for _, s := range n.Subnets {
-			if slices.Contains(subnetIDs, s.ID) {
-				out[s.ID] = sdn.Usage{Used: bounded(s.Used), Limit: bounded(s.Total)}
-			}
+			out[s.ID] = sdn.Usage{Used: bounded(s.Used), Limit: bounded(s.Total)}
 		}
 	}
 	return out, nil

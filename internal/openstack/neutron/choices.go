@@ -13,10 +13,10 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// choices says in which subnets to make the ports of a request that names several for
-// one address. Neutron takes one subnet for each address, and of one that is full it says
-// no more than that the network has no address. Those that had room last are tried first for a
-// while: so a full subnet costs a refused request once a minute, and not each time.
+// choices decides in which subnets to make the ports of a request that names several for one
+// address. Neutron accepts one subnet for each address, and for a full one it only reports that the
+// network has no address. Subnets that had room last are tried first for a while. So a full subnet
+// costs one refused request a minute, not one each time.
 type choices struct {
 	mu   sync.Mutex
 	last map[string]session.Aged[[]string] // that had room, by what the request names
@@ -64,7 +64,7 @@ func (c *choices) lately(r sdn.PortRequest) []string {
 	return nil
 }
 
-// took notes that there was room in these subnets where others were full.
+// took records that these subnets had room while others were full.
 func (c *choices) took(r sdn.PortRequest, ids []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -18,14 +18,14 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// maxBulk is how many ports one POST asks for at most. Neutron makes them one by
-// one (50 took 21 s on two cores), and an answer that comes too late is lost. A
-// caller that asks for no more sees in the time of its call that of one request.
+// maxBulk is the highest number of ports in one POST. Neutron makes them one by one (50 took 21 s
+// on two cores), and an answer that comes too late is lost. For a caller with at most maxBulk
+// ports, the duration of the call is that of one request.
 const maxBulk = 50
 
-// CreatePorts implements sdn.Ports: one POST for all n, up to maxBulk; more are
-// made in turn. Neutron makes all ports of a POST or none, so when a quota stops it, ever smaller halves are asked for
-// until it is known how many there is room for.
+// CreatePorts implements sdn.Ports: one POST for up to maxBulk ports, and further POSTs in
+// sequence. Neutron makes all ports of a POST or none. So if a quota stops a POST, CreatePorts
+// requests ever smaller halves until it knows the free room.
 func (b *Neutron) CreatePorts(ctx context.Context, owner sdn.Owner, r sdn.PortRequest, n int) ([]sdn.Port, error) {
 	if n <= 0 {
 		return nil, nil
@@ -41,7 +41,7 @@ func (b *Neutron) CreatePorts(ctx context.Context, owner sdn.Owner, r sdn.PortRe
 	return ports, fmt.Errorf("creating %d ports in subnet %s %s, of which %d were made: %w", n, subnetsNamed(r), where, len(ports), err)
 }
 
-// subnetsNamed is the subnets of a request, in words.
+// subnetsNamed returns the subnets of a request, for messages.
 func subnetsNamed(r sdn.PortRequest) string {
 	var out []string
 	for _, id := range r.SubnetIDs {
@@ -60,7 +60,7 @@ func (b *Neutron) createPorts(ctx context.Context, owner sdn.Owner, r sdn.PortRe
 		return nil, err
 	}
 	if len(r.SubnetIDs) == 0 {
-		return nil, fmt.Errorf("no subnet is named: %w", sdn.ErrInvalid)
+		return nil, &sdn.InvalidError{Field: sdn.FieldSubnet, Err: fmt.Errorf("no subnet is named: %w", sdn.ErrInvalid)}
 	}
 	var full error
 	if r.ParentPortID != "" {
@@ -90,8 +90,8 @@ func (b *Neutron) createIn(ctx context.Context, m session.Mark, description stri
 	}
 	body := newPort{
 		ProjectID: r.ProjectID, NetworkID: subnets[0].networkID, Name: sdn.FreePortName, Description: description,
-		// A port that another one lets pass reserves its addresses. Were it enabled, OVN
-		// would have its MAC address at two ports, and not deliver it to the parent.
+		// A port behind a parent reserves its addresses only. If it were enabled, OVN would have
+		// its MAC address at two ports, and would not deliver it to the parent.
 		AdminStateUp: !byPairs(r), DeviceOwner: deviceOwner, SecurityGroups: session.NotNil(r.SecurityGroupIDs), HostID: r.Host,
 	}
 	for _, s := range subnets {
@@ -105,17 +105,17 @@ func (b *Neutron) createIn(ctx context.Context, m session.Mark, description stri
 	}
 	ports, err := b.makeAll(ctx, body, subnets, r, n)
 	if errors.Is(err, sdn.ErrInvalid) {
-		b.details.forget(subnets) // what is kept of them may be why
+		b.details.forget(subnets) // the cached details may be the cause
 	}
 	return ports, err
 }
 
-// byPairs reports whether the ports of a request pass their parent by its address
-// pairs; else those with a parent are subports of its trunk.
+// byPairs reports whether the ports of a request are address pairs of their parent. Otherwise ports
+// with a parent are subports of its trunk.
 func byPairs(r sdn.PortRequest) bool { return r.ParentPortID != "" && r.VIFType == macvlan }
 
-// roomOn finds out, before anything is made, whether the request's parent can
-// carry ports, and of n how many if that is known; full is why not all.
+// roomOn finds out, before anything is made, whether the request's parent can carry ports. fit is
+// how many of n it can carry, if that is known. full is why it cannot carry all.
 func (b *Neutron) roomOn(ctx context.Context, r sdn.PortRequest, n int) (fit int, full, err error) {
 	if byPairs(r) {
 		return b.roomOnParent(ctx, r.ParentPortID, len(r.SubnetIDs), n)
@@ -135,21 +135,27 @@ func (b *Neutron) subnetsOf(ctx context.Context, r sdn.PortRequest, ids []string
 	}
 	for _, s := range subnets {
 		if s.networkID != network {
-			return nil, fmt.Errorf("subnet %s is of network %s, not of %s: %w", s.id, s.networkID, network, sdn.ErrInvalid)
+			return nil, &sdn.InvalidError{Field: sdn.FieldNetwork, Value: network, Err: fmt.Errorf("subnet %s is of network %s, not of %s: %w", s.id, s.networkID, network, sdn.ErrInvalid)}
 		}
 	}
 	return subnets, nil
 }
 
-// makeAll makes n ports, or as many as there is room for. What one POST has made
-// is in its place before the next is sent.
+// makeAll makes n ports, or as many as the cloud has room for. The ports of one POST are bound or
+// attached before the next POST.
 func (b *Neutron) makeAll(ctx context.Context, body newPort, subnets []subnet, r sdn.PortRequest, n int) ([]sdn.Port, error) {
 	var ports []sdn.Port
 	for size := min(n, maxBulk); len(ports) < n; {
 		size = min(size, n-len(ports))
+		if b.details.isSingly(body.NetworkID) {
+			size = 1
+		}
 		made, err := b.postOnce(ctx, body, size)
 		if errors.Is(err, sdn.ErrQuota) && size > 1 {
 			size /= 2
+			continue
+		}
+		if errors.Is(err, session.ErrCrash) && b.details.learnSingly(ctx, body.NetworkID) {
 			continue
 		}
 		some, err := b.finish(ctx, made, subnets, r, err)
@@ -164,7 +170,11 @@ func (b *Neutron) makeAll(ctx context.Context, body newPort, subnets []subnet, r
 	return ports, nil
 }
 
+// postOnce makes n ports by a bulk request. On a network that needs single requests it makes one.
 func (b *Neutron) postOnce(ctx context.Context, body newPort, n int) ([]wirePort, error) {
+	if b.details.isSingly(body.NetworkID) {
+		return b.postSingle(ctx, body)
+	}
 	bodies := make([]newPort, n)
 	for i := range bodies {
 		bodies[i] = body
@@ -186,8 +196,20 @@ func (b *Neutron) postOnce(ctx context.Context, body newPort, n int) ([]wirePort
 	return out.Ports, nil
 }
 
-// finish binds what was made to its place, deletes what cannot be, and returns
-// the rest with the first error.
+func (b *Neutron) postSingle(ctx context.Context, body newPort) ([]wirePort, error) {
+	var out portBody
+	err := b.Do(ctx, session.Request{
+		Method: http.MethodPost, Path: []string{"ports"}, Body: map[string]any{"port": body}, Out: &out, Creates: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	b.known.add(out.Port.ID, placeOf(out.Port))
+	return []wirePort{out.Port}, nil
+}
+
+// finish binds or attaches the new ports, deletes those that cannot be, and returns the others with
+// the first error.
 func (b *Neutron) finish(ctx context.Context, made []wirePort, subnets []subnet, r sdn.PortRequest, stopped error) ([]sdn.Port, error) {
 	if len(made) == 0 {
 		return nil, stopped
@@ -218,8 +240,8 @@ func (b *Neutron) finishSubports(ctx context.Context, made []wirePort, subnets [
 		return nil, b.undo(ctx, made, err)
 	}
 	if active {
-		// Whoever waits for them would ask whether they are ACTIVE; most are by now.
-		// If this cannot be told now they are shown as they were made.
+		// A pod that waits for the ports needs to know whether they are ACTIVE; most are by now. If
+		// the request fails, the ports are returned as they were made.
 		made, _ = b.lookAgain(ctx, made)
 	}
 	ports := make([]sdn.Port, len(made))
@@ -233,8 +255,7 @@ func (b *Neutron) finishSubports(ctx context.Context, made []wirePort, subnets [
 	return ports, nil
 }
 
-// finishBehind has the parent let ports pass, and deletes those that it has no
-// room for.
+// finishBehind makes the parent let ports pass, and deletes those for which it has no room.
 func (b *Neutron) finishBehind(ctx context.Context, made []wirePort, subnets []subnet, parentID string) ([]sdn.Port, error) {
 	n, err := b.admit(ctx, parentID, made)
 	if err != nil {
@@ -249,89 +270,18 @@ func (b *Neutron) finishBehind(ctx context.Context, made []wirePort, subnets []s
 	return ports, err
 }
 
-// bound returns the ports that Neutron has bound to their host, and deletes the
-// others.
-func (b *Neutron) bound(ctx context.Context, made []wirePort, r sdn.PortRequest) ([]wirePort, error) {
-	if r.Host == "" {
-		return made, nil
-	}
-	made, err := b.awaitBinding(ctx, made, r)
-	if err != nil {
-		return nil, b.undo(ctx, made, err)
-	}
-	var good, bad []wirePort
-	for _, w := range made {
-		if hybrid(w) && (r.VIFType == "" || r.VIFType == "ovs") {
-			return nil, b.undo(ctx, made, fmt.Errorf("%w: %w: Neutron wants ports of host %q behind a Linux bridge whose iptables are their security groups "+
-				"(ovs_hybrid_plug of neutron-openvswitch-agent); Kuryr has no such, and plugs ports into OVN's Open vSwitch only",
-				sdn.ErrUnsupported, sdn.ErrInvalid, r.Host))
-		}
-		if w.VIFType == vifFailed || (w.VIFType == vifUnbound || w.VIFType == "") && r.VIFType == "" {
-			bad = append(bad, w)
-		} else {
-			good = append(good, w)
-		}
-	}
-	switch {
-	case len(bad) == 0:
-		return good, nil
-	case bad[0].VIFType == "":
-		err = fmt.Errorf("%w: Neutron does not show this credential binding:vif_type; binding ports to hosts needs admin, or a policy that allows it",
-			sdn.ErrForbidden)
-	default:
-		err = fmt.Errorf("%w: Neutron says %s for host %q; check that a network agent or chassis of exactly this name is there and alive (openstack network agent list --host %s), and that the network reaches it",
-			sdn.ErrUnbound, bad[0].VIFType, r.Host, r.Host)
-	}
-	return good, b.undo(ctx, bad, err)
-}
-
-// awaitBinding looks again, once, at ports that the answer of the creating call
-// shows unbound: some releases write that answer before they bind.
-func (b *Neutron) awaitBinding(ctx context.Context, made []wirePort, r sdn.PortRequest) ([]wirePort, error) {
-	unbound := func(w wirePort) bool { return w.VIFType == vifUnbound }
-	if r.VIFType != "" || !slices.ContainsFunc(made, unbound) {
-		return made, nil
-	}
-	made, err := b.lookAgain(ctx, made)
-	if err != nil {
-		return made, fmt.Errorf("looking whether they are bound: %w", err)
-	}
-	return made, nil
-}
-
-// lookAgain returns ports, those of one POST, as they are now; one that has gone
-// is as it was, and all are if there is an error.
-func (b *Neutron) lookAgain(ctx context.Context, ports []wirePort) ([]wirePort, error) {
-	query := url.Values{"fields": portFields}
-	for _, w := range ports {
-		query.Add("id", w.ID)
-	}
-	var again portsBody
-	if err := b.Do(ctx, session.Request{Method: http.MethodGet, Path: []string{"ports"}, Query: query, Out: &again, Creates: true}); err != nil {
-		return ports, err
-	}
-	out := slices.Clone(ports)
-	for _, now := range again.Ports {
-		if i := slices.IndexFunc(out, func(w wirePort) bool { return w.ID == now.ID }); i >= 0 {
-			out[i] = now
-		}
-	}
-	return out, nil
-}
-
-// undoTime bounds the deletion of ports that are of no use, which goes on when
-// the caller's context is over.
+// undoTime bounds the deletion of useless ports, which continues after the caller's context has
+// ended.
 const undoTime = time.Minute
 
-// undo deletes ports and returns why. What cannot be deleted is marked, so it
-// will be collected as an orphan: the error is then an ErrUnavailable, too, and
-// says so.
+// undo deletes ports and returns why. A port that cannot be deleted carries the mark and is
+// collected as an orphan. The error is then also an ErrUnavailable, and mentions the port.
 func (b *Neutron) undo(ctx context.Context, ports []wirePort, why error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
 	kept := make([]string, len(ports))
 	var all sync.WaitGroup
-	for i, w := range ports { // at once, as subports leave their trunk together
+	for i, w := range ports { // at once, because subports leave their trunk together
 		all.Go(func() {
 			if b.DeletePort(ctx, w.ID) != nil {
 				kept[i] = w.ID
@@ -346,13 +296,12 @@ func (b *Neutron) undo(ctx context.Context, ports []wirePort, why error) error {
 	return why
 }
 
-// tagExtension is there if a POST of ports may have tags. Without it Neutron
-// takes them and drops them (seen with Zed).
+// tagExtension exists if a POST of ports may have tags. Without it Neutron accepts tags and drops
+// them (seen with Zed).
 const tagExtension = "tag-ports-during-bulk-creation"
 
-// mayTag reports whether ports can be given tags as they are made. It asks
-// Neutron once; a Neutron that does not say is asked again next time, and the
-// description is enough until then.
+// mayTag reports whether ports can be created with tags. It asks Neutron once. If Neutron does not
+// answer, it asks again next time; until then the description is enough.
 func (b *Neutron) mayTag(ctx context.Context) bool {
 	b.mu.Lock()
 	tagged := b.tagged

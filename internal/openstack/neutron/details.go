@@ -39,10 +39,14 @@ type details struct {
 	mu       sync.Mutex
 	subnets  map[string]session.Aged[subnet]
 	networks map[string]session.Aged[int32] // MTU
+	// singly are networks with an IPv6 subnet whose addresses are made of MAC addresses:
+	// Neutron 21 answers 500 to a bulk request for ports there, as it chooses addresses
+	// before MAC addresses.
+	singly map[string]session.Aged[bool]
 }
 
 func newDetails(c *session.Client, age time.Duration) *details {
-	return &details{client: c, age: age, subnets: map[string]session.Aged[subnet]{}, networks: map[string]session.Aged[int32]{}}
+	return &details{client: c, age: age, subnets: map[string]session.Aged[subnet]{}, networks: map[string]session.Aged[int32]{}, singly: map[string]session.Aged[bool]{}}
 }
 
 // Details implements sdn.Details.
@@ -78,12 +82,24 @@ func (d *details) forget(subnets []subnet) {
 	}
 }
 
+// forgetNetwork has a network and its subnets read again when next needed.
+func (d *details) forgetNetwork(id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.networks, id)
+	for subnetID, kept := range d.subnets {
+		if kept.Value.networkID == id {
+			delete(d.subnets, subnetID)
+		}
+	}
+}
+
 func (d *details) subnet(ctx context.Context, id string) (subnet, error) {
 	if kept, ok := d.fresh(id); ok {
 		return kept, nil
 	}
-	// Those who wait share one read, so it does not end with one's context; the
-	// requests are bounded by themselves.
+	// Several callers share one read, so the read does not end with one caller's context. The
+	// requests have their own deadlines.
 	result := d.flight.DoChan(id, func() (any, error) { return d.read(context.WithoutCancel(ctx), id) })
 	select {
 	case r := <-result:
@@ -117,7 +133,7 @@ func (d *details) read(ctx context.Context, id string) (subnet, error) {
 	}
 	s := subnet{id: id, networkID: body.Subnet.NetworkID}
 	if s.prefix, err = netip.ParsePrefix(body.Subnet.CIDR); err != nil {
-		return subnet{}, fmt.Errorf("%w: Neutron's word for its prefix: %w", sdn.ErrUnavailable, err)
+		return subnet{}, fmt.Errorf("%w: Neutron's answer has an invalid CIDR: %w", sdn.ErrUnavailable, err)
 	}
 	if body.Subnet.Gateway != nil {
 		s.gateway = *body.Subnet.Gateway
@@ -152,4 +168,37 @@ func (d *details) mtu(ctx context.Context, networkID string) (int32, error) {
 	d.networks[networkID] = session.Aged[int32]{Value: body.Network.MTU, Read: time.Now()}
 	d.mu.Unlock()
 	return body.Network.MTU, nil
+}
+
+// isSingly reports whether ports are made one by one in a network.
+func (d *details) isSingly(networkID string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	kept := d.singly[networkID]
+	return kept.Value && time.Since(kept.Read) < d.age
+}
+
+// learnSingly asks, after Neutron has stumbled over a bulk request, whether the network is one
+// of those where it does, and reports whether that is news.
+func (d *details) learnSingly(ctx context.Context, networkID string) bool {
+	if d.isSingly(networkID) {
+		return false
+	}
+	var body struct {
+		Subnets []struct {
+			Mode *string `json:"ipv6_address_mode"`
+		} `json:"subnets"`
+	}
+	err := d.client.Do(ctx, session.Request{
+		Method: http.MethodGet, Path: []string{"subnets"}, Query: url.Values{"network_id": {networkID}, "fields": {"ipv6_address_mode"}}, Out: &body, Creates: true,
+	})
+	for _, s := range body.Subnets {
+		if err == nil && s.Mode != nil && *s.Mode != "dhcpv6-stateful" {
+			d.mu.Lock()
+			d.singly[networkID] = session.Aged[bool]{Value: true, Read: time.Now()}
+			d.mu.Unlock()
+			return true
+		}
+	}
+	return false
 }

@@ -29,14 +29,14 @@ type floatingBody struct {
 	FloatingIP wireFloatingIP `json:"floatingip"`
 }
 
-// Subnet implements sdn.Subnets. It is always asked anew.
+// Subnet implements sdn.Subnets. It always asks Neutron.
 func (b *Neutron) Subnet(ctx context.Context, id string) (sdn.Subnet, error) {
 	var body subnetBody
 	err := b.Do(ctx, session.Request{
 		Method: http.MethodGet, Path: []string{"subnets", id}, Query: url.Values{"fields": {"network_id", "cidr"}}, Out: &body, Subject: "SubnetNotFound",
 	})
 	if err != nil {
-		return sdn.Subnet{}, fmt.Errorf("reading subnet %s: %w", id, err)
+		return sdn.Subnet{}, err
 	}
 	return sdn.Subnet{ID: id, NetworkID: body.Subnet.NetworkID, CIDR: body.Subnet.CIDR}, nil
 }
@@ -46,9 +46,18 @@ func (b *Neutron) Subnet(ctx context.Context, id string) (sdn.Subnet, error) {
 func (b *Neutron) CreateFloatingIP(ctx context.Context, owner sdn.Owner, r sdn.FloatingIPRequest) (sdn.FloatingIP, error) {
 	f, err := b.createFloatingIP(ctx, owner, r)
 	if err != nil {
-		return sdn.FloatingIP{}, fmt.Errorf("creating a floating IP of network %s: %w", r.NetworkID, err)
+		return sdn.FloatingIP{}, ofExternalNetwork(err)
 	}
 	return f, nil
+}
+
+// ofExternalNetwork makes the error of a refused floating IP name its external network or that
+// network's subnet: all other fields of the request are Kuryr's own.
+func ofExternalNetwork(err error) error {
+	if !errors.Is(err, sdn.ErrInvalid) {
+		return err
+	}
+	return &sdn.InvalidError{Field: sdn.FieldExternalNetwork, Err: err}
 }
 
 func (b *Neutron) createFloatingIP(ctx context.Context, owner sdn.Owner, r sdn.FloatingIPRequest) (sdn.FloatingIP, error) {
@@ -80,13 +89,13 @@ func floatingOf(w wireFloatingIP) sdn.FloatingIP {
 	}
 }
 
-// ListFloatingIPs implements sdn.FloatingIPs. All that the credential sees are
-// listed: those of the cluster may be of another project than what is configured now.
+// ListFloatingIPs implements sdn.FloatingIPs. It lists all that the credential sees, because
+// floating IPs of the cluster may belong to another project than the configured one.
 func (b *Neutron) ListFloatingIPs(ctx context.Context, projectID string) ([]sdn.FloatingIP, error) {
 	if projectID == "" {
 		own, err := b.Project(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("listing floating IPs: %w", err)
+			return nil, err
 		}
 		projectID = own
 	}
@@ -97,7 +106,7 @@ func (b *Neutron) ListFloatingIPs(ctx context.Context, projectID string) ([]sdn.
 	query := byID(nil, append([]string{"project_id"}, floatingFields...))
 	all, err := session.ReadAll(ctx, b.Client, session.Request{Path: []string{"floatingips"}, Query: query, Subject: session.FloatingMissing}, ours)
 	if err != nil {
-		return nil, fmt.Errorf("listing floating IPs: %w", err)
+		return nil, err
 	}
 	var out []sdn.FloatingIP
 	for _, w := range all {
@@ -111,10 +120,10 @@ type listedFloatingIP struct {
 	ProjectID string `json:"project_id"`
 }
 
-// readFloatingIP reads one that is this cluster's, or nobody's.
+// readFloatingIP reads a floating IP that belongs to this cluster or carries no mark.
 func (b *Neutron) readFloatingIP(ctx context.Context, id string) (wireFloatingIP, error) {
 	if id == "" {
-		return wireFloatingIP{}, fmt.Errorf("a floating IP without an ID: %w", sdn.ErrNotFound)
+		return wireFloatingIP{}, fmt.Errorf("the request names no floating IP: %w", sdn.ErrNotFound)
 	}
 	var body floatingBody
 	err := b.Do(ctx, session.Request{
@@ -124,7 +133,7 @@ func (b *Neutron) readFloatingIP(ctx context.Context, id string) (wireFloatingIP
 		return wireFloatingIP{}, err
 	}
 	if c := session.ParseMark(body.FloatingIP.Description).Cluster; c != "" && c != b.config.ClusterID {
-		return wireFloatingIP{}, fmt.Errorf("it is cluster %s's: %w", c, sdn.ErrNotFound)
+		return wireFloatingIP{}, fmt.Errorf("it belongs to cluster %s: %w", c, sdn.ErrNotFound)
 	}
 	return body.FloatingIP, nil
 }
@@ -133,14 +142,14 @@ func (b *Neutron) readFloatingIP(ctx context.Context, id string) (wireFloatingIP
 // without a word, so it is looked at first.
 func (b *Neutron) Associate(ctx context.Context, id, portID string) error {
 	if err := b.associate(ctx, id, portID); err != nil {
-		return fmt.Errorf("giving floating IP %s to port %q: %w", id, portID, err)
+		return ofExternalNetwork(err)
 	}
 	return nil
 }
 
 func (b *Neutron) associate(ctx context.Context, id, portID string) error {
 	if portID == "" {
-		return fmt.Errorf("a port without an ID: %w", sdn.ErrInvalid)
+		return fmt.Errorf("the request names no port: %w", sdn.ErrInvalid)
 	}
 	w, err := b.readFloatingIP(ctx, id)
 	switch {
@@ -152,8 +161,8 @@ func (b *Neutron) associate(ctx context.Context, id, portID string) error {
 	return b.setPort(ctx, w, portID)
 }
 
-// setPort gives the floating IP to a port, or to none, which is nil. It is told what
-// the floating IP was, and refuses if that has changed.
+// setPort assigns the floating IP to a port; nil is none. Neutron refuses if the floating IP has
+// changed since it was read.
 func (b *Neutron) setPort(ctx context.Context, w wireFloatingIP, port any) error {
 	r := session.Request{
 		Method: http.MethodPut, Path: []string{"floatingips", w.ID}, Body: object{"floatingip": object{"port_id": port}}, Subject: session.FloatingMissing,
@@ -164,24 +173,24 @@ func (b *Neutron) setPort(ctx context.Context, w wireFloatingIP, port any) error
 	return b.Do(ctx, r)
 }
 
-// Dissociate implements sdn.FloatingIPs. Neutron is told what it was when it was
-// looked at, and refuses if that has changed.
+// Dissociate implements sdn.FloatingIPs. Neutron refuses if the floating IP has changed since it
+// was read.
 func (b *Neutron) Dissociate(ctx context.Context, id, portID string) error {
 	w, err := b.readFloatingIP(ctx, id)
 	if err == nil && w.PortID == portID && portID != "" {
 		err = b.setPort(ctx, w, nil)
 	}
 	if err != nil && !errors.Is(err, sdn.ErrNotFound) {
-		return fmt.Errorf("taking floating IP %s from port %q: %w", id, portID, err)
+		return err
 	}
 	return nil
 }
 
-// DeleteFloatingIP implements sdn.FloatingIPs. Neutron is told what it was when it was
-// looked at, and refuses if that has changed.
+// DeleteFloatingIP implements sdn.FloatingIPs. Neutron refuses if the floating IP has changed since
+// it was read.
 func (b *Neutron) DeleteFloatingIP(ctx context.Context, id, portID string) error {
 	if err := b.deleteFloatingIP(ctx, id, portID); err != nil && !errors.Is(err, sdn.ErrNotFound) {
-		return fmt.Errorf("deleting floating IP %s: %w", id, err)
+		return err
 	}
 	return nil
 }
@@ -205,7 +214,7 @@ func (b *Neutron) deleteFloatingIP(ctx context.Context, id, portID string) error
 // mark stays.
 func (b *Neutron) DisownFloatingIP(ctx context.Context, id string) error {
 	if err := b.disownFloatingIP(ctx, id); err != nil && !errors.Is(err, sdn.ErrNotFound) {
-		return fmt.Errorf("taking the mark off floating IP %s: %w", id, err)
+		return err
 	}
 	return nil
 }

@@ -47,19 +47,11 @@ const (
 	ruleMissing  = "SecurityGroupRuleNotFound"
 )
 
-// EnsureSecurityGroup implements sdn.SecurityGroups: a GET of the group, if it is known,
-// else a list of those of its name, and a GET or a POST; a POST for each hundred of
-// rules that are missing, and a DELETE for each that is too many. A new group of
-// Neutron's lets everything out; that goes, too.
+// EnsureSecurityGroup implements sdn.SecurityGroups. It needs a GET of the group if its ID is
+// known, otherwise a list of groups of that name and a GET or a POST; a POST for each hundred
+// missing rules; and a DELETE for each superfluous rule. A new group in Neutron lets everything
+// out: that rule is deleted, too.
 func (b *Neutron) EnsureSecurityGroup(ctx context.Context, owner sdn.Owner, want sdn.SecurityGroup) (sdn.SecurityGroup, error) {
-	g, err := b.ensureGroup(ctx, owner, want)
-	if err != nil {
-		return sdn.SecurityGroup{}, fmt.Errorf("ensuring the security group of %s: %w", owner, err)
-	}
-	return g, nil
-}
-
-func (b *Neutron) ensureGroup(ctx context.Context, owner sdn.Owner, want sdn.SecurityGroup) (sdn.SecurityGroup, error) {
 	rules, err := sdn.CanonicalRules(want.Rules)
 	if err != nil {
 		return sdn.SecurityGroup{}, err
@@ -81,8 +73,8 @@ func (b *Neutron) ensureGroup(ctx context.Context, owner sdn.Owner, want sdn.Sec
 	return g, nil
 }
 
-// findGroup reads the group of an owner: the known one, or else the first that there is
-// of its name. Neither an administrator's nor a project's other groups are asked for.
+// findGroup reads the group of an owner: the known one, otherwise the first one of its name. It
+// requests no other groups.
 func (b *Neutron) findGroup(ctx context.Context, owner sdn.Owner, want sdn.SecurityGroup) (wireGroup, error) {
 	if want.ID != "" {
 		w, err := b.readGroup(ctx, want.ID)
@@ -134,13 +126,13 @@ func (b *Neutron) markGroup(ctx context.Context, id string, owner sdn.Owner) err
 }
 
 // errUnmarked: somebody has taken the mark off a group, or it was never Kuryr's.
-var errUnmarked = fmt.Errorf("its description bears no mark of Kuryr's (any more): %w", sdn.ErrInvalid)
+var errUnmarked = fmt.Errorf("its description has no mark of Kuryr: %w", sdn.ErrInvalid)
 
 // readGroup reads a group of this cluster with its rules; also one without a mark, with
 // errUnmarked.
 func (b *Neutron) readGroup(ctx context.Context, id string) (wireGroup, error) {
 	if id == "" {
-		return wireGroup{}, fmt.Errorf("a security group without an ID: %w", sdn.ErrNotFound)
+		return wireGroup{}, fmt.Errorf("the request names no security group: %w", sdn.ErrNotFound)
 	}
 	var out groupBody
 	if err := b.Do(ctx, session.Request{Method: http.MethodGet, Path: []string{"security-groups", id}, Out: &out, Subject: groupMissing}); err != nil {
@@ -150,7 +142,7 @@ func (b *Neutron) readGroup(ctx context.Context, id string) (wireGroup, error) {
 		return out.Group, errUnmarked
 	}
 	if session.ParseMark(out.Group.Description).Cluster != b.config.ClusterID {
-		return wireGroup{}, fmt.Errorf("it is not marked as cluster %s's: %w", b.config.ClusterID, sdn.ErrNotFound)
+		return wireGroup{}, fmt.Errorf("it has no mark of cluster %s: %w", b.config.ClusterID, sdn.ErrNotFound)
 	}
 	return out.Group, nil
 }
@@ -159,10 +151,10 @@ func (b *Neutron) readGroup(ctx context.Context, id string) (wireGroup, error) {
 // database and OVN's, and took up to a tenth of a second for one.
 const rulesAtOnce = 100
 
-// setRules makes the rules of a group these, and reports whether they were not. What is too
-// many goes first, whatever comes of the rest; but what lets in somebody whom a missing rule
-// is to let in goes after that, so that nobody is kept out meanwhile. Should a quota be in
-// the way of the missing ones, it is not any more then, maybe.
+// setRules makes the group hold exactly these rules, and reports whether it had to change. It
+// deletes superfluous rules first, even if the rest fails; that may also free quota for the missing
+// rules. But a superfluous rule that overlaps a missing one is deleted after that one exists, so
+// that no allowed client is kept out meanwhile.
 func (b *Neutron) setRules(ctx context.Context, w wireGroup, want []sdn.Rule) (changed bool, err error) {
 	missing := slices.Clone(want)
 	var surplus, serving []wireRule
@@ -200,8 +192,8 @@ func overlap(a, b sdn.Rule) bool {
 	return a.Protocol == b.Protocol && a.From <= b.To && b.From <= a.To && err == nil && err2 == nil && p.Overlaps(q)
 }
 
-// deleteRules deletes rules; one that cannot be deleted keeps no other. When nothing
-// answers the others are not tried.
+// deleteRules deletes rules. If one cannot be deleted, it continues with the others. It stops if
+// Neutron does not answer.
 func (b *Neutron) deleteRules(ctx context.Context, rules []wireRule) error {
 	var failed error
 	for _, one := range rules {
@@ -292,11 +284,7 @@ func (b *Neutron) listGroups(ctx context.Context, name string) ([]wireGroup, err
 		match.Set("name", name)
 	}
 	r := session.Request{Path: []string{"security-groups"}, Query: byID(match, []string{"id", "name", "description", "project_id"}), Subject: groupMissing}
-	all, err := session.ReadAll(ctx, b.Client, r, func(w wireGroup) bool { return session.ParseMark(w.Description).Cluster == b.config.ClusterID })
-	if err != nil {
-		return nil, fmt.Errorf("listing security groups: %w", err)
-	}
-	return all, nil
+	return session.ReadAll(ctx, b.Client, r, func(w wireGroup) bool { return session.ParseMark(w.Description).Cluster == b.config.ClusterID })
 }
 
 // inUseRetry is when to look again at a group that a port has.
@@ -312,9 +300,7 @@ func (b *Neutron) DeleteSecurityGroup(ctx context.Context, id string) error {
 	case errors.Is(err, sdn.ErrNotFound):
 		return nil
 	case errors.Is(err, sdn.ErrConflict):
-		return &sdn.PendingError{What: "the last port to give up security group " + id, Retry: inUseRetry}
-	case err != nil:
-		return fmt.Errorf("deleting security group %s: %w", id, err)
+		return &sdn.PendingError{What: "the last port to release security group " + id, Retry: inUseRetry}
 	}
-	return nil
+	return err
 }

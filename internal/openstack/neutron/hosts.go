@@ -16,13 +16,13 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// ParentPort implements sdn.Hosts, with one request. Among several ports Neutron
-// does not say which is a virtual machine's: a subnet has an address once, so
-// whoever names the subnet of the nodes gets their ports.
+// ParentPort implements sdn.Hosts, with one request. If several ports match, Neutron does not show
+// which one is a virtual machine's. A subnet has an address only once, so with the nodes' subnets
+// the result is unique.
 //
-// An administrator sees the ports of all projects, and private addresses are in many of
-// them. What does not count is left out here and not by the query, so that the error can
-// say what is in the way.
+// An administrator sees the ports of all projects, and several projects may use the same private
+// address. Ports that do not count are filtered here and not by the query, so that the error can
+// name them.
 func (b *Neutron) ParentPort(ctx context.Context, m sdn.Machine) (string, error) {
 	id, err := b.parentPort(ctx, m)
 	if err != nil {
@@ -49,7 +49,7 @@ func (b *Neutron) parentPort(ctx context.Context, m sdn.Machine) (string, error)
 			return "", err
 		}
 		if m.ProjectID == "" {
-			return "", fmt.Errorf("the credential does not tell its project, so that nodes[].parentProjectID has to name one: %w", sdn.ErrInvalid)
+			return "", fmt.Errorf("Neutron does not show the credential's project: set nodes[].parentProjectID: %w", sdn.ErrInvalid)
 		}
 	}
 	ports, err := b.portsAt(ctx, ip, m)
@@ -59,7 +59,7 @@ func (b *Neutron) parentPort(ctx context.Context, m sdn.Machine) (string, error)
 	all := len(ports)
 	ports = slices.DeleteFunc(ports, func(w wirePort) bool { return w.ProjectID != m.ProjectID })
 	if all > 0 && len(ports) == 0 {
-		return "", fmt.Errorf("%d of other projects than %s have it: if one is the machine's, nodes[].parentProjectID has to name its project: %w", all, m.ProjectID, sdn.ErrNotFound)
+		return "", fmt.Errorf("%d ports of projects other than %s have it: if one is the machine's, set nodes[].parentProjectID to its project: %w", all, m.ProjectID, sdn.ErrNotFound)
 	}
 	return pickParent(ports, m)
 }
@@ -98,11 +98,11 @@ func pickParent(ports []wirePort, m sdn.Machine) (string, error) {
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
-		return "", fmt.Errorf("%d have it (%s): name the subnets of the nodes: %w", len(found), strings.Join(found, ", "), sdn.ErrInvalid)
+		return "", fmt.Errorf("%d ports have it (%s): set nodes[].parentSubnetIDs: %w", len(found), strings.Join(found, ", "), sdn.ErrInvalid)
 	case len(ports) == 0:
 		return "", sdn.ErrNotFound
 	case m.ServerID != "" && ports[0].DeviceID != m.ServerID:
-		return "", fmt.Errorf("port %s has it, of the server %q, and the node's providerID names %s: %w", ports[0].ID, ports[0].DeviceID, m.ServerID, sdn.ErrNotFound)
+		return "", fmt.Errorf("port %s has it and belongs to server %q, but the node's providerID names %s: %w", ports[0].ID, ports[0].DeviceID, m.ServerID, sdn.ErrNotFound)
 	}
-	return "", fmt.Errorf("port %s has it and is not the parent of a trunk: %w", ports[0].ID, sdn.ErrNotFound)
+	return "", fmt.Errorf("port %s has it, but is not the parent of a trunk: %w", ports[0].ID, sdn.ErrNotFound)
 }

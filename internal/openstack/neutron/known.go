@@ -80,8 +80,8 @@ func (k *known) ids() []string {
 	return ids
 }
 
-// listed takes over an inventory: what it shows is known, and what was known
-// before it was begun and is not in it has gone, or lost its mark.
+// listed takes over an inventory: its ports are known. A port that was known before the inventory
+// began and is not in it is gone, or has lost its mark.
 func (k *known) listed(before []string, now map[string]wirePort) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -120,7 +120,7 @@ var markFields = []string{"id", "name", "description", "device_owner"}
 // readPort reads a port of this cluster; fields must have markFields. The port is known from then on.
 func (b *Neutron) readPort(ctx context.Context, id string, fields []string) (wirePort, error) {
 	if id == "" {
-		return wirePort{}, fmt.Errorf("a port without an ID: %w", sdn.ErrNotFound)
+		return wirePort{}, fmt.Errorf("the request names no port: %w", sdn.ErrNotFound)
 	}
 	var body portBody
 	err := b.Do(ctx, session.Request{
@@ -131,7 +131,7 @@ func (b *Neutron) readPort(ctx context.Context, id string, fields []string) (wir
 		return wirePort{}, err
 	}
 	if session.ParseMark(body.Port.Description).Cluster != b.config.ClusterID {
-		return wirePort{}, fmt.Errorf("it is not marked as cluster %s's: %w", b.config.ClusterID, sdn.ErrNotFound)
+		return wirePort{}, fmt.Errorf("it has no mark of cluster %s: %w", b.config.ClusterID, sdn.ErrNotFound)
 	}
 	b.known.add(id, placeOf(body.Port))
 	return body.Port, nil

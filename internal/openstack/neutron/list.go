@@ -15,18 +15,17 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// ListPorts implements sdn.Ports. Neutron narrows the list down to the
-// device_owners of Kuryr's ports; what is this cluster's is decided here, by the
-// mark.
+// ListPorts implements sdn.Ports. Neutron filters by the device_owners of Kuryr's ports; this
+// function filters by the cluster's mark.
 //
-// A subport just taken off its trunk has no device_owner, and Neutron cannot be
-// asked for such. If trunks are in use, or may have been before a restart, those
-// of a free port's name are listed too.
+// A subport that was just taken off its trunk has no device_owner, and Neutron has no filter for
+// that. If trunks are in use, or may have been before a restart, ListPorts also lists ports with
+// the name of a free port.
 func (b *Neutron) ListPorts(ctx context.Context) ([]sdn.PortSummary, error) {
 	before := b.known.ids()
 	found := map[string]wirePort{}
 	if err := b.list(ctx, url.Values{"device_owner": {deviceOwner, subportDeviceOwner}}, listFields, b.ours, found); err != nil {
-		return nil, fmt.Errorf("listing ports: %w", err)
+		return nil, err
 	}
 	for _, w := range found {
 		if w.DeviceOwner == subportDeviceOwner {
@@ -35,7 +34,7 @@ func (b *Neutron) ListPorts(ctx context.Context) ([]sdn.PortSummary, error) {
 	}
 	if b.parents.trunks.Load() || !b.listed.Load() {
 		if err := b.list(ctx, url.Values{"name": {sdn.FreePortName}}, listFields, b.ours, found); err != nil {
-			return nil, fmt.Errorf("listing ports by name: %w", err)
+			return nil, err
 		}
 	}
 	b.listed.Store(true)
@@ -58,7 +57,7 @@ func (b *Neutron) States(ctx context.Context, ids []string) (map[string]sdn.Port
 		var body portsBody
 		query := url.Values{"fields": {"id", "status", "description", "security_groups"}, "id": some}
 		if err := b.Do(ctx, session.Request{Method: http.MethodGet, Path: []string{"ports"}, Query: query, Out: &body}); err != nil {
-			return nil, fmt.Errorf("asking for the states of %d ports: %w", len(ids), err)
+			return nil, fmt.Errorf("reading the states of %d ports: %w", len(ids), err)
 		}
 		for _, w := range body.Ports {
 			if b.ours(w) {
@@ -69,8 +68,8 @@ func (b *Neutron) States(ctx context.Context, ids []string) (map[string]sdn.Port
 	return states, nil
 }
 
-// passes reports whether a port's traffic passes. Of one behind another port Neutron says
-// that it is DOWN: what its parent lets pass, passes.
+// passes reports whether a port's traffic passes. Neutron reports DOWN for a port behind a parent
+// port; its traffic passes if the parent's does.
 func passes(w wirePort) bool {
 	return w.Status == statusActive || session.ParseMark(w.Description).Parent != ""
 }
@@ -91,8 +90,8 @@ func (b *Neutron) list(ctx context.Context, match url.Values, fields []string, k
 	return err
 }
 
-// byID is a query of Neutron for what matches, in an order in which nothing is seen
-// twice or left out because something else is made or deleted meanwhile.
+// byID is a query for matching objects in a stable order: no object is seen twice or omitted
+// because another one is created or deleted meanwhile.
 func byID(match url.Values, fields []string) url.Values {
 	query := url.Values{"fields": fields, "sort_key": {"id"}, "sort_dir": {"asc"}}
 	maps.Copy(query, match)

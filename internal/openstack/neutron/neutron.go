@@ -1,14 +1,14 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package neutron is what Kuryr asks of Neutron: ports, on their own, on trunks or
-// behind the address pairs of another port; security groups, floating IPs and subnets.
-// It knows Neutron's fields, in wire.go; what an answer's status means it leaves to
-// the package session, and load balancers to the package octavia.
+// Package neutron sends Kuryr's requests to Neutron: ports (separate, on trunks, or as address
+// pairs of another port), security groups, floating IPs, networks and subnets. It knows Neutron's fields
+// (wire.go). The package session interprets the status of answers; the package octavia handles load
+// balancers.
 //
-// A port costs one POST (one for a whole batch) and one DELETE. Subnets and networks
-// are read once and kept for a while. Before a port is changed or deleted its mark is
-// looked at; ports that this process made, or has listed, need no request for that.
+// A port costs one POST (one for a whole batch) and one DELETE. Subnets and networks are read once
+// and kept for a while. Before a port is changed or deleted its mark is checked. A port that this
+// process has made or listed needs no request for that.
 package neutron
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// Config says whose ports they are, and how long what Neutron has told counts.
+// Config holds the owner of the ports, and the lifetime of cached answers of Neutron.
 type Config struct {
 	// ClusterID marks what belongs to this cluster.
 	ClusterID string
@@ -38,6 +38,7 @@ type Neutron struct {
 	config  Config
 	details *details
 	known   *known
+	nets    *ownNets
 	parents parents
 	sights  sights
 	leaving departures
@@ -59,9 +60,10 @@ var (
 	_ sdn.SecurityGroups = (*Neutron)(nil)
 	_ sdn.FloatingIPs    = (*Neutron)(nil)
 	_ sdn.Subnets        = (*Neutron)(nil)
+	_ sdn.Networks       = (*Neutron)(nil)
 )
 
 // New returns Neutron as s reaches it. It asks nothing.
 func New(s *session.Client, c Config) *Neutron {
-	return &Neutron{Client: s, config: c, details: newDetails(s, c.CacheAge), known: newKnown()}
+	return &Neutron{Client: s, config: c, details: newDetails(s, c.CacheAge), known: newKnown(), nets: newOwnNets()}
 }

@@ -17,23 +17,21 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// Ports of type macvlan are bound nowhere: the port of the virtual machine that
-// carries them lets their traffic pass, because it has their addresses among its
-// allowed_address_pairs. That is one list, which has to be written as a whole, so
-// each change insists on the revision that it was made from: somebody else's
-// pairs are neither lost nor touched.
+// Ports of type macvlan are not bound to a host. The port of their virtual machine passes their
+// traffic, because it has their addresses in its allowed_address_pairs. That is one list, which
+// must be written as a whole. So each change requires the revision that it was computed from, and
+// pairs of other users are neither lost nor changed.
 //
-// Neutron keeps that promise between requests that follow each other. Of two that
-// it works on at once both may pass, and the later one brings back what the first
-// has removed, or the other way round (seen with Zed: what belongs to a port is
-// written without a look at the revision, and a request that Neutron itself tries
-// again after a conflict in its database has forgotten what it insisted on). So
-// one process changes a parent's pairs one at a time, and looks afterwards whether
-// its change is there. Two processes should not share a parent.
+// Neutron guarantees that for sequential requests. Of two concurrent requests both may pass, and
+// the later one restores what the first one removed, or the other way round (seen with Zed:
+// properties of a port are written without a check of the revision, and a request that Neutron
+// itself repeats after a conflict in its database has forgotten its revision). So a process changes
+// a parent's pairs one at a time, and checks afterwards that its change is there. Two processes
+// should not share a parent.
 //
-// A pair is written as a prefix of one address. Of a plain address that another port
-// has, Neutron's driver for OVN makes that port a virtual one, which OVN binds to
-// whichever machine announces the address; it finds it by the text (seen with Zed).
+// A pair is written as a prefix of one address. For a plain address that another port has,
+// Neutron's driver for OVN makes that port a virtual one; OVN binds a virtual port to the machine
+// that announces the address. The driver compares texts (seen with Zed).
 
 // pairTries bounds how often the pairs are changed anew because the port was
 // changed between the look at it and the request.
@@ -48,8 +46,8 @@ func pairsOf(w wirePort) []wirePair {
 	return out
 }
 
-// prefix is an address, or a prefix, as the text of a prefix. What is neither stays
-// as it is.
+// prefix returns the text of an address or a prefix as a prefix. It returns any other text
+// unchanged.
 func prefix(text string) string {
 	if ip, err := netip.ParseAddr(text); err == nil {
 		return netip.PrefixFrom(ip, ip.BitLen()).String()
@@ -60,8 +58,8 @@ func prefix(text string) string {
 	return text
 }
 
-// is compares what the texts mean: earlier versions have written plain addresses,
-// and a Neutron may say in its own words what it was given.
+// is compares the meaning of the texts: earlier versions wrote plain addresses, and a Neutron may
+// rewrite what it got.
 func (p wirePair) is(o wirePair) bool {
 	return strings.EqualFold(p.MAC, o.MAC) && prefix(p.IP) == prefix(o.IP)
 }
@@ -84,7 +82,7 @@ func minus(list, less []wirePair) []wirePair {
 	return slices.DeleteFunc(slices.Clone(list), func(p wirePair) bool { return hasPair(less, p) })
 }
 
-// carrier reads a port as the parent of others: ErrNotFound if there is none.
+// carrier reads a port as a parent; ErrNotFound if there is none.
 func (b *Neutron) carrier(ctx context.Context, id string, creates bool) (wirePort, error) {
 	var body portBody
 	err := b.Do(ctx, session.Request{
@@ -105,9 +103,9 @@ func (w wirePort) carries(pairs []wirePair) bool {
 
 func (w wirePort) open() bool { return w.Secure != nil && !*w.Secure }
 
-// roomOnParent finds out, before anything is made, for how many of n ports with
-// these addresses each the parent has room. It asks only if it has not seen the
-// parent, or has seen it full; full is why there are fewer than n.
+// roomOnParent finds out, before anything is made, for how many of n ports with these addresses the
+// parent has room. It sends a request only if it does not know the parent, or knows it as full;
+// full is the reason for fewer than n.
 func (b *Neutron) roomOnParent(ctx context.Context, parentID string, addresses, n int) (fit int, full, err error) {
 	p := b.parents.of(parentID)
 	limit, known := p.limit(b.config.CacheAge)
@@ -117,7 +115,7 @@ func (b *Neutron) roomOnParent(ctx context.Context, parentID string, addresses, 
 	w, err := b.carrier(ctx, parentID, true)
 	if errors.Is(err, sdn.ErrNotFound) {
 		p.there.Store(false)
-		return 0, nil, fmt.Errorf("port %s, which is to carry them, does not exist: %w", parentID, sdn.ErrInvalid)
+		return 0, nil, &sdn.InvalidError{Field: sdn.FieldParentPort, Value: parentID, Err: fmt.Errorf("port %s, whose address pairs they need, does not exist: %w", parentID, sdn.ErrInvalid)}
 	}
 	if err != nil {
 		return 0, nil, err
@@ -157,7 +155,7 @@ func (b *Neutron) admit(ctx context.Context, parentID string, ports []wirePort) 
 			}
 			if errors.Is(err, sdn.ErrNotFound) { // not what the call is about
 				p.there.Store(false)
-				err = fmt.Errorf("port %s, which is to carry them, has gone: %w", parentID, sdn.ErrInvalid)
+				err = &sdn.InvalidError{Field: sdn.FieldParentPort, Value: parentID, Err: fmt.Errorf("port %s, whose address pairs they need, no longer exists: %w", parentID, sdn.ErrInvalid)}
 			}
 			return n, err
 		}
@@ -207,7 +205,7 @@ func (b *Neutron) changePairs(ctx context.Context, id string, creates bool, chan
 			continue // it is looked at once more
 		}
 		if err == nil {
-			err = fmt.Errorf("somebody else undoes them: %w", sdn.ErrConflict)
+			err = fmt.Errorf("another user reverts them: %w", sdn.ErrConflict)
 		}
 		if !errors.Is(err, sdn.ErrConflict) || try == pairTries {
 			return len(w.Pairs), fmt.Errorf("changing the address pairs of port %s: %w", id, err)

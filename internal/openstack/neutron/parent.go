@@ -20,8 +20,8 @@ type parents struct {
 	at     map[string]*parent
 }
 
-// parent is what is known of one. It is locked while what it carries is chosen
-// and written: a turn has one place.
+// parent is the knowledge of one parent port. It is locked while its VLAN IDs or pairs are chosen
+// and written.
 type parent struct {
 	turn  chan struct{}
 	last  int32       // VLAN last given: one just given back is not given again at once

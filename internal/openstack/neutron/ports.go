@@ -6,7 +6,6 @@ package neutron
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 
 	"github.com/kuryr-go/kuryr/internal/openstack/session"
@@ -15,14 +14,6 @@ import (
 
 // Port implements sdn.Ports. The VIF's type is Neutron's.
 func (b *Neutron) Port(ctx context.Context, id string) (sdn.Port, error) {
-	p, err := b.port(ctx, id)
-	if err != nil {
-		return sdn.Port{}, fmt.Errorf("reading port %s: %w", id, err)
-	}
-	return p, nil
-}
-
-func (b *Neutron) port(ctx context.Context, id string) (sdn.Port, error) {
 	w, err := b.readPort(ctx, id, portFields)
 	if err != nil {
 		return sdn.Port{}, err
@@ -58,13 +49,6 @@ func (b *Neutron) port(ctx context.Context, id string) (sdn.Port, error) {
 
 // UpdatePort implements sdn.Ports.
 func (b *Neutron) UpdatePort(ctx context.Context, id string, u sdn.PortUpdate) error {
-	if err := b.updatePort(ctx, id, u); err != nil {
-		return fmt.Errorf("updating port %s: %w", id, err)
-	}
-	return nil
-}
-
-func (b *Neutron) updatePort(ctx context.Context, id string, u sdn.PortUpdate) error {
 	if _, err := b.own(ctx, id); err != nil {
 		return err
 	}
@@ -97,7 +81,7 @@ func (b *Neutron) updatePort(ctx context.Context, id string, u sdn.PortUpdate) e
 // DeletePort implements sdn.Ports.
 func (b *Neutron) DeletePort(ctx context.Context, id string) error {
 	if err := b.deletePort(ctx, id); err != nil && !errors.Is(err, sdn.ErrNotFound) {
-		return fmt.Errorf("deleting port %s: %w", id, err)
+		return err
 	}
 	b.known.drop(id)
 	return nil
@@ -126,13 +110,12 @@ func (b *Neutron) deletePort(ctx context.Context, id string) error {
 	err = b.Do(ctx, drop)
 	switch {
 	case errors.Is(err, sdn.ErrConflict) && stays != nil:
-		// The trunk lets nothing go, or is not the one that it is on any more: what
-		// Neutron says then counts next time.
+		// The trunk refuses, or the port is on another trunk now: Neutron's next answer decides.
 		b.known.drop(id)
 		return stays
 	case errors.Is(err, sdn.ErrConflict):
-		// Somebody may have put it on a trunk, or another one, since: what Neutron
-		// says now counts.
+		// Another user may have put it on a trunk, or on another one, since: Neutron's current
+		// answer decides.
 		if w, again := b.readPort(ctx, id, markFields); again == nil && w.DeviceOwner == subportDeviceOwner {
 			if err := b.release(ctx, id, placeOf(w)); err != nil {
 				return err
@@ -149,7 +132,7 @@ func (b *Neutron) deletePort(ctx context.Context, id string) error {
 func (b *Neutron) release(ctx context.Context, id string, at place) error {
 	if at.named {
 		name := sdn.FreePortName
-		if err := b.updatePort(ctx, id, sdn.PortUpdate{Name: &name}); err != nil {
+		if err := b.UpdatePort(ctx, id, sdn.PortUpdate{Name: &name}); err != nil {
 			return err
 		}
 	}

@@ -18,8 +18,8 @@ import (
 // maxVLAN is the last VLAN ID that may be used; 4095 is reserved.
 const maxVLAN = 4094
 
-// attachTries bounds how often VLANs are chosen anew because somebody else took
-// one of them between the look at the trunk and the request.
+// attachTries limits how often VLAN IDs are chosen again because another user took one of them
+// between the read of the trunk and the request.
 const attachTries = 3
 
 // trunkIsThere finds out, before anything is made, whether a port has a trunk. It
@@ -42,18 +42,21 @@ func (b *Neutron) trunkAt(ctx context.Context, parentID string) (wireTrunk, erro
 		Query: url.Values{"fields": {"id", "status", "trunk_details"}}, Creates: true,
 	})
 	if err != nil {
-		return wireTrunk{}, fmt.Errorf("reading the trunk of port %s: %w", parentID, err)
+		err = fmt.Errorf("reading the trunk of port %s: %w", parentID, err)
+		if errors.Is(err, sdn.ErrInvalid) { // there is no such port
+			err = &sdn.InvalidError{Field: sdn.FieldParentPort, Value: parentID, Err: err}
+		}
+		return wireTrunk{}, err
 	}
 	if body.Port.Trunk == nil || body.Port.Trunk.TrunkID == "" {
-		return wireTrunk{}, fmt.Errorf("port %s is not the parent of a trunk: %w", parentID, sdn.ErrInvalid)
+		return wireTrunk{}, &sdn.InvalidError{Field: sdn.FieldParentPort, Value: parentID, Err: fmt.Errorf("port %s is not the parent of a trunk: %w", parentID, sdn.ErrInvalid)}
 	}
 	t := *body.Port.Trunk
 	t.ID, t.PortID, t.active = t.TrunkID, parentID, body.Port.Status == statusActive
 	return t, nil
 }
 
-// trunkOf returns the trunk that a subport is on, and its place there. Those who ask at
-// the same time share the answer.
+// trunkOf returns a subport's trunk and its place there. Concurrent callers share the answer.
 func (b *Neutron) trunkOf(ctx context.Context, portID string) (wireTrunk, wireSubport, error) {
 	result := b.leaving.look.DoChan("", func() (any, error) {
 		time.Sleep(gather)
@@ -67,7 +70,7 @@ func (b *Neutron) trunkOf(ctx context.Context, portID string) (wireTrunk, wireSu
 		}
 		trunks = r.Val.([]wireTrunk)
 	case <-ctx.Done():
-		return wireTrunk{}, wireSubport{}, fmt.Errorf("looking at trunks: %w", session.Unanswered(ctx, ctx.Err()))
+		return wireTrunk{}, wireSubport{}, fmt.Errorf("reading trunks: %w", session.Unanswered(ctx, ctx.Err()))
 	}
 	for _, t := range trunks {
 		for _, s := range t.Subports {
@@ -83,7 +86,7 @@ func (b *Neutron) listTrunks(ctx context.Context) ([]wireTrunk, error) {
 	r := session.Request{Path: []string{"trunks"}, Query: byID(nil, []string{"id", "port_id", "sub_ports"}), Subject: "TrunkNotFound"}
 	trunks, err := session.ReadAll[wireTrunk](ctx, b.Client, r, nil)
 	if err != nil {
-		return nil, fmt.Errorf("looking at trunks: %w", err)
+		return nil, fmt.Errorf("reading trunks: %w", err)
 	}
 	return trunks, nil
 }
@@ -151,9 +154,8 @@ func freeVLANs(subports []wireSubport, last int32, n int) ([]int32, error) {
 	return nil, fmt.Errorf("%d of %d are free, %d are needed: %w", len(free), maxVLAN, n, sdn.ErrQuota)
 }
 
-// detach takes a port off its trunk; trunkID may be empty. It succeeds if the
-// port is on none. It is ErrInvalid if the trunk is not there, and if it lets nothing
-// go, as it is disabled.
+// detach takes a port off its trunk; trunkID may be empty. It succeeds if the port is on none. It
+// is ErrInvalid if the trunk does not exist, or refuses because it is disabled.
 func (b *Neutron) detach(ctx context.Context, portID, trunkID string) error {
 	if trunkID == "" {
 		trunk, _, err := b.trunkOf(ctx, portID)

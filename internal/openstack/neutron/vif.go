@@ -14,8 +14,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// portOf says what Neutron says of a port in the seam's words. An address of a subnet
-// that is not among subnets has no prefix: whoever makes ports leaves it out.
+// portOf converts Neutron's port into the seam's. An address in a subnet that is not in subnets has
+// no prefix; code that makes ports omits it.
 func portOf(w wirePort, subnets []subnet) sdn.Port {
 	p := sdn.Port{
 		ID: w.ID, Owner: session.ParseMark(w.Description).Owner, ProjectID: w.ProjectID, NetworkID: w.NetworkID,

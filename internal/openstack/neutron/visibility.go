@@ -18,9 +18,9 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// Neutron answers 404, and lists nothing, both for what is not there and for what the
-// credential may not see: one whose role was taken away, that is of another project, or
-// whose catalogue names another region.
+// Neutron answers 404, and lists nothing, both for missing objects and for objects that the
+// credential may not see: because its role was removed, it belongs to another project, or its
+// catalogue names another region.
 
 // sights are what was seen last of places.
 type sights struct {
@@ -32,15 +32,15 @@ type sights struct {
 // sight is a project and a network as a credential of a project may see them.
 type sight struct{ own, project, network string }
 
-// sightAge is how long it counts what was seen: many ports of one project are asked
-// about at the same time.
+// sightAge is the lifetime of an answer: Kuryr asks about many ports of one project at the same
+// time.
 const sightAge = 10 * time.Second
 
 // Sees implements sdn.Visibility. Its own project a credential sees without a request.
 func (b *Neutron) Sees(ctx context.Context, projectID, networkID string) error {
 	own, err := b.Project(ctx)
 	if err != nil {
-		return fmt.Errorf("looking whether ports of project %s are to be seen: %w", projectID, err)
+		return fmt.Errorf("checking whether the credential sees ports of project %s: %w", projectID, err)
 	}
 	at := sight{own, projectID, networkID}
 	if projectID == own {
@@ -57,7 +57,7 @@ func (b *Neutron) Sees(ctx context.Context, projectID, networkID string) error {
 	case r := <-result:
 		return r.Err
 	case <-ctx.Done():
-		return fmt.Errorf("looking whether ports of project %s are to be seen: %w", projectID, session.Unanswered(ctx, ctx.Err()))
+		return fmt.Errorf("checking whether the credential sees ports of project %s: %w", projectID, session.Unanswered(ctx, ctx.Err()))
 	}
 }
 
@@ -68,7 +68,7 @@ func (s *sights) fresh(at sight) (ok bool, kept error) {
 	return ok && time.Since(last.Read) < sightAge, last.Value
 }
 
-// look asks for what at has to show, and keeps the answer.
+// look sends the request for at, and keeps the answer.
 func (b *Neutron) look(ctx context.Context, at sight) error {
 	if ok, kept := b.sights.fresh(at); ok {
 		return kept
@@ -89,9 +89,8 @@ func (b *Neutron) look(ctx context.Context, at sight) error {
 	return err
 }
 
-// lookAtProject asks for any port of another project. If there is none, so may it be
-// that there is none to see: of another project's quota Neutron tells the cloud's admin
-// alone, who sees all ports.
+// lookAtProject requests any port of another project. If there is none, the project may have none:
+// then only the cloud's admin may read the other project's quota, and the admin sees all ports.
 func (b *Neutron) lookAtProject(ctx context.Context, id string) error {
 	if id == "" {
 		return nil
@@ -107,9 +106,9 @@ func (b *Neutron) lookAtProject(ctx context.Context, id string) error {
 	err := b.Do(ctx, session.Request{Method: http.MethodGet, Path: []string{"quotas", id}, Subject: noSuchPath})
 	switch {
 	case hidden(err):
-		return fmt.Errorf("%w: Neutron shows this credential no port of project %s, and tells only an admin whether there is one: it has lost a role, or is another project's", sdn.ErrForbidden, id)
+		return fmt.Errorf("%w: Neutron shows this credential no port of project %s. The credential may have lost a role, or belong to another project", sdn.ErrForbidden, id)
 	case err != nil:
-		return fmt.Errorf("asking for the quota of project %s: %w", id, err)
+		return fmt.Errorf("reading the quota of project %s: %w", id, err)
 	}
 	return nil
 }
@@ -124,9 +123,9 @@ func (b *Neutron) lookAtNetwork(ctx context.Context, id string) error {
 	})
 	switch {
 	case errors.Is(err, sdn.ErrNotFound):
-		return fmt.Errorf("%w: Neutron does not show this credential network %s of the ports either: it has lost a role, or is for another project or region", sdn.ErrForbidden, id)
+		return fmt.Errorf("%w: Neutron does not show this credential network %s of the ports. The credential may have lost a role, or be for another project or region", sdn.ErrForbidden, id)
 	case err != nil:
-		return fmt.Errorf("looking at network %s: %w", id, err)
+		return fmt.Errorf("reading network %s: %w", id, err)
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// What Neutron says, as far as it is of use here.
+// Neutron's objects, with the fields that Kuryr uses.
 
 // object is a body in which null is not the same as nothing.
 type object = map[string]any
@@ -48,13 +48,13 @@ type wirePort struct {
 	Tags           []string        `json:"tags"`
 }
 
-// wirePair is what a port may send and get besides its own addresses.
+// wirePair is an allowed address pair of a port.
 type wirePair struct {
 	IP  string `json:"ip_address"`
 	MAC string `json:"mac_address"`
 }
 
-// portFields are those of wirePort but for the trunk's, which not every Neutron knows.
+// portFields are the fields of wirePort except the trunk's, which not every Neutron has.
 var portFields = []string{
 	"id", "name", "description", "status", "project_id", "network_id", "mac_address", "fixed_ips", "security_groups",
 	"device_owner", "device_id", "binding:host_id", "binding:vif_type", "binding:vif_details",

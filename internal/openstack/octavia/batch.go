@@ -11,10 +11,11 @@ import (
 
 // memberChange is what has to be done to the members of a pool.
 type memberChange struct {
-	stay    []sdn.Member // with the names that they are to have
+	stay    []sdn.Member // with the names that they should have
 	fresh   []sdn.Member
-	renamed []sdn.Member // those of stay that have another name, with IDs
-	gone    []sdn.Member // with IDs
+	renamed []sdn.Member // those of stay that get another name, with IDs
+	again   []sdn.Member // those of stay that are sent again: the provider may not know them
+	gone    []sdn.Member // to be removed, with IDs
 }
 
 func changeOf(now []wireMember, add, remove []sdn.Member) memberChange {
@@ -25,7 +26,11 @@ func changeOf(now []wireMember, add, remove []sdn.Member) memberChange {
 		switch {
 		case i >= 0: // its subnet cannot be changed
 			c.fresh = slices.DeleteFunc(c.fresh, sameMember(m))
-			if m.Name != add[i].Name {
+			switch {
+			case m.Provisioning != "" && m.Provisioning != sdn.ProvisioningActive:
+				m.Name = add[i].Name
+				c.again = append(c.again, m)
+			case m.Name != add[i].Name:
 				m.Name = add[i].Name
 				c.renamed = append(c.renamed, m)
 			}
@@ -42,23 +47,23 @@ func sameMember(a sdn.Member) func(sdn.Member) bool {
 	return func(b sdn.Member) bool { return a.IP == b.IP && a.Port == b.Port }
 }
 
-// ways is how the members of a pool can be changed.
+// ways says how the members of a pool can be changed.
 type ways struct {
-	most   int  // members that one request may have the provider work at
-	all    bool // it works at those that stay and go, too, as OVN's driver does
-	single bool // there are no requests for several
+	most   int  // members that one request may make the provider work at
+	all    bool // it also works at those that stay and those that are removed, as OVN's driver does
+	single bool // the API has no requests for several members
 }
 
-// maxSingles members are changed one by one in one call.
+// maxSingles is how many members one call changes one by one.
 const maxSingles = 20
 
-// batch is what one call does of a change: it tells the pool all its members, or
-// changes some of them one by one.
+// batch is what one call does of a change: it sends the pool all its members, or changes some
+// of them one by one.
 type batch struct {
 	put    []sdn.Member // nil: one by one
-	worked int          // at how many members the provider works for that
+	worked int          // how many members the provider works at for that
 	single []single
-	more   bool // something is left to do
+	more   bool // some of the change is left to do
 }
 
 // single is the change of one member.
@@ -75,10 +80,15 @@ const (
 	removed
 )
 
-// next plans the next call. Whatever the change, it never leaves the pool with fewer
-// members than it has or is to have, whichever is less: of those that go as many may as
-// others come in their place, and as there are too many. One by one is quicker for
-// little of a pool, and all that there is for one that is too large.
+// next plans the next call. The pool never has fewer members than it has now or should have,
+// whichever is less. So it removes no more members than are added in their place, plus those
+// that are too many.
+//
+// Changes one by one are quicker for a small part of a pool, and the only way for a pool that
+// is too large for one request.
+//
+// OVN's driver is never sent an empty pool. Where OVN has lost all members, the driver finds
+// nothing to do, and the load balancer stays PENDING_UPDATE for ever (3.0.0).
 func (c memberChange) next(w ways) batch {
 	there, room := len(c.stay)+len(c.gone), w.most
 	if w.all {
@@ -90,6 +100,11 @@ func (c memberChange) next(w ways) batch {
 	if w.all {
 		worked += there
 	}
+	if last := w.all && len(c.stay)+add == 0 && remove == len(c.gone); last && remove == 1 {
+		return c.oneByOne()
+	} else if last && remove > 1 {
+		remove--
+	}
 	slow := worked > w.most || singleCost*(add+remove+len(c.renamed)) < worked
 	if w.single || w.all && slow && c.canBeSingle() {
 		return c.oneByOne()
@@ -99,13 +114,14 @@ func (c memberChange) next(w ways) batch {
 	return batch{put: put, worked: worked, more: add < len(c.fresh) || remove < len(c.gone)}
 }
 
-// canBeSingle reports whether OVN's driver takes the renaming of the members: it
-// stumbles over one that names no subnet.
+// canBeSingle reports whether OVN's driver accepts the renaming of the members one by one: it
+// fails for a member without a subnet. Members that the provider may not know are sent with all
+// others.
 func (c memberChange) canBeSingle() bool {
-	return !slices.ContainsFunc(c.renamed, func(m sdn.Member) bool { return m.SubnetID == "" })
+	return len(c.again) == 0 && !slices.ContainsFunc(c.renamed, func(m sdn.Member) bool { return m.SubnetID == "" })
 }
 
-// oneByOne adds and removes in turns: those that go are most likely dead already.
+// oneByOne adds and removes in turns: the removed members most likely do not answer any more.
 func (c memberChange) oneByOne() (b batch) {
 	for i := range max(len(c.fresh), len(c.gone)) {
 		if i < len(c.fresh) {
@@ -124,4 +140,6 @@ func (c memberChange) oneByOne() (b batch) {
 	return b
 }
 
-func (c memberChange) isNothing() bool { return len(c.fresh)+len(c.renamed)+len(c.gone) == 0 }
+func (c memberChange) isNothing() bool {
+	return len(c.fresh)+len(c.renamed)+len(c.again)+len(c.gone) == 0
+}

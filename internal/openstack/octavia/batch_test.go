@@ -17,8 +17,8 @@ func membersNamed(of string, n int) (out []sdn.Member) {
 	return out
 }
 
-// outline writes what a call does: how many of whom it names, and at how many the
-// provider works; or which it changes one by one.
+// outline describes what a call does: which members it sends, and how many the provider works
+// at; or which members it changes one by one.
 func (b batch) outline() (text string) {
 	if b.put != nil {
 		counts := map[byte]int{}
@@ -53,15 +53,18 @@ func TestWhatACallDoes(t *testing.T) {
 		{ovn, 40, 10, 0, 10, "put s40 f10 g0 worked 60"},
 		{ovn, 0, 50, 0, 50, "put s0 f50 g0 worked 100"},
 		{ovn, 0, 60, 0, 60, "put s0 f40 g20 worked 100 more"},
-		{ovn, 0, 90, 0, 90, "+f0 -g0 +f1 -g1 +f2 single 20 more"}, // ten could be, in a request that works at a hundred
+		// Ten would fit into a request that works at a hundred.
+		{ovn, 0, 90, 0, 90, "+f0 -g0 +f1 -g1 +f2 single 20 more"},
 		{ovn, 0, 100, 0, 100, "+f0 -g0 +f1 -g1 +f2 single 20 more"},
-		{ovn, 0, 50, 0, 100, "put s0 f0 g50 worked 100 more"}, // there are too many anyway
+		{ovn, 0, 50, 0, 100, "put s0 f0 g50 worked 100 more"}, // the pool has too many in any case
 		{ovn, 0, 100, 0, 50, "put s0 f50 g0 worked 100 more"},
 		{ovn, 750, 250, 0, 250, "+f0 -g0 +f1 -g1 +f2 single 20 more"},
 		{ovn, 1, 0, 0, 1000, "-g0 -g1 -g2 -g3 -g4 single 20 more"},
-		{ovn, 0, 0, 0, 50, "put s0 f0 g0 worked 50"},
+		// The pool is never sent empty: the last member is removed by itself.
+		{ovn, 0, 0, 0, 50, "put s0 f0 g1 worked 50 more"},
+		{ovn, 0, 0, 0, 1, "-g0 single 1"},
 		{ovn, 50, 1, 1, 0, "+f0 =s0 single 2"},
-		{ways{most: 180, all: true}, 0, 90, 0, 90, "put s0 f90 g0 worked 180"}, // a quicker one
+		{ways{most: 180, all: true}, 0, 90, 0, 90, "put s0 f90 g0 worked 180"}, // a quicker provider
 		{amphora, 950, 50, 0, 50, "put s950 f50 g0 worked 50"},
 		{amphora, 0, 1000, 0, 1000, "put s0 f450 g550 worked 450 more"},
 		{amphora, 0, 500, 0, 1000, "put s0 f450 g50 worked 450 more"},
@@ -73,6 +76,14 @@ func TestWhatACallDoes(t *testing.T) {
 		if got := c.next(test.ways).outline(); got != test.want {
 			t.Errorf("%+v, %d stay, %d are new, %d gone: %s, want %s", test.ways, test.stay, test.fresh, test.gone, got, test.want)
 		}
+	}
+	known := []wireMember{
+		{ID: "1", Address: "10.1.0.1", Port: 80, wireState: wireState{Provisioning: "ERROR"}},
+		{ID: "2", Address: "10.1.0.2", Port: 80, wireState: wireState{Provisioning: "ACTIVE"}},
+	}
+	anew := changeOf(known, []sdn.Member{{IP: "10.1.0.1", Port: 80}, {IP: "10.1.0.2", Port: 80}}, nil)
+	if got := anew.next(ovn); anew.isNothing() || len(got.put) != 2 || len(anew.again) != 1 {
+		t.Errorf("one in ERROR is not told anew with the others: %+v of %+v", got, anew)
 	}
 	nameless := memberChange{stay: membersNamed("s", 200), fresh: membersNamed("f", 1)}
 	nameless.stay[0].SubnetID = ""

@@ -11,28 +11,28 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// How long a provider works at each member that a request names before Octavia
-// answers, until this process has seen it. OVN's driver changes OVN meanwhile, which
-// was measured on two cores that had other work; else Octavia asks Neutron for the
-// member's subnet, which takes a few hundredths of a second.
+// How long a provider works at each member of a request before Octavia answers, until this
+// process has measured it. OVN's driver changes OVN meanwhile; that was measured on two cores
+// under other load. With other providers, Octavia asks Neutron for the member's subnet, which
+// takes a few hundredths of a second.
 const (
 	memberCostOVN = 450 * time.Millisecond
 	memberCost    = 100 * time.Millisecond
 )
 
-// So many members are in one request at least, and at most: less says too little, and
-// more is too much of a body.
+// The least and the most members of one request. Fewer say too little about the cost, and more
+// make the body too large.
 const (
 	fewestMembers = 10
 	mostMembers   = 1000
 )
 
-// singleCost is how many members of a batch take as long as one that is changed by a
-// request of its own: 1.1 s of OVN's driver.
+// singleCost is how many members of a batch take as long as a request for a single member: 1.1
+// s of OVN's driver.
 const singleCost = 3
 
-// members returns how many members one request may name, for an answer well within
-// the time that a request may take: three quarters of it.
+// members returns how many members one request may have, so that the answer comes within three
+// quarters of the request timeout.
 func (b *Octavia) members(provider string) int {
 	l := b.balancers
 	l.mu.Lock()
@@ -40,17 +40,18 @@ func (b *Octavia) members(provider string) int {
 	return min(max(int(b.config.RequestTimeout*3/4/l.cost(provider)), fewestMembers), mostMembers)
 }
 
-// cost is what a member costs, as it was seen.
+// cost is the measured cost of a member.
 type cost struct {
 	each time.Duration
 	seen time.Time
 }
 
-// costHalf is after how long half of what a member cost more than usual is forgotten.
-// Where all pools are too large for a request then, there is none that shows it.
+// costHalf is the time after which half of a member's cost above the usual one is forgotten. If
+// all pools became too large for a request, no request would ever correct a cost that was too
+// high.
 const costHalf = 10 * time.Minute
 
-// cost returns what a member costs, with the lock held. It is never nothing.
+// cost returns the cost of a member, with the lock held. It is never zero.
 func (l *balancers) cost(provider string) time.Duration {
 	usual := memberCost
 	if provider == providerOVN {
@@ -66,10 +67,10 @@ func (l *balancers) cost(provider string) time.Duration {
 	return max(c.each, time.Millisecond)
 }
 
-// took learns from a request with so many members. One that took longer than was
-// thought counts at once; one that was quicker for a quarter, as the cloud may have had
-// nothing else to do. One without an answer would have taken twice as long at least, or
-// so it is held: it may be a proxy that has less patience.
+// took learns from a request with this number of members. A slower request than expected counts
+// in full. A quicker one counts for a quarter, as the cloud may have been idle. A request
+// without an answer is assumed to take twice as long at least: a proxy may have given up before
+// the service did.
 func (l *balancers) took(provider string, members int, took time.Duration, err error) {
 	if members <= session.LongWork || provider == "" {
 		return

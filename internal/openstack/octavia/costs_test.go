@@ -12,9 +12,9 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// TestSlownessIsForgotten: a request without an answer has fewer members be asked for at
-// once, but not for good: where all pools are too large then for a request, none would
-// ever show that the cloud is quick again.
+// TestSlownessIsForgotten: after a request without an answer, requests have fewer members, but
+// not for good. If all pools became too large for a request, no request would ever show that
+// the cloud is quick again.
 func TestSlownessIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &Octavia{config: Config{RequestTimeout: time.Minute}, balancers: newBalancers()}
@@ -41,8 +41,8 @@ func TestSlownessIsForgotten(t *testing.T) {
 	})
 }
 
-// TestMembersOfARequest: as many as an answer takes three quarters of its time for, as
-// far as the provider was seen.
+// TestMembersOfARequest: a request has as many members as take three quarters of the request
+// timeout, as far as the provider was measured.
 func TestMembersOfARequest(t *testing.T) {
 	b := &Octavia{config: Config{RequestTimeout: time.Minute}, balancers: newBalancers()}
 	gone := fmt.Errorf("changing: %w", sdn.ErrUnavailable)

@@ -15,26 +15,18 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// CreateLoadBalancer implements sdn.LoadBalancers: one POST with all that is below,
-// unless the provider has refused that before.
+// CreateLoadBalancer implements sdn.LoadBalancers: one POST with everything below the load
+// balancer, unless the provider has refused that before.
 func (b *Octavia) CreateLoadBalancer(ctx context.Context, owner sdn.Owner, lb sdn.LoadBalancer) (sdn.LoadBalancer, error) {
-	made, err := b.createBalancer(ctx, owner, lb)
-	if err != nil {
-		return sdn.LoadBalancer{}, fmt.Errorf("creating load balancer %q at %s of subnet %s: %w", lb.Name, lb.VIP.IP, lb.VIP.SubnetID, err)
-	}
-	return made, nil
-}
-
-func (b *Octavia) createBalancer(ctx context.Context, owner sdn.Owner, lb sdn.LoadBalancer) (sdn.LoadBalancer, error) {
 	f, err := b.features(ctx, lb.Provider, lb.FlavorID)
 	if err != nil {
 		return sdn.LoadBalancer{}, err
 	}
-	if f.Unsure { // what is below it is for whatever provider it gets
+	if f.Unsure { // its children depend on the provider that it gets
 		lb.Listeners = nil
 	}
-	// A provider that refuses a child may leave the VIP's port behind (OVN's does), so
-	// what is known to be refused is not asked for.
+	// A provider that refuses a child may leave the VIP's port behind (OVN's does), so Kuryr
+	// does not request what is known to be refused.
 	for _, l := range lb.Listeners {
 		err := f.CheckListener(l)
 		if err != nil && lb.Provider == "" && lb.FlavorID != "" {
@@ -61,8 +53,8 @@ func (b *Octavia) createBalancer(ctx context.Context, owner sdn.Owner, lb sdn.Lo
 	return madeOf(w, lb), nil
 }
 
-// postWhole asks for a load balancer with all that is below it, or for a bare one if
-// the provider does not take that.
+// postWhole requests a load balancer with everything below it, or an empty one if the provider
+// does not accept that.
 func (b *Octavia) postWhole(ctx context.Context, lb sdn.LoadBalancer, body object, f sdn.Features, a api) (wireBalancer, error) {
 	members := 0
 	full := populatable(lb) && a.whole && !b.balancers.isBare(f.Provider, lb.VIP)
@@ -71,12 +63,15 @@ func (b *Octavia) postWhole(ctx context.Context, lb sdn.LoadBalancer, body objec
 	}
 	began := time.Now()
 	w, err := b.postBalancer(ctx, body, f.Provider, members)
-	if errors.Is(err, sdn.ErrConflict) && b.freeLeftover(ctx, lb.VIP, time.Time{}) {
-		began = time.Now()
-		w, err = b.postBalancer(ctx, body, f.Provider, members)
+	if errors.Is(err, sdn.ErrConflict) {
+		var again bool
+		if again, err = b.afterConflict(ctx, lb.VIP, lb.ProjectID, err); again {
+			began = time.Now()
+			w, err = b.postBalancer(ctx, body, f.Provider, members)
+		}
 	}
-	if full && (errors.Is(err, sdn.ErrQuota) || errors.Is(err, sdn.ErrUnsupported)) {
-		b.freeLeftover(ctx, lb.VIP, began)
+	if full && isRefusal(err) {
+		b.afterRefusal(ctx, lb.VIP, began)
 	}
 	if !full || !errors.Is(err, sdn.ErrUnsupported) {
 		return w, err
@@ -84,6 +79,17 @@ func (b *Octavia) postWhole(ctx context.Context, lb sdn.LoadBalancer, body objec
 	b.balancers.learnBare(f, lb)
 	delete(body, "listeners")
 	return b.postBalancer(ctx, body, f.Provider, 0)
+}
+
+// isRefusal reports whether a creation was refused for good: nothing of it is under way any
+// more.
+func isRefusal(err error) bool {
+	for _, class := range []error{sdn.ErrQuota, sdn.ErrUnsupported, sdn.ErrInvalid, sdn.ErrForbidden} {
+		if errors.Is(err, class) {
+			return true
+		}
+	}
+	return false
 }
 
 // made notes a new load balancer.
@@ -106,7 +112,7 @@ func (l *balancers) made(asked sdn.LoadBalancer, w wireBalancer) {
 
 func (b *Octavia) newBalancer(owner sdn.Owner, lb sdn.LoadBalancer, a api) (object, error) {
 	if lb.FlavorID != "" && !a.flavors && !a.has(withFlavors) || lb.AvailabilityZone != "" && !a.has(withZones) {
-		return nil, fmt.Errorf("flavor %q, availability zone %q: %w: this load-balancing API is too old", lb.FlavorID, lb.AvailabilityZone, sdn.ErrUnsupported)
+		return nil, fmt.Errorf("flavor %q and availability zone %q are %w: this version of Octavia's API is too old", lb.FlavorID, lb.AvailabilityZone, sdn.ErrUnsupported)
 	}
 	m := session.Mark{Cluster: b.config.ClusterID, Owner: owner}
 	description, err := m.Description()
@@ -128,8 +134,8 @@ func (b *Octavia) newBalancer(owner sdn.Owner, lb sdn.LoadBalancer, a api) (obje
 	return out, nil
 }
 
-// populatable reports whether there is anything below lb, and Octavia's rule is kept
-// that pools have names of their own.
+// populatable reports whether lb has children that one request can create. Octavia requires
+// unique names of the pools for that.
 func populatable(lb sdn.LoadBalancer) bool {
 	names := map[string]bool{"": true}
 	for _, l := range lb.Listeners {
@@ -144,9 +150,9 @@ func populatable(lb sdn.LoadBalancer) bool {
 	return len(lb.Listeners) > 0
 }
 
-// newListeners are the children of a new load balancer, with so many members as shares
-// says; the rest is for ChangeMembers. Monitors are left out for OVN: its driver is never
-// told of them, and they would be PENDING_CREATE forever.
+// newListeners returns the children of a new load balancer. Their pools have as many members as
+// shares allows; ChangeMembers adds the rest. Monitors are left out for OVN: its driver never
+// gets them, and they would stay PENDING_CREATE for ever.
 func newListeners(all []sdn.Listener, f sdn.Features, a api, most int) (out []object, members int) {
 	out = make([]object, len(all))
 	wanted := make([]int, len(all))
@@ -174,15 +180,14 @@ func newListeners(all []sdn.Listener, f sdn.Features, a api, most int) (out []ob
 	return out, members
 }
 
-// firstMembers is how many members a pool has from the start, if it cannot have all that
-// it is to have: its port answers while the rest is added, which takes a minute with OVN.
+// firstMembers is how many members a pool gets at once if it cannot get all. Its port already
+// answers while the rest is added, which takes a minute with OVN.
 const firstMembers = 5
 
-// shares says how many members each pool has from the start, of all that it is to have.
-// Most go to pools that have all of theirs then, for as few requests as can be, and to a
-// part of one only if it is too large for any request: OVN's driver takes longer to
-// change a pool that has some already. The other pools have their first ones, of a tenth
-// of most beyond it.
+// shares returns how many members each pool gets at once, given how many it should have. Most
+// of them complete whole pools, so that few requests are needed: OVN's driver takes longer to
+// change a pool that has some members already. A pool that is too large for any request gets a
+// part. The other pools get their first members, from an extra tenth of most.
 func shares(wanted []int, most int) []int {
 	out := make([]int, len(wanted))
 	left, waiting := most, 0
@@ -219,7 +224,7 @@ func (b *Octavia) postBalancer(ctx context.Context, body object, provider string
 	return out.LoadBalancer, err
 }
 
-// madeOf is what the answer to a POST shows, which has all but the monitors.
+// madeOf returns what the answer to a POST shows, which is everything but the monitors.
 func madeOf(w wireBalancer, asked sdn.LoadBalancer) sdn.LoadBalancer {
 	lb := balancerOf(w)
 	pools := map[string]sdn.Pool{}

@@ -33,7 +33,8 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// Never more than there are, nor than may be; and all if they may be in one request.
+// The shares are never more than the members, nor than most, and are all of them if one request
+// can have all.
 func TestSharesKeepTheirBounds(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {

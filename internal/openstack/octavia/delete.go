@@ -14,8 +14,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// DeleteLoadBalancer implements sdn.LoadBalancers. Octavia removes all with one
-// request, and the VIP's port too.
+// DeleteLoadBalancer implements sdn.LoadBalancers. Octavia deletes everything with one request,
+// including the VIP's port.
 func (b *Octavia) DeleteLoadBalancer(ctx context.Context, id string) error {
 	err := b.ownBalancer(ctx, id)
 	if err == nil {
@@ -26,13 +26,13 @@ func (b *Octavia) DeleteLoadBalancer(ctx context.Context, id string) error {
 		b.balancers.drop(id)
 		return nil
 	case err != nil:
-		return fmt.Errorf("deleting load balancer %s: %w", id, err)
+		return err
 	}
 	b.balancers.goes(id)
-	return &sdn.PendingError{What: "load balancer " + id + " to go", Retry: session.BusyRetry}
+	return &sdn.PendingError{What: "the deletion of load balancer " + id, Retry: session.BusyRetry}
 }
 
-// cascade removes a load balancer and all that is below it.
+// cascade deletes a load balancer and everything below it.
 func (b *Octavia) cascade(ctx context.Context, id string) error {
 	return b.Do(ctx, session.Request{
 		To: session.Octavia, Method: http.MethodDelete, Path: []string{"lbaas", "loadbalancers", id}, Query: url.Values{"cascade": {"true"}}, Subject: id,
@@ -41,14 +41,6 @@ func (b *Octavia) cascade(ctx context.Context, id string) error {
 
 // FailOver implements sdn.LoadBalancers.
 func (b *Octavia) FailOver(ctx context.Context, id string) error {
-	err := b.failOver(ctx, id)
-	if err != nil {
-		return fmt.Errorf("failing over load balancer %s: %w", id, err)
-	}
-	return nil
-}
-
-func (b *Octavia) failOver(ctx context.Context, id string) error {
 	w, err := b.readBalancer(ctx, id)
 	if err != nil {
 		return err
@@ -58,11 +50,11 @@ func (b *Octavia) failOver(ctx context.Context, id string) error {
 		return err
 	}
 	if !f.FailOver {
-		return fmt.Errorf("failover: %w %s", sdn.ErrUnsupported, f.Provider)
+		return fmt.Errorf("failover is %w by provider %s", sdn.ErrUnsupported, f.Provider)
 	}
 	err = b.lb(ctx, http.MethodPut, id, nil, nil, "loadbalancers", id, "failover")
-	if errors.Is(err, sdn.ErrForbidden) { // it takes an admin, by Octavia's own policy
-		err = fmt.Errorf("failover: %w for this credential (%s)", sdn.ErrUnsupported, err.Error())
+	if errors.Is(err, sdn.ErrForbidden) { // Octavia's own policy wants an admin
+		err = fmt.Errorf("failover is %w for this credential (%s)", sdn.ErrUnsupported, err.Error())
 	}
 	if errors.Is(err, sdn.ErrUnsupported) {
 		b.balancers.learn(w.Provider, failing, 1)

@@ -15,30 +15,26 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// The providers that are known by name. Octavia tells nobody what a provider can
-// do; what others cannot is learned when they refuse it.
+// The providers that are known by name. Octavia does not show what a provider can do. What
+// other providers cannot do is learned when they refuse it.
 const (
 	providerOVN     = "ovn" // ovn-octavia-provider 3.0.0
 	providerAmphora = "amphora"
-	providerOctavia = "octavia" // an old name of amphora, which many clouds list besides
+	providerOctavia = "octavia" // an old name of amphora, which many clouds list as well
 )
 
 func isAmphora(provider string) bool {
 	return provider == providerAmphora || provider == providerOctavia
 }
 
-// Features implements sdn.LoadBalancers. Of a provider that is not known by name it
-// says that all can be done that the API knows, until it has refused something.
+// Features implements sdn.LoadBalancers. A provider that is not known by name has all features
+// of the API, until it has refused one.
 func (b *Octavia) Features(ctx context.Context, provider string) (sdn.Features, error) {
-	f, err := b.features(ctx, provider, "")
-	if err != nil {
-		return sdn.Features{}, fmt.Errorf("asking what a provider can do: %w", err)
-	}
-	return f, nil
+	return b.features(ctx, provider, "")
 }
 
-// features are those of a provider, or of that which gets a load balancer of a flavor
-// for which none is named.
+// features returns the features of a provider. Without a provider, they are those of the
+// provider that a load balancer of this flavor gets.
 func (b *Octavia) features(ctx context.Context, provider, flavor string) (sdn.Features, error) {
 	a, err := b.balancerAPI(ctx)
 	if err != nil {
@@ -52,7 +48,8 @@ func (b *Octavia) features(ctx context.Context, provider, flavor string) (sdn.Fe
 	if name == "" {
 		name, sure = b.balancers.usualOf(names, flavor)
 	} else if !slices.Contains(names, name) {
-		return sdn.Features{}, fmt.Errorf("provider %q is none of the cloud's (%s): %w", name, strings.Join(names, ", "), sdn.ErrInvalid)
+		err := fmt.Errorf("Octavia has no provider %q, but %s: %w", name, strings.Join(names, ", "), sdn.ErrInvalid)
+		return sdn.Features{}, &sdn.InvalidError{Field: sdn.FieldProvider, Value: name, Err: err}
 	}
 	f := a.features(name, a)
 	f.Unsure = !sure
@@ -60,7 +57,7 @@ func (b *Octavia) features(ctx context.Context, provider, flavor string) (sdn.Fe
 	return f, nil
 }
 
-// featuresOf is what is known of a provider from the start.
+// featuresOf returns what is known of a provider from the start.
 func featuresOf(name string, a api) sdn.Features {
 	f := sdn.Features{
 		Provider: name, Protocols: []string{"TCP"}, Monitors: []string{"TCP", "HTTP"}, Algorithms: algorithms(),
@@ -78,7 +75,7 @@ func featuresOf(name string, a api) sdn.Features {
 	}
 	if name == providerOVN {
 		f.AffinityUnsure = !a.has(afterOVNAffinity)
-		f.Algorithms, f.KeepsClientAddress = []string{sourceIPPort}, true
+		f.Algorithms, f.KeepsClientAddress, f.KeepsUDPClients = []string{sourceIPPort}, true, true
 		f.AffinityTimeout, f.SourceRanges, f.Timeouts, f.ConnectionLimit, f.ProxyProtocol, f.FailOver = false, false, false, false, false, false
 		f.Monitors = []string{"TCP", "UDP-CONNECT"}
 	}
@@ -87,12 +84,12 @@ func featuresOf(name string, a api) sdn.Features {
 
 const sourceIPPort = "SOURCE_IP_PORT" // OVN's own
 
-// algorithms are what pools always could ask for; the first is taken where nothing is said.
+// algorithms returns the algorithms of the first API version; the first one is the default.
 func algorithms() []string { return []string{"ROUND_ROBIN", "LEAST_CONNECTIONS", "SOURCE_IP"} }
 
-// usualOf is the provider of those who ask for none: that which such a load balancer
-// got, or the only one there is. Else it is a guess, which is Octavia's own default.
-// A flavor is of one provider.
+// usualOf returns the provider of load balancers that name none: the one that such a load
+// balancer got, or the only one of the cloud. Else it is a guess, which is Octavia's own
+// default. A flavor belongs to one provider.
 func (l *balancers) usualOf(names []string, flavor string) (name string, sure bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,7 +115,7 @@ func (b *Octavia) providerNames(ctx context.Context) ([]string, error) {
 	}
 	v, err, _ := l.flight.Do("providers", func() (any, error) { return b.askProviders(context.WithoutCancel(ctx)) })
 	if err != nil {
-		return nil, fmt.Errorf("asking for the load-balancing providers: %w", err)
+		return nil, fmt.Errorf("cannot list Octavia's providers: %w", err)
 	}
 	return v.([]string), nil
 }

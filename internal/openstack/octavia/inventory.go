@@ -17,15 +17,17 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// ListLoadBalancers implements sdn.LoadBalancers. Octavia narrows the list down to
-// those with the cluster's tag, where it has tags. Tags are lost when somebody
-// replaces them, and what was made before Octavia had any has none: so the first
-// list is of all that there are, as is one of which some are missing that were
-// there before. Those few without tags are read by themselves from then on.
+// ListLoadBalancers implements sdn.LoadBalancers. Where Octavia has tags, it filters the list
+// by the cluster's tag.
+//
+// Tags are lost when another user of the cloud replaces them, and load balancers that were made
+// before Octavia had tags have none. So the first list is of all load balancers. So is the next
+// one when a list lacks load balancers that existed before. A few load balancers without tags
+// are read one by one from then on.
 func (b *Octavia) ListLoadBalancers(ctx context.Context) ([]sdn.LoadBalancerSummary, error) {
 	all, err := b.listBalancers(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("listing load balancers: %w", err)
+		return nil, err
 	}
 	out := make([]sdn.LoadBalancerSummary, 0, len(all))
 	for _, w := range all {
@@ -45,7 +47,7 @@ func (b *Octavia) listBalancers(ctx context.Context) (map[string]wireBalancer, e
 		if err != nil {
 			return all, b.noteListed(all, before, err)
 		}
-		// One that cannot be read by itself is seen in the list of all.
+		// A load balancer that cannot be read here is found by the list of all.
 		if err := b.addUntagged(ctx, all, untagged); err == nil && b.balancers.shows(all, before) {
 			return all, b.noteListed(all, before, nil)
 		}
@@ -54,11 +56,11 @@ func (b *Octavia) listBalancers(ctx context.Context) (map[string]wireBalancer, e
 	return all, b.noteListed(all, before, err)
 }
 
-// fewUntagged load balancers that no list by tag shows are read one by one. They may be
-// so for long: what is busy, or in ERROR, takes no tags.
+// fewUntagged is how many load balancers without tags are read one by one. They may lack their
+// tags for long: a load balancer that is busy or in ERROR accepts no tags.
 const fewUntagged = 10
 
-// addUntagged adds those to a list that it does not show, as they have no tags.
+// addUntagged adds the load balancers without tags, which a list by tag does not show.
 func (b *Octavia) addUntagged(ctx context.Context, all map[string]wireBalancer, untagged []string) error {
 	for _, id := range untagged {
 		if _, is := all[id]; is {
@@ -75,7 +77,7 @@ func (b *Octavia) addUntagged(ctx context.Context, all map[string]wireBalancer, 
 	return nil
 }
 
-// listOwn lists those of this cluster that match, by ID.
+// listOwn lists the matching load balancers of this cluster, by ID.
 func (b *Octavia) listOwn(ctx context.Context, match url.Values, a api) (map[string]wireBalancer, error) {
 	if a.has(withTags) {
 		match["fields"] = []string{"id", "description", "tags", "vip_port_id", "provisioning_status"}
@@ -93,9 +95,8 @@ func (b *Octavia) listOwn(ctx context.Context, match url.Values, a api) (map[str
 	return own, nil
 }
 
-// known returns the load balancers that there should be, those apart that are being
-// deleted, which of them cannot be found by their tag, and whether these are all that
-// cannot, and few.
+// known returns the load balancers that should exist, including those in deletion, and those of
+// them without tags. narrow says that the untagged ones are all known, and few.
 func (l *balancers) known() (ids map[string]bool, untagged []string, narrow bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,7 +109,7 @@ func (l *balancers) known() (ids map[string]bool, untagged []string, narrow bool
 	return ids, slices.Sorted(maps.Keys(l.untagged)), l.whole && len(l.untagged) <= fewUntagged
 }
 
-// shows reports whether a list has all that were there before.
+// shows reports whether a list has all load balancers of before, except those in deletion.
 func (l *balancers) shows(all map[string]wireBalancer, before map[string]bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -120,8 +121,8 @@ func (l *balancers) shows(all map[string]wireBalancer, before map[string]bool) b
 	return true
 }
 
-// noteListed notes what a list has shown, if it did, and forgets what was there
-// before it and is there no more.
+// noteListed notes the result of a successful list. It forgets the load balancers that existed
+// before the list and are not in it.
 func (b *Octavia) noteListed(all map[string]wireBalancer, before map[string]bool, err error) error {
 	if err != nil {
 		return err
@@ -152,8 +153,7 @@ func (l *balancers) tag(id string, is bool) {
 	}
 }
 
-// forget removes, with the lock held, what is known of load balancers or what is
-// below them.
+// forget removes, with the lock held, what is known of load balancers or of objects below them.
 func (l *balancers) forget(gone map[string]bool) {
 	if len(gone) == 0 {
 		return
@@ -171,16 +171,9 @@ func (l *balancers) forget(gone map[string]bool) {
 	}
 }
 
-// MarkLoadBalancer implements sdn.LoadBalancers. The tags are the mark: of an
-// Octavia without them it is in the description, without which there is none.
+// MarkLoadBalancer implements sdn.LoadBalancers. The tags are the mark. Without tags the
+// description is the mark, and a load balancer without it is not found at all.
 func (b *Octavia) MarkLoadBalancer(ctx context.Context, id string, owner sdn.Owner) error {
-	if err := b.markBalancer(ctx, id, owner); err != nil {
-		return fmt.Errorf("marking load balancer %s: %w", id, err)
-	}
-	return nil
-}
-
-func (b *Octavia) markBalancer(ctx context.Context, id string, owner sdn.Owner) error {
 	a, err := b.balancerAPI(ctx)
 	if err != nil {
 		return err

@@ -13,31 +13,30 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// dialect is what differs between the services that serve load balancers. Their paths,
-// and most of their fields, are the same.
+// dialect is the difference between the services that serve load balancers. Their paths, and
+// most of their fields, are the same.
 type dialect struct {
-	service string // for requests, and in messages
+	service string // for requests and messages
 
-	versioned        bool   // it tells the versions of its API; else it has nothing that came with one
-	whole            bool   // one POST makes a load balancer with all that is below it
-	flavors          bool   // it takes flavors whatever its version
+	versioned        bool   // it lists its API versions; else it has no feature that came with one
+	whole            bool   // one POST creates a load balancer with everything below it
+	flavors          bool   // it accepts flavors whatever its version
 	project          string // the field of a load balancer's project
-	unlimited        any    // connection_limit of a listener that has none
-	poolsOfBalancers bool   // a new pool names its load balancer besides its listener
+	unlimited        any    // connection_limit of a listener without a limit
+	poolsOfBalancers bool   // a new pool names its load balancer as well as its listener
 	single           bool   // one request changes one member
-	memberSubnets    bool   // a member has to name its subnet, if it is the VIP's, too
-	// statesApart: what is below a load balancer has no state of its own; the tree of
-	// states has it, which shows no addresses of members.
+	memberSubnets    bool   // a member must name its subnet, even the VIP's
+	// statesApart says that the objects below a load balancer do not show their state. The tree
+	// of states does, but without the addresses of members.
 	statesApart bool
 
-	// features are those of a provider that has refused nothing yet.
+	// features returns the features of a provider that has refused nothing yet.
 	features func(provider string, a api) sdn.Features
-	// providers asks for the providers, and which of them is the usual one if that
-	// is told.
+	// providers lists the providers, and the default one if the service names it.
 	providers func(b *Octavia, ctx context.Context) (names []string, usual string, err error)
-	// remove removes a load balancer of this cluster and what is below it.
+	// remove deletes a load balancer of this cluster and everything below it.
 	remove func(b *Octavia, ctx context.Context, id string) error
-	// freePool removes what keeps a pool from being deleted.
+	// freePool deletes what keeps a pool from being deleted.
 	freePool func(b *Octavia, ctx context.Context, id string) error
 }
 
@@ -48,14 +47,14 @@ var octavia = dialect{
 	freePool: func(*Octavia, context.Context, string) error { return nil },
 }
 
-// lbaas is that of Neutron's LBaaS v2. It makes load balancers with nothing below them,
+// lbaas is the dialect of Neutron's LBaaS v2. It creates load balancers without children,
 // changes one member at a time, and deletes only what is not used.
 var lbaas = dialect{
 	service: session.LBaaS, flavors: true, project: "tenant_id", unlimited: -1, single: true, memberSubnets: true, statesApart: true,
 	features: featuresOfLBaaS, providers: (*Octavia).askServiceProviders, remove: (*Octavia).emptyAndDelete, freePool: (*Octavia).deleteMonitorOf,
 }
 
-// featuresOfLBaaS is what LBaaS v2 has words for.
+// featuresOfLBaaS returns the features that the API of LBaaS v2 has fields for.
 func featuresOfLBaaS(name string, _ api) sdn.Features {
 	return sdn.Features{
 		Provider: name, Protocols: []string{"TCP"}, Monitors: []string{"TCP", "HTTP"}, Algorithms: algorithms(),
@@ -82,7 +81,7 @@ func (b *Octavia) askServiceProviders(ctx context.Context) (names []string, usua
 	return names, usual, err
 }
 
-// emptyAndDelete removes a load balancer that has to be empty for that.
+// emptyAndDelete deletes a load balancer, which has to be empty for that.
 func (b *Octavia) emptyAndDelete(ctx context.Context, id string) error {
 	if err := b.emptyBalancer(ctx, id); err != nil {
 		return err
@@ -90,7 +89,7 @@ func (b *Octavia) emptyAndDelete(ctx context.Context, id string) error {
 	return b.lb(ctx, http.MethodDelete, id, nil, nil, "loadbalancers", id)
 }
 
-// emptyBalancer removes what is below a load balancer.
+// emptyBalancer deletes everything below a load balancer.
 func (b *Octavia) emptyBalancer(ctx context.Context, id string) error {
 	w, err := b.readBalancer(ctx, id)
 	if err != nil {
@@ -101,7 +100,7 @@ func (b *Octavia) emptyBalancer(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	w, err = b.readBalancer(ctx, id) // the pools that are left belong to no listener
+	w, err = b.readBalancer(ctx, id) // the remaining pools have no listener
 	for _, p := range w.Pools {
 		if err == nil {
 			err = b.deletePool(ctx, p.ID)
@@ -110,8 +109,7 @@ func (b *Octavia) emptyBalancer(ctx context.Context, id string) error {
 	return err
 }
 
-// deleteMonitorOf removes the monitor of a pool, which would keep the pool from being
-// deleted.
+// deleteMonitorOf deletes the monitor of a pool, which would keep the pool from being deleted.
 func (b *Octavia) deleteMonitorOf(ctx context.Context, poolID string) error {
 	var body poolBody
 	err := b.lb(ctx, http.MethodGet, poolID, nil, &body, "pools", poolID)
@@ -121,7 +119,7 @@ func (b *Octavia) deleteMonitorOf(ctx context.Context, poolID string) error {
 	return err
 }
 
-// addStates reads the states of what is below a load balancer.
+// addStates reads the states of the objects below a load balancer.
 func (b *Octavia) addStates(ctx context.Context, lb *sdn.LoadBalancer) error {
 	tree, err := b.readStates(ctx, lb.ID)
 	if err != nil {

@@ -6,6 +6,7 @@ package octavia
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -16,47 +17,145 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
+// Octavia creates the port of a new load balancer's VIP before it checks what is below the load
+// balancer. If Octavia then refuses a part, as for a quota, or octavia-api dies, the database
+// forgets the load balancer, and nothing ever deletes the port. The Service could not use its
+// VIP any more. OVN's driver (3.0.0) and amphora (Zed to 2025.1) both do so.
+
+// A load balancer under creation has its port before Octavia shows the load balancer, and with
+// many members its creation takes minutes. So a port may be a leftover only from an age on.
+//
+// In the same project, the refused creation proves more. Octavia locks the project's quota before
+// it creates the port, until it commits (check_quota_met, Zed to 2025.1). A creation that got as
+// far as its port has waited for all earlier ones. ownLeftoverAge is for clocks that differ a
+// little. A database with several writers would need longer: their locks do not exclude each other,
+// so OpenStack does not support them.
 const (
-	// leftoverName is how OVN's driver begins the names of its VIPs' ports; the load
-	// balancer's ID follows.
-	leftoverName = "ovn-lb-vip-"
-	// leftoverAge: a load balancer that is being made has its port before Octavia shows
-	// it, and one with many members is being made for minutes.
-	leftoverAge = 15 * time.Minute
+	leftoverAge    = 15 * time.Minute
+	ownLeftoverAge = 10 * time.Second
 )
 
-type leftoverBody struct {
-	Ports []struct {
-		ID      string    `json:"id"`
-		Name    string    `json:"name"`
-		Created time.Time `json:"created_at"`
-	} `json:"ports"`
+type vipPort struct {
+	ID          string    `json:"id"`
+	Name        string    `json:"name"`
+	DeviceOwner string    `json:"device_owner"`
+	DeviceID    string    `json:"device_id"`
+	ProjectID   string    `json:"project_id"`
+	Created     time.Time `json:"created_at"`
 }
 
-// freeLeftover removes the port that keeps a VIP if that is of a load balancer that
-// there is not, and reports whether it did. OVN's driver (3.0.0) leaves such a port
-// behind if something below a new load balancer is refused, as for a quota: nobody
-// else would ever remove it, and its VIP would be lost to the Service. One that was
-// made after since is of a request that has been refused; others have to be old.
-func (b *Octavia) freeLeftover(ctx context.Context, vip v1.VIPAddress, since time.Time) bool {
+// loadBalancer returns the ID of the load balancer whose VIP a port has, by what the drivers
+// write into the port; empty: none. Amphora's other ports are named octavia-lb-vrrp-….
+func (p vipPort) loadBalancer() string {
+	if id, is := strings.CutPrefix(p.Name, "ovn-lb-vip-"); is {
+		return id
+	}
+	id, is := strings.CutPrefix(p.Name, "octavia-lb-")
+	if is && p.DeviceOwner == "Octavia" && p.DeviceID == "lb-"+id {
+		return id
+	}
+	return ""
+}
+
+// portAt returns the port that has a VIP; one without an ID if none has it.
+func (b *Octavia) portAt(ctx context.Context, vip v1.VIPAddress) (vipPort, error) {
 	if vip.IP == "" {
-		return false
+		return vipPort{}, nil
 	}
-	query := url.Values{"fields": {"id", "name", "created_at"}, "fixed_ips": {"ip_address=" + vip.IP, "subnet_id=" + vip.SubnetID}}
-	var body leftoverBody
+	query := url.Values{
+		"fields":    {"id", "name", "device_owner", "device_id", "project_id", "created_at"},
+		"fixed_ips": {"ip_address=" + vip.IP, "subnet_id=" + vip.SubnetID},
+	}
+	var body struct {
+		Ports []vipPort `json:"ports"`
+	}
 	err := b.Do(ctx, session.Request{Method: http.MethodGet, Path: []string{"ports"}, Query: query, Out: &body, Creates: true})
-	if err != nil || len(body.Ports) != 1 {
-		return false
+	if err != nil {
+		return vipPort{}, fmt.Errorf("looking for the port that has %s: %w", vip.IP, err)
 	}
-	p := body.Ports[0]
-	balancer, is := strings.CutPrefix(p.Name, leftoverName)
-	// Neutron says it in whole seconds.
-	ours := !since.IsZero() && !p.Created.Before(since.Truncate(time.Second))
-	if !is || p.Created.IsZero() || !ours && time.Since(p.Created) < leftoverAge {
-		return false
+	if len(body.Ports) == 0 {
+		return vipPort{}, nil
 	}
-	if err := b.lb(ctx, http.MethodGet, balancer, nil, nil, "loadbalancers", balancer); !errors.Is(err, sdn.ErrNotFound) {
-		return false
+	return body.Ports[0], nil
+}
+
+// freeLeftover deletes a port if it has the VIP of a load balancer that does not exist, and
+// reports whether it did.
+func (b *Octavia) freeLeftover(ctx context.Context, p vipPort) (bool, error) {
+	balancer := p.loadBalancer()
+	if balancer == "" {
+		return false, nil
 	}
-	return b.Do(ctx, session.Request{Method: http.MethodDelete, Path: []string{"ports", p.ID}, Subject: "PortNotFound"}) == nil
+	err := b.lb(ctx, http.MethodGet, balancer, nil, nil, "loadbalancers", balancer)
+	switch {
+	case err == nil, errors.Is(err, sdn.ErrNoService): // without Octavia it is unknown
+		return false, nil
+	case !errors.Is(err, sdn.ErrNotFound):
+		return false, fmt.Errorf("looking for load balancer %s, whose port %s is: %w", balancer, p.ID, err)
+	}
+	err = b.Do(ctx, session.Request{Method: http.MethodDelete, Path: []string{"ports", p.ID}, Subject: "PortNotFound"})
+	if err != nil && !errors.Is(err, sdn.ErrNotFound) {
+		return false, fmt.Errorf("deleting port %s, which a refused load balancer has left: %w", p.ID, err)
+	}
+	return true, nil
+}
+
+// FreeVIP implements sdn.LoadBalancers: a GET, and two more requests if such a port exists.
+func (b *Octavia) FreeVIP(ctx context.Context, vip v1.VIPAddress) error {
+	p, err := b.portAt(ctx, vip)
+	if err == nil {
+		_, err = b.freeLeftover(ctx, p)
+	}
+	if err != nil {
+		return fmt.Errorf("freeing %s of subnet %s: %w", vip.IP, vip.SubnetID, err)
+	}
+	return nil
+}
+
+// afterRefusal deletes the port that a refused creation has left behind; began is when the
+// creation began. A port that cannot be deleted now makes the next creation fail, which deletes
+// it once it is old.
+func (b *Octavia) afterRefusal(ctx context.Context, vip v1.VIPAddress, began time.Time) {
+	p, err := b.portAt(ctx, vip)
+	// Neutron writes the time in whole seconds.
+	if err == nil && !p.Created.IsZero() && !p.Created.Before(began.Truncate(time.Second)) {
+		_, _ = b.freeLeftover(ctx, p)
+	}
+}
+
+// afterConflict finds the port that has the VIP of a new load balancer which Neutron refused,
+// and deletes a leftover. It reports whether to repeat the creation, and returns the error as it
+// is known now. project is the one of the new load balancer; empty: the credential's.
+//
+// Amphora of 2023.2 to 2025.1 passes on any conflict of Neutron without its message: a quota of
+// ports, a full subnet, or an address in use.
+func (b *Octavia) afterConflict(ctx context.Context, vip v1.VIPAddress, project string, conflict error) (again bool, err error) {
+	p, err := b.portAt(ctx, vip)
+	switch {
+	case err != nil:
+		return false, conflict
+	case p.ID == "" && !errors.Is(conflict, session.ErrWordless):
+		return false, conflict
+	case p.ID == "" && vip.IP != "":
+		return false, fmt.Errorf("%s; no port has %s, so the project's quota of ports is used up: %w", conflict.Error(), vip.IP, sdn.ErrQuota)
+	case p.ID == "":
+		return false, fmt.Errorf("%s; the project's quota of ports is used up, or the addresses of subnet %s: %w", conflict.Error(), vip.SubnetID, sdn.ErrQuota)
+	}
+	if !p.Created.IsZero() && time.Since(p.Created) >= b.spared(ctx, p, project) {
+		if again, err = b.freeLeftover(ctx, p); err == nil && again {
+			return true, nil
+		}
+	}
+	return false, fmt.Errorf("port %s has %s: %w", p.ID, vip.IP, conflict)
+}
+
+// spared returns the age up to which a port may be of a load balancer that is being created.
+func (b *Octavia) spared(ctx context.Context, p vipPort, project string) time.Duration {
+	if project == "" {
+		project, _ = b.Project(ctx) // unknown: it is nobody's
+	}
+	if p.ProjectID != "" && p.ProjectID == project {
+		return ownLeftoverAge
+	}
+	return leftoverAge
 }

@@ -12,16 +12,16 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// lesson is what a provider has refused, and what it was seen to do. What keeps
-// somebody out, as source ranges do, is none of it: to leave that away because it
-// was refused once would let all come in, so it is asked for, and refused, each time.
+// lesson is what a provider has refused, and what it was seen to do. Features that keep clients
+// out, such as source ranges, are never learned this way. To leave them out after one refusal
+// would let all clients in, so they are requested, and refused, each time.
 type lesson struct {
-	not     map[string]bool // what it cannot do
-	refused map[string]int  // how often, since it was seen to do it
-	proved  map[string]bool // what it was seen to do
+	not     map[string]bool // what the provider cannot do
+	refused map[string]int  // how often it has refused something, since it was last seen to do it
+	proved  map[string]bool // what the provider was seen to do
 }
 
-// unlearn takes from f what its provider has refused.
+// unlearn removes from f what its provider has refused.
 func (l *balancers) unlearn(f *sdn.Features) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -44,7 +44,7 @@ func without(all []string, gone map[string]bool, kind string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(one string) bool { return gone[kind+one] })
 }
 
-// What a provider was seen to do, or to refuse, by the words of its lesson.
+// The words of a lesson for what a provider was seen to do, or to refuse.
 const (
 	proxied  = "PROXY"
 	affine   = "affinity"
@@ -56,9 +56,9 @@ const (
 	balances = "algorithm "
 )
 
-// learn notes that a provider has refused something, once it has done so that many
-// times. What it was seen to do it can do, whatever that one was refused for: to
-// learn otherwise would take it away from all that have it.
+// learn notes that a provider has refused something, once it has done so this number of times.
+// What it was seen to do it can do, whatever the reason of the refusal. To learn otherwise
+// would take the feature away from all Services that use it.
 func (l *balancers) learn(provider, what string, times int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,7 +83,7 @@ func (l *balancers) prove(provider string, all ...string) {
 	}
 }
 
-// lesson returns that of a provider, with the lock held.
+// lesson returns the lesson of a provider, with the lock held.
 func (l *balancers) lesson(provider string) *lesson {
 	no := l.lessons[provider]
 	if no == nil {
@@ -99,10 +99,10 @@ func (l *balancers) isBare(provider string, vip v1.VIPAddress) bool {
 	return l.refused[vip] || l.lesson(provider).not[bare]
 }
 
-// learnBare notes that a load balancer was refused with what is below it. That is
-// learned of its provider only if there is nothing special about it; of this one it
-// is in any case: should the bare one fail, too, as the VIP is kept by what the
-// refused one has left behind, the next try must not leave that once more.
+// learnBare notes that a load balancer was refused with its children. For the provider, that is
+// learned only if the load balancer has nothing special. For this VIP it is noted in any case.
+// If the empty load balancer fails, too, because the refused one has left the VIP's port
+// behind, the next attempt must not leave a port once more.
 func (l *balancers) learnBare(f sdn.Features, lb sdn.LoadBalancer) {
 	l.mu.Lock()
 	l.refused[lb.VIP] = true
@@ -112,12 +112,12 @@ func (l *balancers) learnBare(f sdn.Features, lb sdn.LoadBalancer) {
 	}
 }
 
-// plainTimes is how often something without any options has to be refused. A 501 may
-// have been for something else that the request said, or by mistake.
+// plainTimes is how often something without any options has to be refused. A 501 may have been
+// about another part of the request, or a mistake.
 const plainTimes = 2
 
-// learnListener notes what a provider cannot do that refused a new listener, unless
-// it may have been one of its options.
+// learnListener notes what a provider that refused a new listener cannot do, unless one of the
+// options may have been the reason.
 func (b *Octavia) learnListener(provider string, l sdn.Listener) {
 	options := len(l.SourceRanges) > 0 || l.ConnectionLimit != nil || l.TimeoutClientData != nil || l.TimeoutMemberData != nil ||
 		l.TimeoutMemberConnect != nil || l.TimeoutTCPInspect != nil
@@ -126,9 +126,9 @@ func (b *Octavia) learnListener(provider string, l sdn.Listener) {
 	}
 }
 
-// learnPool is learnListener for a pool. Of several things that it may have been the
-// one that the fewest providers can do counts; if it was another, that is next. What
-// every pool has is none of it where the pool is there already.
+// learnPool is learnListener for a pool. If several parts may be the reason, the one that the
+// fewest providers support counts. If it was another part, the next refusal shows it. What
+// every pool has cannot be the reason where the pool exists already.
 func (b *Octavia) learnPool(f sdn.Features, p sdn.Pool, isNew bool) {
 	algorithm := cmp.Or(p.Algorithm, f.Algorithm)
 	switch {
@@ -143,8 +143,8 @@ func (b *Octavia) learnPool(f sdn.Features, p sdn.Pool, isNew bool) {
 	}
 }
 
-// learnMembers is learnListener for members. What OVN's and amphora refuse, as a member
-// of another family, is not for its subnet.
+// learnMembers is learnListener for members. A refusal by OVN or amphora, such as of a member
+// of another IP family, is not about the subnet.
 func (b *Octavia) learnMembers(lb at, some []sdn.Member) {
 	known := lb.features.Provider == providerOVN || isAmphora(lb.features.Provider)
 	if !known && slices.ContainsFunc(some, lb.isFar) {
@@ -152,7 +152,7 @@ func (b *Octavia) learnMembers(lb at, some []sdn.Member) {
 	}
 }
 
-// provePool notes what a pool shows that its provider can do.
+// provePool notes the features that a pool proves for its provider.
 func (b *Octavia) provePool(provider string, p sdn.Pool) {
 	all := []string{balances + p.Algorithm}
 	if strings.HasPrefix(p.Protocol, proxied) {
@@ -167,7 +167,7 @@ func (b *Octavia) provePool(provider string, p sdn.Pool) {
 	b.balancers.prove(provider, all...)
 }
 
-// proveTree notes what a load balancer shows that its provider can do.
+// proveTree notes the features that a load balancer proves for its provider.
 func (b *Octavia) proveTree(lb sdn.LoadBalancer) {
 	for _, l := range lb.Listeners {
 		if l.Provisioning == sdn.ProvisioningActive {
@@ -185,8 +185,8 @@ func (b *Octavia) proveTree(lb sdn.LoadBalancer) {
 	}
 }
 
-// isPlain reports whether there is nothing in a load balancer that is not every
-// provider's: then one that refuses it takes nothing below a new one.
+// isPlain reports whether a load balancer has only what every provider supports. A provider
+// that refuses such a one accepts no children of a new load balancer.
 func isPlain(lb sdn.LoadBalancer, f sdn.Features) bool {
 	return !slices.ContainsFunc(lb.Listeners, func(l sdn.Listener) bool {
 		p := l.Pool

@@ -6,7 +6,6 @@ package octavia
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -43,17 +42,9 @@ func (b *Octavia) at(ctx context.Context, loadBalancerID string) (at, error) {
 	return out, err
 }
 
-// CreateListener implements sdn.LoadBalancers: a POST each for the listener, its
-// pool and its monitor, and one for all members.
+// CreateListener implements sdn.LoadBalancers: one POST for each of the listener, its pool and
+// its monitor, and one for all members.
 func (b *Octavia) CreateListener(ctx context.Context, loadBalancerID string, l sdn.Listener) (sdn.Listener, error) {
-	made, err := b.createListener(ctx, loadBalancerID, l)
-	if err != nil {
-		return made, fmt.Errorf("creating listener %q of load balancer %s: %w", l.Name, loadBalancerID, err)
-	}
-	return made, nil
-}
-
-func (b *Octavia) createListener(ctx context.Context, loadBalancerID string, l sdn.Listener) (sdn.Listener, error) {
 	lb, err := b.at(ctx, loadBalancerID)
 	if err != nil {
 		return sdn.Listener{}, err
@@ -85,13 +76,6 @@ func (b *Octavia) createListener(ctx context.Context, loadBalancerID string, l s
 
 // UpdateListener implements sdn.LoadBalancers.
 func (b *Octavia) UpdateListener(ctx context.Context, id string, l sdn.Listener) error {
-	if err := b.updateListener(ctx, id, l); err != nil {
-		return fmt.Errorf("updating listener %s: %w", id, err)
-	}
-	return nil
-}
-
-func (b *Octavia) updateListener(ctx context.Context, id string, l sdn.Listener) error {
 	lb, err := b.above(ctx, "listeners", id)
 	if err != nil {
 		return err
@@ -113,7 +97,7 @@ func (b *Octavia) above(ctx context.Context, kind, id string) (at, error) {
 	return b.at(ctx, parent)
 }
 
-// gone forgets what an answer says is not there.
+// gone forgets an object if the answer says that it does not exist.
 func (b *Octavia) gone(id string, err error) error {
 	if errors.Is(err, sdn.ErrNotFound) {
 		b.balancers.drop(id)
@@ -121,11 +105,11 @@ func (b *Octavia) gone(id string, err error) error {
 	return err
 }
 
-// DeleteListener implements sdn.LoadBalancers. The pool goes first: without its
-// listener nothing would lead to it any more.
+// DeleteListener implements sdn.LoadBalancers. It deletes the pool first: without its listener
+// the pool could not be found any more.
 func (b *Octavia) DeleteListener(ctx context.Context, loadBalancerID, id string) error {
 	if err := b.deleteListener(ctx, loadBalancerID, id); err != nil && !errors.Is(err, sdn.ErrNotFound) {
-		return fmt.Errorf("deleting listener %s of load balancer %s: %w", id, loadBalancerID, err)
+		return err
 	}
 	return nil
 }

@@ -16,14 +16,14 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// ChangeMembers implements sdn.LoadBalancers. Whatever changes, it is one request
-// that writes: a single one for one member, and for more one that puts them
-// together; the whole pool if some have to go, which then is read first.
+// ChangeMembers implements sdn.LoadBalancers. Whatever changes, it sends one request that
+// writes: a single one for one member, and a batch for more. If members are removed as well, it
+// reads the pool first and sends the whole pool.
 //
-// OVN's driver works at each member of a pool that it is told of, and it is told of
-// all even if only some are added (0.25 s each on two cores, with 3.0.0): there a
-// few changes of a large pool are made one by one. What would take longer than a
-// request may is done in part, and is a PendingError.
+// OVN's driver works at each member of a request (0.25 s each on two cores, with 3.0.0). Its
+// requests name all members of the pool, even if only some are added. So a few changes of a
+// large OVN pool are made one by one. What would take longer than a request may is done in
+// part, and returns a PendingError.
 func (b *Octavia) ChangeMembers(ctx context.Context, poolID string, add, remove []sdn.Member) error {
 	lb, err := b.above(ctx, "pools", poolID)
 	if err == nil {
@@ -32,10 +32,7 @@ func (b *Octavia) ChangeMembers(ctx context.Context, poolID string, add, remove 
 	if errors.Is(err, sdn.ErrUnsupported) {
 		b.learnMembers(lb, add)
 	}
-	if err != nil {
-		return fmt.Errorf("adding %d members to pool %s and removing %d: %w", len(add), poolID, len(remove), err)
-	}
-	return nil
+	return err
 }
 
 func (b *Octavia) changeMembers(ctx context.Context, lb at, poolID string, add, remove []sdn.Member) error {
@@ -62,7 +59,7 @@ func (b *Octavia) changeMembers(ctx context.Context, lb at, poolID string, add, 
 
 var errMore = &sdn.PendingError{What: "a part of the members to be changed", Retry: 100 * time.Millisecond, Part: true}
 
-// applyChange makes the change as far as that goes in one call.
+// applyChange makes the change as far as one call may.
 func (b *Octavia) applyChange(ctx context.Context, lb at, poolID string, c memberChange) error {
 	if c.isNothing() {
 		return nil
@@ -98,7 +95,7 @@ func (b *Octavia) applySingle(ctx context.Context, lb at, poolID string, s singl
 
 func (b *Octavia) renameMember(ctx context.Context, poolID string, m sdn.Member) error {
 	err := b.lb(ctx, http.MethodPut, m.ID, object{"member": object{"name": m.Name}}, nil, "pools", poolID, "members", m.ID)
-	if errors.Is(err, sdn.ErrNotFound) { // it has gone meanwhile
+	if errors.Is(err, sdn.ErrNotFound) { // it was removed meanwhile
 		return nil
 	}
 	return err
@@ -108,14 +105,14 @@ func (b *Octavia) renameMember(ctx context.Context, poolID string, m sdn.Member)
 func (b *Octavia) fits(lb at, add []sdn.Member) error {
 	for _, m := range add {
 		if lb.isFar(m) && !lb.features.FarMembers {
-			return fmt.Errorf("member %s of another subnet: %w %s", m.IP, sdn.ErrUnsupported, lb.features.Provider)
+			return fmt.Errorf("member %s of another subnet is %w by provider %s", m.IP, sdn.ErrUnsupported, lb.features.Provider)
 		}
 	}
 	return nil
 }
 
-// fillPool gives a pool that has none its members, and returns what they were asked
-// to be: a batch is not answered with what became of it.
+// fillPool adds the members of an empty pool, and returns them as requested: the answer to a
+// batch does not show the result.
 func (b *Octavia) fillPool(ctx context.Context, lb at, poolID string, members []sdn.Member) ([]sdn.Member, error) {
 	if len(members) == 0 {
 		return nil, nil
@@ -128,7 +125,7 @@ func (b *Octavia) fillPool(ctx context.Context, lb at, poolID string, members []
 	}
 	some := members[:min(len(members), b.members(lb.features.Provider))]
 	if err := b.putMembers(ctx, lb, poolID, some, len(some), false); err != nil {
-		return nil, fmt.Errorf("giving pool %s %d members: %w", poolID, len(some), err)
+		return nil, fmt.Errorf("cannot give pool %s %d members: %w", poolID, len(some), err)
 	}
 	if len(some) < len(members) {
 		return slices.Clone(some), errMore
@@ -136,7 +133,7 @@ func (b *Octavia) fillPool(ctx context.Context, lb at, poolID string, members []
 	return slices.Clone(some), nil
 }
 
-// addAll adds members one by one, and returns those that were.
+// addAll adds members one by one, and returns those that were added.
 func (b *Octavia) addAll(ctx context.Context, lb at, poolID string, members []sdn.Member) ([]sdn.Member, error) {
 	for i, m := range members {
 		if err := b.addMember(ctx, lb, poolID, m); err != nil {
@@ -146,8 +143,8 @@ func (b *Octavia) addAll(ctx context.Context, lb at, poolID string, members []sd
 	return slices.Clone(members), nil
 }
 
-// putMembers tells a pool its members, or some more; worked is at how many of them that
-// takes time.
+// putMembers sends a pool all its members, or additional ones; worked is how many of them the
+// provider works at.
 func (b *Octavia) putMembers(ctx context.Context, lb at, poolID string, all []sdn.Member, worked int, additive bool) error {
 	query := url.Values{}
 	if additive {
@@ -159,10 +156,29 @@ func (b *Octavia) putMembers(ctx context.Context, lb at, poolID string, all []sd
 		Body: object{"members": newMembers(all)}, Subject: poolID, Members: worked, Took: &took,
 	})
 	b.balancers.took(lb.features.Provider, worked, took, err)
-	return err
+	return refusedOf(all, err)
 }
 
-// addMember adds one, or gives the one that is there its name.
+// refusedOf adds the refused members to the error: the only one of the request, or those with
+// the value that Octavia's answer names.
+func refusedOf(asked []sdn.Member, err error) error {
+	if !errors.Is(err, sdn.ErrInvalid) {
+		return err
+	}
+	out := sdn.InvalidError{Field: sdn.FieldMember, Err: err}
+	var said *sdn.InvalidError
+	if errors.As(err, &said) {
+		out.Field, out.Value = said.Field, said.Value
+	}
+	for _, m := range asked {
+		if len(asked) == 1 || out.Value != "" && (m.IP == out.Value || m.SubnetID == out.Value) {
+			out.Members = append(out.Members, m)
+		}
+	}
+	return &out
+}
+
+// addMember adds a member, or renames the existing one.
 func (b *Octavia) addMember(ctx context.Context, lb at, poolID string, m sdn.Member) error {
 	if m.SubnetID == "" && lb.api.memberSubnets {
 		w, err := b.readBalancer(ctx, lb.id)
@@ -173,7 +189,7 @@ func (b *Octavia) addMember(ctx context.Context, lb at, poolID string, m sdn.Mem
 	}
 	err := b.lb(ctx, http.MethodPost, poolID, object{"member": newMember(m)}, nil, "pools", poolID, "members")
 	if !errors.Is(err, sdn.ErrConflict) {
-		return b.gone(poolID, err)
+		return b.gone(poolID, refusedOf([]sdn.Member{m}, err))
 	}
 	now, err := b.readMembers(ctx, poolID)
 	if err != nil {
@@ -187,7 +203,7 @@ func (b *Octavia) removeMember(ctx context.Context, poolID, id string) error {
 	switch {
 	case errors.Is(err, sdn.ErrNotFound):
 		return nil
-	case errors.Is(err, sdn.ErrInvalid): // it is the pool that is not there
+	case errors.Is(err, sdn.ErrInvalid): // the pool does not exist
 		_, again := b.readMembers(ctx, poolID)
 		return b.gone(poolID, session.First(again, err))
 	}

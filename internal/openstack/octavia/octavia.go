@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package octavia is what Kuryr asks of the service that serves load balancers: Octavia,
-// or Neutron with LBaaS v2. It makes and changes them, reads and lists them, and learns
-// what a provider can do. It knows the service's fields, in wire.go; what an answer's
-// status means it leaves to the package session, and floating IPs to the package neutron.
+// Package octavia sends the requests to the service that serves load balancers: Octavia, or
+// Neutron with LBaaS v2. It creates, changes, reads and lists load balancers, and learns what a
+// provider can do. The service's fields are in wire.go. Package session interprets the status
+// of answers, and package neutron serves floating IPs.
 package octavia
 
 import (
@@ -23,20 +23,19 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// Config says whose load balancers they are, and what serves them.
+// Config names the cluster and the service.
 type Config struct {
-	// ClusterID marks what belongs to this cluster.
+	// ClusterID marks the objects of this cluster.
 	ClusterID string
-	// LBaaSv2: Neutron serves load balancers, as before Octavia.
+	// LBaaSv2 says that Neutron serves load balancers, as before Octavia.
 	LBaaSv2 bool
-	// RequestTimeout is what a request with many members has to be answered within.
+	// RequestTimeout is the time within which a request with many members has to be answered.
 	RequestTimeout time.Duration
-	// CacheAge bounds how old the list of providers and the API's version may be.
+	// CacheAge is the maximum age of the list of providers and of the API's version.
 	CacheAge time.Duration
 }
 
-// Octavia is one cluster's view of one load-balancing service. It is safe for
-// concurrent use.
+// Octavia is one cluster's view of one load-balancing service. It is safe for concurrent use.
 type Octavia struct {
 	*session.Client
 	config    Config
@@ -46,7 +45,7 @@ type Octavia struct {
 
 var _ sdn.LoadBalancers = (*Octavia)(nil)
 
-// New returns the load-balancing service as s reaches it. It asks nothing.
+// New returns the load-balancing service as s reaches it. It sends no request.
 func New(s *session.Client, c Config) *Octavia {
 	d := &octavia
 	if c.LBaaSv2 {
@@ -55,8 +54,8 @@ func New(s *session.Client, c Config) *Octavia {
 	return &Octavia{Client: s, config: c, dialect: d, balancers: newBalancers()}
 }
 
-// Remembered counts what is kept of load balancers and of what is below them. Of
-// those that have gone nothing is.
+// Remembered counts what is kept of load balancers and of the objects below them. Nothing is
+// kept of those that no longer exist.
 func (b *Octavia) Remembered() int {
 	l := b.balancers
 	l.mu.Lock()
@@ -69,20 +68,20 @@ type balancers struct {
 	flight singleflight.Group
 
 	mu sync.Mutex
-	// below are load balancers of this cluster, and what is known to be below them:
-	// ID → ID of the load balancer. A change of them needs no look at the mark.
+	// below has the load balancers of this cluster, and the known objects below them: ID → ID
+	// of the load balancer. A change of these needs no check of the mark.
 	below     map[string]string
 	about     map[string]about             // of load balancers; not of all
 	subnets   map[string]map[string]string // of members that were read, by pool and ID
 	api       session.Aged[api]
 	providers session.Aged[[]string]
 	lessons   map[string]*lesson     // by provider
-	costs     map[string]cost        // of a member, as it was seen; by provider
-	refused   map[v1.VIPAddress]bool // VIPs of load balancers that were refused with what is below them
-	going     map[string]bool        // load balancers that Octavia was told to delete
+	costs     map[string]cost        // measured cost of a member, by provider
+	refused   map[v1.VIPAddress]bool // VIPs of load balancers that were refused with their children
+	going     map[string]bool        // load balancers that Octavia was asked to delete
 	untagged  map[string]bool        // load balancers that no list by tag shows
-	whole     bool                   // there was a list of all
-	usual     map[string]string      // the provider of those who ask for none, by flavor; the empty one is none
+	whole     bool                   // a list of all has succeeded
+	usual     map[string]string      // default provider by flavor; "" is without a flavor
 }
 
 func newBalancers() *balancers {
@@ -92,29 +91,29 @@ func newBalancers() *balancers {
 // api is what the load-balancing API can do.
 type api struct {
 	*dialect
-	minor int // of v2; what came with which is in Octavia's root document
+	minor int // of v2; Octavia's root document says which feature came with which version
 }
 
-// What came with which version.
+// The minor version that each feature came with.
 const (
 	withUDP          = 1
 	withTimeouts     = 1
 	withTags         = 5
 	withFlavors      = 6
-	withAdditive     = 11 // members are added to a pool in one request
+	withAdditive     = 11 // members can be added to a pool in one request
 	withSourceRanges = 12
 	withSourceIPPort = 13 // and listeners of several protocols on one port
 	withZones        = 14
 	withProxyV2      = 22
 	withSCTP         = 23
-	// afterOVNAffinity is 2024.1's. OVN's provider tells OVN of affinity from 2023.1
-	// on, and stores it only before; Octavia says v2.26 with both.
+	// afterOVNAffinity is the version of 2024.1. OVN's provider sends affinity to OVN from
+	// 2023.1 on, and only stores it before; Octavia shows v2.26 with both.
 	afterOVNAffinity = 27
 )
 
 func (a api) has(minor int) bool { return a.minor >= minor }
 
-// balancerAPI asks for the versions, seldom.
+// balancerAPI returns the API version, from a cache.
 func (b *Octavia) balancerAPI(ctx context.Context) (api, error) {
 	if !b.dialect.versioned {
 		return api{dialect: b.dialect}, nil
@@ -128,7 +127,7 @@ func (b *Octavia) balancerAPI(ctx context.Context) (api, error) {
 	}
 	v, err, _ := l.flight.Do("versions", func() (any, error) { return b.askVersions(context.WithoutCancel(ctx)) })
 	if err != nil {
-		return api{}, fmt.Errorf("asking Octavia for its versions: %w", err)
+		return api{}, fmt.Errorf("cannot read Octavia's API versions: %w", err)
 	}
 	return v.(api), nil
 }
@@ -154,7 +153,7 @@ func (b *Octavia) askVersions(ctx context.Context) (api, error) {
 	return now, nil
 }
 
-// lb is a request to the load-balancing API.
+// lb sends a request to the load-balancing API.
 func (b *Octavia) lb(ctx context.Context, method, id string, body, out any, path ...string) error {
 	return b.Do(ctx, session.Request{To: b.dialect.service, Method: method, Path: append([]string{"lbaas"}, path...), Body: body, Out: out, Subject: id})
 }
@@ -167,7 +166,7 @@ func (l *balancers) add(loadBalancerID string, ids ...string) {
 	}
 }
 
-// about is what of a load balancer never changes.
+// about is what never changes of a load balancer.
 type about struct{ provider, subnet string }
 
 func (l *balancers) note(w wireBalancer) {
@@ -183,7 +182,7 @@ func (l *balancers) aboutOf(loadBalancerID string) (about, bool) {
 	return known, ok
 }
 
-// drop forgets a load balancer, or something below one.
+// drop forgets a load balancer, or an object below one.
 func (l *balancers) drop(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -197,7 +196,7 @@ func (l *balancers) of(id string) (string, bool) {
 	return parent, ok
 }
 
-// ownBalancer makes sure that a load balancer is this cluster's: ErrNotFound if not.
+// ownBalancer checks that a load balancer is this cluster's: ErrNotFound if not.
 func (b *Octavia) ownBalancer(ctx context.Context, id string) error {
 	if _, ok := b.balancers.of(id); ok {
 		return nil
@@ -206,14 +205,14 @@ func (b *Octavia) ownBalancer(ctx context.Context, id string) error {
 	return err
 }
 
-// balancerOf finds the load balancer of a listener or pool (kind is its collection),
-// which has to be this cluster's: ErrNotFound if not.
+// balancerOf finds the load balancer of a listener or pool, which has to be this cluster's:
+// ErrNotFound if not. kind is the collection of the listener or pool.
 func (b *Octavia) balancerOf(ctx context.Context, kind, id string) (string, error) {
 	if parent, ok := b.balancers.of(id); ok {
 		return parent, nil
 	}
 	if id == "" {
-		return "", fmt.Errorf("one of the %s without an ID: %w", kind, sdn.ErrNotFound)
+		return "", fmt.Errorf("the request names no ID of the %s: %w", kind, sdn.ErrNotFound)
 	}
 	var body map[string]struct {
 		LoadBalancers []wireID `json:"loadbalancers"`
@@ -240,13 +239,13 @@ func (b *Octavia) balancerOf(ctx context.Context, kind, id string) (string, erro
 		b.balancers.add(parent, id)
 		return parent, nil
 	}
-	return "", fmt.Errorf("%s %s is of no load balancer: %w", kind, id, sdn.ErrNotFound)
+	return "", fmt.Errorf("%s %s belongs to no load balancer: %w", kind, id, sdn.ErrNotFound)
 }
 
-// readBalancer reads a load balancer of this cluster, which is known from then on.
+// readBalancer reads a load balancer of this cluster and remembers it.
 func (b *Octavia) readBalancer(ctx context.Context, id string) (wireBalancer, error) {
 	if id == "" {
-		return wireBalancer{}, fmt.Errorf("a load balancer without an ID: %w", sdn.ErrNotFound)
+		return wireBalancer{}, fmt.Errorf("the request names no load balancer: %w", sdn.ErrNotFound)
 	}
 	var body balancerBody
 	if err := b.lb(ctx, http.MethodGet, id, nil, &body, "loadbalancers", id); err != nil {
@@ -254,7 +253,7 @@ func (b *Octavia) readBalancer(ctx context.Context, id string) (wireBalancer, er
 	}
 	w := body.LoadBalancer
 	if w.mark().Cluster != b.config.ClusterID {
-		return wireBalancer{}, fmt.Errorf("it is not marked as cluster %s's: %w", b.config.ClusterID, sdn.ErrNotFound)
+		return wireBalancer{}, fmt.Errorf("it has no mark of cluster %s: %w", b.config.ClusterID, sdn.ErrNotFound)
 	}
 	if w.Provisioning == string(sdn.ProvisioningDeleted) {
 		return wireBalancer{}, fmt.Errorf("it is deleted: %w", sdn.ErrNotFound)

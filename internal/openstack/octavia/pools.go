@@ -25,13 +25,10 @@ func (b *Octavia) CreatePool(ctx context.Context, listenerID string, p sdn.Pool)
 	if err == nil {
 		made, err = b.createPool(ctx, lb, listenerID, listener.Listener.Protocol, p)
 	}
-	if err != nil {
-		return made, fmt.Errorf("creating pool %q of listener %s: %w", p.Name, listenerID, err)
-	}
-	return made, nil
+	return made, err
 }
 
-// createPool makes a pool, which may succeed in part: the answer has an ID then.
+// createPool creates a pool. It may succeed in part: then the returned pool has an ID.
 func (b *Octavia) createPool(ctx context.Context, lb at, listenerID, protocol string, p sdn.Pool) (sdn.Pool, error) {
 	p.Protocol = cmp.Or(p.Protocol, protocol)
 	if err := lb.features.CheckPool(p); err != nil {
@@ -40,7 +37,7 @@ func (b *Octavia) createPool(ctx context.Context, lb at, listenerID, protocol st
 	body := newPool(p, lb.features)
 	body["listener_id"] = listenerID
 	if lb.api.poolsOfBalancers {
-		body["loadbalancer_id"] = lb.id // without it Octavia stumbles over a listener that is gone
+		body["loadbalancer_id"] = lb.id // else Octavia fails if the listener is gone
 	}
 	var out poolBody
 	err := b.lb(ctx, http.MethodPost, listenerID, object{"pool": body}, &out, "pools")
@@ -67,16 +64,9 @@ func (b *Octavia) createPool(ctx context.Context, lb at, listenerID, protocol st
 	return made, nil
 }
 
-// UpdatePool implements sdn.LoadBalancers: a GET, and a PUT for the pool, one for the
-// monitor, or both.
+// UpdatePool implements sdn.LoadBalancers: a GET, and a PUT for the pool, one for the monitor,
+// or both.
 func (b *Octavia) UpdatePool(ctx context.Context, id string, p sdn.Pool) error {
-	if err := b.updatePool(ctx, id, p); err != nil {
-		return fmt.Errorf("updating pool %s: %w", id, err)
-	}
-	return nil
-}
-
-func (b *Octavia) updatePool(ctx context.Context, id string, p sdn.Pool) error {
 	lb, err := b.above(ctx, "pools", id)
 	if err != nil {
 		return err
@@ -109,7 +99,7 @@ func equal[T comparable](a, b *T) bool {
 	return a == nil && b == nil || a != nil && b != nil && *a == *b
 }
 
-// setMonitor gives a pool, which has the monitor of that ID, the one wanted.
+// setMonitor gives a pool the wanted monitor; id is the monitor that it has.
 func (b *Octavia) setMonitor(ctx context.Context, lb at, poolID, id string, want *v1.MonitorSpec) error {
 	if id != "" {
 		now, err := b.readMonitor(ctx, id)
@@ -140,12 +130,24 @@ func (b *Octavia) createMonitor(ctx context.Context, lb at, poolID string, m v1.
 		b.balancers.learn(lb.features.Provider, monitor+m.Type, 1)
 	}
 	if err != nil {
-		return fmt.Errorf("creating the health monitor of pool %s, of type %s: %w", poolID, m.Type, err)
+		return fmt.Errorf("cannot create the health monitor of pool %s, of type %s: %w", poolID, m.Type, err)
 	}
 	return nil
 }
 
-// deletePool removes a pool.
+// DeletePool implements sdn.LoadBalancers.
+func (b *Octavia) DeletePool(ctx context.Context, loadBalancerID, id string) error {
+	parent, err := b.balancerOf(ctx, "pools", id)
+	if err == nil && parent == loadBalancerID {
+		err = b.deletePool(ctx, id)
+	}
+	if err != nil && !errors.Is(err, sdn.ErrNotFound) {
+		return err
+	}
+	return nil
+}
+
+// deletePool deletes a pool and what keeps it from being deleted.
 func (b *Octavia) deletePool(ctx context.Context, id string) error {
 	if err := b.dialect.freePool(b, ctx, id); err != nil && !errors.Is(err, sdn.ErrNotFound) {
 		return err

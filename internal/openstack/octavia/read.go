@@ -18,25 +18,25 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// LoadBalancer implements sdn.LoadBalancers: three requests, one for each monitor,
-// and one for the members of each pool; where there are several, one for all pools
-// and one for each that has members which were never read.
+// LoadBalancer implements sdn.LoadBalancers. It sends three requests, one for each monitor, and
+// one for the members of each pool. With several pools, one request reads the members of all,
+// and one more each pool with members that were never read.
 func (b *Octavia) LoadBalancer(ctx context.Context, id string) (sdn.LoadBalancer, error) {
 	w, err := b.readBalancer(ctx, id)
 	var lb sdn.LoadBalancer
 	if err == nil {
 		lb, err = b.tree(ctx, id, w)
-		if errors.Is(err, sdn.ErrNotFound) { // something of it went since it was listed: the load balancer is there
+		if errors.Is(err, sdn.ErrNotFound) { // a child was deleted since it was listed
 			err = fmt.Errorf("%w: %s", sdn.ErrUnavailable, err.Error())
 		}
 	}
 	if err != nil {
-		return sdn.LoadBalancer{}, fmt.Errorf("reading load balancer %s: %w", id, err)
+		return sdn.LoadBalancer{}, err
 	}
 	return lb, nil
 }
 
-// tree reads what is below a load balancer.
+// tree reads everything below a load balancer.
 func (b *Octavia) tree(ctx context.Context, id string, w wireBalancer) (sdn.LoadBalancer, error) {
 	a, err := b.balancerAPI(ctx)
 	if err != nil {
@@ -50,7 +50,7 @@ func (b *Octavia) tree(ctx context.Context, id string, w wireBalancer) (sdn.Load
 	match := url.Values{"loadbalancer_id": {id}}
 	listeners, err := listBalancing[wireListener](ctx, b, "listeners", match)
 	if err != nil {
-		return sdn.LoadBalancer{}, fmt.Errorf("listing its listeners: %w", err)
+		return sdn.LoadBalancer{}, fmt.Errorf("cannot list its listeners: %w", err)
 	}
 	pools, err := b.poolsOf(ctx, id, listeners, match)
 	if err != nil {
@@ -71,8 +71,8 @@ func (b *Octavia) tree(ctx context.Context, id string, w wireBalancer) (sdn.Load
 	return lb, err
 }
 
-// poolsOf reads the pools of a load balancer's listeners, by ID. An early LBaaS v2
-// does not know which pools are of one, and shows all.
+// poolsOf reads the pools of a load balancer's listeners, by ID. An early LBaaS v2 cannot
+// filter pools by load balancer, and lists all.
 func (b *Octavia) poolsOf(ctx context.Context, id string, listeners []wireListener, match url.Values) (map[string]sdn.Pool, error) {
 	used := map[string]bool{}
 	for _, l := range listeners {
@@ -84,7 +84,7 @@ func (b *Octavia) poolsOf(ctx context.Context, id string, listeners []wireListen
 	}
 	all, err := listBalancing[wirePool](ctx, b, "pools", match)
 	if err != nil {
-		return nil, fmt.Errorf("listing its pools: %w", err)
+		return nil, fmt.Errorf("cannot list its pools: %w", err)
 	}
 	all = slices.DeleteFunc(all, func(w wirePool) bool { return !used[w.ID] })
 	members, err := b.knownMembers(ctx, id, all)
@@ -100,25 +100,25 @@ func (b *Octavia) poolsOf(ctx context.Context, id string, listeners []wireListen
 	return pools, nil
 }
 
-// completePool reads what is below a pool; its members only if they are not known.
+// completePool reads what is below a pool, but its members only if they are not known.
 func (b *Octavia) completePool(ctx context.Context, w wirePool, known []wireMember) (sdn.Pool, error) {
 	p := poolOf(w)
 	if len(w.Members) > 0 && known == nil {
 		var err error
 		if known, err = b.readMembers(ctx, w.ID); err != nil {
-			return p, fmt.Errorf("listing the members of pool %s: %w", w.ID, err)
+			return p, fmt.Errorf("cannot list the members of pool %s: %w", w.ID, err)
 		}
 	}
 	for _, m := range known {
 		p.Members = append(p.Members, memberOf(m))
 	}
-	slices.SortFunc(p.Members, func(x, y sdn.Member) int { // Octavia's two lists differ in their order
+	slices.SortFunc(p.Members, func(x, y sdn.Member) int { // Octavia's two lists differ in order
 		return cmp.Or(strings.Compare(x.IP, y.IP), cmp.Compare(x.Port, y.Port))
 	})
 	if w.MonitorID != "" {
 		m, err := b.readMonitor(ctx, w.MonitorID)
 		if err != nil {
-			return p, fmt.Errorf("reading health monitor %s: %w", w.MonitorID, err)
+			return p, fmt.Errorf("cannot read health monitor %s: %w", w.MonitorID, err)
 		}
 		p.Monitor, p.MonitorBroken = monitorOf(m), m.Provisioning == string(sdn.ProvisioningError)
 	}
@@ -141,7 +141,8 @@ func (b *Octavia) readMonitor(ctx context.Context, id string) (wireMonitor, erro
 	return body.Monitor, err
 }
 
-// listBalancing reads a list of the load-balancing API. It is at path; without one, under its name.
+// listBalancing reads a list of the load-balancing API. The list is at path, or at its name
+// without a path.
 func listBalancing[T session.Listable](ctx context.Context, b *Octavia, name string, match url.Values, path ...string) ([]T, error) {
 	if len(path) == 0 {
 		path = []string{name}
@@ -151,7 +152,7 @@ func listBalancing[T session.Listable](ctx context.Context, b *Octavia, name str
 	return session.ReadAll[T](ctx, b.Client, session.Request{To: b.dialect.service, Path: append([]string{"lbaas"}, path...), Query: query, Subject: subjectOf(path)}, nil)
 }
 
-// subjectOf is the ID in a path, if it has one.
+// subjectOf returns the ID in a path, if it has one.
 func subjectOf(path []string) string {
 	if len(path) < 2 {
 		return ""
@@ -159,8 +160,8 @@ func subjectOf(path []string) string {
 	return path[1]
 }
 
-// wireStates is a node of the tree of states; a load balancer of LBaaS v2 has those
-// of what is below it nowhere else. Octavia's has all of a member but its subnet.
+// wireStates is a node of the tree of states. LBaaS v2 shows the states below a load balancer
+// nowhere else. Octavia's tree has every field of a member but its subnet.
 type wireStates struct {
 	wireState
 	ID        string       `json:"id"`
@@ -172,8 +173,8 @@ type wireStates struct {
 	Members   []wireStates `json:"members"`
 }
 
-// knownMembers returns the members of pools, by one request for all, as far as
-// their subnets are known: those cannot change.
+// knownMembers returns the members of all pools by one request, for pools whose members'
+// subnets are known: these cannot change.
 func (b *Octavia) knownMembers(ctx context.Context, balancerID string, pools []wirePool) (map[string][]wireMember, error) {
 	filled := 0
 	for _, p := range pools {
@@ -199,14 +200,16 @@ func (b *Octavia) knownMembers(ctx context.Context, balancerID string, pools []w
 	return known, nil
 }
 
-// withSubnets returns the members in a tree, if all their subnets are known.
+// withSubnets returns the members of a pool in a tree, if all their subnets are known and none
+// may be disabled. The tree shows neither admin_state_up nor weight, but Octavia shows a
+// disabled member as OFFLINE or DRAINING.
 func (l *balancers) withSubnets(p wireStates) ([]wireMember, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var all []wireMember
 	for _, m := range p.Members {
 		subnet, ok := l.subnets[p.ID][m.ID]
-		if !ok {
+		if !ok || m.Operating == "OFFLINE" || m.Operating == "DRAINING" {
 			return nil, false
 		}
 		all = append(all, wireMember{wireState: m.wireState, ID: m.ID, Name: m.Name, Address: m.Address, Port: m.Port, SubnetID: subnet})
@@ -232,7 +235,7 @@ func (b *Octavia) readStates(ctx context.Context, balancerID string) (wireStates
 		}
 	}
 	if err := b.lb(ctx, http.MethodGet, balancerID, nil, &body, "loadbalancers", balancerID, "statuses"); err != nil {
-		return wireStates{}, fmt.Errorf("reading the states below it: %w", err)
+		return wireStates{}, fmt.Errorf("cannot read its status tree: %w", err)
 	}
 	return body.Statuses.LoadBalancer, nil
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// What Octavia sends. What it is sent is in maps: there null is not the same as nothing.
+// The types of Octavia's answers. Requests are maps: in a request, null differs from a missing
+// field.
 
 type object = map[string]any
 
@@ -26,8 +27,17 @@ type wireState struct {
 	Operating    string `json:"operating_status"`
 }
 
+// wireSwitch is the field by which a person may disable an object. The tree of states does not
+// have it.
+type wireSwitch struct {
+	Up *bool `json:"admin_state_up"` // nil: not shown
+}
+
+func (w wireSwitch) isOff() bool { return w.Up != nil && !*w.Up }
+
 type wireBalancer struct {
 	wireState
+	wireSwitch
 	ID          string         `json:"id"`
 	Name        string         `json:"name"`
 	Description string         `json:"description"`
@@ -40,12 +50,12 @@ type wireBalancer struct {
 	VIPSubnetID string         `json:"vip_subnet_id"`
 	VIPPortID   string         `json:"vip_port_id"`
 	Tags        []string       `json:"tags"`
-	Listeners   []wireListener `json:"listeners"` // with their IDs only, but in the answer to a POST
+	Listeners   []wireListener `json:"listeners"` // IDs only, but all in the answer to a POST
 	Pools       []wirePool     `json:"pools"`     // likewise
 }
 
-// mark is in the tags, and in the description for an Octavia without them, and for
-// what of the tags somebody has taken away.
+// mark is in the tags. It is in the description for an Octavia without tags, and for tags that
+// another user of the cloud has removed.
 func (w wireBalancer) mark() session.Mark {
 	tags, said := session.ParseMark(strings.Join(w.Tags, " ")), session.ParseMark(w.Description)
 	switch {
@@ -57,13 +67,14 @@ func (w wireBalancer) mark() session.Mark {
 	return tags
 }
 
-// isTagged reports whether the tags say all that the mark does.
+// isTagged reports whether the tags have the whole mark.
 func (w wireBalancer) isTagged() bool {
 	return !slices.ContainsFunc(w.mark().Tags(), func(tag string) bool { return !slices.Contains(w.Tags, tag) })
 }
 
 type wireListener struct {
 	wireState
+	wireSwitch
 	ID            string   `json:"id"`
 	Name          string   `json:"name"`
 	Protocol      string   `json:"protocol"`
@@ -79,13 +90,14 @@ type wireListener struct {
 
 type wirePool struct {
 	wireState
+	wireSwitch
 	ID          string           `json:"id"`
 	Name        string           `json:"name"`
 	Protocol    string           `json:"protocol"`
 	Algorithm   string           `json:"lb_algorithm"`
 	Persistence *wirePersistence `json:"session_persistence"`
 	MonitorID   string           `json:"healthmonitor_id"`
-	Members     []wireMember     `json:"members"` // with their IDs only, but in the answer to a POST of a load balancer
+	Members     []wireMember     `json:"members"` // likewise, to a POST of a load balancer
 }
 
 type wirePersistence struct {
@@ -95,11 +107,13 @@ type wirePersistence struct {
 
 type wireMember struct {
 	wireState
+	wireSwitch
 	ID       string `json:"id"`
 	Name     string `json:"name"`
 	Address  string `json:"address"`
 	Port     int32  `json:"protocol_port"`
 	SubnetID string `json:"subnet_id"`
+	Weight   *int32 `json:"weight"` // nil: not shown
 }
 
 type wireMonitor struct {
@@ -135,7 +149,7 @@ func balancerOf(w wireBalancer) sdn.LoadBalancer {
 	return sdn.LoadBalancer{
 		ID: w.ID, Owner: w.mark().Owner, Name: w.Name, ProjectID: cmp.Or(w.ProjectID, w.TenantID), Provider: w.Provider, FlavorID: w.FlavorID,
 		AvailabilityZone: w.Zone, VIP: v1.VIPAddress{IP: w.VIPAddress, SubnetID: w.VIPSubnetID}, VIPPortID: w.VIPPortID,
-		Provisioning: sdn.Provisioning(w.Provisioning), Operating: w.Operating,
+		Disabled: w.isOff(), Provisioning: sdn.Provisioning(w.Provisioning), Operating: w.Operating,
 	}
 }
 
@@ -144,14 +158,14 @@ func listenerOf(w wireListener) sdn.Listener {
 	return sdn.Listener{
 		ID: w.ID, Name: w.Name, Protocol: w.Protocol, Port: w.Port, SourceRanges: w.AllowedCIDRs, ConnectionLimit: w.Limit,
 		TimeoutClientData: w.ClientData, TimeoutMemberData: w.MemberData, TimeoutMemberConnect: w.MemberConnect,
-		TimeoutTCPInspect: w.TCPInspect, Provisioning: sdn.Provisioning(w.Provisioning), Operating: w.Operating,
+		TimeoutTCPInspect: w.TCPInspect, Disabled: w.isOff(), Provisioning: sdn.Provisioning(w.Provisioning), Operating: w.Operating,
 	}
 }
 
 func poolOf(w wirePool) sdn.Pool {
 	p := sdn.Pool{
 		ID: w.ID, Name: w.Name, Protocol: w.Protocol, Algorithm: w.Algorithm,
-		Provisioning: sdn.Provisioning(w.Provisioning), Operating: w.Operating,
+		Disabled: w.isOff(), Provisioning: sdn.Provisioning(w.Provisioning), Operating: w.Operating,
 	}
 	if s := w.Persistence; s != nil && s.Type == "SOURCE_IP" {
 		p.AffinitySeconds = cmp.Or(s.Timeout, new(int32))
@@ -162,7 +176,7 @@ func poolOf(w wirePool) sdn.Pool {
 func memberOf(w wireMember) sdn.Member {
 	return sdn.Member{
 		ID: w.ID, Name: w.Name, IP: w.Address, Port: w.Port, SubnetID: w.SubnetID,
-		Provisioning: sdn.Provisioning(w.Provisioning), Operating: w.Operating,
+		Disabled: w.isOff() || w.Weight != nil && *w.Weight == 0, Provisioning: sdn.Provisioning(w.Provisioning), Operating: w.Operating,
 	}
 }
 
@@ -170,8 +184,8 @@ func monitorOf(w wireMonitor) *v1.MonitorSpec {
 	return &v1.MonitorSpec{Type: w.Type, Delay: w.Delay, Timeout: w.Timeout, MaxRetries: w.MaxRetries, MaxRetriesDown: w.MaxRetriesDown}
 }
 
-// listenerChange is what of a listener can be changed. Timeouts that are nil become
-// null: then Octavia takes its defaults.
+// listenerChange returns the fields of a listener that can be changed. Timeouts that are nil
+// become null: then Octavia uses its defaults.
 func listenerChange(l sdn.Listener, f sdn.Features, a api) object {
 	out := object{"name": l.Name, "connection_limit": a.unlimited}
 	if l.ConnectionLimit != nil {
@@ -191,7 +205,7 @@ func newListener(l sdn.Listener, f sdn.Features, a api) object {
 	out := listenerChange(l, f, a)
 	out["protocol"], out["protocol_port"] = l.Protocol, l.Port
 	for name, v := range out {
-		if v == nil { // some Octavia takes no null here
+		if v == nil { // some releases of Octavia accept no null here
 			delete(out, name)
 		}
 	}
@@ -208,7 +222,7 @@ func orNull[T any](p *T) any {
 	return *p
 }
 
-// poolChange is what of a pool can be changed.
+// poolChange returns the fields of a pool that can be changed.
 func poolChange(p sdn.Pool) object {
 	out := object{"name": p.Name, "lb_algorithm": p.Algorithm, "session_persistence": nil}
 	if s := p.AffinitySeconds; s != nil {
@@ -221,7 +235,7 @@ func poolChange(p sdn.Pool) object {
 	return out
 }
 
-// newPool is all of a pool, whose protocol has to be said.
+// newPool returns all fields of a pool, whose protocol must be set.
 func newPool(p sdn.Pool, f sdn.Features) object {
 	p.Algorithm = cmp.Or(p.Algorithm, f.Algorithm)
 	out := poolChange(p)

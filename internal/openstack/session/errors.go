@@ -29,14 +29,14 @@ import (
 // The services that are asked.
 const (
 	neutron  = "Neutron"
-	keystone = "Keystone"
+	Keystone = "Keystone"
 	Octavia  = "Octavia"
 	LBaaS    = "Neutron's LBaaS" // the same server as Neutron
 )
 
-// explain turns what gophercloud returns into the seam's errors. subject is the
-// NeutronError that says the object the request is about does not exist, as in
-// PortNotFound, or with load balancers its ID; who is the service that was asked.
+// explain converts gophercloud's errors into the seam's. subject is the NeutronError that means
+// "the object of this request does not exist", as in PortNotFound; for load balancers and projects
+// it is the object's ID. who is the service that was asked.
 func explain(ctx context.Context, err error, subject, who string) error {
 	var answer gophercloud.ErrUnexpectedResponseCode
 	if errors.As(err, &answer) {
@@ -46,7 +46,7 @@ func explain(ctx context.Context, err error, subject, who string) error {
 	if errors.As(err, &nowhere) {
 		return fmt.Errorf("%w: the service catalogue has no such endpoint; check region and interface", sdn.ErrUnavailable)
 	}
-	if who == keystone && context.Cause(ctx) == nil && !errors.As(err, new(*url.Error)) {
+	if who == Keystone && context.Cause(ctx) == nil && !errors.As(err, new(*url.Error)) {
 		// Nothing was sent: gophercloud finds the credential incomplete.
 		return fmt.Errorf("%w: %w", sdn.ErrForbidden, err)
 	}
@@ -62,7 +62,7 @@ func Unanswered(ctx context.Context, err error) error {
 	if errors.As(err, &timeout) && timeout.Timeout() {
 		return fmt.Errorf("%w: no answer in time", sdn.ErrUnavailable)
 	}
-	var at *url.Error // its URL is a query of some hundred bytes; the caller has said what was asked
+	var at *url.Error // its URL is a query of some hundred bytes; the caller has named the request
 	if errors.As(err, &at) {
 		err = at.Err
 	}
@@ -76,7 +76,7 @@ func unnumbered(err error) error {
 		return &net.OpError{Op: op.Op, Net: op.Net, Addr: op.Addr, Err: unnumbered(op.Err)}
 	}
 	if name := new(net.DNSError); errors.As(err, &name) && !name.IsNotFound {
-		return fmt.Errorf("no name server says where %s is", name.Name)
+		return fmt.Errorf("no name server knows %s", name.Name)
 	}
 	return err
 }
@@ -96,7 +96,10 @@ func answered(a gophercloud.ErrUnexpectedResponseCode, subject, who string) erro
 	case LBaaS:
 		class = classifyLBaaS(a.Actual, f, subject)
 	}
-	if who == keystone && !errors.Is(class, sdn.ErrUnavailable) {
+	switch {
+	case who == Keystone && subject != "" && a.Actual == http.StatusNotFound:
+		class = sdn.ErrNotFound
+	case who == Keystone && !errors.Is(class, sdn.ErrUnavailable):
 		class = sdn.ErrForbidden // whatever is wrong with the login, it is not the caller's request
 	}
 	after := retryAfter(a.ResponseHeader, time.Now())
@@ -114,10 +117,13 @@ func answered(a gophercloud.ErrUnexpectedResponseCode, subject, who string) erro
 	if after > 0 && errors.Is(class, sdn.ErrUnavailable) {
 		return &sdn.BusyError{After: after, Err: err}
 	}
+	if errors.Is(class, sdn.ErrInvalid) {
+		return refusal(who, f, err)
+	}
 	return err
 }
 
-// classify says what a status and a NeutronError's type mean.
+// classify interprets a status and a NeutronError's type.
 func classify(status int, kind, subject string) error {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden:
@@ -135,8 +141,14 @@ func classify(status int, kind, subject string) error {
 	case http.StatusNotImplemented:
 		return sdn.ErrInvalid
 	}
-	if kind == PairsExhausted {
+	switch kind {
+	case PairsExhausted:
 		return sdn.ErrQuota
+	case poolExhausted:
+		return sdn.ErrAddresses
+	}
+	if status == http.StatusInternalServerError && kind != "" {
+		return ErrCrash
 	}
 	if status >= 400 && status < 500 {
 		return sdn.ErrInvalid
@@ -144,12 +156,20 @@ func classify(status int, kind, subject string) error {
 	return sdn.ErrUnavailable
 }
 
+// ErrCrash is an ErrUnavailable of Neutron itself, not of a proxy before it: a request made it
+// stumble.
+var ErrCrash = fmt.Errorf("%w: a fault of its own", sdn.ErrUnavailable)
+
 // PairsExhausted is the NeutronError that says: a port has as many address pairs as one may have. It is a 400.
 const PairsExhausted = "AllowedAddressPairExhausted"
 
-// classifyMissing tells the object that the request is about from those it
-// refers to. A 404 in other words than Neutron's is a proxy's or a wrong
-// endpoint's: taking it for "gone" would leak whatever is being deleted.
+// poolExhausted is the NeutronError that says: a subnet pool has no prefix of that length left. It
+// is a 500.
+const poolExhausted = "SubnetAllocationError"
+
+// classifyMissing distinguishes the object of the request from objects that the request refers to.
+// A 404 in other words than Neutron's comes from a proxy or a wrong endpoint: treating it as "gone"
+// would leak the resource that is being deleted.
 func classifyMissing(kind, subject string) error {
 	switch {
 	case kind == subject && subject != "":
@@ -166,12 +186,19 @@ func classifyMissing(kind, subject string) error {
 // without routers has no path for them, which is another answer.
 const FloatingMissing = "FloatingIPNotFound"
 
+const (
+	poolQuota = "SubnetPoolQuotaExceeded" // a project has as much of a subnet pool as it may have
+	noSegment = "NoNetworkAvailable"      // the cloud has no VLAN or tunnel for another network
+)
+
 func classifyConflict(kind string) error {
 	switch kind {
 	case "OverQuota":
 		return sdn.ErrProjectQuota
-	case "IpAddressGenerationFailure", "NoMoreFixedIpsAvailable":
+	case "IpAddressGenerationFailure", "NoMoreFixedIpsAvailable", poolQuota:
 		return sdn.ErrAddresses
+	case noSegment:
+		return sdn.ErrQuota
 	case "IpAddressGenerationFailureNoMatchingSubnet", "HostNotCompatibleWithFixedIps", "AddressPairAndPortSecurityRequired",
 		"TrunkDisabled", "TrunkInErrorState": // a person has to put the trunk right
 		return sdn.ErrInvalid
@@ -179,11 +206,17 @@ func classifyConflict(kind string) error {
 	return sdn.ErrConflict
 }
 
-// Hint says what to do about it, where Neutron's own words do not.
+// Hint returns a remedy where Neutron's own message has none.
 func Hint(class error, kind string) string {
 	switch {
 	case kind == "OverQuota":
 		return "raise the project's quota or free some"
+	case kind == poolExhausted:
+		return "add prefixes to the subnet pool, or let subnets have a longer prefix"
+	case kind == poolQuota:
+		return "raise default_quota of the subnet pool"
+	case kind == noSegment:
+		return "give the cloud's tenant networks a larger range of VLANs or tunnels (ml2_conf.ini), or delete unused networks"
 	case kind == PairsExhausted:
 		return "raise max_allowed_address_pair in neutron.conf, which is 10 by default: each pod behind a port needs one for each of its addresses; or use trunks"
 	case errors.Is(class, sdn.ErrQuota) && strings.HasPrefix(kind, "IpAddress"):
@@ -191,16 +224,15 @@ func Hint(class error, kind string) string {
 	case kind == "TrunkDisabled" || kind == "TrunkInErrorState":
 		return "set the node's trunk up (openstack network trunk set --enable), or make it anew"
 	case kind == "PolicyNotAuthorized":
-		return "give the credential a role that may do this: binding a port to a host, or choosing a floating IP's address, needs admin, or a policy that allows it"
+		return "give the credential a role that may do this: binding a port to a host, choosing a floating IP's address, or using another project's router needs admin, or a policy that allows it"
 	case errors.Is(class, sdn.ErrInvalid) && strings.HasSuffix(kind, "NotFound"):
 		return "check the ID in the configuration, and that the credential may see it"
 	}
 	return ""
 }
 
-// maxPause bounds how long one answer keeps Kuryr silent. A proxy in front of
-// Neutron may say an hour by default, while Neutron is back in seconds; whoever
-// means it says so again.
+// maxPause limits how long one answer keeps Kuryr silent. A proxy in front of Neutron may send an
+// hour by default, while Neutron is back in seconds. A service that needs longer sends it again.
 const maxPause = time.Minute
 
 // retryAfter reads HTTP's Retry-After, seconds or a date, up to maxPause.
@@ -215,10 +247,10 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// fault is what an error's body says.
+// fault is the error in a body.
 type fault struct{ kind, message string }
 
-// maxMessage bounds what of a body goes into a message: it ends in Events.
+// maxMessage limits the part of a body in a message, because messages end in Events.
 const maxMessage = 400
 
 // parseFault reads the body of an error: Neutron's, Keystone's, that of a
@@ -234,6 +266,15 @@ func parseFault(body []byte) fault {
 		}
 	}
 	return parseInner(body)
+}
+
+// kindOf is the type of a NeutronError; empty if err is none.
+func kindOf(err error) string {
+	var answer gophercloud.ErrUnexpectedResponseCode
+	if !errors.As(err, &answer) {
+		return ""
+	}
+	return parseFault(answer.Body).kind
 }
 
 func parseInner(raw json.RawMessage) fault {
@@ -287,7 +328,13 @@ func stripHTML(s string) string {
 	return htmlTag.ReplaceAllString(htmlHead.ReplaceAllString(s, " "), " ")
 }
 
-// tidy makes one printable line of at most maxMessage bytes.
+// passing is what differs each time in an error of a Python service, and says nothing about the
+// cause: IDs of requests, as neutronclient appends them, and addresses of objects in memory. With
+// it, each repetition would be a new message of a condition.
+var passing = regexp.MustCompile(` ?Neutron server returns request_ids: \[[^\]]*\]| at 0x[0-9a-f]+| ?\(?(?i:request-id|request id|x-openstack-request-id)[:=]? req-[0-9a-f-]{36}\)?`)
+
+// tidy makes one printable line of at most maxMessage bytes, which is the same each time that the
+// same error occurs.
 func tidy(s string) string {
 	if len(s) > 16*maxMessage {
 		s = s[:16*maxMessage]
@@ -295,6 +342,7 @@ func tidy(s string) string {
 	s = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "?"), func(r rune) bool {
 		return unicode.IsSpace(r) || !unicode.IsPrint(r)
 	}), " ")
+	s = passing.ReplaceAllString(s, "")
 	if len(s) > maxMessage {
 		s = strings.ToValidUTF8(s[:maxMessage], "") + "…"
 	}

@@ -5,6 +5,7 @@ package session
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -71,7 +72,7 @@ func TestLimiterSaysWhyItRefuses(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		begun := time.Now()
 		_, err := l.acquire(t.Context(), turn{})
-		const want = "at the present rate its turn would not come within 1m0s"
+		const want = "the rate limit would delay this request by more than 1m0s"
 		if err == nil || err.Error() != want || time.Since(begun) != 0 {
 			t.Errorf("the last of many: %v after %s, want %q at once", err, time.Since(begun), want)
 		}
@@ -257,13 +258,31 @@ func TestNetworkErrorsReadTheSame(t *testing.T) {
 		return &url.Error{Op: "Put", Err: &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: said, Name: "neutron", Server: "10.0.0.2:53"}}}
 	}
 	for want, failure := range map[string]func(int) error{
-		"SDN unavailable: read tcp 10.0.0.1:9696: connection reset by peer": from,
-		"SDN unavailable: dial tcp: no name server says where neutron is":   named,
+		"cloud unavailable: read tcp 10.0.0.1:9696: connection reset by peer": from,
+		"cloud unavailable: dial tcp: no name server knows neutron":           named,
 	} {
 		for _, port := range []int{43210, 43211} {
 			if got := Unanswered(t.Context(), failure(port)); got.Error() != want || !errors.Is(got, sdn.ErrUnavailable) {
 				t.Errorf("from port %d: %q, want %q", port, got, want)
 			}
+		}
+	}
+}
+
+// So do those of Octavia, which hands on the texts of its clients, with what differs each time.
+func TestAnswersReadTheSame(t *testing.T) {
+	for said, want := range map[string]string{
+		"Provider 'ovn' reports error: IP address 10.96.0.9 already allocated in subnet s\nNeutron server returns request_ids: ['req-90868eb0-2f32-400e-bb44-ecb6e416ec50']": "Provider 'ovn' reports error: IP address 10.96.0.9 already allocated in subnet s",
+		"(Caused by NewConnectionError('<urllib3.connection.HTTPConnection object at 0x7fa1529e1090>: Failed to establish a new connection: [Errno 111] ECONNREFUSED'))":     "(Caused by NewConnectionError('<urllib3.connection.HTTPConnection object>: Failed to establish a new connection: [Errno 111] ECONNREFUSED'))",
+		"The server has either erred or is incapable of performing the requested operation. (HTTP 500) (Request-ID: req-90868eb0-2f32-400e-bb44-ecb6e416ec50)":               "The server has either erred or is incapable of performing the requested operation. (HTTP 500)",
+		"Port 90868eb0-2f32-400e-bb44-ecb6e416ec50 could not be found.": "Port 90868eb0-2f32-400e-bb44-ecb6e416ec50 could not be found.",
+	} {
+		body, err := json.Marshal(map[string]string{"faultstring": said})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := parseFault(body).message; got != want {
+			t.Errorf("message %q, want %q", got, want)
 		}
 	}
 }

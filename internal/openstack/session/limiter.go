@@ -27,20 +27,18 @@ const (
 	floorPart = 50
 )
 
-// limiter bounds the requests on their way and how many are sent a second. It
-// halves the rate when the cloud says that it is overloaded, or is slow, and
-// raises it step by step while it is well (additive increase, multiplicative
-// decrease, as TCP does).
+// limiter limits concurrent requests and requests a second. It halves the rate when the cloud is
+// overloaded or slow, and raises it step by step while the cloud is well (additive increase,
+// multiplicative decrease, as TCP does).
 //
-// Not all requests may take all places. With Neutron, what is not for a new port
-// takes half of them at most: pods that come wait for each other, not for those that
-// go. With Octavia a quarter is for reading alone, and what takes long by its nature,
-// as a pool with many members does, takes half at most: a large Service neither
-// keeps the small ones waiting nor anybody from seeing what has become of his own.
+// Not all requests may use all places. With Neutron, requests that are not for new ports use half
+// of the places at most: new pods do not wait for ended pods. With Octavia a quarter is reserved
+// for reading, and naturally slow requests, such as a pool with many members, use half at most: a
+// large Service delays neither small ones nor reads.
 type limiter struct {
 	slots    chan struct{}
-	others   chan struct{} // of slots, those that what is not prompt may take
-	long     chan struct{} // of others, those that what takes long may take
+	others   chan struct{} // of slots, the places for requests that are not prompt
+	long     chan struct{} // of others, the places for slow requests
 	tokens   *rate.Limiter
 	ceiling  float64
 	patience time.Duration // how long to wait for leave
@@ -62,8 +60,8 @@ const (
 	long
 )
 
-// newLimiter returns a limiter. share says how many of its places requests may take
-// that are not prompt, and those that take long.
+// newLimiter returns a limiter. share is the number of places for requests that are not prompt, and
+// for slow requests.
 func newLimiter(perSecond float64, concurrent int, timeout time.Duration, share func(places int) (others, long int)) *limiter {
 	others, long := share(concurrent)
 	return &limiter{
@@ -85,11 +83,10 @@ func balancerShare(places int) (others, long int) {
 	return min(places-1, places*3/4), places / 2
 }
 
-// turn is how a request is to wait for its own, and what its duration says.
+// turn describes how a request waits for a place, and what its duration means.
 type turn struct {
 	pace pace
-	// patient: how long it takes says nothing about how well the cloud is, but about
-	// what is asked for.
+	// patient: the duration depends on the request, and does not show the load of the cloud.
 	patient bool
 }
 
@@ -104,17 +101,17 @@ func (l *limiter) acquire(ctx context.Context, t turn) (release func(status int,
 	pause := time.Until(l.pause)
 	l.mu.Unlock()
 	if pause > 0 {
-		return nil, &sdn.BusyError{After: pause, Err: errors.New("the cloud has asked to be left alone")}
+		return nil, &sdn.BusyError{After: pause, Err: errors.New("the cloud asked Kuryr to send no requests for a while")}
 	}
 	waiting, cancel := context.WithTimeout(ctx, l.patience)
 	defer cancel()
 	leave, err := l.enter(waiting, t.pace)
 	if err != nil {
-		return nil, l.tired(ctx, fmt.Sprintf("as many requests as may be are on their way, and none has ended in %s", l.patience))
+		return nil, l.tired(ctx, fmt.Sprintf("the limit of concurrent requests is reached, and none has ended within %s", l.patience))
 	}
 	if err := l.tokens.Wait(waiting); err != nil { // at once, if its turn would come too late
 		leave()
-		return nil, l.tired(ctx, fmt.Sprintf("at the present rate its turn would not come within %s", l.patience))
+		return nil, l.tired(ctx, fmt.Sprintf("the rate limit would delay this request by more than %s", l.patience))
 	}
 	sent := time.Now()
 	return func(status int, after time.Duration) {

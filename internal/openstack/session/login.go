@@ -49,6 +49,7 @@ type login struct {
 type session struct {
 	client     *gophercloud.ServiceClient // Neutron
 	balancer   *gophercloud.ServiceClient // Octavia; nil: the catalogue has none
+	identity   *gophercloud.ServiceClient // Keystone
 	transport  *http.Transport
 	credential string // whose it is, for messages: never a secret
 	project    string // of the token; empty if it is of none
@@ -71,7 +72,7 @@ func (l *login) credential() (credential, error) {
 	}
 	switch {
 	case cloud == "" && os.Getenv("OS_AUTH_URL") == "":
-		return credential{}, errors.New("no cloud named: set neutron.cloud in the configuration, or OS_CLOUD, or OS_AUTH_URL and what goes with it")
+		return credential{}, errors.New("no cloud named: set neutron.cloud in the configuration, or OS_CLOUD, or OS_AUTH_URL and the other OS_* variables")
 	case cloud == "":
 		file, err := cloudFromEnvironment()
 		if err != nil {
@@ -114,9 +115,9 @@ func credentialName(cloud string, a gophercloud.AuthOptions) string {
 // environmentCloud names the entry that stands for the OS_* variables.
 const environmentCloud = "OS_*"
 
-// cloudFromEnvironment writes the OS_* variables as a clouds.yaml, so that both
-// ways go through one parser. (gophercloud's own reader of the environment knows
-// no domain of the project apart from the user's.)
+// cloudFromEnvironment writes the OS_* variables as a clouds.yaml, so that both ways use one
+// parser. (gophercloud's own reader of the environment has no project domain separate from the
+// user's.)
 func cloudFromEnvironment() (string, error) {
 	auth := map[string]string{}
 	for _, key := range []string{
@@ -152,8 +153,8 @@ func (l *login) session(ctx context.Context, stale *session) (*session, error) {
 	if refused != nil {
 		return nil, refused
 	}
-	// All who wait share one login, which therefore must not end with the
-	// context of whoever came first. Its HTTP requests are bounded.
+	// Concurrent callers share one login. So it must not end with the context of the first caller.
+	// Its HTTP requests have deadlines.
 	result := l.flight.DoChan("", func() (any, error) {
 		return l.renew(context.WithoutCancel(ctx), stale)
 	})
@@ -213,18 +214,19 @@ func (l *login) open(ctx context.Context) (*session, error) {
 	}
 	client.UserAgent.Prepend("kuryr")
 	if err := openstack.Authenticate(ctx, client, c.auth); err != nil {
-		return nil, fmt.Errorf("logging in to Keystone %s as %s: %w", c.auth.IdentityEndpoint, c.name, explain(ctx, err, "", keystone))
+		return nil, fmt.Errorf("logging in to Keystone %s as %s: %w", c.auth.IdentityEndpoint, c.name, explain(ctx, err, "", Keystone))
 	}
 	network, err := locate(client, c.endpoint, "network")
 	if err != nil {
 		return nil, fmt.Errorf("looking for Neutron (region %q, %s interface) in the catalogue of %s: %w",
-			c.endpoint.Region, c.endpoint.Availability, c.auth.IdentityEndpoint, explain(ctx, err, "", keystone))
+			c.endpoint.Region, c.endpoint.Availability, c.auth.IdentityEndpoint, explain(ctx, err, "", Keystone))
 	}
 	balancer, err := locate(client, c.endpoint, "load-balancer")
 	if nowhere := new(gophercloud.ErrEndpointNotFound); err != nil && !errors.As(err, &nowhere) {
-		return nil, fmt.Errorf("looking for Octavia in the catalogue of %s: %w", c.auth.IdentityEndpoint, explain(ctx, err, "", keystone))
+		return nil, fmt.Errorf("looking for Octavia in the catalogue of %s: %w", c.auth.IdentityEndpoint, explain(ctx, err, "", Keystone))
 	}
-	return &session{client: network, balancer: balancer, transport: transport, credential: c.name, project: projectOf(client), begun: time.Now()}, nil
+	identity := &gophercloud.ServiceClient{ProviderClient: client, Endpoint: client.IdentityBase, ResourceBase: client.IdentityBase + "v3/", Type: "identity"}
+	return &session{client: network, balancer: balancer, identity: identity, transport: transport, credential: c.name, project: projectOf(client), begun: time.Now()}, nil
 }
 
 // locate finds a service in the catalogue. Not openstack.NewNetworkV2 and its kin:
@@ -240,8 +242,8 @@ func locate(client *gophercloud.ProviderClient, where gophercloud.EndpointOpts, 
 	return &gophercloud.ServiceClient{ProviderClient: client, Endpoint: base, ResourceBase: base + "v2.0/", Type: kind}, nil
 }
 
-// projectOf is the project of the token that a login got; empty if it is of none,
-// or the login was with a token, whose project nobody told.
+// projectOf returns the project of a login's token. It is empty if the token has none, or if the
+// login itself used a token with unknown project.
 func projectOf(client *gophercloud.ProviderClient) string {
 	var p *tokens.Project
 	switch r := client.GetAuthResult().(type) {

@@ -22,7 +22,7 @@ const (
 	MaxDescription = 255
 )
 
-// Mark says whose a resource is. The cluster is empty if it is not Kuryr's.
+// Mark names the owner of a resource. The cluster is empty if the resource is not Kuryr's.
 type Mark struct {
 	Cluster string
 	Owner   sdn.Owner
@@ -43,7 +43,7 @@ func (m Mark) Description() (string, error) {
 	}
 	s := strings.Join(words, " ")
 	if back := ParseMark(s); back != m || m.Owner == (sdn.Owner{}) {
-		return "", fmt.Errorf("owner %q, parent port %q cannot be written down and read again: %w", m.Owner, m.Parent, sdn.ErrInvalid)
+		return "", fmt.Errorf("owner %q and parent port %q contain characters that a description cannot hold: %w", m.Owner, m.Parent, sdn.ErrInvalid)
 	}
 	if len(s) > MaxDescription {
 		return "", fmt.Errorf("the mark of owner %q has %d bytes, more than Neutron's %d: %w", m.Owner, len(s), MaxDescription, sdn.ErrInvalid)

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics counts what goes over the wire, logins included.
+// metrics counts all requests, logins included.
 type metrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
@@ -73,7 +73,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// around counts and times what goes through next.
+// around counts requests through next and measures their time.
 func (m *metrics) around(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		service, resource := labels(r.URL.Path)
@@ -96,10 +96,15 @@ func labels(path string) (service, resource string) {
 	last := segments[len(segments)-1]
 	for _, s := range segments {
 		switch s {
-		case "tokens":
+		case "tokens", "projects":
 			return "identity", s
 		case "trunks":
 			if last == "add_subports" || last == "remove_subports" {
+				return "network", last
+			}
+			return "network", s
+		case "routers":
+			if last == "add_router_interface" || last == "remove_router_interface" {
 				return "network", last
 			}
 			return "network", s

@@ -17,20 +17,20 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// maxRestarts bounds how often a list is begun anew because what a page ended with
-// was deleted before the next was asked for.
+// maxRestarts limits how often a list is restarted because the last object of a page was deleted
+// before the next page was requested.
 const maxRestarts = 3
 
 // Listable is what lists are read of. Its key is its ID.
 type Listable interface{ Key() string }
 
-// errShifted says that what a page ended with is not there any more, so that nobody
-// knows what the pages after it would have begun with.
-var errShifted = errors.New("its pages have shifted")
+// errShifted means that the last object of a page no longer exists, so the start of the next page
+// is unknown.
+var errShifted = errors.New("the list has changed between two pages")
 
-// ReadAll reads a list, page after page, and returns what is to be kept of it; nil
-// keeps all. The list is named as the last element of the path is. If what a page ended
-// with is deleted before the next is asked for, the list is begun anew. A list is never
+// ReadAll reads a list, page after page, and returns the objects that keep accepts; nil accepts
+// all. The name of the list is the last element of the path. If the last object of a page is
+// deleted before the next page is requested, ReadAll restarts the list. It never returns
 // ErrNotFound for that.
 func ReadAll[T Listable](ctx context.Context, b *Client, r Request, keep func(T) bool) ([]T, error) {
 	for try := 1; ; try++ {
@@ -39,14 +39,14 @@ func ReadAll[T Listable](ctx context.Context, b *Client, r Request, keep func(T)
 		case !errors.Is(err, errShifted):
 			return all, err
 		case try > maxRestarts:
-			return nil, fmt.Errorf("%w: what ends a page was deleted meanwhile, %d times: %w", sdn.ErrUnavailable, try, err)
+			return nil, fmt.Errorf("%w: the last object of a page was deleted meanwhile, %d times: %w", sdn.ErrUnavailable, try, err)
 		}
 	}
 }
 
-// readPages reads a list once. A page is asked for by what the one before ended with.
-// If that is gone, Octavia answers 400, and Neutron 404, or shows an empty page, or the
-// first one again, as it pages each kind.
+// readPages reads a list once. The marker of a page is the last object of the previous one. If that
+// object is deleted, Octavia answers 400. Neutron answers 404, an empty page, or the first page
+// again, depending on the kind.
 func readPages[T Listable](ctx context.Context, b *Client, r Request, keep func(T) bool) (all []T, err error) {
 	r.Method, r.Query = http.MethodGet, maps.Clone(r.Query)
 	r.Query.Set("limit", strconv.Itoa(b.config.PageSize))
@@ -64,11 +64,11 @@ func readPages[T Listable](ctx context.Context, b *Client, r Request, keep func(
 			r.Query.Set("id", marker)
 			rows, _, err = readPage[T](ctx, b, r)
 			if err == nil && len(rows) == 0 {
-				err = fmt.Errorf("%w: an empty page behind %s", errShifted, marker)
+				err = fmt.Errorf("%w: an empty page after %s", errShifted, marker)
 			}
 			return all, err
 		case marker != "" && (seen[rows[0].Key()] || ordered && rows[0].Key() <= marker):
-			return nil, fmt.Errorf("%w: the page behind %s is an earlier one", errShifted, marker)
+			return nil, fmt.Errorf("%w: the page after %s is an earlier one", errShifted, marker)
 		}
 		for _, row := range rows {
 			seen[row.Key()] = true
@@ -104,8 +104,8 @@ type wireLink struct {
 	Rel string `json:"rel"`
 }
 
-// goesOn reports whether there is a page after one with these links. Its length does
-// not tell: a cloud may have a limit of its own.
+// goesOn reports whether a page follows one with these links. The length does not show that: a
+// cloud may have its own limit.
 func goesOn(links []wireLink) bool {
 	return slices.ContainsFunc(links, func(l wireLink) bool { return l.Rel == "next" })
 }

@@ -22,13 +22,16 @@ import (
 
 // Request is one call of the API of a service.
 type Request struct {
-	To      string // empty is neutron
-	Method  string
-	Path    []string // below v2.0, unescaped; nil is the service's list of versions
-	Query   url.Values
-	Body    any
-	Out     any
-	Header  map[string]string
+	To     string // empty is neutron
+	Method string
+	Path   []string // below v2.0, of Keystone v3, unescaped; nil is the service's list of versions
+	Query  url.Values
+	Body   any
+	Out    any
+	Header map[string]string
+	// Fields tell by the type of a NeutronError which field of this request it refuses, where the
+	// type alone does not say.
+	Fields  map[string]sdn.Field
 	Subject string // NeutronError's word for the object not being there, or its ID in Octavia's; see explain
 	// once: a repetition would not mean the same, so a closed connection is an error.
 	Once bool
@@ -36,17 +39,19 @@ type Request struct {
 	Creates bool
 	// Members is how many of them the provider works at before Octavia answers.
 	Members int
-	// Took is told how long the answer took, without the wait for leave; nil: nobody is.
+	// Took receives the duration of the answer, without the wait for a place. It may be nil.
 	Took *time.Duration
+	// Clock receives the service's time at the answer, to the second; zero: it does not tell. It
+	// may be nil.
+	Clock *time.Time
 }
 
 // LongWork is how many members make a request a long one: OVN's driver takes 0.25 to
 // 0.4 s for each on two cores.
 const LongWork = 10
 
-// turn is how a request waits for its turn. What changes load balancers is as quick
-// as its provider is with what is asked for; that Octavia has too much to do shows
-// when reading takes long, and in its answers.
+// turn returns how a request waits for a place. The duration of a change of load balancers depends
+// on its provider and size. So only slow reads and Octavia's answers show an overload.
 func (r Request) turn() turn {
 	switch {
 	case r.To != Octavia && !r.Creates:
@@ -79,15 +84,19 @@ func (b *Client) Do(ctx context.Context, r Request) error {
 	if err == nil || errors.As(err, new(explained)) {
 		return err
 	}
+	kind := kindOf(err)
 	err = explain(ctx, err, r.Subject, r.service())
+	if field := r.Fields[kind]; field != "" && errors.Is(err, sdn.ErrInvalid) && sdn.FieldOf(err) == "" {
+		return &sdn.InvalidError{Field: field, Err: err}
+	}
 	if errors.Is(err, sdn.ErrForbidden) {
 		return fmt.Errorf("as %s: %w", s.credential, err)
 	}
 	return err
 }
 
-// session is the session to send r in. A catalogue is as old as its token: one that
-// lacks the service is read again after a while, in case somebody has added it.
+// session returns the session for r. A catalogue is as old as its token. If it lacks the service,
+// it is read again after a while, in case the service was added.
 func (b *Client) session(ctx context.Context, r Request) (*session, error) {
 	s, err := b.login.session(ctx, nil)
 	if err != nil || r.To != Octavia || s.balancer != nil || time.Since(s.begun) < b.config.CacheAge {
@@ -133,6 +142,9 @@ func (b *Client) send(ctx context.Context, s *session, r Request) error {
 	status := 0
 	if response != nil {
 		status = response.StatusCode
+		if r.Clock != nil {
+			*r.Clock, _ = http.ParseTime(response.Header.Get("Date"))
+		}
 	}
 	var after time.Duration
 	var answer gophercloud.ErrUnexpectedResponseCode
@@ -143,8 +155,11 @@ func (b *Client) send(ctx context.Context, s *session, r Request) error {
 	return err
 }
 
-// route is where a request goes, and who gives leave to send it.
+// route is the destination of a request, and its limiter.
 func (b *Client) route(s *session, r Request) (*gophercloud.ServiceClient, *limiter, error) {
+	if r.To == Keystone { // a survey asks it, which is rare: it shares Neutron's limiter
+		return s.identity, b.limiter, nil
+	}
 	if r.To != Octavia {
 		return s.client, b.limiter, nil
 	}

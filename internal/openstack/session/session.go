@@ -1,16 +1,14 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package session sends requests to the services of an OpenStack cloud. It logs in,
-// holds back what is too much for a service, counts, reads lists page by page, and
-// turns answers into the seam's errors; it alone imports gophercloud. It also writes
-// and reads the mark that says whose a resource is.
+// Package session sends requests to the services of an OpenStack cloud. It logs in, limits the load
+// on a service, counts, reads lists page by page, and converts answers into the seam's errors. It
+// alone imports gophercloud. It also writes and reads the mark that names the owner of a resource.
 //
-// What to ask for and what comes back is left to the packages neutron and octavia.
+// The packages neutron and octavia know the requests and answers.
 //
-// A creating request whose answer is lost is never sent again: what it may have made
-// carries the mark, and is collected as an orphan. Requests that may be repeated are,
-// once, if a connection was closed under them.
+// A creating request whose answer is lost is never repeated: its result carries the mark, and is
+// collected as an orphan. A repeatable request is repeated once if its connection was closed.
 package session
 
 import (
@@ -71,8 +69,8 @@ func New(c Config) (*Client, error) {
 	return b, nil
 }
 
-// Project returns the project of the credential's token; empty if it is of none, or
-// the login was with a token, whose project nobody told.
+// Project returns the project of the credential's token. It is empty if the token has none, or if
+// the login itself used a token with unknown project.
 func (b *Client) Project(ctx context.Context) (string, error) {
 	s, err := b.login.session(ctx, nil)
 	if err != nil {

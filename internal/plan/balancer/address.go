@@ -14,83 +14,82 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// CreateFloatingIP makes a floating IP.
+// CreateFloatingIP creates a floating IP.
 type CreateFloatingIP struct{ Request sdn.FloatingIPRequest }
 
-// Associate gives a port the floating IP, which is nobody's.
+// Associate gives a port the floating IP, which no port has.
 type Associate struct{ ID, Address, PortID string }
 
-// Dissociate takes the floating IP from the port that it was seen at, and from no
-// other: whoever has been given it since keeps it.
+// Dissociate takes the floating IP from the port at which it was seen. If it is at another port
+// by now, it stays there.
 type Dissociate struct{ ID, Address, PortID string }
 
-// DeleteFloatingIP removes a floating IP that a port has; empty: none.
+// DeleteFloatingIP deletes a floating IP; PortID is the port that has it, or empty.
 type DeleteFloatingIP struct{ ID, Address, PortID string }
 
 // DisownFloatingIP takes the cluster's mark off a floating IP that is kept.
 type DisownFloatingIP struct{ ID, Address string }
 
 func (s CreateFloatingIP) String() string {
-	return strings.TrimSuffix("create floating IP "+s.Request.Address, " ") + " of network " + s.Request.NetworkID
+	return strings.TrimSuffix("create floating IP "+s.Request.Address, " ") + " in network " + s.Request.NetworkID
 }
 
 func (s Associate) String() string {
-	return "give floating IP " + s.Address + " to port " + s.PortID
+	return "associate floating IP " + s.Address + " with port " + s.PortID
 }
 
 func (s Dissociate) String() string {
-	return "take floating IP " + s.Address + " from port " + s.PortID
+	return "dissociate floating IP " + s.Address + " from port " + s.PortID
 }
 
 func (s DeleteFloatingIP) String() string { return "delete floating IP " + s.Address }
 
-func (s DisownFloatingIP) String() string { return "keep floating IP " + s.Address }
+func (s DisownFloatingIP) String() string { return "keep floating IP " + s.Address + " in the project" }
 
 // Address is what to do about the floating IP of a KuryrLoadBalancer.
 type Address struct {
-	// Steps are carried out in this order; then there is a plan anew, with what
-	// they brought.
+	// Steps are carried out in this order. Then the caller plans again, with their results.
 	Steps []Step
-	// Has is the floating IP as it is to be; with a Problem the one that is in place.
-	// nil if there is none.
+	// Has is the floating IP as it is to be; with a Problem, the one that is in place. nil if
+	// the load balancer has none.
 	Has *v1.PublicIPStatus
-	// Problem says why it cannot be as wanted; empty if it can.
+	// Problem says why the floating IP cannot be as wanted; empty if it can.
 	Problem string
-	// Kept says what differs and stays, as it could be had only by giving the address
-	// up, for people.
-	Kept []string
-	// Unsure says that there is more to take away, maybe, once all of Own are known.
+	// Kept lists fields that differ and stay, as only another address could change them.
+	Kept []v1.UnchangedField
+	// Unsure says that more may have to be taken away, once all of Own are known.
 	Unsure bool
 }
 
-// Place is where a floating IP is to be.
+// Place says where a floating IP is to be.
 type Place struct {
-	// Port is that of the first VIP; empty: there is none yet.
+	// Port is the port of the first VIP; empty: not created yet.
 	Port string
-	// Own are the ports of all load balancers of the owner, also those that are to
-	// go: from no other port a floating IP is taken.
+	// Own are the VIP ports of all load balancers of the owner, including those that are to be
+	// deleted. A floating IP is taken from no other port.
 	Own []string
 	// ProjectID is that of the load balancer; empty: that of the spec.
 	ProjectID string
-	// Withheld says that the load balancer has to have none for now, as Withheld has
-	// it. One that was made for it is reserved.
+	// Withheld says that the load balancer may have no floating IP for now. One
+	// that was made for it stays reserved.
 	Withheld bool
-	// Subnet is what the spec's subnet of floating IPs holds; zero: not known.
+	// Subnet is the CIDR of the spec's subnet of floating IPs; zero: not known.
 	Subnet netip.Prefix
-	// Before is the KuryrLoadBalancer that comes before this one for the address that it
-	// asks for, as Before has it; empty: none.
+	// Before is the KuryrLoadBalancer that has precedence for the requested address, see
+	// Before; empty: none has.
 	Before string
-	// Held says that it had the floating IP that it asks for by its address, whatever the
-	// status says since: the status names none that is withheld.
+	// Held says that the load balancer had the floating IP whose address it asks for. The
+	// status may no longer name it: a withheld floating IP is not in the status.
 	Held bool
-	// Partial says that Own may lack some: a floating IP elsewhere may be at one of them.
+	// Partial says that Own may lack ports: a floating IP elsewhere may be at one of them.
 	Partial bool
 }
 
-// NextAddress returns what to do about the floating IP, given the floating IPs that
-// may be used or are owner's. A KuryrLoadBalancer that is being deleted wants none.
-// One that owner has not made is never deleted, and none is taken from a port that
-// is not owner's: whoever has put it there may go on with it.
+// NextAddress returns what to do about the floating IP. all are the floating IPs that may be
+// used and those of owner. A KuryrLoadBalancer that is being deleted wants none.
+//
+// A floating IP that owner has not made is never deleted. None is taken from a port that is not
+// owner's: its user may still need it there.
 func NextAddress(klb *v1.KuryrLoadBalancer, at Place, all []sdn.FloatingIP, owner sdn.Owner) Address {
 	a := addresser{klb: klb, at: at, all: all, owner: owner, prior: klb.Status.PublicIP}
 	switch want := klb.Spec.PublicIP; {
@@ -116,27 +115,27 @@ type addresser struct {
 func (a *addresser) mine(f *sdn.FloatingIP) bool  { return f.Owner == a.owner }
 func (a *addresser) known(f *sdn.FloatingIP) bool { return a.prior != nil && a.prior.ID == f.ID }
 
-// here reports whether a floating IP is at a port of the owner's.
+// here reports whether a floating IP is at a port of the owner.
 func (a *addresser) here(f *sdn.FloatingIP) bool {
 	return f.PortID != "" && (f.PortID == a.at.Port || slices.Contains(a.at.Own, f.PortID))
 }
 
-// ours reports whether a floating IP is the owner's to take away from where it is.
-// One that the Service asks for by its address is, where a status has lost it.
+// ours reports whether the owner may take a floating IP off its port. It also may if the
+// Service asks for its address and a status has lost it.
 func (a *addresser) ours(f *sdn.FloatingIP) bool { return a.mine(f) || a.known(f) || a.asked(f) }
 
-// asked reports whether a floating IP at the owner's port is what the Service asks for.
+// asked reports whether a floating IP at the owner's port is the one that the Service asks for.
 func (a *addresser) asked(f *sdn.FloatingIP) bool {
 	want := a.klb.Spec.PublicIP
 	return want != nil && want.Address != "" && sameAddress(want.Address, f.Address) && f.Owner == (sdn.Owner{}) && a.here(f)
 }
 
-// away reports whether somebody has given a floating IP to a port of their own.
+// away reports whether a floating IP is at a port that is not the owner's.
 func (a *addresser) away(f *sdn.FloatingIP) bool { return f.PortID != "" && !a.here(f) }
 
 func dissociate(f *sdn.FloatingIP) Step { return Dissociate{f.ID, f.Address, f.PortID} }
 
-// outlives reports whether one that owner made outlives its use.
+// outlives reports whether a floating IP that owner made stays after its use.
 func (a *addresser) outlives(f *sdn.FloatingIP) bool {
 	if want := a.klb.Spec.PublicIP; want != nil && want.Keep {
 		return true
@@ -144,7 +143,7 @@ func (a *addresser) outlives(f *sdn.FloatingIP) bool {
 	return a.known(f) && !a.prior.Made || a.away(f)
 }
 
-// release gives back all but the one in use, by how they were obtained.
+// release gives back all floating IPs but the one in use, by how they were obtained.
 func (a *addresser) release(but *sdn.FloatingIP) {
 	for i := range a.all {
 		f := &a.all[i]
@@ -168,7 +167,7 @@ func (a *addresser) release(but *sdn.FloatingIP) {
 	}
 }
 
-// withhold takes away what makes the load balancer public, and gives nothing back.
+// withhold takes off the floating IPs that make the load balancer public, and gives none back.
 func (a *addresser) withhold() {
 	for i := range a.all {
 		switch f := &a.all[i]; {
@@ -176,7 +175,7 @@ func (a *addresser) withhold() {
 		case a.ours(f):
 			a.Steps = append(a.Steps, dissociate(f))
 		default:
-			a.Problem = fmt.Sprintf("somebody has given floating IP %s to the load balancer, which cannot keep out whom the Service says: take it away there", f.Address)
+			a.Problem = fmt.Sprintf("somebody gave floating IP %s to the load balancer, which cannot enforce the Service's source ranges: dissociate it in the cloud", f.Address)
 		}
 	}
 }
@@ -193,12 +192,12 @@ func (a *addresser) obtain(want *v1.PublicIPSpec) {
 		if !occupied {
 			r.PortID = a.at.Port
 		}
-		a.Steps = []Step{CreateFloatingIP{r}} // the one in use is taken away when there is another
+		a.Steps = []Step{CreateFloatingIP{r}} // the one in use is taken off once the new one exists
 	case f.PortID == a.at.Port:
 		a.inPlace(f, want)
 		a.release(f)
 	case a.away(f):
-		a.Problem = fmt.Sprintf("floating IP %s is in use by port %s: take it from there, or ask for another address", f.Address, f.PortID)
+		a.Problem = fmt.Sprintf("floating IP %s is in use by port %s: dissociate it there, or ask for another address", f.Address, f.PortID)
 	case f.PortID != "":
 		a.Steps = append(a.Steps, dissociate(f), Associate{f.ID, f.Address, a.at.Port})
 	default:
@@ -209,10 +208,10 @@ func (a *addresser) obtain(want *v1.PublicIPSpec) {
 	}
 }
 
-// inPlace says what is at the VIP. One to keep bears no mark of ours from then on:
-// whatever becomes of the objects, nobody takes it for something that nobody needs.
+// inPlace describes the floating IP at the VIP. One that is to be kept loses Kuryr's mark at
+// once: whatever becomes of the objects, the collector must not delete it.
 func (a *addresser) inPlace(f *sdn.FloatingIP, want *v1.PublicIPSpec) {
-	a.Has = &v1.PublicIPStatus{ID: f.ID, IP: f.Address, Made: a.mine(f) && !want.Keep}
+	a.Has = &v1.PublicIPStatus{ID: f.ID, IP: f.Address, Made: a.mine(f) && !want.Keep, NetworkID: f.NetworkID}
 	if a.mine(f) && want.Keep {
 		a.Steps = append(a.Steps, DisownFloatingIP{f.ID, f.Address})
 	}
@@ -220,25 +219,25 @@ func (a *addresser) inPlace(f *sdn.FloatingIP, want *v1.PublicIPSpec) {
 	switch {
 	case want.Address != "":
 	case !sdn.SameID(f.NetworkID, want.NetworkID):
-		a.Kept = append(a.Kept, fmt.Sprintf("floating IP %s of network %s stays, wanted is one of %s", f.Address, f.NetworkID, want.NetworkID))
+		a.Kept = append(a.Kept, v1.UnchangedField{Field: keptNetwork, Of: f.Address, Is: f.NetworkID, Wanted: want.NetworkID})
 	case a.at.Subnet.IsValid() && err == nil && !a.at.Subnet.Contains(ip):
-		a.Kept = append(a.Kept, fmt.Sprintf("floating IP %s stays, wanted is one of subnet %s (%s)", f.Address, want.SubnetID, a.at.Subnet))
+		a.Kept = append(a.Kept, v1.UnchangedField{Field: keptSubnet, Of: f.Address, Wanted: want.SubnetID})
 	}
 }
 
-// there returns what the load balancer has although it cannot have what is wanted:
-// what is forgotten would never be given back.
+// there returns the floating IP that the load balancer has although it cannot have the wanted
+// one. A floating IP that the status does not name would never be given back.
 func (a *addresser) there() *v1.PublicIPStatus {
 	for i := range a.all {
 		if f := &a.all[i]; a.ours(f) && a.here(f) {
-			return &v1.PublicIPStatus{ID: f.ID, IP: f.Address, Made: a.mine(f) && !a.outlives(f)}
+			return &v1.PublicIPStatus{ID: f.ID, IP: f.Address, Made: a.mine(f) && !a.outlives(f), NetworkID: f.NetworkID}
 		}
 	}
 	return nil
 }
 
-// clear plans to free the VIP's port of other floating IPs than f, and reports
-// whether there are any. A port of one address has one floating IP at a time.
+// clear plans to free the VIP's port of other floating IPs than f, and reports whether it has
+// any. A port with one address can have one floating IP at a time.
 func (a *addresser) clear(f *sdn.FloatingIP) (occupied bool) {
 	for i := range a.all {
 		o := &a.all[i]
@@ -247,7 +246,7 @@ func (a *addresser) clear(f *sdn.FloatingIP) (occupied bool) {
 		}
 		occupied = true
 		if !a.ours(o) {
-			a.Problem = fmt.Sprintf("somebody has given floating IP %s to the load balancer: take it away there, or ask for this address", o.Address)
+			a.Problem = fmt.Sprintf("somebody gave floating IP %s to the load balancer: dissociate it in the cloud, or ask for this address", o.Address)
 			continue
 		}
 		a.Steps = append(a.Steps, dissociate(o))
@@ -255,7 +254,7 @@ func (a *addresser) clear(f *sdn.FloatingIP) (occupied bool) {
 	return occupied
 }
 
-// choose returns the floating IP to have; nil if one is to be made.
+// choose returns the floating IP to use; nil if one is to be created.
 func (a *addresser) choose(want *v1.PublicIPSpec) *sdn.FloatingIP {
 	var fit []*sdn.FloatingIP
 	for i := range a.all {
@@ -267,27 +266,26 @@ func (a *addresser) choose(want *v1.PublicIPSpec) *sdn.FloatingIP {
 			continue
 		}
 		if f.Owner != (sdn.Owner{}) && !a.mine(f) {
-			a.Problem = fmt.Sprintf("floating IP %s was made for %s/%s: ask for another address", f.Address, f.Owner.Namespace, f.Owner.Name)
+			a.Problem = fmt.Sprintf("floating IP %s was made for Service %s/%s: ask for another address", f.Address, f.Owner.Namespace, f.Owner.Name)
 		}
 		if f.Owner == (sdn.Owner{}) && !a.known(f) && !a.at.Held && !sdn.SameID(f.NetworkID, want.NetworkID) {
-			a.Problem = fmt.Sprintf("floating IP %s is of network %s, and the Service has one of %s: ask for another address, or name that network "+
+			a.Problem = fmt.Sprintf("floating IP %s is in network %s, but the Service wants one in %s: ask for another address, or name that network "+
 				"in the annotation loadbalancer.openstack.org/floating-network-id", f.Address, f.NetworkID, want.NetworkID)
 		}
 		if f.Owner == (sdn.Owner{}) && a.at.Before != "" && !a.here(f) {
-			a.Problem = fmt.Sprintf("floating IP %s is for %s, which has it or is older: ask for another address", f.Address, a.at.Before)
+			a.Problem = fmt.Sprintf("floating IP %s goes to Service %s, which has it already or is older: ask for another address", f.Address, a.at.Before)
 		}
 		return f
 	}
 	if len(fit) == 0 {
 		return nil
 	}
-	// The one that is in place, then the one that was last in use.
+	// The one that is in place, then the one that was in use last.
 	return slices.MinFunc(fit, func(x, y *sdn.FloatingIP) int { return a.rank(x) - a.rank(y) })
 }
 
-// fits reports whether a floating IP will do where no address is asked for. One that
-// the Service has stays, also if another network is meant now: addresses are in use
-// out there.
+// fits reports whether a floating IP will do if no address is asked for. The Service keeps the
+// one that it has, even if another network is configured by now: clients use its address.
 func (a *addresser) fits(f *sdn.FloatingIP, want *v1.PublicIPSpec) bool {
 	switch {
 	case a.mine(f):

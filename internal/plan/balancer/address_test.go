@@ -4,6 +4,7 @@
 package balancer_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// TestFloatingIP: it is made, found, moved and given back by how it was obtained.
+// TestFloatingIP: it is created, found, moved and given back by how it was obtained.
 func TestFloatingIP(t *testing.T) {
 	mine := func(id, address, port string) sdn.FloatingIP {
 		return sdn.FloatingIP{ID: id, Owner: owner, NetworkID: outsideNet, Address: address, PortID: port}
@@ -49,7 +50,7 @@ func TestFloatingIP(t *testing.T) {
 		unsure   bool
 	}{
 		{name: "none is wanted"},
-		{name: "one is made, on the port at once", want: anyIP, steps: []string{"create floating IP of network outside-net"}},
+		{name: "one is made, on the port at once", want: anyIP, steps: []string{"create floating IP in network outside-net"}},
 		{name: "there is no port yet", want: anyIP, noPort: true},
 		{
 			name: "the one on the port is taken", want: anyIP, all: []sdn.FloatingIP{theirs("a", "203.0.113.9", "vip")},
@@ -57,15 +58,15 @@ func TestFloatingIP(t *testing.T) {
 		},
 		{
 			name: "one whose making was cut short is taken up", want: anyIP, all: []sdn.FloatingIP{mine("a", "203.0.113.9", "")},
-			steps: []string{"give floating IP 203.0.113.9 to port vip"},
+			steps: []string{"associate floating IP 203.0.113.9 with port vip"},
 		},
 		{
 			name: "nobody's own is not taken without being asked for", want: anyIP, all: []sdn.FloatingIP{theirs("a", "203.0.113.9", "")},
-			steps: []string{"create floating IP of network outside-net"},
+			steps: []string{"create floating IP in network outside-net"},
 		},
 		{
 			name: "the one that is asked for", want: five, all: []sdn.FloatingIP{theirs("a", "203.0.113.5", ""), theirs("b", "203.0.113.6", "")},
-			steps: []string{"give floating IP 203.0.113.5 to port vip"},
+			steps: []string{"associate floating IP 203.0.113.5 with port vip"},
 		},
 		{
 			name: "it is there", want: five, all: []sdn.FloatingIP{theirs("a", "203.0.113.5", "vip")},
@@ -73,34 +74,34 @@ func TestFloatingIP(t *testing.T) {
 		},
 		{
 			name: "the one that is asked for is of another network", want: &v1.PublicIPSpec{NetworkID: "other-net", Address: "203.0.113.5"},
-			all: []sdn.FloatingIP{theirs("a", "203.0.113.5", "")}, problem: "is of network outside-net, and the Service has one of other-net",
+			all: []sdn.FloatingIP{theirs("a", "203.0.113.5", "")}, problem: "is in network outside-net, but the Service wants one in other-net",
 		},
 		{
 			name: "it has one of another network", want: &v1.PublicIPSpec{NetworkID: "other-net", Address: "203.0.113.5"},
 			prior: &v1.PublicIPStatus{ID: "a", IP: "203.0.113.5"}, all: []sdn.FloatingIP{theirs("a", "203.0.113.5", "")},
-			steps: []string{"give floating IP 203.0.113.5 to port vip"},
+			steps: []string{"associate floating IP 203.0.113.5 with port vip"},
 		},
 		{
 			name: "it had one of another network before that was withheld", want: &v1.PublicIPSpec{NetworkID: "other-net", Address: "203.0.113.5"},
 			held: true, all: []sdn.FloatingIP{theirs("a", "203.0.113.5", "")},
-			steps: []string{"give floating IP 203.0.113.5 to port vip"},
+			steps: []string{"associate floating IP 203.0.113.5 with port vip"},
 		},
 		{
 			name: "somebody else uses it", want: five, all: []sdn.FloatingIP{theirs("a", "203.0.113.5", "other")}, problem: "in use by port other",
 		},
 		{
-			name: "the one asked for does not exist", want: five, steps: []string{"create floating IP 203.0.113.5 of network outside-net"},
+			name: "the one asked for does not exist", want: five, steps: []string{"create floating IP 203.0.113.5 in network outside-net"},
 		},
 		{
 			name: "another address: the old one goes when the new one is there", want: five,
 			prior: &v1.PublicIPStatus{ID: "a", IP: "203.0.113.9", Made: true}, all: []sdn.FloatingIP{mine("a", "203.0.113.9", "vip")},
-			steps: []string{"create floating IP 203.0.113.5 of network outside-net"},
+			steps: []string{"create floating IP 203.0.113.5 in network outside-net"},
 		},
 		{
 			name: "another address: they change places", want: five,
 			prior: &v1.PublicIPStatus{ID: "a", IP: "203.0.113.9", Made: true},
 			all:   []sdn.FloatingIP{mine("a", "203.0.113.9", "vip"), theirs("b", "203.0.113.5", "")},
-			steps: []string{"take floating IP 203.0.113.9 from port vip", "give floating IP 203.0.113.5 to port vip"},
+			steps: []string{"dissociate floating IP 203.0.113.9 from port vip", "associate floating IP 203.0.113.5 with port vip"},
 		},
 		{
 			name: "another address: the old one is deleted", want: five,
@@ -111,17 +112,17 @@ func TestFloatingIP(t *testing.T) {
 		{
 			name: "it moves to another load balancer", want: anyIP,
 			prior: &v1.PublicIPStatus{ID: "a", IP: "203.0.113.9", Made: true}, all: []sdn.FloatingIP{mine("a", "203.0.113.9", "old")},
-			steps: []string{"take floating IP 203.0.113.9 from port old", "give floating IP 203.0.113.9 to port vip"},
+			steps: []string{"dissociate floating IP 203.0.113.9 from port old", "associate floating IP 203.0.113.9 with port vip"},
 		},
 		{
 			name: "the user's moves, too", want: five,
 			prior: &v1.PublicIPStatus{ID: "a", IP: "203.0.113.5"}, all: []sdn.FloatingIP{theirs("a", "203.0.113.5", "old")},
-			steps: []string{"take floating IP 203.0.113.5 from port old", "give floating IP 203.0.113.5 to port vip"},
+			steps: []string{"dissociate floating IP 203.0.113.5 from port old", "associate floating IP 203.0.113.5 with port vip"},
 		},
 		{
 			name: "one that was found on the port of a load balancer that is made anew", want: anyIP,
 			prior: &v1.PublicIPStatus{ID: "a", IP: "203.0.113.5"}, all: []sdn.FloatingIP{theirs("a", "203.0.113.5", "")},
-			steps: []string{"give floating IP 203.0.113.5 to port vip"},
+			steps: []string{"associate floating IP 203.0.113.5 with port vip"},
 		},
 		{
 			name:  "no longer wanted, made by us",
@@ -135,7 +136,7 @@ func TestFloatingIP(t *testing.T) {
 		{
 			name:  "no longer wanted, of the user",
 			prior: &v1.PublicIPStatus{ID: "a", IP: "203.0.113.9"}, all: []sdn.FloatingIP{theirs("a", "203.0.113.9", "vip")},
-			steps: []string{"take floating IP 203.0.113.9 from port vip"},
+			steps: []string{"dissociate floating IP 203.0.113.9 from port vip"},
 		},
 		{name: "one of others on the port of a Service without", all: []sdn.FloatingIP{theirs("a", "203.0.113.9", "vip")}},
 		{
@@ -144,7 +145,7 @@ func TestFloatingIP(t *testing.T) {
 		},
 		{
 			name: "one to keep is said not to be made, and is nobody's from then on", want: kept, all: []sdn.FloatingIP{mine("a", "203.0.113.9", "vip")},
-			steps: []string{"keep floating IP 203.0.113.9"}, has: &v1.PublicIPStatus{ID: "a", IP: "203.0.113.9"},
+			steps: []string{"keep floating IP 203.0.113.9 in the project"}, has: &v1.PublicIPStatus{ID: "a", IP: "203.0.113.9"},
 		},
 		{
 			name: "one that is kept already", want: kept, prior: &v1.PublicIPStatus{ID: "a", IP: "203.0.113.9"},
@@ -153,24 +154,24 @@ func TestFloatingIP(t *testing.T) {
 		{
 			name:  "one to keep is kept when it is no longer wanted",
 			prior: &v1.PublicIPStatus{ID: "a", IP: "203.0.113.9"}, all: []sdn.FloatingIP{mine("a", "203.0.113.9", "vip")},
-			steps: []string{"take floating IP 203.0.113.9 from port vip", "keep floating IP 203.0.113.9"},
+			steps: []string{"dissociate floating IP 203.0.113.9 from port vip", "keep floating IP 203.0.113.9 in the project"},
 		},
 		{
 			name: "one to keep outlives the Service, whatever the status says", want: kept, deleted: true,
 			all:   []sdn.FloatingIP{mine("a", "203.0.113.9", "vip")},
-			steps: []string{"take floating IP 203.0.113.9 from port vip", "keep floating IP 203.0.113.9"},
+			steps: []string{"dissociate floating IP 203.0.113.9 from port vip", "keep floating IP 203.0.113.9 in the project"},
 		},
 		{
 			name: "somebody gave the port one of theirs, another is asked for", want: five,
-			all: []sdn.FloatingIP{theirs("a", "203.0.113.9", "vip"), theirs("b", "203.0.113.5", "")}, problem: "somebody has given floating IP 203.0.113.9",
+			all: []sdn.FloatingIP{theirs("a", "203.0.113.9", "vip"), theirs("b", "203.0.113.5", "")}, problem: "somebody gave floating IP 203.0.113.9",
 		},
 		{
 			name: "one that was made for another Service is not taken from it", want: five,
-			all: []sdn.FloatingIP{another("a", "203.0.113.5", "")}, problem: "made for shop/other",
+			all: []sdn.FloatingIP{another("a", "203.0.113.5", "")}, problem: "made for Service shop/other",
 		},
 		{
 			name: "nor if somebody has given it to this one", want: anyIP,
-			all: []sdn.FloatingIP{another("a", "203.0.113.5", "vip")}, problem: "somebody has given floating IP 203.0.113.5",
+			all: []sdn.FloatingIP{another("a", "203.0.113.5", "vip")}, problem: "somebody gave floating IP 203.0.113.5",
 		},
 		{
 			name: "somebody has taken the user's away: it is not taken back", want: five,
@@ -189,7 +190,7 @@ func TestFloatingIP(t *testing.T) {
 		{
 			name:  "no longer wanted, made by us, and somebody has given it to a server",
 			prior: &v1.PublicIPStatus{ID: "a", IP: "203.0.113.5", Made: true}, all: []sdn.FloatingIP{mine("a", "203.0.113.5", "server")},
-			steps: []string{"keep floating IP 203.0.113.5"},
+			steps: []string{"keep floating IP 203.0.113.5 in the project"},
 		},
 		{
 			name:  "no longer wanted, made by us, at a load balancer that is to go",
@@ -217,7 +218,7 @@ func TestFloatingIP(t *testing.T) {
 		{
 			name: "nobody could be kept out: it is reserved", want: anyIP, withheld: true,
 			prior: &v1.PublicIPStatus{ID: "a", IP: "203.0.113.5", Made: true}, all: []sdn.FloatingIP{mine("a", "203.0.113.5", "vip")},
-			steps: []string{"take floating IP 203.0.113.5 from port vip"},
+			steps: []string{"dissociate floating IP 203.0.113.5 from port vip"},
 		},
 		{
 			name: "nobody could be kept out: none is made", want: anyIP, withheld: true, all: []sdn.FloatingIP{mine("a", "203.0.113.5", "")},
@@ -225,20 +226,20 @@ func TestFloatingIP(t *testing.T) {
 		{
 			name: "nobody could be kept out: the user's goes, too", want: five, withheld: true,
 			prior: &v1.PublicIPStatus{ID: "a", IP: "203.0.113.5"}, all: []sdn.FloatingIP{theirs("a", "203.0.113.5", "old")},
-			steps: []string{"take floating IP 203.0.113.5 from port old"},
+			steps: []string{"dissociate floating IP 203.0.113.5 from port old"},
 		},
 		{
 			name: "nobody could be kept out: the one that is asked for goes, whatever the status says", want: five, withheld: true,
 			all:   []sdn.FloatingIP{theirs("a", "203.0.113.5", "vip")},
-			steps: []string{"take floating IP 203.0.113.5 from port vip"},
+			steps: []string{"dissociate floating IP 203.0.113.5 from port vip"},
 		},
 		{
 			name: "nobody could be kept out, and it is another's that is asked for", want: five, withheld: true,
-			all: []sdn.FloatingIP{another("a", "203.0.113.5", "vip")}, problem: "cannot keep out",
+			all: []sdn.FloatingIP{another("a", "203.0.113.5", "vip")}, problem: "cannot enforce the Service's source ranges",
 		},
 		{
 			name: "nobody could be kept out, and somebody has made it public", want: anyIP, withheld: true,
-			all: []sdn.FloatingIP{theirs("a", "203.0.113.5", "vip")}, problem: "cannot keep out",
+			all: []sdn.FloatingIP{theirs("a", "203.0.113.5", "vip")}, problem: "cannot enforce the Service's source ranges",
 		},
 		{
 			name: "withheld and no longer wanted", withheld: true, all: []sdn.FloatingIP{mine("a", "203.0.113.5", "")},
@@ -247,12 +248,12 @@ func TestFloatingIP(t *testing.T) {
 		{
 			name: "another network is for new ones", want: &v1.PublicIPSpec{NetworkID: "other-net"},
 			prior: &v1.PublicIPStatus{ID: "a", IP: "203.0.113.5", Made: true}, all: []sdn.FloatingIP{mine("a", "203.0.113.5", "vip")},
-			has: &v1.PublicIPStatus{ID: "a", IP: "203.0.113.5", Made: true}, kept: "wanted is one of other-net",
+			has: &v1.PublicIPStatus{ID: "a", IP: "203.0.113.5", Made: true}, kept: "instead of one of network other-net",
 		},
 		{
 			name: "another subnet is for new ones", want: &v1.PublicIPSpec{NetworkID: outsideNet, SubnetID: "other"},
 			all: []sdn.FloatingIP{mine("a", "192.0.2.5", "vip")},
-			has: &v1.PublicIPStatus{ID: "a", IP: "192.0.2.5", Made: true}, kept: "wanted is one of subnet other (203.0.113.0/24)",
+			has: &v1.PublicIPStatus{ID: "a", IP: "192.0.2.5", Made: true}, kept: "instead of one of subnet other",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -276,15 +277,31 @@ func TestFloatingIP(t *testing.T) {
 			if !strings.Contains(got.Problem, tc.problem) || tc.problem == "" && got.Problem != "" {
 				t.Errorf("problem %q, want %q", got.Problem, tc.problem)
 			}
-			if said := strings.Join(got.Kept, " "); !strings.Contains(said, tc.kept) || tc.kept == "" && said != "" {
+			if said := keptText(got.Kept); !strings.Contains(said, tc.kept) || tc.kept == "" && said != "" {
 				t.Errorf("kept %q, want %q", said, tc.kept)
 			}
 			if diff := cmp.Diff(tc.steps, steps); diff != "" {
 				t.Errorf("steps (-want +got):\n%s", diff)
+			}
+			if got.Has != nil {
+				i := slices.IndexFunc(tc.all, func(f sdn.FloatingIP) bool { return f.ID == got.Has.ID })
+				if got.Has.NetworkID != tc.all[i].NetworkID {
+					t.Errorf("network %q, want %q", got.Has.NetworkID, tc.all[i].NetworkID)
+				}
+				got.Has.NetworkID = ""
 			}
 			if diff := cmp.Diff(tc.has, got.Has); diff != "" {
 				t.Errorf("has (-want +got):\n%s", diff)
 			}
 		})
 	}
+}
+
+// keptText describes for people what stays.
+func keptText(kept []v1.UnchangedField) string {
+	var texts []string
+	for _, d := range kept {
+		texts = append(texts, balancer.Unchanged(d))
+	}
+	return strings.Join(texts, "\n")
 }

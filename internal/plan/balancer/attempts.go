@@ -7,70 +7,274 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 )
 
-// Attempts are steps that were carried out and that the next look did not show, by their
-// fingerprints. It is not safe for concurrent use.
+// Attempts is the only memory of what was tried for a KuryrLoadBalancer: how often, why it did
+// not help, and when it may be tried again. A restart forgets it, and begins with the gentlest
+// attempt again. The time is an argument of each method. It is not safe for concurrent use; nil
+// is empty and may only be read.
 type Attempts map[string]*Attempt
 
-// Attempt is a step that was carried out without effect, or could not be.
+// Attempt is what is known of one thing that was tried.
 type Attempt struct {
 	Times  int
-	Next   time.Time
-	Failed string // why, if it is no more than to be told
+	First  time.Time // when it was tried first
+	Next   time.Time // it may not be tried before
+	Failed string    // why it failed; empty: it was accepted, and had no effect
 }
 
-// Did notes a step, to know it again if the next look finds it needed still. It
-// returns how often that was so. least is the pause after the first; it doubles.
-func (m *Attempts) Did(key string, now time.Time, least time.Duration) int {
+// Pauses are the times between attempts: Least after the first, then twice as long each time,
+// at most Most.
+type Pauses struct{ Least, Most time.Duration }
+
+// After returns the pause after this number of attempts.
+func (p Pauses) After(times int) time.Duration {
+	pause := p.Least
+	for ; times > 1 && pause < p.Most; times-- {
+		pause *= 2
+	}
+	return min(pause, p.Most)
+}
+
+// Note notes an attempt and returns how many there were.
+func (m *Attempts) Note(key string, now time.Time, pauses Pauses, why string) int {
 	if *m == nil {
 		*m = Attempts{}
 	}
 	a := (*m)[key]
 	if a == nil {
-		a = &Attempt{}
+		a = &Attempt{First: now}
 		(*m)[key] = a
 	}
 	a.Times++
-	a.Next = now.Add(least << min(a.Times, 10))
+	a.Next, a.Failed = now.Add(pauses.After(a.Times)), why
 	return a.Times
 }
 
-// ForgetReplacing forgets the steps that have made room for other load balancers.
-func (m Attempts) ForgetReplacing() {
-	for key := range m {
-		if strings.HasPrefix(key, Replacing) {
-			delete(m, key)
-		}
+// Times returns how often something was tried.
+func (m Attempts) Times(key string) int {
+	if a := m[key]; a != nil {
+		return a.Times
 	}
+	return 0
 }
 
-// HasFailed reports whether a step is to be done still as it could not be.
+// Waits returns how long something may not be tried; 0 if it may be now.
+func (m Attempts) Waits(key string, now time.Time) time.Duration {
+	if a := m[key]; a != nil {
+		return max(0, a.Next.Sub(now))
+	}
+	return 0
+}
+
+// Forget forgets all keys with a prefix.
+func (m Attempts) Forget(prefix string) {
+	maps.DeleteFunc(m, func(key string, _ *Attempt) bool { return strings.HasPrefix(key, prefix) })
+}
+
+// Prefixes of the keys of attempts; those of mending are in mending.go.
+const (
+	doing       = "step "        // a step that was carried out
+	deletion    = "delete "      // a load balancer that is not wanted any more
+	refusedBusy = "busy "        // a step that a load balancer, shown as done, refuses as busy
+	unsupported = "unsupported " // a request that the provider does not support
+	unfit       = "floating IP " // a floating IP that the cloud does not associate
+	unanswered  = "unanswered "  // a change that the cloud cannot make for now
+)
+
+// Did notes a step that was carried out. If the next plan still needs the step, this note shows
+// that it had no effect. least is the pause after the first time; it doubles.
+func (m *Attempts) Did(s Step, now time.Time, least time.Duration) int {
+	return m.Note(fingerprint(s), now, Pauses{2 * least, 1024 * least}, "")
+}
+
+// CouldNot notes a step that failed and does no harm.
+func (m *Attempts) CouldNot(s Step, now time.Time, least time.Duration, why string) {
+	m.Note(fingerprint(s), now, Pauses{2 * least, 1024 * least}, why)
+}
+
+// Deleted notes a request to delete a load balancer, and returns how many there were.
+func (m *Attempts) Deleted(id string, now time.Time, least time.Duration) int {
+	return m.Note(deletion+id, now, Pauses{2 * least, 1024 * least}, "")
+}
+
+// Rests returns how long the deletion of a load balancer may not be requested again, as earlier
+// requests had no effect.
+func (m Attempts) Rests(id string, now time.Time) time.Duration {
+	if m.Times(deletion+id) < ineffectiveAfter {
+		return 0
+	}
+	return m.Waits(deletion+id, now)
+}
+
+// RefusedAsBusyAfter is how often in a row a load balancer that is shown as done may refuse a
+// step as busy. Another client of Octavia may make it busy that fast. More often, the state
+// does not end, as when a pool of LBaaS v2 is used by a person's policy. To wait for its end
+// would mean some requests a second for ever.
+const RefusedAsBusyAfter = 10
+
+// RefusedAsBusy notes that a load balancer refused a step as busy, and reports whether that was
+// more often than it may. A step that gets further each time is another step each time.
+func (m *Attempts) RefusedAsBusy(s Step, now time.Time) bool {
+	key := refusedBusy + fingerprint(s)
+	if m.Times(key) == 0 {
+		m.Forget(refusedBusy)
+	}
+	return m.Note(key, now, Pauses{}, "") > RefusedAsBusyAfter
+}
+
+// IsStopped reports whether a busy load balancer stopped a step the last time.
+func (m Attempts) IsStopped(s Step) bool { return m.Times(refusedBusy+fingerprint(s)) > 0 }
+
+// NotBusy notes that a load balancer accepts changes.
+func (m Attempts) NotBusy() { m.Forget(refusedBusy) }
+
+// Unsupported notes whether a round has requested something that the provider cannot do, and
+// returns how often in a row it has.
+func (m *Attempts) Unsupported(is bool, now time.Time) int {
+	if !is {
+		m.Forget(unsupported + "round")
+		return 0
+	}
+	return m.Note(unsupported+"round", now, Pauses{}, "")
+}
+
+// NoFailover notes that a provider claims that it can fail over, and cannot.
+func (m *Attempts) NoFailover(now time.Time) { m.Note(unsupported+"failover", now, Pauses{}, "") }
+
+// CanFailOver reports whether no failover has shown that the provider cannot do it.
+func (m Attempts) CanFailOver() bool { return m.Times(unsupported+"failover") == 0 }
+
+// Unanswered notes a step that failed because the cloud, or a part of it, was away.
+func (m *Attempts) Unanswered(s Step, now time.Time) {
+	m.Note(unansweredKey(s), now, Pauses{}, "")
+}
+
+// Answered notes a step that the cloud has accepted. It reports whether the step has failed before
+// for so long that the attempts of other objects may be used up. pause is that of Mending. That
+// another step works says nothing: the cloud may fail for one object only.
+func (m Attempts) Answered(s Step, now time.Time, pause time.Duration) bool {
+	key := unansweredKey(s)
+	a := m[key]
+	delete(m, key)
+	return a != nil && now.Sub(a.First) >= pause/quickMost
+}
+
+// unansweredKey is the same for all changes of a pool's members: a Service follows its endpoints.
+func unansweredKey(s Step) string {
+	if c, is := s.(ChangeMembers); is {
+		return unanswered + Kind(s) + " " + c.PoolID
+	}
+	return unanswered + s.String()
+}
+
+// Unfit notes a floating IP that the cloud does not associate with this port as this generation
+// asks for it, and for how long it is not tried again.
+func (m *Attempts) Unfit(a Associate, generation int64, now time.Time, pause time.Duration, why string) {
+	m.Forget(unfit)
+	m.Note(unfitKey(a, generation), now, Pauses{pause, pause}, why)
+}
+
+// WhyUnfit returns why steps about a floating IP may not be carried out; empty if they may.
+func (m Attempts) WhyUnfit(steps []Step, generation int64, now time.Time) string {
+	for _, s := range steps {
+		if a, is := s.(Associate); is {
+			if key := unfitKey(a, generation); m.Waits(key, now) > 0 {
+				return m[key].Failed
+			}
+		}
+	}
+	return ""
+}
+
+// unfitKey has the port: a load balancer that is created anew has another.
+func unfitKey(a Associate, generation int64) string {
+	return fmt.Sprint(unfit, a.ID, " ", a.PortID, " ", generation)
+}
+
+// Settled forgets what no longer matters once everything is as wanted.
+func (m Attempts) Settled() {
+	m.Forget(replacing)
+	m.Forget(refusedBusy)
+	m.Forget(unanswered)
+}
+
+// HasFailed reports whether a step is still needed because it has failed.
 func (m Attempts) HasFailed(s Step) bool {
-	a := m[Fingerprint(s)]
+	a := m[fingerprint(s)]
 	return a != nil && a.Failed != ""
 }
 
-// Replacing begins the fingerprint of a step that makes room for another load
-// balancer. It is known by what it is done for: each that is made has another ID.
-const Replacing = "replace "
+// replacing begins the key of a step that makes room for another load balancer. The key has the
+// address and the reason: each load balancer that is made has another ID.
+const replacing = "replace "
 
-// Fingerprint knows a step again. It is short: a step may have thousands of members.
-func Fingerprint(s Step) string {
+// fingerprint returns the key of a step. It is a hash, as a step may have thousands of members.
+func fingerprint(s Step) string {
 	if d, is := s.(DeleteLoadBalancer); is && d.Instead != "" {
-		return Replacing + d.Instead + ": " + d.Because
+		return replacing + d.Instead + ": " + d.Because
 	}
 	content, err := json.Marshal(s)
-	if err != nil { // they are plain data
-		return s.String()
+	if err != nil { // steps are plain data
+		return doing + s.String()
 	}
-	return fmt.Sprintf("%T %x", s, sha256.Sum256(content))
+	return fmt.Sprintf("%s%T %x", doing, s, sha256.Sum256(content))
 }
 
-// Leaves reports whether a step that the cloud does not do is left at that.
-func Leaves(s Step) bool {
+// ineffectiveAfter is after how many times a step counts as one that the cloud does not carry
+// out.
+const ineffectiveAfter = 2
+
+// Ineffective is the part of a plan that was carried out before, and is still needed.
+type Ineffective struct {
+	AcceptedAsIs []Step   // updates without effect: the cloud's defaults differ
+	NotApplied   []Step   // all other steps of that kind: they are tried again
+	Failed       []string // failures that do no harm
+	Again        time.Duration
+}
+
+// LeaveIneffective takes the steps out of a plan that the cloud has accepted and not carried
+// out. An update is left out for good: most likely the cloud has another default. All other
+// steps, and changes of source ranges, are left out for a while. Endless updates would keep a
+// load balancer busy for ever.
+func (p *Plan) LeaveIneffective(m Attempts, now time.Time) (out Ineffective) {
+	needed := map[string]bool{}
+	leaves := func(s Step) bool {
+		key := fingerprint(s)
+		needed[key] = true
+		return m[key] != nil && out.leaves(s, m[key], now)
+	}
+	p.Steps, p.Last = slices.DeleteFunc(p.Steps, leaves), slices.DeleteFunc(p.Last, leaves)
+	maps.DeleteFunc(m, func(key string, _ *Attempt) bool { return strings.HasPrefix(key, doing) && !needed[key] })
+	return out
+}
+
+func (i *Ineffective) leaves(s Step, a *Attempt, now time.Time) bool {
+	wait := a.Next.Sub(now)
+	switch {
+	case a.Failed != "":
+		if wait > 0 {
+			i.Failed = append(i.Failed, a.Failed)
+		}
+		return wait > 0
+	case a.Times < ineffectiveAfter:
+		return false
+	case MayDiffer(s):
+		i.AcceptedAsIs = append(i.AcceptedAsIs, s)
+		return true
+	case wait > 0:
+		i.NotApplied, i.Again = append(i.NotApplied, s), wait
+		return true
+	}
+	return false
+}
+
+// MayDiffer reports whether the cloud may keep its own value for what a step changes.
+func MayDiffer(s Step) bool {
 	switch s := s.(type) {
 	case UpdateListener:
 		return !s.Ranges
@@ -79,7 +283,3 @@ func Leaves(s Step) bool {
 	}
 	return false
 }
-
-// IneffectiveAfter is how often a step is carried out before it is held that the
-// cloud does not do it.
-const IneffectiveAfter = 2

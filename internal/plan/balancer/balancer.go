@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package balancer decides what to do with the load balancers of a Service: from
-// what its KuryrLoadBalancer says, what the provider can do, and what the cloud
-// has, to the next requests. It is pure; asking and waiting is left to the caller,
-// who looks again after each change and asks for the next plan.
+// Package balancer decides what to do with the load balancers of a Service. From the
+// KuryrLoadBalancer, the features of the provider and the objects in the cloud it plans the
+// next requests. It is pure: the caller sends the requests and waits, then reads the cloud and
+// asks for the next plan.
 package balancer
 
 import (
@@ -20,19 +20,21 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// Problem is what a provider cannot do of what is wanted. It is left out, the
-// rest is done.
+// Problem is a part of the spec that a provider cannot do. It is left out, and the rest is
+// done.
 type Problem struct {
-	// Field is where the Service says it.
+	// Field is the field of the Service.
 	Field string
-	// Text says what comes of it and what to do about it.
+	// Reason is one word for the problem. Decisions depend on Field and Reason alone.
+	Reason string
+	// Text says what follows from the problem and what to do about it.
 	Text string
 }
 
-// String is a problem for a person.
+// String describes a problem for a person.
 func (p Problem) String() string { return p.Field + ": " + p.Text }
 
-// Everything is a provider that can do all that there is.
+// Everything is a provider that supports every feature.
 func Everything() sdn.Features {
 	return sdn.Features{
 		Protocols: []string{"TCP", "UDP", "SCTP"}, Algorithms: []string{"ROUND_ROBIN", "LEAST_CONNECTIONS", "SOURCE_IP", "SOURCE_IP_PORT"}, Affinity: true, AffinityTimeout: true, SourceRanges: true, Timeouts: true,
@@ -41,9 +43,9 @@ func Everything() sdn.Features {
 	}
 }
 
-// Provider returns the one that the features given to Want and Next are to be of:
-// that of the spec, else that of a load balancer that is there, so that a cloud
-// that gets another default has none made anew; empty is the cloud's default.
+// Provider returns the provider whose features Want and Next should get. It is that of the
+// spec, else that of an existing load balancer: a new default of the cloud must not have load
+// balancers made anew. Empty is the cloud's default.
 func Provider(klb *v1.KuryrLoadBalancer, have []sdn.LoadBalancer, keep []string) string {
 	if klb.Spec.Provider != "" {
 		return klb.Spec.Provider
@@ -56,16 +58,16 @@ func Provider(klb *v1.KuryrLoadBalancer, have []sdn.LoadBalancer, keep []string)
 	return ""
 }
 
-// Want returns the load balancers that a KuryrLoadBalancer asks for, one for each
-// VIP, as far as a provider with these features can make them. The KuryrLoadBalancer
-// is not changed; the result shares nothing with it that is changed later.
+// Want returns the load balancers that a KuryrLoadBalancer asks for, one for each VIP, as far
+// as a provider with these features can make them. It does not change the KuryrLoadBalancer,
+// and the result shares nothing with it that is changed later.
 func Want(klb *v1.KuryrLoadBalancer, f sdn.Features) ([]sdn.LoadBalancer, []Problem) {
 	w := wanter{klb: klb, spec: &klb.Spec, f: f, said: map[Problem]bool{}}
 	if klb.Spec.KeepClientAddress && !f.KeepsClientAddress {
-		w.cannot("spec.externalTrafficPolicy", "hides clients: endpoints see its own address instead of theirs. Choose another provider, or the policy Cluster")
+		w.cannot("spec.externalTrafficPolicy", ReasonHidesClients, "hides clients' addresses: endpoints see the load balancer's address instead. Choose another provider, or set the policy to Cluster")
 	}
 	provider := klb.Spec.Provider
-	if provider == "" && klb.Spec.FlavorID == "" && !f.Unsure { // a flavor is of its own provider
+	if provider == "" && klb.Spec.FlavorID == "" && !f.Unsure { // a flavor implies its provider
 		provider = f.Provider
 	}
 	var all []sdn.LoadBalancer
@@ -82,7 +84,7 @@ func Want(klb *v1.KuryrLoadBalancer, f sdn.Features) ([]sdn.LoadBalancer, []Prob
 	return all, w.problems
 }
 
-// family returns what family an address is of.
+// family returns the IP family of an address.
 func family(ip string) string {
 	a, err := netip.ParseAddr(ip)
 	if err == nil && a.Unmap().Is4() {
@@ -100,8 +102,8 @@ type wanter struct {
 	said     map[Problem]bool
 }
 
-func (w *wanter) cannot(field, format string, args ...any) {
-	p := Problem{field, fmt.Sprintf("provider %s ", cmp.Or(w.f.Provider, w.spec.Provider)) + fmt.Sprintf(format, args...)}
+func (w *wanter) cannot(field, reason, format string, args ...any) {
+	p := Problem{field, reason, fmt.Sprintf("provider %s ", cmp.Or(w.f.Provider, w.spec.Provider)) + fmt.Sprintf(format, args...)}
 	if !w.said[p] {
 		w.said[p] = true
 		w.problems = append(w.problems, p)
@@ -116,10 +118,10 @@ func (w *wanter) listeners(vip v1.VIPAddress) []sdn.Listener {
 		s := &w.spec.Listeners[i]
 		switch {
 		case !slices.Contains(w.f.Protocols, s.Protocol):
-			w.cannot(field(s, "protocol"), "has no %s: the port is left out. Choose another provider", s.Protocol)
+			w.cannot(field(s, "protocol"), ReasonNoProtocol, "does not support %s: the port gets no listener. Choose another provider", s.Protocol)
 			continue
 		case ports[s.Port] && !w.f.ManyProtocols:
-			w.cannot(field(s, "port"), "takes one protocol on a port: %s is left out. Choose another port number or another provider", s.Protocol)
+			w.cannot(field(s, "port"), ReasonPortTaken, "supports one protocol for each port number: %s gets no listener. Choose another port number or another provider", s.Protocol)
 			continue
 		}
 		ports[s.Port] = true
@@ -134,10 +136,10 @@ func field(s *v1.ListenerSpec, what string) string {
 
 func (w *wanter) listener(s *v1.ListenerSpec, vip v1.VIPAddress, ranges []string) sdn.Listener {
 	if s.ConnectionLimit != nil && !w.f.ConnectionLimit {
-		w.cannot("connection limit", "does not limit connections: it is stored and has no effect. Take the annotation away, or choose another provider")
+		w.cannot("connection limit", ReasonNoConnectionLimit, "does not limit connections: the limit is stored and has no effect. Remove the annotation, or choose another provider")
 	}
 	if (s.TimeoutClientData != nil || s.TimeoutMemberData != nil || s.TimeoutMemberConnect != nil || s.TimeoutTCPInspect != nil) && !w.f.Timeouts {
-		w.cannot("timeouts", "knows no timeouts: they are stored and have no effect. Choose another provider if they matter")
+		w.cannot("timeouts", ReasonNoTimeouts, "does not support timeouts: they are stored and have no effect. Choose another provider if you need them")
 	}
 	name := fmt.Sprintf("%s/%s:%s:%d", w.klb.Namespace, w.klb.Name, s.Protocol, s.Port)
 	l := sdn.Listener{
@@ -152,8 +154,9 @@ func (w *wanter) listener(s *v1.ListenerSpec, vip v1.VIPAddress, ranges []string
 	return l
 }
 
-// sourceRanges returns those of the VIP's family. If all are of the other one,
-// nobody of this one may come: a load balancer without ranges would let all.
+// sourceRanges returns the source ranges of the VIP's family. If all ranges are of the other
+// family, it returns a range that admits no client: a load balancer without ranges would admit
+// all.
 func (w *wanter) sourceRanges(vip v1.VIPAddress) []string {
 	if len(w.spec.SourceRanges) == 0 {
 		return nil
@@ -162,8 +165,8 @@ func (w *wanter) sourceRanges(vip v1.VIPAddress) []string {
 		return nil
 	}
 	if !w.f.SourceRanges {
-		w.cannot("spec.loadBalancerSourceRanges", "does not look at where clients are. %s. Choose another provider "+
-			"(annotation openstack.org/kuryr-provider)%s, or take the ranges away", w.consequence(), w.byGroups())
+		w.cannot("spec.loadBalancerSourceRanges", ReasonNoSourceRanges, "does not filter clients by address. %s. Choose another provider "+
+			"(annotation openstack.org/kuryr-provider)%s, or remove the ranges", w.consequence(), w.byGroups())
 		return nil
 	}
 	var out []string
@@ -179,9 +182,9 @@ func (w *wanter) sourceRanges(vip v1.VIPAddress) []string {
 	return slices.Compact(out)
 }
 
-// BrokenMonitors says of which ports the cloud has health monitors that check nothing.
-// OVN's provider of OpenStack Zed accepts one, and has it in ERROR where the network of
-// the members has no metadata port; pool and load balancer stay ACTIVE.
+// BrokenMonitors returns the problem of health monitors that check nothing, with their ports.
+// OVN's provider of OpenStack Zed accepts a monitor, and has it in ERROR where the network of
+// the members has no metadata port. Pool and load balancer stay ACTIVE.
 func BrokenMonitors(trees []sdn.LoadBalancer) []Problem {
 	var ports []string
 	for _, lb := range trees {
@@ -195,32 +198,32 @@ func BrokenMonitors(trees []sdn.LoadBalancer) []Problem {
 		return nil
 	}
 	slices.Sort(ports)
-	return []Problem{{"health monitor", "is in ERROR in the cloud, of " + first(slices.Compact(ports)) +
-		": endpoints are not checked beyond their readiness. Take the annotation away, or look at it there; " +
-		"OVN's provider wants a metadata port in the network of the endpoints (ovn_metadata_enabled in Neutron)"}}
+	return []Problem{{"health monitor", ReasonMonitorInError, "is in ERROR in Octavia, for " + first(slices.Compact(ports)) +
+		": Octavia does not check these endpoints, only Kubernetes does. Remove the annotation, or check the health monitor in Octavia. " +
+		"Provider ovn needs a metadata port in the network of the endpoints (ovn_metadata_enabled in Neutron)"}}
 }
 
-// Withheld reports whether a KuryrLoadBalancer gets no floating IP as the provider
-// could not keep out those who are to stay out: closed, never open. A floating IP is of
-// the first VIP's family; ranges of another one are no reason.
-func Withheld(klb *v1.KuryrLoadBalancer, f sdn.Features) bool {
+// WithholdsFloatingIP reports whether a KuryrLoadBalancer gets no floating IP because the provider
+// does not keep its source ranges: it must rather be closed than open. A floating IP is of the first
+// VIP's family; ranges of the other family do not count.
+func WithholdsFloatingIP(klb *v1.KuryrLoadBalancer, f sdn.Features) bool {
 	return klb.Spec.PublicIP != nil && !f.SourceRanges && !Open(klb)
 }
 
-// byGroups says that security groups could keep source ranges, where that is so.
+// byGroups suggests security groups for the source ranges, where they could keep them.
 func (w *wanter) byGroups() string {
 	if !w.f.KeepsClientAddress || w.spec.SourceRangesAtMembers {
 		return ""
 	}
-	return ", have security groups keep them (services.sourceRangesBySecurityGroups in Kuryr's configuration)"
+	return ", let security groups enforce them (services.sourceRangesBySecurityGroups in Kuryr's configuration)"
 }
 
-// consequence says what comes of source ranges that cannot be kept.
+// consequence says what follows from source ranges that cannot be kept.
 func (w *wanter) consequence() string {
-	if Withheld(w.klb, w.f) {
-		return "So the Service gets no floating IP, which all could use; one that it had is reserved for it"
+	if WithholdsFloatingIP(w.klb, w.f) {
+		return "The Service gets no floating IP, as any client could use it; Kuryr keeps one that it had for it"
 	}
-	return "Whoever has a route to the cluster IP gets in"
+	return "Every client with a route to the cluster IP can connect"
 }
 
 func (w *wanter) poolProtocol(s *v1.ListenerSpec) string {
@@ -228,7 +231,7 @@ func (w *wanter) poolProtocol(s *v1.ListenerSpec) string {
 		return s.Protocol
 	}
 	if !w.f.ProxyProtocol || s.Protocol != "TCP" {
-		w.cannot("PROXY protocol", "does not speak it on port %d of %s: endpoints are not told the client's address. Take the annotation away, or choose another provider", s.Port, s.Protocol)
+		w.cannot("PROXY protocol", ReasonNoProxyProtocol, "does not support it on port %d of %s: endpoints do not learn the client's address. Remove the annotation, or choose another provider", s.Port, s.Protocol)
 		return s.Protocol
 	}
 	return s.ProxyProtocol
@@ -240,7 +243,7 @@ func (w *wanter) algorithm(s *v1.ListenerSpec) string {
 	case w.f.Balances(s.Algorithm):
 		return s.Algorithm
 	default:
-		w.cannot("algorithm", "balances by %s, not by %s. Take the annotation away, or choose another provider",
+		w.cannot("algorithm", ReasonNoAlgorithm, "supports the algorithms %s, but not %s. Remove the annotation, or choose another provider",
 			strings.Join(w.f.Algorithms, ", "), s.Algorithm)
 	}
 	return w.f.Algorithm
@@ -251,18 +254,18 @@ func (w *wanter) affinity(s *v1.ListenerSpec) *int32 {
 		return nil
 	}
 	if !w.f.Affinity {
-		w.cannot("spec.sessionAffinity", "keeps no client at its endpoint: each connection is balanced by itself. Choose another provider")
+		w.cannot("spec.sessionAffinity", ReasonNoAffinity, "does not support session affinity: it balances each connection independently. Choose another provider")
 		return nil
 	}
 	if w.f.AffinityUnsure {
-		w.cannot("spec.sessionAffinity", "keeps clients at their endpoints from OpenStack 2023.1 on, and does not tell which release it is of: "+
-			"before, it takes this and each connection is balanced by itself. Nothing is to be done if it is of 2023.1 or later; else update it, or choose another provider")
+		w.cannot("spec.sessionAffinity", ReasonAffinityUnsure, "supports session affinity from OpenStack 2023.1 on, and Kuryr cannot see its release. "+
+			"Older releases accept the setting and balance each connection independently. If yours is older, upgrade it or choose another provider")
 	}
 	if w.f.TimesAffinity(s.Protocol) {
 		return s.AffinitySeconds
 	}
 	if *s.AffinitySeconds != corev1.DefaultClientIPServiceAffinitySeconds {
-		w.cannot("spec.sessionAffinityConfig", "keeps clients of %s at their endpoints, but not for as long as is said here. Take the field away", s.Protocol)
+		w.cannot("spec.sessionAffinityConfig", ReasonNoAffinityTimeout, "supports session affinity for %s, but not this timeout. Remove the field", s.Protocol)
 	}
 	return new(int32)
 }
@@ -272,13 +275,13 @@ func (w *wanter) monitor(s *v1.ListenerSpec) *v1.MonitorSpec {
 		return nil
 	}
 	if !slices.Contains(w.f.Monitors, s.Monitor.Type) {
-		w.cannot("health monitor", "has none of type %s: endpoints are not checked beyond their readiness. Take the annotation away, or choose another provider", s.Monitor.Type)
+		w.cannot("health monitor", ReasonNoMonitor, "has no health monitor of type %s: Octavia does not check the endpoints, only Kubernetes does. Remove the annotation, or choose another provider", s.Monitor.Type)
 		return nil
 	}
 	return s.Monitor
 }
 
-// members returns those of the VIP's family, each address and port once.
+// members returns the members of the VIP's family, each address and port once.
 func (w *wanter) members(s *v1.ListenerSpec, vip v1.VIPAddress) []sdn.Member {
 	var all []sdn.Member
 	seen := map[memberKey]bool{}
@@ -287,7 +290,7 @@ func (w *wanter) members(s *v1.ListenerSpec, vip v1.VIPAddress) []sdn.Member {
 			continue
 		}
 		if m.SubnetID != "" && m.SubnetID != vip.SubnetID && !w.f.FarMembers {
-			w.cannot("endpoints", "reaches none outside the subnet of the cluster IP: %s is left out. Choose another provider", m.IP)
+			w.cannot("endpoints", ReasonOutOfReach, "reaches no endpoint outside the subnet of the cluster IP: %s is not a member. Choose another provider", m.IP)
 			continue
 		}
 		seen[memberKey{m.IP, m.Port}] = true
@@ -296,7 +299,7 @@ func (w *wanter) members(s *v1.ListenerSpec, vip v1.VIPAddress) []sdn.Member {
 	return all
 }
 
-// longestName is how long Octavia lets a name be.
+// longestName is the length that Octavia allows a name.
 const longestName = 255
 
 func (w *wanter) memberName(m v1.MemberSpec) string {

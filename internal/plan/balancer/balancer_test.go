@@ -14,8 +14,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// TestProblems: what a provider cannot do is left out and said with its field, once
-// for all load balancers, and only if somebody has asked for it.
+// TestProblems: what a provider cannot do is left out. It is reported with its field, once for
+// all load balancers, and only if the Service asks for it.
 func TestProblems(t *testing.T) {
 	poor := sdn.Features{Provider: "poor", Algorithm: "SOURCE_IP_PORT", Protocols: []string{"TCP", "UDP"}}
 	for _, tc := range []struct {
@@ -60,8 +60,8 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// TestUnsureAffinity: where nobody can tell whether affinity is kept it is asked for, and
-// that is said.
+// TestUnsureAffinity: where it is unknown whether affinity is kept, it is requested, and the
+// status says so.
 func TestUnsureAffinity(t *testing.T) {
 	f := balancer.Everything()
 	f.Provider, f.AffinityUnsure = "old", true
@@ -84,8 +84,8 @@ func TestUnsureAffinity(t *testing.T) {
 	}
 }
 
-// TestRangesNameTheOption: who can have security groups keep the ranges is told so; who
-// has, or whose endpoints do not see clients, is not.
+// TestRangesNameTheOption: the problem suggests security groups where these could keep the
+// ranges. It does not where they already do, or where endpoints do not see clients.
 func TestRangesNameTheOption(t *testing.T) {
 	for _, tc := range []struct {
 		keeps, set, want bool
@@ -100,8 +100,8 @@ func TestRangesNameTheOption(t *testing.T) {
 	}
 }
 
-// TestWithheld: a Service whose clients cannot be kept out as it says is not made
-// public, and told so with what to do.
+// TestWithheld: a Service whose source ranges cannot be kept is not made public, and the status
+// says so and what to do.
 func TestWithheld(t *testing.T) {
 	klb := newWorld(t).klb
 	klb.Spec.Listeners = []v1.ListenerSpec{port("TCP", 80)}
@@ -125,7 +125,7 @@ func TestWithheld(t *testing.T) {
 		if tc.public {
 			klb.Spec.PublicIP = &v1.PublicIPSpec{NetworkID: outsideNet}
 		}
-		if got := balancer.Withheld(klb, tc.f); got != tc.want {
+		if got := balancer.WithholdsFloatingIP(klb, tc.f); got != tc.want {
 			t.Errorf("%s: Withheld = %v, want %v", tc.name, got, tc.want)
 		}
 		_, problems := balancer.Want(klb, tc.f)
@@ -135,8 +135,8 @@ func TestWithheld(t *testing.T) {
 	}
 }
 
-// TestWithheldByFamily: whom a provider cannot keep out of the load balancer of the other
-// family is told, and no reason to have no floating IP, which is IPv4.
+// TestWithheldByFamily: ranges that a provider cannot keep for the load balancer of the other
+// family are reported. They are no reason to have no floating IP, which is IPv4.
 func TestWithheldByFamily(t *testing.T) {
 	klb := newWorld(t).klb
 	klb.Spec.VIPs = append(klb.Spec.VIPs, v1.VIPAddress{IP: "fd00:2::10", SubnetID: vips6})
@@ -145,19 +145,19 @@ func TestWithheldByFamily(t *testing.T) {
 	klb.Spec.SourceRanges = []string{"0.0.0.0/0", "fd00:2::/64"} // what is planned for 0.0.0.0/0
 	ovn := sdn.Features{Provider: "ovn", Protocols: []string{"TCP"}}
 	_, problems := balancer.Want(klb, ovn)
-	if balancer.Withheld(klb, ovn) || len(problems) != 1 || !strings.Contains(problems[0].Text, "route to the cluster IP") {
-		t.Errorf("Withheld = %v, problems %v, want none withheld and one of who has a route", balancer.Withheld(klb, ovn), problems)
+	if balancer.WithholdsFloatingIP(klb, ovn) || len(problems) != 1 || !strings.Contains(problems[0].Text, "route to the cluster IP") {
+		t.Errorf("Withheld = %v, problems %v, want none withheld and one of who has a route", balancer.WithholdsFloatingIP(klb, ovn), problems)
 	}
-	if want, _ := balancer.Want(klb, balancer.Everything()); balancer.Lax(want, []sdn.LoadBalancer{{VIP: klb.Spec.VIPs[0], Listeners: []sdn.Listener{{Protocol: "TCP", Port: 80}}}}, nil) {
+	if want, _ := balancer.Want(klb, balancer.Everything()); balancer.AdmitsOthers(want, []sdn.LoadBalancer{{VIP: klb.Spec.VIPs[0], Listeners: []sdn.Listener{{Protocol: "TCP", Port: 80}}}}, nil) {
 		t.Error("a port that is open to all is taken for one that lets in too many")
 	}
 	klb.Spec.SourceRanges = []string{"192.0.2.0/24", "::/0"}
-	if !balancer.Withheld(klb, ovn) {
+	if !balancer.WithholdsFloatingIP(klb, ovn) {
 		t.Error("who is kept out of IPv4 is let in, as all of IPv6 may come")
 	}
 }
 
-// TestLax: others than are to come in may do so while a port lets in more than is wanted.
+// TestLax: clients outside the source ranges may come in while a port admits more than wanted.
 func TestLax(t *testing.T) {
 	listener := func(port int32, ranges ...string) sdn.Listener {
 		return sdn.Listener{Protocol: "TCP", Port: port, SourceRanges: ranges}
@@ -189,14 +189,14 @@ func TestLax(t *testing.T) {
 		{"one too many where all may come", lb(listener(80)), lb(listener(80), listener(81)), false},
 		{"one, and none is wanted", lb(), lb(listener(81)), true},
 	} {
-		if got := balancer.Lax(tc.want, tc.have, nil); got != tc.is {
+		if got := balancer.AdmitsOthers(tc.want, tc.have, nil); got != tc.is {
 			t.Errorf("%s: Lax = %v, want %v", tc.name, got, tc.is)
 		}
 	}
 }
 
-// TestSourceRangesOfOneFamily: a load balancer of the other family lets nobody in,
-// and not everybody.
+// TestSourceRangesOfOneFamily: a load balancer of the other family admits no client, instead of
+// all.
 func TestSourceRangesOfOneFamily(t *testing.T) {
 	klb := newWorld(t).klb
 	klb.Spec.VIPs = append(klb.Spec.VIPs, v1.VIPAddress{IP: "fd00:2::10", SubnetID: vips6})
@@ -221,8 +221,8 @@ func TestSourceRangesOfOneFamily(t *testing.T) {
 	}
 }
 
-// TestProviderOfAFlavor: who names a flavor and no provider gets the flavor's, not the
-// one that is known to be usual.
+// TestProviderOfAFlavor: a KuryrLoadBalancer with a flavor and no provider gets the flavor's
+// provider, not the usual one.
 func TestProviderOfAFlavor(t *testing.T) {
 	klb := newWorld(t).klb
 	f := balancer.Everything()
@@ -237,8 +237,8 @@ func TestProviderOfAFlavor(t *testing.T) {
 	}
 }
 
-// TestMembersOfEachFamily: a load balancer has the endpoints of its own, named for
-// what they are.
+// TestMembersOfEachFamily: a load balancer has the endpoints of its own family, with the names
+// of their targets.
 func TestMembersOfEachFamily(t *testing.T) {
 	klb := newWorld(t).klb
 	klb.Spec.VIPs = append(klb.Spec.VIPs, v1.VIPAddress{IP: "fd00:2::10", SubnetID: vips6})
@@ -260,7 +260,7 @@ func TestMembersOfEachFamily(t *testing.T) {
 	}
 }
 
-// TestCovers: a status covers what is wanted until anything is taken out of it.
+// TestCovers: a status covers what is wanted until anything is removed from it.
 func TestCovers(t *testing.T) {
 	w := newWorld(t)
 	w.klb.Spec.Listeners = []v1.ListenerSpec{port("TCP", 80, 1, 2), port("UDP", 80, 1), port("TCP", 81)}

@@ -9,10 +9,11 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
-// Before returns which of others comes before klb for the floating IP that klb asks for by
-// its address; nil if none does. Who has it keeps it, also while it is at no port, as the
-// load balancer is made anew or clients are to be kept out; held tells who had it before
-// that. Else it is for the older one.
+// Before returns the one of others that has precedence over klb for the floating IP address
+// that klb asks for; nil if none has. The KuryrLoadBalancer that has the address keeps it. It
+// does so even while the address is at no port, as the load balancer is made anew or the
+// floating IP is withheld. The caller's held says which KuryrLoadBalancer had the address then.
+// Else the older KuryrLoadBalancer has precedence.
 func Before(klb *v1.KuryrLoadBalancer, others []*v1.KuryrLoadBalancer, held func(*v1.KuryrLoadBalancer) bool) *v1.KuryrLoadBalancer {
 	if klb.Spec.PublicIP == nil || klb.Spec.PublicIP.Address == "" {
 		return nil
@@ -34,8 +35,8 @@ func Before(klb *v1.KuryrLoadBalancer, others []*v1.KuryrLoadBalancer, held func
 	return first
 }
 
-// before reports whether a comes before b: it has the address alone, or both or neither
-// have and it is older.
+// before reports whether a has precedence over b: only a has the address, or both or neither
+// have it and a is older.
 func before(a, b *v1.KuryrLoadBalancer, has func(*v1.KuryrLoadBalancer) bool) bool {
 	if has(a) != has(b) {
 		return has(a)

@@ -14,8 +14,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 )
 
-// TestBefore: a floating IP that several ask for stays whose it is, and else is for the
-// oldest of them.
+// TestBefore: a floating IP that several KuryrLoadBalancers ask for stays with the one that has
+// it, and else belongs to the oldest one.
 func TestBefore(t *testing.T) {
 	const ip = "203.0.113.5"
 	at := func(name string, age int64, change ...func(*v1.KuryrLoadBalancer)) *v1.KuryrLoadBalancer {

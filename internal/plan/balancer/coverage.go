@@ -5,96 +5,105 @@ package balancer
 
 import (
 	"slices"
-	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
-// A security group reaches ports one by one, and endpoints come and go one by one. What
-// is so in passing is no reason to take the floating IP from all.
+// Ports get a security group one by one, and endpoints change one by one. A state that lasts
+// for a moment does not take the floating IP from a Service.
 //
-// It is given once one member has the group: a member without it is closed by what
-// services.sourceRangesBySecurityGroups promises, and so it is also given if no member
-// gets the group in a minute, which is told. It is taken away for members that nobody
-// can be kept out of; but not while the port of one has just gone, as it mostly has with
-// its pod: there is nobody at its address.
+// A Service gets its floating IP once one member has the group. The group opens ports that are
+// closed otherwise (services.sourceRangesBySecurityGroups promises that), so a member without
+// it is closed. If no member gets the group within a minute, the Service gets its floating IP,
+// too, and the status lists the members.
+//
+// A Service loses its floating IP if one of its members is unprotected. A member whose port has
+// just been deleted is not: mostly the pod is deleted, too, and the address has no listener
+// then.
 
-// Coverage is which members a security group has reached, and since when it has not
-// reached the others. The zero value is that of a process that has just started.
-type Coverage struct {
-	behind map[string]time.Time // members without it, and since when; nil: not known yet
-	ported map[string]bool      // members whose port was seen
-	gone   map[string]time.Time // those whose port is gone, and since when
+// CoverageMemory remembers which members have the security group, and since when the others
+// lack it. The zero value is that of a process that has just started.
+type CoverageMemory struct {
+	pending map[string]time.Time // members without the group, and since when; nil: not known yet
+	ported  map[string]bool      // members whose port was seen
+	gone    map[string]time.Time // members whose port is gone, and since when
 }
 
-// Verdict is what a fence means for a KuryrLoadBalancer.
+// Verdict is what the coverage means for a KuryrLoadBalancer.
 type Verdict struct {
-	Bare    []string // members that nobody can be kept out of
-	stuck   []string // have been without the group for long
-	foreign []string // never get it
-	Waits   bool     // no member has it yet, and it has not been long
-	Passing bool     // the port of one has just gone
-	Soon    time.Duration
+	Unprotected    []string // members that no security group protects
+	otherNamespace []string // members that never get the group
+	// Unreached are the members that have lacked the group for long, by address.
+	Unreached []v1.UnreachedMember
+	Waits     bool // no member has the group yet, and not for long
+	Passing   bool // the port of a member was deleted a moment ago
+	Soon      time.Duration
 }
 
-// Assess says what a fence means, given what it was found to be before.
-func (f *Coverage) Assess(klb *v1.KuryrLoadBalancer, found *Fence, now time.Time, patience time.Duration) Verdict {
-	f.recall(klb, now.Add(-patience))
-	v := Verdict{foreign: found.Foreign}
-	v.stuck, v.Soon = overdue(f.behind, found.Behind, now, patience)
+// Assess returns what the coverage means, given the coverage before.
+func (f *CoverageMemory) Assess(klb *v1.KuryrLoadBalancer, found *Coverage, now time.Time, patience time.Duration) Verdict {
+	f.recall(klb, found, now.Add(-patience))
+	v := Verdict{otherNamespace: found.OtherNamespace}
+	stuck, soon := overdue(f.pending, found.Pending, now, patience)
+	v.Soon = soon
+	for _, ip := range stuck {
+		v.Unreached = append(v.Unreached, v1.UnreachedMember{IP: ip, Since: metav1.Time{Time: f.pending[ip].Truncate(time.Second)}})
+	}
 	var gone []string
-	for _, ip := range found.Bare {
+	for _, ip := range found.Unprotected {
 		if f.ported[ip] {
 			gone = append(gone, ip)
 		} else {
-			v.Bare = append(v.Bare, ip)
+			v.Unprotected = append(v.Unprotected, ip)
 		}
 	}
 	late, soon := overdue(f.gone, gone, now, patience)
-	v.Bare, v.Passing = append(v.Bare, late...), len(late) < len(gone)
+	v.Unprotected, v.Passing = append(v.Unprotected, late...), len(late) < len(gone)
 	if soon > 0 && (v.Soon == 0 || soon < v.Soon) {
 		v.Soon = soon
 	}
-	f.remember(klb, found.Bare)
-	v.Waits = !found.Guarded && len(found.Behind) > len(v.stuck)
+	f.remember(klb, found.Unprotected)
+	v.Waits = !found.Guarded && len(found.Pending) > len(v.Unreached)
 	return v
 }
 
-// recall knows after a start what the status says.
-func (f *Coverage) recall(klb *v1.KuryrLoadBalancer, long time.Time) {
-	if f.behind != nil {
+// recall reads the status, once after a start. A status of an older version may say that
+// members lack the group, without a list of them. Then all pending members count as these.
+func (f *CoverageMemory) recall(klb *v1.KuryrLoadBalancer, found *Coverage, long time.Time) {
+	if f.pending != nil {
 		return
 	}
-	f.behind, f.gone, f.ported = map[string]time.Time{}, map[string]time.Time{}, map[string]bool{}
-	if IsReady(klb) && klb.Status.PublicIP != nil && !Open(klb) { // else it would have none
+	f.pending, f.gone, f.ported = map[string]time.Time{}, map[string]time.Time{}, map[string]bool{}
+	// With an unprotected member it would have no floating IP.
+	if IsReady(klb) && klb.Status.PublicIP != nil && !Open(klb) {
 		f.remember(klb, nil)
 	}
-	said := meta.FindStatusCondition(klb.Status.Conditions, v1.ConditionSupported)
-	if said == nil {
-		return
+	for _, m := range klb.Status.UnreachedMembers {
+		f.pending[m.IP] = m.Since.Time
 	}
-	for _, ip := range StuckIn(said.Message) {
-		f.behind[ip] = long
+	if klb.Status.SecurityGroupID != "" && listsNothing(&klb.Status) {
+		for _, ip := range found.Pending {
+			f.pending[ip] = long
+		}
 	}
 }
 
-// remember notes which members' ports were seen: those of all that are not bare, now or
-// before.
-func (f *Coverage) remember(klb *v1.KuryrLoadBalancer, bare []string) {
+// remember notes the members whose port was seen: each that is protected now, or was before.
+func (f *CoverageMemory) remember(klb *v1.KuryrLoadBalancer, unprotected []string) {
 	seen := map[string]bool{}
 	for _, ip := range Members(klb) {
-		if f.ported[ip] || !slices.Contains(bare, ip) {
+		if f.ported[ip] || !slices.Contains(unprotected, ip) {
 			seen[ip] = true
 		}
 	}
 	f.ported = seen
 }
 
-// overdue notes since when addresses are such as they are now, and returns those that
-// have been for longer than there is patience for, and when the next will have been.
+// overdue notes since when each address is in a state. It returns the addresses that have been
+// in it for longer than patience, and the time until the next one will have been.
 func overdue(since map[string]time.Time, all []string, now time.Time, patience time.Duration) (late []string, soon time.Duration) {
 	is := make(map[string]bool, len(all))
 	for _, ip := range all {
@@ -117,22 +126,25 @@ func overdue(since map[string]time.Time, all []string, now time.Time, patience t
 	return late, soon
 }
 
-// Problems says what is to be told of it.
+// Problems returns the problems of the coverage, for the status of the KuryrLoadBalancer.
 func (v *Verdict) Problems(klb *v1.KuryrLoadBalancer) (all []Problem) {
-	if len(v.Bare) > 0 && !Open(klb) {
-		all = append(all, OfBare(v.Bare))
+	if len(v.Unprotected) > 0 && !Open(klb) {
+		all = append(all, OfUnprotected(v.Unprotected))
 	}
-	if len(v.foreign) > 0 {
-		all = append(all, OfForeign(v.foreign))
+	if len(v.otherNamespace) > 0 {
+		all = append(all, OfOtherNamespace(v.otherNamespace))
 	}
-	if len(v.stuck) > 0 {
-		all = append(all, OfStuck(klb.Status.SecurityGroupID, v.stuck))
+	if len(v.Unreached) > 0 {
+		var ips []string
+		for _, m := range v.Unreached {
+			ips = append(ips, m.IP)
+		}
+		all = append(all, OfNotReached(klb.Status.SecurityGroupID, ips))
 	}
 	return all
 }
 
-// IsTold reports whether the status says of members without the group what is so.
-func (v *Verdict) IsTold(klb *v1.KuryrLoadBalancer) bool {
-	said := meta.FindStatusCondition(klb.Status.Conditions, v1.ConditionSupported)
-	return said == nil || strings.Contains(said.Message, StuckWords) == (len(v.stuck) > 0)
+// IsReported reports whether the status lists exactly the members that have lacked the group for long.
+func (v *Verdict) IsReported(klb *v1.KuryrLoadBalancer) bool {
+	return slices.EqualFunc(klb.Status.UnreachedMembers, v.Unreached, func(a, b v1.UnreachedMember) bool { return a.IP == b.IP })
 }

@@ -10,21 +10,18 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// differ finds what differs below one load balancer.
+// differ finds the differences below one load balancer.
 type differ struct {
 	lb *sdn.LoadBalancer
 	f  sdn.Features
 
-	// In the order in which they are carried out.
-	less      []Step // listeners that are no longer wanted, or in the way of one that is
-	narrower  []Step // updates of listeners that keep somebody out
+	// The lists are in the order in which they are carried out.
+	less      []Step // listeners that are not wanted, or in the way of a wanted one
+	narrower  []Step // updates of listeners that narrow the source ranges
 	members   []Step
 	listening []Step // other updates of listeners
 	more      []Step // new listeners and pools
 	pools     []Step // updates of pools
-
-	mend   []Step
-	broken []string
 }
 
 func (d *differ) steps() []Step {
@@ -38,8 +35,8 @@ type listenerKey struct {
 
 func keyOf(l *sdn.Listener) listenerKey { return listenerKey{l.Protocol, l.Port} }
 
-// listeners plans what differs of them. One that is not wanted goes first: nobody is to
-// come in by it, and the one that takes its place may need the room that it has.
+// listeners plans the differences of listeners. A listener that is not wanted is deleted first:
+// no client may come in by it, and its replacement may need its quota.
 func (d *differ) listeners(want []sdn.Listener) {
 	wanted := map[listenerKey]*sdn.Listener{}
 	ports := map[int32]bool{}
@@ -55,7 +52,7 @@ func (d *differ) listeners(want []sdn.Listener) {
 		case w != nil && !there[keyOf(l)]:
 			there[keyOf(l)] = true
 			d.listener(w, l)
-		case ports[l.Port] && !d.f.ManyProtocols: // in the way of the one that takes its place
+		case ports[l.Port] && !d.f.ManyProtocols: // in the way of the wanted one
 			d.less = append(d.less, d.remove(l, "the Service has another protocol on its port", Wider(l.SourceRanges, rangesOf(want))))
 		default:
 			d.less = append(d.less, d.remove(l, "the Service no longer has its port", Wider(l.SourceRanges, rangesOf(want))))
@@ -72,21 +69,16 @@ func (d *differ) remove(l *sdn.Listener, because string, narrows bool) Step {
 	return DeleteListener{d.lb.ID, l.ID, because, narrows}
 }
 
-// listener plans what differs of one. One in ERROR is made anew, with its pool.
+// listener plans the differences of one listener. A broken listener or pool is a fault, and is
+// not changed here.
 func (d *differ) listener(want, have *sdn.Listener) {
 	switch {
-	case have.Provisioning == sdn.ProvisioningError:
-		d.broken = append(d.broken, "listener "+have.ID)
-		d.mend = append(d.mend, d.remove(have, "it is in ERROR", false))
-		return
-	case have.Pool != nil && have.Pool.Provisioning == sdn.ProvisioningError:
-		d.broken = append(d.broken, "pool "+have.Pool.ID)
-		d.mend = append(d.mend, d.remove(have, "its pool is in ERROR", false))
+	case isBroken(have.Provisioning) || have.Pool != nil && isBroken(have.Pool.Provisioning):
 		return
 	case have.Pool != nil && have.Pool.Protocol != want.Pool.Protocol:
-		// A port has one listener of a protocol, and a listener one pool, whose
-		// protocol is fixed: the endpoints have to be told in another way from one
-		// moment to the next, and connections do not outlive that anyhow.
+		// A port has one listener of a protocol, and a listener has one pool, whose protocol is
+		// fixed. The protocol towards the endpoints has to change at once, and connections do
+		// not outlive that in any case.
 		d.less = append(d.less, d.remove(have, "the protocol of its pool changes to "+want.Pool.Protocol, Wider(have.SourceRanges, want.SourceRanges)))
 		d.more = append(d.more, CreateListener{d.lb.ID, *want})
 		return
@@ -112,8 +104,8 @@ func (d *differ) listener(want, have *sdn.Listener) {
 	d.memberSteps(want.Pool, have.Pool)
 }
 
-// What Octavia takes where nothing is said. A cloud may be configured otherwise:
-// then an update changes nothing, and the caller has to leave it at that.
+// The values that Octavia uses where nothing is set. A cloud may be configured otherwise: then
+// an update changes nothing, and the caller has to accept that.
 const (
 	usualTimeout = 50000
 	usualConnect = 5000
@@ -164,7 +156,7 @@ type memberKey struct {
 
 func keyOfMember(m *sdn.Member) memberKey { return memberKey{plain(m.IP), m.Port} }
 
-// plain is an address in its usual form.
+// plain returns an address in its canonical form.
 func plain(ip string) string {
 	if a, err := netip.ParseAddr(ip); err == nil {
 		return a.String()
@@ -174,11 +166,10 @@ func plain(ip string) string {
 
 func sameAddress(a, b string) bool { return plain(a) == plain(b) }
 
-// memberSteps makes one request of all that differs. Who changes its subnet, or is
-// in ERROR, has to go first and comes back with the next plan.
+// memberSteps puts all differences of members into one request. A member whose subnet changes
+// is removed first, and the next plan adds it again. A broken member is a fault.
 func (d *differ) memberSteps(want, have *sdn.Pool) {
 	c := ChangeMembers{LoadBalancerID: d.lb.ID, PoolID: have.ID, Pool: have.Name}
-	mend := c
 	there := map[memberKey]*sdn.Member{}
 	for i := range have.Members {
 		there[keyOfMember(&have.Members[i])] = &have.Members[i]
@@ -190,9 +181,7 @@ func (d *differ) memberSteps(want, have *sdn.Pool) {
 		switch h := there[keyOfMember(w)]; {
 		case h == nil:
 			c.Add = append(c.Add, *w)
-		case h.Provisioning == sdn.ProvisioningError:
-			d.broken = append(d.broken, "member "+h.Name)
-			mend.Remove = append(mend.Remove, *h)
+		case isBroken(h.Provisioning):
 		case !sdn.SameID(d.subnetOf(w), d.subnetOf(h)):
 			c.Remove = append(c.Remove, *h)
 		case h.Name != w.Name:
@@ -200,19 +189,16 @@ func (d *differ) memberSteps(want, have *sdn.Pool) {
 		}
 	}
 	for i := range have.Members {
-		if m := &have.Members[i]; !wanted[keyOfMember(m)] {
+		if m := &have.Members[i]; !wanted[keyOfMember(m)] && !isBroken(m.Provisioning) {
 			c.Remove = append(c.Remove, *m)
 		}
 	}
 	if len(c.Add)+len(c.Remove) > 0 {
 		d.members = append(d.members, c)
 	}
-	if len(mend.Remove) > 0 {
-		d.mend = append(d.mend, mend)
-	}
 }
 
-// subnetOf is by what subnet a member is reached: that of the VIP if it says none.
+// subnetOf returns the subnet by which a member is reached: that of the VIP if it names none.
 func (d *differ) subnetOf(m *sdn.Member) string {
 	if m.SubnetID == "" {
 		return d.lb.VIP.SubnetID

@@ -12,31 +12,33 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// Plan is what to do next. All steps may be tried one after the other in this
-// order; after any of them the cloud is to be looked at anew.
+// Plan is what to do next. All steps may be tried one after the other in this order. After any
+// of them the cloud has to be read again.
 type Plan struct {
-	// Steps bring what there is in line with what is wanted: what a Service does not
-	// admit any more goes first, at all its addresses; of what serves it what is added
-	// comes before what is removed, wherever the cloud can have both at once.
+	// Steps bring the cloud in line with what is wanted. Steps that keep clients out come
+	// first, at all addresses of the Service. Additions come before removals, wherever the
+	// cloud can have both at once.
 	Steps []Step
-	// Mend is what gets something out of ERROR. It is to be bounded: a cloud that
-	// puts it there again would be asked for ever.
-	Mend []Step
-	// Last is what is to go once there are no other steps, nothing is busy and
-	// the floating IP is where it should be: until then it may serve.
+	// Faults are the broken objects that none of these steps mends, see Mending.
+	Faults []Fault
+	// Last are the deletions that wait until the replacement serves, see Outlived.
 	Last []Step
-	// Busy are the load balancers that take no change now.
+	// Disabled are the objects that a person has disabled. They stay so.
+	Disabled []Disabled
+	// Busy are the load balancers that accept no change now.
 	Busy []string
-	// Broken says what is in ERROR, for people.
-	Broken []string
-	// Kept says what differs and stays, as it could be had only by making a load
-	// balancer anew, for people.
-	Kept []string
+	// Kept lists fields that differ and stay, as only a new load balancer could change them.
+	Kept []v1.UnchangedField
+
+	places   []place
+	unwanted map[string]string // addresses of the load balancers in Last, by ID
+	present  map[string]bool   // keys of the removals of existing objects, see removals
+	looked   bool              // Faults also has what cannot be deleted
 }
 
-// Next returns what to do with the load balancers of one KuryrLoadBalancer: want
-// is what Want returned, have all that its owner has in the cloud, in any order.
-// With several at one VIP the one named in keep stays, if it fits. Neither is changed.
+// Next returns what to do with the load balancers of one KuryrLoadBalancer. want is the result
+// of Want. have are all load balancers that its owner has in the cloud, in any order. Of
+// several at one VIP, the one named in keep stays, if it fits. Neither is changed.
 func Next(want, have []sdn.LoadBalancer, keep []string, f sdn.Features) Plan {
 	var p Plan
 	have = slices.DeleteFunc(slices.Clone(have), func(lb sdn.LoadBalancer) bool { return lb.Provisioning == sdn.ProvisioningDeleted })
@@ -54,20 +56,40 @@ func Next(want, have []sdn.LoadBalancer, keep []string, f sdn.Features) Plan {
 			p.Busy = append(p.Busy, lb.ID)
 			continue
 		}
+		if p.unwanted == nil {
+			p.unwanted = map[string]string{}
+		}
+		p.unwanted[lb.ID] = lb.VIP.IP
 		p.Last = append(p.Last, DeleteLoadBalancer{ID: lb.ID, Because: "the Service no longer has the address " + lb.VIP.IP})
 	}
 	slices.SortStableFunc(p.Steps, func(a, b Step) int { return order(a) - order(b) })
 	return p
 }
 
-// Leave takes out what is about these load balancers.
-func (p *Plan) Leave(ids []string) {
-	about := func(s Step) bool { return slices.Contains(ids, Target(s)) }
-	p.Steps, p.Mend, p.Last = slices.DeleteFunc(p.Steps, about), slices.DeleteFunc(p.Mend, about), slices.DeleteFunc(p.Last, about)
+// Outlived returns the steps of Last that may be carried out. The replacement must be ACTIVE
+// and have all ports, or none of that IP family may be wanted. The next load balancer with this
+// address must not wait for anything else.
+func (p *Plan) Outlived() (steps []Step) {
+	for _, s := range p.Last {
+		of := family(p.unwanted[Target(s)])
+		if !slices.ContainsFunc(p.places, func(a place) bool { return family(a.vip) == of && !a.isThere() }) {
+			steps = append(steps, s)
+		}
+	}
+	return steps
 }
 
-// order is by what steps are ordered: what keeps somebody out comes first, and nobody
-// waits for a mark.
+// Leave removes from the plan everything about these load balancers.
+func (p *Plan) Leave(ids []string) {
+	about := func(s Step) bool { return slices.Contains(ids, Target(s)) }
+	p.Steps, p.Last = slices.DeleteFunc(p.Steps, about), slices.DeleteFunc(p.Last, about)
+	p.Faults = slices.DeleteFunc(p.Faults, func(f Fault) bool { return slices.Contains(ids, f.LoadBalancerID) })
+	for i := range p.places {
+		p.places[i].active = p.places[i].active && !slices.Contains(ids, p.places[i].id)
+	}
+}
+
+// order ranks a step: steps that keep clients out come first, and marks last.
 func order(step Step) int {
 	switch s := step.(type) {
 	case DeleteListener:
@@ -82,7 +104,7 @@ func order(step Step) int {
 	return 1
 }
 
-// Serving returns which of have is the load balancer at a VIP; nil if none is.
+// Serving returns the load balancer of have that serves a VIP; nil if none does.
 func Serving(vip v1.VIPAddress, have []sdn.LoadBalancer, keep []string) *sdn.LoadBalancer {
 	have = slices.Clone(have)
 	sortBalancers(have, keep)
@@ -93,7 +115,8 @@ func Serving(vip v1.VIPAddress, have []sdn.LoadBalancer, keep []string) *sdn.Loa
 	return &have[i]
 }
 
-// sortBalancers puts those to keep first, then what serves, then by ID.
+// sortBalancers sorts the load balancers to keep first, then those that are not in ERROR, then
+// by ID.
 func sortBalancers(all []sdn.LoadBalancer, keep []string) {
 	rank := func(lb sdn.LoadBalancer) int {
 		switch {
@@ -112,12 +135,13 @@ func sortBalancers(all []sdn.LoadBalancer, keep []string) {
 	})
 }
 
-// busy reports whether something takes no change in this state. One that the cloud
-// does not tell is none.
+// busy reports whether an object accepts no change in this state. An unknown state does not
+// count as busy.
 func busy(s sdn.Provisioning) bool {
 	switch s {
 	case "", sdn.ProvisioningActive, sdn.ProvisioningError, sdn.ProvisioningDeleted:
 		return false
+	case sdn.ProvisioningCreating:
 	}
 	return true
 }
@@ -126,9 +150,9 @@ func at(lb *sdn.LoadBalancer, vip v1.VIPAddress) bool {
 	return sameAddress(lb.VIP.IP, vip.IP) && sdn.SameID(lb.VIP.SubnetID, vip.SubnetID)
 }
 
-// place finds the load balancer for a wanted one and plans what differs; used
-// gets the IDs of those at its VIP. An address can be had once: one there that
-// cannot be changed to what is wanted has to go before another can be made.
+// place finds the load balancer for a wanted one and plans the differences. It adds the IDs of
+// all load balancers at the VIP to used. Only one load balancer can have an address: one that
+// cannot be changed to what is wanted is deleted before another is created.
 func (p *Plan) place(want *sdn.LoadBalancer, have []sdn.LoadBalancer, used map[string]bool, f sdn.Features) {
 	var found *sdn.LoadBalancer
 	gone := true
@@ -153,6 +177,7 @@ func (p *Plan) place(want *sdn.LoadBalancer, have []sdn.LoadBalancer, used map[s
 			p.Steps = append(p.Steps, DeleteLoadBalancer{lb.ID, because, want.VIP.IP})
 		}
 	}
+	p.places = append(p.places, placeOf(want, found, f))
 	switch {
 	case found != nil:
 		p.Kept = append(p.Kept, kept(want, found)...)
@@ -162,34 +187,58 @@ func (p *Plan) place(want *sdn.LoadBalancer, have []sdn.LoadBalancer, used map[s
 	}
 }
 
-// unlike says why a load balancer has to be made anew; empty if it need not. Of a
-// provider that nobody names any will do.
+// unlike says why a load balancer has to be made anew; empty if it need not. Without a wanted
+// provider, any provider will do.
 func unlike(want, have *sdn.LoadBalancer, f sdn.Features) string {
 	if want.Provider == "" || have.Provider == f.Provider || sdn.SameProvider(want.Provider, have.Provider) {
 		return ""
 	}
-	return fmt.Sprintf("it has provider %q, wanted is %q", have.Provider, want.Provider)
+	return fmt.Sprintf("its provider is %q and should be %q", have.Provider, want.Provider)
 }
 
-// kept says what else of a load balancer differs and cannot be changed. It stays:
-// these are mostly defaults of Kuryr's configuration, and an edit of that would
-// otherwise interrupt all Services.
-func kept(want, have *sdn.LoadBalancer) (all []string) {
-	for _, d := range []struct{ what, want, have string }{
-		{"project", want.ProjectID, have.ProjectID},
-		{"flavor", want.FlavorID, have.FlavorID},
-		{"availability zone", want.AvailabilityZone, have.AvailabilityZone},
+// kept returns the other fields of a load balancer that differ and cannot be changed. They
+// stay: mostly they are defaults of Kuryr's configuration, and an edit of these would otherwise
+// interrupt all Services.
+func kept(want, have *sdn.LoadBalancer) (all []v1.UnchangedField) {
+	for _, d := range []v1.UnchangedField{
+		{Field: keptProject, Is: have.ProjectID, Wanted: want.ProjectID},
+		{Field: keptFlavor, Is: have.FlavorID, Wanted: want.FlavorID},
+		{Field: keptZone, Is: have.AvailabilityZone, Wanted: want.AvailabilityZone},
 	} {
-		if d.want != "" && !sdn.SameID(d.want, d.have) {
-			all = append(all, fmt.Sprintf("load balancer %s keeps its %s %q, wanted is %q", have.ID, d.what, d.have, d.want))
+		if d.Of = have.ID; d.Wanted != "" && !sdn.SameID(d.Wanted, d.Is) {
+			all = append(all, d)
 		}
 	}
 	return all
 }
 
-// Moves returns the provider that serves and is to be another's place, as the spec
-// names another; empty if there is none, or if the change has begun already: then
-// it is to go on. To change it a load balancer is deleted and made anew.
+// Fields for which the cloud may keep another value, as a status names them.
+const (
+	keptProject = "projectID"
+	keptFlavor  = "flavorID"
+	keptZone    = "availabilityZone"
+	keptNetwork = "publicIP.networkID"
+	keptSubnet  = "publicIP.subnetID"
+)
+
+// Unchanged describes for people what stays as it is.
+func Unchanged(d v1.UnchangedField) string {
+	switch d.Field {
+	case keptNetwork:
+		return fmt.Sprintf("floating IP %s of network %s stays instead of one of network %s", d.Of, d.Is, d.Wanted)
+	case keptSubnet:
+		return fmt.Sprintf("floating IP %s stays instead of one of subnet %s", d.Of, d.Wanted)
+	}
+	what := map[string]string{keptProject: "project", keptFlavor: "flavor", keptZone: "availability zone"}[d.Field]
+	return fmt.Sprintf("load balancer %s keeps its %s %q instead of %q", d.Of, what, d.Is, d.Wanted)
+}
+
+// OfPublicIP reports whether an unchanged field is one of the floating IP.
+func OfPublicIP(d v1.UnchangedField) bool { return d.Field == keptNetwork || d.Field == keptSubnet }
+
+// Moves returns the provider of the serving load balancers if the spec names another. It is
+// empty if no provider changes, or if the change has begun already and should continue. To
+// change the provider, a load balancer is deleted and created again.
 func Moves(klb *v1.KuryrLoadBalancer, have []sdn.LoadBalancer, keep []string) (from string) {
 	for _, vip := range klb.Spec.VIPs {
 		lb := Serving(vip, have, keep)
@@ -202,33 +251,29 @@ func Moves(klb *v1.KuryrLoadBalancer, have []sdn.LoadBalancer, keep []string) (f
 	return from
 }
 
-// tree plans what differs below a load balancer.
+// tree plans the differences below a load balancer.
 func (p *Plan) tree(want, have *sdn.LoadBalancer, f sdn.Features) {
-	switch {
-	case have.Provisioning == sdn.ProvisioningError:
-		p.Broken = append(p.Broken, "load balancer "+have.ID)
-		if f.FailOver {
-			p.Mend = append(p.Mend, FailOver{have.ID})
-		} else {
-			p.Mend = append(p.Mend, DeleteLoadBalancer{ID: have.ID, Because: "it is in ERROR"})
-		}
-	case busy(have.Provisioning):
+	p.note(have)
+	if busy(have.Provisioning) {
 		p.Busy = append(p.Busy, have.ID)
-	default:
-		if have.Unmarked {
-			p.Steps = append(p.Steps, MarkLoadBalancer{have.ID})
-		}
-		d := differ{lb: have, f: f}
-		d.listeners(want.Listeners)
-		emptiestFirst(d.members, have)
-		p.Steps = append(p.Steps, d.steps()...)
-		p.Mend = append(p.Mend, d.mend...)
-		p.Broken = append(p.Broken, d.broken...)
+		return
 	}
+	p.Faults = append(p.Faults, faults(&p.places[len(p.places)-1], want, have, f)...)
+	if have.Provisioning == sdn.ProvisioningError {
+		return
+	}
+	p.Disabled = append(p.Disabled, disabled(have)...)
+	if have.Unmarked {
+		p.Steps = append(p.Steps, MarkLoadBalancer{have.ID})
+	}
+	d := differ{lb: have, f: f}
+	d.listeners(want.Listeners)
+	emptiestFirst(d.members, have)
+	p.Steps = append(p.Steps, d.steps()...)
 }
 
-// emptiestFirst puts changes of members into an order in which no port waits for its
-// first endpoints until others have all theirs: many are told in several requests.
+// emptiestFirst sorts changes of members so that no port waits for its first endpoints until
+// others have all theirs: many members take several requests.
 func emptiestFirst(members []Step, lb *sdn.LoadBalancer) {
 	has := map[string]int{}
 	for _, l := range lb.Listeners {

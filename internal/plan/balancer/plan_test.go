@@ -17,7 +17,7 @@ import (
 
 type spec = v1.KuryrLoadBalancerSpec
 
-// TestChanges: each change costs the steps that are needed, and no other.
+// TestChanges: each change costs the necessary steps, and no other.
 func TestChanges(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
@@ -33,29 +33,29 @@ func TestChanges(t *testing.T) {
 				*s = spec{VIPs: []v1.VIPAddress{{IP: "10.2.0.10", SubnetID: vips4}}, Listeners: s.Listeners}
 			},
 			want: []string{
-				"create load balancer shop/web at 10.2.0.10", "delete load balancer: the Service no longer has the address 10.2.0.99",
+				"create load balancer shop/web at 10.2.0.10", "delete load balancer (the Service no longer has the address 10.2.0.99)",
 			},
 		},
 		{
 			name:  "endpoints come and go in one request",
 			after: func(s *spec) { s.Listeners[0] = port("TCP", 80, 2, 3, 4) },
-			want:  []string{"change members of pool shop/web:TCP:80: 2 more, 1 less"},
+			want:  []string{"change members of pool shop/web:TCP:80: add 2, remove 1"},
 		},
 		{
 			name:   "the port that has fewest endpoints gets some first",
 			before: func(s *spec) { s.Listeners = append(s.Listeners, port("TCP", 81)) },
 			after:  func(s *spec) { s.Listeners = []v1.ListenerSpec{port("TCP", 80, 2, 3, 4), port("TCP", 81, 2, 3, 4)} },
-			want:   []string{"change members of pool shop/web:TCP:81: 3 more, 0 less", "change members of pool shop/web:TCP:80: 2 more, 1 less"},
+			want:   []string{"change members of pool shop/web:TCP:81: add 3, remove 0", "change members of pool shop/web:TCP:80: add 2, remove 1"},
 		},
 		{
 			name:  "all endpoints go",
 			after: func(s *spec) { s.Listeners[0].Members = nil },
-			want:  []string{"change members of pool shop/web:TCP:80: 0 more, 2 less"},
+			want:  []string{"change members of pool shop/web:TCP:80: add 0, remove 2"},
 		},
 		{
 			name:  "an address goes to another pod",
 			after: func(s *spec) { s.Listeners[0].Members[0].Name = "shop/other" },
-			want:  []string{"change members of pool shop/web:TCP:80: 1 more, 0 less"},
+			want:  []string{"change members of pool shop/web:TCP:80: add 1, remove 0"},
 		},
 		{
 			name:  "a member is reached by another subnet",
@@ -63,12 +63,12 @@ func TestChanges(t *testing.T) {
 			cloud: func(c *memory.Cloud) {
 				c.AddSubnet(memory.Subnet{ID: "pods-2", NetworkID: "n", Prefix: prefix("10.1.0.0/17")})
 			},
-			want: []string{"change members of pool shop/web:TCP:80: 0 more, 1 less", "change members of pool shop/web:TCP:80: 1 more, 0 less"},
+			want: []string{"change members of pool shop/web:TCP:80: add 0, remove 1", "change members of pool shop/web:TCP:80: add 1, remove 0"},
 		},
 		{
 			name:  "another port number",
 			after: func(s *spec) { s.Listeners[0].Port = 8081 },
-			want:  []string{"delete listener: the Service no longer has its port", "create listener shop/web:TCP:8081"},
+			want:  []string{"delete listener (the Service no longer has its port)", "create listener shop/web:TCP:8081"},
 		},
 		{
 			name:  "another name of a port",
@@ -77,7 +77,7 @@ func TestChanges(t *testing.T) {
 		{
 			name:  "another protocol, where a port can have two",
 			after: func(s *spec) { s.Listeners[0].Protocol = "UDP" },
-			want:  []string{"delete listener: the Service no longer has its port", "create listener shop/web:UDP:80"},
+			want:  []string{"delete listener (the Service no longer has its port)", "create listener shop/web:UDP:80"},
 		},
 		{
 			name: "another protocol, where a port has one",
@@ -85,7 +85,7 @@ func TestChanges(t *testing.T) {
 				c.SetProvider(memory.Provider{Features: sdn.Features{Provider: "ovn", Protocols: []string{"TCP", "UDP"}, FarMembers: true}})
 			},
 			after: func(s *spec) { s.Listeners[0].Protocol = "UDP" },
-			want:  []string{"delete listener: the Service has another protocol on its port", "create listener shop/web:UDP:80"},
+			want:  []string{"delete listener (the Service has another protocol on its port)", "create listener shop/web:UDP:80"},
 		},
 		{
 			name: "what is not admitted any more goes before anything is added", provider: "amphora",
@@ -98,9 +98,10 @@ func TestChanges(t *testing.T) {
 				s.Listeners = []v1.ListenerSpec{port("TCP", 80, 2), port("TCP", 8443, 1)}
 			},
 			want: []string{
-				"delete listener: the Service no longer has its port", "update listener shop/web:TCP:80",
-				"change members of pool shop/web:TCP:80: 0 more, 1 less",
-				"create listener shop/web:TCP:8443", "create pool shop/web:TCP:8443", // it is busy after the listener
+				"delete listener (the Service no longer has its port)", "update listener shop/web:TCP:80",
+				"change members of pool shop/web:TCP:80: add 0, remove 1",
+				// The load balancer is busy after the listener.
+				"create listener shop/web:TCP:8443", "create pool shop/web:TCP:8443",
 			},
 		},
 		{
@@ -109,7 +110,7 @@ func TestChanges(t *testing.T) {
 				s.Listeners[0] = port("TCP", 80, 2, 3)
 				s.Listeners[0].TimeoutClientData = new(int64(70000))
 			},
-			want: []string{"change members of pool shop/web:TCP:80: 1 more, 1 less", "update listener shop/web:TCP:80"},
+			want: []string{"change members of pool shop/web:TCP:80: add 1, remove 1", "update listener shop/web:TCP:80"},
 		},
 		{
 			name:  "a port more",
@@ -196,19 +197,20 @@ func TestChanges(t *testing.T) {
 				s.SourceRanges = []string{"192.0.2.0/24", "2001:db8::/32"}
 				s.Listeners[0].Members = append(s.Listeners[0].Members, member(7))
 			},
-			want: []string{"update listener shop/web:TCP:80", "change members of pool shop/web:TCP:80: 1 more, 0 less"},
+			want: []string{"update listener shop/web:TCP:80", "change members of pool shop/web:TCP:80: add 1, remove 0"},
 		},
 		{
 			name: "the PROXY protocol needs another pool", provider: "amphora",
 			after: func(s *spec) { s.Listeners[0].ProxyProtocol = "PROXYV2" },
-			// The pool goes first, and then it is busy: the listener gets another pool.
-			want: []string{"delete listener: the protocol of its pool changes to PROXYV2", "create pool shop/web:TCP:80"},
+			// The pool is deleted first, and then the load balancer is busy: the listener gets
+			// another pool.
+			want: []string{"delete listener (the protocol of its pool changes to PROXYV2)", "create pool shop/web:TCP:80"},
 		},
 		{
 			name:  "another VIP is there before the old one goes",
 			after: func(s *spec) { s.VIPs[0].IP = "10.2.0.11" },
 			want: []string{
-				"create load balancer shop/web at 10.2.0.11", "delete load balancer: the Service no longer has the address 10.2.0.10",
+				"create load balancer shop/web at 10.2.0.11", "delete load balancer (the Service no longer has the address 10.2.0.10)",
 			},
 		},
 		{
@@ -220,7 +222,7 @@ func TestChanges(t *testing.T) {
 			name:  "another provider has to have the address",
 			after: func(s *spec) { s.Provider = "amphora" },
 			want: []string{
-				`delete load balancer: it has provider "ovn", wanted is "amphora"`, "create load balancer shop/web at 10.2.0.10",
+				`delete load balancer (its provider is "ovn" and should be "amphora")`, "create load balancer shop/web at 10.2.0.10",
 			},
 		},
 		{
@@ -257,29 +259,29 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestKept: what can be had only of a new load balancer is told.
+// TestKept: what only a new load balancer could have is reported.
 func TestKept(t *testing.T) {
 	w := newWorld(t)
 	w.klb.Spec.FlavorID = "5F1C5AAC-0000-4000-8000-00000000000B"
 	w.settle()
 	w.klb.Spec.FlavorID = "5f1c5aac-0000-4000-8000-00000000000b"
 	if _, _, p, _ := w.plan(); len(p.Kept) > 0 {
-		t.Errorf("kept %q although nothing has changed", p.Kept)
+		t.Errorf("kept %v although nothing has changed", p.Kept)
 	}
 	w.klb.Spec.FlavorID, w.klb.Spec.ProjectID, w.klb.Spec.AvailabilityZone = "big", "p", "az"
 	_, _, p, err := w.plan()
 	if err != nil || !atRest(&p) {
 		t.Fatalf("plan %+v, error %v, want none", p, err)
 	}
-	said := strings.Join(p.Kept, "\n")
-	for _, word := range []string{`project "", wanted is "p"`, `flavor "5F1C5AAC-0000-4000-8000-00000000000B", wanted is "big"`, `availability zone "", wanted is "az"`} {
+	said := keptText(p.Kept)
+	for _, word := range []string{`project "" instead of "p"`, `flavor "5F1C5AAC-0000-4000-8000-00000000000B" instead of "big"`, `availability zone "" instead of "az"`} {
 		if !strings.Contains(said, word) {
 			t.Errorf("kept %q, want it to say %q", said, word)
 		}
 	}
 }
 
-// TestMoves: a change of the provider is known for what it is, until it has begun.
+// TestMoves: a change of the provider is recognised as such, until it has begun.
 func TestMoves(t *testing.T) {
 	at := func(ip, subnet, provider string) sdn.LoadBalancer {
 		return sdn.LoadBalancer{ID: ip + provider, VIP: v1.VIPAddress{IP: ip, SubnetID: subnet}, Provider: provider, Provisioning: sdn.ProvisioningActive}
@@ -310,8 +312,8 @@ func TestMoves(t *testing.T) {
 	}
 }
 
-// TestOneIDInTwoForms: clouds answer in their own form what people have written in
-// theirs. Nothing is made anew for it.
+// TestOneIDInTwoForms: clouds return IDs in their own form, and people write them in theirs.
+// Nothing is made anew because of that.
 func TestOneIDInTwoForms(t *testing.T) {
 	const subnet = "5f1c5aac-0000-4000-8000-00000000000b"
 	w := newWorld(t)
@@ -336,8 +338,8 @@ func TestOneIDInTwoForms(t *testing.T) {
 	}
 }
 
-// withoutIDs takes the IDs that the memory backend gives out of steps, and steps
-// that were tried again as the load balancer was busy.
+// withoutIDs removes the IDs of the memory backend from steps. It also removes steps that were
+// repeated because the load balancer was busy.
 func withoutIDs(steps []string) []string {
 	var out []string
 	for _, s := range steps {

@@ -17,9 +17,9 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// TestConvergence: whatever a Service and others do meanwhile, however busy the
-// cloud is and whatever it answers, in the end it has what is wanted, once, and is
-// left alone; and no step takes away what serves while it can be had otherwise.
+// TestConvergence: the Service and other users of the cloud make any changes meanwhile, and the
+// cloud may be busy and give any answer. In the end the cloud has what is wanted, once, and is
+// left alone. No step takes away what serves if that can be avoided.
 func TestConvergence(t *testing.T) {
 	seeds := 400
 	if testing.Short() {
@@ -43,7 +43,7 @@ func TestConvergence(t *testing.T) {
 	}
 }
 
-// random is a world in which things happen.
+// random is a world in which random events happen.
 type random struct {
 	*world
 	*rand.Rand
@@ -77,7 +77,7 @@ func (r *random) fault(err error) error {
 	return nil
 }
 
-// event is something that happens to the Service or, behind our back, in the cloud.
+// event is a change of the Service or, without Kuryr's knowledge, of the cloud.
 func (r *random) event() {
 	if r.IntN(3) == 0 {
 		r.edit()
@@ -132,7 +132,7 @@ func (r *random) listeners() []v1.ListenerSpec {
 	return all
 }
 
-// edit is somebody else's doing.
+// edit is a change by another user of the cloud.
 func (r *random) edit() {
 	all := r.cloud.LoadBalancers()
 	if len(all) == 0 {
@@ -196,8 +196,14 @@ func (r *random) look() {
 		p.Steps = p.Steps[:r.IntN(len(p.Steps)+1)]
 		p.Last = nil
 	}
-	steps := append(slices.Clone(p.Steps), p.Mend...)
-	if len(steps)+len(p.Busy) == 0 {
+	steps := slices.Clone(p.Steps)
+	m := p.Mending(&r.attempts, r.now, pause)
+	r.now = r.now.Add(m.Again)
+	for i := range m.Remedies {
+		steps = append(steps, m.Remedies[i].Step)
+		r.attempts.Tried(&m.Remedies[i], r.now, "")
+	}
+	if len(steps)+len(p.Busy)+len(p.Faults) == 0 {
 		steps = p.Last
 	}
 	mending := len(p.Steps)
@@ -213,14 +219,14 @@ func (r *random) look() {
 	}
 }
 
-// service is a port at an address behind which there is a wanted endpoint.
+// service is a port at an address that has a wanted endpoint.
 type service struct {
 	vip      string
 	protocol string
 	port     int32
 }
 
-// serving returns what is served of what is wanted.
+// serving returns which of the wanted ports are served.
 func (r *random) serving() map[service]bool {
 	out := map[service]bool{}
 	want, _ := balancer.Want(r.klb, balancer.Everything())
@@ -245,8 +251,8 @@ func (r *random) serving() map[service]bool {
 	return out
 }
 
-// gap checks that a step has left what is served, but for what the cloud cannot
-// have twice: an address, a port of it, a member.
+// gap checks that a step keeps what is served, except for what the cloud cannot have twice: an
+// address, a port of it, a member.
 func (r *random) gap(step balancer.Step, before map[service]bool) {
 	after := r.serving()
 	for s := range before {
@@ -255,7 +261,7 @@ func (r *random) gap(step balancer.Step, before map[service]bool) {
 		}
 		switch d := step.(type) {
 		case balancer.DeleteLoadBalancer:
-			if contains(d.Because, "it has provider", "another load balancer") {
+			if contains(d.Because, "its provider is", "another load balancer") {
 				continue
 			}
 		case balancer.DeleteListener:
@@ -271,14 +277,14 @@ func (r *random) gap(step balancer.Step, before map[service]bool) {
 	}
 }
 
-// calm makes an end of all that needs somebody else to end it.
+// calm ends every state that only other users of the cloud can end.
 func (r *random) calm() {
 	for _, item := range r.cloud.LoadBalancers() {
 		r.cloud.Settle(item.LoadBalancer.ID)
 	}
 }
 
-// check compares what the cloud has with what is wanted, by another way than Next.
+// check compares the cloud with what is wanted, by another way than Next.
 func (r *random) check() {
 	want, have, p, err := r.plan()
 	if err != nil {
@@ -305,7 +311,7 @@ func (r *random) check() {
 	}
 }
 
-// outline is what a load balancer does, a line for each endpoint of each port.
+// outline describes a load balancer, with a line for each endpoint of each port.
 func outline(lb sdn.LoadBalancer) []string {
 	var all []string
 	for _, l := range lb.Listeners {

@@ -10,10 +10,10 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// Proven returns f with what load balancers of its provider show that this can do. What
-// it cannot is mostly learned, from a request that it has refused, maybe for another
-// reason, and maybe one of another Service: that is no reason to take away what serves.
-// f is not changed.
+// Proven returns f with the features that load balancers of its provider prove. A missing
+// feature is mostly learned from a refused request. The refusal may have had another reason,
+// and may have been about another Service, so it is no reason to take away what serves. f is
+// not changed.
 func Proven(f sdn.Features, have []sdn.LoadBalancer) sdn.Features {
 	f.Protocols, f.Monitors, f.Algorithms = slices.Clone(f.Protocols), slices.Clone(f.Monitors), slices.Clone(f.Algorithms)
 	for i := range have {
@@ -22,6 +22,14 @@ func Proven(f sdn.Features, have []sdn.LoadBalancer) sdn.Features {
 		}
 	}
 	return f
+}
+
+// KeepsUDPClients reports whether some load balancer of the provider has a UDP listener whose
+// clients stay with removed members.
+func KeepsUDPClients(have []sdn.LoadBalancer, f sdn.Features) bool {
+	return f.KeepsUDPClients && slices.ContainsFunc(have, func(lb sdn.LoadBalancer) bool {
+		return lb.Provider == f.Provider && slices.ContainsFunc(lb.Listeners, func(l sdn.Listener) bool { return l.Protocol == "UDP" })
+	})
 }
 
 func proveBalancer(f *sdn.Features, lb *sdn.LoadBalancer) {
@@ -54,12 +62,12 @@ func provePool(f *sdn.Features, lb *sdn.LoadBalancer, p *sdn.Pool) {
 	})
 }
 
-// failed reports whether something does not serve. What is busy did, most likely.
+// failed reports whether an object does not serve. A busy one most likely does.
 func failed(p sdn.Provisioning) bool {
 	return p == sdn.ProvisioningError || p == sdn.ProvisioningDeleted
 }
 
-// with returns all with one among them.
+// with returns all with one added, unless it is in all already.
 func with(all []string, one string) []string {
 	if slices.Contains(all, one) {
 		return all

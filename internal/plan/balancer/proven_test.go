@@ -14,9 +14,9 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
-// TestLessonsTakeNothingAway: a provider is held to do less than it was, as it has
-// refused something to another Service. What serves stays as it is, and follows what is
-// wanted; what is broken is not proved by it, nor is what another provider has.
+// TestLessonsTakeNothingAway: a provider has refused a feature to another Service, so its
+// features are fewer than before. What serves stays, and follows the spec. What is broken
+// proves no feature, nor does another provider's load balancer.
 func TestLessonsTakeNothingAway(t *testing.T) {
 	w := newWorld(t)
 	able := balancer.Everything()
@@ -49,7 +49,7 @@ func TestLessonsTakeNothingAway(t *testing.T) {
 		t.Errorf("steps %q, want none", steps)
 	}
 	udp.Members = append(udp.Members, member(3))
-	if diff := cmp.Diff([]string{"change members of pool shop/web:UDP:80: 1 more, 0 less"}, next(balancer.Proven(dull, have))); diff != "" {
+	if diff := cmp.Diff([]string{"change members of pool shop/web:UDP:80: add 1, remove 0"}, next(balancer.Proven(dull, have))); diff != "" {
 		t.Errorf("steps when an endpoint comes (-want +got):\n%s", diff)
 	}
 	other := dull
@@ -62,5 +62,32 @@ func TestLessonsTakeNothingAway(t *testing.T) {
 	}
 	if diff := cmp.Diff(dull, balancer.Proven(dull, have)); diff != "" {
 		t.Errorf("listeners in ERROR (-want +got):\n%s", diff)
+	}
+}
+
+// TestKeepsUDPClients: only a UDP listener of the provider that does so counts.
+func TestKeepsUDPClients(t *testing.T) {
+	keeps := sdn.Features{Provider: "ovn", KeepsUDPClients: true}
+	of := func(provider string, protocols ...string) []sdn.LoadBalancer {
+		lb := sdn.LoadBalancer{Provider: provider}
+		for _, p := range protocols {
+			lb.Listeners = append(lb.Listeners, sdn.Listener{Protocol: p})
+		}
+		return []sdn.LoadBalancer{{Provider: provider}, lb}
+	}
+	for name, tc := range map[string]struct {
+		have []sdn.LoadBalancer
+		f    sdn.Features
+		want bool
+	}{
+		"UDP beside TCP":                 {of("ovn", "TCP", "UDP"), keeps, true},
+		"TCP and SCTP":                   {of("ovn", "TCP", "SCTP"), keeps, false},
+		"the provider forgets them":      {of("amphora", "UDP"), sdn.Features{Provider: "amphora"}, false},
+		"another provider still serves":  {of("amphora", "UDP"), keeps, false},
+		"no load balancer exists so far": {nil, keeps, false},
+	} {
+		if got := balancer.KeepsUDPClients(tc.have, tc.f); got != tc.want {
+			t.Errorf("%s: KeepsUDPClients = %t, want %t", name, got, tc.want)
+		}
 	}
 }

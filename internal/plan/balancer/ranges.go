@@ -13,9 +13,9 @@ import (
 // nowhere is a source range that no client is in.
 var nowhere = map[string]string{"ipv4": "0.0.0.0/32", "ipv6": "::/128"}
 
-// Wider reports whether source ranges let in others than those do that are wanted; none
-// at all let in everybody. What cannot be read is held to. Those that are wanted and not
-// there yet keep some out, which is no danger.
+// Wider reports whether the source ranges have admit clients that want does not; no ranges
+// admit every client. A range that cannot be parsed counts as wider. Wanted ranges that are
+// still missing keep clients out, which is no danger.
 func Wider(have, want []string) bool {
 	switch {
 	case len(want) == 0:
@@ -34,7 +34,7 @@ func isEverybody(r string) bool {
 	return err == nil && p.Bits() == 0
 }
 
-// limited reports whether source ranges keep anybody out of a family.
+// limited reports whether source ranges keep any client of a family out.
 func limited(ranges []string, of string) bool {
 	return len(ranges) > 0 && !slices.ContainsFunc(ranges, func(r string) bool {
 		p, err := netip.ParsePrefix(r)
@@ -51,10 +51,10 @@ func within(prefix string, all []string) bool {
 	})
 }
 
-// Lax reports whether the load balancer at the first VIP lets in others than it is to let
-// in: what is wanted has not come to it yet. A port that is not wanted any more counts,
-// too; but not where everybody may come in anyhow.
-func Lax(want, have []sdn.LoadBalancer, keep []string) bool {
+// AdmitsOthers reports whether the load balancer at the first VIP still admits clients outside
+// the wanted source ranges. A port that is not wanted any more counts, too, but not where every
+// client may come in.
+func AdmitsOthers(want, have []sdn.LoadBalancer, keep []string) bool {
 	if len(want) == 0 {
 		return false
 	}
@@ -64,8 +64,8 @@ func Lax(want, have []sdn.LoadBalancer, keep []string) bool {
 	})
 }
 
-// rangesOf returns who is to come in by the ports of one load balancer, which is the same
-// for all of them; nobody, if there are none.
+// rangesOf returns the source ranges of the ports of one load balancer, which are the same for
+// all of them. Without ports it returns ranges that admit no client.
 func rangesOf(want []sdn.Listener) []string {
 	if len(want) == 0 {
 		return []string{nowhere["ipv4"], nowhere["ipv6"]}

@@ -13,9 +13,9 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// Status returns what a KuryrLoadBalancer's status says of the load balancers that
-// the cloud has; its floating IP and conditions are the caller's. The order of the
-// load balancers is that of vips, then by ID.
+// Status returns what a KuryrLoadBalancer's status says of the load balancers in the cloud. The
+// caller adds the floating IP and the conditions. Load balancers are sorted by the order of
+// vips, then by ID.
 func Status(have []sdn.LoadBalancer, vips []v1.VIPAddress) v1.KuryrLoadBalancerStatus {
 	have = slices.Clone(have)
 	place := func(lb sdn.LoadBalancer) int {
@@ -63,8 +63,8 @@ func addListener(s *v1.KuryrLoadBalancerStatus, lb *sdn.LoadBalancer, l *sdn.Lis
 	}
 }
 
-// sortStatus makes the order that of names and not of whatever the cloud says, so
-// that a status is written only if it says something new.
+// sortStatus sorts by names instead of the cloud's order, so that a status is written only if
+// it says something new.
 func sortStatus(s *v1.KuryrLoadBalancerStatus) {
 	slices.SortFunc(s.Listeners, func(a, b v1.ListenerStatus) int {
 		return cmp.Or(cmp.Compare(a.LoadBalancerID, b.LoadBalancerID), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port), cmp.Compare(a.ID, b.ID))
@@ -77,9 +77,9 @@ func sortStatus(s *v1.KuryrLoadBalancerStatus) {
 	})
 }
 
-// Covers reports whether a status names all that is wanted and nothing else, with
-// IDs: then it may be taken for what the cloud has, and nobody has taken anything
-// out of it. A floating IP counts only if wanted says so.
+// Covers reports whether a status names all that is wanted and nothing else, with IDs. Then it
+// describes the cloud, and no person has removed anything from it. publicIP says whether it
+// should have a floating IP.
 func Covers(s *v1.KuryrLoadBalancerStatus, want []sdn.LoadBalancer, publicIP bool) bool {
 	if len(s.LoadBalancers) != len(want) || (s.PublicIP != nil) != publicIP {
 		return false
@@ -93,7 +93,7 @@ func Covers(s *v1.KuryrLoadBalancerStatus, want []sdn.LoadBalancer, publicIP boo
 	return c.found == len(s.Listeners)+len(s.Pools)+len(s.Members)
 }
 
-// belowKey is a port of something: of a load balancer, or a member's of a pool.
+// belowKey is the key of a listener of a load balancer, or of a member of a pool.
 type belowKey struct {
 	parent, what string
 	port         int32
@@ -104,7 +104,7 @@ type coverage struct {
 	listeners map[belowKey]string // IDs
 	pools     map[string]string   // IDs by listener
 	members   map[belowKey]bool
-	found     int // of listeners, pools and members
+	found     int // listeners, pools and members
 }
 
 func (c *coverage) index() {

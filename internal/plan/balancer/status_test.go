@@ -35,7 +35,8 @@ func TestIsReady(t *testing.T) {
 
 func TestNamed(t *testing.T) {
 	klb := &v1.KuryrLoadBalancer{}
-	klb.Status.LoadBalancers = []v1.LoadBalancerStatus{{ID: "a"}, {IP: "10.0.0.1"}, {ID: "b"}} // the second is not made yet
+	// The second load balancer does not exist yet.
+	klb.Status.LoadBalancers = []v1.LoadBalancerStatus{{ID: "a"}, {IP: "10.0.0.1"}, {ID: "b"}}
 	if got := balancer.Named(klb); !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("got %v, want a and b", got)
 	}

@@ -9,64 +9,72 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// Step is one request to the cloud: one of the types below, or one about a floating
-// IP. A step may be refused
-// as the load balancer is busy, and comes again in a later plan.
+// Step is one request to the cloud: one of the types below, or one about a floating IP. A busy
+// load balancer may refuse a step, which comes again in a later plan.
 type Step interface {
-	// String says what the step does, for logs and people.
+	// String describes the step, for logs and people.
 	String() string
 }
 
-// CreateLoadBalancer makes a load balancer with all that is below it.
+// CreateLoadBalancer creates a load balancer with all that is below it.
 type CreateLoadBalancer struct{ LoadBalancer sdn.LoadBalancer }
 
-// DeleteLoadBalancer removes one with all that is below it.
+// DeleteLoadBalancer deletes a load balancer with all that is below it.
 type DeleteLoadBalancer struct {
 	ID, Because string
-	// Instead is the address at which another is to be made; empty: at none.
+	// Instead is the address at which another one is to be created; empty: none is.
 	Instead string
 }
 
-// MarkLoadBalancer writes down again whose one is.
+// MarkLoadBalancer writes the owner's mark onto a load balancer again.
 type MarkLoadBalancer struct{ ID string }
 
-// FailOver has the provider mend one.
+// FailOver has the provider mend a load balancer.
 type FailOver struct{ ID string }
 
-// CreateListener makes a listener with its pool and members.
+// CreateListener creates a listener with its pool and members.
 type CreateListener struct {
 	LoadBalancerID string
 	Listener       sdn.Listener
 }
 
-// UpdateListener changes a listener, but for its pool.
+// UpdateListener changes a listener, but not its pool.
 type UpdateListener struct {
 	LoadBalancerID, ID string
 	Listener           sdn.Listener
-	// Ranges says that its source ranges change: until then others may come in, or
-	// stay out.
+	// Ranges says that the source ranges change: until then the listener may admit other
+	// clients, or keep clients out.
 	Ranges bool
-	// Narrows says that until then others may come in.
+	// Narrows says that until then clients outside the source ranges may come in.
 	Narrows bool
 }
 
-// DeleteListener removes a listener with its pool.
+// DeleteListener deletes a listener with its pool.
 type DeleteListener struct {
 	LoadBalancerID, ID, Because string
-	// Narrows says that until then others may come in than are to.
+	// Narrows says that until then clients outside the source ranges may come in.
 	Narrows bool
 }
 
-// CreatePool makes the pool of a listener that has lost its own.
+// CreatePool creates the pool of a listener that has lost its own.
 type CreatePool struct {
 	LoadBalancerID, ListenerID string
 	Pool                       sdn.Pool
 }
 
-// UpdatePool changes a pool, but for its members.
+// UpdatePool changes a pool, but not its members.
 type UpdatePool struct {
 	LoadBalancerID, ID string
 	Pool               sdn.Pool
+}
+
+// DeletePool deletes the pool of a listener, which gets another one.
+type DeletePool struct{ LoadBalancerID, ID, Because string }
+
+// RenewMembers sends members of a pool to the provider again, which may not know them.
+type RenewMembers struct {
+	LoadBalancerID, PoolID, Pool string
+	Members                      []sdn.Member
 }
 
 // ChangeMembers adds, then removes members of a pool.
@@ -75,8 +83,8 @@ type ChangeMembers struct {
 	Add, Remove                  []sdn.Member
 }
 
-// Target returns the ID of the load balancer that a step is about; empty if that is
-// to be made, and if the step is about a floating IP.
+// Target returns the ID of the load balancer that a step changes. It is empty if the step
+// creates the load balancer, and if the step is about a floating IP.
 func Target(step Step) string {
 	switch s := step.(type) {
 	case DeleteLoadBalancer:
@@ -97,12 +105,16 @@ func Target(step Step) string {
 		return s.LoadBalancerID
 	case ChangeMembers:
 		return s.LoadBalancerID
+	case DeletePool:
+		return s.LoadBalancerID
+	case RenewMembers:
+		return s.LoadBalancerID
 	}
 	return ""
 }
 
-// Urgent reports whether a step takes away what a Service does not admit any more, or
-// follows its endpoints: that does not wait for what else fails.
+// Urgent reports whether a step keeps clients out that the Service no longer admits, or follows
+// its endpoints. Such a step does not wait because other steps fail.
 func Urgent(step Step) bool {
 	switch s := step.(type) {
 	case DeleteListener, ChangeMembers:
@@ -113,7 +125,8 @@ func Urgent(step Step) bool {
 	return false
 }
 
-// Narrows reports whether others may come in than are to until a step is carried out.
+// Narrows reports whether clients outside the source ranges may come in until a step is carried
+// out.
 func Narrows(step Step) bool {
 	switch s := step.(type) {
 	case DeleteListener:
@@ -124,8 +137,7 @@ func Narrows(step Step) bool {
 	return false
 }
 
-// Kind says what a step is one of: what the cloud does not do for one of them it most
-// likely does for none.
+// Kind groups steps: if the cloud does not do one step of a kind, it most likely does none.
 func Kind(step Step) string {
 	kind := fmt.Sprintf("%T %s", step, Target(step))
 	if Narrows(step) {
@@ -142,7 +154,7 @@ func (s CreateLoadBalancer) String() string {
 }
 
 func (s DeleteLoadBalancer) String() string {
-	return fmt.Sprintf("delete load balancer %s: %s", s.ID, s.Because)
+	return fmt.Sprintf("delete load balancer %s (%s)", s.ID, s.Because)
 }
 
 func (s MarkLoadBalancer) String() string { return "mark load balancer " + s.ID }
@@ -156,13 +168,19 @@ func (s UpdateListener) String() string {
 }
 
 func (s DeleteListener) String() string {
-	return fmt.Sprintf("delete listener %s: %s", s.ID, s.Because)
+	return fmt.Sprintf("delete listener %s (%s)", s.ID, s.Because)
 }
 
 func (s CreatePool) String() string { return "create pool " + s.Pool.Name }
 
+func (s DeletePool) String() string { return fmt.Sprintf("delete pool %s (%s)", s.ID, s.Because) }
+
+func (s RenewMembers) String() string {
+	return fmt.Sprintf("send %d members of pool %s %s to the provider again", len(s.Members), s.PoolID, s.Pool)
+}
+
 func (s UpdatePool) String() string { return fmt.Sprintf("update pool %s %s", s.ID, s.Pool.Name) }
 
 func (s ChangeMembers) String() string {
-	return fmt.Sprintf("change members of pool %s %s: %d more, %d less", s.PoolID, s.Pool, len(s.Add), len(s.Remove))
+	return fmt.Sprintf("change members of pool %s %s: add %d, remove %d", s.PoolID, s.Pool, len(s.Add), len(s.Remove))
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -38,18 +39,21 @@ func cloud() *memory.Cloud {
 	return c
 }
 
-// world is a KuryrLoadBalancer and a cloud that is to become as it says.
+// world is a KuryrLoadBalancer and the cloud to which it is applied.
 type world struct {
 	t     testing.TB
 	cloud *memory.Cloud
 	sdn   *memory.Backend
 	klb   *v1.KuryrLoadBalancer
 	did   []string
+
+	attempts balancer.Attempts
+	now      time.Time
 }
 
 func newWorld(t testing.TB) *world {
 	c := cloud()
-	return &world{t: t, cloud: c, sdn: c.Backend("cluster"), klb: &v1.KuryrLoadBalancer{
+	return &world{now: time.Unix(1800000000, 0), t: t, cloud: c, sdn: c.Backend("cluster"), klb: &v1.KuryrLoadBalancer{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
 		Spec:       v1.KuryrLoadBalancerSpec{VIPs: []v1.VIPAddress{{IP: "10.2.0.10", SubnetID: vips4}}},
 	}}
@@ -77,7 +81,7 @@ func (w *world) trees(ctx context.Context) ([]sdn.LoadBalancer, error) {
 	return all, nil
 }
 
-// plan looks and returns what is wanted and what to do.
+// plan reads the cloud and returns what is wanted and what to do.
 func (w *world) plan() (want, have []sdn.LoadBalancer, p balancer.Plan, err error) {
 	ctx := w.t.Context()
 	have, err = w.trees(ctx)
@@ -113,6 +117,10 @@ func (w *world) do(step balancer.Step) error {
 		err = w.sdn.DeleteListener(ctx, s.LoadBalancerID, s.ID)
 	case balancer.CreatePool:
 		_, err = w.sdn.CreatePool(ctx, s.ListenerID, s.Pool)
+	case balancer.DeletePool:
+		err = w.sdn.DeletePool(ctx, s.LoadBalancerID, s.ID)
+	case balancer.RenewMembers:
+		err = w.sdn.ChangeMembers(ctx, s.PoolID, s.Members, nil)
 	case balancer.UpdatePool:
 		err = w.sdn.UpdatePool(ctx, s.ID, s.Pool)
 	case balancer.ChangeMembers:
@@ -123,12 +131,12 @@ func (w *world) do(step balancer.Step) error {
 	return err
 }
 
-// atRest reports whether there is nothing to do and to wait for.
+// atRest reports whether nothing is to be done and nothing to be waited for.
 func atRest(p *balancer.Plan) bool {
-	return len(p.Steps)+len(p.Mend)+len(p.Last)+len(p.Busy)+len(p.Broken) == 0
+	return len(p.Steps)+len(p.Last)+len(p.Busy)+len(p.Faults) == 0
 }
 
-// settle carries out plans until there is nothing to do.
+// settle carries out plans until nothing is to be done.
 func (w *world) settle() {
 	w.t.Helper()
 	for range 200 {
@@ -145,14 +153,31 @@ func (w *world) settle() {
 	w.t.Fatalf("it does not come to rest: %v, %+v, the cloud has %+v", err, p, have)
 }
 
-// round carries out one plan as its comments say.
+// pause is the first pause between attempts to mend what serves.
+const pause = 30 * time.Second
+
+// round carries out one plan as the comments of Plan say. If something has to be mended later,
+// the time moves on to then.
 func (w *world) round(p *balancer.Plan) {
-	steps := append(slices.Clone(p.Steps), p.Mend...)
-	if len(steps)+len(p.Busy) == 0 {
-		steps = p.Last
+	m := p.Mending(&w.attempts, w.now, pause)
+	steps := slices.Clone(p.Steps)
+	for i := range m.Remedies {
+		steps = append(steps, m.Remedies[i].Step)
 	}
-	for _, s := range steps {
-		if err := w.do(s); err != nil {
+	if len(steps)+len(p.Busy)+len(p.Faults) == 0 {
+		steps = p.Outlived()
+	}
+	if len(steps) == 0 {
+		w.now = w.now.Add(m.Again)
+	}
+	for i, s := range steps {
+		err := w.do(s)
+		if r := i - len(p.Steps); r >= 0 && r < len(m.Remedies) && !errors.As(err, new(*sdn.PendingError)) {
+			w.attempts.Tried(&m.Remedies[r], w.now, "")
+		} else if err == nil {
+			w.attempts.Removed(s, w.now, time.Second, "")
+		}
+		if err != nil {
 			return
 		}
 	}

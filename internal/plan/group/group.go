@@ -36,8 +36,8 @@ func SetMemberGroups(port *v1.KuryrPort, groups []string) {
 	port.Annotations[v1.MemberGroupsAnnotation] = strings.Join(groups, ",")
 }
 
-// Join returns the groups of a pod and those of load balancers, as many as a port
-// holds; the pod's come first. more is what of the second ones is among them.
+// Join returns the groups of a pod and those of load balancers, as many as a port holds; the pod's
+// come first. more are the load balancers' groups among them.
 func Join(own, grants []string) (all, more []string) {
 	own = v1.GroupSet(own)
 	more = slices.DeleteFunc(slices.Clone(grants), func(id string) bool { return slices.Contains(own, id) })

@@ -21,9 +21,9 @@ import (
 type APIServers struct {
 	Node   string // spreads nodes over them
 	Slices []*discoveryv1.EndpointSlice
-	// By is the address at which the daemon itself finds the API. If that is a cluster IP
-	// of the Service, something else leads there already, and who goes by it has to
-	// learn of a server that is replaced: it is left alone. Zero: some other address.
+	// By is the address at which the daemon itself finds the API. If that is a cluster IP of the
+	// Service, another proxy handles it already, and the daemon must learn of a replaced server by
+	// it: the address is left alone. Zero: another address.
 	By netip.Addr
 }
 
@@ -32,10 +32,10 @@ func isAPI(svc *corev1.Service) bool {
 	return svc.Namespace == corev1.NamespaceDefault && svc.Name == "kubernetes"
 }
 
-// addAPI has what the node itself sends to the cluster IP of the API go to one of its
-// servers. They are on the nodes' own network: they see the node's address behind the
-// load balancer, answer past it, and the node takes the answer for a stranger's. And
-// what runs on the host network finds the API without the cloud.
+// addAPI makes the node's own traffic to the API's cluster IP go directly to one of its servers.
+// The servers are on the nodes' own network. Behind the load balancer they would see the node's
+// address and answer past it; the node would drop the answer. Also, programs on the host network
+// reach the API without the cloud.
 func (p *planner) addAPI(svc *corev1.Service, port *corev1.ServicePort, ip netip.Addr) {
 	from := &p.api
 	if port.Port < 1 || port.Port > 0xffff || slices.Contains(clusterIPs(svc), from.By) {
@@ -50,7 +50,7 @@ func (p *planner) addAPI(svc *corev1.Service, port *corev1.ServicePort, ip netip
 	if len(all) == 0 {
 		return // the load balancer, as everybody
 	}
-	// One that comes or goes changes the choice of nobody else.
+	// A new or removed server changes the choice for no other address.
 	weight := func(at netip.AddrPort) []byte {
 		sum := sha256.Sum256([]byte(from.Node + " " + at.String()))
 		return sum[:]

@@ -28,7 +28,7 @@ func Local(slices []*discoveryv1.EndpointSlice, node string) int {
 	return most
 }
 
-// Keep returns those endpoints that are on the node: of the others Local needs nothing.
+// Keep returns the endpoints on the node. Local needs no others.
 func Keep(endpoints []discoveryv1.Endpoint, node string) []discoveryv1.Endpoint {
 	var kept []discoveryv1.Endpoint
 	for i := range endpoints {

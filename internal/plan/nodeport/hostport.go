@@ -27,7 +27,7 @@ type HostPort struct {
 	Target uint16
 }
 
-// compare puts the older first; what it compares besides makes plans the same each time.
+// compare sorts the older first. The further comparisons make plans deterministic.
 func (h HostPort) compare(o HostPort) int {
 	return cmp.Or(h.Since.Compare(o.Since), strings.Compare(h.Pod, o.Pod), o.Address.Compare(h.Address),
 		cmp.Compare(h.Port, o.Port), strings.Compare(string(h.Protocol), string(o.Protocol)), cmp.Compare(h.Target, o.Target))

@@ -1,15 +1,17 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeport plans what a node passes on. For Services, besides their load
-// balancers: traffic to a node port at one of the node's own addresses, and to an
-// external IP, goes on to the cluster IP, where the load balancer is; that of the node
-// itself to the Kubernetes API goes to one of its servers; and some Services have a port
-// of the node at which it is asked whether it has endpoints.
-// For the node's pods: traffic to a hostPort goes on to the pod.
+// Package nodeport plans what a node forwards.
 //
-// It plans only. Package nft keeps the table in the kernel, the daemon answers at
-// the health check ports.
+// For Services, in addition to their load balancers: traffic to a node port at one of the node's
+// own addresses, and to an external IP, is sent to the cluster IP, where the load balancer is. The
+// node's own traffic to the Kubernetes API is sent to one of its servers. Some Services have a
+// health check port on the node.
+//
+// For the node's pods: traffic to a hostPort is sent to the pod.
+//
+// The package only plans. Package nft writes the kernel's tables; the daemon answers at the health
+// check ports.
 package nodeport
 
 import (
@@ -47,11 +49,10 @@ func (f Frontend) Loopback() bool { return f.Host && (f.Everywhere() || f.Addres
 // pod's, or an API server's.
 type Backend struct {
 	netip.AddrPort
-	// For says whose it is, to people: NAMESPACE/NAME of a Service, and :PORT if the
-	// port has a name, or "pod NAMESPACE/NAME".
+	// For names the owner for people: NAMESPACE/NAME of a Service, with :PORT if the port has a
+	// name, or "pod NAMESPACE/NAME".
 	For string
-	// Own says that only the node itself sends it there: it need not pass on packets of
-	// others for that.
+	// Own means that only the node itself sends traffic there: the node need not forward for it.
 	Own bool
 }
 
@@ -69,7 +70,7 @@ func (t Table) Family(v6 bool) Table {
 	return of
 }
 
-// Forwards reports whether there is something of others that is passed on.
+// Forwards reports whether the node forwards traffic of others.
 func (t Table) Forwards() bool {
 	for _, b := range t {
 		if !b.Own {
@@ -98,11 +99,11 @@ type Wanted struct {
 	Conflicts []Conflict
 }
 
-// Plan returns what a node has to do for Services and for host ports of its pods, in
-// whatever order they come. Services are all that there are: those that are left to others
-// have cluster IPs, too. Services go first: their ports are the same on all nodes,
-// and given out by the API server or written by an administrator. Of several Services,
-// and of several pods, that want the same the oldest gets it.
+// Plan returns what a node does for Services and for host ports of its pods. The order of the input
+// does not matter. Services must be all Services: those that Kuryr leaves alone have cluster IPs,
+// too. Services win over pods, because their ports are the same on all nodes, and come from the API
+// server or an administrator. If several Services, or several pods, want the same, the oldest gets
+// it.
 func Plan(services []*corev1.Service, hosts []HostPort, api APIServers) Wanted {
 	p := planner{taken: map[netip.Addr]bool{}, api: api}
 	p.Table = Table{}

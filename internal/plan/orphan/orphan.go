@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package orphan decides which things are gone for good from one of two lists
-// that ought to agree: what the cloud has for this cluster, and what the
-// cluster knows. It is pure; looking and deleting is left to the caller.
+// Package orphan compares two lists that should agree, the cloud's resources of this cluster and
+// the cluster's objects, and decides which resources have no owner for good. It is pure: the caller
+// reads and deletes.
 package orphan
 
 import (
@@ -11,17 +11,15 @@ import (
 	"time"
 )
 
-// Collector remembers what has been seen to belong to nobody, and since when.
-// It is to be told of every look. The zero value is ready; one goroutine at a
-// time may use it.
+// Collector remembers resources without an owner, and since when. Every look must be reported to
+// it. The zero value is ready. It is for one goroutine at a time.
 type Collector struct {
 	since map[string]time.Time
 }
 
-// Observe is told which IDs a look at the time now found to belong to nobody,
-// and returns those that a look at least grace earlier found so too, and every
-// look in between: what somebody claims only once starts anew. An ID is
-// returned by every look until it is no longer found. The result is sorted.
+// Observe takes the IDs without an owner in a look at the time now. It returns those that a look at
+// least grace earlier and every look in between found so, too: an ID that has an owner once starts
+// again. Each look returns an ID until it is no longer found. The result is sorted.
 func (c *Collector) Observe(nobodys []string, now time.Time, grace time.Duration) []string {
 	since := make(map[string]time.Time, len(nobodys))
 	var due []string

@@ -22,7 +22,7 @@ func ParseFill(value string) (int, error) {
 	return int(n), nil
 }
 
-// shorten keeps what anybody may write out of an Event's way.
+// shorten keeps user-written text short in an Event.
 func shorten(s string) string {
 	const most = 40
 	if len(s) > most {

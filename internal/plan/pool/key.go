@@ -1,11 +1,10 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pool decides what to do with one pool of ports: which pod gets which
-// port, how many ports to ask the SDN for, which to take back, keep or delete.
-// It is pure: plain data in, plain data out, the time is an argument, and the
-// same input gives the same output, order included. Carrying the plan out, and
-// remembering what is under way, is left to the caller.
+// Package pool plans one pool of ports: which pod gets which port, how many ports to request from
+// the SDN, and which ports to recycle, keep or delete. It is pure: plain data in, plain data out,
+// the time is an argument, and the same input gives the same output, order included. The caller
+// executes the plan and remembers running requests.
 package pool
 
 import (

@@ -8,14 +8,13 @@ import (
 	"time"
 )
 
-// Pace learns how long the SDN takes to make ports, and says how many to ask
-// for in one request. It takes a request for n ports to need a + b*n: a for the
-// call itself, b for each port. The zero value is ready for use and knows
-// nothing. It is not safe for concurrent use.
+// Pace learns how long the SDN takes to make ports, and computes the size of one request. Its
+// model: a request for n ports takes a + b*n, with a for the call and b for each port. The zero
+// value is ready and knows nothing. It is not safe for concurrent use.
 type Pace struct {
-	// Weighted sums over the requests of 1, n, n², the seconds and n times
-	// these: what a least-squares line needs. A request weighs 1/n, as the time
-	// of a large one is the less exact, and fades with those after it.
+	// Weighted sums over the requests of 1, n, n², the seconds and n times the seconds, as a
+	// least-squares line needs. A request weighs 1/n, because the time of a large one is less
+	// exact, and its weight fades with later requests.
 	ones, n, nn, t, nt float64
 	// ratio is a/b as believed, for when the requests do not say.
 	ratio float64
@@ -30,29 +29,28 @@ const (
 	// belief weighs the ratio believed so far. Requests of one size say nothing
 	// about it, and then it decides.
 	belief = 0.03
-	// doubt is what the logarithm of the believed ratio becomes with each
-	// request that does not say. It ends at 1, a call costs as much as a port:
-	// then chunks are of a few ports, and tell.
+	// doubt multiplies the logarithm of the assumed ratio after each request without information.
+	// The ratio ends at 1: a call costs as much as a port. Then requests are for a few ports each,
+	// and these give information.
 	doubt = 0.95
 	// leastRatio is the least of a/b that is believed: a burst is never served one by
 	// one, or it would not be seen that bulk requests have become cheap.
 	leastRatio = 0.1
 	// mostRatio is the most of a/b that is believed.
 	mostRatio = 100
-	// outlier is how many times longer than expected a request counts at most,
-	// and how many times shorter: one that hung says little about the next,
-	// while a cloud that has changed is still followed in a few steps.
+	// outlier limits the ratio of measured to expected time, and its inverse. A request that hung
+	// says little about the next one, while Kuryr still follows a changed cloud in a few steps.
 	outlier = 3
 	// refill is how many seconds a request for spare ports may keep the SDN
 	// from pods.
 	refill = 2
-	// late is after how many seconds a request without an answer took too long: one that
-	// ended earlier was cut off, and says nothing.
+	// late is the number of seconds after which a request without an answer took too long. A
+	// request that ended earlier was interrupted and says nothing.
 	late = 5
 )
 
-// Observe tells of a request that made all of its n ports, and how long it took.
-// One that failed or made fewer is not to be told: a refusal is quick. See Late.
+// Observe records a request that made all of its n ports, and its duration. Do not record one that
+// failed or made fewer: a refusal is quick. See Late.
 func (p *Pace) Observe(n int, took time.Duration) {
 	if n < 1 || took <= 0 {
 		return
@@ -77,9 +75,8 @@ func (p *Pace) Observe(n int, took time.Duration) {
 	}
 }
 
-// Late tells of a request for n ports that had no answer when it was given up: they
-// take longer than that. Fewer are asked for from then on: as many as half of that
-// time is enough for, as far as is known.
+// Late records a request for n ports without an answer in time: they take longer. Later requests
+// are smaller: as many ports as half of that time is enough for, as far as known.
 func (p *Pace) Late(n int, took time.Duration) {
 	y := took.Seconds()
 	if n < 1 || y < late {

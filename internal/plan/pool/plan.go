@@ -13,23 +13,22 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
-// Plan says what to do in state s at the time now. Carried out in full, and
-// with nothing else happening, plans come to rest at one port for each pod and
-// Min free ones, and then say nothing any more. What it promises of every plan,
-// at rest or not:
+// Plan returns the actions for state s at the time now. If they are executed completely and nothing
+// else happens, plans end at one port for each pod and Min free ports, and then have no actions.
+// Every plan guarantees:
 //   - no port goes to two pods and no pod gets two ports;
-//   - no port that has an object is deleted but through that;
-//   - a port leaves a pod only if that is gone or finished, and has been
-//     unplugged or has lost its node; of a lost node no port is used again.
-//     One that the SDN has lost, or that hangs on a machine which its node is no
-//     more, leaves a living pod, too, unless it is plugged;
-//   - a port that had a pod rests for Cooldown before it gets another;
-//   - no more than Max ports are kept free, but for those that waiting pods
-//     are about to get;
-//   - no fit free port is deleted that Min or a waiting pod needs, but for
-//     Squeeze, which leaves waiting pods what they need;
-//   - what waiting pods or Min lack is asked for once: not while ports for it
-//     are in flight, arrived, or about to be fit.
+//   - a port with an object is deleted only through the object;
+//   - a port leaves a pod only if the pod is gone or finished, and the port is
+//     unplugged or has lost its node; no port of a lost node is used again.
+//     A port that the SDN has lost, or that belongs to a former machine of its
+//     node, also leaves a living pod, unless it is plugged;
+//   - a returned port rests for Cooldown before another pod gets it;
+//   - at most Max ports are kept free, except those that waiting pods are
+//     about to get;
+//   - no usable free port is deleted that Min or a waiting pod needs, except
+//     by Squeeze, which leaves waiting pods their ports;
+//   - ports that waiting pods or Min lack are requested once: not while ports
+//     for them are in flight, made, or about to be usable.
 func Plan(s State, now time.Time) Actions {
 	p := planner{State: s, now: now}
 	p.sort()
@@ -50,12 +49,12 @@ type planner struct {
 	now time.Time
 	a   Actions
 
-	waiting   []Pod     // without a port, oldest first
-	ready     []Port    // free, fit for a pod, longest free first
-	settling  []Port    // free, fit as soon as the SDN has them in order
-	cooling   []Port    // free, fit after their cooldown
-	returning []Port    // held by nobody any more, unplugged
-	spare     []Arrival // for whoever needs it
+	waiting   []Pod        // without a port, oldest first
+	ready     []Port       // free, fit for a pod, longest free first
+	settling  []Port       // free, fit as soon as the SDN has them in order
+	cooling   []Port       // free, fit after their cooldown
+	returning []Port       // held by nobody any more, unplugged
+	spare     []Unrecorded // for whoever needs it
 	restored  map[v1.Claim]string
 
 	left   int // pods that get no port by this plan
@@ -82,8 +81,8 @@ func (p *planner) clear() {
 	slices.Sort(p.a.Discard)
 }
 
-// restore sees to pods that had a port whose object is gone: such a port may
-// still be plugged, so no other will do while it may be there.
+// restore handles pods whose port's object is gone. Such a port may still be plugged, so no other
+// port will do as long as it may exist.
 func (p *planner) restore() {
 	var rest []Pod
 	for _, pod := range p.waiting {
@@ -133,10 +132,10 @@ func (p *planner) match() {
 	}
 }
 
-// give gives each of pods a free port that is fit; there are as many. Those that find one
-// with the security groups that they want get the one that has been free longest, which
-// costs the SDN nothing. The others get what is left: first what has the pool's groups, as
-// the SDN's switches may go by a port's former groups for a moment more.
+// give gives each of pods a usable free port; there are as many. A pod whose groups a port has gets
+// the port that has been free longest, which costs the SDN nothing. The others get the rest, first
+// ports with the pool's groups, because the SDN's switches may use a port's former groups for a
+// moment.
 func (p *planner) give(pods []Pod) {
 	if len(pods) == 0 {
 		return
@@ -190,9 +189,9 @@ func groupsKey(groups []string) string {
 	return strings.Join(groups, " ")
 }
 
-// keep decides over the ports that are free now: those that Min and the waiting
-// pods need stay, others for TTL and up to Max. The ones that cost nothing to
-// keep come first; among these the last used, so that the others grow old.
+// keep decides over the ports that are free now. Ports that Min and waiting pods need stay; others
+// stay for TTL, up to Max. Ports that cost nothing to keep come first; among these the last used,
+// so that the others grow old.
 func (p *planner) keep() {
 	free := p.measure()
 	for _, port := range slices.Backward(p.ready) {
@@ -229,11 +228,11 @@ func (p *planner) keep() {
 			p.soon++
 		}
 	}
-	p.a.Squeezed = min(p.Squeeze, free-p.kept)
+	p.a.Reclaimed = min(p.Reclaim, free-p.kept)
 }
 
-// measure finds how many free ports to keep, and returns how many there are.
-// What waiting pods need is neither limited nor squeezed.
+// measure computes how many free ports to keep, and returns the current number. The need of waiting
+// pods is neither limited nor squeezed.
 func (p *planner) measure() (free int) {
 	soon := len(p.spare)
 	for _, port := range p.settling {
@@ -249,8 +248,8 @@ func (p *planner) measure() (free int) {
 	if p.Levels.Max > 0 {
 		p.limit = p.Levels.Max
 	}
-	if p.Squeeze > 0 {
-		p.limit = min(p.limit, max(0, free-p.Squeeze))
+	if p.Reclaim > 0 {
+		p.limit = min(p.limit, max(0, free-p.Reclaim))
 	}
 	p.needed = min(p.floor()+demand, max(p.limit, demand))
 	return free
@@ -308,12 +307,12 @@ func spread(ttl time.Duration, name string) time.Duration {
 	return ttl + ttl/100*time.Duration(h.Sum32()%20)
 }
 
-// create asks for what pods and Min still lack.
+// create requests the ports that pods and Min still lack.
 func (p *planner) create() {
 	soon := min(p.soon, p.left)
 	coming := min(p.InFlight, p.left-soon)
 	want := Wish{Waiting: p.left - soon - coming}
-	if !p.Scarce && p.Squeeze <= 0 {
+	if !p.Scarce && p.Reclaim <= 0 {
 		want.Spare = max(0, p.floor()-(p.kept-soon+p.InFlight-coming))
 	}
 	if want == (Wish{}) {

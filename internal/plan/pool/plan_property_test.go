@@ -39,7 +39,7 @@ func (w *world) judge(s pool.State, a pool.Actions) {
 		w.fail("asks for %+v while told to hold", a.Want)
 	case a.Want.Waiting < 0 || a.Want.Spare < 0 || a.Want.Waiting > waiting || a.Want.Spare > floor:
 		w.fail("asks for %+v with %d pods waiting and a floor of %d", a.Want, waiting, floor)
-	case (s.Scarce || s.Squeeze > 0) && a.Want.Spare > 0:
+	case (s.Scarce || s.Reclaim > 0) && a.Want.Spare > 0:
 		w.fail("asks for %+v while room is scarce", a.Want)
 	case a.Filled && (s.Levels.Fill == 0 || ready-len(a.Bind) < min(s.Levels.Fill, floor)):
 		w.fail("is filled with %d ready, %d bound", ready, len(a.Bind))
@@ -82,11 +82,11 @@ func (w *world) judgeFree(s pool.State, a pool.Actions, free, waiting int) {
 	if want := a.Want.Waiting + a.Want.Spare; a.Want.Spare > 0 && want+s.InFlight+kept > left+w.floorOf(s.Levels) {
 		w.fail("asks for %+v with %d in flight, %d free, and %d pods left", a.Want, s.InFlight, kept, left)
 	}
-	if floor := w.floorOf(s.Levels); kept < min(free, floor)-a.Squeezed {
-		w.fail("keeps %d of %d free ports with a floor of %d, squeezed by %d", kept, free, floor, a.Squeezed)
+	if floor := w.floorOf(s.Levels); kept < min(free, floor)-a.Reclaimed {
+		w.fail("keeps %d of %d free ports with a floor of %d, reclaimed by %d", kept, free, floor, a.Reclaimed)
 	}
-	if gone := len(a.Delete) + len(a.Discard); a.Squeezed < 0 || a.Squeezed > min(s.Squeeze, gone) || a.Squeezed < min(s.Squeeze, free-waiting) {
-		w.fail("squeezes out %d of %d with %d free and %d pods waiting", a.Squeezed, s.Squeeze, free, waiting)
+	if gone := len(a.Delete) + len(a.Discard); a.Reclaimed < 0 || a.Reclaimed > min(s.Reclaim, gone) || a.Reclaimed < min(s.Reclaim, free-waiting) {
+		w.fail("reclaims %d of %d with %d free and %d pods waiting", a.Reclaimed, s.Reclaim, free, waiting)
 	}
 }
 
@@ -123,7 +123,7 @@ func (w *world) invariants(s pool.State, conflicts int) {
 
 // settle lets all that is under way end well until nothing moves.
 func (w *world) settle() {
-	w.scarce, w.squeeze, w.nodeGone = false, 0, false
+	w.scarce, w.reclaim, w.nodeGone = false, 0, false
 	quiet := 0
 	for range 100_000 {
 		w.look()
@@ -159,7 +159,7 @@ func (w *world) wellAnswered() string {
 	n := w.requests[0]
 	w.requests = w.requests[1:]
 	for range n {
-		w.arrive()
+		w.portMade()
 	}
 	return fmt.Sprintf("made %d", n)
 }
@@ -217,8 +217,8 @@ func (w *world) rest() {
 	if floor := w.floorOf(w.levels); bound != living || free != floor || w.levels.Fill > 0 {
 		w.fail("at rest: %d bound of %d pods, %d free of %d, to be filled to %d", bound, living, free, floor, w.levels.Fill)
 	}
-	if len(w.inSDN) != len(w.ports)-lost || len(w.arrived) > 0 {
-		w.fail("at rest: %d ports in the SDN, %d objects, %d arrived", len(w.inSDN), len(w.ports), len(w.arrived))
+	if len(w.inSDN) != len(w.ports)-lost || len(w.unrecorded) > 0 {
+		w.fail("at rest: %d ports in the SDN, %d objects, %d unrecorded", len(w.inSDN), len(w.ports), len(w.unrecorded))
 	}
 	w.silent()
 }

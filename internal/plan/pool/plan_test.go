@@ -102,16 +102,16 @@ func parseLine(t *testing.T, s *pool.State, what, name string, facts map[string]
 			Failed: facts["failed"] != "", Lost: facts["lost"] != "", Misplaced: facts["misplaced"] != "", Deleting: facts["deleting"] != "", Drifted: facts["drifted"] != "", Stuck: facts["stuck"] != "",
 			Since: noon.Add(-after("free")), Rested: facts["fresh"] != "", Groups: groups(facts["groups"]),
 		})
-	case "arrived":
-		s.Arrived = append(s.Arrived, pool.Arrival{ID: name, For: claim(facts["for"])})
+	case "unrecorded":
+		s.Unrecorded = append(s.Unrecorded, pool.Unrecorded{ID: name, For: claim(facts["for"])})
 	case "inflight":
 		s.InFlight = number(t, name)
 	case "restoring":
 		s.Restoring[name] = true
 	case "hold":
 		s.Hold = noon.Add(duration(t, name))
-	case "squeeze":
-		s.Squeeze = number(t, name)
+	case "reclaim":
+		s.Reclaim = number(t, name)
 	case "scarce":
 		s.Scarce = true
 	case "node":
@@ -188,8 +188,8 @@ func describe(a pool.Actions) string {
 	if a.Filled {
 		fmt.Fprintln(&b, "filled")
 	}
-	if a.Squeezed > 0 {
-		fmt.Fprintln(&b, "squeezed", a.Squeezed)
+	if a.Reclaimed > 0 {
+		fmt.Fprintln(&b, "reclaimed", a.Reclaimed)
 	}
 	if !a.Wake.IsZero() {
 		fmt.Fprintln(&b, "wake in", a.Wake.Sub(noon))

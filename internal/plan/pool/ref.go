@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Ref names a pool, and the node that it is on. The node is what a shard of the
-// controller will own: the pods, ports and pools of a node go together.
+// Ref names a pool and its node. A shard of the controller will own nodes: the pods, ports and
+// pools of a node stay together.
 type Ref struct {
 	Pool, Node string
 }

@@ -29,14 +29,14 @@ func (p *planner) sort() {
 			p.waiting = append(p.waiting, pod)
 		}
 	}
-	p.sortArrived()
+	p.sortUnrecorded()
 	p.a.Levels.Waiting = len(p.waiting)
 }
 
-// sortArrived leaves out what has an object: that was written, and the answer
-// lost. Such a port may be in use; it is for the object to say what becomes of it.
-func (p *planner) sortArrived() {
-	if len(p.Arrived) == 0 {
+// sortUnrecorded drops made ports that have an object: the object was written, and the answer was
+// lost. Such a port may be in use; its object decides.
+func (p *planner) sortUnrecorded() {
+	if len(p.Unrecorded) == 0 {
 		return // mostly; a pool of thousands is not put into a map for nothing
 	}
 	written := map[string]bool{}
@@ -44,7 +44,7 @@ func (p *planner) sortArrived() {
 		written[port.Name] = true
 	}
 	p.restored = map[v1.Claim]string{}
-	for _, a := range sorted(p.Arrived, func(a, b Arrival) int { return strings.Compare(a.ID, b.ID) }) {
+	for _, a := range sorted(p.Unrecorded, func(a, b Unrecorded) int { return strings.Compare(a.ID, b.ID) }) {
 		switch {
 		case written[a.ID]:
 		case a.For.IsZero():
@@ -101,8 +101,8 @@ func (p *planner) sortFree(port Port) {
 		count.Recycling++
 		p.a.Delete = append(p.a.Delete, port.Name)
 	case !port.Rested && port.Since.After(p.now):
-		// Given back by a process whose clock was ahead, or before a clock was set
-		// back. When that was nobody knows: it rests from now on, and this is written.
+		// A process whose clock was ahead returned it, or the clock was set back. The real time is
+		// unknown: the port rests from now on, and the new time is written.
 		count.Recycling++
 		p.returning = append(p.returning, port)
 	case port.Ready && !port.Drifted && p.rested(port):
@@ -117,8 +117,8 @@ func (p *planner) sortFree(port Port) {
 	}
 }
 
-// release takes a port back whose pod needs it no more. While it is plugged
-// there is nothing to do: its daemon will say when it is not.
+// release takes back a port whose pod no longer needs it. Nothing happens while it is plugged: its
+// daemon reports when it is unplugged.
 func (p *planner) release(port Port) {
 	switch {
 	case port.Attached && !p.NodeGone:
@@ -135,9 +135,8 @@ func (p *planner) repair(port Port) {
 	}
 }
 
-// theirs finds the port of each living pod. Others that the pod has are extra:
-// there are none unless two controllers have worked at once. A plugged one is the
-// one to keep.
+// theirs finds the port of each living pod. Further ports of the pod are extra: they exist only if
+// two controllers have worked at once. A plugged port is kept.
 func (p *planner) theirs() map[v1.Claim]string {
 	theirs, plugged := map[v1.Claim]string{}, map[v1.Claim]bool{}
 	for _, port := range p.Ports {

@@ -26,20 +26,20 @@ type State struct {
 	Levels   Levels
 	NodeGone bool // the pool's node is no longer in the cluster
 
-	Pods    []Pod     // that want a port of this pool and have none of another
-	Ports   []Port    // that exist as objects
-	Arrived []Arrival // that the SDN made and that are no objects yet
+	Pods       []Pod        // that want a port of this pool and have none of another
+	Ports      []Port       // that exist as objects
+	Unrecorded []Unrecorded // ports of the SDN without an object
 
-	InFlight  int             // ports asked for and neither arrived nor failed
+	InFlight  int             // ports of requests that the SDN has not answered
 	Restoring map[string]bool // ports being looked up, by ID
 	Hold      time.Time       // ask the SDN for nothing before
 
-	// Squeeze is how many free ports to give up, also below Min: pods of other
-	// pools wait for the room. It is for one plan: what it got is in
-	// Actions.Squeezed.
-	Squeeze int
-	// Scarce says that pods wait for room that the pool's ports would take:
-	// what Min lacks is not asked for.
+	// Reclaim is how many free ports to give up, also below Min: pods of other
+	// pools wait for the room. It is for one plan: Actions.Reclaimed says how many
+	// the plan gives up.
+	Reclaim int
+	// Scarce means that pods wait for room that the pool's ports would take. The plan then does not
+	// request what Min lacks.
 	Scarce bool
 }
 
@@ -47,8 +47,8 @@ type State struct {
 type Pod struct {
 	Ref     v1.PodReference
 	Created time.Time
-	// Restore is the ID of a port that the pod had, whose object is gone;
-	// empty if there is none, or if it has been looked up in vain.
+	// Restore is the ID of the pod's former port whose object is gone. It is empty if there is
+	// none, or if the SDN does not have it.
 	Restore string
 	// Groups are the security groups that the pod is to have, sorted; nil are
 	// the pool's own.
@@ -73,38 +73,38 @@ type Port struct {
 	Groups    []string  // while free: the security groups that it has, sorted; nil are the pool's own
 }
 
-// useless reports whether no pod can ever have its network of the port. Of a
-// plugged one that is not said: nothing else can be plugged in its place.
+// useless reports whether no pod can ever use the port. That is never so for a plugged port:
+// nothing else can be plugged in its place.
 func (p *Port) useless() bool { return p.Lost && !p.Attached }
 
-// Arrival is a port that the SDN made or found. Unless it is a pod's own it may
-// go to any pod at once: its address has not been a pod's within Cooldown, and
-// its security groups are the pool's.
-type Arrival struct {
+// Unrecorded is a port that the SDN made or found and that has no object yet. Any pod may
+// get it at once, unless it was looked up for a pod: its address has not been a pod's
+// within Cooldown, and its security groups are the pool's.
+type Unrecorded struct {
 	ID  string
-	For v1.Claim // pod that it was looked up for; empty: whoever needs it
+	For v1.Claim // the pod that it was looked up for; empty: any pod
 }
 
 // Actions is what to do, each list in the order to do it in.
 type Actions struct {
 	Bind    []Binding // give a free port to a pod
-	Adopt   []Binding // make the object of an arrived port, bound if Pod is set
+	Adopt   []Binding // make the object of an unrecorded port, bound if Pod is set
 	Restore []Lookup  // look up a port that a pod had
-	Recycle []string  // take a port from its pod, write what groups a free one is to have, and keep it; or let it rest anew
+	Recycle []string  // take a port from its pod, write the groups of a free port, and keep it; or let it rest again
 	Repair  []string  // write the security groups that are to be
 	Delete  []string  // delete the object, and with it the port
-	Discard []string  // delete an arrived port that nobody needs
+	Discard []string  // delete an unrecorded port that no pod needs
 	Want    Wish      // ports to ask for
 	Wake    time.Time // plan again then at the latest; zero: at the next change
 	Levels  Count
 
-	Filled   bool // Levels.Fill has been reached and is to be forgotten
-	Squeezed int  // how many of State.Squeeze are given up
+	Filled    bool // Levels.Fill has been reached and is to be forgotten
+	Reclaimed int  // how many of State.Reclaim are given up
 }
 
-// Wish is how many ports to ask for, in as many requests as whoever carries it
-// out finds best. It replaces the wish of an earlier plan: what was asked for
-// since is in flight, and what was not is part of it.
+// Wish is the number of ports to request; the caller chooses the number of requests. It replaces
+// the wish of an earlier plan: ports that were requested since are in flight, and the others are
+// part of it.
 type Wish struct {
 	Waiting int // for pods that nothing is under way for
 	Spare   int // that Min lacks
@@ -114,9 +114,9 @@ type Wish struct {
 type Binding struct {
 	Port string
 	Pod  *v1.PodReference
-	// Groups are the security groups that the pod is to have; nil are the
-	// pool's. They are written into an object that there is and has others. One that is made is
-	// made with the groups that its port has, and has drifted if these are others.
+	// Groups are the wanted security groups of the pod; nil are the pool's. They are written into
+	// an existing object with other groups. A new object gets the groups that its port has, and has
+	// drifted if these differ.
 	Groups []string
 }
 

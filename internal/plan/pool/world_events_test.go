@@ -23,7 +23,7 @@ func (w *world) step() {
 		w.sends, w.sends, w.sdnAnswers, w.sdnAnswers, w.sdnRefuses, w.applied, w.applied, w.deleted, w.time,
 		w.deletedByHand, w.recall, w.lost, w.ahead, w.regroup, w.edited, w.seesPods, w.seesPorts, w.collects,
 	}
-	rare := []func() string{w.restarts, w.relevel, w.refill, w.isSqueezed, w.isScarce, w.nodeFlips}
+	rare := []func() string{w.restarts, w.relevel, w.refill, w.isReclaimed, w.isScarce, w.nodeFlips}
 	if w.r.IntN(8) == 0 {
 		events = rare
 	}
@@ -143,7 +143,7 @@ func (w *world) sdnAnswers() string {
 		w.allowed += n - got
 	}
 	for range got {
-		w.arrive()
+		w.portMade()
 	}
 	w.pace.Observe(got, measured.took(w.r, got))
 	return fmt.Sprintf("made %d of %d", got, n)
@@ -154,7 +154,7 @@ func (w *world) answerLookup() string {
 	uid := w.lookups[id]
 	delete(w.lookups, id)
 	if _, ok := w.inSDN[id]; ok {
-		w.arrived = append(w.arrived, pool.Arrival{ID: id, For: uid})
+		w.unrecorded = append(w.unrecorded, pool.Unrecorded{ID: id, For: uid})
 		return "found " + id
 	}
 	if p := w.pods[uid]; p != nil {
@@ -250,7 +250,7 @@ func (w *world) time() string {
 // recall forgets ports that arrived and have an object, as the caller does
 // once it has noticed.
 func (w *world) recall() string {
-	w.arrived = slices.DeleteFunc(w.arrived, func(a pool.Arrival) bool { return w.ports[a.ID] != nil })
+	w.unrecorded = slices.DeleteFunc(w.unrecorded, func(a pool.Unrecorded) bool { return w.ports[a.ID] != nil })
 	return "recalled"
 }
 
@@ -263,8 +263,8 @@ func (w *world) restarts() string {
 		}
 		w.allowed += n
 	}
-	w.allowed += len(w.arrived)
-	w.requests, w.arrived, w.wish, w.hold, w.squeeze = nil, nil, pool.Wish{}, time.Time{}, 0
+	w.allowed += len(w.unrecorded)
+	w.requests, w.unrecorded, w.wish, w.hold, w.reclaim = nil, nil, pool.Wish{}, time.Time{}, 0
 	w.pace = pool.Pace{}
 	clear(w.lookups)
 	clear(w.strays)
@@ -278,7 +278,7 @@ func (w *world) collects() string { return w.collect(time.Minute) }
 
 func (w *world) collect(grace time.Duration) string {
 	known := map[string]bool{}
-	for _, a := range w.arrived {
+	for _, a := range w.unrecorded {
 		known[a.ID] = true
 	}
 	for _, p := range w.pods {
@@ -298,7 +298,7 @@ func (w *world) collect(grace time.Duration) string {
 			delete(w.inSDN, id)
 			did = "collected " + id
 		default:
-			w.arrived = append(w.arrived, pool.Arrival{ID: id})
+			w.unrecorded = append(w.unrecorded, pool.Unrecorded{ID: id})
 			did = "gave back " + id
 		}
 	}
@@ -322,9 +322,9 @@ func (w *world) refill() string {
 	return fmt.Sprintf("fill %d", w.levels.Fill)
 }
 
-func (w *world) isSqueezed() string {
-	w.squeeze = w.r.IntN(5)
-	return fmt.Sprintf("squeezed by %d", w.squeeze)
+func (w *world) isReclaimed() string {
+	w.reclaim = w.r.IntN(5)
+	return fmt.Sprintf("reclaimed by %d", w.reclaim)
 }
 
 func (w *world) isScarce() string {

@@ -32,18 +32,18 @@ type world struct {
 	seenPods  map[v1.Claim]pod
 	seenPorts map[string]port
 
-	inSDN    map[string]string // ports of the SDN and their security groups
-	pace     pool.Pace
-	wish     pool.Wish
-	requests []int // under way, by size
-	arrived  []pool.Arrival
-	lookups  map[string]v1.Claim
-	strays   map[string]time.Time // seen in the SDN with nobody to know of them
-	hold     time.Time
-	nodeGone bool
-	squeeze  int
-	scarce   bool
-	filled   bool // the filling is forgotten a little late
+	inSDN      map[string]string // ports of the SDN and their security groups
+	pace       pool.Pace
+	wish       pool.Wish
+	requests   []int // under way, by size
+	unrecorded []pool.Unrecorded
+	lookups    map[string]v1.Claim
+	strays     map[string]time.Time // seen in the SDN with nobody to know of them
+	hold       time.Time
+	nodeGone   bool
+	reclaim    int
+	scarce     bool
+	filled     bool // the filling is forgotten a little late
 
 	last    map[string]v1.Claim    // pod that a port was last of
 	died    map[v1.Claim]time.Time // when pods ended
@@ -106,8 +106,8 @@ func (w *world) lookAtPorts() {
 // state is what the controller makes of what it sees and remembers.
 func (w *world) state() pool.State {
 	s := pool.State{
-		Levels: w.levels, NodeGone: w.nodeGone, Hold: w.hold, Squeeze: w.squeeze, Scarce: w.scarce,
-		Arrived: slices.Clone(w.arrived), Restoring: map[string]bool{},
+		Levels: w.levels, NodeGone: w.nodeGone, Hold: w.hold, Reclaim: w.reclaim, Scarce: w.scarce,
+		Unrecorded: slices.Clone(w.unrecorded), Restoring: map[string]bool{},
 	}
 	for uid, p := range w.seenPods {
 		if p.finished {
@@ -161,7 +161,7 @@ func (w *world) plan() pool.Actions {
 	a := pool.Plan(s, w.now)
 	slices.Reverse(s.Pods)
 	slices.Reverse(s.Ports)
-	slices.Reverse(s.Arrived)
+	slices.Reverse(s.Unrecorded)
 	if other := pool.Plan(s, w.now); !reflect.DeepEqual(a, other) {
 		w.fail("the plan depends on the order of its input:\n%+v\n%+v", a, other)
 	}
@@ -174,7 +174,7 @@ func (w *world) plan() pool.Actions {
 		w.lookups[l.Port] = l.Pod
 	}
 	w.wish = a.Want
-	w.squeeze = 0
+	w.reclaim = 0
 	w.spend(a, conflicts)
 	if a.Filled && (w.filled || w.r.IntN(2) == 0) {
 		w.levels.Fill, w.filled = 0, false
@@ -193,7 +193,7 @@ func (w *world) plan() pool.Actions {
 // that met a newer object than planned with may leave a port too few.
 func (w *world) spend(a pool.Actions, conflicts int) {
 	floor := w.floorOf(w.levels)
-	w.allowed += max(0, floor-w.floor) + a.Squeezed + conflicts
+	w.allowed += max(0, floor-w.floor) + a.Reclaimed + conflicts
 	w.floor = floor
 	if w.nodeGone {
 		w.allowed += len(a.Delete) + len(a.Discard)
@@ -272,10 +272,10 @@ func (w *world) adopt(a pool.Actions) {
 		if w.ports[b.Port] != nil {
 			w.fail("makes a second object of %s", b.Port)
 		}
-		arrival := w.takeArrived(b.Port, w.r.IntN(8) == 0) // the answer to the write is lost
+		made := w.takeUnrecorded(b.Port, w.r.IntN(8) == 0) // the answer to the write is lost
 		p := &port{Port: pool.Port{Name: b.Port, Since: w.now, Rested: true}, spec: w.inSDN[b.Port], settled: w.r.IntN(2) == 0}
 		if b.Pod != nil {
-			if own := arrival.For == b.Pod.Claim(); !own && w.seenPods[b.Pod.Claim()].groups != p.spec {
+			if own := made.For == b.Pod.Claim(); !own && w.seenPods[b.Pod.Claim()].groups != p.spec {
 				w.fail("gives %s with groups %q to %s, which wants others", b.Port, p.spec, b.Pod.Claim())
 			}
 			p.Pod, p.Rested = b.Pod.Claim(), false
@@ -333,28 +333,28 @@ func (w *world) discard(a pool.Actions) {
 		if w.ports[id] != nil {
 			w.fail("discards %s, which has an object: %+v", id, w.ports[id])
 		}
-		w.takeArrived(id, false)
+		w.takeUnrecorded(id, false)
 		delete(w.inSDN, id)
 	}
 }
 
-func (w *world) takeArrived(id string, leave bool) pool.Arrival {
-	i := slices.IndexFunc(w.arrived, func(a pool.Arrival) bool { return a.ID == id })
+func (w *world) takeUnrecorded(id string, leave bool) pool.Unrecorded {
+	i := slices.IndexFunc(w.unrecorded, func(a pool.Unrecorded) bool { return a.ID == id })
 	if i < 0 {
-		w.fail("uses %s, which has not arrived", id)
+		w.fail("uses %s, which is not unrecorded", id)
 	}
-	a := w.arrived[i]
+	a := w.unrecorded[i]
 	if !leave {
-		w.arrived = slices.Delete(w.arrived, i, i+1)
+		w.unrecorded = slices.Delete(w.unrecorded, i, i+1)
 	}
 	return a
 }
 
 // arrive is a port made by the SDN, as it comes to the controller.
-func (w *world) arrive() {
+func (w *world) portMade() {
 	id := w.id("port")
 	w.inSDN[id] = ""
-	w.arrived = append(w.arrived, pool.Arrival{ID: id})
+	w.unrecorded = append(w.unrecorded, pool.Unrecorded{ID: id})
 }
 
 func (w *world) fail(format string, args ...any) {

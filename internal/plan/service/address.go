@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// ParseAddr reads an address of a Service or an endpoint as Kubernetes means it:
-// numbers of an IPv4 address may have zeros in front, as API servers of old have let
-// them pass, and are decimal. An IPv4 address in IPv6's form is one of IPv4.
+// ParseAddr parses an address of a Service or an endpoint as Kubernetes does. The numbers of an
+// IPv4 address may have leading zeros, which old API servers have accepted, and are decimal. An
+// IPv4-mapped IPv6 address becomes an IPv4 address.
 func ParseAddr(text string) (netip.Addr, error) {
 	ip, err := netip.ParseAddr(text)
 	if err != nil {

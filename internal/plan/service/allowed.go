@@ -9,38 +9,38 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// allows reports whether an annotation may name what it names, nothing included: what the
-// configuration uses itself, or lists under services.allowed. Else it says what key is to
-// be changed, and effect, what comes of it.
+// allows reports whether the Service may name the value of an annotation. It may name no value, a
+// value that the configuration uses itself, or one of services.allowed. Otherwise allows notes the
+// key of the configuration to change, and effect, which is the consequence.
 func (p *planner) allows(annotation, value, key, effect string, named ...[]string) bool {
 	same := func(one string) bool { return sdn.SameID(one, value) || sdn.SameProvider(one, value) }
 	if value == "" || slices.ContainsFunc(slices.Concat(named...), same) {
 		return true
 	}
-	p.warn(ReasonNotAllowed, field(annotation), "%q is not one that Services may name: %s; add it to services.allowed.%s in Kuryr's configuration, or take the annotation away", clip(value), effect, key)
+	p.warn(ReasonNotAllowed, field(annotation), "Services may not name %q: %s. Add it to services.allowed.%s in Kuryr's configuration, or remove the annotation", clip(value), effect, key)
 	return false
 }
 
-const leftOut = "it is left out of account"
+const leftOut = "the annotation is ignored"
 
-// memberSubnet returns the subnet that the Service names for its endpoints; empty if it
-// names none, or may not name it, which denied is then.
+// memberSubnet returns the subnet that the Service names for its endpoints. named is empty if the
+// Service names none or may not name it. In the latter case denied is that subnet.
 func (p *planner) memberSubnet() (named, denied string) {
 	named = p.id(annotationMemberSubnet, "subnet")
 	known := slices.Clone(p.Settings.Lost)
 	for _, s := range slices.Concat(p.Settings.Services, p.Settings.Members) {
 		known = append(known, s.ID)
 	}
-	if !p.allows(annotationMemberSubnet, named, "memberSubnetIDs", "endpoints in it are no members", p.Settings.Allowed.MemberSubnetIDs, known) {
+	if !p.allows(annotationMemberSubnet, named, "memberSubnetIDs", "endpoints in it do not become members", p.Settings.Allowed.MemberSubnetIDs, known) {
 		return "", named
 	}
 	return named, ""
 }
 
-// floatingSource returns the network and the subnet of floating IPs that the Service
-// names; empty if it names none, or may not name it.
+// floatingSource returns the network and the subnet that the Service names for floating IPs. Each
+// is empty if the Service names none, or may not name it.
 func (p *planner) floatingSource() (network, subnet string) {
-	const effect = "the Service keeps the floating IP that it has, and gets none if it has none"
+	const effect = "the Service keeps its floating IP, and gets none if it has none"
 	s := &p.Settings
 	network, subnet = p.id(annotationFloatingNetwork, "network"), p.id(annotationFloatingSubnet, "subnet")
 	if !p.allows(annotationFloatingNetwork, network, "externalNetworkIDs", effect, s.Allowed.ExternalNetworkIDs, []string{s.ExternalNetworkID}) {
@@ -52,17 +52,17 @@ func (p *planner) floatingSource() (network, subnet string) {
 	return network, subnet
 }
 
-// provider returns the one that the Service names; empty if it names none, or may not
-// name it. What its load balancer has already stays: to change it is an interruption.
+// provider returns the provider that the Service names; empty if it names none, or may not name it.
+// The provider of an existing load balancer stays: to change it is an interruption.
 func (p *planner) provider() string {
 	value := p.text(annotationProvider)
 	if value != "" && !nameForm.MatchString(value) {
-		p.warn(ReasonInvalid, field(annotationProvider), "%q is no name of a provider: write one that 'openstack loadbalancer provider list' prints; it is left out of account", clip(value))
+		p.warn(ReasonInvalid, field(annotationProvider), "%q is no name of a provider, and is ignored: write one that 'openstack loadbalancer provider list' prints", clip(value))
 		return ""
 	}
 	effect, stays := leftOut, p.Previous != nil && value != "" && sdn.SameProvider(p.Previous.Provider, value)
 	if stays {
-		effect = "the load balancer that there is stays"
+		effect = "the existing load balancer stays"
 	}
 	if p.allows(annotationProvider, value, "providers", effect, p.Settings.Allowed.Providers, []string{p.Settings.Provider}) || stays {
 		return value
@@ -70,8 +70,7 @@ func (p *planner) provider() string {
 	return ""
 }
 
-// flavor returns the flavor that the Service names; empty if it names none, or may not
-// name it.
+// flavor returns the flavor that the Service names; empty if it names none, or may not name it.
 func (p *planner) flavor() string {
 	value := p.id(annotationFlavor, "loadbalancer flavor")
 	if p.allows(annotationFlavor, value, "flavorIDs", leftOut, p.Settings.Allowed.FlavorIDs, []string{p.Settings.FlavorID}) {

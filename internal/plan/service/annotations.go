@@ -11,15 +11,15 @@ import (
 	"strings"
 )
 
-// What annotations of Services begin with: those of the OpenStack cloud provider,
-// which are taken as it takes them, and Kuryr's own.
+// Prefixes of annotations of Services: those of the OpenStack cloud provider, which have the same
+// meaning here, and Kuryr's own.
 const (
 	octavia = "loadbalancer.openstack.org/"
 	beta    = "service.beta.kubernetes.io/"
 	kuryr   = "openstack.org/kuryr-"
 )
 
-// Annotations that have a meaning here.
+// Annotations that Kuryr supports.
 const (
 	annotationInternal         = beta + "openstack-internal-load-balancer"
 	annotationSourceRanges     = beta + "load-balancer-source-ranges"
@@ -50,8 +50,8 @@ const (
 	annotationKuryrMemberData = kuryr + "timeout-member-data"
 )
 
-// supported annotations, and whether only a Service of type LoadBalancer has a
-// use for it.
+// supported annotations. The value says whether only a Service of type LoadBalancer can use the
+// annotation.
 var supported = map[string]bool{
 	annotationInternal: true, annotationFloatingNetwork: true, annotationFloatingSubnet: true,
 	annotationKeepFloatingIP: true, annotationAddress: true, annotationHostname: true,
@@ -63,41 +63,40 @@ var supported = map[string]bool{
 	annotationProvider: false, annotationKuryrClientData: false, annotationKuryrMemberData: false,
 }
 
-const passedOn = "Kuryr's load balancers pass connections on as they are: let an ingress controller behind the Service see to it, and remove the annotation"
+const passedOn = "Kuryr's load balancers forward TCP and UDP unchanged: use an ingress controller behind the Service for this, and remove the annotation"
 
-// unsupported annotations of the cloud provider, and what to do instead.
+// unsupported annotations of the cloud provider, and what to use instead.
 var unsupported = map[string]string{
 	octavia + "floating-subnet":           "write the ID of the subnet into " + annotationFloatingSubnet + " instead",
 	octavia + "floating-subnet-tags":      "write the ID of the subnet into " + annotationFloatingSubnet + " instead",
-	octavia + "class":                     "write what the class stands for into " + annotationFloatingNetwork + " and " + annotationFloatingSubnet + " instead",
-	octavia + "port-id":                   "the VIP is the Service's cluster IP, on a port that the cloud makes for it: remove the annotation",
+	octavia + "class":                     "write the network and subnet of the class into " + annotationFloatingNetwork + " and " + annotationFloatingSubnet + " instead",
+	octavia + "port-id":                   "the VIP is the Service's cluster IP, on a port that Octavia creates for it: remove the annotation",
 	octavia + "x-forwarded-for":           passedOn,
 	octavia + "default-tls-container-ref": passedOn,
 }
 
-// pointless annotations of the cloud provider: what they are for is so anyway,
-// or is not there to be chosen.
+// pointless annotations of the cloud provider: Kuryr always does what they request, or offers no
+// choice.
 var pointless = map[string]string{
-	octavia + "network-id":       "the VIP is the Service's cluster IP, in the subnet that holds it: it can be removed",
-	octavia + "node-selector":    "members are the endpoints themselves, not the nodes: it can be removed",
-	octavia + "load-balancer-id": "Kuryr makes load balancers for each Service and finds them by itself: it can be removed",
+	octavia + "network-id":       "the VIP is the Service's cluster IP, in its own subnet: you can remove the annotation",
+	octavia + "node-selector":    "members are the endpoints themselves, not the nodes: you can remove the annotation",
+	octavia + "load-balancer-id": "no two Services share a load balancer or its address: make one Service with the ports of both, or remove the annotation",
 }
 
-// forgotten annotations are an earlier Kuryr's.
+// forgotten annotations are those of an earlier Kuryr.
 var forgotten = []string{kuryr + "lbaas-spec", kuryr + "lbaas-state", kuryr + "counter"}
 
-// field is the path of an annotation.
+// field returns the path of an annotation.
 func field(annotation string) string { return "metadata.annotations[" + annotation + "]" }
 
-// spelling notes the annotations that are not known, and those that are known
-// and of no use.
+// spelling notes unknown annotations, and known ones without effect.
 func (p *planner) spelling() {
 	for name, value := range p.Service.Annotations {
 		forBalancers, known := supported[name]
 		switch {
 		case p.theirs(name):
 		case known && forBalancers && !p.external():
-			p.tell(field(name), "only Services of type LoadBalancer have a use for it: remove it, or set spec.type")
+			p.tell(field(name), "it has an effect only on Services of type LoadBalancer: remove it, or set spec.type")
 		case known, slices.Contains(forgotten, name):
 		case unsupported[name] != "" && value != "false":
 			p.warn(ReasonUnsupported, field(name), "%s", unsupported[name])
@@ -110,7 +109,7 @@ func (p *planner) spelling() {
 	}
 }
 
-// theirs reports whether an annotation is for who makes the Service public in place
+// theirs reports whether an annotation is for the controller that makes the Service public in place
 // of Kuryr.
 func (p *planner) theirs(name string) bool {
 	return Foreign(p.Service) && (strings.HasPrefix(name, octavia) || strings.HasPrefix(name, beta))
@@ -119,7 +118,7 @@ func (p *planner) theirs(name string) bool {
 // unknown notes an annotation that looks like one for load balancers.
 func (p *planner) unknown(name string) {
 	lower := strings.ToLower(name)
-	best, distance := "", 3 // two slips of the finger
+	best, distance := "", 3 // two typing errors
 	for known := range maps.Keys(allNames()) {
 		d := editDistance(lower, known)
 		if d < distance || d == distance && best != "" && known < best {
@@ -128,13 +127,13 @@ func (p *planner) unknown(name string) {
 	}
 	switch ours := strings.HasPrefix(lower, octavia) || strings.HasPrefix(lower, kuryr); {
 	case best != "":
-		p.warn(ReasonUnknown, field(name), "there is no such annotation: write %s if that is meant", best)
+		p.warn(ReasonUnknown, field(name), "there is no such annotation: write %s if you mean that", best)
 	case ours:
 		p.warn(ReasonUnknown, field(name), "there is no such annotation: correct or remove it")
 	}
 }
 
-// allNames returns the names of all annotations that are known.
+// allNames returns the names of all known annotations.
 func allNames() map[string]bool {
 	all := maps.Clone(supported)
 	for name := range unsupported {
@@ -146,7 +145,7 @@ func allNames() map[string]bool {
 	return all
 }
 
-// editDistance is how many letters to add, drop or change to make b of a.
+// editDistance is the number of letters to add, remove or replace to turn a into b.
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -166,8 +165,7 @@ func editDistance(a, b string) int {
 	return row[len(b)]
 }
 
-// text returns the value of an annotation; empty if it is not there, or for somebody
-// else.
+// text returns the value of an annotation; empty if it is missing, or for another controller.
 func (p *planner) text(name string) string {
 	if p.theirs(name) {
 		return ""
@@ -175,8 +173,8 @@ func (p *planner) text(name string) string {
 	return strings.TrimSpace(p.Service.Annotations[name])
 }
 
-// yes reads an annotation that is true or false, and is otherwise, if it is there,
-// taken for the one that does no harm.
+// yes reads an annotation that is true or false. An invalid value counts as otherwise, the harmless
+// value.
 func (p *planner) yes(name string, otherwise bool) bool {
 	value := p.text(name)
 	if value == "" {
@@ -184,14 +182,13 @@ func (p *planner) yes(name string, otherwise bool) bool {
 	}
 	yes, err := strconv.ParseBool(value)
 	if err != nil {
-		p.warn(ReasonInvalid, field(name), "%q is neither true nor false: it is taken for %v", clip(value), otherwise)
+		p.warn(ReasonInvalid, field(name), "%q is neither true nor false, and counts as %v", clip(value), otherwise)
 		return otherwise
 	}
 	return yes
 }
 
-// number reads an annotation that is a whole number; nil if it is not there or
-// is none.
+// number reads an annotation that is an integer; nil if it is missing or invalid.
 func (p *planner) number(name, unit string, low, high int64) *int64 {
 	value := p.text(name)
 	if value == "" {
@@ -199,7 +196,7 @@ func (p *planner) number(name, unit string, low, high int64) *int64 {
 	}
 	n, err := strconv.ParseInt(value, 10, 64)
 	if err != nil || n < low || n > high {
-		p.warn(ReasonInvalid, field(name), "%q is no whole number of %s from %d to %d: it is left out of account", clip(value), unit, low, high)
+		p.warn(ReasonInvalid, field(name), "%q is no whole number of %s from %d to %d, and is ignored", clip(value), unit, low, high)
 		return nil
 	}
 	return &n
@@ -207,19 +204,18 @@ func (p *planner) number(name, unit string, low, high int64) *int64 {
 
 var idForm = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 
-// id reads an annotation that is an ID in the cloud; empty if it is not there or
-// is none. It is as the cloud writes it, which takes capitals and answers in small
-// letters.
+// id reads an annotation that is an ID in the cloud; empty if it is missing or invalid. It returns
+// lower case letters: the cloud accepts capitals and answers in lower case.
 func (p *planner) id(name, kind string) string {
 	value := p.text(name)
 	if value == "" || idForm.MatchString(value) {
 		return strings.ToLower(value)
 	}
-	p.warn(ReasonInvalid, field(name), "%q is no ID: write the UUID that 'openstack %s show -c id NAME' prints", clip(value), kind)
+	p.warn(ReasonInvalid, field(name), "%q is no UUID: write the ID that 'openstack %s show -c id NAME' prints", clip(value), kind)
 	return ""
 }
 
-// clip shortens a value that somebody has put into an annotation.
+// clip shortens the value of an annotation for a note.
 func clip(s string) string {
 	const most = 64
 	if len(s) > most {

@@ -12,8 +12,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/service"
 )
 
-// TestBug1978112: addresses with zeros in front, which API servers of old have let
-// pass, are those without.
+// TestBug1978112: addresses with leading zeros, which old API servers have accepted, equal those
+// without.
 func TestBug1978112(t *testing.T) {
 	in := crowd(1, 0)
 	in.Service.Spec.Type = corev1.ServiceTypeLoadBalancer

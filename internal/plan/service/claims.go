@@ -13,18 +13,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Claim is a port of an external IP. One Service can have it.
+// Claim is a port of an external IP. Only one Service can have it.
 type Claim struct {
 	Address  netip.Addr
 	Protocol corev1.Protocol
 	Port     int32
 }
 
-// String is the claim as one word, the same for the same claim.
+// String formats the claim as one word. Equal claims give equal words.
 func (c Claim) String() string { return fmt.Sprintf("%s,%s,%d", c.Address, c.Protocol, c.Port) }
 
-// Claims returns what nodes are to pass on to a Service of what comes for external
-// IPs, each once: at addresses of families that it has a cluster IP of.
+// Claims returns the ports of external IPs that nodes are to forward to a Service, without
+// duplicates. It omits addresses of families that the Service has no cluster IP of.
 func Claims(svc *corev1.Service) []Claim {
 	if len(svc.Spec.ExternalIPs) == 0 || !Wanted(svc) {
 		return nil
@@ -50,7 +50,7 @@ func Claims(svc *corev1.Service) []Claim {
 	return claims
 }
 
-// Older orders Services by who gets what several claim, the first one first.
+// Older orders Services by precedence for a shared claim: the first one gets it.
 func Older(a, b *corev1.Service) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
 		strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
@@ -70,7 +70,7 @@ func (p *planner) rivals() {
 	}
 	for _, c := range Claims(p.Service) {
 		if h := holders[c]; h != nil {
-			p.warn(ReasonTaken, "spec.externalIPs", "%s at %s %d goes to Service %s/%s, which is older: have another address or port", c.Address, c.Protocol, c.Port, h.Namespace, h.Name)
+			p.warn(ReasonTaken, "spec.externalIPs", "%s at %s %d belongs to Service %s/%s, which is older: use another address or port", c.Address, c.Protocol, c.Port, h.Namespace, h.Name)
 		}
 	}
 }

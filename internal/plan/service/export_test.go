@@ -8,5 +8,5 @@ import (
 	"slices"
 )
 
-// Annotations returns the names of all annotations that are known, for tests.
+// Annotations returns the names of all known annotations, for tests.
 func Annotations() []string { return slices.Sorted(maps.Keys(allNames())) }

@@ -14,17 +14,17 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
-// maxListeners is what a KuryrLoadBalancer holds.
+// maxListeners is how many listeners a KuryrLoadBalancer holds.
 const maxListeners = 512
 
 var nameForm = regexp.MustCompile(`^[0-9A-Za-z._-]{1,255}$`)
 
-// placement says where and what the load balancers are.
+// placement plans the provider, the flavor and the availability zone.
 func (p *planner) placement() {
 	if value := p.provider(); value != "" {
 		p.spec.Provider = value
 		if value != p.Settings.Provider {
-			p.spec.FlavorID = "" // a flavor is of one provider
+			p.spec.FlavorID = "" // a flavor belongs to one provider
 		}
 	}
 	if flavor := p.flavor(); flavor != "" {
@@ -33,10 +33,10 @@ func (p *planner) placement() {
 	if zone := p.text(annotationZone); len(zone) <= 255 {
 		p.spec.AvailabilityZone = zone
 	} else {
-		p.warn(ReasonInvalid, field(annotationZone), "%q is no name of an availability zone: it is left out of account", clip(zone))
+		p.warn(ReasonInvalid, field(annotationZone), "%q is no name of an availability zone, and is ignored", clip(zone))
 	}
 	if subnet := p.text(annotationSubnet); subnet != "" && !slices.ContainsFunc(p.spec.VIPs, func(v v1.VIPAddress) bool { return strings.EqualFold(v.SubnetID, subnet) }) {
-		p.tell(field(annotationSubnet), "the VIP is the Service's cluster IP, in the subnet that holds it: it can be removed")
+		p.tell(field(annotationSubnet), "the VIP is the Service's cluster IP, in its own subnet: you can remove the annotation")
 	}
 }
 
@@ -59,7 +59,7 @@ func (p *planner) listeners() {
 		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port))
 	})
 	if n := len(p.spec.Listeners); n > maxListeners {
-		p.warn(ReasonUnsupported, "spec.ports", "there are %d ports, and load balancers are made for %d: the others are left out; split the Service", n, maxListeners)
+		p.warn(ReasonUnsupported, "spec.ports", "the Service has %d ports, and a load balancer gets at most %d listeners: the other ports are left out. Split the Service", n, maxListeners)
 		p.spec.Listeners = p.spec.Listeners[:maxListeners]
 	}
 	p.members()
@@ -67,7 +67,7 @@ func (p *planner) listeners() {
 
 var monitorTypes = map[string]string{"TCP": "TCP", "UDP": "UDP-CONNECT", "SCTP": "SCTP"}
 
-// common is what all listeners have.
+// common returns the fields that all listeners share.
 func (p *planner) common() v1.ListenerSpec {
 	l := v1.ListenerSpec{
 		Algorithm:            p.algorithm(),
@@ -81,7 +81,7 @@ func (p *planner) common() v1.ListenerSpec {
 	if limit := p.number(annotationConnectionLimit, "connections", -1, 1<<31-1); limit != nil && *limit > 0 {
 		l.ConnectionLimit = new(int32(*limit))
 	} else if limit != nil && *limit == 0 {
-		p.warn(ReasonInvalid, field(annotationConnectionLimit), "0 would let nobody in: write -1 for no limit; it is left out of account")
+		p.warn(ReasonInvalid, field(annotationConnectionLimit), "0 would admit no connection, and is ignored: write -1 for no limit")
 	}
 	if spec := p.Service.Spec; spec.SessionAffinity == corev1.ServiceAffinityClientIP {
 		l.AffinitySeconds = new(corev1.DefaultClientIPServiceAffinitySeconds)
@@ -92,11 +92,11 @@ func (p *planner) common() v1.ListenerSpec {
 	return l
 }
 
-// maxMilliseconds is a year, the most that Octavia takes.
+// maxMilliseconds is a year, the longest timeout that Octavia accepts.
 const maxMilliseconds = 31536000000
 
-// timeout reads milliseconds from the first of these annotations that is there;
-// nil is Octavia's default, for which 0 stands as well.
+// timeout reads milliseconds from the first of these annotations that exists. Zero and nil mean
+// Octavia's default.
 func (p *planner) timeout(fallback int64, names ...string) *int64 {
 	found := &fallback
 	by := ""
@@ -106,7 +106,7 @@ func (p *planner) timeout(fallback int64, names ...string) *int64 {
 		case by == "":
 			found, by = n, name
 		case *n != *found:
-			p.warn(ReasonContradiction, field(name), "%s says %d, which counts: remove one of the two", by, *found)
+			p.warn(ReasonContradiction, field(name), "%s says %d and takes precedence: remove one of the two", by, *found)
 		}
 	}
 	if *found == 0 {
@@ -122,7 +122,7 @@ func (p *planner) algorithm() string {
 	if upper := strings.ToUpper(value); value == "" || slices.Contains(algorithms, upper) {
 		return upper
 	}
-	p.warn(ReasonInvalid, field(annotationMethod), "%q is none of %s: it is left out of account", clip(value), strings.Join(algorithms, ", "))
+	p.warn(ReasonInvalid, field(annotationMethod), "%q is none of %s, and is ignored", clip(value), strings.Join(algorithms, ", "))
 	return ""
 }
 
@@ -136,11 +136,11 @@ func (p *planner) proxyProtocol() string {
 	case "v2":
 		protocol = "PROXYV2"
 	default:
-		p.warn(ReasonInvalid, field(annotationProxyProtocol), "%q is none of true, false, v1 and v2: it is taken for false", clip(value))
+		p.warn(ReasonInvalid, field(annotationProxyProtocol), "%q is none of true, false, v1 and v2, and counts as false", clip(value))
 		return ""
 	}
 	if !slices.ContainsFunc(p.Service.Spec.Ports, func(s corev1.ServicePort) bool { return s.Protocol == corev1.ProtocolTCP || s.Protocol == "" }) {
-		p.warn(ReasonContradiction, field(annotationProxyProtocol), "none of the Service's ports is of TCP, which alone has a PROXY protocol: remove it")
+		p.warn(ReasonContradiction, field(annotationProxyProtocol), "the PROXY protocol needs TCP, and the Service has no TCP port: remove the annotation")
 	}
 	return protocol
 }
@@ -153,7 +153,7 @@ const (
 	monitorTriesDown = 3
 )
 
-// monitor returns how members are checked, without the type; nil if they are not.
+// monitor returns the health monitor of members, without its type; nil if they have none.
 func (p *planner) monitor() *v1.MonitorSpec {
 	value := func(name, unit string, high int64, fallback int32) int32 {
 		if n := p.number(name, unit, 1, high); n != nil {
@@ -172,17 +172,17 @@ func (p *planner) monitor() *v1.MonitorSpec {
 		return nil
 	}
 	if m.Timeout >= m.Delay {
-		p.warn(ReasonContradiction, field(annotationMonitorTimeout), "a check takes up to %d s, and the next one begins after %d s: lower it, or raise %s; there are no checks now", m.Timeout, m.Delay, annotationMonitorDelay)
+		p.warn(ReasonContradiction, field(annotationMonitorTimeout), "a check takes up to %d s, but the next one begins after %d s, so Kuryr configures no health monitor: lower the timeout, or raise %s", m.Timeout, m.Delay, annotationMonitorDelay)
 		return nil
 	}
 	return m
 }
 
-// monitorless notes what is said of a monitor that there is none of.
+// monitorless notes the annotations about a monitor on a Service without a monitor.
 func (p *planner) monitorless() {
 	for _, name := range []string{annotationMonitorDelay, annotationMonitorTimeout, annotationMonitorTries, annotationMonitorTriesDown} {
 		if p.text(name) != "" {
-			p.warn(ReasonContradiction, field(name), "there are no checks: write true into %s, or remove it", annotationMonitor)
+			p.warn(ReasonContradiction, field(name), "the Service has no health monitor: set %s to true, or remove this annotation", annotationMonitor)
 		}
 	}
 }

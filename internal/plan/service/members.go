@@ -17,23 +17,23 @@ import (
 )
 
 const (
-	// maxName is how long a member's name may be: longer than that of any pod, but
-	// in an EndpointSlice that somebody has written there is no limit.
+	// maxName is the longest name of a member. It is longer than the name of any pod. Names in an
+	// EndpointSlice that a user has written have no limit.
 	maxName = 320
-	// maxMembers is what a listener of a KuryrLoadBalancer holds.
+	// maxMembers is how many members a listener of a KuryrLoadBalancer holds.
 	maxMembers = 5000
-	// maxBytes bounds what the members of a KuryrLoadBalancer take in its spec
-	// and its status: etcd refuses objects of more than 1.5 MiB.
+	// maxBytes limits the size of a KuryrLoadBalancer's members in its spec and its status: etcd
+	// rejects objects of more than 1.5 MiB.
 	maxBytes = 1300 << 10
-	// memberBytes is what a member takes in the JSON of spec and status beyond
-	// name, address and subnet, which are in both: the names of the fields, the
-	// ports, and two IDs.
+	// memberBytes is the size of a member in the JSON of spec and status. It counts the names of
+	// the fields, the ports, and two IDs. It does not count the name, the address and the subnet,
+	// which are in both.
 	memberBytes = 190
 )
 
 const endpointsField = "endpoints"
 
-// portKey tells the ports of a Service apart as EndpointSlices do.
+// portKey identifies a port of a Service as EndpointSlices do.
 type portKey struct {
 	name     string
 	protocol string
@@ -49,7 +49,7 @@ type endpoint struct {
 	terminating bool // and still serving
 }
 
-// members puts the endpoints into the listeners.
+// members writes the endpoints into the listeners.
 func (p *planner) members() {
 	p.elsewhere, p.denied = p.memberSubnet()
 	p.held = p.heldMembers()
@@ -63,9 +63,9 @@ func (p *planner) members() {
 	p.bound()
 }
 
-// used returns the endpoints that traffic goes to, sorted. As kube-proxy does it:
-// those that are ready, and if there is none in a family those that serve while
-// they terminate, so that the last ones of a rollout are not cut off.
+// used returns the endpoints that get traffic, sorted. Like kube-proxy it takes the ready ones. If
+// a family has none, it takes those that still serve while they terminate. So a rollout does not
+// cut off its last endpoints.
 func used(all map[netip.AddrPort]endpoint) []endpoint {
 	var ready, ending []endpoint
 	families := map[int]bool{}
@@ -92,7 +92,7 @@ func (p *planner) endpoints() map[portKey]map[netip.AddrPort]endpoint {
 	lost := lostEndpoints{}
 	for _, slice := range p.Slices {
 		if slice.AddressType == discoveryv1.AddressTypeFQDN {
-			p.warn(ReasonLeftOut, endpointsField, "load balancers take addresses, no names, as members: write EndpointSlices of addressType IPv4 or IPv6 in place of FQDN")
+			p.warn(ReasonLeftOut, endpointsField, "members of load balancers need addresses, not host names: use EndpointSlices of addressType IPv4 or IPv6 instead of FQDN")
 			continue
 		}
 		for i := range slice.Endpoints {
@@ -101,15 +101,15 @@ func (p *planner) endpoints() map[portKey]map[netip.AddrPort]endpoint {
 	}
 	p.noteLost(lost)
 	if len(p.held) > 0 {
-		p.notShown(endpointsField, "endpoints that were members in it stay, others wait", slices.Compact(slices.Sorted(maps.Values(p.held)))...)
+		p.notShown(endpointsField, "endpoints there that are members stay, and others wait", slices.Compact(slices.Sorted(maps.Values(p.held)))...)
 	}
 	return found
 }
 
-// lostEndpoints are the first, by their order, of endpoints that are left out, or
-// would be if they were no members yet.
+// lostEndpoints has, of each kind, the first endpoint in sort order that is not a member. formerly
+// is an endpoint that stays a member only because it is one already.
 type lostEndpoints struct {
-	nowhere, formerly, wrong, portless string
+	nowhere, formerly, foreign, wrong, portless string
 }
 
 func first(of *string, candidate string) {
@@ -123,12 +123,17 @@ func (p *planner) endpoint(slice *discoveryv1.EndpointSlice, e *discoveryv1.Endp
 	if len(e.Addresses) == 0 {
 		return
 	}
-	ip, err := ParseAddr(e.Addresses[0]) // what others mean is said nowhere, and kube-proxy does not look at them
+	// The meaning of further addresses is not specified, and kube-proxy ignores them.
+	ip, err := ParseAddr(e.Addresses[0])
 	if err != nil {
 		first(&lost.wrong, clip(e.Addresses[0]))
 		return
 	}
 	if !slices.ContainsFunc(p.spec.VIPs, func(v v1.VIPAddress) bool { return sameFamily(v.IP, ip) }) {
+		return
+	}
+	if p.foreign(ip) {
+		first(&lost.foreign, ip.String())
 		return
 	}
 	subnet := p.subnetOf(ip)
@@ -160,8 +165,8 @@ func (p *planner) endpoint(slice *discoveryv1.EndpointSlice, e *discoveryv1.Endp
 	}
 }
 
-// merge makes one of what two slices say of an endpoint, which may be while an
-// endpoint moves between them: whatever the order, the better counts.
+// merge combines what two slices say of one endpoint: an endpoint may move between slices. The
+// better state counts, whatever the order.
 func merge(a, b endpoint) endpoint {
 	if a.subnet == "" {
 		return b
@@ -173,29 +178,32 @@ func merge(a, b endpoint) endpoint {
 
 func (p *planner) noteLost(lost lostEndpoints) {
 	if lost.wrong != "" {
-		p.warn(ReasonLeftOut, endpointsField, "%q is no address: correct the Service's EndpointSlices", lost.wrong)
+		p.warn(ReasonLeftOut, endpointsField, "%q is no IP address: correct the Service's EndpointSlices", lost.wrong)
 	}
 	if lost.portless != "" {
-		p.warn(ReasonLeftOut, endpointsField, "%s is in an EndpointSlice with a port without a number: write one", lost.portless)
+		p.warn(ReasonLeftOut, endpointsField, "%s is in an EndpointSlice with a port that has no number: add the number", lost.portless)
+	}
+	if lost.foreign != "" {
+		p.warn(ReasonLeftOut, endpointsField, "%s is a pod in another project: make a Service in the pod's namespace, or have the administrator add the pod's subnet to services.allowed.memberSubnetIDs of Kuryr's configuration", lost.foreign)
 	}
 	const cure = "add its subnet to services.nodeSubnetIDs of Kuryr's configuration, or to services.allowed.memberSubnetIDs and its ID into the annotation " + annotationMemberSubnet
 	if lost.nowhere != "" {
 		p.warn(ReasonLeftOut, endpointsField, "%s is in no subnet that Kuryr knows: %s%s", lost.nowhere, cure, p.lost())
 	}
 	if lost.formerly != "" {
-		p.warn(ReasonLeftOut, endpointsField, "%s is in no subnet that Kuryr knows any more: it stays a member, others would not become one; %s", lost.formerly, cure)
+		p.warn(ReasonLeftOut, endpointsField, "%s is no longer in a subnet that Kuryr knows: it stays a member, but no other endpoint there becomes one; %s", lost.formerly, cure)
 	}
 }
 
-// subnetOf returns the subnet by which an endpoint is reached; empty if that is
-// not known.
+// subnetOf returns the subnet through which an endpoint is reached; empty if that is not known.
 func (p *planner) subnetOf(ip netip.Addr) string {
-	return cmp.Or(p.Known[ip], p.held[ip], within(p.Settings.Members, ip), within(p.Settings.Services, ip), p.elsewhere)
+	return cmp.Or(p.Known[ip], p.Namespace.Foreign[ip], p.held[ip], within(p.Settings.Members, ip), within(p.Settings.Services, ip), p.elsewhere)
 }
 
-// formerly returns the subnet of an address that is a member now, when nothing else
-// is known of it: an edit of the configuration takes no members away, those of all
-// Services at once; empty if it is none, or if the Service may not have members there.
+// formerly returns the subnet of a current member whose subnet is not known otherwise. An edit of
+// the configuration is not to remove members, least of all those of all Services at once. It
+// returns an empty string if the address is no member, or if the Service may not have members in
+// that subnet.
 func (p *planner) formerly(ip netip.Addr) string {
 	if p.before == nil && p.Previous != nil {
 		p.before = map[netip.Addr]string{}
@@ -210,8 +218,8 @@ func (p *planner) formerly(ip netip.Addr) string {
 	return p.before[ip]
 }
 
-// heldMembers returns the subnets of members that there are, as far as the cloud
-// does not show these now: see subnetOfVIP.
+// heldMembers returns the subnets of current members, if the cloud does not show these subnets now.
+// See subnetOfVIP.
 func (p *planner) heldMembers() map[netip.Addr]string {
 	if p.Previous == nil || len(p.Settings.Lost) == 0 {
 		return nil
@@ -227,7 +235,7 @@ func (p *planner) heldMembers() map[netip.Addr]string {
 	return held
 }
 
-// nameOf tells people what an endpoint is.
+// nameOf returns the name of a member, by which people recognise the endpoint.
 func (p *planner) nameOf(e *discoveryv1.Endpoint) string {
 	ref := e.TargetRef
 	if ref == nil || ref.Name == "" {
@@ -237,8 +245,7 @@ func (p *planner) nameOf(e *discoveryv1.Endpoint) string {
 	return strings.ToValidUTF8(name[:min(len(name), maxName)], "")
 }
 
-// bound leaves out what an object cannot hold, of each listener the endpoints
-// that come last.
+// bound omits endpoints that do not fit into the object: the last ones of each listener.
 func (p *planner) bound() {
 	bytes, most := 0, 0
 	for _, l := range p.spec.Listeners {
@@ -256,7 +263,7 @@ func (p *planner) bound() {
 		l := &p.spec.Listeners[i]
 		l.Members = l.Members[:fitting(l.Members, budget)]
 	}
-	p.warn(ReasonLeftOut, "spec.ports", "there are more endpoints than fit into a KuryrLoadBalancer, some thousands of all ports together: the last ones get no traffic; split the Service")
+	p.warn(ReasonLeftOut, "spec.ports", "there are more endpoints than fit into a KuryrLoadBalancer (some thousands over all ports): the last ones get no traffic. Split the Service")
 }
 
 // fitting returns how many members fit into a budget.
@@ -269,7 +276,7 @@ func fitting(members []v1.MemberSpec, budget int) int {
 	return len(members)
 }
 
-// size estimates what members take in the JSON of spec and status.
+// size estimates the size of members in the JSON of spec and status.
 func size(members []v1.MemberSpec) int {
 	n := 0
 	for _, m := range members {

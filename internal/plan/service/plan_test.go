@@ -23,8 +23,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/service"
 )
 
-// crowd is a Service with so many ports and, of each, so many endpoints, a
-// hundred a slice as Kubernetes makes them.
+// crowd is a Service with so many ports, and so many endpoints of each. A slice has a hundred
+// endpoints, as Kubernetes makes them.
 func crowd(ports, endpoints int) service.Input {
 	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "crowd"},
@@ -52,10 +52,10 @@ func crowd(ports, endpoints int) service.Input {
 	return in
 }
 
-// Whatever the order of slices and of the endpoints in them, the plan is one.
+// The plan does not depend on the order of slices and of the endpoints in them.
 func TestPlanDoesNotDependOnOrder(t *testing.T) {
 	in := crowd(3, 250)
-	twice := in.Slices[0].DeepCopy() // as while endpoints move; what the two say of them may differ
+	twice := in.Slices[0].DeepCopy() // as while endpoints move: the two slices may differ in their conditions
 	for i := range twice.Endpoints {
 		twice.Endpoints[i].Conditions.Ready = new(i%2 == 0)
 		in.Slices[0].Endpoints[i].Conditions.Ready = new(i%3 == 0)
@@ -75,7 +75,7 @@ func TestPlanDoesNotDependOnOrder(t *testing.T) {
 	}
 }
 
-// What a KuryrLoadBalancer does not hold is left out and told.
+// Members that a KuryrLoadBalancer cannot hold are left out and noted.
 func TestBounds(t *testing.T) {
 	in := crowd(600, 1)
 	in.Service.Spec.Type = corev1.ServiceTypeLoadBalancer
@@ -102,7 +102,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// etcd's limit for a request; a status has the members once more, with two IDs.
+// objectLimit is etcd's limit for a request. A status has the members once more, with two IDs.
 const objectLimit = 3 << 19
 
 func TestLargeServicesFitIntoAnObject(t *testing.T) {
@@ -153,7 +153,7 @@ func BenchmarkPlan(b *testing.B) {
 	}
 }
 
-// docs/services.md tells of every annotation that there is.
+// docs/services.md mentions every annotation.
 func TestDocsNameEveryAnnotation(t *testing.T) {
 	data, err := os.ReadFile("../../../docs/services.md")
 	if err != nil {
@@ -170,20 +170,21 @@ func TestDocsNameEveryAnnotation(t *testing.T) {
 	}
 }
 
-// An Event is sent for what a condition does not say yet.
-func TestNoteIn(t *testing.T) {
-	a := service.Note{Reason: service.ReasonInvalid, Field: "spec.a", Text: "x"}
-	b := service.Note{Reason: service.ReasonInvalid, Field: "spec.a", Text: "x or y"}
-	out := service.Note{Reason: service.ReasonLeftOut, Field: "endpoints", Text: "10.0.0.1 is nowhere"}
-	other := service.Note{Reason: service.ReasonLeftOut, Field: "endpoints", Text: "10.0.0.2 is nowhere"}
-	message := strings.Join([]string{a.String(), out.String()}, "\n")
-	for _, c := range []struct {
-		n    service.Note
-		want bool
-	}{{a, true}, {b, false}, {out, true}, {other, true}} {
-		if got := c.n.In(message); got != c.want {
-			t.Errorf("%v in %q: got %v, want %v", c.n, message, got, c.want)
-		}
+// An Event is sent for a note that was not reported yet. Other words for the same note send none.
+func TestFreshNotes(t *testing.T) {
+	a := service.Note{Reason: service.ReasonInvalid, Field: "spec.a", Text: "x is wrong", Values: "x"}
+	words := service.Note{Reason: service.ReasonInvalid, Field: "spec.a", Text: "x cannot be", Values: "x"}
+	b := service.Note{Reason: service.ReasonInvalid, Field: "spec.a", Text: "y is wrong", Values: "y"}
+	field := service.Note{Reason: service.ReasonInvalid, Field: "spec.b", Text: "x is wrong", Values: "x"}
+	out := service.Note{Reason: service.ReasonLeftOut, Field: "endpoints", Text: "10.0.0.1 is nowhere", Values: "10.0.0.1"}
+	other := service.Note{Reason: service.ReasonLeftOut, Field: "endpoints", Text: "10.0.0.2 is nowhere", Values: "10.0.0.2"}
+	reported := service.IDs([]service.Note{a, out})
+	got := service.Fresh([]service.Note{a, words, b, field, out, other}, reported)
+	if want := []service.Note{b, field}; !slices.Equal(got, want) {
+		t.Errorf("fresh, where %s was reported: %v, want %v", reported, got, want)
+	}
+	if got := service.Fresh([]service.Note{a}, ""); len(got) != 1 {
+		t.Errorf("fresh, where nothing was reported: %v, want the note", got)
 	}
 }
 
@@ -250,9 +251,9 @@ func TestIngress(t *testing.T) {
 	}
 }
 
-// FuzzAnnotations: whatever is in an annotation, the plan fits into a
-// KuryrLoadBalancer, ranges never open what they should close, and what looks like
-// one for load balancers has an effect or a note.
+// FuzzAnnotations: whatever an annotation contains, the plan fits into a KuryrLoadBalancer. Ranges
+// never open what they should close. Anything that looks like an annotation for load balancers has
+// an effect or a note.
 func FuzzAnnotations(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"loadbalancer.openstack.org/connection-limit", "10"}, {"loadbalancer.openstack.org/health-monitor-delay", "1"},
@@ -304,8 +305,7 @@ func maps(annotations map[string]string, name string) map[string]string {
 	return out
 }
 
-// silent reports whether an annotation says what is so anyway, or what shows
-// elsewhere than in the spec.
+// silent reports whether an annotation requests the default, or shows elsewhere than in the spec.
 func silent(name, value string) bool {
 	value = strings.ToLower(strings.TrimSpace(value))
 	off := slices.Contains([]string{"false", "f", "0", "-1", "+0", "-0", "00"}, value) || strings.Trim(value, "+-0") == ""
@@ -313,7 +313,7 @@ func silent(name, value string) bool {
 	return off || same || strings.HasSuffix(name, "/hostname") || strings.HasSuffix(name, "/member-subnet-id")
 }
 
-// valid checks what the API server would.
+// valid checks what the API server would check.
 func valid(t *testing.T, s *v1.KuryrLoadBalancerSpec) {
 	t.Helper()
 	for _, r := range s.SourceRanges {

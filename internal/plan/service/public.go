@@ -16,11 +16,22 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
-// maxSources is what a KuryrLoadBalancer holds.
+// maxSources is how many source ranges a KuryrLoadBalancer holds.
 const maxSources = 512
 
-// hostForm is what the API server takes as a host name in a status.
+// hostForm matches host names that the API server accepts in a status.
 var hostForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*$`)
+
+// WantsFloatingIP reports whether Kuryr is to give a Service a floating IP of the configured
+// network, as far as the Service says.
+func WantsFloatingIP(svc *corev1.Service) bool {
+	p := &planner{Input: Input{Service: svc}}
+	if !p.external() || p.yes(annotationInternal, true) || p.text(annotationFloatingNetwork) != "" {
+		return false
+	}
+	first, err := netip.ParseAddr(svc.Spec.ClusterIP)
+	return err == nil && first.Is4()
+}
 
 // public plans the floating IP of a Service of type LoadBalancer.
 func (p *planner) public() {
@@ -54,23 +65,23 @@ func (p *planner) public() {
 	p.spec.PublicIP = &ip
 }
 
-// sameNetwork has a floating IP stay in its network if there is none for it any more:
-// one that was given back is lost, and an edit of the configuration would give back
-// those of all Services. It reports whether there is one to stay.
+// sameNetwork keeps the floating IP in its network if no network for it is configured any more. A
+// released floating IP is lost, and an edit of the configuration would release those of all
+// Services. It reports whether the Service has a floating IP to keep.
 func (p *planner) sameNetwork(ip *v1.PublicIPSpec) bool {
-	const cure = "set services.externalNetworkID in Kuryr's configuration or the annotation " + annotationFloatingNetwork + ", or write true into " + annotationInternal
+	const cure = "set services.externalNetworkID in Kuryr's configuration or the annotation " + annotationFloatingNetwork + ", or set " + annotationInternal + " to true"
 	if p.Previous == nil || p.Previous.PublicIP == nil {
 		p.warn(ReasonNoNetwork, "spec.type", "there is no network for a floating IP: %s", cure)
 		return false
 	}
 	ip.NetworkID, ip.SubnetID = p.Previous.PublicIP.NetworkID, p.Previous.PublicIP.SubnetID
-	p.warn(ReasonNoNetwork, "spec.type", "there is no network for a floating IP any more: the Service keeps what it has of network %s; %s", ip.NetworkID, cure)
+	p.warn(ReasonNoNetwork, "spec.type", "there is no network for a floating IP any more: the Service keeps its floating IP of network %s; %s", ip.NetworkID, cure)
 	return true
 }
 
-// garbled reports whether it cannot be told what floating IP is meant, or the Service may
-// not have it. Then it keeps what it has: one of another network than was meant might be
-// open to whom it should not, and one that was given back is lost.
+// garbled reports whether the requested floating IP is unclear or not allowed. Then the Service
+// keeps the floating IP that it has. One of another network might admit clients that should be
+// excluded, and a released one is lost.
 func (p *planner) garbled() bool {
 	before := len(p.notes)
 	p.floatingSource()
@@ -86,76 +97,75 @@ func (p *planner) garbled() bool {
 	return true
 }
 
-// address returns the floating IP that the Service asks for; empty if any will
-// do, and false if what it asks for is none.
+// address returns the floating IP that the Service requests. It returns an empty string if any will
+// do, and false if the requested address is invalid.
 func (p *planner) address() (string, bool) {
 	at, wanted := "spec.loadBalancerIP", p.Service.Spec.LoadBalancerIP
 	if other := p.text(annotationAddress); wanted == "" {
 		at, wanted = field(annotationAddress), other
 	} else if other != "" && other != wanted {
-		p.warn(ReasonContradiction, field(annotationAddress), "spec.loadBalancerIP says %s, which counts: remove one of the two", clip(wanted))
+		p.warn(ReasonContradiction, field(annotationAddress), "spec.loadBalancerIP says %s and takes precedence: remove one of the two", clip(wanted))
 	}
 	if wanted == "" {
 		return "", true
 	}
 	ip, err := ParseAddr(wanted)
 	if err != nil || !ip.Is4() {
-		p.warn(ReasonInvalid, at, "%q is no IPv4 address, as floating IPs are: correct it", clip(wanted))
+		p.warn(ReasonInvalid, at, "%q is no IPv4 address, and floating IPs have no others: correct it", clip(wanted))
 		return "", false
 	}
 	return ip.String(), true
 }
 
-// internal notes what contradicts a Service that is to have no floating IP.
+// internal notes values that contradict a Service without a floating IP.
 func (p *planner) internal() {
 	for _, name := range []string{annotationFloatingNetwork, annotationFloatingSubnet, annotationKeepFloatingIP} {
 		if p.text(name) != "" && p.text(name) != "false" {
-			p.warn(ReasonContradiction, field(name), "an internal load balancer has no floating IP: remove it, or %s", annotationInternal)
+			p.warn(ReasonContradiction, field(name), "an internal load balancer has no floating IP: remove this annotation, or %s", annotationInternal)
 		}
 	}
 	asked := map[string]string{"spec.loadBalancerIP": p.Service.Spec.LoadBalancerIP, field(annotationAddress): p.text(annotationAddress)}
 	for at, ip := range asked {
 		if ip != "" && !slices.ContainsFunc(p.spec.VIPs, func(v v1.VIPAddress) bool { return v.IP == ip }) {
-			p.warn(ReasonContradiction, at, "the address of an internal load balancer is the Service's cluster IP: remove it, or set spec.clusterIP when you make the Service")
+			p.warn(ReasonContradiction, at, "the address of an internal load balancer is the Service's cluster IP: remove this, or set spec.clusterIP when you create the Service")
 		}
 	}
 }
 
-// noFloating notes that there are no floating IPs of IPv6.
+// noFloating notes that IPv6 has no floating IPs.
 func (p *planner) noFloating(vip netip.Addr) {
 	if routed(vip) {
-		p.tell("spec.type", "there are no floating IPs of IPv6: the Service is reached at its cluster IP")
+		p.tell("spec.type", "OpenStack has no IPv6 floating IPs: clients use the Service's cluster IP")
 		return
 	}
-	p.warn(ReasonUnsupported, "spec.type", "there are no floating IPs of IPv6, and the cluster IP is no address that is reached from outside: add IPv4 to spec.ipFamilies, or have cluster IPs of a routed prefix")
+	p.warn(ReasonUnsupported, "spec.type", "OpenStack has no IPv6 floating IPs, and clients outside cannot reach the cluster IP: add IPv4 to spec.ipFamilies, or use cluster IPs of a routed prefix")
 }
 
-// routed reports whether an address may be reached from outside without a
-// floating IP.
+// routed reports whether an address may be reachable from outside without a floating IP.
 func routed(ip netip.Addr) bool { return ip.Is6() && ip.IsGlobalUnicast() && !ip.IsPrivate() }
 
 func isHost(name string) bool { return len(name) <= 253 && hostForm.MatchString(name) }
 
 func (p *planner) hostname() {
 	if name := p.text(annotationHostname); name != "" && !isHost(name) {
-		p.warn(ReasonInvalid, field(annotationHostname), "%q is no host name: write one in lower case, as in www.example.com; the status shows addresses", clip(name))
+		p.warn(ReasonInvalid, field(annotationHostname), "%q is no host name, so the status shows addresses: write a name in lower case, as in www.example.com", clip(name))
 	}
 }
 
-// sources plans where clients may be. Ranges are for who comes from outside: pods
-// and nodes reach a cluster IP in any case, so their subnets are added. A range
-// that makes no sense is left out: closed, not open.
+// sources plans the allowed source ranges. The Service's ranges are about clients from outside.
+// Pods and nodes must always reach a cluster IP, so their subnets are added. An invalid range is
+// omitted, which excludes clients instead of admitting them.
 func (p *planner) sources() {
 	asked := p.ranges()
 	if !p.external() || len(asked) == 0 {
 		return
 	}
-	all := map[bool]bool{} // by whether it is of IPv4
+	all := map[bool]bool{} // by whether the family is IPv4
 	var ranges []netip.Prefix
 	for _, r := range asked {
 		prefix, err := parsePrefix(r)
 		if err != nil || prefix.Addr().Is4In6() {
-			p.warn(ReasonInvalid, "spec.loadBalancerSourceRanges", "%q is no range: write a prefix, as in 192.0.2.0/24; nobody is let in by it", clip(r))
+			p.warn(ReasonInvalid, "spec.loadBalancerSourceRanges", "%q is no range, and admits no client: write a prefix, as in 192.0.2.0/24", clip(r))
 			continue
 		}
 		all[prefix.Addr().Is4()] = all[prefix.Addr().Is4()] || prefix.Bits() == 0
@@ -168,9 +178,9 @@ func (p *planner) sources() {
 	p.allow(ranges)
 }
 
-// open reports whether a Service is for everybody: it is reached from outside, and no
-// range keeps anybody out. Where groups keep ranges, the pods' own let nobody in from
-// there.
+// open reports whether a Service admits every client: it is reachable from outside, and no range
+// excludes a client. Where security groups enforce ranges, the pods' own groups do not admit
+// clients from outside.
 func (p *planner) open() bool {
 	if !p.external() || p.yes(annotationInternal, true) || p.limited {
 		return false
@@ -181,8 +191,7 @@ func (p *planner) open() bool {
 	})
 }
 
-// ranges returns what the Service says: of the field and the annotation that came
-// before it the field counts.
+// ranges returns the source ranges of the Service. The field counts before the older annotation.
 func (p *planner) ranges() []string {
 	if ranges := p.Service.Spec.LoadBalancerSourceRanges; len(ranges) > 0 {
 		return ranges
@@ -193,20 +202,21 @@ func (p *planner) ranges() []string {
 	return nil
 }
 
-// allow puts ranges and the cluster's own subnets into the spec, as few prefixes
-// as say it, of the families that there are VIPs of.
+// allow writes ranges and the cluster's own subnets into the spec, as the fewest prefixes. It
+// writes only the families of the VIPs.
 func (p *planner) allow(ranges []netip.Prefix) {
 	var own []netip.Prefix
 	for _, s := range slices.Concat(p.Settings.Services, p.Settings.Members) {
 		own = append(own, s.Prefix.Masked())
 	}
+	own = append(own, p.Settings.PodRanges...)
 	if lost := p.Settings.Lost; len(lost) > 0 {
-		p.notShown("spec.loadBalancerSourceRanges", "who is in it is let in only by the ranges of the Service, and by those of before that an address of its load balancers in that subnet is in", lost...)
+		p.notShown("spec.loadBalancerSourceRanges", "Kuryr does not know its addresses, so the Service admits a client in it only if a range of the Service contains the client, or an earlier range that contains a cluster IP or an endpoint in it", lost...)
 		own = append(own, p.heldRanges()...)
 	}
 	own, ranges = p.compact(own), p.compact(ranges)
 	if most := max(0, maxSources-len(own)); len(ranges) > most {
-		p.warn(ReasonUnsupported, "spec.loadBalancerSourceRanges", "there are more ranges than the %d that are taken: the last ones are left out, and nobody is let in by them; write larger ones", most)
+		p.warn(ReasonUnsupported, "spec.loadBalancerSourceRanges", "there are more than %d ranges: the last ones are ignored and admit no client. Use larger ranges", most)
 		ranges = ranges[:most]
 	}
 	for _, r := range p.compact(slices.Concat(own, ranges)) {
@@ -215,9 +225,9 @@ func (p *planner) allow(ranges []netip.Prefix) {
 	slices.Sort(p.spec.SourceRanges)
 }
 
-// heldRanges returns the ranges of before that hold a VIP or a member in a subnet that
-// the cloud does not show now. They are most likely those of the subnets, of which
-// nothing else is known; others may be some that the Service does not ask for any more.
+// heldRanges returns the previous ranges that contain a VIP or a member in a subnet that the cloud
+// does not show now. Most likely they are the ranges of these subnets, of which nothing else is
+// known. Some may be ranges that the Service does not request any more.
 func (p *planner) heldRanges() []netip.Prefix {
 	if p.Previous == nil {
 		return nil
@@ -238,10 +248,11 @@ func (p *planner) heldRanges() []netip.Prefix {
 	return ranges
 }
 
-// compact sorts prefixes, and drops those that are in others, or of a family that
-// there is no VIP of.
+// compact sorts prefixes. It drops those that another prefix contains, and those of a family
+// without a VIP.
 func (p *planner) compact(all []netip.Prefix) []netip.Prefix {
-	slices.SortFunc(all, func(a, b netip.Prefix) int { return a.Compare(b) }) // a prefix comes before those in it
+	// A prefix precedes the prefixes in it.
+	slices.SortFunc(all, func(a, b netip.Prefix) int { return a.Compare(b) })
 	var kept []netip.Prefix
 	for _, r := range all {
 		used := slices.ContainsFunc(p.spec.VIPs, func(v v1.VIPAddress) bool { return sameFamily(v.IP, r.Addr()) })
@@ -252,11 +263,13 @@ func (p *planner) compact(all []netip.Prefix) []netip.Prefix {
 	return kept
 }
 
-// Ingress returns what status.loadBalancer.ingress of a Service is to be, given
-// what is planned for it and what the cloud has of it. While that is not known,
-// as after somebody has emptied the status, what is there and planned stays, and so
-// does the address that the Service asks for until Kuryr serves it once: it may be taken
-// over from who served the Service before. That of a Service that is Foreign is not ours to tell.
+// Ingress returns the status.loadBalancer.ingress of a Service, given its plan and the status of
+// its KuryrLoadBalancer.
+//
+// After somebody has emptied that status, planned addresses that the Service shows stay. The
+// address that the Service requests also stays until Kuryr has served it once: Kuryr may take it
+// over from another controller. The ingress of a Foreign Service is not Kuryr's: Ingress returns
+// none.
 func Ingress(svc *corev1.Service, spec *v1.KuryrLoadBalancerSpec, status *v1.KuryrLoadBalancerStatus) []corev1.LoadBalancerIngress {
 	p := &planner{Input: Input{Service: svc}}
 	if !p.external() {
@@ -274,17 +287,19 @@ func Ingress(svc *corev1.Service, spec *v1.KuryrLoadBalancerSpec, status *v1.Kur
 	return ingress
 }
 
-// HasServed reports whether a load balancer has been as wanted, with its floating IP or
-// none, since somebody has emptied its status.
+// HasServed reports whether a load balancer has been complete, with its floating IP if it has one,
+// since somebody last emptied its status.
 func HasServed(status *v1.KuryrLoadBalancerStatus) bool {
 	return slices.ContainsFunc(status.Conditions, func(c metav1.Condition) bool { return c.Type == v1.ConditionInSync })
 }
 
-// FloatingIPRefused is the reason of the condition Ready of a KuryrLoadBalancer whose
-// floating IP the cloud refuses. One that is somebody else's as yet may be shown.
+// FloatingIPRefused is the reason of the condition Ready of a KuryrLoadBalancer whose floating IP
+// the cloud refuses. Otherwise the Service may show a floating IP that still belongs to another
+// user.
 const FloatingIPRefused = "FloatingIPRefused"
 
-func refused(status *v1.KuryrLoadBalancerStatus) bool {
+// Refused reports whether the cloud refuses the floating IP of a load balancer.
+func Refused(status *v1.KuryrLoadBalancerStatus) bool {
 	return slices.ContainsFunc(status.Conditions, func(c metav1.Condition) bool {
 		return c.Type == v1.ConditionReady && c.Status == metav1.ConditionFalse && c.Reason == FloatingIPRefused
 	})
@@ -305,8 +320,8 @@ func addresses(svc *corev1.Service, spec *v1.KuryrLoadBalancerSpec, status *v1.K
 	case spec.PublicIP == nil:
 	case status.PublicIP != nil:
 		ips = append(ips, status.PublicIP.IP)
-	case len(status.LoadBalancers) > 0: // it is withheld, or somebody has taken it
-		if ip := spec.PublicIP.Address; ip != "" && shown(ip) && !HasServed(status) && !refused(status) {
+	case len(status.LoadBalancers) > 0: // the floating IP is withheld or taken away
+		if ip := spec.PublicIP.Address; ip != "" && shown(ip) && !HasServed(status) && !Refused(status) {
 			ips = append(ips, ip)
 		}
 	default:

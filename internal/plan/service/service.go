@@ -1,11 +1,12 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package service plans what load balancers a Service is to have: from the
-// Service, its EndpointSlices and the configuration to the spec of a
-// KuryrLoadBalancer, and to what its author should know, as what is misspelled,
-// contradicts itself or cannot be had. It knows neither what a provider can do
-// nor what the cloud has: that is for who applies the spec.
+// Package service plans the load balancers of a Service. It turns the Service, its EndpointSlices
+// and the configuration into the spec of a KuryrLoadBalancer. It also returns notes for the author
+// of the Service: about misspelled, contradictory or impossible requests.
+//
+// Package service knows neither the abilities of a provider nor the resources of the cloud. Those
+// concern the package that applies the spec.
 package service
 
 import (
@@ -20,51 +21,60 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
-// LoadBalancerClass is the class of Services that Kuryr makes public besides those
-// of none. That of others is somebody else's task.
+// LoadBalancerClass is the class of Services that Kuryr makes public. It also makes Services
+// without a class public. Services of other classes are left to other controllers.
 const LoadBalancerClass = "openstack.org/kuryr"
 
-// Labels by which a Service says that it is not for a proxy as Kuryr is one.
+// Labels by which a Service says that it is not for a service proxy such as Kuryr.
 const (
 	labelProxyName = "service.kubernetes.io/service-proxy-name"
 	labelHeadless  = "service.kubernetes.io/headless"
 )
 
-// Input is all that a plan depends on. Nothing of it is changed.
+// Input is all that a plan depends on. Plan does not change it.
 type Input struct {
 	Service *corev1.Service
 	Slices  []*discoveryv1.EndpointSlice // all of the Service, in any order
-	// Known tells the subnets of addresses that are pods' ports.
+	// Known has the subnets of addresses that are ports of pods. If two ports in separate networks
+	// have the same address, the one of a pod of the Service's namespace counts.
 	Known map[netip.Addr]string
-	// Previous is the spec of the Service's KuryrLoadBalancer; nil: it has none.
+	// Previous is the spec of the Service's KuryrLoadBalancer; nil: the Service has none.
 	Previous *v1.KuryrLoadBalancerSpec
-	// Rivals are other Services that have claims of this one, too, and maybe more.
+	// Made reports that the KuryrLoadBalancer has a load balancer or a floating IP in the cloud.
+	Made      bool
+	Namespace Namespace
+	// Rivals are other Services that share a claim with this one. It may have further Services.
 	Rivals   []*corev1.Service
 	Settings Settings
 }
 
-// Settings is what the configuration says of load balancers.
+// Settings is the configuration of load balancers.
 type Settings struct {
-	ProjectID string
+	ProjectID string    // of namespaces that have none of their own
+	Projects  []Project // that namespaces may have instead
 	Provider  string
 	FlavorID  string
 
-	Services []Subnet // that hold cluster IPs
-	Members  []Subnet // that endpoints may be in: of pods and of nodes
+	Services []Subnet // subnets of cluster IPs
+	Members  []Subnet // subnets of endpoints: of pods and of nodes
 	Lost     []string // IDs of subnets of the configuration that the cloud does not show
+	// PodRanges are the ranges that the prefixes of namespaces' own networks are chosen from.
+	PodRanges []netip.Prefix
 
 	ExternalNetworkID string // of floating IPs
 	ExternalSubnetID  string
 
 	Allowed Allowed
 
-	SourceRangesAtMembers bool // where the provider does not keep source ranges, groups on the members' ports do
+	// SourceRangesAtMembers requests security groups on the members' ports where the provider does
+	// not enforce source ranges.
+	SourceRangesAtMembers bool
 
 	TimeoutClientData int64 // milliseconds; 0: Octavia's default
 	TimeoutMemberData int64
 }
 
-// Allowed is what annotations may name besides what Settings name themselves.
+// Allowed is what annotations may name besides the values of Settings.
 type Allowed struct {
 	MemberSubnetIDs    []string // of endpoints
 	ExternalNetworkIDs []string // of floating IPs
@@ -79,21 +89,21 @@ type Subnet struct {
 	Prefix netip.Prefix
 }
 
-// Verdict says what is to become of the load balancers of a Service.
+// Verdict says what is to happen to the load balancers of a Service.
 type Verdict string
 
-// Verdicts.
+// The verdicts.
 const (
-	Realise Verdict = "Realise" // they are to be as the spec says
-	Keep    Verdict = "Keep"    // they stay as they are, if there are any: nothing can be planned now
-	Remove  Verdict = "Remove"  // there are to be none
+	Realise Verdict = "Realise" // they are to match the spec
+	Keep    Verdict = "Keep"    // existing ones stay as they are: nothing can be planned now
+	Remove  Verdict = "Remove"  // the Service is to have none
 )
 
-// Outcome is a plan.
+// Outcome is the result of a plan.
 type Outcome struct {
 	Verdict Verdict
-	Spec    v1.KuryrLoadBalancerSpec // of Realise
-	Notes   []Note                   // sorted, each once
+	Spec    v1.KuryrLoadBalancerSpec // set for Realise
+	Notes   []Note                   // sorted, without duplicates
 }
 
 // planner collects an Outcome.
@@ -102,21 +112,22 @@ type planner struct {
 	spec  v1.KuryrLoadBalancerSpec
 	notes []Note
 
-	limited   bool   // not everybody may come in
-	elsewhere string // subnet of endpoints of which nothing else is known
-	denied    string // subnet of endpoints that the Service names and may not
+	limited   bool   // source ranges exclude some clients
+	elsewhere string // subnet that the Service names for endpoints that are in no known subnet
+	denied    string // subnet that the Service names for endpoints, without permission
 	held      map[netip.Addr]string
-	before    map[netip.Addr]string // subnets of members that there are; see formerly
+	before    map[netip.Addr]string // subnets of the current members; see formerly
 }
 
-// Plan returns what load balancers the Service is to have. Like input, like
-// outcome: whatever the order of slices and endpoints.
+// Plan returns the load balancers that the Service is to have. The same input gives the same
+// outcome, whatever the order of slices and endpoints.
 //
-// Nothing is planned before the Service has an EndpointSlice, for which one
-// with a selector does not wait long; without any that a realised Service had,
-// it keeps its load balancers, without members.
+// Plan plans nothing before the Service has an EndpointSlice. A Service with a selector does not
+// wait long for one. A Service that had load balancers and has no EndpointSlice any more keeps
+// them, without members.
 func Plan(in Input) Outcome {
 	p := &planner{Input: in}
+	p.settle()
 	verdict := p.verdict()
 	if verdict == Realise {
 		p.plan()
@@ -125,23 +136,25 @@ func Plan(in Input) Outcome {
 	return Outcome{Verdict: verdict, Spec: p.spec, Notes: slices.Compact(p.notes)}
 }
 
-// verdict decides, and plans the VIPs on the way.
+// verdict returns the verdict, and plans the VIPs.
 func (p *planner) verdict() Verdict {
 	switch svc := p.Service; {
 	case !Wanted(svc):
 		return Remove
 	case len(p.Settings.Services)+len(p.Settings.Lost) == 0:
 		return Keep
-	case !p.vips(), len(p.Slices) == 0 && p.Previous == nil:
+	case p.blocked(), !p.vips(), len(p.Slices) == 0 && p.Previous == nil:
 		return Keep
 	}
 	return Realise
 }
 
-// Wanted reports whether a Service is to have load balancers at all: not a
-// headless one, ExternalName, or one that says that it is for another proxy, or
-// not for Kuryr. It depends on the Service alone, so that whoever asks, controller,
-// daemon or user, gets the same answer.
+// Wanted reports whether a Service is to have load balancers at all. Headless Services, those of
+// type ExternalName, and those that name another proxy have none. The same holds for Services with
+// a label that excludes Kuryr.
+//
+// Wanted depends on the Service alone. So the controller, the daemon and a user get the same
+// answer.
 func Wanted(svc *corev1.Service) bool {
 	if value, alone := svc.Labels[v1.LeaveAloneLabel]; alone && value != "false" {
 		return false
@@ -151,9 +164,9 @@ func Wanted(svc *corev1.Service) bool {
 	return svc.Spec.Type != corev1.ServiceTypeExternalName && svc.Spec.ClusterIP != corev1.ClusterIPNone && !proxy && !headless
 }
 
-// Foreign reports whether a Service of type LoadBalancer is made public by somebody
-// else: then status.loadBalancer and what it says of its public side are theirs. Its
-// cluster IP is as that of others, which nobody else serves.
+// Foreign reports whether another controller makes a Service of type LoadBalancer public. Then
+// status.loadBalancer, and the fields and annotations about its public side, belong to that
+// controller. Kuryr still serves its cluster IP, which no other program serves.
 func Foreign(svc *corev1.Service) bool {
 	class := svc.Spec.LoadBalancerClass
 	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer && class != nil && *class != LoadBalancerClass
@@ -172,13 +185,12 @@ func (p *planner) plan() {
 	p.rivals()
 }
 
-// vips puts the cluster IPs into the spec, IPv4 first. It reports whether there
-// is one.
+// vips writes the cluster IPs into the spec, IPv4 first. It reports whether there is at least one.
 func (p *planner) vips() bool {
 	for _, text := range clusterIPs(p.Service) {
 		ip, err := ParseAddr(text)
 		if err != nil {
-			p.warn(ReasonAddress, "spec.clusterIPs", "%q is no address: make the Service anew", clip(text))
+			p.warn(ReasonAddress, "spec.clusterIPs", "%q is no IP address: create the Service again", clip(text))
 			continue
 		}
 		if subnet := p.subnetOfVIP(ip); subnet != "" {
@@ -190,10 +202,10 @@ func (p *planner) vips() bool {
 	return len(p.spec.VIPs) > 0
 }
 
-// subnetOfVIP returns the subnet of a cluster IP; empty if there is none. A VIP that
-// there is stays where it is if its subnet cannot be seen, which may be a permission
-// that somebody has taken away, and if it is in the configuration no more: neither
-// takes away what serves, of all Services at once.
+// subnetOfVIP returns the subnet of a cluster IP; empty if the cluster IP is in none. An existing
+// VIP keeps its subnet if the cloud does not show the subnet: Kuryr may have lost a permission. It
+// also keeps a subnet that the configuration does not name any more. Neither is to stop all
+// Services at once.
 func (p *planner) subnetOfVIP(ip netip.Addr) string {
 	before := ""
 	if p.Previous != nil {
@@ -211,19 +223,19 @@ func (p *planner) subnetOfVIP(ip netip.Addr) string {
 	case now != "":
 		return now
 	case before != "":
-		p.warn(ReasonAddress, "spec.clusterIPs", "%s is in none of services.subnetIDs of Kuryr's configuration any more: its load balancer stays; write its subnet %s there again, or make the Service anew", ip, before)
+		p.warn(ReasonAddress, "spec.clusterIPs", "%s is no longer in any of services.subnetIDs of Kuryr's configuration. Its load balancer stays. Add its subnet %s there again, or create the Service again", ip, before)
 		return before
 	}
-	p.warn(ReasonAddress, "spec.clusterIPs", "%s is in none of services.subnetIDs of Kuryr's configuration: add its subnet there, or make the Service anew with an address of them%s", ip, p.lost())
+	p.warn(ReasonAddress, "spec.clusterIPs", "%s is in none of services.subnetIDs of Kuryr's configuration: add its subnet there, or create the Service again with an address in one of them%s", ip, p.lost())
 	return ""
 }
 
-// notShown notes what becomes of what is in subnets that the cloud does not show.
+// notShown notes what happens to addresses in subnets that the cloud does not show.
 func (p *planner) notShown(field, effect string, subnets ...string) {
-	p.warn(ReasonSubnet, field, "the cloud shows no subnet %s, which is in the configuration: %s; correct the configuration, or what Kuryr's credential may see", some(subnets), effect)
+	p.warn(ReasonSubnet, field, "the cloud shows no subnet %s, which is in Kuryr's configuration: %s. Correct the configuration, or let Kuryr's credential see the subnet", some(subnets), effect)
 }
 
-// some names the first of many IDs.
+// some names the first few of many IDs.
 func some(ids []string) string {
 	const most = 4
 	if len(ids) > most {
@@ -232,21 +244,21 @@ func some(ids []string) string {
 	return strings.Join(ids, ", ")
 }
 
-// bits tells the family of an address.
+// bits returns the address length, which identifies the family.
 func bits(ip string) int {
-	addr, _ := netip.ParseAddr(ip) // what is none has no family
+	addr, _ := netip.ParseAddr(ip) // an invalid address has no family
 	return addr.BitLen()
 }
 
-// lost ends a note that may be so because a subnet cannot be seen.
+// lost ends a note whose cause may be a subnet that the cloud does not show.
 func (p *planner) lost() string {
 	if len(p.Settings.Lost) == 0 {
 		return ""
 	}
-	return "; the cloud shows no subnet " + some(p.Settings.Lost) + ", which is in the configuration"
+	return "; the cloud shows no subnet " + some(p.Settings.Lost) + ", which is in Kuryr's configuration"
 }
 
-// clusterIPs returns the cluster IPs of a Service; none as long as it has none.
+// clusterIPs returns the cluster IPs of a Service; none if it has none yet.
 func clusterIPs(svc *corev1.Service) []string {
 	if len(svc.Spec.ClusterIPs) > 0 {
 		return svc.Spec.ClusterIPs
@@ -257,7 +269,7 @@ func clusterIPs(svc *corev1.Service) []string {
 	return nil
 }
 
-// within returns the ID of the smallest subnet that holds ip; empty if none does.
+// within returns the ID of the smallest subnet that contains ip; empty if none does.
 func within(subnets []Subnet, ip netip.Addr) string {
 	id, bits := "", -1
 	for _, s := range subnets {
@@ -268,7 +280,7 @@ func within(subnets []Subnet, ip netip.Addr) string {
 	return id
 }
 
-// external reports whether the Service is made public by Kuryr.
+// external reports whether Kuryr makes the Service public.
 func (p *planner) external() bool {
 	return p.Service.Spec.Type == corev1.ServiceTypeLoadBalancer && !Foreign(p.Service)
 }

@@ -20,12 +20,13 @@ import (
 	"sigs.k8s.io/yaml"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/plan/network"
 	"github.com/kuryr-go/kuryr/internal/plan/service"
 )
 
 var update = flag.Bool("update", false, "rewrite the plans in testdata")
 
-// settings is the configuration of all cases that say no other.
+// settings is the configuration of all cases that set no other.
 func settings() service.Settings {
 	subnet := func(id, prefix string) service.Subnet {
 		return service.Subnet{ID: id, Prefix: netip.MustParsePrefix(prefix)}
@@ -44,16 +45,26 @@ func settings() service.Settings {
 	}
 }
 
-// testCase is what a case of testdata says. A Service is default/web, of type
-// ClusterIP, with cluster IP 10.96.0.7 and port 80 of TCP, unless it says so; a
-// slice is of IPv4 and has port 8080 under the name of the Service's first port.
+// testCase is a case of testdata. By default a Service is default/web, of type ClusterIP, with
+// cluster IP 10.96.0.7 and port 80 of TCP. By default a slice is of IPv4 and has port 8080 under
+// the name of the Service's first port.
 type testCase struct {
 	Service  corev1.Service
 	Slices   []discoveryv1.EndpointSlice
 	Known    map[string]string
 	Previous *v1.KuryrLoadBalancerSpec
+	Made     bool
 	Rivals   []corev1.Service
+	// Namespace has its own subnet "own", 10.7.0.0/16, if it has a project.
+	Namespace struct {
+		ProjectID, ExternalNetworkID string
+		Foreign                      map[string]string
+		Faults                       []network.Fault // it is blocked
+	}
 	Settings *struct {
+		ProjectID                                               string
+		Projects                                                []service.Project
+		PodRanges                                               []string
 		Provider, FlavorID, ExternalNetworkID, ExternalSubnetID string
 		TimeoutClientData, TimeoutMemberData                    int64
 		Nothing, NothingAllowed, SourceRangesAtMembers          bool
@@ -64,7 +75,7 @@ type testCase struct {
 func (c *testCase) input(t *testing.T) service.Input {
 	t.Helper()
 	c.defaults()
-	in := service.Input{Service: &c.Service, Previous: c.Previous, Settings: settings(), Known: map[netip.Addr]string{}}
+	in := service.Input{Service: &c.Service, Previous: c.Previous, Made: c.Made, Namespace: c.namespace(), Settings: settings(), Known: map[netip.Addr]string{}}
 	for i := range c.Slices {
 		in.Slices = append(in.Slices, &c.Slices[i])
 	}
@@ -75,6 +86,10 @@ func (c *testCase) input(t *testing.T) service.Input {
 		in.Known[netip.MustParseAddr(ip)] = subnet
 	}
 	if s := c.Settings; s != nil {
+		in.Settings.ProjectID, in.Settings.Projects = s.ProjectID, s.Projects
+		for _, r := range s.PodRanges {
+			in.Settings.PodRanges = append(in.Settings.PodRanges, netip.MustParsePrefix(r))
+		}
 		in.Settings.Provider, in.Settings.FlavorID = s.Provider, s.FlavorID
 		in.Settings.ExternalNetworkID, in.Settings.ExternalSubnetID = s.ExternalNetworkID, s.ExternalSubnetID
 		in.Settings.TimeoutClientData, in.Settings.TimeoutMemberData = s.TimeoutClientData, s.TimeoutMemberData
@@ -87,6 +102,21 @@ func (c *testCase) input(t *testing.T) service.Input {
 		}
 	}
 	return in
+}
+
+func (c *testCase) namespace() service.Namespace {
+	n := service.Namespace{ProjectID: c.Namespace.ProjectID, ExternalNetworkID: c.Namespace.ExternalNetworkID}
+	if n.ProjectID != "" {
+		n.Subnets = []service.Subnet{{ID: "own", Prefix: netip.MustParsePrefix("10.7.0.0/16")}}
+	}
+	n.Faults, n.Blocked = c.Namespace.Faults, len(c.Namespace.Faults) > 0
+	for ip, subnet := range c.Namespace.Foreign {
+		if n.Foreign == nil {
+			n.Foreign = map[netip.Addr]string{}
+		}
+		n.Foreign[netip.MustParseAddr(ip)] = subnet
+	}
+	return n
 }
 
 func (c *testCase) defaults() {
@@ -109,8 +139,8 @@ func (c *testCase) defaults() {
 	}
 }
 
-// TestPlan reads cases from testdata: each is a comment that says what is to be
-// seen, then pairs of a Service with its endpoints and the plan for it.
+// TestPlan reads cases from testdata. Each case is a comment with the expectation, then pairs of a
+// Service with its endpoints and the plan for it.
 func TestPlan(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -145,7 +175,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// describe writes a plan, one thing a line.
+// describe writes a plan, one item a line.
 func describe(o service.Outcome) string {
 	var b strings.Builder
 	fmt.Fprintln(&b, o.Verdict)
@@ -223,4 +253,28 @@ func prefixed(prefix, s string) string {
 		return ""
 	}
 	return prefix + s
+}
+
+// Which Services take a floating IP of the configured network.
+func TestWantsFloatingIP(t *testing.T) {
+	const internal, network = "service.beta.kubernetes.io/openstack-internal-load-balancer", "loadbalancer.openstack.org/floating-network-id"
+	for _, c := range []struct {
+		name   string
+		change func(svc *corev1.Service)
+		want   bool
+	}{
+		{"type LoadBalancer", func(*corev1.Service) {}, true},
+		{"type ClusterIP", func(svc *corev1.Service) { svc.Spec.Type = corev1.ServiceTypeClusterIP }, false},
+		{"another class", func(svc *corev1.Service) { svc.Spec.LoadBalancerClass = new("example.org/other") }, false},
+		{"internal", func(svc *corev1.Service) { svc.Annotations = map[string]string{internal: "true"} }, false},
+		{"not internal", func(svc *corev1.Service) { svc.Annotations = map[string]string{internal: "false"} }, true},
+		{"another network", func(svc *corev1.Service) { svc.Annotations = map[string]string{network: "3e0f"} }, false},
+		{"IPv6", func(svc *corev1.Service) { svc.Spec.ClusterIP = "fd00::1" }, false},
+	} {
+		svc := &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ClusterIP: "10.96.0.7"}}
+		c.change(svc)
+		if got := service.WantsFloatingIP(svc); got != c.want {
+			t.Errorf("WantsFloatingIP of %s = %t, want %t", c.name, got, c.want)
+		}
+	}
 }

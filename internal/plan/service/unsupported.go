@@ -11,7 +11,7 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
-// annotationTopology asks for what spec.trafficDistribution asks for, too.
+// annotationTopology requests the same as spec.trafficDistribution.
 const annotationTopology = "service.kubernetes.io/topology-mode"
 
 // unsupported notes the fields that Kuryr does not follow, or not yet.
@@ -20,45 +20,45 @@ func (p *planner) unsupported() {
 	p.traffic()
 	p.nodes()
 	if svc.LoadBalancerIP != "" && !p.external() && !Foreign(p.Service) {
-		p.tell("spec.loadBalancerIP", "only Services of type LoadBalancer have a use for it: remove it, or set spec.type")
+		p.tell("spec.loadBalancerIP", "it has an effect only on Services of type LoadBalancer: remove it, or set spec.type")
 	}
 }
 
-// traffic notes what a Service says of the way that traffic takes.
+// traffic notes requests about the path of traffic.
 func (p *planner) traffic() {
 	svc := p.Service.Spec
 	if policy := svc.InternalTrafficPolicy; policy != nil && *policy == corev1.ServiceInternalTrafficPolicyLocal {
-		p.warn(ReasonUnsupported, "spec.internalTrafficPolicy", "a load balancer does not know what node a client is on: all endpoints get traffic, as with Cluster")
+		p.warn(ReasonUnsupported, "spec.internalTrafficPolicy", "a load balancer does not know the client's node: all endpoints get traffic, as with Cluster")
 	}
-	// No node is between the load balancer and the endpoints, so that all that is
-	// left of it is what the endpoints see.
+	// No node is between the load balancer and the endpoints. So the only effect of the policy is
+	// the client address that the endpoints see.
 	p.spec.KeepClientAddress = p.external() && svc.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 	if svc.TrafficDistribution != nil {
-		p.tell("spec.trafficDistribution", "a load balancer does not know where a client is: all endpoints get traffic alike")
+		p.tell("spec.trafficDistribution", "a load balancer does not know where a client is: all endpoints get traffic, wherever they are")
 	}
 	if mode := p.text(annotationTopology); mode != "" && mode != "Disabled" && mode != "disabled" {
-		p.tell(field(annotationTopology), "a load balancer does not know where a client is: all endpoints get traffic alike")
+		p.tell(field(annotationTopology), "a load balancer does not know where a client is: all endpoints get traffic, wherever they are")
 	}
 }
 
-// nodes notes what of node ports and external IPs nodes do not do: they pass traffic
-// on to the cluster IP, under an address of their own.
+// nodes notes requests about node ports and external IPs that nodes do not follow. A node forwards
+// such traffic to the cluster IP, with an address of its own as the source.
 func (p *planner) nodes() {
 	svc := p.Service.Spec
 	local := svc.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
-	const hidden = "at node ports and external IPs a node passes traffic on to all endpoints, and they see the node's address in place of the client's"
+	const hidden = "at node ports and external IPs a node forwards traffic to all endpoints, which see the node's address instead of the client's"
 	switch {
 	case local && Foreign(p.Service):
 		p.warn(ReasonUnsupported, "spec.externalTrafficPolicy", hidden+": set it to Cluster")
 	case local && !p.external():
-		p.warn(ReasonUnsupported, "spec.externalTrafficPolicy", hidden+": set it to Cluster, or have a floating IP with type LoadBalancer")
+		p.warn(ReasonUnsupported, "spec.externalTrafficPolicy", hidden+": set it to Cluster, or use type LoadBalancer for a floating IP")
 	case local && (nodePorts(svc.Ports) || len(svc.ExternalIPs) > 0):
-		p.tell("spec.externalTrafficPolicy", hidden+": have clients use the load balancer's address")
+		p.tell("spec.externalTrafficPolicy", hidden+": let clients use the load balancer's address")
 	}
 	for _, text := range svc.ExternalIPs {
 		ip, err := ParseAddr(text)
 		if err == nil && !slices.ContainsFunc(p.spec.VIPs, func(v v1.VIPAddress) bool { return sameFamily(v.IP, ip) }) {
-			p.warn(ReasonUnsupported, "spec.externalIPs", "%s is of a family that the Service has no load balancer of, and traffic to it is not taken: add the family to spec.ipFamilies, or remove the address", ip)
+			p.warn(ReasonUnsupported, "spec.externalIPs", "the Service has no load balancer of the IP family of %s, so nodes do not accept traffic to it: add the family to spec.ipFamilies, or remove the address", ip)
 		}
 	}
 }

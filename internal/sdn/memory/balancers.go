@@ -11,72 +11,15 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// UntilSettled as Provider.Busy keeps a load balancer busy until Settle.
-const UntilSettled = -1
-
-// Provider makes load balancers. A cloud has two at first: ovn, the default, is
-// never busy and refuses much; amphora is busy for a call after each change, and so
-// removes a listener in two steps.
-type Provider struct {
-	// Features are also what it refuses: what they do not name is ErrUnsupported.
-	Features sdn.Features
-	// Busy is how many calls find a load balancer busy after each change of it.
-	Busy int
-	// Halves removes the pool with the first DeleteListener and the listener with the
-	// next, as Octavia's API has it where each change makes the load balancer busy.
-	Halves bool
-	// Near wants a member outside of the VIP's subnet to name its own: else it is
-	// ErrUnsupported.
-	Near bool
-	// Bare makes load balancers with nothing below them.
-	Bare bool
-	// Broken has each change end in ERROR.
-	Broken bool
-}
-
-func providers() map[string]*Provider {
-	ovn := sdn.Features{
-		Provider: "ovn", Protocols: []string{"TCP", "UDP", "SCTP"}, Algorithm: "SOURCE_IP_PORT", Algorithms: []string{"SOURCE_IP_PORT"}, Affinity: true,
-		Monitors: []string{"TCP", "UDP-CONNECT"}, KeepsClientAddress: true, ManyProtocols: true, FarMembers: true,
-	}
-	amphora := sdn.Features{
-		Provider: "amphora", Protocols: []string{"TCP", "UDP", "SCTP"}, Algorithm: "ROUND_ROBIN",
-		Algorithms: []string{"ROUND_ROBIN", "LEAST_CONNECTIONS", "SOURCE_IP"}, Affinity: true, AffinityTimeout: true,
-		SourceRanges: true, Timeouts: true, ConnectionLimit: true, Monitors: []string{"TCP", "UDP-CONNECT", "SCTP", "HTTP"},
-		ProxyProtocol: true, ManyProtocols: true, FailOver: true, FarMembers: true,
-	}
-	o := &Provider{Features: ovn, Near: true}
-	return map[string]*Provider{"": o, "ovn": o, "amphora": {Features: amphora, Busy: 1, Halves: true}}
-}
-
-// SetProvider adds a provider, or replaces the one of that name.
-func (c *Cloud) SetProvider(p Provider) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	name := p.Features.Provider
-	if c.providers[""].Features.Provider == name {
-		c.providers[""] = &p
-	}
-	c.providers[name] = &p
-}
-
-// HideDefault keeps the name of the default provider from everybody until a load
-// balancer was made that names none. Until then amphora is what they guess.
-func (c *Cloud) HideDefault() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.hidden = true
-}
-
-// ServeLoadBalancers says whether the cloud has load balancers at all, as it has at
-// first. Without, their calls are ErrNoService; what there is stays.
+// ServeLoadBalancers sets whether the cloud has a load balancer service; a new cloud has one.
+// Without it, calls about load balancers return ErrNoService. Existing load balancers stay.
 func (c *Cloud) ServeLoadBalancers(serves bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.unserved = !serves
 }
 
-// AddFlavors makes only these flavors and those added before exist.
+// AddFlavors restricts the existing flavors to these and those added before.
 func (c *Cloud) AddFlavors(ids ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,25 +28,26 @@ func (c *Cloud) AddFlavors(ids ...string) {
 	}
 }
 
-// SetLoadBalancerQuota lets the cloud hold n load balancers; negative is no quota.
+// SetLoadBalancerQuota sets the quota of load balancers of each project; negative is no quota.
 func (c *Cloud) SetLoadBalancerQuota(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lbQuota = n
 }
 
-// SetMemberQuota lets the cloud hold n members of pools; negative is no quota.
+// SetMemberQuota sets the quota of members, of all pools together; negative is no quota.
 func (c *Cloud) SetMemberQuota(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.memberQuota = n
 }
 
-// serves is called with the lock held.
+// serves returns an error if the call needs load balancers and the cloud has none. The caller
+// holds the lock.
 func (c *Cloud) serves(call string) error {
 	switch call {
 	case GetFeatures, CreateLoadBalancer, GetLoadBalancer, ListLoadBalancers, DeleteLoadBalancer, MarkLoadBalancer, FailOver,
-		CreateListener, UpdateListener, DeleteListener, CreatePool, UpdatePool, ChangeMembers:
+		CreateListener, UpdateListener, DeleteListener, CreatePool, UpdatePool, DeletePool, ChangeMembers, SurveyBalancing:
 		if c.unserved {
 			return fmt.Errorf("load balancers: %w: %w", sdn.ErrNoService, sdn.ErrUnsupported)
 		}
@@ -111,17 +55,17 @@ func (c *Cloud) serves(call string) error {
 	return nil
 }
 
-// balancer is a load balancer and what becomes of it.
+// balancer is a load balancer and its pending change.
 type balancer struct {
-	cluster string           // empty: a foreign one
-	busy    int              // calls that still find it busy; negative: until Settle
-	next    sdn.Provisioning // what it is after that
+	cluster string           // empty: the load balancer is foreign
+	busy    int              // calls that still find it busy; negative: busy until Settle
+	next    sdn.Provisioning // the provisioning status that follows; empty: it is not busy
 	sdn.LoadBalancer
 }
 
 func (lb *balancer) isBusy() bool { return lb.next != "" }
 
-// Settle ends what a load balancer is busy with.
+// Settle ends the pending change of a load balancer.
 func (c *Cloud) Settle(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,7 +83,51 @@ func (c *Cloud) SetError(id string) {
 	}
 }
 
-// LoseTags has a part of a load balancer's mark missing. It is listed all the same.
+// KeepInError makes the deletion of the load balancer, listener, pool or member with this ID end
+// in ERROR, though it is accepted. The resource is still deleted with the resource that contains
+// it. A pool is also deleted with its listener.
+func (c *Cloud) KeepInError(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.undeletable == nil {
+		c.undeletable = map[string]bool{}
+	}
+	c.undeletable[id] = true
+}
+
+// LoseMember makes a member known to the load balancers' API alone. This happens if the API is
+// killed while it passes the member to the provider. The member's deletion is accepted and ends
+// in ERROR, until the member is added again.
+func (c *Cloud) LoseMember(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lost == nil {
+		c.lost = map[string]bool{}
+	}
+	c.lost[id] = true
+}
+
+// leaves returns the status after a deletion: gone, or ERROR if the deletion of id must fail.
+func (c *Cloud) leaves(id string, gone sdn.Provisioning) sdn.Provisioning {
+	if c.undeletable[id] {
+		return sdn.ProvisioningError
+	}
+	return gone
+}
+
+// without returns the members without one of them. If that one cannot be deleted, it stays, in
+// ERROR.
+func (c *Cloud) without(all []sdn.Member, gone sdn.Member) []sdn.Member {
+	for i := range all {
+		if m := &all[i]; same(gone)(*m) && (c.undeletable[m.ID] || c.lost[m.ID]) {
+			m.Provisioning, m.Operating = sdn.ProvisioningError, "ERROR"
+			return all
+		}
+	}
+	return slices.DeleteFunc(all, same(gone))
+}
+
+// LoseTags removes a part of a load balancer's mark. The load balancer is still listed.
 func (c *Cloud) LoseTags(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -148,8 +136,8 @@ func (c *Cloud) LoseTags(id string) {
 	}
 }
 
-// EditLoadBalancer changes a load balancer, or what is below it, behind the
-// backends' backs. What is new below it needs an ID.
+// EditLoadBalancer changes a load balancer, or anything below it, behind the backends' backs. A
+// new part below it needs an ID.
 func (c *Cloud) EditLoadBalancer(id string, edit func(*sdn.LoadBalancer)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -158,15 +146,31 @@ func (c *Cloud) EditLoadBalancer(id string, edit func(*sdn.LoadBalancer)) {
 	}
 }
 
-// RemoveLoadBalancer removes one behind the backends' backs.
+// RemoveLoadBalancer removes a load balancer behind the backends' backs.
 func (c *Cloud) RemoveLoadBalancer(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.dropBalancer(id)
 }
 
-// AddForeignLoadBalancer makes one that bears nobody's mark and returns its ID. It
-// panics where CreateLoadBalancer would refuse.
+// LeaveVIP marks a VIP as left behind by a refused creation, as by Octavia's drivers. It stays
+// taken until FreeVIP.
+func (c *Cloud) LeaveVIP(vip v1.VIPAddress) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at := addressKey{vip.SubnetID, vip.IP}
+	c.left[at], c.used[at] = true, true
+}
+
+// TakenVIP reports whether a VIP is in use.
+func (c *Cloud) TakenVIP(vip v1.VIPAddress) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.used[addressKey{vip.SubnetID, vip.IP}]
+}
+
+// AddForeignLoadBalancer makes a load balancer without a mark and returns its ID. It panics where
+// CreateLoadBalancer would refuse.
 func (c *Cloud) AddForeignLoadBalancer(lb sdn.LoadBalancer) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,9 +181,9 @@ func (c *Cloud) AddForeignLoadBalancer(lb sdn.LoadBalancer) string {
 	return made.ID
 }
 
-// BalancerItem is a load balancer of the cloud and whose it is.
+// BalancerItem is a load balancer of the cloud and its cluster.
 type BalancerItem struct {
-	Cluster      string // empty: it bears nobody's mark
+	Cluster      string // empty: it bears no cluster's mark
 	LoadBalancer sdn.LoadBalancer
 }
 
@@ -194,9 +198,9 @@ func (c *Cloud) LoadBalancers() []BalancerItem {
 	return all
 }
 
-// What follows is called with the lock held.
+// The caller of the functions below holds the lock.
 
-// look returns a load balancer of a cluster; that counts as a look at how busy it is.
+// look returns a load balancer of a cluster. It counts as one call that finds it busy.
 func (c *Cloud) look(cluster, id string) (*balancer, error) {
 	lb := c.balancers[id]
 	if lb == nil || lb.cluster != cluster {
@@ -229,7 +233,8 @@ func (c *Cloud) settle(lb *balancer) {
 	}
 }
 
-// begin makes a load balancer as busy as its provider makes it; next is what it is then.
+// begin makes a load balancer busy for as many calls as its provider says. next is the status
+// that follows.
 func (c *Cloud) begin(lb *balancer, pending, next sdn.Provisioning) {
 	p := c.providers[lb.Provider]
 	if p.Broken && next == sdn.ProvisioningActive {
@@ -259,7 +264,7 @@ func (c *Cloud) dropBalancer(id string) {
 	delete(c.balancers, id)
 }
 
-// cloneBalancer keeps the caller from changing what the cloud holds.
+// cloneBalancer keeps callers from changing the state of the cloud.
 func cloneBalancer(lb sdn.LoadBalancer) sdn.LoadBalancer {
 	lb.Listeners = slices.Clone(lb.Listeners)
 	for i, l := range lb.Listeners {
@@ -297,13 +302,13 @@ func copied[T any](p *T) *T {
 func (c *Cloud) createBalancer(cluster string, owner sdn.Owner, want sdn.LoadBalancer) (sdn.LoadBalancer, error) {
 	p := c.providers[want.Provider]
 	if p == nil {
-		return sdn.LoadBalancer{}, fmt.Errorf("provider %q does not exist: %w", want.Provider, sdn.ErrInvalid)
+		return sdn.LoadBalancer{}, &sdn.InvalidError{Field: sdn.FieldProvider, Value: want.Provider, Err: fmt.Errorf("provider %q does not exist: %w", want.Provider, sdn.ErrInvalid)}
 	}
-	if c.lbQuota >= 0 && len(c.balancers) >= c.lbQuota {
+	if c.lbQuota >= 0 && c.balancersIn(want.ProjectID) >= c.lbQuota {
 		return sdn.LoadBalancer{}, fmt.Errorf("quota of %d load balancers: %w", c.lbQuota, sdn.ErrQuota)
 	}
 	if len(c.flavors) > 0 && want.FlavorID != "" && !c.flavors[want.FlavorID] {
-		return sdn.LoadBalancer{}, fmt.Errorf("flavor %q does not exist: %w", want.FlavorID, sdn.ErrInvalid)
+		return sdn.LoadBalancer{}, &sdn.InvalidError{Field: sdn.FieldFlavor, Value: want.FlavorID, Err: fmt.Errorf("flavor %q does not exist: %w", want.FlavorID, sdn.ErrInvalid)}
 	}
 	vip, err := c.vip(want.VIP)
 	if err != nil {
@@ -325,15 +330,24 @@ func (c *Cloud) createBalancer(cluster string, owner sdn.Owner, want sdn.LoadBal
 	c.hidden = c.hidden && !guessed
 	lb.ID, lb.VIPPortID = c.nextID(), c.nextID()
 	c.balancers[lb.ID], c.used[addressKey{vip.SubnetID, vip.IP}] = lb, true
-	c.begin(lb, "PENDING_CREATE", sdn.ProvisioningActive)
+	c.begin(lb, sdn.ProvisioningCreating, sdn.ProvisioningActive)
 	return cloneBalancer(lb.LoadBalancer), nil
 }
 
-// vip checks the address of a load balancer, and finds one where none is named.
+func (c *Cloud) balancersIn(project string) (n int) {
+	for _, lb := range c.balancers {
+		if lb.ProjectID == project {
+			n++
+		}
+	}
+	return n
+}
+
+// vip checks the address of a load balancer, and picks a free one if none is given.
 func (c *Cloud) vip(want v1.VIPAddress) (v1.VIPAddress, error) {
 	s, ok := c.subnets[want.SubnetID]
 	if !ok {
-		return want, fmt.Errorf("subnet %s does not exist: %w", want.SubnetID, sdn.ErrInvalid)
+		return want, &sdn.InvalidError{Field: sdn.FieldSubnet, Value: want.SubnetID, Err: fmt.Errorf("subnet %s does not exist: %w", want.SubnetID, sdn.ErrInvalid)}
 	}
 	if want.IP == "" {
 		a, err := c.freeAddress(s)

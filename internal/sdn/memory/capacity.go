@@ -12,7 +12,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// Room implements sdn.Capacity. The quota is of the whole cloud.
+// Room implements sdn.Capacity. The quota is that of the whole cloud.
 func (b *Backend) Room(ctx context.Context, _ string, subnetIDs []string) (sdn.Room, error) {
 	var room sdn.Room
 	err := b.cloud.do(ctx, Room, func() error {
@@ -38,13 +38,13 @@ func (b *Backend) Details(ctx context.Context, subnetID string) (v1.VIF, error) 
 		if !ok {
 			return fmt.Errorf("reading subnet %s: %w", subnetID, sdn.ErrInvalid)
 		}
-		out = v1.VIF{MTU: s.MTU, Addresses: []v1.Address{s.address()}}
+		out = v1.VIF{MTU: s.MTU, Addresses: []v1.Address{s.address()}, Routes: b.cloud.routesOf(subnetID)}
 		return nil
 	})
 	return out, err
 }
 
-// usage is called with the lock held.
+// usage counts the addresses of a subnet. The caller holds the lock.
 func (c *Cloud) usage(s Subnet) sdn.Usage {
 	u := sdn.Usage{Limit: math.MaxInt}
 	for k := range c.used {
@@ -53,7 +53,8 @@ func (c *Cloud) usage(s Subnet) sdn.Usage {
 		}
 	}
 	if bits := s.Prefix.Addr().BitLen() - s.Prefix.Bits(); bits < 62 {
-		u.Limit = max(0, 1<<bits-2) // the first is the subnet's own, the last IPv4's broadcast
+		// The first address is the subnet's own, the last one IPv4's broadcast.
+		u.Limit = max(0, 1<<bits-2)
 		if s.Gateway.IsValid() {
 			u.Limit = max(0, u.Limit-1)
 		}

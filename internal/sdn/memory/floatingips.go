@@ -12,16 +12,16 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// floatingIP is a public address and whose it is.
+// floatingIP is a floating IP and its cluster.
 type floatingIP struct {
-	cluster  string // empty: a foreign one
+	cluster  string // empty: the floating IP is foreign
 	project  string
 	subnetID string
 	sdn.FloatingIP
 }
 
-// AddForeignFloatingIP makes a floating IP that bears nobody's mark. It panics
-// where CreateFloatingIP would refuse.
+// AddForeignFloatingIP makes a floating IP without a mark. It panics where CreateFloatingIP would
+// refuse.
 func (c *Cloud) AddForeignFloatingIP(r sdn.FloatingIPRequest) sdn.FloatingIP {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -32,16 +32,17 @@ func (c *Cloud) AddForeignFloatingIP(r sdn.FloatingIPRequest) sdn.FloatingIP {
 	return f
 }
 
-// RemoveFloatingIP removes one behind the backends' backs.
+// RemoveFloatingIP removes a floating IP behind the backends' backs.
 func (c *Cloud) RemoveFloatingIP(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.dropFloatingIP(id)
 }
 
-// FloatingIPItem is a floating IP of the cloud and whose it is.
+// FloatingIPItem is a floating IP of the cloud and its cluster.
 type FloatingIPItem struct {
-	Cluster    string // empty: it bears nobody's mark
+	Cluster    string // empty: it bears no cluster's mark
+	ProjectID  string
 	FloatingIP sdn.FloatingIP
 }
 
@@ -51,7 +52,7 @@ func (c *Cloud) FloatingIPs() []FloatingIPItem {
 	defer c.mu.Unlock()
 	var all []FloatingIPItem
 	for _, f := range c.floating {
-		all = append(all, FloatingIPItem{Cluster: f.cluster, FloatingIP: f.FloatingIP})
+		all = append(all, FloatingIPItem{Cluster: f.cluster, ProjectID: f.project, FloatingIP: f.FloatingIP})
 	}
 	return all
 }
@@ -78,7 +79,7 @@ func (b *Backend) CreateFloatingIP(ctx context.Context, owner sdn.Owner, r sdn.F
 	})
 }
 
-// ListFloatingIPs implements sdn.FloatingIPs. They come sorted by ID.
+// ListFloatingIPs implements sdn.FloatingIPs. The result is sorted by ID.
 func (b *Backend) ListFloatingIPs(ctx context.Context, projectID string) ([]sdn.FloatingIP, error) {
 	return answer(ctx, b, ListFloatingIPs, func() ([]sdn.FloatingIP, error) {
 		var out []sdn.FloatingIP
@@ -149,7 +150,7 @@ func (b *Backend) DisownFloatingIP(ctx context.Context, id string) error {
 	})
 }
 
-// What follows is called with the lock held.
+// The caller of the functions below holds the lock.
 
 func (c *Cloud) createFloatingIP(cluster string, owner sdn.Owner, r sdn.FloatingIPRequest) (sdn.FloatingIP, error) {
 	s, err := c.external(r)
@@ -182,7 +183,7 @@ func (c *Cloud) createFloatingIP(cluster string, owner sdn.Owner, r sdn.Floating
 	return f.FloatingIP, nil
 }
 
-// external finds the subnet of a floating IP: the one named, or the network's first.
+// external finds the subnet of a floating IP: the named subnet, or the first of the network.
 func (c *Cloud) external(r sdn.FloatingIPRequest) (Subnet, error) {
 	var fit []Subnet
 	for _, s := range c.subnets {
@@ -191,12 +192,12 @@ func (c *Cloud) external(r sdn.FloatingIPRequest) (Subnet, error) {
 		}
 	}
 	if len(fit) == 0 {
-		return Subnet{}, fmt.Errorf("network %s with subnet %q is no external one: %w", r.NetworkID, r.SubnetID, sdn.ErrInvalid)
+		return Subnet{}, &sdn.InvalidError{Field: sdn.FieldExternalNetwork, Value: r.NetworkID, Err: fmt.Errorf("network %s with subnet %q is no external one: %w", r.NetworkID, r.SubnetID, sdn.ErrInvalid)}
 	}
 	return slices.MinFunc(fit, func(a, b Subnet) int { return strings.Compare(a.ID, b.ID) }), nil
 }
 
-// takesFloatingIP checks that there is such a port, and that it has no floating IP.
+// takesFloatingIP checks that the port exists and has no floating IP.
 func (c *Cloud) takesFloatingIP(portID string) error {
 	for _, f := range c.floating {
 		if f.PortID == portID {

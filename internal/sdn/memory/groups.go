@@ -15,19 +15,19 @@ import (
 
 var _ sdn.SecurityGroups = (*Backend)(nil)
 
-// group is a security group that was made here, and whose it is.
+// group is a security group that a backend made, and its cluster.
 type group struct {
 	cluster string
 	sdn.SecurityGroup
 }
 
-// SecurityGroupItem is a security group that was made here and whose it is.
+// SecurityGroupItem is a security group that a backend made, and its cluster.
 type SecurityGroupItem struct {
 	Cluster string
 	Group   sdn.SecurityGroup
 }
 
-// SecurityGroups returns all that were made here, with their rules, in no order.
+// SecurityGroups returns all security groups that backends made, with their rules, in no order.
 func (c *Cloud) SecurityGroups() []SecurityGroupItem {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -38,8 +38,8 @@ func (c *Cloud) SecurityGroups() []SecurityGroupItem {
 	return all
 }
 
-// EditSecurityGroup changes a group behind the backends' backs. One without an owner has
-// lost its mark.
+// EditSecurityGroup changes a group behind the backends' backs. A group without an owner has lost
+// its mark.
 func (c *Cloud) EditSecurityGroup(id string, edit func(*sdn.SecurityGroup)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,7 +76,7 @@ func (b *Backend) EnsureSecurityGroup(ctx context.Context, owner sdn.Owner, want
 	})
 }
 
-// ListSecurityGroups implements sdn.SecurityGroups. They come sorted by ID.
+// ListSecurityGroups implements sdn.SecurityGroups. The result is sorted by ID.
 func (b *Backend) ListSecurityGroups(ctx context.Context) ([]sdn.SecurityGroup, error) {
 	return answer(ctx, b, ListSecurityGroups, func() ([]sdn.SecurityGroup, error) {
 		var out []sdn.SecurityGroup

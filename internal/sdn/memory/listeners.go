@@ -5,6 +5,7 @@ package memory
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -13,8 +14,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// All here is called with the lock held. What is nil in a listener becomes what
-// Octavia has by default.
+// The caller of all functions here holds the lock. A nil field of a listener becomes Octavia's
+// default.
 
 var (
 	defaultTimeout  int64 = 50000
@@ -31,14 +32,14 @@ func orDefault[T any](p *T, v T) *T {
 	return copied(p)
 }
 
-// inside returns the address in its usual form if the subnet has it.
+// inside returns the address in canonical form, if the subnet contains it.
 func inside(address string, s Subnet) (string, error) {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", sdn.ErrInvalid, err)
 	}
 	if !s.Prefix.Contains(ip) {
-		return "", fmt.Errorf("address %s is not in %s of subnet %s: %w", ip, s.Prefix, s.ID, sdn.ErrInvalid)
+		return "", &sdn.InvalidError{Field: sdn.FieldSubnet, Value: s.ID, Err: fmt.Errorf("address %s is not in %s of subnet %s: %w", ip, s.Prefix, s.ID, sdn.ErrInvalid)}
 	}
 	return ip.String(), nil
 }
@@ -47,7 +48,7 @@ func unsupported(f sdn.Features, what string, value any) error {
 	return fmt.Errorf("%s %v: %w %s", what, value, sdn.ErrUnsupported, f.Provider)
 }
 
-// addListener adds a listener, with its pool if that is to be.
+// addListener adds a listener, with its pool if withPool is set.
 func (c *Cloud) addListener(lb *balancer, want sdn.Listener, withPool bool) (*sdn.Listener, error) {
 	f := c.providers[lb.Provider].Features
 	if err := f.CheckListener(want); err != nil {
@@ -74,7 +75,7 @@ func (c *Cloud) addListener(lb *balancer, want sdn.Listener, withPool bool) (*sd
 	return &lb.Listeners[len(lb.Listeners)-1], nil
 }
 
-// setListener changes what can be changed of a listener.
+// setListener changes the mutable fields of a listener.
 func setListener(l *sdn.Listener, f sdn.Features, want sdn.Listener) error {
 	want.Protocol, want.Pool = l.Protocol, nil
 	if err := f.CheckListener(want); err != nil {
@@ -92,7 +93,7 @@ func setListener(l *sdn.Listener, f sdn.Features, want sdn.Listener) error {
 	return nil
 }
 
-// newPool is a pool for l with its members; it is not below l yet.
+// newPool makes a pool for l with its members. It does not attach the pool to l.
 func (c *Cloud) newPool(lb *balancer, l sdn.Listener, want sdn.Pool) (sdn.Pool, error) {
 	f := c.providers[lb.Provider].Features
 	p := sdn.Pool{Protocol: want.Protocol, Algorithm: f.Algorithm, Provisioning: sdn.ProvisioningActive, Operating: onlineAndActive}
@@ -115,7 +116,7 @@ func (c *Cloud) newPool(lb *balancer, l sdn.Listener, want sdn.Pool) (sdn.Pool, 
 	return p, nil
 }
 
-// setPool changes what can be changed of a pool, but for its members.
+// setPool changes the mutable fields of a pool, except its members.
 func setPool(p *sdn.Pool, f sdn.Features, want sdn.Pool) error {
 	want.Protocol = p.Protocol
 	if err := f.CheckPool(want); err != nil {
@@ -130,17 +131,26 @@ func same(a sdn.Member) func(sdn.Member) bool {
 	return func(b sdn.Member) bool { return a.IP == b.IP && a.Port == b.Port }
 }
 
-// addMember adds a member, or gives the one that is there its name.
+// addMember adds a member, or renames an existing one.
 func (c *Cloud) addMember(lb *balancer, p *sdn.Pool, want sdn.Member) error {
 	if i := slices.IndexFunc(p.Members, same(want)); i >= 0 {
-		p.Members[i].Name = want.Name
+		m := &p.Members[i]
+		if m.Name = want.Name; m.Provisioning != sdn.ProvisioningActive && !c.undeletable[m.ID] {
+			m.Provisioning, m.Operating = sdn.ProvisioningActive, "NO_MONITOR"
+			delete(c.lost, m.ID)
+		}
 		return nil
 	}
 	ip, err := netip.ParseAddr(want.IP)
 	if err != nil {
-		return fmt.Errorf("member: %w: %w", sdn.ErrInvalid, err)
+		err = fmt.Errorf("member: %w: %w", sdn.ErrInvalid, err)
+		return &sdn.InvalidError{Field: sdn.FieldMember, Value: want.IP, Members: []sdn.Member{want}, Err: err}
 	}
-	if err := c.reaches(lb, want.SubnetID, ip); err != nil {
+	err = c.reaches(lb, want.SubnetID, ip)
+	if errors.Is(err, sdn.ErrInvalid) {
+		return &sdn.InvalidError{Field: sdn.FieldSubnet, Value: want.SubnetID, Members: []sdn.Member{want}, Err: err}
+	}
+	if err != nil {
 		return err
 	}
 	p.Members = append(p.Members, sdn.Member{
@@ -150,7 +160,7 @@ func (c *Cloud) addMember(lb *balancer, p *sdn.Pool, want sdn.Member) error {
 	return nil
 }
 
-// reaches checks the subnet by which a member is reached.
+// reaches checks the subnet through which a member is reached.
 func (c *Cloud) reaches(lb *balancer, subnetID string, ip netip.Addr) error {
 	p := c.providers[lb.Provider]
 	_, known := c.subnets[subnetID]

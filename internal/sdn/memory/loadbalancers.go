@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -20,7 +21,7 @@ var (
 	_ sdn.Subnets       = (*Backend)(nil)
 )
 
-// answer runs a call that returns something; if its answer is lost, so is that.
+// answer runs a call with a result. If the answer is lost, so is the result.
 func answer[T any](ctx context.Context, b *Backend, call string, effect func() (T, error)) (T, error) {
 	var out, none T
 	var stopped error
@@ -39,7 +40,7 @@ func (b *Backend) Features(ctx context.Context, provider string) (sdn.Features, 
 	return answer(ctx, b, GetFeatures, func() (sdn.Features, error) {
 		p := b.cloud.providers[provider]
 		if p == nil {
-			return sdn.Features{}, fmt.Errorf("provider %q does not exist: %w", provider, sdn.ErrInvalid)
+			return sdn.Features{}, &sdn.InvalidError{Field: sdn.FieldProvider, Value: provider, Err: fmt.Errorf("provider %q does not exist: %w", provider, sdn.ErrInvalid)}
 		}
 		f := p.Features
 		if provider == "" && b.cloud.hidden {
@@ -73,7 +74,7 @@ func (b *Backend) LoadBalancer(ctx context.Context, id string) (sdn.LoadBalancer
 	})
 }
 
-// ListLoadBalancers implements sdn.LoadBalancers. They come sorted by ID.
+// ListLoadBalancers implements sdn.LoadBalancers. The result is sorted by ID.
 func (b *Backend) ListLoadBalancers(ctx context.Context) ([]sdn.LoadBalancerSummary, error) {
 	return answer(ctx, b, ListLoadBalancers, func() ([]sdn.LoadBalancerSummary, error) {
 		var out []sdn.LoadBalancerSummary
@@ -94,10 +95,21 @@ func (b *Backend) DeleteLoadBalancer(ctx context.Context, id string) error {
 	return b.cloud.do(ctx, DeleteLoadBalancer, func() error {
 		lb, _ := b.cloud.look(b.cluster, id)
 		if lb != nil && !lb.isBusy() {
-			b.cloud.begin(lb, "PENDING_DELETE", sdn.ProvisioningDeleted)
+			b.cloud.begin(lb, "PENDING_DELETE", b.cloud.leaves(id, sdn.ProvisioningDeleted))
 		}
 		if lb != nil && b.cloud.balancers[id] != nil {
 			return busy(lb)
+		}
+		return nil
+	})
+}
+
+// FreeVIP implements sdn.LoadBalancers.
+func (b *Backend) FreeVIP(ctx context.Context, vip v1.VIPAddress) error {
+	return b.cloud.do(ctx, FreeVIP, func() error {
+		if at := (addressKey{vip.SubnetID, vip.IP}); b.cloud.left[at] {
+			delete(b.cloud.left, at)
+			delete(b.cloud.used, at)
 		}
 		return nil
 	})
@@ -142,8 +154,8 @@ func busy(lb *balancer) error {
 	return &sdn.PendingError{What: fmt.Sprintf("load balancer %s, which is %s", lb.ID, lb.Provisioning), Retry: time.Second}
 }
 
-// change runs effect on a load balancer of this cluster that is ready for it, with
-// the lock held. One in ERROR is not.
+// change runs effect on a load balancer of this cluster that is ACTIVE. Any other one is busy,
+// also one in ERROR. The caller holds the lock.
 func (b *Backend) change(lb *balancer, effect func(sdn.Features) error) error {
 	if lb.Provisioning != sdn.ProvisioningActive {
 		return busy(lb)
@@ -155,8 +167,8 @@ func (b *Backend) change(lb *balancer, effect func(sdn.Features) error) error {
 	return nil
 }
 
-// CreateListener implements sdn.LoadBalancers. Where a change makes the load
-// balancer busy the listener has no pool yet.
+// CreateListener implements sdn.LoadBalancers. If a change makes the load balancer busy, the
+// listener has no pool yet.
 func (b *Backend) CreateListener(ctx context.Context, loadBalancerID string, l sdn.Listener) (sdn.Listener, error) {
 	return answer(ctx, b, CreateListener, func() (out sdn.Listener, err error) {
 		lb, err := b.cloud.look(b.cluster, loadBalancerID)
@@ -200,11 +212,14 @@ func (b *Backend) DeleteListener(ctx context.Context, loadBalancerID, id string)
 		}
 		half := lb.Listeners[i].Pool != nil && b.cloud.providers[lb.Provider].Halves
 		if err := b.change(lb, func(sdn.Features) error {
-			if half {
-				lb.Listeners[i].Pool = nil
-				return nil
+			switch l := &lb.Listeners[i]; {
+			case half:
+				l.Pool = nil
+			case b.cloud.undeletable[l.ID]:
+				l.Pool, l.Provisioning, l.Operating = nil, sdn.ProvisioningError, "ERROR"
+			default:
+				lb.Listeners = slices.Delete(lb.Listeners, i, i+1)
 			}
-			lb.Listeners = slices.Delete(lb.Listeners, i, i+1)
 			return nil
 		}); err != nil {
 			return err
@@ -249,6 +264,26 @@ func (b *Backend) UpdatePool(ctx context.Context, id string, p sdn.Pool) error {
 	})
 }
 
+// DeletePool implements sdn.LoadBalancers.
+func (b *Backend) DeletePool(ctx context.Context, loadBalancerID, id string) error {
+	return b.cloud.do(ctx, DeletePool, func() error {
+		lb, i := b.pool(id)
+		if lb == nil || lb.ID != loadBalancerID {
+			return nil
+		}
+		return b.change(lb, func(sdn.Features) error {
+			if b.cloud.undeletable[id] {
+				p := clonePool(*lb.Listeners[i].Pool)
+				p.Provisioning, p.Operating = sdn.ProvisioningError, "ERROR"
+				lb.Listeners[i].Pool = &p
+				return nil
+			}
+			lb.Listeners[i].Pool = nil
+			return nil
+		})
+	})
+}
+
 // ChangeMembers implements sdn.LoadBalancers.
 func (b *Backend) ChangeMembers(ctx context.Context, poolID string, add, remove []sdn.Member) error {
 	return b.cloud.do(ctx, ChangeMembers, func() error {
@@ -264,7 +299,7 @@ func (b *Backend) ChangeMembers(ctx context.Context, poolID string, add, remove 
 				}
 			}
 			for _, m := range remove {
-				p.Members = slices.DeleteFunc(p.Members, same(m))
+				p.Members = b.cloud.without(p.Members, m)
 			}
 			more := len(p.Members) - len(lb.Listeners[i].Pool.Members)
 			if quota := b.cloud.memberQuota; more > 0 && quota >= 0 && b.cloud.members()+more > quota {
@@ -276,7 +311,7 @@ func (b *Backend) ChangeMembers(ctx context.Context, poolID string, add, remove 
 	})
 }
 
-// members counts those of all pools, with the lock held.
+// members counts the members of all pools. The caller holds the lock.
 func (c *Cloud) members() (n int) {
 	for _, lb := range c.balancers {
 		for i := range lb.Listeners {
@@ -288,13 +323,13 @@ func (c *Cloud) members() (n int) {
 	return n
 }
 
-// listener finds a listener of this cluster, with the lock held; its load balancer
-// is nil if there is none.
+// listener finds a listener of this cluster. The load balancer is nil if no such listener exists.
+// The caller holds the lock.
 func (b *Backend) listener(id string) (*balancer, int) {
 	return b.find(func(l sdn.Listener) bool { return l.ID == id })
 }
 
-// pool finds the listener of a pool.
+// pool finds the listener of a pool, as listener does.
 func (b *Backend) pool(id string) (*balancer, int) {
 	return b.find(func(l sdn.Listener) bool { return l.Pool != nil && l.Pool.ID == id })
 }

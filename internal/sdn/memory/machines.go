@@ -13,21 +13,20 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// Machine is the port of a virtual machine that is a node. It counts for no quota.
+// Machine is the port of a virtual machine that is a node. It does not count against the quota.
 type Machine struct {
 	PortID   string
 	SubnetID string
 	Address  string
-	Trunk    bool   // the port has one
-	Project  string // of the port; empty: that of all credentials
-	Server   string // that the port is plugged into
+	Trunk    bool   // the port is the parent of a trunk
+	Project  string // of the port; empty: the project of all credentials
+	Server   string // the server that the port is plugged into
 }
 
-// Pair is what a machine's port may send and get besides its own addresses.
+// Pair is an address pair of a machine's port.
 type Pair struct{ IP, MAC string }
 
-// AddMachine makes the port of a virtual machine, or gives one that is there another
-// address.
+// AddMachine makes the port of a virtual machine, or gives an existing one another address.
 func (c *Cloud) AddMachine(m Machine) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -42,8 +41,8 @@ func (c *Cloud) AddMachine(m Machine) {
 	}
 }
 
-// RemoveMachine removes the port of a virtual machine, with its trunk. The ports
-// that it carried stay, and nothing carries them.
+// RemoveMachine removes the port of a virtual machine, with its trunk. The ports that it carried
+// stay, without a parent.
 func (c *Cloud) RemoveMachine(portID string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,22 +62,22 @@ func (c *Cloud) RemoveMachine(portID string) {
 	}
 }
 
-// SetMaxPairs lets a machine's port have n address pairs; negative is any number.
-// It is 10 at first, as on a Neutron that nobody has configured.
+// SetMaxPairs sets how many address pairs a machine's port may have; negative is any number. The
+// default is 10, as in an unconfigured Neutron.
 func (c *Cloud) SetMaxPairs(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.most = n
 }
 
-// AddPair is somebody's adding an address pair by hand.
+// AddPair adds an address pair as a person does by hand.
 func (c *Cloud) AddPair(portID string, p Pair) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.pairs[portID] = append(c.pairs[portID], p)
 }
 
-// Pairs returns the address pairs of a machine's port, in the order of their coming.
+// Pairs returns the address pairs of a machine's port, oldest first.
 func (c *Cloud) Pairs(portID string) []Pair {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,7 +96,7 @@ func (b *Backend) ParentPort(ctx context.Context, m sdn.Machine) (string, error)
 	return id, err
 }
 
-// What follows is called with the lock held.
+// The caller of the functions below holds the lock.
 
 func (c *Cloud) parentPort(m sdn.Machine) (string, error) {
 	ip, err := netip.ParseAddr(m.Address)
@@ -124,13 +123,13 @@ func (c *Cloud) parentPort(m sdn.Machine) (string, error) {
 }
 
 const (
-	macvlan = "macvlan" // ports of this type pass their parent by its address pairs
-	unbound = "unbound" // that of ports that are nowhere
+	macvlan = "macvlan" // ports of this type reach the network through their parent's address pairs
+	unbound = "unbound" // the type of ports without a host
 )
 
 func byPairs(r sdn.PortRequest) bool { return r.ParentPortID != "" && r.VIFType == macvlan }
 
-// carry makes p, which has its addresses, a port of r's parent.
+// carry makes p a port of r's parent. p has its addresses already.
 func (c *Cloud) carry(p *port, r sdn.PortRequest) error {
 	p.Host, p.VIF.ParentPortID = "", r.ParentPortID
 	if !byPairs(r) {
@@ -156,7 +155,7 @@ func pairsOf(vif v1.VIF) []Pair {
 	return out
 }
 
-// leave takes a port from whatever carries it.
+// leave removes a port from its trunk or from its parent's address pairs.
 func (c *Cloud) leave(p *port) {
 	for _, subports := range c.trunks {
 		delete(subports, p.ID)

@@ -1,10 +1,9 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package memory is the seam's reference backend: a cloud in a map, for tests of
-// what is above the seam. It is deterministic (identifiers count up, the lowest
-// free address is given) and so small that it can be seen to be right; the
-// contract in sdntest is what keeps it like the real one.
+// Package memory is the seam's reference backend: a cloud in a map, for tests of the code above
+// the seam. It is deterministic: identifiers count up, and the lowest free address is taken. It
+// is small enough to be obviously right. The contract in sdntest keeps it like the real backend.
 package memory
 
 import (
@@ -16,7 +15,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// Names of the calls, as hooks and Calls know them.
+// Names of the calls, for hooks and Calls.
 const (
 	CreatePorts = "CreatePorts"
 	GetPort     = "Port"
@@ -37,12 +36,14 @@ const (
 	GetLoadBalancer    = "LoadBalancer"
 	ListLoadBalancers  = "ListLoadBalancers"
 	DeleteLoadBalancer = "DeleteLoadBalancer"
+	FreeVIP            = "FreeVIP"
 	MarkLoadBalancer   = "MarkLoadBalancer"
 	FailOver           = "FailOver"
 	CreateListener     = "CreateListener"
 	UpdateListener     = "UpdateListener"
 	DeleteListener     = "DeleteListener"
 	CreatePool         = "CreatePool"
+	DeletePool         = "DeletePool"
 	UpdatePool         = "UpdatePool"
 	ChangeMembers      = "ChangeMembers"
 	CreateFloatingIP   = "CreateFloatingIP"
@@ -53,16 +54,35 @@ const (
 	DisownFloatingIP   = "DisownFloatingIP"
 	GetSubnet          = "Subnet"
 
+	SurveyNetworks  = "SurveyNetworks"
+	SurveyBalancing = "SurveyBalancing"
+
 	EnsureSecurityGroup = "EnsureSecurityGroup"
 	ListSecurityGroups  = "ListSecurityGroups"
 	DeleteSecurityGroup = "DeleteSecurityGroup"
+
+	CreateNetwork      = "CreateNetwork"
+	GetNetwork         = "Network"
+	GetGivenNetwork    = "GivenNetwork"
+	ListNetworks       = "ListNetworks"
+	GetSubnetPool      = "SubnetPool"
+	NetworkInUse       = "InUse"
+	UpdateNetwork      = "UpdateNetwork"
+	DeleteNetwork      = "DeleteNetwork"
+	CreateSubnet       = "CreateSubnet"
+	UpdateSubnet       = "UpdateSubnet"
+	DeleteSubnet       = "DeleteSubnet"
+	AddLeg             = "AddLeg"
+	RemoveLeg          = "RemoveLeg"
+	GetRouterAddresses = "RouterAddresses"
 )
 
 // Reads reports whether a call changes nothing.
 func Reads(call string) bool {
 	switch call {
 	case GetPort, ListPorts, States, Sees, Room, GetDetails, ParentPort, Strays,
-		GetFeatures, GetLoadBalancer, ListLoadBalancers, ListFloatingIPs, GetSubnet, ListSecurityGroups:
+		GetFeatures, GetLoadBalancer, ListLoadBalancers, ListFloatingIPs, GetSubnet, ListSecurityGroups,
+		SurveyNetworks, SurveyBalancing, GetNetwork, GetGivenNetwork, ListNetworks, NetworkInUse, GetSubnetPool, GetRouterAddresses:
 		return true
 	}
 	return false
@@ -73,24 +93,23 @@ type Subnet struct {
 	ID        string
 	NetworkID string
 	Prefix    netip.Prefix
-	Gateway   netip.Addr // zero: none
+	Gateway   netip.Addr // zero: no gateway
 	MTU       int32      // of its network
-	External  bool       // its network has floating IPs
-	Automatic bool       // each port of the network gets an address of it
+	External  bool       // its network provides floating IPs
+	Automatic bool       // each port of the network gets an address of this subnet
 }
 
-// Hook is called around each call of a backend, without a lock: it may block, as
-// a slow cloud does, and may use the Cloud. n counts the calls of that name,
-// from 1. The call returns the hook's error, if any, as it is.
+// Hook is called around each call of a backend, without a lock. It may block, as a slow cloud
+// does, and may use the Cloud. n counts the calls of that name, from 1. The call returns the
+// hook's error, if any, unchanged.
 type Hook func(ctx context.Context, call string, n int) error
 
-// Cloud is what backends of several clusters share. Its methods are safe for
-// concurrent use; the fields are set before the first call.
+// Cloud is shared by the backends of several clusters. Its methods are safe for concurrent use.
+// The fields are set before the first call.
 type Cloud struct {
-	// Before is called before a call takes effect: its error means that nothing
-	// happened.
+	// Before is called before a call takes effect. After its error nothing has happened.
 	Before Hook
-	// After is called when a call has taken effect: its error is a lost answer.
+	// After is called after a call has taken effect. Its error is a lost answer.
 	After Hook
 	// Now is the clock of Created; nil is time.Now.
 	Now func() time.Time
@@ -98,46 +117,59 @@ type Cloud struct {
 	mu       sync.Mutex
 	subnets  map[string]Subnet
 	groups   map[string]bool
-	made     map[string]*group // security groups that backends have made
+	made     map[string]*group // security groups made by backends
 	hosts    map[string]bool
 	trunks   map[string]map[string]int32 // parent port → subport → VLAN
-	hostsAt  map[addressKey]string       // ports of virtual machines, by what they have
-	machines map[string]Machine          // by their port
-	pairs    map[string][]Pair           // address pairs of such ports
-	most     int                         // pairs that a port may have; negative is any number
+	hostsAt  map[addressKey]string       // parent ports of virtual machines, by their address
+	machines map[string]Machine          // by port ID
+	pairs    map[string][]Pair           // address pairs of the machines' ports
+	most     int                         // the most pairs that a port may have; negative: no limit
 	ports    map[string]*port
 	used     map[addressKey]bool
-	quota    int // ports in all; negative is none
-	last     int // number of the last thing made
+	left     map[addressKey]bool // addresses in used that refused load balancers left behind
+	quota    int                 // of all ports together; negative: no quota
+	last     int                 // number of the last identifier
 	calls    map[string]int
 
-	unserved    bool                 // there are no load balancers
-	hidden      bool                 // what the default provider is
-	providers   map[string]*Provider // by name; the default one also by the empty name
+	networks     map[string]*network
+	ownSubnets   map[string]*ownSubnet // those of subnets that a backend made
+	routers      map[string]*router
+	subnetPools  map[string]SubnetPool
+	projects     map[string]bool
+	networkQuota int // of all networks in networks; negative: no quota
+	subnetQuota  int // of all subnets in ownSubnets; negative: no quota
+
+	unserved    bool                 // the cloud has no load balancers
+	hidden      bool                 // the default provider's name is hidden
+	providers   map[string]*Provider // by name; the default provider also by the empty name
 	flavors     map[string]bool
 	balancers   map[string]*balancer
-	lbQuota     int // load balancers in all; negative is none
-	memberQuota int // of members of pools
+	lbQuota     int             // of the load balancers of each project; negative: no quota
+	memberQuota int             // of all members; negative: no quota
+	undeletable map[string]bool // IDs whose deletion ends in ERROR
+	lost        map[string]bool // members unknown to the provider, by ID
 	floating    map[string]*floatingIP
 }
 
 type addressKey struct{ subnet, ip string }
 
 type port struct {
-	cluster string // empty: a foreign one
-	stray   bool   // an earlier Kuryr left it
+	cluster string // empty: the port is foreign
+	stray   bool   // an earlier Kuryr left the port
 	created time.Time
 	sdn.Port
 }
 
-// New returns a cloud with these subnets and no ports. It takes any host and any
-// security group until the first of its kind is added, and has no quota.
+// New returns a cloud with these subnets and no ports. It accepts any host and any security group
+// until the first of the kind is added. It has no quota.
 func New(subnets ...Subnet) *Cloud {
 	c := &Cloud{
 		subnets: map[string]Subnet{}, groups: map[string]bool{}, made: map[string]*group{}, hosts: map[string]bool{},
 		trunks: map[string]map[string]int32{}, ports: map[string]*port{}, calls: map[string]int{},
-		used: map[addressKey]bool{}, quota: -1, hostsAt: map[addressKey]string{}, machines: map[string]Machine{}, pairs: map[string][]Pair{}, most: 10,
+		used: map[addressKey]bool{}, left: map[addressKey]bool{}, quota: -1, hostsAt: map[addressKey]string{}, machines: map[string]Machine{}, pairs: map[string][]Pair{}, most: 10,
 		providers: providers(), flavors: map[string]bool{}, balancers: map[string]*balancer{}, lbQuota: -1, memberQuota: -1, floating: map[string]*floatingIP{},
+		networks: map[string]*network{}, ownSubnets: map[string]*ownSubnet{}, routers: map[string]*router{}, subnetPools: map[string]SubnetPool{},
+		projects: map[string]bool{}, networkQuota: -1, subnetQuota: -1,
 	}
 	for _, s := range subnets {
 		c.subnets[s.ID] = s
@@ -145,21 +177,21 @@ func New(subnets ...Subnet) *Cloud {
 	return c
 }
 
-// AddSubnet adds a subnet, or replaces the one of that ID.
+// AddSubnet adds a subnet, or replaces the subnet of the same ID.
 func (c *Cloud) AddSubnet(s Subnet) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.subnets[s.ID] = s
 }
 
-// RemoveSubnet removes a subnet that no port needs any more.
+// RemoveSubnet removes a subnet that no port uses any more, with the legs of routers in it.
 func (c *Cloud) RemoveSubnet(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.subnets, id)
+	c.dropSubnet(id)
 }
 
-// AddHosts makes only these hosts and those added before usable.
+// AddHosts restricts the usable hosts to these and those added before.
 func (c *Cloud) AddHosts(names ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -168,7 +200,7 @@ func (c *Cloud) AddHosts(names ...string) {
 	}
 }
 
-// AddGroups makes only these security groups and those added before exist.
+// AddGroups restricts the existing security groups to these and those added before.
 func (c *Cloud) AddGroups(ids ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,21 +209,21 @@ func (c *Cloud) AddGroups(ids ...string) {
 	}
 }
 
-// AddTrunk makes a trunk with the given parent port, of which no address is known.
+// AddTrunk makes a trunk with the given parent port, whose address is unknown.
 func (c *Cloud) AddTrunk(parentPortID string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.trunks[parentPortID] = map[string]int32{}
 }
 
-// SetQuota lets the cloud hold n ports, foreign ones included; negative is no quota.
+// SetQuota sets the quota of ports, foreign ones included; negative is no quota.
 func (c *Cloud) SetQuota(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.quota = n
 }
 
-// AddForeignPort makes a port that bears nobody's mark and returns its ID.
+// AddForeignPort makes a port without a mark and returns its ID.
 func (c *Cloud) AddForeignPort() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -207,8 +239,8 @@ func (c *Cloud) RemovePort(id string) {
 	c.drop(id)
 }
 
-// SetActive says whether the cloud passes the port's traffic; a new port is not
-// active. Nothing happens if there is no such port.
+// SetActive sets whether the cloud passes the port's traffic. A new port is not active. An
+// unknown ID is ignored.
 func (c *Cloud) SetActive(id string, active bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -224,7 +256,7 @@ func (c *Cloud) Ports() int {
 	return len(c.ports)
 }
 
-// HasPort reports whether there is a port of that ID, whoever's it is.
+// HasPort reports whether a port of that ID exists, of any owner.
 func (c *Cloud) HasPort(id string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -242,7 +274,7 @@ func (c *Cloud) Subports(parentPortID string) map[string]int32 {
 	return out
 }
 
-// Calls returns how often a call was made, whatever came of it.
+// Calls returns how often a call was made, successful or not.
 func (c *Cloud) Calls(call string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -277,9 +309,9 @@ func (c *Cloud) do(ctx context.Context, call string, effect func() error) error 
 	return err
 }
 
-// Item is a port of the cloud and whose it is.
+// Item is a port of the cloud and its cluster.
 type Item struct {
-	Cluster string // empty: it bears nobody's mark
+	Cluster string // empty: it bears no cluster's mark
 	Port    sdn.Port
 }
 

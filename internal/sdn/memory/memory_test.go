@@ -29,7 +29,7 @@ var (
 	owner   = sdn.Owner{Kind: "kuryrportpool", Name: "p"}
 )
 
-// cloud is a memory.Cloud as the contract wants it.
+// cloud adapts a memory.Cloud to the contract.
 type cloud struct {
 	*memory.Cloud
 	machines *atomic.Int32

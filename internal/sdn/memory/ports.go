@@ -23,7 +23,7 @@ type Backend struct {
 
 var _ sdn.Backend = (*Backend)(nil)
 
-// Backend returns the view of one cluster; two of the same ID see the same ports.
+// Backend returns the view of one cluster. Two backends of the same ID see the same ports.
 func (c *Cloud) Backend(clusterID string) *Backend { return &Backend{cloud: c, cluster: clusterID} }
 
 // CreatePorts implements sdn.Ports.
@@ -35,7 +35,7 @@ func (b *Backend) CreatePorts(ctx context.Context, owner sdn.Owner, r sdn.PortRe
 		return stopped
 	})
 	if !errors.Is(err, stopped) {
-		return nil, err // the answer was lost, and the ports it spoke of with it
+		return nil, err // the lost answer named the ports, so they are lost too
 	}
 	return made, err
 }
@@ -115,9 +115,12 @@ func (b *Backend) DeletePort(ctx context.Context, id string) error {
 	})
 }
 
-// Sees implements sdn.Visibility. All projects are seen.
+// Sees implements sdn.Visibility. A credential sees all projects.
 func (b *Backend) Sees(ctx context.Context, _, networkID string) error {
 	return b.cloud.do(ctx, Sees, func() error {
+		if b.cloud.networks[networkID] != nil {
+			return nil
+		}
 		for _, s := range b.cloud.subnets {
 			if networkID == "" || s.NetworkID == networkID {
 				return nil
@@ -134,11 +137,11 @@ func (b *Backend) own(id string) (*port, error) {
 	return nil, sdn.ErrNotFound
 }
 
-// What follows is called with the lock held.
+// The caller of the functions below holds the lock.
 
 func (c *Cloud) check(r sdn.PortRequest) error {
 	if len(r.SubnetIDs) == 0 {
-		return fmt.Errorf("no subnet named: %w", sdn.ErrInvalid)
+		return &sdn.InvalidError{Field: sdn.FieldSubnet, Err: fmt.Errorf("no subnet named: %w", sdn.ErrInvalid)}
 	}
 	network := r.NetworkID
 	ids := slices.Clone(r.SubnetIDs)
@@ -148,20 +151,20 @@ func (c *Cloud) check(r sdn.PortRequest) error {
 	for _, id := range ids {
 		s, ok := c.subnets[id]
 		if !ok {
-			return fmt.Errorf("subnet %s does not exist: %w", id, sdn.ErrInvalid)
+			return &sdn.InvalidError{Field: sdn.FieldSubnet, Value: id, Err: fmt.Errorf("subnet %s does not exist: %w", id, sdn.ErrInvalid)}
 		}
 		if network == "" {
 			network = s.NetworkID
 		}
 		if s.NetworkID != network {
-			return fmt.Errorf("subnet %s is of network %s, not %s: %w", id, s.NetworkID, network, sdn.ErrInvalid)
+			return &sdn.InvalidError{Field: sdn.FieldNetwork, Value: network, Err: fmt.Errorf("subnet %s is of network %s, not %s: %w", id, s.NetworkID, network, sdn.ErrInvalid)}
 		}
 	}
 	if _, ok := c.pairs[r.ParentPortID]; !ok && byPairs(r) {
-		return fmt.Errorf("port %s is no machine's: %w", r.ParentPortID, sdn.ErrInvalid)
+		return &sdn.InvalidError{Field: sdn.FieldParentPort, Value: r.ParentPortID, Err: fmt.Errorf("port %s is no machine's: %w", r.ParentPortID, sdn.ErrInvalid)}
 	}
 	if _, ok := c.trunks[r.ParentPortID]; !ok && r.ParentPortID != "" && !byPairs(r) {
-		return fmt.Errorf("port %s is no trunk's parent: %w", r.ParentPortID, sdn.ErrInvalid)
+		return &sdn.InvalidError{Field: sdn.FieldParentPort, Value: r.ParentPortID, Err: fmt.Errorf("port %s is no trunk's parent: %w", r.ParentPortID, sdn.ErrInvalid)}
 	}
 	if r.ParentPortID == "" && r.Host != "" && len(c.hosts) > 0 && !c.hosts[r.Host] {
 		return fmt.Errorf("host %q: %w", r.Host, sdn.ErrUnbound)
@@ -172,7 +175,7 @@ func (c *Cloud) check(r sdn.PortRequest) error {
 func (c *Cloud) checkGroups(ids []string) error {
 	for _, id := range ids {
 		if len(c.groups) > 0 && !c.groups[id] && c.made[id] == nil {
-			return fmt.Errorf("security group %s does not exist: %w", id, sdn.ErrInvalid)
+			return &sdn.InvalidError{Field: sdn.FieldSecurityGroup, Value: id, Err: fmt.Errorf("security group %s does not exist: %w", id, sdn.ErrInvalid)}
 		}
 	}
 	return nil
@@ -209,6 +212,7 @@ func (c *Cloud) create(cluster string, owner sdn.Owner, r sdn.PortRequest) (sdn.
 			return sdn.Port{}, err
 		}
 		vif.Addresses = append(vif.Addresses, a)
+		vif.Routes = append(vif.Routes, c.routesOf(a.SubnetID)...)
 	}
 	p := &port{cluster: cluster, created: c.now(), Port: sdn.Port{
 		ID: c.nextID(), Owner: owner, ProjectID: r.ProjectID, NetworkID: c.subnets[r.SubnetIDs[0]].NetworkID,
@@ -219,7 +223,7 @@ func (c *Cloud) create(cluster string, owner sdn.Owner, r sdn.PortRequest) (sdn.
 	if r.Host == "" {
 		vif.Type = unbound
 	}
-	// As Neutron has them, whatever order was asked for.
+	// Neutron sorts the addresses, whatever order the request had.
 	slices.SortFunc(vif.Addresses, func(a, b v1.Address) int { return strings.Compare(a.IP, b.IP) })
 	p.VIF = vif
 	if r.ParentPortID != "" {
@@ -234,13 +238,13 @@ func (c *Cloud) create(cluster string, owner sdn.Owner, r sdn.PortRequest) (sdn.
 	out := clone(p.Port)
 	out.Arrange(r.SubnetIDs, r.MoreSubnetIDs)
 	if r.VIFType != "" {
-		out.VIF.Type = r.VIFType // not kept, as Neutron keeps only its own
+		out.VIF.Type = r.VIFType // not stored: Neutron stores only its own type
 	}
 	return out, nil
 }
 
-// automatic returns the subnets that a request does not name and that its ports get
-// an address of.
+// automatic returns the subnets that a request does not name, and that give its ports an address
+// all the same.
 func (c *Cloud) automatic(r sdn.PortRequest) (ids []string) {
 	for id, s := range c.subnets {
 		if s.Automatic && s.NetworkID == c.subnets[r.SubnetIDs[0]].NetworkID && !slices.Contains(r.SubnetIDs, id) {
@@ -251,7 +255,7 @@ func (c *Cloud) automatic(r sdn.PortRequest) (ids []string) {
 	return ids
 }
 
-// address is what all addresses of a subnet have in common.
+// address returns the fields that all addresses of a subnet share.
 func (s Subnet) address() v1.Address {
 	out := v1.Address{PrefixLength: int32(s.Prefix.Bits()), SubnetID: s.ID}
 	if s.Gateway.IsValid() {
@@ -262,7 +266,7 @@ func (s Subnet) address() v1.Address {
 
 func (c *Cloud) freeAddress(s Subnet) (v1.Address, error) {
 	out := s.address()
-	// The first is the subnet's own, the last IPv4's broadcast.
+	// The first address is the subnet's own, the last one IPv4's broadcast.
 	for ip := s.Prefix.Masked().Addr().Next(); s.Prefix.Contains(ip.Next()); ip = ip.Next() {
 		if k := (addressKey{s.ID, ip.String()}); ip != s.Gateway && !c.used[k] {
 			out.IP = k.ip
@@ -306,7 +310,7 @@ func (c *Cloud) now() time.Time {
 	return c.Now()
 }
 
-// clone keeps the caller from changing what the cloud holds.
+// clone keeps callers from changing the state of the cloud.
 func clone(p sdn.Port) sdn.Port {
 	p.SecurityGroupIDs = slices.Clone(p.SecurityGroupIDs)
 	p.VIF = *p.VIF.DeepCopy()

@@ -24,7 +24,7 @@ var (
 	public    = memory.Subnet{ID: "public-4", NetworkID: "public", Prefix: netip.MustParsePrefix("203.0.113.0/24"), External: true}
 )
 
-// serviceCloud is a memory.Cloud as the contract of Services wants it.
+// serviceCloud adapts a memory.Cloud to the contract of Services.
 type serviceCloud struct {
 	*memory.Cloud
 	provider string
@@ -40,7 +40,13 @@ func (c serviceCloud) HasLoadBalancer(_ *testing.T, id string) bool {
 }
 
 func (c serviceCloud) LimitLoadBalancers(_ *testing.T, n int) bool {
-	c.SetLoadBalancerQuota(len(c.LoadBalancers()) + n)
+	have := 0
+	for _, i := range c.LoadBalancers() {
+		if i.LoadBalancer.ProjectID == "project" {
+			have++
+		}
+	}
+	c.SetLoadBalancerQuota(have + n)
 	return true
 }
 
@@ -55,6 +61,19 @@ func (c serviceCloud) Slow(t *testing.T) bool {
 
 func (c serviceCloud) Break(_ *testing.T, id string) bool {
 	c.SetError(id)
+	return true
+}
+
+func (c serviceCloud) Disable(_ *testing.T, id string) bool {
+	c.EditLoadBalancer(id, func(lb *sdn.LoadBalancer) {
+		lb.Disabled = true
+		for i := range lb.Listeners {
+			lb.Listeners[i].Disabled, lb.Listeners[i].Pool.Disabled = true, true
+			for j := range lb.Listeners[i].Pool.Members {
+				lb.Listeners[i].Pool.Members[j].Disabled = true
+			}
+		}
+	})
 	return true
 }
 
@@ -115,13 +134,13 @@ func serviceTarget(provider string) sdntest.ServiceTarget {
 	return sdntest.ServiceTarget{
 		Backend: c.Backend("one"), Other: c.Backend("two"), Cloud: serviceCloud{c, provider, lose},
 		Fresh:     func(*testing.T) sdntest.Services { return c.Backend("one") },
-		ProjectID: "project", Provider: provider, Missing: "no-such-provider",
+		ProjectID: "project", Second: "other-project", Provider: provider, Missing: "no-such-provider",
 		Subnet: subnet(services4), Far: subnet(pods4), Six: subnet(services6), NetworkID: services4.NetworkID,
 		ExternalNetwork: public.NetworkID, External: subnet(public), Without: without,
 	}
 }
 
-// without is a backend of a cloud that has no load balancers.
+// without returns a backend of a cloud without load balancers.
 func without(*testing.T) sdntest.Services {
 	c := memory.New(services4, services6, pods4, public)
 	c.ServeLoadBalancers(false)
@@ -178,7 +197,7 @@ func TestAListenerGoesInHalves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.SetProvider(memory.Provider{Features: f, Halves: true}) // and not busy
+	c.SetProvider(memory.Provider{Features: f, Halves: true}) // but not busy
 	lb, err := b.CreateLoadBalancer(t.Context(), owner, sdn.LoadBalancer{
 		Provider: "amphora", VIP: v1.VIPAddress{SubnetID: services4.ID}, Listeners: []sdn.Listener{{Protocol: "TCP", Port: 80, Pool: &sdn.Pool{}}},
 	})

@@ -12,8 +12,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// AddStray makes a free port that an earlier Kuryr has left, as r says, and
-// returns it. It has to be possible: it panics where CreatePorts would refuse.
+// AddStray makes the port of r as a free port that an earlier Kuryr left, and returns it. It
+// panics where CreatePorts would refuse.
 func (c *Cloud) AddStray(r sdn.PortRequest) sdn.Port {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -28,7 +28,7 @@ func (c *Cloud) AddStray(r sdn.PortRequest) sdn.Port {
 	return p
 }
 
-// TakeStray is a pod's getting a stray from the earlier Kuryr: it is free no more.
+// TakeStray assigns a port to a pod as the earlier Kuryr does. The port is then no longer free.
 func (c *Cloud) TakeStray(id, podUID string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -37,7 +37,7 @@ func (c *Cloud) TakeStray(id, podUID string) {
 	}
 }
 
-// Strays implements sdn.Adoption. They come sorted by ID.
+// Strays implements sdn.Adoption. The result is sorted by ID.
 func (b *Backend) Strays(ctx context.Context, projectID string) ([]sdn.Port, error) {
 	var out []sdn.Port
 	err := b.cloud.do(ctx, Strays, func() error {

@@ -11,7 +11,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// balancing makes each call about load balancers.
+// balancing makes each call about load balancers and returns the errors.
 func (f services) balancing(ctx context.Context) map[string]error {
 	return map[string]error{
 		"Features":           second(f.Backend.Features(ctx, f.Provider)),
@@ -26,12 +26,13 @@ func (f services) balancing(ctx context.Context) map[string]error {
 		"DeleteListener":     f.Backend.DeleteListener(ctx, MissingID, MissingID),
 		"CreatePool":         second(f.Backend.CreatePool(ctx, MissingID, sdn.Pool{})),
 		"UpdatePool":         f.Backend.UpdatePool(ctx, MissingID, sdn.Pool{}),
+		"DeletePool":         f.Backend.DeletePool(ctx, MissingID, MissingID),
 		"ChangeMembers":      f.Backend.ChangeMembers(ctx, MissingID, []sdn.Member{f.member(1)}, nil),
 	}
 }
 
-// firstOfAll makes the load balancer by which the cloud tells what its default
-// provider is, and returns what that can do.
+// firstOfAll makes the load balancer from which the backend learns the default provider. It
+// returns the features of that provider.
 func (f services) firstOfAll() sdn.Features {
 	f.t.Helper()
 	made, err := f.tryBalancer(f.wanted(f.listener("TCP", 80, 1)))
@@ -46,8 +47,8 @@ func (f services) firstOfAll() sdn.Features {
 	return features
 }
 
-// noLoadBalancers: whoever waits for a load balancer to go need not wait here, so it
-// is told from a cloud that is away.
+// noLoadBalancers checks that a cloud without load balancers differs from an unavailable one.
+// Callers that wait for the deletion of a load balancer then stop waiting.
 func noLoadBalancers(t *testing.T, f services) {
 	if f.Without == nil {
 		t.Skip("there is no cloud without load balancers at hand")
@@ -64,7 +65,7 @@ func servicesCancelled(t *testing.T, f services) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	calls := f.balancing(ctx)
-	delete(calls, "Features") // which may be known already
+	delete(calls, "Features") // its answer may be known already
 	for call, err := range map[string]error{
 		"CreateFloatingIP": second(f.Backend.CreateFloatingIP(ctx, f.owner, f.floatingRequest(""))),
 		"ListFloatingIPs":  second(f.Backend.ListFloatingIPs(ctx, f.ProjectID)),
@@ -85,7 +86,7 @@ func servicesCancelled(t *testing.T, f services) {
 	}
 }
 
-// balancerTagsAreLost: somebody's script has replaced all tags by its own.
+// balancerTagsAreLost simulates a person's script that replaces all tags by its own.
 func balancerTagsAreLost(t *testing.T, f services) {
 	lb := f.balancer(f.wanted(f.listener("TCP", 80, 1)))
 	if !f.Cloud.LoseTags(t, lb.ID) {

@@ -23,8 +23,8 @@ func (f fixture) room() sdn.Room {
 	return room
 }
 
-// detailsOfNewPorts: what Details says and what a port that is made has are the same, or
-// ports would be taken for outdated as soon as they are there.
+// detailsOfNewPorts checks that Details equals the details of a new port. Otherwise Kuryr would
+// take new ports for outdated.
 func detailsOfNewPorts(t *testing.T, f fixture) {
 	p := f.create(f.request(), 1)[0]
 	want := v1.VIF{MTU: p.VIF.MTU, Addresses: slices.Clone(p.VIF.Addresses), Routes: p.VIF.Routes}

@@ -49,7 +49,7 @@ func otherClustersPort(t *testing.T, f fixture) {
 	}
 }
 
-// outOfReach checks that the backend neither sees, changes nor deletes a port.
+// outOfReach checks that the backend can neither see, change nor delete a port.
 func (f fixture) outOfReach(id string) {
 	f.t.Helper()
 	if _, ok := f.listed(f.Backend)[id]; ok {
@@ -70,16 +70,16 @@ func (f fixture) outOfReach(id string) {
 	}
 }
 
-// refused checks that a request is ErrInvalid, says what it stumbled over, and
-// leaves nothing behind.
-func (f fixture) refused(r sdn.PortRequest, names string) {
+// refused checks that a request is ErrInvalid for that field, that the error names the missing
+// ID, and that no port is left behind.
+func (f fixture) refused(r sdn.PortRequest, field sdn.Field, id string) {
 	f.t.Helper()
 	ports, err := f.tryCreate(r, 1)
-	if !errors.Is(err, sdn.ErrInvalid) || errors.Is(err, sdn.ErrNotFound) {
-		f.t.Errorf("CreatePorts: %v, want ErrInvalid and not ErrNotFound", err)
+	if !errors.Is(err, sdn.ErrInvalid) || errors.Is(err, sdn.ErrNotFound) || sdn.FieldOf(err) != field {
+		f.t.Errorf("CreatePorts: %v, of field %q; want ErrInvalid of field %q and not ErrNotFound", err, sdn.FieldOf(err), field)
 	}
-	if err != nil && !strings.Contains(err.Error(), names) {
-		f.t.Errorf("CreatePorts: %q does not name %s", err, names)
+	if err != nil && !strings.Contains(err.Error(), id) {
+		f.t.Errorf("CreatePorts: %q does not name %s", err, id)
 	}
 	if got := f.mine(); len(ports) != 0 || got != 0 {
 		f.t.Errorf("CreatePorts returned %d ports and left %d", len(ports), got)
@@ -89,21 +89,21 @@ func (f fixture) refused(r sdn.PortRequest, names string) {
 func missingSubnet(_ *testing.T, f fixture) {
 	r := f.request()
 	r.SubnetIDs = append(r.SubnetIDs, MissingID)
-	f.refused(r, MissingID)
+	f.refused(r, sdn.FieldSubnet, MissingID)
 	r.SubnetIDs = nil
-	f.refused(r, "subnet")
+	f.refused(r, sdn.FieldSubnet, "")
 }
 
 func missingNetwork(_ *testing.T, f fixture) {
 	r := f.request()
 	r.NetworkID = MissingID
-	f.refused(r, MissingID)
+	f.refused(r, sdn.FieldNetwork, MissingID)
 }
 
 func missingGroup(t *testing.T, f fixture) {
 	r := f.request()
 	r.SecurityGroupIDs = append(r.SecurityGroupIDs, MissingID)
-	f.refused(r, MissingID)
+	f.refused(r, sdn.FieldSecurityGroup, MissingID)
 
 	p := f.create(f.request(), 1)[0]
 	err := f.Backend.UpdatePort(f.ctx(), p.ID, sdn.PortUpdate{SecurityGroupIDs: &r.SecurityGroupIDs})

@@ -19,7 +19,7 @@ func (f services) floatingRequest(portID string) sdn.FloatingIPRequest {
 	return sdn.FloatingIPRequest{ProjectID: f.ProjectID, NetworkID: f.ExternalNetwork, PortID: portID}
 }
 
-// tryFloatingIP makes one and deletes it when the test is over.
+// tryFloatingIP makes a floating IP and deletes it at the end of the test.
 func (f services) tryFloatingIP(r sdn.FloatingIPRequest) (sdn.FloatingIP, error) {
 	made, err := f.Backend.CreateFloatingIP(f.ctx(), f.owner, r)
 	if made.ID != "" {
@@ -53,7 +53,7 @@ func (f services) floatingIP(r sdn.FloatingIPRequest) sdn.FloatingIP {
 	return made
 }
 
-// floating returns what b lists by ID.
+// floating returns by ID what b lists.
 func (f services) floating(b Services) map[string]sdn.FloatingIP {
 	f.t.Helper()
 	all, err := b.ListFloatingIPs(f.ctx(), f.ProjectID)
@@ -70,7 +70,7 @@ func (f services) floating(b Services) map[string]sdn.FloatingIP {
 	return out
 }
 
-// associateFails has Associate refused, and the floating IP stay where it is.
+// associateFails checks that Associate is refused and that the floating IP stays unchanged.
 func (f services) associateFails(what, id, portID string, want error) {
 	f.t.Helper()
 	before := f.floating(f.Backend)[id]
@@ -79,7 +79,7 @@ func (f services) associateFails(what, id, portID string, want error) {
 	}
 }
 
-// dissociate takes a floating IP from a port, twice.
+// dissociate dissociates a floating IP from a port, twice.
 func (f services) dissociate(id, portID string) {
 	f.t.Helper()
 	for range 2 {
@@ -134,7 +134,8 @@ func floatingIPLife(t *testing.T, f services) {
 			t.Errorf("DeleteFloatingIP at port %q, which does not have it: %v, want ErrConflict and that it stays", port, err)
 		}
 	}
-	for _, id := range []string{made.ID, made.ID, other.ID} { // the first is at no port by now
+	// The first floating IP is at no port by now.
+	for _, id := range []string{made.ID, made.ID, other.ID} {
 		if err := f.Backend.DeleteFloatingIP(f.ctx(), id, two.VIPPortID); err != nil || f.Cloud.HasFloatingIP(t, id) {
 			t.Errorf("DeleteFloatingIP: %v", err)
 		}

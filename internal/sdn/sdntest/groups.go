@@ -17,7 +17,7 @@ func (f services) group(rules ...sdn.Rule) sdn.SecurityGroup {
 	return sdn.SecurityGroup{Name: "default/" + f.owner.Name, ProjectID: f.ProjectID, Rules: rules}
 }
 
-// ensured makes a group, twice, and checks what is returned and listed.
+// ensured makes a group twice, and checks the returned and the listed group.
 func (f services) ensured(want sdn.SecurityGroup) sdn.SecurityGroup {
 	f.t.Helper()
 	var got sdn.SecurityGroup
@@ -52,7 +52,7 @@ func (f services) groupGoes(b Services, id string) {
 	})
 }
 
-// myGroups are those of this case's owner that b lists.
+// myGroups returns the IDs of this case's owner's groups among those that b lists.
 func (f services) myGroups(b Services) (ids []string) {
 	f.t.Helper()
 	all, err := b.ListSecurityGroups(f.ctx())

@@ -109,7 +109,7 @@ func poolComesLater(t *testing.T, f services) {
 	if l.Pool != nil {
 		t.Fatalf("listener %+v, want it without a pool", l)
 	}
-	pool.Protocol, pool.Algorithm = "", "" // as the listener, and the provider, have it
+	pool.Protocol, pool.Algorithm = "", "" // defaults: those of the listener and of the provider
 	f.addPool(l.ID, pool)
 	if diff := cmp.Diff(want, f.active(lb.ID), likeWanted); diff != "" {
 		t.Errorf("LoadBalancer after CreatePool: (-want +got)\n%s", diff)
@@ -117,6 +117,17 @@ func poolComesLater(t *testing.T, f services) {
 	err := f.settled(func() error { _, err := f.Backend.CreatePool(f.ctx(), l.ID, pool); return err })
 	if !errors.Is(err, sdn.ErrConflict) {
 		t.Errorf("CreatePool of a listener that has one: %v, want ErrConflict", err)
+	}
+	old := f.active(lb.ID).Listeners[0].Pool.ID
+	for range 2 {
+		f.must("DeletePool", func() error { return f.Backend.DeletePool(f.ctx(), lb.ID, old) })
+	}
+	if got := f.active(lb.ID).Listeners; len(got) != 1 || got[0].ID != l.ID || got[0].Pool != nil {
+		t.Errorf("listeners after DeletePool %+v, want the same one without a pool", got)
+	}
+	f.addPool(l.ID, pool)
+	if diff := cmp.Diff(want, f.active(lb.ID), likeWanted); diff != "" {
+		t.Errorf("LoadBalancer with another pool: (-want +got)\n%s", diff)
 	}
 }
 
@@ -147,7 +158,7 @@ func affinityIsUpdated(t *testing.T, f services) {
 	}
 }
 
-// updatePool brings the only pool in line with that of want, twice.
+// updatePool updates the only pool to that of want, twice.
 func (f services) updatePool(lb, want sdn.LoadBalancer) {
 	f.t.Helper()
 	want.Listeners[0].Pool.Name += "x"
@@ -205,7 +216,7 @@ func monitorIsUpdated(t *testing.T, f services) {
 	}
 }
 
-// change changes members of the only pool, and checks what is there then.
+// change changes members of the only pool, and checks the resulting members.
 func (f services) change(lb sdn.LoadBalancer, add, remove, want []sdn.Member) {
 	f.t.Helper()
 	pool := lb.Listeners[0].Pool
@@ -223,7 +234,7 @@ func (f services) change(lb sdn.LoadBalancer, add, remove, want []sdn.Member) {
 	}
 }
 
-func membersComeAndGo(t *testing.T, f services) {
+func membersComeAndGo(_ *testing.T, f services) {
 	lb := f.balancer(f.wanted(f.listener("TCP", 80, 0)))
 	m := []sdn.Member{f.member(0), f.member(1), f.member(2), f.member(3)}
 	m[3].IP, m[3].Port = m[2].IP, 9090 // another port of the same endpoint
@@ -239,11 +250,7 @@ func membersComeAndGo(t *testing.T, f services) {
 	f.change(lb, m[2:], nil, m[2:])
 	f.change(lb, nil, m[2:], nil)
 	f.change(lb, nil, nil, nil)
-	if err := f.settled(func() error {
-		return f.Backend.ChangeMembers(f.ctx(), lb.Listeners[0].Pool.ID, []sdn.Member{{IP: "nonsense", Port: 1}}, nil)
-	}); !errors.Is(err, sdn.ErrInvalid) {
-		t.Errorf("ChangeMembers with what is no address: %v, want ErrInvalid", err)
-	}
+	f.refusesMember(lb, sdn.Member{IP: "nonsense", Port: 1, SubnetID: f.Subnet.ID}, sdn.FieldMember)
 }
 
 func manyMembers(_ *testing.T, f services) {
@@ -264,13 +271,24 @@ func farMembers(t *testing.T, f services) {
 	far := sdn.Member{Name: "a/far", IP: inside(f.Far.Prefix, 9), Port: 80, SubnetID: f.Far.ID}
 	f.change(lb, []sdn.Member{far}, nil, []sdn.Member{f.member(0), far})
 	far.IP, far.SubnetID = inside(f.Far.Prefix, 10), MissingID
-	err := f.settled(func() error { return f.Backend.ChangeMembers(f.ctx(), lb.Listeners[0].Pool.ID, []sdn.Member{far}, nil) })
-	if !errors.Is(err, sdn.ErrInvalid) {
-		t.Errorf("ChangeMembers in a subnet that is not there: %v, want ErrInvalid", err)
+	f.refusesMember(lb, far, sdn.FieldSubnet)
+}
+
+// refusesMember checks that a change is refused because of one member, alone and among others.
+// The error must name the field and the member.
+func (f services) refusesMember(lb sdn.LoadBalancer, bad sdn.Member, field sdn.Field) {
+	f.t.Helper()
+	for _, add := range [][]sdn.Member{{bad}, {f.member(20), bad, f.member(21)}} {
+		err := f.settled(func() error { return f.Backend.ChangeMembers(f.ctx(), lb.Listeners[0].Pool.ID, add, nil) })
+		members := sdn.RefusedMembers(err)
+		if !errors.Is(err, sdn.ErrInvalid) || sdn.FieldOf(err) != field || len(members) != 1 || members[0].IP != bad.IP {
+			f.t.Errorf("ChangeMembers with %s of subnet %s among %d: %v, of field %q and members %v; want ErrInvalid of field %q and that member",
+				bad.IP, bad.SubnetID, len(add), err, sdn.FieldOf(err), members, field)
+		}
 	}
 }
 
-// changesAtOnce: some are pending and made later, none is lost.
+// changesAtOnce checks that parallel changes are all made: some later, none is lost.
 func changesAtOnce(t *testing.T, f services) {
 	const n = 3
 	want := f.wanted(f.listener("TCP", 80, 0))

@@ -61,10 +61,11 @@ func parentPortOfTwo(t *testing.T, f fixture) {
 	}
 }
 
-// others is a pair that somebody else has added to a parent.
+// others is an address pair of a parent port that Kuryr did not add.
 var others = Pair{IP: "10.253.200.0/24", MAC: "02:00:00:00:00:99"}
 
-// behind is for ports that pass a machine's port, which is new and has others' pair.
+// behind returns a request for ports behind a new parent port. The parent port also has the pair
+// others.
 func (f fixture) behind() sdn.PortRequest {
 	f.t.Helper()
 	r := f.request()
@@ -74,7 +75,7 @@ func (f fixture) behind() sdn.PortRequest {
 	return r
 }
 
-// lets checks that a parent lets exactly these ports pass, and others' pair.
+// lets checks that a parent port has exactly the address pairs of these ports, and others.
 func (f fixture) lets(parentID string, ports ...sdn.Port) {
 	f.t.Helper()
 	want := []Pair{others}
@@ -110,7 +111,8 @@ func macvlanPorts(t *testing.T, f fixture) {
 	if listed := f.listed(f.Backend)[ports[1].ID]; !listed.Active || listed.Owner != f.owner {
 		t.Errorf("ListPorts shows %+v, want it active and of %v", listed, f.owner)
 	}
-	for i, b := range []sdn.Backend{f.Backend, fresh, f.Fresh(t)} { // the last has never heard of the port
+	// The last backend does not know the port yet.
+	for i, b := range []sdn.Backend{f.Backend, fresh, f.Fresh(t)} {
 		for range 2 {
 			if err := b.DeletePort(f.ctx(), ports[i].ID); err != nil {
 				t.Fatalf("DeletePort: %v", err)

@@ -43,7 +43,7 @@ func portIsComplete(t *testing.T, f fixture) {
 	}
 }
 
-// checkAddresses checks that p has an address of each of these subnets, in this order.
+// checkAddresses checks that p has one address of each of these subnets, in this order.
 func (f fixture) checkAddresses(p sdn.Port, subnets ...Subnet) {
 	f.t.Helper()
 	if len(p.VIF.Addresses) != len(subnets) {
@@ -99,8 +99,8 @@ func noPorts(t *testing.T, f fixture) {
 	}
 }
 
-// The first subnet's address is the pod's first, whatever the addresses are. The backend
-// may have them in another order, so who reads the port arranges them.
+// addressOfEachSubnet checks that the first subnet's address is the first of the pod. The backend
+// may sort the addresses differently, so readers of the port arrange them.
 func addressOfEachSubnet(_ *testing.T, f fixture) {
 	one, other := f.Subnets[0], f.Subnets[1]
 	for _, want := range [][]Subnet{{one, other}, {other, one}} {
@@ -115,12 +115,16 @@ func addressOfEachSubnet(_ *testing.T, f fixture) {
 	}
 }
 
-// addressUnasked: a pod has the addresses that its pool's subnets say, also where the
-// backend gives its port more. Whoever reads the port is told all that there is to know
-// of them.
+// addressUnasked checks that a pod has only addresses of its pool's subnets, even if the cloud
+// gives the port more. Port still shows every address.
 func addressUnasked(t *testing.T, f fixture) {
 	prefix := netip.MustParsePrefix("fd00:254::/64")
 	id := f.Cloud.MakeAutomaticSubnet(t, prefix)
+	for _, n := range []int{3, 1, 2} {
+		if all := f.create(f.request(), n); len(all) != n {
+			t.Errorf("CreatePorts of %d where each port has one more address made %d", n, len(all))
+		}
+	}
 	p := f.create(f.request(), 1)[0]
 	f.checkAddresses(p, f.Subnets[0])
 	got := f.port(p.ID)
@@ -133,15 +137,16 @@ func addressUnasked(t *testing.T, f fixture) {
 	}
 }
 
-// anotherSubnetWhereOneIsFull: the address of a subnet that has none left comes from the
-// next one that is named for it, and nobody is told of the first.
+// anotherSubnetWhereOneIsFull checks that a full subnet is replaced by the next one that the
+// request names for it. No error mentions the full subnet.
 func anotherSubnetWhereOneIsFull(t *testing.T, f fixture) {
 	small := Subnet{Prefix: netip.MustParsePrefix("10.254.0.0/29")}
 	small.ID = f.Cloud.MakeSubnet(t, small.Prefix)
-	const room, n = 6, 8 // of eight addresses the first and the last are none for ports
+	const room, n = 6, 8 // of eight addresses the first and the last are not for ports
 	r := f.request()
 	r.SubnetIDs, r.MoreSubnetIDs = []string{small.ID, f.Subnets[1].ID}, map[string][]string{small.ID: {f.Subnets[0].ID}}
-	for i := range n { // one by one: of a refused bulk request Neutron 21 keeps the addresses that it had taken
+	// One by one: Neutron 21 keeps the addresses that a refused bulk request had already taken.
+	for i := range n {
 		p, first := f.create(r, 1)[0], small
 		if i >= room {
 			first = f.Subnets[0]

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Missing skips a test of a real cloud, and says what it lacks. Where the test bed
-// is said to be there (KURYR_E2E is set) it fails instead: it has all of that.
+// Missing skips a test of a real cloud and names the missing part. If the test bed should exist
+// (KURYR_E2E is set), it fails instead, because the test bed has everything.
 func Missing(t testing.TB, what string) {
 	t.Helper()
 	if os.Getenv("KURYR_E2E") != "" {
@@ -18,8 +18,8 @@ func Missing(t testing.TB, what string) {
 	t.Skip("SKIPPED: " + what)
 }
 
-// Host finds a host that a real Neutron can bind ports to: that of KURYR_TEST_HOST,
-// or one with a live agent. Agents fills in what GET /v2.0/agents answers.
+// Host returns a host that a real Neutron can bind ports to: KURYR_TEST_HOST, or a host with a
+// live agent. agents decodes the answer to GET /v2.0/agents.
 func Host(t testing.TB, agents func(into any) error) string {
 	t.Helper()
 	if h := os.Getenv("KURYR_TEST_HOST"); h != "" {

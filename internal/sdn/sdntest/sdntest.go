@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sdntest is the contract of the seam: what every backend does, told as
-// tests. A backend proves itself by calling Run; a difference that a real cloud
-// shows goes into the contract, the backends and their simulators together.
+// Package sdntest is the contract of the seam: the behaviour of every backend, as tests. A
+// backend proves itself by calling Run. If a real cloud behaves differently, the contract, the
+// backends and their simulators change together.
 package sdntest
 
 import (
@@ -16,92 +16,91 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// Target is a backend under test and what stands ready for it in the cloud.
+// Target is a backend under test with the prepared resources in the cloud.
 type Target struct {
 	Backend sdn.Backend
 	// Other is a backend of another cluster on the same cloud.
 	Other sdn.Backend
-	// Fresh returns a backend of the same cluster in a process that has just begun.
+	// Fresh returns a backend of the same cluster as in a newly started process.
 	Fresh func(t *testing.T) sdn.Backend
 	Cloud Cloud
 
-	ProjectID        string // that all of this belongs to; empty: the credential's own
+	ProjectID        string // owns all of these resources; empty: the credential's own
 	NetworkID        string
-	Subnets          []Subnet // two at least, of that network
-	SecurityGroupIDs []string // two at least
+	Subnets          []Subnet // at least two, of that network
+	SecurityGroupIDs []string // at least two
 	Host             string   // ports can be bound to it
 	UnusableHost     string   // ports cannot be bound to it
 	MTU              int32
 	VIFType          string // of a port bound to Host
-	TrunkPortID      string // a trunk's parent port; empty: the cloud has no trunks, which the test says aloud
-	// PageSize is how many ports the backend asks for at once; 0 if it does not page.
+	TrunkPortID      string // empty: the cloud has no trunks, and the tests say so
+	// PageSize is how many ports the backend requests in one page; 0 if it does not page.
 	PageSize int
-	// Many is how many ports a case with many makes; a real cloud needs half a second for each.
+	// Many is how many ports a case with many ports makes. A real cloud needs half a second for
+	// each.
 	Many int
 }
 
-// ServerID is the virtual machine whose ports are made.
+// ServerID is the virtual machine whose parent ports the tests make.
 const ServerID = "5b1f0c9e-55d4-4b41-8ac6-2d6f4c2f8f10"
 
-// Subnet is a subnet with addresses to spare.
+// Subnet is a subnet with enough free addresses.
 type Subnet struct {
 	ID      string
 	Prefix  netip.Prefix
-	Gateway netip.Addr // zero: none
+	Gateway netip.Addr // zero: no gateway
 }
 
-// Cloud is what a test does and sees behind the backend's back. What it makes is
-// removed when the test is over.
+// Cloud lets a test act behind the backend's back. Everything that it makes is removed at the end
+// of the test.
 type Cloud interface {
-	// MakeForeignPort makes a port that looks like one of Kuryr's in all but the mark.
+	// MakeForeignPort makes a port that looks like one of Kuryr's, but has no mark.
 	MakeForeignPort(t *testing.T) (id string)
 	HasPort(t *testing.T, id string) bool
 	// MakeSubnet makes a subnet of the target's network, without a gateway.
 	MakeSubnet(t *testing.T, prefix netip.Prefix) (id string)
-	// MakeAutomaticSubnet makes a subnet of the target's network of which each new port
-	// gets an address, whatever it asks for.
+	// MakeAutomaticSubnet makes a subnet of the target's network. Each new port gets an address
+	// of it, even if the request does not ask for one.
 	MakeAutomaticSubnet(t *testing.T, prefix netip.Prefix) (id string)
-	// LimitPorts leaves room for n more ports until the test is over.
+	// LimitPorts leaves room for n more ports until the end of the test.
 	LimitPorts(t *testing.T, n int)
 	// Subports returns the VLAN of each subport of a trunk.
 	Subports(t *testing.T, parentPortID string) map[string]int32
-	// MakeMachine makes the port of the virtual machine ServerID in a subnet, as one
-	// of the target's project.
+	// MakeMachine makes the port of the virtual machine ServerID in a subnet, in the target's
+	// project.
 	MakeMachine(t *testing.T, subnetID string, trunk bool) (portID, address string)
 	RemoveMachine(t *testing.T, portID string)
-	// MakeTwin makes a network with a subnet like the target's first, and the port of
-	// a virtual machine with that address there.
+	// MakeTwin makes a network with a subnet like the target's first one, and there a virtual
+	// machine's port with that address.
 	MakeTwin(t *testing.T, address string) (portID, subnetID string)
-	// Pairs returns what a machine's port may send besides its own addresses.
+	// Pairs returns the address pairs of a machine's port.
 	Pairs(t *testing.T, portID string) []Pair
-	// AddPair is somebody's adding such a pair by hand.
+	// AddPair adds such a pair as a person does by hand.
 	AddPair(t *testing.T, portID string, p Pair)
-	// LimitPairs leaves room for n more until the test is over.
+	// LimitPairs leaves room for n more address pairs until the end of the test.
 	LimitPairs(t *testing.T, portID string, n int)
-	// MakeStray makes a free port as an earlier Kuryr left it: on a host, as a
-	// subport, or nowhere.
+	// MakeStray makes a free port as an earlier Kuryr left it: on a host, as a subport, or with
+	// neither.
 	MakeStray(t *testing.T, r sdn.PortRequest) (id string)
-	// TakeStray is a pod's getting it from that Kuryr.
+	// TakeStray assigns the port to a pod as the earlier Kuryr does.
 	TakeStray(t *testing.T, id string)
 }
 
-// Pair is an address that a port may use besides its own.
+// Pair is an address that a port may use in addition to its own.
 type Pair struct{ IP, MAC string }
 
-// PairOf is the pair that lets a port with this address pass. It is a prefix of one
-// address: Neutron's driver for OVN takes a plain one for an address that moves
-// between machines.
+// PairOf returns the pair that lets a port with this address pass. It is a prefix of one address:
+// Neutron's driver for OVN takes a plain address for one that moves between machines.
 func PairOf(address, mac string) Pair {
 	ip := netip.MustParseAddr(address)
 	return Pair{IP: netip.PrefixFrom(ip, ip.BitLen()).String(), MAC: mac}
 }
 
-// callTimeout bounds each call; a backend has to be quicker by its own means.
+// callTimeout bounds each call. A backend must be quicker on its own.
 const callTimeout = 2 * time.Minute
 
-// Run checks a backend against the contract. newTarget is called once for each
-// case, and may return the same cloud each time: a case looks only at what it
-// made itself, and removes it.
+// Run checks a backend against the contract. newTarget is called once for each case, and may
+// return the same cloud each time. A case looks only at resources that it made, and removes them.
 func Run(t *testing.T, newTarget func(t *testing.T) Target) {
 	cases := []struct {
 		name string
@@ -153,17 +152,17 @@ func Run(t *testing.T, newTarget func(t *testing.T) Target) {
 	}
 }
 
-// fixture is a target, one case's owner, and the steps that cases share.
+// fixture is a target, the owner of one case, and steps that several cases use.
 type fixture struct {
 	Target
 	t     *testing.T
 	owner sdn.Owner
 }
 
-// unique keeps apart what runs at the same time on the same cloud.
+// unique separates cases that run at the same time on the same cloud.
 func unique() string { return rand.Text()[:10] }
 
-// MissingID is well-formed and of nothing.
+// MissingID is a well-formed ID that no resource has.
 const MissingID = "deadbeef-dead-4ead-8ead-deadbeefdead"
 
 func (f fixture) ctx() context.Context {
@@ -172,7 +171,7 @@ func (f fixture) ctx() context.Context {
 	return ctx
 }
 
-// request is for a plain port: one subnet, one security group.
+// request returns a request for a plain port: one subnet, one security group.
 func (f fixture) request() sdn.PortRequest {
 	return sdn.PortRequest{
 		ProjectID:        f.ProjectID,
@@ -182,7 +181,7 @@ func (f fixture) request() sdn.PortRequest {
 	}
 }
 
-// tryCreate makes ports, deletes them when the test is over, and returns the error too.
+// tryCreate makes ports, and deletes them at the end of the test. It also returns the error.
 func (f fixture) tryCreate(r sdn.PortRequest, n int) ([]sdn.Port, error) {
 	f.t.Helper()
 	ports, err := f.Backend.CreatePorts(f.ctx(), f.owner, r, n)
@@ -193,7 +192,7 @@ func (f fixture) tryCreate(r sdn.PortRequest, n int) ([]sdn.Port, error) {
 func (f fixture) deleteAfter(b sdn.Backend, ports ...sdn.Port) {
 	f.t.Cleanup(func() {
 		for _, p := range ports {
-			// The test's own context is over by now.
+			// The test's own context has ended by now.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(f.t.Context()), callTimeout)
 			if err := b.DeletePort(ctx, p.ID); err != nil {
 				f.t.Errorf("DeletePort(%s) after the test: %v", p.ID, err)
@@ -215,7 +214,7 @@ func (f fixture) create(r sdn.PortRequest, n int) []sdn.Port {
 	return ports
 }
 
-// port reads a port that has to be there.
+// port reads a port that must exist.
 func (f fixture) port(id string) sdn.Port {
 	f.t.Helper()
 	p, err := f.Backend.Port(f.ctx(), id)
@@ -225,7 +224,7 @@ func (f fixture) port(id string) sdn.Port {
 	return p
 }
 
-// listed returns what b lists by ID, and fails if one is listed twice.
+// listed returns by ID the ports that b lists. It fails if a port is listed twice.
 func (f fixture) listed(b sdn.Backend) map[string]sdn.PortSummary {
 	f.t.Helper()
 	all, err := b.ListPorts(f.ctx())

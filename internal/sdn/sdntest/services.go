@@ -17,16 +17,17 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// Services is the roles that Services of Kubernetes need.
+// Services combines the roles that Services of Kubernetes need.
 type Services interface {
 	sdn.LoadBalancers
 	sdn.FloatingIPs
 	sdn.Subnets
 	sdn.SecurityGroups
 	sdn.Ports
+	sdn.Survey
 }
 
-// ServiceTarget is a backend under test in these roles, and what stands ready for it.
+// ServiceTarget is a backend under test in these roles, with the prepared resources.
 type ServiceTarget struct {
 	Backend Services
 	Other   Services // of another cluster on the same cloud
@@ -34,47 +35,52 @@ type ServiceTarget struct {
 	Cloud   ServiceCloud
 
 	ProjectID string
+	Second    string // another project that the credential can use; empty: none
 	Provider  string // of the load balancers
-	// Subnet holds the VIPs. A router joins it, and Far, to the external network.
+	// Subnet holds the VIPs. A router connects Subnet and Far to the external network.
 	Subnet, Far, Six Subnet
-	NetworkID        string // of these; Six is of IPv6
-	ExternalNetwork  string // has floating IPs, of External
+	NetworkID        string // the network of these subnets; Six is an IPv6 subnet
+	ExternalNetwork  string // has floating IPs, from External
 	External         Subnet
-	// Missing is a provider that the cloud does not have.
+	// Missing is a provider that the cloud lacks.
 	Missing string
-	// Without returns a backend of a cloud that has no load balancers; nil: there is none.
+	// Without returns a backend of a cloud without load balancers. It is nil if the test has
+	// none.
 	Without func(t *testing.T) Services
 }
 
-// ServiceCloud is what a test does and sees behind the backend's back. What it makes
-// is removed when the test is over. What it cannot do it says by ok.
+// ServiceCloud lets a test act behind the backend's back. Everything that it makes is removed at
+// the end of the test. ok reports whether the cloud supports the action.
 type ServiceCloud interface {
-	// MakeForeignLoadBalancer makes one without a mark.
+	// MakeForeignLoadBalancer makes a load balancer without a mark.
 	MakeForeignLoadBalancer(t *testing.T, vip v1.VIPAddress) (id string)
 	HasLoadBalancer(t *testing.T, id string) bool
-	// LimitLoadBalancers leaves room for n more until the test is over.
+	// LimitLoadBalancers leaves room for n more load balancers until the end of the test.
 	LimitLoadBalancers(t *testing.T, n int) (ok bool)
-	// Slow makes each change keep its load balancer busy for some calls and some
-	// tenths of a second, until the test is over; the first members that are added,
-	// for some seconds.
+	// Slow makes each change keep its load balancer busy until the end of the test. A change
+	// takes some calls and some tenths of a second; the first change that adds members takes some
+	// seconds.
 	Slow(t *testing.T) (ok bool)
 	// Break puts a load balancer in ERROR.
 	Break(t *testing.T, id string) (ok bool)
+	// Disable disables a load balancer, its listeners, its pools and their members except the
+	// first, as a person may. The first member gets weight 0.
+	Disable(t *testing.T, id string) (ok bool)
 	// LoseTags replaces the tags of a load balancer by others, as a person's script may.
 	LoseTags(t *testing.T, id string) (ok bool)
-	// LoseAnswer has the answer to the next creation of a load balancer, floating IP
-	// or security group lost.
+	// LoseAnswer loses the answer to the next creation of a load balancer, floating IP or
+	// security group.
 	LoseAnswer(t *testing.T) (ok bool)
-	// MakeForeignFloatingIP makes one without a mark, for no port.
+	// MakeForeignFloatingIP makes a floating IP without a mark and without a port.
 	MakeForeignFloatingIP(t *testing.T) (id string)
 	HasFloatingIP(t *testing.T, id string) bool
-	// LetIn returns the rules of a security group, canonical; nil and a failed test if
-	// it has some that are none of the seam's, as those that let something out.
+	// LetIn returns the rules of a security group in canonical form. It returns nil and fails the
+	// test if the group has other rules, such as rules for outgoing traffic.
 	LetIn(t *testing.T, groupID string) []sdn.Rule
 }
 
-// RunServices checks a backend against the contract of its roles for Services, as Run
-// does for the others.
+// RunServices checks a backend against the contract of its roles for Services. It does so as Run
+// does for the other roles.
 func RunServices(t *testing.T, newTarget func(t *testing.T) ServiceTarget) {
 	cases := []struct {
 		name string
@@ -87,6 +93,7 @@ func RunServices(t *testing.T, newTarget func(t *testing.T) ServiceTarget) {
 		{"the answer is lost", balancerAnswerIsLost},
 		{"the tags are lost", balancerTagsAreLost},
 		{"a VIP that is taken", vipIsTaken},
+		{"a VIP that nothing has, or a load balancer, is freed", vipIsFreed},
 		{"what a load balancer cannot be", balancerRefused},
 		{"what the provider does not support", unsupportedIsSaid},
 		{"listeners come and go", listenersComeAndGo},
@@ -105,8 +112,11 @@ func RunServices(t *testing.T, newTarget func(t *testing.T) ServiceTarget) {
 		{"a foreign load balancer is out of reach", foreignBalancer},
 		{"another cluster's load balancer is out of reach", otherClustersBalancer},
 		{"a quota of load balancers", balancerQuota},
+		{"in another project", inAnotherProject},
+		{"a quota of one project", quotaOfOneProject},
 		{"busy is pending, for that one only", busyIsPending},
 		{"in ERROR", inError},
+		{"what a person has switched off", disabledIsRead},
 		{"a floating IP's life", floatingIPLife},
 		{"a floating IP of a given address", floatingIPByAddress},
 		{"a floating IP is freed with its load balancer", floatingIPIsFreed},
@@ -120,6 +130,8 @@ func RunServices(t *testing.T, newTarget func(t *testing.T) ServiceTarget) {
 		{"a security group in use", groupInUse},
 		{"the answer about a security group is lost", groupAnswerIsLost},
 		{"a cloud without load balancers", noLoadBalancers},
+		{"a survey of networks is complete", surveyIsComplete},
+		{"a survey of load balancing", surveyOfBalancing},
 		{"cancelled calls for Services", servicesCancelled},
 	}
 	for _, c := range cases {
@@ -140,7 +152,7 @@ func RunServices(t *testing.T, newTarget func(t *testing.T) ServiceTarget) {
 	}
 }
 
-// services is a target, one case's owner, and the steps that cases share.
+// services is a target, the owner of one case, and steps that several cases use.
 type services struct {
 	ServiceTarget
 	t        *testing.T
@@ -156,7 +168,7 @@ func (f services) ctx() context.Context {
 
 var lastVIP atomic.Int32
 
-// vip is an address that no other case has.
+// vip returns an address that no other case uses.
 func (f services) vip() v1.VIPAddress {
 	a := f.Subnet.Prefix.Masked().Addr()
 	for range 100 + lastVIP.Add(1)%140 {
@@ -165,7 +177,7 @@ func (f services) vip() v1.VIPAddress {
 	return v1.VIPAddress{IP: a.String(), SubnetID: f.Subnet.ID}
 }
 
-// inside is the nth address of a subnet, for members.
+// inside returns the nth address of a subnet, for members.
 func inside(p netip.Prefix, n int) string {
 	a := p.Masked().Addr()
 	for range n {
@@ -174,14 +186,14 @@ func inside(p netip.Prefix, n int) string {
 	return a.String()
 }
 
-// wanted is a load balancer with a listener for each protocol.
+// wanted returns a load balancer with these listeners.
 func (f services) wanted(listeners ...sdn.Listener) sdn.LoadBalancer {
 	return sdn.LoadBalancer{
 		Name: "default/" + f.owner.Name, ProjectID: f.ProjectID, Provider: f.Provider, VIP: f.vip(), Listeners: listeners,
 	}
 }
 
-// listener is one with a pool of n members.
+// listener returns a listener with a pool of n members.
 func (f services) listener(protocol string, port int32, n int) sdn.Listener {
 	name := fmt.Sprintf("default/%s:%s:%d", f.owner.Name, protocol, port)
 	l := sdn.Listener{Name: name, Protocol: protocol, Port: port, Pool: &sdn.Pool{Name: name, Protocol: protocol, Algorithm: f.features.Algorithm}}
@@ -191,12 +203,12 @@ func (f services) listener(protocol string, port int32, n int) sdn.Listener {
 	return l
 }
 
-// member is the nth of the VIPs' subnet.
+// member returns the nth member in the subnet of the VIPs.
 func (f services) member(n int) sdn.Member {
 	return sdn.Member{Name: "default/pod", IP: inside(f.Subnet.Prefix, 10+n), Port: 8080, SubnetID: f.Subnet.ID}
 }
 
-// settled repeats a call until the load balancer is not busy.
+// settled repeats a call while the load balancer is busy.
 func (f services) settled(call func() error) error {
 	f.t.Helper()
 	var pending *sdn.PendingError
@@ -208,7 +220,7 @@ func (f services) settled(call func() error) error {
 	}
 }
 
-// pause is short at first: the reference backend counts calls, not time.
+// pause sleeps. It is short at first, because the reference backend counts calls, not time.
 func pause(begun time.Time) {
 	time.Sleep(min(time.Millisecond+time.Since(begun)/4, 100*time.Millisecond))
 }
@@ -229,10 +241,10 @@ func (f services) tryBalancer(lb sdn.LoadBalancer) (sdn.LoadBalancer, error) {
 	return made, err
 }
 
-// balancerGoes deletes a load balancer when the test is over.
+// balancerGoes deletes a load balancer at the end of the test.
 func (f services) balancerGoes(b Services, id string) {
 	f.t.Cleanup(func() {
-		// The test's own context is over by now.
+		// The test's own context has ended by now.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(f.t.Context()), callTimeout)
 		defer cancel()
 		if err := f.settled(func() error { return b.DeleteLoadBalancer(ctx, id) }); err != nil {
@@ -241,8 +253,8 @@ func (f services) balancerGoes(b Services, id string) {
 	})
 }
 
-// balancer makes one with all that is below it, as the provider takes it, and waits
-// until it is ACTIVE.
+// balancer makes a load balancer with everything below it, in the steps that the provider needs.
+// It waits until the load balancer is ACTIVE.
 func (f services) balancer(lb sdn.LoadBalancer) sdn.LoadBalancer {
 	f.t.Helper()
 	made, err := f.tryBalancer(lb)
@@ -258,7 +270,7 @@ func (f services) balancer(lb sdn.LoadBalancer) sdn.LoadBalancer {
 	return f.active(made.ID)
 }
 
-// active waits until a load balancer is, and returns it.
+// active waits until a load balancer is ACTIVE, and returns it.
 func (f services) active(id string) sdn.LoadBalancer {
 	f.t.Helper()
 	for begun := time.Now(); ; pause(begun) {
@@ -275,7 +287,7 @@ func (f services) active(id string) sdn.LoadBalancer {
 	}
 }
 
-// addListener makes a listener with its pool, going on where it was stopped.
+// addListener makes a listener with its pool, and continues where a call stopped early.
 func (f services) addListener(id string, l sdn.Listener) {
 	f.t.Helper()
 	var made sdn.Listener
@@ -315,7 +327,7 @@ func (f services) fillPool(id string, p sdn.Pool) {
 	f.must("UpdatePool", func() error { return f.Backend.UpdatePool(f.ctx(), id, p) })
 }
 
-// listed returns what b lists by ID, and fails if one is listed twice.
+// listed returns by ID the load balancers that b lists. It fails if one is listed twice.
 func (f services) listed(b Services) map[string]sdn.LoadBalancerSummary {
 	f.t.Helper()
 	all, err := b.ListLoadBalancers(f.ctx())
@@ -332,7 +344,7 @@ func (f services) listed(b Services) map[string]sdn.LoadBalancerSummary {
 	return out
 }
 
-// mine are the listed load balancers of this case's owner.
+// mine returns the IDs of the listed load balancers of this case's owner.
 func (f services) mine() (ids []string) {
 	f.t.Helper()
 	for id, lb := range f.listed(f.Backend) {

@@ -10,7 +10,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// strays returns the target project's by ID.
+// strays returns by ID the ports of the target's project that an earlier Kuryr left.
 func (f fixture) strays() map[string]sdn.Port {
 	f.t.Helper()
 	all, err := f.Backend.Strays(f.ctx(), f.ProjectID)
@@ -24,7 +24,8 @@ func (f fixture) strays() map[string]sdn.Port {
 	return out
 }
 
-// makeStrays makes one on a host, one on the trunk if there is one, and one nowhere.
+// makeStrays makes such a port on a host, one on the trunk if the cloud has trunks, and one with
+// neither.
 func (f fixture) makeStrays() (bound, subport, loose string) {
 	r := f.request()
 	bound = f.Cloud.MakeStray(f.t, r)
@@ -67,7 +68,8 @@ func straysAreClaimed(t *testing.T, f fixture) {
 	}
 }
 
-// claim claims a stray, checks that it is this cluster's then, and deletes it.
+// claim claims a port that an earlier Kuryr left, checks that this cluster owns it then, and
+// deletes it.
 func (f fixture) claim(id string, stray sdn.Port) {
 	f.t.Helper()
 	for range 2 {

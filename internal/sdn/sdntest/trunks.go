@@ -55,8 +55,8 @@ func subports(t *testing.T, f fixture) {
 	f.subportGoes(ports)
 }
 
-// subportGoes checks that subports are listed, and that deleting one takes it
-// off its trunk and leaves the others there.
+// subportGoes checks that subports are listed. Deleting one must remove it from its trunk, and
+// leave the others there.
 func (f fixture) subportGoes(ports []sdn.Port) {
 	f.t.Helper()
 	if got := f.mine(); got != len(ports) {
@@ -81,7 +81,7 @@ func (f fixture) subportGoes(ports []sdn.Port) {
 func trunkThatIsNone(t *testing.T, f fixture) {
 	r := f.subportRequest()
 	r.ParentPortID = MissingID
-	f.refused(r, MissingID)
+	f.refused(r, sdn.FieldParentPort, MissingID)
 	plain := f.create(f.request(), 1)[0]
 	r.ParentPortID = plain.ID
 	_, err := f.tryCreate(r, 1)
@@ -90,7 +90,7 @@ func trunkThatIsNone(t *testing.T, f fixture) {
 	}
 }
 
-// manySubports: somebody else takes VLANs of the same trunk meanwhile.
+// manySubports checks creations while another client takes VLANs of the same trunk.
 func manySubports(t *testing.T, f fixture) {
 	if f.TrunkPortID == "" {
 		t.Skip("this cloud offers no trunk")

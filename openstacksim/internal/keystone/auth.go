@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// login is what a request for a token has shown.
+// login is what a token request has proved so far.
 type login struct {
 	methods    []string
 	user       *user
@@ -22,11 +22,11 @@ type login struct {
 type scope struct {
 	project, domain string
 	system          bool
-	unscoped        bool // asked for in so many words
+	unscoped        bool // the request asks for an unscoped token by name
 }
 
-// issue answers POST /v3/auth/tokens. keystone 22.0.2: api/auth.py, auth/core.py;
-// the order of the checks is Keystone's, and so decides which fault is told.
+// issue answers POST /v3/auth/tokens. keystone 22.0.2: api/auth.py, auth/core.py. The checks run
+// in Keystone's order, because the order decides which fault the client sees.
 func (s *Service) issue(r *request) (reply, *fault) {
 	l, f := s.logIn(r.body)
 	if f != nil {
@@ -43,7 +43,7 @@ func (s *Service) issue(r *request) (reply, *fault) {
 	return reply{http.StatusCreated, s.render(t, !bare), http.Header{"X-Subject-Token": {t.id}}}, nil
 }
 
-// sweep forgets what expired, once there is much of it.
+// sweep drops expired tokens. It runs once in 1024 new tokens.
 func (s *Service) sweep() {
 	if len(s.tokens)%1024 != 1023 {
 		return
@@ -69,7 +69,7 @@ func (s *Service) newToken(l *login) *token {
 			t.until = e
 		}
 	}
-	if l.old != nil { // lives no longer than what it was made of
+	if l.old != nil { // a token expires no later than the token it was made from
 		t.until = l.old.until
 		t.audits = append(t.audits, l.old.audits[len(l.old.audits)-1])
 		for _, m := range l.old.methods {
@@ -81,8 +81,8 @@ func (s *Service) newToken(l *login) *token {
 	return t
 }
 
-// tokenID has the form of a Fernet token, whose first bytes are its version and
-// the time; clients rely on nothing of it.
+// tokenID has the form of a Fernet token, whose first bytes are its version and the time. Clients
+// do not read them.
 func (s *Service) tokenID() string {
 	var b []byte
 	for range 5 {
@@ -129,13 +129,14 @@ func (s *Service) logIn(body map[string]any) (*login, *fault) {
 			return nil, f
 		}
 	}
-	if l.user == nil { // no method at all
+	if l.user == nil { // the request used no method
 		return nil, unauthorized()
 	}
 	return l, nil
 }
 
-// named checks that what is named has a name or an ID. keystone 22.0.2: auth/schema.py
+// named checks that each user, project and domain has a name or an ID. keystone 22.0.2:
+// auth/schema.py
 func named(auth, identity map[string]any) *fault {
 	at := func(path string, in map[string]any, key string) *fault {
 		v, has := in[key]
@@ -164,9 +165,9 @@ func named(auth, identity map[string]any) *fault {
 	return nil
 }
 
-// allMethods are those of Keystone's default, which it names to who asks for
-// another. Observed on keystone 22.0.2. Of external, oauth1 and mapped there is
-// nothing here.
+// allMethods are the methods of Keystone's default configuration. Keystone lists them in its
+// answer to a request with another method. Observed on keystone 22.0.2. The simulator does not
+// implement external, oauth1 and mapped.
 var allMethods = []string{"external", "password", "token", "oauth1", "mapped", "application_credential"}
 
 func knownMethods(methods []string, identity map[string]any) *fault {
@@ -185,7 +186,7 @@ func knownMethods(methods []string, identity map[string]any) *fault {
 	return nil
 }
 
-// show takes one proof of who asks.
+// show checks the proof of one method and stores its user in l.
 func (s *Service) show(l *login, method string, proof map[string]any) *fault {
 	var u *user
 	switch method {
@@ -204,7 +205,8 @@ func (s *Service) show(l *login, method string, proof map[string]any) *fault {
 		if f != nil {
 			return f
 		}
-		if t.credential != "" { // may not be exchanged: keystone 22.0.2, auth/plugins/token.py
+		// Such a token may not be exchanged for another: keystone 22.0.2, auth/plugins/token.py
+		if t.credential != "" {
 			return forbidden("rescope a token made by an application credential")
 		}
 		l.old, u = t, s.users.byID[t.user]
@@ -223,8 +225,8 @@ func (s *Service) show(l *login, method string, proof map[string]any) *fault {
 	return nil
 }
 
-// userOf finds the user that a password is said to be of. keystone 22.0.2:
-// auth/plugins/core.py, which names no method in its words: observed.
+// userOf finds the user that a password proof names. keystone 22.0.2: auth/plugins/core.py. The
+// messages name no method: observed.
 func (s *Service) userOf(proof map[string]any) (*user, *fault) {
 	if _, has := proof["user"]; !has {
 		return nil, missing("user", "None")
@@ -267,7 +269,7 @@ func (s *Service) domainOf(given map[string]any) (string, *fault) {
 	return d.ID, nil
 }
 
-// settle falls back on the user's default project. keystone 22.0.2:
+// settle scopes an unscoped login to the user's default project. keystone 22.0.2:
 // api/_shared/authentication.py
 func (s *Service) settle(l *login) {
 	if l.scope != (scope{}) || l.user.DefaultProjectID == "" {

@@ -10,8 +10,8 @@ import (
 	"slices"
 )
 
-// asOwner lets in the user of the path, and an admin where others may.
-// keystone 22.0.2: api/users.py, common/policies/application_credential.py
+// asOwner admits the user named in the path, and an admin if admins is set. keystone 22.0.2:
+// api/users.py, common/policies/application_credential.py
 func (r *request) asOwner(action string, admins bool) *fault {
 	if r.ids[0] != r.who.UserID && !(admins && r.admin()) {
 		return forbidden("identity:" + action)
@@ -49,14 +49,15 @@ func (s *Service) makeCredential(r *request) (reply, *fault) {
 	}
 	s.credentials.put(c)
 	shown := *c
-	shown.Secret = c.secret // this once
+	shown.Secret = c.secret // Keystone shows the secret in this answer only
 	return created(map[string]any{"application_credential": shown})
 }
 
 func (s *Service) newCredential(r *request, in map[string]any) (*credential, *fault) {
 	id := s.newID()
 	c := &credential{ID: id, UserID: r.who.UserID, ProjectID: r.token.project,
-		Links: links{Self: s.url + "/v3/application_credentials/" + id}} // without the user: observed on keystone 22.0.2
+		// The link lacks the user: observed on keystone 22.0.2
+		Links: links{Self: s.url + "/v3/application_credentials/" + id}}
 	c.Name, _ = in["name"].(string)
 	if d, ok := in["description"].(string); ok {
 		c.Description = &d
@@ -85,7 +86,8 @@ func (s *Service) newCredential(r *request, in map[string]any) (*credential, *fa
 	return c, f
 }
 
-// wanted are the roles of the new credential: those of the token, or some of them.
+// wanted returns the roles of the new credential: all roles of the token, or the named ones of
+// them.
 func (s *Service) wanted(r *request, named []any) ([]role, *fault) {
 	have := s.rolesOf(r.token)
 	if len(named) == 0 {

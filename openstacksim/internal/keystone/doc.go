@@ -1,10 +1,9 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package keystone is the simulator's Keystone: it issues tokens, says what a
-// token stands for, and keeps the projects, users, roles and application
-// credentials behind them. It answers as Keystone 22.0.2 does; a comment says
-// where an answer is odd, and whether that was read in the source or observed.
+// Package keystone is the simulator's Keystone. It issues tokens, resolves them, and keeps
+// projects, users, roles and application credentials. It answers as Keystone 22.0.2 does.
+// Comments mark odd answers, and say whether they come from the source or from an observation.
 //
-// It leaves to others who may do what in Neutron and Octavia.
+// Neutron and Octavia decide on their own what a caller may do there.
 package keystone

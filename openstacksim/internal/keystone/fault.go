@@ -10,20 +10,20 @@ import (
 	"strconv"
 )
 
-// fault is an answer that is no success, as Keystone writes them.
+// fault is a refusal, written as Keystone writes it.
 type fault struct {
 	status  int
 	message string
-	with    map[string]any // "identity" of an authentication plugin's refusal
-	title   string         // if it is not what HTTP calls the status
+	with    map[string]any // "identity" if an authentication plugin refuses
+	title   string         // if it differs from HTTP's text for the status
 }
 
 func refuse(status int, format string, args ...any) *fault {
 	return &fault{status: status, message: fmt.Sprintf(format, args...)}
 }
 
-// Words of keystone 22.0.2: exception.py. Keystone gives no details of why it
-// let somebody not in: insecure_debug is off.
+// Messages of keystone 22.0.2: exception.py. Keystone does not say why it refuses a login,
+// because insecure_debug is off.
 const (
 	requiresAuthentication = "The request you have made requires authentication."
 	notAuthorized          = "You are not authorized to perform the requested action"
@@ -49,7 +49,7 @@ func conflict(kind, details string) *fault {
 	return refuse(http.StatusConflict, "Conflict occurred attempting to store %s - %s.", kind, details)
 }
 
-// write answers with the fault. uri is where to authenticate.
+// write answers with the fault. uri is the address at which clients authenticate.
 func (f *fault) write(w http.ResponseWriter, uri string) {
 	h := w.Header()
 	if f.status == http.StatusUnauthorized {
@@ -72,7 +72,7 @@ func answer(w http.ResponseWriter, status int, body any) {
 		return
 	}
 	b, err := json.Marshal(body)
-	if err != nil { // rows hold what was decoded from JSON
+	if err != nil { // cannot happen: rows hold what was decoded from JSON
 		b, status = []byte(`{}`), http.StatusInternalServerError
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -81,7 +81,7 @@ func answer(w http.ResponseWriter, status int, body any) {
 	_, _ = w.Write(b)
 }
 
-// nowhere is what Flask says of a path that is not routed. Observed on keystone 22.0.2.
+// nowhere writes Flask's answer for an unknown path. Observed on keystone 22.0.2.
 func nowhere(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(http.StatusNotFound)

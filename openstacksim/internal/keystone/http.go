@@ -13,33 +13,33 @@ import (
 	"strings"
 )
 
-// maxBody is more than Keystone takes: its own limit is 114688 bytes
-// (oslo.middleware, sizelimit), and whoever calls ServeHTTP sets another.
+// maxBody is Keystone's own limit: 114688 bytes (oslo.middleware, sizelimit). Callers of
+// ServeHTTP set a limit of their own.
 const maxBody = 114688
 
-// request is one call at work, with the service's lock held.
+// request is one call in progress. The service's lock is held.
 type request struct {
 	*http.Request
-	ids   []string // what stands in the path for each *
+	ids   []string // the path segments that matched *
 	query url.Values
-	body  map[string]any // nil if there was none
-	token *token         // nil: none was given
+	body  map[string]any // nil: the request had no body
+	token *token         // nil: the request had no token
 	who   Caller
 }
 
 func (r *request) admin() bool { return r.who.Admin() }
 
-// reply is what to answer with.
+// reply is a successful answer.
 type reply struct {
 	status int
 	body   any
 	header http.Header
 }
 
-// route is what answers a method on a path. Paths are as Keystone sees them.
+// route maps a method and a path to a function. Paths are written as Keystone sees them.
 type route struct {
 	method string
-	path   []string // * is one segment
+	path   []string // * matches one segment
 	open   bool     // needs no token
 	serve  func(*request) (reply, *fault)
 }
@@ -67,7 +67,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if matched == nil {
-		// Observed on keystone 22.0.2: Flask's words, not Keystone's.
+		// Observed on keystone 22.0.2: this is Flask's message, not Keystone's.
 		if slices.Contains(allow, http.MethodGet) {
 			allow = append(allow, http.MethodHead)
 		}
@@ -86,11 +86,11 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer(w, got.status, got.body)
 }
 
-// match finds the route of a path; if there is one for other methods only, they
-// are returned.
+// match finds the route of a path. If the path has routes for other methods only, it returns
+// those methods.
 func (s *Service) match(method, path string) (*route, []string, []string) {
 	if method == http.MethodHead {
-		method = http.MethodGet // the server leaves out the body
+		method = http.MethodGet // the HTTP server drops the body of the answer
 	}
 	parts := strings.Split(path, "/")
 	var allow []string

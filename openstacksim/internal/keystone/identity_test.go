@@ -15,7 +15,7 @@ import (
 	"github.com/kuryr-go/kuryr/openstacksim/internal/keystone"
 )
 
-// fixture is a Keystone whose time stands still until it is moved.
+// fixture is a Keystone whose clock stands still until a test moves it.
 type fixture struct {
 	*keystone.Service
 	t   *testing.T
@@ -48,7 +48,7 @@ func (k *fixture) do(method, path, body string, header ...string) (*http.Respons
 	return w.Result(), w.Body.String()
 }
 
-// want sends a request and checks status and a part of the answer, which it returns.
+// want sends a request and checks the status and a part of the answer, which it returns.
 func (k *fixture) want(status int, part, method, path, body string, header ...string) string {
 	k.t.Helper()
 	answer, text := k.do(method, path, body, header...)
@@ -82,7 +82,7 @@ func (k *fixture) token(body string) string {
 
 func id(header string) string { _, v, _ := strings.Cut(header, ": "); return v }
 
-// The words are those that keystone 22.0.2 was observed to answer with.
+// The messages are those that keystone 22.0.2 was observed to answer with.
 func TestIssue(t *testing.T) {
 	const unauthorized = `"The request you have made requires authentication."`
 	old := newKeystone(t).token(byPassword("admin", "secret", ""))
@@ -168,7 +168,7 @@ func TestTokensEnd(t *testing.T) {
 	valid("all revoked", all, false)
 }
 
-// A token that is made of another ends when that does.
+// A token that was made from another one expires when that one does.
 func TestRescopedTokenLivesNoLonger(t *testing.T) {
 	k := newKeystone(t)
 	old := k.token(byPassword("admin", "secret", ""))
@@ -216,7 +216,7 @@ func TestApplicationCredential(t *testing.T) {
 	}
 }
 
-// Projects, users and roles come and go, and with them what tokens are worth.
+// Projects, users and roles are created and deleted, which changes the rights of tokens.
 func TestProjectsUsersRoles(t *testing.T) {
 	k := newKeystone(t)
 	admin, member := k.token(byPassword("admin", "secret", inProject("admin"))), k.token(byPassword("tenant", "secret", inProject("k8s")))
@@ -272,7 +272,7 @@ func TestDiscovery(t *testing.T) {
 	k.want(401, "requires authentication", http.MethodGet, "/v3/projects", "")
 }
 
-// Whatever is sent, by whomever: no panic and no 5xx.
+// No input from any caller leads to a panic or a 5xx.
 func FuzzServe(f *testing.F) {
 	for _, path := range []string{"/v3/auth/tokens", "/v3/users", "/v3/projects/x", "/v3/users/x/application_credentials", "/v3/role_assignments?user.id=x", "/v3/projects/x/users/y/roles/z"} {
 		f.Add("POST", path, byPassword("admin", "secret", inProject("admin")))

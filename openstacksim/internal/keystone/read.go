@@ -10,15 +10,15 @@ import (
 	"slices"
 )
 
-// collection is how rows of one kind are listed and shown.
+// collection describes how rows of one kind are listed and shown.
 type collection[T any] struct {
-	many, one string // as in the path, and the key of one
+	many, one string // the name in the path, and the key of a single row
 	rows      *rows[T]
-	open      bool                          // to whoever has a token
-	own       func(r *request, row *T) bool // may be shown to one who is no admin
+	open      bool                          // open to any valid token
+	own       func(r *request, row *T) bool // whether a caller who is no admin may see the row
 }
 
-// reads are the routes that list and show.
+// reads returns the routes that list and show rows.
 func (s *Service) reads() []route {
 	var all []route
 	all = append(all, readable(s, collection[domain]{"domains", "domain", s.domains, false,
@@ -53,8 +53,8 @@ func readable[T any](s *Service, c collection[T]) []route {
 	return []route{on(http.MethodGet, c.many, list), on(http.MethodGet, c.many+"/*", show)}
 }
 
-// choose leaves out what the query does not ask for. A filter that the rows do
-// not have is ignored, as Keystone does.
+// choose returns the rows that the query selects. As in Keystone, a filter for an unknown field
+// is ignored.
 func choose[T any](all []*T, r *request) []*T {
 	chosen := []*T{}
 	for _, row := range all {
@@ -93,7 +93,7 @@ func fits(row any, r *request) bool {
 	return true
 }
 
-// wrap is a list as Keystone answers with it.
+// wrap returns a list in the form of Keystone's answers.
 func (s *Service) wrap(many string, r *request, rows any) map[string]any {
 	self := s.url + r.URL.Path
 	if r.URL.RawQuery != "" {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// links are those of a row, or of a list.
+// links are the links of a row or of a list.
 type links struct {
 	Self string `json:"self"`
 }
@@ -103,18 +103,18 @@ type credential struct {
 	Secret       string          `json:"secret,omitempty"`
 	Links        links           `json:"links"`
 	secret       string
-	expires      time.Time // zero: never
+	expires      time.Time // zero: it never expires
 }
 
-// token is what a client was given. Its roles are looked up at each use, as
-// Keystone does, so a role that is taken away is gone at once.
+// token is an issued token. Its roles are looked up at each use, as in Keystone, so removing a
+// role takes effect at once.
 type token struct {
 	id            string
 	methods       []string
 	user          string
 	project       string // or
 	domain        string // or
-	system        bool   // or none of them: unscoped
+	system        bool   // or none of the three: unscoped
 	credential    string
 	audits        []string
 	issued, until time.Time

@@ -14,15 +14,14 @@ import (
 	"unicode/utf8"
 )
 
-// schema is as much of JSON Schema as Keystone's need. Keystone's message goes
-// on with the whole schema; clients show the first paragraph, and it is all
-// that is given here.
+// schema is the part of JSON Schema that Keystone's schemas use. Keystone's message continues
+// with the whole schema. Clients show the first paragraph, so the simulator writes only that.
 type schema struct {
 	types    []string // object, array, string, boolean, null
-	fields   []field  // of an object, in the order in which they are checked
+	fields   []field  // of an object, in the order of the checks
 	required []string
 	items    *schema // of an array
-	min, max int     // length of a string; 0: any
+	min, max int     // length of a string; 0: no limit
 	pattern  *regexp.Regexp
 }
 
@@ -41,8 +40,8 @@ var (
 	domainIs = schema{types: []string{"object"}, fields: shortID}
 )
 
-// What a new token, project, user and credential may have.
-// keystone 22.0.2: auth/schema.py, resource/schema.py, identity/schema.py, application_credential/schema.py
+// The fields that a new token, project, user and credential may have. keystone 22.0.2:
+// auth/schema.py, resource/schema.py, identity/schema.py, application_credential/schema.py
 var (
 	tokenSchema = schema{types: []string{"object"}, required: []string{"identity"}, fields: []field{
 		{"identity", schema{types: []string{"object"}, required: []string{"methods"}, fields: []field{
@@ -52,7 +51,7 @@ var (
 					{"id", text}, {"name", text}, {"password", text}, {"domain", domainIs}}}},
 			}}},
 			{"token", schema{types: []string{"object"}, required: []string{"id"}, fields: []field{{"id", text}}}},
-			// Not in Keystone's schema, where another type ends in a 500.
+			// Keystone's schema has no such entry: another type ends in a 500 there.
 			{"application_credential", schema{types: []string{"object"}, fields: []field{
 				{"id", text}, {"name", text}, {"secret", text}, {"user", schema{types: []string{"object"}, fields: []field{
 					{"id", text}, {"name", text}, {"domain", domainIs}}}}}}},
@@ -93,8 +92,8 @@ func creating(fields []field) schema {
 
 func changing(fields []field) schema { return schema{types: []string{"object"}, fields: fields} }
 
-// check says the first thing that is wrong with v, in the words of Python's
-// jsonschema as keystone 22.0.2's common/validation/validators.py gives them on.
+// check returns the first error of v. The message is that of Python's jsonschema, as keystone
+// 22.0.2's common/validation/validators.py passes it on.
 func (s schema) check(v any) *fault {
 	path, problem := s.fault(v, nil)
 	switch {
@@ -172,7 +171,7 @@ func is(kind string, v any) bool {
 	return false
 }
 
-// python writes v as Python does, in whose words the messages are.
+// python writes v as Python does, because the messages are Python's.
 func python(v any) string {
 	switch v := v.(type) {
 	case nil:

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// readScope takes what the token shall be for.
+// readScope reads the scope that the request asks for.
 func (s *Service) readScope(l *login, auth, identity map[string]any) *fault {
 	given, has := auth["scope"]
 	if slices.Contains(l.methods, "application_credential") {
@@ -56,7 +56,7 @@ func (s *Service) scopeOf(l *login, given any) *fault {
 		l.scope.project, f = s.projectOf(object(o["project"]))
 	case "domain":
 		l.scope.domain, f = s.domainOf(object(o["domain"]))
-	default: // trusts are not simulated: none is ever found
+	default: // trusts are not simulated, so no trust is ever found
 		id, _ := object(o["OS-TRUST:trust"])["id"].(string)
 		f = refuse(http.StatusNotFound, "Could not find trust: %s.", id)
 	}
@@ -88,7 +88,7 @@ func (s *Service) credentialOf(given map[string]any) (*credential, *fault) {
 		if c := s.credentials.byID[id]; c != nil {
 			return c, nil
 		}
-		// Observed on keystone 22.0.2: 404, before anything is known of the caller.
+		// Observed on keystone 22.0.2: 404, before the caller is known.
 		return nil, notFound("Application Credential", id)
 	}
 	name, _ := given["name"].(string)

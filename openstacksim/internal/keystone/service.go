@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// Region is the only one.
+// Region is the name of the only region.
 const Region = "RegionOne"
 
 const defaultDomain = "default"
 
-// Options of a Service. What has no default must be given.
+// Options are the settings of a Service. Fields without a default are required.
 type Options struct {
 	URL      string           // of Keystone, without /v3
-	Services []Catalog        // the others in the catalog, in this order
-	Password string           // of the users that there are from the start
+	Services []Catalog        // the other services of the catalog, in this order
+	Password string           // of the users that exist from the start
 	Lifetime time.Duration    // of a token
 	NewID    func() string    // UUIDs; safe for concurrent use
 	Now      func() time.Time // default time.Now
@@ -50,9 +50,9 @@ type Service struct {
 	tokens      map[string]*token
 }
 
-// New returns a Keystone in which there are domain Default; projects admin and
-// k8s; users admin (admin in project admin and of the system), kuryr (admin in
-// k8s) and tenant (member in k8s); and the roles that a bootstrap makes.
+// New returns a Keystone with the domain Default, the projects admin and k8s, and the roles of a
+// bootstrap. It has three users: admin (admin in project admin and of the system), kuryr (admin
+// in k8s) and tenant (member in k8s).
 func New(o Options) *Service {
 	s := &Service{
 		url:      strings.TrimSuffix(o.URL, "/"),
@@ -86,7 +86,7 @@ func (s *Service) bootstrap(password string) {
 	s.domains.put(&domain{ID: defaultDomain, Name: "Default", Description: "The default domain", Enabled: true,
 		Tags: []string{}, Options: map[string]any{}, Links: s.link("domains", defaultDomain)})
 	role := map[string]string{}
-	// load-balancer_* are what Octavia's policy asks for of who is no admin.
+	// Octavia's policy asks for load-balancer_* of callers who are no admin.
 	for _, name := range []string{"admin", "member", "reader", "service", "load-balancer_admin", "load-balancer_member",
 		"load-balancer_observer", "load-balancer_global_observer", "load-balancer_quota_admin"} {
 		role[name] = s.addRole(name, slices.Contains([]string{"admin", "member", "reader"}, name))
@@ -169,7 +169,7 @@ func (s *Service) roleNamed(name string) *role {
 	return s.roles.find(func(r *role) bool { return r.Name == name })
 }
 
-// rows of one kind, in the order in which they were made.
+// rows holds the rows of one kind, in the order of their creation.
 type rows[T any] struct {
 	id    func(*T) string
 	byID  map[string]*T
@@ -185,7 +185,7 @@ func (r *rows[T]) put(row *T) {
 	r.order = append(r.order, row)
 }
 
-// set puts row in the place of that with its ID.
+// set replaces the row that has the same ID.
 func (r *rows[T]) set(row *T) {
 	i := slices.Index(r.order, r.byID[r.id(row)])
 	r.order[i], r.byID[r.id(row)] = row, row

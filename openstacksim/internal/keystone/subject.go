@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// validate answers GET and HEAD /v3/auth/tokens. Anybody may look at a token of
-// the same user; an admin, or a service, at any.
+// validate answers GET and HEAD /v3/auth/tokens. Any caller may validate tokens of the same user.
+// An admin or a service may validate every token.
 func (s *Service) validate(r *request) (reply, *fault) {
 	id := r.Header.Get("X-Subject-Token")
 	t, f := s.look(id)
@@ -42,7 +42,7 @@ func (s *Service) revoke(r *request) (reply, *fault) {
 	return done()
 }
 
-// expiry reads when a credential shall expire. keystone 22.0.2: common/utils.py
+// expiry parses the time at which a credential shall expire. keystone 22.0.2: common/utils.py
 func (s *Service) expiry(given string) (time.Time, *fault) {
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999", "2006-01-02T15:04:05"} {
 		t, err := time.Parse(layout, given)

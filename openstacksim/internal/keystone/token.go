@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Authenticate returns whom the token stands for, and false if it is unknown,
-// expired or revoked, or if its user, project or roles are gone.
+// Authenticate returns the caller of the token. It returns false if the token is unknown, expired
+// or revoked, or if its user, project or roles no longer exist.
 func (s *Service) Authenticate(id string) (Caller, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -22,7 +22,7 @@ func (s *Service) Authenticate(id string) (Caller, bool) {
 	return s.caller(t), true
 }
 
-// Revoke makes the token invalid, as if it had expired. It succeeds for any.
+// Revoke makes the token invalid, as if it had expired. Unknown tokens are ignored.
 func (s *Service) Revoke(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -40,7 +40,7 @@ func (s *Service) RevokeAll() {
 	}
 }
 
-// caller is whom t stands for.
+// caller returns the caller that t stands for.
 func (s *Service) caller(t *token) Caller {
 	u := s.users.byID[t.user]
 	c := Caller{UserID: u.ID, UserName: u.Name, DomainID: u.DomainID}
@@ -53,7 +53,7 @@ func (s *Service) caller(t *token) Caller {
 	return c
 }
 
-// look returns a token that is valid. Words of keystone 22.0.2:
+// look returns the token if it is valid. Messages of keystone 22.0.2:
 // token/providers/fernet/core.py and observed.
 func (s *Service) look(id string) (*token, *fault) {
 	id = strings.TrimSpace(id)
@@ -70,7 +70,7 @@ func (s *Service) look(id string) (*token, *fault) {
 	return t, s.stands(t)
 }
 
-// stands says why a token that has not expired is worth nothing any more.
+// stands returns why a token that has not expired is invalid, nil if it is valid.
 func (s *Service) stands(t *token) *fault {
 	if u := s.users.byID[t.user]; u == nil {
 		return notFound("user", t.user)
@@ -94,11 +94,11 @@ func (s *Service) stands(t *token) *fault {
 	return nil
 }
 
-// implied is which roles another gives, as a bootstrap sets them up.
-// keystone 22.0.2: cmd/bootstrap.py
+// implied maps a role to the roles that it implies, as a bootstrap sets them up. keystone 22.0.2:
+// cmd/bootstrap.py
 var implied = map[string][]string{"admin": {"member", "reader"}, "member": {"reader"}}
 
-// rolesOf are the roles that t has now, with those they imply.
+// rolesOf returns the roles that t has now, with the roles they imply.
 func (s *Service) rolesOf(t *token) []role {
 	if c := s.credentials.byID[t.credential]; t.credential != "" && c != nil {
 		return s.heldOf(c)
@@ -114,7 +114,7 @@ func (s *Service) rolesOf(t *token) []role {
 	return nil
 }
 
-// heldOf are the roles of a credential that its user still has.
+// heldOf returns the roles of a credential that its user still has.
 func (s *Service) heldOf(c *credential) []role {
 	now := s.rolesIn(c.UserID, c.ProjectID)
 	var held []role
@@ -152,10 +152,10 @@ func (s *Service) closure(grants []grant, user, target string) []role {
 	return got
 }
 
-// form is how Keystone writes a time in a token.
+// form is the format of times in a token.
 const form = "2006-01-02T15:04:05.000000Z"
 
-// render is the token as the answer shows it. keystone 22.0.2: common/render_token.py
+// render returns the token as the answer shows it. keystone 22.0.2: common/render_token.py
 func (s *Service) render(t *token, catalog bool) map[string]any {
 	u := s.users.byID[t.user]
 	body := map[string]any{

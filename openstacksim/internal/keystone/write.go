@@ -10,8 +10,8 @@ import (
 	"slices"
 )
 
-// given is what the body has under key, checked. Everything that these routes
-// change is an admin's to change.
+// given returns the object under key in the body, after checking it. Only an admin may use these
+// routes.
 func (r *request) given(key, action string, s schema) (map[string]any, *fault) {
 	if !r.admin() {
 		return nil, forbidden("identity:" + action)
@@ -26,14 +26,15 @@ func (r *request) given(key, action string, s schema) (map[string]any, *fault) {
 	return object(v), nil
 }
 
-// onto writes what was given into a copy of row, whose JSON names are those of the wire.
+// onto writes the given fields into a copy of row. The JSON names of row are those of the API.
 func onto[T any](row *T, given map[string]any) *T {
 	changed := *row
 	given = maps.Clone(given)
-	delete(given, "options") // would be written into the map that row has too
+	delete(given, "options") // json.Unmarshal would write into the map that row shares
 	b, err := json.Marshal(given)
 	if err == nil {
-		// The schema has checked the types of what counts; what else does not fit stays as it was.
+		// The schema has checked the types of the important fields. A field that does not fit
+		// stays unchanged.
 		_ = json.Unmarshal(b, &changed)
 	}
 	return &changed
@@ -86,7 +87,8 @@ func (s *Service) changeProject(r *request) (reply, *fault) {
 	return ok(map[string]any{"project": s.withExtra(p, nil)})
 }
 
-// withExtra adds what Keystone shows after a change only: "extra". Observed on keystone 22.0.2.
+// withExtra adds "extra", which Keystone shows only in the answer to a change. Observed on
+// keystone 22.0.2.
 func (s *Service) withExtra(row any, extra map[string]any) map[string]any {
 	var shown map[string]any
 	if b, err := json.Marshal(row); err != nil || json.Unmarshal(b, &shown) != nil {
@@ -190,8 +192,8 @@ func (s *Service) makeRole(r *request) (reply, *fault) {
 	return created(map[string]any{"role": s.roles.byID[s.addRole(name, false)]})
 }
 
-// ends finds user, project or domain, and role of a grant, in the order in which
-// Keystone misses them.
+// ends finds the user, the project or domain, and the role of a grant. It reports missing ones in
+// Keystone's order.
 func (s *Service) ends(r *request, action string) (grant, *fault) {
 	if !r.admin() {
 		return grant{}, forbidden("identity:" + action)

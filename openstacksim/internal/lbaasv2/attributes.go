@@ -13,16 +13,16 @@ import (
 	"strings"
 )
 
-// attribute is one that a request may have.
+// attribute is one attribute of a request.
 type attribute struct {
 	name     string
-	put      bool // may be changed
+	put      bool // a PUT may change it
 	required bool
-	value    any                // default; nil: none is shown but null
-	check    func(v any) string // what is wrong with it; nil: anything goes
+	value    any                // default; nil: answers show null
+	check    func(v any) string // returns what is wrong with the value; nil: any value is valid
 }
 
-// attributes are those of neutron-lbaas 13: extensions/loadbalancerv2.py,
+// attributes are the attributes of neutron-lbaas 13: extensions/loadbalancerv2.py,
 // sharedpools.py, hm_max_retries_down.py.
 var attributes = map[string][]attribute{
 	"loadbalancers": append(common(),

@@ -39,7 +39,7 @@ func (c *call) create(kind, above string) (int, object, *RefusedError) {
 	return http.StatusCreated, object{singular(kind): c.view(r)}, nil
 }
 
-// quota counts load balancers and pools, which are those with one by default.
+// quota checks the quota of load balancers and of pools. By default only these two have one.
 func (c *call) quota(kind string, tenant any) *RefusedError {
 	if kind != "loadbalancers" && kind != "pools" || c.o.Quota < 0 {
 		return nil
@@ -88,7 +88,7 @@ func (c *call) createBalancer(r *row) *RefusedError {
 	return nil
 }
 
-// createBelow makes what is below a load balancer, which is locked then.
+// createBelow creates an object below a load balancer, which is locked afterwards.
 func (c *call) createBelow(r *row) *RefusedError {
 	bad := map[string]func(*row) *RefusedError{
 		"listeners": c.placeListener, "pools": c.placePool, "members": c.placeMember, "healthmonitors": c.placeMonitor,
@@ -203,7 +203,7 @@ func (c *call) remove(r *row) (int, object, *RefusedError) {
 	return http.StatusNoContent, nil, nil
 }
 
-// drop removes a row; a pool's members go with it, a listener's pool stays.
+// drop removes a row. A pool's members are removed with it; a listener's pool stays.
 func (s *Service) drop(r *row) {
 	switch r.kind {
 	case "loadbalancers":

@@ -38,12 +38,12 @@ func (n *networks) RemovePort(id string) error {
 	return nil
 }
 
-// desk asks a service.
+// desk sends requests to a service.
 type desk struct {
 	t       *testing.T
 	service *lbaasv2.Service
 	net     *networks
-	ends    []func() // what the provider has still to do
+	ends    []func() // the provider's pending work
 }
 
 func newDesk(t *testing.T) *desk {
@@ -85,7 +85,7 @@ var member = keystone.Caller{ProjectID: "p", Roles: []string{"member"}}
 
 func TestAnswers(t *testing.T) {
 	d := newDesk(t)
-	const lb = "00000000-0000-4000-8000-000000000003" // two were refused after they had one
+	const lb = "00000000-0000-4000-8000-000000000003" // two IDs were used by creations that were refused later
 	for _, step := range []struct{ method, path, body, want string }{
 		{"POST", "lbaas/loadbalancers", `{"loadbalancer": {"vip_subnet_id": "` + subnet + `", "tags": []}}`, "400 HTTPBadRequest: Unrecognized attribute(s) 'tags'"},
 		{"POST", "lbaas/loadbalancers", `{"loadbalancer": {}}`, "400 HTTPBadRequest: Failed to parse request. Required attribute 'vip_subnet_id' not specified"},

@@ -15,10 +15,10 @@ type object = map[string]any
 // row is an object of any kind.
 type row struct {
 	id, kind string
-	balancer string // load balancer at the root; of itself for one
-	above    string // of a pool its listener, of a member or monitor its pool
-	shown    object // what was asked for, with defaults
-	// provisioning is shown of load balancers only, but for statuses.
+	balancer string // the load balancer at the root; a load balancer's own ID
+	above    string // a pool's listener, or the pool of a member or monitor
+	shown    object // the requested attributes, with defaults
+	// provisioning is shown only for load balancers, and in their status tree.
 	provisioning, operating string
 }
 
@@ -32,7 +32,7 @@ const (
 	offline       = "OFFLINE"
 )
 
-// below are the objects of a kind right below one, in the order of their IDs.
+// below returns the objects of a kind directly below another one, ordered by ID.
 func (s *Service) below(kind, id string) []*row {
 	var out []*row
 	for _, r := range s.rows {
@@ -44,7 +44,7 @@ func (s *Service) below(kind, id string) []*row {
 	return out
 }
 
-// poolsOf are all pools of a load balancer.
+// poolsOf returns all pools of a load balancer.
 func (s *Service) poolsOf(balancer string) []*row {
 	var out []*row
 	for _, r := range s.rows {
@@ -71,7 +71,7 @@ func firstID(rows []*row) any {
 	return rows[0].id
 }
 
-// view is what a GET shows.
+// view returns what a GET shows.
 func (c *call) view(r *row) object {
 	out := maps.Clone(r.shown)
 	out["id"] = r.id
@@ -93,7 +93,7 @@ func (c *call) view(r *row) object {
 	return out
 }
 
-// statuses is the tree of a load balancer.
+// statuses returns the status tree of a load balancer.
 func (c *call) statuses(id string) (int, object, *RefusedError) {
 	lb, bad := c.find("loadbalancers", id)
 	if bad != nil {
@@ -127,8 +127,8 @@ func (c *call) statuses(id string) (int, object, *RefusedError) {
 	return http.StatusOK, object{"statuses": object{"loadbalancer": tree}}, nil
 }
 
-// lock refuses a change while another is under way, and begins this one. One in ERROR
-// may be changed.
+// lock refuses a change during another one, and otherwise begins it. A load balancer in ERROR may
+// be changed.
 func (c *call) lock(balancer string) *RefusedError {
 	lb := c.rows[balancer]
 	if strings.HasPrefix(lb.provisioning, "PENDING_") {
@@ -138,7 +138,7 @@ func (c *call) lock(balancer string) *RefusedError {
 	return nil
 }
 
-// work has the provider work at a change of r; the load balancer is locked already.
+// work starts the provider's work on a change of r. The load balancer is already locked.
 func (c *call) work(r *row, action string, pending string, done func()) {
 	r.provisioning = pending
 	s := c.Service

@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lbaasv2 simulates the load balancing of Neutron itself, of the time before
-// Octavia: the extension lbaasv2 with shared pools and hm_max_retries_down, as of
-// neutron-lbaas 13. There are no tags, a load balancer is made without anything below
-// it, members come and go one by one, and what is used cannot be deleted. Unlike the
-// simulator's Octavia it was written from that project's source, not from recordings.
+// Package lbaasv2 simulates Neutron's own load balancing from the time before Octavia: the
+// extension lbaasv2 with shared pools and hm_max_retries_down, as in neutron-lbaas 13. It has no
+// tags. A load balancer is created without anything below it. Members are added and removed one
+// by one. An object in use cannot be deleted. The simulator's Octavia follows recordings; this
+// package follows that project's source.
 package lbaasv2
 
 import (
@@ -22,27 +22,27 @@ import (
 	"github.com/kuryr-go/kuryr/openstacksim/internal/keystone"
 )
 
-// Options are what a Service needs. All but Quota have to be given.
+// Options are the settings of a Service. All except Quota are required.
 type Options struct {
 	Networks Networks
-	NewID    func() string // UUIDs
-	// After runs f later, in a goroutine of its own; at once if d is not positive.
+	NewID    func() string // returns UUIDs
+	// After runs f later, in a goroutine of its own. If d is not positive, it runs f at once.
 	After func(d time.Duration, f func())
-	// Delay says how long the provider works at a change (create, update, delete) of
-	// an object (loadbalancer, listener, pool, member, healthmonitor), and how it ends:
-	// "" well, "ERROR", or "STUCK", never.
+	// Delay returns how long the provider works on a change (create, update, delete) of an object
+	// (loadbalancer, listener, pool, member, healthmonitor). outcome is how the change ends: ""
+	// is success, "ERROR" is failure, and "STUCK" never ends.
 	Delay func(kind, id, action string) (d time.Duration, outcome string)
-	// Quota is how many load balancers and how many pools a project may have; 0 is 10,
-	// Neutron's default; negative is none.
+	// Quota is how many load balancers and how many pools a project may have. 0 is Neutron's
+	// default, 10. Negative is no quota.
 	Quota int
 }
 
-// Networks is what the service asks of the rest of Neutron. It is called with the
-// service's lock held, so it must not call back.
+// Networks is the part of Neutron that the service uses. The service holds its lock during the
+// calls, so they must not call back.
 type Networks interface {
-	// Subnet says which network a subnet is of that who sees.
+	// Subnet returns the network of a subnet that who may see.
 	Subnet(who keystone.Caller, id string) (networkID string, cidr netip.Prefix, ok bool)
-	// MakePort makes a port for a VIP. Its error may be a *RefusedError.
+	// MakePort makes the port of a VIP. Its error may be a *RefusedError.
 	MakePort(VIPPort) (id string, address netip.Addr, err error)
 	RemovePort(id string) error
 }
@@ -50,11 +50,11 @@ type Networks interface {
 // VIPPort is a port to make.
 type VIPPort struct {
 	ProjectID, NetworkID, SubnetID string
-	Address                        netip.Addr // zero: any free one
+	Address                        netip.Addr // zero: any free address
 	Name, DeviceOwner, DeviceID    string
 }
 
-// RefusedError is an answer that is no success.
+// RefusedError is a refusal.
 type RefusedError struct {
 	Status        int
 	Type, Message string // of the NeutronError
@@ -69,14 +69,14 @@ func refuse(status int, kind, format string, args ...any) *RefusedError {
 // Provider is the name of the only provider.
 const Provider = "haproxy"
 
-// Service is a simulated LBaaS v2. Its methods may be called at the same time.
+// Service is a simulated LBaaS v2. Its methods are safe for concurrent use.
 type Service struct {
 	o    Options
 	mu   sync.Mutex
 	rows map[string]*row
 }
 
-// New returns a Service without any load balancer.
+// New returns a Service without load balancers.
 func New(o Options) *Service {
 	if o.Quota == 0 {
 		o.Quota = 10
@@ -84,12 +84,12 @@ func New(o Options) *Service {
 	return &Service{o: o, rows: map[string]*row{}}
 }
 
-// Serves reports whether a path, as Neutron sees it, is the service's.
+// Serves reports whether a path, as Neutron sees it, belongs to the service.
 func Serves(path string) bool {
 	return strings.HasPrefix(path, "/v2.0/lbaas/") || strings.HasPrefix(path, "/v2.0/service-providers")
 }
 
-// call is one request at work; the service's lock is held.
+// call is one request in progress. The service's lock is held.
 type call struct {
 	*Service
 	who   keystone.Caller
@@ -98,13 +98,13 @@ type call struct {
 	later []change
 }
 
-// change is what the provider does after the answer has gone out.
+// change is the provider's work after the answer has been sent.
 type change struct {
 	delay time.Duration
-	end   func() // with the lock held
+	end   func() // runs with the lock held
 }
 
-// Handle answers a request of who. The token has been checked already.
+// Handle answers a request by who. The token has already been checked.
 func (s *Service) Handle(w http.ResponseWriter, r *http.Request, who keystone.Caller) {
 	c := &call{Service: s, who: who, r: r}
 	c.body, _ = io.ReadAll(r.Body)
@@ -142,14 +142,14 @@ func (c *call) locked() (int, []byte) {
 	}
 	text, err := json.Marshal(body)
 	if err != nil {
-		panic(err) // rows hold nothing that JSON does not know
+		panic(err) // cannot happen: rows hold only what was decoded from JSON
 	}
 	return status, text
 }
 
 var errNowhere = refuse(http.StatusNotFound, "HTTPNotFound", "The resource could not be found.")
 
-// serve finds out what a request is for.
+// serve dispatches a request by its path.
 func (c *call) serve() (int, object, *RefusedError) {
 	parts := strings.Split(strings.Trim(strings.TrimPrefix(c.r.URL.Path, "/v2.0"), "/"), "/")
 	if parts[0] == "service-providers" {
@@ -179,7 +179,7 @@ func (c *call) serve() (int, object, *RefusedError) {
 
 var errNotAllowed = refuse(http.StatusMethodNotAllowed, "HTTPMethodNotAllowed", "The method is not allowed for this resource.")
 
-// collection answers for a kind; above is the pool of members.
+// collection answers for a kind. above is the pool of the members.
 func (c *call) collection(kind, above string) (int, object, *RefusedError) {
 	switch c.r.Method {
 	case http.MethodGet:
@@ -190,7 +190,7 @@ func (c *call) collection(kind, above string) (int, object, *RefusedError) {
 	return 0, nil, errNotAllowed
 }
 
-// one answers for an object.
+// one answers for a single object.
 func (c *call) one(kind, id string) (int, object, *RefusedError) {
 	row, bad := c.find(kind, id)
 	if bad != nil {
@@ -209,7 +209,7 @@ func (c *call) one(kind, id string) (int, object, *RefusedError) {
 
 func singular(kind string) string { return strings.TrimSuffix(kind, "s") }
 
-// find finds an object that the caller sees.
+// find returns an object that the caller may see.
 func (c *call) find(kind, id string) (*row, *RefusedError) {
 	r := c.rows[id]
 	if r == nil || r.kind != kind || !c.sees(r) {
@@ -220,8 +220,8 @@ func (c *call) find(kind, id string) (*row, *RefusedError) {
 
 func (c *call) sees(r *row) bool { return c.who.Admin() || r.shown["tenant_id"] == c.who.ProjectID }
 
-// list answers with all of a kind that the caller sees, in the order of their IDs,
-// page by page, filtered by what they show and by the load balancer.
+// list answers with all objects of a kind that the caller may see, ordered by ID, page by page.
+// It filters them by their attributes and by load balancer.
 func (c *call) list(kind, above string) (int, object, *RefusedError) {
 	q := c.r.URL.Query()
 	var found []*row
@@ -258,7 +258,7 @@ func (c *call) matches(r *row, q map[string][]string) bool {
 			if !slices.Contains(values, r.balancer) {
 				return false
 			}
-		default: // what is no column is not looked at
+		default: // unknown fields are ignored
 			if v, has := r.shown[name]; has && !slices.Contains(values, fmt.Sprint(v)) {
 				return false
 			}

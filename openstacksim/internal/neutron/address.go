@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// parseAddress reads an IP address as netaddr does with leading zeros of IPv4
-// dropped; no zones.
+// parseAddress parses an IP address. It drops leading zeros of IPv4 as netaddr does, and accepts
+// no zones.
 func parseAddress(s string) (netip.Addr, bool) {
 	if !strings.Contains(s, ":") {
 		s = trimZeros(s)
@@ -31,9 +31,8 @@ func trimZeros(s string) string {
 	return strings.Join(parts, ".")
 }
 
-// parseNetwork reads an address with a prefix length or a mask, as netaddr's
-// IPNetwork does: an IPv4 address may be cut short, and without a prefix length
-// it is one host.
+// parseNetwork parses an address with a prefix length or a mask, as netaddr's IPNetwork does. An
+// IPv4 address may be shortened. Without a prefix length it is one host.
 func parseNetwork(s string) (address netip.Addr, bits int, ok bool) {
 	if s == "" || strings.ContainsAny(s, " \t\r\n") {
 		return address, 0, false
@@ -81,8 +80,7 @@ func inverted(b []byte) []byte {
 	return out
 }
 
-// leadingOnes is how many bits are set if none is set behind the first that is
-// not; -1 else.
+// leadingOnes returns the number of leading ones, or -1 if a one follows a zero.
 func leadingOnes(b []byte) int {
 	n, ended := 0, false
 	for _, c := range b {
@@ -101,13 +99,13 @@ func leadingOnes(b []byte) int {
 	return n
 }
 
-// network of an address: its host bits cleared.
+// masked returns the network of an address: its host bits are zero.
 func masked(address netip.Addr, bits int) netip.Prefix {
 	return netip.PrefixFrom(address, bits).Masked()
 }
 
-// isUUID reports whether a value looks like a UUID to Neutron (oslo.utils:
-// uuidutils.is_uuid_like): dashes, braces and case do not matter.
+// isUUID reports whether Neutron takes a value for a UUID (oslo.utils: uuidutils.is_uuid_like).
+// Dashes, braces and case are ignored.
 func isUUID(v any) bool {
 	s, ok := v.(string)
 	if !ok {

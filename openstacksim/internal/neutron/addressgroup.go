@@ -44,13 +44,13 @@ func createAddressGroup(_ *call, g *addressGroup, in values) *fault {
 	return nil
 }
 
-// sorted writes addresses as the database does, each once, and says which of them
-// the group has.
+// sorted returns addresses in the database's form, without duplicates, split by whether the group
+// has them.
 func (g *addressGroup) sorted(wanted []any) (present, absent []string, f *fault) {
 	for _, w := range wanted {
 		address, bits, ok := parseNetwork(show(w))
 		if !ok {
-			// netaddr's own error, on an address alone (observed).
+			// This is netaddr's own error, for a plain address (observed).
 			return nil, nil, refuse(400, "AddrFormatError", "invalid IPNetwork %s", show(w))
 		}
 		s := masked(address, bits).Masked().Addr().String() + "/" + strconv.Itoa(bits)
@@ -99,7 +99,7 @@ func changeAddressGroup(c *call, id string, body map[string]any, change func(g *
 	if !c.owns(old.ProjectID) {
 		return nil, noSuchPath()
 	}
-	// Neutron 21 has a 500 for a body without the list.
+	// Neutron 21 answers 500 to a body without the list.
 	wanted, ok := body["addresses"].([]any)
 	if text, isText := body["addresses"].(string); isText && text != "" {
 		wanted, ok = letters(text), true
@@ -117,13 +117,13 @@ func changeAddressGroup(c *call, id string, body map[string]any, change func(g *
 	}
 	g.touch(c)
 	c.addressGroups.put(c, &g)
-	// More than other answers show of it, but no tags (observed on Neutron 21.0.0).
+	// The answer shows more fields than other answers, but no tags (observed on Neutron 21.0.0).
 	return map[string]any{"address_group": table.Project(&g, []string{
 		"id", "project_id", "tenant_id", "name", "description", "shared", "addresses", "revision_number", "created_at", "updated_at",
 	})}, nil
 }
 
-// letters: Python takes a text for the list of its letters.
+// letters returns the letters of a text, because Python iterates over a text by letter.
 func letters(text string) []any {
 	var out []any
 	for _, r := range text {

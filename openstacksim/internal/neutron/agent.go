@@ -5,14 +5,14 @@ package neutron
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/kuryr-go/kuryr/openstacksim/internal/table"
 )
 
-// agent is an OVN Controller of a chassis, as ML2/OVN makes it up of the
-// southbound database (neutron 21.0.0:
-// plugins/ml2/drivers/ovn/agent/neutron_agent.py).
+// agent is the OVN Controller of a chassis. ML2/OVN derives it from the southbound database
+// (neutron 21.0.0: plugins/ml2/drivers/ovn/agent/neutron_agent.py).
 type agent struct {
 	ID                 string         `json:"id"`
 	AgentType          string         `json:"agent_type"`
@@ -27,19 +27,31 @@ type agent struct {
 	Configurations     map[string]any `json:"configurations"`
 }
 
-// agentRows are the agents of the service's hosts.
+// agentRows returns the agents of the service's hosts.
 func (s *Service) agentRows() *table.Table[agent] {
 	rows := table.New(func(a *agent) string { return a.ID })
 	for i, host := range s.Hosts {
 		rows.Put(&agent{
 			ID: s.agentIDs[i], AgentType: "OVN Controller agent", Binary: "ovn-controller", Topic: "n/a", Host: host,
-			AdminStateUp: true, Alive: true, Configurations: map[string]any{
+			AdminStateUp: true, Alive: !s.dead[host], Configurations: map[string]any{
 				"chassis_name": s.agentIDs[i], "bridge-mappings": "",
 			},
 			HeartbeatTimestamp: s.agentTime(),
 		})
 	}
 	return rows
+}
+
+// SetAgent sets whether the agent of a host is alive. Ports are not bound to a host whose agent is
+// dead; those that are bound stay so.
+func (s *Service) SetAgent(host string, alive bool) error {
+	return s.inside(func(c *call) *fault {
+		if !slices.Contains(c.Hosts, host) {
+			return refuse(http.StatusNotFound, "AgentNotFound", "Agent on host %s could not be found.", host)
+		}
+		c.dead[host] = !alive
+		return nil
+	})
 }
 
 func (s *Service) agentTime() string { return s.Now().UTC().Format(time.DateTime) }

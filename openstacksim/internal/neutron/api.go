@@ -10,12 +10,12 @@ import (
 	"sync"
 )
 
-// apiJSON is written by hack/neutron-api.py.
+// apiJSON is api.json, which hack/neutron-api.py writes.
 //
 //go:embed api.json
 var apiJSON []byte
 
-// api is what Neutron says of itself.
+// api is Neutron's description of itself.
 type api struct {
 	Release    map[string]string        `json:"release"`
 	Extensions []extension              `json:"extensions"`
@@ -25,7 +25,7 @@ type api struct {
 	rules map[string]check // of Policies, parsed
 }
 
-// extension is one of Neutron's extensions, as GET /v2.0/extensions has it.
+// extension is one of Neutron's extensions, as GET /v2.0/extensions shows it.
 type extension struct {
 	Name        string `json:"name"`
 	Alias       string `json:"alias"`
@@ -55,18 +55,18 @@ type convert struct {
 	Name string `json:"name"`
 }
 
-// validate names a function of validators and what it is given.
+// validate names a function of validators and its argument.
 type validate struct {
 	Rule string   `json:"rule"`
 	Data any      `json:"data"`
-	Keys []string `json:"keys"` // of Data, in their order, if it is a dictionary
+	Keys []string `json:"keys"` // the keys of Data in order, if Data is a dictionary
 }
 
-// unspecified is how api.json writes the default that is none.
+// unspecified is how api.json writes that an attribute has no default.
 const unspecified = "ATTR_NOT_SPECIFIED"
 
-// attributeList is the attributes of a resource in the order in which Neutron
-// looks at them, which decides what it complains of first.
+// attributeList holds the attributes of a resource in Neutron's order. The order decides which
+// error comes first.
 type attributeList struct {
 	all    []*attribute
 	byName map[string]*attribute
@@ -89,8 +89,8 @@ func (l *attributeList) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// alias adds an attribute that is another by a second name: Neutron completes
-// its maps so (neutron_lib 3.1.0: api/attributes.py, populate_project_info).
+// alias adds a second name of an attribute. Neutron completes its maps in this way (neutron_lib
+// 3.1.0: api/attributes.py, populate_project_info).
 func (l *attributeList) alias(name, second string) {
 	a := l.byName[name]
 	if a == nil || l.byName[second] != nil {
@@ -103,8 +103,8 @@ func (l *attributeList) alias(name, second string) {
 
 func (a *attribute) shown() bool { return a.Visible != nil && *a.Visible }
 
-// optional reports whether nothing has to be said of the attribute, and what
-// then holds, if anything.
+// optional reports whether a request may omit the attribute, and returns the default value, if
+// any.
 func (a *attribute) optional() (value any, filled, ok bool) {
 	if !a.HasDefault {
 		return nil, false, false
@@ -112,7 +112,7 @@ func (a *attribute) optional() (value any, filled, ok bool) {
 	return a.Default, a.Default != unspecified, true
 }
 
-// facts is api.json, read at first use.
+// facts returns api.json, which it reads at first use.
 var facts = sync.OnceValue(func() *api {
 	var a api
 	if err := json.Unmarshal(apiJSON, &a); err != nil {

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// decode reads a request's JSON as Neutron does. The error says that it is none.
+// decode reads a request's JSON as Neutron does. It returns an error for invalid JSON.
 func decode(body []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
@@ -26,8 +26,8 @@ func decode(body []byte) (any, error) {
 	return plainNumbers(out), nil
 }
 
-// plainNumbers turns numbers into int where they are whole and float64 else, as
-// Python tells them apart.
+// plainNumbers converts whole numbers to int and other numbers to float64, as Python
+// distinguishes them.
 func plainNumbers(v any) any {
 	switch v := v.(type) {
 	case json.Number:
@@ -52,15 +52,15 @@ func plainNumbers(v any) any {
 	return v
 }
 
-// raw is what a request's body holds.
+// raw is the content of a request's body.
 type raw struct {
 	object map[string]any   // the body
-	items  []map[string]any // the resources in it; nil if it names none
+	items  []map[string]any // the resources in the body; nil if it names none
 	bulk   bool
 }
 
-// parse reads a POST's or PUT's body (neutron 21.0.0:
-// pecan_wsgi/hooks/body_validation.py, api/v2/base.py prepare_request_body).
+// parse reads the body of a POST or PUT (neutron 21.0.0: pecan_wsgi/hooks/body_validation.py,
+// api/v2/base.py prepare_request_body).
 func parse(body []byte, one, many string) (raw, *fault) {
 	if len(body) == 0 {
 		return raw{}, nil
@@ -87,8 +87,8 @@ func parse(body []byte, one, many string) (raw, *fault) {
 	return r, f
 }
 
-// bulkItems are the resources of a bulk POST. What is no list is gone through as
-// Python goes through it: a dictionary or a string is made of strings.
+// bulkItems returns the resources of a bulk POST. It iterates over other values than lists as
+// Python does: a dictionary or a string yields strings.
 func bulkItems(v any, one string) ([]map[string]any, *fault) {
 	if empty(v) {
 		return nil, badRequest("Resources required")
@@ -136,8 +136,8 @@ func resourceOf(v any, one string) (map[string]any, *fault) {
 	return m, nil
 }
 
-// prepare makes a resource of a request into values, or says what Neutron finds
-// wrong with it, in Neutron's order.
+// prepare converts a resource of a request to values, or returns the error that Neutron finds
+// first.
 func (c *call) prepare(attrs *attributeList, item map[string]any, create bool) (values, *fault) {
 	in := values(item)
 	named := make(map[string]bool, len(item)+1)
@@ -166,8 +166,8 @@ func (c *call) prepare(attrs *attributeList, item map[string]any, create bool) (
 	return in, nil
 }
 
-// project makes project_id and tenant_id one, and the caller's if neither is
-// given (neutron_lib 3.1.0: api/attributes.py).
+// project sets project_id and tenant_id to the same value. The default is the caller's project
+// (neutron_lib 3.1.0: api/attributes.py).
 func (c *call) project(in values, create bool) *fault {
 	p, hasP := in["project_id"]
 	t, hasT := in["tenant_id"]
@@ -199,7 +199,7 @@ func recognised(attrs *attributeList, in values) *fault {
 	if len(extra) == 0 {
 		return nil
 	}
-	slices.Sort(extra) // Neutron's order is that of a Python set
+	slices.Sort(extra) // Neutron has the order of a Python set
 	return badRequest("Unrecognized attribute(s) '%s'", strings.Join(extra, ", "))
 }
 

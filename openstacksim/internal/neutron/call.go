@@ -11,15 +11,17 @@ import (
 	"github.com/kuryr-go/kuryr/openstacksim/internal/keystone"
 )
 
-// call is one request at work; the service's lock is held.
+// call is one request in progress. The service's lock is held.
 type call struct {
 	*Service
 	who     keystone.Caller
-	request *http.Request // nil if the service calls itself
-	parsed  url.Values    // its query
+	request *http.Request // nil for calls by the service itself
+	parsed  url.Values    // the parsed query
 	undos   []func()
 	laters  []later
 	kept    []func()
+	bulk    bool     // the request makes several resources
+	taken   []func() // functions that take again the addresses that the call has taken
 }
 
 type later struct {
@@ -27,24 +29,24 @@ type later struct {
 	do    func(*call)
 }
 
-// admin reports whether the caller may do what Neutron keeps for administrators.
+// admin reports whether the caller has the rights of an administrator.
 func (c *call) admin() bool { return c.who.Admin() }
 
-// owns reports whether what belongs to the project is the caller's.
+// owns reports whether the caller may act for the project.
 func (c *call) owns(project string) bool { return c.admin() || project == c.who.ProjectID }
 
-// later has f run once the answer is made and d has passed, with the lock taken
-// again. If the request is refused, f does not run.
+// later runs f after the answer and after d, with the lock held. If the request is refused, f
+// does not run.
 func (c *call) later(d time.Duration, f func(*call)) { c.laters = append(c.laters, later{d, f}) }
 
-// undo has f run if the request is refused in the end; the last one first.
+// undo runs f if the request is refused. The last registered function runs first.
 func (c *call) undo(f func()) { c.undos = append(c.undos, f) }
 
-// stays has f run if the request is refused, once all else is undone: what the
-// real service does before it refuses, and does not take back.
+// stays runs f if the request is refused, after everything else is undone. It models changes that
+// the real service makes before it refuses, and does not undo.
 func (c *call) stays(f func()) { c.kept = append(c.kept, f) }
 
-// rollback undoes what the call has done so far.
+// rollback undoes the changes of the call so far.
 func (c *call) rollback() {
 	for i := len(c.undos) - 1; i >= 0; i-- {
 		c.undos[i]()
@@ -55,5 +57,5 @@ func (c *call) rollback() {
 	c.undos, c.laters, c.kept = nil, nil, nil
 }
 
-// stamp is the time as Neutron writes it.
+// stamp returns the current time in Neutron's format.
 func (c *call) stamp() string { return c.Now().UTC().Format("2006-01-02T15:04:05Z") }

@@ -9,9 +9,8 @@ import (
 	"strings"
 )
 
-// converters make a given value what Neutron stores, by their names in api.json
-// (neutron_lib 3.1.0: api/converters.py; neutron 21.0.0:
-// extensions/securitygroup.py).
+// converters convert a value to the one that Neutron stores, by their names in api.json
+// (neutron_lib 3.1.0: api/converters.py; neutron 21.0.0: extensions/securitygroup.py).
 var converters = map[string]func(any) (any, *fault){
 	"convert_to_boolean":                    toBoolean,
 	"convert_to_int":                        toInt,
@@ -19,14 +18,14 @@ var converters = map[string]func(any) (any, *fault){
 	"convert_ip_to_canonical_format":        canonicalIP,
 	"convert_cidr_to_canonical_format":      canonicalCIDR,
 	"convert_string_to_case_insensitive":    lower,
-	"convert_to_mac_if_none":                func(v any) (any, *fault) { return v, nil }, // who makes a port draws it
+	"convert_to_mac_if_none":                func(v any) (any, *fault) { return v, nil }, // createPort draws it
 	"convert_protocol":                      toProtocol,
 	"convert_ethertype_to_case_insensitive": toEtherType,
 	"convert_validate_port_value":           toPortNumber,
 	"convert_ip_prefix_to_cidr":             prefixToCIDR,
 }
 
-// parseBoolean reads a truth value strictly (oslo.utils: bool_from_string).
+// parseBoolean reads a boolean strictly (oslo.utils: bool_from_string).
 func parseBoolean(v any) (value, ok bool) {
 	switch strings.ToLower(strings.TrimSpace(show(v))) {
 	case "1", "t", "true", "on", "y", "yes":
@@ -110,8 +109,8 @@ func lower(v any) (any, *fault) {
 	return strings.ToLower(s), nil
 }
 
-// protocols are the names that a rule's protocol may have (neutron_lib 3.1.0:
-// constants.py, IP_PROTOCOL_MAP), in their order.
+// protocols are the protocol names that a rule may have, in their order (neutron_lib 3.1.0:
+// constants.py, IP_PROTOCOL_MAP).
 var protocols = []string{
 	"ah", "dccp", "egp", "esp", "gre", "hopopt", "icmp", "igmp", "ip", "ipip", "ipv6-encap", "ipv6-frag", "ipv6-icmp", "icmpv6", "ipv6-nonxt",
 	"ipv6-opts", "ipv6-route", "ospf", "pgm", "rsvp", "sctp", "tcp", "udp", "udplite", "vrrp",

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// handle answers a request for a kind. The rest of the path is an ID, or empty.
+// handle answers a request for a kind. rest is an ID, or empty.
 func (k *kind[T]) handle(c *call, rest []string, body []byte) (int, any, *fault) {
 	rest = k.routed(c.request.Method, rest)
 	switch {
@@ -36,9 +36,9 @@ func (k *kind[T]) handle(c *call, rest []string, body []byte) (int, any, *fault)
 	return 0, nil, notAllowed()
 }
 
-// routed is how Neutron takes a method that a path is not for: a POST to a
-// resource goes to its collection, a PUT or DELETE of a collection to a resource
-// named None (observed on Neutron 21.0.0).
+// routed returns the path that Neutron uses for a method that the given path does not support. A
+// POST to a resource becomes one to its collection. A PUT or DELETE of a collection becomes one
+// of a resource named None (observed on Neutron 21.0.0).
 func (k *kind[T]) routed(method string, rest []string) []string {
 	switch {
 	case len(rest) == 1 && method == http.MethodPost:
@@ -49,8 +49,8 @@ func (k *kind[T]) routed(method string, rest []string) []string {
 	return rest
 }
 
-// post makes one resource or several. The order of the checks is that of
-// Neutron's hooks: body, owner of the network, quota, access rules.
+// post makes one or several resources. The checks run in the order of Neutron's hooks: body,
+// owner of the network, quota, access rules.
 func (k *kind[T]) post(c *call, body []byte) (any, *fault) {
 	r, f := parse(body, k.one, k.many)
 	if f != nil {
@@ -73,9 +73,13 @@ func (k *kind[T]) post(c *call, body []byte) (any, *fault) {
 			return nil, f
 		}
 	}
+	c.bulk = r.bulk
 	rows := make([]*T, len(items))
 	for i, in := range items {
 		if rows[i], f = k.make(c, in); f != nil {
+			if c.bulk && f.kind == noAddress {
+				c.kept = append(c.kept, c.taken...)
+			}
 			return nil, f
 		}
 	}
@@ -85,7 +89,7 @@ func (k *kind[T]) post(c *call, body []byte) (any, *fault) {
 	return map[string]any{k.one: k.answer(c, rows[0], c.fields())}, nil
 }
 
-// admit makes the checks of the hooks behind the body's.
+// admit runs the checks of the hooks that follow the body's.
 func (k *kind[T]) admit(c *call, items []values) *fault {
 	if k.many == "ports" || k.many == "subnets" {
 		for _, in := range items {
@@ -114,7 +118,7 @@ func (k *kind[T]) admit(c *call, items []values) *fault {
 	return nil
 }
 
-// make makes one row of what a request gave.
+// make makes one row from the values of a request.
 func (k *kind[T]) make(c *call, in values) (*T, *fault) {
 	row := new(T)
 	*commonOf(row) = c.newStandard(in.text("project_id"))
@@ -129,7 +133,7 @@ func (k *kind[T]) make(c *call, in values) (*T, *fault) {
 	return k.settle(c, row, k.created)
 }
 
-// settle runs what follows the storing of a row and returns the row as it is then.
+// settle runs then after a row was stored, and returns the row afterwards.
 func (k *kind[T]) settle(c *call, row *T, then func(*call, *T) *fault) (*T, *fault) {
 	if then != nil {
 		if f := then(c, row); f != nil {
@@ -142,7 +146,7 @@ func (k *kind[T]) settle(c *call, row *T, then func(*call, *T) *fault) (*T, *fau
 	return row, nil
 }
 
-// change makes a PUT.
+// change handles a PUT.
 func (k *kind[T]) change(c *call, id string, body []byte) (any, *fault) {
 	in, f := k.changes(c, body)
 	if f != nil {
@@ -168,7 +172,7 @@ func (k *kind[T]) change(c *call, id string, body []byte) (any, *fault) {
 	return map[string]any{k.one: k.answer(c, row, c.fields())}, nil
 }
 
-// changes are what a PUT's body asks for; nil if it names no resource.
+// changes returns the values of a PUT's body, nil if it names no resource.
 func (k *kind[T]) changes(c *call, body []byte) (values, *fault) {
 	r, f := parse(body, k.one, k.many)
 	switch {
@@ -182,7 +186,7 @@ func (k *kind[T]) changes(c *call, body []byte) (values, *fault) {
 	return c.prepare(k.attrs, r.items[0], false)
 }
 
-// apply stores a changed copy of a row and returns the row as it is then.
+// apply stores a changed copy of a row, and returns the row afterwards.
 func (k *kind[T]) apply(c *call, old *T, in values) (*T, *fault) {
 	row := new(T)
 	*row = *old
@@ -194,11 +198,12 @@ func (k *kind[T]) apply(c *call, old *T, in values) (*T, *fault) {
 		return nil, f
 	}
 	r := commonOf(row)
-	if now, ok := k.rows.Get(r.ID); ok && now != old { // update has stored something of its own
+	// update has stored a row of its own.
+	if now, ok := k.rows.Get(r.ID); ok && now != old {
 		r.RevisionNumber = max(r.RevisionNumber, commonOf(now).RevisionNumber)
 	}
-	// Naming an attribute counts as a change, even if it stays what it was
-	// (observed on Neutron 21.0.0; SQLAlchemy's session.dirty is that coarse).
+	// Naming an attribute counts as a change, even if its value stays the same (observed on
+	// Neutron 21.0.0; SQLAlchemy's session.dirty is that coarse).
 	if len(in) > 1 || !equal(row, old) {
 		r.touch(c)
 		k.put(c, row)
@@ -206,8 +211,8 @@ func (k *kind[T]) apply(c *call, old *T, in values) (*T, *fault) {
 	return k.settle(c, row, k.updated)
 }
 
-// permitted is the row that the caller may do something to. Who may not see it
-// is told that there is none.
+// permitted returns the row if the caller may change it. A caller that may not see the row gets
+// "not found".
 func (k *kind[T]) permitted(c *call, verb, id string, in values) (*T, *fault) {
 	row, f := k.find(c, id)
 	if f != nil {
@@ -221,7 +226,7 @@ func (k *kind[T]) permitted(c *call, verb, id string, in values) (*T, *fault) {
 	return row, f
 }
 
-// discard makes a DELETE.
+// discard handles a DELETE.
 func (k *kind[T]) discard(c *call, id string, body []byte) *fault {
 	row, f := k.permitted(c, "delete_", id, nil)
 	if f != nil {
@@ -251,7 +256,7 @@ func (c *call) matches(row *standard) *fault {
 		"Constrained to %d, but current revision is %d", want, row.RevisionNumber)
 }
 
-// constraint is the revision that the request insists on, -1 if none.
+// constraint returns the revision that the request requires, -1 if none.
 func (c *call) constraint() (int, *fault) {
 	want, found := -1, false
 	if c.request == nil {
@@ -274,9 +279,8 @@ func (c *call) constraint() (int, *fault) {
 	return want, nil
 }
 
-// ownsNetwork: who is no administrator makes ports and subnets on networks of his
-// own and on shared ones only (neutron 21.0.0:
-// pecan_wsgi/hooks/ownership_validation.py).
+// ownsNetwork checks the network of a new port or subnet. Without administrator rights it must be
+// the caller's own or shared (neutron 21.0.0: pecan_wsgi/hooks/ownership_validation.py).
 func (c *call) ownsNetwork(one string, in values) *fault {
 	if c.admin() || c.who.Has("advsvc") {
 		return nil

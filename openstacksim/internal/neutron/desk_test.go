@@ -38,13 +38,13 @@ type (
 	caller = keystone.Caller
 )
 
-// desk is where tests ask a simulated Neutron.
+// desk sends requests to a simulated Neutron.
 type desk struct {
 	t testing.TB
 	*neutron.Service
 
 	mu   sync.Mutex
-	late []func() // what is to happen after some time: run by wait
+	late []func() // delayed work: wait runs it
 }
 
 // newDesk makes a service with the live host "n1". Quotas are off.
@@ -60,7 +60,7 @@ func newDesk(t testing.TB, change ...func(*neutron.Options)) *desk {
 			defer mu.Unlock()
 			n++
 			var b [8]byte
-			binary.BigEndian.PutUint64(b[:], n*0x9e3779b97f4a7c15) // spread as real ones are
+			binary.BigEndian.PutUint64(b[:], n*0x9e3779b97f4a7c15) // spread like real ones
 			return fmt.Sprintf("%x-%x-4000-8000-%012x", b[:4], b[4:6], n)
 		},
 		After: func(after time.Duration, f func()) {
@@ -80,7 +80,7 @@ func newDesk(t testing.TB, change ...func(*neutron.Options)) *desk {
 	return d
 }
 
-// wait lets all happen that is still to come.
+// wait runs all delayed work.
 func (d *desk) wait() {
 	d.mu.Lock()
 	late := d.late
@@ -91,8 +91,8 @@ func (d *desk) wait() {
 	}
 }
 
-// ask makes a request and returns the status and the answer. The body is JSON, as
-// text or as what is marshalled.
+// ask sends a request and returns the status and the answer. body is JSON as text, or a value to
+// be marshalled.
 func (d *desk) ask(who keystone.Caller, method, path string, body any) (int, object) {
 	d.t.Helper()
 	status, text := d.raw(who, method, path, body)
@@ -143,7 +143,7 @@ func (d *desk) get(one, id string) object {
 	return answer[one].(object)
 }
 
-// change makes a PUT as an admin that has to succeed.
+// change makes a PUT as an admin, which must succeed.
 func (d *desk) change(one, id string, what object) object {
 	d.t.Helper()
 	status, answer := d.ask(admin, http.MethodPut, "/"+strings.ReplaceAll(one, "_", "-")+"s/"+id, object{one: what})
@@ -153,7 +153,7 @@ func (d *desk) change(one, id string, what object) object {
 	return answer[one].(object)
 }
 
-// net makes a network of the member's with a subnet.
+// net makes a network of the member's project with a subnet.
 func (d *desk) net(cidr string) (net, subnet string) {
 	d.t.Helper()
 	net = text(d.make(member, "network", object{"name": "n"}), "id")
@@ -178,13 +178,13 @@ func text(o object, key string) string {
 	return s
 }
 
-// refusal is what an answer says is wrong: "status type".
+// refusal returns the refusal in an answer: "status type".
 func refusal(status int, answer object) string {
 	wrong, _ := answer["NeutronError"].(object)
 	return strings.TrimSpace(fmt.Sprintf("%d %s", status, text(wrong, "type")))
 }
 
-// addresses are those of a port.
+// addresses returns the addresses of a port.
 func addresses(port object) []string {
 	var out []string
 	ips, _ := port["fixed_ips"].(list)
@@ -194,7 +194,7 @@ func addresses(port object) []string {
 	return out
 }
 
-// activeLate has bound ports become ACTIVE at the next wait.
+// activeLate makes bound ports ACTIVE at the next wait.
 func activeLate(o *neutron.Options) {
 	o.Active = func(string) (time.Duration, bool) { return time.Second, true }
 }

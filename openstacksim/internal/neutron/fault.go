@@ -9,20 +9,20 @@ import (
 	"strings"
 )
 
-// fault is an answer that is no success. On the wire it is
-// {"NeutronError": {"type": kind, "message": message, "detail": detail}}.
+// fault is a refusal. Its body is {"NeutronError": {"type": kind, "message": message, "detail":
+// detail}}.
 type fault struct {
 	status                int
 	kind, message, detail string
-	// plain, if set, is the whole body, as text; object is it for who wants JSON.
+	// plain, if set, is the whole body as text. object is the body for clients that accept JSON.
 	plain  string
 	object any
 }
 
-// Error makes a fault an error for who calls the service in process.
+// Error makes a fault an error, for callers in the same process.
 func (f *fault) Error() string { return f.kind + ": " + f.message }
 
-// refuse makes a fault. The kind is the name of Neutron's exception.
+// refuse returns a fault. kind is the name of Neutron's exception.
 func refuse(status int, kind, format string, args ...any) *fault {
 	message := format
 	if len(args) > 0 {
@@ -31,26 +31,26 @@ func refuse(status int, kind, format string, args ...any) *fault {
 	return &fault{status: status, kind: kind, message: message}
 }
 
-// badRequest is what Neutron's API layer itself refuses (webob's HTTPBadRequest).
+// badRequest returns a refusal by Neutron's API layer itself (webob's HTTPBadRequest).
 func badRequest(format string, args ...any) *fault {
 	return refuse(http.StatusBadRequest, "HTTPBadRequest", format, args...)
 }
 
-// invalid is what a converter or a plugin finds wrong with a value.
+// invalid returns a refusal by a converter or a plugin because of a value.
 func invalid(format string, args ...any) *fault {
 	f := refuse(http.StatusBadRequest, "InvalidInput", format, args...)
 	f.message = "Invalid input for operation: " + f.message + "."
 	return f
 }
 
-// noSuchPath is what the API layer says where there is nothing, and where the
-// caller is not to know that there is something.
+// noSuchPath returns the API layer's answer for a missing resource. A resource that the caller
+// may not see gets the same answer.
 func noSuchPath() *fault {
 	return refuse(http.StatusNotFound, "HTTPNotFound", "The resource could not be found.")
 }
 
-// nowhere is what comes from outside of Neutron's error translation: text, or
-// JSON for who accepts that (observed on Neutron 21.0.0).
+// nowhere returns the answer to a path outside of Neutron's error translation. It is text, or
+// JSON for clients that accept JSON (observed on Neutron 21.0.0).
 func nowhere() *fault {
 	f := noSuchPath()
 	f.plain = "404 Not Found\n\nThe resource could not be found.\n\n\n\n"
@@ -58,7 +58,7 @@ func nowhere() *fault {
 	return f
 }
 
-// noExtension is the same from the extensions' own part of Neutron.
+// noExtension returns the same answer of the extensions' part of Neutron.
 func noExtension(alias string) *fault {
 	f := noSuchPath()
 	said := "Extension with alias " + alias + " does not exist"
@@ -70,7 +70,7 @@ func noExtension(alias string) *fault {
 	return f
 }
 
-// page is what a client gets to see of a fault, and its type.
+// page returns the body of a fault and its content type.
 func (f *fault) page(r *http.Request) (kind string, text []byte) {
 	switch {
 	case f.plain == "":
@@ -81,13 +81,13 @@ func (f *fault) page(r *http.Request) (kind string, text []byte) {
 	return "text/plain; charset=UTF-8", []byte(f.plain)
 }
 
-// notAllowed: a path does not have that method.
+// notAllowed returns the answer for a method that the path does not have.
 func notAllowed() *fault {
 	return refuse(http.StatusMethodNotAllowed, "HTTPMethodNotAllowed",
 		"The server could not comply with the request since it is either malformed or otherwise incorrect.")
 }
 
-// conflict is a refusal because of how things are.
+// conflict returns a refusal because of the current state.
 func conflict(kind, format string, args ...any) *fault {
 	return refuse(http.StatusConflict, kind, format, args...)
 }

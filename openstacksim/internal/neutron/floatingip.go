@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// floatingIP is a floating IP. Its address is that of a port of its own.
+// floatingIP is a floating IP. Its address belongs to a port of its own.
 type floatingIP struct {
 	standard
 	FloatingNetworkID string       `json:"floating_network_id"`
@@ -24,10 +24,10 @@ type floatingIP struct {
 	PortDetails       *portDetails `json:"port_details"`
 	PortForwardings   []any        `json:"port_forwardings"`
 
-	own string // its port
+	own string // the ID of that port
 }
 
-// portDetails is what a floating IP shows of the port that it leads to.
+// portDetails is what a floating IP shows of its associated port.
 type portDetails struct {
 	Name         string `json:"name"`
 	NetworkID    string `json:"network_id"`
@@ -99,7 +99,7 @@ func createFloatingIP(c *call, f *floatingIP, in values) *fault {
 	return c.associate(f, &floatingIP{}, in)
 }
 
-// updateFloatingIP associates with a port, or with none (neutron 21.0.0:
+// updateFloatingIP associates a floating IP with a port, or with none (neutron 21.0.0:
 // db/l3_db.py, _update_floatingip).
 func updateFloatingIP(c *call, f, old *floatingIP, in values) *fault {
 	if !in.given("port_id") && old.PortID != nil && in.given("fixed_ip_address") {
@@ -112,7 +112,7 @@ func updateFloatingIP(c *call, f, old *floatingIP, in values) *fault {
 	return c.associate(f, old, in)
 }
 
-// associate leads a floating IP to the port that the request names.
+// associate associates a floating IP with the port that the request names.
 func (c *call) associate(f, old *floatingIP, in values) *fault {
 	if !in.has("port_id") {
 		if in.has("fixed_ip_address") {
@@ -147,7 +147,7 @@ func (c *call) associate(f, old *floatingIP, in values) *fault {
 	return nil
 }
 
-// leadsAlready: an address has one floating IP of an external network.
+// leadsAlready refuses a second floating IP of the same external network for one address.
 func (c *call) leadsAlready(f *floatingIP, p *port, address string) *fault {
 	for o := range c.floatingIPs.rows.All() {
 		if o.ID == f.ID || o.PortID == nil || *o.PortID != p.ID || *o.FixedIPAddress != address || o.FloatingNetworkID != f.FloatingNetworkID {
@@ -160,10 +160,11 @@ func (c *call) leadsAlready(f *floatingIP, p *port, address string) *fault {
 	return nil
 }
 
-// inner is the address of a port that a floating IP is to lead to.
+// inner returns the address of a port that a floating IP shall be associated with.
 func inner(p *port, wanted string) (fixedIP, *fault) {
 	if strings.HasPrefix(p.DeviceOwner, "network:") && p.DeviceOwner != "network:" {
-		return fixedIP{}, badFloatingIP("Port %%(id)s is unable to be assigned a floating IP%s", "") // Neutron does not fill in the name either
+		// Neutron does not fill in the name either.
+		return fixedIP{}, badFloatingIP("Port %%(id)s is unable to be assigned a floating IP%s", "")
 	}
 	if wanted != "" {
 		if six(fixedIP{IPAddress: wanted}) {
@@ -186,8 +187,8 @@ func inner(p *port, wanted string) (fixedIP, *fault) {
 	return fixedIP{}, badFloatingIP("Port %s has multiple fixed IPv4 addresses.  Must provide a specific IPv4 address when assigning a floating IP", p.ID)
 }
 
-// routerFor is the router between a subnet and an external network; the one with
-// the subnet's gateway address if there are several.
+// routerFor returns the router between a subnet and an external network. Of several, it is the
+// one with the subnet's gateway address.
 func (c *call) routerFor(p *port, subnetID, network string) (string, *fault) {
 	s, ok := c.subnets.rows.Get(subnetID)
 	if !ok {
@@ -221,8 +222,8 @@ func (c *call) routerFor(p *port, subnetID, network string) (string, *fault) {
 		"External network %s is not reachable from subnet %s.  Therefore, cannot associate Port %s with a Floating IP.", network, subnetID, p.ID)
 }
 
-// floatingStatus has OVN report, after the answer, whether a floating IP leads
-// anywhere. That counts as a change (observed on Neutron 21.0.0).
+// floatingStatus sets, after the answer, the status that OVN reports of a floating IP. That
+// counts as a change (observed on Neutron 21.0.0).
 func (c *call) floatingStatus(f, old *floatingIP) {
 	if (f.PortID == nil) == (old.PortID == nil) {
 		return
@@ -246,7 +247,7 @@ func removeFloatingIP(c *call, f *floatingIP) *fault {
 	return c.dropPort(f.own)
 }
 
-// freeFloatingIPs takes floating IPs off a port that goes.
+// freeFloatingIPs dissociates the floating IPs of a port that is being deleted.
 func freeFloatingIPs(c *call, p *port) {
 	var leading []*floatingIP
 	for f := range c.floatingIPs.rows.All() {

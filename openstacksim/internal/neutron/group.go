@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// securityGroup is a security group; its rules are in it.
+// securityGroup is a security group with its rules.
 type securityGroup struct {
 	standard
 	Name     string  `json:"name"`
@@ -40,8 +40,8 @@ func (s *Service) registerGroups() {
 	register(s, s.rules)
 }
 
-// listGroups makes the default group of the project that is asked for, before it
-// is looked for (neutron 21.0.0: db/securitygroups_db.py, get_security_groups).
+// listGroups makes the default group of the requested project before the list is read (neutron
+// 21.0.0: db/securitygroups_db.py, get_security_groups).
 func listGroups(c *call) {
 	project := c.who.ProjectID
 	for _, filter := range []string{"tenant_id", "project_id"} {
@@ -62,15 +62,15 @@ func createGroup(c *call, g *securityGroup, _ values) *fault {
 	return c.firstRules(g, false)
 }
 
-// firstRules are the rules that a group comes with: out to everywhere, and for a
-// default group, in from its own members.
+// firstRules adds the rules of a new group. They let out all traffic. In a default group they
+// also let in traffic from its own members.
 func (c *call) firstRules(g *securityGroup, own bool) *fault {
 	more := 2
 	if own {
 		more = 4
 	}
-	// The one of the group that asks for it, but not the group's own (neutron
-	// 21.0.0: db/securitygroups_db.py, create_security_group).
+	// Neutron checks the quota of rules here, but not the quota of groups (neutron 21.0.0:
+	// db/securitygroups_db.py, create_security_group).
 	if f := c.reserve("security_group_rule", g.ProjectID, c.rules.count(g.ProjectID), more); f != nil {
 		return f
 	}
@@ -84,7 +84,7 @@ func (c *call) firstRules(g *securityGroup, own bool) *fault {
 	return nil
 }
 
-// addRule stores a rule of a group that is not stored yet.
+// addRule stores a rule of a group that has not been stored yet.
 func (c *call) addRule(g *securityGroup, r *rule) {
 	r.standard, r.GroupID, r.AttributesID = c.newStandard(g.ProjectID), g.ID, c.attributesID()
 	c.rules.put(c, r)
@@ -96,15 +96,15 @@ func withRule(rules []*rule, r *rule) []*rule {
 	return slices.Insert(slices.Clone(rules), i, r)
 }
 
-// attributesID counts what has standard attributes; Neutron shows the number of
-// a rule within its group.
+// attributesID numbers resources with standard attributes. Neutron shows the number of a rule when
+// it shows the rule within its group.
 func (s *Service) attributesID() int {
 	s.attributes++
 	return s.attributes
 }
 
-// defaultGroup makes the project's default group at its first use. Nobody but an
-// administrator makes another project's.
+// defaultGroup makes the project's default group at its first use. Only an administrator makes
+// that of another project.
 func (c *call) defaultGroup(project string) {
 	if _, ok := c.defaults[project]; ok || project == "" || project != c.who.ProjectID && !c.admin() {
 		return
@@ -119,7 +119,7 @@ func (c *call) defaultGroup(project string) {
 	c.undo(func() { delete(c.defaults, project) })
 }
 
-// defaultGroups is the project's default group as a list, none if it has none.
+// defaultGroups returns the project's default group as a list, empty if it has none.
 func (c *call) defaultGroups(project string) []string {
 	if ids := c.defaults[project]; ids != nil {
 		return ids
@@ -127,8 +127,7 @@ func (c *call) defaultGroups(project string) []string {
 	return []string{}
 }
 
-// groupsFor is the list of groups that a port asks for, each once, in the order
-// of their IDs.
+// groupsFor returns the groups that a port asks for, without duplicates, ordered by ID.
 func (c *call) groupsFor(p *port, wanted []string) ([]string, *fault) {
 	wanted = slices.Clone(wanted)
 	slices.Sort(wanted)
@@ -151,7 +150,8 @@ func (c *call) groupsFor(p *port, wanted []string) ([]string, *fault) {
 			"Cannot apply both stateful and stateless security groups on the same port at the same time")
 	}
 	if slices.Equal(wanted, c.defaults[p.ProjectID]) {
-		return c.defaults[p.ProjectID], nil // shared by all ports that have it
+		// All ports with the default group share this slice.
+		return c.defaults[p.ProjectID], nil
 	}
 	return wanted, nil
 }
@@ -198,8 +198,8 @@ func removeGroup(c *call, g *securityGroup) *fault {
 	return nil
 }
 
-// dropRulesFrom removes other groups' rules that name the group: the database
-// takes them along (neutron 21.0.0: db/models/securitygroup.py, remote_group_id).
+// dropRulesFrom removes the rules of other groups that name the group. The database deletes them
+// with it (neutron 21.0.0: db/models/securitygroup.py, remote_group_id).
 func (c *call) dropRulesFrom(group string) {
 	var gone []*rule
 	for r := range c.rules.rows.All() {

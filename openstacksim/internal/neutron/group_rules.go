@@ -5,9 +5,8 @@ package neutron
 
 import "slices"
 
-// checkRules looks at the rules of a bulk POST together: they are of one group,
-// and no two are the same (neutron 21.0.0: db/securitygroups_db.py,
-// create_security_group_rule_bulk_native).
+// checkRules checks the rules of a bulk POST together: all belong to one group, and no two are
+// equal (neutron 21.0.0: db/securitygroups_db.py, create_security_group_rule_bulk_native).
 func checkRules(c *call, items []values) *fault {
 	groups, projects := map[string]bool{}, map[string]bool{}
 	for _, in := range items {
@@ -51,7 +50,8 @@ func createRule(c *call, r *rule, _ values) *fault {
 	return nil
 }
 
-// checkRule writes the rule as Neutron does, and looks at it and at what it names.
+// checkRule converts the rule to the form that Neutron stores. It checks the rule and the
+// resources that it names.
 func (c *call) checkRule(r *rule) *fault {
 	r.canonical()
 	if f := r.wrong(); f != nil {
@@ -75,7 +75,7 @@ func (c *call) groupVisible(id string) *fault {
 	return f
 }
 
-// joinGroup puts a stored rule into its group, which counts as a change of it.
+// joinGroup adds a stored rule to its group, which counts as a change of the group.
 func joinGroup(c *call, r *rule) *fault {
 	old, _ := c.groups.rows.Get(r.GroupID)
 	g := *old
@@ -85,7 +85,7 @@ func joinGroup(c *call, r *rule) *fault {
 	return nil
 }
 
-// leaveGroup takes a rule out of its group.
+// leaveGroup removes a rule from its group.
 func (c *call) leaveGroup(r *rule) {
 	old, ok := c.groups.rows.Get(r.GroupID)
 	if !ok {

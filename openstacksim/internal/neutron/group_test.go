@@ -59,7 +59,7 @@ func TestRules(t *testing.T) {
 	group := text(d.make(member, "security_group", object{"name": "g"}), "id")
 	foreign := text(d.make(other, "security_group", object{"name": "f"}), "id")
 	list := text(d.make(member, "address_group", object{"addresses": list{"10.0.0.0/8"}}), "id")
-	// In order: what is made once is a duplicate after.
+	// The order matters: a rule that was made once is a duplicate afterwards.
 	for _, c := range []struct {
 		name string
 		rule object

@@ -12,10 +12,10 @@ import (
 	"github.com/kuryr-go/kuryr/openstacksim/internal/keystone"
 )
 
-// maxBody is more than any request of a client has: a bulk POST of thousands.
+// maxBody is larger than any request of a client: a bulk POST of thousands of resources.
 const maxBody = 64 << 20
 
-// action is what a path of its own does: PUT /v2.0/routers/ID/add_router_interface.
+// action is an action with a path of its own: PUT /v2.0/routers/ID/add_router_interface.
 type action struct {
 	method, kind, verb string
 	run                func(c *call, id string, body map[string]any) (any, *fault)
@@ -44,7 +44,8 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, who keystone.Ca
 			return f
 		}
 		if p, is := answer.(pager); is {
-			long = p // others need not wait until it is written
+			// Other requests need not wait until it is written.
+			long = p
 		} else {
 			text = encode(answer)
 		}
@@ -62,7 +63,7 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, who keystone.Ca
 	writeText(w, status, kind, text)
 }
 
-// whole is the body: at hand if it was read before, else read now.
+// whole returns the body. It reads the body unless an earlier reader has kept it.
 func whole(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if b, is := r.Body.(interface{ Bytes() []byte }); is {
 		return b.Bytes(), nil
@@ -70,14 +71,14 @@ func whole(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 }
 
-// do runs f under the lock, undoes all if it is refused or panics, and starts
-// what is to follow.
+// do runs f under the lock, and undoes everything if f refuses or panics. Then it starts the
+// delayed steps.
 func (s *Service) do(who keystone.Caller, r *http.Request, f func(*call) *fault, refused func(*fault)) {
 	s.follow(s.locked(&call{Service: s, who: who, request: r}, f, refused))
 }
 
-// locked is do without what follows. A panic goes on to the caller, who finds
-// the service as it was.
+// locked is do without the delayed steps. It passes a panic on to the caller, after undoing every
+// change.
 func (s *Service) locked(c *call, f func(*call) *fault, refused func(*fault)) []later {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +97,7 @@ func (s *Service) locked(c *call, f func(*call) *fault, refused func(*fault)) []
 	return c.laters
 }
 
-// follow has each of the steps taken when it is due, by the service itself.
+// follow runs each delayed step when it is due, with the service's own rights.
 func (s *Service) follow(laters []later) {
 	for _, l := range laters {
 		s.After(l.after, func() {
@@ -108,7 +109,7 @@ func (s *Service) follow(laters []later) {
 	}
 }
 
-// inside runs f as the service's own doing, all or nothing.
+// inside runs f with the service's own rights, all or nothing.
 func (s *Service) inside(f func(*call) *fault) error {
 	var err error
 	s.do(keystone.Caller{Roles: []string{"admin"}}, nil, f, func(f *fault) { err = f })
@@ -130,14 +131,14 @@ func writeText(w http.ResponseWriter, status int, kind string, text []byte) {
 	if status != http.StatusNoContent {
 		w.Header().Set("Content-Type", kind)
 		if text == nil {
-			text = []byte("null") // a tag's PUT (observed on Neutron 21.0.0)
+			text = []byte("null") // the answer to a PUT of a tag (observed on Neutron 21.0.0)
 		}
 	}
 	w.WriteHeader(status)
 	_, _ = w.Write(text)
 }
 
-// answer finds out what a request is for.
+// answer dispatches a request by its path.
 func (c *call) answer(r *http.Request, body []byte) (int, any, *fault) {
 	path := strings.TrimSuffix(r.URL.Path, ".json")
 	if rest, ok := strings.CutPrefix(path, "/v2.0"); ok && (rest == "" || rest[0] == '/') {
@@ -189,8 +190,8 @@ func (c *call) versioned(path string, body []byte) (int, any, *fault) {
 	return h.handle(c, parts[1:], body)
 }
 
-// deep reports whether a path has the depth of one of the resources that are no
-// kinds: below one of them there is nothing, but for quotas.
+// deep reports whether a path has the depth of a resource that is no kind. Below such a resource
+// no path exists, except for quotas.
 func deep(parts []string) bool {
 	switch parts[0] {
 	case "agents", "extensions", "availability_zones", "network-ip-availabilities":
@@ -226,7 +227,7 @@ func (c *call) act(parts []string, body []byte) (int, any, *fault) {
 	return 0, nil, noSuchPath()
 }
 
-// kindOf is the kind of that singular name.
+// kindOf returns the kind with a singular name.
 func (c *call) kindOf(one string) handler {
 	for _, h := range c.kinds {
 		if name, _ := h.name(); name == one {

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// asked is what an interface call names.
+// asked returns the port or subnet that an interface call names.
 func asked(body map[string]any, both bool) (portID, subnetID string, f *fault) {
 	_, byPort := body["port_id"]
 	_, bySubnet := body["subnet_id"]
@@ -28,8 +28,7 @@ func asked(body map[string]any, both bool) (portID, subnetID string, f *fault) {
 	return portID, subnetID, nil
 }
 
-// addInterface is PUT /v2.0/routers/ID/add_router_interface (neutron 21.0.0:
-// db/l3_db.py).
+// addInterface handles PUT /v2.0/routers/ID/add_router_interface (neutron 21.0.0: db/l3_db.py).
 func addInterface(c *call, id string, body map[string]any) (any, *fault) {
 	r, f := c.routers.find(c, id)
 	if f != nil {
@@ -53,7 +52,7 @@ func addInterface(c *call, id string, body map[string]any) (any, *fault) {
 	return interfaceInfo(r, p, subnets, len(subnets)-1), nil
 }
 
-// interfaceInfo is the answer of an interface call.
+// interfaceInfo returns the answer of an interface call.
 func interfaceInfo(r *router, p *port, subnets []*subnet, main int) any {
 	ids := make([]string, len(subnets))
 	for i, s := range subnets {
@@ -65,7 +64,7 @@ func interfaceInfo(r *router, p *port, subnets []*subnet, main int) any {
 	}
 }
 
-// changeRouter counts a change of what belongs to a router.
+// changeRouter counts a change of a router's ports as a change of the router.
 func (c *call) changeRouter(id string) {
 	if old, ok := c.routers.rows.Get(id); ok {
 		r := *old
@@ -74,7 +73,7 @@ func (c *call) changeRouter(id string) {
 	}
 }
 
-// interfaceByPort makes a port of the caller's a leg of the router.
+// interfaceByPort makes one of the caller's ports an interface of the router.
 func (c *call) interfaceByPort(r *router, id string) (*port, []*subnet, *fault) {
 	p, f := c.ports.find(c, id)
 	if f != nil {
@@ -109,14 +108,14 @@ func (c *call) interfaceByPort(r *router, id string) (*port, []*subnet, *fault) 
 	}
 	leg := p.copied()
 	leg.DeviceID, leg.DeviceOwner = r.ID, ownerRouter
-	leg.Status = statusActive // OVN has it up at once
+	leg.Status = statusActive // OVN reports it up at once
 	leg.touch(c)
 	c.ports.put(c, leg)
 	return leg, subnets, nil
 }
 
-// routable: a subnet whose routes are announced by another is no router's
-// (neutron 21.0.0: db/l3_db.py, _validate_subnet_address_mode).
+// routable refuses a subnet whose routes another router announces (neutron 21.0.0: db/l3_db.py,
+// _validate_subnet_address_mode).
 func routable(s *subnet) *fault {
 	if s.IPVersion == 6 && s.IPv6RAMode == nil && s.IPv6AddressMode != nil {
 		return badRouter("IPv6 subnet %s configured to receive RAs from an external router cannot be added to Neutron Router.", s.ID)
@@ -124,7 +123,7 @@ func routable(s *subnet) *fault {
 	return nil
 }
 
-// interfaceBySubnet makes a port of the subnet's gateway address.
+// interfaceBySubnet makes a port with the subnet's gateway address.
 func (c *call) interfaceBySubnet(r *router, id string) (*port, []*subnet, *fault) {
 	s, f := c.subnets.find(c, id)
 	if f != nil {
@@ -149,7 +148,7 @@ func (c *call) interfaceBySubnet(r *router, id string) (*port, []*subnet, *fault
 	}
 	p, f := c.newPort(portSpec{
 		ProjectID: r.ProjectID, NetworkID: s.NetworkID, DeviceID: r.ID, DeviceOwner: ownerRouter,
-		Status:    statusActive, // OVN has it up at once
+		Status:    statusActive, // OVN reports it up at once
 		Addresses: []wish{{s.ID, *s.GatewayIP}},
 	})
 	if f != nil {
@@ -158,7 +157,7 @@ func (c *call) interfaceBySubnet(r *router, id string) (*port, []*subnet, *fault
 	return p, []*subnet{s}, nil
 }
 
-// sixth is the router's leg on a network that has IPv6; there is one at most.
+// sixth returns the router's IPv6 interface on a network; it has at most one.
 func (c *call) sixth(r *router, network string) *port {
 	for _, p := range c.legs(r.ID) {
 		if p.NetworkID == network && p.DeviceOwner == ownerRouter && slices.ContainsFunc(p.FixedIPs, six) {
@@ -186,8 +185,9 @@ func (c *call) addPrefix(p *port, s *subnet) (*port, []*subnet, *fault) {
 	return leg, []*subnet{s}, nil
 }
 
-// overlaps refuses what a router cannot tell apart (neutron 21.0.0: db/l3_db.py,
-// _check_for_dup_router_subnets). The gateway is left out if it is to move.
+// overlaps refuses overlapping subnets, which a router cannot tell apart (neutron 21.0.0:
+// db/l3_db.py, _check_for_dup_router_subnets). If the gateway shall move, its current network is
+// ignored.
 func (c *call) overlaps(r *router, subnets []*subnet, moved bool) *fault {
 	var known []*subnet
 	for _, p := range c.legs(r.ID) {
@@ -216,7 +216,7 @@ func (c *call) overlaps(r *router, subnets []*subnet, moved bool) *fault {
 	return nil
 }
 
-// removeInterface is PUT /v2.0/routers/ID/remove_router_interface.
+// removeInterface handles PUT /v2.0/routers/ID/remove_router_interface.
 func removeInterface(c *call, id string, body map[string]any) (any, *fault) {
 	portID, subnetID, f := asked(body, true)
 	if f != nil {
@@ -254,7 +254,7 @@ func removeInterface(c *call, id string, body map[string]any) (any, *fault) {
 	return interfaceInfo(r, p, subnets, 0), nil
 }
 
-// leg is the interface of a router that a call names.
+// leg returns the interface of a router that a call names.
 func (c *call) leg(r *router, portID, subnetID string) (*port, *fault) {
 	on := func(p *port) bool {
 		return slices.ContainsFunc(p.FixedIPs, func(ip fixedIP) bool { return ip.SubnetID == subnetID })
@@ -281,8 +281,8 @@ func (c *call) leg(r *router, portID, subnetID string) (*port, *fault) {
 	return nil, refuse(http.StatusNotFound, "RouterInterfaceNotFoundForSubnet", "Router %s has no interface on subnet %s", r.ID, subnetID)
 }
 
-// interfaceNeeded refuses to part a router from a subnet that floating IPs or
-// routes need.
+// interfaceNeeded refuses to remove a router's interface to a subnet that floating IPs or routes
+// need.
 func (c *call) interfaceNeeded(r *router, s *subnet) *fault {
 	for fip := range c.floatingIPs.rows.All() {
 		if fip.RouterID == nil || *fip.RouterID != r.ID || fip.PortID == nil || fip.FixedIPAddress == nil {

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// window is among how many free addresses Neutron draws one (neutron 21.0.0:
+// window is the number of free addresses among which Neutron draws one (neutron 21.0.0:
 // ipam/drivers/neutrondb_ipam/driver.py, MAX_WIN).
 const window = 1000
 
@@ -17,15 +17,14 @@ type span struct{ first, last netip.Addr }
 
 func (s span) has(a netip.Addr) bool { return s.first.Compare(a) <= 0 && a.Compare(s.last) <= 0 }
 
-// addresses is what a subnet has to give. Drawing, taking and giving back cost
-// the same however many addresses there are and are taken.
+// addresses are the addresses of a subnet. Drawing, taking and releasing cost the same, however
+// many addresses exist and are taken.
 type addresses struct {
 	pools []span
 	taken map[netip.Addr]struct{}
 
-	// free are addresses of the pools that were not taken when looked at: at
-	// least window of them, unless the pool has no more. pool and next say where
-	// to look on.
+	// free holds addresses of the pools that were free when look found them. It has at least
+	// window of them, unless the pool has fewer. pool and next are where look continues.
 	free []netip.Addr
 	pool int
 	next netip.Addr
@@ -37,7 +36,7 @@ func newAddresses(pools []span) *addresses {
 	return a
 }
 
-// reset puts other pools in place; what is taken stays so.
+// reset replaces the pools. Taken addresses stay taken.
 func (a *addresses) reset(pools []span) {
 	a.pools, a.free, a.pool, a.next = slices.Clone(pools), nil, 0, netip.Addr{}
 	slices.SortFunc(a.pools, func(x, y span) int { return x.first.Compare(y.first) })
@@ -46,7 +45,7 @@ func (a *addresses) reset(pools []span) {
 	}
 }
 
-// take takes the address, and reports whether it was there to take.
+// take takes the address, and reports whether it was free.
 func (a *addresses) take(addr netip.Addr) bool {
 	if _, taken := a.taken[addr]; taken {
 		return false
@@ -55,7 +54,7 @@ func (a *addresses) take(addr netip.Addr) bool {
 	return true
 }
 
-// draw takes one of the free addresses, which one the number decides.
+// draw takes one of the free addresses, chosen by the number.
 func (a *addresses) draw(number uint64) (netip.Addr, bool) {
 	for {
 		a.look()
@@ -66,13 +65,13 @@ func (a *addresses) draw(number uint64) (netip.Addr, bool) {
 		addr := a.free[i]
 		a.free[i] = a.free[len(a.free)-1]
 		a.free = a.free[:len(a.free)-1]
-		if a.take(addr) { // else it was asked for by name since it was looked at
+		if a.take(addr) { // otherwise a request has taken it by name since
 			return addr, true
 		}
 	}
 }
 
-// lowest takes the first address of the pools that is free.
+// lowest takes the first free address of the pools.
 func (a *addresses) lowest() (netip.Addr, bool) {
 	for _, pool := range a.pools {
 		for addr := pool.first; pool.has(addr); addr = addr.Next() {
@@ -84,7 +83,7 @@ func (a *addresses) lowest() (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// release gives an address back.
+// release makes an address free again.
 func (a *addresses) release(addr netip.Addr) {
 	if _, taken := a.taken[addr]; !taken {
 		return
@@ -95,7 +94,7 @@ func (a *addresses) release(addr netip.Addr) {
 	}
 }
 
-// look fills the window. A pool is used up before the next one is begun.
+// look fills the window. It exhausts a pool before it begins the next one.
 func (a *addresses) look() {
 	for len(a.free) < window && a.pool < len(a.pools) {
 		if !a.pools[a.pool].has(a.next) {
@@ -113,7 +112,7 @@ func (a *addresses) look() {
 	}
 }
 
-// seen reports whether look has come by the address already.
+// seen reports whether look has already passed the address.
 func (a *addresses) seen(addr netip.Addr) bool {
 	for i, pool := range a.pools {
 		if pool.has(addr) {

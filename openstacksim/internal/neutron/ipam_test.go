@@ -37,7 +37,7 @@ func TestAddressesComeOnceAndPoolByPool(t *testing.T) {
 
 func TestAddressesTakenByNameAreNotDrawn(t *testing.T) {
 	a := newAddresses([]span{spanOf("10.0.0.2", "10.0.0.4")})
-	a.draw(0) // looks at all of them
+	a.draw(0) // fills the window with all of them
 	named := netip.MustParseAddr("10.0.0.3")
 	if !a.take(named) || a.take(named) {
 		t.Fatal("an address can be taken just once")
@@ -73,8 +73,8 @@ func TestAddressesOfTheWholeRange(t *testing.T) {
 	}
 }
 
-// TestAddressesAtRandom compares with a set: what is drawn was free and is in a
-// pool, and nothing is drawn only if nothing is free.
+// TestAddressesAtRandom compares with a set. A drawn address was free and is in a pool. Drawing
+// fails only if no address is free.
 func TestAddressesAtRandom(t *testing.T) {
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 0))

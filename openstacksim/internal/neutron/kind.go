@@ -13,62 +13,66 @@ import (
 	"github.com/kuryr-go/kuryr/openstacksim/internal/table"
 )
 
-// lostMarker is what a list shows behind a row that is not there: observed.
+// lostMarker says what a list shows after a marker row that does not exist: observed.
 type lostMarker int
 
 const (
-	beginsAgain  lostMarker = iota // the first page: Neutron looks for it as an object, and goes on without
-	refusesPage                    // 404: who lists looks for it in the database
-	showsNothing                   // an empty page: Neutron pages through what a plugin lists
+	// The first page: Neutron looks for the marker as an object, and continues without it.
+	_ lostMarker = iota
+	// 404: these lists look for the marker in the database.
+	refusesPage
+	// An empty page: Neutron pages through a plugin's list.
+	showsNothing
 )
 
-// kind is one type of resource. Rows are structs with JSON tags that embed
-// standard; a row in the table is never changed in place, but replaced by put.
+// kind is one type of resource. Rows are structs with JSON tags that embed standard. A row in the
+// table is never changed in place; put replaces it.
 type kind[T any] struct {
 	one, many, title string // "port", "ports", "Port" (of PortNotFound)
 	rows             *table.Table[T]
 
-	// create completes and checks a new row that has its ID, its project, the
-	// defaults and what was given; it is stored if nil is returned.
+	// create completes and checks a new row. The row has its ID, its project, the defaults and
+	// the given values. It is stored if create returns nil.
 	create func(c *call, row *T, in values) *fault
-	// update checks a changed copy; it is stored if nil is returned.
+	// update checks a changed copy. It is stored if update returns nil.
 	update func(c *call, row *T, old *T, in values) *fault
-	// remove refuses or clears up; the row is gone if nil is returned.
+	// remove refuses, or cleans up. The row is deleted if remove returns nil.
 	remove func(c *call, row *T) *fault
-	// created and updated run once the row is stored. They may replace it.
+	// created and updated run after the row is stored. They may replace it.
 	created, updated func(c *call, row *T) *fault
 
 	shown   func(c *call, row *T) bool // nil: own project, or admin
 	filters map[string]func(c *call, row *T, values []string) bool
-	hide    []string // what only an administrator sees, beyond what api.json says
-	// view is the answer for a row, where it holds more than the row; nil: the row.
+	hide    []string // attributes for administrators only, in addition to those in api.json
+	// view returns the row for an answer, if that needs more than the stored row; nil: the stored
+	// row.
 	view func(c *call, row *T) *T
-	// finish completes what view returned, from nothing but that and the request: it
-	// runs without the lock, for a list as that is written. nil: nothing is missing.
+	// finish completes the result of view, using only that and the request. It runs without the
+	// lock; a list calls it while the rows are written. nil: view is complete.
 	finish func(c *call, row *T) *T
-	// made is the answer to a POST where that differs; nil: as view.
+	// made returns the row for the answer to a POST; nil: as view.
 	made func(c *call, row *T) *T
-	// changed is the answer to a PUT where that is of another form; nil: as view.
+	// changed returns the answer to a PUT, if its form differs; nil: as view.
 	changed func(row *T) map[string]any
 	// batch runs before the items of a bulk POST are made one by one.
 	batch func(c *call, items []values) *fault
-	// listing runs before rows are looked for.
+	// listing runs before a list reads the rows.
 	listing func(c *call)
-	// missing is the message of NotFound; nil is Neutron's usual one.
+	// missing returns NotFound with its message; nil: Neutron's usual message.
 	missing func(id string) *fault
-	// lost is what is behind a marker that is not there.
+	// lost says what follows a marker that does not exist.
 	lost lostMarker
-	path string // in URLs; "" is many with dashes
+	path string // in URLs; "" is many, with dashes
 
 	attrs    *attributeList
 	fields   map[string][]int // by JSON name, where in T
-	optional map[string]bool  // those that are left out where there is none
-	public   []string         // what an answer holds for those who are no admin, nil: all of T
-	full     []string         // and for an administrator
-	projects map[string]int   // rows by project
+	optional map[string]bool  // fields that are omitted if empty
+	public   []string         // fields shown to callers without administrator rights; nil: all
+	full     []string         // fields shown to administrators; nil: all
+	projects map[string]int   // number of rows by project
 }
 
-// handler is a kind of whatever row type.
+// handler is a kind, independent of its row type.
 type handler interface {
 	handle(c *call, rest []string, body []byte) (status int, answer any, f *fault)
 	name() (one, many string)
@@ -78,8 +82,8 @@ type handler interface {
 	tagged(c *call, id string) (*standard, func(*standard), *fault)
 }
 
-// register adds a kind to what the service serves: list, one, POST (single and
-// bulk), PUT, DELETE, and tags if the kind has such.
+// register makes the service serve a kind: list, one, POST (single and bulk), PUT, DELETE, and
+// tags if the kind has them.
 func register[T any](s *Service, k *kind[T]) {
 	attrs, ok := facts().Resources[k.many]
 	if !ok {
@@ -96,7 +100,8 @@ func register[T any](s *Service, k *kind[T]) {
 	s.kinds[k.path] = k
 }
 
-// index finds out where the attributes are in a row, and what is shown to whom.
+// index finds the position of each attribute in a row, and the fields that each group of callers
+// may see.
 func (k *kind[T]) index() {
 	k.fields, k.optional = map[string][]int{}, map[string]bool{}
 	var all []string
@@ -136,10 +141,10 @@ func (k *kind[T]) has(id string) bool {
 	return ok
 }
 
-// count is how many rows a project has.
+// count returns the number of rows of a project.
 func (k *kind[T]) count(project string) int { return k.projects[project] }
 
-// put stores a row, with undo.
+// put stores a row, and can be undone.
 func (k *kind[T]) put(c *call, row *T) {
 	r := commonOf(row)
 	old, was := k.rows.Get(r.ID)
@@ -153,7 +158,7 @@ func (k *kind[T]) put(c *call, row *T) {
 	})
 }
 
-// drop removes a row, with undo.
+// drop removes a row, and can be undone.
 func (k *kind[T]) drop(c *call, id string) {
 	old, was := k.rows.Get(id)
 	if !was {
@@ -179,7 +184,7 @@ func (k *kind[T]) delete(id string) {
 	}
 }
 
-// sees reports whether the caller sees a row.
+// sees reports whether the caller may see a row.
 func (k *kind[T]) sees(c *call, row *T) bool {
 	if c.admin() {
 		return true
@@ -190,7 +195,7 @@ func (k *kind[T]) sees(c *call, row *T) bool {
 	return c.owns(commonOf(row).ProjectID)
 }
 
-// find returns a row that the caller sees; 404 else.
+// find returns a row that the caller may see, otherwise 404.
 func (k *kind[T]) find(c *call, id string) (*T, *fault) {
 	if row, ok := k.rows.Get(id); ok && k.sees(c, row) {
 		return row, nil
@@ -205,7 +210,7 @@ func (k *kind[T]) notFound(id string) *fault {
 	return refuse(404, k.title+"NotFound", "%s %s could not be found.", k.title, id)
 }
 
-// set puts the attributes of in into a row. What rows do not have is left out.
+// set copies the values of in into a row. It ignores names that rows lack.
 func (k *kind[T]) set(row *T, in values) {
 	v := reflect.ValueOf(row).Elem()
 	for name, value := range in {
@@ -217,8 +222,8 @@ func (k *kind[T]) set(row *T, in values) {
 	}
 }
 
-// assign puts a JSON value into a field. A value of the wrong type, which no
-// check let pass, leaves the field as it is.
+// assign sets a field to a JSON value. A value of the wrong type leaves the field unchanged; the
+// checks let no such value pass.
 func assign(field reflect.Value, value any) {
 	if field.Kind() == reflect.Pointer && value != nil {
 		p := reflect.New(field.Type().Elem())
@@ -239,7 +244,7 @@ func assign(field reflect.Value, value any) {
 	}
 }
 
-// decodeInto takes the long way, for what is more than a plain value.
+// decodeInto assigns values that are more than plain ones, by way of JSON.
 func decodeInto(field reflect.Value, value any) {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -251,7 +256,7 @@ func decodeInto(field reflect.Value, value any) {
 	}
 }
 
-// target is a row with what a request would make of it, for the access rules.
+// target returns a row's fields after the request, for the access rules.
 func (k *kind[T]) target(row *T, in values) target {
 	return func(field string) any {
 		if v, ok := in[field]; ok {
@@ -264,12 +269,12 @@ func (k *kind[T]) target(row *T, in values) target {
 	}
 }
 
-// answer is what the caller gets to see of a row.
+// answer returns the fields of a row that the caller sees.
 func (k *kind[T]) answer(c *call, row *T, fields []string) any {
 	return k.pick(c, k.seen(c, row), fields)
 }
 
-// seen is a row with what the answer takes from elsewhere.
+// seen returns a row completed with values from elsewhere.
 func (k *kind[T]) seen(c *call, row *T) *T {
 	if k.view != nil {
 		row = k.view(c, row)
@@ -280,7 +285,7 @@ func (k *kind[T]) seen(c *call, row *T) *T {
 	return row
 }
 
-// pick is of a row what was asked for and may be shown. It needs no lock.
+// pick returns the requested fields of a row that the caller may see. It needs no lock.
 func (k *kind[T]) pick(c *call, row *T, fields []string) any {
 	if k.finish != nil {
 		row = k.finish(c, row)
@@ -304,7 +309,7 @@ func (k *kind[T]) pick(c *call, row *T, fields []string) any {
 	return out
 }
 
-// among is the fields asked for that may be shown; nil may is all of the row.
+// among returns the requested fields that may be shown. A nil may allows all fields.
 func (k *kind[T]) among(fields, may []string) []string {
 	return slices.DeleteFunc(slices.Clone(fields), func(name string) bool {
 		return k.fields[name] == nil || may != nil && !slices.Contains(may, name)

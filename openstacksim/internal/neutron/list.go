@@ -15,10 +15,10 @@ import (
 	"github.com/kuryr-go/kuryr/openstacksim/internal/table"
 )
 
-// parameters that are no filters.
+// parameters are the query parameters that are no filters.
 var parameters = []string{"fields", "sort_key", "sort_dir", "limit", "marker", "page_reverse"}
 
-// fields are those that the request asks for; nil is all.
+// fields returns the fields that the request asks for; nil is all.
 func (c *call) fields() []string {
 	if c.request == nil {
 		return nil
@@ -26,7 +26,7 @@ func (c *call) fields() []string {
 	return c.query()["fields"]
 }
 
-// query is what follows the path, read once a request.
+// query returns the parsed query. It is parsed once a request.
 func (c *call) query() url.Values {
 	if c.parsed == nil {
 		c.parsed = c.request.URL.Query()
@@ -51,7 +51,7 @@ func (k *kind[T]) list(c *call) (any, *fault) {
 		return nil, f
 	}
 	q.Reverse = strings.EqualFold(query.Get("page_reverse"), "true")
-	if q.Limit > 0 { // a marker without a limit means nothing
+	if q.Limit > 0 { // a marker without a limit is ignored
 		q.Marker = query.Get("marker")
 	}
 	rows, f := k.page(q, keep)
@@ -61,8 +61,7 @@ func (k *kind[T]) list(c *call) (any, *fault) {
 	return &page[T]{k, c, k.views(c, rows), links(c, q, rows)}, nil
 }
 
-// page returns the rows of a page; what is behind a row that is not there, each kind
-// knows.
+// page returns the rows of a page. lost decides what follows a marker that does not exist.
 func (k *kind[T]) page(q table.Query, keep func(*T) bool) ([]*T, *fault) {
 	rows, _, err := k.rows.Select(q, keep)
 	var marker *table.MarkerError
@@ -80,7 +79,7 @@ func (k *kind[T]) page(q table.Query, keep func(*T) bool) ([]*T, *fault) {
 	return k.page(q, keep)
 }
 
-// filter makes the query's filters into those of the table and a test of rows.
+// filter converts the query's filters to those of the table and a test of rows.
 func (k *kind[T]) filter(c *call, query url.Values) (q table.Query, keep func(*T) bool, f *fault) {
 	q.Filters = map[string][]string{}
 	tests, wrong := []func(*T) bool{}, []string{}
@@ -115,7 +114,7 @@ func (k *kind[T]) filter(c *call, query url.Values) (q table.Query, keep func(*T
 	return q, all(tests), nil
 }
 
-// all is a test that holds where all of them do; nil if there are none.
+// all returns a test that passes if all tests pass; nil without tests.
 func all[T any](tests []func(*T) bool) func(*T) bool {
 	switch len(tests) {
 	case 0:
@@ -133,7 +132,7 @@ func all[T any](tests []func(*T) bool) func(*T) bool {
 	}
 }
 
-// special is the test for a filter that is no plain field.
+// special returns the test of a filter that is no plain field.
 func (k *kind[T]) special(name string) func(*call, *T, []string) bool {
 	if test := k.filters[name]; test != nil {
 		return test
@@ -144,7 +143,7 @@ func (k *kind[T]) special(name string) func(*call, *T, []string) bool {
 	return nil
 }
 
-// filterValues converts a filter's values as the attribute's own would be.
+// filterValues converts a filter's values like values of the attribute.
 func (a *attribute) filterValues(given []string) ([]string, *fault) {
 	if a.ConvertListTo != nil {
 		for _, s := range given {
@@ -211,14 +210,14 @@ func (k *kind[T]) sorting(query url.Values) ([]table.Key, *fault) {
 	return out, nil
 }
 
-// link is to another page.
+// link leads to another page.
 type link struct {
 	Rel  string `json:"rel"`
 	Href string `json:"href"`
 }
 
-// links lead to the pages around this one, where there may be one: a full page
-// has a next one even if it is the last (neutron 21.0.0: api/api_common.py).
+// links returns the links to the pages around this one. A full page has a next page, even if it
+// is the last one (neutron 21.0.0: api/api_common.py).
 func links[T any](c *call, q table.Query, rows []*T) []link {
 	if q.Limit == 0 {
 		return nil
@@ -238,8 +237,8 @@ func links[T any](c *call, q table.Query, rows []*T) []link {
 	return out
 }
 
-// pageURL is the request's own URL with another marker. The parameters stay in
-// their order, the marker comes last.
+// pageURL returns the request's own URL with another marker. The parameters keep their order; the
+// marker comes last.
 func (c *call) pageURL(marker string, reverse bool) string {
 	var kept []string
 	for part := range strings.SplitSeq(c.request.URL.RawQuery, "&") {

@@ -17,8 +17,8 @@ type network struct {
 	Status       string   `json:"status"`
 	Shared       bool     `json:"shared"`
 	External     bool     `json:"router:external"`
-	// IsDefault is of external networks alone; the answer to a POST has it of all
-	// (observed on Neutron 21.0.0).
+	// Only external networks have IsDefault; the answer to a POST shows it for all (observed on
+	// Neutron 21.0.0).
 	IsDefault             *bool    `json:"is_default,omitempty"`
 	IPv4AddressScope      *string  `json:"ipv4_address_scope"`
 	IPv6AddressScope      *string  `json:"ipv6_address_scope"`
@@ -68,7 +68,7 @@ func createNetwork(c *call, n *network, in values) *fault {
 	return c.onlyDefault(n)
 }
 
-// madeNetwork is what the answer to a POST shows.
+// madeNetwork returns the network as the answer to a POST shows it.
 func madeNetwork(_ *call, n *network) *network {
 	if n.IsDefault != nil {
 		return n
@@ -78,13 +78,13 @@ func madeNetwork(_ *call, n *network) *network {
 	return &m
 }
 
-// noZone: the simulated cloud has no availability zones (neutron 21.0.0:
+// noZone refuses availability zones, because the simulated cloud has none (neutron 21.0.0:
 // db/agents_db.py, validate_availability_zones).
 func noZone(hints []any) *fault {
 	return refuse(404, "AvailabilityZoneNotFound", "AvailabilityZone %s could not be found.", show(hints[0]))
 }
 
-// onlyDefault: one external network can be the default (neutron 21.0.0:
+// onlyDefault refuses a second default external network (neutron 21.0.0:
 // services/auto_allocate/db.py).
 func (c *call) onlyDefault(n *network) *fault {
 	if n.IsDefault == nil || !*n.IsDefault {
@@ -98,9 +98,9 @@ func (c *call) onlyDefault(n *network) *fault {
 	return nil
 }
 
-// mtus are the largest packets by type of network, where the physical network
-// carries 1500 bytes and geneve has 38 of header and 20 of IP (the test bed's
-// settings; neutron 21.0.0: plugins/ml2/drivers/type_tunnel.py).
+// mtus is the largest MTU by type of network. The physical network carries 1500 bytes; geneve
+// needs 38 for its header and 20 for IP (the test bed's settings; neutron 21.0.0:
+// plugins/ml2/drivers/type_tunnel.py).
 var mtus = map[string]int{"geneve": 1442, "flat": 1500, "vlan": 1500, "local": 1500}
 
 func (n *network) setMTU(mtu int) *fault {
@@ -142,7 +142,7 @@ func updateNetwork(c *call, n, old *network, in values) *fault {
 	return c.onlyDefault(n)
 }
 
-// nobodyElse refuses to take a network from those who use it.
+// nobodyElse refuses to stop sharing a network that other projects use.
 func (c *call) nobodyElse(n *network) *fault {
 	other := c.firstPort(n.ID, func(p *port) bool {
 		return p.ProjectID != n.ProjectID && !strings.HasPrefix(p.DeviceOwner, "network:")
@@ -158,9 +158,9 @@ func (c *call) nobodyElse(n *network) *fault {
 	return conflict("InvalidSharedSetting", "Unable to reconfigure sharing settings for network %s. Multiple tenants are using it.", n.Name)
 }
 
-// removeNetwork refuses while there are ports, but those that Neutron made for
-// itself (neutron 21.0.0: db/db_base_plugin_v2.py, delete_network). Subnets go
-// with their network.
+// removeNetwork refuses while the network has ports other than those that Neutron made itself
+// (neutron 21.0.0: db/db_base_plugin_v2.py, delete_network). Subnets are deleted with their
+// network.
 func removeNetwork(c *call, n *network) *fault {
 	var used []string
 	own := []string{}
@@ -187,8 +187,8 @@ func removeNetwork(c *call, n *network) *fault {
 	return nil
 }
 
-// autoDeleted are the owners of ports that go with their network or subnet
-// (neutron 21.0.0: common/_constants.py).
+// autoDeleted are the owners of ports that Neutron deletes with their network or subnet (neutron
+// 21.0.0: common/_constants.py).
 var autoDeleted = []string{ownerDHCP, "network:distributed", "network:floatingip_agent_gateway"}
 
 // changeNetwork replaces a network by a changed copy.
@@ -203,7 +203,7 @@ func (c *call) changeNetwork(id string, change func(n *network)) {
 	c.networks.put(c, &n)
 }
 
-// portsOf are the ports on a network, in the order of their IDs.
+// portsOf returns the ports on a network, ordered by ID.
 func (c *call) portsOf(network string) []*port {
 	var out []*port
 	for p := range c.ports.rows.All() {
@@ -214,7 +214,7 @@ func (c *call) portsOf(network string) []*port {
 	return out
 }
 
-// firstPort is the first port on a network that the test holds for, or nil.
+// firstPort returns the first port on a network that passes the test, or nil.
 func (c *call) firstPort(network string, test func(*port) bool) *port {
 	ports := c.portsOf(network)
 	if i := slices.IndexFunc(ports, test); i >= 0 {

@@ -27,8 +27,8 @@ func (d *desk) fieldOf(many, query, field string) []any {
 	return out
 }
 
-// TestWhoSeesWhat: networks of others are seen if shared or external, subnets
-// only if shared; a member is not told what carries a network.
+// TestWhoSeesWhat: other projects' networks are visible if shared or external, their subnets only
+// if shared. A member does not see what carries a network.
 func TestWhoSeesWhat(t *testing.T) {
 	d := newDesk(t)
 	for name, more := range map[string]object{"plain": {}, "shared": {"shared": true}, "outer": {"router:external": true}} {
@@ -51,8 +51,7 @@ func TestWhoSeesWhat(t *testing.T) {
 	}
 }
 
-// TestSegments: what carries a network is taken once, and free again when the
-// network goes.
+// TestSegments: a network's segment is taken once, and free again after the network is deleted.
 func TestSegments(t *testing.T) {
 	d := newDesk(t)
 	vlan := object{"provider:network_type": "vlan", "provider:physical_network": "p", "provider:segmentation_id": 100}
@@ -77,7 +76,8 @@ func TestSegments(t *testing.T) {
 	}
 }
 
-// TestNetworkGoesWithItsSubnets unless there are ports; then all stays.
+// TestNetworkGoesWithItsSubnets: a network is deleted with its subnets. If it has ports, nothing
+// is deleted.
 func TestNetworkGoesWithItsSubnets(t *testing.T) {
 	d := newDesk(t)
 	net, subnet := d.net("10.1.0.0/24")
@@ -96,7 +96,7 @@ func TestNetworkGoesWithItsSubnets(t *testing.T) {
 	}
 }
 
-// TestBulkNetworks: all or none, in the request's order.
+// TestBulkNetworks: a bulk request makes all networks or none, in its order.
 func TestBulkNetworks(t *testing.T) {
 	d := newDesk(t)
 	good := object{"networks": list{object{"name": "a"}, object{"network": object{"name": "b"}}}}
@@ -112,7 +112,7 @@ func TestBulkNetworks(t *testing.T) {
 	}
 }
 
-// TestSubnetDefaults: gateway, pools and the normal form of a CIDR.
+// TestSubnetDefaults checks gateway, pools and the normal form of a CIDR.
 func TestSubnetDefaults(t *testing.T) {
 	d := newDesk(t)
 	net := text(d.make(member, "network", object{}), "id")
@@ -146,8 +146,7 @@ func TestSubnetDefaults(t *testing.T) {
 	}
 }
 
-// TestSubnetPoolGivesEachPrefixOnce draws a pool dry, gives some back, and draws
-// again.
+// TestSubnetPoolGivesEachPrefixOnce exhausts a pool, returns some prefixes, and draws again.
 func TestSubnetPoolGivesEachPrefixOnce(t *testing.T) {
 	d := newDesk(t)
 	pool := text(d.make(member, "subnetpool", object{"name": "p", "prefixes": list{"10.9.0.0/25", "10.9.0.128/25", "10.8.1.0/24"}, "default_prefixlen": 26}), "id")
@@ -189,7 +188,7 @@ func TestSubnetPoolGivesEachPrefixOnce(t *testing.T) {
 	}
 }
 
-// TestPages goes through a list both ways, by the links.
+// TestPages follows the links of a list in both directions.
 func TestPages(t *testing.T) {
 	d := newDesk(t)
 	for i := range 7 {
@@ -252,8 +251,8 @@ func TestTags(t *testing.T) {
 	}
 }
 
-// TestQuota: a limit holds per project, bulk requests count as a whole, and what
-// Neutron makes itself counts but is not refused.
+// TestQuota: a quota holds per project. A bulk request counts as a whole. Resources that Neutron
+// makes itself count, but are not refused.
 func TestQuota(t *testing.T) {
 	d := newDesk(t)
 	if status, answer := d.ask(admin, http.MethodPut, "/quotas/"+ours, object{"quota": object{"network": 2}}); status != http.StatusOK || answer["quota"].(object)["network"] != 2.0 {
@@ -280,7 +279,7 @@ func TestQuota(t *testing.T) {
 	d.make(member, "network", object{})
 }
 
-// TestAgents: one for each host, for administrators.
+// TestAgents: each host has an agent, which only administrators see.
 func TestAgents(t *testing.T) {
 	d := newDesk(t)
 	hosts := d.fieldOf("agents", "?agent_type=OVN+Controller+agent&alive=True", "host")

@@ -12,9 +12,8 @@ import (
 	"slices"
 )
 
-// occupancy answers /v2.0/network-ip-availabilities: how many addresses there are
-// and how many are taken (neutron 21.0.0: db/network_ip_availability_db.py). It
-// is the administrator's.
+// occupancy answers /v2.0/network-ip-availabilities: the number of addresses and of taken
+// addresses (neutron 21.0.0: db/network_ip_availability_db.py). Only administrators may read it.
 func (c *call) occupancy(rest []string) (int, any, *fault) {
 	if c.request.Method != http.MethodGet {
 		return 0, nil, notAllowed()
@@ -39,7 +38,7 @@ func (c *call) occupancy(rest []string) (int, any, *fault) {
 	return http.StatusOK, map[string]any{"network_ip_availabilities": list}, nil
 }
 
-// occupied is what one network has.
+// occupied returns the entry of one network.
 func (c *call) occupied(n *network) any {
 	subnets, used, total := []any{}, 0, new(big.Int)
 	for _, s := range c.subnetsOf(n.ID) {
@@ -68,7 +67,7 @@ func (c *call) occupied(n *network) any {
 	return out
 }
 
-// size is how many addresses the pools have; without pools, the subnet.
+// size returns the number of addresses in the pools; without pools, in the subnet.
 func (n *subnet) size() *big.Int {
 	one := big.NewInt(1)
 	if len(n.AllocationPools) == 0 {

@@ -13,16 +13,16 @@ import (
 // pager is an answer that is written row by row, without the service's lock.
 type pager interface{ write(w io.Writer) }
 
-// page is rows of a kind as a request saw them: a row is never changed once it
-// is stored, so those pointed to here stay as they were.
+// page holds the rows of a kind at the time of the request. Stored rows never change, so the rows
+// stay as they were.
 type page[T any] struct {
 	kind  *kind[T]
 	call  *call
-	rows  []*T // as views has them
+	rows  []*T // as views returned them
 	links []link
 }
 
-// views is seen for all of the rows; it needs the lock.
+// views runs seen for all rows. It needs the lock.
 func (k *kind[T]) views(c *call, rows []*T) []*T {
 	if k.view == nil && k.made == nil {
 		return rows
@@ -34,8 +34,8 @@ func (k *kind[T]) views(c *call, rows []*T) []*T {
 	return out
 }
 
-// write needs memory for one row only. Its errors are those of the connection,
-// where nobody is left to tell.
+// write needs memory for one row only. It ignores errors of the connection, because no client is
+// left to report them to.
 func (p *page[T]) write(w io.Writer) {
 	out := bufio.NewWriterSize(w, 1<<15)
 	_, _ = out.WriteString(`{"` + p.kind.many + `":[`)
@@ -57,7 +57,7 @@ func (p *page[T]) write(w io.Writer) {
 	_ = out.Flush()
 }
 
-// lineless leaves out the line's end that an Encoder writes behind each value.
+// lineless removes the line end that an Encoder writes after each value.
 type lineless struct{ to *bufio.Writer }
 
 func (l lineless) Write(b []byte) (int, error) {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestAListIsWrittenWithoutTheLock changes ports while a list of them is written:
-// the list comes in parts and shows all as it was.
+// TestAListIsWrittenWithoutTheLock changes ports while a list of them is being written. The list
+// comes in parts and shows the ports before the change.
 func TestAListIsWrittenWithoutTheLock(t *testing.T) {
 	d := newDesk(t)
 	net, _ := d.net("10.0.0.0/16")
@@ -49,7 +49,7 @@ func TestAListIsWrittenWithoutTheLock(t *testing.T) {
 	}
 }
 
-// meddler calls meddle as the first part of an answer comes.
+// meddler calls meddle when the first part of an answer arrives.
 type meddler struct {
 	*httptest.ResponseRecorder
 	meddle func()

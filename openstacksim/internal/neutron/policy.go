@@ -10,10 +10,11 @@ import (
 	"strings"
 )
 
-// target is what an access rule looks at: the resource, as it would be.
+// target returns the fields of the resource that an access rule checks, as they would be after
+// the request.
 type target func(field string) any
 
-// check is an access rule of Neutron's, parsed.
+// check is a parsed access rule of Neutron.
 type check interface {
 	allows(c *call, t target) bool
 }
@@ -41,7 +42,7 @@ func (l anyOf) allows(c *call, t target) bool {
 	return slices.ContainsFunc(l, func(k check) bool { return k.allows(c, t) })
 }
 
-// allows: what no rule names is as "default" says (oslo.policy: Rules).
+// allows falls back to the rule "default" if the named rule does not exist (oslo.policy: Rules).
 func (r ruleRef) allows(c *call, t target) bool {
 	rule, ok := facts().rules[string(r)]
 	if !ok {
@@ -59,8 +60,8 @@ func (m matches) allows(c *call, t target) bool {
 	return ok && id != "" && c.projectOf(parent, id) == c.who.ProjectID
 }
 
-// allows: a network's being shared is asked of its ports and subnets, too
-// (neutron 21.0.0: policy.py, FieldCheck).
+// allows also checks whether the network of ports and subnets is shared (neutron 21.0.0:
+// policy.py, FieldCheck).
 func (f fieldIs) allows(c *call, t target) bool {
 	v := t(f.field)
 	if v == nil && f.resource == "networks" && f.field == "shared" {
@@ -80,7 +81,7 @@ func (f fieldIs) allows(c *call, t target) bool {
 	return show(v) == f.value
 }
 
-// projectOf is whose the resource is that another one belongs to.
+// projectOf returns the project of a parent resource.
 func (c *call) projectOf(parent, id string) string {
 	if h := c.kindOf(parent); h != nil {
 		return h.project(id)
@@ -88,14 +89,13 @@ func (c *call) projectOf(parent, id string) string {
 	return ""
 }
 
-// parseCheck reads a rule as oslo.policy writes it; each "and" and "or" is in
-// brackets of its own.
+// parseCheck parses a rule of oslo.policy in which each "and" and "or" has brackets of its own.
 func parseCheck(s string) check {
 	p := &ruleParser{words: ruleWords.FindAllString(s, -1)}
 	return p.either()
 }
 
-// ruleWords: a bracket or a word; a word may hold a %(field)s.
+// ruleWords matches a bracket or a word. A word may contain a %(field)s.
 var ruleWords = regexp.MustCompile(`\(|\)|(?:%\([^)]*\)s|[^\s()])+`)
 
 type ruleParser struct{ words []string }
@@ -169,9 +169,9 @@ func parseWord(word string) check {
 	return always(false)
 }
 
-// enforce asks whether the caller may do it to the target: the rule of the
-// action, and one for each attribute set that has one (neutron 21.0.0: policy.py,
-// _build_match_rule). The words are those of oslo.policy.
+// enforce checks whether the caller may do the action to the target. It applies the rule of the
+// action, and the rule of each attribute that the request sets (neutron 21.0.0: policy.py,
+// _build_match_rule). The messages are those of oslo.policy.
 func (c *call) enforce(action string, attrs *attributeList, in values, update bool, t target) *fault {
 	if c.admin() {
 		return nil
@@ -190,8 +190,8 @@ func (c *call) enforce(action string, attrs *attributeList, in values, update bo
 	return refuse(http.StatusForbidden, "PolicyNotAuthorized", "%s is disallowed by policy", words)
 }
 
-// isSet reports whether a request sets an attribute, in the sense of the rules: a
-// POST that names the default does not.
+// isSet reports whether a request sets an attribute for the rules. A POST that gives the default
+// value does not set it.
 func isSet(a *attribute, in values, update bool) bool {
 	v, there := in[a.Name]
 	if !there || update {
@@ -200,7 +200,7 @@ func isSet(a *attribute, in values, update bool) bool {
 	return !a.HasDefault || !equal(v, a.Default)
 }
 
-// attributeRule is the rule of one attribute, and of what is inside.
+// attributeRule checks the rule of one attribute, and those of its keys.
 func (c *call) attributeRule(action string, a *attribute, in values, t target) (words string, ok bool) {
 	name := action + ":" + a.Name
 	words, ok = "rule:"+name, ruleRef(name).allows(c, t)
@@ -228,7 +228,7 @@ func (c *call) attributeRule(action string, a *attribute, in values, t target) (
 	return "(" + words + " and (" + strings.Join(inside, " and ") + "))", ok
 }
 
-// keys are those that a dictionary attribute may have.
+// keys returns the keys that a dictionary attribute may have.
 func (a *attribute) keys() []string {
 	for _, v := range a.Validate {
 		if strings.HasPrefix(v.Rule, "type:dict") {
@@ -238,7 +238,7 @@ func (a *attribute) keys() []string {
 	return nil
 }
 
-// hidden are the attributes that the rules show to administrators only.
+// hidden returns the attributes that the rules show to administrators only.
 func hidden(one string, attrs *attributeList) []string {
 	var out []string
 	for _, a := range attrs.all {

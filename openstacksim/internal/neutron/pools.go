@@ -5,7 +5,7 @@ package neutron
 
 import "net/netip"
 
-// hosts are the first and the last address of a subnet that can be given out.
+// hosts returns the first and the last address of a subnet that ports can get.
 func hosts(p netip.Prefix) (first, end netip.Addr) {
 	first, end = p.Addr(), last(p)
 	switch {
@@ -17,8 +17,8 @@ func hosts(p netip.Prefix) (first, end netip.Addr) {
 	return first, end
 }
 
-// firstHost is the gateway where none is given: the address behind the network's
-// own, be it outside, but that itself in IPv6 (observed on Neutron 21.0.0).
+// firstHost returns the default gateway: the address after the network's own, even if outside of
+// the subnet. In IPv6 it is the network's own address (observed on Neutron 21.0.0).
 func firstHost(p netip.Prefix) *string {
 	a := p.Addr()
 	if a.Is4() {
@@ -28,8 +28,8 @@ func firstHost(p netip.Prefix) *string {
 	return &s
 }
 
-// poolsOf are the pools where none are given: all that can be given out but the
-// gateway (neutron 21.0.0: ipam/utils.py, generate_pools).
+// poolsOf returns the default pools: every address for ports, except the gateway (neutron 21.0.0:
+// ipam/utils.py, generate_pools).
 func poolsOf(p netip.Prefix, gateway *string) []pool {
 	first, end := hosts(p)
 	if first == end {
@@ -52,8 +52,8 @@ func poolsOf(p netip.Prefix, gateway *string) []pool {
 	return out
 }
 
-// checkPools checks pools that were given (neutron 21.0.0:
-// db/ipam_backend_mixin.py, pools_to_ip_range and validate_allocation_pools).
+// checkPools checks the pools of a request (neutron 21.0.0: db/ipam_backend_mixin.py,
+// pools_to_ip_range and validate_allocation_pools).
 func (n *subnet) checkPools() *fault {
 	first, end := hosts(n.prefix())
 	for i, p := range n.AllocationPools {
@@ -83,7 +83,7 @@ func (n *subnet) checkPools() *fault {
 	return n.gatewayOutside()
 }
 
-// gatewayOutside: ports may not be given the gateway's address.
+// gatewayOutside refuses pools that contain the gateway's address.
 func (n *subnet) gatewayOutside() *fault {
 	if n.GatewayIP == nil {
 		return nil

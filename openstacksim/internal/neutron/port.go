@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// port is a row of the ports. Its fields, and that others of the attributes in
-// api.json are not among them, were observed on Neutron 21.0.0.
+// port is a row of the ports. Its fields were observed on Neutron 21.0.0, and so was the absence
+// of the other attributes in api.json.
 type port struct {
 	standard
 	Name                string         `json:"name"`
@@ -30,7 +30,7 @@ type port struct {
 	HostID              string         `json:"binding:host_id"`
 	Profile             map[string]any `json:"binding:profile"` // never changed in place
 	VIFType             string         `json:"binding:vif_type"`
-	VIFDetails          map[string]any `json:"binding:vif_details"` // shared; never changed
+	VIFDetails          map[string]any `json:"binding:vif_details"` // shared; read-only
 	IPAllocation        string         `json:"ip_allocation"`
 	QoSPolicyID         *string        `json:"qos_policy_id"`
 	QoSNetworkPolicyID  *string        `json:"qos_network_policy_id"`
@@ -38,12 +38,12 @@ type port struct {
 	DNSName             string         `json:"dns_name"`
 	DNSDomain           string         `json:"dns_domain"`
 	DNSAssignment       assignment     `json:"dns_assignment"`
-	TrunkDetails        *trunkDetails  `json:"trunk_details,omitempty"` // of the parent of a trunk
+	TrunkDetails        *trunkDetails  `json:"trunk_details,omitempty"` // if the port is the parent of a trunk
 
-	pluggedAt string // the host that has it, "" if none does
-	awaits    bool   // to be plugged since it was bound
+	pluggedAt string // the host that has plugged the port, "" if none
+	awaits    bool   // the port has not been plugged since it was bound
 	levels    bool   // the binding is committed
-	hidden    int    // revisions that count once the answer is made
+	hidden    int    // revisions that count after the answer is made
 }
 
 // fixedIP is an address of a port.
@@ -63,9 +63,9 @@ type dhcpOption struct {
 	IPVersion int    `json:"ip_version"`
 }
 
-// assignment is the names of a port's addresses, written out when asked for: they
-// follow from the addresses where, as by default, no DNS domain is configured
-// (then a port's own dns_name is dropped, too; observed on Neutron 21.0.0).
+// assignment is the DNS names of a port's addresses, derived when they are read. They follow from
+// the addresses if no DNS domain is configured, as by default. The port's own dns_name is dropped
+// then (observed on Neutron 21.0.0).
 type assignment []fixedIP
 
 func (a assignment) MarshalJSON() ([]byte, error) {
@@ -87,10 +87,10 @@ var dashes = strings.NewReplacer(".", "-", ":", "-")
 const (
 	statusActive = "ACTIVE"
 	statusDown   = "DOWN"
-	statusNone   = "N/A" // of what no driver handles
+	statusNone   = "N/A" // for ports that no driver handles
 )
 
-// Owners of ports that Neutron itself makes.
+// Owners of the ports that Neutron makes itself.
 const (
 	ownerRouter   = "network:router_interface"
 	ownerGateway  = "network:router_gateway"
@@ -99,16 +99,16 @@ const (
 	ownerSubport  = "trunk:subport"
 )
 
-// trusted reports whether Neutron trusts the port not to need port security
-// (neutron_lib 3.1.0: utils/net.py).
+// trusted reports whether Neutron exempts the port from port security (neutron_lib 3.1.0:
+// utils/net.py).
 func (p *port) trusted() bool { return strings.HasPrefix(p.DeviceOwner, "network:") }
 
-// ofRouter reports whether the port is a leg of a router.
+// ofRouter reports whether the port is a router's.
 func (p *port) ofRouter() bool {
 	return slices.Contains([]string{ownerRouter, "network:ha_router_replicated_interface", "network:router_interface_distributed", "network:router_centralized_snat"}, p.DeviceOwner)
 }
 
-// copied is a copy to change and put.
+// copied returns a copy for changing and put.
 func (p *port) copied() *port {
 	n := *p
 	return &n
@@ -126,7 +126,8 @@ func (s *Service) registerPort() {
 	register(s, s.ports)
 }
 
-// seesPort: a port is its project's, and the network's owner sees it, too.
+// seesPort reports whether the caller sees a port: with rights in the port's project, or in the
+// network's project.
 func seesPort(c *call, p *port) bool {
 	if c.owns(p.ProjectID) || c.who.Has("advsvc") {
 		return true
@@ -135,8 +136,8 @@ func seesPort(c *call, p *port) bool {
 	return ok && c.owns(n.ProjectID)
 }
 
-// viewPort is how a request sees a port: the addresses of subports are only in
-// the answer for the one port (observed on Neutron 21.0.0).
+// viewPort returns a port for an answer. Only the answer for a single port has the addresses of
+// subports (observed on Neutron 21.0.0).
 func viewPort(c *call, p *port) *port {
 	if p.TrunkDetails == nil {
 		return p
@@ -146,7 +147,7 @@ func viewPort(c *call, p *port) *port {
 	return n
 }
 
-// finishPort names drivers, in what is read back only (observed on Neutron 21.0.0).
+// finishPort adds the bound drivers, in answers to GET only (observed on Neutron 21.0.0).
 func finishPort(c *call, p *port) *port {
 	if !p.levels || !c.reads() || !c.admin() {
 		return p
@@ -159,9 +160,9 @@ func finishPort(c *call, p *port) *port {
 // reads reports whether the call is a GET.
 func (c *call) reads() bool { return c.request != nil && c.request.Method == http.MethodGet }
 
-// hasAddress is the filter fixed_ips=KEY=VALUE. Values of a key are alternatives,
-// keys have to hold together, unknown ones mean nothing (neutron 21.0.0:
-// db/db_base_plugin_v2.py and plugins/ml2/plugin.py, _get_ports_query).
+// hasAddress is the filter fixed_ips=KEY=VALUE. One value of each key must match, and all keys
+// together. Unknown keys are ignored (neutron 21.0.0: db/db_base_plugin_v2.py and
+// plugins/ml2/plugin.py, _get_ports_query).
 func hasAddress(_ *call, p *port, wanted []string) bool {
 	for _, t := range addressTests {
 		asked, met := false, false
@@ -189,8 +190,8 @@ var addressTests = []struct {
 	{"ip_address_substr=", func(ip fixedIP, value string) bool { return strings.Contains(ip.IPAddress, value) }},
 }
 
-// plainMACs writes addresses as ports have them. What is none stays as it is and
-// fits no port.
+// plainMACs converts MAC addresses to the form that ports have. Other texts stay unchanged and
+// match no port.
 func plainMACs(wanted []string) []string {
 	out := slices.Clone(wanted)
 	for i, w := range out {
@@ -201,7 +202,7 @@ func plainMACs(wanted []string) []string {
 	return out
 }
 
-// hasMAC has got its values from plainMACs.
+// hasMAC is the filter mac_address. plainMACs has converted its values.
 func hasMAC(_ *call, p *port, wanted []string) bool {
 	return slices.ContainsFunc(wanted, func(w string) bool { return strings.EqualFold(w, p.MACAddress) })
 }

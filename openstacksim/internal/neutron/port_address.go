@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// wish is what a request says of one address; what is "" is left to Neutron.
+// wish is a request for one address. Neutron chooses fields that are "".
 type wish struct{ subnet, address string }
 
 func wishes(list []any) []wish {
@@ -20,13 +20,13 @@ func wishes(list []any) []wish {
 	return out
 }
 
-// subnetAddresses are a subnet's addresses, with the pools that they are of.
+// subnetAddresses are a subnet's addresses, and the pools that they come from.
 type subnetAddresses struct {
 	*addresses
 	of []pool
 }
 
-// addressesOf is what the subnet has to give.
+// addressesOf returns the addresses of the subnet.
 func (s *Service) addressesOf(n *subnet) *subnetAddresses {
 	a := s.subnetAddresses[n.ID]
 	if a != nil && slices.Equal(a.of, n.AllocationPools) {
@@ -48,14 +48,13 @@ func (s *Service) addressesOf(n *subnet) *subnetAddresses {
 	return a
 }
 
-// automatic reports whether ports get their address of the subnet by themselves.
+// automatic reports whether each port gets an address of the subnet without asking.
 func automatic(n *subnet) bool {
 	return n.IPVersion == 6 && n.IPv6AddressMode != nil && (*n.IPv6AddressMode == "slaac" || *n.IPv6AddressMode == "dhcpv6-stateless")
 }
 
-// candidates are the subnets of the network that are for ports of this owner,
-// those made for it first (neutron 21.0.0: db/ipam_backend_mixin.py,
-// _ipam_get_subnets).
+// candidates returns the subnets of the network for ports of this owner. Subnets with a matching
+// service type come first (neutron 21.0.0: db/ipam_backend_mixin.py, _ipam_get_subnets).
 func (c *call) candidates(p *port) ([]*subnet, *fault) {
 	var special, open []*subnet
 	some := false
@@ -75,14 +74,14 @@ func (c *call) candidates(p *port) ([]*subnet, *fault) {
 		"No valid service subnet for the given device owner, network %s, service type %s.", p.NetworkID, p.DeviceOwner)
 }
 
-// asking is one address to take: of one of the subnets, a given one if there is one.
+// asking is a request for one address of the subnets. If address is valid, it must be that one.
 type asking struct {
 	subnets []*subnet
 	address netip.Addr
 }
 
-// allocate takes a new port's addresses (neutron 21.0.0:
-// db/ipam_pluggable_backend.py, _allocate_ips_for_port).
+// allocate takes the addresses of a new port (neutron 21.0.0: db/ipam_pluggable_backend.py,
+// _allocate_ips_for_port).
 func (c *call) allocate(p *port, wanted []wish, given bool) ([]fixedIP, *fault) {
 	subnets, f := c.candidates(p)
 	if f != nil {
@@ -117,7 +116,7 @@ func oneOfEachVersion(subnets []*subnet) (out []asking) {
 	return out
 }
 
-// requests makes requests of what was asked for.
+// requests converts wishes to requests.
 func (c *call) requests(p *port, wanted []wish, subnets []*subnet) ([]asking, *fault) {
 	var out []asking
 	for _, w := range wanted {
@@ -133,14 +132,14 @@ func (c *call) requests(p *port, wanted []wish, subnets []*subnet) ([]asking, *f
 		case w.address != "":
 			r.address, _ = netip.ParseAddr(w.address)
 		case automatic(n) && !p.ofRouter():
-			continue // all of these come anyway
+			continue // every automatic subnet gives an address anyway
 		}
 		out = append(out, r)
 	}
 	return out, nil
 }
 
-// subnetFor is the subnet of a wish (neutron 21.0.0: db/ipam_backend_mixin.py,
+// subnetFor returns the subnet of a wish (neutron 21.0.0: db/ipam_backend_mixin.py,
 // _get_subnet_for_fixed_ip).
 func (c *call) subnetFor(p *port, w wish, subnets []*subnet) (*subnet, *fault) {
 	if len(subnets) == 0 {
@@ -181,11 +180,11 @@ func onSubnet(n *subnet, address, owner string) bool {
 	if a.Is6() {
 		return a != prefix.Addr() || owner == "" || owner == ownerGateway || (&port{DeviceOwner: owner}).ofRouter()
 	}
-	// A subnet of one or two addresses has no broadcast address in netaddr.
+	// For netaddr, a subnet of one or two addresses has no broadcast address.
 	return a != prefix.Addr() && (prefix.Bits() >= 31 || a != last(prefix))
 }
 
-// last is the last address of a prefix.
+// last returns the last address of a prefix.
 func last(p netip.Prefix) netip.Addr {
 	b := p.Masked().Addr().AsSlice()
 	for i := p.Bits(); i < len(b)*8; i++ {
@@ -195,7 +194,7 @@ func last(p netip.Prefix) netip.Addr {
 	return a
 }
 
-// autoRequests are those for the addresses that a port has by itself.
+// autoRequests returns the requests for a port's automatic addresses.
 func autoRequests(p *port, subnets []*subnet, without []string) (out []asking) {
 	if p.ofRouter() {
 		return nil
@@ -208,8 +207,8 @@ func autoRequests(p *port, subnets []*subnet, without []string) (out []asking) {
 	return out
 }
 
-// takeAll takes what is requested, given addresses first, so that none of them is
-// drawn for another request.
+// takeAll takes the requested addresses. Given addresses come first, so that no other request
+// draws them.
 func (c *call) takeAll(p *port, requests []asking) ([]fixedIP, *fault) {
 	out := make([]fixedIP, 0, len(requests))
 	slices.SortStableFunc(requests, func(a, b asking) int {
@@ -224,6 +223,11 @@ func (c *call) takeAll(p *port, requests []asking) ([]fixedIP, *fault) {
 	}
 	return out, nil
 }
+
+// noAddress is the error if the subnets of a request are full. If the request is for several
+// ports, the addresses taken for it stay taken without a port (observed on neutron 21.0.0: IPAM
+// has transactions of its own).
+const noAddress = "IpAddressGenerationFailure"
 
 func (c *call) takeOne(p *port, r asking, i int) (fixedIP, *fault) {
 	for _, n := range r.subnets {
@@ -240,16 +244,17 @@ func (c *call) takeOne(p *port, r asking, i int) (fixedIP, *fault) {
 		}
 		if ok {
 			c.undo(func() { a.release(address) })
+			c.taken = append(c.taken, func() { a.take(address) })
 			return fixedIP{n.ID, address.String()}, nil
 		}
 		if r.address.IsValid() {
 			return fixedIP{}, conflict("IpAddressAlreadyAllocated", "IP address %s already allocated in subnet %s", address, n.ID)
 		}
 	}
-	return fixedIP{}, conflict("IpAddressGenerationFailure", "No more IP addresses available on network %s.", p.NetworkID)
+	return fixedIP{}, conflict(noAddress, "No more IP addresses available on network %s.", p.NetworkID)
 }
 
-// releaseAddresses gives addresses back.
+// releaseAddresses makes addresses free again.
 func (c *call) releaseAddresses(ips []fixedIP) {
 	for _, ip := range ips {
 		a := c.subnetAddresses[ip.SubnetID]

@@ -13,14 +13,14 @@ import (
 
 const many = 100_000
 
-// crowd is a service with many ports: 100 networks, each device has ten, one in a
+// crowd is a service with many ports on 100 networks. Each device has ten ports. One port in a
 // thousand has the tag "rare".
 var crowd = sync.OnceValue(func() *filled { return fill(many) })
 
 type filled struct {
 	*desk
 	nets, subnets []string
-	bytes         uint64 // of heap, for all of it
+	bytes         uint64 // of heap, for everything
 }
 
 // fill makes ports as Kuryr does, by bulk requests, and tags them.
@@ -63,7 +63,7 @@ func (f *filled) port(i int) object {
 	}
 }
 
-// nobody is a test for what is made outside of one.
+// nobody is a testing.TB for data that is made outside of a test.
 type nobody struct{ testing.TB }
 
 func (*nobody) Helper()           {}
@@ -79,8 +79,7 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// TestPortsFitIntoMemory: 100,000 ports are to take 400 MiB at most. Seen are
-// about 105.
+// TestPortsFitIntoMemory: 100,000 ports must take 400 MiB at most. Runs took about 105.
 func TestPortsFitIntoMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED: it makes 100,000 ports, and runs without -short ('make long')")
@@ -106,7 +105,7 @@ func BenchmarkPostPort(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "ports/s")
 }
 
-// BenchmarkPostPortAmongMany makes ports where there are many already.
+// BenchmarkPostPortAmongMany makes ports while many exist already.
 func BenchmarkPostPortAmongMany(b *testing.B) {
 	f := crowd()
 	b.ReportAllocs()

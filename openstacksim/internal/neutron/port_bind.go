@@ -8,24 +8,23 @@ import (
 	"slices"
 )
 
-// How a port is bound.
+// The binding states of a port.
 const (
 	vifUnbound = "unbound"
 	vifOVS     = "ovs"
 	vifFailed  = "binding_failed"
 )
 
-// What ML2/OVN says of a port that it bound. The drivers are there once the
-// binding is committed, which is after the answer to the POST or PUT (observed on
-// Neutron 21.0.0).
+// ML2/OVN's details of a bound port. The drivers appear after the binding is committed, which
+// follows the answer to the POST or PUT (observed on Neutron 21.0.0).
 var (
 	noDetails    = map[string]any{}
 	ovsDetails   = map[string]any{"port_filter": true, "connectivity": "l2"}
 	boundDetails = map[string]any{"port_filter": true, "connectivity": "l2", "bound_drivers": map[string]string{"0": "ovn"}}
 )
 
-// bindable are the types of interface that OVN binds without more (neutron
-// 21.0.0: common/ovn/constants.py and mech_driver.py, bind_port).
+// bindable are the types of interface that OVN binds without further conditions (neutron 21.0.0:
+// common/ovn/constants.py and mech_driver.py, bind_port).
 var bindable = []string{"normal", "vdpa", "remote-managed"}
 
 // newBinding checks and makes the binding of a new port.
@@ -44,23 +43,24 @@ func (c *call) newBinding(p *port) *fault {
 	return nil
 }
 
-// bind does what ML2 does with a port that is not bound: one on a live host gets
-// bound, one on another gets marked as having failed.
+// bind binds an unbound port as ML2 does. Binding succeeds on a host with a live agent (neutron
+// 21.0.0: plugins/ml2/drivers/ovn/mech_driver/mech_driver.py, bind_port). On another host the port is
+// marked as failed.
 func (c *call) bind(p *port) {
 	p.levels = false
 	switch {
 	case p.HostID == "" || p.DeviceOwner == ownerFloating:
 		p.VIFType, p.VIFDetails = vifUnbound, noDetails
-	case slices.Contains(c.Hosts, p.HostID) && slices.Contains(bindable, p.VNICType):
+	case slices.Contains(c.Hosts, p.HostID) && !c.dead[p.HostID] && slices.Contains(bindable, p.VNICType):
 		p.VIFType, p.VIFDetails = vifOVS, ovsDetails
 	default:
 		p.VIFType, p.VIFDetails = vifFailed, noDetails
 	}
 }
 
-// changeBinding binds anew if the host, the type or the profile are others, and
-// tries again if it has failed before (neutron 21.0.0: plugins/ml2/plugin.py,
-// _process_port_binding, _bind_port_if_needed).
+// changeBinding binds again if the host, the type or the profile changes. It also retries a
+// failed binding (neutron 21.0.0: plugins/ml2/plugin.py, _process_port_binding,
+// _bind_port_if_needed).
 func (c *call) changeBinding(p, old *port, in values) *fault {
 	if p.Profile == nil {
 		p.Profile = noDetails
@@ -73,7 +73,7 @@ func (c *call) changeBinding(p, old *port, in values) *fault {
 	}
 	switch {
 	case changed:
-		// It stays so even if a node has it plugged, until that plugs it anew
+		// The port stays DOWN even if a node has it plugged, until that node plugs it again
 		// (observed on Neutron 21.0.0 with OVN 23.03).
 		p.Status = statusDown
 		c.bind(p)
@@ -89,9 +89,8 @@ func (c *call) changeBinding(p, old *port, in values) *fault {
 	return nil
 }
 
-// scheduleBinding has the binding committed after the answer, and the port become
-// ACTIVE when it is time: when it is plugged, or at once where OVN has no node do
-// that.
+// scheduleBinding commits the binding after the answer. The port becomes ACTIVE when a node plugs
+// it, or at once if OVN needs no node for it.
 func scheduleBinding(c *call, p *port) *fault {
 	id, host := p.ID, p.HostID
 	if p.hidden > 0 {
@@ -117,7 +116,7 @@ func scheduleBinding(c *call, p *port) *fault {
 	return nil
 }
 
-// commitPort is what Neutron writes of a port after it has answered.
+// commitPort makes the writes of Neutron that follow the answer.
 func (c *call) commitPort(id string) {
 	p, ok := c.ports.rows.Get(id)
 	if !ok || p.hidden == 0 {
@@ -130,7 +129,7 @@ func (c *call) commitPort(id string) {
 	c.ports.put(c, n)
 }
 
-// plug is a node plugging the port, or unplugging it.
+// plug plugs or unplugs the port on its node.
 func (c *call) plug(p *port, plugged bool) {
 	n := p.copied()
 	if n.pluggedAt = ""; plugged {
@@ -144,8 +143,7 @@ func (c *call) plug(p *port, plugged bool) {
 	}
 }
 
-// up is OVN reporting a port: it becomes ACTIVE if it is bound, and so do the
-// subports that it carries.
+// up handles OVN's report of a port. A bound port and its subports become ACTIVE.
 func (c *call) up(id string) {
 	p, ok := c.ports.rows.Get(id)
 	if !ok || p.VIFType != vifOVS || !p.AdminStateUp {
@@ -155,7 +153,7 @@ func (c *call) up(id string) {
 	c.eachSubport(id, c.up)
 }
 
-// down is OVN reporting that a port is no longer there.
+// down handles OVN's report that a port has disappeared.
 func (c *call) down(id string) {
 	p, ok := c.ports.rows.Get(id)
 	if !ok {
@@ -175,7 +173,7 @@ func (c *call) setStatus(p *port, status string) {
 	c.ports.put(c, n)
 }
 
-// eachSubport does something to each subport of the trunk whose parent it is.
+// eachSubport calls do for each subport of the parent's trunk.
 func (c *call) eachSubport(parent string, do func(id string)) {
 	p, ok := c.ports.rows.Get(parent)
 	if !ok || p.TrunkDetails == nil {
@@ -188,8 +186,8 @@ func (c *call) eachSubport(parent string, do func(id string)) {
 	}
 }
 
-// Plug does to a port what a node does that plugs it, or unplugs it: the port
-// becomes ACTIVE, if it is bound, or DOWN. Repeating it changes nothing.
+// Plug plugs or unplugs a port as its node does. A bound port becomes ACTIVE, an unplugged one
+// DOWN. Repeating it changes nothing.
 func (s *Service) Plug(portID string, plugged bool) error {
 	return s.inside(func(c *call) *fault {
 		p, ok := c.ports.rows.Get(portID)
@@ -201,8 +199,8 @@ func (s *Service) Plug(portID string, plugged bool) error {
 	})
 }
 
-// carried has subports follow their parent to another host: OVN has them up
-// where the parent is plugged (observed), whatever the parent's own status.
+// carried updates the subports after their parent changes hosts. OVN reports them up where the
+// parent is plugged, whatever the parent's own status (observed).
 func (c *call) carried(p *port) {
 	if p.HostID != "" && p.HostID == p.pluggedAt && p.VIFType == vifOVS {
 		c.eachSubport(p.ID, c.up)

@@ -5,13 +5,14 @@ package neutron
 
 import (
 	"hash/fnv"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// createPort completes a new port (neutron 21.0.0: plugins/ml2/plugin.py,
-// create_port, whose order of checks it keeps).
+// createPort completes a new port (neutron 21.0.0: plugins/ml2/plugin.py, create_port). The
+// checks run in Neutron's order.
 func createPort(c *call, p *port, in values) *fault {
 	c.defaultGroup(p.ProjectID)
 	if f := c.ownerAllowed(p, p.DeviceOwner); f != nil {
@@ -25,7 +26,7 @@ func createPort(c *call, p *port, in values) *fault {
 	if p.Status == "" {
 		p.Status = statusDown
 	}
-	// Neutron 21 takes tags along and drops them: it lacks the extension
+	// Neutron 21 accepts tags and drops them: it lacks the extension
 	// tag-ports-during-bulk-creation (observed).
 	p.Tags, p.ExtraDHCPOpts = []string{}, options(nil, in.list("extra_dhcp_opts"))
 	p.DNSName, p.DNSDomain = "", ""
@@ -45,6 +46,9 @@ func createPort(c *call, p *port, in values) *fault {
 
 // address gives a new port its MAC and IP addresses.
 func (c *call) address(p *port, in values) *fault {
+	if c.bulk && p.MACAddress == "" && c.addressesItself(p) {
+		return refuse(http.StatusInternalServerError, "HTTPInternalServerError", "Request Failed: internal server error while processing your request.")
+	}
 	if p.MACAddress == "" {
 		c.drawMAC(p)
 	} else if f := c.takeMAC(p); f != nil {
@@ -63,7 +67,13 @@ func (c *call) address(p *port, in values) *fault {
 	return nil
 }
 
-// secure gives a new port its address pairs and its groups.
+// addressesItself reports whether a port has an address that is derived from its MAC address. A
+// bulk request chooses addresses before it has a MAC address (observed on neutron 21.0.0).
+func (c *call) addressesItself(p *port) bool {
+	return !p.ofRouter() && slices.ContainsFunc(c.subnetsOf(p.NetworkID), automatic)
+}
+
+// secure sets the address pairs and the groups of a new port.
 func (c *call) secure(p *port, in values) *fault {
 	pairs := in.list("allowed_address_pairs")
 	if len(pairs) > 0 && !p.PortSecurityEnabled {
@@ -93,7 +103,7 @@ func pairsNeedSecurity() *fault {
 	return conflict("AddressPairAndPortSecurityRequired", "Port Security must be enabled in order to have allowed address pairs on a port.")
 }
 
-// setPairs completes address pairs: the port's own MAC is the default.
+// setPairs completes address pairs. The default MAC address is the port's own.
 func (p *port) setPairs(pairs []addressPair) *fault {
 	out := make([]addressPair, 0, len(pairs))
 	for _, pair := range pairs {
@@ -114,14 +124,14 @@ func (p *port) setPairs(pairs []addressPair) *fault {
 	return nil
 }
 
-// setAddresses stores addresses in the order in which the database has them.
+// setAddresses stores addresses in the database's order.
 func (p *port) setAddresses(ips []fixedIP) {
 	slices.SortFunc(ips, func(a, b fixedIP) int { return strings.Compare(a.IPAddress, b.IPAddress) })
 	p.FixedIPs, p.DNSAssignment = ips, ips
 }
 
-// options changes DHCP options as a request says: one without a value goes, or
-// does not come (neutron 21.0.0: db/extradhcpopt_db.py).
+// options changes DHCP options as a request says. An option without a value is removed or not
+// added (neutron 21.0.0: db/extradhcpopt_db.py).
 func options(old []dhcpOption, wanted []any) []dhcpOption {
 	out := append([]dhcpOption{}, old...)
 	for _, w := range wanted {
@@ -144,9 +154,8 @@ func options(old []dhcpOption, wanted []any) []dhcpOption {
 	return out
 }
 
-// ownerAllowed: who is no administrator does not make ports of others' routers
-// (neutron 21.0.0: db/db_base_plugin_v2.py,
-// _enforce_device_owner_not_router_intf_or_device_id).
+// ownerAllowed refuses ports of other projects' routers, unless the caller is an administrator
+// (neutron 21.0.0: db/db_base_plugin_v2.py, _enforce_device_owner_not_router_intf_or_device_id).
 func (c *call) ownerAllowed(p *port, owner string) *fault {
 	if !(&port{DeviceOwner: owner}).ofRouter() || c.admin() || p.DeviceID == "" {
 		return nil
@@ -157,7 +166,7 @@ func (c *call) ownerAllowed(p *port, owner string) *fault {
 	return nil
 }
 
-// macKey is a MAC address in use; another network may have the same.
+// macKey is a MAC address in use. Another network may use the same one.
 type macKey struct{ network, mac string }
 
 // takeMAC takes the port's MAC address on its network.
@@ -177,8 +186,8 @@ func (c *call) releaseMAC(p *port) {
 	c.undo(func() { c.macs[key] = struct{}{} })
 }
 
-// drawMAC takes a MAC address as Neutron makes them (neutron 21.0.0: base_mac's
-// default fa:16:3e:00:00:00).
+// drawMAC draws a MAC address as Neutron does (neutron 21.0.0: base_mac's default
+// fa:16:3e:00:00:00).
 func (c *call) drawMAC(p *port) {
 	const hex = "0123456789abcdef"
 	for i := 0; ; i++ {
@@ -195,8 +204,8 @@ func (c *call) drawMAC(p *port) {
 	}
 }
 
-// lot is a number drawn for a resource. It depends on the ID alone, so that the
-// same IDs give the same addresses.
+// lot draws a number for a resource. It depends only on the ID and i, so that the same IDs lead
+// to the same addresses.
 func lot(id string, i int) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(id))
@@ -205,7 +214,7 @@ func lot(id string, i int) uint64 {
 	return n ^ n>>29 // the low bits of FNV alone repeat
 }
 
-// texts are the strings of a list.
+// texts returns the strings of a list.
 func texts(list []any) []string {
 	out := make([]string, 0, len(list))
 	for _, e := range list {

@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// FuzzPorts sends any body to anything around ports. Whatever it is, there is an
-// answer in JSON, and none that says the server is at fault.
+// FuzzPorts sends any body to any path around ports. Each answer must be JSON and no 5xx.
 func FuzzPorts(f *testing.F) {
 	for _, body := range []string{
 		`{"port": {"network_id": "$net"}}`,
@@ -67,9 +66,9 @@ var places = []string{
 	"/ports?fixed_ips=ip_address%3D1&sort_key=name&sort_dir=asc", "/ports?fields=id&limit=1&marker=$port",
 }
 
-// TestPortsAtRandom makes random calls against what always holds: no two ports
-// of a network share a MAC, no two of a subnet an address, and after all ports
-// are gone, all addresses are free.
+// TestPortsAtRandom makes random calls and checks what always holds. No two ports of a network
+// share a MAC address, and no two of a subnet share an address. After all ports are deleted, all
+// addresses are free.
 func TestPortsAtRandom(t *testing.T) {
 	for seed := range uint64(30) {
 		d := newDesk(t)
@@ -89,7 +88,7 @@ func TestPortsAtRandom(t *testing.T) {
 	}
 }
 
-// randomly makes one call, and returns the ports that there are then.
+// randomly makes one call, and returns the ports that exist afterwards.
 func (d *desk) randomly(r *rand.Rand, net, subnet string, ids []string) []string {
 	wish := list{}
 	for range r.IntN(3) {

@@ -9,15 +9,15 @@ import (
 	"github.com/kuryr-go/kuryr/openstacksim/internal/keystone"
 )
 
-// portSpec is a port that Neutron itself makes: for a router, a floating IP.
+// portSpec is a port that Neutron makes itself, for a router or a floating IP.
 type portSpec struct {
 	ProjectID, NetworkID, Name, DeviceID, DeviceOwner string
 	Status                                            string // "" is DOWN
-	Addresses                                         []wish // nil: one of each IP version; else just these
+	Addresses                                         []wish // nil: one of each IP version
 }
 
-// newPort makes and stores a port as Neutron itself does: no access rule and no
-// quota applies. It is undone with the request.
+// newPort makes and stores a port as Neutron does for itself: without access rules and quota. It
+// is undone with the request.
 func (c *call) newPort(spec portSpec) (*port, *fault) {
 	in := values{inRequest: map[string]bool{}}
 	if spec.Addresses != nil {
@@ -31,7 +31,7 @@ func (c *call) newPort(spec portSpec) (*port, *fault) {
 		standard: c.newStandard(spec.ProjectID), Name: spec.Name, NetworkID: spec.NetworkID,
 		DeviceID: spec.DeviceID, DeviceOwner: spec.DeviceOwner, Status: spec.Status, AdminStateUp: true, VNICType: "normal",
 	}
-	inner := *c // what Neutron does for a caller it does with all rights
+	inner := *c // Neutron does this with administrator rights
 	inner.who.Roles = []string{"admin"}
 	f := createPort(&inner, p, in)
 	c.undos, c.laters = inner.undos, inner.laters
@@ -42,7 +42,7 @@ func (c *call) newPort(spec portSpec) (*port, *fault) {
 	return p, scheduleBinding(c, p)
 }
 
-// dropPort removes a port whatever it is used for. It does nothing if there is none.
+// dropPort removes a port, even if it is in use. A missing port is no error.
 func (c *call) dropPort(id string) *fault {
 	p, ok := c.ports.rows.Get(id)
 	if !ok {
@@ -53,7 +53,7 @@ func (c *call) dropPort(id string) *fault {
 	return f
 }
 
-// portsOn are the ports that have an address of the subnet.
+// portsOn returns the ports with an address of the subnet.
 func (c *call) portsOn(subnetID string) []*port {
 	var out []*port
 	for p := range c.ports.rows.All() {
@@ -67,7 +67,7 @@ func (c *call) portsOn(subnetID string) []*port {
 	return out
 }
 
-// subnetsOf are the subnets of the network, in the order of their IDs.
+// subnetsOf returns the subnets of the network, ordered by ID.
 func (s *Service) subnetsOf(networkID string) []*subnet {
 	n, ok := s.networks.rows.Get(networkID)
 	if !ok {
@@ -82,15 +82,15 @@ func (s *Service) subnetsOf(networkID string) []*subnet {
 	return out
 }
 
-// VIPPort is a port that a load balancer service asks for.
+// VIPPort is a port that a load balancer service requests.
 type VIPPort struct {
-	ProjectID, NetworkID, SubnetID      string
-	Address                             netip.Addr // zero: any of the subnet; with no subnet, of the network
+	ProjectID, NetworkID, SubnetID string
+	// The zero Address is any address of the subnet, or of the network if no subnet is given.
+	Address                             netip.Addr
 	Name, DeviceOwner, DeviceID, Status string
 }
 
-// MakePort makes a port as a service does that has all rights. The error is a
-// *RefusedError.
+// MakePort makes a port as a service with all rights does. The error is a *RefusedError.
 func (s *Service) MakePort(spec VIPPort) (id string, address netip.Addr, subnetID string, err error) {
 	err = s.refused(func(c *call) *fault {
 		var wanted []wish
@@ -118,15 +118,15 @@ func (s *Service) MakePort(spec VIPPort) (id string, address netip.Addr, subnetI
 	return id, address, subnetID, err
 }
 
-// RefusedError is what Neutron would have answered.
+// RefusedError is the answer that Neutron would have given.
 type RefusedError struct {
-	Status        int    // of HTTP
-	Type, Message string // of its NeutronError
+	Status        int    // the HTTP status
+	Type, Message string // of the NeutronError
 }
 
 func (r *RefusedError) Error() string { return r.Type + ": " + r.Message }
 
-// refused runs f as the service's own doing, all or nothing.
+// refused runs f with the service's own rights, all or nothing.
 func (s *Service) refused(f func(*call) *fault) error {
 	var why *fault
 	if err := s.inside(func(c *call) *fault { why = f(c); return why }); err != nil {
@@ -135,7 +135,7 @@ func (s *Service) refused(f func(*call) *fault) error {
 	return nil
 }
 
-// PortInfo is what other services ask of a port.
+// PortInfo is the part of a port that other services use.
 type PortInfo struct {
 	ID, ProjectID, NetworkID, Name, Status string
 	DeviceID, DeviceOwner                  string
@@ -148,7 +148,7 @@ type PortAddress struct {
 	Address  netip.Addr
 }
 
-// Port is the port of that ID.
+// Port returns the port with an ID.
 func (s *Service) Port(id string) (PortInfo, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,14 +167,14 @@ func (s *Service) Port(id string) (PortInfo, bool) {
 	return info, true
 }
 
-// RemovePort removes the port. It succeeds when there is none.
+// RemovePort removes a port. A missing port is no error.
 func (s *Service) RemovePort(id string) error {
 	return s.inside(func(c *call) *fault {
 		return c.dropPort(id)
 	})
 }
 
-// Shows reports whether who sees the network, subnet or port, as a GET would tell.
+// Shows reports whether who would see the network, subnet or port in a GET.
 func (s *Service) Shows(who keystone.Caller, kind, id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,7 +193,7 @@ func (s *Service) Shows(who keystone.Caller, kind, id string) bool {
 	return missing == nil
 }
 
-// Subnet is what other services ask of a subnet, whoever sees it.
+// Subnet returns what other services use of a subnet, whatever project it belongs to.
 func (s *Service) Subnet(id string) (networkID string, cidr netip.Prefix, projectID string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,7 +205,7 @@ func (s *Service) Subnet(id string) (networkID string, cidr netip.Prefix, projec
 	return n.NetworkID, cidr, n.ProjectID, true
 }
 
-// NetworkSubnets are the IDs of the network's subnets; nil without the network.
+// NetworkSubnets returns the IDs of the network's subnets, nil if the network does not exist.
 func (s *Service) NetworkSubnets(networkID string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

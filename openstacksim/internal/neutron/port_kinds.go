@@ -3,8 +3,7 @@
 
 package neutron
 
-// portKinds are the kinds of resources around ports, and what is known of them
-// beside their rows.
+// portKinds holds the kinds of resources around ports, and their state outside of the rows.
 type portKinds struct {
 	ports         *kind[port]
 	groups        *kind[securityGroup]
@@ -14,11 +13,11 @@ type portKinds struct {
 
 	subnetAddresses map[string]*subnetAddresses // by subnet
 	macs            map[macKey]struct{}         // in use
-	defaults        map[string][]string         // by project: its default group
-	subportOf       map[string]string           // by port: its trunk
-	attributes      int                         // how many have standard attributes
+	defaults        map[string][]string         // project → its default group
+	subportOf       map[string]string           // port → its trunk
+	attributes      int                         // number of resources with standard attributes
 
-	// portGone takes off a port what points to it before it goes; nil: nothing.
+	// portGone removes references to a port before the port is deleted; nil: it does nothing.
 	portGone func(c *call, p *port)
 }
 

@@ -5,7 +5,7 @@ package neutron
 
 import "slices"
 
-// removePort refuses what is in use, and gives back what the port has.
+// removePort refuses a port in use. Otherwise it releases the port's addresses.
 func removePort(c *call, p *port) *fault {
 	if f := c.portInUse(p); f != nil {
 		return f
@@ -13,7 +13,7 @@ func removePort(c *call, p *port) *fault {
 	return c.clearPort(p)
 }
 
-// clearPort gives back a port's addresses, and takes floating IPs off it.
+// clearPort releases a port's addresses, and dissociates its floating IPs.
 func (c *call) clearPort(p *port) *fault {
 	c.releaseAddresses(p.FixedIPs)
 	c.releaseMAC(p)
@@ -23,7 +23,7 @@ func (c *call) clearPort(p *port) *fault {
 	return nil
 }
 
-// portInUse: ports of trunks and of routers go by other calls (neutron 21.0.0:
+// portInUse refuses ports of trunks and routers, which other calls delete (neutron 21.0.0:
 // services/trunk/rules.py; db/l3_db.py, prevent_l3_port_deletion).
 func (c *call) portInUse(p *port) *fault {
 	if p.TrunkDetails != nil {

@@ -5,6 +5,7 @@ package neutron_test
 
 import (
 	"fmt"
+	"net/http"
 	"net/netip"
 	"slices"
 	"testing"
@@ -85,7 +86,7 @@ func TestPortsUseUpASubnet(t *testing.T) {
 	d := newDesk(t)
 	net, subnet := d.net("10.1.0.0/29")
 	var ids []string
-	for range 5 { // of 8: network, broadcast and gateway are not for ports
+	for range 5 { // of 8: network, broadcast and gateway addresses are not for ports
 		ids = append(ids, text(d.make(member, "port", object{"network_id": net}), "id"))
 	}
 	for _, body := range []object{{"network_id": net}, {"network_id": net, "fixed_ips": list{object{"subnet_id": subnet}}}} {
@@ -241,7 +242,7 @@ func TestPortAddressesChange(t *testing.T) {
 	if got := set(object{"ip_address": "10.1.0.6"}); !slices.Equal(got, []string{"10.1.0.6"}) {
 		t.Errorf("another one: %v, want 10.1.0.6", got)
 	}
-	d.make(member, "port", object{"network_id": net, "fixed_ips": list{object{"ip_address": "10.1.0.5"}}}) // it is free again
+	d.make(member, "port", object{"network_id": net, "fixed_ips": list{object{"ip_address": "10.1.0.5"}}}) // the address is free again
 	status, answer := d.ask(member, "PUT", "/ports/"+id, object{"port": object{"fixed_ips": list{object{"ip_address": "10.1.0.5"}}}})
 	if got := refusal(status, answer); got != "409 IpAddressAlreadyAllocated" {
 		t.Errorf("one in use: %s, want 409 IpAddressAlreadyAllocated", got)
@@ -282,8 +283,8 @@ func TestPortSecurityChanges(t *testing.T) {
 	}
 }
 
-// Recorded of Neutron 21: a pair is answered as it was given, and an address and the
-// prefix of it alone are two.
+// Recorded from Neutron 21: the answer shows a pair as it was given. An address and the prefix of
+// that address alone are two pairs.
 func TestPairsAreKeptAsGiven(t *testing.T) {
 	d := newDesk(t)
 	net, _ := d.net("10.1.0.0/24")
@@ -388,5 +389,54 @@ func TestPortsFromInside(t *testing.T) {
 	}
 	if _, ok := d.Port(id); ok {
 		t.Error("the port is still there")
+	}
+}
+
+// A bulk request that is refused because addresses are missing keeps the addresses that it had
+// taken, although no port has them: observed on neutron 21.0.0.
+func TestRefusedBulkKeepsAddresses(t *testing.T) {
+	d := newDesk(t)
+	net, _ := d.net("10.1.0.0/29") // five addresses beside the gateway's
+	post := func(body any) int {
+		status, _ := d.ask(admin, http.MethodPost, "/ports", body)
+		return status
+	}
+	one := object{"port": object{"network_id": net}}
+	used := func() string {
+		_, out := d.ask(admin, http.MethodGet, "/network-ip-availabilities/"+net, nil)
+		return fmt.Sprint(out["network_ip_availability"].(object)["used_ips"])
+	}
+	if got := post(one); got != http.StatusCreated {
+		t.Fatalf("one port: %d", got)
+	}
+	ports := make([]object, 5)
+	for i := range ports {
+		ports[i] = object{"network_id": net}
+	}
+	if got := post(object{"ports": ports}); got != http.StatusConflict || used() != "1" {
+		t.Errorf("a bulk request for five ports where four fit: %d with %s addresses used, want 409 and 1", got, used())
+	}
+	if got := post(one); got != http.StatusConflict {
+		t.Errorf("one port after that: %d, want 409: no address is left", got)
+	}
+}
+
+// A bulk request in a network with a SLAAC subnet is answered with 500, unless it gives the MAC
+// addresses: observed on neutron 21.0.0.
+func TestBulkWithSLAAC(t *testing.T) {
+	d := newDesk(t)
+	net, _ := d.net("10.1.0.0/24")
+	d.subnet(net, "fd00:2::/64", object{"ipv6_address_mode": "slaac", "ipv6_ra_mode": "slaac"})
+	for _, tc := range []struct {
+		body object
+		want int
+	}{
+		{object{"ports": []object{{"network_id": net}}}, http.StatusInternalServerError},
+		{object{"ports": []object{{"network_id": net, "mac_address": "fa:16:3e:01:02:03"}}}, http.StatusCreated},
+		{object{"port": object{"network_id": net}}, http.StatusCreated},
+	} {
+		if status, answer := d.ask(admin, http.MethodPost, "/ports", tc.body); status != tc.want {
+			t.Errorf("POST %v: %d %v, want %d", tc.body, status, answer, tc.want)
+		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// updatePort checks and completes a changed port (neutron 21.0.0:
-// plugins/ml2/plugin.py, update_port, whose order of checks it keeps).
+// updatePort checks and completes a changed port (neutron 21.0.0: plugins/ml2/plugin.py,
+// update_port). The checks run in Neutron's order.
 func updatePort(c *call, p, old *port, in values) *fault {
 	c.defaultGroup(p.ProjectID)
 	if f := c.changeMAC(p, old); f != nil {
@@ -41,14 +41,13 @@ func updatePort(c *call, p, old *port, in values) *fault {
 	return nil
 }
 
-// columns are the attributes that Neutron writes into the port's own row of its
-// database, even if they are as before.
+// columns are the attributes that Neutron writes to the port's own database row, even if their
+// values stay the same.
 var columns = []string{"name", "device_id", "device_owner", "admin_state_up", "mac_address", "description"}
 
-// counted raises the revision as Neutron does at its writes to the database. Some
-// come when the answer is made already, and count from then on: a binding that is
-// cleared or committed, a change of nothing, the second table that a description
-// is in (all observed on Neutron 21.0.0).
+// counted raises the revision as Neutron's database writes do. Some writes follow the answer, and
+// count only afterwards: clearing or committing a binding, a change of nothing, and the second
+// table of a description (all observed on Neutron 21.0.0).
 func (p *port) counted(old *port, in values) {
 	bound := p.HostID != old.HostID || p.VNICType != old.VNICType || !reflect.DeepEqual(p.Profile, old.Profile)
 	attempt := p.HostID != "" && (bound || old.VIFType == vifFailed || old.VIFType == vifUnbound)
@@ -62,19 +61,19 @@ func (p *port) counted(old *port, in values) {
 	}
 	if !shown {
 		p.hidden++
-		p.RevisionNumber-- // as any change counts
+		p.RevisionNumber-- // the generic code counts every change
 	}
-	p.UpdatedAt = "" // differs from what was; the stamp follows
+	p.UpdatedAt = "" // differs from the old value; touch sets the time later
 }
 
-// related reports whether what Neutron keeps in tables of their own has changed.
+// related reports whether attributes in other tables of Neutron have changed.
 func (p *port) related(old *port) bool {
 	return !slices.Equal(p.FixedIPs, old.FixedIPs) || !slices.Equal(p.SecurityGroups, old.SecurityGroups) ||
 		!slices.Equal(p.AllowedAddressPairs, old.AllowedAddressPairs) || !slices.Equal(p.ExtraDHCPOpts, old.ExtraDHCPOpts) ||
 		p.PortSecurityEnabled != old.PortSecurityEnabled || !reflect.DeepEqual(p.QoSPolicyID, old.QoSPolicyID)
 }
 
-// changeMAC lets a port that no node has get another MAC address. null draws one.
+// changeMAC changes the MAC address of an unbound port. null draws one.
 func (c *call) changeMAC(p, old *port) *fault {
 	if p.MACAddress != "" && p.MACAddress == old.MACAddress {
 		return nil
@@ -84,7 +83,7 @@ func (c *call) changeMAC(p, old *port) *fault {
 			p.ID, old.VIFType, old.MACAddress, p.MACAddress)
 	}
 	if p.trusted() && !strings.EqualFold(p.MACAddress, old.MACAddress) {
-		// The port's ID is meant, but Neutron 21 prints Python's function id.
+		// Neutron 21 means the port's ID, but prints Python's function id.
 		return conflict("UnsupportedPortDeviceOwner", "Operation mac address update is not supported for device_owner %s on port <built-in function id>.", p.DeviceOwner)
 	}
 	c.releaseMAC(old)
@@ -95,8 +94,8 @@ func (c *call) changeMAC(p, old *port) *fault {
 	return c.takeMAC(p)
 }
 
-// changeAddresses gives and takes addresses so that the port has those of the
-// request (neutron 21.0.0: db/ipam_backend_mixin.py, _get_changed_ips_for_port).
+// changeAddresses takes and releases addresses to match the request (neutron 21.0.0:
+// db/ipam_backend_mixin.py, _get_changed_ips_for_port).
 func (c *call) changeAddresses(p, old *port, in values) *fault {
 	p.FixedIPs, p.DNSAssignment = old.FixedIPs, old.DNSAssignment
 	list, given := in["fixed_ips"].([]any)
@@ -128,8 +127,8 @@ func (c *call) changeAddresses(p, old *port, in values) *fault {
 	return nil
 }
 
-// changes compares what a port has with what is asked for: an address that is
-// named stays, then one of each subnet that is named; the rest goes.
+// changes compares a port's addresses with the requested ones. A named address stays, then one
+// address of each named subnet. The others are removed.
 func (c *call) changes(p, old *port, wanted []wish) (add []wish, keep, remove []fixedIP, f *fault) {
 	rest, open := slices.Clone(old.FixedIPs), []wish{}
 	for _, w := range wanted {
@@ -209,7 +208,7 @@ func (c *call) changeSecurity(p, old *port, in values) *fault {
 	return f
 }
 
-// insecure says what a port without port security may not have (neutron 21.0.0:
+// insecure refuses what a port without port security may not have (neutron 21.0.0:
 // plugins/ml2/plugin.py, _portsec_ext_port_update_processing).
 func insecure(pairs []addressPair, groups []string, in values) *fault {
 	switch {
@@ -230,7 +229,7 @@ func sameGroups(a, b []string) bool {
 	return slices.Equal(slices.Compact(a), b)
 }
 
-// ignoredOwner: OVN knows nothing of floating IPs' ports, and their owner stays
+// ignoredOwner refuses changes of the owner of a floating IP's port, which OVN does not know
 // (neutron 21.0.0: ovn/mech_driver/mech_driver.py, _validate_ignored_port).
 func ignoredOwner(p, old *port) *fault {
 	was, is := old.DeviceOwner == ownerFloating, p.DeviceOwner == ownerFloating
@@ -243,12 +242,12 @@ func ignoredOwner(p, old *port) *fault {
 	return nil
 }
 
-// maxProfile is how long a binding profile may be as JSON (neutron 21.0.0:
+// maxProfile is the maximum length of a binding profile as JSON (neutron 21.0.0:
 // plugins/ml2/models.py, BINDING_PROFILE_LEN).
 const maxProfile = 4095
 
-// profileWrong looks at a binding profile as ML2 and OVN do (neutron 21.0.0:
-// common/ovn/utils.py, validate_and_get_data_from_binding_profile).
+// profileWrong checks a binding profile as ML2 and OVN do (neutron 21.0.0: common/ovn/utils.py,
+// validate_and_get_data_from_binding_profile).
 func (c *call) profileWrong(profile map[string]any) *fault {
 	if text, err := json.Marshal(profile); err != nil || len(text) > maxProfile {
 		return invalid("binding:profile value too large")
@@ -280,7 +279,7 @@ func (c *call) profileWrong(profile map[string]any) *fault {
 	return nil
 }
 
-// eui64 is the address that a MAC address has in a network of 64 bits.
+// eui64 returns the address of a MAC address in a network of 64 bits.
 func eui64(cidr, mac string) netip.Addr {
 	prefix, err := netip.ParsePrefix(cidr)
 	b := make([]byte, 0, 6)

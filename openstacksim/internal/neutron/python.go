@@ -15,8 +15,8 @@ import (
 
 var errTrailing = errors.New("something follows the JSON value")
 
-// show writes a value as Python's str() does, for Neutron's words quote values.
-// The order of a dictionary's keys is lost on the way here; they are sorted.
+// show formats a value as Python's str() does, because Neutron's messages quote values. The order
+// of a dictionary's keys is lost in decoding, so they are sorted.
 func show(v any) string {
 	if s, ok := v.(string); ok {
 		return s
@@ -24,7 +24,7 @@ func show(v any) string {
 	return repr(v)
 }
 
-// repr writes a value as Python's repr() does.
+// repr formats a value as Python's repr() does.
 func repr(v any) string {
 	switch v := v.(type) {
 	case nil:

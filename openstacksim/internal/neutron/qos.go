@@ -3,8 +3,8 @@
 
 package neutron
 
-// noPolicy refuses a QoS policy: there are none here, so none is found (message
-// of neutron_lib 3.1.0: exceptions/qos.py).
+// noPolicy refuses a QoS policy. The simulator has none, so none is found (message of neutron_lib
+// 3.1.0: exceptions/qos.py).
 func noPolicy(in values) *fault {
 	id := in.text("qos_policy_id")
 	if id == "" {

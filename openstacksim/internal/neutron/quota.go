@@ -8,14 +8,14 @@ import (
 	"net/http"
 )
 
-// defaultQuota are the limits of each project, by resource (neutron 21.0.0:
-// conf/quota.py; -1 is none).
+// defaultQuota is each project's limits by resource (neutron 21.0.0: conf/quota.py; -1 is no
+// limit).
 var defaultQuota = map[string]int{
 	"network": 100, "subnet": 100, "subnetpool": -1, "port": 500, "router": 10, "floatingip": 50,
 	"security_group": 10, "security_group_rule": 100, "rbac_policy": 10, "trunk": -1,
 }
 
-// quotas are the limits of all projects.
+// quotas holds the limits of all projects.
 type quotas struct {
 	defaults map[string]int
 	projects map[string]map[string]int
@@ -27,14 +27,14 @@ func newQuotas(own map[string]int) quotas {
 	return q
 }
 
-// of is what a project is limited to.
+// of returns the limits of a project.
 func (q quotas) of(project string) map[string]int {
 	out := maps.Clone(q.defaults)
 	maps.Copy(out, q.projects[project])
 	return out
 }
 
-// limit is what a project is limited to of a resource, -1 if it is not.
+// limit returns a project's limit of a resource, -1 if it has none.
 func (q quotas) limit(project, one string) int {
 	if n, ok := q.projects[project][one]; ok {
 		return n
@@ -45,7 +45,7 @@ func (q quotas) limit(project, one string) int {
 	return -1
 }
 
-// reserve refuses what would be more than the project may have.
+// reserve refuses to exceed the project's quota.
 func (c *call) reserve(one, project string, have, more int) *fault {
 	if limit := c.quotas.limit(project, one); limit >= 0 && have+more > limit {
 		return conflict("OverQuota", "Quota exceeded for resources: %s.", repr([]string{one}))
@@ -78,7 +78,7 @@ func (c *call) quota(rest []string, body []byte) (int, any, *fault) {
 	return 0, nil, noSuchPath()
 }
 
-// mayQuota: limits are the administrator's business, but everyone sees his own.
+// mayQuota allows administrators everything, and other callers to read their own limits.
 func (c *call) mayQuota(action, project string) *fault {
 	if c.admin() || project != "" && project == c.who.ProjectID {
 		return nil
@@ -102,7 +102,7 @@ func (c *call) allQuotas() (int, any, *fault) {
 }
 
 func (c *call) showQuota(project string) (int, any, *fault) {
-	if project == "tenant" || project == "project" { // who am I, says the client
+	if project == "tenant" || project == "project" { // clients ask for their own project in this way
 		return http.StatusOK, map[string]any{project: map[string]any{project + "_id": c.who.ProjectID}}, nil
 	}
 	if f := c.mayQuota("get_quota", project); f != nil {
@@ -146,7 +146,7 @@ func (c *call) setQuota(project string, body []byte) (int, any, *fault) {
 	return c.showQuota(project)
 }
 
-// limits reads the new limits of a request.
+// limits reads the new limits in a request.
 func (c *call) limits(item map[string]any) (map[string]int, *fault) {
 	var attrs attributeList
 	attrs.byName = map[string]*attribute{}
@@ -193,7 +193,7 @@ func (c *call) quotaDetails(project string) (int, any, *fault) {
 	return http.StatusOK, map[string]any{"quota": out}, nil
 }
 
-// used is how many of a resource a project has.
+// used returns how many of a resource a project has.
 func (c *call) used(one, project string) int {
 	if h := c.kindOf(one); h != nil {
 		return h.count(project)

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// versions is what Neutron says at its root.
+// versions returns Neutron's answer at its root.
 func (c *call) versions() any {
 	return map[string]any{"versions": []any{map[string]any{
 		"id": "v2.0", "status": "CURRENT",
@@ -16,8 +16,8 @@ func (c *call) versions() any {
 	}}}
 }
 
-// resources is what Neutron says at /v2.0/: its core resources. Without the
-// slash there is nothing (neutron 21.0.0: pecan_wsgi/controllers/root.py).
+// resources answers /v2.0/ with the core resources. Without the slash the path does not exist
+// (neutron 21.0.0: pecan_wsgi/controllers/root.py).
 func (c *call) resources(path string) (int, any, *fault) {
 	if c.request.Method != http.MethodGet {
 		return 0, nil, notAllowed()
@@ -35,7 +35,7 @@ func (c *call) resources(path string) (int, any, *fault) {
 	return http.StatusOK, map[string]any{"resources": layout}, nil
 }
 
-// extensions are those of the release, see api.json.
+// extensions answers with the extensions of the release, which api.json lists.
 func (c *call) extensions(rest []string) (int, any, *fault) {
 	if c.request.Method != http.MethodGet {
 		return 0, nil, notAllowed()

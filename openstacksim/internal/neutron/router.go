@@ -24,7 +24,7 @@ type router struct {
 	gatewayPort string
 }
 
-// gateway is a router's way out.
+// gateway is a router's external gateway.
 type gateway struct {
 	NetworkID  string    `json:"network_id"`
 	FixedIPs   []fixedIP `json:"external_fixed_ips"`
@@ -62,14 +62,13 @@ func createRouter(c *call, r *router, in values) *fault {
 		if f := c.setGateway(r, info); f != nil {
 			return f
 		}
-		r.RevisionNumber = 2 // the port, and the router that has it
+		r.RevisionNumber = 2 // one for the port, one for the router's reference to it
 	}
 	return nil
 }
 
-// updateRouter checks a change. A gateway is written beside the router itself,
-// and counts as a change more when it comes, as two when it goes (observed on
-// Neutron 21.0.0).
+// updateRouter checks a change. A gateway is written separately from the router. Adding one
+// counts as one more change, removing it as two (observed on Neutron 21.0.0).
 func updateRouter(c *call, r, old *router, in values) *fault {
 	if in.given("routes") {
 		if f := c.checkRoutes(r, nil, nil); f != nil {
@@ -83,7 +82,7 @@ func updateRouter(c *call, r, old *router, in values) *fault {
 	return c.setGateway(r, in.object("external_gateway_info"))
 }
 
-// removeRouter refuses while there are interfaces; a gateway goes along.
+// removeRouter refuses while the router has interfaces. Its gateway is removed with it.
 func removeRouter(c *call, r *router) *fault {
 	var legs []string
 	for _, p := range c.legs(r.ID) {
@@ -97,7 +96,7 @@ func removeRouter(c *call, r *router) *fault {
 	return c.dropGateway(r)
 }
 
-// legs are the ports of a router, in the order of their IDs.
+// legs returns the ports of a router, ordered by ID.
 func (c *call) legs(id string) []*port {
 	var out []*port
 	for p := range c.ports.rows.All() {
@@ -108,8 +107,8 @@ func (c *call) legs(id string) []*port {
 	return out
 }
 
-// setGateway gives a router the gateway that info asks for, or takes it away
-// (neutron 21.0.0: db/l3_db.py, _update_router_gw_info).
+// setGateway sets the gateway that info asks for, or removes it (neutron 21.0.0: db/l3_db.py,
+// _update_router_gw_info).
 func (c *call) setGateway(r *router, info map[string]any) *fault {
 	id, _ := info["network_id"].(string)
 	wanted, _ := info["external_fixed_ips"].([]any)
@@ -166,7 +165,7 @@ func (c *call) gatewayWrong(r *router, net *network, wanted []wish) *fault {
 	return c.checkRoutes(r, append(cidrs, legs...), ips)
 }
 
-// sameAddresses reports whether a gateway has what is wanted.
+// sameAddresses reports whether a gateway has the wanted subnets and addresses.
 func sameAddresses(have []fixedIP, wanted []wish) bool {
 	subnets, addresses := map[string]bool{}, map[string]bool{}
 	for _, w := range wanted {
@@ -185,7 +184,7 @@ func sameAddresses(have []fixedIP, wanted []wish) bool {
 	return len(subnets) > 0 && len(addresses) == len(have)
 }
 
-// makeGateway makes the port, or moves the one there is to other addresses.
+// makeGateway makes the gateway's port, or moves the existing port to other addresses.
 func (c *call) makeGateway(r *router, net *network, wanted []wish, snat, moved bool) *fault {
 	if len(wanted) == 0 {
 		wanted = nil
@@ -194,7 +193,7 @@ func (c *call) makeGateway(r *router, net *network, wanted []wish, snat, moved b
 		return f
 	}
 	old := r.gatewayPort
-	if moved { // Neutron changes the port; here it keeps its ID only
+	if moved { // Neutron changes the port; the simulator keeps only its ID
 		if f := c.dropPort(old); f != nil {
 			return f
 		}
@@ -217,7 +216,7 @@ func (c *call) makeGateway(r *router, net *network, wanted []wish, snat, moved b
 	return nil
 }
 
-// dropGateway takes a router's gateway, unless floating IPs need it.
+// dropGateway removes a router's gateway, unless floating IPs need it.
 func (c *call) dropGateway(r *router) *fault {
 	if r.Gateway == nil {
 		return nil
@@ -236,8 +235,8 @@ func (c *call) dropGateway(r *router) *fault {
 	return nil
 }
 
-// translateAgain: Neutron sets enable_snat back to its default before it finds
-// that the gateway cannot go, and leaves it so (observed on Neutron 21.0.0).
+// translateAgain sets enable_snat to its default for a refused removal of the gateway. Neutron
+// does so before it refuses, and does not undo it (observed on Neutron 21.0.0).
 func (c *call) translateAgain(id string) {
 	c.stays(func() {
 		old, ok := c.routers.rows.Get(id)
@@ -254,9 +253,8 @@ func (c *call) translateAgain(id string) {
 // maxExtraRoutes is Neutron's default (neutron 21.0.0: conf/db/extraroute_db.py).
 const maxExtraRoutes = 30
 
-// checkRoutes checks that the next hops are on networks of the router. What the
-// router reaches is looked up if none is given (neutron 21.0.0:
-// db/extraroute_db.py).
+// checkRoutes checks that the next hops are on networks of the router. Without cidrs it looks up
+// the router's networks itself (neutron 21.0.0: db/extraroute_db.py).
 func (c *call) checkRoutes(r *router, cidrs []netip.Prefix, ips []string) *fault {
 	if len(r.Routes) > maxExtraRoutes {
 		return refuse(400, "RoutesExhausted", "Unable to complete operation for %s. The number of routes exceeds the maximum %d.", r.ID, maxExtraRoutes)
@@ -288,8 +286,8 @@ func showRoutes(routes []hostRoute) string {
 	return repr(list)
 }
 
-// reach is what a router is connected with, and its own addresses there, but by
-// the port excepted.
+// reach returns the networks of a router and its own addresses there, without those of the port
+// except.
 func (c *call) reach(r *router, except string) (cidrs []netip.Prefix, ips []string) {
 	cidrs = []netip.Prefix{}
 	for _, p := range c.legs(r.ID) {

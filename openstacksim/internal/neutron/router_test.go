@@ -22,8 +22,8 @@ func (d *desk) do(router, verb string, body object) (int, object) {
 	return d.ask(member, http.MethodPut, "/routers/"+router+"/"+verb, body)
 }
 
-// TestRouterLife: legs, gateway, floating IP, and their going in any order but
-// the right one is refused.
+// TestRouterLife makes interfaces, a gateway and a floating IP. Removing them in any wrong order
+// is refused.
 func TestRouterLife(t *testing.T) {
 	d := newDesk(t)
 	ext, _ := d.outer("10.50.0.0/24")
@@ -92,7 +92,7 @@ func TestRouterLife(t *testing.T) {
 	}
 }
 
-// TestRouterOfTwoVersions: subnets of IPv6 share one leg, each of IPv4 has one.
+// TestRouterOfTwoVersions: IPv6 subnets share one interface, each IPv4 subnet has its own.
 func TestRouterOfTwoVersions(t *testing.T) {
 	d := newDesk(t)
 	net, four := d.net("10.1.0.0/24")
@@ -118,8 +118,8 @@ func TestRouterOfTwoVersions(t *testing.T) {
 	}
 }
 
-// TestGatewayAddress: an administrator chooses it, and what is refused leaves
-// nothing taken.
+// TestGatewayAddress: an administrator chooses the gateway's address. A refused request leaves no
+// address taken.
 func TestGatewayAddress(t *testing.T) {
 	d := newDesk(t)
 	ext, sub := d.outer("10.50.0.0/24")
@@ -147,7 +147,8 @@ func TestGatewayAddress(t *testing.T) {
 	d.make(admin, "floatingip", object{"floating_network_id": ext, "floating_ip_address": "10.50.0.77"})
 }
 
-// TestRoutes: next hops are on networks of the router, which then needs them.
+// TestRoutes: next hops are on networks of the router. The routes then keep these networks'
+// interfaces.
 func TestRoutes(t *testing.T) {
 	d := newDesk(t)
 	_, subnet := d.net("10.1.0.0/24")

@@ -8,13 +8,12 @@ import (
 	"strconv"
 )
 
-// rule is a security group rule. Within its group it is shown whole; by itself
-// without tags and without the number of its standard attributes (observed on
-// Neutron 21.0.0).
+// rule is a security group rule. Its group shows all of its fields. A rule on its own lacks tags
+// and the number of its standard attributes (observed on Neutron 21.0.0).
 type rule struct {
 	standard
-	// Rules that come with a group have null for a description, those made by a
-	// request never (observed on Neutron 21.0.0).
+	// The default rules of a group have null as their description. Rules made by a request never
+	// do (observed on Neutron 21.0.0).
 	Description    *string `json:"description"`
 	GroupID        string  `json:"security_group_id"`
 	Direction      string  `json:"direction"`
@@ -29,7 +28,7 @@ type rule struct {
 	AttributesID   int     `json:"standard_attr_id"`
 }
 
-// numbers of the protocols that have names, in decimal (neutron_lib 3.1.0:
+// protocolNumbers are the numbers of the named protocols, in decimal (neutron_lib 3.1.0:
 // constants.py, IP_PROTOCOL_MAP).
 var protocolNumbers = map[string]string{
 	"ah": "51", "dccp": "33", "egp": "8", "esp": "50", "gre": "47", "hopopt": "0", "icmp": "1", "igmp": "2", "ip": "0",
@@ -38,8 +37,8 @@ var protocolNumbers = map[string]string{
 	"udp": "17", "udplite": "136", "vrrp": "112",
 }
 
-// protocolNames are the names that numbers are known by. Two have more than
-// one; Neutron's map keeps these.
+// protocolNames maps numbers to names. Two numbers have more than one name; Neutron's map keeps
+// these.
 var protocolNames = func() map[string]string {
 	names := map[string]string{}
 	for name, number := range protocolNumbers {
@@ -56,7 +55,7 @@ var (
 	onlyIPv6      = []string{"41", "44", "58", "59", "60", "43"}
 )
 
-// protocolNumber is the protocol's number, "" for any protocol.
+// protocolNumber returns the protocol's number, "" for any protocol.
 func (r *rule) protocolNumber() string {
 	if r.Protocol == nil {
 		return ""
@@ -67,7 +66,7 @@ func (r *rule) protocolNumber() string {
 	return *r.Protocol
 }
 
-// canonical writes the rule as Neutron stores it (neutron 21.0.0:
+// canonical converts the rule to the form that Neutron stores (neutron 21.0.0:
 // db/securitygroups_db.py, _make_canonical_*).
 func (r *rule) canonical() {
 	if r.EtherType == "IPv6" && r.Protocol != nil {
@@ -87,8 +86,8 @@ func (r *rule) canonical() {
 	}
 }
 
-// wrong says what Neutron has against the rule as such (neutron 21.0.0:
-// db/securitygroups_db.py, _validate_security_group_rule).
+// wrong returns Neutron's objection to the rule itself (neutron 21.0.0: db/securitygroups_db.py,
+// _validate_security_group_rule).
 func (r *rule) wrong() *fault {
 	if f := r.portsWrong(); f != nil {
 		return f
@@ -141,7 +140,7 @@ func (r *rule) portsWrong() *fault {
 	return nil
 }
 
-// icmpWrong looks at type and code, which are where others have ports.
+// icmpWrong checks type and code, which take the place of ports in ICMP rules.
 func (r *rule) icmpWrong() *fault {
 	for _, v := range []struct {
 		field, attribute string
@@ -159,9 +158,8 @@ func (r *rule) icmpWrong() *fault {
 	return nil
 }
 
-// key is what two rules of a group may not have in common (neutron 21.0.0:
-// db/securitygroups_db.py, _rule_to_key). A description makes no difference, and
-// everywhere is the same as nothing.
+// key must differ between any two rules of a group (neutron 21.0.0: db/securitygroups_db.py,
+// _rule_to_key). The description is ignored, and a prefix of everything equals no prefix.
 func (r *rule) key() string {
 	protocol := "+"
 	if r.Protocol != nil {

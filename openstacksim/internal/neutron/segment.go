@@ -3,18 +3,18 @@
 
 package neutron
 
-// segment is what carries a network: a geneve number, a VLAN of a physical
-// network, a physical network.
+// segment carries a network: a geneve number, a VLAN of a physical network, or a physical
+// network.
 type segment struct {
 	kind, physical string
 	id             int
 }
 
-// takeSegment gives the network the segment that it asks for, or one of geneve,
-// which is the test bed's type for networks of projects.
+// takeSegment takes the segment that the network asks for. The default is one of geneve, the test
+// bed's type for networks of projects.
 func (c *call) takeSegment(n *network, in values) *fault {
 	segs := in.list("segments")
-	if len(segs) == 1 { // the multi-provider form of the same
+	if len(segs) == 1 { // the same in the form for several providers
 		m, _ := segs[0].(map[string]any)
 		in = values(m)
 	}
@@ -52,7 +52,7 @@ func (c *call) takeSegment(n *network, in values) *fault {
 	return nil
 }
 
-// segmentWrong refuses what a type of network cannot have (neutron 21.0.0:
+// segmentWrong refuses values that a type of network cannot have (neutron 21.0.0:
 // plugins/ml2/managers.py, plugins/ml2/drivers/type_*.py).
 func segmentWrong(kind, physical string, id int, given bool) *fault {
 	switch kind {
@@ -87,12 +87,12 @@ func segmentWrong(kind, physical string, id int, given bool) *fault {
 	return nil
 }
 
-// freeSegment is the first free one of a type.
+// freeSegment returns the first free segment of a type.
 func (c *call) freeSegment(s segment) segment {
 	if s.kind == "vlan" && s.physical == "" {
 		s.physical = "external" // the test bed's only physical network
 	}
-	if s.kind == "geneve" { // there may be many: go on from the last
+	if s.kind == "geneve" { // there may be many, so the search continues after the last one
 		for c.lastSegment++; c.segments[segment{s.kind, "", c.lastSegment}] != ""; {
 			c.lastSegment++
 		}
@@ -132,10 +132,9 @@ func (c *call) releaseSegment(n *network) {
 	}
 }
 
-// sameSegment: what carries a network stays (neutron 21.0.0:
-// plugins/ml2/plugin.py, _update_provider_network_attributes). Of the number
-// alone, Neutron can change that of a VLAN whose ports are not bound; here it
-// stays, too.
+// sameSegment refuses to change the segment of a network (neutron 21.0.0: plugins/ml2/plugin.py,
+// _update_provider_network_attributes). Neutron can change the number of a VLAN whose ports are
+// not bound. The simulator refuses that, too.
 func sameSegment(n, old *network, in values) *fault {
 	if n.NetworkType != old.NetworkType || !equal(n.PhysicalNetwork, old.PhysicalNetwork) {
 		return invalid("Plugin does not support updating the following provider network attributes: provider:network_type, provider:physical_network")

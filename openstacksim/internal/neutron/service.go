@@ -8,21 +8,20 @@ import (
 	"time"
 )
 
-// Options say what a service is to behave like. URL, NewID, Now and After are
-// needed.
+// Options are the settings of a service. URL, NewID, Now and After are required.
 type Options struct {
 	URL   string           // public prefix, for links
-	NewID func() string    // UUIDs, seeded by the caller; safe for concurrent use
-	Now   func() time.Time // for stamps only
-	// After runs f later in a goroutine of its own (d <= 0: at once, before After
-	// returns). It is never called with the service's lock held.
+	NewID func() string    // returns UUIDs, seeded by the caller; safe for concurrent use
+	Now   func() time.Time // for time stamps only
+	// After runs f later in a goroutine of its own. If d is not positive, it runs f before it
+	// returns. The service calls it without holding its lock.
 	After func(d time.Duration, f func())
-	Hosts []string // live chassis: OVN Controller agents; ports can be bound to them
-	// Active says how long a bound port takes to become ACTIVE; false: never by
-	// itself, then Plug makes it so. nil is false for all.
+	Hosts []string // the chassis with OVN Controller agents; ports can be bound to them
+	// Active returns how long a bound port takes to become ACTIVE. false means that only Plug
+	// makes it ACTIVE. nil is false for all ports.
 	Active func(portID string) (time.Duration, bool)
-	// Quota replaces default limits by resource ("port", "security_group"); -1 is
-	// none. What is not named has Neutron's own default.
+	// Quota replaces default limits by resource ("port", "security_group"); -1 is no limit. Other
+	// resources keep Neutron's defaults.
 	Quota map[string]int
 }
 
@@ -35,8 +34,8 @@ type Service struct {
 	actions []action
 	quotas  quotas
 
-	segments    map[segment]string // taken by which network
-	lastSegment int                // the last geneve number given out
+	segments    map[segment]string // → the network that has taken it
+	lastSegment int                // the last geneve number taken
 
 	networks    *kind[network]
 	subnets     *kind[subnet]
@@ -44,15 +43,16 @@ type Service struct {
 	routers     *kind[router]
 	floatingIPs *kind[floatingIP]
 	portKinds
-	agentIDs []string // by the order of Hosts
+	agentIDs []string        // in the order of Hosts
+	dead     map[string]bool // hosts whose agent is not alive
 }
 
-// New returns a service that holds nothing but what every Neutron has.
+// New returns a service with only the resources that every Neutron has.
 func New(o Options) *Service {
 	if o.Active == nil {
 		o.Active = func(string) (time.Duration, bool) { return 0, false }
 	}
-	s := &Service{Options: o, kinds: map[string]handler{}, quotas: newQuotas(o.Quota)}
+	s := &Service{Options: o, kinds: map[string]handler{}, dead: map[string]bool{}, quotas: newQuotas(o.Quota)}
 	s.registerNetworks()
 	s.registerSubnets()
 	s.registerSubnetPools()

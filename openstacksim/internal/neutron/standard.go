@@ -3,8 +3,8 @@
 
 package neutron
 
-// standard is what all resources share; embedded in each row type. JSON names
-// are those on the wire. What a kind does not have (api.json) is not shown.
+// standard holds the attributes that all resources share. Each row type embeds it. The JSON names
+// are those of the API. Attributes that api.json does not list for a kind are not shown.
 type standard struct {
 	ID             string   `json:"id"`
 	ProjectID      string   `json:"project_id"`
@@ -23,7 +23,7 @@ type resource interface{ common() *standard }
 
 func commonOf[T any](row *T) *standard { return any(row).(resource).common() }
 
-// newStandard is what a resource begins with.
+// newStandard returns the standard attributes of a new resource.
 func (c *call) newStandard(project string) standard {
 	now := c.stamp()
 	return standard{
@@ -32,8 +32,8 @@ func (c *call) newStandard(project string) standard {
 	}
 }
 
-// touch counts a change of the row, as Neutron's revision plugin does at each
-// write to the database.
+// touch counts a change of the row. Neutron's revision plugin does so at each write to the
+// database.
 func (s *standard) touch(c *call) {
 	s.RevisionNumber++
 	s.UpdatedAt = c.stamp()

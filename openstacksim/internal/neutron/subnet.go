@@ -29,7 +29,7 @@ type subnet struct {
 	SegmentID         *string     `json:"segment_id"`
 }
 
-// pool is an allocation pool: both ends are in it.
+// pool is an allocation pool. It includes both ends.
 type pool struct {
 	Start string `json:"start"`
 	End   string `json:"end"`
@@ -37,7 +37,7 @@ type pool struct {
 
 func (p pool) String() string { return p.Start + "-" + p.End }
 
-// span are the ends as addresses; those of a stored pool are valid.
+// ends returns the ends as addresses. Those of a stored pool are valid.
 func (p pool) ends() (first, last netip.Addr) {
 	first, _ = parseAddress(p.Start)
 	last, _ = parseAddress(p.End)
@@ -63,7 +63,7 @@ func (s *Service) registerSubnets() {
 	register(s, s.subnets)
 }
 
-// sharedSubnet: a subnet is shared as its network is.
+// sharedSubnet is the filter shared. A subnet is shared if its network is.
 func sharedSubnet(c *call, n *subnet, wanted []string) bool {
 	net, ok := c.networks.rows.Get(n.NetworkID)
 	return ok && slices.Contains(wanted, strings.ToLower(repr(net.Shared)))
@@ -71,7 +71,7 @@ func sharedSubnet(c *call, n *subnet, wanted []string) bool {
 
 func hasCIDR(_ *call, n *subnet, wanted []string) bool { return slices.Contains(wanted, n.CIDR) }
 
-// prefix is the subnet's CIDR.
+// prefix returns the subnet's CIDR.
 func (n *subnet) prefix() netip.Prefix {
 	p, _ := netip.ParsePrefix(n.CIDR)
 	return p
@@ -119,18 +119,21 @@ func createSubnet(c *call, n *subnet, in values) *fault {
 	return c.completeSubnet(n, net, in)
 }
 
-// completeSubnet checks what a subnet is to others of its network, and fills in
-// gateway and pools.
+// completeSubnet checks a subnet against the others of its network, and fills in gateway and
+// pools.
 func (c *call) completeSubnet(n *subnet, net *network, in values) *fault {
 	p := n.prefix()
 	if !in.given("gateway_ip") {
 		n.GatewayIP = firstHost(p)
+		if !in.has("cidr") { // of a prefix that a pool gave, in either family (neutron 21.0.0: ipam/subnet_alloc.py)
+			n.GatewayIP = new(p.Addr().Next().String())
+		}
 	}
 	if len(n.AllocationPools) > 0 {
 		if f := n.checkPools(); f != nil {
 			return f
 		}
-	} else { // an empty list says no more than none (observed on Neutron 21.0.0)
+	} else { // an empty list equals no list (observed on Neutron 21.0.0)
 		n.AllocationPools = poolsOf(p, n.GatewayIP)
 	}
 	if p.Bits() == 0 {
@@ -144,7 +147,9 @@ func (c *call) completeSubnet(n *subnet, net *network, in values) *fault {
 	if f := c.samePool(n, net); f != nil {
 		return f
 	}
-	if n.GatewayIP != nil && gatewayInvalid(p, *n.GatewayIP) { // chosen, in a subnet of two (neutron 21.0.0: ipam/requests.py)
+	// The simulator chose this gateway, in a subnet of two addresses (neutron 21.0.0:
+	// ipam/requests.py).
+	if n.GatewayIP != nil && gatewayInvalid(p, *n.GatewayIP) {
 		return conflict("IpamValueInvalid", "Gateway IP %s cannot be allocated in CIDR %s", *n.GatewayIP, p)
 	}
 	if n.SegmentID != nil {
@@ -155,7 +160,7 @@ func (c *call) completeSubnet(n *subnet, net *network, in values) *fault {
 	return nil
 }
 
-// filled makes lists that are none empty.
+// filled replaces missing lists by empty ones.
 func (n *subnet) filled() {
 	if n.DNSNameservers == nil {
 		n.DNSNameservers = []string{}
@@ -169,13 +174,15 @@ func (n *subnet) filled() {
 	if n.AllocationPools == nil {
 		n.AllocationPools = []pool{}
 	}
-	n.DNSPublishFixedIP = nil // the extension is there, its plugin is not
+	n.DNSPublishFixedIP = nil // Neutron has the extension, but not its plugin
 }
 
-// createdSubnet puts the subnet into its network; if that is external, the
-// network's gateways take note.
+// createdSubnet adds the subnet to its network. If the network is external, its gateways are
+// updated.
 func createdSubnet(c *call, n *subnet) *fault {
-	if len(n.ServiceTypes) > 0 { // rows of their own, that change the subnet (observed on Neutron 21.0.0)
+	// Service types have database rows of their own, which change the subnet (observed on Neutron
+	// 21.0.0).
+	if len(n.ServiceTypes) > 0 {
 		typed := *n
 		typed.RevisionNumber++
 		c.subnets.put(c, &typed)
@@ -193,9 +200,9 @@ const (
 	maxRoutes  = 20
 )
 
-// checkSubnet checks what a subnet is by itself, in Neutron's order (neutron
-// 21.0.0: db/db_base_plugin_v2.py, _validate_subnet). The old one is nil for a
-// new one; then in holds defaults, too.
+// checkSubnet checks the subnet on its own, in Neutron's order (neutron 21.0.0:
+// db/db_base_plugin_v2.py, _validate_subnet). For a new subnet old is nil, and in includes
+// defaults.
 func (c *call) checkSubnet(n, old *subnet, in values) *fault {
 	p := n.prefix()
 	version := func(what, address string) *fault {
@@ -244,14 +251,14 @@ func fitForDHCP(p netip.Prefix) *fault {
 	return nil
 }
 
-// gatewayInvalid: a gateway may be anywhere, but not the network's own or
-// broadcast address (neutron 21.0.0: ipam/utils.py).
+// gatewayInvalid reports whether a gateway is the network's own or broadcast address. Any other
+// address is valid (neutron 21.0.0: ipam/utils.py).
 func gatewayInvalid(p netip.Prefix, gateway string) bool {
 	a, _ := parseAddress(gateway)
 	return a.Is4() && p.Contains(a) && (a == p.Addr() || a == last(p))
 }
 
-// gatewayFree: the gateway cannot change while a router has its address.
+// gatewayFree refuses to change the gateway while a router has its address.
 func (c *call) gatewayFree(n, old *subnet) *fault {
 	if old == nil || old.GatewayIP == nil || *old.GatewayIP == *n.GatewayIP {
 		return nil
@@ -297,7 +304,7 @@ func (n *subnet) checkLists(old *subnet, in values, version func(what, address s
 	return nil
 }
 
-// checkModes checks the modes of IPv6.
+// checkModes checks the IPv6 modes.
 func (n *subnet) checkModes(old *subnet, in values) *fault {
 	ra, address := n.IPv6RAMode, n.IPv6AddressMode
 	switch {
@@ -341,8 +348,8 @@ func updateSubnet(c *call, n, old *subnet, in values) *fault {
 }
 
 // removeSubnet refuses while ports have addresses of the subnet (neutron 21.0.0:
-// db/db_base_plugin_v2.py, delete_subnet). Ports that Neutron made for itself,
-// and those whose address came by itself, only lose it.
+// db/db_base_plugin_v2.py, delete_subnet). Neutron's own ports, and ports with an automatic
+// address, only lose that address.
 func removeSubnet(c *call, n *subnet) *fault {
 	var lose []*port
 	for _, p := range c.portsOn(n.ID) {
@@ -365,13 +372,13 @@ func removeSubnet(c *call, n *subnet) *fault {
 	return nil
 }
 
-// dropSubnet removes a subnet with its network.
+// dropSubnet removes a subnet that is deleted with its network.
 func (c *call) dropSubnet(id string) {
 	c.subnets.drop(c, id)
 	c.forgetAddresses(id)
 }
 
-// forgetAddresses forgets what is taken of a subnet that goes.
+// forgetAddresses forgets the taken addresses of a subnet that is being deleted.
 func (c *call) forgetAddresses(id string) {
 	taken, ok := c.subnetAddresses[id]
 	if !ok {

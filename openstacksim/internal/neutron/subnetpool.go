@@ -13,8 +13,8 @@ import (
 	"strconv"
 )
 
-// subnetPool is a subnet pool. Its lengths are written as strings, but in the
-// answer to a PUT (observed on Neutron 21.0.0).
+// subnetPool is a subnet pool. Answers show its lengths as strings, except the answer to a PUT
+// (observed on Neutron 21.0.0).
 type subnetPool struct {
 	standard
 	Name             string   `json:"name"`
@@ -94,7 +94,7 @@ func (c *call) checkPool(p *subnetPool, bits int) *fault {
 	return nil
 }
 
-// defaultPool is the one for those who ask for no pool in particular.
+// defaultPool returns the pool for requests that name no pool.
 func (c *call) defaultPool(version int) *subnetPool {
 	for o := range c.subnetPools.rows.All() {
 		if o.IsDefault && o.IPVersion == version {
@@ -104,7 +104,7 @@ func (c *call) defaultPool(version int) *subnetPool {
 	return nil
 }
 
-// checkPrefixes brings the prefixes into their normal form.
+// checkPrefixes converts the prefixes to their normal form.
 func (p *subnetPool) checkPrefixes() *fault {
 	if len(p.Prefixes) == 0 {
 		return refuse(400, "EmptySubnetPoolPrefixList", "Empty subnet pool prefix list.")
@@ -127,7 +127,7 @@ func (p *subnetPool) checkPrefixes() *fault {
 	return nil
 }
 
-// compact sorts prefixes, drops those inside of others and joins neighbours.
+// compact sorts prefixes, drops those inside of others, and joins neighbours.
 func compact(list []netip.Prefix) []netip.Prefix {
 	slices.SortFunc(list, func(a, b netip.Prefix) int { return cmp.Or(a.Addr().Compare(b.Addr()), a.Bits()-b.Bits()) })
 	var out []netip.Prefix
@@ -147,7 +147,7 @@ func compact(list []netip.Prefix) []netip.Prefix {
 	return out
 }
 
-// prefixes are the pool's, parsed.
+// prefixes returns the pool's prefixes, parsed.
 func (p *subnetPool) prefixes() []netip.Prefix {
 	out := make([]netip.Prefix, len(p.Prefixes))
 	for i, s := range p.Prefixes {
@@ -156,7 +156,7 @@ func (p *subnetPool) prefixes() []netip.Prefix {
 	return out
 }
 
-// updateSubnetPool: prefixes can be added, none taken away (neutron 21.0.0:
+// updateSubnetPool checks a change. Prefixes can be added, but not removed (neutron 21.0.0:
 // db/db_base_plugin_v2.py, _update_subnetpool_dict).
 func updateSubnetPool(c *call, p, old *subnetPool, in values) *fault {
 	if in.given("prefixes") {
@@ -173,8 +173,8 @@ func updateSubnetPool(c *call, p, old *subnetPool, in values) *fault {
 	return c.checkPool(p, map[int]int{4: 32, 6: 128}[p.IPVersion])
 }
 
-// changedSubnetPool is the answer to a PUT: lengths are numbers there, and what is
-// null is left out (observed on Neutron 21.0.0).
+// changedSubnetPool returns the answer to a PUT. Lengths are numbers there, and null values are
+// omitted (observed on Neutron 21.0.0).
 func changedSubnetPool(p *subnetPool) map[string]any {
 	out := map[string]any{}
 	text, err := json.Marshal(p)
@@ -182,7 +182,7 @@ func changedSubnetPool(p *subnetPool) map[string]any {
 		err = json.Unmarshal(text, &out)
 	}
 	if err != nil {
-		panic(err) // a struct of plain values
+		panic(err) // cannot happen: a struct of plain values
 	}
 	for name, v := range out {
 		if v == nil {
@@ -202,7 +202,7 @@ func removeSubnetPool(c *call, p *subnetPool) *fault {
 	return nil
 }
 
-// poolFor is the pool that a new subnet is to be of; nil if none.
+// poolFor returns the pool of a new subnet, nil if it has none.
 func (c *call) poolFor(n *subnet, in values) (*subnetPool, *fault) {
 	id, byDefault := in.text("subnetpool_id"), in.truth("use_default_subnetpool")
 	switch {
@@ -224,8 +224,8 @@ func (c *call) poolFor(n *subnet, in values) (*subnetPool, *fault) {
 	return nil, nil
 }
 
-// fromPool gives a new subnet its CIDR of a pool (neutron 21.0.0:
-// ipam/subnet_alloc.py, allocate_subnet).
+// fromPool gives a new subnet a CIDR of a pool (neutron 21.0.0: ipam/subnet_alloc.py,
+// allocate_subnet).
 func (c *call) fromPool(n *subnet, p *subnetPool, bits int, in values) *fault {
 	if n.IPVersion != p.IPVersion {
 		return badSubnet("Cannot allocate IPv%d subnet from IPv%d subnet pool", n.IPVersion, p.IPVersion)
@@ -259,11 +259,11 @@ func (c *call) fromPool(n *subnet, p *subnetPool, bits int, in values) *fault {
 	if n.CIDR == "" {
 		reason = fmt.Sprintf("Insufficient prefix space to allocate subnet size /%d", bits)
 	}
-	// Neutron has no status for this error, which makes it 500 (observed on 21.0.0).
+	// Neutron has no status for this error, so it becomes 500 (observed on 21.0.0).
 	return refuse(http.StatusInternalServerError, "SubnetAllocationError", "Failed to allocate subnet: %s.", reason)
 }
 
-// poolQuota counts in /32 of IPv4 and /64 of IPv6.
+// poolQuota checks the quota, in units of a /32 of IPv4 and a /64 of IPv6.
 func (c *call) poolQuota(p *subnetPool, bits int) *fault {
 	if p.DefaultQuota == nil || *p.DefaultQuota == 0 {
 		return nil
@@ -287,7 +287,7 @@ func (c *call) poolQuota(p *subnetPool, bits int) *fault {
 	return nil
 }
 
-// freePrefixes are the parts of a pool that no subnet has, the smallest first.
+// freePrefixes returns the parts of a pool without subnets, the smallest first.
 func (c *call) freePrefixes(p *subnetPool) []netip.Prefix {
 	free := p.prefixes()
 	for o := range c.subnets.rows.All() {
@@ -304,7 +304,7 @@ func (c *call) freePrefixes(p *subnetPool) []netip.Prefix {
 	return free
 }
 
-// without cuts a prefix out of another.
+// without returns q without the prefix out.
 func without(q, out netip.Prefix) []netip.Prefix {
 	switch {
 	case !q.Overlaps(out):
@@ -317,7 +317,7 @@ func without(q, out netip.Prefix) []netip.Prefix {
 	return append(without(low, out), without(high, out)...)
 }
 
-// samePool: subnets of one version on a network are all of one pool, or all of
+// samePool requires all subnets of one IP version on a network to come from one pool, or from
 // none (neutron 21.0.0: db/ipam_backend_mixin.py, _validate_network_subnetpools).
 func (c *call) samePool(n *subnet, net *network) *fault {
 	for _, id := range net.Subnets {

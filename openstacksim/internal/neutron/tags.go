@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// tagFilters are the filters by tags. Each value may be several tags with commas
-// between (neutron 21.0.0: db/tag's query hooks in neutron_lib).
+// tagFilters are the filters by tags. Each value may be several tags, separated by commas
+// (neutron 21.0.0: db/tag's query hooks in neutron_lib).
 var tagFilters = map[string]func(tags, wanted []string) bool{
 	"tags":         func(tags, wanted []string) bool { return hasAll(tags, split(wanted)) },
 	"tags-any":     func(tags, wanted []string) bool { return hasAny(tags, split(wanted)) },
@@ -34,10 +34,10 @@ func hasAny(tags, wanted []string) bool {
 	return slices.ContainsFunc(wanted, func(t string) bool { return slices.Contains(tags, t) })
 }
 
-// maxTag is how long a tag may be (neutron 21.0.0: extensions/tagging.py).
+// maxTag is the maximum length of a tag (neutron 21.0.0: extensions/tagging.py).
 const maxTag = 255
 
-// tagged finds a row to tag and how to store it with other tags.
+// tagged returns a row, and a function that stores it with other tags.
 func (k *kind[T]) tagged(c *call, id string) (*standard, func(*standard), *fault) {
 	if a := k.attrs.byName["tags"]; a == nil {
 		return nil, nil, noSuchPath()
@@ -87,7 +87,7 @@ type tagging struct {
 	store func(*standard)
 }
 
-// save stores other tags. It counts as a change only if they are others.
+// save stores other tags. Storing the same tags does not count as a change.
 func (t tagging) save(tags []string) *fault {
 	if slices.Equal(tags, t.row.Tags) {
 		return nil

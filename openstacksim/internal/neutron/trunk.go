@@ -12,7 +12,7 @@ type trunk struct {
 	AdminStateUp bool      `json:"admin_state_up"`
 	PortID       string    `json:"port_id"`
 	Status       string    `json:"status"`
-	SubPorts     []subPort `json:"sub_ports"` // in the order of their coming; never changed in place
+	SubPorts     []subPort `json:"sub_ports"` // in the order of their addition; never changed in place
 }
 
 // subPort is a port on a trunk.
@@ -33,9 +33,9 @@ type subPortDetail struct {
 	MACAddress string `json:"mac_address,omitempty"`
 }
 
-// seen is the details as a request sees them: each port has them with MAC
-// addresses alone, and without in a list (neutron 21.0.0:
-// services/trunk/plugin.py, whose bulk form looks for another key).
+// seen returns the details for an answer. The answer for a single port includes MAC addresses; a
+// list does not (neutron 21.0.0: services/trunk/plugin.py, whose bulk form looks for another
+// key).
 func (d *trunkDetails) seen(c *call, whole bool) *trunkDetails {
 	out := &trunkDetails{TrunkID: d.TrunkID, SubPorts: []subPortDetail{}}
 	t, ok := c.trunks.rows.Get(d.TrunkID)
@@ -70,7 +70,7 @@ func (s *Service) registerTrunks() {
 	})
 }
 
-// createTrunk: OVN has nothing to prepare for a trunk, which is ACTIVE at once
+// createTrunk completes a new trunk. OVN prepares nothing for it, so it is ACTIVE at once
 // (neutron 21.0.0: services/trunk/drivers/ovn/trunk_driver.py).
 func createTrunk(c *call, t *trunk, in values) *fault {
 	p, f := c.trunkable(t.PortID)
@@ -86,7 +86,7 @@ func createTrunk(c *call, t *trunk, in values) *fault {
 	return nil
 }
 
-// carry makes the ports of a stored trunk what they are in it.
+// carry updates the parent port and the subports of a stored trunk.
 func carry(c *call, t *trunk) *fault {
 	p, _ := c.ports.rows.Get(t.PortID)
 	parent := p.copied()
@@ -98,7 +98,7 @@ func carry(c *call, t *trunk) *fault {
 	return nil
 }
 
-// trunkable is the port as the parent of a new trunk (neutron 21.0.0:
+// trunkable returns the port if it can be the parent of a new trunk (neutron 21.0.0:
 // services/trunk/rules.py, TrunkPortValidator).
 func (c *call) trunkable(id string) (*port, *fault) {
 	if f := c.inTrunk(id); f != nil {
@@ -108,16 +108,16 @@ func (c *call) trunkable(id string) (*port, *fault) {
 	if f != nil {
 		return nil, f
 	}
-	// A port that is bound has to be so by a driver that takes trunks.
+	// The binding driver of a bound port must support trunks.
 	if p.HostID != "" && p.VIFType != vifOVS {
 		return nil, parentInUse(id)
 	}
 	return p, nil
 }
 
-// inTrunk refuses a port that is part of a trunk, in either way. Of a parent it is
-// told only to whom the port or the trunk shows: a trunk has a project, what makes a
-// port a subport has none (neutron 21.0.0: services/trunk/models.py).
+// inTrunk refuses a port that is a subport or a parent port. It refuses a parent port only if the
+// caller sees the port or the trunk. A trunk has a project, but the record of a subport has none
+// (neutron 21.0.0: services/trunk/models.py).
 func (c *call) inTrunk(id string) *fault {
 	if _, ok := c.subportOf[id]; ok {
 		return conflict("TrunkPortInUse", "Port %s is in use by another trunk.", id)
@@ -163,7 +163,7 @@ func (t *trunk) manageable() *fault {
 	return conflict("TrunkDisabled", "Trunk %s is currently disabled.", t.ID)
 }
 
-// parentUnbound: a trunk whose parent is no longer bound is DOWN.
+// parentUnbound sets a trunk to DOWN after its parent port was unbound.
 func (c *call) parentUnbound(p *port) {
 	if p.TrunkDetails == nil {
 		return
@@ -178,9 +178,8 @@ func (c *call) parentUnbound(p *port) {
 	c.trunks.put(c, &n)
 }
 
-// attach makes a port a subport. It gets a kind of binding, but no host, and the
-// parent's status (neutron 21.0.0: services/trunk/drivers/ovn/trunk_driver.py,
-// _set_binding_profile; observed).
+// attach makes a port a subport. The port gets a binding without a host, and the parent's status
+// (neutron 21.0.0: services/trunk/drivers/ovn/trunk_driver.py, _set_binding_profile; observed).
 func (c *call) attach(t *trunk, parent *port, s subPort) {
 	p, ok := c.ports.rows.Get(s.PortID)
 	if !ok {
@@ -195,8 +194,8 @@ func (c *call) attach(t *trunk, parent *port, s subPort) {
 	c.undo(func() { delete(c.subportOf, p.ID) })
 }
 
-// detach makes a subport a port like others. Its host stays, without a binding;
-// OVN tells later that it is down (observed).
+// detach makes a subport an ordinary port. Its host stays, without a binding. OVN reports it down
+// later (observed).
 func (c *call) detach(s subPort) {
 	trunk := c.subportOf[s.PortID]
 	delete(c.subportOf, s.PortID)
@@ -217,7 +216,7 @@ func (c *call) detach(s subPort) {
 	})
 }
 
-// withKeys is a copy of a map with keys set, or removed where they are nil.
+// withKeys returns a copy of a map with the keys set, or removed if nil.
 func withKeys(m, keys map[string]any) map[string]any {
 	out := make(map[string]any, len(m)+len(keys))
 	for _, from := range []map[string]any{m, keys} {
@@ -232,7 +231,7 @@ func withKeys(m, keys map[string]any) map[string]any {
 	return out
 }
 
-// subportIndex is where the port is among the subports, -1 if it is not.
+// subportIndex returns the port's index among the subports, -1 if it is none.
 func (t *trunk) subportIndex(port string) int {
 	return slices.IndexFunc(t.SubPorts, func(s subPort) bool { return s.PortID == port })
 }

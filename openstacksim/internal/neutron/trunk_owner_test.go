@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestTrunksOfOthers: whoever does not see a port is not told of its trunk, but of
-// what is a subport everybody is (neutron 21.0.0: services/trunk/models.py, whose
-// SubPort has no project).
+// TestTrunksOfOthers: a caller that does not see a port does not learn that it is a trunk's
+// parent. Every caller learns that a port is a subport (neutron 21.0.0: services/trunk/models.py,
+// whose SubPort has no project).
 func TestTrunksOfOthers(t *testing.T) {
 	d := newTrunked(t)
 	subport := d.port(nil)

@@ -5,8 +5,8 @@ package neutron
 
 import "slices"
 
-// subports checks what is to be added to a trunk (neutron 21.0.0:
-// services/trunk/rules.py, SubPortsValidator).
+// subports checks the ports to be added to a trunk (neutron 21.0.0: services/trunk/rules.py,
+// SubPortsValidator).
 func (c *call) subports(t *trunk, parent *port, list []any) ([]subPort, *fault) {
 	out := []subPort{}
 	for _, e := range list {
@@ -56,19 +56,19 @@ func (c *call) subport(parent *port, m map[string]any) (subPort, *fault) {
 	return segment, nil
 }
 
-// tooLarge: packets of a subport have to fit through the parent.
+// tooLarge refuses a subport whose MTU is larger than its parent's.
 func (c *call) tooLarge(parent, p *port) *fault {
 	outer, ok1 := c.networks.rows.Get(parent.NetworkID)
 	inner, ok2 := c.networks.rows.Get(p.NetworkID)
 	if !ok1 || !ok2 || outer.MTU == 0 || inner.MTU <= outer.MTU {
 		return nil
 	}
-	// It is the parent port's ID that Neutron 21 prints for the trunk's.
+	// Neutron 21 prints the parent port's ID in place of the trunk's.
 	return conflict("SubPortMtuGreaterThanTrunkPortMtu",
 		"MTU %d of subport %s cannot be greater than MTU %d of trunk %s.", inner.MTU, p.ID, outer.MTU, parent.ID)
 }
 
-// segment reads type and number. "inherit" takes those of the port's network.
+// segment reads the segmentation type and number. "inherit" takes those of the port's network.
 func (c *call) segment(m map[string]any, p *port) (subPort, *fault) {
 	kind, number := m["segmentation_type"], m["segmentation_id"]
 	if kind == "inherit" && p != nil {
@@ -96,10 +96,10 @@ func (c *call) segment(m map[string]any, p *port) (subPort, *fault) {
 	return subPort{Type: "vlan", VLAN: vlan}, nil
 }
 
-// subportList is the list in the body of an action.
+// subportList returns the list in the body of an action.
 func subportList(body map[string]any) ([]any, *fault) {
 	v, there := body["sub_ports"]
-	if !there { // Neutron 21 has a 500 for this
+	if !there { // Neutron 21 answers 500 to this
 		return nil, badRequest("Unable to find 'sub_ports' in request body")
 	}
 	if reason := checkSubports(v, nil); reason != "" {
@@ -109,13 +109,13 @@ func subportList(body map[string]any) ([]any, *fault) {
 	return list, nil
 }
 
-// managed is the trunk, if the caller may change its subports.
+// managed returns the trunk if the caller may change its subports.
 func (c *call) managed(id string) (*trunk, *fault) {
 	return c.trunks.find(c, id)
 }
 
-// addSubports answers with the trunk as it is before the driver has done its
-// part: DOWN (observed on Neutron 21.0.0). Without subports it stays so.
+// addSubports answers with the trunk before its driver has acted: DOWN (observed on Neutron
+// 21.0.0). Without subports it stays DOWN.
 func addSubports(c *call, id string, body map[string]any) (any, *fault) {
 	t, f := c.managed(id)
 	if f != nil {
@@ -171,8 +171,8 @@ func removeSubports(c *call, id string, body map[string]any) (any, *fault) {
 	return c.subportsChanged(&n, len(list) > 0), nil
 }
 
-// subportsChanged stores a trunk with other subports, DOWN, and has the driver
-// make it ACTIVE once that is answered.
+// subportsChanged stores a trunk with other subports as DOWN. After the answer the driver makes
+// it ACTIVE.
 func (c *call) subportsChanged(t *trunk, some bool) any {
 	t.Status = statusDown
 	t.touch(c)

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// trunked is a trunk on a bound parent, and ports to add.
+// trunked is a trunk on a bound parent port, and ports to be added.
 type trunked struct {
 	*desk
 	net, parent, trunk string
@@ -30,7 +30,7 @@ func (d *trunked) port(more object) string {
 	return text(d.make(admin, "port", what), "id")
 }
 
-// sub is an entry of sub_ports.
+// sub returns an entry of sub_ports.
 func sub(port string, vlan any) object {
 	return object{"port_id": port, "segmentation_type": "vlan", "segmentation_id": vlan}
 }

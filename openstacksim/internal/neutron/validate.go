@@ -11,12 +11,12 @@ import (
 	"unicode/utf8"
 )
 
-// validator checks a value. The reason says what is wrong with it ("" nothing)
-// and is put into Neutron's usual words; a fault is an answer of its own.
+// validator checks a value. reason says what is wrong with it, and becomes part of Neutron's
+// usual message; "" is valid. f is a complete answer of its own.
 type validator func(v, data any) (reason string, f *fault)
 
-// validators check values, by their names in api.json (neutron_lib 3.1.0:
-// api/validators). It is filled at start: a dictionary's checks are validators.
+// validators check values, by their names in api.json (neutron_lib 3.1.0: api/validators). init
+// fills it, because the checks of a dictionary are validators themselves.
 var validators map[string]validator
 
 func init() {
@@ -61,7 +61,7 @@ func init() {
 	}
 }
 
-// simple is a validator that has a reason at most.
+// simple is a validator that returns only a reason.
 type simple func(v, data any) string
 
 func reasoned(check simple) validator {
@@ -81,7 +81,7 @@ func unless(check validator, fine func(any) bool) validator {
 	}
 }
 
-// empty is what Python takes for false.
+// empty reports whether Python treats the value as false.
 func empty(v any) bool {
 	switch v := v.(type) {
 	case nil:
@@ -143,7 +143,7 @@ func checkNotDefault(v, data any) (string, *fault) {
 	return "", nil
 }
 
-// listOf checks each of a list's different items.
+// listOf checks each item of a list, and refuses duplicates.
 func listOf(check simple) simple {
 	return func(v, data any) string {
 		list, ok := v.([]any)
@@ -205,7 +205,7 @@ func checkRange(v, data any) string {
 	return ""
 }
 
-// checkValues: Neutron names no value (neutron_lib 3.1.0: validate_values).
+// checkValues names no value in its message, like Neutron (neutron_lib 3.1.0: validate_values).
 func checkValues(v, data any) string {
 	list, _ := data.([]any)
 	for _, e := range list {
@@ -230,7 +230,7 @@ func checkPoolID(v, data any) string {
 	return checkUUID(v, data)
 }
 
-// parseMAC reads a MAC address in any of netaddr's usual forms.
+// parseMAC parses a MAC address in any of netaddr's usual forms.
 func parseMAC(v any) (mac string, ok bool) {
 	s, _ := v.(string)
 	digits := strings.NewReplacer(":", "", "-", "", ".", "").Replace(strings.ToLower(s))
@@ -303,8 +303,8 @@ func checkHints(v, _ any) (string, *fault) {
 	return "", nil
 }
 
-// serviceTypes are what a subnet's service type may begin with (neutron_lib
-// 3.1.0: constants.py, DEVICE_OWNER_PREFIXES).
+// serviceTypes are the valid prefixes of a subnet's service type (neutron_lib 3.1.0:
+// constants.py, DEVICE_OWNER_PREFIXES).
 var serviceTypes = []string{"network:", "neutron:", "baremetal:", "trunk:", "compute:"}
 
 func checkServiceTypes(v, _ any) (string, *fault) {

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// keysWrong says what is wrong with a dictionary that must have these keys, and
-// no others if strict.
+// keysWrong returns what is wrong with a dictionary that must have these keys. If strict, it may
+// have no others.
 func keysWrong(want []string, v any, strict bool) string {
 	m, ok := v.(map[string]any)
 	if !ok {
@@ -29,7 +29,7 @@ func keysWrong(want []string, v any, strict bool) string {
 	return fmt.Sprintf("Validation of dictionary's keys failed. Expected keys: %s Provided keys: %s", set(want), set(sortedKeys(m)))
 }
 
-// set writes a Python set of strings. Its order is Python's own affair.
+// set formats a Python set of strings. Python itself defines no order.
 func set(keys []string) string {
 	if len(keys) == 0 {
 		return "set()"
@@ -124,8 +124,8 @@ func checkHostRoutes(v, _ any) string {
 	return ""
 }
 
-// checkSubports ends at the first subport that inherits its segmentation, as the
-// real one does (neutron_lib 3.1.0: validate_subports).
+// checkSubports stops at the first subport that inherits its segmentation, like Neutron
+// (neutron_lib 3.1.0: validate_subports).
 func checkSubports(v, _ any) string {
 	list, ok := v.([]any)
 	if !ok {
@@ -250,8 +250,8 @@ func checkSegments(v, _ any) (string, *fault) {
 	return "", nil
 }
 
-// checkDict checks a dictionary by its keys' rules, and converts their values in
-// place as the real one does.
+// checkDict checks a dictionary by the rules of its keys. It converts the values in place, like
+// Neutron.
 func checkDict(v, data any) (string, *fault) {
 	m, ok := v.(map[string]any)
 	if !ok {

@@ -9,7 +9,7 @@ import (
 	"github.com/kuryr-go/kuryr/openstacksim/internal/table"
 )
 
-// admin is what operators set up: flavors and availability zones.
+// admin holds what operators set up: flavors and availability zones.
 type admin struct {
 	flavors        *table.Table[flavor]
 	flavorProfiles *table.Table[flavorProfile]
@@ -55,13 +55,13 @@ func newAdmin() admin {
 	}
 }
 
-// resource is one kind of them: plain rows, made and changed at once.
+// resource is one kind of them. Its rows are plain, and change at once.
 type resource[T any] struct {
 	rows             *table.Table[T]
 	one, many, title string
-	used             string // title where it is in use or gone
-	argument, object string // of bodies
-	missing          string // how the path's argument is called in a DELETE of them all
+	used             string // title in errors about a row that is in use or missing
+	argument, object string // names of the body's argument and of the object in it
+	missing          string // name of the path's argument, in the refusal of a DELETE of the collection
 	read             right
 	set              func(row *T, id string) // gives a new row its ID
 	check            func(row, old *T) *fault
@@ -92,7 +92,8 @@ func (c *call) flavorKind() resource[flavor] {
 					return refuse(409, "A flavor of %s already exists.", f.Name)
 				}
 			}
-			if _, ok := c.flavorProfiles.Get(f.ProfileID); !ok { // the database refuses it
+			// The database refuses an unknown profile.
+			if _, ok := c.flavorProfiles.Get(f.ProfileID); !ok {
 				return crash("Cannot add or update a child row: a foreign key constraint fails")
 			}
 			return nil
@@ -127,7 +128,8 @@ func (c *call) zoneKind() resource[zone] {
 			if _, there := c.zones.Get(z.Name); there && old == nil {
 				return refuse(409, "A availability zone of %s already exists.", z.Name)
 			}
-			if _, ok := c.zoneProfiles.Get(z.ProfileID); !ok { // the database refuses it
+			// The database refuses an unknown profile.
+			if _, ok := c.zoneProfiles.Get(z.ProfileID); !ok {
 				return crash("Cannot add or update a child row: a foreign key constraint fails")
 			}
 			return nil
@@ -154,7 +156,7 @@ func (c *call) zoneProfileKind() resource[zoneProfile] {
 	}
 }
 
-// accepted asks the provider whether it knows the settings of a profile.
+// accepted checks whether the provider knows the settings of a profile.
 func (c *call) accepted(provider, data, name string, known func(driver) (map[string]string, *fault)) *fault {
 	var settings map[string]any
 	if json.Unmarshal([]byte(data), &settings) != nil {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// apply sets a row's fields to what a request gives under their JSON names. Null
-// is the zero value. What rows do not have is left out.
+// apply sets a row's fields to the values of a request with the same JSON names. Null becomes the
+// zero value. Names that rows lack are ignored.
 func apply(row any, in values) {
 	v := reflect.ValueOf(row).Elem()
 	for _, f := range reflect.VisibleFields(v.Type()) {
@@ -25,7 +25,7 @@ func apply(row any, in values) {
 			continue
 		}
 		if text, err := json.Marshal(value); err == nil {
-			_ = json.Unmarshal(text, field.Addr().Interface()) // checked against the schema already
+			_ = json.Unmarshal(text, field.Addr().Interface()) // the schema has checked the value already
 		}
 	}
 }
@@ -38,7 +38,7 @@ func (v values) clone() values {
 	return out
 }
 
-// without is v less some names.
+// without returns a copy of v without some names.
 func (v values) without(names ...string) values {
 	out := v.clone()
 	for _, name := range names {

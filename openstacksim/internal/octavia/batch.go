@@ -7,12 +7,12 @@ package octavia
 type batch struct {
 	pool                *pool
 	made, changed, gone []*member
-	in                  map[*member]values // what is asked of those changed
+	in                  map[*member]values // the requested values of changed members
 	additive            bool
 }
 
-// putMembers is octavia 11.0.0, api/v2/controllers/member.py, MembersController.put.
-// It changes nothing unless it changes all.
+// putMembers is octavia 11.0.0, api/v2/controllers/member.py, MembersController.put. It changes
+// all members or none.
 func (c *call) putMembers(p *pool, body values) (answer, *fault) {
 	members, bad := membersOf(body)
 	if bad != nil {
@@ -42,6 +42,10 @@ func (c *call) putMembers(p *pool, body values) (answer, *fault) {
 	}
 	if bad := d.batch(c, p, b.told()); bad != nil {
 		return answer{}, bad
+	}
+	if c.death == RolledBack {
+		c.rollBack(b)
+		return answer{status: 202}, nil
 	}
 	c.commit(b, hold)
 	return answer{status: 202}, nil
@@ -73,7 +77,7 @@ func placeOf(in values) place {
 	return place{in.text("address"), port}
 }
 
-// sort finds which members are new, which stay and which go.
+// sort finds which members are new, which stay, and which are deleted.
 func (c *call) sort(b *batch, members []values) (fresh []values, bad *fault) {
 	old := map[place]*member{}
 	for _, m := range c.membersOf(b.pool.ID) {
@@ -131,8 +135,8 @@ func (c *call) makeAll(b *batch, fresh []values) *fault {
 	return nil
 }
 
-// told are the members as the provider hears of them: those that go it does not,
-// unless they are to stay.
+// told returns the members that the provider receives. Deleted members are missing, unless the
+// request is additive.
 func (b *batch) told() []*member {
 	out := append([]*member{}, b.made...)
 	for _, m := range b.changed {
@@ -146,8 +150,7 @@ func (b *batch) told() []*member {
 	return out
 }
 
-// fill sets what the request gives, and the defaults of what it does not; the
-// subnet stays.
+// fill sets the given values, and defaults for the others. The subnet stays.
 func (b *batch) fill(m *member, in values) {
 	subnet := m.SubnetID
 	apply(m, in.without("project_id", "tenant_id"))
@@ -172,7 +175,9 @@ func (c *call) commit(b *batch, hold lock) {
 		}
 	}
 	s := c.Service
-	c.begin("member", b.pool.ID, "update", func() { s.endBatch(b, hold) }, func() { s.failBatch(b, hold) })
+	if s.noticed(b) {
+		c.begin("member", b.pool.ID, "update", func() { s.endBatch(b, hold) }, func() { s.failBatch(b, hold) })
+	}
 }
 
 func (s *Service) endBatch(b *batch, hold lock) {
@@ -181,12 +186,15 @@ func (s *Service) endBatch(b *batch, hold lock) {
 		s.joined(b.pool, m)
 	}
 	for _, m := range b.changed {
+		m.lost = false // the provider creates a member that it receives and does not know
 		s.settle(&m.base, active)
 		report(m)
 	}
 	if !b.additive {
 		for _, m := range b.gone {
-			s.left(b.pool, m)
+			if !s.isLost(b.pool, m) { // otherwise the member stays PENDING_DELETE
+				s.left(b.pool, m)
+			}
 		}
 	}
 	s.release(hold)

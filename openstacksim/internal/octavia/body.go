@@ -16,8 +16,8 @@ import (
 	"unicode/utf8"
 )
 
-// values is an object of a request, checked: only what was given, and defaults.
-// Its values are string, bool, int64, float64, []any, map[string]any, values, nil.
+// values is a checked object of a request. It holds only given values and defaults. Its values
+// are string, bool, int64, float64, []any, map[string]any, values, nil.
 type values map[string]any
 
 func (v values) text(name string) string { s, _ := v[name].(string); return s }
@@ -38,7 +38,7 @@ func (v values) texts(name string) []string {
 	return out
 }
 
-// objects are the objects of a list; null among them stays nil.
+// objects returns the objects of a list. null in the list becomes nil.
 func (v values) objects(name string) []values {
 	var out []values
 	for _, item := range v.list(name) {
@@ -48,11 +48,11 @@ func (v values) objects(name string) []values {
 	return out
 }
 
-// parse reads a body as WSME 0.11 does (wsme/rest/json.py): an object of the type
-// root, called argument in errors.
+// parse reads a body as WSME 0.11 does (wsme/rest/json.py): an object of the type root. Errors
+// call it argument.
 func parse(body []byte, argument, root string) (values, *fault) {
 	if wrong := undecodable(body); wrong != "" {
-		return nil, crash("%s", wrong) // decoded before anything is caught
+		return nil, crash("%s", wrong) // WSME decodes the body before it catches errors
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
@@ -75,12 +75,12 @@ func parse(body []byte, argument, root string) (values, *fault) {
 	return out.(values), nil
 }
 
-// misfit is why a value is not of its type. Only some are told by their attribute;
-// others only where the whole body was being read.
+// misfit says why a value does not have its type. Only some errors name their attribute. The
+// others occur only while WSME reads the whole body.
 type misfit struct {
-	answer  *fault   // ready
-	text    string   // else: about the whole body
-	path    []string // of unknown attributes
+	answer  *fault   // the complete answer
+	text    string   // otherwise: the error about the whole body
+	path    []string // path of the unknown attributes
 	unknown []string
 }
 
@@ -101,7 +101,7 @@ func (m *misfit) fault(argument string, raw any) *fault {
 
 func mismatch(format string, args ...any) *misfit { return &misfit{text: fmt.Sprintf(format, args...)} }
 
-// convert is WSME's fromjson: it makes a value of the type's base.
+// convert is WSME's fromjson: it converts a value to the type's base.
 func convert(k kind, raw any) (any, *misfit) {
 	if raw == nil {
 		return nil, nil
@@ -240,7 +240,7 @@ func convertInteger(raw any) (any, *misfit) {
 		if math.IsInf(v, 0) {
 			return nil, &misfit{answer: crash("cannot convert float infinity to integer")}
 		}
-		// Larger ones than fit are out of every range just as these are.
+		// Numbers that do not fit are out of every range, just like these bounds.
 		return int64(min(max(v, math.MinInt64), math.MaxInt64/2)), nil
 	case string:
 		if i, err := strconv.ParseInt(strings.TrimSpace(v), 10, 64); err == nil {
@@ -270,7 +270,7 @@ func convertFloat(raw any) (any, *misfit) {
 	return nil, &misfit{answer: crash("float() argument must be a string or a real number, not '%s'", class(raw))}
 }
 
-// check is WSME's validate_value: what it keeps, or why it refuses.
+// check is WSME's validate_value. It returns the value to keep, or the reason of a refusal.
 func check(k *kind, v any) (any, string) {
 	if v == nil {
 		return nil, ""
@@ -355,5 +355,5 @@ func checkEnum(k *kind, v any) (any, string) {
 		}
 		names[i] = str(value)
 	}
-	return nil, "Value should be one of: " + strings.Join(names, ", ") // the real one's order is that of a set: any
+	return nil, "Value should be one of: " + strings.Join(names, ", ") // Octavia's order is the random one of a set
 }

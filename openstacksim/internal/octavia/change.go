@@ -5,14 +5,17 @@ package octavia
 
 import "time"
 
-// change is what the provider does after the answer has gone out.
+// change is the provider's work after the answer has been sent.
 type change struct {
 	delay time.Duration
-	end   func() // with the service's lock held
+	end   func() // runs with the service's lock held
 }
 
-// begin has the provider work at a change of an object; good or bad is how it ends.
+// begin starts the provider's work on an object. It ends by good or by bad.
 func (c *call) begin(kind, id, action string, good, bad func()) {
+	if c.death == Killed {
+		return
+	}
 	delay, outcome := c.o.Delay(kind, id, action)
 	switch outcome {
 	case "STUCK":
@@ -24,8 +27,8 @@ func (c *call) begin(kind, id, action string, good, bad func()) {
 	}
 }
 
-// lock is what a change of a child keeps others from changing: octavia 11.0.0,
-// db/repositories.py, test_and_set_lb_and_listeners_prov_status.
+// lock holds the objects that no other request may change during a change of a child: octavia
+// 11.0.0, db/repositories.py, test_and_set_lb_and_listeners_prov_status.
 type lock struct {
 	lb        *loadBalancer
 	listeners []*listener
@@ -33,7 +36,7 @@ type lock struct {
 	policy    *policy
 }
 
-// free refuses a change while another is under way, or the parent has failed.
+// free refuses a change during another one, or if the parent is in ERROR.
 func (l lock) free() *fault {
 	switch {
 	case l.pool != nil && l.pool.ProvisioningStatus != active:
@@ -81,16 +84,16 @@ func (s *Service) settle(b *base, status string) {
 	s.touch(b)
 }
 
-// fail is how a change of a child ends badly: the child is in ERROR, what holds it
-// can be changed again. Both providers do so.
+// fail ends a failed change of a child, as both providers do. The child is in ERROR; its parents
+// can be changed again.
 func (s *Service) fail(b *base, l lock) {
 	s.settle(b, failed)
 	b.OperatingStatus = failed
 	s.release(l)
 }
 
-// work is a change of the child b under l: it holds l now, and later runs done (nil
-// is nothing but ACTIVE) and releases it.
+// work changes the child b under l. It takes l now. Later it runs done and releases l. A nil done
+// only sets b to ACTIVE.
 func (c *call) work(kind, action string, b *base, l lock, done func()) {
 	c.hold(l)
 	switch action {
@@ -111,7 +114,7 @@ func (c *call) work(kind, action string, b *base, l lock, done func()) {
 	}, func() { s.fail(b, l) })
 }
 
-// upDown is the operating status of what the administrator has switched.
+// upDown returns the operating status for an admin state.
 func upDown(up bool) string {
 	if up {
 		return online
@@ -119,9 +122,8 @@ func upDown(up bool) string {
 	return offline
 }
 
-// observe sets the operating statuses of a load balancer of amphorae, as their
-// heartbeats would: octavia 11.0.0, amphorae/drivers/health/heartbeat_udp.py. OVN's
-// are set by each change.
+// observe sets the operating statuses of a load balancer with amphorae, as their heartbeats do:
+// octavia 11.0.0, amphorae/drivers/health/heartbeat_udp.py. With OVN each change sets them.
 func (s *Service) observe(lb *loadBalancer) {
 	if lb.Provider != amphoraName || lb.ProvisioningStatus == deleted {
 		return

@@ -20,7 +20,7 @@ import (
 	"github.com/kuryr-go/kuryr/openstacksim/internal/octavia"
 )
 
-// client is gophercloud's, of a service whose changes are over at once.
+// client returns gophercloud's client of a service whose changes end at once.
 func client(t *testing.T) (*gophercloud.ServiceClient, *world) {
 	w := newWorld(t, func(o *octavia.Options) { o.After = func(_ time.Duration, f func()) { f() } })
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.Handle(rw, r, tenant) }))

@@ -14,11 +14,11 @@ const (
 	amphoraName = "amphora"
 )
 
-// driver is what a provider accepts, and what it makes of it. A method that
+// driver is the behaviour of a provider: what it accepts, and what it makes of it. A method that
 // refuses has no effect.
 type driver interface {
 	name() string
-	// vip makes lb's VIP port and fills in what it got.
+	// vip makes lb's VIP port and sets the resulting port, address and subnet.
 	vip(c *call, lb *loadBalancer) *fault
 	createListener(l *listener) *fault
 	updateListener(in values) *fault
@@ -29,14 +29,14 @@ type driver interface {
 	batch(c *call, p *pool, all []*member) *fault
 	createMonitor(m *monitor) *fault
 	createPolicy(l *listener) *fault
-	// createAll is asked for the children of a fully populated load balancer.
+	// createAll checks the children of a fully populated load balancer.
 	createAll(listeners []*listener, pools []*pool, members []*member) *fault
 	failover() *fault
 	flavors() (map[string]string, *fault)
 	zones() (map[string]string, *fault)
 }
 
-// driver finds an enabled provider: octavia 11.0.0, api/drivers/driver_factory.py.
+// driver returns an enabled provider: octavia 11.0.0, api/drivers/driver_factory.py.
 func (s *Service) driver(name string) (driver, *fault) {
 	switch {
 	case name == ovnName:
@@ -66,8 +66,8 @@ type ovn struct{}
 
 func (ovn) name() string { return ovnName }
 
-// vip makes the port always, even if the user brought one: then Neutron refuses the
-// address, and this is a 500. It has neither device_owner nor device_id.
+// vip always makes the port, even if the user gave one. Neutron then refuses the address, which
+// becomes a 500. The port has neither device_owner nor device_id.
 func (ovn) vip(c *call, lb *loadBalancer) *fault {
 	address, _ := netip.ParseAddr(lb.VIPAddress)
 	id, address, subnet, err := c.o.Networks.MakePort(VIPPort{
@@ -75,11 +75,11 @@ func (ovn) vip(c *call, lb *loadBalancer) *fault {
 		Name: "ovn-lb-vip-" + lb.ID,
 	})
 	if err != nil {
-		// The client library adds the request's ID.
+		// The client library appends the request's ID.
 		return driverError(ovnName, fmt.Sprintf("%v\nNeutron server returns request_ids: ['req-%s']", err, c.o.NewID()))
 	}
 	lb.VIPPortID, lb.VIPAddress, lb.VIPSubnetID, lb.ownsPort = id, address.String(), subnet, true
-	lb.AdditionalVIPs = []additionalVIP{} // not implemented there
+	lb.AdditionalVIPs = []additionalVIP{} // the provider does not implement them
 	return nil
 }
 
@@ -155,9 +155,9 @@ func (c *call) inVIPSubnet(lb *loadBalancer, address string) bool {
 	return err == nil && ok && cidr.Contains(a)
 }
 
-// updateMember of a member that was made without a subnet is a 500: the driver looks
-// whether the new address is in the VIP's subnet, and there is no new address. The
-// words are those of netaddr 0.8.0.
+// updateMember answers 500 for a member that was made without a subnet. The driver checks whether
+// the new address is in the VIP's subnet, but a change has no new address. The message is that of
+// netaddr 0.8.0.
 func (o ovn) updateMember(_ *call, _ *pool, m *member, in values) *fault {
 	if m.SubnetID == nil {
 		return driverError(ovnName, "failed to detect a valid IP address from Unset")
@@ -194,7 +194,7 @@ func (ovn) createPolicy(*listener) *fault {
 	return unimplemented(ovnName, "This provider does not support creating l7policies.")
 }
 
-// createAll looks neither at monitors nor at policies, nor at the members' subnets.
+// createAll does not check monitors, policies and the members' subnets.
 func (o ovn) createAll(listeners []*listener, pools []*pool, members []*member) *fault {
 	for _, l := range listeners {
 		if bad := o.createListener(l); bad != nil {
@@ -294,7 +294,7 @@ func (amphora) createPolicy(l *listener) *fault {
 	return unsupported(amphoraName, "%s protocol listeners do not support L7 policies", l.Protocol)
 }
 
-// createAll refuses nothing: the worker gets it all as it is.
+// createAll refuses nothing: the worker receives the request unchecked.
 func (amphora) createAll([]*listener, []*pool, []*member) *fault { return nil }
 
 func (amphora) failover() *fault { return nil }

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// undecodable is what Python 3.11 says of the first bytes of text that are not
-// UTF-8; empty if all are.
+// undecodable returns Python 3.11's error about the first bytes of text that are not UTF-8. It
+// returns "" if all are UTF-8.
 func undecodable(text []byte) string {
 	for at := 0; at < len(text); {
 		r, size := utf8.DecodeRune(text[at:])
@@ -26,8 +26,8 @@ func undecodable(text []byte) string {
 	return ""
 }
 
-// misencoded says how many bytes at the beginning of text make a character that is
-// not complete, and why it is not.
+// misencoded returns how many bytes at the beginning of text form an incomplete character, and
+// the reason.
 func misencoded(text []byte) (n int, reason string) {
 	need, low, high := sequence(text[0])
 	if need == 0 {
@@ -45,8 +45,8 @@ func misencoded(text []byte) (n int, reason string) {
 	return n, "invalid continuation byte"
 }
 
-// sequence is how many bytes a character has that begins with first, and what the
-// second one may be (RFC 3629, section 4); 0 if none begins so.
+// sequence returns the length of a character that begins with first, and the range of its second
+// byte (RFC 3629, section 4). The length is 0 if no character begins so.
 func sequence(first byte) (n int, low, high byte) {
 	low, high = 0x80, 0xbf
 	switch first {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestBrokenEncoding has the words of Python 3.11's bytes.decode.
+// TestBrokenEncoding expects the messages of Python 3.11's bytes.decode.
 func TestBrokenEncoding(t *testing.T) {
 	for body, want := range map[string]string{
 		"\xff":             "byte 0xff in position 0: invalid start byte",

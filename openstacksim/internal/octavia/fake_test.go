@@ -32,7 +32,7 @@ var (
 	operator = keystone.Caller{ProjectID: "p3", Roles: []string{"admin"}}
 )
 
-// networks is a Neutron of one network with one subnet.
+// networks is a Neutron with one network and one subnet.
 type networks struct {
 	mu    sync.Mutex
 	ports map[string]octavia.VIPPort
@@ -94,8 +94,7 @@ func (n *networks) RemovePort(id string) error {
 	return nil
 }
 
-// world is a service with its clock stopped: what is to happen later happens when
-// the test says so.
+// world is a service whose clock the test moves. Delayed work runs when the test says so.
 type world struct {
 	*octavia.Service
 	t     testing.TB
@@ -127,7 +126,7 @@ func newWorld(t testing.TB, change func(*octavia.Options)) *world {
 	return w
 }
 
-// settle lets the providers finish.
+// settle runs all of the providers' pending work.
 func (w *world) settle() {
 	for len(w.later) > 0 {
 		f := w.later[0]
@@ -161,7 +160,7 @@ func (w *world) do(who keystone.Caller, method, path, body string) (int, object)
 	return rec.Code, out
 }
 
-// make creates one object, waits for it, and returns its ID.
+// make creates one object, waits until it is ready, and returns its ID.
 func (w *world) make(path, body string) string {
 	w.t.Helper()
 	code, out := w.do(tenant, http.MethodPost, path, body)
@@ -175,7 +174,7 @@ func (w *world) make(path, body string) string {
 	return ""
 }
 
-// at looks a value up: "loadbalancer.listeners.0.id".
+// at returns the value at a path: "loadbalancer.listeners.0.id".
 func at(v any, path string) any {
 	for name := range strings.SplitSeq(path, ".") {
 		switch in := v.(type) {

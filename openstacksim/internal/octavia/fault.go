@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// fault is an answer that is no success.
+// fault is a refusal.
 type fault struct {
 	status int
 	text   string
-	// routing faults come from pecan, before WSME is asked, and have another form.
-	// So have those that Octavia raises there; title then is webob's for a 400.
+	// routing faults come from pecan before it calls WSME, and have another form. Some faults
+	// that Octavia raises there have that form, too. Their title is webob's for a 400.
 	routing bool
 	title   string
 	allow   string // header Allow of a 405
@@ -27,7 +27,7 @@ func refuse(status int, format string, args ...any) *fault {
 	return &fault{status: status, text: fmt.Sprintf(format, args...)}
 }
 
-// The words are those of octavia 11.0.0: common/exceptions.py.
+// The messages are those of octavia 11.0.0: common/exceptions.py.
 
 func invalid(format string, args ...any) *fault {
 	return refuse(http.StatusBadRequest, "Validation failure: "+format, args...)
@@ -51,13 +51,13 @@ func quotaMet(kind string) *fault {
 
 var forbidden = refuse(http.StatusForbidden, "Policy does not allow this request to be performed.")
 
-// crash is a 500 that the real one gives, too: the words of the Python exception
-// that nothing there catches, such as for {"listener": null}.
+// crash returns a 500 that Octavia answers, too. Its text is that of an uncaught Python
+// exception, such as for {"listener": null}.
 func crash(format string, args ...any) *fault {
 	return refuse(http.StatusInternalServerError, format, args...)
 }
 
-// lost is what a look-up on the way to the handler answers: octavia 11.0.0,
+// lost returns the answer of a look-up before the handler: octavia 11.0.0,
 // api/v2/controllers/pool.py, _lookup. Its title is webob's default.
 func lost(kind, id string) *fault {
 	return &fault{status: http.StatusNotFound, routing: true, title: "Bad Request", text: kind + " " + id + " not found."}
@@ -71,7 +71,7 @@ func badQuery(format string, args ...any) *fault {
 	return &fault{status: http.StatusBadRequest, routing: true, title: "Bad Request", text: fmt.Sprintf(format, args...)}
 }
 
-// body is the answer's, and its type.
+// body returns the body of the answer and its type.
 func (f *fault) body(r *http.Request) (text []byte, contentType string) {
 	if f.routing {
 		return f.routed(r)
@@ -87,15 +87,15 @@ func (f *fault) body(r *http.Request) (text []byte, contentType string) {
 	}{code, f.text, nil}), "application/json"
 }
 
-// routed is what webob 1.8 makes of a fault that it is left with: JSON, HTML or
-// plain text, as the client accepts; text if it does not say.
+// routed returns webob 1.8's answer to an unhandled fault: JSON, HTML or plain text, as the
+// client accepts. The default is plain text.
 func (f *fault) routed(r *http.Request) (text []byte, contentType string) {
 	why := map[int]string{
 		http.StatusBadRequest:       "The server could not comply with the request since it is either malformed or otherwise incorrect.",
 		http.StatusNotFound:         "The resource could not be found.",
 		http.StatusMethodNotAllowed: "The method " + r.Method + " is not allowed for this resource. ",
 	}[f.status]
-	if f.text != "" { // Octavia's own, which are all made as a 400
+	if f.text != "" { // all of Octavia's own faults have the text of a 400
 		why = "The server could not comply with the request since it is either malformed or otherwise incorrect."
 	}
 	tail := "\n\n"
@@ -118,8 +118,8 @@ func (f *fault) routed(r *http.Request) (text []byte, contentType string) {
 	return []byte(head + "\n\n" + why + "\n\n " + f.text + strings.ReplaceAll(tail, "\n", " ")), "text/plain; charset=UTF-8"
 }
 
-// detail is what JSON says besides the title: null where there was no controller to
-// say anything.
+// detail returns the text that JSON shows in addition to the title. It is null if no controller
+// was called.
 func (f *fault) detail() *string {
 	if f.rootless {
 		return nil
@@ -127,7 +127,7 @@ func (f *fault) detail() *string {
 	return &f.text
 }
 
-// accepted is which of HTML and JSON a client would rather have.
+// accepted returns which of HTML and JSON the client prefers.
 func accepted(header string) string {
 	for one := range strings.SplitSeq(header, ",") {
 		kind, _, _ := strings.Cut(one, ";")

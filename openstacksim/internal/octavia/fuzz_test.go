@@ -14,7 +14,7 @@ import (
 	"github.com/kuryr-go/kuryr/openstacksim/internal/recorded"
 )
 
-// FuzzRequests sends anything to a service that has one of each.
+// FuzzRequests sends any input to a service that has one object of each kind.
 func FuzzRequests(f *testing.F) {
 	paths := []string{
 		"/loadbalancers", "/loadbalancers/$lb", "/loadbalancers/$lb/status", "/loadbalancers/$lb/failover", "/listeners", "/listeners/$li",

@@ -5,7 +5,7 @@ package octavia
 
 import "slices"
 
-// graph is the making of a fully populated load balancer.
+// graph is the creation of a fully populated load balancer.
 type graph struct {
 	*call
 	driver    driver
@@ -19,7 +19,7 @@ type graph struct {
 	byName    map[string]string // IDs of the pools
 }
 
-// populate stores lb with the children that the request names, or nothing.
+// populate stores lb with the children that the request names, or stores nothing.
 func (c *call) populate(d driver, lb *loadBalancer, in values) *fault {
 	g := &graph{call: c, driver: d, lb: lb, byName: map[string]string{}}
 	c.loadBalancers.Put(lb)
@@ -66,7 +66,7 @@ func (g *graph) children(in values) *fault {
 	return nil
 }
 
-// gather collects the pools that are described in full, wherever they stand.
+// gather collects the pools that are described in full, at the top or below listeners.
 func gather(in values) (pools, listeners []values, bad *fault) {
 	pools, listeners = in.objects("pools"), in.objects("listeners")
 	if slices.ContainsFunc(pools, isNull) || slices.ContainsFunc(listeners, isNull) {
@@ -79,7 +79,7 @@ func gather(in values) (pools, listeners []values, bad *fault) {
 		case p == nil:
 		case p.text("name") == "":
 			return invalid("Pools must be named when creating a fully populated loadbalancer.")
-		case len(p) > 3: // its name and two defaults are but a reference
+		case len(p) > 3: // a name and two defaults only refer to a pool
 			pools = append(pools, p)
 		default:
 			required = append(required, p.text("name"))
@@ -102,7 +102,7 @@ func gather(in values) (pools, listeners []values, bad *fault) {
 	return pools, listeners, named(pools, required)
 }
 
-// named refuses pools of one name, and names that no pool has.
+// named refuses duplicate pool names, and references to names that no pool has.
 func named(pools []values, required []string) *fault {
 	names := []string{}
 	for _, p := range pools {
@@ -125,7 +125,7 @@ func (g *graph) addPool(in values) *fault {
 	for _, name := range []string{"protocol", "lb_algorithm"} {
 		if !in.given(name) {
 			if !in.given("name") {
-				return crash("'name'") // a KeyError while saying so
+				return crash("'name'") // a KeyError while Octavia formats the error
 			}
 			return invalid("Pool definition for '%s' missing required attribute: %s", in.text("name"), name)
 		}
@@ -187,7 +187,7 @@ func (g *graph) addListener(in values) *fault {
 		return bad
 	}
 	if l.DefaultPoolID != nil {
-		g.touch(&l.base) // it is written twice; observed
+		g.touch(&l.base) // Octavia writes the listener twice; observed
 	}
 	g.call.listeners.Put(l)
 	g.listeners = append(g.listeners, l)
@@ -228,8 +228,8 @@ func (g *graph) addPolicy(l *listener, in values) *fault {
 	return nil
 }
 
-// done is how it ends well. OVN's driver never hears of the monitors, so theirs goes
-// on being PENDING_CREATE: ovn-octavia-provider 3.0.0, driver.py, loadbalancer_create.
+// done ends a successful creation. OVN's driver does not receive the monitors, so they stay
+// PENDING_CREATE: ovn-octavia-provider 3.0.0, driver.py, loadbalancer_create.
 func (g *graph) done() {
 	g.settle(&g.lb.base, active)
 	g.lb.OperatingStatus = upDown(g.lb.AdminStateUp)
@@ -259,7 +259,7 @@ func (g *graph) done() {
 	g.observe(g.lb)
 }
 
-// unseen are those children that OVN's driver is not told of.
+// unseen returns the children that OVN's driver does not receive.
 func (g *graph) unseen() []*base {
 	var out []*base
 	for _, m := range g.monitors {
@@ -274,7 +274,7 @@ func (g *graph) unseen() []*base {
 	return out
 }
 
-// failed is how it ends badly. OVN's driver then has removed the port already.
+// failed ends a failed creation. OVN's driver has removed the port by then.
 func (g *graph) failed() {
 	all := append(g.unseen(), &g.lb.base)
 	for _, l := range g.listeners {

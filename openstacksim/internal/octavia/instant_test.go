@@ -14,7 +14,7 @@ import (
 	"github.com/kuryr-go/kuryr/openstacksim/internal/octavia"
 )
 
-// hasty looks at the service as soon as the answer begins to go out, as a client may.
+// hasty reads the service as soon as the answer begins, as a client may.
 type hasty struct {
 	*httptest.ResponseRecorder
 	look func()
@@ -25,8 +25,8 @@ func (h *hasty) WriteHeader(status int) {
 	h.ResponseRecorder.WriteHeader(status)
 }
 
-// TestInstantChange: a change without delay is over when its answer goes out, which
-// still says that it is under way. One with a delay is not.
+// TestInstantChange: a change without delay has ended when its answer is sent, although the
+// answer still shows it as pending. A change with a delay has not ended.
 func TestInstantChange(t *testing.T) {
 	for name, tc := range map[string]struct {
 		delay time.Duration

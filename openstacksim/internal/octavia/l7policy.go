@@ -56,7 +56,7 @@ func (c *call) policy(id string, r right) (*policy, *fault) {
 	return p, c.allow(r, p.ProjectID)
 }
 
-// holdListener is what a change below a listener keeps busy.
+// holdListener returns the lock for a change below a listener.
 func (c *call) holdListener(l *listener) lock {
 	lb, _ := c.loadBalancers.Get(l.LoadBalancerID)
 	return lock{lb: lb, listeners: []*listener{l}}
@@ -82,7 +82,8 @@ func (c *call) createPolicy(body values) (answer, *fault) {
 	if _, bad := sanitize(in, true); bad != nil {
 		return answer{}, bad
 	}
-	if len(in.list("rules")) > 0 { // known to the type, but not to the handler
+	// The API's type knows the attribute, but its handler does not.
+	if len(in.list("rules")) > 0 {
 		return answer{}, crash("'dict' object has no attribute '_sa_instance_state'")
 	}
 	if bad := hold.free(); bad != nil {
@@ -100,7 +101,7 @@ func (c *call) createPolicy(body values) (answer, *fault) {
 	return answer{201, record{"l7policy": c.viewPolicy(p)}}, nil
 }
 
-// listenerFor is the listener of a new policy.
+// listenerFor returns the listener of a new policy.
 func (c *call) listenerFor(in values) (*listener, *fault) {
 	l, ok := c.listeners.Get(in.text("listener_id"))
 	if !ok {
@@ -115,7 +116,7 @@ func (c *call) listenerFor(in values) (*listener, *fault) {
 	return l, c.redirectFits(l, in)
 }
 
-// redirectFits refuses a pool that is not there or has another protocol.
+// redirectFits refuses a pool that does not exist or has another protocol.
 func (c *call) redirectFits(l *listener, in values) *fault {
 	id := in.text("redirect_pool_id")
 	if id == "" {
@@ -128,7 +129,7 @@ func (c *call) redirectFits(l *listener, in values) *fault {
 	return compatible(l.Protocol, p.Protocol)
 }
 
-// sanitize makes action and target agree: octavia 11.0.0, common/validate.py,
+// sanitize makes the action and its target consistent: octavia 11.0.0, common/validate.py,
 // sanitize_l7policy_api_args.
 func sanitize(in values, create bool) (values, *fault) {
 	out := in.clone()
@@ -168,7 +169,8 @@ func (v values) clear(names ...string) {
 	}
 }
 
-// act drops what the action does not need, and refuses if it lacks what it does.
+// act removes the attributes that the action does not use. It refuses if a required one is
+// missing.
 func (v values) act() *fault {
 	switch v.text("action") {
 	case "REJECT":
@@ -193,7 +195,7 @@ func (v values) act() *fault {
 	return nil
 }
 
-// newPolicy makes a policy, not yet stored.
+// newPolicy makes a policy without storing it.
 func (c *call) newPolicy(l *listener, in values) (*policy, *fault) {
 	in, bad := sanitize(in, true)
 	if bad != nil {
@@ -213,7 +215,7 @@ func (c *call) newPolicy(l *listener, in values) (*policy, *fault) {
 	return p, nil
 }
 
-// storePolicy puts a policy where its position says, and numbers them all.
+// storePolicy inserts a policy at its position, and renumbers all policies of the listener.
 func (s *Service) storePolicy(p *policy) {
 	others := slices.DeleteFunc(s.policiesOf(p.ListenerID), func(o *policy) bool { return o == p })
 	at := min(max(p.Position-1, 0), len(others))

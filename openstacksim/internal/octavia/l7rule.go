@@ -80,7 +80,7 @@ func (c *call) createRule(p *policy, body values) (answer, *fault) {
 	return answer{201, record{"rule": c.viewRule(r)}}, nil
 }
 
-// newRule makes a rule, not yet stored.
+// newRule makes a rule without storing it.
 func (c *call) newRule(p *policy, in values) (*rule, *fault) {
 	r := &rule{PolicyID: p.ID}
 	r.base = c.fresh(p.ProjectID)
@@ -131,7 +131,7 @@ func (c *call) deleteRule(p *policy, id string) (answer, *fault) {
 	return answer{status: 204}, nil
 }
 
-// What header names, cookies and values are made of: octavia 11.0.0,
+// The allowed characters of header names, cookies and values: octavia 11.0.0,
 // common/constants.py.
 var (
 	headerName   = regexp.MustCompile("^[a-zA-Z0-9!#$%&'*+\\-.^_`|~]+$")
@@ -198,12 +198,13 @@ func (r *rule) patternWrong() string {
 		return "Unable to parse regular expression: contains control characters"
 	}
 	if _, err := regexp.Compile(r.Value); err != nil && !strings.Contains(err.Error(), "perl") {
-		return "Unable to parse regular expression: " + err.Error() // Python has other words
+		// Python's message is a different one.
+		return "Unable to parse regular expression: " + err.Error()
 	}
 	return ""
 }
 
-// certificateWrong checks the types about a client's certificate.
+// certificateWrong checks the types of rules about a client's certificate.
 func (r *rule) certificateWrong(key string, wrong func(string) string) string {
 	n, err := strconv.Atoi(r.Value)
 	switch {

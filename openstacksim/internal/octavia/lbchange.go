@@ -5,7 +5,7 @@ package octavia
 
 import "slices"
 
-// choose finds the provider, by flavor or name, and checks flavor and zone.
+// choose returns the provider, by flavor or name. It checks flavor and zone.
 func (c *call) choose(lb *loadBalancer, in values) (driver, *fault) {
 	name := ovnName
 	byFlavor := ""
@@ -111,7 +111,7 @@ func (c *call) deleteLoadBalancer(id string) (answer, *fault) {
 	return answer{status: 204}, nil
 }
 
-// bury removes a load balancer with all that is below it, and its VIP's port.
+// bury removes a load balancer with everything below it and the VIP's port.
 func (s *Service) bury(lb *loadBalancer) {
 	for _, l := range s.listenersOf(lb.ID) {
 		s.dropListener(l)
@@ -162,7 +162,7 @@ func (c *call) statusOf(id string) (answer, *fault) {
 	return answer{200, record{"statuses": record{"loadbalancer": c.viewStatus(lb)}}}, nil
 }
 
-// stats are all zero: nothing passes through.
+// stats are all zero, because the simulator passes no traffic.
 var stats = record{"stats": record{"bytes_in": 0, "bytes_out": 0, "active_connections": 0, "total_connections": 0, "request_errors": 0}}
 
 func (c *call) statsOf(id string) (answer, *fault) {

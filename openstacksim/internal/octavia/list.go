@@ -16,17 +16,16 @@ import (
 // pageMax is Octavia's default of pagination_max_limit.
 const pageMax = 1000
 
-// page is what a GET says about order and pages: octavia 11.0.0,
-// api/common/pagination.py.
+// page holds the order and paging parameters of a GET: octavia 11.0.0, api/common/pagination.py.
 type page struct {
-	limit   int // 0: none, for which the real one fails unless there is nothing
+	limit   int // 0: Octavia fails, unless the list is empty
 	marker  string
 	reverse bool
 	sort    []table.Key
 	query   url.Values
 }
 
-// readPage is done before the handler is asked, whatever that makes of it.
+// readPage runs before the handler, whether or not that uses pages.
 func (c *call) readPage() *fault {
 	q := c.r.URL.Query()
 	c.page = &page{marker: q.Get("marker"), reverse: q.Get("page_reverse") == "True", query: q, limit: pageMax}
@@ -87,8 +86,8 @@ func (p *page) addSort(key, dir string) *fault {
 
 var auxiliary = []string{"limit", "marker", "sort", "sort_key", "sort_dir", "fields", "page_reverse"}
 
-// list answers a list call: the rows that keep lets through, of a project unless
-// that is empty.
+// list answers a list call with the rows that pass keep. Unless project is empty, it restricts
+// them to that project.
 func list[T any](c *call, t *table.Table[T], many, project string, keep func(*T) bool, view func(*T) record) (answer, *fault) {
 	filters, tags, bad := filtersOf[T](c.page.query)
 	if bad != nil {
@@ -118,7 +117,7 @@ func list[T any](c *call, t *table.Table[T], many, project string, keep func(*T)
 	return answer{200, record{many: out, linksOf(many): links}}, nil
 }
 
-// linksOf is the name of a list's links: two have lost their s in Octavia.
+// linksOf returns the name of a list's links. Two of the names in Octavia lack their s.
 func linksOf(many string) string {
 	switch many {
 	case "flavorprofiles":
@@ -137,7 +136,7 @@ func idOf[T any](rows []*T, i int) string {
 	return id
 }
 
-// orderOf adds what everything is sorted by in the end.
+// orderOf adds the fields by which every list is sorted last.
 func orderOf[T any](p *page) []table.Key {
 	out := slices.Clone(p.sort)
 	for _, field := range []string{"created_at", "id"} {
@@ -148,8 +147,8 @@ func orderOf[T any](p *page) []table.Key {
 	return out
 }
 
-// cut leaves one page. With page_reverse those are the first rows of all before the
-// marker, not the last ones: the real one does not turn the order round.
+// cut returns one page. With page_reverse it is the first rows of the list before the marker, not
+// the last ones: Octavia does not reverse the order.
 func cut[T any](p *page, t *table.Table[T], rows []*T) ([]*T, *fault) {
 	if p.marker != "" {
 		if _, ok := t.Get(p.marker); !ok {
@@ -176,7 +175,8 @@ func (c *call) links(first, last string, n int) ([]record, *fault) {
 	if n == 0 {
 		return out, nil
 	}
-	if p.limit == 0 { // observed: ?limit=0 of what is not empty
+	// Observed: ?limit=0 of a list that is not empty.
+	if p.limit == 0 {
 		return nil, crash("'>=' not supported between instances of 'int' and 'NoneType'")
 	}
 	query := "limit=" + strconv.Itoa(p.limit)
@@ -195,7 +195,7 @@ func (c *call) links(first, last string, n int) ([]record, *fault) {
 	return out, nil
 }
 
-// pick leaves the fields asked for.
+// pick returns the requested fields.
 func (c *call) pick(r record) record {
 	fields, asked := c.r.URL.Query()["fields"]
 	if !asked {
@@ -209,7 +209,7 @@ func (c *call) pick(r record) record {
 	return r
 }
 
-// tagFilter has, for each of the four parameters, the tags that it names.
+// tagFilter maps each of the four parameters to its tags.
 type tagFilter map[string][]string
 
 var tagFilters = []string{"tags", "tags-any", "not-tags", "not-tags-any"}

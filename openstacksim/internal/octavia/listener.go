@@ -73,7 +73,8 @@ func (c *call) createListener(body values) (answer, *fault) {
 	if bad := (lock{lb: lb}).free(); bad != nil {
 		return answer{}, bad
 	}
-	if in["default_pool"] != nil || len(in.list("l7policies")) > 0 { // known to the type, but not to the handler
+	// The API's type knows the attributes, but its handler does not.
+	if in["default_pool"] != nil || len(in.list("l7policies")) > 0 {
 		return answer{}, crash("'dict' object has no attribute '_sa_instance_state'")
 	}
 	l, bad := c.newListener(lb, in)
@@ -88,7 +89,7 @@ func (c *call) createListener(body values) (answer, *fault) {
 	return answer{201, record{"listener": c.viewListener(l)}}, nil
 }
 
-// poolFits refuses a default pool that is not lb's, or of another protocol.
+// poolFits refuses a default pool of another load balancer, or with another protocol.
 func (c *call) poolFits(id, protocol, lb string) *fault {
 	if id == "" {
 		return nil
@@ -105,7 +106,7 @@ func (c *call) poolFits(id, protocol, lb string) *fault {
 
 var childless = refuse(400, "Protocol PROMETHEUS listeners cannot have child objects.")
 
-// poolProtocols are those that a listener's may have: octavia 11.0.0,
+// poolProtocols are the valid protocols of a listener's pools: octavia 11.0.0,
 // common/constants.py, VALID_LISTENER_POOL_PROTOCOL_MAP.
 var poolProtocols = map[string][]string{
 	"TCP":              {"HTTP", "HTTPS", "PROXY", "PROXYV2", "TCP"},
@@ -123,7 +124,7 @@ func compatible(listener, pool string) *fault {
 	return invalid("The pool protocol '%s' is invalid while the listener protocol is '%s'.", pool, listener)
 }
 
-// newListener checks what may be made on lb, and makes it, not yet stored.
+// newListener checks and makes a listener of lb without storing it.
 func (c *call) newListener(lb *loadBalancer, in values) (*listener, *fault) {
 	if bad := c.poolFits(in.text("default_pool_id"), in.text("protocol"), lb.ID); bad != nil {
 		return nil, bad
@@ -133,7 +134,8 @@ func (c *call) newListener(lb *loadBalancer, in values) (*listener, *fault) {
 	}
 	l := &listener{
 		LoadBalancerID: lb.ID, SNIRefs: []string{},
-		TimeoutClientData: 50000, TimeoutMemberConnect: 5000, TimeoutMemberData: 50000, // the defaults of Octavia's configuration
+		// These are the defaults of Octavia's configuration.
+		TimeoutClientData: 50000, TimeoutMemberConnect: 5000, TimeoutMemberData: 50000,
 	}
 	l.base = c.fresh(lb.ProjectID)
 	apply(l, defaulted(in).without("project_id", "tenant_id"))
@@ -144,7 +146,7 @@ func (c *call) newListener(lb *loadBalancer, in values) (*listener, *fault) {
 	return l, nil
 }
 
-// listenerDefaults are what null stands for.
+// listenerDefaults are the values that null stands for.
 var listenerDefaults = values{
 	"connection_limit": int64(-1), "timeout_client_data": int64(50000), "timeout_member_connect": int64(5000),
 	"timeout_member_data": int64(50000), "timeout_tcp_inspect": int64(0), "client_authentication": "NONE",
@@ -198,7 +200,7 @@ func (c *call) checkListener(lb *loadBalancer, in values) *fault {
 	return c.portFree(lb, in, protocol)
 }
 
-// tlsFits is the part of it that is about certificates.
+// tlsFits is the part of it about certificates.
 func tlsFits(in values, protocol string, certificate, offload bool) *fault {
 	client := in.text("client_ca_tls_container_ref")
 	authentication := in.text("client_authentication")
@@ -219,14 +221,15 @@ func tlsFits(in values, protocol string, certificate, offload bool) *fault {
 	return nil
 }
 
-// portFree refuses a port that is in use for the same protocol below, and CIDRs of
-// another family than the VIP's.
+// portFree refuses a port that is in use for the same transport protocol. It also refuses CIDRs
+// of another IP family than the VIP's.
 func (c *call) portFree(lb *loadBalancer, in values, protocol string) *fault {
 	port, ok := in["protocol_port"].(int64)
 	if !ok || protocol == "" { // null: the database refuses it
 		return notOption(str(in["protocol"]), "protocol")
 	}
-	if limit, ok := in["connection_limit"].(int64); ok && limit > 1<<31-1 { // so does it here
+	// The database refuses this, too.
+	if limit, ok := in["connection_limit"].(int64); ok && limit > 1<<31-1 {
 		return notOption(protocol, "protocol")
 	}
 	for _, other := range c.listenersOf(lb.ID) {
@@ -246,7 +249,7 @@ func cidrsFit(lb *loadBalancer, in values) *fault {
 	return nil
 }
 
-// transport is the protocol below.
+// transport returns the transport protocol of a listener's protocol.
 func transport(protocol string) string {
 	if protocol == "UDP" || protocol == "SCTP" {
 		return protocol
@@ -334,7 +337,7 @@ func (c *call) deleteListener(id string) (answer, *fault) {
 	return answer{status: 204}, nil
 }
 
-// dropListener removes a listener and what is below it.
+// dropListener removes a listener and everything below it.
 func (s *Service) dropListener(l *listener) {
 	for _, p := range s.policiesOf(l.ID) {
 		s.dropPolicy(p)

@@ -42,8 +42,8 @@ func (c *call) routeLoadBalancers(rest []string) *controller {
 	}
 }
 
-// one answers with one object. What follows its ID in the path, the real one takes
-// for the fields asked for.
+// one answers with one object. Octavia takes the rest of the path after the ID for the requested
+// fields.
 func (c *call) one(name string, r record, rest []string) (answer, *fault) {
 	if len(rest) > 1 {
 		for field := range r {
@@ -55,7 +55,7 @@ func (c *call) one(name string, r record, rest []string) (answer, *fault) {
 	return answer{200, record{name: c.pick(r)}}, nil
 }
 
-// loadBalancer finds one that is not deleted, if the caller may do this with it.
+// loadBalancer returns a load balancer that is not deleted, if the caller has the right.
 func (c *call) loadBalancer(id string, r right) (*loadBalancer, *fault) {
 	lb, ok := c.loadBalancers.Get(id)
 	if !ok || lb.ProvisioningStatus == deleted {
@@ -64,8 +64,8 @@ func (c *call) loadBalancer(id string, r right) (*loadBalancer, *fault) {
 	return lb, c.allow(r, lb.ProjectID)
 }
 
-// parent finds the load balancer of a new child, which may be deleted already: then
-// it is said to be immutable, not missing.
+// parent returns the load balancer of a new child. It may be deleted already; then it is reported
+// as immutable, not as missing.
 func (c *call) parent(in values, name string) (*loadBalancer, *fault) {
 	id := str(in[name])
 	if lb, ok := c.loadBalancers.Get(id); ok {
@@ -104,10 +104,13 @@ func (c *call) createLoadBalancer(body values) (answer, *fault) {
 	if bad = c.zoneAccepts(provider, lb); bad != nil {
 		return answer{}, bad
 	}
-	// The port is made before the children are looked at. If one of them is refused, the
-	// real one leaves it there: nothing in ovn-octavia-provider 3.0.0 removes it.
+	// The port is made before the children are checked. If one of them is refused, Octavia leaves
+	// the port: nothing in ovn-octavia-provider 3.0.0 removes it.
 	if bad = provider.vip(c, lb); bad != nil {
 		return answer{}, bad
+	}
+	if c.death == RolledBack {
+		return answer{status: 201}, nil
 	}
 	if bad = c.populate(provider, lb, in); bad != nil {
 		return answer{}, bad
@@ -115,7 +118,7 @@ func (c *call) createLoadBalancer(body values) (answer, *fault) {
 	return answer{201, record{"loadbalancer": c.fullLoadBalancer(lb)}}, nil
 }
 
-// prepare fills in lb but its provider and its port.
+// prepare sets the fields of lb, except its provider and its port.
 func (c *call) prepare(lb *loadBalancer, in values) *fault {
 	project := in.text("project_id")
 	if in.given("tenant_id") {
@@ -149,7 +152,7 @@ func (c *call) prepare(lb *loadBalancer, in values) *fault {
 	return nil
 }
 
-// place finds network, subnet and address of the VIP: octavia 11.0.0,
+// place finds the network, subnet and address of the VIP: octavia 11.0.0,
 // api/v2/controllers/load_balancer.py, _validate_vip_request_object.
 func (c *call) place(lb *loadBalancer, in values) *fault {
 	lb.VIPAddress = in.text("vip_address")
@@ -173,13 +176,14 @@ func (c *call) place(lb *loadBalancer, in values) *fault {
 	if bad != nil {
 		return bad
 	}
-	if in.text("vip_qos_policy_id") != "" { // there are none
+	// The simulator has no QoS policies.
+	if in.text("vip_qos_policy_id") != "" {
 		return refuse(400, "qos_policy %s not found.", in.text("vip_qos_policy_id"))
 	}
 	return c.placeMore(lb, in)
 }
 
-// subnet says which network a subnet that the caller sees is in.
+// subnet returns the network of a subnet that the caller sees.
 func (c *call) subnet(id string) (string, bool) {
 	network, _, ok := c.o.Networks.Subnet(c.who, id)
 	return network, ok
@@ -255,7 +259,7 @@ func (c *call) placeByNetwork(lb *loadBalancer) *fault {
 	return nil
 }
 
-// placeMore checks the further VIPs' subnets, which the real one looks at as itself:
+// placeMore checks the subnets of additional VIPs. Octavia reads them with its own credentials:
 // _validate_subnets_share_network_but_no_duplicates.
 func (c *call) placeMore(lb *loadBalancer, in values) *fault {
 	seen := []string{lb.VIPSubnetID}

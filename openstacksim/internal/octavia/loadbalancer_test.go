@@ -72,12 +72,12 @@ func TestOwnPort(t *testing.T) {
 	}
 }
 
-// TestStatuses follows the operating statuses that each provider sets.
+// TestStatuses checks the operating statuses that each provider sets.
 func TestStatuses(t *testing.T) {
 	const lbs, lis, pos, mem, mon = "loadbalancer", "listener", "pool", "member", "healthmonitor"
 	for _, c := range []struct {
 		provider, algorithm string
-		empty, full         string // of a pool without members, and with
+		empty, full         string // of a pool without members, and with members
 		watched             map[string]string
 	}{
 		{"ovn", "SOURCE_IP_PORT", "ONLINE", "ONLINE", map[string]string{lbs: "ACTIVE ONLINE", lis: "PENDING_UPDATE ONLINE", pos: "ACTIVE ONLINE", mem: "ACTIVE ONLINE", mon: "ERROR ERROR"}},
@@ -118,7 +118,7 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// TestPending changes each thing while its load balancer is busy.
+// TestPending changes each object while its load balancer is busy.
 func TestPending(t *testing.T) {
 	w := newWorld(t, nil)
 	lb := w.balancer("ovn")
@@ -196,7 +196,7 @@ func TestFullyPopulated(t *testing.T) {
 	   "members":[{"address":"10.0.5.5","protocol_port":80}],"healthmonitor":{"type":"TCP","delay":5,"timeout":2,"max_retries":2}}}%s]}}`
 	policy := `,{"name":"c","protocol":"HTTP","protocol_port":82,"l7policies":[{"action":"REJECT","rules":[{"type":"PATH","compare_type":"EQUAL_TO","value":"/x"}]}]}`
 	for provider, c := range map[string]struct{ algorithm, more, monitor string }{
-		"ovn":     {"SOURCE_IP_PORT", "", "PENDING_CREATE"}, // its driver is not told of it
+		"ovn":     {"SOURCE_IP_PORT", "", "PENDING_CREATE"}, // OVN's driver does not receive the monitor
 		"amphora": {"ROUND_ROBIN", policy, "ACTIVE"},
 	} {
 		lb := w.make("/loadbalancers", fmt.Sprintf(body, provider, c.algorithm, c.more))
@@ -216,7 +216,7 @@ func TestFullyPopulated(t *testing.T) {
 	w.empty(t)
 }
 
-// empty fails if there is anything left.
+// empty fails if any object is left.
 func (w *world) empty(t *testing.T) {
 	t.Helper()
 	for _, many := range []string{"loadbalancers", "listeners", "pools", "healthmonitors", "l7policies"} {

@@ -48,14 +48,13 @@ func (c *call) member(p *pool, id string, r right) (*member, *fault) {
 	return m, nil
 }
 
-// holdMembers is what a change of p's members keeps busy.
+// holdMembers returns the lock for a change of p's members.
 func (c *call) holdMembers(p *pool) lock {
 	lb, _ := c.loadBalancers.Get(p.LoadBalancerID)
 	return lock{lb: lb, listeners: c.usersOf(p.ID), pool: p}
 }
 
-// reserved refuses the address of the metadata service, the one that Octavia
-// reserves by default.
+// reserved refuses the address of the metadata service, which Octavia reserves by default.
 func reserved(in values) *fault {
 	address := in.text("address")
 	if in.null("address") {
@@ -116,7 +115,7 @@ func (c *call) subnetKnown(in values) *fault {
 	return nil
 }
 
-// newMember makes a member, not yet stored.
+// newMember makes a member without storing it.
 func (c *call) newMember(p *pool, in values) (*member, *fault) {
 	if bad := reserved(in); bad != nil {
 		return nil, bad
@@ -141,7 +140,7 @@ func (c *call) newMember(p *pool, in values) (*member, *fault) {
 	return m, nil
 }
 
-// tidy replaces what null stands for.
+// tidy replaces null by the values that it stands for.
 func (m *member) tidy(in values) {
 	if in.null("weight") {
 		m.Weight = 1
@@ -163,7 +162,7 @@ func (s *Service) joined(p *pool, m *member) {
 	}
 }
 
-// report is how a member is that nobody watches.
+// report sets the operating status of a member without a monitor.
 func report(m *member) {
 	m.OperatingStatus = noMonitor
 	if !m.AdminStateUp {
@@ -171,7 +170,7 @@ func report(m *member) {
 	}
 }
 
-// watched says whether OVN has a health check on the load balancer of p's protocol.
+// watched reports whether OVN has a health check on the load balancer for p's protocol.
 func (s *Service) watched(lb *loadBalancer, p *pool) bool {
 	if lb.Provider != ovnName {
 		return false
@@ -224,7 +223,18 @@ func (c *call) deleteMember(p *pool, id string) (answer, *fault) {
 		return answer{}, bad
 	}
 	s := c.Service
-	c.work("member", "delete", &m.base, hold, func() { s.left(p, m) })
+	if c.death == RolledBack {
+		m.lost = true
+		return answer{status: 204}, nil
+	}
+	lost := s.isLost(p, m)
+	c.work("member", "delete", &m.base, hold, func() {
+		if lost { // ovn-octavia-provider 3.0.0: "Member … not found in the pool"
+			s.settle(&m.base, failed)
+			return
+		}
+		s.left(p, m)
+	})
 	return answer{status: 204}, nil
 }
 

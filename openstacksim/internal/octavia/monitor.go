@@ -80,7 +80,7 @@ func (c *call) createMonitor(body values) (answer, *fault) {
 	return answer{201, record{"healthmonitor": c.viewMonitor(m)}}, nil
 }
 
-// fitsPool refuses types that the pool's protocol cannot have.
+// fitsPool refuses types that do not fit the pool's protocol.
 func fitsPool(kind string, delay int, protocol string) *fault {
 	if protocol != "UDP" && protocol != "SCTP" {
 		if kind == "UDP-CONNECT" || kind == "SCTP" {
@@ -97,7 +97,7 @@ func fitsPool(kind string, delay int, protocol string) *fault {
 	return nil
 }
 
-// newMonitor makes a monitor, not yet stored: octavia 11.0.0,
+// newMonitor makes a monitor without storing it: octavia 11.0.0,
 // api/v2/controllers/health_monitor.py, _validate_create_hm.
 func (c *call) newMonitor(p *pool, in values) (*monitor, *fault) {
 	for _, name := range []string{"type", "delay", "timeout", "max_retries"} {
@@ -153,8 +153,8 @@ func (s *Service) storeMonitor(p *pool, m *monitor) {
 	p.HealthMonitorID = &m.ID
 }
 
-// watch is ovn-octavia-provider 3.0.0, helper.py, hm_create: of a pool with members
-// it fails where a network has no metadata port, as in the test bed.
+// watch is ovn-octavia-provider 3.0.0, helper.py, hm_create. For a pool with members it fails if
+// a network has no metadata port, as in the test bed.
 func (s *Service) watch(lb *loadBalancer, p *pool, m *monitor) {
 	m.OperatingStatus = upDown(m.AdminStateUp)
 	if lb.Provider != ovnName {
@@ -258,9 +258,9 @@ func (c *call) deleteMonitor(id string) (answer, *fault) {
 	return answer{status: 204}, nil
 }
 
-// monitorWork is a change of a monitor. OVN's driver forgets to say that the pool's
-// listeners are done, so they stay in PENDING_UPDATE until another change is; the
-// load balancer can be changed all the same. Observed, too.
+// monitorWork changes a monitor. OVN's driver does not report the pool's listeners as done, so
+// they stay PENDING_UPDATE until another change ends. The load balancer can be changed anyway.
+// Observed, too.
 func (c *call) monitorWork(action string, b *base, l lock, done func()) {
 	if l.lb.Provider == ovnName {
 		c.hold(l)

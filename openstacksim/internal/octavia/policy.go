@@ -5,10 +5,10 @@ package octavia
 
 import "slices"
 
-// right is who may do something, by the roles of a token: octavia 11.0.0,
-// policies/base.py. The rules of before Wallaby still count beside the new ones
-// (oslo.policy's enforce_new_defaults is off), so a plain admin is one here, too,
-// and load-balancer_member needs no member beside it.
+// right is a right that depends on the roles of a token: octavia 11.0.0, policies/base.py. The
+// rules from before Wallaby still apply in addition to the new ones, because oslo.policy's
+// enforce_new_defaults is off. So a plain admin has admin rights here, too, and
+// load-balancer_member does not require member.
 type right int
 
 const (
@@ -47,7 +47,7 @@ func (c *call) has(roles ...string) bool {
 	return slices.ContainsFunc(roles, func(r string) bool { return slices.Contains(c.who.Roles, r) })
 }
 
-// allow refuses who may not.
+// allow refuses callers without the right.
 func (c *call) allow(r right, project string) *fault {
 	if c.may(r, project) {
 		return nil
@@ -55,7 +55,7 @@ func (c *call) allow(r right, project string) *fault {
 	return forbidden
 }
 
-// scope is the project that a list is of; "" is all of them.
+// scope returns the project whose resources a list shows; "" is all projects.
 func (c *call) scope(one, all right) (string, *fault) {
 	asked := c.r.URL.Query().Get("project_id")
 	if c.may(all, asked) {

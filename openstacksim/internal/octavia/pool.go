@@ -127,8 +127,8 @@ func (c *call) createPoolOn(lb *loadBalancer, in values) (answer, *fault) {
 	return answer{201, record{"pool": c.viewPool(p)}}, nil
 }
 
-// persistenceFits is octavia 11.0.0, api/v2/controllers/pool.py and
-// common/validate.py, check_session_persistence. only is how it calls the protocols.
+// persistenceFits is octavia 11.0.0, api/v2/controllers/pool.py and common/validate.py,
+// check_session_persistence. only is its name for the protocols.
 func persistenceFits(in values, protocol, only string) *fault {
 	p := in.object("session_persistence")
 	if p == nil {
@@ -160,7 +160,7 @@ func notInCookies(r rune) bool {
 	return r <= 0x20 || r == 0x7f || strings.ContainsRune("\"(),/:;<=>?@[\\]{}", r)
 }
 
-// newPool makes a pool, not yet stored.
+// newPool makes a pool without storing it.
 func (c *call) newPool(lb *loadBalancer, in values) (*pool, *fault) {
 	if in.text("crl_container_ref") != "" && in.text("ca_tls_container_ref") == "" {
 		return nil, invalid("A CA certificate reference is required to specify a revocation list.")
@@ -169,7 +169,7 @@ func (c *call) newPool(lb *loadBalancer, in values) (*pool, *fault) {
 	if bad := c.checkTLS(in, nonEmpty(in.text("tls_container_ref")), authorities, in.flag("tls_enabled")); bad != nil {
 		return nil, bad
 	}
-	if in.null("protocol") || in.null("lb_algorithm") { // the database refuses it
+	if in.null("protocol") || in.null("lb_algorithm") { // the database refuses null
 		return nil, crash("Something unknown went wrong")
 	}
 	p := &pool{LoadBalancerID: lb.ID}
@@ -265,7 +265,7 @@ func (c *call) deletePool(id string) (answer, *fault) {
 	return answer{status: 204}, nil
 }
 
-// dropPool removes a pool and what is below it.
+// dropPool removes a pool and everything below it.
 func (s *Service) dropPool(p *pool) {
 	for _, m := range s.membersOf(p.ID) {
 		s.members.Delete(m.ID)

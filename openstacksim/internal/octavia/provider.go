@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// providers are those enabled, with the descriptions of an operator's configuration.
+// providers returns the enabled providers, with the descriptions of an operator's configuration.
 func (s *Service) providers() []record {
 	out := []record{{"name": ovnName, "description": "Octavia OVN driver"}}
 	if s.o.Amphora {
@@ -58,7 +58,7 @@ func (c *call) capabilities(provider, name string, known func(driver) (map[strin
 	return answer{200, record{name: out}}, nil
 }
 
-// routeAmphorae shows none: those of the provider amphora are not simulated.
+// routeAmphorae shows none, because amphorae are not simulated.
 func (c *call) routeAmphorae(rest []string) *controller {
 	return &controller{get: func() (answer, *fault) {
 		if bad := c.allow(mayAdmin, ""); bad != nil {

@@ -11,13 +11,14 @@ import (
 	"strings"
 )
 
-// dict is a JSON object whose order is kept, for the errors that quote it.
+// dict is a JSON object with its order, for the errors that quote it.
 type dict struct {
 	keys   []string
 	values map[string]any
 }
 
-// number is a JSON number: int64 where it is a whole one that fits, else float64.
+// number converts a JSON number: to int64 if it is a whole number that fits, otherwise to
+// float64.
 func number(n json.Number) any {
 	if i, err := strconv.ParseInt(n.String(), 10, 64); err == nil {
 		return i
@@ -78,7 +79,7 @@ func readDict(d *json.Decoder) (any, error) {
 	return out, err
 }
 
-// str writes a value as Python's str does; repr as its repr.
+// str formats a value as Python's str does; repr as Python's repr.
 func str(v any) string {
 	if s, ok := v.(string); ok {
 		return s
@@ -142,7 +143,7 @@ func quote(s string) string {
 	return q + s + q
 }
 
-// class is the name of a value's type in Python.
+// class returns the name of a value's type in Python.
 func class(v any) string {
 	switch v.(type) {
 	case nil:
@@ -161,7 +162,7 @@ func class(v any) string {
 	return "dict"
 }
 
-// truth reads a truth value of a URL, as oslo.utils' strutils.bool_from_string.
+// truth reads a boolean in a URL, like oslo.utils' strutils.bool_from_string.
 func truth(s string) bool {
 	return slices.Contains([]string{"1", "t", "true", "on", "y", "yes"}, strings.ToLower(strings.TrimSpace(s)))
 }

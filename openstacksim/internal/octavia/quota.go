@@ -5,7 +5,7 @@ package octavia
 
 import "github.com/kuryr-go/kuryr/openstacksim/internal/table"
 
-// quota is what a project may have of each kind; nil is the default, unlimited.
+// quota is a project's quota of each kind; nil is the default, unlimited.
 type quota struct {
 	ProjectID     string `json:"project_id"`
 	LoadBalancer  *int   `json:"load_balancer"`
@@ -93,7 +93,7 @@ func (c *call) putQuota(project string, body values) (answer, *fault) {
 	return answer{202, viewQuota(q)}, nil
 }
 
-// tracked is a project's row. Octavia makes one at the first check of a quota.
+// tracked returns a project's row. Octavia makes it at the first check of a quota.
 func (s *Service) tracked(project string) *quota {
 	q, ok := s.quotas.Get(project)
 	if !ok {
@@ -110,11 +110,11 @@ func (c *call) dropQuota(project string) (answer, *fault) {
 	if _, ok := c.quotas.Get(project); !ok {
 		return answer{}, notFound("Quotas", project)
 	}
-	c.quotas.Put(&quota{ProjectID: project}) // the row stays, for what is in use
+	c.quotas.Put(&quota{ProjectID: project}) // the row stays, to count the resources in use
 	return answer{status: 202}, nil
 }
 
-// overQuota reports whether n more would be too many.
+// overQuota reports whether n more would exceed the quota.
 func (s *Service) overQuota(kind, project string, n int) bool {
 	q := s.tracked(project)
 	limit, _ := table.Value(q, kind).(*int)

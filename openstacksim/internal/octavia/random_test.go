@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestRandomHistories makes random requests, in any order with the ends of the
-// changes that they begin, and checks what must hold all the time.
+// TestRandomHistories sends random requests, mixed in any order with the ends of the changes that
+// they begin. It checks what must always hold.
 func TestRandomHistories(t *testing.T) {
 	histories := 100
 	if testing.Short() {
@@ -55,14 +55,14 @@ type history struct {
 	said     []string
 }
 
-// finish ends the change begun first.
+// finish ends the oldest change.
 func (h *history) finish() {
 	f := h.later[0]
 	h.later = h.later[1:]
 	f()
 }
 
-// all are the IDs of a kind, and with them their states.
+// all returns the objects of a kind, with their IDs and states.
 func (h *history) all(path, many string) (rows []object) {
 	h.t.Helper()
 	_, out := h.do(operator, http.MethodGet, path, "")
@@ -140,7 +140,7 @@ func (h *history) try(s [3]string) {
 	}
 }
 
-// atRest checks that nothing is still under way, but what OVN's driver forgets.
+// atRest checks that no change is pending, except those that OVN's driver does not end.
 func (h *history) atRest() {
 	h.t.Helper()
 	for _, many := range []string{"loadbalancers", "listeners", "pools", "healthmonitors", "l7policies"} {
@@ -173,7 +173,7 @@ func (h *history) membersAtRest(pool string) {
 	}
 }
 
-// clear deletes all load balancers and looks for what is left of them.
+// clear deletes all load balancers and checks that nothing of them is left.
 func (h *history) clear() {
 	h.t.Helper()
 	h.delay = nil

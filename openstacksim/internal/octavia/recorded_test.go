@@ -18,7 +18,7 @@ import (
 	"github.com/kuryr-go/kuryr/openstacksim/internal/keystone"
 )
 
-// TestRecorded compares answers with those of Octavia's API itself.
+// TestRecorded compares the answers with those of the real Octavia API.
 func TestRecorded(t *testing.T) {
 	for _, name := range []string{"ovn", "amphora"} {
 		t.Run(name, func(t *testing.T) {
@@ -90,8 +90,8 @@ func (r *replay) step(t *testing.T, line, want string) {
 	}
 }
 
-// normal is an answer less what differs from run to run, and less what the
-// providers' workers do.
+// normal returns an answer without the parts that differ from run to run, and without the results
+// of the providers' workers.
 func normal(answer string) any {
 	status, text, _ := strings.Cut(strings.TrimSpace(answer), " ")
 	text = anyID.ReplaceAllString(text, "ID")

@@ -8,23 +8,22 @@ import (
 	"strings"
 )
 
-// controller answers what is below one path. A nil function is not allowed there.
+// controller answers for one path. A nil function means that the method is not allowed.
 type controller struct {
 	get    func() (answer, *fault)
 	post   *bodied
 	put    *bodied
 	remove func() (answer, *fault)
-	// extra says that a GET takes any parameter; the names are those that a DELETE or
-	// PUT takes.
+	// extra means that a GET takes any parameter. names are the parameters of a DELETE or PUT.
 	extra bool
 	names []string
 }
 
-// bodied is a handler that takes an object of type root, called argument.
+// bodied is a handler of an object of type root, which errors call argument.
 type bodied struct {
 	argument, root string
 	do             func(in values) (answer, *fault)
-	need           string // missing argument of the path, if it is
+	need           string // the missing argument of the path, if any
 	optional       bool   // the body may be missing
 }
 
@@ -92,7 +91,7 @@ func (to *controller) methods() string {
 	return strings.Join(out, ", ")
 }
 
-// known refuses parameters that the handler does not take: wsme 0.11, rest/args.py.
+// known refuses parameters that the handler does not know: wsme 0.11, rest/args.py.
 func (c *call) known(to *controller) *fault {
 	var unknown []string
 	for name := range c.r.URL.Query() {
@@ -142,8 +141,8 @@ func (c *call) input(b *bodied) (values, *fault) {
 	return nil, refuse(400, "Missing argument: \"%s\"", b.argument)
 }
 
-// below unwraps the one object of a body, whose absence the real one runs into at
-// the first attribute that it wants of it.
+// below returns the single object of a body. If it is missing, Octavia fails at the first
+// attribute that it reads.
 func below(in values, name, wants string) (values, *fault) {
 	if out := in.object(name); out != nil {
 		return out, nil
@@ -154,7 +153,7 @@ func below(in values, name, wants string) (values, *fault) {
 	return nil, crash("'UnsetType' object has no attribute '%s'", wants)
 }
 
-// misplaced is a POST to one object: WSME takes the ID for the body.
+// misplaced handles a POST to one object: WSME takes the ID for the body.
 func misplaced(argument, root, id string) *bodied {
 	return &bodied{do: func(values) (answer, *fault) {
 		return answer{}, refuse(400, "Invalid input for field/attribute %s. Value: '%s'. unable to convert to %s. "+
@@ -162,7 +161,7 @@ func misplaced(argument, root, id string) *bodied {
 	}}
 }
 
-// lacking is a DELETE or PUT of the whole collection.
+// lacking handles a DELETE or PUT of the whole collection.
 func lacking(name string) func() (answer, *fault) {
 	return func() (answer, *fault) {
 		return answer{}, refuse(400, "Missing argument: \"%s\"", name)

@@ -25,7 +25,7 @@ const (
 	draining      = "DRAINING"
 )
 
-// base is what all objects of a load balancer share.
+// base holds the fields that all objects of a load balancer share.
 type base struct {
 	ID                 string   `json:"id"`
 	ProjectID          string   `json:"project_id"`
@@ -50,7 +50,7 @@ type loadBalancer struct {
 	AdditionalVIPs   []additionalVIP `json:"additional_vips"`
 	FlavorID         *string         `json:"flavor_id"`
 	AvailabilityZone *string         `json:"availability_zone"`
-	ownsPort         bool            // the VIP's port goes when the load balancer does
+	ownsPort         bool            // the VIP's port is deleted with the load balancer
 }
 
 type additionalVIP struct {
@@ -114,6 +114,7 @@ type member struct {
 	SubnetID       *string `json:"subnet_id"`
 	MonitorAddress *string `json:"monitor_address"`
 	MonitorPort    *int    `json:"monitor_port"`
+	lost           bool    // the provider does not know the member
 }
 
 type monitor struct {
@@ -152,8 +153,8 @@ type rule struct {
 	Invert      bool    `json:"invert"`
 }
 
-// rows are all that there is. Load balancers stay when they are deleted, as they
-// do in Octavia's database for a week: a listener for one is then refused with 409.
+// rows holds all objects. Deleted load balancers stay, as they do in Octavia's database for a
+// week. A new listener for one of them is then refused with 409.
 type rows struct {
 	loadBalancers *table.Table[loadBalancer]
 	listeners     *table.Table[listener]
@@ -180,7 +181,7 @@ func newRows() rows {
 	}
 }
 
-// where returns the rows that match, in the order in which they were made.
+// where returns the rows that match, in the order of their creation.
 func where[T any](t *table.Table[T], match func(*T) bool) []*T {
 	out := []*T{}
 	for r := range t.All() {
@@ -216,7 +217,7 @@ func (s *Service) membersOf(pool string) []*member {
 	return where(s.members, func(m *member) bool { return m.PoolID == pool })
 }
 
-// policiesOf are in the order of their positions.
+// policiesOf returns policies in the order of their positions.
 func (s *Service) policiesOf(listener string) []*policy {
 	out := where(s.policies, func(p *policy) bool { return p.ListenerID == listener })
 	slices.SortStableFunc(out, func(a, b *policy) int { return a.Position - b.Position })
@@ -227,8 +228,8 @@ func (s *Service) rulesOf(policy string) []*rule {
 	return where(s.rules, func(r *rule) bool { return r.PolicyID == policy })
 }
 
-// usersOf are the listeners whose traffic a pool may get: octavia 11.0.0,
-// db/models.py, Pool.listeners.
+// usersOf returns the listeners that may send traffic to a pool: octavia 11.0.0, db/models.py,
+// Pool.listeners.
 func (s *Service) usersOf(pool string) []*listener {
 	out := where(s.listeners, func(l *listener) bool { return l.DefaultPoolID != nil && *l.DefaultPoolID == pool })
 	for _, p := range s.redirectsTo(pool) {
@@ -247,7 +248,7 @@ func (s *Service) redirectsTo(pool string) []*policy {
 	return where(s.policies, func(p *policy) bool { return p.RedirectPoolID != nil && *p.RedirectPoolID == pool })
 }
 
-// now is the time as a row has it: Octavia's columns have whole seconds.
+// now returns the time in the form of rows. Octavia's columns have whole seconds.
 func (s *Service) now() string {
 	return s.o.Now().UTC().Format(time.RFC3339)[:len("2006-01-02T15:04:05")]
 }
@@ -257,7 +258,7 @@ func (s *Service) touch(b *base) {
 	b.UpdatedAt = &t
 }
 
-// fresh is a new object's share of all objects' fields.
+// fresh returns the common fields of a new object.
 func (s *Service) fresh(project string) base {
 	return base{
 		ID: s.o.NewID(), ProjectID: project, ProvisioningStatus: pendingCreate, OperatingStatus: offline,

@@ -14,8 +14,8 @@ import (
 //go:embed api.json
 var apiJSON []byte
 
-// schema is what a body has to look like: the attributes of each object, in the
-// order in which the real one looks at them, which decides about the error given.
+// schema describes the valid bodies: the attributes of each object, in Octavia's order. The order
+// decides which error is returned.
 var schema = load()
 
 type attribute struct {
@@ -25,7 +25,7 @@ type attribute struct {
 	Default   json.RawMessage // absent: unset
 }
 
-// kind is the type of a value, as WSME has it.
+// kind is the type of a value in WSME.
 type kind struct {
 	Kind             string // object, list, map, enum, integer, string, text, bool, float, uuid, address, cidr, alpn, url, path, time
 	Object           string // of kind object: its name in schema
@@ -50,8 +50,8 @@ func load() map[string][]attribute {
 	return out
 }
 
-// hostNames stands for the pattern of domain names, which looks ahead and behind;
-// Go's expressions cannot.
+// hostNames identifies the pattern of domain names. It uses look-ahead and look-behind, which
+// Go's expressions lack.
 const hostNames = "^(?=.{1,253}"
 
 func (k *kind) compile() {
@@ -61,11 +61,11 @@ func (k *kind) compile() {
 	if k.Pattern == "" || strings.HasPrefix(k.Pattern, hostNames) {
 		return
 	}
-	// Python's $ matches before a last newline, too.
+	// Python's $ also matches before a final newline.
 	k.match = regexp.MustCompile(strings.ReplaceAll(k.Pattern, "$", `(?:\n?\z)`))
 }
 
-// matches reports whether text is of the kind's pattern.
+// matches reports whether text matches the kind's pattern.
 func (k *kind) matches(text string) bool {
 	if k.match != nil {
 		return k.match.MatchString(text)
@@ -75,8 +75,8 @@ func (k *kind) matches(text string) bool {
 
 var label = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}$`)
 
-// hostName is what constants.DOMAIN_NAME_REGEX of Octavia asks for: underscores in
-// the last label only, no hyphen at either end of one.
+// hostName checks what Octavia's constants.DOMAIN_NAME_REGEX requires: underscores in the last
+// label only, and no hyphen at either end of a label.
 func hostName(text string) bool {
 	text = strings.TrimSuffix(text, ".")
 	if text == "" || len(text) > 253 {

@@ -13,58 +13,61 @@ import (
 	"github.com/kuryr-go/kuryr/openstacksim/internal/keystone"
 )
 
-// Options are what a Service needs. URL, Networks and the functions have to be given.
+// Options are the settings of a Service. URL, Networks, NewID, Now and After are required.
 type Options struct {
 	URL      string // public prefix of its URLs, for links
 	Networks Networks
-	NewID    func() string // UUIDs
+	NewID    func() string // returns UUIDs
 	Now      func() time.Time
-	// After runs f later, in a goroutine of its own; at once if d is not positive.
+	// After runs f later, in a goroutine of its own. If d is not positive, it runs f at once.
 	After func(d time.Duration, f func())
-	// Delay says how long the provider works at a change (create, update, delete) of
-	// an object (loadbalancer, listener, pool, member, healthmonitor, l7policy, l7rule),
-	// and how it ends: "" well, "ERROR", or "STUCK", never. A batch of members is one
-	// update of a member, with the pool's ID; a failover is an update. It is called in
-	// the order of the requests. Nil: at once, and well.
+	// Delay returns how long the provider works on a change (create, update, delete) of an object
+	// (loadbalancer, listener, pool, member, healthmonitor, l7policy, l7rule). outcome is how the
+	// change ends: "" is success, "ERROR" is failure, and "STUCK" never ends. A batch of members
+	// is one update of a member, with the pool's ID. A failover is an update. Delay is called in
+	// the order of the requests. If it is nil, changes succeed at once.
 	Delay func(kind, id, action string) (d time.Duration, outcome string)
-	// Amphora enables the provider amphora; ovn always is, and is the default. In the
-	// test bed it is off.
+	// Amphora enables the provider amphora. ovn is always enabled, and is the default. In the
+	// test bed amphora is disabled.
 	Amphora bool
-	// Secret says whether a reference to a secret can be read. Nil: there is no Barbican.
+	// Secret reports whether a reference to a secret can be read. If it is nil, the cloud has no
+	// Barbican.
 	Secret func(ref string) bool
 }
 
-// Networks is what the service asks of Neutron. It is called with the service's
-// lock held, so it must not call back. What who does not see is not there.
+// Networks is the part of Neutron that the service uses. The service holds its lock during the
+// calls, so they must not call back. Resources that who does not see do not exist for the
+// service.
 type Networks interface {
 	// Subnet describes a subnet.
 	Subnet(who keystone.Caller, id string) (networkID string, cidr netip.Prefix, ok bool)
-	// NetworkSubnets lists a network's subnets by ID; nil if there is no such network.
+	// NetworkSubnets lists a network's subnets by ID. It returns nil if the network does not
+	// exist.
 	NetworkSubnets(who keystone.Caller, networkID string) []string
-	// MakePort makes a port for a VIP. The error's text is what Neutron would say.
+	// MakePort makes the port of a VIP. The error's text is Neutron's message.
 	MakePort(VIPPort) (id string, address netip.Addr, subnetID string, err error)
 	// Port describes a port.
 	Port(who keystone.Caller, id string) (Port, bool)
-	// RemovePort removes a port. One that is gone is no error.
+	// RemovePort removes a port. A missing port is no error.
 	RemovePort(id string) error
 }
 
-// octavia is the service's own user, which sees all. The subnets, networks and ports
-// that a request names are asked for as its caller instead: octavia 11.0.0,
-// network/drivers/neutron/base.py, allow_invisible_resource_usage, which is off.
+// octavia is the service's own user, who sees everything. The subnets, networks and ports that a
+// request names are read as its caller instead, because allow_invisible_resource_usage is off:
+// octavia 11.0.0, network/drivers/neutron/base.py.
 var octavia = keystone.Caller{Roles: []string{"admin"}}
 
 // VIPPort is a port to make.
 type VIPPort struct {
 	ProjectID, NetworkID string
 	SubnetID             string     // of the address
-	Address              netip.Addr // zero: any free one
+	Address              netip.Addr // zero: any free address
 	Name                 string
 	DeviceOwner          string
 	DeviceID             string
 }
 
-// Port is a port that a user brings for a VIP.
+// Port is a port that a user gives for a VIP.
 type Port struct {
 	NetworkID string
 	DeviceID  string
@@ -77,14 +80,14 @@ type PortAddress struct {
 	Address  netip.Addr
 }
 
-// Service is a simulated Octavia. Its methods may be called at the same time.
+// Service is a simulated Octavia. Its methods are safe for concurrent use.
 type Service struct {
 	o  Options
 	mu sync.Mutex
 	rows
 }
 
-// New returns a Service without any load balancer.
+// New returns a Service without load balancers.
 func New(o Options) *Service {
 	if o.Delay == nil {
 		o.Delay = func(string, string, string) (time.Duration, string) { return 0, "" }
@@ -92,30 +95,34 @@ func New(o Options) *Service {
 	return &Service{o: o, rows: newRows()}
 }
 
-// call is one request at work; the service's lock is held.
+// call is one request in progress. The service's lock is held.
 type call struct {
 	*Service
 	who   keystone.Caller
 	r     *http.Request
 	body  []byte
-	later []change // begun by this request, in order
+	later []change // changes begun by this request, in order
 	page  *page    // of a GET
+	death Death    // how the process dies in this request; empty: it does not
 }
 
-// answer is a success. A nil body is none at all.
+// answer is a successful answer. A nil body means no body.
 type answer struct {
 	status int
 	body   any
 }
 
-// Handle answers a request of who, whose path is as Octavia's process sees it:
-// /, /v2/lbaas/loadbalancers. The token has been checked already.
+// Handle answers a request by who. Its path is as Octavia's process sees it: /,
+// /v2/lbaas/loadbalancers. The token has already been checked.
 func (s *Service) Handle(w http.ResponseWriter, r *http.Request, who keystone.Caller) {
-	c := &call{Service: s, who: who, r: r}
+	c := &call{Service: s, who: who, r: r, death: deathOf(r.Context())}
+	if c.death == RolledBack && !c.leavesTrace() {
+		return
+	}
 	c.body, _ = io.ReadAll(r.Body)
 	out, text, bad := c.locked()
-	// A client may have the answer before Handle returns: what takes no time has to be
-	// over by then. What takes some does not begin before the answer goes out.
+	// A client may have the answer before Handle returns. Changes that take no time must have
+	// ended by then. Other changes begin only after the answer has been sent.
 	s.finish(c.later, func(ch change) bool { return ch.delay <= 0 })
 	defer s.finish(c.later, func(ch change) bool { return ch.delay > 0 })
 	if bad != nil {
@@ -125,7 +132,7 @@ func (s *Service) Handle(w http.ResponseWriter, r *http.Request, who keystone.Ca
 	}
 }
 
-// finish ends those changes that are due when their time has come, in their order.
+// finish ends each of the due changes after its delay, in their order.
 func (s *Service) finish(changes []change, due func(change) bool) {
 	for _, change := range changes {
 		if !due(change) {
@@ -139,8 +146,8 @@ func (s *Service) finish(changes []change, due func(change) bool) {
 	}
 }
 
-// locked serves with the lock held, and lets go of it even if that panics. The
-// body is written here already, for it points to rows.
+// locked serves with the lock held, and releases it even after a panic. It encodes the body under
+// the lock, because the body points to rows.
 func (c *call) locked() (out answer, text []byte, bad *fault) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

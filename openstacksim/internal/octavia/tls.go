@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// ciphers are Octavia's default.
+// ciphers are Octavia's default ciphers.
 const ciphers = "TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256:DHE-RSA-AES256-GCM-SHA384:" +
 	"DHE-RSA-AES128-GCM-SHA256:ECDHE-RSA-AES256-GCM-SHA384:ECDHE-RSA-AES128-GCM-SHA256:DHE-RSA-AES256-SHA256:" +
 	"DHE-RSA-AES128-SHA256:ECDHE-RSA-AES256-SHA384:ECDHE-RSA-AES128-SHA256"
@@ -31,7 +31,7 @@ func nonEmpty(texts ...string) []string {
 	return slices.DeleteFunc(texts, func(s string) bool { return s == "" })
 }
 
-// checkTLS checks ciphers, references to secrets and, if TLS is on, its versions.
+// checkTLS checks ciphers, references to secrets and, if TLS is enabled, its versions.
 func (c *call) checkTLS(in values, refs, authorities []string, enabled bool) *fault {
 	if text := in.text("tls_ciphers"); strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-+!:@=_.") != "" {
 		return invalid("Invalid characters in cipher string. Only alphanumeric, -, +, !, :, @, =, _, and . are allowed.")
@@ -66,8 +66,8 @@ func versionsFit(in values) *fault {
 	return nil
 }
 
-// secrets refuses references that cannot be read. Without Barbican, as in the test
-// bed, none can.
+// secrets refuses references that cannot be read. Without Barbican, as in the test bed, none can
+// be read.
 func (c *call) secrets(refs []string) *fault {
 	wrong := []any{}
 	for _, ref := range refs {

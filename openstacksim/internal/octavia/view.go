@@ -18,12 +18,12 @@ func encode(body any) []byte {
 	}
 	text, err := json.Marshal(body)
 	if err != nil {
-		panic(err) // rows hold nothing that JSON does not know
+		panic(err) // cannot happen: rows hold only what was decoded from JSON
 	}
 	return text
 }
 
-// show is a row as the schema's object of that name: the fields that it has.
+// show returns the fields of a row that the schema's object of that name has.
 func show[T any](object string, row *T) record {
 	out := record{}
 	for _, a := range schema[object] {
@@ -37,7 +37,7 @@ func show[T any](object string, row *T) record {
 	return out
 }
 
-// ids is how an answer names other objects.
+// ids returns objects as references in an answer.
 func ids[T any](rows []*T) []record {
 	out := []record{}
 	for _, r := range rows {
@@ -62,7 +62,7 @@ func (s *Service) viewLoadBalancer(lb *loadBalancer) record {
 	return out
 }
 
-// fullLoadBalancer is the answer to a POST, which has the children in it.
+// fullLoadBalancer returns the answer to a POST, which includes the children.
 func (s *Service) fullLoadBalancer(lb *loadBalancer) record {
 	out := show("LoadBalancerFullResponse", lb)
 	out["listeners"] = each(s.listenersOf(lb.ID), func(l *listener) record {
@@ -80,7 +80,7 @@ func (s *Service) fullLoadBalancer(lb *loadBalancer) record {
 		delete(r, "loadbalancers")
 		delete(r, "healthmonitor_id")
 		r["members"] = each(s.membersOf(p.ID), s.viewMember)
-		r["healthmonitor"] = nil // so even if there is one: octavia 11.0.0, api/v2/types/pool.py
+		r["healthmonitor"] = nil // even if the pool has one: octavia 11.0.0, api/v2/types/pool.py
 		return r
 	})
 	return out
@@ -120,7 +120,7 @@ func (s *Service) viewPolicy(p *policy) record {
 
 func (s *Service) viewRule(r *rule) record { return show("L7RuleResponse", r) }
 
-// viewStatus is the tree of statuses.
+// viewStatus returns the status tree.
 func (s *Service) viewStatus(lb *loadBalancer) record {
 	out := show("LoadBalancerStatusResponse", lb)
 	out["listeners"] = each(s.listenersOf(lb.ID), func(l *listener) record {
@@ -131,8 +131,8 @@ func (s *Service) viewStatus(lb *loadBalancer) record {
 	return out
 }
 
-// poolsUsedBy are the default pool and those that policies redirect to: octavia
-// 11.0.0, db/models.py, Listener.pools.
+// poolsUsedBy returns the default pool, and the pools that policies redirect to: octavia 11.0.0,
+// db/models.py, Listener.pools.
 func (s *Service) poolsUsedBy(l *listener) []*pool {
 	used := map[string]bool{}
 	if l.DefaultPoolID != nil {

@@ -64,7 +64,8 @@ func validPath(s string) bool {
 		!strings.ContainsAny(s, " \t\r\n\f\v")
 }
 
-// canonical writes a UUID in its one form. Like Python's, it takes any hyphens.
+// canonical returns a UUID in its canonical form. Like Python's parser, it accepts hyphens
+// anywhere.
 func canonical(s string) (string, bool) {
 	s = strings.ReplaceAll(strings.ReplaceAll(s, "urn:", ""), "uuid:", "")
 	s = strings.ToLower(strings.ReplaceAll(strings.Trim(s, "{}"), "-", ""))

@@ -15,28 +15,28 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v4"
 )
 
-// Cloud is a real one, with two projects made for the scenarios. Close removes
-// them and all that is in them.
+// Cloud is a real cloud with two projects made for the scenarios. Close removes the projects and
+// everything in them.
 type Cloud struct {
 	Target
-	admin    *Target  // the cloud's own user, who makes the projects
+	admin    *Target  // the cloud's own admin, who makes the projects
 	projects []string // IDs
 	users    []string
 }
 
-// roles are those that the projects' users get, where the cloud has them: an
-// operator gives a user of Octavia load-balancer_member.
+// roles are the roles that the projects' users get, if the cloud has them. An operator gives
+// Octavia's users load-balancer_member.
 var roles = map[string][]string{
 	"kuryr":  {"admin", "member", "load-balancer_member"},
 	"tenant": {"member", "load-balancer_member"},
 	"admin":  {"admin"},
 }
 
-// Open logs in by the entry of a clouds.yaml, whose user has to be admin, and
-// makes the projects and users. After an error, too, Close has to be called.
+// Open logs in with an entry of a clouds.yaml, whose user must be admin, and makes the projects
+// and users. Close must be called even after an error.
 func Open(ctx context.Context, file, name string) (*Cloud, error) {
 	user, url, err := entry(file, name)
 	if err != nil {
@@ -59,8 +59,8 @@ func Open(ctx context.Context, file, name string) (*Cloud, error) {
 	return c, err
 }
 
-// Existing is a cloud that nobody else uses, as a simulator is: the users are the
-// entries kuryr, tenant and admin of a clouds.yaml, and nothing is removed.
+// Existing returns a cloud without other users, such as a simulator. Its users are the entries
+// kuryr, tenant and admin of a clouds.yaml. Nothing is removed.
 func Existing(ctx context.Context, file string) (*Target, error) {
 	t := &Target{Endpoints: map[string]string{}, Users: map[string]User{}, Vars: map[string]string{}, Client: &http.Client{},
 		Patience: 5 * time.Second}
@@ -83,7 +83,7 @@ func Existing(ctx context.Context, file string) (*Target, error) {
 	return t, nil
 }
 
-// identify learns the IDs of a user and its project.
+// identify looks up the IDs of a user and of its project.
 func (t *Target) identify(ctx context.Context, name string) error {
 	token, err := t.token(ctx, name)
 	if err != nil {
@@ -101,14 +101,14 @@ func (t *Target) identify(ctx context.Context, name string) error {
 	return err
 }
 
-// know fills in the variables of a user.
+// know sets the variables of a user.
 func (t *Target) know(name, id, project, projectID string) {
 	u := t.Users[name]
 	t.Vars[name+"_user"], t.Vars[name+"_name"], t.Vars[name+"_password"] = id, u.Name, u.Password
 	t.Vars[project], t.Vars[project+"_name"] = projectID, u.Project
 }
 
-// entry reads the one form of clouds.yaml that is needed here: user and password.
+// entry reads a clouds.yaml of the only form needed here: user and password.
 func entry(file, name string) (User, string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -134,7 +134,7 @@ func entry(file, name string) (User, string, error) {
 	return User{Name: c.Auth.Username, Password: c.Auth.Password, Project: c.Auth.Project}, c.Auth.URL, nil
 }
 
-// catalog finds the other services' URLs.
+// catalog looks up the URLs of the other services.
 func (t *Target) catalog(ctx context.Context) error {
 	var got struct {
 		Catalog []struct {
@@ -158,7 +158,7 @@ func (t *Target) catalog(ctx context.Context) error {
 	return nil
 }
 
-// call makes a request as the only user and wants it to succeed.
+// call sends a request as the only user, and fails unless it succeeds.
 func (t *Target) call(ctx context.Context, method, service, path string, in, out any) error {
 	token, err := t.token(ctx, "own")
 	if err != nil {
@@ -199,7 +199,8 @@ func (e *statusError) Error() string {
 
 type object = map[string]any
 
-// populate makes a project with the users kuryr and tenant, and another with admin.
+// populate makes a project with the users kuryr and tenant, and another project with the user
+// admin.
 func (c *Cloud) populate(ctx context.Context) error {
 	mark := make([]byte, 4)
 	_, _ = rand.Read(mark)
@@ -268,7 +269,7 @@ func (c *Cloud) roles(ctx context.Context) (map[string]string, error) {
 	return known, err
 }
 
-// host finds a host that ports can be bound to.
+// host returns a host that ports can be bound to.
 func (t *Target) host(ctx context.Context) (string, error) {
 	var got struct {
 		Agents []struct {
@@ -287,7 +288,7 @@ func (t *Target) host(ctx context.Context) (string, error) {
 	return "", errors.New("no agent is alive: ports cannot be bound")
 }
 
-// Close removes all that is in the projects, then users and projects.
+// Close removes everything in the projects, then the users and the projects.
 func (c *Cloud) Close(ctx context.Context) error {
 	err := c.Empty(ctx)
 	for _, id := range c.users {
@@ -299,7 +300,7 @@ func (c *Cloud) Close(ctx context.Context) error {
 	return err
 }
 
-// Empty removes all that is in the projects, so that the next scenario finds nothing.
+// Empty removes everything in the projects, so that the next scenario finds them empty.
 func (c *Cloud) Empty(ctx context.Context) error {
 	for end := time.Now().Add(patience); ; time.Sleep(500 * time.Millisecond) {
 		err := c.sweep(ctx)

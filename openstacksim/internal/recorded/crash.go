@@ -5,8 +5,8 @@ package recorded
 
 import "regexp"
 
-// crashes are the 500s that Octavia gives, of any kind of request: what Python says of a value that
-// nothing checked, and what the database says.
+// crashes match the messages of Octavia's 500s for requests of any kind. They are Python's
+// messages about an unchecked value, and messages of the database.
 var crashes = regexp.MustCompile(`^('\w+' object (has no attribute '\w+'|is not (iterable|subscriptable))` +
 	`|(int|float)\(\) argument must be .*|cannot convert float infinity to integer|'utf-8' codec can't decode .*` +
 	`|'>=' not supported between instances of 'int' and 'NoneType'|'<' not supported between instances of .*` +
@@ -15,6 +15,6 @@ var crashes = regexp.MustCompile(`^('\w+' object (has no attribute '\w+'|is not 
 	`|Provider 'ovn' reports error: failed to detect a valid IP address from Unset` +
 	`|(?s)Provider '\w+' reports error: IP address .* already allocated.*)$`)
 
-// Crashed reports whether Octavia was seen to answer 500 with these words. Who
-// simulates it answers no other 500 but what was dialled.
+// Crashed reports whether Octavia was observed to answer 500 with this message. A simulator must
+// answer no other 500, except those requested by dials.
 func Crashed(faultstring string) bool { return crashes.MatchString(faultstring) }

@@ -17,7 +17,7 @@ import (
 	"strings"
 )
 
-// What differs between two runs of the same cloud.
+// Values that differ between two runs on the same cloud.
 var (
 	token32   = `[0-9a-f]{32}`
 	uuid      = `[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`
@@ -34,27 +34,27 @@ var (
 	variables = regexp.MustCompile(`\$[a-z][a-z0-9_]*`)
 )
 
-// The keys under which a cloud chooses an address by itself.
+// The keys of addresses that a cloud may choose.
 var chosen = []string{"ip_address", "vip_address", "floating_ip_address", "fixed_ip_address"}
 
-// The headers that are compared.
+// The compared headers.
 var headers = []string{
 	"Allow", "Content-Type", "Location", "Openstack-Api-Version", "Retry-After",
 	"Vary", "Www-Authenticate", "X-Openstack-Request-Id", "X-Subject-Token",
 }
 
-// normal turns answers into a text that two runs have in common.
+// normal turns answers into a text that is the same in each run.
 type normal struct {
-	literals  map[string]bool   // IDs and addresses that people wrote: stay as they are
+	literals  map[string]bool   // IDs and addresses that people wrote; they stay unchanged
 	vars      map[string]string // name → value
 	endpoints map[string]string // service → URL
 	ignore    []string
 	ordered   bool
 
-	named map[string]string // of one answer: an ID without a name → its number
+	named map[string]string // of one answer: an ID without a variable → its number
 }
 
-// answer returns status, headers and body.
+// answer returns the status, headers and body in normal form.
 func (n *normal) answer(status int, header http.Header, body []byte) string {
 	n.named = map[string]string{}
 	lines := []string{strconv.Itoa(status)}
@@ -82,12 +82,12 @@ func (n *normal) body(body []byte) string {
 	}
 	n.named = named
 	if value = n.value("", value); !n.ordered {
-		value = sorted(value) // now that those that were alike have numbers
+		value = sorted(value) // elements that were equal have numbers now
 	}
 	return encode(value)
 }
 
-// decode reads JSON as it is: numbers keep their form.
+// decode reads JSON and keeps the form of numbers.
 func decode(body []byte) (any, bool) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
@@ -107,8 +107,8 @@ func encode(value any) string {
 	return strings.TrimSpace(b.String())
 }
 
-// value walks over a body in the order of its keys. While n.named is nil, IDs
-// without a name all become the same.
+// value normalises a body in the order of its keys. While n.named is nil, all IDs without a
+// variable become equal.
 func (n *normal) value(path string, value any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -145,7 +145,8 @@ func (n *normal) object(path string, object map[string]any) any {
 	return out
 }
 
-// forgetName hides how a cloud calls a project or a user: it is known by its ID.
+// forgetName hides the name of a project or user with a known ID. Each cloud names them
+// differently.
 func (n *normal) forgetName(object map[string]any) {
 	id, _ := object["id"].(string)
 	_, named := object["name"].(string)
@@ -158,12 +159,12 @@ func (n *normal) ignores(path string) bool {
 	return slices.ContainsFunc(n.ignore, func(key string) bool { return path == key || strings.HasSuffix(path, "."+key) })
 }
 
-// text replaces what is known by its variable, and what is random by its form.
+// text replaces known values by their variables, and random values by their form.
 func (n *normal) text(s, path string) string {
 	for service, url := range n.endpoints {
 		s = strings.ReplaceAll(s, url, "<"+service+">")
 	}
-	s, _, _ = strings.Cut(s, "\n\nFailed validating ") // what follows is the whole schema, and the body
+	s, _, _ = strings.Cut(s, "\n\nFailed validating ") // the rest is the whole schema, and the body
 	s = n.names(s)
 	s = request.ReplaceAllString(s, "req-<id>")
 	s = times.ReplaceAllStringFunc(s, func(t string) string { return digits.ReplaceAllString(t, "0") })
@@ -182,11 +183,11 @@ func (n *normal) text(s, path string) string {
 
 var digits = regexp.MustCompile(`\d`)
 
-// names puts variables in the place of their values, the longest first.
+// names replaces values by their variables, the longest value first.
 func (n *normal) names(s string) string {
 	names := make([]string, 0, len(n.vars))
 	for name := range n.vars {
-		// What users are called is no random value: it may be any word.
+		// The name of a user is not random: it may be any word.
 		if !strings.HasSuffix(name, "_name") && !strings.HasSuffix(name, "_password") {
 			names = append(names, name)
 		}
@@ -208,7 +209,7 @@ func (n *normal) names(s string) string {
 	return s
 }
 
-// unless replaces what the expression finds but what people wrote.
+// unless replaces the matches of the expression, except those that people wrote.
 func (n *normal) unless(what *regexp.Regexp, s string, by func(string) string) string {
 	return what.ReplaceAllStringFunc(s, func(found string) string {
 		if n.literals[found] {
@@ -218,8 +219,8 @@ func (n *normal) unless(what *regexp.Regexp, s string, by func(string) string) s
 	})
 }
 
-// anyOrder sorts a list of IDs within a message, or one of Python's sets, whose
-// order is another one in each process.
+// anyOrder sorts a list of IDs within a message, or a Python set. Their order differs from
+// process to process.
 func anyOrder(list string) string {
 	before, after := "", ""
 	if strings.HasPrefix(list, "{") {
@@ -238,8 +239,8 @@ func anyOrder(list string) string {
 	return before + strings.Join(members, separator) + after
 }
 
-// literals collects what must not be taken for random in what people wrote. A
-// name that Neutron makes of an address counts as that address.
+// literals collects the IDs and addresses that people wrote, which are not random. A name that
+// Neutron derives from an address counts as that address.
 func literals(source string) map[string]bool {
 	found := map[string]bool{}
 	for _, kind := range []*regexp.Regexp{anyID, macs, addresses} {
@@ -255,7 +256,7 @@ func literals(source string) map[string]bool {
 	return found
 }
 
-// number names an ID for one answer, so that equal ones are seen to be equal.
+// number numbers the IDs of one answer, so that equal IDs stay equal.
 func (n *normal) number(id string) string {
 	if n.named == nil {
 		return id
@@ -277,8 +278,8 @@ func form(s string) string {
 	return "<ipv6>"
 }
 
-// sorted puts lists into the order of their texts with all IDs taken for equal: by
-// default a cloud lists by ID, which is random. Only what is alike goes by its ID.
+// sorted sorts lists by their text, with all IDs taken as equal. By default a cloud lists by ID,
+// which is random. Only equal texts are ordered by ID.
 func sorted(value any) any {
 	switch v := value.(type) {
 	case map[string]any:

@@ -18,43 +18,49 @@ import (
 	"time"
 )
 
-// Target is a cloud that scenarios run on, with a project of their own.
+// Target is a cloud that scenarios run on, with its own project for them.
 type Target struct {
 	Endpoints map[string]string // identity, network, load-balancer → URL without a version
-	Users     map[string]User   // kuryr: admin of Project; tenant: member of it; admin: of another
-	Vars      map[string]string // known from the start: project, admin_project, host…
+	Users     map[string]User   // kuryr: admin of Project; tenant: its member; admin: of another one
+	Vars      map[string]string // set before the first step: project, admin_project, host…
 	Client    *http.Client
 	Patience  time.Duration // how long an "until" waits
+
+	// Fault changes the cloud in a way that no API request can. It runs before the step that asks
+	// for it. Variables are filled in. If it is nil, this cloud supports no faults.
+	//   lose-member POOL MEMBER     the provider forgets a member that Octavia has
+	//   set-status BALANCER STATUS  in Octavia's database, of the load balancer alone
+	Fault func(ctx context.Context, words []string) error
 
 	tokens map[string]string
 }
 
-// User is how somebody logs in; all are of the domain "default".
+// User is the credentials of a user. All users are in the domain "default".
 type User struct {
 	Name, Password, Project string
 }
 
-// Result is what a step was answered, in normal form.
+// Result is the answer to a step, in normal form.
 type Result struct {
 	Step *Step
 	Got  string
-	Err  error // the request could not be made
+	Err  error // the request could not be sent
 }
 
-// An "until" is asked again after a pause, and not for ever.
+// A request with "until" is repeated after a pause, for a limited time.
 const (
 	patience = 90 * time.Second // on a real cloud
 	pause    = 100 * time.Millisecond
 )
 
-// run is one scenario at work.
+// run is one run of a scenario.
 type run struct {
 	*Target
 	scenario *Scenario
 	vars     map[string]string
 }
 
-// Run makes all requests of the scenario and returns the answers, one for each step.
+// Run sends all requests of the scenario and returns the answers, one for each step.
 func (t *Target) Run(ctx context.Context, s *Scenario) []Result {
 	r := &run{Target: t, scenario: s, vars: map[string]string{}}
 	for k, v := range t.Vars {
@@ -72,6 +78,9 @@ func (r *run) step(ctx context.Context, s *Step) (string, error) {
 	n := &normal{
 		literals: literals(r.scenario.source()), vars: r.vars, endpoints: r.Endpoints,
 		ignore: append(slices.Clone(r.scenario.Ignore), s.Ignore...), ordered: s.Ordered,
+	}
+	if err := r.fault(ctx, s); err != nil {
+		return "", err
 	}
 	if s.Race > 0 {
 		return r.race(ctx, s, n)
@@ -91,7 +100,25 @@ func (r *run) step(ctx context.Context, s *Step) (string, error) {
 	return n.answer(a.status, a.header, a.body), err
 }
 
-// save remembers what later steps name.
+// fault runs the fault that the step asks for.
+func (r *run) fault(ctx context.Context, s *Step) error {
+	if len(s.Fault) == 0 {
+		return nil
+	}
+	if r.Fault == nil {
+		return fmt.Errorf("fault %q: this cloud cannot be given faults", s.Fault)
+	}
+	words := slices.Clone(s.Fault)
+	for i, word := range words {
+		var err error
+		if words[i], err = r.expand(word); err != nil {
+			return err
+		}
+	}
+	return r.Fault(ctx, words)
+}
+
+// save stores the values that later steps use.
 func (r *run) save(s *Step, a answer) error {
 	var errs error
 	for _, save := range s.Save {
@@ -108,8 +135,8 @@ func (r *run) save(s *Step, a answer) error {
 	return errs
 }
 
-// race makes the request several times at once, $i counting them, and returns how
-// those that were refused were refused, each way once.
+// race sends the request several times in parallel. $i is the number of the request. It returns
+// the distinct refusals.
 func (r *run) race(ctx context.Context, s *Step, n *normal) (string, error) {
 	var (
 		wg      sync.WaitGroup
@@ -136,12 +163,12 @@ func (r *run) race(ctx context.Context, s *Step, n *normal) (string, error) {
 	return strings.Join(slices.Compact(refused), "\n"), errors.Join(errs...)
 }
 
-// met says whether the answer is the one that the step waits for.
+// met reports whether the step's condition holds for the answer.
 func met(s *Step, body []byte) bool {
 	return !slices.ContainsFunc(s.Until, func(u [2]string) bool { return Lookup(body, u[0]) != u[1] })
 }
 
-// call is a request, its variables filled in.
+// call is a request with its variables filled in.
 type call struct {
 	method, url, body string
 	header            http.Header
@@ -190,7 +217,7 @@ func (r *run) request(ctx context.Context, s *Step) (call, error) {
 	return c, err
 }
 
-// expand puts values in the place of variables.
+// expand replaces variables by their values.
 func (r *run) expand(s string) (string, error) {
 	var err error
 	out := variables.ReplaceAllStringFunc(s, func(name string) string {
@@ -203,7 +230,7 @@ func (r *run) expand(s string) (string, error) {
 	return out, err
 }
 
-// send makes the request.
+// send sends the request.
 func (t *Target) send(ctx context.Context, c call) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
@@ -221,7 +248,7 @@ func (t *Target) send(ctx context.Context, c call) (answer, error) {
 	return answer{status: resp.StatusCode, header: resp.Header, body: got}, err
 }
 
-// token logs the user in, once.
+// token returns the user's token. It logs in once.
 func (t *Target) token(ctx context.Context, name string) (string, error) {
 	if t.tokens[name] != "" {
 		return t.tokens[name], nil
@@ -262,7 +289,7 @@ func (u User) login() any {
 
 var index = regexp.MustCompile(`^\d+$`)
 
-// Lookup returns what is at a path like "port.fixed_ips.0.ip_address", or "".
+// Lookup returns the value at a path like "port.fixed_ips.0.ip_address", or "".
 func Lookup(body []byte, path string) string {
 	value, _ := decode(body)
 	for _, key := range strings.Split(path, ".") {

@@ -4,6 +4,7 @@
 package recorded_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,7 +19,7 @@ import (
 	"github.com/kuryr-go/kuryr/openstacksim/internal/recorded"
 )
 
-// replay runs a scenario on a service that answers by f.
+// replay runs a scenario on a service that f implements.
 func replay(t *testing.T, text string, f http.HandlerFunc) []recorded.Result {
 	t.Helper()
 	server := httptest.NewServer(f)
@@ -39,7 +40,7 @@ const (
 	idB = "0a1b2c3d-0000-4000-8000-00000000000b"
 )
 
-// What is random in an answer gets a name or a form; what people wrote stays.
+// Random parts of an answer get a name or a form. Parts that people wrote stay.
 func TestAnswersInNormalForm(t *testing.T) {
 	tests := []struct{ name, request, answer, want string }{
 		{
@@ -134,6 +135,40 @@ GET network /x/$b as nobody`, func(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// A step's fault comes before its request. A cloud that supports no faults returns an error.
+func TestFaultComesFirst(t *testing.T) {
+	s, err := recorded.Parse(`=== make
+GET network /x as nobody
+save a = id
+---
+200
+
+=== break
+GET network /y as nobody
+fault lose-member $a pool`)
+	if err != nil || !s.Faulty() {
+		t.Fatalf("Parse: %v, faulty %t", err, s.Faulty())
+	}
+	var seen []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen = append(seen, r.URL.Path)
+		_, _ = io.WriteString(w, `{"id": "abc"}`)
+	}))
+	defer server.Close()
+	target := recorded.Target{Endpoints: map[string]string{"network": server.URL}, Client: server.Client()}
+	if r := target.Run(t.Context(), s); r[1].Err == nil {
+		t.Error("a cloud that cannot be given faults ran the step")
+	}
+	seen, target.Fault = nil, func(_ context.Context, words []string) error {
+		seen = append(seen, strings.Join(words, " "))
+		return nil
+	}
+	target.Run(t.Context(), s)
+	if diff := gocmp.Diff([]string{"/x", "lose-member abc pool", "/y"}, seen); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
 func TestUntilAsksAgain(t *testing.T) {
 	var n atomic.Int32
 	r := replay(t, "=== step\nGET network /x as nobody\nuntil p.status = ACTIVE", func(w http.ResponseWriter, _ *http.Request) {
@@ -160,7 +195,7 @@ func TestRaceKeepsRefusalsOnce(t *testing.T) {
 	}
 }
 
-// Of a race some of the ways recorded are enough, and no other is.
+// A race fits if it has some of the recorded answers and no others.
 func TestRaceFits(t *testing.T) {
 	const pool, balancer = "409\nX: y\n{\n \"of\": \"pool\"\n}", "409\nX: y\n{\n \"of\": \"balancer\"\n}"
 	both := recorded.Step{Race: 6, Want: balancer + "\n" + pool}

@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package recorded holds exchanges with a real Keystone, Neutron and Octavia, as
-// text files in testdata, and replays them: on the simulator, which has to answer
-// the same, and on a real cloud, which tells whether the recordings still hold.
-// Where simulator and recording differ, the simulator is wrong.
+// Package recorded holds exchanges with a real Keystone, Neutron and Octavia, as text files in
+// testdata. It replays them on the simulator, which must give the same answers. It also replays
+// them on a real cloud, to check whether the recordings still hold. If the simulator differs from
+// a recording, the simulator is wrong.
 //
-// It speaks plain HTTP, as a client library would hide half of what is compared.
+// The package sends plain HTTP, because a client library would hide half of what is compared.
 package recorded
 
 import (
@@ -27,6 +27,7 @@ import (
 //	=== what this step shows
 //	POST network /v2.0/ports as tenant
 //	If-Match: revision_number=1
+//	fault lose-member $pool $member
 //	save port = port.id
 //	{"port": {"network_id": "$net"}}
 //	---
@@ -36,34 +37,34 @@ import (
 //	 "port": {…}
 //	}
 type Scenario struct {
-	Head   []string // lines above the first step
-	Ignore []string // keys whose values are not compared, in all steps
-	Dials  string   // what a simulator is to be told first, to be as slow as a real cloud
+	Head   []string // lines before the first step
+	Ignore []string // keys whose values are not compared in any step
+	Dials  string   // dials for the simulator, to make it as slow as a real cloud
 	Steps  []*Step
 }
 
-// Step is one request. Lines above the "---" are written by people, those below
-// by a recording.
+// Step is one request. People write the lines above the "---". A recording writes those below it.
 type Step struct {
 	Title   string
-	Request []string // the lines as they are in the file, title left out
+	Request []string // the lines of the file, without the title
 
 	Method, Service, Path, User string
 	Header                      [][2]string
 	Body                        string
+	Fault                       []string    // the change made first, without the API: lose-member $pool $member
 	Save                        [][2]string // variable, path in the answer's body
-	Until                       [][2]string // path, value: asked again until it is there
+	Until                       [][2]string // path, value: repeat the request until the value is there
 	Ignore                      []string
-	Ordered                     bool   // the order of lists counts
+	Ordered                     bool   // the order of lists is compared
 	Quiet                       bool   // only the status is kept: a preparation
-	Race                        int    // made so often at once; only refusals are kept
+	Race                        int    // the number of parallel requests; only refusals are kept
 	OnlyReal                    string // why the simulator's answer is not compared
 
-	Want string // the recorded answer, normalised
+	Want string // the recorded answer in normal form
 }
 
-// Fits reports whether an answer is the recorded one. Of a race it is enough to be
-// refused in some of the ways that are recorded: which depends on who is how quick.
+// Fits reports whether an answer equals the recorded one. A race fits if each of its refusals is
+// a recorded one, because the timing decides which of them occur.
 func (s *Step) Fits(got string) bool {
 	if s.Race == 0 || got == "" || s.Want == "" {
 		return got == s.Want
@@ -72,7 +73,7 @@ func (s *Step) Fits(got string) bool {
 	return !slices.ContainsFunc(ways(got), func(way string) bool { return !slices.Contains(recorded, way) })
 }
 
-// ways are the answers of a race, each of which begins with its status.
+// ways returns the answers of a race, each of which begins with its status.
 func ways(text string) (all []string) {
 	for _, line := range strings.Split(text, "\n") {
 		if statusLine.MatchString(line) || len(all) == 0 {
@@ -127,7 +128,7 @@ func Parse(text string) (*Scenario, error) {
 	return s, nil
 }
 
-// parse takes the step's lines, all in Request so far, apart.
+// parse splits the step's lines, which are all in Request at first.
 func (s *Step) parse() error {
 	lines := s.Request
 	if i := slices.Index(lines, answerMark); i >= 0 {
@@ -156,7 +157,7 @@ func (s *Step) parse() error {
 	return nil
 }
 
-// directive takes a line in and says whether it is one; else it belongs to the body.
+// directive reads a line and reports whether it is a directive. Other lines belong to the body.
 func (s *Step) directive(line string) bool {
 	if reason, ok := strings.CutPrefix(line, "only real: "); ok {
 		s.OnlyReal = reason
@@ -165,6 +166,10 @@ func (s *Step) directive(line string) bool {
 	if times, ok := strings.CutPrefix(line, "race "); ok {
 		s.Race, _ = strconv.Atoi(times)
 		return s.Race > 0
+	}
+	if words, ok := strings.CutPrefix(line, "fault "); ok {
+		s.Fault = strings.Fields(words)
+		return true
 	}
 	if m := ignoreLine.FindStringSubmatch(line); m != nil {
 		s.Ignore = append(s.Ignore, m[1])
@@ -188,7 +193,12 @@ func (s *Step) directive(line string) bool {
 	return line == "ordered" || line == "quiet"
 }
 
-// String returns the file again, with the answers that the steps hold now.
+// Faulty reports whether a step asks for a fault. Not every cloud supports faults.
+func (s *Scenario) Faulty() bool {
+	return slices.ContainsFunc(s.Steps, func(step *Step) bool { return len(step.Fault) > 0 })
+}
+
+// String returns the file with the answers that the steps hold now.
 func (s *Scenario) String() string {
 	var b strings.Builder
 	b.WriteString(strings.TrimSpace(strings.Join(s.Head, "\n")) + "\n")
@@ -198,7 +208,7 @@ func (s *Scenario) String() string {
 	return b.String()
 }
 
-// source is all that people wrote of the requests.
+// source returns all request lines, which people wrote.
 func (s *Scenario) source() string {
 	var b strings.Builder
 	for _, step := range s.Steps {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// row is as much of any resource as removing it takes.
+// row has the fields that the removal of any resource needs.
 type row struct {
 	ID          string `json:"id"`
 	Name        string `json:"name"`
@@ -19,7 +19,7 @@ type row struct {
 	VIPPort     string `json:"vip_port_id"`
 }
 
-// swept is what a project can hold, in an order in which it can be removed.
+// swept lists the resources of a project, in the order of their removal.
 var swept = []struct{ service, path, query string }{
 	{"load-balancer", "/v2.0/lbaas/loadbalancers", "?cascade=true"},
 	{"network", "/v2.0/floatingips", ""},
@@ -32,8 +32,8 @@ var swept = []struct{ service, path, query string }{
 	{"network", "/v2.0/address-groups", ""},
 }
 
-// sweep removes what the projects hold, once. An error means that something is
-// left: load balancers go in the background, and what hangs on them waits.
+// sweep tries once to remove everything in the projects. An error means that something is left:
+// Octavia deletes load balancers in the background, and other resources depend on them.
 func (c *Cloud) sweep(ctx context.Context) error {
 	var errs error
 	for _, kind := range swept {
@@ -54,7 +54,7 @@ func (c *Cloud) sweep(ctx context.Context) error {
 	return errs
 }
 
-// list returns what both projects have of a kind: one may have ports on the
+// list returns the resources of a kind in both projects. One project may have ports on the
 // other's network.
 func (c *Cloud) list(ctx context.Context, service, path string) ([]row, error) {
 	if c.admin.Endpoints[service] == "" {
@@ -77,8 +77,8 @@ func (c *Cloud) remove(ctx context.Context, service, path, query string, r row) 
 	case r.DeviceOwner == "network:router_interface":
 		return c.removeInterface(ctx, r)
 	case r.DeviceOwner == "network:router_gateway", r.DeviceOwner == "network:floatingip":
-		return nil // goes with what it is of
-	case path == "/v2.0/trunks": // one that is disabled would stay
+		return nil // the cloud deletes it with its router or floating IP
+	case path == "/v2.0/trunks": // a disabled trunk could not be deleted
 		on := object{"trunk": object{"admin_state_up": true}}
 		if err := c.admin.call(ctx, "PUT", service, path+"/"+r.ID, on, nil); err != nil {
 			return err
@@ -87,7 +87,7 @@ func (c *Cloud) remove(ctx context.Context, service, path, query string, r row) 
 	return c.admin.call(ctx, "DELETE", service, path+"/"+r.ID+query, nil, nil)
 }
 
-// removeInterface removes a router's interface, or a port that only says it is one.
+// removeInterface removes a router's interface, or a port that only claims to be one.
 func (c *Cloud) removeInterface(ctx context.Context, r row) error {
 	router := "/v2.0/routers/" + r.DeviceID + "/remove_router_interface"
 	err := c.admin.call(ctx, "PUT", "network", router, object{"port_id": r.ID}, nil)
@@ -101,7 +101,7 @@ func (c *Cloud) removeInterface(ctx context.Context, r row) error {
 	return c.admin.call(ctx, "DELETE", "network", port, nil, nil)
 }
 
-// gone takes "not found" for success.
+// gone treats "not found" as success.
 func gone(err error) error {
 	var status *statusError
 	if errors.As(err, &status) && status.status == http.StatusNotFound {

@@ -45,13 +45,13 @@ func (c column) value(row any) reflect.Value {
 
 func (c column) of(row any) any { return c.value(row).Interface() }
 
-// Has reports whether rows have a field.
+// Has reports whether rows have the field.
 func Has[T any](field string) bool {
 	_, ok := columnsOf[T]()[field]
 	return ok
 }
 
-// Value returns a field of a row, nil if rows have no such field.
+// Value returns a field of a row, nil if rows lack the field.
 func Value[T any](row *T, field string) any {
 	c, ok := columnsOf[T]()[field]
 	if !ok {
@@ -60,8 +60,8 @@ func Value[T any](row *T, field string) any {
 	return c.of(row)
 }
 
-// Project returns what marshals to row's fields of these names alone, and to the
-// whole row if none is named. Names that rows do not have are left out.
+// Project returns a value that marshals to the named fields of row. Without names it marshals to
+// the whole row. Unknown names are ignored.
 func Project[T any](row *T, fields []string) any {
 	if len(fields) == 0 {
 		return row
@@ -88,8 +88,7 @@ func filters[T any](wanted map[string][]string) []func(*T) bool {
 	return tests
 }
 
-// is reports whether the field has one of the values. What a service writes as
-// null is the empty string in a URL.
+// is reports whether the field has one of the values. The empty string in a URL matches null.
 func (c column) is(row any, values []string) bool {
 	v := c.value(row)
 	for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
@@ -121,8 +120,7 @@ func contains(list reflect.Value, s string) bool {
 	return false
 }
 
-// boolean reads a truth value as OpenStack's services do (oslo.utils:
-// strutils.bool_from_string).
+// boolean reads a boolean as OpenStack's services do (oslo.utils: strutils.bool_from_string).
 func boolean(s string) bool {
 	switch strings.ToLower(strings.TrimSpace(s)) {
 	case "t", "true", "on", "y", "yes", "1":
@@ -131,7 +129,7 @@ func boolean(s string) bool {
 	return false
 }
 
-// compareValues orders two values of one field; null comes first, as in MySQL.
+// compareValues orders two values of one field. Null comes first, as in MySQL.
 func compareValues(a, b any) int {
 	va, vb := plain(a), plain(b)
 	switch {

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The Kuryr Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package table keeps the rows of one kind of resource and answers what the list
-// calls of an OpenStack service ask: filters, order, pages, and chosen fields.
-// A row is a struct; its fields go by the names that they have in JSON.
+// Package table keeps the rows of one kind of resource. It answers the list calls of an OpenStack
+// service: filters, order, pages, and selected fields. A row is a struct; its fields have their
+// JSON names.
 package table
 
 import (
@@ -14,30 +14,30 @@ import (
 	"strings"
 )
 
-// Table holds rows by ID. The caller serialises access: methods that read may
-// run side by side, none with one that writes. A row belongs to the table once
-// it is put there; whoever changes it must not change its ID.
+// Table holds rows by ID. The caller serialises access: reading methods may run in parallel, but
+// not with a writing one. After Put a row belongs to the table. Callers that change a row must
+// not change its ID.
 type Table[T any] struct {
 	id   func(*T) string
 	byID map[string]*T
 	rows []*T // in the order of their IDs
 }
 
-// New returns an empty table of rows that id tells apart.
+// New returns an empty table. id returns the ID of a row.
 func New[T any](id func(*T) string) *Table[T] {
 	return &Table[T]{id: id, byID: map[string]*T{}}
 }
 
-// Get returns the row of an ID.
+// Get returns the row with an ID.
 func (t *Table[T]) Get(id string) (*T, bool) {
 	row, ok := t.byID[id]
 	return row, ok
 }
 
-// Len is how many rows there are.
+// Len returns the number of rows.
 func (t *Table[T]) Len() int { return len(t.rows) }
 
-// Put adds row, or puts it in place of the one of the same ID.
+// Put adds row, or replaces the row with the same ID.
 func (t *Table[T]) Put(row *T) {
 	id := t.id(row)
 	i, there := t.search(id)
@@ -49,7 +49,7 @@ func (t *Table[T]) Put(row *T) {
 	t.byID[id] = row
 }
 
-// Delete removes the row of an ID, if there is one.
+// Delete removes the row with an ID, if it exists.
 func (t *Table[T]) Delete(id string) {
 	if i, there := t.search(id); there {
 		t.rows = slices.Delete(t.rows, i, i+1)
@@ -61,17 +61,17 @@ func (t *Table[T]) search(id string) (int, bool) {
 	return slices.BinarySearchFunc(t.rows, id, func(row *T, id string) int { return strings.Compare(t.id(row), id) })
 }
 
-// All goes through the rows in the order of their IDs.
+// All iterates over the rows in the order of their IDs.
 func (t *Table[T]) All() iter.Seq[*T] { return slices.Values(t.rows) }
 
-// Query is what a list call asks for.
+// Query is the query of a list call.
 type Query struct {
-	// Filters: of each field named the value has to be one of those given, as
-	// it would be written in a URL. A field that rows do not have is ignored.
+	// Filters: each named field must have one of its values, written as in a URL. Unknown fields
+	// are ignored.
 	Filters map[string][]string
 	Sort    []Key  // then by ID
-	Limit   int    // rows at most; 0 is all
-	Marker  string // ID of the row that the page begins after
+	Limit   int    // the most rows; 0 is all
+	Marker  string // ID of the row before the page
 	Reverse bool   // the page ends before Marker instead, in the same order
 }
 
@@ -81,19 +81,18 @@ type Key struct {
 	Desc  bool
 }
 
-// MarkerError says that there is no row of the marker's ID.
+// MarkerError reports that no row has the marker's ID.
 type MarkerError struct{ Marker string }
 
 func (e *MarkerError) Error() string { return fmt.Sprintf("no row with the marker's ID %q", e.Marker) }
 
-// FieldError says that rows have no such field to sort by.
+// FieldError reports that rows lack a field to sort by.
 type FieldError struct{ Field string }
 
 func (e *FieldError) Error() string { return fmt.Sprintf("no field %q to sort by", e.Field) }
 
-// Select returns the rows that pass the filters and keep (nil keeps all), one
-// page of them, and whether there are more beyond it. The error is a
-// *MarkerError or a *FieldError.
+// Select returns one page of the rows that pass the filters and keep, and whether more follow. A
+// nil keep passes all rows. The error is a *MarkerError or a *FieldError.
 func (t *Table[T]) Select(q Query, keep func(*T) bool) (rows []*T, more bool, err error) {
 	order, err := ordered[T](q.Sort)
 	if err != nil {
@@ -105,7 +104,8 @@ func (t *Table[T]) Select(q Query, keep func(*T) bool) (rows []*T, more bool, er
 	}
 	rows = t.matching(q, keep, order == nil)
 	if order != nil {
-		slices.SortStableFunc(rows, order) // stable: the ID decides in the end
+		// Stable, so that the ID decides between equal rows.
+		slices.SortStableFunc(rows, order)
 	}
 	if q.Reverse {
 		slices.Reverse(rows)
@@ -122,9 +122,8 @@ func (t *Table[T]) Select(q Query, keep func(*T) bool) (rows []*T, more bool, er
 	return rows, more, nil
 }
 
-// matching returns the rows that pass, in the order of their IDs. Where that is
-// the order asked for, those of earlier pages are not looked at, nor more than
-// one beyond this.
+// matching returns the rows that pass, in the order of their IDs. If the query asks for that
+// order, it skips the rows of earlier pages. It then also stops one row after this page.
 func (t *Table[T]) matching(q Query, keep func(*T) bool, byID bool) []*T {
 	from, enough := 0, 0
 	if byID && !q.Reverse {
@@ -156,8 +155,8 @@ func passes[T any](row *T, tests []func(*T) bool) bool {
 	return true
 }
 
-// after is where the rows behind the marker begin. The marker itself may have
-// been filtered out.
+// after returns where the rows after the marker begin. The filters may have removed the marker
+// itself.
 func (t *Table[T]) after(rows []*T, marker *T, order func(a, b *T) int, reverse bool) int {
 	compare := func(a, b *T) int {
 		c := 0

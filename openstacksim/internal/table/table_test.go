@@ -108,8 +108,7 @@ func TestSelectRefuses(t *testing.T) {
 	}
 }
 
-// TestPagesAreTheWhole pages through tables in any order, and puts the pages
-// together again.
+// TestPagesAreTheWhole pages through tables in any order, and joins the pages.
 func TestPagesAreTheWhole(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -183,7 +182,7 @@ func TestProject(t *testing.T) {
 	}
 }
 
-// BenchmarkSelect filters 100,000 rows by a field that few have.
+// BenchmarkSelect filters 100,000 rows by a field that few rows match.
 func BenchmarkSelect(b *testing.B) {
 	all := table.New(func(r *row) string { return r.ID })
 	for i := range 100_000 {

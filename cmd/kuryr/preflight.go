@@ -1,0 +1,274 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
+	"github.com/kuryr-go/kuryr/internal/openstack"
+	checks "github.com/kuryr-go/kuryr/internal/plan/preflight"
+	"github.com/kuryr-go/kuryr/internal/preflight"
+)
+
+type preflightFlags struct {
+	config, kubeconfig string
+	makes, dryRun      bool
+	router             string
+	podRanges          []string
+	output             string
+	timeout            time.Duration
+}
+
+// Exit codes of kuryr preflight, besides 0.
+const (
+	exitFindings   = 1 // a finding of severity Error
+	exitNotChecked = 2 // no such finding, and a check could not be made; or none could
+)
+
+// exit is an error that ends the process with a code of its own. Nothing is printed if err is nil.
+// It hides err: an interrupted check is no success.
+type exit struct {
+	code int
+	err  error
+}
+
+// Error returns the text of the error.
+func (e exit) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+// preflightCommand is `kuryr preflight`, which checks the cloud and the cluster. It changes nothing
+// without --make.
+func preflightCommand() *cobra.Command {
+	var f preflightFlags
+	cmd := &cobra.Command{
+		Use:   "preflight",
+		Short: "Check that the cloud and the cluster have what Kuryr needs",
+		Long: "Reads from the cloud and from the cluster what keeps Kuryr from serving pods and\n" +
+			"Services, and prints each finding with the commands that mend it. It changes\n" +
+			"nothing without --make.\n" +
+			"The controller makes the same checks once an hour: kubectl get kuryrclusters.\n\n" +
+			"Run it with the configuration and the credential of the controller. Exit codes:\n" +
+			"0: no finding of severity Error. 1: a finding of severity Error.\n" +
+			"2: no such finding, and some checks could not be made; or none could.\n\n" +
+			"With --make it first makes, for a first start, what the configuration does not name:\n" +
+			"network and subnets of pods and of cluster IPs, their interfaces on the router, and the\n" +
+			"security group of pods. It prints the lines for the configuration, and may be repeated.",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := cobra.NoArgs(cmd, args); err != nil {
+				return exit{exitNotChecked, err}
+			}
+			return nil
+		},
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runPreflight(cmd.Context(), cmd.OutOrStdout(), f)
+		},
+	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exit{exitNotChecked, err} })
+	flags := cmd.Flags()
+	flags.StringVar(&f.config, "config", "/etc/kuryr/kuryr.yaml", "configuration file")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig file; empty: the service account of the pod")
+	flags.StringVarP(&f.output, "output", "o", "text", "how the result is printed: text or json")
+	flags.BoolVar(&f.makes, "make", false, "make what a first start needs and the configuration does not name, then check")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "with --make: show what would be made")
+	flags.StringVar(&f.router, "router", "", "with --make: ID of the router; empty: networks.routerID, or the project's only router")
+	flags.StringSliceVar(&f.podRanges, "pods-range", []string{"10.128.0.0/16"}, "with --make: prefix of the subnet of pods, or one of each address family")
+	flags.DurationVar(&f.timeout, "timeout", 2*time.Minute, "how long all checks may take together")
+	return cmd
+}
+
+func runPreflight(ctx context.Context, w io.Writer, f preflightFlags) error {
+	if f.output != "text" && f.output != "json" {
+		return exit{exitNotChecked, fmt.Errorf("--output is %q: write text or json", f.output)}
+	}
+	if err := f.check(); err != nil {
+		return exit{exitNotChecked, err}
+	}
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	report, missing, err := preflightReport(ctx, w, f)
+	if err != nil {
+		return exit{exitNotChecked, err}
+	}
+	if missing > 0 {
+		return exit{code: exitFindings}
+	}
+	if f.output == "json" {
+		err = printJSON(w, report)
+	} else {
+		err = printReport(w, report)
+	}
+	if err != nil {
+		return exit{exitNotChecked, fmt.Errorf("printing the result: %w", err)}
+	}
+	if code := exitCode(report); code != 0 {
+		return exit{code: code}
+	}
+	return nil
+}
+
+// preflightReport makes the checks. Missing is how many things --make would make in a dry run: then
+// the checks are not made.
+func preflightReport(ctx context.Context, w io.Writer, f preflightFlags) (report checks.Report, missing int, err error) {
+	load := loadConfig
+	if f.makes {
+		load = config.LoadDraft
+	}
+	cfg, err := load(f.config)
+	if err != nil {
+		return checks.Report{}, 0, err
+	}
+	cluster, err := clusterConfig(f.kubeconfig)
+	if err != nil {
+		return checks.Report{}, 0, err
+	}
+	giveLogger(ctx)
+	cluster.QPS = -1
+	scheme, err := controller.Scheme()
+	if err != nil {
+		return checks.Report{}, 0, err
+	}
+	c, err := client.New(cluster, client.Options{Scheme: scheme})
+	if err != nil {
+		return checks.Report{}, 0, fmt.Errorf("reaching the Kubernetes API: %w", err)
+	}
+	backend, err := newBackend(ctx, c, cfg)
+	if err != nil {
+		return checks.Report{}, 0, err
+	}
+	if f.makes {
+		missing, err = makeFirst(ctx, w, f, preflight.Maker{Cloud: backend, Kubernetes: c, Config: cfg})
+		if err != nil || missing > 0 {
+			return checks.Report{}, missing, err
+		}
+	}
+	return preflight.Run(ctx, preflight.Sources{Cloud: backend, Kubernetes: c, Config: cfg}), 0, nil
+}
+
+func exitCode(report checks.Report) int {
+	code := 0
+	for _, f := range report.Findings {
+		switch f.Severity {
+		case checks.Error:
+			return exitFindings
+		case checks.Unknown:
+			code = exitNotChecked
+		case checks.Warning:
+		}
+	}
+	return code
+}
+
+var headings = map[checks.Severity]string{
+	checks.Error:   "Errors: pods or Services do not work",
+	checks.Warning: "Warnings: it will harm later, or a part",
+	checks.Unknown: "Not checked",
+}
+
+// printReport prints findings by severity, then the names of the checks without a finding.
+func printReport(w io.Writer, report checks.Report) error {
+	var out strings.Builder
+	count := map[checks.Severity]int{}
+	for _, severity := range []checks.Severity{checks.Error, checks.Warning, checks.Unknown} {
+		for _, f := range report.Findings {
+			if f.Severity != severity {
+				continue
+			}
+			if count[severity] == 0 {
+				fmt.Fprintf(&out, "%s\n\n", headings[severity])
+			}
+			count[severity]++
+			printFinding(&out, f)
+		}
+	}
+	if len(report.Passed) > 0 {
+		fmt.Fprintf(&out, "Passed: nothing of this was found\n\n%s\n", wrap(strings.Join(report.Passed, ", "), "  "))
+	}
+	fmt.Fprintf(&out, "Errors: %d, warnings: %d, not checked: %d, passed: %d\n",
+		count[checks.Error], count[checks.Warning], count[checks.Unknown], len(report.Passed))
+	_, err := io.WriteString(w, out.String())
+	return err
+}
+
+func printFinding(out *strings.Builder, f checks.Finding) {
+	fmt.Fprintf(out, "  %s", f.Name)
+	if f.Object != "" {
+		fmt.Fprintf(out, ": %s", f.Object)
+	}
+	fmt.Fprintf(out, "\n%s", wrap(f.Message, "    "))
+	for _, command := range f.Remedy {
+		fmt.Fprintf(out, "      $ %s\n", command)
+	}
+	out.WriteString("\n")
+}
+
+// width is the length of lines of text. Commands are not wrapped.
+const width = 100
+
+// wrap returns a text in indented lines.
+func wrap(text, indent string) string {
+	var out strings.Builder
+	line := indent
+	for _, word := range strings.Fields(text) {
+		if len(line) > len(indent) && len(line)+len(word) > width {
+			out.WriteString(strings.TrimRight(line, " ") + "\n")
+			line = indent
+		}
+		line += word + " "
+	}
+	out.WriteString(strings.TrimRight(line, " ") + "\n")
+	return out.String()
+}
+
+// printJSON prints the report as one JSON object with the lists findings and passed.
+func printJSON(w io.Writer, report checks.Report) error {
+	type finding struct {
+		Name     string   `json:"name"`
+		Severity string   `json:"severity"`
+		Object   string   `json:"object"`
+		Message  string   `json:"message"`
+		Remedy   []string `json:"remedy"`
+	}
+	out := struct {
+		Findings []finding `json:"findings"`
+		Passed   []string  `json:"passed"`
+	}{Findings: []finding{}, Passed: append([]string{}, report.Passed...)}
+	for _, f := range report.Findings {
+		out.Findings = append(out.Findings, finding{f.Name, string(f.Severity), f.Object, f.Message, append([]string{}, f.Remedy...)})
+	}
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(out)
+}
+
+// preflightOf returns the checks of a controller. They follow the settings in use; what needs a
+// restart is as the controller read it.
+func preflightOf(mgr ctrl.Manager, backend *openstack.Backend, cfg *config.Config, live *settings.Live) func(context.Context) checks.Report {
+	return func(ctx context.Context) checks.Report {
+		now := live.Load()
+		c := *cfg
+		c.Pods, c.Nodes, c.Pools, c.Services, c.Orphans = now.Pods, now.Nodes, now.Pools, now.Services, now.Orphans
+		c.Networks, c.Projects = now.Networks, now.Projects
+		return preflight.Run(ctx, preflight.Sources{Cloud: backend, Kubernetes: mgr.GetAPIReader(), Config: &c})
+	}
+}

@@ -1,0 +1,249 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+)
+
+// Bounds of networks that the API types have too (api/v1).
+const (
+	maxDNSServers  = 16
+	maxRoutes      = 64
+	maxRanges      = 16
+	maxSubnetPools = 2 // Neutron allows one subnet pool for each family of a network
+)
+
+// Lengths of prefixes of mode flat that the file does not say.
+const (
+	flatPrefixLength     = 16
+	flatPrefixLengthIPv6 = 64
+)
+
+func checkNetworks(c *Config, d *decoder) {
+	n := &c.Networks
+	if n.Mode == "" {
+		d.mode("networks.mode", n.Mode)
+	}
+	checkChoice("networks", &n.NetworkChoice, d)
+	for i, mode := range n.AllowedModes {
+		d.mode(fmt.Sprintf("networks.allowedModes[%d]", i), mode)
+	}
+	d.bounds("networks.minFree", int(n.MinFree), 0, maxLevel)
+	if c.Pools.Max > 0 && n.MinFree > c.Pools.Max {
+		d.fault("networks.minFree", "minFree %d is above pools.max %d: lower minFree, or raise pools.max", n.MinFree, c.Pools.Max)
+	}
+	checkGiven(n.Given, d)
+	d.most("networks.namespaces", len(n.Namespaces))
+	for i, e := range n.Namespaces {
+		checkNamespaceNetwork(&e, fmt.Sprintf("networks.namespaces[%d]", i), d)
+	}
+	checkSources(c, d)
+	checkLengths(n, d)
+}
+
+// checkChoice checks the fields by themselves; an empty field is correct.
+func checkChoice(at string, n *NetworkChoice, d *decoder) {
+	if n.Mode != "" {
+		d.mode(at+".mode", n.Mode)
+	}
+	d.ids(at+".subnetPoolIDs", n.SubnetPoolIDs, "subnet pool", maxSubnetPools)
+	d.ranges(at+".ranges", n.Ranges)
+	if n.PrefixLength != 0 {
+		d.bounds(at+".prefixLength", n.PrefixLength, 8, 30)
+	}
+	if n.PrefixLengthIPv6 != 0 {
+		d.bounds(at+".prefixLengthIPv6", n.PrefixLengthIPv6, 48, 126)
+	}
+	if n.RouterID != "" {
+		d.uuid(at+".routerID", n.RouterID, "router")
+	}
+	d.addresses(at+".dnsServers", n.DNSServers)
+	d.routes(at+".routes", n.Routes)
+	if n.MTU != 0 {
+		d.bounds(at+".mtu", n.MTU, 68, 65535)
+	}
+}
+
+func checkNamespaceNetwork(e *NamespaceNetwork, at string, d *decoder) {
+	checkChoice(at, &e.NetworkChoice, d)
+	d.selectors(at, map[string]*metav1.LabelSelector{"namespaceSelector": e.NamespaceSelector})
+	if reflect.DeepEqual(e.NetworkChoice, NetworkChoice{}) {
+		d.fault(at, "it sets nothing: write mode, or another field that is different for these namespaces, or remove the entry")
+	}
+}
+
+func (d *decoder) mode(path, mode string) {
+	switch v1.NetworkMode(mode) {
+	case v1.NetworkShared, v1.NetworkNamespace, v1.NetworkFlat:
+	case v1.NetworkGiven:
+		d.fault(path, "given is no mode to write here: list the network under networks.given, and name it in the annotation %s of a namespace", v1.NetworkAnnotation)
+	case "node":
+		d.fault(path, "node is no mode to write here: write subnetIDs in an entry of nodes for each group of nodes")
+	default:
+		d.fault(path, "want shared, namespace or flat, got %q", mode)
+	}
+}
+
+// checkSources checks that modes namespace and flat have something to make networks of, where the
+// modes are in use: a namespace in such a mode without it would get no network.
+func checkSources(c *Config, d *decoder) {
+	n := &c.Networks
+	check := func(at, mode string, own *NetworkChoice, selector *metav1.LabelSelector) {
+		switch v1.NetworkMode(mode) {
+		case v1.NetworkNamespace:
+			if !n.has(own, selector, func(o *NetworkChoice) bool { return len(o.SubnetPoolIDs) > 0 }) && !poolsOfProjects(c.Projects) {
+				d.fault(at, "mode namespace needs subnet pools: write networks.subnetPoolIDs, one for each address family (openstack subnet pool list)")
+			}
+		case v1.NetworkFlat:
+			if !n.has(own, selector, func(o *NetworkChoice) bool { return len(o.Ranges) > 0 }) {
+				d.fault(at, "mode flat needs ranges: write networks.ranges, as in [10.0.0.0/8], which holds 256 prefixes of length 16")
+			}
+		case v1.NetworkShared, v1.NetworkGiven:
+		}
+	}
+	check("networks.mode", n.Mode, &n.NetworkChoice, nil)
+	for i, mode := range n.AllowedModes {
+		check(fmt.Sprintf("networks.allowedModes[%d]", i), mode, &n.NetworkChoice, nil)
+	}
+	for i := range n.Namespaces {
+		e := &n.Namespaces[i]
+		check(fmt.Sprintf("networks.namespaces[%d].mode", i), e.Mode, &e.NetworkChoice, e.NamespaceSelector)
+	}
+}
+
+// has reports whether the namespaces of a choice have something: by the choice itself, by what all
+// namespaces have, or by an entry that selects the same namespaces or all.
+func (n *Networks) has(own *NetworkChoice, selector *metav1.LabelSelector, have func(*NetworkChoice) bool) bool {
+	return have(own) || have(&n.NetworkChoice) || slices.ContainsFunc(n.Namespaces, func(e NamespaceNetwork) bool {
+		return have(&e.NetworkChoice) && e.NamespaceSelector != nil &&
+			(selectsAll(e.NamespaceSelector) || reflect.DeepEqual(e.NamespaceSelector, selector))
+	})
+}
+
+func selectsAll(s *metav1.LabelSelector) bool {
+	return len(s.MatchLabels)+len(s.MatchExpressions) == 0
+}
+
+// poolsOfProjects reports whether each project brings subnet pools of its own.
+func poolsOfProjects(projects []Project) bool {
+	return len(projects) > 0 && !slices.ContainsFunc(projects, func(p Project) bool { return len(p.SubnetPoolIDs) == 0 })
+}
+
+// checkLengths checks that the ranges of mode flat hold prefixes of the length that is asked for.
+func checkLengths(n *Networks, d *decoder) {
+	fits(&n.NetworkChoice, &n.NetworkChoice, "networks", "networks", d)
+	for i := range n.Namespaces {
+		e, at := &n.Namespaces[i].NetworkChoice, fmt.Sprintf("networks.namespaces[%d]", i)
+		switch {
+		case len(e.Ranges) > 0:
+			fits(e, n.lengths(e), at, at, d)
+		case e.PrefixLength != 0 || e.PrefixLengthIPv6 != 0:
+			fits(&n.NetworkChoice, e, "networks", at, d)
+		}
+	}
+}
+
+// lengths returns the lengths of an entry, filled up with those for all namespaces.
+func (n *Networks) lengths(e *NetworkChoice) *NetworkChoice {
+	filled := &NetworkChoice{PrefixLength: e.PrefixLength, PrefixLengthIPv6: e.PrefixLengthIPv6}
+	if filled.PrefixLength == 0 {
+		filled.PrefixLength = n.PrefixLength
+	}
+	if filled.PrefixLengthIPv6 == 0 {
+		filled.PrefixLengthIPv6 = n.PrefixLengthIPv6
+	}
+	return filled
+}
+
+// fits compares the ranges at one path with the lengths at another one. If the lengths are not at
+// the ranges' path, only lengths that are set there count.
+func fits(ranges, lengths *NetworkChoice, rangesAt, lengthsAt string, d *decoder) {
+	for i, text := range ranges.Ranges {
+		r, err := netip.ParsePrefix(text)
+		if err != nil {
+			continue
+		}
+		length, byDefault, field := lengths.PrefixLength, flatPrefixLength, "prefixLength"
+		if r.Addr().Is6() {
+			length, byDefault, field = lengths.PrefixLengthIPv6, flatPrefixLengthIPv6, "prefixLengthIPv6"
+		}
+		at := fmt.Sprintf("%s.ranges[%d]", rangesAt, i)
+		switch {
+		case rangesAt != lengthsAt && length != 0 && length < r.Bits():
+			d.fault(lengthsAt+"."+field, "%s is %s, which holds no prefix of length %d: write %d or more, or other ranges here", at, text, length, r.Bits())
+		case rangesAt == lengthsAt && length == 0 && byDefault < r.Bits():
+			d.fault(at, "%s holds no prefix of length %d, which is the default: write a larger range, or %s: %d or more", text, byDefault, field, r.Bits())
+		case rangesAt == lengthsAt && length != 0 && length < r.Bits():
+			d.fault(at, "%s holds no prefix of length %d: write a larger range, or %s: %d or more", text, length, field, r.Bits())
+		}
+	}
+}
+
+func checkGiven(given []GivenNetwork, d *decoder) {
+	d.most("networks.given", len(given))
+	seen := map[string]int{}
+	for i, g := range given {
+		at := fmt.Sprintf("networks.given[%d]", i)
+		if len(validation.IsDNS1123Label(g.Name)) > 0 {
+			d.fault(at+".name", "%q is no name of a given network: write 1 to 63 small letters, digits or '-', as in storage", g.Name)
+		} else if first, twice := seen[g.Name]; twice {
+			d.fault(at+".name", "the same name as networks.given[%d]: write another one", first)
+		} else {
+			seen[g.Name] = i
+		}
+		if g.NetworkID != "" {
+			d.uuid(at+".networkID", g.NetworkID, "network")
+		}
+		if len(g.SubnetIDs) == 0 {
+			d.fault(at+".subnetIDs", "missing: write the ID of the network's subnet that pods get their address of, or of one IPv4 and one IPv6 subnet")
+		}
+		d.ids(at+".subnetIDs", g.SubnetIDs, "subnet", maxAddresses)
+		d.selector(at+".namespaceSelector", g.NamespaceSelector)
+	}
+}
+
+func checkProjects(projects []Project, d *decoder) {
+	d.most("projects", len(projects))
+	seen := map[string]int{}
+	for i, p := range projects {
+		at := fmt.Sprintf("projects[%d]", i)
+		if p.ProjectID == "" {
+			d.fault(at+".projectID", "missing: write what 'openstack project show -c id NAME' prints")
+		} else if first, twice := seen[p.ProjectID]; twice {
+			d.fault(at+".projectID", "the same project as projects[%d]: a project has one entry", first)
+		} else {
+			seen[p.ProjectID] = i
+		}
+		d.project(at+".projectID", p.ProjectID)
+		d.ids(at+".securityGroupIDs", p.SecurityGroupIDs, "security group", maxGroups)
+		d.ids(at+".subnetPoolIDs", p.SubnetPoolIDs, "subnet pool", maxSubnetPools)
+		if p.RouterID != "" {
+			d.uuid(at+".routerID", p.RouterID, "router")
+		}
+		if p.ExternalNetworkID != "" {
+			d.uuid(at+".externalNetworkID", p.ExternalNetworkID, "network")
+		}
+		d.selector(at+".namespaceSelector", p.NamespaceSelector)
+		d.selector(at+".allowedNamespaces", p.AllowedNamespaces)
+	}
+}
+
+// selector checks a selector that may be left out.
+func (d *decoder) selector(path string, s *metav1.LabelSelector) {
+	if s == nil {
+		return
+	}
+	if _, err := metav1.LabelSelectorAsSelector(s); err != nil {
+		d.fault(path, "it selects nothing: %v", err)
+	}
+}

@@ -1,0 +1,186 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancers
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/plan/balancer"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// visit is one Reconcile of one KuryrLoadBalancer.
+type visit struct {
+	*Reconciler
+	req    ctrl.Request
+	klb    *v1.KuryrLoadBalancer // a copy, as the last own write left it
+	memory *memory
+	round  round
+}
+
+// apply brings the cloud in line, or deletes what the object has there.
+func (v *visit) apply(ctx context.Context) (ctrl.Result, error) {
+	if !v.klb.DeletionTimestamp.IsZero() {
+		return v.release(ctx)
+	}
+	if !v.objects.Held(v.klb) {
+		// The finalizer is added before the first request. An object without it has nothing in
+		// the cloud, unless a person has removed the finalizer.
+		if v.memory.generation == 0 && blank(v.klb) {
+			v.memory.nothingCreated, v.memory.fresh, v.memory.public = true, true, private
+		}
+		if err := v.objects.Hold(ctx, v.klb); err != nil {
+			return kube.Retry(err)
+		}
+	}
+	if rest, again, err := v.atRest(ctx); err != nil {
+		return v.soon(err)
+	} else if rest {
+		v.memory.parked = false
+		return ctrl.Result{RequeueAfter: again}, nil
+	}
+	return v.bring(ctx)
+}
+
+// atRest reports whether nothing is to be done: the status says that this generation is in the
+// cloud and names every part of it. It asks the cloud only for the features of a provider that
+// cannot do everything, or for source ranges at members. again is when to ask anew, if the
+// answer may be different then.
+func (v *visit) atRest(ctx context.Context) (rest bool, again time.Duration, err error) {
+	s := &v.klb.Status
+	ready := meta.FindStatusCondition(s.Conditions, v1.ConditionReady)
+	if ready == nil && v.memory.seen { // a person has emptied the status
+		v.memory.forgetCloud()
+		v.memory.statusIncomplete = true
+	}
+	if v.memory.checkRequested || v.memory.statusIncomplete || ready == nil || ready.Status != "True" || ready.ObservedGeneration != v.klb.Generation ||
+		!meta.IsStatusConditionFalse(s.Conditions, v1.ConditionProgressing) {
+		return false, 0, nil
+	}
+	features, all := balancer.Everything(), meta.IsStatusConditionTrue(s.Conditions, v1.ConditionSupported)
+	if !all || v.klb.Spec.SourceRangesAtMembers {
+		f, err := v.features(ctx, v.klb, v.memory.trees)
+		if err != nil && !all {
+			return false, 0, err
+		}
+		if features = f; err != nil { // whether a security group is needed is not known
+			features = balancer.Everything()
+			features.Unsure = true
+		}
+	}
+	want, _ := balancer.Want(v.klb, features)
+	public, described, again, err := v.coveredAs(ctx, features)
+	if err != nil {
+		return false, 0, err
+	}
+	switch covers := balancer.Covers(s, want, public); {
+	case covers && described:
+		return true, again, nil
+	case covers && s.SecurityGroupID != "": // the status is complete
+		return false, 0, nil
+	}
+	// A person has removed something from the status: read what the cloud has.
+	v.memory.forgetCloud()
+	v.memory.statusIncomplete = true
+	return false, 0, nil
+}
+
+// bring does one round and reports.
+func (v *visit) bring(ctx context.Context) (ctrl.Result, error) {
+	v.memory.begin(v.klb.Generation, v.now())
+	// If an earlier process had it ready, finding it so is no stage.
+	v.memory.synced = v.memory.synced || balancer.IsReady(v.klb)
+	v.round.err = errors.Join(v.unpublish(ctx), v.keepOut(ctx))
+	if id, since := v.wait.WaitsFor(v.req); id != "" && !v.memory.overdue(v.now(), v.patience()) {
+		v.round.waiting, v.round.since, v.round.busy = id, since, v.wait.Busy(v.req)
+		idle := func(id string) bool { return !slices.Contains(v.round.busy, id) }
+		if namesAll(v.klb) && !slices.ContainsFunc(balancer.Named(v.klb), idle) { // else one is to be made
+			return v.rest(ctx)
+		}
+	}
+	v.round.err = v.converge(ctx)
+	v.round.refusals = v.memory.attempts.Unsupported(errors.Is(v.round.err, sdn.ErrUnsupported), v.now())
+	return v.report(ctx)
+}
+
+// rest is a round while all load balancers are busy.
+func (v *visit) rest(ctx context.Context) (ctrl.Result, error) {
+	if !v.memory.openSince.IsZero() {
+		v.round.within = v.memory.openSince.Add(v.patience()).Sub(v.now())
+	}
+	if v.round.err == nil && len(v.round.moved) == 0 && meta.IsStatusConditionTrue(v.klb.Status.Conditions, v1.ConditionProgressing) && !v.isStuck() {
+		return v.next()
+	}
+	return v.report(ctx)
+}
+
+// converge reads the cloud, plans and carries out the plan; none of this during an outage of
+// Octavia.
+func (v *visit) converge(ctx context.Context) error {
+	if err := v.octavia.Err(); err != nil {
+		return v.shut(ctx, err)
+	}
+	trees, err := v.look(ctx)
+	if err != nil {
+		return v.shut(ctx, err)
+	}
+	v.round.trees, v.round.seen = trees, true
+	spec, hindered := v.turn(ctx, trees)
+	features, err := v.features(ctx, spec, trees)
+	if err != nil {
+		return v.shut(ctx, err)
+	}
+	features.FailOver = features.FailOver && v.memory.attempts.CanFailOver()
+	spec, notKept := v.keepByGroup(ctx, spec, features)
+	want, problems := balancer.Want(spec, features)
+	problems = append(problems, balancer.BrokenMonitors(trees)...)
+	v.round.problems, v.round.asked, v.round.withholds = problems, !features.Unsure, balancer.WithholdsFloatingIP(spec, features)
+	v.round.features = features
+	v.leaveRefused(want)
+	plan := balancer.Next(want, trees, balancer.Named(v.klb), features)
+	plan.Leave(v.round.busy)
+	v.round.kept = plan.Kept
+	v.noteDisabled(plan.Disabled)
+	v.round.mending = plan.Mending(&v.memory.attempts, v.now(), v.mend)
+	v.round.broken = v.round.mending.Faults
+	v.leaveIneffective(ctx, &plan)
+	if err := v.guardRanges(ctx, balancer.AdmitsOthers(want, trees, balancer.Named(v.klb))); err != nil {
+		return err
+	}
+	v.round.notYetClosed = v.round.notYetClosed || notKept != nil && !balancer.Open(v.klb)
+	if err := v.checked(ctx, &plan); err != nil {
+		return err
+	}
+	v.awaitAll(plan.Busy)
+	return v.carryOut(ctx, want, &plan, errors.Join(hindered, notKept))
+}
+
+// carryOut carries out the plan; failed is the error of earlier parts of the round.
+func (v *visit) carryOut(ctx context.Context, want []sdn.LoadBalancer, plan *balancer.Plan, failed error) error {
+	if v.round.withholds { // first, before clients outside the source ranges can come in
+		failed = errors.Join(failed, v.locate(ctx, want))
+	}
+	failed = errors.Join(failed, v.steps(ctx, plan.Steps))
+	if !away(failed) && len(v.round.broken) > 0 {
+		failed = errors.Join(failed, v.heal(ctx, plan))
+	}
+	if !v.round.located {
+		failed = errors.Join(failed, v.locate(ctx, want))
+	}
+	if v.round.checking && len(v.round.moved) > 0 {
+		failed = errors.Join(failed, v.tellDrift(ctx, v.round.moved))
+	}
+	if last := plan.Outlived(); !away(failed) && len(last) > 0 {
+		failed = errors.Join(failed, v.steps(ctx, last))
+	}
+	return failed
+}

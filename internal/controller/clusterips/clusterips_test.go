@@ -1,0 +1,94 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clusterips
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// server is an API server that has one holder, and gives it no cluster IP.
+type server struct {
+	client.Client
+	holder *corev1.Service
+	gone   bool
+}
+
+func (s *server) Get(_ context.Context, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+	s.holder.DeepCopyInto(o.(*corev1.Service))
+	return nil
+}
+
+func (s *server) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
+
+func (s *server) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
+	return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), o.GetName(), nil)
+}
+
+func (s *server) Delete(context.Context, client.Object, ...client.DeleteOption) error {
+	s.gone = true
+	return nil
+}
+
+// holding returns what keeps a holder of one load balancer, which the cloud shows.
+func holding() (*Reconciler, *server) {
+	holder := &corev1.Service{}
+	holder.Name, holder.Spec.Type = "cluster-ip-1", corev1.ServiceTypeExternalName
+	holder.Labels = map[string]string{v1.ClusterIPHolderLabel: ""}
+	holder.Annotations = map[string]string{v1.HeldClusterIPAnnotation: "192.0.2.1", v1.HeldLoadBalancersAnnotation: "lb"}
+	s := &server{holder: holder}
+	return &Reconciler{
+		client: s, now: time.Now, backoff: outcome.Backoff{Quota: 30 * time.Second},
+		list: func(context.Context) ([]sdn.LoadBalancerSummary, error) {
+			return []sdn.LoadBalancerSummary{{ID: "lb"}}, nil
+		},
+	}, s
+}
+
+// TestLessShownIsNotGone: a load balancer that a list does not show is there until the cloud says
+// of it that it is not.
+func TestLessShownIsNotGone(t *testing.T) {
+	r, s := holding()
+	r.list = func(context.Context) ([]sdn.LoadBalancerSummary, error) { return nil, nil }
+	var answer error
+	r.get = func(_ context.Context, id string) (sdn.LoadBalancer, error) { return sdn.LoadBalancer{ID: id}, answer }
+	for _, answer = range []error{nil, sdn.ErrForbidden, sdn.ErrUnavailable, sdn.ErrNotFound} {
+		if _, err := r.Reconcile(t.Context(), ctrl.Request{}); err != nil {
+			t.Fatal(err)
+		}
+		if s.gone != errors.Is(answer, sdn.ErrNotFound) {
+			t.Errorf("the load balancer is read with %v: the holder is deleted: %t", answer, s.gone)
+		}
+	}
+}
+
+// TestRefusedClusterIP: a cluster IP that the API server goes on refusing is not asked for every
+// second for ever.
+func TestRefusedClusterIP(t *testing.T) {
+	r, _ := holding()
+	var waits []time.Duration
+	for range patient + 1 {
+		res, err := r.Reconcile(t.Context(), ctrl.Request{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		waits = append(waits, res.RequeueAfter)
+	}
+	want := append(slices.Repeat([]time.Duration{soon}, patient-1), again, again)
+	if !slices.Equal(waits, want) {
+		t.Errorf("waits %v, want %v", waits, want)
+	}
+}

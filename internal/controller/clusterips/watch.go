@@ -1,0 +1,65 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clusterips
+
+import (
+	"context"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+)
+
+// workers: one may wait for the cloud for long, and the other does what needs no cloud.
+const workers = 2
+
+// Setup adds the reconciler to mgr, whose cache must have Services. It watches the holders. It also
+// watches for the deletion of other Services, which frees a cluster IP.
+func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+	own := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetNamespace() == r.namespace && isHolder(o) })
+	never := func(event.UpdateEvent) bool { return false }
+	return ctrl.NewControllerManagedBy(mgr).Named("clusterips").
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: outcome.Limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true)}).
+		For(&corev1.Service{}, builder.WithPredicates(own)).
+		Watches(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(r.wants), builder.WithPredicates(predicate.Funcs{
+			CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: never,
+			GenericFunc: func(event.GenericEvent) bool { return false },
+		})).
+		Complete(r)
+}
+
+// wants returns the holders that are to get a cluster IP of a Service that is gone.
+func (r *Reconciler) wants(ctx context.Context, gone client.Object) []reconcile.Request {
+	all, err := r.holders(ctx)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "cannot find the Services that hold the cluster IPs of a deleted Service", "service", client.ObjectKeyFromObject(gone))
+	}
+	var requests []reconcile.Request
+	for i := range all {
+		if slices.Contains(gone.(*corev1.Service).Spec.ClusterIPs, all[i].Annotations[v1.HeldClusterIPAnnotation]) {
+			requests = append(requests, kube.RequestOf(&all[i]))
+		}
+	}
+	return requests
+}
+
+var heldClusterIPs = prometheus.NewGauge(prometheus.GaugeOpts{
+	Name: "kuryr_cluster_ips_held",
+	Help: "Cluster IPs of deleted Services that Kuryr holds, as Octavia does not delete the load balancers there.",
+})
+
+func init() { metrics.Registry.MustRegister(heldClusterIPs) }

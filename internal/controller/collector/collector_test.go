@@ -1,0 +1,140 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package collector
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
+)
+
+// shelf is a cloud with one kind of resource. It records what happens to the resources.
+type shelf struct {
+	there, named, usable, inUse, taken []string
+	failing                            error
+
+	adopted, deleted, told []string
+	kind                   Kind
+}
+
+func (s *shelf) inventory() *Inventory {
+	in := func(all *[]string) func(context.Context, Resource) (bool, error) {
+		return func(_ context.Context, r Resource) (bool, error) { return slices.Contains(*all, r.ID), nil }
+	}
+	s.kind = Kind{
+		Name:    "thing",
+		Wanted:  in(&s.named),
+		Deleted: prometheus.NewCounter(prometheus.CounterOpts{Name: "deleted"}),
+		Take: func(r Resource) func() {
+			if slices.Contains(s.taken, r.ID) {
+				return nil
+			}
+			return func() {}
+		},
+		Adopt: func(ctx context.Context, r Resource) (bool, error) {
+			adopts, _ := in(&s.usable)(ctx, r)
+			if adopts {
+				s.adopted = append(s.adopted, r.ID)
+			}
+			return adopts, nil
+		},
+		Delete: func(ctx context.Context, r Resource) (bool, error) {
+			if used, _ := in(&s.inUse)(ctx, r); used {
+				return false, nil
+			}
+			s.deleted = append(s.deleted, r.ID)
+			return true, nil
+		},
+	}
+	live := settings.NewLive(settings.Settings{Orphans: config.Orphans{}})
+	current := *live.Load()
+	current.Orphans.Grace.Duration = time.Minute
+	live.Set(current)
+	return &Inventory{
+		Name: "things", Settings: live, Now: time.Now, Period: func() time.Duration { return 0 }, Soon: true,
+		Tell: func(req ctrl.Request) { s.told = append(s.told, req.Name) },
+		Look: func(context.Context) (found Findings, err error) {
+			for _, id := range s.there {
+				found.Unnamed = append(found.Unnamed, Resource{Kind: &s.kind, ID: id})
+			}
+			return found, s.failing
+		},
+	}
+}
+
+// A resource that was found unnamed once is left alone. Found twice, it is adopted if an object can
+// use it. It stays if an object names it by then or something uses it. Otherwise it is deleted,
+// once.
+func TestWhatBecomesOfAResource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{there: []string{"waste"}}
+		v := s.inventory()
+		look := func() {
+			t.Helper()
+			if _, err := v.once(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+		}
+		look()
+		s.there = []string{"waste", "named", "usable", "in use", "taken"}
+		s.named, s.usable, s.inUse, s.taken = []string{"named"}, []string{"usable"}, []string{"in use"}, []string{"taken"}
+		dry, err := v.DryRun(t.Context())
+		if err != nil || len(dry) != 5 || len(s.deleted)+len(s.adopted) > 0 {
+			t.Errorf("a dry run found %v, %v, deleted %v and adopted %v; want five, and nothing done", dry, err, s.deleted, s.adopted)
+		}
+		look()
+		if !slices.Equal(s.deleted, []string{"waste"}) || len(s.adopted) > 0 {
+			t.Errorf("deleted %v, adopted %v, want what was seen twice alone", s.deleted, s.adopted)
+		}
+		s.there = s.there[1:]
+		look()
+		s.there = slices.DeleteFunc(s.there, func(id string) bool { return id == "usable" })
+		look()
+		if !slices.Equal(s.deleted, []string{"waste"}) || !slices.Equal(s.adopted, []string{"usable"}) {
+			t.Errorf("deleted %v, adopted %v", s.deleted, s.adopted)
+		}
+	})
+}
+
+// A failed comparison is repeated, at growing intervals. Without a period, a comparison without
+// findings is the last one until another is requested.
+func TestWhenToLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{failing: errors.New("away")}
+		v := s.inventory()
+		var looks []time.Duration
+		began, look := time.Now(), v.Look
+		// The race detector knows no order between a test that sleeps and what a timer starts
+		// meanwhile: the mutex tells it.
+		var turn sync.Mutex
+		v.Look = func(ctx context.Context) (Findings, error) {
+			turn.Lock()
+			defer turn.Unlock()
+			looks = append(looks, time.Since(began))
+			return look(ctx)
+		}
+		go func() { _ = v.Run(t.Context()) }()
+		time.Sleep(10 * time.Minute)
+		turn.Lock()
+		s.failing = nil
+		turn.Unlock()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		want := []time.Duration{time.Minute, 3 * time.Minute, 7 * time.Minute, 15 * time.Minute}
+		if !slices.Equal(looks, want) {
+			t.Errorf("looks after %v, want %v", looks, want)
+		}
+	})
+}

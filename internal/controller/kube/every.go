@@ -1,0 +1,96 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"context"
+	"math"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+// Leading is a runnable that runs only while this process leads.
+type Leading func(ctx context.Context) error
+
+// Start runs it until ctx ends.
+func (l Leading) Start(ctx context.Context) error { return l(ctx) }
+
+// NeedLeaderElection is true.
+func (Leading) NeedLeaderElection() bool { return true }
+
+// Runnable returns a function that adds run to a manager, to run while this process leads.
+func Runnable(run func(ctx context.Context) error) func(ctrl.Manager) error {
+	return func(mgr ctrl.Manager) error { return mgr.Add(Leading(run)) }
+}
+
+// Never is the period of a task that runs only on request.
+const Never = time.Duration(math.MaxInt64)
+
+// noticed is how soon a wait follows a changed period.
+const noticed = 2 * time.Second
+
+// Every returns a runnable of the leader that runs task once a period, until its context ends. The
+// first run is a period after the start. Each other run is a period after the end of the run
+// before.
+//
+// A run is earlier if early is sent; early may be nil. If the period changes during a wait, the
+// wait changes with it. One goroutine calls period and task. An error of task is logged under the
+// name, and task runs again as usual.
+func Every(name string, period func() time.Duration, task func(context.Context) error, early <-chan struct{}) Leading {
+	return func(ctx context.Context) error {
+		log := ctrl.LoggerFrom(ctx).WithName(name)
+		ctx = ctrl.LoggerInto(ctx, log)
+		for await(ctx, period, early) {
+			if err := task(ctx); err != nil && ctx.Err() == nil {
+				log.Info("a periodic task failed; it runs again after its period", "error", err.Error())
+			}
+		}
+		return nil
+	}
+}
+
+// await waits for a period, or until early is sent. It returns false if ctx ends.
+func await(ctx context.Context, period func() time.Duration, early <-chan struct{}) bool {
+	for began := time.Now(); ctx.Err() == nil; {
+		left := period() - time.Since(began)
+		if left <= 0 {
+			return true
+		}
+		timer := time.NewTimer(min(left, noticed))
+		select {
+		case <-ctx.Done():
+		case <-early:
+			timer.Stop()
+			return ctx.Err() == nil
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+	return false
+}
+
+// Pause waits for d. It returns false if ctx ends first.
+func Pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// Signal wakes a waiting goroutine. A signal that is not received yet is kept, once.
+type Signal chan struct{}
+
+// NewSignal returns a Signal that was not sent.
+func NewSignal() Signal { return make(Signal, 1) }
+
+// Send sends the signal, and does not wait.
+func (s Signal) Send() {
+	select {
+	case s <- struct{}{}:
+	default: // already sent
+	}
+}

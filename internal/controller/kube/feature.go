@@ -1,0 +1,220 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+)
+
+// Feature is what the controller does besides serving pods, if the configuration wants it:
+// Services, for example. It is added to the running manager when the configuration first wants it.
+// It is also added if something is left from a time when the configuration wanted it.
+//
+// Until then none of its kinds is watched, and the controller needs neither the kinds nor the
+// permissions. So a controller that is newer than the cluster's CustomResourceDefinitions and
+// ClusterRole still serves pods. A missing kind is reported, and the feature waits for it.
+//
+// A Feature also runs in replicas that do not lead, so that their caches are filled when they begin
+// to lead. All fields but Tell are required.
+type Feature struct {
+	Wanted <-chan struct{} // closed when the configuration wants it for the first time
+	Still  func() bool     // whether the configuration wants it now
+	// Left reports whether the cluster has something left from when the feature was wanted. It is
+	// called once this process leads: from then on no other process adds to it.
+	Left  func(ctx context.Context) (bool, error)
+	Needs []Need
+	Kinds []client.Object // their caches are filled before Add
+	Add   func(ctx context.Context, mgr ctrl.Manager) error
+
+	Without string // what the lack of the feature means, as a clause
+	// Tell reports the fault to the operator of the controller, besides the log.
+	Tell    func(ctx context.Context, fault error)
+	Blocked prometheus.Gauge // 1 while the feature is wanted and cannot be added
+	Retry   time.Duration    // time between two checks whether it can be added
+
+	mgr  ctrl.Manager
+	left bool
+}
+
+// Need is a permission that a Feature needs from the API server.
+type Need struct {
+	Group, Resource, Subresource string
+	Verbs                        []string
+}
+
+// synced is how long the API server may take to list all objects of a feature's kinds. After that
+// the delay is reported.
+const synced = time.Minute
+
+// AddTo adds the feature to a manager that has not started yet.
+func (f *Feature) AddTo(mgr ctrl.Manager) error {
+	f.mgr = mgr
+	return mgr.Add(f)
+}
+
+// NeedLeaderElection is false: see Feature.
+func (*Feature) NeedLeaderElection() bool { return false }
+
+// Start waits until the feature is wanted and possible, adds it, and returns. It fails only if Add
+// fails.
+func (f *Feature) Start(ctx context.Context) error {
+	if !f.due(ctx) || !f.insist(ctx, f.able) || !f.insist(ctx, f.watch) {
+		return nil
+	}
+	f.Blocked.Set(0)
+	// Add has one try: the parts that it has added stay.
+	if err := f.Add(ctx, f.mgr); err != nil && ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// due waits until the feature is to be added. It returns false if ctx ends before.
+func (f *Feature) due(ctx context.Context) bool {
+	elected := f.mgr.Elected()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-f.Wanted:
+			return true
+		case <-elected:
+		}
+		var err error
+		if f.left, err = f.Left(ctx); f.left {
+			return true
+		}
+		if err == nil {
+			elected = nil
+			continue
+		}
+		ctrl.LoggerFrom(ctx).Info("cannot check whether objects are left of what the configuration no longer wants", "without", f.Without, "error", err.Error())
+		if !Pause(ctx, f.Retry) {
+			return false
+		}
+	}
+}
+
+// insist repeats a step until it succeeds, and reports each cause of failure once. It returns false
+// if ctx ends before.
+func (f *Feature) insist(ctx context.Context, step func(context.Context) error) bool {
+	reported := ""
+	for {
+		if !f.left && !f.Still() {
+			f.Blocked.Set(0)
+			reported = ""
+		} else if err := step(ctx); err == nil || ctx.Err() != nil {
+			return ctx.Err() == nil
+		} else {
+			f.Blocked.Set(1)
+			if err.Error() != reported {
+				reported = err.Error()
+				f.report(ctx, err)
+			}
+		}
+		if !Pause(ctx, f.Retry) {
+			return false
+		}
+	}
+}
+
+func (f *Feature) report(ctx context.Context, err error) {
+	ctrl.LoggerFrom(ctx).Error(err, f.Without)
+	if f.Tell != nil {
+		f.Tell(ctx, fmt.Errorf("%s: %w. "+
+			"Apply the CustomResourceDefinitions and the ClusterRole kuryr-controller of this version; Kuryr checks again by itself", f.Without, err))
+	}
+}
+
+// able returns what the API server lacks or does not allow; nil if nothing.
+func (f *Feature) able(ctx context.Context) error {
+	for _, obj := range f.Kinds {
+		if err := f.known(obj); err != nil {
+			return err
+		}
+	}
+	var lacking []string
+	for _, n := range f.Needs {
+		for _, verb := range n.Verbs {
+			allowed, err := f.may(ctx, &authorizationv1.ResourceAttributes{Group: n.Group, Resource: n.Resource, Subresource: n.Subresource, Verb: verb})
+			if err != nil {
+				return err
+			}
+			if !allowed {
+				lacking = append(lacking, verb+" "+strings.Trim(n.Resource+"/"+n.Subresource, "/"))
+			}
+		}
+	}
+	if len(lacking) > 0 {
+		return fmt.Errorf("the controller may not %s", strings.Join(lacking, ", "))
+	}
+	return nil
+}
+
+// known returns an error unless the API server knows the kind of an object.
+func (f *Feature) known(obj client.Object) error {
+	kind, err := apiutil.GVKForObject(obj, f.mgr.GetScheme())
+	if err != nil {
+		return err
+	}
+	plural, _ := meta.UnsafeGuessKindToResource(kind)
+	if _, err := f.mgr.GetRESTMapper().RESTMapping(kind.GroupKind(), kind.Version); meta.IsNoMatchError(err) {
+		return fmt.Errorf("the API server does not know %s", plural.GroupResource())
+	} else if err != nil {
+		return fmt.Errorf("looking for %s: %w", plural.GroupResource(), err)
+	}
+	return nil
+}
+
+// may reports whether the controller has a permission for all objects of a kind.
+func (f *Feature) may(ctx context.Context, what *authorizationv1.ResourceAttributes) (bool, error) {
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: what}}
+	err := f.mgr.GetClient().Create(ctx, review)
+	// By default all users may ask this. Without the answer, the first use shows whether the
+	// permission exists.
+	if NotServed(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("asking what the controller may do: %w", err)
+	}
+	return review.Status.Allowed, nil
+}
+
+// watch fills the caches. It may be repeated.
+func (f *Feature) watch(ctx context.Context) error {
+	var kinds []string
+	for _, obj := range f.Kinds {
+		if kind, err := apiutil.GVKForObject(obj, f.mgr.GetScheme()); err == nil {
+			kinds = append(kinds, kind.Kind+"s")
+		}
+		if _, err := f.mgr.GetCache().GetInformer(ctx, obj, cache.BlockUntilSynced(false)); err != nil {
+			return fmt.Errorf("watching %T: %w", obj, err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, synced)
+	defer cancel()
+	if !f.mgr.GetCache().WaitForCacheSync(ctx) {
+		return fmt.Errorf("the API server has not listed all %s yet: the log says why", strings.Join(kinds, ", "))
+	}
+	return nil
+}
+
+// NotServed reports whether an error says that the API server does not have a kind, or does not
+// show it to the controller.
+func NotServed(err error) bool {
+	return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err)
+}

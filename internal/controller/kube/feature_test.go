@@ -1,0 +1,227 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kube_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+)
+
+// cluster is a manager on an API server that, at first, has no KuryrLoadBalancers and allows
+// nothing.
+type cluster struct {
+	ctrl.Manager
+	turn           sync.Mutex // orders the test before what the Feature calls later
+	known, allowed bool
+	asked, watched int
+	elected        chan struct{}
+}
+
+func (c *cluster) Elected() <-chan struct{}       { return c.elected }
+func (c *cluster) GetRESTMapper() meta.RESTMapper { return kinds{c: c} }
+func (c *cluster) GetClient() client.Client       { return reviews{c: c} }
+func (c *cluster) GetCache() cache.Cache          { return caches{c: c} }
+func (c *cluster) GetScheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	_ = v1.AddToScheme(s)
+	return s
+}
+
+type kinds struct {
+	meta.RESTMapper
+	c *cluster
+}
+
+func (k kinds) RESTMapping(gk schema.GroupKind, versions ...string) (*meta.RESTMapping, error) {
+	k.c.turn.Lock()
+	defer k.c.turn.Unlock()
+	if k.c.asked++; !k.c.known {
+		return nil, &meta.NoKindMatchError{GroupKind: gk, SearchedVersions: versions}
+	}
+	return &meta.RESTMapping{}, nil
+}
+
+type reviews struct {
+	client.Client
+	c *cluster
+}
+
+func (r reviews) Create(_ context.Context, obj client.Object, _ ...client.CreateOption) error {
+	r.c.turn.Lock()
+	defer r.c.turn.Unlock()
+	review := obj.(*authorizationv1.SelfSubjectAccessReview)
+	review.Status.Allowed = r.c.allowed || review.Spec.ResourceAttributes.Verb == "get"
+	return nil
+}
+
+type caches struct {
+	cache.Cache
+	c *cluster
+}
+
+func (c caches) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
+	c.c.turn.Lock()
+	defer c.c.turn.Unlock()
+	c.c.watched++
+	return nil, nil
+}
+
+func (c caches) WaitForCacheSync(context.Context) bool { return true }
+
+// featureBed runs one Feature on a cluster.
+type featureBed struct {
+	cluster
+	kube.Feature
+	wanted, left bool
+	added        int
+	told         []string
+	serve        chan struct{}
+	done         chan error
+}
+
+// startFeature starts a Feature that needs what the cluster lacks.
+func startFeature(t *testing.T, change func(*featureBed)) *featureBed {
+	t.Helper()
+	b := &featureBed{serve: make(chan struct{}), done: make(chan error, 1)}
+	b.elected = make(chan struct{})
+	b.Feature = kube.Feature{
+		Wanted: b.serve, Still: func() bool { return locked(b, func() bool { return b.wanted }) },
+		Left:  func(context.Context) (bool, error) { return locked(b, func() bool { return b.left }), nil },
+		Needs: []kube.Need{{Group: "openstack.org", Resource: "kuryrloadbalancers", Subresource: "status", Verbs: []string{"get", "patch"}}},
+		Kinds: []client.Object{&v1.KuryrLoadBalancer{}},
+		Add: func(context.Context, ctrl.Manager) error {
+			locked(b, func() bool { b.added++; return true })
+			return nil
+		},
+		Without: "nothing balances", Blocked: prometheus.NewGauge(prometheus.GaugeOpts{Name: "blocked"}), Retry: time.Minute,
+		Tell: func(_ context.Context, fault error) {
+			locked(b, func() bool { b.told = append(b.told, fault.Error()); return true })
+		},
+	}
+	change(b)
+	if b.NeedLeaderElection() {
+		t.Error("a replica that does not lead would have no cache when it does")
+	}
+	adder := &adding{cluster: &b.cluster}
+	if err := b.AddTo(adder); err != nil || !adder.added {
+		t.Fatalf("AddTo: added %v, error %v", adder.added, err)
+	}
+	go func() { b.done <- b.Feature.Start(t.Context()) }()
+	return b
+}
+
+// adding is a cluster that records what was added.
+type adding struct {
+	*cluster
+	added bool
+}
+
+func (a *adding) Add(manager.Runnable) error { a.added = true; return nil }
+
+// locked runs a function of the Feature in turn with the test.
+func locked(b *featureBed, f func() bool) bool {
+	b.turn.Lock()
+	defer b.turn.Unlock()
+	return f()
+}
+
+// pass lets an hour pass and checks the state. The race detector knows no order between a test
+// that sleeps and what a timer starts meanwhile: the mutex tells it.
+func (b *featureBed) pass(t *testing.T, added int, blocked float64, told ...string) {
+	t.Helper()
+	b.turn.Lock()
+	b.turn.Unlock() //nolint:staticcheck // SA2001: what comes later sees what the test did before
+	time.Sleep(time.Hour)
+	synctest.Wait()
+	if b.added != added || testutil.ToFloat64(b.Blocked) != blocked {
+		t.Errorf("added %d times, blocked %v; want %d, %v", b.added, testutil.ToFloat64(b.Blocked), added, blocked)
+	}
+	if !slices.EqualFunc(b.told, told, strings.Contains) {
+		t.Errorf("told %q, want %q", b.told, told)
+	}
+}
+
+// A missing kind or permission is reported once, and the feature waits for it.
+func TestFeatureWaitsForKindAndPermission(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := startFeature(t, func(b *featureBed) { b.wanted = true })
+		b.pass(t, 0, 0)
+		if b.asked > 0 {
+			t.Errorf("%d requests for what is not wanted", b.asked)
+		}
+		close(b.serve)
+		const kind, right = "nothing balances: the API server does not know kuryrloadbalancers.openstack.org", "the controller may not patch kuryrloadbalancers/status"
+		b.pass(t, 0, 1, kind)
+		b.known = true
+		b.pass(t, 0, 1, kind, right)
+		b.allowed = true
+		b.pass(t, 1, 0, kind, right)
+		if err := <-b.done; err != nil || b.watched == 0 {
+			t.Errorf("error %v, %d kinds watched", err, b.watched)
+		}
+	})
+}
+
+// A feature that is no longer wanted is no longer blocked, and not added.
+func TestFeatureThatIsNotWantedAnyMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := startFeature(t, func(b *featureBed) { b.wanted = true })
+		close(b.serve)
+		b.pass(t, 0, 1, "does not know")
+		b.wanted, b.known, b.allowed = false, true, true
+		b.pass(t, 0, 0, "does not know")
+		b.wanted = true
+		b.pass(t, 1, 0, "does not know")
+	})
+}
+
+// Something left over adds the feature although it is not wanted, once this process leads.
+func TestFeatureThatHasSomethingLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := startFeature(t, func(b *featureBed) { b.left, b.known, b.allowed = true, true, true })
+		b.pass(t, 0, 0)
+		close(b.elected)
+		b.pass(t, 1, 0)
+	})
+}
+
+// The feature asks whether something is left until it gets an answer, and not again.
+func TestFeatureAsksWhatIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		b := startFeature(t, func(b *featureBed) {
+			b.Left = func(context.Context) (bool, error) {
+				if asked++; asked < 3 {
+					return false, errors.New("no answer")
+				}
+				return false, nil
+			}
+			close(b.elected)
+		})
+		b.pass(t, 0, 0)
+		if asked != 3 {
+			t.Errorf("asked %d times, want 3", asked)
+		}
+	})
+}

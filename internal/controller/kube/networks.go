@@ -1,0 +1,122 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+)
+
+// Networks are the KuryrNetworks of namespaces, for those that only read them. An API server may
+// lack the kind, or the controller the permission: a read of the cache would wait for it forever.
+// So none is read before Serve. Its methods are safe for concurrent use.
+type Networks struct {
+	client client.Reader
+	served atomic.Bool
+
+	mu        sync.Mutex
+	followers []func(namespace string)
+}
+
+// NewNetworks returns Networks that are read from the cache of mgr.
+func NewNetworks(mgr ctrl.Manager) *Networks { return &Networks{client: mgr.GetClient()} }
+
+// networkSubnet is the index of KuryrNetworks by the subnets that their status names.
+const networkSubnet = "status.subnets[].id"
+
+// Follow has moved called with a namespace after each event of its KuryrNetwork from now on. Serve
+// calls it with an empty string: what was not known of any namespace is known then. moved must not
+// wait for anything, and is never removed.
+func (n *Networks) Follow(moved func(namespace string)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.followers = append(n.followers, moved)
+}
+
+// Serve begins to read KuryrNetworks. The cache of mgr must have them. It is called once.
+func (n *Networks) Serve(ctx context.Context, mgr ctrl.Manager) error {
+	informer, err := mgr.GetCache().GetInformer(ctx, &v1.KuryrNetwork{})
+	if err != nil {
+		return fmt.Errorf("watching KuryrNetworks: %w", err)
+	}
+	err = AddIndex(ctx, mgr, &v1.KuryrNetwork{}, networkSubnet, func(o client.Object) (ids []string) {
+		for _, s := range o.(*v1.KuryrNetwork).Status.Subnets {
+			ids = append(ids, s.ID)
+		}
+		return ids
+	})
+	if err != nil {
+		return err
+	}
+	n.served.Store(true)
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc: n.moved, UpdateFunc: func(_, o any) { n.moved(o) }, DeleteFunc: n.moved,
+	})
+	if err != nil {
+		return fmt.Errorf("watching KuryrNetworks: %w", err)
+	}
+	n.tell("")
+	return nil
+}
+
+func (n *Networks) moved(o any) {
+	if gone, is := o.(toolscache.DeletedFinalStateUnknown); is {
+		o = gone.Obj
+	}
+	if network, is := o.(*v1.KuryrNetwork); is {
+		n.tell(network.Namespace)
+	}
+}
+
+func (n *Networks) tell(namespace string) {
+	n.mu.Lock()
+	followers := n.followers
+	n.mu.Unlock()
+	for _, moved := range followers {
+		moved(namespace)
+	}
+}
+
+// WithSubnet returns the KuryrNetwork whose status names a subnet, shared with the cache; nil if
+// none does, and before Serve. Several namespaces may share an existing subnet: then it is one of
+// their KuryrNetworks.
+func (n *Networks) WithSubnet(ctx context.Context, id string) (*v1.KuryrNetwork, error) {
+	if !n.served.Load() {
+		return nil, nil
+	}
+	var list v1.KuryrNetworkList
+	if err := n.client.List(ctx, &list, client.MatchingFields{networkSubnet: id}, ReadOnly); err != nil {
+		return nil, fmt.Errorf("looking for the KuryrNetwork of subnet %s: %w", id, err)
+	}
+	if len(list.Items) == 0 {
+		return nil, nil
+	}
+	return &list.Items[0], nil
+}
+
+// Of returns the KuryrNetwork of a namespace, shared with the cache; nil if the namespace has none.
+// known is false before Serve: then there may be one.
+func (n *Networks) Of(ctx context.Context, namespace string) (network *v1.KuryrNetwork, known bool, err error) {
+	if !n.served.Load() {
+		return nil, false, nil
+	}
+	network = &v1.KuryrNetwork{}
+	err = n.client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: namespace}, network, ReadOnly)
+	if apierrors.IsNotFound(err) {
+		return nil, true, nil
+	} else if err != nil {
+		return nil, false, fmt.Errorf("reading KuryrNetwork %s: %w", namespace, err)
+	}
+	return network, true, nil
+}

@@ -1,0 +1,184 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+)
+
+// Object reads and writes the objects of one kind: their finalizer, metadata and status. The
+// reconciler that applies the kind uses it.
+//
+// Object remembers its last write of each object until the cache shows that write. So no decision
+// is based on an object's state before the write. Its methods are safe for concurrent use, if one
+// worker at a time uses a given object.
+type Object[T client.Object] struct {
+	client    client.Client
+	empty     T
+	kind      string
+	owner     client.FieldOwner
+	finalizer string
+	writes    Writes
+}
+
+// NewObject returns an Object for a kind. empty is an object of that kind without fields. c reads
+// from the cache. owner is the field owner of all writes.
+func NewObject[T client.Object](c client.Client, empty T, kind string, owner client.FieldOwner, finalizer string) *Object[T] {
+	return &Object[T]{client: c, empty: empty, kind: kind, owner: owner, finalizer: finalizer}
+}
+
+// State says how the cache shows an object.
+type State int
+
+const (
+	// Current is an object with all writes of this process.
+	Current State = iota
+	// Behind is an object without the last write of this process. The event of that write follows.
+	Behind
+	// Leaving is an object whose finalizer this process has removed. The event of its deletion
+	// follows.
+	Leaving
+	// Gone is an object that the cache does not have.
+	Gone
+)
+
+// Get returns a copy of an object of the cache. The copy may be used only if the object is Current.
+// Get forgets the last write of an object that is Gone.
+func (o *Object[T]) Get(ctx context.Context, key types.NamespacedName) (obj T, state State, err error) {
+	obj = o.empty.DeepCopyObject().(T) // type T
+	err = o.client.Get(ctx, key, obj)
+	if apierrors.IsNotFound(err) {
+		o.writes.Forget(key)
+		return obj, Gone, nil
+	}
+	if err != nil {
+		return obj, Behind, fmt.Errorf("reading %s %s: %w", o.kind, name(key), err)
+	}
+	return obj, o.writes.State(obj), nil
+}
+
+// Held reports whether an object has the finalizer.
+func (o *Object[T]) Held(obj T) bool { return controllerutil.ContainsFinalizer(obj, o.finalizer) }
+
+// Hold adds the finalizer to an object. It must be called before the first effect in the cloud.
+func (o *Object[T]) Hold(ctx context.Context, obj T) error {
+	if o.Held(obj) {
+		return nil
+	}
+	return o.Patch(ctx, obj, func(obj T) { controllerutil.AddFinalizer(obj, o.finalizer) })
+}
+
+// Drop removes the finalizer from an object after the last effect in the cloud. Then the API server
+// can delete the object. The cache may never show the version without the finalizer, only that the
+// object is gone.
+func (o *Object[T]) Drop(ctx context.Context, obj T) error {
+	err := o.Patch(ctx, obj, func(obj T) { controllerutil.RemoveFinalizer(obj, o.finalizer) })
+	if err == nil {
+		o.writes.Dropped(obj)
+	}
+	return err
+}
+
+// Patch changes the metadata of an object, if the API server has the same version. It gives obj the
+// new metadata. change gets an object that has metadata only. A deleted object is no error.
+func (o *Object[T]) Patch(ctx context.Context, obj T, change func(T)) error {
+	next := o.empty.DeepCopyObject().(T) // type T
+	*metaOf(next) = *metaOf(obj).DeepCopy()
+	err := patchMetadata(ctx, o.client, next, o.kind, o.owner, func(client.Object) { change(next) })
+	if err != nil {
+		return err
+	}
+	*metaOf(obj) = *metaOf(next)
+	o.writes.Wrote(obj)
+	return nil
+}
+
+// Report writes the status of an object by server-side apply, if want differs from is. is is the
+// part of the object's status that has this field owner. Report gives obj the new version, and
+// reports whether the object still exists.
+func (o *Object[T]) Report(ctx context.Context, obj T, is, want any) (there bool, err error) {
+	if equality.Semantic.DeepEqual(is, want) {
+		return true, nil
+	}
+	version, err := ApplyStatus(ctx, o.client, obj, o.kind, want, o.owner)
+	if version == "" || err != nil {
+		return false, err
+	}
+	obj.SetResourceVersion(version)
+	o.writes.Wrote(obj)
+	return true, nil
+}
+
+func metaOf(obj client.Object) *metav1.ObjectMeta {
+	return obj.(metav1.ObjectMetaAccessor).GetObjectMeta().(*metav1.ObjectMeta) // as every type of an API has it
+}
+
+// name formats a key, without the slash if the key has no namespace.
+func name(key types.NamespacedName) string {
+	if key.Namespace == "" {
+		return key.Name
+	}
+	return key.String()
+}
+
+// Writes remembers the last own write of each object of a kind until the cache shows it. The zero
+// value is ready for use. Its methods are safe for concurrent use.
+type Writes struct {
+	mu   sync.Mutex
+	last map[types.NamespacedName]ownWrite
+}
+
+type ownWrite struct {
+	version string
+	dropped types.UID // UID of the object whose finalizer was removed
+}
+
+// Wrote records that an object was written. obj must have its new version.
+func (w *Writes) Wrote(obj client.Object) {
+	w.note(obj, ownWrite{version: obj.GetResourceVersion()})
+}
+
+// Dropped records the last write of an object: its finalizer was removed.
+func (w *Writes) Dropped(obj client.Object) { w.note(obj, ownWrite{dropped: obj.GetUID()}) }
+
+func (w *Writes) note(obj client.Object, last ownWrite) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.last == nil {
+		w.last = map[types.NamespacedName]ownWrite{}
+	}
+	w.last[client.ObjectKeyFromObject(obj)] = last
+}
+
+// State returns how the cache, which shows obj, stands to the last write.
+func (w *Writes) State(obj client.Object) State {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	key := client.ObjectKeyFromObject(obj)
+	last := w.last[key]
+	switch {
+	case last.dropped != "" && last.dropped == obj.GetUID():
+		return Leaving
+	case last.version != "" && Older(obj.GetResourceVersion(), last.version):
+		return Behind
+	}
+	delete(w.last, key)
+	return Current
+}
+
+// Forget drops the record of an object that is gone.
+func (w *Writes) Forget(key types.NamespacedName) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.last, key)
+}

@@ -1,0 +1,126 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/collector"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/networks"
+)
+
+var networksBlocked = prometheus.NewGauge(prometheus.GaugeOpts{
+	Name: "kuryr_networks_blocked",
+	Help: "1 while namespaces are to have networks of their own and the API server lacks a kind for it, or the controller a permission.",
+})
+
+func init() { metrics.Registry.MustRegister(networksBlocked) }
+
+// setupNetworks adds what serves the networks of namespaces once some namespace may have one. It is
+// also on while a KuryrNetwork is left: otherwise the deletion of a namespace could wait forever.
+func setupNetworks(mgr ctrl.Manager, o Options, objects *kube.Networks) error {
+	parts := networkParts(mgr, o)
+	feature := &kube.Feature{
+		Wanted:  o.Settings.Networking,
+		Still:   func() bool { return o.Settings.Rules().NetworksByNamespace },
+		Left:    func(ctx context.Context) (bool, error) { return networksLeft(ctx, mgr.GetAPIReader()) },
+		Needs:   networksNeed,
+		Kinds:   []client.Object{&v1.KuryrNetwork{}},
+		Without: "Namespaces with a network or a project of their own are not served, only others are", Tell: o.Tell, Blocked: networksBlocked, Retry: o.Backoff.Rejected,
+		Add: func(ctx context.Context, mgr ctrl.Manager) error {
+			if err := addNetworks(ctx, mgr, objects, parts); err != nil {
+				return fmt.Errorf("setting up the networks of namespaces: %w", err)
+			}
+			ctrl.LoggerFrom(ctx).Info("serving networks of namespaces")
+			return nil
+		},
+	}
+	return feature.AddTo(mgr)
+}
+
+// networkParts returns the planner, the applier and the inventory of networks; none if the SDN
+// makes no networks.
+func networkParts(mgr ctrl.Manager, o Options) []reconciler {
+	if o.Networks == nil || o.Subnets == nil || o.SubnetPools == nil {
+		return nil
+	}
+	sees := func(context.Context, string, string) error { return nil }
+	if o.Visibility != nil {
+		sees = o.Visibility.Sees
+	}
+	making := &kube.Owners{}
+	live := mgr.GetAPIReader()
+	applier := networks.NewApplier(mgr, networks.ApplierOptions{
+		Cloud: o.Networks, Subnets: o.Subnets, Sees: sees, Making: making, Settings: o.Settings, Backoff: o.Backoff, Slow: o.SlowDeletion, Now: o.Now,
+		Members: func(ctx context.Context, namespace string, subnetIDs []string) ([]string, error) {
+			return balancersWithMembers(ctx, live, namespace, subnetIDs)
+		},
+	})
+	planner := networks.NewPlanner(mgr, networks.PlannerOptions{Subnets: o.Subnets, Pools: o.SubnetPools, InUse: o.Networks.InUse, Settings: o.Settings, Backoff: o.Backoff, Now: o.Now})
+	return []reconciler{planner, applier, collector.Networks(mgr, collector.NetworkOptions{
+		Cloud: o.Networks, Settings: o.Settings, Now: o.Now, Making: making, RequestCheck: applier.RequestCheck,
+	})}
+}
+
+func addNetworks(ctx context.Context, mgr ctrl.Manager, objects *kube.Networks, parts []reconciler) error {
+	if err := networks.Index(ctx, mgr); err != nil {
+		return err
+	}
+	if err := objects.Serve(ctx, mgr); err != nil {
+		return err
+	}
+	for _, part := range parts {
+		if err := part.Setup(mgr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// networksNeed are the permissions that the networks of namespaces need beyond those for pods.
+var networksNeed = []kube.Need{
+	{Group: v1.GroupVersion.Group, Resource: "kuryrnetworks", Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
+	{Group: v1.GroupVersion.Group, Resource: "kuryrnetworks", Subresource: "status", Verbs: []string{"patch"}},
+}
+
+// networksLeft reports whether the cluster has a KuryrNetwork. A controller without the permission
+// to list them has created none.
+func networksLeft(ctx context.Context, live client.Reader) (bool, error) {
+	list := metaList(v1.GroupVersion.WithKind("KuryrNetworkList"))
+	err := live.List(ctx, list, client.Limit(1))
+	if kube.NotServed(err) {
+		return false, nil
+	}
+	return len(list.Items) > 0, err
+}
+
+// balancersWithMembers returns the KuryrLoadBalancers of a namespace with members in one of these
+// subnets. It asks the API server: the kind is in the cache only while Services are served.
+func balancersWithMembers(ctx context.Context, live client.Reader, namespace string, subnetIDs []string) (names []string, err error) {
+	var list v1.KuryrLoadBalancerList
+	err = live.List(ctx, &list, client.InNamespace(namespace))
+	if kube.NotServed(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listing KuryrLoadBalancers of namespace %s: %w", namespace, err)
+	}
+	for i := range list.Items {
+		if slices.ContainsFunc(list.Items[i].Spec.Listeners, func(l v1.ListenerSpec) bool {
+			return slices.ContainsFunc(l.Members, func(m v1.MemberSpec) bool { return slices.Contains(subnetIDs, m.SubnetID) })
+		}) {
+			names = append(names, list.Items[i].Name)
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,298 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package networks
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
+	"github.com/kuryr-go/kuryr/internal/plan/network"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// These markers are the permissions of the applier and the planner.
+//
+// +kubebuilder:rbac:groups=openstack.org,resources=kuryrnetworks,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=openstack.org,resources=kuryrnetworks/status,verbs=patch
+
+// workers is the number of KuryrNetworks that are applied at once. The backend limits its own
+// requests.
+const workers = 16
+
+// Applier makes the networks of KuryrNetworks, keeps them, and deletes them. It writes their
+// finalizer and their status.
+//
+// A KuryrNetwork that is ready costs no request to the cloud. Its network is read when the spec or
+// the status changes, and when a check is requested.
+type Applier struct {
+	client   client.Client
+	cloud    sdn.Networks
+	subnets  sdn.Subnets
+	sees     func(ctx context.Context, projectID, networkID string) error
+	members  func(ctx context.Context, namespace string, subnetIDs []string) ([]string, error)
+	making   *kube.Owners
+	settings *settings.Live
+	backoff  outcome.Backoff
+	pauses   *outcome.Pauses[ctrl.Request]
+	slow     time.Duration
+	events   events.EventRecorder
+	now      func() time.Time
+	queue    kube.Queue[ctrl.Request]
+	objects  *kube.Object[*v1.KuryrNetwork]
+	routers  routers
+
+	mu       sync.Mutex
+	memories map[ctrl.Request]*memory
+	last     ctrl.Request // the last one that was checked in turn
+}
+
+// memory is what the process remembers of a KuryrNetwork. One worker at a time uses it, except for
+// check.
+type memory struct {
+	uid types.UID
+	// fresh is true from the finalizer until the first request to make something. Then the cloud
+	// has nothing for the object. A process that finds the finalizer does not know that.
+	fresh bool
+	own   string // network in deletion that was seen to be the object's
+	check bool   // the cloud is to be read, whatever the status says; guarded by Applier.mu
+}
+
+// ApplierOptions are the parts that an Applier needs beyond the manager. All must be given.
+type ApplierOptions struct {
+	Cloud   sdn.Networks
+	Subnets sdn.Subnets
+	// Sees is that of sdn.Visibility.
+	Sees func(ctx context.Context, projectID, networkID string) error
+	// Members returns the load balancers of a namespace that have members in one of these subnets.
+	Members  func(ctx context.Context, namespace string, subnetIDs []string) ([]string, error)
+	Making   *kube.Owners // held while something of a KuryrNetwork is made and named
+	Settings *settings.Live
+	Backoff  outcome.Backoff
+	Slow     time.Duration // a deletion that takes longer is reported
+	Now      func() time.Time
+}
+
+// NewApplier returns an Applier. Setup adds it to mgr.
+func NewApplier(mgr ctrl.Manager, o ApplierOptions) *Applier {
+	return &Applier{
+		client: mgr.GetClient(), cloud: o.Cloud, subnets: o.Subnets, sees: o.Sees, members: o.Members, making: o.Making, settings: o.Settings,
+		backoff: o.Backoff, pauses: outcome.Limiter[ctrl.Request](o.Backoff), slow: o.Slow, events: mgr.GetEventRecorder("kuryr-controller"), now: o.Now,
+		objects:  kube.NewObject(mgr.GetClient(), &v1.KuryrNetwork{}, kind, kube.OwnerNetwork, v1.NetworkFinalizer),
+		routers:  routers{cloud: o.Cloud, known: map[string]routerAddresses{}},
+		memories: map[ctrl.Request]*memory{},
+	}
+}
+
+// kind is the kind of the objects.
+const kind = "KuryrNetwork"
+
+// Setup adds the reconciler, and the loop that checks networks in turn. The cache of mgr must have
+// KuryrNetworks.
+func (r *Applier) Setup(mgr ctrl.Manager) error {
+	if err := mgr.Add(kube.Every("networks", r.period, r.checkSome, nil)); err != nil {
+		return err
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("networks").
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: workers, RateLimiter: r.pauses, SkipNameValidation: new(true),
+		}).
+		For(&v1.KuryrNetwork{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: beyondWords})).
+		Watches(&v1.KuryrPort{}, handler.EnqueueRequestsFromMapFunc(r.leaving), builder.WithPredicates(predicate.Funcs{
+			CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: func(event.UpdateEvent) bool { return false },
+		})).
+		WatchesRawSource(r.queue.Source()).
+		Complete(r)
+}
+
+// beyondWords reports whether an update has changed more than what the applier itself writes. Its
+// own event would repeat a failed request at once, without backoff.
+func beyondWords(e event.UpdateEvent) bool {
+	before, now := e.ObjectOld.(*v1.KuryrNetwork), e.ObjectNew.(*v1.KuryrNetwork)
+	ready := func(kn *v1.KuryrNetwork) bool {
+		return meta.FindStatusCondition(kn.Status.Conditions, v1.ConditionReady) != nil
+	}
+	return before.ResourceVersion == now.ResourceVersion || // the cache has read all objects anew
+		before.Generation != now.Generation ||
+		before.DeletionTimestamp.IsZero() != now.DeletionTimestamp.IsZero() ||
+		!slices.Equal(before.Finalizers, now.Finalizers) ||
+		!ready(now) || // another writer has emptied the status
+		ready(before) && !equality.Semantic.DeepEqual(made(before), made(now))
+}
+
+// made returns the part of a status that names resources.
+func made(kn *v1.KuryrNetwork) v1.KuryrNetworkStatus {
+	s := kn.Status
+	s.Conditions = nil
+	return s
+}
+
+// leaving returns the KuryrNetwork in deletion that waits for a port that is gone.
+func (r *Applier) leaving(ctx context.Context, o client.Object) []ctrl.Request {
+	port := o.(*v1.KuryrPort)
+	var list v1.KuryrNetworkList
+	if err := r.client.List(ctx, &list, client.MatchingFields{NetworkID: port.Spec.NetworkID}, kube.ReadOnly); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "cannot find the KuryrNetwork that waits for a port", "port", port.Name)
+		return nil
+	}
+	var all []ctrl.Request
+	for i := range list.Items {
+		if !list.Items[i].DeletionTimestamp.IsZero() {
+			all = append(all, kube.RequestOf(&list.Items[i]))
+		}
+	}
+	return all
+}
+
+// NetworkID is the index of KuryrNetworks by the network of their status.
+const NetworkID = "status.networkID"
+
+// Index adds the indexes that the reconcilers need.
+func Index(ctx context.Context, mgr ctrl.Manager) error {
+	return kube.AddIndex(ctx, mgr, &v1.KuryrNetwork{}, NetworkID, func(o client.Object) []string {
+		if id := o.(*v1.KuryrNetwork).Status.NetworkID; id != "" {
+			return []string{id}
+		}
+		return nil
+	})
+}
+
+// stale is the time until an object that is behind the last own write is read again: beyondWords
+// filters the event of that write out.
+const stale = 20 * time.Millisecond
+
+// Reconcile applies one KuryrNetwork.
+func (r *Applier) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	kn, state, err := r.objects.Get(ctx, req.NamespacedName)
+	switch {
+	case err != nil, state == kube.Leaving:
+		return ctrl.Result{}, err
+	case state == kube.Gone:
+		r.forget(req)
+		return ctrl.Result{}, nil
+	case state == kube.Behind:
+		r.pauses.Keep(req)
+		return ctrl.Result{RequeueAfter: stale}, nil
+	}
+	v := &visit{Applier: r, req: req, kn: kn, memory: r.memoryOf(req, kn.UID), checking: r.takeCheck(req)}
+	release, err := r.making.Take(ctx, req)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	defer release()
+	if !kn.DeletionTimestamp.IsZero() {
+		return v.release(ctx)
+	}
+	return v.apply(ctx)
+}
+
+// visit is one Reconcile of one KuryrNetwork.
+type visit struct {
+	*Applier
+	req      ctrl.Request
+	kn       *v1.KuryrNetwork
+	memory   *memory
+	checking bool
+}
+
+func (r *Applier) memoryOf(req ctrl.Request, uid types.UID) *memory {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.memories[req]
+	if m == nil || m.uid != uid {
+		m = &memory{uid: uid}
+		r.memories[req] = m
+	}
+	return m
+}
+
+func (r *Applier) forget(req ctrl.Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.memories, req)
+}
+
+// RequestCheck has the network of a KuryrNetwork compared with the cloud, soon. It does not wait,
+// and is safe for concurrent use.
+func (r *Applier) RequestCheck(req ctrl.Request) {
+	r.mu.Lock()
+	if m := r.memories[req]; m != nil {
+		m.check = true
+	}
+	r.mu.Unlock()
+	r.queue.Add(req)
+}
+
+func (r *Applier) takeCheck(req ctrl.Request) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.memories[req]
+	was := m.check
+	m.check = false
+	return was
+}
+
+// recheck keeps the request of a check that failed.
+func (v *visit) recheck() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.memory.check = true
+}
+
+func (r *Applier) period() time.Duration {
+	return settings.CheckInterval(r.settings.Load().Services.CheckInterval.Duration)
+}
+
+// inTurn is how many networks are checked in one period. Each costs up to three requests.
+const inTurn = 50
+
+// checkSome requests checks of some networks, each time of others. The collector compares all
+// networks with one list, which does not show subnets and interfaces of routers.
+func (r *Applier) checkSome(ctx context.Context) error {
+	var list v1.KuryrNetworkList
+	if err := r.client.List(ctx, &list, kube.ReadOnly); err != nil {
+		return err
+	}
+	slices.SortFunc(list.Items, func(a, b v1.KuryrNetwork) int { return compare(kube.RequestOf(&a), kube.RequestOf(&b)) })
+	from, _ := slices.BinarySearchFunc(list.Items, r.last, func(kn v1.KuryrNetwork, last ctrl.Request) int {
+		if compare(kube.RequestOf(&kn), last) <= 0 {
+			return -1
+		}
+		return 1
+	})
+	for n := range min(inTurn, len(list.Items)) {
+		r.last = kube.RequestOf(&list.Items[(from+n)%len(list.Items)])
+		r.RequestCheck(r.last)
+	}
+	return nil
+}
+
+// conditions returns the conditions of the applier: those of a status without the planner's.
+func conditions(status *v1.KuryrNetworkStatus) []metav1.Condition {
+	return slices.DeleteFunc(slices.Clone(status.Conditions), func(c metav1.Condition) bool { return c.Type == v1.ConditionPlanned })
+}
+
+// atRest reports whether a KuryrNetwork is ready as its spec wants it.
+func atRest(kn *v1.KuryrNetwork) bool {
+	ready := meta.FindStatusCondition(kn.Status.Conditions, v1.ConditionReady)
+	return ready != nil && ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == kn.Generation && network.Complete(&kn.Spec, &kn.Status)
+}

@@ -1,0 +1,312 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package networks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/plan/network"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// errMissing: somebody has deleted what pods have ports in.
+var errMissing = errors.New("pods have ports in what somebody has deleted")
+
+func compare(a, b ctrl.Request) int { return strings.Compare(a.String(), b.String()) }
+
+// owner is the owner of all resources of a KuryrNetwork.
+func (v *visit) owner() sdn.Owner {
+	return sdn.Owner{Kind: sdn.KindNetwork, Namespace: v.req.Namespace, Name: v.req.Name}
+}
+
+// errForeign: a network belongs to another KuryrNetwork, or to an earlier one of this name.
+var errForeign = errors.New("the network is not that of the KuryrNetwork")
+
+// owns reports whether a network of the cloud is that of the KuryrNetwork, by owner and name. A
+// status is no proof: people can edit and restore it.
+func (v *visit) owns(owner sdn.Owner, name string) bool {
+	return owner == v.owner() && name == sdn.NetworkName(v.kn.Spec.NamespaceUID, v.req.Namespace)
+}
+
+// apply makes what a KuryrNetwork lacks, and reports.
+func (v *visit) apply(ctx context.Context) (ctrl.Result, error) {
+	spec := &v.kn.Spec
+	if network.Makes(spec) && len(spec.Subnets) == 0 && !v.objects.Held(v.kn) {
+		return v.report(ctx, v1.KuryrNetworkStatus{}, errNotPlanned)
+	}
+	if atRest(v.kn) && !v.checking {
+		return ctrl.Result{}, nil
+	}
+	if !network.Makes(spec) {
+		status, err := v.given(ctx)
+		return v.report(ctx, status, err)
+	}
+	if !v.objects.Held(v.kn) {
+		if err := v.objects.Hold(ctx, v.kn); err != nil || !v.objects.Held(v.kn) {
+			return kube.Retry(err) // not held: it is gone
+		}
+		v.memory.fresh = true
+	}
+	is, err := v.look(ctx)
+	if err != nil {
+		return v.report(ctx, made(v.kn), err)
+	}
+	is, outside, err := v.make(ctx, is)
+	status := network.Status(spec, is, outside)
+	if err != nil && is.ID == v.kn.Status.NetworkID { // the router was perhaps not asked
+		status.NodeRoutes = v.kn.Status.NodeRoutes
+	}
+	return v.report(ctx, status, err)
+}
+
+// errNotPlanned: the planner has not chosen subnets.
+var errNotPlanned = errors.New("no subnet is planned")
+
+// given reads an existing network.
+func (v *visit) given(ctx context.Context) (v1.KuryrNetworkStatus, error) {
+	spec := &v.kn.Spec
+	id := spec.NetworkID
+	if id == "" && len(spec.SubnetIDs) > 0 {
+		subnet, err := v.subnets.Subnet(ctx, spec.SubnetIDs[0])
+		if errors.Is(err, sdn.ErrNotFound) {
+			err = &sdn.InvalidError{Field: sdn.FieldSubnet, Value: spec.SubnetIDs[0], Err: err}
+		}
+		if err != nil {
+			return made(v.kn), fmt.Errorf("reading subnet %s: %w", spec.SubnetIDs[0], err)
+		}
+		id = subnet.NetworkID
+	}
+	is, err := v.cloud.GivenNetwork(ctx, id, spec.SubnetIDs)
+	if err != nil {
+		return made(v.kn), fmt.Errorf("reading network %s: %w", id, err)
+	}
+	return network.GivenStatus(spec, is), nil
+}
+
+// look returns the network that the cloud has for the KuryrNetwork; without an ID if there is none.
+// A fresh object has none, which costs no request.
+func (v *visit) look(ctx context.Context) (sdn.Network, error) {
+	if v.memory.fresh {
+		return sdn.Network{}, nil
+	}
+	if id := v.kn.Status.NetworkID; id != "" {
+		is, err := v.cloud.Network(ctx, id)
+		switch {
+		case err == nil && v.owns(is.Owner, is.Name):
+			return is, v.lost(ctx, is)
+		case err == nil: // that of another KuryrNetwork
+		case !errors.Is(err, sdn.ErrNotFound):
+			return sdn.Network{}, fmt.Errorf("reading network %s: %w", id, err)
+		default:
+			if err := v.gone(ctx, id); err != nil {
+				return sdn.Network{}, err
+			}
+		}
+	}
+	id, err := v.find(ctx)
+	if id == "" || err != nil {
+		return sdn.Network{}, err
+	}
+	is, err := v.cloud.Network(ctx, id)
+	if err != nil {
+		return sdn.Network{}, fmt.Errorf("reading network %s: %w", id, err)
+	}
+	return is, nil
+}
+
+// find returns the ID of the network that has the owner and the name of the KuryrNetwork; empty if
+// there is none. Of several the oldest counts, and the collector deletes the others.
+func (v *visit) find(ctx context.Context) (string, error) {
+	all, err := v.cloud.ListNetworks(ctx)
+	if err != nil {
+		return "", fmt.Errorf("listing networks: %w", err)
+	}
+	all = slices.DeleteFunc(all, func(n sdn.NetworkSummary) bool { return !v.owns(n.Owner, n.Name) })
+	if len(all) == 0 {
+		return "", nil
+	}
+	return slices.MinFunc(all, func(a, b sdn.NetworkSummary) int {
+		if c := a.Created.Compare(b.Created); c != 0 {
+			return c
+		}
+		return strings.Compare(a.ID, b.ID)
+	}).ID, nil
+}
+
+// gone returns an error unless a network that the cloud does not show may be made again: the
+// credential would see it, and no port needs it.
+func (v *visit) gone(ctx context.Context, id string) error {
+	if err := v.sees(ctx, v.kn.Spec.ProjectID, ""); err != nil {
+		return fmt.Errorf("looking for network %s: %w", id, err)
+	}
+	ports, err := portsIn(ctx, v.client, func(p *v1.KuryrPort) bool { return p.Spec.NetworkID == id })
+	if err == nil && len(ports) > 0 {
+		err = fmt.Errorf("network %s is not in the cloud any more: %w: %d ports. Delete all pods of the namespace; Kuryr then makes the network again", id, errMissing, len(ports))
+	}
+	return err
+}
+
+// lost returns an error if the network lacks a subnet that ports have addresses of.
+func (v *visit) lost(ctx context.Context, is sdn.Network) error {
+	for _, s := range v.kn.Status.Subnets {
+		if slices.ContainsFunc(is.Subnets, func(o sdn.OwnSubnet) bool { return o.ID == s.ID }) {
+			continue
+		}
+		ports, err := portsIn(ctx, v.client, func(p *v1.KuryrPort) bool {
+			return slices.ContainsFunc(p.Spec.VIF.Addresses, func(a v1.Address) bool { return a.SubnetID == s.ID })
+		})
+		if err != nil {
+			return err
+		}
+		if len(ports) > 0 {
+			return fmt.Errorf("subnet %s (%s) is not in the cloud any more: %w: %d ports. Delete all pods of the namespace; Kuryr then makes the subnet again", s.ID, s.CIDR, errMissing, len(ports))
+		}
+	}
+	return nil
+}
+
+// make makes what is missing: the network, then its subnets at once, then their router interfaces
+// at once. It returns what there is, also if it fails.
+func (v *visit) make(ctx context.Context, is sdn.Network) (sdn.Network, []netip.Addr, error) {
+	spec, namespace := &v.kn.Spec, v.req.Namespace
+	work := network.Missing(namespace, spec, is)
+	if work.Create != nil {
+		v.memory.fresh = false // the answer may be lost
+		created, err := v.cloud.CreateNetwork(ctx, v.owner(), *work.Create)
+		if err != nil {
+			return is, nil, fmt.Errorf("creating the network of namespace %s: %w", namespace, err)
+		}
+		ctrl.LoggerFrom(ctx).Info("created network", "network", created.ID, "project", spec.ProjectID)
+		is = created
+		work = network.Missing(namespace, spec, is)
+	}
+	is, outside, err := v.fill(ctx, is, work)
+	if err != nil {
+		return is, outside, err
+	}
+	is, err = v.connect(ctx, is, network.Missing(namespace, spec, is).Legs)
+	return is, outside, err
+}
+
+// fill makes subnets and changes them, and asks for the addresses of the router meanwhile.
+func (v *visit) fill(ctx context.Context, is sdn.Network, work network.Work) (_ sdn.Network, outside []netip.Addr, _ error) {
+	var mu sync.Mutex
+	var at errgroup.Group
+	id, mtu := is.ID, is.MTU
+	if work.MTU != 0 {
+		at.Go(func() error {
+			if err := v.cloud.UpdateNetwork(ctx, id, work.MTU); err != nil {
+				return fmt.Errorf("setting the MTU of network %s to %d: %w", id, work.MTU, err)
+			}
+			mtu = work.MTU
+			return nil
+		})
+	}
+	for _, s := range work.Subnets {
+		at.Go(func() error {
+			created, err := v.cloud.CreateSubnet(ctx, v.owner(), s)
+			if err != nil {
+				return fmt.Errorf("creating an IPv%d subnet of network %s: %w", s.IPVersion, id, err)
+			}
+			ctrl.LoggerFrom(ctx).Info("created subnet", "network", id, "subnet", created.ID, "cidr", created.Prefix.String())
+			mu.Lock()
+			defer mu.Unlock()
+			is.Subnets = append(is.Subnets, created)
+			return nil
+		})
+	}
+	for subnet, update := range work.Updates {
+		at.Go(func() error {
+			if err := v.cloud.UpdateSubnet(ctx, subnet, update); err != nil {
+				return fmt.Errorf("changing DNS servers and routes of subnet %s: %w", subnet, err)
+			}
+			return nil
+		})
+	}
+	if v.kn.Spec.RouterID != "" {
+		at.Go(func() (err error) {
+			outside, err = v.routers.addresses(ctx, v.kn.Spec.RouterID, v.now(), v.period())
+			return err
+		})
+	}
+	err := at.Wait()
+	is.MTU = mtu
+	slices.SortFunc(is.Subnets, sdn.CompareSubnets)
+	return is, outside, err
+}
+
+// connect gives the router an interface in each of these subnets.
+func (v *visit) connect(ctx context.Context, is sdn.Network, subnets []string) (sdn.Network, error) {
+	router := v.kn.Spec.RouterID
+	connected := make([]bool, len(is.Subnets))
+	var at errgroup.Group
+	for i := range is.Subnets {
+		if id := is.Subnets[i].ID; slices.Contains(subnets, id) {
+			at.Go(func() error {
+				if err := v.cloud.AddLeg(ctx, router, id); err != nil {
+					return fmt.Errorf("connecting subnet %s (%s) to router %s: %w", id, is.Subnets[i].Prefix, router, err)
+				}
+				connected[i] = true
+				return nil
+			})
+		}
+	}
+	err := at.Wait()
+	is.Subnets = slices.Clone(is.Subnets)
+	for i, done := range connected {
+		if done {
+			is.Subnets[i].RouterIDs = append(slices.Clone(is.Subnets[i].RouterIDs), router)
+		}
+	}
+	return is, err
+}
+
+// routers remembers the addresses of routers for a while: many namespaces share a router. It is
+// safe for concurrent use.
+type routers struct {
+	cloud sdn.Networks
+
+	mu    sync.Mutex
+	known map[string]routerAddresses
+}
+
+type routerAddresses struct {
+	addresses []netip.Addr
+	at        time.Time
+}
+
+// addresses returns the addresses of a router in its external network. None are known if the
+// credential may not see them: pods do not need them.
+func (r *routers) addresses(ctx context.Context, id string, now time.Time, valid time.Duration) ([]netip.Addr, error) {
+	r.mu.Lock()
+	known, ok := r.known[id]
+	r.mu.Unlock()
+	if ok && now.Sub(known.at) < valid {
+		return known.addresses, nil
+	}
+	all, err := r.cloud.RouterAddresses(ctx, id)
+	if errors.Is(err, sdn.ErrForbidden) {
+		ctrl.LoggerFrom(ctx).Info("cannot read the addresses of a router; nodeRoutes of KuryrNetworks stay empty", "router", id, "error", err.Error())
+		all, err = nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading router %s: %w", id, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.known[id] = routerAddresses{all, now}
+	return all, nil
+}

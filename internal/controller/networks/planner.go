@@ -1,0 +1,375 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package networks plans and applies the networks of namespaces. The planner writes the spec of the
+// KuryrNetwork of each namespace that needs one. The applier makes the network in the SDN, with its
+// subnets and the interfaces of its router, and deletes it. Package sites decides which pods get
+// ports in it, and the collector finds what is left over.
+package networks
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"time"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
+	"github.com/kuryr-go/kuryr/internal/plan/network"
+	"github.com/kuryr-go/kuryr/internal/plan/pool"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// Planner writes the spec and the condition Planned of the KuryrNetwork of each namespace. A
+// request is for a namespace, by its name. It reads caches, and asks the SDN once for each
+// configured subnet and subnet pool.
+type Planner struct {
+	client   client.Client
+	live     client.Reader // reads past the cache
+	inUse    func(ctx context.Context, networkID string) ([]sdn.PortUse, error)
+	settings *settings.Live
+	backoff  outcome.Backoff
+	pauses   *outcome.Pauses[ctrl.Request]
+	events   events.EventRecorder
+	now      func() time.Time
+	queue    kube.Queue[ctrl.Request]
+	objects  *kube.Object[*v1.KuryrNetwork]
+	facts    *facts
+
+	// written are the own writes that the cache may not show yet, by namespace: their prefixes are
+	// in use. One worker uses it.
+	written map[string]*v1.KuryrNetwork
+	told    map[string]string // last Event on a namespace without a KuryrNetwork
+	follow  func(context.Context) error
+}
+
+// PlannerOptions are the parts that a Planner needs beyond the manager. All must be given.
+type PlannerOptions struct {
+	Subnets sdn.Subnets
+	Pools   sdn.SubnetPools
+	// InUse is that of sdn.Networks.
+	InUse    func(ctx context.Context, networkID string) ([]sdn.PortUse, error)
+	Settings *settings.Live
+	Backoff  outcome.Backoff
+	Now      func() time.Time
+}
+
+// NewPlanner returns a Planner. Setup adds it to mgr.
+func NewPlanner(mgr ctrl.Manager, o PlannerOptions) *Planner {
+	p := &Planner{
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), inUse: o.InUse, settings: o.Settings, backoff: o.Backoff,
+		pauses: outcome.Limiter[ctrl.Request](o.Backoff), events: mgr.GetEventRecorder("kuryr-controller"), now: o.Now,
+		objects: kube.NewObject(mgr.GetClient(), &v1.KuryrNetwork{}, kind, kube.OwnerNamespaceNetwork, v1.NetworkFinalizer),
+		facts:   &facts{subnets: o.Subnets, pools: o.Pools, now: o.Now, again: o.Backoff.Rejected},
+		written: map[string]*v1.KuryrNetwork{}, told: map[string]string{},
+	}
+	p.follow = o.Settings.Follow(p.planAll)
+	return p
+}
+
+// Reconcile plans the network of one namespace.
+func (p *Planner) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	ns := kube.NamespaceMeta()
+	err := p.client.Get(ctx, client.ObjectKey{Name: req.Name}, ns, kube.ReadOnly)
+	if apierrors.IsNotFound(err) || err == nil && !ns.DeletionTimestamp.IsZero() {
+		delete(p.told, req.Name) // Kubernetes deletes the KuryrNetwork with the namespace
+		delete(p.written, req.Name)
+		return ctrl.Result{}, nil
+	} else if err != nil {
+		return ctrl.Result{}, fmt.Errorf("reading namespace %s: %w", req.Name, err)
+	}
+	kn, state, err := p.objects.Get(ctx, types.NamespacedName{Namespace: req.Name, Name: req.Name})
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if state == kube.Gone {
+		kn = nil
+	}
+	if behind, err := p.behind(ctx, req.Name, kn); behind || err != nil || state == kube.Behind {
+		p.pauses.Keep(req)
+		return ctrl.Result{RequeueAfter: stale}, err
+	}
+	if kn != nil && !kn.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, nil // the event of its end follows
+	}
+	in, failed := p.input(ctx, ns, kn)
+	if failed != nil {
+		return p.unsure(ctx, ns, kn, failed)
+	}
+	return p.carryOut(ctx, ns, kn, network.Next(in))
+}
+
+// behind reports whether the cache does not show the last own write yet.
+func (p *Planner) behind(ctx context.Context, namespace string, kn *v1.KuryrNetwork) (bool, error) {
+	last := p.written[namespace]
+	switch {
+	case last == nil:
+		return false, nil
+	case kn != nil:
+		if kn.UID == last.UID && kube.Older(kn.ResourceVersion, last.ResourceVersion) {
+			return true, nil
+		}
+	default: // it is new, or was deleted at once
+		err := p.live.Get(ctx, client.ObjectKeyFromObject(last), &v1.KuryrNetwork{})
+		if err == nil || !apierrors.IsNotFound(err) {
+			return true, err
+		}
+	}
+	delete(p.written, namespace)
+	return false, nil
+}
+
+// input returns what the plan depends on. It fails if the SDN does not answer.
+func (p *Planner) input(ctx context.Context, ns *metav1.PartialObjectMetadata, kn *v1.KuryrNetwork) (network.Input, error) {
+	in := network.Input{UID: ns.UID, Choice: p.settings.Rules().Network(ns)}
+	if kn == nil && (in.Choice.Common || in.Choice.Blocked) {
+		return in, nil
+	}
+	pods, err := p.pods(ctx, ns.Name)
+	if err != nil {
+		return in, err
+	}
+	in.Wanted = in.Choice.Now || len(pods) > 0
+	if kn == nil && !in.Wanted {
+		return in, nil
+	}
+	if kn != nil {
+		if err := p.current(ctx, &in, kn, pods); err != nil {
+			return in, err
+		}
+	}
+	if in.Choice.Mode == v1.NetworkNamespace && !in.Choice.Common {
+		if in.Pools, err = p.facts.poolsOf(ctx, in.Choice.SubnetPoolIDs); err != nil {
+			return in, err
+		}
+	}
+	choosing := in.Choice.Mode == v1.NetworkFlat && (kn == nil || len(kn.Spec.Subnets) == 0 || in.Full != 0)
+	in.Taken, err = p.taken(ctx, ns.Name, choosing)
+	return in, err
+}
+
+// pods returns the pods of a namespace that are to have ports, scheduled or not.
+func (p *Planner) pods(ctx context.Context, namespace string) (all []*corev1.Pod, err error) {
+	var list corev1.PodList
+	if err := p.client.List(ctx, &list, client.InNamespace(namespace), kube.ReadOnly); err != nil {
+		return nil, fmt.Errorf("listing pods of namespace %s: %w", namespace, err)
+	}
+	for i := range list.Items {
+		if wants(&list.Items[i]) {
+			all = append(all, &list.Items[i])
+		}
+	}
+	return all, nil
+}
+
+// wants reports whether a pod is to have a port. The network of a pod that is not scheduled yet is
+// made meanwhile.
+func wants(pod *corev1.Pod) bool {
+	return !pod.Spec.HostNetwork && pod.DeletionTimestamp.IsZero() && !pool.Finished(pod)
+}
+
+// current adds what there is of a KuryrNetwork.
+func (p *Planner) current(ctx context.Context, in *network.Input, kn *v1.KuryrNetwork, pods []*corev1.Pod) error {
+	in.Current = &kn.Spec
+	for _, s := range kn.Status.Subnets {
+		if prefix, err := netip.ParsePrefix(s.CIDR); err == nil {
+			in.Made = append(in.Made, prefix)
+		}
+	}
+	if kn.Status.NetworkID == "" {
+		return p.emptied(ctx, in, kn)
+	}
+	ports, err := portsIn(ctx, p.client, func(*v1.KuryrPort) bool { return true })
+	if err != nil {
+		return err
+	}
+	has, used := map[types.UID]bool{}, map[string]int{}
+	for _, port := range ports {
+		for _, a := range port.Spec.VIF.Addresses {
+			used[a.SubnetID]++
+		}
+		if ref := port.Spec.PodRef; ref != nil {
+			has[ref.UID] = true
+			in.InUse = in.InUse || ref.Namespace == kn.Namespace && port.Spec.NetworkID == kn.Status.NetworkID
+		}
+	}
+	if meta.IsStatusConditionTrue(kn.Status.Conditions, v1.ConditionReady) {
+		in.InUse = in.InUse || slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return !has[pod.UID] })
+	}
+	exhausted, err := p.exhausted(ctx, kn.Namespace)
+	if exhausted {
+		in.Full = network.FullFamily(&kn.Spec, &kn.Status, used)
+	}
+	return err
+}
+
+// emptied adds whether the network of a KuryrNetwork without a status is in use: somebody may have
+// emptied the status while pods have ports there.
+func (p *Planner) emptied(ctx context.Context, in *network.Input, kn *v1.KuryrNetwork) error {
+	var list v1.KuryrPortPoolList
+	if err := p.client.List(ctx, &list, kube.ReadOnly); err != nil {
+		return fmt.Errorf("listing KuryrPortPools: %w", err)
+	}
+	own := map[string]bool{}
+	for i := range list.Items {
+		own[list.Items[i].Name] = list.Items[i].Spec.Key.Namespace == kn.Namespace
+	}
+	ports, err := portsIn(ctx, p.client, func(port *v1.KuryrPort) bool { return port.Spec.PodRef != nil && own[port.Spec.Pool] })
+	in.InUse = len(ports) > 0
+	return err
+}
+
+// exhausted reports whether a pool of the namespace gets no addresses.
+func (p *Planner) exhausted(ctx context.Context, namespace string) (bool, error) {
+	var list v1.KuryrPortPoolList
+	if err := p.client.List(ctx, &list, kube.ReadOnly); err != nil {
+		return false, fmt.Errorf("listing KuryrPortPools: %w", err)
+	}
+	return slices.ContainsFunc(list.Items, func(pool v1.KuryrPortPool) bool {
+		return pool.Spec.Key.Namespace == namespace && meta.IsStatusConditionTrue(pool.Status.Conditions, v1.ConditionSubnetExhausted)
+	}), nil
+}
+
+// taken returns the prefixes that the network of a namespace must not overlap with. With complete,
+// it fails if the SDN has not told all of them. Otherwise it asks for none.
+func (p *Planner) taken(ctx context.Context, namespace string, complete bool) ([]network.Taken, error) {
+	all, err := p.facts.reserved(ctx, p.settings.Load(), complete)
+	if err != nil {
+		return nil, err
+	}
+	var list v1.KuryrNetworkList
+	if err := p.client.List(ctx, &list, kube.ReadOnly); err != nil {
+		return nil, fmt.Errorf("listing KuryrNetworks: %w", err)
+	}
+	add := func(kn *v1.KuryrNetwork) {
+		if kn.Namespace == namespace || !network.Makes(&kn.Spec) {
+			return
+		}
+		prefixes := network.Prefixes(&kn.Spec)
+		for _, s := range kn.Status.Subnets {
+			if prefix, err := netip.ParsePrefix(s.CIDR); err == nil && !slices.Contains(prefixes, prefix) {
+				prefixes = append(prefixes, prefix)
+			}
+		}
+		for _, prefix := range prefixes {
+			all = append(all, network.Taken{Prefix: prefix, By: "the network of namespace " + kn.Namespace})
+		}
+	}
+	for i := range list.Items {
+		add(&list.Items[i])
+	}
+	for _, kn := range p.written {
+		add(kn)
+	}
+	var nodes corev1.NodeList
+	if err := p.client.List(ctx, &nodes, kube.ReadOnly); err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
+	}
+	for i := range nodes.Items {
+		for _, text := range kube.NodeAddresses(&nodes.Items[i]) {
+			if a, err := netip.ParseAddr(text); err == nil {
+				all = append(all, network.Taken{Prefix: netip.PrefixFrom(a, a.BitLen()), By: "node " + nodes.Items[i].Name})
+			}
+		}
+	}
+	return all, nil
+}
+
+// carryOut writes a plan.
+func (p *Planner) carryOut(ctx context.Context, ns *metav1.PartialObjectMetadata, kn *v1.KuryrNetwork, plan network.Plan) (ctrl.Result, error) {
+	if plan.Delete {
+		if others, err := p.others(ctx, kn); err != nil {
+			return p.unsure(ctx, ns, kn, err)
+		} else if others != "" {
+			why := "the network of the namespace is to be replaced, and stays as it is while it has " + others
+			return ctrl.Result{RequeueAfter: p.backoff.Rejected}, p.tell(ctx, ns, kn, v1.ReasonNetworkInUse, why)
+		}
+		ctrl.LoggerFrom(ctx).Info("replacing the network of a namespace, which no pod has a port in", "namespace", ns.Name)
+		err := p.client.Delete(ctx, kn, client.Preconditions{UID: &kn.UID, ResourceVersion: &kn.ResourceVersion})
+		return kube.Retry(kube.Lost(err))
+	}
+	if plan.Spec != nil && (kn == nil || !equality.Semantic.DeepEqual(&kn.Spec, plan.Spec)) {
+		next, err := p.write(ctx, ns, kn, plan.Spec)
+		if err != nil || next == nil {
+			return kube.Retry(err)
+		}
+		kn = next
+	}
+	return kube.Retry(p.tell(ctx, ns, kn, plan.Reason, plan.Why))
+}
+
+// write writes the spec of a KuryrNetwork. It returns nil if the namespace is being deleted.
+func (p *Planner) write(ctx context.Context, ns *metav1.PartialObjectMetadata, kn *v1.KuryrNetwork, spec *v1.KuryrNetworkSpec) (*v1.KuryrNetwork, error) {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(spec)
+	if err != nil {
+		return nil, fmt.Errorf("writing KuryrNetwork %s: %w", ns.Name, err)
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": fields}}
+	u.SetGroupVersionKind(v1.GroupVersion.WithKind(kind))
+	u.SetNamespace(ns.Name)
+	u.SetName(ns.Name)
+	err = p.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), kube.OwnerNamespaceNetwork, client.ForceOwnership)
+	if apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("writing KuryrNetwork %s: %w", ns.Name, err)
+	}
+	next := &v1.KuryrNetwork{Spec: *spec}
+	next.SetNamespace(ns.Name)
+	next.SetName(ns.Name)
+	next.SetUID(u.GetUID())
+	next.SetResourceVersion(u.GetResourceVersion())
+	next.SetGeneration(u.GetGeneration())
+	if kn != nil {
+		next.Status = *kn.Status.DeepCopy()
+		if kn.ResourceVersion == u.GetResourceVersion() { // the difference is what somebody has added
+			return next, p.revert(ctx, kn, spec)
+		}
+	}
+	p.written[ns.Name] = next
+	ctrl.LoggerFrom(ctx).V(1).Info("planned network", "namespace", ns.Name, "mode", spec.Mode, "subnets", len(spec.Subnets), "new", kn == nil)
+	return next, nil
+}
+
+// revert removes the fields that somebody has added to a spec: the planner does not own them, so an
+// apply leaves them.
+func (p *Planner) revert(ctx context.Context, kn *v1.KuryrNetwork, spec *v1.KuryrNetworkSpec) error {
+	next := kn.DeepCopy()
+	next.Spec = *spec
+	err := p.client.Patch(ctx, next, client.MergeFromWithOptions(kn, client.MergeFromWithOptimisticLock{}), kube.OwnerNamespaceNetwork)
+	if err = kube.Lost(err); err != nil {
+		return fmt.Errorf("reverting the spec of KuryrNetwork %s: %w", kn.Namespace, err)
+	}
+	return nil
+}
+
+// planAll plans all namespaces anew after the settings have changed.
+func (p *Planner) planAll(ctx context.Context) error {
+	p.facts.forgive()
+	var list metav1.PartialObjectMetadataList
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NamespaceList"))
+	if err := p.client.List(ctx, &list, kube.ReadOnly); err != nil {
+		return fmt.Errorf("listing namespaces: %w", err)
+	}
+	for i := range list.Items {
+		p.queue.Add(ctrl.Request{NamespacedName: types.NamespacedName{Name: list.Items[i].Name}})
+	}
+	return nil
+}

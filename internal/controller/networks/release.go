@@ -1,0 +1,217 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package networks
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/plan/network"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// portsIn returns the KuryrPorts that fit, shared with the cache.
+func portsIn(ctx context.Context, c client.Reader, fits func(*v1.KuryrPort) bool) (all []*v1.KuryrPort, err error) {
+	var list v1.KuryrPortList
+	if err := c.List(ctx, &list, kube.ReadOnly); err != nil {
+		return nil, fmt.Errorf("listing KuryrPorts: %w", err)
+	}
+	for i := range list.Items {
+		if fits(&list.Items[i]) {
+			all = append(all, &list.Items[i])
+		}
+	}
+	return all, nil
+}
+
+// release deletes the network of a KuryrNetwork, once nothing is in it, and removes the finalizer.
+// It needs no status.
+func (v *visit) release(ctx context.Context) (ctrl.Result, error) {
+	if !v.objects.Held(v.kn) {
+		return ctrl.Result{}, nil
+	}
+	if v.memory.fresh {
+		return kube.Retry(v.objects.Drop(ctx, v.kn))
+	}
+	waits, err := v.remove(ctx)
+	if err == nil && waits == "" {
+		return kube.Retry(v.objects.Drop(ctx, v.kn))
+	}
+	return v.reportLeaving(ctx, waits, err)
+}
+
+// remove deletes the networks of the KuryrNetwork. It returns what the deletion waits for. A status
+// may be empty, or name the network of another KuryrNetwork: owner and name in the cloud decide.
+func (v *visit) remove(ctx context.Context) (waits string, err error) {
+	if id := v.kn.Status.NetworkID; id != "" {
+		waits, err = v.removeOne(ctx, id)
+		if !errors.Is(err, errForeign) {
+			return waits, err
+		}
+	}
+	all, err := v.cloud.ListNetworks(ctx)
+	if err != nil {
+		return "", fmt.Errorf("listing networks: %w", err)
+	}
+	for _, n := range all {
+		if !v.owns(n.Owner, n.Name) {
+			continue
+		}
+		if waits, err = v.removeOne(ctx, n.ID); waits != "" || err != nil {
+			return waits, err
+		}
+	}
+	return "", nil
+}
+
+// removeOne returns errForeign for a network of another KuryrNetwork.
+func (v *visit) removeOne(ctx context.Context, id string) (waits string, err error) {
+	ports, err := portsIn(ctx, v.client, func(p *v1.KuryrPort) bool { return p.Spec.NetworkID == id })
+	if err != nil || len(ports) > 0 && v.memory.own == id { // a visit that waits costs no request
+		return describePorts(ports), err
+	}
+	is, err := v.cloud.Network(ctx, id)
+	switch {
+	case errors.Is(err, sdn.ErrNotFound):
+		return "", v.sees(ctx, v.kn.Spec.ProjectID, "")
+	case err != nil:
+		return "", fmt.Errorf("reading network %s: %w", id, err)
+	case !v.owns(is.Owner, is.Name):
+		return "", errForeign
+	}
+	if v.memory.own = id; len(ports) > 0 {
+		return describePorts(ports), nil
+	}
+	var subnets []string
+	for _, s := range is.Subnets {
+		subnets = append(subnets, s.ID)
+	}
+	balancers, err := v.members(ctx, v.req.Namespace, subnets)
+	if err != nil || len(balancers) > 0 {
+		return fewOf("load balancers with members in it", balancers), err
+	}
+	used, err := v.cloud.InUse(ctx, id)
+	if err != nil {
+		return "", fmt.Errorf("listing the ports in network %s: %w", id, err)
+	}
+	if len(used) > 0 { // without its router, they would be cut off
+		return describeUses(id, used), nil
+	}
+	if err := v.disconnect(ctx, is); err != nil {
+		return "", err
+	}
+	if err := v.cloud.DeleteNetwork(ctx, id); err != nil {
+		return "", fmt.Errorf("deleting network %s: %w. `openstack port list --network %s` shows what is in it", id, err, id)
+	}
+	ctrl.LoggerFrom(ctx).Info("deleted network", "network", id)
+	return "", nil
+}
+
+// disconnect removes the interfaces of routers in the subnets of a network.
+func (v *visit) disconnect(ctx context.Context, is sdn.Network) error {
+	var at errgroup.Group
+	for _, s := range is.Subnets {
+		for _, router := range s.RouterIDs {
+			at.Go(func() error {
+				if err := v.cloud.RemoveLeg(ctx, router, s.ID); err != nil {
+					return fmt.Errorf("removing the interface of router %s in subnet %s (%s): %w. A floating IP of a port there keeps it: `openstack floating ip list --router %s`", router, s.ID, s.Prefix, err, router)
+				}
+				return nil
+			})
+		}
+	}
+	return at.Wait()
+}
+
+// describePorts describes the ports that a deletion waits for; empty if there are none.
+func describePorts(ports []*v1.KuryrPort) string {
+	var pods, others []string
+	for _, p := range ports {
+		if ref := p.Spec.PodRef; ref != nil {
+			pods = append(pods, ref.Namespace+"/"+ref.Name)
+		} else {
+			others = append(others, p.Name)
+		}
+	}
+	if len(pods) > 0 {
+		return fewOf("ports of pods", pods)
+	}
+	return fewOf("free ports", others)
+}
+
+// describeUses names ports in a network, and the command that shows them.
+func describeUses(networkID string, used []sdn.PortUse) string {
+	var all []string
+	for _, u := range used {
+		what := cmp.Or(u.DeviceOwner, "no device owner")
+		if u.Own {
+			what += ", which Kuryr deletes"
+		}
+		all = append(all, fmt.Sprintf("%s (%s)", u.ID, what))
+	}
+	return fmt.Sprintf("%s. Whoever has a port there has to delete it: `openstack port list --long --network %s`", fewOf("ports in the cloud", all), networkID)
+}
+
+// others names the ports of others in a network that Kuryr has made; empty if there are none. A
+// network that is being deleted serves no pods, so its deletion is not to wait for somebody else.
+func (p *Planner) others(ctx context.Context, kn *v1.KuryrNetwork) (string, error) {
+	if id := kn.Status.NetworkID; id != "" && network.Makes(&kn.Spec) {
+		used, err := p.inUse(ctx, id)
+		if err != nil {
+			return "", fmt.Errorf("listing the ports in network %s: %w", id, err)
+		}
+		if used = slices.DeleteFunc(used, func(u sdn.PortUse) bool { return u.Own }); len(used) > 0 {
+			return describeUses(id, used), nil
+		}
+	}
+	return "", nil
+}
+
+// fewOf names some of many; empty if there are none.
+func fewOf(what string, all []string) string {
+	const few = 5
+	if len(all) == 0 {
+		return ""
+	}
+	slices.Sort(all)
+	text := fmt.Sprintf("%d %s: %s", len(all), what, strings.Join(all[:min(few, len(all))], ", "))
+	if len(all) > few {
+		text += ", ..."
+	}
+	return text
+}
+
+// reportLeaving writes why a deletion waits. What is usual is not named before it takes long: each
+// of many ports would be a write.
+func (v *visit) reportLeaving(ctx context.Context, waits string, failed error) (ctrl.Result, error) {
+	reason, text := v1.ReasonDeleting, "The network is deleted once no port is in it."
+	o := outcome.Of(outcome.Network, failed)
+	slow := v.now().Sub(v.kn.DeletionTimestamp.Time) >= v.slow
+	switch {
+	case failed != nil && o.Reason != v1.ReasonConflict:
+		reason, text = o.Reason, o.Explain()
+	case slow && failed != nil:
+		reason, text = v1.ReasonNetworkInUse, "The deletion of the network waits: "+o.Explain()
+	case slow:
+		reason, text = v1.ReasonNetworkInUse, "The deletion of the network waits for "+waits+"."
+	}
+	if err := v.write(ctx, made(v.kn), reason, text, false); err != nil {
+		return kube.Retry(err)
+	}
+	if failed != nil {
+		return v.backoff.Result(o)
+	}
+	return ctrl.Result{RequeueAfter: v.backoff.Max}, nil
+}

@@ -1,0 +1,112 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package networks
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+)
+
+// report writes the status after an attempt, and an Event about a new reason why pods wait.
+func (v *visit) report(ctx context.Context, status v1.KuryrNetworkStatus, failed error) (ctrl.Result, error) {
+	o := outcome.Of(outcome.Network, failed)
+	reason, text := o.Reason, "The network is there as wanted."
+	switch {
+	case errors.Is(failed, errNotPlanned):
+		reason, text = v1.ReasonNotPlanned, "No network is made: condition "+v1.ConditionPlanned+" says why."
+	case errors.Is(failed, errMissing):
+		reason, text = v1.ReasonNetworkMissing, failed.Error()
+	case failed != nil:
+		text = o.Explain()
+	}
+	if failed != nil && v.checking { // also of a network that pods can use
+		v.recheck()
+	}
+	if failed != nil && v.usable(&status) && !errors.Is(failed, errMissing) {
+		return v.reportUsable(ctx, status, o)
+	}
+	if err := v.write(ctx, status, reason, text, failed == nil); err != nil {
+		return kube.Retry(err)
+	}
+	switch {
+	case errors.Is(failed, errNotPlanned): // the event of the new spec follows
+		return ctrl.Result{}, nil
+	case errors.Is(failed, errMissing):
+		v.recheck()
+		return ctrl.Result{RequeueAfter: v.backoff.Rejected}, nil
+	}
+	return v.backoff.Result(o)
+}
+
+// usable reports whether the network was ready before, and still has a subnet of each IP family.
+// Pods then get ports, whatever the cloud says about a change.
+func (v *visit) usable(status *v1.KuryrNetworkStatus) bool {
+	if !meta.IsStatusConditionTrue(v.kn.Status.Conditions, v1.ConditionReady) || status.NetworkID != v.kn.Status.NetworkID {
+		return false
+	}
+	for _, want := range v.kn.Spec.Subnets {
+		if !slices.ContainsFunc(status.Subnets, func(s v1.NetworkSubnetStatus) bool {
+			return s.IPVersion == want.IPVersion && (s.Routed || v.kn.Spec.RouterID == "")
+		}) {
+			return false
+		}
+	}
+	return len(status.Subnets) > 0
+}
+
+// reportUsable writes why a change of a network that pods can use is not made yet. Condition Ready
+// stays as it is. An outage of the cloud is not written: it would be a write for each network.
+func (v *visit) reportUsable(ctx context.Context, status v1.KuryrNetworkStatus, o outcome.Outcome) (ctrl.Result, error) {
+	if o.Reason != v1.ReasonUnavailable {
+		is := v.kn.Status
+		is.Conditions = conditions(&v.kn.Status)
+		before := meta.FindStatusCondition(is.Conditions, v1.ConditionProgressing)
+		told := before != nil && before.Reason == o.Reason
+		status.Conditions = slices.Clone(is.Conditions)
+		kube.SetCondition(&status.Conditions, v1.ConditionProgressing, true, o.Reason, o.Explain(), v.kn.Generation, v.now())
+		there, err := v.objects.Report(ctx, v.kn, &is, &status)
+		if err != nil {
+			return kube.Retry(err)
+		}
+		if there && !told && !passing(o.Reason) {
+			v.events.Eventf(kube.Reference(v.kn, kind), nil, corev1.EventTypeWarning, o.Reason, "ApplyNetwork", "%s", outcome.Cut(o.Explain()))
+		}
+	}
+	return v.backoff.Result(o)
+}
+
+// write writes the status with its conditions, if it differs. A new reason why pods wait is also an
+// Event, unless Kuryr expects it to end by itself.
+func (v *visit) write(ctx context.Context, status v1.KuryrNetworkStatus, reason, text string, ready bool) error {
+	is := v.kn.Status
+	is.Conditions = conditions(&v.kn.Status)
+	before := meta.FindStatusCondition(is.Conditions, v1.ConditionReady)
+	told := before != nil && before.Reason == reason
+	status.Conditions = conditions(&v.kn.Status)
+	kube.SetCondition(&status.Conditions, v1.ConditionReady, ready, reason, text, v.kn.Generation, v.now())
+	if ready {
+		kube.SetCondition(&status.Conditions, v1.ConditionProgressing, false, "Settled", "Nothing is to be done.", v.kn.Generation, v.now())
+	} else {
+		kube.SetCondition(&status.Conditions, v1.ConditionProgressing, true, "Working", "Kuryr tries again.", v.kn.Generation, v.now())
+	}
+	there, err := v.objects.Report(ctx, v.kn, &is, &status)
+	if err == nil && there && !told && !ready && !passing(reason) {
+		v.events.Eventf(kube.Reference(v.kn, kind), nil, corev1.EventTypeWarning, reason, "ApplyNetwork", "%s", outcome.Cut(text))
+	}
+	return err
+}
+
+// passing reports whether a reason needs no person.
+func passing(reason string) bool {
+	return slices.Contains([]string{v1.ReasonConflict, v1.ReasonPending, v1.ReasonDeleting, v1.ReasonNotPlanned}, reason)
+}

@@ -1,0 +1,110 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package networks
+
+import (
+	"context"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+)
+
+// Setup adds the planner to mgr. The cache of mgr must have KuryrNetworks.
+//
+// It has one worker: two plans at once could choose the same prefix.
+func (p *Planner) Setup(mgr ctrl.Manager) error {
+	if err := mgr.Add(kube.Leading(p.follow)); err != nil {
+		return err
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("namespaces").
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: 1, RateLimiter: p.pauses, SkipNameValidation: new(true),
+		}).
+		WatchesMetadata(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(itself), builder.WithPredicates(predicate.Funcs{UpdateFunc: namespaceMoved})).
+		Watches(&v1.KuryrNetwork{}, handler.EnqueueRequestsFromMapFunc(inside), builder.WithPredicates(predicate.Funcs{UpdateFunc: networkMoved})).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(inside), builder.WithPredicates(predicate.Funcs{
+			CreateFunc: func(e event.CreateEvent) bool { return wants(e.Object.(*corev1.Pod)) }, UpdateFunc: podMoved,
+		})).
+		Watches(&v1.KuryrPort{}, handler.EnqueueRequestsFromMapFunc(ofPod), builder.WithPredicates(predicate.Funcs{
+			CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: portReturned,
+		})).
+		Watches(&v1.KuryrPortPool{}, handler.EnqueueRequestsFromMapFunc(ofPool), builder.WithPredicates(predicate.Funcs{
+			DeleteFunc: func(event.DeleteEvent) bool { return false }, UpdateFunc: poolMoved,
+		})).
+		WatchesRawSource(p.queue.Source()).
+		Complete(p)
+}
+
+// named returns the request for a namespace.
+func named(namespace string) []ctrl.Request {
+	if namespace == "" {
+		return nil
+	}
+	return []ctrl.Request{{NamespacedName: types.NamespacedName{Name: namespace}}}
+}
+
+func itself(_ context.Context, o client.Object) []ctrl.Request { return named(o.GetName()) }
+func inside(_ context.Context, o client.Object) []ctrl.Request { return named(o.GetNamespace()) }
+
+// ofPod returns the namespace of a port that had a pod.
+func ofPod(_ context.Context, o client.Object) []ctrl.Request {
+	if ref := o.(*v1.KuryrPort).Spec.PodRef; ref != nil {
+		return named(ref.Namespace)
+	}
+	return nil
+}
+
+func ofPool(_ context.Context, o client.Object) []ctrl.Request {
+	return named(o.(*v1.KuryrPortPool).Spec.Key.Namespace)
+}
+
+func namespaceMoved(e event.UpdateEvent) bool {
+	a, b := e.ObjectOld, e.ObjectNew
+	return a.GetUID() != b.GetUID() || !maps.Equal(a.GetLabels(), b.GetLabels()) || !maps.Equal(a.GetAnnotations(), b.GetAnnotations()) ||
+		a.GetDeletionTimestamp().IsZero() != b.GetDeletionTimestamp().IsZero()
+}
+
+// networkMoved reports whether a plan may depend on an update of a KuryrNetwork: the planner itself
+// writes only the spec and condition Planned.
+func networkMoved(e event.UpdateEvent) bool {
+	a, b := e.ObjectOld.(*v1.KuryrNetwork), e.ObjectNew.(*v1.KuryrNetwork)
+	ready := func(kn *v1.KuryrNetwork) bool {
+		return meta.IsStatusConditionTrue(kn.Status.Conditions, v1.ConditionReady)
+	}
+	planned := func(kn *v1.KuryrNetwork) bool {
+		return meta.FindStatusCondition(kn.Status.Conditions, v1.ConditionPlanned) != nil
+	}
+	return a.ResourceVersion == b.ResourceVersion || a.UID != b.UID || a.Generation != b.Generation || ready(a) != ready(b) || planned(a) && !planned(b) ||
+		!equality.Semantic.DeepEqual(made(a), made(b))
+}
+
+func podMoved(e event.UpdateEvent) bool {
+	return wants(e.ObjectOld.(*corev1.Pod)) != wants(e.ObjectNew.(*corev1.Pod))
+}
+
+// portReturned reports whether a port has no pod any more. The handler sees both objects, and so
+// the pod.
+func portReturned(e event.UpdateEvent) bool {
+	return e.ObjectOld.(*v1.KuryrPort).Spec.PodRef != nil && e.ObjectNew.(*v1.KuryrPort).Spec.PodRef == nil
+}
+
+func poolMoved(e event.UpdateEvent) bool {
+	exhausted := func(o client.Object) bool {
+		return meta.IsStatusConditionTrue(o.(*v1.KuryrPortPool).Status.Conditions, v1.ConditionSubnetExhausted)
+	}
+	return !exhausted(e.ObjectOld) && exhausted(e.ObjectNew)
+}

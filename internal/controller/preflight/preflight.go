@@ -1,0 +1,184 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package preflight makes the preflight checks while the controller serves, and reports them on the
+// KuryrCluster: at the start, once an hour and after each change of the settings. They stop nothing,
+// and nothing waits for them.
+//
+// The KuryrCluster is read past the cache. So a cluster without its CustomResourceDefinition costs
+// no watch that fails.
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
+	"github.com/kuryr-go/kuryr/internal/plan/preflight"
+)
+
+// These markers are the permissions to report, and to read what only the checks read.
+//
+// +kubebuilder:rbac:groups=openstack.org,resources=kuryrclusters,verbs=get;create
+// +kubebuilder:rbac:groups=openstack.org,resources=kuryrclusters/status,verbs=patch
+// +kubebuilder:rbac:groups=networking.k8s.io,resources=servicecidrs,verbs=get;list
+
+const (
+	period = time.Hour       // between two checks
+	again  = 5 * time.Minute // between two checks while there is an error, or the cloud does not answer
+	limit  = 5 * time.Minute // of all checks together
+)
+
+const owner = client.FieldOwner(v1.FieldOwnerCluster)
+
+var findings = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	Name: "kuryr_preflight_findings",
+	Help: "Findings of the last preflight checks, by severity: Error, Warning, Unknown.",
+}, []string{"severity"})
+
+func init() { metrics.Registry.MustRegister(findings) }
+
+// Options is what a Loop needs beyond the manager.
+type Options struct {
+	// Check makes all checks. It has a deadline, and one goroutine calls it.
+	Check    func(ctx context.Context) preflight.Report
+	Settings *settings.Live
+	Now      func() time.Time
+}
+
+// Loop makes the checks while this process leads.
+type Loop struct {
+	check   func(ctx context.Context) preflight.Report
+	client  client.Client
+	live    client.Reader // reads past the cache
+	events  events.EventRecorder
+	now     func() time.Time
+	early   kube.Signal // requests checks now
+	follow  func(context.Context) error
+	wait    time.Duration // until the next checks
+	lacking bool          // the log says that the KuryrCluster cannot be written
+}
+
+// New returns a Loop.
+func New(mgr ctrl.Manager, o Options) *Loop {
+	l := &Loop{
+		check: o.Check, client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("kuryr-controller"),
+		now: o.Now, early: kube.NewSignal(), wait: period,
+	}
+	l.early.Send() // at the start
+	l.follow = o.Settings.Follow(func(context.Context) error { l.early.Send(); return nil })
+	return l
+}
+
+// Setup adds the loop to mgr.
+func (l *Loop) Setup(mgr ctrl.Manager) error {
+	if err := mgr.Add(kube.Leading(l.follow)); err != nil {
+		return err
+	}
+	return mgr.Add(kube.Every("preflight", func() time.Duration { return l.wait }, l.run, l.early))
+}
+
+func ended(ctx context.Context) bool { return ctx.Err() != nil }
+
+// run makes the checks once, and reports them.
+func (l *Loop) run(ctx context.Context) error {
+	checking, cancel := context.WithTimeout(ctx, limit)
+	report := l.check(checking) // what was not read in time is Unknown
+	cancel()
+	if ended(ctx) {
+		return nil
+	}
+	object, err := l.object(ctx)
+	if kube.NotServed(err) {
+		l.lack(ctx, err)
+	} else if err != nil {
+		l.wait = again
+		return err
+	}
+	next := status(&object.Status, report, l.now())
+	for severity, n := range map[preflight.Severity]int32{
+		preflight.Error: next.Errors, preflight.Warning: next.Warnings, preflight.Unknown: next.Unknown,
+	} {
+		findings.WithLabelValues(string(severity)).Set(float64(n))
+	}
+	if l.wait = period; next.Errors > 0 || unreached(report) != nil {
+		l.wait = again
+	}
+	if object.UID == "" || !due(&object.Status, next) {
+		return nil
+	}
+	if _, err := kube.ApplyStatus(ctx, l.client, object, "KuryrCluster", next, owner); kube.NotServed(err) {
+		l.lack(ctx, err)
+		return nil
+	} else if err != nil {
+		l.wait = again
+		return err
+	}
+	l.lacking = false
+	l.tell(ctx, object, next)
+	return nil
+}
+
+// object returns the KuryrCluster, which it creates if there is none. After an error it returns an
+// empty one.
+func (l *Loop) object(ctx context.Context) (*v1.KuryrCluster, error) {
+	object := &v1.KuryrCluster{}
+	err := l.live.Get(ctx, client.ObjectKey{Name: v1.ClusterName}, object)
+	if apierrors.IsNotFound(err) {
+		object = &v1.KuryrCluster{ObjectMeta: metav1.ObjectMeta{Name: v1.ClusterName}}
+		err = l.client.Create(ctx, object, owner)
+	}
+	if err != nil {
+		return &v1.KuryrCluster{}, fmt.Errorf("reading or creating KuryrCluster %s: %w", v1.ClusterName, err)
+	}
+	return object, nil
+}
+
+// lack reports once that the KuryrCluster cannot be read or written.
+func (l *Loop) lack(ctx context.Context, err error) {
+	if !l.lacking {
+		ctrl.LoggerFrom(ctx).Error(err, "the results of the preflight checks are in the metrics only: "+
+			"apply the CustomResourceDefinitions and the ClusterRole kuryr-controller of this version; Kuryr looks again by itself")
+	}
+	l.lacking = true
+}
+
+// due reports whether a status is to be written: it differs in more than the time, or the time is
+// a period old.
+func due(is, next *v1.KuryrClusterStatus) bool {
+	if is.LastChecked != nil && next.LastChecked.Sub(is.LastChecked.Time) >= period {
+		return true
+	}
+	if is.LastChecked == nil && next.LastChecked != nil {
+		return true
+	}
+	timeless := next.DeepCopy()
+	timeless.LastChecked = is.LastChecked
+	return !equality.Semantic.DeepEqual(is, timeless)
+}
+
+// tell logs the findings that were not there before, and sends an Event for each.
+func (l *Loop) tell(ctx context.Context, object *v1.KuryrCluster, next *v1.KuryrClusterStatus) {
+	for _, f := range next.Findings {
+		if has(object.Status.Findings, &f) {
+			continue
+		}
+		ctrl.LoggerFrom(ctx).Info("preflight found something", "name", f.Name, "severity", f.Severity, "object", f.Object)
+		if f.Severity != string(preflight.Unknown) {
+			l.events.Eventf(kube.Reference(object, "KuryrCluster"), nil, corev1.EventTypeWarning, f.Name, "Preflight", "%s", f.String())
+		}
+	}
+}

@@ -1,0 +1,271 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package neutron
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/openstack/session"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// routerOwners are the device owners of a router's ports in subnets: of a plain, a distributed and
+// a highly available router.
+var routerOwners = []string{"network:router_interface", "network:router_interface_distributed", "network:ha_router_replicated_interface"}
+
+// SurveyNetworks implements sdn.Survey. Lists are filtered by ID, so their length is that of the
+// query; the list of agents is as long as the cloud has hosts.
+func (b *Neutron) SurveyNetworks(ctx context.Context, q sdn.NetworkQuery) sdn.NetworkSurvey {
+	var out sdn.NetworkSurvey
+	var all sync.WaitGroup
+	all.Go(func() { out.Extensions = b.surveyExtensions(ctx, &out) })
+	all.Go(func() { out.Quotas = b.surveyQuotas(ctx, q.ProjectIDs) })
+	all.Go(func() { out.Agents = b.surveyAgents(ctx) })
+	all.Go(func() { out.SecurityGroups = b.surveyGroups(ctx, q.SecurityGroupIDs) })
+	all.Go(func() { out.OtherLegs = b.surveyOtherLegs(ctx, q.LegsOf) })
+	all.Go(func() { out.SubnetPools = b.surveyPools(ctx, q.SubnetPoolIDs) })
+	all.Go(func() { out.Projects = b.surveyProjects(ctx, q.KnownProjectIDs) })
+	all.Go(func() {
+		out.Subnets = b.surveySubnets(ctx, q.SubnetIDs)
+		var own []string // networks of the subnets
+		for _, s := range out.Subnets.Value {
+			own = append(own, s.NetworkID)
+		}
+		all.Go(func() { out.Networks = b.surveyNetworks(ctx, append(own[:len(own):len(own)], q.NetworkIDs...)) })
+		all.Go(func() { out.Addresses = b.surveyAddresses(ctx, own, out.Subnets.Err) })
+		out.Legs, out.BindsShown = b.surveyLegs(ctx, own, out.Subnets.Err)
+		out.Routers = b.surveyRouters(ctx, out.Legs, q.RouterIDs)
+	})
+	all.Wait()
+	return out
+}
+
+// distinct returns IDs sorted, without duplicates and empty ones.
+func distinct(ids []string) []string {
+	ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return id == "" })
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// readChosen reads the objects whose field key has one of these values.
+func readChosen[T session.Listable](ctx context.Context, b *Neutron, many, key string, ids []string, query url.Values, fields ...string) ([]T, error) {
+	var out []T
+	for some := range slices.Chunk(distinct(ids), maxIDs) {
+		match := url.Values{key: some}
+		maps.Copy(match, query)
+		rows, err := session.ReadAll[T](ctx, b.Client, session.Request{Path: []string{many}, Query: byID(match, fields), Subject: noSuchPath}, nil)
+		if err != nil {
+			return nil, fmt.Errorf("listing %s: %w", many, err)
+		}
+		out = append(out, rows...)
+	}
+	return out, nil
+}
+
+// surveyExtensions also asks for the time and for the credential's project.
+func (b *Neutron) surveyExtensions(ctx context.Context, out *sdn.NetworkSurvey) sdn.Read[[]string] {
+	var body struct {
+		Extensions []struct{ Alias string }
+	}
+	// The login comes first, so that Took is that of one request.
+	own, err := b.Project(ctx)
+	if err != nil {
+		return sdn.Read[[]string]{Err: err}
+	}
+	out.ProjectID, out.Asked = own, time.Now()
+	err = b.Do(ctx, session.Request{
+		Method: http.MethodGet, Path: []string{"extensions"}, Query: url.Values{"fields": {"alias"}}, Out: &body,
+		Took: &out.Took, Clock: &out.Clock,
+	})
+	if err != nil {
+		return sdn.Read[[]string]{Err: fmt.Errorf("listing extensions: %w", err)}
+	}
+	aliases := make([]string, 0, len(body.Extensions))
+	for _, e := range body.Extensions {
+		aliases = append(aliases, e.Alias)
+	}
+	slices.Sort(aliases)
+	return sdn.Read[[]string]{Value: aliases}
+}
+
+func (b *Neutron) surveyQuotas(ctx context.Context, projects []string) map[string]sdn.Read[map[string]sdn.Usage] {
+	out := map[string]sdn.Read[map[string]sdn.Usage]{}
+	for _, project := range projects {
+		if _, ok := out[project]; ok {
+			continue
+		}
+		quotas, err := b.projectQuotas(ctx, project)
+		if err != nil {
+			err = fmt.Errorf("asking for the quotas of project %q: %w", project, err)
+		}
+		out[project] = sdn.Read[map[string]sdn.Usage]{Value: quotas, Err: err}
+	}
+	return out
+}
+
+// surveyAgents lists agents without a page size: Neutron with OVN takes none for agents.
+func (b *Neutron) surveyAgents(ctx context.Context) sdn.Read[[]sdn.Agent] {
+	var body struct {
+		Agents []struct {
+			Type  string `json:"agent_type"`
+			Host  string
+			Alive bool
+		}
+	}
+	query := url.Values{"fields": {"agent_type", "host", "alive"}}
+	err := b.Do(ctx, session.Request{Method: http.MethodGet, Path: []string{"agents"}, Query: query, Out: &body, Subject: noSuchPath})
+	if err != nil {
+		return sdn.Read[[]sdn.Agent]{Err: fmt.Errorf("listing agents: %w", err)}
+	}
+	var agents []sdn.Agent
+	for _, a := range body.Agents {
+		agents = append(agents, sdn.Agent{Type: a.Type, Host: a.Host, Alive: a.Alive})
+	}
+	return sdn.Read[[]sdn.Agent]{Value: agents}
+}
+
+func (b *Neutron) surveySubnets(ctx context.Context, ids []string) sdn.Read[map[string]sdn.SurveyedSubnet] {
+	rows, err := readChosen[surveyedSubnet](ctx, b, "subnets", "id", ids, nil,
+		"id", "name", "network_id", "cidr", "gateway_ip", "host_routes", "allocation_pools")
+	out := map[string]sdn.SurveyedSubnet{}
+	for _, w := range rows {
+		s := sdn.SurveyedSubnet{ID: w.ID, Name: w.Name, NetworkID: w.NetworkID}
+		if s.Prefix, err = netip.ParsePrefix(w.CIDR); err != nil {
+			err = fmt.Errorf("%w: Neutron's prefix of subnet %s: %w", sdn.ErrUnavailable, w.ID, err)
+			break
+		}
+		s.Gateway, _ = netip.ParseAddr(w.Gateway) // null: there is none
+		for _, r := range w.HostRoutes {
+			s.Routes = append(s.Routes, v1.Route{Destination: r.Destination, Gateway: r.NextHop})
+		}
+		for _, p := range w.Pools {
+			s.Pools = append(s.Pools, sdn.AddressRange{First: p.Start, Last: p.End})
+		}
+		out[s.ID] = s
+	}
+	return sdn.Read[map[string]sdn.SurveyedSubnet]{Value: out, Err: err}
+}
+
+func (b *Neutron) surveyNetworks(ctx context.Context, ids []string) sdn.Read[map[string]sdn.SurveyedNetwork] {
+	rows, err := readChosen[surveyedNetwork](ctx, b, "networks", "id", ids, nil, "id", "name", "project_id", "mtu", "router:external", "admin_state_up",
+		"port_security_enabled", "provider:network_type", "provider:physical_network")
+	out := map[string]sdn.SurveyedNetwork{}
+	for _, w := range rows {
+		out[w.ID] = sdn.SurveyedNetwork{
+			ID: w.ID, Name: w.Name, ProjectID: w.ProjectID, MTU: w.MTU, External: w.External, Down: !w.Up,
+			Type: w.Type, Physical: w.Physical, Unfiltered: w.PortSecurity != nil && !*w.PortSecurity,
+		}
+	}
+	return sdn.Read[map[string]sdn.SurveyedNetwork]{Value: out, Err: err}
+}
+
+// surveyAddresses returns nothing if the subnets are not known.
+func (b *Neutron) surveyAddresses(ctx context.Context, networks []string, unknown error) sdn.Read[map[string]sdn.Usage] {
+	if unknown != nil {
+		return sdn.Read[map[string]sdn.Usage]{Err: unknown}
+	}
+	out, err := b.networkAddresses(ctx, distinct(networks))
+	if err != nil {
+		err = fmt.Errorf("asking for the free addresses of networks: %w", err)
+	}
+	return sdn.Read[map[string]sdn.Usage]{Value: out, Err: err}
+}
+
+// surveyLegs also returns whether the ports show the host that they are bound to.
+func (b *Neutron) surveyLegs(ctx context.Context, networks []string, unknown error) (legs sdn.Read[[]sdn.RouterLeg], bindsShown *bool) {
+	if unknown != nil {
+		return sdn.Read[[]sdn.RouterLeg]{Err: unknown}, nil
+	}
+	rows, err := readChosen[surveyedLeg](ctx, b, "ports", "network_id", networks, url.Values{"device_owner": routerOwners},
+		"id", "device_id", "network_id", "fixed_ips", "binding:host_id")
+	legs.Err = err
+	for _, w := range rows {
+		bindsShown = new(w.HostID != nil)
+		for _, ip := range w.FixedIPs {
+			address, _ := netip.ParseAddr(ip.IP)
+			legs.Value = append(legs.Value, sdn.RouterLeg{RouterID: w.DeviceID, NetworkID: w.NetworkID, SubnetID: ip.SubnetID, Address: address})
+		}
+	}
+	return legs, bindsShown
+}
+
+// surveyRouters reads the routers of legs, and further ones.
+func (b *Neutron) surveyRouters(ctx context.Context, legs sdn.Read[[]sdn.RouterLeg], more []string) sdn.Read[map[string]sdn.Router] {
+	if legs.Err != nil {
+		return sdn.Read[map[string]sdn.Router]{Err: legs.Err}
+	}
+	ids := slices.Clone(more)
+	for _, l := range legs.Value {
+		ids = append(ids, l.RouterID)
+	}
+	rows, err := readChosen[surveyedRouter](ctx, b, "routers", "id", ids, nil, "id", "name", "admin_state_up", "external_gateway_info", "routes")
+	out := map[string]sdn.Router{}
+	for _, w := range rows {
+		r := sdn.Router{ID: w.ID, Name: w.Name, ExternalNetwork: w.Gateway.NetworkID, Down: !w.Up}
+		for _, to := range w.Routes {
+			r.Routes = append(r.Routes, v1.Route{Destination: to.Destination, Gateway: to.NextHop})
+		}
+		out[w.ID] = r
+	}
+	return sdn.Read[map[string]sdn.Router]{Value: out, Err: err}
+}
+
+// What a survey reads, on the wire.
+type (
+	surveyedSubnet struct {
+		ID         string
+		Name       string
+		NetworkID  string `json:"network_id"`
+		CIDR       string
+		Gateway    string      `json:"gateway_ip"`
+		HostRoutes []wireRoute `json:"host_routes"`
+		Pools      []struct {
+			Start netip.Addr
+			End   netip.Addr
+		} `json:"allocation_pools"`
+	}
+	surveyedNetwork struct {
+		ID        string
+		Name      string
+		ProjectID string `json:"project_id"`
+		MTU       int32
+		External  bool `json:"router:external"`
+		Up        bool `json:"admin_state_up"`
+		// Without the extension port-security it is missing, and ports have groups.
+		PortSecurity *bool  `json:"port_security_enabled"`
+		Type         string `json:"provider:network_type"` // this and the next: for administrators
+		Physical     string `json:"provider:physical_network"`
+	}
+	surveyedLeg struct {
+		ID          string
+		DeviceID    string   `json:"device_id"`
+		DeviceOwner string   `json:"device_owner"`
+		NetworkID   string   `json:"network_id"`
+		FixedIPs    []wireIP `json:"fixed_ips"`
+		HostID      *string  `json:"binding:host_id"` // nil: it is not shown
+	}
+	surveyedRouter struct {
+		ID      string
+		Name    string
+		Up      bool `json:"admin_state_up"`
+		Gateway struct {
+			NetworkID string `json:"network_id"`
+		} `json:"external_gateway_info"`
+		Routes []wireRoute
+	}
+)
+
+func (w surveyedSubnet) Key() string  { return w.ID }
+func (w surveyedNetwork) Key() string { return w.ID }
+func (w surveyedLeg) Key() string     { return w.ID }
+func (w surveyedRouter) Key() string  { return w.ID }

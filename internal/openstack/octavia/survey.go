@@ -1,0 +1,75 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package octavia
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+
+	"github.com/kuryr-go/kuryr/internal/openstack/session"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// SurveyBalancing implements sdn.Survey.
+func (b *Octavia) SurveyBalancing(ctx context.Context, projectID string) sdn.BalancingSurvey {
+	var out sdn.BalancingSurvey
+	var both sync.WaitGroup
+	both.Go(func() { out.Providers = b.surveyProviders(ctx) })
+	both.Go(func() { out.Quotas = b.surveyQuotas(ctx, projectID) })
+	both.Wait()
+	return out
+}
+
+func (b *Octavia) surveyProviders(ctx context.Context) sdn.Read[[]string] {
+	names, _, err := b.dialect.providers(b, ctx)
+	if err != nil {
+		err = fmt.Errorf("asking for the load-balancing providers: %w", err)
+	}
+	slices.Sort(names)
+	return sdn.Read[[]string]{Value: names, Err: err}
+}
+
+// surveyQuotas returns limits only: Octavia does not tell the usage. Neutron with LBaaS v2 has the
+// limits of all its kinds in one answer, with its own words for two of them.
+func (b *Octavia) surveyQuotas(ctx context.Context, projectID string) sdn.Read[map[string]int] {
+	own, err := b.Project(ctx)
+	if err != nil {
+		return sdn.Read[map[string]int]{Err: fmt.Errorf("asking for the quotas of load balancing: %w", err)}
+	}
+	if projectID == "" {
+		projectID = own
+	}
+	path := []string{"lbaas", "quotas", projectID}
+	if b.config.LBaaSv2 {
+		path = []string{"quotas", projectID}
+	}
+	var body struct {
+		Quota map[string]*int `json:"quota"`
+	}
+	err = b.Do(ctx, session.Request{To: b.dialect.service, Method: http.MethodGet, Path: path, Out: &body, Subject: projectID})
+	if err != nil {
+		return sdn.Read[map[string]int]{Err: fmt.Errorf("asking for the quotas of load balancing of project %s: %w", projectID, err)}
+	}
+	limits := map[string]int{}
+	for kind, limit := range body.Quota {
+		if limit != nil {
+			limits[wordOf(kind)] = *limit
+		}
+	}
+	return sdn.Read[map[string]int]{Value: limits}
+}
+
+// wordOf returns today's word for a kind: early Octavia and LBaaS v2 leave out the underscore.
+func wordOf(kind string) string {
+	switch kind {
+	case "loadbalancer":
+		return "load_balancer"
+	case "healthmonitor":
+		return "health_monitor"
+	}
+	return kind
+}

@@ -1,0 +1,185 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/kuryr-go/kuryr/internal/plan/balancer"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// TestRefusedAsBusy: a step that gets further with each refusal, such as members that are added
+// one by one, does not count as refused for ever.
+func TestRefusedAsBusy(t *testing.T) {
+	var m balancer.Attempts
+	now := time.Unix(1800000000, 0)
+	members := func(n int) balancer.Step { return balancer.ChangeMembers{PoolID: "p", Pool: fmt.Sprint(n)} }
+	for i := range 3 * balancer.RefusedAsBusyAfter {
+		if m.RefusedAsBusy(members(100-i), now) {
+			t.Fatalf("after %d refusals that got further each", i+1)
+		}
+	}
+	last := members(0)
+	for i := range balancer.RefusedAsBusyAfter {
+		if m.RefusedAsBusy(last, now) {
+			t.Fatalf("after %d refusals, want %d", i+1, balancer.RefusedAsBusyAfter+1)
+		}
+	}
+	if !m.RefusedAsBusy(last, now) {
+		t.Errorf("not after %d refusals", balancer.RefusedAsBusyAfter+1)
+	}
+	if m.Settled(); m.RefusedAsBusy(last, now) {
+		t.Error("at the first refusal after all was well")
+	}
+	if m.NotBusy(); len(m) != 0 {
+		t.Errorf("%v is left of one that is not busy any more", m)
+	}
+}
+
+// TestIneffective: a step that the cloud accepts and does not carry out is tried again after
+// longer and longer pauses. An update that may differ is left as it is.
+func TestIneffective(t *testing.T) {
+	now := time.Unix(1800000000, 0)
+	update, remove := balancer.UpdatePool{ID: "p"}, balancer.DeleteListener{ID: "l"}
+	mark := balancer.MarkLoadBalancer{ID: "lb"}
+	plan := func() balancer.Plan { return balancer.Plan{Steps: []balancer.Step{update, remove, mark}} }
+	var m balancer.Attempts
+	first := plan()
+	if left := first.LeaveIneffective(m, now); len(first.Steps) != 3 || left.Again != 0 {
+		t.Errorf("at first %v are left, %+v", first.Steps, left)
+	}
+	for range 2 {
+		m.Did(update, now, time.Second)
+		m.Did(remove, now, time.Second)
+	}
+	m.CouldNot(mark, now, time.Second, "forbidden")
+	if !m.HasFailed(mark) || m.HasFailed(remove) {
+		t.Error("what failed is not known")
+	}
+	second := plan()
+	left := second.LeaveIneffective(m, now)
+	if len(second.Steps) != 0 || len(left.AcceptedAsIs) != 1 || len(left.NotApplied) != 1 || left.Again != 4*time.Second || len(left.Failed) != 1 {
+		t.Errorf("after two times: %v, %+v", second.Steps, left)
+	}
+	third := plan()
+	if left := third.LeaveIneffective(m, now.Add(5*time.Second)); len(third.Steps) != 2 || len(left.AcceptedAsIs) != 1 {
+		t.Errorf("after the pause: %v, %+v", third.Steps, left)
+	}
+	other := balancer.Plan{}
+	if other.LeaveIneffective(m, now); len(m) != 0 {
+		t.Errorf("%v is left of steps that are not needed any more", m)
+	}
+}
+
+// TestUnfit: a floating IP that the cloud refused is not tried for a while, unless the spec
+// changes.
+func TestUnfit(t *testing.T) {
+	now := time.Unix(1800000000, 0)
+	var m balancer.Attempts
+	one, two, other := balancer.Associate{ID: "one", PortID: "p"}, balancer.Associate{ID: "two", PortID: "p"}, balancer.Associate{ID: "one", PortID: "q"}
+	m.Unfit(one, 3, now, time.Minute, "no router")
+	for _, tc := range []struct {
+		step       balancer.Associate
+		generation int64
+		after      time.Duration
+		want       string
+	}{{one, 3, 0, "no router"}, {one, 3, time.Minute, ""}, {one, 4, 0, ""}, {two, 3, 0, ""}, {other, 3, 0, ""}} {
+		if got := m.WhyUnfit([]balancer.Step{tc.step}, tc.generation, now.Add(tc.after)); got != tc.want {
+			t.Errorf("%+v: %q", tc, got)
+		}
+	}
+	if m.Unfit(two, 3, now, time.Minute, "no router"); m.WhyUnfit([]balancer.Step{one}, 3, now) != "" {
+		t.Error("more than the last is remembered")
+	}
+}
+
+// TestAttemptsAreForgotten: the memory of a KuryrLoadBalancer never grows with time, and no
+// pause is longer than six hours.
+func TestAttemptsAreForgotten(t *testing.T) {
+	for seed := range 50 {
+		r := &random{world: newWorld(t), Rand: rand.New(rand.NewPCG(uint64(seed), 7))}
+		for step := range 200 {
+			r.event()
+			for _, item := range r.cloud.LoadBalancers() {
+				r.cloud.EditLoadBalancer(item.LoadBalancer.ID, r.spoil)
+				if lb := item.LoadBalancer; len(lb.Listeners) > 0 && r.IntN(3) == 0 {
+					r.cloud.KeepInError(lb.Listeners[0].ID)
+				}
+			}
+			_, _, p, err := r.plan()
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.round(&p)
+			for key, a := range r.attempts {
+				if wait := a.Next.Sub(r.now); wait > 6*time.Hour+time.Minute {
+					t.Fatalf("seed %d, step %d: %s waits for %s", seed, step, key, wait)
+				}
+			}
+		}
+		for r.klb.Spec.Listeners = nil; ; r.now = r.now.Add(24 * time.Hour) {
+			_, _, p, err := r.plan()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if atRest(&p) {
+				break
+			}
+			r.round(&p)
+		}
+		_, _, p, err := r.plan()
+		if err != nil || !atRest(&p) {
+			t.Fatalf("seed %d: plan %+v, %v", seed, p, err)
+		}
+		p.Mending(&r.attempts, r.now, pause) // what works is known from here on
+		r.now = r.now.Add(48 * time.Hour)
+		if p.Mending(&r.attempts, r.now, pause); len(r.attempts) > 0 {
+			t.Errorf("seed %d: %v are left", seed, r.attempts)
+		}
+	}
+}
+
+// TestAnswered: only the same step shows that the cloud is back, and only if it was away for so
+// long that attempts may be used up. A Service follows its endpoints meanwhile: each change of a
+// pool's members is the same step.
+func TestAnswered(t *testing.T) {
+	const pause = 30 * time.Second
+	members := func(pool string, n int) balancer.Step {
+		return balancer.ChangeMembers{LoadBalancerID: "lb", PoolID: pool, Remove: make([]sdn.Member, n)}
+	}
+	create := balancer.CreateLoadBalancer{LoadBalancer: sdn.LoadBalancer{Name: "web"}}
+	for _, tc := range []struct {
+		name        string
+		fails, then balancer.Step
+		after       time.Duration
+		want        bool
+	}{
+		{"the same step", create, create, 5 * time.Second, true},
+		{"a short outage", create, create, 4 * time.Second, false},
+		{"another step", create, members("p", 1), time.Hour, false},
+		{"other members", members("p", 1), members("p", 2), time.Minute, true},
+		{"members of another pool", members("p", 1), members("q", 1), time.Hour, false},
+	} {
+		var m balancer.Attempts
+		now := time.Unix(1800000000, 0)
+		if m.Answered(tc.then, now, pause) {
+			t.Errorf("%s: Answered of a step that never failed = true", tc.name)
+		}
+		m.Unanswered(tc.fails, now)
+		m.Unanswered(tc.fails, now.Add(tc.after-time.Second))
+		if got := m.Answered(tc.then, now.Add(tc.after), pause); got != tc.want {
+			t.Errorf("%s: Answered = %v, want %v", tc.name, got, tc.want)
+		}
+		if m.Answered(tc.then, now.Add(2*time.Hour), pause) {
+			t.Errorf("%s: Answered twice", tc.name)
+		}
+		if m.Settled(); len(m) > 0 {
+			t.Errorf("%s: %v is left when all is well", tc.name, m)
+		}
+	}
+}

@@ -1,0 +1,194 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/plan/balancer"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+func fencedBalancer() *v1.KuryrLoadBalancer {
+	member := func(ip string, port int32) v1.MemberSpec { return v1.MemberSpec{IP: ip, Port: port, SubnetID: "pods"} }
+	return &v1.KuryrLoadBalancer{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
+		Spec: v1.KuryrLoadBalancerSpec{
+			SourceRanges: []string{"192.0.2.0/24", "198.51.100.7/32"}, SourceRangesAtMembers: true,
+			PublicIP: &v1.PublicIPSpec{NetworkID: outsideNet},
+			Listeners: []v1.ListenerSpec{
+				{Protocol: "UDP", Port: 53, Members: []v1.MemberSpec{member("10.1.0.5", 5353)}},
+				{Protocol: "TCP", Port: 80, Members: []v1.MemberSpec{member("10.1.0.5", 8080), member("10.1.0.6", 8080)}},
+				{Protocol: "TCP", Port: 81, Members: []v1.MemberSpec{member("10.1.0.5", 8080)}},
+			},
+		},
+	}
+}
+
+func fencedPort(namespace, ip, subnet string, groups ...string) *v1.KuryrPort {
+	p := &v1.KuryrPort{Spec: v1.KuryrPortSpec{ProjectID: "project", VIF: v1.VIF{Addresses: []v1.Address{{IP: ip, SubnetID: subnet}}}}}
+	if namespace != "" {
+		p.Spec.PodRef = &v1.PodReference{Namespace: namespace, Name: "pod"}
+	}
+	p.Status.AppliedSecurityGroupIDs = groups
+	return p
+}
+
+// paired makes a port an address pair of its machine's port.
+func paired(p *v1.KuryrPort) *v1.KuryrPort {
+	p.Spec.VIF.Type = "macvlan"
+	return p
+}
+
+// TestFenced: a security group keeps the ranges where the provider does not and members see the
+// client. The rest of the spec has no problem with the provider.
+func TestFenced(t *testing.T) {
+	ovn := sdn.Features{Provider: "ovn", Protocols: []string{"TCP", "UDP"}, KeepsClientAddress: true, ManyProtocols: true, FarMembers: true}
+	hides, unsure := ovn, ovn
+	hides.KeepsClientAddress, unsure.Unsure = false, true
+	for name, tc := range map[string]struct {
+		f      sdn.Features
+		change func(*v1.KuryrLoadBalancerSpec)
+		want   bool
+	}{
+		"as configured":            {ovn, func(*v1.KuryrLoadBalancerSpec) {}, true},
+		"not configured":           {ovn, func(s *v1.KuryrLoadBalancerSpec) { s.SourceRangesAtMembers = false }, false},
+		"no ranges: for all":       {ovn, func(s *v1.KuryrLoadBalancerSpec) { s.SourceRanges = nil }, true},
+		"clients are hidden":       {hides, func(*v1.KuryrLoadBalancerSpec) {}, false},
+		"the provider is a guess":  {unsure, func(*v1.KuryrLoadBalancerSpec) {}, false},
+		"the provider does itself": {balancer.Everything(), func(*v1.KuryrLoadBalancerSpec) {}, false},
+	} {
+		klb := fencedBalancer()
+		if tc.change(&klb.Spec); balancer.NeedsRangeGroup(klb, tc.f) != tc.want {
+			t.Errorf("%s: NeedsRangeGroup = %v, want %v", name, !tc.want, tc.want)
+		}
+	}
+	klb := fencedBalancer()
+	rest := balancer.WithoutRanges(klb)
+	if _, problems := balancer.Want(rest, ovn); len(problems) > 0 || balancer.WithholdsFloatingIP(rest, ovn) {
+		t.Errorf("what is left to the provider: problems %v, withheld %v", problems, balancer.WithholdsFloatingIP(rest, ovn))
+	}
+	if len(klb.Spec.SourceRanges) != 2 {
+		t.Error("WithoutRanges changed its argument")
+	}
+}
+
+func TestFenceRules(t *testing.T) {
+	rule := func(protocol string, port int32, from string) sdn.Rule {
+		return sdn.Rule{Protocol: protocol, From: port, To: port, Remote: from}
+	}
+	want := []sdn.Rule{
+		rule("TCP", 8080, "192.0.2.0/24"), rule("TCP", 8080, "198.51.100.7/32"),
+		rule("UDP", 5353, "192.0.2.0/24"), rule("UDP", 5353, "198.51.100.7/32"),
+	}
+	if diff := cmp.Diff(want, balancer.RangeGroupRules(fencedBalancer())); diff != "" {
+		t.Errorf("rules (-want +got):\n%s", diff)
+	}
+	open := fencedBalancer()
+	open.Spec.SourceRanges = nil
+	open.Spec.VIPs = []v1.VIPAddress{{IP: "10.96.0.7"}, {IP: "fd00:96::7"}}
+	want = []sdn.Rule{rule("TCP", 8080, "0.0.0.0/0"), rule("TCP", 8080, "::/0"), rule("UDP", 5353, "0.0.0.0/0"), rule("UDP", 5353, "::/0")}
+	if diff := cmp.Diff(want, balancer.RangeGroupRules(open)); diff != "" {
+		t.Errorf("rules for all (-want +got):\n%s", diff)
+	}
+}
+
+// TestManyRules: a group gets as many rules as it may, the same ones each time. The status
+// reports that rules are missing.
+func TestManyRules(t *testing.T) {
+	klb := fencedBalancer()
+	if p, is := balancer.TooManyRules(klb); is {
+		t.Errorf("of 4 rules: %v", p)
+	}
+	klb.Spec.SourceRanges = nil
+	for i := range 501 {
+		klb.Spec.SourceRanges = append(klb.Spec.SourceRanges, fmt.Sprintf("10.%d.%d.0/24", i/256, i%256))
+	}
+	if n := len(balancer.RangeGroupRules(klb)); n != 1000 {
+		t.Errorf("%d rules, want 1000", n)
+	}
+	if p, is := balancer.TooManyRules(klb); !is || !strings.Contains(p.Text, "1002 rules") || !strings.Contains(p.Text, "port 5353") {
+		t.Errorf("TooManyRules = %v, %v", p, is)
+	}
+}
+
+func TestSurround(t *testing.T) {
+	const id = "group"
+	one := fencedPort("shop", "10.1.0.5", "PODS", id, "own")
+	for _, tc := range []struct {
+		name         string
+		group        string
+		ports        []*v1.KuryrPort
+		bare, behind []string
+		reached      bool
+		guarded      bool
+		foreign      []string
+	}{
+		{"both have it", id, []*v1.KuryrPort{one, fencedPort("shop", "10.1.0.6", "pods", id)}, nil, nil, true, true, nil},
+		{"one is behind", id, []*v1.KuryrPort{one, fencedPort("shop", "10.1.0.6", "pods", "own")}, nil, []string{"10.1.0.6"}, true, true, nil},
+		{"there is no group yet", "", []*v1.KuryrPort{one, fencedPort("shop", "10.1.0.6", "pods", "")}, nil, []string{"10.1.0.5", "10.1.0.6"}, true, false, nil},
+		{"one is on the host's network", id, []*v1.KuryrPort{one}, []string{"10.1.0.6"}, nil, true, true, nil},
+		{"another network has that address, too", id, []*v1.KuryrPort{one, fencedPort("shop", "10.1.0.6", "other", id)}, []string{"10.1.0.6"}, nil, true, true, nil},
+		{"one is between two pods", id, []*v1.KuryrPort{one, fencedPort("", "10.1.0.6", "pods", id)}, nil, []string{"10.1.0.6"}, true, true, nil},
+		{"one is another namespace's", id, []*v1.KuryrPort{one, fencedPort("bank", "10.1.0.6", "pods", id)}, nil, nil, true, true, []string{"10.1.0.6"}},
+		{"one is a pair of its machine's port", id, []*v1.KuryrPort{one, paired(fencedPort("shop", "10.1.0.6", "pods", id))}, []string{"10.1.0.6"}, nil, true, true, nil},
+		{"none is Kuryr's", id, nil, []string{"10.1.0.5", "10.1.0.6"}, nil, false, false, nil},
+	} {
+		got := balancer.Covered(fencedBalancer(), tc.group, func(ip string) []*v1.KuryrPort {
+			return slices.DeleteFunc(slices.Clone(tc.ports), func(p *v1.KuryrPort) bool { return p.Spec.VIF.Addresses[0].IP != ip })
+		})
+		want := balancer.Coverage{Unprotected: tc.bare, Pending: tc.behind, OtherNamespace: tc.foreign, Reached: tc.reached, Guarded: tc.guarded}
+		if want.Reached {
+			want.ProjectID = "project"
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tc.name, diff)
+		}
+	}
+}
+
+// TestFenceProblems: the texts name some of many members, and what to do.
+func TestFenceProblems(t *testing.T) {
+	many := []string{"10.1.0.1", "10.1.0.2", "10.1.0.3", "10.1.0.4", "10.1.0.5", "10.1.0.6"}
+	for _, p := range []balancer.Problem{balancer.OfUnprotected(many), balancer.OfOtherNamespace(many), balancer.OfNotReached("group", many)} {
+		if !strings.Contains(p.Text, "10.1.0.1, 10.1.0.2") || strings.Contains(p.Text, "10.1.0.6") || !strings.Contains(p.Text, "2 others") || p.Field == "" {
+			t.Errorf("Problem %s", p)
+		}
+	}
+}
+
+func TestGrants(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		port   *v1.KuryrPort
+		change func(*v1.KuryrLoadBalancer)
+		want   bool
+	}{
+		{"a member", fencedPort("shop", "10.1.0.6", "pods"), nil, true},
+		{"nobody's port", fencedPort("", "10.1.0.6", "pods"), nil, false},
+		{"no member", fencedPort("shop", "10.1.0.7", "pods"), nil, false},
+		{"a member's address elsewhere", fencedPort("shop", "10.1.0.6", "other"), nil, false},
+		{"a pod of another namespace", fencedPort("bank", "10.1.0.6", "pods"), nil, false},
+		{"a pair of its machine's port", paired(fencedPort("shop", "10.1.0.6", "pods")), nil, false},
+		{"there is no group", fencedPort("shop", "10.1.0.6", "pods"), func(k *v1.KuryrLoadBalancer) { k.Status.SecurityGroupID = "" }, false},
+		{"not by groups", fencedPort("shop", "10.1.0.6", "pods"), func(k *v1.KuryrLoadBalancer) { k.Spec.SourceRangesAtMembers = false }, false},
+		{"it goes", fencedPort("shop", "10.1.0.6", "pods"), func(k *v1.KuryrLoadBalancer) { k.DeletionTimestamp = new(metav1.Now()) }, false},
+	} {
+		klb := fencedBalancer()
+		klb.Status.SecurityGroupID = "group"
+		if tc.change != nil {
+			tc.change(klb)
+		}
+		if got := balancer.Grants(klb, tc.port); got != tc.want {
+			t.Errorf("%s: Grants = %v, want %v", tc.name, got, tc.want)
+		}
+	}
+}

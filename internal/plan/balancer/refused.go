@@ -1,0 +1,78 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// refusing begins the keys of members that the cloud refuses.
+const refusing = "refuse "
+
+func refusal(m *sdn.Member) string {
+	return fmt.Sprintf("%s%s %d %s", refusing, plain(m.IP), m.Port, m.SubnetID)
+}
+
+// RefusedMembers notes that the cloud has refused to add members as invalid. named are the
+// members that the refusal names, if any. Else the second half of the members waits for a
+// moment, so that the next request adds the first half. A member that is refused alone waits
+// for pause, twice as long each time. So a few requests add all others.
+func (m *Attempts) RefusedMembers(add, named []sdn.Member, now time.Time, moment, pause time.Duration, why string) {
+	longer := Pauses{pause, 30 * pause}
+	switch {
+	case len(named) > 0:
+		for i := range named {
+			m.Note(refusal(&named[i]), now, longer, why)
+		}
+	case len(add) == 1:
+		m.Note(refusal(&add[0]), now, longer, why)
+	default:
+		for i := (len(add) + 1) / 2; i < len(add); i++ {
+			key := refusal(&add[i])
+			times := m.Times(key)
+			m.Note(key, now, Pauses{moment, moment}, "")
+			(*m)[key].Times = times // this member was not refused by itself
+		}
+	}
+}
+
+// Accepted forgets refusals of members that the cloud has accepted since.
+func (m Attempts) Accepted(add []sdn.Member) {
+	for i := range add {
+		delete(m, refusal(&add[i]))
+	}
+}
+
+// LeaveRefused removes from want the members that the cloud has refused, for a while. It
+// returns the refusals, for people, and the time until the next member may be tried again.
+func LeaveRefused(want []sdn.LoadBalancer, m Attempts, now time.Time) (why []string, again time.Duration) {
+	wanted := map[string]bool{}
+	for i := range want {
+		for j := range want[i].Listeners {
+			p := want[i].Listeners[j].Pool
+			p.Members = slices.DeleteFunc(p.Members, func(member sdn.Member) bool {
+				key := refusal(&member)
+				wait := m.Waits(key, now)
+				if wait > 0 && m[key].Failed != "" && !wanted[key] {
+					why = append(why, fmt.Sprintf("endpoint %s, port %d: %s", member.IP, member.Port, m[key].Failed))
+				}
+				wanted[key] = true
+				if wait > 0 && (again == 0 || wait < again) {
+					again = wait
+				}
+				return wait > 0
+			})
+		}
+	}
+	for key := range m {
+		if len(key) > len(refusing) && key[:len(refusing)] == refusing && !wanted[key] {
+			delete(m, key)
+		}
+	}
+	return why, again
+}

@@ -1,0 +1,117 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/plan/balancer"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+	"github.com/kuryr-go/kuryr/internal/sdn/memory"
+)
+
+// refusing is a world in which one removal is needed that the cloud refuses.
+func refusing(t *testing.T, change func(*v1.KuryrLoadBalancerSpec)) *broken {
+	w := brokenWorld(t, "", func(*memory.Cloud, *sdn.LoadBalancer) {})
+	w.klb.Spec.Listeners[0] = port("TCP", 53, 1, 2)
+	w.settle()
+	change(&w.klb.Spec)
+	return w
+}
+
+// refused carries out a plan in which each removal is refused, and returns what is tried
+// to mend that.
+func (w *broken) refused() (p balancer.Plan, m balancer.Mending) {
+	w.t.Helper()
+	_, _, p, err := w.plan()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	m = p.Mending(&w.attempts, w.now, pause)
+	for _, s := range p.Steps {
+		w.attempts.Removed(s, w.now, time.Second, "refused")
+	}
+	if len(m.Remedies) == 0 {
+		m = p.Mending(&w.attempts, w.now, pause)
+	}
+	return p, m
+}
+
+// TestWhatResistsIsToldAgain: what the cloud does not delete is told, with what is next and
+// when, also where a plan is looked at a second time.
+func TestWhatResistsIsToldAgain(t *testing.T) {
+	w := refusing(t, func(s *v1.KuryrLoadBalancerSpec) { s.Listeners[0].Members = nil })
+	for range 4 {
+		_, m := w.refused()
+		for i := range m.Remedies {
+			w.attempts.Tried(&m.Remedies[i], w.now, "refused")
+		}
+	}
+	_, _, p, err := w.plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := p.Mending(&w.attempts, w.now, pause)
+	if second := p.Mending(&w.attempts, w.now, pause); len(first.Tried) != 1 || !cmp.Equal(first.Tried, second.Tried) || first.Again != second.Again {
+		t.Errorf("first told is %+v, and then %+v", first, second)
+	}
+}
+
+// TestRemovalsSpareWhatServes: what serves is not made anew for a quarter of an hour as
+// something of it is not deleted. The removal is tried meanwhile, after growing pauses.
+func TestRemovalsSpareWhatServes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*v1.KuryrLoadBalancerSpec)
+		level  balancer.Level
+	}{
+		"a listener": {func(s *v1.KuryrLoadBalancerSpec) { s.Listeners = s.Listeners[:1] }, balancer.LevelLoadBalancer},
+		"a member":   {func(s *v1.KuryrLoadBalancerSpec) { s.Listeners[0] = port("TCP", 53, 1) }, balancer.LevelPool},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := refusing(t, tc.change)
+			began, tries := w.now, 0
+			for range 100 {
+				p, m := w.refused()
+				tries += len(p.Steps)
+				if len(m.Remedies) > 0 {
+					if took := w.now.Sub(began); took < 15*time.Minute || took > 20*time.Minute || m.Remedies[0].Level != tc.level {
+						t.Errorf("after %s: %s, want that later than a quarter of an hour", took, m.Remedies[0].Tell())
+					}
+					if tries < 8 || tries > 15 {
+						t.Errorf("it was tried %d times to delete it, want about ten", tries)
+					}
+					return
+				}
+				w.now = w.now.Add(max(m.Again, 20*time.Millisecond))
+			}
+			t.Errorf("nothing is made anew in %s", w.now.Sub(began))
+		})
+	}
+}
+
+// TestComingMembersDoNotWait: members that come are added although others of the pool cannot
+// be removed; if nobody is served there the pool is made anew.
+func TestComingMembersDoNotWait(t *testing.T) {
+	for _, tc := range []struct {
+		members  []int
+		remedies int
+	}{{[]int{1, 3}, 0}, {[]int{3}, 1}} {
+		w := refusing(t, func(s *v1.KuryrLoadBalancerSpec) { s.Listeners[0] = port("TCP", 53, tc.members...) })
+		_, _, p, _ := w.plan()
+		alone := p.Steps[0].(balancer.ChangeMembers)
+		alone.Add = nil
+		for range 3 {
+			w.attempts.Removed(alone, w.now, time.Second, "refused")
+		}
+		m := p.Mending(&w.attempts, w.now, pause)
+		c, is := p.Steps[0].(balancer.ChangeMembers)
+		if !is || len(p.Steps) != 1 || len(c.Remove) > 0 || len(c.Add) != 1 || len(m.Remedies) != tc.remedies {
+			t.Errorf("%v: %v and %+v, want member 3 added and %d remedies", tc.members, p.Steps, m.Remedies, tc.remedies)
+		}
+	}
+}

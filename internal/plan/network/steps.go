@@ -1,0 +1,199 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// Work is what is to be done to a network that Kuryr makes. The network has to be there before its
+// subnets, and a subnet before its leg. The parts of one field do not depend on each other.
+type Work struct {
+	Create  *sdn.NetworkSpec // nil: the network is there
+	MTU     int              // 0: it is as wanted
+	Subnets map[int]sdn.SubnetSpec
+	Updates map[string]sdn.SubnetUpdate // by ID of a subnet
+	Legs    []string                    // subnets that the router lacks an interface in
+}
+
+// Missing compares the spec of a namespace's network with the cloud. is is the network that the
+// cloud has; without an ID it has none. The keys of Work.Subnets are places in spec.Subnets.
+func Missing(namespace string, spec *v1.KuryrNetworkSpec, is sdn.Network) Work {
+	var w Work
+	name := sdn.NetworkName(spec.NamespaceUID, namespace)
+	if is.ID == "" {
+		w.Create = &sdn.NetworkSpec{Name: name, ProjectID: spec.ProjectID, MTU: int(spec.MTU)}
+	} else if spec.MTU != 0 && int(spec.MTU) != is.MTU {
+		w.MTU = int(spec.MTU)
+	}
+	for i, s := range Match(spec, is.Subnets) {
+		version := spec.Subnets[i].IPVersion
+		update := updateOf(spec, version)
+		if s.ID == "" {
+			p, _ := netip.ParsePrefix(spec.Subnets[i].CIDR) // zero: from a pool
+			w.Subnets = with(w.Subnets, i, sdn.SubnetSpec{
+				NetworkID: is.ID, Name: name, ProjectID: spec.ProjectID, IPVersion: int(version), Prefix: p,
+				PoolID: spec.Subnets[i].SubnetPoolID, PrefixLength: int(spec.Subnets[i].PrefixLength), SubnetUpdate: update,
+			})
+			continue
+		}
+		if !sameUpdate(s.SubnetUpdate, update) {
+			w.Updates = with(w.Updates, s.ID, update)
+		}
+		if spec.RouterID != "" && !slices.Contains(s.RouterIDs, spec.RouterID) {
+			w.Legs = append(w.Legs, s.ID)
+		}
+	}
+	return w
+}
+
+func with[K comparable, V any](m map[K]V, k K, v V) map[K]V {
+	if m == nil {
+		m = map[K]V{}
+	}
+	m[k] = v
+	return m
+}
+
+// Match returns, for each subnet of the spec, that of the cloud; without an ID if there is none.
+// subnets are sorted by their age.
+func Match(spec *v1.KuryrNetworkSpec, subnets []sdn.OwnSubnet) []sdn.OwnSubnet {
+	out, taken := make([]sdn.OwnSubnet, len(spec.Subnets)), map[string]bool{}
+	for i, want := range spec.Subnets {
+		for _, s := range subnets {
+			if !taken[s.ID] && isOf(want, s) {
+				out[i], taken[s.ID] = s, true
+				break
+			}
+		}
+	}
+	return out
+}
+
+// isOf reports whether a subnet of the cloud is one that was wanted.
+func isOf(want v1.NetworkSubnet, s sdn.OwnSubnet) bool {
+	if want.CIDR != "" {
+		p, err := netip.ParsePrefix(want.CIDR)
+		return err == nil && p.Masked() == s.Prefix.Masked()
+	}
+	return int(want.IPVersion) == s.IPVersion && want.SubnetPoolID == s.PoolID
+}
+
+// updateOf returns what may change of a subnet of a family. Addresses and routes that cannot be
+// read are left out; package config rejects those.
+func updateOf(spec *v1.KuryrNetworkSpec, version int32) (u sdn.SubnetUpdate) {
+	for _, text := range spec.DNSServers {
+		if a, err := netip.ParseAddr(text); err == nil && family(a) == version {
+			u.DNSServers = append(u.DNSServers, a)
+		}
+	}
+	for _, r := range spec.Routes {
+		if p, err := netip.ParsePrefix(r.Destination); err == nil && family(p.Addr()) == version {
+			u.Routes = append(u.Routes, r)
+		}
+	}
+	return u
+}
+
+func sameUpdate(a, b sdn.SubnetUpdate) bool {
+	return slices.Equal(a.DNSServers, b.DNSServers) && slices.Equal(sorted(a.Routes), sorted(b.Routes))
+}
+
+func sorted(routes []v1.Route) []v1.Route {
+	return slices.SortedFunc(slices.Values(routes), func(a, b v1.Route) int {
+		return strings.Compare(a.Destination+" "+a.Gateway, b.Destination+" "+b.Gateway)
+	})
+}
+
+// Status returns the status of a network that Kuryr makes, without conditions. outside are the
+// addresses of the router in its external network.
+func Status(spec *v1.KuryrNetworkSpec, is sdn.Network, outside []netip.Addr) v1.KuryrNetworkStatus {
+	status := v1.KuryrNetworkStatus{NetworkID: is.ID, MTU: int32(is.MTU)}
+	for _, s := range Match(spec, is.Subnets) {
+		if s.ID == "" {
+			continue
+		}
+		one := subnetStatus(s)
+		one.Routed = spec.RouterID != "" && slices.Contains(s.RouterIDs, spec.RouterID)
+		status.Subnets = append(status.Subnets, one)
+		if !one.Routed {
+			continue
+		}
+		status.RouterID = spec.RouterID
+		for _, a := range outside {
+			if a.Is4() == s.Prefix.Addr().Is4() {
+				status.NodeRoutes = append(status.NodeRoutes, v1.Route{Destination: one.CIDR, Gateway: a.String()})
+				break
+			}
+		}
+	}
+	return status
+}
+
+// GivenStatus returns the status of an existing network, without conditions. Its subnets have the
+// order of spec.SubnetIDs.
+func GivenStatus(spec *v1.KuryrNetworkSpec, is sdn.Network) v1.KuryrNetworkStatus {
+	status := v1.KuryrNetworkStatus{NetworkID: is.ID, MTU: int32(is.MTU)}
+	for _, id := range spec.SubnetIDs {
+		for _, s := range is.Subnets {
+			if s.ID == id {
+				status.Subnets = append(status.Subnets, subnetStatus(s))
+			}
+		}
+	}
+	return status
+}
+
+func subnetStatus(s sdn.OwnSubnet) v1.NetworkSubnetStatus {
+	out := v1.NetworkSubnetStatus{ID: s.ID, IPVersion: int32(s.IPVersion), CIDR: s.Prefix.Masked().String()}
+	if s.Gateway.IsValid() {
+		out.Gateway = s.Gateway.String()
+	}
+	return out
+}
+
+// Complete reports whether a status has all that the spec wants made.
+func Complete(spec *v1.KuryrNetworkSpec, status *v1.KuryrNetworkStatus) bool {
+	if status.NetworkID == "" {
+		return false
+	}
+	if !makes(spec.Mode) {
+		return len(status.Subnets) == len(spec.SubnetIDs)
+	}
+	return len(status.Subnets) == len(spec.Subnets) && len(status.Subnets) > 0 &&
+		!slices.ContainsFunc(status.Subnets, func(s v1.NetworkSubnetStatus) bool { return spec.RouterID != "" && !s.Routed })
+}
+
+// FullFamily returns the IP family that a network needs another subnet of, given that a port got no
+// address; 0 if it needs none. used is the number of ports with an address of each subnet.
+//
+// The SDN does not say which family is full: the one with fewer addresses is. A subnet that has
+// room for as many ports as it has is not full: a pool may report so for a while after the subnet
+// was added.
+func FullFamily(spec *v1.KuryrNetworkSpec, status *v1.KuryrNetworkStatus, used map[string]int) int32 {
+	if !makes(spec.Mode) || !Complete(spec, status) {
+		return 0
+	}
+	bits, newest := map[int32]int{}, map[int32]v1.NetworkSubnetStatus{}
+	for _, s := range status.Subnets {
+		if p, err := netip.ParsePrefix(s.CIDR); err == nil {
+			bits[s.IPVersion] = max(bits[s.IPVersion], p.Addr().BitLen()-p.Bits())
+			newest[s.IPVersion] = s
+		}
+	}
+	version := int32(4)
+	if b, ok := bits[4]; !ok || len(bits) > 1 && bits[6] < b {
+		version = 6
+	}
+	last, room := newest[version], bits[version]
+	if room > 30 || used[last.ID]*2 < 1<<room-4 {
+		return 0
+	}
+	return version
+}

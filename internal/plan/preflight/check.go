@@ -1,0 +1,175 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// Names of findings that other code acts on.
+const (
+	PublicNetworkMissing = "PublicNetworkMissing"
+	// CloudUnavailable is the only finding about the cloud if that did not answer at all.
+	CloudUnavailable = "CloudUnavailable"
+)
+
+// Kind is a kind of finding. Any kind may also be Unknown: then the check could not be made. A
+// finding that may do no harm is a Warning, also if the kind is an Error.
+type Kind struct {
+	Name     string
+	Severity Severity
+	Meaning  string // in one sentence
+}
+
+// check finds what is wrong of one kind.
+type check struct {
+	Kind
+	cloud bool // it needs an answer of the cloud
+	// needs returns why the check could not find something. A run that says so itself needs nothing.
+	needs func(f *Facts) error
+	run   func(f *Facts, k Kind) []Finding
+}
+
+// checks are all checks, in the order of the report.
+var checks = []check{
+	{Kind{PublicNetworkMissing, Error, "Neutron does not show services.externalNetworkID, or it is not external."}, true, needNothing, publicNetworkMissing},
+	{Kind{"PublicSubnetMissing", Error, "Neutron does not show services.externalSubnetID, or it is of another network."}, true, needNothing, publicSubnetMissing},
+	{Kind{"PodSubnetMissing", Error, "Neutron does not show a subnet of pods.subnetIDs."}, true, needNothing, podSubnetMissing},
+	{Kind{"PodNetworkMismatch", Error, "The pods' subnets are not of one network, or not of pods.networkID."}, true, needNetworks, podNetworkMismatch},
+	{Kind{"ServiceSubnetMissing", Error, "Neutron does not show a subnet of services.subnetIDs."}, true, needNothing, serviceSubnetMissing},
+	{Kind{"NodeSubnetMissing", Error, "Neutron does not show a subnet of services.nodeSubnetIDs."}, true, needNothing, nodeSubnetMissing},
+	{Kind{"NetworkDown", Error, "A network of pods or Services is switched off."}, true, needNetworks, networkDown},
+	{Kind{"PodSubnetNotRouted", Error, "No router has a port in a subnet of pods, which are to reach cluster IPs."}, true, needNothing, podSubnetNotRouted},
+	{Kind{"ServiceSubnetNotRouted", Error, "No router has a port in a subnet of cluster IPs."}, true, needNothing, serviceSubnetNotRouted},
+	{Kind{"RoutersDiffer", Warning, "Subnets of pods and of cluster IPs are on different routers."}, true, needRouters, routersDiffer},
+	{Kind{"RouterDown", Error, "A router of pods, of namespaces or of Services is switched off."}, true, needRouters, routerDown},
+	{Kind{"RouterWithoutGateway", Error, "The router of the cluster IPs has no gateway to services.externalNetworkID."}, true, needNothing, routerWithoutGateway},
+	{Kind{"NetworkRouterMissing", Error, "Neutron does not show a router of networks or projects, or the networks of namespaces have none."}, true, needNamespaces, networkRouterMissing},
+	{Kind{"NetworkRouterWithoutGateway", Warning, "A router of networks or projects has no external gateway."}, true, needRoutersOfNamespaces, networkRouterWithoutGateway},
+	{Kind{"ServiceLegMissing", Error, "A router of networks, projects or given networks leads to no subnet of cluster IPs."}, true, needRoutersOfNamespaces, serviceLegMissing},
+	{Kind{"GivenNetworkMissing", Error, "Neutron does not show a network or subnet of networks.given or nodes, or they do not fit together."}, true, needNothing, givenNetworkMissing},
+	{Kind{"GivenNetworkNotRouted", Error, "No router has a port in a subnet of networks.given or nodes."}, true, needNothing, givenNetworkNotRouted},
+	{Kind{"SubnetPoolUnusable", Error, "Neutron does not show a subnet pool of networks or projects, or networks cannot use it."}, true, needNothing, subnetPoolUnusable},
+	{Kind{"SubnetPoolFull", Warning, "A subnet pool has fewer free prefixes than namespaces that have no network yet."}, true, needNamespaces, subnetPoolFull},
+	{Kind{"RangeOverlaps", Warning, "A range of networks has addresses of nodes, Services, pods or other subnets on the router."}, true, needRangesOfNamespaces, rangeOverlaps},
+	{Kind{"RangeFull", Warning, "The ranges of networks have fewer free prefixes than namespaces that have no network yet."}, true, needRangesOfNamespaces, flatRangeFull},
+	{Kind{"NamespaceNetworkNotReady", Warning, "A KuryrNetwork is not ready, or not as its namespace or the configuration asks for."}, false, needNothing, namespaceNetworkNotReady},
+	{Kind{"ProjectMissing", Error, "Keystone does not know a project of projects, or it is disabled."}, true, needNothing, projectMissing},
+	{Kind{"ProjectQuotaShort", Warning, "Quotas of a project have no room for the networks of its namespaces."}, true, needNamespaces, projectQuotaShort},
+	{Kind{"GatewayNotRouter", Warning, "The gateway of a subnet of pods is not the address of its router."}, true, needRouters, gatewayNotRouter},
+	{Kind{"ServiceRouteMissing", Error, "Pods have no route to the cluster IPs, or a host route that they cannot use."}, true, needSubnets, serviceRouteMissing},
+	{Kind{"ServiceRangeOutside", Error, "A ServiceCIDR is not within the subnets of services.subnetIDs."}, true, needNothing, serviceRangeOutside},
+	{Kind{"ServiceRangeShared", Warning, "Neutron may give addresses of a ServiceCIDR to ports that are no load balancer's."}, true, needRanges, serviceRangeShared},
+	{Kind{"DNSOutside", Error, "The cluster IP of the cluster's DNS is in no subnet of services.subnetIDs."}, true, needNothing, dnsOutside},
+	{Kind{"ClusterIPOutside", Error, "The cluster IP of a Service is in no subnet of services.subnetIDs."}, true, needNothing, clusterIPOutside},
+	{Kind{"AddressesOverlap", Warning, "A subnet of pods or Services has addresses of nodes, one of Services those of spec.podCIDRs, or one of pods those of a ServiceCIDR."}, true, needAddresses, addressesOverlap},
+	{Kind{"NodeAgentDown", Error, "Neutron has no agent with the name of a node, or that agent is not alive, or it is ML2/OVS."}, true, needNothing, nodeAgentDown},
+	{Kind{"SecurityGroupMissing", Error, "Neutron does not show a security group of pods or projects."}, true, needNothing, securityGroupMissing},
+	{Kind{"SecurityGroupRuleMissing", Warning, "The security groups of pods do not let in nodes, other pods, or cluster IPs where the provider is ovn."}, true, needRules, securityGroupRuleMissing},
+	{Kind{"SecurityGroupsEmpty", Warning, "pods.securityGroupIDs is empty, so pods have no traffic."}, true, needNothing, securityGroupsEmpty},
+	{Kind{"LoadBalancingMissing", Error, "The cloud has no load balancers, and services.subnetIDs is set."}, true, needNothing, loadBalancingMissing},
+	{Kind{"ProviderMissing", Error, "Octavia does not have the provider services.provider."}, true, needProviders, providerMissing},
+	{Kind{"ExtensionMissing", Error, "Neutron does not have an extension that the configuration needs."}, true, needNothing, extensionMissing},
+	{Kind{"ExtensionUseful", Warning, "Neutron does not have an extension that Kuryr profits from."}, true, needNothing, extensionUseful},
+	{Kind{"BindingHidden", Warning, "The credential most likely may not bind ports to nodes."}, true, needPort, bindingHidden},
+	{Kind{"PortQuotaShort", Warning, "The quota of ports has no room for the pools' min and the load balancers."}, true, needNothing, portQuotaShort},
+	{Kind{"SubnetFull", Warning, "A subnet of pods has no room for the pools' min."}, true, needNothing, subnetFull},
+	{Kind{"BalancingQuotaShort", Warning, "A quota of Octavia is below what the Services need."}, true, needNothing, balancingQuotaShort},
+	{Kind{"FloatingIPQuotaShort", Warning, "The quota of floating IPs is below the number of public Services."}, true, needNothing, floatingIPQuotaShort},
+	{Kind{"SecurityGroupQuotaShort", Warning, "The quota of security groups is below the number of public Services, which may need one each."}, true, needNothing, securityGroupQuotaShort},
+	{Kind{"MTUMismatch", Warning, "The MTU of the pods' network does not fit node.mtu, the Services' network or IPv6."}, true, needNetworks, mtuMismatch},
+	{Kind{"ClockSkew", Warning, "The clocks of Kuryr and of Neutron differ by more than 30 seconds."}, true, needClock, clockSkew},
+	{Kind{"PoliciesNotEnforced", Warning, "The cluster has NetworkPolicies, which Kuryr does not enforce."}, false, needNothing, policiesNotEnforced},
+}
+
+// Catalog returns all kinds of findings, in the order of the checks.
+func Catalog() []Kind {
+	kinds := []Kind{{CloudUnavailable, Unknown, "Neutron did not answer, so nothing of the cloud was checked."}}
+	for _, c := range checks {
+		kinds = append(kinds, c.Kind)
+	}
+	return kinds
+}
+
+// Check makes all checks.
+func Check(f Facts) Report {
+	var r Report
+	outage := f.outage()
+	if outage != nil {
+		r.Findings = append(r.Findings, Finding{
+			Name: CloudUnavailable, Severity: Unknown, Object: "Neutron",
+			Message: "Nothing of the cloud was checked: " + outage.Error() + ".",
+			Remedy:  []string{"openstack endpoint list --service network", "openstack extension list --network"},
+		})
+	} else {
+		r.Passed = append(r.Passed, CloudUnavailable)
+	}
+	for _, c := range checks {
+		if c.cloud && outage != nil {
+			continue
+		}
+		found := c.run(&f, c.Kind)
+		if err := c.needs(&f); err != nil {
+			found = append(found, c.notMade(err, len(found) > 0))
+		}
+		if len(found) == 0 {
+			r.Passed = append(r.Passed, c.Name)
+		}
+		r.Findings = append(r.Findings, found...)
+	}
+	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return cmp.Compare(rank(a.Severity), rank(b.Severity)) })
+	return r
+}
+
+// outage returns why the cloud answered nothing; nil: it answered something. Extensions and subnets
+// are always read, security groups only if the configuration names any.
+func (f *Facts) outage() error {
+	first := f.Networks.Extensions.Err
+	reads := []error{first, f.Networks.Subnets.Err}
+	if len(f.Config.SecurityGroupIDs)+len(f.Config.MoreGroupIDs)+len(f.Config.Groups) > 0 {
+		reads = append(reads, f.Networks.SecurityGroups.Err)
+	}
+	for _, err := range reads {
+		if err == nil || !errors.Is(err, sdn.ErrUnavailable) && !errors.Is(err, sdn.ErrForbidden) {
+			return nil
+		}
+	}
+	return first
+}
+
+func rank(s Severity) int { return slices.Index([]Severity{Error, Warning, Unknown}, s) }
+
+// unknown is the finding of a check that could not be made, and why.
+func (k Kind) unknown(object, what string, err error) []Finding {
+	return []Finding{{
+		Name: k.Name, Severity: Unknown, Object: object, Message: "It is unknown whether " + what + ": " + err.Error() + ".",
+		Unavailable: errors.Is(err, sdn.ErrUnavailable),
+	}}
+}
+
+// notMade is the finding of a check without the facts that it needs, or without some of them.
+func (k Kind) notMade(err error, partly bool) Finding {
+	message := "The check was not made: "
+	if partly {
+		message = "A part of the check was not made: "
+	}
+	return Finding{
+		Name: k.Name, Severity: Unknown, Object: "check " + k.Name, Message: message + err.Error() + ".",
+		Unavailable: errors.Is(err, sdn.ErrUnavailable),
+	}
+}
+
+// found is a finding of this kind.
+func (k Kind) found(object, message string, remedy ...string) Finding {
+	return Finding{Name: k.Name, Severity: k.Severity, Object: object, Message: message, Remedy: remedy}
+}
+
+// warning is a finding of this kind that may do no harm, because of what no fact shows.
+func (k Kind) warning(object, message string, remedy ...string) Finding {
+	return Finding{Name: k.Name, Severity: Warning, Object: object, Message: message, Remedy: remedy}
+}

@@ -1,0 +1,162 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// need is an extension of Neutron, and what it is for.
+type need struct{ alias, what string }
+
+// needed are extensions without which a part of Kuryr does not work. Routers are none: see routed.
+func (f *Facts) needed() []need {
+	all := []need{
+		{"binding", "binding ports to nodes"}, {"security-group", "security groups of ports"},
+	}
+	if f.public() {
+		all = append(all, need{"external-net", "floating IPs"})
+	}
+	if f.Config.Trunks {
+		all = append(all, need{"trunk", "nodes of vifType vlan"})
+	}
+	if f.Config.Pairs {
+		all = append(all, need{"allowed-address-pairs", "nodes of vifType macvlan"})
+	}
+	return all
+}
+
+// useful are extensions that Kuryr profits from.
+var useful = []need{
+	{"network-ip-availability", "knowing a full subnet before a request fails"},
+	{"quota_details", "knowing a full quota before a request fails"},
+	{"standard-attr-timestamp", "knowing the age of ports without an owner"},
+	{"net-mtu", "the MTU of pods"},
+}
+
+func extensionMissing(f *Facts, k Kind) []Finding { return f.lacking(k, f.needed(), "is needed for") }
+
+func extensionUseful(f *Facts, k Kind) []Finding { return f.lacking(k, useful, "Kuryr uses for") }
+
+func (f *Facts) lacking(k Kind, all []need, verb string) []Finding {
+	if err := f.Networks.Extensions.Err; err != nil {
+		return k.unknown("extensions of Neutron", "Neutron has those that Kuryr uses", err)
+	}
+	var out []Finding
+	for _, n := range all {
+		if !slices.Contains(f.Networks.Extensions.Value, n.alias) {
+			out = append(out, k.found("extension "+n.alias, fmt.Sprintf("Neutron does not have the extension %s, which %s %s.", n.alias, verb, n.what),
+				"openstack extension list --network # then service_plugins and extension_drivers of neutron.conf"))
+		}
+	}
+	return out
+}
+
+// bindingHidden reports a credential that most likely may not bind ports. What it may write cannot
+// be read; Neutron's policies show the host of a port to those who may choose it.
+func bindingHidden(f *Facts, k Kind) []Finding {
+	shown := f.Networks.BindsShown
+	nodes := f.Cluster.Nodes.Value
+	virtual := len(nodes) > 0 && !slices.ContainsFunc(nodes, func(n Node) bool { return !n.Virtual })
+	if shown == nil || *shown || virtual {
+		return nil
+	}
+	return []Finding{k.found("credential", "Neutron does not show the credential the host of ports (binding:host_id). Most likely it may not bind ports to nodes: then pods get no ports. "+
+		"Newer Neutron permits it to the role service, an older one by the policies in docs/neutron.md or to admins of the whole cloud.",
+		"openstack role add --user USER --project PROJECT service # and member; make an application credential again")}
+}
+
+func securityGroupMissing(f *Facts, k Kind) []Finding {
+	fields := map[string]string{}
+	for _, g := range f.Config.Groups {
+		for _, id := range g.IDs {
+			fields[id] = g.Field
+		}
+	}
+	for _, id := range f.Config.MoreGroupIDs {
+		fields[id] = "pods.securityGroups"
+	}
+	for _, id := range f.Config.SecurityGroupIDs {
+		fields[id] = "pods.securityGroupIDs"
+	}
+	ids := slices.Sorted(maps.Keys(fields))
+	if err := f.Networks.SecurityGroups.Err; err != nil && len(ids) > 0 {
+		return k.unknown("pods.securityGroupIDs", "the security groups exist", err)
+	}
+	var out []Finding
+	for _, id := range ids {
+		if _, ok := f.Networks.SecurityGroups.Value[id]; ok {
+			continue
+		}
+		out = append(out, k.found("security group "+id+" of "+fields[id], fmt.Sprintf(
+			"Neutron does not show security group %s: it does not exist, or Kuryr's credential does not see it. Pods that should have it get no ports.", id),
+			"openstack security group list", editConfig))
+	}
+	return out
+}
+
+func securityGroupsEmpty(f *Facts, k Kind) []Finding {
+	if len(f.Config.SecurityGroupIDs) > 0 {
+		return nil
+	}
+	if err := cmp.Or(f.Networks.Subnets.Err, f.Networks.Networks.Err); err != nil {
+		return k.unknown("pods.securityGroupIDs", "pods need security groups", err)
+	}
+	if n, _ := f.network(f.Config.PodSubnetIDs()); n.Unfiltered {
+		return nil
+	}
+	remedy := append([]string{"openstack security group create PODS"}, f.groupRules()...)
+	return []Finding{k.found("pods.securityGroupIDs", "pods.securityGroupIDs is empty: the ports of pods pass no traffic, unless an entry of pods.securityGroups selects the pod.",
+		append(remedy, editConfig)...)}
+}
+
+// groupRules are commands that let pods, Services and nodes in.
+func (f *Facts) groupRules() []string {
+	from := slices.Clone(f.Cluster.ServiceCIDRs.Value)
+	for _, s := range f.subnets(f.Config.PodSubnetIDs()) {
+		from = append(from, s.Prefix)
+	}
+	var out []string
+	for _, p := range from {
+		family := ""
+		if p.Addr().Is6() {
+			family = "--ethertype IPv6 "
+		}
+		out = append(out, fmt.Sprintf("openstack security group rule create --protocol any %s--remote-ip %s PODS", family, p))
+	}
+	return append(out, "openstack security group rule create --protocol any --remote-ip CIDR_OF_NODES PODS")
+}
+
+// maxSkew is the difference of clocks that is no finding.
+const maxSkew = 30 * time.Second
+
+// clockSkew compares the clocks. The cloud read its own at some time of the request, and told it in
+// whole seconds.
+func clockSkew(f *Facts, k Kind) []Finding {
+	n := &f.Networks
+	if n.Clock.IsZero() {
+		return nil
+	}
+	early, late := n.Clock.Sub(f.Now.Add(n.Took)), n.Clock.Add(time.Second).Sub(f.Now)
+	skew := time.Duration(0)
+	switch {
+	case early > 0:
+		skew = early
+	case late < 0:
+		skew = late
+	}
+	if skew.Abs() <= maxSkew {
+		return nil
+	}
+	word := "ahead of"
+	if skew < 0 {
+		word = "behind"
+	}
+	return []Finding{k.found("clock", fmt.Sprintf("The clock of Neutron is %s %s Kuryr's. Tokens may expire early, and Kuryr may misjudge the age of a port.",
+		skew.Abs().Round(time.Second), word), "chronyc tracking # on the node of the controller, and on Neutron's hosts")}
+}

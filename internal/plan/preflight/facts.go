@@ -1,0 +1,98 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// Facts is all that the checks depend on. Check does not change it.
+type Facts struct {
+	Now       time.Time // of this process, when the cloud was asked: see sdn.NetworkSurvey.Asked
+	Config    Config
+	Networks  sdn.NetworkSurvey
+	Balancing sdn.BalancingSurvey // zero if Config.ServiceSubnetIDs is empty
+	Cluster   Cluster
+}
+
+// Config is what the configuration says, with the defaults filled in.
+type Config struct {
+	ProjectID string // of ports; empty: the credential's own
+	NetworkID string // pods.networkID
+	// PodSubnets are the entries of pods.subnetIDs: a pod gets an address of one subnet of each.
+	PodSubnets        [][]string
+	SecurityGroupIDs  []string // pods.securityGroupIDs
+	MoreGroupIDs      []string // of the rules of pods.securityGroups
+	NodeMTU           int      // node.mtu; 0: no bound
+	ServiceProjectID  string   // services.projectID; empty: the credential's own
+	ServiceSubnetIDs  []string // services.subnetIDs; empty: Services are left alone
+	NodeSubnetIDs     []string // services.nodeSubnetIDs
+	Provider          string   // services.provider
+	ExternalNetworkID string   // services.externalNetworkID
+	ExternalSubnetID  string   // services.externalSubnetID
+	GroupsOfServices  bool     // services.sourceRangesBySecurityGroups
+	WarmUp            bool     // pools.warmUp.nodes: nodes have a pool before their first pod
+	Trunks            bool     // some nodes are virtual machines with trunks (vlan)
+	Pairs             bool     // some nodes are virtual machines with address pairs (macvlan)
+	NamespaceConfig
+}
+
+// PodSubnetIDs returns the subnets that pods may have addresses of.
+func (c *Config) PodSubnetIDs() []string { return slices.Concat(c.PodSubnets...) }
+
+// Cluster is what the Kubernetes API says.
+type Cluster struct {
+	Nodes sdn.Read[[]Node]
+	Pools sdn.Read[[]Pool]
+	// Services are those that get load balancers.
+	Services sdn.Read[[]Service]
+	// Balancers counts the load balancers that exist for them.
+	Balancers sdn.Read[int]
+	// ServiceCIDRs is ErrNotFound where the API server has no such kind.
+	ServiceCIDRs sdn.Read[[]netip.Prefix]
+	// Namespaces are those that have, or may get, a network of their own.
+	Namespaces sdn.Read[[]Namespace]
+	// Members are the ports of pods that load balancers send to, as far as pods have ports.
+	Members sdn.Read[[]Member]
+	// Policies says whether there are NetworkPolicies.
+	Policies sdn.Read[bool]
+}
+
+// Pool is a pool of ports.
+type Pool struct {
+	Node      string
+	Namespace string // empty: it is for pods of all namespaces
+	ProjectID string // of its ports; empty: the credential's own
+	Elsewhere bool   // its ports are not in the subnets of pods.subnetIDs
+	Min       int    // free ports at least
+	Free      int    // free now, or soon
+	Waiting   int    // pods that wait for a port
+}
+
+// Node is a node of the cluster that runs, or may run, pods of Kuryr.
+type Node struct {
+	Name      string
+	Addresses []netip.Addr
+	PodCIDRs  []netip.Prefix
+	Min       int    // free ports that its pool keeps at least
+	VIFType   string // of its ports; empty: as Neutron says of each port
+	Virtual   bool   // its pods' ports hang on the port of the machine, and no agent serves them
+	// ControlPlane says that its pods may all be on the host network.
+	ControlPlane bool
+	Away         bool // its kubelet does not answer, or it is cordoned
+}
+
+// Service is a Service that gets load balancers.
+type Service struct {
+	Namespace, Name string
+	ClusterIPs      []netip.Addr
+	Ports           int  // each is a listener and a pool of each load balancer
+	Members         int  // of all pools of all load balancers
+	Public          bool // it is to have a floating IP of the configured network
+	DNS             bool // it is the cluster's DNS
+}

@@ -1,0 +1,262 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// names returns the names of namespaces.
+func names(all []Namespace) []string {
+	out := make([]string, 0, len(all))
+	for _, n := range all {
+		out = append(out, n.Name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// routersOfNamespaces returns the configured routers, each once, with the first field that has it.
+func (f *Facts) routersOfNamespaces() []Named {
+	var out []Named
+	for _, r := range f.Config.Routers {
+		if !slices.ContainsFunc(out, func(o Named) bool { return o.ID == r.ID }) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+func networkRouterMissing(f *Facts, k Kind) []Finding {
+	var out []Finding
+	routers := f.routersOfNamespaces()
+	if err := f.Networks.Routers.Err; err != nil && len(routers) > 0 {
+		return k.unknown("routers of networks", "they exist", err)
+	}
+	for _, r := range routers {
+		if _, ok := f.Networks.Routers.Value[r.ID]; !ok {
+			out = append(out, k.found("router "+r.ID+" of "+r.Field, fmt.Sprintf(
+				"Neutron does not show router %s: it does not exist, or Kuryr's credential does not see it. Networks of namespaces that should be on it do not become ready, and their pods wait.", r.ID),
+				"openstack router list", editConfig))
+		}
+	}
+	without := slices.DeleteFunc(slices.Clone(f.Cluster.Namespaces.Value), func(n Namespace) bool { return !n.makes() || n.RouterID != "" })
+	if len(without) > 0 {
+		out = append(out, k.warning("networks.routerID", fmt.Sprintf(
+			"The configuration has no router for the networks of %s. Their pods reach neither Services nor anything outside of their network.", several("namespace", names(without))),
+			"openstack router list", editConfig))
+	}
+	return out
+}
+
+func networkRouterWithoutGateway(f *Facts, k Kind) []Finding {
+	var out []Finding
+	for _, at := range f.routersOfNamespaces() {
+		r, ok := f.Networks.Routers.Value[at.ID]
+		if !ok || r.ExternalNetwork != "" {
+			continue
+		}
+		public := cmp.Or(f.Config.ExternalNetworkID, "PUBLIC")
+		out = append(out, k.found("router "+r.ID+" of "+at.Field, fmt.Sprintf(
+			"Router %s has no gateway to an external network. Pods of the namespaces on it reach nothing outside, and nodes that are outside do not reach the pods, as for probes.", named(r.ID, r.Name)),
+			fmt.Sprintf("openstack router set --external-gateway %s %s # --disable-snat where nodes are outside: see docs/services-howto.md", public, r.ID)))
+	}
+	return out
+}
+
+// serviceLegMissing reports routers of pods that have no leg in a subnet of cluster IPs. The common
+// pods' routers are the subject of RoutersDiffer.
+func serviceLegMissing(f *Facts, k Kind) []Finding {
+	if !f.serves() || !f.routed() {
+		return nil
+	}
+	all := f.routersOfNamespaces()
+	for _, g := range f.Config.Given {
+		for _, s := range g.SubnetIDs {
+			for _, id := range f.routersOf(s) {
+				all = append(all, Named{g.Field, id})
+			}
+		}
+	}
+	if err := f.Networks.Legs.Err; err != nil && len(all) > 0 {
+		return k.unknown("routers of networks", "they have ports in the subnets of "+fieldServices, err)
+	}
+	var out []Finding
+	seen := map[string]bool{}
+	for _, at := range all {
+		r, ok := f.Networks.Routers.Value[at.ID]
+		if seen[at.ID] || !ok {
+			continue // see networkRouterMissing
+		}
+		seen[at.ID] = true
+		for _, vips := range f.subnets(f.Config.ServiceSubnetIDs) {
+			on := f.routersOf(vips.ID)
+			if len(on) == 0 || slices.Contains(on, r.ID) || routes(r, vips.Prefix) {
+				continue // without any: see serviceSubnetNotRouted
+			}
+			out = append(out, k.found("router "+r.ID+" of "+at.Field, fmt.Sprintf(
+				"Router %s has neither a port in subnet %s of %s nor a route to it. Pods behind the router do not reach Services, nor the cluster's DNS.",
+				named(r.ID, r.Name), named(vips.ID, vips.Name), fieldServices),
+				fmt.Sprintf("openstack port create --network %s --fixed-ip subnet=%s --disable-port-security services-%s", vips.NetworkID, vips.ID, r.ID),
+				fmt.Sprintf("openstack router add port %s services-%s", r.ID, r.ID)))
+		}
+	}
+	return out
+}
+
+// routes reports whether a route of a router covers a prefix.
+func routes(r sdn.Router, to netip.Prefix) bool {
+	return leads(sdn.SurveyedSubnet{Routes: r.Routes}, to)
+}
+
+// givenNetworkMissing also reports subnets that are not of one network.
+func givenNetworkMissing(f *Facts, k Kind) []Finding {
+	var out []Finding
+	for _, g := range f.Config.Given {
+		out = append(out, missingSubnets(f, k, g.Field, g.SubnetIDs, "Pods that should be in it wait.")...)
+		want := g.NetworkID
+		if _, ok := f.Networks.Networks.Value[want]; want != "" && !ok && f.Networks.Networks.Err == nil {
+			out = append(out, k.found("network "+want+" beside "+g.Field, "Neutron does not show network "+want+
+				": it does not exist, or Kuryr's credential does not see it. Pods that should be in it wait.", "openstack network list", editConfig))
+			continue
+		}
+		for _, s := range f.subnets(g.SubnetIDs) {
+			want = cmp.Or(want, s.NetworkID)
+			if !sdn.SameID(s.NetworkID, want) {
+				out = append(out, k.found("subnet "+s.ID+" of "+g.Field, fmt.Sprintf(
+					"Subnet %s is of network %s, and another one of the list, or its networkID, of network %s. All addresses of a port are of one network, so pods wait.",
+					named(s.ID, s.Name), s.NetworkID, want), "openstack subnet list --network "+want, editConfig))
+			}
+		}
+	}
+	return out
+}
+
+func givenNetworkNotRouted(f *Facts, k Kind) []Finding {
+	if !f.serves() {
+		return nil
+	}
+	var out []Finding
+	for _, g := range f.Config.Given {
+		out = append(out, f.notRouted(k, g.Field, g.SubnetIDs, "Its pods do not reach cluster IPs, and load balancers do not reach its pods.")...)
+	}
+	return out
+}
+
+func projectMissing(f *Facts, k Kind) []Finding {
+	if err := f.Networks.Projects.Err; err != nil && len(f.Config.Projects) > 0 {
+		return k.unknown("projects", "they exist", err)
+	}
+	var out []Finding
+	for _, p := range f.Config.Projects {
+		enabled, ok := f.Networks.Projects.Value.Enabled[p.ID]
+		switch {
+		case enabled || !ok && slices.Contains(f.Networks.Projects.Value.Hidden, p.ID):
+		case ok:
+			out = append(out, k.found("project "+p.ID+" of "+p.Field, "Project "+p.ID+" is disabled. What Kuryr has to make in it may be refused, and its users cannot log in.",
+				"openstack project set --enable "+p.ID))
+		default:
+			out = append(out, k.found("project "+p.ID+" of "+p.Field, "Keystone has no project "+p.ID+". Namespaces in it get networks and ports that belong to nobody.",
+				"openstack project list", editConfig))
+		}
+	}
+	return out
+}
+
+// projectQuotaShort compares what is left of each project's quotas with what the namespaces that
+// have no network yet need: networks, subnets, and ports for legs and pools.
+func projectQuotaShort(f *Facts, k Kind) []Finding {
+	type load struct {
+		namespaces               []Namespace
+		networks, subnets, ports int
+	}
+	needs := map[string]load{}
+	for _, n := range f.missing() {
+		families := len(f.familiesOf(n))
+		l := needs[n.ProjectID]
+		l.namespaces = append(l.namespaces, n)
+		l.networks, l.subnets, l.ports = l.networks+1, l.subnets+families, l.ports+f.Config.MinFree
+		if n.RouterID != "" {
+			l.ports += families
+		}
+		needs[n.ProjectID] = l
+	}
+	var out []Finding
+	for _, project := range slices.Sorted(maps.Keys(needs)) {
+		l := needs[project]
+		for _, q := range []struct {
+			kind, option, plural string
+			n                    int
+		}{{"network", "--networks", "networks", l.networks}, {"subnet", "--subnets", "subnets", l.subnets}, {"port", "--ports", "ports", l.ports}} {
+			object := "quota of " + q.plural + " of project " + projectOf(project)
+			left, none, err := f.left(project, q.kind)
+			if err != nil {
+				out = append(out, k.unknown(object, "it has room for the networks of namespaces", err)...)
+				break
+			}
+			if none || q.n <= left {
+				continue
+			}
+			limit := f.Networks.Quotas[project].Value[q.kind].Limit
+			out = append(out, k.found(object, fmt.Sprintf("The quota has room for %d more %s of %d. Kuryr needs %d more once %s, which have no network yet, have pods.",
+				left, q.plural, limit, q.n, several("namespace", names(l.namespaces))),
+				fmt.Sprintf("openstack quota set %s %d %s", q.option, limit+q.n-left, projectOf(project))))
+		}
+	}
+	return out
+}
+
+func namespaceNetworkNotReady(f *Facts, k Kind) []Finding {
+	if err := f.Cluster.Namespaces.Err; err != nil {
+		return k.unknown("KuryrNetworks", "they are ready", err)
+	}
+	var out []Finding
+	for _, n := range f.Cluster.Namespaces.Value {
+		if n.NotReady != "" {
+			out = append(out, k.found("KuryrNetwork "+n.Name+"/"+n.Name, "The network of namespace "+n.Name+" is not as it should be. "+n.NotReady,
+				"kubectl -n "+n.Name+" describe kuryrnetwork "+n.Name))
+		}
+	}
+	return out
+}
+
+// familiesOf returns the IP families of the subnets that a namespace's network gets.
+func (f *Facts) familiesOf(n Namespace) map[int]bool {
+	out := map[int]bool{}
+	for _, r := range n.Ranges {
+		out[r.Addr().BitLen()] = true
+	}
+	for _, id := range n.SubnetPoolIDs {
+		if p, ok := f.Networks.SubnetPools.Value[id]; ok && len(p.Prefixes) > 0 {
+			out[p.Prefixes[0].Addr().BitLen()] = true
+		} else if !ok {
+			out[-len(out)-1] = true // unknown: a family of its own
+		}
+	}
+	return out
+}
+
+var errNoNamespaces = errors.New("the namespaces were not read")
+
+// needNamespaces is for what depends on the namespaces that exist.
+func needNamespaces(f *Facts) error {
+	if f.Cluster.Namespaces.Err != nil {
+		return fmt.Errorf("%w: %w", errNoNamespaces, f.Cluster.Namespaces.Err)
+	}
+	return nil
+}
+
+func needRoutersOfNamespaces(f *Facts) error {
+	if len(f.Config.Routers) == 0 || !f.routed() {
+		return nil
+	}
+	return f.Networks.Routers.Err
+}

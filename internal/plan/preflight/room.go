@@ -1,0 +1,249 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// missingPorts is how many ports Kuryr still has to make until each pool has its min and each
+// waiting pod has a port. With pools.warmUp a node without a pool counts as one with an empty pool.
+// Pods to come are not counted. Only the pools that are of the subnets of pods count.
+func (f *Facts) missingPorts() (int, error) {
+	c := &f.Cluster
+	if err := cmp.Or(c.Nodes.Err, c.Pools.Err); err != nil {
+		return 0, err
+	}
+	least := map[string]int{} // ports that a node's pool still needs, if it has none
+	for _, node := range c.Nodes.Value {
+		least[node.Name] = node.Min
+	}
+	n := 0
+	for _, p := range c.Pools.Value {
+		if p.Elsewhere {
+			continue
+		}
+		low, planned := least[p.Node]
+		if p.Namespace != "" || !planned {
+			low = p.Min
+		} else {
+			least[p.Node] = 0 // a second pool of the node is an earlier one, without pods to come
+		}
+		n += max(0, low+p.Waiting-p.Free)
+	}
+	if !f.Config.WarmUp {
+		return n, nil // a pool is made with the first pod
+	}
+	for _, low := range least {
+		n += low
+	}
+	return n, nil
+}
+
+// missingElsewhere is the same of a project's pools that are not of the subnets of pods.
+func (f *Facts) missingElsewhere(project string) int {
+	n := 0
+	for _, p := range f.Cluster.Pools.Value {
+		if p.Elsewhere && p.ProjectID == project {
+			n += max(0, p.Min+p.Waiting-p.Free)
+		}
+	}
+	return n
+}
+
+// missingVIPs is how many load balancers Kuryr still has to make: each has a port.
+func (f *Facts) missingVIPs() (int, error) {
+	want, err := f.want()
+	if err != nil || !f.serves() {
+		return 0, err
+	}
+	return max(0, want.balancers-f.Cluster.Balancers.Value), f.Cluster.Balancers.Err
+}
+
+// load is what the Services of the cluster need in all.
+type load struct{ balancers, listeners, members, public int }
+
+func (f *Facts) want() (load, error) {
+	var all load
+	for _, s := range f.Cluster.Services.Value {
+		all.balancers += len(s.ClusterIPs)
+		all.listeners += len(s.ClusterIPs) * s.Ports
+		all.members += s.Members
+		if s.Public {
+			all.public++
+		}
+	}
+	return all, f.Cluster.Services.Err
+}
+
+// left returns how much of a quota is left; none: it has no limit, or the cloud does not tell it.
+func (f *Facts) left(project, kind string) (left int, none bool, err error) {
+	q, ok := f.Networks.Quotas[project]
+	if !ok || q.Err != nil {
+		return 0, !ok, q.Err
+	}
+	usage, ok := q.Value[kind]
+	if !ok {
+		return 0, true, nil
+	}
+	left, bounded := usage.Left()
+	return left, !bounded, nil
+}
+
+// projectOf is the project in a command.
+func projectOf(id string) string {
+	if id == "" {
+		return "PROJECT"
+	}
+	return id
+}
+
+func portQuotaShort(f *Facts, k Kind) []Finding {
+	pods, podErr := f.missingPorts()
+	vips, vipErr := f.missingVIPs()
+	own, other := f.Config.ProjectID, f.Config.ServiceProjectID
+	pods += f.missingElsewhere(own)
+	if own == other || !f.serves() {
+		return f.shortOfPorts(k, own, pods, vips, cmp.Or(podErr, vipErr))
+	}
+	return append(f.shortOfPorts(k, own, pods, 0, podErr), f.shortOfPorts(k, other, 0, vips, vipErr)...)
+}
+
+// shortOfPorts reports that a project's quota has no room for these ports.
+func (f *Facts) shortOfPorts(k Kind, project string, pods, vips int, err error) []Finding {
+	object := "quota of ports of project " + projectOf(project)
+	left, none, quotaErr := f.left(project, "port")
+	n := pods + vips
+	if err = cmp.Or(err, quotaErr); err != nil {
+		return k.unknown(object, "it has room", err)
+	}
+	if none || n <= left {
+		return nil
+	}
+	limit := f.Networks.Quotas[project].Value["port"].Limit
+	return []Finding{k.found(object, fmt.Sprintf("The quota has room for %d more ports of %d, and Kuryr needs %d more: %d for pools and %d for load balancers.", left, limit, n, pods, vips),
+		fmt.Sprintf("openstack quota set --ports %d %s", limit+n-left, projectOf(project)))}
+}
+
+// floatingIPQuotaShort compares with the limit, not with what is left: which Services have a floating
+// IP already, and which of these an author gave, is not read.
+func floatingIPQuotaShort(f *Facts, k Kind) []Finding {
+	want, err := f.want()
+	if !f.public() || err == nil && want.public == 0 {
+		return nil
+	}
+	return f.limited(k, "floatingip", "--floating-ips", "floating IPs", "public Services", want.public, err)
+}
+
+func securityGroupQuotaShort(f *Facts, k Kind) []Finding {
+	want, err := f.want()
+	if !f.Config.GroupsOfServices || !f.serves() || err == nil && want.public == 0 {
+		return nil
+	}
+	return f.limited(k, "security_group", "--secgroups", "security groups", "public Services, which may need one each", want.public, err)
+}
+
+// limited reports that the project of Services may not have n of a kind at all.
+func (f *Facts) limited(k Kind, kind, option, plural, what string, n int, err error) []Finding {
+	project := f.Config.ServiceProjectID
+	object := "quota of " + plural + " of project " + projectOf(project)
+	q := f.Networks.Quotas[project]
+	if err = cmp.Or(err, q.Err); err != nil {
+		return k.unknown(object, "it has room", err)
+	}
+	usage, ok := q.Value[kind]
+	if !ok || usage.Limit < 0 || n <= usage.Limit {
+		return nil
+	}
+	return []Finding{k.found(object, fmt.Sprintf("The quota is %d %s, and the cluster has %d %s.", usage.Limit, plural, n, what),
+		fmt.Sprintf("openstack quota set %s %d %s", option, n, projectOf(project)))}
+}
+
+func balancingQuotaShort(f *Facts, k Kind) []Finding {
+	if !f.serves() || errors.Is(f.Balancing.Providers.Err, sdn.ErrNoService) {
+		return nil
+	}
+	project := f.Config.ServiceProjectID
+	want, err := f.want()
+	if err = cmp.Or(err, f.Balancing.Quotas.Err); err != nil {
+		return k.unknown("quotas of load balancing of project "+projectOf(project), "they have room", err)
+	}
+	var out []Finding
+	for _, q := range []struct {
+		kind, option, plural string
+		n                    int
+	}{
+		{"load_balancer", "--loadbalancer", "load balancers", want.balancers},
+		{"listener", "--listener", "listeners", want.listeners},
+		{"pool", "--pool", "pools", want.listeners},
+		{"member", "--member", "members", want.members},
+	} {
+		limit, ok := f.Balancing.Quotas.Value[q.kind]
+		if !ok || limit < 0 || q.n <= limit {
+			continue
+		}
+		out = append(out, k.found("quota of "+q.plural+" of project "+projectOf(project), fmt.Sprintf(
+			"The quota is %d %s, and the Services of the cluster need %d. Some Services get no, or an incomplete, load balancer.", limit, q.plural, q.n),
+			fmt.Sprintf("openstack loadbalancer quota set %s %d %s", q.option, q.n, projectOf(project))))
+	}
+	return out
+}
+
+// subnetFull reports entries of pods.subnetIDs whose subnets have too few addresses together. A
+// cloud that shows no addresses to this credential is no finding: pools report a full subnet.
+func subnetFull(f *Facts, k Kind) []Finding {
+	need, err := f.missingPorts()
+	if err = cmp.Or(err, f.Networks.Addresses.Err); err != nil && !errors.Is(err, sdn.ErrNotFound) {
+		return k.unknown(fieldPods, "its subnets have room", err)
+	}
+	var out []Finding
+	for _, entry := range f.Config.PodSubnets {
+		left, known := 0, true
+		for _, id := range entry {
+			usage, ok := f.Networks.Addresses.Value[id]
+			known = known && ok
+			n, _ := usage.Left()
+			left += min(n, 1<<32) // one of IPv6 may have as many as an int holds
+		}
+		if !known || need <= left {
+			continue
+		}
+		out = append(out, k.found("subnet "+entry[0]+" of "+fieldPods, fmt.Sprintf(
+			"%d addresses are left in %s, and Kuryr needs %d more for pools and waiting pods.", left, list(entry), need),
+			"openstack ip availability list", "openstack subnet create --network "+f.networkID(entry[0])+" --subnet-range CIDR pods-2",
+			"openstack router add subnet "+f.routerID(entry[0])+" pods-2", editConfig))
+	}
+	return out
+}
+
+func loadBalancingMissing(f *Facts, k Kind) []Finding {
+	if !f.serves() || f.Balancing.Providers.Err == nil {
+		return nil
+	}
+	err := f.Balancing.Providers.Err
+	if !errors.Is(err, sdn.ErrNoService) {
+		out := k.unknown("Octavia", "it can serve load balancers", err)
+		if errors.Is(err, sdn.ErrForbidden) {
+			out[0].Remedy = []string{"openstack role add --user USER --project PROJECT load-balancer_member # make an application credential again"}
+		}
+		return out
+	}
+	return []Finding{k.found("Octavia", "services.subnetIDs is set, but the cloud has no load balancers: "+err.Error()+". No Service gets one.",
+		"openstack catalog show load-balancer", editConfig)}
+}
+
+func providerMissing(f *Facts, k Kind) []Finding {
+	p := f.Config.Provider
+	known := f.Balancing.Providers
+	if !f.serves() || p == "" || known.Err != nil || slices.ContainsFunc(known.Value, func(n string) bool { return sdn.SameProvider(n, p) }) {
+		return nil
+	}
+	return []Finding{k.found("services.provider", fmt.Sprintf("Octavia has no provider %q, only %s. No Service gets a load balancer.", p, list(known.Value)),
+		"openstack loadbalancer provider list", editConfig)}
+}

@@ -1,0 +1,214 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
+	"github.com/kuryr-go/kuryr/internal/plan/preflight"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// namespaceConfigOf returns what the configuration says of networks of namespaces and of projects.
+func namespaceConfigOf(c *config.Config) preflight.NamespaceConfig {
+	out := preflight.NamespaceConfig{MinFree: int(c.Networks.MinFree)}
+	choice := func(at string, n *config.NetworkChoice) {
+		addRouter(&out, at, n.RouterID)
+		if len(n.SubnetPoolIDs) > 0 {
+			out.SubnetPools = append(out.SubnetPools, preflight.Pools{
+				Field: at + ".subnetPoolIDs", IDs: n.SubnetPoolIDs, PrefixLength: n.PrefixLength, PrefixLengthIPv6: n.PrefixLengthIPv6,
+			})
+		}
+		if len(n.Ranges) > 0 {
+			out.Ranges = append(out.Ranges, preflight.Ranges{Field: at + ".ranges", Prefixes: prefixes(n.Ranges)})
+		}
+	}
+	choice("networks", &c.Networks.NetworkChoice)
+	for i := range c.Networks.Namespaces {
+		choice(fmt.Sprintf("networks.namespaces[%d]", i), &c.Networks.Namespaces[i].NetworkChoice)
+	}
+	for i, g := range c.Networks.Given {
+		out.Given = append(out.Given, preflight.Given{Field: fmt.Sprintf("networks.given[%d].subnetIDs", i), NetworkID: g.NetworkID, SubnetIDs: g.SubnetIDs})
+	}
+	for i, n := range c.Nodes {
+		if len(n.SubnetIDs) > 0 {
+			out.Given = append(out.Given, preflight.Given{Field: fmt.Sprintf("nodes[%d].subnetIDs", i), NetworkID: n.NetworkID, SubnetIDs: n.SubnetIDs})
+		}
+	}
+	for i, p := range c.Projects {
+		at := fmt.Sprintf("projects[%d]", i)
+		out.Projects = append(out.Projects, preflight.Named{Field: at + ".projectID", ID: p.ProjectID})
+		addRouter(&out, at, p.RouterID)
+		if len(p.SecurityGroupIDs) > 0 {
+			out.Groups = append(out.Groups, preflight.Groups{Field: at + ".securityGroupIDs", IDs: p.SecurityGroupIDs})
+		}
+		if len(p.SubnetPoolIDs) > 0 {
+			out.SubnetPools = append(out.SubnetPools, preflight.Pools{
+				Field: at + ".subnetPoolIDs", IDs: p.SubnetPoolIDs, PrefixLength: c.Networks.PrefixLength, PrefixLengthIPv6: c.Networks.PrefixLengthIPv6,
+			})
+		}
+	}
+	return out
+}
+
+func addRouter(out *preflight.NamespaceConfig, at, id string) {
+	if id != "" {
+		out.Routers = append(out.Routers, preflight.Named{Field: at + ".routerID", ID: id})
+	}
+}
+
+// addNamespaces has a query ask for what the networks of namespaces need.
+func addNamespaces(q *sdn.NetworkQuery, c *preflight.NamespaceConfig) {
+	for _, r := range c.Routers {
+		q.RouterIDs = append(q.RouterIDs, r.ID)
+	}
+	if len(c.Ranges) > 0 {
+		q.LegsOf = q.RouterIDs
+	}
+	for _, p := range c.SubnetPools {
+		q.SubnetPoolIDs = append(q.SubnetPoolIDs, p.IDs...)
+	}
+	for _, g := range c.Given {
+		q.SubnetIDs, q.NetworkIDs = append(q.SubnetIDs, g.SubnetIDs...), append(q.NetworkIDs, g.NetworkID)
+	}
+	for _, p := range c.Projects {
+		q.KnownProjectIDs, q.ProjectIDs = append(q.KnownProjectIDs, p.ID), append(q.ProjectIDs, p.ID)
+	}
+}
+
+// podless are namespaces of Kubernetes itself that have no pods.
+var podless = []string{"kube-node-lease", "kube-public"}
+
+// readNamespaces returns the namespaces whose pods are not in the common network, with what there
+// is of their networks.
+func readNamespaces(ctx context.Context, c client.Reader, rules *settings.Rules) sdn.Read[[]preflight.Namespace] {
+	made := map[string]*v1.KuryrNetwork{}
+	err := each(ctx, c, func(list *v1.KuryrNetworkList) {
+		for i := range list.Items {
+			made[list.Items[i].Namespace] = &list.Items[i]
+		}
+	})
+	if err != nil && !errors.Is(err, sdn.ErrNotFound) { // the CustomResourceDefinition may not be there yet
+		return sdn.Read[[]preflight.Namespace]{Err: err}
+	}
+	var out []preflight.Namespace
+	err = each(ctx, c, func(list *corev1.NamespaceList) {
+		for i := range list.Items {
+			ns := &metav1.PartialObjectMetadata{ObjectMeta: list.Items[i].ObjectMeta}
+			choice := rules.Network(ns)
+			network := made[ns.Name]
+			if network == nil && (choice.Common || choice.Blocked || !ns.DeletionTimestamp.IsZero() || slices.Contains(podless, ns.Name)) {
+				continue
+			}
+			n := preflight.Namespace{
+				Name: ns.Name, Mode: choice.Mode, ProjectID: choice.ProjectID, SubnetPoolIDs: choice.SubnetPoolIDs, Ranges: choice.Ranges,
+				PrefixLength: choice.PrefixLength, PrefixLengthIPv6: choice.PrefixLengthIPv6, RouterID: choice.RouterID,
+			}
+			if network != nil {
+				addNetwork(&n, network)
+			}
+			out = append(out, n)
+		}
+	})
+	return sdn.Read[[]preflight.Namespace]{Value: out, Err: err}
+}
+
+// settle is how long a KuryrNetwork may be on its way to be ready.
+const settle = 2 * time.Minute
+
+// addNetwork adds what a namespace's KuryrNetwork shows. A condition that has changed just now is
+// the controller at work.
+func addNetwork(n *preflight.Namespace, network *v1.KuryrNetwork) {
+	for _, s := range network.Status.Subnets {
+		if p, err := netip.ParsePrefix(s.CIDR); err == nil {
+			n.SubnetIDs, n.Prefixes = append(n.SubnetIDs, s.ID), append(n.Prefixes, p.Masked())
+		}
+	}
+	var why []string
+	for _, c := range network.Status.Conditions {
+		if c.Type != v1.ConditionProgressing && c.Status == metav1.ConditionFalse && time.Since(c.LastTransitionTime.Time) > settle {
+			why = append(why, fmt.Sprintf("%s is False (%s): %s", c.Type, c.Reason, c.Message))
+		}
+	}
+	if len(why) == 0 && len(network.Status.Conditions) == 0 && time.Since(network.CreationTimestamp.Time) > settle {
+		why = []string{"The controller has written no status. Its log says why"}
+	}
+	if n.NotReady = strings.Join(why, "; "); n.NotReady != "" && !strings.HasSuffix(n.NotReady, ".") {
+		n.NotReady += "."
+	}
+}
+
+// readMembers returns the ready endpoints of Services that are pods with a port of Kuryr, each
+// address and port once.
+func readMembers(ctx context.Context, c client.Reader) sdn.Read[[]preflight.Member] {
+	groups := map[string][]string{} // by address
+	err := each(ctx, c, func(list *v1.KuryrPortList) {
+		for i := range list.Items {
+			for _, a := range list.Items[i].Spec.VIF.Addresses {
+				groups[a.IP] = list.Items[i].Spec.SecurityGroupIDs
+			}
+		}
+	})
+	if err != nil && !errors.Is(err, sdn.ErrNotFound) {
+		return sdn.Read[[]preflight.Member]{Err: err}
+	}
+	if len(groups) == 0 {
+		return sdn.Read[[]preflight.Member]{} // before Kuryr runs
+	}
+	var out []preflight.Member
+	seen := map[string]bool{}
+	err = each(ctx, c, func(list *discoveryv1.EndpointSliceList) {
+		for i := range list.Items {
+			for _, m := range membersOf(&list.Items[i], groups) {
+				key := fmt.Sprint(m.Address, m.Protocol, m.Port)
+				if !seen[key] {
+					seen[key] = true
+					out = append(out, m)
+				}
+			}
+		}
+	})
+	return sdn.Read[[]preflight.Member]{Value: out, Err: err}
+}
+
+func membersOf(s *discoveryv1.EndpointSlice, groups map[string][]string) []preflight.Member {
+	var out []preflight.Member
+	for _, e := range s.Endpoints {
+		for _, a := range e.Addresses {
+			ids, ours := groups[a]
+			ip, err := netip.ParseAddr(a)
+			if !ours || err != nil {
+				continue
+			}
+			for _, p := range s.Ports {
+				if p.Port == nil {
+					continue
+				}
+				protocol := corev1.ProtocolTCP
+				if p.Protocol != nil {
+					protocol = *p.Protocol
+				}
+				out = append(out, preflight.Member{
+					Service: s.Namespace + "/" + s.Labels[discoveryv1.LabelServiceName], Address: ip,
+					Protocol: strings.ToLower(string(protocol)), Port: *p.Port, SecurityGroups: ids,
+				})
+			}
+		}
+	}
+	return out
+}

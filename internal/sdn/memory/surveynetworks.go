@@ -1,0 +1,87 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package memory
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// surveyOwn fills in routers, subnet pools and projects that a query names. The caller holds the
+// lock.
+func (c *Cloud) surveyOwn(out *sdn.NetworkSurvey, q sdn.NetworkQuery) {
+	for _, id := range q.RouterIDs {
+		if r := c.routers[id]; r != nil {
+			out.Routers.Value[id] = c.surveyedRouter(r)
+		}
+	}
+	out.OtherLegs.Value = map[string][]sdn.SurveyedSubnet{}
+	for _, id := range q.LegsOf {
+		r := c.routers[id]
+		if r == nil {
+			continue
+		}
+		for _, subnet := range slices.Sorted(maps.Keys(r.legs)) {
+			s := c.subnetWith(subnet)
+			out.OtherLegs.Value[id] = append(out.OtherLegs.Value[id], sdn.SurveyedSubnet{ID: subnet, Name: subnet, NetworkID: s.NetworkID, Prefix: s.Prefix, Gateway: s.Gateway})
+		}
+	}
+	c.surveyPools(out, q.SubnetPoolIDs)
+	out.Projects.Value.Enabled = map[string]bool{}
+	for _, id := range q.KnownProjectIDs {
+		if len(c.projects) == 0 || c.projects[id] {
+			out.Projects.Value.Enabled[id] = true
+		}
+	}
+}
+
+// surveyedRouter returns a router as a survey shows it. The caller holds the lock.
+func (c *Cloud) surveyedRouter(r *router) sdn.Router {
+	out := sdn.Router{ID: r.id, Name: r.id}
+	if len(r.addresses) == 0 {
+		return out
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.subnets)) {
+		if s := c.subnets[id]; s.External {
+			out.ExternalNetwork = s.NetworkID
+		}
+	}
+	return out
+}
+
+// surveyPools fills in subnet pools. The caller holds the lock.
+func (c *Cloud) surveyPools(out *sdn.NetworkSurvey, ids []string) {
+	out.SubnetPools.Value = map[string]sdn.SurveyedPool{}
+	for _, id := range ids {
+		p, ok := c.subnetPools[id]
+		if !ok {
+			continue
+		}
+		pool := sdn.SurveyedPool{
+			ID: id, Name: id, Shared: true, Prefixes: []netip.Prefix{p.Prefix}, DefaultLength: p.Length, MinLength: p.Prefix.Bits(), MaxLength: p.Prefix.Addr().BitLen(),
+		}
+		for _, subnet := range slices.Sorted(maps.Keys(c.ownSubnets)) {
+			if own := c.ownSubnets[subnet]; own.PoolID == id {
+				pool.Used = append(pool.Used, own.Prefix)
+			}
+		}
+		out.SubnetPools.Value[id] = pool
+	}
+}
+
+// surveyedGroup returns a group that a backend made as a survey shows it.
+func surveyedGroup(g sdn.SecurityGroup) sdn.SurveyedGroup {
+	out := sdn.SurveyedGroup{ID: g.ID, Name: g.Name}
+	for _, r := range g.Rules {
+		remote := netip.MustParsePrefix(r.Remote)
+		out.In = append(out.In, sdn.SurveyedRule{IPv6: remote.Addr().Is6(), Protocol: protocols[r.Protocol], From: r.From, To: r.To, Remote: remote})
+	}
+	return out
+}
+
+// protocols are the words of a survey for those of a rule.
+var protocols = map[string]string{"TCP": "tcp", "UDP": "udp", "SCTP": "sctp"}
