@@ -89,6 +89,9 @@ const (
 	ConditionInSync = "InSync"
 	// ConditionChecked: the last preflight checks reached the cloud.
 	ConditionChecked = "Checked"
+	// ConditionServing: the controller serves. It is False while a first start waits because of what
+	// preflight finds.
+	ConditionServing = "Serving"
 	// ConditionPlanned, on a Service, is True if its load balancers are planned as it asks for. The
 	// message lists what is not planned, and settings without effect. The condition is absent if
 	// there is nothing to report. On a KuryrNetwork it is False if the namespace or the configuration

@@ -74,7 +74,8 @@ type KuryrClusterStatus struct {
 	// +kubebuilder:validation:MaxItems=50
 	Findings []KuryrClusterFinding `json:"findings,omitempty"`
 	// Ready: there is no finding of severity Error. Checked: the last checks reached the cloud;
-	// otherwise the findings are those of the checks before.
+	// otherwise the findings are those of the checks before. Serving: pods, Services and networks are
+	// served; False while a first start waits for what preflight finds missing.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -47,6 +47,10 @@ const (
 	ReasonWarnings   = "Warnings"
 	ReasonNotChecked = "NotChecked"
 	ReasonChecked    = "Checked"
+	ReasonServing    = "Serving"
+	// ReasonFirstStartWaits: nothing is made in the cloud before there is what all pods or all
+	// Services need.
+	ReasonFirstStartWaits = "FirstStartWaits"
 
 	// Of networks. A network can also have the reasons of its SDN, as OverQuota.
 	ReasonOverlap        = "Overlap"

@@ -45,7 +45,9 @@ type Config struct {
 	Projects []Project `json:"projects,omitempty"`
 	Services Services  `json:"services"`
 	Orphans  Orphans   `json:"orphans"`
-	Node     Node      `json:"node"` // read at start only
+	// Preflight says what the controller's preflight checks may hold back.
+	Preflight Preflight `json:"preflight"`
+	Node      Node      `json:"node"` // read at start only
 }
 
 // Neutron says how the controller reaches the cloud. The credential is not
@@ -271,6 +273,14 @@ type Allowed struct {
 	FlavorIDs          []string `json:"flavorIDs,omitempty"`          // Octavia's
 }
 
+// Preflight describes what waits for the preflight checks.
+type Preflight struct {
+	// FirstStartWaits has the controller make nothing in the cloud while there is no KuryrPort, no
+	// KuryrNetwork and no KuryrLoadBalancer yet, and the checks do not find what all pods or all
+	// Services need; true.
+	FirstStartWaits bool `json:"firstStartWaits"`
+}
+
 // Orphans describes the collection of ports and load balancers without an owner.
 type Orphans struct {
 	Interval metav1.Duration `json:"interval"` // between two looks at the cloud's inventory; 0s: only when there is reason to
@@ -308,9 +318,10 @@ func New() *Config {
 			Min: 5, Batch: 10, TTL: duration(10 * time.Minute), Cooldown: duration(10 * time.Second),
 			MaxCreates: 8, MaxCreatesPerSubnet: 4,
 		},
-		Networks: Networks{NetworkChoice: NetworkChoice{Mode: "shared"}, MinFree: 1},
-		Services: Services{CheckInterval: duration(10 * time.Minute), ReleaseAfter: duration(5 * time.Minute)},
-		Orphans:  Orphans{Grace: duration(time.Minute)},
+		Networks:  Networks{NetworkChoice: NetworkChoice{Mode: "shared"}, MinFree: 1},
+		Services:  Services{CheckInterval: duration(10 * time.Minute), ReleaseAfter: duration(5 * time.Minute)},
+		Orphans:   Orphans{Grace: duration(time.Minute)},
+		Preflight: Preflight{FirstStartWaits: true},
 		Node: Node{
 			OVSDB:      "unix:/run/openvswitch/db.sock",
 			Bridge:     "br-int",

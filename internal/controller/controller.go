@@ -161,6 +161,10 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err := kube.AddIndexes(ctx, mgr); err != nil {
 		return err
 	}
+	mgr, err := addPreflight(mgr, o)
+	if err != nil {
+		return fmt.Errorf("setting up the preflight checks: %w", err)
+	}
 	live := mgr.GetAPIReader()
 	networks := kube.NewNetworks(mgr)
 	poolQueue, look := &kube.Queue[pool.Ref]{}, kube.NewSignal()
@@ -193,9 +197,6 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 			return fmt.Errorf("setting up the controller: %w", err)
 		}
 	}
-	if err := addPreflight(mgr, o); err != nil {
-		return fmt.Errorf("setting up the preflight checks: %w", err)
-	}
 	if err := setupServices(mgr, o, grants, networks); err != nil {
 		return fmt.Errorf("setting up the controller: %w", err)
 	}
@@ -208,10 +209,12 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	return kube.AddReady(mgr)
 }
 
-// addPreflight adds the preflight checks, if there are any. Nothing waits for them.
-func addPreflight(mgr ctrl.Manager, o Options) error {
+// addPreflight adds the preflight checks, if there are any. It returns the manager for all other
+// parts: what they make waits for the checks of a first start.
+func addPreflight(mgr ctrl.Manager, o Options) (ctrl.Manager, error) {
 	if o.Preflight == nil {
-		return nil
+		return mgr, nil
 	}
-	return preflight.New(mgr, preflight.Options{Check: o.Preflight, Settings: o.Settings, Now: o.Now}).Setup(mgr)
+	checks := preflight.New(mgr, preflight.Options{Check: o.Preflight, Settings: o.Settings, Now: o.Now})
+	return checks.Hold(mgr), checks.Setup(mgr)
 }

@@ -21,6 +21,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -70,6 +71,7 @@ type bed struct {
 	guarding  func(sdn.SecurityGroups) sdn.SecurityGroups // wraps security groups
 	preflight func(context.Context) checks.Report         // Options.Preflight; nil: no checks
 	manager   ctrl.Manager                                // the last one started
+	probes    string                                      // address of the manager's probes; empty: none
 
 	mu     sync.Mutex
 	before memory.Hook
@@ -160,9 +162,12 @@ func (b *bed) start() {
 		b.t.Fatal(err)
 	}
 	mgr, err := ctrl.NewManager(serverOf(b.t), ctrl.Options{
-		Scheme: scheme, Cache: lateKind.apply(b.cache), Metrics: metricsserver.Options{BindAddress: "0"}, NewClient: b.newClient,
+		Scheme: scheme, Cache: lateKind.apply(b.cache), Metrics: metricsserver.Options{BindAddress: "0"}, NewClient: b.newClient, HealthProbeBindAddress: b.probes,
 	})
 	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		b.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

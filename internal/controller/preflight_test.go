@@ -210,8 +210,8 @@ func TestPreflightWithoutItsKind(t *testing.T) {
 	})
 }
 
-// TestServicesDoNotWait: what preflight finds stops nothing, also not the first Services of a
-// cluster whose public network is missing.
+// TestServicesDoNotWait: with preflight.firstStartWaits false, what preflight finds stops nothing, also
+// not the first Services of a cluster whose public network is missing.
 func TestServicesDoNotWait(t *testing.T) {
 	b := newServiceBed(t)
 	f := &finder{}

@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package preflight makes the preflight checks while the controller serves, and reports them on the
-// KuryrCluster: at the start, once an hour and after each change of the settings. They stop nothing,
-// and nothing waits for them.
+// KuryrCluster: at the start, once an hour and after each change of the settings. They stop nothing
+// that runs, and only a first start waits for them: while the cluster has no KuryrPort, no
+// KuryrNetwork and no KuryrLoadBalancer, and lacks what all pods or all Services need, nothing is
+// made in the cloud.
 //
 // The KuryrCluster is read past the cache. So a cluster without its CustomResourceDefinition costs
 // no watch that fails.
@@ -12,6 +14,7 @@ package preflight
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -70,6 +73,12 @@ type Loop struct {
 	follow  func(context.Context) error
 	wait    time.Duration // until the next checks
 	lacking bool          // the log says that the KuryrCluster cannot be written
+
+	waits   func() bool   // whether a first start waits, by the settings
+	serving chan struct{} // closed when it does not wait, or no longer
+	serve   func()        // closes serving
+	pause   time.Duration // before the last checks while it waited
+	logged  string        // why it waits, as the log says
 }
 
 // New returns a Loop.
@@ -78,8 +87,17 @@ func New(mgr ctrl.Manager, o Options) *Loop {
 		check: o.Check, client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("kuryr-controller"),
 		now: o.Now, early: kube.NewSignal(), wait: period,
 	}
+	l.serving = make(chan struct{})
+	l.serve = sync.OnceFunc(func() { close(l.serving) })
+	l.waits = func() bool { return o.Settings.Load().Preflight.FirstStartWaits }
 	l.early.Send() // at the start
-	l.follow = o.Settings.Follow(func(context.Context) error { l.early.Send(); return nil })
+	l.follow = o.Settings.Follow(func(context.Context) error {
+		if !l.waits() {
+			l.serve() // also while checks hang
+		}
+		l.early.Send()
+		return nil
+	})
 	return l
 }
 
@@ -88,7 +106,15 @@ func (l *Loop) Setup(mgr ctrl.Manager) error {
 	if err := mgr.Add(kube.Leading(l.follow)); err != nil {
 		return err
 	}
-	return mgr.Add(kube.Every("preflight", func() time.Duration { return l.wait }, l.run, l.early))
+	return mgr.Add(kube.Leading(l.lead))
+}
+
+// lead makes the checks until ctx ends.
+func (l *Loop) lead(ctx context.Context) error {
+	if !l.begin(ctx) {
+		return nil
+	}
+	return kube.Every("preflight", func() time.Duration { return l.wait }, l.run, l.early).Start(ctx)
 }
 
 func ended(ctx context.Context) bool { return ctx.Err() != nil }
@@ -101,21 +127,23 @@ func (l *Loop) run(ctx context.Context) error {
 	if ended(ctx) {
 		return nil
 	}
+	why := l.hold(ctx, report)
 	object, err := l.object(ctx)
 	if kube.NotServed(err) {
 		l.lack(ctx, err)
 	} else if err != nil {
-		l.wait = again
+		l.wait = l.soonest(again)
 		return err
 	}
 	next := status(&object.Status, report, l.now())
+	started(next, l.now(), why)
 	for severity, n := range map[preflight.Severity]int32{
 		preflight.Error: next.Errors, preflight.Warning: next.Warnings, preflight.Unknown: next.Unknown,
 	} {
 		findings.WithLabelValues(string(severity)).Set(float64(n))
 	}
 	if l.wait = period; next.Errors > 0 || unreached(report) != nil {
-		l.wait = again
+		l.wait = l.soonest(again)
 	}
 	if object.UID == "" || !due(&object.Status, next) {
 		return nil
@@ -124,7 +152,7 @@ func (l *Loop) run(ctx context.Context) error {
 		l.lack(ctx, err)
 		return nil
 	} else if err != nil {
-		l.wait = again
+		l.wait = l.soonest(again)
 		return err
 	}
 	l.lacking = false
@@ -170,8 +198,16 @@ func due(is, next *v1.KuryrClusterStatus) bool {
 	return !equality.Semantic.DeepEqual(is, timeless)
 }
 
-// tell logs the findings that were not there before, and sends an Event for each.
+// tell logs the findings that were not there before, and sends an Event for each. It also sends one
+// when a first start begins or ends to wait.
 func (l *Loop) tell(ctx context.Context, object *v1.KuryrCluster, next *v1.KuryrClusterStatus) {
+	if c := turned(&object.Status, next); c != nil {
+		kind := corev1.EventTypeWarning
+		if c.Status == metav1.ConditionTrue {
+			kind = corev1.EventTypeNormal
+		}
+		l.events.Eventf(kube.Reference(object, "KuryrCluster"), nil, kind, c.Reason, "Start", "%s", c.Message)
+	}
 	for _, f := range next.Findings {
 		if has(object.Status.Findings, &f) {
 			continue

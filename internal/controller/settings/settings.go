@@ -26,13 +26,14 @@ import (
 
 // Settings is the part of the configuration that the reconcilers follow while they run.
 type Settings struct {
-	Pods     config.Pods
-	Nodes    []config.NodePorts
-	Pools    config.Pools
-	Networks config.Networks
-	Projects []config.Project
-	Services config.Services
-	Orphans  config.Orphans
+	Pods      config.Pods
+	Nodes     []config.NodePorts
+	Pools     config.Pools
+	Networks  config.Networks
+	Projects  []config.Project
+	Services  config.Services
+	Orphans   config.Orphans
+	Preflight config.Preflight
 	// RequestsPerSecond limits the requests to the cloud; 0: no limit.
 	RequestsPerSecond float64
 }
@@ -40,7 +41,7 @@ type Settings struct {
 // SettingsOf returns the Settings of a configuration.
 func SettingsOf(c *config.Config) Settings {
 	return Settings{
-		Pods: c.Pods, Nodes: c.Nodes, Pools: c.Pools, Networks: c.Networks, Projects: c.Projects, Services: c.Services, Orphans: c.Orphans, RequestsPerSecond: c.Neutron.RequestsPerSec,
+		Pods: c.Pods, Nodes: c.Nodes, Pools: c.Pools, Networks: c.Networks, Projects: c.Projects, Services: c.Services, Orphans: c.Orphans, Preflight: c.Preflight, RequestsPerSecond: c.Neutron.RequestsPerSec,
 	}
 }
 
