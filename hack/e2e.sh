@@ -51,6 +51,16 @@ go test -count=1 -timeout=45m -v "${short[@]}" -skip '^TestCloudOutage$' ./test/
 step "upstream's tests"
 hack/upstream.sh $upstream
 
-# Last: what the cloud's own parts do not get over is in nobody's way.
+# Last: what the cloud's own parts do not get over is in nobody's way. Their faults are
+# not Kuryr's: a run in which they logged one (hack/bed/README.md, Traps) is repeated.
+outage() { go test -count=1 -timeout=40m -v -run '^TestCloudOutage$' ./test/e2e 2>&1 | tee "$log"; }
+log=$(mktemp)
+$bed stop octavia-driver-agent
+$bed start octavia-driver-agent
 step "outage of the cloud"
-go test -count=1 -timeout=40m -v -run '^TestCloudOutage$' ./test/e2e
+if ! outage; then
+	grep "the bed's own fault" "$log" || exit 1
+	step "outage of the cloud, once more: the bed's own fault, above"
+	outage
+fi
+rm "$log"
