@@ -37,6 +37,7 @@ type fixture struct {
 	*cluster.Cluster
 	namespace string
 	others    []*fixture // beside it, by beside
+	killed    int32      // how often the test has killed the controller
 }
 
 func TestMain(m *testing.M) {

@@ -65,6 +65,9 @@ func (f *fixture) kill(t testing.TB, node, subcommand string) {
 	if _, err := f.OnNode(t.Context(), node, "pkill", "-KILL", "-f", "^/usr/local/bin/kuryr "+subcommand); err != nil {
 		t.Fatal(err)
 	}
+	if subcommand == "controller" {
+		f.killed++
+	}
 }
 
 // scaleController has Kuryr's controller run so many times.

@@ -201,6 +201,16 @@ func (v *visit) make(ctx context.Context, is sdn.Network) (sdn.Network, []netip.
 	return is, outside, err
 }
 
+// source says where a new subnet's prefix comes from, as the author of the setting knows it.
+func source(s sdn.SubnetSpec) string {
+	switch {
+	case s.Prefix.IsValid():
+		return fmt.Sprintf("with prefix %s ", s.Prefix)
+	default:
+		return fmt.Sprintf("from subnet pool %s ", s.PoolID)
+	}
+}
+
 // fill makes subnets and changes them, and asks for the addresses of the router meanwhile.
 func (v *visit) fill(ctx context.Context, is sdn.Network, work network.Work) (_ sdn.Network, outside []netip.Addr, _ error) {
 	var mu sync.Mutex
@@ -219,7 +229,7 @@ func (v *visit) fill(ctx context.Context, is sdn.Network, work network.Work) (_ 
 		at.Go(func() error {
 			created, err := v.cloud.CreateSubnet(ctx, v.owner(), s)
 			if err != nil {
-				return fmt.Errorf("creating an IPv%d subnet of network %s: %w", s.IPVersion, id, err)
+				return fmt.Errorf("creating an IPv%d subnet %sof network %s: %w", s.IPVersion, source(s), id, err)
 			}
 			ctrl.LoggerFrom(ctx).Info("created subnet", "network", id, "subnet", created.ID, "cidr", created.Prefix.String())
 			mu.Lock()
