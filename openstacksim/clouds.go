@@ -5,6 +5,7 @@ package openstacksim
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kuryr-go/kuryr/openstacksim/internal/keystone"
@@ -22,8 +23,11 @@ type ClientConfig struct {
 	RegionName        string
 }
 
+// user is a user, and the project that it logs in to.
+type user struct{ name, project string }
+
 // users are the initial users, and their projects.
-var users = []struct{ name, project string }{{"admin", "admin"}, {"kuryr", "k8s"}, {"tenant", "k8s"}}
+var users = []user{{"admin", "admin"}, {"kuryr", "k8s"}, {"tenant", "k8s"}}
 
 // ClientConfig returns what the user admin logs in with, to project admin. For
 // another user that Clouds has, change Username and ProjectName. With gophercloud,
@@ -48,7 +52,7 @@ func (c *Cloud) ClientConfig() ClientConfig { return c.logins()[0] }
 // logins are the logins of users.
 func (c *Cloud) logins() []ClientConfig {
 	var all []ClientConfig
-	for _, u := range users {
+	for _, u := range append(slices.Clone(users), c.tenants.users()...) {
 		all = append(all, ClientConfig{
 			AuthURL: c.o.URL + identityPath + "/v3", Username: u.name, Password: c.o.Password, ProjectName: u.project,
 			UserDomainName: "Default", ProjectDomainName: "Default", RegionName: keystone.Region,
@@ -58,7 +62,8 @@ func (c *Cloud) logins() []ClientConfig {
 }
 
 // Clouds returns a clouds.yaml with a cloud for each user: admin, with all rights, which is
-// ClientConfig's; kuryr, who is admin in project k8s; tenant, who is a member there.
+// ClientConfig's; kuryr, who is admin in project k8s; tenant, who is a member there; and each of
+// AddTenant.
 func (c *Cloud) Clouds() []byte {
 	var b strings.Builder
 	b.WriteString("clouds:\n")

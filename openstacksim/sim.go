@@ -75,7 +75,10 @@ type Options struct {
 	Lifetime time.Duration  // of a token; default Lifetime
 	Hosts    []string       // nodes that ports can be bound to; default node1
 	Quota    map[string]int // by resource, as in {"port": 10}: of each project; -1: no limit; default Neutron's
-	Amphora  bool           // Octavia's provider amphora, beside ovn
+	// Policy replaces Neutron's access rules by name, as policy.yaml does: a cloud may let others than
+	// administrators bind ports ("create_port:binding:host_id": "role:member").
+	Policy  map[string]string
+	Amphora bool // Octavia's provider amphora, beside ovn
 	// LBaaSv2 makes Neutron itself serve load balancers, as before Octavia. There is no Octavia
 	// then.
 	LBaaSv2 bool
@@ -112,6 +115,8 @@ type Cloud struct {
 	network  api
 	balancer api
 	lbaas    api // nil: Neutron serves no load balancers
+
+	tenants tenants
 
 	added   map[string]api // Options.Services by type
 	types   []string       // of added

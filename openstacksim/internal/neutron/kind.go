@@ -93,7 +93,7 @@ func register[T any](s *Service, k *kind[T]) {
 	if k.rows == nil {
 		k.rows = table.New(func(row *T) string { return commonOf(row).ID })
 	}
-	k.index()
+	k.index(s)
 	if k.path == "" {
 		k.path = strings.ReplaceAll(k.many, "_", "-")
 	}
@@ -102,7 +102,7 @@ func register[T any](s *Service, k *kind[T]) {
 
 // index finds the position of each attribute in a row, and the fields that each group of callers
 // may see.
-func (k *kind[T]) index() {
+func (k *kind[T]) index(s *Service) {
 	k.fields, k.optional = map[string][]int{}, map[string]bool{}
 	var all []string
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[T]()) {
@@ -120,7 +120,7 @@ func (k *kind[T]) index() {
 	if len(visible) < len(all) {
 		k.full = visible
 	}
-	secret := append(hidden(k.one, k.attrs), k.hide...)
+	secret := append(s.hidden(k.one, k.attrs), k.hide...)
 	open := slices.DeleteFunc(slices.Clone(visible), func(name string) bool { return slices.Contains(secret, name) })
 	if len(open) < len(all) {
 		k.public = open

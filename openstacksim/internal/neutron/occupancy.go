@@ -23,7 +23,7 @@ func (c *call) occupancy(rest []string) (int, any, *fault) {
 		if !ok {
 			return 0, nil, c.networks.notFound(rest[0])
 		}
-		if !c.admin() {
+		if !c.showsOccupancy() {
 			return 0, nil, noSuchPath()
 		}
 		return http.StatusOK, map[string]any{"network_ip_availability": c.occupied(n)}, nil
@@ -31,7 +31,7 @@ func (c *call) occupancy(rest []string) (int, any, *fault) {
 	list := []any{}
 	ids := c.query()["network_id"]
 	for n := range c.networks.rows.All() {
-		if c.admin() && (len(ids) == 0 || slices.Contains(ids, n.ID)) {
+		if c.showsOccupancy() && (len(ids) == 0 || slices.Contains(ids, n.ID)) {
 			list = append(list, c.occupied(n))
 		}
 	}
@@ -86,4 +86,9 @@ func between(first, end netip.Addr) *big.Int {
 	n := new(big.Int).SetBytes(end.AsSlice())
 	n.Sub(n, new(big.Int).SetBytes(first.AsSlice()))
 	return n.Add(n, big.NewInt(1))
+}
+
+// showsOccupancy reports whether the caller may read how many addresses are taken.
+func (c *call) showsOccupancy() bool {
+	return c.admin() || ruleRef("get_network_ip_availability").allows(c, func(string) any { return nil })
 }

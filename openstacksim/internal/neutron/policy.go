@@ -44,7 +44,10 @@ func (l anyOf) allows(c *call, t target) bool {
 
 // allows falls back to the rule "default" if the named rule does not exist (oslo.policy: Rules).
 func (r ruleRef) allows(c *call, t target) bool {
-	rule, ok := facts().rules[string(r)]
+	rule, ok := c.rewritten[string(r)]
+	if !ok {
+		rule, ok = facts().rules[string(r)]
+	}
 	if !ok {
 		rule = facts().rules["default"]
 	}
@@ -239,10 +242,11 @@ func (a *attribute) keys() []string {
 }
 
 // hidden returns the attributes that the rules show to administrators only.
-func hidden(one string, attrs *attributeList) []string {
+func (s *Service) hidden(one string, attrs *attributeList) []string {
 	var out []string
 	for _, a := range attrs.all {
-		if facts().Policies["get_"+one+":"+a.Name] == "rule:admin_only" {
+		name := "get_" + one + ":" + a.Name
+		if _, other := s.rewritten[name]; !other && facts().Policies[name] == "rule:admin_only" {
 			out = append(out, a.Name)
 		}
 	}

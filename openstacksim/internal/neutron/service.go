@@ -23,6 +23,9 @@ type Options struct {
 	// Quota replaces default limits by resource ("port", "security_group"); -1 is no limit. Other
 	// resources keep Neutron's defaults.
 	Quota map[string]int
+	// Policy replaces access rules, as policy.yaml does: {"create_port:binding:host_id": "role:member"}.
+	// An attribute whose rule of reading is replaced is shown to all.
+	Policy map[string]string
 }
 
 // Service is Neutron. It is safe for concurrent use.
@@ -33,6 +36,8 @@ type Service struct {
 	kinds   map[string]handler // by path: "security-groups"
 	actions []action
 	quotas  quotas
+	// rewritten are the rules of Policy, parsed.
+	rewritten map[string]check
 
 	segments    map[segment]string // → the network that has taken it
 	lastSegment int                // the last geneve number taken
@@ -52,7 +57,10 @@ func New(o Options) *Service {
 	if o.Active == nil {
 		o.Active = func(string) (time.Duration, bool) { return 0, false }
 	}
-	s := &Service{Options: o, kinds: map[string]handler{}, dead: map[string]bool{}, quotas: newQuotas(o.Quota)}
+	s := &Service{Options: o, kinds: map[string]handler{}, dead: map[string]bool{}, quotas: newQuotas(o.Quota), rewritten: map[string]check{}}
+	for name, rule := range o.Policy {
+		s.rewritten[name] = parseCheck(rule)
+	}
 	s.registerNetworks()
 	s.registerSubnets()
 	s.registerSubnetPools()
