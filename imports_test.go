@@ -58,6 +58,10 @@ var rules = []rule{
 		only:     []string{"std", module + "/api/v1"},
 	},
 	{
+		packages: []string{"internal/sdn/tenants"},
+		only:     []string{"std", module + "/api/v1", module + "/internal/sdn"},
+	},
+	{
 		packages: []string{"internal/plan/..."},
 		only: []string{
 			"std", "k8s.io/api/...", "k8s.io/apimachinery/pkg/apis/...", "k8s.io/apimachinery/pkg/types", "k8s.io/apimachinery/pkg/api/meta",

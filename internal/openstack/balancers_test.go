@@ -421,12 +421,12 @@ func TestFreeVIP(t *testing.T) {
 			if _, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, lb); !errors.Is(err, sdn.ErrConflict) {
 				t.Errorf("CreateLoadBalancer right after: %v, want ErrConflict: the port may be of one that is being made", err)
 			}
-			must(t, target.Backend.FreeVIP(t.Context(), lb.VIP))
+			must(t, target.Backend.FreeVIP(t.Context(), lb.ProjectID, lb.VIP))
 			made, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, lb)
 			if err != nil {
 				t.Fatalf("CreateLoadBalancer after FreeVIP: %v", err)
 			}
-			must(t, target.Backend.FreeVIP(t.Context(), lb.VIP))
+			must(t, target.Backend.FreeVIP(t.Context(), lb.ProjectID, lb.VIP))
 			if _, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, lb); !errors.Is(err, sdn.ErrConflict) {
 				t.Errorf("CreateLoadBalancer after FreeVIP of %s's VIP: %v, want ErrConflict", made.ID, err)
 			}

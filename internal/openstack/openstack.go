@@ -83,6 +83,9 @@ func (c Config) withDefaults() Config {
 type Backend struct {
 	*neutron.Neutron
 	*octavia.Octavia
+
+	config Config
+	client *session.Client
 }
 
 var (
@@ -110,10 +113,22 @@ func New(_ context.Context, c Config) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
+	return newBackend(s, c), nil
+}
+
+func newBackend(s *session.Client, c Config) *Backend {
 	return &Backend{
 		Neutron: neutron.New(s, neutron.Config{ClusterID: c.ClusterID, RequestTimeout: c.RequestTimeout, CacheAge: c.CacheAge}),
 		Octavia: octavia.New(s, octavia.Config{
 			ClusterID: c.ClusterID, LBaaSv2: c.LoadBalancerAPI == LBaaSv2, RequestTimeout: c.RequestTimeout, CacheAge: c.CacheAge,
 		}),
-	}, nil
+		config: c, client: s,
+	}
+}
+
+// As returns the same cluster's view of the same cloud with another entry of clouds.yaml, which has
+// to be a credential of that project: otherwise all calls are sdn.ErrLogin. The two share limits and
+// metrics. It reads nothing yet.
+func (b *Backend) As(cloud, projectID string) *Backend {
+	return newBackend(b.client.As(cloud, projectID), b.config)
 }

@@ -34,6 +34,9 @@ var (
 	ErrInvalid = errors.New("refused as invalid")
 	// ErrForbidden: the credential is wrong or may not do this.
 	ErrForbidden = errors.New("not allowed")
+	// ErrLogin is ErrForbidden of a credential that the cloud does not accept at all: the password is
+	// wrong, say, or the user or its project is disabled.
+	ErrLogin = fmt.Errorf("%w to log in", ErrForbidden)
 	// ErrConflict: another user changed the object, or holds the requested resource. Retry at once.
 	ErrConflict = errors.New("conflict")
 	// ErrUnbound: the backend cannot bind a port to the host. Most likely it does not know the

@@ -42,11 +42,11 @@ type LoadBalancers interface {
 	// succeeds if there is none. It returns a PendingError while the load balancer is being
 	// deleted, or is busy.
 	DeleteLoadBalancer(ctx context.Context, id string) error
-	// FreeVIP removes what a refused CreateLoadBalancer, or one without an answer, has left at
-	// a VIP: it keeps the address though there is no load balancer. It succeeds when there
+	// FreeVIP removes what a refused CreateLoadBalancer of that project, or one without an answer,
+	// has left at a VIP: it keeps the address though there is no load balancer. It succeeds when there
 	// is nothing, and where the VIP is a load balancer's or anything else's. The caller
-	// makes none there at the same time.
-	FreeVIP(ctx context.Context, vip v1.VIPAddress) error
+	// makes none there at the same time. An empty project is the credential's.
+	FreeVIP(ctx context.Context, projectID string, vip v1.VIPAddress) error
 	// MarkLoadBalancer restores the missing mark of a load balancer of this cluster: see
 	// LoadBalancer.Unmarked. It keeps tags and words of other users.
 	MarkLoadBalancer(ctx context.Context, id string, owner Owner) error

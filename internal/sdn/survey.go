@@ -69,6 +69,9 @@ type NetworkSurvey struct {
 	// Projects are those of NetworkQuery.KnownProjectIDs: whether each is enabled. One that the
 	// credential may not look up is in Hidden, one that does not exist in neither.
 	Projects Read[SurveyedProjects]
+	// Credentials says, by project with a credential of its own, why that cannot be used: the cloud
+	// does not accept it, or it is of another project. One that can be used has no entry.
+	Credentials map[string]error
 	// Agents are what passes traffic on hosts. A cloud may show them to administrators only: then
 	// it is empty.
 	Agents Read[[]Agent]

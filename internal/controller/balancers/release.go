@@ -147,7 +147,7 @@ func (v *visit) freeVIPs(ctx context.Context, owned []sdn.LoadBalancerSummary) e
 		if had {
 			continue
 		}
-		if err := v.cloud.FreeVIP(ctx, vip); err != nil {
+		if err := v.cloud.FreeVIP(ctx, v.klb.Spec.ProjectID, vip); err != nil {
 			return err
 		}
 	}

@@ -126,8 +126,8 @@ func (c countedBalancers) ChangeMembers(ctx context.Context, poolID string, add,
 }
 
 // FreeVIP also counts calls that found nothing to free: the callers do not know.
-func (c countedBalancers) FreeVIP(ctx context.Context, vip v1.VIPAddress) error {
-	err := c.LoadBalancers.FreeVIP(ctx, vip)
+func (c countedBalancers) FreeVIP(ctx context.Context, projectID string, vip v1.VIPAddress) error {
+	err := c.LoadBalancers.FreeVIP(ctx, projectID, vip)
 	wrote("FreeVIP", err)
 	return err
 }

@@ -101,7 +101,7 @@ func (b *Octavia) freeLeftover(ctx context.Context, p vipPort) (bool, error) {
 }
 
 // FreeVIP implements sdn.LoadBalancers: a GET, and two more requests if such a port exists.
-func (b *Octavia) FreeVIP(ctx context.Context, vip v1.VIPAddress) error {
+func (b *Octavia) FreeVIP(ctx context.Context, _ string, vip v1.VIPAddress) error {
 	p, err := b.portAt(ctx, vip)
 	if err == nil {
 		_, err = b.freeLeftover(ctx, p)

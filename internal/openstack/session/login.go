@@ -36,6 +36,7 @@ type login struct {
 	cloud, file string
 	timeout     time.Duration
 	metrics     *metrics
+	wanted      string // project that the token has to be of; empty: any
 
 	flight singleflight.Group
 	mu     sync.Mutex
@@ -180,6 +181,7 @@ func (l *login) renew(ctx context.Context, stale *session) (*session, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if errors.Is(err, sdn.ErrForbidden) {
+		err = refusedLogin{err}
 		l.refused, l.refusedUntil = err, time.Now().Add(refusedPause)
 	}
 	if err != nil {
@@ -191,6 +193,12 @@ func (l *login) renew(ctx context.Context, stale *session) (*session, error) {
 	}
 	return s, nil
 }
+
+// refusedLogin is an sdn.ErrLogin with the text of its cause.
+type refusedLogin struct{ error }
+
+// Unwrap makes a refusedLogin an ErrLogin as well as what caused it.
+func (e refusedLogin) Unwrap() []error { return []error{sdn.ErrLogin, e.error} }
 
 func (l *login) open(ctx context.Context) (*session, error) {
 	c, err := l.credential()
@@ -216,6 +224,10 @@ func (l *login) open(ctx context.Context) (*session, error) {
 	if err := openstack.Authenticate(ctx, client, c.auth); err != nil {
 		return nil, fmt.Errorf("logging in to Keystone %s as %s: %w", c.auth.IdentityEndpoint, c.name, explain(ctx, err, "", Keystone))
 	}
+	project := projectOf(client)
+	if l.wanted != "" && !sdn.SameID(project, l.wanted) {
+		return nil, fmt.Errorf("logging in as %s: its project is %q, not %s: %w", c.name, project, l.wanted, sdn.ErrForbidden)
+	}
 	network, err := locate(client, c.endpoint, "network")
 	if err != nil {
 		return nil, fmt.Errorf("looking for Neutron (region %q, %s interface) in the catalogue of %s: %w",
@@ -226,7 +238,7 @@ func (l *login) open(ctx context.Context) (*session, error) {
 		return nil, fmt.Errorf("looking for Octavia in the catalogue of %s: %w", c.auth.IdentityEndpoint, explain(ctx, err, "", Keystone))
 	}
 	identity := &gophercloud.ServiceClient{ProviderClient: client, Endpoint: client.IdentityBase, ResourceBase: client.IdentityBase + "v3/", Type: "identity"}
-	return &session{client: network, balancer: balancer, identity: identity, transport: transport, credential: c.name, project: projectOf(client), begun: time.Now()}, nil
+	return &session{client: network, balancer: balancer, identity: identity, transport: transport, credential: c.name, project: project, begun: time.Now()}, nil
 }
 
 // locate finds a service in the catalogue. Not openstack.NewNetworkV2 and its kin:

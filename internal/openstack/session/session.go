@@ -69,6 +69,16 @@ func New(c Config) (*Client, error) {
 	return b, nil
 }
 
+// As returns a client with another entry of clouds.yaml, which has to be a credential of that
+// project: a login to another one is refused. It shares limits and metrics with b, as the cloud is
+// the same. It reads nothing yet: a missing entry is an error of the first request.
+func (b *Client) As(cloud, projectID string) *Client {
+	other := *b
+	other.config.Cloud = cloud
+	other.login = &login{cloud: cloud, file: b.login.file, timeout: b.login.timeout, metrics: b.login.metrics, wanted: projectID}
+	return &other
+}
+
 // Project returns the project of the credential's token. It is empty if the token has none, or if
 // the login itself used a token with unknown project.
 func (b *Client) Project(ctx context.Context) (string, error) {

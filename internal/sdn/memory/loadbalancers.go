@@ -105,7 +105,7 @@ func (b *Backend) DeleteLoadBalancer(ctx context.Context, id string) error {
 }
 
 // FreeVIP implements sdn.LoadBalancers.
-func (b *Backend) FreeVIP(ctx context.Context, vip v1.VIPAddress) error {
+func (b *Backend) FreeVIP(ctx context.Context, _ string, vip v1.VIPAddress) error {
 	return b.cloud.do(ctx, FreeVIP, func() error {
 		if at := (addressKey{vip.SubnetID, vip.IP}); b.cloud.left[at] {
 			delete(b.cloud.left, at)

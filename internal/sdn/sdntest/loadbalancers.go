@@ -162,12 +162,12 @@ func vipIsTaken(t *testing.T, f services) {
 func vipIsFreed(t *testing.T, f services) {
 	want := f.wanted()
 	for range 2 {
-		if err := f.Backend.FreeVIP(f.ctx(), want.VIP); err != nil {
+		if err := f.Backend.FreeVIP(f.ctx(), want.ProjectID, want.VIP); err != nil {
 			t.Errorf("FreeVIP of an address that nothing has: %v", err)
 		}
 	}
 	made := f.balancer(want)
-	if err := f.Backend.FreeVIP(f.ctx(), want.VIP); err != nil {
+	if err := f.Backend.FreeVIP(f.ctx(), want.ProjectID, want.VIP); err != nil {
 		t.Errorf("FreeVIP of a load balancer's VIP: %v", err)
 	}
 	if got := f.active(made.ID); got.VIPPortID != made.VIPPortID {

@@ -1,0 +1,154 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package tenants
+
+import (
+	"context"
+	"errors"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// Features implements sdn.LoadBalancers. If the main session has to guess the cloud's default
+// provider, the one that made the last load balancer may know it.
+func (c *Cloud) Features(ctx context.Context, provider string) (sdn.Features, error) {
+	f, err := c.main.Features(ctx, provider)
+	c.mu.Lock()
+	taught := c.taught
+	c.mu.Unlock()
+	if err == nil && f.Unsure && taught != nil && taught != c.main {
+		if other, err := taught.Features(ctx, provider); err == nil {
+			return other, nil
+		}
+	}
+	return f, err
+}
+
+// CreateLoadBalancer implements sdn.LoadBalancers.
+func (c *Cloud) CreateLoadBalancer(ctx context.Context, owner sdn.Owner, lb sdn.LoadBalancer) (sdn.LoadBalancer, error) {
+	k := c.of(lb.ProjectID)
+	made, err := k.CreateLoadBalancer(ctx, owner, lb)
+	c.keepBalancer(k, made)
+	if err == nil {
+		c.mu.Lock()
+		c.taught = k
+		c.mu.Unlock()
+	}
+	return made, k.explain(err)
+}
+
+// keepBalancer remembers a load balancer and what is below it.
+func (c *Cloud) keepBalancer(k *credential, lb sdn.LoadBalancer) {
+	c.keep(k, "", lb.ID)
+	for _, l := range lb.Listeners {
+		c.keepListener(k, lb.ID, l)
+	}
+}
+
+func (c *Cloud) keepListener(k *credential, balancerID string, l sdn.Listener) {
+	c.keep(k, balancerID, l.ID)
+	if l.Pool != nil {
+		c.keep(k, balancerID, l.Pool.ID)
+	}
+}
+
+// LoadBalancer implements sdn.LoadBalancers.
+func (c *Cloud) LoadBalancer(ctx context.Context, id string) (sdn.LoadBalancer, error) {
+	lb, err := read(ctx, c, Balancer, id, func(lb sdn.LoadBalancer) string { return lb.ProjectID }, func(s Session) (sdn.LoadBalancer, error) { return s.LoadBalancer(ctx, id) })
+	if err == nil {
+		c.keepBalancer(c.of(lb.ProjectID), lb)
+	}
+	return lb, err
+}
+
+// ListLoadBalancers implements sdn.LoadBalancers.
+func (c *Cloud) ListLoadBalancers(ctx context.Context) ([]sdn.LoadBalancerSummary, error) {
+	return list(c, func(lb sdn.LoadBalancerSummary) string { return lb.ID }, nil, func(k *credential) ([]sdn.LoadBalancerSummary, error) {
+		all, err := k.ListLoadBalancers(ctx)
+		if errors.Is(err, sdn.ErrNoService) && k != c.main { // the main one decides whether the cloud has the service
+			return nil, nil
+		}
+		return all, err
+	})
+}
+
+// DeleteLoadBalancer implements sdn.LoadBalancers.
+func (c *Cloud) DeleteLoadBalancer(ctx context.Context, id string) error {
+	return c.remove(ctx, Balancer, id, func(s Session) error { return s.DeleteLoadBalancer(ctx, id) })
+}
+
+// FreeVIP implements sdn.LoadBalancers.
+func (c *Cloud) FreeVIP(ctx context.Context, projectID string, vip v1.VIPAddress) error {
+	k := c.of(projectID)
+	return k.explain(k.FreeVIP(ctx, projectID, vip))
+}
+
+// MarkLoadBalancer implements sdn.LoadBalancers.
+func (c *Cloud) MarkLoadBalancer(ctx context.Context, id string, owner sdn.Owner) error {
+	return c.change(ctx, Balancer, id, func(s Session) error { return s.MarkLoadBalancer(ctx, id, owner) })
+}
+
+// FailOver implements sdn.LoadBalancers.
+func (c *Cloud) FailOver(ctx context.Context, id string) error {
+	return c.change(ctx, Balancer, id, func(s Session) error { return s.FailOver(ctx, id) })
+}
+
+// CreateListener implements sdn.LoadBalancers.
+func (c *Cloud) CreateListener(ctx context.Context, loadBalancerID string, l sdn.Listener) (sdn.Listener, error) {
+	made, err := read(ctx, c, Balancer, loadBalancerID, nil, func(s Session) (sdn.Listener, error) { return s.CreateListener(ctx, loadBalancerID, l) })
+	if k := c.find(ctx, Balancer, loadBalancerID); k != nil {
+		c.keepListener(k, loadBalancerID, made)
+	}
+	return made, err
+}
+
+// UpdateListener implements sdn.LoadBalancers.
+func (c *Cloud) UpdateListener(ctx context.Context, id string, l sdn.Listener) error {
+	return c.change(ctx, Balancer, id, func(s Session) error { return s.UpdateListener(ctx, id, l) })
+}
+
+// DeleteListener implements sdn.LoadBalancers.
+func (c *Cloud) DeleteListener(ctx context.Context, loadBalancerID, id string) error {
+	err := c.each(ctx, Balancer, loadBalancerID, func(s Session) error { return s.DeleteListener(ctx, loadBalancerID, id) })
+	if err == nil {
+		c.drop(id, false)
+	}
+	return err
+}
+
+// CreatePool implements sdn.LoadBalancers.
+func (c *Cloud) CreatePool(ctx context.Context, listenerID string, p sdn.Pool) (sdn.Pool, error) {
+	made, err := read(ctx, c, Balancer, listenerID, nil, func(s Session) (sdn.Pool, error) { return s.CreatePool(ctx, listenerID, p) })
+	if k := c.find(ctx, Balancer, listenerID); k != nil {
+		c.keep(k, c.balancerOf(listenerID), made.ID)
+	}
+	return made, err
+}
+
+// balancerOf returns the load balancer of a listener; empty if it is not known.
+func (c *Cloud) balancerOf(listenerID string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.places[listenerID].under
+}
+
+// UpdatePool implements sdn.LoadBalancers.
+func (c *Cloud) UpdatePool(ctx context.Context, id string, p sdn.Pool) error {
+	return c.change(ctx, Balancer, id, func(s Session) error { return s.UpdatePool(ctx, id, p) })
+}
+
+// DeletePool implements sdn.LoadBalancers.
+func (c *Cloud) DeletePool(ctx context.Context, loadBalancerID, id string) error {
+	err := c.each(ctx, Balancer, loadBalancerID, func(s Session) error { return s.DeletePool(ctx, loadBalancerID, id) })
+	if err == nil {
+		c.drop(id, false)
+	}
+	return err
+}
+
+// ChangeMembers implements sdn.LoadBalancers.
+func (c *Cloud) ChangeMembers(ctx context.Context, poolID string, add []sdn.Member, remove []sdn.Member) error {
+	return c.change(ctx, Balancer, poolID, func(s Session) error { return s.ChangeMembers(ctx, poolID, add, remove) })
+}
