@@ -23,6 +23,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/openstack"
+	"github.com/kuryr-go/kuryr/internal/sdn/tenants"
 )
 
 type controllerFlags struct {
@@ -76,10 +77,12 @@ func runController(ctx context.Context, f controllerFlags) error {
 		return err
 	}
 	live := settings.NewLive(settings.SettingsOf(cfg))
+	projects := controller.NewProjects(mgr.GetClient())
+	cloud := withTenants(backend, func() []config.Project { return live.Load().Projects }, projects.Named)
 	if err := controller.Setup(ctx, mgr, controller.Options{
-		Settings: live, Namespace: f.leaderNamespace, Preflight: preflightOf(mgr, backend, cfg, live),
+		Settings: live, Projects: projects, Namespace: f.leaderNamespace, Preflight: preflightOf(mgr, cloud, cfg, live),
 		Tell: func(ctx context.Context, fault error) { tellPod(ctx, mgr.GetClient(), servicesNotServed, fault) },
-	}.With(backend)); err != nil {
+	}.With(cloud)); err != nil {
 		return err
 	}
 	following := always(func(ctx context.Context) error { return follow(ctx, f.config, live, mgr.GetClient()) })
@@ -165,6 +168,15 @@ func newBackend(ctx context.Context, reader client.Reader, c *config.Config) (*o
 		MaxConcurrent:     c.Neutron.MaxConcurrent,
 		LoadBalancerAPI:   c.Neutron.LoadBalancerAPI,
 		Metrics:           metrics.Registry,
+	})
+}
+
+// withTenants has the projects with a credential of their own use that one. named may be nil.
+func withTenants(backend *openstack.Backend, projects func() []config.Project, named func(context.Context, tenants.Kind, string) (string, bool)) *tenants.Cloud {
+	return tenants.New(tenants.Options{
+		Main: backend, Named: named,
+		Tenants: func() []tenants.Tenant { return controller.Tenants(projects()) },
+		Open:    func(t tenants.Tenant) tenants.Session { return backend.As(t.Cloud, t.ProjectID) },
 	})
 }
 

@@ -19,9 +19,9 @@ import (
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
-	"github.com/kuryr-go/kuryr/internal/openstack"
 	checks "github.com/kuryr-go/kuryr/internal/plan/preflight"
 	"github.com/kuryr-go/kuryr/internal/preflight"
+	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
 type preflightFlags struct {
@@ -161,7 +161,8 @@ func preflightReport(ctx context.Context, w io.Writer, f preflightFlags) (report
 			return checks.Report{}, missing, err
 		}
 	}
-	return preflight.Run(ctx, preflight.Sources{Cloud: backend, Kubernetes: c, Config: cfg}), 0, nil
+	cloud := withTenants(backend, func() []config.Project { return cfg.Projects }, nil)
+	return preflight.Run(ctx, preflight.Sources{Cloud: cloud, Kubernetes: c, Config: cfg}), 0, nil
 }
 
 func exitCode(report checks.Report) int {
@@ -263,12 +264,12 @@ func printJSON(w io.Writer, report checks.Report) error {
 
 // preflightOf returns the checks of a controller. They follow the settings in use; what needs a
 // restart is as the controller read it.
-func preflightOf(mgr ctrl.Manager, backend *openstack.Backend, cfg *config.Config, live *settings.Live) func(context.Context) checks.Report {
+func preflightOf(mgr ctrl.Manager, cloud sdn.Survey, cfg *config.Config, live *settings.Live) func(context.Context) checks.Report {
 	return func(ctx context.Context) checks.Report {
 		now := live.Load()
 		c := *cfg
 		c.Pods, c.Nodes, c.Pools, c.Services, c.Orphans = now.Pods, now.Nodes, now.Pools, now.Services, now.Orphans
 		c.Networks, c.Projects = now.Networks, now.Projects
-		return preflight.Run(ctx, preflight.Sources{Cloud: backend, Kubernetes: mgr.GetAPIReader(), Config: &c})
+		return preflight.Run(ctx, preflight.Sources{Cloud: cloud, Kubernetes: mgr.GetAPIReader(), Config: &c})
 	}
 }

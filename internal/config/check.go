@@ -60,7 +60,7 @@ func check(c *Config, d *decoder) {
 	checkNodes(c.Nodes, d)
 	checkPools(c.Pools, d)
 	checkNetworks(c, d)
-	checkProjects(c.Projects, d)
+	checkProjects(c.Projects, c.Neutron.Cloud, d)
 	checkServices(c.Services, d)
 	if c.Orphans.Interval.Duration != 0 { // 0s: there is none
 		d.between("orphans.interval", c.Orphans.Interval, time.Second, 24*time.Hour)

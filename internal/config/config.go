@@ -216,6 +216,9 @@ type GivenNetwork struct {
 // Project is a project of the cloud that namespaces may be in.
 type Project struct {
 	ProjectID string `json:"projectID"`
+	// Cloud is the entry of clouds.yaml with a credential of the project; empty: Neutron's credential
+	// makes what is in the project, which takes the role admin.
+	Cloud string `json:"cloud,omitempty"`
 	// NamespaceSelector selects the namespaces that are in it without an annotation; nil: none. They
 	// cannot leave it by an annotation.
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`

@@ -212,9 +212,9 @@ func checkGiven(given []GivenNetwork, d *decoder) {
 	}
 }
 
-func checkProjects(projects []Project, d *decoder) {
+func checkProjects(projects []Project, cloud string, d *decoder) {
 	d.most("projects", len(projects))
-	seen := map[string]int{}
+	seen, clouds := map[string]int{}, map[string]string{cloud: "neutron.cloud"}
 	for i, p := range projects {
 		at := fmt.Sprintf("projects[%d]", i)
 		if p.ProjectID == "" {
@@ -225,6 +225,10 @@ func checkProjects(projects []Project, d *decoder) {
 			seen[p.ProjectID] = i
 		}
 		d.project(at+".projectID", p.ProjectID)
+		if first, twice := clouds[p.Cloud]; twice && p.Cloud != "" {
+			d.fault(at+".cloud", "the same entry of clouds.yaml as %s: a credential is of one project", first)
+		}
+		clouds[p.Cloud] = at + ".cloud"
 		d.ids(at+".securityGroupIDs", p.SecurityGroupIDs, "security group", maxGroups)
 		d.ids(at+".subnetPoolIDs", p.SubnetPoolIDs, "subnet pool", maxSubnetPools)
 		if p.RouterID != "" {

@@ -26,7 +26,7 @@ networks:
   given: [{name: storage, subnetIDs: [`+subnet+`]}]
   namespaces:
     - {namespaceSelector: {}, prefixLengthIPv6: 56, routes: [{destination: "::/0", gateway: "fd00::1"}]}
-projects: [{projectID: blue, securityGroupIDs: [], allowedNamespaces: {matchLabels: {tenant: blue}}}]
+projects: [{projectID: blue, cloud: blue-cloud, securityGroupIDs: [], allowedNamespaces: {matchLabels: {tenant: blue}}}]
 `)
 	want := config.New()
 	want.Pods.SubnetIDs = []string{subnet}
@@ -42,7 +42,7 @@ projects: [{projectID: blue, securityGroupIDs: [], allowedNamespaces: {matchLabe
 			NetworkChoice:     config.NetworkChoice{PrefixLengthIPv6: 56, Routes: []config.Route{{Destination: "::/0", Gateway: "fd00::1"}}},
 		}},
 	}
-	want.Projects = []config.Project{{ProjectID: "blue", SecurityGroupIDs: []string{}, AllowedNamespaces: &metav1.LabelSelector{MatchLabels: map[string]string{"tenant": "blue"}}}}
+	want.Projects = []config.Project{{ProjectID: "blue", Cloud: "blue-cloud", SecurityGroupIDs: []string{}, AllowedNamespaces: &metav1.LabelSelector{MatchLabels: map[string]string{"tenant": "blue"}}}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -158,6 +158,7 @@ func TestFaultsOfNetworks(t *testing.T) {
 		{"the name that the embedded struct has inside", "networks: {NetworkChoice: {}}", "networks.NetworkChoice: unknown field"},
 		{"field elsewhere", "subnetPoolIDs: []", "subnetPoolIDs: unknown field: did you mean networks.subnetPoolIDs?"},
 		{"project twice", "projects: [{projectID: a}, {projectID: b}, {projectID: a}]", "projects[2].projectID: the same project as projects[0]: a project has one entry"},
+		{"project's credential twice", "projects: [{projectID: a, cloud: x}, {projectID: b}, {projectID: c, cloud: x}]", "projects[2].cloud: the same entry of clouds.yaml as projects[0].cloud: a credential is of one project"},
 		{"project's name", "projects: [{projectID: the one}]", `projects[0].projectID: "the one" is no ID of a project`},
 		{"project's groups", "projects: [{projectID: a, securityGroupIDs: [default]}]", `projects[0].securityGroupIDs[0]: "default" is no ID of a security group`},
 		{"project's pools", "projects: [{projectID: a, subnetPoolIDs: [" + subnet + ", " + subnet + "]}]", "projects[0].subnetPoolIDs[1]: the same subnet pool as projects[0].subnetPoolIDs[0]"},

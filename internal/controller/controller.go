@@ -69,6 +69,8 @@ type Options struct {
 	SubnetPools sdn.SubnetPools // of the networks of namespaces; set together with Networks and Subnets
 	// Preflight makes the preflight checks; nil: none are made.
 	Preflight func(ctx context.Context) checks.Report
+	// Projects is told which kinds are served; nil: nobody asks it.
+	Projects *Projects
 	// Tell reports to the operator what prevents the controller from serving Services; nil: the log
 	// does.
 	Tell func(ctx context.Context, fault error)

@@ -67,6 +67,7 @@ type bed struct {
 	stuck     time.Duration                               // Options.Stuck; 0: as in production
 	looking   time.Duration                               // Options.Look; 0: never
 	backend   sdn.Backend                                 // of the controller; nil: that of cloud
+	whole     controller.Cloud                            // in all roles, in place of cloud; nil: cloud
 	around    func(sdn.LoadBalancers) sdn.LoadBalancers   // wraps the cloud; nil: nothing does
 	guarding  func(sdn.SecurityGroups) sdn.SecurityGroups // wraps security groups
 	preflight func(context.Context) checks.Report         // Options.Preflight; nil: no checks
@@ -196,6 +197,9 @@ func (b *bed) start() {
 	if !b.unhurried {
 		options.Backoff, options.Mend = hurried, cmp.Or(b.mend, 100*time.Millisecond)
 		options.PoolIdle, options.StatusGap = 2*time.Second, max(b.gap, 50*time.Millisecond)
+	}
+	if b.whole != nil {
+		options = options.With(b.whole)
 	}
 	if err := controller.Setup(ctx, mgr, options); err != nil {
 		b.t.Fatal(err)

@@ -41,6 +41,9 @@ func setupNetworks(mgr ctrl.Manager, o Options, objects *kube.Networks) error {
 			if err := addNetworks(ctx, mgr, objects, parts); err != nil {
 				return fmt.Errorf("setting up the networks of namespaces: %w", err)
 			}
+			if o.Projects != nil {
+				o.Projects.networks.Store(true)
+			}
 			ctrl.LoggerFrom(ctx).Info("serving networks of namespaces")
 			return nil
 		},

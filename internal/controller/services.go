@@ -107,6 +107,9 @@ func servicesFeature(mgr ctrl.Manager, o Options, reconcilers []reconciler) *kub
 			if err := addServices(ctx, mgr, reconcilers); err != nil {
 				return fmt.Errorf("setting up the reconcilers of Services: %w", err)
 			}
+			if o.Projects != nil {
+				o.Projects.balancers.Store(true)
+			}
 			ctrl.LoggerFrom(ctx).Info("serving Services")
 			return nil
 		},

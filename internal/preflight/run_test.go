@@ -204,6 +204,15 @@ var wrong = []struct {
 		}})
 	}},
 	{"Error ProjectMissing", func(w *world) { w.config.Projects = []config.Project{{ProjectID: missing}} }},
+	{"Error ProjectCredentialRefused", func(w *world) {
+		w.config.Projects = []config.Project{{ProjectID: w.cloud.AddTenant("red"), Cloud: "red"}}
+		if err := w.cloud.SetProject("red", false); err != nil {
+			w.t.Fatal(err)
+		}
+	}},
+	{"Error ProjectCredentialRefused", func(w *world) { // it is of another project
+		w.config.Projects = []config.Project{{ProjectID: w.cloud.AddTenant("red"), Cloud: "admin"}}
+	}},
 	{"Warning ProjectQuotaShort", func(w *world) {
 		w.apart("namespace")
 		w.config.Networks.SubnetPoolIDs = []string{w.pool("10.64.0.0/16", 24)}

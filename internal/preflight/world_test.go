@@ -27,6 +27,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/openstack"
 	plan "github.com/kuryr-go/kuryr/internal/plan/preflight"
 	"github.com/kuryr-go/kuryr/internal/preflight"
+	"github.com/kuryr-go/kuryr/internal/sdn/tenants"
 	"github.com/kuryr-go/kuryr/openstacksim"
 )
 
@@ -187,7 +188,19 @@ func (w *world) run() plan.Report {
 		}
 	}
 	reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(w.objects...).WithInterceptorFuncs(w.funcs).Build()
-	return preflight.Run(w.t.Context(), preflight.Sources{Cloud: b, Kubernetes: reader, Config: w.config, Now: w.now})
+	cloud := tenants.New(tenants.Options{
+		Main: b,
+		Tenants: func() (all []tenants.Tenant) {
+			for _, p := range w.config.Projects {
+				if p.Cloud != "" {
+					all = append(all, tenants.Tenant{ProjectID: p.ProjectID, Cloud: p.Cloud})
+				}
+			}
+			return all
+		},
+		Open: func(t tenants.Tenant) tenants.Session { return b.As(t.Cloud, t.ProjectID) },
+	})
+	return preflight.Run(w.t.Context(), preflight.Sources{Cloud: cloud, Kubernetes: reader, Config: w.config, Now: w.now})
 }
 
 // answers has the cloud answer a path otherwise.

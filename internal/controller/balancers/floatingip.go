@@ -169,7 +169,7 @@ func (v *visit) mayHaveAddress(ctx context.Context) (bool, error) {
 		left, err := v.left.of(ctx, ownerOf(v.klb), func(ctx context.Context) ([]sdn.FloatingIP, error) {
 			return v.addresses.Get(ctx, v.klb.Spec.ProjectID, v.floating.ListFloatingIPs)
 		})
-		if err != nil {
+		if err := v.lacking(err); err != nil {
 			return false, fmt.Errorf("listing floating IPs: %w", err)
 		}
 		if v.memory.public = private; left {
@@ -196,12 +196,17 @@ func (l *leftovers) of(ctx context.Context, owner sdn.Owner, list func(context.C
 	l.mu.Unlock()
 	if owners == nil {
 		all, err := list(ctx)
-		if err != nil && !errors.Is(err, sdn.ErrNoService) {
+		partial := new(sdn.PartialError)
+		part := errors.As(err, &partial)
+		if err != nil && !part && !errors.Is(err, sdn.ErrNoService) {
 			return false, err
 		}
 		owners = map[sdn.Owner]bool{}
 		for i := range all {
 			owners[all[i].Owner] = true
+		}
+		if part {
+			return owners[owner], err
 		}
 		l.mu.Lock()
 		l.owners = owners
@@ -295,7 +300,7 @@ func (v *visit) restoreFloatingIP(ctx context.Context, refused balancer.Associat
 // from there.
 func (v *visit) usable(ctx context.Context) ([]sdn.FloatingIP, error) {
 	all, err := v.addresses.Get(ctx, v.klb.Spec.ProjectID, v.floating.ListFloatingIPs)
-	if err != nil {
+	if err := v.lacking(err); err != nil {
 		return nil, err
 	}
 	all = slices.Clone(all)
@@ -309,7 +314,7 @@ func (v *visit) usable(ctx context.Context) ([]sdn.FloatingIP, error) {
 			all = append(all, f)
 		}
 	}
-	return all, err
+	return all, v.lacking(err)
 }
 
 // intend writes a step into the status before the step is done. It does so if the load balancer

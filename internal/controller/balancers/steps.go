@@ -73,7 +73,7 @@ func (v *visit) owned(ctx context.Context) ([]sdn.LoadBalancerSummary, error) {
 	listed, err := v.lists.Get(ctx, struct{}{}, func(ctx context.Context, _ struct{}) ([]sdn.LoadBalancerSummary, error) {
 		return v.cloud.ListLoadBalancers(ctx)
 	})
-	if err != nil {
+	if err := v.lacking(err); err != nil {
 		return nil, fmt.Errorf("listing load balancers: %w", err)
 	}
 	var owned []sdn.LoadBalancerSummary
@@ -83,6 +83,20 @@ func (v *visit) owned(ctx context.Context) ([]sdn.LoadBalancerSummary, error) {
 		}
 	}
 	return owned, nil
+}
+
+// lacking returns what the error of a list says about the projects of the object: that of the spec,
+// and those of its load balancers.
+func (v *visit) lacking(err error) error {
+	if failed := sdn.ErrorIn(v.klb.Spec.ProjectID, err); failed != nil {
+		return failed
+	}
+	for _, lb := range v.klb.Status.LoadBalancers {
+		if failed := sdn.ErrorIn(lb.ProjectID, err); failed != nil {
+			return failed
+		}
+	}
+	return nil
 }
 
 // read returns the load balancers with these IDs that exist. A load balancer with the mark of

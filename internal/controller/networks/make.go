@@ -93,6 +93,11 @@ func (v *visit) given(ctx context.Context) (v1.KuryrNetworkStatus, error) {
 	if err != nil {
 		return made(v.kn), fmt.Errorf("reading network %s: %w", id, err)
 	}
+	if v.settings.Rules().HasCredential(spec.ProjectID) { // it makes the ports in there
+		if err := v.sees(ctx, spec.ProjectID, id); err != nil {
+			return made(v.kn), fmt.Errorf("network %s for ports of project %s: %w", id, spec.ProjectID, err)
+		}
+	}
 	return network.GivenStatus(spec, is), nil
 }
 
@@ -131,7 +136,7 @@ func (v *visit) look(ctx context.Context) (sdn.Network, error) {
 // there is none. Of several the oldest counts, and the collector deletes the others.
 func (v *visit) find(ctx context.Context) (string, error) {
 	all, err := v.cloud.ListNetworks(ctx)
-	if err != nil {
+	if err := sdn.ErrorIn(v.kn.Spec.ProjectID, err); err != nil {
 		return "", fmt.Errorf("listing networks: %w", err)
 	}
 	all = slices.DeleteFunc(all, func(n sdn.NetworkSummary) bool { return !v.owns(n.Owner, n.Name) })

@@ -62,7 +62,7 @@ func (v *visit) remove(ctx context.Context) (waits string, err error) {
 		}
 	}
 	all, err := v.cloud.ListNetworks(ctx)
-	if err != nil {
+	if err := sdn.ErrorIn(v.kn.Spec.ProjectID, err); err != nil {
 		return "", fmt.Errorf("listing networks: %w", err)
 	}
 	for _, n := range all {

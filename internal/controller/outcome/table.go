@@ -122,6 +122,12 @@ var table = []row{
 		},
 	},
 	{
+		err: sdn.ErrLogin, reason: v1.ReasonForbidden, retry: Latest, lasting: true,
+		advice: map[Subject]string{
+			Port: relogin, LoadBalancer: relogin, Network: relogin, Subnet: relogin, ParentPort: relogin,
+		},
+	},
+	{
 		err: sdn.ErrForbidden, reason: v1.ReasonForbidden, retry: Latest, lasting: true,
 		advice: map[Subject]string{
 			Port:       ". Check Kuryr's credential and its roles in the project of the ports",
@@ -160,6 +166,10 @@ var table = []row{
 	{err: sdn.ErrUnavailable, reason: v1.ReasonUnavailable, advice: unanswered},
 	{is: func(error) bool { return true }, reason: v1.ReasonBackendError, advice: unanswered},
 }
+
+// relogin is the advice for a credential that the cloud does not accept.
+const relogin = ". Check the credential in the Secret with clouds.yaml, and that its user, its project and the user's role there exist and are enabled. " +
+	"Kuryr reads the Secret again and tries again by itself"
 
 // Advice for an outage.
 const (

@@ -17,6 +17,7 @@ package polling
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -143,7 +144,8 @@ func (w *Waiter) step(ctx context.Context) error {
 	}
 	listed, err := w.list(ctx)
 	end := w.now()
-	if err != nil {
+	// A load balancer that the list lacks is requeued as a missing one: its visit finds out.
+	if partial := new(sdn.PartialError); err != nil && !errors.As(err, &partial) {
 		w.rested = end.Add(waitLatest)
 		w.due = w.rested
 		return fmt.Errorf("cannot read which load balancers are still busy: %w", err)

@@ -163,6 +163,11 @@ func (r *Rules) project(c *network.Choice, ns *metav1.PartialObjectMetadata) *co
 	return nil
 }
 
+// HasCredential reports whether a project has a credential of its own.
+func (r *Rules) HasCredential(projectID string) bool {
+	return slices.ContainsFunc(r.Projects, func(p config.Project) bool { return p.Cloud != "" && p.ProjectID == projectID })
+}
+
 // GroupsIn returns the security groups of pods in a project.
 func (r *Rules) GroupsIn(projectID string) []string {
 	for i := range r.Projects {

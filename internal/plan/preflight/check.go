@@ -60,6 +60,7 @@ var checks = []check{
 	{Kind{"RangeFull", Warning, "The ranges of networks have fewer free prefixes than namespaces that have no network yet."}, true, needRangesOfNamespaces, flatRangeFull},
 	{Kind{"NamespaceNetworkNotReady", Warning, "A KuryrNetwork is not ready, or not as its namespace or the configuration asks for."}, false, needNothing, namespaceNetworkNotReady},
 	{Kind{"ProjectMissing", Error, "Keystone does not know a project of projects, or it is disabled."}, true, needNothing, projectMissing},
+	{Kind{"ProjectCredentialRefused", Error, "The cloud does not accept the credential of a project of projects, or it is of another project."}, true, needNothing, projectCredentialRefused},
 	{Kind{"ProjectQuotaShort", Warning, "Quotas of a project have no room for the networks of its namespaces."}, true, needNamespaces, projectQuotaShort},
 	{Kind{"GatewayNotRouter", Warning, "The gateway of a subnet of pods is not the address of its router."}, true, needRouters, gatewayNotRouter},
 	{Kind{"ServiceRouteMissing", Error, "Pods have no route to the cluster IPs, or a host route that they cannot use."}, true, needSubnets, serviceRouteMissing},

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -166,6 +167,25 @@ func projectMissing(f *Facts, k Kind) []Finding {
 		default:
 			out = append(out, k.found("project "+p.ID+" of "+p.Field, "Keystone has no project "+p.ID+". Namespaces in it get networks and ports that belong to nobody.",
 				"openstack project list", editConfig))
+		}
+	}
+	return out
+}
+
+// projectCredentialRefused reports projects with a credential of their own that cannot be used.
+func projectCredentialRefused(f *Facts, k Kind) []Finding {
+	var out []Finding
+	for _, p := range f.Config.Projects {
+		err := f.Networks.Credentials[p.ID]
+		field := strings.TrimSuffix(p.Field, ".projectID") + ".cloud"
+		switch {
+		case err == nil:
+		case errors.Is(err, sdn.ErrUnavailable):
+			out = append(out, k.unknown("project "+p.ID+" of "+field, "the credential of project "+p.ID+" can be used", err)...)
+		default:
+			out = append(out, k.found("project "+p.ID+" of "+field, fmt.Sprintf(
+				"The credential of project %s cannot be used, so nothing is made in the project and its namespaces wait: %s.", p.ID, err),
+				"openstack project show "+p.ID, "kubectl -n kuryr-system edit secret kuryr-cloud # "+field+" names the entry of clouds.yaml", editConfig))
 		}
 	}
 	return out

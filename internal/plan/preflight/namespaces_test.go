@@ -5,6 +5,7 @@ package preflight_test
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -135,6 +136,10 @@ var brokenNetworks = []row{
 	{name: "ProjectMissing", says: "Keystone has no project blue", change: with(func(f *facts) { f.Networks.Projects.Value.Enabled = nil })},
 	{name: "ProjectMissing", says: "blue is disabled", remedy: "openstack project set --enable blue", change: with(func(f *facts) { f.Networks.Projects.Value.Enabled["blue"] = false })},
 	{name: "ProjectMissing", says: "503", unknown: true, change: with(func(f *facts) { f.Networks.Projects.Err = errDown })},
+	{name: "ProjectCredentialRefused", says: "wrong password", remedy: "edit secret kuryr-cloud", change: with(func(f *facts) {
+		f.Networks.Credentials = map[string]error{"blue": fmt.Errorf("wrong password: %w", sdn.ErrLogin)}
+	})},
+	{name: "ProjectCredentialRefused", says: "503", unknown: true, change: with(func(f *facts) { f.Networks.Credentials = map[string]error{"blue": errDown} })},
 	{name: "ProjectQuotaShort", says: "room for 0 more networks of 10. Kuryr needs 1 more once namespace shop", remedy: "openstack quota set --networks 11 blue", change: with(func(f *facts) {
 		f.Networks.Quotas["blue"].Value["network"] = sdn.Usage{Used: 10, Limit: 10}
 	})},
