@@ -18,6 +18,7 @@ type Resource struct {
 	ID      string
 	Cluster string    // the cluster that its mark names; empty: it has no mark
 	Owner   sdn.Owner // the owner that its mark names
+	Project string    // the project that it counts for
 	Content string    // every field that a call could change
 }
 
@@ -37,6 +38,11 @@ func (w *World) look() {
 		case !known:
 			w.made[k.kind]++
 			w.trail.add(nil, "there is "+k.kind+" "+k.id)
+			if w.life.Wrong != nil {
+				if why := w.life.Wrong(r); why != "" {
+					w.fault("%s %s was made although %s", k.kind, k.id, why)
+				}
+			}
 		case old.Cluster != w.life.Cluster && old != r:
 			w.fault("%s %s is not ours and was changed from %+v to %+v", k.kind, k.id, old, r)
 		}

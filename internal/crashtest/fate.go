@@ -14,6 +14,11 @@ type Fate struct {
 	// Late delays the process's watches for a while, from just before the write. Its caches are
 	// behind then.
 	Late bool
+	// Status, if not 0, is the HTTP status of the answer, an error. Otherwise the connection breaks.
+	Status int
+	// Away lets the API server restart after the write, whose answer arrives: for a while each
+	// connection to it ends, and each request is refused.
+	Away bool
 	// To restricts the counted writes to those that go to it; empty: all writes count.
 	To string
 	// Again lets it also hit the next process, while that repairs what the first one left. It
@@ -33,7 +38,7 @@ func (f Fate) next(n int) int {
 	return 1 + (n-1)%early
 }
 
-// The fates of a write. The three from Refused on leave the process running.
+// The fates of a write. Those from Refused on leave the process running.
 var (
 	StoppedBefore         = Fate{Name: "stopped before", Stops: true}
 	StoppedAfter          = Fate{Name: "stopped after", Stops: true, Effect: true}
@@ -41,6 +46,8 @@ var (
 	Refused               = Fate{Name: "refused"}
 	AnswerLost            = Fate{Name: "answer lost", Effect: true}
 	AnswerLostAndViewLate = Fate{Name: "answer lost and view late", Effect: true, Late: true, To: Kubernetes}
+	FailedAfter           = Fate{Name: "done and answered with an error", Effect: true, Status: 500}
+	APIServerAway         = Fate{Name: "API server away", Effect: true, Away: true, To: TheCloud}
 )
 
 // counts reports whether the fate may hit c.

@@ -47,11 +47,17 @@ type door struct {
 // ended.
 func (d *door) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	x, err := d.w.beginCloud(d.p, d.cloud.Name(r))
-	if err != nil {
-		panic(http.ErrAbortHandler)
+	var answer *httptest.ResponseRecorder
+	var cut bool
+	if err == nil {
+		answer, cut = d.ask(r)
+		err = d.w.endCloud(x) //nolint:contextcheck // the world looks for itself, also when who asked is gone
 	}
-	answer, cut := d.ask(r)
-	if err := d.w.endCloud(x); err != nil || cut { //nolint:contextcheck // the world looks for itself, also when who asked is gone
+	if status := errAnswered(0); errors.As(err, &status) {
+		http.Error(out, "{}", int(status))
+		return
+	}
+	if err != nil || cut {
 		panic(http.ErrAbortHandler)
 	}
 	body := bytes.ReplaceAll(answer.Body.Bytes(), []byte(d.cloud.URL), []byte(d.url))

@@ -5,6 +5,7 @@ package crashtest
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -43,12 +44,26 @@ func (k *kubernetes) RoundTrip(r *http.Request) (*http.Response, error) {
 		if err == nil {
 			resp.Body.Close()
 		}
-		return nil, lost
+		return instead(r, lost)
 	}
 	if err == nil && r.URL.Query().Has("watch") {
-		resp.Body = &stream{ReadCloser: resp.Body, p: k.p, closed: make(chan struct{})}
+		s := &stream{ReadCloser: resp.Body, p: k.p, closed: make(chan struct{})}
+		go s.endOn(k.p.leaving())
+		resp.Body = s
 	}
 	return resp, err
+}
+
+// instead returns what a client gets in place of an answer that is lost.
+func instead(r *http.Request, lost error) (*http.Response, error) {
+	status := errAnswered(0)
+	if !errors.As(lost, &status) {
+		return nil, lost
+	}
+	return &http.Response{
+		StatusCode: int(status), Status: http.StatusText(int(status)), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{"Content-Type": {"text/plain"}}, Body: io.NopCloser(strings.NewReader("internal error")), Request: r,
+	}, nil
 }
 
 // kubernetesCall names a request by verb and resource, without the object's name.
@@ -96,6 +111,15 @@ func (s *stream) Read(b []byte) (int, error) {
 		return 0, errStopped
 	}
 	return n, err
+}
+
+// endOn ends the stream when the API server goes away.
+func (s *stream) endOn(leaving <-chan struct{}) {
+	select {
+	case <-leaving:
+		_ = s.ReadCloser.Close()
+	case <-s.closed:
+	}
 }
 
 // Close implements io.Closer.

@@ -79,5 +79,16 @@ func (m *memoryCloud) Resources() ([]Resource, error) {
 		f := item.FloatingIP
 		out = append(out, Resource{Kind: "floatingip", ID: f.ID, Cluster: item.Cluster, Owner: f.Owner, Content: fmt.Sprintf("%+v", f)})
 	}
+	for _, item := range m.cloud.Networks() {
+		n := item.Network
+		r := Resource{Kind: "network", ID: n.ID, Cluster: item.Cluster, Owner: n.Owner, Project: n.ProjectID, Content: fmt.Sprintf("%s with MTU %d", n.Name, n.MTU)}
+		out = append(out, r)
+		for _, s := range n.Subnets {
+			if item.Cluster != "" {
+				r.Kind, r.ID, r.Content = "subnet", s.ID, fmt.Sprintf("%+v", s)
+				out = append(out, r)
+			}
+		}
+	}
 	return out, nil
 }

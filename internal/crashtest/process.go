@@ -6,6 +6,7 @@ package crashtest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -15,7 +16,13 @@ var (
 	errLost    = errors.New("connection lost: no answer")
 )
 
-// lateness is by how much watches are delayed.
+// errAnswered is an answer with this HTTP status in place of the real one.
+type errAnswered int
+
+// Error implements error.
+func (e errAnswered) Error() string { return fmt.Sprintf("answered with status %d", int(e)) }
+
+// lateness is by how much watches are delayed, and how long the API server is away.
 const lateness = 200 * time.Millisecond
 
 // process is a controller from its start to its end. All its requests to Kubernetes and to the
@@ -37,6 +44,8 @@ type process struct {
 	inFlight int           // writes in progress
 	asked    []Call        // calls to the cloud
 	late     chan struct{} // closed when the watches are no longer late; nil: they are not late
+	back     time.Time     // when the API server is there again; zero: it was never away
+	away     chan struct{} // closed when the API server goes away; nil: it has been away
 }
 
 type processKey struct{}
@@ -63,6 +72,9 @@ func (p *process) begin(c Call) (*passage, error) {
 	}
 	if c.To == TheCloud {
 		p.asked = append(p.asked, c)
+	}
+	if c.To == Kubernetes && time.Now().Before(p.back) {
+		return nil, errLost
 	}
 	x := &passage{p: p, call: c}
 	if !c.Write {
@@ -96,7 +108,11 @@ func (x *passage) end() error {
 	if x.call.Write {
 		p.inFlight--
 	}
-	if x.hit {
+	if x.hit && p.fate.Away {
+		p.back = time.Now().Add(lateness)
+		close(p.away)
+		p.away = nil // later connections last
+	} else if x.hit {
 		return p.fail()
 	}
 	if p.stopped {
@@ -108,6 +124,9 @@ func (x *passage) end() error {
 // The caller of the functions below holds the lock.
 
 func (p *process) fail() error {
+	if p.fate.Status != 0 {
+		return errAnswered(p.fate.Status)
+	}
 	if !p.fate.Stops {
 		return errLost
 	}
@@ -148,6 +167,13 @@ func (p *process) behind() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.late
+}
+
+// leaving returns a channel that is closed when the API server goes away, nil if it has been away.
+func (p *process) leaving() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.away
 }
 
 // inventories returns the calls so far that asked for all resources of the cloud.

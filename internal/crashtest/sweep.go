@@ -87,6 +87,9 @@ type Life struct {
 	// InUse, if not nil, is called after the deletion of a resource that is no port. It returns
 	// why the resource must not have been deleted, empty if it may.
 	InUse func(Resource) string
+	// Wrong, if not nil, is called after a resource was made. It returns why the resource must not
+	// have been made as it is, empty if it may.
+	Wrong func(Resource) string
 	// Limits is how many of each kind may be made in the cloud in one life; other kinds may not be
 	// made. A stopped process loses its last requests, so the limits are larger than the number
 	// that exists at once.
@@ -118,16 +121,25 @@ func (s Sweep) Run(t *testing.T, fates ...Fate) {
 	if t.Failed() { // the other lives would fail too, at length
 		return
 	}
+	// All fates at once, as a sample may have fewer lives than there are API servers.
+	var all sync.WaitGroup
 	for i, fate := range fates {
+		s := s
 		s.turn, s.turns = i, len(fates)
-		t.Run(fate.Name, func(t *testing.T) {
-			expected := writes.count(fate)
-			hit := s.each(t, free, fate, expected)
-			t.Logf("%d writes were hit: %s", total(hit), hit)
-			if lives := len(s.hits(expected)); writes.all != nil && tooFew(total(hit), lives) {
-				t.Errorf("%d writes were hit in %d lives", total(hit), lives)
-			}
+		all.Go(func() {
+			t.Run(fate.Name, func(t *testing.T) { s.meet(t, free, fate, writes) })
 		})
+	}
+	all.Wait()
+}
+
+// meet runs the lives of one fate.
+func (s Sweep) meet(t *testing.T, free chan *cluster, fate Fate, writes outcome) {
+	expected := writes.count(fate)
+	hit := s.each(t, free, fate, expected)
+	t.Logf("%d writes were hit: %s", total(hit), hit)
+	if lives := len(s.hits(expected)); writes.all != nil && tooFew(total(hit), lives) {
+		t.Errorf("%d writes were hit in %d lives", total(hit), lives)
 	}
 }
 

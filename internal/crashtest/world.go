@@ -106,7 +106,7 @@ func (w *World) Eventually(what string, ok func() bool) {
 // start starts a controller without memory.
 func (w *World) start() {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.T.Context()))
-	p := &process{trail: w.trail, cancel: cancel, ended: make(chan error, 1), over: make(chan struct{}), writes: map[string]int{}}
+	p := &process{trail: w.trail, cancel: cancel, ended: make(chan error, 1), over: make(chan struct{}), away: make(chan struct{}), writes: map[string]int{}}
 	switch w.process = p; len(w.processes) {
 	case 0:
 		p.fate, p.at = w.fate, w.at
