@@ -103,7 +103,7 @@ envtest: test-assets ## The tests on a real kube-apiserver only
 	go test $(CUT) $(TESTFLAGS) ./api/... ./config/... ./internal/controller/...
 
 .PHONY: sweep
-sweep: test-assets ## The crash sweep at every write (docs/crash-sweep.md): some ten minutes
+sweep: test-assets ## The crash sweep at every write (docs/crash-sweep.md): some twenty minutes
 	KURYR_SWEEP=all go test -count=1 -timeout=90m -v -run WhileWritesMeetTheirFate ./internal/controller
 
 # HASHED is what `make hashed` runs: long tests have their own words, and their own steps.

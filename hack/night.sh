@@ -15,7 +15,7 @@ limit=$((${NIGHT_MINUTES:-720} * 60))
 . hack/steps.sh
 steps_begin
 
-step "sweep at every write" 600 make sweep
+step "sweep at every write" 1200 make sweep
 step "nothing is decided by words" 900 make hashed
 if ((EUID == 0)); then
 	bed_down --wipe

@@ -81,6 +81,7 @@ type openstackCloud struct {
 	token                  string
 	cluster                string
 	project, subnet, group string   // empty project: the credential's
+	tenants                []string // further projects to list
 	kinds                  []string // the kinds to list
 	clouds                 string   // folder of the clouds.yaml of each process
 }
@@ -201,16 +202,28 @@ func (o *openstackCloud) Resources() ([]crashtest.Resource, error) {
 	return all, nil
 }
 
-// list returns all resources of a kind, of the project if one is set.
+// list returns all resources of a kind; if a project is set, those of the project and the tenants.
 func (o *openstackCloud) list(kind string) ([]map[string]any, error) {
 	path := "/networking/v2.0/" + kind + "s"
 	switch kind {
 	case "loadbalancer", "listener", "pool":
 		path = "/load-balancer/v2.0/lbaas/" + kind + "s"
 	}
-	if o.project != "" {
-		path += "?project_id=" + o.project
+	if o.project == "" {
+		return o.rows(path, kind)
 	}
+	var all []map[string]any
+	for _, project := range append([]string{o.project}, o.tenants...) {
+		rows, err := o.rows(path+"?project_id="+project, kind)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, rows...)
+	}
+	return all, nil
+}
+
+func (o *openstackCloud) rows(path, kind string) ([]map[string]any, error) {
 	var lists map[string][]map[string]any
 	if _, err := o.ask(http.MethodGet, path, nil, &lists); err != nil {
 		return nil, err
@@ -230,6 +243,7 @@ func madeByItself(kind string, row map[string]any) bool {
 // does.
 func resource(kind string, row map[string]any) (crashtest.Resource, error) {
 	r := crashtest.Resource{Kind: kind, ID: row["id"].(string)}
+	r.Project, _ = row["project_id"].(string)
 	marks, _ := row["description"].(string)
 	words := strings.Fields(marks)
 	if kind == "loadbalancer" {

@@ -117,6 +117,11 @@ func (l *serviceLife) life() crashtest.Life {
 
 // start runs a controller with planner and applier.
 func (l *serviceLife) start(ctx context.Context, cluster *rest.Config) error {
+	return startOn(ctx, cluster, l.cloud, controller.Options{Settings: settings.NewLive(l.settings), Mend: l.mend})
+}
+
+// startOn runs a controller with all its parts on a cloud until ctx ends.
+func startOn(ctx context.Context, cluster *rest.Config, cloud swept, o controller.Options) error {
 	scheme, err := controller.Scheme()
 	if err != nil {
 		return err
@@ -128,13 +133,12 @@ func (l *serviceLife) start(ctx context.Context, cluster *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	backend, err := l.cloud.backend(ctx)
+	backend, err := cloud.backend(ctx)
 	if err != nil {
 		return err
 	}
-	if err := controller.Setup(ctx, mgr, controller.Options{
-		Settings: settings.NewLive(l.settings), Backoff: hurried, Mend: l.mend, Namespace: holderNamespace,
-	}.With(backend.(controller.Cloud))); err != nil {
+	o.Backoff, o.Namespace = hurried, holderNamespace
+	if err := controller.Setup(ctx, mgr, o.With(backend.(controller.Cloud))); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)
