@@ -150,7 +150,7 @@ func made(kn *v1.KuryrNetwork) v1.KuryrNetworkStatus {
 func (r *Applier) leaving(ctx context.Context, o client.Object) []ctrl.Request {
 	port := o.(*v1.KuryrPort)
 	var list v1.KuryrNetworkList
-	if err := r.client.List(ctx, &list, client.MatchingFields{NetworkID: port.Spec.NetworkID}, kube.ReadOnly); err != nil {
+	if err := r.client.List(ctx, &list, client.MatchingFields{networkID: port.Spec.NetworkID}, kube.ReadOnly); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "cannot find the KuryrNetwork that waits for a port", "port", port.Name)
 		return nil
 	}
@@ -161,19 +161,6 @@ func (r *Applier) leaving(ctx context.Context, o client.Object) []ctrl.Request {
 		}
 	}
 	return all
-}
-
-// NetworkID is the index of KuryrNetworks by the network of their status.
-const NetworkID = "status.networkID"
-
-// Index adds the indexes that the reconcilers need.
-func Index(ctx context.Context, mgr ctrl.Manager) error {
-	return kube.AddIndex(ctx, mgr, &v1.KuryrNetwork{}, NetworkID, func(o client.Object) []string {
-		if id := o.(*v1.KuryrNetwork).Status.NetworkID; id != "" {
-			return []string{id}
-		}
-		return nil
-	})
 }
 
 // stale is the time until an object that is behind the last own write is read again: beyondWords

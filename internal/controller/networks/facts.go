@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"sync"
 	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -18,36 +17,93 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// facts are the prefixes of the configured subnets and the IP families of the subnet pools. These
-// never change, so the SDN is asked once for each. It is safe for concurrent use.
+// facts are what plans need of the SDN: the prefixes of the configured subnets and the IP families of
+// the subnet pools, which never change, and the ports in networks that are to be replaced.
 type facts struct {
-	subnets sdn.Subnets
-	pools   sdn.SubnetPools
-	now     func() time.Time
-	again   time.Duration // how long the SDN is not asked again for a subnet that it does not have
-
-	mu       sync.Mutex // not held during calls
-	prefixes map[string]netip.Prefix
-	families map[string]int32
-	lost     map[string]time.Time // when the SDN had no such subnet
+	prefixes answers[netip.Prefix] // of subnets; zero for one that does not exist
+	families answers[int32]        // of subnet pools
+	uses     answers[[]sdn.PortUse]
 }
 
-// forgive lets the SDN be asked again for subnets that it did not have.
+// newFacts returns facts that are asked for by way of via. wake has a namespace planned.
+func newFacts(o *PlannerOptions, via *asker, wake func(ctrl.Request)) *facts {
+	return &facts{
+		prefixes: answers[netip.Prefix]{asker: via, pause: o.Backoff.Delay, wake: wake, now: o.Now, ask: func(ctx context.Context, id string) (netip.Prefix, time.Duration, error) {
+			return prefixOf(ctx, o, id)
+		}},
+		families: answers[int32]{asker: via, pause: o.Backoff.Delay, wake: wake, now: o.Now, ask: func(ctx context.Context, id string) (int32, time.Duration, error) {
+			pool, err := o.Pools.SubnetPool(ctx, id)
+			if err != nil {
+				return 0, 0, fmt.Errorf("reading subnet pool %s: %w", id, err)
+			}
+			return int32(pool.IPVersion), 0, nil
+		}},
+		uses: answers[[]sdn.PortUse]{asker: via, pause: o.Backoff.Delay, wake: wake, now: o.Now, ask: func(ctx context.Context, id string) ([]sdn.PortUse, time.Duration, error) {
+			used, err := o.InUse(ctx, id)
+			if err != nil {
+				return nil, 0, fmt.Errorf("listing the ports in network %s: %w", id, err)
+			}
+			return used, o.Backoff.Max, nil
+		}},
+	}
+}
+
+// prefixOf reads the prefix of a subnet.
+func prefixOf(ctx context.Context, o *PlannerOptions, id string) (p netip.Prefix, good time.Duration, err error) {
+	got, err := o.Subnets.Subnet(ctx, id)
+	if errors.Is(err, sdn.ErrNotFound) {
+		ctrl.LoggerFrom(ctx).Error(err, "a subnet of the configuration does not exist; networks of namespaces may overlap with it", "subnet", id)
+		return p, o.Backoff.Rejected, nil
+	}
+	if err == nil {
+		p, err = netip.ParsePrefix(got.CIDR)
+	}
+	if err != nil {
+		return p, 0, fmt.Errorf("reading subnet %s: %w", id, err)
+	}
+	return p.Masked(), 0, nil
+}
+
+// forgive lets the SDN be asked again for what it did not have.
 func (f *facts) forgive() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.lost = nil
+	f.prefixes.forgive()
+	f.families.forgive()
 }
 
 // reserved returns the prefixes of pods, nodes and Services that the configuration names. With ask
-// it asks the SDN for those that are not known, and fails without an answer. A subnet that does not
-// exist has no prefix; the preflight checks report it.
-func (f *facts) reserved(ctx context.Context, s *settings.Settings, ask bool) (all []network.Taken, err error) {
-	type subnet struct{ id, field string }
-	var ids []subnet
+// it asks the SDN for those that are not known, and fails without an answer: see answers.of. A
+// subnet that does not exist has no prefix; the preflight checks report it.
+func (f *facts) reserved(s *settings.Settings, ask bool, req ctrl.Request) (all []network.Taken, err error) {
+	for _, one := range subnetsOf(s) {
+		p := f.prefixes.last(one.id)
+		if ask {
+			var failed error
+			p, failed = f.prefixes.of(one.id, req)
+			err = worse(err, failed)
+		}
+		if p.IsValid() {
+			all = append(all, network.Taken{Prefix: p, By: "subnet " + one.id + " of " + one.field})
+		}
+	}
+	return all, err
+}
+
+// worse returns the error that decides: what the SDN has refused, before what it has not answered.
+func worse(a, b error) error {
+	if a == nil || errors.Is(a, errAsked) && b != nil {
+		return b
+	}
+	return a
+}
+
+// configuredSubnet is a subnet that the configuration names, and the field that does.
+type configuredSubnet struct{ id, field string }
+
+// subnetsOf returns the subnets that the configuration names.
+func subnetsOf(s *settings.Settings) (all []configuredSubnet) {
 	add := func(field string, of []string) {
 		for _, id := range of {
-			ids = append(ids, subnet{id, field})
+			all = append(all, configuredSubnet{id, field})
 		}
 	}
 	add("pods.subnetIDs", s.Pods.AllSubnetIDs())
@@ -60,77 +116,16 @@ func (f *facts) reserved(ctx context.Context, s *settings.Settings, ask bool) (a
 	for _, g := range s.Networks.Given {
 		add("networks.given", g.SubnetIDs)
 	}
-	for _, one := range ids {
-		p, known := f.prefix(one.id)
-		if !known && ask {
-			if p, err = f.ask(ctx, one.id); err != nil {
-				return nil, err
-			}
-		}
-		if p.IsValid() {
-			all = append(all, network.Taken{Prefix: p, By: "subnet " + one.id + " of " + one.field})
-		}
-	}
-	return all, nil
+	return all
 }
 
-// prefix returns the prefix of a subnet. It is zero for one that does not exist.
-func (f *facts) prefix(id string) (p netip.Prefix, known bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if at, lost := f.lost[id]; lost && f.now().Sub(at) < f.again {
-		return p, true
-	}
-	p, known = f.prefixes[id]
-	return p, known
-}
-
-func (f *facts) ask(ctx context.Context, id string) (netip.Prefix, error) {
-	got, err := f.subnets.Subnet(ctx, id)
-	var p netip.Prefix
-	if err == nil {
-		p, err = netip.ParsePrefix(got.CIDR)
-	}
-	missing := errors.Is(err, sdn.ErrNotFound)
-	if err != nil && !missing {
-		return p, fmt.Errorf("reading subnet %s: %w", id, err)
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if missing {
-		ctrl.LoggerFrom(ctx).Error(err, "a subnet of the configuration does not exist; networks of namespaces may overlap with it", "subnet", id)
-		f.lost = with(f.lost, id, f.now())
-		return p, nil
-	}
-	f.prefixes = with(f.prefixes, id, p.Masked())
-	return p.Masked(), nil
-}
-
-// poolsOf returns the subnet pools of these IDs with their IP families.
-func (f *facts) poolsOf(ctx context.Context, ids []string) (all []network.SubnetPool, err error) {
+// poolsOf returns the subnet pools of these IDs with their IP families. It fails without an answer
+// of the SDN: see answers.of.
+func (f *facts) poolsOf(ids []string, req ctrl.Request) (all []network.SubnetPool, err error) {
 	for _, id := range ids {
-		f.mu.Lock()
-		version, known := f.families[id]
-		f.mu.Unlock()
-		if !known {
-			pool, err := f.pools.SubnetPool(ctx, id)
-			if err != nil {
-				return nil, fmt.Errorf("reading subnet pool %s: %w", id, err)
-			}
-			version = int32(pool.IPVersion)
-			f.mu.Lock()
-			f.families = with(f.families, id, version)
-			f.mu.Unlock()
-		}
+		version, failed := f.families.of(id, req)
+		err = worse(err, failed)
 		all = append(all, network.SubnetPool{ID: id, IPVersion: version})
 	}
-	return all, nil
-}
-
-func with[V any](m map[string]V, key string, value V) map[string]V {
-	if m == nil {
-		m = map[string]V{}
-	}
-	m[key] = value
-	return m
+	return all, err
 }

@@ -157,7 +157,7 @@ func (v *visit) gone(ctx context.Context, id string) error {
 	if err := v.sees(ctx, v.kn.Spec.ProjectID, ""); err != nil {
 		return fmt.Errorf("looking for network %s: %w", id, err)
 	}
-	ports, err := portsIn(ctx, v.client, func(p *v1.KuryrPort) bool { return p.Spec.NetworkID == id })
+	ports, err := portsIn(ctx, v.client, id)
 	if err == nil && len(ports) > 0 {
 		err = fmt.Errorf("network %s is not in the cloud any more: %w: %d ports. Delete all pods of the namespace; Kuryr then makes the network again", id, errMissing, len(ports))
 	}
@@ -170,12 +170,13 @@ func (v *visit) lost(ctx context.Context, is sdn.Network) error {
 		if slices.ContainsFunc(is.Subnets, func(o sdn.OwnSubnet) bool { return o.ID == s.ID }) {
 			continue
 		}
-		ports, err := portsIn(ctx, v.client, func(p *v1.KuryrPort) bool {
-			return slices.ContainsFunc(p.Spec.VIF.Addresses, func(a v1.Address) bool { return a.SubnetID == s.ID })
-		})
+		ports, err := portsIn(ctx, v.client, is.ID)
 		if err != nil {
 			return err
 		}
+		ports = slices.DeleteFunc(ports, func(p *v1.KuryrPort) bool {
+			return !slices.ContainsFunc(p.Spec.VIF.Addresses, func(a v1.Address) bool { return a.SubnetID == s.ID })
+		})
 		if len(ports) > 0 {
 			return fmt.Errorf("subnet %s (%s) is not in the cloud any more: %w: %d ports. Delete all pods of the namespace; Kuryr then makes the subnet again", s.ID, s.CIDR, errMissing, len(ports))
 		}

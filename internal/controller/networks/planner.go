@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -37,12 +38,12 @@ import (
 )
 
 // Planner writes the spec and the condition Planned of the KuryrNetwork of each namespace. A
-// request is for a namespace, by its name. It reads caches, and asks the SDN once for each
-// configured subnet and subnet pool.
+// request is for a namespace, by its name. It reads caches only. What a plan needs of the SDN is asked
+// for outside of it: once for each configured subnet and subnet pool, whatever the number of
+// namespaces.
 type Planner struct {
 	client   client.Client
 	live     client.Reader // reads past the cache
-	inUse    func(ctx context.Context, networkID string) ([]sdn.PortUse, error)
 	settings *settings.Live
 	backoff  outcome.Backoff
 	pauses   *outcome.Pauses[ctrl.Request]
@@ -51,10 +52,13 @@ type Planner struct {
 	queue    kube.Queue[ctrl.Request]
 	objects  *kube.Object[*v1.KuryrNetwork]
 	facts    *facts
+	asker    *asker
 
 	// written are the own writes that the cache may not show yet, by namespace: their prefixes are
-	// in use. One worker uses it.
+	// in use. One worker uses it, and the next field.
 	written map[string]*v1.KuryrNetwork
+	made    []madePrefix      // of all namespaces, as last read
+	moved   atomic.Bool       // a KuryrNetwork has changed since
 	told    map[string]string // last Event on a namespace without a KuryrNetwork
 	follow  func(context.Context) error
 }
@@ -73,12 +77,14 @@ type PlannerOptions struct {
 // NewPlanner returns a Planner. Setup adds it to mgr.
 func NewPlanner(mgr ctrl.Manager, o PlannerOptions) *Planner {
 	p := &Planner{
-		client: mgr.GetClient(), live: mgr.GetAPIReader(), inUse: o.InUse, settings: o.Settings, backoff: o.Backoff,
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), settings: o.Settings, backoff: o.Backoff,
 		pauses: outcome.Limiter[ctrl.Request](o.Backoff), events: mgr.GetEventRecorder("kuryr-controller"), now: o.Now,
 		objects: kube.NewObject(mgr.GetClient(), &v1.KuryrNetwork{}, kind, kube.OwnerNamespaceNetwork, v1.NetworkFinalizer),
-		facts:   &facts{subnets: o.Subnets, pools: o.Pools, now: o.Now, again: o.Backoff.Rejected},
+		asker:   &asker{signal: kube.NewSignal()},
 		written: map[string]*v1.KuryrNetwork{}, told: map[string]string{},
 	}
+	p.moved.Store(true)
+	p.facts = newFacts(&o, p.asker, p.queue.Add)
 	p.follow = o.Settings.Follow(p.planAll)
 	return p
 }
@@ -135,7 +141,7 @@ func (p *Planner) behind(ctx context.Context, namespace string, kn *v1.KuryrNetw
 	return false, nil
 }
 
-// input returns what the plan depends on. It fails if the SDN does not answer.
+// input returns what the plan depends on. It fails without an answer of the SDN that the plan needs.
 func (p *Planner) input(ctx context.Context, ns *metav1.PartialObjectMetadata, kn *v1.KuryrNetwork) (network.Input, error) {
 	in := network.Input{UID: ns.UID, Choice: p.settings.Rules().Network(ns)}
 	if kn == nil && (in.Choice.Common || in.Choice.Blocked) {
@@ -155,7 +161,7 @@ func (p *Planner) input(ctx context.Context, ns *metav1.PartialObjectMetadata, k
 		}
 	}
 	if in.Choice.Mode == v1.NetworkNamespace && !in.Choice.Common {
-		if in.Pools, err = p.facts.poolsOf(ctx, in.Choice.SubnetPoolIDs); err != nil {
+		if in.Pools, err = p.facts.poolsOf(in.Choice.SubnetPoolIDs, itself(ns.Name)); err != nil {
 			return in, err
 		}
 	}
@@ -195,106 +201,63 @@ func (p *Planner) current(ctx context.Context, in *network.Input, kn *v1.KuryrNe
 	if kn.Status.NetworkID == "" {
 		return p.emptied(ctx, in, kn)
 	}
-	ports, err := portsIn(ctx, p.client, func(*v1.KuryrPort) bool { return true })
+	ports, err := portsOf(ctx, p.client, kn.Namespace)
 	if err != nil {
 		return err
 	}
-	has, used := map[types.UID]bool{}, map[string]int{}
+	has := map[types.UID]bool{}
 	for _, port := range ports {
-		for _, a := range port.Spec.VIF.Addresses {
-			used[a.SubnetID]++
-		}
-		if ref := port.Spec.PodRef; ref != nil {
-			has[ref.UID] = true
-			in.InUse = in.InUse || ref.Namespace == kn.Namespace && port.Spec.NetworkID == kn.Status.NetworkID
-		}
+		has[port.Spec.PodRef.UID] = true
+		in.InUse = in.InUse || port.Spec.NetworkID == kn.Status.NetworkID
 	}
 	if meta.IsStatusConditionTrue(kn.Status.Conditions, v1.ConditionReady) {
 		in.InUse = in.InUse || slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return !has[pod.UID] })
 	}
-	exhausted, err := p.exhausted(ctx, kn.Namespace)
-	if exhausted {
-		in.Full = network.FullFamily(&kn.Spec, &kn.Status, used)
-	}
+	in.Full, err = p.full(ctx, kn)
 	return err
 }
 
 // emptied adds whether the network of a KuryrNetwork without a status is in use: somebody may have
 // emptied the status while pods have ports there.
 func (p *Planner) emptied(ctx context.Context, in *network.Input, kn *v1.KuryrNetwork) error {
-	var list v1.KuryrPortPoolList
-	if err := p.client.List(ctx, &list, kube.ReadOnly); err != nil {
-		return fmt.Errorf("listing KuryrPortPools: %w", err)
+	pools, err := kube.PoolsOf(ctx, p.client, kn.Namespace)
+	if err != nil {
+		return err
 	}
-	own := map[string]bool{}
-	for i := range list.Items {
-		own[list.Items[i].Name] = list.Items[i].Spec.Key.Namespace == kn.Namespace
-	}
-	ports, err := portsIn(ctx, p.client, func(port *v1.KuryrPort) bool { return port.Spec.PodRef != nil && own[port.Spec.Pool] })
-	in.InUse = len(ports) > 0
+	ports, err := portsOf(ctx, p.client, kn.Namespace)
+	in.InUse = slices.ContainsFunc(ports, func(port *v1.KuryrPort) bool {
+		return slices.ContainsFunc(pools, func(pool v1.KuryrPortPool) bool { return pool.Name == port.Spec.Pool })
+	})
 	return err
 }
 
-// exhausted reports whether a pool of the namespace gets no addresses.
-func (p *Planner) exhausted(ctx context.Context, namespace string) (bool, error) {
-	var list v1.KuryrPortPoolList
-	if err := p.client.List(ctx, &list, kube.ReadOnly); err != nil {
-		return false, fmt.Errorf("listing KuryrPortPools: %w", err)
+// full returns the IP family that the network of a namespace needs another subnet of; 0 if it needs
+// none. The ports of the network are counted only if a pool of the namespace gets no addresses.
+func (p *Planner) full(ctx context.Context, kn *v1.KuryrNetwork) (int32, error) {
+	pools, err := kube.PoolsOf(ctx, p.client, kn.Namespace)
+	exhausted := slices.ContainsFunc(pools, func(pool v1.KuryrPortPool) bool {
+		return meta.IsStatusConditionTrue(pool.Status.Conditions, v1.ConditionSubnetExhausted)
+	})
+	if err != nil || !exhausted || !network.Makes(&kn.Spec) {
+		return 0, err
 	}
-	return slices.ContainsFunc(list.Items, func(pool v1.KuryrPortPool) bool {
-		return pool.Spec.Key.Namespace == namespace && meta.IsStatusConditionTrue(pool.Status.Conditions, v1.ConditionSubnetExhausted)
-	}), nil
-}
-
-// taken returns the prefixes that the network of a namespace must not overlap with. With complete,
-// it fails if the SDN has not told all of them. Otherwise it asks for none.
-func (p *Planner) taken(ctx context.Context, namespace string, complete bool) ([]network.Taken, error) {
-	all, err := p.facts.reserved(ctx, p.settings.Load(), complete)
+	ports, err := portsIn(ctx, p.client, kn.Status.NetworkID)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	var list v1.KuryrNetworkList
-	if err := p.client.List(ctx, &list, kube.ReadOnly); err != nil {
-		return nil, fmt.Errorf("listing KuryrNetworks: %w", err)
-	}
-	add := func(kn *v1.KuryrNetwork) {
-		if kn.Namespace == namespace || !network.Makes(&kn.Spec) {
-			return
-		}
-		prefixes := network.Prefixes(&kn.Spec)
-		for _, s := range kn.Status.Subnets {
-			if prefix, err := netip.ParsePrefix(s.CIDR); err == nil && !slices.Contains(prefixes, prefix) {
-				prefixes = append(prefixes, prefix)
-			}
-		}
-		for _, prefix := range prefixes {
-			all = append(all, network.Taken{Prefix: prefix, By: "the network of namespace " + kn.Namespace})
+	used := map[string]int{}
+	for _, port := range ports {
+		for _, a := range port.Spec.VIF.Addresses {
+			used[a.SubnetID]++
 		}
 	}
-	for i := range list.Items {
-		add(&list.Items[i])
-	}
-	for _, kn := range p.written {
-		add(kn)
-	}
-	var nodes corev1.NodeList
-	if err := p.client.List(ctx, &nodes, kube.ReadOnly); err != nil {
-		return nil, fmt.Errorf("listing nodes: %w", err)
-	}
-	for i := range nodes.Items {
-		for _, text := range kube.NodeAddresses(&nodes.Items[i]) {
-			if a, err := netip.ParseAddr(text); err == nil {
-				all = append(all, network.Taken{Prefix: netip.PrefixFrom(a, a.BitLen()), By: "node " + nodes.Items[i].Name})
-			}
-		}
-	}
-	return all, nil
+	return network.FullFamily(&kn.Spec, &kn.Status, used), nil
 }
 
 // carryOut writes a plan.
 func (p *Planner) carryOut(ctx context.Context, ns *metav1.PartialObjectMetadata, kn *v1.KuryrNetwork, plan network.Plan) (ctrl.Result, error) {
 	if plan.Delete {
-		if others, err := p.others(ctx, kn); err != nil {
+		if others, err := p.others(kn); err != nil {
 			return p.unsure(ctx, ns, kn, err)
 		} else if others != "" {
 			why := "the network of the namespace is to be replaced, and stays as it is while it has " + others
@@ -369,7 +332,7 @@ func (p *Planner) planAll(ctx context.Context) error {
 		return fmt.Errorf("listing namespaces: %w", err)
 	}
 	for i := range list.Items {
-		p.queue.Add(ctrl.Request{NamespacedName: types.NamespacedName{Name: list.Items[i].Name}})
+		p.queue.Add(itself(list.Items[i].Name))
 	}
 	return nil
 }

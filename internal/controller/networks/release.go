@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
@@ -21,20 +20,6 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/network"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
-
-// portsIn returns the KuryrPorts that fit, shared with the cache.
-func portsIn(ctx context.Context, c client.Reader, fits func(*v1.KuryrPort) bool) (all []*v1.KuryrPort, err error) {
-	var list v1.KuryrPortList
-	if err := c.List(ctx, &list, kube.ReadOnly); err != nil {
-		return nil, fmt.Errorf("listing KuryrPorts: %w", err)
-	}
-	for i := range list.Items {
-		if fits(&list.Items[i]) {
-			all = append(all, &list.Items[i])
-		}
-	}
-	return all, nil
-}
 
 // release deletes the network of a KuryrNetwork, once nothing is in it, and removes the finalizer.
 // It needs no status.
@@ -78,7 +63,7 @@ func (v *visit) remove(ctx context.Context) (waits string, err error) {
 
 // removeOne returns errForeign for a network of another KuryrNetwork.
 func (v *visit) removeOne(ctx context.Context, id string) (waits string, err error) {
-	ports, err := portsIn(ctx, v.client, func(p *v1.KuryrPort) bool { return p.Spec.NetworkID == id })
+	ports, err := portsIn(ctx, v.client, id)
 	if err != nil || len(ports) > 0 && v.memory.own == id { // a visit that waits costs no request
 		return describePorts(ports), err
 	}
@@ -166,13 +151,13 @@ func describeUses(networkID string, used []sdn.PortUse) string {
 
 // others names the ports of others in a network that Kuryr has made; empty if there are none. A
 // network that is being deleted serves no pods, so its deletion is not to wait for somebody else.
-func (p *Planner) others(ctx context.Context, kn *v1.KuryrNetwork) (string, error) {
+func (p *Planner) others(kn *v1.KuryrNetwork) (string, error) {
 	if id := kn.Status.NetworkID; id != "" && network.Makes(&kn.Spec) {
-		used, err := p.inUse(ctx, id)
+		used, err := p.facts.uses.of(id, itself(kn.Namespace))
 		if err != nil {
-			return "", fmt.Errorf("listing the ports in network %s: %w", id, err)
+			return "", err
 		}
-		if used = slices.DeleteFunc(used, func(u sdn.PortUse) bool { return u.Own }); len(used) > 0 {
+		if used = slices.DeleteFunc(slices.Clone(used), func(u sdn.PortUse) bool { return u.Own }); len(used) > 0 {
 			return describeUses(id, used), nil
 		}
 	}

@@ -5,10 +5,12 @@ package networks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"os"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -78,13 +80,21 @@ func (p *Planner) notice(ctx context.Context, ns *metav1.PartialObjectMetadata, 
 	return nil
 }
 
-// unsure reports that the network of a namespace cannot be planned, and has it planned again.
+// unsure reports that the network of a namespace cannot be planned, and has it planned again: with
+// the answer of the SDN, or when the SDN is asked again.
 func (p *Planner) unsure(ctx context.Context, ns *metav1.PartialObjectMetadata, kn *v1.KuryrNetwork, failed error) (ctrl.Result, error) {
+	if errors.Is(failed, errAsked) {
+		return ctrl.Result{}, nil
+	}
 	o := outcome.Of(outcome.Network, failed)
 	if o.Lasting {
 		if err := p.tell(ctx, ns, kn, o.Reason, "the network of the namespace cannot be planned: "+o.Explain()); err != nil {
 			return kube.Retry(err)
 		}
+	}
+	var refused *refusedError
+	if errors.As(failed, &refused) {
+		return ctrl.Result{RequeueAfter: max(time.Millisecond, refused.until.Sub(p.now()))}, nil
 	}
 	return p.backoff.Result(o)
 }

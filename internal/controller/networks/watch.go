@@ -27,15 +27,17 @@ import (
 //
 // It has one worker: two plans at once could choose the same prefix.
 func (p *Planner) Setup(mgr ctrl.Manager) error {
-	if err := mgr.Add(kube.Leading(p.follow)); err != nil {
-		return err
+	for _, run := range []func(context.Context) error{p.follow, p.Ask} {
+		if err := mgr.Add(kube.Leading(run)); err != nil {
+			return err
+		}
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("namespaces").
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: 1, RateLimiter: p.pauses, SkipNameValidation: new(true),
 		}).
-		WatchesMetadata(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(itself), builder.WithPredicates(predicate.Funcs{UpdateFunc: namespaceMoved})).
-		Watches(&v1.KuryrNetwork{}, handler.EnqueueRequestsFromMapFunc(inside), builder.WithPredicates(predicate.Funcs{UpdateFunc: networkMoved})).
+		WatchesMetadata(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(ofItself), builder.WithPredicates(predicate.Funcs{UpdateFunc: namespaceMoved})).
+		Watches(&v1.KuryrNetwork{}, handler.EnqueueRequestsFromMapFunc(p.changed), builder.WithPredicates(predicate.Funcs{UpdateFunc: networkMoved})).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(inside), builder.WithPredicates(predicate.Funcs{
 			CreateFunc: func(e event.CreateEvent) bool { return wants(e.Object.(*corev1.Pod)) }, UpdateFunc: podMoved,
 		})).
@@ -49,16 +51,30 @@ func (p *Planner) Setup(mgr ctrl.Manager) error {
 		Complete(p)
 }
 
+// Ask sends the requests to the SDN that plans need, until ctx ends. Setup adds it to the manager.
+func (p *Planner) Ask(ctx context.Context) error { return p.asker.run(ctx) }
+
 // named returns the request for a namespace.
 func named(namespace string) []ctrl.Request {
 	if namespace == "" {
 		return nil
 	}
-	return []ctrl.Request{{NamespacedName: types.NamespacedName{Name: namespace}}}
+	return []ctrl.Request{itself(namespace)}
 }
 
-func itself(_ context.Context, o client.Object) []ctrl.Request { return named(o.GetName()) }
-func inside(_ context.Context, o client.Object) []ctrl.Request { return named(o.GetNamespace()) }
+// itself returns the request for a namespace that exists.
+func itself(namespace string) ctrl.Request {
+	return ctrl.Request{NamespacedName: types.NamespacedName{Name: namespace}}
+}
+
+func ofItself(_ context.Context, o client.Object) []ctrl.Request { return named(o.GetName()) }
+func inside(_ context.Context, o client.Object) []ctrl.Request   { return named(o.GetNamespace()) }
+
+// changed is inside for a KuryrNetwork. It has the prefixes of all read again.
+func (p *Planner) changed(ctx context.Context, o client.Object) []ctrl.Request {
+	p.moved.Store(true)
+	return inside(ctx, o)
+}
 
 // ofPod returns the namespace of a port that had a pod.
 func ofPod(_ context.Context, o client.Object) []ctrl.Request {

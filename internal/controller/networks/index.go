@@ -1,0 +1,74 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package networks
+
+import (
+	"context"
+	"fmt"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+)
+
+// The fields that the cache is indexed by while namespaces have networks. Without the indexes of
+// KuryrPorts each plan of a namespace would read the ports of all namespaces.
+const (
+	networkID     = "status.networkID"      // of KuryrNetworks
+	portNetwork   = "spec.networkID"        // of KuryrPorts
+	portNamespace = "spec.podRef.namespace" // of KuryrPorts with a pod
+)
+
+// Index adds the indexes that the reconcilers need.
+func Index(ctx context.Context, mgr ctrl.Manager) error {
+	for _, index := range []struct {
+		obj   client.Object
+		field string
+		value func(client.Object) string
+	}{
+		{&v1.KuryrNetwork{}, networkID, func(o client.Object) string { return o.(*v1.KuryrNetwork).Status.NetworkID }},
+		{&v1.KuryrPort{}, portNetwork, func(o client.Object) string { return o.(*v1.KuryrPort).Spec.NetworkID }},
+		{&v1.KuryrPort{}, portNamespace, func(o client.Object) string {
+			if ref := o.(*v1.KuryrPort).Spec.PodRef; ref != nil {
+				return ref.Namespace
+			}
+			return ""
+		}},
+	} {
+		err := kube.AddIndex(ctx, mgr, index.obj, index.field, func(o client.Object) []string {
+			if v := index.value(o); v != "" {
+				return []string{v}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// portsIn returns the KuryrPorts in a network, shared with the cache.
+func portsIn(ctx context.Context, c client.Reader, network string) ([]*v1.KuryrPort, error) {
+	return portsWith(ctx, c, portNetwork, network)
+}
+
+// portsOf returns the KuryrPorts of the pods of a namespace, in any network, shared with the cache.
+func portsOf(ctx context.Context, c client.Reader, namespace string) ([]*v1.KuryrPort, error) {
+	return portsWith(ctx, c, portNamespace, namespace)
+}
+
+func portsWith(ctx context.Context, c client.Reader, field, value string) ([]*v1.KuryrPort, error) {
+	var list v1.KuryrPortList
+	if err := c.List(ctx, &list, client.MatchingFields{field: value}, kube.ReadOnly); err != nil {
+		return nil, fmt.Errorf("listing KuryrPorts by %s %s: %w", field, value, err)
+	}
+	all := make([]*v1.KuryrPort, len(list.Items))
+	for i := range list.Items {
+		all[i] = &list.Items[i]
+	}
+	return all, nil
+}
