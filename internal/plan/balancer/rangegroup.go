@@ -174,11 +174,6 @@ func holds(p *v1.KuryrPort, m v1.MemberSpec) bool {
 	})
 }
 
-// Grants reports whether a port is to have the security group of a KuryrLoadBalancer.
-func Grants(klb *v1.KuryrLoadBalancer, port *v1.KuryrPort) bool {
-	return Granted(klb) != "" && Reaches(klb, port)
-}
-
 // Reaches reports whether a port belongs to a member that would get the security group of a
 // KuryrLoadBalancer, should it have one.
 func Reaches(klb *v1.KuryrLoadBalancer, port *v1.KuryrPort) bool {

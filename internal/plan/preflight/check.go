@@ -88,15 +88,6 @@ var checks = []check{
 	{Kind{"PoliciesNotEnforced", Warning, "The cluster has NetworkPolicies, which Kuryr does not enforce."}, false, needNothing, policiesNotEnforced},
 }
 
-// Catalog returns all kinds of findings, in the order of the checks.
-func Catalog() []Kind {
-	kinds := []Kind{{CloudUnavailable, Unknown, "Neutron did not answer, so nothing of the cloud was checked."}}
-	for _, c := range checks {
-		kinds = append(kinds, c.Kind)
-	}
-	return kinds
-}
-
 // Check makes all checks.
 func Check(f Facts) Report {
 	var r Report
