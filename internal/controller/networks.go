@@ -29,13 +29,14 @@ func init() { metrics.Registry.MustRegister(networksBlocked) }
 // setupNetworks adds what serves the networks of namespaces once some namespace may have one. It is
 // also on while a KuryrNetwork is left: otherwise the deletion of a namespace could wait forever.
 func setupNetworks(mgr ctrl.Manager, o Options, objects *kube.Networks) error {
-	parts := networkParts(mgr, o)
+	parts := networkParts(mgr, o, objects)
 	feature := &kube.Feature{
 		Wanted:  o.Settings.Networking,
 		Still:   func() bool { return o.Settings.Rules().NetworksByNamespace },
 		Left:    func(ctx context.Context) (bool, error) { return networksLeft(ctx, mgr.GetAPIReader()) },
 		Needs:   networksNeed,
 		Kinds:   []client.Object{&v1.KuryrNetwork{}},
+		Lacks:   objects.Lack,
 		Without: "Namespaces with a network or a project of their own are not served, only others are", Tell: o.Tell, Blocked: networksBlocked, Retry: o.Backoff.Rejected,
 		Add: func(ctx context.Context, mgr ctrl.Manager) error {
 			if err := addNetworks(ctx, mgr, objects, parts); err != nil {
@@ -53,7 +54,7 @@ func setupNetworks(mgr ctrl.Manager, o Options, objects *kube.Networks) error {
 
 // networkParts returns the planner, the applier and the inventory of networks; none if the SDN
 // makes no networks.
-func networkParts(mgr ctrl.Manager, o Options) []reconciler {
+func networkParts(mgr ctrl.Manager, o Options, objects *kube.Networks) []reconciler {
 	if o.Networks == nil || o.Subnets == nil || o.SubnetPools == nil {
 		return nil
 	}
@@ -61,10 +62,11 @@ func networkParts(mgr ctrl.Manager, o Options) []reconciler {
 	if o.Visibility != nil {
 		sees = o.Visibility.Sees
 	}
+	objects.Guard()
 	making := &kube.Owners{}
 	live := mgr.GetAPIReader()
 	applier := networks.NewApplier(mgr, networks.ApplierOptions{
-		Cloud: o.Networks, Subnets: o.Subnets, Sees: sees, Making: making, Settings: o.Settings, Backoff: o.Backoff, Slow: o.SlowDeletion, Now: o.Now,
+		Cloud: o.Networks, Subnets: o.Subnets, Sees: sees, Statuses: objects, Making: making, Settings: o.Settings, Backoff: o.Backoff, Slow: o.SlowDeletion, Now: o.Now,
 		Members: func(ctx context.Context, namespace string, subnetIDs []string) ([]string, error) {
 			return balancersWithMembers(ctx, live, namespace, subnetIDs)
 		},

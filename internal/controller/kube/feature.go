@@ -5,6 +5,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -28,7 +29,7 @@ import (
 // ClusterRole still serves pods. A missing kind is reported, and the feature waits for it.
 //
 // A Feature also runs in replicas that do not lead, so that their caches are filled when they begin
-// to lead. All fields but Tell are required.
+// to lead. All fields but Lacks and Tell are required.
 type Feature struct {
 	Wanted <-chan struct{} // closed when the configuration wants it for the first time
 	Still  func() bool     // whether the configuration wants it now
@@ -38,6 +39,10 @@ type Feature struct {
 	Needs []Need
 	Kinds []client.Object // their caches are filled before Add
 	Add   func(ctx context.Context, mgr ctrl.Manager) error
+
+	// Lacks is called when the API server lacks a kind or does not allow what the feature needs, each
+	// time that this is checked; nil: nothing is.
+	Lacks func()
 
 	Without string // what the lack of the feature means, as a clause
 	// Tell reports the fault to the operator of the controller, besides the log.
@@ -113,6 +118,7 @@ func (f *Feature) due(ctx context.Context) bool {
 func (f *Feature) insist(ctx context.Context, step func(context.Context) error) bool {
 	reported := ""
 	for {
+		pause := f.Retry
 		if !f.left && !f.Still() {
 			f.Blocked.Set(0)
 			reported = ""
@@ -124,12 +130,25 @@ func (f *Feature) insist(ctx context.Context, step func(context.Context) error) 
 				reported = err.Error()
 				f.report(ctx, err)
 			}
+			var lack *lackError
+			switch {
+			case !errors.As(err, &lack): // the API server has not answered
+				pause = min(f.Retry, unanswered)
+			case f.Lacks != nil:
+				f.Lacks()
+			}
 		}
-		if !Pause(ctx, f.Retry) {
+		if !Pause(ctx, pause) {
 			return false
 		}
 	}
 }
+
+// unanswered is the pause after the API server has not answered.
+const unanswered = time.Second
+
+// lackError says what the API server lacks or does not allow.
+type lackError struct{ error }
 
 func (f *Feature) report(ctx context.Context, err error) {
 	ctrl.LoggerFrom(ctx).Error(err, f.Without)
@@ -159,7 +178,7 @@ func (f *Feature) able(ctx context.Context) error {
 		}
 	}
 	if len(lacking) > 0 {
-		return fmt.Errorf("the controller may not %s", strings.Join(lacking, ", "))
+		return &lackError{fmt.Errorf("the controller may not %s", strings.Join(lacking, ", "))}
 	}
 	return nil
 }
@@ -172,7 +191,7 @@ func (f *Feature) known(obj client.Object) error {
 	}
 	plural, _ := meta.UnsafeGuessKindToResource(kind)
 	if _, err := f.mgr.GetRESTMapper().RESTMapping(kind.GroupKind(), kind.Version); meta.IsNoMatchError(err) {
-		return fmt.Errorf("the API server does not know %s", plural.GroupResource())
+		return &lackError{fmt.Errorf("the API server does not know %s", plural.GroupResource())}
 	} else if err != nil {
 		return fmt.Errorf("looking for %s: %w", plural.GroupResource(), err)
 	}

@@ -165,7 +165,11 @@ func (b *featureBed) pass(t *testing.T, added int, blocked float64, told ...stri
 // A missing kind or permission is reported once, and the feature waits for it.
 func TestFeatureWaitsForKindAndPermission(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := startFeature(t, func(b *featureBed) { b.wanted = true })
+		lacks := 0
+		b := startFeature(t, func(b *featureBed) {
+			b.wanted = true
+			b.Lacks = func() { locked(b, func() bool { lacks++; return true }) }
+		})
 		b.pass(t, 0, 0)
 		if b.asked > 0 {
 			t.Errorf("%d requests for what is not wanted", b.asked)
@@ -177,8 +181,8 @@ func TestFeatureWaitsForKindAndPermission(t *testing.T) {
 		b.pass(t, 0, 1, kind, right)
 		b.allowed = true
 		b.pass(t, 1, 0, kind, right)
-		if err := <-b.done; err != nil || b.watched == 0 {
-			t.Errorf("error %v, %d kinds watched", err, b.watched)
+		if err := <-b.done; err != nil || b.watched == 0 || lacks == 0 {
+			t.Errorf("error %v, %d kinds watched, Lacks called %d times", err, b.watched, lacks)
 		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -22,8 +23,11 @@ import (
 // lack the kind, or the controller the permission: a read of the cache would wait for it forever.
 // So none is read before Serve. Its methods are safe for concurrent use.
 type Networks struct {
-	client client.Reader
-	served atomic.Bool
+	client  client.Reader
+	served  atomic.Bool
+	lacking atomic.Bool
+	guarded atomic.Bool
+	vouched sync.Map // *vouched by UID
 
 	mu        sync.Mutex
 	followers []func(namespace string)
@@ -44,6 +48,65 @@ func (n *Networks) Follow(moved func(namespace string)) {
 	n.followers = append(n.followers, moved)
 }
 
+// Lack notes that KuryrNetworks cannot be read, as the API server lacks the kind or the permission. It
+// may be called again, and Serve may follow.
+func (n *Networks) Lack() {
+	if !n.lacking.Swap(true) {
+		n.tell("")
+	}
+}
+
+// Lacking reports whether KuryrNetworks cannot be read, and so none is known to be there. Without it
+// a namespace may have a KuryrNetwork that is not read yet.
+func (n *Networks) Lacking() bool { return n.lacking.Load() && !n.served.Load() }
+
+// vouched are the parts of a status that name resources, as the cloud was last seen to have them, and
+// before that: the cache shows a write later.
+type vouched struct{ now, before v1.KuryrNetworkStatus }
+
+// Guard has Sure compare statuses from now on: an applier vouches for them.
+func (n *Networks) Guard() { n.guarded.Store(true) }
+
+// Vouch notes a status that was compared with the cloud. The applier calls it before it writes the
+// status. Conditions do not count.
+func (n *Networks) Vouch(network *v1.KuryrNetwork, status *v1.KuryrNetworkStatus) {
+	now := resourcesOf(status)
+	last, _ := n.vouched.Load(network.UID)
+	if last == nil {
+		last = &vouched{now: resourcesOf(&network.Status), before: resourcesOf(&network.Status)}
+	}
+	before := last.(*vouched).now
+	if equality.Semantic.DeepEqual(now, before) {
+		before = last.(*vouched).before
+	}
+	n.vouched.Store(network.UID, &vouched{now: now, before: before})
+	if !last.(*vouched).has(network) {
+		n.tell(network.Namespace) // no port was made by this status so far, and perhaps no event follows
+	}
+}
+
+// Sure reports whether the resources that the status of a KuryrNetwork names are those that the
+// cloud was seen to have. People can edit and restore a status. That which a process reads first
+// counts: a restart asks the cloud nothing.
+func (n *Networks) Sure(network *v1.KuryrNetwork) bool {
+	if !n.guarded.Load() {
+		return true
+	}
+	last, _ := n.vouched.LoadOrStore(network.UID, &vouched{now: resourcesOf(&network.Status), before: resourcesOf(&network.Status)})
+	return last.(*vouched).has(network)
+}
+
+func (v *vouched) has(network *v1.KuryrNetwork) bool {
+	is := resourcesOf(&network.Status)
+	return equality.Semantic.DeepEqual(is, v.now) || equality.Semantic.DeepEqual(is, v.before)
+}
+
+func resourcesOf(status *v1.KuryrNetworkStatus) v1.KuryrNetworkStatus {
+	s := *status
+	s.Conditions = nil
+	return s
+}
+
 // Serve begins to read KuryrNetworks. The cache of mgr must have them. It is called once.
 func (n *Networks) Serve(ctx context.Context, mgr ctrl.Manager) error {
 	informer, err := mgr.GetCache().GetInformer(ctx, &v1.KuryrNetwork{})
@@ -61,7 +124,7 @@ func (n *Networks) Serve(ctx context.Context, mgr ctrl.Manager) error {
 	}
 	n.served.Store(true)
 	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc: n.moved, UpdateFunc: func(_, o any) { n.moved(o) }, DeleteFunc: n.moved,
+		AddFunc: n.moved, UpdateFunc: func(_, o any) { n.moved(o) }, DeleteFunc: n.gone,
 	})
 	if err != nil {
 		return fmt.Errorf("watching KuryrNetworks: %w", err)
@@ -71,10 +134,17 @@ func (n *Networks) Serve(ctx context.Context, mgr ctrl.Manager) error {
 }
 
 func (n *Networks) moved(o any) {
-	if gone, is := o.(toolscache.DeletedFinalStateUnknown); is {
-		o = gone.Obj
+	if network, is := o.(*v1.KuryrNetwork); is {
+		n.tell(network.Namespace)
+	}
+}
+
+func (n *Networks) gone(o any) {
+	if last, is := o.(toolscache.DeletedFinalStateUnknown); is {
+		o = last.Obj
 	}
 	if network, is := o.(*v1.KuryrNetwork); is {
+		n.vouched.Delete(network.UID)
 		n.tell(network.Namespace)
 	}
 }
@@ -106,7 +176,7 @@ func (n *Networks) WithSubnet(ctx context.Context, id string) (*v1.KuryrNetwork,
 }
 
 // Of returns the KuryrNetwork of a namespace, shared with the cache; nil if the namespace has none.
-// known is false before Serve: then there may be one.
+// known is false before Serve: then there may be one, unless KuryrNetworks are Lacking.
 func (n *Networks) Of(ctx context.Context, namespace string) (network *v1.KuryrNetwork, known bool, err error) {
 	if !n.served.Load() {
 		return nil, false, nil

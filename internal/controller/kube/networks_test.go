@@ -99,3 +99,56 @@ func TestNetworks(t *testing.T) {
 		t.Errorf("followers were told of %v, want %v", moved, want)
 	}
 }
+
+// A status that nobody has compared with the cloud does not count, except the first that is read.
+func TestNetworksAreSureOfStatuses(t *testing.T) {
+	with := func(id string) *v1.KuryrNetwork {
+		return &v1.KuryrNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "shop", UID: "u"}, Status: v1.KuryrNetworkStatus{NetworkID: id}}
+	}
+	n := kube.NewNetworks(&shelf{})
+	moved := 0
+	n.Follow(func(string) { moved++ })
+	sure := func(when, id string, want bool) {
+		t.Helper()
+		if got := n.Sure(with(id)); got != want {
+			t.Errorf("%s: Sure of network %s is %t", when, id, got)
+		}
+	}
+	sure("no applier compares", "a", true)
+	sure("no applier compares", "b", true)
+	n.Guard()
+	sure("read first", "a", true)
+	sure("edited", "b", false)
+	n.Vouch(with("b"), &v1.KuryrNetworkStatus{NetworkID: "a"})
+	if sure("to be corrected", "b", false); moved != 1 {
+		t.Errorf("followers were told %d times", moved)
+	}
+	n.Vouch(with("a"), &v1.KuryrNetworkStatus{NetworkID: "c"})
+	sure("written", "c", true)
+	if sure("the cache does not show the write yet", "a", true); moved != 1 {
+		t.Errorf("followers were told %d times, want no more of a write that has an event", moved)
+	}
+	n.Vouch(with("d"), &v1.KuryrNetworkStatus{NetworkID: "d"})
+	if sure("edited, and found to be right", "d", true); moved != 2 {
+		t.Errorf("followers were told %d times, want once more: no event follows", moved)
+	}
+}
+
+// Before Serve a namespace may have a KuryrNetwork, unless the API server lacks them.
+func TestNetworksThatAreLacking(t *testing.T) {
+	s := &shelf{}
+	n := kube.NewNetworks(s)
+	var moved []string
+	n.Follow(func(namespace string) { moved = append(moved, namespace) })
+	if n.Lacking() {
+		t.Error("Lacking before anything is known")
+	}
+	n.Lack()
+	n.Lack()
+	if !n.Lacking() || !slices.Equal(moved, []string{""}) {
+		t.Errorf("after Lack: %t, followers were told of %q, want that once of all", n.Lacking(), moved)
+	}
+	if err := n.Serve(t.Context(), s); err != nil || n.Lacking() {
+		t.Errorf("after Serve: Lacking is %t, %v", n.Lacking(), err)
+	}
+}

@@ -50,6 +50,7 @@ type Applier struct {
 	subnets  sdn.Subnets
 	sees     func(ctx context.Context, projectID, networkID string) error
 	members  func(ctx context.Context, namespace string, subnetIDs []string) ([]string, error)
+	statuses statuses
 	making   *kube.Owners
 	settings *settings.Live
 	backoff  outcome.Backoff
@@ -77,6 +78,13 @@ type memory struct {
 	check bool   // the cloud is to be read, whatever the status says; guarded by Applier.mu
 }
 
+// statuses are those that were compared with the cloud: kube.Networks. No port is made in a network
+// that another one names.
+type statuses interface {
+	Vouch(kn *v1.KuryrNetwork, status *v1.KuryrNetworkStatus)
+	Sure(kn *v1.KuryrNetwork) bool
+}
+
 // ApplierOptions are the parts that an Applier needs beyond the manager. All must be given.
 type ApplierOptions struct {
 	Cloud   sdn.Networks
@@ -85,6 +93,7 @@ type ApplierOptions struct {
 	Sees func(ctx context.Context, projectID, networkID string) error
 	// Members returns the load balancers of a namespace that have members in one of these subnets.
 	Members  func(ctx context.Context, namespace string, subnetIDs []string) ([]string, error)
+	Statuses statuses     // of kube.Networks
 	Making   *kube.Owners // held while something of a KuryrNetwork is made and named
 	Settings *settings.Live
 	Backoff  outcome.Backoff
@@ -95,7 +104,7 @@ type ApplierOptions struct {
 // NewApplier returns an Applier. Setup adds it to mgr.
 func NewApplier(mgr ctrl.Manager, o ApplierOptions) *Applier {
 	return &Applier{
-		client: mgr.GetClient(), cloud: o.Cloud, subnets: o.Subnets, sees: o.Sees, members: o.Members, making: o.Making, settings: o.Settings,
+		client: mgr.GetClient(), cloud: o.Cloud, subnets: o.Subnets, sees: o.Sees, members: o.Members, statuses: o.Statuses, making: o.Making, settings: o.Settings,
 		backoff: o.Backoff, pauses: outcome.Limiter[ctrl.Request](o.Backoff), slow: o.Slow, events: mgr.GetEventRecorder("kuryr-controller"), now: o.Now,
 		objects:  kube.NewObject(mgr.GetClient(), &v1.KuryrNetwork{}, kind, kube.OwnerNetwork, v1.NetworkFinalizer),
 		routers:  routers{cloud: o.Cloud, known: map[string]routerAddresses{}},

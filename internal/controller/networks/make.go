@@ -47,11 +47,14 @@ func (v *visit) apply(ctx context.Context) (ctrl.Result, error) {
 	if network.Makes(spec) && len(spec.Subnets) == 0 && !v.objects.Held(v.kn) {
 		return v.report(ctx, v1.KuryrNetworkStatus{}, errNotPlanned)
 	}
-	if atRest(v.kn) && !v.checking {
+	if atRest(v.kn) && !v.checking && v.statuses.Sure(v.kn) {
 		return ctrl.Result{}, nil
 	}
 	if !network.Makes(spec) {
 		status, err := v.given(ctx)
+		if err == nil {
+			v.statuses.Vouch(v.kn, &status)
+		}
 		return v.report(ctx, status, err)
 	}
 	if !v.objects.Held(v.kn) {
@@ -69,6 +72,7 @@ func (v *visit) apply(ctx context.Context) (ctrl.Result, error) {
 	if err != nil && is.ID == v.kn.Status.NetworkID { // the router was perhaps not asked
 		status.NodeRoutes = v.kn.Status.NodeRoutes
 	}
+	v.statuses.Vouch(v.kn, &status)
 	return v.report(ctx, status, err)
 }
 

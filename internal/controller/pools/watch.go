@@ -210,25 +210,16 @@ func (r *Reconciler) poolsFor(ctx context.Context, namespace string) ([]pool.Ref
 }
 
 // requeueNamespace plans the pools of a namespace after a change of its network. Without a name it
-// plans those of all namespaces that have an object: pods of others that wait have events.
+// plans those of all: before KuryrNetworks were read, no namespace had a pool.
 func (r *Reconciler) requeueNamespace(ctx context.Context, namespace string) error {
-	if namespace != "" {
-		list, err := r.poolsFor(ctx, namespace)
-		for _, req := range list {
-			r.Queue.Add(req)
-		}
-		return err
+	if namespace == "" {
+		return r.requeueAll(ctx)
 	}
-	var list v1.KuryrPortPoolList
-	if err := r.client.List(ctx, &list, kube.ReadOnly); err != nil {
-		return fmt.Errorf("listing KuryrPortPools: %w", err)
+	list, err := r.poolsFor(ctx, namespace)
+	for _, req := range list {
+		r.Queue.Add(req)
 	}
-	for i := range list.Items {
-		if key := &list.Items[i].Spec.Key; key.Namespace != "" {
-			r.Queue.Add(pool.Ref{Pool: list.Items[i].Name, Node: key.NodeName})
-		}
-	}
-	return nil
+	return err
 }
 
 // ofNamespaceOn is poolsFor for one node; used says that the node has pods of the namespace.

@@ -56,7 +56,7 @@ func (r *Reconciler) homeOf(ctx context.Context, rules *settings.Rules, name str
 		return h, err
 	}
 	h.podsProject = choice.ProjectID
-	h.Blocked, h.Faults = choice.Blocked || !known && !choice.Common, nil
+	h.Blocked, h.Faults = choice.Blocked || !known && !(choice.Common && r.networks.Lacking()), nil
 	if choice.Blocked {
 		h.Faults = choice.Faults
 	}

@@ -79,6 +79,7 @@ type networks interface {
 	// Of returns the KuryrNetwork of a namespace; nil if it has none. known is false as long as the
 	// cache does not have them.
 	Of(ctx context.Context, namespace string) (network *v1.KuryrNetwork, known bool, err error)
+	Lacking() bool // the API server cannot show KuryrNetworks, so that none is known
 	// Follow has moved called with a namespace after each event of its KuryrNetwork.
 	Follow(moved func(namespace string))
 }

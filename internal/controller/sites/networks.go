@@ -20,6 +20,8 @@ import (
 type networks interface {
 	Of(ctx context.Context, namespace string) (network *v1.KuryrNetwork, known bool, err error)
 	WithSubnet(ctx context.Context, id string) (*v1.KuryrNetwork, error)
+	Lacking() bool
+	Sure(network *v1.KuryrNetwork) bool
 }
 
 // own is the network of a namespace, as far as the keys of its pools depend on it.
@@ -48,12 +50,20 @@ type wait struct {
 	network string // the network if there is one
 }
 
-// unserved is the wait before KuryrNetworks are read, for a moment after each start. It lasts if
-// the API server lacks the kind.
+// unserved is the wait before KuryrNetworks are read, for a moment after each start. A namespace that
+// is to be in the common network may still have one, of a tenant. The wait lasts if the API server
+// lacks the kind, for namespaces that are to have a network of their own.
 var unserved = &wait{
 	reason: v1.ReasonNotPlanned, passing: true,
-	text: "The namespace has a network or a project of its own by the configuration, and Kuryr does not read KuryrNetworks yet. " +
+	text: "The namespace has a network or a project of its own, or may still have one, and Kuryr does not read KuryrNetworks yet. " +
 		"If this lasts, apply the CustomResourceDefinitions and the ClusterRole kuryr-controller of this version",
+}
+
+// unsure is the wait until a status is compared with the cloud that somebody else has written. Ports
+// would be made in any network that it names.
+var unsure = &wait{
+	reason: v1.ReasonPending, passing: true,
+	text: "Somebody has changed the status of the namespace's KuryrNetwork. Kuryr compares it with the cloud",
 }
 
 // place determines the network of a namespace. Both results are nil for a namespace in the common
@@ -70,10 +80,12 @@ func (s *Site) place(ctx context.Context, ns *metav1.PartialObjectMetadata) (*ow
 	switch {
 	case err != nil:
 		return nil, nil, err
+	case !known && !(choice.Common && s.networks.Lacking()):
+		return nil, unserved, nil
 	case choice.Common && !s.remains(n, ns):
 		return nil, nil, nil
-	case !known:
-		return nil, unserved, nil
+	case n != nil && !s.networks.Sure(n):
+		return nil, unsure, nil
 	}
 	if w := waits(n, ns); w != nil {
 		return nil, w, nil
@@ -180,7 +192,7 @@ func (s Subnets) More(ctx context.Context, ids []string) (map[string][]string, e
 		if err != nil {
 			return nil, err
 		}
-		if n == nil || len(n.Spec.SubnetIDs) > 0 {
+		if n == nil || len(n.Spec.SubnetIDs) > 0 || !s.Networks.Sure(n) {
 			continue
 		}
 		if _, more := families(n); len(more[id]) > 0 {
