@@ -191,7 +191,7 @@ func (b *bed) start() {
 		b.set(func(s *settings.Settings) { s.Services.SubnetIDs = []string{vipSubnet} })
 	}
 	if b.networked {
-		cloud := b.cloud.Backend("cluster")
+		cloud := b.backend.(netCloud)
 		options.Networks, options.SubnetPools, options.Subnets, options.SlowDeletion = cloud, cloud, cloud, 500*time.Millisecond
 	}
 	if !b.unhurried {

@@ -40,6 +40,13 @@ type netBed struct {
 
 var netNames atomic.Int64
 
+// netCloud has the roles that networks of namespaces need.
+type netCloud interface {
+	sdn.Networks
+	sdn.SubnetPools
+	sdn.Subnets
+}
+
 func newNetBed(t *testing.T, mode string, change ...func(*settings.Settings)) *netBed {
 	t.Helper()
 	b := &netBed{idleBed(t), fmt.Sprintf("net-%d-%d", time.Now().UnixNano()%1e9, netNames.Add(1))}

@@ -39,6 +39,8 @@ func TestLessShownIsNotGone(t *testing.T) {
 	}{
 		{member, own, "", map[string]int{}},
 		{s.target.Fresh(t).(*openstack.Backend), p.ProjectID, p.NetworkID, map[string]int{"GET ports": 1, "GET networks/{id}": 1}},
+		// A project that does not exist, as an administrator asks who sees all.
+		{s.target.Fresh(t).(*openstack.Backend), sdntest.MissingID, p.NetworkID, map[string]int{"GET ports": 1, "GET quotas/{id}": 1, "GET networks/{id}": 1}},
 		{s.target.Fresh(t).(*openstack.Backend), sdntest.MissingID, "", map[string]int{"GET ports": 1, "GET quotas/{id}": 1}},
 	} {
 		s.asked()

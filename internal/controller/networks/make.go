@@ -145,7 +145,7 @@ func (v *visit) find(ctx context.Context) (string, error) {
 	}
 	all = slices.DeleteFunc(all, func(n sdn.NetworkSummary) bool { return !v.owns(n.Owner, n.Name) })
 	if len(all) == 0 {
-		return "", nil
+		return "", v.absent(ctx)
 	}
 	return slices.MinFunc(all, func(a, b sdn.NetworkSummary) int {
 		if c := a.Created.Compare(b.Created); c != 0 {
@@ -155,10 +155,34 @@ func (v *visit) find(ctx context.Context) (string, error) {
 	}).ID, nil
 }
 
+// absent returns nil if a network of the KuryrNetwork that the cloud does not show is not there.
+// Neutron answers "not found", and lists nothing, also for what the credential may not see: because
+// of a policy, or as it is for another project or region. So the cloud has to show the network of
+// pods.subnetIDs. It is there while Kuryr serves pods, also when the namespace's project is not.
+func (v *visit) absent(ctx context.Context) error {
+	rules := v.settings.Rules()
+	common := rules.Pods.NetworkID
+	if common == "" && len(rules.Pods.SubnetIDs) > 0 {
+		id := rules.Pods.SubnetIDs[0]
+		subnet, err := v.subnets.Subnet(ctx, id)
+		if errors.Is(err, sdn.ErrNotFound) {
+			return fmt.Errorf("%w: the cloud shows neither the network of the namespace nor subnet %s of pods.subnetIDs, so it may hide both", sdn.ErrForbidden, id)
+		}
+		if err != nil {
+			return fmt.Errorf("reading subnet %s: %w", id, err)
+		}
+		common = subnet.NetworkID
+	}
+	if err := v.sees(ctx, v.kn.Spec.ProjectID, common); err != nil {
+		return fmt.Errorf("the cloud does not show the network of the namespace, and may hide it: %w", err)
+	}
+	return nil
+}
+
 // gone returns an error unless a network that the cloud does not show may be made again: the
 // credential would see it, and no port needs it.
 func (v *visit) gone(ctx context.Context, id string) error {
-	if err := v.sees(ctx, v.kn.Spec.ProjectID, ""); err != nil {
+	if err := v.absent(ctx); err != nil {
 		return fmt.Errorf("looking for network %s: %w", id, err)
 	}
 	ports, err := portsIn(ctx, v.client, id)

@@ -50,18 +50,24 @@ func (v *visit) remove(ctx context.Context) (waits string, err error) {
 	if err := sdn.ErrorIn(v.kn.Spec.ProjectID, err); err != nil {
 		return "", fmt.Errorf("listing networks: %w", err)
 	}
+	found := false
 	for _, n := range all {
 		if !v.owns(n.Owner, n.Name) {
 			continue
 		}
-		if waits, err = v.removeOne(ctx, n.ID); waits != "" || err != nil {
+		found = true
+		if waits, err = v.removeOne(ctx, n.ID); waits != "" || err != nil && !errors.Is(err, errForeign) {
 			return waits, err
 		}
+	}
+	if !found {
+		return "", v.absent(ctx)
 	}
 	return "", nil
 }
 
-// removeOne returns errForeign for a network of another KuryrNetwork.
+// removeOne returns errForeign for a network of another KuryrNetwork, and for one that the cloud does
+// not show.
 func (v *visit) removeOne(ctx context.Context, id string) (waits string, err error) {
 	ports, err := portsIn(ctx, v.client, id)
 	if err != nil || len(ports) > 0 && v.memory.own == id { // a visit that waits costs no request
@@ -70,7 +76,7 @@ func (v *visit) removeOne(ctx context.Context, id string) (waits string, err err
 	is, err := v.cloud.Network(ctx, id)
 	switch {
 	case errors.Is(err, sdn.ErrNotFound):
-		return "", v.sees(ctx, v.kn.Spec.ProjectID, "")
+		return "", errForeign
 	case err != nil:
 		return "", fmt.Errorf("reading network %s: %w", id, err)
 	case !v.owns(is.Owner, is.Name):
