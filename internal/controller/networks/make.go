@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -219,6 +221,7 @@ func (v *visit) make(ctx context.Context, is sdn.Network) (sdn.Network, []netip.
 	work := network.Missing(namespace, spec, is)
 	if work.Create != nil {
 		v.memory.fresh = false // the answer may be lost
+		v.memory.mtu = v.kn.Generation
 		created, err := v.cloud.CreateNetwork(ctx, v.owner(), *work.Create)
 		if err != nil {
 			return is, nil, fmt.Errorf("creating the network of namespace %s: %w", namespace, err)
@@ -226,6 +229,13 @@ func (v *visit) make(ctx context.Context, is sdn.Network) (sdn.Network, []netip.
 		ctrl.LoggerFrom(ctx).Info("created network", "network", created.ID, "project", spec.ProjectID)
 		is = created
 		work = network.Missing(namespace, spec, is)
+	}
+	if v.mtuUnset() {
+		mtu, err := v.unsetMTU(ctx, is.ID)
+		if err != nil {
+			return is, nil, err
+		}
+		is.MTU = mtu
 	}
 	is, outside, err := v.fill(ctx, is, work)
 	if err != nil {
@@ -243,6 +253,27 @@ func source(s sdn.SubnetSpec) string {
 	default:
 		return fmt.Sprintf("from subnet pool %s ", s.PoolID)
 	}
+}
+
+// mtuUnset reports whether the spec asks for no MTU, and perhaps did before. The cloud does not tell
+// whether an MTU is its own choice. So it is asked to choose after each change of the spec.
+func (v *visit) mtuUnset() bool {
+	ready := meta.FindStatusCondition(v.kn.Status.Conditions, v1.ConditionReady)
+	applied := ready != nil && ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == v.kn.Generation
+	return v.kn.Spec.MTU == 0 && !applied && v.memory.mtu != v.kn.Generation
+}
+
+// unsetMTU has the cloud choose the MTU of a network, and returns it.
+func (v *visit) unsetMTU(ctx context.Context, id string) (int, error) {
+	if err := v.cloud.UpdateNetwork(ctx, id, 0); err != nil {
+		return 0, fmt.Errorf("having the cloud choose the MTU of network %s: %w", id, err)
+	}
+	is, err := v.cloud.Network(ctx, id)
+	if err != nil {
+		return 0, fmt.Errorf("reading network %s: %w", id, err)
+	}
+	v.memory.mtu = v.kn.Generation
+	return is.MTU, nil
 }
 
 // fill makes subnets and changes them, and asks for the addresses of the router meanwhile.
