@@ -118,6 +118,33 @@ func TestSubnetGone(t *testing.T) {
 	}
 }
 
+// TestSubnetGoneBeforeTheCacheShowsAnything: a subnet is deleted before the cache shows the
+// KuryrLoadBalancer that was just written. Its members stay.
+func TestSubnetGoneBeforeTheCacheShowsAnything(t *testing.T) {
+	const nodes = "5f1c5aac-0000-4000-8000-0000000000b1"
+	b := newServiceBed(t)
+	b.cache = lateBy{"KuryrLoadBalancer", 700 * time.Millisecond}.apply(b.cache)
+	b.cloud.AddSubnet(memory.Subnet{ID: nodes, NetworkID: network, Prefix: netip.MustParsePrefix("192.0.2.0/24"), MTU: 1442})
+	b.set(func(s *settings.Settings) {
+		s.Services.NodeSubnetIDs, s.Services.CheckInterval.Duration = []string{nodes}, time.Hour
+	})
+	b.launch()
+	svc := b.service("web")
+	b.slice("web", "web-1", "192.0.2.5")
+	b.members("web", "192.0.2.5")
+	b.book.lose(nodes)
+	b.set(func(*settings.Settings) {})
+	b.never("the member is dropped", func() bool {
+		l := b.balancerOf("web").Spec.Listeners
+		return len(l) != 1 || len(l[0].Members) != 1
+	})
+	b.eventually("it is told", func() bool {
+		c := b.planned(svc)
+		return c != nil && hasWords(c.Message, nodes)
+	})
+	b.members("web", "192.0.2.5")
+}
+
 // refusedBy makes the cloud reject something that a KuryrLoadBalancer names.
 func (b *serviceBed) refusedBy(name string) {
 	b.t.Helper()

@@ -176,6 +176,14 @@ func (w *Writes) State(obj client.Object) State {
 	return Current
 }
 
+// Awaits reports whether the cache has not shown the last write of an object yet. If the cache has no
+// such object, the write has created it, or somebody has deleted it since.
+func (w *Writes) Awaits(key types.NamespacedName) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.last[key].version != ""
+}
+
 // Forget drops the record of an object that is gone.
 func (w *Writes) Forget(key types.NamespacedName) {
 	w.mu.Lock()

@@ -119,6 +119,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil // the event of the own write follows
 	case !svc.DeletionTimestamp.IsZero():
 		return r.release(ctx, svc, klb)
+	case klb == nil && r.written.Awaits(req.NamespacedName):
+		// A plan without the KuryrLoadBalancer of before could drop its members.
+		if there, err := r.created(ctx, req); there || err != nil {
+			return ctrl.Result{}, err // the event of its creation follows
+		}
+		r.written.Forget(req.NamespacedName)
 	}
 	// The KuryrLoadBalancer is of an earlier Service of the same name.
 	if klb != nil && ownerOf(klb) != "" && ownerOf(klb) != svc.UID {
@@ -149,6 +155,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		result.RequeueAfter = again
 	}
 	return result, err
+}
+
+// created reports whether the API server has a KuryrLoadBalancer that the cache does not show.
+func (r *Reconciler) created(ctx context.Context, req ctrl.Request) (bool, error) {
+	err := r.live.Get(ctx, req.NamespacedName, &v1.KuryrLoadBalancer{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading KuryrLoadBalancer %s: %w", req, err)
+	}
+	return true, nil
 }
 
 // get returns the Service and the KuryrLoadBalancer of the same name. Either is nil if it does not
