@@ -119,12 +119,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil // the event of the own write follows
 	case !svc.DeletionTimestamp.IsZero():
 		return r.release(ctx, svc, klb)
-	case klb == nil && r.written.Awaits(req.NamespacedName):
-		// A plan without the KuryrLoadBalancer of before could drop its members.
-		if there, err := r.created(ctx, req); there || err != nil {
-			return ctrl.Result{}, err // the event of its creation follows
-		}
-		r.written.Forget(req.NamespacedName)
+	}
+	if unseen, err := r.unseen(ctx, req, klb); unseen || err != nil {
+		return ctrl.Result{}, err // the event of its creation follows
 	}
 	// The KuryrLoadBalancer is of an earlier Service of the same name.
 	if klb != nil && ownerOf(klb) != "" && ownerOf(klb) != svc.UID {
@@ -157,10 +154,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return result, err
 }
 
-// created reports whether the API server has a KuryrLoadBalancer that the cache does not show.
-func (r *Reconciler) created(ctx context.Context, req ctrl.Request) (bool, error) {
+// unseen reports whether this process has written a KuryrLoadBalancer that the API server has, and
+// the cache does not show. A plan without it could drop its members.
+func (r *Reconciler) unseen(ctx context.Context, req ctrl.Request, klb *v1.KuryrLoadBalancer) (bool, error) {
+	if klb != nil || !r.written.Awaits(req.NamespacedName) {
+		return false, nil
+	}
 	err := r.live.Get(ctx, req.NamespacedName, &v1.KuryrLoadBalancer{})
 	if apierrors.IsNotFound(err) {
+		r.written.Forget(req.NamespacedName)
 		return false, nil
 	}
 	if err != nil {
