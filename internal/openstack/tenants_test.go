@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gophercloud/gophercloud/v2"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
+
 	"github.com/kuryr-go/kuryr/internal/openstack"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/sdntest"
@@ -22,7 +25,7 @@ import (
 // addresses are taken.
 var bindingPolicy = map[string]string{
 	"create_port:binding:host_id": "@", "get_port:binding:host_id": "@", "get_port:binding:vif_type": "@", "get_port:binding:vif_details": "@",
-	"get_network_ip_availability": "@",
+	"get_network_ip_availability": "@", "create_floatingip:floating_ip_address": "@",
 }
 
 // tenantCloud is a simulator with a main credential and those of the projects red and blue. None of
@@ -161,16 +164,47 @@ func TestContractTenants(t *testing.T) {
 	world := newReal(t)
 	world.project = project
 	target := world.target(t)
-	backend := func(t *testing.T, cluster string) sdn.Backend {
-		main, err := openstack.New(t.Context(), openstack.Config{ClusterID: cluster, Cloud: "tenant", PageSize: pageSize, RequestsPerSecond: 1000})
-		must(t, err)
-		return tenants.New(tenants.Options{
-			Main: main, Tenants: func() []tenants.Tenant { return []tenants.Tenant{{ProjectID: project, Cloud: "red"}} },
-			Open: func(t tenants.Tenant) tenants.Session { return main.As(t.Cloud, t.ProjectID) },
-		})
+	backend := func(t *testing.T, cluster string) *tenants.Cloud {
+		return tenantBackend(t, cluster, tenants.Tenant{ProjectID: project, Cloud: "red"})
 	}
 	cluster := "contract-" + project[:12]
 	target.Backend, target.Other = backend(t, cluster), backend(t, cluster+"-other")
 	target.Fresh = func(t *testing.T) sdn.Backend { return backend(t, cluster) }
 	sdntest.Run(t, func(*testing.T) sdntest.Target { return target })
+}
+
+// TestContractOfServicesTenants is TestContractTenants for the roles that Services need: its two
+// projects have a credential each.
+func TestContractOfServicesTenants(t *testing.T) {
+	sim := openstacksim.Start(t, func(o *openstacksim.Options) { o.Policy = bindingPolicy })
+	red, blue := sim.AddTenant("red"), sim.AddTenant("blue")
+	t.Setenv("OS_CLOUD", "kuryr")
+	t.Setenv("OS_CLIENT_CONFIG_FILE", sim.CloudsFile(t))
+	world := newRealServices(t, false)
+	world.project, world.wreck = red, simulated{sim}
+	target := world.target(t, "ovn")
+	must(t, networks.Update(t.Context(), world.client, world.network, networks.UpdateOpts{Shared: gophercloud.Enabled}).Err)
+	backend := func(t *testing.T, cluster string) sdntest.Services {
+		return tenantBackend(t, cluster, tenants.Tenant{ProjectID: red, Cloud: "red"}, tenants.Tenant{ProjectID: blue, Cloud: "blue"})
+	}
+	cluster := "contract-" + red[:12]
+	target.Second, target.Backend, target.Other = blue, backend(t, cluster), backend(t, cluster+"-other")
+	target.Fresh = func(t *testing.T) sdntest.Services { return backend(t, cluster) }
+	sdntest.RunServices(t, func(*testing.T) sdntest.ServiceTarget { return target })
+	for _, call := range sim.Calls() {
+		if call.Service == "load-balancer" && call.Write() && call.User != "kuryr" && call.User != call.Project {
+			t.Errorf("%s %s by %s in project %s", call.Method, call.Path, call.User, call.Project)
+		}
+	}
+}
+
+// tenantBackend is the backend of a cluster with the credentials of tenants.
+func tenantBackend(t *testing.T, cluster string, all ...tenants.Tenant) *tenants.Cloud {
+	t.Helper()
+	main, err := openstack.New(t.Context(), openstack.Config{ClusterID: cluster, Cloud: "tenant", PageSize: pageSize, RequestsPerSecond: 5000})
+	must(t, err)
+	return tenants.New(tenants.Options{
+		Main: main, Tenants: func() []tenants.Tenant { return all },
+		Open: func(t tenants.Tenant) tenants.Session { return main.As(t.Cloud, t.ProjectID) },
+	})
 }

@@ -49,13 +49,25 @@ func unseen(q sdn.NetworkQuery, seen *sdn.NetworkSurvey, k *credential, c *Cloud
 	return sdn.NetworkQuery{
 		ProjectIDs:       slices.DeleteFunc(slices.Clone(q.ProjectIDs), others),
 		KnownProjectIDs:  slices.DeleteFunc(slices.Clone(q.KnownProjectIDs), others),
-		SubnetIDs:        without(q.SubnetIDs, seen.Subnets.Value),
+		SubnetIDs:        append(without(q.SubnetIDs, seen.Subnets.Value), shared(q.SubnetIDs, seen, k)...),
 		NetworkIDs:       without(q.NetworkIDs, seen.Networks.Value),
 		SecurityGroupIDs: without(q.SecurityGroupIDs, seen.SecurityGroups.Value),
 		RouterIDs:        without(q.RouterIDs, seen.Routers.Value),
 		LegsOf:           without(q.LegsOf, seen.Routers.Value),
 		SubnetPoolIDs:    without(q.SubnetPoolIDs, seen.SubnetPools.Value),
 	}
+}
+
+// shared returns the subnets that the main session sees, but not the routers' ports there: the
+// network is the project's.
+func shared(ids []string, seen *sdn.NetworkSurvey, k *credential) (out []string) {
+	for _, id := range ids {
+		network := seen.Subnets.Value[id].NetworkID
+		if of := seen.Networks.Value[network].ProjectID; network != "" && sdn.SameID(of, k.ProjectID) {
+			out = append(out, id)
+		}
+	}
+	return out
 }
 
 func without[T any](ids []string, seen map[string]T) []string {
@@ -76,6 +88,9 @@ func merge(out, more *sdn.NetworkSurvey) {
 	add(&out.Projects.Value.Enabled, more.Projects.Value.Enabled)
 	out.Projects.Value.Hidden = append(out.Projects.Value.Hidden, more.Projects.Value.Hidden...)
 	slices.Sort(out.Projects.Value.Hidden)
+	if out.BindsShown == nil {
+		out.BindsShown = more.BindsShown
+	}
 	for _, leg := range more.Legs.Value {
 		if !slices.Contains(out.Legs.Value, leg) {
 			out.Legs.Value = append(out.Legs.Value, leg)

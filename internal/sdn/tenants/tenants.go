@@ -221,9 +221,14 @@ func read[T any](ctx context.Context, c *Cloud, kind Kind, id string, project fu
 			return a.value, nil
 		}
 	}
-	for i, a := range answers { // it may be there
-		if !absent(a.err) {
+	for i, a := range answers {
+		if !absent(a.err) { // it may be there
 			return v, others[i].explain(a.err)
+		}
+		// Octavia refuses the main one what is another project's. Whose it is says that it is not this
+		// cluster's.
+		if errors.Is(failed, sdn.ErrForbidden) && errors.Is(a.err, sdn.ErrNotFound) {
+			failed = a.err
 		}
 	}
 	return v, failed
