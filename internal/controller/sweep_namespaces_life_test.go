@@ -97,11 +97,11 @@ func (l *namespacesLife) come(namespace string, mode v1.NetworkMode, more map[st
 	l.w.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Annotations: annotations, Labels: map[string]string{"tenant": namespace}}})
 }
 
-// choose has a namespace choose another mode.
-func (l *namespacesLife) choose(namespace string, mode v1.NetworkMode) {
-	l.w.Say("namespace %s chooses mode %s", namespace, mode)
+// choose has the red namespace choose another mode.
+func (l *namespacesLife) choose(mode v1.NetworkMode) {
+	l.w.Say("namespace %s chooses mode %s", redNamespace, mode)
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1.NetworkModeAnnotation, mode)
-	l.try(l.w.Client.Patch(l.ctx(), namespaceOf(namespace), client.RawPatch(types.MergePatchType, patch)))
+	l.try(l.w.Client.Patch(l.ctx(), namespaceOf(redNamespace), client.RawPatch(types.MergePatchType, patch)))
 }
 
 // schedule creates a pod.
@@ -130,11 +130,11 @@ func (l *namespacesLife) end(namespace, name string) {
 	}
 }
 
-// service creates a LoadBalancer with a pod as its endpoint.
-func (l *namespacesLife) service(namespace, name string, port *v1.KuryrPort) {
+// service creates a LoadBalancer, web, with a pod as its endpoint.
+func (l *namespacesLife) service(namespace string, port *v1.KuryrPort) {
 	l.serves[namespace] = port.Spec.VIF.Addresses[0].IP
 	l.try(l.w.Client.Create(l.ctx(), &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"},
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Name: "http", Port: 80}}},
 	}))
 	slice := endpoints(l.serves[namespace])
@@ -229,9 +229,9 @@ func (l *namespacesLife) network(namespace string) *v1.KuryrNetwork {
 	return kn
 }
 
-// planned returns the reason of condition Planned; empty if there is none.
-func (l *namespacesLife) planned(namespace string) string {
-	if kn := l.network(namespace); kn != nil {
+// planned returns the reason of condition Planned of the red namespace; empty if there is none.
+func (l *namespacesLife) planned() string {
+	if kn := l.network(redNamespace); kn != nil {
 		if c := meta.FindStatusCondition(kn.Status.Conditions, v1.ConditionPlanned); c != nil {
 			return c.Reason
 		}

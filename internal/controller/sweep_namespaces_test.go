@@ -68,7 +68,7 @@ func newOneNamespace(w *crashtest.World, cloud *tenancy) *namespacesLife {
 	l := newNamespacesLife(w, cloud)
 	l.steps = func() {
 		l.come(redNamespace, v1.NetworkNamespace, nil)
-		l.service(redNamespace, "web", l.plug(l.schedule(redNamespace, "web")))
+		l.service(redNamespace, l.plug(l.schedule(redNamespace, "web")))
 		w.Settled()
 		l.leave(redNamespace)
 		w.Settled()
@@ -85,16 +85,16 @@ func newChangingNamespace(w *crashtest.World, cloud *tenancy) *namespacesLife {
 		l.come(redNamespace, v1.NetworkNamespace, nil)
 		l.plug(l.schedule(redNamespace, "first"))
 		w.Settled()
-		l.choose(redNamespace, v1.NetworkFlat)
-		w.Eventually("the change waits for the pod", func() bool { return l.planned(redNamespace) == v1.ReasonWaitsForPods })
+		l.choose(v1.NetworkFlat)
+		w.Eventually("the change waits for the pod", func() bool { return l.planned() == v1.ReasonWaitsForPods })
 		l.end(redNamespace, "first")
 		l.want[redNamespace] = v1.NetworkShared // none, until there is another pod
 		w.Settled()
 		l.plug(l.schedule(redNamespace, "second"))
 		l.want[redNamespace] = v1.NetworkFlat
 		w.Settled()
-		l.choose(redNamespace, v1.NetworkShared)
-		w.Eventually("the change waits for the pod", func() bool { return l.planned(redNamespace) == v1.ReasonWaitsForPods })
+		l.choose(v1.NetworkShared)
+		w.Eventually("the change waits for the pod", func() bool { return l.planned() == v1.ReasonWaitsForPods })
 		port := l.plug(l.schedule(redNamespace, "third"))
 		if port.Spec.NetworkID != l.common {
 			w.T.Errorf("the pod has a port in network %s, want the common one", port.Spec.NetworkID)
@@ -121,7 +121,7 @@ func newTenants(w *crashtest.World, cloud *tenancy) *namespacesLife {
 		l.come(redNamespace, v1.NetworkNamespace, map[string]string{v1.ProjectAnnotation: cloud.home[redNamespace]})
 		l.come(blueNamespace, v1.NetworkFlat, nil)
 		for namespace, pod := range map[string]*corev1.Pod{redNamespace: l.schedule(redNamespace, "web"), blueNamespace: l.schedule(blueNamespace, "web")} {
-			l.service(namespace, "web", l.plug(pod))
+			l.service(namespace, l.plug(pod))
 		}
 		w.Settled()
 		l.leave(redNamespace, blueNamespace)

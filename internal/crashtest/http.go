@@ -53,7 +53,7 @@ func (d *door) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 		answer, cut = d.ask(r)
 		err = d.w.endCloud(x) //nolint:contextcheck // the world looks for itself, also when who asked is gone
 	}
-	if status := errAnswered(0); errors.As(err, &status) {
+	if status := answeredError(0); errors.As(err, &status) {
 		http.Error(out, "{}", int(status))
 		return
 	}

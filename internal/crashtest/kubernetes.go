@@ -56,7 +56,7 @@ func (k *kubernetes) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // instead returns what a client gets in place of an answer that is lost.
 func instead(r *http.Request, lost error) (*http.Response, error) {
-	status := errAnswered(0)
+	status := answeredError(0)
 	if !errors.As(lost, &status) {
 		return nil, lost
 	}

@@ -4,7 +4,6 @@
 package crashtest
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -15,15 +14,20 @@ import (
 )
 
 // fated returns a process whose first write meets a fate, and a way to send requests as it.
-func fated(t *testing.T, f Fate, server *httptest.Server) (*process, func(method, path string) (*http.Response, error)) {
+func fated(t *testing.T, f Fate, server *httptest.Server) (*process, func(method, path string) (status int, body io.Reader, err error)) {
 	t.Helper()
 	p := &process{trail: &trail{}, fate: f, at: 1, cancel: func() {}, over: make(chan struct{}), away: make(chan struct{}), writes: map[string]int{}}
-	return p, func(method, path string) (*http.Response, error) {
-		r, err := http.NewRequestWithContext(context.Background(), method, server.URL+path, nil)
+	return p, func(method, path string) (int, io.Reader, error) {
+		r, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return (&kubernetes{p, http.DefaultTransport}).RoundTrip(r)
+		answer, err := (&kubernetes{p, http.DefaultTransport}).RoundTrip(r)
+		if err != nil {
+			return 0, nil, err
+		}
+		t.Cleanup(func() { answer.Body.Close() })
+		return answer.StatusCode, answer.Body, nil
 	}
 }
 
@@ -34,13 +38,9 @@ func TestFailedAfter(t *testing.T) {
 	defer server.Close()
 	_, send := fated(t, FailedAfter, server)
 	for i, want := range []int{http.StatusInternalServerError, http.StatusOK} {
-		answer, err := send(http.MethodPatch, "/api/v1/pods/a")
-		if err != nil {
-			t.Fatal(err)
-		}
-		answer.Body.Close()
-		if answer.StatusCode != want || int(arrived.Load()) != i+1 {
-			t.Errorf("write %d: status %d, want %d; %d writes arrived", i+1, answer.StatusCode, want, arrived.Load())
+		status, _, err := send(http.MethodPatch, "/api/v1/pods/a")
+		if err != nil || status != want || int(arrived.Load()) != i+1 {
+			t.Errorf("write %d: status %d, %v; want %d; %d writes arrived", i+1, status, err, want, arrived.Load())
 		}
 	}
 }
@@ -56,13 +56,12 @@ func TestAPIServerAway(t *testing.T) {
 			_, _ = io.WriteString(w, "event")
 		}
 	}))
-	defer server.Close()
+	t.Cleanup(server.Close)
 	p, send := fated(t, APIServerAway, server)
-	watch, err := send(http.MethodGet, "/api/v1/pods?watch=true")
+	_, watch, err := send(http.MethodGet, "/api/v1/pods?watch=true")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer watch.Body.Close()
 	x, err := p.begin(Call{To: TheCloud, What: "POST ports", Write: true})
 	if err == nil {
 		err = x.end()
@@ -70,23 +69,22 @@ func TestAPIServerAway(t *testing.T) {
 	if err != nil {
 		t.Errorf("the write to the cloud has the answer %v, want none of the world", err)
 	}
-	if answer, err := io.ReadAll(watch.Body); err == nil {
+	if answer, err := io.ReadAll(watch); err == nil {
 		t.Errorf("the watch goes on with %q", answer)
 	}
-	if _, err := send(http.MethodGet, "/api/v1/pods"); !errors.Is(err, errLost) { //nolint:bodyclose // it must fail
+	if _, _, err := send(http.MethodGet, "/api/v1/pods"); !errors.Is(err, errLost) {
 		t.Errorf("a request has the answer %v, want %v", err, errLost)
 	}
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		if watch, err = send(http.MethodGet, "/api/v1/pods?watch=true"); err == nil {
+		if _, watch, err = send(http.MethodGet, "/api/v1/pods?watch=true"); err == nil {
 			break
 		}
 		if time.Now().After(deadline) {
 			t.Fatal(err)
 		}
 	}
-	defer watch.Body.Close()
 	close(end)
-	if got, err := io.ReadAll(watch.Body); err != nil || string(got) != "event" {
+	if got, err := io.ReadAll(watch); err != nil || string(got) != "event" {
 		t.Errorf("the later watch has %q, %v", got, err)
 	}
 }

@@ -16,11 +16,11 @@ var (
 	errLost    = errors.New("connection lost: no answer")
 )
 
-// errAnswered is an answer with this HTTP status in place of the real one.
-type errAnswered int
+// answeredError is an answer with this HTTP status in place of the real one.
+type answeredError int
 
 // Error implements error.
-func (e errAnswered) Error() string { return fmt.Sprintf("answered with status %d", int(e)) }
+func (e answeredError) Error() string { return fmt.Sprintf("answered with status %d", int(e)) }
 
 // lateness is by how much watches are delayed, and how long the API server is away.
 const lateness = 200 * time.Millisecond
@@ -125,7 +125,7 @@ func (x *passage) end() error {
 
 func (p *process) fail() error {
 	if p.fate.Status != 0 {
-		return errAnswered(p.fate.Status)
+		return answeredError(p.fate.Status)
 	}
 	if !p.fate.Stops {
 		return errLost
