@@ -32,7 +32,7 @@ func TestContractOfNetworksSim(t *testing.T) {
 	t.Setenv("OS_CLIENT_CONFIG_FILE", cloud.CloudsFile(t))
 	r := newRealNetworks(t)
 	r.lose = func(t *testing.T) {
-		simulated{cloud}.dial(t, `{calls: [{on: network POST /v2.0/networks, times: 1, fault: lost}, {on: network POST /v2.0/subnets, times: 1, fault: lost}, `+
+		simulated{cloud}.dial(t, `{calls: [{on: network POST /v2.0/networks, times: 1, fault: lost}, {on: network POST /v2.0/subnets, times: 1, fault: lost}, {on: network POST /v2.0/routers, times: 1, fault: lost}, `+
 			`{on: network PUT /v2.0/routers/*/add_router_interface, times: 1, fault: lost}]}`)
 	}
 	target := r.target(t)
@@ -178,6 +178,25 @@ func TestNetworksOfAMember(t *testing.T) {
 	}
 }
 
+// TestRoutersOfAMember: a credential that is no administrator may make routers, but not say whether
+// they translate addresses.
+func TestRoutersOfAMember(t *testing.T) {
+	cloud := openstacksim.Start(t)
+	t.Setenv("OS_CLOUD", "kuryr")
+	t.Setenv("OS_CLIENT_CONFIG_FILE", cloud.CloudsFile(t))
+	target := newRealNetworks(t).target(t)
+	b, err := openstack.New(t.Context(), openstack.Config{ClusterID: "one", Cloud: "tenant"})
+	must(t, err)
+	spec := sdn.RouterSpec{Name: "uid/shop", Gateway: sdn.Gateway{NetworkID: target.ExternalID, SNAT: new(true)}}
+	if _, err := b.CreateRouter(t.Context(), networkOwner, spec); !errors.Is(err, sdn.ErrSNATForbidden) {
+		t.Errorf("CreateRouter that says SNAT: %v, want ErrSNATForbidden", err)
+	}
+	spec.Gateway.SNAT = nil
+	r, err := b.CreateRouter(t.Context(), networkOwner, spec)
+	must(t, err)
+	must(t, b.DeleteRouter(t.Context(), r.ID))
+}
+
 // TestRefusedNetworks: refusals that a simulator does not make by itself. What is not Neutron's own
 // word is never "gone".
 func TestRefusedNetworks(t *testing.T) {
@@ -200,6 +219,10 @@ func TestRefusedNetworks(t *testing.T) {
 		_, err := b.CreateSubnet(t.Context(), networkOwner, spec)
 		return err
 	}
+	router := func() error {
+		_, err := b.CreateRouter(t.Context(), networkOwner, sdn.RouterSpec{Name: "uid/shop", Gateway: sdn.Gateway{NetworkID: target.ExternalID, SNAT: new(false)}})
+		return err
+	}
 	add := func() error { return b.AddLeg(t.Context(), r.router, s.ID) }
 	remove := func() error { return b.RemoveLeg(t.Context(), r.router, s.ID) }
 	for _, c := range []struct {
@@ -212,6 +235,9 @@ func TestRefusedNetworks(t *testing.T) {
 		{"POST /v2.0/networks", "{status: 403, type: PolicyNotAuthorized, message: no}", network, sdn.ErrForbidden, "role"},
 		{"POST /v2.0/subnets", "{status: 409, type: SubnetPoolQuotaExceeded, message: no}", subnet, sdn.ErrAddresses, "default_quota"},
 		{"POST /v2.0/subnets", "503", subnet, sdn.ErrUnavailable, ""},
+		{"POST /v2.0/routers", "{status: 409, type: IpAddressGenerationFailure, message: no}", router, sdn.ErrExternalAddresses, target.ExternalID},
+		{"POST /v2.0/routers", "{status: 409, type: OverQuota, message: no}", router, sdn.ErrProjectQuota, "quota"},
+		{"POST /v2.0/routers", "{status: 403, type: PolicyNotAuthorized, message: no}", router, sdn.ErrSNATForbidden, "SNAT"},
 		{"PUT /v2.0/routers/*/add_router_interface", "{status: 409, type: OverQuota, message: no}", add, sdn.ErrRouterFull, "quota"},
 		{"PUT /v2.0/routers/*/add_router_interface", "{status: 409, type: RouterInterfaceAttachmentConflict, message: no}", add, sdn.ErrConflict, ""},
 		{"PUT /v2.0/routers/*/add_router_interface", "{status: 400, type: BadRequest, message: no}", add, sdn.ErrInvalid, "no"},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/layer3/floatingips"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/layer3/routers"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/quotas"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/subnetpools"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
@@ -49,7 +50,7 @@ func (r *realNetworks) target(t *testing.T) sdntest.NetworkTarget {
 	return sdntest.NetworkTarget{
 		Backend: r.networks(t, cluster), Other: r.networks(t, cluster+"-other"), Cloud: r,
 		Fresh:     func(t *testing.T) sdntest.Networks { return r.networks(t, cluster) },
-		ProjectID: r.project, RouterID: r.router, External: public.Prefix,
+		ProjectID: r.project, RouterID: r.router, ExternalID: r.external, External: public.Prefix,
 		Four: r.pool(t, "10.251.0.0/22", 24), Six: r.pool(t, "fd00:251::/62", 64),
 		Given: net.ID, Subnets: []sdntest.Subnet{given}, MTU: int(r.mtu(t)),
 	}
@@ -110,6 +111,30 @@ func (r *realNetworks) LimitNetworks(t *testing.T, nets, snets int) {
 	must(t, err)
 	nets, snets = nets+len(hasNetworks), snets+len(hasSubnets)
 	_, err = quotas.Update(t.Context(), r.client, r.project, quotas.UpdateOpts{Network: &nets, Subnet: &snets}).Extract()
+	must(t, err)
+	after(t, "quota", func(ctx context.Context) error {
+		_, err := r.client.Delete(ctx, r.client.ServiceURL("quotas", r.project), nil)
+		return err
+	})
+}
+
+// HasRouter implements sdntest.NetworkCloud.
+func (r *realNetworks) HasRouter(t *testing.T, id string) bool {
+	_, err := routers.Get(t.Context(), r.client, id).Extract()
+	if err != nil && !gophercloud.ResponseCodeIs(err, http.StatusNotFound) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+// LimitRouters implements sdntest.NetworkCloud.
+func (r *realNetworks) LimitRouters(t *testing.T, n int) {
+	pages, err := routers.List(r.client, routers.ListOpts{ProjectID: r.project}).AllPages(t.Context())
+	must(t, err)
+	has, err := routers.ExtractRouters(pages)
+	must(t, err)
+	n += len(has)
+	_, err = quotas.Update(t.Context(), r.client, r.project, quotas.UpdateOpts{Router: &n}).Extract()
 	must(t, err)
 	after(t, "quota", func(ctx context.Context) error {
 		_, err := r.client.Delete(ctx, r.client.ServiceURL("quotas", r.project), nil)

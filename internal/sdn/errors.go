@@ -24,6 +24,8 @@ var (
 	ErrAddresses    = fmt.Errorf("%w of addresses", ErrQuota)
 	// ErrRouterFull is ErrQuota of a router that can take no more interfaces.
 	ErrRouterFull = fmt.Errorf("%w of a router's interfaces", ErrQuota)
+	// ErrExternalAddresses is ErrAddresses of the external network of a router's gateway.
+	ErrExternalAddresses = fmt.Errorf("%w of the external network", ErrAddresses)
 	// ErrOverlap: a prefix overlaps with one that is in use. Somebody has to choose another, or
 	// remove the other one.
 	ErrOverlap = errors.New("prefix overlaps")
@@ -37,6 +39,8 @@ var (
 	// ErrLogin is ErrForbidden of a credential that the cloud does not accept at all: the password is
 	// wrong, say, or the user or its project is disabled.
 	ErrLogin = fmt.Errorf("%w to log in", ErrForbidden)
+	// ErrSNATForbidden is ErrForbidden of a request that says whether a router translates addresses.
+	ErrSNATForbidden = fmt.Errorf("%w, with SNAT set", ErrForbidden)
 	// ErrConflict: another user changed the object, or holds the requested resource. Retry at once.
 	ErrConflict = errors.New("conflict")
 	// ErrUnbound: the backend cannot bind a port to the host. Most likely it does not know the
@@ -64,7 +68,7 @@ const (
 	FieldSecurityGroup    Field = "security group"
 	FieldPort             Field = "port" // that a floating IP is for
 	FieldParentPort       Field = "parent port"
-	FieldExternalNetwork  Field = "external network" // or its subnet, of a floating IP
+	FieldExternalNetwork  Field = "external network" // or its subnet, of a floating IP or of a router
 	FieldMember           Field = "member"           // its address
 	FieldProject          Field = "project"
 	FieldRouter           Field = "router"
@@ -72,6 +76,7 @@ const (
 	FieldMTU              Field = "MTU"
 	FieldDNSServers       Field = "DNS servers" // too many of a subnet
 	FieldRoutes           Field = "routes"      // too many of a subnet
+	FieldRouterRoutes     Field = "routes of a router"
 )
 
 // InvalidError is an ErrInvalid of a backend that says which field it refused.

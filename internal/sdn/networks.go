@@ -16,8 +16,8 @@ import (
 const KindNetwork = "kuryrnetwork"
 
 // Networks makes and keeps networks with subnets and their interfaces of routers (legs). A backend
-// changes and deletes networks and subnets of this cluster only. Routers are not Kuryr's: only the
-// legs of this cluster's subnets are.
+// changes and deletes networks and subnets of this cluster only. A router may be anybody's: only its
+// legs in this cluster's subnets are Kuryr's. Routers makes routers.
 type Networks interface {
 	// CreateNetwork makes a network. ErrProjectQuota, ErrForbidden, and ErrInvalid (FieldProject,
 	// FieldMTU) name the cause. A backend need not know whether a project exists. If the answer is lost (ErrUnavailable), the network may exist: it carries the

@@ -124,13 +124,7 @@ func (b *Neutron) RouterAddresses(ctx context.Context, routerID string) ([]netip
 	if routerID == "" {
 		return nil, missing
 	}
-	var body struct {
-		Router struct {
-			Gateway struct {
-				Addresses []wireIP `json:"external_fixed_ips"`
-			} `json:"external_gateway_info"`
-		} `json:"router"`
-	}
+	var body wholeRouter
 	err := b.Do(ctx, session.Request{
 		Method: http.MethodGet, Path: []string{"routers", routerID}, Query: url.Values{"fields": {"external_gateway_info"}}, Out: &body, Subject: routerMissing,
 	})
@@ -140,11 +134,5 @@ func (b *Neutron) RouterAddresses(ctx context.Context, routerID string) ([]netip
 	if err != nil {
 		return nil, err
 	}
-	var out []netip.Addr
-	for _, a := range body.Router.Gateway.Addresses {
-		if ip, err := netip.ParseAddr(a.IP); err == nil {
-			out = append(out, ip)
-		}
-	}
-	return out, nil
+	return routerOf(body.Router).Addresses, nil
 }

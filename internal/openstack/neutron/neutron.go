@@ -61,6 +61,7 @@ var (
 	_ sdn.FloatingIPs    = (*Neutron)(nil)
 	_ sdn.Subnets        = (*Neutron)(nil)
 	_ sdn.Networks       = (*Neutron)(nil)
+	_ sdn.Routers        = (*Neutron)(nil)
 )
 
 // New returns Neutron as s reaches it. It asks nothing.

@@ -75,6 +75,12 @@ const (
 	AddLeg             = "AddLeg"
 	RemoveLeg          = "RemoveLeg"
 	GetRouterAddresses = "RouterAddresses"
+
+	CreateRouter = "CreateRouter"
+	GetRouter    = "Router"
+	ListRouters  = "ListRouters"
+	UpdateRouter = "UpdateRouter"
+	DeleteRouter = "DeleteRouter"
 )
 
 // Reads reports whether a call changes nothing.
@@ -82,7 +88,8 @@ func Reads(call string) bool {
 	switch call {
 	case GetPort, ListPorts, States, Sees, Room, GetDetails, ParentPort, Strays,
 		GetFeatures, GetLoadBalancer, ListLoadBalancers, ListFloatingIPs, GetSubnet, ListSecurityGroups,
-		SurveyNetworks, SurveyBalancing, GetNetwork, GetGivenNetwork, ListNetworks, NetworkInUse, GetSubnetPool, GetRouterAddresses:
+		SurveyNetworks, SurveyBalancing, GetNetwork, GetGivenNetwork, ListNetworks, NetworkInUse, GetSubnetPool, GetRouterAddresses,
+		GetRouter, ListRouters:
 		return true
 	}
 	return false
@@ -138,6 +145,8 @@ type Cloud struct {
 	projects     map[string]bool
 	networkQuota int // of all networks in networks; negative: no quota
 	subnetQuota  int // of all subnets in ownSubnets; negative: no quota
+	routerQuota  int // of all routers; negative: no quota
+	noSNAT       bool
 
 	unserved    bool                 // the cloud has no load balancers
 	hidden      bool                 // the default provider's name is hidden
@@ -169,7 +178,7 @@ func New(subnets ...Subnet) *Cloud {
 		used: map[addressKey]bool{}, left: map[addressKey]bool{}, quota: -1, hostsAt: map[addressKey]string{}, machines: map[string]Machine{}, pairs: map[string][]Pair{}, most: 10,
 		providers: providers(), flavors: map[string]bool{}, balancers: map[string]*balancer{}, lbQuota: -1, memberQuota: -1, floating: map[string]*floatingIP{},
 		networks: map[string]*network{}, ownSubnets: map[string]*ownSubnet{}, routers: map[string]*router{}, subnetPools: map[string]SubnetPool{},
-		projects: map[string]bool{}, networkQuota: -1, subnetQuota: -1,
+		projects: map[string]bool{}, networkQuota: -1, subnetQuota: -1, routerQuota: -1,
 	}
 	for _, s := range subnets {
 		c.subnets[s.ID] = s

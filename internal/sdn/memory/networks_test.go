@@ -39,6 +39,12 @@ func (c networkCloud) LimitNetworks(_ *testing.T, networks, subnets int) {
 	c.SetNetworkQuota(networks, subnets) // each case has a cloud of its own
 }
 
+func (c networkCloud) HasRouter(_ *testing.T, id string) bool { return c.Cloud.HasRouter(id) }
+
+func (c networkCloud) LimitRouters(_ *testing.T, n int) {
+	c.SetRouterQuota(n + 1) // the target has one
+}
+
 func (c networkCloud) NeedLeg(_ *testing.T, _, subnetID string) func() {
 	c.Cloud.NeedLeg("r", subnetID, true)
 	return func() { c.Cloud.NeedLeg("r", subnetID, false) }
@@ -52,7 +58,7 @@ func (c networkCloud) LoseAnswer(*testing.T) bool {
 func TestContractOfNetworks(t *testing.T) {
 	sdntest.RunNetworks(t, func(*testing.T) sdntest.NetworkTarget {
 		given := memory.Subnet{ID: "given-4", NetworkID: "given", Prefix: netip.MustParsePrefix("10.1.0.0/24"), Gateway: netip.MustParseAddr("10.1.0.7"), MTU: 1442}
-		c := memory.New(given)
+		c := memory.New(given, public)
 		four := sdntest.NetworkPool{ID: "pool-4", Prefix: netip.MustParsePrefix("10.251.0.0/22"), Length: 24}
 		six := sdntest.NetworkPool{ID: "pool-6", Prefix: netip.MustParsePrefix("fd00:251::/62"), Length: 64}
 		c.AddSubnetPool(memory.SubnetPool(four))
@@ -60,7 +66,7 @@ func TestContractOfNetworks(t *testing.T) {
 		c.AddRouter("r", netip.MustParseAddr("203.0.113.5"))
 		lose := &atomic.Bool{}
 		c.After = func(_ context.Context, call string, n int) error {
-			lost := lose.Load() && n == 1 && slices.Contains([]string{memory.CreateNetwork, memory.CreateSubnet, memory.AddLeg}, call)
+			lost := lose.Load() && n == 1 && slices.Contains([]string{memory.CreateNetwork, memory.CreateSubnet, memory.CreateRouter, memory.AddLeg}, call)
 			if lost {
 				return sdn.ErrUnavailable
 			}
@@ -69,10 +75,42 @@ func TestContractOfNetworks(t *testing.T) {
 		return sdntest.NetworkTarget{
 			Backend: c.Backend("one"), Other: c.Backend("two"), Cloud: networkCloud{c, lose},
 			Fresh:     func(*testing.T) sdntest.Networks { return c.Backend("one") },
-			ProjectID: "project", RouterID: "r", External: netip.MustParsePrefix("203.0.113.0/24"), Four: four, Six: six,
+			ProjectID: "project", RouterID: "r", ExternalID: public.NetworkID, External: netip.MustParsePrefix("203.0.113.0/24"), Four: four, Six: six,
 			Given: given.NetworkID, Subnets: []sdntest.Subnet{{ID: given.ID, Prefix: given.Prefix, Gateway: given.Gateway}}, MTU: 1442,
 		}
 	})
+}
+
+// A router needs an address of the external network, and a credential that may say how it translates
+// addresses.
+func TestRoutersThatTheCloudRefuses(t *testing.T) {
+	c := memory.New(memory.Subnet{ID: "small", NetworkID: "public", Prefix: netip.MustParsePrefix("203.0.113.0/30"), Gateway: netip.MustParseAddr("203.0.113.1"), External: true})
+	b := c.Backend("one")
+	owner := sdn.Owner{Kind: sdn.KindNetwork, Namespace: "shop", Name: "shop"}
+	spec := sdn.RouterSpec{Name: "uid/shop", Gateway: sdn.Gateway{NetworkID: "public", SNAT: new(false)}}
+	c.ForbidSNAT(true)
+	if _, err := b.CreateRouter(t.Context(), owner, spec); !errors.Is(err, sdn.ErrSNATForbidden) || !errors.Is(err, sdn.ErrForbidden) {
+		t.Errorf("CreateRouter that says SNAT, which the credential may not: %v", err)
+	}
+	spec.Gateway.SNAT = nil
+	r, err := b.CreateRouter(t.Context(), owner, spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.CreateRouter(t.Context(), owner, spec)
+	if !errors.Is(err, sdn.ErrExternalAddresses) || !errors.Is(err, sdn.ErrQuota) {
+		t.Errorf("CreateRouter in a full external network: %v", err)
+	}
+	c.EditRouter(r.ID, func(r *sdn.OwnRouter) { r.Gateway.SNAT = new(false) })
+	if got := c.Routers(); len(got) != 1 || *got[0].Router.Gateway.SNAT {
+		t.Errorf("after a person's change: %+v", got)
+	}
+	if err := b.DeleteRouter(t.Context(), r.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.CreateRouter(t.Context(), owner, spec); err != nil {
+		t.Errorf("CreateRouter once the address is free again: %v", err)
+	}
 }
 
 // A network that somebody else deletes is gone with all that was in it, and a project that the

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -40,6 +41,9 @@ func (b *Backend) SubnetPool(ctx context.Context, id string) (sdn.SubnetPool, er
 // router is a router and the subnets that it has a leg in.
 type router struct {
 	id        string
+	cluster   string // empty: no backend made it
+	created   time.Time
+	own       sdn.OwnRouter // of a router that a backend made
 	addresses []netip.Addr
 	legs      map[string]bool
 	needed    map[string]bool // legs that something needs

@@ -21,6 +21,7 @@ import (
 // Networks combines the roles that networks of namespaces need.
 type Networks interface {
 	sdn.Networks
+	sdn.Routers
 	sdn.SubnetPools
 	sdn.Ports
 	sdn.Details
@@ -36,7 +37,10 @@ type NetworkTarget struct {
 	ProjectID string // owns all of these resources
 	// RouterID is a router without interfaces, with a gateway in External.
 	RouterID string
-	External netip.Prefix
+	// ExternalID is an external network with one subnet, External, whose first address is the
+	// gateway.
+	ExternalID string
+	External   netip.Prefix
 	// Four and Six are subnet pools that no other test uses.
 	Four, Six NetworkPool
 	// Given is a network with at least one subnet, which Kuryr did not make.
@@ -66,8 +70,11 @@ type NetworkCloud interface {
 	// NeedLeg gives a port a floating IP by way of the target's router, which has an interface in
 	// the port's subnet, until undo is called.
 	NeedLeg(t *testing.T, portID, subnetID string) (undo func())
-	// LoseAnswer loses the answer to the next creation of a network, to the next one of a subnet,
-	// and to the next addition of an interface.
+	HasRouter(t *testing.T, id string) bool
+	// LimitRouters leaves room for some routers until the end of the test.
+	LimitRouters(t *testing.T, n int)
+	// LoseAnswer loses the answer to the next creation of a network, to the next one of a subnet or
+	// a router, and to the next addition of an interface.
 	LoseAnswer(t *testing.T) (ok bool)
 }
 
@@ -99,6 +106,14 @@ func RunNetworks(t *testing.T, newTarget func(t *testing.T) NetworkTarget) {
 		{"quotas of networks and subnets", networkQuotas},
 		{"the answer about a network is lost", networkAnswerIsLost},
 		{"cancelled calls for networks", networksCancelled},
+		{"a router is complete", routerIsComplete},
+		{"a router is updated", routerIsUpdated},
+		{"a router in use stays", routerInUse},
+		{"routers that are not there", routerOfMissing},
+		{"other routers are out of reach", otherRouters},
+		{"quota of routers", routerQuota},
+		{"the answer about a router is lost", routerAnswerIsLost},
+		{"cancelled calls for routers", routersCancelled},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -1,0 +1,206 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package neutron
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"time"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/openstack/session"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+type wireRouter struct {
+	ID          string           `json:"id"`
+	Name        string           `json:"name"`
+	Description string           `json:"description"`
+	ProjectID   string           `json:"project_id"`
+	Gateway     *wireGateway     `json:"external_gateway_info"`
+	Routes      []wireExtraRoute `json:"routes"`
+	Created     time.Time        `json:"created_at"` // zero: this Neutron does not tell
+}
+
+// Key implements session.Listable.
+func (w wireRouter) Key() string { return w.ID }
+
+type wireGateway struct {
+	NetworkID string   `json:"network_id"`
+	SNAT      *bool    `json:"enable_snat"`
+	Addresses []wireIP `json:"external_fixed_ips"`
+}
+
+type wireExtraRoute struct {
+	Destination string `json:"destination"`
+	NextHop     string `json:"nexthop"`
+}
+
+type wholeRouter struct {
+	Router wireRouter `json:"router"`
+}
+
+var routerFields = []string{"id", "name", "description", "project_id", "external_gateway_info", "routes"}
+
+// Refusals by Neutron. A BadRequest is about the gateway: its network is not external, or overlaps
+// with a subnet behind the router. Only of a new router, an HTTPBadRequest is about another project
+// than the credential's.
+var (
+	routerRefusals  = map[string]sdn.Field{"BadRequest": sdn.FieldExternalNetwork, "HTTPBadRequest": sdn.FieldProject}
+	gatewayRefusals = map[string]sdn.Field{"BadRequest": sdn.FieldExternalNetwork, "HTTPBadRequest": sdn.FieldExternalNetwork}
+	routeRefusals   = map[string]sdn.Field{
+		"InvalidRoutes": sdn.FieldRouterRoutes, "RoutesExhausted": sdn.FieldRouterRoutes, "HTTPBadRequest": sdn.FieldRouterRoutes,
+	}
+)
+
+// CreateRouter implements sdn.Routers, with one request. Neutron takes no routes with it.
+func (b *Neutron) CreateRouter(ctx context.Context, owner sdn.Owner, spec sdn.RouterSpec) (sdn.OwnRouter, error) {
+	description, err := session.Mark{Cluster: b.config.ClusterID, Owner: owner}.Description()
+	if err != nil {
+		return sdn.OwnRouter{}, err
+	}
+	body := object{"name": spec.Name, "description": description, "external_gateway_info": gatewayBody(spec.Gateway)}
+	if spec.ProjectID != "" {
+		body["project_id"] = spec.ProjectID
+	}
+	var out wholeRouter
+	err = b.Do(ctx, session.Request{
+		Method: http.MethodPost, Path: []string{"routers"}, Body: object{"router": body}, Out: &out, Fields: routerRefusals,
+	})
+	if err != nil {
+		return sdn.OwnRouter{}, gatewayError(spec.Gateway, err)
+	}
+	return routerOf(out.Router), nil
+}
+
+func gatewayBody(g sdn.Gateway) object {
+	body := object{"network_id": g.NetworkID}
+	if g.SNAT != nil {
+		body["enable_snat"] = *g.SNAT
+	}
+	return body
+}
+
+// gatewayError explains why a router did not get a gateway. What has no addresses left is its
+// external network. A missing network is shown as such; the field is another one for networks.
+func gatewayError(g sdn.Gateway, err error) error {
+	switch {
+	case errors.Is(err, sdn.ErrAddresses):
+		return fmt.Errorf("%w: network %s: %w", sdn.ErrExternalAddresses, g.NetworkID, err)
+	case errors.Is(err, sdn.ErrForbidden) && g.SNAT != nil:
+		return fmt.Errorf("%w to %t: %w", sdn.ErrSNATForbidden, *g.SNAT, err)
+	case sdn.FieldOf(err) == sdn.FieldNetwork:
+		return &sdn.InvalidError{Field: sdn.FieldExternalNetwork, Value: g.NetworkID, Err: err}
+	}
+	return err
+}
+
+func routerOf(w wireRouter) sdn.OwnRouter {
+	out := sdn.OwnRouter{ID: w.ID, Name: w.Name, Owner: session.ParseMark(w.Description).Owner, ProjectID: w.ProjectID}
+	if w.Gateway != nil {
+		out.Gateway = sdn.Gateway{NetworkID: w.Gateway.NetworkID, SNAT: w.Gateway.SNAT}
+		out.Addresses = addressesOf(w.Gateway.Addresses)
+	}
+	for _, r := range w.Routes {
+		out.Routes = append(out.Routes, v1.Route{Destination: r.Destination, Gateway: r.NextHop})
+	}
+	return out
+}
+
+// addressesOf returns addresses, IPv4 first.
+func addressesOf(all []wireIP) (out []netip.Addr) {
+	for _, a := range all {
+		if ip, err := netip.ParseAddr(a.IP); err == nil {
+			out = append(out, ip)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return out
+}
+
+// Router implements sdn.Routers.
+func (b *Neutron) Router(ctx context.Context, id string) (sdn.OwnRouter, error) {
+	if id == "" {
+		return sdn.OwnRouter{}, fmt.Errorf("the request names no router: %w", sdn.ErrNotFound)
+	}
+	var body wholeRouter
+	err := b.Do(ctx, session.Request{
+		Method: http.MethodGet, Path: []string{"routers", id}, Query: url.Values{"fields": routerFields}, Out: &body, Subject: routerMissing,
+	})
+	if err != nil {
+		return sdn.OwnRouter{}, err
+	}
+	if session.ParseMark(body.Router.Description).Cluster != b.config.ClusterID {
+		return sdn.OwnRouter{}, fmt.Errorf("it has no mark of cluster %s: %w", b.config.ClusterID, sdn.ErrNotFound)
+	}
+	return routerOf(body.Router), nil
+}
+
+// ListRouters implements sdn.Routers. Neutron has no filter for a part of the description, so all
+// routers that the credential sees are listed, with few fields.
+func (b *Neutron) ListRouters(ctx context.Context) ([]sdn.RouterSummary, error) {
+	r := session.Request{Path: []string{"routers"}, Query: byID(nil, []string{"id", "name", "description", "created_at"}), Subject: routerMissing}
+	all, err := session.ReadAll(ctx, b.Client, r, func(w wireRouter) bool { return session.ParseMark(w.Description).Cluster == b.config.ClusterID })
+	if err != nil {
+		return nil, err
+	}
+	out := make([]sdn.RouterSummary, len(all))
+	for i, w := range all {
+		out[i] = sdn.RouterSummary{ID: w.ID, Name: w.Name, Owner: session.ParseMark(w.Description).Owner, Created: w.Created}
+	}
+	return out, nil
+}
+
+// UpdateRouter implements sdn.Routers. The mark is read first: an update is rare. Neutron refuses a
+// gateway in another network than the next hops of the router's routes, and routes by way of a
+// gateway that is not there yet. So routes are removed before the gateway changes, and written after.
+func (b *Neutron) UpdateRouter(ctx context.Context, id string, u sdn.RouterUpdate) (sdn.OwnRouter, error) {
+	is, err := b.Router(ctx, id)
+	if err != nil {
+		return is, err
+	}
+	if u.Gateway != nil && u.Routes != nil && len(is.Routes) > 0 {
+		if is, err = b.putRouter(ctx, id, object{"routes": []wireExtraRoute{}}, routeRefusals); err != nil {
+			return is, err
+		}
+	}
+	if u.Gateway != nil {
+		if is, err = b.putRouter(ctx, id, object{"external_gateway_info": gatewayBody(*u.Gateway)}, gatewayRefusals); err != nil {
+			return is, gatewayError(*u.Gateway, err)
+		}
+	}
+	if u.Routes != nil && len(*u.Routes)+len(is.Routes) > 0 {
+		routes := []wireExtraRoute{}
+		for _, r := range *u.Routes {
+			routes = append(routes, wireExtraRoute{r.Destination, r.Gateway})
+		}
+		is, err = b.putRouter(ctx, id, object{"routes": routes}, routeRefusals)
+	}
+	return is, err
+}
+
+func (b *Neutron) putRouter(ctx context.Context, id string, body object, fields map[string]sdn.Field) (sdn.OwnRouter, error) {
+	var out wholeRouter
+	err := b.Do(ctx, session.Request{
+		Method: http.MethodPut, Path: []string{"routers", id}, Body: object{"router": body}, Out: &out, Subject: routerMissing, Fields: fields,
+	})
+	return routerOf(out.Router), err
+}
+
+// DeleteRouter implements sdn.Routers. Neutron deletes the gateway, too. The mark is always read.
+func (b *Neutron) DeleteRouter(ctx context.Context, id string) error {
+	_, err := b.Router(ctx, id)
+	if err == nil {
+		err = b.Do(ctx, session.Request{Method: http.MethodDelete, Path: []string{"routers", id}, Subject: routerMissing})
+	}
+	if errors.Is(err, sdn.ErrNotFound) {
+		return nil
+	}
+	return err
+}
