@@ -68,6 +68,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="self.mode == oldSelf.mode",message="spec.mode is fixed: pods have ports in the network; Kuryr makes another KuryrNetwork once no pod has"
 // +kubebuilder:validation:XValidation:rule="has(self.projectID) == has(oldSelf.projectID) && (!has(self.projectID) || self.projectID == oldSelf.projectID)",message="spec.projectID is fixed: the cloud cannot move a network to another project; Kuryr makes another KuryrNetwork once no pod has a port"
 // +kubebuilder:validation:XValidation:rule="has(self.networkID) == has(oldSelf.networkID) && (!has(self.networkID) || self.networkID == oldSelf.networkID)",message="spec.networkID is fixed: pods have ports in the network; Kuryr makes another KuryrNetwork once no pod has"
+// +kubebuilder:validation:XValidation:rule="!(has(self.routerID) && has(self.router))",message="a network has either a routerID, of a router that is there, or a router that Kuryr makes"
 type KuryrNetworkSpec struct {
 	// Where the network comes from; immutable.
 	Mode NetworkMode `json:"mode"`
@@ -101,6 +102,9 @@ type KuryrNetworkSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	RouterID string `json:"routerID,omitempty"`
+	// Router that Kuryr makes for this namespace alone, in place of routerID.
+	// +optional
+	Router *NetworkRouter `json:"router,omitempty"`
 	// Largest packet in bytes; 0: as the SDN chooses.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == 0 || (self >= 68 && self <= 65535)",message="write an MTU of 68 to 65535 bytes (IPv6 needs 1280 at least), or 0 for the SDN's own"
@@ -112,6 +116,24 @@ type KuryrNetworkSpec struct {
 	// +kubebuilder:validation:items:MaxLength=45
 	DNSServers []string `json:"dnsServers,omitempty"`
 	// Routes that pods get besides the default route, each in the subnets of its IP family.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Routes []Route `json:"routes,omitempty"`
+}
+
+// NetworkRouter is a router to make, with a gateway in an external network.
+type NetworkRouter struct {
+	// External network of the gateway.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	ExternalNetworkID string `json:"externalNetworkID"`
+	// True if the router replaces the addresses of pods by its own outside; absent: as the SDN
+	// chooses.
+	// +optional
+	SNAT *bool `json:"snat,omitempty"`
+	// Routes of the router besides that to the gateway of the external network, by way of neighbours
+	// there.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
@@ -158,10 +180,16 @@ type KuryrNetworkStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Subnets []NetworkSubnetStatus `json:"subnets,omitempty"`
-	// Router that the subnets have interfaces of.
+	// Router that the subnets have interfaces of, or the one that Kuryr has made for it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	RouterID string `json:"routerID,omitempty"`
+	// Addresses outside of the router that Kuryr has made.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=45
+	RouterAddresses []string `json:"routerAddresses,omitempty"`
 	// Routes that nodes outside of the network need to reach its pods, as for probes: each subnet,
 	// by way of the router's address outside. Empty if the router has none.
 	// +optional

@@ -64,6 +64,8 @@ const (
 	ReasonDeleting       = "Deleting"
 	ReasonRouterFull     = "RouterFull"
 
+	ReasonExternalNetworkFull = "ExternalNetworkFull"
+
 	// Of ConditionPlanned, in addition to those of package service.
 	ReasonPlanned         = "Planned"
 	ReasonSeveralProblems = "SeveralProblems"

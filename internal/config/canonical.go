@@ -52,10 +52,30 @@ func single(c *Config) []*string {
 	for i := range c.Networks.Given {
 		ids = append(ids, &c.Networks.Given[i].NetworkID)
 	}
+	for _, r := range routers(c) {
+		ids = append(ids, &r.ExternalNetworkID)
+	}
 	for i := range c.Projects {
 		ids = append(ids, &c.Projects[i].RouterID, &c.Projects[i].ExternalNetworkID)
 	}
 	return ids
+}
+
+// routers returns the routers that Kuryr makes.
+func routers(c *Config) (all []*Router) {
+	add := func(r *Router) {
+		if r != nil {
+			all = append(all, r)
+		}
+	}
+	add(c.Networks.Router)
+	for i := range c.Networks.Namespaces {
+		add(c.Networks.Namespaces[i].Router)
+	}
+	for i := range c.Projects {
+		add(c.Projects[i].Router)
+	}
+	return all
 }
 
 // lower is m in small letters.

@@ -185,13 +185,22 @@ type NetworkChoice struct {
 	// namespace. PrefixLengthIPv6 likewise, 64 in mode flat.
 	PrefixLength     int      `json:"prefixLength,omitempty"`
 	PrefixLengthIPv6 int      `json:"prefixLengthIPv6,omitempty"`
-	RouterID         string   `json:"routerID,omitempty"`   // empty: no router
+	RouterID         string   `json:"routerID,omitempty"`   // empty: no router, or Router
+	Router           *Router  `json:"router,omitempty"`     // in place of RouterID
 	DNSServers       []string `json:"dnsServers,omitempty"` // of either family
 	Routes           []Route  `json:"routes,omitempty"`     // of either family
 	MTU              int      `json:"mtu,omitempty"`        // 0: Neutron's choice
 }
 
-// Route is a route that pods get.
+// Router is a router that Kuryr makes for each namespace.
+type Router struct {
+	ExternalNetworkID string `json:"externalNetworkID"` // of its gateway; required
+	// SNAT is whether it translates the addresses of pods; nil: Neutron's default.
+	SNAT   *bool   `json:"snat,omitempty"`
+	Routes []Route `json:"routes,omitempty"` // by way of neighbours in the external network
+}
+
+// Route is a route that pods get, or a router has.
 type Route struct {
 	Destination string `json:"destination"`
 	Gateway     string `json:"gateway"`
@@ -226,8 +235,9 @@ type Project struct {
 	AllowedNamespaces *metav1.LabelSelector `json:"allowedNamespaces,omitempty"`
 	// SecurityGroupIDs replace those of Pods; nil: they do not.
 	SecurityGroupIDs []string `json:"securityGroupIDs,omitempty"`
-	// RouterID and SubnetPoolIDs replace those of Networks.
+	// RouterID or Router, and SubnetPoolIDs replace those of Networks.
 	RouterID      string   `json:"routerID,omitempty"`
+	Router        *Router  `json:"router,omitempty"`
 	SubnetPoolIDs []string `json:"subnetPoolIDs,omitempty"`
 	// ExternalNetworkID replaces that of Services.
 	ExternalNetworkID string `json:"externalNetworkID,omitempty"`

@@ -64,14 +64,31 @@ func checkChoice(at string, n *NetworkChoice, d *decoder) {
 	if n.PrefixLengthIPv6 != 0 {
 		d.bounds(at+".prefixLengthIPv6", n.PrefixLengthIPv6, 48, 126)
 	}
-	if n.RouterID != "" {
-		d.uuid(at+".routerID", n.RouterID, "router")
-	}
+	checkRouter(at, n.RouterID, n.Router, d)
 	d.addresses(at+".dnsServers", n.DNSServers)
 	d.routes(at+".routes", n.Routes)
 	if n.MTU != 0 {
 		d.bounds(at+".mtu", n.MTU, 68, 65535)
 	}
+}
+
+// checkRouter checks the router of networks: one that is there, or one that Kuryr makes.
+func checkRouter(at, id string, own *Router, d *decoder) {
+	if id != "" {
+		d.uuid(at+".routerID", id, "router")
+	}
+	if own == nil {
+		return
+	}
+	if id != "" {
+		d.fault(at+".router", "%s.routerID names a router that is there, and %s.router has Kuryr make another one for each namespace: remove one of the two", at, at)
+	}
+	if own.ExternalNetworkID == "" {
+		d.fault(at+".router.externalNetworkID", "missing: write the ID of the external network that the router has its gateway in (openstack network list --external)")
+	} else {
+		d.uuid(at+".router.externalNetworkID", own.ExternalNetworkID, "network")
+	}
+	d.routes(at+".router.routes", own.Routes)
 }
 
 func checkNamespaceNetwork(e *NamespaceNetwork, at string, d *decoder) {
@@ -231,9 +248,7 @@ func checkProjects(projects []Project, cloud string, d *decoder) {
 		clouds[p.Cloud] = at + ".cloud"
 		d.ids(at+".securityGroupIDs", p.SecurityGroupIDs, "security group", maxGroups)
 		d.ids(at+".subnetPoolIDs", p.SubnetPoolIDs, "subnet pool", maxSubnetPools)
-		if p.RouterID != "" {
-			d.uuid(at+".routerID", p.RouterID, "router")
-		}
+		checkRouter(at, p.RouterID, p.Router, d)
 		if p.ExternalNetworkID != "" {
 			d.uuid(at+".externalNetworkID", p.ExternalNetworkID, "network")
 		}

@@ -137,6 +137,13 @@ func TestFaultsOfNetworks(t *testing.T) {
 		{"an entry's range below the length of all", "networks: {prefixLength: 12, namespaces: [{namespaceSelector: {}, ranges: [10.0.0.0/13]}]}", "networks.namespaces[0].ranges[0]: 10.0.0.0/13 holds no prefix of length 12"},
 		{"an entry's length above the ranges of all", "networks: {ranges: [10.0.0.0/14], namespaces: [{namespaceSelector: {}, prefixLength: 12}]}", "networks.namespaces[0].prefixLength: networks.ranges[0] is 10.0.0.0/14, which holds no prefix of length 12: write 14 or more"},
 		{"prefix length no number", `networks: {prefixLength: "16"}`, `networks.prefixLength: want a whole number, got "16"`},
+		{"two routers", "networks: {routerID: " + subnet + ", router: {externalNetworkID: " + subnet6 + "}}",
+			"networks.router: networks.routerID names a router that is there, and networks.router has Kuryr make another one for each namespace: remove one of the two"},
+		{"two routers of a project", "projects: [{projectID: a, routerID: " + subnet + ", router: {externalNetworkID: " + subnet6 + "}}]", "projects[0].router: projects[0].routerID names a router"},
+		{"a router without a way out", "networks: {namespaces: [{namespaceSelector: {}, router: {snat: true}}]}", "networks.namespaces[0].router.externalNetworkID: missing"},
+		{"an external network by name", "networks: {router: {externalNetworkID: public}}", `networks.router.externalNetworkID: "public" is no ID of a network`},
+		{"SNAT in words", "networks: {router: {externalNetworkID: " + subnet + ", snat: maybe}}", "networks.router.snat"},
+		{"routes of a router", "networks: {router: {externalNetworkID: " + subnet + ", routes: [{destination: 10.96.0.0/16, gateway: nowhere}]}}", "networks.router.routes[0].gateway"},
 		{"the example's router", "networks: {routerID: " + example + "}", "networks.routerID: replace the example's ID by that of your router"},
 		{"DNS server twice", `networks: {dnsServers: ["fd00::53", 10.0.0.53, "fd00:0::53"]}`, "networks.dnsServers[2]: the same address as networks.dnsServers[0]: remove one"},
 		{"DNS server of a link", `networks: {dnsServers: ["fe80::1%eth0"]}`, "is no IP address"},
@@ -175,6 +182,21 @@ func TestFaultsOfNetworks(t *testing.T) {
 				t.Errorf("Parse of\n%s\ngot\n%s\nwant a fault with\n%s", c.text, got, c.want)
 			}
 		})
+	}
+}
+
+// A router to make is read where a router that is there may be, and SNAT that is left out is neither
+// true nor false.
+func TestRoutersToMake(t *testing.T) {
+	capitals := strings.ToUpper(subnet6)
+	got := parse(t, minimal+"networks: {router: {externalNetworkID: "+capitals+", snat: false, routes: [{destination: 10.96.0.0/16, gateway: 192.0.2.3}]}, "+
+		"namespaces: [{namespaceSelector: {}, router: {externalNetworkID: "+subnet+"}}]}\nprojects: [{projectID: a, router: {externalNetworkID: "+capitals+", snat: true}}]\n")
+	want := []*config.Router{
+		{ExternalNetworkID: subnet6, SNAT: new(false), Routes: []config.Route{{Destination: "10.96.0.0/16", Gateway: "192.0.2.3"}}},
+		{ExternalNetworkID: subnet}, {ExternalNetworkID: subnet6, SNAT: new(true)},
+	}
+	if diff := cmp.Diff(want, []*config.Router{got.Networks.Router, got.Networks.Namespaces[0].Router, got.Projects[0].Router}); diff != "" {
+		t.Errorf("routers (-want +got):\n%s", diff)
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/collector"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/membergroups"
+	"github.com/kuryr-go/kuryr/internal/controller/networks"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/controller/pools"
 	"github.com/kuryr-go/kuryr/internal/controller/ports"
@@ -65,7 +66,7 @@ type Options struct {
 	// SecurityGroups creates the groups that enforce source ranges; nil: no group does.
 	SecurityGroups sdn.SecurityGroups
 	// Networks makes the networks of namespaces; nil: namespaces get none of their own.
-	Networks    sdn.Networks
+	Networks    networks.Cloud
 	SubnetPools sdn.SubnetPools // of the networks of namespaces; set together with Networks and Subnets
 	// Preflight makes the preflight checks; nil: none are made.
 	Preflight func(ctx context.Context) checks.Report
@@ -109,6 +110,7 @@ type Cloud interface {
 	sdn.Subnets
 	sdn.SecurityGroups
 	sdn.Networks
+	sdn.Routers
 	sdn.SubnetPools
 }
 

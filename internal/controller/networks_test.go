@@ -43,6 +43,7 @@ var netNames atomic.Int64
 // netCloud has the roles that networks of namespaces need.
 type netCloud interface {
 	sdn.Networks
+	sdn.Routers
 	sdn.SubnetPools
 	sdn.Subnets
 }

@@ -53,7 +53,7 @@ func (p *Projects) Named(ctx context.Context, kind tenants.Kind, id string) (pro
 	return "", false
 }
 
-// projectOfNetwork finds a network that Kuryr made, or one of its subnets.
+// projectOfNetwork finds a network that Kuryr made, or one of its subnets, or its own router.
 func projectOfNetwork(ctx context.Context, cache client.Reader, id string) (string, bool) {
 	var list v1.KuryrNetworkList
 	if err := cache.List(ctx, &list, kube.ReadOnly); err != nil {
@@ -64,7 +64,7 @@ func projectOfNetwork(ctx context.Context, cache client.Reader, id string) (stri
 		if kn.Spec.Mode != v1.NetworkNamespace && kn.Spec.Mode != v1.NetworkFlat {
 			continue
 		}
-		if kn.Status.NetworkID == id || slices.ContainsFunc(kn.Status.Subnets, func(s v1.NetworkSubnetStatus) bool { return s.ID == id }) {
+		if kn.Status.NetworkID == id || kn.Spec.Router != nil && kn.Status.RouterID == id || slices.ContainsFunc(kn.Status.Subnets, func(s v1.NetworkSubnetStatus) bool { return s.ID == id }) {
 			return kn.Spec.ProjectID, true
 		}
 	}

@@ -28,7 +28,7 @@ import (
 func namespaceConfigOf(c *config.Config) preflight.NamespaceConfig {
 	out := preflight.NamespaceConfig{MinFree: int(c.Networks.MinFree)}
 	choice := func(at string, n *config.NetworkChoice) {
-		addRouter(&out, at, n.RouterID)
+		addRouter(&out, at, n.RouterID, n.Router)
 		if len(n.SubnetPoolIDs) > 0 {
 			out.SubnetPools = append(out.SubnetPools, preflight.Pools{
 				Field: at + ".subnetPoolIDs", IDs: n.SubnetPoolIDs, PrefixLength: n.PrefixLength, PrefixLengthIPv6: n.PrefixLengthIPv6,
@@ -53,7 +53,7 @@ func namespaceConfigOf(c *config.Config) preflight.NamespaceConfig {
 	for i, p := range c.Projects {
 		at := fmt.Sprintf("projects[%d]", i)
 		out.Projects = append(out.Projects, preflight.Named{Field: at + ".projectID", ID: p.ProjectID})
-		addRouter(&out, at, p.RouterID)
+		addRouter(&out, at, p.RouterID, p.Router)
 		if len(p.SecurityGroupIDs) > 0 {
 			out.Groups = append(out.Groups, preflight.Groups{Field: at + ".securityGroupIDs", IDs: p.SecurityGroupIDs})
 		}
@@ -66,9 +66,12 @@ func namespaceConfigOf(c *config.Config) preflight.NamespaceConfig {
 	return out
 }
 
-func addRouter(out *preflight.NamespaceConfig, at, id string) {
+func addRouter(out *preflight.NamespaceConfig, at, id string, own *config.Router) {
 	if id != "" {
 		out.Routers = append(out.Routers, preflight.Named{Field: at + ".routerID", ID: id})
+	}
+	if own != nil {
+		out.OwnRouters = append(out.OwnRouters, preflight.OwnRouter{Field: at + ".router.externalNetworkID", ExternalNetwork: own.ExternalNetworkID})
 	}
 }
 
@@ -76,6 +79,9 @@ func addRouter(out *preflight.NamespaceConfig, at, id string) {
 func addNamespaces(q *sdn.NetworkQuery, c *preflight.NamespaceConfig) {
 	for _, r := range c.Routers {
 		q.RouterIDs = append(q.RouterIDs, r.ID)
+	}
+	for _, r := range c.OwnRouters {
+		q.NetworkIDs = append(q.NetworkIDs, r.ExternalNetwork)
 	}
 	if len(c.Ranges) > 0 {
 		q.LegsOf = q.RouterIDs
@@ -118,6 +124,9 @@ func readNamespaces(ctx context.Context, c client.Reader, rules *settings.Rules)
 			n := preflight.Namespace{
 				Name: ns.Name, Mode: choice.Mode, ProjectID: choice.ProjectID, SubnetPoolIDs: choice.SubnetPoolIDs, Ranges: choice.Ranges,
 				PrefixLength: choice.PrefixLength, PrefixLengthIPv6: choice.PrefixLengthIPv6, RouterID: choice.RouterID,
+			}
+			if choice.Router != nil {
+				n.OwnRouter, n.RouterRoutes = true, choice.Router.Routes
 			}
 			if network != nil {
 				addNetwork(&n, network)

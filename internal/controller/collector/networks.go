@@ -37,21 +37,31 @@ type networks struct {
 	client client.Reader
 	live   client.Reader // reads past the cache
 	kind   *Kind
+	router *Kind
+	routed bool // a KuryrNetwork with a router of its own was seen
 }
 
 // NetworkOptions is what the collection of networks needs beyond the manager.
 type NetworkOptions struct {
-	Cloud        sdn.Networks
+	Cloud        NetworkCloud
 	Settings     *settings.Live
 	Now          func() time.Time
 	Making       *kube.Owners       // held while a network is made and named for a KuryrNetwork
 	RequestCheck func(ctrl.Request) // requests a check of a KuryrNetwork in the cloud
 }
 
-// Networks returns the inventory of networks. One list compares all of them; it shows no subnets.
+// NetworkCloud is what the SDN does for the collection of networks.
+type NetworkCloud interface {
+	sdn.Networks
+	sdn.Routers
+}
+
+// Networks returns the inventory of networks and of the routers that Kuryr has made for them. One
+// list compares all networks; it shows no subnets. Another one compares all routers.
 func Networks(mgr ctrl.Manager, o NetworkOptions) *Inventory {
 	n := &networks{NetworkOptions: o, client: mgr.GetClient(), live: mgr.GetAPIReader()}
 	n.kind = &Kind{Name: "network", Take: n.take, Wanted: n.wanted, Delete: n.delete, Deleted: networkOrphansDeleted}
+	n.router = &Kind{Name: "router", Take: n.take, Wanted: n.routerWanted, Delete: n.deleteRouter, Deleted: routerOrphansDeleted}
 	return &Inventory{Name: "networks", Settings: o.Settings, Now: o.Now, Look: n.look, Tell: o.RequestCheck, Period: n.period}
 }
 
@@ -74,6 +84,10 @@ func (n *networks) look(ctx context.Context) (found Findings, err error) {
 	if err != nil {
 		return found, fmt.Errorf("listing networks: %w", err)
 	}
+	routers, err := n.listRouters(ctx, before)
+	if err != nil {
+		return found, err
+	}
 	after, err := n.objects(ctx)
 	if err != nil {
 		return found, err
@@ -91,6 +105,7 @@ func (n *networks) look(ctx context.Context) (found Findings, err error) {
 			found.Missing = append(found.Missing, req)
 		}
 	}
+	n.compareRouters(&found, routers, before, after)
 	return found, nil
 }
 

@@ -46,7 +46,7 @@ const workers = 16
 // the status changes, and when a check is requested.
 type Applier struct {
 	client   client.Client
-	cloud    sdn.Networks
+	cloud    Cloud
 	subnets  sdn.Subnets
 	sees     func(ctx context.Context, projectID, networkID string) error
 	members  func(ctx context.Context, namespace string, subnetIDs []string) ([]string, error)
@@ -86,9 +86,15 @@ type statuses interface {
 	Sure(kn *v1.KuryrNetwork) bool
 }
 
+// Cloud is what the SDN does for an Applier.
+type Cloud interface {
+	sdn.Networks
+	sdn.Routers
+}
+
 // ApplierOptions are the parts that an Applier needs beyond the manager. All must be given.
 type ApplierOptions struct {
-	Cloud   sdn.Networks
+	Cloud   Cloud
 	Subnets sdn.Subnets
 	// Sees is that of sdn.Visibility.
 	Sees func(ctx context.Context, projectID, networkID string) error

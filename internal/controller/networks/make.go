@@ -7,11 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -65,12 +63,12 @@ func (v *visit) apply(ctx context.Context) (ctrl.Result, error) {
 		}
 		v.memory.fresh = true
 	}
-	is, err := v.look(ctx)
+	is, own, err := v.lookAtAll(ctx)
 	if err != nil {
 		return v.report(ctx, made(v.kn), err)
 	}
-	is, outside, err := v.make(ctx, is)
-	status := network.Status(spec, is, outside)
+	is, router, err := v.make(ctx, is, own)
+	status := network.Status(spec, is, router)
 	if err != nil && is.ID == v.kn.Status.NetworkID { // the router was perhaps not asked
 		status.NodeRoutes = v.kn.Status.NodeRoutes
 	}
@@ -214,35 +212,36 @@ func (v *visit) lost(ctx context.Context, is sdn.Network) error {
 	return nil
 }
 
-// make makes what is missing: the network, then its subnets at once, then their router interfaces
-// at once. It returns what there is, also if it fails.
-func (v *visit) make(ctx context.Context, is sdn.Network) (sdn.Network, []netip.Addr, error) {
+// make makes what is missing: the network, then its subnets and a router of its own at once, then
+// the router interfaces at once. It returns what there is, also if it fails.
+func (v *visit) make(ctx context.Context, is sdn.Network, own sdn.OwnRouter) (sdn.Network, network.Router, error) {
 	spec, namespace := &v.kn.Spec, v.req.Namespace
-	work := network.Missing(namespace, spec, is)
+	router := v.routerOf(own)
+	work := network.Missing(namespace, spec, is, router.ID)
 	if work.Create != nil {
 		v.memory.fresh = false // the answer may be lost
 		v.memory.mtu = v.kn.Generation
 		created, err := v.cloud.CreateNetwork(ctx, v.owner(), *work.Create)
 		if err != nil {
-			return is, nil, fmt.Errorf("creating the network of namespace %s: %w", namespace, err)
+			return is, router, fmt.Errorf("creating the network of namespace %s: %w", namespace, err)
 		}
 		ctrl.LoggerFrom(ctx).Info("created network", "network", created.ID, "project", spec.ProjectID)
 		is = created
-		work = network.Missing(namespace, spec, is)
+		work = network.Missing(namespace, spec, is, router.ID)
 	}
 	if v.mtuUnset() {
 		mtu, err := v.unsetMTU(ctx, is.ID)
 		if err != nil {
-			return is, nil, err
+			return is, router, err
 		}
 		is.MTU = mtu
 	}
-	is, outside, err := v.fill(ctx, is, work)
+	is, router, err := v.fill(ctx, is, own, work)
 	if err != nil {
-		return is, outside, err
+		return is, router, err
 	}
-	is, err = v.connect(ctx, is, network.Missing(namespace, spec, is).Legs)
-	return is, outside, err
+	is, err = v.connect(ctx, is, router.ID, network.Missing(namespace, spec, is, router.ID).Legs)
+	return is, router, err
 }
 
 // source says where a new subnet's prefix comes from, as the author of the setting knows it.
@@ -276,8 +275,9 @@ func (v *visit) unsetMTU(ctx context.Context, id string) (int, error) {
 	return is.MTU, nil
 }
 
-// fill makes subnets and changes them, and asks for the addresses of the router meanwhile.
-func (v *visit) fill(ctx context.Context, is sdn.Network, work network.Work) (_ sdn.Network, outside []netip.Addr, _ error) {
+// fill makes subnets and changes them. Meanwhile it makes the router, or asks for the addresses of an
+// existing one.
+func (v *visit) fill(ctx context.Context, is sdn.Network, own sdn.OwnRouter, work network.Work) (_ sdn.Network, router network.Router, _ error) {
 	var mu sync.Mutex
 	var at errgroup.Group
 	id, mtu := is.ID, is.MTU
@@ -311,21 +311,18 @@ func (v *visit) fill(ctx context.Context, is sdn.Network, work network.Work) (_ 
 			return nil
 		})
 	}
-	if v.kn.Spec.RouterID != "" {
-		at.Go(func() (err error) {
-			outside, err = v.routers.addresses(ctx, v.kn.Spec.RouterID, v.now(), v.period())
-			return err
-		})
-	}
+	at.Go(func() (err error) {
+		router, err = v.router(ctx, own)
+		return err
+	})
 	err := at.Wait()
 	is.MTU = mtu
 	slices.SortFunc(is.Subnets, sdn.CompareSubnets)
-	return is, outside, err
+	return is, router, err
 }
 
 // connect gives the router an interface in each of these subnets.
-func (v *visit) connect(ctx context.Context, is sdn.Network, subnets []string) (sdn.Network, error) {
-	router := v.kn.Spec.RouterID
+func (v *visit) connect(ctx context.Context, is sdn.Network, router string, subnets []string) (sdn.Network, error) {
 	connected := make([]bool, len(is.Subnets))
 	var at errgroup.Group
 	for i := range is.Subnets {
@@ -347,41 +344,4 @@ func (v *visit) connect(ctx context.Context, is sdn.Network, subnets []string) (
 		}
 	}
 	return is, err
-}
-
-// routers remembers the addresses of routers for a while: many namespaces share a router. It is
-// safe for concurrent use.
-type routers struct {
-	cloud sdn.Networks
-
-	mu    sync.Mutex
-	known map[string]routerAddresses
-}
-
-type routerAddresses struct {
-	addresses []netip.Addr
-	at        time.Time
-}
-
-// addresses returns the addresses of a router in its external network. None are known if the
-// credential may not see them: pods do not need them.
-func (r *routers) addresses(ctx context.Context, id string, now time.Time, valid time.Duration) ([]netip.Addr, error) {
-	r.mu.Lock()
-	known, ok := r.known[id]
-	r.mu.Unlock()
-	if ok && now.Sub(known.at) < valid {
-		return known.addresses, nil
-	}
-	all, err := r.cloud.RouterAddresses(ctx, id)
-	if errors.Is(err, sdn.ErrForbidden) {
-		ctrl.LoggerFrom(ctx).Info("cannot read the addresses of a router; nodeRoutes of KuryrNetworks stay empty", "router", id, "error", err.Error())
-		all, err = nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading router %s: %w", id, err)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.known[id] = routerAddresses{all, now}
-	return all, nil
 }

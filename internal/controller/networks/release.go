@@ -32,6 +32,9 @@ func (v *visit) release(ctx context.Context) (ctrl.Result, error) {
 	}
 	waits, err := v.remove(ctx)
 	if err == nil && waits == "" {
+		err = v.removeRouter(ctx)
+	}
+	if err == nil && waits == "" {
 		return kube.Retry(v.objects.Drop(ctx, v.kn))
 	}
 	return v.reportLeaving(ctx, waits, err)

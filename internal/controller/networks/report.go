@@ -15,6 +15,7 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/plan/network"
 )
 
 // report writes the status after an attempt, and an Event about a new reason why pods wait.
@@ -56,7 +57,7 @@ func (v *visit) usable(status *v1.KuryrNetworkStatus) bool {
 	}
 	for _, want := range v.kn.Spec.Subnets {
 		if !slices.ContainsFunc(status.Subnets, func(s v1.NetworkSubnetStatus) bool {
-			return s.IPVersion == want.IPVersion && (s.Routed || v.kn.Spec.RouterID == "")
+			return s.IPVersion == want.IPVersion && (s.Routed || !network.Routed(&v.kn.Spec))
 		}) {
 			return false
 		}

@@ -85,6 +85,11 @@ var table = []row{
 		advice: map[Subject]string{Network: ". Give networks.ranges or the subnet pools of Kuryr's configuration prefixes that nothing else behind the router has, or remove the other subnet from the router"},
 	},
 	{
+		err: sdn.ErrExternalAddresses, of: []Subject{Network}, reason: v1.ReasonExternalNetworkFull, retry: Late,
+		advice: map[Subject]string{Network: ". Add an allocation pool or a subnet to the external network, delete unused floating IPs and routers there, " +
+			"or name another network (router.externalNetworkID of networks, networks.namespaces or projects in Kuryr's configuration). Kuryr then continues by itself"},
+	},
+	{
 		err: sdn.ErrAddresses, of: []Subject{Network}, reason: v1.ReasonSubnetExhausted, retry: Late,
 		advice: map[Subject]string{Network: ". Add a prefix to the subnet pool (openstack subnet pool set --pool-prefix), or delete unused subnets of it. Kuryr then continues by itself"},
 	},
@@ -104,7 +109,7 @@ var table = []row{
 		advice: map[Subject]string{
 			Port:       ". Raise the quota of ports (or addresses) in the cloud, or delete unused ones. Kuryr then continues by itself",
 			ParentPort: again,
-			Network:    ". Raise the project's quota of networks, subnets or ports in the cloud, or delete unused ones. Kuryr then continues by itself",
+			Network:    ". Raise the project's quota of networks, subnets, routers or ports in the cloud, or delete unused ones. Kuryr then continues by itself",
 			LoadBalancer: ". Raise the quota of load balancers, listeners, pools, members, ports, floating IPs, security groups or their rules in the cloud, " +
 				"or delete unused ones. Kuryr then continues by itself",
 		},
@@ -126,6 +131,11 @@ var table = []row{
 		advice: map[Subject]string{
 			Port: relogin, LoadBalancer: relogin, Network: relogin, Subnet: relogin, ParentPort: relogin,
 		},
+	},
+	{
+		err: sdn.ErrSNATForbidden, of: []Subject{Network}, reason: v1.ReasonForbidden, retry: Latest, lasting: true,
+		advice: map[Subject]string{Network: ". In Neutron's default policy only administrators may choose whether a router translates addresses. Leave out router.snat in Kuryr's configuration " +
+			"(of networks, networks.namespaces or projects), which is the cloud's default, or give Kuryr's user the role admin, or have the policy allow it"},
 	},
 	{
 		err: sdn.ErrForbidden, reason: v1.ReasonForbidden, retry: Latest, lasting: true,
@@ -200,15 +210,18 @@ const subnets = "services.subnetIDs and services.nodeSubnetIDs in Kuryr's config
 
 // networkFields is fields for the network of a namespace.
 var networkFields = map[sdn.Field]string{
-	"":                  "networks, projects and pods in Kuryr's configuration",
-	sdn.FieldProject:    "the namespace's annotation openstack.org/kuryr-project, and projects and pods.projectID in Kuryr's configuration",
-	sdn.FieldRouter:     "networks.routerID, and routerID of networks.namespaces and projects in Kuryr's configuration",
-	sdn.FieldSubnetPool: "networks.subnetPoolIDs, and subnetPoolIDs of networks.namespaces and projects in Kuryr's configuration",
-	sdn.FieldNetwork:    givenNetworks,
-	sdn.FieldSubnet:     givenNetworks,
-	sdn.FieldMTU:        "networks.mtu in Kuryr's configuration: the cloud's networks carry less",
-	sdn.FieldDNSServers: "networks.dnsServers in Kuryr's configuration: an unconfigured Neutron takes five for a subnet (max_dns_nameservers in neutron.conf)",
-	sdn.FieldRoutes:     "networks.routes in Kuryr's configuration: an unconfigured Neutron takes twenty for a subnet (max_subnet_host_routes in neutron.conf)",
+	"":               "networks, projects and pods in Kuryr's configuration",
+	sdn.FieldProject: "the namespace's annotation openstack.org/kuryr-project, and projects and pods.projectID in Kuryr's configuration",
+	sdn.FieldRouter:  "networks.routerID, and routerID of networks.namespaces and projects in Kuryr's configuration",
+	sdn.FieldExternalNetwork: "router.externalNetworkID of networks, networks.namespaces and projects in Kuryr's configuration: it has to be an external network that Kuryr's credential sees, " +
+		"and that overlaps with no subnet of the namespace",
+	sdn.FieldRouterRoutes: "router.routes of networks, networks.namespaces and projects in Kuryr's configuration: each gateway has to be an address of the external network, and not the router's own",
+	sdn.FieldSubnetPool:   "networks.subnetPoolIDs, and subnetPoolIDs of networks.namespaces and projects in Kuryr's configuration",
+	sdn.FieldNetwork:      givenNetworks,
+	sdn.FieldSubnet:       givenNetworks,
+	sdn.FieldMTU:          "networks.mtu in Kuryr's configuration: the cloud's networks carry less",
+	sdn.FieldDNSServers:   "networks.dnsServers in Kuryr's configuration: an unconfigured Neutron takes five for a subnet (max_dns_nameservers in neutron.conf)",
+	sdn.FieldRoutes:       "networks.routes in Kuryr's configuration: an unconfigured Neutron takes twenty for a subnet (max_subnet_host_routes in neutron.conf)",
 }
 
 const givenNetworks = "networks.given, and networkID and subnetIDs of pods in Kuryr's configuration"

@@ -51,6 +51,9 @@ func (r *Rules) compileNetworks() {
 		r.networks.allowed = append(r.networks.allowed, selector(p.AllowedNamespaces))
 	}
 	apart := slices.ContainsFunc(modes, func(m string) bool { return modeOf(m) != v1.NetworkShared })
+	r.RoutersByNamespace = r.Networks.Router != nil ||
+		slices.ContainsFunc(r.Networks.Namespaces, func(n config.NamespaceNetwork) bool { return n.Router != nil }) ||
+		slices.ContainsFunc(r.Projects, func(p config.Project) bool { return p.Router != nil })
 	r.NetworksByNamespace = apart || len(r.Networks.Given) > 0 || len(r.Projects) > 0
 }
 
@@ -77,7 +80,7 @@ func (r *Rules) Network(ns *metav1.PartialObjectMetadata) network.Choice {
 		if project.SecurityGroupIDs != nil {
 			c.SecurityGroupIDs = project.SecurityGroupIDs
 		}
-		said.RouterID = cmp.Or(project.RouterID, said.RouterID)
+		said.RouterID, said.Router = router(project.RouterID, project.Router, said.RouterID, said.Router)
 		said.SubnetPoolIDs = either(project.SubnetPoolIDs, said.SubnetPoolIDs)
 	}
 	c.Mode = r.mode(&c, ns, modeOf(said.Mode))
@@ -103,17 +106,28 @@ func (r *Rules) chosen(namespace labels.Set) config.NetworkChoice {
 
 // refine returns c with the fields of next where c says nothing.
 func refine(c config.NetworkChoice, next *config.NetworkChoice) config.NetworkChoice {
+	id, own := router(c.RouterID, c.Router, next.RouterID, next.Router)
 	return config.NetworkChoice{
 		Mode:             cmp.Or(c.Mode, next.Mode),
 		SubnetPoolIDs:    either(c.SubnetPoolIDs, next.SubnetPoolIDs),
 		Ranges:           either(c.Ranges, next.Ranges),
 		PrefixLength:     cmp.Or(c.PrefixLength, next.PrefixLength),
 		PrefixLengthIPv6: cmp.Or(c.PrefixLengthIPv6, next.PrefixLengthIPv6),
-		RouterID:         cmp.Or(c.RouterID, next.RouterID),
+		RouterID:         id,
+		Router:           own,
 		DNSServers:       either(c.DNSServers, next.DNSServers),
 		Routes:           either(c.Routes, next.Routes),
 		MTU:              cmp.Or(c.MTU, next.MTU),
 	}
+}
+
+// router returns the first of two choices that says anything of a router: either the ID of one, or
+// how Kuryr makes one.
+func router(id string, own *config.Router, nextID string, next *config.Router) (string, *config.Router) {
+	if id != "" || own != nil {
+		return id, own
+	}
+	return nextID, next
 }
 
 // either returns the first of two lists that has an element.
@@ -250,9 +264,17 @@ func (r *Rules) fill(c *network.Choice, said *config.NetworkChoice) {
 		c.PrefixLengthIPv6 = cmp.Or(said.PrefixLengthIPv6, flatPrefixLengthIPv6)
 	}
 	c.RouterID, c.MTU, c.DNSServers = said.RouterID, said.MTU, said.DNSServers
-	for _, route := range said.Routes {
-		c.Routes = append(c.Routes, v1.Route{Destination: route.Destination, Gateway: route.Gateway})
+	c.Routes = routes(said.Routes)
+	if r := said.Router; r != nil {
+		c.Router = &v1.NetworkRouter{ExternalNetworkID: r.ExternalNetworkID, SNAT: r.SNAT, Routes: routes(r.Routes)}
 	}
+}
+
+func routes(configured []config.Route) (all []v1.Route) {
+	for _, route := range configured {
+		all = append(all, v1.Route{Destination: route.Destination, Gateway: route.Gateway})
+	}
+	return all
 }
 
 // prefixes parses configured prefixes. Package config rejects invalid ones.

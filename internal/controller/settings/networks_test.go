@@ -103,6 +103,37 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
+// TestRouterOfItsOwn: an existing router and one to make are alternatives, of which the first that is
+// said counts.
+func TestRouterOfItsOwn(t *testing.T) {
+	own := func(id string) *config.Router { return &config.Router{ExternalNetworkID: id} }
+	s := tenants()
+	s.Networks.RouterID, s.Networks.Router = "", &config.Router{ExternalNetworkID: "x1", SNAT: new(false), Routes: []config.Route{{Destination: "10.96.0.0/12", Gateway: "192.0.2.3"}}}
+	s.Networks.Mode = "flat"
+	s.Projects[0].Router = own("x3")
+	all := &v1.NetworkRouter{ExternalNetworkID: "x1", SNAT: new(false), Routes: []v1.Route{{Destination: "10.96.0.0/12", Gateway: "192.0.2.3"}}}
+	for _, tc := range []struct {
+		name                string
+		labels, annotations pairs
+		id                  string
+		own                 *v1.NetworkRouter
+	}{
+		{"that of all", nil, nil, "", all},
+		{"an entry with an existing one", pairs{"apart": "yes"}, nil, "r1", nil},
+		{"a project with an existing one", pairs{"team": "blue"}, nil, "r2", nil},
+		{"a project with its own", pairs{"apart": "yes"}, pairs{"kuryr-project": "named"}, "", &v1.NetworkRouter{ExternalNetworkID: "x3"}},
+		{"none in a given network", nil, pairs{"kuryr-network": "lab"}, "", nil},
+	} {
+		got := NewRules(s).Network(namespaceWith(tc.labels, tc.annotations))
+		if diff := cmp.Diff(tc.own, got.Router); diff != "" || got.RouterID != tc.id {
+			t.Errorf("%s: router %q, want %q, and its own (-want +got):\n%s", tc.name, got.RouterID, tc.id, diff)
+		}
+	}
+	if with, without := NewRules(s), NewRules(tenants()); !with.RoutersByNamespace || without.RoutersByNamespace {
+		t.Errorf("RoutersByNamespace is %t with routers, %t without", with.RoutersByNamespace, without.RoutersByNamespace)
+	}
+}
+
 // with fills in what a choice of tenants has unless it says something else.
 func with(c network.Choice) network.Choice {
 	if c.ProjectID == "" {

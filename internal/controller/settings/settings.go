@@ -158,6 +158,8 @@ type Rules struct {
 
 	ByNamespace bool // some rule depends on the labels of namespaces
 	ByPod       bool // some rule depends on the labels of pods
+	// RoutersByNamespace reports that Kuryr may have to make routers.
+	RoutersByNamespace bool
 	// NetworksByNamespace reports that some namespace may have a network or a project of its own.
 	NetworksByNamespace bool
 }

@@ -155,7 +155,7 @@ func families(n *v1.KuryrNetwork) (firsts []string, more map[string][]string) {
 		case !is:
 			by[s.IPVersion] = s.ID
 			firsts = append(firsts, s.ID)
-		case s.Routed || n.Spec.RouterID == "":
+		case s.Routed || !network.Routed(&n.Spec):
 			if more == nil {
 				more = map[string][]string{}
 			}

@@ -122,6 +122,7 @@ func (in *Input) inPlace(spec *v1.KuryrNetworkSpec) {
 		return
 	}
 	spec.MTU, spec.DNSServers, spec.Routes = int32(c.MTU), slices.Clone(c.DNSServers), slices.Clone(c.Routes)
+	spec.Router = c.Router.DeepCopy()
 }
 
 // differs returns what of the current spec is not as chosen and cannot change in place; empty if
@@ -141,10 +142,22 @@ func (in *Input) differs() string {
 		return fmt.Sprintf("the project is to be %s, and is %s", named(c.ProjectID), named(is.ProjectID))
 	case is.NetworkID != c.NetworkID:
 		return fmt.Sprintf("the network is to be %s, and is %s", named(c.NetworkID), named(is.NetworkID))
+	case is.Router == nil && in.own() || is.Router != nil && !in.own():
+		return fmt.Sprintf("the router is to be %s, and is %s", routerName(in.router(), in.own()), routerName(is.RouterID, is.Router != nil))
 	case is.RouterID != in.router():
 		return fmt.Sprintf("the router is to be %s, and is %s", named(in.router()), named(is.RouterID))
 	}
 	return in.differentSubnets()
+}
+
+// own reports whether Kuryr makes the router of the subnets.
+func (in *Input) own() bool { return makes(in.Choice.Mode) && in.Choice.Router != nil }
+
+func routerName(id string, own bool) string {
+	if own {
+		return "one that Kuryr makes for the namespace"
+	}
+	return named(id)
 }
 
 func named(id string) string {
@@ -268,7 +281,7 @@ func (in *Input) subnet(version int32) (v1.NetworkSubnet, bool) {
 		}
 	}
 	taken := in.Taken
-	for _, p := range in.own() {
+	for _, p := range in.ownPrefixes() {
 		taken = append(slices.Clip(taken), Taken{Prefix: p})
 	}
 	for _, r := range in.ranges() {
@@ -282,8 +295,8 @@ func (in *Input) subnet(version int32) (v1.NetworkSubnet, bool) {
 	return v1.NetworkSubnet{}, false
 }
 
-// own returns the prefixes that the namespace's network has or is to have.
-func (in *Input) own() []netip.Prefix {
+// ownPrefixes returns the prefixes that the namespace's network has or is to have.
+func (in *Input) ownPrefixes() []netip.Prefix {
 	all := slices.Clone(in.Made)
 	if in.Current != nil {
 		all = append(all, Prefixes(in.Current)...)

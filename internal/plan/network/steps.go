@@ -23,8 +23,9 @@ type Work struct {
 }
 
 // Missing compares the spec of a namespace's network with the cloud. is is the network that the
-// cloud has; without an ID it has none. The keys of Work.Subnets are places in spec.Subnets.
-func Missing(namespace string, spec *v1.KuryrNetworkSpec, is sdn.Network) Work {
+// cloud has; without an ID it has none. routerID is the router of the subnets; empty: there is none,
+// or none yet. The keys of Work.Subnets are places in spec.Subnets.
+func Missing(namespace string, spec *v1.KuryrNetworkSpec, is sdn.Network, routerID string) Work {
 	var w Work
 	name := sdn.NetworkName(spec.NamespaceUID, namespace)
 	if is.ID == "" {
@@ -46,7 +47,7 @@ func Missing(namespace string, spec *v1.KuryrNetworkSpec, is sdn.Network) Work {
 		if !sameUpdate(s.SubnetUpdate, update) {
 			w.Updates = with(w.Updates, s.ID, update)
 		}
-		if spec.RouterID != "" && !slices.Contains(s.RouterIDs, spec.RouterID) {
+		if routerID != "" && !slices.Contains(s.RouterIDs, routerID) {
 			w.Legs = append(w.Legs, s.ID)
 		}
 	}
@@ -111,22 +112,27 @@ func sorted(routes []v1.Route) []v1.Route {
 	})
 }
 
-// Status returns the status of a network that Kuryr makes, without conditions. outside are the
-// addresses of the router in its external network.
-func Status(spec *v1.KuryrNetworkSpec, is sdn.Network, outside []netip.Addr) v1.KuryrNetworkStatus {
+// Status returns the status of a network that Kuryr makes, without conditions.
+func Status(spec *v1.KuryrNetworkSpec, is sdn.Network, router Router) v1.KuryrNetworkStatus {
 	status := v1.KuryrNetworkStatus{NetworkID: is.ID, MTU: int32(is.MTU)}
+	if spec.Router != nil { // also before it has an interface: it is found again by it
+		status.RouterID = router.ID
+		for _, a := range router.Outside {
+			status.RouterAddresses = append(status.RouterAddresses, a.String())
+		}
+	}
 	for _, s := range Match(spec, is.Subnets) {
 		if s.ID == "" {
 			continue
 		}
 		one := subnetStatus(s)
-		one.Routed = spec.RouterID != "" && slices.Contains(s.RouterIDs, spec.RouterID)
+		one.Routed = router.ID != "" && slices.Contains(s.RouterIDs, router.ID)
 		status.Subnets = append(status.Subnets, one)
 		if !one.Routed {
 			continue
 		}
-		status.RouterID = spec.RouterID
-		for _, a := range outside {
+		status.RouterID = router.ID
+		for _, a := range router.Outside {
 			if a.Is4() == s.Prefix.Addr().Is4() {
 				status.NodeRoutes = append(status.NodeRoutes, v1.Route{Destination: one.CIDR, Gateway: a.String()})
 				break
@@ -167,7 +173,7 @@ func Complete(spec *v1.KuryrNetworkSpec, status *v1.KuryrNetworkStatus) bool {
 		return len(status.Subnets) == len(spec.SubnetIDs)
 	}
 	return len(status.Subnets) == len(spec.Subnets) && len(status.Subnets) > 0 &&
-		!slices.ContainsFunc(status.Subnets, func(s v1.NetworkSubnetStatus) bool { return spec.RouterID != "" && !s.Routed })
+		!slices.ContainsFunc(status.Subnets, func(s v1.NetworkSubnetStatus) bool { return Routed(spec) && !s.Routed })
 }
 
 // FullFamily returns the IP family that a network needs another subnet of, given that a port got no

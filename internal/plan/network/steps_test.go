@@ -54,12 +54,12 @@ func TestMissing(t *testing.T) {
 	} {
 		is := made()
 		c.is(&is)
-		got := network.Missing("shop", dual(), is)
+		got := network.Missing("shop", dual(), is, "r")
 		if diff := cmp.Diff(c.want, got, comparePrefixes); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
-	got := network.Missing("shop", dual(), sdn.Network{})
+	got := network.Missing("shop", dual(), sdn.Network{}, "r")
 	if want := (sdn.NetworkSpec{Name: "u1/shop", ProjectID: "p", MTU: 1400}); got.Create == nil || *got.Create != want || len(got.Subnets) != 2 {
 		t.Errorf("without a network: %+v", got)
 	}
@@ -88,7 +88,7 @@ func TestStatus(t *testing.T) {
 		},
 		NodeRoutes: []v1.Route{{Destination: "10.0.0.0/16", Gateway: "192.0.2.7"}},
 	}
-	got := network.Status(dual(), made(), []netip.Addr{netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("192.0.2.8")})
+	got := network.Status(dual(), made(), network.Router{ID: "r", Outside: []netip.Addr{netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("192.0.2.8")}})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -109,7 +109,7 @@ func TestStatus(t *testing.T) {
 }
 
 func TestFullFamily(t *testing.T) {
-	status := network.Status(dual(), made(), nil)
+	status := network.Status(dual(), made(), network.Router{ID: "r"})
 	small := *status.DeepCopy()
 	small.Subnets[0].CIDR = "10.0.0.0/28" // 16 addresses
 	for name, c := range map[string]struct {

@@ -49,7 +49,7 @@ var checks = []check{
 	{Kind{"RoutersDiffer", Warning, "Subnets of pods and of cluster IPs are on different routers."}, true, needRouters, routersDiffer},
 	{Kind{"RouterDown", Error, "A router of pods, of namespaces or of Services is switched off."}, true, needRouters, routerDown},
 	{Kind{"RouterWithoutGateway", Error, "The router of the cluster IPs has no gateway to services.externalNetworkID."}, true, needNothing, routerWithoutGateway},
-	{Kind{"NetworkRouterMissing", Error, "Neutron does not show a router of networks or projects, or the networks of namespaces have none."}, true, needNamespaces, networkRouterMissing},
+	{Kind{"NetworkRouterMissing", Error, "Neutron does not show a router of networks or projects, or its external network, or the networks of namespaces have none."}, true, needNamespaces, networkRouterMissing},
 	{Kind{"NetworkRouterWithoutGateway", Warning, "A router of networks or projects has no external gateway."}, true, needRoutersOfNamespaces, networkRouterWithoutGateway},
 	{Kind{"ServiceLegMissing", Error, "A router of networks, projects or given networks leads to no subnet of cluster IPs."}, true, needRoutersOfNamespaces, serviceLegMissing},
 	{Kind{"GivenNetworkMissing", Error, "Neutron does not show a network or subnet of networks.given or nodes, or they do not fit together."}, true, needNothing, givenNetworkMissing},

@@ -12,7 +12,9 @@ import (
 
 // NamespaceConfig is what the configuration says of networks of namespaces and of projects.
 type NamespaceConfig struct {
-	Routers     []Named // of networks, networks.namespaces and projects
+	Routers []Named // of networks, networks.namespaces and projects
+	// OwnRouters are the routers that Kuryr makes for namespaces.
+	OwnRouters  []OwnRouter
 	Projects    []Named // projects[].projectID
 	Groups      []Groups
 	SubnetPools []Pools
@@ -20,6 +22,12 @@ type NamespaceConfig struct {
 	// Given are existing networks besides that of pods: of networks.given and of nodes.
 	Given   []Given
 	MinFree int // networks.minFree
+}
+
+// OwnRouter is how Kuryr makes a router for each of some namespaces.
+type OwnRouter struct {
+	Field           string // that says so
+	ExternalNetwork string // of its gateway
 }
 
 // Named is the ID of an object of the cloud, and the field of the configuration that has it.
@@ -61,6 +69,8 @@ type Namespace struct {
 	Ranges                         []netip.Prefix // of mode flat
 	PrefixLength, PrefixLengthIPv6 int            // 0: the pool's default
 	RouterID                       string
+	OwnRouter                      bool       // Kuryr makes a router for it, in place of RouterID
+	RouterRoutes                   []v1.Route // of that router
 
 	SubnetIDs []string       // that Kuryr has made for it
 	Prefixes  []netip.Prefix // of these

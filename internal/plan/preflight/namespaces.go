@@ -49,13 +49,68 @@ func networkRouterMissing(f *Facts, k Kind) []Finding {
 				"openstack router list", editConfig))
 		}
 	}
-	without := slices.DeleteFunc(slices.Clone(f.Cluster.Namespaces.Value), func(n Namespace) bool { return !n.makes() || n.RouterID != "" })
+	without := slices.DeleteFunc(slices.Clone(f.Cluster.Namespaces.Value), func(n Namespace) bool { return !n.makes() || n.RouterID != "" || n.OwnRouter })
 	if len(without) > 0 {
 		out = append(out, k.warning("networks.routerID", fmt.Sprintf(
 			"The configuration has no router for the networks of %s. Their pods reach neither Services nor anything outside of their network.", several("namespace", names(without))),
 			"openstack router list", editConfig))
 	}
+	return append(out, externalNetworkMissing(f, k)...)
+}
+
+// externalNetworkMissing reports networks that routers of namespaces cannot have a gateway in.
+func externalNetworkMissing(f *Facts, k Kind) []Finding {
+	var out []Finding
+	if err := f.Networks.Networks.Err; err != nil && len(f.Config.OwnRouters) > 0 {
+		return k.unknown("external networks of routers", "they exist", err)
+	}
+	for _, r := range f.Config.OwnRouters {
+		n, ok := f.Networks.Networks.Value[r.ExternalNetwork]
+		if ok && n.External {
+			continue
+		}
+		why := "Neutron does not show network " + r.ExternalNetwork + ": it does not exist, or Kuryr's credential does not see it."
+		if ok {
+			why = "Network " + named(n.ID, n.Name) + " is not external."
+		}
+		out = append(out, k.found("network "+r.ExternalNetwork+" of "+r.Field, why+" Kuryr makes no routers with a gateway there, and the pods of their namespaces wait.",
+			"openstack network list --external", editConfig))
+	}
 	return out
+}
+
+// ownRouterWithoutRoute reports namespaces whose own router has no route to a subnet of cluster IPs.
+// The gateway of the external network may have one, which no fact shows.
+func ownRouterWithoutRoute(f *Facts, k Kind) []Finding {
+	if !f.serves() {
+		return nil
+	}
+	var out []Finding
+	for _, vips := range f.subnets(f.Config.ServiceSubnetIDs) {
+		var all []Namespace
+		for _, n := range f.Cluster.Namespaces.Value {
+			if n.makes() && n.OwnRouter && f.familyOf(n, vips.Prefix) && !routes(sdn.Router{Routes: n.RouterRoutes}, vips.Prefix) {
+				all = append(all, n)
+			}
+		}
+		if len(all) > 0 {
+			out = append(out, k.warning("networks.router", fmt.Sprintf(
+				"The router that Kuryr makes for %s has no route to subnet %s of %s. Unless the gateway of its external network has one, the pods reach neither Services nor the cluster's DNS.",
+				several("namespace", names(all)), named(vips.ID, vips.Name), fieldServices),
+				"openstack router show -c external_gateway_info ROUTER # of the cluster IPs: its address is the gateway of a route to "+vips.Prefix.String()+" in router.routes", editConfig))
+		}
+	}
+	return out
+}
+
+// familyOf reports whether a namespace's network has, or is to have, a subnet of the IP family of a
+// prefix.
+func (f *Facts) familyOf(n Namespace, p netip.Prefix) bool {
+	families := f.familiesOf(n)
+	for _, own := range n.Prefixes {
+		families[own.Addr().BitLen()] = true
+	}
+	return families[p.Addr().BitLen()]
 }
 
 func networkRouterWithoutGateway(f *Facts, k Kind) []Finding {
@@ -79,6 +134,7 @@ func serviceLegMissing(f *Facts, k Kind) []Finding {
 	if !f.serves() || !f.routed() {
 		return nil
 	}
+	out := ownRouterWithoutRoute(f, k)
 	all := f.routersOfNamespaces()
 	for _, g := range f.Config.Given {
 		for _, s := range g.SubnetIDs {
@@ -88,9 +144,8 @@ func serviceLegMissing(f *Facts, k Kind) []Finding {
 		}
 	}
 	if err := f.Networks.Legs.Err; err != nil && len(all) > 0 {
-		return k.unknown("routers of networks", "they have ports in the subnets of "+fieldServices, err)
+		return append(out, k.unknown("routers of networks", "they have ports in the subnets of "+fieldServices, err)...)
 	}
-	var out []Finding
 	seen := map[string]bool{}
 	for _, at := range all {
 		r, ok := f.Networks.Routers.Value[at.ID]
@@ -197,6 +252,7 @@ func projectQuotaShort(f *Facts, k Kind) []Finding {
 	type load struct {
 		namespaces               []Namespace
 		networks, subnets, ports int
+		routers                  int
 	}
 	needs := map[string]load{}
 	for _, n := range f.missing() {
@@ -204,8 +260,11 @@ func projectQuotaShort(f *Facts, k Kind) []Finding {
 		l := needs[n.ProjectID]
 		l.namespaces = append(l.namespaces, n)
 		l.networks, l.subnets, l.ports = l.networks+1, l.subnets+families, l.ports+f.Config.MinFree
-		if n.RouterID != "" {
+		if n.RouterID != "" || n.OwnRouter {
 			l.ports += families
+		}
+		if n.OwnRouter { // its gateway's port is of no project
+			l.routers++
 		}
 		needs[n.ProjectID] = l
 	}
@@ -215,7 +274,10 @@ func projectQuotaShort(f *Facts, k Kind) []Finding {
 		for _, q := range []struct {
 			kind, option, plural string
 			n                    int
-		}{{"network", "--networks", "networks", l.networks}, {"subnet", "--subnets", "subnets", l.subnets}, {"port", "--ports", "ports", l.ports}} {
+		}{{"network", "--networks", "networks", l.networks}, {"subnet", "--subnets", "subnets", l.subnets}, {"port", "--ports", "ports", l.ports}, {"router", "--routers", "routers", l.routers}} {
+			if q.n == 0 {
+				continue
+			}
 			object := "quota of " + q.plural + " of project " + projectOf(project)
 			left, none, err := f.left(project, q.kind)
 			if err != nil {

@@ -71,6 +71,20 @@ func with(change func(f *facts)) func(f *facts) {
 // brokenNetworks continues broken with networks of namespaces.
 var brokenNetworks = []row{
 	{name: "NetworkRouterMissing", says: "does not show router theirs", change: with(func(f *facts) { delete(f.Networks.Routers.Value, "theirs") })},
+	{name: "NetworkRouterMissing", says: "does not show network gone", change: with(func(f *facts) {
+		f.Config.OwnRouters = []preflight.OwnRouter{{Field: "networks.router.externalNetworkID", ExternalNetwork: "gone"}}
+	})},
+	{name: "NetworkRouterMissing", says: "storage-net is not external", change: with(func(f *facts) {
+		f.Config.OwnRouters = []preflight.OwnRouter{{Field: "networks.router.externalNetworkID", ExternalNetwork: "storage-net"}}
+	})},
+	{name: "ServiceLegMissing", says: "makes for namespace lab has no route to subnet services", warning: true, change: with(func(f *facts) {
+		f.Cluster.Namespaces.Value[1].RouterID, f.Cluster.Namespaces.Value[1].OwnRouter = "", true
+	})},
+	{name: "ProjectQuotaShort", says: "0 more routers of 3", warning: true, change: with(func(f *facts) {
+		n := &f.Cluster.Namespaces.Value[1]
+		n.RouterID, n.OwnRouter, n.RouterRoutes = "", true, []v1.Route{{Destination: "10.96.0.0/15", Gateway: "192.0.2.3"}}
+		f.Networks.Quotas[""].Value["router"] = sdn.Usage{Used: 3, Limit: 3}
+	})},
 	{name: "NetworkRouterMissing", says: "no router for the networks of namespace lab", warning: true, change: with(func(f *facts) { f.Cluster.Namespaces.Value[1].RouterID = "" })},
 	{name: "NetworkRouterMissing", says: "503", unknown: true, change: with(func(f *facts) { f.Networks.Routers.Err = errDown })},
 	{name: "RouterDown", says: "theirs is switched off", remedy: "openstack router set --enable theirs", change: with(func(f *facts) {

@@ -30,6 +30,7 @@ type Session interface {
 	sdn.SecurityGroups
 	sdn.Subnets
 	sdn.Networks
+	sdn.Routers
 	sdn.SubnetPools
 	sdn.Survey
 }

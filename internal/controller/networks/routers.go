@@ -1,0 +1,200 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package networks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/kuryr-go/kuryr/internal/plan/network"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// lookAtAll returns the network and, if it is to have a router of its own, the router that the cloud
+// has for the KuryrNetwork; each without an ID if there is none.
+func (v *visit) lookAtAll(ctx context.Context) (is sdn.Network, own sdn.OwnRouter, err error) {
+	if v.kn.Spec.Router == nil || v.memory.fresh {
+		is, err = v.look(ctx)
+		return is, own, err
+	}
+	var both errgroup.Group
+	both.Go(func() (err error) {
+		is, err = v.look(ctx)
+		return err
+	})
+	both.Go(func() (err error) {
+		own, err = v.lookAtRouter(ctx)
+		return err
+	})
+	err = both.Wait()
+	return is, own, err
+}
+
+// lookAtRouter returns the router that the cloud has for the KuryrNetwork. One that somebody has
+// deleted may be made again: its interfaces were removed before, and ports do not depend on it.
+func (v *visit) lookAtRouter(ctx context.Context) (sdn.OwnRouter, error) {
+	if id := v.kn.Status.RouterID; id != "" {
+		is, err := v.cloud.Router(ctx, id)
+		switch {
+		case err == nil && v.owns(is.Owner, is.Name):
+			return is, nil
+		case err != nil && !errors.Is(err, sdn.ErrNotFound):
+			return sdn.OwnRouter{}, fmt.Errorf("reading router %s: %w", id, err)
+		}
+		if err := v.absent(ctx); err != nil {
+			return sdn.OwnRouter{}, fmt.Errorf("looking for router %s: %w", id, err)
+		}
+	}
+	all, err := v.ownRouters(ctx)
+	if len(all) == 0 || err != nil {
+		return sdn.OwnRouter{}, err
+	}
+	is, err := v.cloud.Router(ctx, all[0].ID)
+	if err != nil {
+		return sdn.OwnRouter{}, fmt.Errorf("reading router %s: %w", all[0].ID, err)
+	}
+	return is, nil
+}
+
+// ownRouters returns the routers with the owner and the name of the KuryrNetwork, the oldest first.
+// The oldest counts, and the collector deletes the others.
+func (v *visit) ownRouters(ctx context.Context) ([]sdn.RouterSummary, error) {
+	all, err := v.cloud.ListRouters(ctx)
+	if err := sdn.ErrorIn(v.kn.Spec.ProjectID, err); err != nil {
+		return nil, fmt.Errorf("listing routers: %w", err)
+	}
+	all = slices.DeleteFunc(all, func(r sdn.RouterSummary) bool { return !v.owns(r.Owner, r.Name) })
+	slices.SortFunc(all, func(a, b sdn.RouterSummary) int {
+		if c := a.Created.Compare(b.Created); c != 0 {
+			return c
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	return all, nil
+}
+
+// routerOf returns the router of the network as far as it is known without a request.
+func (v *visit) routerOf(own sdn.OwnRouter) network.Router {
+	if v.kn.Spec.Router != nil {
+		return network.Router{ID: own.ID, Outside: own.Addresses}
+	}
+	return network.Router{ID: v.kn.Spec.RouterID}
+}
+
+// router returns the router of the network: an existing one, or its own, which it makes or changes.
+func (v *visit) router(ctx context.Context, own sdn.OwnRouter) (is network.Router, err error) {
+	switch {
+	case v.kn.Spec.Router != nil:
+		own, err = v.makeRouter(ctx, own)
+		is = v.routerOf(own)
+	case v.kn.Spec.RouterID != "":
+		is = v.routerOf(own)
+		is.Outside, err = v.routers.addresses(ctx, is.ID, v.now(), v.period())
+	}
+	return is, err
+}
+
+// makeRouter makes the network's own router, or gives it the wanted gateway and routes. It returns
+// what there is, also if it fails.
+func (v *visit) makeRouter(ctx context.Context, is sdn.OwnRouter) (sdn.OwnRouter, error) {
+	work := network.MissingRouter(v.req.Namespace, &v.kn.Spec, is)
+	if work.Create != nil {
+		created, err := v.cloud.CreateRouter(ctx, v.owner(), *work.Create)
+		if err != nil {
+			return is, fmt.Errorf("creating the router of namespace %s with a gateway in network %s: %w", v.req.Namespace, work.Create.Gateway.NetworkID, err)
+		}
+		ctrl.LoggerFrom(ctx).Info("created router", "router", created.ID, "project", v.kn.Spec.ProjectID)
+		is = created
+		work = network.MissingRouter(v.req.Namespace, &v.kn.Spec, is)
+	}
+	if work.Update == nil {
+		return is, nil
+	}
+	updated, err := v.cloud.UpdateRouter(ctx, is.ID, *work.Update)
+	if err != nil {
+		return is, fmt.Errorf("changing gateway or routes of router %s of namespace %s: %w", is.ID, v.req.Namespace, err)
+	}
+	ctrl.LoggerFrom(ctx).Info("changed router", "router", is.ID)
+	return updated, nil
+}
+
+// removeRouter deletes the network's own router. Its interfaces have to be removed before. It needs
+// no status.
+func (v *visit) removeRouter(ctx context.Context) error {
+	if v.kn.Spec.Router == nil {
+		return nil
+	}
+	if id := v.kn.Status.RouterID; id != "" {
+		is, err := v.cloud.Router(ctx, id)
+		switch {
+		case errors.Is(err, sdn.ErrNotFound):
+			return v.absent(ctx)
+		case err != nil:
+			return fmt.Errorf("reading router %s: %w", id, err)
+		case v.owns(is.Owner, is.Name):
+			return v.deleteRouter(ctx, id)
+		}
+	}
+	all, err := v.ownRouters(ctx)
+	for _, r := range all {
+		if err = v.deleteRouter(ctx, r.ID); err != nil {
+			break
+		}
+	}
+	return err
+}
+
+func (v *visit) deleteRouter(ctx context.Context, id string) error {
+	if err := v.cloud.DeleteRouter(ctx, id); err != nil {
+		return fmt.Errorf("deleting router %s: %w. `openstack port list --router %s` shows its interfaces", id, err, id)
+	}
+	ctrl.LoggerFrom(ctx).Info("deleted router", "router", id)
+	return nil
+}
+
+// routers remembers the addresses of routers for a while: many namespaces share a router. It is
+// safe for concurrent use.
+type routers struct {
+	cloud sdn.Networks
+
+	mu    sync.Mutex
+	known map[string]routerAddresses
+}
+
+type routerAddresses struct {
+	addresses []netip.Addr
+	at        time.Time
+}
+
+// addresses returns the addresses of a router in its external network. None are known if the
+// credential may not see them: pods do not need them.
+func (r *routers) addresses(ctx context.Context, id string, now time.Time, valid time.Duration) ([]netip.Addr, error) {
+	r.mu.Lock()
+	known, ok := r.known[id]
+	r.mu.Unlock()
+	if ok && now.Sub(known.at) < valid {
+		return known.addresses, nil
+	}
+	all, err := r.cloud.RouterAddresses(ctx, id)
+	if errors.Is(err, sdn.ErrForbidden) {
+		ctrl.LoggerFrom(ctx).Info("cannot read the addresses of a router; nodeRoutes of KuryrNetworks stay empty", "router", id, "error", err.Error())
+		all, err = nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading router %s: %w", id, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.known[id] = routerAddresses{all, now}
+	return all, nil
+}

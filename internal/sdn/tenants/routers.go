@@ -1,0 +1,46 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package tenants
+
+import (
+	"context"
+
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// CreateRouter implements sdn.Routers.
+func (c *Cloud) CreateRouter(ctx context.Context, owner sdn.Owner, spec sdn.RouterSpec) (sdn.OwnRouter, error) {
+	k := c.of(spec.ProjectID)
+	r, err := k.CreateRouter(ctx, owner, spec)
+	c.keep(k, "", r.ID)
+	return r, k.explain(err)
+}
+
+// Router implements sdn.Routers.
+func (c *Cloud) Router(ctx context.Context, id string) (sdn.OwnRouter, error) {
+	return read(ctx, c, Network, id, func(r sdn.OwnRouter) string { return r.ProjectID }, func(s Session) (sdn.OwnRouter, error) { return s.Router(ctx, id) })
+}
+
+// ListRouters implements sdn.Routers.
+func (c *Cloud) ListRouters(ctx context.Context) ([]sdn.RouterSummary, error) {
+	return list(c, func(r sdn.RouterSummary) string { return r.ID }, nil, func(k *credential) ([]sdn.RouterSummary, error) { return k.ListRouters(ctx) })
+}
+
+// UpdateRouter implements sdn.Routers.
+func (c *Cloud) UpdateRouter(ctx context.Context, id string, u sdn.RouterUpdate) (is sdn.OwnRouter, err error) {
+	err = c.change(ctx, Network, id, func(s Session) (err error) {
+		is, err = s.UpdateRouter(ctx, id, u)
+		return err
+	})
+	return is, err
+}
+
+// DeleteRouter implements sdn.Routers.
+func (c *Cloud) DeleteRouter(ctx context.Context, id string) error {
+	err := c.remove(ctx, Network, id, func(s Session) error { return s.DeleteRouter(ctx, id) })
+	if err == nil {
+		c.drop(id, true)
+	}
+	return err
+}
