@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/layer3/routers"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/mtu"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
@@ -54,6 +55,25 @@ func (c *Cluster) Subnets(ctx context.Context, clusterID string) (map[string]sub
 	for _, s := range all {
 		if marked(s.Description, s.Tags, clusterID) {
 			own[s.ID] = s
+		}
+	}
+	return own, nil
+}
+
+// Routers returns the routers in Neutron that bear a cluster's mark, by ID.
+func (c *Cluster) Routers(ctx context.Context, clusterID string) (map[string]routers.Router, error) {
+	pages, err := routers.List(c.Neutron, routers.ListOpts{}).AllPages(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("listing routers: %w", err)
+	}
+	all, err := routers.ExtractRouters(pages)
+	if err != nil {
+		return nil, fmt.Errorf("listing routers: %w", err)
+	}
+	own := map[string]routers.Router{}
+	for _, r := range all {
+		if marked(r.Description, r.Tags, clusterID) {
+			own[r.ID] = r
 		}
 	}
 	return own, nil

@@ -212,7 +212,7 @@ func (f *fixture) ends(t testing.TB) {
 	t.Logf("nothing is left of namespace %s after %.1f s", f.namespace, time.Since(began).Seconds())
 }
 
-// networksRest says which networks, subnets and legs of the cluster in the cloud belong
+// networksRest says which networks, subnets and routers of the cluster in the cloud belong
 // to no KuryrNetwork, or are missing.
 func (f *fixture) networksRest(ctx context.Context) error {
 	id, err := f.clusterID(ctx)
@@ -223,7 +223,7 @@ func (f *fixture) networksRest(ctx context.Context) error {
 	if err := f.Client.List(ctx, &list); err != nil {
 		return err
 	}
-	networks, subnets := map[string]bool{}, map[string]bool{}
+	networks, subnets, routers := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, kns := range list.Items {
 		if kns.Spec.Mode != v1.NetworkNamespace && kns.Spec.Mode != v1.NetworkFlat {
 			continue
@@ -233,6 +233,9 @@ func (f *fixture) networksRest(ctx context.Context) error {
 		}
 		for _, s := range kns.Status.Subnets {
 			subnets[s.ID] = true
+		}
+		if kns.Spec.Router != nil && kns.Status.RouterID != "" {
+			routers[kns.Status.RouterID] = true
 		}
 	}
 	inCloud, err := f.Networks(ctx, id)
@@ -248,6 +251,13 @@ func (f *fixture) networksRest(ctx context.Context) error {
 	}
 	if got, want := sorted(subnetsInCloud), sorted(subnets); !slices.Equal(got, want) {
 		return fmt.Errorf("Neutron has subnets %v, want %v", got, want)
+	}
+	routersInCloud, err := f.Routers(ctx, id)
+	if err != nil {
+		return err
+	}
+	if got, want := sorted(routersInCloud), sorted(routers); !slices.Equal(got, want) {
+		return fmt.Errorf("Neutron has routers %v, want %v", got, want)
 	}
 	return nil
 }
