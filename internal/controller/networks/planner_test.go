@@ -107,13 +107,15 @@ func (r reader) List(_ context.Context, list client.ObjectList, opts ...client.L
 	}
 	kind := reflect.PointerTo(reflect.TypeOf(items).Elem().Elem())
 	o := (&client.ListOptions{}).ApplyOptions(opts)
-	all := r.c.stores[kind].List()
+	var all []any
 	switch {
 	case o.FieldSelector != nil:
 		by := o.FieldSelector.Requirements()[0]
 		all, err = r.c.stores[kind].ByIndex(by.Field, by.Value)
 	case o.Namespace != "":
 		all, err = r.c.stores[kind].ByIndex(toolscache.NamespaceIndex, o.Namespace)
+	default:
+		all = r.c.stores[kind].List()
 	}
 	if err != nil {
 		return err
