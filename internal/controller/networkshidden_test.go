@@ -107,26 +107,3 @@ func TestANetworkThatIsGoneHoldsUpNothing(t *testing.T) {
 	b.deleteNetworkOf(b.namespace)
 	b.eventually("the KuryrNetwork is gone", func() bool { return b.kn(b.namespace) == nil })
 }
-
-// networks.mtu that is left out again gives networks the MTU that the cloud chooses, also after a
-// restart between.
-func TestAnMTUThatIsLeftOutAgain(t *testing.T) {
-	b := newNetBed(t, "flat", func(s *settings.Settings) { s.Networks.MTU = 1300 })
-	b.start()
-	b.makeNamespace(b.namespace, nil)
-	b.waiting(b.namespace, "first")
-	if kn := b.ready(b.namespace); kn.Status.MTU != 1300 {
-		t.Fatalf("the MTU is %d, want 1300", kn.Status.MTU)
-	}
-	b.stop()
-	b.set(func(s *settings.Settings) { s.Networks.MTU = 0 })
-	b.start()
-	b.eventually("the MTU is the cloud's choice", func() bool { return b.kn(b.namespace).Status.MTU == 1442 })
-	if all := b.owned(); len(all) != 1 || all[0].MTU != 1442 {
-		t.Errorf("the cloud has %+v, want one network with MTU 1442", all)
-	}
-	b.ready(b.namespace)
-	if n := b.cloud.Calls(memory.UpdateNetwork); n != 1 {
-		t.Errorf("%d updates of the network, want one", n)
-	}
-}

@@ -169,4 +169,9 @@ func TestDisabledProject(t *testing.T) {
 		t.Errorf("the condition says %q", c.Message)
 	}
 	b.eventOn(second, v1.ReasonForbidden)
+	// Its network is made when the project is enabled again, though the credential does not see the common network.
+	if err := b.api.SetProject("red", true); err != nil {
+		t.Fatal(err)
+	}
+	b.ready(second)
 }

@@ -74,7 +74,6 @@ type memory struct {
 	// fresh is true from the finalizer until the first request to make something. Then the cloud
 	// has nothing for the object. A process that finds the finalizer does not know that.
 	fresh bool
-	mtu   int64  // generation of the spec without an MTU for which the cloud has chosen one
 	own   string // network in deletion that was seen to be the object's
 	check bool   // the cloud is to be read, whatever the status says; guarded by Applier.mu
 }

@@ -12,8 +12,6 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -173,7 +171,11 @@ func (v *visit) absent(ctx context.Context) error {
 		}
 		common = subnet.NetworkID
 	}
-	if err := v.sees(ctx, v.kn.Spec.ProjectID, common); err != nil {
+	err := v.sees(ctx, "", common)
+	if project := v.kn.Spec.ProjectID; err == nil && project != "" {
+		err = v.sees(ctx, project, "") // its own credential need not see the common network
+	}
+	if err != nil {
 		return fmt.Errorf("the cloud does not show the network of the namespace, and may hide it: %w", err)
 	}
 	return nil
@@ -220,7 +222,6 @@ func (v *visit) make(ctx context.Context, is sdn.Network, own sdn.OwnRouter) (sd
 	work := network.Missing(namespace, spec, is, router.ID)
 	if work.Create != nil {
 		v.memory.fresh = false // the answer may be lost
-		v.memory.mtu = v.kn.Generation
 		created, err := v.cloud.CreateNetwork(ctx, v.owner(), *work.Create)
 		if err != nil {
 			return is, router, fmt.Errorf("creating the network of namespace %s: %w", namespace, err)
@@ -228,13 +229,6 @@ func (v *visit) make(ctx context.Context, is sdn.Network, own sdn.OwnRouter) (sd
 		ctrl.LoggerFrom(ctx).Info("created network", "network", created.ID, "project", spec.ProjectID)
 		is = created
 		work = network.Missing(namespace, spec, is, router.ID)
-	}
-	if v.mtuUnset() {
-		mtu, err := v.unsetMTU(ctx, is.ID)
-		if err != nil {
-			return is, router, err
-		}
-		is.MTU = mtu
 	}
 	is, router, err := v.fill(ctx, is, own, work)
 	if err != nil {
@@ -252,27 +246,6 @@ func source(s sdn.SubnetSpec) string {
 	default:
 		return fmt.Sprintf("from subnet pool %s ", s.PoolID)
 	}
-}
-
-// mtuUnset reports whether the spec asks for no MTU, and perhaps did before. The cloud does not tell
-// whether an MTU is its own choice. So it is asked to choose after each change of the spec.
-func (v *visit) mtuUnset() bool {
-	ready := meta.FindStatusCondition(v.kn.Status.Conditions, v1.ConditionReady)
-	applied := ready != nil && ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == v.kn.Generation
-	return v.kn.Spec.MTU == 0 && !applied && v.memory.mtu != v.kn.Generation
-}
-
-// unsetMTU has the cloud choose the MTU of a network, and returns it.
-func (v *visit) unsetMTU(ctx context.Context, id string) (int, error) {
-	if err := v.cloud.UpdateNetwork(ctx, id, 0); err != nil {
-		return 0, fmt.Errorf("having the cloud choose the MTU of network %s: %w", id, err)
-	}
-	is, err := v.cloud.Network(ctx, id)
-	if err != nil {
-		return 0, fmt.Errorf("reading network %s: %w", id, err)
-	}
-	v.memory.mtu = v.kn.Generation
-	return is.MTU, nil
 }
 
 // fill makes subnets and changes them. Meanwhile it makes the router, or asks for the addresses of an
