@@ -5,7 +5,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"os"
 	"slices"
@@ -25,8 +24,8 @@ import (
 // the outside without any route to them. With the namespace all of it goes.
 func TestNetworkWithItsOwnRouter(t *testing.T) {
 	long(t)
-	for _, snat := range []bool{false, true} {
-		t.Run(fmt.Sprintf("snat %t", snat), func(t *testing.T) {
+	for name, snat := range map[string]bool{"routed": false, "snat": true} {
+		t.Run(name, func(t *testing.T) {
 			f := withNetworks(t, mode(v1.NetworkNamespace))
 			f.ownRouter(t, snat)
 			pods := f.pods(t, "a", "b") // n1, n2
