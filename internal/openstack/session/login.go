@@ -181,7 +181,7 @@ func (l *login) renew(ctx context.Context, stale *session) (*session, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if errors.Is(err, sdn.ErrForbidden) {
-		err = refusedLogin{err}
+		err = loginError{err}
 		l.refused, l.refusedUntil = err, time.Now().Add(refusedPause)
 	}
 	if err != nil {
@@ -194,11 +194,11 @@ func (l *login) renew(ctx context.Context, stale *session) (*session, error) {
 	return s, nil
 }
 
-// refusedLogin is an sdn.ErrLogin with the text of its cause.
-type refusedLogin struct{ error }
+// loginError is an sdn.ErrLogin with the text of its cause.
+type loginError struct{ error }
 
-// Unwrap makes a refusedLogin an ErrLogin as well as what caused it.
-func (e refusedLogin) Unwrap() []error { return []error{sdn.ErrLogin, e.error} }
+// Unwrap makes a loginError an ErrLogin as well as what caused it.
+func (e loginError) Unwrap() []error { return []error{sdn.ErrLogin, e.error} }
 
 func (l *login) open(ctx context.Context) (*session, error) {
 	c, err := l.credential()
