@@ -17,6 +17,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -74,6 +76,7 @@ type Cloud struct {
 
 	mu     sync.Mutex
 	open   map[string]*credential // by project
+	listed []Tenant               // when the places were learned
 	places map[string]place       // by ID of a resource
 	taught *credential            // that of the last load balancer that was made
 }
@@ -102,12 +105,25 @@ func (c *Cloud) of(projectID string) *credential {
 	if projectID == "" {
 		return c.main
 	}
-	for _, p := range c.o.Tenants() {
+	for _, p := range c.tenants() {
 		if sdn.SameID(p.ProjectID, projectID) {
 			return c.session(p)
 		}
 	}
 	return c.main
+}
+
+// tenants returns the projects with a credential of their own. After a change of them nobody knows
+// where a resource is: what the main credential showed may now be another's, and hidden from it.
+func (c *Cloud) tenants() []Tenant {
+	now := c.o.Tenants()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !slices.Equal(now, c.listed) {
+		clear(c.places)
+		c.listed = slices.Clone(now)
+	}
+	return now
 }
 
 // session returns the session of a project. Another name in the configuration is another session.
@@ -125,7 +141,7 @@ func (c *Cloud) session(p Tenant) *credential {
 // all returns the main credential and then the others.
 func (c *Cloud) all() []*credential {
 	out := []*credential{c.main}
-	for _, p := range c.o.Tenants() {
+	for _, p := range c.tenants() {
 		out = append(out, c.session(p))
 	}
 	return out
@@ -141,7 +157,7 @@ func (k *credential) explain(err error) error {
 
 // keep remembers where a resource is.
 func (c *Cloud) keep(k *credential, under string, ids ...string) {
-	if len(c.o.Tenants()) == 0 {
+	if len(c.tenants()) == 0 {
 		return
 	}
 	c.mu.Lock()
@@ -158,16 +174,14 @@ func (c *Cloud) drop(id string, whole bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.places, id)
-	for part, at := range c.places {
-		if whole && at.under == id {
-			delete(c.places, part)
-		}
+	if whole {
+		maps.DeleteFunc(c.places, func(_ string, at place) bool { return at.under == id })
 	}
 }
 
 // find returns the credential of a resource; nil if it is not known.
 func (c *Cloud) find(ctx context.Context, kind Kind, id string) *credential {
-	if len(c.o.Tenants()) == 0 {
+	if len(c.tenants()) == 0 {
 		return c.main
 	}
 	c.mu.Lock()
@@ -228,7 +242,7 @@ func read[T any](ctx context.Context, c *Cloud, kind Kind, id string, project fu
 		}
 		// Octavia refuses the main one what is another project's. Whose it is says that it is not this
 		// cluster's.
-		if errors.Is(failed, sdn.ErrForbidden) && errors.Is(a.err, sdn.ErrNotFound) {
+		if kind == Balancer && errors.Is(failed, sdn.ErrForbidden) && errors.Is(a.err, sdn.ErrNotFound) {
 			failed = a.err
 		}
 	}
@@ -270,19 +284,28 @@ func (c *Cloud) remove(ctx context.Context, kind Kind, id string, do func(Sessio
 
 // each is change for a request that succeeds if there is nothing to do. If the credential of the
 // resource is not known, all are told to, and have to succeed: one that does not see the resource
-// does nothing.
+// does nothing. If all are refused, nobody has looked.
 func (c *Cloud) each(ctx context.Context, kind Kind, id string, do func(Session) error) error {
 	all := c.all()
 	if k := c.find(ctx, kind, id); k != nil {
 		all = []*credential{k}
 	}
+	var refused error
+	refusals := 0
 	for _, k := range all {
 		err := do(k)
-		// Octavia refuses the resource of another project instead of not showing it.
-		hidden := len(all) > 1 && errors.Is(err, sdn.ErrForbidden) && !errors.Is(err, sdn.ErrLogin)
-		if err != nil && !hidden {
+		switch {
+		case err == nil:
+		case errors.Is(err, sdn.ErrForbidden) && !errors.Is(err, sdn.ErrLogin):
+			// Octavia refuses the resource of another project instead of not showing it.
+			refused = k.explain(err)
+			refusals++
+		default:
 			return k.explain(err)
 		}
+	}
+	if refusals == len(all) {
+		return refused
 	}
 	return nil
 }

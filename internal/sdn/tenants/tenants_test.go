@@ -224,3 +224,39 @@ func TestOneCredential(t *testing.T) {
 		t.Errorf("calls %q, want %q", got, want)
 	}
 }
+
+// A project that gets a credential of its own takes what the main one made for it with it.
+func TestProjectGetsACredential(t *testing.T) {
+	b := newBed(nil)
+	b.main.all = true
+	both := b.listed
+	b.listed = both[:1] // red only
+	b.ports["of-blue"] = "blue"
+	if _, err := b.ListPorts(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.listed = both
+	b.main.all = false // and is an administrator no more
+	if err := b.DeletePort(t.Context(), "of-blue"); err != nil {
+		t.Error(err)
+	}
+	if len(b.ports) != 0 {
+		t.Errorf("port of-blue is still there; calls %q", b.since())
+	}
+}
+
+// A deletion that every credential refuses is none.
+func TestRefusedByAll(t *testing.T) {
+	b := newBed(nil)
+	b.ports["of-blue"] = "blue"
+	for _, s := range []*session{b.main, b.red, b.blue} {
+		s.failing = sdn.ErrForbidden
+	}
+	if err := b.DeletePort(t.Context(), "of-blue"); !errors.Is(err, sdn.ErrForbidden) {
+		t.Errorf("DeletePort: %v, want ErrForbidden", err)
+	}
+	b.blue.failing = nil
+	if err := b.DeletePort(t.Context(), "of-blue"); err != nil {
+		t.Errorf("DeletePort: %v; the refusal of those that do not see the port is no answer", err)
+	}
+}
