@@ -21,6 +21,8 @@ GOLANGCI_LINT  := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@
 VERSION        ?= $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 CORE           := ./api/... ./cmd/... ./internal/... ./openstacksim/...
 FUZZTIME       ?= 20s
+# Folders; empty: all.
+FUZZ_IN        ?=
 TESTFLAGS      ?= -timeout=20m -parallel=4
 # Empty, nothing is cut short.
 CUT            ?= -short
@@ -125,8 +127,8 @@ race: test-assets ## Tests of the core under the race detector, the long ones cu
 	CGO_ENABLED=1 go test -race $(CUT) $(TESTFLAGS) $(CORE)
 
 .PHONY: fuzz
-fuzz: ## Each fuzz target for FUZZTIME (20s)
-	@hack/fuzz.sh $(FUZZTIME)
+fuzz: ## Each fuzz target, or those below FUZZ_IN, for FUZZTIME (20s)
+	@hack/fuzz.sh $(FUZZTIME) $(FUZZ_IN)
 
 .PHONY: sim-outside
 sim-outside: ## openstacksim from another module, and as a module of its own

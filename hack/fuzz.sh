@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-FileCopyrightText: The Kuryr Authors
 # SPDX-License-Identifier: Apache-2.0
-# fuzz.sh TIME: runs every fuzz target there is for TIME, one after the other.
+# fuzz.sh TIME [FOLDER...]: runs every fuzz target there is, or those below the folders, for
+# TIME each, one after the other.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 
@@ -24,6 +25,8 @@ fuzz() {
 	return "$rc"
 }
 
+files=('*_test.go')
+(($# == 1)) || files=("${@:2}") files=("${files[@]/%//*_test.go}")
 n=0
 while read -r file; do
 	# shellcheck disable=SC2013 # words it is
@@ -32,6 +35,6 @@ while read -r file; do
 		fuzz "$target" "./$(dirname "$file")" "$1"
 		n=$((n + 1))
 	done
-done < <(git ls-files -co --exclude-standard '*_test.go' | xargs grep -l '^func Fuzz')
+done < <(git ls-files -co --exclude-standard "${files[@]}" | xargs grep -l '^func Fuzz')
 ((n > 0)) || { echo "no fuzz target found" >&2; exit 1; }
 echo "$n fuzz targets, $1 each, nothing found"
