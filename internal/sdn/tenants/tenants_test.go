@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -20,6 +21,7 @@ import (
 
 // cloud has the ports of several projects.
 type cloud struct {
+	mu    sync.Mutex        // of calls: several credentials are asked at the same time
 	ports map[string]string // project by ID
 	calls []string
 }
@@ -34,6 +36,8 @@ type session struct {
 }
 
 func (s *session) note(call string, ids ...string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.calls = append(s.calls, strings.TrimSpace(s.project+" "+call+" "+strings.Join(ids, " ")))
 	return s.failing
 }
