@@ -171,8 +171,8 @@ func TestErrorsOfOctaviaThatReadOtherwise(t *testing.T) {
 		most  int32
 		late  lateBy
 	}{
-		"conflict":                           {sdn.ErrConflict, 2, lateBy{}},     // 30 s; the event of the finalizer may cause one more
-		"rejected":                           {sdn.ErrInvalid, 2, lateBy{}},      // 1m
+		"conflict":                           {sdn.ErrConflict, 3, lateBy{}},     // 30 s; the events of its creation and of the finalizer may cause one more each
+		"rejected":                           {sdn.ErrInvalid, 3, lateBy{}},      // 1m
 		"unavailable":                        {sdn.ErrUnavailable, 12, lateBy{}}, // 5 ms, doubled each time
 		"unavailable, and the cache is late": {sdn.ErrUnavailable, 12, lateBy{"KuryrLoadBalancer", 50 * time.Millisecond}},
 	} {
