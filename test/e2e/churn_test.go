@@ -159,6 +159,7 @@ func (f *fixture) refuseKuryrPorts(t testing.TB) (allow func()) {
 // The API server is away for 20 s during a DEL: the pod's interface goes at
 // once, and its port is freed later.
 func TestAPIServerAwayDuringDelete(t *testing.T) {
+	long(t) // TestCloudOutage stops the API server, too
 	f := onBed(t)
 	pod := f.stubborn(t, "victim", 5*time.Second)
 	kp := must(f.KuryrPortOf(t.Context(), pod))(t)

@@ -189,6 +189,7 @@ func TestClusterDNS(t *testing.T) {
 // With affinity a client has one endpoint, whatever its port, and without it all.
 // Where the provider keeps affinity to itself, the test tells OVN instead of it.
 func TestServiceAffinity(t *testing.T) {
+	long(t)
 	f := withServices(t)
 	pods := f.servers(t, "web", 3)
 	client := f.inPod(f.on(t, "n1", "client"))
