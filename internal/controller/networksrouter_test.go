@@ -4,10 +4,8 @@
 package controller_test
 
 import (
-	"context"
 	"net/netip"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -214,29 +212,7 @@ func TestRoutersWhileTheControllerIsStopped(t *testing.T) {
 		for when, after := range map[string]bool{"before": false, "after": true} {
 			t.Run(when+" "+call, func(t *testing.T) {
 				b := newRouterBed(t)
-				reached := make(chan struct{})
-				var once sync.Once
-				stop := func(ctx context.Context, c string, _ int) error {
-					stopped := false
-					if c == call {
-						once.Do(func() { stopped = true; close(reached) })
-					}
-					if stopped {
-						<-ctx.Done()
-						return ctx.Err()
-					}
-					return nil
-				}
-				if after {
-					b.onAfter(stop)
-				} else {
-					b.onBefore(stop)
-				}
-				restart := func() {
-					<-reached
-					b.stop()
-					b.start()
-				}
+				restart := b.stopsAt(call, after)
 				leaving := call == memory.DeleteNetwork || call == memory.DeleteRouter
 				b.start()
 				b.makeNamespace(b.namespace, nil)

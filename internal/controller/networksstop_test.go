@@ -21,6 +21,34 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
 
+// stopsAt has the controller stop before or after the first call of a kind. restart waits until it
+// does, and starts another one.
+func (b *netBed) stopsAt(call string, after bool) (restart func()) {
+	reached := make(chan struct{})
+	var once sync.Once
+	stop := func(ctx context.Context, c string, _ int) error {
+		stopped := false
+		if c == call {
+			once.Do(func() { stopped = true; close(reached) })
+		}
+		if stopped {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return nil
+	}
+	if after {
+		b.onAfter(stop)
+	} else {
+		b.onBefore(stop)
+	}
+	return func() {
+		<-reached
+		b.stop()
+		b.start()
+	}
+}
+
 // A controller that is stopped before or after each of its writes to the cloud leaves nothing, and
 // makes nothing twice: the next one finishes the network, and its deletion.
 func TestNetworksWhileTheControllerIsStopped(t *testing.T) {
@@ -28,29 +56,7 @@ func TestNetworksWhileTheControllerIsStopped(t *testing.T) {
 		for when, after := range map[string]bool{"before": false, "after": true} {
 			t.Run(when+" "+call, func(t *testing.T) {
 				b := newNetBed(t, "flat")
-				reached := make(chan struct{})
-				var once sync.Once
-				stop := func(ctx context.Context, c string, _ int) error {
-					stopped := false
-					if c == call {
-						once.Do(func() { stopped = true; close(reached) })
-					}
-					if stopped {
-						<-ctx.Done()
-						return ctx.Err()
-					}
-					return nil
-				}
-				if after {
-					b.onAfter(stop)
-				} else {
-					b.onBefore(stop)
-				}
-				restart := func() {
-					<-reached
-					b.stop()
-					b.start()
-				}
+				restart := b.stopsAt(call, after)
 				leaving := call == memory.RemoveLeg || call == memory.DeleteNetwork
 				b.start()
 				b.makeNamespace(b.namespace, nil)
