@@ -6,7 +6,7 @@
 PACKAGES=(
 	# the nodes, and what the images are made of
 	containerd runc nftables iptables openssl
-	bash bind9-dnsutils busybox-static dash iperf netcat-openbsd
+	bash bind9-dnsutils busybox-static dash iperf netcat-openbsd wget
 	# both, and the checks
 	curl ethtool iproute2 iputils-ping jq procps util-linux
 )

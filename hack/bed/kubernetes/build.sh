@@ -86,7 +86,7 @@ build_node() {
 
 build_images() {
 	(cd "$HERE/packimage" && CGO_ENABLED=0 go build -buildvcs=false -o "$BIN/packimage" .)
-	link "$BIN/" k8s.io/kubernetes/test/images/agnhost ./pause
+	link "$BIN/" k8s.io/kubernetes/test/images/{agnhost,regression-issue-74839} ./pause
 	link_coredns
 	pack_images
 }

@@ -15,6 +15,7 @@ pack_images() {
 	pack_busybox "$work/busybox"
 	pack_agnhost "$work/agnhost"
 	pack_coredns "$work/coredns"
+	pack_boom_server "$work/boom-server"
 	rm -rf "$work"
 }
 
@@ -37,6 +38,13 @@ pack_coredns() {
 	pack coredns "$1" /coredns "" $COREDNS_IMAGE
 }
 
+# The server of a test of connection tracking: it sends packets outside the window.
+pack_boom_server() {
+	mkdir "$1"
+	cp "$BIN/regression-issue-74839" "$1/"
+	pack boom-server "$1" /regression-issue-74839 "" $E2E_IMAGES/regression-issue-74839:1.4
+}
+
 pack_busybox() {
 	file_system "$1"
 	pack busybox "$1" "" sh $E2E_IMAGES/busybox:1.37.0-1
@@ -47,10 +55,13 @@ pack_busybox() {
 pack_agnhost() {
 	local root=$1 lib libs upstream
 	file_system "$root"
-	put "$root" bash curl dash dig getent ip iperf nc ss
+	put "$root" bash curl dash dig getent ip iperf nc ss wget
 	# busybox's nc and ip lack options that the tests use, and its shell runs its
 	# own applets before anything in the PATH: so Debian's, with dash as the shell.
-	rm "$root"/bin/{ip,nc}
+	# Debian's busybox ends with a segmentation fault at `wget -T`, static or not: the
+	# option is built out, but still parsed. GNU wget tries twenty times if it may.
+	rm "$root"/bin/{ip,nc,wget}
+	echo 'tries = 1' >"$root/etc/wgetrc"
 	ln -sf ../usr/bin/dash "$root/bin/sh"
 	# Name resolution is loaded at run time: ldd does not show it.
 	libs=$(dirname "$(ldconfig -p | awk '/libc\.so\.6 / {print $NF; exit}')")
@@ -61,8 +72,9 @@ pack_agnhost() {
 	# Its `porter` serves TLS with a certificate that upstream's image carries.
 	upstream=$(go_in list -m -f '{{.Dir}}' k8s.io/kubernetes)
 	install -m 644 "$upstream"/test/images/agnhost/porter/localhost.{crt,key} "$root/"
-	pack agnhost "$root" /agnhost pause $E2E_IMAGES/agnhost:{2.55,2.59} $E2E_IMAGES/jessie-dnsutils:1.7
 	pack nginx "$root" /agnhost "test-webserver --port=80" $E2E_IMAGES/nginx:{1.14-4,1.15-4}
+	cp "$BIN/coredns" "$root/coredns" # the DNS server of tests, as in upstream's image
+	pack agnhost "$root" /agnhost pause $E2E_IMAGES/agnhost:{2.55,2.59} $E2E_IMAGES/jessie-dnsutils:1.7
 }
 
 # file_system ROOT: folders, users, and busybox under the name of every command it has.

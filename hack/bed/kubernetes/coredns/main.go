@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command coredns is CoreDNS with those plugins only that answer a cluster's own
-// names, as the test bed's Corefile uses them. It is a module of its own, since
-// CoreDNS wants other versions of what Kubernetes uses, too.
+// names, as the test bed's Corefile uses them, and those of upstream's tests. It is a
+// module of its own, since CoreDNS wants other versions of what Kubernetes uses, too.
 package main
 
 import (
@@ -11,7 +11,9 @@ import (
 	_ "github.com/coredns/coredns/plugin/cache"
 	_ "github.com/coredns/coredns/plugin/errors"
 	_ "github.com/coredns/coredns/plugin/health"
+	_ "github.com/coredns/coredns/plugin/hosts"
 	_ "github.com/coredns/coredns/plugin/kubernetes"
+	_ "github.com/coredns/coredns/plugin/log"
 	_ "github.com/coredns/coredns/plugin/ready"
 )
 
