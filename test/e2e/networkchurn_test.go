@@ -33,7 +33,7 @@ func TestNamespaceChurn(t *testing.T) {
 		return must(strconv.Atoi(cmp.Or(os.Getenv(name), strconv.Itoa(otherwise))))(t)
 	}
 	n, rounds := number("KURYR_NAMESPACES", 5), number("KURYR_NAMESPACE_ROUNDS", 1)
-	limit := patience + time.Duration(n)*10*time.Second
+	limit := patience + time.Duration(n)*30*time.Second // a guard: 50 namespaces are minutes of Neutron's and Octavia's time
 	legs := must(f.Legs(t.Context(), os.Getenv("ROUTER")))(t)
 	for round := range rounds {
 		ctx, cancel := context.WithTimeout(context.Background(), limit)

@@ -107,7 +107,7 @@ func (l *limiter) acquire(ctx context.Context, t turn) (release func(status int,
 	defer cancel()
 	leave, err := l.enter(waiting, t.pace)
 	if err != nil {
-		return nil, l.tired(ctx, fmt.Sprintf("the limit of concurrent requests is reached, and none has ended within %s", l.patience))
+		return nil, l.tired(ctx, fmt.Sprintf("the limit of concurrent requests is reached, and the turn of this one has not come within %s. The cloud is slower than the requests that wait for it", l.patience))
 	}
 	if err := l.tokens.Wait(waiting); err != nil { // at once, if its turn would come too late
 		leave()
