@@ -8,8 +8,11 @@
 #   upstream.sh conformance   all of [sig-network] [Conformance]: which pass, which not
 #   upstream.sh focus REGEX   those whose names match
 #   upstream.sh dual          those of dual stack, on a bed of that kind: hack/e2e-dual.sh
-#   upstream.sh affinity      those of session affinity, with OVN told of it in place of a
-#                             provider that does not
+#   upstream.sh affinity      those of session affinity
+#   upstream.sh all           all of [sig-network], one after the other, for hours; continues
+#                             a run that was stopped, and prints a table (upstream-all.sh)
+# With conformance, affinity and all, the bed's OVN provider is patched meanwhile, so that
+# OVN learns of session affinity.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 eval "$(hack/bed/bed env)"
@@ -24,7 +27,7 @@ sample)
 	focus='(provide DNS for services|from ExternalName to NodePort|serve multiport endpoints|HostPort'
 	focus+='|EndpointSlices for Pods matching|node-pod communication: udp|Pods should get a host IP).*\[Conformance\]'
 	;;
-conformance) ;;
+conformance | all) ;;
 affinity) focus='\[sig-network\].*session affinity.*\[Conformance\]' ;;
 dual)
 	[[ $KURYR_BED_FAMILIES == dual ]] || { echo "upstream.sh: the bed is not dual: hack/e2e-dual.sh brings one up" >&2; exit 2; }
@@ -33,31 +36,23 @@ dual)
 	;;
 focus) focus=${2:?upstream.sh focus REGEX} ;;
 *)
-	echo "upstream.sh: nothing, sample, conformance, focus REGEX, dual or affinity?" >&2
+	echo "upstream.sh: nothing, sample, conformance, focus REGEX, dual, affinity or all?" >&2
 	exit 2
 	;;
 esac
-# tell_ovn does, twice a second, what the OVN provider does from OpenStack 2023.1 on.
-tell_ovn() {
-	local id wanted row
-	set +e # a row may go between two commands
-	while sleep 0.5; do
-		kubectl get klb -A -o json | jq -r '.items[] | select(.status.loadBalancers)
-			| "\(.status.loadBalancers[0].id) \(any(.spec.listeners[]?; .affinitySeconds))"' | while read -r id wanted; do
-			for row in $(ovn-nbctl --bare --columns=_uuid find load_balancer name="$id"); do
-				if [[ $wanted == true ]]; then
-					ovn-nbctl set load_balancer "$row" options:affinity_timeout=360
-				else
-					ovn-nbctl remove load_balancer "$row" options affinity_timeout
-				fi
-			done
-		done
-	done
+# Session affinity: Zed's OVN provider tells OVN nothing of it, so Octavia's API runs
+# with the bed's patch of it meanwhile.
+affinity() { # 1, or nothing
+	hack/bed/bed stop octavia
+	KURYR_BED_AFFINITY=${1:-} hack/bed/bed start octavia
 }
-if [[ ${1:-} == affinity ]]; then
-	tell_ovn 2>/dev/null &
-	trap 'kill $!' EXIT
-fi
+case ${1:-usual} in
+conformance | affinity | all)
+	affinity 1
+	trap affinity EXIT
+	;;
+esac
+[[ ${1:-} != all ]] || { hack/upstream-all.sh; exit; }
 
 report=$KURYR_BED/log/upstream-${1:-usual}
 status=0

@@ -8,7 +8,7 @@ PACKAGES=(
 	containerd runc nftables iptables openssl
 	bash bind9-dnsutils busybox-static dash iperf netcat-openbsd wget
 	# both, and the checks
-	curl ethtool iproute2 iputils-ping jq procps util-linux
+	curl ethtool iproute2 iputils-ping jq patch procps util-linux
 )
 [[ $KIND == sim ]] || PACKAGES+=(
 	# OpenStack: three APIs, served by uwsgi or by their own server, one database

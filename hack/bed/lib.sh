@@ -18,6 +18,9 @@ FAMILIES=${KURYR_BED_FAMILIES:-ipv4}
 [[ ${VERB:-} == up ]] || FAMILIES=$(cat "$BED/families" 2>/dev/null || echo ipv4)
 NODES=(n1 n2)
 NEUTRON_WORKERS=${KURYR_BED_NEUTRON_WORKERS:-2}
+# Whether Octavia's OVN provider tells OVN of session affinity, which Zed's does not.
+AFFINITY=${KURYR_BED_AFFINITY:-}
+[[ $AFFINITY != 0 ]] || AFFINITY=
 
 BIN=$BED/bin       # what was built
 IMAGES=$BED/images # container images, as archives

@@ -128,12 +128,26 @@ run_octavia_driver_agent() {
 }
 run_octavia() {
 	octavia_shadow
+	[[ -z $AFFINITY ]] || octavia_affinity
 	run_wsgi octavia "$OCTAVIA_URL" /usr/bin/octavia-wsgi --config-file "$ETC/octavia.conf"
 }
 octavia_shadow() {
 	mkdir -p "$RUN/octavia/octavia"
 	# shellcheck disable=SC2016
 	shadow=(unshare --mount sh -c 'mount --bind "$0" /run && exec "$@"' "$RUN/octavia")
+}
+
+# Zed's OVN provider stores a pool's session persistence and writes none of it to OVN.
+# With KURYR_BED_AFFINITY=1 the API, which is what writes to OVN, gets a copy of the
+# provider that also sets OVN's option, as the providers from 2023.1 on do.
+octavia_affinity() {
+	local copy=$CLOUD/affinity
+	rm -rf "$copy"
+	mkdir -p "$copy"
+	cp -r /usr/lib/python3/dist-packages/ovn_octavia_provider "$copy/"
+	patch -s -d "$copy/ovn_octavia_provider" -p1 <"$HERE/openstack/affinity.patch" ||
+		die "openstack/affinity.patch is for python3-ovn-octavia-provider 3.0.0, which is not what is installed"
+	shadow=(env PYTHONPATH="$copy" "${shadow[@]}")
 }
 
 cloud_down() {
