@@ -499,6 +499,7 @@ func TestDaemonPolicy(t *testing.T) {
 			"no node":        {serviceAccount("kuryr-daemon"), own, attach, "the token is of none: use the token of the pod"},
 			"phase":          {daemonOf("node-1"), own, `{"status":{"phase":"Failed"}}`, "of a KuryrPort's status a daemon writes the attachment only"},
 			"active":         {daemonOf("node-1"), own, `{"status":{"active":false}}`, "writes the attachment only"},
+			"activeFor":      {daemonOf("node-1"), own, `{"status":{"activeFor":"c"}}`, "writes the attachment only"},
 			"groups":         {daemonOf("node-1"), own, `{"status":{"appliedSecurityGroupIDs":["b"]}}`, "writes the attachment only"},
 			"conditions":     {daemonOf("node-1"), own, `{"status":{"conditions":[{"type":"Ready","status":"True","reason":"R","message":"m","lastTransitionTime":"2026-01-02T03:04:05Z"}]}}`, "writes the attachment only"},
 			"the controller": {serviceAccount("kuryr-controller"), own, before, ""},

@@ -19,7 +19,7 @@ import (
 // makeServices puts Neutron and Octavia in.
 func (c *Cloud) makeServices() {
 	c.neutron = neutron.New(neutron.Options{
-		URL: c.o.URL + networkPath, NewID: c.ids.UUID, Now: c.o.Now, After: c.timers.after, Hosts: c.o.Hosts, Quota: c.o.Quota, Policy: c.o.Policy,
+		URL: c.o.URL + networkPath, NewID: c.ids.UUID, Now: c.o.Now, After: c.timers.after, Hosts: c.o.Hosts, OVS: c.o.OVS, Quota: c.o.Quota, Policy: c.o.Policy,
 		Active: func(string) (time.Duration, bool) { return c.panel.Active() },
 	})
 	c.network = c.neutron

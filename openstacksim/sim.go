@@ -68,13 +68,16 @@ const (
 
 // Options of a Cloud. Only URL has to be given, and to Start not even that.
 type Options struct {
-	URL      string         // where clients reach it, without a slash at the end
-	Seed     uint64         // seed of IDs and of the dials' choices
-	Dials    *dial.Set      // nil: none
-	Password string         // of the users; default Password
-	Lifetime time.Duration  // of a token; default Lifetime
-	Hosts    []string       // nodes that ports can be bound to; default node1
-	Quota    map[string]int // by resource, as in {"port": 10}: of each project; -1: no limit; default Neutron's
+	URL      string        // where clients reach it, without a slash at the end
+	Seed     uint64        // seed of IDs and of the dials' choices
+	Dials    *dial.Set     // nil: none
+	Password string        // of the users; default Password
+	Lifetime time.Duration // of a token; default Lifetime
+	Hosts    []string      // nodes that ports can be bound to; default node1
+	// OVS are those of Hosts with neutron-openvswitch-agent in place of OVN, and whether its firewall
+	// driver is iptables_hybrid.
+	OVS   map[string]bool
+	Quota map[string]int // by resource, as in {"port": 10}: of each project; -1: no limit; default Neutron's
 	// Policy replaces Neutron's access rules by name, as policy.yaml does: a cloud may let others than
 	// administrators bind ports ("create_port:binding:host_id": "role:member").
 	Policy  map[string]string

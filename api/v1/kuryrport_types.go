@@ -156,11 +156,27 @@ type VIF struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	ParentPortID string `json:"parentPortID,omitempty"`
-	// Further properties from the SDN, for binding drivers.
+	// Further properties from the SDN, for binding drivers. Of a port of type ovs: wiredBy is
+	// neutron-openvswitch-agent if that agent wires it and not OVN, and linuxBridge is true if the
+	// agent filters in a Linux bridge, which Kuryr does not make.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	Details map[string]string `json:"details,omitempty"`
 }
+
+// Details of a port of type ovs.
+const (
+	// DetailWiredBy is WiredByAgent, or absent.
+	DetailWiredBy = "wiredBy"
+	// WiredByAgent says that neutron-openvswitch-agent wires the port, and not OVN.
+	WiredByAgent = "neutron-openvswitch-agent"
+	// DetailLinuxBridge is true if the agent filters in a Linux bridge, or absent.
+	DetailLinuxBridge = "linuxBridge"
+)
+
+// ByAgent reports whether neutron-openvswitch-agent wires the port. Whether its traffic passes, and
+// through its security groups, only the SDN shows then.
+func (v *VIF) ByAgent() bool { return v.Type == "ovs" && v.Details[DetailWiredBy] == WiredByAgent }
 
 // Address is one address of a port.
 //
@@ -263,6 +279,11 @@ type KuryrPortStatus struct {
 	// see that itself (OVN) does not wait for this field.
 	// +optional
 	Active bool `json:"active,omitempty"`
+	// Sandbox for which the SDN was asked whether the port is active. Present while a port is active
+	// that neutron-openvswitch-agent wires: the agent wires it anew for each sandbox.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	ActiveFor string `json:"activeFor,omitempty"`
 	// Written by the node's daemon: present while the port is plugged.
 	// +optional
 	Attachment *Attachment `json:"attachment,omitempty"`
@@ -285,4 +306,8 @@ type Attachment struct {
 	Interface string `json:"interface"`
 	// When the call that plugged it (ADD of the container runtime) began.
 	Since metav1.Time `json:"since"`
+	// Whether neutron-openvswitch-agent has put the port into its network. The controller then asks the
+	// SDN whether the port is active. Absent for ports that the agent does not wire.
+	// +optional
+	Tagged bool `json:"tagged,omitempty"`
 }

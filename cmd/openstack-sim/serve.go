@@ -24,7 +24,7 @@ import (
 
 type serveFlags struct {
 	listen, url, clouds, dials, latency string
-	lines, hosts                        []string
+	lines, hosts, ovs                   []string
 	seed                                uint64
 	password                            string
 	lifetime                            time.Duration
@@ -50,6 +50,7 @@ func serveCommand() *cobra.Command {
 	flags.StringArrayVar(&f.lines, "dial", nil, "one rule more, as in 'network POST /v2.0/ports: 503'; may be given again")
 	flags.StringVar(&f.latency, "latency", "none", "how long calls take: none, or measured, as on a real OpenStack")
 	flags.StringSliceVar(&f.hosts, "hosts", []string{"node1"}, "nodes that ports can be bound to")
+	flags.StringSliceVar(&f.ovs, "ovs-hosts", nil, "nodes among --hosts with neutron-openvswitch-agent in place of OVN")
 	flags.Uint64Var(&f.seed, "seed", 1, "of IDs and of what the dials choose: the same seed and calls give the same run")
 	flags.StringVar(&f.password, "password", openstacksim.Password, "of users admin, kuryr and tenant")
 	flags.DurationVar(&f.lifetime, "token-lifetime", openstacksim.Lifetime, "after which a token has expired")
@@ -76,8 +77,12 @@ func serve(ctx context.Context, out io.Writer, f serveFlags) error {
 	if url == "" {
 		url = "http://" + l.Addr().String()
 	}
+	ovs := map[string]bool{}
+	for _, host := range f.ovs {
+		ovs[host] = false
+	}
 	cloud, err := openstacksim.New(openstacksim.Options{
-		URL: url, Seed: f.seed, Dials: set, Hosts: f.hosts, Password: f.password, Lifetime: f.lifetime, Amphora: f.amphora, LBaaSv2: f.lbaasv2,
+		URL: url, Seed: f.seed, Dials: set, Hosts: f.hosts, OVS: ovs, Password: f.password, Lifetime: f.lifetime, Amphora: f.amphora, LBaaSv2: f.lbaasv2,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Stop: die,
 	})
 	if err != nil {

@@ -200,7 +200,13 @@ func (d *Daemon) wire(ctx context.Context, driver plug.Driver, e entry) error {
 	started := time.Now()
 	err := driver.Wait(ctx, e.iface())
 	if err == nil {
+		err = d.tagged(ctx, e)
+	}
+	if err == nil {
 		err = d.awaitController(ctx, e)
+	}
+	if coded := (*types.Error)(nil); errors.As(err, &coded) {
+		return err
 	}
 	if stop := interrupted(ctx); stop != nil {
 		return stop // even if it is wired: another pod may have the port by now
@@ -219,10 +225,40 @@ func (d *Daemon) wire(ctx context.Context, driver plug.Driver, e entry) error {
 // does not wait for a macvlan port, which is never active because it is bound to no host.
 func (d *Daemon) awaitController(ctx context.Context, e entry) error {
 	switch {
+	case e.Port.byAgent():
+		if err := d.ports.awaitActive(ctx, e.Port.ID, e.ContainerID); err != nil {
+			return fmt.Errorf("neutron-openvswitch-agent has tagged the port on node %s, and the SDN does not report it ACTIVE for this sandbox. "+
+				"See the agent's log on the node, openstack port show %s, and whether the controller of Kuryr runs: %w", d.Node, e.Port.ID, err)
+		}
+		return nil
 	case e.FromArgs, e.Port.Type == "ovs", e.Port.Type == "bridge", e.Port.Type == "macvlan":
 		return nil
 	}
-	return d.ports.awaitActive(ctx, e.Port.ID)
+	return d.ports.awaitActive(ctx, e.Port.ID, e.ContainerID)
+}
+
+// tagged notes that neutron-openvswitch-agent has put e's port into its network, and has that
+// reported. The controller asks the SDN only then whether the port is active: before, the answer
+// could be about the sandbox that had the port last.
+func (d *Daemon) tagged(ctx context.Context, e entry) error {
+	if !e.Port.byAgent() {
+		return nil
+	}
+	release, err := d.byPort.interrupt(ctx, e.Port.ID, nil)
+	if err != nil {
+		return err
+	}
+	defer release()
+	now, ok := d.journal.get(e.key())
+	if !ok || now.Port.ID != e.Port.ID || now.Deleted {
+		return fmt.Errorf("the port was taken from the sandbox meanwhile: %w", plug.ErrNotWired)
+	}
+	now.Tagged = true
+	if err := d.journal.put(now); err != nil {
+		return types.NewError(cni.CodeIO, "the journal cannot be written", err.Error())
+	}
+	d.reporter.report(now)
+	return nil
 }
 
 // forgetOlder drops the sandboxes that had the port before e. Plug has taken the port from them,

@@ -167,6 +167,54 @@ func TestAddWaitsForActiveWhereTheNodeDoesNotSeeIt(t *testing.T) {
 	}
 }
 
+// What the SDN said before the agent tagged the port for this sandbox may be about an earlier one.
+func TestAddWaitsForActiveOfThisSandboxWhereTheAgentWires(t *testing.T) {
+	n := newNode(t).start()
+	port := ofType("ovs")
+	port.Spec.VIF.Details = map[string]string{v1.DetailWiredBy: v1.WiredByAgent}
+	port.Status.Active, port.Status.ActiveFor = true, "before"
+	n.api.put(port)
+	done := make(chan error, 1)
+	go func() { _, err := n.call(t.Context(), request("ADD", "c1", "/run/netns/a")); done <- err }()
+	n.eventually("the tag is reported", func() bool {
+		tagged := false
+		n.api.change(portA, func(p *v1.KuryrPort) {
+			tagged = p.Status.Attachment != nil && p.Status.Attachment.ContainerID == "c1" && p.Status.Attachment.Tagged
+		})
+		return tagged
+	})
+	var i plug.Interface
+	n.set(func() { i = n.plugged[portA] })
+	if !i.Agent || i.Hybrid {
+		t.Errorf("plugged with Agent %v, Hybrid %v; want the agent's port", i.Agent, i.Hybrid)
+	}
+	select {
+	case err := <-done:
+		t.Fatalf("ADD = %v before the SDN reported the port active for this sandbox", err)
+	default:
+	}
+	n.api.change(portA, func(p *v1.KuryrPort) { p.Status.ActiveFor = "c1" })
+	if err := <-done; err != nil {
+		t.Fatalf("ADD = %v", err)
+	}
+}
+
+func TestAddSaysWhatToDoWhereTheAgentsPortIsNotActive(t *testing.T) {
+	n := newNode(t)
+	n.timeout = 300 * time.Millisecond
+	n.start()
+	port := ofType("ovs")
+	port.Spec.VIF.Details = map[string]string{v1.DetailWiredBy: v1.WiredByAgent}
+	n.api.put(port)
+	_, err := n.call(t.Context(), request("ADD", "c1", "/run/netns/a"))
+	for _, words := range []string{portA, "node n1", "neutron-openvswitch-agent", "openstack port show"} {
+		if codeOf(err) != cni.CodeNotWired || !strings.Contains(fmt.Sprint(err), words) {
+			t.Errorf("ADD = %v (code %d), want code %d and %q", err, codeOf(err), cni.CodeNotWired, words)
+		}
+	}
+	n.rests(portA, "")
+}
+
 func TestAddWhileTheAPIWasNeverSeen(t *testing.T) {
 	n := newNode(t)
 	n.timeout = 200 * time.Millisecond

@@ -35,8 +35,10 @@ type entry struct {
 	FromArgs bool `json:"fromArgs,omitempty"`
 	// Deleted: the port must still be unplugged. At the time of the request the daemon or the
 	// data path was not available.
-	Deleted bool       `json:"deleted,omitempty"`
-	Port    portRecord `json:"port"`
+	Deleted bool `json:"deleted,omitempty"`
+	// Tagged: neutron-openvswitch-agent has put the port into its network.
+	Tagged bool       `json:"tagged,omitempty"`
+	Port   portRecord `json:"port"`
 	// HostPorts of the pod. Entries of older versions have none.
 	HostPorts []hostPortRecord `json:"hostPorts,omitempty"`
 }
@@ -53,6 +55,11 @@ type portRecord struct {
 	VLANID       int               `json:"vlanID,omitempty"`
 	ParentPortID string            `json:"parentPortID,omitempty"`
 	Details      map[string]string `json:"details,omitempty"`
+}
+
+// byAgent reports whether neutron-openvswitch-agent wires the port, and not OVN.
+func (r portRecord) byAgent() bool {
+	return (&v1.VIF{Type: r.Type, Details: r.Details}).ByAgent()
 }
 
 type addressRecord struct {
@@ -96,6 +103,7 @@ func (e entry) iface() plug.Interface {
 		ContainerID: e.ContainerID, Netns: e.Netns, Name: e.IfName,
 		MAC: mac, MTU: e.Port.MTU, Default: e.Port.Default, Bridge: e.Port.Bridge,
 		VLANID: e.Port.VLANID, ParentPortID: e.Port.ParentPortID, Details: e.Port.Details,
+		Agent: e.Port.byAgent(), Hybrid: e.Port.Details[v1.DetailLinuxBridge] != "",
 	}
 	if e.Pod != "" {
 		i.Pod = e.Namespace + "/" + e.Pod
@@ -112,7 +120,7 @@ func (e entry) iface() plug.Interface {
 // attachment returns the entry in the form of a KuryrPort's status, where times have whole
 // seconds.
 func (e entry) attachment() *v1.Attachment {
-	return &v1.Attachment{ContainerID: e.ContainerID, Interface: e.IfName, Since: metav1.NewTime(e.Since.Truncate(time.Second))}
+	return &v1.Attachment{ContainerID: e.ContainerID, Interface: e.IfName, Since: metav1.NewTime(e.Since.Truncate(time.Second)), Tagged: e.Tagged}
 }
 
 // recordArgs returns the record of a port in CNI_ARGS.

@@ -215,11 +215,13 @@ func (p *ports) whileBound(ctx context.Context, name string, pod cni.Args) (cont
 	return ctx, func() { cancel(context.Canceled) }
 }
 
-// awaitActive returns when the KuryrPort says that the SDN passes the port's traffic.
-func (p *ports) awaitActive(ctx context.Context, name string) error {
+// awaitActive returns when the KuryrPort says that the SDN passes the port's traffic. If
+// neutron-openvswitch-agent wires the port, that must be for this container: what the SDN said before
+// the agent wired the port for it is about an earlier one.
+func (p *ports) awaitActive(ctx context.Context, name, containerID string) error {
 	for {
 		changed := p.next()
-		if port := p.port(name); port != nil && port.Status.Active {
+		if port := p.port(name); port != nil && port.Status.Active && (!port.Spec.VIF.ByAgent() || port.Status.ActiveFor == containerID) {
 			return nil
 		}
 		select {

@@ -173,5 +173,5 @@ func same(a, b *v1.Attachment) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return a.ContainerID == b.ContainerID && a.Interface == b.Interface
+	return a.ContainerID == b.ContainerID && a.Interface == b.Interface && a.Tagged == b.Tagged
 }

@@ -27,6 +27,13 @@ func TestVIFOfOtherBackends(t *testing.T) {
 		want    v1.VIF
 	}{
 		{"ovs", object{"bridge_name": "br-int", "port_filter": true}, v1.VIF{Type: "ovs", Bridge: "br-int"}},
+		{"ovs", object{"bridge_name": "br-int", "ovs_hybrid_plug": false}, v1.VIF{
+			Type: "ovs", Bridge: "br-int", Details: map[string]string{"wiredBy": "neutron-openvswitch-agent"},
+		}},
+		{"ovs", object{"bound_drivers": object{"0": "openvswitch"}, "ovs_hybrid_plug": true}, v1.VIF{
+			Type: "ovs", Details: map[string]string{"wiredBy": "neutron-openvswitch-agent", "linuxBridge": "true"},
+		}},
+		{"ovs", object{"bound_drivers": object{"0": "ovn"}}, v1.VIF{Type: "ovs"}},
 		{"bridge", object{"bridge_name": "brq0123456-78"}, v1.VIF{Type: "bridge", Bridge: "brq0123456-78"}},
 		{"bridge", object{"bridge_name": "a-name-that-is-too-long"}, v1.VIF{Type: "bridge"}},
 		{"hw_veb", object{"vlan": 7, "profile": "x", "more": object{"a": 1}}, v1.VIF{
@@ -162,7 +169,7 @@ func TestPortsThatWantABridgeOfTheirOwnAreRefused(t *testing.T) {
 	r := request
 	r.Host = "hybrid"
 	ports, err := b.CreatePorts(t.Context(), owner, r, 2)
-	if !errors.Is(err, sdn.ErrUnsupported) || !strings.Contains(err.Error(), "ovs_hybrid_plug") || len(ports) != 0 || len(f.ports) != 1 {
+	if !errors.Is(err, sdn.ErrUnsupported) || !strings.Contains(err.Error(), "ovs_hybrid_plug") || !strings.Contains(err.Error(), "firewall_driver = openvswitch") || len(ports) != 0 || len(f.ports) != 1 {
 		t.Errorf("CreatePorts = %d ports, %v; %d in the cloud; want none, ErrUnsupported that names ovs_hybrid_plug, and the parent", len(ports), err, len(f.ports))
 	}
 	r.VIFType = "acme" // a binding driver's business

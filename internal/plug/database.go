@@ -47,6 +47,14 @@ type ovsInterface struct {
 	Error       *string           `ovsdb:"error"`
 }
 
+// ovsPort is a port of a bridge. Its changes ring the bell of the interface with its name.
+type ovsPort struct {
+	UUID string  `ovsdb:"_uuid"`
+	Name string  `ovsdb:"name"`
+	Tag  *int    `ovsdb:"tag"`
+	Mode *string `ovsdb:"vlan_mode"`
+}
+
 // ovsRoot is the root row, whose changes ring the other bell.
 type ovsRoot struct {
 	UUID        string            `ovsdb:"_uuid"`
@@ -118,7 +126,7 @@ func (d *database) connect(ctx context.Context) (client.Client, error) {
 		return nil, errors.New("no socket of the database is configured")
 	}
 	tables, err := model.NewClientDBModel("Open_vSwitch", map[string]model.Model{
-		"Interface": &ovsInterface{}, "Open_vSwitch": &ovsRoot{}})
+		"Interface": &ovsInterface{}, "Port": &ovsPort{}, "Open_vSwitch": &ovsRoot{}})
 	if err != nil {
 		return nil, err
 	}
@@ -135,9 +143,9 @@ func (d *database) connect(ctx context.Context) (client.Client, error) {
 		UpdateFunc: func(_ string, _, m model.Model) { d.ring(m) },
 		DeleteFunc: func(_ string, m model.Model) { d.ring(m) },
 	})
-	row, root := &ovsInterface{}, &ovsRoot{}
+	row, port, root := &ovsInterface{}, &ovsPort{}, &ovsRoot{}
 	watched := c.NewMonitor(client.WithTable(row, &row.Name, &row.ExternalIDs, &row.OfPort, &row.Error),
-		client.WithTable(root, &root.CurCfg, &root.ExternalIDs))
+		client.WithTable(port, &port.Name, &port.Tag, &port.Mode), client.WithTable(root, &root.CurCfg, &root.ExternalIDs))
 	if _, err := c.Monitor(ctx, watched); err != nil {
 		c.Close()
 		return nil, err
@@ -167,7 +175,10 @@ func (d *database) listen(name string) (<-chan struct{}, func()) {
 
 func (d *database) ring(m model.Model) {
 	name := rootBell
-	if row, ok := m.(*ovsInterface); ok {
+	switch row := m.(type) {
+	case *ovsInterface:
+		name = row.Name
+	case *ovsPort:
 		name = row.Name
 	}
 	d.mu.Lock()
@@ -230,6 +241,16 @@ func (d *database) copied(ctx context.Context, name string) (*ovsRow, bool, erro
 	}
 	if row.Error != nil {
 		found.fault = *row.Error
+	}
+	port := &ovsPort{Name: name}
+	if err := c.Get(ctx, port); err != nil {
+		return nil, false, fmt.Errorf("looking for port %s of Open vSwitch: %w", name, err)
+	}
+	if port.Tag != nil {
+		found.tag = *port.Tag
+	}
+	if port.Mode != nil {
+		found.mode = *port.Mode
 	}
 	var roots []ovsRoot
 	if err := c.List(ctx, &roots); err != nil || len(roots) != 1 {

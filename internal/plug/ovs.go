@@ -5,6 +5,7 @@ package plug
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -16,19 +17,20 @@ import (
 // database is unreachable, it signals no changes.
 const relook = 2 * time.Second
 
-// ovs plugs ports into a bridge of the local Open vSwitch. ovn-controller finds them there by
-// iface-id.
+// ovs plugs ports into a bridge of the local Open vSwitch. ovn-controller or
+// neutron-openvswitch-agent finds them there by iface-id.
 type ovs struct{ set *Set }
 
-// errNotOVN: in a switch that is not OVN's, networks are VLANs, and a port without a tag is a
-// trunk of all of them. It stays so until neutron-openvswitch-agent has processed it, and nothing
-// on the node shows when that is.
-var errNotOVN = fmt.Errorf("OVN does not control Open vSwitch on this node (external_ids of its table Open_vSwitch have no ovn-remote). "+
-	"Kuryr plugs no ports into a switch of neutron-openvswitch-agent: they would reach all networks until the agent has seen them: %w", ErrDataPath)
+// errNotOVN: the port is bound by OVN, or it is not known by what, and the switch is not OVN's.
+var errNotOVN = fmt.Errorf("OVN does not control Open vSwitch on this node (external_ids of its table Open_vSwitch have no ovn-remote), "+
+	"and the port is not known to be bound by neutron-openvswitch-agent. Nothing would wire it: %w", ErrDataPath)
 
 var _ Driver = (*ovs)(nil)
 
 func (o *ovs) Plug(ctx context.Context, i Interface) error {
+	if i.Hybrid {
+		return fmt.Errorf("port %s: %w", i.PortID, errHybrid)
+	}
 	if o.set.claim(ctx, i, ovsWiring{o, i, true}) {
 		return nil
 	}
@@ -36,21 +38,21 @@ func (o *ovs) Plug(ctx context.Context, i Interface) error {
 	if err != nil {
 		return err
 	}
-	if !v.ovn {
+	if !v.serves(i) {
 		return fmt.Errorf("port %s: %w", i.PortID, errNotOVN)
 	}
 	if v.rival != nil {
 		return fmt.Errorf("interface %s of Open vSwitch has port %s already: %w", v.rival.name, i.PortID, ErrDataPath)
 	}
 	if len(i.MAC) == 0 {
-		return fmt.Errorf("port %s has no MAC address, and OVN passes only the traffic of the port's own: %w", i.PortID, ErrInvalid)
+		return fmt.Errorf("port %s has no MAC address, and the SDN passes only the traffic of the port's own: %w", i.PortID, ErrInvalid)
 	}
 	if v.row != nil && !v.row.ours() {
 		return fmt.Errorf("Open vSwitch has an interface %s already: %w", v.row.name, errForeign)
 	}
 	// An earlier row may say that OVN has installed it. So the row stays only if it is this
 	// sandbox's own. Then attach replaces it.
-	if v.row != nil && o.wrong(v.row, i) != nil {
+	if v.row != nil && (o.wrong(v.row, i) != nil || v.row.astray(i) != nil) {
 		if err := o.set.db.remove(ctx, v.port); err != nil {
 			return err
 		}
@@ -65,7 +67,7 @@ func (o *ovs) Plug(ctx context.Context, i Interface) error {
 }
 
 // Wait returns after ovs-vswitchd has added the port, and ovn-controller reports that its flows
-// are in place.
+// are in place, or neutron-openvswitch-agent has put the port into its network.
 func (o *ovs) Wait(ctx context.Context, i Interface) error {
 	if o.set.wired.take(i) {
 		return nil
@@ -90,7 +92,7 @@ func (o *ovs) Wait(ctx context.Context, i Interface) error {
 		case <-bell:
 		case <-lost.C:
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for %s: %s: %w", HostDevice(i.PortID), missing, ErrNotWired)
+			return fmt.Errorf("waiting for %s: %s: %w", HostDevice(i.PortID), o.explain(ctx, i, missing), ErrNotWired)
 		}
 	}
 }
@@ -98,7 +100,7 @@ func (o *ovs) Wait(ctx context.Context, i Interface) error {
 // missing returns what is not done yet, or an error if it will never be done.
 func (o *ovs) missing(v view, i Interface) (string, error) {
 	switch {
-	case !v.ovn:
+	case !v.serves(i):
 		return "", errNotOVN
 	case v.row == nil || !v.row.sandboxes(i.ContainerID):
 		return "", fmt.Errorf("interface %s was taken off Open vSwitch meanwhile: %w", HostDevice(i.PortID), ErrDataPath)
@@ -106,6 +108,8 @@ func (o *ovs) missing(v view, i Interface) (string, error) {
 		return "", fmt.Errorf("Open vSwitch refuses interface %s: %s: %w", v.row.name, v.row.fault, ErrDataPath)
 	case v.row.ofport < 1:
 		return "ovs-vswitchd has not taken it", nil
+	case i.Agent:
+		return v.row.untagged(), nil
 	case v.row.ids[keyInstalled] != "true":
 		return "ovn-controller has not installed its flows (is the port bound to this node?)", nil
 	}
@@ -170,12 +174,12 @@ func (w ovsWiring) attach(ctx context.Context, node netlink.Link) error {
 	if err != nil || v.row != nil {
 		return err
 	}
-	if !v.ovn {
+	if !v.serves(w.i) {
 		return fmt.Errorf("port %s: %w", w.i.PortID, errNotOVN)
 	}
 	ids := w.ovs.ids(w.i)
 	ids[keyIndex] = strconv.Itoa(node.Attrs().Index)
-	return w.ovs.set.db.add(ctx, w.ovs.bridge(w.i), node.Attrs().Name, ids)
+	return w.ovs.set.db.add(ctx, w.ovs.bridge(w.i), node.Attrs().Name, ids, w.i.Agent)
 }
 
 // detach removes i's row if it belongs to this sandbox or to the parking.
@@ -202,6 +206,9 @@ func (w ovsWiring) attached(ctx context.Context, _ netlink.Link) error {
 	if v.row == nil {
 		return fmt.Errorf("Open vSwitch has no interface %s", HostDevice(w.i.PortID))
 	}
+	if err := v.row.astray(w.i); err != nil {
+		return err
+	}
 	return w.ovs.wrong(v.row, w.i)
 }
 
@@ -212,20 +219,27 @@ func (w ovsWiring) kept(ctx context.Context, node netlink.Link) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if !ovn {
+	if !ovn && !w.i.Agent {
 		return false, errNotOVN
 	}
 	if !row.of(node) || row.ids[keySandbox] != parkingName {
 		return false, fmt.Errorf("interface %s of Open vSwitch is not the parked device's", row.name)
 	}
-	if err := w.ovs.wrong(row, w.i); err != nil {
+	if err := errors.Join(w.ovs.wrong(row, w.i), row.astray(w.i)); err != nil {
 		return false, err
+	}
+	if w.i.Agent {
+		return row.ofport >= 1 && row.untagged() == "", nil
 	}
 	return row.ofport >= 1 && row.ids[keyInstalled] == "true", nil
 }
 
-// forget empties the port's zone of connection tracking.
+// forget empties the port's zone of connection tracking. The agent has one zone for all ports of a
+// network.
 func (w ovsWiring) forget(ctx context.Context, i Interface, _ netlink.Link) error {
+	if w.i.Agent {
+		return errSharedZone
+	}
 	bridge := w.ovs.bridge(i)
 	zone, err := w.ovs.set.db.zone(ctx, bridge, i.PortID)
 	if err != nil {

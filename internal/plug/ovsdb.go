@@ -53,6 +53,8 @@ type ovsRow struct {
 	ids    map[string]string
 	ofport int // 0: ovs-vswitchd has not added it yet; -1: it failed to
 	fault  string
+	tag    int    // VLAN of the switch's port; 0: none
+	mode   string // vlan_mode of the switch's port
 }
 
 func (r *ovsRow) ours() bool { return r.ids[keySandbox] != "" }
@@ -81,7 +83,7 @@ func (d *database) look(ctx context.Context, q query) (view, error) {
 	res, err := d.transact(ctx,
 		selectOp("Open_vSwitch", nil, "external_ids", "cur_cfg", "next_cfg"),
 		selectOp("Bridge", named(q.bridge), "datapath_type"),
-		selectOp("Port", named(q.device), "_uuid"),
+		selectOp("Port", named(q.device), "_uuid", "tag", "vlan_mode"),
 		selectOp("Interface", named(q.device), columns...),
 		selectOp("Interface", claims, columns...),
 	)
@@ -112,6 +114,11 @@ func readView(res []ovsdb.OperationResult, device string) view {
 	}
 	for _, r := range res[3].Rows {
 		v.row = readRow(r)
+		for _, p := range res[2].Rows {
+			tag, _ := p["tag"].(float64)
+			v.row.tag = int(tag)
+			v.row.mode, _ = p["vlan_mode"].(string)
+		}
 	}
 	for _, r := range res[4].Rows {
 		if row := readRow(r); row.name != device {
@@ -139,17 +146,22 @@ func stringMap(v any) map[string]string {
 	return out
 }
 
-// add adds a port with one interface to the bridge.
-func (d *database) add(ctx context.Context, bridge, device string, ids map[string]string) error {
+// add adds a port with one interface to the bridge. If dead is set, the port is isolated from its
+// first moment on; see deadTag.
+func (d *database) add(ctx context.Context, bridge, device string, ids map[string]string, dead bool) error {
 	external := ovsdb.OvsMap{GoMap: map[any]any{}}
 	for k, v := range ids {
 		external.GoMap[k] = v
+	}
+	port := ovsdb.Row{"name": device, "interfaces": ovsdb.UUID{GoUUID: "i"}}
+	if dead {
+		port["tag"], port["vlan_mode"], port["trunks"] = deadTag, modeTrunk, deadTag
 	}
 	res, err := d.transact(ctx,
 		ovsdb.Operation{Op: ovsdb.OperationInsert, Table: "Interface", UUIDName: "i",
 			Row: ovsdb.Row{"name": device, "external_ids": external}},
 		ovsdb.Operation{Op: ovsdb.OperationInsert, Table: "Port", UUIDName: "p",
-			Row: ovsdb.Row{"name": device, "interfaces": ovsdb.UUID{GoUUID: "i"}}},
+			Row: port},
 		ovsdb.Operation{Op: ovsdb.OperationMutate, Table: "Bridge", Where: named(bridge),
 			Mutations: []ovsdb.Mutation{*ovsdb.NewMutation("ports", ovsdb.MutateOperationInsert, ovsdb.UUID{GoUUID: "p"})}},
 	)

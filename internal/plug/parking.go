@@ -252,12 +252,12 @@ func (l *lot) untouched(far string) error {
 func (s *Set) parked(i Interface) Interface {
 	return Interface{
 		PortID: i.PortID, Type: i.Type, ContainerID: parkingName, Netns: s.parking.path, Name: HostDevice(i.PortID),
-		MAC: i.HardwareAddr(), MTU: i.MTU, Bridge: i.Bridge,
+		MAC: i.HardwareAddr(), MTU: i.MTU, Bridge: i.Bridge, Agent: i.Agent, Hybrid: i.Hybrid,
 	}
 }
 
-// Park plugs a port that no pod has, and keeps it plugged. Of i it needs PortID, Type, MAC, MTU
-// and Bridge. It may be repeated, and then repairs the parked port. The caller ensures that the
+// Park plugs a port that no pod has, and keeps it plugged. Of i it needs PortID, Type, MAC, MTU,
+// Bridge, Agent and Hybrid. It may be repeated, and then repairs the parked port. The caller ensures that the
 // port is in no sandbox. Park does not wait for the data path. ErrCannotPark is permanent for
 // now.
 func (s *Set) Park(ctx context.Context, i Interface) error {
@@ -273,7 +273,7 @@ func (s *Set) Park(ctx context.Context, i Interface) error {
 		return err
 	}
 	err = d.Plug(ctx, s.parked(i))
-	if errors.Is(err, errNotOVN) {
+	if errors.Is(err, errNotOVN) || errors.Is(err, errHybrid) {
 		return fmt.Errorf("%w: %w", ErrCannotPark, err)
 	}
 	return err

@@ -30,6 +30,13 @@ type Interface struct {
 	ParentPortID string
 	Pod          string            // namespace/name, for people and binding drivers
 	Details      map[string]string // for binding drivers
+	// Agent: neutron-openvswitch-agent wires the port of type ovs, and not OVN. Wait then returns
+	// when the agent has put the port into its network. The agent sets the port's security groups
+	// after that, which only the SDN shows.
+	Agent bool
+	// Hybrid: the agent enforces security groups in a Linux bridge between the port and the switch.
+	// Kuryr has none, so Plug refuses the port.
+	Hybrid bool
 }
 
 // Address is one address with its subnet's gateway. An invalid Gateway means no gateway.

@@ -81,8 +81,8 @@ func (s *Set) driver(typ string) (Driver, error) {
 	return findBinding(s, typ)
 }
 
-// Ready returns an error if the node has no working data path. A data path is OVN's Open vSwitch
-// with the configured bridge, or a Linux bridge of that name. Without either, binding drivers or
+// Ready returns an error if the node has no working data path. A data path is an Open vSwitch with
+// the configured bridge that OVN or neutron-openvswitch-agent controls, or a Linux bridge of that name. Without either, binding drivers or
 // the configured interface of a virtual machine suffice.
 func (s *Set) Ready(ctx context.Context) error {
 	if s.config.OVSDB == "" {
@@ -96,7 +96,7 @@ func (s *Set) Ready(ctx context.Context) error {
 	}
 	v, err := s.db.look(ctx, query{bridge: s.config.Bridge})
 	if err == nil && !v.ovn && !s.hasBindings() && !s.hasParent() {
-		err = errNotOVN
+		return s.db.controlled(ctx, s.config.Bridge)
 	}
 	return err
 }
@@ -277,7 +277,9 @@ func (s *Set) unplug(ctx context.Context, i Interface, w wiring) error {
 		if err == nil {
 			return nil
 		}
-		logr.FromContextOrDiscard(ctx).Info("removing a device in place of parking it", "port", i.PortID, "reason", err.Error())
+		if !errors.Is(err, errSharedZone) { // that is so with each port
+			logr.FromContextOrDiscard(ctx).Info("removing a device in place of parking it", "port", i.PortID, "reason", err.Error())
+		}
 	}
 	if err := w.detach(ctx, i, node); err != nil {
 		return err

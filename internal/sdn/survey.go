@@ -167,6 +167,7 @@ type Router struct {
 type Agent struct {
 	Type, Host string
 	Alive      bool
+	Hybrid     bool // security groups need a Linux bridge between port and switch, which Kuryr does not make
 }
 
 // BalancingSurvey is what a cloud says of load balancing.

@@ -35,8 +35,57 @@ func TestActiveOfEachType(t *testing.T) {
 		if got := len(r.memory.awaitActives()) == 1; got != c.asked {
 			t.Errorf("%s, attached %v: the SDN is asked: %v, want %v", c.typ, c.attachment != nil, got, c.asked)
 		}
-		if c.asked && (!r.memory.isActive("p") || !r.isActive(port)) {
+		if c.asked && (!r.memory.isActive("p", "") || !r.isActive(port)) {
 			t.Errorf("%s, attached %v: not active although the SDN says so", c.typ, c.attachment != nil)
 		}
+	}
+}
+
+// neutron-openvswitch-agent tags a port before it sets the flows of its security groups. And until it
+// has seen that a port was unplugged, the SDN says ACTIVE. So only an answer from after the tag of this
+// sandbox counts.
+func TestActiveOfAPortThatTheAgentWires(t *testing.T) {
+	r := &Reconciler{memory: newPortMemory()}
+	port := &v1.KuryrPort{}
+	port.Name, port.Spec.VIF.Type = "p", "ovs"
+	port.Spec.VIF.Details = map[string]string{v1.DetailWiredBy: v1.WiredByAgent}
+	expect := func(what string, active bool, asks string) {
+		t.Helper()
+		if got := r.isActive(port); got != active {
+			t.Errorf("%s: active %v, want %v", what, got, active)
+		}
+		if asked, waits := r.memory.awaitActives()["p"]; asked != asks || waits != (asks != "") {
+			t.Errorf("%s: the SDN is asked for sandbox %q (%v), want %q", what, asked, waits, asks)
+		}
+	}
+	attach := func(container string, tagged bool) {
+		port.Status.Attachment = &v1.Attachment{ContainerID: container, Interface: "eth0", Tagged: tagged}
+	}
+	expect("free", false, "")
+	attach("a", false)
+	expect("plugged", false, "")
+	attach("a", true)
+	expect("tagged", false, "a")
+	r.memory.isActive("p", "a")
+	expect("active", true, "")
+	port.Status.Active, port.Status.ActiveFor = true, "a"
+	expect("active, as the status says", true, "")
+
+	attach("b", true) // that a was untagged and b not yet tagged was not seen
+	expect("tagged for the next sandbox", false, "b")
+	if r.memory.isActive("p", "a"); r.isActive(port) {
+		t.Error("an answer to a question for the sandbox before counts")
+	}
+	r.memory.isActive("p", "b")
+	expect("active for the next sandbox", true, "")
+	attach("b", false)
+	expect("plugged anew for the same sandbox", false, "")
+	attach("b", true)
+	expect("tagged again", false, "b")
+
+	after := &Reconciler{memory: newPortMemory()} // another leader
+	port.Status.ActiveFor = "b"
+	if !after.isActive(port) || len(after.memory.awaitActives()) != 0 {
+		t.Error("another leader asks again about a port whose status says that it is active")
 	}
 }

@@ -65,7 +65,7 @@ func TestActivityIsAskedForLessAndLess(t *testing.T) {
 		if n, _ := pass(time.Minute); n != 0 {
 			t.Errorf("%d requests in a minute in which no port waits, want none", n)
 		}
-		a.memory.awaitActive("stuck", true)
+		a.memory.awaitActive("stuck", "")
 		if n, _ := pass(10 * time.Second); n < 3 {
 			t.Errorf("%d requests in the first 10 s, want 3 at least", n)
 		}
@@ -73,7 +73,7 @@ func TestActivityIsAskedForLessAndLess(t *testing.T) {
 		if n, _ := pass(10 * time.Minute); n > 21 {
 			t.Errorf("%d requests in 10 minutes for a port that stays inactive, want one each 30 s", n)
 		}
-		a.memory.awaitActive("next", true)
+		a.memory.awaitActive("next", "")
 		cloud.set("next")
 		if pass(3 * time.Second); len(seen) != 1 || seen[0] != "next" {
 			t.Errorf("seen active within 3 s: %q, want the next port", seen)
@@ -81,7 +81,7 @@ func TestActivityIsAskedForLessAndLess(t *testing.T) {
 		stuck := 0
 		for i := range 100 {
 			name := fmt.Sprint("pod-", i)
-			a.memory.awaitActive(name, true)
+			a.memory.awaitActive(name, "")
 			cloud.set(name)
 			_, named := pass(3 * time.Second)
 			for _, n := range named {

@@ -312,6 +312,9 @@ func (r *Reconciler) status(port *v1.KuryrPort, reason string, failed error) v1.
 	put := func(kind string, is bool, reason, message string) {
 		kube.SetCondition(&s.Conditions, kind, is, reason, message, port.Generation, r.now())
 	}
+	if s.Active && port.Spec.VIF.ByAgent() {
+		s.ActiveFor = port.Status.Attachment.ContainerID
+	}
 	if failed == nil {
 		s.AppliedSecurityGroupIDs = slices.Sorted(slices.Values(port.Spec.SecurityGroupIDs))
 		put(v1.ConditionReady, true, v1.ReasonReady, "The port is in the SDN as wanted.")

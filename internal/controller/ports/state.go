@@ -32,12 +32,18 @@ import (
 // are safe for concurrent use.
 type portMemory struct {
 	mu     sync.Mutex
-	gone   map[string]bool // ports that the SDN has lost
-	active map[string]bool // ports that wait for the SDN to pass their traffic, and whether it does
+	gone   map[string]bool    // ports that the SDN has lost
+	active map[string]waiting // ports that wait for the SDN to pass their traffic
+}
+
+// waiting is a port that waits for the SDN to pass its traffic.
+type waiting struct {
+	sandbox string // for which; empty: an earlier answer of the SDN counts, too
+	seen    bool   // whether the SDN passes it
 }
 
 func newPortMemory() *portMemory {
-	return &portMemory{gone: map[string]bool{}, active: map[string]bool{}}
+	return &portMemory{gone: map[string]bool{}, active: map[string]waiting{}}
 }
 
 // setGone notes whether the SDN has lost a port.
@@ -65,44 +71,50 @@ func (m *portMemory) portGone(name string) {
 	delete(m.active, name)
 }
 
-// awaitActive notes whether a port waits for the SDN to pass its traffic, and returns whether
-// the SDN was seen to pass it.
-func (m *portMemory) awaitActive(name string, waits bool) bool {
+// awaitActive notes that a port waits for the SDN to pass its traffic, for this sandbox, and returns
+// whether the SDN was seen to pass it since it does.
+func (m *portMemory) awaitActive(name, sandbox string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !waits {
-		delete(m.active, name)
-		return false
+	w, waits := m.active[name]
+	if !waits || w.sandbox != sandbox {
+		w = waiting{sandbox: sandbox}
+		m.active[name] = w
 	}
-	seen := m.active[name]
-	m.active[name] = seen
-	return seen
+	return w.seen
 }
 
-// isActive notes that the SDN passes a port's traffic, and returns whether the port was waiting
-// for that.
-func (m *portMemory) isActive(name string) bool {
+// awaitNothing notes that a port does not wait for the SDN.
+func (m *portMemory) awaitNothing(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	seen, waits := m.active[name]
-	if !waits || seen {
+	delete(m.active, name)
+}
+
+// isActive notes that the SDN passes a port's traffic, as it was asked for this sandbox, and returns
+// whether the port was waiting for that.
+func (m *portMemory) isActive(name, sandbox string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	w, waits := m.active[name]
+	if !waits || w.seen || w.sandbox != sandbox {
 		return false
 	}
-	m.active[name] = true
+	m.active[name] = waiting{sandbox, true}
 	return true
 }
 
-// awaitActives returns the ports that still wait for the SDN to pass their traffic, sorted.
-func (m *portMemory) awaitActives() []string {
+// awaitActives returns the ports that still wait for the SDN to pass their traffic, each with the
+// sandbox.
+func (m *portMemory) awaitActives() map[string]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var names []string
-	for name, seen := range m.active {
-		if !seen {
-			names = append(names, name)
+	names := map[string]string{}
+	for name, w := range m.active {
+		if !w.seen {
+			names[name] = w.sandbox
 		}
 	}
-	slices.Sort(names)
 	return names
 }
 
@@ -155,7 +167,8 @@ func dueNow(questions map[string]question, waiting []string, now time.Duration) 
 // look asks about the ports that are due.
 func (r *activity) look(ctx context.Context) error {
 	r.now += activitySoonest
-	due := dueNow(r.questions, r.memory.awaitActives(), r.now)
+	waiting := r.memory.awaitActives() // before the request: a later sandbox needs a later answer
+	due := dueNow(r.questions, slices.Sorted(maps.Keys(waiting)), r.now)
 	if len(due) == 0 {
 		return nil
 	}
@@ -165,7 +178,7 @@ func (r *activity) look(ctx context.Context) error {
 		return nil
 	}
 	for name, state := range states {
-		if state.Active && r.memory.isActive(name) {
+		if state.Active && r.memory.isActive(name, waiting[name]) {
 			r.seen(ctrl.Request{NamespacedName: types.NamespacedName{Name: name}})
 		}
 	}
@@ -267,12 +280,31 @@ func phase(port *v1.KuryrPort, reason string) v1.PortPhase {
 // active as soon as it is on its trunk, plugged or not.
 func (r *Reconciler) isActive(port *v1.KuryrPort) bool {
 	t := port.Spec.VIF.Type
+	if port.Spec.VIF.ByAgent() {
+		return r.isActiveByAgent(port)
+	}
 	if port.Status.Attachment == nil && t != "vlan" {
-		r.memory.awaitActive(port.Name, false)
+		r.memory.awaitNothing(port.Name)
 		return false
 	}
 	if t == "ovs" || t == "bridge" || t == "macvlan" || port.Status.Active {
 		return true
 	}
-	return r.memory.awaitActive(port.Name, true)
+	return r.memory.awaitActive(port.Name, "")
+}
+
+// isActiveByAgent reports whether the SDN said, since neutron-openvswitch-agent tagged the port for
+// its sandbox, that the traffic passes. Before, the SDN may not know yet that the port was unplugged
+// from an earlier sandbox. After the tag, the agent sets the flows of the security groups, and then
+// the SDN is ACTIVE.
+func (r *Reconciler) isActiveByAgent(port *v1.KuryrPort) bool {
+	a := port.Status.Attachment
+	if a == nil || !a.Tagged {
+		r.memory.awaitNothing(port.Name)
+		return false
+	}
+	if port.Status.Active && port.Status.ActiveFor == a.ContainerID {
+		return true
+	}
+	return r.memory.awaitActive(port.Name, a.ContainerID)
 }

@@ -26,8 +26,9 @@ func (b *Neutron) bound(ctx context.Context, made []wirePort, r sdn.PortRequest)
 	var good, bad []wirePort
 	for _, w := range made {
 		if hybrid(w) && (r.VIFType == "" || r.VIFType == "ovs") {
-			return nil, b.undo(ctx, made, fmt.Errorf("%w: %w: Neutron asks for a Linux bridge with iptables between ports of host %q and the switch "+
-				"(ovs_hybrid_plug of neutron-openvswitch-agent). Kuryr plugs ports directly into Open vSwitch, as OVN needs it",
+			return nil, b.undo(ctx, made, fmt.Errorf("%w: %w: security groups would not be enforced on host %q: its neutron-openvswitch-agent filters "+
+				"in a Linux bridge between port and switch (ovs_hybrid_plug), which Kuryr does not make. Set firewall_driver = openvswitch in the "+
+				"section [securitygroup] of the agent's configuration, and restart the agent",
 				sdn.ErrUnsupported, sdn.ErrInvalid, r.Host))
 		}
 		if w.VIFType == vifFailed || (w.VIFType == vifUnbound || w.VIFType == "") && r.VIFType == "" {

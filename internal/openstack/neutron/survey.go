@@ -120,16 +120,18 @@ func (b *Neutron) surveyAgents(ctx context.Context) sdn.Read[[]sdn.Agent] {
 			Type  string `json:"agent_type"`
 			Host  string
 			Alive bool
+			// Each type of agent reports what it likes.
+			Configurations map[string]any
 		}
 	}
-	query := url.Values{"fields": {"agent_type", "host", "alive"}}
+	query := url.Values{"fields": {"agent_type", "host", "alive", "configurations"}}
 	err := b.Do(ctx, session.Request{Method: http.MethodGet, Path: []string{"agents"}, Query: query, Out: &body, Subject: noSuchPath})
 	if err != nil {
 		return sdn.Read[[]sdn.Agent]{Err: fmt.Errorf("listing agents: %w", err)}
 	}
 	var agents []sdn.Agent
 	for _, a := range body.Agents {
-		agents = append(agents, sdn.Agent{Type: a.Type, Host: a.Host, Alive: a.Alive})
+		agents = append(agents, sdn.Agent{Type: a.Type, Host: a.Host, Alive: a.Alive, Hybrid: a.Configurations["ovs_hybrid_plug"] == true})
 	}
 	return sdn.Read[[]sdn.Agent]{Value: agents}
 }

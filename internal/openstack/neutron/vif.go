@@ -61,6 +61,22 @@ func typeName(vifType string) string {
 	return strings.ReplaceAll(strings.ToLower(vifType), "_", "-")
 }
 
+// ofAgent reports whether Neutron has bound the port for neutron-openvswitch-agent, and not for OVN.
+// bound_drivers says so, too, but only after the answer that a creating call gets. The agent's
+// mechanism alone has ovs_hybrid_plug, whatever its value (neutron 21.0.0:
+// plugins/ml2/drivers/openvswitch/mech_driver/mech_openvswitch.py).
+func ofAgent(all map[string]any) bool {
+	if drivers, ok := all["bound_drivers"].(map[string]any); ok {
+		for _, driver := range drivers {
+			if driver == "openvswitch" {
+				return true
+			}
+		}
+	}
+	_, is := all["ovs_hybrid_plug"]
+	return is
+}
+
 // hybrid reports whether Neutron wants a Linux bridge between the port and Open
 // vSwitch, without which the port has no security groups.
 func hybrid(w wirePort) bool {
@@ -78,7 +94,7 @@ const (
 )
 
 // addDetails takes the bridge from binding:vif_details, and the rest too if a
-// binding driver will plug the port: ovs and bridge need nothing more.
+// binding driver will plug the port. Of type ovs it notes what wires the port.
 func addDetails(vif *v1.VIF, raw json.RawMessage) {
 	var all map[string]any
 	if json.Unmarshal(raw, &all) != nil {
@@ -86,6 +102,12 @@ func addDetails(vif *v1.VIF, raw json.RawMessage) {
 	}
 	if name, ok := all["bridge_name"].(string); ok && len(name) <= maxBridge {
 		vif.Bridge = name
+	}
+	if vif.Type == "ovs" && ofAgent(all) {
+		vif.Details = map[string]string{v1.DetailWiredBy: v1.WiredByAgent}
+		if all["ovs_hybrid_plug"] == true {
+			vif.Details[v1.DetailLinuxBridge] = "true"
+		}
 	}
 	if vif.Type == "ovs" || vif.Type == "bridge" {
 		return

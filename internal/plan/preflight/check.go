@@ -69,7 +69,7 @@ var checks = []check{
 	{Kind{"DNSOutside", Error, "The cluster IP of the cluster's DNS is in no subnet of services.subnetIDs."}, true, needNothing, dnsOutside},
 	{Kind{"ClusterIPOutside", Error, "The cluster IP of a Service is in no subnet of services.subnetIDs."}, true, needNothing, clusterIPOutside},
 	{Kind{"AddressesOverlap", Warning, "A subnet of pods or Services has addresses of nodes, one of Services those of spec.podCIDRs, or one of pods those of a ServiceCIDR."}, true, needAddresses, addressesOverlap},
-	{Kind{"NodeAgentDown", Error, "Neutron has no agent with the name of a node, or that agent is not alive, or it is ML2/OVS."}, true, needNothing, nodeAgentDown},
+	{Kind{"NodeAgentDown", Error, "Neutron has no agent with the name of a node, or that agent is not alive, or it is ML2/OVS with the firewall iptables_hybrid."}, true, needNothing, nodeAgentDown},
 	{Kind{"SecurityGroupMissing", Error, "Neutron does not show a security group of pods or projects."}, true, needNothing, securityGroupMissing},
 	{Kind{"SecurityGroupRuleMissing", Warning, "The security groups of pods do not let in nodes, other pods, or cluster IPs where the provider is ovn."}, true, needRules, securityGroupRuleMissing},
 	{Kind{"SecurityGroupsEmpty", Warning, "pods.securityGroupIDs is empty, so pods have no traffic."}, true, needNothing, securityGroupsEmpty},

@@ -231,8 +231,8 @@ var broken = []row{
 	{name: "NodeAgentDown", says: "has no pool of ports", warning: true, change: func(f *facts) {
 		f.Networks.Agents.Value[2].Alive, f.Cluster.Nodes.Value[1].Min = false, 0
 	}},
-	{name: "NodeAgentDown", says: "host n2 that is alive is neutron-openvswitch-agent (ML2/OVS)", remedy: "ovn-remote", change: func(f *facts) {
-		f.Networks.Agents.Value[2].Type = "Open vSwitch agent"
+	{name: "NodeAgentDown", says: "neutron-openvswitch-agent of host n2 has firewall_driver = iptables_hybrid", remedy: "firewall_driver = openvswitch", change: func(f *facts) {
+		f.Networks.Agents.Value[2].Type, f.Networks.Agents.Value[2].Hybrid = "Open vSwitch agent", true
 	}},
 	{name: "NodeAgentDown", says: "administrators only", unknown: true, change: func(f *facts) { f.Networks.Agents.Value = nil }},
 	{name: "NodeAgentDown", says: "503", unknown: true, change: func(f *facts) { f.Cluster.Nodes.Err = errDown }},
@@ -418,8 +418,9 @@ func TestNoFinding(t *testing.T) {
 			f.Networks.Agents.Value[2].Type = "Open vSwitch agent"
 		}},
 		{"ML2/OVS beside OVN on a host", func(f *facts) {
-			f.Networks.Agents.Value = append(f.Networks.Agents.Value, sdn.Agent{Type: "Open vSwitch agent", Host: "n2", Alive: true})
+			f.Networks.Agents.Value = append(f.Networks.Agents.Value, sdn.Agent{Type: "Open vSwitch agent", Host: "n2", Alive: true, Hybrid: true})
 		}},
+		{"ML2/OVS", func(f *facts) { f.Networks.Agents.Value[2].Type = "Open vSwitch agent" }},
 		{"a network without port security", func(f *facts) {
 			f.Config.SecurityGroupIDs = nil
 			changed(f.Networks.Networks.Value, "pods-net", func(n *sdn.SurveyedNetwork) { n.Unfiltered = true })

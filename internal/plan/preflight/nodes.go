@@ -21,7 +21,7 @@ var aside = []string{
 const (
 	agentOVN        = "OVN Controller agent"
 	agentOVNGateway = "OVN Controller Gateway agent"
-	agentOVS        = "Open vSwitch agent" // ML2/OVS, which Kuryr refuses
+	agentOVS        = "Open vSwitch agent" // ML2/OVS
 
 	vifTypeBridge = "bridge"
 	vifTypeOVS    = "ovs"
@@ -29,8 +29,8 @@ const (
 
 // host is what Neutron's agents on a host are.
 type host struct {
-	alive    bool // any
-	ovn, ovs bool // one of these is alive
+	alive       bool // any
+	ovn, hybrid bool // one of these is alive; hybrid: ML2/OVS with a firewall in Linux bridges
 }
 
 // hosts returns the hosts with agents that pass traffic.
@@ -43,7 +43,7 @@ func (f *Facts) hosts() map[string]host {
 		h := out[a.Host]
 		h.alive = h.alive || a.Alive
 		h.ovn = h.ovn || a.Alive && (a.Type == agentOVN || a.Type == agentOVNGateway)
-		h.ovs = h.ovs || a.Alive && a.Type == agentOVS
+		h.hybrid = h.hybrid || a.Alive && a.Type == agentOVS && a.Hybrid
 		out[a.Host] = h
 	}
 	return out
@@ -67,7 +67,7 @@ const (
 	dead    cause = iota + 1 // the host's agents are not alive
 	absent                   // Neutron knows no such host
 	renamed                  // it knows the host by another name
-	refused                  // ML2/OVS
+	refused                  // ML2/OVS with iptables_hybrid
 )
 
 func causeOf(hosts map[string]host, n Node) cause {
@@ -77,7 +77,7 @@ func causeOf(hosts map[string]host, n Node) cause {
 		return 0
 	case there && !h.alive:
 		return dead
-	case there && h.ovs && !h.ovn && (n.VIFType == "" || n.VIFType == vifTypeOVS):
+	case there && h.hybrid && !h.ovn && (n.VIFType == "" || n.VIFType == vifTypeOVS):
 		return refused
 	case there:
 		return 0
@@ -139,10 +139,15 @@ func (c cause) tell(hosts map[string]host, nodes []string) (message string, reme
 	switch c {
 	case dead:
 		return fmt.Sprintf("No agent of %s is alive.", several("host", nodes)),
-			[]string{"openstack network agent list", "ssh " + node + " systemctl status ovn-controller"}
+			[]string{"openstack network agent list", "ssh " + node + " systemctl status ovn-controller # with ML2/OVS: neutron-openvswitch-agent"}
 	case refused:
-		return fmt.Sprintf("The only agent of %s that is alive is neutron-openvswitch-agent (ML2/OVS). Kuryr refuses it, except on nodes that are virtual machines.",
-			several("host", nodes)), []string{"openstack network agent list", "ssh " + node + " ovs-vsctl get open_vswitch . external_ids # with OVN it has ovn-remote"}
+		return fmt.Sprintf("neutron-openvswitch-agent of %s has firewall_driver = iptables_hybrid (ovs_hybrid_plug). It filters in Linux bridges, which Kuryr does not make, "+
+				"so security groups would not be enforced, and Kuryr makes no ports there.", several("host", nodes)),
+			[]string{
+				"openstack network agent list --agent-type open-vswitch --host " + node,
+				"# on " + node + ", in the agent's configuration (openvswitch_agent.ini): [securitygroup] firewall_driver = openvswitch",
+				"ssh " + node + " systemctl restart neutron-openvswitch-agent # virtual machines there keep their bridges until they are migrated",
+			}
 	case renamed:
 		var others []string
 		for _, n := range nodes {

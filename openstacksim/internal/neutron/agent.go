@@ -11,8 +11,10 @@ import (
 	"github.com/kuryr-go/kuryr/openstacksim/internal/table"
 )
 
-// agent is the OVN Controller of a chassis. ML2/OVN derives it from the southbound database
-// (neutron 21.0.0: plugins/ml2/drivers/ovn/agent/neutron_agent.py).
+// agent is the OVN Controller of a chassis, or neutron-openvswitch-agent of a host. ML2/OVN derives
+// the first from the southbound database (neutron 21.0.0:
+// plugins/ml2/drivers/ovn/agent/neutron_agent.py). The second reports itself
+// (plugins/ml2/drivers/openvswitch/agent/ovs_neutron_agent.py).
 type agent struct {
 	ID                 string         `json:"id"`
 	AgentType          string         `json:"agent_type"`
@@ -31,13 +33,21 @@ type agent struct {
 func (s *Service) agentRows() *table.Table[agent] {
 	rows := table.New(func(a *agent) string { return a.ID })
 	for i, host := range s.Hosts {
-		rows.Put(&agent{
+		a := &agent{
 			ID: s.agentIDs[i], AgentType: "OVN Controller agent", Binary: "ovn-controller", Topic: "n/a", Host: host,
 			AdminStateUp: true, Alive: !s.dead[host], Configurations: map[string]any{
 				"chassis_name": s.agentIDs[i], "bridge-mappings": "",
 			},
 			HeartbeatTimestamp: s.agentTime(),
-		})
+		}
+		if hybrid, is := s.OVS[host]; is {
+			a.AgentType, a.Binary, a.Topic = "Open vSwitch agent", "neutron-openvswitch-agent", "N/A"
+			a.Configurations = map[string]any{
+				"bridge_mappings": map[string]any{}, "tunnel_types": []string{"vxlan"}, "datapath_type": "system",
+				"integration_bridge": "br-int", "ovs_hybrid_plug": hybrid, "l2_population": false, "arp_responder_enabled": false,
+			}
+		}
+		rows.Put(a)
 	}
 	return rows
 }

@@ -154,6 +154,9 @@ func finishPort(c *call, p *port) *port {
 	}
 	n := p.copied()
 	n.VIFDetails = boundDetails
+	if hybrid, is := p.VIFDetails["ovs_hybrid_plug"].(bool); is {
+		n.VIFDetails = agentDetails(hybrid, true)
+	}
 	return n
 }
 

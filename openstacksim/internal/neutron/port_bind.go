@@ -23,6 +23,19 @@ var (
 	boundDetails = map[string]any{"port_filter": true, "connectivity": "l2", "bound_drivers": map[string]string{"0": "ovn"}}
 )
 
+// agentDetails returns ML2/OVS's details of a port that is bound to a host (neutron 21.0.0:
+// plugins/ml2/drivers/openvswitch/mech_driver/mech_openvswitch.py, get_vif_details). The drivers
+// appear as with ML2/OVN.
+func agentDetails(hybrid, committed bool) map[string]any {
+	d := map[string]any{
+		"port_filter": true, "connectivity": "l2", "ovs_hybrid_plug": hybrid, "datapath_type": "system", "bridge_name": "br-int",
+	}
+	if committed {
+		d["bound_drivers"] = map[string]string{"0": "openvswitch"}
+	}
+	return d
+}
+
 // bindable are the types of interface that OVN binds without further conditions (neutron 21.0.0:
 // common/ovn/constants.py and mech_driver.py, bind_port).
 var bindable = []string{"normal", "vdpa", "remote-managed"}
@@ -53,6 +66,9 @@ func (c *call) bind(p *port) {
 		p.VIFType, p.VIFDetails = vifUnbound, noDetails
 	case slices.Contains(c.Hosts, p.HostID) && !c.dead[p.HostID] && slices.Contains(bindable, p.VNICType):
 		p.VIFType, p.VIFDetails = vifOVS, ovsDetails
+		if hybrid, is := c.OVS[p.HostID]; is {
+			p.VIFDetails = agentDetails(hybrid, false)
+		}
 	default:
 		p.VIFType, p.VIFDetails = vifFailed, noDetails
 	}

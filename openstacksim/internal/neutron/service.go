@@ -17,6 +17,9 @@ type Options struct {
 	// returns. The service calls it without holding its lock.
 	After func(d time.Duration, f func())
 	Hosts []string // the chassis with OVN Controller agents; ports can be bound to them
+	// OVS are those of Hosts that have neutron-openvswitch-agent instead, and whether its firewall
+	// driver is iptables_hybrid.
+	OVS map[string]bool
 	// Active returns how long a bound port takes to become ACTIVE. false means that only Plug
 	// makes it ACTIVE. nil is false for all ports.
 	Active func(portID string) (time.Duration, bool)
