@@ -26,12 +26,25 @@ func (e *PartialError) Error() string {
 	return "the list is incomplete: " + strings.Join(each, "; ")
 }
 
-// ErrorIn returns what the error of a list says about the resources of one project: nil if the list
-// has all of them.
-func ErrorIn(projectID string, err error) error {
+// Partial returns the error of a list that has a part of the resources; nil if there is no error,
+// or if the list has nothing.
+func Partial(err error) *PartialError {
 	var partial *PartialError
-	if errors.As(err, &partial) {
-		return partial.Lacks[projectID]
+	errors.As(err, &partial)
+	return partial
+}
+
+// ErrorIn returns what the error of a list says about the resources of one project: nil if the list
+// has all of them. Only then is a resource of the project gone that the list lacks.
+func ErrorIn(projectID string, err error) error {
+	partial := Partial(err)
+	if partial == nil {
+		return err
 	}
-	return err
+	for id, lack := range partial.Lacks {
+		if SameID(id, projectID) {
+			return lack
+		}
+	}
+	return nil
 }

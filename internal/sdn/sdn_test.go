@@ -54,3 +54,18 @@ func TestBusyErrorIsUnavailableAndItsCause(t *testing.T) {
 		t.Errorf("RetryAfter of a plain error = %s, %t", after, ok)
 	}
 }
+
+// What a list lacks of a project is found by any spelling of the project's ID.
+func TestErrorIn(t *testing.T) {
+	err := fmt.Errorf("listing: %w", &sdn.PartialError{Lacks: map[string]error{"4be1f0c7d3a94f0f8f0d4e5e1b0a7c11": sdn.ErrLogin}})
+	for project, want := range map[string]error{
+		"4be1f0c7d3a94f0f8f0d4e5e1b0a7c11": sdn.ErrLogin, "4BE1F0C7-D3A9-4F0F-8F0D-4E5E1B0A7C11": sdn.ErrLogin, "": nil, "other": nil,
+	} {
+		if got := sdn.ErrorIn(project, err); !errors.Is(got, want) || (got == nil) != (want == nil) {
+			t.Errorf("ErrorIn(%q) = %v, want %v", project, got, want)
+		}
+	}
+	if got := sdn.ErrorIn("other", sdn.ErrUnavailable); !errors.Is(got, sdn.ErrUnavailable) || sdn.Partial(got) != nil {
+		t.Errorf("ErrorIn of an error without a list: %v", got)
+	}
+}

@@ -196,8 +196,7 @@ func (l *leftovers) of(ctx context.Context, owner sdn.Owner, list func(context.C
 	l.mu.Unlock()
 	if owners == nil {
 		all, err := list(ctx)
-		partial := new(sdn.PartialError)
-		part := errors.As(err, &partial)
+		part := sdn.Partial(err) != nil
 		if err != nil && !part && !errors.Is(err, sdn.ErrNoService) {
 			return false, err
 		}

@@ -79,6 +79,16 @@ type Findings struct {
 	Unsure error
 }
 
+// unlisted returns what a list lacks, with its name; nil if it lacks nothing. Objects of the lacking
+// projects are not missing: the list says nothing about them. A resource that it has and that no
+// object names is left over all the same, as all objects are known.
+func unlisted(what string, lacks error) error {
+	if lacks == nil {
+		return nil
+	}
+	return fmt.Errorf("listing %s: %w", what, lacks)
+}
+
 // Inventory is the resources and objects of one comparison.
 type Inventory struct {
 	Name     string

@@ -79,9 +79,10 @@ func (g *securityGroups) look(ctx context.Context) (found Findings, err error) {
 		return found, nil
 	}
 	all, err := g.Cloud.ListSecurityGroups(ctx)
-	if err != nil {
+	if err != nil && sdn.Partial(err) == nil {
 		return found, fmt.Errorf("listing security groups: %w", err)
 	}
+	lacks := err
 	from, served := g.client, g.Members.Known()
 	if !served {
 		from = g.live
@@ -100,21 +101,24 @@ func (g *securityGroups) look(ctx context.Context) (found Findings, err error) {
 		}
 	}
 	if served {
-		found.Differ, err = g.missing(ctx, there)
+		if found.Differ, err = g.missing(ctx, there, lacks); err != nil {
+			return Findings{}, err
+		}
 	}
-	g.there = len(all) > 0 || made // there may be some in the next comparison
-	return found, err
+	g.there = len(all) > 0 || lacks != nil || made // there may be some in the next comparison
+	found.Unsure = unlisted("security groups", lacks)
+	return found, nil
 }
 
 // missing returns the KuryrLoadBalancers whose group is gone. Somebody has deleted the group while
 // no port had it. No port can get it then.
-func (g *securityGroups) missing(ctx context.Context, there map[string]bool) (differ []ctrl.Request, err error) {
+func (g *securityGroups) missing(ctx context.Context, there map[string]bool, lacks error) (differ []ctrl.Request, err error) {
 	var list v1.KuryrLoadBalancerList
 	if err := g.client.List(ctx, &list, kube.ReadOnly); err != nil {
 		return nil, fmt.Errorf("listing KuryrLoadBalancers: %w", err)
 	}
 	for i := range list.Items {
-		if id := balancer.Granted(&list.Items[i]); id != "" && !there[id] {
+		if id := balancer.Granted(&list.Items[i]); id != "" && !there[id] && !hidden(&list.Items[i], lacks) {
 			differ = append(differ, kube.RequestOf(&list.Items[i]))
 		}
 	}

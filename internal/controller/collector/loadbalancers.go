@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -79,37 +80,54 @@ func (r *loadBalancers) look(ctx context.Context) (found Findings, err error) {
 	if err != nil || len(before) == 0 && len(r.Settings.Load().Services.SubnetIDs) == 0 {
 		return found, err
 	}
-	balancers, err := r.Cloud.ListLoadBalancers(ctx)
+	var is shown
+	is.balancers, is.balancersLack = r.Cloud.ListLoadBalancers(ctx)
 	// Without the service the cloud has no load balancers, but it may have floating IPs.
-	unserved := errors.Is(err, sdn.ErrNoService)
-	if err != nil && !unserved {
-		return found, fmt.Errorf("listing load balancers: %w", err)
+	unserved := errors.Is(is.balancersLack, sdn.ErrNoService)
+	if is.balancersLack != nil && sdn.Partial(is.balancersLack) == nil && !unserved {
+		return found, fmt.Errorf("listing load balancers: %w", is.balancersLack)
 	}
-	floating, err := r.listFloating(ctx, before)
-	if err != nil {
-		return found, fmt.Errorf("listing floating IPs: %w", err)
+	is.floating, is.floatingLack = r.listFloating(ctx, before)
+	if is.floatingLack != nil && sdn.Partial(is.floatingLack) == nil {
+		return found, fmt.Errorf("listing floating IPs: %w", is.floatingLack)
 	}
 	after, err := kube.LoadBalancers(ctx, r.client)
 	if err != nil {
 		return found, err
 	}
-	if unserved { // a floating IP's load balancer cannot be determined
-		floating = slices.DeleteFunc(floating, func(f sdn.FloatingIP) bool { return f.PortID != "" })
+	found.Unnamed = r.unnamed(is, after)
+	if unserved {
+		is.balancersLack = nil // that is no failure
 	} else {
-		found.Differ = r.missing(before, balancers, floating)
+		found.Differ = r.missing(before, is)
 	}
-	found.Unnamed = r.unnamed(balancers, floating, after)
+	found.Unsure = errors.Join(unlisted("load balancers", is.balancersLack), unlisted("floating IPs", is.floatingLack))
 	return found, nil
+}
+
+// shown is what the cloud shows of load balancers, and what its lists lack.
+type shown struct {
+	balancers                   []sdn.LoadBalancerSummary
+	floating                    []sdn.FloatingIP
+	balancersLack, floatingLack error
+}
+
+// hidden reports whether a list may lack what a KuryrLoadBalancer has.
+func hidden(klb *v1.KuryrLoadBalancer, lacks error) bool {
+	return sdn.ErrorIn(klb.Spec.ProjectID, lacks) != nil || slices.ContainsFunc(klb.Status.LoadBalancers, func(lb v1.LoadBalancerStatus) bool {
+		return sdn.ErrorIn(lb.ProjectID, lacks) != nil
+	})
 }
 
 // listFloating returns the floating IPs; none if the cloud has no such service. The list of any
 // project has all with Kuryr's mark. Those that Kuryr did not create are in the list of their own
-// project only. So each project is listed in which a load balancer has such a floating IP.
+// project only. So each project is listed in which a load balancer has such a floating IP. An
+// sdn.PartialError has what any of these lists lacks.
 func (r *loadBalancers) listFloating(ctx context.Context, objects map[ctrl.Request]*v1.KuryrLoadBalancer) (all []sdn.FloatingIP, err error) {
 	if r.FloatingIPs == nil {
 		return nil, nil
 	}
-	listed := map[string]bool{}
+	listed, lacks := map[string]bool{}, map[string]error{}
 	for _, project := range append([]string{r.Settings.Load().Services.ProjectID}, lenders(objects)...) {
 		if listed[project] {
 			continue
@@ -118,13 +136,19 @@ func (r *loadBalancers) listFloating(ctx context.Context, objects map[ctrl.Reque
 		some, err := r.FloatingIPs.ListFloatingIPs(ctx, project)
 		if errors.Is(err, sdn.ErrNoService) {
 			return nil, nil
+		} else if partial := sdn.Partial(err); partial != nil {
+			maps.Copy(lacks, partial.Lacks)
 		} else if err != nil {
 			return nil, err
 		}
 		all = append(all, some...)
 	}
 	slices.SortFunc(all, func(a, b sdn.FloatingIP) int { return strings.Compare(a.ID, b.ID) })
-	return slices.CompactFunc(all, func(a, b sdn.FloatingIP) bool { return a.ID == b.ID }), nil
+	all = slices.CompactFunc(all, func(a, b sdn.FloatingIP) bool { return a.ID == b.ID })
+	if len(lacks) > 0 {
+		return all, &sdn.PartialError{Lacks: lacks}
+	}
+	return all, nil
 }
 
 // lenders returns the projects whose own floating IPs load balancers have, sorted.
@@ -138,17 +162,18 @@ func lenders(objects map[ctrl.Request]*v1.KuryrLoadBalancer) (projects []string)
 	return slices.Compact(projects)
 }
 
-// unnamed returns the resources with Kuryr's mark that belong to no object.
-func (r *loadBalancers) unnamed(balancers []sdn.LoadBalancerSummary, floating []sdn.FloatingIP, objects map[ctrl.Request]*v1.KuryrLoadBalancer) (all []Resource) {
-	for _, lb := range balancers {
+// unnamed returns the resources with Kuryr's mark that belong to no object. A floating IP on a port
+// waits for a list of all load balancers, as it may serve one that this list lacks.
+func (r *loadBalancers) unnamed(is shown, objects map[ctrl.Request]*v1.KuryrLoadBalancer) (all []Resource) {
+	for _, lb := range is.balancers {
 		if lb.Owner.Kind == sdn.KindLoadBalancer && objects[kube.OwnerRequest(lb.Owner)] == nil && lb.Provisioning != sdn.ProvisioningDeleted {
 			all = append(all, Resource{Kind: r.balancer, ID: lb.ID, Owner: lb.Owner})
 		}
 	}
-	for _, f := range floating {
-		serves := f.PortID != "" && slices.ContainsFunc(balancers, func(lb sdn.LoadBalancerSummary) bool {
+	for _, f := range is.floating {
+		serves := f.PortID != "" && (is.balancersLack != nil || slices.ContainsFunc(is.balancers, func(lb sdn.LoadBalancerSummary) bool {
 			return lb.Owner == f.Owner && lb.VIPPortID == f.PortID
-		})
+		}))
 		// A floating IP that serves a load balancer is deleted after the load balancer.
 		if f.Owner.Kind == sdn.KindLoadBalancer && objects[kube.OwnerRequest(f.Owner)] == nil && !serves {
 			all = append(all, Resource{Kind: r.floating, ID: f.ID, Owner: f.Owner, Elsewhere: f.PortID != ""})
@@ -195,15 +220,15 @@ func (r *loadBalancers) deleteFloatingIP(ctx context.Context, f Resource) (bool,
 
 // missing returns the objects whose load balancer or floating IP is gone. It also returns objects
 // with a load balancer or a floating IP that their status does not name.
-func (r *loadBalancers) missing(before map[ctrl.Request]*v1.KuryrLoadBalancer, balancers []sdn.LoadBalancerSummary, floating []sdn.FloatingIP) (differ []ctrl.Request) {
+func (r *loadBalancers) missing(before map[ctrl.Request]*v1.KuryrLoadBalancer, all shown) (differ []ctrl.Request) {
 	there, public := map[string]sdn.Provisioning{}, map[string]string{}
-	for _, lb := range balancers {
+	for _, lb := range all.balancers {
 		there[lb.ID] = lb.Provisioning
 	}
-	for _, f := range floating {
+	for _, f := range all.floating {
 		public[f.ID] = f.PortID
 	}
-	stray := strays(before, balancers, floating)
+	stray := strays(before, all.balancers, all.floating)
 	for req, klb := range before {
 		lost := stray[req] && (klb.Spec.PublicIP == nil || balancer.IsReady(klb))
 		if !balancer.IsReady(klb) && !lost {
@@ -211,10 +236,11 @@ func (r *loadBalancers) missing(before map[ctrl.Request]*v1.KuryrLoadBalancer, b
 		}
 		for _, lb := range klb.Status.LoadBalancers {
 			state, is := there[lb.ID]
-			lost = lost || !is || state == sdn.ProvisioningError || state == sdn.ProvisioningDeleted
+			lost = lost || !is && !hidden(klb, all.balancersLack) || state == sdn.ProvisioningError || state == sdn.ProvisioningDeleted
 		}
 		if p := klb.Status.PublicIP; p != nil && r.FloatingIPs != nil && len(klb.Status.LoadBalancers) > 0 {
-			lost = lost || mislaid(klb, public)
+			_, listed := public[p.ID]
+			lost = lost || (listed || !hidden(klb, all.floatingLack)) && mislaid(klb, public)
 		}
 		if lost {
 			differ = append(differ, req)

@@ -60,7 +60,7 @@ func TestFloatingIPsOfOtherProjects(t *testing.T) {
 		if err != nil || len(all) != len(objects) {
 			t.Fatalf("listed %v, %v; want %d floating IPs, each once", all, err, len(objects))
 		}
-		return r.missing(objects, summaries, all)
+		return r.missing(objects, shown{balancers: summaries, floating: all})
 	}
 	if differ := look(); len(differ) > 0 {
 		t.Errorf("%v differ from the cloud, want none", differ)

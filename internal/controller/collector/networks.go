@@ -80,13 +80,13 @@ func (n *networks) look(ctx context.Context) (found Findings, err error) {
 	if err != nil {
 		return found, err
 	}
-	all, err := n.Cloud.ListNetworks(ctx)
-	if err != nil {
-		return found, fmt.Errorf("listing networks: %w", err)
+	all, lacks := n.Cloud.ListNetworks(ctx)
+	if lacks != nil && sdn.Partial(lacks) == nil {
+		return found, fmt.Errorf("listing networks: %w", lacks)
 	}
-	routers, err := n.listRouters(ctx, before)
-	if err != nil {
-		return found, err
+	routers, routersLack := n.listRouters(ctx, before)
+	if routersLack != nil && sdn.Partial(routersLack) == nil {
+		return found, fmt.Errorf("listing routers: %w", routersLack)
 	}
 	after, err := n.objects(ctx)
 	if err != nil {
@@ -101,11 +101,15 @@ func (n *networks) look(ctx context.Context) (found Findings, err error) {
 	}
 	for req, kn := range before {
 		made := kn.Spec.Mode == v1.NetworkNamespace || kn.Spec.Mode == v1.NetworkFlat
+		if sdn.ErrorIn(kn.Spec.ProjectID, lacks) != nil {
+			continue // the list says nothing about its network
+		}
 		if made && kn.Status.NetworkID != "" && !there[kn.Status.NetworkID] && meta.IsStatusConditionTrue(kn.Status.Conditions, v1.ConditionReady) {
 			found.Missing = append(found.Missing, req)
 		}
 	}
-	n.compareRouters(&found, routers, before, after)
+	n.compareRouters(&found, routers, routersLack, before, after)
+	found.Unsure = errors.Join(unlisted("networks", lacks), unlisted("routers", routersLack))
 	return found, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -82,15 +83,19 @@ func AddPorts(mgr ctrl.Manager, o PortOptions) error {
 // look lists the objects' names before and after the cloud's list, and in between the ports that
 // this process knows. A port created meanwhile is in one of the later two. A port deleted meanwhile
 // had an object in the first.
+//
+// What the list has is compared also if the list lacks the ports of a project. Only the objects of
+// that project are not missing then.
 func (r *ports) look(ctx context.Context) (Findings, error) {
 	before, err := r.objects(ctx)
 	if err != nil {
 		return Findings{}, err
 	}
 	listed, err := r.Cloud.ListPorts(ctx)
-	if err != nil {
+	if err != nil && sdn.Partial(err) == nil {
 		return Findings{}, fmt.Errorf("listing ports: %w", err)
 	}
+	lacks := err
 	remembered, busy := r.remembered()
 	after, err := r.objects(ctx)
 	if err != nil {
@@ -113,8 +118,11 @@ func (r *ports) look(ctx context.Context) (Findings, error) {
 		}
 		found.Unnamed = append(found.Unnamed, res)
 	}
-	gone, unseen := r.credible(ctx, without(before, after, there), before)
-	found.Missing, found.Unsure = requests(gone), unseen
+	absent := slices.DeleteFunc(without(before, after, there), func(name string) bool {
+		return sdn.ErrorIn(before[name].project, lacks) != nil
+	})
+	gone, unseen := r.credible(ctx, absent, before)
+	found.Missing, found.Unsure = requests(gone), errors.Join(unlisted("ports", lacks), unseen)
 	found.Differ = requests(backAgain(before, there))
 	return found, nil
 }

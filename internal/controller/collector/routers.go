@@ -35,16 +35,13 @@ func (n *networks) listRouters(ctx context.Context, objects map[ctrl.Request]*v1
 		return nil, nil
 	}
 	n.routed = true
-	all, err := n.Cloud.ListRouters(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("listing routers: %w", err)
-	}
-	return all, nil
+	return n.Cloud.ListRouters(ctx)
 }
 
 // compareRouters adds the routers that no KuryrNetwork names, and the KuryrNetworks whose router is
-// missing. The objects were listed before and after the routers.
-func (n *networks) compareRouters(found *Findings, all []sdn.RouterSummary, before, after map[ctrl.Request]*v1.KuryrNetwork) {
+// missing in a list of all routers of its project. The objects were listed before and after the
+// routers.
+func (n *networks) compareRouters(found *Findings, all []sdn.RouterSummary, lacks error, before, after map[ctrl.Request]*v1.KuryrNetwork) {
 	if !n.routed {
 		return
 	}
@@ -57,7 +54,7 @@ func (n *networks) compareRouters(found *Findings, all []sdn.RouterSummary, befo
 	}
 	for req, kn := range before {
 		id := kn.Status.RouterID
-		if kn.Spec.Router != nil && id != "" && !there[id] && meta.IsStatusConditionTrue(kn.Status.Conditions, v1.ConditionReady) {
+		if kn.Spec.Router != nil && id != "" && !there[id] && sdn.ErrorIn(kn.Spec.ProjectID, lacks) == nil && meta.IsStatusConditionTrue(kn.Status.Conditions, v1.ConditionReady) {
 			found.Missing = append(found.Missing, req)
 		}
 	}

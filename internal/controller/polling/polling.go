@@ -17,7 +17,6 @@ package polling
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -145,7 +144,7 @@ func (w *Waiter) step(ctx context.Context) error {
 	listed, err := w.list(ctx)
 	end := w.now()
 	// A load balancer that the list lacks is requeued as a missing one: its visit finds out.
-	if partial := new(sdn.PartialError); err != nil && !errors.As(err, &partial) {
+	if err != nil && sdn.Partial(err) == nil {
 		w.rested = end.Add(waitLatest)
 		w.due = w.rested
 		return fmt.Errorf("cannot read which load balancers are still busy: %w", err)
