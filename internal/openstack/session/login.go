@@ -24,10 +24,6 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// A refused credential is not offered again for this long: a Keystone may lock
-// an account after a few refusals.
-const refusedPause = 10 * time.Second
-
 // login makes sessions of one credential, one at a time, and keeps the last.
 //
 // gophercloud can log in again by itself; that is off, as a session here is
@@ -38,12 +34,17 @@ type login struct {
 	metrics     *metrics
 	wanted      string // project that the token has to be of; empty: any
 
+	now    func() time.Time
 	flight singleflight.Group
-	mu     sync.Mutex
-	last   *session
-	// refused is Keystone's last word, if that was no, and until when it counts.
-	refused      error
-	refusedUntil time.Time
+
+	mu      sync.Mutex
+	last    *session
+	refused denial
+}
+
+// newLogin returns a login that reads and sends nothing yet.
+func newLogin(cloud, file string, timeout time.Duration, m *metrics, wanted string) *login {
+	return &login{cloud: cloud, file: file, timeout: timeout, metrics: m, wanted: wanted, now: time.Now}
 }
 
 // session is a token and where the services are.
@@ -142,17 +143,8 @@ func cloudFromEnvironment() (string, error) {
 
 // session returns the session in use, or a new one if that is stale.
 func (l *login) session(ctx context.Context, stale *session) (*session, error) {
-	l.mu.Lock()
-	last, refused := l.last, l.refused
-	if time.Now().After(l.refusedUntil) {
-		refused = nil
-	}
-	l.mu.Unlock()
-	if last != nil && last != stale {
-		return last, nil
-	}
-	if refused != nil {
-		return nil, refused
+	if s, err := l.known(stale); s != nil || err != nil {
+		return s, err
 	}
 	// Concurrent callers share one login. So it must not end with the context of the first caller.
 	// Its HTTP requests have deadlines.
@@ -170,24 +162,38 @@ func (l *login) session(ctx context.Context, stale *session) (*session, error) {
 	}
 }
 
-func (l *login) renew(ctx context.Context, stale *session) (*session, error) {
+// known returns the session in use or why there is none; neither if it takes a login.
+func (l *login) known(stale *session) (*session, error) {
 	l.mu.Lock()
-	last := l.last
-	l.mu.Unlock()
-	if last != nil && last != stale {
-		return last, nil // made while we were on the way here
+	defer l.mu.Unlock()
+	if l.last != nil && l.last != stale {
+		return l.last, nil
 	}
-	s, err := l.open(ctx)
+	return nil, l.refused.stands(l.now(), l.credential)
+}
+
+func (l *login) renew(ctx context.Context, stale *session) (*session, error) {
+	if s, err := l.known(stale); s != nil || err != nil {
+		return s, err // found out while we were on the way here
+	}
+	c, err := l.credential()
+	if err != nil {
+		err = fmt.Errorf("reading the OpenStack credential: %w: %w", sdn.ErrForbidden, err)
+	}
+	var s *session
+	if err == nil {
+		s, err = l.open(ctx, c)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if errors.Is(err, sdn.ErrForbidden) {
 		err = loginError{err}
-		l.refused, l.refusedUntil = err, time.Now().Add(refusedPause)
+		l.refused = l.refused.again(c, err, l.now())
 	}
 	if err != nil {
 		return nil, err
 	}
-	l.last, l.refused = s, nil
+	l.last, l.refused = s, denial{}
 	if stale != nil {
 		stale.transport.CloseIdleConnections()
 	}
@@ -200,11 +206,7 @@ type loginError struct{ error }
 // Unwrap makes a loginError an ErrLogin as well as what caused it.
 func (e loginError) Unwrap() []error { return []error{sdn.ErrLogin, e.error} }
 
-func (l *login) open(ctx context.Context) (*session, error) {
-	c, err := l.credential()
-	if err != nil {
-		return nil, fmt.Errorf("reading the OpenStack credential: %w: %w", sdn.ErrForbidden, err)
-	}
+func (l *login) open(ctx context.Context, c credential) (*session, error) {
 	client, err := openstack.NewClient(c.auth.IdentityEndpoint)
 	if err != nil {
 		return nil, fmt.Errorf("auth_url %q: %w: %w", c.auth.IdentityEndpoint, sdn.ErrForbidden, err)

@@ -53,7 +53,7 @@ func New(c Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
-	l := &login{cloud: c.Cloud, file: c.CloudsFile, timeout: c.RequestTimeout, metrics: m}
+	l := newLogin(c.Cloud, c.CloudsFile, c.RequestTimeout, m, "")
 	if _, err := l.credential(); err != nil {
 		return nil, fmt.Errorf("reading the OpenStack credential: %w", err)
 	}
@@ -75,7 +75,7 @@ func New(c Config) (*Client, error) {
 func (b *Client) As(cloud, projectID string) *Client {
 	other := *b
 	other.config.Cloud = cloud
-	other.login = &login{cloud: cloud, file: b.login.file, timeout: b.login.timeout, metrics: b.login.metrics, wanted: projectID}
+	other.login = newLogin(cloud, b.login.file, b.login.timeout, b.login.metrics, projectID)
 	return &other
 }
 

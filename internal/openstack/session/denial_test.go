@@ -1,0 +1,116 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package session
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kuryr-go/kuryr/internal/sdn"
+	"github.com/kuryr-go/kuryr/openstacksim"
+)
+
+// A refused password is offered less and less often. Another one is offered at once, and after it
+// was accepted the pauses are short again. Nobody is told a password.
+func TestRefusedCredential(t *testing.T) {
+	cloud := openstacksim.Start(t)
+	file := cloud.CloudsFile(t)
+	c, err := New(Config{Cloud: "kuryr", CloudsFile: file, RequestTimeout: time.Minute, RequestsPerSecond: 1000, MaxConcurrent: 8, PageSize: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Unix(1e9, 0)
+	c.login.now = func() time.Time { return now }
+	logins := func() int { return cloud.Count("POST", "auth/tokens") }
+	ask := func() error {
+		_, err := c.Project(t.Context())
+		if err != nil && (!errors.Is(err, sdn.ErrLogin) || strings.Contains(err.Error(), openstacksim.Password) || strings.Contains(err.Error(), "rotated")) {
+			t.Errorf("%v, want ErrLogin without a password", err)
+		}
+		return err
+	}
+	lose := func() { c.login.last = nil } // as when the token expires
+	rotate := func(from, to string) {
+		t.Helper()
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(strings.ReplaceAll(string(text), from, to)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pauses := func(want ...time.Duration) {
+		t.Helper()
+		for _, pause := range want {
+			before := logins()
+			if ask() == nil || logins() != before+1 {
+				t.Errorf("%d logins, want one that is refused", logins()-before)
+			}
+			now = now.Add(pause - time.Millisecond)
+			if ask() == nil || logins() != before+1 {
+				t.Errorf("%d logins within %s, want one", logins()-before, pause)
+			}
+			now = now.Add(time.Millisecond)
+		}
+	}
+	if err := cloud.SetPassword("kuryr", "rotated"); err != nil {
+		t.Fatal(err)
+	}
+	pauses(10*time.Second, 20*time.Second, 40*time.Second, 80*time.Second, 160*time.Second, 5*time.Minute, 5*time.Minute)
+	if ask() == nil {
+		t.Error("the old password is accepted")
+	}
+
+	before := logins()
+	rotate(openstacksim.Password, "other")
+	now = now.Add(changeCheck)
+	if ask() == nil || logins() != before+1 {
+		t.Errorf("%d logins after the first change, want one", logins()-before)
+	}
+	rotate("other", "rotated")
+	now = now.Add(changeCheck)
+	if err := ask(); err != nil || logins() != before+2 {
+		t.Errorf("after the second change: %v, %d logins; want none refused", err, logins()-before)
+	}
+
+	lose()
+	if err := cloud.SetPassword("kuryr", "once more"); err != nil {
+		t.Fatal(err)
+	}
+	pauses(10*time.Second, 20*time.Second)
+}
+
+// An entry that is not there is refused without a login, and offered once it is.
+func TestMissingCredential(t *testing.T) {
+	cloud := openstacksim.Start(t)
+	file := cloud.CloudsFile(t)
+	c, err := New(Config{Cloud: "kuryr", CloudsFile: file, RequestTimeout: time.Minute, RequestsPerSecond: 1000, MaxConcurrent: 8, PageSize: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c = c.As("later", "")
+	now := time.Unix(1e9, 0)
+	c.login.now = func() time.Time { return now }
+	for range 3 {
+		if _, err := c.Project(t.Context()); !errors.Is(err, sdn.ErrLogin) || cloud.Count("POST", "auth/tokens") > 0 {
+			t.Errorf("without the entry: %v", err)
+		}
+		now = now.Add(changeCheck)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(strings.Replace(string(text), "kuryr:", "later:", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(changeCheck)
+	if _, err := c.Project(t.Context()); err != nil {
+		t.Errorf("with the entry: %v", err)
+	}
+}
