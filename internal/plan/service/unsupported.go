@@ -55,11 +55,26 @@ func (p *planner) nodes() {
 	case local && (nodePorts(svc.Ports) || len(svc.ExternalIPs) > 0):
 		p.tell("spec.externalTrafficPolicy", hidden+": let clients use the load balancer's address")
 	}
-	for _, text := range svc.ExternalIPs {
+	p.externalIPs()
+}
+
+// externalIPs notes addresses that not all clients reach. What a pod sends does not pass the packet
+// filter of its node, except to an address of a node.
+func (p *planner) externalIPs() {
+	var forwarded []string
+	for _, text := range p.Service.Spec.ExternalIPs {
 		ip, err := ParseAddr(text)
-		if err == nil && !slices.ContainsFunc(p.spec.VIPs, func(v v1.VIPAddress) bool { return sameFamily(v.IP, ip) }) {
+		switch {
+		case err != nil:
+		case !slices.ContainsFunc(p.spec.VIPs, func(v v1.VIPAddress) bool { return sameFamily(v.IP, ip) }):
 			p.warn(ReasonUnsupported, "spec.externalIPs", "the Service has no load balancer of the IP family of %s, so nodes do not accept traffic to it: add the family to spec.ipFamilies, or remove the address", ip)
+		default:
+			forwarded = append(forwarded, ip.String())
 		}
+	}
+	if len(forwarded) > 0 {
+		slices.Sort(forwarded)
+		p.tell("spec.externalIPs", "pods reach %s only if it is an address of a node, because their traffic goes to the cloud and not through the packet filter of their node: let pods use the cluster IP", some(slices.Compact(forwarded)))
 	}
 }
 
