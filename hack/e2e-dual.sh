@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Kuryr with IPv4 and IPv6 on a real Kubernetes and a real OpenStack: brings up the test
 # bed with both, deploys Kuryr, and runs
-#   1. TestDualStack... of test/e2e, and others that have to do with both,
+#   1. TestDualStack... of test/e2e, the networks of namespaces in each mode, and others that
+#      have to do with both,
 #   2. upstream Kubernetes' own tests of dual stack.
 # What an earlier bed has stored is forgotten before and after, since the other families
 # need it to be made anew; KEEP=1 leaves the bed up.
@@ -25,7 +26,10 @@ step "Kuryr on the bed"
 hack/demo/deploy.sh
 
 step "test/e2e"
-go test -count=1 -timeout=45m -v -run '^(TestDualStack.*|TestAttacks|TestHostPorts|TestPoolServesPods)$' ./test/e2e
+go test -count=1 -timeout=60m -v -run '^(TestDualStack.*|TestAttacks|TestHostPorts|TestPoolServesPods)$' ./test/e2e
+networks='TestNamespaceNetwork|TestNetworkBeforePods|TestFlatModeWalkThrough|TestNodeSubnets|TestGivenNetworkWithMachine|TestNetworkModeChange'
+networks+='|TestNamespaceDeletedWhileItsNetworkIsMade|TestTenantWithServices|TestTenantsOnTheirRouters|TestSharedNetworkOfAnotherProject'
+go test -count=1 -timeout=60m -v -run "^($networks)\$" ./test/e2e
 
 step "upstream's tests"
 hack/upstream.sh dual
