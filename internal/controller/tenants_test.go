@@ -5,6 +5,7 @@ package controller_test
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/openstack"
+	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/tenants"
 	"github.com/kuryr-go/kuryr/openstacksim"
 )
@@ -174,4 +176,43 @@ func TestDisabledProject(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.ready(second)
+}
+
+// TestOrphansWhileACredentialFails: a port that nobody names is deleted though the credential of
+// another project fails. The ports of that project are not lost.
+func TestOrphansWhileACredentialFails(t *testing.T) {
+	b := newCredentialBed(t)
+	b.start()
+	_, red := b.of("red")
+	_, blue := b.of("blue")
+	kept, like := b.bound(red), b.bound(blue)
+	if err := b.api.SetProject("red", false); err != nil {
+		t.Fatal(err)
+	}
+	made, err := b.whole.CreatePorts(t.Context(), sdn.Owner{Kind: sdn.KindPool, Name: "gone"}, sdn.PortRequest{
+		ProjectID: like.Spec.ProjectID, NetworkID: like.Spec.NetworkID, SubnetIDs: b.subnetsOf(blue.Namespace), Host: node,
+	}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("the port that nobody names is deleted", func() bool {
+		listed, err := b.whole.ListPorts(t.Context()) // with an error, for project red
+		return err != nil && !slices.ContainsFunc(listed, func(p sdn.PortSummary) bool { return p.ID == made[0].ID })
+	})
+	if p := b.portOf(red); p == nil || p.Name != kept.Name || p.Lost() {
+		t.Errorf("the pod of the failing project has %+v, want its port %s", p, kept.Name)
+	}
+	for _, c := range b.api.Calls() {
+		if c.Method == http.MethodDelete && c.User != "blue" {
+			t.Errorf("%s %s by %s", c.Method, c.Path, c.User)
+		}
+	}
+}
+
+// subnetsOf returns the subnets of the network of a namespace.
+func (b *credentialBed) subnetsOf(namespace string) (ids []string) {
+	for _, s := range b.kn(namespace).Status.Subnets {
+		ids = append(ids, s.ID)
+	}
+	return ids
 }
