@@ -36,7 +36,9 @@ func TestGivenNetworkWithMachine(t *testing.T) {
 	f.letsGroup(t, podGroup, machineGroup)
 	f.letsGroup(t, podGroup, podGroup)
 	f.letsGroup(t, machineGroup, podGroup)
-	f.letsPrefix(t, podGroup, os.Getenv("NODE_CIDR"))
+	for _, prefix := range strings.Fields(families("NODE_CIDR")) {
+		f.letsPrefix(t, podGroup, prefix)
+	}
 	a := tenantOf("A")
 	f.letsPrefix(t, machineGroup, a.cidr)
 	elsewhere := f.beside(t, "elsewhere", project(a.project), mode(v1.NetworkNamespace))
@@ -186,15 +188,21 @@ func (f *fixture) machine(t testing.TB, node, network, cidr, group string) machi
 // letsGroup has a security group let in the ports of another.
 func (f *fixture) letsGroup(t testing.TB, group, other string) {
 	t.Helper()
-	must(rules.Create(t.Context(), f.Neutron, rules.CreateOpts{
-		SecGroupID: group, Direction: rules.DirIngress, EtherType: rules.EtherType4, RemoteGroupID: other,
-	}).Extract())(t)
+	for _, family := range []rules.RuleEtherType{rules.EtherType4, rules.EtherType6} {
+		must(rules.Create(t.Context(), f.Neutron, rules.CreateOpts{
+			SecGroupID: group, Direction: rules.DirIngress, EtherType: family, RemoteGroupID: other,
+		}).Extract())(t)
+	}
 }
 
 // letsPrefix has a security group let in a prefix.
 func (f *fixture) letsPrefix(t testing.TB, group, prefix string) {
 	t.Helper()
+	family := rules.EtherType4
+	if strings.Contains(prefix, ":") {
+		family = rules.EtherType6
+	}
 	must(rules.Create(t.Context(), f.Neutron, rules.CreateOpts{
-		SecGroupID: group, Direction: rules.DirIngress, EtherType: rules.EtherType4, RemoteIPPrefix: prefix,
+		SecGroupID: group, Direction: rules.DirIngress, EtherType: family, RemoteIPPrefix: prefix,
 	}).Extract())(t)
 }

@@ -11,7 +11,7 @@
 NAMESPACE_CIDR=10.0.0.0/8
 NAMESPACE_POOL_CIDR=10.160.0.0/14
 GIVEN_CIDR=10.172.0.0/24 GIVEN_GATEWAY=10.172.0.1
-# The same of IPv6, unless the bed is not dual; tenants with routers have IPv4 only.
+# The same of IPv6, unless the bed is not dual; the subnet pools of tenants have IPv4 only.
 NAMESPACE_CIDR6='' NAMESPACE_POOL_CIDR6='' GIVEN_CIDR6='' GIVEN_GATEWAY6=''
 if [[ ${FAMILIES:-} == dual ]]; then
 	NAMESPACE_CIDR6=fd00:8000::/32 NAMESPACE_POOL_CIDR6=fd00:8000:160::/48
@@ -19,6 +19,7 @@ if [[ ${FAMILIES:-} == dual ]]; then
 fi
 TENANTS=(tenant-a tenant-b tenant-c)
 declare -A TENANT_ROUTER_IP=([tenant-a]=172.24.4.4 [tenant-b]=172.24.4.5)
+declare -A TENANT_ROUTER_IP6=([tenant-a]=fd00:24::4 [tenant-b]=fd00:24::5)
 declare -A TENANT_CIDR=([tenant-a]=10.168.0.0/16 [tenant-b]=10.169.0.0/16)
 
 # tenant_routes: the ways to all of that, from the nodes' router
@@ -69,7 +70,9 @@ tenant_up() { # EXTERNAL-SUBNET TENANT
 		jq '.security_group_rules | length') == 0 ]]; then
 		neutron POST /security-group-rules "{\"security_group_rules\": [
 			$(ingress_rule "$group" "$project" "\"remote_group_id\": \"$group\""),
-			$(ingress_rule "$group" "$project" "\"remote_ip_prefix\": \"$NODE_CIDR\"")]}" >/dev/null
+			$(ingress_rule "$group" "$project" "\"remote_ip_prefix\": \"$NODE_CIDR\"")
+			${NODE_CIDR6:+, $(ingress_rule "$group" "$project" "\"remote_group_id\": \"$group\"" IPv6),
+			$(ingress_rule "$group" "$project" "\"remote_ip_prefix\": \"$NODE_CIDR6\"" IPv6)}]}" >/dev/null
 	fi
 	printf '%s=%s\n' "${name}_PROJECT" "$project" "${name}_SG" "$group" >"$CLOUD/ids.$2"
 	[[ -z ${TENANT_CIDR[$2]:-} ]] || tenant_router "$@" "$project" "$name" >>"$CLOUD/ids.$2"
@@ -80,12 +83,13 @@ tenant_router() {
 	local pool router
 	pool=$(ensure_pool "$2" "${TENANT_CIDR[$2]}" "$3")
 	router=$(ensure router "$2" "\"project_id\": \"$3\", \"external_gateway_info\": {\"network_id\": \"$EXT_NET\",
-		\"enable_snat\": false, \"external_fixed_ips\": [{\"subnet_id\": \"$1\", \"ip_address\": \"${TENANT_ROUTER_IP[$2]}\"}]}")
+		\"enable_snat\": false, \"external_fixed_ips\": [{\"subnet_id\": \"$1\", \"ip_address\": \"${TENANT_ROUTER_IP[$2]}\"}
+			${EXT_SUBNET6:+, {\"subnet_id\": \"$EXT_SUBNET6\", \"ip_address\": \"${TENANT_ROUTER_IP6[$2]}\"\}}]}")
 	printf '%s=%s\n' "$4_POOL" "$pool" "$4_ROUTER" "$router" "$4_CIDR" "${TENANT_CIDR[$2]}"
 }
 
-ingress_rule() { # GROUP PROJECT JSON
-	echo "{\"security_group_id\": \"$1\", \"project_id\": \"$2\", \"direction\": \"ingress\", \"ethertype\": \"IPv4\", $3}"
+ingress_rule() { # GROUP PROJECT JSON [IPv6]
+	echo "{\"security_group_id\": \"$1\", \"project_id\": \"$2\", \"direction\": \"ingress\", \"ethertype\": \"${4:-IPv4}\", $3}"
 }
 
 # ensure_pool NAME CIDR [PROJECT]: of /24, as 256 namespaces fit into a /16 then, and of /64
