@@ -86,32 +86,47 @@ func TestGivenNetworkWithMachine(t *testing.T) {
 	}
 }
 
-// segment is a network that a test makes for the nodes of a rack.
-type segment struct{ network, subnet, cidr string }
+// segment is a network that a test makes for the nodes of a rack. It has a subnet of each family
+// that the bed has.
+type segment struct {
+	network string
+	subnets []string
+	cidr    string // of IPv4
+}
 
-// rack makes a network with a subnet on the pods' router, which goes with the test's pods.
-func (f *fixture) rack(t testing.TB, cidr string) segment {
+// rack makes a network whose subnets are on the pods' router, and which goes with the test's pods.
+func (f *fixture) rack(t testing.TB, cidr, cidr6 string) segment {
 	t.Helper()
 	network := must(networks.Create(t.Context(), f.Neutron, networks.CreateOpts{Name: f.namespace}).Extract())(t)
-	subnet := must(subnets.Create(t.Context(), f.Neutron, subnets.CreateOpts{
-		NetworkID: network.ID, Name: f.namespace, CIDR: cidr, IPVersion: gophercloud.IPv4, EnableDHCP: gophercloud.Disabled,
-	}).Extract())(t)
-	must(routers.AddInterface(t.Context(), f.Neutron, os.Getenv("ROUTER"), routers.AddInterfaceOpts{SubnetID: subnet.ID}).Extract())(t)
+	made := segment{network: network.ID, cidr: cidr}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := f.deletePods(ctx); err != nil {
 			t.Error(err)
 		}
-		if _, err := routers.RemoveInterface(ctx, f.Neutron, os.Getenv("ROUTER"), routers.RemoveInterfaceOpts{SubnetID: subnet.ID}).Extract(); err != nil {
-			t.Error(err)
+		for _, subnet := range made.subnets {
+			if _, err := routers.RemoveInterface(ctx, f.Neutron, os.Getenv("ROUTER"), routers.RemoveInterfaceOpts{SubnetID: subnet}).Extract(); err != nil {
+				t.Error(err)
+			}
 		}
 		// Its last port goes a moment after its pod.
 		if err := cluster.Until(ctx, func() error { return networks.Delete(ctx, f.Neutron, network.ID).ExtractErr() }); err != nil {
 			t.Errorf("deleting network %s: %v", network.ID, err)
 		}
 	})
-	return segment{network.ID, subnet.ID, cidr}
+	add := func(cidr string, version gophercloud.IPVersion) {
+		subnet := must(subnets.Create(t.Context(), f.Neutron, subnets.CreateOpts{
+			NetworkID: network.ID, Name: f.namespace, CIDR: cidr, IPVersion: version, EnableDHCP: gophercloud.Disabled,
+		}).Extract())(t)
+		must(routers.AddInterface(t.Context(), f.Neutron, os.Getenv("ROUTER"), routers.AddInterfaceOpts{SubnetID: subnet.ID}).Extract())(t)
+		made.subnets = append(made.subnets, subnet.ID)
+	}
+	add(cidr, gophercloud.IPv4)
+	if os.Getenv("NODE_CIDR6") != "" {
+		add(cidr6, gophercloud.IPv6)
+	}
+	return made
 }
 
 // machine is a virtual machine's port in a network namespace of its own.

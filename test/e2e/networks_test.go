@@ -110,11 +110,11 @@ func TestNetworkModeChange(t *testing.T) {
 func TestNodeSubnets(t *testing.T) {
 	long(t)
 	f := onBed(t)
-	rack := f.rack(t, "10.173.0.0/24")
+	rack := f.rack(t, "10.173.0.0/24", "fd00:8000:173::/64")
 	f.change(t, func(document map[string]any) {
 		document["nodes"] = []any{map[string]any{
 			"nodeSelector": map[string]any{"matchLabels": map[string]string{corev1.LabelHostname: "n2"}},
-			"subnetIDs":    []string{rack.subnet}, "networkID": rack.network,
+			"subnetIDs":    rack.subnets, "networkID": rack.network,
 		}}
 	})
 	t.Cleanup(func() { f.removePods(t) })
