@@ -43,9 +43,23 @@ var errSharedZone = errors.New("neutron-openvswitch-agent tracks the connections
 var errNobodys = fmt.Errorf("neither OVN nor neutron-openvswitch-agent controls Open vSwitch on this node: external_ids of its table Open_vSwitch have no ovn-remote, "+
 	"and the bridge has no OpenFlow controller. Start ovn-controller or neutron-openvswitch-agent: %w", ErrDataPath)
 
-// serves reports whether the switch is the one that i was bound for. An agent's port is isolated
-// until the agent has seen it, so it may be plugged anywhere.
-func (v view) serves(i Interface) bool { return v.ovn || i.Agent }
+// errNotAgents: neutron-openvswitch-agent would never take the port into its network. A cloud that
+// has moved from the agent to OVN leaves vif_details as they are (neutron 21.0.0:
+// plugins/ml2/drivers/ovn/db_migration.py).
+var errNotAgents = fmt.Errorf("the port was bound for neutron-openvswitch-agent, but OVN controls Open vSwitch on this node (external_ids of its table Open_vSwitch have ovn-remote). "+
+	"Delete the KuryrPort: Kuryr makes another port, which Neutron binds for OVN: %w", ErrDataPath)
+
+// refuses returns why nothing would wire i on this switch; nil if it is one that i was bound for. An
+// agent's port is isolated until the agent has seen it, so it may be plugged while the agent is away.
+func (v view) refuses(i Interface) error {
+	switch {
+	case i.Agent && v.ovn:
+		return errNotAgents
+	case !i.Agent && !v.ovn:
+		return errNotOVN
+	}
+	return nil
+}
 
 // astray returns an error if the row was added without isolation, for OVN, and i is the agent's.
 func (r *ovsRow) astray(i Interface) error {

@@ -153,9 +153,10 @@ func TestAgentPortThatWasPluggedForOVN(t *testing.T) {
 	if err := d.Check(t.Context(), p); err == nil || !strings.Contains(err.Error(), "no tag") {
 		t.Errorf("Check = %v, want an error about the tag", err)
 	}
+	v.ctl(t, "remove", "Open_vSwitch", ".", "external_ids", "ovn-remote")
 	mustPlug(t, d, p)
 	if got := v.tagOf(t, p); got != "4095" {
-		t.Errorf("tag %s, want 4095, although the switch has ovn-remote", got)
+		t.Errorf("tag %s, want 4095, although it was plugged before", got)
 	}
 	v.ctl(t, "set", "Interface", plug.HostDevice(p.PortID), `external_ids:ovn-installed="true"`)
 	notWired(t, d, p, "neutron-openvswitch-agent")
@@ -234,6 +235,23 @@ func TestHybridPortIsRefused(t *testing.T) {
 	for what, err := range map[string]error{"Plug": driver(t, s, "ovs").Plug(t.Context(), p), "Park": s.Park(t.Context(), p)} {
 		if !errors.Is(err, plug.ErrInvalid) || !strings.Contains(err.Error(), "firewall_driver = openvswitch") || errors.Is(err, plug.ErrCannotPark) != (what == "Park") {
 			t.Errorf("%s = %v, want ErrInvalid with the remedy, and of Park ErrCannotPark, too", what, err)
+		}
+	}
+	if left := v.ctl(t, "list-ports", "br-int"); left != "" || hasDevice(t, plug.HostDevice(p.PortID)) {
+		t.Errorf("it was plugged: %q", left)
+	}
+}
+
+// A cloud that has moved from the agent to OVN still shows earlier ports as the agent's. Nobody would
+// ever tag them.
+func TestAgentPortOnASwitchOfOVN(t *testing.T) {
+	v, l := newForeignVswitch(t), newLot(t)
+	v.ctl(t, "set", "Open_vSwitch", ".", "external_ids:ovn-remote=unix:/nowhere")
+	s := plug.New(plug.Config{OVSDB: v.endpoint, Bridge: "br-int", Parking: l.path})
+	p := agentPort(t, 1, newNamespace(t))
+	for what, err := range map[string]error{"Plug": driver(t, s, "ovs").Plug(t.Context(), p), "Park": s.Park(t.Context(), p)} {
+		if !errors.Is(err, plug.ErrDataPath) || !strings.Contains(err.Error(), "Delete the KuryrPort") || errors.Is(err, plug.ErrCannotPark) != (what == "Park") {
+			t.Errorf("%s = %v, want ErrDataPath with the remedy, and of Park ErrCannotPark, too", what, err)
 		}
 	}
 	if left := v.ctl(t, "list-ports", "br-int"); left != "" || hasDevice(t, plug.HostDevice(p.PortID)) {

@@ -23,7 +23,8 @@ type ovs struct{ set *Set }
 
 // errNotOVN: the port is bound by OVN, or it is not known by what, and the switch is not OVN's.
 var errNotOVN = fmt.Errorf("OVN does not control Open vSwitch on this node (external_ids of its table Open_vSwitch have no ovn-remote), "+
-	"and the port is not known to be bound by neutron-openvswitch-agent. Nothing would wire it: %w", ErrDataPath)
+	"and the port is not known to be bound by neutron-openvswitch-agent. Nothing would wire it. "+
+	"If the agent runs here, delete the KuryrPort, which an earlier version of Kuryr made: %w", ErrDataPath)
 
 var _ Driver = (*ovs)(nil)
 
@@ -38,8 +39,8 @@ func (o *ovs) Plug(ctx context.Context, i Interface) error {
 	if err != nil {
 		return err
 	}
-	if !v.serves(i) {
-		return fmt.Errorf("port %s: %w", i.PortID, errNotOVN)
+	if err := v.refuses(i); err != nil {
+		return fmt.Errorf("port %s: %w", i.PortID, err)
 	}
 	if v.rival != nil {
 		return fmt.Errorf("interface %s of Open vSwitch has port %s already: %w", v.rival.name, i.PortID, ErrDataPath)
@@ -99,9 +100,10 @@ func (o *ovs) Wait(ctx context.Context, i Interface) error {
 
 // missing returns what is not done yet, or an error if it will never be done.
 func (o *ovs) missing(v view, i Interface) (string, error) {
+	if err := v.refuses(i); err != nil {
+		return "", err
+	}
 	switch {
-	case !v.serves(i):
-		return "", errNotOVN
 	case v.row == nil || !v.row.sandboxes(i.ContainerID):
 		return "", fmt.Errorf("interface %s was taken off Open vSwitch meanwhile: %w", HostDevice(i.PortID), ErrDataPath)
 	case v.row.fault != "":
@@ -174,8 +176,8 @@ func (w ovsWiring) attach(ctx context.Context, node netlink.Link) error {
 	if err != nil || v.row != nil {
 		return err
 	}
-	if !v.serves(w.i) {
-		return fmt.Errorf("port %s: %w", w.i.PortID, errNotOVN)
+	if err := v.refuses(w.i); err != nil {
+		return fmt.Errorf("port %s: %w", w.i.PortID, err)
 	}
 	ids := w.ovs.ids(w.i)
 	ids[keyIndex] = strconv.Itoa(node.Attrs().Index)

@@ -273,7 +273,7 @@ func (s *Set) Park(ctx context.Context, i Interface) error {
 		return err
 	}
 	err = d.Plug(ctx, s.parked(i))
-	if errors.Is(err, errNotOVN) || errors.Is(err, errHybrid) {
+	if errors.Is(err, errNotOVN) || errors.Is(err, errNotAgents) || errors.Is(err, errHybrid) {
 		return fmt.Errorf("%w: %w", ErrCannotPark, err)
 	}
 	return err

@@ -62,8 +62,8 @@ func typeName(vifType string) string {
 }
 
 // ofAgent reports whether Neutron has bound the port for neutron-openvswitch-agent, and not for OVN.
-// bound_drivers says so, too, but only after the answer that a creating call gets. The agent's
-// mechanism alone has ovs_hybrid_plug, whatever its value (neutron 21.0.0:
+// bound_drivers says so, too, but only after the answer that a creating call gets. Of Neutron's own
+// mechanisms the agent's alone has ovs_hybrid_plug, whatever its value (neutron 21.0.0:
 // plugins/ml2/drivers/openvswitch/mech_driver/mech_openvswitch.py).
 func ofAgent(all map[string]any) bool {
 	if drivers, ok := all["bound_drivers"].(map[string]any); ok {
