@@ -4,6 +4,7 @@
 package session
 
 import (
+	"errors"
 	"reflect"
 	"time"
 )
@@ -27,10 +28,11 @@ type denial struct {
 	checked time.Time // when the credential was last compared with its file
 }
 
-// again returns the denial that follows d. A credential that cannot be read is the zero one.
+// again returns the denial that follows d. Only of a refused credential the pause grows: a proxy's 404,
+// or a catalogue without Neutron, locks no account. A credential that cannot be read is the zero one.
 func (d denial) again(of credential, err error, now time.Time) denial {
 	pause := shortestPause
-	if d.err != nil && d.of.same(of) {
+	if errors.As(err, new(refusedError)) && errors.As(d.err, new(refusedError)) && d.of.same(of) {
 		pause = min(2*d.pause, longestPause)
 	}
 	return denial{err: err, of: of, pause: pause, until: now.Add(pause), checked: now}

@@ -5,7 +5,10 @@ package session
 
 import (
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -83,6 +86,42 @@ func TestRefusedCredential(t *testing.T) {
 		t.Fatal(err)
 	}
 	pauses(10*time.Second, 20*time.Second)
+}
+
+// An answer that refuses no credential locks no account: the pause does not grow.
+func TestLoginThatIsNoRefusal(t *testing.T) {
+	cloud := openstacksim.Start(t)
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = w.Write([]byte(`{"error": {"code": 400, "title": "Bad Request", "message": "The request is malformed"}}`))
+	}))
+	t.Cleanup(proxy.Close)
+	file := cloud.CloudsFile(t)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := regexp.MustCompile(`auth_url: .*`).ReplaceAllString(string(text), "auth_url: "+proxy.URL)
+	if asked == string(text) {
+		t.Fatalf("no auth_url in %s", text)
+	}
+	if err := os.WriteFile(file, []byte(asked), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := New(Config{Cloud: "kuryr", CloudsFile: file, RequestTimeout: time.Minute, RequestsPerSecond: 1000, MaxConcurrent: 8, PageSize: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		if _, err := c.Project(t.Context()); !errors.Is(err, sdn.ErrLogin) {
+			t.Errorf("%v, want ErrLogin", err)
+		}
+		if pause := c.login.refused.pause; pause != shortestPause {
+			t.Errorf("pause %s, want %s", pause, shortestPause)
+		}
+		c.login.refused.until = time.Time{}
+	}
 }
 
 // An entry that is not there is refused without a login, and offered once it is.

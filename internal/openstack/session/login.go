@@ -200,6 +200,11 @@ func (l *login) renew(ctx context.Context, stale *session) (*session, error) {
 	return s, nil
 }
 
+// refusedError is Keystone's answer 401 to a credential, which it may count against the account.
+type refusedError struct{ error }
+
+func (e refusedError) Unwrap() error { return e.error }
+
 // loginError is an sdn.ErrLogin with the text of its cause.
 type loginError struct{ error }
 
@@ -224,7 +229,11 @@ func (l *login) open(ctx context.Context, c credential) (*session, error) {
 	}
 	client.UserAgent.Prepend("kuryr")
 	if err := openstack.Authenticate(ctx, client, c.auth); err != nil {
-		return nil, fmt.Errorf("logging in to Keystone %s as %s: %w", c.auth.IdentityEndpoint, c.name, explain(ctx, err, "", Keystone))
+		failed := fmt.Errorf("logging in to Keystone %s as %s: %w", c.auth.IdentityEndpoint, c.name, explain(ctx, err, "", Keystone))
+		if gophercloud.ResponseCodeIs(err, http.StatusUnauthorized) {
+			return nil, refusedError{failed}
+		}
+		return nil, failed
 	}
 	project := projectOf(client)
 	if l.wanted != "" && !sdn.SameID(project, l.wanted) {
