@@ -9,7 +9,7 @@
 # a test, delete its line; to repeat all, the file.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
-[[ -n ${KURYR_BED:-} ]] || eval "$(hack/bed/bed env)"
+eval "$(hack/bed/bed env)"
 results=$KURYR_BED/log/upstream-all.tsv
 
 # What cannot run, and why: the first expression that matches a name counts.
@@ -66,7 +66,7 @@ run_all() {
 	mkdir -p "$KURYR_BED/log"
 	touch "$results"
 	while IFS= read -r name <&3; do
-		! cut -f3 "$results" | grep -qxF -- "$name" || continue
+		! grep -qxF -- "$name" <(cut -f3 "$results") || continue
 		reason=$(reason_left_out "$name")
 		if [[ -n $reason ]]; then record "left out" 0 "$name" "$reason"; else run "$name"; fi
 	done 3<<<"$names"

@@ -48,8 +48,9 @@ affinity() { # 1, or nothing
 }
 case ${1:-usual} in
 conformance | affinity | all)
+	before=${KURYR_BED_AFFINITY:-}
 	affinity 1
-	trap affinity EXIT
+	trap 'affinity "$before"' EXIT
 	;;
 esac
 [[ ${1:-} != all ]] || { hack/upstream-all.sh; exit; }

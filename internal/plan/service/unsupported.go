@@ -74,7 +74,7 @@ func (p *planner) externalIPs() {
 	}
 	if len(forwarded) > 0 {
 		slices.Sort(forwarded)
-		p.tell("spec.externalIPs", "pods reach %s only if it is an address of a node, because their traffic goes to the cloud and not through the packet filter of their node: let pods use the cluster IP", some(slices.Compact(forwarded)))
+		p.tell("spec.externalIPs", "pods reach %s only if the network delivers it to a node, because their traffic goes to the cloud and not through the packet filter of their node: let pods use the cluster IP", some(slices.Compact(forwarded)))
 	}
 }
 
