@@ -4,7 +4,9 @@
 package ports
 
 import (
+	"reflect"
 	"testing"
+	"time"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
@@ -87,5 +89,27 @@ func TestActiveOfAPortThatTheAgentWires(t *testing.T) {
 	port.Status.ActiveFor = "b"
 	if !after.isActive(port) || len(after.memory.awaitActives()) != 0 {
 		t.Error("another leader asks again about a port whose status says that it is active")
+	}
+}
+
+// A port that a sandbox waits for is asked about every few seconds as long as the sandbox waits, and
+// another sandbox's question begins anew.
+func TestQuestionsOfASandbox(t *testing.T) {
+	questions, asked := map[string]question{}, map[string][]int{}
+	for second := 0; second <= 60; second += 2 {
+		waiting := map[string]string{"down": "", "pod": "a"}
+		if second >= 40 {
+			waiting["pod"] = "b"
+		}
+		for _, name := range dueNow(questions, waiting, time.Duration(second)*time.Second) {
+			asked[name] = append(asked[name], second)
+		}
+	}
+	want := map[string][]int{
+		"down": {0, 2, 6, 14, 30, 60},
+		"pod":  {0, 2, 6, 10, 14, 18, 22, 26, 30, 34, 38, 40, 42, 46, 50, 54, 58},
+	}
+	if !reflect.DeepEqual(asked, want) {
+		t.Errorf("asked at %v, want %v", asked, want)
 	}
 }

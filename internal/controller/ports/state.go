@@ -130,14 +130,20 @@ type activity struct {
 }
 
 // The time between two questions about a port doubles after each, as a port of a host that is
-// down may wait for days. New ports are collected every activitySoonest.
+// down may wait for days. New ports are collected every activitySoonest. With a sandbox the kubelet
+// waits, and gives up after a minute.
 const (
 	activitySoonest = 2 * time.Second
 	activityLatest  = 30 * time.Second
+	activitySandbox = 4 * time.Second
 )
 
-// question is when a port is asked about next, and the gap since the last time.
-type question struct{ at, gap time.Duration }
+// question is when a port is asked about next, the gap since the last time, and the sandbox that
+// waits.
+type question struct {
+	at, gap time.Duration
+	sandbox string
+}
 
 func (r *activity) run(ctx context.Context) error {
 	r.questions = map[string]question{}
@@ -145,19 +151,23 @@ func (r *activity) run(ctx context.Context) error {
 }
 
 // dueNow returns the waiting ports that are due, and notes when each is due again. It forgets
-// ports that do not wait any more.
-func dueNow(questions map[string]question, waiting []string, now time.Duration) (due []string) {
-	maps.DeleteFunc(questions, func(name string, _ question) bool {
-		_, waits := slices.BinarySearch(waiting, name)
-		return !waits
+// ports that do not wait any more. waiting has the ports' sandboxes; "" if none waits.
+func dueNow(questions map[string]question, waiting map[string]string, now time.Duration) (due []string) {
+	maps.DeleteFunc(questions, func(name string, q question) bool {
+		sandbox, waits := waiting[name]
+		return !waits || sandbox != q.sandbox
 	})
-	for _, name := range waiting {
+	for _, name := range slices.Sorted(maps.Keys(waiting)) {
 		q := questions[name]
 		if now < q.at {
 			continue
 		}
 		due = append(due, name)
-		q.gap = min(activityLatest, max(activitySoonest, 2*q.gap))
+		latest := activityLatest
+		if q.sandbox = waiting[name]; q.sandbox != "" {
+			latest = activitySandbox
+		}
+		q.gap = min(latest, max(activitySoonest, 2*q.gap))
 		q.at = now + q.gap
 		questions[name] = q
 	}
@@ -168,7 +178,7 @@ func dueNow(questions map[string]question, waiting []string, now time.Duration) 
 func (r *activity) look(ctx context.Context) error {
 	r.now += activitySoonest
 	waiting := r.memory.awaitActives() // before the request: a later sandbox needs a later answer
-	due := dueNow(r.questions, slices.Sorted(maps.Keys(waiting)), r.now)
+	due := dueNow(r.questions, waiting, r.now)
 	if len(due) == 0 {
 		return nil
 	}
