@@ -21,8 +21,8 @@ if ((EUID == 0)); then
 	bed_down --wipe
 	KEEP=1 step "e2e in full" 2400 make e2e
 	# shellcheck disable=SC2016 # the other shell's
-	step "churn of namespaces" 1200 bash -euc 'eval "$(hack/bed/bed env)"
-		CGO_ENABLED=0 KURYR_E2E=1 KURYR_NAMESPACES=50 KURYR_NAMESPACE_ROUNDS=3 go test -count=1 -timeout=60m -v -run TestNamespaceChurn ./test/e2e'
+	step "churn of namespaces" 3000 bash -euc 'eval "$(hack/bed/bed env)"
+		CGO_ENABLED=0 KURYR_E2E=1 KURYR_NAMESPACES=50 KURYR_NAMESPACE_ROUNDS=3 go test -count=1 -timeout=90m -v -run TestNamespaceChurn ./test/e2e'
 	# shellcheck disable=SC2016 # the other shell's
 	step "churn under fire" 600 bash -euc 'eval "$(hack/bed/bed env)"
 		CGO_ENABLED=0 KURYR_E2E=1 KURYR_CHURN=$CHURN go test -count=1 -timeout=60m -v -run TestChurnUnderFire ./test/e2e'
