@@ -235,6 +235,7 @@ ready() {
 	keystone) await 120 Keystone answers "$AUTH_URL" ;;
 	neutron) await 120 Neutron answers "$NEUTRON_URL/" ;;
 	octavia) await 120 Octavia answers "$OCTAVIA_URL/" ;;
+	rabbitmq) await 120 "message bus" rabbitmq_ready ;;
 	mysql) await 120 "database server" sql "select 1" ;;
 	*) await 10 "$1" alive "$1" ;;
 	esac

@@ -152,7 +152,7 @@ octavia_affinity() {
 
 cloud_down() {
 	stop "${CLOUD_APIS[@]}"
-	stop ovn-northd ovn-nb ovn-sb mysql
+	stop ovn-northd ovn-nb ovn-sb mysql rabbitmq
 }
 
 # cloud_reset empties Neutron, Octavia and OVN; users and tokens stay valid.
