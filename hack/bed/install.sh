@@ -18,6 +18,8 @@ PACKAGES=(
 	ovn-central ovn-host openvswitch-switch
 )
 
+[[ $KIND != ovs ]] || PACKAGES+=(rabbitmq-server iputils-arping)
+
 missing_packages() {
 	local p
 	for p in "${PACKAGES[@]}"; do

@@ -5,9 +5,10 @@
 # daemon is started, found again and stopped.
 
 BED=${KURYR_BED:-/var/tmp/kuryr-bed}
-# Which cloud: real, or sim for the project's simulator, which needs no packages
-# of OpenStack and has one node. Those that make the bed are told by the
-# environment, all others by what was made.
+# Which cloud: real; ovs for the same with Neutron's own agents in OVN's place and
+# without Octavia; or sim for the project's simulator, which needs no packages of
+# OpenStack and has one node. Those that make the bed are told by the environment, all
+# others by what was made.
 KIND=${KURYR_BED_CLOUD:-real}
 case ${VERB:-} in
 install | build | up) ;;
@@ -61,6 +62,10 @@ if [[ $FAMILIES == dual ]]; then
 	SERVICE_SUBNET_CIDR6=fd00:96::/64 SERVICE_POOL6=fd00:96::8000:0:0:1-fd00:96::8000:0:0:ffff SERVICE_GATEWAY6=fd00:96::ffff:0:0:1
 	POD_CIDR6=fd00:128::/64 POD_GATEWAY6=fd00:128::1
 	EXT_CIDR6=fd00:24::/64 EXT_GATEWAY6=fd00:24::1 ROUTER_IP6=fd00:24::3
+fi
+if [[ $KIND == ovs ]]; then
+	CLOUD=$BED/ovs ETCD=$BED/ovs/etcd
+	POD_MTU=1450 # 1500 less vxlan
 fi
 AUTH_URL=http://$API_IP:5000/v3
 NEUTRON_URL=http://$API_IP:9696

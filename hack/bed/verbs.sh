@@ -29,7 +29,7 @@ verb_up() {
 	one_cloud
 	same_families
 	build control cluster node images
-	[[ $KIND == real ]] || build_simulator
+	[[ $KIND != sim ]] || build_simulator
 	network_up
 	local node
 	for node in "${NODES[@]}"; do node_network "$node"; done
@@ -63,7 +63,7 @@ one_cloud() {
 		rm -rf --one-file-system "$BED/nodes" # what they know is of the other cluster
 	fi
 	echo "$KIND" >"$BED/cloud"
-	[[ $KIND == real ]] || simulator_is_new
+	[[ $KIND != sim ]] || simulator_is_new
 }
 
 # same_families: what the bed stores is of one kind.
@@ -71,7 +71,7 @@ same_families() {
 	local before
 	case $FAMILIES in
 	ipv4) ;;
-	dual) [[ $KIND == real ]] || die "KURYR_BED_FAMILIES=dual is for the real cloud: the simulator's nodes move IPv4 only" ;;
+	dual) [[ $KIND == real ]] || die "KURYR_BED_FAMILIES=dual is for the real cloud: the simulator's nodes move IPv4 only, and the agents' routers would need radvd" ;;
 	*) die "KURYR_BED_FAMILIES is ipv4 or dual, not $FAMILIES" ;;
 	esac
 	before=$(cat "$BED/families" 2>/dev/null || echo ipv4)
@@ -145,8 +145,9 @@ verb_env() {
 	END
 	[[ $FAMILIES != dual ]] || echo "export POD_CIDR6=$POD_CIDR6 SERVICE_CIDR6=$SERVICE_CIDR6 NODE_CIDR6=$NODE_CIDR6 API_IP6=$API_IP6 EXT_GATEWAY6=$EXT_GATEWAY6"
 	sed 's/^/export /' "$CLOUD/ids"
-	[[ $KIND == real ]] || echo "export OPENSTACK_SIM=$SIM_URL"
-	[[ $KIND == sim ]] || echo "export OVS_RUNDIR=$(ovs_dir gateway) OVN_NB_DB=$NB OVN_SB_DB=$SB"
+	[[ $KIND != sim ]] || echo "export OPENSTACK_SIM=$SIM_URL"
+	[[ $KIND == sim ]] || echo "export OVS_RUNDIR=$(ovs_dir gateway)"
+	[[ $KIND != real ]] || echo "export OVN_NB_DB=$NB OVN_SB_DB=$SB"
 	[[ $KIND == sim ]] || for name in "${NODES[@]}"; do echo "export OVS_${name^^}=unix:$(ovs_dir "$name")/db.sock"; done
 	# shellcheck disable=SC2016
 	echo "case :\$PATH: in *:$BIN:*) ;; *) export PATH=$BIN:\$PATH ;; esac"

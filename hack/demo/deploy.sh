@@ -41,20 +41,24 @@ pods:
   subnetIDs: [$POD_SUBNET${POD_SUBNET6:+, $POD_SUBNET6}]
   securityGroupIDs: [$POD_SG]
 pools: ${KURYR_POOLS:-{min: 0, batch: 1, ttl: 0s, cooldown: 0s\}}
+orphans:
+  interval: 10s
+  grace: 10s
+YAML
+if [[ $KURYR_BED_KIND != ovs ]]; then # that bed has no Octavia: pods only
+	cat >>"$overlay/kuryr.yaml" <<YAML
 services:
   subnetIDs: [$SERVICE_SUBNET${SERVICE_SUBNET6:+, $SERVICE_SUBNET6}]
   nodeSubnetIDs: [$NODE_SUBNET${NODE_SUBNET6:+, $NODE_SUBNET6}]
   externalNetworkID: $EXT_NET
   provider: ovn
-orphans:
-  interval: 10s
-  grace: 10s
 YAML
+fi
 if [[ $KURYR_BED_KIND == sim ]]; then # no SDN moves packets: the node's bridge does
 	sed -i 's/^pods:/&\n  vifType: bridge/' "$overlay/kuryr.yaml"
 	echo 'node: {ovsdb: "", bridge: kuryr}' >>"$overlay/kuryr.yaml"
 fi
-if [[ $KURYR_BED_KIND == real ]]; then
+if [[ $KURYR_BED_KIND != sim ]]; then
 	# No namespace has a network of its own unless it says so.
 	free=${KURYR_POOLS:+1} free=${free:-0}
 	cat >>"$overlay/kuryr.yaml" <<YAML

@@ -11,6 +11,7 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -42,7 +43,7 @@ type Cluster struct {
 	Client  client.WithWatch // Kubernetes' and Kuryr's objects
 	Kube    kubernetes.Interface
 	Neutron *gophercloud.ServiceClient
-	Octavia *gophercloud.ServiceClient
+	Octavia *gophercloud.ServiceClient // nil: the cloud has none
 	config  *rest.Config
 }
 
@@ -88,6 +89,9 @@ func (c *Cluster) reachCloud(ctx context.Context) error {
 		return err
 	}
 	c.Octavia, err = openstack.NewLoadBalancerV2(provider, endpoint)
+	if missing := (&gophercloud.ErrEndpointNotFound{}); errors.As(err, &missing) {
+		c.Octavia, err = nil, nil
+	}
 	return err
 }
 

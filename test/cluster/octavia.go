@@ -19,7 +19,11 @@ import (
 )
 
 // LoadBalancers returns the load balancers in Octavia that bear a cluster's mark, by ID.
+// A cloud without Octavia has none.
 func (c *Cluster) LoadBalancers(ctx context.Context, clusterID string) (map[string]loadbalancers.LoadBalancer, error) {
+	if c.Octavia == nil {
+		return nil, nil
+	}
 	pages, err := loadbalancers.List(c.Octavia, loadbalancers.ListOpts{}).AllPages(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("listing load balancers: %w", err)

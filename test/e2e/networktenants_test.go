@@ -70,6 +70,7 @@ func TestTenantsOnTheirRouters(t *testing.T) {
 func TestTenantWithServices(t *testing.T) {
 	c := tenantOf("C")
 	f := withNetworks(t, project(c.project), mode(v1.NetworkNamespace))
+	f.needsOctavia(t)
 	second := f.beside(t, "second", project(c.project), mode(v1.NetworkNamespace))
 	client, neighbour := f.on(t, "n1", "client"), second.on(t, "n2", "neighbour")
 	f.isMade(t, f.network(t), v1.NetworkNamespace, families("NAMESPACE_POOL_CIDR"), os.Getenv("ROUTER"), c.project)

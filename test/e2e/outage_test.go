@@ -41,6 +41,7 @@ const (
 // choices of a run, not its races.
 func TestCloudOutage(t *testing.T) {
 	f := onBed(t)
+	f.needsOctavia(t)
 	span := 3 * time.Minute
 	if text := os.Getenv("KURYR_OUTAGE"); text != "" {
 		span = must(time.ParseDuration(text))(t)

@@ -203,6 +203,7 @@ var listed = regexp.MustCompile(`(?m)^  (subnetIDs|securityGroupIDs): \[([^\]]+)
 func ready(t *testing.T) *readiness {
 	t.Helper()
 	r := &readiness{fixture: onBed(t), kuryr: build(t, "kuryr"), dir: t.TempDir(), project: os.Getenv("PROJECT")}
+	r.needsOctavia(t)
 	r.wipe(t)
 	t.Cleanup(func() { r.wipe(t) })
 	// What is broken on purpose in the cluster is for nobody to act on.

@@ -84,6 +84,7 @@ func TestServiceRepaired(t *testing.T) {
 // Octavia is gone as well: it makes up for all of it.
 func TestServicesWhileControllerIsAway(t *testing.T) {
 	f := onBed(t)
+	f.needsOctavia(t)
 	f.leavesNoServices(t)
 	pods := f.servers(t, "changed", 2)
 	changed, gone := f.service(t, "changed"), f.service(t, "gone")

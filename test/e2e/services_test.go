@@ -31,9 +31,18 @@ import (
 func withServices(t testing.TB) *fixture {
 	t.Helper()
 	f := onBed(t)
+	f.needsOctavia(t)
 	f.unbroken(t)
 	f.leavesNoServices(t)
 	return f
+}
+
+// needsOctavia skips the test on a bed without Octavia (KURYR_BED_CLOUD=ovs).
+func (f *fixture) needsOctavia(t testing.TB) {
+	t.Helper()
+	if f.Octavia == nil {
+		t.Skip("SKIPPED: the bed's cloud has no Octavia, and so no Services")
+	}
 }
 
 // leavesNoServices deletes the test's Services at its end, and checks that nothing of

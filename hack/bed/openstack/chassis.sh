@@ -4,7 +4,8 @@
 # Sourced by `bed`: the databases of OVN, and chassis, each an Open vSwitch with
 # the userspace datapath (the kernel's module is not needed) and an ovn-controller:
 # one named `gateway` in the control plane's namespace, one in each node's.
-# `binding:host_id` of a port is the chassis name, which is the node's.
+# `binding:host_id` of a port is the chassis name, which is the node's. With
+# KURYR_BED_CLOUD=ovs agents of Neutron (agents.sh) are in the place of all of OVN.
 
 NB=unix:$RUN/ovnnb.sock
 SB=unix:$RUN/ovnsb.sock
@@ -69,18 +70,19 @@ fixed_mac() { # ADDRESS
 # ovsdb_up CHASSIS TUNNEL-ADDRESS KEY=VALUE...: its database with the settings that
 # ovn-controller reads there
 ovsdb_up() {
-	local chassis=$1 address=$2 dir
-	shift 2
+	local chassis=$1 dir settings=("${@:3}")
+	if [[ $KIND == ovs ]]; then
+		settings=()
+	else
+		settings+=(ovn-remote="$SB" ovn-encap-type=geneve ovn-encap-ip="$2" ovn-bridge-datapath-type=netdev)
+	fi
 	dir=$(ovs_dir "$chassis")
 	mkdir -p "$dir"
 	database "$dir/conf.db" /usr/share/openvswitch/vswitch.ovsschema
 	run_ovs "$chassis" ovsdb-server "$dir/conf.db" --remote="punix:$dir/db.sock"
 	await 30 "OVS database of $chassis" ovs "$chassis" --no-wait init
 	ovs "$chassis" --no-wait set Open_vSwitch . \
-		external_ids:system-id="$chassis" external_ids:hostname="$chassis" \
-		external_ids:ovn-remote="$SB" external_ids:ovn-encap-type=geneve \
-		external_ids:ovn-encap-ip="$address" external_ids:ovn-bridge-datapath-type=netdev \
-		"${@/#/external_ids:}"
+		external_ids:system-id="$chassis" external_ids:hostname="$chassis" "${settings[@]/#/external_ids:}"
 	# The userspace datapath of 3.1.0 ends now and then by an assertion in its connection
 	# tracking (conntrack.c: conn_update_state) once there are load balancers: --monitor
 	# starts it again, as the daemon of a distribution would be.
@@ -131,6 +133,10 @@ gateway_up() {
 		ip -n "$CP" route replace "$cidr" via "$ROUTER_IP6" dev br-ex mtu lock "$POD_MTU"
 	done
 	tenant_routes
+	if [[ $KIND == ovs ]]; then
+		agents_up gateway "$TUNNEL_GATEWAY"
+		return
+	fi
 	controller_up gateway "$TUNNEL_GATEWAY"
 	# OVN 23.03 writes these to the chassis' other_config only, Neutron 21 reads them in
 	# external_ids only: without the copy a router's gateway port ends as binding_failed.
@@ -154,12 +160,13 @@ node_chassis_up() {
 	mapfile -t args < <(bridge br-phy "$tunnel")
 	ovs "$node" "${integration[@]}" "${args[@]}" -- --may-exist add-port br-phy uplink
 	address "$netns" br-phy "$tunnel/24"
-	controller_up "$node" "$tunnel"
+	if [[ $KIND == ovs ]]; then agents_up "$node" "$tunnel"; else controller_up "$node" "$tunnel"; fi
 	say "chassis $node is up"
 }
 
 # chassis_down CHASSIS: its record stays, so that coming back does not flap its ports.
 chassis_down() {
+	agents_down "$1"
 	# Bridges are taps that outlive the process unless it is told to clean up.
 	! alive "$1-ovs-vswitchd" ||
 		OVS_RUNDIR=$(ovs_dir "$1") ovs-appctl --timeout=5 -t ovs-vswitchd exit --cleanup >/dev/null 2>&1 || true

@@ -12,6 +12,7 @@ config_up() {
 	keystone_conf >"$ETC/keystone.conf"
 	neutron_conf >"$ETC/neutron.conf"
 	octavia_conf >"$ETC/octavia.conf"
+	[[ $KIND != ovs ]] || agents_conf >"$AGENTS_CONF"
 	clouds_yaml >"$CLOUD/clouds.yaml"
 }
 
@@ -55,7 +56,8 @@ keystone_conf() {
 }
 
 # OVN needs no agents and so no message bus: transport_url leads nowhere. There is
-# no DHCP either, and no metadata: addresses are given to pods by Kuryr.
+# no DHCP either, and no metadata: addresses are given to pods by Kuryr. Where there are
+# agents, agents.sh writes another file over this one.
 neutron_conf() {
 	cat <<-END
 		[DEFAULT]

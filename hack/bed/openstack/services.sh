@@ -6,6 +6,8 @@
 # MariaDB are reached by Unix sockets, which know no network namespace.
 
 CLOUD_APIS=(octavia octavia-driver-agent neutron keystone)
+# has_octavia: not where Neutron has no OVN, whose provider would have nothing to write to
+has_octavia() { [[ $KIND != ovs ]]; }
 
 # The sign that databases and identities are complete. Without it they are made
 # anew: what a killed first start has left is not looked at.
@@ -67,9 +69,11 @@ other_schemas() {
 }
 
 identities() {
+	local balancers=()
+	! has_octavia || balancers=("load-balancer=$OCTAVIA_URL")
 	env -i PATH="$PATH" HOME=/root OS_CLIENT_CONFIG_FILE="$CLOUD/clouds.yaml" OS_CLOUD=admin \
 		/usr/bin/python3 "$HERE/openstack/bootstrap.py" "$PASSWORD" \
-		"network=$NEUTRON_URL" "load-balancer=$OCTAVIA_URL" >"$LOG/identities.log" 2>&1 ||
+		"network=$NEUTRON_URL" "${balancers[@]}" >"$LOG/identities.log" 2>&1 ||
 		die "cannot make users and catalogue: see $LOG/identities.log"
 	# What `bed cloud reset` goes back to: nothing has been made in either yet.
 	mariadb-dump --no-defaults --socket="$MYSQL_SOCKET" -u root --add-drop-database \
@@ -80,19 +84,19 @@ identities() {
 cloud_up() {
 	config_up
 	cloud_forget_half
-	together ovn_up mysql_up
+	if [[ $KIND == ovs ]]; then together rabbitmq_up mysql_up; else together ovn_up mysql_up; fi
 	if [[ ! -e $BOOTSTRAPPED ]]; then
 		say "making OpenStack's databases (first start)"
 		schemas
 	fi
 	run_keystone
 	run_neutron
-	run_octavia_driver_agent
+	! has_octavia || run_octavia_driver_agent
 	await 120 Keystone answers "$AUTH_URL"
 	[[ -e $BOOTSTRAPPED ]] || identities
-	run_octavia
+	! has_octavia || run_octavia
 	await 120 Neutron answers "$NEUTRON_URL/"
-	await 120 Octavia answers "$OCTAVIA_URL/"
+	! has_octavia || await 120 Octavia answers "$OCTAVIA_URL/"
 	say "OpenStack answers"
 }
 
@@ -113,6 +117,10 @@ run_keystone() {
 # that is bound to no host, as a router's are, and other ports' events queue up
 # behind: the first pod's port took 11 s. The number is no option, hence the detour.
 run_neutron() {
+	if [[ $KIND == ovs ]]; then
+		start neutron "$CP" neutron-server --config-file "$ETC/neutron.conf" --config-file "$AGENTS_CONF"
+		return
+	fi
 	start neutron "$CP" /usr/bin/python3 -c '
 from neutron.cmd.eventlet.server import main
 from neutron.plugins.ml2 import plugin
@@ -161,6 +169,7 @@ cloud_reset() {
 	if [[ ! -s $CLOUD/pristine.sql ]] || ! alive mysql; then die "the cloud is not up"; fi
 	stop octavia octavia-driver-agent neutron ovn-nb
 	for chassis in gateway "${NODES[@]}"; do
+		agents_down "$chassis"
 		alive "$chassis-ovsdb-server" || continue
 		for port in $(ovs "$chassis" --bare --columns=name find interface 'external_ids:iface-id!=""' 'type=""'); do
 			ovs "$chassis" --no-wait --if-exists del-port br-int "$port"
@@ -169,12 +178,17 @@ cloud_reset() {
 	mariadb --no-defaults --socket="$MYSQL_SOCKET" -u root <"$CLOUD/pristine.sql"
 	rm -f "$CLOUD/ovn"/{nb.db,.nb.db.*} "$CLOUD/ids"
 	cloud_up
+	if [[ $KIND == ovs ]]; then together gateway_up "${NODES[@]/#/node_chassis_up }"; fi
 	cloud_settle
 }
 
 # cloud_settle: once all chassis are there
 cloud_settle() {
 	login admin admin
-	await 90 "heartbeat of the chassis in Neutron" chassis_known gateway "${NODES[@]}"
+	if [[ $KIND == ovs ]]; then
+		await 90 "report of the agents in Neutron" agents_known gateway "${NODES[@]}"
+	else
+		await 90 "heartbeat of the chassis in Neutron" chassis_known gateway "${NODES[@]}"
+	fi
 	networks_up
 }
