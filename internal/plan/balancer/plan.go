@@ -183,7 +183,7 @@ func (p *Plan) place(want *sdn.LoadBalancer, have []sdn.LoadBalancer, used map[s
 		p.Kept = append(p.Kept, kept(want, found)...)
 		p.tree(want, found, f)
 	case gone:
-		p.Steps = append(p.Steps, CreateLoadBalancer{*want})
+		p.Steps = append(p.Steps, CreateLoadBalancer{newBalancer(*want)})
 	}
 }
 

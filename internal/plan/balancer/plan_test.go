@@ -37,6 +37,26 @@ func TestChanges(t *testing.T) {
 			},
 		},
 		{
+			name:   "affinity follows what is created by an update: Octavia loses that of a new pool",
+			before: func(s *spec) { s.VIPs[0].IP = "10.2.0.99" },
+			after: func(s *spec) {
+				*s = spec{VIPs: []v1.VIPAddress{{IP: "10.2.0.10", SubnetID: vips4}}, Listeners: s.Listeners}
+				s.Listeners[0].AffinitySeconds = new(int32(10800))
+			},
+			want: []string{
+				"create load balancer shop/web at 10.2.0.10", "update pool shop/web:TCP:80",
+				"delete load balancer (the Service no longer has the address 10.2.0.99)",
+			},
+		},
+		{
+			name: "likewise that of another port",
+			after: func(s *spec) {
+				s.Listeners = append(s.Listeners, port("TCP", 81, 2))
+				s.Listeners[1].AffinitySeconds = new(int32(10800))
+			},
+			want: []string{"create listener shop/web:TCP:81", "update pool shop/web:TCP:81"},
+		},
+		{
 			name:  "endpoints come and go in one request",
 			after: func(s *spec) { s.Listeners[0] = port("TCP", 80, 2, 3, 4) },
 			want:  []string{"change members of pool shop/web:TCP:80: add 2, remove 1"},
