@@ -41,6 +41,7 @@ netns_of() { echo "$CP-$1"; } # NODE
 NODE_CIDR=172.30.0.0/24 # node N is .10+N
 API_IP=172.30.0.1       # kube-apiserver, Keystone, Neutron, Octavia; the nodes' router
 MACHINE_IP=172.30.0.254
+OUTSIDE_IP=172.29.0.1 # the machine's towards floating IPs: no client of the nodes' prefix
 # Cluster IPs are in the first half of their subnet in Neutron. The second half is
 # Neutron's own to give away, the router's leg included: no Service gets such an address.
 SERVICE_CIDR=10.96.0.0/16

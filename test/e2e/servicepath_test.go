@@ -6,7 +6,6 @@ package e2e
 import (
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -125,7 +124,7 @@ func TestServiceFloatingIP(t *testing.T) {
 	asker(outside).all(t, public, pods)
 	asker(outside).answers(t, send("hostname", public, 80), 8, names(pods)...)
 	f.inPod(inside).all(t, svc.Spec.ClusterIP, pods)
-	f.sees(t, outside, public, machineIP(t))
+	f.sees(t, outside, public, machineIP(t, public))
 	for range 9 { // it stays so
 		time.Sleep(time.Second)
 		out, err := outside(t.Context(), get("http://"+public+"/hostname"))
@@ -135,12 +134,10 @@ func TestServiceFloatingIP(t *testing.T) {
 	}
 }
 
-// machineIP is the address by which the machine reaches the nodes, and by them the
-// outside of the cloud's router.
-func machineIP(t testing.TB) string {
+// machineIP is the address from which the machine reaches a floating IP.
+func machineIP(t testing.TB, public string) string {
 	t.Helper()
-	host, _, _ := strings.Cut(os.Getenv("KUBERNETES_API"), ":")
-	conn, err := net.Dial("udp", net.JoinHostPort(host, "9")) // sends nothing
+	conn, err := net.Dial("udp", net.JoinHostPort(public, "9")) // sends nothing
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ import (
 )
 
 // stranger is a client outside of the cluster's subnets, on the network of the floating
-// IPs. The machine is no stranger: its address is in the nodes' subnet.
+// IPs.
 func stranger(ctx context.Context, script string) (string, error) {
 	return cluster.OnMachine(ctx, "ip", "netns", "exec", "kuryr-bed", "sh", "-c", script)
 }
@@ -60,7 +60,7 @@ func TestSourceRangesBySecurityGroups(t *testing.T) {
 	})
 	t.Cleanup(func() { f.removePods(t) }) // or the group is in use
 	pods := f.servers(t, "web", 2)
-	inside := f.inPod(f.on(t, "n1", "inside"))
+	inside, node := f.inPod(f.on(t, "n1", "inside")), f.byNode("n1")
 	svc := f.service(t, "web", func(s *corev1.ServiceSpec) {
 		s.Type, s.LoadBalancerSourceRanges = corev1.ServiceTypeLoadBalancer, []string{from + "/32"}
 	})
@@ -73,7 +73,8 @@ func TestSourceRangesBySecurityGroups(t *testing.T) {
 	fence := f.realised(t, svc).Status.SecurityGroupID
 	f.haveGroups(t, pods, group, fence)
 	asker(stranger).all(t, public, pods)
-	asker(outside).all(t, public, pods)
+	node.all(t, public, pods)
+	nobody(t, outside, get("http://"+public+"/hostname"))
 	inside.all(t, svc.Spec.ClusterIP, pods)
 
 	f.becomes(t, svc, func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"} })
@@ -83,7 +84,7 @@ func TestSourceRangesBySecurityGroups(t *testing.T) {
 			t.Errorf("a client out of the ranges is answered %q", out)
 		}
 	}
-	asker(outside).all(t, public, pods)
+	node.all(t, public, pods)
 	inside.all(t, svc.Spec.ClusterIP, pods)
 	if now := f.ingress(t, svc); now != public {
 		t.Errorf("floating IP %s has become %s as the ranges changed", public, now)

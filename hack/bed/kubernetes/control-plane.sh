@@ -26,9 +26,12 @@ network_up() {
 	ip addr replace "$MACHINE_IP/${NODE_CIDR#*/}" dev "$MACHINE_LINK"
 	ip link set "$MACHINE_LINK" up
 	# For tests that run on the machine; it forwards nothing itself.
-	for cidr in "$POD_CIDR" "$SERVICE_SUBNET_CIDR" "$EXT_CIDR"; do
+	for cidr in "$POD_CIDR" "$SERVICE_SUBNET_CIDR"; do
 		ip route replace "$cidr" via "$API_IP" dev "$MACHINE_LINK"
 	done
+	ip addr replace "$OUTSIDE_IP/32" dev "$MACHINE_LINK"
+	ip route replace "$EXT_CIDR" via "$API_IP" dev "$MACHINE_LINK" src "$OUTSIDE_IP"
+	ip -n "$CP" route replace "$OUTSIDE_IP" via "$MACHINE_IP" dev nodes
 	[[ $FAMILIES == dual ]] || return 0
 	ip addr replace "$MACHINE_IP6/${NODE_CIDR6#*/}" dev "$MACHINE_LINK" nodad
 	for cidr in "$POD_CIDR6" "$SERVICE_SUBNET_CIDR6" "$EXT_CIDR6"; do
