@@ -174,6 +174,10 @@ upstream-all: ## Upstream's whole list of [sig-network] on the running test bed 
 e2e-dual: ## Pods and Services with IPv4 and IPv6, upstream's tests of dual stack; makes a bed anew for it
 	hack/e2e-dual.sh
 
+.PHONY: e2e-ovs
+e2e-ovs: ## Pods on nodes of neutron-openvswitch-agent (ML2/OVS); makes a bed with Neutron's agents for it
+	hack/e2e-ovs.sh
+
 .PHONY: e2e-nested
 e2e-nested: ## Pods of a virtual machine; served by Kuryr on a trunk of the bed's Neutron, if the bed is up
 	hack/e2e-nested.sh

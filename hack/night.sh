@@ -31,9 +31,11 @@ if ((EUID == 0)); then
 		CGO_ENABLED=0 KURYR_E2E=1 KURYR_OUTAGE=$OUTAGE go test -count=1 -timeout=90m -v -run "^TestCloudOutage$" ./test/e2e'
 	bed_down --wipe
 	step "IPv4 and IPv6" 2400 make e2e-dual
+	bed_down --wipe
+	step "ML2/OVS" 2400 make e2e-ovs
 	bed_down
 else
-	skip "e2e, churn under fire, outage of the cloud, IPv4 and IPv6" "not root"
+	skip "e2e, churn under fire, outage of the cloud, IPv4 and IPv6, ML2/OVS" "not root"
 fi
 if command -v "${CC:-gcc}" >/dev/null; then
 	step "race detector in full" 1200 make race CUT= TESTFLAGS="-timeout=90m -parallel=4"

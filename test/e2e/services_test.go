@@ -45,6 +45,15 @@ func (f *fixture) needsOctavia(t testing.TB) {
 	}
 }
 
+// hasServices returns whether Services can be made, and otherwise logs that the test leaves them out.
+func (f *fixture) hasServices(t testing.TB) bool {
+	t.Helper()
+	if f.Octavia == nil {
+		t.Log("LEFT OUT: Services, as the bed's cloud has no Octavia")
+	}
+	return f.Octavia != nil
+}
+
 // leavesNoServices deletes the test's Services at its end, and checks that nothing of
 // them is left.
 func (f *fixture) leavesNoServices(t testing.TB) {

@@ -92,11 +92,11 @@ func TestActiveOfAPortThatTheAgentWires(t *testing.T) {
 	}
 }
 
-// A port that a sandbox waits for is asked about every few seconds as long as the sandbox waits, and
-// another sandbox's question begins anew.
+// A port that a sandbox waits for is asked about every second at first, and every few seconds as long
+// as the sandbox waits. Another sandbox's question begins anew.
 func TestQuestionsOfASandbox(t *testing.T) {
 	questions, asked := map[string]question{}, map[string][]int{}
-	for second := 0; second <= 60; second += 2 {
+	for second := range 61 {
 		waiting := map[string]string{"down": "", "pod": "a"}
 		if second >= 40 {
 			waiting["pod"] = "b"
@@ -107,7 +107,7 @@ func TestQuestionsOfASandbox(t *testing.T) {
 	}
 	want := map[string][]int{
 		"down": {0, 2, 6, 14, 30, 60},
-		"pod":  {0, 2, 6, 10, 14, 18, 22, 26, 30, 34, 38, 40, 42, 46, 50, 54, 58},
+		"pod":  {0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 18, 22, 26, 30, 34, 38, 40, 41, 42, 43, 44, 45, 46, 47, 48, 50, 52, 55, 58},
 	}
 	if !reflect.DeepEqual(asked, want) {
 		t.Errorf("asked at %v, want %v", asked, want)

@@ -129,25 +129,39 @@ type activity struct {
 	questions map[string]question
 }
 
-// The time between two questions about a port doubles after each, as a port of a host that is
-// down may wait for days. New ports are collected every activitySoonest. With a sandbox the kubelet
-// waits, and gives up after a minute.
+// New ports are collected every activityTick. The time between two questions about a port doubles
+// after each, as a port of a host that is down may wait for days. With a sandbox the kubelet waits: its
+// port is asked about again after a quarter of the time that it has waited, so that a pod waits at most
+// that much longer, and a burst of pods, for which neutron-openvswitch-agent needs half a minute, costs
+// few requests.
 const (
+	activityTick    = time.Second
 	activitySoonest = 2 * time.Second
 	activityLatest  = 30 * time.Second
 	activitySandbox = 4 * time.Second
 )
 
-// question is when a port is asked about next, the gap since the last time, and the sandbox that
-// waits.
+// question is when a port was asked about first and is asked about next, the gap since the last
+// time, and the sandbox that waits.
 type question struct {
-	at, gap time.Duration
-	sandbox string
+	first, at, gap time.Duration
+	sandbox        string
+}
+
+// again returns the question after one that was asked now.
+func (q question) again(now time.Duration) question {
+	if q.sandbox != "" {
+		q.gap = min(activitySandbox, max(activityTick, ((now-q.first)/4).Truncate(activityTick)))
+	} else {
+		q.gap = min(activityLatest, max(activitySoonest, 2*q.gap))
+	}
+	q.at = now + q.gap
+	return q
 }
 
 func (r *activity) run(ctx context.Context) error {
 	r.questions = map[string]question{}
-	return kube.Every("activity", func() time.Duration { return activitySoonest }, r.look, nil)(ctx)
+	return kube.Every("activity", func() time.Duration { return activityTick }, r.look, nil)(ctx)
 }
 
 // dueNow returns the waiting ports that are due, and notes when each is due again. It forgets
@@ -158,25 +172,22 @@ func dueNow(questions map[string]question, waiting map[string]string, now time.D
 		return !waits || sandbox != q.sandbox
 	})
 	for _, name := range slices.Sorted(maps.Keys(waiting)) {
-		q := questions[name]
+		q, asked := questions[name]
+		if !asked {
+			q = question{first: now, at: now, sandbox: waiting[name]}
+		}
 		if now < q.at {
 			continue
 		}
 		due = append(due, name)
-		latest := activityLatest
-		if q.sandbox = waiting[name]; q.sandbox != "" {
-			latest = activitySandbox
-		}
-		q.gap = min(latest, max(activitySoonest, 2*q.gap))
-		q.at = now + q.gap
-		questions[name] = q
+		questions[name] = q.again(now)
 	}
 	return due
 }
 
 // look asks about the ports that are due.
 func (r *activity) look(ctx context.Context) error {
-	r.now += activitySoonest
+	r.now += activityTick
 	waiting := r.memory.awaitActives() // before the request: a later sandbox needs a later answer
 	due := dueNow(r.questions, waiting, r.now)
 	if len(due) == 0 {
