@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/nodetest/frame"
 	"github.com/kuryr-go/kuryr/test/cluster"
 )
 
@@ -31,12 +34,20 @@ const agent = "neutron-openvswitch-agent"
 func withAgents(t testing.TB) *fixture {
 	t.Helper()
 	f := onBed(t)
-	if os.Getenv("KURYR_BED_KIND") != "ovs" {
-		t.Skip("SKIPPED: the bed's nodes have no " + agent + ": run `make e2e-ovs`, which brings up a bed with it")
-	}
+	needsAgents(t)
 	f.unbroken(t)
 	return f
 }
+
+func needsAgents(t testing.TB) {
+	t.Helper()
+	if !byAgents() {
+		t.Skip("SKIPPED: the bed's nodes have no " + agent + ": run `make e2e-ovs`, which brings up a bed with it")
+	}
+}
+
+// byAgents reports whether the bed's nodes have neutron-openvswitch-agent in OVN's place.
+func byAgents() bool { return os.Getenv("KURYR_BED_KIND") == "ovs" }
 
 // agent stops, kills or starts the agent of a node, and waits until Neutron says so.
 func (f *fixture) agent(t testing.TB, verb, node string) {
@@ -275,6 +286,39 @@ func TestAgentsSecurityGroups(t *testing.T) {
 		f.delete(t, friend, stranger)
 	}
 	f.delete(t, server)
+}
+
+// A pod does not get into another network of its node, whose number in the switch it writes into
+// its frames.
+func TestAgentsNetworksAreApart(t *testing.T) {
+	f := withNetworks(t)
+	needsAgents(t)
+	other := f.beside(t, "other", mode(v1.NetworkNamespace))
+	evil, victim := f.sandbox(t, f.on(t, "n1", "attacker")), other.sandbox(t, other.on(t, "n1", "victim"))
+	neighbour := other.sandbox(t, other.on(t, "n1", "neighbour"))
+	tag := func(s sandboxed) uint16 {
+		port := must(f.portOf(t, s.Pod))(t)
+		text := must(f.OnNode(t.Context(), "n1", "ovs-vsctl", "get", "port", "tap"+port.ID[:11], "tag"))(t)
+		return uint16(must(strconv.ParseUint(text, 10, 12))(t))
+	}
+	own, others := tag(evil), tag(victim)
+	if own == others {
+		t.Fatalf("two networks have tag %d", own)
+	}
+	from := func(s sandboxed, text string) []byte {
+		return frame.UDP(victim.mac, s.mac, netip.AddrPortFrom(s.ip, 9), netip.AddrPortFrom(victim.ip, 9), []byte(text))
+	}
+	const honest, lie = "of a pod in the network, and long enough for Ethernet", "of a pod of another network, and long enough for Ethernet"
+	if !other.hears(t, victim, []byte(honest), neighbour, from(neighbour, honest)) {
+		t.Fatal("what a neighbour sends does not come in: the rest would say nothing")
+	}
+	frames := [][]byte{from(evil, lie)}
+	for _, tag := range []uint16{others, own, 4095, 0} {
+		frames = append(frames, frame.Tagged(from(evil, lie), tag))
+	}
+	if f.hears(t, victim, []byte(lie), evil, frames...) {
+		t.Errorf("a pod hears what a pod of another network sends with tag %d", others)
+	}
 }
 
 // The firewall driver iptables_hybrid filters in a bridge that Kuryr does not make. Pods of a node

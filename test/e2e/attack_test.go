@@ -119,7 +119,7 @@ func (f *fixture) neighbour(t testing.TB, s sandboxed, address string) string {
 }
 
 // A pod with NET_RAW and NET_ADMIN gets nowhere with addresses that are not its own:
-// OVN's port security is on its port, and its node keeps out of what comes by the port's
+// the port security of OVN, or of neutron-openvswitch-agent's firewall, is on its port, and its node keeps out of what comes by the port's
 // device. What it may send by its own addresses is the business of security groups, which let all
 // pass here; internal/plug has the same for other types of ports.
 func TestAttacks(t *testing.T) {
@@ -149,6 +149,9 @@ func TestAttacks(t *testing.T) {
 			return frame.Tagged(frame.UDP(victim.mac, evil.mac, netip.AddrPortFrom(evil.ip, 9), to, b), 5)
 		},
 	} {
+		if what == "with a VLAN tag" && byAgents() {
+			continue // the agent's firewall passes it by the pod's own addresses, in the pod's own network: TestAgentsNetworksAreApart
+		}
 		if b := word("a lie " + what); f.hears(t, victim, b, evil, lie(b)) {
 			t.Errorf("a neighbour gets what a pod sends %s", what)
 		}

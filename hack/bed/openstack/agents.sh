@@ -5,6 +5,7 @@
 # chassis has a neutron-openvswitch-agent, with the firewall driver openvswitch, and the
 # gateway an L3 agent, whose routers are network namespaces. They hear of Neutron by the
 # message bus. No subnet of the bed has DHCP, and there is no metadata: no other agents.
+# Without l2population, which left out a tunnel of a new network: README.md.
 
 AGENTS_CONF=$ETC/agents.conf # over neutron.conf, for Neutron and for its agents
 
@@ -18,7 +19,7 @@ agents_conf() {
 		l3_ha = false
 		router_distributed = false
 		[ml2]
-		mechanism_drivers = openvswitch,l2population
+		mechanism_drivers = openvswitch
 		type_drivers = vxlan,flat,vlan,local
 		tenant_network_types = vxlan
 		[ml2_type_vxlan]
@@ -51,7 +52,6 @@ agent_conf() {
 		bridge_mappings = $mappings
 		[agent]
 		tunnel_types = vxlan
-		l2_population = true
 		polling_interval = 1
 		report_interval = 10
 		root_helper =
