@@ -49,7 +49,7 @@ func TestFlatModeWalkThrough(t *testing.T) {
 	f.works(t, pods, neighbour)
 	other.routeFromNodes(t, other.network(t))
 	all(t, other.routed(t, stranger)...)
-	all(t, f.apart(pods[0], stranger)) // a tenant's group lets in itself and the nodes
+	all(t, f.apart(pods[0], stranger)) // a tenant's group lets in itself, the nodes and the machine
 
 	if !f.hasServices(t) { // and no OVN, which ports in arguments need
 		return

@@ -88,7 +88,7 @@ func TestTenantWithServices(t *testing.T) {
 	for _, from := range []asker{f.inPod(client), f.inPod(neighbour), f.byNode("n2")} {
 		from.all(t, svc.Spec.ClusterIP, servers)
 	}
-	asker(outside).all(t, public, servers) // the machine's address is one of the nodes' network
+	asker(outside).all(t, public, servers)
 	f.annotationStays(t, tenantOf("B").project)
 }
 

@@ -64,13 +64,15 @@ tenant_up() { # EXTERNAL-SUBNET TENANT
 	local project group name=${2^^}
 	name=${name//-/_}
 	project=$(project_id "$2")
-	# A tenant's pods are for each other and for the nodes: kubelet's probes come from these.
-	group=$(ensure security-group "$2" "\"project_id\": \"$project\", \"description\": \"lets in itself and the nodes\"")
+	# A tenant's pods are for each other, for the nodes (kubelet's probes come from these) and
+	# for the machine, which asks their floating IPs.
+	group=$(ensure security-group "$2" "\"project_id\": \"$project\", \"description\": \"lets in itself, the nodes and the machine\"")
 	if [[ $(neutron GET "/security-group-rules?security_group_id=$group&direction=ingress" |
 		jq '.security_group_rules | length') == 0 ]]; then
 		neutron POST /security-group-rules "{\"security_group_rules\": [
 			$(ingress_rule "$group" "$project" "\"remote_group_id\": \"$group\""),
-			$(ingress_rule "$group" "$project" "\"remote_ip_prefix\": \"$NODE_CIDR\"")
+			$(ingress_rule "$group" "$project" "\"remote_ip_prefix\": \"$NODE_CIDR\""),
+			$(ingress_rule "$group" "$project" "\"remote_ip_prefix\": \"$OUTSIDE_IP/32\"")
 			${NODE_CIDR6:+, $(ingress_rule "$group" "$project" "\"remote_group_id\": \"$group\"" IPv6),
 			$(ingress_rule "$group" "$project" "\"remote_ip_prefix\": \"$NODE_CIDR6\"" IPv6)}]}" >/dev/null
 	fi
