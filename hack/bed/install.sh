@@ -17,6 +17,7 @@ PACKAGES=(
 	python3-openstackclient python3-octaviaclient
 	ovn-central ovn-host openvswitch-switch
 )
+[[ -z $AMPHORA ]] || PACKAGES+=(rabbitmq-server octavia-worker)
 
 [[ $KIND != ovs ]] || PACKAGES+=(rabbitmq-server iputils-arping)
 

@@ -22,6 +22,13 @@ NEUTRON_WORKERS=${KURYR_BED_NEUTRON_WORKERS:-2}
 # Whether Octavia's OVN provider tells OVN of session affinity, which Zed's does not.
 AFFINITY=${KURYR_BED_AFFINITY:-}
 [[ $AFFINITY != 0 ]] || AFFINITY=
+# Whether Octavia has the provider amphora, too. Only `up` asks, and `install`.
+AMPHORA=${KURYR_BED_AMPHORA:-}
+case ${VERB:-} in
+install | up) [[ $AMPHORA != 0 ]] || AMPHORA= ;;
+*) AMPHORA=$(cat "$BED/amphora" 2>/dev/null || true) ;;
+esac
+[[ $KIND == real ]] || AMPHORA= # others have no OVN, or no Octavia of their own
 
 BIN=$BED/bin       # what was built
 IMAGES=$BED/images # container images, as archives

@@ -28,6 +28,7 @@ verb_up() {
 	exclusive
 	one_cloud
 	same_families
+	echo "$AMPHORA" >"$BED/amphora"
 	build control cluster node images
 	[[ $KIND != sim ]] || build_simulator
 	network_up

@@ -13,6 +13,7 @@ config_up() {
 	neutron_conf >"$ETC/neutron.conf"
 	octavia_conf >"$ETC/octavia.conf"
 	[[ $KIND != ovs ]] || agents_conf >"$AGENTS_CONF"
+	amphora_conf
 	clouds_yaml >"$CLOUD/clouds.yaml"
 }
 
@@ -128,16 +129,18 @@ neutron_conf() {
 }
 
 octavia_conf() {
+	local bus=fake:/ providers="ovn:Octavia OVN driver"
+	[[ -z $AMPHORA ]] || bus=$RABBIT_URL providers+=", amphora:Octavia Amphora driver"
 	cat <<-END
 		[DEFAULT]
-		transport_url = fake:/
+		transport_url = $bus
 		use_stderr = true
 		[api_settings]
 		bind_host = $API_IP
 		bind_port = ${OCTAVIA_URL##*:}
 		api_base_uri = $OCTAVIA_URL
 		auth_strategy = keystone
-		enabled_provider_drivers = ovn:Octavia OVN driver
+		enabled_provider_drivers = $providers
 		default_provider_driver = ovn
 		[database]
 		connection = $(database_url octavia)

@@ -5,7 +5,7 @@
 # network only, so that host-network pods and the machine reach them alike; OVN and
 # MariaDB are reached by Unix sockets, which know no network namespace.
 
-CLOUD_APIS=(octavia octavia-driver-agent neutron keystone)
+CLOUD_APIS=(octavia octavia-worker octavia-driver-agent neutron keystone)
 # has_octavia: not where Neutron has no OVN, whose provider would have nothing to write to
 has_octavia() { [[ $KIND != ovs ]]; }
 
@@ -84,7 +84,7 @@ identities() {
 cloud_up() {
 	config_up
 	cloud_forget_half
-	if [[ $KIND == ovs ]]; then together rabbitmq_up mysql_up; else together ovn_up mysql_up; fi
+	if [[ $KIND == ovs ]]; then together rabbitmq_up mysql_up; else together ovn_up mysql_up ${AMPHORA:+rabbitmq_up}; fi
 	if [[ ! -e $BOOTSTRAPPED ]]; then
 		say "making OpenStack's databases (first start)"
 		schemas
@@ -92,6 +92,7 @@ cloud_up() {
 	run_keystone
 	run_neutron
 	! has_octavia || run_octavia_driver_agent
+	amphora_up
 	await 120 Keystone answers "$AUTH_URL"
 	[[ -e $BOOTSTRAPPED ]] || identities
 	! has_octavia || run_octavia
@@ -167,7 +168,7 @@ cloud_down() {
 cloud_reset() {
 	local chassis port
 	if [[ ! -s $CLOUD/pristine.sql ]] || ! alive mysql; then die "the cloud is not up"; fi
-	stop octavia octavia-driver-agent neutron ovn-nb
+	stop octavia octavia-worker octavia-driver-agent neutron ovn-nb rabbitmq # it keeps no queue
 	for chassis in gateway "${NODES[@]}"; do
 		agents_down "$chassis"
 		alive "$chassis-ovsdb-server" || continue
