@@ -24,7 +24,7 @@ func (c *Cloud) makeServices() {
 	})
 	c.network = c.neutron
 	c.octavia = octavia.New(octavia.Options{
-		URL: c.o.URL + balancerPath, NewID: c.ids.UUID, Now: c.o.Now, After: c.timers.after, Networks: vips{c.neutron}, Amphora: c.o.Amphora,
+		URL: c.o.URL + balancerPath, NewID: c.ids.UUID, Now: c.o.Now, After: c.timers.after, Networks: vips{c.neutron}, Amphora: c.o.Amphora, Later: c.o.Later,
 		Delay: func(kind, _, action string) (time.Duration, string) { return c.panel.Settle(kind, action) },
 	})
 	c.balancer = c.octavia

@@ -82,6 +82,8 @@ type Options struct {
 	// administrators bind ports ("create_port:binding:host_id": "role:member").
 	Policy  map[string]string
 	Amphora bool // Octavia's provider amphora, beside ovn
+	// Later has Octavia show v2.27, as releases after 2023.1 do. Nothing else is as of these.
+	Later bool
 	// LBaaSv2 makes Neutron itself serve load balancers, as before Octavia. There is no Octavia
 	// then.
 	LBaaSv2 bool

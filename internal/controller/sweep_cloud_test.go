@@ -236,7 +236,7 @@ func (o *openstackCloud) rows(path, kind string) ([]map[string]any, error) {
 func madeByItself(kind string, row map[string]any) bool {
 	name, _ := row["name"].(string)
 	device, _ := row["device_owner"].(string)
-	return kind == "port" && (strings.HasPrefix(name, "ovn-lb-vip-") || strings.HasPrefix(device, "network:"))
+	return kind == "port" && (strings.HasPrefix(name, "ovn-lb-vip-") || device == "Octavia" || strings.HasPrefix(device, "network:"))
 }
 
 // resource parses a row of Neutron or Octavia. It reads the mark by itself, and not as the backend

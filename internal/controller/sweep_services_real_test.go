@@ -21,6 +21,7 @@ import (
 // TestServicesSweepReal is a sample of TestServiceWhileWritesMeetTheirFate and of
 // TestSourceRangesWhileWritesMeetTheirFate on the Neutron and the Octavia of OS_CLOUD. The
 // credential must be admin there. KURYR_SWEEP_POINTS is the number of writes; 20 if it is not set.
+// KURYR_PROVIDER is the provider of the load balancers.
 //
 // Everything that it creates is in projects of its own, and is removed. Before that nothing may be
 // left of what the controllers have created.
@@ -114,9 +115,13 @@ func (b *openstackBalancing) in(w *crashtest.World, kinds []string) *openstackBa
 	return &mine
 }
 
-// provider returns OVN's provider if the cloud has it: it creates a load balancer in seconds.
+// provider returns the provider of KURYR_PROVIDER; without it OVN's if the cloud has it, which
+// creates a load balancer in seconds.
 func (a *realAPI) provider(t *testing.T) string {
 	t.Helper()
+	if name := os.Getenv("KURYR_PROVIDER"); name != "" {
+		return name
+	}
 	var list struct{ Providers []struct{ Name string } }
 	o := &openstackCloud{t: t, api: a, token: a.token}
 	if _, err := o.ask(http.MethodGet, "/load-balancer/v2.0/lbaas/providers", nil, &list); err != nil {

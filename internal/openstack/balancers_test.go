@@ -50,7 +50,7 @@ func endpoints(target sdntest.ServiceTarget, n int) []sdn.Member {
 func TestCallsOfLoadBalancers(t *testing.T) {
 	for _, provider := range []string{"ovn", "amphora"} {
 		t.Run(provider, func(t *testing.T) {
-			f := newFront(t)
+			f := newFront(t, later)
 			target := f.services(t, func(c *openstack.Config) { c.PageSize = 500 }).target(t, provider)
 			b, ctx := target.Backend, t.Context()
 			step := func(what string, want map[string]int, call func() error) {
@@ -118,7 +118,7 @@ func TestRequestsOfManyMembers(t *testing.T) {
 		},
 	} {
 		t.Run(provider, func(t *testing.T) {
-			f := newFront(t)
+			f := newFront(t, later)
 			target := f.services(t, func(c *openstack.Config) { c.PageSize = 500 }).target(t, provider)
 			b, ctx := target.Backend, t.Context()
 			lb, err := b.CreateLoadBalancer(ctx, serviceOwner, balanced(target, "10.252.0.200", 3, 50))
@@ -158,7 +158,7 @@ func TestRequestsOfManyMembers(t *testing.T) {
 func TestVeryManyMembers(t *testing.T) {
 	for provider, want := range map[string]struct{ filled, add, remove int }{"ovn": {100, 20, 20}, "amphora": {450, 1, 1}} {
 		t.Run(provider, func(t *testing.T) {
-			f := newFront(t)
+			f := newFront(t, later)
 			target := f.services(t, func(c *openstack.Config) { c.PageSize = 500 }).target(t, provider)
 			b, ctx := target.Backend, t.Context()
 			full := balanced(target, "10.252.0.200", 1, 0)
@@ -387,8 +387,8 @@ func TestLeftoverOfAmphora(t *testing.T) {
 func TestNoLeftoverOfARefusal(t *testing.T) {
 	for _, provider := range []string{"ovn", "amphora"} {
 		t.Run(provider, func(t *testing.T) {
-			r := newFront(t).services(t)
-			target := r.target(t, provider)
+			f := newFront(t, later)
+			target := f.services(t).target(t, provider)
 			good := balanced(target, "10.252.0.210", 1, 1)
 			bad := balanced(target, "10.252.0.210", 1, 1)
 			bad.Listeners[0].Pool.Members[0].IP = "169.254.169.254" // Octavia's reserved_ips

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kuryr-go/kuryr/internal/openstack"
 	"github.com/kuryr-go/kuryr/internal/sdn"
+	"github.com/kuryr-go/kuryr/openstacksim"
 )
 
 // refusing is a cloud with a provider that nobody knows, which answers 501 to writes
@@ -106,6 +107,32 @@ func TestAffinityOfOVN(t *testing.T) {
 			if got, err := b.Features(t.Context(), provider); err != nil || !got.Affinity || got.AffinityUnsure != want {
 				t.Errorf("Features(%s) of Octavia %s = %+v, %v; want AffinityUnsure %t", provider, version, got, err, want)
 			}
+		}
+	}
+}
+
+// Zed's worker of amphorae is not told of the children in a request for a load balancer: with
+// the Octavia that Zed and 2023.1 have, each child has a request of its own. Other providers, and
+// later releases, get all by one.
+func TestAmphoraLosesChildren(t *testing.T) {
+	for _, test := range []struct {
+		provider string
+		later    bool
+		want     int // listeners that come with it
+	}{{"amphora", false, 0}, {"amphora", true, 1}, {"ovn", false, 1}} {
+		f := newFront(t, func(o *openstacksim.Options) { o.Later = test.later })
+		target := f.services(t).target(t, test.provider)
+		sent := -1
+		f.before = func(_ http.ResponseWriter, r *http.Request, body object) bool {
+			if in, ok := body["loadbalancer"].(object); ok && r.Method == http.MethodPost {
+				children, _ := in["listeners"].([]any)
+				sent = len(children)
+			}
+			return false
+		}
+		lb, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, balanced(target, "10.252.0.200", 1, 1))
+		if err != nil || sent != test.want || len(lb.Listeners) != test.want {
+			t.Errorf("%s, later %t: made with %d listeners, %d are shown, %v; want %d", test.provider, test.later, sent, len(lb.Listeners), err, test.want)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -30,9 +31,10 @@ import (
 )
 
 // TestContractOfServicesReal runs the contract of the roles for Services against the
-// Neutron and the Octavia of OS_CLOUD, with its default provider, as TestContractReal does.
+// Neutron and the Octavia of OS_CLOUD, as TestContractReal does, with the provider of
+// KURYR_PROVIDER; with its default provider if that is not set.
 func TestContractOfServicesReal(t *testing.T) {
-	target := newRealServices(t, false).target(t, "")
+	target := newRealServices(t, false).target(t, os.Getenv("KURYR_PROVIDER"))
 	sdntest.RunServices(t, func(*testing.T) sdntest.ServiceTarget { return target })
 }
 
@@ -96,7 +98,7 @@ func (r *realServices) target(t *testing.T, provider string) sdntest.ServiceTarg
 	return sdntest.ServiceTarget{
 		Backend: r.services(t, cluster), Other: r.services(t, cluster+"-other"), Cloud: r,
 		Fresh:     func(t *testing.T) sdntest.Services { return r.services(t, cluster) },
-		ProjectID: r.project, Second: second, Provider: provider, Missing: "no-such-provider",
+		ProjectID: r.project, Second: second, Provider: provider, NoHeartbeats: provider == "amphora" && r.wreck == nil, Missing: "no-such-provider",
 		Subnet: all[0], Far: all[1], Six: all[2], NetworkID: r.network, ExternalNetwork: r.external, External: public,
 	}
 }

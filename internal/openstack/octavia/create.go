@@ -57,7 +57,7 @@ func (b *Octavia) CreateLoadBalancer(ctx context.Context, owner sdn.Owner, lb sd
 // does not accept that.
 func (b *Octavia) postWhole(ctx context.Context, lb sdn.LoadBalancer, body object, f sdn.Features, a api) (wireBalancer, error) {
 	members := 0
-	full := populatable(lb) && a.whole && !b.balancers.isBare(f.Provider, lb.VIP)
+	full := populatable(lb) && a.whole && !a.losesChildren(f.Provider) && !b.balancers.isBare(f.Provider, lb.VIP)
 	if full {
 		body["listeners"], members = newListeners(lb.Listeners, f, a, b.members(f.Provider))
 	}

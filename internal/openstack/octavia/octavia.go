@@ -106,12 +106,21 @@ const (
 	withZones        = 14
 	withProxyV2      = 22
 	withSCTP         = 23
+	withMoreVIPs     = 26 // the version of Zed and 2023.1
 	// afterOVNAffinity is the version of 2024.1. OVN's provider sends affinity to OVN from
 	// 2023.1 on, and only stores it before; Octavia shows v2.26 with both.
 	afterOVNAffinity = 27
 )
 
 func (a api) has(minor int) bool { return a.minor >= minor }
+
+// losesChildren reports whether the provider may create a load balancer without the listeners,
+// pools and members of the same request. Of these the worker of Zed's Octavia 11.0.0 is not told,
+// and they stay PENDING_CREATE below an ACTIVE load balancer: Octavia then refuses to change and
+// to delete them. Octavia shows v2.26 with Zed and with 2023.1.
+func (a api) losesChildren(provider string) bool {
+	return isAmphora(provider) && a.has(withMoreVIPs) && !a.has(afterOVNAffinity)
+}
 
 // balancerAPI returns the API version, from a cache.
 func (b *Octavia) balancerAPI(ctx context.Context) (api, error) {

@@ -30,9 +30,7 @@ func listenersComeAndGo(t *testing.T, f services) {
 		t.Errorf("CreateListener of a port that has one: %v, want ErrConflict", err)
 	}
 	gone := got.Listeners[slices.IndexFunc(got.Listeners, func(l sdn.Listener) bool { return l.Port == 80 })]
-	for range 2 {
-		f.must("DeleteListener", func() error { return f.Backend.DeleteListener(f.ctx(), lb.ID, gone.ID) })
-	}
+	f.twice("DeleteListener", lb.ID, func() error { return f.Backend.DeleteListener(f.ctx(), lb.ID, gone.ID) })
 	want.Listeners = want.Listeners[1:]
 	if diff := cmp.Diff(want, f.active(lb.ID), likeWanted); diff != "" {
 		t.Errorf("LoadBalancer after DeleteListener: (-want +got)\n%s", diff)
@@ -119,9 +117,7 @@ func poolComesLater(t *testing.T, f services) {
 		t.Errorf("CreatePool of a listener that has one: %v, want ErrConflict", err)
 	}
 	old := f.active(lb.ID).Listeners[0].Pool.ID
-	for range 2 {
-		f.must("DeletePool", func() error { return f.Backend.DeletePool(f.ctx(), lb.ID, old) })
-	}
+	f.twice("DeletePool", lb.ID, func() error { return f.Backend.DeletePool(f.ctx(), lb.ID, old) })
 	if got := f.active(lb.ID).Listeners; len(got) != 1 || got[0].ID != l.ID || got[0].Pool != nil {
 		t.Errorf("listeners after DeletePool %+v, want the same one without a pool", got)
 	}
@@ -207,9 +203,7 @@ func monitorIsUpdated(t *testing.T, f services) {
 	slower.Delay = 20
 	for _, next := range []*v1.MonitorSpec{&m, &slower, nil} {
 		pool.Monitor = next
-		for range 2 {
-			f.must("UpdatePool", func() error { return f.Backend.UpdatePool(f.ctx(), lb.Listeners[0].Pool.ID, *pool) })
-		}
+		f.twice("UpdatePool", lb.ID, func() error { return f.Backend.UpdatePool(f.ctx(), lb.Listeners[0].Pool.ID, *pool) })
 		if diff := cmp.Diff(want, f.active(lb.ID), likeWanted); diff != "" {
 			t.Errorf("LoadBalancer after UpdatePool: (-want +got)\n%s", diff)
 		}
@@ -220,9 +214,7 @@ func monitorIsUpdated(t *testing.T, f services) {
 func (f services) change(lb sdn.LoadBalancer, add, remove, want []sdn.Member) {
 	f.t.Helper()
 	pool := lb.Listeners[0].Pool
-	for range 2 {
-		f.must("ChangeMembers", func() error { return f.Backend.ChangeMembers(f.ctx(), pool.ID, add, remove) })
-	}
+	f.twice("ChangeMembers", lb.ID, func() error { return f.Backend.ChangeMembers(f.ctx(), pool.ID, add, remove) })
 	got := f.active(lb.ID).Listeners[0].Pool.Members
 	if diff := cmp.Diff(want, got, likeWanted); diff != "" {
 		f.t.Errorf("members after %d were added and %d removed: (-want +got)\n%s", len(add), len(remove), diff)

@@ -5,6 +5,7 @@ package octavia
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -196,9 +197,13 @@ func (c *call) route(kind string, rest []string) (*controller, *fault) {
 // versions is version discovery: octavia 11.0.0, api/root_controller.py.
 func (c *call) versions() record {
 	out := []record{}
-	for i, updated := range versionTimes {
+	times := versionTimes
+	if c.o.Later {
+		times = append(slices.Clone(times), "2023-05-05T00:00:00Z")
+	}
+	for i, updated := range times {
 		status := "SUPPORTED"
-		if i == len(versionTimes)-1 {
+		if i == len(times)-1 {
 			status = "CURRENT"
 		}
 		out = append(out, record{
