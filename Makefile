@@ -170,6 +170,10 @@ e2e: ## Contract on the real Neutron, test/e2e, upstream's tests; ends the bed u
 upstream-all: ## Upstream's whole list of [sig-network] on the running test bed with Kuryr: hours
 	hack/upstream.sh all
 
+.PHONY: amphora
+amphora: ## Services on Octavia's provider amphora without virtual machines; ends the bed unless KEEP=1
+	hack/amphora.sh
+
 .PHONY: e2e-dual
 e2e-dual: ## Pods and Services with IPv4 and IPv6, upstream's tests of dual stack; makes a bed anew for it
 	hack/e2e-dual.sh

@@ -33,9 +33,11 @@ if ((EUID == 0)); then
 	step "IPv4 and IPv6" 2400 make e2e-dual
 	bed_down --wipe
 	step "ML2/OVS" 2400 make e2e-ovs
-	bed_down
+	bed_down --wipe
+	step "Octavia's amphora" 3600 make amphora
+	bed_down --wipe
 else
-	skip "e2e, churn under fire, outage of the cloud, IPv4 and IPv6, ML2/OVS" "not root"
+	skip "e2e, churn under fire, outage of the cloud, IPv4 and IPv6, ML2/OVS, Octavia's amphora" "not root"
 fi
 if command -v "${CC:-gcc}" >/dev/null; then
 	step "race detector in full" 1200 make race CUT= TESTFLAGS="-timeout=90m -parallel=4"

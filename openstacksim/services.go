@@ -73,7 +73,7 @@ type vips struct{ *neutron.Service }
 func (v vips) MakePort(p octavia.VIPPort) (id string, address netip.Addr, subnetID string, err error) {
 	id, address, subnetID, err = v.Service.MakePort(neutron.VIPPort{
 		ProjectID: p.ProjectID, NetworkID: p.NetworkID, SubnetID: p.SubnetID, Address: p.Address,
-		Name: p.Name, DeviceOwner: p.DeviceOwner, DeviceID: p.DeviceID,
+		Name: p.Name, DeviceOwner: p.DeviceOwner, DeviceID: p.DeviceID, Down: p.Down,
 	})
 	var refusal *neutron.RefusedError
 	if errors.As(err, &refusal) {

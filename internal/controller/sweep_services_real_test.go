@@ -50,6 +50,9 @@ func TestServicesSweepReal(t *testing.T) {
 	ofCloud.Name, ofCloud.To = "stopped after one to the cloud", crashtest.TheCloud
 	each := (points + 1) / 2
 	gone, ranges := min(1, each/3), max(min(1, each/2), each*3/10)
+	if api.provider(t) == "amphora" {
+		ranges = 0 // Octavia enforces source ranges itself: Kuryr makes no security group
+	}
 	for _, part := range []struct {
 		name  string
 		each  int // for each fate

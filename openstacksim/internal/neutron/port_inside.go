@@ -14,6 +14,7 @@ type portSpec struct {
 	ProjectID, NetworkID, Name, DeviceID, DeviceOwner string
 	Status                                            string // "" is DOWN
 	Addresses                                         []wish // nil: one of each IP version
+	Down                                              bool   // admin_state_up is false
 }
 
 // newPort makes and stores a port as Neutron does for itself: without access rules and quota. It
@@ -29,7 +30,7 @@ func (c *call) newPort(spec portSpec) (*port, *fault) {
 	}
 	p := &port{
 		standard: c.newStandard(spec.ProjectID), Name: spec.Name, NetworkID: spec.NetworkID,
-		DeviceID: spec.DeviceID, DeviceOwner: spec.DeviceOwner, Status: spec.Status, AdminStateUp: true, VNICType: "normal",
+		DeviceID: spec.DeviceID, DeviceOwner: spec.DeviceOwner, Status: spec.Status, AdminStateUp: !spec.Down, VNICType: "normal",
 	}
 	inner := *c // Neutron does this with administrator rights
 	inner.who.Roles = []string{"admin"}
@@ -88,6 +89,7 @@ type VIPPort struct {
 	// The zero Address is any address of the subnet, or of the network if no subnet is given.
 	Address                             netip.Addr
 	Name, DeviceOwner, DeviceID, Status string
+	Down                                bool // admin_state_up is false
 }
 
 // MakePort makes a port as a service with all rights does. The error is a *RefusedError.
@@ -103,7 +105,7 @@ func (s *Service) MakePort(spec VIPPort) (id string, address netip.Addr, subnetI
 		}
 		p, f := c.newPort(portSpec{
 			ProjectID: spec.ProjectID, NetworkID: spec.NetworkID, Name: spec.Name, Status: spec.Status,
-			DeviceID: spec.DeviceID, DeviceOwner: spec.DeviceOwner, Addresses: wanted,
+			DeviceID: spec.DeviceID, DeviceOwner: spec.DeviceOwner, Addresses: wanted, Down: spec.Down,
 		})
 		if f != nil {
 			return f

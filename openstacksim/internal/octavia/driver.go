@@ -75,8 +75,7 @@ func (ovn) vip(c *call, lb *loadBalancer) *fault {
 		Name: "ovn-lb-vip-" + lb.ID,
 	})
 	if err != nil {
-		// The client library appends the request's ID.
-		return driverError(ovnName, fmt.Sprintf("%v\nNeutron server returns request_ids: ['req-%s']", err, c.o.NewID()))
+		return c.neutronRefuses(ovnName, err)
 	}
 	lb.VIPPortID, lb.VIPAddress, lb.VIPSubnetID, lb.ownsPort = id, address.String(), subnet, true
 	lb.AdditionalVIPs = []additionalVIP{} // the provider does not implement them
@@ -226,6 +225,12 @@ func (ovn) zones() (map[string]string, *fault) {
 	return nil, unimplemented(ovnName, "This provider does not support getting the supported availability zone metadata.")
 }
 
+// neutronRefuses is the answer to a VIP that Neutron refuses. The client library appends the
+// request's ID.
+func (c *call) neutronRefuses(provider string, err error) *fault {
+	return driverError(provider, fmt.Sprintf("%v\nNeutron server returns request_ids: ['req-%s']", err, c.o.NewID()))
+}
+
 // amphora is octavia 11.0.0: api/drivers/amphora_driver/v2/driver.py.
 type amphora struct{}
 
@@ -239,10 +244,10 @@ func (amphora) vip(c *call, lb *loadBalancer) *fault {
 	address, _ := netip.ParseAddr(lb.VIPAddress)
 	id, address, subnet, err := c.o.Networks.MakePort(VIPPort{
 		ProjectID: lb.ProjectID, NetworkID: lb.VIPNetworkID, SubnetID: lb.VIPSubnetID, Address: address,
-		Name: "octavia-lb-" + lb.ID, DeviceOwner: "Octavia", DeviceID: "lb-" + lb.ID,
+		Name: "octavia-lb-" + lb.ID, DeviceOwner: "Octavia", DeviceID: "lb-" + lb.ID, Down: true,
 	})
 	if err != nil {
-		return driverError(amphoraName, err.Error())
+		return c.neutronRefuses(amphoraName, err)
 	}
 	lb.VIPPortID, lb.VIPAddress, lb.VIPSubnetID, lb.ownsPort = id, address.String(), subnet, true
 	return nil

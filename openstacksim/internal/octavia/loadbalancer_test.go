@@ -19,7 +19,7 @@ import (
 func TestVIPPorts(t *testing.T) {
 	for provider, want := range map[string]octavia.VIPPort{
 		"ovn":     {Name: "ovn-lb-vip-%s"},
-		"amphora": {Name: "octavia-lb-%s", DeviceOwner: "Octavia", DeviceID: "lb-%s"},
+		"amphora": {Name: "octavia-lb-%s", DeviceOwner: "Octavia", DeviceID: "lb-%s", Down: true},
 	} {
 		t.Run(provider, func(t *testing.T) {
 			w := newWorld(t, nil)

@@ -66,6 +66,7 @@ type VIPPort struct {
 	Name                 string
 	DeviceOwner          string
 	DeviceID             string
+	Down                 bool // admin_state_up is false
 }
 
 // Port is a port that a user gives for a VIP.

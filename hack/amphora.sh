@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# SPDX-FileCopyrightText: The Kuryr Authors
+# SPDX-License-Identifier: Apache-2.0
+# Kuryr on Octavia's provider amphora, as far as no virtual machine is needed: brings up
+# the test bed with it (hack/bed/README.md), and runs there
+#   1. the contract of the roles for Services,
+#   2. the exchanges recorded for the simulator, whether they still hold,
+#   3. a sample of the crash sweep (docs/crash-sweep.md): KURYR_SWEEP_POINTS writes (20).
+# No packet is moved. It takes the bed down at the end, unless KEEP=1.
+set -euo pipefail
+cd "$(dirname "$(readlink -f "$0")")/.."
+bed=hack/bed/bed
+step() { printf '\n%(%H:%M:%S)T  == %s\n' -1 "$*"; }
+
+step "test bed"
+export KURYR_BED_AMPHORA=1
+$bed install
+$bed build control cluster node images
+trap '[[ -n ${KEEP:-} ]] || $bed down' EXIT
+$bed up
+eval "$($bed env)"
+export CGO_ENABLED=0 KURYR_E2E=1 KURYR_PROVIDER=amphora
+
+step "contract of Services"
+go test -count=1 -timeout=30m -run '^TestContractOfServicesReal$' ./internal/openstack
+
+step "recorded exchanges"
+go test -count=1 -timeout=10m -run '^TestReal$/^amphora' ./openstacksim/internal/recorded
+
+step "crash sweep of Services"
+go test -count=1 -timeout=60m -v -run '^TestServicesSweepReal$' ./internal/controller
