@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-FileCopyrightText: The Kuryr Authors
 # SPDX-License-Identifier: Apache-2.0
-# Upstream's whole list of [sig-network], one test after the other:
+# Upstream's whole list of [sig-network], each test by a process of its own,
+# KURYR_UPSTREAM_JOBS at a time (1; most wait most of their time):
 #   upstream-all.sh        runs those that have no result yet; `hack/upstream.sh all` calls it
 #   upstream-all.sh table  the results so far, as a table for docs/conformance.md
 # The results are lines `state seconds name reason`, split by tabs, in
@@ -48,28 +49,45 @@ list() {
 
 record() { printf '%s\t%s\t%s\t%s\n' "$@" >>"$results"; } # STATE SECONDS NAME REASON
 
-run() { # NAME
-	local report=$KURYR_BED/log/upstream-one focus said
+run() { # NUMBER NAME
+	local report=$KURYR_BED/log/upstream-all-$1 focus said
+	shift
 	focus=$(jq -nr --arg name "$1" '$name | gsub("(?<c>[][(){}.*+?^$|\\\\])"; "\\\(.c)") + "$"')
 	rm -f "$report.json"
 	suite "$report" --ginkgo.focus="$focus" --ginkgo.timeout=20m || true
 	said=$(jq -r --arg name "$1" '[.[].SpecReports[] | select("\(.ContainerHierarchyTexts // [] | join(" ")) \(.LeafNodeText)" == $name)][0]
 		| [.State, (.RunTime / 1e9 | round), $name, (.Failure.Message // "" | split("\n")[0] | .[0:200])] | @tsv' "$report.json") || said=
 	[[ -n $said ]] || { echo "upstream-all.sh: no result of \"$1\": see $report.log" >&2; exit 1; }
-	[[ $said == passed* || $said == skipped* ]] || cp "$report.log" "$KURYR_BED/log/upstream-failed-$(grep -c . "$results").log"
+	[[ $said != passed* && $said != skipped* ]] || rm -f "$report.log" # the log of a failure is kept
+	rm -f "$report.json"
 	echo "$said" | tee -a "$results"
 }
 
+# room waits until fewer tests than N run.
+room() { # N
+	while (($(jobs -rp | wc -l) >= $1)); do wait -n; done
+}
+
 run_all() {
-	local name names reason
+	local name names reason number=0 most=${KURYR_UPSTREAM_JOBS:-1}
 	names=$(list)
 	mkdir -p "$KURYR_BED/log"
 	touch "$results"
 	while IFS= read -r name <&3; do
+		number=$((number + 1))
 		! grep -qxF -- "$name" <(cut -f3 "$results") || continue
 		reason=$(reason_left_out "$name")
-		if [[ -n $reason ]]; then record "left out" 0 "$name" "$reason"; else run "$name"; fi
+		if [[ -n $reason ]]; then
+			record "left out" 0 "$name" "$reason"
+		elif [[ $name == *'[Serial]'* ]]; then
+			room 1
+			run "$number" "$name"
+		else
+			room "$most"
+			run "$number" "$name" &
+		fi
 	done 3<<<"$names"
+	room 1
 }
 
 table() {

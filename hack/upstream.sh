@@ -9,7 +9,7 @@
 #   upstream.sh focus REGEX   those whose names match
 #   upstream.sh dual          those of dual stack, on a bed of that kind: hack/e2e-dual.sh
 #   upstream.sh affinity      those of session affinity
-#   upstream.sh all           all of [sig-network], one after the other, for hours; continues
+#   upstream.sh all           all of [sig-network], for hours; continues
 #                             a run that was stopped, and prints a table (upstream-all.sh)
 # With conformance, affinity and all, the bed's OVN provider is patched meanwhile, so that
 # OVN learns of session affinity.
