@@ -42,6 +42,7 @@ type simBed struct {
 	cloud  *openstackCloud
 	file   string // clouds.yaml
 	with   string // the API that serves load balancers; empty: Octavia
+	zed    bool   // Octavia is that of Zed and 2023.1, not a later one
 	around func(sdn.LoadBalancers) sdn.LoadBalancers
 
 	backoff outcome.Backoff // fields without a value: as in production
@@ -56,7 +57,7 @@ func newSimBed(t testing.TB, change ...func(*simBed)) *simBed {
 	}
 	old := b.with == openstack.LBaaSv2
 	b.api = openstacksim.Start(t, func(o *openstacksim.Options) {
-		o.Hosts, o.Amphora, o.LBaaSv2, o.Keep, o.Later = []string{node}, !old, old, 100_000, true
+		o.Hosts, o.Amphora, o.LBaaSv2, o.Keep, o.Later = []string{node}, !old, old, 100_000, !b.zed
 	})
 	b.file = b.api.CloudsFile(t)
 	b.cloud = &openstackCloud{t: t, api: b.api, cluster: clusterID}
@@ -306,7 +307,13 @@ func TestFloatingIPWaitsForLoadBalancer(t *testing.T) {
 // tries.
 func TestListenerInErrorOnAmphora(t *testing.T) {
 	alone(t)
-	b := newSimBed(t)
+	for name, zed := range map[string]bool{"Zed": true, "later": false} {
+		t.Run(name, func(t *testing.T) { listenerInErrorOnAmphora(t, zed) })
+	}
+}
+
+func listenerInErrorOnAmphora(t *testing.T, zed bool) {
+	b := newSimBed(t, func(b *simBed) { b.zed = zed })
 	b.slow("{balancers: [{kind: listener, action: update, times: 1, outcome: ERROR}, {delay: 20ms}]}")
 	b.launch(1000)
 	ips := addresses(0, 2)

@@ -36,7 +36,7 @@ func (v *visit) heal(ctx context.Context, plan *balancer.Plan) error {
 
 // remedy carries out one step, and notes its outcome.
 func (v *visit) remedy(ctx context.Context, r *balancer.Remedy) error {
-	did, begun := len(v.round.did), v.memory.attempts.IsStopped(r.Step)
+	did := len(v.round.did)
 	v.round.stopped = false
 	err := v.steps(ctx, []balancer.Step{r.Step})
 	why := ""
@@ -49,17 +49,17 @@ func (v *visit) remedy(ctx context.Context, r *balancer.Remedy) error {
 		v.round.blocked, why = "", "Octavia refuses it, as the load balancer is busy"
 		v.memory.attempts.NotBusy()
 	case v.round.stopped && len(v.round.did) == did:
-		v.tellRemedy(r, begun)
+		v.tellRemedy(r)
 		return nil
 	}
+	v.tellRemedy(r)
 	v.memory.attempts.Tried(r, v.now(), why)
-	v.tellRemedy(r, begun)
 	return nil
 }
 
 // tellRemedy warns on the Service when an attempt to mend something begins.
-func (v *visit) tellRemedy(r *balancer.Remedy, begun bool) {
-	if !begun {
+func (v *visit) tellRemedy(r *balancer.Remedy) {
+	if !v.memory.attempts.Begin(r, v.now()) {
 		v.event(v1.ReasonLoadBalancerInError, "MendLoadBalancer", "ERROR in Octavia: "+r.Tell())
 		balancersMended.Inc()
 	}

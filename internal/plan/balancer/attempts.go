@@ -81,6 +81,7 @@ const (
 	doing       = "step "        // a step that was carried out
 	deletion    = "delete "      // a load balancer that is not wanted any more
 	refusedBusy = "busy "        // a step that a load balancer, shown as done, refuses as busy
+	begun       = "begun "       // a remedy that a busy load balancer stopped
 	unsupported = "unsupported " // a request that the provider does not support
 	unfit       = "floating IP " // a floating IP that the cloud does not associate
 	unanswered  = "unanswered "  // a change that the cloud cannot make for now
@@ -126,9 +127,6 @@ func (m *Attempts) RefusedAsBusy(s Step, now time.Time) bool {
 	}
 	return m.Note(key, now, Pauses{}, "") > RefusedAsBusyAfter
 }
-
-// IsStopped reports whether a busy load balancer stopped a step the last time.
-func (m Attempts) IsStopped(s Step) bool { return m.Times(refusedBusy+fingerprint(s)) > 0 }
 
 // NotBusy notes that a load balancer accepts changes.
 func (m Attempts) NotBusy() { m.Forget(refusedBusy) }
@@ -200,6 +198,7 @@ func unfitKey(a Associate, generation int64) string {
 func (m Attempts) Settled() {
 	m.Forget(replacing)
 	m.Forget(refusedBusy)
+	m.Forget(begun)
 	m.Forget(unanswered)
 }
 

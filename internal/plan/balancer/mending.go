@@ -61,7 +61,14 @@ func (m *Attempts) Tried(r *Remedy, now time.Time, why string) {
 			return strings.HasPrefix(key, below) && !strings.HasPrefix(key, itself[:len(itself)-1])
 		})
 	}
+	m.Forget(begun + fingerprint(r.Step))
 	m.Note(r.key, now, Pauses{r.pause, r.pause}, why)
+}
+
+// Begin notes that a remedy was begun, until it is Tried, and reports whether it had begun before.
+// A busy load balancer may stop it several times, also after a part of it.
+func (m *Attempts) Begin(r *Remedy, now time.Time) (before bool) {
+	return m.Note(begun+fingerprint(r.Step), now, Pauses{}, "") > 1
 }
 
 // Removed notes a removal that was carried out or refused. From these notes the next plan knows
