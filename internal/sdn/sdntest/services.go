@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -141,7 +142,7 @@ func RunServices(t *testing.T, newTarget func(t *testing.T) ServiceTarget) {
 		t.Run(c.name, func(t *testing.T) {
 			target := newTarget(t)
 			owner := sdn.Owner{Kind: "kuryrloadbalancer", Namespace: "default", Name: "t-" + strings.ToLower(unique())}
-			f := services{ServiceTarget: target, t: t, owner: owner}
+			f := services{ServiceTarget: target, t: t, owner: owner, made: new([]string)}
 			features, err := target.Backend.Features(f.ctx(), target.Provider)
 			if err != nil {
 				t.Fatalf("Features(%q): %v", target.Provider, err)
@@ -161,6 +162,7 @@ type services struct {
 	t        *testing.T
 	owner    sdn.Owner
 	features sdn.Features
+	made     *[]string // IDs of the load balancers of the case
 }
 
 func (f services) ctx() context.Context {
@@ -211,7 +213,9 @@ func (f services) member(n int) sdn.Member {
 	return sdn.Member{Name: "default/pod", IP: inside(f.Subnet.Prefix, 10+n), Port: 8080, SubnetID: f.Subnet.ID}
 }
 
-// settled repeats a call while the load balancer is busy.
+// settled repeats a call while the load balancer is busy. Like the controller it waits until no
+// load balancer of the case is busy before it does: Octavia 11.0.0 accepts a deletion that comes
+// just when the worker of amphorae ends the same one, and then waits for it for ever.
 func (f services) settled(call func() error) error {
 	f.t.Helper()
 	var pending *sdn.PendingError
@@ -220,7 +224,20 @@ func (f services) settled(call func() error) error {
 		if !errors.As(err, &pending) || time.Since(begun) > callTimeout {
 			return err
 		}
+		for pause(begun); f.busy() && time.Since(begun) <= callTimeout; pause(begun) {
+		}
 	}
+}
+
+// busy reports whether a load balancer of the case is being changed.
+func (f services) busy() bool {
+	// A cleanup calls this, too, when the test's own context has ended.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.t.Context()), callTimeout)
+	defer cancel()
+	return slices.ContainsFunc(*f.made, func(id string) bool {
+		lb, err := f.Backend.LoadBalancer(ctx, id)
+		return err == nil && !slices.Contains([]sdn.Provisioning{sdn.ProvisioningActive, sdn.ProvisioningError, sdn.ProvisioningDeleted}, lb.Provisioning)
+	})
 }
 
 // pause sleeps. It is short at first, because the reference backend counts calls, not time.
@@ -235,9 +252,7 @@ func (f services) must(what string, call func() error) {
 	}
 }
 
-// twice makes a call again once the load balancer is at rest, as the controller does. Octavia
-// 11.0.0 accepts a deletion that comes just when the provider ends the same one, and then waits
-// for it for ever: with amphora a child that is gone leaves PENDING_UPDATE behind.
+// twice makes a call again once the load balancer is ACTIVE, for the reason that settled has.
 func (f services) twice(what, id string, call func() error) {
 	f.t.Helper()
 	f.must(what, call)
@@ -256,6 +271,7 @@ func (f services) tryBalancer(lb sdn.LoadBalancer) (sdn.LoadBalancer, error) {
 
 // balancerGoes deletes a load balancer at the end of the test.
 func (f services) balancerGoes(b Services, id string) {
+	*f.made = append(*f.made, id)
 	f.t.Cleanup(func() {
 		// The test's own context has ended by now.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(f.t.Context()), callTimeout)
