@@ -36,6 +36,11 @@ func TestFlatModeWalkThrough(t *testing.T) {
 	} else {
 		go func() { timedOut <- f.timesOut(t.Context()) }()
 	}
+	defer func() {
+		if err := <-timedOut; err != nil {
+			t.Error(err)
+		}
+	}()
 
 	// Each namespace: a /16 of its own, used by pods on both nodes.
 	pods := f.pods(t, "a", "b", "c")
@@ -77,9 +82,6 @@ func TestFlatModeWalkThrough(t *testing.T) {
 	f.becomes(t, svc, func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeLoadBalancer })
 	public := f.ingress(t, svc)
 	asker(outside).all(t, public, servers)
-	if err := <-timedOut; err != nil {
-		t.Error(err)
-	}
 }
 
 // distinct checks that networks have prefixes of 16 bits that do not overlap.
