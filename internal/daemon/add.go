@@ -168,6 +168,9 @@ func (d *Daemon) plug(ctx context.Context, driver plug.Driver, e entry) error {
 	done := d.metrics.stage("ADD", "plug")
 	err = func() error {
 		defer d.parker.plugging(e.Port.ID)()
+		if err := d.parker.renew(ctx, d.ports.port(e.Port.ID)); err != nil {
+			return err
+		}
 		return driver.Plug(ctx, e.iface())
 	}()
 	done()

@@ -6,6 +6,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -48,18 +49,19 @@ type parker struct {
 	queue   workqueue.TypedRateLimitingInterface[string]
 
 	mu      sync.Mutex
-	looked  bool            // whether the ports parked at the start are known
-	parked  map[string]bool // ports known to be parked, and whether each is complete
-	pods    int             // calls that are plugging a pod now
-	idle    chan struct{}   // closed when no such call is left; nil: no such call runs
-	refused time.Time       // when the node last could not park
+	looked  bool                // whether the ports parked at the start are known
+	parked  map[string]bool     // ports known to be parked, and whether each is complete
+	groups  map[string][]string // security groups of a parked port when it was parked; absent: unknown
+	pods    int                 // calls that are plugging a pod now
+	idle    chan struct{}       // closed when no such call is left; nil: no such call runs
+	refused time.Time           // when the node last could not park
 }
 
 func newParker(o Options, j *journal, p *ports, byPort *locks) *parker {
 	limit := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute)
 	return &parker{
 		parking: o.Parking, wanted: o.Settings.Park, journal: j, ports: p, byPort: byPort,
-		queue: workqueue.NewTypedRateLimitingQueue(limit), parked: map[string]bool{},
+		queue: workqueue.NewTypedRateLimitingQueue(limit), parked: map[string]bool{}, groups: map[string][]string{},
 	}
 }
 
@@ -227,7 +229,29 @@ func (p *parker) park(ctx context.Context, port *v1.KuryrPort) error {
 		return err
 	}
 	p.set(port.Name, true)
+	if port.Grouped() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.groups[port.Name] = slices.Sorted(slices.Values(port.Spec.SecurityGroupIDs))
+	}
 	return nil
+}
+
+// renew unparks a port that neutron-openvswitch-agent wires if its security groups are not known to be
+// those of the time when it was parked, so that it is plugged as a new port. The agent applies new
+// groups to a port that it has in its next round, after its polling_interval, and tells nobody when. A
+// new port is in no network until the agent has applied its groups.
+func (p *parker) renew(ctx context.Context, port *v1.KuryrPort) error {
+	if p.parking == nil || port == nil || !port.Spec.VIF.ByAgent() || p.hasLooked() && !p.known(port.Name) {
+		return nil
+	}
+	p.mu.Lock()
+	groups, known := p.groups[port.Name]
+	p.mu.Unlock()
+	if known && slices.Equal(groups, slices.Sorted(slices.Values(port.Spec.SecurityGroupIDs))) {
+		return nil
+	}
+	return p.parking.Unpark(ctx, port.Name)
 }
 
 // plugging notes that a call is plugging a pod until it calls done. Parking yields to that call.
@@ -295,12 +319,14 @@ func (p *parker) set(name string, whole bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.parked[name] = whole
+	delete(p.groups, name)
 }
 
 func (p *parker) forget(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.parked, name)
+	delete(p.groups, name)
 }
 
 func (p *parker) isParked(name string) bool {

@@ -97,6 +97,48 @@ func TestPodGetsTheParkedPort(t *testing.T) {
 	n.parks()
 }
 
+// neutron-openvswitch-agent applies new security groups to a port that it has at some later time. A
+// parked port with other groups than before, or with unknown ones, is plugged as a new one.
+func TestParkedPortOfTheAgentWithOtherGroups(t *testing.T) {
+	for name, test := range map[string]struct {
+		byAgent bool
+		groups  []string
+		restart bool
+		want    int
+	}{
+		"the same, in another order": {true, []string{"b", "a"}, false, 0},
+		"others":                     {true, []string{"a", "c"}, false, 1},
+		"unknown after a restart":    {true, []string{"a", "b"}, true, 1},
+		"others, on OVN":             {false, []string{"a", "c"}, false, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newParkingNode(t)
+			port := free(portA)
+			port.Generation, port.Spec.SecurityGroupIDs = 1, []string{"a", "b"}
+			if test.byAgent {
+				port.Spec.VIF.Details = map[string]string{v1.DetailWiredBy: v1.WiredByAgent}
+			}
+			n.api.put(port)
+			n.start()
+			n.parks(portA)
+			if test.restart {
+				n.end()
+				n.start()
+				n.parks(portA)
+			}
+			n.api.change(portA, func(p *v1.KuryrPort) {
+				p.Spec.PodRef, p.Spec.SecurityGroupIDs = kuryrPort(portA, uidA).Spec.PodRef, test.groups
+				p.Status.AppliedSecurityGroupIDs, p.Status.Active, p.Status.ActiveFor = test.groups, true, "c1"
+			})
+			n.do(request("ADD", "c1", "/run/netns/a"))
+			if got := n.count("unpark"); got != test.want {
+				t.Errorf("the port was unparked %d times before the pod got it, want %d", got, test.want)
+			}
+			n.rests(portA, "c1")
+		})
+	}
+}
+
 // A port that is not returned to a pool is removed from the node, too.
 func TestPortDeletedAfterItsPodIsUnparked(t *testing.T) {
 	n := newParkingNode(t)
