@@ -15,6 +15,7 @@
 # OVN learns of session affinity.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
+hack/bed/bed build e2e
 eval "$(hack/bed/bed env)"
 
 focus='\[sig-network\].*\[Conformance\]' skip=
