@@ -295,10 +295,10 @@ func changesAtOnce(t *testing.T, f services) {
 		want.Listeners[0].Pool.Members = append(want.Listeners[0].Pool.Members, f.member(i))
 		ctx := f.ctx()
 		wg.Go(func() {
-			errs <- f.settled(func() error { return f.Backend.ChangeMembers(ctx, pool.ID, []sdn.Member{f.member(i)}, nil) })
+			errs <- f.settled(func() error { return f.Backend.ChangeMembers(ctx, pool.ID, []sdn.Member{f.member(i)}, nil) }) //nolint:contextcheck // busy reads by itself
 		})
 		wg.Go(func() {
-			errs <- f.settled(func() error { _, err := f.Backend.CreateListener(ctx, lb.ID, more); return err })
+			errs <- f.settled(func() error { _, err := f.Backend.CreateListener(ctx, lb.ID, more); return err }) //nolint:contextcheck // likewise
 		})
 	}
 	wg.Wait()

@@ -229,11 +229,10 @@ func (f services) settled(call func() error) error {
 	}
 }
 
-// busy reports whether a load balancer of the case is being changed.
+// busy reports whether a load balancer of the case is being changed. It does not know that after
+// the test, in a cleanup.
 func (f services) busy() bool {
-	// A cleanup calls this, too, when the test's own context has ended.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.t.Context()), callTimeout)
-	defer cancel()
+	ctx := f.ctx()
 	return slices.ContainsFunc(*f.made, func(id string) bool {
 		lb, err := f.Backend.LoadBalancer(ctx, id)
 		return err == nil && !slices.Contains([]sdn.Provisioning{sdn.ProvisioningActive, sdn.ProvisioningError, sdn.ProvisioningDeleted}, lb.Provisioning)
