@@ -147,8 +147,16 @@ func floatingIPLife(t *testing.T, f services) {
 
 func floatingIPByAddress(t *testing.T, f services) {
 	r := f.floatingRequest("")
-	r.SubnetID, r.Address = f.External.ID, inside(f.External.Prefix, 77)
-	made, err := f.tryFloatingIP(r)
+	// Neutron gives addresses of the subnet at random, to routers and to
+	// the floating IPs of other cases: any one may be taken.
+	r.SubnetID = f.External.ID
+	made, err := sdn.FloatingIP{}, error(nil)
+	for host := 77; host < 87; host++ {
+		r.Address = inside(f.External.Prefix, host)
+		if made, err = f.tryFloatingIP(r); !errors.Is(err, sdn.ErrConflict) {
+			break
+		}
+	}
 	if errors.Is(err, sdn.ErrForbidden) {
 		t.Skip("this credential may not choose the address of a floating IP")
 	}
