@@ -2,7 +2,8 @@
 # SPDX-FileCopyrightText: The Kuryr Authors
 # SPDX-License-Identifier: Apache-2.0
 # Gets what tests need beside Go: kube-apiserver, etcd and kubectl, built from
-# their Go modules, and, as root on Debian, the packages that node tests use.
+# their Go modules, and, as root on Debian, the packages that node tests use, and
+# the openstack client (11 MB), whose parser the documents' commands are tried on.
 # Says plainly what is missing and which tests skip then; it never fails for it.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
@@ -10,7 +11,8 @@ cd "$(dirname "$(readlink -f "$0")")/.."
 . hack/bed/lib.sh
 # shellcheck source=hack/bed/install.sh
 . hack/bed/install.sh
-PACKAGES=(ethtool iproute2 iputils-ping nftables openvswitch-switch procps)
+PACKAGES=(ethtool iproute2 iputils-ping nftables openvswitch-switch procps
+	python3-octaviaclient python3-openstackclient)
 
 assets() {
 	local f

@@ -93,7 +93,7 @@ func (o *ovs) explain(ctx context.Context, i Interface, missing string) string {
 	if connected, err := o.set.db.agentConnected(ctx, bridge); err != nil || !connected {
 		state = "is not connected to bridge " + bridge + ": start it"
 	}
-	return fmt.Sprintf("%s. The agent %s; openstack port show %s has the binding, which must be of this node", missing, state, i.PortID)
+	return fmt.Sprintf("%s. The agent %s; 'openstack port show %s' has the binding, which must be of this node", missing, state, i.PortID)
 }
 
 // controlled returns an error if the bridge has no OpenFlow controller. neutron-openvswitch-agent

@@ -101,7 +101,7 @@ func (m *Maker) router(ctx context.Context) (string, error) {
 	}
 	id, err := m.Cloud.FindSetup(ctx, sdn.Setup{Kind: sdn.SetupRouter})
 	if errors.Is(err, sdn.ErrNotFound) || errors.Is(err, sdn.ErrInvalid) {
-		return "", fmt.Errorf("choosing a router: %w. Name one by --router (openstack router list; openstack router create makes one)", err)
+		return "", fmt.Errorf("choosing a router: %w. Name one by --router (openstack router list), or make one (openstack router create NAME)", err)
 	}
 	return id, err
 }
