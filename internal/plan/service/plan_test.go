@@ -251,6 +251,38 @@ func TestIngress(t *testing.T) {
 	}
 }
 
+// TestIngressMode: with the PROXY protocol each address is of mode Proxy, so that no service proxy
+// bypasses the load balancer. The planned listeners decide, not the annotation's spelling.
+func TestIngressMode(t *testing.T) {
+	for _, c := range []struct {
+		annotation string
+		internal   bool
+		want       corev1.LoadBalancerIPMode
+	}{
+		{"", false, corev1.LoadBalancerIPModeVIP},
+		{"false", false, corev1.LoadBalancerIPModeVIP},
+		{"no such version", false, corev1.LoadBalancerIPModeVIP},
+		{"true", false, corev1.LoadBalancerIPModeProxy},
+		{"v2", false, corev1.LoadBalancerIPModeProxy},
+		{"v1", true, corev1.LoadBalancerIPModeProxy},
+	} {
+		in := crowd(2, 1)
+		in.Service.Spec.Type = corev1.ServiceTypeLoadBalancer
+		in.Service.Spec.Ports[0].Protocol = corev1.ProtocolUDP // another port has the PROXY protocol
+		in.Service.Annotations = map[string]string{"loadbalancer.openstack.org/proxy-protocol": c.annotation}
+		status := v1.KuryrLoadBalancerStatus{PublicIP: &v1.PublicIPStatus{IP: "203.0.113.7"}, LoadBalancers: []v1.LoadBalancerStatus{{IP: "10.96.0.7"}}}
+		if c.internal {
+			in.Service.Annotations["service.beta.kubernetes.io/openstack-internal-load-balancer"] = "true"
+			status.PublicIP = nil
+		}
+		spec := service.Plan(in).Spec
+		got := service.Ingress(in.Service, &spec, &status)
+		if len(got) != 1 || got[0].IPMode == nil || *got[0].IPMode != c.want {
+			t.Errorf("Ingress with proxy-protocol %q, internal %t: got %+v, want one address of mode %s", c.annotation, c.internal, got, c.want)
+		}
+	}
+}
+
 // FuzzAnnotations: whatever an annotation contains, the plan fits into a KuryrLoadBalancer. Ranges
 // never open what they should close. Anything that looks like an annotation for load balancers has
 // an effect or a note.

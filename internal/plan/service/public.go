@@ -280,9 +280,14 @@ func Ingress(svc *corev1.Service, spec *v1.KuryrLoadBalancerSpec, status *v1.Kur
 	if len(ips) > 0 && isHost(name) {
 		return []corev1.LoadBalancerIngress{{Hostname: name}}
 	}
+	mode := corev1.LoadBalancerIPModeVIP
+	if slices.ContainsFunc(spec.Listeners, func(l v1.ListenerSpec) bool { return l.ProxyProtocol != "" }) {
+		// A service proxy may connect to the endpoints of a VIP itself, without the PROXY header that they expect.
+		mode = corev1.LoadBalancerIPModeProxy
+	}
 	var ingress []corev1.LoadBalancerIngress
 	for _, ip := range ips {
-		ingress = append(ingress, corev1.LoadBalancerIngress{IP: ip, IPMode: new(corev1.LoadBalancerIPModeVIP)})
+		ingress = append(ingress, corev1.LoadBalancerIngress{IP: ip, IPMode: new(mode)})
 	}
 	return ingress
 }
