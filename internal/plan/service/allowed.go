@@ -23,15 +23,23 @@ func (p *planner) allows(annotation, value, key, effect string, named ...[]strin
 
 const leftOut = "the annotation is ignored"
 
-// memberSubnet returns the subnet that the Service names for its endpoints. named is empty if the
-// Service names none or may not name it. In the latter case denied is that subnet.
+// memberSubnet returns the subnet that the Service names for its endpoints in no known subnet. named
+// is empty if the Service names none or may not name it. In the latter case denied is that subnet.
+//
+// A known subnet is named without effect: endpoints in its prefix have it anyway, and other addresses
+// are not in it. Otherwise an EndpointSlice could make any address a member that the subnet's router
+// reaches, in other projects too.
 func (p *planner) memberSubnet() (named, denied string) {
 	named = p.id(annotationMemberSubnet, "subnet")
 	known := slices.Clone(p.Settings.Lost)
 	for _, s := range slices.Concat(p.Settings.Services, p.Settings.Members) {
 		known = append(known, s.ID)
 	}
-	if !p.allows(annotationMemberSubnet, named, "memberSubnetIDs", "endpoints in it do not become members", p.Settings.Allowed.MemberSubnetIDs, known) {
+	listed, is := p.Settings.Allowed.MemberSubnetIDs, func(id string) bool { return sdn.SameID(id, named) }
+	if slices.ContainsFunc(known, is) && !slices.ContainsFunc(listed, is) {
+		return "", ""
+	}
+	if !p.allows(annotationMemberSubnet, named, "memberSubnetIDs", "endpoints in it do not become members", listed) {
 		return "", named
 	}
 	return named, ""

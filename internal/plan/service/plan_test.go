@@ -251,6 +251,40 @@ func TestIngress(t *testing.T) {
 	}
 }
 
+// TestKnownSubnetNamed: a Service that names a subnet of the configuration for its endpoints gets no
+// address outside that subnet's prefix as a member. Only services.allowed.memberSubnetIDs lets it.
+func TestKnownSubnetNamed(t *testing.T) {
+	const id, inside, outside = "7d9e8c56-5f5f-4b8e-9a52-9d4a5c0f1e99", "10.9.0.5", "10.20.0.5"
+	named := service.Subnet{ID: id, Prefix: netip.MustParsePrefix("10.9.0.0/16")}
+	for _, c := range []struct {
+		name   string
+		change func(in *service.Input)
+		want   []string
+	}{
+		{"of pods or nodes", func(in *service.Input) { in.Settings.Members = append(in.Settings.Members, named) }, []string{inside}},
+		{"of cluster IPs", func(in *service.Input) { in.Settings.Services = append(in.Settings.Services, named) }, []string{inside}},
+		{"of the namespace", func(in *service.Input) { in.Namespace.Subnets = []service.Subnet{named} }, []string{inside}},
+		{"not shown by the cloud", func(in *service.Input) { in.Settings.Lost = []string{id} }, nil},
+		{"in services.allowed", func(in *service.Input) {
+			in.Settings.Members = append(in.Settings.Members, named)
+			in.Settings.Allowed.MemberSubnetIDs = []string{strings.ToUpper(id)}
+		}, []string{inside, outside}},
+	} {
+		in := crowd(1, 1)
+		in.Service.Annotations = map[string]string{"loadbalancer.openstack.org/member-subnet-id": id}
+		in.Slices[0].Endpoints = []discoveryv1.Endpoint{{Addresses: []string{inside}}, {Addresses: []string{outside}}}
+		c.change(&in)
+		o := service.Plan(in)
+		var got []string
+		for _, m := range o.Spec.Listeners[0].Members {
+			got = append(got, m.IP)
+		}
+		if !slices.Equal(got, c.want) || slices.Contains(got, outside) != (len(o.Notes) == 0) {
+			t.Errorf("Plan of a Service that names a subnet %s: members %v and notes %v, want members %v, and a note if one is left out", c.name, got, o.Notes, c.want)
+		}
+	}
+}
+
 // TestIngressMode: with the PROXY protocol each address is of mode Proxy, so that no service proxy
 // bypasses the load balancer. The planned listeners decide, not the annotation's spelling.
 func TestIngressMode(t *testing.T) {
