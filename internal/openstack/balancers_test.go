@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/gophercloud/gophercloud/v2"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
 	"github.com/prometheus/client_golang/prometheus"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -330,7 +331,7 @@ func TestLeftoverOfAKilledCreation(t *testing.T) {
 		{"after a restart", "ovn", false, 15 * time.Second, nil},
 		{"of amphora's API", "amphora", false, 15 * time.Second, nil},
 		{"in another project", "ovn", true, 5 * time.Minute, sdn.ErrConflict},
-		{"in another project, long ago", "ovn", true, time.Hour, nil},
+		{"in another project, long ago", "ovn", true, time.Hour, sdn.ErrConflict},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var age atomic.Int64
@@ -402,6 +403,49 @@ func TestNoLeftoverOfARefusal(t *testing.T) {
 				t.Errorf("CreateLoadBalancer without it: %v", err)
 			}
 		})
+	}
+}
+
+// A port of another project at the VIP is somebody else's, whatever its age and name: of a load
+// balancer under creation, which Octavia does not show yet. No call deletes it, and a creation that
+// it prevents names it.
+func TestPortOfAnotherProjectAtTheVIP(t *testing.T) {
+	for name, makes := range map[string]func(t *testing.T, b sdn.LoadBalancers, lb sdn.LoadBalancer){
+		"FreeVIP": func(t *testing.T, b sdn.LoadBalancers, lb sdn.LoadBalancer) {
+			must(t, b.FreeVIP(t.Context(), lb.ProjectID, lb.VIP))
+		},
+		"FreeVIP in the credential's project": func(t *testing.T, b sdn.LoadBalancers, lb sdn.LoadBalancer) {
+			must(t, b.FreeVIP(t.Context(), "", lb.VIP))
+		},
+		"CreateLoadBalancer": func(t *testing.T, b sdn.LoadBalancers, lb sdn.LoadBalancer) {
+			if _, err := b.CreateLoadBalancer(t.Context(), serviceOwner, lb); !errors.Is(err, sdn.ErrConflict) || !strings.Contains(err.Error(), lb.VIP.IP) {
+				t.Errorf("CreateLoadBalancer at a VIP of another project: %v, want ErrConflict that names it", err)
+			}
+		},
+	} {
+		for age, ago := range map[string]time.Duration{"new": 0, "old": time.Hour} {
+			t.Run(name+", "+age, func(t *testing.T) {
+				var past atomic.Int64
+				f := newFront(t, func(o *openstacksim.Options) {
+					o.Now = func() time.Time { return time.Now().Add(-time.Duration(past.Load())) }
+				})
+				r := f.services(t)
+				target := r.target(t, "amphora")
+				lb := balanced(target, "10.252.0.225", 1, 1)
+				const id = "12345678-0000-4000-8000-000000000001"
+				past.Store(int64(ago))
+				port, err := ports.Create(t.Context(), r.client, ports.CreateOpts{
+					NetworkID: target.NetworkID, ProjectID: f.cloud.AddTenant("other"), Name: "octavia-lb-" + id, DeviceOwner: "Octavia", DeviceID: "lb-" + id,
+					FixedIPs: []ports.IP{{SubnetID: lb.VIP.SubnetID, IPAddress: lb.VIP.IP}},
+				}).Extract()
+				must(t, err)
+				past.Store(0)
+				makes(t, target.Backend, lb)
+				if _, err := ports.Get(t.Context(), r.client, port.ID).Extract(); err != nil {
+					t.Errorf("port %s of another project after %s: %v, want it untouched", port.Name, name, err)
+				}
+			})
+		}
 	}
 }
 

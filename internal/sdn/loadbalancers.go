@@ -44,8 +44,8 @@ type LoadBalancers interface {
 	DeleteLoadBalancer(ctx context.Context, id string) error
 	// FreeVIP removes what a refused CreateLoadBalancer of that project, or one without an answer,
 	// has left at a VIP: it keeps the address though there is no load balancer. It succeeds when there
-	// is nothing, and where the VIP is a load balancer's or anything else's. The caller
-	// makes none there at the same time. An empty project is the credential's.
+	// is nothing, and where the VIP is a load balancer's, another project's or anything else's. The
+	// caller makes none there at the same time. An empty project is the credential's.
 	FreeVIP(ctx context.Context, projectID string, vip v1.VIPAddress) error
 	// MarkLoadBalancer restores the missing mark of a load balancer of this cluster: see
 	// LoadBalancer.Unmarked. It keeps tags and words of other users.

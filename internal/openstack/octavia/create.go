@@ -71,7 +71,7 @@ func (b *Octavia) postWhole(ctx context.Context, lb sdn.LoadBalancer, body objec
 		}
 	}
 	if full && isRefusal(err) {
-		b.afterRefusal(ctx, lb.VIP, began)
+		b.afterRefusal(ctx, lb.VIP, lb.ProjectID, began)
 	}
 	if !full || !errors.Is(err, sdn.ErrUnsupported) {
 		return w, err

@@ -22,18 +22,16 @@ import (
 // forgets the load balancer, and nothing ever deletes the port. The Service could not use its
 // VIP any more. OVN's driver (3.0.0) and amphora (Zed to 2025.1) both do so.
 
-// A load balancer under creation has its port before Octavia shows the load balancer, and with
-// many members its creation takes minutes. So a port may be a leftover only from an age on.
+// Both drivers create the port in the project of the load balancer. A port of another project is
+// somebody else's, of a load balancer under creation perhaps, which Octavia does not show yet. Kuryr
+// never deletes it.
 //
-// In the same project, the refused creation proves more. Octavia locks the project's quota before
-// it creates the port, until it commits (check_quota_met, Zed to 2025.1). A creation that got as
-// far as its port has waited for all earlier ones. ownLeftoverAge is for clocks that differ a
-// little. A database with several writers would need longer: their locks do not exclude each other,
-// so OpenStack does not support them.
-const (
-	leftoverAge    = 15 * time.Minute
-	ownLeftoverAge = 10 * time.Second
-)
+// In the same project, a refused creation proves that the port is left over. Octavia locks the
+// project's quota before it creates the port, until it commits (check_quota_met, Zed to 2025.1). A
+// creation that got as far as its port has waited for all earlier ones. leftoverAge is for clocks
+// that differ a little. A database with several writers would need longer: their locks do not
+// exclude each other, so OpenStack does not support them.
+const leftoverAge = 10 * time.Second
 
 type vipPort struct {
 	ID          string    `json:"id"`
@@ -79,14 +77,17 @@ func (b *Octavia) portAt(ctx context.Context, vip v1.VIPAddress) (vipPort, error
 	return body.Ports[0], nil
 }
 
-// freeLeftover deletes a port if it has the VIP of a load balancer that does not exist, and
-// reports whether it did.
-func (b *Octavia) freeLeftover(ctx context.Context, p vipPort) (bool, error) {
+// freeLeftover deletes a port of a project if it has the VIP of a load balancer that does not
+// exist, and reports whether it did. An empty project is the credential's.
+func (b *Octavia) freeLeftover(ctx context.Context, p vipPort, project string) (_ bool, err error) {
 	balancer := p.loadBalancer()
-	if balancer == "" {
-		return false, nil
+	if balancer != "" && project == "" {
+		project, err = b.Project(ctx)
 	}
-	err := b.lb(ctx, http.MethodGet, balancer, nil, nil, "loadbalancers", balancer)
+	if err != nil || balancer == "" || p.ProjectID == "" || !sdn.SameID(p.ProjectID, project) {
+		return false, err
+	}
+	err = b.lb(ctx, http.MethodGet, balancer, nil, nil, "loadbalancers", balancer)
 	switch {
 	case err == nil, errors.Is(err, sdn.ErrNoService): // without Octavia it is unknown
 		return false, nil
@@ -101,10 +102,10 @@ func (b *Octavia) freeLeftover(ctx context.Context, p vipPort) (bool, error) {
 }
 
 // FreeVIP implements sdn.LoadBalancers: a GET, and two more requests if such a port exists.
-func (b *Octavia) FreeVIP(ctx context.Context, _ string, vip v1.VIPAddress) error {
+func (b *Octavia) FreeVIP(ctx context.Context, projectID string, vip v1.VIPAddress) error {
 	p, err := b.portAt(ctx, vip)
 	if err == nil {
-		_, err = b.freeLeftover(ctx, p)
+		_, err = b.freeLeftover(ctx, p, projectID)
 	}
 	if err != nil {
 		return fmt.Errorf("freeing %s of subnet %s: %w", vip.IP, vip.SubnetID, err)
@@ -112,14 +113,14 @@ func (b *Octavia) FreeVIP(ctx context.Context, _ string, vip v1.VIPAddress) erro
 	return nil
 }
 
-// afterRefusal deletes the port that a refused creation has left behind; began is when the
-// creation began. A port that cannot be deleted now makes the next creation fail, which deletes
+// afterRefusal deletes the port that a refused creation in a project has left behind; began is when
+// the creation began. A port that cannot be deleted now makes the next creation fail, which deletes
 // it once it is old.
-func (b *Octavia) afterRefusal(ctx context.Context, vip v1.VIPAddress, began time.Time) {
+func (b *Octavia) afterRefusal(ctx context.Context, vip v1.VIPAddress, project string, began time.Time) {
 	p, err := b.portAt(ctx, vip)
 	// Neutron writes the time in whole seconds.
 	if err == nil && !p.Created.IsZero() && !p.Created.Before(began.Truncate(time.Second)) {
-		_, _ = b.freeLeftover(ctx, p)
+		_, _ = b.freeLeftover(ctx, p, project)
 	}
 }
 
@@ -141,21 +142,10 @@ func (b *Octavia) afterConflict(ctx context.Context, vip v1.VIPAddress, project 
 	case p.ID == "":
 		return false, fmt.Errorf("%s; the project's quota of ports is used up, or the addresses of subnet %s: %w", conflict.Error(), vip.SubnetID, sdn.ErrQuota)
 	}
-	if !p.Created.IsZero() && time.Since(p.Created) >= b.spared(ctx, p, project) {
-		if again, err = b.freeLeftover(ctx, p); err == nil && again {
+	if !p.Created.IsZero() && time.Since(p.Created) >= leftoverAge {
+		if again, err = b.freeLeftover(ctx, p, project); err == nil && again {
 			return true, nil
 		}
 	}
-	return false, fmt.Errorf("port %s has %s: %w", p.ID, vip.IP, conflict)
-}
-
-// spared returns the age up to which a port may be of a load balancer that is being created.
-func (b *Octavia) spared(ctx context.Context, p vipPort, project string) time.Duration {
-	if project == "" {
-		project, _ = b.Project(ctx) // unknown: it is nobody's
-	}
-	if p.ProjectID != "" && p.ProjectID == project {
-		return ownLeftoverAge
-	}
-	return leftoverAge
+	return false, fmt.Errorf("port %s of project %s has %s: %w", p.ID, p.ProjectID, vip.IP, conflict)
 }
