@@ -73,7 +73,7 @@ var wrong = []struct {
 		w.leg("remove", w.router, object{"subnet_id": w.pods})
 		w.leg("add", w.router, object{"port_id": w.make("port", object{"network_id": w.network, "fixed_ips": []object{{"subnet_id": w.pods, "ip_address": "10.1.0.9"}}})})
 	}},
-	{"Error ServiceRouteMissing", func(w *world) {
+	{"Warning ServiceRouteMissing", func(w *world) {
 		w.put("subnet", w.pods, object{"host_routes": []object{{"destination": "10.8.0.0/24", "nexthop": "10.9.0.1"}}})
 	}},
 	{"Error ServiceRangeOutside", func(w *world) { w.objects = append(w.objects, serviceRange("more", "10.100.0.0/16")) }},

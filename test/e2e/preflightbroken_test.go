@@ -188,7 +188,7 @@ var broken = []breakage{
 		t.Cleanup(func() { r.leg(t, "remove", r.router, object{"port_id": port}) })
 		r.leg(t, "add", r.router, object{"port_id": port})
 	}},
-	{want: "Error ServiceRouteMissing", mends: true, breaks: func(t *testing.T, r *readiness) {
+	{want: "Warning ServiceRouteMissing", mends: true, breaks: func(t *testing.T, r *readiness) {
 		set(t, r, "subnet", r.pods, object{"host_routes": []object{{"destination": "10.8.0.0/24", "nexthop": "10.9.0.1"}}}, object{"host_routes": []object{}})
 	}},
 	{want: "Error ServiceRangeOutside", config: func(r *readiness) object { return object{"services.subnetIDs": []string{r.pods}} }},

@@ -177,7 +177,7 @@ var broken = []row{
 	{name: "ServiceRouteMissing", says: "neither a gateway nor a host route to 10.96.0.0/15", change: func(f *facts) {
 		changed(f.Networks.Subnets.Value, "pods", func(s *sdn.SurveyedSubnet) { s.Gateway = netip.Addr{} })
 	}},
-	{name: "ServiceRouteMissing", says: "leads to 10.9.0.1", change: func(f *facts) {
+	{name: "ServiceRouteMissing", says: "leads to 10.9.0.1", warning: true, change: func(f *facts) {
 		changed(f.Networks.Subnets.Value, "pods", func(s *sdn.SurveyedSubnet) {
 			s.Routes = []v1.Route{{Destination: "10.8.0.0/24", Gateway: "10.9.0.1"}}
 		})

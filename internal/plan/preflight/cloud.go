@@ -12,31 +12,42 @@ import (
 )
 
 // need is an extension of Neutron, and what it is for.
-type need struct{ alias, what string }
+type need struct {
+	alias, what string
+	whom        Concern
+}
 
 // needed are extensions without which a part of Kuryr does not work. Routers are none: see routed.
 func (f *Facts) needed() []need {
 	all := []need{
-		{"binding", "binding ports to nodes"}, {"security-group", "security groups of ports"},
+		{"binding", "binding ports to nodes", AllPods}, {"security-group", "security groups of ports", AllPods},
 	}
 	if f.public() {
-		all = append(all, need{"external-net", "floating IPs"})
+		all = append(all, need{"external-net", "floating IPs", AllServices})
 	}
 	if f.Config.Trunks {
-		all = append(all, need{"trunk", "nodes of vifType vlan"})
+		all = append(all, need{"trunk", "nodes of vifType vlan", f.nodesOf(vifTypeVLAN)})
 	}
 	if f.Config.Pairs {
-		all = append(all, need{"allowed-address-pairs", "nodes of vifType macvlan"})
+		all = append(all, need{"allowed-address-pairs", "nodes of vifType macvlan", f.nodesOf(vifTypeMACVLAN)})
 	}
 	return all
 }
 
+// nodesOf returns whom it concerns that nodes of a VIF type do not work.
+func (f *Facts) nodesOf(vifType string) Concern {
+	if slices.ContainsFunc(f.Cluster.Nodes.Value, func(n Node) bool { return n.VIFType != vifType }) {
+		return Part
+	}
+	return AllPods
+}
+
 // useful are extensions that Kuryr profits from.
 var useful = []need{
-	{"network-ip-availability", "knowing a full subnet before a request fails"},
-	{"quota_details", "knowing a full quota before a request fails"},
-	{"standard-attr-timestamp", "knowing the age of ports without an owner"},
-	{"net-mtu", "the MTU of pods"},
+	{"network-ip-availability", "knowing a full subnet before a request fails", Part},
+	{"quota_details", "knowing a full quota before a request fails", Part},
+	{"standard-attr-timestamp", "knowing the age of ports without an owner", Part},
+	{"net-mtu", "the MTU of pods", Part},
 }
 
 func extensionMissing(f *Facts, k Kind) []Finding { return f.lacking(k, f.needed(), "is needed for") }
@@ -50,7 +61,7 @@ func (f *Facts) lacking(k Kind, all []need, verb string) []Finding {
 	var out []Finding
 	for _, n := range all {
 		if !slices.Contains(f.Networks.Extensions.Value, n.alias) {
-			out = append(out, k.found("extension "+n.alias, fmt.Sprintf("Neutron does not have the extension %s, which %s %s.", n.alias, verb, n.what),
+			out = append(out, k.of(n.whom).found("extension "+n.alias, fmt.Sprintf("Neutron does not have the extension %s, which %s %s.", n.alias, verb, n.what),
 				"openstack extension list --network # then service_plugins and extension_drivers of neutron.conf"))
 		}
 	}
@@ -93,7 +104,11 @@ func securityGroupMissing(f *Facts, k Kind) []Finding {
 		if _, ok := f.Networks.SecurityGroups.Value[id]; ok {
 			continue
 		}
-		out = append(out, k.found("security group "+id+" of "+fields[id], fmt.Sprintf(
+		whom := Part
+		if slices.Contains(f.Config.SecurityGroupIDs, id) {
+			whom = AllPods
+		}
+		out = append(out, k.of(whom).found("security group "+id+" of "+fields[id], fmt.Sprintf(
 			"Neutron does not show security group %s: it does not exist, or Kuryr's credential does not see it. Pods that should have it get no ports.", id),
 			"openstack security group list", editConfig))
 	}

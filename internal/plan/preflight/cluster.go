@@ -50,6 +50,7 @@ func serviceRangeOutside(f *Facts, k Kind) []Finding {
 	if err := cmp.Or(f.Cluster.ServiceCIDRs.Err, f.Networks.Subnets.Err); err != nil {
 		return k.unknown("ServiceCIDRs", "they are in the subnets of "+fieldServices, err)
 	}
+	k = k.of(f.whomOfServices(nil))
 	var out []Finding
 	for _, p := range f.Cluster.ServiceCIDRs.Value {
 		if !covered(f.subnets(f.Config.ServiceSubnetIDs), p) {
@@ -103,15 +104,16 @@ func (f *Facts) otherGateway(s sdn.SurveyedSubnet, p netip.Prefix) []string {
 }
 
 func clusterIPOutside(f *Facts, k Kind) []Finding {
-	return f.outside(k, func(s Service) bool { return !s.DNS }, "Services", "They get no load balancer for it.")
+	return f.outside(k, false, "Services", "They get no load balancer for it.")
 }
 
 func dnsOutside(f *Facts, k Kind) []Finding {
-	return f.outside(k, func(s Service) bool { return s.DNS }, "DNS", "Pods cannot resolve names.")
+	return f.outside(k, true, "DNS", "Pods cannot resolve names.")
 }
 
-// outside reports Services with a cluster IP in no subnet of services.subnetIDs.
-func (f *Facts) outside(k Kind, of func(Service) bool, what, effect string) []Finding {
+// outside reports Services with a cluster IP in no subnet of services.subnetIDs: DNS that has no other
+// one, or all else.
+func (f *Facts) outside(k Kind, dns bool, what, effect string) []Finding {
 	if !f.serves() {
 		return nil
 	}
@@ -122,7 +124,7 @@ func (f *Facts) outside(k Kind, of func(Service) bool, what, effect string) []Fi
 	var bad []string
 	for _, s := range f.Cluster.Services.Value {
 		for _, ip := range s.ClusterIPs {
-			if of(s) && !within(subnets, netip.PrefixFrom(ip, ip.BitLen())) {
+			if (s.DNS && !s.in(subnets)) == dns && !within(subnets, netip.PrefixFrom(ip, ip.BitLen())) {
 				bad = append(bad, fmt.Sprintf("%s/%s (%s)", s.Namespace, s.Name, ip))
 			}
 		}

@@ -86,11 +86,11 @@ func publicSubnetMissing(f *Facts, k Kind) []Finding {
 }
 
 func podSubnetMissing(f *Facts, k Kind) []Finding {
-	return missingSubnets(f, k, fieldPods, f.Config.PodSubnetIDs(), "Pods get no address of it.")
+	return missingSubnets(f, k.of(f.whom(f.unseen(f.Config.PodSubnetIDs()))), fieldPods, f.Config.PodSubnetIDs(), "Pods get no address of it.")
 }
 
 func serviceSubnetMissing(f *Facts, k Kind) []Finding {
-	return missingSubnets(f, k, fieldServices, f.Config.ServiceSubnetIDs, "Services with a cluster IP in it get no load balancer.")
+	return missingSubnets(f, k.of(f.whom(f.unseen(f.Config.ServiceSubnetIDs))), fieldServices, f.Config.ServiceSubnetIDs, "Services with a cluster IP in it get no load balancer.")
 }
 
 func nodeSubnetMissing(f *Facts, k Kind) []Finding {
@@ -106,15 +106,17 @@ func missingSubnets(f *Facts, k Kind, field string, ids []string, effect string)
 		return k.unknown(field, "its subnets exist", err)
 	}
 	var out []Finding
-	for _, id := range ids {
-		if _, ok := f.Networks.Subnets.Value[id]; ok {
-			continue
-		}
+	for _, id := range f.unseen(ids) {
 		out = append(out, k.found("subnet "+id+" of "+field, fmt.Sprintf(
 			"Neutron does not show subnet %s: it does not exist, or Kuryr's credential does not see it. %s", id, effect),
 			"openstack subnet list", editConfig))
 	}
 	return out
+}
+
+// unseen returns those of these subnets that the cloud does not show.
+func (f *Facts) unseen(ids []string) []string {
+	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { _, ok := f.Networks.Subnets.Value[id]; return ok })
 }
 
 // podNetworkMismatch reports subnets of pods that are not of one network: a port is of one.
@@ -124,27 +126,31 @@ func podNetworkMismatch(f *Facts, k Kind) []Finding {
 		return []Finding{k.found("network "+want+" of pods.networkID", "Neutron does not show network "+want+
 			": it does not exist, or Kuryr's credential does not see it. Pods get no ports.", "openstack network list", editConfig)}
 	}
+	var out []Finding
 	for _, s := range f.subnets(f.Config.PodSubnetIDs()) {
 		if want == "" {
 			want = s.NetworkID
 		}
 		if !sdn.SameID(s.NetworkID, want) {
-			return []Finding{k.found("subnet "+s.ID+" of "+fieldPods, fmt.Sprintf(
+			out = append(out, k.of(f.whom([]string{s.ID})).found("subnet "+s.ID+" of "+fieldPods, fmt.Sprintf(
 				"Subnet %s is of network %s, and another subnet of pods, or pods.networkID, of network %s. All addresses of a port are of one network, so pods get no ports.",
-				named(s.ID, s.Name), s.NetworkID, want), "openstack subnet list --network "+want, editConfig)}
+				named(s.ID, s.Name), s.NetworkID, want), "openstack subnet list --network "+want, editConfig))
 		}
 	}
-	return nil
+	return out
 }
 
 // networkDown reports networks that a person has switched off.
 func networkDown(f *Facts, k Kind) []Finding {
+	broken := slices.DeleteFunc(f.subnets(append(f.Config.PodSubnetIDs(), f.Config.ServiceSubnetIDs...)), func(s sdn.SurveyedSubnet) bool {
+		return !f.Networks.Networks.Value[s.NetworkID].Down
+	})
+	k = k.of(f.whom(idsOf(broken)))
 	var out []Finding
 	seen := map[string]bool{}
-	ids := append(f.Config.PodSubnetIDs(), f.Config.ServiceSubnetIDs...)
-	for _, s := range f.subnets(ids) {
-		n, ok := f.Networks.Networks.Value[s.NetworkID]
-		if !ok || !n.Down || seen[n.ID] {
+	for _, s := range broken {
+		n := f.Networks.Networks.Value[s.NetworkID]
+		if seen[n.ID] {
 			continue
 		}
 		seen[n.ID] = true

@@ -23,8 +23,10 @@ const (
 	agentOVNGateway = "OVN Controller Gateway agent"
 	agentOVS        = "Open vSwitch agent" // ML2/OVS
 
-	vifTypeBridge = "bridge"
-	vifTypeOVS    = "ovs"
+	vifTypeBridge  = "bridge"
+	vifTypeOVS     = "ovs"
+	vifTypeVLAN    = "vlan"
+	vifTypeMACVLAN = "macvlan"
 )
 
 // host is what Neutron's agents on a host are.

@@ -26,6 +26,7 @@ const (
 type Finding struct {
 	Name     string   // in CamelCase, for scripts: the same in each version
 	Severity Severity // what it means
+	Concerns Concern  // whom what is wrong concerns
 	Object   string   // what it is about, with the field of the configuration that names it
 	Message  string   // what is wrong, and what follows from it
 	Remedy   []string // commands that mend it, in order; empty: Message says what to do

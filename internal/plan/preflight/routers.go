@@ -78,11 +78,12 @@ func (f *Facts) notRouted(k Kind, field string, ids []string, effect string) []F
 	if err := f.Networks.Legs.Err; err != nil {
 		return k.unknown(field, "routers have ports in its subnets", err)
 	}
+	bare := slices.DeleteFunc(f.subnets(ids), func(s sdn.SurveyedSubnet) bool { return len(f.routersOf(s.ID)) > 0 || f.shared(s.ID) })
+	sure := slices.DeleteFunc(slices.Clone(bare), func(s sdn.SurveyedSubnet) bool { return !f.seesLegs(s) || !f.virtual(s) })
+	k = k.of(f.whom(idsOf(sure)))
 	var out []Finding
-	for _, s := range f.subnets(ids) {
-		if len(f.routersOf(s.ID)) == 0 && !f.shared(s.ID) {
-			out = append(out, f.unrouted(k, field, s, effect)...)
-		}
+	for _, s := range bare {
+		out = append(out, f.unrouted(k, field, s, effect)...)
 	}
 	return out
 }
@@ -136,6 +137,29 @@ func routersDiffer(f *Facts, k Kind) []Finding {
 	return out
 }
 
+// gateways returns the routers whose port has the gateway's address in a subnet; if there are none,
+// all routers of it.
+func (f *Facts) gateways(s sdn.SurveyedSubnet) []string {
+	var ids []string
+	for _, l := range f.Networks.Legs.Value {
+		if l.SubnetID == s.ID && l.Address == s.Gateway {
+			ids = append(ids, l.RouterID)
+		}
+	}
+	if len(ids) == 0 {
+		return f.routersOf(s.ID)
+	}
+	return ids
+}
+
+func idsOf(subnets []sdn.SurveyedSubnet) []string {
+	var ids []string
+	for _, s := range subnets {
+		ids = append(ids, s.ID)
+	}
+	return ids
+}
+
 func common(a, b []string) bool {
 	return slices.ContainsFunc(a, func(id string) bool { return slices.Contains(b, id) })
 }
@@ -165,10 +189,19 @@ func routerDown(f *Facts, k Kind) []Finding {
 		return nil // see needRouters
 	}
 	var out []Finding
-	shown, hidden := f.used(append(f.Config.PodSubnetIDs(), f.Config.ServiceSubnetIDs...))
+	all := append(f.Config.PodSubnetIDs(), f.Config.ServiceSubnetIDs...)
+	shown, hidden := f.used(all)
+	broken := slices.DeleteFunc(f.subnets(all), func(s sdn.SurveyedSubnet) bool {
+		on := f.gateways(s)
+		return len(on) == 0 || slices.ContainsFunc(on, func(id string) bool { return !f.Networks.Routers.Value[id].Down })
+	})
 	for _, r := range shown {
 		if r.Down {
-			out = append(out, k.found("router "+r.ID, "Router "+named(r.ID, r.Name)+" is switched off (admin_state_up is false): pods reach neither cluster IPs nor other networks.",
+			whom := Part
+			if slices.ContainsFunc(broken, func(s sdn.SurveyedSubnet) bool { return slices.Contains(f.gateways(s), r.ID) }) {
+				whom = f.whom(idsOf(broken))
+			}
+			out = append(out, k.of(whom).found("router "+r.ID, "Router "+named(r.ID, r.Name)+" is switched off (admin_state_up is false): pods that send by it reach neither cluster IPs nor other networks.",
 				"openstack router set --enable "+r.ID))
 		}
 	}
@@ -178,7 +211,7 @@ func routerDown(f *Facts, k Kind) []Finding {
 	for _, at := range f.routersOfNamespaces() {
 		r := f.Networks.Routers.Value[at.ID]
 		if r.Down && !slices.ContainsFunc(shown, func(o sdn.Router) bool { return o.ID == r.ID }) {
-			out = append(out, k.found("router "+r.ID+" of "+at.Field, "Router "+named(r.ID, r.Name)+" is switched off (admin_state_up is false): pods of the namespaces on it reach neither cluster IPs nor other networks.",
+			out = append(out, k.of(Part).found("router "+r.ID+" of "+at.Field, "Router "+named(r.ID, r.Name)+" is switched off (admin_state_up is false): pods of the namespaces on it reach neither cluster IPs nor other networks.",
 				"openstack router set --enable "+r.ID))
 		}
 	}
@@ -193,13 +226,16 @@ func routerWithoutGateway(f *Facts, k Kind) []Finding {
 	if err := f.Networks.Routers.Err; err != nil {
 		return k.unknown(fieldPublic, "the router of the Services' subnets has a gateway to it", err)
 	}
+	leads := func(r sdn.Router) bool { return sdn.SameID(r.ExternalNetwork, f.Config.ExternalNetworkID) }
+	without := slices.DeleteFunc(f.subnets(f.Config.ServiceSubnetIDs), func(s sdn.SurveyedSubnet) bool {
+		shown, _ := f.used([]string{s.ID})
+		return slices.ContainsFunc(shown, leads)
+	})
+	k = k.of(f.whomOfServices(idsOf(without)))
 	var out []Finding
-	for _, s := range f.subnets(f.Config.ServiceSubnetIDs) {
+	for _, s := range without {
 		shown, hidden := f.used([]string{s.ID})
 		if s.Prefix.Addr().Is6() { // no floating IP is of IPv6
-			continue
-		}
-		if slices.ContainsFunc(shown, func(r sdn.Router) bool { return sdn.SameID(r.ExternalNetwork, f.Config.ExternalNetworkID) }) {
 			continue
 		}
 		if len(hidden) > 0 {
@@ -253,16 +289,20 @@ func serviceRouteMissing(f *Facts, k Kind) []Finding {
 	for _, s := range f.subnets(f.Config.PodSubnetIDs()) {
 		object := "subnet " + s.ID + " of " + fieldPods
 		for _, r := range s.Routes {
-			if via, err := netip.ParseAddr(r.Gateway); err == nil && !s.Prefix.Contains(via) && !via.IsLinkLocalUnicast() {
-				out = append(out, k.found(object, fmt.Sprintf("The host route of subnet %s to %s leads to %s, which is not in the subnet. Pods cannot use it.",
+			if via, err := netip.ParseAddr(r.Gateway); err == nil && !s.Prefix.Contains(via) && !via.IsLinkLocalUnicast() && !via.IsUnspecified() {
+				out = append(out, k.warning(object, fmt.Sprintf("The host route of subnet %s to %s leads to %s, which is not in the subnet. Pods use it as an address on their network: Kuryr cannot see whether another subnet there has it.",
 					named(s.ID, s.Name), r.Destination, via), fmt.Sprintf("openstack subnet unset --host-route destination=%s,gateway=%s %s", r.Destination, via, s.ID)))
 			}
 		}
-		for _, vips := range f.subnets(f.Config.ServiceSubnetIDs) {
-			if !sameFamily(vips.Prefix, s.Prefix) || s.Gateway.IsValid() || vips.ID == s.ID || leads(s, vips.Prefix) {
-				continue
-			}
-			out = append(out, k.found(object, fmt.Sprintf("Subnet %s has neither a gateway nor a host route to %s, the subnet of the cluster IPs. Its pods do not reach Services.",
+		away := slices.DeleteFunc(f.subnets(f.Config.ServiceSubnetIDs), func(vips sdn.SurveyedSubnet) bool {
+			return !sameFamily(vips.Prefix, s.Prefix) || s.Gateway.IsValid() || vips.ID == s.ID || leads(s, vips.Prefix)
+		})
+		whom := Part
+		if f.first(s.ID) {
+			whom = f.whomOfServices(idsOf(away))
+		}
+		for _, vips := range away {
+			out = append(out, k.of(whom).found(object, fmt.Sprintf("Subnet %s has neither a gateway nor a host route to %s, the subnet of the cluster IPs. Its pods do not reach Services.",
 				named(s.ID, s.Name), vips.Prefix), fmt.Sprintf("openstack subnet set --host-route destination=%s,gateway=ROUTER_ADDRESS %s", vips.Prefix, s.ID)))
 		}
 	}
