@@ -242,8 +242,8 @@ var broken = []row{
 		f.Config.Groups = []preflight.Groups{{Field: "projects[0].securityGroupIDs", IDs: []string{"theirs"}}}
 	}},
 	{name: "SecurityGroupsEmpty", says: "503", unknown: true, change: func(f *facts) { f.Config.SecurityGroupIDs, f.Networks.Networks.Err = nil, errDown }},
-	{name: "SecurityGroupsEmpty", says: "no traffic", remedy: "rule create --protocol any --remote-ip 10.1.0.0/16 PODS\n" +
-		"openstack security group rule create --protocol any --remote-ip CIDR_OF_NODES PODS", change: func(f *facts) { f.Config.SecurityGroupIDs = nil }},
+	{name: "SecurityGroupsEmpty", says: "no traffic", remedy: "rule create --protocol any --remote-ip 10.1.0.0/16 kuryr-pods\n" +
+		"openstack security group rule create --protocol any --remote-ip CIDR_OF_NODES kuryr-pods", change: func(f *facts) { f.Config.SecurityGroupIDs = nil }},
 	{name: "LoadBalancingMissing", says: "no endpoint", change: func(f *facts) {
 		f.Balancing.Providers.Err = fmt.Errorf("no endpoint: %w", sdn.ErrNoService)
 		f.Balancing.Quotas.Err = f.Balancing.Providers.Err

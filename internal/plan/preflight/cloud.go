@@ -125,7 +125,7 @@ func securityGroupsEmpty(f *Facts, k Kind) []Finding {
 	if n, _ := f.network(f.Config.PodSubnetIDs()); n.Unfiltered {
 		return nil
 	}
-	remedy := append([]string{"openstack security group create PODS"}, f.groupRules()...)
+	remedy := append([]string{"openstack security group create kuryr-pods"}, f.groupRules()...)
 	return []Finding{k.found("pods.securityGroupIDs", "pods.securityGroupIDs is empty: the ports of pods pass no traffic, unless an entry of pods.securityGroups selects the pod.",
 		append(remedy, editConfig)...)}
 }
@@ -142,9 +142,9 @@ func (f *Facts) groupRules() []string {
 		if p.Addr().Is6() {
 			family = "--ethertype IPv6 "
 		}
-		out = append(out, fmt.Sprintf("openstack security group rule create --protocol any %s--remote-ip %s PODS", family, p))
+		out = append(out, fmt.Sprintf("openstack security group rule create --protocol any %s--remote-ip %s kuryr-pods", family, p))
 	}
-	return append(out, "openstack security group rule create --protocol any --remote-ip CIDR_OF_NODES PODS")
+	return append(out, "openstack security group rule create --protocol any --remote-ip CIDR_OF_NODES kuryr-pods")
 }
 
 // maxSkew is the difference of clocks that is no finding.
