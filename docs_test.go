@@ -70,6 +70,54 @@ func TestDocsNameEveryFieldOfTheConfiguration(t *testing.T) {
 	rows("", sample)
 }
 
+// optionsOf returns the options of an old kuryr.conf that the first column of a table's row
+// has: `[section] option` and further ones of the section, or `[section]` for all of it.
+func optionsOf(cell string) (all []string) {
+	section := ""
+	for _, m := range span.FindAllStringSubmatch(cell, -1) {
+		option := m[1]
+		if strings.HasPrefix(option, "[") {
+			section, option, _ = strings.Cut(option, " ")
+		}
+		all = append(all, strings.TrimSpace(section+" "+option))
+	}
+	return all
+}
+
+// docs/migrating.md says of each option of the old configuration what becomes of it.
+func TestDocsNameEveryOptionOfTheOldConfiguration(t *testing.T) {
+	_, table, found := strings.Cut(read(t, "docs/migrating.md"), "\n| `kuryr.conf` |")
+	if !found {
+		t.Fatal("docs/migrating.md has no table of kuryr.conf")
+	}
+	told := map[string]bool{}
+	table, _, _ = strings.Cut(table, "\n\n")
+	for row := range strings.Lines(table) {
+		for _, option := range optionsOf(strings.Split(row+"||", "|")[1]) {
+			told[option] = true
+		}
+	}
+	options, section := 0, ""
+	for line := range strings.Lines(read(t, "testdata/kuryr.conf.options")) {
+		for i, word := range strings.Fields(line) {
+			switch {
+			case word == "#":
+				section = ""
+			case i == 0:
+				section = word
+			case section != "":
+				options++
+				if !told[section] && !told[section+" "+word] {
+					t.Errorf("docs/migrating.md has no row for %s %s of kuryr.conf", section, word)
+				}
+			}
+		}
+	}
+	if options < 100 {
+		t.Errorf("testdata/kuryr.conf.options has %d options, want 100 or more", options)
+	}
+}
+
 // docs/preflight.md names the findings that a first start waits for, and no others.
 func TestDocsHolding(t *testing.T) {
 	_, text, _ := strings.Cut(read(t, "docs/preflight.md"), "## A first start")
