@@ -10,6 +10,8 @@ set -euo pipefail
 	exit 1
 }
 cd "$(dirname "$(readlink -f "$0")")/.."
+# shellcheck source=hack/progress.sh
+. hack/progress.sh
 names=("${@:-registry.invalid/kuryr:dev}")
 export CGO_ENABLED=0
 root=$(mktemp -d)
@@ -20,7 +22,9 @@ version=${VERSION:-$(git describe --always --dirty 2>/dev/null || echo unknown)}
 flags=(-trimpath -ldflags="-s -w -X main.version=$version")
 git rev-parse HEAD >/dev/null 2>&1 || flags+=(-buildvcs=false)
 mkdir -p bin "$root"/{etc/ssl/certs,run,tmp,usr/local/bin,var}
+progress_begins "compiling kuryr and kuryr-cni"
 go build "${flags[@]}" -o "$root/usr/local/bin/" ./cmd/kuryr ./cmd/kuryr-cni
+progress_ends
 ln -s ../run "$root/var/run" # runtimes name network namespaces by either path
 for bundle in /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt; do
 	if [[ -r $bundle ]]; then

@@ -56,12 +56,31 @@ conformance | affinity | all)
 esac
 [[ ${1:-} != all ]] || { hack/upstream-all.sh; exit; }
 
+# progress prints each test as it ends, from what the suite says; not those that skip themselves.
+progress() {
+	local line name='' total='?' n=0
+	while IFS= read -r line; do
+		case $line in
+		'Will run '*)
+			read -r _ _ total _ <<<"$line"
+			echo "running $total tests; log: $report.log"
+			;;
+		'[sig-'*) name=$line ;;
+		'• ['*)
+			n=$((n + 1))
+			echo "$n of $total  ${line#* }  $name"
+			;;
+		esac
+	done
+}
+
 report=$KURYR_BED/log/upstream-${1:-usual}
 status=0
 # The suite's own wait for nodes and system pods is for other clusters than this.
 e2e.test --provider=skeleton --kubeconfig="$KUBECONFIG" --ginkgo.focus="$focus" ${skip:+--ginkgo.skip="$skip"} --ginkgo.no-color \
 	--allowed-not-ready-nodes=0 --minStartupPods=0 --ginkgo.timeout=45m \
-	--ginkgo.json-report="$report.json" >"$report.log" 2>&1 || status=$?
+	--ginkgo.v --ginkgo.silence-skips --ginkgo.json-report="$report.json" 2>&1 | tee "$report.log" | progress || status=$?
+echo
 jq -r '.[].SpecReports[] | select(.State != "skipped" and .LeafNodeType == "It")
 	| "\(.State)  \((.RunTime / 1e9 * 10 | round) / 10) s  \(.ContainerHierarchyTexts | join(" ")) \(.LeafNodeText)"' "$report.json" | sort
 jq -r '[.[].SpecReports[] | select(.State != "skipped" and .LeafNodeType == "It") | .State] | "\(map(select(. == "passed")) | length) passed, \(map(select(. != "passed")) | length) failed"' "$report.json"

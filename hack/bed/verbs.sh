@@ -19,7 +19,9 @@ verb_install() { install_packages; }
 verb_build() {
 	exclusive
 	(($#)) || set -- "${ALL_SETS[@]}"
+	progress_begins "building what is missing or old of: $*"
 	build "$@"
+	progress_ends
 	say "built: $BIN, $IMAGES"
 }
 

@@ -9,6 +9,8 @@
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/../.."
 bed=hack/bed/bed
+# shellcheck source=hack/progress.sh
+. hack/progress.sh
 
 up() {
 	export KURYR_BED_CLOUD=$1
@@ -22,7 +24,10 @@ up() {
 	# Five free ports on each node, before its first pod: what Kuryr is for.
 	KURYR_POOLS='{min: 5, warmUp: {nodes: true}}' hack/demo/deploy.sh
 	eval "$($bed env)"
-	CGO_ENABLED=0 go run ./hack/demo
+	progress_begins "compiling the program that shows Kuryr at work"
+	CGO_ENABLED=0 go build -o bin/demo ./hack/demo
+	progress_ends
+	bin/demo
 	cat <<TEXT
 
 It is yours now:
