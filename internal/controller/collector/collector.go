@@ -108,8 +108,16 @@ type Inventory struct {
 	Early kube.Signal
 
 	unnamed, missing orphan.Collector
-	// deleted are the IDs of the deleted resources that the last comparison still showed.
-	deleted map[string]bool
+	tried            map[string]*attempt // by the IDs of resources that the last comparison still showed
+}
+
+// attempt is what became of a resource that is to be deleted, and is still there. The pause before
+// the next try grows: the cloud may refuse the deletion, or not end it, for hours.
+type attempt struct {
+	asked bool  // its deletion has been requested
+	err   error // of the last try
+	tries int
+	next  time.Time // of the next try
 }
 
 // Setup adds the inventory to mgr, to run while this process leads.
@@ -189,7 +197,7 @@ func (v *Inventory) once(ctx context.Context) (again bool, err error) {
 	for _, r := range found.Unnamed {
 		byID[r.ID] = r
 	}
-	maps.DeleteFunc(v.deleted, func(id string, _ bool) bool { _, there := byID[id]; return !there })
+	maps.DeleteFunc(v.tried, func(id string, _ *attempt) bool { _, there := byID[id]; return !there })
 	due := v.unnamed.Observe(keys(found.Unnamed, func(r Resource) string { return r.ID }), v.Now(), v.grace())
 	missing := map[string]ctrl.Request{}
 	for _, req := range found.Missing {
@@ -205,11 +213,23 @@ func (v *Inventory) once(ctx context.Context) (again bool, err error) {
 	again = len(lost) < len(found.Missing) || slices.ContainsFunc(found.Unnamed, func(r Resource) bool {
 		return r.Hold == nil && !slices.Contains(due, r.ID)
 	})
-	resources := make([]Resource, len(due))
-	for i, id := range due {
-		resources[i] = byID[id]
+	var resources []Resource
+	var waits []error
+	for _, id := range due {
+		if t := v.tried[id]; t != nil && byID[id].Hold == nil && v.Now().Before(t.next) {
+			waits = append(waits, t.err)
+			continue
+		}
+		resources = append(resources, byID[id])
 	}
-	return again, errors.Join(found.Unsure, v.collect(ctx, resources))
+	err = v.collect(ctx, resources)
+	for _, r := range resources {
+		if t := v.tried[r.ID]; r.Hold == nil {
+			t.next = v.Now().Add(v.grace() * (1<<min(t.tries, longest) - 1))
+			t.tries++
+		}
+	}
+	return again, errors.Join(found.Unsure, err, errors.Join(waits...))
 }
 
 func keys[T any](all []T, key func(T) string) []string {
@@ -231,21 +251,22 @@ func (v *Inventory) collect(ctx context.Context, resources []Resource) error {
 	var at errgroup.Group
 	at.SetLimit(atOnce)
 	for i, r := range resources {
-		before := v.deleted[r.ID]
+		t := v.tried[r.ID]
+		before := t != nil && t.asked
 		at.Go(func() (none error) { // a resource that fails does not stop the others
 			asked[i], failed[i] = r.settle(ctx, before)
 			return none
 		})
 	}
 	_ = at.Wait()
+	if v.tried == nil {
+		v.tried = map[string]*attempt{}
+	}
 	for i, r := range resources {
-		if !asked[i] {
-			continue
+		if v.tried[r.ID] == nil {
+			v.tried[r.ID] = &attempt{}
 		}
-		if v.deleted == nil {
-			v.deleted = map[string]bool{}
-		}
-		v.deleted[r.ID] = true
+		v.tried[r.ID].asked, v.tried[r.ID].err = asked[i], failed[i]
 	}
 	return errors.Join(failed...)
 }

@@ -108,6 +108,64 @@ func TestWhatBecomesOfAResource(t *testing.T) {
 	})
 }
 
+// A resource that the cloud does not delete is tried at growing intervals, whether the cloud refuses,
+// says that it will be gone, or somebody uses it. It does not delay others, and is deleted once it can.
+func TestWhatStaysIsTriedLessAndLess(t *testing.T) {
+	for name, answer := range map[string]struct {
+		gone bool
+		err  error
+	}{"refused": {err: errors.New("409")}, "accepted, and nothing happens": {gone: true}, "in use": {}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &shelf{}
+				v := s.inventory()
+				v.Period = func() time.Duration { return 10 * time.Second }
+				var turn sync.Mutex // as in TestWhenToLook
+				tries, deletable := map[string]int{}, map[string]bool{"later": true}
+				there := []string{"stays"}
+				v.Look = func(context.Context) (found Findings, err error) {
+					turn.Lock()
+					defer turn.Unlock()
+					for _, id := range there {
+						found.Unnamed = append(found.Unnamed, Resource{Kind: &s.kind, ID: id})
+					}
+					return found, nil
+				}
+				s.kind.Delete = func(_ context.Context, r Resource) (bool, error) {
+					turn.Lock()
+					defer turn.Unlock()
+					if tries[r.ID]++; deletable[r.ID] {
+						there = slices.DeleteFunc(there, func(id string) bool { return id == r.ID })
+						return true, nil
+					}
+					return answer.gone, answer.err
+				}
+				go func() { _ = v.Run(t.Context()) }()
+				time.Sleep(10 * time.Hour)
+				turn.Lock()
+				if n := tries["stays"]; n < 30 || n > 60 {
+					t.Errorf("%d deletions were requested in 10 hours, want one each 16 grace periods of a minute", n)
+				}
+				there = append(there, "later")
+				turn.Unlock()
+				time.Sleep(20 * time.Minute)
+				turn.Lock()
+				if n := tries["later"]; n != 1 {
+					t.Errorf("%d deletions of a resource found later were requested, want 1", n)
+				}
+				deletable["stays"] = true
+				turn.Unlock()
+				time.Sleep(20 * time.Minute)
+				turn.Lock()
+				defer turn.Unlock()
+				if len(there) != 0 {
+					t.Errorf("%v are still there, although they can be deleted for 20 minutes", there)
+				}
+			})
+		})
+	}
+}
+
 // A failed comparison is repeated, at growing intervals. Without a period, a comparison without
 // findings is the last one until another is requested.
 func TestWhenToLook(t *testing.T) {
