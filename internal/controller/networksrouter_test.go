@@ -4,6 +4,7 @@
 package controller_test
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -232,6 +233,98 @@ func TestRoutersWhileTheControllerIsStopped(t *testing.T) {
 				b.eventually("nothing is left", b.nothingLeft)
 			})
 		}
+	}
+}
+
+// A change of the gateway that the cloud refuses takes nothing away: the router keeps its gateway and
+// the routes to the cluster IPs, and condition Progressing says why. It is not tried all the time.
+func TestAGatewayThatIsRefused(t *testing.T) {
+	const full = "5f1c5aac-0000-4000-8000-0000000000f3"
+	for name, c := range map[string]struct {
+		router config.Router
+		reason string
+	}{
+		"a missing network":                   {config.Router{ExternalNetworkID: "5f1c5aac-0000-4000-8000-00000000dead", Routes: toVIPs}, v1.ReasonRejected},
+		"next hops in the former network":     {config.Router{ExternalNetworkID: otherOutside, Routes: toVIPs}, v1.ReasonRejected},
+		"a full network with next hops there": {config.Router{ExternalNetworkID: full, Routes: []config.Route{{Destination: "10.96.0.0/16", Gateway: "192.0.2.1"}}}, v1.ReasonExternalNetworkFull},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newRouterBed(t)
+			b.cloud.AddSubnet(memory.Subnet{ID: "full", NetworkID: full, Prefix: netip.MustParsePrefix("192.0.2.0/31"), External: true})
+			b.start()
+			b.makeNamespace(b.namespace, nil)
+			b.waiting(b.namespace, "first")
+			b.ready(b.namespace)
+			before, _ := b.onlyRouter()
+			b.set(func(s *settings.Settings) { s.Networks.Router = &c.router })
+			b.eventually("condition Progressing says why", func() bool { return b.reason(b.namespace, v1.ConditionProgressing) == c.reason })
+			tries := b.cloud.Calls(memory.UpdateRouter)
+			for range 3 {
+				b.delete(b.waiting(b.namespace, "next")) // something happens in the namespace
+			}
+			is, legs := b.onlyRouter()
+			if diff := cmp.Diff(before.Routes, is.Routes); diff != "" || is.Gateway.NetworkID != outsideNet || legs != 1 {
+				t.Errorf("after the refusal the router has gateway %+v and %d interfaces, routes (-want +got):\n%s", is.Gateway, legs, diff)
+			}
+			if now := b.cloud.Calls(memory.UpdateRouter); now != tries || b.reason(b.namespace, v1.ConditionReady) != v1.ReasonReady {
+				t.Errorf("%d more calls of UpdateRouter, and Ready is %s; want none, and %s", now-tries, b.reason(b.namespace, v1.ConditionReady), v1.ReasonReady)
+			}
+			b.set(func(s *settings.Settings) {
+				s.Networks.Router = &config.Router{ExternalNetworkID: otherOutside}
+			})
+			b.eventually("another change is made at once", func() bool {
+				r, _ := b.onlyRouter()
+				return r.Gateway.NetworkID == otherOutside && len(r.Routes) == 0
+			})
+		})
+	}
+}
+
+// A controller that is stopped within a change of gateway and routes is followed by one that ends the
+// change.
+func TestAGatewayChangeThatIsInterrupted(t *testing.T) {
+	for step := 1; step <= 4; step++ { // gateway (refused), no routes, gateway, routes
+		t.Run(fmt.Sprint("step ", step), func(t *testing.T) {
+			b := newRouterBed(t)
+			b.start()
+			b.makeNamespace(b.namespace, nil)
+			b.waiting(b.namespace, "first")
+			b.ready(b.namespace)
+			restart := b.stopsAtThe(b.cloud.Calls(memory.UpdateRouter)+step, memory.UpdateRouter, true)
+			b.set(func(s *settings.Settings) {
+				s.Networks.Router = &config.Router{ExternalNetworkID: otherOutside, Routes: []config.Route{{Destination: "10.96.0.0/16", Gateway: "203.0.113.3"}}}
+			})
+			restart()
+			b.eventually("gateway and routes are the new ones", func() bool {
+				r, legs := b.onlyRouter()
+				return r.Gateway.NetworkID == otherOutside && legs == 1 && cmp.Equal(r.Routes, []v1.Route{{Destination: "10.96.0.0/16", Gateway: "203.0.113.3"}})
+			})
+			b.ready(b.namespace)
+		})
+	}
+}
+
+// Routes that cannot come back, because the controller was stopped in the middle of a change that is
+// refused, are named in the condition.
+func TestRoutesThatAreLost(t *testing.T) {
+	b := newRouterBed(t)
+	b.start()
+	b.makeNamespace(b.namespace, nil)
+	b.waiting(b.namespace, "first")
+	kn := b.ready(b.namespace)
+	b.stop()
+	b.cloud.EditRouter(kn.Status.RouterID, func(r *sdn.OwnRouter) { r.Routes = nil })
+	const full = "5f1c5aac-0000-4000-8000-0000000000f3"
+	b.cloud.AddSubnet(memory.Subnet{ID: "full", NetworkID: full, Prefix: netip.MustParsePrefix("192.0.2.0/31"), External: true})
+	b.set(func(s *settings.Settings) {
+		s.Networks.Router = &config.Router{ExternalNetworkID: full, Routes: []config.Route{{Destination: "10.96.0.0/16", Gateway: "192.0.2.1"}}}
+	})
+	b.start()
+	b.eventually("condition Progressing names what is lost", func() bool {
+		return b.says(b.namespace, v1.ConditionProgressing, v1.ReasonExternalNetworkFull, "has lost its gateway or its routes")
+	})
+	if r, _ := b.onlyRouter(); r.Gateway.NetworkID != outsideNet {
+		t.Errorf("the router has gateway %+v, want that in network %s back", r.Gateway, outsideNet)
 	}
 }
 

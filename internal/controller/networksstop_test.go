@@ -24,11 +24,16 @@ import (
 // stopsAt has the controller stop before or after the first call of a kind. restart waits until it
 // does, and starts another one.
 func (b *netBed) stopsAt(call string, after bool) (restart func()) {
+	return b.stopsAtThe(1, call, after)
+}
+
+// stopsAtThe is stopsAt for the nth call of a kind.
+func (b *netBed) stopsAtThe(nth int, call string, after bool) (restart func()) {
 	reached := make(chan struct{})
 	var once sync.Once
-	stop := func(ctx context.Context, c string, _ int) error {
+	stop := func(ctx context.Context, c string, n int) error {
 		stopped := false
-		if c == call {
+		if c == call && n >= nth {
 			once.Do(func() { stopped = true; close(reached) })
 		}
 		if stopped {

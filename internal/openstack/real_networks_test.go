@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gophercloud/gophercloud/v2"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/external"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/layer3/floatingips"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/layer3/routers"
 	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/quotas"
@@ -140,6 +141,23 @@ func (r *realNetworks) LimitRouters(t *testing.T, n int) {
 		_, err := r.client.Delete(ctx, r.client.ServiceURL("quotas", r.project), nil)
 		return err
 	})
+}
+
+// MakeFullNetwork implements sdntest.NetworkCloud. A port has the only address that may be given.
+func (r *realNetworks) MakeFullNetwork(t *testing.T) (string, netip.Prefix) {
+	prefix := netip.MustParsePrefix("198.18.0.0/29")
+	n, err := networks.Create(t.Context(), r.client, external.CreateOptsExt{
+		CreateOptsBuilder: networks.CreateOpts{Name: "kuryr-contract-full", ProjectID: r.project}, External: new(true),
+	}).Extract()
+	must(t, err)
+	after(t, "full network", func(ctx context.Context) error { return networks.Delete(ctx, r.client, n.ID).ExtractErr() })
+	_, err = subnets.Create(t.Context(), r.client, subnets.CreateOpts{
+		NetworkID: n.ID, ProjectID: r.project, CIDR: prefix.String(), IPVersion: gophercloud.IPv4, EnableDHCP: gophercloud.Disabled,
+		AllocationPools: []subnets.AllocationPool{{Start: "198.18.0.2", End: "198.18.0.2"}},
+	}).Extract()
+	must(t, err)
+	r.makePort(t, object{"network_id": n.ID})
+	return n.ID, prefix
 }
 
 // NeedLeg implements sdntest.NetworkCloud.

@@ -24,7 +24,9 @@ type Routers interface {
 	// ListRouters returns all routers of this cluster, in no order.
 	ListRouters(ctx context.Context) ([]RouterSummary, error)
 	// UpdateRouter changes gateway or routes of a router of this cluster, and returns what it is
-	// then. Its gateway and its routes are not changed at once: after an error a part may be done.
+	// then, also with an error: what serves stays, or is restored. Its gateway and its routes are not
+	// changed at once: after a stop, or with ErrUnavailable, a part may be done. The next call with
+	// the wanted routes restores routes that are lost.
 	// ErrNotFound if there is none, ErrConflict while a floating IP needs the gateway, ErrInvalid
 	// (FieldExternalNetwork, FieldRouterRoutes), and otherwise the errors of CreateRouter.
 	UpdateRouter(ctx context.Context, id string, u RouterUpdate) (OwnRouter, error)

@@ -76,6 +76,14 @@ type memory struct {
 	fresh bool
 	own   string // network in deletion that was seen to be the object's
 	check bool   // the cloud is to be read, whatever the status says; guarded by Applier.mu
+
+	// refused is why the cloud refused a change of the router's gateway for a spec, and when the
+	// change is tried again. Each try takes away what serves, for a moment.
+	refused struct {
+		generation int64
+		err        error
+		until      time.Time
+	}
 }
 
 // statuses are those that were compared with the cloud: kube.Networks. No port is made in a network

@@ -67,7 +67,7 @@ func (v *visit) apply(ctx context.Context) (ctrl.Result, error) {
 	}
 	is, router, err := v.make(ctx, is, own)
 	status := network.Status(spec, is, router)
-	if err != nil && is.ID == v.kn.Status.NetworkID { // the router was perhaps not asked
+	if err != nil && is.ID == v.kn.Status.NetworkID && router.Outside == nil { // the router was perhaps not asked
 		status.NodeRoutes = v.kn.Status.NodeRoutes
 	}
 	v.statuses.Vouch(v.kn, &status)

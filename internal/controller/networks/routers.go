@@ -120,9 +120,20 @@ func (v *visit) makeRouter(ctx context.Context, is sdn.OwnRouter) (sdn.OwnRouter
 	if work.Update == nil {
 		return is, nil
 	}
+	no := &v.memory.refused
+	if work.Update.Gateway != nil && no.generation == v.kn.Generation && v.now().Before(no.until) {
+		return is, no.err
+	}
 	updated, err := v.cloud.UpdateRouter(ctx, is.ID, *work.Update)
 	if err != nil {
-		return is, fmt.Errorf("changing gateway or routes of router %s of namespace %s: %w", is.ID, v.req.Namespace, err)
+		err = fmt.Errorf("changing gateway or routes of router %s of namespace %s: %w", is.ID, v.req.Namespace, err)
+		if !errors.Is(err, sdn.ErrUnavailable) {
+			no.generation, no.err, no.until = v.kn.Generation, err, v.now().Add(v.period())
+		}
+		if updated.ID != "" {
+			is = updated
+		}
+		return is, err
 	}
 	ctrl.LoggerFrom(ctx).Info("changed router", "router", is.ID)
 	return updated, nil

@@ -53,8 +53,10 @@ var routerFields = []string{"id", "name", "description", "project_id", "external
 // than the credential's.
 var (
 	routerRefusals  = map[string]sdn.Field{"BadRequest": sdn.FieldExternalNetwork, "HTTPBadRequest": sdn.FieldProject}
-	gatewayRefusals = map[string]sdn.Field{"BadRequest": sdn.FieldExternalNetwork, "HTTPBadRequest": sdn.FieldExternalNetwork}
-	routeRefusals   = map[string]sdn.Field{
+	gatewayRefusals = map[string]sdn.Field{
+		"BadRequest": sdn.FieldExternalNetwork, "HTTPBadRequest": sdn.FieldExternalNetwork, "InvalidRoutes": sdn.FieldRouterRoutes,
+	}
+	routeRefusals = map[string]sdn.Field{
 		"InvalidRoutes": sdn.FieldRouterRoutes, "RoutesExhausted": sdn.FieldRouterRoutes, "HTTPBadRequest": sdn.FieldRouterRoutes,
 	}
 )
@@ -158,31 +160,73 @@ func (b *Neutron) ListRouters(ctx context.Context) ([]sdn.RouterSummary, error) 
 }
 
 // UpdateRouter implements sdn.Routers. The mark is read first: an update is rare. Neutron refuses a
-// gateway in another network than the next hops of the router's routes, and routes by way of a
-// gateway that is not there yet. So routes are removed before the gateway changes, and written after.
+// gateway if the next hop of a route is in no network of the router then, and routes by way of a
+// gateway that is not there yet. Only then, and if other routes are wanted, routes are removed before
+// the gateway changes. What fails is undone.
 func (b *Neutron) UpdateRouter(ctx context.Context, id string, u sdn.RouterUpdate) (sdn.OwnRouter, error) {
-	is, err := b.Router(ctx, id)
+	was, err := b.Router(ctx, id)
 	if err != nil {
-		return is, err
+		return was, err
 	}
-	if u.Gateway != nil && u.Routes != nil && len(is.Routes) > 0 {
-		if is, err = b.putRouter(ctx, id, object{"routes": []wireExtraRoute{}}, routeRefusals); err != nil {
-			return is, err
-		}
-	}
+	is := was
 	if u.Gateway != nil {
-		if is, err = b.putRouter(ctx, id, object{"external_gateway_info": gatewayBody(*u.Gateway)}, gatewayRefusals); err != nil {
-			return is, gatewayError(*u.Gateway, err)
+		is, err = b.putGateway(ctx, id, *u.Gateway)
+		if u.Routes != nil && sdn.FieldOf(err) == sdn.FieldRouterRoutes && !slices.Equal(*u.Routes, was.Routes) {
+			if is, err = b.putRoutes(ctx, id, nil); err == nil {
+				is, err = b.putGateway(ctx, id, *u.Gateway)
+			}
 		}
 	}
-	if u.Routes != nil && len(*u.Routes)+len(is.Routes) > 0 {
-		routes := []wireExtraRoute{}
-		for _, r := range *u.Routes {
-			routes = append(routes, wireExtraRoute{r.Destination, r.Gateway})
-		}
-		is, err = b.putRouter(ctx, id, object{"routes": routes}, routeRefusals)
+	if err == nil && u.Routes != nil && len(*u.Routes)+len(is.Routes) > 0 {
+		is, err = b.putRoutes(ctx, id, *u.Routes)
+	}
+	if err != nil && u.Gateway != nil {
+		return b.restore(ctx, was, u, err)
 	}
 	return is, err
+}
+
+// restore gives a router back what it had before an update that failed, and returns the failure.
+// Neutron deletes a gateway before it makes one in another network, and switches SNAT on before it
+// refuses to move the gateway of floating IPs. A router without routes may have lost them when an
+// earlier update was interrupted. So it gets those that are wanted.
+func (b *Neutron) restore(ctx context.Context, was sdn.OwnRouter, u sdn.RouterUpdate, failed error) (sdn.OwnRouter, error) {
+	is, err := b.Router(ctx, was.ID)
+	lost := is.Gateway.NetworkID != was.Gateway.NetworkID || is.Gateway.SNAT != nil && *is.Gateway.SNAT != *was.Gateway.SNAT
+	if err == nil && was.Gateway.NetworkID != "" && lost {
+		back := sdn.Gateway{NetworkID: was.Gateway.NetworkID}
+		if u.Gateway.SNAT != nil { // the credential may choose
+			back.SNAT = was.Gateway.SNAT
+		}
+		is, err = b.putGateway(ctx, was.ID, back)
+	}
+	routes := was.Routes
+	if len(routes) == 0 && u.Routes != nil {
+		routes = *u.Routes
+	}
+	if err == nil && !slices.Equal(is.Routes, routes) {
+		is, err = b.putRoutes(ctx, was.ID, routes)
+	}
+	if err != nil {
+		failed = fmt.Errorf("%w. The router has lost its gateway or its routes %v, and Kuryr cannot restore them yet: %w", failed, routes, err)
+	}
+	return is, failed
+}
+
+func (b *Neutron) putGateway(ctx context.Context, id string, g sdn.Gateway) (sdn.OwnRouter, error) {
+	is, err := b.putRouter(ctx, id, object{"external_gateway_info": gatewayBody(g)}, gatewayRefusals)
+	if err != nil {
+		err = gatewayError(g, err)
+	}
+	return is, err
+}
+
+func (b *Neutron) putRoutes(ctx context.Context, id string, all []v1.Route) (sdn.OwnRouter, error) {
+	routes := []wireExtraRoute{}
+	for _, r := range all {
+		routes = append(routes, wireExtraRoute{r.Destination, r.Gateway})
+	}
+	return b.putRouter(ctx, id, object{"routes": routes}, routeRefusals)
 }
 
 func (b *Neutron) putRouter(ctx context.Context, id string, body object, fields map[string]sdn.Field) (sdn.OwnRouter, error) {

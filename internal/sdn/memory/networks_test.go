@@ -45,6 +45,12 @@ func (c networkCloud) LimitRouters(_ *testing.T, n int) {
 	c.SetRouterQuota(n + 1) // the target has one
 }
 
+func (c networkCloud) MakeFullNetwork(*testing.T) (string, netip.Prefix) {
+	full := memory.Subnet{ID: "full", NetworkID: "full-net", Prefix: netip.MustParsePrefix("198.18.0.0/31"), External: true}
+	c.AddSubnet(full)
+	return full.NetworkID, full.Prefix
+}
+
 func (c networkCloud) NeedLeg(_ *testing.T, _, subnetID string) func() {
 	c.Cloud.NeedLeg("r", subnetID, true)
 	return func() { c.Cloud.NeedLeg("r", subnetID, false) }

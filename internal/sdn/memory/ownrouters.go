@@ -5,6 +5,7 @@ package memory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -113,28 +114,73 @@ func (b *Backend) ListRouters(ctx context.Context) ([]sdn.RouterSummary, error) 
 	})
 }
 
-// UpdateRouter implements sdn.Routers.
+// UpdateRouter implements sdn.Routers. Like Neutron's, a change of gateway and routes is several calls
+// to the cloud: each of them has its hooks, and any of them may fail.
 func (b *Backend) UpdateRouter(ctx context.Context, id string, u sdn.RouterUpdate) (sdn.OwnRouter, error) {
-	return answer(ctx, b, UpdateRouter, func() (sdn.OwnRouter, error) {
+	was, err := b.changeRouter(ctx, id, nil, nil)
+	if err != nil {
+		return was, err
+	}
+	is := was
+	if u.Gateway != nil {
+		is, err = b.changeRouter(ctx, id, u.Gateway, nil)
+		if u.Routes != nil && sdn.FieldOf(err) == sdn.FieldRouterRoutes && !slices.Equal(*u.Routes, was.Routes) {
+			if is, err = b.changeRouter(ctx, id, nil, &[]v1.Route{}); err == nil {
+				is, err = b.changeRouter(ctx, id, u.Gateway, nil)
+			}
+		}
+	}
+	if err == nil && u.Routes != nil {
+		is, err = b.changeRouter(ctx, id, nil, u.Routes)
+	}
+	if err == nil || u.Gateway == nil {
+		return is, err
+	}
+	is, lost := b.changeRouter(ctx, id, nil, nil)
+	if lost == nil && was.Gateway.NetworkID != "" && is.Gateway.NetworkID != was.Gateway.NetworkID {
+		is, lost = b.changeRouter(ctx, id, &sdn.Gateway{NetworkID: was.Gateway.NetworkID}, nil)
+	}
+	if len(was.Routes) == 0 && u.Routes != nil {
+		was.Routes = *u.Routes
+	}
+	if lost == nil && !slices.Equal(is.Routes, was.Routes) {
+		is, lost = b.changeRouter(ctx, id, nil, &was.Routes)
+	}
+	if lost != nil {
+		err = fmt.Errorf("%w. The router has lost its gateway or its routes %v: %w", err, was.Routes, lost)
+	}
+	return is, err
+}
+
+// changeRouter is one call to the cloud about a router: with neither a gateway nor routes it reads it.
+func (b *Backend) changeRouter(ctx context.Context, id string, gateway *sdn.Gateway, routes *[]v1.Route) (sdn.OwnRouter, error) {
+	c, is := b.cloud, sdn.OwnRouter{}
+	effect := func() error {
 		r, err := b.ownRouter(id)
+		if err == nil && gateway != nil {
+			err = c.moveGateway(r, *gateway)
+		}
+		if err == nil && routes != nil {
+			if err = c.reached(r, r.own.Gateway.NetworkID, *routes); err == nil {
+				r.own.Routes = append([]v1.Route(nil), *routes...)
+			}
+		}
 		if err != nil {
-			return sdn.OwnRouter{}, fmt.Errorf("updating router %s: %w", id, err)
+			return fmt.Errorf("updating router %s: %w", id, err)
 		}
-		if u.Gateway != nil {
-			if err := b.cloud.setGateway(r, *u.Gateway); err != nil {
-				return sdn.OwnRouter{}, fmt.Errorf("updating router %s: %w", id, err)
-			}
+		is = r.shown()
+		return nil
+	}
+	if gateway == nil && routes == nil {
+		if err := ctx.Err(); err != nil {
+			return is, err
 		}
-		if u.Routes != nil {
-			for _, route := range *u.Routes {
-				if !b.cloud.neighbours(r, route.Gateway) {
-					return sdn.OwnRouter{}, refused(sdn.FieldRouterRoutes, route.Gateway, "updating router %s: no network of the router has the gateway of a route", id)
-				}
-			}
-			r.own.Routes = append([]v1.Route(nil), *u.Routes...)
-		}
-		return r.shown(), nil
-	})
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return is, effect()
+	}
+	err := c.do(ctx, UpdateRouter, effect)
+	return is, err
 }
 
 // DeleteRouter implements sdn.Routers.
@@ -219,14 +265,40 @@ func (c *Cloud) dropGateway(r *router) {
 	r.addresses, r.own.Gateway = nil, sdn.Gateway{}
 }
 
-// neighbours reports whether an address is in a network that a router is in.
-func (c *Cloud) neighbours(r *router, address string) bool {
+// moveGateway is setGateway for a router that may have routes. As in Neutron, a router that cannot get
+// a gateway in another network is left without one.
+func (c *Cloud) moveGateway(r *router, g sdn.Gateway) error {
+	if _, err := c.external(sdn.FloatingIPRequest{NetworkID: g.NetworkID}); err != nil {
+		return err
+	}
+	if err := c.reached(r, g.NetworkID, r.own.Routes); err != nil {
+		return err
+	}
+	err := c.setGateway(r, g)
+	if errors.Is(err, sdn.ErrExternalAddresses) {
+		c.dropGateway(r)
+	}
+	return err
+}
+
+// reached checks that all next hops are in networks of a router whose gateway is in a network.
+func (c *Cloud) reached(r *router, networkID string, routes []v1.Route) error {
+	for _, route := range routes {
+		if !c.neighbours(r, networkID, route.Gateway) {
+			return refused(sdn.FieldRouterRoutes, route.Gateway, "no network of the router has the gateway of a route")
+		}
+	}
+	return nil
+}
+
+// neighbours reports whether an address is in a network that a router is in, with a gateway in a network.
+func (c *Cloud) neighbours(r *router, networkID, address string) bool {
 	a, err := netip.ParseAddr(address)
 	if err != nil {
 		return false
 	}
 	for id, s := range c.subnets {
-		if (r.legs[id] || s.NetworkID == r.own.Gateway.NetworkID) && s.Prefix.Contains(a) {
+		if (r.legs[id] || s.NetworkID == networkID) && s.Prefix.Contains(a) {
 			return true
 		}
 	}

@@ -73,6 +73,8 @@ type NetworkCloud interface {
 	HasRouter(t *testing.T, id string) bool
 	// LimitRouters leaves room for some routers until the end of the test.
 	LimitRouters(t *testing.T, n int)
+	// MakeFullNetwork makes an external network with one subnet, which has no free address.
+	MakeFullNetwork(t *testing.T) (id string, prefix netip.Prefix)
 	// LoseAnswer loses the answer to the next creation of a network, to the next one of a subnet or
 	// a router, and to the next addition of an interface.
 	LoseAnswer(t *testing.T) (ok bool)
@@ -108,6 +110,7 @@ func RunNetworks(t *testing.T, newTarget func(t *testing.T) NetworkTarget) {
 		{"cancelled calls for networks", networksCancelled},
 		{"a router is complete", routerIsComplete},
 		{"a router is updated", routerIsUpdated},
+		{"a router keeps what serves", routerKeepsWhatServes},
 		{"a router in use stays", routerInUse},
 		{"routers that are not there", routerOfMissing},
 		{"other routers are out of reach", otherRouters},

@@ -126,6 +126,35 @@ func routerIsUpdated(_ *testing.T, f networks) {
 	update("UpdateRouter before its end", f.Backend, sdn.RouterUpdate{Routes: &one}, true, one...) // routes do not keep it
 }
 
+// routerKeepsWhatServes: after a change of its gateway that is refused, a router has the gateway and
+// the routes of before, or those that were wanted if it had none.
+func routerKeepsWhatServes(t *testing.T, f networks) {
+	r := f.router(nil)
+	fullID, full := f.Cloud.MakeFullNetwork(t)
+	next, beyond := f.External.Addr().Next().String(), full.Addr().Next().String()
+	routes := []v1.Route{{Destination: "10.96.0.0/16", Gateway: next}}
+	f.must("UpdateRouter with routes", second(f.Backend.UpdateRouter(f.ctx(), r.ID, sdn.RouterUpdate{Routes: &routes})))
+	refused := func(what string, networkID string, wanted []v1.Route, want error, field sdn.Field) {
+		f.t.Helper()
+		got, err := f.Backend.UpdateRouter(f.ctx(), r.ID, sdn.RouterUpdate{Gateway: &sdn.Gateway{NetworkID: networkID}, Routes: &wanted})
+		f.wants("UpdateRouter to "+what, err, want, field)
+		seen, err := f.Backend.Router(f.ctx(), r.ID)
+		f.must("Router", err)
+		f.isRouter("UpdateRouter to "+what+" returns", got, true, routes...)
+		f.isRouter("after UpdateRouter to "+what, seen, true, routes...)
+	}
+	refused("a gateway in a missing network", MissingID, routes, sdn.ErrInvalid, sdn.FieldExternalNetwork)
+	refused("a gateway in a network that is not external", f.network().ID, routes, sdn.ErrInvalid, sdn.FieldExternalNetwork)
+	refused("a gateway without a way to the next hops", fullID, routes, sdn.ErrInvalid, sdn.FieldRouterRoutes)
+	refused("a gateway in a full network", fullID, []v1.Route{{Destination: "10.96.0.0/16", Gateway: beyond}}, sdn.ErrExternalAddresses, "")
+	refused("a gateway in a full network, without routes", fullID, nil, sdn.ErrExternalAddresses, "")
+	wrong := []v1.Route{{Destination: "10.96.0.0/16", Gateway: "192.0.2.77"}}
+	refused("the same gateway, with a next hop elsewhere", f.ExternalID, wrong, sdn.ErrInvalid, sdn.FieldRouterRoutes)
+	// What an interrupted change has removed comes back, although the change is still refused.
+	f.must("UpdateRouter without routes", second(f.Backend.UpdateRouter(f.ctx(), r.ID, sdn.RouterUpdate{Routes: &[]v1.Route{}})))
+	refused("a gateway in a missing network, after an interruption", MissingID, routes, sdn.ErrInvalid, sdn.FieldExternalNetwork)
+}
+
 // routerInUse: a router with an interface stays.
 func routerInUse(t *testing.T, f networks) {
 	r, n := f.router(nil), f.network()

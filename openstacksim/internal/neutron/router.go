@@ -140,6 +140,7 @@ func (c *call) setGateway(r *router, info map[string]any) *fault {
 		if f := c.dropGateway(r); f != nil {
 			return f
 		}
+		c.stays(func() { c.withoutGateway(r.ID) })
 	}
 	return c.makeGateway(r, net, wishes(wanted), snat, same)
 }
@@ -248,6 +249,19 @@ func (c *call) translateAgain(id string) {
 		r.touch(c)
 		c.routers.store(&r)
 	})
+}
+
+// withoutGateway leaves a router without a gateway if the one in another network is refused. Neutron
+// deletes the first before it makes the second, in no common transaction (neutron 21.0.0:
+// db/l3_db.py, _update_router_gw_info).
+func (c *call) withoutGateway(id string) {
+	if old, ok := c.routers.rows.Get(id); ok {
+		r := *old
+		if c.dropGateway(&r) == nil {
+			r.touch(c)
+			c.routers.store(&r)
+		}
+	}
 }
 
 // maxExtraRoutes is Neutron's default (neutron 21.0.0: conf/db/extraroute_db.py).
