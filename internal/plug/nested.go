@@ -151,13 +151,26 @@ func defaultRoute(h *netlink.Handle) (int, error) {
 		var best *netlink.Route
 		for k := range routes {
 			r := &routes[k]
-			if r.LinkIndex > 0 && prefix(r.Dst).Bits() <= 0 && (best == nil || r.Priority < best.Priority) {
+			if r.Type == unix.RTN_UNICAST && prefix(r.Dst).Bits() <= 0 && (best == nil || r.Priority < best.Priority) {
 				best = r
 			}
 		}
 		if best != nil {
-			return best.LinkIndex, nil
+			return onlyLink(best)
 		}
 	}
 	return 0, fmt.Errorf("the node has no default route to find the interface below pods' devices: set node.parentInterface: %w", ErrDataPath)
+}
+
+// onlyLink returns the index of the interface of all next hops of the default route. With next hops
+// on several interfaces, nothing says which of them is on the machine's port.
+func onlyLink(r *netlink.Route) (int, error) {
+	index := r.LinkIndex
+	for k, hop := range r.MultiPath {
+		if k > 0 && hop.LinkIndex != index {
+			return 0, fmt.Errorf("the node's default route has next hops on several interfaces, and one of them has to be below pods' devices: set node.parentInterface: %w", ErrDataPath)
+		}
+		index = hop.LinkIndex
+	}
+	return index, nil
 }

@@ -396,6 +396,56 @@ func TestNestedParent(t *testing.T) {
 	}
 }
 
+// A default route may have several next hops. Those on one interface leave no choice. Of several
+// interfaces a person has to name the one of the machine's port.
+func TestNestedParentOfDefaultRouteWithNextHops(t *testing.T) {
+	hops := func(hops ...string) (route []string) {
+		for _, hop := range hops {
+			route = append(route, "nexthop")
+			route = append(route, strings.Fields(hop)...)
+		}
+		return route
+	}
+	for _, test := range []struct {
+		name  string
+		route []string // after "ip"
+		says  string   // of the error; empty: it is plugged
+	}{
+		{"two interfaces", append([]string{"route", "add", "default"}, hops("dev nic0", "dev other0")...), "several interfaces"},
+		{"two routers on one interface", append([]string{"-6", "route", "add", "default"}, hops("via fe80::1 dev nic0", "via fe80::2 dev nic0")...), ""},
+		{"IPv6, two interfaces", append([]string{"-6", "route", "add", "default"}, hops("via fe80::1 dev nic0", "via fe80::1 dev other0")...), "several interfaces"},
+		{"unreachable", []string{"route", "add", "unreachable", "default"}, "no default route"},
+		{"IPv6, unreachable", []string{"-6", "route", "add", "unreachable", "default"}, "no default route"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			vm := newVirtualMachine(t, "macvlan", "nic0")
+			p := vm.pod(t, 15, newNamespace(t))
+			sh(t, "ip", "link", "add", "other0", "type", "veth", "peer", "name", "other1")
+			t.Cleanup(func() { remove("other0") })
+			sh(t, "ip", "link", "set", "other0", "up")
+			sh(t, append([]string{"ip"}, test.route...)...)
+			t.Cleanup(func() {
+				for _, family := range []string{"-4", "-6"} {
+					_, _ = commandOutput("ip", family, "route", "flush", "default")
+				}
+			})
+			d := driver(t, plug.New(plug.Config{}), "macvlan")
+			err := d.Plug(t.Context(), p)
+			if test.says == "" {
+				if err != nil {
+					t.Fatalf("Plug with default route %v = %v", test.route, err)
+				}
+				mustCheck(t, vm.driver, p) // it is on nic0
+				mustUnplug(t, d, p)
+				return
+			}
+			if !errors.Is(err, plug.ErrDataPath) || !strings.Contains(err.Error(), test.says) || !strings.Contains(err.Error(), "node.parentInterface") {
+				t.Errorf("Plug with default route %v = %v, want ErrDataPath that says %q and node.parentInterface", test.route, err, test.says)
+			}
+		})
+	}
+}
+
 func TestNestedManyAtOnce(t *testing.T) {
 	onVirtualMachine(t, func(t *testing.T, vm virtualMachine) {
 		const pods = 16
