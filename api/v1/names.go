@@ -8,6 +8,9 @@ const (
 	// ReleasedAnnotation on a free KuryrPort is the time when a pod returned the port. A port that
 	// never had a pod has no such annotation.
 	ReleasedAnnotation = "kuryr.openstack.org/released-at"
+	// BoundAnnotation on a KuryrPort is the time when it was bound to its pod. By it the daemon tells
+	// the ports of two pods of one name.
+	BoundAnnotation = "kuryr.openstack.org/bound-at"
 	// MemberGroupsAnnotation on a KuryrPort lists, separated by commas, the security groups that
 	// the port has as a member of load balancers. Until the controller knows a load balancer, as
 	// after a start, the port keeps these groups.

@@ -105,8 +105,21 @@ func TestPodsOfOneName(t *testing.T) {
 	if port.Name == old.Name {
 		t.Errorf("the second pod has the port of the first, which is still plugged")
 	}
+	if was, is := boundAt(t, old), boundAt(t, port); !is.After(was) {
+		t.Errorf("the port of the second pod is bound at %v, that of the first at %v", is, was)
+	}
 	b.attach(old, false)
 	b.settled(1)
+}
+
+// boundAt returns the time by which a daemon tells the ports of pods of one name.
+func boundAt(t *testing.T, port *v1.KuryrPort) time.Time {
+	t.Helper()
+	at, err := time.Parse(time.RFC3339Nano, port.Annotations[v1.BoundAnnotation])
+	if err != nil {
+		t.Errorf("annotation %s of KuryrPort %s: %v", v1.BoundAnnotation, port.Name, err)
+	}
+	return at
 }
 
 // TestPodGoesWhileItsPortIsMade: a pod that is deleted while its port is created leaks nothing.
@@ -230,10 +243,15 @@ func TestWarmPool(t *testing.T) {
 	b.settled(3)
 	b.eventually("two are available", func() bool { return b.pools()[0].Status.Available == 2 })
 	b.fail(memory.CreatePorts, sdn.ErrUnavailable)
-	b.bound(b.pod("b"))
+	boundAt(t, b.bound(b.pod("b"))) // a port that was free
 	b.delete(pod)
 	b.eventually("the port of a is available again", func() bool { return b.pools()[0].Status.Available == 2 })
 	b.settled(3)
+	for _, port := range b.ports() {
+		if at, is := port.Annotations[v1.BoundAnnotation]; is && port.Spec.PodRef == nil {
+			t.Errorf("free KuryrPort %s is bound at %s", port.Name, at)
+		}
+	}
 	if n := b.cloud.Calls(memory.UpdatePort); n != 0 {
 		t.Errorf("%d updates of ports whose groups never changed, want 0", n)
 	}

@@ -112,6 +112,41 @@ func TestAddOfStaticPod(t *testing.T) {
 	n.rests(portA, "c1")
 }
 
+// A static pod's mirror pod was made again, and the former one's port is still bound. The sandbox
+// gets the port that was bound last: the other one is about to be returned.
+func TestAddOfStaticPodWithTwoPorts(t *testing.T) {
+	const early, late = "2026-01-02T03:04:05.5Z", "2026-01-02T03:04:05.51Z" // as text, the other way round
+	for _, test := range []struct{ name, boundA, boundB, want string }{
+		{"the second is newer", early, late, portB},
+		{"the first is newer", late, early, portA},
+		{"an earlier version bound the second", early, "", portA},
+		{"an earlier version bound the first", "", late, portB},
+		{"an earlier version bound both", "", "", portA}, // always the same one
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			for range 8 { // maps in Go have no order
+				n := newNode(t)
+				for _, p := range []struct{ port, uid, at string }{{portA, uidA, test.boundA}, {portB, uidB, test.boundB}} {
+					port := kuryrPort(p.port, p.uid)
+					if p.at != "" {
+						port.Annotations = map[string]string{v1.BoundAnnotation: p.at}
+					}
+					n.api.put(port)
+				}
+				n.start()
+				req := request("ADD", "c1", "/run/netns/a")
+				req.Args = strings.ReplaceAll(req.Args, uidA, "0123456789abcdef0123456789abcdef")
+				n.do(req)
+				if n.where(test.want) != "c1" {
+					t.Fatalf("ADD of a static pod, with ports %s bound at %q and %s at %q, has not plugged %s", portA, test.boundA, portB, test.boundB, test.want)
+				}
+				n.end()
+			}
+		})
+	}
+}
+
 // errBusy is the error of a binding driver with exit code 75.
 var errBusy = fmt.Errorf("%w: %w", plug.ErrDriver, plug.ErrTryAgain)
 

@@ -4,11 +4,15 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -82,7 +86,7 @@ func (p *ports) run(ctx context.Context, observe func(*v1.KuryrPort), gone func(
 func slim(obj any) (any, error) {
 	if m, err := meta.Accessor(obj); err == nil {
 		m.SetManagedFields(nil)
-		m.SetAnnotations(nil)
+		maps.DeleteFunc(m.GetAnnotations(), func(k, _ string) bool { return k != v1.BoundAnnotation })
 		m.SetLabels(nil)
 	}
 	if port, ok := obj.(*v1.KuryrPort); ok {
@@ -147,7 +151,9 @@ func (p *ports) await(ctx context.Context, pod cni.Args, ifName string) (*v1.Kur
 }
 
 // find returns the port for the pod's interface of this name. Runtimes choose the interface's
-// name, so find falls back to the port of the pod's default route.
+// name, so find falls back to the port of the pod's default route. Of several ports it returns the
+// one that was bound last: a static pod whose mirror pod was made again may still have the port of
+// the former mirror pod, and its UID does not distinguish the two.
 func (p *ports) find(pod cni.Args, ifName string) *v1.KuryrPort {
 	var other *v1.KuryrPort
 	for _, port := range p.ofPod(pod) {
@@ -157,13 +163,14 @@ func (p *ports) find(pod cni.Args, ifName string) *v1.KuryrPort {
 		if port.Spec.PodRef.Interface == ifName {
 			return port
 		}
-		if port.Spec.PodRef.Default {
+		if port.Spec.PodRef.Default && other == nil {
 			other = port
 		}
 	}
 	return other
 }
 
+// ofPod returns the ports of all pods of this name, the one that was bound last first.
 func (p *ports) ofPod(pod cni.Args) []*v1.KuryrPort {
 	objs, err := p.informer.GetIndexer().ByIndex(podIndex, pod.Pod())
 	if err != nil {
@@ -173,6 +180,13 @@ func (p *ports) ofPod(pod cni.Args) []*v1.KuryrPort {
 	for _, obj := range objs {
 		found = append(found, obj.(*v1.KuryrPort))
 	}
+	boundAt := func(port *v1.KuryrPort) time.Time {
+		at, _ := time.Parse(time.RFC3339Nano, port.Annotations[v1.BoundAnnotation]) // absent: an earlier version bound it
+		return at
+	}
+	slices.SortFunc(found, func(a, b *v1.KuryrPort) int {
+		return cmp.Or(boundAt(b).Compare(boundAt(a)), strings.Compare(a.Name, b.Name))
+	})
 	return found
 }
 

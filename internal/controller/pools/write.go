@@ -127,6 +127,7 @@ func (r *Reconciler) bind(ctx context.Context, v *view, b pool.Binding) error {
 			port.Spec.SecurityGroupIDs = groups
 		}
 		delete(port.Annotations, v1.ReleasedAnnotation)
+		r.stamp(port, v1.BoundAnnotation)
 		kube.Label(port, v1.PortBound)
 	})
 	if err != nil {
@@ -152,6 +153,7 @@ func (r *Reconciler) adopt(ctx context.Context, v *view, b pool.Binding) error {
 	phase := v1.PortAvailable
 	if b.Pod != nil {
 		phase = v1.PortBound
+		r.stamp(port, v1.BoundAnnotation)
 	}
 	kube.Label(port, phase)
 	err := r.client.Create(ctx, port, kube.OwnerPool)
@@ -168,6 +170,11 @@ func (r *Reconciler) adopt(ctx context.Context, v *view, b pool.Binding) error {
 		r.bound(ctx, v, b)
 	}
 	return nil
+}
+
+// stamp writes the time as an annotation.
+func (r *Reconciler) stamp(port *v1.KuryrPort, annotation string) {
+	metav1.SetMetaDataAnnotation(&port.ObjectMeta, annotation, r.Now().UTC().Format(time.RFC3339Nano))
 }
 
 // refuse gives up a port whose object the API server refuses, such as one without an address.
@@ -203,10 +210,8 @@ func (r *Reconciler) recycle(ctx context.Context, v *view, name string) error {
 		case v.key != nil:
 			port.Spec.SecurityGroupIDs = v.key.SecurityGroupIDs
 		}
-		if port.Annotations == nil {
-			port.Annotations = map[string]string{}
-		}
-		port.Annotations[v1.ReleasedAnnotation] = r.Now().UTC().Format(time.RFC3339Nano)
+		delete(port.Annotations, v1.BoundAnnotation)
+		r.stamp(port, v1.ReleasedAnnotation)
 		kube.Label(port, v1.PortRecycling)
 	})
 	if err != nil {
