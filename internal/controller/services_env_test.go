@@ -49,7 +49,8 @@ type serviceBed struct {
 	whole bool // the controller applies the plans, too
 	wrote writes
 	book  *subnets
-	as    *rest.Config // of the controller; nil: that of the tests
+	as    *rest.Config     // of the controller; nil: that of the tests
+	clock func() time.Time // of the controller; nil: time.Now
 	tell  func(context.Context, error)
 }
 
@@ -178,7 +179,7 @@ func (b *serviceBed) launch() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	backend := b.cloud.Backend("cluster")
-	o := controller.Options{Ports: backend, Subnets: b.book, Settings: b.settings, Tell: b.tell, Backoff: hurried, Mend: 100 * time.Millisecond, Stuck: b.stuck, Namespace: holderNamespace, Preflight: b.preflight}
+	o := controller.Options{Ports: backend, Subnets: b.book, Settings: b.settings, Tell: b.tell, Backoff: hurried, Mend: 100 * time.Millisecond, Stuck: b.stuck, Namespace: holderNamespace, Preflight: b.preflight, Now: b.clock}
 	if b.whole {
 		o.LoadBalancers, o.FloatingIPs, o.SecurityGroups = backend, backend, backend
 	}

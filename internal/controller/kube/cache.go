@@ -93,6 +93,10 @@ func trim(in any) (any, error) {
 			Name: obj.Name, UID: obj.UID, ResourceVersion: obj.ResourceVersion, DeletionTimestamp: obj.DeletionTimestamp,
 			Labels: obj.Labels, Annotations: chosen(obj.Annotations),
 		}
+	case *corev1.Service: // the plan needs to know when it was written, and not which fields
+		for i := range obj.ManagedFields {
+			obj.ManagedFields[i].FieldsV1 = nil
+		}
 	case client.Object:
 		obj.SetManagedFields(nil)
 	}

@@ -16,6 +16,7 @@
 package services
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -147,6 +148,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err == nil {
 		err = r.report(ctx, svc, klb, &o, settings.ServesServices(&r.settings.Load().Services))
 	}
+	again = cmp.Or(o.Again, again)
 	result, err := kube.Retry(err)
 	if result.IsZero() && again > 0 && err == nil {
 		result.RequeueAfter = again
@@ -191,7 +193,7 @@ func (r *Reconciler) get(ctx context.Context, req ctrl.Request) (*corev1.Service
 // input gathers what the plan depends on. Part of it may be unknown now: a duration above zero is
 // when to plan again.
 func (r *Reconciler) input(ctx context.Context, svc *corev1.Service, klb *v1.KuryrLoadBalancer) (service.Input, time.Duration, error) {
-	in := service.Input{Service: svc, Made: has(klb)}
+	in := service.Input{Service: svc, Made: has(klb), Now: r.now()}
 	if klb != nil {
 		in.Previous = &klb.Spec
 	}
@@ -246,16 +248,19 @@ func (r *Reconciler) planSettings(ctx context.Context, s *settings.Rules) (servi
 	return out, nil
 }
 
-// slices returns the EndpointSlices of a Service.
+// slices returns the EndpointSlices of a Service. Those of an earlier Service of that name are about
+// to be deleted.
 func (r *Reconciler) slices(ctx context.Context, svc *corev1.Service) ([]*discoveryv1.EndpointSlice, error) {
 	var list discoveryv1.EndpointSliceList
 	err := r.client.List(ctx, &list, client.InNamespace(svc.Namespace), client.MatchingFields{sliceService: svc.Name}, kube.ReadOnly)
 	if err != nil {
 		return nil, fmt.Errorf("listing EndpointSlices of Service %s/%s: %w", svc.Namespace, svc.Name, err)
 	}
-	out := make([]*discoveryv1.EndpointSlice, len(list.Items))
+	var out []*discoveryv1.EndpointSlice
 	for i := range list.Items {
-		out[i] = &list.Items[i]
+		if o := metav1.GetControllerOf(&list.Items[i]); o == nil || o.Kind != "Service" || o.UID == svc.UID {
+			out = append(out, &list.Items[i])
+		}
 	}
 	return out, nil
 }

@@ -5,10 +5,12 @@ package service
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -29,6 +31,8 @@ const (
 	// the fields, the ports, and two IDs. It does not count the name, the address and the subnet,
 	// which are in both.
 	memberBytes = 190
+	// followTime is how long the author of an EndpointSlice may take to follow a change of the Service.
+	followTime = time.Minute
 )
 
 const endpointsField = "endpoints"
@@ -49,19 +53,27 @@ type endpoint struct {
 	terminating bool // and still serving
 }
 
+func (e *endpoint) member() v1.MemberSpec {
+	return v1.MemberSpec{Name: e.name, IP: e.at.Addr().String(), Port: int32(e.at.Port()), SubnetID: e.subnet}
+}
+
 // members writes the endpoints into the listeners.
 func (p *planner) members() {
 	p.elsewhere, p.denied = p.memberSubnet()
-	p.held = p.heldMembers()
+	p.before = p.currentMembers()
+	p.held = maps.Clone(p.before)
+	maps.DeleteFunc(p.held, func(_ netip.Addr, subnet string) bool { return !slices.Contains(p.Settings.Lost, subnet) })
 	found := p.endpoints()
 	for i := range p.spec.Listeners {
 		l := &p.spec.Listeners[i]
-		for _, e := range used(found[portKey{l.Name, l.Protocol}]) {
-			l.Members = append(l.Members, v1.MemberSpec{Name: e.name, IP: e.at.Addr().String(), Port: int32(e.at.Port()), SubnetID: e.subnet})
+		for _, e := range used(found[keyOf(l)]) {
+			l.Members = append(l.Members, e.member())
 		}
 	}
 	p.bound()
 }
+
+func keyOf(l *v1.ListenerSpec) portKey { return portKey{l.Name, l.Protocol} }
 
 // used returns the endpoints that get traffic, sorted. Like kube-proxy it takes the ready ones. If
 // a family has none, it takes those that still serve while they terminate. So a rollout does not
@@ -86,9 +98,12 @@ func used(all map[netip.AddrPort]endpoint) []endpoint {
 	return ready
 }
 
-// endpoints returns the endpoints of each port, each address once.
+// endpoints returns the endpoints of each port of the Service, each address once.
 func (p *planner) endpoints() map[portKey]map[netip.AddrPort]endpoint {
 	found := map[portKey]map[netip.AddrPort]endpoint{}
+	for i := range p.spec.Listeners {
+		found[keyOf(&p.spec.Listeners[i])] = map[netip.AddrPort]endpoint{}
+	}
 	lost := lostEndpoints{}
 	for _, slice := range p.Slices {
 		if slice.AddressType == discoveryv1.AddressTypeFQDN {
@@ -107,9 +122,9 @@ func (p *planner) endpoints() map[portKey]map[netip.AddrPort]endpoint {
 }
 
 // lostEndpoints has, of each kind, the first endpoint in sort order that is not a member. formerly
-// is an endpoint that stays a member only because it is one already.
+// is an endpoint that stays a member only because it is one already. unnamed is an EndpointSlice.
 type lostEndpoints struct {
-	nowhere, formerly, foreign, wrong, portless string
+	nowhere, formerly, foreign, wrong, portless, unnamed string
 }
 
 func first(of *string, candidate string) {
@@ -137,8 +152,10 @@ func (p *planner) endpoint(slice *discoveryv1.EndpointSlice, e *discoveryv1.Endp
 		return
 	}
 	subnet := p.subnetOf(ip)
+	// An edit of the configuration is not to remove current members, least of all those of all Services
+	// at once, unless the Service may not have members in that subnet.
 	if subnet == "" {
-		if subnet = p.formerly(ip); subnet == "" {
+		if subnet = p.before[ip]; subnet == "" || subnet == p.denied {
 			first(&lost.nowhere, ip.String())
 			return
 		}
@@ -151,6 +168,7 @@ func (p *planner) endpoint(slice *discoveryv1.EndpointSlice, e *discoveryv1.Endp
 		ready:       isTrue(c.Ready, true) || p.Service.Spec.PublishNotReadyAddresses,
 		terminating: serving && isTrue(c.Terminating, false),
 	}
+	matched, others := 0, []string{}
 	for _, port := range slice.Ports {
 		if port.Port == nil || *port.Port < 1 || *port.Port > 65535 {
 			first(&lost.portless, ip.String())
@@ -158,11 +176,50 @@ func (p *planner) endpoint(slice *discoveryv1.EndpointSlice, e *discoveryv1.Endp
 		}
 		one.at = netip.AddrPortFrom(ip, uint16(*port.Port))
 		key := portKey{deref(port.Name), string(cmp.Or(deref(port.Protocol), corev1.ProtocolTCP))}
-		if found[key] == nil {
-			found[key] = map[netip.AddrPort]endpoint{}
+		if into := found[key]; into != nil {
+			into[one.at] = merge(into[one.at], one)
+			matched++
+		} else if !p.keep(slice, key.protocol, one, found) {
+			others = append(others, fmt.Sprintf("%q (%s)", key.name, key.protocol))
 		}
-		found[key][one.at] = merge(found[key][one.at], one)
 	}
+	// An EndpointSlice may have ports for other purposes, and need not have all of the Service's.
+	if matched < len(p.spec.Listeners) && (len(others) > 0 || len(slice.Ports) == 0) && !p.selected(slice) {
+		first(&lost.unnamed, fmt.Sprintf("%s lacks a port of the Service, and has %s", slice.Name, cmp.Or(some(others), "none")))
+	}
+}
+
+// keep adds an endpoint, at a port that the Service does not have, to the ports that it is a member of
+// already: Service and EndpointSlice change one after the other if a port gets another name. It reports
+// whether there is such a port.
+func (p *planner) keep(slice *discoveryv1.EndpointSlice, protocol string, e endpoint, found map[portKey]map[netip.AddrPort]endpoint) (kept bool) {
+	for _, l := range p.previous().Listeners {
+		i := slices.IndexFunc(p.spec.Listeners, func(now v1.ListenerSpec) bool { return now.Port == l.Port && now.Protocol == l.Protocol })
+		if i >= 0 && l.Protocol == protocol && p.follows(slice) && slices.Contains(l.Members, e.member()) {
+			into := found[keyOf(&p.spec.Listeners[i])]
+			into[e.at], kept = merge(into[e.at], e), true
+		}
+	}
+	return kept
+}
+
+// follows reports whether an EndpointSlice is about to get the Service's ports. Kubernetes' controller
+// gives it no others. Of another author that is assumed for a while after a change of the Service.
+func (p *planner) follows(slice *discoveryv1.EndpointSlice) bool {
+	if p.selected(slice) {
+		return true
+	}
+	for _, f := range p.Service.ManagedFields {
+		if f.Subresource == "" && f.Time != nil {
+			p.again = max(p.again, f.Time.Add(followTime).Sub(p.Now))
+		}
+	}
+	return p.again > 0
+}
+
+// selected reports whether Kubernetes' controller makes an EndpointSlice of what the Service selects.
+func (p *planner) selected(slice *discoveryv1.EndpointSlice) bool {
+	return len(p.Service.Spec.Selector) > 0 && slice.Labels[discoveryv1.LabelManagedBy] == "endpointslice-controller.k8s.io"
 }
 
 // merge combines what two slices say of one endpoint: an endpoint may move between slices. The
@@ -183,6 +240,9 @@ func (p *planner) noteLost(lost lostEndpoints) {
 	if lost.portless != "" {
 		p.warn(ReasonLeftOut, endpointsField, "%s is in an EndpointSlice with a port that has no number: add the number", lost.portless)
 	}
+	if lost.unnamed != "" {
+		p.warn(ReasonLeftOut, endpointsField, "EndpointSlice %s: its endpoints get no traffic at the port that it lacks. Give its ports the names and protocols of the Service's ports, in the Endpoints if it mirrors these", lost.unnamed)
+	}
 	if lost.foreign != "" {
 		p.warn(ReasonLeftOut, endpointsField, "%s is a pod in another project: make a Service in the pod's namespace, or have the administrator add the pod's subnet to services.allowed.memberSubnetIDs of Kuryr's configuration", lost.foreign)
 	}
@@ -200,39 +260,22 @@ func (p *planner) subnetOf(ip netip.Addr) string {
 	return cmp.Or(p.Known[ip], p.Namespace.Foreign[ip], p.held[ip], within(p.Settings.Members, ip), within(p.Settings.Services, ip), p.elsewhere)
 }
 
-// formerly returns the subnet of a current member whose subnet is not known otherwise. An edit of
-// the configuration is not to remove members, least of all those of all Services at once. It
-// returns an empty string if the address is no member, or if the Service may not have members in
-// that subnet.
-func (p *planner) formerly(ip netip.Addr) string {
-	if p.before == nil && p.Previous != nil {
-		p.before = map[netip.Addr]string{}
-		for _, l := range p.Previous.Listeners {
-			for _, m := range l.Members {
-				if ip, err := netip.ParseAddr(m.IP); err == nil && (p.denied == "" || m.SubnetID != p.denied) {
-					p.before[ip] = m.SubnetID
-				}
+// currentMembers returns the subnets of current members.
+func (p *planner) currentMembers() map[netip.Addr]string {
+	before := map[netip.Addr]string{}
+	for _, l := range p.previous().Listeners {
+		for _, m := range l.Members {
+			if ip, err := netip.ParseAddr(m.IP); err == nil {
+				before[ip] = m.SubnetID
 			}
 		}
 	}
-	return p.before[ip]
+	return before
 }
 
-// heldMembers returns the subnets of current members, if the cloud does not show these subnets now.
-// See subnetOfVIP.
-func (p *planner) heldMembers() map[netip.Addr]string {
-	if p.Previous == nil || len(p.Settings.Lost) == 0 {
-		return nil
-	}
-	held := map[netip.Addr]string{}
-	for _, l := range p.Previous.Listeners {
-		for _, m := range l.Members {
-			if ip, err := netip.ParseAddr(m.IP); err == nil && slices.Contains(p.Settings.Lost, m.SubnetID) {
-				held[ip] = m.SubnetID
-			}
-		}
-	}
-	return held
+// previous returns the previous spec; an empty one if there is none.
+func (p *planner) previous() *v1.KuryrLoadBalancerSpec {
+	return cmp.Or(p.Previous, &v1.KuryrLoadBalancerSpec{})
 }
 
 // nameOf returns the name of a member, by which people recognise the endpoint.

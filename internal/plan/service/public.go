@@ -229,17 +229,14 @@ func (p *planner) allow(ranges []netip.Prefix) {
 // does not show now. Most likely they are the ranges of these subnets, of which nothing else is
 // known. Some may be ranges that the Service does not request any more.
 func (p *planner) heldRanges() []netip.Prefix {
-	if p.Previous == nil {
-		return nil
-	}
-	held := p.heldMembers()
-	for _, v := range p.Previous.VIPs {
+	held := p.held
+	for _, v := range p.previous().VIPs {
 		if ip, err := netip.ParseAddr(v.IP); err == nil && slices.Contains(p.Settings.Lost, v.SubnetID) {
 			held[ip] = v.SubnetID
 		}
 	}
 	var ranges []netip.Prefix
-	for _, text := range p.Previous.SourceRanges {
+	for _, text := range p.previous().SourceRanges {
 		r, err := netip.ParsePrefix(text)
 		if err == nil && r.Bits() > 0 && slices.ContainsFunc(slices.Collect(maps.Keys(held)), r.Contains) {
 			ranges = append(ranges, r)

@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -46,6 +47,7 @@ type Input struct {
 	// Rivals are other Services that share a claim with this one. It may have further Services.
 	Rivals   []*corev1.Service
 	Settings Settings
+	Now      time.Time
 }
 
 // Settings is the configuration of load balancers.
@@ -104,6 +106,7 @@ type Outcome struct {
 	Verdict Verdict
 	Spec    v1.KuryrLoadBalancerSpec // set for Realise
 	Notes   []Note                   // sorted, without duplicates
+	Again   time.Duration            // when time changes the plan; 0: never
 }
 
 // planner collects an Outcome.
@@ -112,11 +115,12 @@ type planner struct {
 	spec  v1.KuryrLoadBalancerSpec
 	notes []Note
 
-	limited   bool   // source ranges exclude some clients
-	elsewhere string // subnet that the Service names for endpoints that are in no known subnet
-	denied    string // subnet that the Service names for endpoints, without permission
-	held      map[netip.Addr]string
-	before    map[netip.Addr]string // subnets of the current members; see formerly
+	limited   bool                  // source ranges exclude some clients
+	elsewhere string                // subnet that the Service names for endpoints that are in no known subnet
+	denied    string                // subnet that the Service names for endpoints, without permission
+	before    map[netip.Addr]string // subnets of the current members
+	held      map[netip.Addr]string // those that the cloud does not show; see subnetOfVIP
+	again     time.Duration         // see Outcome.Again
 }
 
 // Plan returns the load balancers that the Service is to have. The same input gives the same
@@ -133,7 +137,7 @@ func Plan(in Input) Outcome {
 		p.plan()
 	}
 	slices.SortFunc(p.notes, compareNotes)
-	return Outcome{Verdict: verdict, Spec: p.spec, Notes: slices.Compact(p.notes)}
+	return Outcome{Verdict: verdict, Spec: p.spec, Notes: slices.Compact(p.notes), Again: p.again}
 }
 
 // verdict returns the verdict, and plans the VIPs.

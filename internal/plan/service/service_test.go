@@ -17,6 +17,7 @@ import (
 	"golang.org/x/tools/txtar"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -55,6 +56,7 @@ type testCase struct {
 	Previous *v1.KuryrLoadBalancerSpec
 	Made     bool
 	Rivals   []corev1.Service
+	Now      metav1.Time
 	// Namespace has its own subnet "own", 10.7.0.0/16, if it has a project.
 	Namespace struct {
 		ProjectID, ExternalNetworkID string
@@ -75,7 +77,7 @@ type testCase struct {
 func (c *testCase) input(t *testing.T) service.Input {
 	t.Helper()
 	c.defaults()
-	in := service.Input{Service: &c.Service, Previous: c.Previous, Made: c.Made, Namespace: c.namespace(), Settings: settings(), Known: map[netip.Addr]string{}}
+	in := service.Input{Service: &c.Service, Previous: c.Previous, Made: c.Made, Namespace: c.namespace(), Settings: settings(), Now: c.Now.Time, Known: map[netip.Addr]string{}}
 	for i := range c.Slices {
 		in.Slices = append(in.Slices, &c.Slices[i])
 	}
@@ -188,6 +190,9 @@ func describe(o service.Outcome) string {
 			mark = "note"
 		}
 		fmt.Fprintln(&b, mark, n)
+	}
+	if o.Again > 0 {
+		fmt.Fprintln(&b, "again in", o.Again)
 	}
 	return b.String()
 }
