@@ -15,6 +15,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/yaml"
 
+	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/plan/preflight"
 )
 
@@ -115,6 +116,71 @@ func TestDocsNameEveryOptionOfTheOldConfiguration(t *testing.T) {
 	}
 	if options < 100 {
 		t.Errorf("testdata/kuryr.conf.options has %d options, want 100 or more", options)
+	}
+}
+
+// section returns what a document has between a line that begins with from, and to.
+func section(t *testing.T, doc, from, to string) string {
+	t.Helper()
+	_, text, found := strings.Cut(read(t, doc), "\n"+from)
+	text, _, ended := strings.Cut(text, to)
+	if !found || !ended {
+		t.Fatalf("%s has no text from %q to %q", doc, from, to)
+	}
+	return text
+}
+
+// Who goes back to the version without Services removes what it refuses.
+func TestDocsOfGoingBackNameEveryNewSection(t *testing.T) {
+	text := section(t, "docs/services-howto.md", "**Going back**", "\nGoing back to a version **with**")
+	var sample map[string]any
+	if err := yaml.Unmarshal([]byte(read(t, "config/base/kuryr.yaml")), &sample); err != nil {
+		t.Fatal(err)
+	}
+	for _, old := range []string{"apiVersion", "kind", "clusterID", "neutron", "pods", "nodes", "pools", "orphans", "node"} {
+		delete(sample, old)
+	}
+	sample["nodes[].subnetIDs"], sample["nodes[].networkID"] = nil, nil
+	delete(sample, "services") // step 1 has removed it
+	for name := range sample {
+		if !strings.Contains(text, "`"+name+"`") {
+			t.Errorf("docs/services-howto.md, Going back, does not name %s, which the old version refuses", name)
+		}
+	}
+}
+
+// Before the controller is deleted, nothing with one of its finalizers is left.
+func TestDocsOfRemovalNameEveryKindWithAFinalizer(t *testing.T) {
+	text := section(t, "docs/configuration.md", "## Taking it away", "**Files on each node**")
+	for finalizer, kind := range map[string]string{
+		v1.PortFinalizer: "kuryrports", v1.NetworkFinalizer: "kuryrnetworks", v1.LoadBalancerFinalizer: "kuryrloadbalancers",
+	} {
+		if !regexp.MustCompile(`kubectl get [a-z,]*\b` + kind + `\b[a-z,]* -A\n\n   Afterwards`).MatchString(text) {
+			t.Errorf("docs/configuration.md, Taking it away: the last look does not show %s, which %s keeps", kind, finalizer)
+		}
+	}
+}
+
+// The documents agree on what a running controller follows.
+func TestDocsAgreeOnWhatIsFollowed(t *testing.T) {
+	named := regexp.MustCompile("`?([a-z]+)`?(?:,| and| while)")
+	var want map[string]bool
+	for _, of := range []struct{ doc, from, to string }{
+		{"docs/configuration.md", "**What is followed while running.** The controller follows", "A changed"},
+		{"docs/decisions.md", "| The controller follows changes of", "|"},
+		{"config/base/kuryr.yaml", "# The controller takes changes of", "it runs"},
+	} {
+		text := strings.NewReplacer("\n", " ", "#", "", "`.", "`,").Replace(section(t, of.doc, of.from, of.to))
+		got := map[string]bool{}
+		for _, m := range named.FindAllStringSubmatch(text, -1) {
+			got[m[1]] = true
+		}
+		if want == nil {
+			want = got
+		}
+		if diff := cmp.Diff(want, got); diff != "" || len(got) < 8 {
+			t.Errorf("%s on what the controller follows (-docs/configuration.md +it):\n%s", of.doc, diff)
+		}
 	}
 }
 
