@@ -54,8 +54,12 @@ func (d *denial) stands(now time.Time, read func() (credential, error)) error {
 	return nil
 }
 
-// same reports whether Keystone would say the same about both credentials. The TLS configuration does
-// not count: Keystone refuses nobody because of it.
+// same reports whether a login with either credential would have the same result.
 func (c credential) same(other credential) bool {
-	return reflect.DeepEqual(c.auth, other.auth) && reflect.DeepEqual(c.endpoint, other.endpoint)
+	if c.tls == nil || other.tls == nil {
+		return c.tls == other.tls
+	}
+	return reflect.DeepEqual(c.auth, other.auth) && reflect.DeepEqual(c.endpoint, other.endpoint) &&
+		c.tls.RootCAs.Equal(other.tls.RootCAs) && c.tls.InsecureSkipVerify == other.tls.InsecureSkipVerify &&
+		reflect.DeepEqual(c.tls.Certificates, other.tls.Certificates)
 }

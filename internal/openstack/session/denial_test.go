@@ -4,12 +4,14 @@
 package session
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -151,5 +153,60 @@ func TestMissingCredential(t *testing.T) {
 	now = now.Add(changeCheck)
 	if _, err := c.Project(t.Context()); err != nil {
 		t.Errorf("with the entry: %v", err)
+	}
+}
+
+// While Neutron is away, a login is made each ten seconds at most, and at once after a change of the
+// file of cacert or of clouds.yaml. The token of before stays in use.
+func TestRenewalPauses(t *testing.T) {
+	var cloud *openstacksim.Cloud
+	var away atomic.Bool
+	away.Store(true)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if away.Load() && strings.HasPrefix(r.URL.Path, "/networking") {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		cloud.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	cloud, err := openstacksim.New(openstacksim.Options{URL: server.URL, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cloud.Close)
+	file := cloud.CloudsFile(t)
+	c, err := New(Config{Cloud: "kuryr", CloudsFile: file, RequestTimeout: time.Minute, RequestsPerSecond: 1000, MaxConcurrent: 8, PageSize: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Unix(1e9, 0)
+	c.login.now = func() time.Time { return now }
+	for _, step := range []struct {
+		after  time.Duration
+		from   string // of clouds.yaml
+		to     string
+		logins int // in all
+	}{
+		{0, "", "", 2}, {time.Second, "", "", 2}, {8 * time.Second, "", "", 2}, {time.Second, "", "", 3}, {9 * time.Second, "", "", 3},
+		{time.Second, "", "", 4}, {time.Second, "    auth:", "    interface: internal\n    auth:", 5}, {time.Second, "", "", 5},
+		{time.Second, "interface: internal", "verify: false", 6}, {time.Hour, "", "", 7},
+	} {
+		now = now.Add(step.after)
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(strings.ReplaceAll(string(text), cmp.Or(step.from, "\x00"), step.to)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		err = c.Do(t.Context(), Request{Method: http.MethodGet, Path: []string{"ports"}})
+		if got := cloud.Count("POST", "auth/tokens"); !errors.Is(err, sdn.ErrUnavailable) || got != step.logins {
+			t.Errorf("after %s, with %q: %v, %d logins; want ErrUnavailable, %d", step.after, step.to, err, got, step.logins)
+		}
+	}
+	away.Store(false)
+	if err := c.Do(t.Context(), Request{Method: http.MethodGet, Path: []string{"ports"}}); err != nil || cloud.Count("POST", "auth/tokens") != 7 {
+		t.Errorf("afterwards: %v, %d logins; want no other", err, cloud.Count("POST", "auth/tokens"))
 	}
 }

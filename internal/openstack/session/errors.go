@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -65,6 +66,9 @@ func Unanswered(ctx context.Context, err error) error {
 	var at *url.Error // its URL is a query of some hundred bytes; the caller has named the request
 	if errors.As(err, &at) {
 		err = at.Err
+	}
+	if errors.As(err, new(*tls.CertificateVerificationError)) {
+		return fmt.Errorf("%w: %w (put the authority of the cloud's certificate into the file that cacert in clouds.yaml names)", sdn.ErrUnavailable, err)
 	}
 	return fmt.Errorf("%w: %w", sdn.ErrUnavailable, unnumbered(err))
 }
@@ -136,7 +140,7 @@ func classify(status int, kind, subject string) error {
 		return sdn.ErrConflict
 	case http.StatusRequestEntityTooLarge:
 		return sdn.ErrQuota
-	case http.StatusRequestTimeout, http.StatusTooManyRequests:
+	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusGone: // the last is a proxy's
 		return sdn.ErrUnavailable
 	case http.StatusNotImplemented:
 		return sdn.ErrInvalid

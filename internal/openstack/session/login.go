@@ -37,9 +37,10 @@ type login struct {
 	now    func() time.Time
 	flight singleflight.Group
 
-	mu      sync.Mutex
-	last    *session
-	refused denial
+	mu       sync.Mutex
+	last     *session
+	refused  denial
+	outdated denial // of the last session that found no service; see afresh
 }
 
 // newLogin returns a login that reads and sends nothing yet.
@@ -198,6 +199,26 @@ func (l *login) renew(ctx context.Context, stale *session) (*session, error) {
 		stale.transport.CloseIdleConnections()
 	}
 	return s, nil
+}
+
+// afresh returns a session of another login, as nothing answers where s knows a service, or something
+// else does: CA, region, interface and catalogue are read again. It returns s after a failure, and if
+// the last try is shorter ago than a pause, with the same files. A login that ctx cuts off goes on.
+func (l *login) afresh(ctx context.Context, s *session) *session {
+	l.mu.Lock()
+	if l.last == s {
+		if l.outdated.stands(l.now(), l.credential) != nil {
+			l.mu.Unlock()
+			return s
+		}
+		c, _ := l.credential()
+		l.outdated = l.outdated.again(c, sdn.ErrUnavailable, l.now())
+	}
+	l.mu.Unlock()
+	if fresh, err := l.session(ctx, s); err == nil {
+		return fresh
+	}
+	return s
 }
 
 // refusedError is Keystone's answer 401 to a credential, which it may count against the account.

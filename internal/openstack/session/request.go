@@ -6,11 +6,13 @@ package session
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -81,6 +83,11 @@ func (b *Client) Do(ctx context.Context, r Request) error {
 	} else if connectionClosed(err) && r.repeatable() && ctx.Err() == nil {
 		err = b.send(ctx, s, r)
 	}
+	if r.astray(ctx, err) {
+		if fresh := b.login.afresh(ctx, s); fresh != s && r.repeatable() && ctx.Err() == nil {
+			s, err = fresh, b.send(ctx, fresh, r)
+		}
+	}
 	if err == nil || errors.As(err, new(explained)) {
 		return err
 	}
@@ -93,6 +100,19 @@ func (b *Client) Do(ctx context.Context, r Request) error {
 		return fmt.Errorf("as %s: %w", s.credential, err)
 	}
 	return err
+}
+
+// astray reports whether err may be due to what the session knows: nothing answers at the endpoint,
+// its certificate is refused, or something other than the service answers.
+func (r Request) astray(ctx context.Context, err error) bool {
+	var answer gophercloud.ErrUnexpectedResponseCode
+	if errors.As(err, &answer) {
+		own := []int{http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError}
+		return !slices.Contains(own, answer.Actual) &&
+			(!json.Valid(answer.Body) || errors.Is(explain(ctx, err, r.Subject, r.service()), sdn.ErrUnavailable))
+	}
+	chance := connectionClosed(err) && !r.repeatable() // others have met it twice
+	return err != nil && !chance && !errors.As(err, new(explained)) && !errors.Is(err, context.Canceled)
 }
 
 // session returns the session for r. A catalogue is as old as its token. If it lacks the service,
