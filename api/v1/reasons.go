@@ -64,6 +64,9 @@ const (
 	ReasonDeleting       = "Deleting"
 	ReasonRouterFull     = "RouterFull"
 
+	// Of Events on the owner of resources: one with its mark is in a project that Kuryr does not use.
+	ReasonForeignMark = "ForeignMark"
+
 	ReasonExternalNetworkFull = "ExternalNetworkFull"
 
 	// Of ConditionPlanned, in addition to those of package service.

@@ -70,7 +70,7 @@ type Options struct {
 	SubnetPools sdn.SubnetPools // of the networks of namespaces; set together with Networks and Subnets
 	// Preflight makes the preflight checks; nil: none are made.
 	Preflight func(ctx context.Context) checks.Report
-	// Projects is told which kinds are served; nil: nobody asks it.
+	// Projects is told which kinds are served. Default: NewProjects of the manager's cache.
 	Projects *Projects
 	// Tell reports to the operator what prevents the controller from serving Services; nil: the log
 	// does.
@@ -170,6 +170,14 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		return fmt.Errorf("setting up the preflight checks: %w", err)
 	}
 	live := mgr.GetAPIReader()
+	if o.Projects == nil {
+		o.Projects = NewProjects(mgr.GetClient())
+	}
+	own := func(context.Context) (string, error) { return "", nil }
+	if o.Visibility != nil {
+		own = o.Visibility.OwnProject
+	}
+	o = o.marked(&marks{Projects: o.Projects, own: own, settings: o.Settings, events: mgr.GetEventRecorder("kuryr-controller")})
 	networks := kube.NewNetworks(mgr)
 	poolQueue, look := &kube.Queue[pool.Ref]{}, kube.NewSignal()
 	sees := func(context.Context, string, string) error { return nil }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -39,11 +40,8 @@ func setupNetworks(mgr ctrl.Manager, o Options, objects *kube.Networks) error {
 		Lacks:   objects.Lack,
 		Without: "Namespaces with a network or a project of their own are not served, only others are", Tell: o.Tell, Blocked: networksBlocked, Retry: o.Backoff.Rejected,
 		Add: func(ctx context.Context, mgr ctrl.Manager) error {
-			if err := addNetworks(ctx, mgr, objects, parts); err != nil {
+			if err := addNetworks(ctx, mgr, &o.Projects.networks, objects, parts); err != nil {
 				return fmt.Errorf("setting up the networks of namespaces: %w", err)
-			}
-			if o.Projects != nil {
-				o.Projects.networks.Store(true)
 			}
 			ctrl.LoggerFrom(ctx).Info("serving networks of namespaces")
 			return nil
@@ -77,13 +75,15 @@ func networkParts(mgr ctrl.Manager, o Options, objects *kube.Networks) []reconci
 	})}
 }
 
-func addNetworks(ctx context.Context, mgr ctrl.Manager, objects *kube.Networks, parts []reconciler) error {
+// addNetworks sets served before the parts start: they may ask Projects.
+func addNetworks(ctx context.Context, mgr ctrl.Manager, served *atomic.Bool, objects *kube.Networks, parts []reconciler) error {
 	if err := networks.Index(ctx, mgr); err != nil {
 		return err
 	}
 	if err := objects.Serve(ctx, mgr); err != nil {
 		return err
 	}
+	served.Store(true)
 	for _, part := range parts {
 		if err := part.Setup(mgr); err != nil {
 			return err

@@ -71,7 +71,7 @@ func projectOfNetwork(ctx context.Context, cache client.Reader, id string) (stri
 	return "", false
 }
 
-// projectOfBalancer finds a load balancer or its floating IP.
+// projectOfBalancer finds a load balancer, its floating IP or its security group.
 func projectOfBalancer(ctx context.Context, cache client.Reader, id string) (string, bool) {
 	var list v1.KuryrLoadBalancerList
 	if err := cache.List(ctx, &list, kube.ReadOnly); err != nil {
@@ -80,7 +80,7 @@ func projectOfBalancer(ctx context.Context, cache client.Reader, id string) (str
 	for i := range list.Items {
 		klb := &list.Items[i]
 		for _, lb := range klb.Status.LoadBalancers {
-			if lb.ID == id || klb.Status.PublicIP != nil && klb.Status.PublicIP.ID == id {
+			if lb.ID == id || klb.Status.SecurityGroupID == id || klb.Status.PublicIP != nil && klb.Status.PublicIP.ID == id {
 				return lb.ProjectID, true
 			}
 		}

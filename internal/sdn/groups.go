@@ -15,8 +15,8 @@ import (
 // groups lets in, so one made here takes nothing back that another one gives.
 type SecurityGroups interface {
 	// EnsureSecurityGroup makes the owner's group hold exactly the rules of want, and returns the
-	// group. It finds an existing group by the ID of want if that is set, otherwise by its name,
-	// and makes a group only if none exists. It restores a removed mark on the group of that ID and
+	// group. It finds an existing group by the ID of want if that is set, otherwise by its name and
+	// its project, and makes a group only if none exists. It restores a removed mark on the group of that ID and
 	// name, so it may be repeated whatever the last call did. It adds missing rules before it
 	// removes superfluous ones. It removes these even if the addition fails: after ErrQuota the
 	// group lets in no client that want does not.

@@ -234,6 +234,7 @@ type Member struct {
 type LoadBalancerSummary struct {
 	ID           string
 	Owner        Owner
+	ProjectID    string
 	VIPPortID    string
 	Provisioning Provisioning
 }
@@ -251,6 +252,7 @@ type FloatingIPRequest struct {
 type FloatingIP struct {
 	ID        string
 	Owner     Owner // zero: not this cluster's
+	ProjectID string
 	NetworkID string
 	Address   string
 	PortID    string // empty: nobody's

@@ -71,7 +71,8 @@ type OwnRouter struct {
 
 // RouterSummary is the little that an inventory needs.
 type RouterSummary struct {
-	ID, Name string
-	Owner    Owner
-	Created  time.Time // zero if the backend does not tell
+	ID, Name  string
+	Owner     Owner
+	ProjectID string
+	Created   time.Time // zero if the backend does not tell
 }

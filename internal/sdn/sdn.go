@@ -6,7 +6,8 @@
 // knows no backend. Each backend has its own package and proves itself by the contract in sdntest.
 //
 // Rules for every backend, which sdntest checks:
-//   - A resource carries the cluster's mark and its owner from the creating call on.
+//   - A resource carries the cluster's mark and its owner from the creating call on. Others can
+//     write a mark, too: lists show the project of each resource, so that a caller can tell.
 //   - A backend never changes or deletes a resource without this cluster's mark. It
 //     returns ErrNotFound for it, and omits it from lists.
 //   - Deleting a missing resource succeeds.
@@ -72,6 +73,9 @@ type Visibility interface {
 	// Sees returns nil if the credential can see the ports of a project in a network: then a port
 	// that is not shown is deleted. Otherwise it returns ErrForbidden. It ignores an empty ID.
 	Sees(ctx context.Context, projectID, networkID string) error
+	// OwnProject returns the project of what is made without naming one. Empty: the cloud does not
+	// tell.
+	OwnProject(ctx context.Context) (string, error)
 }
 
 // Capacity reports the free room. It is called seldom: after a request was refused for lack of
@@ -272,10 +276,11 @@ func reaches(from []v1.Address, gateway string) bool {
 
 // PortSummary is the little that an inventory needs.
 type PortSummary struct {
-	ID      string
-	Owner   Owner
-	Created time.Time // zero if the backend does not tell
-	Active  bool
+	ID        string
+	Owner     Owner
+	ProjectID string
+	Created   time.Time // zero if the backend does not tell
+	Active    bool
 }
 
 // PortState is what may change of a port without a word of ours.

@@ -17,13 +17,14 @@ import (
 type wireFloatingIP struct {
 	ID          string `json:"id"`
 	Description string `json:"description"`
+	ProjectID   string `json:"project_id"`
 	NetworkID   string `json:"floating_network_id"`
 	Address     string `json:"floating_ip_address"`
 	PortID      string `json:"port_id"`
 	Revision    *int   `json:"revision_number"` // nil: this Neutron has none
 }
 
-var floatingFields = []string{"id", "description", "floating_network_id", "floating_ip_address", "port_id", "revision_number"}
+var floatingFields = []string{"id", "description", "project_id", "floating_network_id", "floating_ip_address", "port_id", "revision_number"}
 
 type floatingBody struct {
 	FloatingIP wireFloatingIP `json:"floatingip"`
@@ -85,7 +86,7 @@ func (b *Neutron) createFloatingIP(ctx context.Context, owner sdn.Owner, r sdn.F
 
 func floatingOf(w wireFloatingIP) sdn.FloatingIP {
 	return sdn.FloatingIP{
-		ID: w.ID, Owner: session.ParseMark(w.Description).Owner, NetworkID: w.NetworkID, Address: w.Address, PortID: w.PortID,
+		ID: w.ID, Owner: session.ParseMark(w.Description).Owner, ProjectID: w.ProjectID, NetworkID: w.NetworkID, Address: w.Address, PortID: w.PortID,
 	}
 }
 
@@ -99,25 +100,19 @@ func (b *Neutron) ListFloatingIPs(ctx context.Context, projectID string) ([]sdn.
 		}
 		projectID = own
 	}
-	ours := func(w listedFloatingIP) bool {
+	ours := func(w wireFloatingIP) bool {
 		m := session.ParseMark(w.Description)
 		return m.Cluster == b.config.ClusterID || m.Cluster == "" && (projectID == "" || w.ProjectID == projectID)
 	}
-	query := byID(nil, append([]string{"project_id"}, floatingFields...))
-	all, err := session.ReadAll(ctx, b.Client, session.Request{Path: []string{"floatingips"}, Query: query, Subject: session.FloatingMissing}, ours)
+	all, err := session.ReadAll(ctx, b.Client, session.Request{Path: []string{"floatingips"}, Query: byID(nil, floatingFields), Subject: session.FloatingMissing}, ours)
 	if err != nil {
 		return nil, err
 	}
 	var out []sdn.FloatingIP
 	for _, w := range all {
-		out = append(out, floatingOf(w.wireFloatingIP))
+		out = append(out, floatingOf(w))
 	}
 	return out, nil
-}
-
-type listedFloatingIP struct {
-	wireFloatingIP
-	ProjectID string `json:"project_id"`
 }
 
 // readFloatingIP reads a floating IP that belongs to this cluster or carries no mark.

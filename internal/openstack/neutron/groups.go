@@ -89,7 +89,15 @@ func (b *Neutron) findGroup(ctx context.Context, owner sdn.Owner, want sdn.Secur
 	if err != nil {
 		return wireGroup{}, err
 	}
-	i := slices.IndexFunc(all, func(w wireGroup) bool { return session.ParseMark(w.Description).Owner == owner })
+	project := want.ProjectID
+	if project == "" {
+		if project, err = b.Project(ctx); err != nil {
+			return wireGroup{}, err
+		}
+	}
+	i := slices.IndexFunc(all, func(w wireGroup) bool {
+		return session.ParseMark(w.Description).Owner == owner && (project == "" || sdn.SameID(w.ProjectID, project))
+	})
 	if i < 0 {
 		return wireGroup{}, sdn.ErrNotFound
 	}

@@ -42,7 +42,7 @@ func (b *Neutron) ListPorts(ctx context.Context) ([]sdn.PortSummary, error) {
 	out := make([]sdn.PortSummary, 0, len(found))
 	for _, id := range slices.Sorted(maps.Keys(found)) {
 		w := found[id]
-		out = append(out, sdn.PortSummary{ID: id, Owner: session.ParseMark(w.Description).Owner, Created: w.Created, Active: passes(w)})
+		out = append(out, sdn.PortSummary{ID: id, Owner: session.ParseMark(w.Description).Owner, ProjectID: w.ProjectID, Created: w.Created, Active: passes(w)})
 	}
 	return out, nil
 }
@@ -75,7 +75,7 @@ func passes(w wirePort) bool {
 }
 
 // listFields are what ListPorts needs.
-var listFields = []string{"id", "name", "description", "status", "device_owner", "created_at"}
+var listFields = []string{"id", "name", "description", "status", "device_owner", "created_at", "project_id"}
 
 func (b *Neutron) ours(w wirePort) bool {
 	return session.ParseMark(w.Description).Cluster == b.config.ClusterID

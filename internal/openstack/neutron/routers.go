@@ -154,7 +154,7 @@ func (b *Neutron) ListRouters(ctx context.Context) ([]sdn.RouterSummary, error) 
 	}
 	out := make([]sdn.RouterSummary, len(all))
 	for i, w := range all {
-		out[i] = sdn.RouterSummary{ID: w.ID, Name: w.Name, Owner: session.ParseMark(w.Description).Owner, Created: w.Created}
+		out[i] = sdn.RouterSummary{ID: w.ID, Name: w.Name, Owner: session.ParseMark(w.Description).Owner, ProjectID: w.ProjectID, Created: w.Created}
 	}
 	return out, nil
 }

@@ -36,6 +36,9 @@ type sight struct{ own, project, network string }
 // time.
 const sightAge = 10 * time.Second
 
+// OwnProject implements sdn.Visibility.
+func (b *Neutron) OwnProject(ctx context.Context) (string, error) { return b.Project(ctx) }
+
 // Sees implements sdn.Visibility. Its own project a credential sees without a request.
 func (b *Neutron) Sees(ctx context.Context, projectID, networkID string) error {
 	own, err := b.Project(ctx)

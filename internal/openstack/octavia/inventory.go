@@ -4,6 +4,7 @@
 package octavia
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +32,7 @@ func (b *Octavia) ListLoadBalancers(ctx context.Context) ([]sdn.LoadBalancerSumm
 	}
 	out := make([]sdn.LoadBalancerSummary, 0, len(all))
 	for _, w := range all {
-		out = append(out, sdn.LoadBalancerSummary{ID: w.ID, Owner: w.mark().Owner, VIPPortID: w.VIPPortID, Provisioning: sdn.Provisioning(w.Provisioning)})
+		out = append(out, sdn.LoadBalancerSummary{ID: w.ID, Owner: w.mark().Owner, ProjectID: cmp.Or(w.ProjectID, w.TenantID), VIPPortID: w.VIPPortID, Provisioning: sdn.Provisioning(w.Provisioning)})
 	}
 	return out, nil
 }
@@ -80,7 +81,7 @@ func (b *Octavia) addUntagged(ctx context.Context, all map[string]wireBalancer, 
 // listOwn lists the matching load balancers of this cluster, by ID.
 func (b *Octavia) listOwn(ctx context.Context, match url.Values, a api) (map[string]wireBalancer, error) {
 	if a.has(withTags) {
-		match["fields"] = []string{"id", "description", "tags", "vip_port_id", "provisioning_status"}
+		match["fields"] = []string{"id", "description", "tags", "vip_port_id", "provisioning_status", a.project}
 	}
 	all, err := listBalancing[wireBalancer](ctx, b, "loadbalancers", match)
 	if err != nil {

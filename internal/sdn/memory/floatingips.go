@@ -177,7 +177,7 @@ func (c *Cloud) createFloatingIP(cluster string, owner sdn.Owner, r sdn.Floating
 		return sdn.FloatingIP{}, fmt.Errorf("address %s is taken: %w", ip, sdn.ErrConflict)
 	}
 	f := &floatingIP{cluster: cluster, project: r.ProjectID, subnetID: s.ID, FloatingIP: sdn.FloatingIP{
-		ID: c.nextID(), Owner: owner, NetworkID: s.NetworkID, Address: ip, PortID: r.PortID,
+		ID: c.nextID(), Owner: owner, ProjectID: r.ProjectID, NetworkID: s.NetworkID, Address: ip, PortID: r.PortID,
 	}}
 	c.floating[f.ID], c.used[addressKey{s.ID, ip}] = f, true
 	return f.FloatingIP, nil

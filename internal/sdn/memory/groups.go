@@ -62,7 +62,8 @@ func (b *Backend) EnsureSecurityGroup(ctx context.Context, owner sdn.Owner, want
 		}
 		for _, g := range b.cloud.made {
 			lost := g.ID == want.ID && g.Name == want.Name && g.Owner == (sdn.Owner{})
-			if g.cluster == b.cluster && (g.Owner == owner || lost) {
+			known := g.ID == want.ID || g.ProjectID == want.ProjectID
+			if g.cluster == b.cluster && (g.Owner == owner && known || lost) {
 				mended := lost || !slices.Equal(g.Rules, rules)
 				g.Owner, g.Rules = owner, rules
 				out := cloneGroup(g.SecurityGroup)

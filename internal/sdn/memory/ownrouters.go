@@ -106,7 +106,7 @@ func (b *Backend) ListRouters(ctx context.Context) ([]sdn.RouterSummary, error) 
 		var out []sdn.RouterSummary
 		for _, r := range b.cloud.routers {
 			if r.cluster == b.cluster {
-				out = append(out, sdn.RouterSummary{ID: r.id, Name: r.own.Name, Owner: r.own.Owner, Created: r.created})
+				out = append(out, sdn.RouterSummary{ID: r.id, Name: r.own.Name, Owner: r.own.Owner, ProjectID: r.own.ProjectID, Created: r.created})
 			}
 		}
 		slices.SortFunc(out, func(x, y sdn.RouterSummary) int { return strings.Compare(x.ID, y.ID) })

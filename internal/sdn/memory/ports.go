@@ -60,7 +60,7 @@ func (b *Backend) ListPorts(ctx context.Context) ([]sdn.PortSummary, error) {
 	err := b.cloud.do(ctx, ListPorts, func() error {
 		for id, p := range b.cloud.ports {
 			if p.cluster == b.cluster {
-				out = append(out, sdn.PortSummary{ID: id, Owner: p.Owner, Created: p.created, Active: p.Active})
+				out = append(out, sdn.PortSummary{ID: id, Owner: p.Owner, ProjectID: p.ProjectID, Created: p.created, Active: p.Active})
 			}
 		}
 		return nil
@@ -114,6 +114,12 @@ func (b *Backend) DeletePort(ctx context.Context, id string) error {
 		return nil
 	})
 }
+
+// OwnProject is the project of what is made without naming one. Of such a resource ProjectID is empty.
+const OwnProject = "own-project"
+
+// OwnProject implements sdn.Visibility.
+func (b *Backend) OwnProject(context.Context) (string, error) { return OwnProject, nil }
 
 // Sees implements sdn.Visibility. A credential sees all projects.
 func (b *Backend) Sees(ctx context.Context, _, networkID string) error {

@@ -42,7 +42,7 @@ func (b *Backend) Strays(ctx context.Context, projectID string) ([]sdn.Port, err
 	var out []sdn.Port
 	err := b.cloud.do(ctx, Strays, func() error {
 		for _, p := range b.cloud.ports {
-			if p.isStray() && (projectID == "" || p.ProjectID == projectID) {
+			if p.isStray() && p.ProjectID == projectID {
 				out = append(out, clone(p.Port))
 			}
 		}

@@ -25,12 +25,12 @@ func inAnotherProject(t *testing.T, f services) {
 	for _, b := range []Services{f.Backend, f.Fresh(t)} {
 		found := 0
 		for _, lb := range f.listed(b) {
-			if lb.Owner == f.owner {
+			if lb.Owner == f.owner && lb.ProjectID == f.Second {
 				found++
 			}
 		}
 		if found != 1 {
-			t.Errorf("ListLoadBalancers shows %d of the owner, want the one in the other project", found)
+			t.Errorf("ListLoadBalancers shows %d of the owner in project %s, want one", found, f.Second)
 		}
 	}
 	group := f.group(sdn.Rule{Protocol: "TCP", From: 80, To: 80, Remote: "10.0.0.0/8"})
@@ -39,6 +39,10 @@ func inAnotherProject(t *testing.T, f services) {
 	all, err := f.Backend.ListSecurityGroups(f.ctx())
 	if err != nil || !slices.ContainsFunc(all, func(g sdn.SecurityGroup) bool { return g.ID == made.ID && g.ProjectID == f.Second }) {
 		t.Errorf("ListSecurityGroups = %+v, %v; want group %s in project %s", all, err, made.ID, f.Second)
+	}
+	group.ProjectID = f.ProjectID // a mark counts in the project that is meant
+	if own := f.ensured(group); own.ID == made.ID {
+		t.Errorf("EnsureSecurityGroup in project %q returns group %s of project %s, which has the same owner and name", f.ProjectID, made.ID, f.Second)
 	}
 	f.floatingIPInAnotherProject(want)
 }
@@ -61,7 +65,7 @@ func (f services) floatingIPInAnotherProject(lb sdn.LoadBalancer) {
 		if err != nil {
 			t.Fatalf("ListFloatingIPs of project %s: %v", project, err)
 		}
-		return slices.ContainsFunc(all, func(one sdn.FloatingIP) bool { return one.ID == made.ID })
+		return slices.ContainsFunc(all, func(one sdn.FloatingIP) bool { return one.ID == made.ID && one.ProjectID == f.Second })
 	}
 	if one, two := lists(f.ProjectID), lists(f.Second); !one || !two {
 		t.Errorf("ListFloatingIPs shows a floating IP of the cluster for its own project: %t, for another one: %t; want both", two, one)

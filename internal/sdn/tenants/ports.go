@@ -81,6 +81,9 @@ func (c *Cloud) Sees(ctx context.Context, projectID, networkID string) error {
 	return k.explain(k.Sees(ctx, projectID, networkID))
 }
 
+// OwnProject implements sdn.Visibility.
+func (c *Cloud) OwnProject(ctx context.Context) (string, error) { return c.main.OwnProject(ctx) }
+
 // Room implements sdn.Capacity.
 func (c *Cloud) Room(ctx context.Context, projectID string, subnetIDs []string) (sdn.Room, error) {
 	k := c.of(projectID)
