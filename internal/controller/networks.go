@@ -32,9 +32,15 @@ func init() { metrics.Registry.MustRegister(networksBlocked) }
 func setupNetworks(mgr ctrl.Manager, o Options, objects *kube.Networks) error {
 	parts := networkParts(mgr, o, objects)
 	feature := &kube.Feature{
-		Wanted:  o.Settings.Networking,
-		Still:   func() bool { return o.Settings.Rules().NetworksByNamespace },
-		Left:    func(ctx context.Context) (bool, error) { return networksLeft(ctx, mgr.GetAPIReader()) },
+		Wanted: o.Settings.Networking,
+		Still:  func() bool { return o.Settings.Rules().NetworksByNamespace },
+		Left: func(ctx context.Context) (bool, error) {
+			left, err := networksLeft(ctx, mgr.GetAPIReader())
+			if !left && err == nil {
+				objects.Lack()
+			}
+			return left, err
+		},
 		Needs:   networksNeed,
 		Kinds:   []client.Object{&v1.KuryrNetwork{}},
 		Lacks:   objects.Lack,

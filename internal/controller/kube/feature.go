@@ -34,7 +34,7 @@ type Feature struct {
 	Wanted <-chan struct{} // closed when the configuration wants it for the first time
 	Still  func() bool     // whether the configuration wants it now
 	// Left reports whether the cluster has something left from when the feature was wanted. It is
-	// called once this process leads: from then on no other process adds to it.
+	// called only while this process leads and does not want the feature: no other process adds to it.
 	Left  func(ctx context.Context) (bool, error)
 	Needs []Need
 	Kinds []client.Object // their caches are filled before Add
@@ -107,7 +107,7 @@ func (f *Feature) due(ctx context.Context) bool {
 			continue
 		}
 		ctrl.LoggerFrom(ctx).Info("cannot check whether objects are left of what the configuration no longer wants", "without", f.Without, "error", err.Error())
-		if !Pause(ctx, f.Retry) {
+		if !Pause(ctx, min(f.Retry, unanswered)) {
 			return false
 		}
 	}
@@ -122,6 +122,17 @@ func (f *Feature) insist(ctx context.Context, step func(context.Context) error) 
 		if !f.left && !f.Still() {
 			f.Blocked.Set(0)
 			reported = ""
+			select {
+			case <-f.mgr.Elected():
+				var err error
+				if f.left, err = f.Left(ctx); f.left {
+					continue
+				} else if err != nil {
+					pause = min(f.Retry, unanswered)
+				}
+			default:
+				pause = min(f.Retry, unanswered)
+			}
 		} else if err := step(ctx); err == nil || ctx.Err() != nil {
 			return ctx.Err() == nil
 		} else {

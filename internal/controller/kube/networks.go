@@ -48,16 +48,16 @@ func (n *Networks) Follow(moved func(namespace string)) {
 	n.followers = append(n.followers, moved)
 }
 
-// Lack notes that KuryrNetworks cannot be read, as the API server lacks the kind or the permission. It
-// may be called again, and Serve may follow.
+// Lack notes that there are no KuryrNetworks to read: the API server lacks the kind or the permission,
+// or none is left and the configuration wants none. It may be called again, and Serve may follow.
 func (n *Networks) Lack() {
 	if !n.lacking.Swap(true) {
 		n.tell("")
 	}
 }
 
-// Lacking reports whether KuryrNetworks cannot be read, and so none is known to be there. Without it
-// a namespace may have a KuryrNetwork that is not read yet.
+// Lacking reports whether there are no KuryrNetworks to read. Without it a namespace may have one that
+// is not read yet.
 func (n *Networks) Lacking() bool { return n.lacking.Load() && !n.served.Load() }
 
 // vouched are the parts of a status that name resources, as the cloud was last seen to have them, and

@@ -94,17 +94,13 @@ func (r *Reconciler) find(ctx context.Context, v *view, pods []corev1.Pod) (*v1.
 
 // candidates returns the namespaces that this pool may belong to.
 func (r *Reconciler) candidates(ctx context.Context, v *view, pods []corev1.Pod) ([]string, error) {
-	switch {
-	case !v.site.Rules.ByNamespace && !v.site.Rules.NetworksByNamespace:
-		return nil, nil
-	case v.object != nil:
+	if v.object != nil {
 		return []string{v.key.Namespace}, nil
 	}
 	if name, ok := r.sites.Noted(v.req); ok {
 		return []string{name}, nil
 	}
-	switch {
-	case v.site.Rules.Pools.WarmUp.Namespaces:
+	if v.site.Rules.Pools.WarmUp.Namespaces {
 		return r.namespaces(ctx)
 	}
 	var names []string

@@ -176,9 +176,6 @@ func (r *Reconciler) ofNode(ctx context.Context, node *corev1.Node) []pool.Ref {
 
 // ofNamespace returns the pools that a namespace's labels, annotations and network may concern.
 func (r *Reconciler) ofNamespace(ctx context.Context, ns *metav1.PartialObjectMetadata) []pool.Ref {
-	if rules := r.Settings.Rules(); !rules.ByNamespace && !rules.NetworksByNamespace {
-		return nil
-	}
 	out, err := r.poolsFor(ctx, ns.Name)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "cannot find all pools of a namespace", "namespace", ns.Name)

@@ -27,22 +27,17 @@ import (
 // home is what a Service's namespace says of its load balancers.
 type home struct {
 	service.Namespace
-	byNamespace bool   // some namespace may have a project or a network of its own
 	podsProject string // of the namespace's pods
 }
 
-// homeOf returns what the namespace of a Service says. Without networks and projects of namespaces
-// it reads nothing.
+// homeOf returns what the namespace of a Service says.
 //
 // Where the pods are decides, and that is what the KuryrNetwork says: it does not follow a changed
 // annotation as long as pods are in it. One that is being deleted is about to be made anew as the
 // namespace says now. A namespace or KuryrNetwork that is not known yet holds new load balancers
 // up. Its event plans the Service again.
 func (r *Reconciler) homeOf(ctx context.Context, rules *settings.Rules, name string) (home, error) {
-	if !rules.NetworksByNamespace {
-		return home{}, nil
-	}
-	h := home{byNamespace: true}
+	var h home
 	ns := kube.NamespaceMeta()
 	if err := r.client.Get(ctx, client.ObjectKey{Name: name}, ns, kube.ReadOnly); apierrors.IsNotFound(err) {
 		h.Blocked = true
@@ -119,12 +114,14 @@ func podRanges(rules *settings.Rules) (all []netip.Prefix) {
 
 // isForeign reports whether a port belongs to a pod of another project than the pods of the
 // Service's namespace. A pod of the same namespace is never foreign: the namespace may have changed
-// its project. Pods of the common project are not foreign to each other.
-func (h *home) isForeign(rules *settings.Rules, port *v1.KuryrPort, namespace string) bool {
-	if !h.byNamespace || port.Spec.PodRef == nil || port.Spec.PodRef.Namespace == namespace || port.Spec.ProjectID == h.podsProject {
+// its project. Pods of the common project are not foreign to each other. A project that the
+// configuration no longer lists is another one still, as the KuryrNetwork of the pod's namespace,
+// theirs, says.
+func (h *home) isForeign(rules *settings.Rules, port *v1.KuryrPort, namespace string, theirs *v1.KuryrNetwork) bool {
+	if port.Spec.PodRef == nil || port.Spec.PodRef.Namespace == namespace || port.Spec.ProjectID == h.podsProject {
 		return false
 	}
-	if h.podsProject != rules.Pods.ProjectID {
+	if h.podsProject != rules.Pods.ProjectID || theirs != nil && theirs.Spec.ProjectID == port.Spec.ProjectID {
 		return true
 	}
 	for _, p := range rules.Projects {
@@ -137,9 +134,6 @@ func (h *home) isForeign(rules *settings.Rules, port *v1.KuryrPort, namespace st
 
 // servicesIn requeues the Services of a namespace; of all namespaces if it is empty.
 func (r *Reconciler) servicesIn(ctx context.Context, namespace string) []reconcile.Request {
-	if !r.settings.Rules().NetworksByNamespace {
-		return nil
-	}
 	var list corev1.ServiceList
 	if err := r.client.List(ctx, &list, client.InNamespace(namespace), kube.ReadOnly); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "cannot find the Services of a namespace", "namespace", namespace)

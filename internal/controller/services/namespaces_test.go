@@ -34,18 +34,20 @@ func TestForeignPods(t *testing.T) {
 		home            home
 		namespace, port string // of the pod
 		project         string // of the port
+		theirs          *v1.KuryrNetwork
 		want            bool
 	}{
-		{"red and blue", home{byNamespace: true, podsProject: "red"}, "other", "b", "blue", true},
-		{"red and common", home{byNamespace: true, podsProject: "red"}, "other", "c", "common", true},
-		{"red and red", home{byNamespace: true, podsProject: "red"}, "other", "r", "red", false},
-		{"its own pod, of an earlier project", home{byNamespace: true, podsProject: "red"}, "shop", "b", "blue", false},
-		{"common and red", home{byNamespace: true}, "other", "r", "red", true},
-		{"common and common", home{byNamespace: true}, "other", "c", "common", false},
-		{"no pod", home{byNamespace: true}, "", "r", "red", false},
-		{"no projects of namespaces", home{}, "other", "r", "red", false},
+		{"red and blue", home{podsProject: "red"}, "other", "b", "blue", nil, true},
+		{"red and common", home{podsProject: "red"}, "other", "c", "common", nil, true},
+		{"red and red", home{podsProject: "red"}, "other", "r", "red", nil, false},
+		{"its own pod, of an earlier project", home{podsProject: "red"}, "shop", "b", "blue", nil, false},
+		{"common and red", home{}, "other", "r", "red", nil, true},
+		{"common and common", home{}, "other", "c", "common", nil, false},
+		{"no pod", home{}, "", "r", "red", nil, false},
+		{"common and green, which is not listed any more", home{}, "other", "g", "green", &v1.KuryrNetwork{Spec: v1.KuryrNetworkSpec{ProjectID: "green"}}, true},
+		{"common and a common project of before, in a network of red", home{}, "other", "g", "green", &v1.KuryrNetwork{Spec: v1.KuryrNetworkSpec{ProjectID: "red"}}, false},
 	} {
-		if got := c.home.isForeign(rules, portOf(c.port, c.namespace, c.project, "s"), "shop"); got != c.want {
+		if got := c.home.isForeign(rules, portOf(c.port, c.namespace, c.project, "s"), "shop", c.theirs); got != c.want {
 			t.Errorf("%s: foreign = %t, want %t", c.name, got, c.want)
 		}
 	}

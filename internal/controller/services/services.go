@@ -80,7 +80,7 @@ type networks interface {
 	// Of returns the KuryrNetwork of a namespace; nil if it has none. known is false as long as the
 	// cache does not have them.
 	Of(ctx context.Context, namespace string) (network *v1.KuryrNetwork, known bool, err error)
-	Lacking() bool // the API server cannot show KuryrNetworks, so that none is known
+	Lacking() bool // there are no KuryrNetworks to read
 	// Follow has moved called with a namespace after each event of its KuryrNetwork.
 	Follow(moved func(namespace string))
 }
@@ -279,9 +279,15 @@ func (r *Reconciler) known(ctx context.Context, rules *settings.Rules, h *home, 
 			if err != nil {
 				return nil, nil, err
 			}
-			if port := likeliest(ports, namespace); port == nil {
+			port := likeliest(ports, namespace)
+			if port == nil {
 				continue
-			} else if h.isForeign(rules, port, namespace) {
+			}
+			theirs, _, err := r.networks.Of(ctx, port.Spec.PodRef.Namespace)
+			if err != nil {
+				return nil, nil, err
+			}
+			if h.isForeign(rules, port, namespace, theirs) {
 				foreign[ip] = subnetOf(port, ip)
 			} else {
 				known[ip] = subnetOf(port, ip)

@@ -61,17 +61,13 @@ func (r *Rules) compileNetworks() {
 func modeOf(s string) v1.NetworkMode { return v1.NetworkMode(cmp.Or(s, string(v1.NetworkShared))) }
 
 // Network returns where the pods of a namespace get their network. It depends on the configuration,
-// the labels and the annotations of the namespace only. Without NetworksByNamespace each namespace
-// is Common, and its annotations have no effect.
+// the labels and the annotations of the namespace only. A configuration without networks and projects
+// is no other case: a namespace that names a project then names one that is not listed.
 //
 // The caller must not change the slices of the choice.
 func (r *Rules) Network(ns *metav1.PartialObjectMetadata) network.Choice {
 	c := network.Choice{Mode: v1.NetworkShared, ProjectID: r.Pods.ProjectID}
 	c.SecurityGroupIDs, c.ExternalNetworkID = r.Pods.SecurityGroupIDs, r.Services.ExternalNetworkID
-	if !r.NetworksByNamespace {
-		c.NetworkID, c.SubnetIDs, c.Common = r.Pods.NetworkID, r.Pods.SubnetIDs, true
-		return c
-	}
 	said := r.chosen(labels.Set(ns.Labels))
 	project := r.project(&c, ns)
 	if project != nil {

@@ -199,8 +199,8 @@ func TestSelectedProjectStays(t *testing.T) {
 	}
 }
 
-// TestNetworksByNamespace: a configuration without networks and projects costs nothing, and
-// annotations have no effect there.
+// TestNetworksByNamespace: a configuration without networks and projects costs nothing. A namespace that
+// says nothing is in the common network there, and one that names a project or a network is in none.
 func TestNetworksByNamespace(t *testing.T) {
 	for name, tc := range map[string]struct {
 		settings Settings
@@ -221,8 +221,13 @@ func TestNetworksByNamespace(t *testing.T) {
 		if r.NetworksByNamespace != tc.want {
 			t.Errorf("%s: got %v, want %v", name, r.NetworksByNamespace, tc.want)
 		}
-		if got := r.Network(namespaceWith(nil, pairs{"kuryr-project": "foreign"})); !tc.want && (!got.Common || len(got.Faults) > 0) {
-			t.Errorf("%s: the choice is %+v, want Common without faults", name, got)
+		if got := r.Network(namespaceWith(nil, nil)); !tc.want && (!got.Common || got.Blocked || len(got.Faults) > 0) {
+			t.Errorf("%s: Network() of a namespace that says nothing = %+v, want Common without faults", name, got)
+		}
+		for _, annotation := range []string{"kuryr-project", "kuryr-network"} {
+			if got := r.Network(namespaceWith(nil, pairs{annotation: "foreign"})); got.Common || !got.Blocked || len(got.Faults) != 1 {
+				t.Errorf("%s: Network() of a namespace with %s: foreign = %+v, want it blocked with one fault", name, annotation, got)
+			}
 		}
 	}
 }

@@ -69,9 +69,6 @@ var unsure = &wait{
 // place determines the network of a namespace. Both results are nil for a namespace in the common
 // network.
 func (s *Site) place(ctx context.Context, ns *metav1.PartialObjectMetadata) (*own, *wait, error) {
-	if !s.Rules.NetworksByNamespace {
-		return nil, nil, nil
-	}
 	choice := s.Rules.Network(ns)
 	if choice.Blocked {
 		return nil, &wait{reason: v1.ReasonNotAllowed, text: network.Explain(choice.Faults)}, nil
@@ -176,9 +173,6 @@ type Subnets struct {
 // address is of the first that has one left.
 func (s Subnets) More(ctx context.Context, ids []string) (map[string][]string, error) {
 	rules := s.Settings.Rules()
-	if !rules.NetworksByNamespace {
-		return rules.Pods.MoreSubnetIDs, nil
-	}
 	out := map[string][]string{}
 	for _, id := range ids {
 		if more, ok := rules.Pods.MoreSubnetIDs[id]; ok {

@@ -174,9 +174,6 @@ func (s *Site) Own(ctx context.Context, name string) (string, bool, error) {
 	if s.Node == nil {
 		return "", false, nil
 	}
-	if !s.Rules.ByNamespace && !s.Rules.NetworksByNamespace {
-		return "", true, nil
-	}
 	ns, err := s.namespace(ctx, name)
 	if err != nil || !ns.known || ns.wait != nil {
 		return "", false, err

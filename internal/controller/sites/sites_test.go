@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 )
@@ -38,8 +39,16 @@ func (s *shown) Get(_ context.Context, key client.ObjectKey, obj client.Object, 
 	return nil
 }
 
-// TestWhatIsNotKnownYet: a pod whose node or namespace the cache does not show gets no pool. The
-// exception is a namespace that makes no difference.
+// noNetworks is a cluster without KuryrNetworks.
+type noNetworks struct{}
+
+func (noNetworks) Of(context.Context, string) (*v1.KuryrNetwork, bool, error)   { return nil, false, nil }
+func (noNetworks) WithSubnet(context.Context, string) (*v1.KuryrNetwork, error) { return nil, nil }
+func (noNetworks) Lacking() bool                                                { return true }
+func (noNetworks) Sure(*v1.KuryrNetwork) bool                                   { return true }
+
+// TestWhatIsNotKnownYet: a pod whose node or namespace the cache does not show gets no pool: the
+// namespace may name a project.
 func TestWhatIsNotKnownYet(t *testing.T) {
 	team := &metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}}
 	cache := &shown{
@@ -57,12 +66,13 @@ func TestWhatIsNotKnownYet(t *testing.T) {
 		{"known namespace", byNamespace, "n", "a", true, true},
 		{"unknown namespace", byNamespace, "n", "new", false, true},
 		{"unknown node", settings.Settings{}, "new", "a", false, true},
-		{"unknown namespace that makes no difference", settings.Settings{}, "n", "new", true, true},
+		{"unknown namespace without rules", settings.Settings{}, "n", "new", false, true},
+		{"known namespace without rules", settings.Settings{}, "n", "b", true, true},
 		{"groups by a known namespace", byGroups, "n", "b", true, true},
 		{"groups by an unknown namespace", byGroups, "n", "new", false, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s, err := (&Sites{client: cache, settings: settings.NewLive(tc.settings)}).On(t.Context(), tc.node)
+			s, err := (&Sites{client: cache, networks: noNetworks{}, settings: settings.NewLive(tc.settings)}).On(t.Context(), tc.node)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -172,9 +172,6 @@ func (w *Waiting) each(change func(*waitingPods)) {
 // such namespace.
 func (s *Sites) wait(ctx context.Context, name string) (*wait, error) {
 	site := &Site{client: s.client, networks: s.networks, Rules: s.settings.Rules(), namespaces: map[string]namespace{}}
-	if !site.Rules.NetworksByNamespace {
-		return nil, nil
-	}
 	ns, err := site.namespace(ctx, name)
 	return ns.wait, err
 }
