@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -61,6 +62,7 @@ type Applier struct {
 	queue    kube.Queue[ctrl.Request]
 	objects  *kube.Object[*v1.KuryrNetwork]
 	routers  routers
+	lists    singleflight.Group // of networks and routers, by the kind of resource
 
 	mu       sync.Mutex
 	memories map[ctrl.Request]*memory
@@ -71,8 +73,9 @@ type Applier struct {
 // check.
 type memory struct {
 	uid types.UID
-	// fresh is true from the finalizer until the first request to make something. Then the cloud
-	// has nothing for the object. A process that finds the finalizer does not know that.
+	// fresh is true from the finalizer until the first request to make something, if the status named
+	// nothing. A network that the cloud does not list is believed not to be there then. One that it
+	// lists counts: people remove finalizers and objects.
 	fresh bool
 	own   string // network in deletion that was seen to be the object's
 	check bool   // the cloud is to be read, whatever the status says; guarded by Applier.mu

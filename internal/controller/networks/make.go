@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/singleflight"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -45,6 +46,12 @@ func (v *visit) apply(ctx context.Context) (ctrl.Result, error) {
 	if network.Makes(spec) && len(spec.Subnets) == 0 && !v.objects.Held(v.kn) {
 		return v.report(ctx, v1.KuryrNetworkStatus{}, errNotPlanned)
 	}
+	if network.Makes(spec) && !v.objects.Held(v.kn) {
+		if err := v.objects.Hold(ctx, v.kn); err != nil || !v.objects.Held(v.kn) {
+			return kube.Retry(err) // not held: it is gone
+		}
+		v.memory.fresh = v.kn.Status.NetworkID == "" && v.kn.Status.RouterID == ""
+	}
 	if atRest(v.kn) && !v.checking && v.statuses.Sure(v.kn) {
 		return ctrl.Result{}, nil
 	}
@@ -54,12 +61,6 @@ func (v *visit) apply(ctx context.Context) (ctrl.Result, error) {
 			v.statuses.Vouch(v.kn, &status)
 		}
 		return v.report(ctx, status, err)
-	}
-	if !v.objects.Held(v.kn) {
-		if err := v.objects.Hold(ctx, v.kn); err != nil || !v.objects.Held(v.kn) {
-			return kube.Retry(err) // not held: it is gone
-		}
-		v.memory.fresh = true
 	}
 	is, own, err := v.lookAtAll(ctx)
 	if err != nil {
@@ -104,11 +105,7 @@ func (v *visit) given(ctx context.Context) (v1.KuryrNetworkStatus, error) {
 }
 
 // look returns the network that the cloud has for the KuryrNetwork; without an ID if there is none.
-// A fresh object has none, which costs no request.
 func (v *visit) look(ctx context.Context) (sdn.Network, error) {
-	if v.memory.fresh {
-		return sdn.Network{}, nil
-	}
 	if id := v.kn.Status.NetworkID; id != "" {
 		is, err := v.cloud.Network(ctx, id)
 		switch {
@@ -137,7 +134,7 @@ func (v *visit) look(ctx context.Context) (sdn.Network, error) {
 // find returns the ID of the network that has the owner and the name of the KuryrNetwork; empty if
 // there is none. Of several the oldest counts, and the collector deletes the others.
 func (v *visit) find(ctx context.Context) (string, error) {
-	all, err := v.cloud.ListNetworks(ctx)
+	all, err := shared(&v.lists, "networks", func() ([]sdn.NetworkSummary, error) { return v.cloud.ListNetworks(ctx) })
 	if err := sdn.ErrorIn(v.kn.Spec.ProjectID, err); err != nil {
 		return "", fmt.Errorf("listing networks: %w", err)
 	}
@@ -153,11 +150,22 @@ func (v *visit) find(ctx context.Context) (string, error) {
 	}).ID, nil
 }
 
+// shared lists resources. Visits that list at the same time share one answer: of many new namespaces
+// each would get the networks of all. Whoever has made a resource forgets the list that is on its way.
+func shared[T any](lists *singleflight.Group, kind string, list func() ([]T, error)) ([]T, error) {
+	answer, err, _ := lists.Do(kind, func() (any, error) { return list() })
+	all, _ := answer.([]T)
+	return slices.Clone(all), err
+}
+
 // absent returns nil if a network of the KuryrNetwork that the cloud does not show is not there.
 // Neutron answers "not found", and lists nothing, also for what the credential may not see: because
 // of a policy, or as it is for another project or region. So the cloud has to show the network of
 // pods.subnetIDs. It is there while Kuryr serves pods, also when the namespace's project is not.
 func (v *visit) absent(ctx context.Context) error {
+	if v.memory.fresh {
+		return nil
+	}
 	rules := v.settings.Rules()
 	common := rules.Pods.NetworkID
 	if common == "" && len(rules.Pods.SubnetIDs) > 0 {
@@ -223,6 +231,7 @@ func (v *visit) make(ctx context.Context, is sdn.Network, own sdn.OwnRouter) (sd
 	if work.Create != nil {
 		v.memory.fresh = false // the answer may be lost
 		created, err := v.cloud.CreateNetwork(ctx, v.owner(), *work.Create)
+		v.lists.Forget("networks")
 		if err != nil {
 			return is, router, fmt.Errorf("creating the network of namespace %s: %w", namespace, err)
 		}

@@ -25,6 +25,9 @@ import (
 func (v *visit) lookAtAll(ctx context.Context) (is sdn.Network, own sdn.OwnRouter, err error) {
 	if v.kn.Spec.Router == nil || v.memory.fresh {
 		is, err = v.look(ctx)
+		if v.kn.Spec.Router != nil && is.ID != "" { // a router is made after its network
+			own, err = v.lookAtRouter(ctx)
+		}
 		return is, own, err
 	}
 	var both errgroup.Group
@@ -69,7 +72,7 @@ func (v *visit) lookAtRouter(ctx context.Context) (sdn.OwnRouter, error) {
 // ownRouters returns the routers with the owner and the name of the KuryrNetwork, the oldest first.
 // The oldest counts, and the collector deletes the others.
 func (v *visit) ownRouters(ctx context.Context) ([]sdn.RouterSummary, error) {
-	all, err := v.cloud.ListRouters(ctx)
+	all, err := shared(&v.lists, "routers", func() ([]sdn.RouterSummary, error) { return v.cloud.ListRouters(ctx) })
 	if err := sdn.ErrorIn(v.kn.Spec.ProjectID, err); err != nil {
 		return nil, fmt.Errorf("listing routers: %w", err)
 	}
@@ -110,6 +113,7 @@ func (v *visit) makeRouter(ctx context.Context, is sdn.OwnRouter) (sdn.OwnRouter
 	work := network.MissingRouter(v.req.Namespace, &v.kn.Spec, is)
 	if work.Create != nil {
 		created, err := v.cloud.CreateRouter(ctx, v.owner(), *work.Create)
+		v.lists.Forget("routers")
 		if err != nil {
 			return is, fmt.Errorf("creating the router of namespace %s with a gateway in network %s: %w", v.req.Namespace, work.Create.Gateway.NetworkID, err)
 		}
