@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -131,6 +133,14 @@ func (n *Networks) Serve(ctx context.Context, mgr ctrl.Manager) error {
 	}
 	n.tell("")
 	return nil
+}
+
+// Serving reports whether a KuryrNetwork may give pods ports: it is not in deletion, or the applier
+// has found since that pods still have ports in its network, and keeps it ready for another reason.
+// New pods would otherwise wait for as long as those live.
+func Serving(network *v1.KuryrNetwork) bool {
+	ready := meta.FindStatusCondition(network.Status.Conditions, v1.ConditionReady)
+	return network.DeletionTimestamp.IsZero() || ready != nil && ready.Status == metav1.ConditionTrue && ready.Reason != v1.ReasonReady
 }
 
 func (n *Networks) moved(o any) {

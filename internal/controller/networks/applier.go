@@ -144,7 +144,7 @@ func (r *Applier) Setup(mgr ctrl.Manager) error {
 		}).
 		For(&v1.KuryrNetwork{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: beyondWords})).
 		Watches(&v1.KuryrPort{}, handler.EnqueueRequestsFromMapFunc(r.leaving), builder.WithPredicates(predicate.Funcs{
-			CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: func(event.UpdateEvent) bool { return false },
+			CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: podChanged,
 		})).
 		WatchesRawSource(r.queue.Source()).
 		Complete(r)
@@ -172,7 +172,13 @@ func made(kn *v1.KuryrNetwork) v1.KuryrNetworkStatus {
 	return s
 }
 
-// leaving returns the KuryrNetwork in deletion that waits for a port that is gone.
+// podChanged reports whether a port has got or lost its pod: a network in deletion serves pods while
+// it has ports of pods.
+func podChanged(e event.UpdateEvent) bool {
+	return (e.ObjectOld.(*v1.KuryrPort).Spec.PodRef == nil) != (e.ObjectNew.(*v1.KuryrPort).Spec.PodRef == nil)
+}
+
+// leaving returns the KuryrNetwork in deletion that a port is or was in.
 func (r *Applier) leaving(ctx context.Context, o client.Object) []ctrl.Request {
 	port := o.(*v1.KuryrPort)
 	var list v1.KuryrNetworkList

@@ -27,8 +27,16 @@ func (v *visit) release(ctx context.Context) (ctrl.Result, error) {
 	if !v.objects.Held(v.kn) {
 		return ctrl.Result{}, nil
 	}
-	if v.memory.fresh {
-		return kube.Retry(v.objects.Drop(ctx, v.kn))
+	ports, err := portsIn(ctx, v.client, v.kn.Status.NetworkID)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	serves := slices.ContainsFunc(ports, func(p *v1.KuryrPort) bool { return p.Spec.PodRef != nil })
+	if !serves && kube.Serving(v.kn) { // pods are to know before anything is removed
+		if err := v.write(ctx, made(v.kn), v1.ReasonDeleting, leaving, false); err != nil {
+			return kube.Retry(err)
+		}
+		return ctrl.Result{RequeueAfter: stale}, nil
 	}
 	waits, err := v.remove(ctx)
 	if err == nil && waits == "" {
@@ -37,7 +45,7 @@ func (v *visit) release(ctx context.Context) (ctrl.Result, error) {
 	if err == nil && waits == "" {
 		return kube.Retry(v.objects.Drop(ctx, v.kn))
 	}
-	return v.reportLeaving(ctx, waits, err)
+	return v.reportLeaving(ctx, waits, err, serves)
 }
 
 // remove deletes the networks of the KuryrNetwork. It returns what the deletion waits for. A status
@@ -187,10 +195,13 @@ func fewOf(what string, all []string) string {
 	return text
 }
 
+const leaving = "The network is deleted once no port is in it."
+
 // reportLeaving writes why a deletion waits. What is usual is not named before it takes long: each
-// of many ports would be a write.
-func (v *visit) reportLeaving(ctx context.Context, waits string, failed error) (ctrl.Result, error) {
-	reason, text := v1.ReasonDeleting, "The network is deleted once no port is in it."
+// of many ports would be a write. The network serves new pods of the namespace for as long as pods
+// have ports there: some may get theirs while the deletion is on its way.
+func (v *visit) reportLeaving(ctx context.Context, waits string, failed error, serves bool) (ctrl.Result, error) {
+	reason, text := v1.ReasonDeleting, leaving
 	o := outcome.Of(outcome.Network, failed)
 	slow := v.now().Sub(v.kn.DeletionTimestamp.Time) >= v.slow
 	switch {
@@ -201,7 +212,7 @@ func (v *visit) reportLeaving(ctx context.Context, waits string, failed error) (
 	case slow:
 		reason, text = v1.ReasonNetworkInUse, "The deletion of the network waits for "+waits+"."
 	}
-	if err := v.write(ctx, made(v.kn), reason, text, false); err != nil {
+	if err := v.write(ctx, made(v.kn), reason, text, serves); err != nil {
 		return kube.Retry(err)
 	}
 	if failed != nil {

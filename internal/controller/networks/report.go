@@ -95,13 +95,13 @@ func (v *visit) write(ctx context.Context, status v1.KuryrNetworkStatus, reason,
 	told := before != nil && before.Reason == reason
 	status.Conditions = conditions(&v.kn.Status)
 	kube.SetCondition(&status.Conditions, v1.ConditionReady, ready, reason, text, v.kn.Generation, v.now())
-	if ready {
+	if ready && v.kn.DeletionTimestamp.IsZero() {
 		kube.SetCondition(&status.Conditions, v1.ConditionProgressing, false, "Settled", "Nothing is to be done.", v.kn.Generation, v.now())
 	} else {
 		kube.SetCondition(&status.Conditions, v1.ConditionProgressing, true, "Working", "Kuryr tries again.", v.kn.Generation, v.now())
 	}
 	there, err := v.objects.Report(ctx, v.kn, &is, &status)
-	if err == nil && there && !told && !ready && !passing(reason) {
+	if err == nil && there && !told && reason != v1.ReasonReady && !passing(reason) {
 		v.events.Eventf(kube.Reference(v.kn, kind), nil, corev1.EventTypeWarning, reason, "ApplyNetwork", "%s", outcome.Cut(text))
 	}
 	return err

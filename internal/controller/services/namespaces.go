@@ -33,8 +33,8 @@ type home struct {
 // homeOf returns what the namespace of a Service says.
 //
 // Where the pods are decides, and that is what the KuryrNetwork says: it does not follow a changed
-// annotation as long as pods are in it. One that is being deleted is about to be made anew as the
-// namespace says now. A namespace or KuryrNetwork that is not known yet holds new load balancers
+// annotation as long as pods are in it. One in deletion that no pod is in is about to be made anew as
+// the namespace says now. A namespace or KuryrNetwork that is not known yet holds new load balancers
 // up. Its event plans the Service again.
 func (r *Reconciler) homeOf(ctx context.Context, rules *settings.Rules, name string) (home, error) {
 	var h home
@@ -55,7 +55,7 @@ func (r *Reconciler) homeOf(ctx context.Context, rules *settings.Rules, name str
 	if choice.Blocked {
 		h.Faults = choice.Faults
 	}
-	if kn != nil && kn.DeletionTimestamp.IsZero() && kn.Spec.NamespaceUID == string(ns.UID) {
+	if kn != nil && kube.Serving(kn) && kn.Spec.NamespaceUID == string(ns.UID) {
 		h.podsProject, h.Subnets = kn.Spec.ProjectID, subnetsOf(kn)
 	}
 	if h.podsProject != rules.Pods.ProjectID {

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/network"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
@@ -96,7 +97,7 @@ func (s *Site) place(ctx context.Context, ns *metav1.PartialObjectMetadata) (*ow
 // the namespace loses its annotation or label. The planner deletes the KuryrNetwork once no pod has
 // a port there.
 func (s *Site) remains(n *v1.KuryrNetwork, ns *metav1.PartialObjectMetadata) bool {
-	return n != nil && n.DeletionTimestamp.IsZero() && n.Spec.NamespaceUID == string(ns.UID) && n.Spec.ProjectID != s.Rules.Pods.ProjectID
+	return n != nil && kube.Serving(n) && n.Spec.NamespaceUID == string(ns.UID) && n.Spec.ProjectID != s.Rules.Pods.ProjectID
 }
 
 // waits returns why a namespace's KuryrNetwork gives its pods no ports now; nil if it does.
@@ -110,7 +111,7 @@ func waits(n *v1.KuryrNetwork, ns *metav1.PartialObjectMetadata) *wait {
 	ready := meta.FindStatusCondition(n.Status.Conditions, v1.ConditionReady)
 	planned := meta.FindStatusCondition(n.Status.Conditions, v1.ConditionPlanned)
 	switch {
-	case !n.DeletionTimestamp.IsZero():
+	case !kube.Serving(n):
 		return &wait{reason: v1.ReasonDeleting, text: "The KuryrNetwork of the namespace is being deleted", said: ready}
 	case ready == nil && planned != nil && planned.Status == metav1.ConditionFalse:
 		return &wait{reason: planned.Reason, passing: true, network: n.Status.NetworkID, text: "The network of the namespace cannot be planned", said: planned}
