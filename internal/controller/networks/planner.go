@@ -208,7 +208,9 @@ func (p *Planner) current(ctx context.Context, in *network.Input, kn *v1.KuryrNe
 	has := map[types.UID]bool{}
 	for _, port := range ports {
 		has[port.Spec.PodRef.UID] = true
-		in.InUse = in.InUse || port.Spec.NetworkID == kn.Status.NetworkID
+		in.InUse = in.InUse || port.Spec.NetworkID == kn.Status.NetworkID ||
+			// Ports on nodes with subnets of their own are in other networks, and in the project.
+			kn.Spec.Mode == v1.NetworkShared && port.Spec.ProjectID == kn.Spec.ProjectID
 	}
 	if meta.IsStatusConditionTrue(kn.Status.Conditions, v1.ConditionReady) {
 		in.InUse = in.InUse || slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return !has[pod.UID] })

@@ -110,15 +110,19 @@ func waits(n *v1.KuryrNetwork, ns *metav1.PartialObjectMetadata) *wait {
 	}
 	ready := meta.FindStatusCondition(n.Status.Conditions, v1.ConditionReady)
 	planned := meta.FindStatusCondition(n.Status.Conditions, v1.ConditionPlanned)
+	id := n.Status.NetworkID
+	if n.Spec.Mode == v1.NetworkShared {
+		id = "" // on nodes with subnets of their own it is another one
+	}
 	switch {
 	case !kube.Serving(n):
 		return &wait{reason: v1.ReasonDeleting, text: "The KuryrNetwork of the namespace is being deleted", said: ready}
 	case ready == nil && planned != nil && planned.Status == metav1.ConditionFalse:
-		return &wait{reason: planned.Reason, passing: true, network: n.Status.NetworkID, text: "The network of the namespace cannot be planned", said: planned}
+		return &wait{reason: planned.Reason, passing: true, network: id, text: "The network of the namespace cannot be planned", said: planned}
 	case ready == nil:
-		return &wait{reason: v1.ReasonPending, passing: true, network: n.Status.NetworkID, text: "Kuryr has not made the network of the namespace yet"}
+		return &wait{reason: v1.ReasonPending, passing: true, network: id, text: "Kuryr has not made the network of the namespace yet"}
 	case ready.Status != metav1.ConditionTrue:
-		return &wait{reason: ready.Reason, passing: true, network: n.Status.NetworkID, text: "The network of the namespace is not ready", said: ready}
+		return &wait{reason: ready.Reason, passing: true, network: id, text: "The network of the namespace is not ready", said: ready}
 	}
 	return nil
 }
