@@ -110,7 +110,7 @@ func TestPodGroups(t *testing.T) {
 		{labels.Set{"team": "a"}, nil, []string{"c"}, true},
 		{nil, labels.Set{"role": "web"}, nil, false},
 	} {
-		got, ruled := r.PodGroups(tc.namespace, tc.pod)
+		got, ruled := r.PodGroups("", tc.namespace, tc.pod)
 		if diff := cmp.Diff(tc.want, got); diff != "" || ruled != tc.ruled {
 			t.Errorf("groups of %v in %v = %v, %v; want %v, %v", tc.pod, tc.namespace, got, ruled, tc.want, tc.ruled)
 		}

@@ -217,10 +217,14 @@ func (r *Rules) PortsOn(node labels.Set) config.NodePorts {
 	return config.NodePorts{VIFType: r.Pods.VIFType}
 }
 
-// PodGroups returns the security groups of the first rule that matches a pod. It returns false if
-// no rule matches.
-func (r *Rules) PodGroups(namespace, pod labels.Set) ([]string, bool) {
+// PodGroups returns the security groups of the first rule that matches a pod in a project. It returns
+// false if no rule matches. A rule that selects no namespaces is for the common project: the author of
+// a pod in another project writes its labels, and must not choose among the common project's groups.
+func (r *Rules) PodGroups(projectID string, namespace, pod labels.Set) ([]string, bool) {
 	for _, g := range r.Groups {
+		if projectID != r.Pods.ProjectID && g.namespace.Empty() {
+			continue
+		}
 		if g.namespace.Matches(namespace) && g.pod.Matches(pod) {
 			return g.ids, true
 		}

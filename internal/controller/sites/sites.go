@@ -261,11 +261,15 @@ func (s *Site) Groups(ctx context.Context, pod *corev1.Pod, pools []string) ([]s
 	if len(s.Rules.Groups) == 0 {
 		return nil, true, nil
 	}
-	set, known, err := s.labelsOf(ctx, pod.Namespace)
-	if err != nil || !known {
+	ns, err := s.namespace(ctx, pod.Namespace)
+	if err != nil || !ns.known || ns.wait != nil {
 		return nil, false, err
 	}
-	ids, ruled := s.Rules.PodGroups(set, pod.Labels)
+	project := s.Rules.Pods.ProjectID
+	if ns.own != nil {
+		project = ns.own.object.Spec.ProjectID
+	}
+	ids, ruled := s.Rules.PodGroups(project, ns.labels, pod.Labels)
 	if !ruled || slices.Equal(ids, v1.GroupSet(pools)) {
 		return nil, true, nil
 	}
