@@ -23,6 +23,7 @@ const (
 	ReasonParentPortUnknown = "ParentPortUnknown"
 	ReasonParentPortChanged = "ParentPortChanged"
 	ReasonNodeTakesNoMore   = "NodeTakesNoMore"
+	ReasonRoutesLeftOut     = "RoutesLeftOut"
 
 	// Of NetworkPolicies.
 	ReasonNotEnforced = "NotEnforced"

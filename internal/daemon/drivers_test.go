@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/nodetest"
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
@@ -82,6 +83,58 @@ func TestPortOfTheDocumentIsPlugged(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// The kernel refuses some of these host routes, or the default route after them. Pods start all the same.
+func TestHostRoutesDoNotStopPods(t *testing.T) {
+	if !nodetest.Inside(t) {
+		return
+	}
+	n := newNode(t)
+	n.realDrivers()
+	n.start()
+	for _, test := range []struct{ to, by, want string }{ // want: of "ip route"; empty: not in it
+		{"198.51.100.0/24", "10.0.0.254", "198.51.100.0/24 via 10.0.0.254 dev eth0"},
+		{"198.51.100.0/24", "0.0.0.0", "198.51.100.0/24 dev eth0 scope link"},
+		{"198.51.100.0/24", "192.0.2.1", "198.51.100.0/24 via 192.0.2.1 dev eth0 onlink"},
+		{"198.51.100.0/24", "10.0.0.255", ""},
+		{"198.51.100.0/24", "10.0.0.5", ""},
+		{"198.51.100.0/24", "224.0.0.1", ""},
+		{"198.51.100.0/24", "127.0.0.1", ""},
+		{"10.0.0.0/24", "10.0.0.1", "10.0.0.0/24 dev eth0 proto kernel"},
+		{"10.0.0.0/24", "192.0.2.1", "10.0.0.0/24 dev eth0 proto kernel"},
+		{"2001:db8:1::/64", "::", "2001:db8:1::/64 dev eth0"},
+		{"2001:db8:1::/64", "fd00::5", ""},
+		{"2001:db8:1::/64", "ff02::1", ""},
+		{"2001:db8:1::/64", "::1", ""},
+		{"fd00::/64", "fd00::1", "fd00::/64 dev eth0 proto kernel"},
+	} {
+		t.Run(test.to+" by "+test.by, func(t *testing.T) {
+			port := kuryrPort(portA, uidA)
+			port.Spec.VIF.Type = "bridge"
+			port.Spec.VIF.Routes = []v1.Route{{Destination: test.to, Gateway: test.by}}
+			n.api.put(port)
+			n.eventually("the daemon knows the port", func() bool {
+				p := n.daemon.ports.port(portA)
+				return p != nil && p.Spec.VIF.Routes[0] == port.Spec.VIF.Routes[0]
+			})
+			netns := newSandbox(t)
+			added := n.do(request("ADD", "c1", netns))
+			defer n.do(request("DEL", "c1", netns))
+			got := inside(t, netns, "ip", "route") + inside(t, netns, "ip", "-6", "route")
+			if !strings.Contains(got, test.want) || test.want == "" && strings.Contains(got, test.to) {
+				t.Errorf("a host route to %s by %s gives the pod the routes\n%swant %q", test.to, test.by, got, test.want)
+			}
+			if !strings.Contains(got, "default via 10.0.0.1 dev eth0") {
+				t.Errorf("with a host route to %s by %s the pod has no default route:\n%s", test.to, test.by, got)
+			}
+			for _, r := range added.Routes {
+				if r.GW != nil && r.GW.IsUnspecified() {
+					t.Errorf("the result of ADD has the route %v, want no gateway of a route on the link", r)
+				}
+			}
+		})
 	}
 }
 

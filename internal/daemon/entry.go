@@ -158,16 +158,10 @@ func recordPort(p *v1.KuryrPort) (portRecord, error) {
 		}
 		r.Addresses = append(r.Addresses, address)
 	}
-	for _, route := range vif.Routes {
-		to, err := netip.ParsePrefix(route.Destination)
-		if err != nil {
-			return r, fmt.Errorf("spec.vif.routes of KuryrPort %s: %w", p.Name, err)
-		}
-		via, err := netip.ParseAddr(route.Gateway)
-		if err != nil {
-			return r, fmt.Errorf("spec.vif.routes of KuryrPort %s: %w", p.Name, err)
-		}
-		r.Routes = append(r.Routes, routeRecord{Destination: to.Masked(), Gateway: via})
+	routes, _ := vif.PodRoutes() // the controller reports the others
+	for _, route := range routes {
+		via, _ := netip.ParseAddr(route.Gateway) // empty: the destination is on the link
+		r.Routes = append(r.Routes, routeRecord{Destination: netip.MustParsePrefix(route.Destination), Gateway: via})
 	}
 	return r, nil
 }
@@ -183,6 +177,9 @@ func recordAddress(a v1.Address) (addressRecord, error) {
 	}
 	if a.Gateway != "" {
 		r.Gateway, err = netip.ParseAddr(a.Gateway)
+	}
+	if r.Gateway.IsUnspecified() { // clients of Neutron once wrote "no gateway" as 0.0.0.0
+		r.Gateway = netip.Addr{}
 	}
 	return r, err
 }

@@ -4,9 +4,11 @@
 package daemon
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -31,7 +33,17 @@ func result(e entry, conf cni.Config, nodeMTU int) *types100.Result {
 		}
 		r.IPs = append(r.IPs, ip)
 	}
-	r.Routes = routes(e.Port)
+	hops := e.iface().Hops()
+	slices.SortStableFunc(hops, func(a, b plug.Hop) int { // default routes first
+		return cmp.Compare(min(a.Destination.Bits(), 1), min(b.Destination.Bits(), 1))
+	})
+	for _, hop := range hops {
+		route := &types.Route{Dst: ipNet(hop.Destination)}
+		if hop.Gateway.IsValid() {
+			route.GW = hop.Gateway.AsSlice()
+		}
+		r.Routes = append(r.Routes, route)
+	}
 	return r
 }
 
@@ -42,28 +54,6 @@ func (e entry) mtu(node int) int {
 		return node
 	}
 	return e.Port.MTU
-}
-
-// routes returns the default routes, one of each family, and the port's own routes.
-func routes(p portRecord) []*types.Route {
-	var all []*types.Route
-	seen := map[bool]bool{}
-	for _, a := range p.Addresses {
-		is4 := a.Prefix.Addr().Is4()
-		if !p.Default || !a.Gateway.IsValid() || seen[is4] {
-			continue
-		}
-		seen[is4] = true
-		everything := netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-		if is4 {
-			everything = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-		}
-		all = append(all, &types.Route{Dst: ipNet(everything), GW: a.Gateway.AsSlice()})
-	}
-	for _, r := range p.Routes {
-		all = append(all, &types.Route{Dst: ipNet(r.Destination), GW: r.Gateway.AsSlice()})
-	}
-	return all
 }
 
 func ipNet(p netip.Prefix) net.IPNet {

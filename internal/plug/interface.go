@@ -115,26 +115,29 @@ func (i Interface) hasIPv6() bool {
 	return false
 }
 
-// hop is one complete route of the sandbox.
-type hop struct {
+// Hop is one complete route of the sandbox.
+type Hop struct {
 	Destination netip.Prefix
 	Gateway     netip.Addr // invalid: the destination is on the link
 	OnLink      bool       // the gateway is in none of i's subnets, but still on the link
 }
 
-// hops returns the routes of i's sandbox, in addition to those of the addresses. A default route
+// Hops returns the routes of i's sandbox, in addition to those of the addresses. A default route
 // among i.Routes wins over the subnets' gateways, as for a DHCP client (RFC 3442). Without
 // i.Default there is no default route.
-func (i Interface) hops() []hop {
-	var hops []hop
+func (i Interface) Hops() []Hop {
+	var hops []Hop
 	done := map[netip.Prefix]bool{}
 	add := func(destination netip.Prefix, gateway netip.Addr) {
 		destination = destination.Masked()
 		if done[destination] || destination.Bits() == 0 && !i.Default {
 			return
 		}
+		if gateway.IsUnspecified() {
+			gateway = netip.Addr{}
+		}
 		done[destination] = true
-		hops = append(hops, hop{destination, gateway, gateway.IsValid() && !i.onLink(gateway)})
+		hops = append(hops, Hop{destination, gateway, gateway.IsValid() && !i.onLink(gateway)})
 	}
 	for _, r := range i.Routes {
 		add(r.Destination, r.Gateway)

@@ -85,26 +85,26 @@ func TestHops(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		i    Interface
-		want []hop
+		want []Hop
 	}{
 		{"one default route a family, by the first gateway", Interface{Default: true, Addresses: nets},
-			[]hop{{v4, addrOf("10.0.0.1"), false}, {v6, addrOf("fe80::1"), false}}},
+			[]Hop{{v4, addrOf("10.0.0.1"), false}, {v6, addrOf("fe80::1"), false}}},
 		{"not the default", Interface{Addresses: nets, Routes: []Route{{v4, addrOf("10.0.0.2")}}}, nil},
 		{"no gateway", Interface{Default: true, Addresses: []Address{{Prefix: prefixOf("10.0.0.5/24")}}}, nil},
 		{"gateway outside", Interface{Default: true, Addresses: []Address{{prefixOf("10.0.0.5/32"), addrOf("169.254.1.1")}}},
-			[]hop{{v4, addrOf("169.254.1.1"), true}}},
+			[]Hop{{v4, addrOf("169.254.1.1"), true}}},
 		{"own default route first", Interface{Default: true, Addresses: nets[:1], Routes: []Route{{v4, addrOf("10.0.0.2")}}},
-			[]hop{{v4, addrOf("10.0.0.2"), false}}},
+			[]Hop{{v4, addrOf("10.0.0.2"), false}}},
 		{"host bits", Interface{Addresses: nets, Routes: []Route{{prefixOf("10.96.0.7/12"), addrOf("10.0.0.2")}}},
-			[]hop{{prefixOf("10.96.0.0/12"), addrOf("10.0.0.2"), false}}},
+			[]Hop{{prefixOf("10.96.0.0/12"), addrOf("10.0.0.2"), false}}},
 		{"on the link", Interface{Addresses: nets, Routes: []Route{{Destination: prefixOf("10.9.0.0/16")}}},
-			[]hop{{prefixOf("10.9.0.0/16"), netip.Addr{}, false}}},
+			[]Hop{{prefixOf("10.9.0.0/16"), netip.Addr{}, false}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			same := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 			samePrefix := cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
-			if diff := cmp.Diff(c.want, c.i.hops(), same, samePrefix); diff != "" {
-				t.Errorf("hops (-want +got):\n%s", diff)
+			if diff := cmp.Diff(c.want, c.i.Hops(), same, samePrefix); diff != "" {
+				t.Errorf("Hops (-want +got):\n%s", diff)
 			}
 		})
 	}

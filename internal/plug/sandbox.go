@@ -136,7 +136,7 @@ func (s sandbox) address(l netlink.Link) error {
 }
 
 func (s sandbox) route(l netlink.Link) error {
-	for _, hop := range s.i.hops() {
+	for _, hop := range s.i.Hops() {
 		r := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(hop.Destination)}
 		switch {
 		case !hop.Gateway.IsValid():
@@ -215,7 +215,7 @@ func (s sandbox) verifyAddresses(l netlink.Link) error {
 }
 
 func (s sandbox) verifyRoutes(l netlink.Link) error {
-	want := s.i.hops()
+	want := s.i.Hops()
 	if len(want) == 0 {
 		return nil
 	}

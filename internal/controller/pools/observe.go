@@ -48,6 +48,7 @@ type view struct {
 	memberGroups     map[string][]string // of these, those of members of load balancers
 	unrecorded       map[string]supply.Unrecorded
 
+	leftOut  string // routes that the pool's pods do not get, and why: see tellRoutes
 	failure  error
 	episode  int // number of the failure: see supply.Settle
 	refilled time.Time

@@ -121,6 +121,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req pool.Ref) (ctrl.Result, 
 	r.score(v, &a)
 	r.tell(v, givenTo(&a))
 	r.tellMisplaced(v)
+	r.tellRoutes(v)
 	r.tellRefused(v)
 	if err != nil {
 		return kube.Retry(err)
@@ -165,12 +166,13 @@ func (r *Reconciler) ask(v *view, a pool.Actions) {
 
 // The kinds of Events on a pool's object. Each fact has one Event. For a failure, the object's
 // condition Ready is the memory, so a restart repeats no Event; reportedPool has what the status
-// does not show yet. The other two kinds have no condition: their Events are repeated once
+// does not show yet. The other kinds have no condition of their own: their Events are repeated once
 // after a restart, as long as the fact is true.
 const (
 	reportedFailure = "failure"
 	reportedFill    = "fill"
 	reportedMachine = "machine" // the Events are on its pods
+	reportedRoutes  = "routes"  // the Event is on a pod
 )
 
 // fill reads the annotation that asks the pool for more free ports.

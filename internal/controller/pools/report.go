@@ -89,12 +89,7 @@ func (r *Reconciler) tellMisplaced(v *view) {
 		}
 	}
 	slices.Sort(names)
-	what, reported := strings.Join(names, " "), false
-	r.memory.with(v.req, func(p *poolMemory) {
-		reported = p.reportedPool[reportedMachine] == what
-		p.reportedPool[reportedMachine] = what
-	})
-	if reported {
+	if !r.news(v, reportedMachine, strings.Join(names, " ")) {
 		return
 	}
 	for _, port := range hit {
@@ -102,6 +97,35 @@ func (r *Reconciler) tellMisplaced(v *view) {
 			"The pod has no network: its port %s needs parent port %s, but node %s is now a machine with port %s. Delete the pod so that it gets another port",
 			port.Name, port.Spec.VIF.ParentPortID, v.req.Node, v.site.Parent)
 	}
+}
+
+// tellRoutes finds routes of the subnets that the pool's pods do not get. The pool's condition names
+// them. One pod gets an Event, and again when the routes change: what a person has to
+// correct is the subnet.
+func (r *Reconciler) tellRoutes(v *view) {
+	var port *v1.KuryrPort
+	for i := range v.state.Ports {
+		if p := &v.state.Ports[i]; p.Live && (port == nil || p.Name < port.Name) {
+			port = v.ports[p.Name]
+		}
+	}
+	if port == nil {
+		return
+	}
+	_, leftOut := port.Spec.VIF.PodRoutes()
+	if v.leftOut = strings.Join(leftOut, "; "); r.news(v, reportedRoutes, v.leftOut) && v.leftOut != "" {
+		r.events.Eventf(kube.Reference(kube.PodOf(port.Spec.PodRef), "Pod"), nil, corev1.EventTypeWarning, v1.ReasonRoutesLeftOut, "BindPort",
+			"The pod's network works without a part of the subnet's host routes. Correct them with openstack subnet set: %s", outcome.Cut(v.leftOut))
+	}
+}
+
+// news notes what was reported of a kind, and returns whether it differs from the last time.
+func (r *Reconciler) news(v *view, kind, what string) (is bool) {
+	r.memory.with(v.req, func(p *poolMemory) {
+		is = p.reportedPool[kind] != what
+		p.reportedPool[kind] = what
+	})
+	return is
 }
 
 // report writes the pool's object: its spec by the settings, its status by the plan. It returns
@@ -278,7 +302,11 @@ func (r *Reconciler) conditions(v *view, s *v1.KuryrPortPoolStatus) {
 	// The answer to an earlier process counts until the cloud answers this one.
 	case v.failure == nil && r.unanswered(v):
 	case v.failure == nil:
-		put(v1.ConditionReady, true, v1.ReasonReady, "The SDN gives the ports that are asked for.")
+		message := "The SDN gives the ports that are asked for."
+		if v.leftOut != "" {
+			message += " Pods do not get all host routes of the subnets: " + outcome.Cut(v.leftOut)
+		}
+		put(v1.ConditionReady, true, v1.ReasonReady, message)
 	default:
 		put(v1.ConditionReady, false, outcome.Of(outcome.Port, v.failure).Reason, explain(v.failure, v))
 	}

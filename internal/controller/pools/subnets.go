@@ -120,6 +120,7 @@ func differs(vif *v1.VIF, of func(id string) (v1.VIF, bool)) (is, known bool) {
 		}
 		seen[a.SubnetID] = true
 	}
+	routes = routes[:min(len(routes), v1.MaxRoutes)]
 	return mtu != vif.MTU || !slices.Equal(inOrder(routes), inOrder(vif.Routes)), true
 }
 

@@ -37,6 +37,7 @@ func portOf(w wirePort, subnets []subnet) sdn.Port {
 		seen = append(seen, ip.SubnetID)
 		p.VIF.Addresses = append(p.VIF.Addresses, a)
 	}
+	p.VIF.Routes = p.VIF.Routes[:min(len(p.VIF.Routes), v1.MaxRoutes)]
 	addDetails(&p.VIF, w.VIFDetails)
 	return p
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -102,6 +103,7 @@ type Subnet struct {
 	Prefix    netip.Prefix
 	Gateway   netip.Addr // zero: no gateway
 	MTU       int32      // of its network
+	Routes    []v1.Route // host routes
 	External  bool       // its network provides floating IPs
 	Automatic bool       // each port of the network gets an address of this subnet
 }

@@ -324,7 +324,7 @@ func (c *Cloud) routesOf(id string) []v1.Route {
 	if own := c.ownSubnets[id]; own != nil {
 		return slices.Clone(own.Routes)
 	}
-	return nil
+	return slices.Clone(c.subnets[id].Routes)
 }
 
 func cloneUpdate(u sdn.SubnetUpdate) sdn.SubnetUpdate {

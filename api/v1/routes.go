@@ -1,0 +1,67 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// MaxRoutes is the number of routes that a KuryrPort can have. Pods do not get the rest: Neutron
+// takes 20 of a subnet, unless max_subnet_host_routes is raised.
+const MaxRoutes = 64
+
+// PodRoutes returns the routes of v that a pod gets, and why it does not get the others. Neutron
+// accepts host routes that Linux refuses, or that would cut off the gateway. Such a route must not
+// keep pods from starting. A returned gateway is empty if the destination is on the link: RFC 3442
+// writes that as next hop 0.0.0.0.
+func (v *VIF) PodRoutes() (routes []Route, leftOut []string) {
+	via := map[netip.Prefix]netip.Addr{}
+	for _, r := range v.Routes {
+		to, _ := netip.ParsePrefix(r.Destination)
+		hop, _ := netip.ParseAddr(r.Gateway)
+		to = to.Masked()
+		first, again := via[to]
+		why, leave := v.unusable(to, hop)
+		switch {
+		case leave:
+		case again && first != hop:
+			why = "another route has that destination"
+		case !again:
+			via[to] = hop
+			if routes = append(routes, Route{Destination: to.String()}); !hop.IsUnspecified() {
+				routes[len(routes)-1].Gateway = hop.String()
+			}
+		}
+		if why != "" {
+			leftOut = append(leftOut, fmt.Sprintf("the route to %s by %s: %s", r.Destination, r.Gateway, why))
+		}
+	}
+	return routes, leftOut
+}
+
+// unusable reports whether a pod gets no such route. It returns why if a person should know.
+func (v *VIF) unusable(to netip.Prefix, hop netip.Addr) (why string, is bool) {
+	switch {
+	case !to.IsValid() || !hop.IsValid() || to.Addr().Is4() != hop.Is4():
+		return "destination and next hop are not addresses of one IP family", true
+	case hop.IsMulticast() || hop.IsLoopback() || hop == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return "the next hop is not the address of a router", true
+	}
+	for _, a := range v.Addresses {
+		ip, _ := netip.ParseAddr(a.IP)
+		subnet, _ := ip.Prefix(int(a.PrefixLength))
+		switch {
+		case hop == ip: // this pod is the router
+			return "", true
+		case to == subnet && hop.IsUnspecified(): // every pod has this route
+			return "", true
+		case to == subnet:
+			return "the destination is the subnet itself, which is on the link", true
+		case hop.Is4() && subnet.Contains(hop) && subnet.Bits() < 31 && !hop.IsUnspecified() && (hop == subnet.Addr() || !subnet.Contains(hop.Next())):
+			return "the next hop is the network or broadcast address of the subnet", true
+		}
+	}
+	return "", false
+}
