@@ -42,6 +42,8 @@ const (
 	ReasonNotChanged          = "NotChanged"
 	ReasonFloatingIPWithheld  = "FloatingIPWithheld"
 	ReasonSecurityGroupLeft   = "SecurityGroupLeft"
+	// ReasonReplacing: what serves is being deleted and created again. Of ConditionProgressing.
+	ReasonReplacing = "Replacing"
 
 	// Of KuryrClusters. Events on a KuryrCluster have the name of a finding as their reason.
 	ReasonErrors     = "Errors"

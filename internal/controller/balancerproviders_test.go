@@ -68,8 +68,16 @@ func TestProviderChangesOneAtATime(t *testing.T) {
 		}
 		return count
 	}
+	settle := func() {
+		for _, item := range b.cloud.LoadBalancers() {
+			b.cloud.Settle(item.LoadBalancer.ID)
+		}
+	}
 	for moved := 1; moved <= n; moved++ {
-		b.eventually(fmt.Sprint(moved, " have another provider"), func() bool { return providers()["amphora"] == moved })
+		b.eventually("there is a trial of the other provider", func() bool { return providers()["amphora"] == moved })
+		b.never("one goes before the trial is ACTIVE", func() bool { return providers()["ovn"] != n-moved+1 })
+		settle()
+		b.eventually(fmt.Sprint(moved, " have another provider, and there is a trial"), func() bool { return providers()["amphora"] == moved+1 })
 		b.never("another goes before that one serves", func() bool { return providers()["ovn"] != n-moved })
 		for _, item := range b.cloud.LoadBalancers() {
 			if item.LoadBalancer.Provider == "ovn" && moved == 1 {
@@ -80,13 +88,15 @@ func TestProviderChangesOneAtATime(t *testing.T) {
 				if c := meta.FindStatusCondition(conditions, v1.ConditionReady); c.Status != metav1.ConditionTrue {
 					t.Errorf("one that waits and serves is said not to be ready: %+v", c)
 				}
-				b.mentions("condition", meta.FindStatusCondition(conditions, v1.ConditionProgressing).Message, "provider ovn still serves it", "one at a time")
+				b.mentions("condition", meta.FindStatusCondition(conditions, v1.ConditionProgressing).Message, "provider ovn still serves", "one load balancer of a project at a time")
 				break
 			}
 		}
-		for _, item := range b.cloud.LoadBalancers() {
-			b.cloud.Settle(item.LoadBalancer.ID)
-		}
+		settle()
+		b.eventually("the trial is being deleted", func() bool {
+			return slices.ContainsFunc(b.cloud.LoadBalancers(), func(item memory.BalancerItem) bool { return item.LoadBalancer.Provisioning == "PENDING_DELETE" })
+		})
+		settle()
 	}
 	for i := range n {
 		b.realised(fmt.Sprint("web-", i))

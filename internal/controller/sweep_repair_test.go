@@ -33,7 +33,7 @@ func (l *repairLife) life() crashtest.Life {
 		}
 		return l.inUse(r)
 	}
-	life.Limits = map[string]int{"loadbalancer": 2, "floatingip": 1}
+	life.Limits = map[string]int{"loadbalancer": 3, "floatingip": 1} // one of the three is the trial
 	return life
 }
 

@@ -81,7 +81,7 @@ type Reconciler struct {
 	left      leftovers
 	holders   polling.Holders
 	quotas    *polling.Quotas
-	moves     polling.Turns
+	turns     polling.Turns
 	busy      polling.BusyProviders
 	grants    memberGroups
 	making    *kube.Owners // taken while a security group is created and named, or deleted
@@ -268,7 +268,7 @@ func (r *Reconciler) visit(ctx context.Context, req ctrl.Request) (*visit, ctrl.
 		r.holders.Forget(req)
 		r.quotas.Freed(req)
 		r.wait.Forget(req)
-		r.moved(req)
+		r.replaced(req)
 		return nil, ctrl.Result{}, nil
 	}
 	m := r.memories.of(req, klb.UID)

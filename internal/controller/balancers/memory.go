@@ -133,7 +133,7 @@ func (b *memories) of(req ctrl.Request, uid types.UID) *memory {
 		m.checkRequested, m.statusIncomplete = m.checkRequested || s.check, m.statusIncomplete || s.statusIncomplete
 		m.forgetTrees()
 		if s.retry {
-			m.attempts = nil
+			m.attempts.Forgive()
 		}
 		if s.statusIncomplete {
 			m.forgetCloud()

@@ -17,15 +17,27 @@ import (
 // cloud is one attempt and no error of the round: the next attempt or a pause follows. A step
 // that a busy load balancer has stopped half way is no attempt: it continues when the load
 // balancer is done. A failure during an outage of the cloud is no attempt either.
-func (v *visit) heal(ctx context.Context, plan *balancer.Plan) error {
-	v.memory.forgetTrees() // the load balancer may have left ERROR by itself
+func (v *visit) heal(ctx context.Context, plan *balancer.Plan, want []sdn.LoadBalancer) error {
 	m := v.round.mending
 	var failed error
+	held := false
 	for i := range m.Remedies {
+		if r := &m.Remedies[i]; r.Replaces {
+			may, err := v.mayReplace(ctx, balancer.At(want, r.Fault.VIP))
+			if failed = errors.Join(failed, err); !may {
+				held = true
+				continue
+			}
+		}
 		failed = errors.Join(failed, v.remedy(ctx, &m.Remedies[i]))
 	}
+	if v.round.waits == "" {
+		v.memory.forgetTrees() // the load balancer may have left ERROR by itself
+	}
 	after := plan.Mending(&v.memory.attempts, v.now(), v.mend)
-	if v.again(after.Again); len(after.Remedies) > 0 {
+	if v.again(after.Again); held {
+		v.again(v.mend / 6) // without a request to the cloud
+	} else if len(after.Remedies) > 0 {
 		v.round.again = v.backoff.Min
 	}
 	if len(m.Remedies) == 0 {

@@ -50,7 +50,9 @@ func (v *visit) report(ctx context.Context) (ctrl.Result, error) {
 		features := v.round.features
 		v.memory.features = &features
 		v.quotas.Forget(v.req)
-		v.moved(v.req)
+	}
+	if !v.holdsTurn() {
+		v.replaced(v.req)
 	}
 	return v.next()
 }
@@ -213,7 +215,7 @@ func (v *visit) tellDrift(ctx context.Context, drift []string) error {
 	v.event(v1.ReasonDrift, "CheckLoadBalancer", note)
 	return v.write(ctx, func(s *v1.KuryrLoadBalancerStatus) {
 		v.set(s, v1.ConditionInSync, false, v1.ReasonDrift, note)
-		v.set(s, v1.ConditionProgressing, true, "Working", "Kuryr changes the load balancer, or waits until Octavia has changed it.")
+		v.set(s, v1.ConditionProgressing, true, v.working(), v.progress())
 	})
 }
 

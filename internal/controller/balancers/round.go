@@ -18,7 +18,10 @@ type round struct {
 	features sdn.Features
 	problems []balancer.Problem
 	asked    bool   // the provider's features are known, and problems are complete
-	deferred string // the provider that stays until it is this object's turn to change it
+	deferred string // the provider that stays until it may be changed
+	waits    string // why what serves is not replaced now
+	replaces bool   // what serves is being replaced, or a trial shows whether it can be
+	complete bool   // the cloud has all load balancers as wanted
 
 	busy    []string // load balancers that were already waited for: they are left out
 	did     []string // steps that were carried out

@@ -29,7 +29,7 @@ func (v *visit) look(ctx context.Context) ([]sdn.LoadBalancer, error) {
 		return nil, nil
 	}
 	ids := balancer.Named(v.klb)
-	all := v.memory.statusIncomplete || !namesAll(v.klb)
+	all := v.memory.statusIncomplete || !balancer.NamesAll(v.klb)
 	for {
 		if all {
 			var err error
@@ -54,18 +54,6 @@ func (v *visit) look(ctx context.Context) ([]sdn.LoadBalancer, error) {
 		v.memory.trees, v.memory.seen, v.memory.statusIncomplete = trees, true, false
 		return trees, nil
 	}
-}
-
-// namesAll reports whether the status names a load balancer for each VIP.
-func namesAll(klb *v1.KuryrLoadBalancer) bool {
-	for _, vip := range klb.Spec.VIPs {
-		if !slices.ContainsFunc(klb.Status.LoadBalancers, func(lb v1.LoadBalancerStatus) bool {
-			return lb.ID != "" && lb.IP == vip.IP && lb.SubnetID == vip.SubnetID
-		}) {
-			return false
-		}
-	}
-	return true
 }
 
 // owned returns all load balancers with the mark of an object.
@@ -364,6 +352,9 @@ func (v *visit) create(ctx context.Context, s balancer.CreateLoadBalancer) (stri
 	made, err := v.cloud.CreateLoadBalancer(ctx, ownerOf(v.klb), s.LoadBalancer)
 	if err != nil {
 		v.memory.statusIncomplete = v.memory.statusIncomplete || !errors.Is(err, sdn.ErrQuota)
+		if s.LoadBalancer.VIP.IP == "" {
+			return "", err
+		}
 		return "", taken(err)
 	}
 	v.round.trees = append(slices.Clone(v.round.trees), made)

@@ -103,7 +103,7 @@ func (v *visit) bring(ctx context.Context) (ctrl.Result, error) {
 	if id, since := v.wait.WaitsFor(v.req); id != "" && !v.memory.overdue(v.now(), v.patience()) {
 		v.round.waiting, v.round.since, v.round.busy = id, since, v.wait.Busy(v.req)
 		idle := func(id string) bool { return !slices.Contains(v.round.busy, id) }
-		if namesAll(v.klb) && !slices.ContainsFunc(balancer.Named(v.klb), idle) { // else one is to be made
+		if balancer.NamesAll(v.klb) && !slices.ContainsFunc(balancer.Named(v.klb), idle) { // else one is to be made
 			return v.rest(ctx)
 		}
 	}
@@ -160,6 +160,7 @@ func (v *visit) converge(ctx context.Context) error {
 	if err := v.checked(ctx, &plan); err != nil {
 		return err
 	}
+	v.round.complete = plan.Complete()
 	v.awaitAll(plan.Busy)
 	return v.carryOut(ctx, want, &plan, errors.Join(hindered, notKept))
 }
@@ -171,7 +172,7 @@ func (v *visit) carryOut(ctx context.Context, want []sdn.LoadBalancer, plan *bal
 	}
 	failed = errors.Join(failed, v.steps(ctx, plan.Steps))
 	if !away(failed) && len(v.round.broken) > 0 {
-		failed = errors.Join(failed, v.heal(ctx, plan))
+		failed = errors.Join(failed, v.heal(ctx, plan, want))
 	}
 	if !v.round.located {
 		failed = errors.Join(failed, v.locate(ctx, want))

@@ -74,7 +74,7 @@ func (v *visit) describeWith(s *v1.KuryrLoadBalancerStatus, remark string) {
 	if reason != v1.ReasonPending || was == nil || was.Status != metav1.ConditionTrue {
 		put(v1.ConditionReady, false, reason, message)
 	}
-	put(v1.ConditionProgressing, !v.round.mending.Spent, "Working", v.progress())
+	put(v1.ConditionProgressing, !v.round.mending.Spent, v.working(), v.progress())
 }
 
 // notChanged returns the fields that differ from the spec and stay so.
@@ -116,10 +116,21 @@ func (v *visit) remark() string {
 		"It gets another one when it pauses or changes its port: see docs/services.md, \"Limits\".", v.round.features.Provider)
 }
 
+// working is the reason of Progressing while something is to be done.
+func (v *visit) working() string {
+	if v.holdsTurn() {
+		return v1.ReasonReplacing
+	}
+	return "Working"
+}
+
 // progress says what Kuryr is doing.
 func (v *visit) progress() string {
-	if v.round.deferred != "" {
-		return fmt.Sprintf("Kuryr replaces load balancers one at a time for the new provider. This one waits its turn; provider %s still serves it.", v.round.deferred)
+	switch {
+	case v.round.waits != "" && v.round.deferred != "":
+		return fmt.Sprintf("The new provider waits; provider %s still serves: %s.", v.round.deferred, v.round.waits)
+	case v.round.replaces:
+		return "Kuryr replaces a load balancer that serves, once the cloud has created another one as a trial."
 	}
 	return "Kuryr changes the load balancer, or waits until Octavia has changed it."
 }
@@ -139,6 +150,8 @@ func (v *visit) unready() (reason, message string) {
 		return outcome.Of(outcome.LoadBalancer, v.round.err).Reason, v.failed() + v.closed()
 	case v.round.mending.Spent:
 		return v1.ReasonLoadBalancerInError, "ERROR in Octavia, and Kuryr's repairs did not help. To see the objects: " + v.showCommands() + ". Tried: " + strings.Join(v.round.mending.Tried, "; ")
+	case v.round.waits != "" && len(v.round.broken) > 0:
+		return v1.ReasonLoadBalancerInError, "ERROR in Octavia, and clients are served: " + strings.Join(v.round.broken, ", ") + ". Kuryr replaces it later: " + v.round.waits
 	case len(v.round.mending.Tried) > 0:
 		return v1.ReasonLoadBalancerInError, "ERROR in Octavia; Kuryr repairs it: " + strings.Join(v.round.mending.Tried, "; ")
 	case len(v.round.broken) > 0:

@@ -5,8 +5,8 @@
 // of requests independent of the number of load balancers:
 //
 // Waiter sends one list for all busy load balancers that a reconciler waits for. Shared sends one
-// request for all callers that want the same answer. Turns lets one load balancer at a time change
-// its provider. Quotas lets one request at a time try again after the cloud has refused it as over
+// request for all callers that want the same answer. Turns lets one load balancer of a project
+// at a time be replaced while it serves. Quotas lets one request at a time try again after the cloud has refused it as over
 // quota. Outage sends one probe while a service of the cloud does not answer. Holders knows which
 // load balancer has which floating IP. Drift requests a check of each load balancer once an
 // interval, spread over the interval.
@@ -282,56 +282,47 @@ func (s *Shared[K, T]) Get(ctx context.Context, key K, send func(context.Context
 	return q.value, q.err
 }
 
-// MovePatience is how long one load balancer that changes its provider keeps all others from
-// changing theirs. It bounds how many Services a provider that does not work takes down before a
-// person notices. An amphora takes minutes to boot.
-const MovePatience = 10 * time.Minute
-
-// Turns lets load balancers change their provider one at a time. A load balancer does not serve
-// during the change, as only one load balancer can have an address. An edit of the configuration
-// changes the provider of all load balancers. Its methods are safe for concurrent use. The zero
-// value is ready for use.
+// Turns lets one load balancer of each project at a time be replaced while it serves. It bridges the
+// time until the cache shows the status in which a KuryrLoadBalancer says that it is being replaced:
+// that status, and not Turns, is what outlives the process. Its methods are safe for concurrent use.
+// The zero value is ready for use.
 type Turns struct {
-	mu      sync.Mutex
-	who     ctrl.Request // whose turn it is; zero: none
-	since   time.Time
-	waiting []ctrl.Request // in the order of their calls of Take
+	mu  sync.Mutex
+	all map[string][]ctrl.Request // by project: whose turn it is, then who waits, in the order of their calls of Take
 }
 
-// Take reports whether it is the load balancer's turn. The turn lasts until Done is called, or
-// until another load balancer takes it after MovePatience. A load balancer whose turn it is not
-// waits in a queue.
-func (m *Turns) Take(req ctrl.Request, now time.Time) bool {
+// Take reports whether it is the load balancer's turn. The turn lasts until Done is called. A load
+// balancer whose turn it is not waits in a queue.
+func (m *Turns) Take(project string, req ctrl.Request) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	free := m.who == (ctrl.Request{}) || now.Sub(m.since) >= MovePatience
-	switch {
-	case m.who == req:
-		return true
-	case free:
-		m.who, m.since = req, now
-		m.waiting = slices.DeleteFunc(m.waiting, func(w ctrl.Request) bool { return w == req })
-		return true
-	case !slices.Contains(m.waiting, req):
-		m.waiting = append(m.waiting, req)
+	if m.all == nil {
+		m.all = map[string][]ctrl.Request{}
 	}
-	return false
+	if !slices.Contains(m.all[project], req) {
+		m.all[project] = append(m.all[project], req)
+	}
+	return m.all[project][0] == req
 }
 
-// Done ends a load balancer's turn: its provider is changed, or it is gone. If it was its turn,
-// Done returns the load balancer that may be next.
+// Done ends a load balancer's turn: it is replaced, cannot be, or is gone. If it was its turn, Done
+// returns the load balancer that may be next.
 func (m *Turns) Done(req ctrl.Request) (next ctrl.Request, is bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.waiting = slices.DeleteFunc(m.waiting, func(w ctrl.Request) bool { return w == req })
-	if m.who != req {
-		return next, false
+	for project, line := range m.all {
+		i := slices.Index(line, req)
+		if i < 0 {
+			continue
+		}
+		line = slices.Delete(line, i, i+1)
+		if m.all[project] = line; len(line) == 0 {
+			delete(m.all, project)
+		} else if i == 0 {
+			next, is = line[0], true
+		}
 	}
-	m.who = ctrl.Request{}
-	if len(m.waiting) == 0 {
-		return next, false
-	}
-	return m.waiting[0], true
+	return next, is
 }
 
 // busyFor is how long a provider counts as busy after an observed refusal. Then the next change is

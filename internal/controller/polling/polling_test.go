@@ -39,37 +39,27 @@ func TestPartOfAList(t *testing.T) {
 	}
 }
 
-// TestMovesInALine: the load balancer that asked first is next. One that takes too long does not
-// stop the others.
-func TestMovesInALine(t *testing.T) {
+// TestTurnsInALine: the load balancer of a project that asked first is next. Projects do not wait for
+// each other.
+func TestTurnsInALine(t *testing.T) {
 	var m Turns
-	now := time.Unix(0, 0)
 	req := func(name string) ctrl.Request {
 		return ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "shop", Name: name}}
 	}
 	for _, step := range []struct {
-		name  string
-		after time.Duration
-		want  bool
-	}{
-		{"a", 0, true}, {"a", 0, true}, {"b", 0, false}, {"c", 0, false}, {"b", time.Second, false},
-		{"c", MovePatience, true}, // a has had its time
-		{"b", MovePatience + time.Second, false},
-	} {
-		if got := m.Take(req(step.name), now.Add(step.after)); got != step.want {
-			t.Errorf("take(%s) after %s = %v, want %v", step.name, step.after, got, step.want)
+		project, name string
+		want          bool
+	}{{"red", "a", true}, {"red", "a", true}, {"red", "b", false}, {"red", "c", false}, {"red", "d", false}, {"blue", "x", true}} {
+		if got := m.Take(step.project, req(step.name)); got != step.want {
+			t.Errorf("Take(%s, %s) = %v, want %v", step.project, step.name, got, step.want)
 		}
 	}
-	if next, is := m.Done(req("a")); is {
-		t.Errorf("done(a) = %s although it was no longer its turn", next)
+	for _, step := range []struct{ done, next string }{{"c", ""}, {"a", "b"}, {"b", "d"}, {"d", ""}, {"x", ""}} {
+		if next, is := m.Done(req(step.done)); is != (step.next != "") || is && next != req(step.next) {
+			t.Errorf("Done(%s) = %s, %v, want %q", step.done, next.Name, is, step.next)
+		}
 	}
-	if next, is := m.Done(req("c")); !is || next != req("b") {
-		t.Errorf("done(c) = %s, %v, want b", next, is)
-	}
-	if !m.Take(req("b"), now) {
-		t.Error("it is b's turn, and it does not get it")
-	}
-	if next, is := m.Done(req("b")); is {
-		t.Errorf("done(b) = %s although nobody waits", next)
+	if len(m.all) != 0 {
+		t.Errorf("after all are done Turns still has %v", m.all)
 	}
 }

@@ -25,6 +25,7 @@ type Attempt struct {
 	First  time.Time // when it was tried first
 	Next   time.Time // it may not be tried before
 	Failed string    // why it failed; empty: it was accepted, and had no effect
+	Serves bool      // it was made where clients are served all the same
 }
 
 // Pauses are the times between attempts: Least after the first, then twice as long each time,
@@ -69,6 +70,12 @@ func (m Attempts) Waits(key string, now time.Time) time.Duration {
 		return max(0, a.Next.Sub(now))
 	}
 	return 0
+}
+
+// Forgive forgets what an outage of the cloud may have caused. Attempts where clients are served stay:
+// a cloud that comes and goes would otherwise have what serves replaced each time.
+func (m Attempts) Forgive() {
+	maps.DeleteFunc(m, func(_ string, a *Attempt) bool { return !a.Serves })
 }
 
 // Forget forgets all keys with a prefix.

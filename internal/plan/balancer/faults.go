@@ -178,7 +178,7 @@ func faults(p *place, want, have *sdn.LoadBalancer, f sdn.Features) (all []Fault
 // brokenBalancer is the fault of a load balancer in ERROR. If it still serves and can be failed
 // over, it is not made anew: the cloud may have no room for another.
 func brokenBalancer(p *place, lb *sdn.LoadBalancer, f sdn.Features) Fault {
-	fault := Fault{LoadBalancerID: lb.ID, VIP: p.vip, What: "load balancer " + lb.ID, Level: LevelFailover, Serves: lb.Operating == "ONLINE"}
+	fault := Fault{LoadBalancerID: lb.ID, VIP: p.vip, What: "load balancer " + lb.ID, Level: LevelFailover, Serves: mayServe(lb)}
 	if f.FailOver {
 		fault.steps[LevelFailover] = FailOver{lb.ID}
 	}
@@ -186,6 +186,12 @@ func brokenBalancer(p *place, lb *sdn.LoadBalancer, f sdn.Features) Fault {
 		fault.steps[LevelLoadBalancer] = DeleteLoadBalancer{ID: lb.ID, Because: "it is in ERROR"}
 	}
 	return fault
+}
+
+// mayServe reports whether clients may be served by a load balancer that is in ERROR: by its operating
+// status, some or all of it works.
+func mayServe(lb *sdn.LoadBalancer) bool {
+	return slices.Contains([]string{"ONLINE", "DEGRADED", "DRAINING", "NO_MONITOR"}, lb.Operating)
 }
 
 func brokenListener(l *sdn.Listener) (Fault, bool) {

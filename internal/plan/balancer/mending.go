@@ -35,8 +35,11 @@ type Remedy struct {
 	Fault   Fault
 	Level   Level
 	Try, Of int
-	pause   time.Duration
-	key     string
+	// Replaces says that the step deletes what serves clients: something has to show first that it
+	// can be created again.
+	Replaces bool
+	pause    time.Duration
+	key      string
 }
 
 // Tell describes the remedy for people.
@@ -63,6 +66,7 @@ func (m *Attempts) Tried(r *Remedy, now time.Time, why string) {
 	}
 	m.Forget(begun + fingerprint(r.Step))
 	m.Note(r.key, now, Pauses{r.pause, r.pause}, why)
+	(*m)[r.key].Serves = r.Replaces
 }
 
 // Begin notes that a remedy was begun, until it is Tried, and reports whether it had begun before.
@@ -258,6 +262,7 @@ func (d *mender) consider(f *Fault, at rung) {
 	}
 	d.taken = d.taken || at.at > LevelMember
 	r := Remedy{Step: f.steps[at.at], Fault: *f, Level: at.at, Try: at.times + 1, Of: at.tries, key: f.key(at.at), pause: d.after(f, at)}
+	r.Replaces = at.at > LevelMember && at.at != LevelFailover && d.slow(f, at.at)
 	d.Remedies = append(d.Remedies, r)
 	d.Tried = append(d.Tried, r.Tell())
 }

@@ -243,7 +243,7 @@ func Moves(klb *v1.KuryrLoadBalancer, have []sdn.LoadBalancer, keep []string) (f
 	for _, vip := range klb.Spec.VIPs {
 		lb := Serving(vip, have, keep)
 		switch {
-		case klb.Spec.Provider == "" || lb == nil, sdn.SameProvider(lb.Provider, klb.Spec.Provider), lb.Provisioning == sdn.ProvisioningError:
+		case klb.Spec.Provider == "" || lb == nil, sdn.SameProvider(lb.Provider, klb.Spec.Provider), lb.Provisioning == sdn.ProvisioningError && !mayServe(lb):
 			return ""
 		}
 		from = lb.Provider

@@ -1,0 +1,132 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancers
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/plan/balancer"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// replaced ends the turn of a KuryrLoadBalancer to replace what serves.
+func (r *Reconciler) replaced(req ctrl.Request) {
+	if next, is := r.turns.Done(req); is {
+		r.wake.Add(next)
+	}
+}
+
+// mayReplace reports whether a load balancer that serves, or a part of it, may be deleted to be
+// created again as want. One load balancer of a project at a time may, and only after the cloud has
+// created a trial. The status says so before the first request, so that a restart keeps the turn.
+func (v *visit) mayReplace(ctx context.Context, want sdn.LoadBalancer) (bool, error) {
+	all, err := kube.LoadBalancers(ctx, v.client)
+	if err != nil {
+		return false, err
+	}
+	if v.round.waits = balancer.Brake(v.klb, slices.Collect(maps.Values(all))); v.round.waits != "" {
+		return false, nil
+	}
+	if !v.turns.Take(v.klb.Spec.ProjectID, v.req) {
+		v.round.waits = "Kuryr replaces one load balancer of a project at a time"
+		return false, nil
+	}
+	v.round.replaces = true
+	if err := v.write(ctx, func(s *v1.KuryrLoadBalancerStatus) {
+		v.set(s, v1.ConditionProgressing, true, v1.ReasonReplacing, v.progress())
+	}); err != nil {
+		return false, err
+	}
+	trial := balancer.Trial(want)
+	i := slices.IndexFunc(v.round.trees, func(lb sdn.LoadBalancer) bool {
+		return lb.Name == trial.Name && lb.Provisioning != sdn.ProvisioningDeleted
+	})
+	key := "trial " + want.VIP.IP
+	switch wait := v.memory.attempts.Waits(key, v.now()); {
+	case i >= 0 && v.round.trees[i].Provisioning == sdn.ProvisioningError:
+		v.memory.attempts.Note(key, v.now(), balancer.Pauses{Least: v.mend, Most: 30 * v.mend}, "")
+		return false, v.steps(ctx, []balancer.Step{balancer.DeleteLoadBalancer{ID: v.round.trees[i].ID, Because: "the cloud could not create it"}})
+	case i >= 0:
+		return v.round.trees[i].Provisioning == sdn.ProvisioningActive, nil // else it is waited for
+	case wait > 0:
+		v.round.waits = "a load balancer that the cloud created as a trial ended in ERROR"
+		return false, nil
+	}
+	if owned, err := v.owned(ctx); err != nil || len(owned) > len(v.round.trees) { // one of an earlier process
+		v.memory.statusIncomplete = true
+		return false, err
+	}
+	if err := v.steps(ctx, []balancer.Step{balancer.CreateLoadBalancer{LoadBalancer: trial}}); err != nil {
+		return false, fmt.Errorf("a load balancer that serves is replaced once the cloud can create another one: %w", err)
+	}
+	return false, nil
+}
+
+// holdsTurn reports whether a KuryrLoadBalancer keeps its turn after a round: until its load balancers
+// are complete again, or until what fails is no concern of any other one.
+func (v *visit) holdsTurn() bool {
+	switch outcome.Of(outcome.LoadBalancer, v.round.err).Reason {
+	case v1.ReasonRejected, v1.ReasonNotSupported, v1.ReasonConflict:
+		return false
+	}
+	return !v.round.mending.Spent && (v.round.replaces || balancer.IsReplaced(v.klb) && !v.round.complete)
+}
+
+// turn returns the spec to apply for now. It keeps the serving provider as long as it may not be
+// changed, or the other provider is not available. Meanwhile ports and endpoints are kept up to date.
+func (v *visit) turn(ctx context.Context, trees []sdn.LoadBalancer) (*v1.KuryrLoadBalancer, error) {
+	from := balancer.Moves(v.klb, trees, balancer.Named(v.klb))
+	if from == "" {
+		return v.klb, nil
+	}
+	features, err := v.features(ctx, v.klb, trees)
+	want, _ := balancer.Want(v.klb, features)
+	may := err == nil
+	for i := range want {
+		if may {
+			may, err = v.mayReplace(ctx, want[i])
+		}
+	}
+	if may {
+		return v.klb, nil
+	}
+	now := *v.klb
+	now.Spec.Provider, v.round.deferred, v.round.again = from, from, max(v.round.again, v.backoff.Rejected)
+	return &now, err
+}
+
+// leaveIneffective removes from a plan the steps that the cloud accepts and does not carry out.
+func (v *visit) leaveIneffective(ctx context.Context, plan *balancer.Plan) {
+	left := plan.LeaveIneffective(v.memory.attempts, v.now())
+	for _, s := range slices.Concat(left.AcceptedAsIs, left.NotApplied) {
+		v.round.open(s)
+	}
+	for _, s := range left.AcceptedAsIs {
+		ctrl.LoggerFrom(ctx).V(1).Info("Octavia accepted a change without applying it, and Kuryr does not repeat it", "step", s.String())
+		v.round.acceptedAsIs = append(v.round.acceptedAsIs, s.String())
+	}
+	for _, s := range left.NotApplied {
+		v.round.notApplied, v.round.again = append(v.round.notApplied, s.String()), left.Again
+	}
+	v.round.noted = append(v.round.noted, left.Failed...)
+}
+
+// unmarked notes that Octavia could not write the mark of a load balancer, if that is the step.
+// Clients of the load balancer must not wait for a mark.
+func (v *visit) unmarked(s balancer.Step, err error) bool {
+	if _, is := s.(balancer.MarkLoadBalancer); !is {
+		return false
+	}
+	v.memory.attempts.CouldNot(s, v.now(), v.backoff.Min, err.Error())
+	v.round.noted = append(v.round.noted, err.Error())
+	return true
+}

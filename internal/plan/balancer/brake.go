@@ -1,0 +1,89 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// Brake says why klb must not delete what serves, to create it again; empty if it may. all are the
+// KuryrLoadBalancers of the cluster. While the cloud refuses to create a load balancer in the project,
+// or does not answer, it may not create the next one either. While one is being replaced, it is not
+// known. Only statuses are read, so a new process comes to the same answer.
+func Brake(klb *v1.KuryrLoadBalancer, all []*v1.KuryrLoadBalancer) string {
+	var why []string
+	for _, o := range all {
+		if o.Namespace == klb.Namespace && o.Name == klb.Name || o.Spec.ProjectID != klb.Spec.ProjectID || !o.DeletionTimestamp.IsZero() {
+			continue
+		}
+		name := o.Namespace + "/" + o.Name
+		ready := meta.FindStatusCondition(o.Status.Conditions, v1.ConditionReady)
+		switch {
+		case IsReplaced(o):
+			why = append(why, fmt.Sprintf("Kuryr replaces one load balancer of a project at a time, now that of %s", name))
+		case ready != nil && ready.Status != metav1.ConditionTrue && !NamesAll(o) && slices.Contains(uncreated, ready.Reason):
+			why = append(why, fmt.Sprintf("the cloud does not create the load balancer of %s (%s)", name, ready.Reason))
+		}
+	}
+	if len(why) == 0 {
+		return ""
+	}
+	return slices.Min(why) // the same text each time, in whatever order all are
+}
+
+// uncreated are the reasons of a KuryrLoadBalancer without a load balancer that any other one of its
+// project may meet, too.
+var uncreated = []string{v1.ReasonOverQuota, v1.ReasonUnavailable, v1.ReasonBackendError, v1.ReasonForbidden}
+
+// IsReplaced reports whether the status says that a load balancer that serves is being replaced.
+func IsReplaced(klb *v1.KuryrLoadBalancer) bool {
+	c := meta.FindStatusCondition(klb.Status.Conditions, v1.ConditionProgressing)
+	return c != nil && c.Reason == v1.ReasonReplacing
+}
+
+// NamesAll reports whether the status names a load balancer for each VIP.
+func NamesAll(klb *v1.KuryrLoadBalancer) bool {
+	for _, vip := range klb.Spec.VIPs {
+		if !slices.ContainsFunc(klb.Status.LoadBalancers, func(lb v1.LoadBalancerStatus) bool {
+			return lb.ID != "" && lb.IP == vip.IP && lb.SubnetID == vip.SubnetID
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// Trial returns a load balancer like want at any other address of its subnet. Whether the cloud can
+// create want is known only from such a trial: quotas have no usage that Kuryr may read, and a provider
+// that fails shows it at a creation. The next plans delete the trial as they delete any load balancer
+// that is not wanted: after the wanted ones are complete.
+func Trial(want sdn.LoadBalancer) sdn.LoadBalancer {
+	want = newBalancer(want)
+	want.Name, want.VIP.IP = want.Name[:min(len(want.Name), longestName-len(trialSuffix))]+trialSuffix, ""
+	return want
+}
+
+// At returns the load balancer of want at an address.
+func At(want []sdn.LoadBalancer, vip string) sdn.LoadBalancer {
+	i := slices.IndexFunc(want, func(lb sdn.LoadBalancer) bool { return lb.VIP.IP == vip })
+	if i < 0 {
+		return sdn.LoadBalancer{}
+	}
+	return want[i]
+}
+
+const trialSuffix = "/trial"
+
+// Complete reports whether all load balancers that are wanted are ACTIVE with all their ports, and no
+// part of them is in ERROR.
+func (p *Plan) Complete() bool {
+	return len(p.Faults) == 0 && !slices.ContainsFunc(p.places, func(a place) bool { return !a.isThere() })
+}

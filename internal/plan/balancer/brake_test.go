@@ -1,0 +1,120 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/plan/balancer"
+	"github.com/kuryr-go/kuryr/internal/sdn"
+	"github.com/kuryr-go/kuryr/internal/sdn/memory"
+)
+
+// TestBrake: what serves is not deleted while another load balancer of the project is being replaced, or
+// cannot be created for a reason that all share.
+func TestBrake(t *testing.T) {
+	condition := func(kind string, is metav1.ConditionStatus, reason string) metav1.Condition {
+		return metav1.Condition{Type: kind, Status: is, Reason: reason}
+	}
+	one := func(name, project string, made bool, conditions ...metav1.Condition) *v1.KuryrLoadBalancer {
+		vip := v1.VIPAddress{IP: "10.2.0.1", SubnetID: vips4}
+		klb := &v1.KuryrLoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: v1.KuryrLoadBalancerSpec{ProjectID: project, VIPs: []v1.VIPAddress{vip}}}
+		if made {
+			klb.Status.LoadBalancers = []v1.LoadBalancerStatus{{ID: name, IP: vip.IP, SubnetID: vip.SubnetID}}
+		}
+		klb.Status.Conditions = conditions
+		return klb
+	}
+	ready := condition(v1.ConditionReady, metav1.ConditionTrue, v1.ReasonReady)
+	unready := func(reason string) metav1.Condition {
+		return condition(v1.ConditionReady, metav1.ConditionFalse, reason)
+	}
+	replacing := condition(v1.ConditionProgressing, metav1.ConditionTrue, v1.ReasonReplacing)
+	leaving := one("z", "red", false, unready(v1.ReasonOverQuota), replacing)
+	leaving.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+	for _, tc := range []struct {
+		name  string
+		other *v1.KuryrLoadBalancer
+		want  string // a part of the text; empty: no brake
+	}{
+		{"another one serves", one("z", "red", true, ready), ""},
+		{"another one is in ERROR", one("z", "red", true, unready(v1.ReasonLoadBalancerInError)), ""},
+		{"another one is new, and is being created", one("z", "red", false, unready(v1.ReasonPending)), ""},
+		{"another one is new, and says nothing yet", one("z", "red", false), ""},
+		{"another one is being replaced", one("z", "red", true, ready, replacing), "now that of shop/z"},
+		{"another one has been deleted to be created again", one("z", "red", false, unready(v1.ReasonPending), replacing), "now that of shop/z"},
+		{"the quota is full", one("z", "red", false, unready(v1.ReasonOverQuota)), "shop/z (OverQuota)"},
+		{"Octavia does not answer a creation", one("z", "red", false, unready(v1.ReasonUnavailable)), "shop/z (Unavailable)"},
+		{"Octavia answers with something unknown", one("z", "red", false, unready(v1.ReasonBackendError)), "shop/z (BackendError)"},
+		{"Octavia forbids it", one("z", "red", false, unready(v1.ReasonForbidden)), "shop/z (Forbidden)"},
+		{"a floating IP is over quota", one("z", "red", true, unready(v1.ReasonOverQuota)), ""},
+		{"another one has a wrong flavor", one("z", "red", false, unready(v1.ReasonRejected)), ""},
+		{"another one's address is taken", one("z", "red", false, unready(v1.ReasonConflict)), ""},
+		{"another project", one("z", "blue", false, unready(v1.ReasonOverQuota), replacing), ""},
+		{"a Service that is deleted", leaving, ""},
+		{"itself", one("web", "red", false, unready(v1.ReasonOverQuota), replacing), ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			klb := one("web", "red", true, unready(v1.ReasonLoadBalancerInError))
+			got := balancer.Brake(klb, []*v1.KuryrLoadBalancer{one("a", "red", true, ready), tc.other, klb})
+			if (got != "") != (tc.want != "") || !strings.Contains(got, tc.want) {
+				t.Errorf("Brake() = %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestTrial: a trial needs all that the load balancer needs but its address.
+func TestTrial(t *testing.T) {
+	want := sdn.LoadBalancer{Name: strings.Repeat("n", 255), Provider: "ovn", ProjectID: "red", FlavorID: "big", VIP: v1.VIPAddress{IP: "10.2.0.1", SubnetID: vips4},
+		Listeners: []sdn.Listener{{Name: "shop/web:TCP:80", Protocol: "TCP", Port: 80, Pool: &sdn.Pool{Name: "p", Members: []sdn.Member{{IP: "10.1.0.1", Port: 80}}}}}}
+	got := balancer.Trial(want)
+	if got.VIP.IP != "" || got.VIP.SubnetID != vips4 || got.Provider != "ovn" || got.ProjectID != "red" || got.FlavorID != "big" || len(got.Listeners) != 1 || len(got.Listeners[0].Pool.Members) != 1 {
+		t.Errorf("Trial() = %+v", got)
+	}
+	if len(got.Name) > 255 || got.Name == want.Name || !strings.HasSuffix(got.Name, "/trial") {
+		t.Errorf("the trial has the name %q", got.Name)
+	}
+	if want.VIP.IP == "" || strings.HasSuffix(want.Name, "/trial") {
+		t.Errorf("Trial() has changed its argument: %+v", want)
+	}
+}
+
+// TestFlappingCloudReplacesOnce: a load balancer that serves was replaced, and is in ERROR again. That the
+// cloud was away since is no reason to replace it again at once. One that serves nobody is tried at once.
+func TestFlappingCloudReplacesOnce(t *testing.T) {
+	for _, serves := range []bool{true, false} {
+		spoil := func(_ *memory.Cloud, lb *sdn.LoadBalancer) {
+			if lb != nil {
+				lb.Provisioning, lb.Operating = sdn.ProvisioningError, map[bool]string{true: "ONLINE", false: "ERROR"}[serves]
+			}
+		}
+		w := brokenWorld(t, "ovn", spoil)
+		remedies := func() []balancer.Remedy {
+			_, _, p, err := w.plan()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p.Mending(&w.attempts, w.now, pause).Remedies
+		}
+		first := remedies()
+		if len(first) != 1 || first[0].Replaces != serves {
+			t.Fatalf("serves %v: remedies %+v, want one that replaces what serves: %v", serves, first, serves)
+		}
+		w.attempts.Tried(&first[0], w.now, "")
+		w.now = w.now.Add(time.Millisecond)
+		if got := remedies(); len(got) > 0 {
+			t.Errorf("serves %v: remedies a moment later: %+v", serves, got)
+		}
+		w.attempts.Forgive()
+		if got := remedies(); (len(got) == 0) != serves {
+			t.Errorf("serves %v: remedies after the cloud was away: %+v", serves, got)
+		}
+	}
+}
