@@ -15,6 +15,7 @@ import (
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Serving",type=string,JSONPath=`.status.conditions[?(@.type=="Serving")].status`
 // +kubebuilder:printcolumn:name="Errors",type=integer,JSONPath=`.status.errors`
 // +kubebuilder:printcolumn:name="Warnings",type=integer,JSONPath=`.status.warnings`
 // +kubebuilder:printcolumn:name="Unknown",type=integer,JSONPath=`.status.unknown`

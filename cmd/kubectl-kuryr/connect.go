@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -96,6 +97,18 @@ func explain(doing string, err error) error {
 		return fmt.Errorf("%s: the Kubernetes API does not answer: %w", doing, err)
 	}
 	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// tellFirstStart writes on stderr why Kuryr serves nothing yet. It writes nothing to users who may not
+// read the KuryrCluster.
+func tellFirstStart(cmd *cobra.Command, c client.Client) {
+	var cluster v1.KuryrCluster
+	if err := c.Get(cmd.Context(), client.ObjectKey{Name: v1.ClusterName}, &cluster); err != nil {
+		return
+	}
+	if s := meta.FindStatusCondition(cluster.Status.Conditions, v1.ConditionServing); s != nil && s.Status == metav1.ConditionFalse {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s All findings: kubectl describe kuryrclusters\n", s.Reason, s.Message)
+	}
 }
 
 // kinds is how a name may begin: as -o name and kubectl write it.

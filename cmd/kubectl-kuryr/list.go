@@ -34,6 +34,7 @@ func (t *tool) listCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			tellFirstStart(cmd, c)
 			all, err := pools(cmd.Context(), c, node)
 			if err != nil {
 				return err

@@ -128,6 +128,28 @@ func portsLeft(t *testing.T, pool string) (free, bound int) {
 	return free, bound
 }
 
+// TestListsTellOfAFirstStart: a first start that waits is why there are no pools and no load balancers.
+// The lists say so beside their output, and no longer once Kuryr serves.
+func TestListsTellOfAFirstStart(t *testing.T) {
+	apitest.Need(t)
+	cluster := &v1.KuryrCluster{ObjectMeta: metav1.ObjectMeta{Name: v1.ClusterName}}
+	create(t, cluster)
+	for _, serving := range []metav1.ConditionStatus{metav1.ConditionFalse, metav1.ConditionTrue} {
+		cluster.Status.Conditions = []metav1.Condition{{
+			Type: v1.ConditionServing, Status: serving, Reason: v1.ReasonFirstStartWaits, Message: "PodSubnetMissing.", LastTransitionTime: metav1.Now(),
+		}}
+		if err := server.Status().Update(t.Context(), cluster); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range [][]string{{"pools", "list"}, {"services", "list", "-A", "-o", "name"}} {
+			out, err := kuryr(t, args...)
+			if says := strings.Contains(out, "FirstStartWaits: PodSubnetMissing. All findings: kubectl describe kuryrclusters"); err != nil || says != (serving == metav1.ConditionFalse) {
+				t.Errorf("%v while Serving is %s = %q, %v; want that it tells of the first start only if that is False", args, serving, out, err)
+			}
+		}
+	}
+}
+
 func TestListNamesPools(t *testing.T) {
 	if out, err := kuryr(t, "pools", "list"); err != nil || !strings.Contains(out, "There are no pools") {
 		t.Errorf("list without pools: %q, %v", out, err)

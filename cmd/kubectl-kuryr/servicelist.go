@@ -42,6 +42,7 @@ func (t *tool) listServicesCommand() *cobra.Command {
 					return err
 				}
 			}
+			tellFirstStart(cmd, c)
 			all, err := services(cmd.Context(), c, namespace)
 			if err != nil {
 				return err

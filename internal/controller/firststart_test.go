@@ -88,7 +88,14 @@ func TestFirstStartWaits(t *testing.T) {
 	b.checkAgain(f)
 	b.eventually("the error is what it waits for", func() bool { return hasWords(b.waits(), noPublic.Name, noPublic.Message) })
 	b.mentions("the Event", b.eventOn(v1.ClusterName, v1.ReasonFirstStartWaits), cloudAway.Message)
+	note := b.eventOn(pod.Name, v1.ReasonFirstStartWaits)
+	if b.mentions("the Event on a waiting pod", note, "waits for a port", "first start", "kubectl describe kuryrclusters"); hasWords(note, cloudAway.Message) {
+		t.Errorf("the Event on a pod is %q, which tells a tenant of the cloud", note)
+	}
 	b.nothingMade(calls)
+	late := b.pod("web-late")
+	b.checkAgain(f)
+	b.eventOn(late.Name, v1.ReasonFirstStartWaits)
 	b.stop()
 	before := f.count()
 	b.start()
@@ -98,7 +105,7 @@ func TestFirstStartWaits(t *testing.T) {
 	if n := b.told()["KuryrCluster/default "+v1.ReasonFirstStartWaits]; n != 1 {
 		t.Errorf("%d Events, want 1", n)
 	}
-	f.set(noRoom, unread) // neither holds it
+	f.set(noRoom, unread, ofATenant) // none holds it
 	b.checkAgain(f)
 	b.clusterSays(v1.ConditionServing, metav1.ConditionTrue, v1.ReasonServing)
 	b.eventOn(v1.ClusterName, v1.ReasonServing)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -17,6 +18,7 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/plan/preflight"
 )
 
@@ -114,7 +116,25 @@ func (l *Loop) hold(ctx context.Context, report preflight.Report) string {
 		log.Info("the first start waits: nothing is made in the cloud before this is mended, or preflight.firstStartWaits is false", "because", why)
 	}
 	l.logged = why
+	if why != "" {
+		l.tellPods(ctx)
+	}
 	return why
+}
+
+// tellPods writes an Event on each pod that waits for a port. It names nothing of the cloud: a tenant
+// may read it. The recorder counts what it has written before.
+func (l *Loop) tellPods(ctx context.Context) {
+	var list corev1.PodList
+	if err := l.client.List(ctx, &list, kube.ReadOnly); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "listing pods, to tell them that the first start waits")
+	}
+	for i := range list.Items {
+		if pod := &list.Items[i]; pool.Wants(pod) {
+			l.events.Eventf(kube.Reference(pod, "Pod"), nil, corev1.EventTypeWarning, v1.ReasonFirstStartWaits, "CreatePort", "%s",
+				"The pod waits for a port: before its first start Kuryr makes nothing in the cloud while something that all pods or all Services need is missing there. What it is: kubectl describe kuryrclusters")
+		}
+	}
 }
 
 // soonest returns the time until the next checks: usual, or earlier while a first start waits.

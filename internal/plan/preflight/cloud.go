@@ -14,40 +14,35 @@ import (
 // need is an extension of Neutron, and what it is for.
 type need struct {
 	alias, what string
-	whom        Concern
+	all         bool // all pods or all Services need it
 }
 
 // needed are extensions without which a part of Kuryr does not work. Routers are none: see routed.
 func (f *Facts) needed() []need {
-	all := []need{
-		{"binding", "binding ports to nodes", AllPods}, {"security-group", "security groups of ports", AllPods},
+	needs := []need{
+		{"binding", "binding ports to nodes", true}, {"security-group", "security groups of ports", true},
 	}
 	if f.public() {
-		all = append(all, need{"external-net", "floating IPs", AllServices})
+		needs = append(needs, need{"external-net", "floating IPs", true})
+	}
+	all := func(vifType string) bool {
+		return !slices.ContainsFunc(f.Cluster.Nodes.Value, func(n Node) bool { return n.VIFType != vifType })
 	}
 	if f.Config.Trunks {
-		all = append(all, need{"trunk", "nodes of vifType vlan", f.nodesOf(vifTypeVLAN)})
+		needs = append(needs, need{"trunk", "nodes of vifType vlan", all("vlan")})
 	}
 	if f.Config.Pairs {
-		all = append(all, need{"allowed-address-pairs", "nodes of vifType macvlan", f.nodesOf(vifTypeMACVLAN)})
+		needs = append(needs, need{"allowed-address-pairs", "nodes of vifType macvlan", all("macvlan")})
 	}
-	return all
-}
-
-// nodesOf returns whom it concerns that nodes of a VIF type do not work.
-func (f *Facts) nodesOf(vifType string) Concern {
-	if slices.ContainsFunc(f.Cluster.Nodes.Value, func(n Node) bool { return n.VIFType != vifType }) {
-		return Part
-	}
-	return AllPods
+	return needs
 }
 
 // useful are extensions that Kuryr profits from.
 var useful = []need{
-	{"network-ip-availability", "knowing a full subnet before a request fails", Part},
-	{"quota_details", "knowing a full quota before a request fails", Part},
-	{"standard-attr-timestamp", "knowing the age of ports without an owner", Part},
-	{"net-mtu", "the MTU of pods", Part},
+	{"network-ip-availability", "knowing a full subnet before a request fails", false},
+	{"quota_details", "knowing a full quota before a request fails", false},
+	{"standard-attr-timestamp", "knowing the age of ports without an owner", false},
+	{"net-mtu", "the MTU of pods", false},
 }
 
 func extensionMissing(f *Facts, k Kind) []Finding { return f.lacking(k, f.needed(), "is needed for") }
@@ -61,7 +56,7 @@ func (f *Facts) lacking(k Kind, all []need, verb string) []Finding {
 	var out []Finding
 	for _, n := range all {
 		if !slices.Contains(f.Networks.Extensions.Value, n.alias) {
-			out = append(out, k.of(n.whom).found("extension "+n.alias, fmt.Sprintf("Neutron does not have the extension %s, which %s %s.", n.alias, verb, n.what),
+			out = append(out, k.ifAll(n.all).found("extension "+n.alias, fmt.Sprintf("Neutron does not have the extension %s, which %s %s.", n.alias, verb, n.what),
 				"openstack extension list --network # then service_plugins and extension_drivers of neutron.conf"))
 		}
 	}
@@ -104,11 +99,8 @@ func securityGroupMissing(f *Facts, k Kind) []Finding {
 		if _, ok := f.Networks.SecurityGroups.Value[id]; ok {
 			continue
 		}
-		whom := Part
-		if slices.Contains(f.Config.SecurityGroupIDs, id) {
-			whom = AllPods
-		}
-		out = append(out, k.of(whom).found("security group "+id+" of "+fields[id], fmt.Sprintf(
+		all := slices.Contains(f.Config.SecurityGroupIDs, id)
+		out = append(out, k.ifAll(all).found("security group "+id+" of "+fields[id], fmt.Sprintf(
 			"Neutron does not show security group %s: it does not exist, or Kuryr's credential does not see it. Pods that should have it get no ports.", id),
 			"openstack security group list", editConfig))
 	}

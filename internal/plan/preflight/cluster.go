@@ -50,7 +50,8 @@ func serviceRangeOutside(f *Facts, k Kind) []Finding {
 	if err := cmp.Or(f.Cluster.ServiceCIDRs.Err, f.Networks.Subnets.Err); err != nil {
 		return k.unknown("ServiceCIDRs", "they are in the subnets of "+fieldServices, err)
 	}
-	k = k.of(f.whomOfServices(nil))
+	served := func(s Service) bool { return s.in(f.subnets(f.Config.ServiceSubnetIDs)) }
+	k = k.ifAll(!slices.ContainsFunc(f.Cluster.Services.Value, served))
 	var out []Finding
 	for _, p := range f.Cluster.ServiceCIDRs.Value {
 		if !covered(f.subnets(f.Config.ServiceSubnetIDs), p) {

@@ -38,47 +38,34 @@ func Holding() []string {
 	return names
 }
 
-// of returns the kind for findings that concern only these, unless the kind concerns a part at most.
-func (k Kind) of(whom Concern) Kind {
-	if k.Concerns != Part {
-		k.Concerns = whom
+// ifAll returns the kind for findings that concern as many as the kind says only if all is true.
+func (k Kind) ifAll(all bool) Kind {
+	if !all {
+		k.Concerns = Part
 	}
 	return k
 }
 
-// whom returns whom it concerns that these subnets do not work.
-func (f *Facts) whom(broken []string) Concern {
-	if slices.ContainsFunc(broken, f.first) {
-		return AllPods
+// all reports whether it concerns all pods or all Services that some subnets are broken. Pods get
+// addresses of the first subnet of each entry until it is full. All pods need the cluster's DNS.
+// Another Service works if it has a cluster IP in another subnet.
+func (f *Facts) all(broken func(subnetID string) bool) bool {
+	first := func(entry []string) bool { return broken(entry[0]) }
+	if slices.ContainsFunc(f.Config.PodSubnets, first) || !slices.ContainsFunc(f.Config.ServiceSubnetIDs, broken) {
+		return slices.ContainsFunc(f.Config.PodSubnets, first)
 	}
-	if slices.ContainsFunc(f.Config.ServiceSubnetIDs, func(id string) bool { return slices.Contains(broken, id) }) {
-		return f.whomOfServices(broken)
-	}
-	return Part
-}
-
-// first reports whether pods get addresses of a subnet. They get some of the others of an entry only
-// once its first one is full.
-func (f *Facts) first(subnetID string) bool {
-	return slices.ContainsFunc(f.Config.PodSubnets, func(entry []string) bool { return entry[0] == subnetID })
-}
-
-// whomOfServices returns whom it concerns that these subnets of cluster IPs do not work: all pods need
-// DNS, and another Service works if it has a cluster IP in another subnet.
-func (f *Facts) whomOfServices(broken []string) Concern {
-	work := slices.DeleteFunc(f.subnets(f.Config.ServiceSubnetIDs), func(s sdn.SurveyedSubnet) bool { return slices.Contains(broken, s.ID) })
-	whom := AllServices
+	work := f.subnets(slices.DeleteFunc(slices.Clone(f.Config.ServiceSubnetIDs), broken))
+	none := true
 	for _, s := range f.Cluster.Services.Value {
-		if s.in(work) {
-			whom = Part
-		} else if s.DNS {
-			return AllPods
+		if s.DNS && !s.in(work) {
+			return true
 		}
+		none = none && !s.in(work)
 	}
-	return whom
+	return none
 }
 
 // in reports whether a Service has a cluster IP in one of these subnets.
-func (s *Service) in(subnets []sdn.SurveyedSubnet) bool {
+func (s Service) in(subnets []sdn.SurveyedSubnet) bool {
 	return slices.ContainsFunc(s.ClusterIPs, func(ip netip.Addr) bool { return within(subnets, netip.PrefixFrom(ip, ip.BitLen())) })
 }

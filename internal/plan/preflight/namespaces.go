@@ -65,16 +65,10 @@ func externalNetworkMissing(f *Facts, k Kind) []Finding {
 		return k.unknown("external networks of routers", "they exist", err)
 	}
 	for _, r := range f.Config.OwnRouters {
-		n, ok := f.Networks.Networks.Value[r.ExternalNetwork]
-		if ok && n.External {
-			continue
+		if why := f.notExternal(r.ExternalNetwork); why != "" {
+			out = append(out, k.found("network "+r.ExternalNetwork+" of "+r.Field, why+" Kuryr makes no routers with a gateway there, and the pods of their namespaces wait.",
+				"openstack network list --external", editConfig))
 		}
-		why := "Neutron does not show network " + r.ExternalNetwork + ": it does not exist, or Kuryr's credential does not see it."
-		if ok {
-			why = "Network " + named(n.ID, n.Name) + " is not external."
-		}
-		out = append(out, k.found("network "+r.ExternalNetwork+" of "+r.Field, why+" Kuryr makes no routers with a gateway there, and the pods of their namespaces wait.",
-			"openstack network list --external", editConfig))
 	}
 	return out
 }

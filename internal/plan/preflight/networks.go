@@ -57,16 +57,22 @@ func publicNetworkMissing(f *Facts, k Kind) []Finding {
 	if err := f.Networks.Networks.Err; err != nil {
 		return k.unknown(object, "it exists", err)
 	}
-	network, ok := f.Networks.Networks.Value[id]
-	if !ok {
-		return []Finding{k.found(object, fmt.Sprintf("Neutron does not show network %s: it does not exist, or Kuryr's credential does not see it. "+
-			"Services of type LoadBalancer get no floating IP.", id), "openstack network list --external", editConfig)}
-	}
-	if !network.External {
-		return []Finding{k.found(object, fmt.Sprintf("Network %s is not external, so Neutron makes no floating IP of it. "+
-			"Services of type LoadBalancer get none.", named(id, network.Name)), "openstack network list --external", editConfig)}
+	if why := f.notExternal(id); why != "" {
+		return []Finding{k.found(object, why+" Services of type LoadBalancer get no floating IP.", "openstack network list --external", editConfig)}
 	}
 	return nil
+}
+
+// notExternal returns why no router can have a gateway in a network; empty: one can.
+func (f *Facts) notExternal(id string) string {
+	n, ok := f.Networks.Networks.Value[id]
+	if !ok {
+		return "Neutron does not show network " + id + ": it does not exist, or Kuryr's credential does not see it."
+	}
+	if !n.External {
+		return "Network " + named(n.ID, n.Name) + " is not external."
+	}
+	return ""
 }
 
 func publicSubnetMissing(f *Facts, k Kind) []Finding {
@@ -86,11 +92,11 @@ func publicSubnetMissing(f *Facts, k Kind) []Finding {
 }
 
 func podSubnetMissing(f *Facts, k Kind) []Finding {
-	return missingSubnets(f, k.of(f.whom(f.unseen(f.Config.PodSubnetIDs()))), fieldPods, f.Config.PodSubnetIDs(), "Pods get no address of it.")
+	return missingSubnets(f, k.ifAll(f.all(f.unseen)), fieldPods, f.Config.PodSubnetIDs(), "Pods get no address of it.")
 }
 
 func serviceSubnetMissing(f *Facts, k Kind) []Finding {
-	return missingSubnets(f, k.of(f.whom(f.unseen(f.Config.ServiceSubnetIDs))), fieldServices, f.Config.ServiceSubnetIDs, "Services with a cluster IP in it get no load balancer.")
+	return missingSubnets(f, k.ifAll(f.all(f.unseen)), fieldServices, f.Config.ServiceSubnetIDs, "Services with a cluster IP in it get no load balancer.")
 }
 
 func nodeSubnetMissing(f *Facts, k Kind) []Finding {
@@ -106,7 +112,10 @@ func missingSubnets(f *Facts, k Kind, field string, ids []string, effect string)
 		return k.unknown(field, "its subnets exist", err)
 	}
 	var out []Finding
-	for _, id := range f.unseen(ids) {
+	for _, id := range ids {
+		if !f.unseen(id) {
+			continue
+		}
 		out = append(out, k.found("subnet "+id+" of "+field, fmt.Sprintf(
 			"Neutron does not show subnet %s: it does not exist, or Kuryr's credential does not see it. %s", id, effect),
 			"openstack subnet list", editConfig))
@@ -114,9 +123,9 @@ func missingSubnets(f *Facts, k Kind, field string, ids []string, effect string)
 	return out
 }
 
-// unseen returns those of these subnets that the cloud does not show.
-func (f *Facts) unseen(ids []string) []string {
-	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { _, ok := f.Networks.Subnets.Value[id]; return ok })
+func (f *Facts) unseen(subnetID string) bool {
+	_, ok := f.Networks.Subnets.Value[subnetID]
+	return !ok
 }
 
 // podNetworkMismatch reports subnets of pods that are not of one network: a port is of one.
@@ -132,7 +141,7 @@ func podNetworkMismatch(f *Facts, k Kind) []Finding {
 			want = s.NetworkID
 		}
 		if !sdn.SameID(s.NetworkID, want) {
-			out = append(out, k.of(f.whom([]string{s.ID})).found("subnet "+s.ID+" of "+fieldPods, fmt.Sprintf(
+			out = append(out, k.ifAll(f.all(func(id string) bool { return id == s.ID })).found("subnet "+s.ID+" of "+fieldPods, fmt.Sprintf(
 				"Subnet %s is of network %s, and another subnet of pods, or pods.networkID, of network %s. All addresses of a port are of one network, so pods get no ports.",
 				named(s.ID, s.Name), s.NetworkID, want), "openstack subnet list --network "+want, editConfig))
 		}
@@ -142,15 +151,13 @@ func podNetworkMismatch(f *Facts, k Kind) []Finding {
 
 // networkDown reports networks that a person has switched off.
 func networkDown(f *Facts, k Kind) []Finding {
-	broken := slices.DeleteFunc(f.subnets(append(f.Config.PodSubnetIDs(), f.Config.ServiceSubnetIDs...)), func(s sdn.SurveyedSubnet) bool {
-		return !f.Networks.Networks.Value[s.NetworkID].Down
-	})
-	k = k.of(f.whom(idsOf(broken)))
+	k = k.ifAll(f.all(func(id string) bool { return f.Networks.Networks.Value[f.Networks.Subnets.Value[id].NetworkID].Down }))
 	var out []Finding
 	seen := map[string]bool{}
-	for _, s := range broken {
-		n := f.Networks.Networks.Value[s.NetworkID]
-		if seen[n.ID] {
+	ids := append(f.Config.PodSubnetIDs(), f.Config.ServiceSubnetIDs...)
+	for _, s := range f.subnets(ids) {
+		n, ok := f.Networks.Networks.Value[s.NetworkID]
+		if !ok || !n.Down || seen[n.ID] {
 			continue
 		}
 		seen[n.ID] = true

@@ -23,10 +23,8 @@ const (
 	agentOVNGateway = "OVN Controller Gateway agent"
 	agentOVS        = "Open vSwitch agent" // ML2/OVS
 
-	vifTypeBridge  = "bridge"
-	vifTypeOVS     = "ovs"
-	vifTypeVLAN    = "vlan"
-	vifTypeMACVLAN = "macvlan"
+	vifTypeBridge = "bridge"
+	vifTypeOVS    = "ovs"
 )
 
 // host is what Neutron's agents on a host are.

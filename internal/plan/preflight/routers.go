@@ -78,12 +78,15 @@ func (f *Facts) notRouted(k Kind, field string, ids []string, effect string) []F
 	if err := f.Networks.Legs.Err; err != nil {
 		return k.unknown(field, "routers have ports in its subnets", err)
 	}
-	bare := slices.DeleteFunc(f.subnets(ids), func(s sdn.SurveyedSubnet) bool { return len(f.routersOf(s.ID)) > 0 || f.shared(s.ID) })
-	sure := slices.DeleteFunc(slices.Clone(bare), func(s sdn.SurveyedSubnet) bool { return !f.seesLegs(s) || !f.virtual(s) })
-	k = k.of(f.whom(idsOf(sure)))
+	k = k.ifAll(f.all(func(id string) bool {
+		s := f.Networks.Subnets.Value[id]
+		return slices.Contains(ids, id) && f.seesLegs(s) && f.virtual(s) && len(f.routersOf(id)) == 0 && !f.shared(id)
+	}))
 	var out []Finding
-	for _, s := range bare {
-		out = append(out, f.unrouted(k, field, s, effect)...)
+	for _, s := range f.subnets(ids) {
+		if len(f.routersOf(s.ID)) == 0 && !f.shared(s.ID) {
+			out = append(out, f.unrouted(k, field, s, effect)...)
+		}
 	}
 	return out
 }
@@ -137,29 +140,6 @@ func routersDiffer(f *Facts, k Kind) []Finding {
 	return out
 }
 
-// gateways returns the routers whose port has the gateway's address in a subnet; if there are none,
-// all routers of it.
-func (f *Facts) gateways(s sdn.SurveyedSubnet) []string {
-	var ids []string
-	for _, l := range f.Networks.Legs.Value {
-		if l.SubnetID == s.ID && l.Address == s.Gateway {
-			ids = append(ids, l.RouterID)
-		}
-	}
-	if len(ids) == 0 {
-		return f.routersOf(s.ID)
-	}
-	return ids
-}
-
-func idsOf(subnets []sdn.SurveyedSubnet) []string {
-	var ids []string
-	for _, s := range subnets {
-		ids = append(ids, s.ID)
-	}
-	return ids
-}
-
 func common(a, b []string) bool {
 	return slices.ContainsFunc(a, func(id string) bool { return slices.Contains(b, id) })
 }
@@ -184,24 +164,33 @@ func (f *Facts) used(subnetIDs []string) (shown []sdn.Router, hidden []string) {
 
 var errHidden = errors.New("Neutron does not show the router to this credential")
 
+// cutOff reports whether the router at the gateway of a subnet is switched off; if none is there, all
+// routers of the subnet.
+func (f *Facts) cutOff(subnetID string) bool {
+	on, off := 0, 0
+	for _, l := range f.Networks.Legs.Value {
+		switch down := f.Networks.Routers.Value[l.RouterID].Down; {
+		case l.SubnetID != subnetID:
+		case l.Address == f.Networks.Subnets.Value[subnetID].Gateway:
+			return down
+		case down:
+			off++
+		default:
+			on++
+		}
+	}
+	return on == 0 && off > 0
+}
+
 func routerDown(f *Facts, k Kind) []Finding {
 	if f.Networks.Routers.Err != nil {
 		return nil // see needRouters
 	}
 	var out []Finding
-	all := append(f.Config.PodSubnetIDs(), f.Config.ServiceSubnetIDs...)
-	shown, hidden := f.used(all)
-	broken := slices.DeleteFunc(f.subnets(all), func(s sdn.SurveyedSubnet) bool {
-		on := f.gateways(s)
-		return len(on) == 0 || slices.ContainsFunc(on, func(id string) bool { return !f.Networks.Routers.Value[id].Down })
-	})
+	shown, hidden := f.used(append(f.Config.PodSubnetIDs(), f.Config.ServiceSubnetIDs...))
 	for _, r := range shown {
 		if r.Down {
-			whom := Part
-			if slices.ContainsFunc(broken, func(s sdn.SurveyedSubnet) bool { return slices.Contains(f.gateways(s), r.ID) }) {
-				whom = f.whom(idsOf(broken))
-			}
-			out = append(out, k.of(whom).found("router "+r.ID, "Router "+named(r.ID, r.Name)+" is switched off (admin_state_up is false): pods that send by it reach neither cluster IPs nor other networks.",
+			out = append(out, k.ifAll(f.all(f.cutOff)).found("router "+r.ID, "Router "+named(r.ID, r.Name)+" is switched off (admin_state_up is false): pods that send by it reach neither cluster IPs nor other networks.",
 				"openstack router set --enable "+r.ID))
 		}
 	}
@@ -211,7 +200,7 @@ func routerDown(f *Facts, k Kind) []Finding {
 	for _, at := range f.routersOfNamespaces() {
 		r := f.Networks.Routers.Value[at.ID]
 		if r.Down && !slices.ContainsFunc(shown, func(o sdn.Router) bool { return o.ID == r.ID }) {
-			out = append(out, k.of(Part).found("router "+r.ID+" of "+at.Field, "Router "+named(r.ID, r.Name)+" is switched off (admin_state_up is false): pods of the namespaces on it reach neither cluster IPs nor other networks.",
+			out = append(out, k.ifAll(false).found("router "+r.ID+" of "+at.Field, "Router "+named(r.ID, r.Name)+" is switched off (admin_state_up is false): pods of the namespaces on it reach neither cluster IPs nor other networks.",
 				"openstack router set --enable "+r.ID))
 		}
 	}
@@ -226,16 +215,16 @@ func routerWithoutGateway(f *Facts, k Kind) []Finding {
 	if err := f.Networks.Routers.Err; err != nil {
 		return k.unknown(fieldPublic, "the router of the Services' subnets has a gateway to it", err)
 	}
-	leads := func(r sdn.Router) bool { return sdn.SameID(r.ExternalNetwork, f.Config.ExternalNetworkID) }
-	without := slices.DeleteFunc(f.subnets(f.Config.ServiceSubnetIDs), func(s sdn.SurveyedSubnet) bool {
-		shown, _ := f.used([]string{s.ID})
-		return slices.ContainsFunc(shown, leads)
-	})
-	k = k.of(f.whomOfServices(idsOf(without)))
+	inside := func(id string) bool {
+		shown, _ := f.used([]string{id})
+		return slices.Contains(f.Config.ServiceSubnetIDs, id) &&
+			!slices.ContainsFunc(shown, func(r sdn.Router) bool { return sdn.SameID(r.ExternalNetwork, f.Config.ExternalNetworkID) })
+	}
+	k = k.ifAll(f.all(inside))
 	var out []Finding
-	for _, s := range without {
+	for _, s := range f.subnets(f.Config.ServiceSubnetIDs) {
 		shown, hidden := f.used([]string{s.ID})
-		if s.Prefix.Addr().Is6() { // no floating IP is of IPv6
+		if s.Prefix.Addr().Is6() || !inside(s.ID) { // no floating IP is of IPv6
 			continue
 		}
 		if len(hidden) > 0 {
@@ -294,15 +283,16 @@ func serviceRouteMissing(f *Facts, k Kind) []Finding {
 					named(s.ID, s.Name), r.Destination, via), fmt.Sprintf("openstack subnet unset --host-route destination=%s,gateway=%s %s", r.Destination, via, s.ID)))
 			}
 		}
-		away := slices.DeleteFunc(f.subnets(f.Config.ServiceSubnetIDs), func(vips sdn.SurveyedSubnet) bool {
-			return !sameFamily(vips.Prefix, s.Prefix) || s.Gateway.IsValid() || vips.ID == s.ID || leads(s, vips.Prefix)
-		})
-		whom := Part
-		if f.first(s.ID) {
-			whom = f.whomOfServices(idsOf(away))
+		away := func(id string) bool {
+			vips := f.Networks.Subnets.Value[id]
+			return slices.Contains(f.Config.ServiceSubnetIDs, id) && id != s.ID && sameFamily(vips.Prefix, s.Prefix) && !s.Gateway.IsValid() && !leads(s, vips.Prefix)
 		}
-		for _, vips := range away {
-			out = append(out, k.of(whom).found(object, fmt.Sprintf("Subnet %s has neither a gateway nor a host route to %s, the subnet of the cluster IPs. Its pods do not reach Services.",
+		all := f.all(func(id string) bool { return id == s.ID }) && f.all(away)
+		for _, vips := range f.subnets(f.Config.ServiceSubnetIDs) {
+			if !away(vips.ID) {
+				continue
+			}
+			out = append(out, k.ifAll(all).found(object, fmt.Sprintf("Subnet %s has neither a gateway nor a host route to %s, the subnet of the cluster IPs. Its pods do not reach Services.",
 				named(s.ID, s.Name), vips.Prefix), fmt.Sprintf("openstack subnet set --host-route destination=%s,gateway=ROUTER_ADDRESS %s", vips.Prefix, s.ID)))
 		}
 	}
