@@ -28,6 +28,13 @@ up() {
 	CGO_ENABLED=0 go build -o bin/demo ./hack/demo
 	progress_ends
 	bin/demo
+	echo
+	# Errors are looked for again after five minutes.
+	kubectl wait --for=condition=Ready kuryrcluster/default --timeout=330s >/dev/null || {
+		kubectl describe kuryrcluster default >&2
+		exit 1
+	}
+	kubectl get kuryrclusters
 	cat <<TEXT
 
 It is yours now:

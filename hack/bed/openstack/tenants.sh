@@ -6,15 +6,16 @@
 # projects, each with a security group of its own, and two of them with a router and a
 # subnet pool of their own, too. The nodes have routes to all of it.
 
-# All of 10/8 that is no namespace's, pod's or Service's is by way of the pods' router:
-# Kuryr may choose any prefix there, and pools hold parts of it.
-NAMESPACE_CIDR=10.0.0.0/8
+# All of 10/8 that is no pod's or Service's is by way of the pods' router. Pools and the given
+# network hold parts of it. Kuryr chooses prefixes in a range that nobody else has a part of.
+ROUTED_CIDR=10.0.0.0/8
+NAMESPACE_CIDR=10.192.0.0/10
 NAMESPACE_POOL_CIDR=10.160.0.0/14
 GIVEN_CIDR=10.172.0.0/24 GIVEN_GATEWAY=10.172.0.1
 # The same of IPv6, unless the bed is not dual; the subnet pools of tenants have IPv4 only.
-NAMESPACE_CIDR6='' NAMESPACE_POOL_CIDR6='' GIVEN_CIDR6='' GIVEN_GATEWAY6=''
+ROUTED_CIDR6='' NAMESPACE_CIDR6='' NAMESPACE_POOL_CIDR6='' GIVEN_CIDR6='' GIVEN_GATEWAY6=''
 if [[ ${FAMILIES:-} == dual ]]; then
-	NAMESPACE_CIDR6=fd00:8000::/32 NAMESPACE_POOL_CIDR6=fd00:8000:160::/48
+	ROUTED_CIDR6=fd00:8000::/32 NAMESPACE_CIDR6=fd00:8000:8000::/33 NAMESPACE_POOL_CIDR6=fd00:8000:160::/48
 	GIVEN_CIDR6=fd00:8000:172::/64 GIVEN_GATEWAY6=fd00:8000:172::1
 fi
 TENANTS=(tenant-a tenant-b tenant-c)
@@ -25,8 +26,8 @@ declare -A TENANT_CIDR=([tenant-a]=10.168.0.0/16 [tenant-b]=10.169.0.0/16)
 # tenant_routes: the ways to all of that, from the nodes' router
 tenant_routes() {
 	local tenant
-	ip -n "$CP" route replace "$NAMESPACE_CIDR" via "$ROUTER_IP" dev br-ex mtu lock "$POD_MTU"
-	[[ -z $NAMESPACE_CIDR6 ]] || ip -n "$CP" route replace "$NAMESPACE_CIDR6" via "$ROUTER_IP6" dev br-ex mtu lock "$POD_MTU"
+	ip -n "$CP" route replace "$ROUTED_CIDR" via "$ROUTER_IP" dev br-ex mtu lock "$POD_MTU"
+	[[ -z $ROUTED_CIDR6 ]] || ip -n "$CP" route replace "$ROUTED_CIDR6" via "$ROUTER_IP6" dev br-ex mtu lock "$POD_MTU"
 	for tenant in "${!TENANT_CIDR[@]}"; do
 		ip -n "$CP" route replace "${TENANT_CIDR[$tenant]}" via "${TENANT_ROUTER_IP[$tenant]}" dev br-ex mtu lock "$POD_MTU"
 	done
@@ -87,6 +88,9 @@ tenant_router() {
 	router=$(ensure router "$2" "\"project_id\": \"$3\", \"external_gateway_info\": {\"network_id\": \"$EXT_NET\",
 		\"enable_snat\": false, \"external_fixed_ips\": [{\"subnet_id\": \"$1\", \"ip_address\": \"${TENANT_ROUTER_IP[$2]}\"}
 			${EXT_SUBNET6:+, {\"subnet_id\": \"$EXT_SUBNET6\", \"ip_address\": \"${TENANT_ROUTER_IP6[$2]}\"\}}]}")
+	# The way to the cluster IPs, which no leg of these routers has.
+	neutron PUT "/routers/$router" "{\"router\": {\"routes\": [{\"destination\": \"$SERVICE_SUBNET_CIDR\", \"nexthop\": \"$ROUTER_IP\"}
+		${EXT_SUBNET6:+, {\"destination\": \"$SERVICE_SUBNET_CIDR6\", \"nexthop\": \"$ROUTER_IP6\"\}}]}}" >/dev/null
 	printf '%s=%s\n' "$4_POOL" "$pool" "$4_ROUTER" "$router" "$4_CIDR" "${TENANT_CIDR[$2]}"
 }
 
