@@ -358,7 +358,7 @@ func (r *readiness) finds(t *testing.T, c breakage) {
 	}
 }
 
-// several prints what a person sees of several findings: docs/preflight.md has it.
+// several prints what a person sees of several findings.
 func (r *readiness) several(t *testing.T) {
 	r.leg(t, "remove", r.router, object{"subnet_id": r.pods})
 	r.put(t, "router", r.router, object{"external_gateway_info": object{}})
