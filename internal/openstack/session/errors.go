@@ -43,10 +43,6 @@ func explain(ctx context.Context, err error, subject, who string) error {
 	if errors.As(err, &answer) {
 		return answered(answer, subject, who)
 	}
-	var nowhere *gophercloud.ErrEndpointNotFound
-	if errors.As(err, &nowhere) {
-		return fmt.Errorf("%w: the service catalogue has no such endpoint; check region and interface", sdn.ErrUnavailable)
-	}
 	if who == Keystone && context.Cause(ctx) == nil && !errors.As(err, new(*url.Error)) {
 		// Nothing was sent: gophercloud finds the credential incomplete.
 		return fmt.Errorf("%w: %w", sdn.ErrForbidden, err)

@@ -4,13 +4,18 @@
 package session
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -20,6 +25,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/config/clouds"
 	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/tokens"
 	"golang.org/x/sync/singleflight"
+	"gopkg.in/yaml.v2"
 
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -68,35 +74,76 @@ type credential struct {
 }
 
 func (l *login) credential() (credential, error) {
-	var opts []clouds.ParseOption
-	cloud := l.cloud
-	if cloud == "" {
-		cloud = os.Getenv("OS_CLOUD")
-	}
+	cloud := cmp.Or(l.cloud, os.Getenv("OS_CLOUD"))
+	var read []clouds.ParseOption
+	var err error
 	switch {
 	case cloud == "" && os.Getenv("OS_AUTH_URL") == "":
 		return credential{}, errors.New("no cloud named: set neutron.cloud in the configuration, or OS_CLOUD, or OS_AUTH_URL and the other OS_* variables")
 	case cloud == "":
-		file, err := cloudFromEnvironment()
-		if err != nil {
+		cloud = environmentCloud
+		read = append(read, clouds.WithCloudsYAML(cloudFromEnvironment()))
+	default:
+		if read, err = l.entry(cloud); err != nil {
 			return credential{}, err
 		}
-		cloud = environmentCloud
-		opts = append(opts, clouds.WithCloudsYAML(strings.NewReader(file)))
-	case l.file != "":
-		opts = append(opts, clouds.WithLocations(l.file))
 	}
 	var c credential
-	var err error
-	c.auth, c.endpoint, c.tls, err = clouds.Parse(append(opts, clouds.WithCloudName(cloud))...)
-	if err != nil {
-		return credential{}, err
+	c.auth, c.endpoint, c.tls, err = clouds.Parse(append(read, clouds.WithCloudName(cloud))...)
+	if at := new(fs.PathError); errors.As(err, &at) { // at.Path may be a key that was written in place of its file
+		return credential{}, fmt.Errorf("cloud %q: reading a file that cacert, cert, key or profile needs: %w", cloud, at.Err)
+	} else if err != nil {
+		return credential{}, fmt.Errorf("cloud %q: correct cacert, cert and key, which name files of PEM, or profile, or system_scope", cloud)
 	}
 	if c.auth.IdentityEndpoint == "" {
 		return credential{}, fmt.Errorf("cloud %q has no auth_url", cloud)
 	}
 	c.name = credentialName(cloud, c.auth)
 	return c, nil
+}
+
+// entry reads the entry of a cloud in clouds.yaml, and in secure.yaml beside it, where OpenStack's
+// clients look. clouds.Parse gets no other text to parse, as its parser's errors repeat passwords.
+func (l *login) entry(cloud string) ([]clouds.ParseOption, error) {
+	places := []string{cmp.Or(l.file, os.Getenv("OS_CLIENT_CONFIG_FILE"))}
+	if places[0] == "" {
+		home, _ := os.UserConfigDir()
+		places = []string{"clouds.yaml", filepath.Join(home, "openstack", "clouds.yaml"), "/etc/openstack/clouds.yaml"}
+	}
+	for _, file := range places {
+		all, err := readClouds(file)
+		secrets, other := readClouds(filepath.Join(filepath.Dir(file), "secure.yaml"))
+		if err := First(err, other); err != nil {
+			return nil, err
+		}
+		if c, ok := all.Clouds[cloud]; ok {
+			c.AuthInfo = cmp.Or(c.AuthInfo, &clouds.AuthInfo{}) // clouds.Parse panics without one
+			all.Clouds = map[string]clouds.Cloud{cloud: c}
+			return []clouds.ParseOption{clouds.WithCloudsYAML(asYAML(all)), clouds.WithSecureYAML(asYAML(secrets))}, nil
+		}
+	}
+	return nil, fmt.Errorf("no cloud %q in %s", cloud, strings.Join(places, ", "))
+}
+
+var yamlLine = regexp.MustCompile(`(?m)^(yaml:| ) line \d+`)
+
+// readClouds reads a clouds.yaml or secure.yaml. Of the parser's error it repeats only the line.
+func readClouds(file string) (all clouds.Clouds, err error) {
+	text, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return all, err
+	}
+	if err := yaml.Unmarshal(text, &all); err != nil {
+		return all, fmt.Errorf("correct the YAML of %s (%s): a password with special characters needs quotes",
+			file, cmp.Or(yamlLine.FindString(err.Error()), "line unknown"))
+	}
+	return all, nil
+}
+
+// asYAML writes a clouds.yaml. JSON is YAML.
+func asYAML(v any) *bytes.Reader {
+	text, _ := json.Marshal(v) // it has nothing that cannot be written
+	return bytes.NewReader(text)
 }
 
 func credentialName(cloud string, a gophercloud.AuthOptions) string {
@@ -121,7 +168,7 @@ const environmentCloud = "OS_*"
 // cloudFromEnvironment writes the OS_* variables as a clouds.yaml, so that both ways use one
 // parser. (gophercloud's own reader of the environment has no project domain separate from the
 // user's.)
-func cloudFromEnvironment() (string, error) {
+func cloudFromEnvironment() *bytes.Reader {
 	auth := map[string]string{}
 	for _, key := range []string{
 		"auth_url", "username", "user_id", "password", "token", "user_domain_id", "user_domain_name",
@@ -129,17 +176,13 @@ func cloudFromEnvironment() (string, error) {
 		"system_scope", "trust_id",
 		"application_credential_id", "application_credential_name", "application_credential_secret",
 	} {
-		if v := os.Getenv("OS_" + strings.ToUpper(key)); v != "" {
-			auth[key] = v
-		}
+		auth[key] = os.Getenv("OS_" + strings.ToUpper(key))
 	}
 	cloud := map[string]any{"auth": auth}
 	if v := strings.ToLower(os.Getenv("OS_INSECURE")); v == "1" || v == "true" {
 		cloud["verify"] = false
 	}
-	// JSON is YAML.
-	file, err := json.Marshal(map[string]any{"clouds": map[string]any{environmentCloud: cloud}})
-	return string(file), err
+	return asYAML(map[string]any{"clouds": map[string]any{environmentCloud: cloud}})
 }
 
 // session returns the session in use, or a new one if that is stale.
@@ -250,6 +293,14 @@ func (l *login) open(ctx context.Context, c credential) (*session, error) {
 	}
 	client.UserAgent.Prepend("kuryr")
 	if err := openstack.Authenticate(ctx, client, c.auth); err != nil {
+		var answer gophercloud.ErrUnexpectedResponseCode
+		for _, secret := range []string{c.auth.Password, c.auth.ApplicationCredentialSecret, c.auth.TokenID} {
+			sent, _ := json.Marshal(secret)
+			if errors.As(err, &answer) && secret != "" && bytes.Contains(answer.Body, sent[1:len(sent)-1]) {
+				answer.Body = nil // it repeats the request
+				err = answer
+			}
+		}
 		failed := fmt.Errorf("logging in to Keystone %s as %s: %w", c.auth.IdentityEndpoint, c.name, explain(ctx, err, "", Keystone))
 		if gophercloud.ResponseCodeIs(err, http.StatusUnauthorized) {
 			return nil, refusedError{failed}
@@ -261,14 +312,13 @@ func (l *login) open(ctx context.Context, c credential) (*session, error) {
 		return nil, fmt.Errorf("logging in as %s: its project is %q, not %s: %w", c.name, project, l.wanted, sdn.ErrForbidden)
 	}
 	network, err := locate(client, c.endpoint, "network")
-	if err != nil {
-		return nil, fmt.Errorf("looking for Neutron (region %q, %s interface) in the catalogue of %s: %w",
-			c.endpoint.Region, c.endpoint.Availability, c.auth.IdentityEndpoint, explain(ctx, err, "", Keystone))
+	if err != nil && project == "" {
+		return nil, fmt.Errorf("logging in as %s: the token is of no project: set project_name and project_domain_name, or project_id: %w", c.name, sdn.ErrForbidden)
+	} else if err != nil {
+		return nil, fmt.Errorf("the catalogue of %s has no Neutron of region %q and interface %s: correct region_name or interface in clouds.yaml: %w",
+			c.auth.IdentityEndpoint, c.endpoint.Region, c.endpoint.Availability, sdn.ErrUnavailable)
 	}
-	balancer, err := locate(client, c.endpoint, "load-balancer")
-	if nowhere := new(gophercloud.ErrEndpointNotFound); err != nil && !errors.As(err, &nowhere) {
-		return nil, fmt.Errorf("looking for Octavia in the catalogue of %s: %w", c.auth.IdentityEndpoint, explain(ctx, err, "", Keystone))
-	}
+	balancer, _ := locate(client, c.endpoint, "load-balancer")
 	identity := &gophercloud.ServiceClient{ProviderClient: client, Endpoint: client.IdentityBase, ResourceBase: client.IdentityBase + "v3/", Type: "identity"}
 	return &session{client: network, balancer: balancer, identity: identity, transport: transport, credential: c.name, project: project, begun: time.Now()}, nil
 }
@@ -289,15 +339,12 @@ func locate(client *gophercloud.ProviderClient, where gophercloud.EndpointOpts, 
 // projectOf returns the project of a login's token. It is empty if the token has none, or if the
 // login itself used a token with unknown project.
 func projectOf(client *gophercloud.ProviderClient) string {
-	var p *tokens.Project
-	switch r := client.GetAuthResult().(type) {
-	case tokens.CreateResult:
-		p, _ = r.ExtractProject()
-	case tokens.GetResult:
-		p, _ = r.ExtractProject()
+	if result, ok := client.GetAuthResult().(interface {
+		ExtractProject() (*tokens.Project, error)
+	}); ok {
+		if p, _ := result.ExtractProject(); p != nil {
+			return p.ID
+		}
 	}
-	if p == nil {
-		return ""
-	}
-	return p.ID
+	return ""
 }
