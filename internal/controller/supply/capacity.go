@@ -159,13 +159,28 @@ func (c *capacity) admit(key *v1.PoolKey, n int) int {
 // of returns the rooms of a pool's scopes. c.mu is held.
 func (c *capacity) of(key *v1.PoolKey) []*room {
 	var out []*room
-	for _, id := range scopes(key) {
+	all := scopes(key)
+	if slices.ContainsFunc(all, func(id sdn.Scope) bool { return c.rooms[id] == nil }) {
+		c.forgetOld() // subnets of namespaces come and go
+	}
+	for _, id := range all {
 		if c.rooms[id] == nil {
 			c.rooms[id] = &room{scope: id}
 		}
 		out = append(out, c.rooms[id])
 	}
 	return out
+}
+
+// forgetOld forgets what no longer has a consequence. c.mu is held.
+func (c *capacity) forgetOld() {
+	now := c.now()
+	maps.DeleteFunc(c.rooms, func(_ sdn.Scope, r *room) bool {
+		return r.taken == 0 && now.Sub(r.until) > scarceLongest && now.After(r.scarce.Add(r.gap)) && now.Sub(r.reportedAt) > scarceLongest
+	})
+	maps.DeleteFunc(c.asked, func(_ string, a asking) bool {
+		return now.Sub(a.at) > scarceLongest && now.Sub(a.refused) > scarceLongest
+	})
 }
 
 // refill is for n admitted ports that no pod waits for. It returns for how many of them the

@@ -244,3 +244,18 @@ func TestNoMoreThanThereIsRoomFor(t *testing.T) {
 		}
 	})
 }
+
+// What is known of subnets that come and go does not add up.
+func TestSubnetsThatComeAndGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCapacity(options(&slowCloud{}))
+		for i := range 1000 {
+			key := &v1.PoolKey{SubnetIDs: []string{fmt.Sprint("subnet-", i)}}
+			n := c.admit(key, 1)
+			_ = c.ended(t.Context(), key, n, n, nil)
+		}
+		if len(c.rooms) > 10 {
+			t.Errorf("%d scopes are known of 1000 subnets that came and went, want those in use", len(c.rooms))
+		}
+	})
+}

@@ -210,6 +210,9 @@ func read[T any](ctx context.Context, c *Cloud, kind Kind, id string, project fu
 	k := c.find(ctx, kind, id)
 	if k != nil {
 		v, err := ask(k)
+		if errors.Is(err, sdn.ErrNotFound) { // a deletion that took its time is over
+			c.drop(id, kind == Balancer)
+		}
 		return v, k.explain(err)
 	}
 	v, failed := ask(c.main)
