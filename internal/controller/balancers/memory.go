@@ -27,10 +27,11 @@ type memory struct {
 	uid     types.UID
 	leaving bool // its status says that it is being deleted
 
-	nothingCreated   bool // no request has ever created anything for it
-	statusIncomplete bool // the cloud may have load balancers that the status does not name
-	checkRequested   bool // the cloud is to be read although nothing has changed
-	parked           bool // it waits for the end of an outage
+	nothingCreated   bool                 // no request has ever created anything for it
+	created          map[string]time.Time // load balancers that this process created, and has not read since
+	statusIncomplete bool                 // the cloud may have load balancers that the status does not name
+	checkRequested   bool                 // the cloud is to be read although nothing has changed
+	parked           bool                 // it waits for the end of an outage
 
 	trees []sdn.LoadBalancer // the load balancers in the cloud
 	seen  bool               // trees are valid

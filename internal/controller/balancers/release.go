@@ -125,6 +125,7 @@ func (v *visit) remove(ctx context.Context) error {
 		if err != nil && !errors.As(err, &pending) {
 			return fmt.Errorf("deleting load balancer %s: %w", lb.ID, err)
 		}
+		delete(v.memory.created, lb.ID)
 		v.deleted(ctx, lb.ID, v.memory.attempts.Deleted(lb.ID, v.now(), v.backoff.Min))
 		if err != nil {
 			v.awaitStill(lb.ID)

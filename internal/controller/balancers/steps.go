@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -92,6 +93,10 @@ func (v *visit) lacking(err error) error {
 func (v *visit) read(ctx context.Context, ids []string) (trees []sdn.LoadBalancer, missing bool, err error) {
 	for _, id := range ids {
 		tree, err := v.cloud.LoadBalancer(ctx, id)
+		if errors.Is(err, sdn.ErrNotFound) && v.notShownYet(id) {
+			return nil, false, &sdn.PendingError{What: "load balancer " + id + ", which Octavia has made and does not show yet", Retry: v.backoff.Min}
+		}
+		delete(v.memory.created, id)
 		if errors.Is(err, sdn.ErrNotFound) || err == nil && tree.Owner != (sdn.Owner{}) && tree.Owner != ownerOf(v.klb) {
 			missing = true
 			continue
@@ -102,6 +107,22 @@ func (v *visit) read(ctx context.Context, ids []string) (trees []sdn.LoadBalance
 		trees = append(trees, tree)
 	}
 	return trees, missing, nil
+}
+
+// shownWithin is how long a new load balancer may be missing in Octavia's answers. They may come from
+// a replica of its database, which is seconds behind.
+const shownWithin = 30 * time.Second
+
+// notShownYet reports whether a load balancer that is not found was created moments ago, and was not
+// seen since. Of an earlier process, the age of the object says it.
+func (v *visit) notShownYet(id string) bool {
+	since, created := v.memory.created[id]
+	if !created && !v.memory.leaving {
+		since, created = v.klb.CreationTimestamp.Time, slices.ContainsFunc(v.klb.Status.LoadBalancers, func(lb v1.LoadBalancerStatus) bool {
+			return lb.ID == id && lb.ProvisioningStatus == string(sdn.ProvisioningCreating)
+		})
+	}
+	return created && v.now().Sub(since) < shownWithin
 }
 
 // await has the object wait for a load balancer.
@@ -303,6 +324,7 @@ func (v *visit) step(ctx context.Context, step balancer.Step) (id string, err er
 			return err
 		})
 	case balancer.DeleteLoadBalancer:
+		delete(v.memory.created, id)
 		err = v.cloud.DeleteLoadBalancer(ctx, id)
 	case balancer.MarkLoadBalancer:
 		err = v.cloud.MarkLoadBalancer(ctx, id, ownerOf(v.klb))
@@ -358,6 +380,10 @@ func (v *visit) create(ctx context.Context, s balancer.CreateLoadBalancer) (stri
 		return "", taken(err)
 	}
 	v.round.trees = append(slices.Clone(v.round.trees), made)
+	if v.memory.created == nil {
+		v.memory.created = map[string]time.Time{}
+	}
+	v.memory.created[made.ID] = v.now()
 	return made.ID, nil
 }
 
