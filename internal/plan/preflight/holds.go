@@ -13,6 +13,7 @@ import (
 // Concern says whom a finding concerns.
 type Concern string
 
+// Whom findings concern.
 const (
 	AllPods     Concern = "all pods"
 	AllServices Concern = "all Services" // all that the cluster has, or all public ones
