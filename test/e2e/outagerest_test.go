@@ -260,10 +260,15 @@ func (a asker) hears(ctx context.Context, address string, want []string) error {
 // sql asks Octavia's database. Its API is what is away.
 func (o *outage) sql(query string) string {
 	o.t.Helper()
-	out, err := cluster.OnMachine(context.WithoutCancel(o.t.Context()), "mariadb", "--no-defaults",
+	return octaviaSQL(o.t, query)
+}
+
+func octaviaSQL(t testing.TB, query string) string {
+	t.Helper()
+	out, err := cluster.OnMachine(context.WithoutCancel(t.Context()), "mariadb", "--no-defaults",
 		"--socket="+filepath.Join(os.Getenv("KURYR_BED"), "run/mysql.sock"), "-u", "root", "-N", "octavia", "-e", query)
 	if err != nil {
-		o.t.Error(err)
+		t.Error(err)
 	}
 	return out
 }

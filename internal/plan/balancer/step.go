@@ -4,6 +4,7 @@
 package balancer
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -150,7 +151,7 @@ func Kind(step Step) string {
 }
 
 func (s CreateLoadBalancer) String() string {
-	return fmt.Sprintf("create load balancer %s at %s", s.LoadBalancer.Name, s.LoadBalancer.VIP.IP)
+	return fmt.Sprintf("create load balancer %s at %s", s.LoadBalancer.Name, cmp.Or(s.LoadBalancer.VIP.IP, "any address"))
 }
 
 func (s DeleteLoadBalancer) String() string {
