@@ -347,3 +347,30 @@ func TestARouterOfItsOwnThatIsGivenUp(t *testing.T) {
 		t.Errorf("the next KuryrNetwork is %+v, %+v", next.Spec, next.Status)
 	}
 }
+
+// Whatever router a status names, the deletion of a KuryrNetwork deletes the router with its mark,
+// and no other. The collector does not run meanwhile.
+func TestARouterThatTheStatusDoesNotName(t *testing.T) {
+	for name, named := range map[string]string{
+		"one that does not exist": "5f1c5aac-0000-4000-8000-0000000000ff", "that of somebody else": netRouter, "none": "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newRouterBed(t, func(s *settings.Settings) { s.Orphans.Interval.Duration = time.Hour })
+			b.start()
+			b.makeNamespace(b.namespace, nil)
+			pod := b.waiting(b.namespace, "first")
+			kn := b.ready(b.namespace)
+			b.stop()
+			b.delete(pod)
+			if err := b.client.Status().Patch(t.Context(), kn, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"status":{"routerID":%q}}`, named))); err != nil {
+				t.Fatal(err)
+			}
+			b.delete(kn)
+			b.start()
+			b.eventually("the KuryrNetwork is deleted", func() bool { return b.kn(b.namespace) == nil })
+			if all := b.cloud.Routers(); len(all) != 0 || len(b.owned()) != 0 || !b.cloud.HasRouter(netRouter) {
+				t.Errorf("the cloud has routers %+v and networks %+v of Kuryr, want none, and that of somebody else", all, b.owned())
+			}
+		})
+	}
+}

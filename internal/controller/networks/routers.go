@@ -144,7 +144,7 @@ func (v *visit) makeRouter(ctx context.Context, is sdn.OwnRouter) (sdn.OwnRouter
 }
 
 // removeRouter deletes the network's own router. Its interfaces have to be removed before. It needs
-// no status.
+// no status: one that names no router, or that of somebody else, leaves owner and name to decide.
 func (v *visit) removeRouter(ctx context.Context) error {
 	if v.kn.Spec.Router == nil {
 		return nil
@@ -152,15 +152,16 @@ func (v *visit) removeRouter(ctx context.Context) error {
 	if id := v.kn.Status.RouterID; id != "" {
 		is, err := v.cloud.Router(ctx, id)
 		switch {
-		case errors.Is(err, sdn.ErrNotFound):
-			return v.absent(ctx)
-		case err != nil:
-			return fmt.Errorf("reading router %s: %w", id, err)
-		case v.owns(is.Owner, is.Name):
+		case err == nil && v.owns(is.Owner, is.Name):
 			return v.deleteRouter(ctx, id)
+		case err != nil && !errors.Is(err, sdn.ErrNotFound):
+			return fmt.Errorf("reading router %s: %w", id, err)
 		}
 	}
 	all, err := v.ownRouters(ctx)
+	if len(all) == 0 && err == nil {
+		return v.absent(ctx)
+	}
 	for _, r := range all {
 		if err = v.deleteRouter(ctx, r.ID); err != nil {
 			break
