@@ -33,8 +33,8 @@ import (
 type Feature struct {
 	Wanted <-chan struct{} // closed when the configuration wants it for the first time
 	Still  func() bool     // whether the configuration wants it now
-	// Left reports whether the cluster has something left from when the feature was wanted. It is
-	// called only while this process leads and does not want the feature: no other process adds to it.
+	// Left reports whether the cluster has something left from when the feature was wanted, or restored
+	// from then. It is called only while this process leads and does not want the feature.
 	Left  func(ctx context.Context) (bool, error)
 	Needs []Need
 	Kinds []client.Object // their caches are filled before Add
@@ -87,9 +87,13 @@ func (f *Feature) Start(ctx context.Context) error {
 	return nil
 }
 
+// seldom is how many times Retry passes before Left is asked again: a restore from a backup brings
+// back what the configuration no longer wants, with its finalizers. Only a person does that.
+const seldom = 10
+
 // due waits until the feature is to be added. It returns false if ctx ends before.
 func (f *Feature) due(ctx context.Context) bool {
-	elected := f.mgr.Elected()
+	elected, again := f.mgr.Elected(), (<-chan time.Time)(nil)
 	for {
 		select {
 		case <-ctx.Done():
@@ -97,18 +101,17 @@ func (f *Feature) due(ctx context.Context) bool {
 		case <-f.Wanted:
 			return true
 		case <-elected:
+			elected = nil
+		case <-again:
 		}
 		var err error
 		if f.left, err = f.Left(ctx); f.left {
 			return true
 		}
-		if err == nil {
-			elected = nil
-			continue
-		}
-		ctrl.LoggerFrom(ctx).Info("cannot check whether objects are left of what the configuration no longer wants", "without", f.Without, "error", err.Error())
-		if !Pause(ctx, min(f.Retry, unanswered)) {
-			return false
+		again = time.After(seldom * f.Retry)
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Info("cannot check whether objects are left of what the configuration no longer wants", "without", f.Without, "error", err.Error())
+			again = time.After(min(f.Retry, unanswered))
 		}
 	}
 }
