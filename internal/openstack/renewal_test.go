@@ -190,8 +190,12 @@ func TestRotatedAuthority(t *testing.T) {
 				m.write(t, "ca.pem", text)
 			}
 			until(t, "ListPorts with the new authority", func() error { return listPorts(t, b) })
-			if got := m.logins(); got != 2 {
-				t.Errorf("%d logins, want 2", got)
+			want := 2
+			if test.tenant {
+				want++ // Kuryr's own credential, whose region it has to be of
+			}
+			if got := m.logins(); got != want {
+				t.Errorf("%d logins, want %d", got, want)
 			}
 		})
 	}
@@ -376,5 +380,55 @@ func TestOutageWithBrokenCredential(t *testing.T) {
 	m.answer.Store(nil)
 	if err := listPorts(t, b); err != nil {
 		t.Errorf("ListPorts with the old token: %v", err)
+	}
+}
+
+// TestTenantOfAnotherRegion: the entry of a project gets another region. There the project has the same
+// ID and none of its ports, so nothing may be taken for deleted. Another interface is the same Neutron.
+func TestTenantOfAnotherRegion(t *testing.T) {
+	for _, test := range []struct {
+		name, line string // added to the entries of clouds.yaml but Kuryr's own
+		refused    bool
+	}{
+		{"the same region", "", false},
+		{"another interface", "interface: internal", false},
+		{"another region", "region_name: RegionTwo", true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			m := newMovable(t)
+			other, third := httptest.NewServer(m.Cloud), httptest.NewServer(m.Cloud)
+			t.Cleanup(other.Close)
+			t.Cleanup(third.Close)
+			m.catalog.Store(strings.NewReplacer(`"endpoints":[`, `"endpoints":[`+
+				`{"id":"1","interface":"public","region":"RegionOne","region_id":"RegionOne","url":"`+m.Server.URL+`/networking"},`+
+				`{"id":"2","interface":"internal","region":"RegionOne","region_id":"RegionOne","url":"`+other.URL+`/networking"},`+
+				`{"id":"3","interface":"public","region":"RegionTwo","region_id":"RegionTwo","url":"`+third.URL+`/networking/"},`))
+			project := m.AddTenant("red")
+			m.clouds(t, "", "")
+			b := m.backend(t)
+			if test.line != "" {
+				file := filepath.Join(m.dir, "clouds.yaml")
+				text, err := os.ReadFile(file)
+				must(t, err)
+				head, entry, found := strings.Cut(string(text), "\n  red:\n")
+				if !found {
+					t.Fatalf("no entry red in %s", text)
+				}
+				if strings.HasPrefix(test.line, "region_name") {
+					entry = strings.Replace(entry, "    region_name: RegionOne\n", "", 1)
+				}
+				m.write(t, "clouds.yaml", []byte(head+"\n  red:\n    "+test.line+"\n"+entry))
+			}
+			err := listPorts(t, b.As("red", project))
+			if is := errors.Is(err, sdn.ErrForbidden); is != test.refused || !is && err != nil {
+				t.Errorf("ListPorts of the project's credential: %v, want ErrForbidden: %v", err, test.refused)
+			}
+			if test.refused && err != nil && (!strings.Contains(err.Error(), "region_name") || !strings.Contains(err.Error(), "red")) {
+				t.Errorf("the error names no entry or no remedy: %v", err)
+			}
+			if err := listPorts(t, b); err != nil {
+				t.Errorf("ListPorts of Kuryr's own credential: %v", err)
+			}
+		})
 	}
 }

@@ -95,7 +95,7 @@ func TestAgentPortIsIsolatedUntilTheAgentHasSeenIt(t *testing.T) {
 		mustPlug(t, d, p)
 		mustCheck(t, d, p)
 		notWired(t, d, p, "neutron-openvswitch-agent has not put it into its network")
-		notWired(t, d, p, "start it; openstack port show "+p.PortID)
+		notWired(t, d, p, "start it; 'openstack port show "+p.PortID+"'")
 	}
 	noPing(t, a, addr(pb, 0))
 	noPing(t, a, addr(wired, 0))

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/controller/sites"
 )
@@ -63,7 +64,9 @@ func TestWarmUpOfManyNamespaces(t *testing.T) {
 			WarmUp: config.WarmUp{Namespaces: true}, Overrides: []config.PoolOverride{{NamespaceSelector: &metav1.LabelSelector{}}},
 		},
 	})
-	r := &Reconciler{Options: Options{Settings: live}, client: m, memory: newMemory(time.Now), sites: sites.New(sites.Options{Client: m, Settings: live})}
+	networks := &kube.Networks{}
+	networks.Lack()
+	r := &Reconciler{Options: Options{Settings: live}, client: m, memory: newMemory(time.Now), sites: sites.New(sites.Options{Client: m, Settings: live, Networks: networks})}
 	ns := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "ns7"}}
 	reqs := r.ofNamespace(t.Context(), ns)
 	if len(reqs) != nodes || m.lists > 3 || m.gets > 4*nodes {

@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -39,6 +40,7 @@ type login struct {
 	timeout     time.Duration
 	metrics     *metrics
 	wanted      string // project that the token has to be of; empty: any
+	main        *login // of the credential whose region it has to be of; nil: any
 
 	now    func() time.Time
 	flight singleflight.Group
@@ -318,10 +320,48 @@ func (l *login) open(ctx context.Context, c credential) (*session, error) {
 		return nil, fmt.Errorf("the catalogue of %s has no Neutron of region %q and interface %s: correct region_name or interface in clouds.yaml: %w",
 			c.auth.IdentityEndpoint, c.endpoint.Region, c.endpoint.Availability, sdn.ErrUnavailable)
 	}
+	if l.main != nil {
+		if err := l.main.shares(ctx, network); err != nil {
+			return nil, fmt.Errorf("logging in as %s: %w", c.name, err)
+		}
+	}
 	balancer, _ := locate(client, c.endpoint, "load-balancer")
 	identity := &gophercloud.ServiceClient{ProviderClient: client, Endpoint: client.IdentityBase, ResourceBase: client.IdentityBase + "v3/", Type: "identity"}
 	return &session{client: network, balancer: balancer, identity: identity, transport: transport, credential: c.name, project: project, begun: time.Now()}, nil
 }
+
+// shares returns an error unless network is a Neutron of the region of l's own, by any interface.
+// Another region has the same projects and none of their ports: what is missing there is not deleted.
+// A failure of l's own credential concerns no other one.
+func (l *login) shares(ctx context.Context, network *gophercloud.ServiceClient) error {
+	s, _ := l.session(ctx, nil)
+	if s == nil {
+		return nil
+	}
+	var region string
+	var there []string
+	if result, ok := s.client.GetAuthResult().(tokens.CreateResult); ok {
+		if catalog, err := result.ExtractServiceCatalog(); err == nil {
+			for _, e := range catalog.Entries {
+				for _, at := range e.Endpoints {
+					if url := gophercloud.NormalizeURL(at.URL); base(url) == s.client.Endpoint {
+						region = at.RegionID
+					} else if base(url) == network.Endpoint {
+						there = append(there, at.RegionID)
+					}
+				}
+			}
+		}
+	}
+	if network.Endpoint == s.client.Endpoint || slices.Contains(there, region) {
+		return nil
+	}
+	return fmt.Errorf("its Neutron %s is not in the region of %s, whose Neutron is %s: give both entries of clouds.yaml the same region_name: %w",
+		network.Endpoint, s.credential, s.client.Endpoint, sdn.ErrForbidden)
+}
+
+// base returns the URL of an endpoint without the version that it may have.
+func base(url string) string { return strings.TrimSuffix(strings.TrimSuffix(url, "v2.0/"), "v2/") }
 
 // locate finds a service in the catalogue. Not openstack.NewNetworkV2 and its kin:
 // they ask for versions at each login, and double the version of an endpoint that
@@ -332,8 +372,8 @@ func locate(client *gophercloud.ProviderClient, where gophercloud.EndpointOpts, 
 	if err != nil {
 		return nil, err
 	}
-	base := strings.TrimSuffix(strings.TrimSuffix(at, "v2.0/"), "v2/")
-	return &gophercloud.ServiceClient{ProviderClient: client, Endpoint: base, ResourceBase: base + "v2.0/", Type: kind}, nil
+	at = base(at)
+	return &gophercloud.ServiceClient{ProviderClient: client, Endpoint: at, ResourceBase: at + "v2.0/", Type: kind}, nil
 }
 
 // projectOf returns the project of a login's token. It is empty if the token has none, or if the

@@ -70,12 +70,13 @@ func New(c Config) (*Client, error) {
 }
 
 // As returns a client with another entry of clouds.yaml, which has to be a credential of that
-// project: a login to another one is refused. It shares limits and metrics with b, as the cloud is
+// project, and of b's region: another login is refused. It shares limits and metrics with b, as the cloud is
 // the same. It reads nothing yet: a missing entry is an error of the first request.
 func (b *Client) As(cloud, projectID string) *Client {
 	other := *b
 	other.config.Cloud = cloud
 	other.login = newLogin(cloud, b.login.file, b.login.timeout, b.login.metrics, projectID)
+	other.login.main = b.login
 	return &other
 }
 
