@@ -54,8 +54,8 @@ type Planner struct {
 	facts    *facts
 	asker    *asker
 
-	// written are the own writes that the cache may not show yet, by namespace: their prefixes are
-	// in use. One worker uses it, and the next field.
+	// written are the writes that the cache may not show yet, by namespace: their prefixes are in use.
+	// nil: those of the process that led before are not read yet. One worker uses it, and the next field.
 	written map[string]*v1.KuryrNetwork
 	made    []madePrefix      // of all namespaces, as last read
 	moved   atomic.Bool       // a KuryrNetwork has changed since
@@ -80,8 +80,7 @@ func NewPlanner(mgr ctrl.Manager, o PlannerOptions) *Planner {
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), settings: o.Settings, backoff: o.Backoff,
 		pauses: outcome.Limiter[ctrl.Request](o.Backoff), events: mgr.GetEventRecorder("kuryr-controller"), now: o.Now,
 		objects: kube.NewObject(mgr.GetClient(), &v1.KuryrNetwork{}, kind, kube.OwnerNamespaceNetwork, v1.NetworkFinalizer),
-		asker:   &asker{signal: kube.NewSignal()},
-		written: map[string]*v1.KuryrNetwork{}, told: map[string]string{},
+		asker:   &asker{signal: kube.NewSignal()}, told: map[string]string{},
 	}
 	p.moved.Store(true)
 	p.facts = newFacts(&o, p.asker, p.queue.Add)
@@ -107,6 +106,9 @@ func (p *Planner) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	if state == kube.Gone {
 		kn = nil
 	}
+	if err := p.inherit(ctx); err != nil {
+		return ctrl.Result{}, err
+	}
 	if behind, err := p.behind(ctx, req.Name, kn); behind || err != nil || state == kube.Behind {
 		p.pauses.Keep(req)
 		return ctrl.Result{RequeueAfter: stale}, err
@@ -121,7 +123,26 @@ func (p *Planner) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	return p.carryOut(ctx, ns, kn, network.Next(in))
 }
 
-// behind reports whether the cache does not show the last own write yet.
+// inherit reads the KuryrNetworks past the cache, once: it may not show the last writes of the process
+// that led before.
+func (p *Planner) inherit(ctx context.Context) error {
+	if p.written != nil {
+		return nil
+	}
+	var list v1.KuryrNetworkList
+	if err := p.live.List(ctx, &list); err != nil {
+		return fmt.Errorf("listing KuryrNetworks: %w", err)
+	}
+	p.written = map[string]*v1.KuryrNetwork{}
+	for i := range list.Items {
+		if kn := &list.Items[i]; kn.Name == kn.Namespace {
+			p.written[kn.Namespace] = kn
+		}
+	}
+	return nil
+}
+
+// behind reports whether the cache does not show the last write yet.
 func (p *Planner) behind(ctx context.Context, namespace string, kn *v1.KuryrNetwork) (bool, error) {
 	last := p.written[namespace]
 	switch {
