@@ -65,6 +65,25 @@ func TestServiceMetrics(t *testing.T) {
 	}
 }
 
+// TestWritesOfSecurityGroups: the changes of a security group that keeps source ranges are counted.
+func TestWritesOfSecurityGroups(t *testing.T) {
+	alone(t)
+	b := fenceBed(t)
+	b.start()
+	one := b.bound(b.pod("one"))
+	before := measured(t)
+	klb := b.fenced("web", one)
+	b.realised("web")
+	b.delete(klb)
+	b.removed("web")
+	after := measured(t)
+	for _, change := range []string{"EnsureSecurityGroup", "CreateFloatingIP", "DeleteLoadBalancer", "DeleteSecurityGroup"} {
+		if n := after.moved(before, "kuryr_loadbalancer_writes_total "+change+" "); n == 0 {
+			t.Errorf("%s was not counted in the life of a Service with source ranges", change)
+		}
+	}
+}
+
 // moved returns how far all metrics with this prefix have moved.
 func (now tally) moved(before tally, prefix string) (n float64) {
 	for name, v := range now {

@@ -22,7 +22,6 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/balancers"
 	"github.com/kuryr-go/kuryr/internal/controller/clusterips"
 	"github.com/kuryr-go/kuryr/internal/controller/collector"
-	"github.com/kuryr-go/kuryr/internal/controller/counted"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/membergroups"
 	"github.com/kuryr-go/kuryr/internal/controller/services"
@@ -43,9 +42,6 @@ type reconciler interface{ Setup(ctrl.Manager) error }
 // setupServices adds what serves Services once they are to be served. It also adds what deletes
 // security groups that are left over when Services are not served any more.
 func setupServices(mgr ctrl.Manager, o Options, grants *membergroups.Groups, networks *kube.Networks) error {
-	cloud := balancers.Cloud{
-		LoadBalancers: counted.LoadBalancers(o.LoadBalancers), FloatingIPs: counted.FloatingIPs(o.FloatingIPs), SecurityGroups: counted.SecurityGroups(o.SecurityGroups),
-	}
 	making := &kube.Owners{}
 	requestCheck := func(ctrl.Request) {} // no part checks load balancers
 	reconcilers := []reconciler{grants}
@@ -56,12 +52,13 @@ func setupServices(mgr ctrl.Manager, o Options, grants *membergroups.Groups, net
 			List: list, Get: o.LoadBalancers.LoadBalancer, Namespace: o.Namespace, Backoff: o.Backoff, Now: o.Now,
 		})
 		applier = balancers.New(mgr, balancers.Options{
-			Cloud: cloud, Subnets: o.Subnets, Members: grants, Making: making,
+			Cloud:   balancers.Cloud{LoadBalancers: o.LoadBalancers, FloatingIPs: o.FloatingIPs, SecurityGroups: o.SecurityGroups},
+			Subnets: o.Subnets, Members: grants, Making: making,
 			Settings: o.Settings, Backoff: o.Backoff, Mend: o.Mend, Stuck: o.Stuck, Holder: holder, Now: o.Now,
 		})
 		requestCheck = func(req ctrl.Request) { applier.RequestCheck(req, false) }
 		reconcilers = append(reconcilers, holder, applier, collector.LoadBalancers(mgr, collector.LoadBalancerOptions{
-			Cloud: listed{cloud.LoadBalancers, list}, FloatingIPs: cloud.FloatingIPs, Settings: o.Settings, Now: o.Now,
+			Cloud: listed{o.LoadBalancers, list}, FloatingIPs: o.FloatingIPs, Settings: o.Settings, Now: o.Now,
 			RequestCheck: func(req ctrl.Request) { applier.RequestCheck(req, true) },
 		}))
 	}

@@ -271,7 +271,7 @@ const unfitRounds = 10
 // refused one.
 func (v *visit) restoreFloatingIP(ctx context.Context, refused balancer.Associate, before *v1.PublicIPStatus, off []balancer.Dissociate, cause error) error {
 	for _, d := range off {
-		if err := v.floating.Associate(ctx, d.ID, d.PortID); err != nil {
+		if _, err := v.move(ctx, balancer.Associate(d), nil); err != nil {
 			return fmt.Errorf("cannot restore floating IP %s (%w): %w", d.Address, cause, err)
 		}
 		v.round.moved = append(v.round.moved, fmt.Sprintf("restored floating IP %s", d.Address))
@@ -338,45 +338,33 @@ func (v *visit) intend(ctx context.Context, step balancer.Step, all []sdn.Floati
 	return v.write(ctx, func(s *v1.KuryrLoadBalancerStatus) { s.PublicIP = &p })
 }
 
-// move carries out one step and returns the floating IPs as they are afterwards.
+// move carries out one step and returns the floating IPs as they are if it succeeds.
 func (v *visit) move(ctx context.Context, step balancer.Step, all []sdn.FloatingIP) ([]sdn.FloatingIP, error) {
-	is := func(id string) func(sdn.FloatingIP) bool { return func(f sdn.FloatingIP) bool { return f.ID == id } }
-	switch s := step.(type) {
-	case balancer.CreateFloatingIP:
-		err := v.within(s, func() error {
-			made, err := v.floating.CreateFloatingIP(ctx, ownerOf(v.klb), s.Request)
-			if err == nil {
-				all = append(all, made)
-			}
-			return taken(err)
-		})
-		return all, err
-	case balancer.Associate:
-		if err := v.floating.Associate(ctx, s.ID, s.PortID); err != nil {
-			return all, err
+	edit := func(id string, change func(*sdn.FloatingIP)) {
+		if i := slices.IndexFunc(all, func(f sdn.FloatingIP) bool { return f.ID == id }); i >= 0 {
+			change(&all[i])
 		}
-		if i := slices.IndexFunc(all, is(s.ID)); i >= 0 {
-			all[i].PortID = s.PortID
-		}
-	case balancer.Dissociate:
-		if err := v.floating.Dissociate(ctx, s.ID, s.PortID); err != nil {
-			return all, err
-		}
-		if i := slices.IndexFunc(all, is(s.ID)); i >= 0 {
-			all[i].PortID = ""
-		}
-	case balancer.DisownFloatingIP:
-		if err := v.floating.DisownFloatingIP(ctx, s.ID); err != nil {
-			return all, err
-		}
-		if i := slices.IndexFunc(all, is(s.ID)); i >= 0 {
-			all[i].Owner = sdn.Owner{}
-		}
-	case balancer.DeleteFloatingIP:
-		if err := v.floating.DeleteFloatingIP(ctx, s.ID, s.PortID); err != nil {
-			return all, err
-		}
-		all = slices.DeleteFunc(all, is(s.ID))
 	}
-	return all, nil
+	err := v.request(step, func() (err error) {
+		switch s := step.(type) {
+		case balancer.CreateFloatingIP:
+			var made sdn.FloatingIP
+			made, err = v.floating.CreateFloatingIP(ctx, ownerOf(v.klb), s.Request)
+			all, err = append(all, made), taken(err)
+		case balancer.Associate:
+			err = v.floating.Associate(ctx, s.ID, s.PortID)
+			edit(s.ID, func(f *sdn.FloatingIP) { f.PortID = s.PortID })
+		case balancer.Dissociate:
+			err = v.floating.Dissociate(ctx, s.ID, s.PortID)
+			edit(s.ID, func(f *sdn.FloatingIP) { f.PortID = "" })
+		case balancer.DisownFloatingIP:
+			err = v.floating.DisownFloatingIP(ctx, s.ID)
+			edit(s.ID, func(f *sdn.FloatingIP) { f.Owner = sdn.Owner{} })
+		case balancer.DeleteFloatingIP:
+			err = v.floating.DeleteFloatingIP(ctx, s.ID, s.PortID)
+			all = slices.DeleteFunc(all, func(f sdn.FloatingIP) bool { return f.ID == s.ID })
+		}
+		return err
+	})
+	return all, err
 }

@@ -51,7 +51,8 @@ func (v *visit) removeAlone(ctx context.Context, s balancer.ChangeMembers) error
 }
 
 func (v *visit) sendMembers(ctx context.Context, s balancer.ChangeMembers) error {
-	return v.within(s, func() error { return v.cloud.ChangeMembers(ctx, s.PoolID, s.Add, s.Remove) })
+	_, err := v.send(ctx, s)
+	return err
 }
 
 // changeSome changes as many members as the quota has room for. Removed members make room for

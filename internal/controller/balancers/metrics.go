@@ -6,6 +6,8 @@ package balancers
 import (
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 )
 
 var (
@@ -15,6 +17,11 @@ var (
 			"and to the cloud having all of it, members included (stage synced).",
 		Buckets: []float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900},
 	}, []string{"stage"})
+	writes = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kuryr_loadbalancer_writes_total",
+		Help: "Changes of load balancers, what is below them, floating IPs and security groups that the cloud was asked for, by how that went: " +
+			"ok, Pending (the load balancer is busy: it is asked again), or the reason why not, as conditions have it.",
+	}, []string{"change", "result"})
 	balancerDrifts = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "kuryr_loadbalancer_drifts_total",
 		Help: "Looks at a load balancer that found it changed by somebody else.",
@@ -26,5 +33,15 @@ var (
 )
 
 func init() {
-	metrics.Registry.MustRegister(balancerStages, balancerDrifts, balancersMended)
+	metrics.Registry.MustRegister(balancerStages, writes, balancerDrifts, balancersMended)
+}
+
+// count counts a change that the cloud was asked for, by its result, and returns the result.
+func count(change string, err error) error {
+	result := "ok"
+	if err != nil {
+		result = outcome.Of(outcome.LoadBalancer, err).Reason
+	}
+	writes.WithLabelValues(change, result).Inc()
+	return err
 }

@@ -5,6 +5,7 @@ package balancers
 
 import (
 	"fmt"
+	"reflect"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/polling"
@@ -48,8 +49,8 @@ func addressQuota(klb *v1.KuryrLoadBalancer) polling.Quota {
 	return polling.Quota{What: what, Project: klb.Spec.ProjectID}
 }
 
-// within sends the request of a step once its quota may have room.
-func (v *visit) within(step balancer.Step, request func() error) error {
+// request sends the request of a step once its quota may have room, and counts it.
+func (v *visit) request(step balancer.Step, send func() error) error {
 	of, size := needs(v.klb, step)
-	return v.quotas.Ask(of, v.req, size, request)
+	return v.quotas.Ask(of, v.req, size, func() error { return count(reflect.TypeOf(step).Name(), send()) })
 }

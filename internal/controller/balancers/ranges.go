@@ -132,7 +132,7 @@ func (v *visit) makeGroup(ctx context.Context, project string) (mended bool, err
 	}
 	name := v.klb.Namespace + "/" + v.klb.Name
 	g, err := v.groups.EnsureSecurityGroup(ctx, ownerOf(v.klb), sdn.SecurityGroup{ID: has, Name: name, ProjectID: project, Rules: rules})
-	if err != nil {
+	if count("EnsureSecurityGroup", err) != nil {
 		return false, fmt.Errorf("cannot make the security group of the source ranges: %w", err)
 	}
 	v.memory.nothingCreated = false
@@ -182,7 +182,7 @@ func (v *visit) deleteGroup(ctx context.Context) error {
 	if v.groups == nil || id == "" {
 		return nil
 	}
-	err := v.groups.DeleteSecurityGroup(ctx, id)
+	err := count("DeleteSecurityGroup", v.groups.DeleteSecurityGroup(ctx, id))
 	if err == nil || v.round.waiting != "" || v.round.again > 0 { // the load balancers still exist
 		return nil
 	}

@@ -120,12 +120,11 @@ func (v *visit) remove(ctx context.Context) error {
 			v.round.broken = append(v.round.broken, "load balancer "+lb.ID)
 			continue
 		}
-		err := v.cloud.DeleteLoadBalancer(ctx, lb.ID)
+		_, err := v.send(ctx, balancer.DeleteLoadBalancer{ID: lb.ID})
 		var pending *sdn.PendingError
 		if err != nil && !errors.As(err, &pending) {
 			return fmt.Errorf("deleting load balancer %s: %w", lb.ID, err)
 		}
-		delete(v.memory.created, lb.ID)
 		v.deleted(ctx, lb.ID, v.memory.attempts.Deleted(lb.ID, v.now(), v.backoff.Min))
 		if err != nil {
 			v.awaitStill(lb.ID)
@@ -148,7 +147,7 @@ func (v *visit) freeVIPs(ctx context.Context, owned []sdn.LoadBalancerSummary) e
 		if had {
 			continue
 		}
-		if err := v.cloud.FreeVIP(ctx, v.klb.Spec.ProjectID, vip); err != nil {
+		if err := count("FreeVIP", v.cloud.FreeVIP(ctx, v.klb.Spec.ProjectID, vip)); err != nil {
 			return err
 		}
 	}

@@ -314,47 +314,12 @@ func (v *visit) try(ctx context.Context, s balancer.Step) (id string, err error)
 	return id, err
 }
 
-// step sends the requests of one step.
+// step sends the requests of one step. Only a change of members may take several.
 func (v *visit) step(ctx context.Context, step balancer.Step) (id string, err error) {
-	id = balancer.Target(step)
-	switch s := step.(type) {
-	case balancer.CreateLoadBalancer:
-		err = v.within(s, func() (err error) {
-			id, err = v.create(ctx, s)
-			return err
-		})
-	case balancer.DeleteLoadBalancer:
-		delete(v.memory.created, id)
-		err = v.cloud.DeleteLoadBalancer(ctx, id)
-	case balancer.MarkLoadBalancer:
-		err = v.cloud.MarkLoadBalancer(ctx, id, ownerOf(v.klb))
-	case balancer.FailOver:
-		err = v.cloud.FailOver(ctx, id)
-		if errors.Is(err, sdn.ErrUnsupported) {
-			v.memory.attempts.NoFailover(v.now())
-		}
-	case balancer.CreateListener:
-		err = v.within(s, func() error {
-			_, err := v.cloud.CreateListener(ctx, id, s.Listener)
-			return err
-		})
-	case balancer.UpdateListener:
-		err = v.cloud.UpdateListener(ctx, s.ID, s.Listener)
-	case balancer.DeleteListener:
-		err = v.cloud.DeleteListener(ctx, id, s.ID)
-	case balancer.CreatePool:
-		err = v.within(s, func() error {
-			_, err := v.cloud.CreatePool(ctx, s.ListenerID, s.Pool)
-			return err
-		})
-	case balancer.DeletePool:
-		err = v.cloud.DeletePool(ctx, id, s.ID)
-	case balancer.RenewMembers:
-		err = v.cloud.ChangeMembers(ctx, s.PoolID, s.Members, nil)
-	case balancer.UpdatePool:
-		err = v.cloud.UpdatePool(ctx, s.ID, s.Pool)
-	case balancer.ChangeMembers:
-		err = v.changeMembers(ctx, s)
+	if s, is := step.(balancer.ChangeMembers); is {
+		id, err = s.LoadBalancerID, v.changeMembers(ctx, s)
+	} else {
+		id, err = v.send(ctx, step)
 	}
 	// A request that creates members with their parents may be refused for a member.
 	if refused := sdn.RefusedMembers(err); len(refused) > 0 {
@@ -365,6 +330,44 @@ func (v *visit) step(ctx context.Context, step balancer.Step) (id string, err er
 		return id, fmt.Errorf("cannot %s: %w", step, err)
 	}
 	return id, nil
+}
+
+// send sends one request, and returns the load balancer that it changes.
+func (v *visit) send(ctx context.Context, step balancer.Step) (id string, err error) {
+	id = balancer.Target(step)
+	err = v.request(step, func() (err error) {
+		switch s := step.(type) {
+		case balancer.CreateLoadBalancer:
+			id, err = v.create(ctx, s)
+		case balancer.DeleteLoadBalancer:
+			delete(v.memory.created, id)
+			err = v.cloud.DeleteLoadBalancer(ctx, id)
+		case balancer.MarkLoadBalancer:
+			err = v.cloud.MarkLoadBalancer(ctx, id, ownerOf(v.klb))
+		case balancer.FailOver:
+			if err = v.cloud.FailOver(ctx, id); errors.Is(err, sdn.ErrUnsupported) {
+				v.memory.attempts.NoFailover(v.now())
+			}
+		case balancer.CreateListener:
+			_, err = v.cloud.CreateListener(ctx, id, s.Listener)
+		case balancer.UpdateListener:
+			err = v.cloud.UpdateListener(ctx, s.ID, s.Listener)
+		case balancer.DeleteListener:
+			err = v.cloud.DeleteListener(ctx, id, s.ID)
+		case balancer.CreatePool:
+			_, err = v.cloud.CreatePool(ctx, s.ListenerID, s.Pool)
+		case balancer.UpdatePool:
+			err = v.cloud.UpdatePool(ctx, s.ID, s.Pool)
+		case balancer.DeletePool:
+			err = v.cloud.DeletePool(ctx, id, s.ID)
+		case balancer.RenewMembers:
+			err = v.cloud.ChangeMembers(ctx, s.PoolID, s.Members, nil)
+		case balancer.ChangeMembers:
+			err = v.cloud.ChangeMembers(ctx, s.PoolID, s.Add, s.Remove)
+		}
+		return err
+	})
+	return id, err
 }
 
 // create creates a load balancer. Whatever the result, except for a full quota, a load balancer
