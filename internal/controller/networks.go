@@ -115,7 +115,7 @@ func networksLeft(ctx context.Context, live client.Reader) (bool, error) {
 	return len(list.Items) > 0, err
 }
 
-// balancersWithMembers returns the KuryrLoadBalancers of a namespace with members in one of these
+// balancersWithMembers returns the KuryrLoadBalancers of a namespace, empty: of all, with members in one of these
 // subnets. It asks the API server: the kind is in the cache only while Services are served.
 func balancersWithMembers(ctx context.Context, live client.Reader, namespace string, subnetIDs []string) (names []string, err error) {
 	var list v1.KuryrLoadBalancerList
@@ -124,13 +124,13 @@ func balancersWithMembers(ctx context.Context, live client.Reader, namespace str
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("listing KuryrLoadBalancers of namespace %s: %w", namespace, err)
+		return nil, fmt.Errorf("listing KuryrLoadBalancers of namespace %q: %w", namespace, err)
 	}
 	for i := range list.Items {
 		if slices.ContainsFunc(list.Items[i].Spec.Listeners, func(l v1.ListenerSpec) bool {
 			return slices.ContainsFunc(l.Members, func(m v1.MemberSpec) bool { return slices.Contains(subnetIDs, m.SubnetID) })
 		}) {
-			names = append(names, list.Items[i].Name)
+			names = append(names, kube.RequestOf(&list.Items[i]).String())
 		}
 	}
 	return names, nil

@@ -4,6 +4,7 @@
 package controller_test
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 	"strings"
@@ -109,4 +110,35 @@ func TestAForeignPortInANetworkThatIsToChange(t *testing.T) {
 	b.eventually("the change waits for the port again", func() bool { return b.says(b.namespace, v1.ConditionPlanned, v1.ReasonNetworkInUse, machine.ID) })
 	b.cloud.RemovePort(machine.ID)
 	b.eventuallyIn(15*time.Second, "the old network is deleted", func() bool { return b.kn(b.namespace) == nil && len(b.owned()) == 0 })
+}
+
+// A Service of another namespace, whose EndpointSlice somebody has written by hand, may have members in
+// the network of a deleted namespace, and its provider a port for them. The deletion names the load
+// balancer, beside the port: its author can remove the members.
+func TestMembersOfAnotherNamespaceInANetworkThatIsDeleted(t *testing.T) {
+	b := newNetBed(t, "flat")
+	b.start()
+	b.makeNamespace(b.namespace, nil)
+	pod := b.waiting(b.namespace, "first")
+	kn := b.ready(b.namespace)
+	port := b.foreignPort(kn)
+	klb := newBalancer(b.namespace)
+	klb.Spec.Listeners[0].Members = []v1.MemberSpec{{Name: "default/web", IP: "10.0.0.9", Port: 80, SubnetID: kn.Status.Subnets[0].ID}}
+	other := newBalancer(b.namespace + "-other")
+	other.Spec.VIPs[0].IP = "10.96.9.9"
+	b.create(klb)
+	b.create(other)
+	t.Cleanup(func() {
+		_ = b.client.Delete(context.Background(), klb)
+		_ = b.client.Delete(context.Background(), other)
+	})
+	b.delete(pod)
+	b.deleteNetworkOf(b.namespace)
+	b.eventually("the deletion names the load balancer", func() bool {
+		return b.says(b.namespace, v1.ConditionReady, v1.ReasonNetworkInUse, "default/"+klb.Name) &&
+			b.says(b.namespace, v1.ConditionReady, v1.ReasonNetworkInUse, port.ID) &&
+			!b.says(b.namespace, v1.ConditionReady, v1.ReasonNetworkInUse, other.Name)
+	})
+	b.cloud.RemovePort(port.ID)
+	b.eventually("nothing is left", func() bool { return b.kn(b.namespace) == nil && len(b.owned()) == 0 })
 }

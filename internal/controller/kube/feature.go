@@ -87,10 +87,6 @@ func (f *Feature) Start(ctx context.Context) error {
 	return nil
 }
 
-// seldom is how many times Retry passes before Left is asked again: a restore from a backup brings
-// back what the configuration no longer wants, with its finalizers. Only a person does that.
-const seldom = 10
-
 // due waits until the feature is to be added. It returns false if ctx ends before.
 func (f *Feature) due(ctx context.Context) bool {
 	elected, again := f.mgr.Elected(), (<-chan time.Time)(nil)
@@ -108,7 +104,7 @@ func (f *Feature) due(ctx context.Context) bool {
 		if f.left, err = f.Left(ctx); f.left {
 			return true
 		}
-		again = time.After(seldom * f.Retry)
+		again = time.After(10 * f.Retry) // seldom: a person may restore something from a backup
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Info("cannot check whether objects are left of what the configuration no longer wants", "without", f.Without, "error", err.Error())
 			again = time.After(min(f.Retry, unanswered))

@@ -108,7 +108,7 @@ type ApplierOptions struct {
 	Subnets sdn.Subnets
 	// Sees is that of sdn.Visibility.
 	Sees func(ctx context.Context, projectID, networkID string) error
-	// Members returns the load balancers of a namespace that have members in one of these subnets.
+	// Members returns the load balancers of a namespace, empty: of all, that have members in one of these subnets.
 	Members  func(ctx context.Context, namespace string, subnetIDs []string) ([]string, error)
 	Statuses statuses     // of kube.Networks
 	Making   *kube.Owners // held while something of a KuryrNetwork is made and named

@@ -109,7 +109,9 @@ func (v *visit) removeOne(ctx context.Context, id string) (waits string, err err
 		return "", fmt.Errorf("listing the ports in network %s: %w", id, err)
 	}
 	if len(used) > 0 { // without its router, they would be cut off
-		return describeUses(id, used), nil
+		// A provider may have a port there for the members of another namespace's Service.
+		balancers, err := v.members(ctx, "", subnets)
+		return strings.Join(append([]string{describeUses(id, used)}, fewOf("load balancers of other namespaces with members in it", balancers)), ". It has "), err
 	}
 	if err := v.disconnect(ctx, is); err != nil {
 		return "", err
