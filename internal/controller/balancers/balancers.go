@@ -21,6 +21,7 @@ package balancers
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -81,7 +82,7 @@ type Reconciler struct {
 	left      leftovers
 	holders   polling.Holders
 	quotas    *polling.Quotas
-	turns     polling.Turns
+	turns     sync.Map // by project: the request of the KuryrLoadBalancer that is being replaced while it serves
 	busy      polling.BusyProviders
 	grants    memberGroups
 	making    *kube.Owners // taken while a security group is created and named, or deleted

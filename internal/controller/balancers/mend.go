@@ -6,6 +6,7 @@ package balancers
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -23,7 +24,7 @@ func (v *visit) heal(ctx context.Context, plan *balancer.Plan, want []sdn.LoadBa
 	held := false
 	for i := range m.Remedies {
 		if r := &m.Remedies[i]; r.Replaces {
-			may, err := v.mayReplace(ctx, balancer.At(want, r.Fault.VIP))
+			may, err := v.mayReplace(ctx, want[slices.IndexFunc(want, func(lb sdn.LoadBalancer) bool { return lb.VIP.IP == r.Fault.VIP })])
 			if failed = errors.Join(failed, err); !may {
 				held = true
 				continue

@@ -20,9 +20,12 @@ import (
 
 // replaced ends the turn of a KuryrLoadBalancer to replace what serves.
 func (r *Reconciler) replaced(req ctrl.Request) {
-	if next, is := r.turns.Done(req); is {
-		r.wake.Add(next)
-	}
+	r.turns.Range(func(project, who any) bool {
+		if who == req {
+			r.turns.Delete(project)
+		}
+		return true
+	})
 }
 
 // mayReplace reports whether a load balancer that serves, or a part of it, may be deleted to be
@@ -36,7 +39,8 @@ func (v *visit) mayReplace(ctx context.Context, want sdn.LoadBalancer) (bool, er
 	if v.round.waits = balancer.Brake(v.klb, slices.Collect(maps.Values(all))); v.round.waits != "" {
 		return false, nil
 	}
-	if !v.turns.Take(v.klb.Spec.ProjectID, v.req) {
+	// The cache may not show the status that another one has just written.
+	if who, _ := v.turns.LoadOrStore(v.klb.Spec.ProjectID, v.req); who != v.req {
 		v.round.waits = "Kuryr replaces one load balancer of a project at a time"
 		return false, nil
 	}
@@ -100,7 +104,7 @@ func (v *visit) turn(ctx context.Context, trees []sdn.LoadBalancer) (*v1.KuryrLo
 		return v.klb, nil
 	}
 	now := *v.klb
-	now.Spec.Provider, v.round.deferred, v.round.again = from, from, max(v.round.again, v.backoff.Rejected)
+	now.Spec.Provider, v.round.deferred, v.round.again = from, from, max(v.round.again, v.mend/6)
 	return &now, err
 }
 

@@ -5,11 +5,10 @@
 // of requests independent of the number of load balancers:
 //
 // Waiter sends one list for all busy load balancers that a reconciler waits for. Shared sends one
-// request for all callers that want the same answer. Turns lets one load balancer of a project
-// at a time be replaced while it serves. Quotas lets one request at a time try again after the cloud has refused it as over
-// quota. Outage sends one probe while a service of the cloud does not answer. Holders knows which
-// load balancer has which floating IP. Drift requests a check of each load balancer once an
-// interval, spread over the interval.
+// request for all callers that want the same answer. Quotas lets one request at a time try again
+// after the cloud has refused it as over quota. Outage sends one probe while a service of the cloud
+// does not answer. Holders knows which load balancer has which floating IP. Drift requests a check of
+// each load balancer once an interval, spread over the interval.
 //
 // The package has its own clocks. It requeues requests through functions that it is given. It plans
 // nothing and changes nothing in the cloud.
@@ -19,7 +18,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -280,49 +278,6 @@ func (s *Shared[K, T]) Get(ctx context.Context, key K, send func(context.Context
 	defer close(q.done)
 	q.value, q.err = send(ctx, key)
 	return q.value, q.err
-}
-
-// Turns lets one load balancer of each project at a time be replaced while it serves. It bridges the
-// time until the cache shows the status in which a KuryrLoadBalancer says that it is being replaced:
-// that status, and not Turns, is what outlives the process. Its methods are safe for concurrent use.
-// The zero value is ready for use.
-type Turns struct {
-	mu  sync.Mutex
-	all map[string][]ctrl.Request // by project: whose turn it is, then who waits, in the order of their calls of Take
-}
-
-// Take reports whether it is the load balancer's turn. The turn lasts until Done is called. A load
-// balancer whose turn it is not waits in a queue.
-func (m *Turns) Take(project string, req ctrl.Request) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.all == nil {
-		m.all = map[string][]ctrl.Request{}
-	}
-	if !slices.Contains(m.all[project], req) {
-		m.all[project] = append(m.all[project], req)
-	}
-	return m.all[project][0] == req
-}
-
-// Done ends a load balancer's turn: it is replaced, cannot be, or is gone. If it was its turn, Done
-// returns the load balancer that may be next.
-func (m *Turns) Done(req ctrl.Request) (next ctrl.Request, is bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for project, line := range m.all {
-		i := slices.Index(line, req)
-		if i < 0 {
-			continue
-		}
-		line = slices.Delete(line, i, i+1)
-		if m.all[project] = line; len(line) == 0 {
-			delete(m.all, project)
-		} else if i == 0 {
-			next, is = line[0], true
-		}
-	}
-	return next, is
 }
 
 // busyFor is how long a provider counts as busy after an observed refusal. Then the next change is

@@ -38,28 +38,3 @@ func TestPartOfAList(t *testing.T) {
 		t.Errorf("woken: %q, want %q", done, want)
 	}
 }
-
-// TestTurnsInALine: the load balancer of a project that asked first is next. Projects do not wait for
-// each other.
-func TestTurnsInALine(t *testing.T) {
-	var m Turns
-	req := func(name string) ctrl.Request {
-		return ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "shop", Name: name}}
-	}
-	for _, step := range []struct {
-		project, name string
-		want          bool
-	}{{"red", "a", true}, {"red", "a", true}, {"red", "b", false}, {"red", "c", false}, {"red", "d", false}, {"blue", "x", true}} {
-		if got := m.Take(step.project, req(step.name)); got != step.want {
-			t.Errorf("Take(%s, %s) = %v, want %v", step.project, step.name, got, step.want)
-		}
-	}
-	for _, step := range []struct{ done, next string }{{"c", ""}, {"a", "b"}, {"b", "d"}, {"d", ""}, {"x", ""}} {
-		if next, is := m.Done(req(step.done)); is != (step.next != "") || is && next != req(step.next) {
-			t.Errorf("Done(%s) = %s, %v, want %q", step.done, next.Name, is, step.next)
-		}
-	}
-	if len(m.all) != 0 {
-		t.Errorf("after all are done Turns still has %v", m.all)
-	}
-}

@@ -39,8 +39,7 @@ func Brake(klb *v1.KuryrLoadBalancer, all []*v1.KuryrLoadBalancer) string {
 	return slices.Min(why) // the same text each time, in whatever order all are
 }
 
-// uncreated are the reasons of a KuryrLoadBalancer without a load balancer that any other one of its
-// project may meet, too.
+// uncreated are the reasons for a missing load balancer that any other one of the project may meet, too.
 var uncreated = []string{v1.ReasonOverQuota, v1.ReasonUnavailable, v1.ReasonBackendError, v1.ReasonForbidden}
 
 // IsReplaced reports whether the status says that a load balancer that serves is being replaced.
@@ -69,15 +68,6 @@ func Trial(want sdn.LoadBalancer) sdn.LoadBalancer {
 	want = newBalancer(want)
 	want.Name, want.VIP.IP = want.Name[:min(len(want.Name), longestName-len(trialSuffix))]+trialSuffix, ""
 	return want
-}
-
-// At returns the load balancer of want at an address.
-func At(want []sdn.LoadBalancer, vip string) sdn.LoadBalancer {
-	i := slices.IndexFunc(want, func(lb sdn.LoadBalancer) bool { return lb.VIP.IP == vip })
-	if i < 0 {
-		return sdn.LoadBalancer{}
-	}
-	return want[i]
 }
 
 const trialSuffix = "/trial"
