@@ -147,7 +147,7 @@ func (b *Neutron) Router(ctx context.Context, id string) (sdn.OwnRouter, error) 
 // ListRouters implements sdn.Routers. Neutron has no filter for a part of the description, so all
 // routers that the credential sees are listed, with few fields.
 func (b *Neutron) ListRouters(ctx context.Context) ([]sdn.RouterSummary, error) {
-	r := session.Request{Path: []string{"routers"}, Query: byID(nil, []string{"id", "name", "description", "created_at"}), Subject: routerMissing}
+	r := session.Request{Path: []string{"routers"}, Query: byID(nil, []string{"id", "name", "description", "project_id", "created_at"}), Subject: routerMissing}
 	all, err := session.ReadAll(ctx, b.Client, r, func(w wireRouter) bool { return session.ParseMark(w.Description).Cluster == b.config.ClusterID })
 	if err != nil {
 		return nil, err

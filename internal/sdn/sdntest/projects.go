@@ -41,8 +41,10 @@ func inAnotherProject(t *testing.T, f services) {
 		t.Errorf("ListSecurityGroups = %+v, %v; want group %s in project %s", all, err, made.ID, f.Second)
 	}
 	group.ProjectID = f.ProjectID // a mark counts in the project that is meant
-	if own := f.ensured(group); own.ID == made.ID {
-		t.Errorf("EnsureSecurityGroup in project %q returns group %s of project %s, which has the same owner and name", f.ProjectID, made.ID, f.Second)
+	own, err := f.Backend.EnsureSecurityGroup(f.ctx(), f.owner, group)
+	f.groupGoes(f.Backend, own.ID)
+	if err != nil || own.ID == made.ID {
+		t.Errorf("EnsureSecurityGroup in project %q = group %s, %v; want another one than %s of project %s, which has the same owner and name", f.ProjectID, own.ID, err, made.ID, f.Second)
 	}
 	f.floatingIPInAnotherProject(want)
 }

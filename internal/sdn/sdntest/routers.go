@@ -62,7 +62,7 @@ func (f networks) listedRouters(b Networks) (ids []string) {
 	for _, r := range all {
 		if r.Owner == f.owner {
 			ids = append(ids, r.ID)
-			if r.Name != f.name() || r.Created.IsZero() || time.Since(r.Created).Abs() > time.Hour {
+			if r.Name != f.name() || r.ProjectID != f.ProjectID || r.Created.IsZero() || time.Since(r.Created).Abs() > time.Hour {
 				f.t.Errorf("ListRouters shows %+v", r)
 			}
 		}

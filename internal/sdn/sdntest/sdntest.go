@@ -236,6 +236,9 @@ func (f fixture) listed(b sdn.Backend) map[string]sdn.PortSummary {
 		if _, twice := out[p.ID]; twice {
 			f.t.Errorf("ListPorts shows %s twice", p.ID)
 		}
+		if p.Owner == f.owner && p.ProjectID != f.ProjectID {
+			f.t.Errorf("ListPorts shows port %s in project %q, want %q", p.ID, p.ProjectID, f.ProjectID)
+		}
 		out[p.ID] = p
 	}
 	return out
