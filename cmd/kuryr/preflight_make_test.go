@@ -45,10 +45,14 @@ func TestPreflightMake(t *testing.T) {
 	}
 	public := b.make("network", map[string]any{"name": "public", "router:external": true})
 	b.make("subnet", map[string]any{"network_id": public, "cidr": "203.0.113.0/24", "ip_version": 4})
+	for _, kind := range []string{"network", "security-group"} { // of another project; everybody may write such a name and description
+		b.make(kind, map[string]any{"name": "kuryr-pods", "description": "made by kuryr preflight for cluster here", "project_id": "0123456789abcdef0123456789abcdef"})
+	}
 	router := b.make("router", map[string]any{"name": "kuryr", "external_gateway_info": map[string]any{"network_id": public}})
 
 	out, said, code := b.preflight("--make", "--dry-run")
-	if code != exitFindings || said != "" || !strings.Contains(out, "subnet kuryr-services 10.0.0.0/23: would be made") || b.sim.Count(http.MethodPost, "networks") != 1 {
+	if code != exitFindings || said != "" || !strings.Contains(out, "subnet kuryr-services 10.0.0.0/23: would be made") || b.sim.Count(http.MethodPost, "networks") != 2 ||
+		!strings.Contains(out, "network kuryr-pods: would be made") || !strings.Contains(out, "security group kuryr-pods: would be made") {
 		t.Errorf("--make --dry-run: exit code %d, %q\n%s", code, said, out)
 	}
 	// The cloud refuses in the middle. The next run goes on.

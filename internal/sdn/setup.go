@@ -10,7 +10,7 @@ import (
 
 // Installer makes what a cluster has once, before its first start. It belongs to the person who
 // asks for it: it carries no mark that Kuryr deletes things by, and no part of Kuryr changes it.
-// A backend finds it again by its name and its description, which names the cluster.
+// A backend finds it again by its project, its name and its description, which names the cluster.
 type Installer interface {
 	// FindSetup returns the ID of a thing that exists; ErrNotFound if there is none. A router without
 	// an ID is found if the credential's project has exactly one. A leg is found if any router has one

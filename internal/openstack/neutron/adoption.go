@@ -65,14 +65,12 @@ func (b *Neutron) strays(ctx context.Context, projectID string) ([]sdn.Port, err
 }
 
 func (b *Neutron) listStrays(ctx context.Context, projectID string) ([]wirePort, error) {
-	if projectID == "" {
-		own, err := b.Project(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if projectID = own; projectID == "" {
-			return nil, fmt.Errorf("Neutron does not show the credential's project, so a project must be named: %w", sdn.ErrInvalid)
-		}
+	projectID, err := b.ProjectOr(ctx, projectID)
+	switch {
+	case err != nil:
+		return nil, err
+	case projectID == "":
+		return nil, fmt.Errorf("Neutron does not show the credential's project, so a project must be named: %w", sdn.ErrInvalid)
 	}
 	match := url.Values{"device_owner": {deviceOwner, subportDeviceOwner}, "name": strayNames, "project_id": {projectID}}
 	all := map[string]wirePort{}

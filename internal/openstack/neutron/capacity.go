@@ -58,14 +58,11 @@ func (b *Neutron) portQuota(ctx context.Context, projectID string) (*sdn.Usage, 
 // projectQuotas returns usage and limits of a project, an empty one of the credential's, by
 // Neutron's words. ErrNotFound if Neutron does not tell, or the credential is of no project.
 func (b *Neutron) projectQuotas(ctx context.Context, projectID string) (map[string]sdn.Usage, error) {
-	own, err := b.Project(ctx)
-	if err != nil {
+	projectID, err := b.ProjectOr(ctx, projectID)
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if projectID == "" {
-		projectID = own
-	}
-	if projectID == "" {
+	case projectID == "":
 		return nil, fmt.Errorf("the credential is of no project: %w", sdn.ErrNotFound)
 	}
 	var body struct {

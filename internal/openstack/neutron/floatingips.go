@@ -93,12 +93,9 @@ func floatingOf(w wireFloatingIP) sdn.FloatingIP {
 // ListFloatingIPs implements sdn.FloatingIPs. It lists all that the credential sees, because
 // floating IPs of the cluster may belong to another project than the configured one.
 func (b *Neutron) ListFloatingIPs(ctx context.Context, projectID string) ([]sdn.FloatingIP, error) {
-	if projectID == "" {
-		own, err := b.Project(ctx)
-		if err != nil {
-			return nil, err
-		}
-		projectID = own
+	projectID, err := b.ProjectOr(ctx, projectID)
+	if err != nil {
+		return nil, err
 	}
 	ours := func(w wireFloatingIP) bool {
 		m := session.ParseMark(w.Description)

@@ -85,15 +85,13 @@ func (b *Neutron) findGroup(ctx context.Context, owner sdn.Owner, want sdn.Secur
 			return w, err
 		}
 	}
-	all, err := b.listGroups(ctx, want.Name)
+	project, err := b.ProjectOr(ctx, want.ProjectID)
 	if err != nil {
 		return wireGroup{}, err
 	}
-	project := want.ProjectID
-	if project == "" {
-		if project, err = b.Project(ctx); err != nil {
-			return wireGroup{}, err
-		}
+	all, err := b.listGroups(ctx, want.Name)
+	if err != nil {
+		return wireGroup{}, err
 	}
 	i := slices.IndexFunc(all, func(w wireGroup) bool {
 		return session.ParseMark(w.Description).Owner == owner && (project == "" || sdn.SameID(w.ProjectID, project))

@@ -44,13 +44,11 @@ func (b *Neutron) parentPort(ctx context.Context, m sdn.Machine) (string, error)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", sdn.ErrInvalid, err)
 	}
+	if m.ProjectID, err = b.ProjectOr(ctx, m.ProjectID); err != nil {
+		return "", err
+	}
 	if m.ProjectID == "" {
-		if m.ProjectID, err = b.Project(ctx); err != nil {
-			return "", err
-		}
-		if m.ProjectID == "" {
-			return "", fmt.Errorf("Neutron does not show the credential's project: set nodes[].parentProjectID: %w", sdn.ErrInvalid)
-		}
+		return "", fmt.Errorf("Neutron does not show the credential's project: set nodes[].parentProjectID: %w", sdn.ErrInvalid)
 	}
 	ports, err := b.portsAt(ctx, ip, m)
 	if err != nil {

@@ -34,12 +34,14 @@ func (b *Neutron) FindSetup(ctx context.Context, s sdn.Setup) (string, error) {
 		match.Set("name", s.Name)
 		match.Set("description", b.installed())
 	}
-	if s.Kind == sdn.SetupRouter {
-		own, err := b.Project(ctx)
+	if s.Name != "" || s.Kind == sdn.SetupRouter { // others may write any name and description on things of their own
+		project, err := b.ProjectOr(ctx, s.ProjectID)
 		if err != nil {
 			return "", err
 		}
-		match.Set("project_id", own)
+		if project != "" { // else the cloud shows no other project's
+			match.Set("project_id", project)
+		}
 	}
 	rows, err := session.ReadAll[found](ctx, b.Client, session.Request{Path: []string{many}, Query: byID(match, []string{"id"}), Subject: noSuchPath}, nil)
 	switch {

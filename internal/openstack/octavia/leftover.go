@@ -81,8 +81,8 @@ func (b *Octavia) portAt(ctx context.Context, vip v1.VIPAddress) (vipPort, error
 // exist, and reports whether it did. An empty project is the credential's.
 func (b *Octavia) freeLeftover(ctx context.Context, p vipPort, project string) (_ bool, err error) {
 	balancer := p.loadBalancer()
-	if balancer != "" && project == "" {
-		project, err = b.Project(ctx)
+	if balancer != "" {
+		project, err = b.ProjectOr(ctx, project)
 	}
 	if err != nil || balancer == "" || p.ProjectID == "" || !sdn.SameID(p.ProjectID, project) {
 		return false, err

@@ -36,12 +36,9 @@ func (b *Octavia) surveyProviders(ctx context.Context) sdn.Read[[]string] {
 // surveyQuotas returns limits only: Octavia does not tell the usage. Neutron with LBaaS v2 has the
 // limits of all its kinds in one answer, with its own words for two of them.
 func (b *Octavia) surveyQuotas(ctx context.Context, projectID string) sdn.Read[map[string]int] {
-	own, err := b.Project(ctx)
+	projectID, err := b.ProjectOr(ctx, projectID)
 	if err != nil {
 		return sdn.Read[map[string]int]{Err: fmt.Errorf("asking for the quotas of load balancing: %w", err)}
-	}
-	if projectID == "" {
-		projectID = own
 	}
 	path := []string{"lbaas", "quotas", projectID}
 	if b.config.LBaaSv2 {

@@ -90,6 +90,14 @@ func (b *Client) Project(ctx context.Context) (string, error) {
 	return s.project, nil
 }
 
+// ProjectOr returns the project that an ID means. Empty is that of the credential's token.
+func (b *Client) ProjectOr(ctx context.Context, id string) (string, error) {
+	if id != "" {
+		return id, nil
+	}
+	return b.Project(ctx)
+}
+
 // Aged is a value that the cloud has told, and when.
 type Aged[T any] struct {
 	Value T
