@@ -173,11 +173,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if o.Projects == nil {
 		o.Projects = NewProjects(mgr.GetClient())
 	}
-	own := func(context.Context) (string, error) { return "", nil }
 	if o.Visibility != nil {
-		own = o.Visibility.OwnProject
+		o = o.marked(mgr.GetEventRecorder("kuryr-controller"))
 	}
-	o = o.marked(&marks{Projects: o.Projects, own: own, settings: o.Settings, events: mgr.GetEventRecorder("kuryr-controller")})
 	networks := kube.NewNetworks(mgr)
 	poolQueue, look := &kube.Queue[pool.Ref]{}, kube.NewSignal()
 	sees := func(context.Context, string, string) error { return nil }

@@ -25,7 +25,7 @@ func listProject(s *settings.Settings) { s.Projects = []config.Project{{ProjectI
 
 // Somebody else has made a network and a router with the mark of a namespace, before Kuryr did. A
 // controller that looks for the namespace's own by their mark, as their names are lost, does not
-// take these. It reports them, and leaves them alone.
+// take these. It reports them, and leaves them alone. After the namespace it deletes those in a project that it uses.
 func TestForeignNetworkAndRouter(t *testing.T) {
 	for _, project := range []string{strangers, listedProject} {
 		t.Run(project, func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestForeignNetworkAndRouter(t *testing.T) {
 				t.Fatal(err)
 			}
 			b.start()
-			b.waiting(b.namespace, "first")
+			pod := b.waiting(b.namespace, "first")
 			own := b.ready(b.namespace).Status
 			b.stop()
 			kn := b.kn(b.namespace)
@@ -58,43 +58,56 @@ func TestForeignNetworkAndRouter(t *testing.T) {
 				t.Errorf("the namespace has network %s and router %s, want its own %s and %s; %s and %s are of project %s",
 					got.NetworkID, got.RouterID, own.NetworkID, own.RouterID, network.ID, router.ID, project)
 			}
-			there := func() bool { return len(b.owned()) == 2 && len(b.cloud.Routers()) == 2 }
+			b.mentions("the Event", b.eventOn(b.namespace, v1.ReasonForeignMark), project, "projects")
+			b.never("something is deleted while the namespace is there", func() bool { return len(b.owned()) != 2 || len(b.cloud.Routers()) != 2 })
+			b.delete(pod)
+			b.delete(ns)
+			b.deleteNetworkOf(b.namespace)
+			left := 1
 			if project == listedProject { // it may be left from when the namespace was in that project
-				b.eventually("network and router of a project that Kuryr uses are deleted", func() bool { return len(b.owned()) == 1 && len(b.cloud.Routers()) == 1 })
-				return
+				left = 0
 			}
-			b.mentions("the Event", b.eventOn(b.namespace, v1.ReasonForeignMark), strangers, "projects")
-			b.never("the network or the router of a stranger is deleted", func() bool { return !there() })
+			b.eventually("what is in Kuryr's projects is deleted", func() bool { return len(b.owned()) == left && len(b.cloud.Routers()) == left })
+			b.never("the network or the router of a stranger is deleted", func() bool { return len(b.owned()) != left || len(b.cloud.Routers()) != left })
 		})
 	}
 }
 
 // Somebody else has made a load balancer and a floating IP with the mark of a Service.
 func TestForeignLoadBalancerAndFloatingIP(t *testing.T) {
-	b := balancerBed(t)
-	owner := sdn.Owner{Kind: sdn.KindLoadBalancer, Namespace: "default", Name: "web"}
-	as := b.cloud.Backend("cluster")
-	lb, err := as.CreateLoadBalancer(t.Context(), owner, sdn.LoadBalancer{Name: "x", ProjectID: strangers, VIP: v1.VIPAddress{IP: "10.96.0.99", SubnetID: serviceSubnet}})
-	if err != nil {
-		t.Fatal(err)
+	for _, project := range []string{strangers, listedProject} {
+		t.Run(project, func(t *testing.T) {
+			b := balancerBed(t)
+			b.set(listProject)
+			owner := sdn.Owner{Kind: sdn.KindLoadBalancer, Namespace: "default", Name: "web"}
+			as := b.cloud.Backend("cluster")
+			lb, err := as.CreateLoadBalancer(t.Context(), owner, sdn.LoadBalancer{Name: "x", ProjectID: project, VIP: v1.VIPAddress{IP: "10.96.0.99", SubnetID: serviceSubnet}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ip, err := as.CreateFloatingIP(t.Context(), owner, sdn.FloatingIPRequest{ProjectID: project, NetworkID: publicNetwork})
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.start()
+			klb := b.balancer("web", public)
+			b.eventually("the Service has a load balancer and a floating IP", func() bool {
+				klb = b.klb("web")
+				return len(klb.Status.LoadBalancers) > 0 && klb.Status.PublicIP != nil
+			})
+			if klb.Status.LoadBalancers[0].ID == lb.ID || klb.Status.PublicIP.ID == ip.ID {
+				t.Errorf("the Service has load balancer %s and floating IP %s, want its own; %s and %s are of another project", klb.Status.LoadBalancers[0].ID, klb.Status.PublicIP.ID, lb.ID, ip.ID)
+			}
+			b.mentions("the Event", b.eventOn("web", v1.ReasonForeignMark), project, "projects")
+			b.delete(klb)
+			left := 1
+			if project == listedProject { // it may be left from when the namespace was in that project
+				left = 0
+			}
+			b.eventually("what is in Kuryr's projects is deleted", func() bool { return len(b.cloud.LoadBalancers()) == left && len(b.cloud.FloatingIPs()) == left })
+			b.never("those of a stranger are deleted", func() bool { return len(b.cloud.LoadBalancers()) != left || len(b.cloud.FloatingIPs()) != left })
+		})
 	}
-	ip, err := as.CreateFloatingIP(t.Context(), owner, sdn.FloatingIPRequest{ProjectID: strangers, NetworkID: publicNetwork})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.start()
-	klb := b.balancer("web", public)
-	b.eventually("the Service has a load balancer and a floating IP", func() bool {
-		klb = b.klb("web")
-		return len(klb.Status.LoadBalancers) > 0 && klb.Status.PublicIP != nil
-	})
-	if klb.Status.LoadBalancers[0].ID == lb.ID || klb.Status.PublicIP.ID == ip.ID {
-		t.Errorf("the Service has load balancer %s and floating IP %s, want its own; %s and %s are of another project", klb.Status.LoadBalancers[0].ID, klb.Status.PublicIP.ID, lb.ID, ip.ID)
-	}
-	b.mentions("the Event", b.eventOn("web", v1.ReasonForeignMark), strangers, "projects")
-	b.delete(klb)
-	b.eventually("the Service's own are deleted", func() bool { return len(b.cloud.LoadBalancers()) == 1 && len(b.cloud.FloatingIPs()) == 1 })
-	b.never("those of a stranger are deleted", func() bool { return len(b.cloud.LoadBalancers()) != 1 || len(b.cloud.FloatingIPs()) != 1 })
 }
 
 // What has the mark of an object that does not exist is deleted where Kuryr makes things, and nowhere

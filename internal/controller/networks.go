@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -46,7 +45,7 @@ func setupNetworks(mgr ctrl.Manager, o Options, objects *kube.Networks) error {
 		Lacks:   objects.Lack,
 		Without: "Namespaces with a network or a project of their own are not served, only others are", Tell: o.Tell, Blocked: networksBlocked, Retry: o.Backoff.Rejected,
 		Add: func(ctx context.Context, mgr ctrl.Manager) error {
-			if err := addNetworks(ctx, mgr, &o.Projects.networks, objects, parts); err != nil {
+			if err := addNetworks(ctx, mgr, o.Projects, objects, parts); err != nil {
 				return fmt.Errorf("setting up the networks of namespaces: %w", err)
 			}
 			ctrl.LoggerFrom(ctx).Info("serving networks of namespaces")
@@ -81,15 +80,14 @@ func networkParts(mgr ctrl.Manager, o Options, objects *kube.Networks) []reconci
 	})}
 }
 
-// addNetworks sets served before the parts start: they may ask Projects.
-func addNetworks(ctx context.Context, mgr ctrl.Manager, served *atomic.Bool, objects *kube.Networks, parts []reconciler) error {
+func addNetworks(ctx context.Context, mgr ctrl.Manager, projects *Projects, objects *kube.Networks, parts []reconciler) error {
 	if err := networks.Index(ctx, mgr); err != nil {
 		return err
 	}
 	if err := objects.Serve(ctx, mgr); err != nil {
 		return err
 	}
-	served.Store(true)
+	projects.networks.Store(true) // the parts below may ask
 	for _, part := range parts {
 		if err := part.Setup(mgr); err != nil {
 			return err

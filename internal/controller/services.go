@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -102,7 +101,7 @@ func servicesFeature(mgr ctrl.Manager, o Options, reconcilers []reconciler) *kub
 		Kinds:   []client.Object{&corev1.Service{}, &discoveryv1.EndpointSlice{}, &v1.KuryrLoadBalancer{}},
 		Without: "Services are not served, only pods are", Tell: o.Tell, Blocked: servicesBlocked, Retry: o.Backoff.Rejected,
 		Add: func(ctx context.Context, mgr ctrl.Manager) error {
-			if err := addServices(ctx, mgr, &o.Projects.balancers, reconcilers); err != nil {
+			if err := addServices(ctx, mgr, o.Projects, reconcilers); err != nil {
 				return fmt.Errorf("setting up the reconcilers of Services: %w", err)
 			}
 			ctrl.LoggerFrom(ctx).Info("serving Services")
@@ -120,14 +119,13 @@ var servicesNeed = []kube.Need{
 	{Group: v1.GroupVersion.Group, Resource: "kuryrloadbalancers", Subresource: "status", Verbs: []string{"patch"}},
 }
 
-// addServices sets served before the reconcilers start: they may ask Projects.
-func addServices(ctx context.Context, mgr ctrl.Manager, served *atomic.Bool, reconcilers []reconciler) error {
+func addServices(ctx context.Context, mgr ctrl.Manager, projects *Projects, reconcilers []reconciler) error {
 	for _, index := range []func(context.Context, ctrl.Manager) error{services.Index, kube.AddPortAddressIndex, membergroups.Index} {
 		if err := index(ctx, mgr); err != nil {
 			return err
 		}
 	}
-	served.Store(true)
+	projects.balancers.Store(true) // the parts below may ask
 	for _, r := range reconcilers {
 		if err := r.Setup(mgr); err != nil {
 			return err

@@ -254,9 +254,6 @@ func (r *ports) adopt(ctx context.Context, p Resource) (adopted bool, err error)
 		return false, fmt.Errorf("reading KuryrPortPool %s: %w", p.Owner.Name, err)
 	}
 	port, err := r.Cloud.Port(ctx, p.ID)
-	if errors.Is(err, sdn.ErrNotFound) { // in another project than the pool's, or gone
-		return false, nil
-	}
 	if err != nil {
 		return false, fmt.Errorf("reading port %s: %w", p.ID, err)
 	}
