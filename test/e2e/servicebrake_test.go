@@ -73,7 +73,7 @@ func TestServingInErrorStays(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*patience) // they are replaced one after the other
 	defer cancel()
 	if err := cluster.Until(ctx, func() error {
-		if left := octaviaSQL(t, "SELECT name, provisioning_status FROM load_balancer WHERE provisioning_status NOT IN ('ACTIVE', 'DELETED') OR name LIKE '%/trial'"); left != "" {
+		if left := octaviaSQL(t, "SELECT name, provisioning_status FROM load_balancer WHERE provisioning_status <> 'DELETED' AND (provisioning_status <> 'ACTIVE' OR name LIKE '%/trial')"); left != "" {
 			return fmt.Errorf("not ACTIVE, or a trial: %s", left)
 		}
 		return nil
