@@ -4,7 +4,6 @@
 package session
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -106,14 +105,14 @@ func answered(a gophercloud.ErrUnexpectedResponseCode, subject, who string) erro
 	if after > 0 && a.Actual == http.StatusRequestEntityTooLarge {
 		class = sdn.ErrUnavailable // a middleware that limits rates, not a quota
 	}
-	err := fmt.Errorf("%s: %w", said, class)
 	hint := Hint(class, f.kind)
 	if who == Octavia {
 		hint = balancerHint(class)
 	}
 	if hint != "" {
-		err = fmt.Errorf("%s (%s): %w", said, hint, class)
+		said += " (" + hint + ")"
 	}
+	err := fmt.Errorf("%s: %w", said, class)
 	if after > 0 && errors.Is(class, sdn.ErrUnavailable) {
 		return &sdn.BusyError{After: after, Err: err}
 	}
@@ -288,7 +287,7 @@ func parseInner(raw json.RawMessage) fault {
 	}
 	// A field of another type is left out; what could be read is kept.
 	_ = json.Unmarshal(raw, &inner)
-	f := fault{kind: tidyKind(inner.Type), message: tidy(cmp.Or(inner.Message, inner.FaultString, inner.Description))}
+	f := fault{kind: kindForm.FindString(inner.Type), message: tidy(cmp.Or(inner.Message, inner.FaultString, inner.Description))}
 	if d := tidy(inner.Detail); d != "" && d != f.message {
 		f.message = tidy(f.message + " " + d)
 	}
@@ -314,17 +313,7 @@ var (
 	htmlTag  = regexp.MustCompile(`<[^>]*>`)
 )
 
-func tidyKind(s string) string {
-	if kindForm.MatchString(s) {
-		return s
-	}
-	return ""
-}
-
 func stripHTML(s string) string {
-	if !bytes.Contains([]byte(s), []byte("<")) {
-		return s
-	}
 	return htmlTag.ReplaceAllString(htmlHead.ReplaceAllString(s, " "), " ")
 }
 

@@ -77,18 +77,13 @@ type credential struct {
 
 func (l *login) credential() (credential, error) {
 	cloud := cmp.Or(l.cloud, os.Getenv("OS_CLOUD"))
-	var read []clouds.ParseOption
-	var err error
-	switch {
-	case cloud == "" && os.Getenv("OS_AUTH_URL") == "":
+	if cloud == "" && os.Getenv("OS_AUTH_URL") == "" {
 		return credential{}, errors.New("no cloud named: set neutron.cloud in the configuration, or OS_CLOUD, or OS_AUTH_URL and the other OS_* variables")
-	case cloud == "":
-		cloud = environmentCloud
-		read = append(read, clouds.WithCloudsYAML(cloudFromEnvironment()))
-	default:
-		if read, err = l.entry(cloud); err != nil {
-			return credential{}, err
-		}
+	}
+	cloud = cmp.Or(cloud, environmentCloud)
+	read, err := l.entry(cloud)
+	if err != nil {
+		return credential{}, err
 	}
 	var c credential
 	c.auth, c.endpoint, c.tls, err = clouds.Parse(append(read, clouds.WithCloudName(cloud))...)
@@ -107,6 +102,9 @@ func (l *login) credential() (credential, error) {
 // entry reads the entry of a cloud in clouds.yaml, and in secure.yaml beside it, where OpenStack's
 // clients look. clouds.Parse gets no other text to parse, as its parser's errors repeat passwords.
 func (l *login) entry(cloud string) ([]clouds.ParseOption, error) {
+	if cloud == environmentCloud {
+		return []clouds.ParseOption{clouds.WithCloudsYAML(cloudFromEnvironment())}, nil
+	}
 	places := []string{cmp.Or(l.file, os.Getenv("OS_CLIENT_CONFIG_FILE"))}
 	if places[0] == "" {
 		home, _ := os.UserConfigDir()
@@ -149,14 +147,11 @@ func asYAML(v any) *bytes.Reader {
 }
 
 func credentialName(cloud string, a gophercloud.AuthOptions) string {
-	who := "user " + a.Username
-	switch {
-	case a.ApplicationCredentialID != "" || a.ApplicationCredentialName != "":
-		who = "application credential " + a.ApplicationCredentialName + a.ApplicationCredentialID
-	case a.Username == "" && a.UserID != "":
-		who = "user " + a.UserID
-	case a.Username == "":
-		who = "a token"
+	who := "a token"
+	if name := a.ApplicationCredentialName + a.ApplicationCredentialID; name != "" {
+		who = "application credential " + name
+	} else if name := cmp.Or(a.Username, a.UserID); name != "" {
+		who = "user " + name
 	}
 	if cloud == environmentCloud {
 		return who + " of the OS_* variables"
@@ -251,19 +246,17 @@ func (l *login) renew(ctx context.Context, stale *session) (*session, error) {
 // the last try is shorter ago than a pause, with the same files. A login that ctx cuts off goes on.
 func (l *login) afresh(ctx context.Context, s *session) *session {
 	l.mu.Lock()
-	if l.last == s {
-		if l.outdated.stands(l.now(), l.credential) != nil {
-			l.mu.Unlock()
-			return s
-		}
+	tried := l.last == s && l.outdated.stands(l.now(), l.credential) != nil
+	if l.last == s && !tried {
 		c, _ := l.credential()
 		l.outdated = l.outdated.again(c, sdn.ErrUnavailable, l.now())
 	}
 	l.mu.Unlock()
-	if fresh, err := l.session(ctx, s); err == nil {
-		return fresh
+	if tried {
+		return s
 	}
-	return s
+	fresh, _ := l.session(ctx, s)
+	return cmp.Or(fresh, s)
 }
 
 // refusedError is Keystone's answer 401 to a credential, which it may count against the account.
@@ -305,7 +298,7 @@ func (l *login) open(ctx context.Context, c credential) (*session, error) {
 		}
 		failed := fmt.Errorf("logging in to Keystone %s as %s: %w", c.auth.IdentityEndpoint, c.name, explain(ctx, err, "", Keystone))
 		if gophercloud.ResponseCodeIs(err, http.StatusUnauthorized) {
-			return nil, refusedError{failed}
+			failed = refusedError{failed}
 		}
 		return nil, failed
 	}
@@ -338,22 +331,18 @@ func (l *login) shares(ctx context.Context, network *gophercloud.ServiceClient) 
 	if s == nil {
 		return nil
 	}
-	var region string
-	var there []string
+	regions := map[string][]string{} // by endpoint
 	if result, ok := s.client.GetAuthResult().(tokens.CreateResult); ok {
-		if catalog, err := result.ExtractServiceCatalog(); err == nil {
-			for _, e := range catalog.Entries {
-				for _, at := range e.Endpoints {
-					if url := gophercloud.NormalizeURL(at.URL); base(url) == s.client.Endpoint {
-						region = at.RegionID
-					} else if base(url) == network.Endpoint {
-						there = append(there, at.RegionID)
-					}
-				}
+		catalog, _ := result.ExtractServiceCatalog()
+		for _, e := range catalog.Entries {
+			for _, at := range e.Endpoints {
+				url := base(gophercloud.NormalizeURL(at.URL))
+				regions[url] = append(regions[url], at.RegionID)
 			}
 		}
 	}
-	if network.Endpoint == s.client.Endpoint || slices.Contains(there, region) {
+	shared := func(region string) bool { return slices.Contains(regions[s.client.Endpoint], region) }
+	if network.Endpoint == s.client.Endpoint || slices.ContainsFunc(regions[network.Endpoint], shared) {
 		return nil
 	}
 	return fmt.Errorf("its Neutron %s is not in the region of %s, whose Neutron is %s: give both entries of clouds.yaml the same region_name: %w",
