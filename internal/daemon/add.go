@@ -162,7 +162,7 @@ func (d *Daemon) plug(ctx context.Context, driver plug.Driver, e entry) error {
 	err = d.journal.put(e)
 	journaled()
 	if err != nil {
-		return types.NewError(cni.CodeIO, "the journal cannot be written", err.Error())
+		return err
 	}
 	d.reporter.plugging(e) // the attachment is reported before the pod runs
 	done := d.metrics.stage("ADD", "plug")
@@ -258,7 +258,7 @@ func (d *Daemon) tagged(ctx context.Context, e entry) error {
 	}
 	now.Tagged = true
 	if err := d.journal.put(now); err != nil {
-		return types.NewError(cni.CodeIO, "the journal cannot be written", err.Error())
+		return err
 	}
 	d.reporter.report(now)
 	return nil
@@ -268,11 +268,10 @@ func (d *Daemon) tagged(ctx context.Context, e entry) error {
 // so their DEL has nothing to do.
 func (d *Daemon) forgetOlder(e entry) error {
 	for _, other := range d.journal.ofPort(e.Port.ID) {
-		if other.key() == e.key() {
-			continue
-		}
-		if err := d.journal.remove(other); err != nil {
-			return types.NewError(cni.CodeIO, "the journal cannot be written", err.Error())
+		if other.key() != e.key() {
+			if err := d.journal.remove(other); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

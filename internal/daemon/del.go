@@ -77,7 +77,7 @@ func (d *Daemon) detach(ctx context.Context, e entry, netns string) error {
 		return plugError(doing, err)
 	}
 	if err := d.journal.remove(e); err != nil {
-		return types.NewError(cni.CodeIO, "the journal cannot be written", err.Error())
+		return err
 	}
 	d.reporter.report(e)
 	d.parker.gone(e.Port.ID)
@@ -90,10 +90,7 @@ func (d *Daemon) markDeleted(e entry) error {
 		return nil
 	}
 	e.Deleted = true
-	if err := d.journal.put(e); err != nil {
-		return types.NewError(cni.CodeIO, "the journal cannot be written", err.Error())
-	}
-	return nil
+	return d.journal.put(e)
 }
 
 // check compares the plugged interface with the answer of the ADD and with the journal.

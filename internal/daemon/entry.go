@@ -48,8 +48,8 @@ type portRecord struct {
 	Type         string            `json:"type"`
 	MAC          string            `json:"mac,omitempty"` // empty: see plug.Interface.HardwareAddr
 	MTU          int               `json:"mtu,omitempty"`
-	Addresses    []addressRecord   `json:"addresses"`
-	Routes       []routeRecord     `json:"routes,omitempty"`
+	Addresses    []plug.Address    `json:"addresses"`
+	Routes       []plug.Route      `json:"routes,omitempty"`
 	Default      bool              `json:"default,omitempty"`
 	Bridge       string            `json:"bridge,omitempty"`
 	VLANID       int               `json:"vlanID,omitempty"`
@@ -60,16 +60,6 @@ type portRecord struct {
 // byAgent reports whether neutron-openvswitch-agent wires the port, and not OVN.
 func (r portRecord) byAgent() bool {
 	return (&v1.VIF{Type: r.Type, Details: r.Details}).ByAgent()
-}
-
-type addressRecord struct {
-	Prefix  netip.Prefix `json:"prefix"`
-	Gateway netip.Addr   `json:"gateway,omitzero"`
-}
-
-type routeRecord struct {
-	Destination netip.Prefix `json:"destination"`
-	Gateway     netip.Addr   `json:"gateway"`
 }
 
 func (e entry) key() string { return attachmentKey(e.ContainerID, e.IfName) }
@@ -101,18 +91,12 @@ func (e entry) iface() plug.Interface {
 	i := plug.Interface{
 		PortID: e.Port.ID, Type: e.Port.Type,
 		ContainerID: e.ContainerID, Netns: e.Netns, Name: e.IfName,
-		MAC: mac, MTU: e.Port.MTU, Default: e.Port.Default, Bridge: e.Port.Bridge,
+		MAC: mac, MTU: e.Port.MTU, Addresses: e.Port.Addresses, Routes: e.Port.Routes, Default: e.Port.Default, Bridge: e.Port.Bridge,
 		VLANID: e.Port.VLANID, ParentPortID: e.Port.ParentPortID, Details: e.Port.Details,
 		Agent: e.Port.byAgent(), Hybrid: e.Port.Details[v1.DetailLinuxBridge] != "",
 	}
 	if e.Pod != "" {
 		i.Pod = e.Namespace + "/" + e.Pod
-	}
-	for _, a := range e.Port.Addresses {
-		i.Addresses = append(i.Addresses, plug.Address{Prefix: a.Prefix, Gateway: a.Gateway})
-	}
-	for _, r := range e.Port.Routes {
-		i.Routes = append(i.Routes, plug.Route{Destination: r.Destination, Gateway: r.Gateway})
 	}
 	return i
 }
@@ -130,7 +114,7 @@ func recordArgs(p *cni.Port) portRecord {
 		r.MAC = p.MAC.String()
 	}
 	for _, a := range p.Addresses {
-		r.Addresses = append(r.Addresses, addressRecord{Prefix: a.Prefix, Gateway: a.Gateway})
+		r.Addresses = append(r.Addresses, plug.Address(a))
 		r.Default = r.Default || a.Gateway.IsValid()
 	}
 	return r
@@ -161,17 +145,17 @@ func recordPort(p *v1.KuryrPort) (portRecord, error) {
 	routes, _ := vif.PodRoutes() // the controller reports the others
 	for _, route := range routes {
 		via, _ := netip.ParseAddr(route.Gateway) // empty: the destination is on the link
-		r.Routes = append(r.Routes, routeRecord{Destination: netip.MustParsePrefix(route.Destination), Gateway: via})
+		r.Routes = append(r.Routes, plug.Route{Destination: netip.MustParsePrefix(route.Destination), Gateway: via})
 	}
 	return r, nil
 }
 
-func recordAddress(a v1.Address) (addressRecord, error) {
+func recordAddress(a v1.Address) (plug.Address, error) {
 	ip, err := netip.ParseAddr(a.IP)
 	if err != nil {
-		return addressRecord{}, err
+		return plug.Address{}, err
 	}
-	r := addressRecord{Prefix: netip.PrefixFrom(ip, int(a.PrefixLength))}
+	r := plug.Address{Prefix: netip.PrefixFrom(ip, int(a.PrefixLength))}
 	if !r.Prefix.IsValid() {
 		return r, fmt.Errorf("prefix length %d of %s", a.PrefixLength, a.IP)
 	}

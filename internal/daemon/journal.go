@@ -13,7 +13,10 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/containernetworking/cni/pkg/types"
 	"github.com/go-logr/logr"
+
+	"github.com/kuryr-go/kuryr/internal/cni"
 )
 
 // journal records what is plugged on this node: a file for each attachment, written before anything
@@ -92,11 +95,11 @@ func (j *journal) get(key string) (entry, bool) {
 // put stores e. It is on the disk when put returns.
 func (j *journal) put(e entry) error {
 	data, err := json.Marshal(e)
-	if err != nil {
-		return fmt.Errorf("writing the journal: %w", err)
+	if err == nil {
+		err = writeFile(filepath.Join(j.dir, e.key()), data, 0o600)
 	}
-	if err := writeFile(filepath.Join(j.dir, e.key()), data, 0o600); err != nil {
-		return fmt.Errorf("writing the journal: %w", err)
+	if err != nil {
+		return types.NewError(cni.CodeIO, "the journal cannot be written", err.Error())
 	}
 	j.mu.Lock()
 	had := j.entries[e.key()]
@@ -112,7 +115,7 @@ func (j *journal) put(e entry) error {
 // does no harm.
 func (j *journal) remove(e entry) error {
 	if err := os.Remove(filepath.Join(j.dir, e.key())); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("writing the journal: %w", err)
+		return types.NewError(cni.CodeIO, "the journal cannot be written", err.Error())
 	}
 	j.mu.Lock()
 	had := j.entries[e.key()]

@@ -125,8 +125,9 @@ func (p *ports) port(name string) *v1.KuryrPort {
 }
 
 // all returns the node's KuryrPorts. Callers must not change them.
-func (p *ports) all() []*v1.KuryrPort {
-	objs := p.informer.GetIndexer().List()
+func (p *ports) all() []*v1.KuryrPort { return kuryrPorts(p.informer.GetIndexer().List()) }
+
+func kuryrPorts(objs []any) []*v1.KuryrPort {
 	all := make([]*v1.KuryrPort, 0, len(objs))
 	for _, obj := range objs {
 		all = append(all, obj.(*v1.KuryrPort))
@@ -136,16 +137,25 @@ func (p *ports) all() []*v1.KuryrPort {
 
 // await returns the KuryrPort that is bound to the pod's interface, after it exists and has its
 // security groups. It returns the cause of ctx if ctx ends before.
-func (p *ports) await(ctx context.Context, pod cni.Args, ifName string) (*v1.KuryrPort, error) {
+func (p *ports) await(ctx context.Context, pod cni.Args, ifName string) (port *v1.KuryrPort, err error) {
+	err = p.until(ctx, func() bool {
+		port = p.find(pod, ifName)
+		return port != nil && p.synced() && port.Grouped()
+	})
+	return port, err
+}
+
+// until returns when done holds, and the cause of ctx if that ends before.
+func (p *ports) until(ctx context.Context, done func() bool) error {
 	for {
-		changed := p.next() // before find, so that no change is missed
-		if port := p.find(pod, ifName); port != nil && p.synced() && port.Grouped() {
-			return port, nil
+		changed := p.next() // before done, so that no change is missed
+		if done() {
+			return nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 	}
 }
@@ -172,14 +182,8 @@ func (p *ports) find(pod cni.Args, ifName string) *v1.KuryrPort {
 
 // ofPod returns the ports of all pods of this name, the one that was bound last first.
 func (p *ports) ofPod(pod cni.Args) []*v1.KuryrPort {
-	objs, err := p.informer.GetIndexer().ByIndex(podIndex, pod.Pod())
-	if err != nil {
-		return nil
-	}
-	found := make([]*v1.KuryrPort, 0, len(objs))
-	for _, obj := range objs {
-		found = append(found, obj.(*v1.KuryrPort))
-	}
+	objs, _ := p.informer.GetIndexer().ByIndex(podIndex, pod.Pod()) // it fails only without the index
+	found := kuryrPorts(objs)
 	boundAt := func(port *v1.KuryrPort) time.Time {
 		at, _ := time.Parse(time.RFC3339Nano, port.Annotations[v1.BoundAnnotation]) // absent: an earlier version bound it
 		return at
@@ -213,17 +217,8 @@ func sameUID(fromRuntime, fromAPI string) bool {
 func (p *ports) whileBound(ctx context.Context, name string, pod cni.Args) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
-		for {
-			changed := p.next()
-			if port := p.port(name); port == nil || !bound(port, pod) {
-				cancel(errPodGone)
-				return
-			}
-			select {
-			case <-changed:
-			case <-ctx.Done():
-				return
-			}
+		if p.until(ctx, func() bool { port := p.port(name); return port == nil || !bound(port, pod) }) == nil {
+			cancel(errPodGone)
 		}
 	}()
 	return ctx, func() { cancel(context.Canceled) }
@@ -233,15 +228,8 @@ func (p *ports) whileBound(ctx context.Context, name string, pod cni.Args) (cont
 // neutron-openvswitch-agent wires the port, that must be for this container: what the SDN said before
 // the agent wired the port for it is about an earlier one.
 func (p *ports) awaitActive(ctx context.Context, name, containerID string) error {
-	for {
-		changed := p.next()
-		if port := p.port(name); port != nil && port.Status.Active && (!port.Spec.VIF.ByAgent() || port.Status.ActiveFor == containerID) {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
+	return p.until(ctx, func() bool {
+		port := p.port(name)
+		return port != nil && port.Status.Active && (!port.Spec.VIF.ByAgent() || port.Status.ActiveFor == containerID)
+	})
 }

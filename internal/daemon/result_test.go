@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/kuryr-go/kuryr/internal/cni"
+	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
 // A nested port has no device on the node, so the result names only the pod's.
@@ -15,7 +16,7 @@ func TestResultNamesTheInterfacesThereAre(t *testing.T) {
 	for typ, want := range map[string]int{"ovs": 2, "bridge": 2, "vlan": 1, "macvlan": 1} {
 		e := entry{ContainerID: "c", IfName: "eth0", Netns: "/run/netns/pod", Port: portRecord{
 			ID: "4d1a6a0e-6f4e-4e0e-8a51-5a7c6d0f9b11", Type: typ,
-			Addresses: []addressRecord{{Prefix: netip.MustParsePrefix("10.0.0.5/24")}},
+			Addresses: []plug.Address{{Prefix: netip.MustParsePrefix("10.0.0.5/24")}},
 		}}
 		r := result(e, cni.Config{}, 0)
 		if len(r.Interfaces) != want {

@@ -133,9 +133,6 @@ func (i Interface) Hops() []Hop {
 		if done[destination] || destination.Bits() == 0 && !i.Default {
 			return
 		}
-		if gateway.IsUnspecified() {
-			gateway = netip.Addr{}
-		}
 		done[destination] = true
 		hops = append(hops, Hop{destination, gateway, gateway.IsValid() && !i.onLink(gateway)})
 	}

@@ -4,6 +4,7 @@
 package plug
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,13 +48,7 @@ func (n *nested) Plug(ctx context.Context, i Interface) error {
 				return err
 			}
 		}
-		return inSandbox(c.ns, i, false, func(s sandbox) error {
-			l, err := s.h.LinkByName(i.Name)
-			if err != nil {
-				return fmt.Errorf("looking for %s: %w", i.Name, err)
-			}
-			return announce(i, l.Attrs().Index)
-		})
+		return inSandbox(c.ns, i, false, sandbox.announce)
 	})
 }
 
@@ -108,37 +103,21 @@ func (n *nested) with(i Interface, f func(child) error) error {
 
 // parent returns the interface that devices are put on top of: the configured one, otherwise that
 // of the default route.
-func (s *Set) parent(h *netlink.Handle) (netlink.Link, error) {
+func (s *Set) parent(h *netlink.Handle) (l netlink.Link, err error) {
 	if s.config.Parent == "" {
-		index, err := defaultRoute(h)
-		if err != nil {
-			return nil, err
-		}
-		l, err := h.LinkByIndex(index)
-		if err != nil {
-			return nil, fmt.Errorf("looking for the interface of the default route: %w", err)
-		}
-		return l, parentUp(l)
-	}
-	l, err := device(h, s.config.Parent)
-	if err == nil && l == nil {
+		l, err = defaultRoute(h)
+	} else if l, err = device(h, s.config.Parent); err == nil && l == nil {
 		err = fmt.Errorf("the node has no interface %s, which is configured below pods' devices: %w", s.config.Parent, ErrDataPath)
 	}
-	if err != nil {
-		return nil, err
+	if err == nil && l.Attrs().Flags&net.FlagUp == 0 {
+		err = fmt.Errorf("the node's interface %s is down: %w", l.Attrs().Name, ErrDataPath)
 	}
-	return l, parentUp(l)
+	return l, err
 }
 
-func parentUp(l netlink.Link) error {
-	if l.Attrs().Flags&net.FlagUp == 0 {
-		return fmt.Errorf("the node's interface %s is down: %w", l.Attrs().Name, ErrDataPath)
-	}
-	return nil
-}
-
-// defaultRoute returns the index of the default route's interface. IPv4 comes first.
-func defaultRoute(h *netlink.Handle) (int, error) {
+// defaultRoute returns the interface of the default route. IPv4 comes first. With next hops on
+// several interfaces, nothing says which of them is on the machine's port.
+func defaultRoute(h *netlink.Handle) (netlink.Link, error) {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		routes, err := dump(func() ([]netlink.Route, error) {
 			return h.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
@@ -146,7 +125,7 @@ func defaultRoute(h *netlink.Handle) (int, error) {
 		// The kernel never returns a consistent dump of a large table that changes all the time.
 		// The default route is not among the routes that change.
 		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return 0, fmt.Errorf("listing the node's routes: %w", err)
+			return nil, fmt.Errorf("listing the node's routes: %w", err)
 		}
 		var best *netlink.Route
 		for k := range routes {
@@ -155,22 +134,20 @@ func defaultRoute(h *netlink.Handle) (int, error) {
 				best = r
 			}
 		}
-		if best != nil {
-			return onlyLink(best)
+		if best == nil {
+			continue
 		}
-	}
-	return 0, fmt.Errorf("the node has no default route to find the interface below pods' devices: set node.parentInterface: %w", ErrDataPath)
-}
-
-// onlyLink returns the index of the interface of all next hops of the default route. With next hops
-// on several interfaces, nothing says which of them is on the machine's port.
-func onlyLink(r *netlink.Route) (int, error) {
-	index := r.LinkIndex
-	for k, hop := range r.MultiPath {
-		if k > 0 && hop.LinkIndex != index {
-			return 0, fmt.Errorf("the node's default route has next hops on several interfaces, and one of them has to be below pods' devices: set node.parentInterface: %w", ErrDataPath)
+		index := best.LinkIndex // 0: it has several next hops
+		for _, hop := range best.MultiPath {
+			if index = cmp.Or(index, hop.LinkIndex); index != hop.LinkIndex {
+				return nil, fmt.Errorf("the node's default route has next hops on several interfaces, and one of them has to be below pods' devices: set node.parentInterface: %w", ErrDataPath)
+			}
 		}
-		index = hop.LinkIndex
+		l, err := h.LinkByIndex(index)
+		if err != nil {
+			return nil, fmt.Errorf("looking for the interface of the default route: %w", err)
+		}
+		return l, nil
 	}
-	return index, nil
+	return nil, fmt.Errorf("the node has no default route to find the interface below pods' devices: set node.parentInterface: %w", ErrDataPath)
 }

@@ -39,16 +39,17 @@ type Interface struct {
 	Hybrid bool
 }
 
-// Address is one address with its subnet's gateway. An invalid Gateway means no gateway.
+// Address is one address with its subnet's gateway. An invalid Gateway means no gateway. Its JSON,
+// and that of Route, is in the journal of package daemon.
 type Address struct {
-	Prefix  netip.Prefix
-	Gateway netip.Addr
+	Prefix  netip.Prefix `json:"prefix"`
+	Gateway netip.Addr   `json:"gateway,omitzero"`
 }
 
 // Route is a route in addition to those of the subnets.
 type Route struct {
-	Destination netip.Prefix
-	Gateway     netip.Addr
+	Destination netip.Prefix `json:"destination"`
+	Gateway     netip.Addr   `json:"gateway"` // invalid: the destination is on the link
 }
 
 // Driver plugs ports of one type. All methods may be repeated after any interruption, with the

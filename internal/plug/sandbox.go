@@ -170,6 +170,20 @@ func (s sandbox) verify(node netlink.Link, on bool) error {
 		return fmt.Errorf("%s is not on top of the other end of %s", s.i.Name, node.Attrs().Name)
 	case !on && (l.Type() != "veth" || a.ParentIndex != node.Attrs().Index || node.Attrs().ParentIndex != a.Index):
 		return fmt.Errorf("%s is not the other end of %s", s.i.Name, node.Attrs().Name)
+	}
+	if err := s.verifyDevice(l); err != nil {
+		return err
+	}
+	if s.raw {
+		return verifyChecksumInSoftware(s.i.Name)
+	}
+	return nil
+}
+
+// verifyDevice returns what a device of any kind lacks.
+func (s sandbox) verifyDevice(l netlink.Link) error {
+	a := l.Attrs()
+	switch {
 	case a.HardwareAddr.String() != s.i.HardwareAddr().String():
 		return fmt.Errorf("%s has the MAC address %s, and the port %s", s.i.Name, a.HardwareAddr, s.i.HardwareAddr())
 	case a.Flags&net.FlagUp == 0:
@@ -180,13 +194,7 @@ func (s sandbox) verify(node netlink.Link, on bool) error {
 	if err := s.verifyAddresses(l); err != nil {
 		return err
 	}
-	if err := s.verifyRoutes(l); err != nil {
-		return err
-	}
-	if s.raw {
-		return verifyChecksumInSoftware(s.i.Name)
-	}
-	return nil
+	return s.verifyRoutes(l)
 }
 
 // verifyAddresses requires all addresses of the port, and no other of global scope: the SDN would
