@@ -4,6 +4,7 @@
 package v1
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 )
@@ -23,45 +24,43 @@ func (v *VIF) PodRoutes() (routes []Route, leftOut []string) {
 		hop, _ := netip.ParseAddr(r.Gateway)
 		to = to.Masked()
 		first, again := via[to]
-		why, leave := v.unusable(to, hop)
-		switch {
-		case leave:
-		case again && first != hop:
-			why = "another route has that destination"
-		case !again:
+		switch why := v.unusable(to, hop); {
+		case why == "" && !again:
 			via[to] = hop
-			if routes = append(routes, Route{Destination: to.String()}); !hop.IsUnspecified() {
-				routes[len(routes)-1].Gateway = hop.String()
+			if hop.IsUnspecified() {
+				routes = append(routes, Route{Destination: to.String()})
+			} else {
+				routes = append(routes, Route{Destination: to.String(), Gateway: hop.String()})
 			}
-		}
-		if why != "" {
-			leftOut = append(leftOut, fmt.Sprintf("the route to %s by %s: %s", r.Destination, r.Gateway, why))
+		case why == "" && first == hop || why == needless: // nobody has to correct that
+		default:
+			leftOut = append(leftOut, fmt.Sprintf("the route to %s by %s: %s", r.Destination, r.Gateway, cmp.Or(why, "another route has that destination")))
 		}
 	}
 	return routes, leftOut
 }
 
-// unusable reports whether a pod gets no such route. It returns why if a person should know.
-func (v *VIF) unusable(to netip.Prefix, hop netip.Addr) (why string, is bool) {
+const needless = "the pod needs no such route"
+
+// unusable returns why a pod gets no such route; empty if it gets the route.
+func (v *VIF) unusable(to netip.Prefix, hop netip.Addr) string {
 	switch {
 	case !to.IsValid() || !hop.IsValid() || to.Addr().Is4() != hop.Is4():
-		return "destination and next hop are not addresses of one IP family", true
+		return "destination and next hop are not addresses of one IP family"
 	case hop.IsMulticast() || hop.IsLoopback() || hop == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		return "the next hop is not the address of a router", true
+		return "the next hop is not the address of a router"
 	}
 	for _, a := range v.Addresses {
 		ip, _ := netip.ParseAddr(a.IP)
 		subnet, _ := ip.Prefix(int(a.PrefixLength))
 		switch {
-		case hop == ip: // this pod is the router
-			return "", true
-		case to == subnet && hop.IsUnspecified(): // every pod has this route
-			return "", true
+		case hop == ip || to == subnet && hop.IsUnspecified(): // it is the router, or has the route by its address
+			return needless
 		case to == subnet:
-			return "the destination is the subnet itself, which is on the link", true
+			return "the destination is the subnet itself, which is on the link"
 		case hop.Is4() && subnet.Contains(hop) && subnet.Bits() < 31 && !hop.IsUnspecified() && (hop == subnet.Addr() || !subnet.Contains(hop.Next())):
-			return "the next hop is the network or broadcast address of the subnet", true
+			return "the next hop is the network or broadcast address of the subnet"
 		}
 	}
-	return "", false
+	return ""
 }

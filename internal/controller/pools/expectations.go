@@ -144,12 +144,7 @@ func (m *memory) wrote(r pool.Ref, name string, w write) {
 // expectUnsure notes a write that ended with an error. The pool is not planned, and keeps
 // its claim on the pod, until the API server was asked for the object.
 func (m *memory) expectUnsure(r pool.Ref, name string, of v1.Claim) {
-	m.with(r, func(p *poolMemory) {
-		if len(p.writes) == 0 {
-			p.writtenAt = m.now()
-		}
-		p.writes[name] = write{claim: of, unsure: true}
-	})
+	m.wrote(r, name, write{claim: of, unsure: true})
 }
 
 // resolved replaces an unsure write by the API server's answer: the version of the object

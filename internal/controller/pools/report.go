@@ -45,18 +45,8 @@ func (r *Reconciler) tell(v *view, given map[v1.Claim]bool) {
 		r.tellPool(v, reportedFailure, fmt.Sprint(reason, " ", v.episode), reason, "CreatePort", "The pool lacks free ports: "+outcome.Cut(explain(err, v)))
 	}
 	for _, pod := range v.waiting {
-		claim := v1.Claim{UID: pod.UID, Interface: pool.Interface}
-		if given[claim] {
-			continue
-		}
-		var reported bool
-		r.memory.with(v.req, func(p *poolMemory) {
-			reported = p.reported[claim] == reason
-			p.reported[claim] = reason
-		})
-		if !reported {
-			r.events.Eventf(kube.Reference(pod, "Pod"), nil, corev1.EventTypeWarning, reason, "CreatePort",
-				"The pod waits for a port: %s", outcome.Cut(explain(err, v)))
+		if !given[v1.Claim{UID: pod.UID, Interface: pool.Interface}] {
+			r.tellPod(v, pod, reason, reason, "The pod waits for a port: "+outcome.Cut(explain(err, v)))
 		}
 	}
 }
@@ -65,15 +55,20 @@ func (r *Reconciler) tell(v *view, given map[v1.Claim]bool) {
 func (r *Reconciler) tellRefused(v *view) {
 	for _, pod := range v.refused {
 		_, why := kube.NodeTakes(v.site.Node)
-		claim, reported := v1.Claim{UID: pod.UID, Interface: pool.Interface}, false
-		r.memory.with(v.req, func(p *poolMemory) {
-			reported = p.reported[claim] == why
-			p.reported[claim] = why
-		})
-		if !reported {
-			r.events.Eventf(kube.Reference(pod, "Pod"), nil, corev1.EventTypeWarning, v1.ReasonNodeTakesNoMore, "CreatePort",
-				"The pod gets no port, as node %s cannot run it: %s. Delete the pod, or let the scheduler choose its node", v.req.Node, why)
-		}
+		r.tellPod(v, pod, why, v1.ReasonNodeTakesNoMore,
+			fmt.Sprintf("The pod gets no port, as node %s cannot run it: %s. Delete the pod, or let the scheduler choose its node", v.req.Node, why))
+	}
+}
+
+// tellPod writes an Event on a pod without a port, unless its last one had the same cause.
+func (r *Reconciler) tellPod(v *view, pod *corev1.Pod, why, reason, note string) {
+	claim, reported := v1.Claim{UID: pod.UID, Interface: pool.Interface}, false
+	r.memory.with(v.req, func(p *poolMemory) {
+		reported = p.reported[claim] == why
+		p.reported[claim] = why
+	})
+	if !reported {
+		r.events.Eventf(kube.Reference(pod, "Pod"), nil, corev1.EventTypeWarning, reason, "CreatePort", "%s", note)
 	}
 }
 
@@ -100,8 +95,7 @@ func (r *Reconciler) tellMisplaced(v *view) {
 }
 
 // tellRoutes finds routes of the subnets that the pool's pods do not get. The pool's condition names
-// them. One pod gets an Event, and again when the routes change: what a person has to
-// correct is the subnet.
+// them, and an Event of one pod after each change: what a person has to correct is the subnet.
 func (r *Reconciler) tellRoutes(v *view) {
 	var port *v1.KuryrPort
 	for i := range v.state.Ports {
