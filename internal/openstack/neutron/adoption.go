@@ -114,7 +114,7 @@ type trunkPlace struct {
 func (b *Neutron) trunkPlaces(ctx context.Context) (map[string]trunkPlace, error) {
 	trunks, err := b.listTrunks(ctx)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("reading trunks: %w", err)
 	}
 	out := map[string]trunkPlace{}
 	for _, t := range trunks {

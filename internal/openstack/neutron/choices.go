@@ -6,21 +6,10 @@ package neutron
 import (
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/kuryr-go/kuryr/internal/openstack/session"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
-
-// choices decides in which subnets to make the ports of a request that names several for one
-// address. Neutron accepts one subnet for each address, and for a full one it only reports that the
-// network has no address. Subnets that had room last are tried first for a while. So a full subnet
-// costs one refused request a minute, not one each time.
-type choices struct {
-	mu   sync.Mutex
-	last map[string]session.Aged[[]string] // that had room, by what the request names
-}
 
 const (
 	// mostChoices bounds how many are tried for one request.
@@ -29,9 +18,12 @@ const (
 	choiceAge = time.Minute
 )
 
-// of returns the choices in the order to try them in: the first of each address' subnets
-// before others.
-func (c *choices) of(r sdn.PortRequest) [][]string {
+// choicesOf returns the choices of subnets in which to make the ports of a request that names several
+// for one address, in the order to try them in: the first of each address' subnets before others.
+// Neutron accepts one subnet for each address, and for a full one it only reports that the network has
+// no address. Subnets that had room last are tried first for a while. So a full subnet costs one
+// refused request a minute, not one each time.
+func (b *Neutron) choicesOf(r sdn.PortRequest) [][]string {
 	out := [][]string{nil}
 	for _, id := range r.SubnetIDs {
 		var longer [][]string
@@ -42,38 +34,18 @@ func (c *choices) of(r sdn.PortRequest) [][]string {
 		}
 		out = longer[:min(len(longer), mostChoices)]
 	}
-	if last := c.lately(r); last != nil {
-		slices.SortStableFunc(out, func(a, b []string) int { return boolean(slices.Equal(b, last)) - boolean(slices.Equal(a, last)) })
+	last, _ := b.roomy.Fresh(strings.Join(r.SubnetIDs, " "), choiceAge)
+	if i := slices.IndexFunc(out, func(ids []string) bool { return slices.Equal(ids, last) }); i > 0 {
+		out = slices.Insert(slices.Delete(out, i, i+1), 0, last)
 	}
 	return out
 }
 
-func boolean(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-func (c *choices) lately(r sdn.PortRequest) []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if last := c.last[strings.Join(r.SubnetIDs, " ")]; time.Since(last.Read) < choiceAge {
-		return last.Value
-	}
-	return nil
-}
-
-// took records that these subnets had room while others were full.
-func (c *choices) took(r sdn.PortRequest, ids []string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// took records that these subnets had room while others were full. It does not renew what is known:
+// the first ones would not be tried again while ports are made.
+func (b *Neutron) took(r sdn.PortRequest, ids []string) {
 	key := strings.Join(r.SubnetIDs, " ")
-	if was := c.last[key]; slices.Equal(was.Value, ids) && time.Since(was.Read) < choiceAge {
-		return // or the first ones would not be tried again while ports are made
+	if last, _ := b.roomy.Fresh(key, choiceAge); !slices.Equal(last, ids) {
+		b.roomy.Keep(key, ids)
 	}
-	if c.last == nil {
-		c.last = map[string]session.Aged[[]string]{}
-	}
-	c.last[key] = session.Aged[[]string]{Value: ids, Read: time.Now()}
 }

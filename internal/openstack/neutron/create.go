@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -69,12 +70,12 @@ func (b *Neutron) createPorts(ctx context.Context, owner sdn.Owner, r sdn.PortRe
 		}
 	}
 	var ports []sdn.Port
-	for _, ids := range b.choices.of(r) {
+	for _, ids := range b.choicesOf(r) {
 		var some []sdn.Port
 		some, err = b.createIn(ctx, m, description, r, ids, n-len(ports))
 		if ports = append(ports, some...); !errors.Is(err, sdn.ErrAddresses) {
 			if err == nil {
-				b.choices.took(r, ids)
+				b.took(r, ids)
 			}
 			break
 		}
@@ -303,34 +304,19 @@ const tagExtension = "tag-ports-during-bulk-creation"
 // mayTag reports whether ports can be created with tags. It asks Neutron once. If Neutron does not
 // answer, it asks again next time; until then the description is enough.
 func (b *Neutron) mayTag(ctx context.Context) bool {
-	b.mu.Lock()
-	tagged := b.tagged
-	b.mu.Unlock()
-	if tagged != nil {
-		return *tagged
-	}
-	_, err, _ := b.extensions.Do("", func() (any, error) { return nil, b.askExtensions(context.WithoutCancel(ctx)) })
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return err == nil && b.tagged != nil && *b.tagged
+	tagged, err := b.tagged.Get(ctx, struct{}{}, math.MaxInt64, b.askExtensions)
+	return err == nil && tagged
 }
 
-func (b *Neutron) askExtensions(ctx context.Context) error {
+func (b *Neutron) askExtensions(ctx context.Context) (tagged bool, err error) {
 	var body struct {
 		Extensions []struct{ Alias string }
 	}
-	err := b.Do(ctx, session.Request{
+	err = b.Do(ctx, session.Request{
 		Method: http.MethodGet, Path: []string{"extensions"}, Query: url.Values{"fields": {"alias"}}, Out: &body, Creates: true,
 	})
-	if err != nil {
-		return err
-	}
-	yes := false
 	for _, e := range body.Extensions {
-		yes = yes || e.Alias == tagExtension
+		tagged = tagged || e.Alias == tagExtension
 	}
-	b.mu.Lock()
-	b.tagged = &yes
-	b.mu.Unlock()
-	return nil
+	return tagged, err
 }

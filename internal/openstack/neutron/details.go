@@ -9,10 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"sync"
 	"time"
-
-	"golang.org/x/sync/singleflight"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/openstack/session"
@@ -32,21 +29,14 @@ type subnet struct {
 // details keeps what subnets and networks say, for a while: one read serves all
 // ports made in that time.
 type details struct {
-	client *session.Client
-	age    time.Duration
-	flight singleflight.Group
-
-	mu       sync.Mutex
-	subnets  map[string]session.Aged[subnet]
-	networks map[string]session.Aged[int32] // MTU
+	client   *session.Client
+	age      time.Duration
+	subnets  session.Answers[string, subnet]
+	networks session.Answers[string, int32] // MTU
 	// singly are networks with an IPv6 subnet whose addresses are made of MAC addresses:
 	// Neutron 21 answers 500 to a bulk request for ports there, as it chooses addresses
 	// before MAC addresses.
-	singly map[string]session.Aged[bool]
-}
-
-func newDetails(c *session.Client, age time.Duration) *details {
-	return &details{client: c, age: age, subnets: map[string]session.Aged[subnet]{}, networks: map[string]session.Aged[int32]{}, singly: map[string]session.Aged[bool]{}}
+	singly session.Answers[string, bool]
 }
 
 // Details implements sdn.Details.
@@ -74,55 +64,27 @@ func (d *details) all(ctx context.Context, ids []string) ([]subnet, error) {
 
 // forget has these subnets, and their networks, read again when next needed.
 func (d *details) forget(subnets []subnet) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	for _, s := range subnets {
-		delete(d.subnets, s.id)
-		delete(d.networks, s.networkID)
+		d.subnets.Forget(func(id string, _ subnet) bool { return id == s.id })
+		d.networks.Forget(func(id string, _ int32) bool { return id == s.networkID })
 	}
 }
 
 // forgetNetwork has a network and its subnets read again when next needed.
 func (d *details) forgetNetwork(id string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.networks, id)
-	for subnetID, kept := range d.subnets {
-		if kept.Value.networkID == id {
-			delete(d.subnets, subnetID)
-		}
-	}
+	d.networks.Forget(func(networkID string, _ int32) bool { return networkID == id })
+	d.subnets.Forget(func(_ string, s subnet) bool { return s.networkID == id })
 }
 
 func (d *details) subnet(ctx context.Context, id string) (subnet, error) {
-	if kept, ok := d.fresh(id); ok {
-		return kept, nil
+	s, err := d.subnets.Get(ctx, id, d.age, func(ctx context.Context) (subnet, error) { return d.read(ctx, id) })
+	if err != nil {
+		return subnet{}, fmt.Errorf("reading subnet %s: %w", id, err)
 	}
-	// Several callers share one read, so the read does not end with one caller's context. The
-	// requests have their own deadlines.
-	result := d.flight.DoChan(id, func() (any, error) { return d.read(context.WithoutCancel(ctx), id) })
-	select {
-	case r := <-result:
-		if r.Err != nil {
-			return subnet{}, fmt.Errorf("reading subnet %s: %w", id, r.Err)
-		}
-		return r.Val.(subnet), nil
-	case <-ctx.Done():
-		return subnet{}, fmt.Errorf("reading subnet %s: %w", id, session.Unanswered(ctx, ctx.Err()))
-	}
-}
-
-func (d *details) fresh(id string) (subnet, bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	kept, ok := d.subnets[id]
-	return kept.Value, ok && time.Since(kept.Read) < d.age
+	return s, nil
 }
 
 func (d *details) read(ctx context.Context, id string) (subnet, error) {
-	if kept, ok := d.fresh(id); ok { // read by another since it was asked for
-		return kept, nil
-	}
 	var body subnetBody
 	err := d.client.Do(ctx, session.Request{
 		Method: http.MethodGet, Path: []string{"subnets", id}, Out: &body, Creates: true,
@@ -141,41 +103,25 @@ func (d *details) read(ctx context.Context, id string) (subnet, error) {
 	for _, r := range body.Subnet.HostRoutes {
 		s.routes = append(s.routes, v1.Route{Destination: r.Destination, Gateway: r.NextHop})
 	}
-	if s.mtu, err = d.mtu(ctx, s.networkID); err != nil {
+	s.mtu, err = d.networks.Get(ctx, s.networkID, d.age, func(ctx context.Context) (int32, error) { return d.mtu(ctx, s.networkID) })
+	if err != nil {
 		return subnet{}, fmt.Errorf("reading its network %s: %w", s.networkID, err)
 	}
-	d.mu.Lock()
-	d.subnets[id] = session.Aged[subnet]{Value: s, Read: time.Now()}
-	d.mu.Unlock()
 	return s, nil
 }
 
 func (d *details) mtu(ctx context.Context, networkID string) (int32, error) {
-	d.mu.Lock()
-	kept, ok := d.networks[networkID]
-	d.mu.Unlock()
-	if ok && time.Since(kept.Read) < d.age {
-		return kept.Value, nil
-	}
 	var body networkBody
 	err := d.client.Do(ctx, session.Request{
 		Method: http.MethodGet, Path: []string{"networks", networkID}, Out: &body, Query: url.Values{"fields": {"mtu"}}, Creates: true,
 	})
-	if err != nil {
-		return 0, err
-	}
-	d.mu.Lock()
-	d.networks[networkID] = session.Aged[int32]{Value: body.Network.MTU, Read: time.Now()}
-	d.mu.Unlock()
-	return body.Network.MTU, nil
+	return body.Network.MTU, err
 }
 
 // isSingly reports whether ports are made one by one in a network.
 func (d *details) isSingly(networkID string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	kept := d.singly[networkID]
-	return kept.Value && time.Since(kept.Read) < d.age
+	singly, _ := d.singly.Fresh(networkID, d.age)
+	return singly
 }
 
 // learnSingly asks, after Neutron has stumbled over a bulk request, whether the network is one
@@ -194,9 +140,7 @@ func (d *details) learnSingly(ctx context.Context, networkID string) bool {
 	})
 	for _, s := range body.Subnets {
 		if err == nil && s.Mode != nil && *s.Mode != "dhcpv6-stateful" {
-			d.mu.Lock()
-			d.singly[networkID] = session.Aged[bool]{Value: true, Read: time.Now()}
-			d.mu.Unlock()
+			d.singly.Keep(networkID, true)
 			return true
 		}
 	}

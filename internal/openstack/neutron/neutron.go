@@ -12,11 +12,8 @@
 package neutron
 
 import (
-	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/singleflight"
 
 	"github.com/kuryr-go/kuryr/internal/openstack/session"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -40,14 +37,12 @@ type Neutron struct {
 	known   *known
 	nets    *ownNets
 	parents parents
-	sights  sights
+	sights  session.Answers[sight, error] // nil, or ErrForbidden
 	leaving departures
-	choices choices
-	listed  atomic.Bool // all ports have been listed once
+	roomy   session.Answers[string, []string] // subnets that had room, by what the request names
+	listed  atomic.Bool                       // all ports have been listed once
 
-	extensions singleflight.Group
-	mu         sync.Mutex
-	tagged     *bool // may a creating call carry tags? nil: not asked yet
+	tagged session.Answers[struct{}, bool] // may a creating call carry tags?
 }
 
 var (
@@ -66,5 +61,5 @@ var (
 
 // New returns Neutron as s reaches it. It asks nothing.
 func New(s *session.Client, c Config) *Neutron {
-	return &Neutron{Client: s, config: c, details: newDetails(s, c.CacheAge), known: newKnown(), nets: newOwnNets()}
+	return &Neutron{Client: s, config: c, details: &details{client: s, age: c.CacheAge}, known: newKnown(), nets: newOwnNets()}
 }

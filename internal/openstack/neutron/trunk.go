@@ -58,19 +58,12 @@ func (b *Neutron) trunkAt(ctx context.Context, parentID string) (wireTrunk, erro
 
 // trunkOf returns a subport's trunk and its place there. Concurrent callers share the answer.
 func (b *Neutron) trunkOf(ctx context.Context, portID string) (wireTrunk, wireSubport, error) {
-	result := b.leaving.look.DoChan("", func() (any, error) {
+	trunks, err := session.Share(ctx, &b.leaving.look, "", func(ctx context.Context) ([]wireTrunk, error) {
 		time.Sleep(gather)
-		return b.listTrunks(context.WithoutCancel(ctx))
+		return b.listTrunks(ctx)
 	})
-	var trunks []wireTrunk
-	select {
-	case r := <-result:
-		if r.Err != nil {
-			return wireTrunk{}, wireSubport{}, r.Err
-		}
-		trunks = r.Val.([]wireTrunk)
-	case <-ctx.Done():
-		return wireTrunk{}, wireSubport{}, fmt.Errorf("reading trunks: %w", session.Unanswered(ctx, ctx.Err()))
+	if err != nil {
+		return wireTrunk{}, wireSubport{}, fmt.Errorf("reading trunks: %w", err)
 	}
 	for _, t := range trunks {
 		for _, s := range t.Subports {
@@ -84,11 +77,7 @@ func (b *Neutron) trunkOf(ctx context.Context, portID string) (wireTrunk, wireSu
 
 func (b *Neutron) listTrunks(ctx context.Context) ([]wireTrunk, error) {
 	r := session.Request{Path: []string{"trunks"}, Query: byID(nil, []string{"id", "port_id", "sub_ports"}), Subject: "TrunkNotFound"}
-	trunks, err := session.ReadAll[wireTrunk](ctx, b.Client, r, nil)
-	if err != nil {
-		return nil, fmt.Errorf("reading trunks: %w", err)
-	}
-	return trunks, nil
+	return session.ReadAll[wireTrunk](ctx, b.Client, r, nil)
 }
 
 // attach puts ports on the trunk of a parent port, in one request, and returns

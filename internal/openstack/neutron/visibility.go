@@ -9,10 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"sync"
 	"time"
-
-	"golang.org/x/sync/singleflight"
 
 	"github.com/kuryr-go/kuryr/internal/openstack/session"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -21,13 +18,6 @@ import (
 // Neutron answers 404, and lists nothing, both for missing objects and for objects that the
 // credential may not see: because its role was removed, it belongs to another project, or its
 // catalogue names another region.
-
-// sights are what was seen last of places.
-type sights struct {
-	flight singleflight.Group
-	mu     sync.Mutex
-	seen   map[sight]session.Aged[error] // nil, or ErrForbidden
-}
 
 // sight is a project and a network as a credential of a project may see them.
 type sight struct{ own, project, network string }
@@ -52,44 +42,20 @@ func (b *Neutron) Sees(ctx context.Context, projectID, networkID string) error {
 	if at.project == "" && at.network == "" {
 		return nil
 	}
-	if ok, kept := b.sights.fresh(at); ok {
-		return kept
+	denied, err := b.sights.Get(ctx, at, sightAge, func(ctx context.Context) (error, error) {
+		err := b.lookAtProject(ctx, at.project)
+		if err == nil {
+			err = b.lookAtNetwork(ctx, at.network)
+		}
+		if errors.Is(err, sdn.ErrForbidden) {
+			return err, nil
+		}
+		return nil, err
+	})
+	if err != nil {
+		return fmt.Errorf("checking whether the credential sees ports of project %s: %w", projectID, err)
 	}
-	result := b.sights.flight.DoChan(fmt.Sprint(at), func() (any, error) { return nil, b.look(context.WithoutCancel(ctx), at) })
-	select {
-	case r := <-result:
-		return r.Err
-	case <-ctx.Done():
-		return fmt.Errorf("checking whether the credential sees ports of project %s: %w", projectID, session.Unanswered(ctx, ctx.Err()))
-	}
-}
-
-func (s *sights) fresh(at sight) (ok bool, kept error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	last, ok := s.seen[at]
-	return ok && time.Since(last.Read) < sightAge, last.Value
-}
-
-// look sends the request for at, and keeps the answer.
-func (b *Neutron) look(ctx context.Context, at sight) error {
-	if ok, kept := b.sights.fresh(at); ok {
-		return kept
-	}
-	err := b.lookAtProject(ctx, at.project)
-	if err == nil {
-		err = b.lookAtNetwork(ctx, at.network)
-	}
-	if err != nil && !errors.Is(err, sdn.ErrForbidden) {
-		return err
-	}
-	b.sights.mu.Lock()
-	defer b.sights.mu.Unlock()
-	if b.sights.seen == nil {
-		b.sights.seen = map[sight]session.Aged[error]{}
-	}
-	b.sights.seen[at] = session.Aged[error]{Value: err, Read: time.Now()}
-	return err
+	return denied
 }
 
 // lookAtProject requests any port of another project. If there is none, the project may have none:
