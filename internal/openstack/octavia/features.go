@@ -9,9 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/kuryr-go/kuryr/internal/openstack/session"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -106,18 +104,11 @@ func (l *balancers) usualOf(names []string, flavor string) (name string, sure bo
 }
 
 func (b *Octavia) providerNames(ctx context.Context) ([]string, error) {
-	l := b.balancers
-	l.mu.Lock()
-	kept := l.providers
-	l.mu.Unlock()
-	if time.Since(kept.Read) < b.config.CacheAge {
-		return kept.Value, nil
-	}
-	v, err, _ := l.flight.Do("providers", func() (any, error) { return b.askProviders(context.WithoutCancel(ctx)) })
+	names, err := b.providers.Get(ctx, struct{}{}, b.config.CacheAge, b.askProviders)
 	if err != nil {
 		return nil, fmt.Errorf("cannot list Octavia's providers: %w", err)
 	}
-	return v.([]string), nil
+	return names, nil
 }
 
 func (b *Octavia) askProviders(ctx context.Context) ([]string, error) {
@@ -126,12 +117,10 @@ func (b *Octavia) askProviders(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	slices.Sort(names)
-	l := b.balancers
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.providers = session.Aged[[]string]{Value: names, Read: time.Now()}
-	if usual != "" {
+	if l := b.balancers; usual != "" {
+		l.mu.Lock()
 		l.usual[""] = usual
+		l.mu.Unlock()
 	}
 	return names, nil
 }

@@ -16,8 +16,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/singleflight"
-
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/openstack/session"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -41,6 +39,8 @@ type Octavia struct {
 	config    Config
 	dialect   *dialect
 	balancers *balancers
+	api       session.Answers[struct{}, api]
+	providers session.Answers[struct{}, []string]
 }
 
 var _ sdn.LoadBalancers = (*Octavia)(nil)
@@ -65,23 +65,19 @@ func (b *Octavia) Remembered() int {
 
 // balancers is what this process has learned of the load-balancing service.
 type balancers struct {
-	flight singleflight.Group
-
 	mu sync.Mutex
 	// below has the load balancers of this cluster, and the known objects below them: ID → ID
 	// of the load balancer. A change of these needs no check of the mark.
-	below     map[string]string
-	about     map[string]about             // of load balancers; not of all
-	subnets   map[string]map[string]string // of members that were read, by pool and ID
-	api       session.Aged[api]
-	providers session.Aged[[]string]
-	lessons   map[string]*lesson     // by provider
-	costs     map[string]cost        // measured cost of a member, by provider
-	refused   map[v1.VIPAddress]bool // VIPs of load balancers that were refused with their children
-	going     map[string]bool        // load balancers that Octavia was asked to delete
-	untagged  map[string]bool        // load balancers that no list by tag shows
-	whole     bool                   // a list of all has succeeded
-	usual     map[string]string      // default provider by flavor; "" is without a flavor
+	below    map[string]string
+	about    map[string]about             // of load balancers; not of all
+	subnets  map[string]map[string]string // of members that were read, by pool and ID
+	lessons  map[string]*lesson           // by provider
+	costs    map[string]cost              // measured cost of a member, by provider
+	refused  map[v1.VIPAddress]bool       // VIPs of load balancers that were refused with their children
+	going    map[string]bool              // load balancers that Octavia was asked to delete
+	untagged map[string]bool              // load balancers that no list by tag shows
+	whole    bool                         // a list of all has succeeded
+	usual    map[string]string            // default provider by flavor; "" is without a flavor
 }
 
 func newBalancers() *balancers {
@@ -127,18 +123,11 @@ func (b *Octavia) balancerAPI(ctx context.Context) (api, error) {
 	if !b.dialect.versioned {
 		return api{dialect: b.dialect}, nil
 	}
-	l := b.balancers
-	l.mu.Lock()
-	kept := l.api
-	l.mu.Unlock()
-	if time.Since(kept.Read) < b.config.CacheAge {
-		return kept.Value, nil
-	}
-	v, err, _ := l.flight.Do("versions", func() (any, error) { return b.askVersions(context.WithoutCancel(ctx)) })
+	a, err := b.api.Get(ctx, struct{}{}, b.config.CacheAge, b.askVersions)
 	if err != nil {
 		return api{}, fmt.Errorf("cannot read Octavia's API versions: %w", err)
 	}
-	return v.(api), nil
+	return a, nil
 }
 
 func (b *Octavia) askVersions(ctx context.Context) (api, error) {
@@ -155,10 +144,6 @@ func (b *Octavia) askVersions(ctx context.Context) (api, error) {
 			now.minor = max(now.minor, n)
 		}
 	}
-	l := b.balancers
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.api = session.Aged[api]{Value: now, Read: time.Now()}
 	return now, nil
 }
 

@@ -97,9 +97,3 @@ func (b *Client) ProjectOr(ctx context.Context, id string) (string, error) {
 	}
 	return b.Project(ctx)
 }
-
-// Aged is a value that the cloud has told, and when.
-type Aged[T any] struct {
-	Value T
-	Read  time.Time
-}
