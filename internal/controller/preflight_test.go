@@ -92,7 +92,7 @@ func (b *bed) clusterSays(kind string, is metav1.ConditionStatus, reason string)
 var (
 	noRoom    = checks.Finding{Name: "LittleRoom", Severity: checks.Warning, Object: "subnet pods", Message: "It is nearly full.", Remedy: []string{"openstack subnet show pods"}}
 	noPublic  = checks.Finding{Name: checks.PublicNetworkMissing, Severity: checks.Error, Object: "network public", Message: "Neutron does not show it.", Remedy: []string{"openstack network list --external"}}
-	ofATenant = checks.Finding{Name: "SecurityGroupMissing", Severity: checks.Error, Concerns: checks.Part, Object: "security group of a project", Message: "Neutron does not show it.", Remedy: []string{"openstack security group list"}}
+	ofATenant = checks.Finding{Name: "SecurityGroupMissing", Severity: checks.Error, Part: true, Object: "security group of a project", Message: "Neutron does not show it.", Remedy: []string{"openstack security group list"}}
 	unread    = checks.Finding{Name: "AgentsDown", Severity: checks.Unknown, Object: "agents", Message: "It is unknown."}
 	cloudAway = checks.Finding{Name: checks.CloudUnavailable, Severity: checks.Unknown, Object: "Neutron", Message: "It did not answer."}
 )

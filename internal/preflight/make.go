@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/plan/network"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -178,11 +179,7 @@ func (m *Maker) ensure(ctx context.Context, s sdn.Setup) (string, error) {
 
 // wider returns a prefix of twice the size.
 func wider(p netip.Prefix) netip.Prefix {
-	out, err := p.Addr().Prefix(max(0, p.Bits()-1))
-	if err != nil {
-		return p // not for a valid prefix
-	}
-	return out
+	return netip.PrefixFrom(p.Addr(), max(0, p.Bits()-1)).Masked()
 }
 
 // subnetOfRange is the subnet of a range of cluster IPs: twice as large, so that the gateway and the
@@ -191,21 +188,11 @@ func subnetOfRange(r netip.Prefix, project string) sdn.Setup {
 	whole := wider(r)
 	other := netip.PrefixFrom(whole.Addr(), r.Bits())
 	if other == r.Masked() {
-		other = netip.PrefixFrom(last(r).Next(), r.Bits())
+		other = netip.PrefixFrom(network.Last(r).Next(), r.Bits())
 	}
-	gateway := last(other).Prev()
+	gateway := network.Last(other).Prev()
 	return sdn.Setup{
 		Kind: sdn.SetupSubnet, Name: servicesName, ProjectID: project, Prefix: whole, Gateway: gateway,
 		Pool: sdn.AddressRange{First: other.Addr().Next(), Last: gateway.Prev()},
 	}
-}
-
-// last returns the last address of a prefix.
-func last(p netip.Prefix) netip.Addr {
-	bytes := p.Masked().Addr().AsSlice()
-	for bit := p.Bits(); bit < len(bytes)*8; bit++ {
-		bytes[bit/8] |= 0x80 >> (bit % 8)
-	}
-	out, _ := netip.AddrFromSlice(bytes) // as long as before
-	return out
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -76,7 +75,7 @@ func (l *Loop) begin(ctx context.Context) bool {
 		case err == nil:
 			log.Info("this is a first start: nothing is made in the cloud before the preflight checks find all that it needs")
 			return true
-		case !ended(ctx):
+		case ctx.Err() == nil:
 			log.Info("cannot read whether this is a first start; trying again", "error", err.Error())
 		}
 		if !kube.Pause(ctx, time.Second) {
@@ -170,14 +169,4 @@ func started(s *v1.KuryrClusterStatus, now time.Time, why string) {
 	set(s, now, v1.ConditionServing, metav1.ConditionFalse, v1.ReasonFirstStartWaits,
 		"Before its first start Kuryr makes nothing in the cloud, because of: "+why+
 			" It checks again within a minute, and starts by itself. To start anyway, set preflight.firstStartWaits: false in the configuration.")
-}
-
-// turned returns the condition Serving if it differs from before, in more than the message.
-func turned(before, now *v1.KuryrClusterStatus) *metav1.Condition {
-	c, old := meta.FindStatusCondition(now.Conditions, v1.ConditionServing), meta.FindStatusCondition(before.Conditions, v1.ConditionServing)
-	switch {
-	case c == nil || old != nil && old.Status == c.Status, old == nil && c.Status == metav1.ConditionTrue:
-		return nil
-	}
-	return c
 }

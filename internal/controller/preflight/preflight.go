@@ -21,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -117,14 +118,12 @@ func (l *Loop) lead(ctx context.Context) error {
 	return kube.Every("preflight", func() time.Duration { return l.wait }, l.run, l.early).Start(ctx)
 }
 
-func ended(ctx context.Context) bool { return ctx.Err() != nil }
-
 // run makes the checks once, and reports them.
 func (l *Loop) run(ctx context.Context) error {
 	checking, cancel := context.WithTimeout(ctx, limit)
 	report := l.check(checking) // what was not read in time is Unknown
 	cancel()
-	if ended(ctx) {
+	if ctx.Err() != nil {
 		return nil
 	}
 	why := l.hold(ctx, report)
@@ -201,10 +200,11 @@ func due(is, next *v1.KuryrClusterStatus) bool {
 // tell logs the findings that were not there before, and sends an Event for each. It also sends one
 // when a first start begins or ends to wait.
 func (l *Loop) tell(ctx context.Context, object *v1.KuryrCluster, next *v1.KuryrClusterStatus) {
-	if c := turned(&object.Status, next); c != nil {
-		kind := corev1.EventTypeWarning
-		if c.Status == metav1.ConditionTrue {
-			kind = corev1.EventTypeNormal
+	waits := meta.IsStatusConditionFalse(next.Conditions, v1.ConditionServing)
+	if c := meta.FindStatusCondition(next.Conditions, v1.ConditionServing); waits != meta.IsStatusConditionFalse(object.Status.Conditions, v1.ConditionServing) {
+		kind := corev1.EventTypeNormal
+		if waits {
+			kind = corev1.EventTypeWarning
 		}
 		l.events.Eventf(kube.Reference(object, "KuryrCluster"), nil, kind, c.Reason, "Start", "%s", c.Message)
 	}

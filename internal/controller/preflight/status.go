@@ -79,18 +79,13 @@ func unreached(report preflight.Report) *preflight.Finding {
 // list puts the findings into a status: errors first, then warnings, then checks that were not made.
 func list(s *v1.KuryrClusterStatus, all []preflight.Finding) {
 	s.Errors, s.Warnings, s.Unknown, s.Findings = 0, 0, 0, nil
-	for severity, n := range map[preflight.Severity]*int32{
-		preflight.Error: &s.Errors, preflight.Warning: &s.Warnings, preflight.Unknown: &s.Unknown,
-	} {
-		for i := range all {
-			if all[i].Severity == severity {
-				*n++
-			}
-		}
-	}
+	counts := map[preflight.Severity]*int32{preflight.Error: &s.Errors, preflight.Warning: &s.Warnings, preflight.Unknown: &s.Unknown}
 	for _, severity := range []preflight.Severity{preflight.Error, preflight.Warning, preflight.Unknown} {
 		for _, f := range all {
-			if f.Severity == severity && len(s.Findings) < v1.MaxFindings {
+			if f.Severity != severity {
+				continue
+			}
+			if *counts[severity]++; len(s.Findings) < v1.MaxFindings {
 				s.Findings = append(s.Findings, row(f, f.Message))
 			}
 		}

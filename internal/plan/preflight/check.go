@@ -23,8 +23,8 @@ const (
 type Kind struct {
 	Name     string
 	Severity Severity
-	Concerns Concern // at most: each finding says whom it concerns
-	Meaning  string  // in one sentence
+	Part     bool   // no finding concerns more than a part: see Finding
+	Meaning  string // in one sentence
 }
 
 // check finds what is wrong of one kind.
@@ -38,55 +38,55 @@ type check struct {
 
 // checks are all checks, in the order of the report.
 var checks = []check{
-	{Kind{PublicNetworkMissing, Error, AllServices, "Neutron does not show services.externalNetworkID, or it is not external."}, true, needNothing, publicNetworkMissing},
-	{Kind{"PublicSubnetMissing", Error, AllServices, "Neutron does not show services.externalSubnetID, or it is of another network."}, true, needNothing, publicSubnetMissing},
-	{Kind{"PodSubnetMissing", Error, AllPods, "Neutron does not show a subnet of pods.subnetIDs."}, true, needNothing, podSubnetMissing},
-	{Kind{"PodNetworkMismatch", Error, AllPods, "The pods' subnets are not of one network, or not of pods.networkID."}, true, needNetworks, podNetworkMismatch},
-	{Kind{"ServiceSubnetMissing", Error, AllPods, "Neutron does not show a subnet of services.subnetIDs."}, true, needNothing, serviceSubnetMissing},
-	{Kind{"NodeSubnetMissing", Error, Part, "Neutron does not show a subnet of services.nodeSubnetIDs."}, true, needNothing, nodeSubnetMissing},
-	{Kind{"NetworkDown", Error, AllPods, "A network of pods or Services is switched off."}, true, needNetworks, networkDown},
-	{Kind{"PodSubnetNotRouted", Error, AllPods, "No router has a port in a subnet of pods, which are to reach cluster IPs."}, true, needNothing, podSubnetNotRouted},
-	{Kind{"ServiceSubnetNotRouted", Error, AllPods, "No router has a port in a subnet of cluster IPs."}, true, needNothing, serviceSubnetNotRouted},
-	{Kind{"RoutersDiffer", Warning, Part, "Subnets of pods and of cluster IPs are on different routers."}, true, needRouters, routersDiffer},
-	{Kind{"RouterDown", Error, AllPods, "A router of pods, of namespaces or of Services is switched off."}, true, needRouters, routerDown},
-	{Kind{"RouterWithoutGateway", Error, AllServices, "The router of the cluster IPs has no gateway to services.externalNetworkID."}, true, needNothing, routerWithoutGateway},
-	{Kind{"NetworkRouterMissing", Error, Part, "Neutron does not show a router of networks or projects, or its external network, or the networks of namespaces have none."}, true, needNamespaces, networkRouterMissing},
-	{Kind{"NetworkRouterWithoutGateway", Warning, Part, "A router of networks or projects has no external gateway."}, true, needRoutersOfNamespaces, networkRouterWithoutGateway},
-	{Kind{"ServiceLegMissing", Error, Part, "A router of networks, projects or given networks leads to no subnet of cluster IPs."}, true, needRoutersOfNamespaces, serviceLegMissing},
-	{Kind{"GivenNetworkMissing", Error, Part, "Neutron does not show a network or subnet of networks.given or nodes, or they do not fit together."}, true, needNothing, givenNetworkMissing},
-	{Kind{"GivenNetworkNotRouted", Error, Part, "No router has a port in a subnet of networks.given or nodes."}, true, needNothing, givenNetworkNotRouted},
-	{Kind{"SubnetPoolUnusable", Error, Part, "Neutron does not show a subnet pool of networks or projects, or networks cannot use it."}, true, needNothing, subnetPoolUnusable},
-	{Kind{"SubnetPoolFull", Warning, Part, "A subnet pool has fewer free prefixes than namespaces that have no network yet."}, true, needNamespaces, subnetPoolFull},
-	{Kind{"RangeOverlaps", Warning, Part, "A range of networks has addresses of nodes, Services, pods or other subnets on the router."}, true, needRangesOfNamespaces, rangeOverlaps},
-	{Kind{"RangeFull", Warning, Part, "The ranges of networks have fewer free prefixes than namespaces that have no network yet."}, true, needRangesOfNamespaces, flatRangeFull},
-	{Kind{"NamespaceNetworkNotReady", Warning, Part, "A KuryrNetwork is not ready, or not as its namespace or the configuration asks for."}, false, needNothing, namespaceNetworkNotReady},
-	{Kind{"ProjectMissing", Error, Part, "Keystone does not know a project of projects, or it is disabled."}, true, needNothing, projectMissing},
-	{Kind{"ProjectCredentialRefused", Error, Part, "The cloud does not accept the credential of a project of projects, or it is of another project."}, true, needNothing, projectCredentialRefused},
-	{Kind{"ProjectQuotaShort", Warning, Part, "Quotas of a project have no room for the networks of its namespaces."}, true, needNamespaces, projectQuotaShort},
-	{Kind{"GatewayNotRouter", Warning, Part, "The gateway of a subnet of pods is not the address of its router."}, true, needRouters, gatewayNotRouter},
-	{Kind{"ServiceRouteMissing", Error, AllPods, "Pods have no route to the cluster IPs, or a host route by way of an address outside of their subnet."}, true, needSubnets, serviceRouteMissing},
-	{Kind{"ServiceRangeOutside", Error, AllPods, "A ServiceCIDR is not within the subnets of services.subnetIDs."}, true, needNothing, serviceRangeOutside},
-	{Kind{"ServiceRangeShared", Warning, Part, "Neutron may give addresses of a ServiceCIDR to ports that are no load balancer's."}, true, needRanges, serviceRangeShared},
-	{Kind{"DNSOutside", Error, AllPods, "The cluster IP of the cluster's DNS is in no subnet of services.subnetIDs."}, true, needNothing, dnsOutside},
-	{Kind{"ClusterIPOutside", Error, Part, "The cluster IP of a Service is in no subnet of services.subnetIDs."}, true, needNothing, clusterIPOutside},
-	{Kind{"AddressesOverlap", Warning, Part, "A subnet of pods or Services has addresses of nodes, one of Services those of spec.podCIDRs, or one of pods those of a ServiceCIDR."}, true, needAddresses, addressesOverlap},
-	{Kind{"NodeAgentDown", Error, Part, "Neutron has no agent with the name of a node, or that agent is not alive, or it is ML2/OVS with the firewall iptables_hybrid."}, true, needNothing, nodeAgentDown},
-	{Kind{"SecurityGroupMissing", Error, AllPods, "Neutron does not show a security group of pods or projects."}, true, needNothing, securityGroupMissing},
-	{Kind{"SecurityGroupRuleMissing", Warning, Part, "The security groups of pods do not let in nodes, other pods, or cluster IPs where the provider is ovn."}, true, needRules, securityGroupRuleMissing},
-	{Kind{"SecurityGroupsEmpty", Warning, Part, "pods.securityGroupIDs is empty, so pods have no traffic."}, true, needNothing, securityGroupsEmpty},
-	{Kind{"LoadBalancingMissing", Error, AllServices, "The cloud has no load balancers, and services.subnetIDs is set."}, true, needNothing, loadBalancingMissing},
-	{Kind{"ProviderMissing", Error, AllServices, "Octavia does not have the provider services.provider."}, true, needProviders, providerMissing},
-	{Kind{"ExtensionMissing", Error, AllPods, "Neutron does not have an extension that the configuration needs."}, true, needNothing, extensionMissing},
-	{Kind{"ExtensionUseful", Warning, Part, "Neutron does not have an extension that Kuryr profits from."}, true, needNothing, extensionUseful},
-	{Kind{"BindingHidden", Warning, Part, "The credential most likely may not bind ports to nodes."}, true, needPort, bindingHidden},
-	{Kind{"PortQuotaShort", Warning, Part, "The quota of ports has no room for the pools' min and the load balancers."}, true, needNothing, portQuotaShort},
-	{Kind{"SubnetFull", Warning, Part, "A subnet of pods has no room for the pools' min."}, true, needNothing, subnetFull},
-	{Kind{"BalancingQuotaShort", Warning, Part, "A quota of Octavia is below what the Services need."}, true, needNothing, balancingQuotaShort},
-	{Kind{"FloatingIPQuotaShort", Warning, Part, "The quota of floating IPs is below the number of public Services."}, true, needNothing, floatingIPQuotaShort},
-	{Kind{"SecurityGroupQuotaShort", Warning, Part, "The quota of security groups is below the number of public Services, which may need one each."}, true, needNothing, securityGroupQuotaShort},
-	{Kind{"MTUMismatch", Warning, Part, "The MTU of the pods' network does not fit node.mtu, the Services' network or IPv6."}, true, needNetworks, mtuMismatch},
-	{Kind{"ClockSkew", Warning, Part, "The clocks of Kuryr and of Neutron differ by more than 30 seconds."}, true, needClock, clockSkew},
-	{Kind{"PoliciesNotEnforced", Warning, Part, "The cluster has NetworkPolicies, which Kuryr does not enforce."}, false, needNothing, policiesNotEnforced},
+	{Kind{PublicNetworkMissing, Error, all, "Neutron does not show services.externalNetworkID, or it is not external."}, true, needNothing, publicNetworkMissing},
+	{Kind{"PublicSubnetMissing", Error, all, "Neutron does not show services.externalSubnetID, or it is of another network."}, true, needNothing, publicSubnetMissing},
+	{Kind{"PodSubnetMissing", Error, all, "Neutron does not show a subnet of pods.subnetIDs."}, true, needNothing, podSubnetMissing},
+	{Kind{"PodNetworkMismatch", Error, all, "The pods' subnets are not of one network, or not of pods.networkID."}, true, needNetworks, podNetworkMismatch},
+	{Kind{"ServiceSubnetMissing", Error, all, "Neutron does not show a subnet of services.subnetIDs."}, true, needNothing, serviceSubnetMissing},
+	{Kind{"NodeSubnetMissing", Error, part, "Neutron does not show a subnet of services.nodeSubnetIDs."}, true, needNothing, nodeSubnetMissing},
+	{Kind{"NetworkDown", Error, all, "A network of pods or Services is switched off."}, true, needNetworks, networkDown},
+	{Kind{"PodSubnetNotRouted", Error, all, "No router has a port in a subnet of pods, which are to reach cluster IPs."}, true, needNothing, podSubnetNotRouted},
+	{Kind{"ServiceSubnetNotRouted", Error, all, "No router has a port in a subnet of cluster IPs."}, true, needNothing, serviceSubnetNotRouted},
+	{Kind{"RoutersDiffer", Warning, part, "Subnets of pods and of cluster IPs are on different routers."}, true, needRouters, routersDiffer},
+	{Kind{"RouterDown", Error, all, "A router of pods, of namespaces or of Services is switched off."}, true, needRouters, routerDown},
+	{Kind{"RouterWithoutGateway", Error, all, "The router of the cluster IPs has no gateway to services.externalNetworkID."}, true, needNothing, routerWithoutGateway},
+	{Kind{"NetworkRouterMissing", Error, part, "Neutron does not show a router of networks or projects, or its external network, or the networks of namespaces have none."}, true, needNamespaces, networkRouterMissing},
+	{Kind{"NetworkRouterWithoutGateway", Warning, part, "A router of networks or projects has no external gateway."}, true, needRoutersOfNamespaces, networkRouterWithoutGateway},
+	{Kind{"ServiceLegMissing", Error, part, "A router of networks, projects or given networks leads to no subnet of cluster IPs."}, true, needRoutersOfNamespaces, serviceLegMissing},
+	{Kind{"GivenNetworkMissing", Error, part, "Neutron does not show a network or subnet of networks.given or nodes, or they do not fit together."}, true, needNothing, givenNetworkMissing},
+	{Kind{"GivenNetworkNotRouted", Error, part, "No router has a port in a subnet of networks.given or nodes."}, true, needNothing, givenNetworkNotRouted},
+	{Kind{"SubnetPoolUnusable", Error, part, "Neutron does not show a subnet pool of networks or projects, or networks cannot use it."}, true, needNothing, subnetPoolUnusable},
+	{Kind{"SubnetPoolFull", Warning, part, "A subnet pool has fewer free prefixes than namespaces that have no network yet."}, true, needNamespaces, subnetPoolFull},
+	{Kind{"RangeOverlaps", Warning, part, "A range of networks has addresses of nodes, Services, pods or other subnets on the router."}, true, needRangesOfNamespaces, rangeOverlaps},
+	{Kind{"RangeFull", Warning, part, "The ranges of networks have fewer free prefixes than namespaces that have no network yet."}, true, needRangesOfNamespaces, flatRangeFull},
+	{Kind{"NamespaceNetworkNotReady", Warning, part, "A KuryrNetwork is not ready, or not as its namespace or the configuration asks for."}, false, needNothing, namespaceNetworkNotReady},
+	{Kind{"ProjectMissing", Error, part, "Keystone does not know a project of projects, or it is disabled."}, true, needNothing, projectMissing},
+	{Kind{"ProjectCredentialRefused", Error, part, "The cloud does not accept the credential of a project of projects, or it is of another project."}, true, needNothing, projectCredentialRefused},
+	{Kind{"ProjectQuotaShort", Warning, part, "Quotas of a project have no room for the networks of its namespaces."}, true, needNamespaces, projectQuotaShort},
+	{Kind{"GatewayNotRouter", Warning, part, "The gateway of a subnet of pods is not the address of its router."}, true, needRouters, gatewayNotRouter},
+	{Kind{"ServiceRouteMissing", Error, all, "Pods have no route to the cluster IPs, or a host route by way of an address outside of their subnet."}, true, needSubnets, serviceRouteMissing},
+	{Kind{"ServiceRangeOutside", Error, all, "A ServiceCIDR is not within the subnets of services.subnetIDs."}, true, needNothing, serviceRangeOutside},
+	{Kind{"ServiceRangeShared", Warning, part, "Neutron may give addresses of a ServiceCIDR to ports that are no load balancer's."}, true, needRanges, serviceRangeShared},
+	{Kind{"DNSOutside", Error, all, "The cluster IP of the cluster's DNS is in no subnet of services.subnetIDs."}, true, needNothing, dnsOutside},
+	{Kind{"ClusterIPOutside", Error, part, "The cluster IP of a Service is in no subnet of services.subnetIDs."}, true, needNothing, clusterIPOutside},
+	{Kind{"AddressesOverlap", Warning, part, "A subnet of pods or Services has addresses of nodes, one of Services those of spec.podCIDRs, or one of pods those of a ServiceCIDR."}, true, needAddresses, addressesOverlap},
+	{Kind{"NodeAgentDown", Error, part, "Neutron has no agent with the name of a node, or that agent is not alive, or it is ML2/OVS with the firewall iptables_hybrid."}, true, needNothing, nodeAgentDown},
+	{Kind{"SecurityGroupMissing", Error, all, "Neutron does not show a security group of pods or projects."}, true, needNothing, securityGroupMissing},
+	{Kind{"SecurityGroupRuleMissing", Warning, part, "The security groups of pods do not let in nodes, other pods, or cluster IPs where the provider is ovn."}, true, needRules, securityGroupRuleMissing},
+	{Kind{"SecurityGroupsEmpty", Warning, part, "pods.securityGroupIDs is empty, so pods have no traffic."}, true, needNothing, securityGroupsEmpty},
+	{Kind{"LoadBalancingMissing", Error, all, "The cloud has no load balancers, and services.subnetIDs is set."}, true, needNothing, loadBalancingMissing},
+	{Kind{"ProviderMissing", Error, all, "Octavia does not have the provider services.provider."}, true, needProviders, providerMissing},
+	{Kind{"ExtensionMissing", Error, all, "Neutron does not have an extension that the configuration needs."}, true, needNothing, extensionMissing},
+	{Kind{"ExtensionUseful", Warning, part, "Neutron does not have an extension that Kuryr profits from."}, true, needNothing, extensionUseful},
+	{Kind{"BindingHidden", Warning, part, "The credential most likely may not bind ports to nodes."}, true, needPort, bindingHidden},
+	{Kind{"PortQuotaShort", Warning, part, "The quota of ports has no room for the pools' min and the load balancers."}, true, needNothing, portQuotaShort},
+	{Kind{"SubnetFull", Warning, part, "A subnet of pods has no room for the pools' min."}, true, needNothing, subnetFull},
+	{Kind{"BalancingQuotaShort", Warning, part, "A quota of Octavia is below what the Services need."}, true, needNothing, balancingQuotaShort},
+	{Kind{"FloatingIPQuotaShort", Warning, part, "The quota of floating IPs is below the number of public Services."}, true, needNothing, floatingIPQuotaShort},
+	{Kind{"SecurityGroupQuotaShort", Warning, part, "The quota of security groups is below the number of public Services, which may need one each."}, true, needNothing, securityGroupQuotaShort},
+	{Kind{"MTUMismatch", Warning, part, "The MTU of the pods' network does not fit node.mtu, the Services' network or IPv6."}, true, needNetworks, mtuMismatch},
+	{Kind{"ClockSkew", Warning, part, "The clocks of Kuryr and of Neutron differ by more than 30 seconds."}, true, needClock, clockSkew},
+	{Kind{"PoliciesNotEnforced", Warning, part, "The cluster has NetworkPolicies, which Kuryr does not enforce."}, false, needNothing, policiesNotEnforced},
 }
 
 // Check makes all checks.
@@ -108,7 +108,11 @@ func Check(f Facts) Report {
 		}
 		found := c.run(&f, c.Kind)
 		if err := c.needs(&f); err != nil {
-			found = append(found, c.notMade(err, len(found) > 0))
+			message := "The check was not made"
+			if len(found) > 0 {
+				message = "A part of the check was not made"
+			}
+			found = append(found, c.notMade("check "+c.Name, message, err)...)
 		}
 		if len(found) == 0 {
 			r.Passed = append(r.Passed, c.Name)
@@ -139,30 +143,28 @@ func rank(s Severity) int { return slices.Index([]Severity{Error, Warning, Unkno
 
 // unknown is the finding of a check that could not be made, and why.
 func (k Kind) unknown(object, what string, err error) []Finding {
+	return k.notMade(object, "It is unknown whether "+what, err)
+}
+
+func (k Kind) notMade(object, message string, err error) []Finding {
 	return []Finding{{
-		Name: k.Name, Severity: Unknown, Object: object, Message: "It is unknown whether " + what + ": " + err.Error() + ".",
+		Name: k.Name, Severity: Unknown, Object: object, Message: message + ": " + err.Error() + ".",
 		Unavailable: errors.Is(err, sdn.ErrUnavailable),
 	}}
 }
 
-// notMade is the finding of a check without the facts that it needs, or without some of them.
-func (k Kind) notMade(err error, partly bool) Finding {
-	message := "The check was not made: "
-	if partly {
-		message = "A part of the check was not made: "
-	}
-	return Finding{
-		Name: k.Name, Severity: Unknown, Object: "check " + k.Name, Message: message + err.Error() + ".",
-		Unavailable: errors.Is(err, sdn.ErrUnavailable),
-	}
-}
-
 // found is a finding of this kind.
 func (k Kind) found(object, message string, remedy ...string) Finding {
-	return Finding{Name: k.Name, Severity: k.Severity, Concerns: k.Concerns, Object: object, Message: message, Remedy: remedy}
+	return Finding{Name: k.Name, Severity: k.Severity, Part: k.Part, Object: object, Message: message, Remedy: remedy}
 }
 
 // warning is a finding of this kind that may do no harm, because of what no fact shows.
 func (k Kind) warning(object, message string, remedy ...string) Finding {
-	return Finding{Name: k.Name, Severity: Warning, Concerns: k.Concerns, Object: object, Message: message, Remedy: remedy}
+	k.Severity = Warning
+	return k.found(object, message, remedy...)
+}
+
+// missing is the finding about what the cloud does not show of a field.
+func (k Kind) missing(what, field, effect, command string) Finding {
+	return k.found(what+" of "+field, "Neutron does not show "+what+": it does not exist, or Kuryr's credential does not see it. "+effect, command, editConfig)
 }

@@ -99,10 +99,8 @@ func securityGroupMissing(f *Facts, k Kind) []Finding {
 		if _, ok := f.Networks.SecurityGroups.Value[id]; ok {
 			continue
 		}
-		all := slices.Contains(f.Config.SecurityGroupIDs, id)
-		out = append(out, k.ifAll(all).found("security group "+id+" of "+fields[id], fmt.Sprintf(
-			"Neutron does not show security group %s: it does not exist, or Kuryr's credential does not see it. Pods that should have it get no ports.", id),
-			"openstack security group list", editConfig))
+		own := k.ifAll(slices.Contains(f.Config.SecurityGroupIDs, id))
+		out = append(out, own.missing("security group "+id, fields[id], "Pods that should have it get no ports.", "openstack security group list"))
 	}
 	return out
 }

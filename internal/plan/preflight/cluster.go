@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/kuryr-go/kuryr/internal/plan/network"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -35,11 +36,7 @@ func covered(subnets []sdn.SurveyedSubnet, p netip.Prefix) bool {
 // halves returns the two halves of a prefix.
 func halves(p netip.Prefix) (low, high netip.Prefix) {
 	half := p.Bits() + 1
-	b := p.Masked().Addr().AsSlice()
-	low = netip.PrefixFrom(p.Masked().Addr(), half)
-	b[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
-	first, _ := netip.AddrFromSlice(b)
-	return low, netip.PrefixFrom(first, half)
+	return netip.PrefixFrom(p.Masked().Addr(), half), netip.PrefixFrom(network.Last(p), half).Masked()
 }
 
 // serviceRangeOutside reports ranges of cluster IPs that no VIP can have.
@@ -50,11 +47,11 @@ func serviceRangeOutside(f *Facts, k Kind) []Finding {
 	if err := cmp.Or(f.Cluster.ServiceCIDRs.Err, f.Networks.Subnets.Err); err != nil {
 		return k.unknown("ServiceCIDRs", "they are in the subnets of "+fieldServices, err)
 	}
-	served := func(s Service) bool { return s.in(f.subnets(f.Config.ServiceSubnetIDs)) }
-	k = k.ifAll(!slices.ContainsFunc(f.Cluster.Services.Value, served))
+	subnets := f.subnets(f.Config.ServiceSubnetIDs)
+	k = k.ifAll(!slices.ContainsFunc(f.Cluster.Services.Value, func(s Service) bool { return s.in(subnets) }))
 	var out []Finding
 	for _, p := range f.Cluster.ServiceCIDRs.Value {
-		if !covered(f.subnets(f.Config.ServiceSubnetIDs), p) {
+		if !covered(subnets, p) {
 			out = append(out, k.found("ServiceCIDR "+p.String(), fmt.Sprintf(
 				"The subnets of %s do not have all of %s. Services with a cluster IP outside of these subnets get no load balancer. "+
 					"The subnet must be larger than the range, with gateway and pool outside of the range: docs/services-howto.md.", fieldServices, p),

@@ -5,7 +5,7 @@ package preflight
 
 // Catalog returns all kinds of findings, in the order of the checks.
 func Catalog() []Kind {
-	kinds := []Kind{{CloudUnavailable, Unknown, AllPods, "Neutron did not answer, so nothing of the cloud was checked."}}
+	kinds := []Kind{{CloudUnavailable, Unknown, all, "Neutron did not answer, so nothing of the cloud was checked."}}
 	for _, c := range checks {
 		kinds = append(kinds, c.Kind)
 	}

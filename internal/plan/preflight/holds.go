@@ -10,29 +10,20 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// Concern says whom a finding concerns.
-type Concern string
-
-// Whom findings concern.
-const (
-	AllPods     Concern = "all pods"
-	AllServices Concern = "all Services" // all that the cluster has, or all public ones
-	// Part is a single project, namespace, node or Service, some pods, or nothing that there is: the
-	// rest of the cluster is not to wait for it.
-	Part Concern = "a part"
-)
+// Whom findings of a kind concern at most: see Finding.Part.
+const all, part = false, true
 
 // Holds reports whether a first start is to wait until a finding is mended: it is an error about
 // what all pods or all Services need, or nothing of the cloud could be checked.
 func Holds(f Finding) bool {
-	return f.Name == CloudUnavailable || f.Severity == Error && f.Concerns != Part && slices.Contains(Holding(), f.Name)
+	return f.Name == CloudUnavailable || f.Severity == Error && !f.Part && slices.Contains(Holding(), f.Name)
 }
 
 // Holding returns the names of the findings that may hold a first start.
 func Holding() []string {
 	names := []string{CloudUnavailable}
 	for _, c := range checks {
-		if c.Concerns != Part {
+		if !c.Part {
 			names = append(names, c.Name)
 		}
 	}
@@ -41,9 +32,7 @@ func Holding() []string {
 
 // ifAll returns the kind for findings that concern as many as the kind says only if all is true.
 func (k Kind) ifAll(all bool) Kind {
-	if !all {
-		k.Concerns = Part
-	}
+	k.Part = k.Part || !all
 	return k
 }
 
@@ -51,19 +40,13 @@ func (k Kind) ifAll(all bool) Kind {
 // addresses of the first subnet of each entry until it is full. All pods need the cluster's DNS.
 // Another Service works if it has a cluster IP in another subnet.
 func (f *Facts) all(broken func(subnetID string) bool) bool {
-	first := func(entry []string) bool { return broken(entry[0]) }
-	if slices.ContainsFunc(f.Config.PodSubnets, first) || !slices.ContainsFunc(f.Config.ServiceSubnetIDs, broken) {
-		return slices.ContainsFunc(f.Config.PodSubnets, first)
+	if slices.ContainsFunc(f.Config.PodSubnets, func(entry []string) bool { return broken(entry[0]) }) {
+		return true
 	}
 	work := f.subnets(slices.DeleteFunc(slices.Clone(f.Config.ServiceSubnetIDs), broken))
-	none := true
-	for _, s := range f.Cluster.Services.Value {
-		if s.DNS && !s.in(work) {
-			return true
-		}
-		none = none && !s.in(work)
-	}
-	return none
+	works := func(s Service) bool { return s.in(work) }
+	return slices.ContainsFunc(f.Config.ServiceSubnetIDs, broken) && (!slices.ContainsFunc(f.Cluster.Services.Value, works) ||
+		slices.ContainsFunc(f.Cluster.Services.Value, func(s Service) bool { return s.DNS && !works(s) }))
 }
 
 // in reports whether a Service has a cluster IP in one of these subnets.

@@ -44,9 +44,7 @@ func networkRouterMissing(f *Facts, k Kind) []Finding {
 	}
 	for _, r := range routers {
 		if _, ok := f.Networks.Routers.Value[r.ID]; !ok {
-			out = append(out, k.found("router "+r.ID+" of "+r.Field, fmt.Sprintf(
-				"Neutron does not show router %s: it does not exist, or Kuryr's credential does not see it. Networks of namespaces that should be on it do not become ready, and their pods wait.", r.ID),
-				"openstack router list", editConfig))
+			out = append(out, k.missing("router "+r.ID, r.Field, "Networks of namespaces that should be on it do not become ready, and their pods wait.", "openstack router list"))
 		}
 	}
 	without := slices.DeleteFunc(slices.Clone(f.Cluster.Namespaces.Value), func(n Namespace) bool { return !n.makes() || n.RouterID != "" || n.OwnRouter })
@@ -55,20 +53,8 @@ func networkRouterMissing(f *Facts, k Kind) []Finding {
 			"The configuration has no router for the networks of %s. Their pods reach neither Services nor anything outside of their network.", several("namespace", names(without))),
 			"openstack router list", editConfig))
 	}
-	return append(out, externalNetworkMissing(f, k)...)
-}
-
-// externalNetworkMissing reports networks that routers of namespaces cannot have a gateway in.
-func externalNetworkMissing(f *Facts, k Kind) []Finding {
-	var out []Finding
-	if err := f.Networks.Networks.Err; err != nil && len(f.Config.OwnRouters) > 0 {
-		return k.unknown("external networks of routers", "they exist", err)
-	}
 	for _, r := range f.Config.OwnRouters {
-		if why := f.notExternal(r.ExternalNetwork); why != "" {
-			out = append(out, k.found("network "+r.ExternalNetwork+" of "+r.Field, why+" Kuryr makes no routers with a gateway there, and the pods of their namespaces wait.",
-				"openstack network list --external", editConfig))
-		}
+		out = append(out, f.notExternal(k, r.ExternalNetwork, r.Field, "Kuryr makes no routers with a gateway there, and the pods of their namespaces wait.")...)
 	}
 	return out
 }
@@ -172,20 +158,7 @@ func givenNetworkMissing(f *Facts, k Kind) []Finding {
 	var out []Finding
 	for _, g := range f.Config.Given {
 		out = append(out, missingSubnets(f, k, g.Field, g.SubnetIDs, "Pods that should be in it wait.")...)
-		want := g.NetworkID
-		if _, ok := f.Networks.Networks.Value[want]; want != "" && !ok && f.Networks.Networks.Err == nil {
-			out = append(out, k.found("network "+want+" beside "+g.Field, "Neutron does not show network "+want+
-				": it does not exist, or Kuryr's credential does not see it. Pods that should be in it wait.", "openstack network list", editConfig))
-			continue
-		}
-		for _, s := range f.subnets(g.SubnetIDs) {
-			want = cmp.Or(want, s.NetworkID)
-			if !sdn.SameID(s.NetworkID, want) {
-				out = append(out, k.found("subnet "+s.ID+" of "+g.Field, fmt.Sprintf(
-					"Subnet %s is of network %s, and another one of the list, or its networkID, of network %s. All addresses of a port are of one network, so pods wait.",
-					named(s.ID, s.Name), s.NetworkID, want), "openstack subnet list --network "+want, editConfig))
-			}
-		}
+		out = append(out, f.notOfOne(k, g.Field, g.NetworkID, g.SubnetIDs)...)
 	}
 	return out
 }

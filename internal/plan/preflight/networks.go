@@ -4,6 +4,7 @@
 package preflight
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -49,30 +50,25 @@ func named(id, name string) string {
 }
 
 func publicNetworkMissing(f *Facts, k Kind) []Finding {
-	id := f.Config.ExternalNetworkID
 	if !f.public() {
 		return nil
 	}
-	object := "network " + id + " of " + fieldPublic
-	if err := f.Networks.Networks.Err; err != nil {
-		return k.unknown(object, "it exists", err)
-	}
-	if why := f.notExternal(id); why != "" {
-		return []Finding{k.found(object, why+" Services of type LoadBalancer get no floating IP.", "openstack network list --external", editConfig)}
-	}
-	return nil
+	return f.notExternal(k, f.Config.ExternalNetworkID, fieldPublic, "Services of type LoadBalancer get no floating IP.")
 }
 
-// notExternal returns why no router can have a gateway in a network; empty: one can.
-func (f *Facts) notExternal(id string) string {
+// notExternal reports a network of a field that no router can have a gateway in.
+func (f *Facts) notExternal(k Kind, id, field, effect string) []Finding {
+	const command = "openstack network list --external"
 	n, ok := f.Networks.Networks.Value[id]
-	if !ok {
-		return "Neutron does not show network " + id + ": it does not exist, or Kuryr's credential does not see it."
+	switch err := f.Networks.Networks.Err; {
+	case err != nil:
+		return k.unknown("network "+id+" of "+field, "it exists", err)
+	case !ok:
+		return []Finding{k.missing("network "+id, field, effect, command)}
+	case !n.External:
+		return []Finding{k.found("network "+id+" of "+field, "Network "+named(id, n.Name)+" is not external. "+effect, command, editConfig)}
 	}
-	if !n.External {
-		return "Network " + named(n.ID, n.Name) + " is not external."
-	}
-	return ""
+	return nil
 }
 
 func publicSubnetMissing(f *Facts, k Kind) []Finding {
@@ -113,12 +109,9 @@ func missingSubnets(f *Facts, k Kind, field string, ids []string, effect string)
 	}
 	var out []Finding
 	for _, id := range ids {
-		if !f.unseen(id) {
-			continue
+		if f.unseen(id) {
+			out = append(out, k.missing("subnet "+id, field, effect, "openstack subnet list"))
 		}
-		out = append(out, k.found("subnet "+id+" of "+field, fmt.Sprintf(
-			"Neutron does not show subnet %s: it does not exist, or Kuryr's credential does not see it. %s", id, effect),
-			"openstack subnet list", editConfig))
 	}
 	return out
 }
@@ -128,22 +121,23 @@ func (f *Facts) unseen(subnetID string) bool {
 	return !ok
 }
 
-// podNetworkMismatch reports subnets of pods that are not of one network: a port is of one.
 func podNetworkMismatch(f *Facts, k Kind) []Finding {
-	want := f.Config.NetworkID
-	if _, ok := f.Networks.Networks.Value[want]; want != "" && !ok && f.Networks.Networks.Err == nil {
-		return []Finding{k.found("network "+want+" of pods.networkID", "Neutron does not show network "+want+
-			": it does not exist, or Kuryr's credential does not see it. Pods get no ports.", "openstack network list", editConfig)}
+	return f.notOfOne(k, fieldPods, f.Config.NetworkID, f.Config.PodSubnetIDs())
+}
+
+// notOfOne reports subnets of pods that are not of one network, the configured one if there is any: a
+// port is of one.
+func (f *Facts) notOfOne(k Kind, field, network string, ids []string) []Finding {
+	if _, ok := f.Networks.Networks.Value[network]; network != "" && !ok && f.Networks.Networks.Err == nil {
+		return []Finding{k.missing("network "+network, "the networkID beside "+field, "Pods get no ports.", "openstack network list")}
 	}
 	var out []Finding
-	for _, s := range f.subnets(f.Config.PodSubnetIDs()) {
-		if want == "" {
-			want = s.NetworkID
-		}
-		if !sdn.SameID(s.NetworkID, want) {
-			out = append(out, k.ifAll(f.all(func(id string) bool { return id == s.ID })).found("subnet "+s.ID+" of "+fieldPods, fmt.Sprintf(
-				"Subnet %s is of network %s, and another subnet of pods, or pods.networkID, of network %s. All addresses of a port are of one network, so pods get no ports.",
-				named(s.ID, s.Name), s.NetworkID, want), "openstack subnet list --network "+want, editConfig))
+	for _, s := range f.subnets(ids) {
+		network = cmp.Or(network, s.NetworkID)
+		if !sdn.SameID(s.NetworkID, network) {
+			out = append(out, k.ifAll(f.all(func(id string) bool { return id == s.ID })).found("subnet "+s.ID+" of "+field, fmt.Sprintf(
+				"Subnet %s is of network %s, and another subnet of %s, or the networkID beside it, of network %s. All addresses of a port are of one network, so pods get no ports.",
+				named(s.ID, s.Name), s.NetworkID, field, network), "openstack subnet list --network "+network, editConfig))
 		}
 	}
 	return out

@@ -26,10 +26,12 @@ const (
 type Finding struct {
 	Name     string   // in CamelCase, for scripts: the same in each version
 	Severity Severity // what it means
-	Concerns Concern  // whom what is wrong concerns
-	Object   string   // what it is about, with the field of the configuration that names it
-	Message  string   // what is wrong, and what follows from it
-	Remedy   []string // commands that mend it, in order; empty: Message says what to do
+	// Part says that it concerns a single project, namespace, node or Service, some pods, or nothing
+	// that there is. Any other one concerns all pods or all Services, or all public ones.
+	Part    bool
+	Object  string   // what it is about, with the field of the configuration that names it
+	Message string   // what is wrong, and what follows from it
+	Remedy  []string // commands that mend it, in order; empty: Message says what to do
 	// Unavailable says of an Unknown one that a request was not answered. Then findings of earlier
 	// checks of this name may still hold.
 	Unavailable bool

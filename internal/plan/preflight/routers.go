@@ -187,21 +187,22 @@ func routerDown(f *Facts, k Kind) []Finding {
 		return nil // see needRouters
 	}
 	var out []Finding
-	shown, hidden := f.used(append(f.Config.PodSubnetIDs(), f.Config.ServiceSubnetIDs...))
-	for _, r := range shown {
+	off := func(k Kind, r sdn.Router, object, who string) {
 		if r.Down {
-			out = append(out, k.ifAll(f.all(f.cutOff)).found("router "+r.ID, "Router "+named(r.ID, r.Name)+" is switched off (admin_state_up is false): pods that send by it reach neither cluster IPs nor other networks.",
+			out = append(out, k.found(object, "Router "+named(r.ID, r.Name)+" is switched off (admin_state_up is false): pods "+who+" reach neither cluster IPs nor other networks.",
 				"openstack router set --enable "+r.ID))
 		}
+	}
+	shown, hidden := f.used(append(f.Config.PodSubnetIDs(), f.Config.ServiceSubnetIDs...))
+	for _, r := range shown {
+		off(k.ifAll(f.all(f.cutOff)), r, "router "+r.ID, "that send by it")
 	}
 	for _, id := range hidden {
 		out = append(out, k.unknown("router "+id, "router "+id+" is switched on", errHidden)...)
 	}
 	for _, at := range f.routersOfNamespaces() {
-		r := f.Networks.Routers.Value[at.ID]
-		if r.Down && !slices.ContainsFunc(shown, func(o sdn.Router) bool { return o.ID == r.ID }) {
-			out = append(out, k.ifAll(false).found("router "+r.ID+" of "+at.Field, "Router "+named(r.ID, r.Name)+" is switched off (admin_state_up is false): pods of the namespaces on it reach neither cluster IPs nor other networks.",
-				"openstack router set --enable "+r.ID))
+		if !slices.ContainsFunc(shown, func(r sdn.Router) bool { return r.ID == at.ID }) {
+			off(k.ifAll(false), f.Networks.Routers.Value[at.ID], "router "+at.ID+" of "+at.Field, "of the namespaces on it")
 		}
 	}
 	return out
