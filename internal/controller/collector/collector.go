@@ -14,10 +14,10 @@
 package collector
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -108,7 +108,7 @@ type Inventory struct {
 	Early kube.Signal
 
 	unnamed, missing orphan.Collector
-	tried            map[string]*attempt // by the IDs of resources that the last comparison still showed
+	tried            map[string]*attempt // by the IDs of resources that the last comparison condemned
 }
 
 // attempt is what became of a resource that is to be deleted, and is still there. The pause before
@@ -197,7 +197,6 @@ func (v *Inventory) once(ctx context.Context) (again bool, err error) {
 	for _, r := range found.Unnamed {
 		byID[r.ID] = r
 	}
-	maps.DeleteFunc(v.tried, func(id string, _ *attempt) bool { _, there := byID[id]; return !there })
 	due := v.unnamed.Observe(keys(found.Unnamed, func(r Resource) string { return r.ID }), v.Now(), v.grace())
 	missing := map[string]ctrl.Request{}
 	for _, req := range found.Missing {
@@ -214,22 +213,22 @@ func (v *Inventory) once(ctx context.Context) (again bool, err error) {
 		return r.Hold == nil && !slices.Contains(due, r.ID)
 	})
 	var resources []Resource
-	var waits []error
+	unsure, tried, now := []error{found.Unsure}, map[string]*attempt{}, v.Now()
 	for _, id := range due {
-		if t := v.tried[id]; t != nil && byID[id].Hold == nil && v.Now().Before(t.next) {
-			waits = append(waits, t.err)
+		r, t := byID[id], cmp.Or(v.tried[id], &attempt{})
+		tried[id] = t
+		if r.Hold == nil && now.Before(t.next) {
+			unsure = append(unsure, t.err)
 			continue
 		}
-		resources = append(resources, byID[id])
-	}
-	err = v.collect(ctx, resources)
-	for _, r := range resources {
-		if t := v.tried[r.ID]; r.Hold == nil {
-			t.next = v.Now().Add(v.grace() * (1<<min(t.tries, longest) - 1))
+		if r.Hold == nil {
+			t.next = now.Add(v.grace() * (1<<min(t.tries, longest) - 1))
 			t.tries++
 		}
+		resources = append(resources, r)
 	}
-	return again, errors.Join(found.Unsure, err, errors.Join(waits...))
+	v.tried = tried
+	return again, errors.Join(append(unsure, v.collect(ctx, resources))...)
 }
 
 func keys[T any](all []T, key func(T) string) []string {
@@ -247,27 +246,18 @@ const atOnce = 8
 // collect adopts or deletes unnamed resources. It returns an error if some of them still exist
 // afterwards.
 func (v *Inventory) collect(ctx context.Context, resources []Resource) error {
-	failed, asked := make([]error, len(resources)), make([]bool, len(resources))
+	failed := make([]error, len(resources))
 	var at errgroup.Group
 	at.SetLimit(atOnce)
 	for i, r := range resources {
-		t := v.tried[r.ID]
-		before := t != nil && t.asked
+		t := cmp.Or(v.tried[r.ID], &attempt{})
 		at.Go(func() (none error) { // a resource that fails does not stop the others
-			asked[i], failed[i] = r.settle(ctx, before)
+			t.asked, t.err = r.settle(ctx, t.asked)
+			failed[i] = t.err
 			return none
 		})
 	}
 	_ = at.Wait()
-	if v.tried == nil {
-		v.tried = map[string]*attempt{}
-	}
-	for i, r := range resources {
-		if v.tried[r.ID] == nil {
-			v.tried[r.ID] = &attempt{}
-		}
-		v.tried[r.ID].asked, v.tried[r.ID].err = asked[i], failed[i]
-	}
 	return errors.Join(failed...)
 }
 
