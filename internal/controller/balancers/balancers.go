@@ -215,7 +215,7 @@ func (r *Reconciler) retried(ctx context.Context) (requests []ctrl.Request) {
 	}
 	for req, klb := range all {
 		if !balancer.IsReady(klb) {
-			r.memories.retry(req)
+			r.memories.ask(req, checkRequest{retry: true})
 			requests = append(requests, req)
 		}
 	}

@@ -109,8 +109,9 @@ type memories struct {
 
 // checkRequest is what another part of the controller asks a worker to do.
 type checkRequest struct {
-	check, statusIncomplete bool
-	retry                   bool // forget earlier attempts: they prove nothing
+	check            bool // read the cloud
+	statusIncomplete bool // also look for load balancers that the status does not name
+	retry            bool // forget earlier attempts: they prove nothing
 }
 
 // of returns the memory of an object, after it has taken over what others have asked for since.
@@ -119,7 +120,7 @@ func (b *memories) of(req ctrl.Request, uid types.UID) *memory {
 	defer b.mu.Unlock()
 	m := b.all[req]
 	if m == nil || m.uid != uid {
-		m = &memory{uid: uid}
+		m = &memory{uid: uid, created: map[string]time.Time{}}
 		if b.all == nil {
 			b.all = map[ctrl.Request]*memory{}
 		}
@@ -143,28 +144,20 @@ func (b *memories) of(req ctrl.Request, uid types.UID) *memory {
 	return m
 }
 
-// requestCheck has the next round read the cloud. With statusIncomplete, the round also looks
-// for load balancers that the status does not name.
-func (b *memories) requestCheck(req ctrl.Request, statusIncomplete bool) {
+// ask has the next round of an object do what is asked, beside what was asked before.
+func (b *memories) ask(req ctrl.Request, c checkRequest) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.asked == nil {
 		b.asked = map[ctrl.Request]checkRequest{}
 	}
 	s := b.asked[req]
-	b.asked[req] = checkRequest{check: true, statusIncomplete: statusIncomplete || s.statusIncomplete, retry: s.retry}
+	b.asked[req] = checkRequest{c.check || s.check, c.statusIncomplete || s.statusIncomplete, c.retry || s.retry}
 }
 
-// retry has the next round forget earlier attempts.
-func (b *memories) retry(req ctrl.Request) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.asked == nil {
-		b.asked = map[ctrl.Request]checkRequest{}
-	}
-	s := b.asked[req]
-	s.retry = true
-	b.asked[req] = s
+// requestCheck has the next round read the cloud.
+func (b *memories) requestCheck(req ctrl.Request, statusIncomplete bool) {
+	b.ask(req, checkRequest{check: true, statusIncomplete: statusIncomplete})
 }
 
 // looking reports whether a requested look at the cloud is not finished yet.

@@ -383,9 +383,6 @@ func (v *visit) create(ctx context.Context, s balancer.CreateLoadBalancer) (stri
 		return "", taken(err)
 	}
 	v.round.trees = append(slices.Clone(v.round.trees), made)
-	if v.memory.created == nil {
-		v.memory.created = map[string]time.Time{}
-	}
 	v.memory.created[made.ID] = v.now()
 	return made.ID, nil
 }
