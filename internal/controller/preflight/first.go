@@ -111,13 +111,12 @@ func (l *Loop) hold(ctx context.Context, report preflight.Report) string {
 	if log := ctrl.LoggerFrom(ctx); why == "" {
 		log.Info("the first start goes on: preflight finds all that it needs")
 		l.serve()
+		return ""
 	} else if why != l.logged {
 		log.Info("the first start waits: nothing is made in the cloud before this is mended, or preflight.firstStartWaits is false", "because", why)
 	}
 	l.logged = why
-	if why != "" {
-		l.tellPods(ctx)
-	}
+	l.tellPods(ctx)
 	return why
 }
 

@@ -79,16 +79,10 @@ func bindingHidden(f *Facts, k Kind) []Finding {
 
 func securityGroupMissing(f *Facts, k Kind) []Finding {
 	fields := map[string]string{}
-	for _, g := range f.Config.Groups {
+	for _, g := range append(slices.Clone(f.Config.Groups), Groups{"pods.securityGroups", f.Config.MoreGroupIDs}, Groups{"pods.securityGroupIDs", f.Config.SecurityGroupIDs}) {
 		for _, id := range g.IDs {
 			fields[id] = g.Field
 		}
-	}
-	for _, id := range f.Config.MoreGroupIDs {
-		fields[id] = "pods.securityGroups"
-	}
-	for _, id := range f.Config.SecurityGroupIDs {
-		fields[id] = "pods.securityGroupIDs"
 	}
 	ids := slices.Sorted(maps.Keys(fields))
 	if err := f.Networks.SecurityGroups.Err; err != nil && len(ids) > 0 {
@@ -128,11 +122,7 @@ func (f *Facts) groupRules() []string {
 	}
 	var out []string
 	for _, p := range from {
-		family := ""
-		if p.Addr().Is6() {
-			family = "--ethertype IPv6 "
-		}
-		out = append(out, fmt.Sprintf("openstack security group rule create --protocol any %s--remote-ip %s kuryr-pods", family, p))
+		out = append(out, ruleCommand("--protocol any", p, "kuryr-pods"))
 	}
 	return append(out, "openstack security group rule create --protocol any --remote-ip CIDR_OF_NODES kuryr-pods")
 }

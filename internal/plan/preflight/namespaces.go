@@ -216,48 +216,43 @@ func projectCredentialRefused(f *Facts, k Kind) []Finding {
 // projectQuotaShort compares what is left of each project's quotas with what the namespaces that
 // have no network yet need: networks, subnets, and ports for legs and pools.
 func projectQuotaShort(f *Facts, k Kind) []Finding {
-	type load struct {
-		namespaces               []Namespace
-		networks, subnets, ports int
-		routers                  int
-	}
-	needs := map[string]load{}
+	missing, needs := map[string][]Namespace{}, map[string]map[string]int{}
 	for _, n := range f.missing() {
-		families := len(f.familiesOf(n))
-		l := needs[n.ProjectID]
-		l.namespaces = append(l.namespaces, n)
-		l.networks, l.subnets, l.ports = l.networks+1, l.subnets+families, l.ports+f.Config.MinFree
+		if missing[n.ProjectID] == nil {
+			needs[n.ProjectID] = map[string]int{}
+		}
+		missing[n.ProjectID] = append(missing[n.ProjectID], n)
+		need, families := needs[n.ProjectID], len(f.familiesOf(n))
+		need["network"]++
+		need["subnet"] += families
+		need["port"] += f.Config.MinFree
 		if n.RouterID != "" || n.OwnRouter {
-			l.ports += families
+			need["port"] += families
 		}
 		if n.OwnRouter { // its gateway's port is of no project
-			l.routers++
+			need["router"]++
 		}
-		needs[n.ProjectID] = l
 	}
 	var out []Finding
 	for _, project := range slices.Sorted(maps.Keys(needs)) {
-		l := needs[project]
-		for _, q := range []struct {
-			kind, option, plural string
-			n                    int
-		}{{"network", "--networks", "networks", l.networks}, {"subnet", "--subnets", "subnets", l.subnets}, {"port", "--ports", "ports", l.ports}, {"router", "--routers", "routers", l.routers}} {
-			if q.n == 0 {
+		for _, kind := range []string{"network", "subnet", "port", "router"} {
+			n := needs[project][kind]
+			if n == 0 {
 				continue
 			}
-			object := "quota of " + q.plural + " of project " + projectOf(project)
-			left, none, err := f.left(project, q.kind)
+			object := "quota of " + kind + "s of project " + projectOf(project)
+			left, none, err := f.left(project, kind)
 			if err != nil {
 				out = append(out, k.unknown(object, "it has room for the networks of namespaces", err)...)
 				break
 			}
-			if none || q.n <= left {
+			if none || n <= left {
 				continue
 			}
-			limit := f.Networks.Quotas[project].Value[q.kind].Limit
-			out = append(out, k.found(object, fmt.Sprintf("The quota has room for %d more %s of %d. Kuryr needs %d more once %s, which have no network yet, have pods.",
-				left, q.plural, limit, q.n, several("namespace", names(l.namespaces))),
-				fmt.Sprintf("openstack quota set %s %d %s", q.option, limit+q.n-left, projectOf(project))))
+			limit := f.Networks.Quotas[project].Value[kind].Limit
+			out = append(out, k.found(object, fmt.Sprintf("The quota has room for %d more %ss of %d. Kuryr needs %d more once %s, which have no network yet, have pods.",
+				left, kind, limit, n, several("namespace", names(missing[project]))),
+				fmt.Sprintf("openstack quota set %s %d %s", "--"+kind+"s", limit+n-left, projectOf(project))))
 		}
 	}
 	return out

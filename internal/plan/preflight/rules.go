@@ -160,14 +160,18 @@ func (l *lack) add(group string, s sender, t traffic) {
 	if t.protocol != "" {
 		what = fmt.Sprintf("--protocol %s --dst-port %d", t.protocol, t.port)
 	}
-	family := ""
-	if s.prefix.Addr().Is6() {
-		family = "--ethertype IPv6 "
-	}
-	command := fmt.Sprintf("openstack security group rule create %s %s--remote-ip %s %s", what, family, s.prefix, group)
+	command := ruleCommand(what, s.prefix, group)
 	if len(l.commands) < most && !slices.Contains(l.commands, command) {
 		l.commands = append(l.commands, command)
 	}
+}
+
+// ruleCommand is the command that lets some traffic from somewhere into a group.
+func ruleCommand(what string, from netip.Prefix, group string) string {
+	if from.Addr().Is6() {
+		what += " --ethertype IPv6"
+	}
+	return fmt.Sprintf("openstack security group rule create %s --remote-ip %s %s", what, from, group)
 }
 
 func needRules(f *Facts) error {
