@@ -140,9 +140,9 @@ func readClouds(file string) (all clouds.Clouds, err error) {
 	return all, nil
 }
 
-// asYAML writes a clouds.yaml. JSON is YAML.
+// asYAML writes a clouds.yaml.
 func asYAML(v any) *bytes.Reader {
-	text, _ := json.Marshal(v) // it has nothing that cannot be written
+	text, _ := yaml.Marshal(v) // it has nothing that cannot be written
 	return bytes.NewReader(text)
 }
 
@@ -290,8 +290,8 @@ func (l *login) open(ctx context.Context, c credential) (*session, error) {
 	if err := openstack.Authenticate(ctx, client, c.auth); err != nil {
 		var answer gophercloud.ErrUnexpectedResponseCode
 		for _, secret := range []string{c.auth.Password, c.auth.ApplicationCredentialSecret, c.auth.TokenID} {
-			sent, _ := json.Marshal(secret)
-			if errors.As(err, &answer) && secret != "" && bytes.Contains(answer.Body, sent[1:len(sent)-1]) {
+			sent, failed := json.Marshal(secret)
+			if failed == nil && errors.As(err, &answer) && secret != "" && bytes.Contains(answer.Body, sent[1:len(sent)-1]) {
 				answer.Body = nil // it repeats the request
 				err = answer
 			}
