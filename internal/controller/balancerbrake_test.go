@@ -276,3 +276,193 @@ func TestOwnTroubleBrakesNobody(t *testing.T) {
 		t.Error("web-0 still says that it is being replaced")
 	}
 }
+
+// trialOf returns the trial of a Service; nil if there is none.
+func (b *bed) trialOf(name string) *sdn.LoadBalancer {
+	for _, item := range b.cloud.LoadBalancers() {
+		if lb := item.LoadBalancer; lb.Owner.Name == name && strings.HasSuffix(lb.Name, "/trial") {
+			return &lb
+		}
+	}
+	return nil
+}
+
+// breakOne puts the load balancer of a Service into ERROR while it serves.
+func (b *bed) breakOne(name string) {
+	for _, item := range b.cloud.LoadBalancers() {
+		if item.LoadBalancer.Owner.Name == name {
+			b.cloud.EditLoadBalancer(item.LoadBalancer.ID, func(lb *sdn.LoadBalancer) {
+				lb.Provisioning, lb.Operating = sdn.ProvisioningError, "ONLINE"
+			})
+		}
+	}
+}
+
+// slowOVN has load balancers of OVN change only when the test settles them.
+func (b *bed) slowOVN() {
+	b.t.Helper()
+	ovn, err := b.cloud.Backend("cluster").Features(b.t.Context(), "ovn")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.cloud.SetProvider(memory.Provider{Features: ovn, Busy: memory.UntilSettled})
+}
+
+func (b *bed) isReplaced(name string) bool {
+	c := meta.FindStatusCondition(b.klb(name).Status.Conditions, v1.ConditionProgressing)
+	return c != nil && c.Reason == v1.ReasonReplacing
+}
+
+// TestTrialGivesItsRoomUp: after the deletion somebody else takes the room that became free. The load
+// balancer gets that of its trial.
+func TestTrialGivesItsRoomUp(t *testing.T) {
+	b := balancerBed(t)
+	b.start()
+	names := b.manyOfOVN(1)
+	d := b.watchDark(names...)
+	b.cloud.SetLoadBalancerQuota(2)
+	var taken atomic.Bool
+	b.onBefore(func(_ context.Context, call string, _ int) error {
+		if call == memory.CreateLoadBalancer && len(d.now()) > 0 && !taken.Swap(true) {
+			b.cloud.SetLoadBalancerQuota(1)
+		}
+		return nil
+	})
+	b.breakServing()
+	b.eventually("the load balancer is there again, and no trial", func() bool { return taken.Load() && len(d.now()) == 0 && b.trialOf("web-0") == nil })
+	b.realised("web-0")
+}
+
+// TestOwnTrialInErrorBrakesNobody: the trials of one load balancer end in ERROR, those of others do not.
+func TestOwnTrialInErrorBrakesNobody(t *testing.T) {
+	b := balancerBed(t)
+	b.start()
+	b.manyOfOVN(2)
+	b.slowOVN()
+	b.onBefore(func(context.Context, string, int) error {
+		for _, item := range b.cloud.LoadBalancers() {
+			if lb := item.LoadBalancer; lb.Owner.Name == "web-0" && strings.HasSuffix(lb.Name, "/trial") && lb.Provisioning == sdn.ProvisioningCreating {
+				b.cloud.SetError(lb.ID)
+			} else {
+				b.cloud.Settle(lb.ID)
+			}
+		}
+		return nil
+	})
+	b.breakOne("web-0")
+	b.eventually("web-0 has the turn", func() bool { return b.isReplaced("web-0") })
+	b.breakOne("web-1")
+	b.eventually("web-1 is repaired", func() bool { lb := b.tree("web-1"); return lb != nil && lb.Provisioning == sdn.ProvisioningActive })
+}
+
+// TestDeletedServiceKeepsNoTurn: a Service whose load balancer is being replaced is deleted, and Octavia
+// does not end the deletion. The next one has its turn.
+func TestDeletedServiceKeepsNoTurn(t *testing.T) {
+	b := balancerBed(t)
+	b.start()
+	b.manyOfOVN(2)
+	b.slowOVN()
+	b.breakOne("web-0")
+	b.eventually("web-0 has a trial", func() bool { return b.trialOf("web-0") != nil })
+	b.delete(b.klb("web-0"))
+	b.breakOne("web-1")
+	b.eventually("web-1 has a trial", func() bool { return b.trialOf("web-1") != nil })
+}
+
+// TestTwoTurnsInOneProject: a change of projects brings two together that are both being replaced.
+func TestTwoTurnsInOneProject(t *testing.T) {
+	b := balancerBed(t)
+	b.start()
+	names := b.manyOfOVN(2, func(i int, s *v1.KuryrLoadBalancerSpec) { s.ProjectID = []string{"red", "blue"}[i] })
+	var refuses atomic.Bool
+	refuses.Store(true)
+	b.onBefore(func(_ context.Context, call string, _ int) error {
+		if call == memory.CreateLoadBalancer && refuses.Load() {
+			return sdn.ErrQuota
+		}
+		return nil
+	})
+	b.breakServing()
+	for _, name := range names {
+		b.eventually(name+" has the turn of its project", func() bool { return b.isReplaced(name) })
+	}
+	b.respec("web-1", func(s *v1.KuryrLoadBalancerSpec) { s.ProjectID = "red" })
+	refuses.Store(false)
+	for _, name := range names {
+		b.eventually(name+" is repaired", func() bool { lb := b.tree(name); return lb != nil && lb.Provisioning == sdn.ProvisioningActive })
+	}
+}
+
+// TestTrialOfAnotherProvider: a trial of OVN is under way, and the spec gets another provider, which
+// creates nothing.
+func TestTrialOfAnotherProvider(t *testing.T) {
+	b := balancerBed(t)
+	b.start()
+	names := b.manyOfOVN(1)
+	d := b.watchDark(names...)
+	b.slowOVN()
+	b.breakServing()
+	b.eventually("there is a trial of OVN", func() bool { return b.trialOf("web-0") != nil })
+	trial := b.trialOf("web-0").ID
+	b.onBefore(func(_ context.Context, call string, _ int) error {
+		if call == memory.CreateLoadBalancer {
+			return sdn.ErrUnavailable
+		}
+		return nil
+	})
+	b.respec("web-0", func(s *v1.KuryrLoadBalancerSpec) { s.Provider = "amphora" })
+	b.eventually("the planner's provider is seen", func() bool { return b.klb("web-0").Spec.Provider == "amphora" })
+	b.eventually("amphora creates nothing", func() bool {
+		b.cloud.Settle(trial) // its creation, then its deletion
+		reason, _ := b.reasonOf("web-0")
+		return reason == v1.ReasonUnavailable
+	})
+	b.never("the load balancer of OVN is deleted", func() bool { return len(d.now()) > 0 })
+}
+
+// TestNewProviderOfTwoFamilies: a Service with two VIPs changes its provider with one trial for each.
+func TestNewProviderOfTwoFamilies(t *testing.T) {
+	b := balancerBed(t)
+	b.start()
+	b.balancer("web", func(s *v1.KuryrLoadBalancerSpec) {
+		s.Provider = "ovn"
+		s.VIPs = append(s.VIPs, v1.VIPAddress{IP: "fd00:96::10", SubnetID: service6Subnet})
+	})
+	b.realised("web")
+	b.cloud.SetLoadBalancerQuota(3)
+	before := b.cloud.Calls(memory.DeleteLoadBalancer)
+	b.respec("web", func(s *v1.KuryrLoadBalancerSpec) { s.Provider = "amphora" })
+	b.eventually("the quota lacks room for the second trial", func() bool { reason, _ := b.reasonOf("web"); return reason == v1.ReasonOverQuota })
+	b.never("anything is deleted, a trial included", func() bool { return b.cloud.Calls(memory.DeleteLoadBalancer) > before })
+	b.cloud.SetLoadBalancerQuota(4)
+	b.eventually("both have the other provider, and no trial is left", func() bool {
+		all := b.cloud.LoadBalancers()
+		return len(all) == 2 && all[0].LoadBalancer.Provider == "amphora" && all[1].LoadBalancer.Provider == "amphora"
+	})
+	b.realised("web")
+	if n := b.cloud.Calls(memory.DeleteLoadBalancer) - before; n > 8 { // two load balancers, two trials, each perhaps asked for twice
+		t.Errorf("%d deletions", n)
+	}
+}
+
+// TestFloatingIPOfAFormerProject: the project of a Service changes, and its floating IP stays. It stays
+// also while the Service has no load balancer.
+func TestFloatingIPOfAFormerProject(t *testing.T) {
+	b := balancerBed(t)
+	b.set(func(s *settings.Settings) { s.Services.CheckInterval.Duration = 300 * time.Millisecond })
+	b.start()
+	b.balancer("web", public, func(s *v1.KuryrLoadBalancerSpec) { s.ProjectID = "red" })
+	was := b.realised("web").Status.PublicIP
+	b.respec("web", func(s *v1.KuryrLoadBalancerSpec) { s.ProjectID = "blue" })
+	b.realised("web")
+	b.cloud.SetLoadBalancerQuota(0)
+	b.cloud.RemoveLoadBalancer(b.tree("web").ID)
+	b.eventually("the quota is full, and the status has no load balancer", func() bool {
+		reason, _ := b.reasonOf("web")
+		return reason == v1.ReasonOverQuota && len(b.klb("web").Status.LoadBalancers) == 0
+	})
+	b.cloud.SetLoadBalancerQuota(-1)
+	if is := b.realised("web").Status.PublicIP; is == nil || is.ID != was.ID {
+		t.Errorf("the floating IP was %+v, and is %+v", was, is)
+	}
+}

@@ -93,10 +93,6 @@ func TestProviderChangesOneAtATime(t *testing.T) {
 			}
 		}
 		settle()
-		b.eventually("the trial is being deleted", func() bool {
-			return slices.ContainsFunc(b.cloud.LoadBalancers(), func(item memory.BalancerItem) bool { return item.LoadBalancer.Provisioning == "PENDING_DELETE" })
-		})
-		settle()
 	}
 	for i := range n {
 		b.realised(fmt.Sprint("web-", i))

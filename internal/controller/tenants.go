@@ -110,6 +110,10 @@ func (p *Projects) objects(ctx context.Context) (objects, error) {
 	}
 	for i := range balancers.Items {
 		o, names := &balancers.Items[i], map[string]string{}
+		names[o.Status.SecurityGroupID] = o.Spec.ProjectID
+		if o.Status.PublicIP != nil {
+			names[o.Status.PublicIP.ID] = o.Spec.ProjectID
+		}
 		for _, lb := range slices.Backward(o.Status.LoadBalancers) {
 			names[lb.ID], names[o.Status.SecurityGroupID] = lb.ProjectID, lb.ProjectID
 			if o.Status.PublicIP != nil {

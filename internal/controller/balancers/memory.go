@@ -237,7 +237,9 @@ func (v *visit) checked(ctx context.Context, plan *balancer.Plan) error {
 		}
 	}
 	for i := range v.round.mending.Remedies {
-		drift = append(drift, v.round.mending.Remedies[i].String())
+		if r := &v.round.mending.Remedies[i]; !r.Replaces { // it is not carried out at once
+			drift = append(drift, r.String())
+		}
 	}
 	if len(drift) == 0 {
 		return nil

@@ -25,6 +25,7 @@ func (v *visit) release(ctx context.Context) (ctrl.Result, error) {
 		return ctrl.Result{}, nil
 	}
 	v.quotas.Forget(v.req)
+	v.replaced(v.req)
 	if v.memory.nothingCreated {
 		return kube.Retry(v.objects.Drop(ctx, v.klb))
 	}

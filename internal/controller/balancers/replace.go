@@ -32,6 +32,11 @@ func (r *Reconciler) replaced(req ctrl.Request) {
 // created again as want. One load balancer of a project at a time may, and only after the cloud has
 // created a trial. The status says so before the first request, so that a restart keeps the turn.
 func (v *visit) mayReplace(ctx context.Context, want sdn.LoadBalancer) (bool, error) {
+	key := "trial " + want.VIP.IP
+	if v.memory.attempts.Waits(key, v.now()) > 0 { // the next one's own trial shows whether that is common
+		v.round.waits = "the last load balancer that the cloud created as a trial ended in ERROR, or has another provider"
+		return false, nil
+	}
 	all, err := kube.LoadBalancers(ctx, v.client)
 	if err != nil {
 		return false, err
@@ -50,27 +55,20 @@ func (v *visit) mayReplace(ctx context.Context, want sdn.LoadBalancer) (bool, er
 	}); err != nil {
 		return false, err
 	}
-	trial := balancer.Trial(want)
-	i := slices.IndexFunc(v.round.trees, func(lb sdn.LoadBalancer) bool {
-		return lb.Name == trial.Name && lb.Provisioning != sdn.ProvisioningDeleted
-	})
-	key := "trial " + want.VIP.IP
-	switch wait := v.memory.attempts.Waits(key, v.now()); {
-	case i >= 0 && v.round.trees[i].Provisioning == sdn.ProvisioningError:
+	switch trial, failed := balancer.TrialIn(v.round.trees, want); {
+	case trial == nil:
+	case failed:
 		v.memory.attempts.Note(key, v.now(), balancer.Pauses{Least: v.mend, Most: 30 * v.mend}, "")
-		return false, v.steps(ctx, []balancer.Step{balancer.DeleteLoadBalancer{ID: v.round.trees[i].ID, Because: "the cloud could not create it"}})
-	case i >= 0:
-		return v.round.trees[i].Provisioning == sdn.ProvisioningActive, nil // else it is waited for
-	case wait > 0:
-		v.round.waits = "a load balancer that the cloud created as a trial ended in ERROR"
-		return false, nil
+		return false, v.steps(ctx, []balancer.Step{balancer.DeleteLoadBalancer{ID: trial.ID, Because: "it was a trial"}})
+	default:
+		return trial.Provisioning == sdn.ProvisioningActive, nil // else it is waited for
 	}
 	if owned, err := v.owned(ctx); err != nil || len(owned) > len(v.round.trees) { // one of an earlier process
 		v.memory.statusIncomplete = true
 		return false, err
 	}
-	if err := v.steps(ctx, []balancer.Step{balancer.CreateLoadBalancer{LoadBalancer: trial}}); err != nil {
-		return false, fmt.Errorf("a load balancer that serves is replaced once the cloud can create another one: %w", err)
+	if err := v.steps(ctx, []balancer.Step{balancer.CreateLoadBalancer{LoadBalancer: balancer.Trial(want)}}); err != nil {
+		return false, fmt.Errorf("a load balancer that serves is replaced once the cloud can create another one as a trial: %w", err)
 	}
 	return false, nil
 }
@@ -82,7 +80,7 @@ func (v *visit) holdsTurn() bool {
 	case v1.ReasonRejected, v1.ReasonNotSupported, v1.ReasonConflict:
 		return false
 	}
-	return !v.round.mending.Spent && (v.round.replaces || balancer.IsReplaced(v.klb) && !v.round.complete)
+	return v.round.waits == "" && !v.round.mending.Spent && (v.round.replaces || balancer.IsReplaced(v.klb) && !v.round.complete)
 }
 
 // turn returns the spec to apply for now. It keeps the serving provider as long as it may not be

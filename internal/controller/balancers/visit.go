@@ -180,7 +180,7 @@ func (v *visit) carryOut(ctx context.Context, want []sdn.LoadBalancer, plan *bal
 	if v.round.checking && len(v.round.moved) > 0 {
 		failed = errors.Join(failed, v.tellDrift(ctx, v.round.moved))
 	}
-	if last := plan.Outlived(); !away(failed) && len(last) > 0 {
+	if last := plan.Outlived(); !away(failed) && len(last) > 0 && !v.round.replaces { // else its trial is needed
 		failed = errors.Join(failed, v.steps(ctx, last))
 	}
 	return failed

@@ -124,7 +124,7 @@ func (l *Loop) run(ctx context.Context) error {
 	report := l.check(checking) // what was not read in time is Unknown
 	cancel()
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // the process ends
 	}
 	why := l.hold(ctx, report)
 	object, err := l.object(ctx)

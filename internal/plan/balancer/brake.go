@@ -27,7 +27,7 @@ func Brake(klb *v1.KuryrLoadBalancer, all []*v1.KuryrLoadBalancer) string {
 		name := o.Namespace + "/" + o.Name
 		ready := meta.FindStatusCondition(o.Status.Conditions, v1.ConditionReady)
 		switch {
-		case IsReplaced(o):
+		case IsReplaced(o) && !(IsReplaced(klb) && klb.Namespace+"/"+klb.Name < name): // a change of projects may bring two together
 			why = append(why, fmt.Sprintf("Kuryr replaces one load balancer of a project at a time, now that of %s", name))
 		case ready != nil && ready.Status != metav1.ConditionTrue && !NamesAll(o) && slices.Contains(uncreated, ready.Reason):
 			why = append(why, fmt.Sprintf("the cloud does not create the load balancer of %s (%s)", name, ready.Reason))
@@ -60,14 +60,28 @@ func NamesAll(klb *v1.KuryrLoadBalancer) bool {
 	return true
 }
 
-// Trial returns a load balancer like want at any other address of its subnet. Whether the cloud can
-// create want is known only from such a trial: quotas have no usage that Kuryr may read, and a provider
-// that fails shows it at a creation. The next plans delete the trial as they delete any load balancer
-// that is not wanted: after the wanted ones are complete.
+// Trial returns an empty load balancer like want at any other address of its subnet. Whether the cloud
+// can create want is known only from such a trial: quotas have no usage that Kuryr may read, and a
+// provider that fails shows it at a creation. It has no listeners: OVN's provider leaves the port of the
+// VIP in Neutron if it refuses one, and without an address nobody finds that port.
 func Trial(want sdn.LoadBalancer) sdn.LoadBalancer {
-	want = newBalancer(want)
+	want.Listeners = nil
 	want.Name, want.VIP.IP = want.Name[:min(len(want.Name), longestName-len(trialSuffix))]+trialSuffix, ""
 	return want
+}
+
+// TrialIn returns the trial of want among the load balancers of its owner, nil if there is none, and
+// whether it has failed: it is in ERROR, or has another provider, which proves nothing.
+func TrialIn(have []sdn.LoadBalancer, want sdn.LoadBalancer) (trial *sdn.LoadBalancer, failed bool) {
+	name := Trial(want).Name
+	i := slices.IndexFunc(have, func(lb sdn.LoadBalancer) bool {
+		return lb.Name == name && lb.Provisioning != sdn.ProvisioningDeleted
+	})
+	if i < 0 {
+		return nil, false
+	}
+	lb := &have[i]
+	return lb, lb.Provisioning == sdn.ProvisioningError || !busy(lb.Provisioning) && want.Provider != "" && !sdn.SameProvider(lb.Provider, want.Provider)
 }
 
 const trialSuffix = "/trial"

@@ -56,6 +56,11 @@ func Next(want, have []sdn.LoadBalancer, keep []string, f sdn.Features) Plan {
 			p.Busy = append(p.Busy, lb.ID)
 			continue
 		}
+		if strings.HasSuffix(lb.Name, trialSuffix) && slices.ContainsFunc(p.places, func(a place) bool { return a.id == "" }) {
+			// It has served its purpose, and may have the room that the wanted one needs.
+			p.Steps = append(p.Steps, DeleteLoadBalancer{ID: lb.ID, Because: "it was a trial"})
+			continue
+		}
 		if p.unwanted == nil {
 			p.unwanted = map[string]string{}
 		}
