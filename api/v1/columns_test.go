@@ -88,7 +88,7 @@ func TestColumns(t *testing.T) {
 	k := create(t, c, object(t, "{apiVersion: openstack.org/v1, kind: KuryrCluster}", `metadata: {name: default}`))
 	setStatus(t, c, k, `status: {errors: 1, warnings: 2, unknown: 0, findings: [{name: NoRoom, severity: Error}], conditions: [
 	  {type: Ready, status: "False", reason: Errors, message: m, lastTransitionTime: "2026-01-02T03:04:05Z"}]}`)
-	want = "Name=default Ready=False Reason=Errors Serving=True Errors=1 Warnings=2 Unknown=0 Checked=<nil> (Message=m)"
+	want = "Name=default Ready=False Reason=Errors Serving=<nil> Errors=1 Warnings=2 Unknown=0 Checked=<nil> (Message=m)"
 	if got := row(t, "kuryrclusters", "default"); got != want {
 		t.Errorf("cluster:\ngot  %s\nwant %s", got, want)
 	}

@@ -96,7 +96,7 @@ func (v *visit) read(ctx context.Context, ids []string) (trees []sdn.LoadBalance
 		if errors.Is(err, sdn.ErrNotFound) && v.notShownYet(id) {
 			return nil, false, &sdn.PendingError{What: "load balancer " + id + ", which Octavia has made and does not show yet", Retry: v.backoff.Min}
 		}
-		delete(v.memory.created, id)
+		v.memory.created[id] = time.Time{} // it was read, whatever an old status says
 		if errors.Is(err, sdn.ErrNotFound) || err == nil && tree.Owner != (sdn.Owner{}) && tree.Owner != ownerOf(v.klb) {
 			missing = true
 			continue
