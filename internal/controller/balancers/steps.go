@@ -383,7 +383,9 @@ func (v *visit) create(ctx context.Context, s balancer.CreateLoadBalancer) (stri
 		return "", taken(err)
 	}
 	v.round.trees = append(slices.Clone(v.round.trees), made)
-	v.memory.created[made.ID] = v.now()
+	if made.Provisioning == sdn.ProvisioningCreating {
+		v.memory.created[made.ID] = v.now()
+	}
 	return made.ID, nil
 }
 
