@@ -26,6 +26,7 @@ import (
 // created. When the quota has room again, all are ACTIVE in the end.
 func TestServingInErrorStays(t *testing.T) {
 	const longest = 5 * time.Second
+	long(t)
 	f := withServices(t)
 	f.change(t, func(document map[string]any) {
 		document["services"].(map[string]any)["checkInterval"] = "10s"
