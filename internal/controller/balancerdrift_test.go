@@ -247,6 +247,36 @@ func TestDrift(t *testing.T) {
 	})
 }
 
+// TestDeletionByOthersIsDrift: a check that meets a load balancer while somebody deletes it says so.
+// The floating IP is not associated with a port that is going away.
+func TestDeletionByOthersIsDrift(t *testing.T) {
+	b := balancerBed(t)
+	b.set(func(s *settings.Settings) { s.Services.CheckInterval.Duration = 300 * time.Millisecond })
+	b.start()
+	b.balancer("web", func(s *v1.KuryrLoadBalancerSpec) { s.PublicIP = &v1.PublicIPSpec{NetworkID: publicNetwork} })
+	before := b.realised("web").Status
+	lb, other := before.LoadBalancers[0], b.cloud.Backend("cluster")
+	f, err := other.Features(t.Context(), lb.Provider)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.cloud.SetProvider(memory.Provider{Features: f, Busy: memory.UntilSettled})
+	if err := other.Dissociate(t.Context(), before.PublicIP.ID, lb.PortID); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.DeleteLoadBalancer(t.Context(), lb.ID); err == nil {
+		t.Fatal("the deletion is complete at once")
+	}
+	b.eventSaying("web", "Drift", "create load balancer default/web, once the deletion of "+lb.ID)
+	b.never("the floating IP is associated with a port that goes", func() bool { return !slices.Equal(b.publicOnes(), []string{before.PublicIP.IP + " cluster nowhere"}) })
+	b.cloud.SetProvider(memory.Provider{Features: f})
+	b.cloud.Settle(lb.ID)
+	b.eventually("there is a new one with the floating IP", func() bool {
+		s := b.realised("web").Status
+		return s.LoadBalancers[0].ID != lb.ID && b.publicOf(b.tree("web")) == before.PublicIP.IP
+	})
+}
+
 // TestStepFindsNothing: a step that meets a resource that somebody has deleted does not make the
 // load balancer count as complete.
 func TestStepFindsNothing(t *testing.T) {

@@ -296,6 +296,7 @@ func TestOpenToAll(t *testing.T) {
 	b.fail("", nil)
 	b.respec("web", func(s *v1.KuryrLoadBalancerSpec) { s.Provider = "amphora" })
 	b.eventually("a provider that keeps ranges has no use for it", func() bool { return b.has(one, group) && len(b.cloud.SecurityGroups()) == 0 })
+	b.eventually("its trial is gone", func() bool { return b.tree("web") != nil })
 	if got := b.tree("web").Listeners[0].SourceRanges; len(got) > 0 {
 		t.Errorf("ranges %v", got)
 	}

@@ -183,6 +183,7 @@ const (
 	ProvisioningError    Provisioning = "ERROR"
 	ProvisioningDeleted  Provisioning = "DELETED"
 	ProvisioningCreating Provisioning = "PENDING_CREATE" // busy, and never ACTIVE before
+	ProvisioningDeleting Provisioning = "PENDING_DELETE" // busy, and its VIP's port may be gone
 )
 
 // Listener is a port of a load balancer.

@@ -25,7 +25,7 @@ import (
 const addressRounds = 5
 
 // locate brings the floating IP in line. A new load balancer gets its floating IP once the cloud
-// has created it, see creating, and one with source ranges once these are kept. The cloud is asked
+// has created it, see comesOrGoes, and one with source ranges once these are kept. The cloud is asked
 // only if something about the floating IP has changed.
 func (v *visit) locate(ctx context.Context, want []sdn.LoadBalancer) error {
 	at := v.placeOf(want)
@@ -40,7 +40,7 @@ func (v *visit) locate(ctx context.Context, want []sdn.LoadBalancer) error {
 			v.round.address.Problem = "Kuryr's SDN backend has no floating IPs"
 		}
 		return nil
-	case wanted && !at.Withheld && (at.Port == "" || v.creating(at.Port) || v.round.notYetClosed && v.klb.Status.PublicIP == nil):
+	case wanted && !at.Withheld && (at.Port == "" || v.comesOrGoes(at.Port) || v.round.notYetClosed && v.klb.Status.PublicIP == nil):
 		return nil
 	case v.memory.placed && v.memory.addressFor == known:
 		v.round.address, v.round.located = v.memory.address, true
@@ -68,13 +68,13 @@ func (v *visit) locate(ctx context.Context, want []sdn.LoadBalancer) error {
 	return nil
 }
 
-// creating reports whether the load balancer of a VIP's port is still PENDING_CREATE. A floating IP
-// that Neutron associates then may never work: OVN's provider learns of it by one event. Its
+// comesOrGoes reports whether the load balancer of a VIP's port is still PENDING_CREATE, or is being
+// deleted: its port is soon gone, and the next one gets the floating IP. In the first, a floating IP that Neutron associates then may never work: OVN's provider learns of it by one event. Its
 // handler gives up if OVN has no such load balancer after ten seconds (ovn-octavia-provider 3.0.0,
 // vip_port_update_handler).
-func (v *visit) creating(port string) bool {
+func (v *visit) comesOrGoes(port string) bool {
 	return slices.ContainsFunc(v.round.trees, func(lb sdn.LoadBalancer) bool {
-		return lb.VIPPortID == port && lb.Provisioning == sdn.ProvisioningCreating
+		return lb.VIPPortID == port && (lb.Provisioning == sdn.ProvisioningCreating || lb.Provisioning == sdn.ProvisioningDeleting)
 	})
 }
 

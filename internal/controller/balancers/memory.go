@@ -241,6 +241,11 @@ func (v *visit) checked(ctx context.Context, plan *balancer.Plan) error {
 			drift = append(drift, r.String())
 		}
 	}
+	for i := range v.round.trees { // by somebody else, as Kuryr found nothing to do before
+		if lb := &v.round.trees[i]; lb.Provisioning == sdn.ProvisioningDeleting && slices.Contains(balancer.Named(v.klb), lb.ID) {
+			drift = append(drift, "create load balancer "+lb.Name+", once the deletion of "+lb.ID+" is complete")
+		}
+	}
 	if len(drift) == 0 {
 		return nil
 	}

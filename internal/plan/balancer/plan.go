@@ -146,7 +146,7 @@ func busy(s sdn.Provisioning) bool {
 	switch s {
 	case "", sdn.ProvisioningActive, sdn.ProvisioningError, sdn.ProvisioningDeleted:
 		return false
-	case sdn.ProvisioningCreating:
+	case sdn.ProvisioningCreating, sdn.ProvisioningDeleting:
 	}
 	return true
 }

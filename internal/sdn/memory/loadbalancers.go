@@ -95,7 +95,7 @@ func (b *Backend) DeleteLoadBalancer(ctx context.Context, id string) error {
 	return b.cloud.do(ctx, DeleteLoadBalancer, func() error {
 		lb, _ := b.cloud.look(b.cluster, id)
 		if lb != nil && !lb.isBusy() {
-			b.cloud.begin(lb, "PENDING_DELETE", b.cloud.leaves(id, sdn.ProvisioningDeleted))
+			b.cloud.begin(lb, sdn.ProvisioningDeleting, b.cloud.leaves(id, sdn.ProvisioningDeleted))
 		}
 		if lb != nil && b.cloud.balancers[id] != nil {
 			return busy(lb)
