@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -211,6 +212,7 @@ func (r *routers) addresses(ctx context.Context, id string, now time.Time, valid
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	maps.DeleteFunc(r.known, func(_ string, k routerAddresses) bool { return now.Sub(k.at) >= valid })
 	r.known[id] = routerAddresses{all, now}
 	return all, nil
 }

@@ -275,7 +275,14 @@ func (s *Shared[K, T]) Get(ctx context.Context, key K, send func(context.Context
 	s.mu.Lock()
 	of.current, of.next = q, nil
 	s.mu.Unlock()
-	defer close(q.done)
+	defer func() {
+		close(q.done)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if of.current == q && of.next == nil {
+			delete(s.all, key)
+		}
+	}()
 	q.value, q.err = send(ctx, key)
 	return q.value, q.err
 }

@@ -81,7 +81,7 @@ var checks = []check{
 	{Kind{"BindingHidden", Warning, part, "The credential most likely may not bind ports to nodes."}, true, needPort, bindingHidden},
 	{Kind{"PortQuotaShort", Warning, part, "The quota of ports has no room for the pools' min and the load balancers."}, true, needNothing, portQuotaShort},
 	{Kind{"SubnetFull", Warning, part, "A subnet of pods has no room for the pools' min."}, true, needNothing, subnetFull},
-	{Kind{"BalancingQuotaShort", Warning, part, "A quota of Octavia is below what the Services need."}, true, needNothing, balancingQuotaShort},
+	{Kind{"BalancingQuotaShort", Warning, part, "A quota of Octavia is below what the Services need, with room for one load balancer more."}, true, needNothing, balancingQuotaShort},
 	{Kind{"FloatingIPQuotaShort", Warning, part, "The quota of floating IPs is below the number of public Services."}, true, needNothing, floatingIPQuotaShort},
 	{Kind{"SecurityGroupQuotaShort", Warning, part, "The quota of security groups is below the number of public Services, which may need one each."}, true, needNothing, securityGroupQuotaShort},
 	{Kind{"MTUMismatch", Warning, part, "The MTU of the pods' network does not fit node.mtu, the Services' network or IPv6."}, true, needNetworks, mtuMismatch},

@@ -277,8 +277,8 @@ var broken = []row{
 		f.Networks.Addresses.Value["pods"] = sdn.Usage{Used: 96, Limit: 100}
 	}},
 	{name: "SubnetFull", says: "503", unknown: true, change: func(f *facts) { f.Networks.Addresses.Err = errDown }},
-	{name: "BalancingQuotaShort", says: "1 load balancers, and the Services of the cluster need 2", change: func(f *facts) {
-		f.Balancing.Quotas.Value["load_balancer"] = 1
+	{name: "BalancingQuotaShort", says: "2 load balancers, and the Services of the cluster need 3, with one as a trial", change: func(f *facts) {
+		f.Balancing.Quotas.Value["load_balancer"] = 2
 	}},
 	{name: "BalancingQuotaShort", says: "Some Services get no, or an incomplete, load balancer", change: func(f *facts) { f.Balancing.Quotas.Value["member"] = 3 }},
 	{name: "BalancingQuotaShort", says: "3 pools, and the Services of the cluster need 4", change: func(f *facts) { f.Balancing.Quotas.Value["pool"] = 3 }},

@@ -174,22 +174,25 @@ func balancingQuotaShort(f *Facts, k Kind) []Finding {
 	if err = cmp.Or(err, f.Balancing.Quotas.Err); err != nil {
 		return k.unknown("quotas of load balancing of project "+projectOf(project), "they have room", err)
 	}
+	if want.balancers > 0 {
+		want.balancers++ // see docs/services.md, "What serves is replaced last"
+	}
 	var out []Finding
 	for _, q := range []struct {
-		kind, option, plural string
-		n                    int
+		kind, option, plural, with string
+		n                          int
 	}{
-		{"load_balancer", "--loadbalancer", "load balancers", want.balancers},
-		{"listener", "--listener", "listeners", want.listeners},
-		{"pool", "--pool", "pools", want.listeners},
-		{"member", "--member", "members", want.members},
+		{"load_balancer", "--loadbalancer", "load balancers", ", with one as a trial before another is replaced", want.balancers},
+		{"listener", "--listener", "listeners", "", want.listeners},
+		{"pool", "--pool", "pools", "", want.listeners},
+		{"member", "--member", "members", "", want.members},
 	} {
 		limit, ok := f.Balancing.Quotas.Value[q.kind]
 		if !ok || limit < 0 || q.n <= limit {
 			continue
 		}
 		out = append(out, k.found("quota of "+q.plural+" of project "+projectOf(project), fmt.Sprintf(
-			"The quota is %d %s, and the Services of the cluster need %d. Some Services get no, or an incomplete, load balancer.", limit, q.plural, q.n),
+			"The quota is %d %s, and the Services of the cluster need %d%s. Some Services get no, or an incomplete, load balancer.", limit, q.plural, q.n, q.with),
 			fmt.Sprintf("openstack loadbalancer quota set %s %d %s", q.option, q.n, projectOf(project))))
 	}
 	return out
