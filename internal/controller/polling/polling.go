@@ -204,7 +204,7 @@ func (w *Waiter) noteListed(listed []sdn.LoadBalancerSummary, began time.Time) {
 		case "", sdn.ProvisioningActive, sdn.ProvisioningError, sdn.ProvisioningDeleted:
 			delete(w.busy, id)
 			done = append(done, v.req)
-		case sdn.ProvisioningCreating:
+		case sdn.ProvisioningCreating, sdn.ProvisioningDeleting:
 		}
 	}
 	balancersBusy.Set(float64(len(w.busy)))
