@@ -28,7 +28,7 @@ type memory struct {
 	leaving bool // its status says that it is being deleted
 
 	nothingCreated   bool                 // no request has ever created anything for it
-	created          map[string]time.Time // when this process created a load balancer; zero: it has read it since
+	created          map[string]time.Time // when this process created a load balancer; zero: it has read or deleted it since
 	statusIncomplete bool                 // the cloud may have load balancers that the status does not name
 	checkRequested   bool                 // the cloud is to be read although nothing has changed
 	parked           bool                 // it waits for the end of an outage

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -53,6 +54,7 @@ func (v *visit) look(ctx context.Context) ([]sdn.LoadBalancer, error) {
 			continue
 		}
 		v.memory.trees, v.memory.seen, v.memory.statusIncomplete = trees, true, false
+		maps.DeleteFunc(v.memory.created, func(id string, _ time.Time) bool { return !slices.Contains(ids, id) })
 		return trees, nil
 	}
 }
@@ -340,7 +342,7 @@ func (v *visit) send(ctx context.Context, step balancer.Step) (id string, err er
 		case balancer.CreateLoadBalancer:
 			id, err = v.create(ctx, s)
 		case balancer.DeleteLoadBalancer:
-			delete(v.memory.created, id)
+			v.memory.created[id] = time.Time{} // the status may still say that it is being created
 			err = v.cloud.DeleteLoadBalancer(ctx, id)
 		case balancer.MarkLoadBalancer:
 			err = v.cloud.MarkLoadBalancer(ctx, id, ownerOf(v.klb))
