@@ -151,7 +151,9 @@ func (l *namespacesLife) leave(namespaces ...string) {
 		delete(l.want, namespace)
 		delete(l.serves, namespace)
 		for _, pod := range l.w.Pods() {
-			l.end(namespace, pod.Name)
+			if pod.Namespace == namespace {
+				l.end(namespace, pod.Name)
+			}
 		}
 	}
 	for _, namespace := range namespaces {

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -171,7 +172,8 @@ func (w *World) bury(p *process) {
 	case err := <-p.ended:
 		p.ended <- err
 	case <-time.After(patience):
-		w.T.Fatalf("the controller is not over %s after it was stopped", patience)
+		stacks := make([]byte, 4<<20)
+		w.T.Fatalf("the controller is not over %s after it was stopped; its goroutines:\n%s", patience, stacks[:runtime.Stack(stacks, true)])
 	}
 	for !p.idle() {
 		time.Sleep(time.Millisecond)
