@@ -66,7 +66,11 @@ func (p *Planner) prefixes(ctx context.Context, choosing bool) ([]madePrefix, er
 	}
 	p.made = nil
 	for i := range list.Items {
-		p.made = append(p.made, prefixesOf(&list.Items[i])...)
+		kn := &list.Items[i]
+		p.made = append(p.made, prefixesOf(kn)...)
+		if last := p.written[kn.Namespace]; last != nil && last.UID == kn.UID && !kube.Older(kn.ResourceVersion, last.ResourceVersion) {
+			delete(p.written, kn.Namespace) // the cache shows it
+		}
 	}
 	for _, kn := range p.written {
 		p.made = append(p.made, prefixesOf(kn)...)
