@@ -19,12 +19,12 @@ import (
 // makeServices puts Neutron and Octavia in.
 func (c *Cloud) makeServices() {
 	c.neutron = neutron.New(neutron.Options{
-		URL: c.o.URL + networkPath, NewID: c.ids.UUID, Now: c.o.Now, After: c.timers.after, Hosts: c.o.Hosts, OVS: c.o.OVS, Quota: c.o.Quota, Policy: c.o.Policy,
+		URL: c.o.URL + networkPath, NewID: c.ids.UUID, Now: c.o.Now, After: c.timers.after, Hosts: c.o.Hosts, OVS: c.o.OVS, Quota: c.o.Quota, Policy: c.o.Policy, Later: c.later(),
 		Active: func(string) (time.Duration, bool) { return c.panel.Active() },
 	})
 	c.network = c.neutron
 	c.octavia = octavia.New(octavia.Options{
-		URL: c.o.URL + balancerPath, NewID: c.ids.UUID, Now: c.o.Now, After: c.timers.after, Networks: vips{c.neutron}, Amphora: c.o.Amphora, Later: c.o.Later,
+		URL: c.o.URL + balancerPath, NewID: c.ids.UUID, Now: c.o.Now, After: c.timers.after, Networks: vips{c.neutron}, Amphora: c.o.Amphora, Later: c.later(),
 		Delay: func(kind, _, action string) (time.Duration, string) { return c.panel.Settle(kind, action) },
 	})
 	c.balancer = c.octavia
@@ -32,6 +32,8 @@ func (c *Cloud) makeServices() {
 		c.makeLBaaS()
 	}
 }
+
+func (c *Cloud) later() bool { return c.o.Release != Releases[0] }
 
 // makeLBaaS has Neutron serve load balancers itself.
 func (c *Cloud) makeLBaaS() {

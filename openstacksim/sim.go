@@ -50,6 +50,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -66,6 +67,11 @@ const (
 	Lifetime = time.Hour // of a token; keystone 22.0.2: conf/token.py
 )
 
+// Releases are the releases of OpenStack that a Cloud can be, the default first. Of 2025.1 only the
+// versions of Octavia's API and the least MTU of a network are its own; the rest is as in Zed. What
+// Neutron answers otherwise is recorded in internal/recorded/testdata.
+var Releases = []string{"zed", "2025.1"}
+
 // Options of a Cloud. Only URL has to be given, and to Start not even that.
 type Options struct {
 	URL      string        // where clients reach it, without a slash at the end
@@ -81,9 +87,8 @@ type Options struct {
 	// Policy replaces Neutron's access rules by name, as policy.yaml does: a cloud may let others than
 	// administrators bind ports ("create_port:binding:host_id": "role:member").
 	Policy  map[string]string
-	Amphora bool // Octavia's provider amphora, beside ovn
-	// Later has Octavia show v2.27, as releases after 2023.1 do. Nothing else is as of these.
-	Later bool
+	Amphora bool   // Octavia's provider amphora, beside ovn
+	Release string // one of Releases, as which Neutron and Octavia answer; default the first
 	// LBaaSv2 makes Neutron itself serve load balancers, as before Octavia. There is no Octavia
 	// then.
 	LBaaSv2 bool
@@ -141,6 +146,9 @@ func New(o Options) (*Cloud, error) {
 	o.Password, o.Lifetime = cmp.Or(o.Password, Password), cmp.Or(o.Lifetime, Lifetime)
 	if !strings.HasPrefix(o.URL, "http://") && !strings.HasPrefix(o.URL, "https://") {
 		return nil, fmt.Errorf("making a cloud: %q is no URL: write it as in http://127.0.0.1:5000", o.URL)
+	}
+	if o.Release = cmp.Or(o.Release, Releases[0]); !slices.Contains(Releases, o.Release) {
+		return nil, fmt.Errorf("making a cloud: no release %q: write one of %s", o.Release, strings.Join(Releases, ", "))
 	}
 	if o.Now == nil {
 		o.Now = time.Now

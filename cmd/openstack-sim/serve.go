@@ -26,7 +26,7 @@ type serveFlags struct {
 	listen, url, clouds, dials, latency string
 	lines, hosts, ovs                   []string
 	seed                                uint64
-	password                            string
+	password, release                   string
 	lifetime                            time.Duration
 	amphora, lbaasv2                    bool
 }
@@ -54,6 +54,7 @@ func serveCommand() *cobra.Command {
 	flags.Uint64Var(&f.seed, "seed", 1, "of IDs and of what the dials choose: the same seed and calls give the same run")
 	flags.StringVar(&f.password, "password", openstacksim.Password, "of users admin, kuryr and tenant")
 	flags.DurationVar(&f.lifetime, "token-lifetime", openstacksim.Lifetime, "after which a token has expired")
+	flags.StringVar(&f.release, "release", openstacksim.Releases[0], "of OpenStack: "+strings.Join(openstacksim.Releases, " or "))
 	flags.BoolVar(&f.amphora, "amphora", false, "have the load balancer provider amphora besides ovn")
 	flags.BoolVar(&f.lbaasv2, "lbaasv2", false, "have Neutron itself serve load balancers, and no Octavia")
 	return cmd
@@ -82,7 +83,7 @@ func serve(ctx context.Context, out io.Writer, f serveFlags) error {
 		ovs[host] = false
 	}
 	cloud, err := openstacksim.New(openstacksim.Options{
-		URL: url, Seed: f.seed, Dials: set, Hosts: f.hosts, OVS: ovs, Password: f.password, Lifetime: f.lifetime, Amphora: f.amphora, LBaaSv2: f.lbaasv2,
+		URL: url, Seed: f.seed, Dials: set, Hosts: f.hosts, OVS: ovs, Password: f.password, Lifetime: f.lifetime, Release: f.release, Amphora: f.amphora, LBaaSv2: f.lbaasv2,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Stop: die,
 	})
 	if err != nil {

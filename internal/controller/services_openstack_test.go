@@ -57,7 +57,10 @@ func newSimBed(t testing.TB, change ...func(*simBed)) *simBed {
 	}
 	old := b.with == openstack.LBaaSv2
 	b.api = openstacksim.Start(t, func(o *openstacksim.Options) {
-		o.Hosts, o.Amphora, o.LBaaSv2, o.Keep, o.Later = []string{node}, !old, old, 100_000, !b.zed
+		o.Hosts, o.Amphora, o.LBaaSv2, o.Keep = []string{node}, !old, old, 100_000
+		if !b.zed {
+			o.Release = "2025.1"
+		}
 	})
 	b.file = b.api.CloudsFile(t)
 	b.cloud = &openstackCloud{t: t, api: b.api, cluster: clusterID}

@@ -99,7 +99,7 @@ func TestNoPoolRunsLow(t *testing.T) {
 	} {
 		for _, provider := range []string{"ovn", "amphora"} {
 			t.Run(fmt.Sprintf("%s %d keeps %d gets %d", provider, test.there, test.stay, test.fresh), func(t *testing.T) {
-				f := newFront(t, later)
+				f := newFront(t, recent)
 				target := f.services(t, func(c *openstack.Config) { c.PageSize = 500 }).target(t, provider)
 				old, fresh := many(target, 0, test.there), many(target, 1000, test.fresh)
 				read, change := poolOf(t, target, old)
@@ -126,7 +126,7 @@ func TestNoPoolRunsLow(t *testing.T) {
 // port, as the simulator does; that is read with the load balancer.
 func TestMonitorInError(t *testing.T) {
 	for provider, broken := range map[string]bool{"ovn": true, "amphora": false} {
-		f := newFront(t, later)
+		f := newFront(t, recent)
 		target := f.services(t).target(t, provider)
 		want := balanced(target, "10.252.0.200", 1, 1)
 		want.Listeners[0].Pool.Monitor = &v1.MonitorSpec{Type: "TCP", Delay: 5, Timeout: 3, MaxRetries: 1, MaxRetriesDown: 3}

@@ -51,7 +51,7 @@ func endpoints(target sdntest.ServiceTarget, n int) []sdn.Member {
 func TestCallsOfLoadBalancers(t *testing.T) {
 	for _, provider := range []string{"ovn", "amphora"} {
 		t.Run(provider, func(t *testing.T) {
-			f := newFront(t, later)
+			f := newFront(t, recent)
 			target := f.services(t, func(c *openstack.Config) { c.PageSize = 500 }).target(t, provider)
 			b, ctx := target.Backend, t.Context()
 			step := func(what string, want map[string]int, call func() error) {
@@ -119,7 +119,7 @@ func TestRequestsOfManyMembers(t *testing.T) {
 		},
 	} {
 		t.Run(provider, func(t *testing.T) {
-			f := newFront(t, later)
+			f := newFront(t, recent)
 			target := f.services(t, func(c *openstack.Config) { c.PageSize = 500 }).target(t, provider)
 			b, ctx := target.Backend, t.Context()
 			lb, err := b.CreateLoadBalancer(ctx, serviceOwner, balanced(target, "10.252.0.200", 3, 50))
@@ -159,7 +159,7 @@ func TestRequestsOfManyMembers(t *testing.T) {
 func TestVeryManyMembers(t *testing.T) {
 	for provider, want := range map[string]struct{ filled, add, remove int }{"ovn": {100, 20, 20}, "amphora": {450, 1, 1}} {
 		t.Run(provider, func(t *testing.T) {
-			f := newFront(t, later)
+			f := newFront(t, recent)
 			target := f.services(t, func(c *openstack.Config) { c.PageSize = 500 }).target(t, provider)
 			b, ctx := target.Backend, t.Context()
 			full := balanced(target, "10.252.0.200", 1, 0)
@@ -388,7 +388,7 @@ func TestLeftoverOfAmphora(t *testing.T) {
 func TestNoLeftoverOfARefusal(t *testing.T) {
 	for _, provider := range []string{"ovn", "amphora"} {
 		t.Run(provider, func(t *testing.T) {
-			f := newFront(t, later)
+			f := newFront(t, recent)
 			target := f.services(t).target(t, provider)
 			good := balanced(target, "10.252.0.210", 1, 1)
 			bad := balanced(target, "10.252.0.210", 1, 1)

@@ -48,9 +48,8 @@ func newFront(t *testing.T, change ...func(*openstacksim.Options)) *front {
 	return f
 }
 
-// later is an Octavia after 2023.1, in which amphora makes a load balancer with its children by
-// one request.
-func later(o *openstacksim.Options) { o.Later = true }
+// recent has an Octavia in which amphora makes a load balancer with its children by one request.
+func recent(o *openstacksim.Options) { o.Release = "2025.1" }
 
 // services returns what the contract wants of the simulator behind f.
 func (f *front) services(t *testing.T, change ...func(*openstack.Config)) *realServices {

@@ -116,11 +116,10 @@ func TestAffinityOfOVN(t *testing.T) {
 // later releases, get all by one.
 func TestAmphoraLosesChildren(t *testing.T) {
 	for _, test := range []struct {
-		provider string
-		later    bool
-		want     int // listeners that come with it
-	}{{"amphora", false, 0}, {"amphora", true, 1}, {"ovn", false, 1}} {
-		f := newFront(t, func(o *openstacksim.Options) { o.Later = test.later })
+		provider, release string
+		want              int // listeners that come with it
+	}{{"amphora", "zed", 0}, {"amphora", "2025.1", 1}, {"ovn", "zed", 1}} {
+		f := newFront(t, func(o *openstacksim.Options) { o.Release = test.release })
 		target := f.services(t).target(t, test.provider)
 		sent := -1
 		f.before = func(_ http.ResponseWriter, r *http.Request, body object) bool {
@@ -132,7 +131,7 @@ func TestAmphoraLosesChildren(t *testing.T) {
 		}
 		lb, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, balanced(target, "10.252.0.200", 1, 1))
 		if err != nil || sent != test.want || len(lb.Listeners) != test.want {
-			t.Errorf("%s, later %t: made with %d listeners, %d are shown, %v; want %d", test.provider, test.later, sent, len(lb.Listeners), err, test.want)
+			t.Errorf("%s, %s: made with %d listeners, %d are shown, %v; want %d", test.provider, test.release, sent, len(lb.Listeners), err, test.want)
 		}
 	}
 }

@@ -52,7 +52,7 @@ func TestPagesOfTheCloudsOwnSize(t *testing.T) {
 // from its beginning then, whatever the cloud says: the simulator answers as Neutron
 // does, 404 or an empty page, as it pages each kind, and Octavia 400.
 func TestListsBeginAnew(t *testing.T) {
-	f := newFront(t, later)
+	f := newFront(t, recent)
 	target := f.services(t, func(c *openstack.Config) { c.PageSize = 1 }).target(t, "amphora")
 	ctx := t.Context()
 	b := target.Backend
@@ -162,7 +162,7 @@ func TestPageThatBeginsAgain(t *testing.T) {
 // What is below a load balancer may go while it is read: that it is gone itself is
 // another matter.
 func TestChildGoesWhileRead(t *testing.T) {
-	f := newFront(t, later)
+	f := newFront(t, recent)
 	target := f.services(t).target(t, "amphora")
 	b, ctx := target.Backend, t.Context()
 	made, err := b.CreateLoadBalancer(ctx, serviceOwner, balanced(target, "10.252.0.200", 1, 2))

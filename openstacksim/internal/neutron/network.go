@@ -125,6 +125,11 @@ func updateNetwork(c *call, n, old *network, in values) *fault {
 			return f
 		}
 	}
+	if in.has("mtu") && c.Later {
+		if f := c.fits(n.MTU, n); f != nil {
+			return f
+		}
+	}
 	if f := n.setMTU(n.MTU); f != nil {
 		return f
 	}
@@ -140,6 +145,20 @@ func updateNetwork(c *call, n, old *network, in values) *fault {
 		n.IsDefault = new(bool)
 	}
 	return c.onlyDefault(n)
+}
+
+// fits refuses an MTU that is too small for a subnet, 0 included (neutron 26.0.3:
+// db/db_base_plugin_v2.py, _validate_change_network_mtu). Neutron 21 accepts it.
+func (c *call) fits(mtu int, n *network) *fault {
+	for _, id := range n.Subnets {
+		s, ok := c.subnets.rows.Get(id)
+		for _, least := range []int{500, 1280} {
+			if ok && mtu < least && (least == 500 || s.IPVersion == 6) {
+				return conflict("NetworkMTUSubnetConflict", "MTU of %s is not valid, subnet requires a minimum of %d", n.ID, least)
+			}
+		}
+	}
+	return nil
 }
 
 // nobodyElse refuses to stop sharing a network that other projects use.

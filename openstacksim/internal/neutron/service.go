@@ -29,6 +29,7 @@ type Options struct {
 	// Policy replaces access rules, as policy.yaml does: {"create_port:binding:host_id": "role:member"}.
 	// An attribute whose rule of reading is replaced is shown to all.
 	Policy map[string]string
+	Later  bool // the least MTU is that of Neutron 26.0.3; 21.0.0 has none
 }
 
 // Service is Neutron. It is safe for concurrent use.

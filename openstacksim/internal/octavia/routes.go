@@ -5,7 +5,6 @@ package octavia
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 )
 
@@ -194,12 +193,12 @@ func (c *call) route(kind string, rest []string) (*controller, *fault) {
 	return c.routeAdmin(kind, rest), nil
 }
 
-// versions is version discovery: octavia 11.0.0, api/root_controller.py.
+// versions is version discovery: octavia 11.0.0 and 16.0.0, api/root_controller.py.
 func (c *call) versions() record {
 	out := []record{}
 	times := versionTimes
-	if c.o.Later {
-		times = append(slices.Clone(times), "2023-05-05T00:00:00Z")
+	if !c.o.Later {
+		times = times[:27]
 	}
 	for i, updated := range times {
 		status := "SUPPORTED"
@@ -221,5 +220,6 @@ var versionTimes = []string{
 	"2019-09-11T00:00:00Z", "2019-09-13T00:00:00Z", "2019-11-10T00:00:00Z", "2020-03-10T00:00:00Z",
 	"2020-03-15T00:00:00Z", "2020-04-29T00:00:00Z", "2020-04-29T01:00:00Z", "2020-05-12T00:00:00Z",
 	"2020-08-02T00:00:00Z", "2020-09-03T00:00:00Z", "2020-09-04T00:00:00Z", "2020-09-07T00:00:00Z",
-	"2020-10-15T00:00:00Z", "2021-10-02T00:00:00Z", "2022-08-29T00:00:00Z",
+	"2020-10-15T00:00:00Z", "2021-10-02T00:00:00Z", "2022-08-29T00:00:00Z", "2023-05-05T00:00:00Z",
+	"2023-11-08T00:00:00Z", "2024-10-15T00:00:00Z", "2025-02-26T00:00:00Z",
 }

@@ -30,7 +30,7 @@ type Options struct {
 	// Amphora enables the provider amphora. ovn is always enabled, and is the default. In the
 	// test bed amphora is disabled.
 	Amphora bool
-	Later   bool // the versions end with v2.27, not with v2.26
+	Later   bool // the versions are those of Octavia 16.0.0, not of 11.0.0
 	// Secret reports whether a reference to a secret can be read. If it is nil, the cloud has no
 	// Barbican.
 	Secret func(ref string) bool

@@ -31,7 +31,7 @@ const unplugged = "{ports: [{active: never}]}"
 
 // TestSim replays the scenarios on the simulator, a new one for each.
 func TestSim(t *testing.T) {
-	scenarios(t, func(t *testing.T, file string, s *recorded.Scenario) {
+	scenarios(t, openstacksim.Releases[0], func(t *testing.T, file string, s *recorded.Scenario) {
 		t.Parallel()
 		dials, err := dial.Parse([]byte(cmp.Or(s.Dials, unplugged)))
 		if err != nil {
@@ -48,7 +48,7 @@ func TestSim(t *testing.T) {
 }
 
 // TestReal replays the scenarios on the cloud that OS_CLOUD names, or records them there. Its
-// user must be an admin.
+// user must be an admin. KURYR_BED_RELEASE names its release; the default is Zed.
 func TestReal(t *testing.T) {
 	name, file := os.Getenv("OS_CLOUD"), os.Getenv("OS_CLIENT_CONFIG_FILE")
 	if name == "" || file == "" {
@@ -65,7 +65,7 @@ func TestReal(t *testing.T) {
 	if bed != "" {
 		cloud.Fault = (&bedFaults{bed: bed}).do
 	}
-	scenarios(t, func(t *testing.T, file string, s *recorded.Scenario) {
+	scenarios(t, cmp.Or(os.Getenv("KURYR_BED_RELEASE"), openstacksim.Releases[0]), func(t *testing.T, file string, s *recorded.Scenario) {
 		if ofAmphora(file) != (os.Getenv("KURYR_PROVIDER") == "amphora") {
 			t.Skip("SKIPPED: scenarios of amphora need an Octavia with that provider, which others lack; KURYR_PROVIDER=amphora says so")
 		}
@@ -109,10 +109,10 @@ func finish(t *testing.T, clean func(context.Context) error) {
 	}
 }
 
-// scenarios runs f for each file of testdata as a subtest.
-func scenarios(t *testing.T, f func(t *testing.T, file string, s *recorded.Scenario)) {
+// scenarios runs f for each file of a release as a subtest.
+func scenarios(t *testing.T, release string, f func(t *testing.T, file string, s *recorded.Scenario)) {
 	t.Helper()
-	files, err := filepath.Glob("testdata/*.txt")
+	files, err := filepath.Glob("testdata/" + release + "/*.txt")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("testdata has %d scenarios, %v", len(files), err)
 	}
