@@ -186,6 +186,24 @@ func TestNetworksOfAMember(t *testing.T) {
 	}
 }
 
+// TestSmallMTU: Neutron refuses an MTU that the subnets cannot have, from some release after Zed on,
+// and the refusal names it.
+func TestSmallMTU(t *testing.T) {
+	for release, want := range map[string]sdn.Field{"zed": "", "2025.1": sdn.FieldMTU} {
+		f := newFront(t, func(o *openstacksim.Options) { o.Release = release })
+		b, err := openstack.New(t.Context(), openstack.Config{ClusterID: "one"})
+		must(t, err)
+		n, err := b.CreateNetwork(t.Context(), networkOwner, sdn.NetworkSpec{Name: "uid/shop"})
+		must(t, err)
+		_, err = b.CreateSubnet(t.Context(), networkOwner, sdn.SubnetSpec{NetworkID: n.ID, Name: "uid/shop", Prefix: netip.MustParsePrefix("10.250.0.0/24"), IPVersion: 4})
+		must(t, err)
+		if err = b.UpdateNetwork(t.Context(), n.ID, 499); sdn.FieldOf(err) != want || errors.Is(err, sdn.ErrInvalid) != (want != "") {
+			t.Errorf("UpdateNetwork to an MTU of 499 on %s: %v, want a refusal of field %q", release, err, want)
+		}
+		f.cloud.Close()
+	}
+}
+
 // TestRoutersOfAMember: a credential that is no administrator may make routers, but not say whether
 // they translate addresses.
 func TestRoutersOfAMember(t *testing.T) {

@@ -245,16 +245,16 @@ func (r *realServices) Slow(t *testing.T) bool {
 	return r.wreck != nil
 }
 
-// Disable implements sdntest.ServiceCloud. Members are last: they know no load balancer that
-// is switched off.
+// Disable implements sdntest.ServiceCloud. Members are first: they know no load balancer that is
+// switched off, and ovn-octavia-provider 8.0.0 ends no change of members while a pool or listener is.
 func (r *realServices) Disable(t *testing.T, id string) bool {
 	down := object{"admin_state_up": false}
 	put := func(body object, path ...string) {
 		t.Helper()
-		for {
+		for until := time.Now().Add(time.Minute); ; {
 			_, err := r.balancer.Put(t.Context(), r.balancer.ServiceURL(append([]string{"lbaas"}, path...)...), body, nil,
 				&gophercloud.RequestOpts{OkCodes: []int{http.StatusOK}})
-			if !gophercloud.ResponseCodeIs(err, http.StatusConflict) {
+			if !gophercloud.ResponseCodeIs(err, http.StatusConflict) || time.Now().After(until) {
 				must(t, err)
 				return
 			}
@@ -263,9 +263,6 @@ func (r *realServices) Disable(t *testing.T, id string) bool {
 	}
 	lb, err := loadbalancers.Get(t.Context(), r.balancer, id).Extract()
 	must(t, err)
-	for _, l := range lb.Listeners {
-		put(object{"listener": down}, "listeners", l.ID)
-	}
 	for _, p := range lb.Pools {
 		all, err := pools.ListMembers(r.balancer, p.ID, nil).AllPages(t.Context())
 		must(t, err)
@@ -278,7 +275,12 @@ func (r *realServices) Disable(t *testing.T, id string) bool {
 			}
 			put(object{"member": change}, "pools", p.ID, "members", m.ID)
 		}
+	}
+	for _, p := range lb.Pools {
 		put(object{"pool": down}, "pools", p.ID)
+	}
+	for _, l := range lb.Listeners {
+		put(object{"listener": down}, "listeners", l.ID)
 	}
 	put(object{"loadbalancer": down}, "loadbalancers", id)
 	return true

@@ -32,8 +32,8 @@ type Networks interface {
 	GivenNetwork(ctx context.Context, id string, subnetIDs []string) (Network, error)
 	// ListNetworks returns all networks of this cluster, in no order.
 	ListNetworks(ctx context.Context) ([]NetworkSummary, error)
-	// UpdateNetwork changes the MTU of a network of this cluster; 0 is the backend's choice.
-	// ErrNotFound if there is none, ErrInvalid (FieldMTU) if it is too large.
+	// UpdateNetwork changes the MTU of a network of this cluster. ErrNotFound if there is none,
+	// ErrInvalid (FieldMTU) if it is too large, or too small for its subnets.
 	UpdateNetwork(ctx context.Context, id string, mtu int) error
 	// InUse returns the ports in a network that keep it from its deletion, of any owner and project,
 	// sorted by ID; none if there is no such network. Interfaces of routers are not among them, nor

@@ -132,9 +132,6 @@ func (b *Backend) UpdateNetwork(ctx context.Context, id string, mtu int) error {
 		if mtu > maxMTU {
 			return refused(sdn.FieldMTU, fmt.Sprint(mtu), "updating network %s: the cloud has at most %d", id, maxMTU)
 		}
-		if mtu == 0 {
-			mtu = defaultMTU
-		}
 		n.MTU = mtu
 		for sid, s := range b.cloud.subnets {
 			if s.NetworkID == id {

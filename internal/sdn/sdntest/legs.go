@@ -220,10 +220,6 @@ func networkIsUpdated(t *testing.T, f networks) {
 	if got, err := f.Backend.Details(f.ctx(), s.ID); err != nil || got.MTU != 1350 || !cmp.Equal(got.Routes, routes) {
 		t.Errorf("a new port gets %+v, %v; want MTU and routes of the updates", got, err)
 	}
-	f.must("UpdateNetwork to none", f.Backend.UpdateNetwork(f.ctx(), n.ID, 0))
-	if got := f.seen(n.ID).MTU; got != f.MTU {
-		t.Errorf("MTU of a network that asks for none any more: %d, want %d", got, f.MTU)
-	}
 	f.wants("UpdateNetwork to a larger MTU than the cloud's", f.Backend.UpdateNetwork(f.ctx(), n.ID, 65535), sdn.ErrInvalid, sdn.FieldMTU)
 }
 
