@@ -349,6 +349,9 @@ func TestOptions(t *testing.T) {
 	if _, err := openstacksim.New(openstacksim.Options{URL: "localhost:5000"}); err == nil {
 		t.Error("New took a URL without a scheme")
 	}
+	if _, err := openstacksim.New(openstacksim.Options{URL: "http://127.0.0.1:5000", Release: "2019.1"}); err == nil || !strings.Contains(err.Error(), "zed, 2025.1") {
+		t.Errorf("New of a release that is not known: %v, want a refusal with those that are", err)
+	}
 	set, err := dial.Parse([]byte("calls: [{on: identity POST /v3/auth/tokens, script: [401]}]"))
 	if err != nil {
 		t.Fatal(err)
