@@ -272,9 +272,10 @@ func TestOwnTroubleBrakesNobody(t *testing.T) {
 	if lb := b.tree("web-0"); lb == nil || lb.FlavorID != "gone" {
 		t.Errorf("web-0 has load balancer %+v, want the one of before", lb)
 	}
-	if c := meta.FindStatusCondition(b.klb("web-0").Status.Conditions, v1.ConditionProgressing); c.Reason == v1.ReasonReplacing {
-		t.Error("web-0 still says that it is being replaced")
-	}
+	// Each new try says so for as long as its request takes.
+	b.eventually("web-0 does not say that it is being replaced", func() bool {
+		return meta.FindStatusCondition(b.klb("web-0").Status.Conditions, v1.ConditionProgressing).Reason != v1.ReasonReplacing
+	})
 }
 
 // trialOf returns the trial of a Service; nil if there is none.
