@@ -16,7 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -354,15 +353,12 @@ func (b *bed) settled(n int) {
 // attach reports, as the node's daemon does, whether a port is plugged.
 func (b *bed) attach(port *v1.KuryrPort, plugged bool) {
 	b.t.Helper()
-	status := map[string]any{}
+	at := "null"
 	if plugged {
-		status["attachment"] = map[string]any{"containerID": "c", "interface": "eth0", "since": time.Now().UTC().Format(time.RFC3339)}
+		at = `{"containerID":"c","interface":"eth0","since":"` + time.Now().UTC().Format(time.RFC3339) + `"}`
 	}
-	u := &unstructured.Unstructured{Object: map[string]any{"status": status}}
-	u.SetGroupVersionKind(v1.GroupVersion.WithKind("KuryrPort"))
-	u.SetName(port.Name)
-	err := b.client.Status().Apply(b.t.Context(), client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("kuryr-daemon"), client.ForceOwnership)
-	if err != nil {
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"attachment":`+at+`}}`))
+	if err := b.client.Status().Patch(b.t.Context(), &v1.KuryrPort{ObjectMeta: metav1.ObjectMeta{Name: port.Name}}, patch, client.FieldOwner("kuryr-daemon")); err != nil {
 		b.t.Fatal(err)
 	}
 }

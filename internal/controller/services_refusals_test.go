@@ -71,9 +71,6 @@ func TestMistakesOnOctavia(t *testing.T) {
 		"zone":     {change: []func(*corev1.Service){annotated("loadbalancer.openstack.org/availability-zone", "moon", clusterIP)}, reason: "Rejected", words: []string{"Octavia answered 400", "loadbalancer.openstack.org/availability-zone"}},
 		"inside":   {change: []func(*corev1.Service){annotated("loadbalancer.openstack.org/floating-network-id", inside, balancer)}, reason: "Rejected", words: []string{inside, "loadbalancer.openstack.org/floating-network-id", "services.externalNetworkID"}},
 		"nowhere":  {change: []func(*corev1.Service){annotated("loadbalancer.openstack.org/floating-network-id", nobody, balancer)}, reason: "Rejected", words: []string{nobody, "loadbalancer.openstack.org/floating-network-id", "services.externalNetworkID"}},
-		"ranges": {change: []func(*corev1.Service){balanced, annotated("service.beta.kubernetes.io/openstack-internal-load-balancer", "true", balancer), func(svc *corev1.Service) {
-			svc.Spec.LoadBalancerSourceRanges = []string{"::ffff:192.0.2.0/120"}
-		}}, reason: "InvalidValue", words: []string{"spec.loadBalancerSourceRanges", "::ffff:192.0.2.0/120", "write a prefix"}},
 		"subnet": {change: []func(*corev1.Service){annotated("loadbalancer.openstack.org/floating-subnet-id", nobody, balancer),
 			annotated("loadbalancer.openstack.org/floating-network-id", inside, balancer)}, reason: "Rejected", words: []string{"loadbalancer.openstack.org/floating-subnet-id"}},
 		"far": {at: "198.51.100.5", reason: "EndpointsLeftOut", words: []string{"198.51.100.5", "services.nodeSubnetIDs"}},

@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -136,9 +135,7 @@ func (w *World) Plug(port *v1.KuryrPort) {
 	w.mu.Lock()
 	w.plugged[port.Name] = fmt.Sprint(port.Spec.PodRef.Name)
 	w.mu.Unlock()
-	w.attach(port, map[string]any{"attachment": map[string]any{
-		"containerID": "c", "interface": "eth0", "since": time.Now().UTC().Format(time.RFC3339),
-	}})
+	w.attach(port, `{"containerID":"c","interface":"eth0","since":"`+time.Now().UTC().Format(time.RFC3339)+`"}`)
 }
 
 // Unplug reports a port as no longer plugged.
@@ -147,16 +144,15 @@ func (w *World) Unplug(port *v1.KuryrPort) {
 	w.mu.Lock()
 	delete(w.plugged, port.Name)
 	w.mu.Unlock()
-	w.attach(port, map[string]any{})
+	w.attach(port, "null")
 }
 
-func (w *World) attach(port *v1.KuryrPort, status map[string]any) {
+func (w *World) attach(port *v1.KuryrPort, at string) {
 	w.T.Helper()
-	w.Say("port %s: the daemon says %v", port.Name, status)
-	u := &unstructured.Unstructured{Object: map[string]any{"status": status}}
-	u.SetGroupVersionKind(v1.GroupVersion.WithKind("KuryrPort"))
-	u.SetName(port.Name)
-	err := w.Client.Status().Apply(w.ctx(), client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("kuryr-daemon"), client.ForceOwnership)
+	w.Say("port %s: the daemon says %s", port.Name, at)
+	u := &v1.KuryrPort{ObjectMeta: metav1.ObjectMeta{Name: port.Name}}
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"attachment":`+at+`}}`))
+	err := w.Client.Status().Patch(w.ctx(), u, patch, client.FieldOwner("kuryr-daemon"))
 	if client.IgnoreNotFound(err) != nil {
 		w.T.Fatal(err)
 	}

@@ -57,23 +57,19 @@ func (a *API) KuryrPorts() cache.ListerWatcher {
 	return cache.NewListWatchFromClient(a.client, "kuryrports", "", fields.OneTermEqualSelector("spec.nodeName", a.node))
 }
 
-// Report sets status.attachment of a KuryrPort, or clears it if at is nil. It returns the
-// resulting object.
+// Report sets status.attachment of a KuryrPort, or removes it if at is nil, whoever has written it. It
+// returns the resulting object.
 func (a *API) Report(ctx context.Context, name string, at *v1.Attachment) (*v1.KuryrPort, error) {
-	status := map[string]any{}
-	if at != nil {
-		status["attachment"] = at
+	status := map[string]any{"attachment": at}
+	if at == nil {
+		// To apply a status without fields keeps what another writer wrote, and Kubernetes 1.37 refuses
+		// it if nothing else is left there.
+		return a.patch(ctx, name, types.MergePatchType, map[string]any{"status": status})
 	}
-	port, err := a.patch(ctx, name, types.ApplyPatchType, map[string]any{
+	return a.patch(ctx, name, types.ApplyPatchType, map[string]any{
 		"apiVersion": v1.GroupVersion.String(), "kind": "KuryrPort",
 		"metadata": map[string]any{"name": name}, "status": status,
 	})
-	if err != nil || at != nil || port.Status.Attachment == nil {
-		return port, err
-	}
-	// Another writer (a person, for example) wrote it, so an apply without it keeps it. The field
-	// still belongs to the daemon.
-	return a.patch(ctx, name, types.MergePatchType, map[string]any{"status": map[string]any{"attachment": nil}})
 }
 
 func (a *API) patch(ctx context.Context, name string, how types.PatchType, body any) (*v1.KuryrPort, error) {

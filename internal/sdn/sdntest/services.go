@@ -298,7 +298,8 @@ func (f services) balancer(lb sdn.LoadBalancer) sdn.LoadBalancer {
 	return f.active(made.ID)
 }
 
-// active waits until a load balancer is ACTIVE, and returns it.
+// active waits until a load balancer is ACTIVE and no part of it is PENDING, and returns it. OVN's
+// provider of 2025.1 reports the parts after the load balancer.
 func (f services) active(id string) sdn.LoadBalancer {
 	f.t.Helper()
 	for begun := time.Now(); ; pause(begun) {
@@ -307,13 +308,33 @@ func (f services) active(id string) sdn.LoadBalancer {
 		if err != nil && (!goes || time.Since(begun) > callTimeout) {
 			f.t.Fatalf("LoadBalancer(%s): %v", id, err)
 		}
-		if lb.Provisioning == sdn.ProvisioningActive {
+		part := pendingPart(lb)
+		if lb.Provisioning == sdn.ProvisioningActive && part == "" {
 			return lb
 		}
 		if lb.Provisioning == sdn.ProvisioningError || time.Since(begun) > callTimeout {
-			f.t.Fatalf("load balancer %s is %s, want it ACTIVE", id, lb.Provisioning)
+			f.t.Fatalf("load balancer %s is %s, want it ACTIVE; part PENDING: %q", id, lb.Provisioning, part)
 		}
 	}
+}
+
+// pendingPart returns a part of a load balancer that is PENDING; empty if none is.
+func pendingPart(lb sdn.LoadBalancer) string {
+	for _, l := range lb.Listeners {
+		parts := map[string]sdn.Provisioning{"listener " + l.ID: l.Provisioning}
+		if l.Pool != nil {
+			parts["pool "+l.Pool.ID] = l.Pool.Provisioning
+			for _, m := range l.Pool.Members {
+				parts["member "+m.ID] = m.Provisioning
+			}
+		}
+		for what, is := range parts {
+			if strings.HasPrefix(string(is), "PENDING_") {
+				return what + " " + string(is)
+			}
+		}
+	}
+	return ""
 }
 
 // addListener makes a listener with its pool, and continues where a call stopped early.
