@@ -298,8 +298,9 @@ func (f services) balancer(lb sdn.LoadBalancer) sdn.LoadBalancer {
 	return f.active(made.ID)
 }
 
-// active waits until a load balancer is ACTIVE and no part of it is PENDING, and returns it. OVN's
-// provider of 2025.1 reports the parts after the load balancer.
+// active waits until a load balancer is ACTIVE and no pool or member of it is PENDING, and returns it.
+// OVN's provider of 2025.1 reports these after the load balancer. Listeners stay PENDING_UPDATE after a
+// change of a monitor, until something else changes.
 func (f services) active(id string) sdn.LoadBalancer {
 	f.t.Helper()
 	for begun := time.Now(); ; pause(begun) {
@@ -318,15 +319,15 @@ func (f services) active(id string) sdn.LoadBalancer {
 	}
 }
 
-// pendingPart returns a part of a load balancer that is PENDING; empty if none is.
+// pendingPart returns a pool or a member that is PENDING; empty if none is.
 func pendingPart(lb sdn.LoadBalancer) string {
 	for _, l := range lb.Listeners {
-		parts := map[string]sdn.Provisioning{"listener " + l.ID: l.Provisioning}
-		if l.Pool != nil {
-			parts["pool "+l.Pool.ID] = l.Pool.Provisioning
-			for _, m := range l.Pool.Members {
-				parts["member "+m.ID] = m.Provisioning
-			}
+		if l.Pool == nil {
+			continue
+		}
+		parts := map[string]sdn.Provisioning{"pool " + l.Pool.ID: l.Pool.Provisioning}
+		for _, m := range l.Pool.Members {
+			parts["member "+m.ID] = m.Provisioning
 		}
 		for what, is := range parts {
 			if strings.HasPrefix(string(is), "PENDING_") {
