@@ -192,15 +192,16 @@ func (s Sweep) each(t *testing.T, free chan *cluster, fate Fate, expected int) t
 		})
 	}
 	lives.Wait()
-	for n := expected + 1; s.Sample == 0 && one(n); n++ {
-		t.Logf("there was one more write than expected: %d", n)
-	}
 	if fate.Again {
 		t.Logf("in %d lives the next process was hit, too", again)
-		// The work of the next process varies more than that of the first one.
+		// The work of the next process varies more than that of the first one. After the writes that
+		// follow below it has hardly any, so these do not count.
 		if again < total(hit)/2 {
 			t.Errorf("in %d of %d lives only the next process was hit, too", again, total(hit))
 		}
+	}
+	for n := expected + 1; s.Sample == 0 && one(n); n++ {
+		t.Logf("there was one more write than expected: %d", n)
 	}
 	return hit
 }
