@@ -136,8 +136,15 @@ type Features struct {
 	Affinity   bool // by the client's address
 	// AffinityUnsure: the cloud accepts and stores affinity, but it may have no effect, because
 	// early versions of this provider ignore it, and the API does not show the version.
-	AffinityUnsure     bool
-	AffinityTimeout    bool // for how long can be said, too, of some protocols: see TimesAffinity
+	AffinityUnsure  bool
+	AffinityTimeout bool // for how long can be said, too, of some protocols: see TimesAffinity
+	// AffinityShared: the pools of one protocol share the affinity of their load balancer. All have it
+	// once one gets it, keep it when a pool loses it, and lose it when any of them is deleted, whatever
+	// the others show. OVN's provider does so from 2023.1 on (seen with 8.0.0).
+	AffinityShared bool
+	// DisabledBlocks: while a listener or a pool is disabled, a change of members never ends and leaves
+	// them PENDING. OVN's provider 8.0.0 looks up the pool by an ID that ends in ":D" then.
+	DisabledBlocks     bool
 	SourceRanges       bool // of listeners; else the members' security groups have to do it
 	Timeouts           bool // of listeners have an effect; else they may not even be kept
 	ConnectionLimit    bool // likewise

@@ -160,7 +160,11 @@ func (v *visit) unready() (reason, message string) {
 		return v1.ReasonRejected, "Octavia refuses members: " + strings.Join(v.round.refusedMembers, "; ") + ". The other endpoints are members. Kuryr tries the refused ones again. " +
 			"Check their addresses in the Service's EndpointSlices, and their subnets"
 	case len(v.round.disabled) > 0:
-		return v1.ReasonDisabled, disabledText(v.round.disabled)
+		text := disabledText(v.round.disabled)
+		if v.round.features.DisabledBlocks {
+			text += fmt.Sprintf(". Changes of endpoints wait until then: with provider %s they would never end", v.round.features.Provider)
+		}
+		return v1.ReasonDisabled, text
 	case v.round.address.Problem != "" && v.round.addressRefused:
 		return reasonNoWay, v.round.address.Problem
 	case v.round.address.Problem != "":

@@ -16,7 +16,7 @@ import (
 // The providers that are known by name. Octavia does not show what a provider can do. What
 // other providers cannot do is learned when they refuse it.
 const (
-	providerOVN     = "ovn" // ovn-octavia-provider 3.0.0
+	providerOVN     = "ovn" // ovn-octavia-provider 3.0.0 and 8.0.0
 	providerAmphora = "amphora"
 	providerOctavia = "octavia" // an old name of amphora, which many clouds list as well
 )
@@ -72,9 +72,10 @@ func featuresOf(name string, a api) sdn.Features {
 		f.Algorithms = append(f.Algorithms, sourceIPPort)
 	}
 	if name == providerOVN {
-		f.AffinityUnsure = !a.has(afterOVNAffinity)
+		later := a.has(afterOVNAffinity)
+		f.AffinityUnsure, f.AffinityTimeout, f.AffinityShared, f.DisabledBlocks = !later, later, later, later
 		f.Algorithms, f.KeepsClientAddress, f.KeepsUDPClients = []string{sourceIPPort}, true, true
-		f.AffinityTimeout, f.SourceRanges, f.Timeouts, f.ConnectionLimit, f.ProxyProtocol, f.FailOver = false, false, false, false, false, false
+		f.SourceRanges, f.Timeouts, f.ConnectionLimit, f.ProxyProtocol, f.FailOver = false, false, false, false, false
 		f.Monitors = []string{"TCP", "UDP-CONNECT"}
 	}
 	return f

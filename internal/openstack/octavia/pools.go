@@ -85,6 +85,9 @@ func (b *Octavia) UpdatePool(ctx context.Context, id string, p sdn.Pool) error {
 		if now.Algorithm == p.Algorithm {
 			delete(change, "lb_algorithm")
 		}
+		if lb.features.AffinityShared { // OVN's provider 8.0.0 puts the pool into ERROR without it
+			change["admin_state_up"] = !now.Disabled
+		}
 		if err := b.lb(ctx, http.MethodPut, id, object{"pool": change}, nil, "pools", id); err != nil {
 			if errors.Is(err, sdn.ErrUnsupported) {
 				b.learnPool(lb.features, p, false)

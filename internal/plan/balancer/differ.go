@@ -16,6 +16,7 @@ type differ struct {
 	f  sdn.Features
 
 	// The lists are in the order in which they are carried out.
+	affinity  []Step // updates of pools before others are deleted
 	less      []Step // listeners that are not wanted, or in the way of a wanted one
 	narrower  []Step // updates of listeners that narrow the source ranges
 	members   []Step
@@ -25,7 +26,7 @@ type differ struct {
 }
 
 func (d *differ) steps() []Step {
-	return slices.Concat(d.less, d.narrower, d.members, d.listening, d.more, d.pools)
+	return slices.Concat(d.affinity, d.less, d.narrower, d.members, d.listening, d.more, d.pools)
 }
 
 type listenerKey struct {
@@ -58,6 +59,7 @@ func (d *differ) listeners(want []sdn.Listener) {
 			d.less = append(d.less, d.remove(l, "the Service no longer has its port", Wider(l.SourceRanges, rangesOf(want))))
 		}
 	}
+	d.keepAffinity()
 	for i := range want {
 		if !there[keyOf(&want[i])] {
 			d.more = append(d.more, CreateListener{d.lb.ID, newListener(want[i])})
@@ -98,10 +100,52 @@ func (d *differ) listener(want, have *sdn.Listener) {
 		d.more = append(d.more, CreatePool{d.lb.ID, have.ID, newPool(*want.Pool)})
 		return
 	}
-	if !samePool(want.Pool, have.Pool, d.f) {
-		d.pools = append(d.pools, UpdatePool{d.lb.ID, have.Pool.ID, *want.Pool})
+	switch {
+	case d.f.AffinityShared && want.Pool.AffinitySeconds == nil && have.Pool.AffinitySeconds != nil && d.isLast(have):
+		if len(d.withAffinity(have)) == 1 { // else it waits for the others
+			d.less = append(d.less, DeletePool{d.lb.ID, have.Pool.ID, "the provider removes session affinity with a pool only"})
+			return
+		}
+	case !samePool(want.Pool, have.Pool, d.f):
+		d.pools = append(d.pools, UpdatePool{d.lb.ID, have.Pool.ID, *want.Pool, false})
 	}
 	d.memberSteps(want.Pool, have.Pool)
+}
+
+// The provider removes shared affinity when it deletes a pool, for all pools of that protocol, and at
+// no update: see sdn.Features.AffinityShared. All ports of a Service want the same. So all pools but the
+// last one lose it by an update, and the last one is deleted afterwards. Before another listener is
+// deleted, the pools that keep affinity show none: the next plan gives it to them again. What Octavia
+// shows is enough for that, so a new process continues.
+
+// withAffinity returns the listeners whose pools share affinity with that of l, and show it.
+func (d *differ) withAffinity(l *sdn.Listener) (all []*sdn.Listener) {
+	for i := range d.lb.Listeners {
+		if o := &d.lb.Listeners[i]; o.Pool != nil && o.Pool.AffinitySeconds != nil && l.Pool != nil && o.Pool.Protocol == l.Pool.Protocol {
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+func (d *differ) isLast(l *sdn.Listener) bool {
+	all := d.withAffinity(l)
+	return all[len(all)-1] == l
+}
+
+// keepAffinity plans the updates before listeners are deleted.
+func (d *differ) keepAffinity() {
+	goes := func(l *sdn.Listener) bool {
+		return slices.ContainsFunc(d.less, func(s Step) bool { del, is := s.(DeleteListener); return is && del.ID == l.ID })
+	}
+	for i := range d.lb.Listeners {
+		l := &d.lb.Listeners[i]
+		if with := d.withAffinity(l); d.f.AffinityShared && slices.Contains(with, l) && !goes(l) && slices.ContainsFunc(with, goes) {
+			p := *l.Pool
+			p.AffinitySeconds = nil
+			d.affinity = append(d.affinity, UpdatePool{d.lb.ID, p.ID, p, true})
+		}
+	}
 }
 
 // newBalancer returns a load balancer as it is created: with pools as newPool returns them.

@@ -103,6 +103,10 @@ func order(step Step) int {
 		if s.Narrows {
 			return 0
 		}
+	case UpdatePool:
+		if s.Before {
+			return 0
+		}
 	case MarkLoadBalancer:
 		return 2
 	}
@@ -273,6 +277,9 @@ func (p *Plan) tree(want, have *sdn.LoadBalancer, f sdn.Features) {
 	}
 	d := differ{lb: have, f: f}
 	d.listeners(want.Listeners)
+	if f.DisabledBlocks && slices.ContainsFunc(disabled(have), func(d Disabled) bool { return !d.Member }) {
+		d.members = nil
+	}
 	emptiestFirst(d.members, have)
 	p.Steps = append(p.Steps, d.steps()...)
 }

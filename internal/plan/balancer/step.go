@@ -67,6 +67,8 @@ type CreatePool struct {
 type UpdatePool struct {
 	LoadBalancerID, ID string
 	Pool               sdn.Pool
+	// Before a step that takes its affinity away in the provider: it then shows none, and gets it again.
+	Before bool
 }
 
 // DeletePool deletes the pool of a listener, which gets another one.
