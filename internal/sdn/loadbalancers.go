@@ -140,10 +140,11 @@ type Features struct {
 	AffinityTimeout bool // for how long can be said, too, of some protocols: see TimesAffinity
 	// AffinityShared: the pools of one protocol share the affinity of their load balancer. All have it
 	// once one gets it, keep it when a pool loses it, and lose it when any of them is deleted, whatever
-	// the others show. OVN's provider does so from 2023.1 on (seen with 8.0.0).
+	// the others show. OVN's provider 8.0.0 does so (helper.py, pool_update and pool_delete).
 	AffinityShared bool
 	// DisabledBlocks: while a listener or a pool is disabled, a change of members never ends and leaves
-	// them PENDING. OVN's provider 8.0.0 looks up the pool by an ID that ends in ":D" then.
+	// them PENDING. OVN's provider 8.0.0 looks up the pool by an ID that ends in ":D" then (helper.py,
+	// _get_current_operating_statuses).
 	DisabledBlocks     bool
 	SourceRanges       bool // of listeners; else the members' security groups have to do it
 	Timeouts           bool // of listeners have an effect; else they may not even be kept

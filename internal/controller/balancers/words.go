@@ -162,7 +162,7 @@ func (v *visit) unready() (reason, message string) {
 	case len(v.round.disabled) > 0:
 		text := disabledText(v.round.disabled)
 		if v.round.features.DisabledBlocks {
-			text += fmt.Sprintf(". Changes of endpoints wait until then: with provider %s they would never end", v.round.features.Provider)
+			text += fmt.Sprintf(". Until then Kuryr does not change endpoints, nor add ports: with provider %s such a change would never end", v.round.features.Provider)
 		}
 		return v1.ReasonDisabled, text
 	case v.round.address.Problem != "" && v.round.addressRefused:

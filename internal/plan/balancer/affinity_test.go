@@ -107,7 +107,8 @@ func TestSharedAffinity(t *testing.T) {
 	}
 }
 
-// TestMembersWaitForDisabled: members are not changed while a pool is disabled, if that would leave them PENDING.
+// TestMembersWaitForDisabled: members are neither changed nor created while a listener or a pool is
+// disabled, if that would leave them PENDING.
 func TestMembersWaitForDisabled(t *testing.T) {
 	for _, what := range []string{"listener", "pool", "member"} {
 		s := newSharing(t)
@@ -130,13 +131,13 @@ func TestMembersWaitForDisabled(t *testing.T) {
 			})
 		}
 		disable(true)
-		s.klb.Spec.Listeners = []v1.ListenerSpec{port("TCP", 80, 1, 2), port("UDP", 53, 1, 3)}
+		s.klb.Spec.Listeners = []v1.ListenerSpec{port("TCP", 80, 1, 2), port("UDP", 53, 1, 3), port("TCP", 81, 1)}
 		_, _, p, err := s.plan()
 		if err != nil || (len(p.Steps) == 0) != (what != "member") {
 			t.Errorf("while a %s is disabled: %v, %v", what, p.Steps, err)
 		}
 		disable(false)
-		if _, _, p, err = s.plan(); err != nil || len(p.Steps) != 2 {
+		if _, _, p, err = s.plan(); err != nil || len(p.Steps) != 3 {
 			t.Errorf("after a %s was disabled: %v, %v", what, p.Steps, err)
 		}
 	}

@@ -94,7 +94,8 @@ func (p *Plan) Leave(ids []string) {
 	}
 }
 
-// order ranks a step: steps that keep clients out come first, and marks last.
+// order ranks a step: steps that keep clients out come first, with what has to precede them, and marks
+// last.
 func order(step Step) int {
 	switch s := step.(type) {
 	case DeleteListener:
@@ -278,7 +279,7 @@ func (p *Plan) tree(want, have *sdn.LoadBalancer, f sdn.Features) {
 	d := differ{lb: have, f: f}
 	d.listeners(want.Listeners)
 	if f.DisabledBlocks && slices.ContainsFunc(disabled(have), func(d Disabled) bool { return !d.Member }) {
-		d.members = nil
+		d.members, d.more = nil, nil // new listeners and pools have members, too
 	}
 	emptiestFirst(d.members, have)
 	p.Steps = append(p.Steps, d.steps()...)
