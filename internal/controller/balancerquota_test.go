@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
@@ -126,6 +127,22 @@ func TestHalfAPortOverQuota(t *testing.T) {
 	if n := b.cloud.Calls(memory.CreateListener); n != 1 {
 		t.Errorf("the listener was asked for %d times, want once", n)
 	}
+}
+
+// TestTrialLeavesNoVIP: Octavia dies while it creates a trial, which can have any address. What is left
+// there goes when two comparisons have found it. What is left at the address of a Service stays for the
+// Service's next creation, which may be under way.
+func TestTrialLeavesNoVIP(t *testing.T) {
+	b := balancerBed(t)
+	b.set(func(s *settings.Settings) { s.Services.SubnetIDs = []string{serviceSubnet} })
+	b.start()
+	b.balancer("web")
+	b.realised("web")
+	any, own := v1.VIPAddress{IP: "10.96.0.78", SubnetID: serviceSubnet}, v1.VIPAddress{IP: vip4.IP, SubnetID: serviceSubnet}
+	b.cloud.LeaveVIP(any)
+	b.cloud.LeaveVIP(own)
+	b.eventually("nothing is left of the trial", func() bool { return !b.cloud.TakenVIP(any) })
+	b.never("a Service's address is touched", func() bool { return !b.cloud.TakenVIP(own) })
 }
 
 // TestRefusedLeavesNoVIP: a Service that never got a load balancer is deleted. The remains of the

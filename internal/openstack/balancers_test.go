@@ -483,6 +483,68 @@ func TestFreeVIP(t *testing.T) {
 	}
 }
 
+// What a killed creation has left at an address that nobody knows is listed once a later load balancer
+// proves that the creation has ended, or after an hour. Neither a load balancer's VIP is, nor another
+// project's port, nor a port of something else.
+func TestLeftVIPs(t *testing.T) {
+	for _, provider := range []string{"ovn", "amphora"} {
+		t.Run(provider, func(t *testing.T) {
+			var age atomic.Int64
+			f := newFront(t, func(o *openstacksim.Options) {
+				o.Now = func() time.Time { return time.Now().Add(-time.Duration(age.Load())) }
+			})
+			r := f.services(t)
+			target := r.target(t, provider)
+			lb := balanced(target, "", 1, 1)
+			left := func(project string) []v1.VIPAddress {
+				t.Helper()
+				all, err := target.Backend.LeftVIPs(t.Context(), project, lb.VIP.SubnetID)
+				must(t, err)
+				return all
+			}
+			leave := func(project string) {
+				t.Helper()
+				body := object{"loadbalancer": object{"name": "lost", "vip_subnet_id": lb.VIP.SubnetID, "provider": provider, "project_id": project}}
+				must(t, f.cloud.Dial("load-balancer POST /v2/lbaas/loadbalancers: {times: 1, fault: rolled-back}"))
+				if _, err := r.balancer.Post(t.Context(), r.balancer.ServiceURL("lbaas", "loadbalancers"), body, nil, nil); err == nil {
+					t.Fatal("an octavia-api that is killed has answered")
+				}
+			}
+			age.Store(int64(time.Minute))
+			first, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, lb)
+			must(t, err)
+			age.Store(int64(30 * time.Second))
+			leave(lb.ProjectID)
+			other, _ := f.cloud.Project("k8s")
+			leave(other)
+			if got := left(lb.ProjectID); len(got) > 0 {
+				t.Errorf("LeftVIPs = %v before a later load balancer exists, want none: the creation may be under way", got)
+			}
+			age.Store(0)
+			foreign := object{"loadbalancer": object{"name": "foreign", "vip_subnet_id": lb.VIP.SubnetID, "provider": provider, "project_id": lb.ProjectID}}
+			_, err = r.balancer.Post(t.Context(), r.balancer.ServiceURL("lbaas", "loadbalancers"), foreign, nil, nil)
+			must(t, err)
+			got := left(lb.ProjectID)
+			if len(got) != 1 || got[0].SubnetID != lb.VIP.SubnetID || got[0].IP == first.VIP.IP {
+				t.Fatalf("LeftVIPs = %v, want one address of subnet %s, not %s", got, lb.VIP.SubnetID, first.VIP.IP)
+			}
+			must(t, target.Backend.FreeVIP(t.Context(), lb.ProjectID, got[0]))
+			if got := left(lb.ProjectID); len(got) > 0 {
+				t.Errorf("LeftVIPs = %v after FreeVIP, want none", got)
+			}
+			if got := left(other); len(got) > 0 {
+				t.Errorf("LeftVIPs of the other project = %v, want none yet", got)
+			}
+			age.Store(int64(2 * time.Hour))
+			leave(lb.ProjectID)
+			age.Store(0)
+			if got := left(lb.ProjectID); len(got) != 1 {
+				t.Errorf("LeftVIPs = %v, want the one of two hours ago", got)
+			}
+		})
+	}
+}
+
 func TestWordsOfOctavia(t *testing.T) {
 	tests := []struct {
 		status int

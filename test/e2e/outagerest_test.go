@@ -37,6 +37,9 @@ func (o *outage) rest(back time.Time) {
 	o.remedy()
 	dns := make(chan error, 1)
 	go func() { dns <- o.dnsAnswers(ctx, back) }()
+	if err := o.newService(ctx); err != nil {
+		o.t.Errorf("a new Service after the outage: %v", err)
+	}
 	err := cluster.Until(ctx, func() error {
 		o.remedy()
 		return o.settled(ctx)
@@ -54,6 +57,29 @@ func (o *outage) rest(back time.Time) {
 	if err := cluster.Until(ctx, func() error { return o.rests(ctx) }); err != nil {
 		o.t.Error(err)
 	}
+}
+
+// newService has a namespace with a Service for as long as its load balancer needs to be Ready. It is
+// also what proves that creations without an answer have ended: sdn.LoadBalancers.LeftVIPs.
+func (o *outage) newService(ctx context.Context) error {
+	pause(ctx, 12*time.Second) // for clocks of seconds
+	const name = "outage-after"
+	if err := cluster.Until(ctx, func() error { return o.makeNamespace(ctx, name) }); err != nil {
+		return err
+	}
+	err := cluster.Until(ctx, func() error {
+		o.remedy()
+		var b v1.KuryrLoadBalancer
+		if err := o.Client.Get(ctx, client.ObjectKey{Namespace: name, Name: "web"}, &b); err != nil {
+			return err
+		}
+		if c := meta.FindStatusCondition(b.Status.Conditions, v1.ConditionReady); c == nil || c.Status != "True" {
+			return fmt.Errorf("its KuryrLoadBalancer is not Ready: %+v", c)
+		}
+		return nil
+	})
+	o.leave([]string{name})
+	return err
 }
 
 // dnsAnswers waits until twenty questions at once have their answers, three times in a row.

@@ -26,6 +26,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/orphan"
@@ -61,6 +62,9 @@ type Resource struct {
 	Owner sdn.Owner
 	// Elsewhere reports that another user of the cloud uses the resource.
 	Elsewhere bool
+	// ProjectID and VIP say where a VIP's port is.
+	ProjectID string
+	VIP       v1.VIPAddress
 	// Hold is why an unnamed resource is not deleted this time; nil: it may be deleted.
 	Hold error
 }
@@ -324,7 +328,7 @@ var (
 	})
 	balancerOrphansDeleted = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kuryr_loadbalancer_orphans_deleted_total",
-		Help: "Load balancers, floating IPs and security groups of this cluster that no object knew of and that were deleted.",
+		Help: "Load balancers, floating IPs, security groups and VIP ports of this cluster that no object knew of and that were deleted.",
 	}, []string{"kind"})
 )
 

@@ -31,7 +31,7 @@ type loadBalancers struct {
 	client client.Client
 	live   client.Reader // reads past the cache
 
-	balancer, floating *Kind
+	balancer, floating, vip *Kind
 }
 
 // LoadBalancerOptions is what the collection of load balancers needs beyond the manager.
@@ -52,7 +52,8 @@ func LoadBalancers(mgr ctrl.Manager, o LoadBalancerOptions) *Inventory {
 	r := &loadBalancers{LoadBalancerOptions: o, client: mgr.GetClient(), live: mgr.GetAPIReader()}
 	r.balancer = &Kind{Name: "load balancer", Wanted: r.wanted, Delete: r.deleteLoadBalancer}
 	r.floating = &Kind{Name: "floating IP", Wanted: r.wanted, Adopt: r.disown, Delete: r.deleteFloatingIP}
-	for _, k := range []*Kind{r.balancer, r.floating} {
+	r.vip = &Kind{Name: "VIP port", Wanted: r.wantsVIP, Delete: r.freeVIP}
+	for _, k := range []*Kind{r.balancer, r.floating, r.vip} {
 		k.Deleted = balancerOrphansDeleted.WithLabelValues(k.Name)
 	}
 	return &Inventory{Name: "loadbalancers", Settings: o.Settings, Now: o.Now, Look: r.look, Tell: o.RequestCheck, Period: r.period}
@@ -101,7 +102,9 @@ func (r *loadBalancers) look(ctx context.Context) (found Findings, err error) {
 	} else {
 		found.Differ = r.missing(before, is)
 	}
-	found.Unsure = errors.Join(unlisted("load balancers", is.balancersLack), unlisted("floating IPs", is.floatingLack))
+	left, failed := r.leftVIPs(ctx, after)
+	found.Unnamed = append(found.Unnamed, left...)
+	found.Unsure = errors.Join(failed, unlisted("load balancers", is.balancersLack), unlisted("floating IPs", is.floatingLack))
 	return found, nil
 }
 
@@ -180,6 +183,48 @@ func (r *loadBalancers) unnamed(is shown, objects map[ctrl.Request]*v1.KuryrLoad
 		}
 	}
 	return all
+}
+
+// leftVIPs returns the VIPs that are taken in the subnets of Services though they have no load
+// balancer. A trial (plan/balancer) has any address, so nobody else looks for what it has left.
+func (r *loadBalancers) leftVIPs(ctx context.Context, objects map[ctrl.Request]*v1.KuryrLoadBalancer) (all []Resource, failed error) {
+	type place struct{ project, subnet string }
+	services, places := r.Settings.Load().Services, map[place]bool{}
+	for _, id := range services.SubnetIDs {
+		places[place{services.ProjectID, id}] = true
+	}
+	for _, klb := range objects {
+		for _, vip := range klb.Spec.VIPs {
+			places[place{klb.Spec.ProjectID, vip.SubnetID}] = true
+		}
+	}
+	for at := range places {
+		vips, err := r.Cloud.LeftVIPs(ctx, at.project, at.subnet)
+		if err != nil && !errors.Is(err, sdn.ErrNoService) {
+			failed = errors.Join(failed, err)
+		}
+		for _, vip := range vips {
+			all = append(all, Resource{Kind: r.vip, ID: vip.IP + " of subnet " + vip.SubnetID, ProjectID: at.project, VIP: vip})
+		}
+	}
+	return all, failed
+}
+
+// wantsVIP reports whether a KuryrLoadBalancer has a VIP. Then its own next creation finds the port,
+// and may be under way.
+func (r *loadBalancers) wantsVIP(ctx context.Context, port Resource) (bool, error) {
+	all, err := kube.LoadBalancers(ctx, r.client)
+	for _, klb := range all {
+		if slices.ContainsFunc(klb.Spec.VIPs, func(vip v1.VIPAddress) bool { return vip.IP == port.VIP.IP && vip.SubnetID == port.VIP.SubnetID }) {
+			return true, nil
+		}
+	}
+	return false, err
+}
+
+func (r *loadBalancers) freeVIP(ctx context.Context, port Resource) (bool, error) {
+	err := r.Cloud.FreeVIP(ctx, port.ProjectID, port.VIP)
+	return err == nil, err
 }
 
 // wanted reports whether the KuryrLoadBalancer exists that a resource was created for.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,6 +34,9 @@ import (
 // exclude each other, so OpenStack does not support them.
 const leftoverAge = 10 * time.Second
 
+// leftoverLong is the age at which a port without a load balancer is left over in any case.
+const leftoverLong = time.Hour
+
 type vipPort struct {
 	ID          string    `json:"id"`
 	Name        string    `json:"name"`
@@ -40,7 +44,14 @@ type vipPort struct {
 	DeviceID    string    `json:"device_id"`
 	ProjectID   string    `json:"project_id"`
 	Created     time.Time `json:"created_at"`
+	FixedIPs    []struct {
+		Address string `json:"ip_address"`
+		Subnet  string `json:"subnet_id"`
+	} `json:"fixed_ips"`
 }
+
+// Key implements session.Listable.
+func (p vipPort) Key() string { return p.ID }
 
 // loadBalancer returns the ID of the load balancer whose VIP a port has, by what the drivers
 // write into the port; empty: none. Amphora's other ports are named octavia-lb-vrrp-….
@@ -60,21 +71,68 @@ func (b *Octavia) portAt(ctx context.Context, vip v1.VIPAddress) (vipPort, error
 	if vip.IP == "" {
 		return vipPort{}, nil
 	}
-	query := url.Values{
-		"fields":    {"id", "name", "device_owner", "device_id", "project_id", "created_at"},
-		"fixed_ips": {"ip_address=" + vip.IP, "subnet_id=" + vip.SubnetID},
-	}
-	var body struct {
-		Ports []vipPort `json:"ports"`
-	}
-	err := b.Do(ctx, session.Request{Method: http.MethodGet, Path: []string{"ports"}, Query: query, Out: &body, Creates: true})
+	all, err := b.portsAt(ctx, "ip_address="+vip.IP, "subnet_id="+vip.SubnetID)
 	if err != nil {
 		return vipPort{}, fmt.Errorf("looking for the port that has %s: %w", vip.IP, err)
 	}
-	if len(body.Ports) == 0 {
+	if len(all) == 0 {
 		return vipPort{}, nil
 	}
-	return body.Ports[0], nil
+	return all[0], nil
+}
+
+func (b *Octavia) portsAt(ctx context.Context, fixedIPs ...string) ([]vipPort, error) {
+	query := url.Values{
+		"fields":    {"id", "name", "device_owner", "device_id", "project_id", "created_at", "fixed_ips"},
+		"fixed_ips": fixedIPs,
+	}
+	return session.ReadAll[vipPort](ctx, b.Client, session.Request{Path: []string{"ports"}, Query: query, Creates: true}, nil)
+}
+
+// LeftVIPs implements sdn.LoadBalancers: a list of ports, and if one of them is of an unknown load
+// balancer, a list of the project's load balancers. One that was created after the port proves, like
+// a refused creation, that the port's creation has ended.
+func (b *Octavia) LeftVIPs(ctx context.Context, projectID, subnetID string) (left []v1.VIPAddress, err error) {
+	project, err := b.ProjectOr(ctx, projectID)
+	if err != nil {
+		return nil, err
+	}
+	ports, err := b.portsAt(ctx, "subnet_id="+subnetID)
+	if err != nil {
+		return nil, fmt.Errorf("listing the ports of subnet %s: %w", subnetID, err)
+	}
+	known, _, _ := b.balancers.known()
+	ports = slices.DeleteFunc(ports, func(p vipPort) bool {
+		id := p.loadBalancer()
+		return id == "" || known[id] || !sdn.SameID(p.ProjectID, project) || p.Created.IsZero()
+	})
+	if len(ports) == 0 {
+		return nil, nil
+	}
+	a, err := b.balancerAPI(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, err := listBalancing[wireBalancer](ctx, b, "loadbalancers", url.Values{a.project: {project}})
+	if err != nil {
+		return nil, fmt.Errorf("listing the load balancers of project %s: %w", project, err)
+	}
+	there, last := map[string]bool{}, time.Now().Add(leftoverAge-leftoverLong)
+	for _, w := range all {
+		there[w.ID] = true
+		if at, err := time.Parse(time.DateTime, strings.Replace(w.Created, "T", " ", 1)); err == nil && at.After(last) {
+			last = at
+		}
+	}
+	for _, p := range ports {
+		if there[p.loadBalancer()] || !last.After(p.Created.Add(leftoverAge)) {
+			continue
+		}
+		for _, ip := range p.FixedIPs {
+			left = append(left, v1.VIPAddress{IP: ip.Address, SubnetID: ip.Subnet})
+		}
+	}
+	return left, nil
 }
 
 // freeLeftover deletes a port of a project if it has the VIP of a load balancer that does not

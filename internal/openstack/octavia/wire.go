@@ -49,6 +49,7 @@ type wireBalancer struct {
 	VIPAddress  string         `json:"vip_address"`
 	VIPSubnetID string         `json:"vip_subnet_id"`
 	VIPPortID   string         `json:"vip_port_id"`
+	Created     string         `json:"created_at"` // UTC, without a zone
 	Tags        []string       `json:"tags"`
 	Listeners   []wireListener `json:"listeners"` // IDs only, but all in the answer to a POST
 	Pools       []wirePool     `json:"pools"`     // likewise

@@ -115,6 +115,18 @@ func (b *Backend) FreeVIP(ctx context.Context, _ string, vip v1.VIPAddress) erro
 	})
 }
 
+// LeftVIPs implements sdn.LoadBalancers.
+func (b *Backend) LeftVIPs(ctx context.Context, _, subnetID string) ([]v1.VIPAddress, error) {
+	return answer(ctx, b, LeftVIPs, func() (left []v1.VIPAddress, _ error) {
+		for at := range b.cloud.left {
+			if at.subnet == subnetID {
+				left = append(left, v1.VIPAddress{IP: at.ip, SubnetID: subnetID})
+			}
+		}
+		return left, nil
+	})
+}
+
 // MarkLoadBalancer implements sdn.LoadBalancers.
 func (b *Backend) MarkLoadBalancer(ctx context.Context, id string, owner sdn.Owner) error {
 	return b.cloud.do(ctx, MarkLoadBalancer, func() error {

@@ -38,6 +38,7 @@ const (
 	ListLoadBalancers  = "ListLoadBalancers"
 	DeleteLoadBalancer = "DeleteLoadBalancer"
 	FreeVIP            = "FreeVIP"
+	LeftVIPs           = "LeftVIPs"
 	MarkLoadBalancer   = "MarkLoadBalancer"
 	FailOver           = "FailOver"
 	CreateListener     = "CreateListener"

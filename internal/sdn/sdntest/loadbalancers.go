@@ -170,6 +170,9 @@ func vipIsFreed(t *testing.T, f services) {
 	if err := f.Backend.FreeVIP(f.ctx(), want.ProjectID, want.VIP); err != nil {
 		t.Errorf("FreeVIP of a load balancer's VIP: %v", err)
 	}
+	if left, err := f.Backend.LeftVIPs(f.ctx(), want.ProjectID, want.VIP.SubnetID); err != nil || slices.Contains(left, want.VIP) {
+		t.Errorf("LeftVIPs = %v, %v, with the VIP of a load balancer", left, err)
+	}
 	if got := f.active(made.ID); got.VIPPortID != made.VIPPortID {
 		t.Errorf("after FreeVIP the load balancer has port %s, want %s", got.VIPPortID, made.VIPPortID)
 	}

@@ -85,6 +85,13 @@ func (c *Cloud) FreeVIP(ctx context.Context, projectID string, vip v1.VIPAddress
 	return k.explain(k.FreeVIP(ctx, projectID, vip))
 }
 
+// LeftVIPs implements sdn.LoadBalancers.
+func (c *Cloud) LeftVIPs(ctx context.Context, projectID, subnetID string) ([]v1.VIPAddress, error) {
+	k := c.of(projectID)
+	left, err := k.LeftVIPs(ctx, projectID, subnetID)
+	return left, k.explain(err)
+}
+
 // MarkLoadBalancer implements sdn.LoadBalancers.
 func (c *Cloud) MarkLoadBalancer(ctx context.Context, id string, owner sdn.Owner) error {
 	return c.change(ctx, Balancer, id, func(s Session) error { return s.MarkLoadBalancer(ctx, id, owner) })
