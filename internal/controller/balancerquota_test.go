@@ -138,10 +138,10 @@ func TestTrialLeavesNoVIP(t *testing.T) {
 	b.start()
 	b.balancer("web")
 	b.realised("web")
-	any, own := v1.VIPAddress{IP: "10.96.0.78", SubnetID: serviceSubnet}, v1.VIPAddress{IP: vip4.IP, SubnetID: serviceSubnet}
-	b.cloud.LeaveVIP(any)
+	trial, own := v1.VIPAddress{IP: "10.96.0.78", SubnetID: serviceSubnet}, v1.VIPAddress{IP: vip4.IP, SubnetID: serviceSubnet}
+	b.cloud.LeaveVIP(trial)
 	b.cloud.LeaveVIP(own)
-	b.eventually("nothing is left of the trial", func() bool { return !b.cloud.TakenVIP(any) })
+	b.eventually("nothing is left of the trial", func() bool { return !b.cloud.TakenVIP(trial) })
 	b.never("a Service's address is touched", func() bool { return !b.cloud.TakenVIP(own) })
 }
 

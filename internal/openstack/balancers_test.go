@@ -412,10 +412,10 @@ func TestNoLeftoverOfARefusal(t *testing.T) {
 func TestPortOfAnotherProjectAtTheVIP(t *testing.T) {
 	for name, makes := range map[string]func(t *testing.T, b sdn.LoadBalancers, lb sdn.LoadBalancer){
 		"FreeVIP": func(t *testing.T, b sdn.LoadBalancers, lb sdn.LoadBalancer) {
-			must(t, b.FreeVIP(t.Context(), lb.ProjectID, lb.VIP))
+			must(t, b.FreeVIP(t.Context(), lb.ProjectID, lb.VIP, ""))
 		},
 		"FreeVIP in the credential's project": func(t *testing.T, b sdn.LoadBalancers, lb sdn.LoadBalancer) {
-			must(t, b.FreeVIP(t.Context(), "", lb.VIP))
+			must(t, b.FreeVIP(t.Context(), "", lb.VIP, ""))
 		},
 		"CreateLoadBalancer": func(t *testing.T, b sdn.LoadBalancers, lb sdn.LoadBalancer) {
 			if _, err := b.CreateLoadBalancer(t.Context(), serviceOwner, lb); !errors.Is(err, sdn.ErrConflict) || !strings.Contains(err.Error(), lb.VIP.IP) {
@@ -465,12 +465,12 @@ func TestFreeVIP(t *testing.T) {
 			if _, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, lb); !errors.Is(err, sdn.ErrConflict) {
 				t.Errorf("CreateLoadBalancer right after: %v, want ErrConflict: the port may be of one that is being made", err)
 			}
-			must(t, target.Backend.FreeVIP(t.Context(), lb.ProjectID, lb.VIP))
+			must(t, target.Backend.FreeVIP(t.Context(), lb.ProjectID, lb.VIP, ""))
 			made, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, lb)
 			if err != nil {
 				t.Fatalf("CreateLoadBalancer after FreeVIP: %v", err)
 			}
-			must(t, target.Backend.FreeVIP(t.Context(), lb.ProjectID, lb.VIP))
+			must(t, target.Backend.FreeVIP(t.Context(), lb.ProjectID, lb.VIP, ""))
 			if _, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, lb); !errors.Is(err, sdn.ErrConflict) {
 				t.Errorf("CreateLoadBalancer after FreeVIP of %s's VIP: %v, want ErrConflict", made.ID, err)
 			}
@@ -496,7 +496,7 @@ func TestLeftVIPs(t *testing.T) {
 			r := f.services(t)
 			target := r.target(t, provider)
 			lb := balanced(target, "", 1, 1)
-			left := func(project string) []v1.VIPAddress {
+			left := func(project string) map[string]v1.VIPAddress {
 				t.Helper()
 				all, err := target.Backend.LeftVIPs(t.Context(), project, lb.VIP.SubnetID)
 				must(t, err)
@@ -510,7 +510,14 @@ func TestLeftVIPs(t *testing.T) {
 					t.Fatal("an octavia-api that is killed has answered")
 				}
 			}
+			foreign := func(project string) {
+				t.Helper()
+				body := object{"loadbalancer": object{"name": "foreign", "vip_subnet_id": lb.VIP.SubnetID, "provider": provider, "project_id": project}}
+				_, err := r.balancer.Post(t.Context(), r.balancer.ServiceURL("lbaas", "loadbalancers"), body, nil, nil)
+				must(t, err)
+			}
 			age.Store(int64(time.Minute))
+			foreign(lb.ProjectID)
 			first, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, lb)
 			must(t, err)
 			age.Store(int64(30 * time.Second))
@@ -521,14 +528,24 @@ func TestLeftVIPs(t *testing.T) {
 				t.Errorf("LeftVIPs = %v before a later load balancer exists, want none: the creation may be under way", got)
 			}
 			age.Store(0)
-			foreign := object{"loadbalancer": object{"name": "foreign", "vip_subnet_id": lb.VIP.SubnetID, "provider": provider, "project_id": lb.ProjectID}}
-			_, err = r.balancer.Post(t.Context(), r.balancer.ServiceURL("lbaas", "loadbalancers"), foreign, nil, nil)
-			must(t, err)
+			foreign(lb.ProjectID)
 			got := left(lb.ProjectID)
-			if len(got) != 1 || got[0].SubnetID != lb.VIP.SubnetID || got[0].IP == first.VIP.IP {
-				t.Fatalf("LeftVIPs = %v, want one address of subnet %s, not %s", got, lb.VIP.SubnetID, first.VIP.IP)
+			if len(got) != 1 {
+				t.Fatalf("LeftVIPs = %v, want one", got)
 			}
-			must(t, target.Backend.FreeVIP(t.Context(), lb.ProjectID, got[0]))
+			if some, err := target.Fresh(t).LeftVIPs(t.Context(), lb.ProjectID, lb.VIP.SubnetID); err != nil || len(some) > 0 {
+				t.Errorf("LeftVIPs = %v, %v of a process that knows no load balancer there, want none", some, err)
+			}
+			for id, vip := range got {
+				if vip.SubnetID != lb.VIP.SubnetID || vip.IP == first.VIP.IP {
+					t.Errorf("LeftVIPs = %v, want an address of subnet %s other than %s", got, lb.VIP.SubnetID, first.VIP.IP)
+				}
+				must(t, target.Backend.FreeVIP(t.Context(), lb.ProjectID, vip, first.VIPPortID))
+				if still := left(lb.ProjectID); len(still) != 1 {
+					t.Errorf("LeftVIPs = %v after FreeVIP for another port, want the same", still)
+				}
+				must(t, target.Backend.FreeVIP(t.Context(), lb.ProjectID, vip, id))
+			}
 			if got := left(lb.ProjectID); len(got) > 0 {
 				t.Errorf("LeftVIPs = %v after FreeVIP, want none", got)
 			}

@@ -45,11 +45,12 @@ type LoadBalancers interface {
 	// FreeVIP removes what a refused CreateLoadBalancer of that project, or one without an answer,
 	// has left at a VIP: it keeps the address though there is no load balancer. It succeeds when there
 	// is nothing, and where the VIP is a load balancer's, another project's or anything else's. The
-	// caller makes none there at the same time. An empty project is the credential's.
-	FreeVIP(ctx context.Context, projectID string, vip v1.VIPAddress) error
-	// LeftVIPs returns what FreeVIP would remove at the addresses of a subnet, in no order. Creations
-	// that may still be under way are left out. An empty project is the credential's.
-	LeftVIPs(ctx context.Context, projectID, subnetID string) ([]v1.VIPAddress, error)
+	// caller makes none there at the same time, or gives the ID of the port that LeftVIPs returned: then
+	// no other port is removed. An empty project is the credential's.
+	FreeVIP(ctx context.Context, projectID string, vip v1.VIPAddress, portID string) error
+	// LeftVIPs returns what FreeVIP would remove at the addresses of a subnet, by the IDs of the ports.
+	// Creations that may still be under way are left out. An empty project is the credential's.
+	LeftVIPs(ctx context.Context, projectID, subnetID string) (map[string]v1.VIPAddress, error)
 	// MarkLoadBalancer restores the missing mark of a load balancer of this cluster: see
 	// LoadBalancer.Unmarked. It keeps tags and words of other users.
 	MarkLoadBalancer(ctx context.Context, id string, owner Owner) error

@@ -59,10 +59,11 @@ func (o *outage) rest(back time.Time) {
 	}
 }
 
-// newService has a namespace with a Service for as long as its load balancer needs to be Ready. It is
-// also what proves that creations without an answer have ended: sdn.LoadBalancers.LeftVIPs.
+// newService creates a namespace with a Service, waits until the load balancer is Ready, and deletes the
+// namespace. The new load balancer also proves to Kuryr that creations without an answer have ended
+// (octavia.LeftVIPs), which allows the clocks of Neutron and Octavia to differ by 10 s.
 func (o *outage) newService(ctx context.Context) error {
-	pause(ctx, 12*time.Second) // for clocks of seconds
+	pause(ctx, 12*time.Second)
 	const name = "outage-after"
 	if err := cluster.Until(ctx, func() error { return o.makeNamespace(ctx, name) }); err != nil {
 		return err

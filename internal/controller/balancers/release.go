@@ -148,7 +148,7 @@ func (v *visit) freeVIPs(ctx context.Context, owned []sdn.LoadBalancerSummary) e
 		if had {
 			continue
 		}
-		if err := count("FreeVIP", v.cloud.FreeVIP(ctx, v.klb.Spec.ProjectID, vip)); err != nil {
+		if err := count("FreeVIP", v.cloud.FreeVIP(ctx, v.klb.Spec.ProjectID, vip, "")); err != nil {
 			return err
 		}
 	}

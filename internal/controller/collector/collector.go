@@ -62,7 +62,7 @@ type Resource struct {
 	Owner sdn.Owner
 	// Elsewhere reports that another user of the cloud uses the resource.
 	Elsewhere bool
-	// ProjectID and VIP say where a VIP's port is.
+	// ProjectID and VIP are of the port of a VIP.
 	ProjectID string
 	VIP       v1.VIPAddress
 	// Hold is why an unnamed resource is not deleted this time; nil: it may be deleted.

@@ -203,8 +203,8 @@ func (r *loadBalancers) leftVIPs(ctx context.Context, objects map[ctrl.Request]*
 		if err != nil && !errors.Is(err, sdn.ErrNoService) {
 			failed = errors.Join(failed, err)
 		}
-		for _, vip := range vips {
-			all = append(all, Resource{Kind: r.vip, ID: vip.IP + " of subnet " + vip.SubnetID, ProjectID: at.project, VIP: vip})
+		for id, vip := range vips {
+			all = append(all, Resource{Kind: r.vip, ID: id, ProjectID: at.project, VIP: vip})
 		}
 	}
 	return all, failed
@@ -213,7 +213,7 @@ func (r *loadBalancers) leftVIPs(ctx context.Context, objects map[ctrl.Request]*
 // wantsVIP reports whether a KuryrLoadBalancer has a VIP. Then its own next creation finds the port,
 // and may be under way.
 func (r *loadBalancers) wantsVIP(ctx context.Context, port Resource) (bool, error) {
-	all, err := kube.LoadBalancers(ctx, r.client)
+	all, err := kube.LoadBalancers(ctx, r.live)
 	for _, klb := range all {
 		if slices.ContainsFunc(klb.Spec.VIPs, func(vip v1.VIPAddress) bool { return vip.IP == port.VIP.IP && vip.SubnetID == port.VIP.SubnetID }) {
 			return true, nil
@@ -223,7 +223,7 @@ func (r *loadBalancers) wantsVIP(ctx context.Context, port Resource) (bool, erro
 }
 
 func (r *loadBalancers) freeVIP(ctx context.Context, port Resource) (bool, error) {
-	err := r.Cloud.FreeVIP(ctx, port.ProjectID, port.VIP)
+	err := r.Cloud.FreeVIP(ctx, port.ProjectID, port.VIP, port.ID)
 	return err == nil, err
 }
 

@@ -42,8 +42,8 @@ func (h halfCloud) ListLoadBalancers(context.Context) ([]sdn.LoadBalancerSummary
 	return []sdn.LoadBalancerSummary{{ID: "lb", Owner: left(sdn.KindLoadBalancer), Provisioning: sdn.ProvisioningActive}}, h.failing
 }
 
-func (h halfCloud) LeftVIPs(context.Context, string, string) ([]v1.VIPAddress, error) {
-	return []v1.VIPAddress{{IP: "10.0.0.9", SubnetID: "vips"}}, h.failing
+func (h halfCloud) LeftVIPs(context.Context, string, string) (map[string]v1.VIPAddress, error) {
+	return map[string]v1.VIPAddress{"vip": {IP: "10.0.0.9", SubnetID: "vips"}}, h.failing
 }
 
 func (h halfCloud) ListFloatingIPs(context.Context, string) ([]sdn.FloatingIP, error) {
@@ -109,7 +109,7 @@ func TestListsWithoutOneProject(t *testing.T) {
 		}, client: c}
 		return map[string]func(context.Context) (Findings, error){"load balancers": balancers.look, "security groups": groups.look, "networks": nets.look, "ports": all.look}
 	}
-	unnamed := map[string][]string{"load balancers": {"10.0.0.9 of subnet vips", "ip", "lb"}, "security groups": {"group"}, "networks": {"net", "router"}, "ports": {"port"}}
+	unnamed := map[string][]string{"load balancers": {"ip", "lb", "vip"}, "security groups": {"group"}, "networks": {"net", "router"}, "ports": {"port"}}
 	for _, failing := range []bool{false, true} {
 		cloud, lost := halfCloud{}, []string{"blue", "red"}
 		if failing {

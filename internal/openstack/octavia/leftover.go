@@ -4,6 +4,7 @@
 package octavia
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,7 +72,7 @@ func (b *Octavia) portAt(ctx context.Context, vip v1.VIPAddress) (vipPort, error
 	if vip.IP == "" {
 		return vipPort{}, nil
 	}
-	all, err := b.portsAt(ctx, "ip_address="+vip.IP, "subnet_id="+vip.SubnetID)
+	all, err := b.portsAt(ctx, true, "ip_address="+vip.IP, "subnet_id="+vip.SubnetID)
 	if err != nil {
 		return vipPort{}, fmt.Errorf("looking for the port that has %s: %w", vip.IP, err)
 	}
@@ -81,27 +82,33 @@ func (b *Octavia) portAt(ctx context.Context, vip v1.VIPAddress) (vipPort, error
 	return all[0], nil
 }
 
-func (b *Octavia) portsAt(ctx context.Context, fixedIPs ...string) ([]vipPort, error) {
+func (b *Octavia) portsAt(ctx context.Context, creates bool, fixedIPs ...string) ([]vipPort, error) {
 	query := url.Values{
 		"fields":    {"id", "name", "device_owner", "device_id", "project_id", "created_at", "fixed_ips"},
 		"fixed_ips": fixedIPs,
 	}
-	return session.ReadAll[vipPort](ctx, b.Client, session.Request{Path: []string{"ports"}, Query: query, Creates: true}, nil)
+	return session.ReadAll[vipPort](ctx, b.Client, session.Request{Path: []string{"ports"}, Query: query, Creates: creates}, nil)
 }
 
 // LeftVIPs implements sdn.LoadBalancers: a list of ports, and if one of them is of an unknown load
 // balancer, a list of the project's load balancers. One that was created after the port proves, like
-// a refused creation, that the port's creation has ended.
-func (b *Octavia) LeftVIPs(ctx context.Context, projectID, subnetID string) (left []v1.VIPAddress, err error) {
+// a refused creation, that the port's creation has ended. It returns nothing in a subnet without a
+// load balancer of this cluster.
+func (b *Octavia) LeftVIPs(ctx context.Context, projectID, subnetID string) (map[string]v1.VIPAddress, error) {
 	project, err := b.ProjectOr(ctx, projectID)
 	if err != nil {
 		return nil, err
 	}
-	ports, err := b.portsAt(ctx, "subnet_id="+subnetID)
+	ports, err := b.portsAt(ctx, false, "subnet_id="+subnetID)
 	if err != nil {
 		return nil, fmt.Errorf("listing the ports of subnet %s: %w", subnetID, err)
 	}
 	known, _, _ := b.balancers.known()
+	// A known load balancer there shows that this Octavia belongs to this Neutron. That of another region
+	// shows no load balancer at all.
+	if !slices.ContainsFunc(ports, func(p vipPort) bool { return known[p.loadBalancer()] }) {
+		return nil, nil
+	}
 	ports = slices.DeleteFunc(ports, func(p vipPort) bool {
 		id := p.loadBalancer()
 		return id == "" || known[id] || !sdn.SameID(p.ProjectID, project) || p.Created.IsZero()
@@ -124,12 +131,12 @@ func (b *Octavia) LeftVIPs(ctx context.Context, projectID, subnetID string) (lef
 			last = at
 		}
 	}
+	left := map[string]v1.VIPAddress{}
 	for _, p := range ports {
-		if there[p.loadBalancer()] || !last.After(p.Created.Add(leftoverAge)) {
-			continue
-		}
-		for _, ip := range p.FixedIPs {
-			left = append(left, v1.VIPAddress{IP: ip.Address, SubnetID: ip.Subnet})
+		if !there[p.loadBalancer()] && last.After(p.Created.Add(leftoverAge)) {
+			for _, ip := range p.FixedIPs {
+				left[p.ID] = v1.VIPAddress{IP: ip.Address, SubnetID: ip.Subnet}
+			}
 		}
 	}
 	return left, nil
@@ -160,9 +167,9 @@ func (b *Octavia) freeLeftover(ctx context.Context, p vipPort, project string) (
 }
 
 // FreeVIP implements sdn.LoadBalancers: a GET, and two more requests if such a port exists.
-func (b *Octavia) FreeVIP(ctx context.Context, projectID string, vip v1.VIPAddress) error {
+func (b *Octavia) FreeVIP(ctx context.Context, projectID string, vip v1.VIPAddress, portID string) error {
 	p, err := b.portAt(ctx, vip)
-	if err == nil {
+	if err == nil && cmp.Or(portID, p.ID) == p.ID {
 		_, err = b.freeLeftover(ctx, p, projectID)
 	}
 	if err != nil {

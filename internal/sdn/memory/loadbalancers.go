@@ -105,7 +105,7 @@ func (b *Backend) DeleteLoadBalancer(ctx context.Context, id string) error {
 }
 
 // FreeVIP implements sdn.LoadBalancers.
-func (b *Backend) FreeVIP(ctx context.Context, _ string, vip v1.VIPAddress) error {
+func (b *Backend) FreeVIP(ctx context.Context, _ string, vip v1.VIPAddress, _ string) error {
 	return b.cloud.do(ctx, FreeVIP, func() error {
 		if at := (addressKey{vip.SubnetID, vip.IP}); b.cloud.left[at] {
 			delete(b.cloud.left, at)
@@ -116,11 +116,12 @@ func (b *Backend) FreeVIP(ctx context.Context, _ string, vip v1.VIPAddress) erro
 }
 
 // LeftVIPs implements sdn.LoadBalancers.
-func (b *Backend) LeftVIPs(ctx context.Context, _, subnetID string) ([]v1.VIPAddress, error) {
-	return answer(ctx, b, LeftVIPs, func() (left []v1.VIPAddress, _ error) {
+func (b *Backend) LeftVIPs(ctx context.Context, _, subnetID string) (map[string]v1.VIPAddress, error) {
+	return answer(ctx, b, LeftVIPs, func() (map[string]v1.VIPAddress, error) {
+		left := map[string]v1.VIPAddress{}
 		for at := range b.cloud.left {
 			if at.subnet == subnetID {
-				left = append(left, v1.VIPAddress{IP: at.ip, SubnetID: subnetID})
+				left["left-at-"+at.ip] = v1.VIPAddress{IP: at.ip, SubnetID: subnetID}
 			}
 		}
 		return left, nil

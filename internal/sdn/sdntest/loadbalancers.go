@@ -162,15 +162,15 @@ func vipIsTaken(t *testing.T, f services) {
 func vipIsFreed(t *testing.T, f services) {
 	want := f.wanted()
 	for range 2 {
-		if err := f.Backend.FreeVIP(f.ctx(), want.ProjectID, want.VIP); err != nil {
+		if err := f.Backend.FreeVIP(f.ctx(), want.ProjectID, want.VIP, ""); err != nil {
 			t.Errorf("FreeVIP of an address that nothing has: %v", err)
 		}
 	}
 	made := f.balancer(want)
-	if err := f.Backend.FreeVIP(f.ctx(), want.ProjectID, want.VIP); err != nil {
+	if err := f.Backend.FreeVIP(f.ctx(), want.ProjectID, want.VIP, ""); err != nil {
 		t.Errorf("FreeVIP of a load balancer's VIP: %v", err)
 	}
-	if left, err := f.Backend.LeftVIPs(f.ctx(), want.ProjectID, want.VIP.SubnetID); err != nil || slices.Contains(left, want.VIP) {
+	if left, err := f.Backend.LeftVIPs(f.ctx(), want.ProjectID, want.VIP.SubnetID); err != nil || left[made.VIPPortID].IP != "" {
 		t.Errorf("LeftVIPs = %v, %v, with the VIP of a load balancer", left, err)
 	}
 	if got := f.active(made.ID); got.VIPPortID != made.VIPPortID {

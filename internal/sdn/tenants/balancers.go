@@ -80,13 +80,13 @@ func (c *Cloud) DeleteLoadBalancer(ctx context.Context, id string) error {
 }
 
 // FreeVIP implements sdn.LoadBalancers.
-func (c *Cloud) FreeVIP(ctx context.Context, projectID string, vip v1.VIPAddress) error {
+func (c *Cloud) FreeVIP(ctx context.Context, projectID string, vip v1.VIPAddress, portID string) error {
 	k := c.of(projectID)
-	return k.explain(k.FreeVIP(ctx, projectID, vip))
+	return k.explain(k.FreeVIP(ctx, projectID, vip, portID))
 }
 
 // LeftVIPs implements sdn.LoadBalancers.
-func (c *Cloud) LeftVIPs(ctx context.Context, projectID, subnetID string) ([]v1.VIPAddress, error) {
+func (c *Cloud) LeftVIPs(ctx context.Context, projectID, subnetID string) (map[string]v1.VIPAddress, error) {
 	k := c.of(projectID)
 	left, err := k.LeftVIPs(ctx, projectID, subnetID)
 	return left, k.explain(err)
