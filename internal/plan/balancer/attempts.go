@@ -26,6 +26,7 @@ type Attempt struct {
 	Next   time.Time // it may not be tried before
 	Failed string    // why it failed; empty: it was accepted, and had no effect
 	Serves bool      // it was made where clients are served all the same
+	Own    bool      // it was made against an ERROR of the load balancer itself
 }
 
 // Pauses are the times between attempts: Least after the first, then twice as long each time,

@@ -16,29 +16,32 @@ func (d *mender) cure() {
 		}
 		all := true
 		for _, port := range at.ports {
-			if all = all && port.well; port.well {
-				d.cured(at.vip, port.name)
+			all = all && port.well
+			for l := range levels {
+				if port.well {
+					d.cured(at.vip, port.name, l)
+				}
 			}
 		}
-		if all {
-			d.cured(at.vip, "")
+		for l := range levels { // of a load balancer's own ERROR it is cured without a wanted member, too: endpoints change
+			if a := (*d.m)[mendKey(at.vip, "", l)]; all || a != nil && a.Own && at.isThere() {
+				d.cured(at.vip, "", l)
+			}
 		}
 	}
 }
 
-func (d *mender) cured(vip, port string) {
-	for l := range levels {
-		key := mendKey(vip, port, l)
-		if (*d.m)[key] == nil {
-			continue
-		}
-		delete(*d.m, key)
-		least := d.pause
-		if l == LevelMember {
-			least /= quickLeast
-		}
-		d.m.Note(relapsed+key, d.now, Pauses{least, restMost * restTimes * d.pause}, "")
+func (d *mender) cured(vip, port string, l Level) {
+	key := mendKey(vip, port, l)
+	if (*d.m)[key] == nil {
+		return
 	}
+	delete(*d.m, key)
+	least := d.pause
+	if l == LevelMember {
+		least /= quickLeast
+	}
+	d.m.Note(relapsed+key, d.now, Pauses{least, restMost * restTimes * d.pause}, "")
 }
 
 // forget forgets what no longer matters: ports and addresses that are not wanted any more, and

@@ -66,7 +66,7 @@ func (m *Attempts) Tried(r *Remedy, now time.Time, why string) {
 	}
 	m.Forget(begun + fingerprint(r.Step))
 	m.Note(r.key, now, Pauses{r.pause, r.pause}, why)
-	(*m)[r.key].Serves = r.Replaces
+	(*m)[r.key].Serves, (*m)[r.key].Own = r.Replaces, r.Fault.Port == ""
 }
 
 // Begin notes that a remedy was begun, until it is Tried, and reports whether it had begun before.

@@ -308,6 +308,44 @@ func TestNewOneIsMendedFromBelow(t *testing.T) {
 	}
 }
 
+// TestNewFaultOfANewOne: a load balancer that was made anew and became ACTIVE is mended. Its next ERROR is
+// another fault, which does not wait for a quarter of an hour, even if its endpoints had changed
+// meanwhile, so that it never served one that is wanted. If that happens again and again, the pauses grow.
+func TestNewFaultOfANewOne(t *testing.T) {
+	serving := func(_ *memory.Cloud, lb *sdn.LoadBalancer) {
+		lb.Operating = "ONLINE"
+		inError(&lb.Provisioning)
+	}
+	w := brokenWorld(t, "", serving)
+	var took []time.Duration
+	for i := range 8 {
+		began := w.now
+		for made := len(w.did) + 2; len(w.did) < made; {
+			_, _, p, err := w.plan()
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.round(&p)
+		}
+		took = append(took, w.now.Sub(began))
+		for j := range w.klb.Spec.Listeners {
+			w.klb.Spec.Listeners[j].Members = []v1.MemberSpec{member(i + 2)}
+		}
+		_, _, p, err := w.plan()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Mending(&w.attempts, w.now, pause) // it is ACTIVE, with the members of before
+		w.spoil(w.cloud.LoadBalancers()[0].LoadBalancer.ID, serving)
+	}
+	if took[1] > time.Minute || took[2] > 2*time.Minute {
+		t.Errorf("made anew after %s, want the second within a minute, and the third within two", took)
+	}
+	if took[7] < time.Hour/2 {
+		t.Errorf("made anew after %s, want the pauses to grow", took)
+	}
+}
+
 // TestMendingIsBounded: what cannot be mended at all costs few steps a day. The status says so,
 // with what was tried and when the next attempt is.
 func TestMendingIsBounded(t *testing.T) {
