@@ -16,32 +16,33 @@ func (d *mender) cure() {
 		}
 		all := true
 		for _, port := range at.ports {
-			all = all && port.well
-			for l := range levels {
-				if port.well {
-					d.cured(at.vip, port.name, l)
-				}
+			if all = all && port.well; port.well {
+				d.cured(at.vip, port.name, false)
 			}
 		}
-		for l := range levels { // of a load balancer's own ERROR it is cured without a wanted member, too: endpoints change
-			if a := (*d.m)[mendKey(at.vip, "", l)]; all || a != nil && a.Own && at.isThere() {
-				d.cured(at.vip, "", l)
-			}
+		// A load balancer that is ACTIVE with all ports has left its own ERROR, even if no wanted member
+		// is behind a port yet: the endpoints may have changed while it was created.
+		if all || at.isThere() {
+			d.cured(at.vip, "", !all)
 		}
 	}
 }
 
-func (d *mender) cured(vip, port string, l Level) {
-	key := mendKey(vip, port, l)
-	if (*d.m)[key] == nil {
-		return
+// cured forgets the attempts at a port, or at a load balancer; with own only those against the load
+// balancer's own ERROR.
+func (d *mender) cured(vip, port string, own bool) {
+	for l := range levels {
+		key := mendKey(vip, port, l)
+		if a := (*d.m)[key]; a == nil || own && !a.Own {
+			continue
+		}
+		delete(*d.m, key)
+		least := d.pause
+		if l == LevelMember {
+			least /= quickLeast
+		}
+		d.m.Note(relapsed+key, d.now, Pauses{least, restMost * restTimes * d.pause}, "")
 	}
-	delete(*d.m, key)
-	least := d.pause
-	if l == LevelMember {
-		least /= quickLeast
-	}
-	d.m.Note(relapsed+key, d.now, Pauses{least, restMost * restTimes * d.pause}, "")
 }
 
 // forget forgets what no longer matters: ports and addresses that are not wanted any more, and

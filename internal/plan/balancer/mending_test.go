@@ -41,6 +41,9 @@ func (w *broken) spoil(id string, spoil func(*memory.Cloud, *sdn.LoadBalancer)) 
 	var kept []func()
 	c.EditLoadBalancer(id, func(lb *sdn.LoadBalancer) {
 		for i := range lb.Listeners {
+			if lb.Listeners[i].Pool == nil {
+				continue
+			}
 			p := *lb.Listeners[i].Pool
 			p.Members = slices.Clone(p.Members)
 			lb.Listeners[i].Pool = &p
@@ -343,6 +346,66 @@ func TestNewFaultOfANewOne(t *testing.T) {
 	}
 	if took[7] < time.Hour/2 {
 		t.Errorf("made anew after %s, want the pauses to grow", took)
+	}
+}
+
+func poolOfTCPInError(lb *sdn.LoadBalancer) {
+	for i := range lb.Listeners {
+		if l := &lb.Listeners[i]; l.Protocol == "TCP" && l.Pool != nil {
+			inError(&l.Pool.Provisioning)
+		}
+	}
+}
+
+// TestNotYetMended: a load balancer that was made anew and still lacks what it was made anew for is not
+// mended: the next attempt waits for a quarter of an hour, as clients are served.
+func TestNotYetMended(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		fault func(*sdn.LoadBalancer) // why it is made anew
+		still func(*sdn.LoadBalancer) // what it looks like when it is ACTIVE again
+	}{
+		{"a load balancer in ERROR, then without one of its ports", func(lb *sdn.LoadBalancer) {
+			lb.Operating = "ONLINE"
+			inError(&lb.Provisioning)
+		}, func(lb *sdn.LoadBalancer) { lb.Listeners = lb.Listeners[:1] }},
+		{"a pool in ERROR beside a port that serves, always", poolOfTCPInError, poolOfTCPInError},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := brokenWorld(t, "", func(_ *memory.Cloud, lb *sdn.LoadBalancer) { tc.fault(lb) })
+			var made []time.Time
+			for range 100_000 {
+				_, _, p, err := w.plan()
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.did = nil
+				w.round(&p)
+				changed := len(w.did) > 0
+				if slices.ContainsFunc(w.steps(), func(s string) bool { return strings.HasPrefix(s, "delete load balancer") }) {
+					if made = append(made, w.now); len(made) == 2 {
+						break
+					}
+				}
+				if all := w.cloud.LoadBalancers(); changed && len(all) > 0 {
+					spoil := func(spoil func(*sdn.LoadBalancer)) {
+						w.spoil(all[0].LoadBalancer.ID, func(_ *memory.Cloud, lb *sdn.LoadBalancer) { spoil(lb) })
+					}
+					spoil(tc.still)
+					if _, _, p, err = w.plan(); err != nil {
+						t.Fatal(err)
+					}
+					p.Mending(&w.attempts, w.now, pause)
+					spoil(tc.fault)
+				}
+			}
+			if len(made) < 2 {
+				t.Fatalf("made anew at %s, want it twice", made)
+			}
+			if again := made[1].Sub(made[0]); again < 15*time.Minute {
+				t.Errorf("made anew again after %s, want a quarter of an hour or more", again)
+			}
+		})
 	}
 }
 
