@@ -90,7 +90,7 @@ func (o *outage) dnsAnswers(ctx context.Context, back time.Time) error {
 	var since time.Time
 	for good := 0; good < 3; {
 		began := time.Now()
-		out, err := o.Exec(ctx, o.namespace, "client", "sh", "-c", script)
+		out, err := o.askClient(ctx, script)
 		switch answers := strings.Count(out, "10.96.0.1"); {
 		case err == nil && answers == 20:
 			if good++; good == 1 {
@@ -226,7 +226,7 @@ func (o *outage) endpoints(ctx context.Context, namespace, name string) (map[str
 // servicesAnswer asks each steady Service until all of its pods have answered, and the API
 // server by its Service.
 func (o *outage) servicesAnswer(ctx context.Context) error {
-	out, err := o.Exec(ctx, o.namespace, "client", "curl", "-sSk", "-m3", "--noproxy", "*", "https://10.96.0.1/livez")
+	out, err := o.askClient(ctx, "curl -sSk -m3 --noproxy '*' https://10.96.0.1/livez")
 	if err != nil {
 		return fmt.Errorf("the API server does not answer at its cluster IP: %w", err)
 	}
@@ -258,7 +258,11 @@ func (o *outage) servicesAnswer(ctx context.Context) error {
 	return nil
 }
 
+// askClient runs a script in the client pod. Each of its questions gives up after 3 s; an exec whose
+// stream hangs must not take the time of all later ones.
 func (o *outage) askClient(ctx context.Context, script string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
 	return o.Exec(ctx, o.namespace, "client", "sh", "-c", script)
 }
 
