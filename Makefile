@@ -104,6 +104,11 @@ test-assets:
 envtest: test-assets ## The tests on a real kube-apiserver only
 	go test $(CUT) $(TESTFLAGS) ./api/... ./config/... ./internal/controller/...
 
+.PHONY: envtest-oldest
+envtest-oldest: ## The tests on a real kube-apiserver, of the oldest Kubernetes that README promises
+	hack/bed/bed build oldest
+	KUBEBUILDER_ASSETS=$(KURYR_BED)/bin/oldest go test -count=1 $(CUT) $(TESTFLAGS) ./api/... ./config/... ./internal/controller/...
+
 .PHONY: sweep
 sweep: test-assets ## The crash sweep at every write (docs/crash-sweep.md): some twenty minutes
 	KURYR_SWEEP=all go test -count=1 -timeout=90m -v -run WhileWritesMeetTheirFate ./internal/controller

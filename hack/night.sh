@@ -17,6 +17,7 @@ steps_begin
 
 step "long tests" 400 make long
 step "sweep at every write" 1200 make sweep
+step "API server of the oldest Kubernetes" 600 make envtest-oldest
 step "nothing is decided by words" 900 make hashed
 if ((EUID == 0)); then
 	bed_down --wipe

@@ -5,21 +5,25 @@
 
 PACKAGES=(
 	# the nodes, and what the images are made of
-	containerd runc nftables iptables openssl
+	runc nftables iptables openssl
 	bash bind9-dnsutils busybox-static dash iperf netcat-openbsd wget
 	# both, and the checks
 	curl ethtool iproute2 iputils-ping jq patch procps util-linux
 )
-[[ $KIND == sim ]] || PACKAGES+=(
+if has_system; then
+	# the folder of OpenStack, and clients of what runs there
+	PACKAGES+=(debootstrap mariadb-client openvswitch-switch ovn-common python3-openstackclient python3-octaviaclient)
+elif [[ $KIND != sim ]]; then
+	PACKAGES+=(
 	# OpenStack: three APIs, served by uwsgi or by their own server, one database
 	mariadb-server keystone neutron-api octavia-api
 	octavia-driver-agent python3-ovn-octavia-provider uwsgi-plugin-python3
 	python3-openstackclient python3-octaviaclient
 	ovn-central ovn-host openvswitch-switch
-)
-[[ -z $AMPHORA ]] || PACKAGES+=(rabbitmq-server octavia-worker)
-
-[[ $KIND != ovs ]] || PACKAGES+=(rabbitmq-server iputils-arping)
+	)
+	[[ -z $AMPHORA ]] || PACKAGES+=(rabbitmq-server octavia-worker)
+	[[ $KIND != ovs ]] || PACKAGES+=(rabbitmq-server iputils-arping)
+fi
 
 missing_packages() {
 	local p

@@ -17,11 +17,22 @@ esac
 # Which IP families: ipv4, or dual for IPv4 and IPv6 everywhere. Only `up` asks.
 FAMILIES=${KURYR_BED_FAMILIES:-ipv4}
 [[ ${VERB:-} == up ]] || FAMILIES=$(cat "$BED/families" 2>/dev/null || echo ipv4)
-NODES=(n1 n2)
+# Which release of OpenStack (openstack/release.sh), and how many nodes. Only those that
+# make the bed ask. A bed without the first file is of before there was a choice.
+RELEASE=${KURYR_BED_RELEASE:-zed}
+case ${VERB:-} in
+install | build | up) ;;
+*) RELEASE=$(cat "$BED/release" 2>/dev/null || echo zed) ;;
+esac
+# has_system: OpenStack is not the machine's own packages, but those in a folder.
+has_system() { [[ $KIND != sim && $RELEASE != zed ]]; }
+NODE_COUNT=$(cat "$BED/node-count" 2>/dev/null || echo 2)
+[[ ${VERB:-} != up || $KIND == sim ]] || NODE_COUNT=${KURYR_BED_NODES:-$NODE_COUNT}
+mapfile -t NODES < <(seq -f n%g "$NODE_COUNT" 2>/dev/null)
 NEUTRON_WORKERS=${KURYR_BED_NEUTRON_WORKERS:-2}
 # Whether Octavia's OVN provider tells OVN of session affinity, which Zed's does not.
 AFFINITY=${KURYR_BED_AFFINITY:-}
-[[ $AFFINITY != 0 ]] || AFFINITY=
+[[ $AFFINITY != 0 && $RELEASE == zed ]] || AFFINITY=
 # Whether Octavia has the provider amphora, too. Only `up` asks, and `install`.
 AMPHORA=${KURYR_BED_AMPHORA:-}
 case ${VERB:-} in

@@ -14,7 +14,14 @@ exclusive() {
 	}
 }
 
-verb_install() { install_packages; }
+verb_install() {
+	known_release
+	install_packages
+	has_system || return 0
+	((EUID == 0)) || die "must run as root to make $SYSTEM"
+	exclusive
+	install_system
+}
 
 verb_build() {
 	exclusive
@@ -30,6 +37,8 @@ verb_up() {
 	exclusive
 	one_cloud
 	same_families
+	same_release
+	enough_nodes
 	echo "$AMPHORA" >"$BED/amphora"
 	build control cluster node images
 	[[ $KIND != sim ]] || build_simulator
@@ -83,6 +92,27 @@ same_families() {
 	echo "$FAMILIES" >"$BED/families"
 }
 
+# same_release: a database does not go back to an older release.
+same_release() {
+	local before
+	known_release
+	before=$(cat "$BED/release" 2>/dev/null || echo zed)
+	[[ $before == "$RELEASE" || ! -d $PKI ]] ||
+		die "the bed was made with KURYR_BED_RELEASE=$before: forget it first, $HERE/bed down --wipe"
+	! has_system || system_made || die "OpenStack $RELEASE is not in $SYSTEM, or not whole: KURYR_BED_RELEASE=$RELEASE $HERE/bed install"
+	echo "$RELEASE" >"$BED/release"
+}
+
+# enough_nodes: one that is left out would stay in Kubernetes, and its chassis in OVN.
+enough_nodes() {
+	local before
+	[[ $NODE_COUNT =~ ^[1-9]$ ]] || die "KURYR_BED_NODES is a number from 1 to 9, not $NODE_COUNT"
+	before=$(cat "$BED/node-count" 2>/dev/null || echo 0)
+	((before <= NODE_COUNT)) || [[ $KIND == sim || ! -d $PKI ]] ||
+		die "the bed has $before nodes, more than KURYR_BED_NODES=$NODE_COUNT: forget it first, $HERE/bed down --wipe"
+	[[ $KIND == sim ]] || echo "$NODE_COUNT" >"$BED/node-count"
+}
+
 verb_down() {
 	((EUID == 0)) || die "must run as root"
 	[[ -z ${1:-} || $1 == --wipe ]] || die "bed down [--wipe]"
@@ -118,7 +148,7 @@ wipe() {
 	not_mounted
 	for dir in "$BED"/*; do
 		case $dir in
-		"$BIN" | "$IMAGES") ;;
+		"$BIN" | "$IMAGES" | "$BED"/system-*) ;;
 		*) rm -rf --one-file-system "$dir" ;;
 		esac
 	done
@@ -142,7 +172,7 @@ verb_env() {
 		export KURYR_BED=$BED KUBECONFIG=$PKI/admin.kubeconfig KUBEBUILDER_ASSETS=$BIN
 		export KURYR_BED_COMMAND=$HERE/bed KURYR_BED_NETNS=$CP KUBERNETES_API=$API_IP:6443
 		export OS_CLIENT_CONFIG_FILE=$CLOUD/clouds.yaml OS_CLOUD=kuryr
-		export KURYR_BED_KIND=$KIND KURYR_BED_FAMILIES=$FAMILIES KURYR_BED_NODES="${NODES[*]}"
+		export KURYR_BED_KIND=$KIND KURYR_BED_FAMILIES=$FAMILIES KURYR_BED_RELEASE=$RELEASE KURYR_BED_NODE_NAMES="${NODES[*]}"
 		export NO_PROXY=$none no_proxy=$none
 		export POD_CIDR=$POD_CIDR SERVICE_CIDR=$SERVICE_CIDR NODE_CIDR=$NODE_CIDR EXT_CIDR=$EXT_CIDR POD_MTU=$POD_MTU
 	END
@@ -177,7 +207,7 @@ verb_load() {
 # Each reads the archive, the variable tar of its caller, for itself.
 node_load() { # NODE
 	local said
-	said=$(on_node "$1" ctr -n k8s.io images import - <"$tar") || die "$1 does not take $tar"
+	said=$(on_node "$1" "$BIN/ctr" -n k8s.io images import - <"$tar") || die "$1 does not take $tar"
 	say "$1: ${said%%$'\n'*}"
 }
 

@@ -21,10 +21,10 @@ image=registry.invalid/kuryr
 # does, though nodes never pull.
 tag=$(sha256sum bin/kuryr-image.tar | cut -c1-12)
 loaded() { hack/bed/bed exec "$1" ctr -n k8s.io images ls -q | grep -qx "$image:$tag"; }
-all_loaded() { for node in $KURYR_BED_NODES; do loaded "$node" || return 1; done; }
+all_loaded() { for node in $KURYR_BED_NODE_NAMES; do loaded "$node" || return 1; done; }
 if ! all_loaded; then
 	hack/bed/bed load bin/kuryr-image.tar
-	for node in $KURYR_BED_NODES; do
+	for node in $KURYR_BED_NODE_NAMES; do
 		hack/bed/bed exec "$node" ctr -n k8s.io images tag --force "$image:dev" "$image:$tag" >/dev/null
 	done
 fi

@@ -35,7 +35,7 @@ import (
 )
 
 // Image is the image of the pods that tests make; the bed has it on its nodes.
-const Image = "registry.k8s.io/e2e-test-images/agnhost:2.59"
+const Image = "registry.k8s.io/e2e-test-images/agnhost:2.66.1"
 
 // Cluster is a live cluster and its cloud. Its methods may be called from
 // several goroutines at once.

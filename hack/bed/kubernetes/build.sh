@@ -1,20 +1,18 @@
 # SPDX-FileCopyrightText: The Kuryr Authors
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# Sourced by `bed`: builds Kubernetes, etcd, the reference CNI plugins and
+# Sourced by `bed`: builds Kubernetes, etcd, containerd, the reference CNI plugins and
 # upstream's e2e tests from Go modules, at the versions in go.mod.
-#
-# Kubernetes 1.35, not newer, because Debian 12's containerd is 1.6: later
-# kubelets want more of the container runtime interface than it has.
 
 ALL_SETS=(control cluster node images e2e)
+# Not among all: oldest, the same as control of the oldest release that Kuryr supports, in bin/oldest.
 
 # build SET...: makes what is not there or not up to date.
 build() {
 	local set
 	command -v go >/dev/null || die "no go in the PATH (does sudo keep yours?)"
 	for set; do
-		[[ " ${ALL_SETS[*]} " == *" $set "* ]] || die "no set $set; there are: ${ALL_SETS[*]}"
+		[[ " ${ALL_SETS[*]} oldest " == *" $set "* ]] || die "no set $set; there are: ${ALL_SETS[*]} oldest"
 		built "$set" && continue
 		say "building set $set"
 		mkdir -p "$BIN/cni" "$IMAGES"
@@ -51,11 +49,18 @@ version_flags() {
 
 # Go's cache is keyed by flags: -trimpath, or cgo, would compile all of Kubernetes
 # once more beside what the project's own build and tests have put there.
-go_in() { (cd "$HERE/kubernetes" && CGO_ENABLED=0 GOWORK=off go "$@"); }
+MODULE=. # below kubernetes/, of which release
+go_in() { (cd "$HERE/kubernetes/$MODULE" && CGO_ENABLED=0 GOWORK=off go "$@"); }
 
-# A module of its own: CoreDNS wants newer dependencies than Kubernetes has.
-link_coredns() {
-	(cd "$HERE/kubernetes/coredns" && CGO_ENABLED=0 GOWORK=off go build -buildvcs=false -ldflags "-s -w" -o "$BIN/coredns" .)
+# link_module FOLDER PACKAGE...: of a module of its own, as CoreDNS and containerd want
+# other dependencies than Kubernetes has.
+link_module() {
+	local new=$BIN/.new
+	rm -rf "$new"
+	mkdir "$new"
+	(cd "$HERE/kubernetes/$1" && CGO_ENABLED=0 GOWORK=off go build -buildvcs=false -ldflags "-s -w" -o "$new/" "${@:2}")
+	mv "$new"/* "$BIN/"
+	rmdir "$new"
 }
 
 # link OUT PACKAGE...: OUT is a file, or a folder if it ends in /. A program that
@@ -78,7 +83,9 @@ build_control() {
 build_cluster() { link "$BIN/" k8s.io/kubernetes/cmd/{kube-controller-manager,kube-scheduler}; }
 
 # containerd itself runs `loopback`; `bridge` and `host-local` are for comparison.
+# Debian 12's containerd, 1.6, is too old for kubelets after 1.35.
 build_node() {
+	link_module containerd github.com/containerd/containerd/v2/cmd/{containerd,containerd-shim-runc-v2,ctr}
 	link "$BIN/" k8s.io/kubernetes/cmd/kubelet
 	local plugins=github.com/containernetworking/plugins/plugins
 	link "$BIN/cni/" $plugins/main/{bridge,loopback} $plugins/ipam/host-local $plugins/meta/portmap
@@ -87,8 +94,14 @@ build_node() {
 build_images() {
 	(cd "$HERE/packimage" && CGO_ENABLED=0 go build -buildvcs=false -o "$BIN/packimage" .)
 	link "$BIN/" k8s.io/kubernetes/test/images/{agnhost,regression-issue-74839} ./pause
-	link_coredns
+	link_module coredns .
 	pack_images
+}
+
+build_oldest() {
+	local MODULE=oldest BIN=$BIN/oldest
+	mkdir -p "$BIN"
+	build_control
 }
 
 build_e2e() {

@@ -29,7 +29,7 @@ pack() {
 pack_pause() {
 	mkdir "$1"
 	cp "$BIN/pause" "$1/pause"
-	pack pause "$1" /pause "" registry.k8s.io/pause:3.10.1
+	pack pause "$1" /pause "" registry.k8s.io/pause:3.10.2
 }
 
 pack_coredns() {
@@ -42,16 +42,16 @@ pack_coredns() {
 pack_boom_server() {
 	mkdir "$1"
 	cp "$BIN/regression-issue-74839" "$1/"
-	pack boom-server "$1" /regression-issue-74839 "" $E2E_IMAGES/regression-issue-74839:1.4
+	pack boom-server "$1" /regression-issue-74839 "" $E2E_IMAGES/regression-issue-74839:1.5
 }
 
 pack_busybox() {
 	file_system "$1"
-	pack busybox "$1" "" sh $E2E_IMAGES/busybox:1.37.0-1
+	pack busybox "$1" "" sh $E2E_IMAGES/busybox:1.37.0-2
 }
 
 # agnhost also stands in for images of which the tests want little: nginx is some
-# server on port 80, jessie-dnsutils a shell with dig and getent.
+# server on port 80, glibc-dns-testing a shell with dig and getent.
 pack_agnhost() {
 	local root=$1 lib libs upstream
 	file_system "$root"
@@ -72,9 +72,9 @@ pack_agnhost() {
 	# Its `porter` serves TLS with a certificate that upstream's image carries.
 	upstream=$(go_in list -m -f '{{.Dir}}' k8s.io/kubernetes)
 	install -m 644 "$upstream"/test/images/agnhost/porter/localhost.{crt,key} "$root/"
-	pack nginx "$root" /agnhost "test-webserver --port=80" $E2E_IMAGES/nginx:{1.14-4,1.15-4}
+	pack nginx "$root" /agnhost "test-webserver --port=80" $E2E_IMAGES/nginx:{1.27.0-2,1.28.0-2}
 	cp "$BIN/coredns" "$root/coredns" # the DNS server of tests, as in upstream's image
-	pack agnhost "$root" /agnhost pause $E2E_IMAGES/agnhost:{2.55,2.59} $E2E_IMAGES/jessie-dnsutils:1.7
+	pack agnhost "$root" /agnhost pause $E2E_IMAGES/agnhost:2.66.1 $E2E_IMAGES/glibc-dns-testing:2.1.1
 }
 
 # file_system ROOT: folders, users, and busybox under the name of every command it has.

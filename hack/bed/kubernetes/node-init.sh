@@ -50,7 +50,7 @@ keep() { # LOG COMMAND...
 		sleep 1
 	done
 }
-keep "$node/log/containerd.log" containerd --config "$node/containerd.toml" &
+PATH=$bin:$PATH keep "$node/log/containerd.log" containerd --config "$node/containerd.toml" &
 until [[ -S /run/containerd/containerd.sock ]]; do sleep 0.1; done
 keep "$node/log/kubelet.log" "$bin/kubelet" --config="$node/kubelet.yaml" --kubeconfig="$kubeconfig" \
 	--hostname-override="$name" --node-ip="$address" --root-dir=/var/lib/kubelet &

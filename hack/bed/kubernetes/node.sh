@@ -65,12 +65,13 @@ node_files() { # NODE
 	# restrict_oom_score_adj: without CAP_SYS_RESOURCE, as in many containers, no
 	# process may lower its OOM score, which a sandbox would otherwise be told to.
 	cat >"$node/containerd.toml" <<-TOML
-		version = 2
-		[plugins."io.containerd.grpc.v1.cri"]
-		  sandbox_image = "registry.k8s.io/pause:3.10.1"
+		version = 3
+		[plugins."io.containerd.cri.v1.images".pinned_images]
+		  sandbox = "registry.k8s.io/pause:3.10.2"
+		[plugins."io.containerd.cri.v1.runtime"]
 		  restrict_oom_score_adj = true
-		  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-		    runtime_type = "io.containerd.runc.v2"
+		[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+		  runtime_type = "io.containerd.runc.v2"
 	TOML
 	# The disk is the machine's: how full it is may not evict a test's pods.
 	cat >"$node/kubelet.yaml" <<-YAML
@@ -123,7 +124,7 @@ node_up() { # NODE
 	await 60 "node $1 in Kubernetes" kubectl get node "$1"
 	say "node $1 is up ($((SECONDS - began)) s)"
 }
-node_has_containerd() { (on_node "$1" ctr version); }
+node_has_containerd() { (on_node "$1" "$BIN/ctr" version); }
 # Its own word, since the Node object may be there from before.
 node_has_kubelet() { (on_node "$1" curl -fs http://127.0.0.1:10248/healthz); }
 
@@ -137,7 +138,7 @@ node_import() {
 	seen=$(node_dir "$1")/imported/$(basename "$2")
 	[[ $seen -nt $2 ]] && return
 	# shellcheck disable=SC2094
-	on_node "$1" ctr -n k8s.io images import - <"$2" >>"$LOG/node-$1-images.log" 2>&1 || die "importing $2 on $1; see $LOG"
+	on_node "$1" "$BIN/ctr" -n k8s.io images import - <"$2" >>"$LOG/node-$1-images.log" 2>&1 || die "importing $2 on $1; see $LOG"
 	touch "$seen"
 }
 

@@ -80,7 +80,7 @@ run_agent() { # CHASSIS AGENT
 	local netns=$CP
 	[[ $1 == gateway ]] || netns=$(netns_of "$1")
 	mkdir -p "$CLOUD/neutron-$1/lock"
-	start "$1-$2" "$netns" env OVS_RUNDIR="$(ovs_dir "$1")" \
+	start "$1-$2" "$netns" "${inside[@]}" env OVS_RUNDIR="$(ovs_dir "$1")" \
 		"$2" --config-file "$ETC/neutron.conf" --config-file "$AGENTS_CONF" --config-file "$ETC/agent-$1.conf"
 }
 

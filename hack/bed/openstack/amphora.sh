@@ -35,5 +35,6 @@ amphora_up() {
 }
 run_octavia_worker() {
 	[[ -e $ETC/octavia-worker.conf ]] || die "the bed has no octavia-worker: KURYR_BED_AMPHORA=1 $HERE/bed up"
-	start octavia-worker "$CP" /usr/bin/python3 "$HERE/openstack/octavia-worker.py" --config-file "$ETC/octavia.conf" --config-file "$ETC/octavia-worker.conf"
+	cp "$HERE/openstack/octavia-worker.py" "$ETC/" # the folder of OpenStack has no sight of this one
+	start octavia-worker "$CP" "${inside[@]}" /usr/bin/python3 "$ETC/octavia-worker.py" --config-file "$ETC/octavia.conf" --config-file "$ETC/octavia-worker.conf"
 }

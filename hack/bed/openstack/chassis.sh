@@ -28,7 +28,7 @@ sbctl() { ovn-sbctl --timeout=30 --db="$SB" "$@"; }
 database() {
 	[[ -e $1 ]] && return
 	rm -f "$1.new"
-	ovsdb-tool create "$1.new" "$2"
+	"${inside[@]}" ovsdb-tool create "$1.new" "$2"
 	mv "$1.new" "$1"
 }
 
@@ -38,7 +38,7 @@ run_ovs() {
 	shift 2
 	[[ $chassis == gateway ]] || netns=$(netns_of "$chassis")
 	dir=$(ovs_dir "$chassis")
-	start "$chassis-$daemon" "$netns" env OVS_RUNDIR="$dir" OVN_RUNDIR="$dir" \
+	start "$chassis-$daemon" "$netns" "${inside[@]}" env OVS_RUNDIR="$dir" OVN_RUNDIR="$dir" \
 		"$daemon" "$@" --pidfile="$dir/$daemon.pid"
 }
 
@@ -56,7 +56,7 @@ run_ovn_nb() { run_ovn ovn-nb ovsdb-server "$CLOUD/ovn/nb.db" --remote="p$NB"; }
 run_ovn_sb() { run_ovn ovn-sb ovsdb-server "$CLOUD/ovn/sb.db" --remote="p$SB"; }
 run_ovn_northd() { run_ovn ovn-northd ovn-northd --ovnnb-db="$NB" --ovnsb-db="$SB"; }
 run_ovn() { # NAME COMMAND...
-	start "$1" "$CP" env OVS_RUNDIR="$RUN" OVN_RUNDIR="$RUN" "${@:2}" --pidfile="$RUN/$1.pid"
+	start "$1" "$CP" "${inside[@]}" env OVS_RUNDIR="$RUN" OVN_RUNDIR="$RUN" "${@:2}" --pidfile="$RUN/$1.pid"
 }
 
 # A bridge's own MAC must outlast it: OVS remembers its tunnel neighbours for 15
@@ -140,7 +140,7 @@ gateway_up() {
 	controller_up gateway "$TUNNEL_GATEWAY"
 	# OVN 23.03 writes these to the chassis' other_config only, Neutron 21 reads them in
 	# external_ids only: without the copy a router's gateway port ends as binding_failed.
-	sbctl set chassis gateway "${settings[@]/#/external_ids:}"
+	[[ $RELEASE != zed ]] || sbctl set chassis gateway "${settings[@]/#/external_ids:}"
 }
 
 # node_chassis_up NODE: cabled to the gateway's br-phy by a veth pair.

@@ -34,7 +34,7 @@ run_rabbitmq() {
 		log.console.level = info
 		log.file = false
 	END
-	start rabbitmq "$CP" env HOME="$dir" ERL_EPMD_ADDRESS=127.0.0.1 \
+	start rabbitmq "$CP" "${inside[@]}" env HOME="$dir" ERL_EPMD_ADDRESS=127.0.0.1 \
 		RABBITMQ_NODENAME=kuryr@localhost RABBITMQ_CONF_ENV_FILE="$dir/none" \
 		RABBITMQ_CONFIG_FILE="$dir/rabbitmq.conf" RABBITMQ_ENABLED_PLUGINS_FILE="$dir/plugins" \
 		RABBITMQ_MNESIA_BASE="$dir/mnesia" RABBITMQ_LOG_BASE="$dir" RABBITMQ_PID_FILE="$dir/pid" \

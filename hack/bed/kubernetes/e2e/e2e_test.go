@@ -25,12 +25,11 @@ import (
 	_ "k8s.io/kubernetes/test/e2e/network"
 
 	// What the framework itself expects to be registered: feature names, the
-	// dump after a failure, the wait for nodes that take pods, readable objects.
+	// dump after a failure, the wait for nodes that take pods.
 	_ "k8s.io/kubernetes/test/e2e/feature"
 	_ "k8s.io/kubernetes/test/e2e/framework/debug/init"
 	_ "k8s.io/kubernetes/test/e2e/framework/metrics/init"
 	_ "k8s.io/kubernetes/test/e2e/framework/node/init"
-	_ "k8s.io/kubernetes/test/utils/format"
 )
 
 func TestMain(m *testing.M) {
