@@ -5,14 +5,15 @@
 attributes of each resource in the order in which Neutron looks at them, the
 extensions, and the access rules. The simulator embeds it:
 
-    hack/neutron-api.py > openstacksim/internal/neutron/api.json
+    hack/neutron-api.py > openstacksim/internal/neutron/api-RELEASE.json
 
 Facts only: nothing of Neutron is run but its own loading of these definitions.
-The extensions are those that ML2/OVN of Zed offers with the plugins ovn-router,
-trunk, qos, port_forwarding, segments and network_segment_range.
+The extensions are those that ML2/OVN of the installed release offers with the
+plugins ovn-router, trunk, qos, port_forwarding, segments and network_segment_range.
 """
 import functools
 import importlib
+import importlib.metadata
 import json
 import os
 import sys
@@ -34,6 +35,15 @@ sorting standard-attr-description standard-attr-revisions standard-attr-segment 
 stateful-security-group subnet-dns-publish-fixed-ip subnet-segmentid-writable subnet-service-types subnet_allocation trunk
 trunk-details
 """.split()
+# What Neutron 26 (2025.1) offers beyond Neutron 21 (Zed).
+ALIASES_SINCE_26 = """
+dhcp_agent_scheduler empty-string-filtering enable-default-route-bfd enable-default-route-ecmp external-gateway-multihoming
+l3-flavors l3-ha port-numa-affinity-policy-socket quota-check-limit-default security-groups-default-rules
+security-groups-rules-belongs-to-default-sg subnet-external-network subnetpool-prefix-ops tag-creation
+""".split()
+SINCE_26 = int(importlib.metadata.version("neutron").split(".")[0]) >= 26
+if SINCE_26:
+    ALIASES += ALIASES_SINCE_26
 
 RESOURCES = ["networks", "subnets", "subnetpools", "ports", "routers", "floatingips", "security_groups",
              "security_group_rules", "address_groups", "address_scopes", "trunks", "agents",
@@ -97,8 +107,11 @@ def load():
     from neutron_lib.api import attributes
     # Standard attributes are known once models are loaded; what has tags is named
     # in that extension's own name, in the order of loading.
-    for module in ("db.models_v2", "db.models.securitygroup", "db.models.l3", "db.qos.models", "services.trunk.models",
-                   "db.models.network_segment_range"):
+    modules = ["db.models_v2", "db.models.securitygroup", "db.models.l3", "db.qos.models", "services.trunk.models",
+               "db.models.network_segment_range"]
+    if SINCE_26:  # address groups show their standard attributes
+        modules.append("db.models.address_group")
+    for module in modules:
         importlib.import_module("neutron." + module)
 
     class Manager(extensions.ExtensionManager):
@@ -122,8 +135,7 @@ def policies():
 
 
 def release():
-    import importlib.metadata as m
-    return {"neutron": m.version("neutron"), "neutron-lib": m.version("neutron-lib")}
+    return {name: importlib.metadata.version(name) for name in ("neutron", "neutron-lib")}
 
 
 def main():

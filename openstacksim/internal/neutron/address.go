@@ -54,6 +54,18 @@ func parseNetwork(s string) (address netip.Addr, bits int, ok bool) {
 	return address, bits, ok && bits <= address.BitLen()
 }
 
+// networkParser is parseNetwork or parseWholeNetwork.
+type networkParser func(string) (address netip.Addr, bits int, ok bool)
+
+// parseWholeNetwork is parseNetwork without shortened addresses.
+func parseWholeNetwork(s string) (address netip.Addr, bits int, ok bool) {
+	host, _, _ := strings.Cut(s, "/")
+	if _, err := netip.ParseAddr(host); err != nil {
+		return address, 0, false
+	}
+	return parseNetwork(s)
+}
+
 func parseLength(s string, six bool) (int, bool) {
 	if n, err := strconv.Atoi(s); err == nil {
 		return n, n >= 0

@@ -16,6 +16,8 @@ type addressGroup struct {
 	Name      string   `json:"name"`
 	Shared    bool     `json:"shared"`
 	Addresses []string `json:"addresses"` // in the database's order; never changed in place
+
+	AttributesID int `json:"standard_attr_id"`
 }
 
 func (s *Service) registerAddressGroups() {
@@ -32,7 +34,7 @@ func (s *Service) registerAddressGroups() {
 	s.action("PUT", "/address-groups/{id}/remove_addresses", removeAddresses)
 }
 
-func createAddressGroup(_ *call, g *addressGroup, in values) *fault {
+func createAddressGroup(c *call, g *addressGroup, in values) *fault {
 	wanted := in.list("addresses")
 	g.Addresses = []string{}
 	present, absent, f := g.sorted(wanted)
@@ -40,6 +42,7 @@ func createAddressGroup(_ *call, g *addressGroup, in values) *fault {
 		return f
 	}
 	g.Addresses = sortedAddresses(present, absent)
+	g.AttributesID = c.attributesID()
 	g.RevisionNumber = len(g.Addresses) // one for each address stored (observed)
 	return nil
 }
@@ -117,10 +120,14 @@ func changeAddressGroup(c *call, id string, body map[string]any, change func(g *
 	}
 	g.touch(c)
 	c.addressGroups.put(c, &g)
-	// The answer shows more fields than other answers, but no tags (observed on Neutron 21.0.0).
-	return map[string]any{"address_group": table.Project(&g, []string{
+	// The answer shows more fields than other answers, but no tags (observed).
+	fields := []string{
 		"id", "project_id", "tenant_id", "name", "description", "shared", "addresses", "revision_number", "created_at", "updated_at",
-	})}, nil
+	}
+	if c.Later {
+		fields = append(fields, "standard_attr_id")
+	}
+	return map[string]any{"address_group": table.Project(&g, fields)}, nil
 }
 
 // letters returns the letters of a text, because Python iterates over a text by letter.

@@ -4,16 +4,18 @@
 package neutron
 
 import (
-	_ "embed"
+	"cmp"
+	"embed"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"sync"
 )
 
-// apiJSON is api.json, which hack/neutron-api.py writes.
+// descriptions are what hack/neutron-api.py writes of the Neutron of each release.
 //
-//go:embed api.json
-var apiJSON []byte
+//go:embed api-zed.json api-2025.1.json
+var descriptions embed.FS
 
 // api is Neutron's description of itself.
 type api struct {
@@ -22,7 +24,9 @@ type api struct {
 	Resources  map[string]attributeList `json:"resources"`
 	Policies   map[string]string        `json:"policies"`
 
-	rules map[string]check // of Policies, parsed
+	rules      map[string]check // of Policies, parsed
+	converters map[string]converter
+	validators map[string]validator
 }
 
 // extension is one of Neutron's extensions, as GET /v2.0/extensions shows it.
@@ -62,7 +66,7 @@ type validate struct {
 	Keys []string `json:"keys"` // the keys of Data in order, if Data is a dictionary
 }
 
-// unspecified is how api.json writes that an attribute has no default.
+// unspecified is how api-*.json writes that an attribute has no default.
 const unspecified = "ATTR_NOT_SPECIFIED"
 
 // attributeList holds the attributes of a resource in Neutron's order. The order decides which
@@ -112,15 +116,26 @@ func (a *attribute) optional() (value any, filled, ok bool) {
 	return a.Default, a.Default != unspecified, true
 }
 
-// facts returns api.json, which it reads at first use.
-var facts = sync.OnceValue(func() *api {
+// ofZed and of2025 are the descriptions, which are read at first use.
+var (
+	ofZed  = sync.OnceValue(func() *api { return read("api-zed.json") })
+	of2025 = sync.OnceValue(func() *api {
+		a := read("api-2025.1.json")
+		maps.Copy(a.converters, laterConverters)
+		maps.Copy(a.validators, laterValidators)
+		return a
+	})
+)
+
+func read(name string) *api {
+	data, err := descriptions.ReadFile(name)
 	var a api
-	if err := json.Unmarshal(apiJSON, &a); err != nil {
-		panic(fmt.Sprintf("reading the embedded api.json: %v", err))
+	if err = cmp.Or(err, json.Unmarshal(data, &a)); err != nil {
+		panic(fmt.Sprintf("reading the embedded %s: %v", name, err))
 	}
-	a.rules = map[string]check{}
+	a.rules, a.converters, a.validators = map[string]check{}, maps.Clone(converters), maps.Clone(validators)
 	for name, text := range a.Policies {
 		a.rules[name] = parseCheck(text)
 	}
 	return &a
-})
+}

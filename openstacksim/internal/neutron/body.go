@@ -159,7 +159,7 @@ func (c *call) prepare(attrs *attributeList, item map[string]any, create bool) (
 	if f != nil {
 		return nil, f
 	}
-	if f := in.convert(attrs); f != nil {
+	if f := in.convert(c.api, attrs); f != nil {
 		return nil, f
 	}
 	in[inRequest] = named
@@ -235,26 +235,26 @@ func (v values) changeable(attrs *attributeList) *fault {
 	return nil
 }
 
-func (v values) convert(attrs *attributeList) *fault {
-	for _, a := range attrs.all {
-		value, there := v[a.Name]
+func (v values) convert(a *api, attrs *attributeList) *fault {
+	for _, attr := range attrs.all {
+		value, there := v[attr.Name]
 		if !there {
 			continue
 		}
-		if a.ConvertTo != nil {
-			converted, f := converters[a.ConvertTo.Name](value)
+		if attr.ConvertTo != nil {
+			converted, f := a.converters[attr.ConvertTo.Name](value)
 			if f != nil {
 				return f
 			}
-			value, v[a.Name] = converted, converted
+			value, v[attr.Name] = converted, converted
 		}
-		for _, rule := range a.Validate {
-			reason, f := validators[rule.Rule](value, rule.Data)
+		for _, rule := range attr.Validate {
+			reason, f := a.validators[rule.Rule](value, rule.Data)
 			if f != nil {
 				return f
 			}
 			if reason != "" {
-				return badRequest("Invalid input for %s. Reason: %s.", a.Name, reason)
+				return badRequest("Invalid input for %s. Reason: %s.", attr.Name, reason)
 			}
 		}
 	}

@@ -21,6 +21,7 @@ type call struct {
 	laters  []later
 	kept    []func()
 	bulk    bool     // the request makes several resources
+	orphan  *fault   // the parent of a resource, whose project a rule checks, does not exist
 	taken   []func() // functions that take again the addresses that the call has taken
 }
 

@@ -4,25 +4,40 @@
 package neutron
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// converters convert a value to the one that Neutron stores, by their names in api.json
-// (neutron_lib 3.1.0: api/converters.py; neutron 21.0.0: extensions/securitygroup.py).
-var converters = map[string]func(any) (any, *fault){
+// converter converts a value to the one that Neutron stores.
+type converter func(any) (any, *fault)
+
+// converters are named in api-*.json (neutron_lib 3.1.0: api/converters.py; neutron 21.0.0:
+// extensions/securitygroup.py).
+var converters = map[string]converter{
 	"convert_to_boolean":                    toBoolean,
 	"convert_to_int":                        toInt,
 	"convert_none_to_empty_list":            noneToList,
 	"convert_ip_to_canonical_format":        canonicalIP,
-	"convert_cidr_to_canonical_format":      canonicalCIDR,
+	"convert_cidr_to_canonical_format":      canonicalCIDR(parseNetwork),
 	"convert_string_to_case_insensitive":    lower,
 	"convert_to_mac_if_none":                func(v any) (any, *fault) { return v, nil }, // createPort draws it
-	"convert_protocol":                      toProtocol,
+	"convert_protocol":                      toProtocol(anyProtocol, "[None, %s]"),
 	"convert_ethertype_to_case_insensitive": toEtherType,
 	"convert_validate_port_value":           toPortNumber,
-	"convert_ip_prefix_to_cidr":             prefixToCIDR,
+	"convert_ip_prefix_to_cidr":             prefixToCIDR(parseNetwork),
+}
+
+// laterConverters are new or differ in neutron_lib 3.18.2 and neutron 26.0.3. netaddr 1.3.0 refuses
+// a shortened address.
+var laterConverters = map[string]converter{
+	"convert_to_boolean_if_not_none":               booleanOrNone,
+	"convert_allocation_pools_to_canonical_format": canonicalPools,
+	"convert_cidr_to_canonical_format":             canonicalCIDR(parseWholeNetwork),
+	"convert_ip_prefix_to_cidr":                    prefixToCIDR(parseWholeNetwork),
+	"convert_protocol":                             toProtocol(anyProtocolLater, "(None, 'any', %s)"),
 }
 
 // parseBoolean reads a boolean strictly (oslo.utils: bool_from_string).
@@ -92,13 +107,43 @@ func canonicalIP(v any) (any, *fault) {
 	return v, nil
 }
 
-func canonicalCIDR(v any) (any, *fault) {
-	s, _ := v.(string)
-	address, bits, ok := parseNetwork(s)
-	if !ok {
-		return nil, invalid("%s is not in a CIDR format", show(v))
+func canonicalCIDR(parse networkParser) converter {
+	return func(v any) (any, *fault) {
+		s, _ := v.(string)
+		address, bits, ok := parse(s)
+		if !ok {
+			return nil, invalid("%s is not in a CIDR format", show(v))
+		}
+		return address.String() + "/" + strconv.Itoa(bits), nil
 	}
-	return address.String() + "/" + strconv.Itoa(bits), nil
+}
+
+func booleanOrNone(v any) (any, *fault) {
+	if v == nil {
+		return nil, nil
+	}
+	return toBoolean(v)
+}
+
+// canonicalPools converts the ends of allocation pools, whatever their keys.
+func canonicalPools(v any) (any, *fault) {
+	list, ok := v.([]any)
+	if !ok && v != nil {
+		return nil, invalid("Invalid data format for allocation pools")
+	}
+	out := make([]any, len(list))
+	for i, e := range list {
+		pool, ok := e.(map[string]any)
+		if !ok {
+			return nil, invalid("Invalid data format for allocation pools")
+		}
+		whole := make(map[string]any, len(pool))
+		for k, end := range pool {
+			whole[k], _ = canonicalIP(end)
+		}
+		out[i] = whole
+	}
+	return out, nil
 }
 
 func lower(v any) (any, *fault) {
@@ -116,25 +161,30 @@ var protocols = []string{
 	"ipv6-opts", "ipv6-route", "ospf", "pgm", "rsvp", "sctp", "tcp", "udp", "udplite", "vrrp",
 }
 
-func toProtocol(v any) (any, *fault) {
-	if v == nil {
-		return nil, nil
-	}
-	s := strings.ToLower(show(v))
-	if n, ok := parseInt(v); ok {
-		if n >= 0 && n <= 255 {
-			return show(v), nil
+// anyProtocol are the values for a rule of all protocols.
+var (
+	anyProtocol      = []any{nil}
+	anyProtocolLater = []any{nil, "any"}
+)
+
+// toProtocol also converts the values of all protocols to null. The message lists all valid values.
+func toProtocol(all []any, values string) converter {
+	return func(v any) (any, *fault) {
+		if slices.Contains(all, v) {
+			return nil, nil
 		}
-	} else {
-		for _, name := range protocols {
-			if name == s {
-				return s, nil
+		s := strings.ToLower(show(v))
+		if n, ok := parseInt(v); ok {
+			if n >= 0 && n <= 255 {
+				return show(v), nil
 			}
+		} else if slices.Contains(protocols, s) {
+			return s, nil
 		}
+		return nil, refuse(400, "SecurityGroupRuleInvalidProtocol",
+			"Security group rule protocol %s not supported. Only protocol values %s and integer representations [0 to 255] are supported.",
+			show(v), fmt.Sprintf(values, strings.Join(reprs(protocols), ", ")))
 	}
-	return nil, refuse(400, "SecurityGroupRuleInvalidProtocol",
-		"Security group rule protocol %s not supported. Only protocol values %s and integer representations [0 to 255] are supported.",
-		show(v), "[None, "+repr(protocols)[1:])
 }
 
 func toEtherType(v any) (any, *fault) {
@@ -157,15 +207,17 @@ func toPortNumber(v any) (any, *fault) {
 	return nil, refuse(400, "SecurityGroupInvalidPortValue", "Invalid value for port %s", show(v))
 }
 
-func prefixToCIDR(v any) (any, *fault) {
-	switch v {
-	case nil, "", false, 0:
-		return nil, nil
+func prefixToCIDR(parse networkParser) converter {
+	return func(v any) (any, *fault) {
+		switch v {
+		case nil, "", false, 0:
+			return nil, nil
+		}
+		s, _ := v.(string)
+		address, bits, ok := parse(s)
+		if !ok {
+			return nil, refuse(400, "InvalidCIDR", "Invalid CIDR %s given as IP prefix.", show(v))
+		}
+		return address.String() + "/" + strconv.Itoa(bits), nil
 	}
-	s, _ := v.(string)
-	address, bits, ok := parseNetwork(s)
-	if !ok {
-		return nil, refuse(400, "InvalidCIDR", "Invalid CIDR %s given as IP prefix.", show(v))
-	}
-	return address.String() + "/" + strconv.Itoa(bits), nil
 }

@@ -107,9 +107,6 @@ func (k *kind[T]) admit(c *call, items []values) *fault {
 			return f
 		}
 	}
-	if c.admin() {
-		return nil
-	}
 	for _, in := range items {
 		if f := c.enforce("create_"+k.one, k.attrs, in, false, k.target(nil, in)); f != nil {
 			return f
@@ -203,12 +200,21 @@ func (k *kind[T]) apply(c *call, old *T, in values) (*T, *fault) {
 		r.RevisionNumber = max(r.RevisionNumber, commonOf(now).RevisionNumber)
 	}
 	// Naming an attribute counts as a change, even if its value stays the same (observed on
-	// Neutron 21.0.0; SQLAlchemy's session.dirty is that coarse).
-	if len(in) > 1 || !equal(row, old) {
+	// Neutron 21.0.0; SQLAlchemy's session.dirty is that coarse). Neutron 26.0.3 asks SQLAlchemy
+	// whether a value is another (services/revisions/revision_plugin.py).
+	if len(in) > 1 && !c.Later || !equal(row, old) {
 		r.touch(c)
 		k.put(c, row)
 	}
 	return k.settle(c, row, k.updated)
+}
+
+// aside takes back that apply counts a change if all of it is in tables whose changes do not count
+// for the row. In Neutron 21 naming the attribute counts.
+func (c *call) aside(row, old resource, all bool) {
+	if c.Later && all && !equal(row, old) {
+		row.common().RevisionNumber--
+	}
 }
 
 // permitted returns the row if the caller may change it. A caller that may not see the row gets

@@ -95,3 +95,9 @@ func conflict(kind, format string, args ...any) *fault {
 func (f *fault) body() map[string]any {
 	return map[string]any{"NeutronError": map[string]string{"type": f.kind, "message": f.message, "detail": f.detail}}
 }
+
+// internalError is Neutron's answer if it has a fault itself.
+func internalError() *fault {
+	return refuse(http.StatusInternalServerError, "HTTPInternalServerError",
+		"Request Failed: internal server error while processing your request.")
+}

@@ -4,6 +4,7 @@
 package neutron
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 )
@@ -23,7 +24,7 @@ func (s *Service) registerGroups() {
 	s.groups = &kind[securityGroup]{
 		one: "security_group", many: "security_groups", title: "SecurityGroup",
 		create: createGroup, update: updateGroup, remove: removeGroup,
-		listing: listGroups, missing: noGroup,
+		listing: listGroups, missing: noGroup, view: viewGroup,
 	}
 	s.rules = &kind[rule]{
 		one: "security_group_rule", many: "security_group_rules", title: "SecurityGroupRule",
@@ -35,9 +36,28 @@ func (s *Service) registerGroups() {
 		missing: func(id string) *fault {
 			return refuse(404, "SecurityGroupRuleNotFound", "Security group rule %s does not exist", id)
 		},
+		filters: map[string]func(*call, *rule, []string) bool{
+			"belongs_to_default_sg": func(_ *call, r *rule, wanted []string) bool { return slices.Contains(wanted, string(r.OfDefault)) },
+		},
 	}
 	register(s, s.groups)
 	register(s, s.rules)
+}
+
+// viewGroup returns a group for an answer. A list of groups leaves open whether their rules are
+// those of a default group (neutron 26.0.3: db/securitygroups_db.py, _make_security_group_rule_dict).
+func viewGroup(c *call, g *securityGroup) *securityGroup {
+	if !c.Later || !c.lists("/security-groups") {
+		return g
+	}
+	n := *g
+	n.Rules = make([]*rule, len(g.Rules))
+	for i, r := range g.Rules {
+		open := *r
+		open.OfDefault = json.RawMessage("null")
+		n.Rules[i] = &open
+	}
+	return &n
 }
 
 // listGroups makes the default group of the requested project before the list is read (neutron
@@ -77,15 +97,16 @@ func (c *call) firstRules(g *securityGroup, own bool) *fault {
 	g.Rules = nil
 	for _, etherType := range []string{"IPv4", "IPv6"} {
 		if own {
-			c.addRule(g, &rule{Direction: "ingress", EtherType: etherType, RemoteGroup: pointer(g.ID)})
+			c.addRule(g, &rule{Direction: "ingress", EtherType: etherType, RemoteGroup: pointer(g.ID)}, own)
 		}
-		c.addRule(g, &rule{Direction: "egress", EtherType: etherType})
+		c.addRule(g, &rule{Direction: "egress", EtherType: etherType}, own)
 	}
 	return nil
 }
 
 // addRule stores a rule of a group that has not been stored yet.
-func (c *call) addRule(g *securityGroup, r *rule) {
+func (c *call) addRule(g *securityGroup, r *rule, ofDefault bool) {
+	c.markRule(r, ofDefault)
 	r.standard, r.GroupID, r.AttributesID = c.newStandard(g.ProjectID), g.ID, c.attributesID()
 	c.rules.put(c, r)
 	g.Rules = withRule(g.Rules, r)

@@ -47,6 +47,7 @@ func createRule(c *call, r *rule, _ values) *fault {
 		return conflict("SecurityGroupRuleExists", "Security group rule already exists. Rule id is %s.", g.Rules[i].ID)
 	}
 	r.GroupID, r.AttributesID = g.ID, c.attributesID()
+	c.markRule(r, slices.Contains(c.defaults[g.ProjectID], g.ID))
 	return nil
 }
 

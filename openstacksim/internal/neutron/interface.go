@@ -80,7 +80,7 @@ func (c *call) interfaceByPort(r *router, id string) (*port, []*subnet, *fault) 
 		return nil, nil, f
 	}
 	if p.DeviceID != "" {
-		return nil, nil, conflict("PortInUse", "Unable to complete operation on port %s for network %s. Port already has an attached device %s.", p.ID, p.NetworkID, p.DeviceID)
+		return nil, nil, portInUse(p)
 	}
 	if len(p.FixedIPs) == 0 {
 		return nil, nil, badRouter("Router port must have at least one fixed IP")
@@ -198,7 +198,8 @@ func (c *call) overlaps(r *router, subnets []*subnet, moved bool) *fault {
 			continue
 		}
 		for _, ip := range p.FixedIPs {
-			if slices.ContainsFunc(subnets, func(s *subnet) bool { return s.ID == ip.SubnetID }) {
+			// Neutron 26.0.3 says that the subnet overlaps with itself (observed).
+			if !c.Later && slices.ContainsFunc(subnets, func(s *subnet) bool { return s.ID == ip.SubnetID }) {
 				return badRouter("Router already has a port on subnet %s", ip.SubnetID)
 			}
 			if s, ok := c.subnets.rows.Get(ip.SubnetID); ok {

@@ -43,7 +43,7 @@ type kind[T any] struct {
 
 	shown   func(c *call, row *T) bool // nil: own project, or admin
 	filters map[string]func(c *call, row *T, values []string) bool
-	hide    []string // attributes for administrators only, in addition to those in api.json
+	hide    []string // attributes for administrators only, in addition to those in api-*.json
 	// view returns the row for an answer, if that needs more than the stored row; nil: the stored
 	// row.
 	view func(c *call, row *T) *T
@@ -79,15 +79,16 @@ type handler interface {
 	project(id string) string
 	has(id string) bool
 	count(project string) int
+	notFound(id string) *fault
 	tagged(c *call, id string) (*standard, func(*standard), *fault)
 }
 
 // register makes the service serve a kind: list, one, POST (single and bulk), PUT, DELETE, and
 // tags if the kind has them.
 func register[T any](s *Service, k *kind[T]) {
-	attrs, ok := facts().Resources[k.many]
+	attrs, ok := s.api.Resources[k.many]
 	if !ok {
-		panic("no attributes of " + k.many + " in api.json")
+		panic("no attributes of " + k.many + " in Neutron's description of itself")
 	}
 	k.attrs, k.projects = &attrs, map[string]int{}
 	if k.rows == nil {

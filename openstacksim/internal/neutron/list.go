@@ -93,7 +93,7 @@ func (k *kind[T]) filter(c *call, query url.Values) (q table.Query, keep func(*T
 			continue
 		}
 		given := slices.DeleteFunc(slices.Clone(query[name]), func(s string) bool { return s == "" })
-		if given, f = a.filterValues(given); f != nil {
+		if given, f = a.filterValues(c.api, given); f != nil {
 			return q, nil, f
 		}
 		if len(given) == 0 {
@@ -144,7 +144,7 @@ func (k *kind[T]) special(name string) func(*call, *T, []string) bool {
 }
 
 // filterValues converts a filter's values like values of the attribute.
-func (a *attribute) filterValues(given []string) ([]string, *fault) {
+func (a *attribute) filterValues(from *api, given []string) ([]string, *fault) {
 	if a.ConvertListTo != nil {
 		for _, s := range given {
 			if key, _, ok := strings.Cut(s, "="); len(given) == 1 && s == "True" {
@@ -163,7 +163,7 @@ func (a *attribute) filterValues(given []string) ([]string, *fault) {
 	}
 	out := make([]string, len(given))
 	for i, s := range given {
-		v, f := converters[a.ConvertTo.Name](s)
+		v, f := from.converters[a.ConvertTo.Name](s)
 		if f != nil {
 			return nil, f
 		}

@@ -11,7 +11,7 @@ import (
 )
 
 // port is a row of the ports. Its fields were observed on Neutron 21.0.0, and so was the absence
-// of the other attributes in api.json.
+// of the other attributes in api-*.json.
 type port struct {
 	standard
 	Name                string         `json:"name"`
@@ -114,6 +114,11 @@ func (p *port) copied() *port {
 	return &n
 }
 
+func portInUse(p *port) *fault {
+	return conflict("PortInUse", "Unable to complete operation on port %s for network %s. Port already has an attached device %s.",
+		p.ID, p.NetworkID, p.DeviceID)
+}
+
 func (s *Service) registerPort() {
 	s.ports = &kind[port]{
 		one: "port", many: "ports", title: "Port", lost: refusesPage,
@@ -143,13 +148,14 @@ func viewPort(c *call, p *port) *port {
 		return p
 	}
 	n := p.copied()
-	n.TrunkDetails = p.TrunkDetails.seen(c, !c.reads() || !strings.HasSuffix(strings.TrimSuffix(c.request.URL.Path, ".json"), "/ports"))
+	n.TrunkDetails = p.TrunkDetails.seen(c, !c.lists("/ports"))
 	return n
 }
 
-// finishPort adds the bound drivers, in answers to GET only (observed on Neutron 21.0.0).
+// finishPort adds the bound drivers, in answers to GET only (observed on Neutron 21.0.0). The
+// binding has them from the start in Neutron 26.0.3.
 func finishPort(c *call, p *port) *port {
-	if !p.levels || !c.reads() || !c.admin() {
+	if c.Later || !p.levels || !c.reads() || !c.admin() {
 		return p
 	}
 	n := p.copied()
@@ -158,6 +164,11 @@ func finishPort(c *call, p *port) *port {
 		n.VIFDetails = agentDetails(hybrid, true)
 	}
 	return n
+}
+
+// lists reports whether the call is a GET of all resources below a path.
+func (c *call) lists(path string) bool {
+	return c.reads() && strings.HasSuffix(strings.TrimSuffix(c.request.URL.Path, ".json"), path)
 }
 
 // reads reports whether the call is a GET.

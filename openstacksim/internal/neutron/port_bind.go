@@ -21,7 +21,17 @@ var (
 	noDetails    = map[string]any{}
 	ovsDetails   = map[string]any{"port_filter": true, "connectivity": "l2"}
 	boundDetails = map[string]any{"port_filter": true, "connectivity": "l2", "bound_drivers": map[string]string{"0": "ovn"}}
+	// Neutron 26.0.3 commits the binding before it answers, and names bridge and datapath of the
+	// host (here those of the test bed).
+	laterDetails = map[string]any{
+		"port_filter": true, "connectivity": "l2", "bound_drivers": map[string]string{"0": "ovn"},
+		"bridge_name": "br-int", "datapath_type": "netdev",
+	}
 )
+
+// commits is how often committing a binding counts as a change of the port before Neutron 26.0.3
+// answers (observed).
+const commits = 2
 
 // agentDetails returns ML2/OVS's details of a port that is bound to a host (neutron 21.0.0:
 // plugins/ml2/drivers/openvswitch/mech_driver/mech_openvswitch.py, get_vif_details). The drivers
@@ -50,7 +60,10 @@ func (c *call) newBinding(p *port) *fault {
 	}
 	c.bind(p)
 	p.awaits = true
-	if p.HostID != "" {
+	switch {
+	case p.HostID != "" && c.Later:
+		p.RevisionNumber += commits
+	case p.HostID != "":
 		p.hidden = 1 // the commit of the binding
 	}
 	return nil
@@ -66,8 +79,11 @@ func (c *call) bind(p *port) {
 		p.VIFType, p.VIFDetails = vifUnbound, noDetails
 	case slices.Contains(c.Hosts, p.HostID) && !c.dead[p.HostID] && slices.Contains(bindable, p.VNICType):
 		p.VIFType, p.VIFDetails = vifOVS, ovsDetails
+		if c.Later {
+			p.VIFDetails = laterDetails
+		}
 		if hybrid, is := c.OVS[p.HostID]; is {
-			p.VIFDetails = agentDetails(hybrid, false)
+			p.VIFDetails = agentDetails(hybrid, c.Later)
 		}
 	default:
 		p.VIFType, p.VIFDetails = vifFailed, noDetails
@@ -108,7 +124,12 @@ func (c *call) changeBinding(p, old *port, in values) *fault {
 // scheduleBinding commits the binding after the answer. The port becomes ACTIVE when a node plugs
 // it, or at once if OVN needs no node for it.
 func scheduleBinding(c *call, p *port) *fault {
-	id, host := p.ID, p.HostID
+	id, host, committed := p.ID, p.HostID, p.levels
+	if c.Later && !committed && p.VIFType == vifOVS && host != "" {
+		n := p.copied()
+		n.levels = true
+		c.ports.put(c, n)
+	}
 	if p.hidden > 0 {
 		c.later(0, func(c *call) { c.commitPort(id) })
 	}
@@ -119,7 +140,7 @@ func scheduleBinding(c *call, p *port) *fault {
 			}
 		})
 	}
-	if p.VIFType != vifOVS || p.levels || !p.awaits || host == "" { // a subport has no host
+	if p.VIFType != vifOVS || committed || !p.awaits || host == "" { // a subport has no host
 		return nil
 	}
 	if after, ok := c.Active(id); ok {

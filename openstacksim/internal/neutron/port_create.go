@@ -5,7 +5,6 @@ package neutron
 
 import (
 	"hash/fnv"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,13 +40,18 @@ func createPort(c *call, p *port, in values) *fault {
 	if f := c.secure(p, in); f != nil {
 		return f
 	}
+	if in.given("device_owner") { // not of a port that Neutron makes for a router
+		if f := c.routerKnown(p); f != nil {
+			return f
+		}
+	}
 	return c.newBinding(p)
 }
 
 // address gives a new port its MAC and IP addresses.
 func (c *call) address(p *port, in values) *fault {
 	if c.bulk && p.MACAddress == "" && c.addressesItself(p) {
-		return refuse(http.StatusInternalServerError, "HTTPInternalServerError", "Request Failed: internal server error while processing your request.")
+		return internalError()
 	}
 	if p.MACAddress == "" {
 		c.drawMAC(p)

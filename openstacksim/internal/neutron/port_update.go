@@ -9,12 +9,18 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/kuryr-go/kuryr/openstacksim/internal/table"
 )
 
 // updatePort checks and completes a changed port (neutron 21.0.0: plugins/ml2/plugin.py,
 // update_port). The checks run in Neutron's order.
 func updatePort(c *call, p, old *port, in values) *fault {
 	c.defaultGroup(p.ProjectID)
+	if c.Later && p.VNICType != old.VNICType && old.VIFType != vifUnbound {
+		// neutron 26.0.3: plugins/ml2/plugin.py, _validate_port_update
+		return portInUse(old)
+	}
 	if f := c.changeMAC(p, old); f != nil {
 		return f
 	}
@@ -34,10 +40,13 @@ func updatePort(c *call, p, old *port, in values) *fault {
 	if f := ignoredOwner(p, old); f != nil {
 		return f
 	}
+	if f := c.routerKnown(p); f != nil {
+		return f
+	}
 	if f := c.changeBinding(p, old, in); f != nil {
 		return f
 	}
-	p.counted(old, in)
+	c.counted(p, old, in)
 	return nil
 }
 
@@ -47,20 +56,29 @@ var columns = []string{"name", "device_id", "device_owner", "admin_state_up", "m
 
 // counted raises the revision as Neutron's database writes do. Some writes follow the answer, and
 // count only afterwards: clearing or committing a binding, a change of nothing, and the second
-// table of a description (all observed on Neutron 21.0.0).
-func (p *port) counted(old *port, in values) {
+// table of a description (all observed on Neutron 21.0.0). Neutron 26.0.3 commits a binding before
+// it answers, and counts only what changes.
+func (c *call) counted(p, old *port, in values) {
 	bound := p.HostID != old.HostID || p.VNICType != old.VNICType || !reflect.DeepEqual(p.Profile, old.Profile)
 	attempt := p.HostID != "" && (bound || old.VIFType == vifFailed || old.VIFType == vifUnbound)
-	shown := bound && attempt || slices.ContainsFunc(columns, in.given) || p.related(old)
+	written := func(column string) bool {
+		return in.given(column) && (!c.Later || table.Value(p, column) != table.Value(old, column))
+	}
+	shown := bound && attempt || slices.ContainsFunc(columns, written) || p.related(old)
 	p.hidden = old.hidden
-	if attempt {
+	switch {
+	case attempt && c.Later:
+		p.RevisionNumber += commits
+	case attempt:
 		p.hidden++
 	}
-	if in.given("description") {
+	if in.given("description") && !c.Later {
 		p.hidden++
 	}
 	if !shown {
-		p.hidden++
+		if bound || !c.Later {
+			p.hidden++
+		}
 		p.RevisionNumber-- // the generic code counts every change
 	}
 	p.UpdatedAt = "" // differs from the old value; touch sets the time later
@@ -240,6 +258,15 @@ func ignoredOwner(p, old *port) *fault {
 		return refuse(400, "OVNPortUpdateError", "Bad port request: Updating device_owner for port %s owned by %s is not supported.", p.ID, old.DeviceOwner)
 	}
 	return nil
+}
+
+// routerKnown refuses a port of a router that there is not. Neutron 26.0.3 means to read the
+// router's flavor (ovn/mech_driver/mech_driver.py, _is_ovn_router_flavor_port).
+func (c *call) routerKnown(p *port) *fault {
+	if !c.Later || !p.ofRouter() && p.DeviceOwner != ownerGateway || c.routers.has(p.DeviceID) {
+		return nil
+	}
+	return internalError()
 }
 
 // maxProfile is the maximum length of a binding profile as JSON (neutron 21.0.0:

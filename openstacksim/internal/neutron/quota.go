@@ -122,9 +122,9 @@ func (c *call) setQuota(project string, body []byte) (int, any, *fault) {
 	if len(r.items) != 1 || r.bulk {
 		return 0, nil, badRequest("Unable to find '%s' in request body", "quota")
 	}
-	check := false
-	if v, given := r.items[0]["check_limit"]; given {
-		check = !empty(v)
+	check, least := !empty(r.items[0]["check_limit"]), -1
+	if c.Later { // neutron 26.0.3: extensions/quotasv2.py
+		check, least = r.items[0]["force"] != true, 0
 	}
 	delete(r.items[0], "check_limit")
 	delete(r.items[0], "force")
@@ -133,7 +133,7 @@ func (c *call) setQuota(project string, body []byte) (int, any, *fault) {
 		return 0, nil, f
 	}
 	for _, one := range sortedKeys(limits) {
-		if used := c.used(one, project); check && used > limits[one] {
+		if used := c.used(one, project); check && used > limits[one] && limits[one] >= least {
 			return 0, nil, badRequest("Quota limit %d for %s must be greater than or equal to already used %d", limits[one], one, used)
 		}
 	}

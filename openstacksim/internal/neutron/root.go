@@ -35,15 +35,15 @@ func (c *call) resources(path string) (int, any, *fault) {
 	return http.StatusOK, map[string]any{"resources": layout}, nil
 }
 
-// extensions answers with the extensions of the release, which api.json lists.
+// extensions answers with the extensions of the release, which api-*.json lists.
 func (c *call) extensions(rest []string) (int, any, *fault) {
 	if c.request.Method != http.MethodGet {
 		return 0, nil, notAllowed()
 	}
 	if len(rest) == 0 {
-		return http.StatusOK, map[string]any{"extensions": facts().Extensions}, nil
+		return http.StatusOK, map[string]any{"extensions": c.api.Extensions}, nil
 	}
-	for _, e := range facts().Extensions {
+	for _, e := range c.api.Extensions {
 		if e.Alias == rest[0] && len(rest) == 1 {
 			return http.StatusOK, map[string]any{"extension": e}, nil
 		}

@@ -21,7 +21,20 @@ type router struct {
 	AvailabilityZoneHints []string    `json:"availability_zone_hints"`
 	Routes                []hostRoute `json:"routes"`
 
+	// Neutron 21 does not have the others with ML2/OVN.
+	ExternalGateways []onlyGateway `json:"external_gateways"` // only in answers
+	FlavorID         *string       `json:"flavor_id"`         // always null
+	HA               bool          `json:"ha"`                // always true
+	BFD              bool          `json:"enable_default_route_bfd"`
+	ECMP             bool          `json:"enable_default_route_ecmp"`
+
 	gatewayPort string
+}
+
+// onlyGateway is a gateway in the list of a router's gateways. The simulator has one at most.
+type onlyGateway struct {
+	NetworkID string    `json:"network_id"`
+	FixedIPs  []fixedIP `json:"external_fixed_ips"`
 }
 
 // gateway is a router's external gateway.
@@ -35,7 +48,7 @@ type gateway struct {
 func (s *Service) registerRouters() {
 	s.routers = &kind[router]{
 		one: "router", many: "routers", title: "Router", lost: showsNothing,
-		create: createRouter, update: updateRouter, remove: removeRouter,
+		create: createRouter, update: updateRouter, remove: removeRouter, view: viewRouter,
 		missing: func(id string) *fault {
 			return refuse(http.StatusNotFound, "RouterNotFound", "Router %s could not be found", id)
 		},
@@ -43,6 +56,19 @@ func (s *Service) registerRouters() {
 	register(s, s.routers)
 	s.action(http.MethodPut, "/routers/{id}/add_router_interface", addInterface)
 	s.action(http.MethodPut, "/routers/{id}/remove_router_interface", removeInterface)
+}
+
+// viewRouter returns a router for an answer.
+func viewRouter(c *call, r *router) *router {
+	if !c.Later {
+		return r
+	}
+	shown := *r
+	shown.HA, shown.ExternalGateways = true, []onlyGateway{}
+	if g := r.Gateway; g != nil {
+		shown.ExternalGateways = append(shown.ExternalGateways, onlyGateway{g.NetworkID, g.FixedIPs})
+	}
+	return &shown
 }
 
 func badRouter(format string, args ...any) *fault {
@@ -58,6 +84,12 @@ func createRouter(c *call, r *router, in values) *fault {
 	}
 	r.AvailabilityZones, r.AvailabilityZoneHints, r.Routes = []string{}, []string{}, []hostRoute{}
 	r.Status, r.Gateway = "ACTIVE", nil
+	if in.has("flavor_id") {
+		return refuse(404, "FlavorNotFound", "Flavor %s could not be found.", in.text("flavor_id"))
+	}
+	if c.Later {
+		r.RevisionNumber = 1 // the writes to a table of further attributes
+	}
 	if info := in.object("external_gateway_info"); len(info) > 0 {
 		if f := c.setGateway(r, info); f != nil {
 			return f
@@ -79,8 +111,18 @@ func updateRouter(c *call, r, old *router, in values) *fault {
 		return nil
 	}
 	r.Gateway = old.Gateway
-	return c.setGateway(r, in.object("external_gateway_info"))
+	if f := c.setGateway(r, in.object("external_gateway_info")); f != nil {
+		return f
+	}
+	counted := *r
+	counted.Gateway, counted.gatewayPort, counted.RevisionNumber = old.Gateway, old.gatewayPort, old.RevisionNumber
+	c.aside(r, old, equal(&counted, old) && r.translates() == old.translates())
+	return nil
 }
+
+// translates reports whether the router translates addresses. Neutron keeps that if there is no
+// gateway, with true as the default.
+func (r *router) translates() bool { return r.Gateway == nil || r.Gateway.EnableSNAT }
 
 // removeRouter refuses while the router has interfaces. Its gateway is removed with it.
 func removeRouter(c *call, r *router) *fault {

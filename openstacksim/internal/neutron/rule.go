@@ -4,6 +4,7 @@
 package neutron
 
 import (
+	"encoding/json"
 	"slices"
 	"strconv"
 )
@@ -26,6 +27,15 @@ type rule struct {
 	RemoteGroup    *string `json:"remote_group_id"`
 	RemoteAddress  *string `json:"remote_address_group_id"`
 	AttributesID   int     `json:"standard_attr_id"`
+	// OfDefault is true or false; its group shows null in a list. Neutron 21 does not have it.
+	OfDefault json.RawMessage `json:"belongs_to_default_sg,omitempty"`
+}
+
+// markRule notes whether a rule belongs to a project's default group.
+func (c *call) markRule(r *rule, ofDefault bool) {
+	if c.Later {
+		r.OfDefault = strconv.AppendBool(nil, ofDefault)
+	}
 }
 
 // protocolNumbers are the numbers of the named protocols, in decimal (neutron_lib 3.1.0:

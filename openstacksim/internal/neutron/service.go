@@ -29,12 +29,13 @@ type Options struct {
 	// Policy replaces access rules, as policy.yaml does: {"create_port:binding:host_id": "role:member"}.
 	// An attribute whose rule of reading is replaced is shown to all.
 	Policy map[string]string
-	Later  bool // the least MTU is that of Neutron 26.0.3; 21.0.0 has none
+	Later  bool // Neutron is 26.0.3 (2025.1), not 21.0.0 (Zed)
 }
 
 // Service is Neutron. It is safe for concurrent use.
 type Service struct {
 	Options
+	api *api
 
 	mu      sync.Mutex
 	kinds   map[string]handler // by path: "security-groups"
@@ -61,7 +62,13 @@ func New(o Options) *Service {
 	if o.Active == nil {
 		o.Active = func(string) (time.Duration, bool) { return 0, false }
 	}
-	s := &Service{Options: o, kinds: map[string]handler{}, dead: map[string]bool{}, quotas: newQuotas(o.Quota), rewritten: map[string]check{}}
+	s := &Service{
+		Options: o, api: ofZed(), kinds: map[string]handler{}, dead: map[string]bool{},
+		quotas: newQuotas(o.Quota), rewritten: map[string]check{},
+	}
+	if o.Later {
+		s.api = of2025()
+	}
 	for name, rule := range o.Policy {
 		s.rewritten[name] = parseCheck(rule)
 	}

@@ -4,7 +4,7 @@
 package neutron
 
 // standard holds the attributes that all resources share. Each row type embeds it. The JSON names
-// are those of the API. Attributes that api.json does not list for a kind are not shown.
+// are those of the API. Attributes that api-*.json does not list for a kind are not shown.
 type standard struct {
 	ID             string   `json:"id"`
 	ProjectID      string   `json:"project_id"`

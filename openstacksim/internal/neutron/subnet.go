@@ -6,6 +6,7 @@ package neutron
 import (
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -27,6 +28,7 @@ type subnet struct {
 	ServiceTypes      []string    `json:"service_types"`
 	DNSPublishFixedIP *bool       `json:"dns_publish_fixed_ip,omitempty"`
 	SegmentID         *string     `json:"segment_id"`
+	External          bool        `json:"router:external"` // its network is; only in answers
 }
 
 // pool is an allocation pool. It includes both ends.
@@ -56,9 +58,13 @@ func (s *Service) registerSubnets() {
 		create: createSubnet, update: updateSubnet, remove: removeSubnet, created: createdSubnet,
 		shown: func(c *call, n *subnet) bool {
 			net, ok := c.networks.rows.Get(n.NetworkID)
-			return c.owns(n.ProjectID) || ok && (net.Shared || c.owns(net.ProjectID))
+			// Neutron 26.0.3 also shows those of external networks (db/external_net_db.py).
+			return c.owns(n.ProjectID) || ok && (net.Shared || net.External && c.Later || c.owns(net.ProjectID))
 		},
-		filters: map[string]func(*call, *subnet, []string) bool{"shared": sharedSubnet, "cidr": hasCIDR},
+		view: viewSubnet,
+		filters: map[string]func(*call, *subnet, []string) bool{
+			"shared": sharedSubnet, "cidr": hasCIDR, "router:external": externalSubnet,
+		},
 	}
 	register(s, s.subnets)
 }
@@ -67,6 +73,21 @@ func (s *Service) registerSubnets() {
 func sharedSubnet(c *call, n *subnet, wanted []string) bool {
 	net, ok := c.networks.rows.Get(n.NetworkID)
 	return ok && slices.Contains(wanted, strings.ToLower(repr(net.Shared)))
+}
+
+// viewSubnet returns a subnet for an answer. It is external if its network is.
+func viewSubnet(c *call, n *subnet) *subnet {
+	net, ok := c.networks.rows.Get(n.NetworkID)
+	if !ok || !net.External {
+		return n
+	}
+	shown := *n
+	shown.External = true
+	return &shown
+}
+
+func externalSubnet(c *call, n *subnet, wanted []string) bool {
+	return slices.Contains(wanted, strconv.FormatBool(viewSubnet(c, n).External))
 }
 
 func hasCIDR(_ *call, n *subnet, wanted []string) bool { return slices.Contains(wanted, n.CIDR) }
@@ -150,7 +171,11 @@ func (c *call) completeSubnet(n *subnet, net *network, in values) *fault {
 	// The simulator chose this gateway, in a subnet of two addresses (neutron 21.0.0:
 	// ipam/requests.py).
 	if n.GatewayIP != nil && gatewayInvalid(p, *n.GatewayIP) {
-		return conflict("IpamValueInvalid", "Gateway IP %s cannot be allocated in CIDR %s", *n.GatewayIP, p)
+		problem := "allocated in CIDR"
+		if c.Later {
+			problem = "the network or broadcast IP address"
+		}
+		return conflict("IpamValueInvalid", "Gateway IP %s cannot be %s %s", *n.GatewayIP, problem, p)
 	}
 	if n.SegmentID != nil {
 		return refuse(404, "SegmentNotFound", "Segment %s could not be found.", *n.SegmentID)
@@ -336,6 +361,9 @@ func updateSubnet(c *call, n, old *subnet, in values) *fault {
 		return f
 	}
 	n.filled()
+	counted := *n
+	counted.AllocationPools = old.AllocationPools
+	c.aside(n, old, equal(&counted, old))
 	if in.has("allocation_pools") {
 		if f := n.checkPools(); f != nil {
 			return f

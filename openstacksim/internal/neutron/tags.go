@@ -42,9 +42,9 @@ func (k *kind[T]) tagged(c *call, id string) (*standard, func(*standard), *fault
 	if a := k.attrs.byName["tags"]; a == nil {
 		return nil, nil, noSuchPath()
 	}
-	old, f := k.find(c, id)
+	old, f := k.taggable(c, id)
 	if f != nil {
-		return nil, nil, refuse(http.StatusNotFound, "TagResourceNotFound", "Resource %s %s could not be found.", k.many, id)
+		return nil, nil, f
 	}
 	return commonOf(old), func(s *standard) {
 		row := new(T)
@@ -52,6 +52,31 @@ func (k *kind[T]) tagged(c *call, id string) (*standard, func(*standard), *fault
 		*commonOf(row) = *s
 		k.put(c, row)
 	}, nil
+}
+
+// taggable returns the row if the caller may see it. Neutron 26.0.3 finds it with all rights,
+// applies the rule of tags, and has no answer of its own if there is none (extensions/tagging.py).
+func (k *kind[T]) taggable(c *call, id string) (*T, *fault) {
+	if !c.Later {
+		row, f := k.find(c, id)
+		if f != nil {
+			f = refuse(http.StatusNotFound, "TagResourceNotFound", "Resource %s %s could not be found.", k.many, id)
+		}
+		return row, f
+	}
+	row, ok := k.rows.Get(id)
+	if !ok {
+		return nil, internalError()
+	}
+	rule := tagVerbs[c.request.Method] + k.one + ":tags"
+	if !ruleRef(rule).allows(c, k.target(row, nil)) {
+		return nil, refuse(http.StatusForbidden, "PolicyNotAuthorized", "rule:%s is disallowed by policy", rule)
+	}
+	return row, nil
+}
+
+var tagVerbs = map[string]string{
+	http.MethodGet: "get_", http.MethodPost: "create_", http.MethodPut: "update_", http.MethodDelete: "delete_",
 }
 
 // tags answers /v2.0/KIND/ID/tags and /v2.0/KIND/ID/tags/TAG.
@@ -65,7 +90,9 @@ func (c *call) tags(h handler, id string, rest []string, body []byte) (int, any,
 	case len(rest) == 0 && m == http.MethodGet:
 		return http.StatusOK, map[string]any{"tags": row.Tags}, nil
 	case len(rest) == 0 && m == http.MethodPut:
-		return t.replace(body)
+		return t.replace(body, nil)
+	case len(rest) == 0 && m == http.MethodPost && c.Later: // of the extension tag-creation
+		return t.replace(body, row.Tags)
 	case len(rest) == 0 && m == http.MethodDelete:
 		return http.StatusNoContent, nil, t.save([]string{})
 	case len(rest) == 1 && m == http.MethodGet:
@@ -122,7 +149,8 @@ func (t tagging) remove(tag string) *fault {
 	return t.save(slices.DeleteFunc(slices.Clone(t.row.Tags), func(o string) bool { return o == tag }))
 }
 
-func (t tagging) replace(body []byte) (int, any, *fault) {
+// replace stores the tags in the body beside those that are kept.
+func (t tagging) replace(body []byte, kept []string) (int, any, *fault) {
 	v, err := decode(body)
 	if err != nil {
 		return 0, nil, badRequest("Body contains invalid data")
@@ -135,9 +163,11 @@ func (t tagging) replace(body []byte) (int, any, *fault) {
 	if reason := listOf(checkString)(list, maxTag); reason != "" {
 		return 0, nil, invalid("%s", reason)
 	}
-	tags := []string{}
+	tags := append([]string{}, kept...)
 	for _, e := range list.([]any) {
-		tags = append(tags, fmt.Sprint(e))
+		if tag := fmt.Sprint(e); !slices.Contains(tags, tag) {
+			tags = append(tags, tag)
+		}
 	}
 	return http.StatusOK, object, t.save(tags)
 }

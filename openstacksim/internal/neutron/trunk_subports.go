@@ -49,8 +49,7 @@ func (c *call) subport(parent *port, m map[string]any) (subPort, *fault) {
 		return subPort{}, f
 	}
 	if p.DeviceID != "" {
-		return subPort{}, conflict("PortInUse",
-			"Unable to complete operation on port %s for network %s. Port already has an attached device %s.", p.ID, p.NetworkID, p.DeviceID)
+		return subPort{}, portInUse(p)
 	}
 	segment.PortID = p.ID
 	return segment, nil
@@ -174,8 +173,10 @@ func removeSubports(c *call, id string, body map[string]any) (any, *fault) {
 // subportsChanged stores a trunk with other subports as DOWN. After the answer the driver makes
 // it ACTIVE.
 func (c *call) subportsChanged(t *trunk, some bool) any {
+	if t.Status != statusDown || !c.Later { // neutron 26.0.3: a subport is no change of the trunk itself
+		t.touch(c)
+	}
 	t.Status = statusDown
-	t.touch(c)
 	c.trunks.put(c, t)
 	if some {
 		c.later(0, func(c *call) {

@@ -15,7 +15,7 @@ import (
 // usual message; "" is valid. f is a complete answer of its own.
 type validator func(v, data any) (reason string, f *fault)
 
-// validators check values, by their names in api.json (neutron_lib 3.1.0: api/validators). init
+// validators check values, by their names in api-*.json (neutron_lib 3.1.0: api/validators). init
 // fills it, because the checks of a dictionary are validators themselves.
 var validators map[string]validator
 
@@ -45,19 +45,33 @@ func init() {
 		"type:ip_pools":                         reasoned(checkPools),
 		"type:fixed_ips":                        reasoned(checkFixedIPs),
 		"type:nameservers":                      reasoned(checkNameservers),
-		"type:hostroutes":                       reasoned(checkHostRoutes),
+		"type:hostroutes":                       reasoned(checkHostRoutes(checkRoute)),
 		"type:subports":                         reasoned(checkSubports),
 		"type:dict":                             checkDict,
 		"type:dict_or_none":                     unless(checkDict, func(v any) bool { return v == nil }),
 		"type:dict_or_nodata":                   unless(checkDict, empty),
 		"type:list_of_any_key_specs_or_none":    checkAnySpecs,
-		"type:allowed_address_pairs":            checkPairs,
+		"type:allowed_address_pairs":            checkPairs(checkSubnet),
 		"type:network_segments":                 checkSegments,
 		"type:availability_zone_hint_list":      checkHints,
 		"type:list_of_subnet_service_types":     checkServiceTypes,
 		"type:dns_host_name":                    reasoned(checkDNS),
 		"type:dns_domain_name":                  reasoned(checkDomain),
 		"type:fip_dns_host_name":                reasoned(checkRelativeName),
+	}
+}
+
+// laterValidators differ in neutron_lib 3.18.2. init fills it, too.
+var laterValidators map[string]validator
+
+func init() {
+	subnet := unrecommended(checkSubnet, "IP subnet")
+	laterValidators = map[string]validator{
+		"type:subnet":                reasoned(subnet),
+		"type:subnet_or_none":        orNone(subnet),
+		"type:subnet_list":           reasoned(listOf(subnet)),
+		"type:allowed_address_pairs": checkPairs(subnet),
+		"type:hostroutes":            reasoned(checkHostRoutes(unrecommended(checkRoute, "CIDR"))),
 	}
 }
 
@@ -279,7 +293,20 @@ func checkSubnet(v, _ any) string {
 	return ""
 }
 
-func checkRoute(v any) string {
+// unrecommended is a check of a network that recommends no other form of it, and takes no shortened
+// address.
+func unrecommended(check simple, what string) simple {
+	return func(v, data any) string {
+		reason := check(v, data)
+		s, _ := v.(string)
+		if _, _, ok := parseWholeNetwork(s); ok && !strings.HasSuffix(reason, "is recommended") {
+			return reason
+		}
+		return fmt.Sprintf("'%s' is not a valid %s", show(v), what)
+	}
+}
+
+func checkRoute(v, _ any) string {
 	s, _ := v.(string)
 	a, bits, ok := parseNetwork(s)
 	switch {

@@ -101,27 +101,30 @@ func checkNameservers(v, _ any) string {
 	return ""
 }
 
-func checkHostRoutes(v, _ any) string {
-	list, ok := v.([]any)
-	if !ok {
-		return fmt.Sprintf("Invalid data format for hostroute: '%s'", show(v))
+// checkHostRoutes checks routes. destination checks a route's network.
+func checkHostRoutes(destination simple) simple {
+	return func(v, _ any) string {
+		list, ok := v.([]any)
+		if !ok {
+			return fmt.Sprintf("Invalid data format for hostroute: '%s'", show(v))
+		}
+		for i, e := range list {
+			if reason := keysWrong([]string{"destination", "nexthop"}, e, true); reason != "" {
+				return reason
+			}
+			m := e.(map[string]any)
+			if reason := destination(m["destination"], nil); reason != "" {
+				return reason
+			}
+			if reason := checkIP(m["nexthop"], nil); reason != "" {
+				return reason
+			}
+			if slices.ContainsFunc(list[:i], func(o any) bool { return equal(o, e) }) {
+				return fmt.Sprintf("Duplicate hostroute '%s'", show(e))
+			}
+		}
+		return ""
 	}
-	for i, e := range list {
-		if reason := keysWrong([]string{"destination", "nexthop"}, e, true); reason != "" {
-			return reason
-		}
-		m := e.(map[string]any)
-		if reason := checkRoute(m["destination"]); reason != "" {
-			return reason
-		}
-		if reason := checkIP(m["nexthop"], nil); reason != "" {
-			return reason
-		}
-		if slices.ContainsFunc(list[:i], func(o any) bool { return equal(o, e) }) {
-			return fmt.Sprintf("Duplicate hostroute '%s'", show(e))
-		}
-	}
-	return ""
 }
 
 // checkSubports stops at the first subport that inherits its segmentation, like Neutron
@@ -166,29 +169,32 @@ func checkSubports(v, _ any) string {
 // maxPairs is the test bed's max_allowed_address_pair; the packages' default is 10.
 const maxPairs = 50
 
-func checkPairs(v, _ any) (string, *fault) {
-	list, ok := v.([]any)
-	if !ok {
-		return "", badRequest("Allowed address pairs must be a list.")
-	}
-	if len(list) > maxPairs {
-		return "", refuse(400, "AllowedAddressPairExhausted",
-			"The number of allowed address pair exceeds the maximum %d.", maxPairs)
-	}
-	seen := map[string]bool{}
-	for _, e := range list {
-		m, ok := e.(map[string]any)
+// checkPairs checks address pairs. subnet checks a pair's network.
+func checkPairs(subnet simple) validator {
+	return func(v, _ any) (string, *fault) {
+		list, ok := v.([]any)
 		if !ok {
-			return fmt.Sprintf("'%s' is not a dictionary", show(e)), nil
+			return "", badRequest("Allowed address pairs must be a list.")
 		}
-		if f := checkPair(m, seen); f != nil {
-			return "", f
+		if len(list) > maxPairs {
+			return "", refuse(400, "AllowedAddressPairExhausted",
+				"The number of allowed address pair exceeds the maximum %d.", maxPairs)
 		}
+		seen := map[string]bool{}
+		for _, e := range list {
+			m, ok := e.(map[string]any)
+			if !ok {
+				return fmt.Sprintf("'%s' is not a dictionary", show(e)), nil
+			}
+			if f := checkPair(m, seen, subnet); f != nil {
+				return "", f
+			}
+		}
+		return "", nil
 	}
-	return "", nil
 }
 
-func checkPair(m map[string]any, seen map[string]bool) *fault {
+func checkPair(m map[string]any, seen map[string]bool, subnet simple) *fault {
 	mac, given := m["mac_address"]
 	if reason := checkMAC(mac, nil); given && reason != "" {
 		return badRequest("%s", reason)
@@ -212,9 +218,9 @@ func checkPair(m map[string]any, seen map[string]bool) *fault {
 	if len(extra) > 0 {
 		return badRequest("Unrecognized attribute(s) '%s'", strings.Join(extra, ", "))
 	}
-	check := checkIP
+	check := simple(checkIP)
 	if strings.Contains(show(ip), "/") {
-		check = checkSubnet
+		check = subnet
 	}
 	if reason := check(ip, nil); reason != "" {
 		return badRequest("%s", reason)

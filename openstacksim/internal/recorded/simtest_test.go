@@ -31,20 +31,26 @@ const unplugged = "{ports: [{active: never}]}"
 
 // TestSim replays the scenarios on the simulator, a new one for each.
 func TestSim(t *testing.T) {
-	scenarios(t, openstacksim.Releases[0], func(t *testing.T, file string, s *recorded.Scenario) {
-		t.Parallel()
-		dials, err := dial.Parse([]byte(cmp.Or(s.Dials, unplugged)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		cloud := openstacksim.Start(t, func(o *openstacksim.Options) { o.Dials, o.Quota, o.Amphora = dials, limits, ofAmphora(file) })
-		target, err := recorded.Existing(t.Context(), cloud.CloudsFile(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		target.Fault = simFaults{cloud}.do
-		compare(t, target.Run(t.Context(), s), false)
-	})
+	for _, release := range openstacksim.Releases {
+		t.Run(release, func(t *testing.T) {
+			scenarios(t, release, func(t *testing.T, file string, s *recorded.Scenario) {
+				t.Parallel()
+				dials, err := dial.Parse([]byte(cmp.Or(s.Dials, unplugged)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				cloud := openstacksim.Start(t, func(o *openstacksim.Options) {
+					o.Release, o.Dials, o.Quota, o.Amphora = release, dials, limits, ofAmphora(file)
+				})
+				target, err := recorded.Existing(t.Context(), cloud.CloudsFile(t))
+				if err != nil {
+					t.Fatal(err)
+				}
+				target.Fault = simFaults{cloud}.do
+				compare(t, target.Run(t.Context(), s), false)
+			})
+		})
+	}
 }
 
 // TestReal replays the scenarios on the cloud that OS_CLOUD names, or records them there. Its
