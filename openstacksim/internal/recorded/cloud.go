@@ -51,7 +51,7 @@ func Open(ctx context.Context, file, name string) (*Cloud, error) {
 	if err := c.admin.catalog(ctx); err != nil {
 		return c, err
 	}
-	c.Target = Target{Endpoints: c.admin.Endpoints, Client: c.admin.Client, Users: map[string]User{}, Vars: map[string]string{}, Patience: patience}
+	c.Target = Target{Endpoints: c.admin.Endpoints, Client: c.admin.Client, Users: map[string]User{}, Vars: map[string]string{}, Patience: patience, Rest: rest}
 	if err := c.populate(ctx); err != nil {
 		return c, err
 	}

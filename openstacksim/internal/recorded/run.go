@@ -25,6 +25,7 @@ type Target struct {
 	Vars      map[string]string // set before the first step: project, admin_project, host…
 	Client    *http.Client
 	Patience  time.Duration // how long an "until" waits
+	Rest      time.Duration // how long a "rest" waits
 
 	// Fault changes the cloud in a way that no API request can. It runs before the step that asks
 	// for it. Variables are filled in. If it is nil, this cloud supports no faults.
@@ -50,7 +51,10 @@ type Result struct {
 // A request with "until" is repeated after a pause, for a limited time.
 const (
 	patience = 90 * time.Second // on a real cloud
-	pause    = 100 * time.Millisecond
+	// OVN's provider of 2025.1 shows a load balancer as ACTIVE after the first of several members, and
+	// needs seconds for each of them.
+	rest  = 15 * time.Second
+	pause = 100 * time.Millisecond
 )
 
 // run is one run of a scenario.
@@ -81,6 +85,9 @@ func (r *run) step(ctx context.Context, s *Step) (string, error) {
 	}
 	if err := r.fault(ctx, s); err != nil {
 		return "", err
+	}
+	if s.Rest {
+		time.Sleep(r.Rest)
 	}
 	if s.Race > 0 {
 		return r.race(ctx, s, n)

@@ -57,6 +57,7 @@ type Step struct {
 	Ignore                      []string
 	Ordered                     bool   // the order of lists is compared
 	Quiet                       bool   // only the status is kept: a preparation
+	Rest                        bool   // wait first: a real cloud may still work on what it has shown as done
 	Race                        int    // the number of parallel requests; only refusals are kept
 	OnlyReal                    string // why the simulator's answer is not compared
 
@@ -190,7 +191,8 @@ func (s *Step) directive(line string) bool {
 	}
 	s.Ordered = s.Ordered || line == "ordered"
 	s.Quiet = s.Quiet || line == "quiet"
-	return line == "ordered" || line == "quiet"
+	s.Rest = s.Rest || line == "rest"
+	return line == "ordered" || line == "quiet" || line == "rest"
 }
 
 // Faulty reports whether a step asks for a fault. Not every cloud supports faults.
