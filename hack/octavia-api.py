@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes what the installed Octavia says of its API's bodies, as JSON.
 
-    /usr/bin/python3 hack/octavia-api.py >openstacksim/internal/octavia/api.json
+    /usr/bin/python3 hack/octavia-api.py >openstacksim/internal/octavia/api-RELEASE.json
 
 It imports Octavia's own types, so it has to run where that is installed. The
 simulator checks bodies against the output; run it again for another release.

@@ -58,6 +58,7 @@ func newAdmin() admin {
 // resource is one kind of them. Its rows are plain, and change at once.
 type resource[T any] struct {
 	rows             *table.Table[T]
+	api              schema
 	one, many, title string
 	used             string // title in errors about a row that is in use or missing
 	argument, object string // names of the body's argument and of the object in it
@@ -183,6 +184,7 @@ func (c *call) accepted(provider, data, name string, known func(driver) (map[str
 }
 
 func routeResource[T any](c *call, k resource[T], rest []string) *controller {
+	k.api = c.api
 	if len(rest) == 0 {
 		return &controller{
 			get: func() (answer, *fault) {
@@ -210,7 +212,7 @@ func routeResource[T any](c *call, k resource[T], rest []string) *controller {
 	}
 }
 
-func (k resource[T]) view(row *T) record { return show(k.object+"Response", row) }
+func (k resource[T]) view(row *T) record { return show(k.api, k.object+"Response", row) }
 
 func (k resource[T]) find(c *call, id string, r right) (*T, *fault) {
 	if bad := c.allow(r, c.who.ProjectID); bad != nil {

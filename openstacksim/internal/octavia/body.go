@@ -50,7 +50,7 @@ func (v values) objects(name string) []values {
 
 // parse reads a body as WSME 0.11 does (wsme/rest/json.py): an object of the type root. Errors
 // call it argument.
-func parse(body []byte, argument, root string) (values, *fault) {
+func (api schema) parse(body []byte, argument, root string) (values, *fault) {
 	if wrong := undecodable(body); wrong != "" {
 		return nil, crash("%s", wrong) // WSME decodes the body before it catches errors
 	}
@@ -65,12 +65,12 @@ func parse(body []byte, argument, root string) (values, *fault) {
 	if err != nil {
 		return nil, refuse(400, "Request is not in valid JSON format")
 	}
-	out, bad := convert(kind{Kind: "object", Object: root}, raw)
+	out, bad := convert(kind{Kind: "object", attributes: api[root]}, raw)
 	if bad != nil {
 		return nil, bad.fault(argument, raw)
 	}
 	if out == nil {
-		return nil, crash("'NoneType' object has no attribute '%s'", schema[root][0].Name)
+		return nil, crash("'NoneType' object has no attribute '%s'", api[root][0].Name)
 	}
 	return out.(values), nil
 }
@@ -108,7 +108,7 @@ func convert(k kind, raw any) (any, *misfit) {
 	}
 	switch k.Kind {
 	case "object":
-		return convertObject(k.Object, raw)
+		return convertObject(k.attributes, raw)
 	case "list":
 		return convertList(k, raw)
 	case "map":
@@ -133,12 +133,11 @@ func convert(k kind, raw any) (any, *misfit) {
 	return raw, nil
 }
 
-func convertObject(name string, raw any) (any, *misfit) {
+func convertObject(attributes []attribute, raw any) (any, *misfit) {
 	in, ok := raw.(dict)
 	if !ok {
 		return nil, &misfit{answer: crash("'%s' object has no attribute 'keys'", class(raw))}
 	}
-	attributes := schema[name]
 	var unknown []string
 	for _, key := range in.keys {
 		if !slices.ContainsFunc(attributes, func(a attribute) bool { return a.Name == key }) {

@@ -65,7 +65,7 @@ func (c *call) listQuotas() (answer, *fault) {
 		return answer{}, bad
 	}
 	return list(c, c.quotas, "quotas", project, nil, func(q *quota) record {
-		out := show("QuotaAllBase", q)
+		out := show(c.api, "QuotaAllBase", q)
 		out["loadbalancer"], out["healthmonitor"] = q.LoadBalancer, q.HealthMonitor
 		return out
 	})

@@ -127,7 +127,7 @@ func (c *call) input(b *bodied) (values, *fault) {
 		default:
 			return nil, refuse(415, "Unknown mimetype: %s", mime)
 		}
-		in, bad := parse(c.body, b.argument, b.root)
+		in, bad := c.api.parse(c.body, b.argument, b.root)
 		if bad != nil || b.need == "" {
 			return in, bad
 		}
@@ -136,7 +136,7 @@ func (c *call) input(b *bodied) (values, *fault) {
 	case b.need != "":
 		return nil, refuse(400, "Missing argument: \"%s\"", b.need)
 	case len(c.body) == 0 && b.optional:
-		return nil, crash("'NoneType' object has no attribute '%s'", schema[b.root][0].Name)
+		return nil, crash("'NoneType' object has no attribute '%s'", c.api[b.root][0].Name)
 	}
 	return nil, refuse(400, "Missing argument: \"%s\"", b.argument)
 }

@@ -50,6 +50,8 @@ type loadBalancer struct {
 	AdditionalVIPs   []additionalVIP `json:"additional_vips"`
 	FlavorID         *string         `json:"flavor_id"`
 	AvailabilityZone *string         `json:"availability_zone"`
+	VIPGroups        []string        `json:"vip_sg_ids"`    // since 16.0.0
+	VIPVNICType      string          `json:"vip_vnic_type"` // since 16.0.0
 	ownsPort         bool            // the VIP's port is deleted with the load balancer
 }
 
@@ -79,6 +81,10 @@ type listener struct {
 	TLSCiphers           *string           `json:"tls_ciphers"`
 	TLSVersions          []string          `json:"tls_versions"`
 	ALPNProtocols        []string          `json:"alpn_protocols"`
+	// Since 16.0.0.
+	HSTSMaxAge     *int `json:"hsts_max_age"`
+	HSTSSubdomains bool `json:"hsts_include_subdomains"`
+	HSTSPreload    bool `json:"hsts_preload"`
 }
 
 type pool struct {
@@ -114,6 +120,7 @@ type member struct {
 	SubnetID       *string `json:"subnet_id"`
 	MonitorAddress *string `json:"monitor_address"`
 	MonitorPort    *int    `json:"monitor_port"`
+	VNICType       string  `json:"vnic_type"` // since 16.0.0
 	lost           bool    // the provider does not know the member
 }
 

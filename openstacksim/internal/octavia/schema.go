@@ -4,19 +4,29 @@
 package octavia
 
 import (
-	_ "embed"
+	"cmp"
+	"embed"
 	"encoding/json"
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 )
 
-//go:embed api.json
-var apiJSON []byte
+// descriptions are what hack/octavia-api.py writes of the Octavia of each release.
+//
+//go:embed api-zed.json api-2025.1.json
+var descriptions embed.FS
 
 // schema describes the valid bodies: the attributes of each object, in Octavia's order. The order
 // decides which error is returned.
-var schema = load()
+type schema map[string][]attribute
+
+// ofZed and of2025 are the descriptions, which are read at first use.
+var (
+	ofZed  = sync.OnceValue(func() schema { return load("api-zed.json") })
+	of2025 = sync.OnceValue(func() schema { return load("api-2025.1.json") })
+)
 
 type attribute struct {
 	Name      string
@@ -28,7 +38,8 @@ type attribute struct {
 // kind is the type of a value in WSME.
 type kind struct {
 	Kind             string // object, list, map, enum, integer, string, text, bool, float, uuid, address, cidr, alpn, url, path, time
-	Object           string // of kind object: its name in schema
+	Object           string // of kind object: its name in the schema
+	attributes       []attribute
 	Item             *kind  // of lists and maps
 	Base             string // of enums: str, int, float
 	Values           []any  // of enums
@@ -37,14 +48,15 @@ type kind struct {
 	match            *regexp.Regexp
 }
 
-func load() map[string][]attribute {
-	out := map[string][]attribute{}
-	if err := json.Unmarshal(apiJSON, &out); err != nil {
-		panic(fmt.Sprintf("api.json: %v", err))
+func load(name string) schema {
+	data, err := descriptions.ReadFile(name)
+	out := schema{}
+	if err = cmp.Or(err, json.Unmarshal(data, &out)); err != nil {
+		panic(fmt.Sprintf("reading the embedded %s: %v", name, err))
 	}
 	for _, attributes := range out {
 		for i := range attributes {
-			attributes[i].Type.compile()
+			attributes[i].Type.compile(out)
 		}
 	}
 	return out
@@ -54,9 +66,10 @@ func load() map[string][]attribute {
 // Go's expressions lack.
 const hostNames = "^(?=.{1,253}"
 
-func (k *kind) compile() {
+func (k *kind) compile(all schema) {
+	k.attributes = all[k.Object]
 	if k.Item != nil {
-		k.Item.compile()
+		k.Item.compile(all)
 	}
 	if k.Pattern == "" || strings.HasPrefix(k.Pattern, hostNames) {
 		return

@@ -30,7 +30,7 @@ type Options struct {
 	// Amphora enables the provider amphora. ovn is always enabled, and is the default. In the
 	// test bed amphora is disabled.
 	Amphora bool
-	Later   bool // the versions are those of Octavia 16.0.0, not of 11.0.0
+	Later   bool // Octavia is 16.0.0 with ovn-octavia-provider 8.0.0 (2025.1), not 11.0.0 with 3.0.0 (Zed)
 	// Secret reports whether a reference to a secret can be read. If it is nil, the cloud has no
 	// Barbican.
 	Secret func(ref string) bool
@@ -84,8 +84,9 @@ type PortAddress struct {
 
 // Service is a simulated Octavia. Its methods are safe for concurrent use.
 type Service struct {
-	o  Options
-	mu sync.Mutex
+	o   Options
+	api schema
+	mu  sync.Mutex
 	rows
 }
 
@@ -94,7 +95,11 @@ func New(o Options) *Service {
 	if o.Delay == nil {
 		o.Delay = func(string, string, string) (time.Duration, string) { return 0, "" }
 	}
-	return &Service{o: o, rows: newRows()}
+	s := &Service{o: o, api: ofZed(), rows: newRows()}
+	if o.Later {
+		s.api = of2025()
+	}
+	return s
 }
 
 // call is one request in progress. The service's lock is held.

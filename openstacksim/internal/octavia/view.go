@@ -24,9 +24,9 @@ func encode(body any) []byte {
 }
 
 // show returns the fields of a row that the schema's object of that name has.
-func show[T any](object string, row *T) record {
+func show[T any](api schema, object string, row *T) record {
 	out := record{}
-	for _, a := range schema[object] {
+	for _, a := range api[object] {
 		switch {
 		case a.Name == "tenant_id":
 			out[a.Name] = table.Value(row, "project_id")
@@ -57,14 +57,14 @@ func each[T any](rows []*T, view func(*T) record) []record {
 }
 
 func (s *Service) viewLoadBalancer(lb *loadBalancer) record {
-	out := show("LoadBalancerResponse", lb)
+	out := show(s.api, "LoadBalancerResponse", lb)
 	out["listeners"], out["pools"] = ids(s.listenersOf(lb.ID)), ids(s.poolsOf(lb.ID))
 	return out
 }
 
 // fullLoadBalancer returns the answer to a POST, which includes the children.
 func (s *Service) fullLoadBalancer(lb *loadBalancer) record {
-	out := show("LoadBalancerFullResponse", lb)
+	out := show(s.api, "LoadBalancerFullResponse", lb)
 	out["listeners"] = each(s.listenersOf(lb.ID), func(l *listener) record {
 		r := s.viewListener(l)
 		delete(r, "loadbalancers")
@@ -87,7 +87,7 @@ func (s *Service) fullLoadBalancer(lb *loadBalancer) record {
 }
 
 func (s *Service) viewListener(l *listener) record {
-	out := show("ListenerResponse", l)
+	out := show(s.api, "ListenerResponse", l)
 	out["loadbalancers"], out["l7policies"] = only(l.LoadBalancerID), ids(s.policiesOf(l.ID))
 	if l.InsertHeaders == nil {
 		out["insert_headers"] = record{}
@@ -96,7 +96,7 @@ func (s *Service) viewListener(l *listener) record {
 }
 
 func (s *Service) viewPool(p *pool) record {
-	out := show("PoolResponse", p)
+	out := show(s.api, "PoolResponse", p)
 	out["loadbalancers"], out["listeners"], out["members"] = only(p.LoadBalancerID), ids(s.usersOf(p.ID)), ids(s.membersOf(p.ID))
 	if p.HealthMonitorID == nil {
 		delete(out, "healthmonitor_id")
@@ -104,27 +104,27 @@ func (s *Service) viewPool(p *pool) record {
 	return out
 }
 
-func (s *Service) viewMember(m *member) record { return show("MemberResponse", m) }
+func (s *Service) viewMember(m *member) record { return show(s.api, "MemberResponse", m) }
 
 func (s *Service) viewMonitor(m *monitor) record {
-	out := show("HealthMonitorResponse", m)
+	out := show(s.api, "HealthMonitorResponse", m)
 	out["pools"] = only(m.PoolID)
 	return out
 }
 
 func (s *Service) viewPolicy(p *policy) record {
-	out := show("L7PolicyResponse", p)
+	out := show(s.api, "L7PolicyResponse", p)
 	out["rules"] = ids(s.rulesOf(p.ID))
 	return out
 }
 
-func (s *Service) viewRule(r *rule) record { return show("L7RuleResponse", r) }
+func (s *Service) viewRule(r *rule) record { return show(s.api, "L7RuleResponse", r) }
 
 // viewStatus returns the status tree.
 func (s *Service) viewStatus(lb *loadBalancer) record {
-	out := show("LoadBalancerStatusResponse", lb)
+	out := show(s.api, "LoadBalancerStatusResponse", lb)
 	out["listeners"] = each(s.listenersOf(lb.ID), func(l *listener) record {
-		r := show("ListenerStatusResponse", l)
+		r := show(s.api, "ListenerStatusResponse", l)
 		r["pools"] = each(s.poolsUsedBy(l), s.poolStatus)
 		return r
 	})
@@ -147,11 +147,11 @@ func (s *Service) poolsUsedBy(l *listener) []*pool {
 }
 
 func (s *Service) poolStatus(p *pool) record {
-	out := show("PoolStatusResponse", p)
-	out["members"] = each(s.membersOf(p.ID), func(m *member) record { return show("MemberStatusResponse", m) })
+	out := show(s.api, "PoolStatusResponse", p)
+	out["members"] = each(s.membersOf(p.ID), func(m *member) record { return show(s.api, "MemberStatusResponse", m) })
 	if p.HealthMonitorID != nil {
 		if m, ok := s.monitors.Get(*p.HealthMonitorID); ok {
-			out["health_monitor"] = show("HealthMonitorStatusResponse", m)
+			out["health_monitor"] = show(s.api, "HealthMonitorStatusResponse", m)
 		}
 	}
 	return out
