@@ -175,7 +175,11 @@ func (c *call) resetQuota(project string) (int, any, *fault) {
 		return 0, nil, f
 	}
 	if _, ok := c.quotas.projects[project]; !ok {
-		return 0, nil, refuse(http.StatusNotFound, "TenantQuotaNotFound", "Quota for tenant %s could not be found.", project)
+		whose := "tenant"
+		if c.Later {
+			whose = "project"
+		}
+		return 0, nil, refuse(http.StatusNotFound, "TenantQuotaNotFound", "Quota for %s %s could not be found.", whose, project)
 	}
 	delete(c.quotas.projects, project)
 	return http.StatusNoContent, nil, nil
