@@ -95,7 +95,11 @@ func (c *call) sort(b *batch, members []values) (fresh []values, bad *fault) {
 			}
 			fresh = append(fresh, in)
 		default:
-			if _, twice := b.in[m]; !twice {
+			_, twice := b.in[m]
+			if twice && c.o.Later { // octavia 16.0.0
+				return nil, invalid("Member must be updated only once in the same request.")
+			}
+			if !twice {
 				b.changed = append(b.changed, m)
 			}
 			b.in[m] = in

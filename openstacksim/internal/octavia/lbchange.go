@@ -72,6 +72,9 @@ func (c *call) updateLoadBalancer(id string, body values) (answer, *fault) {
 	if in.given("tags") && lb.Tags == nil {
 		lb.Tags = []string{}
 	}
+	if lb.VIPGroups == nil {
+		lb.VIPGroups = []string{}
+	}
 	c.settle(&lb.base, pendingUpdate)
 	s := c.Service
 	c.begin("loadbalancer", id, "update", func() {

@@ -175,11 +175,13 @@ func (c *call) links(first, last string, n int) ([]record, *fault) {
 	if n == 0 {
 		return out, nil
 	}
-	// Observed: ?limit=0 of a list that is not empty.
-	if p.limit == 0 {
+	query := "limit=" + strconv.Itoa(p.limit)
+	switch { // Observed: ?limit=0 of a list that is not empty.
+	case p.limit == 0 && c.o.Later:
+		query = "limit=None"
+	case p.limit == 0:
 		return nil, crash("'>=' not supported between instances of 'int' and 'NoneType'")
 	}
-	query := "limit=" + strconv.Itoa(p.limit)
 	for _, name := range []string{"sort", "sort_key"} {
 		if v := p.query.Get(name); v != "" {
 			query += "&" + name + "=" + v

@@ -197,7 +197,25 @@ func (c *call) checkListener(lb *loadBalancer, in values) *fault {
 	if bad := c.checkTLS(in, refs, nonEmpty(client, in.text("client_crl_container_ref")), offload); bad != nil {
 		return bad
 	}
+	if bad := hstsFits(in, nil, protocol); bad != nil {
+		return bad
+	}
 	return c.portFree(lb, in, protocol)
+}
+
+// hstsFits is octavia 16.0.0: common/validate.py, check_hsts_options and check_hsts_options_put. old
+// is the listener that is changed, if any. Earlier bodies have no such attributes.
+func hstsFits(in values, old *listener, protocol string) *fault {
+	_, aged := in["hsts_max_age"].(int64)
+	switch more := in.flag("hsts_include_subdomains") || in.flag("hsts_preload"); {
+	case more && !aged && old == nil:
+		return invalid("HSTS configuration options hsts_include_subdomains and hsts_preload only make sense if hsts_max_age is set as well.")
+	case more && !aged && old.HSTSMaxAge == nil:
+		return invalid("Cannot enable hsts_include_subdomains or hsts_preload if hsts_max_age was not set as well.")
+	case aged && protocol != "TERMINATED_HTTPS":
+		return invalid("The HSTS feature can only be used for listeners using the TERMINATED_HTTPS protocol.")
+	}
+	return nil
 }
 
 // tlsFits is the part of it about certificates.
@@ -237,13 +255,23 @@ func (c *call) portFree(lb *loadBalancer, in values, protocol string) *fault {
 			return refuse(409, "Another Listener on this Load Balancer is already using protocol %s and protocol_port %d", other.Protocol, port)
 		}
 	}
-	return cidrsFit(lb, in)
+	return c.cidrsFit(lb, in)
 }
 
-func cidrsFit(lb *loadBalancer, in values) *fault {
+func (c *call) cidrsFit(lb *loadBalancer, in values) *fault {
+	all, words := []any{lb.VIPAddress}, "VIP "+lb.VIPAddress
+	if c.o.Later { // octavia 16.0.0: _validate_cidr_compatible_with_vip
+		for _, v := range lb.AdditionalVIPs {
+			all = append(all, v.IPAddress)
+		}
+		words = "all VIPs " + repr(all)
+	}
 	for _, cidr := range in.texts("allowed_cidrs") {
-		if strings.Contains(cidr, ":") != isIPv6(lb.VIPAddress) {
-			return invalid("CIDR %s IP version incompatible with VIP %s IP version.", cidr, lb.VIPAddress)
+		if len(lb.VIPGroups) > 0 {
+			return invalid("Allowed CIDRs are not allowed when using custom VIP Security Groups.")
+		}
+		if !slices.ContainsFunc(all, func(vip any) bool { return strings.Contains(cidr, ":") == isIPv6(vip.(string)) }) {
+			return invalid("CIDR %s IP version incompatible with %s IP version.", cidr, words)
 		}
 	}
 	return nil
@@ -317,7 +345,10 @@ func (c *call) checkListenerUpdate(l *listener, lb *loadBalancer, in values) *fa
 	if bad := c.checkTLS(in, refs, authorities, true); bad != nil {
 		return bad
 	}
-	if bad := cidrsFit(lb, in); bad != nil {
+	if bad := c.cidrsFit(lb, in); bad != nil {
+		return bad
+	}
+	if bad := hstsFits(in, l, l.Protocol); bad != nil {
 		return bad
 	}
 	return c.poolFits(in.text("default_pool_id"), l.Protocol, lb.ID)

@@ -87,7 +87,7 @@ func (c *call) createLoadBalancer(body values) (answer, *fault) {
 	if bad != nil {
 		return answer{}, bad
 	}
-	lb := &loadBalancer{AdditionalVIPs: []additionalVIP{}}
+	lb := &loadBalancer{AdditionalVIPs: []additionalVIP{}, VIPVNICType: "normal"}
 	if bad = c.prepare(lb, in); bad != nil {
 		return answer{}, bad
 	}
@@ -148,6 +148,9 @@ func (c *call) prepare(lb *loadBalancer, in values) *fault {
 	}
 	if lb.AdditionalVIPs == nil {
 		lb.AdditionalVIPs = []additionalVIP{}
+	}
+	if lb.VIPGroups == nil {
+		lb.VIPGroups = []string{}
 	}
 	return nil
 }

@@ -129,7 +129,11 @@ func (c *call) newMember(p *pool, in values) (*member, *fault) {
 			return nil, refuse(409, "Another member on this pool is already using ip %s on protocol_port %d", m.Address, port)
 		}
 	}
-	m := &member{PoolID: p.ID, Weight: 1}
+	// octavia 16.0.0: api/v2/controllers/member.py; no flavor of the simulator allows it.
+	if in.flag("request_sriov") {
+		return nil, refuse(400, "The load balancer flavor does not allow SR-IOV member ports.")
+	}
+	m := &member{PoolID: p.ID, Weight: 1, VNICType: "normal"}
 	m.base = c.fresh(p.ProjectID)
 	apply(m, in.without("project_id", "tenant_id"))
 	m.tidy(in)

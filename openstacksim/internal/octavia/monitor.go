@@ -181,7 +181,7 @@ func (c *call) updateMonitor(id string, body values) (answer, *fault) {
 		return answer{}, bad
 	}
 	p, _ := c.pools.Get(m.PoolID)
-	if bad := checkMonitorUpdate(m, p, in); bad != nil {
+	if bad := c.checkMonitorUpdate(m, p, in); bad != nil {
 		return answer{}, bad
 	}
 	hold := c.holdMembers(p)
@@ -210,7 +210,7 @@ func defaultedMonitor(in values) values {
 }
 
 // checkMonitorUpdate is _validate_update_hm.
-func checkMonitorUpdate(m *monitor, p *pool, in values) *fault {
+func (c *call) checkMonitorUpdate(m *monitor, p *pool, in values) *fault {
 	if m.Type != "HTTP" && m.Type != "HTTPS" {
 		for _, name := range []string{"http_method", "url_path", "expected_codes"} {
 			if in.given(name) {
@@ -230,7 +230,7 @@ func checkMonitorUpdate(m *monitor, p *pool, in values) *fault {
 	if bad := namedHost(in["domain_name"], version); bad != nil {
 		return bad
 	}
-	if (p.Protocol == "UDP" || p.Protocol == "SCTP") && m.Type == "UDP-CONNECT" && !in.given("delay") {
+	if (p.Protocol == "UDP" || p.Protocol == "SCTP") && m.Type == "UDP-CONNECT" && !in.given("delay") && !c.o.Later {
 		return crash("'<' not supported between instances of 'UnsetType' and 'int'")
 	}
 	delay, given := in["delay"].(int64)

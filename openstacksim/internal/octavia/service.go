@@ -122,6 +122,10 @@ type answer struct {
 // Handle answers a request by who. Its path is as Octavia's process sees it: /,
 // /v2/lbaas/loadbalancers. The token has already been checked.
 func (s *Service) Handle(w http.ResponseWriter, r *http.Request, who keystone.Caller) {
+	if s.o.Later { // octavia 16.0.0 knows no other form: api/common/hooks.py, ContentTypeHook
+		r = r.Clone(r.Context())
+		r.Header.Set("Accept", "application/json")
+	}
 	c := &call{Service: s, who: who, r: r, death: deathOf(r.Context())}
 	if c.death == RolledBack && !c.leavesTrace() {
 		return

@@ -80,10 +80,20 @@ func (s *Service) fullLoadBalancer(lb *loadBalancer) record {
 		delete(r, "loadbalancers")
 		delete(r, "healthmonitor_id")
 		r["members"] = each(s.membersOf(p.ID), s.viewMember)
-		r["healthmonitor"] = nil // even if the pool has one: octavia 11.0.0, api/v2/types/pool.py
+		r["healthmonitor"] = nil // in octavia 11.0.0 even if the pool has one: api/v2/types/pool.py
+		if m, ok := s.monitors.Get(deref(p.HealthMonitorID)); ok && s.o.Later {
+			r["healthmonitor"] = show(s.api, "HealthMonitorFullResponse", m)
+		}
 		return r
 	})
 	return out
+}
+
+func deref(id *string) string {
+	if id == nil {
+		return ""
+	}
+	return *id
 }
 
 func (s *Service) viewListener(l *listener) record {
