@@ -16,6 +16,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/openstack"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/sdntest"
+	"github.com/kuryr-go/kuryr/openstacksim"
 )
 
 // many returns n endpoints, from the i-th on.
@@ -123,10 +124,14 @@ func TestNoPoolRunsLow(t *testing.T) {
 }
 
 // OVN's driver of Zed has health monitors in ERROR where the network has no metadata
-// port, as the simulator does; that is read with the load balancer.
+// port, as the simulator does; that is read with the load balancer. That of 2025.1 makes a port itself.
 func TestMonitorInError(t *testing.T) {
-	for provider, broken := range map[string]bool{"ovn": true, "amphora": false} {
-		f := newFront(t, recent)
+	for _, test := range []struct {
+		provider, release string
+		broken            bool
+	}{{"ovn", "zed", true}, {"ovn", "2025.1", false}, {"amphora", "2025.1", false}} {
+		provider, broken := test.provider, test.broken
+		f := newFront(t, func(o *openstacksim.Options) { o.Release = test.release })
 		target := f.services(t).target(t, provider)
 		want := balanced(target, "10.252.0.200", 1, 1)
 		want.Listeners[0].Pool.Monitor = &v1.MonitorSpec{Type: "TCP", Delay: 5, Timeout: 3, MaxRetries: 1, MaxRetriesDown: 3}
@@ -146,7 +151,7 @@ func TestMonitorInError(t *testing.T) {
 			must(t, err)
 		}
 		if got := made.Listeners[0].Pool.MonitorBroken; got != broken {
-			t.Errorf("provider %s: the monitor is broken: %v", provider, got)
+			t.Errorf("provider %s of %s: the monitor is broken: %v", provider, test.release, got)
 		}
 	}
 }

@@ -179,6 +179,18 @@ func (c *call) commit(b *batch, hold lock) {
 		}
 	}
 	s := c.Service
+	if s.recent(hold.lb) {
+		parts := s.parts(b)
+		if len(parts) == 0 {
+			return
+		}
+		c.begin("member", b.pool.ID, "update", func() { s.told(b.pool, parts[0]) }, func() { s.failBatch(b, hold) }, func() {
+			for _, part := range parts[1:] {
+				s.told(b.pool, part)
+			}
+		})
+		return
+	}
 	if s.noticed(b) {
 		c.begin("member", b.pool.ID, "update", func() { s.endBatch(b, hold) }, func() { s.failBatch(b, hold) })
 	}

@@ -11,8 +11,9 @@ type change struct {
 	end   func() // runs with the service's lock held
 }
 
-// begin starts the provider's work on an object. It ends by good or by bad.
-func (c *call) begin(kind, id, action string, good, bad func()) {
+// begin starts the provider's work on an object. It ends by good or by bad. More steps follow good,
+// each after as long again.
+func (c *call) begin(kind, id, action string, good, bad func(), more ...func()) {
 	if c.death == Killed {
 		return
 	}
@@ -23,7 +24,9 @@ func (c *call) begin(kind, id, action string, good, bad func()) {
 	case "ERROR":
 		c.later = append(c.later, change{delay, bad})
 	default:
-		c.later = append(c.later, change{delay, good})
+		for i, step := range append([]func(){good}, more...) {
+			c.later = append(c.later, change{time.Duration(i+1) * delay, step})
+		}
 	}
 }
 
@@ -103,7 +106,7 @@ func (c *call) work(kind, action string, b *base, l lock, done func()) {
 		c.settle(b, pendingUpdate)
 	}
 	s := c.Service
-	c.begin(kind, b.ID, action, func() {
+	end := func() {
 		if action != "delete" {
 			s.settle(b, active)
 		}
@@ -111,7 +114,12 @@ func (c *call) work(kind, action string, b *base, l lock, done func()) {
 			done()
 		}
 		s.release(l)
-	}, func() { s.fail(b, l) })
+	}
+	good := end
+	if s.recent(l.lb) && (kind == "member" || kind == "healthmonitor" && action == "create") {
+		good = func() { s.told(l.pool, end) }
+	}
+	c.begin(kind, b.ID, action, good, func() { s.fail(b, l) })
 }
 
 // upDown returns the operating status for an admin state.

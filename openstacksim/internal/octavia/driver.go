@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 const (
@@ -30,7 +31,7 @@ type driver interface {
 	createMonitor(m *monitor) *fault
 	createPolicy(l *listener) *fault
 	// createAll checks the children of a fully populated load balancer.
-	createAll(listeners []*listener, pools []*pool, members []*member) *fault
+	createAll(listeners []*listener, pools []*pool, monitors []*monitor, members []*member) *fault
 	failover() *fault
 	flavors() (map[string]string, *fault)
 	zones() (map[string]string, *fault)
@@ -40,9 +41,9 @@ type driver interface {
 func (s *Service) driver(name string) (driver, *fault) {
 	switch {
 	case name == ovnName:
-		return ovn{}, nil
+		return ovn{s.o.Later}, nil
 	case (name == amphoraName || name == "") && s.o.Amphora:
-		return amphora{}, nil
+		return amphora{s.o.Later}, nil
 	case name == "":
 		name = amphoraName
 	}
@@ -61,25 +62,61 @@ func driverError(provider, text string) *fault {
 	return crash("Provider '%s' reports error: %s", provider, text)
 }
 
-// ovn is ovn-octavia-provider 3.0.0: driver.py.
-type ovn struct{}
+// ovn is ovn-octavia-provider 3.0.0: driver.py. If later, it is 8.0.0.
+type ovn struct{ later bool }
 
 func (ovn) name() string { return ovnName }
 
 // vip always makes the port, even if the user gave one. Neutron then refuses the address, which
 // becomes a 500. The port has neither device_owner nor device_id.
-func (ovn) vip(c *call, lb *loadBalancer) *fault {
+func (o ovn) vip(c *call, lb *loadBalancer) *fault {
 	address, _ := netip.ParseAddr(lb.VIPAddress)
 	id, address, subnet, err := c.o.Networks.MakePort(VIPPort{
 		ProjectID: lb.ProjectID, NetworkID: lb.VIPNetworkID, SubnetID: lb.VIPSubnetID, Address: address,
 		Name: "ovn-lb-vip-" + lb.ID,
 	})
 	if err != nil {
-		return c.neutronRefuses(ovnName, err)
+		return o.refused(c, err)
 	}
 	lb.VIPPortID, lb.VIPAddress, lb.VIPSubnetID, lb.ownsPort = id, address.String(), subnet, true
-	lb.AdditionalVIPs = []additionalVIP{} // the provider does not implement them
+	if !o.later {
+		lb.AdditionalVIPs = []additionalVIP{} // the provider does not implement them
+		return nil
+	}
+	for i := range lb.AdditionalVIPs {
+		v := &lb.AdditionalVIPs[i]
+		address, _ := netip.ParseAddr(v.IPAddress)
+		id, address, _, err := c.o.Networks.MakePort(VIPPort{
+			ProjectID: lb.ProjectID, NetworkID: lb.VIPNetworkID, SubnetID: v.SubnetID, Address: address,
+			Name: fmt.Sprintf("ovn-lb-vip-additional-%d-%s", i+1, lb.ID),
+		})
+		if err != nil { // helper.py, create_vip_port
+			for _, made := range append(lb.morePorts, lb.VIPPortID) {
+				_ = c.o.Networks.RemovePort(made)
+			}
+			return o.refused(c, err)
+		}
+		v.IPAddress, lb.morePorts = address.String(), append(lb.morePorts, id)
+	}
 	return nil
+}
+
+// refused is the answer to a VIP that Neutron refuses. openstacksdk, which 8.0.0 uses, does not
+// append the request's ID to Neutron's words.
+func (o ovn) refused(c *call, err error) *fault {
+	if o.later {
+		return driverError(ovnName, err.Error())
+	}
+	return c.neutronRefuses(ovnName, err)
+}
+
+// affinity fails for other types than SOURCE_IP, because 8.0.0 asks a dictionary for its type:
+// _check_for_supported_session_persistence.
+func (o ovn) affinity(kind string) *fault {
+	if !o.later || kind == "" || kind == "SOURCE_IP" {
+		return nil
+	}
+	return driverError(ovnName, "'dict' object has no attribute 'type'")
 }
 
 func (ovn) protocol(p string) *fault {
@@ -113,17 +150,23 @@ func (ovn) cidrs(n int) *fault {
 func (o ovn) updateListener(in values) *fault { return o.cidrs(len(in.list("allowed_cidrs"))) }
 
 func (o ovn) createPool(p *pool) *fault {
-	if bad := o.protocol(p.Protocol); bad != nil {
-		return bad
+	bad := o.protocol(p.Protocol)
+	if bad == nil {
+		bad = o.algorithm(p.Algorithm)
 	}
-	return o.algorithm(p.Algorithm)
+	if bad == nil && p.Persistence != nil {
+		bad = o.affinity(p.Persistence.Type)
+	}
+	return bad
 }
 
 func (o ovn) updatePool(in values) *fault {
-	if !in.given("lb_algorithm") {
-		return nil
+	if in.given("lb_algorithm") {
+		if bad := o.algorithm(str(in["lb_algorithm"])); bad != nil {
+			return bad
+		}
 	}
-	return o.algorithm(str(in["lb_algorithm"]))
+	return o.affinity(in.object("session_persistence").text("type"))
 }
 
 func (ovn) monitored(address, port any) *fault {
@@ -138,8 +181,8 @@ func (o ovn) createMember(c *call, p *pool, m *member) *fault {
 		return o.monitored(true, true)
 	}
 	lb, _ := c.loadBalancers.Get(p.LoadBalancerID)
-	if isIPv6(m.Address) != isIPv6(lb.VIPAddress) {
-		return unsupported(ovnName, "OVN provider does not support mixing IPv4/IPv6 configuration within the same Load Balancer.")
+	if !lb.takes(m.Address) {
+		return ovnMixed
 	}
 	if m.SubnetID == nil && !c.inVIPSubnet(lb, m.Address) {
 		return unsupported(ovnName, "Subnet is required, or Loadbalancer associated with Pool must have a subnet, "+
@@ -148,17 +191,26 @@ func (o ovn) createMember(c *call, p *pool, m *member) *fault {
 	return nil
 }
 
+var ovnMixed = unsupported(ovnName, "OVN provider does not support mixing IPv4/IPv6 configuration within the same Load Balancer.")
+
+// takes reports whether a member's address is of the VIPs' family, or these are of both:
+// _ip_version_differs.
+func (lb *loadBalancer) takes(address string) bool {
+	mixed := slices.ContainsFunc(lb.AdditionalVIPs, func(v additionalVIP) bool { return isIPv6(v.IPAddress) != isIPv6(lb.VIPAddress) })
+	return mixed || isIPv6(address) == isIPv6(lb.VIPAddress)
+}
+
 func (c *call) inVIPSubnet(lb *loadBalancer, address string) bool {
 	a, err := netip.ParseAddr(address)
 	_, cidr, ok := c.o.Networks.Subnet(octavia, lb.VIPSubnetID)
 	return err == nil && ok && cidr.Contains(a)
 }
 
-// updateMember answers 500 for a member that was made without a subnet. The driver checks whether
-// the new address is in the VIP's subnet, but a change has no new address. The message is that of
-// netaddr 0.8.0.
+// updateMember of 3.0.0 answers 500 for a member that was made without a subnet. The driver checks
+// whether the new address is in the VIP's subnet, but a change has no new address. The message is
+// that of netaddr 0.8.0.
 func (o ovn) updateMember(_ *call, _ *pool, m *member, in values) *fault {
-	if m.SubnetID == nil {
+	if m.SubnetID == nil && !o.later {
 		return driverError(ovnName, "failed to detect a valid IP address from Unset")
 	}
 	return o.monitored(in["monitor_address"], in["monitor_port"])
@@ -169,6 +221,10 @@ func (o ovn) batch(c *call, p *pool, all []*member) *fault {
 	skipped := []any{}
 	for _, m := range all {
 		switch {
+		case o.later && (m.MonitorAddress != nil || m.MonitorPort != nil):
+			return unsupported(ovnName, "OVN provider does not support monitor options")
+		case o.later && !lb.takes(m.Address):
+			return ovnMixed
 		case m.MonitorAddress != nil || m.MonitorPort != nil || isIPv6(m.Address) != isIPv6(lb.VIPAddress):
 			skipped = append(skipped, m.ID)
 		case m.SubnetID == nil && !c.inVIPSubnet(lb, m.Address):
@@ -193,8 +249,8 @@ func (ovn) createPolicy(*listener) *fault {
 	return unimplemented(ovnName, "This provider does not support creating l7policies.")
 }
 
-// createAll does not check monitors, policies and the members' subnets.
-func (o ovn) createAll(listeners []*listener, pools []*pool, members []*member) *fault {
+// createAll does not check policies and the members' subnets, nor monitors before 8.0.0.
+func (o ovn) createAll(listeners []*listener, pools []*pool, monitors []*monitor, members []*member) *fault {
 	for _, l := range listeners {
 		if bad := o.createListener(l); bad != nil {
 			return bad
@@ -202,6 +258,11 @@ func (o ovn) createAll(listeners []*listener, pools []*pool, members []*member) 
 	}
 	for _, p := range pools {
 		if bad := o.createPool(p); bad != nil {
+			return bad
+		}
+	}
+	for _, m := range monitors {
+		if bad := o.createMonitor(m); bad != nil && o.later {
 			return bad
 		}
 	}
@@ -232,12 +293,12 @@ func (c *call) neutronRefuses(provider string, err error) *fault {
 }
 
 // amphora is octavia 11.0.0: api/drivers/amphora_driver/v2/driver.py.
-type amphora struct{}
+type amphora struct{ later bool }
 
 func (amphora) name() string { return amphoraName }
 
 // vip is network/drivers/neutron/allowed_address_pairs.py, allocate_vip.
-func (amphora) vip(c *call, lb *loadBalancer) *fault {
+func (a amphora) vip(c *call, lb *loadBalancer) *fault {
 	if lb.VIPPortID != "" {
 		return nil
 	}
@@ -246,7 +307,12 @@ func (amphora) vip(c *call, lb *loadBalancer) *fault {
 		ProjectID: lb.ProjectID, NetworkID: lb.VIPNetworkID, SubnetID: lb.VIPSubnetID, Address: address,
 		Name: "octavia-lb-" + lb.ID, DeviceOwner: "Octavia", DeviceID: "lb-" + lb.ID, Down: true,
 	})
-	if err != nil {
+	switch {
+	case err != nil && a.later && strings.Contains(err.Error(), "is not a valid IP"):
+		return driverError(amphoraName, "BadRequestException: 400")
+	case err != nil && a.later: // openstacksdk's words, without Neutron's
+		return driverError(amphoraName, "ConflictException: 409")
+	case err != nil:
 		return c.neutronRefuses(amphoraName, err)
 	}
 	lb.VIPPortID, lb.VIPAddress, lb.VIPSubnetID, lb.ownsPort = id, address.String(), subnet, true
@@ -300,16 +366,21 @@ func (amphora) createPolicy(l *listener) *fault {
 }
 
 // createAll refuses nothing: the worker receives the request unchecked.
-func (amphora) createAll([]*listener, []*pool, []*member) *fault { return nil }
+func (amphora) createAll([]*listener, []*pool, []*monitor, []*member) *fault { return nil }
 
 func (amphora) failover() *fault { return nil }
 
-func (amphora) flavors() (map[string]string, *fault) {
-	return map[string]string{
+func (a amphora) flavors() (map[string]string, *fault) {
+	known := map[string]string{
 		"loadbalancer_topology": "The load balancer topology. One of: SINGLE - One amphora per load balancer. ACTIVE_STANDBY - Two amphora per load balancer.",
 		"compute_flavor":        "The compute driver flavor ID.",
 		"amp_image_tag":         "The amphora image tag.",
-	}, nil
+	}
+	if a.later {
+		known["sriov_vip"] = "When true, the VIP port will be created using an SR-IOV VF port."
+		known["allow_member_sriov"] = "When true, users can request a member port be SR-IOV enabled at member creation time."
+	}
+	return known, nil
 }
 
 func (amphora) zones() (map[string]string, *fault) {

@@ -22,6 +22,7 @@ import (
 
 const (
 	subnetID  = "11111111-1111-4111-8111-111111111111"
+	secondID  = "11111111-1111-4111-8111-111111111112" // for an additional VIP
 	networkID = "22222222-2222-4222-8222-222222222222"
 	project   = "p1"
 )
@@ -47,7 +48,7 @@ func newNetworks() *networks {
 func seesAll(who keystone.Caller) bool { return who.ProjectID == project || who.Admin() }
 
 func (n *networks) Subnet(who keystone.Caller, id string) (string, netip.Prefix, bool) {
-	return networkID, netip.MustParsePrefix("10.0.0.0/16"), id == subnetID && seesAll(who)
+	return networkID, netip.MustParsePrefix("10.0.0.0/16"), (id == subnetID || id == secondID) && seesAll(who)
 }
 
 func (n *networks) NetworkSubnets(who keystone.Caller, id string) []string {

@@ -25,7 +25,7 @@ func (c *call) populate(d driver, lb *loadBalancer, in values) *fault {
 	c.loadBalancers.Put(lb)
 	bad := g.children(in)
 	if bad == nil {
-		bad = d.createAll(g.listeners, g.pools, g.members)
+		bad = d.createAll(g.listeners, g.pools, g.monitors, g.members)
 	}
 	if bad != nil {
 		for _, l := range c.listenersOf(lb.ID) {
@@ -36,6 +36,10 @@ func (c *call) populate(d driver, lb *loadBalancer, in values) *fault {
 		}
 		c.loadBalancers.Delete(lb.ID)
 		return bad
+	}
+	if c.Service.recent(lb) { // driver.py, loadbalancer_create: one after the other
+		c.begin("loadbalancer", lb.ID, "create", g.doneFirst, g.failed, g.doneChildren, g.doneMembers)
+		return nil
 	}
 	c.begin("loadbalancer", lb.ID, "create", g.done, g.failed)
 	return nil
@@ -186,7 +190,7 @@ func (g *graph) addListener(in values) *fault {
 	if bad != nil {
 		return bad
 	}
-	if l.DefaultPoolID != nil {
+	if l.DefaultPoolID != nil && !g.o.Later {
 		g.touch(&l.base) // Octavia writes the listener twice; observed
 	}
 	g.call.listeners.Put(l)
@@ -231,8 +235,7 @@ func (g *graph) addPolicy(l *listener, in values) *fault {
 // done ends a successful creation. OVN's driver does not receive the monitors, so they stay
 // PENDING_CREATE: ovn-octavia-provider 3.0.0, driver.py, loadbalancer_create.
 func (g *graph) done() {
-	g.settle(&g.lb.base, active)
-	g.lb.OperatingStatus = upDown(g.lb.AdminStateUp)
+	g.doneFirst()
 	for _, l := range g.listeners {
 		g.settle(&l.base, active)
 		l.OperatingStatus = upDown(l.AdminStateUp)
@@ -257,6 +260,42 @@ func (g *graph) done() {
 		b.OperatingStatus = upDown(b.AdminStateUp)
 	}
 	g.observe(g.lb)
+}
+
+// The next three end a creation with ovn-octavia-provider 8.0.0, in this order.
+func (g *graph) doneFirst() {
+	g.settle(&g.lb.base, active)
+	g.lb.OperatingStatus = upDown(g.lb.AdminStateUp)
+}
+
+func (g *graph) doneChildren() {
+	for _, l := range g.listeners {
+		g.settle(&l.base, active)
+		l.OperatingStatus = upDown(l.AdminStateUp)
+	}
+	for _, p := range g.pools {
+		g.settle(&p.base, active)
+	}
+	for _, m := range g.monitors {
+		g.told(g.poolOf(m.PoolID), func() {
+			g.settle(&m.base, active)
+			m.OperatingStatus = upDown(m.AdminStateUp)
+		})
+	}
+}
+
+func (g *graph) doneMembers() {
+	for _, m := range g.members {
+		p := g.poolOf(m.PoolID)
+		g.told(p, func() {
+			g.settle(&m.base, active)
+			g.joined(p, m)
+		})
+	}
+}
+
+func (g *graph) poolOf(id string) *pool {
+	return g.pools[slices.IndexFunc(g.pools, func(p *pool) bool { return p.ID == id })]
 }
 
 // unseen returns the children that OVN's driver does not receive.

@@ -116,11 +116,17 @@ func (c *call) deleteLoadBalancer(id string) (answer, *fault) {
 
 // bury removes a load balancer with everything below it and the VIP's port.
 func (s *Service) bury(lb *loadBalancer) {
+	if s.tear(lb) {
+		return
+	}
 	for _, l := range s.listenersOf(lb.ID) {
 		s.dropListener(l)
 	}
 	for _, p := range s.poolsOf(lb.ID) {
 		s.dropPool(p)
+	}
+	for _, id := range lb.morePorts {
+		_ = s.o.Networks.RemovePort(id)
 	}
 	if lb.ownsPort {
 		if err := s.o.Networks.RemovePort(lb.VIPPortID); err != nil {

@@ -161,7 +161,7 @@ func (s *Service) joined(p *pool, m *member) {
 	if !m.AdminStateUp {
 		m.OperatingStatus = offline
 	}
-	if lb, ok := s.loadBalancers.Get(p.LoadBalancerID); ok && s.watched(lb, p) {
+	if lb, ok := s.loadBalancers.Get(p.LoadBalancerID); ok && s.watched(lb, p) && (m.AdminStateUp || !s.recent(lb)) {
 		m.OperatingStatus = failed // see createMonitor's end
 	}
 }
@@ -209,9 +209,12 @@ func (c *call) updateMember(p *pool, id string, body values) (answer, *fault) {
 	}
 	apply(m, in)
 	m.tidy(in)
+	s := c.Service
 	c.work("member", "update", &m.base, hold, func() {
 		if in.given("admin_state_up") {
 			report(m)
+		} else if s.recent(hold.lb) {
+			m.OperatingStatus = noMonitor
 		}
 	})
 	return answer{200, record{"member": c.viewMember(m)}}, nil
@@ -231,7 +234,7 @@ func (c *call) deleteMember(p *pool, id string) (answer, *fault) {
 		m.lost = true
 		return answer{status: 204}, nil
 	}
-	lost := s.isLost(p, m)
+	lost := s.isLost(p, m) && !s.recent(hold.lb)
 	c.work("member", "delete", &m.base, hold, func() {
 		if lost { // ovn-octavia-provider 3.0.0: "Member … not found in the pool"
 			s.settle(&m.base, failed)

@@ -154,7 +154,8 @@ func (s *Service) storeMonitor(p *pool, m *monitor) {
 }
 
 // watch is ovn-octavia-provider 3.0.0, helper.py, hm_create. For a pool with members it fails if
-// a network has no metadata port, as in the test bed.
+// a network has no metadata port, as in the test bed. In 8.0.0 members without a port are in ERROR
+// instead; to the simulator none has one.
 func (s *Service) watch(lb *loadBalancer, p *pool, m *monitor) {
 	m.OperatingStatus = upDown(m.AdminStateUp)
 	if lb.Provider != ovnName {
@@ -164,6 +165,12 @@ func (s *Service) watch(lb *loadBalancer, p *pool, m *monitor) {
 	members := s.membersOf(p.ID)
 	for _, one := range members {
 		one.OperatingStatus = online
+		if s.recent(lb) {
+			one.OperatingStatus = failed
+		}
+	}
+	if s.recent(lb) {
+		return
 	}
 	if len(members) > 0 {
 		s.settle(&m.base, failed)
@@ -254,15 +261,20 @@ func (c *call) deleteMonitor(id string) (answer, *fault) {
 	c.monitorWork("delete", &m.base, hold, func() {
 		s.monitors.Delete(m.ID)
 		p.HealthMonitorID = nil
+		for _, one := range s.membersOf(p.ID) {
+			if s.recent(hold.lb) { // hm_delete
+				one.OperatingStatus = noMonitor
+			}
+		}
 	})
 	return answer{status: 204}, nil
 }
 
 // monitorWork changes a monitor. OVN's driver does not report the pool's listeners as done, so
 // they stay PENDING_UPDATE until another change ends. The load balancer can be changed anyway.
-// Observed, too.
+// Observed, too. That of 8.0.0 only forgets them in an update.
 func (c *call) monitorWork(action string, b *base, l lock, done func()) {
-	if l.lb.Provider == ovnName {
+	if l.lb.Provider == ovnName && (action == "update" || !c.o.Later) {
 		c.hold(l)
 		l.listeners = nil
 	}

@@ -225,9 +225,12 @@ func (c *call) updatePool(id string, body values) (answer, *fault) {
 	if p.Tags == nil {
 		p.Tags = []string{}
 	}
+	s := c.Service
 	c.work("pool", "update", &p.base, hold, func() {
 		if in.given("admin_state_up") {
 			p.OperatingStatus = upDown(p.AdminStateUp)
+		} else if in.given("session_persistence") && s.recent(lb) {
+			s.settle(&p.base, failed) // ovn-octavia-provider 8.0.0: helper.py, pool_update, a KeyError
 		}
 	})
 	return answer{200, record{"pool": c.viewPool(p)}}, nil
@@ -261,6 +264,21 @@ func (c *call) deletePool(id string) (answer, *fault) {
 		return answer{}, bad
 	}
 	s := c.Service
+	if members := c.membersOf(id); s.recent(lb) && len(members) > 0 { // driver.py, pool_delete: first each member
+		c.hold(hold)
+		c.settle(&p.base, pendingDelete)
+		c.begin("pool", id, "delete", func() {
+			s.told(p, func() {
+				for _, m := range members {
+					s.members.Delete(m.ID)
+				}
+			})
+		}, func() { s.fail(&p.base, hold) }, func() {
+			s.dropPool(p)
+			s.release(hold)
+		})
+		return answer{status: 204}, nil
+	}
 	c.work("pool", "delete", &p.base, hold, func() { s.dropPool(p) })
 	return answer{status: 204}, nil
 }

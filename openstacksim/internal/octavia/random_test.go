@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kuryr-go/kuryr/openstacksim/internal/octavia"
 )
 
 // TestRandomHistories sends random requests, mixed in any order with the ends of the changes that
@@ -21,7 +23,7 @@ func TestRandomHistories(t *testing.T) {
 		histories = 20
 	}
 	for seed := range uint64(histories) {
-		h := &history{world: newWorld(t, nil), r: rand.New(rand.NewPCG(seed, 7)), t: t, seed: seed}
+		h := &history{world: newWorld(t, func(o *octavia.Options) { o.Later = seed%4 > 1 }), r: rand.New(rand.NewPCG(seed, 7)), t: t, seed: seed}
 		h.provider = []string{"ovn", "amphora"}[seed%2]
 		h.delay = func(string, string, string) (time.Duration, string) {
 			if h.r.IntN(10) == 0 {

@@ -23,6 +23,7 @@ const (
 	offline       = "OFFLINE"
 	noMonitor     = "NO_MONITOR"
 	draining      = "DRAINING"
+	degraded      = "DEGRADED"
 )
 
 // base holds the fields that all objects of a load balancer share.
@@ -53,6 +54,8 @@ type loadBalancer struct {
 	VIPGroups        []string        `json:"vip_sg_ids"`    // since 16.0.0
 	VIPVNICType      string          `json:"vip_vnic_type"` // since 16.0.0
 	ownsPort         bool            // the VIP's port is deleted with the load balancer
+	morePorts        []string        // of AdditionalVIPs, in their order; deleted, too
+	torn             bool            // a deletion has failed: see tear
 }
 
 type additionalVIP struct {
