@@ -18,6 +18,9 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn/sdntest"
 )
 
+// realMend is long enough for what a real Octavia needs for a listener, a pool or a member.
+const realMend = 10 * time.Second
+
 // TestServicesSweepReal is a sample of TestServiceWhileWritesMeetTheirFate and of
 // TestSourceRangesWhileWritesMeetTheirFate on the Neutron and the Octavia of OS_CLOUD. The
 // credential must be admin there. KURYR_SWEEP_POINTS is the number of writes; 20 if it is not set.
@@ -60,10 +63,14 @@ func TestServicesSweepReal(t *testing.T) {
 	}{
 		{"a Service", each - ranges - gone, func(w *crashtest.World) crashtest.Life {
 			l := newServiceLife(w, lend(w, marked[:2]...))
-			l.later = []string{"10.1.0.12", "10.1.0.13"} // each member takes time
+			l.later, l.mend = []string{"10.1.0.12", "10.1.0.13"}, realMend // each member takes time
 			return l.life()
 		}},
-		{"its load balancer is gone", gone, func(w *crashtest.World) crashtest.Life { return newGoneLife(w, lend(w, marked[:2]...)).life() }},
+		{"its load balancer is gone", gone, func(w *crashtest.World) crashtest.Life {
+			l := newGoneLife(w, lend(w, marked[:2]...))
+			l.mend = realMend
+			return l.life()
+		}},
 		{"source ranges", ranges, func(w *crashtest.World) crashtest.Life { return newRangesLife(w, lend(w, marked...)).life() }},
 	} {
 		if s.Sample, s.Begin = part.each, part.begin; part.each == 0 {

@@ -149,7 +149,12 @@ type Features struct {
 	// DisabledBlocks: while a listener or a pool is disabled, a change of members never ends and leaves
 	// them PENDING. OVN's provider 8.0.0 looks up the pool by an ID that ends in ":D" then (helper.py,
 	// _get_current_operating_statuses).
-	DisabledBlocks     bool
+	DisabledBlocks bool
+	// ChildrenLater: a load balancer is shown as ACTIVE, and accepts changes, while the provider is still
+	// at work on listeners, pools and members of the request before. OVN's provider works on each
+	// request in a thread of its own (8.0.0: one or two seconds a member), and a second request meets
+	// the first under way.
+	ChildrenLater      bool
 	SourceRanges       bool // of listeners; else the members' security groups have to do it
 	Timeouts           bool // of listeners have an effect; else they may not even be kept
 	ConnectionLimit    bool // likewise

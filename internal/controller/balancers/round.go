@@ -23,12 +23,13 @@ type round struct {
 	replaces bool   // what serves is being replaced, or a trial shows whether it can be
 	complete bool   // the cloud has all load balancers as wanted
 
-	busy    []string // load balancers that were already waited for: they are left out
-	did     []string // steps that were carried out
-	waiting string   // a busy load balancer
-	since   time.Time
-	broken  []string // objects in ERROR
-	mending balancer.Mending
+	busy       []string // load balancers that were already waited for: they are left out
+	did        []string // steps that were carried out
+	unfinished []string // load balancers with children that are still being changed: they are left out
+	waiting    string   // a busy load balancer
+	since      time.Time
+	broken     []string // objects in ERROR
+	mending    balancer.Mending
 	// blocked is a load balancer that is not shown as busy, and refuses changes as busy.
 	blocked         string
 	lost            bool                // a step's object was not found: the cloud has changed

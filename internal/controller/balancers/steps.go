@@ -156,6 +156,20 @@ func (v *visit) awaitAll(ids []string) {
 	}
 }
 
+// awaitChildren has the object wait for load balancers that are ACTIVE before the objects below them.
+// Lists of load balancers do not show when these are done, so the trees are read again.
+func (v *visit) awaitChildren(ids []string, again time.Duration) {
+	if len(ids) == 0 {
+		return
+	}
+	v.round.unfinished, v.round.within = ids, again
+	v.round.waiting, v.round.since = ids[0], v.now()
+	if w := v.klb.Status.WaitingFor; w != nil && w.LoadBalancerID == ids[0] {
+		v.round.since = w.Since.Time
+	}
+	v.memory.forgetTrees()
+}
+
 // steps carries out steps. A step over quota is not requested. After a failed step, steps of
 // other kinds are still tried, see failures. A step whose load balancer is busy waits, and so
 // do all later steps of that load balancer. They also wait where an own change is known to keep

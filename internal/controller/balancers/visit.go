@@ -147,7 +147,9 @@ func (v *visit) converge(ctx context.Context) error {
 	v.round.features = features
 	v.leaveRefused(want)
 	plan := balancer.Next(want, trees, balancer.Named(v.klb), features)
-	plan.Leave(v.round.busy)
+	unfinished, again := v.memory.attempts.Unfinished(trees, features, v.now(), v.mend)
+	v.awaitChildren(unfinished, again)
+	plan.Leave(append(v.round.busy, unfinished...))
 	v.round.kept = plan.Kept
 	v.noteDisabled(plan.Disabled)
 	v.round.mending = plan.Mending(&v.memory.attempts, v.now(), v.mend)

@@ -31,7 +31,7 @@ type Provider struct {
 func providers() map[string]*Provider {
 	ovn := sdn.Features{
 		Provider: "ovn", Protocols: []string{"TCP", "UDP", "SCTP"}, Algorithm: "SOURCE_IP_PORT", Algorithms: []string{"SOURCE_IP_PORT"}, Affinity: true,
-		Monitors: []string{"TCP", "UDP-CONNECT"}, KeepsClientAddress: true, KeepsUDPClients: true, ManyProtocols: true, FarMembers: true,
+		Monitors: []string{"TCP", "UDP-CONNECT"}, KeepsClientAddress: true, KeepsUDPClients: true, ChildrenLater: true, ManyProtocols: true, FarMembers: true,
 	}
 	amphora := sdn.Features{
 		Provider: "amphora", Protocols: []string{"TCP", "UDP", "SCTP"}, Algorithm: "ROUND_ROBIN",
