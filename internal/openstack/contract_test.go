@@ -17,9 +17,20 @@ import (
 func TestContractSim(t *testing.T) {
 	unplugged, err := dial.Parse([]byte("{ports: [{active: never}]}")) // no node plugs them
 	must(t, err)
-	cloud := openstacksim.Start(t, func(o *openstacksim.Options) { o.Dials = unplugged })
-	t.Setenv("OS_CLOUD", "kuryr")
-	t.Setenv("OS_CLIENT_CONFIG_FILE", cloud.CloudsFile(t))
-	target := newReal(t).target(t)
-	sdntest.Run(t, func(*testing.T) sdntest.Target { return target })
+	onEachRelease(t, func(t *testing.T, _ *openstacksim.Cloud) {
+		target := newReal(t).target(t)
+		sdntest.Run(t, func(*testing.T) sdntest.Target { return target })
+	}, func(o *openstacksim.Options) { o.Dials = unplugged })
+}
+
+// onEachRelease runs a test on a new simulator of each release of OpenStack, which OS_CLOUD names.
+func onEachRelease(t *testing.T, run func(*testing.T, *openstacksim.Cloud), change ...func(*openstacksim.Options)) {
+	for _, release := range openstacksim.Releases {
+		t.Run(release, func(t *testing.T) {
+			cloud := openstacksim.Start(t, append(change, func(o *openstacksim.Options) { o.Release = release })...)
+			t.Setenv("OS_CLOUD", "kuryr")
+			t.Setenv("OS_CLIENT_CONFIG_FILE", cloud.CloudsFile(t))
+			run(t, cloud)
+		})
+	}
 }

@@ -27,16 +27,15 @@ import (
 
 // TestContractOfNetworksSim runs the contract of the role for networks against the simulator.
 func TestContractOfNetworksSim(t *testing.T) {
-	cloud := openstacksim.Start(t)
-	t.Setenv("OS_CLOUD", "kuryr")
-	t.Setenv("OS_CLIENT_CONFIG_FILE", cloud.CloudsFile(t))
-	r := newRealNetworks(t)
-	r.lose = func(t *testing.T) {
-		simulated{cloud}.dial(t, `{calls: [{on: network POST /v2.0/networks, times: 1, fault: lost}, {on: network POST /v2.0/subnets, times: 1, fault: lost}, {on: network POST /v2.0/routers, times: 1, fault: lost}, `+
-			`{on: network PUT /v2.0/routers/*/add_router_interface, times: 1, fault: lost}]}`)
-	}
-	target := r.target(t)
-	sdntest.RunNetworks(t, func(*testing.T) sdntest.NetworkTarget { return target })
+	onEachRelease(t, func(t *testing.T, cloud *openstacksim.Cloud) {
+		r := newRealNetworks(t)
+		r.lose = func(t *testing.T) {
+			simulated{cloud}.dial(t, `{calls: [{on: network POST /v2.0/networks, times: 1, fault: lost}, {on: network POST /v2.0/subnets, times: 1, fault: lost}, {on: network POST /v2.0/routers, times: 1, fault: lost}, `+
+				`{on: network PUT /v2.0/routers/*/add_router_interface, times: 1, fault: lost}]}`)
+		}
+		target := r.target(t)
+		sdntest.RunNetworks(t, func(*testing.T) sdntest.NetworkTarget { return target })
+	})
 }
 
 var networkOwner = sdn.Owner{Kind: sdn.KindNetwork, Namespace: "shop", Name: "shop"}

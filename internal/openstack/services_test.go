@@ -46,15 +46,14 @@ func (s simulated) loseAnswer(t *testing.T) {
 func TestContractOfServicesSim(t *testing.T) {
 	for _, provider := range []string{"ovn", "amphora", ""} {
 		t.Run("provider "+provider, func(t *testing.T) {
-			cloud := openstacksim.Start(t, func(o *openstacksim.Options) { o.Amphora = true })
-			t.Setenv("OS_CLOUD", "kuryr")
-			t.Setenv("OS_CLIENT_CONFIG_FILE", cloud.CloudsFile(t))
-			r := newRealServices(t, false)
-			r.wreck = simulated{cloud}
-			r.change = []func(*openstack.Config){func(c *openstack.Config) { c.RequestsPerSecond = 5000 }}
-			target := r.target(t, provider)
-			target.Without = withoutOctavia
-			sdntest.RunServices(t, func(*testing.T) sdntest.ServiceTarget { return target })
+			onEachRelease(t, func(t *testing.T, cloud *openstacksim.Cloud) {
+				r := newRealServices(t, false)
+				r.wreck = simulated{cloud}
+				r.change = []func(*openstack.Config){func(c *openstack.Config) { c.RequestsPerSecond = 5000 }}
+				target := r.target(t, provider)
+				target.Without = withoutOctavia
+				sdntest.RunServices(t, func(*testing.T) sdntest.ServiceTarget { return target })
+			}, func(o *openstacksim.Options) { o.Amphora = true })
 		})
 	}
 }

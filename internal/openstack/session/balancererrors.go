@@ -84,6 +84,7 @@ var octaviaFields = []struct {
 	{regexp.MustCompile(`(?i)availability.zone`), sdn.FieldAvailabilityZone},
 	{regexp.MustCompile(`(?i)subnet (\S+) (?:not found|could not be found)`), sdn.FieldSubnet},
 	{regexp.MustCompile(`(?i)subnet`), sdn.FieldSubnet},
+	{regexp.MustCompile(`reports error: BadRequestException: 400`), sdn.FieldSubnet}, // Neutron's about the VIP's port, see above
 }
 
 // neutronFields tell the field by the type of a NeutronError.
