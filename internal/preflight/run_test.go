@@ -42,8 +42,8 @@ func TestNothingIsWrong(t *testing.T) {
 			t.Errorf("Run sent %s %s, want reads only", c.Method, c.Resource)
 		}
 	}
-	if asked["network"] != 9 || asked["load-balancer"] != 2 {
-		t.Errorf("Run sent %v requests, want 9 to Neutron and 2 to Octavia", asked)
+	if asked["network"] != 9 || asked["load-balancer"] != 3 {
+		t.Errorf("Run sent %v requests, want 9 to Neutron and 3 to Octavia", asked)
 	}
 }
 
@@ -102,6 +102,9 @@ var wrong = []struct {
 	{"Error SecurityGroupMissing", func(w *world) { w.config.Pods.SecurityGroupIDs = []string{missing} }},
 	{"Warning SecurityGroupsEmpty", func(w *world) { w.config.Pods.SecurityGroupIDs = nil }},
 	{"Error ProviderMissing", func(w *world) { w.config.Services.Provider = "no-such-provider" }},
+	{"Warning OctaviaOld", func(w *world) {
+		w.answers("/load-balancer/", object{"versions": []object{{"id": "v2.0"}, {"id": "v2.25"}}})
+	}},
 	{"Error ExtensionMissing", func(w *world) {
 		w.answers("/networking/v2.0/extensions", object{"extensions": []object{{"alias": "security-group"}, {"alias": "router"}}})
 	}},

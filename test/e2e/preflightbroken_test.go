@@ -37,6 +37,7 @@ type breakage struct {
 var notOnBed = map[string]string{
 	"ExtensionMissing":     "the bed's Neutron has each extension that a configuration can need; without one it would be another Neutron",
 	"ExtensionUseful":      "likewise",
+	"OctaviaOld":           "the bed's Octavia is that of Zed or of 2025.1",
 	"LoadBalancingMissing": "the bed's cloud has Octavia; without it it would be another cloud",
 	"ClockSkew":            "the bed's cloud and its nodes are one machine, with one clock",
 }

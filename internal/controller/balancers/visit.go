@@ -147,9 +147,8 @@ func (v *visit) converge(ctx context.Context) error {
 	v.round.features = features
 	v.leaveRefused(want)
 	plan := balancer.Next(want, trees, balancer.Named(v.klb), features)
-	unfinished, again := v.memory.attempts.Unfinished(trees, features, v.now(), v.mend)
-	v.awaitChildren(unfinished, again)
-	plan.Leave(append(v.round.busy, unfinished...))
+	v.awaitChildren(v.memory.attempts.Unfinished(trees, features, v.now(), v.mend))
+	plan.Leave(append(v.round.busy, v.round.unfinished...))
 	v.round.kept = plan.Kept
 	v.noteDisabled(plan.Disabled)
 	v.round.mending = plan.Mending(&v.memory.attempts, v.now(), v.mend)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"sync"
 
 	"github.com/kuryr-go/kuryr/internal/openstack/session"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -16,11 +15,10 @@ import (
 
 // SurveyBalancing implements sdn.Survey.
 func (b *Octavia) SurveyBalancing(ctx context.Context, projectID string) sdn.BalancingSurvey {
-	var out sdn.BalancingSurvey
-	var both sync.WaitGroup
-	both.Go(func() { out.Providers = b.surveyProviders(ctx) })
-	both.Go(func() { out.Quotas = b.surveyQuotas(ctx, projectID) })
-	both.Wait()
+	out := sdn.BalancingSurvey{Providers: b.surveyProviders(ctx), Quotas: b.surveyQuotas(ctx, projectID)}
+	if a, err := b.balancerAPI(ctx); err == nil && b.dialect.versioned && !a.has(withMoreVIPs) {
+		out.Old = fmt.Sprintf("v2.%d", a.minor)
+	}
 	return out
 }
 

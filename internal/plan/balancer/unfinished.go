@@ -6,7 +6,6 @@ package balancer
 import (
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -29,11 +28,11 @@ func (m *Attempts) Unfinished(have []sdn.LoadBalancer, f sdn.Features, now time.
 	current := map[string]bool{}
 	for i := range have {
 		lb := &have[i]
-		first, n := pendingBelow(lb)
-		if n == 0 || !f.ChildrenLater || busy(lb.Provisioning) {
+		pending := pendingBelow(lb)
+		if len(pending) == 0 || !f.ChildrenLater || busy(lb.Provisioning) {
 			continue
 		}
-		key := fmt.Sprintf("%s%s %d %s", unfinished, lb.ID, n, first)
+		key := fmt.Sprintf("%s%s %d %s", unfinished, lb.ID, len(pending), pending[0])
 		if current[key] = true; m.Times(key) == 0 {
 			m.Note(key, now, Pauses{unchangedTimes * pause, unchangedTimes * pause}, "")
 		}
@@ -49,17 +48,14 @@ func (m *Attempts) Unfinished(have []sdn.LoadBalancer, f sdn.Features, now time.
 	return ids, again
 }
 
-// pendingBelow returns the first of the objects below a load balancer that are being changed, and their number.
-func pendingBelow(lb *sdn.LoadBalancer) (first string, n int) {
+// pendingBelow returns the objects below a load balancer that are being changed.
+func pendingBelow(lb *sdn.LoadBalancer) (ids []string) {
 	note := func(id string, p sdn.Provisioning) {
-		if !busy(p) {
-			return
-		}
-		if n++; n == 1 {
-			first = id
+		if busy(p) {
+			ids = append(ids, id)
 		}
 	}
-	for l := range slices.Values(lb.Listeners) {
+	for _, l := range lb.Listeners {
 		if note(l.ID, l.Provisioning); l.Pool != nil {
 			note(l.Pool.ID, l.Pool.Provisioning)
 			for _, m := range l.Pool.Members {
@@ -67,5 +63,5 @@ func pendingBelow(lb *sdn.LoadBalancer) (first string, n int) {
 			}
 		}
 	}
-	return first, n
+	return ids
 }

@@ -76,6 +76,7 @@ var checks = []check{
 	{Kind{"SecurityGroupsEmpty", Warning, part, "pods.securityGroupIDs is empty, so pods have no traffic."}, true, needNothing, securityGroupsEmpty},
 	{Kind{"LoadBalancingMissing", Error, all, "The cloud has no load balancers, and services.subnetIDs is set."}, true, needNothing, loadBalancingMissing},
 	{Kind{"ProviderMissing", Error, all, "Octavia does not have the provider services.provider."}, true, needProviders, providerMissing},
+	{Kind{"OctaviaOld", Warning, part, "Octavia is older than those that Kuryr was shown with."}, true, needNothing, octaviaOld},
 	{Kind{"ExtensionMissing", Error, all, "Neutron does not have an extension that the configuration needs."}, true, needNothing, extensionMissing},
 	{Kind{"ExtensionUseful", Warning, part, "Neutron does not have an extension that Kuryr profits from."}, true, needNothing, extensionUseful},
 	{Kind{"BindingHidden", Warning, part, "The credential most likely may not bind ports to nodes."}, true, needPort, bindingHidden},

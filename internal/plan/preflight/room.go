@@ -241,6 +241,14 @@ func loadBalancingMissing(f *Facts, k Kind) []Finding {
 		"openstack catalog show load-balancer", editConfig)}
 }
 
+func octaviaOld(f *Facts, k Kind) []Finding {
+	if f.Balancing.Old == "" || !f.serves() {
+		return nil
+	}
+	return []Finding{k.found("API of Octavia", fmt.Sprintf("Octavia's API is %s. Kuryr was shown with v2.26 (OpenStack Zed) and later ones: Services work with fewer features. "+
+		"docs/services-howto.md has the version of each feature.", f.Balancing.Old), "openstack versions show --service load-balancer")}
+}
+
 func providerMissing(f *Facts, k Kind) []Finding {
 	p := f.Config.Provider
 	known := f.Balancing.Providers
