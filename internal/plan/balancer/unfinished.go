@@ -13,28 +13,29 @@ import (
 )
 
 // unfinished is the prefix of the keys of load balancers that are shown as done before the objects
-// below them, see Unfinished. The key of a load balancer changes whenever one of these is done.
+// below them, see Unfinished. A key has the objects that are not done, so another one begins when
+// something changes. If these stay after a change of others, the first one is found again.
 const unfinished = "unfinished "
-
-// unchangedTimes is after how many pauses without a change nobody is at work any more. OVN's provider
-// reports a state again after 75 s at most (8.0.0, helper.py, _update_status_to_octavia); a pause is 30 s.
-const unchangedTimes = 3
 
 // Unfinished returns the load balancers that accept changes while the provider is still at work on
 // the objects below them, see sdn.Features.ChildrenLater, and when to read them again. If these
-// objects have not changed for three times pause, who was at work has died, and they are for Mending: a
-// change that meets another one under way may leave the load balancer PENDING_UPDATE for ever.
+// objects have not changed for a pause, who was at work has died, and they are for Mending. A change
+// that meets another one under way may leave the load balancer PENDING_UPDATE for ever.
 func (m *Attempts) Unfinished(have []sdn.LoadBalancer, f sdn.Features, now time.Time, pause time.Duration) (ids []string, again time.Duration) {
 	current := map[string]bool{}
 	for i := range have {
 		lb := &have[i]
 		pending := pendingBelow(lb)
-		if len(pending) == 0 || !f.ChildrenLater || busy(lb.Provisioning) {
+		if len(pending) == 0 || !f.ChildrenLater {
+			continue
+		}
+		current[lb.ID] = true
+		if busy(lb.Provisioning) {
 			continue
 		}
 		key := fmt.Sprintf("%s%s %d %s", unfinished, lb.ID, len(pending), pending[0])
-		if current[key] = true; m.Times(key) == 0 {
-			m.Note(key, now, Pauses{unchangedTimes * pause, unchangedTimes * pause}, "")
+		if m.Times(key) == 0 {
+			m.Note(key, now, Pauses{pause, pause}, "")
 		}
 		if m.Waits(key, now) == 0 {
 			continue
@@ -44,7 +45,10 @@ func (m *Attempts) Unfinished(have []sdn.LoadBalancer, f sdn.Features, now time.
 			again = next
 		}
 	}
-	maps.DeleteFunc(*m, func(key string, _ *Attempt) bool { return strings.HasPrefix(key, unfinished) && !current[key] })
+	maps.DeleteFunc(*m, func(key string, _ *Attempt) bool {
+		of, is := strings.CutPrefix(key, unfinished)
+		return is && !current[strings.Fields(of)[0]]
+	})
 	return ids, again
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // TestUnfinished: a load balancer of OVN's provider is ACTIVE before its children. It is left alone
-// while these become ACTIVE one after the other, however long all take, and for three pauses after
+// while these become ACTIVE one after the other, however long all take, and for a pause after
 // nothing changes any more. Then it is for repairs, until something changes again.
 func TestUnfinished(t *testing.T) {
 	const pause = 30 * time.Second
@@ -41,15 +41,16 @@ func TestUnfinished(t *testing.T) {
 	}{
 		{"nothing is done yet", 0, tree(creating, creating, creating, creating), true, 500 * time.Millisecond},
 		{"still so", 2 * time.Second, tree(creating, creating, creating, creating), true, 2 * time.Second},
-		{"for long", 89 * time.Second, tree(creating, creating, creating, creating), true, 5 * time.Second},
-		{"the listener is done", 89 * time.Second, tree(active, creating, creating, creating), true, 500 * time.Millisecond},
-		{"the pool is done", 178 * time.Second, tree(active, active, creating, creating), true, 500 * time.Millisecond},
-		{"one member is done", 267 * time.Second, tree(active, active, active, creating), true, 500 * time.Millisecond},
-		{"nothing changes any more", 357 * time.Second, tree(active, active, active, creating), false, 0},
-		{"the load balancer itself is busy", 358 * time.Second, busy, false, 0},
-		{"another child is changed", 359 * time.Second, tree(active, active, update, active), true, 500 * time.Millisecond},
-		{"all is done", 360 * time.Second, tree(active, active, active, active), false, 0},
-		{"the same child again, later", 900 * time.Second, tree(active, active, update, active), true, 500 * time.Millisecond},
+		{"for long", 29 * time.Second, tree(creating, creating, creating, creating), true, 5 * time.Second},
+		{"the listener is done", 29 * time.Second, tree(active, creating, creating, creating), true, 500 * time.Millisecond},
+		{"the pool is done", 58 * time.Second, tree(active, active, creating, creating), true, 500 * time.Millisecond},
+		{"one member is done", 87 * time.Second, tree(active, active, active, creating), true, 500 * time.Millisecond},
+		{"nothing changes any more", 117 * time.Second, tree(active, active, active, creating), false, 0},
+		{"others are changed: the load balancer is busy", 118 * time.Second, busy, false, 0},
+		{"and then they", 119 * time.Second, tree(update, active, active, creating), true, 500 * time.Millisecond},
+		{"they are done", 121 * time.Second, tree(active, active, active, creating), false, 0},
+		{"all is done", 122 * time.Second, tree(active, active, active, active), false, 0},
+		{"the same member is changed much later", 900 * time.Second, tree(active, active, active, update), true, 500 * time.Millisecond},
 	} {
 		ids, again := m.Unfinished(step.have, later, begin.Add(step.at), pause)
 		if slices.Equal(ids, []string{"web"}) != step.waits || len(ids) > 1 || again != step.again {
