@@ -88,7 +88,7 @@ func TestWhatIsActiveIsNotLearnedAway(t *testing.T) {
 	}
 }
 
-// OVN's provider stores affinity always, and heeds it from 2023.1 on.
+// OVN's provider stores affinity always, and heeds it of UDP and SCTP from 2023.1 on.
 func TestAffinityOfOVN(t *testing.T) {
 	f, newest := newFront(t), ""
 	f.before = func(w http.ResponseWriter, r *http.Request, _ object) bool {
@@ -99,14 +99,16 @@ func TestAffinityOfOVN(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(object{"versions": []object{{"id": "v2.0"}, {"id": newest}}})
 		return true
 	}
-	for version, unsure := range map[string]bool{"v2.13": true, "v2.26": true, "v2.27": false, "v2.30": false} {
+	for version, times := range map[string]bool{"v2.13": false, "v2.26": false, "v2.27": true, "v2.30": true} {
 		newest = version
 		b, err := openstack.New(t.Context(), openstack.Config{ClusterID: "one"})
 		must(t, err)
-		for provider, want := range map[string]bool{"ovn": unsure, "amphora": false} {
-			if got, err := b.Features(t.Context(), provider); err != nil || !got.Affinity || got.AffinityUnsure != want {
-				t.Errorf("Features(%s) of Octavia %s = %+v, %v; want AffinityUnsure %t", provider, version, got, err, want)
-			}
+		got, err := b.Features(t.Context(), "ovn")
+		if err != nil || !got.Affinity || !got.AffinityUnsure || got.TimesAffinity("UDP") != times || got.TimesAffinity("TCP") {
+			t.Errorf("Features(ovn) of Octavia %s = %+v, %v; want affinity that is unsure for TCP, and a timeout for UDP: %t", version, got, err, times)
+		}
+		if got, err := b.Features(t.Context(), "amphora"); err != nil || !got.Affinity || got.AffinityUnsure {
+			t.Errorf("Features(amphora) of Octavia %s = %+v, %v; want affinity", version, got, err)
 		}
 	}
 }

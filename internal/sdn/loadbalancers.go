@@ -138,8 +138,8 @@ type Features struct {
 	Algorithm  string
 	Algorithms []string
 	Affinity   bool // by the client's address
-	// AffinityUnsure: the cloud accepts and stores affinity, but it may have no effect, because
-	// early versions of this provider ignore it, and the API does not show the version.
+	// AffinityUnsure: the cloud accepts and stores affinity, but where no timeout can be said it may have
+	// no effect. OVN's provider 3.0.0 ignores it, and 8.0.0 gives OVN a timeout of "None".
 	AffinityUnsure  bool
 	AffinityTimeout bool // for how long can be said, too, of some protocols: see TimesAffinity
 	// AffinityShared: the pools of one protocol share the affinity of their load balancer. All have it

@@ -73,7 +73,7 @@ func featuresOf(name string, a api) sdn.Features {
 	}
 	if name == providerOVN {
 		later := a.has(afterOVNAffinity)
-		f.AffinityUnsure, f.AffinityTimeout, f.AffinityShared, f.DisabledBlocks = !later, later, later, later
+		f.AffinityUnsure, f.AffinityTimeout, f.AffinityShared, f.DisabledBlocks = true, later, later, later
 		f.Algorithms, f.KeepsClientAddress, f.KeepsUDPClients, f.ChildrenLater = []string{sourceIPPort}, true, true, true
 		f.SourceRanges, f.Timeouts, f.ConnectionLimit, f.ProxyProtocol, f.FailOver = false, false, false, false, false
 		f.Monitors = []string{"TCP", "UDP-CONNECT"}

@@ -257,12 +257,12 @@ func (w *wanter) affinity(s *v1.ListenerSpec) *int32 {
 		w.cannot("spec.sessionAffinity", ReasonNoAffinity, "does not support session affinity: it balances each connection independently. Choose another provider")
 		return nil
 	}
-	if w.f.AffinityUnsure {
-		w.cannot("spec.sessionAffinity", ReasonAffinityUnsure, "supports session affinity from OpenStack 2023.1 on, and Kuryr cannot see its release. "+
-			"Older releases accept the setting and balance each connection independently. If yours is older, upgrade it or choose another provider")
-	}
 	if w.f.TimesAffinity(s.Protocol) {
 		return s.AffinitySeconds
+	}
+	if w.f.AffinityUnsure {
+		w.cannot("spec.sessionAffinity", ReasonAffinityUnsure, "may not keep session affinity: that of OpenStack Zed accepts it without effect, that of 2025.1 for TCP. "+
+			"Each connection is balanced independently then. Choose another provider")
 	}
 	if *s.AffinitySeconds != corev1.DefaultClientIPServiceAffinitySeconds {
 		w.cannot("spec.sessionAffinityConfig", ReasonNoAffinityTimeout, "supports session affinity for %s, but not this timeout. Remove the field", s.Protocol)

@@ -74,7 +74,7 @@ func TestUnsureAffinity(t *testing.T) {
 		klb.Spec.Listeners[i].AffinitySeconds = new(int32(10800))
 	}
 	want, problems := balancer.Want(klb, f)
-	if len(problems) != 1 || problems[0].Field != "spec.sessionAffinity" || !contains(problems[0].Text, "provider old", "2023.1") {
+	if len(problems) != 1 || problems[0].Field != "spec.sessionAffinity" || !contains(problems[0].Text, "provider old", "2025.1 for TCP") {
 		t.Errorf("problems %v, want one that says what is not known", problems)
 	}
 	for _, l := range want[0].Listeners {

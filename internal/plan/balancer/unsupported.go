@@ -23,7 +23,7 @@ const (
 	ReasonNoProxyProtocol   = "NoProxyProtocol"   // endpoints do not learn the client's address
 	ReasonNoAlgorithm       = "NoAlgorithm"       // the provider has other algorithms
 	ReasonNoAffinity        = "NoAffinity"        // each connection is balanced by itself
-	ReasonAffinityUnsure    = "AffinityUnsure"    // it depends on the provider's unknown release
+	ReasonAffinityUnsure    = "AffinityUnsure"    // it may have no effect
 	ReasonNoAffinityTimeout = "NoAffinityTimeout" // affinity has another duration
 	ReasonNoMonitor         = "NoMonitor"         // the provider has no health monitor of that type
 	ReasonMonitorInError    = "MonitorInError"    // the cloud has the health monitor in ERROR
