@@ -38,8 +38,12 @@ if ((EUID == 0)); then
 	bed_down --wipe
 	step "Octavia's amphora" 3600 make amphora
 	bed_down --wipe
+	for what in e2e e2e-dual e2e-ovs amphora; do
+		KURYR_BED_RELEASE=zed step "OpenStack Zed: $what" 2400 make "$what"
+		bed_down --wipe
+	done
 else
-	skip "e2e, churn under fire, outage of the cloud, IPv4 and IPv6, ML2/OVS, Octavia's amphora" "not root"
+	skip "e2e, churn under fire, outage of the cloud, IPv4 and IPv6, ML2/OVS, Octavia's amphora, all these on OpenStack Zed" "not root"
 fi
 if command -v "${CC:-gcc}" >/dev/null; then
 	step "race detector in full" 1200 make race CUT= TESTFLAGS="-timeout=90m -parallel=4"

@@ -7,7 +7,7 @@
 #
 # The cloud is that of OS_CLOUD and OS_CLIENT_CONFIG_FILE, as a user that may make
 # projects; all that is made lies in two projects of its own and is removed.
-# `eval "$(hack/bed/bed env)"` sets both for the test bed, and KURYR_BED_RELEASE (zed).
+# `eval "$(hack/bed/bed env)"` sets both for the test bed, and KURYR_BED_RELEASE.
 # `git diff` then says what this cloud does otherwise than the last one recorded, and
 # `diff -r` of two releases' folders what differs between these.
 set -euo pipefail

@@ -19,7 +19,7 @@ FAMILIES=${KURYR_BED_FAMILIES:-ipv4}
 [[ ${VERB:-} == up ]] || FAMILIES=$(cat "$BED/families" 2>/dev/null || echo ipv4)
 # Which release of OpenStack (openstack/release.sh), and how many nodes. Only those that
 # make the bed ask. A bed without the first file is of before there was a choice.
-RELEASE=${KURYR_BED_RELEASE:-zed}
+RELEASE=${KURYR_BED_RELEASE:-2025.1}
 case ${VERB:-} in
 install | build | up) ;;
 *) RELEASE=$(cat "$BED/release" 2>/dev/null || echo zed) ;;

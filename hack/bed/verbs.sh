@@ -96,6 +96,7 @@ same_families() {
 same_release() {
 	local before
 	known_release
+	[[ $KIND != sim ]] || return 0
 	before=$(cat "$BED/release" 2>/dev/null || echo zed)
 	[[ $before == "$RELEASE" || ! -d $PKI ]] ||
 		die "the bed was made with KURYR_BED_RELEASE=$before: forget it first, $HERE/bed down --wipe"
