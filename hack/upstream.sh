@@ -11,15 +11,14 @@
 #   upstream.sh affinity      those of session affinity
 #   upstream.sh all           all of [sig-network], for hours; continues
 #                             a run that was stopped, and prints a table (upstream-all.sh)
-# OVN learns of session affinity from releases after Zed; on a bed of Zed its provider is
-# patched for conformance, affinity and all, and other lists leave these tests out.
+# No OVN provider keeps session affinity of TCP as released. For conformance, affinity and all
+# that of the bed is patched, and other lists leave these tests out.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 hack/bed/bed build e2e
 eval "$(hack/bed/bed env)"
 
-focus='\[sig-network\].*\[Conformance\]' skip='' no_affinity=''
-[[ $KURYR_BED_RELEASE != zed ]] || no_affinity='session affinity'
+focus='\[sig-network\].*\[Conformance\]' skip='' no_affinity='session affinity'
 case ${1:-usual} in
 usual)
 	focus+='|\[sig-node\] Pods should .*\[Conformance\]'
@@ -33,7 +32,7 @@ conformance | all) ;;
 affinity) focus='\[sig-network\].*session affinity.*\[Conformance\]' ;;
 dual)
 	[[ $KURYR_BED_FAMILIES == dual ]] || { echo "upstream.sh: the bed is not dual: hack/e2e-dual.sh brings one up" >&2; exit 2; }
-	focus='\[Feature:IPv6DualStack\]' skip="${no_affinity:+$no_affinity|}endpoints using hostNetwork" # docs/ipv6.md says why
+	focus='\[Feature:IPv6DualStack\]' skip="$no_affinity|endpoints using hostNetwork" # docs/ipv6.md says why
 	[[ -e /proc/net/sctp ]] || skip+='|sctp' # the nodes have the machine's kernel
 	;;
 focus) focus=${2:?upstream.sh focus REGEX} ;;
@@ -46,8 +45,8 @@ affinity() { # 1, or nothing
 	hack/bed/bed stop octavia
 	KURYR_BED_AFFINITY=${1:-} hack/bed/bed start octavia
 }
-case $KURYR_BED_RELEASE-${1:-usual} in
-zed-conformance | zed-affinity | zed-all)
+case ${1:-usual} in
+conformance | affinity | all)
 	before=${KURYR_BED_AFFINITY:-}
 	affinity 1
 	trap 'affinity "$before"' EXIT

@@ -30,9 +30,9 @@ NODE_COUNT=$(cat "$BED/node-count" 2>/dev/null || echo 2)
 [[ ${VERB:-} != up || $KIND == sim ]] || NODE_COUNT=${KURYR_BED_NODES:-$NODE_COUNT}
 mapfile -t NODES < <(seq -f n%g "$NODE_COUNT" 2>/dev/null)
 NEUTRON_WORKERS=${KURYR_BED_NEUTRON_WORKERS:-2}
-# Whether Octavia's OVN provider tells OVN of session affinity, which Zed's does not.
+# Whether Octavia's OVN provider tells OVN of session affinity of TCP, which it does not as released.
 AFFINITY=${KURYR_BED_AFFINITY:-}
-[[ $AFFINITY != 0 && $RELEASE == zed ]] || AFFINITY=
+[[ $AFFINITY != 0 ]] || AFFINITY=
 # Whether Octavia has the provider amphora, too. Only `up` asks, and `install`.
 AMPHORA=${KURYR_BED_AMPHORA:-}
 case ${VERB:-} in

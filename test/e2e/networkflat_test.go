@@ -26,6 +26,7 @@ import (
 // arguments or looks it up, and Services are load balancers before the namespace's
 // pods, public by floating IPs.
 func TestFlatModeWalkThrough(t *testing.T) {
+	long(t)
 	f := withNetworks(t, mode(v1.NetworkFlat))
 	second := f.beside(t, "second", mode(v1.NetworkFlat))
 	b := tenantOf("B")

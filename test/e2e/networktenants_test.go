@@ -71,6 +71,7 @@ func TestTenantsOnTheirRouters(t *testing.T) {
 // project, too, and serve pods of its namespaces, nodes and the outside. The project of a
 // namespace with pods stays.
 func TestTenantWithServices(t *testing.T) {
+	long(t)
 	c := tenantOf("C")
 	f := withNetworks(t, project(c.project), mode(v1.NetworkNamespace))
 	f.needsOctavia(t)

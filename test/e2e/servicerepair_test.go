@@ -154,7 +154,7 @@ func TestServicesAtOnce(t *testing.T) {
 	f := withServices(t)
 	n := 20
 	if testing.Short() {
-		n = 6
+		n = 3
 	}
 	pods := f.servers(t, "web", 2)
 	began := time.Now()

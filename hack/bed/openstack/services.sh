@@ -153,16 +153,17 @@ octavia_shadow() {
 	shadow=(unshare --mount sh -c 'mount --bind "$0" /run && exec "$@"' "$RUN/octavia")
 }
 
-# Zed's OVN provider stores a pool's session persistence and writes none of it to OVN.
-# With KURYR_BED_AFFINITY=1 the API, which is what writes to OVN, gets a copy of the
-# provider that also sets OVN's option, as the providers from 2023.1 on do.
+# Zed's OVN provider stores a pool's session persistence and writes none of it to OVN. That
+# of 2025.1 writes affinity_timeout=None for a pool without a timeout, as all of TCP are. With
+# KURYR_BED_AFFINITY=1 the API, which is what writes to OVN, gets a copy that sets OVN's option.
 octavia_affinity() {
-	local copy=$CLOUD/affinity
+	local copy=$CLOUD/affinity from=
+	! has_system || from=$SYSTEM
 	rm -rf "$copy"
 	mkdir -p "$copy"
-	cp -r /usr/lib/python3/dist-packages/ovn_octavia_provider "$copy/"
-	patch -s -d "$copy/ovn_octavia_provider" -p1 <"$HERE/openstack/affinity.patch" ||
-		die "openstack/affinity.patch is for python3-ovn-octavia-provider 3.0.0, which is not what is installed"
+	cp -r "$from/usr/lib/python3/dist-packages/ovn_octavia_provider" "$copy/"
+	patch -s -d "$copy/ovn_octavia_provider" -p1 <"$HERE/openstack/affinity-$RELEASE.patch" ||
+		die "openstack/affinity-$RELEASE.patch is not for the python3-ovn-octavia-provider in ${from:-/}"
 	shadow=(env PYTHONPATH="$copy" "${shadow[@]}")
 }
 

@@ -162,8 +162,7 @@ func (v *visit) awaitChildren(ids []string, again time.Duration) {
 	if len(ids) == 0 {
 		return
 	}
-	v.round.unfinished, v.round.within = ids, again
-	v.round.waiting, v.round.since = ids[0], v.now()
+	v.round.unfinished, v.round.within, v.round.waiting, v.round.since = ids, again, ids[0], v.now()
 	if w := v.klb.Status.WaitingFor; w != nil && w.LoadBalancerID == ids[0] {
 		v.round.since = w.Since.Time
 	}

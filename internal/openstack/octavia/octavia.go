@@ -103,9 +103,7 @@ const (
 	withProxyV2      = 22
 	withSCTP         = 23
 	withMoreVIPs     = 26 // the version of Zed and 2023.1
-	// afterOVNAffinity is the version of 2024.1. OVN's provider sends affinity to OVN from
-	// 2023.1 on, and only stores it before; Octavia shows v2.26 with both.
-	afterOVNAffinity = 27
+	afterOVNAffinity = 27 // of 2024.1; OVN's provider has affinity, but of TCP, from 2023.1 on
 )
 
 func (a api) has(minor int) bool { return a.minor >= minor }
