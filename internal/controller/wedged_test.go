@@ -78,6 +78,46 @@ func TestReleaseWithoutStatus(t *testing.T) {
 	b.eventually("its cluster IP is held", func() bool { h := b.holders(); return len(h) == 1 && h[0].Spec.ClusterIP == svc.Spec.ClusterIP })
 }
 
+// TestChildrenComeLater: OVN's provider shows a load balancer as ACTIVE before its children. Until
+// these are, nothing of it is changed or repaired, and it gets no floating IP.
+func TestChildrenComeLater(t *testing.T) {
+	b := balancerBed(t)
+	b.mend = 5 * time.Second // nobody is at work any more when nothing has changed for that time
+	set := func(p sdn.Provisioning) {
+		for _, item := range b.cloud.LoadBalancers() {
+			b.cloud.EditLoadBalancer(item.LoadBalancer.ID, func(lb *sdn.LoadBalancer) {
+				for i := range lb.Listeners {
+					pool := *lb.Listeners[i].Pool
+					pool.Provisioning, lb.Listeners[i].Pool = p, &pool
+				}
+			})
+		}
+	}
+	b.start()
+	b.balancer("web", func(s *v1.KuryrLoadBalancerSpec) { s.Provider = "ovn" })
+	b.realised("web")
+	b.stop()
+	set(sdn.ProvisioningCreating)
+	b.respec("web", func(s *v1.KuryrLoadBalancerSpec) {
+		s.Listeners, s.PublicIP = append(s.Listeners, balancerPort(8080, 3)), &v1.PublicIPSpec{NetworkID: publicNetwork}
+	})
+	b.start()
+	b.eventually("it waits", func() bool {
+		k := b.klb("web")
+		c := meta.FindStatusCondition(k.Status.Conditions, v1.ConditionProgressing)
+		return c.Status == "True" && c.ObservedGeneration == k.Generation
+	})
+	b.never("it is changed, or public", func() bool {
+		return b.cloud.Calls(memory.CreateListener)+b.cloud.Calls(memory.DeletePool) > 0 || len(b.publicOnes()) > 0
+	})
+	set(sdn.ProvisioningActive)
+	b.realised("web")
+	b.eventually("it is public", func() bool { return len(b.publicOnes()) == 1 })
+	if n := b.cloud.Calls(memory.DeletePool) + b.cloud.Calls(memory.DeleteLoadBalancer); n > 0 {
+		t.Errorf("%d objects were replaced", n)
+	}
+}
+
 // TestRefusedRemovalSparesTheOthers: a port that the cloud refuses to remove for a while does
 // not cost the load balancer that serves the others.
 func TestRefusedRemovalSparesTheOthers(t *testing.T) {

@@ -163,9 +163,6 @@ func (v *visit) awaitChildren(ids []string, again time.Duration) {
 		return
 	}
 	v.round.unfinished, v.round.within, v.round.waiting, v.round.since = ids, again, ids[0], v.now()
-	if w := v.klb.Status.WaitingFor; w != nil && w.LoadBalancerID == ids[0] {
-		v.round.since = w.Since.Time
-	}
 	v.memory.forgetTrees()
 }
 
