@@ -70,8 +70,7 @@ func (c *Cloud) SetAgent(host string, alive bool) error { return c.neutron.SetAg
 // vips is what Octavia needs of Neutron.
 type vips struct{ *neutron.Service }
 
-// MakePort makes a VIP's port. Its error has Neutron's words alone, for Octavia
-// hands them on.
+// MakePort makes a VIP's port. A refusal is an *octavia.RefusedError.
 func (v vips) MakePort(p octavia.VIPPort) (id string, address netip.Addr, subnetID string, err error) {
 	id, address, subnetID, err = v.Service.MakePort(neutron.VIPPort{
 		ProjectID: p.ProjectID, NetworkID: p.NetworkID, SubnetID: p.SubnetID, Address: p.Address,
@@ -79,7 +78,7 @@ func (v vips) MakePort(p octavia.VIPPort) (id string, address netip.Addr, subnet
 	})
 	var refusal *neutron.RefusedError
 	if errors.As(err, &refusal) {
-		err = errors.New(refusal.Message)
+		err = &octavia.RefusedError{Status: refusal.Status, Message: refusal.Message}
 	}
 	return id, address, subnetID, err
 }

@@ -4,10 +4,11 @@
 package octavia
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"slices"
-	"strings"
 )
 
 const (
@@ -307,8 +308,9 @@ func (a amphora) vip(c *call, lb *loadBalancer) *fault {
 		ProjectID: lb.ProjectID, NetworkID: lb.VIPNetworkID, SubnetID: lb.VIPSubnetID, Address: address,
 		Name: "octavia-lb-" + lb.ID, DeviceOwner: "Octavia", DeviceID: "lb-" + lb.ID, Down: true,
 	})
+	var refused *RefusedError
 	switch {
-	case err != nil && a.later && strings.Contains(err.Error(), "is not a valid IP"):
+	case a.later && errors.As(err, &refused) && refused.Status == http.StatusBadRequest:
 		return driverError(amphoraName, "BadRequestException: 400")
 	case err != nil && a.later: // openstacksdk's words, without Neutron's
 		return driverError(amphoraName, "ConflictException: 409")

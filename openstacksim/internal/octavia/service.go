@@ -58,6 +58,14 @@ type Networks interface {
 // octavia 11.0.0, network/drivers/neutron/base.py.
 var octavia = keystone.Caller{Roles: []string{"admin"}}
 
+// RefusedError is a refusal of Neutron's. It prints Neutron's words alone, for Octavia hands them on.
+type RefusedError struct {
+	Status  int
+	Message string
+}
+
+func (e *RefusedError) Error() string { return e.Message }
+
 // VIPPort is a port to make.
 type VIPPort struct {
 	ProjectID, NetworkID string
