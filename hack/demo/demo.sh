@@ -14,10 +14,10 @@ bed=hack/bed/bed
 
 up() {
 	export KURYR_BED_CLOUD=$1
-	local packages="485 MB, and 1.4 GB of OpenStack in a folder"
+	local packages="and OpenStack in a folder, 1.4 GB"
 	[[ $1 == real ]] || packages="80 MB"
 	[[ -e ${KURYR_BED:-/var/tmp/kuryr-bed}/bin/kubelet ]] ||
-		echo "The first run installs Debian packages ($packages) and builds Kubernetes: 8 to 12 minutes on two cores."
+		echo "The first run installs Debian packages ($packages) and builds Kubernetes: some 12 minutes on two cores."
 	$bed install
 	$bed build control cluster node images
 	$bed up
