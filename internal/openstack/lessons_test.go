@@ -113,6 +113,30 @@ func TestAffinityOfOVN(t *testing.T) {
 	}
 }
 
+// Octavia before 2025.1 tells its provider of a new pool's affinity only now and then. There such a
+// pool has none, so that the caller updates it.
+func TestAffinityOfNewPools(t *testing.T) {
+	for _, release := range openstacksim.Releases {
+		f := newFront(t, func(o *openstacksim.Options) { o.Release = release })
+		target := f.services(t).target(t, "ovn")
+		wanted := balanced(target, "10.252.0.200", 2, 1)
+		for i := range wanted.Listeners {
+			wanted.Listeners[i].Pool.AffinitySeconds = new(int32)
+		}
+		both := wanted.Listeners
+		wanted.Listeners = both[:1]
+		lb, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, wanted)
+		must(t, err)
+		second, err := target.Backend.CreateListener(t.Context(), lb.ID, both[1])
+		must(t, err)
+		for _, l := range []sdn.Listener{lb.Listeners[0], second} {
+			if has, want := l.Pool.AffinitySeconds != nil, release != "zed"; has != want {
+				t.Errorf("OpenStack %s: pool %s has affinity: %t, want %t", release, l.Pool.Name, has, want)
+			}
+		}
+	}
+}
+
 // Zed's worker of amphorae is not told of the children in a request for a load balancer: with
 // the Octavia that Zed and 2023.1 have, each child has a request of its own. Other providers, and
 // later releases, get all by one.

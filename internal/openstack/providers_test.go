@@ -24,7 +24,7 @@ import (
 )
 
 func TestAnUnknownProviderIsLearned(t *testing.T) {
-	f := newFront(t)
+	f := newFront(t, recent) // where new pools ask for affinity
 	f.rename = "acme"
 	f.before = func(w http.ResponseWriter, r *http.Request, body object) bool {
 		text := fmt.Sprint(body)

@@ -71,7 +71,8 @@ type LoadBalancers interface {
 	// fault, and the caller calls again.
 	DeleteListener(ctx context.Context, loadBalancerID, id string) error
 	// CreatePool makes the pool of a listener that has none, with its members. It
-	// may succeed in part, as CreateListener does. ErrConflict if it has one.
+	// may succeed in part, as CreateListener does. ErrConflict if it has one. A new pool, here and in
+	// what else makes pools, may lack its affinity where only UpdatePool sets that.
 	CreatePool(ctx context.Context, listenerID string, p Pool) (Pool, error)
 	// UpdatePool brings name, algorithm (an empty one stays as it is), affinity and
 	// monitor of a pool in line with p; its protocol is fixed. Members stay.

@@ -169,7 +169,7 @@ func newListeners(all []sdn.Listener, f sdn.Features, a api, most int) (out []ob
 		}
 		pool := *l.Pool
 		pool.Protocol = cmp.Or(pool.Protocol, l.Protocol)
-		p := newPool(pool, f)
+		p := newPool(pool, f, a)
 		members += of[i]
 		p["members"] = newMembers(l.Pool.Members[:of[i]])
 		if m := l.Pool.Monitor; m != nil && f.Provider != providerOVN {

@@ -104,6 +104,7 @@ const (
 	withSCTP         = 23
 	withMoreVIPs     = 26 // the version of Zed and 2023.1
 	afterOVNAffinity = 27 // of 2024.1; OVN's provider has affinity, but of TCP, from 2023.1 on
+	tellsAffinity    = 30 // of 2025.1, where it was shown; releases between Zed and that were not tried
 )
 
 func (a api) has(minor int) bool { return a.minor >= minor }

@@ -34,7 +34,7 @@ func (b *Octavia) createPool(ctx context.Context, lb at, listenerID, protocol st
 	if err := lb.features.CheckPool(p); err != nil {
 		return sdn.Pool{}, err
 	}
-	body := newPool(p, lb.features)
+	body := newPool(p, lb.features, lb.api)
 	body["listener_id"] = listenerID
 	if lb.api.poolsOfBalancers {
 		body["loadbalancer_id"] = lb.id // else Octavia fails if the listener is gone

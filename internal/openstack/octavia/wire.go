@@ -236,8 +236,14 @@ func poolChange(p sdn.Pool) object {
 	return out
 }
 
-// newPool returns all fields of a pool, whose protocol must be set.
-func newPool(p sdn.Pool, f sdn.Features) object {
+// newPool returns all fields of a pool, whose protocol must be set. Octavia before tellsAffinity stores the
+// affinity of a new pool, but tells its provider of it only now and then: of 19 pools that were created
+// with it in Zed, alone and in a POST of a load balancer, the provider received 8 with it. All updates
+// reached the provider. So such a pool has none, until UpdatePool.
+func newPool(p sdn.Pool, f sdn.Features, a api) object {
+	if !a.has(tellsAffinity) {
+		p.AffinitySeconds = nil
+	}
 	p.Algorithm = cmp.Or(p.Algorithm, f.Algorithm)
 	out := poolChange(p)
 	if out["session_persistence"] == nil {

@@ -6,6 +6,7 @@ package balancer_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -17,7 +18,8 @@ import (
 // sharing is a world whose provider shares affinity, as OVN's of 2025.1 does.
 type sharing struct {
 	*world
-	has map[string]bool // affinity in OVN, by protocol
+	has   map[string]bool // affinity in OVN, by protocol
+	loses bool            // a new pool has no affinity, as with Octavia before 2025.1
 }
 
 func newSharing(t *testing.T) *sharing {
@@ -28,7 +30,7 @@ func newSharing(t *testing.T) *sharing {
 	}
 	f.AffinityShared, f.DisabledBlocks = true, true
 	w.cloud.SetProvider(memory.Provider{Features: f, Near: true})
-	return &sharing{w, map[string]bool{}}
+	return &sharing{w, map[string]bool{}, false}
 }
 
 // round carries out the first steps of a plan, and no more than that if the process dies.
@@ -39,6 +41,9 @@ func (s *sharing) round(most int) (rest bool) {
 		s.t.Fatal(err)
 	}
 	for _, step := range p.Steps[:min(most, len(p.Steps))] {
+		if s.loses {
+			step = withoutAffinity(step)
+		}
 		s.provide(step)
 		if err := s.do(step); err != nil {
 			s.t.Fatalf("%s: %v", step, err)
@@ -47,8 +52,42 @@ func (s *sharing) round(most int) (rest bool) {
 	return atRest(&p)
 }
 
+// withoutAffinity is a step that creates pools, which get none.
+func withoutAffinity(step balancer.Step) balancer.Step {
+	switch step := step.(type) {
+	case balancer.CreateLoadBalancer:
+		step.LoadBalancer.Listeners = slices.Clone(step.LoadBalancer.Listeners)
+		for i, l := range step.LoadBalancer.Listeners {
+			step.LoadBalancer.Listeners[i].Pool = lost(*l.Pool)
+		}
+		return step
+	case balancer.CreateListener:
+		step.Listener.Pool = lost(*step.Listener.Pool)
+		return step
+	case balancer.CreatePool:
+		step.Pool = *lost(step.Pool)
+		return step
+	}
+	return step
+}
+
+func lost(p sdn.Pool) *sdn.Pool {
+	p.AffinitySeconds = nil
+	return &p
+}
+
 // provide does what the provider does of affinity at a step.
 func (s *sharing) provide(step balancer.Step) {
+	switch step := step.(type) {
+	case balancer.CreateLoadBalancer:
+		for _, l := range step.LoadBalancer.Listeners {
+			s.has[l.Protocol] = s.has[l.Protocol] || l.Pool.AffinitySeconds != nil
+		}
+	case balancer.CreateListener:
+		s.has[step.Listener.Protocol] = s.has[step.Listener.Protocol] || step.Listener.Pool.AffinitySeconds != nil
+	case balancer.CreatePool:
+		s.has[step.Pool.Protocol] = s.has[step.Pool.Protocol] || step.Pool.AffinitySeconds != nil
+	}
 	have, err := s.trees(s.t.Context())
 	if err != nil || len(have) == 0 {
 		return
@@ -94,6 +133,7 @@ func TestSharedAffinity(t *testing.T) {
 	for seed := range 100 {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			s, r := newSharing(t), rand.New(rand.NewPCG(uint64(seed), 7))
+			s.loses = seed%2 == 1
 			for range 20 {
 				ports := map[int32]string{80: "TCP"}
 				for n := range int32(4) {

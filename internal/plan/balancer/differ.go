@@ -62,7 +62,7 @@ func (d *differ) listeners(want []sdn.Listener) {
 	d.keepAffinity()
 	for i := range want {
 		if !there[keyOf(&want[i])] {
-			d.more = append(d.more, CreateListener{d.lb.ID, newListener(want[i])})
+			d.more = append(d.more, CreateListener{d.lb.ID, want[i]})
 		}
 	}
 }
@@ -82,7 +82,7 @@ func (d *differ) listener(want, have *sdn.Listener) {
 		// fixed. The protocol towards the endpoints has to change at once, and connections do
 		// not outlive that in any case.
 		d.less = append(d.less, d.remove(have, "the protocol of its pool changes to "+want.Pool.Protocol, Wider(have.SourceRanges, want.SourceRanges)))
-		d.more = append(d.more, CreateListener{d.lb.ID, newListener(*want)})
+		d.more = append(d.more, CreateListener{d.lb.ID, *want})
 		return
 	}
 	if !sameListener(want, have) {
@@ -97,7 +97,7 @@ func (d *differ) listener(want, have *sdn.Listener) {
 		}
 	}
 	if have.Pool == nil {
-		d.more = append(d.more, CreatePool{d.lb.ID, have.ID, newPool(*want.Pool)})
+		d.more = append(d.more, CreatePool{d.lb.ID, have.ID, *want.Pool})
 		return
 	}
 	switch {
@@ -146,32 +146,6 @@ func (d *differ) keepAffinity() {
 			d.affinity = append(d.affinity, UpdatePool{d.lb.ID, p.ID, p, true})
 		}
 	}
-}
-
-// newBalancer returns a load balancer as it is created: with pools as newPool returns them.
-func newBalancer(lb sdn.LoadBalancer) sdn.LoadBalancer {
-	lb.Listeners = slices.Clone(lb.Listeners)
-	for i, l := range lb.Listeners {
-		lb.Listeners[i] = newListener(l)
-	}
-	return lb
-}
-
-func newListener(l sdn.Listener) sdn.Listener {
-	if l.Pool != nil {
-		p := newPool(*l.Pool)
-		l.Pool = &p
-	}
-	return l
-}
-
-// newPool returns a pool as it is created: without affinity, which the next plan adds by an
-// update. Octavia stores the affinity of a new pool, but tells its provider of it only now and
-// then: of 19 pools that were created with it in OpenStack Zed, alone and in a POST of a load
-// balancer, the provider received 8 with it. All updates reached the provider.
-func newPool(p sdn.Pool) sdn.Pool {
-	p.AffinitySeconds = nil
-	return p
 }
 
 // The values that Octavia uses where nothing is set. A cloud may be configured otherwise: then

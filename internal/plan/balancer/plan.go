@@ -193,7 +193,7 @@ func (p *Plan) place(want *sdn.LoadBalancer, have []sdn.LoadBalancer, used map[s
 		p.Kept = append(p.Kept, kept(want, found)...)
 		p.tree(want, found, f)
 	case gone:
-		p.Steps = append(p.Steps, CreateLoadBalancer{newBalancer(*want)})
+		p.Steps = append(p.Steps, CreateLoadBalancer{*want})
 	}
 }
 
