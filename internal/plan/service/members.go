@@ -106,6 +106,9 @@ func (p *planner) endpoints() map[portKey]map[netip.AddrPort]endpoint {
 	}
 	lost := lostEndpoints{}
 	for _, slice := range p.Slices {
+		if _, headless := slice.Labels[labelHeadless]; headless {
+			continue // as kube-proxy does
+		}
 		if slice.AddressType == discoveryv1.AddressTypeFQDN {
 			p.warn(ReasonLeftOut, endpointsField, "members of load balancers need addresses, not host names: use EndpointSlices of addressType IPv4 or IPv6 instead of FQDN")
 			continue

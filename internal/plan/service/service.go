@@ -26,7 +26,7 @@ import (
 // without a class public. Services of other classes are left to other controllers.
 const LoadBalancerClass = "openstack.org/kuryr"
 
-// Labels by which a Service says that it is not for a service proxy such as Kuryr.
+// Labels by which a Service says that it is not for a service proxy such as Kuryr. An EndpointSlice says it by the second.
 const (
 	labelProxyName = "service.kubernetes.io/service-proxy-name"
 	labelHeadless  = "service.kubernetes.io/headless"
