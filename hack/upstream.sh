@@ -42,6 +42,11 @@ focus) focus=${2:?upstream.sh focus REGEX} ;;
 	;;
 esac
 affinity() { # 1, or nothing
+	local _ # what Octavia is at work on would stay PENDING
+	for _ in {1..60}; do
+		openstack loadbalancer list -f value -c provisioning_status | grep -q PENDING || break
+		sleep 2
+	done
 	hack/bed/bed stop octavia
 	KURYR_BED_AFFINITY=${1:-} hack/bed/bed start octavia
 }
