@@ -261,7 +261,8 @@ func (r *readiness) limit(t testing.TB, kind string, n int) {
 	t.Helper()
 	was := r.neutron(t, http.MethodGet, "quotas/"+r.project, nil)["quota"].(object)[kind]
 	t.Cleanup(func() { r.neutron(t, http.MethodPut, "quotas/"+r.project, object{"quota": object{kind: was}}) })
-	r.neutron(t, http.MethodPut, "quotas/"+r.project, object{"quota": object{kind: n}})
+	// Neutron of 2025.1 refuses a limit below the use otherwise.
+	r.neutron(t, http.MethodPut, "quotas/"+r.project, object{"quota": object{kind: n, "force": true}})
 }
 
 // reads are commands of a remedy that only show something, or that a person has to go on with.

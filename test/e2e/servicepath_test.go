@@ -204,7 +204,7 @@ func TestServiceAffinity(t *testing.T) {
 	f.becomes(t, svc, func(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityNone })
 	f.persists(t, svc, "")
 	if !told {
-		t.Skip("SKIPPED: the rest: this OVN provider (before 2023.1) does not tell OVN of affinity; told so by the test, OVN keeps it")
+		t.Skip("SKIPPED: the rest: this OVN provider does not tell OVN of affinity of TCP; told so by the test, OVN keeps it")
 	}
 	client.all(t, svc.Spec.ClusterIP, pods)
 }

@@ -7,10 +7,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kuryr-go/kuryr/test/cluster"
 )
@@ -48,6 +50,10 @@ func (f *fixture) starts(b *testing.B, n int) {
 		started, ended := f.round(b, round, n)
 		start, end = append(start, started...), append(end, ended)
 	}
+	report(b, start, end)
+}
+
+func report(b *testing.B, start, end []time.Duration) {
 	slices.Sort(start)
 	slices.Sort(end)
 	for _, p := range []int{50, 100} {
@@ -55,6 +61,57 @@ func (f *fixture) starts(b *testing.B, n int) {
 	}
 	b.ReportMetric(end[(len(end)-1)/2].Seconds(), "gone-s")
 	b.ReportMetric(0, "ns/op") // would mix in what lies between
+}
+
+// BenchmarkServiceStart measures, on the bed, how long it takes from a Service's creation until
+// its cluster IP answers a pod, and from its deletion until it is gone: alone, and ten at once. Each
+// has two ports and two endpoints.
+func BenchmarkServiceStart(b *testing.B) {
+	for _, n := range []int{1, 10} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			f := withServices(b)
+			f.servers(b, "web", 2)
+			from := f.inPod(f.on(b, "n2", "client"))
+			var start, end []time.Duration
+			for round := 0; b.Loop(); round++ {
+				start = append(start, f.answer(b, from, round, n)...)
+				began := time.Now()
+				if err := f.Client.DeleteAllOf(b.Context(), &corev1.Service{}, client.InNamespace(f.namespace)); err != nil {
+					b.Fatal(err)
+				}
+				eventually(b, func() error {
+					var left corev1.ServiceList
+					err := f.Client.List(b.Context(), &left, client.InNamespace(f.namespace))
+					if err == nil && len(left.Items) > 0 {
+						err = fmt.Errorf("%d Services are still there", len(left.Items))
+					}
+					return err
+				})
+				end = append(end, time.Since(began))
+			}
+			report(b, start, end)
+		})
+	}
+}
+
+// answer makes n Services and returns how long each took to answer.
+func (f *fixture) answer(b *testing.B, from asker, round, n int) []time.Duration {
+	b.Helper()
+	var asking sync.WaitGroup
+	took := make([]time.Duration, n)
+	for i := range n {
+		began := time.Now()
+		svc := f.service(b, fmt.Sprintf("web-%d-%d", round, i), func(s *corev1.ServiceSpec) { s.Selector = map[string]string{"app": "web"} })
+		asking.Go(func() {
+			script := "until curl -sf -m1 --noproxy '*' http://" + inURL(svc.Spec.ClusterIP) + "/hostname; do sleep 0.1; done"
+			if _, err := from(b.Context(), script); err != nil {
+				b.Errorf("asking Service %s: %v", svc.Name, err)
+			}
+			took[i] = time.Since(began)
+		})
+	}
+	asking.Wait()
+	return took
 }
 
 // warm keeps ports ready for thirty pods on two nodes.
