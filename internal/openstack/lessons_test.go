@@ -137,6 +137,41 @@ func TestAffinityOfNewPools(t *testing.T) {
 	}
 }
 
+// Where a new pool does not ask for affinity, a refusal of it says nothing about affinity.
+func TestAffinityIsNotLearnedWhereItIsNotAsked(t *testing.T) {
+	for _, release := range openstacksim.Releases {
+		f := newFront(t, func(o *openstacksim.Options) { o.Release = release })
+		f.rename = "acme"
+		f.before = func(w http.ResponseWriter, r *http.Request, body object) bool {
+			_, pool := body["pool"]
+			refuses := r.Method == http.MethodPost && (pool || strings.Contains(fmt.Sprint(body), "default_pool"))
+			return refuses && says(w, 501, "Provider 'acme' does not support a requested option")
+		}
+		target := f.services(t).target(t, "acme")
+		b, ctx := target.Backend, t.Context()
+		lb := balanced(target, "10.252.0.200", 1, 1)
+		lb.Listeners[0].Pool.AffinitySeconds = new(int32)
+		for i := range 2 {
+			lb.VIP.IP = fmt.Sprintf("10.252.0.%d", 200+i)
+			f.asked(false)
+			made, err := b.CreateLoadBalancer(ctx, serviceOwner, lb)
+			must(t, err)
+			if got, want := f.asked(true)["POST loadbalancers"], 2-i; release == "zed" && got != want {
+				t.Errorf("OpenStack %s: load balancer %d with children that the provider refuses took %d requests, want %d", release, i, got, want)
+			}
+			if i == 0 {
+				if _, err := b.CreateListener(ctx, made.ID, lb.Listeners[0]); !errors.Is(err, sdn.ErrUnsupported) {
+					t.Errorf("OpenStack %s: CreateListener: %v, want ErrUnsupported", release, err)
+				}
+				lb.Listeners[0].Pool.AffinitySeconds = nil
+			}
+		}
+		if got, err := b.Features(ctx, "acme"); err != nil || got.Affinity != (release == "zed") {
+			t.Errorf("OpenStack %s: Features = %+v, %v; want affinity where it was not asked for", release, got, err)
+		}
+	}
+}
+
 // Zed's worker of amphorae is not told of the children in a request for a load balancer: with
 // the Octavia that Zed and 2023.1 have, each child has a request of its own. Other providers, and
 // later releases, get all by one.

@@ -76,7 +76,7 @@ func (b *Octavia) postWhole(ctx context.Context, lb sdn.LoadBalancer, body objec
 	if !full || !errors.Is(err, sdn.ErrUnsupported) {
 		return w, err
 	}
-	b.balancers.learnBare(f, lb)
+	b.balancers.learnBare(f, lb, a)
 	delete(body, "listeners")
 	return b.postBalancer(ctx, body, f.Provider, 0)
 }
@@ -167,9 +167,9 @@ func newListeners(all []sdn.Listener, f sdn.Features, a api, most int) (out []ob
 		if l.Pool == nil {
 			continue
 		}
-		pool := *l.Pool
+		pool := created(*l.Pool, a)
 		pool.Protocol = cmp.Or(pool.Protocol, l.Protocol)
-		p := newPool(pool, f, a)
+		p := newPool(pool, f)
 		members += of[i]
 		p["members"] = newMembers(l.Pool.Members[:of[i]])
 		if m := l.Pool.Monitor; m != nil && f.Provider != providerOVN {

@@ -103,11 +103,11 @@ func (l *balancers) isBare(provider string, vip v1.VIPAddress) bool {
 // learned only if the load balancer has nothing special. For this VIP it is noted in any case.
 // If the empty load balancer fails, too, because the refused one has left the VIP's port
 // behind, the next attempt must not leave a port once more.
-func (l *balancers) learnBare(f sdn.Features, lb sdn.LoadBalancer) {
+func (l *balancers) learnBare(f sdn.Features, lb sdn.LoadBalancer, a api) {
 	l.mu.Lock()
 	l.refused[lb.VIP] = true
 	l.mu.Unlock()
-	if isPlain(lb, f) {
+	if isPlain(lb, f, a) {
 		l.learn(f.Provider, bare, 1)
 	}
 }
@@ -187,11 +187,11 @@ func (b *Octavia) proveTree(lb sdn.LoadBalancer) {
 
 // isPlain reports whether a load balancer has only what every provider supports. A provider
 // that refuses such a one accepts no children of a new load balancer.
-func isPlain(lb sdn.LoadBalancer, f sdn.Features) bool {
+func isPlain(lb sdn.LoadBalancer, f sdn.Features, a api) bool {
 	return !slices.ContainsFunc(lb.Listeners, func(l sdn.Listener) bool {
 		p := l.Pool
 		return l.Protocol != "TCP" || len(l.SourceRanges) > 0 || p != nil && (p.Protocol != "" && p.Protocol != "TCP" ||
-			cmp.Or(p.Algorithm, f.Algorithm) != f.Algorithm || p.AffinitySeconds != nil || p.Monitor != nil ||
+			cmp.Or(p.Algorithm, f.Algorithm) != f.Algorithm || created(*p, a).AffinitySeconds != nil || p.Monitor != nil ||
 			slices.ContainsFunc(p.Members, func(m sdn.Member) bool { return m.SubnetID != "" && m.SubnetID != lb.VIP.SubnetID }))
 	})
 }

@@ -30,11 +30,12 @@ func (b *Octavia) CreatePool(ctx context.Context, listenerID string, p sdn.Pool)
 
 // createPool creates a pool. It may succeed in part: then the returned pool has an ID.
 func (b *Octavia) createPool(ctx context.Context, lb at, listenerID, protocol string, p sdn.Pool) (sdn.Pool, error) {
+	p = created(p, lb.api)
 	p.Protocol = cmp.Or(p.Protocol, protocol)
 	if err := lb.features.CheckPool(p); err != nil {
 		return sdn.Pool{}, err
 	}
-	body := newPool(p, lb.features, lb.api)
+	body := newPool(p, lb.features)
 	body["listener_id"] = listenerID
 	if lb.api.poolsOfBalancers {
 		body["loadbalancer_id"] = lb.id // else Octavia fails if the listener is gone

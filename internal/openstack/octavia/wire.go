@@ -236,14 +236,19 @@ func poolChange(p sdn.Pool) object {
 	return out
 }
 
-// newPool returns all fields of a pool, whose protocol must be set. Octavia before tellsAffinity stores the
-// affinity of a new pool, but tells its provider of it only now and then: of 19 pools that were created
-// with it in Zed, alone and in a POST of a load balancer, the provider received 8 with it. All updates
-// reached the provider. So such a pool has none, until UpdatePool.
-func newPool(p sdn.Pool, f sdn.Features, a api) object {
+// created returns a pool as its creation requests it. Octavia before tellsAffinity stores the affinity of
+// a new pool, but tells its provider of it only now and then: of 19 pools that were created with it in
+// Zed, alone and in a POST of a load balancer, the provider received 8 with it. All updates reached the
+// provider. So such a pool has none, until UpdatePool.
+func created(p sdn.Pool, a api) sdn.Pool {
 	if !a.has(tellsAffinity) {
 		p.AffinitySeconds = nil
 	}
+	return p
+}
+
+// newPool returns all fields of a pool, whose protocol must be set.
+func newPool(p sdn.Pool, f sdn.Features) object {
 	p.Algorithm = cmp.Or(p.Algorithm, f.Algorithm)
 	out := poolChange(p)
 	if out["session_persistence"] == nil {

@@ -30,7 +30,7 @@ func (m *Attempts) Unfinished(have []sdn.LoadBalancer, f sdn.Features, now time.
 			continue
 		}
 		current[lb.ID] = true
-		if busy(lb.Provisioning) {
+		if lb.Provisioning != sdn.ProvisioningActive {
 			continue
 		}
 		key := fmt.Sprintf("%s%s %d %s", unfinished, lb.ID, len(pending), pending[0])

@@ -31,6 +31,8 @@ func TestUnfinished(t *testing.T) {
 	const active, creating, update = sdn.ProvisioningActive, sdn.ProvisioningCreating, sdn.Provisioning("PENDING_UPDATE")
 	busy := tree(active, creating)
 	busy[1].Provisioning = update
+	broken := tree(active, creating)
+	broken[1].Provisioning = sdn.ProvisioningError
 	var m balancer.Attempts
 	for _, step := range []struct {
 		name  string
@@ -39,6 +41,7 @@ func TestUnfinished(t *testing.T) {
 		waits bool
 		again time.Duration
 	}{
+		{"in ERROR: nothing is under way", 0, broken, false, 0},
 		{"nothing is done yet", 0, tree(creating, creating, creating, creating), true, 500 * time.Millisecond},
 		{"still so", 2 * time.Second, tree(creating, creating, creating, creating), true, 2 * time.Second},
 		{"for long", 29 * time.Second, tree(creating, creating, creating, creating), true, 5 * time.Second},
@@ -59,6 +62,15 @@ func TestUnfinished(t *testing.T) {
 	}
 	if len(m) != 1 {
 		t.Errorf("%d notes are kept, want that of the last change", len(m))
+	}
+	stuck, end := tree(active, active, creating), begin.Add(time.Hour)
+	m.Unfinished(stuck, later, end, pause)
+	if ids, _ := m.Unfinished(stuck, later, end.Add(pause), pause); len(ids) > 0 {
+		t.Errorf("waits for %v, want what is stuck to be for repairs", ids)
+	}
+	m.Did(balancer.UpdatePool{LoadBalancerID: "web", ID: "pool"}, end.Add(pause), time.Second)
+	if ids, _ := m.Unfinished(stuck, later, end.Add(pause), pause); len(ids) != 1 {
+		t.Error("a repair is under way below the load balancer, and it is not waited for")
 	}
 	m = nil
 	if ids, _ := m.Unfinished(tree(creating, creating), sdn.Features{}, begin, pause); len(ids) > 0 || len(m) > 0 {
