@@ -11,7 +11,7 @@
 #   3. test/e2e,
 #   4. upstream Kubernetes' own conformance tests of networks and pods,
 #   5. three minutes in which parts of the cloud and of Kubernetes are stopped and killed.
-# With SHORT=1 less of each, in some 20 minutes on two cores in place of 40.
+# With SHORT=1 less of each, in some 35 minutes on two cores in place of 70.
 # It takes the bed down at the end, unless KEEP=1.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."

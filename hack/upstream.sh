@@ -11,7 +11,7 @@
 #   upstream.sh affinity      those of session affinity
 #   upstream.sh all           all of [sig-network], for hours; continues
 #                             a run that was stopped, and prints a table (upstream-all.sh)
-# No OVN provider keeps session affinity of TCP as released. For conformance, affinity and all
+# No OVN provider that was tried keeps session affinity of TCP as released. For conformance, affinity and all
 # that of the bed is patched, and other lists leave these tests out.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
@@ -42,9 +42,10 @@ focus) focus=${2:?upstream.sh focus REGEX} ;;
 	;;
 esac
 affinity() { # 1, or nothing
-	local _ # what Octavia is at work on would stay PENDING
+	local _ # what Octavia is at work on would stay PENDING, above or below the load balancers
 	for _ in {1..60}; do
-		openstack loadbalancer list -f value -c provisioning_status | grep -q PENDING || break
+		openstack loadbalancer list -f value -c provisioning_status | grep -q PENDING ||
+			kubectl get klb -A -o jsonpath='{.items[*].status.conditions[?(@.type=="Progressing")].status}' | grep -q True || break
 		sleep 2
 	done
 	hack/bed/bed stop octavia

@@ -22,7 +22,7 @@ FAMILIES=${KURYR_BED_FAMILIES:-ipv4}
 RELEASE=${KURYR_BED_RELEASE:-2025.1}
 case ${VERB:-} in
 install | build | up) ;;
-*) RELEASE=$(cat "$BED/release" 2>/dev/null || echo zed) ;;
+*) [[ $KIND == sim ]] || RELEASE=$(cat "$BED/release" 2>/dev/null || echo zed) ;;
 esac
 # has_system: OpenStack is not the machine's own packages, but those in a folder.
 has_system() { [[ $KIND != sim && $RELEASE != zed ]]; }

@@ -15,6 +15,7 @@ bed=hack/bed/bed
 up() {
 	export KURYR_BED_CLOUD=$1
 	local packages="and OpenStack in a folder, 1.4 GB"
+	[[ ${KURYR_BED_RELEASE:-} != zed ]] || packages="OpenStack Zed among them"
 	[[ $1 == real ]] || packages="80 MB"
 	[[ -e ${KURYR_BED:-/var/tmp/kuryr-bed}/bin/kubelet ]] ||
 		echo "The first run installs Debian packages ($packages) and builds Kubernetes: some 12 minutes on two cores."

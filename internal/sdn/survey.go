@@ -173,7 +173,7 @@ type Agent struct {
 // BalancingSurvey is what a cloud says of load balancing.
 type BalancingSurvey struct {
 	// Old is the version of the API if it is of an OpenStack before Zed, else empty.
-	Old       string
+	Old       Read[string]
 	Providers Read[[]string]
 	// Quotas is the limit by the cloud's word for a kind, as in load_balancer; negative: none.
 	Quotas Read[map[string]int]

@@ -55,11 +55,11 @@ install_system() {
 	}
 	[[ -z $(daemons '*') ]] || die "the bed is up and its OpenStack is to be made anew: end it first, $HERE/bed down"
 	not_mounted
+	url=$(mirror) || exit 1 # before what is there goes
 	rm -rf --one-file-system "$SYSTEM" "$new"
 	free=$(df --output=avail -m "$BED" | tail -1)
 	((free >= SYSTEM_ROOM)) ||
 		die "OpenStack $RELEASE needs $SYSTEM_ROOM MB in $BED and there are $((free)): make room, set KURYR_BED to another disk, or use KURYR_BED_RELEASE=zed"
-	url=$(mirror) || exit 1
 	say "making $SYSTEM from $url: some 3 minutes; log in $LOG/system.log"
 	: >"$LOG/system.log"
 	progress_begins "the base of Debian's $SYSTEM_SUITE"

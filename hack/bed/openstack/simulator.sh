@@ -21,7 +21,7 @@ simulator_half() {
 	await 10 "answer of the simulator" answers "$AUTH_URL"
 }
 run_openstack_sim() {
-	start openstack-sim "$CP" "$BIN/openstack-sim" serve --listen "${SIM_URL#http://}" \
+	start openstack-sim "$CP" "$BIN/openstack-sim" serve --listen "${SIM_URL#http://}" --release "$RELEASE" \
 		--write-clouds "$CLOUD/clouds.yaml" --hosts "$(IFS=,; echo "${NODES[*]}")"
 }
 

@@ -16,8 +16,9 @@ import (
 // SurveyBalancing implements sdn.Survey.
 func (b *Octavia) SurveyBalancing(ctx context.Context, projectID string) sdn.BalancingSurvey {
 	out := sdn.BalancingSurvey{Providers: b.surveyProviders(ctx), Quotas: b.surveyQuotas(ctx, projectID)}
-	if a, err := b.balancerAPI(ctx); err == nil && b.dialect.versioned && !a.has(withMoreVIPs) {
-		out.Old = fmt.Sprintf("v2.%d", a.minor)
+	a, err := b.balancerAPI(ctx)
+	if out.Old.Err = err; err == nil && b.dialect.versioned && !a.has(withMoreVIPs) {
+		out.Old.Value = fmt.Sprintf("v2.%d", a.minor)
 	}
 	return out
 }

@@ -253,7 +253,8 @@ var broken = []row{
 		f.Balancing.Providers.Err = fmt.Errorf("Octavia answered 403: %w", sdn.ErrForbidden)
 	}},
 	{name: "ProviderMissing", says: `"octavia-f5", only amphora, ovn`, change: func(f *facts) { f.Config.Provider = "octavia-f5" }},
-	{name: "OctaviaOld", says: "v2.25", remedy: "openstack versions show", change: func(f *facts) { f.Balancing.Old = "v2.25" }},
+	{name: "OctaviaOld", says: "503", unknown: true, change: func(f *facts) { f.Balancing.Old.Err = errDown }},
+	{name: "OctaviaOld", says: "v2.25", remedy: "openstack versions show", change: func(f *facts) { f.Balancing.Old.Value = "v2.25" }},
 	{name: "ExtensionMissing", says: "trunk, which is needed for nodes of vifType vlan", change: func(f *facts) {
 		f.Config.Trunks = true
 		f.Networks.Extensions.Value = slices.DeleteFunc(f.Networks.Extensions.Value, func(e string) bool { return e == "trunk" })

@@ -242,11 +242,15 @@ func loadBalancingMissing(f *Facts, k Kind) []Finding {
 }
 
 func octaviaOld(f *Facts, k Kind) []Finding {
-	if f.Balancing.Old == "" || !f.serves() {
+	old := f.Balancing.Old
+	switch {
+	case !f.serves() || errors.Is(old.Err, sdn.ErrNoService) || old.Err == nil && old.Value == "":
 		return nil
+	case old.Err != nil:
+		return k.unknown("API of Octavia", "it is new enough", old.Err)
 	}
 	return []Finding{k.found("API of Octavia", fmt.Sprintf("Octavia's API is %s. Kuryr was shown with v2.26 (OpenStack Zed) and later ones: Services work with fewer features. "+
-		"docs/services-howto.md has the version of each feature.", f.Balancing.Old), "openstack versions show --service load-balancer")}
+		"docs/services-howto.md has the version of each feature.", old.Value), "openstack versions show --service load-balancer")}
 }
 
 func providerMissing(f *Facts, k Kind) []Finding {
