@@ -18,8 +18,8 @@ import (
 const unfinished = "unfinished "
 
 // Unfinished returns the load balancers that accept changes while the provider is still at work on
-// the objects below them, see sdn.Features.ChildrenLater, and when to read them again. If these
-// objects have not changed for a pause, who was at work has died, and they are for Mending. A change
+// the objects below them, see sdn.Features.ChildrenLater, and when to read them again: the sooner the
+// fewer are left, as OVN's provider takes a second or two for each. If these objects have not changed for a pause, who was at work has died, and they are for Mending. A change
 // that meets another one under way may leave the load balancer PENDING_UPDATE for ever.
 func (m *Attempts) Unfinished(have []sdn.LoadBalancer, f sdn.Features, now time.Time, pause time.Duration) (ids []string, again time.Duration) {
 	current := map[string]bool{}
@@ -40,7 +40,7 @@ func (m *Attempts) Unfinished(have []sdn.LoadBalancer, f sdn.Features, now time.
 		if m.Waits(key, now) == 0 {
 			continue
 		}
-		next := min(max(now.Sub((*m)[key].First), time.Second/2), 5*time.Second)
+		next := min(max(now.Sub((*m)[key].First), time.Duration(len(pending))*time.Second/2), 5*time.Second)
 		if ids = append(ids, lb.ID); again == 0 || next < again {
 			again = next
 		}
