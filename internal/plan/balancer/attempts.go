@@ -96,10 +96,8 @@ const (
 )
 
 // Did notes a step that was carried out. If the next plan still needs the step, this note shows
-// that it had no effect. least is the pause after the first time; it doubles. What is changed below
-// its load balancer from now on is not what was left unfinished before.
+// that it had no effect. least is the pause after the first time; it doubles.
 func (m *Attempts) Did(s Step, now time.Time, least time.Duration) int {
-	m.Forget(unfinished + Target(s))
 	return m.Note(fingerprint(s), now, Pauses{2 * least, 1024 * least}, "")
 }
 

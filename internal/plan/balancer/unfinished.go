@@ -13,8 +13,9 @@ import (
 )
 
 // unfinished is the prefix of the keys of load balancers that are shown as done before the objects
-// below them, see Unfinished. A key has the objects that are not done, so another one begins when
-// something changes. If these stay after a change of others, the first one is found again.
+// below them, see Unfinished. A key has the objects that are not done and the state of the first, so
+// another one begins when something changes, as by a repair. If these stay after a change of others,
+// the first one is found again.
 const unfinished = "unfinished "
 
 // Unfinished returns the load balancers that accept changes while the provider is still at work on
@@ -52,11 +53,11 @@ func (m *Attempts) Unfinished(have []sdn.LoadBalancer, f sdn.Features, now time.
 	return ids, again
 }
 
-// pendingBelow returns the objects below a load balancer that are being changed.
-func pendingBelow(lb *sdn.LoadBalancer) (ids []string) {
+// pendingBelow returns the objects below a load balancer that are being changed, and how.
+func pendingBelow(lb *sdn.LoadBalancer) (all []string) {
 	note := func(id string, p sdn.Provisioning) {
 		if busy(p) {
-			ids = append(ids, id)
+			all = append(all, id+" "+string(p))
 		}
 	}
 	for _, l := range lb.Listeners {
@@ -67,5 +68,5 @@ func pendingBelow(lb *sdn.LoadBalancer) (ids []string) {
 			}
 		}
 	}
-	return ids
+	return all
 }

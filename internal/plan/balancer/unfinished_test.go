@@ -68,8 +68,13 @@ func TestUnfinished(t *testing.T) {
 	if ids, _ := m.Unfinished(stuck, later, end.Add(pause), pause); len(ids) > 0 {
 		t.Errorf("waits for %v, want what is stuck to be for repairs", ids)
 	}
-	m.Did(balancer.UpdatePool{LoadBalancerID: "web", ID: "pool"}, end.Add(pause), time.Second)
-	if ids, _ := m.Unfinished(stuck, later, end.Add(pause), pause); len(ids) != 1 {
+	if ids, _ := m.Unfinished(tree(active, update, creating), later, end.Add(pause), pause); len(ids) != 1 {
+		t.Error("a change of another object is under way, and it is not waited for")
+	}
+	if ids, _ := m.Unfinished(stuck, later, end.Add(pause), pause); len(ids) > 0 {
+		t.Errorf("waits for %v after another object was changed, want what is stuck to be for repairs still", ids)
+	}
+	if ids, _ := m.Unfinished(tree(active, active, update), later, end.Add(pause), pause); len(ids) != 1 {
 		t.Error("a repair is under way below the load balancer, and it is not waited for")
 	}
 	m = nil
