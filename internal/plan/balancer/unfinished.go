@@ -13,14 +13,13 @@ import (
 )
 
 // unfinished is the prefix of the keys of load balancers that are shown as done before the objects
-// below them, see Unfinished. A key has the objects that are not done and the state of the first, so
-// another one begins when something changes, as by a repair. If these stay after a change of others,
-// the first one is found again.
+// below them, see Unfinished. A key has the objects that are not done, so another one begins when
+// something changes. If these stay after a change of others, the first one is found again.
 const unfinished = "unfinished "
 
 // Unfinished returns the load balancers that accept changes while the provider is still at work on
-// the objects below them, see sdn.Features.ChildrenLater, and when to read them again: the sooner the
-// fewer are left, as OVN's provider takes a second or two for each. If these objects have not changed for a pause, who was at work has died, and they are for Mending. A change
+// the objects below them, see sdn.Features.ChildrenLater, and when to read them again. If these
+// objects have not changed for a pause, who was at work has died, and they are for Mending. A change
 // that meets another one under way may leave the load balancer PENDING_UPDATE for ever.
 func (m *Attempts) Unfinished(have []sdn.LoadBalancer, f sdn.Features, now time.Time, pause time.Duration) (ids []string, again time.Duration) {
 	current := map[string]bool{}
@@ -31,7 +30,7 @@ func (m *Attempts) Unfinished(have []sdn.LoadBalancer, f sdn.Features, now time.
 			continue
 		}
 		current[lb.ID] = true
-		if lb.Provisioning != sdn.ProvisioningActive {
+		if busy(lb.Provisioning) {
 			continue
 		}
 		key := fmt.Sprintf("%s%s %d %s", unfinished, lb.ID, len(pending), pending[0])
@@ -41,7 +40,7 @@ func (m *Attempts) Unfinished(have []sdn.LoadBalancer, f sdn.Features, now time.
 		if m.Waits(key, now) == 0 {
 			continue
 		}
-		next := min(max(now.Sub((*m)[key].First), time.Duration(len(pending))*time.Second/2), 5*time.Second)
+		next := min(max(now.Sub((*m)[key].First), time.Second/2), 5*time.Second)
 		if ids = append(ids, lb.ID); again == 0 || next < again {
 			again = next
 		}
@@ -53,11 +52,11 @@ func (m *Attempts) Unfinished(have []sdn.LoadBalancer, f sdn.Features, now time.
 	return ids, again
 }
 
-// pendingBelow returns the objects below a load balancer that are being changed, and how.
-func pendingBelow(lb *sdn.LoadBalancer) (all []string) {
+// pendingBelow returns the objects below a load balancer that are being changed.
+func pendingBelow(lb *sdn.LoadBalancer) (ids []string) {
 	note := func(id string, p sdn.Provisioning) {
 		if busy(p) {
-			all = append(all, id+" "+string(p))
+			ids = append(ids, id)
 		}
 	}
 	for _, l := range lb.Listeners {
@@ -68,5 +67,5 @@ func pendingBelow(lb *sdn.LoadBalancer) (all []string) {
 			}
 		}
 	}
-	return all
+	return ids
 }

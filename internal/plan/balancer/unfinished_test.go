@@ -31,8 +31,6 @@ func TestUnfinished(t *testing.T) {
 	const active, creating, update = sdn.ProvisioningActive, sdn.ProvisioningCreating, sdn.Provisioning("PENDING_UPDATE")
 	busy := tree(active, creating)
 	busy[1].Provisioning = update
-	broken := tree(active, creating)
-	broken[1].Provisioning = sdn.ProvisioningError
 	var m balancer.Attempts
 	for _, step := range []struct {
 		name  string
@@ -41,16 +39,15 @@ func TestUnfinished(t *testing.T) {
 		waits bool
 		again time.Duration
 	}{
-		{"in ERROR: nothing is under way", 0, broken, false, 0},
-		{"nothing is done yet", 0, tree(creating, creating, creating, creating), true, 2 * time.Second},
+		{"nothing is done yet", 0, tree(creating, creating, creating, creating), true, 500 * time.Millisecond},
 		{"still so", 2 * time.Second, tree(creating, creating, creating, creating), true, 2 * time.Second},
 		{"for long", 29 * time.Second, tree(creating, creating, creating, creating), true, 5 * time.Second},
-		{"the listener is done", 29 * time.Second, tree(active, creating, creating, creating), true, 1500 * time.Millisecond},
-		{"the pool is done", 58 * time.Second, tree(active, active, creating, creating), true, time.Second},
+		{"the listener is done", 29 * time.Second, tree(active, creating, creating, creating), true, 500 * time.Millisecond},
+		{"the pool is done", 58 * time.Second, tree(active, active, creating, creating), true, 500 * time.Millisecond},
 		{"one member is done", 87 * time.Second, tree(active, active, active, creating), true, 500 * time.Millisecond},
 		{"nothing changes any more", 117 * time.Second, tree(active, active, active, creating), false, 0},
 		{"others are changed: the load balancer is busy", 118 * time.Second, busy, false, 0},
-		{"and then they", 119 * time.Second, tree(update, active, active, creating), true, time.Second},
+		{"and then they", 119 * time.Second, tree(update, active, active, creating), true, 500 * time.Millisecond},
 		{"they are done", 121 * time.Second, tree(active, active, active, creating), false, 0},
 		{"all is done", 122 * time.Second, tree(active, active, active, active), false, 0},
 		{"the same member is changed much later", 900 * time.Second, tree(active, active, active, update), true, 500 * time.Millisecond},
@@ -62,20 +59,6 @@ func TestUnfinished(t *testing.T) {
 	}
 	if len(m) != 1 {
 		t.Errorf("%d notes are kept, want that of the last change", len(m))
-	}
-	stuck, end := tree(active, active, creating), begin.Add(time.Hour)
-	m.Unfinished(stuck, later, end, pause)
-	if ids, _ := m.Unfinished(stuck, later, end.Add(pause), pause); len(ids) > 0 {
-		t.Errorf("waits for %v, want what is stuck to be for repairs", ids)
-	}
-	if ids, _ := m.Unfinished(tree(active, update, creating), later, end.Add(pause), pause); len(ids) != 1 {
-		t.Error("a change of another object is under way, and it is not waited for")
-	}
-	if ids, _ := m.Unfinished(stuck, later, end.Add(pause), pause); len(ids) > 0 {
-		t.Errorf("waits for %v after another object was changed, want what is stuck to be for repairs still", ids)
-	}
-	if ids, _ := m.Unfinished(tree(active, active, update), later, end.Add(pause), pause); len(ids) != 1 {
-		t.Error("a repair is under way below the load balancer, and it is not waited for")
 	}
 	m = nil
 	if ids, _ := m.Unfinished(tree(creating, creating), sdn.Features{}, begin, pause); len(ids) > 0 || len(m) > 0 {
