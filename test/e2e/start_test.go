@@ -97,6 +97,8 @@ func BenchmarkServiceStart(b *testing.B) {
 // answer makes n Services and returns how long each took to answer.
 func (f *fixture) answer(b *testing.B, from asker, round, n int) []time.Duration {
 	b.Helper()
+	ctx, cancel := context.WithTimeout(b.Context(), patience)
+	defer cancel()
 	var asking sync.WaitGroup
 	took := make([]time.Duration, n)
 	for i := range n {
@@ -104,7 +106,7 @@ func (f *fixture) answer(b *testing.B, from asker, round, n int) []time.Duration
 		svc := f.service(b, fmt.Sprintf("web-%d-%d", round, i), func(s *corev1.ServiceSpec) { s.Selector = map[string]string{"app": "web"} })
 		asking.Go(func() {
 			script := "until curl -sf -m1 --noproxy '*' http://" + inURL(svc.Spec.ClusterIP) + "/hostname; do sleep 0.1; done"
-			if _, err := from(b.Context(), script); err != nil {
+			if _, err := from(ctx, script); err != nil {
 				b.Errorf("asking Service %s: %v", svc.Name, err)
 			}
 			took[i] = time.Since(began)
