@@ -4,59 +4,61 @@
 package balancer
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// unfinished is the prefix of the keys of load balancers that are shown as done before the objects
-// below them, see Unfinished. A key has the objects that are not done, so another one begins when
-// something changes. If these stay after a change of others, the first one is found again.
+// unfinished is the prefix of the keys of objects that are being changed below a load balancer, see
+// Unfinished. A key has the load balancer, the object and its state.
 const unfinished = "unfinished "
 
 // Unfinished returns the load balancers that accept changes while the provider is still at work on
-// the objects below them, see sdn.Features.ChildrenLater, and when to read them again. If these
-// objects have not changed for a pause, who was at work has died, and they are for Mending. A change
-// that meets another one under way may leave the load balancer PENDING_UPDATE for ever.
+// the objects below them, see sdn.Features.ChildrenLater, and when to read them again. A change
+// that meets another one under way may leave the load balancer PENDING_UPDATE for ever, or a member in
+// OVN that Octavia has not. Objects that are being changed, and none of them changes for a pause, are not
+// waited for any more, whatever is changed beside them: who was at work has died, and they are for Mending.
 func (m *Attempts) Unfinished(have []sdn.LoadBalancer, f sdn.Features, now time.Time, pause time.Duration) (ids []string, again time.Duration) {
-	current := map[string]bool{}
+	all := map[string]bool{}
 	for i := range have {
-		lb := &have[i]
-		pending := pendingBelow(lb)
-		if len(pending) == 0 || !f.ChildrenLater {
+		lb, begins := &have[i], false
+		if !f.ChildrenLater {
 			continue
 		}
-		current[lb.ID] = true
+		pending := pendingBelow(lb)
+		for _, key := range pending {
+			all[key], begins = true, begins || m.Times(key) == 0
+		}
 		if busy(lb.Provisioning) {
 			continue
 		}
-		key := fmt.Sprintf("%s%s %d %s", unfinished, lb.ID, len(pending), pending[0])
-		if m.Times(key) == 0 {
-			m.Note(key, now, Pauses{pause, pause}, "")
+		for key := range *m { // one of those that were waited for is done
+			begins = begins || strings.HasPrefix(key, unfinished+lb.ID+" ") && !all[key] && m.Waits(key, now) > 0
 		}
-		if m.Waits(key, now) == 0 {
-			continue
-		}
-		next := min(max(now.Sub((*m)[key].First), time.Second/2), 5*time.Second)
-		if ids = append(ids, lb.ID); again == 0 || next < again {
-			again = next
+		for _, key := range pending {
+			if begins && (m.Times(key) == 0 || m.Waits(key, now) > 0) {
+				delete(*m, key)
+				m.Note(key, now, Pauses{pause, pause}, "")
+			}
+			if m.Waits(key, now) > 0 {
+				ids, again = append(ids, lb.ID), min(cmp.Or(again, 5*time.Second), max(now.Sub((*m)[key].First), time.Second/2))
+			}
 		}
 	}
-	maps.DeleteFunc(*m, func(key string, _ *Attempt) bool {
-		of, is := strings.CutPrefix(key, unfinished)
-		return is && !current[strings.Fields(of)[0]]
-	})
-	return ids, again
+	maps.DeleteFunc(*m, func(key string, _ *Attempt) bool { return strings.HasPrefix(key, unfinished) && !all[key] })
+	return slices.Compact(ids), again
 }
 
-// pendingBelow returns the objects below a load balancer that are being changed.
-func pendingBelow(lb *sdn.LoadBalancer) (ids []string) {
+// pendingBelow returns the keys of the objects below a load balancer that are being changed.
+func pendingBelow(lb *sdn.LoadBalancer) (keys []string) {
 	note := func(id string, p sdn.Provisioning) {
 		if busy(p) {
-			ids = append(ids, id)
+			keys = append(keys, fmt.Sprint(unfinished, lb.ID, " ", id, " ", p))
 		}
 	}
 	for _, l := range lb.Listeners {
@@ -67,5 +69,5 @@ func pendingBelow(lb *sdn.LoadBalancer) (ids []string) {
 			}
 		}
 	}
-	return ids
+	return keys
 }

@@ -29,7 +29,7 @@ func TestUnfinished(t *testing.T) {
 		}}
 	}
 	const active, creating, update = sdn.ProvisioningActive, sdn.ProvisioningCreating, sdn.Provisioning("PENDING_UPDATE")
-	busy := tree(active, creating)
+	busy := tree(active, active, active, creating)
 	busy[1].Provisioning = update
 	var m balancer.Attempts
 	for _, step := range []struct {
@@ -59,6 +59,16 @@ func TestUnfinished(t *testing.T) {
 	}
 	if len(m) != 1 {
 		t.Errorf("%d notes are kept, want that of the last change", len(m))
+	}
+	// A dead change (the first one) and a living one: as many objects as before, but others.
+	both := func(second, third sdn.Provisioning) []sdn.LoadBalancer { return tree(creating, active, second, third) }
+	end := begin.Add(time.Hour)
+	m.Unfinished(both(update, active), later, end, pause)
+	if ids, _ := m.Unfinished(both(update, active), later, end.Add(pause), pause); len(ids) > 0 {
+		t.Errorf("waits for %v, want what is stuck to be for repairs", ids)
+	}
+	if ids, _ := m.Unfinished(both(active, update), later, end.Add(pause), pause); len(ids) != 1 {
+		t.Error("another change is under way, and it is not waited for")
 	}
 	m = nil
 	if ids, _ := m.Unfinished(tree(creating, creating), sdn.Features{}, begin, pause); len(ids) > 0 || len(m) > 0 {
