@@ -27,6 +27,8 @@ type Attempt struct {
 	Failed string    // why it failed; empty: it was accepted, and had no effect
 	Serves bool      // it was made where clients are served all the same
 	Own    bool      // it was made against an ERROR of the load balancer itself
+	Step   string    // what was done, with the ID of the object
+	Away   bool      // the cloud was away since
 }
 
 // Pauses are the times between attempts: Least after the first, then twice as long each time,
@@ -73,10 +75,10 @@ func (m Attempts) Waits(key string, now time.Time) time.Duration {
 	return 0
 }
 
-// Forgive forgets what an outage of the cloud may have caused. Attempts where clients are served stay:
-// a cloud that comes and goes would otherwise have what serves replaced each time.
+// Forgive forgets what an outage of the cloud may have caused. Attempts that have replaced what serves stay:
+// a cloud that comes and goes would otherwise have it replaced each time. See level.
 func (m Attempts) Forgive() {
-	maps.DeleteFunc(m, func(_ string, a *Attempt) bool { return !a.Serves })
+	maps.DeleteFunc(m, func(_ string, a *Attempt) bool { a.Away = true; return !a.Serves })
 }
 
 // Forget forgets all keys with a prefix.

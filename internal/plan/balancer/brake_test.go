@@ -4,6 +4,7 @@
 package balancer_test
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -102,12 +103,13 @@ func TestTrial(t *testing.T) {
 }
 
 // TestFlappingCloudReplacesOnce: a load balancer that serves was replaced, and is in ERROR again. That the
-// cloud was away since is no reason to replace it again at once. One that serves nobody is tried at once.
+// cloud was away since is no reason to replace it again at once. If it died inside the deletion, and the load
+// balancer is still there, nothing was replaced. One that serves nobody is tried at once.
 func TestFlappingCloudReplacesOnce(t *testing.T) {
-	for _, serves := range []bool{true, false} {
+	for _, tc := range []struct{ serves, deleted, again bool }{{true, true, false}, {true, false, true}, {false, true, true}, {false, false, true}} {
 		spoil := func(_ *memory.Cloud, lb *sdn.LoadBalancer) {
 			if lb != nil {
-				lb.Provisioning, lb.Operating = sdn.ProvisioningError, map[bool]string{true: "ONLINE", false: "ERROR"}[serves]
+				lb.Provisioning, lb.Operating = sdn.ProvisioningError, map[bool]string{true: "ONLINE", false: "ERROR"}[tc.serves]
 			}
 		}
 		w := brokenWorld(t, "ovn", spoil)
@@ -119,17 +121,25 @@ func TestFlappingCloudReplacesOnce(t *testing.T) {
 			return p.Mending(&w.attempts, w.now, pause).Remedies
 		}
 		first := remedies()
-		if len(first) != 1 || first[0].Replaces != serves {
-			t.Fatalf("serves %v: remedies %+v, want one that replaces what serves: %v", serves, first, serves)
+		if len(first) != 1 || first[0].Replaces != tc.serves {
+			t.Fatalf("%+v: remedies %+v, want one", tc, first)
 		}
-		w.attempts.Tried(&first[0], w.now, "")
-		w.now = w.now.Add(time.Millisecond)
+		begin := w.now
+		w.attempts.Tried(&first[0], begin, "")
+		if tc.deleted {
+			w.cloud.RemoveLoadBalancer(w.id)
+			attempts := maps.Clone(w.attempts) // those of the new one in ERROR
+			w.settle()
+			w.id, w.attempts = w.cloud.LoadBalancers()[0].LoadBalancer.ID, attempts
+			w.spoil(w.id, spoil)
+		}
+		w.now = begin.Add(time.Millisecond)
 		if got := remedies(); len(got) > 0 {
-			t.Errorf("serves %v: remedies a moment later: %+v", serves, got)
+			t.Errorf("%+v: remedies a moment later: %+v", tc, got)
 		}
 		w.attempts.Forgive()
-		if got := remedies(); (len(got) == 0) != serves {
-			t.Errorf("serves %v: remedies after the cloud was away: %+v", serves, got)
+		if got := remedies(); (len(got) > 0) != tc.again {
+			t.Errorf("%+v: remedies after the cloud was away: %+v", tc, got)
 		}
 	}
 }

@@ -66,7 +66,8 @@ func (m *Attempts) Tried(r *Remedy, now time.Time, why string) {
 	}
 	m.Forget(begun + fingerprint(r.Step))
 	m.Note(r.key, now, Pauses{r.pause, r.pause}, why)
-	(*m)[r.key].Serves, (*m)[r.key].Own = r.Replaces, r.Fault.Port == ""
+	a := (*m)[r.key]
+	a.Serves, a.Own, a.Step, a.Away = r.Replaces, r.Fault.Port == "", r.Step.String(), false
 }
 
 // Begin notes that a remedy was begun, until it is Tried, and reports whether it had begun before.
@@ -178,6 +179,9 @@ func (d *mender) level(f *Fault) rung {
 			continue
 		}
 		key, tries := f.key(l), d.tries(f, l)
+		if a := (*d.m)[key]; a != nil && a.Away && a.Step == f.steps[l].String() { // the cloud died inside, and has the object still
+			delete(*d.m, key)
+		}
 		times := d.m.Times(key)
 		r.total += times
 		r.wait = max(r.wait, d.m.Waits(key, d.now))
