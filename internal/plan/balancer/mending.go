@@ -67,7 +67,7 @@ func (m *Attempts) Tried(r *Remedy, now time.Time, why string) {
 	m.Forget(begun + fingerprint(r.Step))
 	m.Note(r.key, now, Pauses{r.pause, r.pause}, why)
 	a := (*m)[r.key]
-	a.Serves, a.Own, a.Step, a.Away = r.Replaces, r.Fault.Port == "", r.Step.String(), false
+	a.Serves, a.Own, a.Step, a.Away = r.Replaces, r.Fault.Port == "", strings.Split(r.Step.String(), " (")[0], false
 }
 
 // Begin notes that a remedy was begun, until it is Tried, and reports whether it had begun before.
@@ -179,8 +179,8 @@ func (d *mender) level(f *Fault) rung {
 			continue
 		}
 		key, tries := f.key(l), d.tries(f, l)
-		if a := (*d.m)[key]; a != nil && a.Away && a.Step == f.steps[l].String() { // the cloud died inside, and has the object still
-			delete(*d.m, key)
+		if a := (*d.m)[key]; a != nil && a.Away && strings.HasPrefix(f.steps[l].String(), a.Step) { // the cloud has it still
+			a.Times, a.Next, a.Away = a.Times-1, d.now, false
 		}
 		times := d.m.Times(key)
 		r.total += times
@@ -286,7 +286,7 @@ func (d *mender) tried(f *Fault) string {
 		}
 	}
 	for l := f.Level; l < levels; l++ {
-		if a := (*d.m)[f.key(l)]; a != nil {
+		if a := (*d.m)[f.key(l)]; a != nil && a.Times > 0 {
 			all = append(all, a.inVain(l.String()))
 		}
 	}

@@ -15,38 +15,37 @@ import (
 )
 
 // unfinished is the prefix of the keys of objects that are being changed below a load balancer, see
-// Unfinished. A key has the load balancer, the object and its state.
+// Unfinished. A key has the load balancer, the object, its state, and how often members were repaired there.
 const unfinished = "unfinished "
 
 // Unfinished returns the load balancers that accept changes while the provider is still at work on
 // the objects below them, see sdn.Features.ChildrenLater, and when to read them again. A change
 // that meets another one under way may leave the load balancer PENDING_UPDATE for ever, or a member in
-// OVN that Octavia has not. Objects that are being changed, and none of them changes for a pause, are not
-// waited for any more, whatever is changed beside them: who was at work has died, and they are for Mending.
+// OVN that Octavia has not. If none of the objects changes for a pause, who was at work has died: they are
+// for Mending, and are not waited for any more, whatever is changed beside them.
 func (m *Attempts) Unfinished(have []sdn.LoadBalancer, f sdn.Features, now time.Time, pause time.Duration) (ids []string, again time.Duration) {
 	all := map[string]bool{}
 	for i := range have {
 		lb, begins := &have[i], false
-		if !f.ChildrenLater {
-			continue
-		}
-		pending := pendingBelow(lb)
+		pending := m.pendingBelow(lb)
 		for _, key := range pending {
 			all[key], begins = true, begins || m.Times(key) == 0
 		}
-		if busy(lb.Provisioning) {
+		if lb.Provisioning != sdn.ProvisioningActive || !f.ChildrenLater {
 			continue
 		}
 		for key := range *m { // one of those that were waited for is done
-			begins = begins || strings.HasPrefix(key, unfinished+lb.ID+" ") && !all[key] && m.Waits(key, now) > 0
+			begins = begins || strings.HasPrefix(key, unfinished+lb.ID+" ") && !all[key] && m.Times(key) == 1
 		}
 		for _, key := range pending {
-			if begins && (m.Times(key) == 0 || m.Waits(key, now) > 0) {
+			if begins && m.Times(key) < 2 {
 				delete(*m, key)
 				m.Note(key, now, Pauses{pause, pause}, "")
 			}
 			if m.Waits(key, now) > 0 {
 				ids, again = append(ids, lb.ID), min(cmp.Or(again, 5*time.Second), max(now.Sub((*m)[key].First), time.Second/2))
+			} else {
+				m.Note(key, now, Pauses{}, "") // who was at work has died
 			}
 		}
 	}
@@ -55,7 +54,7 @@ func (m *Attempts) Unfinished(have []sdn.LoadBalancer, f sdn.Features, now time.
 }
 
 // pendingBelow returns the keys of the objects below a load balancer that are being changed.
-func pendingBelow(lb *sdn.LoadBalancer) (keys []string) {
+func (m *Attempts) pendingBelow(lb *sdn.LoadBalancer) (keys []string) {
 	note := func(id string, p sdn.Provisioning) {
 		if busy(p) {
 			keys = append(keys, fmt.Sprint(unfinished, lb.ID, " ", id, " ", p))
@@ -64,8 +63,8 @@ func pendingBelow(lb *sdn.LoadBalancer) (keys []string) {
 	for _, l := range lb.Listeners {
 		if note(l.ID, l.Provisioning); l.Pool != nil {
 			note(l.Pool.ID, l.Pool.Provisioning)
-			for _, m := range l.Pool.Members {
-				note(m.ID, m.Provisioning)
+			for _, x := range l.Pool.Members {
+				note(fmt.Sprint(x.ID, " ", m.Times(mendKey(lb.VIP.IP, portName(&l), LevelMember))), x.Provisioning)
 			}
 		}
 	}

@@ -5,16 +5,18 @@ package balancer_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
 // TestUnfinished: a load balancer of OVN's provider is ACTIVE before its children. It is left alone
 // while these become ACTIVE one after the other, however long all take, and for a pause after
-// nothing changes any more. Then it is for repairs, until something changes again.
+// nothing changes any more. What is left is for repairs then, until it changes itself.
 func TestUnfinished(t *testing.T) {
 	const pause = 30 * time.Second
 	later := sdn.Features{ChildrenLater: true}
@@ -60,18 +62,77 @@ func TestUnfinished(t *testing.T) {
 	if len(m) != 1 {
 		t.Errorf("%d notes are kept, want that of the last change", len(m))
 	}
-	// A dead change (the first one) and a living one: as many objects as before, but others.
-	both := func(second, third sdn.Provisioning) []sdn.LoadBalancer { return tree(creating, active, second, third) }
-	end := begin.Add(time.Hour)
-	m.Unfinished(both(update, active), later, end, pause)
-	if ids, _ := m.Unfinished(both(update, active), later, end.Add(pause), pause); len(ids) > 0 {
-		t.Errorf("waits for %v, want what is stuck to be for repairs", ids)
-	}
-	if ids, _ := m.Unfinished(both(active, update), later, end.Add(pause), pause); len(ids) != 1 {
-		t.Error("another change is under way, and it is not waited for")
-	}
 	m = nil
 	if ids, _ := m.Unfinished(tree(creating, creating), sdn.Features{}, begin, pause); len(ids) > 0 || len(m) > 0 {
 		t.Errorf("a provider that is done when the load balancer is: waits for %v", ids)
+	}
+}
+
+// TestUnfinishedBesideOthers: each object has its own time.
+func TestUnfinishedBesideOthers(t *testing.T) {
+	const pause = 30 * time.Second
+	const active, creating, update = sdn.ProvisioningActive, sdn.ProvisioningCreating, sdn.Provisioning("PENDING_UPDATE")
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	lb := func(id string, listener, one, two sdn.Provisioning) sdn.LoadBalancer {
+		p := &sdn.Pool{ID: id + "-pool", Provisioning: active, Members: []sdn.Member{{ID: id + "-1", Provisioning: one}, {ID: id + "-2", Provisioning: two}}}
+		return sdn.LoadBalancer{ID: id, Provisioning: active, VIP: v1.VIPAddress{IP: "10.2.0.1"}, Listeners: []sdn.Listener{{ID: id + "-l", Protocol: "TCP", Port: 80, Provisioning: listener, Pool: p}}}
+	}
+	inError := lb("web", creating, active, active)
+	inError.Provisioning = sdn.ProvisioningError
+	repaired := func(m *balancer.Attempts) { m.Note("mend 10.2.0.1 TCP:80 0", now, balancer.Pauses{}, "") }
+	type look struct {
+		after time.Duration
+		have  []sdn.LoadBalancer
+		want  string // the load balancers that are waited for
+	}
+	for _, tc := range []struct {
+		name   string
+		first  []sdn.LoadBalancer // looked at when it begins
+		before func(*balancer.Attempts)
+		looks  []look
+	}{
+		{"as many as before, but others", []sdn.LoadBalancer{lb("web", creating, update, active)}, nil, []look{
+			{pause, []sdn.LoadBalancer{lb("web", creating, update, active)}, ""},
+			{0, []sdn.LoadBalancer{lb("web", creating, active, update)}, "web"},
+			{time.Second, []sdn.LoadBalancer{lb("web", creating, active, active)}, ""},
+		}},
+		{"one is done in a time in which nobody looked", []sdn.LoadBalancer{lb("web", active, update, update)}, nil, []look{
+			{pause + time.Second, []sdn.LoadBalancer{lb("web", active, active, update)}, "web"},
+		}},
+		{"a stuck one that is done renews nothing", []sdn.LoadBalancer{lb("web", creating, active, active)}, nil, []look{
+			{pause, []sdn.LoadBalancer{lb("web", creating, active, active)}, ""},
+			{0, []sdn.LoadBalancer{lb("web", creating, update, active)}, "web"},
+			{20 * time.Second, []sdn.LoadBalancer{lb("web", active, update, active)}, "web"},
+			{10 * time.Second, []sdn.LoadBalancer{lb("web", active, update, active)}, ""},
+		}},
+		{"a stuck one is changed", []sdn.LoadBalancer{lb("web", active, creating, active)}, nil, []look{
+			{pause, []sdn.LoadBalancer{lb("web", active, creating, active)}, ""},
+			{0, []sdn.LoadBalancer{lb("web", active, update, active)}, "web"},
+		}},
+		{"stuck members are sent again", []sdn.LoadBalancer{lb("web", active, update, update)}, repaired, []look{
+			{pause, []sdn.LoadBalancer{lb("web", active, update, update)}, "web"},
+			{pause, []sdn.LoadBalancer{lb("web", active, update, update)}, ""},
+		}},
+		{"another load balancer's is done", []sdn.LoadBalancer{lb("web", active, update, update), lb("api", active, update, update)}, nil, []look{
+			{20 * time.Second, []sdn.LoadBalancer{lb("web", active, update, update), lb("api", active, active, update)}, "web api"},
+			{10 * time.Second, []sdn.LoadBalancer{lb("web", active, update, update), lb("api", active, active, update)}, "api"},
+		}},
+		{"in ERROR: nothing is under way", []sdn.LoadBalancer{inError}, nil, []look{{0, []sdn.LoadBalancer{inError}, ""}}},
+	} {
+		m, at := balancer.Attempts{}, now
+		m.Note("another attempt", at, balancer.Pauses{}, "")
+		m.Unfinished(tc.first, sdn.Features{ChildrenLater: true}, at, pause)
+		if tc.before != nil {
+			tc.before(&m)
+		}
+		for i, l := range tc.looks {
+			at = at.Add(l.after)
+			if ids, _ := m.Unfinished(l.have, sdn.Features{ChildrenLater: true}, at, pause); strings.Join(ids, " ") != l.want {
+				t.Errorf("%s: look %d waits for %v, want %q", tc.name, i, ids, l.want)
+			}
+		}
+		if m.Times("another attempt") != 1 {
+			t.Errorf("%s: another attempt is forgotten", tc.name)
+		}
 	}
 }
