@@ -47,7 +47,7 @@ func TestServiceRepaired(t *testing.T) {
 		{"listener", []string{"create listener"}, func(klb *v1.KuryrLoadBalancer) error {
 			return listeners.Delete(t.Context(), f.Octavia, listenerOf(klb)).ExtractErr()
 		}, listenerOf},
-		{"load balancer", []string{"create load balancer"}, func(klb *v1.KuryrLoadBalancer) error {
+		{"load balancer", []string{"create load balancer", "associate floating IP"}, func(klb *v1.KuryrLoadBalancer) error {
 			return loadbalancers.Delete(t.Context(), f.Octavia, klb.Status.LoadBalancers[0].ID, loadbalancers.DeleteOpts{Cascade: true}).ExtractErr()
 		}, func(klb *v1.KuryrLoadBalancer) string { return klb.Status.LoadBalancers[0].ID }},
 	} {
