@@ -35,6 +35,8 @@ verb_build() {
 verb_up() {
 	require_machine
 	exclusive
+	known_release
+	known_families
 	one_cloud
 	same_families
 	same_release
@@ -78,28 +80,30 @@ one_cloud() {
 	[[ $KIND != sim ]] || simulator_is_new
 }
 
-# same_families: what the bed stores is of one kind.
-same_families() {
-	local before
+known_families() {
 	case $FAMILIES in
 	ipv4) ;;
 	dual) [[ $KIND == real ]] || die "KURYR_BED_FAMILIES=dual is for the real cloud: the simulator's nodes move IPv4 only, and the agents' routers would need radvd" ;;
 	*) die "KURYR_BED_FAMILIES is ipv4 or dual, not $FAMILIES" ;;
 	esac
+}
+
+# same_families: what the bed stores is of one kind.
+same_families() {
+	local before
 	before=$(cat "$BED/families" 2>/dev/null || echo ipv4)
 	[[ $before == "$FAMILIES" || ! -d $PKI ]] ||
-		die "the bed was made with KURYR_BED_FAMILIES=$before: forget it first, $HERE/bed down --wipe"
+		die "the bed was made with KURYR_BED_FAMILIES=$before: set that again, or forget the bed, $HERE/bed down --wipe"
 	echo "$FAMILIES" >"$BED/families"
 }
 
-# same_release: a database does not go back to an older release.
+# same_release: a database does not go back to an older release. A bed that has one and names none is Zed's.
 same_release() {
-	local before
-	known_release
+	local before=$RELEASE
 	[[ $KIND != sim ]] || return 0
-	before=$(cat "$BED/release" 2>/dev/null || echo zed)
-	[[ $before == "$RELEASE" || ! -d $PKI ]] ||
-		die "the bed was made with KURYR_BED_RELEASE=$before: forget it first, $HERE/bed down --wipe"
+	[[ ! -d $BED/openstack && ! -d $BED/ovs ]] || before=$(cat "$BED/release" 2>/dev/null || echo zed)
+	[[ $before == "$RELEASE" ]] ||
+		die "the bed was made with KURYR_BED_RELEASE=$before: set that again, or forget the bed, $HERE/bed down --wipe"
 	! has_system || system_made || die "OpenStack $RELEASE is not in $SYSTEM, or not whole: KURYR_BED_RELEASE=$RELEASE $HERE/bed install"
 	echo "$RELEASE" >"$BED/release"
 }
