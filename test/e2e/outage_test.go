@@ -87,6 +87,7 @@ type outage struct {
 	done, inside, remedied int
 	started                time.Time       // when Octavia last did
 	agent                  time.Time       // when its driver's agent last did
+	watches                time.Time       // when the API server was last taken away
 	stuck                  map[string]bool // load balancers PENDING while nobody was at work on them
 
 	mu     sync.Mutex
@@ -114,7 +115,15 @@ func (o *outage) faults(end time.Time) {
 		case over || o.choose.IntN(3) == 0:
 			o.killInside(down)
 		default:
-			o.fault(parts[o.choose.IntN(len(parts))], []string{"stop", "kill"}[o.choose.IntN(2)], down)
+			part := parts[o.choose.IntN(len(parts))]
+			// Away twice within two minutes, client-go's watches come back up to a minute after the API server,
+			// those of Kubernetes' own controllers, too (docs/controller.md). That is not what is measured here.
+			if part == "kube-apiserver" && time.Since(o.watches) < 2*time.Minute {
+				part = "kube-controller-manager"
+			} else if part == "kube-apiserver" {
+				o.watches = time.Now()
+			}
+			o.fault(part, []string{"stop", "kill"}[o.choose.IntN(2)], down)
 		}
 		if o.done++; o.done%3 == 0 {
 			o.remedy()
