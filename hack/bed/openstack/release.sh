@@ -13,8 +13,8 @@ SYSTEM_PACKAGES=(
 	mariadb-server keystone neutron-api octavia-api octavia-driver-agent
 	python3-ovn-octavia-provider uwsgi-plugin-python3
 	ovn-central ovn-host openvswitch-switch
-	rabbitmq-server octavia-worker                                   # KURYR_BED_AMPHORA=1
-	neutron-openvswitch-agent neutron-l3-agent iptables iputils-arping # KURYR_BED_CLOUD=ovs
+	rabbitmq-server octavia-worker                                            # KURYR_BED_AMPHORA=1
+	neutron-openvswitch-agent neutron-l3-agent iptables iputils-arping ethtool # KURYR_BED_CLOUD=ovs
 )
 SYSTEM_ROOM=3000 # MB; 2000 are used, and 700 more while packages are unpacked
 
