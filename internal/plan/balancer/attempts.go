@@ -27,7 +27,7 @@ type Attempt struct {
 	Failed string    // why it failed; empty: it was accepted, and had no effect
 	Serves bool      // it was made where clients are served all the same
 	Own    bool      // it was made against an ERROR of the load balancer itself
-	Step   string    // what was done to which object, not why
+	Target string    // the load balancer that it has changed
 	Away   bool      // the cloud was away since
 }
 

@@ -67,7 +67,7 @@ func (m *Attempts) Tried(r *Remedy, now time.Time, why string) {
 	m.Forget(begun + fingerprint(r.Step))
 	m.Note(r.key, now, Pauses{r.pause, r.pause}, why)
 	a := (*m)[r.key]
-	a.Serves, a.Own, a.Step, a.Away = r.Replaces, r.Fault.Port == "", strings.Split(r.Step.String(), " (")[0], false
+	a.Serves, a.Own, a.Target, a.Away = r.Replaces, r.Fault.Port == "", Target(r.Step), false
 }
 
 // Begin notes that a remedy was begun, until it is Tried, and reports whether it had begun before.
@@ -179,7 +179,7 @@ func (d *mender) level(f *Fault) rung {
 			continue
 		}
 		key, tries := f.key(l), d.tries(f, l)
-		if a := (*d.m)[key]; a != nil && a.Away && strings.HasPrefix(f.steps[l].String(), a.Step) { // the cloud has it still
+		if a := (*d.m)[key]; a != nil && a.Away && l == LevelLoadBalancer && a.Target == Target(f.steps[l]) { // it was not deleted
 			a.Times, a.Next, a.Away = a.Times-1, d.now, false
 		}
 		times := d.m.Times(key)
