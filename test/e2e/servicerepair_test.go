@@ -14,6 +14,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/loadbalancer/v2/loadbalancers"
 	"github.com/gophercloud/gophercloud/v2/openstack/loadbalancer/v2/pools"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -53,6 +54,14 @@ func TestServiceRepaired(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			from.all(t, svc.Spec.ClusterIP, pods)
+			// What is deleted during a repair belongs to that one, and has no Event of its own.
+			eventually(t, func() error {
+				now := f.realised(t, svc)
+				if !meta.IsStatusConditionTrue(now.Status.Conditions, v1.ConditionInSync) || !meta.IsStatusConditionFalse(now.Status.Conditions, v1.ConditionProgressing) {
+					return fmt.Errorf("the repair before has not ended: %+v", now.Status.Conditions)
+				}
+				return nil
+			})
 			before := f.realised(t, svc)
 			if err := c.remove(before); err != nil {
 				t.Fatal(err)
