@@ -31,7 +31,8 @@ agents_conf() {
 
 # agent_conf CHASSIS TUNNEL-ADDRESS: of its agents, which run as root and need no sudo.
 # ovs_use_veth: ovs-vswitchd loses an internal port that is in another namespace when it
-# starts again, and takes up a veth.
+# starts again, and takes up a veth. of_request_timeout: a port that vanishes while the
+# agent of 2025.1 sets it up stops the agent for so long (300 s by default).
 agent_conf() {
 	local section mappings=''
 	[[ $1 != gateway ]] || mappings=external:br-ex
@@ -50,6 +51,7 @@ agent_conf() {
 		datapath_type = netdev
 		local_ip = $2
 		bridge_mappings = $mappings
+		of_request_timeout = 20
 		[agent]
 		tunnel_types = vxlan
 		polling_interval = 1
