@@ -19,7 +19,9 @@ CONTROLLER_GEN := go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
 GOLANGCI_LINT  := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # What kuryr --version says.
 VERSION        ?= $(shell git describe --always --dirty 2>/dev/null || echo unknown)
-CORE           := ./api/... ./cmd/... ./internal/... ./openstacksim/...
+# The simulator is a module of its own, which this one uses by a replacement.
+SIM            := github.com/kuryr-go/kuryr/openstacksim
+CORE           := ./api/... ./cmd/... ./internal/... $(SIM)/...
 FUZZTIME       ?= 20s
 # Folders; empty: all.
 FUZZ_IN        ?=
@@ -28,7 +30,7 @@ TESTFLAGS      ?= -timeout=20m -parallel=4
 CUT            ?= -short
 # What -short cuts short, and where it is: a test (long_test.go) names what is missing.
 LONG           := TestConvergence|TestLargeServiceOnOVN|TestLargestService|TestMembersFollowSoon|TestPlanHoldsItsPromises|TestPortsFitIntoMemory|TestRandomHistories|TestRestartWritesNothing|TestServicesUnderChurn|TestThousandEndpoints|WhileWritesMeetTheirFate$$
-LONG_IN        := ./internal/controller/... ./internal/plan/... ./openstacksim/internal/...
+LONG_IN        := ./internal/controller/... ./internal/plan/... $(SIM)/internal/...
 BENCHFLAGS     ?=
 SIMFLAGS       ?=
 
@@ -80,16 +82,19 @@ fmt-check: ## Fail if Go code is not formatted
 .PHONY: vet
 vet: ## go vet
 	go vet ./...
+	go -C openstacksim vet ./...
 
 .PHONY: lint
 lint: ## golangci-lint with the linters that .golangci.yml names (first run builds it: minutes)
 	$(GOLANGCI_LINT) run
+	cd openstacksim && $(GOLANGCI_LINT) run
 
 ##@ Test
 
 .PHONY: test
 test: test-assets ## Unit, property, contract (memory), API server and node tests; node tests need root
 	KURYR_SWEEP=$${KURYR_SWEEP:-few} go test $(CUT) $(TESTFLAGS) ./internal/controller ./... # the longest one first, beside all others
+	go -C openstacksim test $(CUT) $(TESTFLAGS) ./...
 	@echo "cut short: crash sweeps, bursts and histories; 'make long' runs them at length"
 
 .PHONY: long
@@ -136,7 +141,7 @@ fuzz: ## Each fuzz target, or those below FUZZ_IN, for FUZZTIME (20s)
 	@hack/fuzz.sh $(FUZZTIME) $(FUZZ_IN)
 
 .PHONY: sim-outside
-sim-outside: ## openstacksim from another module, and as a module of its own
+sim-outside: ## openstacksim from another module, and by itself
 	hack/openstacksim-outside.sh $(SIMFLAGS)
 
 .PHONY: night

@@ -17,6 +17,7 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/plan/preflight"
+	"github.com/kuryr-go/kuryr/openstacksim/dial"
 )
 
 func read(t *testing.T, path string) string {
@@ -319,6 +320,34 @@ func TestPatchesOfDocs(t *testing.T) {
 		general, loopback := strings.Index(text, "=:"+port), strings.Index(text, "=127.0.0.1:"+port)
 		if loopback < 0 || general < loopback {
 			t.Errorf("metrics on port %s: want the general address after the loopback's", port)
+		}
+	}
+}
+
+// TestDialsOfDocs: each dial that the simulator's documentation shows is one.
+func TestDialsOfDocs(t *testing.T) {
+	text := read(t, "docs/openstack-sim.md")
+	blocks := strings.Split(text, "```yaml\n")[1:]
+	if len(blocks) == 0 {
+		t.Fatal("docs/openstack-sim.md shows no dials")
+	}
+	for _, b := range blocks {
+		b, _, _ = strings.Cut(b, "```")
+		if _, err := dial.Parse([]byte(b)); err != nil {
+			t.Errorf("%v\n%s", err, b)
+		}
+	}
+	for _, line := range strings.Split(text, "\n") {
+		for rest := line; ; {
+			_, after, found := strings.Cut(rest, "--dial '")
+			if !found {
+				break
+			}
+			var one string
+			one, rest, _ = strings.Cut(after, "'")
+			if _, err := (&dial.Set{}).Add(one); err != nil {
+				t.Errorf("--dial '%s': %v", one, err)
+			}
 		}
 	}
 }

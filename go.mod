@@ -2,12 +2,17 @@ module github.com/kuryr-go/kuryr
 
 go 1.26.0
 
+// The simulator is a module of its own, for whoever tests against OpenStack without Kuryr.
+// Of Kuryr only tests import it.
+replace github.com/kuryr-go/kuryr/openstacksim => ./openstacksim
+
 require (
 	github.com/containernetworking/cni v1.3.1
 	github.com/fsnotify/fsnotify v1.10.1
 	github.com/go-logr/logr v1.4.4
 	github.com/google/go-cmp v0.7.0
 	github.com/gophercloud/gophercloud/v2 v2.15.0
+	github.com/kuryr-go/kuryr/openstacksim v0.0.0
 	github.com/ovn-kubernetes/libovsdb v0.8.1
 	github.com/prometheus/client_golang v1.25.0
 	github.com/safchain/ethtool v0.7.0

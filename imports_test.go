@@ -91,7 +91,7 @@ var rules = []rule{
 	},
 	{
 		packages: []string{simulator + "/..."},
-		only:     []string{"std", "go.yaml.in/yaml/v4", "golang.org/x/...", module + "/" + simulator + "/..."},
+		only:     []string{"std", "go.yaml.in/yaml/v4", "github.com/spf13/cobra", "github.com/spf13/pflag", module + "/" + simulator + "/..."},
 		links:    append([]string{gophercloud}, kubernetesClients...),
 	},
 	{
@@ -107,7 +107,7 @@ var rules = []rule{
 		never:    []string{module + "/" + simulator, module + "/" + simulator + "/dial", module + "/" + simulator + "/internal/recorded"},
 	},
 	{
-		packages: []string{"cmd/kuryr", "cmd/kuryr-cni"},
+		packages: []string{"cmd/...", "internal/..."},
 		links:    []string{module + "/" + simulator + "/..."},
 	},
 	{
@@ -282,11 +282,11 @@ func match(patterns []string, importPath string) bool {
 	})
 }
 
-// list returns the packages of this module and all that they depend on.
+// list returns the packages of this module, of the simulator, and all that they depend on.
 func list(t *testing.T) map[string]pkg {
 	t.Helper()
 	lookAtSources(t)
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Standard,Imports,Deps", "./...")
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Standard,Imports,Deps", "./...", module+"/"+simulator+"/...")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ step "contract of Services"
 go test -count=1 -timeout=30m -run '^TestContractOfServicesReal$' ./internal/openstack
 
 step "recorded exchanges"
-go test -count=1 -timeout=10m -run '^TestReal$/^amphora' ./openstacksim/internal/recorded
+go -C openstacksim test -count=1 -timeout=10m -run '^TestReal$/^amphora' ./internal/recorded
 
 step "crash sweep of Services"
 go test -count=1 -timeout=60m -v -run '^TestServicesSweepReal$' ./internal/controller

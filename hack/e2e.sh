@@ -25,7 +25,7 @@ trap '[[ -n ${KEEP:-} ]] || $bed down' EXIT
 $bed up
 eval "$($bed env)"
 export CGO_ENABLED=0 KURYR_E2E=1
-short=() contract=(./internal/openstack ./openstacksim/internal/recorded) upstream=usual
+short=() contract=(./internal/openstack github.com/kuryr-go/kuryr/openstacksim/internal/recorded) upstream=usual
 if [[ -n ${SHORT:-} ]]; then
 	short=(-short) upstream=sample
 	# test/e2e makes the requests of pods and networks, and recorded exchanges change with a release of OpenStack.

@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 
-# fuzz TARGET PACKAGE TIME. Before Go 1.27 the end of TIME may itself be reported as
+# fuzz TARGET FOLDER TIME. Before Go 1.27 the end of TIME may itself be reported as
 # a failure, without an input that fails (go.dev/issue/75804): asked once more then.
 fuzz() {
 	local out rc attempt
@@ -15,7 +15,7 @@ fuzz() {
 		rc=0
 		# Minimizing interesting inputs takes most of a short run by default.
 		# A worker of the fuzzer is a process: none is to start an API server.
-		env -u KUBEBUILDER_ASSETS go test -run '^$' -fuzz "^$1\$" -fuzztime "$3" -fuzzminimizetime 10x "$2" 2>&1 | tee "$out" || rc=$?
+		env -u KUBEBUILDER_ASSETS go -C "$2" test -run '^$' -fuzz "^$1\$" -fuzztime "$3" -fuzzminimizetime 10x . 2>&1 | tee "$out" || rc=$?
 		if ((rc == 0)) || ! grep -A1 "^--- FAIL: $1 " "$out" | grep -qx '    context deadline exceeded'; then
 			break
 		fi
@@ -32,7 +32,7 @@ while read -r file; do
 	# shellcheck disable=SC2013 # words it is
 	for target in $(grep -o '^func Fuzz[A-Za-z0-9_]*' "$file" | cut -c6-); do
 		echo "== $target ($(dirname "$file"))"
-		fuzz "$target" "./$(dirname "$file")" "$1"
+		fuzz "$target" "$(dirname "$file")" "$1"
 		n=$((n + 1))
 	done
 done < <(git ls-files -co --exclude-standard "${files[@]}" | xargs grep -l '^func Fuzz')

@@ -17,5 +17,5 @@ export CGO_ENABLED=0
 tests=openstacksim/internal/recorded
 
 names=$(IFS='|' && echo "$*")
-go test -count=1 -timeout=30m -run "^TestReal\$/^(${names:-.*})\$" "./$tests" -record
+go -C "$tests" test -count=1 -timeout=30m -run "^TestReal\$/^(${names:-.*})\$" -record
 git --no-pager diff --stat -- "$tests/testdata"

@@ -4,7 +4,7 @@
 # Sourced by `bed`: the project's simulator in the place of OpenStack. It moves no
 # packet: the node's Linux bridge joins its pods, and the node is their router.
 
-build_simulator() { (cd "$HERE/../.." && CGO_ENABLED=0 go build -o "$BIN/openstack-sim" ./cmd/openstack-sim); }
+build_simulator() { (cd "$HERE/../../openstacksim" && CGO_ENABLED=0 go build -o "$BIN/openstack-sim" ./cmd/openstack-sim); }
 
 # The simulator keeps its state in memory. With a new one everything that
 # Kubernetes knows is of a cloud that is no more, so it is forgotten too.

@@ -14,8 +14,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	"github.com/kuryr-go/kuryr/openstacksim/dial"
 )
 
 // TestMain is the command itself for tests that start it as a process.
@@ -161,37 +159,6 @@ func TestMistakes(t *testing.T) {
 	} {
 		if _, err := run(t, "", args...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", strings.Join(args, " "), err, want)
-		}
-	}
-}
-
-// Each dial that the documentation shows is one.
-func TestExamplesOfDocs(t *testing.T) {
-	text, err := os.ReadFile("../../docs/openstack-sim.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := strings.Split(string(text), "```yaml\n")[1:]
-	if len(blocks) == 0 {
-		t.Fatal("docs/openstack-sim.md shows no dials")
-	}
-	for _, b := range blocks {
-		b, _, _ = strings.Cut(b, "```")
-		if _, err := dial.Parse([]byte(b)); err != nil {
-			t.Errorf("%v\n%s", err, b)
-		}
-	}
-	for _, line := range strings.Split(string(text), "\n") {
-		for rest := line; ; {
-			_, after, found := strings.Cut(rest, "--dial '")
-			if !found {
-				break
-			}
-			var one string
-			one, rest, _ = strings.Cut(after, "'")
-			if _, err := (&dial.Set{}).Add(one); err != nil {
-				t.Errorf("--dial '%s': %v", one, err)
-			}
 		}
 	}
 }
