@@ -41,6 +41,7 @@ const (
 	ReasonNoLoadBalancing     = "NoLoadBalancing"
 	ReasonNotChanged          = "NotChanged"
 	ReasonFloatingIPWithheld  = "FloatingIPWithheld"
+	ReasonFloatingIPRefused   = "FloatingIPRefused" // Neutron does not associate it; also of a Service
 	ReasonSecurityGroupLeft   = "SecurityGroupLeft"
 	// ReasonReplacing: what serves is being deleted and created again. Of ConditionProgressing.
 	ReasonReplacing = "Replacing"

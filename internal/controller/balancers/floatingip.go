@@ -36,23 +36,23 @@ func (v *visit) locate(ctx context.Context, want []sdn.LoadBalancer) error {
 	wanted := v.klb.Spec.PublicIP != nil
 	switch {
 	case v.floating == nil:
-		if v.round.located = true; wanted {
-			v.round.address.Problem = "Kuryr's SDN backend has no floating IPs"
+		if v.round.Address.Placed = true; wanted {
+			v.round.Address.Problem = "Kuryr's SDN backend has no floating IPs"
 		}
 		return nil
 	case wanted && !at.Withheld && (at.Port == "" || v.comesOrGoes(at.Port) || v.round.notYetClosed && v.klb.Status.PublicIP == nil):
 		return nil
 	case v.memory.placed && v.memory.addressFor == known:
-		v.round.address, v.round.located = v.memory.address, true
+		v.round.Address.Address, v.round.Address.Placed = v.memory.address, true
 		return nil
 	case v.stands(known):
-		v.round.address.Has, v.round.located = v.klb.Status.PublicIP, true
-		v.round.address.Kept = slices.DeleteFunc(slices.Clone(v.klb.Status.NotChanged), func(d v1.UnchangedField) bool { return !balancer.OfPublicIP(d) })
+		v.round.Address.Has, v.round.Address.Placed = v.klb.Status.PublicIP, true
+		v.round.Address.Kept = slices.DeleteFunc(slices.Clone(v.klb.Status.NotChanged), func(d v1.UnchangedField) bool { return !balancer.OfPublicIP(d) })
 		v.holders.Note(v.klb, v.klb.Status.PublicIP)
 		return nil
 	}
 	if may, err := v.mayHaveAddress(ctx); !may || err != nil {
-		v.round.located = err == nil
+		v.round.Address.Placed = err == nil
 		return err
 	}
 	if err := v.choosePlace(ctx, at, known); err != nil {
@@ -61,9 +61,9 @@ func (v *visit) locate(ctx context.Context, want []sdn.LoadBalancer) error {
 	if at.Withheld && len(v.round.moved) > 0 {
 		v.event(v1.ReasonFloatingIPWithheld, "WithholdFloatingIP", "The source ranges are not enforced, and any client could connect. Kuryr withdraws the floating IP: "+strings.Join(v.round.moved, "; "))
 	}
-	v.memory.placed, v.memory.address, v.memory.addressFor = v.round.address.Problem == "", v.round.address, known
+	v.memory.placed, v.memory.address, v.memory.addressFor = v.round.Address.Problem == "", v.round.Address.Address, known
 	if v.memory.placed && !at.Withheld {
-		v.holders.Note(v.klb, v.round.address.Has)
+		v.holders.Note(v.klb, v.round.Address.Has)
 	}
 	return nil
 }
@@ -74,7 +74,7 @@ func (v *visit) locate(ctx context.Context, want []sdn.LoadBalancer) error {
 // one event, whose handler gives up if OVN has no such load balancer after ten seconds
 // (ovn-octavia-provider 3.0.0, vip_port_update_handler).
 func (v *visit) comesOrGoes(port string) bool {
-	return slices.ContainsFunc(v.round.trees, func(lb sdn.LoadBalancer) bool {
+	return slices.ContainsFunc(v.round.Trees, func(lb sdn.LoadBalancer) bool {
 		return lb.VIPPortID == port && (lb.Provisioning == sdn.ProvisioningCreating || lb.Provisioning == sdn.ProvisioningDeleting ||
 			slices.Contains(v.round.unfinished, lb.ID))
 	})
@@ -104,14 +104,14 @@ func (v *visit) choosePlace(ctx context.Context, at balancer.Place, known addres
 
 // placeOf says which port should have the floating IP, and from which ports it may be taken.
 func (v *visit) placeOf(want []sdn.LoadBalancer) balancer.Place {
-	at := balancer.Place{Own: portsOf(v.klb), Withheld: v.round.withholds}
-	for i := range v.round.trees {
-		at.Own = append(at.Own, v.round.trees[i].VIPPortID)
+	at := balancer.Place{Own: portsOf(v.klb), Withheld: v.round.Address.Withheld}
+	for i := range v.round.Trees {
+		at.Own = append(at.Own, v.round.Trees[i].VIPPortID)
 	}
 	if len(want) == 0 {
 		return at
 	}
-	if lb := balancer.Serving(want[0].VIP, v.round.trees, balancer.Named(v.klb)); lb != nil {
+	if lb := balancer.Serving(want[0].VIP, v.round.Trees, balancer.Named(v.klb)); lb != nil {
 		at.Port, at.ProjectID = lb.VIPPortID, lb.ProjectID
 	}
 	return at
@@ -221,8 +221,8 @@ func (v *visit) place(ctx context.Context, at balancer.Place) error {
 	v.memory.public, v.memory.placed = maybeOpen, false
 	all, err := v.usable(ctx)
 	if errors.Is(err, sdn.ErrNoService) {
-		if v.round.located = true; v.klb.Spec.PublicIP != nil {
-			v.round.address.Problem = "the cloud has no routers and so no floating IPs: make the Service internal " +
+		if v.round.Address.Placed = true; v.klb.Spec.PublicIP != nil {
+			v.round.Address.Problem = "the cloud has no routers and so no floating IPs: make the Service internal " +
 				"(annotation service.beta.kubernetes.io/openstack-internal-load-balancer: \"true\"), or enable Neutron's router extension"
 		}
 		return nil
@@ -233,14 +233,14 @@ func (v *visit) place(ctx context.Context, at balancer.Place) error {
 	for range addressRounds {
 		a := balancer.NextAddress(v.klb, at, all, ownerOf(v.klb))
 		if len(a.Steps) == 0 {
-			v.round.address, v.round.located, v.memory.addressUnsure = a, true, false
+			v.round.Address.Address, v.round.Address.Placed, v.memory.addressUnsure = a, true, false
 			if a.Has == nil && !slices.ContainsFunc(all, func(f sdn.FloatingIP) bool { return f.Owner == ownerOf(v.klb) }) {
 				v.memory.public = private
 			}
 			return nil
 		}
-		if v.round.address.Problem = v.memory.attempts.WhyUnfit(a.Steps, v.klb.Generation, v.now()); v.round.address.Problem != "" {
-			v.round.addressRefused = true
+		if v.round.Address.Problem = v.memory.attempts.WhyUnfit(a.Steps, v.klb.Generation, v.now()); v.round.Address.Problem != "" {
+			v.round.Address.Refused = true
 			return nil
 		}
 		before, off := v.klb.Status.PublicIP, []balancer.Dissociate(nil)
@@ -292,7 +292,7 @@ func (v *visit) restoreFloatingIP(ctx context.Context, refused balancer.Associat
 	}
 	problem := fmt.Sprintf("Neutron refuses floating IP %s for this load balancer: %s. %s. Kuryr tries again every %s", refused.Address, cause, advice, pause)
 	v.memory.attempts.Unfit(refused, v.klb.Generation, v.now(), pause, problem)
-	v.round.address.Problem, v.round.addressRefused = problem, true
+	v.round.Address.Problem, v.round.Address.Refused = problem, true
 	return nil
 }
 

@@ -212,15 +212,15 @@ func ownerOf(klb *v1.KuryrLoadBalancer) sdn.Owner {
 // compares with the status.
 func (v *visit) learned() bool {
 	if v.memory.features != nil {
-		return !equality.Semantic.DeepEqual(*v.memory.features, v.round.features)
+		return !equality.Semantic.DeepEqual(*v.memory.features, v.round.Features)
 	}
 	said := meta.FindStatusCondition(v.klb.Status.Conditions, v1.ConditionSupported)
-	return v.round.asked && said != nil && !balancer.SaysUnsupported(&v.klb.Status, v.round.problems)
+	return v.round.Asked && said != nil && !balancer.SaysUnsupported(&v.klb.Status, v.round.Problems)
 }
 
 // checked reports drift: the load balancers differ although the KuryrLoadBalancer has not
 // changed. The status says so before the first step against it.
-func (v *visit) checked(ctx context.Context, plan *balancer.Plan) error {
+func (v *visit) checked(ctx context.Context, plan *balancer.Actions) error {
 	if !v.memory.checkRequested {
 		return nil
 	}
@@ -236,13 +236,13 @@ func (v *visit) checked(ctx context.Context, plan *balancer.Plan) error {
 			drift = append(drift, s.String())
 		}
 	}
-	for i := range v.round.mending.Remedies {
-		if r := &v.round.mending.Remedies[i]; !r.Replaces { // it is not carried out at once
+	for i := range plan.Remedies {
+		if r := &plan.Remedies[i]; !r.Replaces { // it is not carried out at once
 			drift = append(drift, r.String())
 		}
 	}
-	for i := range v.round.trees { // by somebody else, as Kuryr found nothing to do before
-		if lb := &v.round.trees[i]; lb.Provisioning == sdn.ProvisioningDeleting && slices.Contains(balancer.Named(v.klb), lb.ID) {
+	for i := range v.round.Trees { // by somebody else, as Kuryr found nothing to do before
+		if lb := &v.round.Trees[i]; lb.Provisioning == sdn.ProvisioningDeleting && slices.Contains(balancer.Named(v.klb), lb.ID) {
 			drift = append(drift, "create load balancer "+lb.Name+", once the deletion of "+lb.ID+" is complete")
 		}
 	}

@@ -18,31 +18,28 @@ import (
 // cloud is one attempt and no error of the round: the next attempt or a pause follows. A step
 // that a busy load balancer has stopped half way is no attempt: it continues when the load
 // balancer is done. A failure during an outage of the cloud is no attempt either.
-func (v *visit) heal(ctx context.Context, plan *balancer.Plan, want []sdn.LoadBalancer) error {
-	m := v.round.mending
+func (v *visit) heal(ctx context.Context, in balancer.Input, plan *balancer.Actions) error {
 	var failed error
 	held := false
-	for i := range m.Remedies {
-		if r := &m.Remedies[i]; r.Replaces {
-			may, err := v.mayReplace(ctx, want[slices.IndexFunc(want, func(lb sdn.LoadBalancer) bool { return lb.VIP.IP == r.Fault.VIP })])
+	for i := range plan.Remedies {
+		if r := &plan.Remedies[i]; r.Replaces {
+			may, err := v.mayReplace(ctx, plan.Want[slices.IndexFunc(plan.Want, func(lb sdn.LoadBalancer) bool { return lb.VIP.IP == r.Fault.VIP })])
 			if failed = errors.Join(failed, err); !may {
 				held = true
 				continue
 			}
 		}
-		failed = errors.Join(failed, v.remedy(ctx, &m.Remedies[i]))
+		failed = errors.Join(failed, v.remedy(ctx, &plan.Remedies[i]))
 	}
-	if v.round.waits == "" {
+	if v.round.Replacement.Waits == "" {
 		v.memory.forgetTrees() // the load balancer may have left ERROR by itself
 	}
-	after := plan.Mending(&v.memory.attempts, v.now(), v.mend)
-	if v.again(after.Again); held {
+	in.Attempts, in.Now = v.memory.attempts, v.now()
+	after := balancer.Next(in)
+	if v.again(after.Repair); held {
 		v.again(v.mend / 6) // without a request to the cloud
 	} else if len(after.Remedies) > 0 {
 		v.round.again = v.backoff.Min
-	}
-	if len(m.Remedies) == 0 {
-		v.round.mending = after
 	}
 	return failed
 }
@@ -58,8 +55,8 @@ func (v *visit) remedy(ctx context.Context, r *balancer.Remedy) error {
 		return err
 	case err != nil:
 		why = err.Error()
-	case v.round.blocked != "":
-		v.round.blocked, why = "", "Octavia refuses it, as the load balancer is busy"
+	case v.round.Blocked != "":
+		v.round.Blocked, why = "", "Octavia refuses it, as the load balancer is busy"
 		v.memory.attempts.NotBusy()
 	case v.round.stopped && len(v.round.did) == did:
 		v.tellRemedy(r)
@@ -93,27 +90,5 @@ func isRefusal(err error) bool {
 func (v *visit) again(pause time.Duration) {
 	if pause > 0 && (v.round.again == 0 || pause < v.round.again) {
 		v.round.again = pause
-	}
-}
-
-// leaveRefused removes from want the members that the cloud has refused.
-func (v *visit) leaveRefused(want []sdn.LoadBalancer) {
-	why, again := balancer.LeaveRefused(want, v.memory.attempts, v.now())
-	v.round.refusedMembers, v.round.partial = why, again > 0
-	v.again(again)
-}
-
-// noteDisabled notes what a person has disabled in the cloud. The cloud is read again soon, as
-// no event reports that it is enabled again.
-func (v *visit) noteDisabled(all []balancer.Disabled) {
-	for _, d := range all {
-		if d.Member {
-			v.round.disabledMembers = append(v.round.disabledMembers, d)
-		} else {
-			v.round.disabled = append(v.round.disabled, d)
-		}
-	}
-	if len(v.round.disabled) > 0 {
-		v.memory.forgetTrees()
 	}
 }

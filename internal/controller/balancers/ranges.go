@@ -23,16 +23,12 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// rangeGroup is what a round has found of the security group that keeps the source ranges.
-type rangeGroup struct {
-	known    bool   // id is what the status should say
-	id       string // empty: no security group
-	wanted   bool   // the security group is to exist, as soon as a member's port can have it
-	problems []balancer.Problem
-	balancer.Verdict
-	done bool  // the cloud was asked for it in this round
-	err  error // the cloud's answer
-	wide bool  // it may admit clients outside the source ranges
+// ensuredGroup is what came of the request for the security group that keeps the source ranges.
+type ensuredGroup struct {
+	wanted bool  // the security group is to exist, as soon as a member's port can have it
+	done   bool  // the cloud was asked for it in this round
+	err    error // the cloud's answer
+	wide   bool  // it may admit clients outside the source ranges
 }
 
 // groupMemory is the security group as Kuryr made it last, and the members that lack it.
@@ -57,8 +53,8 @@ func (v *visit) keepByGroup(ctx context.Context, spec *v1.KuryrLoadBalancer, f s
 		return spec, nil
 	}
 	byGroup := v.groups != nil && balancer.NeedsRangeGroup(spec, f)
-	if v.round.group.wanted = byGroup; !byGroup {
-		v.round.group.known = v.groups != nil
+	if v.round.ensured.wanted = byGroup; !byGroup {
+		v.round.Group.Known = v.groups != nil
 		return spec, nil
 	}
 	rest := balancer.WithoutRanges(spec)
@@ -66,16 +62,16 @@ func (v *visit) keepByGroup(ctx context.Context, spec *v1.KuryrLoadBalancer, f s
 	if err != nil {
 		return rest, err
 	}
-	v.round.group.id = v.klb.Status.SecurityGroupID
-	if found.Reached || v.round.group.id != "" {
-		if v.round.group.id, err = v.ensureGroup(ctx, found.ProjectID); err != nil {
+	v.round.Group.ID = v.klb.Status.SecurityGroupID
+	if found.Reached || v.round.Group.ID != "" {
+		if v.round.Group.ID, err = v.ensureGroup(ctx, found.ProjectID); err != nil {
 			return rest, err
 		}
 	}
-	v.round.group.known, v.round.group.Verdict = true, v.memory.group.Assess(v.klb, &found, v.now(), v.patience())
-	v.round.group.problems = v.round.group.Problems(v.klb)
+	v.round.Group.Known, v.round.Group.Verdict = true, v.memory.group.Assess(v.klb, &found, v.now(), v.patience())
+	v.round.Group.Problems = v.round.Group.Verdict.Problems(v.klb)
 	if p, is := balancer.TooManyRules(v.klb); is {
-		v.round.group.problems = append(v.round.group.problems, p)
+		v.round.Group.Problems = append(v.round.Group.Problems, p)
 	}
 	return rest, nil
 }
@@ -94,22 +90,22 @@ func (v *visit) coverage(ctx context.Context) (balancer.Coverage, error) {
 // ensureGroup makes the security group as the spec says, unless it is known to be so, and
 // writes its ID into the status. It does so once a round.
 func (v *visit) ensureGroup(ctx context.Context, project string) (string, error) {
-	if !v.round.group.done {
-		v.round.group.done = true
+	if !v.round.ensured.done {
+		v.round.ensured.done = true
 		sure := v.memory.group.id == "" && balancer.IsReady(v.klb) || v.memory.group.is(v.klb)
 		was := v.klb.Status.SecurityGroupID
 		var mended bool
-		if mended, v.round.group.err = v.makeGroup(ctx, project); v.round.group.err == nil && sure && mended {
-			v.round.group.err = v.tellDrift(ctx, []string{"restore security group " + was + " as " + v.klb.Status.SecurityGroupID})
+		if mended, v.round.ensured.err = v.makeGroup(ctx, project); v.round.ensured.err == nil && sure && mended {
+			v.round.ensured.err = v.tellDrift(ctx, []string{"restore security group " + was + " as " + v.klb.Status.SecurityGroupID})
 		}
-		if v.round.group.err != nil && !sure {
+		if v.round.ensured.err != nil && !sure {
 			v.memory.group.id, v.memory.group.rules = "", nil
 			// A refusal by the quota says that the group has no rule too many. A group that
 			// admits every client cannot be too wide.
-			v.round.group.wide = !balancer.Open(v.klb) && !errors.Is(v.round.group.err, sdn.ErrQuota)
+			v.round.ensured.wide = !balancer.Open(v.klb) && !errors.Is(v.round.ensured.err, sdn.ErrQuota)
 		}
 	}
-	return v.klb.Status.SecurityGroupID, v.round.group.err
+	return v.klb.Status.SecurityGroupID, v.round.ensured.err
 }
 
 // makeGroup creates the security group or mends its rules. It reports whether another user of
@@ -163,15 +159,15 @@ func (v *visit) groupState(before v1.SecurityGroupState, id string, wanted bool)
 
 // heedCoverage lets the coverage of the members decide about the floating IP.
 func (v *visit) heedCoverage() {
-	v.round.problems = append(v.round.problems, v.round.group.problems...)
-	if v.round.group.Soon > 0 && (v.round.within == 0 || v.round.group.Soon < v.round.within) {
-		v.round.within = v.round.group.Soon
+	v.round.Problems = append(v.round.Problems, v.round.Group.Problems...)
+	if v.round.Group.Soon > 0 && (v.round.within == 0 || v.round.Group.Soon < v.round.within) {
+		v.round.within = v.round.Group.Soon
 	}
 	if balancer.Open(v.klb) {
 		return
 	}
-	v.round.withholds = v.round.withholds || len(v.round.group.Unprotected) > 0 && v.klb.Spec.PublicIP != nil
-	v.round.notYetClosed = v.round.notYetClosed || v.round.group.Waits || v.round.group.Passing
+	v.round.Address.Withheld = v.round.Address.Withheld || len(v.round.Group.Unprotected) > 0 && v.klb.Spec.PublicIP != nil
+	v.round.notYetClosed = v.round.notYetClosed || v.round.Group.Waits || v.round.Group.Passing
 }
 
 // deleteGroup deletes the security group of a KuryrLoadBalancer in deletion. Kuryr's ports lose
@@ -183,7 +179,7 @@ func (v *visit) deleteGroup(ctx context.Context) error {
 		return nil
 	}
 	err := count("DeleteSecurityGroup", v.groups.DeleteSecurityGroup(ctx, id))
-	if err == nil || v.round.waiting != "" || v.round.again > 0 { // the load balancers still exist
+	if err == nil || v.round.Waiting.ID != "" || v.round.again > 0 { // the load balancers still exist
 		return nil
 	}
 	if errors.Is(err, sdn.ErrInvalid) { // it has no mark any more: the collector does not find it
@@ -264,7 +260,7 @@ func (r *Reconciler) patience() time.Duration { return guardAfter * r.mend }
 // time starts after which the floating IP is taken away.
 func (v *visit) keepOut(ctx context.Context) error {
 	err := v.narrow(ctx)
-	if v.memory.openSince.IsZero() && (v.round.group.wide || mayLetIn(v.klb)) {
+	if v.memory.openSince.IsZero() && (v.round.ensured.wide || mayLetIn(v.klb)) {
 		v.memory.openSince = v.now()
 	}
 	return err
@@ -320,9 +316,9 @@ func (v *visit) noteKept(ctx context.Context, kept bool) error {
 // guardRanges lets the source ranges decide about the floating IP. open says that the load
 // balancers should keep the ranges and do not do so yet.
 func (v *visit) guardRanges(ctx context.Context, open bool) error {
-	v.guard(v.round.features.Unsure, open || v.round.group.wide)
+	v.guard(v.round.Features.Unsure, open || v.round.ensured.wide)
 	v.heedCoverage()
-	return v.noteKept(ctx, v.round.features.SourceRanges && !v.round.features.Unsure && !open)
+	return v.noteKept(ctx, v.round.Features.SourceRanges && !v.round.Features.Unsure && !open)
 }
 
 // guard limits how long clients outside the source ranges may come in. A load balancer gets no
@@ -333,7 +329,7 @@ func (v *visit) guard(unsure, open bool) {
 	switch rest := v.memory.closes(open, v.now(), v.patience()); {
 	case !open:
 	case rest <= 0:
-		v.round.withholds = true
+		v.round.Address.Withheld = true
 	default:
 		v.round.within = rest
 	}
@@ -342,11 +338,11 @@ func (v *visit) guard(unsure, open bool) {
 // shut does the same as guard when err says that the load balancers could not be read. It takes
 // the floating IP from the port that the status names.
 func (v *visit) shut(ctx context.Context, err error) error {
-	err = errors.Join(err, v.round.group.err)
+	err = errors.Join(err, v.round.ensured.err)
 	switch {
 	case v.memory.openSince.IsZero():
 	case v.memory.overdue(v.now(), v.patience()):
-		v.round.withholds = true
+		v.round.Address.Withheld = true
 		return errors.Join(err, v.locate(ctx, nil))
 	default:
 		v.round.within = v.memory.openSince.Add(v.patience()).Sub(v.now())

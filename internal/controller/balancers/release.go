@@ -33,11 +33,11 @@ func (v *visit) release(ctx context.Context) (ctrl.Result, error) {
 		return v.reportLeaving(ctx)
 	}
 	if id, since := v.wait.WaitsFor(v.req); id != "" && v.memory.leaving {
-		v.round.waiting, v.round.since = id, since
+		v.round.Waiting.ID, v.round.Waiting.Since = id, since
 	} else if v.round.err = v.octavia.Err(); v.round.err == nil {
 		v.round.err = v.remove(ctx)
 	}
-	if v.round.err == nil && v.round.waiting == "" && v.round.again == 0 {
+	if v.round.err == nil && v.round.Waiting.ID == "" && v.round.again == 0 {
 		return v.gone(ctx)
 	}
 	if held, err := v.hold(ctx); held {
@@ -66,7 +66,7 @@ func (v *visit) hold(ctx context.Context) (bool, error) {
 		v.round.within = left
 		return false, nil
 	}
-	if !v.round.located {
+	if !v.round.Address.Placed {
 		if may, err := v.mayHaveAddress(ctx); may || err != nil {
 			return false, err
 		}
@@ -94,7 +94,7 @@ func (v *visit) gone(ctx context.Context) (ctrl.Result, error) {
 	return kube.Retry(err)
 }
 
-// remove requests the deletion of everything. v.round.waiting or v.round.again is set if
+// remove requests the deletion of everything. v.round.Waiting.ID or v.round.again is set if
 // something still exists.
 func (v *visit) remove(ctx context.Context) error {
 	owned, err := v.owned(ctx)
@@ -118,7 +118,7 @@ func (v *visit) remove(ctx context.Context) error {
 		// A load balancer whose deletion ended in ERROR is deleted again only after a pause.
 		if rest := v.memory.attempts.Rests(lb.ID, v.now()); rest > 0 {
 			v.round.again = rest
-			v.round.broken = append(v.round.broken, "load balancer "+lb.ID)
+			v.round.Broken = append(v.round.Broken, "load balancer "+lb.ID)
 			continue
 		}
 		_, err := v.send(ctx, balancer.DeleteLoadBalancer{ID: lb.ID})
@@ -176,7 +176,7 @@ func (v *visit) deleted(ctx context.Context, id string, times int) {
 // withdraw gives the floating IP back. It reads the VIP ports of the load balancers that the
 // status does not name, as the floating IP may be there.
 func (v *visit) withdraw(ctx context.Context, owned []sdn.LoadBalancerSummary) error {
-	if v.round.located {
+	if v.round.Address.Placed {
 		return nil
 	}
 	if may, err := v.mayHaveAddress(ctx); !may || err != nil {
@@ -208,7 +208,7 @@ func (v *visit) unpublish(ctx context.Context) error {
 		return nil
 	}
 	if v.memory.public == private { // it was taken away before, whatever the status still says
-		v.round.located = true
+		v.round.Address.Placed = true
 		return nil
 	}
 	if !named {
@@ -220,8 +220,8 @@ func (v *visit) unpublish(ctx context.Context) error {
 	if err := v.place(ctx, balancer.Place{Own: portsOf(v.klb), Partial: true}); err != nil {
 		return err
 	}
-	if v.round.address.Unsure {
-		v.round.address, v.round.located = balancer.Address{}, false
+	if v.round.Address.Unsure {
+		v.round.Address.Address, v.round.Address.Placed = balancer.Address{}, false
 		v.memory.public, v.memory.addressUnsure = maybeOpen, true
 	}
 	v.holders.Forget(v.req)

@@ -13,7 +13,6 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
-	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -34,28 +33,30 @@ func (r *Reconciler) replaced(req ctrl.Request) {
 func (v *visit) mayReplace(ctx context.Context, want sdn.LoadBalancer) (bool, error) {
 	key := "trial " + want.VIP.IP
 	if v.memory.attempts.Waits(key, v.now()) > 0 { // the next one's own trial shows whether that is common
-		v.round.waits = "the last load balancer that the cloud created as a trial ended in ERROR, or has another provider"
+		v.round.Replacement.Waits = "the last load balancer that the cloud created as a trial ended in ERROR, or has another provider"
 		return false, nil
 	}
 	all, err := kube.LoadBalancers(ctx, v.client)
 	if err != nil {
 		return false, err
 	}
-	if v.round.waits = balancer.Brake(v.klb, slices.Collect(maps.Values(all))); v.round.waits != "" {
+	if v.round.Replacement.Waits = balancer.Brake(v.klb, slices.Collect(maps.Values(all))); v.round.Replacement.Waits != "" {
 		return false, nil
 	}
 	// The cache may not show the status that another one has just written.
 	if who, _ := v.turns.LoadOrStore(v.klb.Spec.ProjectID, v.req); who != v.req {
-		v.round.waits = "Kuryr replaces one load balancer of a project at a time"
+		v.round.Replacement.Waits = "Kuryr replaces one load balancer of a project at a time"
 		return false, nil
 	}
-	v.round.replaces = true
+	v.round.Replacement.Begun = true
 	if err := v.write(ctx, func(s *v1.KuryrLoadBalancerStatus) {
-		v.set(s, v1.ConditionProgressing, true, v1.ReasonReplacing, v.progress())
+		c := balancer.Progress(v.klb, v.result())
+		c.Is, c.Reason = true, v1.ReasonReplacing
+		v.set(s, c)
 	}); err != nil {
 		return false, err
 	}
-	switch trial, failed := balancer.TrialIn(v.round.trees, want); {
+	switch trial, failed := balancer.TrialIn(v.round.Trees, want); {
 	case trial == nil:
 	case failed:
 		v.memory.attempts.Note(key, v.now(), balancer.Pauses{Least: v.mend, Most: 30 * v.mend}, "")
@@ -63,7 +64,7 @@ func (v *visit) mayReplace(ctx context.Context, want sdn.LoadBalancer) (bool, er
 	default:
 		return trial.Provisioning == sdn.ProvisioningActive, nil // else it is waited for
 	}
-	if owned, err := v.owned(ctx); err != nil || len(owned) > len(v.round.trees) { // one of an earlier process
+	if owned, err := v.owned(ctx); err != nil || len(owned) > len(v.round.Trees) { // one of an earlier process
 		v.memory.statusIncomplete = true
 		return false, err
 	}
@@ -71,16 +72,6 @@ func (v *visit) mayReplace(ctx context.Context, want sdn.LoadBalancer) (bool, er
 		return false, fmt.Errorf("a load balancer that serves is replaced once the cloud can create another one as a trial: %w", err)
 	}
 	return false, nil
-}
-
-// holdsTurn reports whether a KuryrLoadBalancer keeps its turn after a round: until its load balancers
-// are complete again, or until what fails is no concern of any other one.
-func (v *visit) holdsTurn() bool {
-	switch outcome.Of(outcome.LoadBalancer, v.round.err).Reason {
-	case v1.ReasonRejected, v1.ReasonNotSupported, v1.ReasonConflict:
-		return false
-	}
-	return v.round.waits == "" && !v.round.mending.Spent && (v.round.replaces || balancer.IsReplaced(v.klb) && !v.round.complete)
 }
 
 // turn returns the spec to apply for now. It keeps the serving provider as long as it may not be
@@ -102,24 +93,8 @@ func (v *visit) turn(ctx context.Context, trees []sdn.LoadBalancer) (*v1.KuryrLo
 		return v.klb, nil
 	}
 	now := *v.klb
-	now.Spec.Provider, v.round.deferred, v.round.again = from, from, max(v.round.again, v.mend/6)
+	now.Spec.Provider, v.round.Replacement.Deferred, v.round.again = from, from, max(v.round.again, v.mend/6)
 	return &now, err
-}
-
-// leaveIneffective removes from a plan the steps that the cloud accepts and does not carry out.
-func (v *visit) leaveIneffective(ctx context.Context, plan *balancer.Plan) {
-	left := plan.LeaveIneffective(v.memory.attempts, v.now())
-	for _, s := range slices.Concat(left.AcceptedAsIs, left.NotApplied) {
-		v.round.open(s)
-	}
-	for _, s := range left.AcceptedAsIs {
-		ctrl.LoggerFrom(ctx).V(1).Info("Octavia accepted a change without applying it, and Kuryr does not repeat it", "step", s.String())
-		v.round.acceptedAsIs = append(v.round.acceptedAsIs, s.String())
-	}
-	for _, s := range left.NotApplied {
-		v.round.notApplied, v.round.again = append(v.round.notApplied, s.String()), left.Again
-	}
-	v.round.noted = append(v.round.noted, left.Failed...)
 }
 
 // unmarked notes that Octavia could not write the mark of a load balancer, if that is the step.
@@ -129,6 +104,6 @@ func (v *visit) unmarked(s balancer.Step, err error) bool {
 		return false
 	}
 	v.memory.attempts.CouldNot(s, v.now(), v.backoff.Min, err.Error())
-	v.round.noted = append(v.round.noted, err.Error())
+	v.round.Failed = append(v.round.Failed, err.Error())
 	return true
 }

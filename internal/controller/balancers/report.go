@@ -21,12 +21,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/controller/polling"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
-	"github.com/kuryr-go/kuryr/internal/plan/service"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
-
-// reasonNoWay is the same on a Service and on its KuryrLoadBalancer.
-const reasonNoWay = service.FloatingIPRefused
 
 // stillStuck is how often a load balancer that stays busy is read, beside the list that shows
 // when it is done.
@@ -34,7 +30,7 @@ const stillStuck = 10 * time.Minute
 
 // report writes the status, if it has changed, and returns when to continue.
 func (v *visit) report(ctx context.Context) (ctrl.Result, error) {
-	if away(v.round.err) && len(v.round.did)+len(v.round.moved)+len(v.round.broken) == 0 && balancer.IsReady(v.klb) {
+	if away(v.round.err) && len(v.round.did)+len(v.round.moved)+len(v.round.Broken) == 0 && balancer.IsReady(v.klb) {
 		return v.next() // nothing was requested: the status is most likely still true
 	}
 	v.memory.parked = v.memory.parked && away(v.round.err)
@@ -45,13 +41,13 @@ func (v *visit) report(ctx context.Context) (ctrl.Result, error) {
 	v.freedSince(ctx, before.LoadBalancers)
 	v.tell(&before) // after the write: a reader of the Event finds the status that it is about
 	v.measure()
-	if v.round.settled() {
+	if v.settled() {
 		v.memory.attempts.Settled()
-		features := v.round.features
+		features := v.round.Features
 		v.memory.features = &features
 		v.quotas.Forget(v.req)
 	}
-	if !v.holdsTurn() {
+	if !balancer.HoldsTurn(v.klb, v.result()) {
 		v.replaced(v.req)
 	}
 	return v.next()
@@ -86,7 +82,7 @@ func (v *visit) pause() (ctrl.Result, error) {
 	case v.round.err == nil:
 	case o.Reason == v1.ReasonOverQuota && errors.As(v.round.err, &turn):
 		return ctrl.Result{RequeueAfter: turn.After}, nil
-	case o.Reason == v1.ReasonNotSupported && v.round.refusals <= learning:
+	case o.Reason == v1.ReasonNotSupported && v.memory.attempts.Times(balancer.UnsupportedRounds) <= learning:
 		return ctrl.Result{RequeueAfter: v.backoff.Min}, nil
 	case o.Reason == v1.ReasonRejected && v.round.withoutRefused:
 		return ctrl.Result{RequeueAfter: v.backoff.Min}, nil
@@ -94,14 +90,14 @@ func (v *visit) pause() (ctrl.Result, error) {
 		return v.backoff.Result(o)
 	}
 	switch {
-	case v.round.waiting != "":
-		if left := v.stuck - v.now().Sub(v.round.since); left > 0 { // then it is reported
+	case v.round.Waiting.ID != "":
+		if left := v.stuck - v.now().Sub(v.round.Waiting.Since); left > 0 { // then it is reported
 			return ctrl.Result{RequeueAfter: left}, nil
 		}
 		return ctrl.Result{RequeueAfter: stillStuck}, nil
 	case v.round.again > 0:
 		return ctrl.Result{RequeueAfter: v.round.again}, nil
-	case v.round.address.Problem != "" || !v.round.settled():
+	case v.round.Address.Problem != "" || !v.settled():
 		return ctrl.Result{RequeueAfter: v.backoff.Quota}, nil
 	}
 	return ctrl.Result{}, nil
@@ -133,7 +129,7 @@ func (v *visit) park() bool {
 
 // isStuck reports whether a load balancer is busy for so long that it is reported.
 func (v *visit) isStuck() bool {
-	return v.round.waiting != "" && v.now().Sub(v.round.since) >= v.stuck
+	return v.round.Waiting.ID != "" && v.now().Sub(v.round.Waiting.Since) >= v.stuck
 }
 
 // write changes the status, if that says anything new. Nothing else writes a status. Most is
@@ -162,8 +158,8 @@ func (v *visit) differs(status *v1.KuryrLoadBalancerStatus) bool {
 }
 
 // set sets a condition of a status.
-func (v *visit) set(s *v1.KuryrLoadBalancerStatus, kind string, is bool, reason, message string) {
-	kube.SetCondition(&s.Conditions, kind, is, reason, outcome.Cut(message), v.klb.Generation, v.now())
+func (v *visit) set(s *v1.KuryrLoadBalancerStatus, c balancer.Condition) {
+	kube.SetCondition(&s.Conditions, c.Type, c.Is, c.Reason, outcome.Cut(c.Text), v.klb.Generation, v.now())
 }
 
 // tell sends Events to the Service for what the status says and the status before did not say.
@@ -171,10 +167,10 @@ func (v *visit) tell(before *v1.KuryrLoadBalancerStatus) {
 	status := &v.klb.Status
 	for kind, action := range map[string]string{v1.ConditionReady: "ApplyLoadBalancer", v1.ConditionSupported: "PlanLoadBalancer"} {
 		was, is := meta.FindStatusCondition(before.Conditions, kind), meta.FindStatusCondition(status.Conditions, kind)
-		if kind == v1.ConditionReady && v.round.settled() && balancer.NotChangedAnew(before, status) {
+		if kind == v1.ConditionReady && v.settled() && balancer.NotChangedAnew(before, status) {
 			v.event(v1.ReasonNotChanged, action, is.Message)
 		}
-		if is == nil || is.Status == metav1.ConditionTrue || is.Reason == v1.ReasonPending || is.Reason == v1.ReasonLoadBalancerInError && !v.round.mending.Spent && !v.memory.leaving {
+		if is == nil || is.Status == metav1.ConditionTrue || is.Reason == v1.ReasonPending || is.Reason == v1.ReasonLoadBalancerInError && !v.round.Spent && !v.memory.leaving {
 			continue
 		}
 		same := was != nil && was.Status == is.Status && was.Reason == is.Reason
@@ -214,24 +210,25 @@ func (v *visit) tellDrift(ctx context.Context, drift []string) error {
 	note := "The cloud was changed by somebody else. Kuryr changes it back: " + strings.Join(drift, "; ")
 	v.event(v1.ReasonDrift, "CheckLoadBalancer", note)
 	return v.write(ctx, func(s *v1.KuryrLoadBalancerStatus) {
-		v.set(s, v1.ConditionInSync, false, v1.ReasonDrift, note)
-		v.set(s, v1.ConditionProgressing, true, v.working(), v.progress())
+		v.set(s, balancer.Condition{Type: v1.ConditionInSync, Reason: v1.ReasonDrift, Text: note})
+		v.set(s, balancer.Progress(v.klb, v.result()))
 	})
 }
 
 // reportLeaving reports that an object is being deleted, and why it still exists.
 func (v *visit) reportLeaving(ctx context.Context) (ctrl.Result, error) {
 	const deleting, text = "Deleting", "The load balancer is being deleted."
-	reason, message := v.unready()
+	r := v.result()
+	reason, message := balancer.Unready(v.klb, r)
 	if reason == v1.ReasonPending {
 		reason, message = deleting, text
 	}
 	v.memory.leaving = true
 	before := v.klb.Status
 	err := v.write(ctx, func(s *v1.KuryrLoadBalancerStatus) {
-		v.set(s, v1.ConditionReady, false, reason, message)
-		v.set(s, v1.ConditionProgressing, true, deleting, text)
-		s.WaitingFor = v.waitingFor()
+		v.set(s, balancer.Condition{Type: v1.ConditionReady, Reason: reason, Text: message})
+		v.set(s, balancer.Condition{Type: v1.ConditionProgressing, Is: true, Reason: deleting, Text: text})
+		s.WaitingFor = r.Waiting.Status()
 	})
 	if err != nil {
 		return kube.Retry(err)
@@ -244,11 +241,11 @@ func (v *visit) reportLeaving(ctx context.Context) (ctrl.Result, error) {
 
 // measure observes how long the stages took.
 func (v *visit) measure() {
-	if v.memory.fresh && v.round.seen && len(v.round.trees) >= len(v.klb.Spec.VIPs) && len(v.round.did) == 0 && v.round.waiting == "" {
+	if v.memory.fresh && v.round.Seen && len(v.round.Trees) >= len(v.klb.Spec.VIPs) && len(v.round.did) == 0 && v.round.Waiting.ID == "" {
 		v.memory.fresh = false
 		balancerStages.WithLabelValues("active").Observe(v.now().Sub(v.memory.born).Seconds())
 	}
-	if v.round.settled() && !v.memory.synced {
+	if v.settled() && !v.memory.synced {
 		v.memory.synced = true
 		balancerStages.WithLabelValues("synced").Observe(v.now().Sub(v.memory.begun).Seconds())
 	}

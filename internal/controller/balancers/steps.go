@@ -130,7 +130,7 @@ func (v *visit) notShownYet(id string) bool {
 // await has the object wait for a load balancer.
 func (v *visit) await(id string) {
 	v.wait.Add(id, v.req)
-	v.round.waiting, v.round.since = id, v.now()
+	v.round.Waiting.ID, v.round.Waiting.Since = id, v.now()
 }
 
 // awaitStill is await for a load balancer that was found busy, maybe for long. The status also
@@ -145,7 +145,7 @@ func (v *visit) awaitStill(id string) {
 		}
 		v.wait.AddSince(id, v.req, since)
 	}
-	v.round.waiting, v.round.since = id, since
+	v.round.Waiting.ID, v.round.Waiting.Since = id, since
 }
 
 // awaitAll has the object wait for load balancers that were found busy, from when it first did.
@@ -162,7 +162,7 @@ func (v *visit) awaitChildren(ids []string, again time.Duration) {
 	if len(ids) == 0 {
 		return
 	}
-	v.round.unfinished, v.round.within, v.round.waiting, v.round.since = ids, again, ids[0], v.now()
+	v.round.unfinished, v.round.within, v.round.Waiting.ID, v.round.Waiting.Since = ids, again, ids[0], v.now()
 	v.memory.forgetTrees()
 }
 
@@ -214,7 +214,7 @@ func (v *visit) steps(ctx context.Context, steps []balancer.Step) error {
 		asked = asked || mayHave(s, err) || len(v.round.did) > did
 	}
 	if known && !asked { // nothing has changed since it was read
-		v.memory.trees, v.memory.seen = v.round.trees, v.round.seen
+		v.memory.trees, v.memory.seen = v.round.Trees, v.round.Seen
 	}
 	return errors.Join(failed.all...)
 }
@@ -277,7 +277,7 @@ func (v *visit) awaitRefused(ctx context.Context, s balancer.Step, part bool) {
 	if d, deletes := s.(balancer.DeleteLoadBalancer); deletes {
 		v.deleted(ctx, d.ID, v.memory.attempts.Did(s, v.now(), v.backoff.Min))
 	} else if v.round.stopped = true; !part && v.memory.attempts.RefusedAsBusy(s, v.now()) {
-		v.round.blocked, v.round.again = id, v.backoff.Quota
+		v.round.Blocked, v.round.again = id, v.backoff.Quota
 		return
 	}
 	v.await(id)
@@ -288,7 +288,7 @@ func (v *visit) lose(s balancer.Step) {
 	if !balancer.MayDiffer(s) {
 		v.memory.attempts.Did(s, v.now(), v.backoff.Min)
 	}
-	v.round.lost, v.round.again = true, v.backoff.Min
+	v.round.Lost, v.round.again = true, v.backoff.Min
 }
 
 // pending notes that a load balancer is busy, and reports whether its other steps wait. They do
@@ -394,7 +394,7 @@ func (v *visit) create(ctx context.Context, s balancer.CreateLoadBalancer) (stri
 		}
 		return "", taken(err)
 	}
-	v.round.trees = append(slices.Clone(v.round.trees), made)
+	v.round.Trees = append(slices.Clone(v.round.Trees), made)
 	if made.Provisioning == sdn.ProvisioningCreating {
 		v.memory.created[made.ID] = v.now()
 	}

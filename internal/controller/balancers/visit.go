@@ -101,14 +101,14 @@ func (v *visit) bring(ctx context.Context) (ctrl.Result, error) {
 	v.memory.synced = v.memory.synced || balancer.IsReady(v.klb)
 	v.round.err = errors.Join(v.unpublish(ctx), v.keepOut(ctx))
 	if id, since := v.wait.WaitsFor(v.req); id != "" && !v.memory.overdue(v.now(), v.patience()) {
-		v.round.waiting, v.round.since, v.round.busy = id, since, v.wait.Busy(v.req)
+		v.round.Waiting.ID, v.round.Waiting.Since, v.round.busy = id, since, v.wait.Busy(v.req)
 		idle := func(id string) bool { return !slices.Contains(v.round.busy, id) }
 		if balancer.NamesAll(v.klb) && !slices.ContainsFunc(balancer.Named(v.klb), idle) { // else one is to be made
 			return v.rest(ctx)
 		}
 	}
 	v.round.err = v.converge(ctx)
-	v.round.refusals = v.memory.attempts.Unsupported(errors.Is(v.round.err, sdn.ErrUnsupported), v.now())
+	v.memory.attempts.Unsupported(errors.Is(v.round.err, sdn.ErrUnsupported), v.now())
 	return v.report(ctx)
 }
 
@@ -133,56 +133,50 @@ func (v *visit) converge(ctx context.Context) error {
 	if err != nil {
 		return v.shut(ctx, err)
 	}
-	v.round.trees, v.round.seen = trees, true
+	v.round.Trees, v.round.Seen = trees, true
 	spec, hindered := v.turn(ctx, trees)
 	features, err := v.features(ctx, spec, trees)
 	if err != nil {
 		return v.shut(ctx, err)
 	}
-	features.FailOver = features.FailOver && v.memory.attempts.CanFailOver()
 	spec, notKept := v.keepByGroup(ctx, spec, features)
-	want, problems := balancer.Want(spec, features)
-	problems = append(problems, balancer.BrokenMonitors(trees)...)
-	v.round.problems, v.round.asked, v.round.withholds = problems, !features.Unsure, balancer.WithholdsFloatingIP(spec, features)
-	v.round.features = features
-	v.leaveRefused(want)
-	plan := balancer.Next(want, trees, balancer.Named(v.klb), features)
-	v.awaitChildren(v.memory.attempts.Unfinished(trees, features, v.now(), v.mend))
-	plan.Leave(append(v.round.busy, v.round.unfinished...))
-	v.round.kept = plan.Kept
-	v.noteDisabled(plan.Disabled)
-	v.round.mending = plan.Mending(&v.memory.attempts, v.now(), v.mend)
-	v.round.broken = v.round.mending.Faults
-	v.leaveIneffective(ctx, &plan)
-	if err := v.guardRanges(ctx, balancer.AdmitsOthers(want, trees, balancer.Named(v.klb))); err != nil {
+	in := balancer.Input{LoadBalancer: spec, Trees: trees, Features: features, Attempts: v.memory.attempts, Busy: v.round.busy, Now: v.now(), Pause: v.mend}
+	plan := balancer.Next(in)
+	v.memory.attempts, v.round.Report, v.round.Asked, v.round.Features = plan.Attempts, plan.Report, !features.Unsure, features
+	v.round.Address.Withheld = plan.Withholds
+	v.again(plan.Wake)
+	v.awaitChildren(plan.Unfinished, plan.Reread)
+	if v.round.IsDisabled() { // no event reports that it is enabled again
+		v.memory.forgetTrees()
+	}
+	if err := v.guardRanges(ctx, plan.Open); err != nil {
 		return err
 	}
 	v.round.notYetClosed = v.round.notYetClosed || notKept != nil && !balancer.Open(v.klb)
 	if err := v.checked(ctx, &plan); err != nil {
 		return err
 	}
-	v.round.complete = plan.Complete()
 	v.awaitAll(plan.Busy)
-	return v.carryOut(ctx, want, &plan, errors.Join(hindered, notKept))
+	return v.carryOut(ctx, in, &plan, errors.Join(hindered, notKept))
 }
 
-// carryOut carries out the plan; failed is the error of earlier parts of the round.
-func (v *visit) carryOut(ctx context.Context, want []sdn.LoadBalancer, plan *balancer.Plan, failed error) error {
-	if v.round.withholds { // first, before clients outside the source ranges can come in
-		failed = errors.Join(failed, v.locate(ctx, want))
+// carryOut carries out a plan; failed is the error of earlier parts of the round.
+func (v *visit) carryOut(ctx context.Context, in balancer.Input, plan *balancer.Actions, failed error) error {
+	if v.round.Address.Withheld { // first, before clients outside the source ranges can come in
+		failed = errors.Join(failed, v.locate(ctx, plan.Want))
 	}
 	failed = errors.Join(failed, v.steps(ctx, plan.Steps))
-	if !away(failed) && len(v.round.broken) > 0 {
-		failed = errors.Join(failed, v.heal(ctx, plan, want))
+	if !away(failed) && len(plan.Broken) > 0 {
+		failed = errors.Join(failed, v.heal(ctx, in, plan))
 	}
-	if !v.round.located {
-		failed = errors.Join(failed, v.locate(ctx, want))
+	if !v.round.Address.Placed {
+		failed = errors.Join(failed, v.locate(ctx, plan.Want))
 	}
 	if v.round.checking && len(v.round.moved) > 0 {
 		failed = errors.Join(failed, v.tellDrift(ctx, v.round.moved))
 	}
-	if last := plan.Outlived(); !away(failed) && len(last) > 0 && !v.round.replaces { // else its trial is needed
-		failed = errors.Join(failed, v.steps(ctx, last))
+	if !away(failed) && len(plan.Last) > 0 && !v.round.Replacement.Begun { // else its trial is needed
+		failed = errors.Join(failed, v.steps(ctx, plan.Last))
 	}
 	return failed
 }

@@ -141,14 +141,17 @@ func (m *Attempts) RefusedAsBusy(s Step, now time.Time) bool {
 // NotBusy notes that a load balancer accepts changes.
 func (m Attempts) NotBusy() { m.Forget(refusedBusy) }
 
-// Unsupported notes whether a round has requested something that the provider cannot do, and
-// returns how often in a row it has.
-func (m *Attempts) Unsupported(is bool, now time.Time) int {
-	if !is {
-		m.Forget(unsupported + "round")
-		return 0
+// UnsupportedRounds is the key of the rounds in a row that have requested something that the
+// provider cannot do.
+const UnsupportedRounds = unsupported + "round"
+
+// Unsupported notes whether a round has requested something that the provider cannot do.
+func (m *Attempts) Unsupported(is bool, now time.Time) {
+	if is {
+		m.Note(UnsupportedRounds, now, Pauses{}, "")
+	} else {
+		m.Forget(UnsupportedRounds)
 	}
-	return m.Note(unsupported+"round", now, Pauses{}, "")
 }
 
 // NoFailover notes that a provider claims that it can fail over, and cannot.
@@ -238,48 +241,41 @@ func fingerprint(s Step) string {
 // out.
 const ineffectiveAfter = 2
 
-// Ineffective is the part of a plan that was carried out before, and is still needed.
-type Ineffective struct {
-	AcceptedAsIs []Step   // updates without effect: the cloud's defaults differ
-	NotApplied   []Step   // all other steps of that kind: they are tried again
-	Failed       []string // failures that do no harm
-	Again        time.Duration
-}
-
-// LeaveIneffective takes the steps out of a plan that the cloud has accepted and not carried
+// leaveIneffective takes the steps out of a plan that the cloud has accepted and not carried
 // out. An update is left out for good: most likely the cloud has another default. All other
 // steps, and changes of source ranges, are left out for a while. Endless updates would keep a
 // load balancer busy for ever.
-func (p *Plan) LeaveIneffective(m Attempts, now time.Time) (out Ineffective) {
+func (p *planner) leaveIneffective() {
 	needed := map[string]bool{}
 	leaves := func(s Step) bool {
 		key := fingerprint(s)
 		needed[key] = true
-		return m[key] != nil && out.leaves(s, m[key], now)
+		a := p.Attempts[key]
+		return a != nil && p.leaves(s, a, a.Next.Sub(p.in.Now))
 	}
-	p.Steps, p.Last = slices.DeleteFunc(p.Steps, leaves), slices.DeleteFunc(p.Last, leaves)
-	maps.DeleteFunc(m, func(key string, _ *Attempt) bool { return strings.HasPrefix(key, doing) && !needed[key] })
-	return out
+	p.Steps, p.last = slices.DeleteFunc(p.Steps, leaves), slices.DeleteFunc(p.last, leaves)
+	maps.DeleteFunc(p.Attempts, func(key string, _ *Attempt) bool { return strings.HasPrefix(key, doing) && !needed[key] })
 }
 
-func (i *Ineffective) leaves(s Step, a *Attempt, now time.Time) bool {
-	wait := a.Next.Sub(now)
+func (p *planner) leaves(s Step, a *Attempt, wait time.Duration) bool {
 	switch {
 	case a.Failed != "":
 		if wait > 0 {
-			i.Failed = append(i.Failed, a.Failed)
+			p.Failed = append(p.Failed, a.Failed)
 		}
 		return wait > 0
 	case a.Times < ineffectiveAfter:
 		return false
 	case MayDiffer(s):
-		i.AcceptedAsIs = append(i.AcceptedAsIs, s)
-		return true
+		p.AcceptedAsIs = append(p.AcceptedAsIs, s)
 	case wait > 0:
-		i.NotApplied, i.Again = append(i.NotApplied, s), wait
-		return true
+		p.NotApplied = append(p.NotApplied, s)
+		p.wake(wait)
+	default:
+		return false
 	}
-	return false
+	p.Withholds = p.Withholds || Narrows(s)
+	return true
 }
 
 // MayDiffer reports whether the cloud may keep its own value for what a step changes.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -44,35 +45,48 @@ func TestRefusedAsBusy(t *testing.T) {
 // TestIneffective: a step that the cloud accepts and does not carry out is tried again after
 // longer and longer pauses. An update that may differ is left as it is.
 func TestIneffective(t *testing.T) {
-	now := time.Unix(1800000000, 0)
-	update, remove := balancer.UpdatePool{ID: "p"}, balancer.DeleteListener{ID: "l"}
-	mark := balancer.MarkLoadBalancer{ID: "lb"}
-	plan := func() balancer.Plan { return balancer.Plan{Steps: []balancer.Step{update, remove, mark}} }
-	var m balancer.Attempts
-	first := plan()
-	if left := first.LeaveIneffective(m, now); len(first.Steps) != 3 || left.Again != 0 {
-		t.Errorf("at first %v are left, %+v", first.Steps, left)
+	w := newWorld(t)
+	w.klb.Spec.Listeners = []v1.ListenerSpec{port("TCP", 80, 1), port("UDP", 53, 1)}
+	w.settle()
+	w.cloud.EditLoadBalancer(w.cloud.LoadBalancers()[0].LoadBalancer.ID, func(lb *sdn.LoadBalancer) {
+		lb.Unmarked, lb.Listeners[0].ConnectionLimit = true, new(int32(7))
+	})
+	w.klb.Spec.Listeners = w.klb.Spec.Listeners[:1]
+	next := func() balancer.Actions {
+		t.Helper()
+		_, _, a, err := w.plan()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
 	}
-	for range 2 {
-		m.Did(update, now, time.Second)
-		m.Did(remove, now, time.Second)
+	first := next()
+	if len(first.Steps) != 3 || first.Wake != 0 || len(first.AcceptedAsIs)+len(first.NotApplied) > 0 {
+		t.Fatalf("at first %v, %+v, want three steps", first.Steps, first.Report)
 	}
-	m.CouldNot(mark, now, time.Second, "forbidden")
-	if !m.HasFailed(mark) || m.HasFailed(remove) {
-		t.Error("what failed is not known")
+	for _, s := range first.Steps {
+		if _, is := s.(balancer.MarkLoadBalancer); is {
+			w.attempts.CouldNot(s, w.now, time.Second, "forbidden")
+		} else {
+			w.attempts.Did(s, w.now, time.Second)
+			w.attempts.Did(s, w.now, time.Second)
+		}
+		if _, is := s.(balancer.MarkLoadBalancer); w.attempts.HasFailed(s) != is {
+			t.Errorf("HasFailed(%s) = %v", s, !is)
+		}
 	}
-	second := plan()
-	left := second.LeaveIneffective(m, now)
-	if len(second.Steps) != 0 || len(left.AcceptedAsIs) != 1 || len(left.NotApplied) != 1 || left.Again != 4*time.Second || len(left.Failed) != 1 {
-		t.Errorf("after two times: %v, %+v", second.Steps, left)
+	if a := next(); len(a.Steps) != 0 || len(a.AcceptedAsIs) != 1 || len(a.NotApplied) != 1 || a.Wake != 4*time.Second || len(a.Failed) != 1 {
+		t.Errorf("after two times: %v, %+v", a.Steps, a.Report)
 	}
-	third := plan()
-	if left := third.LeaveIneffective(m, now.Add(5*time.Second)); len(third.Steps) != 2 || len(left.AcceptedAsIs) != 1 {
-		t.Errorf("after the pause: %v, %+v", third.Steps, left)
+	w.now = w.now.Add(5 * time.Second)
+	if a := next(); len(a.Steps) != 2 || len(a.AcceptedAsIs) != 1 {
+		t.Errorf("after the pause: %v, %+v", a.Steps, a.Report)
 	}
-	other := balancer.Plan{}
-	if other.LeaveIneffective(m, now); len(m) != 0 {
-		t.Errorf("%v is left of steps that are not needed any more", m)
+	w.cloud.EditLoadBalancer(w.cloud.LoadBalancers()[0].LoadBalancer.ID, func(lb *sdn.LoadBalancer) {
+		lb.Unmarked, lb.Listeners, lb.Listeners[0].ConnectionLimit = false, lb.Listeners[:1], nil
+	})
+	if a := next(); len(a.Attempts) > 0 {
+		t.Errorf("%v is left of steps that are not needed any more", a.Attempts)
 	}
 }
 
@@ -136,9 +150,8 @@ func TestAttemptsAreForgotten(t *testing.T) {
 		if err != nil || !atRest(&p) {
 			t.Fatalf("seed %d: plan %+v, %v", seed, p, err)
 		}
-		p.Mending(&r.attempts, r.now, pause) // what works is known from here on
-		r.now = r.now.Add(48 * time.Hour)
-		if p.Mending(&r.attempts, r.now, pause); len(r.attempts) > 0 {
+		r.now = r.now.Add(48 * time.Hour) // what works is known from here on
+		if _, _, _, err = r.plan(); err != nil || len(r.attempts) > 0 {
 			t.Errorf("seed %d: %v are left", seed, r.attempts)
 		}
 	}

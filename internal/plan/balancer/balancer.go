@@ -182,10 +182,10 @@ func (w *wanter) sourceRanges(vip v1.VIPAddress) []string {
 	return slices.Compact(out)
 }
 
-// BrokenMonitors returns the problem of health monitors that check nothing, with their ports.
+// brokenMonitors returns the problem of health monitors that check nothing, with their ports.
 // OVN's provider of OpenStack Zed accepts a monitor, and has it in ERROR where the network of
 // the members has no metadata port. Pool and load balancer stay ACTIVE.
-func BrokenMonitors(trees []sdn.LoadBalancer) []Problem {
+func brokenMonitors(trees []sdn.LoadBalancer) []Problem {
 	var ports []string
 	for _, lb := range trees {
 		for _, l := range lb.Listeners {

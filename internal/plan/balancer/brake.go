@@ -86,8 +86,8 @@ func TrialIn(have []sdn.LoadBalancer, want sdn.LoadBalancer) (trial *sdn.LoadBal
 
 const trialSuffix = "/trial"
 
-// Complete reports whether all load balancers that are wanted are ACTIVE with all their ports, and no
+// complete reports whether all load balancers that are wanted are ACTIVE with all their ports, and no
 // part of them is in ERROR.
-func (p *Plan) Complete() bool {
-	return len(p.Faults) == 0 && !slices.ContainsFunc(p.places, func(a place) bool { return !a.isThere() })
+func (p *planner) complete() bool {
+	return len(p.faults) == 0 && !slices.ContainsFunc(p.places, func(a place) bool { return !a.isThere() })
 }

@@ -113,14 +113,14 @@ func TestFlappingCloudReplacesOnce(t *testing.T) {
 			}
 		}
 		w := brokenWorld(t, "ovn", spoil)
-		var mending balancer.Mending
+		var last balancer.Actions
 		remedies := func() []balancer.Remedy {
 			_, _, p, err := w.plan()
 			if err != nil {
 				t.Fatal(err)
 			}
-			mending = p.Mending(&w.attempts, w.now, pause)
-			return mending.Remedies
+			last = p
+			return p.Remedies
 		}
 		first := remedies()
 		if len(first) != 1 || first[0].Replaces != tc.serves {
@@ -157,8 +157,8 @@ func TestFlappingCloudReplacesOnce(t *testing.T) {
 		if got := remedies(); len(got) > 0 || again[0].Try != map[bool]int{true: 1, false: 2}[tc.again] {
 			t.Errorf("%+v: remedies after that, try %d: %+v", tc, again[0].Try, got)
 		}
-		if !tc.again && mending.Again < 30*time.Minute {
-			t.Errorf("%+v: the next attempt is in %s, want in half an hour, as before the cloud was away", tc, mending.Again)
+		if !tc.again && last.Repair < 30*time.Minute {
+			t.Errorf("%+v: the next attempt is in %s, want in half an hour, as before the cloud was away", tc, last.Repair)
 		}
 	}
 }

@@ -8,48 +8,48 @@ import "strings"
 // cure forgets the attempts where everything works again. If that soon breaks again, mending
 // begins at the gentlest level. The pause is longer each time, at each level that had to be
 // tried.
-func (d *mender) cure() {
-	for i := range d.plan.places {
-		at := &d.plan.places[i]
+func (p *planner) cure() {
+	for i := range p.places {
+		at := &p.places[i]
 		if !at.active {
 			continue
 		}
 		all := true
 		for _, port := range at.ports {
 			if all = all && port.well; port.well {
-				d.cured(at.vip, port.name, false)
+				p.cured(at.vip, port.name, false)
 			}
 		}
 		// A load balancer that is ACTIVE with all ports has left its own ERROR, even if no wanted member
 		// is behind a port yet: the endpoints may have changed while it was created.
 		if all || at.isThere() {
-			d.cured(at.vip, "", !all)
+			p.cured(at.vip, "", !all)
 		}
 	}
 }
 
 // cured forgets the attempts at a port, or at a load balancer; with own only those against the load
 // balancer's own ERROR.
-func (d *mender) cured(vip, port string, own bool) {
+func (p *planner) cured(vip, port string, own bool) {
 	for l := range levels {
 		key := mendKey(vip, port, l)
-		if a := (*d.m)[key]; a == nil || own && !a.Own {
+		if a := p.Attempts[key]; a == nil || own && !a.Own {
 			continue
 		}
-		delete(*d.m, key)
-		least := d.pause
+		delete(p.Attempts, key)
+		least := p.in.Pause
 		if l == LevelMember {
 			least /= quickLeast
 		}
-		d.m.Note(relapsed+key, d.now, Pauses{least, restMost * restTimes * d.pause}, "")
+		p.Attempts.Note(relapsed+key, p.in.Now, Pauses{least, restMost * restTimes * p.in.Pause}, "")
 	}
 }
 
 // forget forgets what no longer matters: ports and addresses that are not wanted any more, and
 // cures of long ago.
-func (d *mender) forget() {
+func (p *planner) forget() {
 	wanted := map[string]bool{}
-	for _, at := range d.plan.places {
+	for _, at := range p.places {
 		for l := range levels {
 			wanted[mendKey(at.vip, "", l)] = true
 			for _, port := range at.ports {
@@ -58,14 +58,14 @@ func (d *mender) forget() {
 		}
 	}
 	there := map[string]bool{}
-	for _, f := range d.plan.Faults {
+	for _, f := range p.faults {
 		there[pending+f.What] = f.Pending
 	}
-	for key, a := range *d.m {
+	for key, a := range p.Attempts {
 		plain, relapse := strings.CutPrefix(key, relapsed)
-		old := relapse && d.now.Sub(a.Next) > 2*restTimes*d.pause
+		old := relapse && p.in.Now.Sub(a.Next) > 2*restTimes*p.in.Pause
 		if old || strings.HasPrefix(plain, mending) && !wanted[plain] || strings.HasPrefix(key, pending) && !there[key] {
-			delete(*d.m, key)
+			delete(p.Attempts, key)
 		}
 	}
 }

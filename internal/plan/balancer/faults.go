@@ -249,7 +249,8 @@ func renewal(lb string, want, have *sdn.Listener) Step {
 // needed. While clients are served, such a step is repeated with growing pauses. Then it is
 // taken out of the plan, except for members to add. It forgets removals that are not needed
 // any more.
-func (p *Plan) resisting(m Attempts, now time.Time, pause time.Duration) (all []Fault) {
+func (p *planner) resisting() (all []Fault) {
+	m, now, pause := p.Attempts, p.in.Now, p.in.Pause
 	var steps []Step
 	for _, s := range p.Steps {
 		f, keys := Fault{}, removals(s)
@@ -270,8 +271,8 @@ func (p *Plan) resisting(m Attempts, now time.Time, pause time.Duration) (all []
 		}
 	}
 	p.Steps = steps
-	for i := range p.Faults { // to send the members again did not help
-		f := &p.Faults[i]
+	for i := range p.faults { // to send the members again did not help
+		f := &p.faults[i]
 		if f.Level == LevelMember && slices.ContainsFunc(f.members, func(key string) bool { return m.Times(key) >= resistsAfter }) &&
 			m.spares(f, f.members, now, pause) == 0 {
 			f.Level = LevelPool
@@ -309,10 +310,7 @@ func (m Attempts) longest(keys []string, now time.Time) (wait time.Duration) {
 }
 
 // note notes which objects of a load balancer exist, by the keys of their removals.
-func (p *Plan) note(lb *sdn.LoadBalancer) {
-	if p.present == nil {
-		p.present = map[string]bool{}
-	}
+func (p *planner) note(lb *sdn.LoadBalancer) {
 	for i := range lb.Listeners {
 		l := &lb.Listeners[i]
 		p.present[listenerRemoval(lb.ID, l.ID)] = true
@@ -339,7 +337,7 @@ func memberKeys(lb string, l *sdn.Listener) (keys []string) {
 }
 
 // faultOf returns what has to be mended if a removal does not work.
-func (p *Plan) faultOf(s Step) (Fault, bool) {
+func (p *planner) faultOf(s Step) (Fault, bool) {
 	i := slices.IndexFunc(p.places, func(a place) bool { return a.id != "" && a.id == Target(s) })
 	if i < 0 {
 		return Fault{}, false

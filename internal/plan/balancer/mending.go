@@ -12,23 +12,6 @@ import (
 	"time"
 )
 
-// Mending is what is done about objects in ERROR, and about objects that cannot be deleted. It
-// begins at the gentlest level that may help, and goes up a level when that was tried often
-// enough. What still serves clients is mended last, slowly, and one thing at a time. What
-// serves no client passes all levels in less than a minute.
-type Mending struct {
-	// Remedies are to be carried out now. Each is one step of this plan.
-	Remedies []Remedy
-	// Again is the time until the next remedy; 0: when the cloud has changed.
-	Again time.Duration
-	// Faults describes the broken objects. Tried describes the attempts and what comes next.
-	// Both are for people.
-	Faults, Tried []string
-	// Spent says that everything was tried as often as it may be, until Until.
-	Spent bool
-	Until time.Time
-}
-
 // Remedy is a step that may mend something.
 type Remedy struct {
 	Step
@@ -97,41 +80,25 @@ var (
 // triesFailover is the same for the failover of a load balancer that is in ERROR itself.
 const triesFailover = 3
 
-// mender plans the mending of one KuryrLoadBalancer.
-type mender struct {
-	Mending
-	plan  *Plan
-	m     *Attempts
-	now   time.Time
-	pause time.Duration
-	taken bool // this plan already has a remedy above LevelMember
-}
-
-// Mending returns what to do now about the faults of a plan. pause is the first pause where
-// clients are served all the same; all other pauses are in proportion. It deletes from m what
-// was cured.
-func (p *Plan) Mending(m *Attempts, now time.Time, pause time.Duration) Mending {
-	d := &mender{plan: p, m: m, now: now, pause: pause}
-	if !p.looked {
-		p.Faults, p.looked = append(p.Faults, p.resisting(*m, now, pause)...), true
-	}
-	all := slices.Clone(p.Faults)
-	d.cure()
-	d.forget()
+// mend plans what is done about objects in ERROR, and about objects that cannot be deleted. It
+// begins at the gentlest level that may help, and goes up a level when that was tried often
+// enough. What still serves clients is mended last, slowly, and one thing at a time. What serves no
+// client passes all levels in less than a minute. Attempts at what was cured are forgotten.
+func (p *planner) mend() {
+	p.faults = append(p.faults, p.resisting()...)
+	all := slices.Clone(p.faults)
+	p.cure()
+	p.forget()
 	slices.SortStableFunc(all, func(a, b Fault) int { // what serves no client comes first
-		return cmp.Or(rank(a.Serves)-rank(b.Serves), int(d.level(&a).at)-int(d.level(&b).at))
+		return cmp.Or(rank(a.Serves)-rank(b.Serves), int(p.level(&a).at)-int(p.level(&b).at))
 	})
 	spent := len(all) > 0
 	for i := range all {
-		at := d.level(&all[i])
-		d.consider(&all[i], at)
+		at := p.level(&all[i])
+		p.consider(&all[i], at)
 		spent = spent && at.spent && at.wait > 0
 	}
-	d.Spent = spent && len(d.Remedies) == 0
-	if d.Spent {
-		d.Until = now.Add(d.Again)
-	}
-	return d.Mending
+	p.Spent = spent && len(p.Remedies) == 0
 }
 
 func rank(b bool) int {
@@ -172,36 +139,36 @@ type rung struct {
 
 // level returns where a fault is mended next: at the gentlest level that was not tried often
 // enough, else at the last level.
-func (d *mender) level(f *Fault) rung {
+func (p *planner) level(f *Fault) rung {
 	r := rung{at: levels, spent: true}
 	for l := f.Level; l < levels && r.spent; l++ {
 		if f.steps[l] == nil {
 			continue
 		}
-		key, tries := f.key(l), d.tries(f, l)
-		if a := (*d.m)[key]; a != nil && a.Away && l == LevelLoadBalancer && a.Target == Target(f.steps[l]) { // it was not deleted
-			a.Times, a.Next, a.Away = a.Times-1, d.now, false
+		key, tries := f.key(l), p.tries(f, l)
+		if a := p.Attempts[key]; a != nil && a.Away && l == LevelLoadBalancer && a.Target == Target(f.steps[l]) { // it was not deleted
+			a.Times, a.Next, a.Away = a.Times-1, p.in.Now, false
 		}
-		times := d.m.Times(key)
+		times := p.Attempts.Times(key)
 		r.total += times
-		r.wait = max(r.wait, d.m.Waits(key, d.now))
+		r.wait = max(r.wait, p.Attempts.Waits(key, p.in.Now))
 		r.at, r.times, r.tries, r.spent = l, times, tries, times >= tries
 	}
 	if r.at == levels {
 		return r
 	}
 	if r.spent {
-		r.wait = max(0, (*d.m)[f.key(r.at)].Next.Add(d.rest(f, r)).Sub(d.now))
+		r.wait = max(0, p.Attempts[f.key(r.at)].Next.Add(p.rest(f, r)).Sub(p.in.Now))
 	}
-	r.wait = max(r.wait, d.m.Waits(relapsed+f.key(r.at), d.now), d.patience(f), d.m.spares(f, f.removal, d.now, d.pause))
+	r.wait = max(r.wait, p.Attempts.Waits(relapsed+f.key(r.at), p.in.Now), p.patience(f), p.Attempts.spares(f, f.removal, p.in.Now, p.in.Pause))
 	return r
 }
 
 // rest returns how long the last level rests when all levels were tried often enough.
-func (d *mender) rest(f *Fault, at rung) time.Duration {
-	pauses := Pauses{restLeast * d.pause, restTimes * d.pause}
-	if d.slow(f, at.at) {
-		pauses = Pauses{restTimes * d.pause, restMost * restTimes * d.pause}
+func (p *planner) rest(f *Fault, at rung) time.Duration {
+	pauses := Pauses{restLeast * p.in.Pause, restTimes * p.in.Pause}
+	if p.slow(f, at.at) {
+		pauses = Pauses{restTimes * p.in.Pause, restMost * restTimes * p.in.Pause}
 	}
 	return pauses.After(at.times - at.tries + 1)
 }
@@ -209,84 +176,84 @@ func (d *mender) rest(f *Fault, at rung) time.Duration {
 // patience returns how long an object that is shown as being changed is left alone. A load
 // balancer and the objects below it are not read at one moment, so a change may still be under
 // way.
-func (d *mender) patience(f *Fault) time.Duration {
+func (p *planner) patience(f *Fault) time.Duration {
 	if !f.Pending {
 		return 0
 	}
 	key := pending + f.What
-	if d.m.Times(key) == 0 {
-		pause := d.pause / quickMost
+	if p.Attempts.Times(key) == 0 {
+		pause := p.in.Pause / quickMost
 		if f.Serves && f.Level > LevelMember {
-			pause = 2 * d.pause
+			pause = 2 * p.in.Pause
 		}
-		d.m.Note(key, d.now, Pauses{pause, pause}, "")
+		p.Attempts.Note(key, p.in.Now, Pauses{pause, pause}, "")
 	}
-	return d.m.Waits(key, d.now)
+	return p.Attempts.Waits(key, p.in.Now)
 }
 
-func (d *mender) tries(f *Fault, l Level) int {
+func (p *planner) tries(f *Fault, l Level) int {
 	switch {
 	case l == LevelFailover && f.Port == "":
 		return triesFailover
-	case d.slow(f, l):
+	case p.slow(f, l):
 		return triesSlow[l]
 	}
 	return triesQuick[l]
 }
 
 // slow reports whether clients are served all the same by the object that a level makes anew.
-func (d *mender) slow(f *Fault, l Level) bool {
+func (p *planner) slow(f *Fault, l Level) bool {
 	if f.Serves || l < LevelFailover {
 		return f.Serves
 	}
-	at := d.plan.placeAt(f.VIP)
+	at := p.placeAt(f.VIP)
 	return at != nil && f.Port != "" && at.servesBeside(f.Port)
 }
 
 // consider plans the remedy of a fault, if it is its turn.
-func (d *mender) consider(f *Fault, at rung) {
-	d.Faults = append(d.Faults, f.What)
+func (p *planner) consider(f *Fault, at rung) {
+	p.Broken = append(p.Broken, f.What)
 	if at.at == levels {
-		d.Tried = append(d.Tried, f.What+f.where()+": Kuryr cannot repair it")
+		p.Tried = append(p.Tried, f.What+f.where()+": Kuryr cannot repair it")
 		return
 	}
 	switch {
 	case at.wait > 0:
-		d.later(at.wait)
-		if again := d.m.longest(f.removal, d.now); again > 0 {
-			d.later(again)
+		p.later(at.wait)
+		if again := p.Attempts.longest(f.removal, p.in.Now); again > 0 {
+			p.later(again)
 		}
-		d.Tried = append(d.Tried, fmt.Sprintf("%s%s: %s. At %s Kuryr tries to %s",
-			f.What, f.where(), d.tried(f), d.now.Add(at.wait).UTC().Format(time.RFC3339), at.at))
+		p.Tried = append(p.Tried, fmt.Sprintf("%s%s: %s. At %s Kuryr tries to %s",
+			f.What, f.where(), p.tried(f), p.in.Now.Add(at.wait).UTC().Format(time.RFC3339), at.at))
 		return
-	case !d.free(f, at.at):
-		d.later(d.pause)
-		d.Tried = append(d.Tried, fmt.Sprintf("%s%s: Kuryr repairs another object first, then it tries to %s", f.What, f.where(), at.at))
+	case !p.free(f, at.at):
+		p.later(p.in.Pause)
+		p.Tried = append(p.Tried, fmt.Sprintf("%s%s: Kuryr repairs another object first, then it tries to %s", f.What, f.where(), at.at))
 		return
 	}
-	d.taken = d.taken || at.at > LevelMember
-	r := Remedy{Step: f.steps[at.at], Fault: *f, Level: at.at, Try: at.times + 1, Of: at.tries, key: f.key(at.at), pause: d.after(f, at)}
-	r.Replaces = at.at > LevelMember && at.at != LevelFailover && d.slow(f, at.at)
-	d.Remedies = append(d.Remedies, r)
-	d.Tried = append(d.Tried, r.Tell())
+	p.taken = p.taken || at.at > LevelMember
+	r := Remedy{Step: f.steps[at.at], Fault: *f, Level: at.at, Try: at.times + 1, Of: at.tries, key: f.key(at.at), pause: p.after(f, at)}
+	r.Replaces = at.at > LevelMember && at.at != LevelFailover && p.slow(f, at.at)
+	p.Remedies = append(p.Remedies, r)
+	p.Tried = append(p.Tried, r.Tell())
 }
 
-func (d *mender) later(wait time.Duration) {
-	if d.Again == 0 || wait < d.Again {
-		d.Again = wait
+func (p *planner) later(wait time.Duration) {
+	if p.Repair == 0 || wait < p.Repair {
+		p.Repair = wait
 	}
 }
 
 // tried describes the attempts to mend a fault, and how many there were.
-func (d *mender) tried(f *Fault) string {
+func (p *planner) tried(f *Fault) string {
 	var all []string
 	for _, key := range f.removal {
-		if a := (*d.m)[key]; a != nil && len(all) == 0 {
+		if a := p.Attempts[key]; a != nil && len(all) == 0 {
 			all = append(all, a.inVain("delete it"))
 		}
 	}
 	for l := f.Level; l < levels; l++ {
-		if a := (*d.m)[f.key(l)]; a != nil && a.Times > 0 {
+		if a := p.Attempts[f.key(l)]; a != nil && a.Times > 0 {
 			all = append(all, a.inVain(l.String()))
 		}
 	}
@@ -313,41 +280,41 @@ func (a *Attempt) inVain(what string) string {
 // serve no client, so they always may. Of all else, one object at a time is made anew. An
 // object that serves is made anew only if nothing is missing: a cloud that cannot create one
 // object must not lose another.
-func (d *mender) free(f *Fault, l Level) bool {
+func (p *planner) free(f *Fault, l Level) bool {
 	switch {
 	case l == LevelMember:
 		return true
-	case d.taken:
+	case p.taken:
 		return false
 	case l < LevelFailover:
-		return !f.Serves || !d.plan.makes()
+		return !f.Serves || !p.makes()
 	}
-	return !slices.ContainsFunc(d.plan.places, func(other place) bool { return other.vip != f.VIP && d.holdsUp(&other, f) })
+	return !slices.ContainsFunc(p.places, func(other place) bool { return other.vip != f.VIP && p.holdsUp(&other, f) })
 }
 
 // holdsUp reports whether the load balancer at f's address must stay untouched because the
 // other address does not serve. If neither address serves, they are mended in turn: the second
 // one when the first serves, or when everything was tried there.
-func (d *mender) holdsUp(other *place, f *Fault) bool {
-	switch begun := d.m.Times(mendKey(other.vip, "", LevelFailover))+d.m.Times(mendKey(other.vip, "", LevelLoadBalancer)) > 0; {
+func (p *planner) holdsUp(other *place, f *Fault) bool {
+	switch begun := p.Attempts.Times(mendKey(other.vip, "", LevelFailover))+p.Attempts.Times(mendKey(other.vip, "", LevelLoadBalancer)) > 0; {
 	case other.serves():
 		return false
 	case f.Serves, !other.active && !other.broken:
 		return true
 	default:
-		return begun && !d.exhausted(other.vip)
+		return begun && !p.exhausted(other.vip)
 	}
 }
 
 // exhausted reports whether everything that Kuryr can do at an address was done, for now.
-func (d *mender) exhausted(vip string) bool {
+func (p *planner) exhausted(vip string) bool {
 	found := false
-	for i := range d.plan.Faults {
-		f := &d.plan.Faults[i]
+	for i := range p.faults {
+		f := &p.faults[i]
 		if f.VIP != vip {
 			continue
 		}
-		if at := d.level(f); !at.spent || at.wait == 0 {
+		if at := p.level(f); !at.spent || at.wait == 0 {
 			return false
 		}
 		found = true
@@ -356,7 +323,7 @@ func (d *mender) exhausted(vip string) bool {
 }
 
 // makes reports whether the plan creates something or finds a load balancer busy.
-func (p *Plan) makes() bool {
+func (p *planner) makes() bool {
 	return len(p.Busy) > 0 || slices.ContainsFunc(p.Steps, func(s Step) bool {
 		switch s.(type) {
 		case CreateLoadBalancer, CreateListener, CreatePool:
@@ -366,7 +333,7 @@ func (p *Plan) makes() bool {
 	})
 }
 
-func (p *Plan) placeAt(vip string) *place {
+func (p *planner) placeAt(vip string) *place {
 	if i := slices.IndexFunc(p.places, func(a place) bool { return a.vip == vip }); i >= 0 {
 		return &p.places[i]
 	}
@@ -382,13 +349,13 @@ const (
 )
 
 // after returns the pause between an attempt and the next.
-func (d *mender) after(f *Fault, at rung) time.Duration {
+func (p *planner) after(f *Fault, at rung) time.Duration {
 	if f.Serves {
-		return Pauses{d.pause, restTimes * d.pause}.After(at.total + 1)
+		return Pauses{p.in.Pause, restTimes * p.in.Pause}.After(at.total + 1)
 	}
-	pause := Pauses{d.pause / quickLeast, d.pause / quickMost}.After(at.total + 1)
-	if at.at < LevelFailover && at.times+1 >= at.tries && d.slow(f, LevelLoadBalancer) {
-		pause = max(pause, d.pause/besideShare)
+	pause := Pauses{p.in.Pause / quickLeast, p.in.Pause / quickMost}.After(at.total + 1)
+	if at.at < LevelFailover && at.times+1 >= at.tries && p.slow(f, LevelLoadBalancer) {
+		pause = max(pause, p.in.Pause/besideShare)
 	}
 	return pause
 }

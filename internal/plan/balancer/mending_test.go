@@ -266,8 +266,6 @@ func TestFlapping(t *testing.T) {
 		w.spoil(w.id, func(_ *memory.Cloud, lb *sdn.LoadBalancer) { inError(&lb.Listeners[0].Pool.Members[0].Provisioning) })
 		w.settle()
 		w.plan() // everything works
-		_, _, p, _ := w.plan()
-		p.Mending(&w.attempts, w.now, pause)
 	}
 	for _, s := range w.did {
 		if !strings.HasPrefix(s, "send ") {
@@ -334,11 +332,9 @@ func TestNewFaultOfANewOne(t *testing.T) {
 		for j := range w.klb.Spec.Listeners {
 			w.klb.Spec.Listeners[j].Members = []v1.MemberSpec{member(i + 2)}
 		}
-		_, _, p, err := w.plan()
-		if err != nil {
+		if _, _, _, err := w.plan(); err != nil { // it is ACTIVE, with the members of before
 			t.Fatal(err)
 		}
-		p.Mending(&w.attempts, w.now, pause) // it is ACTIVE, with the members of before
 		w.spoil(w.cloud.LoadBalancers()[0].LoadBalancer.ID, serving)
 	}
 	if took[1] > time.Minute || took[2] > 2*time.Minute {
@@ -392,10 +388,9 @@ func TestNotYetMended(t *testing.T) {
 						w.spoil(all[0].LoadBalancer.ID, func(_ *memory.Cloud, lb *sdn.LoadBalancer) { spoil(lb) })
 					}
 					spoil(tc.still)
-					if _, _, p, err = w.plan(); err != nil {
+					if _, _, _, err = w.plan(); err != nil {
 						t.Fatal(err)
 					}
-					p.Mending(&w.attempts, w.now, pause)
 					spoil(tc.fault)
 				}
 			}
@@ -420,22 +415,22 @@ func TestMendingIsBounded(t *testing.T) {
 	w.cloud.SetProvider(memory.Provider{Features: f, Broken: true, Near: true})
 	w.cloud.SetError(w.id)
 	began := w.now
-	var said balancer.Mending
+	var said balancer.Actions
 	for w.now.Sub(began) < 24*time.Hour {
 		_, _, p, err := w.plan()
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.round(&p)
-		if m := p.Mending(&w.attempts, w.now, pause); m.Spent {
-			said = m
+		if p.Spent {
+			said = p
 		}
 	}
 	if made := len(w.did) / 2; made < 50 || made > 120 {
 		t.Errorf("it was made anew %d times in a day, want about every quarter of an hour", made)
 	}
 	if !said.Spent || len(said.Tried) != 1 || !contains(said.Tried[0], "did not help") || !contains(said.Tried[0], ". At ") {
-		t.Errorf("told is %+v", said)
+		t.Errorf("told is %+v", said.Report)
 	}
 }
 
@@ -449,16 +444,15 @@ func TestRefusedRemovals(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := p.Mending(&w.attempts, w.now, pause)
 		if i < 3 {
-			if len(p.Steps) != 1 || len(m.Remedies) > 0 {
-				t.Fatalf("plan %d: %v, %v, want one removal", i, p.Steps, m.Remedies)
+			if len(p.Steps) != 1 || len(p.Remedies) > 0 {
+				t.Fatalf("plan %d: %v, %v, want one removal", i, p.Steps, p.Remedies)
 			}
 			w.attempts.Removed(p.Steps[0], w.now, time.Second, "refused")
 			continue
 		}
-		if len(p.Steps) != 0 || len(m.Remedies) != 1 || m.Remedies[0].Level != balancer.LevelPool {
-			t.Errorf("after three refusals: %v, %+v, want the pool anew", p.Steps, m.Remedies)
+		if len(p.Steps) != 0 || len(p.Remedies) != 1 || p.Remedies[0].Level != balancer.LevelPool {
+			t.Errorf("after three refusals: %v, %+v, want the pool anew", p.Steps, p.Remedies)
 		}
 	}
 	w.klb.Spec.Listeners[0] = port("TCP", 53, 2, 3)
@@ -467,8 +461,8 @@ func TestRefusedRemovals(t *testing.T) {
 	for range 5 {
 		w.attempts.Removed(p.Steps[0], w.now, time.Second, "refused")
 	}
-	if m := p.Mending(&w.attempts, w.now, pause); len(m.Remedies) > 0 || len(p.Steps) != 1 {
-		t.Errorf("where members are to be added, too: %+v, want no remedy", m)
+	if _, _, p, _ = w.plan(); len(p.Remedies) > 0 || len(p.Steps) != 1 {
+		t.Errorf("where members are to be added, too: %+v, want no remedy", p)
 	}
 }
 

@@ -12,70 +12,37 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// Plan is what to do next. All steps may be tried one after the other in this order. After any
-// of them the cloud has to be read again.
-type Plan struct {
-	// Steps bring the cloud in line with what is wanted. Steps that keep clients out come
-	// first, at all addresses of the Service. Additions come before removals, wherever the
-	// cloud can have both at once.
-	Steps []Step
-	// Faults are the broken objects that none of these steps mends, see Mending.
-	Faults []Fault
-	// Last are the deletions that wait until the replacement serves, see Outlived.
-	Last []Step
-	// Disabled are the objects that a person has disabled. They stay so.
-	Disabled []Disabled
-	// Busy are the load balancers that accept no change now.
-	Busy []string
-	// Kept lists fields that differ and stay, as only a new load balancer could change them.
-	Kept []v1.UnchangedField
-
-	places   []place
-	unwanted map[string]string // addresses of the load balancers in Last, by ID
-	present  map[string]bool   // keys of the removals of existing objects, see removals
-	looked   bool              // Faults also has what cannot be deleted
-}
-
-// Next returns what to do with the load balancers of one KuryrLoadBalancer. want is the result
-// of Want. have are all load balancers that its owner has in the cloud, in any order. Of
-// several at one VIP, the one named in keep stays, if it fits. Neither is changed.
-func Next(want, have []sdn.LoadBalancer, keep []string, f sdn.Features) Plan {
-	var p Plan
-	have = slices.DeleteFunc(slices.Clone(have), func(lb sdn.LoadBalancer) bool { return lb.Provisioning == sdn.ProvisioningDeleted })
+// compare plans the differences between what is wanted and what the cloud has.
+func (p *planner) compare() {
+	keep := Named(p.in.LoadBalancer)
+	have := slices.DeleteFunc(slices.Clone(p.in.Trees), func(lb sdn.LoadBalancer) bool { return lb.Provisioning == sdn.ProvisioningDeleted })
 	sortBalancers(have, keep)
 	used := map[string]bool{}
-	for i := range want {
-		p.place(&want[i], have, used, f)
+	for i := range p.Want {
+		p.place(&p.Want[i], have, used)
 	}
 	for i := range have {
 		lb := &have[i]
-		if used[lb.ID] {
-			continue
-		}
-		if busy(lb.Provisioning) {
+		switch missing := slices.ContainsFunc(p.places, func(a place) bool { return a.id == "" }); {
+		case used[lb.ID]:
+		case busy(lb.Provisioning):
 			p.Busy = append(p.Busy, lb.ID)
-			continue
-		}
-		if strings.HasSuffix(lb.Name, trialSuffix) && slices.ContainsFunc(p.places, func(a place) bool { return a.id == "" }) {
+		case strings.HasSuffix(lb.Name, trialSuffix) && missing:
 			// It has served its purpose, and may have the room that the wanted one needs.
 			p.Steps = append(p.Steps, DeleteLoadBalancer{ID: lb.ID, Because: "it was a trial"})
-			continue
+		default:
+			p.unwanted[lb.ID] = lb.VIP.IP
+			p.last = append(p.last, DeleteLoadBalancer{ID: lb.ID, Because: "the Service no longer has the address " + lb.VIP.IP})
 		}
-		if p.unwanted == nil {
-			p.unwanted = map[string]string{}
-		}
-		p.unwanted[lb.ID] = lb.VIP.IP
-		p.Last = append(p.Last, DeleteLoadBalancer{ID: lb.ID, Because: "the Service no longer has the address " + lb.VIP.IP})
 	}
 	slices.SortStableFunc(p.Steps, func(a, b Step) int { return order(a) - order(b) })
-	return p
 }
 
-// Outlived returns the steps of Last that may be carried out. The replacement must be ACTIVE
-// and have all ports, or none of that IP family may be wanted. The next load balancer with this
-// address must not wait for anything else.
-func (p *Plan) Outlived() (steps []Step) {
-	for _, s := range p.Last {
+// outlived returns the deletions that may be carried out. The replacement must be ACTIVE and have
+// all ports, or none of that IP family may be wanted. The next load balancer with this address must
+// not wait for anything else.
+func (p *planner) outlived() (steps []Step) {
+	for _, s := range p.last {
 		of := family(p.unwanted[Target(s)])
 		if !slices.ContainsFunc(p.places, func(a place) bool { return family(a.vip) == of && !a.isThere() }) {
 			steps = append(steps, s)
@@ -84,11 +51,11 @@ func (p *Plan) Outlived() (steps []Step) {
 	return steps
 }
 
-// Leave removes from the plan everything about these load balancers.
-func (p *Plan) Leave(ids []string) {
+// leave removes from the plan everything about these load balancers.
+func (p *planner) leave(ids []string) {
 	about := func(s Step) bool { return slices.Contains(ids, Target(s)) }
-	p.Steps, p.Last = slices.DeleteFunc(p.Steps, about), slices.DeleteFunc(p.Last, about)
-	p.Faults = slices.DeleteFunc(p.Faults, func(f Fault) bool { return slices.Contains(ids, f.LoadBalancerID) })
+	p.Steps, p.last = slices.DeleteFunc(p.Steps, about), slices.DeleteFunc(p.last, about)
+	p.faults = slices.DeleteFunc(p.faults, func(f Fault) bool { return slices.Contains(ids, f.LoadBalancerID) })
 	for i := range p.places {
 		p.places[i].active = p.places[i].active && !slices.Contains(ids, p.places[i].id)
 	}
@@ -163,7 +130,7 @@ func at(lb *sdn.LoadBalancer, vip v1.VIPAddress) bool {
 // place finds the load balancer for a wanted one and plans the differences. It adds the IDs of
 // all load balancers at the VIP to used. Only one load balancer can have an address: one that
 // cannot be changed to what is wanted is deleted before another is created.
-func (p *Plan) place(want *sdn.LoadBalancer, have []sdn.LoadBalancer, used map[string]bool, f sdn.Features) {
+func (p *planner) place(want *sdn.LoadBalancer, have []sdn.LoadBalancer, used map[string]bool) {
 	var found *sdn.LoadBalancer
 	gone := true
 	for i := range have {
@@ -172,7 +139,7 @@ func (p *Plan) place(want *sdn.LoadBalancer, have []sdn.LoadBalancer, used map[s
 			continue
 		}
 		used[lb.ID] = true
-		because := unlike(want, lb, f)
+		because := unlike(want, lb, p.f)
 		if found == nil && because == "" {
 			found = lb
 			continue
@@ -187,11 +154,11 @@ func (p *Plan) place(want *sdn.LoadBalancer, have []sdn.LoadBalancer, used map[s
 			p.Steps = append(p.Steps, DeleteLoadBalancer{lb.ID, because, want.VIP.IP})
 		}
 	}
-	p.places = append(p.places, placeOf(want, found, f))
+	p.places = append(p.places, placeOf(want, found, p.f))
 	switch {
 	case found != nil:
 		p.Kept = append(p.Kept, kept(want, found)...)
-		p.tree(want, found, f)
+		p.tree(want, found)
 	case gone:
 		p.Steps = append(p.Steps, CreateLoadBalancer{*want})
 	}
@@ -262,13 +229,13 @@ func Moves(klb *v1.KuryrLoadBalancer, have []sdn.LoadBalancer, keep []string) (f
 }
 
 // tree plans the differences below a load balancer.
-func (p *Plan) tree(want, have *sdn.LoadBalancer, f sdn.Features) {
+func (p *planner) tree(want, have *sdn.LoadBalancer) {
 	p.note(have)
 	if busy(have.Provisioning) {
 		p.Busy = append(p.Busy, have.ID)
 		return
 	}
-	p.Faults = append(p.Faults, faults(&p.places[len(p.places)-1], want, have, f)...)
+	p.faults = append(p.faults, faults(&p.places[len(p.places)-1], want, have, p.f)...)
 	if have.Provisioning == sdn.ProvisioningError {
 		return
 	}
@@ -276,9 +243,9 @@ func (p *Plan) tree(want, have *sdn.LoadBalancer, f sdn.Features) {
 	if have.Unmarked {
 		p.Steps = append(p.Steps, MarkLoadBalancer{have.ID})
 	}
-	d := differ{lb: have, f: f}
+	d := differ{lb: have, f: p.f}
 	d.listeners(want.Listeners)
-	if f.DisabledBlocks && slices.ContainsFunc(disabled(have), func(d Disabled) bool { return !d.Member }) {
+	if p.f.DisabledBlocks && slices.ContainsFunc(disabled(have), func(d Disabled) bool { return !d.Member }) {
 		d.members, d.more = nil, nil // new listeners and pools have members, too
 	}
 	emptiestFirst(d.members, have)

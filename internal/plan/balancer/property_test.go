@@ -4,6 +4,7 @@
 package balancer_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -197,13 +198,12 @@ func (r *random) look() {
 		p.Last = nil
 	}
 	steps := slices.Clone(p.Steps)
-	m := p.Mending(&r.attempts, r.now, pause)
-	r.now = r.now.Add(m.Again)
-	for i := range m.Remedies {
-		steps = append(steps, m.Remedies[i].Step)
-		r.attempts.Tried(&m.Remedies[i], r.now, "")
+	r.now = r.now.Add(cmp.Or(p.Repair, p.Reread))
+	for i := range p.Remedies {
+		steps = append(steps, p.Remedies[i].Step)
+		r.attempts.Tried(&p.Remedies[i], r.now, "")
 	}
-	if len(steps)+len(p.Busy)+len(p.Faults) == 0 {
+	if len(steps)+len(p.Busy)+len(p.Unfinished)+len(p.Broken) == 0 {
 		steps = p.Last
 	}
 	mending := len(p.Steps)

@@ -35,9 +35,8 @@ func TestLessonsTakeNothingAway(t *testing.T) {
 	}
 	dull := sdn.Features{Provider: "clever", Protocols: []string{"TCP"}, Algorithm: "ROUND_ROBIN", Algorithms: []string{"ROUND_ROBIN"}}
 	next := func(f sdn.Features) []string {
-		want, _ := balancer.Want(w.klb, f)
 		var all []string
-		for _, s := range balancer.Next(want, have, nil, f).Steps {
+		for _, s := range balancer.Next(balancer.Input{LoadBalancer: w.klb, Trees: have, Features: f, Now: w.now, Pause: pause}).Steps {
 			all = append(all, s.String())
 		}
 		return withoutIDs(all)

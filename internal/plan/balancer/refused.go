@@ -5,7 +5,9 @@ package balancer
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -48,31 +50,26 @@ func (m Attempts) Accepted(add []sdn.Member) {
 	}
 }
 
-// LeaveRefused removes from want the members that the cloud has refused, for a while. It
-// returns the refusals, for people, and the time until the next member may be tried again.
-func LeaveRefused(want []sdn.LoadBalancer, m Attempts, now time.Time) (why []string, again time.Duration) {
+// leaveRefused removes the members that the cloud has refused from what is wanted, for a while.
+func (p *planner) leaveRefused() {
 	wanted := map[string]bool{}
-	for i := range want {
-		for j := range want[i].Listeners {
-			p := want[i].Listeners[j].Pool
-			p.Members = slices.DeleteFunc(p.Members, func(member sdn.Member) bool {
+	for i := range p.Want {
+		for j := range p.Want[i].Listeners {
+			pool := p.Want[i].Listeners[j].Pool
+			pool.Members = slices.DeleteFunc(pool.Members, func(member sdn.Member) bool {
 				key := refusal(&member)
-				wait := m.Waits(key, now)
-				if wait > 0 && m[key].Failed != "" && !wanted[key] {
-					why = append(why, fmt.Sprintf("endpoint %s, port %d: %s", member.IP, member.Port, m[key].Failed))
+				wait := p.Attempts.Waits(key, p.in.Now)
+				if wait > 0 && p.Attempts[key].Failed != "" && !wanted[key] {
+					p.RefusedMembers = append(p.RefusedMembers, fmt.Sprintf("endpoint %s, port %d: %s", member.IP, member.Port, p.Attempts[key].Failed))
 				}
 				wanted[key] = true
-				if wait > 0 && (again == 0 || wait < again) {
-					again = wait
+				if wait > 0 {
+					p.Partial = true
+					p.wake(wait)
 				}
 				return wait > 0
 			})
 		}
 	}
-	for key := range m {
-		if len(key) > len(refusing) && key[:len(refusing)] == refusing && !wanted[key] {
-			delete(m, key)
-		}
-	}
-	return why, again
+	maps.DeleteFunc(p.Attempts, func(key string, _ *Attempt) bool { return strings.HasPrefix(key, refusing) && !wanted[key] })
 }

@@ -33,17 +33,15 @@ func TestRefusedMembers(t *testing.T) {
 				}
 				requests, began := 0, w.now
 				for range 400 {
-					want, have, _, err := w.plan()
+					_, have, p, err := w.plan()
 					if err != nil {
 						t.Fatal(err)
 					}
-					why, again := balancer.LeaveRefused(want, w.attempts, w.now)
-					p := balancer.Next(want, have, nil, sdn.Features{Provider: "ovn"})
 					if len(p.Steps) == 0 {
-						if len(have[0].Listeners[0].Pool.Members) == 40-len(bad) && len(why) == len(bad) {
+						if len(have[0].Listeners[0].Pool.Members) == 40-len(bad) && len(p.RefusedMembers) == len(bad) {
 							break
 						}
-						w.now = w.now.Add(again)
+						w.now = w.now.Add(p.Wake)
 						continue
 					}
 					s := p.Steps[0].(balancer.ChangeMembers)
@@ -60,8 +58,8 @@ func TestRefusedMembers(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				want, have, _, _ := w.plan()
-				if why, _ := balancer.LeaveRefused(want, w.attempts, w.now); len(why) != len(bad) || len(have[0].Listeners[0].Pool.Members) != 40-len(bad) {
+				_, have, p, _ := w.plan()
+				if why := p.RefusedMembers; len(why) != len(bad) || len(have[0].Listeners[0].Pool.Members) != 40-len(bad) {
 					t.Fatalf("there are %d members, and told is %q", len(have[0].Listeners[0].Pool.Members), why)
 				}
 				if took := w.now.Sub(began); requests > 10+14*len(bad) || took > 2*time.Minute {

@@ -26,20 +26,21 @@ func refusing(t *testing.T, change func(*v1.KuryrLoadBalancerSpec)) *broken {
 
 // refused carries out a plan in which each removal is refused, and returns what is tried
 // to mend that.
-func (w *broken) refused() (p balancer.Plan, m balancer.Mending) {
+func (w *broken) refused() (p balancer.Actions) {
 	w.t.Helper()
 	_, _, p, err := w.plan()
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	m = p.Mending(&w.attempts, w.now, pause)
 	for _, s := range p.Steps {
 		w.attempts.Removed(s, w.now, time.Second, "refused")
 	}
-	if len(m.Remedies) == 0 {
-		m = p.Mending(&w.attempts, w.now, pause)
+	_, _, after, err := w.plan()
+	if err != nil {
+		w.t.Fatal(err)
 	}
-	return p, m
+	p.Repair = after.Repair
+	return p
 }
 
 // TestWhatResistsIsToldAgain: what the cloud does not delete is told, with what is next and
@@ -47,7 +48,7 @@ func (w *broken) refused() (p balancer.Plan, m balancer.Mending) {
 func TestWhatResistsIsToldAgain(t *testing.T) {
 	w := refusing(t, func(s *v1.KuryrLoadBalancerSpec) { s.Listeners[0].Members = nil })
 	for range 4 {
-		_, m := w.refused()
+		m := w.refused()
 		for i := range m.Remedies {
 			w.attempts.Tried(&m.Remedies[i], w.now, "refused")
 		}
@@ -56,9 +57,12 @@ func TestWhatResistsIsToldAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := p.Mending(&w.attempts, w.now, pause)
-	if second := p.Mending(&w.attempts, w.now, pause); len(first.Tried) != 1 || !cmp.Equal(first.Tried, second.Tried) || first.Again != second.Again {
-		t.Errorf("first told is %+v, and then %+v", first, second)
+	_, _, second, err := w.plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Tried) != 1 || !cmp.Equal(p.Tried, second.Tried) || p.Repair != second.Repair {
+		t.Errorf("first told is %+v, and then %+v", p, second)
 	}
 }
 
@@ -76,8 +80,8 @@ func TestRemovalsSpareWhatServes(t *testing.T) {
 			w := refusing(t, tc.change)
 			began, tries := w.now, 0
 			for range 100 {
-				p, m := w.refused()
-				tries += len(p.Steps)
+				m := w.refused()
+				tries += len(m.Steps)
 				if len(m.Remedies) > 0 {
 					if took := w.now.Sub(began); took < 15*time.Minute || took > 20*time.Minute || m.Remedies[0].Level != tc.level {
 						t.Errorf("after %s: %s, want that later than a quarter of an hour", took, m.Remedies[0].Tell())
@@ -87,7 +91,7 @@ func TestRemovalsSpareWhatServes(t *testing.T) {
 					}
 					return
 				}
-				w.now = w.now.Add(max(m.Again, 20*time.Millisecond))
+				w.now = w.now.Add(max(m.Repair, 20*time.Millisecond))
 			}
 			t.Errorf("nothing is made anew in %s", w.now.Sub(began))
 		})
@@ -108,10 +112,10 @@ func TestComingMembersDoNotWait(t *testing.T) {
 		for range 3 {
 			w.attempts.Removed(alone, w.now, time.Second, "refused")
 		}
-		m := p.Mending(&w.attempts, w.now, pause)
+		_, _, p, _ = w.plan()
 		c, is := p.Steps[0].(balancer.ChangeMembers)
-		if !is || len(p.Steps) != 1 || len(c.Remove) > 0 || len(c.Add) != 1 || len(m.Remedies) != tc.remedies {
-			t.Errorf("%v: %v and %+v, want member 3 added and %d remedies", tc.members, p.Steps, m.Remedies, tc.remedies)
+		if !is || len(p.Steps) != 1 || len(c.Remove) > 0 || len(c.Add) != 1 || len(p.Remedies) != tc.remedies {
+			t.Errorf("%v: %v and %+v, want member 3 added and %d remedies", tc.members, p.Steps, p.Remedies, tc.remedies)
 		}
 	}
 }

@@ -4,6 +4,7 @@
 package balancer_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,18 +83,19 @@ func (w *world) trees(ctx context.Context) ([]sdn.LoadBalancer, error) {
 }
 
 // plan reads the cloud and returns what is wanted and what to do.
-func (w *world) plan() (want, have []sdn.LoadBalancer, p balancer.Plan, err error) {
+func (w *world) plan() (want, have []sdn.LoadBalancer, a balancer.Actions, err error) {
 	ctx := w.t.Context()
 	have, err = w.trees(ctx)
 	if err != nil {
-		return nil, nil, p, err
+		return nil, nil, a, err
 	}
 	f, err := w.sdn.Features(ctx, balancer.Provider(w.klb, have, nil))
 	if err != nil {
-		return nil, nil, p, err
+		return nil, nil, a, err
 	}
-	want, _ = balancer.Want(w.klb, f)
-	return want, have, balancer.Next(want, have, nil, f), nil
+	a = balancer.Next(balancer.Input{LoadBalancer: w.klb, Trees: have, Features: f, Attempts: w.attempts, Now: w.now, Pause: pause})
+	w.attempts = a.Attempts
+	return a.Want, have, a, nil
 }
 
 func (w *world) do(step balancer.Step) error {
@@ -132,8 +134,8 @@ func (w *world) do(step balancer.Step) error {
 }
 
 // atRest reports whether nothing is to be done and nothing to be waited for.
-func atRest(p *balancer.Plan) bool {
-	return len(p.Steps)+len(p.Last)+len(p.Busy)+len(p.Faults) == 0
+func atRest(p *balancer.Actions) bool {
+	return len(p.Steps)+len(p.Last)+len(p.Busy)+len(p.Unfinished)+len(p.Broken) == 0
 }
 
 // settle carries out plans until nothing is to be done.
@@ -156,24 +158,23 @@ func (w *world) settle() {
 // pause is the first pause between attempts to mend what serves.
 const pause = 30 * time.Second
 
-// round carries out one plan as the comments of Plan say. If something has to be mended later,
+// round carries out one plan as the comments of Actions say. If something has to be mended later,
 // the time moves on to then.
-func (w *world) round(p *balancer.Plan) {
-	m := p.Mending(&w.attempts, w.now, pause)
+func (w *world) round(p *balancer.Actions) {
 	steps := slices.Clone(p.Steps)
-	for i := range m.Remedies {
-		steps = append(steps, m.Remedies[i].Step)
+	for i := range p.Remedies {
+		steps = append(steps, p.Remedies[i].Step)
 	}
-	if len(steps)+len(p.Busy)+len(p.Faults) == 0 {
-		steps = p.Outlived()
+	if len(steps)+len(p.Busy)+len(p.Unfinished)+len(p.Broken) == 0 {
+		steps = p.Last
 	}
 	if len(steps) == 0 {
-		w.now = w.now.Add(m.Again)
+		w.now = w.now.Add(cmp.Or(p.Repair, p.Reread))
 	}
 	for i, s := range steps {
 		err := w.do(s)
-		if r := i - len(p.Steps); r >= 0 && r < len(m.Remedies) && !errors.As(err, new(*sdn.PendingError)) {
-			w.attempts.Tried(&m.Remedies[r], w.now, "")
+		if r := i - len(p.Steps); r >= 0 && r < len(p.Remedies) && !errors.As(err, new(*sdn.PendingError)) {
+			w.attempts.Tried(&p.Remedies[r], w.now, "")
 		} else if err == nil {
 			w.attempts.Removed(s, w.now, time.Second, "")
 		}

@@ -200,7 +200,7 @@ func TestIngress(t *testing.T) {
 	settled := ready(metav1.ConditionFalse)
 	settled.Conditions = append(settled.Conditions, metav1.Condition{Type: v1.ConditionInSync, Status: metav1.ConditionTrue})
 	refused := ready(metav1.ConditionFalse)
-	refused.Conditions[0].Reason = service.FloatingIPRefused
+	refused.Conditions[0].Reason = v1.ReasonFloatingIPRefused
 	vips := []v1.VIPAddress{{IP: "10.96.0.7"}, {IP: "2001:db8::7"}}
 	up := []v1.LoadBalancerStatus{{IP: "10.96.0.7"}, {IP: "2001:db8::7"}}
 	internal := map[string]string{"service.beta.kubernetes.io/openstack-internal-load-balancer": "true"}

@@ -295,15 +295,11 @@ func HasServed(status *v1.KuryrLoadBalancerStatus) bool {
 	return slices.ContainsFunc(status.Conditions, func(c metav1.Condition) bool { return c.Type == v1.ConditionInSync })
 }
 
-// FloatingIPRefused is the reason of the condition Ready of a KuryrLoadBalancer whose floating IP
-// the cloud refuses. Otherwise the Service may show a floating IP that still belongs to another
-// user.
-const FloatingIPRefused = "FloatingIPRefused"
-
-// Refused reports whether the cloud refuses the floating IP of a load balancer.
+// Refused reports whether the cloud refuses the floating IP of a load balancer. Otherwise the
+// Service may show a floating IP that still belongs to another user.
 func Refused(status *v1.KuryrLoadBalancerStatus) bool {
 	return slices.ContainsFunc(status.Conditions, func(c metav1.Condition) bool {
-		return c.Type == v1.ConditionReady && c.Status == metav1.ConditionFalse && c.Reason == FloatingIPRefused
+		return c.Type == v1.ConditionReady && c.Status == metav1.ConditionFalse && c.Reason == v1.ReasonFloatingIPRefused
 	})
 }
 
