@@ -59,36 +59,27 @@ const workers = 32
 // A KuryrLoadBalancer whose status says that its generation is in the cloud costs no request,
 // not even after a restart.
 type Reconciler struct {
+	Options
 	client   client.Client
 	objects  *kube.Object[*v1.KuryrLoadBalancer]
-	cloud    sdn.LoadBalancers
-	floating sdn.FloatingIPs
-	subnets  sdn.Subnets        // nil: the subnets' CIDRs are not known
-	groups   sdn.SecurityGroups // nil: no security group keeps the source ranges
-	backoff  outcome.Backoff
-	pauses   *outcome.Pauses[ctrl.Request]
-	mend     time.Duration // pause after the first attempt to get something out of ERROR
 	events   events.EventRecorder
-	now      func() time.Time
+	pauses   *outcome.Pauses[ctrl.Request]
 	wake     kube.Queue[ctrl.Request]
-	wait     *polling.Waiter
-	octavia  *polling.Outage
-	outages  []*polling.Outage // octavia is the first
 	memories memories
-	drift    *polling.Drift
+	shared
+}
 
+// shared is what the reconciliations of all objects share of the cloud.
+type shared struct {
+	wait      *polling.Waiter
+	octavia   *polling.Outage
+	outages   []*polling.Outage // octavia is the first
+	drift     *polling.Drift
 	lists     polling.Shared[struct{}, []sdn.LoadBalancerSummary]
 	addresses polling.Shared[string, []sdn.FloatingIP] // by project
-	left      leftovers
 	holders   polling.Holders
 	quotas    *polling.Quotas
 	turns     sync.Map // by project: the request of the KuryrLoadBalancer that is being replaced while it serves
-	busy      polling.BusyProviders
-	grants    memberGroups
-	making    *kube.Owners // taken while a security group is created and named, or deleted
-	settings  *settings.Live
-	stuck     time.Duration // a load balancer that is busy for longer is reported
-	holder    clusterIPHolder
 }
 
 // clusterIPHolder holds the cluster IPs of a deleted Service while its load balancers still use
@@ -129,11 +120,7 @@ type Cloud struct {
 
 // New returns the Reconciler. Setup adds it to mgr once Services are to be served.
 func New(mgr ctrl.Manager, o Options) *Reconciler {
-	r := &Reconciler{
-		client: mgr.GetClient(), cloud: o.Cloud.LoadBalancers, floating: o.Cloud.FloatingIPs, subnets: o.Subnets, groups: o.Cloud.SecurityGroups, backoff: o.Backoff, mend: o.Mend,
-		events: mgr.GetEventRecorder("kuryr-controller"), now: o.Now, grants: o.Members, making: o.Making,
-		settings: o.Settings, stuck: o.Stuck, holder: o.Holder, pauses: outcome.Limiter[ctrl.Request](o.Backoff),
-	}
+	r := &Reconciler{Options: o, client: mgr.GetClient(), events: mgr.GetEventRecorder("kuryr-controller"), pauses: outcome.Limiter[ctrl.Request](o.Backoff)}
 	r.objects = kube.NewObject(r.client, &v1.KuryrLoadBalancer{}, "KuryrLoadBalancer", kube.OwnerBalancer, v1.LoadBalancerFinalizer)
 	r.quotas = polling.NewQuotas(o.Backoff.Quota, o.Now, r.wake.Add)
 	r.wait = polling.NewWaiter(r.ListLoadBalancers, o.Now, r.wake.Add)
@@ -228,7 +215,7 @@ func (r *Reconciler) ListLoadBalancers(ctx context.Context) ([]sdn.LoadBalancerS
 	if err := r.octavia.Err(); err != nil {
 		return nil, err
 	}
-	return r.cloud.ListLoadBalancers(ctx)
+	return r.Cloud.LoadBalancers.ListLoadBalancers(ctx)
 }
 
 // RequestCheck has the cloud read for a KuryrLoadBalancer. With statusIncomplete, the round also

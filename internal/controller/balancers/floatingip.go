@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -35,7 +34,7 @@ func (v *visit) locate(ctx context.Context, want []sdn.LoadBalancer) error {
 	}
 	wanted := v.klb.Spec.PublicIP != nil
 	switch {
-	case v.floating == nil:
+	case v.Cloud.FloatingIPs == nil:
 		if v.round.Address.Placed = true; wanted {
 			v.round.Address.Problem = "Kuryr's SDN backend has no floating IPs"
 		}
@@ -136,10 +135,10 @@ func (v *visit) stands(known addressKnown) bool {
 
 // prefixOf returns the CIDR of a subnet; zero if the cloud does not show it.
 func (r *Reconciler) prefixOf(ctx context.Context, id string) netip.Prefix {
-	if r.subnets == nil {
+	if r.Subnets == nil {
 		return netip.Prefix{}
 	}
-	s, err := r.subnets.Subnet(ctx, id)
+	s, err := r.Subnets.Subnet(ctx, id)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).V(1).Info("cannot check whether a floating IP is in its subnet", "subnet", id, "error", err.Error())
 		return netip.Prefix{}
@@ -153,67 +152,28 @@ type publicity int
 
 const (
 	unknown   publicity = iota // the process before may have left a floating IP
-	private                    // it has no floating IP
+	private                    // it has no floating IP, whatever the status still says
 	maybeOpen                  // it may have a floating IP, associated or only reserved
 )
 
 // mayHaveAddress reports whether the load balancer may have a floating IP, or wants one. A
-// process that was stopped may have created one that no status names. The cloud is asked for
-// these once, for all KuryrLoadBalancers together.
+// process that was stopped may have created one that no status names: the cloud is asked once.
 func (v *visit) mayHaveAddress(ctx context.Context) (bool, error) {
-	if v.floating == nil {
+	if v.Cloud.FloatingIPs == nil {
 		return false, nil
 	}
-	if v.klb.Spec.PublicIP != nil || v.klb.Status.PublicIP != nil || v.memory.public == maybeOpen {
-		return true, nil
+	if v.klb.Spec.PublicIP != nil || v.klb.Status.PublicIP != nil || v.memory.public != unknown {
+		return v.klb.Spec.PublicIP != nil || v.klb.Status.PublicIP != nil || v.memory.public == maybeOpen, nil
 	}
-	if v.memory.public == unknown {
-		left, err := v.left.of(ctx, ownerOf(v.klb), func(ctx context.Context) ([]sdn.FloatingIP, error) {
-			return v.addresses.Get(ctx, v.klb.Spec.ProjectID, v.floating.ListFloatingIPs)
-		})
-		if err := v.lacking(err); err != nil {
-			return false, fmt.Errorf("listing floating IPs: %w", err)
-		}
-		if v.memory.public = private; left {
-			v.memory.public = maybeOpen
-		}
+	all, err := v.usable(ctx)
+	if err != nil && !errors.Is(err, sdn.ErrNoService) {
+		return false, fmt.Errorf("listing floating IPs: %w", err)
+	}
+	v.memory.public = private
+	if slices.ContainsFunc(all, func(f sdn.FloatingIP) bool { return f.Owner == ownerOf(v.klb) }) {
+		v.memory.public = maybeOpen
 	}
 	return v.memory.public == maybeOpen, nil
-}
-
-// leftovers are the floating IPs that earlier processes created. Its methods are safe for
-// concurrent use; the zero value is ready.
-type leftovers struct {
-	mu     sync.Mutex
-	owners map[sdn.Owner]bool // nil: not listed yet
-}
-
-// of reports whether an owner had a floating IP when this process listed them first. Later ones
-// are this process's own, or the inventory finds them. The list of any project has all floating
-// IPs with Kuryr's mark. Parallel lists are equally good, so no caller waits for the lock
-// during a list.
-func (l *leftovers) of(ctx context.Context, owner sdn.Owner, list func(context.Context) ([]sdn.FloatingIP, error)) (bool, error) {
-	l.mu.Lock()
-	owners := l.owners
-	l.mu.Unlock()
-	if owners == nil {
-		all, err := list(ctx)
-		part := sdn.Partial(err) != nil
-		if err != nil && !part && !errors.Is(err, sdn.ErrNoService) {
-			return false, err
-		}
-		owners = map[sdn.Owner]bool{}
-		for i := range all {
-			owners[all[i].Owner] = true
-		}
-		if part {
-			return owners[owner], err
-		}
-		l.mu.Lock()
-		l.owners = owners
-		l.mu.Unlock()
-	}
-	return owners[owner], nil
 }
 
 // place carries out plans for the floating IP until no step is left.
@@ -239,7 +199,7 @@ func (v *visit) place(ctx context.Context, at balancer.Place) error {
 			}
 			return nil
 		}
-		if v.round.Address.Problem = v.memory.attempts.WhyUnfit(a.Steps, v.klb.Generation, v.now()); v.round.Address.Problem != "" {
+		if v.round.Address.Problem = v.memory.attempts.WhyUnfit(a.Steps, v.klb.Generation, v.Now()); v.round.Address.Problem != "" {
 			v.round.Address.Refused = true
 			return nil
 		}
@@ -284,14 +244,14 @@ func (v *visit) restoreFloatingIP(ctx context.Context, refused balancer.Associat
 	if err := v.write(ctx, func(s *v1.KuryrLoadBalancerStatus) { s.PublicIP = before }); err != nil {
 		return err
 	}
-	pause := unfitRounds * v.backoff.Rejected
+	pause := unfitRounds * v.Backoff.Rejected
 	advice := "Ask for another address, or connect the subnet of the cluster IPs by a router to its network"
 	if sdn.FieldOf(cause) == sdn.FieldPort { // somebody deletes the load balancer, which is known soon
-		pause, advice = v.backoff.Quota, "The load balancer's port is gone; Kuryr reads the load balancer again"
+		pause, advice = v.Backoff.Quota, "The load balancer's port is gone; Kuryr reads the load balancer again"
 		v.memory.forgetCloud()
 	}
 	problem := fmt.Sprintf("Neutron refuses floating IP %s for this load balancer: %s. %s. Kuryr tries again every %s", refused.Address, cause, advice, pause)
-	v.memory.attempts.Unfit(refused, v.klb.Generation, v.now(), pause, problem)
+	v.memory.attempts.Unfit(refused, v.klb.Generation, v.Now(), pause, problem)
 	v.round.Address.Problem, v.round.Address.Refused = problem, true
 	return nil
 }
@@ -300,7 +260,7 @@ func (v *visit) restoreFloatingIP(ctx context.Context, refused balancer.Associat
 // the spec. If the load balancer is in another project, the floating IP of the status is added
 // from there.
 func (v *visit) usable(ctx context.Context) ([]sdn.FloatingIP, error) {
-	all, err := v.addresses.Get(ctx, v.klb.Spec.ProjectID, v.floating.ListFloatingIPs)
+	all, err := v.addresses.Get(ctx, v.klb.Spec.ProjectID, v.Cloud.FloatingIPs.ListFloatingIPs)
 	if err := v.lacking(err); err != nil {
 		return nil, err
 	}
@@ -309,7 +269,7 @@ func (v *visit) usable(ctx context.Context) ([]sdn.FloatingIP, error) {
 	if has == nil || len(lbs) == 0 || lbs[0].ProjectID == v.klb.Spec.ProjectID || slices.ContainsFunc(all, func(f sdn.FloatingIP) bool { return f.ID == has.ID }) {
 		return all, nil
 	}
-	others, err := v.addresses.Get(ctx, lbs[0].ProjectID, v.floating.ListFloatingIPs)
+	others, err := v.addresses.Get(ctx, lbs[0].ProjectID, v.Cloud.FloatingIPs.ListFloatingIPs)
 	for _, f := range others {
 		if f.ID == has.ID {
 			all = append(all, f)
@@ -351,19 +311,19 @@ func (v *visit) move(ctx context.Context, step balancer.Step, all []sdn.Floating
 		switch s := step.(type) {
 		case balancer.CreateFloatingIP:
 			var made sdn.FloatingIP
-			made, err = v.floating.CreateFloatingIP(ctx, ownerOf(v.klb), s.Request)
+			made, err = v.Cloud.FloatingIPs.CreateFloatingIP(ctx, ownerOf(v.klb), s.Request)
 			all, err = append(all, made), taken(err)
 		case balancer.Associate:
-			err = v.floating.Associate(ctx, s.ID, s.PortID)
+			err = v.Cloud.FloatingIPs.Associate(ctx, s.ID, s.PortID)
 			edit(s.ID, func(f *sdn.FloatingIP) { f.PortID = s.PortID })
 		case balancer.Dissociate:
-			err = v.floating.Dissociate(ctx, s.ID, s.PortID)
+			err = v.Cloud.FloatingIPs.Dissociate(ctx, s.ID, s.PortID)
 			edit(s.ID, func(f *sdn.FloatingIP) { f.PortID = "" })
 		case balancer.DisownFloatingIP:
-			err = v.floating.DisownFloatingIP(ctx, s.ID)
+			err = v.Cloud.FloatingIPs.DisownFloatingIP(ctx, s.ID)
 			edit(s.ID, func(f *sdn.FloatingIP) { f.Owner = sdn.Owner{} })
 		case balancer.DeleteFloatingIP:
-			err = v.floating.DeleteFloatingIP(ctx, s.ID, s.PortID)
+			err = v.Cloud.FloatingIPs.DeleteFloatingIP(ctx, s.ID, s.PortID)
 			all = slices.DeleteFunc(all, func(f sdn.FloatingIP) bool { return f.ID == s.ID })
 		}
 		return err

@@ -22,8 +22,8 @@ func (v *visit) changeMembers(ctx context.Context, s balancer.ChangeMembers) err
 	case errors.Is(err, sdn.ErrQuota):
 		return errors.Join(err, v.changeSome(ctx, s))
 	case errors.Is(err, sdn.ErrInvalid) && len(s.Add) > 0:
-		v.memory.attempts.RefusedMembers(s.Add, sdn.RefusedMembers(err), v.now(), v.backoff.Min, v.backoff.Rejected, err.Error())
-		v.again(v.backoff.Min)
+		v.memory.attempts.RefusedMembers(s.Add, sdn.RefusedMembers(err), v.Now(), v.Backoff.Min, v.Backoff.Rejected, err.Error())
+		v.again(v.Backoff.Min)
 		if len(s.Remove) == 0 {
 			return nil // the next plan leaves the refused members out
 		}
@@ -44,7 +44,7 @@ func (v *visit) removeAlone(ctx context.Context, s balancer.ChangeMembers) error
 		v.round.did = append(v.round.did, s.String())
 		v.await(s.LoadBalancerID)
 	} else if isRefusal(err) {
-		v.memory.attempts.Removed(s, v.now(), v.backoff.Min, err.Error())
+		v.memory.attempts.Removed(s, v.Now(), v.Backoff.Min, err.Error())
 		return nil // that is said already
 	}
 	return err

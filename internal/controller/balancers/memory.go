@@ -26,30 +26,39 @@ import (
 type memory struct {
 	uid     types.UID
 	leaving bool // its status says that it is being deleted
+	parked  bool // it waits for the end of an outage
 
+	knownCloud
+	knownAddress
+	group     groupMemory
+	openSince time.Time     // since when clients outside the source ranges may come in; zero: none may
+	features  *sdn.Features // when the cloud was last found as wanted; nil: not by this process
+	attempts  balancer.Attempts
+	stages
+}
+
+// knownCloud is what is known of the load balancers in the cloud.
+type knownCloud struct {
+	trees            []sdn.LoadBalancer   // as they were read
+	seen             bool                 // trees are valid
 	nothingCreated   bool                 // no request has ever created anything for it
 	created          map[string]time.Time // when this process created a load balancer; zero: it has read or deleted it since
 	statusIncomplete bool                 // the cloud may have load balancers that the status does not name
 	checkRequested   bool                 // the cloud is to be read although nothing has changed
-	parked           bool                 // it waits for the end of an outage
+}
 
-	trees []sdn.LoadBalancer // the load balancers in the cloud
-	seen  bool               // trees are valid
-
-	placed        bool             // the floating IP was found to be right
+// knownAddress is what is known of the floating IP in the cloud.
+type knownAddress struct {
+	placed        bool             // it was found to be right
 	address       balancer.Address // as it was then
 	addressFor    addressKnown     // what it was found right for
 	addressUnsure bool             // it may differ from the status
-	lacking       addressKnown     // what a floating IP was wanted for when the quota refused it
-	group         groupMemory
+	lacking       addressKnown     // what one was wanted for when the quota refused it
 	public        publicity
+}
 
-	openSince time.Time // since when clients outside the source ranges may come in; zero: none may
-
-	features *sdn.Features // when the cloud was last found as wanted; nil: not by this process
-
-	attempts balancer.Attempts
-
+// stages are the times that are measured.
+type stages struct {
 	generation int64 // the last one that was begun
 	begun      time.Time
 	born       time.Time // when the first one was begun
@@ -120,7 +129,7 @@ func (b *memories) of(req ctrl.Request, uid types.UID) *memory {
 	defer b.mu.Unlock()
 	m := b.all[req]
 	if m == nil || m.uid != uid {
-		m = &memory{uid: uid, created: map[string]time.Time{}}
+		m = &memory{uid: uid, knownCloud: knownCloud{created: map[string]time.Time{}}}
 		if b.all == nil {
 			b.all = map[ctrl.Request]*memory{}
 		}
@@ -190,7 +199,7 @@ func (r *Reconciler) features(ctx context.Context, klb *v1.KuryrLoadBalancer, tr
 	if provider == "" && trees == nil && len(klb.Status.LoadBalancers) > 0 {
 		provider = klb.Status.LoadBalancers[0].Provider
 	}
-	f, err := r.cloud.Features(ctx, provider)
+	f, err := r.Cloud.LoadBalancers.Features(ctx, provider)
 	if err != nil {
 		return f, fmt.Errorf("cannot read what provider %q supports: %w", provider, err)
 	}

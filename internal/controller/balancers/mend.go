@@ -34,12 +34,12 @@ func (v *visit) heal(ctx context.Context, in balancer.Input, plan *balancer.Acti
 	if v.round.Replacement.Waits == "" {
 		v.memory.forgetTrees() // the load balancer may have left ERROR by itself
 	}
-	in.Attempts, in.Now = v.memory.attempts, v.now()
+	in.Attempts, in.Now = v.memory.attempts, v.Now()
 	after := balancer.Next(in)
 	if v.again(after.Repair); held {
-		v.again(v.mend / 6) // without a request to the cloud
+		v.again(v.Mend / 6) // without a request to the cloud
 	} else if len(after.Remedies) > 0 {
-		v.round.again = v.backoff.Min
+		v.round.again = v.Backoff.Min
 	}
 	return failed
 }
@@ -63,13 +63,13 @@ func (v *visit) remedy(ctx context.Context, r *balancer.Remedy) error {
 		return nil
 	}
 	v.tellRemedy(r)
-	v.memory.attempts.Tried(r, v.now(), why)
+	v.memory.attempts.Tried(r, v.Now(), why)
 	return nil
 }
 
 // tellRemedy warns on the Service when an attempt to mend something begins.
 func (v *visit) tellRemedy(r *balancer.Remedy) {
-	if !v.memory.attempts.Begin(r, v.now()) {
+	if !v.memory.attempts.Begin(r, v.Now()) {
 		v.event(v1.ReasonLoadBalancerInError, "MendLoadBalancer", "ERROR in Octavia: "+r.Tell())
 		balancersMended.Inc()
 	}

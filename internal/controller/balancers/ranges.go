@@ -52,9 +52,9 @@ func (v *visit) keepByGroup(ctx context.Context, spec *v1.KuryrLoadBalancer, f s
 	if f.Unsure {
 		return spec, nil
 	}
-	byGroup := v.groups != nil && balancer.NeedsRangeGroup(spec, f)
+	byGroup := v.Cloud.SecurityGroups != nil && balancer.NeedsRangeGroup(spec, f)
 	if v.round.ensured.wanted = byGroup; !byGroup {
-		v.round.Group.Known = v.groups != nil
+		v.round.Group.Known = v.Cloud.SecurityGroups != nil
 		return spec, nil
 	}
 	rest := balancer.WithoutRanges(spec)
@@ -68,7 +68,7 @@ func (v *visit) keepByGroup(ctx context.Context, spec *v1.KuryrLoadBalancer, f s
 			return rest, err
 		}
 	}
-	v.round.Group.Known, v.round.Group.Verdict = true, v.memory.group.Assess(v.klb, &found, v.now(), v.patience())
+	v.round.Group.Known, v.round.Group.Verdict = true, v.memory.group.Assess(v.klb, &found, v.Now(), v.patience())
 	v.round.Group.Problems = v.round.Group.Verdict.Problems(v.klb)
 	if p, is := balancer.TooManyRules(v.klb); is {
 		v.round.Group.Problems = append(v.round.Group.Problems, p)
@@ -115,7 +115,7 @@ func (v *visit) makeGroup(ctx context.Context, project string) (mended bool, err
 	if v.memory.group.is(v.klb) && !v.memory.checkRequested {
 		return false, nil
 	}
-	release, err := v.making.Take(ctx, v.req)
+	release, err := v.Making.Take(ctx, v.req)
 	if err != nil {
 		return false, fmt.Errorf("waiting until the old security group is deleted: %w", err)
 	}
@@ -127,7 +127,7 @@ func (v *visit) makeGroup(ctx context.Context, project string) (mended bool, err
 		}
 	}
 	name := v.klb.Namespace + "/" + v.klb.Name
-	g, err := v.groups.EnsureSecurityGroup(ctx, ownerOf(v.klb), sdn.SecurityGroup{ID: has, Name: name, ProjectID: project, Rules: rules})
+	g, err := v.Cloud.SecurityGroups.EnsureSecurityGroup(ctx, ownerOf(v.klb), sdn.SecurityGroup{ID: has, Name: name, ProjectID: project, Rules: rules})
 	if count("EnsureSecurityGroup", err) != nil {
 		return false, fmt.Errorf("cannot make the security group of the source ranges: %w", err)
 	}
@@ -175,10 +175,10 @@ func (v *visit) heedCoverage() {
 // deletes the group later. A group without Kuryr's mark is left to people.
 func (v *visit) deleteGroup(ctx context.Context) error {
 	id := v.klb.Status.SecurityGroupID
-	if v.groups == nil || id == "" {
+	if v.Cloud.SecurityGroups == nil || id == "" {
 		return nil
 	}
-	err := count("DeleteSecurityGroup", v.groups.DeleteSecurityGroup(ctx, id))
+	err := count("DeleteSecurityGroup", v.Cloud.SecurityGroups.DeleteSecurityGroup(ctx, id))
 	if err == nil || v.round.Waiting.ID != "" || v.round.again > 0 { // the load balancers still exist
 		return nil
 	}
@@ -188,9 +188,9 @@ func (v *visit) deleteGroup(ctx context.Context) error {
 		return nil
 	}
 	if v.memory.group.going.IsZero() {
-		v.memory.group.going = v.now()
+		v.memory.group.going = v.Now()
 	}
-	if v.now().Sub(v.memory.group.going) >= v.patience() {
+	if v.Now().Sub(v.memory.group.going) >= v.patience() {
 		v.event(v1.ReasonSecurityGroupLeft, "DeleteSecurityGroup", fmt.Sprintf("Security group %s cannot be deleted: %s. Kuryr deletes the Service nevertheless. It "+
 			"deletes it once that is possible. Remove it from ports that are not Kuryr's", id, err))
 		return nil
@@ -207,7 +207,7 @@ func (v *visit) deleteGroup(ctx context.Context) error {
 // group truly. again is when that may change; zero: never.
 func (v *visit) coveredAs(ctx context.Context, f sdn.Features) (public, described bool, again time.Duration, err error) {
 	public = v.klb.Spec.PublicIP != nil
-	byGroup := v.groups != nil && balancer.NeedsRangeGroup(v.klb, f)
+	byGroup := v.Cloud.SecurityGroups != nil && balancer.NeedsRangeGroup(v.klb, f)
 	// An older version left a status that names no group and says nothing of its state.
 	if !byGroup && !f.Unsure && balancer.Grantor(v.klb) && v.klb.Status.SecurityGroupID == "" {
 		err = v.write(ctx, func(s *v1.KuryrLoadBalancerStatus) { s.SecurityGroupState = v1.SecurityGroupNone })
@@ -216,7 +216,7 @@ func (v *visit) coveredAs(ctx context.Context, f sdn.Features) (public, describe
 		return public && !balancer.WithholdsFloatingIP(v.klb, f), true, 0, err
 	}
 	found, err := v.coverage(ctx)
-	verdict := v.memory.group.Assess(v.klb, &found, v.now(), v.patience())
+	verdict := v.memory.group.Assess(v.klb, &found, v.Now(), v.patience())
 	described = (v.klb.Status.SecurityGroupID != "" || !found.Reached) && v.klb.Status.SecurityGroupState != v1.SecurityGroupNone && verdict.IsReported(v.klb)
 	return public && (balancer.Open(v.klb) || len(verdict.Unprotected) == 0), described, verdict.Soon, err
 }
@@ -226,7 +226,7 @@ func (r *Reconciler) guards(ctx context.Context, o client.Object) []reconcile.Re
 	var requests []reconcile.Request
 	port := o.(*v1.KuryrPort)
 	for _, ip := range kube.AddressesOfPort(port) {
-		klbs, err := r.grants.Granting(ctx, port, ip)
+		klbs, err := r.Members.Granting(ctx, port, ip)
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "cannot find the load balancers that wait for a port", "port", port.Name)
 		}
@@ -253,7 +253,7 @@ var groupsMoved = predicate.Funcs{
 const guardAfter = 2
 
 // patience is that time.
-func (r *Reconciler) patience() time.Duration { return guardAfter * r.mend }
+func (r *Reconciler) patience() time.Duration { return guardAfter * r.Mend }
 
 // keepOut applies the source ranges before any request to Octavia, which may be slow or
 // unavailable: an existing security group gets its rules. If other clients may come in, the
@@ -261,14 +261,14 @@ func (r *Reconciler) patience() time.Duration { return guardAfter * r.mend }
 func (v *visit) keepOut(ctx context.Context) error {
 	err := v.narrow(ctx)
 	if v.memory.openSince.IsZero() && (v.round.ensured.wide || mayLetIn(v.klb)) {
-		v.memory.openSince = v.now()
+		v.memory.openSince = v.Now()
 	}
 	return err
 }
 
 // narrow gives the security group that the status names the rules of the spec.
 func (v *visit) narrow(ctx context.Context) error {
-	if v.groups == nil || v.klb.Status.SecurityGroupID == "" || !v.klb.Spec.SourceRangesAtMembers && len(v.klb.Spec.SourceRanges) == 0 {
+	if v.Cloud.SecurityGroups == nil || v.klb.Status.SecurityGroupID == "" || !v.klb.Spec.SourceRangesAtMembers && len(v.klb.Spec.SourceRanges) == 0 {
 		return nil
 	}
 	found, err := v.coverage(ctx)
@@ -326,7 +326,7 @@ func (v *visit) guardRanges(ctx context.Context, open bool) error {
 // are not kept in time, whatever the reason.
 func (v *visit) guard(unsure, open bool) {
 	v.round.notYetClosed = unsure || open
-	switch rest := v.memory.closes(open, v.now(), v.patience()); {
+	switch rest := v.memory.closes(open, v.Now(), v.patience()); {
 	case !open:
 	case rest <= 0:
 		v.round.Address.Withheld = true
@@ -341,11 +341,11 @@ func (v *visit) shut(ctx context.Context, err error) error {
 	err = errors.Join(err, v.round.ensured.err)
 	switch {
 	case v.memory.openSince.IsZero():
-	case v.memory.overdue(v.now(), v.patience()):
+	case v.memory.overdue(v.Now(), v.patience()):
 		v.round.Address.Withheld = true
 		return errors.Join(err, v.locate(ctx, nil))
 	default:
-		v.round.within = v.memory.openSince.Add(v.patience()).Sub(v.now())
+		v.round.within = v.memory.openSince.Add(v.patience()).Sub(v.Now())
 	}
 	return err
 }

@@ -50,7 +50,7 @@ func (v *visit) release(ctx context.Context) (ctrl.Result, error) {
 
 // releaseAt is when a deleted Service stops waiting for Octavia; false: never.
 func (v *visit) releaseAt() (at time.Time, ever bool) {
-	after := v.settings.Load().Services.ReleaseAfter.Duration
+	after := v.Settings.Load().Services.ReleaseAfter.Duration
 	return v.klb.DeletionTimestamp.Add(after), after > 0
 }
 
@@ -62,7 +62,7 @@ func (v *visit) hold(ctx context.Context) (bool, error) {
 	if !ever {
 		return false, nil
 	}
-	if left := at.Sub(v.now()); left > 0 {
+	if left := at.Sub(v.Now()); left > 0 {
 		v.round.within = left
 		return false, nil
 	}
@@ -82,7 +82,7 @@ func (v *visit) hold(ctx context.Context) (bool, error) {
 	if len(ids) == 0 {
 		return false, nil // no load balancer is known
 	}
-	again, err := v.holder.Hold(ctx, v.klb, ids)
+	again, err := v.Holder.Hold(ctx, v.klb, ids)
 	v.round.within = again
 	return again == 0 && err == nil, err
 }
@@ -116,7 +116,7 @@ func (v *visit) remove(ctx context.Context) error {
 	}
 	for _, lb := range owned {
 		// A load balancer whose deletion ended in ERROR is deleted again only after a pause.
-		if rest := v.memory.attempts.Rests(lb.ID, v.now()); rest > 0 {
+		if rest := v.memory.attempts.Rests(lb.ID, v.Now()); rest > 0 {
 			v.round.again = rest
 			v.round.Broken = append(v.round.Broken, "load balancer "+lb.ID)
 			continue
@@ -126,7 +126,7 @@ func (v *visit) remove(ctx context.Context) error {
 		if err != nil && !errors.As(err, &pending) {
 			return fmt.Errorf("deleting load balancer %s: %w", lb.ID, err)
 		}
-		v.deleted(ctx, lb.ID, v.memory.attempts.Deleted(lb.ID, v.now(), v.backoff.Min))
+		v.deleted(ctx, lb.ID, v.memory.attempts.Deleted(lb.ID, v.Now(), v.Backoff.Min))
 		if err != nil {
 			v.awaitStill(lb.ID)
 		}
@@ -148,7 +148,7 @@ func (v *visit) freeVIPs(ctx context.Context, owned []sdn.LoadBalancerSummary) e
 		if had {
 			continue
 		}
-		if err := count("FreeVIP", v.cloud.FreeVIP(ctx, v.klb.Spec.ProjectID, vip, "")); err != nil {
+		if err := count("FreeVIP", v.Cloud.LoadBalancers.FreeVIP(ctx, v.klb.Spec.ProjectID, vip, "")); err != nil {
 			return err
 		}
 	}

@@ -32,7 +32,7 @@ func (r *Reconciler) replaced(req ctrl.Request) {
 // created a trial. The status says so before the first request, so that a restart keeps the turn.
 func (v *visit) mayReplace(ctx context.Context, want sdn.LoadBalancer) (bool, error) {
 	key := "trial " + want.VIP.IP
-	if v.memory.attempts.Waits(key, v.now()) > 0 { // the next one's own trial shows whether that is common
+	if v.memory.attempts.Waits(key, v.Now()) > 0 { // the next one's own trial shows whether that is common
 		v.round.Replacement.Waits = "the last load balancer that the cloud created as a trial ended in ERROR, or has another provider"
 		return false, nil
 	}
@@ -59,7 +59,7 @@ func (v *visit) mayReplace(ctx context.Context, want sdn.LoadBalancer) (bool, er
 	switch trial, failed := balancer.TrialIn(v.round.Trees, want); {
 	case trial == nil:
 	case failed:
-		v.memory.attempts.Note(key, v.now(), balancer.Pauses{Least: v.mend, Most: 30 * v.mend}, "")
+		v.memory.attempts.Note(key, v.Now(), balancer.Pauses{Least: v.Mend, Most: 30 * v.Mend}, "")
 		return false, v.steps(ctx, []balancer.Step{balancer.DeleteLoadBalancer{ID: trial.ID, Because: "it was a trial"}})
 	default:
 		return trial.Provisioning == sdn.ProvisioningActive, nil // else it is waited for
@@ -93,7 +93,7 @@ func (v *visit) turn(ctx context.Context, trees []sdn.LoadBalancer) (*v1.KuryrLo
 		return v.klb, nil
 	}
 	now := *v.klb
-	now.Spec.Provider, v.round.Replacement.Deferred, v.round.again = from, from, max(v.round.again, v.mend/6)
+	now.Spec.Provider, v.round.Replacement.Deferred, v.round.again = from, from, max(v.round.again, v.Mend/6)
 	return &now, err
 }
 
@@ -103,7 +103,7 @@ func (v *visit) unmarked(s balancer.Step, err error) bool {
 	if _, is := s.(balancer.MarkLoadBalancer); !is {
 		return false
 	}
-	v.memory.attempts.CouldNot(s, v.now(), v.backoff.Min, err.Error())
+	v.memory.attempts.CouldNot(s, v.Now(), v.Backoff.Min, err.Error())
 	v.round.Failed = append(v.round.Failed, err.Error())
 	return true
 }

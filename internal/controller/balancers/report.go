@@ -78,27 +78,27 @@ func (v *visit) pause() (ctrl.Result, error) {
 	case away(v.round.err): // whatever else has failed, the cloud may answer soon
 		return v.soon(v.round.err)
 	case errors.Is(v.round.err, errTaken):
-		return ctrl.Result{RequeueAfter: v.backoff.Quota}, nil
+		return ctrl.Result{RequeueAfter: v.Backoff.Quota}, nil
 	case v.round.err == nil:
 	case o.Reason == v1.ReasonOverQuota && errors.As(v.round.err, &turn):
 		return ctrl.Result{RequeueAfter: turn.After}, nil
 	case o.Reason == v1.ReasonNotSupported && v.memory.attempts.Times(balancer.UnsupportedRounds) <= learning:
-		return ctrl.Result{RequeueAfter: v.backoff.Min}, nil
+		return ctrl.Result{RequeueAfter: v.Backoff.Min}, nil
 	case o.Reason == v1.ReasonRejected && v.round.withoutRefused:
-		return ctrl.Result{RequeueAfter: v.backoff.Min}, nil
+		return ctrl.Result{RequeueAfter: v.Backoff.Min}, nil
 	default:
-		return v.backoff.Result(o)
+		return v.Backoff.Result(o)
 	}
 	switch {
 	case v.round.Waiting.ID != "":
-		if left := v.stuck - v.now().Sub(v.round.Waiting.Since); left > 0 { // then it is reported
+		if left := v.Stuck - v.Now().Sub(v.round.Waiting.Since); left > 0 { // then it is reported
 			return ctrl.Result{RequeueAfter: left}, nil
 		}
 		return ctrl.Result{RequeueAfter: stillStuck}, nil
 	case v.round.again > 0:
 		return ctrl.Result{RequeueAfter: v.round.again}, nil
 	case v.round.Address.Problem != "" || !v.settled():
-		return ctrl.Result{RequeueAfter: v.backoff.Quota}, nil
+		return ctrl.Result{RequeueAfter: v.Backoff.Quota}, nil
 	}
 	return ctrl.Result{}, nil
 }
@@ -108,7 +108,7 @@ func (v *visit) pause() (ctrl.Result, error) {
 func (v *visit) soon(err error) (ctrl.Result, error) {
 	if !away(err) || !v.park() {
 		v.memory.parked = false
-		return v.backoff.Again(err)
+		return v.Backoff.Again(err)
 	}
 	first := !v.memory.parked
 	v.memory.parked = true
@@ -129,7 +129,7 @@ func (v *visit) park() bool {
 
 // isStuck reports whether a load balancer is busy for so long that it is reported.
 func (v *visit) isStuck() bool {
-	return v.round.Waiting.ID != "" && v.now().Sub(v.round.Waiting.Since) >= v.stuck
+	return v.round.Waiting.ID != "" && v.Now().Sub(v.round.Waiting.Since) >= v.Stuck
 }
 
 // write changes the status, if that says anything new. Nothing else writes a status. Most is
@@ -159,7 +159,7 @@ func (v *visit) differs(status *v1.KuryrLoadBalancerStatus) bool {
 
 // set sets a condition of a status.
 func (v *visit) set(s *v1.KuryrLoadBalancerStatus, c balancer.Condition) {
-	kube.SetCondition(&s.Conditions, c.Type, c.Is, c.Reason, outcome.Cut(c.Text), v.klb.Generation, v.now())
+	kube.SetCondition(&s.Conditions, c.Type, c.Is, c.Reason, outcome.Cut(c.Text), v.klb.Generation, v.Now())
 }
 
 // tell sends Events to the Service for what the status says and the status before did not say.
@@ -243,10 +243,10 @@ func (v *visit) reportLeaving(ctx context.Context) (ctrl.Result, error) {
 func (v *visit) measure() {
 	if v.memory.fresh && v.round.Seen && len(v.round.Trees) >= len(v.klb.Spec.VIPs) && len(v.round.did) == 0 && v.round.Waiting.ID == "" {
 		v.memory.fresh = false
-		balancerStages.WithLabelValues("active").Observe(v.now().Sub(v.memory.born).Seconds())
+		balancerStages.WithLabelValues("active").Observe(v.Now().Sub(v.memory.born).Seconds())
 	}
 	if v.settled() && !v.memory.synced {
 		v.memory.synced = true
-		balancerStages.WithLabelValues("synced").Observe(v.now().Sub(v.memory.begun).Seconds())
+		balancerStages.WithLabelValues("synced").Observe(v.Now().Sub(v.memory.begun).Seconds())
 	}
 }

@@ -22,7 +22,10 @@ import (
 // that, and rarely if it has not. No Service stays open to clients for longer than necessary.
 func TestPauses(t *testing.T) {
 	now := time.Now()
-	r := &Reconciler{now: func() time.Time { return now }, stuck: 90 * time.Second, backoff: outcome.Backoff{Min: time.Second, Max: 10 * time.Second, Quota: 30 * time.Second, Rejected: time.Minute}}
+	r := &Reconciler{Options: Options{
+		Now: func() time.Time { return now }, Stuck: 90 * time.Second,
+		Backoff: outcome.Backoff{Min: time.Second, Max: 10 * time.Second, Quota: 30 * time.Second, Rejected: time.Minute},
+	}}
 	refused := fmt.Errorf("updating: %w", sdn.ErrUnsupported)
 	busy := func(since time.Time, within time.Duration) round {
 		return round{Result: balancer.Result{Waiting: balancer.Waiting{ID: "lb", Since: since}}, within: within}
@@ -79,7 +82,7 @@ func TestReadyMessage(t *testing.T) {
 		"TCP, ovn":                {ready("ovn", "TCP"), wanted},
 		"UDP, amphora":            {ready("amphora", "UDP"), wanted},
 	} {
-		v := visit{Reconciler: &Reconciler{now: time.Now}, klb: &v1.KuryrLoadBalancer{}, round: tc.round}
+		v := visit{Reconciler: &Reconciler{Options: Options{Now: time.Now}}, klb: &v1.KuryrLoadBalancer{}, round: tc.round}
 		var s v1.KuryrLoadBalancerStatus
 		v.describe(&s)
 		c := meta.FindStatusCondition(s.Conditions, v1.ConditionReady)

@@ -31,16 +31,6 @@ type round struct {
 	within         time.Duration // likewise, also while a load balancer is busy
 }
 
-// provider returns the provider of a load balancer that the round has seen.
-func (o *round) provider(id string) string {
-	for i := range o.Trees {
-		if o.Trees[i].ID == id {
-			return o.Trees[i].Provider
-		}
-	}
-	return ""
-}
-
 // open notes that a step which narrows the source ranges was not carried out.
 func (o *round) open(s balancer.Step) {
 	if balancer.Narrows(s) {

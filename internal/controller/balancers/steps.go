@@ -62,7 +62,7 @@ func (v *visit) look(ctx context.Context) ([]sdn.LoadBalancer, error) {
 // owned returns all load balancers with the mark of an object.
 func (v *visit) owned(ctx context.Context) ([]sdn.LoadBalancerSummary, error) {
 	listed, err := v.lists.Get(ctx, struct{}{}, func(ctx context.Context, _ struct{}) ([]sdn.LoadBalancerSummary, error) {
-		return v.cloud.ListLoadBalancers(ctx)
+		return v.Cloud.LoadBalancers.ListLoadBalancers(ctx)
 	})
 	if err := v.lacking(err); err != nil {
 		return nil, fmt.Errorf("listing load balancers: %w", err)
@@ -94,9 +94,9 @@ func (v *visit) lacking(err error) error {
 // another object is not returned, even if the status names it.
 func (v *visit) read(ctx context.Context, ids []string) (trees []sdn.LoadBalancer, missing bool, err error) {
 	for _, id := range ids {
-		tree, err := v.cloud.LoadBalancer(ctx, id)
+		tree, err := v.Cloud.LoadBalancers.LoadBalancer(ctx, id)
 		if errors.Is(err, sdn.ErrNotFound) && v.notShownYet(id) {
-			return nil, false, &sdn.PendingError{What: "load balancer " + id + ", which Octavia has made and does not show yet", Retry: v.backoff.Min}
+			return nil, false, &sdn.PendingError{What: "load balancer " + id + ", which Octavia has made and does not show yet", Retry: v.Backoff.Min}
 		}
 		v.memory.created[id] = time.Time{} // it was read, whatever an old status says
 		if errors.Is(err, sdn.ErrNotFound) || err == nil && tree.Owner != (sdn.Owner{}) && tree.Owner != ownerOf(v.klb) {
@@ -124,19 +124,19 @@ func (v *visit) notShownYet(id string) bool {
 			return lb.ID == id && lb.ProvisioningStatus == string(sdn.ProvisioningCreating)
 		})
 	}
-	return created && v.now().Sub(since) < shownWithin
+	return created && v.Now().Sub(since) < shownWithin
 }
 
 // await has the object wait for a load balancer.
 func (v *visit) await(id string) {
 	v.wait.Add(id, v.req)
-	v.round.Waiting.ID, v.round.Waiting.Since = id, v.now()
+	v.round.Waiting.ID, v.round.Waiting.Since = id, v.Now()
 }
 
 // awaitStill is await for a load balancer that was found busy, maybe for long. The status also
 // says since when an earlier process has found it busy.
 func (v *visit) awaitStill(id string) {
-	since := v.now()
+	since := v.Now()
 	if known, began := v.wait.WaitsFor(v.req); known == id {
 		since = began
 	} else {
@@ -162,21 +162,21 @@ func (v *visit) awaitChildren(ids []string, again time.Duration) {
 	if len(ids) == 0 {
 		return
 	}
-	v.round.unfinished, v.round.within, v.round.Waiting.ID, v.round.Waiting.Since = ids, again, ids[0], v.now()
+	v.round.unfinished, v.round.within, v.round.Waiting.ID, v.round.Waiting.Since = ids, again, ids[0], v.Now()
 	v.memory.forgetTrees()
 }
 
 // steps carries out steps. A step over quota is not requested. After a failed step, steps of
 // other kinds are still tried, see failures. A step whose load balancer is busy waits, and so
-// do all later steps of that load balancer. They also wait where an own change is known to keep
-// the load balancer busy. A step that is done in part makes no other step wait: its rest
-// follows in the next round.
+// do all later steps of that load balancer. A provider other than OVN's accepts no change while
+// the one before is in progress. A step that is done in part makes no other step
+// wait: its rest follows in the next round.
 func (v *visit) steps(ctx context.Context, steps []balancer.Step) error {
 	known := v.memory.seen || v.memory.nothingCreated
 	if len(steps) > 0 { // the cloud is read again, to see the result
 		v.memory.forgetTrees()
 	}
-	busy, changed := map[string]bool{}, map[string]bool{}
+	busy := map[string]bool{}
 	var failed failures
 	asked := false // whether a request may have had an effect
 	for _, s := range steps {
@@ -190,24 +190,24 @@ func (v *visit) steps(ctx context.Context, steps []balancer.Step) error {
 		case err == nil:
 			v.round.did = append(v.round.did, s.String())
 			if at := balancer.Target(s); at != "" { // else the next step has another target
-				changed[at], busy[at] = true, v.busy.Is(v.round.provider(at), v.now())
+				busy[at] = !v.round.Features.ChildrenLater
 			}
 			ctrl.LoggerFrom(ctx).Info("changed load balancer", "step", s.String(), "loadBalancer", id)
-			v.memory.attempts.Did(s, v.now(), v.backoff.Min)
-			v.memory.attempts.Removed(s, v.now(), v.backoff.Min, "")
+			v.memory.attempts.Did(s, v.Now(), v.Backoff.Min)
+			v.memory.attempts.Removed(s, v.Now(), v.Backoff.Min, "")
 			v.memory.attempts.NotBusy()
 			if id != "" {
 				v.await(id)
 			}
 		case errors.As(err, &pending):
-			busy[balancer.Target(s)] = v.pending(s, id, pending.Part, changed)
+			busy[balancer.Target(s)] = !pending.Part
 			v.awaitRefused(ctx, s, pending.Part)
 		case errors.Is(err, sdn.ErrNotFound): // somebody has deleted it since it was read
 			v.lose(s)
 		case v.unmarked(s, err):
 		default:
 			if isRefusal(err) {
-				v.memory.attempts.Removed(s, v.now(), v.backoff.Min, err.Error())
+				v.memory.attempts.Removed(s, v.Now(), v.Backoff.Min, err.Error())
 			}
 			failed.add(s, err, &v.round)
 		}
@@ -275,9 +275,9 @@ func (v *visit) awaitRefused(ctx context.Context, s balancer.Step, part bool) {
 	id := balancer.Target(s)
 	// A deletion counts as an attempt: it may end in ERROR, and be needed again.
 	if d, deletes := s.(balancer.DeleteLoadBalancer); deletes {
-		v.deleted(ctx, d.ID, v.memory.attempts.Did(s, v.now(), v.backoff.Min))
-	} else if v.round.stopped = true; !part && v.memory.attempts.RefusedAsBusy(s, v.now()) {
-		v.round.Blocked, v.round.again = id, v.backoff.Quota
+		v.deleted(ctx, d.ID, v.memory.attempts.Did(s, v.Now(), v.Backoff.Min))
+	} else if v.round.stopped = true; !part && v.memory.attempts.RefusedAsBusy(s, v.Now()) {
+		v.round.Blocked, v.round.again = id, v.Backoff.Quota
 		return
 	}
 	v.await(id)
@@ -286,23 +286,9 @@ func (v *visit) awaitRefused(ctx context.Context, s balancer.Step, part bool) {
 // lose notes that the object of a step was not found.
 func (v *visit) lose(s balancer.Step) {
 	if !balancer.MayDiffer(s) {
-		v.memory.attempts.Did(s, v.now(), v.backoff.Min)
+		v.memory.attempts.Did(s, v.Now(), v.Backoff.Min)
 	}
-	v.round.Lost, v.round.again = true, v.backoff.Min
-}
-
-// pending notes that a load balancer is busy, and reports whether its other steps wait. They do
-// not wait for a step that is done in part: its rest comes after them.
-func (v *visit) pending(s balancer.Step, id string, part bool, changed map[string]bool) (busy bool) {
-	at := balancer.Target(s)
-	if part {
-		changed[at] = true
-		return v.busy.Is(v.round.provider(id), v.now())
-	}
-	if changed[at] {
-		v.busy.Seen(v.round.provider(id), v.now())
-	}
-	return true
+	v.round.Lost, v.round.again = true, v.Backoff.Min
 }
 
 // try carries out one step, and returns the load balancer that is busy with it.
@@ -316,9 +302,9 @@ func (v *visit) try(ctx context.Context, s balancer.Step) (id string, err error)
 	_, deletes := s.(balancer.DeleteLoadBalancer) // it is pending if it was accepted
 	switch {
 	case away(err):
-		v.memory.attempts.Unanswered(s, v.now())
+		v.memory.attempts.Unanswered(s, v.Now())
 	case err == nil, errors.As(err, &pending) && (deletes || pending.Part):
-		if v.memory.attempts.Answered(s, v.now(), v.mend) {
+		if v.memory.attempts.Answered(s, v.Now(), v.Mend) {
 			ctrl.LoggerFrom(ctx).Info("a part of the cloud was away, and is back: what is not ready is tried again", "step", s.String())
 			v.octavia.Retry(ctx)
 		}
@@ -335,7 +321,7 @@ func (v *visit) step(ctx context.Context, step balancer.Step) (id string, err er
 	}
 	// A request that creates members with their parents may be refused for a member.
 	if refused := sdn.RefusedMembers(err); len(refused) > 0 {
-		v.memory.attempts.RefusedMembers(nil, refused, v.now(), v.backoff.Min, v.backoff.Rejected, err.Error())
+		v.memory.attempts.RefusedMembers(nil, refused, v.Now(), v.Backoff.Min, v.Backoff.Rejected, err.Error())
 		v.round.withoutRefused = true
 	}
 	if err != nil {
@@ -353,29 +339,29 @@ func (v *visit) send(ctx context.Context, step balancer.Step) (id string, err er
 			id, err = v.create(ctx, s)
 		case balancer.DeleteLoadBalancer:
 			v.memory.created[id] = time.Time{} // the status may still say that it is being created
-			err = v.cloud.DeleteLoadBalancer(ctx, id)
+			err = v.Cloud.LoadBalancers.DeleteLoadBalancer(ctx, id)
 		case balancer.MarkLoadBalancer:
-			err = v.cloud.MarkLoadBalancer(ctx, id, ownerOf(v.klb))
+			err = v.Cloud.LoadBalancers.MarkLoadBalancer(ctx, id, ownerOf(v.klb))
 		case balancer.FailOver:
-			if err = v.cloud.FailOver(ctx, id); errors.Is(err, sdn.ErrUnsupported) {
-				v.memory.attempts.NoFailover(v.now())
+			if err = v.Cloud.LoadBalancers.FailOver(ctx, id); errors.Is(err, sdn.ErrUnsupported) {
+				v.memory.attempts.NoFailover(v.Now())
 			}
 		case balancer.CreateListener:
-			_, err = v.cloud.CreateListener(ctx, id, s.Listener)
+			_, err = v.Cloud.LoadBalancers.CreateListener(ctx, id, s.Listener)
 		case balancer.UpdateListener:
-			err = v.cloud.UpdateListener(ctx, s.ID, s.Listener)
+			err = v.Cloud.LoadBalancers.UpdateListener(ctx, s.ID, s.Listener)
 		case balancer.DeleteListener:
-			err = v.cloud.DeleteListener(ctx, id, s.ID)
+			err = v.Cloud.LoadBalancers.DeleteListener(ctx, id, s.ID)
 		case balancer.CreatePool:
-			_, err = v.cloud.CreatePool(ctx, s.ListenerID, s.Pool)
+			_, err = v.Cloud.LoadBalancers.CreatePool(ctx, s.ListenerID, s.Pool)
 		case balancer.UpdatePool:
-			err = v.cloud.UpdatePool(ctx, s.ID, s.Pool)
+			err = v.Cloud.LoadBalancers.UpdatePool(ctx, s.ID, s.Pool)
 		case balancer.DeletePool:
-			err = v.cloud.DeletePool(ctx, id, s.ID)
+			err = v.Cloud.LoadBalancers.DeletePool(ctx, id, s.ID)
 		case balancer.RenewMembers:
-			err = v.cloud.ChangeMembers(ctx, s.PoolID, s.Members, nil)
+			err = v.Cloud.LoadBalancers.ChangeMembers(ctx, s.PoolID, s.Members, nil)
 		case balancer.ChangeMembers:
-			err = v.cloud.ChangeMembers(ctx, s.PoolID, s.Add, s.Remove)
+			err = v.Cloud.LoadBalancers.ChangeMembers(ctx, s.PoolID, s.Add, s.Remove)
 		}
 		return err
 	})
@@ -386,7 +372,7 @@ func (v *visit) send(ctx context.Context, step balancer.Step) (id string, err er
 // may exist from now on.
 func (v *visit) create(ctx context.Context, s balancer.CreateLoadBalancer) (string, error) {
 	v.memory.nothingCreated = false
-	made, err := v.cloud.CreateLoadBalancer(ctx, ownerOf(v.klb), s.LoadBalancer)
+	made, err := v.Cloud.LoadBalancers.CreateLoadBalancer(ctx, ownerOf(v.klb), s.LoadBalancer)
 	if err != nil {
 		v.memory.statusIncomplete = v.memory.statusIncomplete || !errors.Is(err, sdn.ErrQuota)
 		if s.LoadBalancer.VIP.IP == "" {
@@ -396,7 +382,7 @@ func (v *visit) create(ctx context.Context, s balancer.CreateLoadBalancer) (stri
 	}
 	v.round.Trees = append(slices.Clone(v.round.Trees), made)
 	if made.Provisioning == sdn.ProvisioningCreating {
-		v.memory.created[made.ID] = v.now()
+		v.memory.created[made.ID] = v.Now()
 	}
 	return made.ID, nil
 }

@@ -96,11 +96,11 @@ func (v *visit) atRest(ctx context.Context) (rest bool, again time.Duration, err
 
 // bring does one round and reports.
 func (v *visit) bring(ctx context.Context) (ctrl.Result, error) {
-	v.memory.begin(v.klb.Generation, v.now())
+	v.memory.begin(v.klb.Generation, v.Now())
 	// If an earlier process had it ready, finding it so is no stage.
 	v.memory.synced = v.memory.synced || balancer.IsReady(v.klb)
 	v.round.err = errors.Join(v.unpublish(ctx), v.keepOut(ctx))
-	if id, since := v.wait.WaitsFor(v.req); id != "" && !v.memory.overdue(v.now(), v.patience()) {
+	if id, since := v.wait.WaitsFor(v.req); id != "" && !v.memory.overdue(v.Now(), v.patience()) {
 		v.round.Waiting.ID, v.round.Waiting.Since, v.round.busy = id, since, v.wait.Busy(v.req)
 		idle := func(id string) bool { return !slices.Contains(v.round.busy, id) }
 		if balancer.NamesAll(v.klb) && !slices.ContainsFunc(balancer.Named(v.klb), idle) { // else one is to be made
@@ -108,14 +108,14 @@ func (v *visit) bring(ctx context.Context) (ctrl.Result, error) {
 		}
 	}
 	v.round.err = v.converge(ctx)
-	v.memory.attempts.Unsupported(errors.Is(v.round.err, sdn.ErrUnsupported), v.now())
+	v.memory.attempts.Unsupported(errors.Is(v.round.err, sdn.ErrUnsupported), v.Now())
 	return v.report(ctx)
 }
 
 // rest is a round while all load balancers are busy.
 func (v *visit) rest(ctx context.Context) (ctrl.Result, error) {
 	if !v.memory.openSince.IsZero() {
-		v.round.within = v.memory.openSince.Add(v.patience()).Sub(v.now())
+		v.round.within = v.memory.openSince.Add(v.patience()).Sub(v.Now())
 	}
 	if v.round.err == nil && len(v.round.moved) == 0 && meta.IsStatusConditionTrue(v.klb.Status.Conditions, v1.ConditionProgressing) && !v.isStuck() {
 		return v.next()
@@ -140,7 +140,7 @@ func (v *visit) converge(ctx context.Context) error {
 		return v.shut(ctx, err)
 	}
 	spec, notKept := v.keepByGroup(ctx, spec, features)
-	in := balancer.Input{LoadBalancer: spec, Trees: trees, Features: features, Attempts: v.memory.attempts, Busy: v.round.busy, Now: v.now(), Pause: v.mend}
+	in := balancer.Input{LoadBalancer: spec, Trees: trees, Features: features, Attempts: v.memory.attempts, Busy: v.round.busy, Now: v.Now(), Pause: v.Mend}
 	plan := balancer.Next(in)
 	v.memory.attempts, v.round.Report, v.round.Asked, v.round.Features = plan.Attempts, plan.Report, !features.Unsure, features
 	v.round.Address.Withheld = plan.Withholds

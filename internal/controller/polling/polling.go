@@ -286,33 +286,3 @@ func (s *Shared[K, T]) Get(ctx context.Context, key K, send func(context.Context
 	q.value, q.err = send(ctx, key)
 	return q.value, q.err
 }
-
-// busyFor is how long a provider counts as busy after an observed refusal. Then the next change is
-// tried at once again, as the provider may have become faster.
-const busyFor = time.Hour
-
-// BusyProviders knows the providers that refuse a change while the change before, which they have
-// accepted, is in progress. Amphora's provider does so, OVN's does not. Its methods are safe for
-// concurrent use. The zero value is ready for use.
-type BusyProviders struct {
-	mu   sync.Mutex
-	last map[string]time.Time
-}
-
-// Seen records that a provider has refused a change because the change before was in progress.
-func (b *BusyProviders) Seen(provider string, now time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.last == nil {
-		b.last = map[string]time.Time{}
-	}
-	b.last[provider] = now
-}
-
-// Is reports whether a provider has refused a change for that reason within the last hour.
-func (b *BusyProviders) Is(provider string, now time.Time) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	last, ok := b.last[provider]
-	return ok && now.Sub(last) < busyFor
-}
