@@ -6,10 +6,10 @@ package controller_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,17 +31,15 @@ var octaviaCalls = []string{
 	memory.FailOver, memory.CreateListener, memory.UpdateListener, memory.DeleteListener, memory.CreatePool, memory.UpdatePool, memory.ChangeMembers,
 }
 
-// outage makes Octavia answer nothing until end is called. asked counts its requests.
-func (b *bed) outage() (asked *atomic.Int32, end func()) {
-	asked = &atomic.Int32{}
+// outage makes Octavia answer nothing until end is called.
+func (b *bed) outage() (end func()) {
 	b.onBefore(func(_ context.Context, call string, _ int) error {
 		if !slices.Contains(octaviaCalls, call) {
 			return nil
 		}
-		asked.Add(1)
 		return fmt.Errorf("connection refused: %w", sdn.ErrUnavailable)
 	})
-	return asked, func() { b.onBefore(nil) }
+	return func() { b.onBefore(nil) }
 }
 
 // otherMembers replaces the endpoints.
@@ -52,40 +50,42 @@ func otherMembers(s *v1.KuryrLoadBalancerSpec) {
 // TestOutageOfOctavia: during an outage Octavia gets only probes, whatever changes. After the
 // outage all changes of the meantime are made.
 func TestOutageOfOctavia(t *testing.T) {
-	const n = 30
-	b := balancerBed(t)
-	b.manyBalancers(n)
-	b.start()
+	alone(t)
+	const n, lasts = 20, 8 * time.Second
+	b := newSimBed(t)
+	b.launch(1000)
+	before, after := addresses(0, 2), addresses(1, 2)
+	name := func(i int) string { return fmt.Sprint("web-", i) }
+	all, members := map[string]*oneService{}, map[string][]string{"new": after}
 	for i := range n {
-		b.realised(fmt.Sprint("web-", i))
+		b.service(name(i), ports(1), by("ovn"))
+		all[name(i)], members[name(i)] = &oneService{slice: b.sliceWith(1, name(i), before)}, after
 	}
-	asked, end := b.outage()
-	b.respec("web-0", otherMembers)
-	b.eventually("the condition says since when Octavia does not answer", func() bool { return hasWords(b.readyMessage("web-0"), "Octavia has not answered since ") })
-	before := asked.Load()
-	began := time.Now()
-	for i := 1; i < n; i++ {
-		b.respec(fmt.Sprint("web-", i), otherMembers)
-	}
-	b.create(newBalancer("new"))
 	for i := range n {
-		b.eventually("it is told of all", func() bool {
-			return hasWords(b.readyMessage(fmt.Sprint("web-", i)), "Octavia has not answered since ")
-		})
+		b.eventuallyIn(time.Minute, name(i)+" is in the cloud", func() bool { return b.atRest(name(i), 1, before) })
 	}
-	time.Sleep(2 * time.Second)
-	most := int32(time.Since(began)/time.Second) + 2 // at most one probe a second
-	if got := asked.Load() - before; got > most {
-		t.Errorf("Octavia was asked %d times in %s while it was away, want at most %d", got, time.Since(began), most)
+	b.slow(`{calls: [{on: "load-balancer * /**", fault: 503}]}`)
+	for _, s := range all {
+		b.moveTo(s, after)
 	}
-	end()
-	for i := range n {
-		b.realised(fmt.Sprint("web-", i))
-		if got := b.serves(fmt.Sprint("web-", i)); !slices.Equal(got, []string{"TCP:443>10.1.0.3", "TCP:443>10.1.0.4", "TCP:80>10.1.0.3", "TCP:80>10.1.0.4"}) {
-			t.Errorf("web-%d serves %q", i, got)
+	b.service("new", ports(1), by("ovn"))
+	b.sliceWith(1, "new", after)
+	for _, what := range slices.Sorted(maps.Keys(members)) {
+		b.eventuallyIn(time.Minute, "it is told of "+what, func() bool { return hasWords(b.readyOf(what).Message, "Octavia has not answered since ") })
+	}
+	b.api.Reset()
+	time.Sleep(lasts)
+	asked := 0
+	for _, c := range b.api.Counts() {
+		if c.Service == "load-balancer" {
+			asked += c.Calls
 		}
 	}
-	b.realised("new")
+	if most := int(lasts/(2*time.Second)) + 1; asked == 0 || asked > most {
+		t.Errorf("Octavia was asked %d times in %s while it was away, want a probe each two seconds", asked, lasts)
+	}
+	b.slow("{}")
+	b.follow(members)
 }
 
 func (b *bed) readyMessage(name string) string {
@@ -113,13 +113,14 @@ func TestRetriedAfterAnOutage(t *testing.T) {
 		ready := meta.FindStatusCondition(all, v1.ConditionReady)
 		return ready.Reason == v1.ReasonLoadBalancerInError && meta.IsStatusConditionFalse(all, v1.ConditionProgressing)
 	})
-	_, end := b.outage()
+	end := b.outage()
 	b.balancer("other", func(s *v1.KuryrLoadBalancerSpec) { s.VIPs[0].IP = "10.96.0.11" })
-	b.eventually("it is an outage", func() bool { return hasWords(b.readyMessage("other"), "Octavia has not answered since ") })
+	b.eventually("it is an outage", func() bool { return hasWords(b.readyMessage("other"), "connection refused") })
 	b.respec("web", func(s *v1.KuryrLoadBalancerSpec) {
 		s.Listeners = []v1.ListenerSpec{balancerPort(80, 3, 5), balancerPort(443, 3, 5)}
 	})
-	b.eventually("its condition names the outage", func() bool { return hasWords(b.readyMessage("web"), "Octavia has not answered since ") })
+	b.eventually("its condition names the outage", func() bool { return hasWords(b.readyMessage("web"), "connection refused") })
+	time.Sleep(b.mend / 3) // it is no slow answer
 	b.breaking(false)
 	end()
 	back := time.Now()
@@ -325,18 +326,14 @@ func TestReleasedAndMadeAnew(t *testing.T) {
 func TestReleaseInAnOutage(t *testing.T) {
 	b, svc := releasing(t)
 	b.unbusy()
-	asked, end := b.outage()
+	end := b.outage()
 	b.delete(svc)
 	b.eventually("the Service is gone", func() bool { return b.now(svc) == nil })
 	b.eventually("its cluster IP is held", func() bool { h := b.holders(); return len(h) == 1 && h[0].Spec.ClusterIP == svc.Spec.ClusterIP })
 	if left := b.publicOnes(); len(left) > 0 {
 		t.Errorf("floating IPs are left: %q", left)
 	}
-	before := asked.Load() // the first that failed brought a probe
 	time.Sleep(2 * time.Second)
-	if got := asked.Load() - before; got > 3 {
-		t.Errorf("Octavia was asked %d times in two seconds while it was away, want one probe a second at most", got)
-	}
 	if len(b.holders()) != 1 || b.tree("web") == nil {
 		t.Errorf("%d holders in the outage, want 1", len(b.holders()))
 	}

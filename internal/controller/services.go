@@ -25,7 +25,6 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/membergroups"
 	"github.com/kuryr-go/kuryr/internal/controller/services"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
-	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
 var servicesBlocked = prometheus.NewGauge(prometheus.GaugeOpts{
@@ -45,19 +44,17 @@ func setupServices(mgr ctrl.Manager, o Options, grants *membergroups.Groups, net
 	requestCheck := func(ctrl.Request) {} // no part checks load balancers
 	reconcilers := []reconciler{grants}
 	if o.LoadBalancers != nil {
-		var applier *balancers.Reconciler
-		list := func(ctx context.Context) ([]sdn.LoadBalancerSummary, error) { return applier.ListLoadBalancers(ctx) }
 		holder := clusterips.New(mgr, clusterips.Options{
-			List: list, Get: o.LoadBalancers.LoadBalancer, Namespace: o.Namespace, Backoff: o.Backoff, Now: o.Now,
+			List: o.LoadBalancers.ListLoadBalancers, Get: o.LoadBalancers.LoadBalancer, Namespace: o.Namespace, Backoff: o.Backoff, Now: o.Now,
 		})
-		applier = balancers.New(mgr, balancers.Options{
+		applier := balancers.New(mgr, balancers.Options{
 			Cloud:   balancers.Cloud{LoadBalancers: o.LoadBalancers, FloatingIPs: o.FloatingIPs, SecurityGroups: o.SecurityGroups},
 			Subnets: o.Subnets, Members: grants, Making: making,
 			Settings: o.Settings, Backoff: o.Backoff, Mend: o.Mend, Stuck: o.Stuck, Holder: holder, Now: o.Now,
 		})
 		requestCheck = func(req ctrl.Request) { applier.RequestCheck(req, false) }
 		reconcilers = append(reconcilers, holder, applier, collector.LoadBalancers(mgr, collector.LoadBalancerOptions{
-			Cloud: listed{o.LoadBalancers, list}, FloatingIPs: o.FloatingIPs, Settings: o.Settings, Now: o.Now,
+			Cloud: o.LoadBalancers, FloatingIPs: o.FloatingIPs, Settings: o.Settings, Now: o.Now,
 			RequestCheck: func(req ctrl.Request) { applier.RequestCheck(req, true) },
 		}))
 	}
@@ -77,17 +74,6 @@ func setupServices(mgr ctrl.Manager, o Options, grants *membergroups.Groups, net
 	return collector.SecurityGroups(mgr, collector.GroupOptions{
 		Cloud: o.SecurityGroups, Settings: o.Settings, Now: o.Now, Members: grants, Making: making, RequestCheck: requestCheck,
 	}).Setup(mgr)
-}
-
-// listed are load balancers with another way to list them.
-type listed struct {
-	sdn.LoadBalancers
-	list func(context.Context) ([]sdn.LoadBalancerSummary, error)
-}
-
-// ListLoadBalancers calls list.
-func (l listed) ListLoadBalancers(ctx context.Context) ([]sdn.LoadBalancerSummary, error) {
-	return l.list(ctx)
 }
 
 // servicesFeature returns the feature that serves Services. It is also on while something of

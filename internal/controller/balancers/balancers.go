@@ -72,8 +72,7 @@ type Reconciler struct {
 // shared is what the reconciliations of all objects share of the cloud.
 type shared struct {
 	wait      *polling.Waiter
-	octavia   *polling.Outage
-	outages   []*polling.Outage // octavia is the first
+	back      kube.Signal // the cloud is back: see retryUnready
 	drift     *polling.Drift
 	lists     polling.Shared[struct{}, []sdn.LoadBalancerSummary]
 	addresses polling.Shared[string, []sdn.FloatingIP] // by project
@@ -121,17 +120,16 @@ type Cloud struct {
 // New returns the Reconciler. Setup adds it to mgr once Services are to be served.
 func New(mgr ctrl.Manager, o Options) *Reconciler {
 	r := &Reconciler{Options: o, client: mgr.GetClient(), events: mgr.GetEventRecorder("kuryr-controller"), pauses: outcome.Limiter[ctrl.Request](o.Backoff)}
+	r.back = kube.NewSignal()
 	r.objects = kube.NewObject(r.client, &v1.KuryrLoadBalancer{}, "KuryrLoadBalancer", kube.OwnerBalancer, v1.LoadBalancerFinalizer)
 	r.quotas = polling.NewQuotas(o.Backoff.Quota, o.Now, r.wake.Add)
-	r.wait = polling.NewWaiter(r.ListLoadBalancers, o.Now, r.wake.Add)
-	r.outages = outages(o, r.wake.Add, r.retried)
-	r.octavia = r.outages[0]
+	r.wait = polling.NewWaiter(o.Cloud.LoadBalancers.ListLoadBalancers, o.Now, r.wake.Add)
 	r.drift = polling.NewDrift(r.client, o.Settings, r.memories.requestCheck, r.memories.looking, r.wake.Add)
 	return r
 }
 
 // Setup adds the reconciler to mgr. It also adds the loops that wait for busy load balancers,
-// look for drift and watch outages. The cache of mgr must have KuryrLoadBalancers and the index
+// look for drift, and retry after an outage. The cache of mgr must have KuryrLoadBalancers and the index
 // of KuryrPorts by address.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(mgr).Named("loadbalancers").
@@ -145,11 +143,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
-	runs := []kube.Leading{r.wait.Run, r.drift.Look}
-	for _, o := range r.outages {
-		runs = append(runs, o.Run)
-	}
-	for _, run := range runs {
+	for _, run := range []kube.Leading{r.wait.Run, r.drift.Look, r.retryUnready} {
 		if err := mgr.Add(run); err != nil {
 			return err
 		}
@@ -176,46 +170,33 @@ func beyondWords(e event.UpdateEvent) bool {
 // sameState reports whether two conditions differ in their words at most.
 func sameState(a, b metav1.Condition) bool { return a.Type == b.Type && a.Status == b.Status }
 
-// outages returns the watches for outages of Octavia and, with floating IPs, of Neutron.
-func outages(o Options, wake func(ctrl.Request), retried func(context.Context) []ctrl.Request) []*polling.Outage {
-	all := []*polling.Outage{polling.NewOutage("Octavia", func(ctx context.Context) error {
-		_, err := o.Cloud.LoadBalancers.ListLoadBalancers(ctx)
-		return err
-	}, o.Now, wake, retried)}
-	if o.Cloud.FloatingIPs == nil {
-		return all
-	}
-	return append(all, polling.NewOutage("Neutron", func(ctx context.Context) error {
-		_, err := o.Cloud.FloatingIPs.ListFloatingIPs(ctx, o.Settings.Load().Services.ProjectID)
-		return err
-	}, o.Now, wake, retried))
-}
+// retryGap is the time between two rounds of retryUnready. A service that is slow now and then would
+// otherwise make all repairs begin anew with each of its slow answers.
+const retryGap = time.Minute
 
-// retried forgets the attempts to get load balancers out of ERROR, and returns the
-// KuryrLoadBalancers that are not ready. Attempts during an outage of the cloud prove nothing,
-// and their pauses would be long. The reason of the condition does not matter: a load balancer
-// in ERROR that was read during the outage reports Unavailable.
-func (r *Reconciler) retried(ctx context.Context) (requests []ctrl.Request) {
-	all, err := kube.LoadBalancers(ctx, r.client)
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "cannot find the load balancers that are not ready after an outage of the cloud")
-	}
-	for req, klb := range all {
-		if !balancer.IsReady(klb) {
-			r.memories.ask(req, checkRequest{retry: true})
-			requests = append(requests, req)
+// retryUnready forgets the attempts to get load balancers out of ERROR, and applies the
+// KuryrLoadBalancers that are not ready, after each time that the cloud is back. Attempts while a part
+// of the cloud was away prove nothing, and their pauses would be long. The reason of the condition does
+// not matter: a load balancer in ERROR that was read meanwhile reports Unavailable.
+func (r *Reconciler) retryUnready(ctx context.Context) error {
+	for ok := true; ok; ok = kube.Pause(ctx, retryGap) {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.back:
+		}
+		all, err := kube.LoadBalancers(ctx, r.client)
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "cannot find the load balancers that are not ready after an outage of the cloud")
+		}
+		for req, klb := range all {
+			if !balancer.IsReady(klb) {
+				r.memories.ask(req, checkRequest{retry: true})
+				r.wake.Add(req)
+			}
 		}
 	}
-	return requests
-}
-
-// ListLoadBalancers returns the load balancers of this cluster, for all that read them from time
-// to time. While Octavia is away it sends nothing.
-func (r *Reconciler) ListLoadBalancers(ctx context.Context) ([]sdn.LoadBalancerSummary, error) {
-	if err := r.octavia.Err(); err != nil {
-		return nil, err
-	}
-	return r.Cloud.LoadBalancers.ListLoadBalancers(ctx)
+	return nil
 }
 
 // RequestCheck has the cloud read for a KuryrLoadBalancer. With statusIncomplete, the round also

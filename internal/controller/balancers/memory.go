@@ -25,8 +25,8 @@ import (
 // that has the object uses it.
 type memory struct {
 	uid     types.UID
-	leaving bool // its status says that it is being deleted
-	parked  bool // it waits for the end of an outage
+	leaving bool      // its status says that it is being deleted
+	away    time.Time // since when the cloud has not answered; zero: it does
 
 	knownCloud
 	knownAddress

@@ -34,7 +34,7 @@ func (v *visit) release(ctx context.Context) (ctrl.Result, error) {
 	}
 	if id, since := v.wait.WaitsFor(v.req); id != "" && v.memory.leaving {
 		v.round.Waiting.ID, v.round.Waiting.Since = id, since
-	} else if v.round.err = v.octavia.Err(); v.round.err == nil {
+	} else {
 		v.round.err = v.remove(ctx)
 	}
 	if v.round.err == nil && v.round.Waiting.ID == "" && v.round.again == 0 {
@@ -72,11 +72,9 @@ func (v *visit) hold(ctx context.Context) (bool, error) {
 		}
 	}
 	ids := balancer.Named(v.klb)
-	if v.octavia.Err() == nil {
-		if owned, err := v.owned(ctx); err == nil { // else the ones that the status names must do
-			for _, lb := range owned {
-				ids = append(ids, lb.ID)
-			}
+	if owned, err := v.owned(ctx); err == nil { // else the ones that the status names must do
+		for _, lb := range owned {
+			ids = append(ids, lb.ID)
 		}
 	}
 	if len(ids) == 0 {

@@ -6,7 +6,6 @@ package balancers
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"time"
 
@@ -33,7 +32,7 @@ func (v *visit) report(ctx context.Context) (ctrl.Result, error) {
 	if away(v.round.err) && len(v.round.did)+len(v.round.moved)+len(v.round.Broken) == 0 && balancer.IsReady(v.klb) {
 		return v.next() // nothing was requested: the status is most likely still true
 	}
-	v.memory.parked = v.memory.parked && away(v.round.err)
+	v.noteAway(ctx)
 	before := v.klb.Status
 	if err := v.write(ctx, v.describe); err != nil {
 		return kube.Retry(err)
@@ -51,6 +50,21 @@ func (v *visit) report(ctx context.Context) (ctrl.Result, error) {
 		v.replaced(v.req)
 	}
 	return v.next()
+}
+
+// noteAway notes whether the cloud answers. Octavia may answer reads while it can change nothing:
+// Neutron, Keystone or its message queue is away. Changes that work after the cloud was away for some
+// seconds show that this is over. What was tried meanwhile for other objects proves nothing.
+func (v *visit) noteAway(ctx context.Context) {
+	switch since := v.memory.away; {
+	case away(v.round.err) && since.IsZero():
+		v.memory.away = v.Now()
+	case v.round.err == nil && !since.IsZero() && (len(v.round.did) > 0 || v.settled()):
+		if v.memory.away = (time.Time{}); v.Now().Sub(since) >= v.Mend/6 {
+			ctrl.LoggerFrom(ctx).Info("a part of the cloud was away, and is back: what is not ready is tried again", "since", since)
+			v.back.Send()
+		}
+	}
 }
 
 // away reports whether an error says only that the cloud did not answer.
@@ -76,7 +90,7 @@ func (v *visit) pause() (ctrl.Result, error) {
 	var turn *polling.QueuedError
 	switch o := outcome.Of(outcome.LoadBalancer, v.round.err); {
 	case away(v.round.err): // whatever else has failed, the cloud may answer soon
-		return v.soon(v.round.err)
+		return v.Backoff.Again(v.round.err)
 	case errors.Is(v.round.err, errTaken):
 		return ctrl.Result{RequeueAfter: v.Backoff.Quota}, nil
 	case v.round.err == nil:
@@ -101,30 +115,6 @@ func (v *visit) pause() (ctrl.Result, error) {
 		return ctrl.Result{RequeueAfter: v.Backoff.Quota}, nil
 	}
 	return ctrl.Result{}, nil
-}
-
-// soon returns when to continue after an error that may end at any time. In an outage of the
-// cloud that is its end.
-func (v *visit) soon(err error) (ctrl.Result, error) {
-	if !away(err) || !v.park() {
-		v.memory.parked = false
-		return v.Backoff.Again(err)
-	}
-	first := !v.memory.parked
-	v.memory.parked = true
-	if first && !errors.Is(err, polling.ErrOutage) {
-		// The outage was found after this request had failed. One more visit, which sends
-		// nothing, has the condition say since when it lasts.
-		return ctrl.Result{RequeueAfter: stale}, nil
-	}
-	return ctrl.Result{}, nil
-}
-
-// park has the object wait for the end of an outage, and reports whether one is under way.
-// After it, objects that are not ready come first; objects in deletion are not urgent.
-func (v *visit) park() bool {
-	urgent := v.klb.DeletionTimestamp.IsZero() && !balancer.IsReady(v.klb)
-	return slices.ContainsFunc(v.outages, func(o *polling.Outage) bool { return o.Park(v.req, urgent) })
 }
 
 // isStuck reports whether a load balancer is busy for so long that it is reported.

@@ -184,7 +184,7 @@ func (v *visit) steps(ctx context.Context, steps []balancer.Step) error {
 			continue
 		}
 		did := len(v.round.did)
-		id, err := v.try(ctx, s)
+		id, err := v.step(ctx, s)
 		var pending *sdn.PendingError
 		switch {
 		case err == nil:
@@ -289,27 +289,6 @@ func (v *visit) lose(s balancer.Step) {
 		v.memory.attempts.Did(s, v.Now(), v.Backoff.Min)
 	}
 	v.round.Lost, v.round.again = true, v.Backoff.Min
-}
-
-// try carries out one step, and returns the load balancer that is busy with it.
-//
-// Octavia may answer lists, and so the probe of an outage, while it can change nothing: Neutron,
-// Keystone or its message queue is away. A step that works after it has failed for some seconds
-// shows that this is over. What was tried meanwhile for other objects proves nothing.
-func (v *visit) try(ctx context.Context, s balancer.Step) (id string, err error) {
-	id, err = v.step(ctx, s)
-	var pending *sdn.PendingError
-	_, deletes := s.(balancer.DeleteLoadBalancer) // it is pending if it was accepted
-	switch {
-	case away(err):
-		v.memory.attempts.Unanswered(s, v.Now())
-	case err == nil, errors.As(err, &pending) && (deletes || pending.Part):
-		if v.memory.attempts.Answered(s, v.Now(), v.Mend) {
-			ctrl.LoggerFrom(ctx).Info("a part of the cloud was away, and is back: what is not ready is tried again", "step", s.String())
-			v.octavia.Retry(ctx)
-		}
-	}
-	return id, err
 }
 
 // step sends the requests of one step. Only a change of members may take several.

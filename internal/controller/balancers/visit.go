@@ -43,9 +43,8 @@ func (v *visit) apply(ctx context.Context) (ctrl.Result, error) {
 		}
 	}
 	if rest, again, err := v.atRest(ctx); err != nil {
-		return v.soon(err)
+		return v.Backoff.Again(err)
 	} else if rest {
-		v.memory.parked = false
 		return ctrl.Result{RequeueAfter: again}, nil
 	}
 	return v.bring(ctx)
@@ -123,12 +122,8 @@ func (v *visit) rest(ctx context.Context) (ctrl.Result, error) {
 	return v.report(ctx)
 }
 
-// converge reads the cloud, plans and carries out the plan; none of this during an outage of
-// Octavia.
+// converge reads the cloud, plans and carries out the plan.
 func (v *visit) converge(ctx context.Context) error {
-	if err := v.octavia.Err(); err != nil {
-		return v.shut(ctx, err)
-	}
 	trees, err := v.look(ctx)
 	if err != nil {
 		return v.shut(ctx, err)

@@ -200,12 +200,14 @@ func TestRenewalPauses(t *testing.T) {
 		if err := os.WriteFile(file, []byte(strings.ReplaceAll(string(text), cmp.Or(step.from, "\x00"), step.to)), 0o600); err != nil {
 			t.Fatal(err)
 		}
+		c.throttle.open, c.throttle.failed = false, 0 // this request is to be sent
 		err = c.Do(t.Context(), Request{Method: http.MethodGet, Path: []string{"ports"}})
 		if got := cloud.Count("POST", "auth/tokens"); !errors.Is(err, sdn.ErrUnavailable) || got != step.logins {
 			t.Errorf("after %s, with %q: %v, %d logins; want ErrUnavailable, %d", step.after, step.to, err, got, step.logins)
 		}
 	}
 	away.Store(false)
+	c.throttle.open = false
 	if err := c.Do(t.Context(), Request{Method: http.MethodGet, Path: []string{"ports"}}); err != nil || cloud.Count("POST", "auth/tokens") != 7 {
 		t.Errorf("afterwards: %v, %d logins; want no other", err, cloud.Count("POST", "auth/tokens"))
 	}

@@ -24,7 +24,7 @@ import (
 )
 
 // ask sends one request through l and returns the rate after it.
-func ask(t *testing.T, l *limiter, status int, took, after time.Duration) float64 {
+func ask(t *testing.T, l *throttle, status int, took, after time.Duration) float64 {
 	t.Helper()
 	release, err := l.acquire(t.Context(), turn{})
 	if err != nil {
@@ -35,9 +35,9 @@ func ask(t *testing.T, l *limiter, status int, took, after time.Duration) float6
 	return float64(l.tokens.Limit())
 }
 
-func TestLimiterSlowsDownAndRecovers(t *testing.T) {
+func TestThrottleSlowsDownAndRecovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(100, 10, time.Minute, portShare)
+		l := newThrottle("Neutron", Config{RequestsPerSecond: 100, MaxConcurrent: 10, RequestTimeout: time.Minute}, portShare)
 		if got := ask(t, l, 200, time.Second, 0); got != 100 {
 			t.Errorf("rate when well: %v, want 100", got)
 		}
@@ -59,9 +59,9 @@ func TestLimiterSlowsDownAndRecovers(t *testing.T) {
 
 // A request that is refused at once, as too many wait for their turn, is not said to have
 // waited.
-func TestLimiterSaysWhyItRefuses(t *testing.T) {
+func TestThrottleSaysWhyItRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(1, 100, time.Minute, portShare)
+		l := newThrottle("Neutron", Config{RequestsPerSecond: 1, MaxConcurrent: 100, RequestTimeout: time.Minute}, portShare)
 		for range 62 { // one more than have their turn in a minute
 			go func() {
 				if release, err := l.acquire(t.Context(), turn{}); err == nil {
@@ -80,10 +80,10 @@ func TestLimiterSaysWhyItRefuses(t *testing.T) {
 	})
 }
 
-func TestLimiterHalvesOnceForOneCongestion(t *testing.T) {
+func TestThrottleHalvesOnceForOneCongestion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(100, 10, time.Minute, portShare)
-		for range 5 { // the answers to five requests that were on their way together
+		l := newThrottle("Neutron", Config{RequestsPerSecond: 100, MaxConcurrent: 10, RequestTimeout: time.Minute}, portShare)
+		for range 4 { // the answers to four requests that were on their way together
 			ask(t, l, http.StatusServiceUnavailable, time.Millisecond, 0)
 		}
 		if got := float64(l.tokens.Limit()); got != 50 {
@@ -95,9 +95,46 @@ func TestLimiterHalvesOnceForOneCongestion(t *testing.T) {
 	})
 }
 
-func TestLimiterBounds(t *testing.T) {
+// A service that has not answered several requests in a row gets one probe at a time until it
+// answers. Who is refused comes back the later the longer that lasts. An error of the service
+// itself is an answer.
+func TestThrottleOpens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(1, 2, time.Minute, portShare)
+		l := newThrottle("Octavia", Config{RequestsPerSecond: 100, MaxConcurrent: 10, RequestTimeout: time.Minute}, balancerShare)
+		for range awayAfter - 1 {
+			ask(t, l, http.StatusBadGateway, time.Second, 0)
+		}
+		ask(t, l, http.StatusInternalServerError, time.Second, 0)
+		for range awayAfter {
+			ask(t, l, 0, time.Second, 0)
+		}
+		began, sent := time.Now(), 0
+		var longest time.Duration
+		for time.Since(began) < 10*time.Minute {
+			release, err := l.acquire(t.Context(), turn{})
+			if err == nil {
+				sent++
+				release(http.StatusServiceUnavailable, 0)
+			} else if after, busy := sdn.RetryAfter(err); !busy || !errors.Is(err, sdn.ErrUnavailable) || !strings.Contains(err.Error(), "Octavia has not answered since 2000-01-01T00:00:06Z") {
+				t.Fatalf("refused with %v, want that Octavia is away", err)
+			} else if longest = max(longest, after); after < probeGap/2 {
+				t.Fatalf("come back after %s, want half of %s at least", after, probeGap)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if want := int(10 * time.Minute / probeGap); sent > want || sent < want*9/10 || longest < 25*time.Second || longest > 2*latestReturn {
+			t.Errorf("in ten minutes %d probes, and come back after %s at most, want %d and some %s", sent, longest, want, latestReturn)
+		}
+		time.Sleep(probeGap)
+		if ask(t, l, 404, 0, 0); l.refuses(time.Now()) != nil {
+			t.Error("still away after a probe was answered")
+		}
+	})
+}
+
+func TestThrottleBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newThrottle("Neutron", Config{RequestsPerSecond: 1, MaxConcurrent: 2, RequestTimeout: time.Minute}, portShare)
 		begun := time.Now()
 		for range 4 {
 			ask(t, l, 200, 0, 0)
@@ -131,7 +168,7 @@ func TestLimiterBounds(t *testing.T) {
 // What is not for a new port leaves half of Neutron's places free, in order that a new
 // port waits for other new ports only; and with Octavia there is always a place for
 // reading, and one for small changes while large ones are made.
-func TestLimiterKeepsPlaces(t *testing.T) {
+func TestThrottleKeepsPlaces(t *testing.T) {
 	for _, test := range []struct {
 		places int
 		share  func(int) (int, int)
@@ -143,7 +180,7 @@ func TestLimiterKeepsPlaces(t *testing.T) {
 		{1, balancerShare, long, 1}, {2, balancerShare, long, 1}, {3, balancerShare, long, 1}, {8, balancerShare, long, 4},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			l := newLimiter(1000, test.places, time.Minute, test.share)
+			l := newThrottle("Neutron", Config{RequestsPerSecond: 1000, MaxConcurrent: test.places, RequestTimeout: time.Minute}, test.share)
 			over, sent := make(chan struct{}), atomic.Int32{}
 			for range 32 {
 				go func() {
@@ -197,7 +234,7 @@ func TestLongWorkIsNoCongestion(t *testing.T) {
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(100, 10, time.Minute, balancerShare)
+		l := newThrottle("Neutron", Config{RequestsPerSecond: 100, MaxConcurrent: 10, RequestTimeout: time.Minute}, balancerShare)
 		for _, status := range []int{200, 202, 0} {
 			release, err := l.acquire(t.Context(), members.turn())
 			if err != nil {
@@ -220,9 +257,9 @@ func TestLongWorkIsNoCongestion(t *testing.T) {
 	})
 }
 
-func TestLimiterLeavesTheCloudAlone(t *testing.T) {
+func TestThrottleLeavesTheCloudAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(100, 2, time.Minute, portShare)
+		l := newThrottle("Neutron", Config{RequestsPerSecond: 100, MaxConcurrent: 2, RequestTimeout: time.Minute}, portShare)
 		ask(t, l, http.StatusServiceUnavailable, 0, 30*time.Second)
 		time.Sleep(10 * time.Second)
 		_, err := l.acquire(t.Context(), turn{})

@@ -18,9 +18,6 @@ import (
 type metrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
-	rate     prometheus.Gauge
-
-	balancerRate prometheus.Gauge
 }
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
@@ -34,8 +31,6 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Help:    "Time from the sending of a request to the first byte of the answer.",
 			Buckets: prometheus.ExponentialBuckets(0.01, 2, 14),
 		}, []string{"service", "verb", "resource"}),
-		rate:         rateOf("network"),
-		balancerRate: rateOf("load-balancer"),
 	}
 	if r == nil {
 		return m, nil
@@ -43,17 +38,32 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	var err error
 	m.requests, err = register(r, m.requests, err)
 	m.seconds, err = register(r, m.seconds, err)
-	m.rate, err = register(r, m.rate, err)
-	m.balancerRate, err = register(r, m.balancerRate, err)
 	return m, err
 }
 
-func rateOf(service string) prometheus.Gauge {
-	return prometheus.NewGauge(prometheus.GaugeOpts{
+// gauges show the state of a throttle.
+type gauges struct{ rate, away prometheus.Gauge }
+
+func gaugesOf(service string) gauges {
+	label := map[string]string{neutron: "network", Octavia: "load-balancer"}[service]
+	return gauges{prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "kuryr_cloud_request_rate_limit",
 		Help:        "Requests a second that Kuryr allows itself at present.",
+		ConstLabels: prometheus.Labels{"service": label},
+	}), prometheus.NewGauge(prometheus.GaugeOpts{
+		Name:        "kuryr_cloud_outage",
+		Help:        "1 while a service of the cloud (Octavia, Neutron) answers nothing: only a probe is sent.",
 		ConstLabels: prometheus.Labels{"service": service},
-	})
+	})}
+}
+
+func (g *gauges) register(r prometheus.Registerer) (err error) {
+	if r == nil {
+		return nil
+	}
+	g.rate, err = register(r, g.rate, err)
+	g.away, err = register(r, g.away, err)
+	return err
 }
 
 // register registers c, or returns the one registered before: two backends in

@@ -37,7 +37,7 @@ type Request struct {
 	Subject string // NeutronError's word for the object not being there, or its ID in Octavia's; see explain
 	// once: a repetition would not mean the same, so a closed connection is an error.
 	Once bool
-	// creates: a new port waits for this; see limiter.
+	// creates: a new port waits for this; see throttle.
 	Creates bool
 	// Members is how many of them the provider works at before Octavia answers.
 	Members int
@@ -136,11 +136,11 @@ func (e explained) Unwrap() error { return e.error }
 
 // send sends r once.
 func (b *Client) send(ctx context.Context, s *session, r Request) error {
-	client, limits, err := b.route(s, r)
+	client, gate, err := b.route(s, r)
 	if err != nil {
 		return explained{err}
 	}
-	release, err := limits.acquire(ctx, r.turn())
+	release, err := gate.acquire(ctx, r.turn())
 	if err != nil {
 		return explained{err}
 	}
@@ -175,19 +175,19 @@ func (b *Client) send(ctx context.Context, s *session, r Request) error {
 	return err
 }
 
-// route is the destination of a request, and its limiter.
-func (b *Client) route(s *session, r Request) (*gophercloud.ServiceClient, *limiter, error) {
-	if r.To == Keystone { // a survey asks it, which is rare: it shares Neutron's limiter
-		return s.identity, b.limiter, nil
+// route is the destination of a request, and its throttle.
+func (b *Client) route(s *session, r Request) (*gophercloud.ServiceClient, *throttle, error) {
+	if r.To == Keystone { // a survey asks it, which is rare: it shares Neutron's
+		return s.identity, b.throttle, nil
 	}
 	if r.To != Octavia {
-		return s.client, b.limiter, nil
+		return s.client, b.throttle, nil
 	}
 	if s.balancer == nil {
 		return nil, nil, fmt.Errorf("the service catalogue has no load-balancer endpoint: install Octavia, or set "+
 			"loadBalancerAPI to lbaasv2 if Neutron serves load balancers: %w: %w", sdn.ErrNoService, sdn.ErrUnsupported)
 	}
-	return s.balancer, b.balancerLimiter, nil
+	return s.balancer, b.balancerThrottle, nil
 }
 
 // Unchanged is the header of a request that is refused, as ErrConflict, if the

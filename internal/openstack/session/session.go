@@ -13,6 +13,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -40,10 +41,10 @@ type Config struct {
 // Client sends requests to the services of one cloud with one credential. It is safe
 // for concurrent use.
 type Client struct {
-	config          Config
-	login           *login
-	limiter         *limiter // Neutron's
-	balancerLimiter *limiter // Octavia's
+	config           Config
+	login            *login
+	throttle         *throttle // Neutron's
+	balancerThrottle *throttle // Octavia's
 }
 
 // New returns a client. It reads the credential but asks nothing of the cloud:
@@ -59,13 +60,12 @@ func New(c Config) (*Client, error) {
 	}
 	b := &Client{
 		config: c, login: l,
-		limiter:         newLimiter(c.RequestsPerSecond, c.MaxConcurrent, c.RequestTimeout, portShare),
-		balancerLimiter: newLimiter(c.RequestsPerSecond, c.MaxConcurrent, c.RequestTimeout, balancerShare),
+		throttle:         newThrottle(neutron, c, portShare),
+		balancerThrottle: newThrottle(Octavia, c, balancerShare),
 	}
-	b.limiter.report = m.rate.Set
-	b.limiter.report(c.RequestsPerSecond)
-	b.balancerLimiter.report = m.balancerRate.Set
-	b.balancerLimiter.report(c.RequestsPerSecond)
+	if err := errors.Join(b.throttle.gauges.register(c.Metrics), b.balancerThrottle.gauges.register(c.Metrics)); err != nil {
+		return nil, fmt.Errorf("registering metrics: %w", err)
+	}
 	return b, nil
 }
 

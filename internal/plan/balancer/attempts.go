@@ -94,7 +94,6 @@ const (
 	begun       = "begun "       // a remedy that a busy load balancer stopped
 	unsupported = "unsupported " // a request that the provider does not support
 	unfit       = "floating IP " // a floating IP that the cloud does not associate
-	unanswered  = "unanswered "  // a change that the cloud cannot make for now
 )
 
 // Did notes a step that was carried out. If the next plan still needs the step, this note shows
@@ -160,29 +159,6 @@ func (m *Attempts) NoFailover(now time.Time) { m.Note(unsupported+"failover", no
 // CanFailOver reports whether no failover has shown that the provider cannot do it.
 func (m Attempts) CanFailOver() bool { return m.Times(unsupported+"failover") == 0 }
 
-// Unanswered notes a step that failed because the cloud, or a part of it, was away.
-func (m *Attempts) Unanswered(s Step, now time.Time) {
-	m.Note(unansweredKey(s), now, Pauses{}, "")
-}
-
-// Answered notes a step that the cloud has accepted. It reports whether the step has failed before
-// for so long that the attempts of other objects may be used up. pause is that of Mending. That
-// another step works says nothing: the cloud may fail for one object only.
-func (m Attempts) Answered(s Step, now time.Time, pause time.Duration) bool {
-	key := unansweredKey(s)
-	a := m[key]
-	delete(m, key)
-	return a != nil && now.Sub(a.First) >= pause/quickMost
-}
-
-// unansweredKey is the same for all changes of a pool's members: a Service follows its endpoints.
-func unansweredKey(s Step) string {
-	if c, is := s.(ChangeMembers); is {
-		return unanswered + Kind(s) + " " + c.PoolID
-	}
-	return unanswered + s.String()
-}
-
 // Unfit notes a floating IP that the cloud does not associate with this port as this generation
 // asks for it, and for how long it is not tried again.
 func (m *Attempts) Unfit(a Associate, generation int64, now time.Time, pause time.Duration, why string) {
@@ -212,7 +188,6 @@ func (m Attempts) Settled() {
 	m.Forget(replacing)
 	m.Forget(refusedBusy)
 	m.Forget(begun)
-	m.Forget(unanswered)
 }
 
 // HasFailed reports whether a step is still needed because it has failed.

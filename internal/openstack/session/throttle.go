@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
@@ -25,17 +26,27 @@ const (
 	recoveryTime = time.Minute
 	// The floor is this part of the ceiling.
 	floorPart = 50
+	// After so many requests without an answer, one after the other, the service is away.
+	awayAfter = 5
+	// One request is sent in this time to a service that is away.
+	probeGap = 2 * time.Second
+	// Who is refused while a service is away comes back after a quarter of the time that it has
+	// been away for, up to this.
+	latestReturn = 30 * time.Second
 )
 
-// limiter limits concurrent requests and requests a second. It halves the rate when the cloud is
-// overloaded or slow, and raises it step by step while the cloud is well (additive increase,
-// multiplicative decrease, as TCP does).
+// throttle is the one place that decides whether a request may be sent to a service. It is closed
+// while the service is well: only the number of concurrent requests and of requests a second is
+// limited. It is slow when the service is overloaded or slow: it halves the rate, and raises it
+// step by step while the service is well (additive increase, multiplicative decrease, as TCP does).
+// It is open when the service answers nothing, or asks to be left alone: requests fail at once, but
+// for one probe every probeGap.
 //
 // Not all requests may use all places. With Neutron, requests that are not for new ports use half
 // of the places at most: new pods do not wait for ended pods. With Octavia a quarter is reserved
 // for reading, and naturally slow requests, such as a pool with many members, use half at most: a
 // large Service delays neither small ones nor reads.
-type limiter struct {
+type throttle struct {
 	slots    chan struct{}
 	others   chan struct{} // of slots, the places for requests that are not prompt
 	long     chan struct{} // of others, the places for slow requests
@@ -43,12 +54,17 @@ type limiter struct {
 	ceiling  float64
 	patience time.Duration // how long to wait for leave
 	slow     time.Duration // an answer later than this is a sign of overload
-	report   func(rate float64)
+	service  string
+	gauges   gauges
 
 	mu        sync.Mutex
 	congested time.Time // last time the rate was halved
 	raised    time.Time // up to when the increase has been given
 	pause     time.Time // the cloud asked to be left alone until then
+	failed    int       // requests without an answer since the last one that was answered
+	since     time.Time // when the first of them failed
+	open      bool      // the service is away
+	probe     time.Time // when the next probe may be sent
 }
 
 // pace is what a request's turn depends on.
@@ -60,20 +76,24 @@ const (
 	long
 )
 
-// newLimiter returns a limiter. share is the number of places for requests that are not prompt, and
+// newThrottle returns a closed throttle. share is the number of places for requests that are not prompt, and
 // for slow requests.
-func newLimiter(perSecond float64, concurrent int, timeout time.Duration, share func(places int) (others, long int)) *limiter {
+func newThrottle(service string, c Config, share func(places int) (others, long int)) *throttle {
+	concurrent, perSecond := c.MaxConcurrent, c.RequestsPerSecond
 	others, long := share(concurrent)
-	return &limiter{
+	l := &throttle{
 		slots:    make(chan struct{}, concurrent),
 		others:   make(chan struct{}, max(1, others)),
 		long:     make(chan struct{}, max(1, long)),
 		tokens:   rate.NewLimiter(rate.Limit(perSecond), max(1, int(perSecond))),
 		ceiling:  perSecond,
-		patience: timeout,
-		slow:     timeout / 2,
-		report:   func(float64) {},
+		service:  service,
+		gauges:   gaugesOf(service),
+		patience: c.RequestTimeout,
+		slow:     c.RequestTimeout / 2,
 	}
+	l.gauges.rate.Set(perSecond)
+	return l
 }
 
 // portShare is how Neutron's places are shared, balancerShare how Octavia's are.
@@ -93,15 +113,12 @@ type turn struct {
 // acquire waits for leave to send one request and returns what gives it back, with
 // the status of the answer (0: none). It fails rather than wait longer than a request
 // may take, and at once while the cloud wants to be left alone.
-func (l *limiter) acquire(ctx context.Context, t turn) (release func(status int, retryAfter time.Duration), err error) {
+func (l *throttle) acquire(ctx context.Context, t turn) (release func(status int, retryAfter time.Duration), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, Unanswered(ctx, err)
 	}
-	l.mu.Lock()
-	pause := time.Until(l.pause)
-	l.mu.Unlock()
-	if pause > 0 {
-		return nil, &sdn.BusyError{After: pause, Err: errors.New("the cloud asked Kuryr to send no requests for a while")}
+	if err := l.refuses(time.Now()); err != nil {
+		return nil, err
 	}
 	waiting, cancel := context.WithTimeout(ctx, l.patience)
 	defer cancel()
@@ -124,8 +141,27 @@ func (l *limiter) acquire(ctx context.Context, t turn) (release func(status int,
 	}, nil
 }
 
+// refuses returns why no request may be sent now; nil if one may be. Of a service that is away, one
+// caller at a time gets leave, for the probe.
+func (l *throttle) refuses(now time.Time) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch pause := l.pause.Sub(now); {
+	case pause > 0:
+		return &sdn.BusyError{After: pause, Err: errors.New("the cloud asked Kuryr to send no requests for a while")}
+	case !l.open:
+		return nil
+	case !now.Before(l.probe):
+		l.probe = now.Add(probeGap)
+		return nil
+	}
+	after := min(latestReturn, max(probeGap, now.Sub(l.since)/4))
+	return &sdn.BusyError{After: after/2 + rand.N(after), Err: fmt.Errorf("%s has not answered since %s; Kuryr sends one probe every %s",
+		l.service, l.since.UTC().Format(time.RFC3339), probeGap)}
+}
+
 // enter takes a place and returns how to leave it.
-func (l *limiter) enter(ctx context.Context, p pace) (leave func(), err error) {
+func (l *throttle) enter(ctx context.Context, p pace) (leave func(), err error) {
 	places := []chan struct{}{l.slots, l.others, l.long}[:p+1]
 	leave = func() {}
 	for _, place := range slices.Backward(places) {
@@ -143,7 +179,7 @@ func (l *limiter) enter(ctx context.Context, p pace) (leave func(), err error) {
 
 // tired explains why the wait for leave is over. The words are the same each time: they
 // end in conditions.
-func (l *limiter) tired(ctx context.Context, why string) error {
+func (l *throttle) tired(ctx context.Context, why string) error {
 	if ctx.Err() != nil {
 		return Unanswered(ctx, ctx.Err())
 	}
@@ -151,13 +187,14 @@ func (l *limiter) tired(ctx context.Context, why string) error {
 }
 
 // observe learns from an answer.
-func (l *limiter) observe(status int, took, after time.Duration) {
+func (l *throttle) observe(status int, took, after time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
 	if after > 0 && now.Add(after).After(l.pause) {
 		l.pause = now.Add(after)
 	}
+	l.count(status, now)
 	limit := float64(l.tokens.Limit())
 	switch {
 	case status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable || took > l.slow:
@@ -174,5 +211,25 @@ func (l *limiter) observe(status int, took, after time.Duration) {
 		l.raised = now
 	}
 	l.tokens.SetLimit(rate.Limit(limit))
-	l.report(limit)
+	l.gauges.rate.Set(limit)
+}
+
+// count notes whether a request was answered. A gateway that answers for a service that is away
+// counts as no answer; an error of the service itself is one, as it may be about a single object.
+func (l *throttle) count(status int, now time.Time) {
+	switch status {
+	case 0, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		if l.failed++; l.failed == 1 {
+			l.since = now
+		}
+		if l.failed == awayAfter {
+			l.open, l.probe = true, now.Add(probeGap)
+			l.gauges.away.Set(1)
+		}
+	default:
+		if l.failed = 0; l.open {
+			l.open = false
+			l.gauges.away.Set(0)
+		}
+	}
 }
