@@ -114,9 +114,12 @@ envtest-oldest: ## The tests on a real kube-apiserver, of the oldest Kubernetes 
 	hack/bed/bed build oldest
 	KUBEBUILDER_ASSETS=$(KURYR_BED)/bin/oldest go test -count=1 $(CUT) $(TESTFLAGS) ./api/... ./config/... ./internal/controller/...
 
+# SWEEPS is a regular expression of the subjects that `make sweep` is about.
+SWEEPS ?= .
+
 .PHONY: sweep
 sweep: test-assets ## The crash sweep at every write (docs/crash-sweep.md): some twenty minutes
-	KURYR_SWEEP=all go test -count=1 -timeout=90m -v -run WhileWritesMeetTheirFate ./internal/controller
+	KURYR_SWEEP=all go test -count=1 -timeout=90m -v -run '($(SWEEPS)).*WhileWritesMeetTheirFate' ./internal/controller
 
 # HASHED is what `make hashed` runs: long tests have their own words, and their own steps.
 HASHED ?= -short -run .
@@ -145,7 +148,7 @@ sim-outside: ## openstacksim from another module, and by itself
 	hack/openstacksim-outside.sh $(SIMFLAGS)
 
 .PHONY: night
-night: ## What does not fit into .ci/run: sweep, e2e, churn, race detector and fuzz in full (root, hours)
+night: ## What .ci/run does slice by slice: sweep, e2e, churn, race detector and fuzz in full (root, many hours)
 	hack/night.sh
 
 .PHONY: bench

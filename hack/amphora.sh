@@ -10,6 +10,8 @@
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 bed=hack/bed/bed
+# shellcheck source=hack/parts.sh
+. hack/parts.sh
 step() { printf '\n%(%H:%M:%S)T  == %s\n' -1 "$*"; }
 
 step "test bed"
@@ -22,11 +24,15 @@ $bed up
 eval "$($bed env)"
 export CGO_ENABLED=0 KURYR_E2E=1 KURYR_PROVIDER=amphora
 
-step "contract of Services"
-go test -count=1 -timeout=30m -run '^TestContractOfServicesReal$' ./internal/openstack
-
-step "recorded exchanges"
-go -C openstacksim test -count=1 -timeout=10m -run '^TestReal$/^amphora' ./internal/recorded
-
-step "crash sweep of Services"
-go test -count=1 -timeout=60m -v -run '^TestServicesSweepReal$' ./internal/controller
+if wanted contract; then
+	step "contract of Services"
+	go test -count=1 -timeout=30m -run '^TestContractOfServicesReal$' ./internal/openstack
+fi
+if wanted recorded; then
+	step "recorded exchanges"
+	go -C openstacksim test -count=1 -timeout=10m -run '^TestReal$/^amphora' ./internal/recorded
+fi
+if wanted sweep; then
+	step "crash sweep of Services"
+	go test -count=1 -timeout=60m -v -run '^TestServicesSweepReal$' ./internal/controller
+fi

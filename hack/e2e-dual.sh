@@ -11,6 +11,8 @@
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 bed=hack/bed/bed
+# shellcheck source=hack/parts.sh
+. hack/parts.sh
 step() { printf '\n%(%H:%M:%S)T  == %s\n' -1 "$*"; }
 
 step "test bed with IPv4 and IPv6"
@@ -25,11 +27,14 @@ export CGO_ENABLED=0 KURYR_E2E=1
 step "Kuryr on the bed"
 hack/demo/deploy.sh
 
-step "test/e2e"
-go test -count=1 -timeout=60m -v -run '^(TestDualStack.*|TestAttacks|TestHostPorts|TestPoolServesPods)$' ./test/e2e
-networks='TestNamespaceNetwork|TestNetworkBeforePods|TestFlatModeWalkThrough|TestNodeSubnets|TestGivenNetworkWithMachine|TestNetworkModeChange'
-networks+='|TestNamespaceDeletedWhileItsNetworkIsMade|TestTenantWithServices|TestTenantsOnTheirRouters|TestSharedNetworkOfAnotherProject'
-go test -count=1 -timeout=60m -v -run "^($networks)\$" ./test/e2e
-
-step "upstream's tests"
-hack/upstream.sh dual
+if wanted test; then
+	step "test/e2e"
+	go test -count=1 -timeout=60m -v -run '^(TestDualStack.*|TestAttacks|TestHostPorts|TestPoolServesPods)$' ./test/e2e
+	networks='TestNamespaceNetwork|TestNetworkBeforePods|TestFlatModeWalkThrough|TestNodeSubnets|TestGivenNetworkWithMachine|TestNetworkModeChange'
+	networks+='|TestNamespaceDeletedWhileItsNetworkIsMade|TestTenantWithServices|TestTenantsOnTheirRouters|TestSharedNetworkOfAnotherProject'
+	go test -count=1 -timeout=60m -v -run "^($networks)\$" ./test/e2e
+fi
+if wanted upstream; then
+	step "upstream's tests"
+	hack/upstream.sh dual
+fi

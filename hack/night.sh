@@ -1,54 +1,86 @@
 #!/usr/bin/env bash
 # SPDX-FileCopyrightText: The Kuryr Authors
 # SPDX-License-Identifier: Apache-2.0
-# What does not fit into .ci/run, in full: some hours, with nothing else on the cores.
+# What .ci/run does not do each time, in slices of at most some twenty minutes on two
+# cores with nothing else on them. .ci/run does one of them, in turns.
+#   night.sh            all slices: many hours
+#   night.sh NUMBER...  these
+#   night.sh list       their numbers and names
+#   night.sh turn N     the number of the slice whose turn it is after N commits
 # Goes on after a failure, prints a summary and stops the test bed at the end.
-#   NIGHT_MINUTES   for all together (720); a step for which none are left fails
-#   FUZZTIME        for each fuzz target (5m)
-#   CHURN           how long pods come and go while Kuryr is killed (10m)
-#   OUTAGE          how long parts of the cloud are stopped and killed (20m)
+#   NIGHT_MINUTES   for all together (1200); a slice for which no time is left fails
+#   FUZZTIME        for each fuzz target (30s)
+#   CHURN, OUTAGE   how long pods come and go while Kuryr is killed, and how long parts
+#                   of the cloud are stopped and killed (10m)
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
-export KURYR_BED=${KURYR_BED:-/var/tmp/kuryr-bed} CHURN=${CHURN:-10m} OUTAGE=${OUTAGE:-20m}
-limit=$((${NIGHT_MINUTES:-720} * 60))
+export KURYR_BED=${KURYR_BED:-/var/tmp/kuryr-bed}
+limit=$((${NIGHT_MINUTES:-1200} * 60))
+churn=${CHURN:-10m} outage=${OUTAGE:-10m} fuzz=${FUZZTIME:-30s}
 # shellcheck source=hack/steps.sh
 . hack/steps.sh
-steps_begin
 
-step "long tests" 400 make long
-step "sweep at every write" 1200 make sweep
-step "API server of the oldest Kubernetes" 600 make envtest-oldest
-step "nothing is decided by words" 900 make hashed
-if ((EUID == 0)); then
-	bed_down --wipe
-	KEEP=1 step "e2e in full" 2400 make e2e
-	# shellcheck disable=SC2016 # the other shell's
-	step "churn of namespaces" 3000 bash -euc 'eval "$(hack/bed/bed env)"
-		CGO_ENABLED=0 KURYR_E2E=1 KURYR_NAMESPACES=50 KURYR_NAMESPACE_ROUNDS=3 go test -count=1 -timeout=90m -v -run TestNamespaceChurn ./test/e2e'
-	# shellcheck disable=SC2016 # the other shell's
-	step "churn under fire" 600 bash -euc 'eval "$(hack/bed/bed env)"
-		CGO_ENABLED=0 KURYR_E2E=1 KURYR_CHURN=$CHURN go test -count=1 -timeout=60m -v -run TestChurnUnderFire ./test/e2e'
-	# shellcheck disable=SC2016 # the other shell's
-	step "outage of the cloud" 1700 bash -euc 'eval "$(hack/bed/bed env)"
-		CGO_ENABLED=0 KURYR_E2E=1 KURYR_OUTAGE=$OUTAGE go test -count=1 -timeout=90m -v -run "^TestCloudOutage$" ./test/e2e'
-	bed_down --wipe
-	step "IPv4 and IPv6" 2400 make e2e-dual
-	bed_down --wipe
-	step "ML2/OVS" 2400 make e2e-ovs
-	bed_down --wipe
-	step "Octavia's amphora" 3600 make amphora
-	bed_down --wipe
-	for what in e2e e2e-dual e2e-ovs amphora; do
-		KURYR_BED_RELEASE=zed step "OpenStack Zed: $what" 2400 make "$what"
-		bed_down --wipe
+names=() commands=()
+slice() { # NAME COMMAND: a command of the shell, as text
+	names+=("$1")
+	commands+=("$2")
+}
+
+slice "long tests" "make long"
+slice "sweep at every write: Services" "make sweep SWEEPS='Service|Release|SourceRanges'"
+slice "sweep at every write: pods, namespaces, tenants" "make sweep SWEEPS='Pods|Pool|Namespaces|Tenants'"
+slice "API server of the oldest Kubernetes" "make envtest-oldest"
+slice "nothing is decided by words" "make hashed"
+slice "race detector, controller" "make race CORE=./internal/controller CUT='-short -skip WhileWritesMeetTheirFate'"
+slice "race detector, sweeps" "KURYR_SWEEP=few make race CORE=./internal/controller CUT='-short -run WhileWritesMeetTheirFate'"
+slice "race detector, all else" "make race CORE=\"\$(go list ./api/... ./cmd/... ./internal/... | grep -v '/internal/controller\$' | paste -sd' ') github.com/kuryr-go/kuryr/openstacksim/...\""
+slice "fuzz" "make fuzz FUZZTIME=$fuzz"
+slice "benchmarks" "make bench"
+for release in 2025.1 zed; do
+	on="KURYR_BED_RELEASE=$release"
+	slice "contract and recorded exchanges, $release" "$on PARTS=contract make e2e"
+	slice "crash sweep on the real cloud, $release" "$on PARTS=sweep KURYR_SWEEP_POINTS=10 make e2e"
+	for part in 1/3 2/3 3/3; do
+		slice "test/e2e $part, $release" "$on PARTS=test PART=$part make e2e"
 	done
-else
-	skip "e2e, churn under fire, outage of the cloud, IPv4 and IPv6, ML2/OVS, Octavia's amphora, all these on OpenStack Zed" "not root"
-fi
-if command -v "${CC:-gcc}" >/dev/null; then
-	step "race detector in full" 1200 make race CUT= TESTFLAGS="-timeout=90m -parallel=4"
-else
-	skip "race detector" "no C compiler"
-fi
-step "fuzz" 1800 make fuzz FUZZTIME="${FUZZTIME:-5m}"
-step "benchmarks" 600 make bench
+	slice "upstream's tests, $release" "$on PARTS=upstream make e2e"
+	slice "outage of the cloud, $release" "$on PARTS=outage KURYR_OUTAGE=$outage make e2e"
+	slice "churn under fire, $release" "$on PARTS=test TESTS=TestChurnUnderFire KURYR_CHURN=$churn make e2e"
+	slice "churn of namespaces, $release" "$on PARTS=test TESTS=TestNamespaceChurn KURYR_NAMESPACES=20 make e2e"
+	slice "IPv4 and IPv6, $release" "$on PARTS=test make e2e-dual"
+	slice "IPv4 and IPv6, upstream's tests, $release" "$on PARTS=upstream make e2e-dual"
+	for part in 1/3 2/3 3/3; do
+		slice "ML2/OVS $part, $release" "$on PART=$part make e2e-ovs"
+	done
+	slice "Octavia's amphora: contract, recorded exchanges, $release" "$on PARTS='contract recorded' make amphora"
+	slice "Octavia's amphora: crash sweep, $release" "$on PARTS=sweep KURYR_SWEEP_POINTS=4 make amphora"
+done
+
+case ${1:-} in
+list)
+	for i in "${!names[@]}"; do printf '%3d  %s\n' $((i + 1)) "${names[i]}"; done
+	exit
+	;;
+turn)
+	echo $((${2:?night.sh turn N} % ${#names[@]} + 1))
+	exit
+	;;
+esac
+(($# > 0)) || mapfile -t all < <(seq ${#names[@]})
+(($# == 0)) || all=("$@")
+for n in "${all[@]}"; do
+	[[ $n =~ ^[1-9][0-9]*$ ]] && ((n <= ${#names[@]})) ||
+		{ echo "night.sh: there is no slice $n: night.sh list tells them" >&2; exit 2; }
+done
+steps_begin
+for n in "${all[@]}"; do
+	command=${commands[n - 1]}
+	if ((EUID != 0)) && [[ $command == *" make e2e"* || $command == *" make amphora"* ]]; then
+		skip "${names[n - 1]}" "not root"
+	elif [[ $command == *"make race"* ]] && ! command -v "${CC:-gcc}" >/dev/null; then
+		skip "${names[n - 1]}" "no C compiler"
+	else
+		((EUID != 0)) || bed_down --wipe
+		step "${names[n - 1]}" 60 bash -c "$command"
+	fi
+done
