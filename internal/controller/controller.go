@@ -18,6 +18,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -95,7 +96,7 @@ type Options struct {
 	// SlowDeletion is how long the deletion of a namespace's network may take before it is reported;
 	// 1m.
 	SlowDeletion time.Duration
-	Now          func() time.Time // time.Now
+	Clock        clock.PassiveClock // of the plans of Services; the real one
 }
 
 // Cloud is a backend that has all roles.
@@ -134,8 +135,8 @@ func (o *Options) defaults() {
 	set(&o.Stuck, 90*time.Second)
 	set(&o.SlowDeletion, time.Minute)
 	set(&o.Namespace, "kuryr-system")
-	if o.Now == nil {
-		o.Now = time.Now
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
 	}
 }
 
@@ -184,21 +185,21 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	}
 	noObject := func(ctx context.Context, name string) error { return kube.NoKuryrPort(ctx, live, name) }
 	supply := supply.New(supply.Options{
-		Ports: o.Ports, Sees: sees, Capacity: o.Capacity, Settings: o.Settings, More: sites.Subnets{Settings: o.Settings, Networks: networks}.More, Backoff: o.Backoff, Now: o.Now,
+		Ports: o.Ports, Sees: sees, Capacity: o.Capacity, Settings: o.Settings, More: sites.Subnets{Settings: o.Settings, Networks: networks}.More, Backoff: o.Backoff,
 		Requeue: poolQueue.Add, CheckPorts: look.Send, NoObject: noObject,
 	})
 	grants := membergroups.New(membergroups.Options{Client: mgr.GetClient(), Settings: o.Settings, Wake: poolQueue.Add})
 	pools := pools.New(mgr, pools.Options{
 		Hosts: o.Hosts, Details: o.Details, Look: o.Look, Settings: o.Settings, Networks: networks, Supply: supply, Groups: grants, Queue: poolQueue, Followed: look.Send,
-		Backoff: o.Backoff, PoolIdle: o.PoolIdle, StatusGap: o.StatusGap, Now: o.Now,
+		Backoff: o.Backoff, PoolIdle: o.PoolIdle, StatusGap: o.StatusGap,
 	})
 	ports := ports.New(mgr, ports.Options{
 		Ports: o.Ports, Sees: sees, Settings: o.Settings, Room: supply, Pods: pools, CheckPorts: look.Send,
-		Backoff: o.Backoff, StatusGap: o.StatusGap, Now: o.Now,
+		Backoff: o.Backoff, StatusGap: o.StatusGap,
 	})
 	orphans := collector.PortOptions{
 		Cloud: o.Ports, Sees: sees, Settings: o.Settings, Supply: supply, Written: pools.Writing, Lost: ports.Lost,
-		Requeue: poolQueue.Add, Look: look, NoObject: noObject, Now: o.Now,
+		Requeue: poolQueue.Add, Look: look, NoObject: noObject,
 	}
 	for _, add := range []func(ctrl.Manager) error{
 		pools.Setup, ports.Setup, kube.Runnable(supply.Run), func(mgr ctrl.Manager) error { return collector.AddPorts(mgr, orphans) },
@@ -225,6 +226,6 @@ func addPreflight(mgr ctrl.Manager, o Options) (ctrl.Manager, error) {
 	if o.Preflight == nil {
 		return mgr, nil
 	}
-	checks := preflight.New(mgr, preflight.Options{Check: o.Preflight, Settings: o.Settings, Now: o.Now})
+	checks := preflight.New(mgr, preflight.Options{Check: o.Preflight, Settings: o.Settings})
 	return checks.Hold(mgr), checks.Setup(mgr)
 }

@@ -69,14 +69,14 @@ func networkParts(mgr ctrl.Manager, o Options, objects *kube.Networks) []reconci
 	making := &kube.Owners{}
 	live := mgr.GetAPIReader()
 	applier := networks.NewApplier(mgr, networks.ApplierOptions{
-		Cloud: o.Networks, Subnets: o.Subnets, Sees: sees, Statuses: objects, Making: making, Settings: o.Settings, Backoff: o.Backoff, Slow: o.SlowDeletion, Now: o.Now,
+		Cloud: o.Networks, Subnets: o.Subnets, Sees: sees, Statuses: objects, Making: making, Settings: o.Settings, Backoff: o.Backoff, Slow: o.SlowDeletion,
 		Members: func(ctx context.Context, namespace string, subnetIDs []string) ([]string, error) {
 			return balancersWithMembers(ctx, live, namespace, subnetIDs)
 		},
 	})
-	planner := networks.NewPlanner(mgr, networks.PlannerOptions{Subnets: o.Subnets, Pools: o.SubnetPools, InUse: o.Networks.InUse, Settings: o.Settings, Backoff: o.Backoff, Now: o.Now})
+	planner := networks.NewPlanner(mgr, networks.PlannerOptions{Subnets: o.Subnets, Pools: o.SubnetPools, InUse: o.Networks.InUse, Settings: o.Settings, Backoff: o.Backoff})
 	return []reconciler{planner, applier, collector.Networks(mgr, collector.NetworkOptions{
-		Cloud: o.Networks, Settings: o.Settings, Now: o.Now, Making: making, RequestCheck: applier.RequestCheck,
+		Cloud: o.Networks, Settings: o.Settings, Making: making, RequestCheck: applier.RequestCheck,
 	})}
 }
 

@@ -13,6 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// ahead is a clock that is ahead of the real one.
+type ahead struct{ by time.Duration }
+
+func (a ahead) Now() time.Time                  { return time.Now().Add(a.by) }
+func (a ahead) Since(t time.Time) time.Duration { return a.Now().Sub(t) }
+
 // selected is a Service whose port has a name, and whose EndpointSlices Kubernetes makes.
 func selected(svc *corev1.Service) {
 	svc.Spec.Selector, svc.Spec.Ports = map[string]string{"app": "web"}, []corev1.ServicePort{{Name: "http", Port: 80}}
@@ -45,7 +51,7 @@ func (b *serviceBed) plannedName(name string) {
 // EndpointSlice is removed nevertheless.
 func TestServicePortRenamed(t *testing.T) {
 	b := newServiceBed(t)
-	b.clock = func() time.Time { return time.Now().Add(time.Hour) } // Kubernetes' controller may need that long
+	b.clock = ahead{time.Hour} // Kubernetes' controller may need that long
 	b.launch()
 	svc := b.service("web", selected)
 	s := ofKubernetes(newSlice("web", "web-1", "10.1.0.5", "10.1.0.6", "10.1.0.7"), svc.UID)
@@ -80,7 +86,7 @@ func TestServicePortRenamedByAPerson(t *testing.T) {
 	b.plannedName("web")
 	b.members("web", "10.1.0.5")
 	b.stop()
-	b.clock = func() time.Time { return time.Now().Add(58 * time.Second) }
+	b.clock = ahead{58 * time.Second}
 	b.launch()
 	b.members("web")
 	b.eventually("it is reported", func() bool { return b.planned(svc) != nil })

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -45,22 +46,22 @@ func setupServices(mgr ctrl.Manager, o Options, grants *membergroups.Groups, net
 	reconcilers := []reconciler{grants}
 	if o.LoadBalancers != nil {
 		holder := clusterips.New(mgr, clusterips.Options{
-			List: o.LoadBalancers.ListLoadBalancers, Get: o.LoadBalancers.LoadBalancer, Namespace: o.Namespace, Backoff: o.Backoff, Now: o.Now,
+			List: o.LoadBalancers.ListLoadBalancers, Get: o.LoadBalancers.LoadBalancer, Namespace: o.Namespace, Backoff: o.Backoff,
 		})
 		applier := balancers.New(mgr, balancers.Options{
 			Cloud:   balancers.Cloud{LoadBalancers: o.LoadBalancers, FloatingIPs: o.FloatingIPs, SecurityGroups: o.SecurityGroups},
 			Subnets: o.Subnets, Members: grants, Making: making,
-			Settings: o.Settings, Backoff: o.Backoff, Mend: o.Mend, Stuck: o.Stuck, Holder: holder, Now: o.Now,
+			Settings: o.Settings, Backoff: o.Backoff, Mend: o.Mend, Stuck: o.Stuck, Holder: holder, Now: time.Now,
 		})
 		requestCheck = func(req ctrl.Request) { applier.RequestCheck(req, false) }
 		reconcilers = append(reconcilers, holder, applier, collector.LoadBalancers(mgr, collector.LoadBalancerOptions{
-			Cloud: o.LoadBalancers, FloatingIPs: o.FloatingIPs, Settings: o.Settings, Now: o.Now,
+			Cloud: o.LoadBalancers, FloatingIPs: o.FloatingIPs, Settings: o.Settings,
 			RequestCheck: func(req ctrl.Request) { applier.RequestCheck(req, true) },
 		}))
 	}
 	if o.Subnets != nil {
 		reconcilers = append(reconcilers, services.New(mgr, services.Options{
-			Settings: o.Settings, Subnets: o.Subnets, Networks: networks, Backoff: o.Backoff, Now: o.Now,
+			Settings: o.Settings, Subnets: o.Subnets, Networks: networks, Backoff: o.Backoff, Clock: o.Clock,
 		}))
 	}
 	if o.LoadBalancers != nil || o.Subnets != nil {
@@ -72,7 +73,7 @@ func setupServices(mgr ctrl.Manager, o Options, grants *membergroups.Groups, net
 		return nil
 	}
 	return collector.SecurityGroups(mgr, collector.GroupOptions{
-		Cloud: o.SecurityGroups, Settings: o.Settings, Now: o.Now, Members: grants, Making: making, RequestCheck: requestCheck,
+		Cloud: o.SecurityGroups, Settings: o.Settings, Members: grants, Making: making, RequestCheck: requestCheck,
 	}).Setup(mgr)
 }
 

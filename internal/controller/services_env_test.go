@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -49,8 +50,8 @@ type serviceBed struct {
 	whole bool // the controller applies the plans, too
 	wrote writes
 	book  *subnets
-	as    *rest.Config     // of the controller; nil: that of the tests
-	clock func() time.Time // of the controller; nil: time.Now
+	as    *rest.Config       // of the controller; nil: that of the tests
+	clock clock.PassiveClock // of the controller; nil: the real one
 	tell  func(context.Context, error)
 }
 
@@ -179,7 +180,7 @@ func (b *serviceBed) launch() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	backend := b.cloud.Backend("cluster")
-	o := controller.Options{Ports: backend, Subnets: b.book, Settings: b.settings, Tell: b.tell, Backoff: hurried, Mend: 100 * time.Millisecond, Stuck: b.stuck, Namespace: holderNamespace, Preflight: b.preflight, Now: b.clock}
+	o := controller.Options{Ports: backend, Subnets: b.book, Settings: b.settings, Tell: b.tell, Backoff: hurried, Mend: 100 * time.Millisecond, Stuck: b.stuck, Namespace: holderNamespace, Preflight: b.preflight, Clock: b.clock}
 	if b.whole {
 		o.LoadBalancers, o.FloatingIPs, o.SecurityGroups = backend, backend, backend
 	}

@@ -48,7 +48,6 @@ type Reconciler struct {
 	namespace string
 	events    events.EventRecorder
 	backoff   outcome.Backoff
-	now       func() time.Time
 
 	young   sync.Map // UID of a KuryrLoadBalancer → when this process first saw its holders
 	refused sync.Map // name of a holder → how often the API server has refused its cluster IP
@@ -68,13 +67,12 @@ type Options struct {
 	Get       func(ctx context.Context, id string) (sdn.LoadBalancer, error)
 	Namespace string // the namespace of the controller
 	Backoff   outcome.Backoff
-	Now       func() time.Time
 }
 
 // New returns a Reconciler. Setup adds it to mgr once Services are to be served.
 func New(mgr ctrl.Manager, o Options) *Reconciler {
 	return &Reconciler{
-		client: mgr.GetClient(), live: mgr.GetAPIReader(), list: o.List, get: o.Get, namespace: o.Namespace, backoff: o.Backoff, now: o.Now,
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), list: o.List, get: o.Get, namespace: o.Namespace, backoff: o.Backoff,
 		events: mgr.GetEventRecorder("kuryr-controller"),
 	}
 }
@@ -101,8 +99,8 @@ func (r *Reconciler) Hold(ctx context.Context, klb *v1.KuryrLoadBalancer, loadBa
 	if err := r.hold(ctx, klb, &svc, loadBalancers); err != nil {
 		return 0, err
 	}
-	seen, _ := r.young.LoadOrStore(klb.UID, r.now())
-	if again = seen.(time.Time).Add(ripe).Sub(r.now()); again > 0 {
+	seen, _ := r.young.LoadOrStore(klb.UID, time.Now())
+	if again = time.Until(seen.(time.Time).Add(ripe)); again > 0 {
 		return again, nil
 	}
 	r.young.Delete(klb.UID)

@@ -51,7 +51,7 @@ func holding() (*Reconciler, *server) {
 	holder.Annotations = map[string]string{v1.HeldClusterIPAnnotation: "192.0.2.1", v1.HeldLoadBalancersAnnotation: "lb"}
 	s := &server{holder: holder}
 	return &Reconciler{
-		client: s, now: time.Now, backoff: outcome.Backoff{Quota: 30 * time.Second},
+		client: s, backoff: outcome.Backoff{Quota: 30 * time.Second},
 		list: func(context.Context) ([]sdn.LoadBalancerSummary, error) {
 			return []sdn.LoadBalancerSummary{{ID: "lb"}}, nil
 		},

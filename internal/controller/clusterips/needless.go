@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -57,9 +58,9 @@ var errAsking = errors.New("the cloud has not answered yet")
 // loadBalancers returns one list for all holders that need it at about the same time. The caller
 // holds mu.
 func (r *Reconciler) loadBalancers(ctx context.Context) ([]sdn.LoadBalancerSummary, error) {
-	if r.at.IsZero() || r.now().Sub(r.at) >= r.backoff.Quota/3 {
+	if r.at.IsZero() || time.Since(r.at) >= r.backoff.Quota/3 {
 		r.listed, r.failed = r.list(ctx)
-		r.at = r.now()
+		r.at = time.Now()
 	}
 	if r.failed != nil {
 		return nil, fmt.Errorf("listing load balancers: %w", r.failed)

@@ -97,7 +97,6 @@ func unlisted(what string, lacks error) error {
 type Inventory struct {
 	Name     string
 	Settings *settings.Live
-	Now      func() time.Time
 	// Look compares, and changes nothing.
 	Look func(ctx context.Context) (Findings, error)
 	// Tell requeues an object whose resource is not as the object says.
@@ -201,12 +200,12 @@ func (v *Inventory) once(ctx context.Context) (again bool, err error) {
 	for _, r := range found.Unnamed {
 		byID[r.ID] = r
 	}
-	due := v.unnamed.Observe(keys(found.Unnamed, func(r Resource) string { return r.ID }), v.Now(), v.grace())
+	due := v.unnamed.Observe(keys(found.Unnamed, func(r Resource) string { return r.ID }), time.Now(), v.grace())
 	missing := map[string]ctrl.Request{}
 	for _, req := range found.Missing {
 		missing[req.String()] = req
 	}
-	lost := v.missing.Observe(keys(found.Missing, ctrl.Request.String), v.Now(), v.grace())
+	lost := v.missing.Observe(keys(found.Missing, ctrl.Request.String), time.Now(), v.grace())
 	for _, key := range lost {
 		v.Tell(missing[key])
 	}
@@ -217,7 +216,7 @@ func (v *Inventory) once(ctx context.Context) (again bool, err error) {
 		return r.Hold == nil && !slices.Contains(due, r.ID)
 	})
 	var resources []Resource
-	unsure, tried, now := []error{found.Unsure}, map[string]*attempt{}, v.Now()
+	unsure, tried, now := []error{found.Unsure}, map[string]*attempt{}, time.Now()
 	for _, id := range due {
 		r, t := byID[id], cmp.Or(v.tried[id], &attempt{})
 		tried[id] = t

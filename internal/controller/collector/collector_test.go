@@ -62,7 +62,7 @@ func (s *shelf) inventory() *Inventory {
 	current.Orphans.Grace.Duration = time.Minute
 	live.Set(current)
 	return &Inventory{
-		Name: "things", Settings: live, Now: time.Now, Period: func() time.Duration { return 0 }, Soon: true,
+		Name: "things", Settings: live, Period: func() time.Duration { return 0 }, Soon: true,
 		Tell: func(req ctrl.Request) { s.told = append(s.told, req.Name) },
 		Look: func(context.Context) (found Findings, err error) {
 			for _, id := range s.there {

@@ -50,7 +50,6 @@ type securityGroups struct {
 type GroupOptions struct {
 	Cloud        sdn.SecurityGroups
 	Settings     *settings.Live
-	Now          func() time.Time
 	Members      memberGroups
 	Making       *kube.Owners       // held while a group is created and named for a KuryrLoadBalancer
 	RequestCheck func(ctrl.Request) // requests a check of a KuryrLoadBalancer in the cloud
@@ -62,7 +61,7 @@ func SecurityGroups(mgr ctrl.Manager, o GroupOptions) *Inventory {
 	g := &securityGroups{GroupOptions: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), there: true}
 	g.kind = &Kind{Name: "security group", Take: g.take, Wanted: g.wanted, Delete: g.delete}
 	g.kind.Deleted = balancerOrphansDeleted.WithLabelValues(g.kind.Name)
-	return &Inventory{Name: "securitygroups", Settings: o.Settings, Now: o.Now, Look: g.look, Tell: o.RequestCheck, Period: g.period}
+	return &Inventory{Name: "securitygroups", Settings: o.Settings, Look: g.look, Tell: o.RequestCheck, Period: g.period}
 }
 
 // period returns a short interval, as a group that is left over may still be on a port.

@@ -39,7 +39,6 @@ type LoadBalancerOptions struct {
 	Cloud       sdn.LoadBalancers
 	FloatingIPs sdn.FloatingIPs // nil: the cloud has none
 	Settings    *settings.Live
-	Now         func() time.Time
 	// RequestCheck requests a check of a KuryrLoadBalancer in the cloud, including resources that its
 	// status does not name.
 	RequestCheck func(ctrl.Request)
@@ -56,7 +55,7 @@ func LoadBalancers(mgr ctrl.Manager, o LoadBalancerOptions) *Inventory {
 	for _, k := range []*Kind{r.balancer, r.floating, r.vip} {
 		k.Deleted = balancerOrphansDeleted.WithLabelValues(k.Name)
 	}
-	return &Inventory{Name: "loadbalancers", Settings: o.Settings, Now: o.Now, Look: r.look, Tell: o.RequestCheck, Period: r.period}
+	return &Inventory{Name: "loadbalancers", Settings: o.Settings, Look: r.look, Tell: o.RequestCheck, Period: r.period}
 }
 
 func (r *loadBalancers) period() time.Duration {

@@ -45,7 +45,6 @@ type networks struct {
 type NetworkOptions struct {
 	Cloud        NetworkCloud
 	Settings     *settings.Live
-	Now          func() time.Time
 	Making       *kube.Owners       // held while a network is made and named for a KuryrNetwork
 	RequestCheck func(ctrl.Request) // requests a check of a KuryrNetwork in the cloud
 }
@@ -62,7 +61,7 @@ func Networks(mgr ctrl.Manager, o NetworkOptions) *Inventory {
 	n := &networks{NetworkOptions: o, client: mgr.GetClient(), live: mgr.GetAPIReader()}
 	n.kind = &Kind{Name: "network", Take: n.take, Wanted: n.wanted, Delete: n.delete, Deleted: networkOrphansDeleted}
 	n.router = &Kind{Name: "router", Take: n.take, Wanted: n.routerWanted, Delete: n.deleteRouter, Deleted: routerOrphansDeleted}
-	return &Inventory{Name: "networks", Settings: o.Settings, Now: o.Now, Look: n.look, Tell: o.RequestCheck, Period: n.period}
+	return &Inventory{Name: "networks", Settings: o.Settings, Look: n.look, Tell: o.RequestCheck, Period: n.period}
 }
 
 func (n *networks) period() time.Duration {

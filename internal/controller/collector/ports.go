@@ -44,7 +44,6 @@ type PortOptions struct {
 	Requeue  func(pool.Ref)    // requests a plan of a pool
 	Look     kube.Signal       // sent when there may be something to find
 	NoObject func(ctx context.Context, name string) error
-	Now      func() time.Time
 }
 
 // ports compares the ports of the cloud with the KuryrPorts.
@@ -62,7 +61,7 @@ func Ports(c client.Client, o PortOptions) *Inventory {
 		Adopted: portsAdopted, Deleted: orphansDeleted,
 	}
 	return &Inventory{
-		Name: "orphans", Settings: o.Settings, Now: o.Now, Look: r.look, Early: o.Look, Soon: true,
+		Name: "orphans", Settings: o.Settings, Look: r.look, Early: o.Look, Soon: true,
 		Tell:   func(req ctrl.Request) { o.Lost(req.Name) }, // the port reconciler owns the status
 		Period: func() time.Duration { return o.Settings.Load().Orphans.Interval.Duration },
 	}
@@ -71,7 +70,7 @@ func Ports(c client.Client, o PortOptions) *Inventory {
 // AddPorts adds the collection of ports to mgr. It also adds what requests a comparison when a pod
 // with a port does not start.
 func AddPorts(mgr ctrl.Manager, o PortOptions) error {
-	s := &stuckPods{client: mgr.GetClient(), settings: o.Settings, now: o.Now, look: o.Look}
+	s := &stuckPods{client: mgr.GetClient(), settings: o.Settings, look: o.Look}
 	for _, run := range []kube.Leading{Ports(mgr.GetClient(), o).Run, s.watch()} {
 		if err := mgr.Add(run); err != nil {
 			return err

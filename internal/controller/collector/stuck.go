@@ -24,7 +24,6 @@ import (
 type stuckPods struct {
 	client   client.Reader
 	settings *settings.Live
-	now      func() time.Time
 	look     kube.Signal
 
 	late  orphan.Collector
@@ -44,7 +43,7 @@ func (r *stuckPods) once(ctx context.Context) error {
 		return err
 	}
 	asked := map[string]bool{}
-	for _, name := range r.late.Observe(late, r.now(), r.grace()) {
+	for _, name := range r.late.Observe(late, time.Now(), r.grace()) {
 		if asked[name] = true; !r.asked[name] {
 			r.look.Send()
 		}

@@ -75,7 +75,6 @@ type answers[A any] struct {
 	ask   func(ctx context.Context, id string) (A, time.Duration, error)
 	pause func(err error, failures int) time.Duration // until the SDN is asked again after a failure
 	wake  func(ctrl.Request)                          // has a namespace planned
-	now   func() time.Time
 
 	mu    sync.Mutex // not held during requests
 	known map[string]*answer[A]
@@ -103,9 +102,9 @@ func (a *answers[A]) of(id string, req ctrl.Request) (value A, err error) {
 	case k.waiting != nil:
 		k.waiting[req] = true
 		return value, errAsked
-	case k.counts(a.now()) && k.err != nil:
+	case k.counts(time.Now()) && k.err != nil:
 		return value, &refusedError{k.err, k.until}
-	case k.counts(a.now()):
+	case k.counts(time.Now()):
 		return k.value, nil
 	}
 	k.waiting = map[ctrl.Request]bool{req: true}
@@ -143,13 +142,13 @@ func (a *answers[A]) answered(id string, value A, good time.Duration, err error)
 		good = a.pause(err, k.failures)
 	}
 	if good > 0 {
-		k.until = a.now().Add(good)
+		k.until = time.Now().Add(good)
 	}
 	waiting := k.waiting
 	k.waiting = nil
 	// Those of resources that no plan needs any more are forgotten.
 	maps.DeleteFunc(a.known, func(_ string, k *answer[A]) bool {
-		return k.waiting == nil && !k.counts(a.now().Add(-forgotten))
+		return k.waiting == nil && !k.counts(time.Now().Add(-forgotten))
 	})
 	for req := range waiting {
 		a.wake(req)

@@ -58,7 +58,6 @@ type Applier struct {
 	pauses   *outcome.Pauses[ctrl.Request]
 	slow     time.Duration
 	events   events.EventRecorder
-	now      func() time.Time
 	queue    kube.Queue[ctrl.Request]
 	objects  *kube.Object[*v1.KuryrNetwork]
 	routers  routers
@@ -115,14 +114,13 @@ type ApplierOptions struct {
 	Settings *settings.Live
 	Backoff  outcome.Backoff
 	Slow     time.Duration // a deletion that takes longer is reported
-	Now      func() time.Time
 }
 
 // NewApplier returns an Applier. Setup adds it to mgr.
 func NewApplier(mgr ctrl.Manager, o ApplierOptions) *Applier {
 	return &Applier{
 		client: mgr.GetClient(), cloud: o.Cloud, subnets: o.Subnets, sees: o.Sees, members: o.Members, statuses: o.Statuses, making: o.Making, settings: o.Settings,
-		backoff: o.Backoff, pauses: outcome.Limiter[ctrl.Request](o.Backoff), slow: o.Slow, events: mgr.GetEventRecorder("kuryr-controller"), now: o.Now,
+		backoff: o.Backoff, pauses: outcome.Limiter[ctrl.Request](o.Backoff), slow: o.Slow, events: mgr.GetEventRecorder("kuryr-controller"),
 		objects:  kube.NewObject(mgr.GetClient(), &v1.KuryrNetwork{}, kind, kube.OwnerNetwork, v1.NetworkFinalizer),
 		routers:  routers{cloud: o.Cloud, known: map[string]routerAddresses{}},
 		memories: map[ctrl.Request]*memory{},

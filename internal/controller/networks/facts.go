@@ -28,17 +28,17 @@ type facts struct {
 // newFacts returns facts that are asked for by way of via. wake has a namespace planned.
 func newFacts(o *PlannerOptions, via *asker, wake func(ctrl.Request)) *facts {
 	return &facts{
-		prefixes: answers[netip.Prefix]{asker: via, pause: o.Backoff.Delay, wake: wake, now: o.Now, ask: func(ctx context.Context, id string) (netip.Prefix, time.Duration, error) {
+		prefixes: answers[netip.Prefix]{asker: via, pause: o.Backoff.Delay, wake: wake, ask: func(ctx context.Context, id string) (netip.Prefix, time.Duration, error) {
 			return prefixOf(ctx, o, id)
 		}},
-		families: answers[int32]{asker: via, pause: o.Backoff.Delay, wake: wake, now: o.Now, ask: func(ctx context.Context, id string) (int32, time.Duration, error) {
+		families: answers[int32]{asker: via, pause: o.Backoff.Delay, wake: wake, ask: func(ctx context.Context, id string) (int32, time.Duration, error) {
 			pool, err := o.Pools.SubnetPool(ctx, id)
 			if err != nil {
 				return 0, 0, fmt.Errorf("reading subnet pool %s: %w", id, err)
 			}
 			return int32(pool.IPVersion), 0, nil
 		}},
-		uses: answers[[]sdn.PortUse]{asker: via, pause: o.Backoff.Delay, wake: wake, now: o.Now, ask: func(ctx context.Context, id string) ([]sdn.PortUse, time.Duration, error) {
+		uses: answers[[]sdn.PortUse]{asker: via, pause: o.Backoff.Delay, wake: wake, ask: func(ctx context.Context, id string) ([]sdn.PortUse, time.Duration, error) {
 			used, err := o.InUse(ctx, id)
 			if err != nil {
 				return nil, 0, fmt.Errorf("listing the ports in network %s: %w", id, err)

@@ -26,8 +26,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"time"
-
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
@@ -48,7 +46,6 @@ type Planner struct {
 	backoff  outcome.Backoff
 	pauses   *outcome.Pauses[ctrl.Request]
 	events   events.EventRecorder
-	now      func() time.Time
 	queue    kube.Queue[ctrl.Request]
 	objects  *kube.Object[*v1.KuryrNetwork]
 	facts    *facts
@@ -71,14 +68,13 @@ type PlannerOptions struct {
 	InUse    func(ctx context.Context, networkID string) ([]sdn.PortUse, error)
 	Settings *settings.Live
 	Backoff  outcome.Backoff
-	Now      func() time.Time
 }
 
 // NewPlanner returns a Planner. Setup adds it to mgr.
 func NewPlanner(mgr ctrl.Manager, o PlannerOptions) *Planner {
 	p := &Planner{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), settings: o.Settings, backoff: o.Backoff,
-		pauses: outcome.Limiter[ctrl.Request](o.Backoff), events: mgr.GetEventRecorder("kuryr-controller"), now: o.Now,
+		pauses: outcome.Limiter[ctrl.Request](o.Backoff), events: mgr.GetEventRecorder("kuryr-controller"),
 		objects: kube.NewObject(mgr.GetClient(), &v1.KuryrNetwork{}, kind, kube.OwnerNamespaceNetwork, v1.NetworkFinalizer),
 		asker:   &asker{signal: kube.NewSignal()}, told: map[string]string{},
 	}

@@ -157,7 +157,7 @@ func options(mode string) networks.PlannerOptions {
 		Settings: settings.NewLive(settings.Settings{Networks: config.Networks{NetworkChoice: config.NetworkChoice{
 			Mode: mode, RouterID: router, SubnetPoolIDs: []string{pool}, Ranges: []string{"10.0.0.0/8"}, PrefixLength: 24,
 		}}}),
-		Backoff: outcome.Backoff{Min: time.Second, Max: 10 * time.Second, Quota: 30 * time.Second, Rejected: time.Minute}, Now: time.Now,
+		Backoff: outcome.Backoff{Min: time.Second, Max: 10 * time.Second, Quota: 30 * time.Second, Rejected: time.Minute},
 	}
 }
 

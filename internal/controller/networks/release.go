@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -205,7 +206,7 @@ const leaving = "The network is deleted once no port is in it."
 func (v *visit) reportLeaving(ctx context.Context, waits string, failed error, serves bool) (ctrl.Result, error) {
 	reason, text := v1.ReasonDeleting, leaving
 	o := outcome.Of(outcome.Network, failed)
-	slow := v.now().Sub(v.kn.DeletionTimestamp.Time) >= v.slow
+	slow := time.Since(v.kn.DeletionTimestamp.Time) >= v.slow
 	switch {
 	case failed != nil && o.Reason != v1.ReasonConflict:
 		reason, text = o.Reason, o.Explain()

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -74,7 +75,7 @@ func (v *visit) reportUsable(ctx context.Context, status v1.KuryrNetworkStatus, 
 		before := meta.FindStatusCondition(is.Conditions, v1.ConditionProgressing)
 		told := before != nil && before.Reason == o.Reason
 		status.Conditions = slices.Clone(is.Conditions)
-		kube.SetCondition(&status.Conditions, v1.ConditionProgressing, true, o.Reason, o.Explain(), v.kn.Generation, v.now())
+		kube.SetCondition(&status.Conditions, v1.ConditionProgressing, true, o.Reason, o.Explain(), v.kn.Generation, time.Now())
 		there, err := v.objects.Report(ctx, v.kn, &is, &status)
 		if err != nil {
 			return kube.Retry(err)
@@ -94,11 +95,11 @@ func (v *visit) write(ctx context.Context, status v1.KuryrNetworkStatus, reason,
 	before := meta.FindStatusCondition(is.Conditions, v1.ConditionReady)
 	told := before != nil && before.Reason == reason
 	status.Conditions = conditions(&v.kn.Status)
-	kube.SetCondition(&status.Conditions, v1.ConditionReady, ready, reason, text, v.kn.Generation, v.now())
+	kube.SetCondition(&status.Conditions, v1.ConditionReady, ready, reason, text, v.kn.Generation, time.Now())
 	if ready && v.kn.DeletionTimestamp.IsZero() {
-		kube.SetCondition(&status.Conditions, v1.ConditionProgressing, false, "Settled", "Nothing is to be done.", v.kn.Generation, v.now())
+		kube.SetCondition(&status.Conditions, v1.ConditionProgressing, false, "Settled", "Nothing is to be done.", v.kn.Generation, time.Now())
 	} else {
-		kube.SetCondition(&status.Conditions, v1.ConditionProgressing, true, "Working", "Kuryr tries again.", v.kn.Generation, v.now())
+		kube.SetCondition(&status.Conditions, v1.ConditionProgressing, true, "Working", "Kuryr tries again.", v.kn.Generation, time.Now())
 	}
 	there, err := v.objects.Report(ctx, v.kn, &is, &status)
 	if err == nil && there && !told && reason != v1.ReasonReady && !passing(reason) {

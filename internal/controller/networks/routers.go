@@ -103,7 +103,7 @@ func (v *visit) router(ctx context.Context, own sdn.OwnRouter) (is network.Route
 		is = v.routerOf(own)
 	case v.kn.Spec.RouterID != "":
 		is = v.routerOf(own)
-		is.Outside, err = v.routers.addresses(ctx, is.ID, v.now(), v.period())
+		is.Outside, err = v.routers.addresses(ctx, is.ID, v.period())
 	}
 	return is, err
 }
@@ -126,14 +126,14 @@ func (v *visit) makeRouter(ctx context.Context, is sdn.OwnRouter) (sdn.OwnRouter
 		return is, nil
 	}
 	no := &v.memory.refused
-	if work.Update.Gateway != nil && no.generation == v.kn.Generation && v.now().Before(no.until) {
+	if work.Update.Gateway != nil && no.generation == v.kn.Generation && time.Now().Before(no.until) {
 		return is, no.err
 	}
 	updated, err := v.cloud.UpdateRouter(ctx, is.ID, *work.Update)
 	if err != nil {
 		err = fmt.Errorf("changing gateway or routes of router %s of namespace %s: %w", is.ID, v.req.Namespace, err)
 		if !errors.Is(err, sdn.ErrUnavailable) {
-			no.generation, no.err, no.until = v.kn.Generation, err, v.now().Add(v.period())
+			no.generation, no.err, no.until = v.kn.Generation, err, time.Now().Add(v.period())
 		}
 		if updated.ID != "" {
 			is = updated
@@ -195,11 +195,11 @@ type routerAddresses struct {
 
 // addresses returns the addresses of a router in its external network. None are known if the
 // credential may not see them: pods do not need them.
-func (r *routers) addresses(ctx context.Context, id string, now time.Time, valid time.Duration) ([]netip.Addr, error) {
+func (r *routers) addresses(ctx context.Context, id string, valid time.Duration) ([]netip.Addr, error) {
 	r.mu.Lock()
 	known, ok := r.known[id]
 	r.mu.Unlock()
-	if ok && now.Sub(known.at) < valid {
+	if ok && time.Since(known.at) < valid {
 		return known.addresses, nil
 	}
 	all, err := r.cloud.RouterAddresses(ctx, id)
@@ -212,7 +212,7 @@ func (r *routers) addresses(ctx context.Context, id string, now time.Time, valid
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.known, func(_ string, k routerAddresses) bool { return now.Sub(k.at) >= valid })
-	r.known[id] = routerAddresses{all, now}
+	maps.DeleteFunc(r.known, func(_ string, k routerAddresses) bool { return time.Since(k.at) >= valid })
+	r.known[id] = routerAddresses{all, time.Now()}
 	return all, nil
 }

@@ -36,7 +36,7 @@ func (p *Planner) tell(ctx context.Context, ns *metav1.PartialObjectMetadata, kn
 	}
 	if reason != "" {
 		want.Conditions = slices.Clone(is.Conditions)
-		kube.SetCondition(&want.Conditions, v1.ConditionPlanned, false, reason, text, kn.Generation, p.now())
+		kube.SetCondition(&want.Conditions, v1.ConditionPlanned, false, reason, text, kn.Generation, time.Now())
 	}
 	there, err := p.objects.Report(ctx, kn, &is, &want)
 	if err != nil || !there || reason == "" {
@@ -94,7 +94,7 @@ func (p *Planner) unsure(ctx context.Context, ns *metav1.PartialObjectMetadata, 
 	}
 	var refused *refusedError
 	if errors.As(failed, &refused) {
-		return ctrl.Result{RequeueAfter: max(time.Millisecond, refused.until.Sub(p.now()))}, nil
+		return ctrl.Result{RequeueAfter: max(time.Millisecond, time.Until(refused.until))}, nil
 	}
 	return p.backoff.Result(o)
 }

@@ -23,8 +23,6 @@ import (
 // does not show yet, and the Events that were written. It may be lost. Its methods are safe for
 // concurrent use; no other lock is taken while mu is held.
 type memory struct {
-	now func() time.Time
-
 	mu     sync.Mutex
 	pools  map[pool.Ref]*poolMemory
 	claims map[v1.Claim]pool.Ref // pods that a write gives a port which the cache does not show yet
@@ -62,8 +60,8 @@ type write struct {
 	unsure  bool // it ended with an error: the API server may or may not have done it
 }
 
-func newMemory(now func() time.Time) *memory {
-	return &memory{now: now, pools: map[pool.Ref]*poolMemory{}, claims: map[v1.Claim]pool.Ref{}}
+func newMemory() *memory {
+	return &memory{pools: map[pool.Ref]*poolMemory{}, claims: map[v1.Claim]pool.Ref{}}
 }
 
 // with runs f on what is known of a pool.
@@ -135,7 +133,7 @@ func (m *memory) claimed(c v1.Claim, r pool.Ref) bool {
 func (m *memory) wrote(r pool.Ref, name string, w write) {
 	m.with(r, func(p *poolMemory) {
 		if len(p.writes) == 0 {
-			p.writtenAt = m.now()
+			p.writtenAt = time.Now()
 		}
 		p.writes[name] = w
 	})
@@ -227,7 +225,7 @@ func (r *Reconciler) behind(ctx context.Context, req pool.Ref) (time.Duration, e
 		if err != nil {
 			return 0, err
 		}
-		if !shown && r.Now().Sub(since) >= staleAfter {
+		if !shown && time.Since(since) >= staleAfter {
 			// Written, and then deleted before the cache ever saw it?
 			var port v1.KuryrPort
 			err := r.live.Get(ctx, client.ObjectKey{Name: name}, &port)
@@ -244,7 +242,7 @@ func (r *Reconciler) behind(ctx context.Context, req pool.Ref) (time.Duration, e
 	if len(writes) == 0 {
 		return 0, nil
 	}
-	return max(staleAfter-r.Now().Sub(since), time.Second), nil
+	return max(staleAfter-time.Since(since), time.Second), nil
 }
 
 // resolve asks the API server for a KuryrPort after a write that ended with an error. The write
@@ -259,7 +257,7 @@ func (r *Reconciler) resolve(ctx context.Context, req pool.Ref, name string) (wr
 	holder := port.Spec.PodRef.Claim()
 	was, _ := r.memory.pending(req)
 	if c := was[name].claim; !c.IsZero() && c == holder {
-		r.memory.with(req, func(p *poolMemory) { p.serve(c, r.Now()) })
+		r.memory.with(req, func(p *poolMemory) { p.serve(c, time.Now()) })
 	}
 	w := r.memory.resolved(req, name, port.ResourceVersion, holder)
 	if w.version != "" { // without an object the port is unrecorded as before

@@ -66,20 +66,19 @@ type Options struct {
 	Backoff   outcome.Backoff
 	PoolIdle  time.Duration // a pool without ports and pods is deleted after this time
 	StatusGap time.Duration // between two writes of a pool's counts
-	Now       func() time.Time
 }
 
 // New returns a Reconciler. Setup adds it to mgr.
 func New(mgr ctrl.Manager, o Options) *Reconciler {
 	r := &Reconciler{
-		Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), memory: newMemory(o.Now),
+		Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), memory: newMemory(),
 		events: mgr.GetEventRecorder("kuryr-controller"), further: sites.Subnets{Settings: o.Settings, Networks: o.Networks},
 	}
 	r.follow = o.Settings.Follow(r.planAll)
 	r.sites = sites.New(sites.Options{
 		Client: r.client, Hosts: o.Hosts, Settings: o.Settings, Networks: o.Networks, Backoff: o.Backoff, Events: r.events,
 		Found: r.requeueNode, Moved: r.requeueNamespace,
-		Counted: func(pods int) { podsWaiting.Add(float64(pods)) }, Now: o.Now,
+		Counted: func(pods int) { podsWaiting.Add(float64(pods)) },
 	})
 	o.Networks.Follow(r.sites.Waiting.Moved)
 	r.subnets = &subnets{cloud: o.Details, settings: o.Settings, every: o.Look, changed: r.requeueAll, known: map[string]v1.VIF{}, suspects: map[string]bool{}}
@@ -107,7 +106,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req pool.Ref) (ctrl.Result, 
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	now := r.Now()
+	now := time.Now()
 	r.fill(v)
 	room := r.survey(v)
 	a := pool.Plan(v.state, now)
@@ -317,7 +316,7 @@ func (p *poolMemory) serve(c v1.Claim, now time.Time) {
 // score counts the pods whose port was written. A write with an unknown result is counted
 // later, after the API server was asked.
 func (r *Reconciler) score(v *view, a *pool.Actions) {
-	now := r.Now()
+	now := time.Now()
 	r.memory.with(v.req, func(p *poolMemory) {
 		for _, b := range slices.Concat(a.Bind, a.Adopt) {
 			if w, written := p.writes[b.Port]; b.Pod != nil && written && !w.unsure && w.claim == b.Pod.Claim() {

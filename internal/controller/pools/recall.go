@@ -65,7 +65,7 @@ func (r *Reconciler) recall(v *view) {
 			pod.Restore = ""
 		}
 	}
-	now := r.Now()
+	now := time.Now()
 	r.memory.with(v.req, func(p *poolMemory) { p.recallPods(v, now) })
 }
 

@@ -166,7 +166,7 @@ func (r *Reconciler) needed(v *view) bool {
 // longer lead stays as long as others: if one of its ports is found again, the port is plugged
 // by the pool's key.
 func (r *Reconciler) idle(v *view) (until time.Time, expired bool) {
-	now := r.Now()
+	now := time.Now()
 	r.memory.with(v.req, func(p *poolMemory) {
 		if p.idle.IsZero() {
 			p.idle = now
@@ -265,7 +265,7 @@ func (r *Reconciler) count(ctx context.Context, v *view) (time.Time, error) {
 	if equality.Semantic.DeepEqual(status, v.object.Status) {
 		return time.Time{}, nil
 	}
-	now := r.Now()
+	now := time.Now()
 	if next := last.Add(r.StatusGap); now.Before(next) && sameConditions(status.Conditions, v.object.Status.Conditions) {
 		return next, nil
 	}
@@ -290,7 +290,7 @@ func (r *Reconciler) status(v *view) v1.KuryrPortPoolStatus {
 
 func (r *Reconciler) conditions(v *view, s *v1.KuryrPortPoolStatus) {
 	put := func(kind string, is bool, reason, message string) {
-		kube.SetCondition(&s.Conditions, kind, is, reason, message, v.object.Generation, r.Now())
+		kube.SetCondition(&s.Conditions, kind, is, reason, message, v.object.Generation, time.Now())
 	}
 	switch {
 	// The answer to an earlier process counts until the cloud answers this one.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,7 +65,7 @@ func TestWarmUpOfManyNamespaces(t *testing.T) {
 	})
 	networks := &kube.Networks{}
 	networks.Lack()
-	r := &Reconciler{Options: Options{Settings: live}, client: m, memory: newMemory(time.Now), sites: sites.New(sites.Options{Client: m, Settings: live, Networks: networks})}
+	r := &Reconciler{Options: Options{Settings: live}, client: m, memory: newMemory(), sites: sites.New(sites.Options{Client: m, Settings: live, Networks: networks})}
 	ns := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "ns7"}}
 	reqs := r.ofNamespace(t.Context(), ns)
 	if len(reqs) != nodes || m.lists > 3 || m.gets > 4*nodes {

@@ -42,7 +42,7 @@ func (r *Reconciler) write(ctx context.Context, v *view, a *pool.Actions) error 
 		return err
 	}
 	if v.claimedElsewhere { // no event reports the end of a claim without a port
-		a.Wake = outcome.Earlier(a.Wake, r.Now().Add(claimAgain))
+		a.Wake = outcome.Earlier(a.Wake, time.Now().Add(claimAgain))
 	}
 	var g errgroup.Group
 	g.SetLimit(writers)
@@ -174,7 +174,7 @@ func (r *Reconciler) adopt(ctx context.Context, v *view, b pool.Binding) error {
 
 // stamp writes the time as an annotation.
 func (r *Reconciler) stamp(port *v1.KuryrPort, annotation string) {
-	metav1.SetMetaDataAnnotation(&port.ObjectMeta, annotation, r.Now().UTC().Format(time.RFC3339Nano))
+	metav1.SetMetaDataAnnotation(&port.ObjectMeta, annotation, time.Now().UTC().Format(time.RFC3339Nano))
 }
 
 // refuse gives up a port whose object the API server refuses, such as one without an address.
@@ -192,7 +192,7 @@ func (r *Reconciler) bound(ctx context.Context, v *view, b pool.Binding) {
 		p.known[b.Pod.UID] = true
 		delete(p.reported, b.Pod.Claim())
 	})
-	took := r.Now().Sub(since)
+	took := time.Since(since)
 	bindSeconds.Observe(took.Seconds())
 	ctrl.LoggerFrom(ctx).V(1).Info("bound port", "port", b.Port, "namespace", b.Pod.Namespace, "pod", b.Pod.Name, "uid", b.Pod.UID, "took", took.String())
 }

@@ -5,7 +5,6 @@ package ports
 
 import (
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -67,7 +66,7 @@ func TestRefusalEndsNoDoubt(t *testing.T) {
 			Phase: v1.PortAvailable, AppliedSecurityGroupIDs: []string{"a"},
 			Conditions: []metav1.Condition{{Type: v1.ConditionReady, Status: c.is, Reason: c.reason, ObservedGeneration: c.observed}},
 		}
-		r := &Reconciler{memory: newPortMemory(), settings: settings.NewLive(settings.Settings{}), now: time.Now}
+		r := &Reconciler{memory: newPortMemory(), settings: settings.NewLive(settings.Settings{})}
 		status := r.status(port, v1.ReasonRejected, sdn.ErrInvalid)
 		if known := status.AppliedSecurityGroupIDs != nil; known != c.known {
 			t.Errorf("%s of generation %d, then refused: groups %v, want them known %v", c.reason, c.observed, status.AppliedSecurityGroupIDs, c.known)

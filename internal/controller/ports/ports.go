@@ -69,7 +69,6 @@ type Reconciler struct {
 	backoff    outcome.Backoff
 	pauses     *outcome.Pauses[ctrl.Request]
 	events     events.EventRecorder
-	now        func() time.Time
 	queue      kube.Queue[ctrl.Request]
 	objects    *kube.Object[*v1.KuryrPort]
 
@@ -89,14 +88,13 @@ type Options struct {
 	CheckPorts func() // has the collector search for ports that no object names; does not wait
 	Backoff    outcome.Backoff
 	StatusGap  time.Duration // until a bound port's status is written
-	Now        func() time.Time
 }
 
 // New returns a Reconciler. Setup adds it to mgr.
 func New(mgr ctrl.Manager, o Options) *Reconciler {
 	r := &Reconciler{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Ports, sees: o.Sees, settings: o.Settings, memory: newPortMemory(), returns: newReturns(o), backoff: o.Backoff, pauses: outcome.Limiter[ctrl.Request](o.Backoff),
-		supply: o.Room, pods: o.Pods, checkPorts: o.CheckPorts, events: mgr.GetEventRecorder("kuryr-controller"), now: o.Now,
+		supply: o.Room, pods: o.Pods, checkPorts: o.CheckPorts, events: mgr.GetEventRecorder("kuryr-controller"),
 		objects: kube.NewObject(mgr.GetClient(), &v1.KuryrPort{}, "KuryrPort", kube.OwnerPort, v1.PortFinalizer),
 		delayed: map[string]delay{}, gap: o.StatusGap,
 	}
@@ -285,10 +283,10 @@ func (r *Reconciler) delay(port *v1.KuryrPort, failed error) time.Duration {
 	}
 	h, ok := r.delayed[port.Name]
 	if !ok || h.generation != port.Generation {
-		h = delay{port.Generation, r.now().Add(r.gap)}
+		h = delay{port.Generation, time.Now().Add(r.gap)}
 		r.delayed[port.Name] = h
 	}
-	return h.until.Sub(r.now())
+	return time.Until(h.until)
 }
 
 // write writes the status, and then the label that mirrors it, if they change.
@@ -310,7 +308,7 @@ func (r *Reconciler) status(port *v1.KuryrPort, reason string, failed error) v1.
 		Conditions:              slices.Clone(port.Status.Conditions),
 	}
 	put := func(kind string, is bool, reason, message string) {
-		kube.SetCondition(&s.Conditions, kind, is, reason, message, port.Generation, r.now())
+		kube.SetCondition(&s.Conditions, kind, is, reason, message, port.Generation, time.Now())
 	}
 	if s.Active && port.Spec.VIF.ByAgent() {
 		s.ActiveFor = port.Status.Attachment.ContainerID

@@ -30,8 +30,7 @@ type returns struct {
 	cloud    sdn.Ports
 	settings *settings.Live
 	backoff  outcome.Backoff
-	gap      time.Duration // between two requests
-	now      func() time.Time
+	gap      time.Duration      // between two requests
 	seen     func(ctrl.Request) // requeues a KuryrPort
 	lost     func(name string)  // has the reconciler ask whether the SDN has lost a port
 	signal   kube.Signal
@@ -57,7 +56,7 @@ type inspection struct {
 
 func newReturns(o Options) *returns {
 	return &returns{
-		cloud: o.Ports, settings: o.Settings, backoff: o.Backoff, gap: o.StatusGap, now: o.Now,
+		cloud: o.Ports, settings: o.Settings, backoff: o.Backoff, gap: o.StatusGap,
 		signal: kube.NewSignal(), ports: map[string]inspection{},
 	}
 }
@@ -67,7 +66,7 @@ func newReturns(o Options) *returns {
 func (r *returns) waits(port *v1.KuryrPort) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := r.now()
+	now := time.Now()
 	i, ok := r.ports[port.Name]
 	if !ok || i.generation != port.Generation {
 		i = inspection{generation: port.Generation, groups: slices.Clone(port.Spec.SecurityGroupIDs), until: now.Add(returnPatience * r.gap), waiting: true}

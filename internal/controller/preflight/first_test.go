@@ -31,7 +31,7 @@ func loopOn(t *testing.T, funcs interceptor.Funcs, objects ...client.Object) *Lo
 		t.Fatal(err)
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1.KuryrCluster{}).WithInterceptorFuncs(funcs).Build()
-	l := &Loop{client: c, live: c, events: events.NewFakeRecorder(100), now: time.Now, early: kube.NewSignal(), wait: period, serving: make(chan struct{})}
+	l := &Loop{client: c, live: c, events: events.NewFakeRecorder(100), early: kube.NewSignal(), wait: period, serving: make(chan struct{})}
 	l.waits, l.serve = func() bool { return true }, func() { close(l.serving) }
 	return l
 }

@@ -60,7 +60,6 @@ type Options struct {
 	// Check makes all checks. It has a deadline, and one goroutine calls it.
 	Check    func(ctx context.Context) preflight.Report
 	Settings *settings.Live
-	Now      func() time.Time
 }
 
 // Loop makes the checks while this process leads.
@@ -69,7 +68,6 @@ type Loop struct {
 	client  client.Client
 	live    client.Reader // reads past the cache
 	events  events.EventRecorder
-	now     func() time.Time
 	early   kube.Signal // requests checks now
 	follow  func(context.Context) error
 	wait    time.Duration // until the next checks
@@ -86,7 +84,7 @@ type Loop struct {
 func New(mgr ctrl.Manager, o Options) *Loop {
 	l := &Loop{
 		check: o.Check, client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("kuryr-controller"),
-		now: o.Now, early: kube.NewSignal(), wait: period,
+		early: kube.NewSignal(), wait: period,
 	}
 	l.serving = make(chan struct{})
 	l.serve = sync.OnceFunc(func() { close(l.serving) })
@@ -134,8 +132,8 @@ func (l *Loop) run(ctx context.Context) error {
 		l.wait = l.soonest(again)
 		return err
 	}
-	next := status(&object.Status, report, l.now())
-	started(next, l.now(), why)
+	next := status(&object.Status, report, time.Now())
+	started(next, time.Now(), why)
 	for severity, n := range map[preflight.Severity]int32{
 		preflight.Error: next.Errors, preflight.Warning: next.Warnings, preflight.Unknown: next.Unknown,
 	} {

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -99,7 +100,7 @@ func (r *Reconciler) condition(svc *corev1.Service, notes []service.Note, genera
 	if len(message) > maxMessage {
 		message = strings.ToValidUTF8(message[:maxMessage], "")
 	}
-	kube.SetCondition(&svc.Status.Conditions, v1.ConditionPlanned, reason == v1.ReasonPlanned, reason, message, generation, r.now())
+	kube.SetCondition(&svc.Status.Conditions, v1.ConditionPlanned, reason == v1.ReasonPlanned, reason, message, generation, time.Now())
 }
 
 // unreport removes the notes from a Service.

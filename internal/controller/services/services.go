@@ -32,6 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -65,7 +66,7 @@ type Reconciler struct {
 	networks networks
 	backoff  outcome.Backoff
 	events   events.EventRecorder
-	now      func() time.Time
+	clock    clock.PassiveClock
 	wake     kube.Queue[ctrl.Request]
 	follow   kube.Leading // plans all Services after the settings have changed
 	look     kube.Signal  // requests a check of the subnets
@@ -91,14 +92,14 @@ type Options struct {
 	Subnets  sdn.Subnets
 	Networks networks
 	Backoff  outcome.Backoff
-	Now      func() time.Time
+	Clock    clock.PassiveClock // of the plans
 }
 
 // New returns a Reconciler. Setup adds it to mgr once Services are to be served.
 func New(mgr ctrl.Manager, o Options) *Reconciler {
 	r := &Reconciler{
-		client: mgr.GetClient(), live: mgr.GetAPIReader(), settings: o.Settings, networks: o.Networks, backoff: o.Backoff, now: o.Now,
-		subnets: &subnetBook{cloud: o.Subnets, again: o.Backoff.Rejected, now: o.Now},
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), settings: o.Settings, networks: o.Networks, backoff: o.Backoff, clock: o.Clock,
+		subnets: &subnetBook{cloud: o.Subnets, again: o.Backoff.Rejected},
 		events:  mgr.GetEventRecorder("kuryr-controller"), look: kube.NewSignal(),
 	}
 	r.follow = o.Settings.Follow(r.reload)
@@ -193,7 +194,7 @@ func (r *Reconciler) get(ctx context.Context, req ctrl.Request) (*corev1.Service
 // input gathers what the plan depends on. Part of it may be unknown now: a duration above zero is
 // when to plan again.
 func (r *Reconciler) input(ctx context.Context, svc *corev1.Service, klb *v1.KuryrLoadBalancer) (service.Input, time.Duration, error) {
-	in := service.Input{Service: svc, Made: has(klb), Now: r.now()}
+	in := service.Input{Service: svc, Made: has(klb), Now: r.clock.Now()}
 	if klb != nil {
 		in.Previous = &klb.Spec
 	}

@@ -29,7 +29,6 @@ const subnetPatience = time.Second
 type subnetBook struct {
 	cloud sdn.Subnets
 	again time.Duration // how long the cloud is not asked again for a missing subnet
-	now   func() time.Time
 
 	mu    sync.Mutex // not held during calls
 	known map[string]service.Subnet
@@ -65,7 +64,7 @@ func (b *subnetBook) get(ctx context.Context, id string) (service.Subnet, error)
 		b.mu.Unlock()
 		return s, nil
 	}
-	if at, ok := b.lost[id]; ok && b.now().Sub(at) < b.again {
+	if at, ok := b.lost[id]; ok && time.Since(at) < b.again {
 		b.mu.Unlock()
 		return service.Subnet{}, sdn.ErrNotFound
 	}
@@ -73,9 +72,9 @@ func (b *subnetBook) get(ctx context.Context, id string) (service.Subnet, error)
 		b.known, b.lost, b.asked = map[string]service.Subnet{}, map[string]time.Time{}, map[string]time.Time{}
 	}
 	if _, underWay := b.asked[id]; !underWay {
-		b.asked[id] = b.now()
+		b.asked[id] = time.Now()
 	}
-	patience := time.NewTimer(subnetPatience - b.now().Sub(b.asked[id]))
+	patience := time.NewTimer(subnetPatience - time.Since(b.asked[id]))
 	defer patience.Stop()
 	// The call ends at the latest with the deadline of each request to the cloud.
 	answer := b.calls.DoChan(id, func() (any, error) { return b.call(ctx, id) })
@@ -102,7 +101,7 @@ func (b *subnetBook) call(ctx context.Context, id string) (service.Subnet, error
 		b.known[id] = got
 	case outcome.Of(outcome.Subnet, err).Lasting:
 		ctrl.LoggerFrom(ctx).Error(err, "cannot read the prefix of a subnet of the configuration", "subnet", id)
-		b.lost[id] = b.now()
+		b.lost[id] = time.Now()
 	}
 	return got, err
 }
@@ -134,7 +133,7 @@ func (b *subnetBook) recheck(ctx context.Context) (changed bool) {
 		changed = true
 		b.mu.Lock()
 		delete(b.known, id)
-		b.lost[id] = b.now()
+		b.lost[id] = time.Now()
 		b.mu.Unlock()
 	}
 	return changed

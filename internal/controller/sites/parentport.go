@@ -53,7 +53,6 @@ type ParentPorts struct {
 	settings *settings.Live
 	backoff  outcome.Backoff
 	events   events.EventRecorder
-	now      func() time.Time
 	found    func(ctx context.Context, node string) // plans the node's pools
 	counted  func(pods int)                         // adds to the metric of waiting pods those that no pool counts
 	queue    kube.Queue[ctrl.Request]
@@ -216,7 +215,7 @@ func (r *ParentPorts) Gone(node string) {
 // Recheck requests a new search for a parent port that the SDN refuses: the virtual machine may
 // have another port. It does so at most once in Backoff.Rejected.
 func (r *ParentPorts) Recheck(node string) {
-	now := r.now()
+	now := time.Now()
 	r.mu.Lock()
 	last, takeCheck := r.checks[node]
 	again := !takeCheck || now.Sub(last.at) >= r.backoff.Rejected
@@ -264,7 +263,7 @@ func (r *ParentPorts) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 		return ctrl.Result{}, err
 	}
 	h := r.search(req.Name)
-	if h == nil || !r.now().Before(h.hold) {
+	if h == nil || !time.Now().Before(h.hold) {
 		port, err := r.ask(ctx, s)
 		if err == nil {
 			r.keep(ctx, s, port)
@@ -273,7 +272,7 @@ func (r *ParentPorts) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 		h = r.failed(req.Name, err)
 	}
 	r.tell(s, h, waiting)
-	return ctrl.Result{RequeueAfter: max(h.hold.Sub(r.now()), time.Millisecond)}, nil
+	return ctrl.Result{RequeueAfter: max(time.Until(h.hold), time.Millisecond)}, nil
 }
 
 // check compares a known parent port with the SDN. The next Recheck repeats a check that
@@ -310,9 +309,9 @@ func (r *ParentPorts) failed(node string, err error) *failedSearch {
 	}
 	h.failures++
 	h.failure = err
-	h.hold = r.now().Add(r.backoff.Delay(err, h.failures))
+	h.hold = time.Now().Add(r.backoff.Delay(err, h.failures))
 	if errors.Is(err, sdn.ErrNotFound) {
-		h.hold = r.now().Add(r.backoff.Rejected) // a person has to act
+		h.hold = time.Now().Add(r.backoff.Rejected) // a person has to act
 	}
 	return h
 }

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -59,18 +58,17 @@ type Options struct {
 	// all.
 	Moved   func(ctx context.Context, namespace string) error
 	Counted func(pods int) // adds to the number of pods that wait and that no pool counts
-	Now     func() time.Time
 }
 
 // New returns Sites. The caller must add its ParentPorts and its Waiting to a manager with Setup.
 func New(o Options) *Sites {
 	s := &Sites{client: o.Client, settings: o.Settings, networks: o.Networks}
 	s.ParentPorts = &ParentPorts{
-		client: o.Client, sites: s, hosts: o.Hosts, settings: o.Settings, backoff: o.Backoff, events: o.Events, now: o.Now, found: o.Found, counted: o.Counted,
+		client: o.Client, sites: s, hosts: o.Hosts, settings: o.Settings, backoff: o.Backoff, events: o.Events, found: o.Found, counted: o.Counted,
 		known: map[string]parent{}, searches: map[string]*failedSearch{}, checks: map[string]portCheck{}, waitingPods: map[string]int{},
 	}
 	s.Waiting = &Waiting{
-		sites: s, events: o.Events, moved: o.Moved, counted: o.Counted, patience: o.Backoff.Max, now: o.Now, namespaces: map[string]*waitingPods{},
+		sites: s, events: o.Events, moved: o.Moved, counted: o.Counted, patience: o.Backoff.Max, namespaces: map[string]*waitingPods{},
 	}
 	return s
 }

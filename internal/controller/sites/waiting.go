@@ -35,7 +35,6 @@ type Waiting struct {
 	moved    func(ctx context.Context, namespace string) error
 	counted  func(pods int)
 	patience time.Duration // until pods are told of a wait that usually ends by itself
-	now      func() time.Time
 	queue    kube.Queue[news]
 
 	mu         sync.Mutex
@@ -121,12 +120,12 @@ func (w *Waiting) assess(namespace string, why *wait, pods []*corev1.Pod) (tell 
 	defer w.mu.Unlock()
 	p := w.namespaces[namespace]
 	if p == nil {
-		p = &waitingPods{since: w.now()}
+		p = &waitingPods{since: time.Now()}
 		w.namespaces[namespace] = p
 	}
 	w.counted(len(pods) - len(p.told))
 	if why.brief() && len(pods) > 0 {
-		again = max(0, p.since.Add(w.patience).Sub(w.now()))
+		again = max(0, time.Until(p.since.Add(w.patience)))
 	}
 	told := map[types.UID]string{}
 	for _, pod := range pods {

@@ -30,8 +30,7 @@ import (
 // No such decision lasts longer than a backoff: other users of the cloud change the room at any
 // time. Its methods are safe for concurrent use.
 type capacity struct {
-	cloud sdn.Capacity // nil: the room cannot be asked for
-	now   func() time.Time
+	cloud sdn.Capacity  // nil: the room cannot be asked for
 	pause time.Duration // between two attempts where there is no room
 	calls singleflight.Group
 
@@ -68,7 +67,7 @@ const (
 
 func newCapacity(o Options) *capacity {
 	return &capacity{
-		cloud: withMore(o), now: o.Now, pause: o.Backoff.Quota, rooms: map[sdn.Scope]*room{}, asked: map[string]asking{},
+		cloud: withMore(o), pause: o.Backoff.Quota, rooms: map[sdn.Scope]*room{}, asked: map[string]asking{},
 	}
 }
 
@@ -121,7 +120,7 @@ type Standing struct {
 func (c *capacity) standing(key *v1.PoolKey) (s Standing) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := c.now()
+	now := time.Now()
 	for _, r := range c.of(key) {
 		if r.free() == 0 && now.Before(r.until) && s.Full == nil {
 			s.Full, s.Until = &sdn.QuotaError{Scope: r.scope, Text: r.text()}, r.until
@@ -138,7 +137,7 @@ func (c *capacity) standing(key *v1.PoolKey) (s Standing) {
 func (c *capacity) admit(key *v1.PoolKey, n int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := c.now()
+	now := time.Now()
 	rooms := c.of(key)
 	for _, r := range rooms {
 		switch {
@@ -174,7 +173,7 @@ func (c *capacity) of(key *v1.PoolKey) []*room {
 
 // forgetOld forgets what no longer has a consequence. c.mu is held.
 func (c *capacity) forgetOld() {
-	now := c.now()
+	now := time.Now()
 	maps.DeleteFunc(c.rooms, func(_ sdn.Scope, r *room) bool {
 		return r.taken == 0 && now.Sub(r.until) > scarceLongest && now.After(r.scarce.Add(r.gap)) && now.Sub(r.reportedAt) > scarceLongest
 	})
@@ -189,7 +188,7 @@ func (c *capacity) refill(ctx context.Context, key *v1.PoolKey, n, waiting int) 
 	c.ask(ctx, key, false)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	admitted, now := n, c.now()
+	admitted, now := n, time.Now()
 	rooms := c.of(key)
 	for _, r := range rooms {
 		if !r.bounded() {
@@ -226,7 +225,7 @@ func (c *capacity) ended(ctx context.Context, key *v1.PoolKey, n, made int, err 
 	for _, r := range c.of(key) {
 		r.taken -= n
 		r.left = max(0, r.left-made)
-		if made > 0 && !c.now().Before(r.until) {
+		if made > 0 && !time.Now().Before(r.until) {
 			r.until = time.Time{}
 			if !r.bounded() {
 				r.gap = 0 // no other sign of room will come
@@ -246,7 +245,7 @@ func (c *capacity) ended(ctx context.Context, key *v1.PoolKey, n, made int, err 
 func (c *capacity) refused(key *v1.PoolKey, err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := c.now()
+	now := time.Now()
 	var full, named []*room
 	for _, r := range c.of(key) {
 		switch {
@@ -307,7 +306,7 @@ func (c *capacity) ask(ctx context.Context, key *v1.PoolKey, refused bool) {
 func (c *capacity) mayAsk(name string, refused bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	last, now := c.asked[name], c.now()
+	last, now := c.asked[name], time.Now()
 	if refused && now.Sub(last.refused) < askAfterRefusal || !refused && now.Sub(last.at) < askBeforeRefill {
 		return false
 	}
@@ -335,7 +334,7 @@ func (c *capacity) learn(key *v1.PoolKey, got sdn.Room) {
 			continue
 		}
 		left, _ := usage.Left()
-		r.reportedAt, r.limit, r.left, r.expected = c.now(), usage.Limit, left, 0
+		r.reportedAt, r.limit, r.left, r.expected = time.Now(), usage.Limit, left, 0
 	}
 }
 
@@ -354,7 +353,7 @@ func (c *capacity) freed(key *v1.PoolKey) {
 				r.left++
 			}
 			r.expected = max(0, r.expected-1)
-		case c.now().Before(r.until):
+		case time.Now().Before(r.until):
 			r.left, r.expected = r.left+1, max(0, r.expected-1)
 		}
 	}

@@ -30,7 +30,6 @@ type creations struct {
 	settings *settings.Live
 	more     func(ctx context.Context, subnetIDs []string) (map[string][]string, error)
 	memory   *memory
-	now      func() time.Time
 	done     func(pool.Ref) // requeues the pool
 	// checkPorts has the collector search for ports that a request may have created without the
 	// process knowing.
@@ -71,7 +70,7 @@ const (
 
 func newCreations(o Options, m *memory) *creations {
 	return &creations{
-		cloud: o.Ports, settings: o.Settings, more: o.More, memory: m, now: o.Now, done: o.Requeue, checkPorts: o.CheckPorts, signal: make(chan struct{}, 1),
+		cloud: o.Ports, settings: o.Settings, more: o.More, memory: m, done: o.Requeue, checkPorts: o.CheckPorts, signal: make(chan struct{}, 1),
 		wishes: map[pool.Ref]*wanted{}, subnets: map[string]places{},
 	}
 }
@@ -239,9 +238,9 @@ func (c *creations) send(ctx context.Context, o order) {
 		return
 	}
 	log := ctrl.LoggerFrom(ctx).WithValues("pool", o.r.Pool, "node", o.r.Node)
-	began := c.now()
+	began := time.Now()
 	made, err := c.create(ctx, &o)
-	took := c.now().Sub(began)
+	took := time.Since(began)
 	for _, port := range made {
 		log.Info("created port", "port", port.ID)
 	}

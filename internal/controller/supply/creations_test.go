@@ -178,7 +178,7 @@ func options(cloud *slowCloud) Options {
 	return Options{
 		Ports: cloud, Capacity: cloud, Settings: settings.NewLive(settings.Settings{Pools: config.Pools{MaxCreates: 8, MaxCreatesPerSubnet: 4}}),
 		Backoff: outcome.Backoff{Min: time.Second, Max: 10 * time.Second, Quota: 30 * time.Second, Rejected: time.Minute},
-		Now:     time.Now, Requeue: func(pool.Ref) {}, CheckPorts: func() {},
+		Requeue: func(pool.Ref) {}, CheckPorts: func() {},
 		More: func(context.Context, []string) (map[string][]string, error) { return nil, nil },
 	}
 }

@@ -21,7 +21,6 @@ import (
 // safe for concurrent use.
 type memory struct {
 	backoff outcome.Backoff
-	now     func() time.Time
 	freed   func(pool.Ref) // requeues a pool that may try again
 
 	capacity *capacity
@@ -60,7 +59,7 @@ type Unrecorded struct {
 
 func newMemory(o Options) *memory {
 	return &memory{
-		backoff: o.Backoff, now: o.Now, freed: o.Requeue, capacity: newCapacity(o),
+		backoff: o.Backoff, freed: o.Requeue, capacity: newCapacity(o),
 		pools: map[pool.Ref]*poolMemory{}, leaving: map[string]bool{},
 	}
 }
@@ -106,7 +105,7 @@ func (m *memory) askedSince(r pool.Ref, asked int) (n int) {
 // returns 0 during the pool's backoff.
 func (m *memory) admit(r pool.Ref, key *v1.PoolKey, n int) (admitted int) {
 	m.with(r, func(p *poolMemory) {
-		if !m.now().Before(p.hold) {
+		if !time.Now().Before(p.hold) {
 			admitted = m.capacity.admit(key, n)
 		}
 	})
@@ -128,7 +127,7 @@ func (m *memory) ended(r pool.Ref, n int, made []sdn.Port, err error) {
 			p.unrecorded[port.ID] = Unrecorded{Port: port}
 		}
 		if len(made) > 0 {
-			p.refilled, p.failures = m.now(), 0
+			p.refilled, p.failures = time.Now(), 0
 		}
 		m.result(p, err)
 	})
@@ -143,7 +142,7 @@ func (m *memory) result(p *poolMemory, err error) {
 	}
 	p.failures++
 	p.failure = err
-	p.hold = m.now().Add(m.backoff.Delay(err, p.failures))
+	p.hold = time.Now().Add(m.backoff.Delay(err, p.failures))
 }
 
 // found ends the lookup of a port that a pod had. port is nil if it does not exist.
@@ -248,7 +247,7 @@ func (m *memory) portFreed(r pool.Ref) {
 	var chosen *poolMemory
 	for _, r := range slices.SortedFunc(maps.Keys(m.pools), pool.Ref.Compare) {
 		p := m.pools[r]
-		if lacksRoom(p.failure, key) && m.now().Before(p.hold) && (chosen == nil || p.hold.Before(chosen.hold)) {
+		if lacksRoom(p.failure, key) && time.Now().Before(p.hold) && (chosen == nil || p.hold.Before(chosen.hold)) {
 			next, chosen = r, p
 		}
 	}

@@ -40,7 +40,6 @@ type Options struct {
 	// More returns, by some of these subnets, others that the address may be of instead.
 	More    func(ctx context.Context, subnetIDs []string) (map[string][]string, error)
 	Backoff outcome.Backoff
-	Now     func() time.Time
 	// Requeue has a pool planned again.
 	Requeue func(pool.Ref)
 	// CheckPorts has the collector compare the SDN's ports with the objects: the SDN may have a
@@ -162,7 +161,7 @@ type Planned struct {
 // the pool from ports now, or nil. It holds one lock throughout, so that no request ends in
 // between.
 func (s *Supply) Settle(r pool.Ref, a Planned) (episode int, failure error) {
-	now := s.memory.now()
+	now := time.Now()
 	s.memory.with(r, func(p *poolMemory) {
 		p.key, p.free, p.waiting = a.Key, a.Free, max(0, a.Lacks)
 		if p.waiting > 0 && a.Room.Full != nil && (p.failure == nil || p.hold.Before(a.Room.Until)) {
