@@ -167,25 +167,14 @@ func trimNode(node *corev1.Node) *corev1.Node {
 // Pods are indexed by node and not by pool: a pod's pool changes with the settings, and an index is
 // not rebuilt.
 func AddIndexes(ctx context.Context, mgr ctrl.Manager) error {
-	for _, index := range []struct {
-		obj   client.Object
-		field string
-		value func(client.Object) string
-	}{
-		{&corev1.Pod{}, podNode, func(o client.Object) string { return o.(*corev1.Pod).Spec.NodeName }},
-		{&v1.KuryrPort{}, portNode, func(o client.Object) string { return o.(*v1.KuryrPort).Spec.NodeName }},
-		{&v1.KuryrPortPool{}, poolNode, func(o client.Object) string { return o.(*v1.KuryrPortPool).Spec.Key.NodeName }},
-		{&v1.KuryrPortPool{}, poolNamespace, func(o client.Object) string { return o.(*v1.KuryrPortPool).Spec.Key.Namespace }},
-	} {
-		err := AddIndex(ctx, mgr, index.obj, index.field, func(o client.Object) []string {
-			if v := index.value(o); v != "" {
-				return []string{v}
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
+	err := errors.Join(
+		AddIndexBy(ctx, mgr, &corev1.Pod{}, podNode, func(p *corev1.Pod) string { return p.Spec.NodeName }),
+		AddIndexBy(ctx, mgr, &v1.KuryrPort{}, portNode, func(p *v1.KuryrPort) string { return p.Spec.NodeName }),
+		AddIndexBy(ctx, mgr, &v1.KuryrPortPool{}, poolNode, func(p *v1.KuryrPortPool) string { return p.Spec.Key.NodeName }),
+		AddIndexBy(ctx, mgr, &v1.KuryrPortPool{}, poolNamespace, func(p *v1.KuryrPortPool) string { return p.Spec.Key.Namespace }),
+	)
+	if err != nil {
+		return err
 	}
 	for what, obj := range map[string]client.Object{"nodes": &corev1.Node{}, "namespaces": NamespaceMeta()} {
 		if _, err := mgr.GetCache().GetInformer(ctx, obj, cache.BlockUntilSynced(false)); err != nil {
@@ -201,6 +190,16 @@ func AddIndex(ctx context.Context, mgr ctrl.Manager, obj client.Object, field st
 		return fmt.Errorf("indexing %T by %s: %w", obj, field, err)
 	}
 	return nil
+}
+
+// AddIndexBy adds an index of one value of an object. An object is not in it if the value is empty.
+func AddIndexBy[T client.Object](ctx context.Context, mgr ctrl.Manager, obj T, field string, value func(T) string) error {
+	return AddIndex(ctx, mgr, obj, field, func(o client.Object) []string {
+		if v := value(o.(T)); v != "" { // an index is of one type
+			return []string{v}
+		}
+		return nil
+	})
 }
 
 // AddPortAddressIndex adds the index that PortsAt needs.

@@ -5,6 +5,7 @@ package networks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -24,31 +25,16 @@ const (
 
 // Index adds the indexes that the reconcilers need.
 func Index(ctx context.Context, mgr ctrl.Manager) error {
-	for _, index := range []struct {
-		obj   client.Object
-		field string
-		value func(client.Object) string
-	}{
-		{&v1.KuryrNetwork{}, networkID, func(o client.Object) string { return o.(*v1.KuryrNetwork).Status.NetworkID }},
-		{&v1.KuryrPort{}, portNetwork, func(o client.Object) string { return o.(*v1.KuryrPort).Spec.NetworkID }},
-		{&v1.KuryrPort{}, portNamespace, func(o client.Object) string {
-			if ref := o.(*v1.KuryrPort).Spec.PodRef; ref != nil {
+	return errors.Join(
+		kube.AddIndexBy(ctx, mgr, &v1.KuryrNetwork{}, networkID, func(n *v1.KuryrNetwork) string { return n.Status.NetworkID }),
+		kube.AddIndexBy(ctx, mgr, &v1.KuryrPort{}, portNetwork, func(p *v1.KuryrPort) string { return p.Spec.NetworkID }),
+		kube.AddIndexBy(ctx, mgr, &v1.KuryrPort{}, portNamespace, func(p *v1.KuryrPort) string {
+			if ref := p.Spec.PodRef; ref != nil {
 				return ref.Namespace
 			}
 			return ""
-		}},
-	} {
-		err := kube.AddIndex(ctx, mgr, index.obj, index.field, func(o client.Object) []string {
-			if v := index.value(o); v != "" {
-				return []string{v}
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+		}),
+	)
 }
 
 // portsIn returns the KuryrPorts in a network, shared with the cache.
