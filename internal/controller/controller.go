@@ -58,7 +58,7 @@ type Options struct {
 	Capacity sdn.Capacity // nil: the SDN's capacity cannot be asked
 	Details  sdn.Details  // nil: the SDN is not asked for details of subnets
 	Hosts    sdn.Hosts    // nil: no node can be a virtual machine
-	// Visibility reports whether a resource that the SDN does not show is gone; nil: it is gone.
+	// Visibility reports whether a resource that the SDN does not show is gone. Default: it is gone.
 	Visibility sdn.Visibility
 	// LoadBalancers creates the load balancers of Services; nil: Services get none.
 	LoadBalancers sdn.LoadBalancers
@@ -138,7 +138,17 @@ func (o *Options) defaults() {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
+	if o.Visibility == nil {
+		o.Visibility = allVisible{}
+	}
 }
+
+// allVisible is the Visibility of an SDN that shows all that it has.
+type allVisible struct{}
+
+func (allVisible) Sees(context.Context, string, string) error { return nil }
+
+func (allVisible) OwnProject(context.Context) (string, error) { return "", nil }
 
 func set[T comparable](field *T, value T) {
 	var zero T
@@ -170,36 +180,27 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 	if err != nil {
 		return fmt.Errorf("setting up the preflight checks: %w", err)
 	}
-	live := mgr.GetAPIReader()
 	if o.Projects == nil {
 		o.Projects = NewProjects(mgr.GetClient())
 	}
-	if o.Visibility != nil {
-		o = o.marked(mgr.GetEventRecorder("kuryr-controller"))
-	}
+	o = o.marked(mgr.GetEventRecorder("kuryr-controller"))
 	networks := kube.NewNetworks(mgr)
 	poolQueue, look := &kube.Queue[pool.Ref]{}, kube.NewSignal()
-	sees := func(context.Context, string, string) error { return nil }
-	if o.Visibility != nil {
-		sees = o.Visibility.Sees
-	}
-	noObject := func(ctx context.Context, name string) error { return kube.NoKuryrPort(ctx, live, name) }
 	supply := supply.New(supply.Options{
-		Ports: o.Ports, Sees: sees, Capacity: o.Capacity, Settings: o.Settings, More: sites.Subnets{Settings: o.Settings, Networks: networks}.More, Backoff: o.Backoff,
-		Requeue: poolQueue.Add, CheckPorts: look.Send, NoObject: noObject,
+		Ports: o.Ports, Visibility: o.Visibility, Capacity: o.Capacity, Settings: o.Settings, Subnets: sites.Subnets{Settings: o.Settings, Networks: networks}, Backoff: o.Backoff,
+		Queue: poolQueue, Live: mgr.GetAPIReader(), CheckPorts: look,
 	})
-	grants := membergroups.New(membergroups.Options{Client: mgr.GetClient(), Settings: o.Settings, Wake: poolQueue.Add})
+	grants := membergroups.New(membergroups.Options{Client: mgr.GetClient(), Settings: o.Settings, Queue: poolQueue})
 	pools := pools.New(mgr, pools.Options{
-		Hosts: o.Hosts, Details: o.Details, Look: o.Look, Settings: o.Settings, Networks: networks, Supply: supply, Groups: grants, Queue: poolQueue, Followed: look.Send,
+		Hosts: o.Hosts, Details: o.Details, Look: o.Look, Settings: o.Settings, Networks: networks, Supply: supply, Groups: grants, Queue: poolQueue, CheckPorts: look,
 		Backoff: o.Backoff, PoolIdle: o.PoolIdle, StatusGap: o.StatusGap,
 	})
 	ports := ports.New(mgr, ports.Options{
-		Ports: o.Ports, Sees: sees, Settings: o.Settings, Room: supply, Pods: pools, CheckPorts: look.Send,
+		Ports: o.Ports, Visibility: o.Visibility, Settings: o.Settings, Room: supply, Pods: pools, CheckPorts: look,
 		Backoff: o.Backoff, StatusGap: o.StatusGap,
 	})
 	orphans := collector.PortOptions{
-		Cloud: o.Ports, Sees: sees, Settings: o.Settings, Supply: supply, Written: pools.Writing, Lost: ports.Lost,
-		Requeue: poolQueue.Add, Look: look, NoObject: noObject,
+		Cloud: o.Ports, Visibility: o.Visibility, Settings: o.Settings, Supply: supply, Planner: pools, Applier: ports, Queue: poolQueue, Look: look,
 	}
 	for _, add := range []func(ctrl.Manager) error{
 		pools.Setup, ports.Setup, kube.Runnable(supply.Run), func(mgr ctrl.Manager) error { return collector.AddPorts(mgr, orphans) },

@@ -61,22 +61,18 @@ func networkParts(mgr ctrl.Manager, o Options, objects *kube.Networks) []reconci
 	if o.Networks == nil || o.Subnets == nil || o.SubnetPools == nil {
 		return nil
 	}
-	sees := func(context.Context, string, string) error { return nil }
-	if o.Visibility != nil {
-		sees = o.Visibility.Sees
-	}
 	objects.Guard()
 	making := &kube.Owners{}
 	live := mgr.GetAPIReader()
 	applier := networks.NewApplier(mgr, networks.ApplierOptions{
-		Cloud: o.Networks, Subnets: o.Subnets, Sees: sees, Statuses: objects, Making: making, Settings: o.Settings, Backoff: o.Backoff, Slow: o.SlowDeletion,
+		Cloud: o.Networks, Subnets: o.Subnets, Sees: o.Visibility.Sees, Statuses: objects, Making: making, Settings: o.Settings, Backoff: o.Backoff, Slow: o.SlowDeletion,
 		Members: func(ctx context.Context, namespace string, subnetIDs []string) ([]string, error) {
 			return balancersWithMembers(ctx, live, namespace, subnetIDs)
 		},
 	})
 	planner := networks.NewPlanner(mgr, networks.PlannerOptions{Subnets: o.Subnets, Pools: o.SubnetPools, InUse: o.Networks.InUse, Settings: o.Settings, Backoff: o.Backoff})
 	return []reconciler{planner, applier, collector.Networks(mgr, collector.NetworkOptions{
-		Cloud: o.Networks, Settings: o.Settings, Making: making, RequestCheck: applier.RequestCheck,
+		Cloud: o.Networks, Settings: o.Settings, Making: making, Applier: applier,
 	})}
 }
 

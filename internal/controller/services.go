@@ -42,7 +42,7 @@ type reconciler interface{ Setup(ctrl.Manager) error }
 // security groups that are left over when Services are not served any more.
 func setupServices(mgr ctrl.Manager, o Options, grants *membergroups.Groups, networks *kube.Networks) error {
 	making := &kube.Owners{}
-	requestCheck := func(ctrl.Request) {} // no part checks load balancers
+	groups := collector.GroupOptions{Cloud: o.SecurityGroups, Settings: o.Settings, Members: grants, Making: making}
 	reconcilers := []reconciler{grants}
 	if o.LoadBalancers != nil {
 		holder := clusterips.New(mgr, clusterips.Options{
@@ -53,10 +53,9 @@ func setupServices(mgr ctrl.Manager, o Options, grants *membergroups.Groups, net
 			Subnets: o.Subnets, Members: grants, Making: making,
 			Settings: o.Settings, Backoff: o.Backoff, Mend: o.Mend, Stuck: o.Stuck, Holder: holder, Now: time.Now,
 		})
-		requestCheck = func(req ctrl.Request) { applier.RequestCheck(req, false) }
+		groups.Applier = applier
 		reconcilers = append(reconcilers, holder, applier, collector.LoadBalancers(mgr, collector.LoadBalancerOptions{
-			Cloud: o.LoadBalancers, FloatingIPs: o.FloatingIPs, Settings: o.Settings,
-			RequestCheck: func(req ctrl.Request) { applier.RequestCheck(req, true) },
+			Cloud: o.LoadBalancers, FloatingIPs: o.FloatingIPs, Settings: o.Settings, Applier: applier,
 		}))
 	}
 	if o.Subnets != nil {
@@ -72,9 +71,7 @@ func setupServices(mgr ctrl.Manager, o Options, grants *membergroups.Groups, net
 	if o.SecurityGroups == nil {
 		return nil
 	}
-	return collector.SecurityGroups(mgr, collector.GroupOptions{
-		Cloud: o.SecurityGroups, Settings: o.Settings, Members: grants, Making: making, RequestCheck: requestCheck,
-	}).Setup(mgr)
+	return collector.SecurityGroups(mgr, groups).Setup(mgr)
 }
 
 // servicesFeature returns the feature that serves Services. It is also on while something of

@@ -97,13 +97,7 @@ func unlisted(what string, lacks error) error {
 type Inventory struct {
 	Name     string
 	Settings *settings.Live
-	// Look compares, and changes nothing.
-	Look func(ctx context.Context) (Findings, error)
-	// Tell requeues an object whose resource is not as the object says.
-	Tell func(ctrl.Request)
-	// Period is the time between two comparisons. With 0 there are only those that Early requests,
-	// and repetitions that an earlier result needs.
-	Period func() time.Duration
+	comparison
 	// Soon requests the first comparison a grace period after the start, not a period after it. It
 	// finds what an earlier process may have left.
 	Soon bool
@@ -112,6 +106,17 @@ type Inventory struct {
 
 	unnamed, missing orphan.Collector
 	tried            map[string]*attempt // by the IDs of resources that the last comparison condemned
+}
+
+// comparison is what the inventory of one kind of resource does.
+type comparison interface {
+	// look compares, and changes nothing.
+	look(ctx context.Context) (Findings, error)
+	// tell requeues an object whose resource is not as the object says.
+	tell(ctrl.Request)
+	// period is the time between two comparisons. With 0 there are only those that Early requests, and
+	// repetitions that an earlier result needs.
+	period() time.Duration
 }
 
 // attempt is what became of a resource that is to be deleted, and is still there. The pause before
@@ -125,13 +130,6 @@ type attempt struct {
 
 // Setup adds the inventory to mgr, to run while this process leads.
 func (v *Inventory) Setup(mgr ctrl.Manager) error { return mgr.Add(kube.Leading(v.Run)) }
-
-// DryRun returns the resources that no object names now, and changes nothing. Resources that two
-// calls a grace period apart both return would be deleted or adopted.
-func (v *Inventory) DryRun(ctx context.Context) ([]Resource, error) {
-	found, err := v.Look(ctx)
-	return found.Unnamed, err
-}
 
 // longest is how many times the wait for the next comparison is doubled at most, while comparisons
 // fail.
@@ -174,7 +172,7 @@ func (v *Inventory) Run(ctx context.Context) error {
 // due returns when to compare next without a request. It returns nil, which is never, without a
 // period and without findings to confirm.
 func (v *Inventory) due(again bool, failures int) <-chan time.Time {
-	wait := v.Period()
+	wait := v.period()
 	if again {
 		soon := v.grace() << min(failures, longest)
 		if wait <= 0 || soon < wait {
@@ -192,7 +190,7 @@ func (v *Inventory) grace() time.Duration { return v.Settings.Load().Orphans.Gra
 // once compares, and handles what was found twice. It reports whether there are findings that
 // another comparison must confirm.
 func (v *Inventory) once(ctx context.Context) (again bool, err error) {
-	found, err := v.Look(ctx)
+	found, err := v.look(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -207,10 +205,10 @@ func (v *Inventory) once(ctx context.Context) (again bool, err error) {
 	}
 	lost := v.missing.Observe(keys(found.Missing, ctrl.Request.String), time.Now(), v.grace())
 	for _, key := range lost {
-		v.Tell(missing[key])
+		v.tell(missing[key])
 	}
 	for _, req := range found.Differ {
-		v.Tell(req)
+		v.tell(req)
 	}
 	again = len(lost) < len(found.Missing) || slices.ContainsFunc(found.Unnamed, func(r Resource) bool {
 		return r.Hold == nil && !slices.Contains(due, r.ID)

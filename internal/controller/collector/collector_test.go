@@ -23,6 +23,7 @@ import (
 type shelf struct {
 	there, named, usable, inUse, taken []string
 	failing                            error
+	every                              time.Duration
 
 	adopted, deleted, told []string
 	kind                   Kind
@@ -61,17 +62,26 @@ func (s *shelf) inventory() *Inventory {
 	current := *live.Load()
 	current.Orphans.Grace.Duration = time.Minute
 	live.Set(current)
-	return &Inventory{
-		Name: "things", Settings: live, Period: func() time.Duration { return 0 }, Soon: true,
-		Tell: func(req ctrl.Request) { s.told = append(s.told, req.Name) },
-		Look: func(context.Context) (found Findings, err error) {
-			for _, id := range s.there {
-				found.Unnamed = append(found.Unnamed, Resource{Kind: &s.kind, ID: id})
-			}
-			return found, s.failing
-		},
-	}
+	return &Inventory{Name: "things", Settings: live, comparison: s, Soon: true}
 }
+
+func (s *shelf) look(context.Context) (found Findings, err error) {
+	for _, id := range s.there {
+		found.Unnamed = append(found.Unnamed, Resource{Kind: &s.kind, ID: id})
+	}
+	return found, s.failing
+}
+
+func (s *shelf) tell(req ctrl.Request) { s.told = append(s.told, req.Name) }
+func (s *shelf) period() time.Duration { return s.every }
+
+// looking is a shelf with another way to look.
+type looking struct {
+	*shelf
+	by func(context.Context) (Findings, error)
+}
+
+func (l looking) look(ctx context.Context) (Findings, error) { return l.by(ctx) }
 
 // A resource that was found unnamed once is left alone. Found twice, it is adopted if an object can
 // use it. It stays if an object names it by then or something uses it. Otherwise it is deleted,
@@ -90,9 +100,9 @@ func TestWhatBecomesOfAResource(t *testing.T) {
 		look()
 		s.there = []string{"waste", "named", "usable", "in use", "taken"}
 		s.named, s.usable, s.inUse, s.taken = []string{"named"}, []string{"usable"}, []string{"in use"}, []string{"taken"}
-		dry, err := v.DryRun(t.Context())
-		if err != nil || len(dry) != 5 || len(s.deleted)+len(s.adopted) > 0 {
-			t.Errorf("a dry run found %v, %v, deleted %v and adopted %v; want five, and nothing done", dry, err, s.deleted, s.adopted)
+		dry, err := v.look(t.Context())
+		if err != nil || len(dry.Unnamed) != 5 || len(s.deleted)+len(s.adopted) > 0 {
+			t.Errorf("look found %v, %v, deleted %v and adopted %v; want five, and nothing done", dry.Unnamed, err, s.deleted, s.adopted)
 		}
 		look()
 		if !slices.Equal(s.deleted, []string{"waste"}) || len(s.adopted) > 0 {
@@ -117,20 +127,19 @@ func TestWhatStaysIsTriedLessAndLess(t *testing.T) {
 	}{"refused": {err: errors.New("409")}, "accepted, and nothing happens": {gone: true}, "in use": {}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &shelf{}
+				s := &shelf{every: 10 * time.Second}
 				v := s.inventory()
-				v.Period = func() time.Duration { return 10 * time.Second }
 				var turn sync.Mutex // as in TestWhenToLook
 				tries, deletable := map[string]int{}, map[string]bool{"later": true}
 				there := []string{"stays"}
-				v.Look = func(context.Context) (found Findings, err error) {
+				v.comparison = looking{s, func(context.Context) (found Findings, err error) {
 					turn.Lock()
 					defer turn.Unlock()
 					for _, id := range there {
 						found.Unnamed = append(found.Unnamed, Resource{Kind: &s.kind, ID: id})
 					}
 					return found, nil
-				}
+				}}
 				s.kind.Delete = func(_ context.Context, r Resource) (bool, error) {
 					turn.Lock()
 					defer turn.Unlock()
@@ -173,16 +182,16 @@ func TestWhenToLook(t *testing.T) {
 		s := &shelf{failing: errors.New("away")}
 		v := s.inventory()
 		var looks []time.Duration
-		began, look := time.Now(), v.Look
+		began := time.Now()
 		// The race detector knows no order between a test that sleeps and what a timer starts
 		// meanwhile: the mutex tells it.
 		var turn sync.Mutex
-		v.Look = func(ctx context.Context) (Findings, error) {
+		v.comparison = looking{s, func(ctx context.Context) (Findings, error) {
 			turn.Lock()
 			defer turn.Unlock()
 			looks = append(looks, time.Since(began))
-			return look(ctx)
-		}
+			return s.look(ctx)
+		}}
 		go func() { _ = v.Run(t.Context()) }()
 		time.Sleep(10 * time.Minute)
 		turn.Lock()

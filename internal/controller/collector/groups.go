@@ -48,11 +48,11 @@ type securityGroups struct {
 
 // GroupOptions is what the collection of security groups needs beyond the manager.
 type GroupOptions struct {
-	Cloud        sdn.SecurityGroups
-	Settings     *settings.Live
-	Members      memberGroups
-	Making       *kube.Owners       // held while a group is created and named for a KuryrLoadBalancer
-	RequestCheck func(ctrl.Request) // requests a check of a KuryrLoadBalancer in the cloud
+	Cloud    sdn.SecurityGroups
+	Settings *settings.Live
+	Members  memberGroups
+	Making   *kube.Owners    // held while a group is created and named for a KuryrLoadBalancer
+	Applier  balancerApplier // nil: no part checks load balancers
 }
 
 // SecurityGroups returns the inventory of security groups. It also works where Services are not
@@ -61,7 +61,13 @@ func SecurityGroups(mgr ctrl.Manager, o GroupOptions) *Inventory {
 	g := &securityGroups{GroupOptions: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), there: true}
 	g.kind = &Kind{Name: "security group", Take: g.take, Wanted: g.wanted, Delete: g.delete}
 	g.kind.Deleted = balancerOrphansDeleted.WithLabelValues(g.kind.Name)
-	return &Inventory{Name: "securitygroups", Settings: o.Settings, Look: g.look, Tell: o.RequestCheck, Period: g.period}
+	return &Inventory{Name: "securitygroups", Settings: o.Settings, comparison: g}
+}
+
+func (g *securityGroups) tell(req ctrl.Request) {
+	if g.Applier != nil {
+		g.Applier.RequestCheck(req, false)
+	}
 }
 
 // period returns a short interval, as a group that is left over may still be on a port.

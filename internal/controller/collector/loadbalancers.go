@@ -39,9 +39,13 @@ type LoadBalancerOptions struct {
 	Cloud       sdn.LoadBalancers
 	FloatingIPs sdn.FloatingIPs // nil: the cloud has none
 	Settings    *settings.Live
-	// RequestCheck requests a check of a KuryrLoadBalancer in the cloud, including resources that its
-	// status does not name.
-	RequestCheck func(ctrl.Request)
+	Applier     balancerApplier
+}
+
+// balancerApplier checks a KuryrLoadBalancer in the cloud, soon. With statusIncomplete it includes
+// resources that the status does not name.
+type balancerApplier interface {
+	RequestCheck(req ctrl.Request, statusIncomplete bool)
 }
 
 // LoadBalancers returns the inventory of load balancers and floating IPs. It is compared as often
@@ -55,8 +59,10 @@ func LoadBalancers(mgr ctrl.Manager, o LoadBalancerOptions) *Inventory {
 	for _, k := range []*Kind{r.balancer, r.floating, r.vip} {
 		k.Deleted = balancerOrphansDeleted.WithLabelValues(k.Name)
 	}
-	return &Inventory{Name: "loadbalancers", Settings: o.Settings, Look: r.look, Tell: o.RequestCheck, Period: r.period}
+	return &Inventory{Name: "loadbalancers", Settings: o.Settings, comparison: r}
 }
+
+func (r *loadBalancers) tell(req ctrl.Request) { r.Applier.RequestCheck(req, true) }
 
 func (r *loadBalancers) period() time.Duration {
 	s := r.Settings.Load()

@@ -43,11 +43,14 @@ type networks struct {
 
 // NetworkOptions is what the collection of networks needs beyond the manager.
 type NetworkOptions struct {
-	Cloud        NetworkCloud
-	Settings     *settings.Live
-	Making       *kube.Owners       // held while a network is made and named for a KuryrNetwork
-	RequestCheck func(ctrl.Request) // requests a check of a KuryrNetwork in the cloud
+	Cloud    NetworkCloud
+	Settings *settings.Live
+	Making   *kube.Owners // held while a network is made and named for a KuryrNetwork
+	Applier  networkApplier
 }
+
+// networkApplier checks a KuryrNetwork in the cloud, soon.
+type networkApplier interface{ RequestCheck(req ctrl.Request) }
 
 // NetworkCloud is what the SDN does for the collection of networks.
 type NetworkCloud interface {
@@ -61,8 +64,10 @@ func Networks(mgr ctrl.Manager, o NetworkOptions) *Inventory {
 	n := &networks{NetworkOptions: o, client: mgr.GetClient(), live: mgr.GetAPIReader()}
 	n.kind = &Kind{Name: "network", Take: n.take, Wanted: n.wanted, Delete: n.delete, Deleted: networkOrphansDeleted}
 	n.router = &Kind{Name: "router", Take: n.take, Wanted: n.routerWanted, Delete: n.deleteRouter, Deleted: routerOrphansDeleted}
-	return &Inventory{Name: "networks", Settings: o.Settings, Look: n.look, Tell: o.RequestCheck, Period: n.period}
+	return &Inventory{Name: "networks", Settings: o.Settings, comparison: n}
 }
+
+func (n *networks) tell(req ctrl.Request) { n.Applier.RequestCheck(req) }
 
 func (n *networks) period() time.Duration {
 	s := n.Settings.Load()

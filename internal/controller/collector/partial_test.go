@@ -66,12 +66,16 @@ func (h halfCloud) ListPorts(context.Context) ([]sdn.PortSummary, error) {
 	return []sdn.PortSummary{{ID: "port", Owner: left(sdn.KindPool)}}, h.failing
 }
 
-// idle is a supply that has nothing under way, and member groups that are all known.
-type idle struct{}
+// idle is a supply and a planner that have nothing under way, member groups that are all known, and a
+// cloud that shows all.
+type idle struct{ sdn.Visibility }
+
+func (idle) Sees(context.Context, string, string) error { return nil }
 
 func (idle) Knows() (ports, busy map[string]bool) { return map[string]bool{}, nil }
 func (idle) Adopt(pool.Ref, sdn.Port)             {}
 func (idle) Freed(pool.Ref)                       {}
+func (idle) Writing() []string                    { return nil }
 func (idle) Known() bool                          { return true }
 func (idle) Lost(*v1.KuryrLoadBalancer) bool      { return false }
 
@@ -104,8 +108,7 @@ func TestListsWithoutOneProject(t *testing.T) {
 		groups := &securityGroups{GroupOptions: GroupOptions{Cloud: cloud, Settings: live, Members: idle{}}, client: c}
 		nets := &networks{NetworkOptions: NetworkOptions{Cloud: cloud, Settings: live}, client: c}
 		all := &ports{PortOptions: PortOptions{
-			Cloud: cloud, Settings: live, Supply: idle{}, Written: func() []string { return nil },
-			Sees: func(context.Context, string, string) error { return nil },
+			Cloud: cloud, Settings: live, Supply: idle{}, Planner: idle{}, Visibility: idle{},
 		}, client: c}
 		return map[string]func(context.Context) (Findings, error){"load balancers": balancers.look, "security groups": groups.look, "networks": nets.look, "ports": all.look}
 	}

@@ -35,49 +35,52 @@ type arrivals interface {
 
 // PortOptions is what the collection of ports needs. All fields are required.
 type PortOptions struct {
-	Cloud    sdn.Ports
-	Sees     func(ctx context.Context, projectID, networkID string) error // sdn.Visibility's
-	Settings *settings.Live
-	Supply   arrivals
-	Written  func() []string   // KuryrPorts that are written but may not be in the cache yet
-	Lost     func(name string) // requeues a KuryrPort whose port the SDN does not have
-	Requeue  func(pool.Ref)    // requests a plan of a pool
-	Look     kube.Signal       // sent when there may be something to find
-	NoObject func(ctx context.Context, name string) error
+	Cloud      sdn.Ports
+	Visibility sdn.Visibility
+	Settings   *settings.Live
+	Supply     arrivals
+	Planner    portWriter
+	Applier    portApplier
+	Queue      *kube.Queue[pool.Ref] // of pools to plan
+	Look       kube.Signal           // sent when there may be something to find
 }
+
+// portWriter returns the KuryrPorts that are written but may not be in the cache yet.
+type portWriter interface{ Writing() []string }
+
+// portApplier requeues a KuryrPort whose port the SDN does not have.
+type portApplier interface{ Lost(name string) }
 
 // ports compares the ports of the cloud with the KuryrPorts.
 type ports struct {
 	PortOptions
 	client client.Client
+	live   client.Reader // reads past the cache
 	kind   *Kind
-}
-
-// Ports returns the inventory of ports.
-func Ports(c client.Client, o PortOptions) *Inventory {
-	r := &ports{PortOptions: o, client: c}
-	r.kind = &Kind{
-		Name: "port", Wanted: r.wanted, Adopt: r.adopt, Delete: r.delete,
-		Adopted: portsAdopted, Deleted: orphansDeleted,
-	}
-	return &Inventory{
-		Name: "orphans", Settings: o.Settings, Look: r.look, Early: o.Look, Soon: true,
-		Tell:   func(req ctrl.Request) { o.Lost(req.Name) }, // the port reconciler owns the status
-		Period: func() time.Duration { return o.Settings.Load().Orphans.Interval.Duration },
-	}
 }
 
 // AddPorts adds the collection of ports to mgr. It also adds what requests a comparison when a pod
 // with a port does not start.
 func AddPorts(mgr ctrl.Manager, o PortOptions) error {
+	r := &ports{PortOptions: o, client: mgr.GetClient(), live: mgr.GetAPIReader()}
+	r.kind = &Kind{
+		Name: "port", Wanted: r.wanted, Adopt: r.adopt, Delete: r.delete,
+		Adopted: portsAdopted, Deleted: orphansDeleted,
+	}
+	inventory := &Inventory{Name: "orphans", Settings: o.Settings, comparison: r, Early: o.Look, Soon: true}
 	s := &stuckPods{client: mgr.GetClient(), settings: o.Settings, look: o.Look}
-	for _, run := range []kube.Leading{Ports(mgr.GetClient(), o).Run, s.watch()} {
+	for _, run := range []kube.Leading{inventory.Run, s.watch()} {
 		if err := mgr.Add(run); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// tell has the reconciler of KuryrPorts, which owns the status, look at the port.
+func (r *ports) tell(req ctrl.Request) { r.Applier.Lost(req.Name) }
+
+func (r *ports) period() time.Duration { return r.Settings.Load().Orphans.Interval.Duration }
 
 // look lists the objects' names before and after the cloud's list, and in between the ports that
 // this process knows. A port created meanwhile is in one of the later two. A port deleted meanwhile
@@ -145,7 +148,7 @@ func (r *ports) credible(ctx context.Context, missing []string, objects map[stri
 		at := place{o.project, o.network}
 		err, asked := sights[at]
 		if !asked {
-			if err = r.Sees(ctx, at.project, at.network); err != nil {
+			if err = r.Visibility.Sees(ctx, at.project, at.network); err != nil {
 				unseen = errors.Join(unseen, fmt.Errorf("the cloud does not show the ports of KuryrPort %s and others: %w", name, err))
 			}
 			sights[at] = err
@@ -172,7 +175,7 @@ func backAgain(objects map[string]object, there map[string]bool) (names []string
 // then among the written ones. So supply is asked first.
 func (r *ports) remembered() (ports, busy map[string]bool) {
 	ports, busy = r.Supply.Knows()
-	for _, name := range r.Written() {
+	for _, name := range r.Planner.Writing() {
 		ports[name] = true
 	}
 	return ports, busy
@@ -226,7 +229,7 @@ func (r *ports) annotated(ctx context.Context) (map[string]bool, error) {
 
 // wanted returns an error if a KuryrPort of that name exists, or if that cannot be determined.
 func (r *ports) wanted(ctx context.Context, p Resource) (bool, error) {
-	return false, r.NoObject(ctx, p.ID)
+	return false, kube.NoKuryrPort(ctx, r.live, p.ID)
 }
 
 func (r *ports) delete(ctx context.Context, p Resource) (bool, error) {
@@ -261,7 +264,7 @@ func (r *ports) adopt(ctx context.Context, p Resource) (adopted bool, err error)
 	}
 	req := pool.Ref{Pool: p.Owner.Name, Node: object.Spec.Key.NodeName}
 	r.Supply.Adopt(req, port)
-	r.Requeue(req)
+	r.Queue.Add(req)
 	return true, nil
 }
 

@@ -11,6 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -56,12 +60,19 @@ type nobody struct{ arrivals }
 
 func (nobody) Freed(pool.Ref) {}
 
+// nothing is an API server without objects.
+type nothing struct{ client.Reader }
+
+func (nothing) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
+}
+
 // Thousands of unnamed ports are deleted concurrently. A port that cannot be deleted does not stop
 // the others.
 func TestManyOrphansAreCollectedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cloud := &slowDeletions{}
-		r := &ports{PortOptions: PortOptions{Cloud: cloud, Supply: nobody{}, NoObject: func(context.Context, string) error { return nil }}}
+		r := &ports{PortOptions: PortOptions{Cloud: cloud, Supply: nobody{}}, live: nothing{}}
 		kind := &Kind{Name: "port", Wanted: r.wanted, Adopt: r.adopt, Delete: r.delete, Deleted: orphansDeleted}
 		all := []Resource{{Kind: kind, ID: "stays"}}
 		for range 79 {

@@ -46,7 +46,7 @@ const grantIndex = "grants"
 type Groups struct {
 	client   client.Reader
 	settings *settings.Live
-	wake     func(pool.Ref)
+	queue    *kube.Queue[pool.Ref]
 	known    atomic.Bool // the cache has all KuryrLoadBalancers, and the indexes exist
 
 	mu   sync.Mutex
@@ -63,12 +63,12 @@ type grant struct {
 type Options struct {
 	Client   client.Reader // reads the cache
 	Settings *settings.Live
-	Wake     func(pool.Ref) // requests a plan of a pool
+	Queue    *kube.Queue[pool.Ref] // of pools to plan
 }
 
 // New returns Groups. Before Setup, ports keep the groups that they have.
 func New(o Options) *Groups {
-	return &Groups{client: o.Client, settings: o.Settings, wake: o.Wake, last: map[ctrl.Request]grant{}}
+	return &Groups{client: o.Client, settings: o.Settings, queue: o.Queue, last: map[ctrl.Request]grant{}}
 }
 
 // Known reports whether the cache has all KuryrLoadBalancers.
@@ -161,7 +161,7 @@ func (g *Groups) begin(ctx context.Context) error {
 	}
 	for i := range list.Items {
 		if p := &list.Items[i]; p.Annotations[v1.MemberGroupsAnnotation] != "" {
-			g.wake(pool.Ref{Pool: p.Spec.Pool, Node: p.Spec.NodeName})
+			g.queue.Add(pool.Ref{Pool: p.Spec.Pool, Node: p.Spec.NodeName})
 		}
 	}
 	return nil
@@ -206,7 +206,7 @@ func (g *Groups) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		}
 	}
 	for _, pool := range slices.SortedFunc(maps.Keys(pools), pool.Ref.Compare) {
-		g.wake(pool)
+		g.queue.Add(pool)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -49,23 +49,23 @@ type Reconciler struct {
 	further sites.Subnets
 	subnets *subnets
 	events  events.EventRecorder
-	follow  func(context.Context) error // plans all pools when the settings have changed
 }
 
 // Options are the parts that the planner needs. All but Hosts and Details must be given.
 type Options struct {
-	Hosts     sdn.Hosts     // nil: no node can be a virtual machine
-	Details   sdn.Details   // nil: changes of subnets are not seen
-	Look      time.Duration // between two reads of the subnets
-	Settings  *settings.Live
-	Networks  *kube.Networks
-	Supply    *supply.Supply
-	Groups    memberGroups
-	Queue     *kube.Queue[pool.Ref] // of pools to plan
-	Followed  func()                // is called after a change of the settings; does not wait
-	Backoff   outcome.Backoff
-	PoolIdle  time.Duration // a pool without ports and pods is deleted after this time
-	StatusGap time.Duration // between two writes of a pool's counts
+	Hosts    sdn.Hosts     // nil: no node can be a virtual machine
+	Details  sdn.Details   // nil: changes of subnets are not seen
+	Look     time.Duration // between two reads of the subnets
+	Settings *settings.Live
+	Networks *kube.Networks
+	Supply   *supply.Supply
+	Groups   memberGroups
+	Queue    *kube.Queue[pool.Ref] // of pools to plan
+	// CheckPorts has the collector compare ports. It is sent after a change of the settings.
+	CheckPorts kube.Signal
+	Backoff    outcome.Backoff
+	PoolIdle   time.Duration // a pool without ports and pods is deleted after this time
+	StatusGap  time.Duration // between two writes of a pool's counts
 }
 
 // New returns a Reconciler. Setup adds it to mgr.
@@ -73,15 +73,13 @@ func New(mgr ctrl.Manager, o Options) *Reconciler {
 	r := &Reconciler{
 		Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), memory: newMemory(),
 		events: mgr.GetEventRecorder("kuryr-controller"), further: sites.Subnets{Settings: o.Settings, Networks: o.Networks},
+		subnets: &subnets{cloud: o.Details, settings: o.Settings, known: map[string]v1.VIF{}, suspects: map[string]bool{}},
 	}
-	r.follow = o.Settings.Follow(r.planAll)
 	r.sites = sites.New(sites.Options{
 		Client: r.client, Hosts: o.Hosts, Settings: o.Settings, Networks: o.Networks, Backoff: o.Backoff, Events: r.events,
-		Found: r.requeueNode, Moved: r.requeueNamespace,
-		Counted: func(pods int) { podsWaiting.Add(float64(pods)) },
+		Pools: r, Waiting: podsWaiting,
 	})
 	o.Networks.Follow(r.sites.Waiting.Moved)
-	r.subnets = &subnets{cloud: o.Details, settings: o.Settings, every: o.Look, changed: r.requeueAll, known: map[string]v1.VIF{}, suspects: map[string]bool{}}
 	return r
 }
 

@@ -10,13 +10,11 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -31,25 +29,18 @@ import (
 type subnets struct {
 	cloud    sdn.Details // nil: changes are not seen
 	settings *settings.Live
-	every    time.Duration
-	changed  func(ctx context.Context) error // plans all pools
 
 	mu       sync.Mutex
 	known    map[string]v1.VIF // see sdn.Details
 	suspects map[string]bool   // subnets of KuryrNetworks to read next time
 }
 
-// run reads the subnets until ctx ends.
-func (s *subnets) run(ctx context.Context) error {
-	if s.cloud == nil {
+// lookAtSubnets reads the subnets, and plans all pools if one has changed.
+func (r *Reconciler) lookAtSubnets(ctx context.Context) error {
+	if r.Details == nil || !r.subnets.look(ctx) {
 		return nil
 	}
-	return kube.Every("subnets", func() time.Duration { return s.every }, func(ctx context.Context) error {
-		if !s.look(ctx) {
-			return nil
-		}
-		return s.changed(ctx)
-	}, nil)(ctx)
+	return r.requeueAll(ctx)
 }
 
 // look reads the subnets, and reports whether one has changed. If the SDN has no answer for a

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,8 +42,9 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 			return err
 		}
 	}
-	for _, run := range []func(context.Context) error{r.follow, r.subnets.run} {
-		if err := mgr.Add(kube.Leading(run)); err != nil {
+	lookPeriod := func() time.Duration { return r.Look }
+	for _, run := range []kube.Leading{r.Settings.Follow(r.planAll), kube.Every("subnets", lookPeriod, r.lookAtSubnets, nil)} {
+		if err := mgr.Add(run); err != nil {
 			return err
 		}
 	}
@@ -206,9 +208,9 @@ func (r *Reconciler) poolsFor(ctx context.Context, namespace string) ([]pool.Ref
 	return slices.SortedFunc(maps.Keys(found), pool.Ref.Compare), failed
 }
 
-// requeueNamespace plans the pools of a namespace after a change of its network. Without a name it
+// RequeueNamespace plans the pools of a namespace after a change of its network. Without a name it
 // plans those of all: before KuryrNetworks were read, no namespace had a pool.
-func (r *Reconciler) requeueNamespace(ctx context.Context, namespace string) error {
+func (r *Reconciler) RequeueNamespace(ctx context.Context, namespace string) error {
 	if namespace == "" {
 		return r.requeueAll(ctx)
 	}
@@ -352,8 +354,8 @@ func (r *Reconciler) toBe(ctx context.Context, s *sites.Site, found map[pool.Ref
 	return nil
 }
 
-// requeueNode plans all pools of a node.
-func (r *Reconciler) requeueNode(ctx context.Context, node string) {
+// RequeueNode plans all pools of a node.
+func (r *Reconciler) RequeueNode(ctx context.Context, node string) {
 	list, err := r.onNode(ctx, node)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "cannot find the pools of a node", "node", node)
@@ -369,7 +371,7 @@ func (r *Reconciler) planAll(ctx context.Context) error {
 	r.memory.forgetTold()
 	r.sites.ParentPorts.ResetBackoff()
 	r.sites.Waiting.Again()
-	r.Followed()
+	r.CheckPorts.Send()
 	ctrl.LoggerFrom(ctx).Info("settings changed, planning all pools")
 	return r.requeueAll(ctx)
 }
@@ -387,7 +389,7 @@ func (r *Reconciler) requeueAll(ctx context.Context) error {
 		return err
 	}
 	for _, node := range nodes {
-		r.requeueNode(ctx, node)
+		r.RequeueNode(ctx, node)
 	}
 	return nil
 }

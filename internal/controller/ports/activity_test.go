@@ -12,8 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -54,8 +56,12 @@ func TestActivityIsAskedForLessAndLess(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		cloud := &waits{}
-		var seen []string
-		a := &activity{cloud: cloud, memory: newPortMemory(), seen: func(r ctrl.Request) { seen = append(seen, r.Name) }}
+		requeued := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
+		defer requeued.ShutDown()
+		a := &activity{cloud: cloud, memory: newPortMemory(), queue: &kube.Queue[ctrl.Request]{}}
+		if err := a.queue.Source().Start(ctx, requeued); err != nil {
+			t.Fatal(err)
+		}
 		go func() { _ = a.run(ctx) }()
 		pass := func(d time.Duration) (calls int, named []string) {
 			time.Sleep(d)
@@ -75,8 +81,11 @@ func TestActivityIsAskedForLessAndLess(t *testing.T) {
 		}
 		a.memory.awaitActive("next", "")
 		cloud.set("next")
-		if pass(3 * time.Second); len(seen) != 1 || seen[0] != "next" {
-			t.Errorf("seen active within 3 s: %q, want the next port", seen)
+		if pass(3 * time.Second); requeued.Len() != 1 {
+			t.Fatalf("%d ports seen active within 3 s, want the next port", requeued.Len())
+		}
+		if seen, _ := requeued.Get(); seen.Name != "next" {
+			t.Errorf("seen active within 3 s: %q, want the next port", seen.Name)
 		}
 		stuck := 0
 		for i := range 100 {

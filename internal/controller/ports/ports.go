@@ -59,17 +59,17 @@ type Reconciler struct {
 	client     client.Client
 	live       client.Reader // past the cache
 	cloud      sdn.Ports
-	sees       func(ctx context.Context, projectID, networkID string) error
+	visibility sdn.Visibility
 	settings   *settings.Live
 	memory     *portMemory
 	returns    *returns
 	supply     roomKeeper
 	pods       podWitness
-	checkPorts func() // has the collector search for ports that no object names
+	checkPorts kube.Signal // has the collector search for ports that no object names
 	backoff    outcome.Backoff
 	pauses     *outcome.Pauses[ctrl.Request]
 	events     events.EventRecorder
-	queue      kube.Queue[ctrl.Request]
+	queue      *kube.Queue[ctrl.Request]
 	objects    *kube.Object[*v1.KuryrPort]
 
 	mu      sync.Mutex
@@ -79,39 +79,43 @@ type Reconciler struct {
 
 // Options are the parts that the reconciler of KuryrPorts needs. All must be given.
 type Options struct {
-	Ports sdn.Ports
-	// Sees is that of sdn.Visibility.
-	Sees       func(ctx context.Context, projectID, networkID string) error
+	Ports      sdn.Ports
+	Visibility sdn.Visibility
 	Settings   *settings.Live
 	Room       roomKeeper
 	Pods       podWitness
-	CheckPorts func() // has the collector search for ports that no object names; does not wait
+	CheckPorts kube.Signal // has the collector search for ports that no object names
 	Backoff    outcome.Backoff
 	StatusGap  time.Duration // until a bound port's status is written
 }
 
 // New returns a Reconciler. Setup adds it to mgr.
 func New(mgr ctrl.Manager, o Options) *Reconciler {
-	r := &Reconciler{
-		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Ports, sees: o.Sees, settings: o.Settings, memory: newPortMemory(), returns: newReturns(o), backoff: o.Backoff, pauses: outcome.Limiter[ctrl.Request](o.Backoff),
+	memory, queue := newPortMemory(), &kube.Queue[ctrl.Request]{}
+	return &Reconciler{
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Ports, visibility: o.Visibility, settings: o.Settings, memory: memory, queue: queue,
+		returns: newReturns(o, memory, queue), backoff: o.Backoff, pauses: outcome.Limiter[ctrl.Request](o.Backoff),
 		supply: o.Room, pods: o.Pods, checkPorts: o.CheckPorts, events: mgr.GetEventRecorder("kuryr-controller"),
 		objects: kube.NewObject(mgr.GetClient(), &v1.KuryrPort{}, "KuryrPort", kube.OwnerPort, v1.PortFinalizer),
 		delayed: map[string]delay{}, gap: o.StatusGap,
 	}
-	r.returns.seen, r.returns.lost = r.queue.Add, r.Lost
-	return r
 }
 
 // Lost has the reconciler ask the SDN whether it has lost a port.
 func (r *Reconciler) Lost(name string) {
 	r.memory.setGone(name, true)
-	r.queue.Add(ctrl.Request{NamespacedName: types.NamespacedName{Name: name}})
+	r.queue.Add(named(name))
+}
+
+// named returns the request for a KuryrPort.
+func named(port string) ctrl.Request {
+	return ctrl.Request{NamespacedName: types.NamespacedName{Name: port}}
 }
 
 // Setup adds the reconciler, the loops that ask the SDN about activity and returned ports, and
 // the reconciler that annotates pods.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	activity := &activity{cloud: r.cloud, memory: r.memory, seen: r.queue.Add}
+	activity := &activity{cloud: r.cloud, memory: r.memory, queue: r.queue}
 	for _, run := range []kube.Leading{activity.run, r.returns.run} {
 		if err := mgr.Add(run); err != nil {
 			return err
@@ -214,7 +218,7 @@ func (r *Reconciler) confirmed(ctx context.Context, port *v1.KuryrPort, err erro
 	if !errors.Is(err, sdn.ErrNotFound) {
 		return err
 	}
-	if unseen := r.sees(ctx, port.Spec.ProjectID, port.Spec.NetworkID); unseen != nil {
+	if unseen := r.visibility.Sees(ctx, port.Spec.ProjectID, port.Spec.NetworkID); unseen != nil {
 		return unseen
 	}
 	return err

@@ -34,7 +34,7 @@ func (r *Reconciler) release(ctx context.Context, port *v1.KuryrPort) (ctrl.Resu
 	}
 	// Deleting a port that does not exist succeeds. So the credential is checked first, without
 	// the network, which may be deleted already.
-	err = r.sees(ctx, port.Spec.ProjectID, "")
+	err = r.visibility.Sees(ctx, port.Spec.ProjectID, "")
 	if err == nil {
 		err = r.cloud.DeletePort(ctx, port.Name)
 	}

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -30,9 +29,9 @@ type returns struct {
 	cloud    sdn.Ports
 	settings *settings.Live
 	backoff  outcome.Backoff
-	gap      time.Duration      // between two requests
-	seen     func(ctrl.Request) // requeues a KuryrPort
-	lost     func(name string)  // has the reconciler ask whether the SDN has lost a port
+	gap      time.Duration // between two requests
+	memory   *portMemory
+	queue    *kube.Queue[ctrl.Request] // of KuryrPorts to apply
 	signal   kube.Signal
 	failures int // used by run alone: requests in a row that failed
 
@@ -54,9 +53,9 @@ type inspection struct {
 	changed    bool      // the port has other groups
 }
 
-func newReturns(o Options) *returns {
+func newReturns(o Options, memory *portMemory, queue *kube.Queue[ctrl.Request]) *returns {
 	return &returns{
-		cloud: o.Ports, settings: o.Settings, backoff: o.Backoff, gap: o.StatusGap,
+		cloud: o.Ports, settings: o.Settings, backoff: o.Backoff, gap: o.StatusGap, memory: memory, queue: queue,
 		signal: kube.NewSignal(), ports: map[string]inspection{},
 	}
 }
@@ -155,9 +154,10 @@ func (r *returns) look(ctx context.Context) error {
 		switch {
 		case !ok:
 		case err == nil && !there:
-			r.lost(name)
+			r.memory.setGone(name, true) // the reconciler asks whether it has lost the port
+			r.queue.Add(named(name))
 		case waited || changed:
-			r.seen(ctrl.Request{NamespacedName: types.NamespacedName{Name: name}})
+			r.queue.Add(named(name))
 		default:
 			r.done(name)
 		}

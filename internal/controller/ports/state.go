@@ -11,11 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-
+	"k8s.io/apimachinery/pkg/api/meta"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -123,7 +120,7 @@ func (m *portMemory) awaitActives() map[string]string {
 type activity struct {
 	cloud  sdn.Ports
 	memory *portMemory
-	seen   func(ctrl.Request) // requeues a KuryrPort
+	queue  *kube.Queue[ctrl.Request] // of KuryrPorts to apply
 
 	now       time.Duration // used by run alone: how long it has run
 	questions map[string]question
@@ -200,7 +197,7 @@ func (r *activity) look(ctx context.Context) error {
 	}
 	for name, state := range states {
 		if state.Active && r.memory.isActive(name, waiting[name]) {
-			r.seen(ctrl.Request{NamespacedName: types.NamespacedName{Name: name}})
+			r.queue.Add(named(name))
 		}
 	}
 	return nil
@@ -271,7 +268,7 @@ func (r *Reconciler) reattach(ctx context.Context, port *v1.KuryrPort, pod *core
 	// If the pod is deleted before the port has its object again, only the collector finds the
 	// port. The collector is triggered later: a process that has just started serves pods
 	// first.
-	time.AfterFunc(r.settings.Load().Orphans.Grace.Duration, r.checkPorts)
+	time.AfterFunc(r.settings.Load().Orphans.Grace.Duration, r.checkPorts.Send)
 	return kube.Retry(r.objects.Drop(ctx, port))
 }
 

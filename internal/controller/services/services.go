@@ -68,8 +68,7 @@ type Reconciler struct {
 	events   events.EventRecorder
 	clock    clock.PassiveClock
 	wake     kube.Queue[ctrl.Request]
-	follow   kube.Leading // plans all Services after the settings have changed
-	look     kube.Signal  // requests a check of the subnets
+	look     kube.Signal // requests a check of the subnets
 	// refused reports that the cloud has rejected a planned load balancer since the last check of
 	// the subnets.
 	refused atomic.Bool
@@ -97,13 +96,11 @@ type Options struct {
 
 // New returns a Reconciler. Setup adds it to mgr once Services are to be served.
 func New(mgr ctrl.Manager, o Options) *Reconciler {
-	r := &Reconciler{
+	return &Reconciler{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), settings: o.Settings, networks: o.Networks, backoff: o.Backoff, clock: o.Clock,
 		subnets: &subnetBook{cloud: o.Subnets, again: o.Backoff.Rejected},
 		events:  mgr.GetEventRecorder("kuryr-controller"), look: kube.NewSignal(),
 	}
-	r.follow = o.Settings.Follow(r.reload)
-	return r
 }
 
 // Reconcile plans one Service.

@@ -58,7 +58,7 @@ func Index(ctx context.Context, mgr ctrl.Manager) error {
 
 // Setup adds the reconciler to mgr. The caches of mgr must have the kinds and the indexes.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	for _, run := range []kube.Leading{r.follow, kube.Every("subnets", r.subnetPeriod, r.lookAtSubnets, r.look)} {
+	for _, run := range []kube.Leading{r.settings.Follow(r.reload), kube.Every("subnets", r.subnetPeriod, r.lookAtSubnets, r.look)} {
 		if err := mgr.Add(run); err != nil {
 			return err
 		}

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -53,8 +54,8 @@ type ParentPorts struct {
 	settings *settings.Live
 	backoff  outcome.Backoff
 	events   events.EventRecorder
-	found    func(ctx context.Context, node string) // plans the node's pools
-	counted  func(pods int)                         // adds to the metric of waiting pods those that no pool counts
+	pools    poolPlanner
+	gauge    prometheus.Gauge // of waiting pods; gets those that no pool counts
 	queue    kube.Queue[ctrl.Request]
 
 	mu          sync.Mutex
@@ -196,7 +197,7 @@ func (r *ParentPorts) ResetBackoff() {
 func (r *ParentPorts) count(node string, waiting int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.counted(waiting - r.waitingPods[node])
+	r.gauge.Add(float64(waiting - r.waitingPods[node]))
 	if r.waitingPods[node] = waiting; waiting == 0 {
 		delete(r.waitingPods, node)
 	}
@@ -290,7 +291,7 @@ func (r *ParentPorts) keep(ctx context.Context, s *Site, port string) {
 	ctrl.LoggerFrom(ctx).Info("found the port of a node that is a virtual machine", "node", s.Name, "port", port)
 	r.learn(s.Node, s.Ports.VIFType, port)
 	r.count(s.Name, 0)
-	r.found(ctx, s.Name)
+	r.pools.RequeueNode(ctx, s.Name)
 }
 
 func (r *ParentPorts) search(node string) *failedSearch {

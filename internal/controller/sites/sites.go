@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
@@ -53,22 +54,28 @@ type Options struct {
 	Networks networks
 	Backoff  outcome.Backoff
 	Events   events.EventRecorder
-	Found    func(ctx context.Context, node string) // plans the pools of a node whose parent port was found
-	// Moved plans the pools of a namespace after a change of its network, with no namespace those of
-	// all.
-	Moved   func(ctx context.Context, namespace string) error
-	Counted func(pods int) // adds to the number of pods that wait and that no pool counts
+	Pools    poolPlanner
+	Waiting  prometheus.Gauge // gets the pods that wait and that no pool counts
+}
+
+// poolPlanner plans pools.
+type poolPlanner interface {
+	// RequeueNode plans the pools of a node: its parent port was found.
+	RequeueNode(ctx context.Context, node string)
+	// RequeueNamespace plans the pools of a namespace: its network has changed. Without a name it plans
+	// those of all.
+	RequeueNamespace(ctx context.Context, namespace string) error
 }
 
 // New returns Sites. The caller must add its ParentPorts and its Waiting to a manager with Setup.
 func New(o Options) *Sites {
 	s := &Sites{client: o.Client, settings: o.Settings, networks: o.Networks}
 	s.ParentPorts = &ParentPorts{
-		client: o.Client, sites: s, hosts: o.Hosts, settings: o.Settings, backoff: o.Backoff, events: o.Events, found: o.Found, counted: o.Counted,
+		client: o.Client, sites: s, hosts: o.Hosts, settings: o.Settings, backoff: o.Backoff, events: o.Events, pools: o.Pools, gauge: o.Waiting,
 		known: map[string]parent{}, searches: map[string]*failedSearch{}, checks: map[string]portCheck{}, waitingPods: map[string]int{},
 	}
 	s.Waiting = &Waiting{
-		sites: s, events: o.Events, moved: o.Moved, counted: o.Counted, patience: o.Backoff.Max, namespaces: map[string]*waitingPods{},
+		sites: s, events: o.Events, pools: o.Pools, gauge: o.Waiting, patience: o.Backoff.Max, namespaces: map[string]*waitingPods{},
 	}
 	return s
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -32,9 +33,9 @@ const waitingWorkers = 4
 type Waiting struct {
 	sites    *Sites
 	events   events.EventRecorder
-	moved    func(ctx context.Context, namespace string) error
-	counted  func(pods int)
-	patience time.Duration // until pods are told of a wait that usually ends by itself
+	pools    poolPlanner
+	gauge    prometheus.Gauge // of waiting pods
+	patience time.Duration    // until pods are told of a wait that usually ends by itself
 	queue    kube.Queue[news]
 
 	mu         sync.Mutex
@@ -73,7 +74,7 @@ func (w *Waiting) Moved(namespace string) { w.queue.Add(news{namespace, true}) }
 // Reconcile handles one piece of news.
 func (w *Waiting) Reconcile(ctx context.Context, n news) (ctrl.Result, error) {
 	if n.moved {
-		if err := w.moved(ctx, n.namespace); err != nil {
+		if err := w.pools.RequeueNamespace(ctx, n.namespace); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
@@ -123,7 +124,7 @@ func (w *Waiting) assess(namespace string, why *wait, pods []*corev1.Pod) (tell 
 		p = &waitingPods{since: time.Now()}
 		w.namespaces[namespace] = p
 	}
-	w.counted(len(pods) - len(p.told))
+	w.gauge.Add(float64(len(pods) - len(p.told)))
 	if why.brief() && len(pods) > 0 {
 		again = max(0, time.Until(p.since.Add(w.patience)))
 	}

@@ -16,6 +16,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -28,12 +29,12 @@ import (
 type creations struct {
 	cloud    sdn.Ports
 	settings *settings.Live
-	more     func(ctx context.Context, subnetIDs []string) (map[string][]string, error)
+	lists    subnetLists
 	memory   *memory
-	done     func(pool.Ref) // requeues the pool
+	plans    planQueue
 	// checkPorts has the collector search for ports that a request may have created without the
 	// process knowing.
-	checkPorts func()
+	checkPorts kube.Signal
 	signal     chan struct{} // holds one token: something may have to be sent
 
 	mu      sync.Mutex
@@ -70,7 +71,7 @@ const (
 
 func newCreations(o Options, m *memory) *creations {
 	return &creations{
-		cloud: o.Ports, settings: o.Settings, more: o.More, memory: m, done: o.Requeue, checkPorts: o.CheckPorts, signal: make(chan struct{}, 1),
+		cloud: o.Ports, settings: o.Settings, lists: o.Subnets, memory: m, plans: o.Queue, checkPorts: o.CheckPorts, signal: make(chan struct{}, 1),
 		wishes: map[pool.Ref]*wanted{}, subnets: map[string]places{},
 	}
 }
@@ -125,7 +126,7 @@ func (c *creations) run(ctx context.Context) {
 		for ctx.Err() == nil {
 			o, refused, ok := c.next()
 			for _, r := range refused {
-				c.done(r)
+				c.plans.Add(r)
 			}
 			if !ok {
 				break
@@ -251,16 +252,16 @@ func (c *creations) send(ctx context.Context, o order) {
 	count(o, made, err)
 	c.memory.ended(o.r, o.n, made, err)
 	if errors.Is(err, sdn.ErrUnavailable) {
-		c.checkPorts()
+		c.checkPorts.Send()
 	}
 	c.leave(o, took, err)
-	c.done(o.r)
+	c.plans.Add(o.r)
 }
 
 func (c *creations) create(ctx context.Context, o *order) ([]sdn.Port, error) {
 	r := request(o.key)
 	var err error
-	if r.MoreSubnetIDs, err = c.more(ctx, r.SubnetIDs); err != nil {
+	if r.MoreSubnetIDs, err = c.lists.More(ctx, r.SubnetIDs); err != nil {
 		return nil, err
 	}
 	return c.cloud.CreatePorts(ctx, sdn.Owner{Kind: sdn.KindPool, Name: o.r.Pool}, r, o.n)
@@ -280,7 +281,7 @@ func (c *creations) afford(ctx context.Context, o *order) bool {
 	c.withdraw(o.r)
 	c.mu.Unlock()
 	c.trigger()
-	c.done(o.r)
+	c.plans.Add(o.r)
 	return false
 }
 

@@ -14,6 +14,7 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
@@ -158,7 +159,7 @@ func newCrowd(t *testing.T, cloud *slowCloud) *crowd {
 	cloud.underWay, cloud.most = map[string]int{}, map[string]int{}
 	w := &crowd{t: t, cloud: cloud, began: time.Now(), pools: map[pool.Ref]*member{}}
 	o := options(cloud)
-	o.Requeue = func(r pool.Ref) { go w.plan(r) }
+	o.Queue = w
 	w.c = newCreations(o, newMemory(o))
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -178,10 +179,17 @@ func options(cloud *slowCloud) Options {
 	return Options{
 		Ports: cloud, Capacity: cloud, Settings: settings.NewLive(settings.Settings{Pools: config.Pools{MaxCreates: 8, MaxCreatesPerSubnet: 4}}),
 		Backoff: outcome.Backoff{Min: time.Second, Max: 10 * time.Second, Quota: 30 * time.Second, Rejected: time.Minute},
-		Requeue: func(pool.Ref) {}, CheckPorts: func() {},
-		More: func(context.Context, []string) (map[string][]string, error) { return nil, nil },
+		Queue:   &kube.Queue[pool.Ref]{}, CheckPorts: kube.NewSignal(), Subnets: more{},
 	}
 }
+
+// more is, by a subnet, others that the address may be of instead.
+type more map[string][]string
+
+func (m more) More(context.Context, []string) (map[string][]string, error) { return m, nil }
+
+// Add plans a pool.
+func (w *crowd) Add(r pool.Ref) { go w.plan(r) }
 
 // on returns the pool of a node on a subnet.
 func on(node, subnet string) (pool.Ref, v1.PoolKey) {

@@ -12,8 +12,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -21,14 +23,12 @@ import (
 // lookups look up and delete single ports, apart from the reconciler of pools. Each is one
 // request. The number of requests at once is limited, and pools take turns.
 type lookups struct {
-	cloud sdn.Ports
-	sees  func(ctx context.Context, projectID, networkID string) error // that of sdn.Visibility
-	// noObject returns an error unless the API server has no KuryrPort of that name.
-	noObject func(ctx context.Context, name string) error
-	memory   *memory
-	done     func(pool.Ref) // requeues the pool
-	// checkPorts has the collector search for a port that no object names.
-	checkPorts func()
+	cloud      sdn.Ports
+	visibility sdn.Visibility
+	live       client.Reader // reads past the cache
+	memory     *memory
+	plans      planQueue
+	checkPorts kube.Signal // has the collector search for a port that no object names
 
 	mu     sync.Mutex
 	queue  []pool.Ref // pools with calls to make; the next one is first
@@ -41,7 +41,7 @@ const lookupWorkers = 16
 
 func newLookups(o Options, m *memory) *lookups {
 	return &lookups{
-		cloud: o.Ports, sees: o.Sees, noObject: o.NoObject, memory: m, done: o.Requeue, checkPorts: o.CheckPorts,
+		cloud: o.Ports, visibility: o.Visibility, live: o.Live, memory: m, plans: o.Queue, checkPorts: o.CheckPorts,
 		calls: map[pool.Ref][]func(context.Context){}, signal: make(chan struct{}, lookupWorkers),
 	}
 }
@@ -74,7 +74,7 @@ func (l *lookups) seen(ctx context.Context, r pool.Ref) error {
 			project, network = p.key.ProjectID, p.key.NetworkID
 		}
 	})
-	return l.sees(ctx, project, network)
+	return l.visibility.Sees(ctx, project, network)
 }
 
 // fits reports whether a pod with these addresses, on r's node with this parent port, can have
@@ -99,14 +99,14 @@ func (l *lookups) discard(r pool.Ref, ids []string) {
 		l.push(r, func(ctx context.Context) {
 			defer l.memory.left(id)
 			log := ctrl.LoggerFrom(ctx).WithValues("pool", r.Pool, "port", id)
-			if err := l.noObject(ctx, id); err != nil {
+			if err := kube.NoKuryrPort(ctx, l.live, id); err != nil {
 				log.Info("kept a port that seemed to be unneeded", "because", err.Error())
-				l.checkPorts()
+				l.checkPorts.Send()
 				return
 			}
 			if err := l.cloud.DeletePort(ctx, id); err != nil {
 				log.Info("cannot delete a port that no pod needs; the collector will delete it", "error", err.Error())
-				l.checkPorts()
+				l.checkPorts.Send()
 				return
 			}
 			log.Info("deleted a port that no pod needs")
@@ -171,6 +171,6 @@ func (l *lookups) drain(ctx context.Context) {
 			return
 		}
 		call(ctx)
-		l.done(r)
+		l.plans.Add(r)
 	}
 }

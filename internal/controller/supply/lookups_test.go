@@ -20,22 +20,30 @@ type noPorts struct{ sdn.Ports }
 
 func (noPorts) Port(context.Context, string) (sdn.Port, error) { return sdn.Port{}, sdn.ErrNotFound }
 
+// sight is what a credential may see: nothing while it is blind.
+type sight struct {
+	sdn.Visibility
+	blind bool
+	asked []string
+}
+
+func (s *sight) Sees(_ context.Context, project, network string) error {
+	s.asked = append(s.asked, project+"/"+network)
+	if s.blind {
+		return fmt.Errorf("no port is shown: %w", sdn.ErrForbidden)
+	}
+	return nil
+}
+
 // TestRestoreOfWhatIsNotShown: a credential that has lost its role does not see the port of a
 // running pod. The port does not count as deleted: it is looked up again.
 func TestRestoreOfWhatIsNotShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, key := on("n1", "s1")
 		key.ProjectID, key.NetworkID = "project", "network"
-		blind := true
-		var asked []string
+		eyes := &sight{blind: true}
 		o := options(&slowCloud{})
-		o.Ports, o.Sees = noPorts{}, func(_ context.Context, project, network string) error {
-			asked = append(asked, project+"/"+network)
-			if blind {
-				return fmt.Errorf("no port is shown: %w", sdn.ErrForbidden)
-			}
-			return nil
-		}
+		o.Ports, o.Visibility = noPorts{}, eyes
 		m := newMemory(o)
 		m.with(r, func(p *poolMemory) { p.key = &key })
 		e := newLookups(o, m)
@@ -51,12 +59,12 @@ func TestRestoreOfWhatIsNotShown(t *testing.T) {
 			t.Errorf("a port that is not shown: failure %v, done with it %t; want ErrForbidden, and that it is looked up again", err, m.lookedUp(r, "port"))
 		}
 		time.Sleep(time.Minute)
-		blind = false
+		eyes.blind = false
 		if look(); !m.lookedUp(r, "port") {
 			t.Error("a port that is gone, of those that are shown, is looked up again")
 		}
-		if len(asked) != 2 || asked[0] != "project/network" {
-			t.Errorf("it was asked what is seen of %q, want the pool's project and network twice", asked)
+		if len(eyes.asked) != 2 || eyes.asked[0] != "project/network" {
+			t.Errorf("it was asked what is seen of %q, want the pool's project and network twice", eyes.asked)
 		}
 		stop()
 		synctest.Wait()

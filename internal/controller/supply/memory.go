@@ -21,7 +21,7 @@ import (
 // safe for concurrent use.
 type memory struct {
 	backoff outcome.Backoff
-	freed   func(pool.Ref) // requeues a pool that may try again
+	queue   planQueue
 
 	capacity *capacity
 
@@ -59,7 +59,7 @@ type Unrecorded struct {
 
 func newMemory(o Options) *memory {
 	return &memory{
-		backoff: o.Backoff, freed: o.Requeue, capacity: newCapacity(o),
+		backoff: o.Backoff, queue: o.Queue, capacity: newCapacity(o),
 		pools: map[pool.Ref]*poolMemory{}, leaving: map[string]bool{},
 	}
 }
@@ -256,7 +256,7 @@ func (m *memory) portFreed(r pool.Ref) {
 	}
 	m.mu.Unlock()
 	if chosen != nil {
-		m.freed(next)
+		m.queue.Add(next)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 // subnets. A pool's key has the first of them; its room is the room of all.
 type severalSubnets struct {
 	sdn.Capacity
-	more func(ctx context.Context, subnetIDs []string) (map[string][]string, error)
+	lists subnetLists
 }
 
 // withMore returns the capacity of o, with all subnets; nil if the room cannot be asked for.
@@ -22,12 +22,12 @@ func withMore(o Options) sdn.Capacity {
 	if o.Capacity == nil {
 		return nil
 	}
-	return severalSubnets{o.Capacity, o.More}
+	return severalSubnets{o.Capacity, o.Subnets}
 }
 
 // Room implements sdn.Capacity. The room of several subnets is unknown if that of one is.
 func (c severalSubnets) Room(ctx context.Context, projectID string, subnetIDs []string) (sdn.Room, error) {
-	more, err := c.more(ctx, subnetIDs)
+	more, err := c.lists.More(ctx, subnetIDs)
 	if err != nil {
 		return sdn.Room{}, err
 	}

@@ -34,9 +34,7 @@ func TestRoomOfSeveralSubnets(t *testing.T) {
 		"a": {Used: 6, Limit: 6}, "b": {Used: 1, Limit: 250}, "six": {Used: 3, Limit: math.MaxInt}, "seven": {Used: 1, Limit: math.MaxInt},
 		"plain": {Used: 1, Limit: 2}, "half": {Used: 1, Limit: 2},
 	}
-	o.More = func(context.Context, []string) (map[string][]string, error) {
-		return map[string][]string{"a": {"b"}, "six": {"seven"}, "half": {"unknown"}}, nil
-	}
+	o.Subnets = more{"a": {"b"}, "six": {"seven"}, "half": {"unknown"}}
 	got, err := withMore(o).Room(t.Context(), "", []string{"a", "six", "plain", "half"})
 	want := map[string]sdn.Usage{"a": {Used: 7, Limit: 256}, "six": {Used: 4, Limit: math.MaxInt}, "plain": {Used: 1, Limit: 2}}
 	if diff := cmp.Diff(want, got.Subnets); diff != "" || err != nil {

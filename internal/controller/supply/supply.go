@@ -6,10 +6,10 @@
 // failures, and the room of quotas and subnets.
 //
 // It runs in its own goroutines, for which the planner never waits. Each plan replaces the wish
-// of its pool (Wish). A result has the pool planned again (Options.Requeue). The package reads
-// and writes no Kubernetes object, and its memory may be lost at any time. The key of that
-// memory is the pool with its node: a shard of the controller that owns a node shares it with
-// no other shard.
+// of its pool (Wish). A result has the pool planned again (Options.Queue). The package writes no
+// Kubernetes object, and reads one only to learn that a port has none before it deletes the port.
+// Its memory may be lost at any time. The key of that memory is the pool with its node: a shard of
+// the controller that owns a node shares it with no other shard.
 //
 // The order of locks is creations.mu (wishes and places), memory.mu (pools), capacity.mu
 // (rooms). lookups.mu is taken alone. No lock is held during a request to the SDN or to the API
@@ -23,8 +23,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
@@ -33,21 +35,27 @@ import (
 
 // Options are the parts that a Supply needs. All but Capacity must be given.
 type Options struct {
-	Ports    sdn.Ports
-	Sees     func(ctx context.Context, projectID, networkID string) error // that of sdn.Visibility
-	Capacity sdn.Capacity                                                 // nil: unknown room
-	Settings *settings.Live
-	// More returns, by some of these subnets, others that the address may be of instead.
-	More    func(ctx context.Context, subnetIDs []string) (map[string][]string, error)
-	Backoff outcome.Backoff
-	// Requeue has a pool planned again.
-	Requeue func(pool.Ref)
+	Ports      sdn.Ports
+	Visibility sdn.Visibility
+	Capacity   sdn.Capacity // nil: unknown room
+	Settings   *settings.Live
+	Subnets    subnetLists
+	Backoff    outcome.Backoff
+	Queue      planQueue
+	Live       client.Reader // reads past the cache
 	// CheckPorts has the collector compare the SDN's ports with the objects: the SDN may have a
-	// port that no object and no process knows. It does not wait.
-	CheckPorts func()
-	// NoObject returns an error unless the API server answers that no KuryrPort has that name.
-	NoObject func(ctx context.Context, name string) error
+	// port that no object and no process knows.
+	CheckPorts kube.Signal
 }
+
+// subnetLists knows the lists of subnets of which a port gets one address.
+type subnetLists interface {
+	// More returns, by some of these subnets, others that the address may be of instead.
+	More(ctx context.Context, subnetIDs []string) (map[string][]string, error)
+}
+
+// planQueue is the queue of pools to plan.
+type planQueue interface{ Add(pool.Ref) }
 
 // Supply gets ports for pools. Its methods are safe for concurrent use.
 type Supply struct {
