@@ -6,7 +6,6 @@ package controller
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -63,14 +62,10 @@ func networkParts(mgr ctrl.Manager, o Options, objects *kube.Networks) []reconci
 	}
 	objects.Guard()
 	making := &kube.Owners{}
-	live := mgr.GetAPIReader()
 	applier := networks.NewApplier(mgr, networks.ApplierOptions{
-		Cloud: o.Networks, Subnets: o.Subnets, Sees: o.Visibility.Sees, Statuses: objects, Making: making, Settings: o.Settings, Backoff: o.Backoff, Slow: o.SlowDeletion,
-		Members: func(ctx context.Context, namespace string, subnetIDs []string) ([]string, error) {
-			return balancersWithMembers(ctx, live, namespace, subnetIDs)
-		},
+		Cloud: o.Networks, Subnets: o.Subnets, Visibility: o.Visibility, Statuses: objects, Making: making, Settings: o.Settings, Backoff: o.Backoff, Slow: o.SlowDeletion,
 	})
-	planner := networks.NewPlanner(mgr, networks.PlannerOptions{Subnets: o.Subnets, Pools: o.SubnetPools, InUse: o.Networks.InUse, Settings: o.Settings, Backoff: o.Backoff})
+	planner := networks.NewPlanner(mgr, networks.PlannerOptions{Subnets: o.Subnets, Pools: o.SubnetPools, Uses: o.Networks, Settings: o.Settings, Backoff: o.Backoff})
 	return []reconciler{planner, applier, collector.Networks(mgr, collector.NetworkOptions{
 		Cloud: o.Networks, Settings: o.Settings, Making: making, Applier: applier,
 	})}
@@ -107,25 +102,4 @@ func networksLeft(ctx context.Context, live client.Reader) (bool, error) {
 		return false, nil
 	}
 	return len(list.Items) > 0, err
-}
-
-// balancersWithMembers returns the KuryrLoadBalancers of a namespace, empty: of all, with members in one of these
-// subnets. It asks the API server: the kind is in the cache only while Services are served.
-func balancersWithMembers(ctx context.Context, live client.Reader, namespace string, subnetIDs []string) (names []string, err error) {
-	var list v1.KuryrLoadBalancerList
-	err = live.List(ctx, &list, client.InNamespace(namespace))
-	if kube.NotServed(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("listing KuryrLoadBalancers of namespace %q: %w", namespace, err)
-	}
-	for i := range list.Items {
-		if slices.ContainsFunc(list.Items[i].Spec.Listeners, func(l v1.ListenerSpec) bool {
-			return slices.ContainsFunc(l.Members, func(m v1.MemberSpec) bool { return slices.Contains(subnetIDs, m.SubnetID) })
-		}) {
-			names = append(names, kube.RequestOf(&list.Items[i]).String())
-		}
-	}
-	return names, nil
 }

@@ -14,6 +14,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 )
 
 // errAsked: the SDN has been asked and has not answered yet. Then the namespace is planned again.
@@ -70,11 +71,9 @@ func (a *asker) run(ctx context.Context) error {
 // answers are what the SDN says of resources. One request serves all namespaces that need its
 // answer, also if it fails. It is safe for concurrent use.
 type answers[A any] struct {
-	asker *asker
-	// ask returns an answer, and how long it counts; 0 is forever.
-	ask   func(ctx context.Context, id string) (A, time.Duration, error)
-	pause func(err error, failures int) time.Duration // until the SDN is asked again after a failure
-	wake  func(ctrl.Request)                          // has a namespace planned
+	asker   *asker
+	backoff outcome.Backoff           // until the SDN is asked again after a failure
+	queue   *kube.Queue[ctrl.Request] // of namespaces to plan
 
 	mu    sync.Mutex // not held during requests
 	known map[string]*answer[A]
@@ -91,8 +90,9 @@ type answer[A any] struct {
 func (k *answer[A]) counts(now time.Time) bool { return k.until.IsZero() || now.Before(k.until) }
 
 // of returns the answer about a resource, and does not wait. It returns errAsked if there is none
-// yet: then the namespace of req is planned again with the answer. A failure is a refusedError.
-func (a *answers[A]) of(id string, req ctrl.Request) (value A, err error) {
+// yet: then the namespace of req is planned again with the answer. A failure is a refusedError. ask
+// asks the SDN; it returns an answer, and how long it counts; 0 is forever.
+func (a *answers[A]) of(id string, req ctrl.Request, ask func(ctx context.Context, id string) (A, time.Duration, error)) (value A, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	k := a.known[id]
@@ -113,7 +113,7 @@ func (a *answers[A]) of(id string, req ctrl.Request) (value A, err error) {
 	}
 	a.known[id] = k
 	a.asker.send(func(ctx context.Context) {
-		value, good, err := a.ask(ctx, id)
+		value, good, err := ask(ctx, id)
 		a.answered(id, value, good, err)
 	})
 	return value, errAsked
@@ -139,7 +139,7 @@ func (a *answers[A]) answered(id string, value A, good time.Duration, err error)
 		k.failures = 0
 	} else {
 		k.failures++
-		good = a.pause(err, k.failures)
+		good = a.backoff.Delay(err, k.failures)
 	}
 	if good > 0 {
 		k.until = time.Now().Add(good)
@@ -151,7 +151,7 @@ func (a *answers[A]) answered(id string, value A, good time.Duration, err error)
 		return k.waiting == nil && !k.counts(time.Now().Add(-forgotten))
 	})
 	for req := range waiting {
-		a.wake(req)
+		a.queue.Add(req)
 	}
 }
 

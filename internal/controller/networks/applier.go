@@ -46,22 +46,22 @@ const workers = 16
 // A KuryrNetwork that is ready costs no request to the cloud. Its network is read when the spec or
 // the status changes, and when a check is requested.
 type Applier struct {
-	client   client.Client
-	cloud    Cloud
-	subnets  sdn.Subnets
-	sees     func(ctx context.Context, projectID, networkID string) error
-	members  func(ctx context.Context, namespace string, subnetIDs []string) ([]string, error)
-	statuses statuses
-	making   *kube.Owners
-	settings *settings.Live
-	backoff  outcome.Backoff
-	pauses   *outcome.Pauses[ctrl.Request]
-	slow     time.Duration
-	events   events.EventRecorder
-	queue    kube.Queue[ctrl.Request]
-	objects  *kube.Object[*v1.KuryrNetwork]
-	routers  routers
-	lists    singleflight.Group // of networks and routers, by the kind of resource
+	client     client.Client
+	live       client.Reader // reads past the cache
+	cloud      Cloud
+	subnets    sdn.Subnets
+	visibility sdn.Visibility
+	statuses   statuses
+	making     *kube.Owners
+	settings   *settings.Live
+	backoff    outcome.Backoff
+	pauses     *outcome.Pauses[ctrl.Request]
+	slow       time.Duration
+	events     events.EventRecorder
+	queue      kube.Queue[ctrl.Request]
+	objects    *kube.Object[*v1.KuryrNetwork]
+	routers    routers
+	lists      singleflight.Group // of networks and routers, by the kind of resource
 
 	mu       sync.Mutex
 	memories map[ctrl.Request]*memory
@@ -103,23 +103,20 @@ type Cloud interface {
 
 // ApplierOptions are the parts that an Applier needs beyond the manager. All must be given.
 type ApplierOptions struct {
-	Cloud   Cloud
-	Subnets sdn.Subnets
-	// Sees is that of sdn.Visibility.
-	Sees func(ctx context.Context, projectID, networkID string) error
-	// Members returns the load balancers of a namespace, empty: of all, that have members in one of these subnets.
-	Members  func(ctx context.Context, namespace string, subnetIDs []string) ([]string, error)
-	Statuses statuses     // of kube.Networks
-	Making   *kube.Owners // held while something of a KuryrNetwork is made and named
-	Settings *settings.Live
-	Backoff  outcome.Backoff
-	Slow     time.Duration // a deletion that takes longer is reported
+	Cloud      Cloud
+	Subnets    sdn.Subnets
+	Visibility sdn.Visibility
+	Statuses   statuses     // of kube.Networks
+	Making     *kube.Owners // held while something of a KuryrNetwork is made and named
+	Settings   *settings.Live
+	Backoff    outcome.Backoff
+	Slow       time.Duration // a deletion that takes longer is reported
 }
 
 // NewApplier returns an Applier. Setup adds it to mgr.
 func NewApplier(mgr ctrl.Manager, o ApplierOptions) *Applier {
 	return &Applier{
-		client: mgr.GetClient(), cloud: o.Cloud, subnets: o.Subnets, sees: o.Sees, members: o.Members, statuses: o.Statuses, making: o.Making, settings: o.Settings,
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Cloud, subnets: o.Subnets, visibility: o.Visibility, statuses: o.Statuses, making: o.Making, settings: o.Settings,
 		backoff: o.Backoff, pauses: outcome.Limiter[ctrl.Request](o.Backoff), slow: o.Slow, events: mgr.GetEventRecorder("kuryr-controller"),
 		objects:  kube.NewObject(mgr.GetClient(), &v1.KuryrNetwork{}, kind, kube.OwnerNetwork, v1.NetworkFinalizer),
 		routers:  routers{cloud: o.Cloud, known: map[string]routerAddresses{}},

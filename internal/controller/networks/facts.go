@@ -12,6 +12,7 @@ import (
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/network"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -20,40 +21,46 @@ import (
 // facts are what plans need of the SDN: the prefixes of the configured subnets and the IP families of
 // the subnet pools, which never change, and the ports in networks that are to be replaced.
 type facts struct {
+	PlannerOptions
 	prefixes answers[netip.Prefix] // of subnets; zero for one that does not exist
 	families answers[int32]        // of subnet pools
 	uses     answers[[]sdn.PortUse]
 }
 
-// newFacts returns facts that are asked for by way of via. wake has a namespace planned.
-func newFacts(o *PlannerOptions, via *asker, wake func(ctrl.Request)) *facts {
+// newFacts returns facts that are asked for by way of via. queue has namespaces planned.
+func newFacts(o PlannerOptions, via *asker, queue *kube.Queue[ctrl.Request]) *facts {
 	return &facts{
-		prefixes: answers[netip.Prefix]{asker: via, pause: o.Backoff.Delay, wake: wake, ask: func(ctx context.Context, id string) (netip.Prefix, time.Duration, error) {
-			return prefixOf(ctx, o, id)
-		}},
-		families: answers[int32]{asker: via, pause: o.Backoff.Delay, wake: wake, ask: func(ctx context.Context, id string) (int32, time.Duration, error) {
-			pool, err := o.Pools.SubnetPool(ctx, id)
-			if err != nil {
-				return 0, 0, fmt.Errorf("reading subnet pool %s: %w", id, err)
-			}
-			return int32(pool.IPVersion), 0, nil
-		}},
-		uses: answers[[]sdn.PortUse]{asker: via, pause: o.Backoff.Delay, wake: wake, ask: func(ctx context.Context, id string) ([]sdn.PortUse, time.Duration, error) {
-			used, err := o.InUse(ctx, id)
-			if err != nil {
-				return nil, 0, fmt.Errorf("listing the ports in network %s: %w", id, err)
-			}
-			return used, o.Backoff.Max, nil
-		}},
+		PlannerOptions: o,
+		prefixes:       answers[netip.Prefix]{asker: via, backoff: o.Backoff, queue: queue},
+		families:       answers[int32]{asker: via, backoff: o.Backoff, queue: queue},
+		uses:           answers[[]sdn.PortUse]{asker: via, backoff: o.Backoff, queue: queue},
 	}
 }
 
+// usesOf reads the ports in a network.
+func (f *facts) usesOf(ctx context.Context, id string) ([]sdn.PortUse, time.Duration, error) {
+	used, err := f.Uses.InUse(ctx, id)
+	if err != nil {
+		return nil, 0, fmt.Errorf("listing the ports in network %s: %w", id, err)
+	}
+	return used, f.Backoff.Max, nil
+}
+
+// familyOf reads the IP family of a subnet pool.
+func (f *facts) familyOf(ctx context.Context, id string) (int32, time.Duration, error) {
+	pool, err := f.Pools.SubnetPool(ctx, id)
+	if err != nil {
+		return 0, 0, fmt.Errorf("reading subnet pool %s: %w", id, err)
+	}
+	return int32(pool.IPVersion), 0, nil
+}
+
 // prefixOf reads the prefix of a subnet.
-func prefixOf(ctx context.Context, o *PlannerOptions, id string) (p netip.Prefix, good time.Duration, err error) {
-	got, err := o.Subnets.Subnet(ctx, id)
+func (f *facts) prefixOf(ctx context.Context, id string) (p netip.Prefix, good time.Duration, err error) {
+	got, err := f.Subnets.Subnet(ctx, id)
 	if errors.Is(err, sdn.ErrNotFound) {
 		ctrl.LoggerFrom(ctx).Error(err, "a subnet of the configuration does not exist; networks of namespaces may overlap with it", "subnet", id)
-		return p, o.Backoff.Rejected, nil
+		return p, f.Backoff.Rejected, nil
 	}
 	if err == nil {
 		p, err = netip.ParsePrefix(got.CIDR)
@@ -78,7 +85,7 @@ func (f *facts) reserved(s *settings.Settings, ask bool, req ctrl.Request) (all 
 		p := f.prefixes.last(one.id)
 		if ask {
 			var failed error
-			p, failed = f.prefixes.of(one.id, req)
+			p, failed = f.prefixes.of(one.id, req, f.prefixOf)
 			err = worse(err, failed)
 		}
 		if p.IsValid() {
@@ -123,7 +130,7 @@ func subnetsOf(s *settings.Settings) (all []configuredSubnet) {
 // of the SDN: see answers.of.
 func (f *facts) poolsOf(ids []string, req ctrl.Request) (all []network.SubnetPool, err error) {
 	for _, id := range ids {
-		version, failed := f.families.of(id, req)
+		version, failed := f.families.of(id, req, f.familyOf)
 		err = worse(err, failed)
 		all = append(all, network.SubnetPool{ID: id, IPVersion: version})
 	}

@@ -97,7 +97,7 @@ func (v *visit) given(ctx context.Context) (v1.KuryrNetworkStatus, error) {
 		return made(v.kn), fmt.Errorf("reading network %s: %w", id, err)
 	}
 	if v.settings.Rules().HasCredential(spec.ProjectID) { // it makes the ports in there
-		if err := v.sees(ctx, spec.ProjectID, id); err != nil {
+		if err := v.visibility.Sees(ctx, spec.ProjectID, id); err != nil {
 			return made(v.kn), fmt.Errorf("network %s for ports of project %s: %w", id, spec.ProjectID, err)
 		}
 	}
@@ -179,9 +179,9 @@ func (v *visit) absent(ctx context.Context) error {
 		}
 		common = subnet.NetworkID
 	}
-	err := v.sees(ctx, "", common)
+	err := v.visibility.Sees(ctx, "", common)
 	if project := v.kn.Spec.ProjectID; err == nil && project != "" {
-		err = v.sees(ctx, project, "") // its own credential need not see the common network
+		err = v.visibility.Sees(ctx, project, "") // its own credential need not see the common network
 	}
 	if err != nil {
 		return fmt.Errorf("the cloud does not show the network of the namespace, and may hide it: %w", err)

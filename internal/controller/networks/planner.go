@@ -57,17 +57,20 @@ type Planner struct {
 	made    []madePrefix      // of all namespaces, as last read
 	moved   atomic.Bool       // a KuryrNetwork has changed since
 	told    map[string]string // last Event on a namespace without a KuryrNetwork
-	follow  func(context.Context) error
 }
 
 // PlannerOptions are the parts that a Planner needs beyond the manager. All must be given.
 type PlannerOptions struct {
-	Subnets sdn.Subnets
-	Pools   sdn.SubnetPools
-	// InUse is that of sdn.Networks.
-	InUse    func(ctx context.Context, networkID string) ([]sdn.PortUse, error)
+	Subnets  sdn.Subnets
+	Pools    sdn.SubnetPools
+	Uses     uses
 	Settings *settings.Live
 	Backoff  outcome.Backoff
+}
+
+// uses is the part of sdn.Networks that knows the ports in networks.
+type uses interface {
+	InUse(ctx context.Context, networkID string) ([]sdn.PortUse, error)
 }
 
 // NewPlanner returns a Planner. Setup adds it to mgr.
@@ -79,8 +82,7 @@ func NewPlanner(mgr ctrl.Manager, o PlannerOptions) *Planner {
 		asker:   &asker{signal: kube.NewSignal()}, told: map[string]string{},
 	}
 	p.moved.Store(true)
-	p.facts = newFacts(&o, p.asker, p.queue.Add)
-	p.follow = o.Settings.Follow(p.planAll)
+	p.facts = newFacts(o, p.asker, &p.queue)
 	return p
 }
 

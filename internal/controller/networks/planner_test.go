@@ -153,7 +153,7 @@ const (
 // options returns options of a planner in a mode.
 func options(mode string) networks.PlannerOptions {
 	return networks.PlannerOptions{
-		Subnets: none{}, Pools: none{}, InUse: func(context.Context, string) ([]sdn.PortUse, error) { return nil, nil },
+		Subnets: none{}, Pools: none{}, Uses: none{},
 		Settings: settings.NewLive(settings.Settings{Networks: config.Networks{NetworkChoice: config.NetworkChoice{
 			Mode: mode, RouterID: router, SubnetPoolIDs: []string{pool}, Ranges: []string{"10.0.0.0/8"}, PrefixLength: 24,
 		}}}),
@@ -165,6 +165,8 @@ func options(mode string) networks.PlannerOptions {
 type none struct{}
 
 func (none) Subnet(context.Context, string) (sdn.Subnet, error) { return sdn.Subnet{}, sdn.ErrNotFound }
+
+func (none) InUse(context.Context, string) ([]sdn.PortUse, error) { return nil, nil }
 
 func (none) SubnetPool(context.Context, string) (sdn.SubnetPool, error) {
 	return sdn.SubnetPool{}, sdn.ErrUnavailable

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
@@ -101,7 +102,7 @@ func (v *visit) removeOne(ctx context.Context, id string) (waits string, err err
 	for _, s := range is.Subnets {
 		subnets = append(subnets, s.ID)
 	}
-	balancers, err := v.members(ctx, v.req.Namespace, subnets)
+	balancers, err := v.balancersWithMembers(ctx, v.req.Namespace, subnets)
 	if err != nil || len(balancers) > 0 {
 		return fewOf("load balancers with members in it", balancers), err
 	}
@@ -111,7 +112,7 @@ func (v *visit) removeOne(ctx context.Context, id string) (waits string, err err
 	}
 	if len(used) > 0 { // without its router, they would be cut off
 		// A provider may have a port there for the members of another namespace's Service.
-		balancers, err := v.members(ctx, "", subnets)
+		balancers, err := v.balancersWithMembers(ctx, "", subnets)
 		return strings.Join(append([]string{describeUses(id, used)}, fewOf("load balancers of other namespaces with members in it", balancers)), ". It has "), err
 	}
 	if err := v.disconnect(ctx, is); err != nil {
@@ -122,6 +123,27 @@ func (v *visit) removeOne(ctx context.Context, id string) (waits string, err err
 	}
 	ctrl.LoggerFrom(ctx).Info("deleted network", "network", id)
 	return "", nil
+}
+
+// balancersWithMembers returns the KuryrLoadBalancers of a namespace, empty: of all, with members in one of these
+// subnets. It asks the API server: the kind is in the cache only while Services are served.
+func (r *Applier) balancersWithMembers(ctx context.Context, namespace string, subnetIDs []string) (names []string, err error) {
+	var list v1.KuryrLoadBalancerList
+	err = r.live.List(ctx, &list, client.InNamespace(namespace))
+	if kube.NotServed(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listing KuryrLoadBalancers of namespace %q: %w", namespace, err)
+	}
+	for i := range list.Items {
+		if slices.ContainsFunc(list.Items[i].Spec.Listeners, func(l v1.ListenerSpec) bool {
+			return slices.ContainsFunc(l.Members, func(m v1.MemberSpec) bool { return slices.Contains(subnetIDs, m.SubnetID) })
+		}) {
+			names = append(names, kube.RequestOf(&list.Items[i]).String())
+		}
+	}
+	return names, nil
 }
 
 // disconnect removes the interfaces of routers in the subnets of a network.
@@ -173,7 +195,7 @@ func describeUses(networkID string, used []sdn.PortUse) string {
 // network that is being deleted serves no pods, so its deletion is not to wait for somebody else.
 func (p *Planner) others(kn *v1.KuryrNetwork) (string, error) {
 	if id := kn.Status.NetworkID; id != "" && network.Makes(&kn.Spec) {
-		used, err := p.facts.uses.of(id, itself(kn.Namespace))
+		used, err := p.facts.uses.of(id, itself(kn.Namespace), p.facts.usesOf)
 		if err != nil {
 			return "", err
 		}

@@ -27,8 +27,8 @@ import (
 //
 // It has one worker: two plans at once could choose the same prefix.
 func (p *Planner) Setup(mgr ctrl.Manager) error {
-	for _, run := range []func(context.Context) error{p.follow, p.Ask} {
-		if err := mgr.Add(kube.Leading(run)); err != nil {
+	for _, run := range []kube.Leading{p.settings.Follow(p.planAll), p.Ask} {
+		if err := mgr.Add(run); err != nil {
 			return err
 		}
 	}
