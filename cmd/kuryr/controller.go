@@ -23,6 +23,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/openstack"
+	"github.com/kuryr-go/kuryr/internal/preflight"
 	"github.com/kuryr-go/kuryr/internal/sdn/tenants"
 )
 
@@ -80,8 +81,9 @@ func runController(ctx context.Context, f controllerFlags) error {
 	projects := controller.NewProjects(mgr.GetClient())
 	cloud := withTenants(backend, func() []config.Project { return live.Load().Projects }, projects.Named)
 	if err := controller.Setup(ctx, mgr, controller.Options{
-		Settings: live, Projects: projects, Namespace: f.leaderNamespace, Preflight: preflightOf(mgr, cloud, cfg, live),
-		Tell: func(ctx context.Context, fault error) { tellPod(ctx, mgr.GetClient(), servicesNotServed, fault) },
+		Settings: live, Projects: projects, Namespace: f.leaderNamespace,
+		Preflight: liveChecks{preflight.Sources{Cloud: cloud, Kubernetes: mgr.GetAPIReader(), Config: cfg}, live},
+		Tell:      func(ctx context.Context, fault error) { tellPod(ctx, mgr.GetClient(), servicesNotServed, fault) },
 	}.With(cloud)); err != nil {
 		return err
 	}

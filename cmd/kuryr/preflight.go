@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kuryr-go/kuryr/internal/config"
@@ -21,7 +20,6 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	checks "github.com/kuryr-go/kuryr/internal/plan/preflight"
 	"github.com/kuryr-go/kuryr/internal/preflight"
-	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
 type preflightFlags struct {
@@ -262,14 +260,18 @@ func printJSON(w io.Writer, report checks.Report) error {
 	return e.Encode(out)
 }
 
-// preflightOf returns the checks of a controller. They follow the settings in use; what needs a
+// liveChecks are the preflight checks of a controller. They follow the settings in use; what needs a
 // restart is as the controller read it.
-func preflightOf(mgr ctrl.Manager, cloud sdn.Survey, cfg *config.Config, live *settings.Live) func(context.Context) checks.Report {
-	return func(ctx context.Context) checks.Report {
-		now := live.Load()
-		c := *cfg
-		c.Pods, c.Nodes, c.Pools, c.Services, c.Orphans = now.Pods, now.Nodes, now.Pools, now.Services, now.Orphans
-		c.Networks, c.Projects = now.Networks, now.Projects
-		return preflight.Run(ctx, preflight.Sources{Cloud: cloud, Kubernetes: mgr.GetAPIReader(), Config: &c})
-	}
+type liveChecks struct {
+	sources preflight.Sources
+	live    *settings.Live
+}
+
+// Check makes the checks.
+func (l liveChecks) Check(ctx context.Context) checks.Report {
+	now, c := l.live.Load(), *l.sources.Config
+	c.Pods, c.Nodes, c.Pools, c.Services, c.Orphans = now.Pods, now.Nodes, now.Pools, now.Services, now.Orphans
+	c.Networks, c.Projects = now.Networks, now.Projects
+	l.sources.Config = &c
+	return preflight.Run(ctx, l.sources)
 }

@@ -13,6 +13,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -34,7 +35,6 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/sites"
 	"github.com/kuryr-go/kuryr/internal/controller/supply"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
-	checks "github.com/kuryr-go/kuryr/internal/plan/preflight"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -68,9 +68,8 @@ type Options struct {
 	SecurityGroups sdn.SecurityGroups
 	// Networks makes the networks of namespaces; nil: namespaces get none of their own.
 	Networks    networks.Cloud
-	SubnetPools sdn.SubnetPools // of the networks of namespaces; set together with Networks and Subnets
-	// Preflight makes the preflight checks; nil: none are made.
-	Preflight func(ctx context.Context) checks.Report
+	SubnetPools sdn.SubnetPools  // of the networks of namespaces; set together with Networks and Subnets
+	Preflight   preflight.Checks // nil: none are made
 	// Projects is told which kinds are served. Default: NewProjects of the manager's cache.
 	Projects *Projects
 	// Tell reports to the operator what prevents the controller from serving Services; nil: the log
@@ -123,7 +122,7 @@ func (o Options) With(c Cloud) Options {
 	return o
 }
 
-func (o *Options) defaults() {
+func (o *Options) defaults(mgr ctrl.Manager) {
 	set(&o.Backoff.Min, time.Second)
 	set(&o.Backoff.Max, 10*time.Second) // the backend's own limit protects an overloaded SDN
 	set(&o.Backoff.Quota, 30*time.Second)
@@ -140,6 +139,9 @@ func (o *Options) defaults() {
 	}
 	if o.Visibility == nil {
 		o.Visibility = allVisible{}
+	}
+	if o.Projects == nil {
+		o.Projects = NewProjects(mgr.GetClient())
 	}
 }
 
@@ -172,61 +174,49 @@ func Scheme() (*runtime.Scheme, error) {
 // Setup adds all reconcilers to mgr. mgr must be created with Scheme and CacheOptions, and must not
 // have started. What Services need is added later, when they are to be served for the first time.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
-	o.defaults()
+	o.defaults(mgr)
 	if err := kube.AddIndexes(ctx, mgr); err != nil {
 		return err
 	}
-	mgr, err := addPreflight(mgr, o)
-	if err != nil {
-		return fmt.Errorf("setting up the preflight checks: %w", err)
-	}
-	if o.Projects == nil {
-		o.Projects = NewProjects(mgr.GetClient())
+	held := mgr // what is added to it waits for the checks of a first start
+	if o.Preflight != nil {
+		checks := preflight.New(mgr, preflight.Options{Checks: o.Preflight, Settings: o.Settings})
+		if err := checks.Setup(mgr); err != nil {
+			return fmt.Errorf("setting up the preflight checks: %w", err)
+		}
+		held = checks.Hold(mgr)
 	}
 	o = o.marked(mgr.GetEventRecorder("kuryr-controller"))
-	networks := kube.NewNetworks(mgr)
-	poolQueue, look := &kube.Queue[pool.Ref]{}, kube.NewSignal()
-	supply := supply.New(supply.Options{
-		Ports: o.Ports, Visibility: o.Visibility, Capacity: o.Capacity, Settings: o.Settings, Subnets: sites.Subnets{Settings: o.Settings, Networks: networks}, Backoff: o.Backoff,
-		Queue: poolQueue, Live: mgr.GetAPIReader(), CheckPorts: look,
+
+	namespaceNetworks := kube.NewNetworks(mgr)
+	poolQueue, checkPorts := &kube.Queue[pool.Ref]{}, kube.NewSignal()
+	portSupply := supply.New(supply.Options{
+		Ports: o.Ports, Visibility: o.Visibility, Capacity: o.Capacity, Settings: o.Settings, Subnets: sites.Subnets{Settings: o.Settings, Networks: namespaceNetworks},
+		Backoff: o.Backoff, Queue: poolQueue, Live: mgr.GetAPIReader(), CheckPorts: checkPorts,
 	})
 	grants := membergroups.New(membergroups.Options{Client: mgr.GetClient(), Settings: o.Settings, Queue: poolQueue})
-	pools := pools.New(mgr, pools.Options{
-		Hosts: o.Hosts, Details: o.Details, Look: o.Look, Settings: o.Settings, Networks: networks, Supply: supply, Groups: grants, Queue: poolQueue, CheckPorts: look,
+	planner := pools.New(mgr, pools.Options{
+		Hosts: o.Hosts, Details: o.Details, Look: o.Look, Settings: o.Settings, Networks: namespaceNetworks, Supply: portSupply, Groups: grants, Queue: poolQueue, CheckPorts: checkPorts,
 		Backoff: o.Backoff, PoolIdle: o.PoolIdle, StatusGap: o.StatusGap,
 	})
-	ports := ports.New(mgr, ports.Options{
-		Ports: o.Ports, Visibility: o.Visibility, Settings: o.Settings, Room: supply, Pods: pools, CheckPorts: look,
+	applier := ports.New(mgr, ports.Options{
+		Ports: o.Ports, Visibility: o.Visibility, Settings: o.Settings, Room: portSupply, Pods: planner, CheckPorts: checkPorts,
 		Backoff: o.Backoff, StatusGap: o.StatusGap,
 	})
 	orphans := collector.PortOptions{
-		Cloud: o.Ports, Visibility: o.Visibility, Settings: o.Settings, Supply: supply, Planner: pools, Applier: ports, Queue: poolQueue, Look: look,
+		Cloud: o.Ports, Visibility: o.Visibility, Settings: o.Settings, Supply: portSupply, Planner: planner, Applier: applier, Queue: poolQueue, Look: checkPorts,
 	}
-	for _, add := range []func(ctrl.Manager) error{
-		pools.Setup, ports.Setup, kube.Runnable(supply.Run), func(mgr ctrl.Manager) error { return collector.AddPorts(mgr, orphans) },
-	} {
-		if err := add(mgr); err != nil {
-			return fmt.Errorf("setting up the controller: %w", err)
-		}
-	}
-	if err := setupServices(mgr, o, grants, networks); err != nil {
-		return fmt.Errorf("setting up the controller: %w", err)
-	}
-	if err := setupNetworks(mgr, o, networks); err != nil {
-		return fmt.Errorf("setting up the controller: %w", err)
-	}
-	if err := addPolicyNotices(mgr, o.Backoff); err != nil {
+	err := errors.Join(
+		planner.Setup(held),
+		applier.Setup(held),
+		held.Add(kube.Leading(portSupply.Run)),
+		collector.AddPorts(held, orphans),
+		setupServices(held, o, grants, namespaceNetworks),
+		setupNetworks(held, o, namespaceNetworks),
+		addPolicyNotices(held, o.Backoff),
+	)
+	if err != nil {
 		return fmt.Errorf("setting up the controller: %w", err)
 	}
 	return kube.AddReady(mgr)
-}
-
-// addPreflight adds the preflight checks, if there are any. It returns the manager for all other
-// parts: what they make waits for the checks of a first start.
-func addPreflight(mgr ctrl.Manager, o Options) (ctrl.Manager, error) {
-	if o.Preflight == nil {
-		return mgr, nil
-	}
-	checks := preflight.New(mgr, preflight.Options{Check: o.Preflight, Settings: o.Settings})
-	return checks.Hold(mgr), checks.Setup(mgr)
 }

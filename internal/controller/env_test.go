@@ -28,8 +28,8 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/controller/preflight"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
-	checks "github.com/kuryr-go/kuryr/internal/plan/preflight"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 	"github.com/kuryr-go/kuryr/internal/sdn/memory"
 )
@@ -69,7 +69,7 @@ type bed struct {
 	whole     controller.Cloud                            // in all roles, in place of cloud; nil: cloud
 	around    func(sdn.LoadBalancers) sdn.LoadBalancers   // wraps the cloud; nil: nothing does
 	guarding  func(sdn.SecurityGroups) sdn.SecurityGroups // wraps security groups
-	preflight func(context.Context) checks.Report         // Options.Preflight; nil: no checks
+	preflight preflight.Checks                            // Options.Preflight; nil: no checks
 	manager   ctrl.Manager                                // the last one started
 	probes    string                                      // address of the manager's probes; empty: none
 

@@ -22,7 +22,7 @@ import (
 func firstStart(t *testing.T, f *finder) (*bed, *atomic.Int32) {
 	t.Helper()
 	b := idleBed(t)
-	b.preflight = f.check
+	b.preflight = f
 	b.current.Preflight.FirstStartWaits = true
 	b.settings.Set(b.current)
 	calls := &atomic.Int32{}
@@ -143,7 +143,7 @@ func TestFirstStartOfServices(t *testing.T) {
 	f := &finder{}
 	f.set(noPublic)
 	b := newServiceBed(t)
-	b.whole, b.preflight = true, f.check
+	b.whole, b.preflight = true, f
 	b.current.Preflight.FirstStartWaits = true
 	b.settings.Set(b.current)
 	b.launch()

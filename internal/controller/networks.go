@@ -5,6 +5,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,6 +17,7 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/collector"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/networks"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 )
 
 var networksBlocked = prometheus.NewGauge(prometheus.GaugeOpts{
@@ -25,66 +27,28 @@ var networksBlocked = prometheus.NewGauge(prometheus.GaugeOpts{
 
 func init() { metrics.Registry.MustRegister(networksBlocked) }
 
-// setupNetworks adds what serves the networks of namespaces once some namespace may have one. It is
-// also on while a KuryrNetwork is left: otherwise the deletion of a namespace could wait forever.
+// setupNetworks adds what serves the networks of namespaces once some namespace may have one.
 func setupNetworks(mgr ctrl.Manager, o Options, objects *kube.Networks) error {
-	parts := networkParts(mgr, o, objects)
+	var parts []reconciler // none if the SDN makes no networks
+	if o.Networks != nil && o.Subnets != nil && o.SubnetPools != nil {
+		objects.Guard()
+		making := &kube.Owners{}
+		planner := networks.NewPlanner(mgr, networks.PlannerOptions{Subnets: o.Subnets, Pools: o.SubnetPools, Uses: o.Networks, Settings: o.Settings, Backoff: o.Backoff})
+		applier := networks.NewApplier(mgr, networks.ApplierOptions{
+			Cloud: o.Networks, Subnets: o.Subnets, Visibility: o.Visibility, Statuses: objects, Making: making, Settings: o.Settings, Backoff: o.Backoff, Slow: o.SlowDeletion,
+		})
+		parts = []reconciler{planner, applier, collector.Networks(mgr, collector.NetworkOptions{
+			Cloud: o.Networks, Settings: o.Settings, Making: making, Applier: applier,
+		})}
+	}
 	feature := &kube.Feature{
-		Wanted: o.Settings.Networking,
-		Still:  func() bool { return o.Settings.Rules().NetworksByNamespace },
-		Left: func(ctx context.Context) (bool, error) {
-			left, err := networksLeft(ctx, mgr.GetAPIReader())
-			if !left && err == nil {
-				objects.Lack()
-			}
-			return left, err
-		},
+		Parts:   networksParts{o.Settings, mgr.GetAPIReader(), o.Projects, objects, parts},
+		Wanted:  o.Settings.Networking,
 		Needs:   networksNeed,
 		Kinds:   []client.Object{&v1.KuryrNetwork{}},
-		Lacks:   objects.Lack,
 		Without: "Namespaces with a network or a project of their own are not served, only others are", Tell: o.Tell, Blocked: networksBlocked, Retry: o.Backoff.Rejected,
-		Add: func(ctx context.Context, mgr ctrl.Manager) error {
-			if err := addNetworks(ctx, mgr, o.Projects, objects, parts); err != nil {
-				return fmt.Errorf("setting up the networks of namespaces: %w", err)
-			}
-			ctrl.LoggerFrom(ctx).Info("serving networks of namespaces")
-			return nil
-		},
 	}
 	return feature.AddTo(mgr)
-}
-
-// networkParts returns the planner, the applier and the inventory of networks; none if the SDN
-// makes no networks.
-func networkParts(mgr ctrl.Manager, o Options, objects *kube.Networks) []reconciler {
-	if o.Networks == nil || o.Subnets == nil || o.SubnetPools == nil {
-		return nil
-	}
-	objects.Guard()
-	making := &kube.Owners{}
-	applier := networks.NewApplier(mgr, networks.ApplierOptions{
-		Cloud: o.Networks, Subnets: o.Subnets, Visibility: o.Visibility, Statuses: objects, Making: making, Settings: o.Settings, Backoff: o.Backoff, Slow: o.SlowDeletion,
-	})
-	planner := networks.NewPlanner(mgr, networks.PlannerOptions{Subnets: o.Subnets, Pools: o.SubnetPools, Uses: o.Networks, Settings: o.Settings, Backoff: o.Backoff})
-	return []reconciler{planner, applier, collector.Networks(mgr, collector.NetworkOptions{
-		Cloud: o.Networks, Settings: o.Settings, Making: making, Applier: applier,
-	})}
-}
-
-func addNetworks(ctx context.Context, mgr ctrl.Manager, projects *Projects, objects *kube.Networks, parts []reconciler) error {
-	if err := networks.Index(ctx, mgr); err != nil {
-		return err
-	}
-	if err := objects.Serve(ctx, mgr); err != nil {
-		return err
-	}
-	projects.networks.Store(true) // the parts below may ask
-	for _, part := range parts {
-		if err := part.Setup(mgr); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // networksNeed are the permissions that the networks of namespaces need beyond those for pods.
@@ -93,13 +57,46 @@ var networksNeed = []kube.Need{
 	{Group: v1.GroupVersion.Group, Resource: "kuryrnetworks", Subresource: "status", Verbs: []string{"patch"}},
 }
 
-// networksLeft reports whether the cluster has a KuryrNetwork. A controller without the permission
-// to list them has created none.
-func networksLeft(ctx context.Context, live client.Reader) (bool, error) {
+// networksParts are what serves the networks of namespaces. It is also added while a KuryrNetwork is
+// left: otherwise the deletion of a namespace could wait forever.
+type networksParts struct {
+	settings *settings.Live
+	live     client.Reader // reads past the cache
+	projects *Projects
+	objects  *kube.Networks
+	parts    []reconciler
+}
+
+// Wanted implements kube.Parts.
+func (n networksParts) Wanted() bool { return n.settings.Rules().NetworksByNamespace }
+
+// Lacks implements kube.Parts.
+func (n networksParts) Lacks() { n.objects.Lack() }
+
+// Left reports whether the cluster has a KuryrNetwork. A controller without the permission to list
+// them has created none.
+func (n networksParts) Left(ctx context.Context) (bool, error) {
 	list := metaList(v1.GroupVersion.WithKind("KuryrNetworkList"))
-	err := live.List(ctx, list, client.Limit(1))
+	err := n.live.List(ctx, list, client.Limit(1))
 	if kube.NotServed(err) {
-		return false, nil
+		err = nil
+	}
+	if err == nil && len(list.Items) == 0 {
+		n.objects.Lack()
 	}
 	return len(list.Items) > 0, err
+}
+
+// Add implements kube.Parts.
+func (n networksParts) Add(ctx context.Context, mgr ctrl.Manager) error {
+	err := errors.Join(networks.Index(ctx, mgr), n.objects.Serve(ctx, mgr))
+	if err == nil {
+		n.projects.networks.Store(true) // the parts may ask
+		err = addAll(mgr, n.parts)
+	}
+	if err != nil {
+		return fmt.Errorf("setting up the networks of namespaces: %w", err)
+	}
+	ctrl.LoggerFrom(ctx).Info("serving networks of namespaces")
+	return nil
 }

@@ -28,7 +28,7 @@ type finder struct {
 	gate   chan struct{} // not nil: calls wait until it is closed
 }
 
-func (f *finder) check(ctx context.Context) checks.Report {
+func (f *finder) Check(ctx context.Context) checks.Report {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.gate != nil {
@@ -104,7 +104,7 @@ func TestPreflightIsReported(t *testing.T) {
 	b := idleBed(t)
 	f := &finder{gate: make(chan struct{})}
 	f.report.Findings = []checks.Finding{unread, noRoom, noPublic}
-	b.preflight = f.check
+	b.preflight = f
 	b.start()
 	b.bound(b.pod("web-0"))
 	if c := b.cluster(); c != nil {
@@ -166,7 +166,7 @@ func TestRestartRepeatsNoFinding(t *testing.T) {
 	b := idleBed(t)
 	f := &finder{}
 	f.set(noRoom)
-	b.preflight = f.check
+	b.preflight = f
 	b.start()
 	b.eventOn(v1.ClusterName, noRoom.Name)
 	b.stop()
@@ -190,7 +190,7 @@ func TestPreflightWithoutItsKind(t *testing.T) {
 	o.grant(everything, "kuryrports", "kuryrportpools", "kuryrloadbalancers", "kuryrports/status", "kuryrportpools/status", "kuryrloadbalancers/status")
 	f := &finder{}
 	f.set(noPublic)
-	o.preflight, o.whole = f.check, true
+	o.preflight, o.whole = f, true
 	o.launch()
 	o.serves("web-0")
 	o.eventually("Services are served", func() bool { return o.balancerOf("kubernetes") != nil })
@@ -217,7 +217,7 @@ func TestServicesDoNotWait(t *testing.T) {
 	b := newServiceBed(t)
 	f := &finder{}
 	f.set(noPublic)
-	b.whole, b.preflight = true, f.check
+	b.whole, b.preflight = true, f
 	b.launch()
 	b.clusterSays(v1.ConditionReady, metav1.ConditionFalse, v1.ReasonErrors)
 	b.eventually("Services are served although the network is missing", func() bool { return b.balancerOf("kubernetes") != nil })

@@ -5,6 +5,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -38,12 +39,21 @@ func init() { metrics.Registry.MustRegister(servicesBlocked) }
 // reconciler is a part that is added to the manager once Services are to be served.
 type reconciler interface{ Setup(ctrl.Manager) error }
 
+func addAll(mgr ctrl.Manager, parts []reconciler) error {
+	for _, part := range parts {
+		if err := part.Setup(mgr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // setupServices adds what serves Services once they are to be served. It also adds what deletes
 // security groups that are left over when Services are not served any more.
 func setupServices(mgr ctrl.Manager, o Options, grants *membergroups.Groups, networks *kube.Networks) error {
 	making := &kube.Owners{}
+	parts := []reconciler{grants}
 	groups := collector.GroupOptions{Cloud: o.SecurityGroups, Settings: o.Settings, Members: grants, Making: making}
-	reconcilers := []reconciler{grants}
 	if o.LoadBalancers != nil {
 		holder := clusterips.New(mgr, clusterips.Options{
 			List: o.LoadBalancers.ListLoadBalancers, Get: o.LoadBalancers.LoadBalancer, Namespace: o.Namespace, Backoff: o.Backoff,
@@ -54,17 +64,24 @@ func setupServices(mgr ctrl.Manager, o Options, grants *membergroups.Groups, net
 			Settings: o.Settings, Backoff: o.Backoff, Mend: o.Mend, Stuck: o.Stuck, Holder: holder, Now: time.Now,
 		})
 		groups.Applier = applier
-		reconcilers = append(reconcilers, holder, applier, collector.LoadBalancers(mgr, collector.LoadBalancerOptions{
+		parts = append(parts, holder, applier, collector.LoadBalancers(mgr, collector.LoadBalancerOptions{
 			Cloud: o.LoadBalancers, FloatingIPs: o.FloatingIPs, Settings: o.Settings, Applier: applier,
 		}))
 	}
 	if o.Subnets != nil {
-		reconcilers = append(reconcilers, services.New(mgr, services.Options{
+		parts = append(parts, services.New(mgr, services.Options{
 			Settings: o.Settings, Subnets: o.Subnets, Networks: networks, Backoff: o.Backoff, Clock: o.Clock,
 		}))
 	}
 	if o.LoadBalancers != nil || o.Subnets != nil {
-		if err := servicesFeature(mgr, o, reconcilers).AddTo(mgr); err != nil {
+		feature := &kube.Feature{
+			Parts:   servicesParts{o.Settings, mgr.GetAPIReader(), o.Projects, parts},
+			Wanted:  o.Settings.Serving,
+			Needs:   servicesNeed,
+			Kinds:   []client.Object{&corev1.Service{}, &discoveryv1.EndpointSlice{}, &v1.KuryrLoadBalancer{}},
+			Without: "Services are not served, only pods are", Tell: o.Tell, Blocked: servicesBlocked, Retry: o.Backoff.Rejected,
+		}
+		if err := feature.AddTo(mgr); err != nil {
 			return err
 		}
 	}
@@ -72,26 +89,6 @@ func setupServices(mgr ctrl.Manager, o Options, grants *membergroups.Groups, net
 		return nil
 	}
 	return collector.SecurityGroups(mgr, groups).Setup(mgr)
-}
-
-// servicesFeature returns the feature that serves Services. It is also on while something of
-// Services is left: otherwise the deletion of a Service could wait forever.
-func servicesFeature(mgr ctrl.Manager, o Options, reconcilers []reconciler) *kube.Feature {
-	return &kube.Feature{
-		Wanted:  o.Settings.Serving,
-		Still:   func() bool { return settings.ServesServices(&o.Settings.Load().Services) },
-		Left:    func(ctx context.Context) (bool, error) { return servicesLeft(ctx, mgr.GetAPIReader()) },
-		Needs:   servicesNeed,
-		Kinds:   []client.Object{&corev1.Service{}, &discoveryv1.EndpointSlice{}, &v1.KuryrLoadBalancer{}},
-		Without: "Services are not served, only pods are", Tell: o.Tell, Blocked: servicesBlocked, Retry: o.Backoff.Rejected,
-		Add: func(ctx context.Context, mgr ctrl.Manager) error {
-			if err := addServices(ctx, mgr, o.Projects, reconcilers); err != nil {
-				return fmt.Errorf("setting up the reconcilers of Services: %w", err)
-			}
-			ctrl.LoggerFrom(ctx).Info("serving Services")
-			return nil
-		},
-	}
 }
 
 // servicesNeed are the permissions that serving Services needs beyond those for pods.
@@ -103,36 +100,50 @@ var servicesNeed = []kube.Need{
 	{Group: v1.GroupVersion.Group, Resource: "kuryrloadbalancers", Subresource: "status", Verbs: []string{"patch"}},
 }
 
-func addServices(ctx context.Context, mgr ctrl.Manager, projects *Projects, reconcilers []reconciler) error {
-	for _, index := range []func(context.Context, ctrl.Manager) error{services.Index, kube.AddPortAddressIndex, membergroups.Index} {
-		if err := index(ctx, mgr); err != nil {
-			return err
-		}
+// servicesParts are what serves Services. It is also added while something of Services is left:
+// otherwise the deletion of a Service could wait forever.
+type servicesParts struct {
+	settings *settings.Live
+	live     client.Reader // reads past the cache
+	projects *Projects
+	parts    []reconciler
+}
+
+// Wanted implements kube.Parts.
+func (s servicesParts) Wanted() bool { return settings.ServesServices(&s.settings.Load().Services) }
+
+// Lacks implements kube.Parts. No other part has to know.
+func (s servicesParts) Lacks() {}
+
+// Add implements kube.Parts.
+func (s servicesParts) Add(ctx context.Context, mgr ctrl.Manager) error {
+	err := errors.Join(services.Index(ctx, mgr), kube.AddPortAddressIndex(ctx, mgr), membergroups.Index(ctx, mgr))
+	if err == nil {
+		s.projects.balancers.Store(true) // the parts may ask
+		err = addAll(mgr, s.parts)
 	}
-	projects.balancers.Store(true) // the parts below may ask
-	for _, r := range reconcilers {
-		if err := r.Setup(mgr); err != nil {
-			return err
-		}
+	if err != nil {
+		return fmt.Errorf("setting up the reconcilers of Services: %w", err)
 	}
+	ctrl.LoggerFrom(ctx).Info("serving Services")
 	return nil
 }
 
-// servicesLeft reports whether the cluster has a KuryrLoadBalancer, a Service with Kuryr's
+// Left reports whether the cluster has a KuryrLoadBalancer, a Service with Kuryr's
 // finalizer, or a Service that holds a cluster IP. A controller without the permission to list them
 // has created none.
-func servicesLeft(ctx context.Context, live client.Reader) (bool, error) {
-	balancers := metaList(v1.GroupVersion.WithKind("KuryrLoadBalancerList"))
-	err := live.List(ctx, balancers, client.Limit(1))
+func (s servicesParts) Left(ctx context.Context) (bool, error) {
+	first := metaList(v1.GroupVersion.WithKind("KuryrLoadBalancerList"))
+	err := s.live.List(ctx, first, client.Limit(1))
 	if kube.NotServed(err) {
 		return false, nil
 	}
-	if err != nil || len(balancers.Items) > 0 {
+	if err != nil || len(first.Items) > 0 {
 		return err == nil, err
 	}
 	for next := ""; ; {
 		page := metaList(corev1.SchemeGroupVersion.WithKind("ServiceList"))
-		if err := live.List(ctx, page, client.Limit(500), client.Continue(next)); kube.NotServed(err) {
+		if err := s.live.List(ctx, page, client.Limit(500), client.Continue(next)); kube.NotServed(err) {
 			return false, nil
 		} else if err != nil {
 			return false, err

@@ -20,11 +20,6 @@ func (l Leading) Start(ctx context.Context) error { return l(ctx) }
 // NeedLeaderElection is true.
 func (Leading) NeedLeaderElection() bool { return true }
 
-// Runnable returns a function that adds run to a manager, to run while this process leads.
-func Runnable(run func(ctx context.Context) error) func(ctrl.Manager) error {
-	return func(mgr ctrl.Manager) error { return mgr.Add(Leading(run)) }
-}
-
 // Never is the period of a task that runs only on request.
 const Never = time.Duration(math.MaxInt64)
 

@@ -29,20 +29,12 @@ import (
 // ClusterRole still serves pods. A missing kind is reported, and the feature waits for it.
 //
 // A Feature also runs in replicas that do not lead, so that their caches are filled when they begin
-// to lead. All fields but Lacks and Tell are required.
+// to lead. All fields but Tell are required.
 type Feature struct {
+	Parts  Parts
 	Wanted <-chan struct{} // closed when the configuration wants it for the first time
-	Still  func() bool     // whether the configuration wants it now
-	// Left reports whether the cluster has something left from when the feature was wanted, or restored
-	// from then. It is called only while this process leads and does not want the feature.
-	Left  func(ctx context.Context) (bool, error)
-	Needs []Need
-	Kinds []client.Object // their caches are filled before Add
-	Add   func(ctx context.Context, mgr ctrl.Manager) error
-
-	// Lacks is called when the API server lacks a kind or does not allow what the feature needs, each
-	// time that this is checked; nil: nothing is.
-	Lacks func()
+	Needs  []Need
+	Kinds  []client.Object // their caches are filled before Parts are added
 
 	Without string // what the lack of the feature means, as a clause
 	// Tell reports the fault to the operator of the controller, besides the log.
@@ -52,6 +44,20 @@ type Feature struct {
 
 	mgr  ctrl.Manager
 	left bool
+}
+
+// Parts are what a Feature adds.
+type Parts interface {
+	// Wanted reports whether the configuration wants them now.
+	Wanted() bool
+	// Left reports whether the cluster has something left from when they were wanted, or restored from
+	// then. It is called only while this process leads and does not want them.
+	Left(ctx context.Context) (bool, error)
+	// Lacks is called when the API server lacks a kind or does not allow what they need, each time that
+	// this is checked.
+	Lacks()
+	// Add adds them to the running manager.
+	Add(ctx context.Context, mgr ctrl.Manager) error
 }
 
 // Need is a permission that a Feature needs from the API server.
@@ -73,15 +79,15 @@ func (f *Feature) AddTo(mgr ctrl.Manager) error {
 // NeedLeaderElection is false: see Feature.
 func (*Feature) NeedLeaderElection() bool { return false }
 
-// Start waits until the feature is wanted and possible, adds it, and returns. It fails only if Add
-// fails.
+// Start waits until the feature is wanted and possible, adds it, and returns. It fails only if
+// Parts.Add fails.
 func (f *Feature) Start(ctx context.Context) error {
 	if !f.due(ctx) || !f.insist(ctx, f.able) || !f.insist(ctx, f.watch) {
 		return nil
 	}
 	f.Blocked.Set(0)
 	// Add has one try: the parts that it has added stay.
-	if err := f.Add(ctx, f.mgr); err != nil && ctx.Err() == nil {
+	if err := f.Parts.Add(ctx, f.mgr); err != nil && ctx.Err() == nil {
 		return err
 	}
 	return nil
@@ -101,7 +107,7 @@ func (f *Feature) due(ctx context.Context) bool {
 		case <-again:
 		}
 		var err error
-		if f.left, err = f.Left(ctx); f.left {
+		if f.left, err = f.Parts.Left(ctx); f.left {
 			return true
 		}
 		again = time.After(10 * f.Retry) // seldom: a person may restore something from a backup
@@ -118,13 +124,13 @@ func (f *Feature) insist(ctx context.Context, step func(context.Context) error) 
 	reported := ""
 	for {
 		pause := f.Retry
-		if !f.left && !f.Still() {
+		if !f.left && !f.Parts.Wanted() {
 			f.Blocked.Set(0)
 			reported = ""
 			select {
 			case <-f.mgr.Elected():
 				var err error
-				if f.left, err = f.Left(ctx); f.left {
+				if f.left, err = f.Parts.Left(ctx); f.left {
 					continue
 				} else if err != nil {
 					pause = min(f.Retry, unanswered)
@@ -141,11 +147,10 @@ func (f *Feature) insist(ctx context.Context, step func(context.Context) error) 
 				f.report(ctx, err)
 			}
 			var lack *lackError
-			switch {
-			case !errors.As(err, &lack): // the API server has not answered
+			if errors.As(err, &lack) {
+				f.Parts.Lacks()
+			} else { // the API server has not answered
 				pause = min(f.Retry, unanswered)
-			case f.Lacks != nil:
-				f.Lacks()
 			}
 		}
 		if !Pause(ctx, pause) {

@@ -94,7 +94,8 @@ type featureBed struct {
 	cluster
 	kube.Feature
 	wanted, left bool
-	added        int
+	added, lacks int
+	isLeft       func() (bool, error) // nil: left
 	told         []string
 	serve        chan struct{}
 	done         chan error
@@ -106,14 +107,9 @@ func startFeature(t *testing.T, change func(*featureBed)) *featureBed {
 	b := &featureBed{serve: make(chan struct{}), done: make(chan error, 1)}
 	b.elected = make(chan struct{})
 	b.Feature = kube.Feature{
-		Wanted: b.serve, Still: func() bool { return locked(b, func() bool { return b.wanted }) },
-		Left:  func(context.Context) (bool, error) { return locked(b, func() bool { return b.left }), nil },
-		Needs: []kube.Need{{Group: "openstack.org", Resource: "kuryrloadbalancers", Subresource: "status", Verbs: []string{"get", "patch"}}},
-		Kinds: []client.Object{&v1.KuryrLoadBalancer{}},
-		Add: func(context.Context, ctrl.Manager) error {
-			locked(b, func() bool { b.added++; return true })
-			return nil
-		},
+		Parts: parts{b}, Wanted: b.serve,
+		Needs:   []kube.Need{{Group: "openstack.org", Resource: "kuryrloadbalancers", Subresource: "status", Verbs: []string{"get", "patch"}}},
+		Kinds:   []client.Object{&v1.KuryrLoadBalancer{}},
 		Without: "nothing balances", Blocked: prometheus.NewGauge(prometheus.GaugeOpts{Name: "blocked"}), Retry: time.Minute,
 		Tell: func(_ context.Context, fault error) {
 			locked(b, func() bool { b.told = append(b.told, fault.Error()); return true })
@@ -129,6 +125,24 @@ func startFeature(t *testing.T, change func(*featureBed)) *featureBed {
 	}
 	go func() { b.done <- b.Feature.Start(t.Context()) }()
 	return b
+}
+
+// parts are what the Feature of a featureBed adds.
+type parts struct{ b *featureBed }
+
+func (p parts) Wanted() bool { return locked(p.b, func() bool { return p.b.wanted }) }
+func (p parts) Lacks()       { locked(p.b, func() bool { p.b.lacks++; return true }) }
+
+func (p parts) Left(context.Context) (bool, error) {
+	if p.b.isLeft != nil {
+		return p.b.isLeft()
+	}
+	return locked(p.b, func() bool { return p.b.left }), nil
+}
+
+func (p parts) Add(context.Context, ctrl.Manager) error {
+	locked(p.b, func() bool { p.b.added++; return true })
+	return nil
 }
 
 // adding is a cluster that records what was added.
@@ -165,11 +179,7 @@ func (b *featureBed) pass(t *testing.T, added int, blocked float64, told ...stri
 // A missing kind or permission is reported once, and the feature waits for it.
 func TestFeatureWaitsForKindAndPermission(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lacks := 0
-		b := startFeature(t, func(b *featureBed) {
-			b.wanted = true
-			b.Lacks = func() { locked(b, func() bool { lacks++; return true }) }
-		})
+		b := startFeature(t, func(b *featureBed) { b.wanted = true })
 		b.pass(t, 0, 0)
 		if b.asked > 0 {
 			t.Errorf("%d requests for what is not wanted", b.asked)
@@ -181,8 +191,8 @@ func TestFeatureWaitsForKindAndPermission(t *testing.T) {
 		b.pass(t, 0, 1, kind, right)
 		b.allowed = true
 		b.pass(t, 1, 0, kind, right)
-		if err := <-b.done; err != nil || b.watched == 0 || lacks == 0 {
-			t.Errorf("error %v, %d kinds watched, Lacks called %d times", err, b.watched, lacks)
+		if err := <-b.done; err != nil || b.watched == 0 || b.lacks == 0 {
+			t.Errorf("error %v, %d kinds watched, Lacks called %d times", err, b.watched, b.lacks)
 		}
 	})
 }
@@ -215,7 +225,7 @@ func TestFeatureAsksWhatIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
 		b := startFeature(t, func(b *featureBed) {
-			b.Left = func(context.Context) (bool, error) {
+			b.isLeft = func() (bool, error) {
 				if asked++; asked < 3 {
 					return false, errors.New("no answer")
 				}

@@ -52,6 +52,12 @@ func (h held) Add(r manager.Runnable) error {
 	}))
 }
 
+// waits reports whether a first start waits, by the settings.
+func (l *Loop) waits() bool { return l.Settings.Load().Preflight.FirstStartWaits }
+
+// serve lets start what waits for the checks of a first start. It may be called again.
+func (l *Loop) serve() { l.served.Do(func() { close(l.serving) }) }
+
 // waiting reports whether a first start waits.
 func (l *Loop) waiting() bool {
 	select {

@@ -19,7 +19,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/preflight"
 )
 
@@ -31,10 +33,16 @@ func loopOn(t *testing.T, funcs interceptor.Funcs, objects ...client.Object) *Lo
 		t.Fatal(err)
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1.KuryrCluster{}).WithInterceptorFuncs(funcs).Build()
-	l := &Loop{client: c, live: c, events: events.NewFakeRecorder(100), early: kube.NewSignal(), wait: period, serving: make(chan struct{})}
-	l.waits, l.serve = func() bool { return true }, func() { close(l.serving) }
-	return l
+	waits := settings.NewLive(settings.Settings{Preflight: config.Preflight{FirstStartWaits: true}})
+	return &Loop{
+		Options: Options{Settings: waits}, client: c, live: c, events: events.NewFakeRecorder(100), early: kube.NewSignal(), wait: period, serving: make(chan struct{}),
+	}
 }
+
+// checks makes reports.
+type checks func() preflight.Report
+
+func (c checks) Check(context.Context) preflight.Report { return c() }
 
 // TestFirst: any of three kinds shows that Kuryr has been here.
 func TestFirst(t *testing.T) {
@@ -88,17 +96,20 @@ func TestFirstStartLooksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := loopOn(t, interceptor.Funcs{})
 		l.early.Send()
-		began, served := time.Now(), time.Duration(0)
-		l.serve = func() { served = time.Since(began); close(l.serving) }
+		began, served := time.Now(), make(chan time.Duration, 1)
+		go func() {
+			<-l.serving
+			served <- time.Since(began)
+		}()
 		var at []time.Duration
 		ctx, cancel := context.WithCancel(t.Context())
-		l.check = func(context.Context) preflight.Report {
+		l.Checks = checks(func() preflight.Report {
 			at = append(at, time.Since(began).Round(time.Second))
 			if len(at) > len(reports) {
 				return preflight.Report{}
 			}
 			return reports[len(at)-1]
-		}
+		})
 		done := make(chan error)
 		go func() { done <- l.lead(ctx) }()
 		time.Sleep(2 * time.Hour)
@@ -111,8 +122,8 @@ func TestFirstStartLooksAgain(t *testing.T) {
 		if len(at) < len(want)+1 || !slices.Equal(at[:len(want)], want) || at[len(want)] != 213*second+again {
 			t.Errorf("checks at %v; want %v, and others as usual", at, want)
 		}
-		if served.Round(second) != 213*second {
-			t.Errorf("it served after %v, want 3m33s", served)
+		if after := <-served; after.Round(second) != 213*second {
+			t.Errorf("it served after %v, want 3m33s", after)
 		}
 	})
 }

@@ -57,25 +57,28 @@ func init() { metrics.Registry.MustRegister(findings) }
 
 // Options is what a Loop needs beyond the manager.
 type Options struct {
-	// Check makes all checks. It has a deadline, and one goroutine calls it.
-	Check    func(ctx context.Context) preflight.Report
+	Checks   Checks
 	Settings *settings.Live
+}
+
+// Checks are all preflight checks.
+type Checks interface {
+	// Check makes them. ctx has a deadline, and one goroutine calls it.
+	Check(ctx context.Context) preflight.Report
 }
 
 // Loop makes the checks while this process leads.
 type Loop struct {
-	check   func(ctx context.Context) preflight.Report
+	Options
 	client  client.Client
 	live    client.Reader // reads past the cache
 	events  events.EventRecorder
-	early   kube.Signal // requests checks now
-	follow  func(context.Context) error
+	early   kube.Signal   // requests checks now
 	wait    time.Duration // until the next checks
 	lacking bool          // the log says that the KuryrCluster cannot be written
 
-	waits   func() bool   // whether a first start waits, by the settings
-	serving chan struct{} // closed when it does not wait, or no longer
-	serve   func()        // closes serving
+	serving chan struct{} // closed by serve
+	served  sync.Once
 	pause   time.Duration // before the last checks while it waited
 	logged  string        // why it waits, as the log says
 }
@@ -83,29 +86,28 @@ type Loop struct {
 // New returns a Loop.
 func New(mgr ctrl.Manager, o Options) *Loop {
 	l := &Loop{
-		check: o.Check, client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("kuryr-controller"),
-		early: kube.NewSignal(), wait: period,
+		Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("kuryr-controller"),
+		early: kube.NewSignal(), wait: period, serving: make(chan struct{}),
 	}
-	l.serving = make(chan struct{})
-	l.serve = sync.OnceFunc(func() { close(l.serving) })
-	l.waits = func() bool { return o.Settings.Load().Preflight.FirstStartWaits }
 	l.early.Send() // at the start
-	l.follow = o.Settings.Follow(func(context.Context) error {
-		if !l.waits() {
-			l.serve() // also while checks hang
-		}
-		l.early.Send()
-		return nil
-	})
 	return l
 }
 
 // Setup adds the loop to mgr.
 func (l *Loop) Setup(mgr ctrl.Manager) error {
-	if err := mgr.Add(kube.Leading(l.follow)); err != nil {
+	if err := mgr.Add(kube.Leading(l.Settings.Follow(l.reload))); err != nil {
 		return err
 	}
 	return mgr.Add(kube.Leading(l.lead))
+}
+
+// reload makes the checks anew after the settings have changed.
+func (l *Loop) reload(context.Context) error {
+	if !l.waits() {
+		l.serve() // also while checks hang
+	}
+	l.early.Send()
+	return nil
 }
 
 // lead makes the checks until ctx ends.
@@ -119,7 +121,7 @@ func (l *Loop) lead(ctx context.Context) error {
 // run makes the checks once, and reports them.
 func (l *Loop) run(ctx context.Context) error {
 	checking, cancel := context.WithTimeout(ctx, limit)
-	report := l.check(checking) // what was not read in time is Unknown
+	report := l.Checks.Check(checking) // what was not read in time is Unknown
 	cancel()
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // the process ends

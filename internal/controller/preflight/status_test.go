@@ -160,7 +160,7 @@ func TestPeriod(t *testing.T) {
 		{preflight.Finding{Name: preflight.CloudUnavailable, Severity: preflight.Unknown}, again},
 	} {
 		report := preflight.Report{Findings: []preflight.Finding{tc.finding}}
-		l := &Loop{check: func(context.Context) preflight.Report { return report }, live: older{}, serving: make(chan struct{})}
+		l := &Loop{Options: Options{Checks: checks(func() preflight.Report { return report })}, live: older{}, serving: make(chan struct{})}
 		close(l.serving)
 		if err := l.run(t.Context()); err != nil || l.wait != tc.want {
 			t.Errorf("after %+v without the kind: %v, %s until the next checks; want %s", tc.finding, err, l.wait, tc.want)
