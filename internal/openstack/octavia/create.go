@@ -57,7 +57,7 @@ func (b *Octavia) CreateLoadBalancer(ctx context.Context, owner sdn.Owner, lb sd
 // does not accept that.
 func (b *Octavia) postWhole(ctx context.Context, lb sdn.LoadBalancer, body object, f sdn.Features, a api) (wireBalancer, error) {
 	members := 0
-	full := populatable(lb) && a.whole && !a.losesChildren(f.Provider) && !b.balancers.isBare(f.Provider, lb.VIP)
+	full := populatable(lb) && !a.single && !a.losesChildren(f.Provider) && !b.balancers.isBare(f.Provider, lb.VIP)
 	if full {
 		body["listeners"], members = newListeners(lb.Listeners, f, a, b.members(f.Provider))
 	}
@@ -111,7 +111,7 @@ func (l *balancers) made(asked sdn.LoadBalancer, w wireBalancer) {
 }
 
 func (b *Octavia) newBalancer(owner sdn.Owner, lb sdn.LoadBalancer, a api) (object, error) {
-	if lb.FlavorID != "" && !a.flavors && !a.has(withFlavors) || lb.AvailabilityZone != "" && !a.has(withZones) {
+	if lb.FlavorID != "" && a.versioned && !a.has(withFlavors) || lb.AvailabilityZone != "" && !a.has(withZones) {
 		return nil, fmt.Errorf("flavor %q and availability zone %q are %w: this version of Octavia's API is too old", lb.FlavorID, lb.AvailabilityZone, sdn.ErrUnsupported)
 	}
 	m := session.Mark{Cluster: b.config.ClusterID, Owner: owner}
@@ -215,13 +215,13 @@ func shares(wanted []int, most int) []int {
 }
 
 func (b *Octavia) postBalancer(ctx context.Context, body object, provider string, members int) (wireBalancer, error) {
-	var out balancerBody
+	var out map[string]wireBalancer
 	var took time.Duration
 	err := b.Do(ctx, session.Request{
 		To: b.dialect.service, Method: http.MethodPost, Path: []string{"lbaas", "loadbalancers"}, Body: object{"loadbalancer": body}, Out: &out, Creates: true, Members: members, Took: &took,
 	})
 	b.balancers.took(provider, members, took, err)
-	return out.LoadBalancer, err
+	return out["loadbalancer"], err
 }
 
 // madeOf returns what the answer to a POST shows, which is everything but the monitors.

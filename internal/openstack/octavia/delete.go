@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 
 	"github.com/kuryr-go/kuryr/internal/openstack/session"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -18,8 +17,13 @@ import (
 // including the VIP's port.
 func (b *Octavia) DeleteLoadBalancer(ctx context.Context, id string) error {
 	err := b.ownBalancer(ctx, id)
+	if err == nil && b.dialect.single {
+		err = b.emptyBalancer(ctx, id)
+	}
 	if err == nil {
-		err = b.dialect.remove(b, ctx, id)
+		err = b.Do(ctx, session.Request{
+			To: b.dialect.service, Method: http.MethodDelete, Path: []string{"lbaas", "loadbalancers", id}, Query: b.dialect.deletion, Subject: id,
+		})
 	}
 	switch {
 	case errors.Is(err, sdn.ErrNotFound):
@@ -30,13 +34,6 @@ func (b *Octavia) DeleteLoadBalancer(ctx context.Context, id string) error {
 	}
 	b.balancers.goes(id)
 	return &sdn.PendingError{What: "the deletion of load balancer " + id, Retry: session.BusyRetry}
-}
-
-// cascade deletes a load balancer and everything below it.
-func (b *Octavia) cascade(ctx context.Context, id string) error {
-	return b.Do(ctx, session.Request{
-		To: session.Octavia, Method: http.MethodDelete, Path: []string{"lbaas", "loadbalancers", id}, Query: url.Values{"cascade": {"true"}}, Subject: id,
-	})
 }
 
 // FailOver implements sdn.LoadBalancers.

@@ -49,18 +49,19 @@ func (b *Octavia) features(ctx context.Context, provider, flavor string) (sdn.Fe
 		err := fmt.Errorf("Octavia has no provider %q, but %s: %w", name, strings.Join(names, ", "), sdn.ErrInvalid)
 		return sdn.Features{}, &sdn.InvalidError{Field: sdn.FieldProvider, Value: name, Err: err}
 	}
-	f := a.features(name, a)
+	f := featuresOf(name, a)
 	f.Unsure = !sure
 	b.balancers.unlearn(&f)
 	return f, nil
 }
 
-// featuresOf returns what is known of a provider from the start.
+// featuresOf returns what is known of a provider from the start. LBaaS v2 has no fields for the PROXY
+// protocol, and no failover.
 func featuresOf(name string, a api) sdn.Features {
 	f := sdn.Features{
 		Provider: name, Protocols: []string{"TCP"}, Monitors: []string{"TCP", "HTTP"}, Algorithms: algorithms(),
 		Affinity: true, AffinityTimeout: a.has(withUDP), SourceRanges: a.has(withSourceRanges), Timeouts: a.has(withTimeouts),
-		ConnectionLimit: true, ProxyProtocol: true, ManyProtocols: a.has(withSourceIPPort), FailOver: true, FarMembers: true,
+		ConnectionLimit: true, ProxyProtocol: a.versioned, ManyProtocols: a.has(withSourceIPPort), FailOver: a.versioned, FarMembers: true,
 	}
 	if a.has(withUDP) {
 		f.Protocols, f.Monitors = append(f.Protocols, "UDP"), append(f.Monitors, "UDP-CONNECT")
@@ -112,27 +113,28 @@ func (b *Octavia) providerNames(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-func (b *Octavia) askProviders(ctx context.Context) ([]string, error) {
-	names, usual, err := b.dialect.providers(b, ctx)
-	if err != nil {
+// askProviders lists the providers, sorted. It notes the default one if the service names it.
+func (b *Octavia) askProviders(ctx context.Context) (names []string, err error) {
+	var body map[string][]struct {
+		Name    string
+		Default bool
+	}
+	r := b.dialect.providers
+	r.Method, r.Out = http.MethodGet, &body
+	if err := b.Do(ctx, r); err != nil {
 		return nil, err
 	}
+	l := b.balancers
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, all := range body {
+		for _, p := range all {
+			names = append(names, p.Name)
+			if p.Default {
+				l.usual[""] = p.Name
+			}
+		}
+	}
 	slices.Sort(names)
-	if l := b.balancers; usual != "" {
-		l.mu.Lock()
-		l.usual[""] = usual
-		l.mu.Unlock()
-	}
 	return names, nil
-}
-
-func (b *Octavia) askProvidersOfOctavia(ctx context.Context) (names []string, usual string, err error) {
-	var body struct {
-		Providers []struct{ Name string }
-	}
-	err = b.lb(ctx, http.MethodGet, "", nil, &body, "providers")
-	for _, p := range body.Providers {
-		names = append(names, p.Name)
-	}
-	return names, "", err
 }

@@ -54,16 +54,15 @@ func (b *Octavia) CreateListener(ctx context.Context, loadBalancerID string, l s
 	}
 	body := newListener(l, lb.features, lb.api)
 	body["loadbalancer_id"] = loadBalancerID
-	var out listenerBody
-	err = b.lb(ctx, http.MethodPost, loadBalancerID, object{"listener": body}, &out, "listeners")
+	w, err := ask[wireListener](ctx, b, http.MethodPost, loadBalancerID, object{"listener": body}, "listeners")
 	if errors.Is(err, sdn.ErrUnsupported) {
 		b.learnListener(lb.features.Provider, l)
 	}
 	if err != nil {
 		return sdn.Listener{}, err
 	}
-	b.balancers.add(loadBalancerID, out.Listener.ID)
-	made := listenerOf(out.Listener)
+	b.balancers.add(loadBalancerID, w.ID)
+	made := listenerOf(w)
 	if l.Pool == nil {
 		return made, nil
 	}
@@ -119,12 +118,12 @@ func (b *Octavia) deleteListener(ctx context.Context, loadBalancerID, id string)
 	if err != nil || parent != loadBalancerID {
 		return err
 	}
-	var body listenerBody
-	if err := b.lb(ctx, http.MethodGet, id, nil, &body, "listeners", id); err != nil {
+	w, err := ask[wireListener](ctx, b, http.MethodGet, id, nil, "listeners", id)
+	if err != nil {
 		return b.gone(id, err)
 	}
-	if pool := body.Listener.PoolID; pool != "" {
-		if err := b.deletePool(ctx, pool); err != nil {
+	if w.PoolID != "" {
+		if err := b.deletePool(ctx, w.PoolID); err != nil {
 			return err
 		}
 	}

@@ -181,11 +181,7 @@ func refusedOf(asked []sdn.Member, err error) error {
 // addMember adds a member, or renames the existing one.
 func (b *Octavia) addMember(ctx context.Context, lb at, poolID string, m sdn.Member) error {
 	if m.SubnetID == "" && lb.api.memberSubnets {
-		w, err := b.readBalancer(ctx, lb.id)
-		if err != nil {
-			return err
-		}
-		m.SubnetID = w.VIPSubnetID
+		m.SubnetID = lb.subnet
 	}
 	err := b.lb(ctx, http.MethodPost, poolID, object{"member": newMember(m)}, nil, "pools", poolID, "members")
 	if !errors.Is(err, sdn.ErrConflict) {

@@ -151,6 +151,13 @@ func (b *Octavia) lb(ctx context.Context, method, id string, body, out any, path
 	return b.Do(ctx, session.Request{To: b.dialect.service, Method: method, Path: append([]string{"lbaas"}, path...), Body: body, Out: out, Subject: id})
 }
 
+// ask is lb for a request whose answer has one object, of the collection that the path begins with.
+func ask[T any](ctx context.Context, b *Octavia, method, id string, body any, path ...string) (T, error) {
+	var out map[string]T
+	err := b.lb(ctx, method, id, body, &out, path...)
+	return out[strings.TrimSuffix(path[0], "s")], err
+}
+
 func (l *balancers) add(loadBalancerID string, ids ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -207,32 +214,26 @@ func (b *Octavia) balancerOf(ctx context.Context, kind, id string) (string, erro
 	if id == "" {
 		return "", fmt.Errorf("the request names no ID of the %s: %w", kind, sdn.ErrNotFound)
 	}
-	var body map[string]struct {
+	one, err := ask[struct {
 		LoadBalancers []wireID `json:"loadbalancers"`
 		Listeners     []wireID `json:"listeners"` // of a pool; an early LBaaS v2 shows these only
+	}](ctx, b, http.MethodGet, id, nil, kind, id)
+	var parent string
+	switch {
+	case err != nil:
+	case len(one.LoadBalancers) == 1:
+		parent = one.LoadBalancers[0].ID
+		err = b.ownBalancer(ctx, parent)
+	case kind == "pools" && len(one.Listeners) > 0:
+		parent, err = b.balancerOf(ctx, "listeners", one.Listeners[0].ID)
+	default:
+		err = fmt.Errorf("%s %s belongs to no load balancer: %w", kind, id, sdn.ErrNotFound)
 	}
-	if err := b.lb(ctx, http.MethodGet, id, nil, &body, kind, id); err != nil {
+	if err != nil {
 		return "", err
 	}
-	for _, one := range body {
-		var parent string
-		var err error
-		switch {
-		case len(one.LoadBalancers) == 1:
-			parent = one.LoadBalancers[0].ID
-			err = b.ownBalancer(ctx, parent)
-		case kind == "pools" && len(one.Listeners) > 0:
-			parent, err = b.balancerOf(ctx, "listeners", one.Listeners[0].ID)
-		default:
-			continue
-		}
-		if err != nil {
-			return "", err
-		}
-		b.balancers.add(parent, id)
-		return parent, nil
-	}
-	return "", fmt.Errorf("%s %s belongs to no load balancer: %w", kind, id, sdn.ErrNotFound)
+	b.balancers.add(parent, id)
+	return parent, nil
 }
 
 // readBalancer reads a load balancer of this cluster and remembers it.
@@ -240,11 +241,10 @@ func (b *Octavia) readBalancer(ctx context.Context, id string) (wireBalancer, er
 	if id == "" {
 		return wireBalancer{}, fmt.Errorf("the request names no load balancer: %w", sdn.ErrNotFound)
 	}
-	var body balancerBody
-	if err := b.lb(ctx, http.MethodGet, id, nil, &body, "loadbalancers", id); err != nil {
+	w, err := ask[wireBalancer](ctx, b, http.MethodGet, id, nil, "loadbalancers", id)
+	if err != nil {
 		return wireBalancer{}, err
 	}
-	w := body.LoadBalancer
 	if w.mark().Cluster != b.config.ClusterID {
 		return wireBalancer{}, fmt.Errorf("it has no mark of cluster %s: %w", b.config.ClusterID, sdn.ErrNotFound)
 	}

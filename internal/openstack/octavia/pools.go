@@ -17,15 +17,14 @@ import (
 // CreatePool implements sdn.LoadBalancers.
 func (b *Octavia) CreatePool(ctx context.Context, listenerID string, p sdn.Pool) (sdn.Pool, error) {
 	lb, err := b.above(ctx, "listeners", listenerID)
-	var listener listenerBody
-	if err == nil {
-		err = b.gone(listenerID, b.lb(ctx, http.MethodGet, listenerID, nil, &listener, "listeners", listenerID))
+	if err != nil {
+		return sdn.Pool{}, err
 	}
-	var made sdn.Pool
-	if err == nil {
-		made, err = b.createPool(ctx, lb, listenerID, listener.Listener.Protocol, p)
+	l, err := ask[wireListener](ctx, b, http.MethodGet, listenerID, nil, "listeners", listenerID)
+	if err != nil {
+		return sdn.Pool{}, b.gone(listenerID, err)
 	}
-	return made, err
+	return b.createPool(ctx, lb, listenerID, l.Protocol, p)
 }
 
 // createPool creates a pool. It may succeed in part: then the returned pool has an ID.
@@ -40,16 +39,15 @@ func (b *Octavia) createPool(ctx context.Context, lb at, listenerID, protocol st
 	if lb.api.poolsOfBalancers {
 		body["loadbalancer_id"] = lb.id // else Octavia fails if the listener is gone
 	}
-	var out poolBody
-	err := b.lb(ctx, http.MethodPost, listenerID, object{"pool": body}, &out, "pools")
+	w, err := ask[wirePool](ctx, b, http.MethodPost, listenerID, object{"pool": body}, "pools")
 	if errors.Is(err, sdn.ErrUnsupported) {
 		b.learnPool(lb.features, p, true)
 	}
 	if err != nil {
 		return sdn.Pool{}, err
 	}
-	b.balancers.add(lb.id, out.Pool.ID)
-	made := poolOf(out.Pool)
+	b.balancers.add(lb.id, w.ID)
+	made := poolOf(w)
 	if made.Members, err = b.fillPool(ctx, lb, made.ID, p.Members); err != nil {
 		if errors.Is(err, sdn.ErrUnsupported) {
 			b.learnMembers(lb, p.Members)
@@ -72,11 +70,11 @@ func (b *Octavia) UpdatePool(ctx context.Context, id string, p sdn.Pool) error {
 	if err != nil {
 		return err
 	}
-	var body poolBody
-	if err := b.lb(ctx, http.MethodGet, id, nil, &body, "pools", id); err != nil {
+	w, err := ask[wirePool](ctx, b, http.MethodGet, id, nil, "pools", id)
+	if err != nil {
 		return b.gone(id, err)
 	}
-	now := poolOf(body.Pool)
+	now := poolOf(w)
 	p.Protocol, p.Algorithm = now.Protocol, cmp.Or(p.Algorithm, now.Algorithm)
 	if err := lb.features.CheckPool(p); err != nil {
 		return err
@@ -96,7 +94,7 @@ func (b *Octavia) UpdatePool(ctx context.Context, id string, p sdn.Pool) error {
 			return b.gone(id, err)
 		}
 	}
-	return b.setMonitor(ctx, lb, id, body.Pool.MonitorID, p.Monitor)
+	return b.setMonitor(ctx, lb, id, w.MonitorID, p.Monitor)
 }
 
 func equal[T comparable](a, b *T) bool {
@@ -106,7 +104,7 @@ func equal[T comparable](a, b *T) bool {
 // setMonitor gives a pool the wanted monitor; id is the monitor that it has.
 func (b *Octavia) setMonitor(ctx context.Context, lb at, poolID, id string, want *v1.MonitorSpec) error {
 	if id != "" {
-		now, err := b.readMonitor(ctx, id)
+		now, err := ask[wireMonitor](ctx, b, http.MethodGet, id, nil, "healthmonitors", id)
 		switch {
 		case err != nil && !errors.Is(err, sdn.ErrNotFound):
 			return err
@@ -153,8 +151,10 @@ func (b *Octavia) DeletePool(ctx context.Context, loadBalancerID, id string) err
 
 // deletePool deletes a pool and what keeps it from being deleted.
 func (b *Octavia) deletePool(ctx context.Context, id string) error {
-	if err := b.dialect.freePool(b, ctx, id); err != nil && !errors.Is(err, sdn.ErrNotFound) {
-		return err
+	if b.dialect.single {
+		if err := b.deleteMonitorOf(ctx, id); err != nil && !errors.Is(err, sdn.ErrNotFound) {
+			return err
+		}
 	}
 	if err := b.lb(ctx, http.MethodDelete, id, nil, nil, "pools", id); err != nil && !errors.Is(err, sdn.ErrNotFound) {
 		return err

@@ -116,7 +116,7 @@ func (b *Octavia) completePool(ctx context.Context, w wirePool, known []wireMemb
 		return cmp.Or(strings.Compare(x.IP, y.IP), cmp.Compare(x.Port, y.Port))
 	})
 	if w.MonitorID != "" {
-		m, err := b.readMonitor(ctx, w.MonitorID)
+		m, err := ask[wireMonitor](ctx, b, http.MethodGet, w.MonitorID, nil, "healthmonitors", w.MonitorID)
 		if err != nil {
 			return p, fmt.Errorf("cannot read health monitor %s: %w", w.MonitorID, err)
 		}
@@ -131,14 +131,6 @@ func (b *Octavia) readMembers(ctx context.Context, poolID string) ([]wireMember,
 		b.balancers.keepSubnets(poolID, all)
 	}
 	return all, err
-}
-
-func (b *Octavia) readMonitor(ctx context.Context, id string) (wireMonitor, error) {
-	var body struct {
-		Monitor wireMonitor `json:"healthmonitor"`
-	}
-	err := b.lb(ctx, http.MethodGet, id, nil, &body, "healthmonitors", id)
-	return body.Monitor, err
 }
 
 // listBalancing reads a list of the load-balancing API. The list is at path, or at its name

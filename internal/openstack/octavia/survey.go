@@ -24,11 +24,10 @@ func (b *Octavia) SurveyBalancing(ctx context.Context, projectID string) sdn.Bal
 }
 
 func (b *Octavia) surveyProviders(ctx context.Context) sdn.Read[[]string] {
-	names, _, err := b.dialect.providers(b, ctx)
+	names, err := b.askProviders(ctx)
 	if err != nil {
 		err = fmt.Errorf("asking for the load-balancing providers: %w", err)
 	}
-	slices.Sort(names)
 	return sdn.Read[[]string]{Value: names, Err: err}
 }
 
@@ -39,13 +38,10 @@ func (b *Octavia) surveyQuotas(ctx context.Context, projectID string) sdn.Read[m
 	if err != nil {
 		return sdn.Read[map[string]int]{Err: fmt.Errorf("asking for the quotas of load balancing: %w", err)}
 	}
-	path := []string{"lbaas", "quotas", projectID}
-	if b.config.LBaaSv2 {
-		path = []string{"quotas", projectID}
-	}
 	var body struct {
 		Quota map[string]*int `json:"quota"`
 	}
+	path := append(slices.Clone(b.dialect.quotas), projectID)
 	err = b.Do(ctx, session.Request{To: b.dialect.service, Method: http.MethodGet, Path: path, Out: &body, Subject: projectID})
 	if err != nil {
 		return sdn.Read[map[string]int]{Err: fmt.Errorf("asking for the quotas of load balancing of project %s: %w", projectID, err)}

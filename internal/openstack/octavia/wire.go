@@ -127,18 +127,6 @@ type wireMonitor struct {
 	MaxRetriesDown int32  `json:"max_retries_down"`
 }
 
-type balancerBody struct {
-	LoadBalancer wireBalancer `json:"loadbalancer"`
-}
-
-type listenerBody struct {
-	Listener wireListener `json:"listener"`
-}
-
-type poolBody struct {
-	Pool wirePool `json:"pool"`
-}
-
 // Lists are paged by the ID.
 
 func (w wireBalancer) Key() string { return w.ID }
