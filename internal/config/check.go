@@ -43,7 +43,8 @@ var (
 	interfaceForm = regexp.MustCompile(`^[^/: \t\n]{1,15}$`)
 )
 
-// check notes in d what is well written in c and yet makes no sense.
+// check notes in d what is well written in c and yet makes no sense. It writes the UUIDs in c in
+// small letters, as the cloud does: the cloud accepts capitals, and a comparison would fail.
 func check(c *Config, d *decoder) {
 	if c.APIVersion != APIVersion {
 		d.fault("apiVersion", "want %s, got %q", APIVersion, c.APIVersion)
@@ -56,12 +57,12 @@ func check(c *Config, d *decoder) {
 			c.ClusterID)
 	}
 	checkNeutron(c.Neutron, d)
-	checkPods(c.Pods, d)
+	checkPods(&c.Pods, d)
 	checkNodes(c.Nodes, d)
 	checkPools(c.Pools, d)
 	checkNetworks(c, d)
 	checkProjects(c.Projects, c.Neutron.Cloud, d)
-	checkServices(c.Services, d)
+	checkServices(&c.Services, d)
 	if c.Orphans.Interval.Duration != 0 { // 0s: there is none
 		d.between("orphans.interval", c.Orphans.Interval, time.Second, 24*time.Hour)
 	}
@@ -82,10 +83,10 @@ func checkNeutron(n Neutron, d *decoder) {
 	}
 }
 
-func checkPods(p Pods, d *decoder) {
+func checkPods(p *Pods, d *decoder) {
 	d.project("pods.projectID", p.ProjectID)
 	if p.NetworkID != "" {
-		d.uuid("pods.networkID", p.NetworkID, "network")
+		d.uuid("pods.networkID", &p.NetworkID, "network")
 	}
 	if len(p.SubnetIDs) == 0 && !d.draft {
 		d.fault("pods.subnetIDs", "missing: write the ID of the subnet that pods get their address of, or of one IPv4 and one IPv6 subnet of the same network")
@@ -100,24 +101,24 @@ func checkPods(p Pods, d *decoder) {
 }
 
 // checkSubnets checks the entries as a list, and then what is in lists of their own.
-func checkSubnets(p Pods, d *decoder) {
+func checkSubnets(p *Pods, d *decoder) {
 	d.ids("pods.subnetIDs", p.SubnetIDs, "subnet", maxAddresses)
 	seen := map[string]string{}
 	for i, id := range p.SubnetIDs {
-		seen[strings.ToLower(id)] = fmt.Sprintf("pods.subnetIDs[%d]", i)
+		seen[id] = fmt.Sprintf("pods.subnetIDs[%d]", i)
 	}
 	for i, id := range p.SubnetIDs {
 		at := fmt.Sprintf("pods.subnetIDs[%d]", i)
 		if n := len(p.MoreSubnetIDs[id]) + 1; n > maxAddresses {
 			d.fault(at, "want at most %d subnets for one address, got %d", maxAddresses, n)
 		}
-		for j, more := range p.MoreSubnetIDs[id] {
-			here := fmt.Sprintf("%s[%d]", at, j+1)
+		for j := range p.MoreSubnetIDs[id] {
+			here, more := fmt.Sprintf("%s[%d]", at, j+1), &p.MoreSubnetIDs[id][j]
 			d.uuid(here, more, "subnet")
-			if other, twice := seen[strings.ToLower(more)]; twice {
+			if other, twice := seen[*more]; twice {
 				d.fault(here, "the same subnet as in %s: remove one", other)
 			}
-			seen[strings.ToLower(more)] = at
+			seen[*more] = at
 		}
 	}
 }
@@ -139,7 +140,7 @@ func checkNodes(nodes []NodePorts, d *decoder) {
 		d.project(at+".parentProjectID", n.ParentProjectID)
 		d.ids(at+".subnetIDs", n.SubnetIDs, "subnet", maxAddresses)
 		if n.NetworkID != "" {
-			d.uuid(at+".networkID", n.NetworkID, "network")
+			d.uuid(at+".networkID", &nodes[i].NetworkID, "network")
 		}
 		if n.NetworkID != "" && len(n.SubnetIDs) == 0 {
 			d.fault(at+".networkID", "it has an effect only with subnetIDs: write the subnets of the network that the nodes' pods get addresses of, or remove it")
@@ -304,20 +305,21 @@ func (d *decoder) ids(path string, ids []string, kind string, most int) {
 	if len(ids) > most {
 		d.fault(path, "want at most %d, got %d", most, len(ids))
 	}
-	for i, id := range ids {
+	for i := range ids {
 		at := fmt.Sprintf("%s[%d]", path, i)
-		d.uuid(at, id, kind)
-		if first := slices.IndexFunc(ids, func(other string) bool { return strings.EqualFold(other, id) }); first < i && id != "" {
+		d.uuid(at, &ids[i], kind)
+		if first := slices.Index(ids, ids[i]); first < i && ids[i] != "" {
 			d.fault(at, "the same %s as %s[%d]: remove one", kind, path, first)
 		}
 	}
 }
 
-func (d *decoder) uuid(path, id, kind string) {
+func (d *decoder) uuid(path string, id *string, kind string) {
 	switch {
-	case id == exampleID:
+	case *id == exampleID:
 		d.fault(path, "replace the example's ID by that of your %s: the UUID that 'openstack %s show -c id NAME' prints", kind, kind)
-	case !uuidForm.MatchString(id):
-		d.fault(path, "%q is no ID of a %s: write the UUID that 'openstack %s show -c id NAME' prints, not the name", id, kind, kind)
+	case !uuidForm.MatchString(*id):
+		d.fault(path, "%q is no ID of a %s: write the UUID that 'openstack %s show -c id NAME' prints, not the name", *id, kind, kind)
 	}
+	*id = strings.ToLower(*id)
 }

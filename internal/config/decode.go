@@ -5,21 +5,22 @@ package config
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"math"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"go.yaml.in/yaml/v4"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// decoder fills a struct from YAML and collects what does not fit. The YAML
-// libraries' own strict modes stop at the first wrong type or name no path,
-// and people mend a file faster when they see everything at once.
+// decoder fills a Config from YAML and collects what does not fit, because people correct a file
+// faster when they see everything at once. It finds the field of each value, and encoding/json
+// decodes the value. The strict modes of the YAML libraries stop at the first wrong type
+// (sigs.k8s.io/yaml), or know neither paths nor the types of Kubernetes (go.yaml.in/yaml).
 type decoder struct {
 	faults []Fault
 	lines  map[string]int // of each path that was there
@@ -61,9 +62,6 @@ func order(f Fault) int {
 }
 
 func (d *decoder) document(root *yaml.Node, c *Config) {
-	if root.Kind == yaml.ScalarNode && root.Tag == "!!null" {
-		return // comments only: the same as an empty file
-	}
 	d.lines[""] = root.Line
 	d.value(root, reflect.ValueOf(c).Elem(), "")
 }
@@ -76,19 +74,13 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
-	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
-		return
-	}
 	switch {
-	case v.Kind() == reflect.Pointer: // not nil: it was said
+	case n.Tag == "!!null":
+	case v.Kind() == reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
 		d.value(n, v.Elem(), path)
-	case v.Type() == durationType:
-		d.duration(n, v, path)
-	case v.Kind() == reflect.Struct:
+	case v.Kind() == reflect.Struct && v.Type() != durationType, v.Kind() == reflect.Map:
 		d.mapping(n, v, path)
-	case v.Kind() == reflect.Map:
-		d.labels(n, v, path)
 	case v.Kind() == reflect.Slice:
 		d.list(n, v, path)
 	default:
@@ -96,32 +88,42 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, path string) {
 	}
 }
 
+// mapping sets the fields of a struct, or the labels of a selector.
 func (d *decoder) mapping(n *yaml.Node, v reflect.Value, path string) {
 	if n.Kind != yaml.MappingNode {
-		d.fault(path, "want fields, got %s", describe(n))
+		d.wrong(n, v, path)
 		return
 	}
-	fields := fieldsOf(v.Type())
-	seen := map[string]int{}
+	labels := v.Kind() == reflect.Map
+	if labels {
+		v.Set(reflect.MakeMap(v.Type()))
+	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, val := n.Content[i], n.Content[i+1]
 		at := join(path, key.Value)
-		if line, twice := seen[key.Value]; twice {
+		line, twice := d.lines[at]
+		field := fieldOf(v, key.Value)
+		switch {
+		case key.Kind != yaml.ScalarNode:
+			d.add(key.Line, path, "unknown field: a name is a string")
+			continue
+		case twice:
 			d.add(key.Line, at, "said twice, first in line %d: remove one", line)
 			continue
-		}
-		seen[key.Value] = key.Line
-		index, known := fields[key.Value]
-		if !known || key.Kind != yaml.ScalarNode {
-			d.add(key.Line, at, "unknown field%s", suggestion(v.Type(), key.Value))
+		case labels:
+			field = reflect.New(v.Type().Elem()).Elem()
+		case !field.IsValid():
+			d.add(key.Line, at, "unknown field: %s", suggestion(v.Type(), key.Value))
 			continue
 		}
 		d.lines[at] = key.Line
-		if pods, ok := v.Addr().Interface().(*Pods); ok && v.FieldByIndex(index).Addr().Interface() == any(&pods.SubnetIDs) {
+		if pods, ok := v.Addr().Interface().(*Pods); ok && key.Value == "subnetIDs" {
 			d.subnets(val, pods, at)
 			continue
 		}
-		d.value(val, v.FieldByIndex(index), at)
+		if d.value(val, field, at); labels {
+			v.SetMapIndex(reflect.ValueOf(key.Value), field)
+		}
 	}
 }
 
@@ -134,59 +136,33 @@ func (d *decoder) subnets(n *yaml.Node, p *Pods, path string) {
 		d.value(n, reflect.ValueOf(&p.SubnetIDs).Elem(), path)
 		return
 	}
+	p.MoreSubnetIDs = map[string][]string{}
 	for i, item := range n.Content {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		d.lines[at] = item.Line
 		if item.Kind == yaml.AliasNode {
 			item = item.Alias
 		}
+		ids := make([]string, 1)
 		if item.Kind != yaml.SequenceNode {
-			var id string
-			d.value(item, reflect.ValueOf(&id).Elem(), at)
-			p.SubnetIDs = append(p.SubnetIDs, id)
-			continue
-		}
-		var ids []string
-		d.value(item, reflect.ValueOf(&ids).Elem(), at)
-		if len(ids) == 0 {
+			d.value(item, reflect.ValueOf(&ids[0]).Elem(), at)
+		} else if d.list(item, reflect.ValueOf(&ids).Elem(), at); len(ids) == 0 {
 			d.fault(at, "an empty list: write the IDs of the subnets for this address")
 			continue
 		}
-		if p.SubnetIDs = append(p.SubnetIDs, ids[0]); len(ids) > 1 {
-			if p.MoreSubnetIDs == nil {
-				p.MoreSubnetIDs = map[string][]string{}
-			}
-			p.MoreSubnetIDs[ids[0]] = ids[1:]
+		first := strings.ToLower(ids[0])
+		if p.SubnetIDs = append(p.SubnetIDs, first); len(ids) > 1 {
+			p.MoreSubnetIDs[first] = ids[1:]
 		}
 	}
-}
-
-// labels is for the one map in Config, of strings: a selector's labels.
-func (d *decoder) labels(n *yaml.Node, v reflect.Value, path string) {
-	if n.Kind != yaml.MappingNode {
-		d.fault(path, "want labels, got %s: write each as name: \"value\"", describe(n))
-		return
-	}
-	v.Set(reflect.MakeMap(v.Type()))
-	seen := map[string]int{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, val := n.Content[i], n.Content[i+1]
-		at := join(path, key.Value)
-		d.lines[at] = key.Line
-		if line, twice := seen[key.Value]; twice {
-			d.add(key.Line, at, "said twice, first in line %d: remove one", line)
-			continue
-		}
-		seen[key.Value] = key.Line
-		text := reflect.New(v.Type().Elem()).Elem()
-		d.value(val, text, at)
-		v.SetMapIndex(reflect.ValueOf(key.Value), text)
+	if len(p.MoreSubnetIDs) == 0 {
+		p.MoreSubnetIDs = nil
 	}
 }
 
 func (d *decoder) list(n *yaml.Node, v reflect.Value, path string) {
 	if n.Kind != yaml.SequenceNode {
-		d.fault(path, "want a list%s", wanted(n, v, path))
+		d.wrong(n, v, path)
 		return
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
@@ -197,93 +173,46 @@ func (d *decoder) list(n *yaml.Node, v reflect.Value, path string) {
 	}
 }
 
-// wanted ends the complaint that n is not the list v.
-func wanted(n *yaml.Node, v reflect.Value, path string) string {
-	switch {
-	case v.Type().Elem().Kind() == reflect.Struct:
-		return fmt.Sprintf(", got %s: begin each entry with '- '", describe(n))
-	case !strings.HasSuffix(path, "IDs"):
-		return fmt.Sprintf(", got %s: write it as [a, b]", describe(n))
-	}
-	example := "UUID"
-	if uuidForm.MatchString(n.Value) {
-		example = n.Value
-	}
-	return fmt.Sprintf(" of UUIDs, got %s: write it as [%s]", describe(n), example)
-}
-
-func (d *decoder) duration(n *yaml.Node, v reflect.Value, path string) {
-	if n.Kind != yaml.ScalarNode {
-		d.fault(path, "want a time, got %s", describe(n))
-		return
-	}
-	t, err := time.ParseDuration(n.Value)
-	if err != nil {
-		d.fault(path, "%q is no time: write a number with its unit, as in 90s, 10m or 1h30m", n.Value)
-		return
-	}
-	v.Set(reflect.ValueOf(metav1.Duration{Duration: t}))
-}
-
+// scalar takes strings only where a string is wanted: an unquoted 1234 or yes is a string to its
+// author and something else to YAML, which would change it (0123, 1e3).
 func (d *decoder) scalar(n *yaml.Node, v reflect.Value, path string) {
-	switch v.Kind() {
-	case reflect.String:
-		d.text(n, v, path)
-	case reflect.Bool:
-		if n.Kind != yaml.ScalarNode || n.Tag != "!!bool" {
-			d.fault(path, "want true or false, got %s", describe(n))
-			return
-		}
-		v.SetBool(strings.EqualFold(n.Value, "true"))
-	case reflect.Int, reflect.Int32:
-		i, err := strconv.ParseInt(n.Value, 10, v.Type().Bits())
-		if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || err != nil {
-			d.fault(path, "want a whole number, got %s", describe(n))
-			return
-		}
-		v.SetInt(i)
-	case reflect.Float64:
-		f, err := strconv.ParseFloat(n.Value, 64)
-		if n.Kind != yaml.ScalarNode || (n.Tag != "!!int" && n.Tag != "!!float") || err != nil {
-			d.fault(path, "want a number, got %s", describe(n))
-			return
-		}
-		v.SetFloat(f)
-	default:
-		panic("config: no decoding for " + v.Type().String())
+	text, err := []byte(n.Value), error(nil)
+	if n.Tag == "!!str" {
+		text, err = json.Marshal(n.Value)
+	}
+	if err != nil || n.Kind != yaml.ScalarNode || json.Unmarshal(text, v.Addr().Interface()) != nil {
+		d.wrong(n, v, path)
 	}
 }
 
-// text takes strings only: an unquoted 1234 or yes is a string to its author
-// and something else to YAML, which would change it (0123, 1e3).
-func (d *decoder) text(n *yaml.Node, v reflect.Value, path string) {
+// wanted says what a value of a kind is, and how to write it.
+var wanted = map[reflect.Kind][2]string{
+	reflect.Bool: {"true or false"}, reflect.Int: {"a whole number"}, reflect.Int32: {"a whole number"}, reflect.Float64: {"a number"},
+	reflect.String: {"a string", ": put it in quotes"}, reflect.Slice: {"a list", ": write it as [a, b]"},
+	reflect.Struct: {"fields"}, reflect.Map: {"labels", `: write each as name: "value"`},
+}
+
+// wrong records that n is no value for v.
+func (d *decoder) wrong(n *yaml.Node, v reflect.Value, path string) {
+	want := wanted[v.Kind()]
 	switch {
-	case n.Kind != yaml.ScalarNode:
-		d.fault(path, "want a string, got %s", describe(n))
-	case n.Tag != "!!str":
-		d.fault(path, "want a string, got %s: put it in quotes", describe(n))
-	default:
-		v.SetString(n.Value)
+	case v.Type() == durationType:
+		want = [2]string{"a time", ": write a number with its unit, as in 90s, 10m or 1h30m"}
+	case v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Struct:
+		want[1] = ": begin each entry with '- '"
+	case strings.HasSuffix(path, "IDs"):
+		want = [2]string{"a list of UUIDs", ": write it as [UUID]"}
 	}
-}
-
-func describe(n *yaml.Node) string {
-	switch n.Kind {
-	case yaml.MappingNode:
-		return "fields"
-	case yaml.SequenceNode:
-		return "a list"
-	case yaml.ScalarNode:
-		switch n.Tag {
-		case "!!str":
-			return strconv.Quote(n.Value)
-		case "!!null":
-			return "nothing"
-		}
-		return n.Value
-	default:
-		return "an alias"
+	got := n.Value
+	switch {
+	case n.Kind == yaml.MappingNode:
+		got = "fields"
+	case n.Kind == yaml.SequenceNode:
+		got = "a list"
+	case n.Tag == "!!str":
+		got = strconv.Quote(n.Value)
 	}
+	d.fault(path, "want %s, got %s%s", want[0], got, want[1])
 }
 
 func join(path, name string) string {

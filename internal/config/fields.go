@@ -9,48 +9,44 @@ import (
 	"strings"
 )
 
-// fieldsOf returns the index of each field of struct t by its name in YAML.
-func fieldsOf(t reflect.Type) map[string][]int {
-	fields := make(map[string][]int, t.NumField())
-	for _, f := range named(t) {
-		fields[fieldName(f)] = f.Index
+// fieldOf returns the field of struct v with a name in YAML; invalid: there is none.
+func fieldOf(v reflect.Value, name string) reflect.Value {
+	if v.Kind() == reflect.Struct {
+		for _, f := range named(v.Type()) {
+			if fieldName(f) == name {
+				return v.FieldByIndex(f.Index)
+			}
+		}
 	}
-	return fields
+	return reflect.Value{}
 }
 
 // named returns the fields of struct t that the file has names for. Those of an embedded struct are
 // fields of t.
 func named(t reflect.Type) []reflect.StructField {
 	return slices.DeleteFunc(reflect.VisibleFields(t), func(f reflect.StructField) bool {
-		return f.Anonymous || fieldName(f) == unnamed
+		return f.Anonymous || fieldName(f) == "-"
 	})
 }
-
-// unnamed is the name of a field that the file has no name for.
-const unnamed = "-"
 
 func fieldName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return name
 }
 
-// suggestion says which field may be meant by an unknown name in struct t: one
-// of t spelt much like it, or one of the same name elsewhere.
+// suggestion says what to write in place of an unknown name in struct t: the field of t, or else of
+// another struct, with the name in other letters, or else any field of t.
 func suggestion(t reflect.Type, name string) string {
-	best, distance := "", 3 // two slips of the finger
+	var fields []string
 	for _, f := range named(t) {
-		known := fieldName(f)
-		if n := editDistance(strings.ToLower(known), strings.ToLower(name)); n < distance {
-			best, distance = known, n
+		if fields = append(fields, fieldName(f)); strings.EqualFold(fieldName(f), name) {
+			return "did you mean " + fieldName(f) + "?"
 		}
 	}
-	if best == "" {
-		best = elsewhere(reflect.TypeFor[Config](), "", name)
+	if found := elsewhere(reflect.TypeFor[Config](), "", name); found != "" {
+		return "did you mean " + found + "?"
 	}
-	if best == "" {
-		return ""
-	}
-	return ": did you mean " + best + "?"
+	return "want one of " + strings.Join(fields, ", ")
 }
 
 // elsewhere returns the path of a field called name in t or below, "" if none.
@@ -82,29 +78,4 @@ func structIn(t reflect.Type) (sub reflect.Type, list bool) {
 		return nil, false
 	}
 	return t, list
-}
-
-// editDistance counts the letters to add, drop or replace to get from a to b.
-// Names much longer than any of ours are not compared letter by letter.
-func editDistance(a, b string) int {
-	if len(b) > 64 {
-		return len(b)
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replace := diagonal
-			if a[i] != b[j] {
-				replace++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replace, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

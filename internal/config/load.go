@@ -81,7 +81,6 @@ func parse(data []byte, draft bool) (*Config, error) {
 	if err := d.err(); err != nil {
 		return nil, err
 	}
-	canonical(c)
 	return c, nil
 }
 
@@ -124,25 +123,10 @@ func syntaxFault(data []byte, err error) error {
 		return &FaultsError{Faults: []Fault{{Message: "not YAML: " + err.Error()}}}
 	}
 	f := Fault{Line: at.Mark.Line, Message: "not YAML: " + at.Message} // no line known is line 0
-	if line := tabNear(data, at); line > 0 {
-		f = Fault{Line: line, Message: "not YAML: a tab: indent with spaces"}
+	if tab := tabbed.FindIndex(data); tab != nil && at.Stage == yaml.ScannerStage {
+		f = Fault{Line: 1 + bytes.Count(data[:tab[0]], []byte("\n")), Message: "not YAML: a tab: indent with spaces"}
 	}
 	return &FaultsError{Faults: []Fault{f}}
-}
-
-// tabNear returns the line that is indented with a tab where the parser finds no token; 0:
-// there is none. It often names the line before or after.
-func tabNear(data []byte, at *yaml.LoadError) int {
-	if at.Stage != yaml.ScannerStage {
-		return 0
-	}
-	for _, tab := range tabbed.FindAllIndex(data, -1) {
-		line := 1 + bytes.Count(data[:tab[0]], []byte("\n"))
-		if line >= at.Mark.Line-1 && line <= at.Mark.Line+1 {
-			return line
-		}
-	}
-	return 0
 }
 
 // Fault is one thing to mend in a configuration file.

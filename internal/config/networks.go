@@ -44,8 +44,8 @@ func checkNetworks(c *Config, d *decoder) {
 	}
 	checkGiven(n.Given, d)
 	d.most("networks.namespaces", len(n.Namespaces))
-	for i, e := range n.Namespaces {
-		checkNamespaceNetwork(&e, fmt.Sprintf("networks.namespaces[%d]", i), d)
+	for i := range n.Namespaces {
+		checkNamespaceNetwork(&n.Namespaces[i], fmt.Sprintf("networks.namespaces[%d]", i), d)
 	}
 	checkSources(c, d)
 	checkLengths(n, d)
@@ -64,7 +64,7 @@ func checkChoice(at string, n *NetworkChoice, d *decoder) {
 	if n.PrefixLengthIPv6 != 0 {
 		d.bounds(at+".prefixLengthIPv6", n.PrefixLengthIPv6, 48, 126)
 	}
-	checkRouter(at, n.RouterID, n.Router, d)
+	checkRouter(at, &n.RouterID, n.Router, d)
 	d.addresses(at+".dnsServers", n.DNSServers)
 	d.routes(at+".routes", n.Routes)
 	if n.MTU != 0 {
@@ -73,20 +73,20 @@ func checkChoice(at string, n *NetworkChoice, d *decoder) {
 }
 
 // checkRouter checks the router of networks: one that is there, or one that Kuryr makes.
-func checkRouter(at, id string, own *Router, d *decoder) {
-	if id != "" {
+func checkRouter(at string, id *string, own *Router, d *decoder) {
+	if *id != "" {
 		d.uuid(at+".routerID", id, "router")
 	}
 	if own == nil {
 		return
 	}
-	if id != "" {
+	if *id != "" {
 		d.fault(at+".router", "%s.routerID names a router that is there, and %s.router has Kuryr make another one for each namespace: remove one of the two", at, at)
 	}
 	if own.ExternalNetworkID == "" {
 		d.fault(at+".router.externalNetworkID", "missing: write the ID of the external network that the router has its gateway in (openstack network list --external)")
 	} else {
-		d.uuid(at+".router.externalNetworkID", own.ExternalNetworkID, "network")
+		d.uuid(at+".router.externalNetworkID", &own.ExternalNetworkID, "network")
 	}
 	d.routes(at+".router.routes", own.Routes)
 }
@@ -219,7 +219,7 @@ func checkGiven(given []GivenNetwork, d *decoder) {
 			seen[g.Name] = i
 		}
 		if g.NetworkID != "" {
-			d.uuid(at+".networkID", g.NetworkID, "network")
+			d.uuid(at+".networkID", &given[i].NetworkID, "network")
 		}
 		if len(g.SubnetIDs) == 0 {
 			d.fault(at+".subnetIDs", "missing: write the ID of the network's subnet that pods get their address of, or of one IPv4 and one IPv6 subnet")
@@ -248,9 +248,9 @@ func checkProjects(projects []Project, cloud string, d *decoder) {
 		clouds[p.Cloud] = at + ".cloud"
 		d.ids(at+".securityGroupIDs", p.SecurityGroupIDs, "security group", maxGroups)
 		d.ids(at+".subnetPoolIDs", p.SubnetPoolIDs, "subnet pool", maxSubnetPools)
-		checkRouter(at, p.RouterID, p.Router, d)
+		checkRouter(at, &projects[i].RouterID, p.Router, d)
 		if p.ExternalNetworkID != "" {
-			d.uuid(at+".externalNetworkID", p.ExternalNetworkID, "network")
+			d.uuid(at+".externalNetworkID", &projects[i].ExternalNetworkID, "network")
 		}
 		d.selector(at+".namespaceSelector", p.NamespaceSelector)
 		d.selector(at+".allowedNamespaces", p.AllowedNamespaces)

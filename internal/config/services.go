@@ -15,20 +15,24 @@ var providerForm = regexp.MustCompile(`^[0-9A-Za-z._-]{1,255}$`)
 // maxAllowed is how many of a kind annotations may name.
 const maxAllowed = 1000
 
-func checkServices(s Services, d *decoder) {
+func checkServices(s *Services, d *decoder) {
 	d.project("services.projectID", s.ProjectID)
 	d.ids("services.subnetIDs", s.SubnetIDs, "subnet", maxAddresses)
 	d.ids("services.nodeSubnetIDs", s.NodeSubnetIDs, "subnet", maxAddresses)
 	if s.Provider != "" && !providerForm.MatchString(s.Provider) {
 		d.fault("services.provider", noProvider+", or leave it out for the cloud's default", s.Provider)
 	}
-	for _, id := range []struct{ path, id, kind string }{
-		{"services.flavorID", s.FlavorID, "loadbalancer flavor"},
-		{"services.externalNetworkID", s.ExternalNetworkID, "network"},
-		{"services.externalSubnetID", s.ExternalSubnetID, "subnet"},
+	for _, f := range []struct {
+		path string
+		id   *string
+		kind string
+	}{
+		{"services.flavorID", &s.FlavorID, "loadbalancer flavor"},
+		{"services.externalNetworkID", &s.ExternalNetworkID, "network"},
+		{"services.externalSubnetID", &s.ExternalSubnetID, "subnet"},
 	} {
-		if id.id != "" {
-			d.uuid(id.path, id.id, id.kind)
+		if *f.id != "" {
+			d.uuid(f.path, f.id, f.kind)
 		}
 	}
 	if s.ExternalSubnetID != "" && s.ExternalNetworkID == "" {
