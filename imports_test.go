@@ -131,6 +131,10 @@ var rules = []rule{
 		links:    []string{"k8s.io/...", "sigs.k8s.io/...", gophercloud, module + "/internal/sdn/...", module + "/api/..."},
 	},
 	{
+		packages: []string{"internal/keylock"},
+		only:     []string{"std"},
+	},
+	{
 		packages: []string{"internal/conntrack"},
 		only:     []string{"std", "github.com/vishvananda/netlink/nl", "golang.org/x/..."},
 	},

@@ -37,7 +37,7 @@ func (d *Daemon) add(ctx context.Context, req cni.Request) (*types100.Result, er
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.Settings.AddTimeout.Duration)
 	defer cancel()
-	ctx, release, err := d.sandboxes.acquire(ctx, attachmentKey(req.ContainerID, req.IfName))
+	ctx, release, err := d.sandboxes.TakeInterruptible(ctx, attachmentKey(req.ContainerID, req.IfName))
 	if err != nil {
 		return nil, types.NewError(cni.CodeTryAgain, "another call for the same sandbox is still in progress", err.Error())
 	}
@@ -150,7 +150,7 @@ func (d *Daemon) attach(ctx context.Context, e *entry) error {
 
 // plug writes e into the journal and plugs it.
 func (d *Daemon) plug(ctx context.Context, driver plug.Driver, e entry) error {
-	release, err := d.byPort.interrupt(ctx, e.Port.ID, nil)
+	release, err := d.byPort.Take(ctx, e.Port.ID)
 	if err != nil {
 		return types.NewError(cni.CodeTryAgain, "another call for the same port is still in progress", err.Error())
 	}
@@ -247,7 +247,7 @@ func (d *Daemon) tagged(ctx context.Context, e entry) error {
 	if !e.Port.byAgent() {
 		return nil
 	}
-	release, err := d.byPort.interrupt(ctx, e.Port.ID, nil)
+	release, err := d.byPort.Take(ctx, e.Port.ID)
 	if err != nil {
 		return err
 	}

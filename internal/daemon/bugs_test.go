@@ -78,7 +78,7 @@ func TestBug1963678(t *testing.T) {
 			done := make(chan error, 1)
 			go func() { _, err := n.call(ctx, request("ADD", "c1", "/run/netns/a")); done <- err }()
 			n.eventually("the ADD waits for a port", func() bool {
-				release, free := n.daemon.sandboxes.try(attachmentKey("c1", "eth0"))
+				release, free := n.daemon.sandboxes.Try(attachmentKey("c1", "eth0"))
 				if free {
 					release()
 				}
@@ -89,7 +89,7 @@ func TestBug1963678(t *testing.T) {
 				t.Errorf("ADD = %v: it has waited for its full time", err)
 			}
 			n.eventually("nobody holds the sandbox", func() bool {
-				release, free := n.daemon.sandboxes.try(attachmentKey("c1", "eth0"))
+				release, free := n.daemon.sandboxes.Try(attachmentKey("c1", "eth0"))
 				if free {
 					release()
 				}

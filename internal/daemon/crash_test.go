@@ -315,7 +315,7 @@ func TestAddWhileStopping(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { _, err := n.call(t.Context(), request("ADD", "c1", "/run/netns/a")); done <- err }()
 	n.eventually("the ADD is at work", func() bool {
-		release, ok := n.daemon.sandboxes.try(attachmentKey("c1", "eth0"))
+		release, ok := n.daemon.sandboxes.Try(attachmentKey("c1", "eth0"))
 		if ok {
 			release()
 		}

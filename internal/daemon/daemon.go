@@ -29,6 +29,7 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/keylock"
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
@@ -77,8 +78,8 @@ type Daemon struct {
 	reporter  *reporter
 	parker    *parker
 	nodePorts *nodePorts
-	sandboxes locks // by containerID and interface: one call at a time
-	byPort    locks // by port: one driver call at a time; taken after sandboxes
+	sandboxes keylock.Locks[string] // by containerID and interface: one call at a time
+	byPort    keylock.Locks[string] // by port: one driver call at a time; taken after sandboxes
 	netns     namespaces
 	listens   func(p hostPortRecord, v6 bool) bool // whether a program on the node itself listens
 	metrics   *metrics

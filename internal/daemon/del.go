@@ -31,7 +31,7 @@ func (d *Daemon) del(ctx context.Context, req cni.Request) (found bool, err erro
 		netns = ""
 	}
 	key := attachmentKey(req.ContainerID, req.IfName)
-	release, err := d.sandboxes.interrupt(ctx, key, errSuperseded)
+	release, err := d.sandboxes.Interrupt(ctx, key, errSuperseded)
 	if err != nil {
 		return false, types.NewError(cni.CodeTryAgain, "another call for the same sandbox is still in progress", err.Error())
 	}
@@ -51,7 +51,7 @@ func (d *Daemon) del(ctx context.Context, req cni.Request) (found bool, err erro
 // detach unplugs e and forgets it. If that fails, it marks e, and the sweep unplugs e later. The
 // caller holds the sandbox's lock.
 func (d *Daemon) detach(ctx context.Context, e entry, netns string) error {
-	release, err := d.byPort.interrupt(ctx, e.Port.ID, nil)
+	release, err := d.byPort.Take(ctx, e.Port.ID)
 	if err != nil {
 		return types.NewError(cni.CodeTryAgain, "another call for the same port is still in progress", err.Error())
 	}
@@ -106,7 +106,7 @@ func (d *Daemon) check(ctx context.Context, req cni.Request) error {
 	ctx, cancel := context.WithTimeout(ctx, d.Settings.AddTimeout.Duration)
 	defer cancel()
 	key := attachmentKey(req.ContainerID, req.IfName)
-	ctx, release, err := d.sandboxes.acquire(ctx, key)
+	ctx, release, err := d.sandboxes.TakeInterruptible(ctx, key)
 	if err != nil {
 		return types.NewError(cni.CodeTryAgain, "another call for the same sandbox is still in progress", err.Error())
 	}
@@ -163,7 +163,7 @@ func (d *Daemon) gc(ctx context.Context, req cni.Request) error {
 
 // collect unplugs e, which no sandbox needs, unless a call for it is running.
 func (d *Daemon) collect(ctx context.Context, e entry) error {
-	release, ok := d.sandboxes.try(e.key())
+	release, ok := d.sandboxes.Try(e.key())
 	if !ok {
 		return nil
 	}

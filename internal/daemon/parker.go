@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/keylock"
 	"github.com/kuryr-go/kuryr/internal/plug"
 )
 
@@ -45,7 +46,7 @@ type parker struct {
 	wanted  bool    // whether to park; otherwise parked ports are unparked
 	journal *journal
 	ports   *ports
-	byPort  *locks
+	byPort  *keylock.Locks[string]
 	queue   workqueue.TypedRateLimitingInterface[string]
 
 	mu      sync.Mutex
@@ -57,7 +58,7 @@ type parker struct {
 	refused time.Time           // when the node last could not park
 }
 
-func newParker(o Options, j *journal, p *ports, byPort *locks) *parker {
+func newParker(o Options, j *journal, p *ports, byPort *keylock.Locks[string]) *parker {
 	limit := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute)
 	return &parker{
 		parking: o.Parking, wanted: o.Settings.Park, journal: j, ports: p, byPort: byPort,
@@ -192,7 +193,7 @@ func (p *parker) sync(ctx context.Context, name string) error {
 	if !p.hasLooked() {
 		return nil // the first check queues it again
 	}
-	release, free := p.byPort.try(name)
+	release, free := p.byPort.Try(name)
 	if !free {
 		p.queue.AddAfter(name, parkBusy)
 		return nil

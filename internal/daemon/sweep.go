@@ -98,7 +98,7 @@ func (d *Daemon) markLeft(ctx context.Context) {
 
 func (d *Daemon) markOne(req cni.Request) error {
 	key := attachmentKey(req.ContainerID, req.IfName)
-	release, ok := d.sandboxes.try(key)
+	release, ok := d.sandboxes.Try(key)
 	if !ok {
 		return nil // the running call takes it back, or the next round handles it
 	}

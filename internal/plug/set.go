@@ -15,6 +15,8 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/vishvananda/netlink"
+
+	"github.com/kuryr-go/kuryr/internal/keylock"
 )
 
 // Config is the common configuration of a node's drivers.
@@ -37,7 +39,7 @@ type Config struct {
 type Set struct {
 	config Config
 	db     *database
-	busy   keyed
+	busy   keylock.Locks[string] // by port
 	peers  registry
 
 	parking  parking

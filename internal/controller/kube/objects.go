@@ -25,8 +25,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/keylock"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
+
+// Owners is a lock for each object. It protects what the object owns in the cloud.
+type Owners = keylock.Locks[ctrl.Request]
 
 // OwnerRequest returns the request for the object that a cloud resource exists for.
 func OwnerRequest(o sdn.Owner) ctrl.Request {
