@@ -34,7 +34,7 @@ func (b *Neutron) choicesOf(r sdn.PortRequest) [][]string {
 		}
 		out = longer[:min(len(longer), mostChoices)]
 	}
-	last, _ := b.roomy.Fresh(strings.Join(r.SubnetIDs, " "), choiceAge)
+	last, _, _ := b.roomy.Fresh(strings.Join(r.SubnetIDs, " "))
 	if i := slices.IndexFunc(out, func(ids []string) bool { return slices.Equal(ids, last) }); i > 0 {
 		out = slices.Insert(slices.Delete(out, i, i+1), 0, last)
 	}
@@ -45,7 +45,7 @@ func (b *Neutron) choicesOf(r sdn.PortRequest) [][]string {
 // the first ones would not be tried again while ports are made.
 func (b *Neutron) took(r sdn.PortRequest, ids []string) {
 	key := strings.Join(r.SubnetIDs, " ")
-	if last, _ := b.roomy.Fresh(key, choiceAge); !slices.Equal(last, ids) {
-		b.roomy.Keep(key, ids)
+	if last, _, _ := b.roomy.Fresh(key); !slices.Equal(last, ids) {
+		b.roomy.Keep(key, ids, choiceAge)
 	}
 }

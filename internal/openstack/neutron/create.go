@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -304,7 +303,7 @@ const tagExtension = "tag-ports-during-bulk-creation"
 // mayTag reports whether ports can be created with tags. It asks Neutron once. If Neutron does not
 // answer, it asks again next time; until then the description is enough.
 func (b *Neutron) mayTag(ctx context.Context) bool {
-	tagged, err := b.tagged.Get(ctx, struct{}{}, math.MaxInt64, b.askExtensions)
+	tagged, err := b.tagged.Get(ctx, struct{}{}, sdn.Always, b.askExtensions)
 	return err == nil && tagged
 }
 

@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/singleflight"
-
 	"github.com/kuryr-go/kuryr/internal/openstack/session"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -21,7 +19,7 @@ import (
 // deleted at about the same time leave with one request: each makes Neutron and its
 // driver write the whole trunk.
 type departures struct {
-	look singleflight.Group // for the trunks of ports
+	look sdn.Answers[struct{}, []wireTrunk] // for the trunks of ports
 
 	mu sync.Mutex
 	at map[string]*departure // by trunk: what may still be joined

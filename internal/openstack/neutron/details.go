@@ -31,12 +31,12 @@ type subnet struct {
 type details struct {
 	client   *session.Client
 	age      time.Duration
-	subnets  session.Answers[string, subnet]
-	networks session.Answers[string, int32] // MTU
+	subnets  sdn.Answers[string, subnet]
+	networks sdn.Answers[string, int32] // MTU
 	// singly are networks with an IPv6 subnet whose addresses are made of MAC addresses:
 	// Neutron 21 answers 500 to a bulk request for ports there, as it chooses addresses
 	// before MAC addresses.
-	singly session.Answers[string, bool]
+	singly sdn.Answers[string, bool]
 }
 
 // Details implements sdn.Details.
@@ -120,7 +120,7 @@ func (d *details) mtu(ctx context.Context, networkID string) (int32, error) {
 
 // isSingly reports whether ports are made one by one in a network.
 func (d *details) isSingly(networkID string) bool {
-	singly, _ := d.singly.Fresh(networkID, d.age)
+	singly, _, _ := d.singly.Fresh(networkID)
 	return singly
 }
 
@@ -140,7 +140,7 @@ func (d *details) learnSingly(ctx context.Context, networkID string) bool {
 	})
 	for _, s := range body.Subnets {
 		if err == nil && s.Mode != nil && *s.Mode != "dhcpv6-stateful" {
-			d.singly.Keep(networkID, true)
+			d.singly.Keep(networkID, true, d.age)
 			return true
 		}
 	}

@@ -37,12 +37,12 @@ type Neutron struct {
 	known   *known
 	nets    *ownNets
 	parents parents
-	sights  session.Answers[sight, error] // nil, or ErrForbidden
+	sights  sdn.Answers[sight, error] // nil, or ErrForbidden
 	leaving departures
-	roomy   session.Answers[string, []string] // subnets that had room, by what the request names
-	listed  atomic.Bool                       // all ports have been listed once
+	roomy   sdn.Answers[string, []string] // subnets that had room, by what the request names
+	listed  atomic.Bool                   // all ports have been listed once
 
-	tagged session.Answers[struct{}, bool] // may a creating call carry tags?
+	tagged sdn.Answers[struct{}, bool] // may a creating call carry tags?
 }
 
 var (

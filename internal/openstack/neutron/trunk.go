@@ -58,7 +58,7 @@ func (b *Neutron) trunkAt(ctx context.Context, parentID string) (wireTrunk, erro
 
 // trunkOf returns a subport's trunk and its place there. Concurrent callers share the answer.
 func (b *Neutron) trunkOf(ctx context.Context, portID string) (wireTrunk, wireSubport, error) {
-	trunks, err := session.Share(ctx, &b.leaving.look, "", func(ctx context.Context) ([]wireTrunk, error) {
+	trunks, err := b.leaving.look.Get(ctx, struct{}{}, 0, func(ctx context.Context) ([]wireTrunk, error) {
 		time.Sleep(gather)
 		return b.listTrunks(ctx)
 	})

@@ -39,8 +39,8 @@ type Octavia struct {
 	config    Config
 	dialect   *dialect
 	balancers *balancers
-	api       session.Answers[struct{}, api]
-	providers session.Answers[struct{}, []string]
+	api       sdn.Answers[struct{}, api]
+	providers sdn.Answers[struct{}, []string]
 }
 
 var _ sdn.LoadBalancers = (*Octavia)(nil)

@@ -25,7 +25,6 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack"
 	"github.com/gophercloud/gophercloud/v2/openstack/config/clouds"
 	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/tokens"
-	"golang.org/x/sync/singleflight"
 	"gopkg.in/yaml.v2"
 
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -43,7 +42,7 @@ type login struct {
 	main        *login // of the credential whose region it has to be of; nil: any
 
 	now    func() time.Time
-	flight singleflight.Group
+	logins sdn.Answers[struct{}, *session] // under way
 
 	mu       sync.Mutex
 	last     *session
@@ -187,20 +186,11 @@ func (l *login) session(ctx context.Context, stale *session) (*session, error) {
 	if s, err := l.known(stale); s != nil || err != nil {
 		return s, err
 	}
-	// Concurrent callers share one login. So it must not end with the context of the first caller.
-	// Its HTTP requests have deadlines.
-	result := l.flight.DoChan("", func() (any, error) {
-		return l.renew(context.WithoutCancel(ctx), stale)
-	})
-	select {
-	case r := <-result:
-		if r.Err != nil {
-			return nil, r.Err
-		}
-		return r.Val.(*session), nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("waiting for a login: %w", Unanswered(ctx, ctx.Err()))
+	fresh, err := l.logins.Get(ctx, struct{}{}, 0, func(ctx context.Context) (*session, error) { return l.renew(ctx, stale) })
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("waiting for a login: %w", err)
 	}
+	return fresh, err
 }
 
 // known returns the session in use or why there is none; neither if it takes a login.
