@@ -62,7 +62,7 @@ type Reconciler struct {
 	client   client.Client
 	live     client.Reader // reads past the cache
 	settings *settings.Live
-	subnets  *subnetBook
+	subnets  *subnets
 	networks networks
 	backoff  outcome.Backoff
 	events   events.EventRecorder
@@ -98,7 +98,7 @@ type Options struct {
 func New(mgr ctrl.Manager, o Options) *Reconciler {
 	return &Reconciler{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), settings: o.Settings, networks: o.Networks, backoff: o.Backoff, clock: o.Clock,
-		subnets: &subnetBook{cloud: o.Subnets, again: o.Backoff.Rejected},
+		subnets: newSubnets(&o),
 		events:  mgr.GetEventRecorder("kuryr-controller"), look: kube.NewSignal(),
 	}
 }
@@ -239,11 +239,16 @@ func (r *Reconciler) planSettings(ctx context.Context, s *settings.Rules) (servi
 	if out.Services, out.Lost, err = r.subnets.find(ctx, c.SubnetIDs); err != nil {
 		return out, err
 	}
-	if out.Members, lost, err = r.subnets.find(ctx, slices.Concat(s.Pods.AllSubnetIDs(), c.NodeSubnetIDs)); err != nil {
+	if out.Members, lost, err = r.subnets.find(ctx, memberSubnets(s)); err != nil {
 		return out, err
 	}
 	out.Lost = append(out.Lost, lost...)
 	return out, nil
+}
+
+// memberSubnets returns the subnets of the settings that may have members.
+func memberSubnets(s *settings.Rules) []string {
+	return slices.Concat(s.Pods.AllSubnetIDs(), s.Services.NodeSubnetIDs)
 }
 
 // slices returns the EndpointSlices of a Service. Those of an earlier Service of that name are about

@@ -199,7 +199,7 @@ func claimsMoved(e event.UpdateEvent) bool {
 
 // reload plans all Services again after the settings have changed.
 func (r *Reconciler) reload(ctx context.Context) error {
-	r.subnets.forgive()
+	r.subnets.known.ForgetErrors()
 	r.look.Send()
 	return r.planAll(ctx)
 }
@@ -219,7 +219,8 @@ func (r *Reconciler) subnetPeriod() time.Duration {
 // cloud no longer shows one of them.
 func (r *Reconciler) lookAtSubnets(ctx context.Context) error {
 	r.refused.Store(false)
-	if !r.subnets.recheck(ctx) {
+	rules := r.settings.Rules()
+	if !r.subnets.recheck(ctx, slices.Concat(rules.Services.SubnetIDs, memberSubnets(rules))) {
 		return nil
 	}
 	return r.planAll(ctx)
