@@ -55,8 +55,9 @@ image: ## Container image registry.invalid/kuryr:dev as bin/kuryr-image.tar, wit
 	@hack/image.sh
 
 .PHONY: generate
-generate: ## Deepcopy functions and CRDs from api/v1
+generate: ## Deepcopy functions and CRDs from api/v1, the controller's roles from its permissions
 	$(CONTROLLER_GEN) object paths=./api/... crd paths=./api/... output:crd:dir=config/crd
+	KUBEBUILDER_ASSETS= go test ./internal/controller -run TestPermissionsOfManifests -update
 
 .PHONY: verify-generated
 verify-generated: ## Fail if what `make generate` makes is not what is committed

@@ -38,19 +38,6 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// These markers are the permissions of the controller at the API server. In addition it asks which
-// permissions it has, which every user may.
-//
-// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
-// +kubebuilder:rbac:groups=openstack.org,resources=kuryrports,verbs=get;list;watch;create;patch;delete
-// +kubebuilder:rbac:groups=openstack.org,resources=kuryrports/status,verbs=patch
-// +kubebuilder:rbac:groups=openstack.org,resources=kuryrportpools,verbs=get;list;watch;create;patch;delete
-// +kubebuilder:rbac:groups=openstack.org,resources=kuryrportpools/status,verbs=patch
-// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
-// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=kuryr-system,resources=leases,verbs=get;create;update
-
 // Options is what Setup needs beyond the manager.
 type Options struct {
 	Ports    sdn.Ports

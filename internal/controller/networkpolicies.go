@@ -30,8 +30,6 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 )
 
-// +kubebuilder:rbac:groups=networking.k8s.io,resources=networkpolicies,verbs=get;list;watch
-
 // policyNotices reports on each NetworkPolicy that Kuryr does not enforce it. It sends one Event
 // for each generation of the NetworkPolicy. The Event's name contains the generation. So the API
 // server knows whether the Event was sent, for as long as it keeps Events.

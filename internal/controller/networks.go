@@ -44,17 +44,11 @@ func setupNetworks(mgr ctrl.Manager, o Options, objects *kube.Networks) error {
 	feature := &kube.Feature{
 		Parts:   networksParts{o.Settings, mgr.GetAPIReader(), o.Projects, objects, parts},
 		Wanted:  o.Settings.Networking,
-		Needs:   networksNeed,
+		Needs:   permissionsForNetworks,
 		Kinds:   []client.Object{&v1.KuryrNetwork{}},
 		Without: "Namespaces with a network or a project of their own are not served, only others are", Tell: o.Tell, Blocked: networksBlocked, Retry: o.Backoff.Rejected,
 	}
 	return feature.AddTo(mgr)
-}
-
-// networksNeed are the permissions that the networks of namespaces need beyond those for pods.
-var networksNeed = []kube.Need{
-	{Group: v1.GroupVersion.Group, Resource: "kuryrnetworks", Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
-	{Group: v1.GroupVersion.Group, Resource: "kuryrnetworks", Subresource: "status", Verbs: []string{"patch"}},
 }
 
 // networksParts are what serves the networks of namespaces. It is also added while a KuryrNetwork is

@@ -77,7 +77,7 @@ func setupServices(mgr ctrl.Manager, o Options, grants *membergroups.Groups, net
 		feature := &kube.Feature{
 			Parts:   servicesParts{o.Settings, mgr.GetAPIReader(), o.Projects, parts},
 			Wanted:  o.Settings.Serving,
-			Needs:   servicesNeed,
+			Needs:   permissionsForServices,
 			Kinds:   []client.Object{&corev1.Service{}, &discoveryv1.EndpointSlice{}, &v1.KuryrLoadBalancer{}},
 			Without: "Services are not served, only pods are", Tell: o.Tell, Blocked: servicesBlocked, Retry: o.Backoff.Rejected,
 		}
@@ -89,15 +89,6 @@ func setupServices(mgr ctrl.Manager, o Options, grants *membergroups.Groups, net
 		return nil
 	}
 	return collector.SecurityGroups(mgr, groups).Setup(mgr)
-}
-
-// servicesNeed are the permissions that serving Services needs beyond those for pods.
-var servicesNeed = []kube.Need{
-	{Resource: "services", Verbs: []string{"get", "list", "watch"}},
-	{Resource: "services", Subresource: "status", Verbs: []string{"patch"}},
-	{Group: discoveryv1.GroupName, Resource: "endpointslices", Verbs: []string{"list", "watch"}},
-	{Group: v1.GroupVersion.Group, Resource: "kuryrloadbalancers", Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
-	{Group: v1.GroupVersion.Group, Resource: "kuryrloadbalancers", Subresource: "status", Verbs: []string{"patch"}},
 }
 
 // servicesParts are what serves Services. It is also added while something of Services is left:

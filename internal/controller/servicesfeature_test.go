@@ -149,7 +149,7 @@ func everything(rbacv1.PolicyRule) bool { return true }
 // clusterRole returns the ClusterRole of the manifests.
 func clusterRole(t testing.TB) *rbacv1.ClusterRole {
 	t.Helper()
-	f, err := os.Open("../../config/base/controller-rbac.yaml")
+	f, err := os.Open("../../config/base/controller-roles.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

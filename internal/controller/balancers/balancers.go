@@ -44,9 +44,6 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// +kubebuilder:rbac:groups=openstack.org,resources=kuryrloadbalancers,verbs=get;list;watch;patch
-// +kubebuilder:rbac:groups=openstack.org,resources=kuryrloadbalancers/status,verbs=patch
-
 // workers is how many KuryrLoadBalancers are applied at once. The backend limits its own
 // requests.
 const workers = 32

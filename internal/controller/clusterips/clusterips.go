@@ -37,8 +37,6 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// +kubebuilder:rbac:groups="",namespace=kuryr-system,resources=services,verbs=create;patch;delete
-
 // Reconciler reconciles the holders. Hold creates them.
 type Reconciler struct {
 	client    client.Client

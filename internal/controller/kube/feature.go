@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -33,8 +34,9 @@ import (
 type Feature struct {
 	Parts  Parts
 	Wanted <-chan struct{} // closed when the configuration wants it for the first time
-	Needs  []Need
-	Kinds  []client.Object // their caches are filled before Parts are added
+	// Needs are permissions that it needs for all objects of these resources. Each rule is for one API group.
+	Needs []rbacv1.PolicyRule
+	Kinds []client.Object // their caches are filled before Parts are added
 
 	Without string // what the lack of the feature means, as a clause
 	// Tell reports the fault to the operator of the controller, besides the log.
@@ -58,12 +60,6 @@ type Parts interface {
 	Lacks()
 	// Add adds them to the running manager.
 	Add(ctx context.Context, mgr ctrl.Manager) error
-}
-
-// Need is a permission that a Feature needs from the API server.
-type Need struct {
-	Group, Resource, Subresource string
-	Verbs                        []string
 }
 
 // synced is how long the API server may take to list all objects of a feature's kinds. After that
@@ -181,14 +177,17 @@ func (f *Feature) able(ctx context.Context) error {
 		}
 	}
 	var lacking []string
-	for _, n := range f.Needs {
-		for _, verb := range n.Verbs {
-			allowed, err := f.may(ctx, &authorizationv1.ResourceAttributes{Group: n.Group, Resource: n.Resource, Subresource: n.Subresource, Verb: verb})
-			if err != nil {
-				return err
-			}
-			if !allowed {
-				lacking = append(lacking, verb+" "+strings.Trim(n.Resource+"/"+n.Subresource, "/"))
+	for _, rule := range f.Needs {
+		for _, what := range rule.Resources {
+			for _, verb := range rule.Verbs {
+				resource, sub, _ := strings.Cut(what, "/")
+				allowed, err := f.may(ctx, &authorizationv1.ResourceAttributes{Group: rule.APIGroups[0], Resource: resource, Subresource: sub, Verb: verb})
+				if err != nil {
+					return err
+				}
+				if !allowed {
+					lacking = append(lacking, verb+" "+what)
+				}
 			}
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -108,7 +109,7 @@ func startFeature(t *testing.T, change func(*featureBed)) *featureBed {
 	b.elected = make(chan struct{})
 	b.Feature = kube.Feature{
 		Parts: parts{b}, Wanted: b.serve,
-		Needs:   []kube.Need{{Group: "openstack.org", Resource: "kuryrloadbalancers", Subresource: "status", Verbs: []string{"get", "patch"}}},
+		Needs:   []rbacv1.PolicyRule{{APIGroups: []string{"openstack.org"}, Resources: []string{"kuryrloadbalancers/status"}, Verbs: []string{"get", "patch"}}},
 		Kinds:   []client.Object{&v1.KuryrLoadBalancer{}},
 		Without: "nothing balances", Blocked: prometheus.NewGauge(prometheus.GaugeOpts{Name: "blocked"}), Retry: time.Minute,
 		Tell: func(_ context.Context, fault error) {

@@ -31,11 +31,6 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// These markers are the permissions of the applier and the planner.
-//
-// +kubebuilder:rbac:groups=openstack.org,resources=kuryrnetworks,verbs=get;list;watch;create;patch;delete
-// +kubebuilder:rbac:groups=openstack.org,resources=kuryrnetworks/status,verbs=patch
-
 // workers is the number of KuryrNetworks that are applied at once. The backend limits its own
 // requests.
 const workers = 16

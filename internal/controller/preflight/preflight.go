@@ -34,12 +34,6 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/preflight"
 )
 
-// These markers are the permissions to report, and to read what only the checks read.
-//
-// +kubebuilder:rbac:groups=openstack.org,resources=kuryrclusters,verbs=get;create
-// +kubebuilder:rbac:groups=openstack.org,resources=kuryrclusters/status,verbs=patch
-// +kubebuilder:rbac:groups=networking.k8s.io,resources=servicecidrs,verbs=get;list
-
 const (
 	period = time.Hour       // between two checks
 	again  = 5 * time.Minute // between two checks while there is an error, or the cloud does not answer

@@ -44,11 +44,6 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=services/status,verbs=patch
-// +kubebuilder:rbac:groups=discovery.k8s.io,resources=endpointslices,verbs=get;list;watch
-// +kubebuilder:rbac:groups=openstack.org,resources=kuryrloadbalancers,verbs=get;list;watch;create;patch;delete
-
 // workers is how many Services are planned concurrently.
 const workers = 8
 
