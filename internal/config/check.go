@@ -25,8 +25,7 @@ const (
 	maxBatch     = 500
 	maxKept      = 87600 * time.Hour // ten years
 	maxCreates   = 100
-	maxTimeout   = 31536000000 // milliseconds: a year, as Octavia takes it
-	maxEntries   = 100         // of a list of selectors, each of which is asked for each pod
+	maxEntries   = 100 // of a list of selectors, each of which is asked for each pod
 	// kubelet waits 4m for a sandbox (twice its runtimeRequestTimeout of 2m),
 	// and what we say is wanted there before that.
 	maxAddTimeout = 3*time.Minute + 30*time.Second

@@ -266,10 +266,6 @@ type Services struct {
 	// groups only allow.
 	SourceRangesBySecurityGroups bool `json:"sourceRangesBySecurityGroups,omitempty"`
 
-	// Milliseconds that a client, or an endpoint, may be silent; 0: Octavia's default.
-	TimeoutClientData int `json:"timeoutClientData,omitempty"`
-	TimeoutMemberData int `json:"timeoutMemberData,omitempty"`
-
 	CheckInterval metav1.Duration `json:"checkInterval"` // between two looks at each load balancer; 10m
 	// ReleaseAfter is how long a deleted Service waits for Octavia to delete its load
 	// balancer; 5m. 0s: for ever.

@@ -193,8 +193,6 @@ services:
     providers: [amphora]
     flavorIDs: [`+subnet+`]
   sourceRangesBySecurityGroups: true
-  timeoutClientData: 70000
-  timeoutMemberData: 75000
   checkInterval: 1m
   releaseAfter: 2m
 orphans: {interval: 5m, grace: 2m}
@@ -376,8 +374,7 @@ func TestFaults(t *testing.T) {
 		{"flavor", head + "services: {flavorID: large}", "'openstack loadbalancer flavor show -c id NAME'"},
 		{"external network", head + "services: {externalNetworkID: public}", `services.externalNetworkID: "public" is no ID of a network`},
 		{"external subnet alone", head + "services: {externalSubnetID: " + subnet + "}", "services.externalNetworkID: missing: write the ID of the network that externalSubnetID is of"},
-		{"client timeout", head + "services: {timeoutClientData: -1}", "services.timeoutClientData: want 0 to 31536000000, got -1"},
-		{"member timeout", head + "services: {timeoutMemberData: 1h}", `services.timeoutMemberData: want a whole number, got "1h"`},
+		{"timeouts of all Services, which are gone", head + "services: {timeoutClientData: 1}", "services.timeoutClientData: unknown field"},
 		{"release after", head + "services: {releaseAfter: 1s}", "services.releaseAfter: want at least 1m0s, got 1s"},
 		{"check interval", head + "services: {checkInterval: 1s}", "services.checkInterval: want at least 10s, got 1s"},
 		{"interval", head + "orphans: {interval: 10ms}", "orphans.interval: want at least 1s, got 10ms"},

@@ -39,8 +39,6 @@ func checkServices(s *Services, d *decoder) {
 		d.fault("services.externalNetworkID", "missing: write the ID of the network that externalSubnetID is of")
 	}
 	checkAllowed(s.Allowed, d)
-	d.bounds("services.timeoutClientData", s.TimeoutClientData, 0, maxTimeout)
-	d.bounds("services.timeoutMemberData", s.TimeoutMemberData, 0, maxTimeout)
 	d.between("services.checkInterval", s.CheckInterval, 10*time.Second, 24*time.Hour)
 	if s.ReleaseAfter.Duration != 0 {
 		d.between("services.releaseAfter", s.ReleaseAfter, time.Minute, 24*time.Hour)

@@ -224,7 +224,6 @@ func (r *Reconciler) planSettings(ctx context.Context, s *settings.Rules) (servi
 		ExternalNetworkID: c.ExternalNetworkID, ExternalSubnetID: c.ExternalSubnetID,
 		Allowed:               service.Allowed(c.Allowed),
 		SourceRangesAtMembers: c.SourceRangesBySecurityGroups,
-		TimeoutClientData:     int64(c.TimeoutClientData), TimeoutMemberData: int64(c.TimeoutMemberData),
 	}
 	if !settings.ServesServices(c) {
 		return out, nil

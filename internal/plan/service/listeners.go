@@ -73,10 +73,10 @@ func (p *planner) common() v1.ListenerSpec {
 		Algorithm:            p.algorithm(),
 		ProxyProtocol:        p.proxyProtocol(),
 		Monitor:              p.monitor(),
-		TimeoutClientData:    p.timeout(p.Settings.TimeoutClientData, annotationKuryrClientData, annotationClientData),
-		TimeoutMemberData:    p.timeout(p.Settings.TimeoutMemberData, annotationKuryrMemberData, annotationMemberData),
-		TimeoutMemberConnect: p.timeout(0, annotationMemberConnect),
-		TimeoutTCPInspect:    p.timeout(0, annotationTCPInspect),
+		TimeoutClientData:    p.timeout(annotationKuryrClientData, annotationClientData),
+		TimeoutMemberData:    p.timeout(annotationKuryrMemberData, annotationMemberData),
+		TimeoutMemberConnect: p.timeout(annotationMemberConnect),
+		TimeoutTCPInspect:    p.timeout(annotationTCPInspect),
 	}
 	if limit := p.number(annotationConnectionLimit, "connections", -1, 1<<31-1); limit != nil && *limit > 0 {
 		l.ConnectionLimit = new(int32(*limit))
@@ -97,22 +97,22 @@ const maxMilliseconds = 31536000000
 
 // timeout reads milliseconds from the first of these annotations that exists. Zero and nil mean
 // Octavia's default.
-func (p *planner) timeout(fallback int64, names ...string) *int64 {
-	found := &fallback
+func (p *planner) timeout(names ...string) *int64 {
+	var found *int64
 	by := ""
 	for _, name := range names {
 		switch n := p.number(name, "milliseconds", 0, maxMilliseconds); {
 		case n == nil:
-		case by == "":
+		case found == nil:
 			found, by = n, name
 		case *n != *found:
 			p.warn(ReasonContradiction, field(name), "%s says %d and takes precedence: remove one of the two", by, *found)
 		}
 	}
-	if *found == 0 {
+	if found != nil && *found == 0 {
 		return nil
 	}
-	return new(*found)
+	return found
 }
 
 var algorithms = []string{"ROUND_ROBIN", "LEAST_CONNECTIONS", "SOURCE_IP", "SOURCE_IP_PORT"}

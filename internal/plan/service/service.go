@@ -71,9 +71,6 @@ type Settings struct {
 	// SourceRangesAtMembers requests security groups on the members' ports where the provider does
 	// not enforce source ranges.
 	SourceRangesAtMembers bool
-
-	TimeoutClientData int64 // milliseconds; 0: Octavia's default
-	TimeoutMemberData int64
 }
 
 // Allowed is what annotations may name besides the values of Settings.

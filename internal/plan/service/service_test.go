@@ -68,7 +68,6 @@ type testCase struct {
 		Projects                                                []service.Project
 		PodRanges                                               []string
 		Provider, FlavorID, ExternalNetworkID, ExternalSubnetID string
-		TimeoutClientData, TimeoutMemberData                    int64
 		Nothing, NothingAllowed, SourceRangesAtMembers          bool
 		Lost                                                    []string
 	}
@@ -94,7 +93,6 @@ func (c *testCase) input(t *testing.T) service.Input {
 		}
 		in.Settings.Provider, in.Settings.FlavorID = s.Provider, s.FlavorID
 		in.Settings.ExternalNetworkID, in.Settings.ExternalSubnetID = s.ExternalNetworkID, s.ExternalSubnetID
-		in.Settings.TimeoutClientData, in.Settings.TimeoutMemberData = s.TimeoutClientData, s.TimeoutMemberData
 		in.Settings.Lost, in.Settings.SourceRangesAtMembers = s.Lost, s.SourceRangesAtMembers
 		if s.NothingAllowed {
 			in.Settings.Allowed = service.Allowed{}
