@@ -23,7 +23,7 @@ up() {
 	$bed build control cluster node images
 	$bed up
 	# Five free ports on each node, before its first pod: what Kuryr is for.
-	KURYR_POOLS='{min: 5, warmUp: {nodes: true}}' hack/demo/deploy.sh
+	KURYR_POOLS='{min: 5, warmUp: true}' hack/demo/deploy.sh
 	eval "$($bed env)"
 	progress_begins "compiling the program that shows Kuryr at work"
 	CGO_ENABLED=0 go build -o bin/demo ./hack/demo

@@ -126,7 +126,7 @@ type Pools struct {
 	Batch    int32           `json:"batch"`    // ports in one request at most; 10
 	TTL      metav1.Duration `json:"ttl"`      // of a free port above min; 10m; 0s deletes it at once
 	Cooldown metav1.Duration `json:"cooldown"` // of a port given back; 10s
-	WarmUp   WarmUp          `json:"warmUp"`
+	WarmUp   bool            `json:"warmUp"`   // fill the pools of nodes that can take pods before the first pod comes
 
 	MaxCreates          int `json:"maxCreates"`          // requests for ports under way at most; 8
 	MaxCreatesPerSubnet int `json:"maxCreatesPerSubnet"` // of these on one subnet; 4
@@ -134,12 +134,6 @@ type Pools struct {
 	// Overrides are other levels for some nodes and namespaces. Of each level
 	// the first override counts that matches and says it.
 	Overrides []PoolOverride `json:"overrides,omitempty"`
-}
-
-// WarmUp says which pools are filled before the first pod comes.
-type WarmUp struct {
-	Nodes      bool `json:"nodes"`      // of each node that can take pods
-	Namespaces bool `json:"namespaces"` // of each namespace with pools of its own, on each such node
 }
 
 // PoolOverride is levels for the nodes and namespaces that it selects. A

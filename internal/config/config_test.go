@@ -157,7 +157,7 @@ pools:
   batch: 2
   ttl: 1h30m
   cooldown: 30s
-  warmUp: {nodes: true, namespaces: true}
+  warmUp: true
   maxCreates: 3
   maxCreatesPerSubnet: 2
   overrides:
@@ -338,7 +338,7 @@ func TestFaults(t *testing.T) {
 		{"max below the default min", head + "pools: {max: 3}", "line 3: pools.max: max 3 is below min, which is 5 where it is not said: say min here, too"},
 		{"creates", head + "pools: {maxCreates: 0}", "pools.maxCreates: want 1 to 100, got 0"},
 		{"creates per subnet", head + "pools: {maxCreatesPerSubnet: 101}", "pools.maxCreatesPerSubnet: want 1 to 100, got 101"},
-		{"warm-up", head + "pools: {warmUp: true}", "pools.warmUp: want fields, got true"},
+		{"warm-up", head + "pools: {warmUp: {nodes: true}}", "pools.warmUp: want true or false, got fields"},
 		{"override of nothing", head + "pools: {overrides: [{min: 1}]}", "line 3: pools.overrides[0]: missing: write namespaceSelector or nodeSelector, or {} to select all"},
 		{"null override", head + "pools: {overrides: [~]}", "pools.overrides[0]: missing"},
 		{"override that says nothing", head + "pools: {overrides: [{nodeSelector: {}}]}", "pools.overrides[0]: it sets no level: write min, max"},

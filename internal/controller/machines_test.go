@@ -369,7 +369,7 @@ func TestSubportIsPutBack(t *testing.T) {
 // TestWarmUpOfNodes: the pool of a node is filled as soon as the node takes pods.
 func TestWarmUpOfNodes(t *testing.T) {
 	b := idleBed(t)
-	b.current.Pools.Min, b.current.Pools.WarmUp.Nodes = 2, true
+	b.current.Pools.Min, b.current.Pools.WarmUp = 2, true
 	b.set(func(*settings.Settings) {})
 	cordoned := nodeNamed("node-2")
 	cordoned.Spec.Unschedulable = true
@@ -394,31 +394,10 @@ func TestWarmUpOfNodes(t *testing.T) {
 func TestWarmUpOfMachines(t *testing.T) {
 	b := machinesBed(t)
 	b.cloud.AddMachine(memory.Machine{PortID: machine, SubnetID: machineNet, Address: machineAddr, Trunk: true})
-	b.set(func(s *settings.Settings) { s.Pools.Min, s.Pools.WarmUp.Nodes = 2, true })
+	b.set(func(s *settings.Settings) { s.Pools.Min, s.Pools.WarmUp = 2, true })
 	b.start()
 	b.settled(2)
 	if got := len(b.cloud.Subports(machine)); got != 2 {
 		t.Errorf("the machine has %d subports, want 2", got)
 	}
-}
-
-// TestWarmUpOfNamespaces: on nodes that take pods, the pools of namespaces with their own pools are
-// filled.
-func TestWarmUpOfNamespaces(t *testing.T) {
-	b := idleBed(t)
-	b.current.Pools.WarmUp.Namespaces = true
-	b.current.Pools.Overrides = []config.PoolOverride{{NamespaceSelector: labelled("team", "a"), Min: new(int32(2))}}
-	b.set(func(*settings.Settings) {})
-	ns := b.namespace("team-a")
-	b.nodeStatus(node, machineAddr, true)
-	b.create(nodeNamed("node-2"))
-	b.start()
-	b.never("a port without a namespace to warm up", func() bool { return b.cloud.Ports() != 0 })
-	b.label(ns, "team", "a")
-	b.settled(2)
-	b.nodeStatus("node-2", machineAddr, true)
-	b.settled(4)
-	b.label(ns, "team", "")
-	b.settled(0)
-	b.eventually("their pools go", func() bool { return len(b.pools()) == 0 })
 }

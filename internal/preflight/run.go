@@ -54,7 +54,7 @@ func configOf(c *config.Config) preflight.Config {
 	s := &c.Services
 	out := preflight.Config{
 		ProjectID: c.Pods.ProjectID, NetworkID: c.Pods.NetworkID, SecurityGroupIDs: c.Pods.SecurityGroupIDs, NodeMTU: c.Node.MTU,
-		WarmUp:           c.Pools.WarmUp.Nodes,
+		WarmUp:           c.Pools.WarmUp,
 		ServiceProjectID: s.ProjectID, ServiceSubnetIDs: s.SubnetIDs, NodeSubnetIDs: s.NodeSubnetIDs, Provider: s.Provider,
 		ExternalNetworkID: s.ExternalNetworkID, ExternalSubnetID: s.ExternalSubnetID, GroupsOfServices: s.SourceRangesBySecurityGroups,
 	}

@@ -69,7 +69,7 @@ func newWorld(t *testing.T, change ...func(*openstacksim.Options)) *world {
 	w.config.Pods.SubnetIDs, w.config.Pods.SecurityGroupIDs = []string{w.pods}, []string{w.group}
 	w.config.Services.SubnetIDs, w.config.Services.ExternalNetworkID = []string{w.services}, w.publicNetwork
 	w.config.Services.ExternalSubnetID = w.publicSubnet
-	w.config.Pools.WarmUp.Nodes = true
+	w.config.Pools.WarmUp = true
 	w.objects = []client.Object{
 		node("node1", "192.0.2.11"), serviceRange("kubernetes", "10.96.0.0/16"),
 		serviceAt("default", "kubernetes", "10.96.0.1"), dnsAt("10.96.0.10"),

@@ -51,7 +51,7 @@ func of(field string, id func(*readiness) any) func(*readiness) object {
 }
 
 // filled are settings with which pools want free ports before the first pod.
-var filled = is(object{"pools": object{"min": 5, "batch": 1, "warmUp": object{"nodes": true}}})
+var filled = is(object{"pools": object{"min": 5, "batch": 1, "warmUp": true}})
 
 // apart are settings with which each namespace has a network of its own.
 func apart(mode string, more object) func(*readiness) object {

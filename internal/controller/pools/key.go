@@ -10,11 +10,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
 
@@ -74,11 +72,7 @@ func (r *Reconciler) find(ctx context.Context, v *view, pods []corev1.Pod) (*v1.
 			return key, nil
 		}
 	}
-	names, err := r.candidates(ctx, v, pods)
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range names {
+	for _, name := range r.candidates(v, pods) {
 		own, ok, err := v.site.Own(ctx, name)
 		if err != nil {
 			return nil, err
@@ -93,15 +87,12 @@ func (r *Reconciler) find(ctx context.Context, v *view, pods []corev1.Pod) (*v1.
 }
 
 // candidates returns the namespaces that this pool may belong to.
-func (r *Reconciler) candidates(ctx context.Context, v *view, pods []corev1.Pod) ([]string, error) {
+func (r *Reconciler) candidates(v *view, pods []corev1.Pod) []string {
 	if v.object != nil {
-		return []string{v.key.Namespace}, nil
+		return []string{v.key.Namespace}
 	}
 	if name, ok := r.sites.Noted(v.req); ok {
-		return []string{name}, nil
-	}
-	if v.site.Rules.Pools.WarmUp.Namespaces {
-		return r.namespaces(ctx)
+		return []string{name}
 	}
 	var names []string
 	for i := range pods {
@@ -109,19 +100,5 @@ func (r *Reconciler) candidates(ctx context.Context, v *view, pods []corev1.Pod)
 			names = append(names, pods[i].Namespace)
 		}
 	}
-	return names, nil
-}
-
-// namespaces returns the names of all namespaces.
-func (r *Reconciler) namespaces(ctx context.Context) ([]string, error) {
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NamespaceList"))
-	if err := r.client.List(ctx, list, kube.ReadOnly); err != nil {
-		return nil, fmt.Errorf("listing namespaces: %w", err)
-	}
-	names := make([]string, len(list.Items))
-	for i := range list.Items {
-		names[i] = list.Items[i].Name
-	}
-	return names, nil
+	return names
 }

@@ -186,9 +186,8 @@ func (r *Reconciler) ofNamespace(ctx context.Context, ns *metav1.PartialObjectMe
 }
 
 // poolsFor returns the pools of a namespace: its own ones that have an object, and the current and
-// the wanted pools of its pods on each node. They include those that are filled before the first
-// pod. It leaves out other namespaces: each has an event of its own, also at the start. With an
-// error it returns those that it has found.
+// the wanted pools of its pods on each node. It leaves out other namespaces: each has an event of
+// its own, also at the start. With an error it returns those that it has found.
 func (r *Reconciler) poolsFor(ctx context.Context, namespace string) ([]pool.Ref, error) {
 	found := map[pool.Ref]bool{}
 	list, failed := kube.PoolsOf(ctx, r.client, namespace)
@@ -198,7 +197,7 @@ func (r *Reconciler) poolsFor(ctx context.Context, namespace string) ([]pool.Ref
 	used, err := r.nodesWith(ctx, namespace)
 	failed = errors.Join(failed, err)
 	nodes := slices.Sorted(maps.Keys(used))
-	if rules := r.Settings.Rules(); rules.ByNamespace || rules.Pools.WarmUp.Namespaces {
+	if r.Settings.Rules().ByNamespace {
 		nodes, err = r.nodes(ctx)
 		failed = errors.Join(failed, err)
 	}
@@ -234,13 +233,12 @@ func (r *Reconciler) ofNamespaceOn(ctx context.Context, namespace, node string, 
 	if used && s.Waits(namespace) {
 		r.sites.Waiting.Tell(namespace)
 	}
-	warm := own != "" && s.Warm(own)
-	if s.ParentUnknown && (used || warm) {
+	if s.ParentUnknown && used {
 		r.sites.ParentPorts.Find(node)
 	}
 	if key, ok := s.Key(namespace); ok {
 		req := pool.Ref{Pool: pool.Name(key), Node: node}
-		if used && own != "" || warm || r.memory.knows(req) {
+		if used && own != "" || r.memory.knows(req) {
 			r.sites.Note(req, namespace)
 			found[req] = true
 		}
@@ -288,8 +286,7 @@ func (r *Reconciler) nodes(ctx context.Context) ([]string, error) {
 }
 
 // onNode returns all pools of a node. These are the pools with an object, those of the node's
-// ports, and the node's own pool. They are also the pools from which its pods get ports, and
-// those that are filled before their first pod.
+// ports, and the node's own pool. They are also the pools from which its pods get ports.
 func (r *Reconciler) onNode(ctx context.Context, node string) ([]pool.Ref, error) {
 	found := map[pool.Ref]bool{}
 	list, err := kube.PoolsOn(ctx, r.client, node)
@@ -328,16 +325,6 @@ func (r *Reconciler) toBe(ctx context.Context, s *sites.Site, found map[pool.Ref
 	for i := range pods {
 		if pool.Wants(&pods[i]) {
 			names[pods[i].Namespace] = true
-		}
-	}
-	warm := (s.Rules.ByNamespace || s.Rules.NetworksByNamespace) && s.Rules.Pools.WarmUp.Namespaces && kube.NodeJoined(s.Node)
-	if warm {
-		all, err := r.namespaces(ctx)
-		if err != nil {
-			return err
-		}
-		for _, name := range all {
-			names[name] = true
 		}
 	}
 	if s.ParentUnknown && (len(names) > 0 || s.Warm("")) {

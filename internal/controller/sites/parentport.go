@@ -260,7 +260,7 @@ func (r *ParentPorts) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Res
 	}
 	waiting, ports, err := r.waiting(ctx, req.Name)
 	r.count(req.Name, len(waiting))
-	if err != nil || len(waiting)+ports == 0 && !s.Warm("") && !s.Rules.Pools.WarmUp.Namespaces {
+	if err != nil || len(waiting)+ports == 0 && !s.Warm("") {
 		return ctrl.Result{}, err
 	}
 	h := r.search(req.Name)

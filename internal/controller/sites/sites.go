@@ -313,13 +313,8 @@ func (s *Site) Refused(pods []corev1.Pod, hasPort func(*corev1.Pod) bool) map[ty
 	return out
 }
 
-// Warm reports whether the pool is filled before its first pod.
+// Warm reports whether the node's pool, or a namespace's own pool there, is filled before its first
+// pod.
 func (s *Site) Warm(own string) bool {
-	if s.Node == nil || !kube.NodeJoined(s.Node) {
-		return false
-	}
-	if own != "" {
-		return s.Rules.Pools.WarmUp.Namespaces
-	}
-	return s.Rules.Pools.WarmUp.Nodes
+	return own == "" && s.Rules.Pools.WarmUp && s.Node != nil && kube.NodeJoined(s.Node)
 }

@@ -36,7 +36,7 @@ type Config struct {
 	ExternalNetworkID string   // services.externalNetworkID
 	ExternalSubnetID  string   // services.externalSubnetID
 	GroupsOfServices  bool     // services.sourceRangesBySecurityGroups
-	WarmUp            bool     // pools.warmUp.nodes: nodes have a pool before their first pod
+	WarmUp            bool     // pools.warmUp: nodes have a pool before their first pod
 	Trunks            bool     // some nodes are virtual machines with trunks (vlan)
 	Pairs             bool     // some nodes are virtual machines with address pairs (macvlan)
 	NamespaceConfig
