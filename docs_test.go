@@ -141,7 +141,7 @@ func TestDocsOfGoingBackNameEveryNewSection(t *testing.T) {
 	for _, old := range []string{"apiVersion", "kind", "clusterID", "neutron", "pods", "nodes", "pools", "orphans", "node"} {
 		delete(sample, old)
 	}
-	sample["nodes[].subnetIDs"], sample["nodes[].networkID"] = nil, nil
+	sample["nodes[].subnetIDs"] = nil
 	delete(sample, "services") // step 1 has removed it
 	for name := range sample {
 		if !strings.Contains(text, "`"+name+"`") {

@@ -81,7 +81,7 @@ type KuryrNetworkSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	ProjectID string `json:"projectID,omitempty"`
-	// Existing network, in modes shared and given; empty: that of the subnets; immutable.
+	// Existing network, in mode given; empty: that of the subnets; immutable.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	NetworkID string `json:"networkID,omitempty"`

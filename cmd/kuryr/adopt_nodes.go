@@ -22,7 +22,7 @@ import (
 // their ports from.
 func keyOf(ctx context.Context, c *config.Config, node *corev1.Node, hosts sdn.Hosts) (v1.PoolKey, error) {
 	s := pool.Settings{
-		ProjectID: c.Pods.ProjectID, NetworkID: c.Pods.NetworkID, SubnetIDs: c.Pods.SubnetIDs,
+		ProjectID: c.Pods.ProjectID, SubnetIDs: c.Pods.SubnetIDs,
 		SecurityGroupIDs: c.Pods.SecurityGroupIDs, VIFType: c.Pods.VIFType,
 	}
 	m := sdn.Machine{ServerID: kube.NodeServer(node)}
@@ -34,7 +34,7 @@ func keyOf(ctx context.Context, c *config.Config, node *corev1.Node, hosts sdn.H
 		if selector.Matches(labels.Set(node.Labels)) {
 			s.VIFType, m.SubnetIDs, m.ProjectID = c.Nodes[i].VIFType, c.Nodes[i].ParentSubnetIDs, c.Nodes[i].ParentProjectID
 			if len(c.Nodes[i].SubnetIDs) > 0 {
-				s.NetworkID, s.SubnetIDs = c.Nodes[i].NetworkID, c.Nodes[i].SubnetIDs
+				s.SubnetIDs = c.Nodes[i].SubnetIDs
 			}
 			break
 		}

@@ -84,9 +84,6 @@ func checkNeutron(n Neutron, d *decoder) {
 
 func checkPods(p *Pods, d *decoder) {
 	d.project("pods.projectID", p.ProjectID)
-	if p.NetworkID != "" {
-		d.uuid("pods.networkID", &p.NetworkID, "network")
-	}
 	if len(p.SubnetIDs) == 0 && !d.draft {
 		d.fault("pods.subnetIDs", "missing: write the ID of the subnet that pods get their address of, or of one IPv4 and one IPv6 subnet of the same network")
 	}
@@ -138,12 +135,6 @@ func checkNodes(nodes []NodePorts, d *decoder) {
 		d.ids(at+".parentSubnetIDs", n.ParentSubnetIDs, "subnet", maxAddresses)
 		d.project(at+".parentProjectID", n.ParentProjectID)
 		d.ids(at+".subnetIDs", n.SubnetIDs, "subnet", maxAddresses)
-		if n.NetworkID != "" {
-			d.uuid(at+".networkID", &nodes[i].NetworkID, "network")
-		}
-		if n.NetworkID != "" && len(n.SubnetIDs) == 0 {
-			d.fault(at+".networkID", "it has an effect only with subnetIDs: write the subnets of the network that the nodes' pods get addresses of, or remove it")
-		}
 		for field, set := range map[string]bool{"parentSubnetIDs": len(n.ParentSubnetIDs) > 0, "parentProjectID": n.ParentProjectID != ""} {
 			if set && !Nested(n.VIFType) {
 				d.fault(at+"."+field, "it has an effect only with vifType %s or %s, on nodes that are virtual machines: remove it, or set vifType",

@@ -64,8 +64,7 @@ type Neutron struct {
 // Pods describes the ports of pods.
 type Pods struct {
 	ProjectID        string   `json:"projectID,omitempty"` // empty: the credential's own
-	NetworkID        string   `json:"networkID,omitempty"` // empty: that of the subnets
-	SubnetIDs        []string `json:"subnetIDs"`           // one address of each; required. Of an entry that is a list the first
+	SubnetIDs        []string `json:"subnetIDs"`           // of one network; one address of each; required. Of an entry that is a list the first
 	SecurityGroupIDs []string `json:"securityGroupIDs,omitempty"`
 	VIFType          string   `json:"vifType,omitempty"` // empty: as Neutron says of each port
 	PortDebug        bool     `json:"portDebug,omitempty"`
@@ -114,9 +113,8 @@ type NodePorts struct {
 	ParentProjectID string                `json:"parentProjectID,omitempty"` // of the machines' own ports; empty: the credential's own
 
 	// SubnetIDs replace those of Pods for the nodes, as where each rack has a routed segment of its
-	// own; empty: they do not. NetworkID is their network.
+	// own; empty: they do not.
 	SubnetIDs []string `json:"subnetIDs,omitempty"`
-	NetworkID string   `json:"networkID,omitempty"`
 }
 
 // Pools holds the levels of pools.

@@ -140,7 +140,6 @@ clusterID: blue-1
 neutron: {cloud: c, requestTimeout: 90s, requestsPerSecond: 2.5, maxConcurrentRequests: 3, loadBalancerAPI: lbaasv2}
 pods:
   projectID: "0123456789abcdef0123456789abcdef"
-  networkID: `+subnet+`
   subnetIDs: [`+subnet+`, `+subnet6+`]
   securityGroupIDs: [`+subnet+`]
   vifType: bridge
@@ -249,7 +248,7 @@ pods:
   subnetIDs:
     - `+subnet+`
     - pods-subnet
-  networkId: `+subnet+`
+  projectId: `+subnet+`
   portDebug: "yes"
 pools:
   min: 5
@@ -265,7 +264,7 @@ node:
 		`line 1: apiVersion: want kuryr.openstack.org/v1alpha1, got "kuryr.openstack.org/v1"`,
 		`line 4: neutron.requestTimeout: want a time, got 60: write a number with its unit, as in 90s, 10m or 1h30m`,
 		`line 8: pods.subnetIDs[1]: "pods-subnet" is no ID of a subnet: write the UUID that 'openstack subnet show -c id NAME' prints, not the name`,
-		`line 9: pods.networkId: unknown field: did you mean networkID?`,
+		`line 9: pods.projectId: unknown field: did you mean projectID?`,
 		`line 10: pods.portDebug: want true or false, got "yes"`,
 		`line 12: pools.min: min 5 is above max 3: lower min, raise max, or write max: 0 for no limit`,
 		`line 14: pools.batch: want a whole number, got "many"`,
@@ -320,7 +319,6 @@ func TestFaults(t *testing.T) {
 		{"cluster ID", head + "clusterID: a/b", `clusterID: "a/b" is no mark for the cloud: write 1 to 64 letters, digits, '.', '_' or '-'`},
 		{"long cluster ID", head + "clusterID: " + strings.Repeat("a", 65), "is no mark for the cloud: write 1 to 64"},
 		{"project", head + "pods: {projectID: a b}", `pods.projectID: "a b" is no ID of a project`},
-		{"network", head + "pods: {networkID: net}", `pods.networkID: "net" is no ID of a network`},
 		{"subnet twice", head + "pods: {subnetIDs: [" + subnet + ", " + subnet + "]}", "pods.subnetIDs[1]: the same subnet as pods.subnetIDs[0]"},
 		{"subnet twice, in a list", head + "pods: {subnetIDs: [" + subnet + ", [" + subnet6 + ", " + subnet + "]]}", "pods.subnetIDs[1][1]: the same subnet as in pods.subnetIDs[0]"},
 		{"no subnet in a list", head + "pods: {subnetIDs: [[]]}", "pods.subnetIDs[0]: an empty list"},
@@ -339,6 +337,9 @@ func TestFaults(t *testing.T) {
 		{"creates", head + "pools: {maxCreates: 0}", "pools.maxCreates: want 1 to 100, got 0"},
 		{"creates per subnet", head + "pools: {maxCreatesPerSubnet: 101}", "pools.maxCreatesPerSubnet: want 1 to 100, got 101"},
 		{"warm-up", head + "pools: {warmUp: {nodes: true}}", "pools.warmUp: want true or false, got fields"},
+		{"timeouts of all Services, which are gone", head + "services: {timeoutClientData: 1}", "services.timeoutClientData: unknown field"},
+		{"network of pods, which is gone", head + "pods: {networkID: " + subnet + "}", "pods.networkID: unknown field"},
+		{"network of nodes, which is gone", head + "nodes: [{networkID: " + subnet + "}]", "nodes[0].networkID: unknown field"},
 		{"override of nothing", head + "pools: {overrides: [{min: 1}]}", "line 3: pools.overrides[0]: missing: write namespaceSelector or nodeSelector, or {} to select all"},
 		{"null override", head + "pools: {overrides: [~]}", "pools.overrides[0]: missing"},
 		{"override that says nothing", head + "pools: {overrides: [{nodeSelector: {}}]}", "pools.overrides[0]: it sets no level: write min, max"},
@@ -374,7 +375,6 @@ func TestFaults(t *testing.T) {
 		{"flavor", head + "services: {flavorID: large}", "'openstack loadbalancer flavor show -c id NAME'"},
 		{"external network", head + "services: {externalNetworkID: public}", `services.externalNetworkID: "public" is no ID of a network`},
 		{"external subnet alone", head + "services: {externalSubnetID: " + subnet + "}", "services.externalNetworkID: missing: write the ID of the network that externalSubnetID is of"},
-		{"timeouts of all Services, which are gone", head + "services: {timeoutClientData: 1}", "services.timeoutClientData: unknown field"},
 		{"release after", head + "services: {releaseAfter: 1s}", "services.releaseAfter: want at least 1m0s, got 1s"},
 		{"check interval", head + "services: {checkInterval: 1s}", "services.checkInterval: want at least 10s, got 1s"},
 		{"interval", head + "orphans: {interval: 10ms}", "orphans.interval: want at least 1s, got 10ms"},
@@ -462,7 +462,7 @@ func FuzzParse(f *testing.F) {
 func TestIDsInCapitals(t *testing.T) {
 	text := minimal + "nodes: [{nodeSelector: {}, vifType: vlan, parentSubnetIDs: [" + subnet6 + "]}]\n" +
 		"services: {subnetIDs: [" + subnet + "], nodeSubnetIDs: [" + subnet6 + "], flavorID: " + subnet + ", externalNetworkID: " + subnet6 + ", externalSubnetID: " + subnet + "}\n"
-	text = strings.Replace(text, "pods: {", "pods: {networkID: "+subnet6+", securityGroupIDs: ["+subnet+"], securityGroups: [{podSelector: {}, securityGroupIDs: ["+subnet6+"]}], ", 1)
+	text = strings.Replace(text, "pods: {", "pods: {securityGroupIDs: ["+subnet+"], securityGroups: [{podSelector: {}, securityGroupIDs: ["+subnet6+"]}], ", 1)
 	capitals := strings.NewReplacer(subnet, strings.ToUpper(subnet), subnet6, strings.ToUpper(subnet6)).Replace(text)
 	if diff := cmp.Diff(parse(t, text), parse(t, capitals)); diff != "" {
 		t.Errorf("with IDs in capitals (-small +capitals):\n%s", diff)
@@ -479,9 +479,9 @@ func TestDraft(t *testing.T) {
 	for text, want := range map[string]string{
 		head: "",
 		head + "pods: {subnetIDs: [" + example + "], securityGroupIDs: [" + example + "]}\nservices: {subnetIDs: [" + example + "]}\n": "",
-		head + "pods: {subnetIDs: [pods]}\n":          "is no ID of a subnet",
-		head + "pods: {subnetIDs: pods}\n":            "want a list",
-		head + "pods: {networkID: " + example + "}\n": "replace the example's ID",
+		head + "pods: {subnetIDs: [pods]}\n":             "is no ID of a subnet",
+		head + "pods: {subnetIDs: pods}\n":               "want a list",
+		head + "services: {flavorID: " + example + "}\n": "replace the example's ID",
 	} {
 		write(t, path, text)
 		c, err := config.LoadDraft(path)

@@ -17,7 +17,7 @@ import (
 
 func TestNetworksAreRead(t *testing.T) {
 	got := parse(t, minimal+`
-nodes: [{nodeSelector: {}, subnetIDs: [`+subnet6+`], networkID: `+subnet+`}]
+nodes: [{nodeSelector: {}, subnetIDs: [`+subnet6+`]}]
 networks:
   mode: namespace
   subnetPoolIDs: [`+subnet+`, `+subnet6+`]
@@ -30,7 +30,7 @@ projects: [{projectID: blue, cloud: blue-cloud, securityGroupIDs: [], allowedNam
 `)
 	want := config.New()
 	want.Pods.SubnetIDs = []string{subnet}
-	want.Nodes = []config.NodePorts{{NodeSelector: &metav1.LabelSelector{}, SubnetIDs: []string{subnet6}, NetworkID: subnet}}
+	want.Nodes = []config.NodePorts{{NodeSelector: &metav1.LabelSelector{}, SubnetIDs: []string{subnet6}}}
 	want.Networks = config.Networks{
 		NetworkChoice: config.NetworkChoice{
 			Mode: "namespace", SubnetPoolIDs: []string{subnet, subnet6}, Ranges: []string{"10.0.0.0/8", "fd00:10::/48"},
@@ -174,8 +174,6 @@ func TestFaultsOfNetworks(t *testing.T) {
 		{"selector of those who may name a project", "projects: [{projectID: a, allowedNamespaces: {matchLabels: {a b: c}}}]", "projects[0].allowedNamespaces: it selects nothing"},
 		{"many projects", "projects: [" + projects.String() + "]", "projects: want at most 100 entries, got 101"},
 		{"nodes' subnet", "nodes: [{nodeSelector: {}, subnetIDs: [a]}]", `nodes[0].subnetIDs[0]: "a" is no ID of a subnet`},
-		{"nodes' network", "nodes: [{nodeSelector: {}, networkID: a, subnetIDs: [" + subnet + "]}]", `nodes[0].networkID: "a" is no ID of a network`},
-		{"nodes' network alone", "nodes: [{nodeSelector: {}, networkID: " + subnet + "}]", "nodes[0].networkID: it has an effect only with subnetIDs"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := strings.Join(faults(t, minimal+c.text+"\n"), "\n"); !strings.Contains(got, c.want) {
@@ -202,7 +200,7 @@ func TestRoutersToMake(t *testing.T) {
 
 // IDs of networks and projects are as the cloud writes them, however they are written.
 func TestIDsOfNetworksInCapitals(t *testing.T) {
-	text := minimal + `nodes: [{nodeSelector: {}, subnetIDs: [` + subnet6 + `], networkID: ` + subnet6 + `}]
+	text := minimal + `nodes: [{nodeSelector: {}, subnetIDs: [` + subnet6 + `]}]
 networks:
   subnetPoolIDs: [` + subnet6 + `]
   routerID: ` + subnet6 + `

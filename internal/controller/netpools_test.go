@@ -480,11 +480,11 @@ func TestSubnetsOfSomeNodes(t *testing.T) {
 	b.start()
 	common := b.bound(b.pod("before"))
 	b.set(func(s *settings.Settings) {
-		s.Nodes = []config.NodePorts{{NodeSelector: labelled("rack", "red"), NetworkID: redNet, SubnetIDs: []string{redSubnet}}}
+		s.Nodes = []config.NodePorts{{NodeSelector: labelled("rack", "red"), SubnetIDs: []string{redSubnet}}}
 	})
 	b.create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "rack-1", Labels: map[string]string{"rack": "red"}}})
 	port := b.bound(b.pod("rack", func(p *corev1.Pod) { p.Spec.NodeName = "rack-1" }))
-	if key := b.poolOf(port).Spec.Key; key.NetworkID != redNet || !slices.Equal(key.SubnetIDs, []string{redSubnet}) || port.Spec.NetworkID != redNet {
+	if key := b.poolOf(port).Spec.Key; !slices.Equal(key.SubnetIDs, []string{redSubnet}) || port.Spec.NetworkID != redNet {
 		t.Errorf("the pool of the rack has key %+v", key)
 	}
 	if again := b.bound(b.pod("again")); again.Spec.Pool != common.Spec.Pool {

@@ -27,7 +27,7 @@ func TestAProjectThatChangesOnNodesWithSubnets(t *testing.T) {
 			b := newNetBed(t, "shared", func(s *settings.Settings) {
 				s.Projects, s.Networks.MinFree = []config.Project{{ProjectID: "red-project"}, {ProjectID: "blue-project"}}, 1
 				if byNode {
-					s.Nodes = []config.NodePorts{{NodeSelector: &metav1.LabelSelector{}, SubnetIDs: []string{rackSubnet}, NetworkID: rack}}
+					s.Nodes = []config.NodePorts{{NodeSelector: &metav1.LabelSelector{}, SubnetIDs: []string{rackSubnet}}}
 				}
 			})
 			b.cloud.AddSubnet(memory.Subnet{ID: rackSubnet, NetworkID: rack, Prefix: netip.MustParsePrefix("10.77.0.0/16"), Gateway: netip.MustParseAddr("10.77.0.1"), MTU: 1442})

@@ -47,7 +47,7 @@ func namespaceConfigOf(c *config.Config) preflight.NamespaceConfig {
 	}
 	for i, n := range c.Nodes {
 		if len(n.SubnetIDs) > 0 {
-			out.Given = append(out.Given, preflight.Given{Field: fmt.Sprintf("nodes[%d].subnetIDs", i), NetworkID: n.NetworkID, SubnetIDs: n.SubnetIDs})
+			out.Given = append(out.Given, preflight.Given{Field: fmt.Sprintf("nodes[%d].subnetIDs", i), SubnetIDs: n.SubnetIDs})
 		}
 	}
 	for i, p := range c.Projects {

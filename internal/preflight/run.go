@@ -53,7 +53,7 @@ func Run(ctx context.Context, s Sources) preflight.Report {
 func configOf(c *config.Config) preflight.Config {
 	s := &c.Services
 	out := preflight.Config{
-		ProjectID: c.Pods.ProjectID, NetworkID: c.Pods.NetworkID, SecurityGroupIDs: c.Pods.SecurityGroupIDs, NodeMTU: c.Node.MTU,
+		ProjectID: c.Pods.ProjectID, SecurityGroupIDs: c.Pods.SecurityGroupIDs, NodeMTU: c.Node.MTU,
 		WarmUp:           c.Pools.WarmUp,
 		ServiceProjectID: s.ProjectID, ServiceSubnetIDs: s.SubnetIDs, NodeSubnetIDs: s.NodeSubnetIDs, Provider: s.Provider,
 		ExternalNetworkID: s.ExternalNetworkID, ExternalSubnetID: s.ExternalSubnetID, GroupsOfServices: s.SourceRangesBySecurityGroups,
@@ -74,7 +74,7 @@ func configOf(c *config.Config) preflight.Config {
 
 func queryOf(c preflight.Config) sdn.NetworkQuery {
 	q := sdn.NetworkQuery{
-		ProjectIDs: []string{c.ProjectID}, SubnetIDs: c.PodSubnetIDs(), NetworkIDs: []string{c.NetworkID},
+		ProjectIDs: []string{c.ProjectID}, SubnetIDs: c.PodSubnetIDs(),
 		SecurityGroupIDs: slices.Concat(c.SecurityGroupIDs, c.MoreGroupIDs),
 	}
 	for _, g := range c.Groups {

@@ -56,7 +56,7 @@ var wrong = []struct {
 	{"Error PublicNetworkMissing", func(w *world) { w.config.Services.ExternalNetworkID = w.network }},
 	{"Error PublicSubnetMissing", func(w *world) { w.config.Services.ExternalSubnetID = missing }},
 	{"Error PodSubnetMissing", func(w *world) { w.config.Pods.SubnetIDs = []string{missing} }},
-	{"Error PodNetworkMismatch", func(w *world) { w.config.Pods.NetworkID = w.publicNetwork }},
+	{"Error PodNetworkMismatch", func(w *world) { w.config.Pods.SubnetIDs = append(w.config.Pods.SubnetIDs, w.services) }},
 	{"Error ServiceSubnetMissing", func(w *world) { w.config.Services.SubnetIDs = []string{missing} }},
 	{"Error NodeSubnetMissing", func(w *world) { w.config.Services.NodeSubnetIDs = []string{missing} }},
 	{"Error NetworkDown", func(w *world) { w.put("network", w.network, object{"admin_state_up": false}) }},

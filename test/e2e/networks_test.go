@@ -116,7 +116,7 @@ func TestNodeSubnets(t *testing.T) {
 	f.change(t, func(document map[string]any) {
 		document["nodes"] = []any{map[string]any{
 			"nodeSelector": map[string]any{"matchLabels": map[string]string{corev1.LabelHostname: "n2"}},
-			"subnetIDs":    rack.subnets, "networkID": rack.network,
+			"subnetIDs":    rack.subnets,
 		}}
 	})
 	t.Cleanup(func() { f.removePods(t) })

@@ -30,8 +30,8 @@ type readiness struct {
 	kuryr string // the command
 	dir   string // of configuration files
 
-	project, network, pods, servicesNetwork, services, group, router, other, pool, given string
-	document                                                                             object
+	project, network, pods, services, group, router, other, pool, given string
+	document                                                            object
 }
 
 // finding is what `kuryr preflight -o json` prints of one.
@@ -234,7 +234,7 @@ func ready(t *testing.T) *readiness {
 	}
 	r.pods, r.group, r.services = lines[0][2], lines[1][2], lines[2][2]
 	subnet := func(id string) object { return r.neutron(t, http.MethodGet, "subnets/"+id, nil)["subnet"].(object) }
-	r.network, r.servicesNetwork = subnet(r.pods)["network_id"].(string), subnet(r.services)["network_id"].(string)
+	r.network = subnet(r.pods)["network_id"].(string)
 	if legs := must(r.Legs(t.Context(), r.router))(t); len(legs) != 2 || legs[r.pods] == "" || legs[r.services] == "" {
 		t.Errorf("the router has interfaces in %v, want those of pods and of cluster IPs", legs)
 	}

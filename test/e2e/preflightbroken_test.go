@@ -122,7 +122,7 @@ var broken = []breakage{
 	{want: "Error PublicNetworkMissing", config: of("services.externalNetworkID", func(r *readiness) any { return r.network })},
 	{want: "Error PublicSubnetMissing", config: is(object{"services.externalSubnetID": missingID})},
 	{want: "Error PodSubnetMissing", config: is(object{"pods.subnetIDs": []string{missingID}})},
-	{want: "Error PodNetworkMismatch", config: of("pods.networkID", func(r *readiness) any { return r.servicesNetwork })},
+	{want: "Error PodNetworkMismatch", config: of("pods.subnetIDs", func(r *readiness) any { return []string{r.pods, r.services} })},
 	{want: "Error ServiceSubnetMissing", config: is(object{"services.subnetIDs": []string{missingID}})},
 	{want: "Error NodeSubnetMissing", config: is(object{"services.nodeSubnetIDs": []string{missingID}})},
 	{want: "Error NetworkDown", mends: true, breaks: func(t *testing.T, r *readiness) {

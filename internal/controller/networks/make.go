@@ -166,20 +166,15 @@ func (v *visit) absent(ctx context.Context) error {
 	if v.memory.fresh {
 		return nil
 	}
-	rules := v.settings.Rules()
-	common := rules.Pods.NetworkID
-	if common == "" && len(rules.Pods.SubnetIDs) > 0 {
-		id := rules.Pods.SubnetIDs[0]
-		subnet, err := v.subnets.Subnet(ctx, id)
-		if errors.Is(err, sdn.ErrNotFound) {
-			return fmt.Errorf("%w: the cloud shows neither the network of the namespace nor subnet %s of pods.subnetIDs, so it may hide both", sdn.ErrForbidden, id)
-		}
-		if err != nil {
-			return fmt.Errorf("reading subnet %s: %w", id, err)
-		}
-		common = subnet.NetworkID
+	id := v.settings.Load().Pods.SubnetIDs[0]
+	subnet, err := v.subnets.Subnet(ctx, id)
+	if errors.Is(err, sdn.ErrNotFound) {
+		return fmt.Errorf("%w: the cloud shows neither the network of the namespace nor subnet %s of pods.subnetIDs, so it may hide both", sdn.ErrForbidden, id)
 	}
-	err := v.visibility.Sees(ctx, "", common)
+	if err != nil {
+		return fmt.Errorf("reading subnet %s: %w", id, err)
+	}
+	err = v.visibility.Sees(ctx, "", subnet.NetworkID)
 	if project := v.kn.Spec.ProjectID; err == nil && project != "" {
 		err = v.visibility.Sees(ctx, project, "") // its own credential need not see the common network
 	}

@@ -247,7 +247,7 @@ func refuse(c *network.Choice, annotation, value, message string) {
 func (r *Rules) fill(c *network.Choice, said *config.NetworkChoice) {
 	switch c.Mode {
 	case v1.NetworkShared:
-		c.NetworkID, c.SubnetIDs = r.Pods.NetworkID, r.Pods.SubnetIDs
+		c.SubnetIDs = r.Pods.SubnetIDs
 		return
 	case v1.NetworkGiven:
 		return

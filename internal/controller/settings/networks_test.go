@@ -31,7 +31,7 @@ type pairs = map[string]string
 // tenants is a configuration with every setting of networks and projects.
 func tenants() Settings {
 	return Settings{
-		Pods:     config.Pods{ProjectID: "common", NetworkID: "n0", SubnetIDs: []string{"s0"}, SecurityGroupIDs: []string{"g0"}},
+		Pods:     config.Pods{ProjectID: "common", SubnetIDs: []string{"s0"}, SecurityGroupIDs: []string{"g0"}},
 		Services: config.Services{ExternalNetworkID: "x0"},
 		Networks: config.Networks{
 			NetworkChoice: config.NetworkChoice{
@@ -149,7 +149,7 @@ func with(c network.Choice) network.Choice {
 }
 
 func shared(c network.Choice) network.Choice {
-	c.Mode, c.NetworkID, c.SubnetIDs = v1.NetworkShared, "n0", []string{"s0"}
+	c.Mode, c.SubnetIDs = v1.NetworkShared, []string{"s0"}
 	return with(c)
 }
 

@@ -81,15 +81,15 @@ func TestMinFree(t *testing.T) {
 	}
 }
 
-// TestSubnetsOfNodes: the subnets of a node replace those of pods, with their network.
+// TestSubnetsOfNodes: the subnets of a node replace those of pods.
 func TestSubnetsOfNodes(t *testing.T) {
-	r := NewRules(Settings{Pods: config.Pods{NetworkID: "n", SubnetIDs: []string{"s"}}})
+	r := NewRules(Settings{Pods: config.Pods{SubnetIDs: []string{"s"}}})
 	got := r.Key(config.NodePorts{SubnetIDs: []string{"rack"}}, "", "")
-	if got.NetworkID != "" || !slices.Equal(got.SubnetIDs, []string{"rack"}) {
-		t.Errorf("a node with subnets of its own has pools in %q %v, want them in rack", got.NetworkID, got.SubnetIDs)
+	if !slices.Equal(got.SubnetIDs, []string{"rack"}) {
+		t.Errorf("a node with subnets of its own has pools in %v, want them in rack", got.SubnetIDs)
 	}
-	if got := r.Key(config.NodePorts{}, "", ""); got.NetworkID != "n" || !slices.Equal(got.SubnetIDs, []string{"s"}) {
-		t.Errorf("a node without them has pools in %q %v, want those of pods", got.NetworkID, got.SubnetIDs)
+	if got := r.Key(config.NodePorts{}, "", ""); !slices.Equal(got.SubnetIDs, []string{"s"}) {
+		t.Errorf("a node without them has pools in %v, want those of pods", got.SubnetIDs)
 	}
 }
 
@@ -141,16 +141,18 @@ func TestPortsOn(t *testing.T) {
 func TestPoolsKeepTheirNames(t *testing.T) {
 	more := map[string][]string{"s4": {"s5"}, "s6": {"s7", "s8"}}
 	for _, tc := range []struct {
-		pods                       config.Pods
-		vifType, parent, namespace string
-		want                       string
+		pods                                config.Pods
+		network, vifType, parent, namespace string
+		want                                string
 	}{
-		{config.Pods{ProjectID: "p", NetworkID: "n", SubnetIDs: []string{"s4", "s6"}, SecurityGroupIDs: []string{"g2", "g1"}}, "vlan", "parent", "team-a", "metal-1-e4b67cfcff"},
-		{config.Pods{SubnetIDs: []string{"s4"}}, "", "", "", "metal-1-0dd79278ce"},
+		{config.Pods{ProjectID: "p", SubnetIDs: []string{"s4", "s6"}, SecurityGroupIDs: []string{"g2", "g1"}}, "n", "vlan", "parent", "team-a", "metal-1-e4b67cfcff"},
+		{config.Pods{SubnetIDs: []string{"s4"}}, "", "", "", "", "metal-1-0dd79278ce"},
 	} {
 		for _, tc.pods.MoreSubnetIDs = range []map[string][]string{nil, more} {
 			r := NewRules(Settings{Pods: tc.pods})
-			if got := pool.Name(pool.KeyOn("metal-1", r.Key(config.NodePorts{VIFType: tc.vifType}, tc.parent, tc.namespace))); got != tc.want {
+			key := r.Key(config.NodePorts{VIFType: tc.vifType}, tc.parent, tc.namespace)
+			key.NetworkID = tc.network
+			if got := pool.Name(pool.KeyOn("metal-1", key)); got != tc.want {
 				t.Errorf("the pool of %+v is called %s, want %s", tc.pods, got, tc.want)
 			}
 		}

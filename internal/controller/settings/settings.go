@@ -242,11 +242,11 @@ func (r *Rules) Apart(node, namespace labels.Set) bool {
 // Key returns the part of a pool's key that comes from the settings, on a node with these ports.
 func (r *Rules) Key(ports config.NodePorts, parent, namespace string) pool.Settings {
 	s := pool.Settings{
-		ProjectID: r.Pods.ProjectID, NetworkID: r.Pods.NetworkID, SubnetIDs: r.Pods.SubnetIDs,
+		ProjectID: r.Pods.ProjectID, SubnetIDs: r.Pods.SubnetIDs,
 		SecurityGroupIDs: r.Pods.SecurityGroupIDs, VIFType: ports.VIFType, ParentPortID: parent, Namespace: namespace,
 	}
 	if len(ports.SubnetIDs) > 0 {
-		s.NetworkID, s.SubnetIDs = ports.NetworkID, ports.SubnetIDs
+		s.SubnetIDs = ports.SubnetIDs
 	}
 	return s
 }

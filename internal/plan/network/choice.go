@@ -19,7 +19,7 @@ type Choice struct {
 	Mode      v1.NetworkMode
 	ProjectID string // empty: the credential's own
 
-	NetworkID string   // of modes shared and given; empty: that of the subnets
+	NetworkID string   // of mode given; empty: that of the subnets
 	SubnetIDs []string // of modes shared and given
 
 	SubnetPoolIDs                  []string       // of mode namespace

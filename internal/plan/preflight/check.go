@@ -41,7 +41,7 @@ var checks = []check{
 	{Kind{PublicNetworkMissing, Error, all, "Neutron does not show services.externalNetworkID, or it is not external."}, true, needNothing, publicNetworkMissing},
 	{Kind{"PublicSubnetMissing", Error, all, "Neutron does not show services.externalSubnetID, or it is of another network."}, true, needNothing, publicSubnetMissing},
 	{Kind{"PodSubnetMissing", Error, all, "Neutron does not show a subnet of pods.subnetIDs."}, true, needNothing, podSubnetMissing},
-	{Kind{"PodNetworkMismatch", Error, all, "The pods' subnets are not of one network, or not of pods.networkID."}, true, needNetworks, podNetworkMismatch},
+	{Kind{"PodNetworkMismatch", Error, all, "The pods' subnets are not of one network."}, true, needNetworks, podNetworkMismatch},
 	{Kind{"ServiceSubnetMissing", Error, all, "Neutron does not show a subnet of services.subnetIDs."}, true, needNothing, serviceSubnetMissing},
 	{Kind{"NodeSubnetMissing", Error, part, "Neutron does not show a subnet of services.nodeSubnetIDs."}, true, needNothing, nodeSubnetMissing},
 	{Kind{"NetworkDown", Error, all, "A network of pods or Services is switched off."}, true, needNetworks, networkDown},

@@ -122,10 +122,6 @@ var broken = []row{
 	}},
 	{name: "PodSubnetMissing", says: "does not show subnet pods", change: func(f *facts) { delete(f.Networks.Subnets.Value, "pods") }},
 	{name: "PodSubnetMissing", says: "503", unknown: true, change: func(f *facts) { f.Networks.Subnets.Err = errDown }},
-	{name: "PodNetworkMismatch", says: "of network pods-net, and another subnet", change: func(f *facts) {
-		f.Config.NetworkID = "services-net"
-	}},
-	{name: "PodNetworkMismatch", says: "does not show network gone", change: func(f *facts) { f.Config.NetworkID = "gone" }},
 	{name: "PodNetworkMismatch", says: "Subnet nodes is of network nodes-net", change: func(f *facts) { f.Config.PodSubnets = [][]string{{"pods", "nodes"}} }},
 	{name: "ServiceSubnetMissing", says: "does not show subnet services", change: func(f *facts) { delete(f.Networks.Subnets.Value, "services") }},
 	{name: "NodeSubnetMissing", says: "does not show subnet nodes", change: func(f *facts) { delete(f.Networks.Subnets.Value, "nodes") }},

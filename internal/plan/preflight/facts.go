@@ -23,7 +23,6 @@ type Facts struct {
 // Config is what the configuration says, with the defaults filled in.
 type Config struct {
 	ProjectID string // of ports; empty: the credential's own
-	NetworkID string // pods.networkID
 	// PodSubnets are the entries of pods.subnetIDs: a pod gets an address of one subnet of each.
 	PodSubnets        [][]string
 	SecurityGroupIDs  []string // pods.securityGroupIDs

@@ -70,7 +70,7 @@ var holds = []hold{
 	{"a subnet for when the first one is full", "PodSubnetMissing", false, faults(morePods, func(f *facts) { delete(f.Networks.Subnets.Value, "pods-2") })},
 	{"the pods' subnet is on no router", "PodSubnetNotRouted", true, faults(morePods, func(f *facts) { noPort(f, "pods") })},
 	{"that for later is on no router", "PodSubnetNotRouted", false, faults(morePods, func(f *facts) { noPort(f, "pods-2") })},
-	{"the pods' network is another one", "PodNetworkMismatch", true, faults(func(f *facts) { f.Config.NetworkID = "services-net" })},
+	{"the pods' subnets are of two networks", "PodNetworkMismatch", true, faults(func(f *facts) { f.Config.PodSubnets = [][]string{{"pods"}, {"services"}} })},
 	{"that for later is of another network", "PodNetworkMismatch", false, faults(morePods, func(f *facts) {
 		changed(f.Networks.Subnets.Value, "pods-2", func(s *sdn.SurveyedSubnet) { s.NetworkID = "elsewhere" })
 	})},

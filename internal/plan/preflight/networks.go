@@ -122,7 +122,7 @@ func (f *Facts) unseen(subnetID string) bool {
 }
 
 func podNetworkMismatch(f *Facts, k Kind) []Finding {
-	return f.notOfOne(k, fieldPods, f.Config.NetworkID, f.Config.PodSubnetIDs())
+	return f.notOfOne(k, fieldPods, "", f.Config.PodSubnetIDs())
 }
 
 // notOfOne reports subnets of pods that are not of one network, the configured one if there is any: a
