@@ -105,10 +105,6 @@ type KuryrNetworkSpec struct {
 	// Router that Kuryr makes for this namespace alone, in place of routerID.
 	// +optional
 	Router *NetworkRouter `json:"router,omitempty"`
-	// Largest packet in bytes; 0: as the SDN chooses.
-	// +optional
-	// +kubebuilder:validation:XValidation:rule="self == 0 || (self >= 68 && self <= 65535)",message="write an MTU of 68 to 65535 bytes (IPv6 needs 1280 at least), or 0 for the SDN's own"
-	MTU int32 `json:"mtu,omitempty"`
 	// DNS servers of the subnets, each in those of its IP family.
 	// +optional
 	// +listType=atomic

@@ -181,7 +181,6 @@ type NetworkChoice struct {
 	Router           *Router  `json:"router,omitempty"`     // in place of RouterID
 	DNSServers       []string `json:"dnsServers,omitempty"` // of either family
 	Routes           []Route  `json:"routes,omitempty"`     // of either family
-	MTU              int      `json:"mtu,omitempty"`        // 0: Neutron's choice
 }
 
 // Router is a router that Kuryr makes for each namespace.

@@ -171,10 +171,9 @@ networks:
   routerID: `+subnet+`
   dnsServers: ["fd00::53"]
   routes: [{destination: 192.0.2.0/24, gateway: 10.0.0.254}]
-  mtu: 1400
   allowedModes: [namespace]
   given: [{name: storage, networkID: `+subnet+`, subnetIDs: [`+subnet+`], namespaceSelector: {}}]
-  namespaces: [{namespaceSelector: {}, mode: shared, mtu: 1300}]
+  namespaces: [{namespaceSelector: {}, mode: shared, prefixLength: 24}]
   minFree: 0
 projects: [{projectID: p, namespaceSelector: {}, securityGroupIDs: [], routerID: `+subnet+`, subnetPoolIDs: [`+subnet+`], externalNetworkID: `+subnet+`}]
 services:
@@ -340,6 +339,7 @@ func TestFaults(t *testing.T) {
 		{"timeouts of all Services, which are gone", head + "services: {timeoutClientData: 1}", "services.timeoutClientData: unknown field"},
 		{"network of pods, which is gone", head + "pods: {networkID: " + subnet + "}", "pods.networkID: unknown field"},
 		{"network of nodes, which is gone", head + "nodes: [{networkID: " + subnet + "}]", "nodes[0].networkID: unknown field"},
+		{"MTU of networks, which is gone", head + "networks: {mtu: 1400}", "networks.mtu: unknown field: did you mean node.mtu?"},
 		{"override of nothing", head + "pools: {overrides: [{min: 1}]}", "line 3: pools.overrides[0]: missing: write namespaceSelector or nodeSelector, or {} to select all"},
 		{"null override", head + "pools: {overrides: [~]}", "pools.overrides[0]: missing"},
 		{"override that says nothing", head + "pools: {overrides: [{nodeSelector: {}}]}", "pools.overrides[0]: it sets no level: write min, max"},

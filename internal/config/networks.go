@@ -67,9 +67,6 @@ func checkChoice(at string, n *NetworkChoice, d *decoder) {
 	checkRouter(at, &n.RouterID, n.Router, d)
 	d.addresses(at+".dnsServers", n.DNSServers)
 	d.routes(at+".routes", n.Routes)
-	if n.MTU != 0 {
-		d.bounds(at+".mtu", n.MTU, 68, 65535)
-	}
 }
 
 // checkRouter checks the router of networks: one that is there, or one that Kuryr makes.

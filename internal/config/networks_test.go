@@ -77,7 +77,6 @@ func TestAllFaultsOfNetworks(t *testing.T) {
   routerID: router
   dnsServers: [dns.example]
   routes: [{destination: 192.0.2.0/24, gateway: "fd00::1"}]
-  mtu: 67
   allowedModes: [given]
   given: [{name: Storage}]
   namespaces: [{mode: flat}]
@@ -93,12 +92,11 @@ projects: [{routerID: r}]
 		`line 10: networks.routerID: "router" is no ID of a router: write the UUID that 'openstack router show -c id NAME' prints, not the name`,
 		`line 11: networks.dnsServers[0]: "dns.example" is no IP address: write one as in 10.96.0.10 or fd00:96::a`,
 		`line 12: networks.routes[0].gateway: fd00::1 is not of the IP family of destination 192.0.2.0/24: write an address of that family`,
-		`line 13: networks.mtu: want 68 to 65535, got 67`,
-		`line 14: networks.allowedModes[0]: given is no mode to write here: list the network under networks.given, and name it in the annotation openstack.org/kuryr-network of a namespace`,
-		`line 15: networks.given[0].name: "Storage" is no name of a given network: write 1 to 63 small letters, digits or '-', as in storage`,
-		`line 16: networks.namespaces[0]: missing: write namespaceSelector, or {} to select all`,
-		`line 17: networks.minFree: want 0 to 10000, got 10001`,
-		`line 18: projects[0].routerID: "r" is no ID of a router: write the UUID that 'openstack router show -c id NAME' prints, not the name`,
+		`line 13: networks.allowedModes[0]: given is no mode to write here: list the network under networks.given, and name it in the annotation openstack.org/kuryr-network of a namespace`,
+		`line 14: networks.given[0].name: "Storage" is no name of a given network: write 1 to 63 small letters, digits or '-', as in storage`,
+		`line 15: networks.namespaces[0]: missing: write namespaceSelector, or {} to select all`,
+		`line 16: networks.minFree: want 0 to 10000, got 10001`,
+		`line 17: projects[0].routerID: "r" is no ID of a router: write the UUID that 'openstack router show -c id NAME' prints, not the name`,
 		`networks.given[0].subnetIDs: missing: write the ID of the network's subnet that pods get their address of, or of one IPv4 and one IPv6 subnet`,
 		`projects[0].projectID: missing: write what 'openstack project show -c id NAME' prints`,
 	}

@@ -166,11 +166,9 @@ func TestNetworksOfAMember(t *testing.T) {
 	b, err := openstack.New(t.Context(), openstack.Config{ClusterID: "one", Cloud: "tenant"})
 	must(t, err)
 	own, _ := cloud.Project("k8s")
-	for _, mtu := range []int{0, 1400} {
-		_, err = b.CreateNetwork(t.Context(), networkOwner, sdn.NetworkSpec{Name: "uid/shop", ProjectID: strings.Repeat("0", 32), MTU: mtu})
-		if !errors.Is(err, sdn.ErrInvalid) || sdn.FieldOf(err) != sdn.FieldProject {
-			t.Errorf("CreateNetwork in another project: %v, want ErrInvalid of the project", err)
-		}
+	_, err = b.CreateNetwork(t.Context(), networkOwner, sdn.NetworkSpec{Name: "uid/shop", ProjectID: strings.Repeat("0", 32)})
+	if !errors.Is(err, sdn.ErrInvalid) || sdn.FieldOf(err) != sdn.FieldProject {
+		t.Errorf("CreateNetwork in another project: %v, want ErrInvalid of the project", err)
 	}
 	for _, project := range []string{"", own} {
 		n, err := b.CreateNetwork(t.Context(), networkOwner, sdn.NetworkSpec{Name: "uid/shop", ProjectID: project})
@@ -178,28 +176,6 @@ func TestNetworksOfAMember(t *testing.T) {
 		if n.ProjectID != own {
 			t.Errorf("a network of project %q is of %s", project, n.ProjectID)
 		}
-	}
-	_, err = b.CreateNetwork(t.Context(), networkOwner, sdn.NetworkSpec{Name: "uid/shop", MTU: 65535})
-	if sdn.FieldOf(err) != sdn.FieldMTU {
-		t.Errorf("CreateNetwork with an MTU that is too large: %v", err)
-	}
-}
-
-// TestSmallMTU: Neutron refuses an MTU that the subnets cannot have, from some release after Zed on,
-// and the refusal names it.
-func TestSmallMTU(t *testing.T) {
-	for release, want := range map[string]sdn.Field{"zed": "", "2025.1": sdn.FieldMTU} {
-		f := newFront(t, func(o *openstacksim.Options) { o.Release = release })
-		b, err := openstack.New(t.Context(), openstack.Config{ClusterID: "one"})
-		must(t, err)
-		n, err := b.CreateNetwork(t.Context(), networkOwner, sdn.NetworkSpec{Name: "uid/shop"})
-		must(t, err)
-		_, err = b.CreateSubnet(t.Context(), networkOwner, sdn.SubnetSpec{NetworkID: n.ID, Name: "uid/shop", Prefix: netip.MustParsePrefix("10.250.0.0/24"), IPVersion: 4})
-		must(t, err)
-		if err = b.UpdateNetwork(t.Context(), n.ID, 499); sdn.FieldOf(err) != want || errors.Is(err, sdn.ErrInvalid) != (want != "") {
-			t.Errorf("UpdateNetwork to an MTU of 499 on %s: %v, want a refusal of field %q", release, err, want)
-		}
-		f.cloud.Close()
 	}
 }
 

@@ -73,7 +73,6 @@ const (
 	FieldProject          Field = "project"
 	FieldRouter           Field = "router"
 	FieldSubnetPool       Field = "subnet pool"
-	FieldMTU              Field = "MTU"
 	FieldDNSServers       Field = "DNS servers" // too many of a subnet
 	FieldRoutes           Field = "routes"      // too many of a subnet
 	FieldRouterRoutes     Field = "routes of a router"

@@ -19,8 +19,8 @@ const KindNetwork = "kuryrnetwork"
 // changes and deletes networks and subnets of this cluster only. A router may be anybody's: only its
 // legs in this cluster's subnets are Kuryr's. Routers makes routers.
 type Networks interface {
-	// CreateNetwork makes a network. ErrProjectQuota, ErrForbidden, and ErrInvalid (FieldProject,
-	// FieldMTU) name the cause. A backend need not know whether a project exists. If the answer is lost (ErrUnavailable), the network may exist: it carries the
+	// CreateNetwork makes a network. ErrProjectQuota, ErrForbidden, and ErrInvalid (FieldProject)
+	// name the cause. A backend need not know whether a project exists. If the answer is lost (ErrUnavailable), the network may exist: it carries the
 	// owner and the name, so ListNetworks shows it.
 	CreateNetwork(ctx context.Context, owner Owner, spec NetworkSpec) (Network, error)
 	// Network returns a network of this cluster with its subnets and their legs; ErrNotFound if
@@ -32,9 +32,6 @@ type Networks interface {
 	GivenNetwork(ctx context.Context, id string, subnetIDs []string) (Network, error)
 	// ListNetworks returns all networks of this cluster, in no order.
 	ListNetworks(ctx context.Context) ([]NetworkSummary, error)
-	// UpdateNetwork changes the MTU of a network of this cluster. ErrNotFound if there is none,
-	// ErrInvalid (FieldMTU) if it is too large, or too small for its subnets.
-	UpdateNetwork(ctx context.Context, id string, mtu int) error
 	// InUse returns the ports in a network that keep it from its deletion, of any owner and project,
 	// sorted by ID; none if there is no such network. Interfaces of routers are not among them, nor
 	// the ports of DHCP and metadata, which go with the network. It costs one request for each page.
@@ -86,7 +83,6 @@ type SubnetPool struct {
 type NetworkSpec struct {
 	Name      string // as NetworkName
 	ProjectID string // empty: the credential's own
-	MTU       int    // 0: the backend's choice
 }
 
 // NetworkName is the name of a namespace's network and of its subnets, as earlier versions of Kuryr

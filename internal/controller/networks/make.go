@@ -257,16 +257,7 @@ func source(s sdn.SubnetSpec) string {
 func (v *visit) fill(ctx context.Context, is sdn.Network, own sdn.OwnRouter, work network.Work) (_ sdn.Network, router network.Router, _ error) {
 	var mu sync.Mutex
 	var at errgroup.Group
-	id, mtu := is.ID, is.MTU
-	if work.MTU != 0 {
-		at.Go(func() error {
-			if err := v.cloud.UpdateNetwork(ctx, id, work.MTU); err != nil {
-				return fmt.Errorf("setting the MTU of network %s to %d: %w", id, work.MTU, err)
-			}
-			mtu = work.MTU
-			return nil
-		})
-	}
+	id := is.ID
 	for _, s := range work.Subnets {
 		at.Go(func() error {
 			created, err := v.cloud.CreateSubnet(ctx, v.owner(), s)
@@ -293,7 +284,6 @@ func (v *visit) fill(ctx context.Context, is sdn.Network, own sdn.OwnRouter, wor
 		return err
 	})
 	err := at.Wait()
-	is.MTU = mtu
 	slices.SortFunc(is.Subnets, sdn.CompareSubnets)
 	return is, router, err
 }

@@ -119,7 +119,7 @@ func TestAdviceIsComplete(t *testing.T) {
 	wrong := &sdn.InvalidError{Field: sdn.FieldFlavor, Err: errors.New("no such flavor")}
 	for field, place := range map[sdn.Field]string{
 		sdn.FieldRouter: "networks.routerID", sdn.FieldProject: "openstack.org/kuryr-project", sdn.FieldSubnetPool: "networks.subnetPoolIDs", sdn.FieldNetwork: "networks.given",
-		sdn.FieldMTU: "networks.mtu", sdn.FieldDNSServers: "networks.dnsServers", sdn.FieldRoutes: "networks.routes",
+		sdn.FieldDNSServers: "networks.dnsServers", sdn.FieldRoutes: "networks.routes",
 	} {
 		err := &sdn.InvalidError{Field: field, Err: errors.New("refused")}
 		if text := outcome.Of(outcome.Network, err).Explain(); !strings.Contains(text, place) {

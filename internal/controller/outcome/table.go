@@ -219,7 +219,6 @@ var networkFields = map[sdn.Field]string{
 	sdn.FieldSubnetPool:   "networks.subnetPoolIDs, and subnetPoolIDs of networks.namespaces and projects in Kuryr's configuration",
 	sdn.FieldNetwork:      givenNetworks,
 	sdn.FieldSubnet:       givenNetworks,
-	sdn.FieldMTU:          "networks.mtu in Kuryr's configuration: the cloud's networks carry less, or a subnet needs more (500 bytes, 1280 with IPv6)",
 	sdn.FieldDNSServers:   "networks.dnsServers in Kuryr's configuration: an unconfigured Neutron takes five for a subnet (max_dns_nameservers in neutron.conf)",
 	sdn.FieldRoutes:       "networks.routes in Kuryr's configuration: an unconfigured Neutron takes twenty for a subnet (max_subnet_host_routes in neutron.conf)",
 }

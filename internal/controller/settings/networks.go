@@ -113,7 +113,6 @@ func refine(c config.NetworkChoice, next *config.NetworkChoice) config.NetworkCh
 		Router:           own,
 		DNSServers:       either(c.DNSServers, next.DNSServers),
 		Routes:           either(c.Routes, next.Routes),
-		MTU:              cmp.Or(c.MTU, next.MTU),
 	}
 }
 
@@ -259,7 +258,7 @@ func (r *Rules) fill(c *network.Choice, said *config.NetworkChoice) {
 		c.PrefixLength = cmp.Or(said.PrefixLength, flatPrefixLength)
 		c.PrefixLengthIPv6 = cmp.Or(said.PrefixLengthIPv6, flatPrefixLengthIPv6)
 	}
-	c.RouterID, c.MTU, c.DNSServers = said.RouterID, said.MTU, said.DNSServers
+	c.RouterID, c.DNSServers = said.RouterID, said.DNSServers
 	c.Routes = routes(said.Routes)
 	if r := said.Router; r != nil {
 		c.Router = &v1.NetworkRouter{ExternalNetworkID: r.ExternalNetworkID, SNAT: r.SNAT, Routes: routes(r.Routes)}

@@ -35,7 +35,7 @@ func tenants() Settings {
 		Services: config.Services{ExternalNetworkID: "x0"},
 		Networks: config.Networks{
 			NetworkChoice: config.NetworkChoice{
-				Mode: "shared", SubnetPoolIDs: []string{"p0"}, Ranges: []string{"10.0.0.0/8", "fd00::/40"}, RouterID: "r0", MTU: 1400,
+				Mode: "shared", SubnetPoolIDs: []string{"p0"}, Ranges: []string{"10.0.0.0/8", "fd00::/40"}, RouterID: "r0",
 				DNSServers: []string{"192.0.2.53"}, Routes: []config.Route{{Destination: "10.96.0.0/12", Gateway: "10.0.0.9"}},
 			},
 			AllowedModes: []string{"flat"},
@@ -62,7 +62,7 @@ func tenants() Settings {
 // TestNetwork: the choice of a namespace by configuration, labels and annotations.
 func TestNetwork(t *testing.T) {
 	made := func(c network.Choice) network.Choice {
-		c.MTU, c.DNSServers = 1400, []string{"192.0.2.53"}
+		c.DNSServers = []string{"192.0.2.53"}
 		c.Routes = []v1.Route{{Destination: "10.96.0.0/12", Gateway: "10.0.0.9"}}
 		return with(c)
 	}

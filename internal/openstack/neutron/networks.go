@@ -37,12 +37,9 @@ type wholeNetwork struct {
 
 const networkMissing = "NetworkNotFound"
 
-// networkRefusals are the fields of a network that Neutron may refuse: the MTU, if it is larger than
-// the cloud's, and another project than the credential's, which only administrators may choose.
-var networkRefusals = map[string]sdn.Field{"InvalidInput": sdn.FieldMTU, "HTTPBadRequest": sdn.FieldProject}
-
 // CreateNetwork implements sdn.Networks, with one request. The mark is in the description: tags
-// cannot be given as one is made.
+// cannot be given as one is made. Only administrators may choose another project than the
+// credential's.
 func (b *Neutron) CreateNetwork(ctx context.Context, owner sdn.Owner, spec sdn.NetworkSpec) (sdn.Network, error) {
 	description, err := session.Mark{Cluster: b.config.ClusterID, Owner: owner}.Description()
 	if err != nil {
@@ -52,12 +49,10 @@ func (b *Neutron) CreateNetwork(ctx context.Context, owner sdn.Owner, spec sdn.N
 	if spec.ProjectID != "" {
 		body["project_id"] = spec.ProjectID
 	}
-	if spec.MTU != 0 {
-		body["mtu"] = spec.MTU
-	}
 	var out wholeNetwork
 	err = b.Do(ctx, session.Request{
-		Method: http.MethodPost, Path: []string{"networks"}, Body: object{"network": body}, Out: &out, Fields: networkRefusals,
+		Method: http.MethodPost, Path: []string{"networks"}, Body: object{"network": body}, Out: &out,
+		Fields: map[string]sdn.Field{"HTTPBadRequest": sdn.FieldProject},
 	})
 	if err != nil {
 		return sdn.Network{}, err
@@ -194,24 +189,6 @@ func (b *Neutron) ListNetworks(ctx context.Context) ([]sdn.NetworkSummary, error
 		}
 	}
 	return out, nil
-}
-
-// UpdateNetwork implements sdn.Networks.
-func (b *Neutron) UpdateNetwork(ctx context.Context, id string, mtu int) error {
-	if !b.nets.hasNetwork(id) {
-		if _, err := b.ownNetwork(ctx, id); err != nil {
-			return err
-		}
-	}
-	err := b.Do(ctx, session.Request{
-		Method: http.MethodPut, Path: []string{"networks", id}, Body: object{"network": object{"mtu": mtu}}, Subject: networkMissing,
-		Fields: networkRefusals,
-	})
-	if errors.Is(err, sdn.ErrNotFound) {
-		b.nets.dropNetwork(id)
-	}
-	b.details.forgetNetwork(id)
-	return err
 }
 
 // passing are the device owners of ports that no network keeps: legs, which Kuryr removes, and the

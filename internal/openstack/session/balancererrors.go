@@ -93,7 +93,7 @@ var neutronFields = map[string]sdn.Field{
 	"PortNotFound": sdn.FieldPort, "RouterNotFound": sdn.FieldRouter,
 	"SubnetPoolNotFound": sdn.FieldSubnetPool, "NetworkSubnetPoolAffinityError": sdn.FieldSubnetPool,
 	"MinPrefixSubnetAllocationError": sdn.FieldSubnetPool, "MaxPrefixSubnetAllocationError": sdn.FieldSubnetPool,
-	"DNSNameServersExhausted": sdn.FieldDNSServers, smallMTU: sdn.FieldMTU, "HostRoutesExhausted": sdn.FieldRoutes,
+	"DNSNameServersExhausted": sdn.FieldDNSServers, "HostRoutesExhausted": sdn.FieldRoutes,
 }
 
 // refusal is err as an InvalidError, if the answer of a service tells the field.

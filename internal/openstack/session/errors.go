@@ -188,8 +188,6 @@ const FloatingMissing = "FloatingIPNotFound"
 const (
 	poolQuota = "SubnetPoolQuotaExceeded" // a project has as much of a subnet pool as it may have
 	noSegment = "NoNetworkAvailable"      // the cloud has no VLAN or tunnel for another network
-	// smallMTU is of 2025.1: the subnets' families want more. Zed accepts any MTU.
-	smallMTU = "NetworkMTUSubnetConflict"
 )
 
 func classifyConflict(kind string) error {
@@ -200,7 +198,7 @@ func classifyConflict(kind string) error {
 		return sdn.ErrAddresses
 	case noSegment:
 		return sdn.ErrQuota
-	case "IpAddressGenerationFailureNoMatchingSubnet", "HostNotCompatibleWithFixedIps", "AddressPairAndPortSecurityRequired", smallMTU,
+	case "IpAddressGenerationFailureNoMatchingSubnet", "HostNotCompatibleWithFixedIps", "AddressPairAndPortSecurityRequired",
 		"TrunkDisabled", "TrunkInErrorState": // a person has to put the trunk right
 		return sdn.ErrInvalid
 	}

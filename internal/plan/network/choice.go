@@ -27,7 +27,6 @@ type Choice struct {
 	PrefixLength, PrefixLengthIPv6 int            // 0: the pool's default
 	RouterID                       string
 	Router                         *v1.NetworkRouter // that Kuryr makes, in place of RouterID
-	MTU                            int
 	DNSServers                     []string
 	Routes                         []v1.Route
 

@@ -121,7 +121,7 @@ func (in *Input) inPlace(spec *v1.KuryrNetworkSpec) {
 		spec.SubnetIDs = slices.Clone(c.SubnetIDs)
 		return
 	}
-	spec.MTU, spec.DNSServers, spec.Routes = int32(c.MTU), slices.Clone(c.DNSServers), slices.Clone(c.Routes)
+	spec.DNSServers, spec.Routes = slices.Clone(c.DNSServers), slices.Clone(c.Routes)
 	spec.Router = c.Router.DeepCopy()
 }
 

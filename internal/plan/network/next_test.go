@@ -27,7 +27,7 @@ func taken(all ...string) (out []network.Taken) {
 func flat() network.Input {
 	return network.Input{
 		UID: "u1", Wanted: true,
-		Choice: network.Choice{Mode: v1.NetworkFlat, ProjectID: "p", Ranges: []netip.Prefix{prefix("10.0.0.0/8")}, RouterID: "r", MTU: 1400, DNSServers: []string{"10.0.0.53"}},
+		Choice: network.Choice{Mode: v1.NetworkFlat, ProjectID: "p", Ranges: []netip.Prefix{prefix("10.0.0.0/8")}, RouterID: "r", DNSServers: []string{"10.0.0.53"}},
 	}
 }
 
@@ -94,28 +94,28 @@ func TestPlansOfNewNetworks(t *testing.T) {
 		reason string
 	}{
 		"the first prefix of the range": {in: flat(), want: &v1.KuryrNetworkSpec{
-			Mode: v1.NetworkFlat, NamespaceUID: "u1", ProjectID: "p", RouterID: "r", MTU: 1400, DNSServers: []string{"10.0.0.53"},
+			Mode: v1.NetworkFlat, NamespaceUID: "u1", ProjectID: "p", RouterID: "r", DNSServers: []string{"10.0.0.53"},
 			Subnets: []v1.NetworkSubnet{{IPVersion: 4, CIDR: "10.0.0.0/16"}},
 		}},
 		"a prefix that overlaps with nothing, of each family": {in: flat(), change: func(in *network.Input) {
 			in.Choice.Ranges = append(in.Choice.Ranges, prefix("fd00::/56"))
 			in.Taken = taken("10.0.0.0/16", "10.1.2.3/32", "fd00::/64")
 		}, want: &v1.KuryrNetworkSpec{
-			Mode: v1.NetworkFlat, NamespaceUID: "u1", ProjectID: "p", RouterID: "r", MTU: 1400, DNSServers: []string{"10.0.0.53"},
+			Mode: v1.NetworkFlat, NamespaceUID: "u1", ProjectID: "p", RouterID: "r", DNSServers: []string{"10.0.0.53"},
 			Subnets: []v1.NetworkSubnet{{IPVersion: 4, CIDR: "10.2.0.0/16"}, {IPVersion: 6, CIDR: "fd00:0:0:1::/64"}},
 		}},
 		"the second range when the first is full": {in: flat(), change: func(in *network.Input) {
 			in.Choice.Ranges = []netip.Prefix{prefix("10.5.0.0/16"), prefix("10.9.0.0/16")}
 			in.Taken = taken("10.5.0.0/24")
 		}, want: &v1.KuryrNetworkSpec{
-			Mode: v1.NetworkFlat, NamespaceUID: "u1", ProjectID: "p", RouterID: "r", MTU: 1400, DNSServers: []string{"10.0.0.53"},
+			Mode: v1.NetworkFlat, NamespaceUID: "u1", ProjectID: "p", RouterID: "r", DNSServers: []string{"10.0.0.53"},
 			Subnets: []v1.NetworkSubnet{{IPVersion: 4, CIDR: "10.9.0.0/16"}},
 		}},
 		"no family alone when the other's range is full": {in: flat(), change: func(in *network.Input) {
 			in.Choice.Ranges = append(in.Choice.Ranges, prefix("fd00::/64"))
 			in.Taken = taken("fd00::/64")
 		}, want: &v1.KuryrNetworkSpec{
-			Mode: v1.NetworkFlat, NamespaceUID: "u1", ProjectID: "p", RouterID: "r", MTU: 1400, DNSServers: []string{"10.0.0.53"},
+			Mode: v1.NetworkFlat, NamespaceUID: "u1", ProjectID: "p", RouterID: "r", DNSServers: []string{"10.0.0.53"},
 		}, reason: v1.ReasonRangeFull},
 		"a subnet of each pool": {in: pooled(), want: &v1.KuryrNetworkSpec{
 			Mode: v1.NetworkNamespace, NamespaceUID: "u1",
@@ -123,7 +123,7 @@ func TestPlansOfNewNetworks(t *testing.T) {
 		}},
 		"no pool": {in: pooled(), change: func(in *network.Input) { in.Choice.SubnetPoolIDs, in.Pools = nil, nil },
 			want: &v1.KuryrNetworkSpec{Mode: v1.NetworkNamespace, NamespaceUID: "u1"}, reason: v1.ReasonNotConfigured},
-		"an existing network": {in: network.Input{UID: "u1", Wanted: true, Choice: network.Choice{Mode: v1.NetworkGiven, NetworkID: "n", SubnetIDs: []string{"s"}, RouterID: "r", MTU: 1400}},
+		"an existing network": {in: network.Input{UID: "u1", Wanted: true, Choice: network.Choice{Mode: v1.NetworkGiven, NetworkID: "n", SubnetIDs: []string{"s"}, RouterID: "r"}},
 			want: &v1.KuryrNetworkSpec{Mode: v1.NetworkGiven, NamespaceUID: "u1", NetworkID: "n", SubnetIDs: []string{"s"}}},
 		"nothing before the first pod":          {in: flat(), change: func(in *network.Input) { in.Wanted = false }},
 		"nothing for the common network":        {in: flat(), change: func(in *network.Input) { in.Choice.Common = true }},
@@ -164,7 +164,6 @@ func TestChangesOfExistingNetworks(t *testing.T) {
 		"routes": {flat(), func(in *network.Input) {
 			in.Choice.Routes = []v1.Route{{Destination: "10.96.0.0/16", Gateway: "10.0.0.2"}}
 		}, inPlace, ""},
-		"MTU":         {flat(), func(in *network.Input) { in.Choice.MTU = 9000 }, inPlace, ""},
 		"the mode":    {flat(), func(in *network.Input) { in.Choice.Mode, in.Pools = v1.NetworkNamespace, pooled().Pools }, waits, "namespace"},
 		"the project": {flat(), func(in *network.Input) { in.Choice.ProjectID = "q" }, waits, "project is to be q, and is p"},
 		"the router":  {flat(), func(in *network.Input) { in.Choice.RouterID = "" }, waits, "router"},

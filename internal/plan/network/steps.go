@@ -16,7 +16,6 @@ import (
 // subnets, and a subnet before its leg. The parts of one field do not depend on each other.
 type Work struct {
 	Create  *sdn.NetworkSpec // nil: the network is there
-	MTU     int              // 0: it is as wanted
 	Subnets map[int]sdn.SubnetSpec
 	Updates map[string]sdn.SubnetUpdate // by ID of a subnet
 	Legs    []string                    // subnets that the router lacks an interface in
@@ -29,9 +28,7 @@ func Missing(namespace string, spec *v1.KuryrNetworkSpec, is sdn.Network, router
 	var w Work
 	name := sdn.NetworkName(spec.NamespaceUID, namespace)
 	if is.ID == "" {
-		w.Create = &sdn.NetworkSpec{Name: name, ProjectID: spec.ProjectID, MTU: int(spec.MTU)}
-	} else if spec.MTU != 0 && int(spec.MTU) != is.MTU {
-		w.MTU = int(spec.MTU)
+		w.Create = &sdn.NetworkSpec{Name: name, ProjectID: spec.ProjectID}
 	}
 	for i, s := range Match(spec, is.Subnets) {
 		version := spec.Subnets[i].IPVersion

@@ -21,7 +21,7 @@ var comparePrefixes = cmp.Options{
 // dual is the spec of a flat network of both families.
 func dual() *v1.KuryrNetworkSpec {
 	return &v1.KuryrNetworkSpec{
-		Mode: v1.NetworkFlat, NamespaceUID: "u1", ProjectID: "p", RouterID: "r", MTU: 1400, DNSServers: []string{"10.9.9.9", "fd09::9"},
+		Mode: v1.NetworkFlat, NamespaceUID: "u1", ProjectID: "p", RouterID: "r", DNSServers: []string{"10.9.9.9", "fd09::9"},
 		Routes:  []v1.Route{{Destination: "10.96.0.0/16", Gateway: "10.0.0.2"}},
 		Subnets: []v1.NetworkSubnet{{IPVersion: 4, CIDR: "10.0.0.0/16"}, {IPVersion: 6, CIDR: "fd00::/64"}},
 	}
@@ -44,7 +44,6 @@ func TestMissing(t *testing.T) {
 		want network.Work
 	}{
 		"nothing":     {func(*sdn.Network) {}, network.Work{}},
-		"the MTU":     {func(n *sdn.Network) { n.MTU = 1500 }, network.Work{MTU: 1400}},
 		"a leg":       {func(n *sdn.Network) { n.Subnets[0].RouterIDs = []string{"another"} }, network.Work{Legs: []string{"s6"}}},
 		"a subnet":    {func(n *sdn.Network) { n.Subnets = n.Subnets[:1] }, network.Work{Subnets: map[int]sdn.SubnetSpec{0: subnet4}}},
 		"DNS servers": {func(n *sdn.Network) { n.Subnets[1].DNSServers = nil }, network.Work{Updates: map[string]sdn.SubnetUpdate{"s4": subnet4.SubnetUpdate}}},
@@ -60,7 +59,7 @@ func TestMissing(t *testing.T) {
 		}
 	}
 	got := network.Missing("shop", dual(), sdn.Network{}, "r")
-	if want := (sdn.NetworkSpec{Name: "u1/shop", ProjectID: "p", MTU: 1400}); got.Create == nil || *got.Create != want || len(got.Subnets) != 2 {
+	if want := (sdn.NetworkSpec{Name: "u1/shop", ProjectID: "p"}); got.Create == nil || *got.Create != want || len(got.Subnets) != 2 {
 		t.Errorf("without a network: %+v", got)
 	}
 }

@@ -69,7 +69,6 @@ const (
 	ListNetworks       = "ListNetworks"
 	GetSubnetPool      = "SubnetPool"
 	NetworkInUse       = "InUse"
-	UpdateNetwork      = "UpdateNetwork"
 	DeleteNetwork      = "DeleteNetwork"
 	CreateSubnet       = "CreateSubnet"
 	UpdateSubnet       = "UpdateSubnet"

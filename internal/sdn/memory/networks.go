@@ -17,10 +17,7 @@ import (
 
 var _ sdn.Networks = (*Backend)(nil)
 
-const (
-	defaultMTU = 1442 // of a network that asks for none
-	maxMTU     = 9000
-)
+const defaultMTU = 1442 // of a network that a backend makes
 
 // network is a network that a backend made, or a foreign one. Its subnets are in ownSubnets.
 type network struct {
@@ -45,15 +42,9 @@ func (b *Backend) CreateNetwork(ctx context.Context, owner sdn.Owner, spec sdn.N
 		if c.networkQuota >= 0 && len(c.networks) >= c.networkQuota {
 			return sdn.Network{}, fmt.Errorf("creating network %s: quota of %d networks: %w", spec.Name, c.networkQuota, sdn.ErrProjectQuota)
 		}
-		if spec.MTU > maxMTU {
-			return sdn.Network{}, refused(sdn.FieldMTU, fmt.Sprint(spec.MTU), "creating network %s: the cloud has at most %d", spec.Name, maxMTU)
-		}
 		n := &network{cluster: b.cluster, created: c.now(), Network: sdn.Network{
-			ID: c.nextID(), Name: spec.Name, Owner: owner, ProjectID: spec.ProjectID, MTU: spec.MTU,
+			ID: c.nextID(), Name: spec.Name, Owner: owner, ProjectID: spec.ProjectID, MTU: defaultMTU,
 		}}
-		if n.MTU == 0 {
-			n.MTU = defaultMTU
-		}
 		c.networks[n.ID] = n
 		return n.Network, nil
 	})
@@ -119,27 +110,6 @@ func (b *Backend) ListNetworks(ctx context.Context) ([]sdn.NetworkSummary, error
 		}
 		slices.SortFunc(out, func(x, y sdn.NetworkSummary) int { return strings.Compare(x.ID, y.ID) })
 		return out, nil
-	})
-}
-
-// UpdateNetwork implements sdn.Networks.
-func (b *Backend) UpdateNetwork(ctx context.Context, id string, mtu int) error {
-	return b.cloud.do(ctx, UpdateNetwork, func() error {
-		n, err := b.ownNetwork(id)
-		if err != nil {
-			return fmt.Errorf("updating network %s: %w", id, err)
-		}
-		if mtu > maxMTU {
-			return refused(sdn.FieldMTU, fmt.Sprint(mtu), "updating network %s: the cloud has at most %d", id, maxMTU)
-		}
-		n.MTU = mtu
-		for sid, s := range b.cloud.subnets {
-			if s.NetworkID == id {
-				s.MTU = int32(mtu)
-				b.cloud.subnets[sid] = s
-			}
-		}
-		return nil
 	})
 }
 

@@ -212,15 +212,9 @@ func networkIsUpdated(t *testing.T, f networks) {
 			t.Errorf("after UpdateSubnet: (-want +got)\n%s", diff)
 		}
 	}
-	f.must("UpdateNetwork", f.Fresh(t).UpdateNetwork(f.ctx(), n.ID, 1300))
-	f.must("UpdateNetwork", f.Backend.UpdateNetwork(f.ctx(), n.ID, 1350))
-	if got := f.seen(n.ID).MTU; got != 1350 {
-		t.Errorf("MTU after UpdateNetwork: %d, want 1350", got)
+	if got, err := f.Backend.Details(f.ctx(), s.ID); err != nil || !cmp.Equal(got.Routes, routes) {
+		t.Errorf("a new port gets %+v, %v; want the routes of the updates", got, err)
 	}
-	if got, err := f.Backend.Details(f.ctx(), s.ID); err != nil || got.MTU != 1350 || !cmp.Equal(got.Routes, routes) {
-		t.Errorf("a new port gets %+v, %v; want MTU and routes of the updates", got, err)
-	}
-	f.wants("UpdateNetwork to a larger MTU than the cloud's", f.Backend.UpdateNetwork(f.ctx(), n.ID, 65535), sdn.ErrInvalid, sdn.FieldMTU)
 }
 
 func networkOfMissing(_ *testing.T, f networks) {
@@ -229,7 +223,6 @@ func networkOfMissing(_ *testing.T, f networks) {
 	missing := sdn.Network{ID: MissingID}
 	for _, b := range []Networks{f.Backend, f.Other} {
 		f.wants("Network", second(b.Network(f.ctx(), MissingID)), sdn.ErrNotFound, "")
-		f.wants("UpdateNetwork", b.UpdateNetwork(f.ctx(), MissingID, 1400), sdn.ErrNotFound, "")
 		f.wants("UpdateSubnet", b.UpdateSubnet(f.ctx(), MissingID, sdn.SubnetUpdate{}), sdn.ErrNotFound, "")
 		f.must("DeleteNetwork", b.DeleteNetwork(f.ctx(), MissingID))
 		f.must("DeleteSubnet", b.DeleteSubnet(f.ctx(), MissingID))
@@ -251,7 +244,6 @@ func networkOfMissing(_ *testing.T, f networks) {
 func (f networks) outOfReach(b Networks, id, subnetID string) {
 	f.t.Helper()
 	f.wants("Network", second(b.Network(f.ctx(), id)), sdn.ErrNotFound, "")
-	f.wants("UpdateNetwork", b.UpdateNetwork(f.ctx(), id, 1400), sdn.ErrNotFound, "")
 	f.must("DeleteNetwork", b.DeleteNetwork(f.ctx(), id))
 	f.wants("CreateSubnet", second(b.CreateSubnet(f.ctx(), f.owner, f.spec(sdn.Network{ID: id}, "10.250.9.0/24"))), sdn.ErrInvalid, sdn.FieldNetwork)
 	f.wants("UpdateSubnet", b.UpdateSubnet(f.ctx(), subnetID, sdn.SubnetUpdate{}), sdn.ErrNotFound, "")
@@ -364,7 +356,6 @@ func networksCancelled(t *testing.T, f networks) {
 		"Network":         second(f.Backend.Network(ctx, n.ID)),
 		"GivenNetwork":    second(f.Backend.GivenNetwork(ctx, n.ID, []string{s.ID})),
 		"ListNetworks":    second(f.Backend.ListNetworks(ctx)),
-		"UpdateNetwork":   f.Backend.UpdateNetwork(ctx, n.ID, 1300),
 		"DeleteNetwork":   f.Backend.DeleteNetwork(ctx, n.ID),
 		"CreateSubnet":    second(f.Backend.CreateSubnet(ctx, f.owner, f.spec(n, "10.250.1.0/24"))),
 		"UpdateSubnet":    f.Backend.UpdateSubnet(ctx, s.ID, sdn.SubnetUpdate{}),

@@ -43,11 +43,6 @@ func (c *Cloud) ListNetworks(ctx context.Context) ([]sdn.NetworkSummary, error) 
 		func(k *credential) ([]sdn.NetworkSummary, error) { return k.ListNetworks(ctx) })
 }
 
-// UpdateNetwork implements sdn.Networks.
-func (c *Cloud) UpdateNetwork(ctx context.Context, id string, mtu int) error {
-	return c.change(ctx, Network, id, func(s Session) error { return s.UpdateNetwork(ctx, id, mtu) })
-}
-
 // InUse implements sdn.Networks. The project of a network sees all ports in it, another one its own
 // only: if the network's is not known, all have to answer.
 func (c *Cloud) InUse(ctx context.Context, networkID string) ([]sdn.PortUse, error) {
