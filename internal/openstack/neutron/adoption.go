@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -73,56 +72,22 @@ func (b *Neutron) listStrays(ctx context.Context, projectID string) ([]wirePort,
 		return nil, fmt.Errorf("Neutron does not show the credential's project, so a project must be named: %w", sdn.ErrInvalid)
 	}
 	match := url.Values{"device_owner": {deviceOwner, subportDeviceOwner}, "name": strayNames, "project_id": {projectID}}
-	all := map[string]wirePort{}
-	if err := b.list(ctx, match, strayFields, isStray, all); err != nil {
-		return nil, err
-	}
-	var out []wirePort
-	for _, id := range slices.Sorted(maps.Keys(all)) {
-		out = append(out, all[id])
-	}
-	return out, nil
+	return b.list(ctx, match, strayFields, isStray)
 }
 
 // strayPort converts an unmarked free port. A port that Neutron could not bind to its host counts
 // as a port without a host.
 func (b *Neutron) strayPort(ctx context.Context, w wirePort, on map[string]trunkPlace) (sdn.Port, error) {
-	ids := make([]string, len(w.FixedIPs))
-	for i, ip := range w.FixedIPs {
-		ids[i] = ip.SubnetID
-	}
-	subnets, err := b.details.all(ctx, ids)
+	p, err := b.detailed(ctx, w)
 	if err != nil {
 		return sdn.Port{}, fmt.Errorf("cannot read port %s: %w", w.ID, err)
 	}
-	p := portOf(w, subnets)
 	if t, ok := on[w.ID]; ok {
 		onTrunk(&p, t.parentID, t.vlan)
 	} else if w.DeviceOwner == subportDeviceOwner || w.VIFType == vifUnbound || w.VIFType == vifFailed || w.VIFType == "" {
 		p.Host = ""
 	}
 	return p, nil
-}
-
-// trunkPlace is where a subport is.
-type trunkPlace struct {
-	parentID string
-	vlan     int32
-}
-
-// trunkPlaces returns the places of all subports that there are.
-func (b *Neutron) trunkPlaces(ctx context.Context) (map[string]trunkPlace, error) {
-	trunks, err := b.listTrunks(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("reading trunks: %w", err)
-	}
-	out := map[string]trunkPlace{}
-	for _, t := range trunks {
-		for _, s := range t.Subports {
-			out[s.PortID] = trunkPlace{t.PortID, s.SegmentationID}
-		}
-	}
-	return out, nil
 }
 
 // Claim implements sdn.Adoption: the mark is written in one request that insists
@@ -140,11 +105,11 @@ func (b *Neutron) claim(ctx context.Context, id string, m session.Mark) error {
 	if err != nil {
 		return err
 	}
-	w, err := b.readAny(ctx, id)
+	w, err := get[wirePort](ctx, b, portKind, id, strayFields...)
 	if err != nil {
 		return err
 	}
-	if session.ParseMark(w.Description) != m {
+	if w.mark() != m {
 		if !isStray(w) {
 			return notStray(w)
 		}
@@ -165,10 +130,9 @@ func (b *Neutron) writeMark(ctx context.Context, w wirePort, description string)
 	if both := w.Description + " " + description; w.Description != "" && len(both) <= session.MaxDescription {
 		description = both
 	}
-	return b.Do(ctx, session.Request{
-		Method: http.MethodPut, Path: []string{"ports", w.ID}, Subject: "PortNotFound", Header: session.Unchanged(w.Revision),
-		Body: map[string]any{"port": map[string]any{"description": description, "name": sdn.FreePortName}},
-	})
+	r := portKind.request(http.MethodPut, w.ID, object{"description": description, "name": sdn.FreePortName})
+	r.Header = session.Unchanged(w.Revision)
+	return b.Do(ctx, r)
 }
 
 // tag adds a mark's tags to those that a port has, if new ports get them too.
@@ -186,21 +150,8 @@ func (b *Neutron) tag(ctx context.Context, w wirePort, m session.Mark) error {
 		return nil
 	}
 	return b.Do(ctx, session.Request{
-		Method: http.MethodPut, Path: []string{"ports", w.ID, "tags"}, Subject: "PortNotFound", Body: map[string]any{"tags": tags},
+		Method: http.MethodPut, Path: []string{"ports", w.ID, "tags"}, Subject: portKind.missing, Body: object{"tags": tags},
 	})
-}
-
-// readAny reads a port, whoever's it is.
-func (b *Neutron) readAny(ctx context.Context, id string) (wirePort, error) {
-	if id == "" {
-		return wirePort{}, fmt.Errorf("the request names no port: %w", sdn.ErrNotFound)
-	}
-	var body portBody
-	err := b.Do(ctx, session.Request{
-		Method: http.MethodGet, Path: []string{"ports", id}, Query: url.Values{"fields": strayFields}, Out: &body,
-		Subject: "PortNotFound",
-	})
-	return body.Port, err
 }
 
 func notStray(w wirePort) error {
@@ -217,7 +168,7 @@ func (b *Neutron) DeleteStray(ctx context.Context, id string) error {
 }
 
 func (b *Neutron) deleteStray(ctx context.Context, id string) error {
-	w, err := b.readAny(ctx, id)
+	w, err := get[wirePort](ctx, b, portKind, id, strayFields...)
 	if err != nil {
 		return err
 	}
@@ -228,14 +179,14 @@ func (b *Neutron) deleteStray(ctx context.Context, id string) error {
 		if err := b.detach(ctx, id, ""); err != nil {
 			return err
 		}
-		if w, err = b.readAny(ctx, id); err != nil { // as it is now
+		if w, err = get[wirePort](ctx, b, portKind, id, strayFields...); err != nil { // as it is now
 			return err
 		}
 		if !isStray(w) {
 			return notStray(w)
 		}
 	}
-	return b.Do(ctx, session.Request{
-		Method: http.MethodDelete, Path: []string{"ports", id}, Subject: "PortNotFound", Header: session.Unchanged(w.Revision),
-	})
+	r := portKind.request(http.MethodDelete, id, nil)
+	r.Header = session.Unchanged(w.Revision)
+	return b.Do(ctx, r)
 }

@@ -181,7 +181,7 @@ func (b *Neutron) postOnce(ctx context.Context, body newPort, n int) ([]wirePort
 	}
 	var out portsBody
 	err := b.Do(ctx, session.Request{
-		Method: http.MethodPost, Path: []string{"ports"}, Body: map[string]any{"ports": bodies}, Out: &out,
+		Method: http.MethodPost, Path: []string{"ports"}, Body: object{"ports": bodies}, Out: &out,
 		Creates: true,
 	})
 	if err != nil {
@@ -197,15 +197,14 @@ func (b *Neutron) postOnce(ctx context.Context, body newPort, n int) ([]wirePort
 }
 
 func (b *Neutron) postSingle(ctx context.Context, body newPort) ([]wirePort, error) {
-	var out portBody
-	err := b.Do(ctx, session.Request{
-		Method: http.MethodPost, Path: []string{"ports"}, Body: map[string]any{"port": body}, Out: &out, Creates: true,
+	w, err := send[wirePort](ctx, b.Client, portKind, session.Request{
+		Method: http.MethodPost, Path: []string{"ports"}, Body: object{"port": body}, Creates: true,
 	})
 	if err != nil {
 		return nil, err
 	}
-	b.known.add(out.Port.ID, placeOf(out.Port))
-	return []wirePort{out.Port}, nil
+	b.known.add(w.ID, placeOf(w))
+	return []wirePort{w}, nil
 }
 
 // finish binds or attaches the new ports, deletes those that cannot be, and returns the others with
@@ -308,14 +307,20 @@ func (b *Neutron) mayTag(ctx context.Context) bool {
 }
 
 func (b *Neutron) askExtensions(ctx context.Context) (tagged bool, err error) {
+	aliases, err := b.extensions(ctx, session.Request{Creates: true})
+	return slices.Contains(aliases, tagExtension), err
+}
+
+// extensions lists Neutron's extensions; r is the rest of the request.
+func (b *Neutron) extensions(ctx context.Context, r session.Request) ([]string, error) {
 	var body struct {
 		Extensions []struct{ Alias string }
 	}
-	err = b.Do(ctx, session.Request{
-		Method: http.MethodGet, Path: []string{"extensions"}, Query: url.Values{"fields": {"alias"}}, Out: &body, Creates: true,
-	})
+	r.Method, r.Path, r.Query, r.Out = http.MethodGet, []string{"extensions"}, url.Values{"fields": {"alias"}}, &body
+	err := b.Do(ctx, r)
+	aliases := make([]string, 0, len(body.Extensions))
 	for _, e := range body.Extensions {
-		tagged = tagged || e.Alias == tagExtension
+		aliases = append(aliases, e.Alias)
 	}
-	return tagged, err
+	return aliases, err
 }

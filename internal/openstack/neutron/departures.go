@@ -19,7 +19,7 @@ import (
 // deleted at about the same time leave with one request: each makes Neutron and its
 // driver write the whole trunk.
 type departures struct {
-	look sdn.Answers[struct{}, []wireTrunk] // for the trunks of ports
+	look sdn.Answers[struct{}, map[string]trunkPlace] // for the trunks of ports
 
 	mu sync.Mutex
 	at map[string]*departure // by trunk: what may still be joined
@@ -105,7 +105,7 @@ func (b *Neutron) removeSubports(ctx context.Context, trunkID string, ids []stri
 	}
 	err := b.Do(ctx, session.Request{
 		Method: http.MethodPut, Path: []string{"trunks", trunkID, "remove_subports"},
-		Body: map[string]any{"sub_ports": subports}, Subject: "SubPortNotFound",
+		Body: object{"sub_ports": subports}, Subject: "SubPortNotFound",
 	})
 	if err != nil {
 		return fmt.Errorf("removing it from trunk %s: %w", trunkID, err)

@@ -85,23 +85,13 @@ func (d *details) subnet(ctx context.Context, id string) (subnet, error) {
 }
 
 func (d *details) read(ctx context.Context, id string) (subnet, error) {
-	var body subnetBody
-	err := d.client.Do(ctx, session.Request{
-		Method: http.MethodGet, Path: []string{"subnets", id}, Out: &body, Creates: true,
-		Query: url.Values{"fields": {"network_id", "cidr", "gateway_ip", "host_routes"}},
-	})
+	w, err := getNamed[wireSubnet](ctx, d.client, subnetKind, id, "network_id", "cidr", "gateway_ip", "host_routes")
 	if err != nil {
 		return subnet{}, err
 	}
-	s := subnet{id: id, networkID: body.Subnet.NetworkID}
-	if s.prefix, err = netip.ParsePrefix(body.Subnet.CIDR); err != nil {
+	s := subnet{id: id, networkID: w.NetworkID, gateway: w.Gateway, routes: routesOf(w.HostRoutes)}
+	if s.prefix, err = netip.ParsePrefix(w.CIDR); err != nil {
 		return subnet{}, fmt.Errorf("%w: Neutron's answer has an invalid CIDR: %w", sdn.ErrUnavailable, err)
-	}
-	if body.Subnet.Gateway != nil {
-		s.gateway = *body.Subnet.Gateway
-	}
-	for _, r := range body.Subnet.HostRoutes {
-		s.routes = append(s.routes, v1.Route{Destination: r.Destination, Gateway: r.NextHop})
 	}
 	s.mtu, err = d.networks.Get(ctx, s.networkID, d.age, func(ctx context.Context) (int32, error) { return d.mtu(ctx, s.networkID) })
 	if err != nil {
@@ -111,11 +101,8 @@ func (d *details) read(ctx context.Context, id string) (subnet, error) {
 }
 
 func (d *details) mtu(ctx context.Context, networkID string) (int32, error) {
-	var body networkBody
-	err := d.client.Do(ctx, session.Request{
-		Method: http.MethodGet, Path: []string{"networks", networkID}, Out: &body, Query: url.Values{"fields": {"mtu"}}, Creates: true,
-	})
-	return body.Network.MTU, err
+	w, err := getNamed[wireNetwork](ctx, d.client, networkKind, networkID, "mtu")
+	return w.MTU, err
 }
 
 // isSingly reports whether ports are made one by one in a network.

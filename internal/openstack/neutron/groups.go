@@ -19,11 +19,8 @@ import (
 )
 
 type wireGroup struct {
-	ID          string     `json:"id"`
-	Name        string     `json:"name"`
-	Description string     `json:"description"`
-	ProjectID   string     `json:"project_id"`
-	Rules       []wireRule `json:"security_group_rules"`
+	resource
+	Rules []wireRule `json:"security_group_rules"`
 }
 
 type wireRule struct {
@@ -38,14 +35,7 @@ type wireRule struct {
 	RemoteAddress *string `json:"remote_address_group_id"`
 }
 
-type groupBody struct {
-	Group wireGroup `json:"security_group"`
-}
-
-const (
-	groupMissing = "SecurityGroupNotFound"
-	ruleMissing  = "SecurityGroupRuleNotFound"
-)
+const ruleMissing = "SecurityGroupRuleNotFound"
 
 // EnsureSecurityGroup implements sdn.SecurityGroups. It needs a GET of the group if its ID is
 // known, otherwise a list of groups of that name and a GET or a POST; a POST for each hundred
@@ -69,7 +59,7 @@ func (b *Neutron) EnsureSecurityGroup(ctx context.Context, owner sdn.Owner, want
 		return sdn.SecurityGroup{}, fmt.Errorf("changing group %s: %w", w.ID, err)
 	}
 	g := groupOf(w)
-	g.Owner, g.Rules, g.Mended = owner, rules, !isNew && (changed || session.ParseMark(w.Description).Owner != owner)
+	g.Owner, g.Rules, g.Mended = owner, rules, !isNew && (changed || w.mark().Owner != owner)
 	return g, nil
 }
 
@@ -81,7 +71,7 @@ func (b *Neutron) findGroup(ctx context.Context, owner sdn.Owner, want sdn.Secur
 		if errors.Is(err, errUnmarked) && w.Name == want.Name {
 			return w, b.markGroup(ctx, w.ID, owner)
 		}
-		if !errors.Is(err, sdn.ErrNotFound) && !errors.Is(err, errUnmarked) && (err != nil || session.ParseMark(w.Description).Owner == owner) {
+		if !errors.Is(err, sdn.ErrNotFound) && !errors.Is(err, errUnmarked) && (err != nil || w.mark().Owner == owner) {
 			return w, err
 		}
 	}
@@ -94,7 +84,7 @@ func (b *Neutron) findGroup(ctx context.Context, owner sdn.Owner, want sdn.Secur
 		return wireGroup{}, err
 	}
 	i := slices.IndexFunc(all, func(w wireGroup) bool {
-		return session.ParseMark(w.Description).Owner == owner && (project == "" || sdn.SameID(w.ProjectID, project))
+		return w.mark().Owner == owner && (project == "" || sdn.SameID(w.ProjectID, project))
 	})
 	if i < 0 {
 		return wireGroup{}, sdn.ErrNotFound
@@ -103,32 +93,24 @@ func (b *Neutron) findGroup(ctx context.Context, owner sdn.Owner, want sdn.Secur
 }
 
 func groupOf(w wireGroup) sdn.SecurityGroup {
-	return sdn.SecurityGroup{ID: w.ID, Owner: session.ParseMark(w.Description).Owner, Name: w.Name, ProjectID: w.ProjectID}
+	return sdn.SecurityGroup{ID: w.ID, Owner: w.mark().Owner, Name: w.Name, ProjectID: w.ProjectID}
 }
 
 func (b *Neutron) createGroup(ctx context.Context, owner sdn.Owner, want sdn.SecurityGroup) (wireGroup, error) {
-	description, err := session.Mark{Cluster: b.config.ClusterID, Owner: owner}.Description()
+	body, err := b.newBody(owner, want.Name, want.ProjectID)
 	if err != nil {
 		return wireGroup{}, err
 	}
-	body := object{"name": want.Name, "description": description}
-	if want.ProjectID != "" {
-		body["project_id"] = want.ProjectID
-	}
-	var out groupBody
-	err = b.Do(ctx, session.Request{Method: http.MethodPost, Path: []string{"security-groups"}, Body: object{"security_group": body}, Out: &out})
-	return out.Group, err
+	return send[wireGroup](ctx, b.Client, groupKind, groupKind.request(http.MethodPost, "", body))
 }
 
 // markGroup marks a group again.
 func (b *Neutron) markGroup(ctx context.Context, id string, owner sdn.Owner) error {
-	description, err := session.Mark{Cluster: b.config.ClusterID, Owner: owner}.Description()
+	body, err := b.newBody(owner, "", "")
 	if err != nil {
 		return err
 	}
-	return b.Do(ctx, session.Request{
-		Method: http.MethodPut, Path: []string{"security-groups", id}, Body: object{"security_group": object{"description": description}}, Subject: groupMissing,
-	})
+	return b.Do(ctx, groupKind.request(http.MethodPut, id, body))
 }
 
 // errUnmarked: somebody has taken the mark off a group, or it was never Kuryr's.
@@ -137,20 +119,11 @@ var errUnmarked = fmt.Errorf("its description has no mark of Kuryr: %w", sdn.Err
 // readGroup reads a group of this cluster with its rules; also one without a mark, with
 // errUnmarked.
 func (b *Neutron) readGroup(ctx context.Context, id string) (wireGroup, error) {
-	if id == "" {
-		return wireGroup{}, fmt.Errorf("the request names no security group: %w", sdn.ErrNotFound)
+	w, err := getOwn[wireGroup](ctx, b, groupKind, id)
+	if w.ID != "" && w.mark().Cluster == "" {
+		err = errUnmarked
 	}
-	var out groupBody
-	if err := b.Do(ctx, session.Request{Method: http.MethodGet, Path: []string{"security-groups", id}, Out: &out, Subject: groupMissing}); err != nil {
-		return wireGroup{}, err
-	}
-	if session.ParseMark(out.Group.Description).Cluster == "" {
-		return out.Group, errUnmarked
-	}
-	if session.ParseMark(out.Group.Description).Cluster != b.config.ClusterID {
-		return wireGroup{}, fmt.Errorf("it has no mark of cluster %s: %w", b.config.ClusterID, sdn.ErrNotFound)
-	}
-	return out.Group, nil
+	return w, err
 }
 
 // rulesAtOnce is how many rules a request makes at most: Neutron writes each into its
@@ -289,8 +262,7 @@ func (b *Neutron) listGroups(ctx context.Context, name string) ([]wireGroup, err
 	if name != "" {
 		match.Set("name", name)
 	}
-	r := session.Request{Path: []string{"security-groups"}, Query: byID(match, []string{"id", "name", "description", "project_id"}), Subject: groupMissing}
-	return session.ReadAll(ctx, b.Client, r, func(w wireGroup) bool { return session.ParseMark(w.Description).Cluster == b.config.ClusterID })
+	return listOwn[wireGroup](ctx, b, groupKind, match, "id", "name", "description", "project_id")
 }
 
 // inUseRetry is when to look again at a group that a port has.
@@ -300,7 +272,7 @@ const inUseRetry = 5 * time.Second
 func (b *Neutron) DeleteSecurityGroup(ctx context.Context, id string) error {
 	_, err := b.readGroup(ctx, id)
 	if err == nil {
-		err = b.Do(ctx, session.Request{Method: http.MethodDelete, Path: []string{"security-groups", id}, Subject: groupMissing})
+		err = b.Do(ctx, groupKind.request(http.MethodDelete, id, nil))
 	}
 	switch {
 	case errors.Is(err, sdn.ErrNotFound):

@@ -20,13 +20,6 @@ func (b *Neutron) installed() string {
 	return "made by kuryr preflight for cluster " + b.config.ClusterID
 }
 
-// found is an object of which the ID counts.
-type found struct {
-	ID string `json:"id"`
-}
-
-func (f found) Key() string { return f.ID }
-
 // FindSetup implements sdn.Installer, with one request.
 func (b *Neutron) FindSetup(ctx context.Context, s sdn.Setup) (string, error) {
 	many, match := setupQuery(s)
@@ -43,7 +36,7 @@ func (b *Neutron) FindSetup(ctx context.Context, s sdn.Setup) (string, error) {
 			match.Set("project_id", project)
 		}
 	}
-	rows, err := session.ReadAll[found](ctx, b.Client, session.Request{Path: []string{many}, Query: byID(match, []string{"id"}), Subject: noSuchPath}, nil)
+	rows, err := session.ReadAll[resource](ctx, b.Client, session.Request{Path: []string{many}, Query: byID(match, []string{"id"}), Subject: noSuchPath}, nil)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("looking for the %s %s: %w", s.Kind, s.Name, err)
@@ -83,7 +76,7 @@ func version(s sdn.Setup) string {
 
 // MakeSetup implements sdn.Installer.
 func (b *Neutron) MakeSetup(ctx context.Context, s sdn.Setup) (string, error) {
-	var out map[string]found
+	var out map[string]resource
 	r := session.Request{Method: http.MethodPost, Out: &out}
 	body := object{}
 	if s.Name != "" {

@@ -5,12 +5,10 @@ package neutron
 
 import (
 	"context"
-	"fmt"
-	"net/http"
-	"net/url"
+	"maps"
+	"slices"
 	"sync"
 
-	"github.com/kuryr-go/kuryr/internal/openstack/session"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -31,7 +29,7 @@ type place struct {
 }
 
 func placeOf(w wirePort) place {
-	p := place{subport: w.DeviceOwner == subportDeviceOwner, named: w.Name != sdn.FreePortName, parent: session.ParseMark(w.Description).Parent}
+	p := place{subport: w.DeviceOwner == subportDeviceOwner, named: w.Name != sdn.FreePortName, parent: w.mark().Parent}
 	if p.parent != "" && w.MACAddress != "" {
 		p.pairs = pairsOf(w)
 	}
@@ -73,11 +71,7 @@ func (k *known) get(id string) (place, bool) {
 func (k *known) ids() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	ids := make([]string, 0, len(k.ports))
-	for id := range k.ports {
-		ids = append(ids, id)
-	}
-	return ids
+	return slices.Collect(maps.Keys(k.ports))
 }
 
 // listed takes over an inventory: its ports are known. A port that was known before the inventory
@@ -119,20 +113,10 @@ var markFields = []string{"id", "name", "description", "device_owner"}
 
 // readPort reads a port of this cluster; fields must have markFields. The port is known from then on.
 func (b *Neutron) readPort(ctx context.Context, id string, fields []string) (wirePort, error) {
-	if id == "" {
-		return wirePort{}, fmt.Errorf("the request names no port: %w", sdn.ErrNotFound)
-	}
-	var body portBody
-	err := b.Do(ctx, session.Request{
-		Method: http.MethodGet, Path: []string{"ports", id}, Query: url.Values{"fields": fields}, Out: &body,
-		Subject: "PortNotFound",
-	})
+	w, err := getOwn[wirePort](ctx, b, portKind, id, fields...)
 	if err != nil {
 		return wirePort{}, err
 	}
-	if session.ParseMark(body.Port.Description).Cluster != b.config.ClusterID {
-		return wirePort{}, fmt.Errorf("it has no mark of cluster %s: %w", b.config.ClusterID, sdn.ErrNotFound)
-	}
-	b.known.add(id, placeOf(body.Port))
-	return body.Port, nil
+	b.known.add(id, placeOf(w))
+	return w, nil
 }

@@ -17,9 +17,8 @@ import (
 )
 
 const (
-	legMissing    = "RouterInterfaceNotFoundForSubnet"
-	gatewayOwner  = "network:router_gateway"
-	routerMissing = "RouterNotFound"
+	legMissing   = "RouterInterfaceNotFoundForSubnet"
+	gatewayOwner = "network:router_gateway"
 )
 
 // AddLeg implements sdn.Networks, with one request for a subnet that this process knows. Neutron's
@@ -33,7 +32,7 @@ func (b *Neutron) AddLeg(ctx context.Context, routerID, subnetID string) error {
 	}
 	err := b.changeLeg(ctx, routerID, "add_router_interface", subnetID, "")
 	if sdn.FieldOf(err) == sdn.FieldSubnet { // it is not there any more
-		b.nets.dropSubnet(subnetID)
+		b.nets.subnets.Delete(subnetID)
 	}
 	if errors.Is(err, sdn.ErrQuota) { // of the cloud's plugin, or of the ports of the router's project
 		return fmt.Errorf("%w: %w", sdn.ErrRouterFull, err)
@@ -55,7 +54,7 @@ func (b *Neutron) changeLeg(ctx context.Context, routerID, verb, subnetID, subje
 
 // explainLeg finds out why a router did not get an interface: nil if it has it.
 func (b *Neutron) explainLeg(ctx context.Context, routerID, subnetID string, err error) error {
-	legs, unread := readChosen[surveyedLeg](ctx, b, "ports", "device_id", []string{routerID},
+	legs, unread := readChosen[wirePort](ctx, b, "ports", "device_id", []string{routerID},
 		url.Values{"device_owner": append([]string{gatewayOwner}, routerOwners...)}, "id", "device_id", "device_owner", "network_id", "fixed_ips")
 	if unread != nil {
 		return unread
@@ -102,13 +101,13 @@ func (b *Neutron) RemoveLeg(ctx context.Context, routerID, subnetID string) erro
 }
 
 // legsIn lists the interfaces of all routers in a network.
-func (b *Neutron) legsIn(ctx context.Context, networkID string) ([]surveyedLeg, error) {
-	return readChosen[surveyedLeg](ctx, b, "ports", "network_id", []string{networkID}, url.Values{"device_owner": routerOwners},
+func (b *Neutron) legsIn(ctx context.Context, networkID string) ([]wirePort, error) {
+	return readChosen[wirePort](ctx, b, "ports", "network_id", []string{networkID}, url.Values{"device_owner": routerOwners},
 		"id", "device_id", "network_id", "fixed_ips")
 }
 
 // routersIn are the routers with an interface in a subnet, sorted.
-func routersIn(legs []surveyedLeg, subnetID string) (ids []string) {
+func routersIn(legs []wirePort, subnetID string) (ids []string) {
 	for _, l := range legs {
 		if slices.ContainsFunc(l.FixedIPs, func(ip wireIP) bool { return ip.SubnetID == subnetID }) {
 			ids = append(ids, l.DeviceID)
@@ -121,18 +120,12 @@ func routersIn(legs []surveyedLeg, subnetID string) (ids []string) {
 // administrators only.
 func (b *Neutron) RouterAddresses(ctx context.Context, routerID string) ([]netip.Addr, error) {
 	missing := &sdn.InvalidError{Field: sdn.FieldRouter, Value: routerID, Err: fmt.Errorf("router %q is not there, or the credential does not see it: %w", routerID, sdn.ErrInvalid)}
-	if routerID == "" {
-		return nil, missing
-	}
-	var body wholeRouter
-	err := b.Do(ctx, session.Request{
-		Method: http.MethodGet, Path: []string{"routers", routerID}, Query: url.Values{"fields": {"external_gateway_info"}}, Out: &body, Subject: routerMissing,
-	})
+	w, err := get[wireRouter](ctx, b, routerKind, routerID, "external_gateway_info")
 	if errors.Is(err, sdn.ErrNotFound) {
 		return nil, missing
 	}
 	if err != nil {
 		return nil, err
 	}
-	return routerOf(body.Router).Addresses, nil
+	return routerOf(w).Addresses, nil
 }

@@ -23,26 +23,30 @@ import (
 // the name of a free port.
 func (b *Neutron) ListPorts(ctx context.Context) ([]sdn.PortSummary, error) {
 	before := b.known.ids()
-	found := map[string]wirePort{}
-	if err := b.list(ctx, url.Values{"device_owner": {deviceOwner, subportDeviceOwner}}, listFields, b.ours, found); err != nil {
+	all, err := b.list(ctx, url.Values{"device_owner": {deviceOwner, subportDeviceOwner}}, listFields, b.ours)
+	if err != nil {
 		return nil, err
 	}
-	for _, w := range found {
-		if w.DeviceOwner == subportDeviceOwner {
-			b.parents.trunks.Store(true)
-		}
+	if slices.ContainsFunc(all, func(w wirePort) bool { return w.DeviceOwner == subportDeviceOwner }) {
+		b.parents.trunks.Store(true)
 	}
 	if b.parents.trunks.Load() || !b.listed.Load() {
-		if err := b.list(ctx, url.Values{"name": {sdn.FreePortName}}, listFields, b.ours, found); err != nil {
+		free, err := b.list(ctx, url.Values{"name": {sdn.FreePortName}}, listFields, b.ours)
+		if err != nil {
 			return nil, err
 		}
+		all = append(all, free...)
+	}
+	found := map[string]wirePort{}
+	for _, w := range all {
+		found[w.ID] = w
 	}
 	b.listed.Store(true)
 	b.known.listed(before, found)
 	out := make([]sdn.PortSummary, 0, len(found))
 	for _, id := range slices.Sorted(maps.Keys(found)) {
 		w := found[id]
-		out = append(out, sdn.PortSummary{ID: id, Owner: session.ParseMark(w.Description).Owner, ProjectID: w.ProjectID, Created: w.Created, Active: passes(w)})
+		out = append(out, sdn.PortSummary{ID: id, Owner: w.mark().Owner, ProjectID: w.ProjectID, Created: w.Created, Active: passes(w)})
 	}
 	return out, nil
 }
@@ -71,29 +75,15 @@ func (b *Neutron) States(ctx context.Context, ids []string) (map[string]sdn.Port
 // passes reports whether a port's traffic passes. Neutron reports DOWN for a port behind a parent
 // port; its traffic passes if the parent's does.
 func passes(w wirePort) bool {
-	return w.Status == statusActive || session.ParseMark(w.Description).Parent != ""
+	return w.Status == statusActive || w.mark().Parent != ""
 }
 
 // listFields are what ListPorts needs.
 var listFields = []string{"id", "name", "description", "status", "device_owner", "created_at", "project_id"}
 
-func (b *Neutron) ours(w wirePort) bool {
-	return session.ParseMark(w.Description).Cluster == b.config.ClusterID
-}
+func (b *Neutron) ours(w wirePort) bool { return w.mark().Cluster == b.config.ClusterID }
 
-// list adds the ports that match and are to be kept.
-func (b *Neutron) list(ctx context.Context, match url.Values, fields []string, keep func(wirePort) bool, found map[string]wirePort) error {
-	ports, err := session.ReadAll(ctx, b.Client, session.Request{Path: []string{"ports"}, Query: byID(match, fields), Subject: "PortNotFound"}, keep)
-	for _, w := range ports {
-		found[w.ID] = w
-	}
-	return err
-}
-
-// byID is a query for matching objects in a stable order: no object is seen twice or omitted
-// because another one is created or deleted meanwhile.
-func byID(match url.Values, fields []string) url.Values {
-	query := url.Values{"fields": fields, "sort_key": {"id"}, "sort_dir": {"asc"}}
-	maps.Copy(query, match)
-	return query
+// list lists the ports that match and are to be kept.
+func (b *Neutron) list(ctx context.Context, match url.Values, fields []string, keep func(wirePort) bool) ([]wirePort, error) {
+	return session.ReadAll(ctx, b.Client, session.Request{Path: []string{"ports"}, Query: byID(match, fields), Subject: portKind.missing}, keep)
 }

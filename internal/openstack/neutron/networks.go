@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -19,50 +18,36 @@ import (
 )
 
 type wireNetwork struct {
-	ID          string    `json:"id"`
-	Name        string    `json:"name"`
-	Description string    `json:"description"`
-	ProjectID   string    `json:"project_id"`
-	MTU         int       `json:"mtu"`
-	Subnets     []string  `json:"subnets"`
-	Created     time.Time `json:"created_at"` // zero: this Neutron does not tell
+	resource
+	MTU      int32     `json:"mtu"`
+	Subnets  []string  `json:"subnets"`
+	External bool      `json:"router:external"`
+	Up       bool      `json:"admin_state_up"`
+	Secure   *bool     `json:"port_security_enabled"` // nil: this Neutron has no such switch, and ports have groups
+	Type     string    `json:"provider:network_type"` // this and the next: for administrators
+	Physical string    `json:"provider:physical_network"`
+	Created  time.Time `json:"created_at"` // zero: this Neutron does not tell
 }
 
-// Key implements session.Listable.
-func (w wireNetwork) Key() string { return w.ID }
-
-type wholeNetwork struct {
-	Network wireNetwork `json:"network"`
-}
-
-const networkMissing = "NetworkNotFound"
-
-// CreateNetwork implements sdn.Networks, with one request. The mark is in the description: tags
-// cannot be given as one is made. Only administrators may choose another project than the
-// credential's.
+// CreateNetwork implements sdn.Networks, with one request. Only administrators may choose another
+// project than the credential's.
 func (b *Neutron) CreateNetwork(ctx context.Context, owner sdn.Owner, spec sdn.NetworkSpec) (sdn.Network, error) {
-	description, err := session.Mark{Cluster: b.config.ClusterID, Owner: owner}.Description()
+	body, err := b.newBody(owner, spec.Name, spec.ProjectID)
 	if err != nil {
 		return sdn.Network{}, err
 	}
-	body := object{"name": spec.Name, "description": description}
-	if spec.ProjectID != "" {
-		body["project_id"] = spec.ProjectID
-	}
-	var out wholeNetwork
-	err = b.Do(ctx, session.Request{
-		Method: http.MethodPost, Path: []string{"networks"}, Body: object{"network": body}, Out: &out,
-		Fields: map[string]sdn.Field{"HTTPBadRequest": sdn.FieldProject},
-	})
+	r := networkKind.request(http.MethodPost, "", body)
+	r.Fields = map[string]sdn.Field{"HTTPBadRequest": sdn.FieldProject}
+	w, err := send[wireNetwork](ctx, b.Client, networkKind, r)
 	if err != nil {
 		return sdn.Network{}, err
 	}
-	b.nets.addNetwork(out.Network.ID)
-	return networkOf(out.Network), nil
+	b.nets.networks.Store(w.ID, true)
+	return networkOf(w), nil
 }
 
 func networkOf(w wireNetwork) sdn.Network {
-	return sdn.Network{ID: w.ID, Name: w.Name, Owner: session.ParseMark(w.Description).Owner, ProjectID: w.ProjectID, MTU: w.MTU}
+	return sdn.Network{ID: w.ID, Name: w.Name, Owner: w.mark().Owner, ProjectID: w.ProjectID, MTU: int(w.MTU)}
 }
 
 // Network implements sdn.Networks. Subnets and interfaces of routers are read at the same time. A
@@ -77,7 +62,7 @@ func (b *Neutron) Network(ctx context.Context, id string) (sdn.Network, error) {
 		return out, nil
 	}
 	var subnets []wireSubnet
-	var legs []surveyedLeg
+	var legs []wirePort
 	var subnetsErr, legsErr error
 	var both sync.WaitGroup
 	both.Go(func() { subnets, subnetsErr = b.subnetsIn(ctx, id) })
@@ -87,10 +72,10 @@ func (b *Neutron) Network(ctx context.Context, id string) (sdn.Network, error) {
 		return sdn.Network{}, err
 	}
 	for _, s := range subnets {
-		if session.ParseMark(s.Description).Cluster != b.config.ClusterID {
+		if s.mark().Cluster != b.config.ClusterID {
 			continue
 		}
-		b.nets.addSubnet(s.ID, id)
+		b.nets.subnets.Store(s.ID, id)
 		one, err := subnetOf(s)
 		if err != nil {
 			return sdn.Network{}, err
@@ -104,32 +89,16 @@ func (b *Neutron) Network(ctx context.Context, id string) (sdn.Network, error) {
 
 var networkFields = []string{"id", "name", "description", "project_id", "mtu", "subnets"}
 
-// readNetwork reads any network.
-func (b *Neutron) readNetwork(ctx context.Context, id string) (wireNetwork, error) {
-	if id == "" {
-		return wireNetwork{}, fmt.Errorf("the request names no network: %w", sdn.ErrNotFound)
-	}
-	var body wholeNetwork
-	err := b.Do(ctx, session.Request{
-		Method: http.MethodGet, Path: []string{"networks", id}, Query: url.Values{"fields": networkFields}, Out: &body, Subject: networkMissing,
-	})
-	return body.Network, err
-}
-
 // ownNetwork reads a network of this cluster.
 func (b *Neutron) ownNetwork(ctx context.Context, id string) (wireNetwork, error) {
-	w, err := b.readNetwork(ctx, id)
+	w, err := getOwn[wireNetwork](ctx, b, networkKind, id, networkFields...)
 	if errors.Is(err, sdn.ErrNotFound) {
 		b.nets.dropNetwork(id)
 	}
 	if err != nil {
 		return wireNetwork{}, err
 	}
-	if session.ParseMark(w.Description).Cluster != b.config.ClusterID {
-		b.nets.dropNetwork(id)
-		return wireNetwork{}, fmt.Errorf("it has no mark of cluster %s: %w", b.config.ClusterID, sdn.ErrNotFound)
-	}
-	b.nets.addNetwork(id)
+	b.nets.networks.Store(id, true)
 	return w, nil
 }
 
@@ -139,7 +108,7 @@ func (b *Neutron) GivenNetwork(ctx context.Context, id string, subnetIDs []strin
 	var subnets []wireSubnet
 	var networkErr, subnetsErr error
 	var both sync.WaitGroup
-	both.Go(func() { w, networkErr = b.readNetwork(ctx, id) })
+	both.Go(func() { w, networkErr = get[wireNetwork](ctx, b, networkKind, id, networkFields...) })
 	both.Go(func() {
 		subnets, subnetsErr = readChosen[wireSubnet](ctx, b, "subnets", "id", subnetIDs, nil, subnetFields...)
 	})
@@ -151,7 +120,7 @@ func (b *Neutron) GivenNetwork(ctx context.Context, id string, subnetIDs []strin
 		return sdn.Network{}, err
 	}
 	out := networkOf(w)
-	if session.ParseMark(w.Description).Cluster != b.config.ClusterID {
+	if w.mark().Cluster != b.config.ClusterID {
 		out.Owner = sdn.Owner{}
 	}
 	for _, want := range subnetIDs {
@@ -169,19 +138,17 @@ func (b *Neutron) GivenNetwork(ctx context.Context, id string, subnetIDs []strin
 	return out, nil
 }
 
-// ListNetworks implements sdn.Networks. Neutron has no filter for a part of the description, so
-// all networks that the credential sees are listed, with few fields.
+// ListNetworks implements sdn.Networks.
 func (b *Neutron) ListNetworks(ctx context.Context) ([]sdn.NetworkSummary, error) {
 	before := b.nets.networkIDs()
-	r := session.Request{Path: []string{"networks"}, Query: byID(nil, []string{"id", "name", "description", "project_id", "created_at"}), Subject: networkMissing}
-	all, err := session.ReadAll(ctx, b.Client, r, func(w wireNetwork) bool { return session.ParseMark(w.Description).Cluster == b.config.ClusterID })
+	all, err := listOwn[wireNetwork](ctx, b, networkKind, nil, "id", "name", "description", "project_id", "created_at")
 	if err != nil {
 		return nil, err
 	}
 	out := make([]sdn.NetworkSummary, len(all))
 	for i, w := range all {
-		out[i] = sdn.NetworkSummary{ID: w.ID, Name: w.Name, Owner: session.ParseMark(w.Description).Owner, ProjectID: w.ProjectID, Created: w.Created}
-		b.nets.addNetwork(w.ID)
+		out[i] = sdn.NetworkSummary{ID: w.ID, Name: w.Name, Owner: w.mark().Owner, ProjectID: w.ProjectID, Created: w.Created}
+		b.nets.networks.Store(w.ID, true)
 	}
 	for _, id := range before {
 		if !slices.ContainsFunc(all, func(w wireNetwork) bool { return w.ID == id }) {
@@ -217,7 +184,7 @@ func (b *Neutron) InUse(ctx context.Context, networkID string) ([]sdn.PortUse, e
 func (b *Neutron) DeleteNetwork(ctx context.Context, id string) error {
 	_, err := b.ownNetwork(ctx, id)
 	if err == nil {
-		err = b.Do(ctx, session.Request{Method: http.MethodDelete, Path: []string{"networks", id}, Subject: networkMissing})
+		err = b.Do(ctx, networkKind.request(http.MethodDelete, id, nil))
 	}
 	if err != nil && !errors.Is(err, sdn.ErrNotFound) {
 		return err
@@ -230,83 +197,32 @@ func (b *Neutron) DeleteNetwork(ctx context.Context, id string) error {
 // ownNets are networks and subnets whose mark this process has seen, so that making something in
 // them needs no look at it first. A list of networks corrects it.
 type ownNets struct {
-	mu       sync.Mutex
-	networks map[string]bool
-	subnets  map[string]string // network by subnet
+	networks sync.Map // by ID
+	subnets  sync.Map // ID of the network, by ID
 }
 
-func newOwnNets() *ownNets {
-	return &ownNets{networks: map[string]bool{}, subnets: map[string]string{}}
-}
-
-func (o *ownNets) addNetwork(id string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.networks[id] = true
-}
-
-func (o *ownNets) addSubnet(id, networkID string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.subnets[id] = networkID
-}
-
-func (o *ownNets) hasNetwork(id string) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.networks[id]
-}
-
-func (o *ownNets) hasSubnet(id string) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	_, ok := o.subnets[id]
-	return ok
-}
-
-func (o *ownNets) networkIDs() []string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	out := make([]string, 0, len(o.networks))
-	for id := range o.networks {
-		out = append(out, id)
+func (o *ownNets) networkIDs() (ids []string) {
+	for id := range o.networks.Range {
+		ids = append(ids, id.(string))
 	}
-	return out
+	return ids
 }
 
 // dropNetwork forgets a network and its subnets.
 func (o *ownNets) dropNetwork(id string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.networks, id)
-	for subnet, network := range o.subnets {
+	o.networks.Delete(id)
+	for subnet, network := range o.subnets.Range {
 		if network == id {
-			delete(o.subnets, subnet)
+			o.subnets.Delete(subnet)
 		}
 	}
 }
 
-func (o *ownNets) dropSubnet(id string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.subnets, id)
-}
-
-type wireSubnetPool struct {
-	Pool struct {
-		ID        string `json:"id"`
-		IPVersion int    `json:"ip_version"`
-	} `json:"subnetpool"`
-}
-
 // SubnetPool implements sdn.SubnetPools, with one request.
 func (b *Neutron) SubnetPool(ctx context.Context, id string) (sdn.SubnetPool, error) {
-	var out wireSubnetPool
-	err := b.Do(ctx, session.Request{
-		Method: http.MethodGet, Path: []string{"subnetpools", id}, Query: url.Values{"fields": {"id", "ip_version"}}, Out: &out, Subject: "SubnetPoolNotFound",
-	})
+	w, err := get[wirePool](ctx, b, subnetPoolKind, id, "id", "ip_version")
 	if errors.Is(err, sdn.ErrNotFound) {
 		return sdn.SubnetPool{}, &sdn.InvalidError{Field: sdn.FieldSubnetPool, Value: id, Err: fmt.Errorf("subnet pool %s is not there, or the credential does not see it: %w", id, sdn.ErrInvalid)}
 	}
-	return sdn.SubnetPool{ID: out.Pool.ID, IPVersion: out.Pool.IPVersion}, err
+	return sdn.SubnetPool{ID: w.ID, IPVersion: w.IPVersion}, err
 }

@@ -35,7 +35,7 @@ type Neutron struct {
 	config  Config
 	details *details
 	known   *known
-	nets    *ownNets
+	nets    ownNets
 	parents parents
 	sights  sdn.Answers[sight, error] // nil, or ErrForbidden
 	leaving departures
@@ -61,5 +61,5 @@ var (
 
 // New returns Neutron as s reaches it. It asks nothing.
 func New(s *session.Client, c Config) *Neutron {
-	return &Neutron{Client: s, config: c, details: &details{client: s, age: c.CacheAge}, known: newKnown(), nets: newOwnNets()}
+	return &Neutron{Client: s, config: c, details: &details{client: s, age: c.CacheAge}, known: newKnown()}
 }

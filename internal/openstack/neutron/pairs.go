@@ -84,15 +84,13 @@ func minus(list, less []wirePair) []wirePair {
 
 // carrier reads a port as a parent; ErrNotFound if there is none.
 func (b *Neutron) carrier(ctx context.Context, id string, creates bool) (wirePort, error) {
-	var body portBody
-	err := b.Do(ctx, session.Request{
-		Method: http.MethodGet, Path: []string{"ports", id}, Out: &body, Subject: "PortNotFound", Creates: creates,
-		Query: url.Values{"fields": {"id", "revision_number", "allowed_address_pairs", "port_security_enabled"}},
-	})
+	r := portKind.request(http.MethodGet, id, nil)
+	r.Query, r.Creates = url.Values{"fields": {"id", "revision_number", "allowed_address_pairs", "port_security_enabled"}}, creates
+	w, err := send[wirePort](ctx, b.Client, portKind, r)
 	if err != nil {
 		return wirePort{}, fmt.Errorf("reading the address pairs of port %s: %w", id, err)
 	}
-	return body.Port, nil
+	return w, nil
 }
 
 // carries reports whether a port lets these pairs pass. One without port
@@ -179,10 +177,7 @@ func (b *Neutron) dismiss(ctx context.Context, id string, at place) error {
 	}
 	defer p.unlock()
 	_, err := b.changePairs(ctx, at.parent, false, func(have []wirePair) []wirePair { return minus(have, at.pairs) })
-	if errors.Is(err, sdn.ErrNotFound) {
-		return nil
-	}
-	return err
+	return session.IgnoreNotFound(err)
 }
 
 // changePairs writes what change makes of a port's pairs, until it finds that
@@ -197,10 +192,9 @@ func (b *Neutron) changePairs(ctx context.Context, id string, creates bool, chan
 		if w.open() || slices.Equal(now, w.Pairs) {
 			return len(w.Pairs), nil
 		}
-		err = b.Do(ctx, session.Request{
-			Method: http.MethodPut, Path: []string{"ports", id}, Subject: "PortNotFound", Creates: creates, Header: session.Unchanged(w.Revision),
-			Body: map[string]any{"port": map[string]any{"allowed_address_pairs": now}},
-		})
+		r := portKind.request(http.MethodPut, id, object{"allowed_address_pairs": now})
+		r.Creates, r.Header = creates, session.Unchanged(w.Revision)
+		err = b.Do(ctx, r)
 		if err == nil && try < pairTries {
 			continue // it is looked at once more
 		}

@@ -18,23 +18,18 @@ func (b *Neutron) Port(ctx context.Context, id string) (sdn.Port, error) {
 	if err != nil {
 		return sdn.Port{}, err
 	}
-	ids := make([]string, len(w.FixedIPs))
-	for i, ip := range w.FixedIPs {
-		ids[i] = ip.SubnetID
-	}
-	subnets, err := b.details.all(ctx, ids)
+	p, err := b.detailed(ctx, w)
 	if err != nil {
 		return sdn.Port{}, err
 	}
-	p := portOf(w, subnets)
 	if w.DeviceOwner == subportDeviceOwner {
-		trunk, at, err := b.trunkOf(ctx, id)
+		at, err := b.trunkOf(ctx, id)
 		if err != nil {
 			return sdn.Port{}, err
 		}
-		onTrunk(&p, trunk.PortID, at.SegmentationID)
+		onTrunk(&p, at.parentID, at.vlan)
 	}
-	if parentID := session.ParseMark(w.Description).Parent; parentID != "" {
+	if parentID := w.mark().Parent; parentID != "" {
 		// A port whose parent does not let it pass stays unbound: it is of no use.
 		by, err := b.carrier(ctx, parentID, false)
 		if err != nil && !errors.Is(err, sdn.ErrNotFound) {
@@ -47,12 +42,22 @@ func (b *Neutron) Port(ctx context.Context, id string) (sdn.Port, error) {
 	return p, nil
 }
 
+// detailed is portOf, with the details of the port's subnets.
+func (b *Neutron) detailed(ctx context.Context, w wirePort) (sdn.Port, error) {
+	ids := make([]string, len(w.FixedIPs))
+	for i, ip := range w.FixedIPs {
+		ids[i] = ip.SubnetID
+	}
+	subnets, err := b.details.all(ctx, ids)
+	return portOf(w, subnets), err
+}
+
 // UpdatePort implements sdn.Ports.
 func (b *Neutron) UpdatePort(ctx context.Context, id string, u sdn.PortUpdate) error {
 	if _, err := b.own(ctx, id); err != nil {
 		return err
 	}
-	change := map[string]any{}
+	change := object{}
 	if u.SecurityGroupIDs != nil {
 		change["security_groups"] = session.NotNil(*u.SecurityGroupIDs)
 	}
@@ -65,10 +70,7 @@ func (b *Neutron) UpdatePort(ctx context.Context, id string, u sdn.PortUpdate) e
 	if len(change) == 0 {
 		return nil
 	}
-	err := b.Do(ctx, session.Request{
-		Method: http.MethodPut, Path: []string{"ports", id}, Body: map[string]any{"port": change},
-		Subject: "PortNotFound",
-	})
+	err := b.Do(ctx, portKind.request(http.MethodPut, id, change))
 	if errors.Is(err, sdn.ErrNotFound) {
 		b.known.drop(id)
 	}
@@ -80,7 +82,7 @@ func (b *Neutron) UpdatePort(ctx context.Context, id string, u sdn.PortUpdate) e
 
 // DeletePort implements sdn.Ports.
 func (b *Neutron) DeletePort(ctx context.Context, id string) error {
-	if err := b.deletePort(ctx, id); err != nil && !errors.Is(err, sdn.ErrNotFound) {
+	if err := session.IgnoreNotFound(b.deletePort(ctx, id)); err != nil {
 		return err
 	}
 	b.known.drop(id)
@@ -106,7 +108,7 @@ func (b *Neutron) deletePort(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	drop := session.Request{Method: http.MethodDelete, Path: []string{"ports", id}, Subject: "PortNotFound"}
+	drop := portKind.request(http.MethodDelete, id, nil)
 	err = b.Do(ctx, drop)
 	switch {
 	case errors.Is(err, sdn.ErrConflict) && stays != nil:

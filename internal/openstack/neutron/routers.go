@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"slices"
 	"time"
 
@@ -19,31 +18,17 @@ import (
 )
 
 type wireRouter struct {
-	ID          string           `json:"id"`
-	Name        string           `json:"name"`
-	Description string           `json:"description"`
-	ProjectID   string           `json:"project_id"`
-	Gateway     *wireGateway     `json:"external_gateway_info"`
-	Routes      []wireExtraRoute `json:"routes"`
-	Created     time.Time        `json:"created_at"` // zero: this Neutron does not tell
+	resource
+	Up      bool         `json:"admin_state_up"`
+	Gateway *wireGateway `json:"external_gateway_info"`
+	Routes  []wireRoute  `json:"routes"`
+	Created time.Time    `json:"created_at"` // zero: this Neutron does not tell
 }
-
-// Key implements session.Listable.
-func (w wireRouter) Key() string { return w.ID }
 
 type wireGateway struct {
 	NetworkID string   `json:"network_id"`
 	SNAT      *bool    `json:"enable_snat"`
 	Addresses []wireIP `json:"external_fixed_ips"`
-}
-
-type wireExtraRoute struct {
-	Destination string `json:"destination"`
-	NextHop     string `json:"nexthop"`
-}
-
-type wholeRouter struct {
-	Router wireRouter `json:"router"`
 }
 
 var routerFields = []string{"id", "name", "description", "project_id", "external_gateway_info", "routes"}
@@ -63,22 +48,18 @@ var (
 
 // CreateRouter implements sdn.Routers, with one request. Neutron takes no routes with it.
 func (b *Neutron) CreateRouter(ctx context.Context, owner sdn.Owner, spec sdn.RouterSpec) (sdn.OwnRouter, error) {
-	description, err := session.Mark{Cluster: b.config.ClusterID, Owner: owner}.Description()
+	body, err := b.newBody(owner, spec.Name, spec.ProjectID)
 	if err != nil {
 		return sdn.OwnRouter{}, err
 	}
-	body := object{"name": spec.Name, "description": description, "external_gateway_info": gatewayBody(spec.Gateway)}
-	if spec.ProjectID != "" {
-		body["project_id"] = spec.ProjectID
-	}
-	var out wholeRouter
-	err = b.Do(ctx, session.Request{
-		Method: http.MethodPost, Path: []string{"routers"}, Body: object{"router": body}, Out: &out, Fields: routerRefusals,
-	})
+	body["external_gateway_info"] = gatewayBody(spec.Gateway)
+	r := routerKind.request(http.MethodPost, "", body)
+	r.Fields = routerRefusals
+	w, err := send[wireRouter](ctx, b.Client, routerKind, r)
 	if err != nil {
 		return sdn.OwnRouter{}, gatewayError(spec.Gateway, err)
 	}
-	return routerOf(out.Router), nil
+	return routerOf(w), nil
 }
 
 func gatewayBody(g sdn.Gateway) object {
@@ -104,13 +85,10 @@ func gatewayError(g sdn.Gateway, err error) error {
 }
 
 func routerOf(w wireRouter) sdn.OwnRouter {
-	out := sdn.OwnRouter{ID: w.ID, Name: w.Name, Owner: session.ParseMark(w.Description).Owner, ProjectID: w.ProjectID}
+	out := sdn.OwnRouter{ID: w.ID, Name: w.Name, Owner: w.mark().Owner, ProjectID: w.ProjectID, Routes: routesOf(w.Routes)}
 	if w.Gateway != nil {
 		out.Gateway = sdn.Gateway{NetworkID: w.Gateway.NetworkID, SNAT: w.Gateway.SNAT}
 		out.Addresses = addressesOf(w.Gateway.Addresses)
-	}
-	for _, r := range w.Routes {
-		out.Routes = append(out.Routes, v1.Route{Destination: r.Destination, Gateway: r.NextHop})
 	}
 	return out
 }
@@ -128,33 +106,22 @@ func addressesOf(all []wireIP) (out []netip.Addr) {
 
 // Router implements sdn.Routers.
 func (b *Neutron) Router(ctx context.Context, id string) (sdn.OwnRouter, error) {
-	if id == "" {
-		return sdn.OwnRouter{}, fmt.Errorf("the request names no router: %w", sdn.ErrNotFound)
-	}
-	var body wholeRouter
-	err := b.Do(ctx, session.Request{
-		Method: http.MethodGet, Path: []string{"routers", id}, Query: url.Values{"fields": routerFields}, Out: &body, Subject: routerMissing,
-	})
+	w, err := getOwn[wireRouter](ctx, b, routerKind, id, routerFields...)
 	if err != nil {
 		return sdn.OwnRouter{}, err
 	}
-	if session.ParseMark(body.Router.Description).Cluster != b.config.ClusterID {
-		return sdn.OwnRouter{}, fmt.Errorf("it has no mark of cluster %s: %w", b.config.ClusterID, sdn.ErrNotFound)
-	}
-	return routerOf(body.Router), nil
+	return routerOf(w), nil
 }
 
-// ListRouters implements sdn.Routers. Neutron has no filter for a part of the description, so all
-// routers that the credential sees are listed, with few fields.
+// ListRouters implements sdn.Routers.
 func (b *Neutron) ListRouters(ctx context.Context) ([]sdn.RouterSummary, error) {
-	r := session.Request{Path: []string{"routers"}, Query: byID(nil, []string{"id", "name", "description", "project_id", "created_at"}), Subject: routerMissing}
-	all, err := session.ReadAll(ctx, b.Client, r, func(w wireRouter) bool { return session.ParseMark(w.Description).Cluster == b.config.ClusterID })
+	all, err := listOwn[wireRouter](ctx, b, routerKind, nil, "id", "name", "description", "project_id", "created_at")
 	if err != nil {
 		return nil, err
 	}
 	out := make([]sdn.RouterSummary, len(all))
 	for i, w := range all {
-		out[i] = sdn.RouterSummary{ID: w.ID, Name: w.Name, Owner: session.ParseMark(w.Description).Owner, ProjectID: w.ProjectID, Created: w.Created}
+		out[i] = sdn.RouterSummary{ID: w.ID, Name: w.Name, Owner: w.mark().Owner, ProjectID: w.ProjectID, Created: w.Created}
 	}
 	return out, nil
 }
@@ -222,29 +189,21 @@ func (b *Neutron) putGateway(ctx context.Context, id string, g sdn.Gateway) (sdn
 }
 
 func (b *Neutron) putRoutes(ctx context.Context, id string, all []v1.Route) (sdn.OwnRouter, error) {
-	routes := []wireExtraRoute{}
-	for _, r := range all {
-		routes = append(routes, wireExtraRoute{r.Destination, r.Gateway})
-	}
-	return b.putRouter(ctx, id, object{"routes": routes}, routeRefusals)
+	return b.putRouter(ctx, id, object{"routes": wireRoutes(all)}, routeRefusals)
 }
 
 func (b *Neutron) putRouter(ctx context.Context, id string, body object, fields map[string]sdn.Field) (sdn.OwnRouter, error) {
-	var out wholeRouter
-	err := b.Do(ctx, session.Request{
-		Method: http.MethodPut, Path: []string{"routers", id}, Body: object{"router": body}, Out: &out, Subject: routerMissing, Fields: fields,
-	})
-	return routerOf(out.Router), err
+	r := routerKind.request(http.MethodPut, id, body)
+	r.Fields = fields
+	w, err := send[wireRouter](ctx, b.Client, routerKind, r)
+	return routerOf(w), err
 }
 
 // DeleteRouter implements sdn.Routers. Neutron deletes the gateway, too. The mark is always read.
 func (b *Neutron) DeleteRouter(ctx context.Context, id string) error {
 	_, err := b.Router(ctx, id)
 	if err == nil {
-		err = b.Do(ctx, session.Request{Method: http.MethodDelete, Path: []string{"routers", id}, Subject: routerMissing})
+		err = b.Do(ctx, routerKind.request(http.MethodDelete, id, nil))
 	}
-	if errors.Is(err, sdn.ErrNotFound) {
-		return nil
-	}
-	return err
+	return session.IgnoreNotFound(err)
 }

@@ -7,41 +7,33 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"time"
 
-	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/openstack/session"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
 type wireSubnet struct {
-	ID          string      `json:"id"`
-	NetworkID   string      `json:"network_id"`
-	Description string      `json:"description"`
-	IPVersion   int         `json:"ip_version"`
-	CIDR        string      `json:"cidr"`
-	Gateway     string      `json:"gateway_ip"` // null: there is none
-	PoolID      string      `json:"subnetpool_id"`
-	DNSServers  []string    `json:"dns_nameservers"`
-	HostRoutes  []wireRoute `json:"host_routes"`
-	Created     time.Time   `json:"created_at"` // zero: this Neutron does not tell
-}
-
-// Key implements session.Listable.
-func (w wireSubnet) Key() string { return w.ID }
-
-type wholeSubnet struct {
-	Subnet wireSubnet `json:"subnet"`
+	resource
+	NetworkID  string      `json:"network_id"`
+	IPVersion  int         `json:"ip_version"`
+	CIDR       string      `json:"cidr"`
+	Gateway    string      `json:"gateway_ip"` // null: there is none
+	PoolID     string      `json:"subnetpool_id"`
+	DNSServers []string    `json:"dns_nameservers"`
+	HostRoutes []wireRoute `json:"host_routes"`
+	Ranges     []struct {
+		Start netip.Addr
+		End   netip.Addr
+	} `json:"allocation_pools"`
+	Created time.Time `json:"created_at"` // zero: this Neutron does not tell
 }
 
 var subnetFields = []string{
 	"id", "network_id", "description", "ip_version", "cidr", "gateway_ip", "subnetpool_id", "dns_nameservers", "host_routes", "created_at",
 }
-
-const subnetMissing = "SubnetNotFound"
 
 // CreateSubnet implements sdn.Networks, with one request in a network that this process knows.
 //
@@ -50,11 +42,11 @@ const subnetMissing = "SubnetNotFound"
 // routers send no advertisements. Pods need none: the CNI plugin gives them the gateway as default
 // route. But a virtual machine in the subnet would have to be told its route.
 func (b *Neutron) CreateSubnet(ctx context.Context, owner sdn.Owner, spec sdn.SubnetSpec) (sdn.OwnSubnet, error) {
-	description, err := session.Mark{Cluster: b.config.ClusterID, Owner: owner}.Description()
+	body, err := b.newBody(owner, spec.Name, spec.ProjectID)
 	if err != nil {
 		return sdn.OwnSubnet{}, err
 	}
-	if !b.nets.hasNetwork(spec.NetworkID) {
+	if _, ok := b.nets.networks.Load(spec.NetworkID); !ok {
 		_, err := b.ownNetwork(ctx, spec.NetworkID)
 		if errors.Is(err, sdn.ErrNotFound) {
 			return sdn.OwnSubnet{}, &sdn.InvalidError{Field: sdn.FieldNetwork, Value: spec.NetworkID, Err: fmt.Errorf("network %s is not there, or not this cluster's: %w", spec.NetworkID, sdn.ErrInvalid)}
@@ -63,51 +55,42 @@ func (b *Neutron) CreateSubnet(ctx context.Context, owner sdn.Owner, spec sdn.Su
 			return sdn.OwnSubnet{}, err
 		}
 	}
-	var out wholeSubnet
-	err = b.Do(ctx, session.Request{
-		Method: http.MethodPost, Path: []string{"subnets"}, Body: object{"subnet": newSubnet(spec, description)}, Out: &out,
-	})
+	addSpec(body, spec)
+	w, err := send[wireSubnet](ctx, b.Client, subnetKind, subnetKind.request(http.MethodPost, "", body))
 	if err != nil {
 		return sdn.OwnSubnet{}, b.explainSubnet(ctx, spec, err)
 	}
-	b.nets.addSubnet(out.Subnet.ID, spec.NetworkID)
-	return subnetOf(out.Subnet)
+	b.nets.subnets.Store(w.ID, spec.NetworkID)
+	return subnetOf(w)
 }
 
-// newSubnet is the body of a creating call. Neutron chooses the gateway in a prefix of a pool: the
-// request cannot name an address of a prefix that is not known yet.
-func newSubnet(spec sdn.SubnetSpec, description string) object {
-	body := updateOf(spec.SubnetUpdate)
-	body["network_id"], body["name"], body["description"] = spec.NetworkID, spec.Name, description
-	body["ip_version"], body["enable_dhcp"] = spec.IPVersion, false
-	if spec.ProjectID != "" {
-		body["project_id"] = spec.ProjectID
-	}
+// addSpec adds a subnet's fields to the body of its creation. Neutron chooses the gateway in a prefix
+// of a pool: the request cannot name an address of a prefix that is not known yet.
+func addSpec(body object, spec sdn.SubnetSpec) {
+	maps.Copy(body, updateOf(spec.SubnetUpdate))
+	body["network_id"], body["ip_version"], body["enable_dhcp"] = spec.NetworkID, spec.IPVersion, false
 	if spec.Prefix.IsValid() {
 		prefix := spec.Prefix.Masked()
 		body["cidr"], body["gateway_ip"] = prefix.String(), prefix.Addr().Next().String()
-		return body
+		return
 	}
 	body["subnetpool_id"] = spec.PoolID
 	if spec.PrefixLength != 0 {
 		body["prefixlen"] = spec.PrefixLength
 	}
-	return body
 }
 
 func updateOf(u sdn.SubnetUpdate) object {
-	servers, routes := make([]string, 0, len(u.DNSServers)), make([]wireRoute, 0, len(u.Routes))
+	servers := make([]string, 0, len(u.DNSServers))
 	for _, s := range u.DNSServers {
 		servers = append(servers, s.String())
 	}
-	for _, r := range u.Routes {
-		routes = append(routes, wireRoute{Destination: r.Destination, NextHop: r.Gateway})
-	}
-	return object{"dns_nameservers": servers, "host_routes": routes}
+	return object{"dns_nameservers": servers, "host_routes": wireRoutes(u.Routes)}
 }
 
 func subnetOf(w wireSubnet) (sdn.OwnSubnet, error) {
 	out := sdn.OwnSubnet{ID: w.ID, NetworkID: w.NetworkID, IPVersion: w.IPVersion, PoolID: w.PoolID, Created: w.Created}
+	out.Routes = routesOf(w.HostRoutes)
 	var err error
 	if out.Prefix, err = netip.ParsePrefix(w.CIDR); err != nil {
 		return sdn.OwnSubnet{}, fmt.Errorf("%w: Neutron's prefix of subnet %s: %w", sdn.ErrUnavailable, w.ID, err)
@@ -117,9 +100,6 @@ func subnetOf(w wireSubnet) (sdn.OwnSubnet, error) {
 		if a, err := netip.ParseAddr(s); err == nil {
 			out.DNSServers = append(out.DNSServers, a)
 		}
-	}
-	for _, r := range w.HostRoutes {
-		out.Routes = append(out.Routes, v1.Route{Destination: r.Destination, Gateway: r.NextHop})
 	}
 	return out, nil
 }
@@ -155,11 +135,9 @@ func (b *Neutron) UpdateSubnet(ctx context.Context, id string, u sdn.SubnetUpdat
 	if err := b.ownSubnet(ctx, id); err != nil {
 		return err
 	}
-	err := b.Do(ctx, session.Request{
-		Method: http.MethodPut, Path: []string{"subnets", id}, Body: object{"subnet": updateOf(u)}, Subject: subnetMissing,
-	})
+	err := b.Do(ctx, subnetKind.request(http.MethodPut, id, updateOf(u)))
 	if errors.Is(err, sdn.ErrNotFound) {
-		b.nets.dropSubnet(id)
+		b.nets.subnets.Delete(id)
 	}
 	b.details.forget([]subnet{{id: id}})
 	return err
@@ -167,37 +145,27 @@ func (b *Neutron) UpdateSubnet(ctx context.Context, id string, u sdn.SubnetUpdat
 
 // DeleteSubnet implements sdn.Networks. The mark is always read, as in DeleteNetwork.
 func (b *Neutron) DeleteSubnet(ctx context.Context, id string) error {
-	b.nets.dropSubnet(id)
+	b.nets.subnets.Delete(id)
 	err := b.ownSubnet(ctx, id)
 	if err == nil {
-		err = b.Do(ctx, session.Request{Method: http.MethodDelete, Path: []string{"subnets", id}, Subject: subnetMissing})
+		err = b.Do(ctx, subnetKind.request(http.MethodDelete, id, nil))
 	}
 	if err != nil && !errors.Is(err, sdn.ErrNotFound) {
 		return err
 	}
-	b.nets.dropSubnet(id)
+	b.nets.subnets.Delete(id)
 	b.details.forget([]subnet{{id: id}})
 	return nil
 }
 
 // ownSubnet checks that a subnet is this cluster's. It asks only if it is not known.
 func (b *Neutron) ownSubnet(ctx context.Context, id string) error {
-	if b.nets.hasSubnet(id) {
+	if _, ok := b.nets.subnets.Load(id); ok {
 		return nil
 	}
-	if id == "" {
-		return fmt.Errorf("the request names no subnet: %w", sdn.ErrNotFound)
+	w, err := getOwn[wireSubnet](ctx, b, subnetKind, id, "id", "network_id", "description")
+	if err == nil {
+		b.nets.subnets.Store(id, w.NetworkID)
 	}
-	var body wholeSubnet
-	err := b.Do(ctx, session.Request{
-		Method: http.MethodGet, Path: []string{"subnets", id}, Query: url.Values{"fields": {"id", "network_id", "description"}}, Out: &body, Subject: subnetMissing,
-	})
-	if err != nil {
-		return err
-	}
-	if session.ParseMark(body.Subnet.Description).Cluster != b.config.ClusterID {
-		return fmt.Errorf("it has no mark of cluster %s: %w", b.config.ClusterID, sdn.ErrNotFound)
-	}
-	b.nets.addSubnet(id, body.Subnet.NetworkID)
-	return nil
+	return err
 }

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/openstack/session"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -74,25 +73,15 @@ func readChosen[T session.Listable](ctx context.Context, b *Neutron, many, key s
 
 // surveyExtensions also asks for the time and for the credential's project.
 func (b *Neutron) surveyExtensions(ctx context.Context, out *sdn.NetworkSurvey) sdn.Read[[]string] {
-	var body struct {
-		Extensions []struct{ Alias string }
-	}
 	// The login comes first, so that Took is that of one request.
 	own, err := b.Project(ctx)
 	if err != nil {
 		return sdn.Read[[]string]{Err: err}
 	}
 	out.ProjectID, out.Asked = own, time.Now()
-	err = b.Do(ctx, session.Request{
-		Method: http.MethodGet, Path: []string{"extensions"}, Query: url.Values{"fields": {"alias"}}, Out: &body,
-		Took: &out.Took, Clock: &out.Clock,
-	})
+	aliases, err := b.extensions(ctx, session.Request{Took: &out.Took, Clock: &out.Clock})
 	if err != nil {
 		return sdn.Read[[]string]{Err: fmt.Errorf("listing extensions: %w", err)}
-	}
-	aliases := make([]string, 0, len(body.Extensions))
-	for _, e := range body.Extensions {
-		aliases = append(aliases, e.Alias)
 	}
 	slices.Sort(aliases)
 	return sdn.Read[[]string]{Value: aliases}
@@ -137,20 +126,17 @@ func (b *Neutron) surveyAgents(ctx context.Context) sdn.Read[[]sdn.Agent] {
 }
 
 func (b *Neutron) surveySubnets(ctx context.Context, ids []string) sdn.Read[map[string]sdn.SurveyedSubnet] {
-	rows, err := readChosen[surveyedSubnet](ctx, b, "subnets", "id", ids, nil,
+	rows, err := readChosen[wireSubnet](ctx, b, "subnets", "id", ids, nil,
 		"id", "name", "network_id", "cidr", "gateway_ip", "host_routes", "allocation_pools")
 	out := map[string]sdn.SurveyedSubnet{}
 	for _, w := range rows {
-		s := sdn.SurveyedSubnet{ID: w.ID, Name: w.Name, NetworkID: w.NetworkID}
+		s := sdn.SurveyedSubnet{ID: w.ID, Name: w.Name, NetworkID: w.NetworkID, Routes: routesOf(w.HostRoutes)}
 		if s.Prefix, err = netip.ParsePrefix(w.CIDR); err != nil {
 			err = fmt.Errorf("%w: Neutron's prefix of subnet %s: %w", sdn.ErrUnavailable, w.ID, err)
 			break
 		}
 		s.Gateway, _ = netip.ParseAddr(w.Gateway) // null: there is none
-		for _, r := range w.HostRoutes {
-			s.Routes = append(s.Routes, v1.Route{Destination: r.Destination, Gateway: r.NextHop})
-		}
-		for _, p := range w.Pools {
+		for _, p := range w.Ranges {
 			s.Pools = append(s.Pools, sdn.AddressRange{First: p.Start, Last: p.End})
 		}
 		out[s.ID] = s
@@ -159,13 +145,13 @@ func (b *Neutron) surveySubnets(ctx context.Context, ids []string) sdn.Read[map[
 }
 
 func (b *Neutron) surveyNetworks(ctx context.Context, ids []string) sdn.Read[map[string]sdn.SurveyedNetwork] {
-	rows, err := readChosen[surveyedNetwork](ctx, b, "networks", "id", ids, nil, "id", "name", "project_id", "mtu", "router:external", "admin_state_up",
+	rows, err := readChosen[wireNetwork](ctx, b, "networks", "id", ids, nil, "id", "name", "project_id", "mtu", "router:external", "admin_state_up",
 		"port_security_enabled", "provider:network_type", "provider:physical_network")
 	out := map[string]sdn.SurveyedNetwork{}
 	for _, w := range rows {
 		out[w.ID] = sdn.SurveyedNetwork{
 			ID: w.ID, Name: w.Name, ProjectID: w.ProjectID, MTU: w.MTU, External: w.External, Down: !w.Up,
-			Type: w.Type, Physical: w.Physical, Unfiltered: w.PortSecurity != nil && !*w.PortSecurity,
+			Type: w.Type, Physical: w.Physical, Unfiltered: w.Secure != nil && !*w.Secure,
 		}
 	}
 	return sdn.Read[map[string]sdn.SurveyedNetwork]{Value: out, Err: err}
@@ -188,7 +174,7 @@ func (b *Neutron) surveyLegs(ctx context.Context, networks []string, unknown err
 	if unknown != nil {
 		return sdn.Read[[]sdn.RouterLeg]{Err: unknown}, nil
 	}
-	rows, err := readChosen[surveyedLeg](ctx, b, "ports", "network_id", networks, url.Values{"device_owner": routerOwners},
+	rows, err := readChosen[wirePort](ctx, b, "ports", "network_id", networks, url.Values{"device_owner": routerOwners},
 		"id", "device_id", "network_id", "fixed_ips", "binding:host_id")
 	legs.Err = err
 	for _, w := range rows {
@@ -210,64 +196,11 @@ func (b *Neutron) surveyRouters(ctx context.Context, legs sdn.Read[[]sdn.RouterL
 	for _, l := range legs.Value {
 		ids = append(ids, l.RouterID)
 	}
-	rows, err := readChosen[surveyedRouter](ctx, b, "routers", "id", ids, nil, "id", "name", "admin_state_up", "external_gateway_info", "routes")
+	rows, err := readChosen[wireRouter](ctx, b, "routers", "id", ids, nil, "id", "name", "admin_state_up", "external_gateway_info", "routes")
 	out := map[string]sdn.Router{}
 	for _, w := range rows {
-		r := sdn.Router{ID: w.ID, Name: w.Name, ExternalNetwork: w.Gateway.NetworkID, Down: !w.Up}
-		for _, to := range w.Routes {
-			r.Routes = append(r.Routes, v1.Route{Destination: to.Destination, Gateway: to.NextHop})
-		}
-		out[w.ID] = r
+		r := routerOf(w)
+		out[w.ID] = sdn.Router{ID: w.ID, Name: w.Name, ExternalNetwork: r.Gateway.NetworkID, Routes: r.Routes, Down: !w.Up}
 	}
 	return sdn.Read[map[string]sdn.Router]{Value: out, Err: err}
 }
-
-// What a survey reads, on the wire.
-type (
-	surveyedSubnet struct {
-		ID         string
-		Name       string
-		NetworkID  string `json:"network_id"`
-		CIDR       string
-		Gateway    string      `json:"gateway_ip"`
-		HostRoutes []wireRoute `json:"host_routes"`
-		Pools      []struct {
-			Start netip.Addr
-			End   netip.Addr
-		} `json:"allocation_pools"`
-	}
-	surveyedNetwork struct {
-		ID        string
-		Name      string
-		ProjectID string `json:"project_id"`
-		MTU       int32
-		External  bool `json:"router:external"`
-		Up        bool `json:"admin_state_up"`
-		// Without the extension port-security it is missing, and ports have groups.
-		PortSecurity *bool  `json:"port_security_enabled"`
-		Type         string `json:"provider:network_type"` // this and the next: for administrators
-		Physical     string `json:"provider:physical_network"`
-	}
-	surveyedLeg struct {
-		ID          string
-		DeviceID    string   `json:"device_id"`
-		DeviceOwner string   `json:"device_owner"`
-		NetworkID   string   `json:"network_id"`
-		FixedIPs    []wireIP `json:"fixed_ips"`
-		HostID      *string  `json:"binding:host_id"` // nil: it is not shown
-	}
-	surveyedRouter struct {
-		ID      string
-		Name    string
-		Up      bool `json:"admin_state_up"`
-		Gateway struct {
-			NetworkID string `json:"network_id"`
-		} `json:"external_gateway_info"`
-		Routes []wireRoute
-	}
-)
-
-func (w surveyedSubnet) Key() string  { return w.ID }
-func (w surveyedNetwork) Key() string { return w.ID }
-func (w surveyedLeg) Key() string     { return w.ID }
-func (w surveyedRouter) Key() string  { return w.ID }

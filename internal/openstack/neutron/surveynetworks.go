@@ -62,7 +62,7 @@ func (r wireRule) surveyed() sdn.SurveyedRule {
 
 // surveyOtherLegs reads the legs of routers, then their subnets.
 func (b *Neutron) surveyOtherLegs(ctx context.Context, routers []string) sdn.Read[map[string][]sdn.SurveyedSubnet] {
-	rows, err := readChosen[surveyedLeg](ctx, b, "ports", "device_id", routers, url.Values{"device_owner": routerOwners}, "id", "device_id", "fixed_ips")
+	rows, err := readChosen[wirePort](ctx, b, "ports", "device_id", routers, url.Values{"device_owner": routerOwners}, "id", "device_id", "fixed_ips")
 	if err != nil {
 		return sdn.Read[map[string][]sdn.SurveyedSubnet]{Err: err}
 	}
@@ -86,16 +86,16 @@ func (b *Neutron) surveyOtherLegs(ctx context.Context, routers []string) sdn.Rea
 
 // surveyPools reads subnet pools, and at the same time the subnets made of them.
 func (b *Neutron) surveyPools(ctx context.Context, ids []string) sdn.Read[map[string]sdn.SurveyedPool] {
-	var pools []surveyedPool
-	var subnets []pooledSubnet
+	var pools []wirePool
+	var subnets []wireSubnet
 	var poolErr, subnetErr error
 	var both sync.WaitGroup
 	both.Go(func() {
-		pools, poolErr = readChosen[surveyedPool](ctx, b, "subnetpools", "id", ids, nil,
+		pools, poolErr = readChosen[wirePool](ctx, b, "subnetpools", "id", ids, nil,
 			"id", "name", "project_id", "shared", "prefixes", "default_prefixlen", "min_prefixlen", "max_prefixlen")
 	})
 	both.Go(func() {
-		subnets, subnetErr = readChosen[pooledSubnet](ctx, b, "subnets", "subnetpool_id", ids, nil, "id", "cidr", "subnetpool_id")
+		subnets, subnetErr = readChosen[wireSubnet](ctx, b, "subnets", "subnetpool_id", ids, nil, "id", "cidr", "subnetpool_id")
 	})
 	both.Wait()
 	if err := session.First(poolErr, subnetErr); err != nil {
@@ -145,27 +145,15 @@ func (b *Neutron) surveyProjects(ctx context.Context, ids []string) sdn.Read[sdn
 	return out
 }
 
-// What these parts of a survey read, on the wire.
-type (
-	surveyedPool struct {
-		ID        string
-		Name      string
-		ProjectID string `json:"project_id"`
-		Shared    bool
-		Prefixes  []string
-		Default   wireLength `json:"default_prefixlen"`
-		Min       wireLength `json:"min_prefixlen"`
-		Max       wireLength `json:"max_prefixlen"`
-	}
-	pooledSubnet struct {
-		ID     string
-		CIDR   string
-		PoolID string `json:"subnetpool_id"`
-	}
-)
-
-func (w surveyedPool) Key() string { return w.ID }
-func (w pooledSubnet) Key() string { return w.ID }
+type wirePool struct {
+	resource
+	IPVersion int `json:"ip_version"`
+	Shared    bool
+	Prefixes  []string
+	Default   wireLength `json:"default_prefixlen"`
+	Min       wireLength `json:"min_prefixlen"`
+	Max       wireLength `json:"max_prefixlen"`
+}
 
 // wireLength is the length of a prefix, which Neutron writes as a string in some answers.
 type wireLength int

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/kuryr-go/kuryr/internal/openstack/session"
@@ -36,11 +35,7 @@ func (b *Neutron) trunkIsThere(ctx context.Context, parentID string) error {
 
 // trunkAt returns the trunk of a parent port, with its subports and the parent's status.
 func (b *Neutron) trunkAt(ctx context.Context, parentID string) (wireTrunk, error) {
-	var body portBody
-	err := b.Do(ctx, session.Request{
-		Method: http.MethodGet, Path: []string{"ports", parentID}, Out: &body,
-		Query: url.Values{"fields": {"id", "status", "trunk_details"}}, Creates: true,
-	})
+	port, err := getNamed[wirePort](ctx, b.Client, portKind, parentID, "id", "status", "trunk_details")
 	if err != nil {
 		err = fmt.Errorf("reading the trunk of port %s: %w", parentID, err)
 		if errors.Is(err, sdn.ErrInvalid) { // there is no such port
@@ -48,36 +43,48 @@ func (b *Neutron) trunkAt(ctx context.Context, parentID string) (wireTrunk, erro
 		}
 		return wireTrunk{}, err
 	}
-	if body.Port.Trunk == nil || body.Port.Trunk.TrunkID == "" {
+	if port.Trunk == nil || port.Trunk.TrunkID == "" {
 		return wireTrunk{}, &sdn.InvalidError{Field: sdn.FieldParentPort, Value: parentID, Err: fmt.Errorf("port %s is not the parent of a trunk: %w", parentID, sdn.ErrInvalid)}
 	}
-	t := *body.Port.Trunk
-	t.ID, t.PortID, t.active = t.TrunkID, parentID, body.Port.Status == statusActive
+	t := *port.Trunk
+	t.ID, t.PortID, t.active = t.TrunkID, parentID, port.Status == statusActive
 	return t, nil
 }
 
-// trunkOf returns a subport's trunk and its place there. Concurrent callers share the answer.
-func (b *Neutron) trunkOf(ctx context.Context, portID string) (wireTrunk, wireSubport, error) {
-	trunks, err := b.leaving.look.Get(ctx, struct{}{}, 0, func(ctx context.Context) ([]wireTrunk, error) {
-		time.Sleep(gather)
-		return b.listTrunks(ctx)
-	})
-	if err != nil {
-		return wireTrunk{}, wireSubport{}, fmt.Errorf("reading trunks: %w", err)
-	}
-	for _, t := range trunks {
-		for _, s := range t.Subports {
-			if s.PortID == portID {
-				return t, s, nil
-			}
-		}
-	}
-	return wireTrunk{}, wireSubport{}, fmt.Errorf("it is on no trunk: %w", sdn.ErrConflict)
+// trunkPlace is where a subport is.
+type trunkPlace struct {
+	trunkID, parentID string
+	vlan              int32
 }
 
-func (b *Neutron) listTrunks(ctx context.Context) ([]wireTrunk, error) {
-	r := session.Request{Path: []string{"trunks"}, Query: byID(nil, []string{"id", "port_id", "sub_ports"}), Subject: "TrunkNotFound"}
-	return session.ReadAll[wireTrunk](ctx, b.Client, r, nil)
+// trunkOf returns a subport's place: ErrConflict if it is on no trunk. Concurrent callers share the
+// answer.
+func (b *Neutron) trunkOf(ctx context.Context, portID string) (trunkPlace, error) {
+	all, err := b.leaving.look.Get(ctx, struct{}{}, 0, func(ctx context.Context) (map[string]trunkPlace, error) {
+		time.Sleep(gather)
+		return b.trunkPlaces(ctx)
+	})
+	at, ok := all[portID]
+	if err == nil && !ok {
+		err = fmt.Errorf("it is on no trunk: %w", sdn.ErrConflict)
+	}
+	return at, err
+}
+
+// trunkPlaces returns the places of all subports that there are.
+func (b *Neutron) trunkPlaces(ctx context.Context) (map[string]trunkPlace, error) {
+	r := session.Request{Path: []string{trunkKind.many}, Query: byID(nil, []string{"id", "port_id", "sub_ports"}), Subject: trunkKind.missing}
+	trunks, err := session.ReadAll[wireTrunk](ctx, b.Client, r, nil)
+	if err != nil {
+		return nil, fmt.Errorf("reading trunks: %w", err)
+	}
+	out := map[string]trunkPlace{}
+	for _, t := range trunks {
+		for _, s := range t.Subports {
+			out[s.PortID] = trunkPlace{t.ID, t.PortID, s.SegmentationID}
+		}
+	}
+	return out, nil
 }
 
 // attach puts ports on the trunk of a parent port, in one request, and returns
@@ -121,7 +128,7 @@ func (b *Neutron) addSubports(ctx context.Context, trunkID string, ports []wireP
 	}
 	return b.Do(ctx, session.Request{
 		Method: http.MethodPut, Path: []string{"trunks", trunkID, "add_subports"},
-		Body: map[string]any{"sub_ports": subports}, Once: true, Creates: true,
+		Body: object{"sub_ports": subports}, Once: true, Creates: true,
 	})
 }
 
@@ -147,17 +154,14 @@ func freeVLANs(subports []wireSubport, last int32, n int) ([]int32, error) {
 // is ErrInvalid if the trunk does not exist, or refuses because it is disabled.
 func (b *Neutron) detach(ctx context.Context, portID, trunkID string) error {
 	if trunkID == "" {
-		trunk, _, err := b.trunkOf(ctx, portID)
+		at, err := b.trunkOf(ctx, portID)
 		if errors.Is(err, sdn.ErrConflict) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		trunkID = trunk.ID
+		trunkID = at.trunkID
 	}
-	if err := b.leave(ctx, portID, trunkID); !errors.Is(err, sdn.ErrNotFound) {
-		return err
-	}
-	return nil
+	return session.IgnoreNotFound(b.leave(ctx, portID, trunkID))
 }

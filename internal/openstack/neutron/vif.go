@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/openstack/session"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -18,10 +17,13 @@ import (
 // no prefix; code that makes ports omits it.
 func portOf(w wirePort, subnets []subnet) sdn.Port {
 	p := sdn.Port{
-		ID: w.ID, Owner: session.ParseMark(w.Description).Owner, ProjectID: w.ProjectID, NetworkID: w.NetworkID,
+		ID: w.ID, Owner: w.mark().Owner, ProjectID: w.ProjectID, NetworkID: w.NetworkID,
 		SecurityGroupIDs: slices.Sorted(slices.Values(w.SecurityGroups)),
-		Host:             w.HostID, Name: w.Name, DeviceID: w.DeviceID, Active: w.Status == statusActive,
+		Name:             w.Name, DeviceID: w.DeviceID, Active: w.Status == statusActive,
 		VIF: v1.VIF{Type: typeName(w.VIFType), MACAddress: strings.ToLower(w.MACAddress)},
+	}
+	if w.HostID != nil {
+		p.Host = *w.HostID
 	}
 	var seen []string
 	for _, ip := range w.FixedIPs {

@@ -87,9 +87,7 @@ func (b *Neutron) lookAtNetwork(ctx context.Context, id string) error {
 	if id == "" {
 		return nil
 	}
-	err := b.Do(ctx, session.Request{
-		Method: http.MethodGet, Path: []string{"networks", id}, Query: url.Values{"fields": {"id"}}, Subject: "NetworkNotFound",
-	})
+	_, err := get[resource](ctx, b, networkKind, id, "id")
 	switch {
 	case errors.Is(err, sdn.ErrNotFound):
 		return fmt.Errorf("%w: Neutron does not show this credential network %s of the ports. The credential may have lost a role, or be for another project or region", sdn.ErrForbidden, id)

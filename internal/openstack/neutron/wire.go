@@ -6,6 +6,8 @@ package neutron
 import (
 	"encoding/json"
 	"time"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
 // Neutron's objects, with the fields that Kuryr uses.
@@ -26,18 +28,15 @@ const (
 )
 
 type wirePort struct {
-	ID             string          `json:"id"`
-	Name           string          `json:"name"`
-	Description    string          `json:"description"`
+	resource
 	Status         string          `json:"status"`
-	ProjectID      string          `json:"project_id"`
 	NetworkID      string          `json:"network_id"`
 	MACAddress     string          `json:"mac_address"`
 	FixedIPs       []wireIP        `json:"fixed_ips"`
 	SecurityGroups []string        `json:"security_groups"`
 	DeviceOwner    string          `json:"device_owner"`
 	DeviceID       string          `json:"device_id"`
-	HostID         string          `json:"binding:host_id"`
+	HostID         *string         `json:"binding:host_id"` // nil: it is not shown
 	VIFType        string          `json:"binding:vif_type"`
 	VIFDetails     json.RawMessage `json:"binding:vif_details"`
 	Created        time.Time       `json:"created_at"`
@@ -66,8 +65,8 @@ type wireIP struct {
 }
 
 type wireTrunk struct {
+	resource
 	TrunkID  string        `json:"trunk_id"` // in a port's trunk_details
-	ID       string        `json:"id"`       // in a trunk
 	PortID   string        `json:"port_id"`
 	Subports []wireSubport `json:"sub_ports"`
 	active   bool          // the parent port is
@@ -94,21 +93,8 @@ type newPort struct {
 	Tags           []string `json:"tags,omitempty"`
 }
 
-type portBody struct {
-	Port wirePort `json:"port"`
-}
-
 type portsBody struct {
 	Ports []wirePort `json:"ports"`
-}
-
-type subnetBody struct {
-	Subnet struct {
-		NetworkID  string      `json:"network_id"`
-		CIDR       string      `json:"cidr"`
-		Gateway    *string     `json:"gateway_ip"`
-		HostRoutes []wireRoute `json:"host_routes"`
-	} `json:"subnet"`
 }
 
 type wireRoute struct {
@@ -116,15 +102,18 @@ type wireRoute struct {
 	NextHop     string `json:"nexthop"`
 }
 
-type networkBody struct {
-	Network struct {
-		MTU int32 `json:"mtu"`
-	} `json:"network"`
+func routesOf(all []wireRoute) (routes []v1.Route) {
+	for _, r := range all {
+		routes = append(routes, v1.Route{Destination: r.Destination, Gateway: r.NextHop})
+	}
+	return routes
 }
 
-// Lists are paged by the ID.
-
-func (w wirePort) Key() string       { return w.ID }
-func (w wireGroup) Key() string      { return w.ID }
-func (w wireTrunk) Key() string      { return w.ID }
-func (w wireFloatingIP) Key() string { return w.ID }
+// wireRoutes is never nil.
+func wireRoutes(all []v1.Route) []wireRoute {
+	routes := make([]wireRoute, len(all))
+	for i, r := range all {
+		routes[i] = wireRoute{r.Destination, r.Gateway}
+	}
+	return routes
+}

@@ -84,17 +84,11 @@ func (b *Octavia) postWhole(ctx context.Context, lb sdn.LoadBalancer, body objec
 // isRefusal reports whether a creation was refused for good: nothing of it is under way any
 // more.
 func isRefusal(err error) bool {
-	for _, class := range []error{sdn.ErrQuota, sdn.ErrUnsupported, sdn.ErrInvalid, sdn.ErrForbidden} {
-		if errors.Is(err, class) {
-			return true
-		}
-	}
-	return false
+	return errors.Is(err, sdn.ErrQuota) || errors.Is(err, sdn.ErrUnsupported) || errors.Is(err, sdn.ErrInvalid) || errors.Is(err, sdn.ErrForbidden)
 }
 
 // made notes a new load balancer.
 func (l *balancers) made(asked sdn.LoadBalancer, w wireBalancer) {
-	l.add(w.ID)
 	l.note(w)
 	for _, one := range w.Listeners {
 		l.add(w.ID, one.ID)

@@ -5,7 +5,6 @@ package octavia
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/url"
 
@@ -54,7 +53,7 @@ func (b *Octavia) emptyBalancer(ctx context.Context, id string) error {
 		return err
 	}
 	for _, l := range w.Listeners {
-		if err := b.deleteListener(ctx, id, l.ID); err != nil && !errors.Is(err, sdn.ErrNotFound) {
+		if err := b.DeleteListener(ctx, id, l.ID); err != nil {
 			return err
 		}
 	}

@@ -83,7 +83,7 @@ func (b *Octavia) listOwn(ctx context.Context, match url.Values, a api) (map[str
 	if a.has(withTags) {
 		match["fields"] = []string{"id", "description", "tags", "vip_port_id", "provisioning_status", a.project}
 	}
-	all, err := listBalancing[wireBalancer](ctx, b, "loadbalancers", match)
+	all, err := listBalancing[wireBalancer](ctx, b, match, "loadbalancers")
 	if err != nil {
 		return nil, err
 	}

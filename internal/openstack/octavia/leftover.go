@@ -120,7 +120,7 @@ func (b *Octavia) LeftVIPs(ctx context.Context, projectID, subnetID string) (map
 	if err != nil {
 		return nil, err
 	}
-	all, err := listBalancing[wireBalancer](ctx, b, "loadbalancers", url.Values{a.project: {project}})
+	all, err := listBalancing[wireBalancer](ctx, b, url.Values{a.project: {project}}, "loadbalancers")
 	if err != nil {
 		return nil, fmt.Errorf("listing the load balancers of project %s: %w", project, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/kuryr-go/kuryr/internal/openstack/session"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -107,10 +108,7 @@ func (b *Octavia) gone(id string, err error) error {
 // DeleteListener implements sdn.LoadBalancers. It deletes the pool first: without its listener
 // the pool could not be found any more.
 func (b *Octavia) DeleteListener(ctx context.Context, loadBalancerID, id string) error {
-	if err := b.deleteListener(ctx, loadBalancerID, id); err != nil && !errors.Is(err, sdn.ErrNotFound) {
-		return err
-	}
-	return nil
+	return session.IgnoreNotFound(b.deleteListener(ctx, loadBalancerID, id))
 }
 
 func (b *Octavia) deleteListener(ctx context.Context, loadBalancerID, id string) error {

@@ -95,10 +95,7 @@ func (b *Octavia) applySingle(ctx context.Context, lb at, poolID string, s singl
 
 func (b *Octavia) renameMember(ctx context.Context, poolID string, m sdn.Member) error {
 	err := b.lb(ctx, http.MethodPut, m.ID, object{"member": object{"name": m.Name}}, nil, "pools", poolID, "members", m.ID)
-	if errors.Is(err, sdn.ErrNotFound) { // it was removed meanwhile
-		return nil
-	}
-	return err
+	return session.IgnoreNotFound(err) // it was removed meanwhile
 }
 
 // fits refuses members that the provider has refused before.

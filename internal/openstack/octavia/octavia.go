@@ -169,9 +169,11 @@ func (l *balancers) add(loadBalancerID string, ids ...string) {
 // about is what never changes of a load balancer.
 type about struct{ provider, subnet string }
 
+// note notes a load balancer of this cluster.
 func (l *balancers) note(w wireBalancer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.below[w.ID] = w.ID
 	l.about[w.ID] = about{w.Provider, w.VIPSubnetID}
 }
 
@@ -251,7 +253,6 @@ func (b *Octavia) readBalancer(ctx context.Context, id string) (wireBalancer, er
 	if w.Provisioning == string(sdn.ProvisioningDeleted) {
 		return wireBalancer{}, fmt.Errorf("it is deleted: %w", sdn.ErrNotFound)
 	}
-	b.balancers.add(id)
 	b.balancers.note(w)
 	return w, nil
 }

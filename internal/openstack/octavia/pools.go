@@ -11,6 +11,7 @@ import (
 	"net/http"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/openstack/session"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -143,16 +144,13 @@ func (b *Octavia) DeletePool(ctx context.Context, loadBalancerID, id string) err
 	if err == nil && parent == loadBalancerID {
 		err = b.deletePool(ctx, id)
 	}
-	if err != nil && !errors.Is(err, sdn.ErrNotFound) {
-		return err
-	}
-	return nil
+	return session.IgnoreNotFound(err)
 }
 
 // deletePool deletes a pool and what keeps it from being deleted.
 func (b *Octavia) deletePool(ctx context.Context, id string) error {
 	if b.dialect.single {
-		if err := b.deleteMonitorOf(ctx, id); err != nil && !errors.Is(err, sdn.ErrNotFound) {
+		if err := session.IgnoreNotFound(b.deleteMonitorOf(ctx, id)); err != nil {
 			return err
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -48,7 +47,7 @@ func (b *Octavia) tree(ctx context.Context, id string, w wireBalancer) (sdn.Load
 		return lb, nil
 	}
 	match := url.Values{"loadbalancer_id": {id}}
-	listeners, err := listBalancing[wireListener](ctx, b, "listeners", match)
+	listeners, err := listBalancing[wireListener](ctx, b, match, "listeners")
 	if err != nil {
 		return sdn.LoadBalancer{}, fmt.Errorf("cannot list its listeners: %w", err)
 	}
@@ -82,7 +81,7 @@ func (b *Octavia) poolsOf(ctx context.Context, id string, listeners []wireListen
 	if len(used) == 0 || len(used) == 1 && !used[listeners[0].PoolID] {
 		return pools, nil
 	}
-	all, err := listBalancing[wirePool](ctx, b, "pools", match)
+	all, err := listBalancing[wirePool](ctx, b, match, "pools")
 	if err != nil {
 		return nil, fmt.Errorf("cannot list its pools: %w", err)
 	}
@@ -126,30 +125,20 @@ func (b *Octavia) completePool(ctx context.Context, w wirePool, known []wireMemb
 }
 
 func (b *Octavia) readMembers(ctx context.Context, poolID string) ([]wireMember, error) {
-	all, err := listBalancing[wireMember](ctx, b, "members", nil, "pools", poolID, "members")
+	all, err := listBalancing[wireMember](ctx, b, url.Values{}, "pools", poolID, "members")
 	if err == nil {
 		b.balancers.keepSubnets(poolID, all)
 	}
 	return all, err
 }
 
-// listBalancing reads a list of the load-balancing API. The list is at path, or at its name
-// without a path.
-func listBalancing[T session.Listable](ctx context.Context, b *Octavia, name string, match url.Values, path ...string) ([]T, error) {
-	if len(path) == 0 {
-		path = []string{name}
+// listBalancing reads a list of the load-balancing API. match is not nil.
+func listBalancing[T session.Listable](ctx context.Context, b *Octavia, match url.Values, path ...string) ([]T, error) {
+	r := session.Request{To: b.dialect.service, Path: append([]string{"lbaas"}, path...), Query: match}
+	if len(path) > 1 {
+		r.Subject = path[1]
 	}
-	query := url.Values{}
-	maps.Copy(query, match)
-	return session.ReadAll[T](ctx, b.Client, session.Request{To: b.dialect.service, Path: append([]string{"lbaas"}, path...), Query: query, Subject: subjectOf(path)}, nil)
-}
-
-// subjectOf returns the ID in a path, if it has one.
-func subjectOf(path []string) string {
-	if len(path) < 2 {
-		return ""
-	}
-	return path[1]
+	return session.ReadAll[T](ctx, b.Client, r, nil)
 }
 
 // wireStates is a node of the tree of states. LBaaS v2 shows the states below a load balancer

@@ -4,6 +4,7 @@
 package octavia
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -49,19 +50,11 @@ func (b *Octavia) surveyQuotas(ctx context.Context, projectID string) sdn.Read[m
 	limits := map[string]int{}
 	for kind, limit := range body.Quota {
 		if limit != nil {
-			limits[wordOf(kind)] = *limit
+			limits[cmp.Or(kindNames[kind], kind)] = *limit
 		}
 	}
 	return sdn.Read[map[string]int]{Value: limits}
 }
 
-// wordOf returns today's word for a kind: early Octavia and LBaaS v2 leave out the underscore.
-func wordOf(kind string) string {
-	switch kind {
-	case "loadbalancer":
-		return "load_balancer"
-	case "healthmonitor":
-		return "health_monitor"
-	}
-	return kind
-}
+// kindNames are today's names of what early Octavia and LBaaS v2 write without an underscore.
+var kindNames = map[string]string{"loadbalancer": "load_balancer", "healthmonitor": "health_monitor"}

@@ -307,6 +307,14 @@ func First(errs ...error) error {
 	return nil
 }
 
+// IgnoreNotFound returns nil if err is an ErrNotFound: what is to be deleted is gone.
+func IgnoreNotFound(err error) error {
+	if errors.Is(err, sdn.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
 var (
 	kindForm = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]{0,79}$`)
 	htmlHead = regexp.MustCompile(`(?is)<(head|style|script)\b.*?</(head|style|script)>`)

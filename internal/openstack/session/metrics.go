@@ -108,13 +108,8 @@ func labels(path string) (service, resource string) {
 		switch s {
 		case "tokens", "projects":
 			return "identity", s
-		case "trunks":
-			if last == "add_subports" || last == "remove_subports" {
-				return "network", last
-			}
-			return "network", s
-		case "routers":
-			if last == "add_router_interface" || last == "remove_router_interface" {
+		case "trunks", "routers":
+			if slices.Contains([]string{"add_subports", "remove_subports", "add_router_interface", "remove_router_interface"}, last) {
 				return "network", last
 			}
 			return "network", s
