@@ -5,11 +5,11 @@ package networks
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -55,8 +55,10 @@ type Applier struct {
 	events     events.EventRecorder
 	queue      kube.Queue[ctrl.Request]
 	objects    *kube.Object[*v1.KuryrNetwork]
-	routers    routers
-	lists      singleflight.Group // of networks and routers, by the kind of resource
+	routers    sdn.Answers[string, []netip.Addr] // addresses of routers
+
+	networkLists lists[sdn.NetworkSummary]
+	routerLists  lists[sdn.RouterSummary]
 
 	mu       sync.Mutex
 	memories map[ctrl.Request]*memory
@@ -114,7 +116,6 @@ func NewApplier(mgr ctrl.Manager, o ApplierOptions) *Applier {
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Cloud, subnets: o.Subnets, visibility: o.Visibility, statuses: o.Statuses, making: o.Making, settings: o.Settings,
 		backoff: o.Backoff, pauses: outcome.Limiter[ctrl.Request](o.Backoff), slow: o.Slow, events: mgr.GetEventRecorder("kuryr-controller"),
 		objects:  kube.NewObject(mgr.GetClient(), &v1.KuryrNetwork{}, kind, kube.OwnerNetwork, v1.NetworkFinalizer),
-		routers:  routers{cloud: o.Cloud, known: map[string]routerAddresses{}},
 		memories: map[ctrl.Request]*memory{},
 	}
 }

@@ -18,75 +18,102 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// facts are what plans need of the SDN: the prefixes of the configured subnets and the IP families of
-// the subnet pools, which never change, and the ports in networks that are to be replaced.
+// facts are what plans need of the SDN. One request serves all namespaces that need its answer, also if
+// it fails.
 type facts struct {
 	PlannerOptions
-	prefixes answers[netip.Prefix] // of subnets; zero for one that does not exist
-	families answers[int32]        // of subnet pools
-	uses     answers[[]sdn.PortUse]
+	queue    *kube.Queue[ctrl.Request]          // of namespaces to be planned
+	prefixes sdn.Answers[string, netip.Prefix]  // of subnets, which never change
+	families sdn.Answers[string, int32]         // of subnet pools, which never change
+	uses     sdn.Answers[string, []sdn.PortUse] // of networks that are to be replaced
 }
 
-// newFacts returns facts that are asked for by way of via. queue has namespaces planned.
-func newFacts(o PlannerOptions, via *asker, queue *kube.Queue[ctrl.Request]) *facts {
+func newFacts(o PlannerOptions, queue *kube.Queue[ctrl.Request]) *facts {
+	pause := func(err error, failures int) time.Duration {
+		if errors.Is(err, sdn.ErrNotFound) {
+			return o.Backoff.Rejected
+		}
+		return o.Backoff.Delay(err, failures)
+	}
 	return &facts{
-		PlannerOptions: o,
-		prefixes:       answers[netip.Prefix]{asker: via, backoff: o.Backoff, queue: queue},
-		families:       answers[int32]{asker: via, backoff: o.Backoff, queue: queue},
-		uses:           answers[[]sdn.PortUse]{asker: via, backoff: o.Backoff, queue: queue},
+		PlannerOptions: o, queue: queue,
+		prefixes: sdn.Answers[string, netip.Prefix]{KeepError: pause},
+		families: sdn.Answers[string, int32]{KeepError: pause},
+		uses:     sdn.Answers[string, []sdn.PortUse]{KeepError: pause},
 	}
 }
 
-// usesOf reads the ports in a network.
-func (f *facts) usesOf(ctx context.Context, id string) ([]sdn.PortUse, time.Duration, error) {
-	used, err := f.Uses.InUse(ctx, id)
-	if err != nil {
-		return nil, 0, fmt.Errorf("listing the ports in network %s: %w", id, err)
+// errAsked: the SDN has been asked and has not answered yet. Then the namespace is planned again.
+var errAsked = errors.New("the cloud has not answered yet")
+
+// askFor returns the answer about a resource, and does not wait: a slow answer holds up the namespaces
+// whose plan needs it, and no others. It returns errAsked if there is none yet: then the namespace of
+// req is planned again with the answer.
+func askFor[V any](
+	ctx context.Context, f *facts, of *sdn.Answers[string, V], id string, req ctrl.Request, age time.Duration, ask func(context.Context, string) (V, error),
+) (V, error) {
+	value, known, err := of.Fresh(id)
+	if known {
+		return value, err
 	}
-	return used, f.Backoff.Max, nil
+	ctx = context.WithoutCancel(ctx)
+	go func() {
+		_, _ = of.Get(ctx, id, age, func(ctx context.Context) (V, error) { return ask(ctx, id) })
+		f.queue.Add(req)
+	}()
+	return value, errAsked
 }
 
-// familyOf reads the IP family of a subnet pool.
-func (f *facts) familyOf(ctx context.Context, id string) (int32, time.Duration, error) {
-	pool, err := f.Pools.SubnetPool(ctx, id)
-	if err != nil {
-		return 0, 0, fmt.Errorf("reading subnet pool %s: %w", id, err)
-	}
-	return int32(pool.IPVersion), 0, nil
-}
-
-// prefixOf reads the prefix of a subnet.
-func (f *facts) prefixOf(ctx context.Context, id string) (p netip.Prefix, good time.Duration, err error) {
+func (f *facts) prefix(ctx context.Context, id string) (p netip.Prefix, err error) {
 	got, err := f.Subnets.Subnet(ctx, id)
-	if errors.Is(err, sdn.ErrNotFound) {
-		ctrl.LoggerFrom(ctx).Error(err, "a subnet of the configuration does not exist; networks of namespaces may overlap with it", "subnet", id)
-		return p, f.Backoff.Rejected, nil
-	}
 	if err == nil {
 		p, err = netip.ParsePrefix(got.CIDR)
 	}
-	if err != nil {
-		return p, 0, fmt.Errorf("reading subnet %s: %w", id, err)
+	if errors.Is(err, sdn.ErrNotFound) {
+		ctrl.LoggerFrom(ctx).Error(err, "a subnet of the configuration does not exist; networks of namespaces may overlap with it", "subnet", id)
 	}
-	return p.Masked(), 0, nil
+	if err != nil {
+		return p, fmt.Errorf("reading subnet %s: %w", id, err)
+	}
+	return p.Masked(), nil
+}
+
+func (f *facts) family(ctx context.Context, id string) (int32, error) {
+	pool, err := f.Pools.SubnetPool(ctx, id)
+	if err != nil {
+		return 0, fmt.Errorf("reading subnet pool %s: %w", id, err)
+	}
+	return int32(pool.IPVersion), nil
+}
+
+// usesOf returns the ports in a network.
+func (f *facts) usesOf(ctx context.Context, id string, req ctrl.Request) ([]sdn.PortUse, error) {
+	return askFor(ctx, f, &f.uses, id, req, f.Backoff.Max, func(ctx context.Context, id string) ([]sdn.PortUse, error) {
+		used, err := f.Uses.InUse(ctx, id)
+		if err != nil {
+			return nil, fmt.Errorf("listing the ports in network %s: %w", id, err)
+		}
+		return used, nil
+	})
 }
 
 // forgive lets the SDN be asked again for what it did not have.
 func (f *facts) forgive() {
-	f.prefixes.forgive()
-	f.families.forgive()
+	f.prefixes.ForgetErrors()
+	f.families.ForgetErrors()
 }
 
 // reserved returns the prefixes of pods, nodes and Services that the configuration names. With ask
-// it asks the SDN for those that are not known, and fails without an answer: see answers.of. A
+// it asks the SDN for those that are not known, and fails without an answer: see askFor. A
 // subnet that does not exist has no prefix; the preflight checks report it.
-func (f *facts) reserved(s *settings.Settings, ask bool, req ctrl.Request) (all []network.Taken, err error) {
+func (f *facts) reserved(ctx context.Context, s *settings.Settings, ask bool, req ctrl.Request) (all []network.Taken, err error) {
 	for _, one := range subnetsOf(s) {
-		p := f.prefixes.last(one.id)
+		p, _, _ := f.prefixes.Fresh(one.id)
 		if ask {
 			var failed error
-			p, failed = f.prefixes.of(one.id, req, f.prefixOf)
-			err = worse(err, failed)
+			if p, failed = askFor(ctx, f, &f.prefixes, one.id, req, sdn.Always, f.prefix); !errors.Is(failed, sdn.ErrNotFound) {
+				err = worse(err, failed)
+			}
 		}
 		if p.IsValid() {
 			all = append(all, network.Taken{Prefix: p, By: "subnet " + one.id + " of " + one.field})
@@ -127,10 +154,10 @@ func subnetsOf(s *settings.Settings) (all []configuredSubnet) {
 }
 
 // poolsOf returns the subnet pools of these IDs with their IP families. It fails without an answer
-// of the SDN: see answers.of.
-func (f *facts) poolsOf(ids []string, req ctrl.Request) (all []network.SubnetPool, err error) {
+// of the SDN: see askFor.
+func (f *facts) poolsOf(ctx context.Context, ids []string, req ctrl.Request) (all []network.SubnetPool, err error) {
 	for _, id := range ids {
-		version, failed := f.families.of(id, req, f.familyOf)
+		version, failed := askFor(ctx, f, &f.families, id, req, sdn.Always, f.family)
 		err = worse(err, failed)
 		all = append(all, network.SubnetPool{ID: id, IPVersion: version})
 	}

@@ -12,7 +12,6 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sync/singleflight"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -134,7 +133,7 @@ func (v *visit) look(ctx context.Context) (sdn.Network, error) {
 // find returns the ID of the network that has the owner and the name of the KuryrNetwork; empty if
 // there is none. Of several the oldest counts, and the collector deletes the others.
 func (v *visit) find(ctx context.Context) (string, error) {
-	all, err := shared(&v.lists, "networks", func() ([]sdn.NetworkSummary, error) { return v.cloud.ListNetworks(ctx) })
+	all, err := v.networkLists.get(ctx, v.cloud.ListNetworks)
 	if err := sdn.ErrorIn(v.kn.Spec.ProjectID, err); err != nil {
 		return "", fmt.Errorf("listing networks: %w", err)
 	}
@@ -150,13 +149,17 @@ func (v *visit) find(ctx context.Context) (string, error) {
 	}).ID, nil
 }
 
-// shared lists resources. Visits that list at the same time share one answer: of many new namespaces
-// each would get the networks of all. Whoever has made a resource forgets the list that is on its way.
-func shared[T any](lists *singleflight.Group, kind string, list func() ([]T, error)) ([]T, error) {
-	answer, err, _ := lists.Do(kind, func() (any, error) { return list() })
-	all, _ := answer.([]T)
+// lists are lists of resources on their way. Visits that list at the same time share one answer: of
+// many new namespaces each would get the networks of all. Whoever has made a resource forgets the list
+// that is on its way.
+type lists[T any] struct{ sdn.Answers[struct{}, []T] }
+
+func (l *lists[T]) get(ctx context.Context, list func(context.Context) ([]T, error)) ([]T, error) {
+	all, err := l.Get(ctx, struct{}{}, 0, list)
 	return slices.Clone(all), err
 }
+
+func (l *lists[T]) forget() { l.Forget(func(struct{}, []T) bool { return true }) }
 
 // absent returns nil if a network of the KuryrNetwork that the cloud does not show is not there.
 // Neutron answers "not found", and lists nothing, also for what the credential may not see: because
@@ -226,7 +229,7 @@ func (v *visit) make(ctx context.Context, is sdn.Network, own sdn.OwnRouter) (sd
 	if work.Create != nil {
 		v.memory.fresh = false // the answer may be lost
 		created, err := v.cloud.CreateNetwork(ctx, v.owner(), *work.Create)
-		v.lists.Forget("networks")
+		v.networkLists.forget()
 		if err != nil {
 			return is, router, fmt.Errorf("creating the network of namespace %s: %w", namespace, err)
 		}

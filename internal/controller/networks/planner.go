@@ -49,7 +49,6 @@ type Planner struct {
 	queue    kube.Queue[ctrl.Request]
 	objects  *kube.Object[*v1.KuryrNetwork]
 	facts    *facts
-	asker    *asker
 
 	// written are the writes that the cache may not show yet, by namespace: their prefixes are in use.
 	// nil: those of the process that led before are not read yet. One worker uses it, and the next field.
@@ -79,10 +78,10 @@ func NewPlanner(mgr ctrl.Manager, o PlannerOptions) *Planner {
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), settings: o.Settings, backoff: o.Backoff,
 		pauses: outcome.Limiter[ctrl.Request](o.Backoff), events: mgr.GetEventRecorder("kuryr-controller"),
 		objects: kube.NewObject(mgr.GetClient(), &v1.KuryrNetwork{}, kind, kube.OwnerNamespaceNetwork, v1.NetworkFinalizer),
-		asker:   &asker{signal: kube.NewSignal()}, told: map[string]string{},
+		told:    map[string]string{},
 	}
 	p.moved.Store(true)
-	p.facts = newFacts(o, p.asker, &p.queue)
+	p.facts = newFacts(o, &p.queue)
 	return p
 }
 
@@ -180,7 +179,7 @@ func (p *Planner) input(ctx context.Context, ns *metav1.PartialObjectMetadata, k
 		}
 	}
 	if in.Choice.Mode == v1.NetworkNamespace && !in.Choice.Common {
-		if in.Pools, err = p.facts.poolsOf(in.Choice.SubnetPoolIDs, itself(ns.Name)); err != nil {
+		if in.Pools, err = p.facts.poolsOf(ctx, in.Choice.SubnetPoolIDs, itself(ns.Name)); err != nil {
 			return in, err
 		}
 	}
@@ -278,7 +277,7 @@ func (p *Planner) full(ctx context.Context, kn *v1.KuryrNetwork) (int32, error) 
 // carryOut writes a plan.
 func (p *Planner) carryOut(ctx context.Context, ns *metav1.PartialObjectMetadata, kn *v1.KuryrNetwork, plan network.Plan) (ctrl.Result, error) {
 	if plan.Delete {
-		if others, err := p.others(kn); err != nil {
+		if others, err := p.others(ctx, kn); err != nil {
 			return p.unsure(ctx, ns, kn, err)
 		} else if others != "" {
 			why := "the network of the namespace is to be replaced, and stays as it is while it has " + others

@@ -288,7 +288,6 @@ func TestAMissingSubnetPoolIsAskedForOnce(t *testing.T) {
 		p := networks.NewPlanner(c, o)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go func() { _ = p.Ask(ctx) }()
 		plan := func() (waits time.Duration) {
 			t.Helper()
 			began := time.Now()

@@ -193,9 +193,9 @@ func describeUses(networkID string, used []sdn.PortUse) string {
 
 // others names the ports of others in a network that Kuryr has made; empty if there are none. A
 // network that is being deleted serves no pods, so its deletion is not to wait for somebody else.
-func (p *Planner) others(kn *v1.KuryrNetwork) (string, error) {
+func (p *Planner) others(ctx context.Context, kn *v1.KuryrNetwork) (string, error) {
 	if id := kn.Status.NetworkID; id != "" && network.Makes(&kn.Spec) {
-		used, err := p.facts.uses.of(id, itself(kn.Namespace), p.facts.usesOf)
+		used, err := p.facts.usesOf(ctx, id, itself(kn.Namespace))
 		if err != nil {
 			return "", err
 		}

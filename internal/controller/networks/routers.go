@@ -7,11 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -73,7 +71,7 @@ func (v *visit) lookAtRouter(ctx context.Context) (sdn.OwnRouter, error) {
 // ownRouters returns the routers with the owner and the name of the KuryrNetwork, the oldest first.
 // The oldest counts, and the collector deletes the others.
 func (v *visit) ownRouters(ctx context.Context) ([]sdn.RouterSummary, error) {
-	all, err := shared(&v.lists, "routers", func() ([]sdn.RouterSummary, error) { return v.cloud.ListRouters(ctx) })
+	all, err := v.routerLists.get(ctx, v.cloud.ListRouters)
 	if err := sdn.ErrorIn(v.kn.Spec.ProjectID, err); err != nil {
 		return nil, fmt.Errorf("listing routers: %w", err)
 	}
@@ -103,7 +101,7 @@ func (v *visit) router(ctx context.Context, own sdn.OwnRouter) (is network.Route
 		is = v.routerOf(own)
 	case v.kn.Spec.RouterID != "":
 		is = v.routerOf(own)
-		is.Outside, err = v.routers.addresses(ctx, is.ID, v.period())
+		is.Outside, err = v.addresses(ctx, is.ID)
 	}
 	return is, err
 }
@@ -114,7 +112,7 @@ func (v *visit) makeRouter(ctx context.Context, is sdn.OwnRouter) (sdn.OwnRouter
 	work := network.MissingRouter(v.req.Namespace, &v.kn.Spec, is)
 	if work.Create != nil {
 		created, err := v.cloud.CreateRouter(ctx, v.owner(), *work.Create)
-		v.lists.Forget("routers")
+		v.routerLists.forget()
 		if err != nil {
 			return is, fmt.Errorf("creating the router of namespace %s with a gateway in network %s: %w", v.req.Namespace, work.Create.Gateway.NetworkID, err)
 		}
@@ -179,40 +177,19 @@ func (v *visit) deleteRouter(ctx context.Context, id string) error {
 	return nil
 }
 
-// routers remembers the addresses of routers for a while: many namespaces share a router. It is
-// safe for concurrent use.
-type routers struct {
-	cloud sdn.Networks
-
-	mu    sync.Mutex
-	known map[string]routerAddresses
-}
-
-type routerAddresses struct {
-	addresses []netip.Addr
-	at        time.Time
-}
-
-// addresses returns the addresses of a router in its external network. None are known if the
-// credential may not see them: pods do not need them.
-func (r *routers) addresses(ctx context.Context, id string, valid time.Duration) ([]netip.Addr, error) {
-	r.mu.Lock()
-	known, ok := r.known[id]
-	r.mu.Unlock()
-	if ok && time.Since(known.at) < valid {
-		return known.addresses, nil
-	}
-	all, err := r.cloud.RouterAddresses(ctx, id)
-	if errors.Is(err, sdn.ErrForbidden) {
-		ctrl.LoggerFrom(ctx).Info("cannot read the addresses of a router; nodeRoutes of KuryrNetworks stay empty", "router", id, "error", err.Error())
-		all, err = nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading router %s: %w", id, err)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	maps.DeleteFunc(r.known, func(_ string, k routerAddresses) bool { return time.Since(k.at) >= valid })
-	r.known[id] = routerAddresses{all, time.Now()}
-	return all, nil
+// addresses returns the addresses of a router in its external network. Many namespaces share a router,
+// so they are kept for a while. None are known if the credential may not see them: pods do not need
+// them.
+func (v *visit) addresses(ctx context.Context, id string) ([]netip.Addr, error) {
+	return v.routers.Get(ctx, id, v.period(), func(ctx context.Context) ([]netip.Addr, error) {
+		all, err := v.cloud.RouterAddresses(ctx, id)
+		if errors.Is(err, sdn.ErrForbidden) {
+			ctrl.LoggerFrom(ctx).Info("cannot read the addresses of a router; nodeRoutes of KuryrNetworks stay empty", "router", id, "error", err.Error())
+			return nil, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading router %s: %w", id, err)
+		}
+		return all, nil
+	})
 }

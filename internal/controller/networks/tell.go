@@ -92,9 +92,5 @@ func (p *Planner) unsure(ctx context.Context, ns *metav1.PartialObjectMetadata, 
 			return kube.Retry(err)
 		}
 	}
-	var refused *refusedError
-	if errors.As(failed, &refused) {
-		return ctrl.Result{RequeueAfter: max(time.Millisecond, time.Until(refused.until))}, nil
-	}
 	return p.backoff.Result(o)
 }

@@ -27,10 +27,8 @@ import (
 //
 // It has one worker: two plans at once could choose the same prefix.
 func (p *Planner) Setup(mgr ctrl.Manager) error {
-	for _, run := range []kube.Leading{p.settings.Follow(p.planAll), p.Ask} {
-		if err := mgr.Add(run); err != nil {
-			return err
-		}
+	if err := mgr.Add(kube.Leading(p.settings.Follow(p.planAll))); err != nil {
+		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("namespaces").
 		WithOptions(controller.Options{
@@ -50,9 +48,6 @@ func (p *Planner) Setup(mgr ctrl.Manager) error {
 		WatchesRawSource(p.queue.Source()).
 		Complete(p)
 }
-
-// Ask sends the requests to the SDN that plans need, until ctx ends. Setup adds it to the manager.
-func (p *Planner) Ask(ctx context.Context) error { return p.asker.run(ctx) }
 
 // named returns the request for a namespace.
 func named(namespace string) []ctrl.Request {
