@@ -50,11 +50,8 @@ type Reconciler struct {
 	young   sync.Map // UID of a KuryrLoadBalancer → when this process first saw its holders
 	refused sync.Map // name of a holder → how often the API server has refused its cluster IP
 
-	// mu is held while the cloud is asked: callers that come meanwhile try again later.
-	mu     sync.Mutex
-	listed []sdn.LoadBalancerSummary
-	failed error     // of the list
-	at     time.Time // when listed and failed were read
+	asking sync.Mutex // held while the cloud is asked: callers that come meanwhile try again later
+	listed sdn.Answers[struct{}, []sdn.LoadBalancerSummary]
 }
 
 // Options is what a Reconciler needs beyond the manager. All fields are required.
@@ -69,9 +66,11 @@ type Options struct {
 
 // New returns a Reconciler. Setup adds it to mgr once Services are to be served.
 func New(mgr ctrl.Manager, o Options) *Reconciler {
+	keep := func(error, int) time.Duration { return listAge(o.Backoff) }
 	return &Reconciler{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), list: o.List, get: o.Get, namespace: o.Namespace, backoff: o.Backoff,
 		events: mgr.GetEventRecorder("kuryr-controller"),
+		listed: sdn.Answers[struct{}, []sdn.LoadBalancerSummary]{KeepError: keep},
 	}
 }
 

@@ -14,22 +14,23 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
 // needless reports whether the cloud has none of a holder's load balancers any more. A credential
 // that has lost a role may be shown none in a list, so each of them is read.
 func (r *Reconciler) needless(ctx context.Context, holder *corev1.Service) (bool, error) {
-	if !r.mu.TryLock() {
+	if !r.asking.TryLock() {
 		return false, errAsking
 	}
-	defer r.mu.Unlock()
-	listed, err := r.loadBalancers(ctx)
+	defer r.asking.Unlock()
+	listed, err := r.listed.Get(ctx, struct{}{}, listAge(r.backoff), r.list)
 	if errors.Is(err, sdn.ErrNoService) {
 		return true, nil // the cloud has no load balancers at all
 	}
 	if err != nil {
-		return false, err
+		return false, fmt.Errorf("listing load balancers: %w", err)
 	}
 	ids := strings.Split(holder.Annotations[v1.HeldLoadBalancersAnnotation], ",")
 	if slices.ContainsFunc(listed, func(lb sdn.LoadBalancerSummary) bool {
@@ -55,15 +56,5 @@ func (r *Reconciler) needless(ctx context.Context, holder *corev1.Service) (bool
 // errAsking: another worker is asking the cloud at this moment.
 var errAsking = errors.New("the cloud has not answered yet")
 
-// loadBalancers returns one list for all holders that need it at about the same time. The caller
-// holds mu.
-func (r *Reconciler) loadBalancers(ctx context.Context) ([]sdn.LoadBalancerSummary, error) {
-	if r.at.IsZero() || time.Since(r.at) >= r.backoff.Quota/3 {
-		r.listed, r.failed = r.list(ctx)
-		r.at = time.Now()
-	}
-	if r.failed != nil {
-		return nil, fmt.Errorf("listing load balancers: %w", r.failed)
-	}
-	return r.listed, nil
-}
+// listAge is how long a list of load balancers is used for all holders that need one.
+func listAge(b outcome.Backoff) time.Duration { return b.Quota / 3 }

@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/singleflight"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -30,13 +29,12 @@ import (
 // No such decision lasts longer than a backoff: other users of the cloud change the room at any
 // time. Its methods are safe for concurrent use.
 type capacity struct {
-	cloud sdn.Capacity  // nil: the room cannot be asked for
-	pause time.Duration // between two attempts where there is no room
-	calls singleflight.Group
+	cloud sdn.Capacity                    // nil: the room cannot be asked for
+	pause time.Duration                   // between two attempts where there is no room
+	asked sdn.Answers[question, struct{}] // what the SDN was asked lately
 
 	mu    sync.Mutex
 	rooms map[sdn.Scope]*room
-	asked map[string]asking // by project and subnets
 }
 
 // room is what is known of a scope.
@@ -53,8 +51,11 @@ type room struct {
 	expected int           // ports that pools give up for others
 }
 
-// asking is when the SDN was asked last, and when it was asked last after a refusal.
-type asking struct{ at, refused time.Time }
+// question is a question for the room of a project and subnets.
+type question struct {
+	name    string
+	refused bool // it is asked after a refusal
+}
 
 // How often the SDN is asked for the room of a project and subnets.
 const (
@@ -67,7 +68,7 @@ const (
 
 func newCapacity(o Options) *capacity {
 	return &capacity{
-		cloud: withMore(o), pause: o.Backoff.Quota, rooms: map[sdn.Scope]*room{}, asked: map[string]asking{},
+		cloud: withMore(o), pause: o.Backoff.Quota, rooms: map[sdn.Scope]*room{},
 	}
 }
 
@@ -177,9 +178,6 @@ func (c *capacity) forgetOld() {
 	maps.DeleteFunc(c.rooms, func(_ sdn.Scope, r *room) bool {
 		return r.taken == 0 && now.Sub(r.until) > scarceLongest && now.After(r.scarce.Add(r.gap)) && now.Sub(r.reportedAt) > scarceLongest
 	})
-	maps.DeleteFunc(c.asked, func(_ string, a asking) bool {
-		return now.Sub(a.at) > scarceLongest && now.Sub(a.refused) > scarceLongest
-	})
 }
 
 // refill is for n admitted ports that no pod waits for. It returns for how many of them the
@@ -286,35 +284,23 @@ func (c *capacity) ask(ctx context.Context, key *v1.PoolKey, refused bool) {
 	if c.cloud == nil {
 		return
 	}
-	name := key.ProjectID + "/" + strings.Join(key.SubnetIDs, "/")
-	_, _, _ = c.calls.Do(fmt.Sprint(name, refused), func() (any, error) {
-		if !c.mayAsk(name, refused) {
-			return nil, nil
-		}
+	of := question{key.ProjectID + "/" + strings.Join(key.SubnetIDs, "/"), refused}
+	age := askBeforeRefill
+	if refused {
+		age = askAfterRefusal
+	}
+	_, _ = c.asked.Get(ctx, of, age, func(ctx context.Context) (struct{}, error) {
 		got, err := c.cloud.Room(ctx, key.ProjectID, key.SubnetIDs)
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Info("cannot read the free quota and the free addresses", "error", err.Error())
-			return nil, nil
+		} else {
+			c.learn(key, got)
 		}
-		c.learn(key, got)
-		return nil, nil
+		if refused {
+			c.asked.Keep(question{name: of.name}, struct{}{}, askBeforeRefill)
+		}
+		return struct{}{}, nil
 	})
-}
-
-// mayAsk reports whether the last request is long enough ago. If so, it notes that the SDN is
-// asked now.
-func (c *capacity) mayAsk(name string, refused bool) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	last, now := c.asked[name], time.Now()
-	if refused && now.Sub(last.refused) < askAfterRefusal || !refused && now.Sub(last.at) < askBeforeRefill {
-		return false
-	}
-	if last.at = now; refused {
-		last.refused = now
-	}
-	c.asked[name] = last
-	return true
 }
 
 // learn keeps the SDN's answer.
@@ -382,9 +368,9 @@ func (c *capacity) expect(s sdn.Scope, n int) {
 
 // resetBackoff allows all requests at once.
 func (c *capacity) resetBackoff() {
+	c.asked.Forget(func(question, struct{}) bool { return true })
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	clear(c.asked)
 	for _, r := range c.rooms {
 		r.until, r.scarce, r.gap = time.Time{}, time.Time{}, 0
 	}
