@@ -56,13 +56,19 @@ type ParentPorts struct {
 	events   events.EventRecorder
 	pools    poolPlanner
 	gauge    prometheus.Gauge // of waiting pods; gets those that no pool counts
-	queue    kube.Queue[ctrl.Request]
+	queue    kube.Queue[search]
+	known    sdn.Answers[string, parent] // of all three the key is the name of the node
+	searches sdn.Answers[string, parent] // while the port is not known
+	checks   sdn.Answers[string, parent] // while the SDN refuses the known port
 
-	mu          sync.Mutex
-	known       map[string]parent        // by node
-	searches    map[string]*failedSearch // failed ones, by node
-	checks      map[string]portCheck     // by node: the SDN refuses the known port
-	waitingPods map[string]int           // by node: pods that wait for the parent port
+	mu    sync.Mutex
+	nodes map[string]waitingNode
+}
+
+// search asks for the parent port of a node, if it is not known.
+type search struct {
+	node  string
+	check bool // the known port is compared with the SDN
 }
 
 type parent struct {
@@ -72,29 +78,21 @@ type parent struct {
 	machine string // MachineOf the node then
 }
 
-// portCheck is a check whether a machine still has the known port.
-type portCheck struct {
-	at   time.Time
-	open bool // the SDN was not asked yet
-}
-
-// failedSearch is what is known of a search that has failed.
-type failedSearch struct {
-	failure  error
-	failures int
-	hold     time.Time
-	// reported is the reason of the last Event, by UID of a waiting pod or of the node.
-	reported map[types.UID]string
+// waitingNode is a node whose parent port is not known.
+type waitingNode struct {
+	pods     int                  // that wait for the port
+	reported map[types.UID]string // reason of the last Event, by UID of a waiting pod or of the node
 }
 
 // Setup adds the controller that searches for parent ports to mgr.
 func (r *ParentPorts) Setup(mgr ctrl.Manager) error {
-	return builder.TypedControllerManagedBy[ctrl.Request](mgr).Named("parents").
-		WithOptions(controller.TypedOptions[ctrl.Request]{
-			MaxConcurrentReconciles: parentWorkers, RateLimiter: outcome.Limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
+	ofNode := func(_ context.Context, node *corev1.Node) []search { return []search{{node: node.Name}} }
+	return builder.TypedControllerManagedBy[search](mgr).Named("parents").
+		WithOptions(controller.TypedOptions[search]{
+			MaxConcurrentReconciles: parentWorkers, RateLimiter: outcome.Limiter[search](r.backoff), SkipNameValidation: new(true),
 		}).
 		WatchesRawSource(source.TypedKind(mgr.GetCache(), &corev1.Node{},
-			&handler.TypedEnqueueRequestForObject[*corev1.Node]{}, predicate.TypedFuncs[*corev1.Node]{UpdateFunc: NodeMoved})).
+			handler.TypedEnqueueRequestsFromMapFunc(ofNode), predicate.TypedFuncs[*corev1.Node]{UpdateFunc: NodeMoved})).
 		WatchesRawSource(r.queue.Source()).
 		Complete(r)
 }
@@ -111,10 +109,8 @@ func NodeMoved(e event.TypedUpdateEvent[*corev1.Node]) bool {
 // portOf returns the parent port of a node, if it is known. It sends no request to the SDN: Find
 // does.
 func (r *ParentPorts) portOf(ctx context.Context, node *corev1.Node, vifType string) (string, bool, error) {
-	r.mu.Lock()
-	p, ok := r.known[node.Name]
-	r.mu.Unlock()
-	if ok && p.node == node.UID && p.vifType == vifType {
+	p, _, _ := r.known.Fresh(node.Name)
+	if p.node == node.UID && p.vifType == vifType {
 		if !sameMachine(p.machine, node) {
 			return "", false, nil
 		}
@@ -173,23 +169,25 @@ func sameMachine(then string, node *corev1.Node) bool {
 }
 
 func (r *ParentPorts) learn(node *corev1.Node, vifType, port string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.known[node.Name] = parent{node.UID, vifType, port, MachineOf(node)}
-	delete(r.searches, node.Name)
+	r.known.Keep(node.Name, parent{node.UID, vifType, port, MachineOf(node)}, sdn.Always)
 }
 
 // Find requests a search for the parent port of a node. A failure is reported to the pods that wait
 // for the port.
-func (r *ParentPorts) Find(node string) {
-	r.queue.Add(ctrl.Request{NamespacedName: types.NamespacedName{Name: node}})
-}
+func (r *ParentPorts) Find(node string) { r.queue.Add(search{node: node}) }
+
+// Recheck requests a new search for a parent port that the SDN refuses: the virtual machine may
+// have another port. The SDN is asked at most once in Backoff.Rejected.
+func (r *ParentPorts) Recheck(node string) { r.queue.Add(search{node, true}) }
 
 // ResetBackoff allows all searches at once, whatever failures there were.
 func (r *ParentPorts) ResetBackoff() {
+	r.searches.ForgetErrors()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	clear(r.searches)
+	for name, n := range r.nodes {
+		r.nodes[name] = waitingNode{pods: n.pods}
+	}
 }
 
 // count adds a node's waiting pods to the metric while the parent port is unknown: no pool counts
@@ -197,142 +195,101 @@ func (r *ParentPorts) ResetBackoff() {
 func (r *ParentPorts) count(node string, waiting int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.gauge.Add(float64(waiting - r.waitingPods[node]))
-	if r.waitingPods[node] = waiting; waiting == 0 {
-		delete(r.waitingPods, node)
-	}
+	n := r.nodes[node]
+	r.gauge.Add(float64(waiting - n.pods))
+	r.nodes[node] = waitingNode{waiting, n.reported}
+}
+
+// leave forgets the waiting pods of a node: its pools count them, or it is gone.
+func (r *ParentPorts) leave(node string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.gauge.Sub(float64(r.nodes[node].pods))
+	delete(r.nodes, node)
 }
 
 // Gone forgets a deleted node.
 func (r *ParentPorts) Gone(node string) {
-	r.count(node, 0)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.known, node)
-	delete(r.searches, node)
-	delete(r.checks, node)
-}
-
-// Recheck requests a new search for a parent port that the SDN refuses: the virtual machine may
-// have another port. It does so at most once in Backoff.Rejected.
-func (r *ParentPorts) Recheck(node string) {
-	now := time.Now()
-	r.mu.Lock()
-	last, takeCheck := r.checks[node]
-	again := !takeCheck || now.Sub(last.at) >= r.backoff.Rejected
-	if again {
-		r.checks[node] = portCheck{at: now, open: true}
+	r.leave(node)
+	for _, known := range []*sdn.Answers[string, parent]{&r.known, &r.searches, &r.checks} {
+		known.Forget(func(of string, _ parent) bool { return of == node })
 	}
-	r.mu.Unlock()
-	if again {
-		r.Find(node)
-	}
-}
-
-// takeCheck reports, once for each Recheck, whether a parent port is to be checked.
-func (r *ParentPorts) takeCheck(node string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	d := r.checks[node]
-	if d.open {
-		r.checks[node] = portCheck{at: d.at}
-	}
-	return d.open
 }
 
 // Reconcile searches for the parent port of one node, unless a search has failed a moment ago. It
 // reports a failure to the pods that wait for the port.
-func (r *ParentPorts) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	s, err := r.sites.On(ctx, req.Name)
+func (r *ParentPorts) Reconcile(ctx context.Context, req search) (ctrl.Result, error) {
+	s, err := r.sites.On(ctx, req.node)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	if s.Node == nil {
-		r.Gone(req.Name)
+		r.Gone(req.node)
 		return ctrl.Result{}, nil
 	}
 	if !s.ParentUnknown {
-		r.count(req.Name, 0) // the pool counts them
-		if s.Parent != "" && r.takeCheck(req.Name) {
+		r.leave(req.node)
+		if s.Parent != "" && req.check {
 			r.check(ctx, s)
 		}
 		return ctrl.Result{}, nil
 	}
-	waiting, ports, err := r.waiting(ctx, req.Name)
-	r.count(req.Name, len(waiting))
+	waiting, ports, err := r.waiting(ctx, req.node)
+	r.count(req.node, len(waiting))
 	if err != nil || len(waiting)+ports == 0 && !s.Warm("") {
 		return ctrl.Result{}, err
 	}
-	h := r.search(req.Name)
-	if h == nil || !time.Now().Before(h.hold) {
-		port, err := r.ask(ctx, s)
-		if err == nil {
-			r.keep(ctx, s, port)
-			return ctrl.Result{}, nil
-		}
-		h = r.failed(req.Name, err)
+	is, err := r.searches.Get(ctx, req.node, 0, func(ctx context.Context) (parent, error) { return r.ask(ctx, s) })
+	if err != nil {
+		r.tell(s, err, waiting)
+		return ctrl.Result{RequeueAfter: r.pause(err, 1)}, nil
 	}
-	r.tell(s, h, waiting)
-	return ctrl.Result{RequeueAfter: max(time.Until(h.hold), time.Millisecond)}, nil
+	r.keep(ctx, s, is)
+	return ctrl.Result{}, nil
 }
 
-// check compares a known parent port with the SDN. The next Recheck repeats a check that
-// failed.
+// pause returns how long the failure of a search counts.
+func (r *ParentPorts) pause(err error, failures int) time.Duration {
+	if errors.Is(err, sdn.ErrNotFound) {
+		return r.backoff.Rejected // a person has to act
+	}
+	return r.backoff.Delay(err, failures)
+}
+
+// check compares a known parent port with the SDN. A later Recheck repeats a check that failed.
 func (r *ParentPorts) check(ctx context.Context, s *Site) {
-	port, err := r.ask(ctx, s)
+	is, err := r.checks.Get(ctx, s.Name, r.backoff.Rejected, func(ctx context.Context) (parent, error) { return r.ask(ctx, s) })
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Info("cannot check the port of a node that is a virtual machine", "node", s.Name, "port", s.Parent, "error", err.Error())
-	} else if port != s.Parent {
-		r.keep(ctx, s, port)
+	} else if is.port != s.Parent && is.node == s.Node.UID && is.vifType == s.Ports.VIFType && sameMachine(is.machine, s.Node) {
+		r.keep(ctx, s, is)
 	}
 }
 
-func (r *ParentPorts) keep(ctx context.Context, s *Site, port string) {
-	ctrl.LoggerFrom(ctx).Info("found the port of a node that is a virtual machine", "node", s.Name, "port", port)
-	r.learn(s.Node, s.Ports.VIFType, port)
-	r.count(s.Name, 0)
+// keep keeps a parent port that was found, and has the pools of the node planned.
+func (r *ParentPorts) keep(ctx context.Context, s *Site, is parent) {
+	ctrl.LoggerFrom(ctx).Info("found the port of a node that is a virtual machine", "node", s.Name, "port", is.port)
+	r.known.Keep(s.Name, is, sdn.Always)
+	r.leave(s.Name)
 	r.pools.RequeueNode(ctx, s.Name)
 }
 
-func (r *ParentPorts) search(node string) *failedSearch {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.searches[node]
-}
-
-func (r *ParentPorts) failed(node string, err error) *failedSearch {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	h := r.searches[node]
-	if h == nil {
-		h = &failedSearch{}
-		r.searches[node] = h
-	}
-	h.failures++
-	h.failure = err
-	h.hold = time.Now().Add(r.backoff.Delay(err, h.failures))
-	if errors.Is(err, sdn.ErrNotFound) {
-		h.hold = time.Now().Add(r.backoff.Rejected) // a person has to act
-	}
-	return h
-}
-
-func (r *ParentPorts) ask(ctx context.Context, s *Site) (string, error) {
+func (r *ParentPorts) ask(ctx context.Context, s *Site) (parent, error) {
 	ips := kube.NodeAddresses(s.Node)
 	switch {
 	case r.hosts == nil:
-		return "", fmt.Errorf("finding the machine of node %s: the SDN knows no machines: %w", s.Name, sdn.ErrInvalid)
+		return parent{}, fmt.Errorf("finding the machine of node %s: the SDN knows no machines: %w", s.Name, sdn.ErrInvalid)
 	case len(ips) == 0:
-		return "", fmt.Errorf("finding the machine of node %s: the node has no InternalIP: %w", s.Name, sdn.ErrNotFound)
+		return parent{}, fmt.Errorf("finding the machine of node %s: the node has no InternalIP: %w", s.Name, sdn.ErrNotFound)
 	}
 	port, err := sdn.ParentPortOfAny(ctx, r.hosts, sdn.Machine{
 		SubnetIDs: s.Ports.ParentSubnetIDs, ProjectID: s.Ports.ParentProjectID,
 		ServerID: kube.NodeServer(s.Node), Trunk: s.Ports.VIFType == config.VIFTypeVLAN,
 	}, ips)
 	if err != nil {
-		return "", fmt.Errorf("finding the machine of node %s by its address %s: %w", s.Name, strings.Join(ips, " or "), err)
+		return parent{}, fmt.Errorf("finding the machine of node %s by its address %s: %w", s.Name, strings.Join(ips, " or "), err)
 	}
-	return port, nil
+	return parent{s.Node.UID, s.Ports.VIFType, port, MachineOf(s.Node)}, nil
 }
 
 // waiting returns the node's pods that lack a port, and the number of the node's ports.

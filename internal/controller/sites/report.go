@@ -17,15 +17,16 @@ import (
 
 // tell sends an Event on the node and on each waiting pod. The Event says why the parent port is
 // not known. It is sent once for each reason.
-func (r *ParentPorts) tell(s *Site, h *failedSearch, waiting []*corev1.Pod) {
-	note, reason := explain(h.failure, s.Ports), outcome.Of(outcome.ParentPort, h.failure).Reason
+func (r *ParentPorts) tell(s *Site, failure error, waiting []*corev1.Pod) {
+	note, reason := explain(failure, s.Ports), outcome.Of(outcome.ParentPort, failure).Reason
 	news, reported := map[types.UID]bool{}, map[types.UID]string{}
 	r.mu.Lock()
+	n := r.nodes[s.Name]
 	for _, uid := range append(uids(waiting), s.Node.UID) {
-		news[uid] = h.reported[uid] != reason
+		news[uid] = n.reported[uid] != reason
 		reported[uid] = reason
 	}
-	h.reported = reported
+	r.nodes[s.Name] = waitingNode{n.pods, reported}
 	r.mu.Unlock()
 	if news[s.Node.UID] {
 		on := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: s.Name, UID: s.Node.UID}

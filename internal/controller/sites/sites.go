@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -72,8 +73,10 @@ func New(o Options) *Sites {
 	s := &Sites{client: o.Client, settings: o.Settings, networks: o.Networks}
 	s.ParentPorts = &ParentPorts{
 		client: o.Client, sites: s, hosts: o.Hosts, settings: o.Settings, backoff: o.Backoff, events: o.Events, pools: o.Pools, gauge: o.Waiting,
-		known: map[string]parent{}, searches: map[string]*failedSearch{}, checks: map[string]portCheck{}, waitingPods: map[string]int{},
+		nodes: map[string]waitingNode{},
 	}
+	s.ParentPorts.searches = sdn.Answers[string, parent]{KeepError: s.ParentPorts.pause}
+	s.ParentPorts.checks = sdn.Answers[string, parent]{KeepError: func(error, int) time.Duration { return o.Backoff.Rejected }}
 	s.Waiting = &Waiting{
 		sites: s, events: o.Events, pools: o.Pools, gauge: o.Waiting, patience: o.Backoff.Max, namespaces: map[string]*waitingPods{},
 	}
