@@ -6,9 +6,9 @@
 // balancers creates the group of a KuryrLoadBalancer and names it in the status. Package pools puts
 // the group on the ports. The collector deletes groups that no status names.
 //
-// Groups reconciles KuryrLoadBalancers that are created or deleted. It reconciles those whose group
-// changes, and those whose members change while they have a group. It requests a plan of the pools
-// of these members' ports. Once it leads it requests a plan for all ports that have such a group.
+// Groups requests a plan of the pools of members' ports when a KuryrLoadBalancer is created or deleted,
+// when its group changes, and when its members change while it has a group. Once it leads it requests
+// a plan for all ports that have such a group.
 //
 // Its methods may be called at any time and from any goroutine. Before Setup every port keeps the
 // groups that it has.
@@ -19,15 +19,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"sync/atomic"
 
+	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
@@ -48,15 +44,6 @@ type Groups struct {
 	settings *settings.Live
 	queue    *kube.Queue[pool.Ref]
 	known    atomic.Bool // the cache has all KuryrLoadBalancers, and the indexes exist
-
-	mu   sync.Mutex
-	last map[ctrl.Request]grant
-}
-
-// grant is the security group that a KuryrLoadBalancer gave, and its members' addresses.
-type grant struct {
-	group string
-	ips   []string
 }
 
 // Options is what Groups needs.
@@ -68,7 +55,7 @@ type Options struct {
 
 // New returns Groups. Before Setup, ports keep the groups that they have.
 func New(o Options) *Groups {
-	return &Groups{client: o.Client, settings: o.Settings, queue: o.Queue, last: map[ctrl.Request]grant{}}
+	return &Groups{client: o.Client, settings: o.Settings, queue: o.Queue}
 }
 
 // Known reports whether the cache has all KuryrLoadBalancers.
@@ -139,17 +126,30 @@ func Index(ctx context.Context, mgr ctrl.Manager) error {
 	return kube.AddIndex(ctx, mgr, &v1.KuryrLoadBalancer{}, grantIndex, addressesOfGrants)
 }
 
-// Setup adds the controller that requests plans when the groups of ports change. The caches must be
+// Setup requests plans, while this process leads, when the groups of ports change. The caches must be
 // filled.
 func (g *Groups) Setup(mgr ctrl.Manager) error {
 	g.known.Store(true)
-	if err := mgr.Add(kube.Leading(g.begin)); err != nil {
-		return err
-	}
-	return ctrl.NewControllerManagedBy(mgr).Named("grants").
-		WithOptions(controller.Options{SkipNameValidation: new(true)}).
-		For(&v1.KuryrLoadBalancer{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: grantMoved})).
-		Complete(g)
+	return mgr.Add(kube.Leading(func(ctx context.Context) error {
+		informer, err := mgr.GetCache().GetInformer(ctx, &v1.KuryrLoadBalancer{})
+		if err != nil {
+			return fmt.Errorf("watching KuryrLoadBalancers: %w", err)
+		}
+		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+			AddFunc:    func(is any) { g.moved(ctx, &v1.KuryrLoadBalancer{}, is) },
+			UpdateFunc: func(was, is any) { g.moved(ctx, was, is) },
+			DeleteFunc: func(was any) {
+				if last, ok := was.(toolscache.DeletedFinalStateUnknown); ok {
+					was = last.Obj
+				}
+				g.moved(ctx, was, &v1.KuryrLoadBalancer{})
+			},
+		})
+		if err != nil {
+			return fmt.Errorf("watching KuryrLoadBalancers: %w", err)
+		}
+		return g.begin(ctx)
+	}))
 }
 
 // begin requests a plan of the pools of all ports that have such groups. A change before this
@@ -167,37 +167,17 @@ func (g *Groups) begin(ctx context.Context) error {
 	return nil
 }
 
-// grantMoved passes updates that may change the groups of ports.
-func grantMoved(e event.UpdateEvent) bool {
-	a, b := e.ObjectOld.(*v1.KuryrLoadBalancer), e.ObjectNew.(*v1.KuryrLoadBalancer)
-	return balancer.Granted(a) != balancer.Granted(b) || a.Status.SecurityGroupState != b.Status.SecurityGroupState || balancer.Granted(b) != "" && a.Generation != b.Generation
-}
-
-// Reconcile requests a plan of the pools whose ports get a KuryrLoadBalancer's group now, or got it
-// before.
-func (g *Groups) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	var klb v1.KuryrLoadBalancer
-	if err := g.client.Get(ctx, req.NamespacedName, &klb, kube.ReadOnly); client.IgnoreNotFound(err) != nil {
-		return ctrl.Result{}, fmt.Errorf("reading KuryrLoadBalancer %s: %w", req, err)
-	}
-	if g.Lost(&klb) {
-		return ctrl.Result{}, nil // no port changes, and the last grant stays recorded
-	}
-	now := grant{group: balancer.Granted(&klb)}
-	if now.group != "" {
-		now.ips = balancer.Members(&klb)
-	}
+// moved requests a plan of the pools whose ports have other groups after a change of a
+// KuryrLoadBalancer. An empty one stands for one that does not exist.
+func (g *Groups) moved(ctx context.Context, was, is any) {
+	a, b := was.(*v1.KuryrLoadBalancer), is.(*v1.KuryrLoadBalancer)
 	pools := map[pool.Ref]bool{}
-	moved := g.moved(req, now)
 	// Ports kept their groups as long as the state was unknown.
-	kept := klb.Status.SecurityGroupState == v1.SecurityGroupNone
-	if kept {
-		moved = v1.GroupSet(slices.Concat(moved, balancer.Members(&klb)))
-	}
-	for _, ip := range moved {
+	kept := b.Status.SecurityGroupState == v1.SecurityGroupNone
+	for _, ip := range g.changed(a, b) {
 		ports, err := kube.PortsAt(ctx, g.client, ip)
 		if err != nil {
-			return ctrl.Result{}, err
+			ctrl.LoggerFrom(ctx).Error(err, "cannot find the port of a member", "ip", ip)
 		}
 		for _, p := range ports {
 			if !kept || p.Annotations[v1.MemberGroupsAnnotation] != "" {
@@ -208,29 +188,33 @@ func (g *Groups) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	for _, pool := range slices.SortedFunc(maps.Keys(pools), pool.Ref.Compare) {
 		g.queue.Add(pool)
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.last[req] = now; now.group == "" {
-		delete(g.last, req)
-	}
-	return ctrl.Result{}, nil
 }
 
-// moved returns the addresses whose group has changed.
-func (g *Groups) moved(req ctrl.Request, now grant) []string {
-	g.mu.Lock()
-	before := g.last[req]
-	g.mu.Unlock()
-	if before.group != now.group {
-		return v1.GroupSet(slices.Concat(before.ips, now.ips))
+// changed returns the addresses of members whose groups a change of a KuryrLoadBalancer may change.
+func (g *Groups) changed(a, b *v1.KuryrLoadBalancer) []string {
+	before, now := g.members(a), g.members(b)
+	removed := without(before, now)
+	switch {
+	case g.Lost(b): // the others keep the groups that they have
+		return removed
+	case g.Lost(a) || balancer.Granted(a) != balancer.Granted(b):
+		return v1.GroupSet(slices.Concat(before, now))
 	}
-	var moved []string
-	for _, ip := range slices.Concat(before.ips, now.ips) {
-		if _, was := slices.BinarySearch(before.ips, ip); !was {
-			moved = append(moved, ip)
-		} else if _, is := slices.BinarySearch(now.ips, ip); !is {
-			moved = append(moved, ip)
-		}
+	return append(removed, without(now, before)...)
+}
+
+// without returns what is in all and not in others. Both are sorted.
+func without(all, others []string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(ip string) bool {
+		_, is := slices.BinarySearch(others, ip)
+		return is
+	})
+}
+
+// members returns the addresses of members that have a group, or keep one.
+func (g *Groups) members(klb *v1.KuryrLoadBalancer) []string {
+	if balancer.Granted(klb) == "" && !g.Lost(klb) {
+		return nil
 	}
-	return moved
+	return balancer.Members(klb)
 }
