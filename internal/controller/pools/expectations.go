@@ -33,15 +33,28 @@ type poolMemory struct {
 	writes    map[string]write // of KuryrPorts, which the cache does not show yet
 	writtenAt time.Time        // the first of these
 
-	seen     map[v1.Claim]time.Time // since when a pod waits
-	known    map[types.UID]bool     // pods that this process has seen, alive or gone
-	reported map[v1.Claim]string    // reason of the last Event on a waiting pod
-	idle     time.Time              // since when the pool is not needed; zero: it is needed
-	status   time.Time              // of the last write of its status
-	levels   pool.Count             // as last counted into the metrics
+	pods   map[v1.Claim]*waitingPod
+	known  map[types.UID]bool // pods that this process has seen, alive or gone
+	idle   time.Time          // since when the pool is not needed; zero: it is needed
+	status time.Time          // of the last write of its status
+	levels pool.Count         // as last counted into the metrics
 
-	outcomes     map[v1.Claim]waitOutcome // how waiting pods were counted
-	reportedPool map[string]string        // content of the last Event on the pool's object, by kind
+	reportedPool map[string]string // content of the last Event on the pool's object, by kind
+}
+
+// waitingPod is what is known of a pod that waits for a port.
+type waitingPod struct {
+	since    time.Time
+	reported string      // reason of the last Event on it
+	outcome  waitOutcome // how it was counted
+}
+
+// pod returns what is known of a waiting pod.
+func (p *poolMemory) pod(c v1.Claim) *waitingPod {
+	if p.pods[c] == nil {
+		p.pods[c] = &waitingPod{}
+	}
+	return p.pods[c]
 }
 
 // waitOutcome is how a pod was counted in the metrics.
@@ -71,8 +84,7 @@ func (m *memory) with(r pool.Ref, f func(*poolMemory)) {
 	p := m.pools[r]
 	if p == nil {
 		p = &poolMemory{
-			writes: map[string]write{}, seen: map[v1.Claim]time.Time{}, known: map[types.UID]bool{}, reported: map[v1.Claim]string{},
-			outcomes: map[v1.Claim]waitOutcome{}, reportedPool: map[string]string{},
+			writes: map[string]write{}, pods: map[v1.Claim]*waitingPod{}, known: map[types.UID]bool{}, reportedPool: map[string]string{},
 		}
 		m.pools[r] = p
 	}
@@ -200,7 +212,9 @@ func (m *memory) forgetTold() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, p := range m.pools {
-		clear(p.reported)
+		for _, pod := range p.pods {
+			pod.reported = ""
+		}
 		clear(p.reportedPool)
 	}
 }

@@ -287,28 +287,26 @@ func givenTo(a *pool.Actions) map[v1.Claim]bool {
 
 // turnedAway counts the pods for which a plan has no port, each once.
 func (p *poolMemory) turnedAway(v *view, given map[v1.Claim]bool) {
-	waiting := map[v1.Claim]bool{}
 	for i := range v.state.Pods {
 		claim := v.state.Pods[i].Ref.Claim()
-		waiting[claim] = true
-		if p.outcomes[claim] == 0 && !given[claim] {
+		if pod := p.pod(claim); pod.outcome == 0 && !given[claim] {
 			poolMisses.Inc()
-			p.outcomes[claim] = miss
+			pod.outcome = miss
 		}
 	}
-	keep(p.outcomes, func(c v1.Claim) bool { return waiting[c] })
 }
 
 // serve counts a pod that got its port.
 func (p *poolMemory) serve(c v1.Claim, now time.Time) {
-	switch p.outcomes[c] {
+	pod := p.pod(c)
+	switch pod.outcome {
 	case miss:
-		poolWaitSeconds.Observe(now.Sub(p.seen[c]).Seconds())
+		poolWaitSeconds.Observe(now.Sub(pod.since).Seconds())
 	case hit:
 	default:
 		poolHits.Inc()
 	}
-	p.outcomes[c] = hit
+	pod.outcome = hit
 }
 
 // score counts the pods whose port was written. A write with an unknown result is counted

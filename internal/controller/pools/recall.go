@@ -6,6 +6,7 @@ package pools
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -70,32 +71,24 @@ func (r *Reconciler) recall(v *view) {
 }
 
 func (p *poolMemory) recallPods(v *view, now time.Time) {
-	waiting := map[v1.Claim]bool{}
+	pods := map[v1.Claim]*waitingPod{}
 	for i := range v.state.Pods {
 		claim := v.state.Pods[i].Ref.Claim()
-		waiting[claim] = true
-		if _, ok := p.seen[claim]; !ok {
-			p.seen[claim] = now
+		pods[claim] = p.pod(claim)
+		if pods[claim].since.IsZero() {
+			pods[claim].since = now
 		}
 	}
-	keep(p.seen, func(c v1.Claim) bool { return waiting[c] })
 	for _, pod := range v.refused {
-		waiting[v1.Claim{UID: pod.UID, Interface: pool.Interface}] = true
+		claim := v1.Claim{UID: pod.UID, Interface: pool.Interface}
+		pods[claim] = &waitingPod{reported: p.pod(claim).reported}
 	}
-	keep(p.reported, func(c v1.Claim) bool { return waiting[c] })
+	p.pods = pods
 	bound := map[types.UID]bool{}
 	for _, port := range v.ports {
 		if port.Spec.PodRef != nil {
 			bound[port.Spec.PodRef.UID] = true
 		}
 	}
-	keep(p.known, func(uid types.UID) bool { return bound[uid] })
-}
-
-func keep[K comparable, V any](m map[K]V, wanted func(K) bool) {
-	for k := range m {
-		if !wanted(k) {
-			delete(m, k)
-		}
-	}
+	maps.DeleteFunc(p.known, func(uid types.UID, _ bool) bool { return !bound[uid] })
 }

@@ -64,8 +64,8 @@ func (r *Reconciler) tellRefused(v *view) {
 func (r *Reconciler) tellPod(v *view, pod *corev1.Pod, why, reason, note string) {
 	claim, reported := v1.Claim{UID: pod.UID, Interface: pool.Interface}, false
 	r.memory.with(v.req, func(p *poolMemory) {
-		reported = p.reported[claim] == why
-		p.reported[claim] = why
+		reported = p.pod(claim).reported == why
+		p.pod(claim).reported = why
 	})
 	if !reported {
 		r.events.Eventf(kube.Reference(pod, "Pod"), nil, corev1.EventTypeWarning, reason, "CreatePort", "%s", note)

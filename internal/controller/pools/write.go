@@ -188,9 +188,9 @@ func (r *Reconciler) refuse(v *view, port *sdn.Port, err error) error {
 func (r *Reconciler) bound(ctx context.Context, v *view, b pool.Binding) {
 	var since time.Time
 	r.memory.with(v.req, func(p *poolMemory) {
-		since = p.seen[b.Pod.Claim()]
+		since = p.pod(b.Pod.Claim()).since
 		p.known[b.Pod.UID] = true
-		delete(p.reported, b.Pod.Claim())
+		p.pod(b.Pod.Claim()).reported = ""
 	})
 	took := time.Since(since)
 	bindSeconds.Observe(took.Seconds())
