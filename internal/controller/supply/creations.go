@@ -35,14 +35,13 @@ type creations struct {
 	// checkPorts has the collector search for ports that a request may have created without the
 	// process knowing.
 	checkPorts kube.Signal
-	signal     chan struct{} // holds one token: something may have to be sent
+	signal     kube.Signal // something may have to be sent
 
-	mu      sync.Mutex
-	pace    pool.Pace
-	wishes  map[pool.Ref]*wanted
-	queue   []pool.Ref // pools with a wish; the one longest without a request is first
-	total   places
-	subnets map[string]places
+	mu       sync.Mutex
+	pace     pool.Pace
+	wishes   map[pool.Ref]*wanted
+	queue    []pool.Ref // pools with a wish; the one longest without a request is first
+	inFlight []*order
 }
 
 // wanted is the wish of a pool.
@@ -51,9 +50,6 @@ type wanted struct {
 	wish  pool.Wish
 	batch int
 }
-
-// places is the number of requests in flight: for pods, and for spare ports.
-type places struct{ pods, spare int }
 
 // order is one request to send.
 type order struct {
@@ -71,8 +67,8 @@ const (
 
 func newCreations(o Options, m *memory) *creations {
 	return &creations{
-		cloud: o.Ports, settings: o.Settings, lists: o.Subnets, memory: m, plans: o.Queue, checkPorts: o.CheckPorts, signal: make(chan struct{}, 1),
-		wishes: map[pool.Ref]*wanted{}, subnets: map[string]places{},
+		cloud: o.Ports, settings: o.Settings, lists: o.Subnets, memory: m, plans: o.Queue, checkPorts: o.CheckPorts, signal: kube.NewSignal(),
+		wishes: map[pool.Ref]*wanted{},
 	}
 }
 
@@ -92,7 +88,7 @@ func (c *creations) wish(r pool.Ref, key v1.PoolKey, w pool.Wish, batch, asked i
 		c.queue = append(c.queue, r)
 	}
 	c.wishes[r] = &wanted{key: key, wish: w, batch: batch}
-	c.trigger()
+	c.signal.Send()
 }
 
 // withdraw forgets a pool's wish. c.mu is held.
@@ -102,14 +98,6 @@ func (c *creations) withdraw(r pool.Ref) {
 	}
 	delete(c.wishes, r)
 	c.queue = slices.DeleteFunc(c.queue, func(o pool.Ref) bool { return o == r })
-}
-
-// trigger has run choose the next request. It does not wait.
-func (c *creations) trigger() {
-	select {
-	case c.signal <- struct{}{}:
-	default: // a token is there already
-	}
 }
 
 // run sends requests until ctx ends. The end cuts off the requests in flight; the collector of
@@ -124,11 +112,11 @@ func (c *creations) run(ctx context.Context) {
 		case <-c.signal:
 		}
 		for ctx.Err() == nil {
-			o, refused, ok := c.next()
+			o, refused := c.next()
 			for _, r := range refused {
 				c.plans.Add(r)
 			}
-			if !ok {
+			if o == nil {
 				break
 			}
 			requests.Go(func() { c.send(ctx, o) })
@@ -136,9 +124,9 @@ func (c *creations) run(ctx context.Context) {
 	}
 }
 
-// next chooses the next request, if one can be sent, and takes a place for it. refused are
+// next chooses the next request, and takes a place for it; nil: none can be sent. refused are
 // pools whose wish cannot be fulfilled now: they plan again.
-func (c *creations) next() (o order, refused []pool.Ref, ok bool) {
+func (c *creations) next() (o *order, refused []pool.Ref) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, spare := range []bool{false, true} {
@@ -153,12 +141,12 @@ func (c *creations) next() (o order, refused []pool.Ref, ok bool) {
 				refused = append(refused, r)
 				continue
 			}
-			o = order{r: r, key: w.key, n: n, spare: spare}
+			o = &order{r: r, key: w.key, n: n, spare: spare}
 			c.take(o, w)
-			return o, refused, true
+			return o, refused
 		}
 	}
-	return o, refused, false
+	return nil, refused
 }
 
 // size is the number of ports of the next request for a pool.
@@ -187,21 +175,26 @@ func (c *creations) place(key *v1.PoolKey, spare bool) bool {
 	if spare {
 		total, each = max(1, total-1), max(1, each-1)
 	}
-	if c.total.pods+c.total.spare >= total {
+	if len(c.inFlight) >= total {
 		return false
 	}
 	for _, id := range key.SubnetIDs {
-		p := c.subnets[id]
-		if p.pods+p.spare >= each || spare && p.pods > 0 {
-			return false
+		n := 0
+		for _, o := range c.inFlight {
+			if !slices.Contains(o.key.SubnetIDs, id) {
+				continue
+			}
+			if n++; n >= each || spare && !o.spare {
+				return false
+			}
 		}
 	}
 	return true
 }
 
 // take notes that o is in flight. c.mu is held.
-func (c *creations) take(o order, w *wanted) {
-	c.occupy(o, 1)
+func (c *creations) take(o *order, w *wanted) {
+	c.inFlight = append(c.inFlight, o)
 	c.memory.begun(o.r, o.n)
 	c.queue = append(slices.DeleteFunc(c.queue, func(r pool.Ref) bool { return r == o.r }), o.r)
 	if o.spare {
@@ -214,33 +207,19 @@ func (c *creations) take(o order, w *wanted) {
 	}
 }
 
-func (c *creations) occupy(o order, n int) {
-	add := func(p places) places {
-		if o.spare {
-			p.spare += n
-		} else {
-			p.pods += n
-		}
-		return p
-	}
-	c.total = add(c.total)
-	for _, id := range o.key.SubnetIDs {
-		if p := add(c.subnets[id]); p == (places{}) {
-			delete(c.subnets, id)
-		} else {
-			c.subnets[id] = p
-		}
-	}
+// end notes that o is not in flight any more. c.mu is held.
+func (c *creations) end(o *order) {
+	c.inFlight = slices.DeleteFunc(c.inFlight, func(other *order) bool { return other == o })
 }
 
 // send sends a request and keeps its result: ports and error.
-func (c *creations) send(ctx context.Context, o order) {
-	if o.spare && !c.afford(ctx, &o) {
+func (c *creations) send(ctx context.Context, o *order) {
+	if o.spare && !c.afford(ctx, o) {
 		return
 	}
 	log := ctrl.LoggerFrom(ctx).WithValues("pool", o.r.Pool, "node", o.r.Node)
 	began := time.Now()
-	made, err := c.create(ctx, &o)
+	made, err := c.create(ctx, o)
 	took := time.Since(began)
 	for _, port := range made {
 		log.Info("created port", "port", port.ID)
@@ -277,20 +256,20 @@ func (c *creations) afford(ctx context.Context, o *order) bool {
 		return true
 	}
 	c.mu.Lock()
-	c.occupy(*o, -1)
+	c.end(o)
 	c.withdraw(o.r)
 	c.mu.Unlock()
-	c.trigger()
+	c.signal.Send()
 	c.plans.Add(o.r)
 	return false
 }
 
 // leave frees the place of a request that has ended. After a failure the next plan of the pool
 // decides what it still wishes.
-func (c *creations) leave(o order, took time.Duration, err error) {
+func (c *creations) leave(o *order, took time.Duration, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.occupy(o, -1)
+	c.end(o)
 	if err == nil {
 		c.pace.Observe(o.n, took)
 	} else {
@@ -300,7 +279,7 @@ func (c *creations) leave(o order, took time.Duration, err error) {
 		// Without an answer, the same request would have the SDN create as many ports again.
 		c.pace.Late(o.n, took)
 	}
-	c.trigger()
+	c.signal.Send()
 }
 
 func request(key v1.PoolKey) sdn.PortRequest {
@@ -328,7 +307,7 @@ var (
 func init() { metrics.Registry.MustRegister(creationsInFlight, poolRefills, portRequests) }
 
 // count counts a request that has ended.
-func count(o order, made []sdn.Port, err error) {
+func count(o *order, made []sdn.Port, err error) {
 	result := "ok"
 	switch {
 	case err != nil && len(made) > 0:

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,19 +31,20 @@ type lookups struct {
 	plans      planQueue
 	checkPorts kube.Signal // has the collector search for a port that no object names
 
-	mu     sync.Mutex
-	queue  []pool.Ref // pools with calls to make; the next one is first
-	calls  map[pool.Ref][]func(ctx context.Context)
-	signal chan struct{} // holds a token for each call, up to the number of workers
+	signal kube.Signal // there are calls to make
+
+	mu    sync.Mutex
+	queue []pool.Ref // pools with calls to make; the next one is first
+	calls map[pool.Ref][]func(ctx context.Context)
 }
 
-// lookupWorkers is the number of calls at once.
-const lookupWorkers = 16
+// lookupsAtOnce is the number of calls at once.
+const lookupsAtOnce = 16
 
 func newLookups(o Options, m *memory) *lookups {
 	return &lookups{
 		cloud: o.Ports, visibility: o.Visibility, live: o.Live, memory: m, plans: o.Queue, checkPorts: o.CheckPorts,
-		calls: map[pool.Ref][]func(context.Context){}, signal: make(chan struct{}, lookupWorkers),
+		calls: map[pool.Ref][]func(context.Context){}, signal: kube.NewSignal(),
 	}
 }
 
@@ -122,10 +124,7 @@ func (l *lookups) push(r pool.Ref, call func(context.Context)) {
 	}
 	l.calls[r] = append(l.calls[r], call)
 	l.mu.Unlock()
-	select {
-	case l.signal <- struct{}{}:
-	default: // all workers run already, until no call is left
-	}
+	l.signal.Send()
 }
 
 // next takes a call of the first pool.
@@ -148,29 +147,25 @@ func (l *lookups) next() (r pool.Ref, call func(context.Context), ok bool) {
 // run makes the calls until ctx ends. The end cuts off the calls in flight; the collector of
 // the next leader finds a port that should have been deleted.
 func (l *lookups) run(ctx context.Context) {
-	var workers sync.WaitGroup
-	for range lookupWorkers {
-		workers.Go(func() {
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case <-l.signal:
-				}
-				l.drain(ctx)
-			}
-		})
-	}
-	workers.Wait()
-}
-
-func (l *lookups) drain(ctx context.Context) {
-	for ctx.Err() == nil {
-		r, call, ok := l.next()
-		if !ok {
+	var inFlight errgroup.Group
+	inFlight.SetLimit(lookupsAtOnce)
+	defer func() { _ = inFlight.Wait() }()
+	for {
+		select {
+		case <-ctx.Done():
 			return
+		case <-l.signal:
 		}
-		call(ctx)
-		l.plans.Add(r)
+		for ctx.Err() == nil {
+			r, call, ok := l.next()
+			if !ok {
+				break
+			}
+			inFlight.Go(func() error {
+				call(ctx)
+				l.plans.Add(r)
+				return nil
+			})
+		}
 	}
 }
