@@ -18,7 +18,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -71,10 +70,7 @@ type Reconciler struct {
 	events     events.EventRecorder
 	queue      *kube.Queue[ctrl.Request]
 	objects    *kube.Object[*v1.KuryrPort]
-
-	mu      sync.Mutex
-	delayed map[string]delay // statuses that are written later
-	gap     time.Duration    // after which they are written
+	gap        time.Duration // until a delayed status is written
 }
 
 // Options are the parts that the reconciler of KuryrPorts needs. All must be given.
@@ -97,7 +93,7 @@ func New(mgr ctrl.Manager, o Options) *Reconciler {
 		returns: newReturns(o, memory, queue), backoff: o.Backoff, pauses: outcome.Limiter[ctrl.Request](o.Backoff),
 		supply: o.Room, pods: o.Pods, checkPorts: o.CheckPorts, events: mgr.GetEventRecorder("kuryr-controller"),
 		objects: kube.NewObject(mgr.GetClient(), &v1.KuryrPort{}, "KuryrPort", kube.OwnerPort, v1.PortFinalizer),
-		delayed: map[string]delay{}, gap: o.StatusGap,
+		gap:     o.StatusGap,
 	}
 }
 
@@ -181,10 +177,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 
 // forget drops the memory of a deleted KuryrPort.
 func (r *Reconciler) forget(name string) {
-	r.mu.Lock()
-	delete(r.delayed, name)
-	r.mu.Unlock()
-	r.memory.portGone(name)
+	r.memory.forget(name)
 	r.returns.grouped(name)
 }
 
@@ -276,21 +269,20 @@ type delay struct {
 
 // delay returns how long the write of a bound port's status may wait. It would say no more than
 // the spec does. Once the daemon has reported that the port is plugged, one write says both.
-func (r *Reconciler) delay(port *v1.KuryrPort, failed error) time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (r *Reconciler) delay(port *v1.KuryrPort, failed error) (wait time.Duration) {
 	given := port.Spec.PodRef != nil && port.Status.Phase == v1.PortAvailable && port.Status.Attachment == nil
 	changed := r.settings.Load().Pods.PortDebug || !port.Grouped() // the SDN was asked for a change
-	if failed != nil || !given || changed {
-		delete(r.delayed, port.Name)
-		return 0
-	}
-	h, ok := r.delayed[port.Name]
-	if !ok || h.generation != port.Generation {
-		h = delay{port.Generation, time.Now().Add(r.gap)}
-		r.delayed[port.Name] = h
-	}
-	return time.Until(h.until)
+	r.memory.change(port.Name, func(n *portNote) {
+		switch {
+		case failed != nil || !given || changed:
+			n.delayed = delay{}
+			return
+		case n.delayed.generation != port.Generation:
+			n.delayed = delay{port.Generation, time.Now().Add(r.gap)}
+		}
+		wait = time.Until(n.delayed.until)
+	})
+	return wait
 }
 
 // write writes the status, and then the label that mirrors it, if they change.

@@ -28,77 +28,76 @@ import (
 // portMemory is what is known of single ports beyond their objects. It may be lost. Its methods
 // are safe for concurrent use.
 type portMemory struct {
-	mu     sync.Mutex
-	gone   map[string]bool    // ports that the SDN has lost
-	active map[string]waiting // ports that wait for the SDN to pass their traffic
+	mu    sync.Mutex
+	ports map[string]portNote
 }
 
-// waiting is a port that waits for the SDN to pass its traffic.
+// portNote is what is known of one port.
+type portNote struct {
+	gone    bool    // the SDN has lost it
+	active  waiting // for the SDN to pass its traffic
+	delayed delay   // of its status
+}
+
+// waiting is the wait of a port for the SDN to pass its traffic.
 type waiting struct {
+	is      bool
 	sandbox string // for which; empty: an earlier answer of the SDN counts, too
 	seen    bool   // whether the SDN passes it
 }
 
-func newPortMemory() *portMemory {
-	return &portMemory{gone: map[string]bool{}, active: map[string]waiting{}}
+func newPortMemory() *portMemory { return &portMemory{ports: map[string]portNote{}} }
+
+// change runs f on what is known of a port.
+func (m *portMemory) change(name string, f func(*portNote)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.ports[name]
+	f(&n)
+	if m.ports[name] = n; n == (portNote{}) {
+		delete(m.ports, name)
+	}
 }
 
 // setGone notes whether the SDN has lost a port.
 func (m *portMemory) setGone(name string, gone bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if gone {
-		m.gone[name] = true
-	} else {
-		delete(m.gone, name)
-	}
+	m.change(name, func(n *portNote) { n.gone = gone })
 }
 
-func (m *portMemory) isGone(name string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.gone[name]
+func (m *portMemory) isGone(name string) (is bool) {
+	m.change(name, func(n *portNote) { is = n.gone })
+	return is
 }
 
-// portGone forgets a port whose object was deleted.
-func (m *portMemory) portGone(name string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.gone, name)
-	delete(m.active, name)
-}
+// forget drops what is known of a port whose object was deleted.
+func (m *portMemory) forget(name string) { m.change(name, func(n *portNote) { *n = portNote{} }) }
 
 // awaitActive notes that a port waits for the SDN to pass its traffic, for this sandbox, and returns
 // whether the SDN was seen to pass it since it does.
-func (m *portMemory) awaitActive(name, sandbox string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	w, waits := m.active[name]
-	if !waits || w.sandbox != sandbox {
-		w = waiting{sandbox: sandbox}
-		m.active[name] = w
-	}
-	return w.seen
+func (m *portMemory) awaitActive(name, sandbox string) (seen bool) {
+	m.change(name, func(n *portNote) {
+		if !n.active.is || n.active.sandbox != sandbox {
+			n.active = waiting{is: true, sandbox: sandbox}
+		}
+		seen = n.active.seen
+	})
+	return seen
 }
 
 // awaitNothing notes that a port does not wait for the SDN.
 func (m *portMemory) awaitNothing(name string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.active, name)
+	m.change(name, func(n *portNote) { n.active = waiting{} })
 }
 
 // isActive notes that the SDN passes a port's traffic, as it was asked for this sandbox, and returns
 // whether the port was waiting for that.
-func (m *portMemory) isActive(name, sandbox string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	w, waits := m.active[name]
-	if !waits || w.seen || w.sandbox != sandbox {
-		return false
-	}
-	m.active[name] = waiting{sandbox, true}
-	return true
+func (m *portMemory) isActive(name, sandbox string) (waited bool) {
+	m.change(name, func(n *portNote) {
+		if waited = n.active == (waiting{is: true, sandbox: sandbox}); waited {
+			n.active.seen = true
+		}
+	})
+	return waited
 }
 
 // awaitActives returns the ports that still wait for the SDN to pass their traffic, each with the
@@ -107,9 +106,9 @@ func (m *portMemory) awaitActives() map[string]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	names := map[string]string{}
-	for name, w := range m.active {
-		if !w.seen {
-			names[name] = w.sandbox
+	for name, n := range m.ports {
+		if n.active.is && !n.active.seen {
+			names[name] = n.active.sandbox
 		}
 	}
 	return names
