@@ -138,7 +138,7 @@ late: test-assets ## Tests of the controller whose cache shows LATE (KuryrPort=5
 
 .PHONY: race
 race: test-assets ## Tests of the core under the race detector, the long ones cut short (needs a C compiler)
-	CGO_ENABLED=1 go test -race $(CUT) $(TESTFLAGS) $(CORE)
+	. hack/parts.sh; CGO_ENABLED=1 go test -race $(CUT) $(if $(PART),-run "$$(tests_of $(CORE))") $(TESTFLAGS) $(CORE)
 
 .PHONY: fuzz
 fuzz: ## Each fuzz target, or those below FUZZ_IN, for FUZZTIME (20s)
