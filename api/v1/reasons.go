@@ -33,7 +33,7 @@ const (
 	ReasonLoadBalancerInError = "LoadBalancerInError"
 	ReasonDrift               = "Drift"
 	ReasonFloatingIPNotUsable = "FloatingIPNotUsable"
-	ReasonNotTaken            = "NotTaken"
+	ReasonNotApplied          = "NotApplied"
 	ReasonDisabled            = "Disabled"
 	ReasonLoadBalancerBusy    = "LoadBalancerBusy"
 	ReasonClusterIPHeld       = "ClusterIPHeld"

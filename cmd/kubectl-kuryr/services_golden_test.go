@@ -42,7 +42,7 @@ func exampleBalancer(name, ip string, members ...string) *v1.KuryrLoadBalancer {
 			Conditions: []metav1.Condition{
 				condition("Supported", "True", "Supported", "The provider does all that is asked for."),
 				condition("Ready", "True", "Ready", "The cloud has the load balancer as wanted."),
-				condition("Progressing", "False", "Settled", "Nothing is to be done."),
+				condition("Progressing", "False", "Settled", "No action needed."),
 				condition("InSync", "True", "InSync", "The last look at the cloud showed what this status says."),
 			},
 		},

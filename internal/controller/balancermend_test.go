@@ -306,7 +306,7 @@ func TestStubbornCloud(t *testing.T) {
 	}
 	b.mentions("condition", meta.FindStatusCondition(b.klb("web").Status.Conditions, v1.ConditionReady).Message, "does not repeat them: update listener")
 	b.respec("web", func(s *v1.KuryrLoadBalancerSpec) { s.Listeners[1] = balancerPort(443, 1, 66) })
-	b.mentions("Event", b.eventOn("web", "NotTaken"), "change members", "tries again by itself")
+	b.mentions("Event", b.eventOn("web", "NotApplied"), "change members", "tries again by itself")
 	asked := b.cloud.Calls(memory.ChangeMembers)
 	b.never("it is asked for all the time", func() bool { return b.cloud.Calls(memory.ChangeMembers) > asked+3 })
 	b.mu.Lock()

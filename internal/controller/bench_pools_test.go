@@ -264,8 +264,8 @@ func (b *bed) warmPoolOf(key v1.PoolKey, network string, n int) {
 		b.create(port)
 		port.Status = v1.KuryrPortStatus{Phase: v1.PortAvailable, AppliedSecurityGroupIDs: []string{group}}
 		for _, c := range []metav1.Condition{ // as the controller leaves a port at rest
-			{Type: v1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", Message: kube.Reword("The port is in the SDN as wanted.")},
-			{Type: v1.ConditionProgressing, Status: metav1.ConditionFalse, Reason: "Settled", Message: kube.Reword("Nothing is to be done.")},
+			{Type: v1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", Message: kube.Reword("The port matches its spec.")},
+			{Type: v1.ConditionProgressing, Status: metav1.ConditionFalse, Reason: "Settled", Message: kube.Reword("No action needed.")},
 		} {
 			c.ObservedGeneration = port.Generation
 			meta.SetStatusCondition(&port.Status.Conditions, c)

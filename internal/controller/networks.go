@@ -22,7 +22,7 @@ import (
 
 var networksBlocked = prometheus.NewGauge(prometheus.GaugeOpts{
 	Name: "kuryr_networks_blocked",
-	Help: "1 while namespaces are to have networks of their own and the API server lacks a kind for it, or the controller a permission.",
+	Help: "1 if a CRD or a permission of the controller that networks of namespaces need is missing.",
 })
 
 func init() { metrics.Registry.MustRegister(networksBlocked) }

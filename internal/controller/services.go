@@ -31,7 +31,7 @@ import (
 
 var servicesBlocked = prometheus.NewGauge(prometheus.GaugeOpts{
 	Name: "kuryr_services_blocked",
-	Help: "1 while Services are to be served and the API server lacks a kind for it, or the controller a permission.",
+	Help: "1 if a CRD or a permission of the controller that Services need is missing.",
 })
 
 func init() { metrics.Registry.MustRegister(servicesBlocked) }

@@ -46,7 +46,7 @@ func newMetrics(j *journal, p *parker) *metrics {
 		}, func() float64 { return float64(j.size()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "kuryr_cni_parked_ports",
-			Help: "Free ports that are kept plugged on this node for pods to come.",
+			Help: "Standby ports: free ports that are plugged on this node for new pods.",
 		}, func() float64 { return float64(p.count()) }),
 		plugged("parking", func() float64 { return float64(p.counts().Claimed) }),
 		plugged("anew", func() float64 { return float64(p.counts().Made) }))
@@ -57,7 +57,7 @@ func newMetrics(j *journal, p *parker) *metrics {
 func plugged(from string, count func() float64) prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name:        "kuryr_cni_plugged_total",
-		Help:        "Ports that pods got: from the parking, or plugged anew for the pod.",
+		Help:        "Ports that pods got: a standby port, or one plugged for the pod.",
 		ConstLabels: prometheus.Labels{"from": from},
 	}, count)
 }
@@ -69,7 +69,7 @@ func (n *nodePorts) collectors() []prometheus.Collector {
 		Help: "Times that the tables of node ports, external IPs and host ports could not be brought up to date; each is tried again.",
 	}, func() float64 { return float64(n.failures.Load()) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kuryr_node_ports_health_checks_blocked",
-		Help: "Health check ports of Services at which somebody else listens on this node; the log names them.",
+		Help: "Health check ports of Services that another process of this node listens on; the log names them.",
 	}, func() float64 { return float64(n.blocked.Load()) })}
 	for i, family := range []string{"ipv4", "ipv6"} {
 		labels := prometheus.Labels{"family": family}

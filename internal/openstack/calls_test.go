@@ -60,7 +60,7 @@ func TestCallsOfAPortsLife(t *testing.T) {
 		t.Errorf("requests: (-want +got)\n%s", diff)
 	}
 	metrics := `
-# HELP kuryr_cloud_requests_total HTTP requests to the cloud, by the status of the answer; none if there was no answer.
+# HELP kuryr_cloud_requests_total HTTP requests to the cloud, by status code; none if there was no answer.
 # TYPE kuryr_cloud_requests_total counter
 kuryr_cloud_requests_total{code="200",resource="extensions",service="network",verb="GET"} 1
 kuryr_cloud_requests_total{code="200",resource="networks",service="network",verb="GET"} 1

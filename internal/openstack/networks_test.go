@@ -142,7 +142,7 @@ func TestRequestsOfANetwork(t *testing.T) {
 	step("deleted", map[string]int{"PUT routers/ID/remove_router_interface": 2, "GET networks/ID": 1, "DELETE networks/ID": 1})
 
 	metrics := `
-# HELP kuryr_cloud_requests_total HTTP requests to the cloud, by the status of the answer; none if there was no answer.
+# HELP kuryr_cloud_requests_total HTTP requests to the cloud, by status code; none if there was no answer.
 # TYPE kuryr_cloud_requests_total counter
 kuryr_cloud_requests_total{code="200",resource="add_router_interface",service="network",verb="PUT"} 2
 kuryr_cloud_requests_total{code="200",resource="networks",service="network",verb="GET"} 4

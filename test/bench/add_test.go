@@ -388,7 +388,7 @@ func apiServer(b *testing.B, free bool) (kubeconfig []byte, bind func()) {
 func settle(b *testing.B, c client.Client, p *v1.KuryrPort) {
 	b.Helper()
 	meta.SetStatusCondition(&p.Status.Conditions, metav1.Condition{
-		Type: v1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", Message: "The port is in the SDN as wanted.",
+		Type: v1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", Message: "The port matches its spec.",
 		ObservedGeneration: p.Generation,
 	})
 	if err := c.Status().Update(context.Background(), p); err != nil {

@@ -24,11 +24,11 @@ var (
 	}, []string{"change", "result"})
 	balancerDrifts = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "kuryr_loadbalancer_drifts_total",
-		Help: "Looks at a load balancer that found it changed by somebody else.",
+		Help: "Comparisons of a load balancer with the cloud that found it changed by somebody else.",
 	})
 	balancersMended = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "kuryr_loadbalancer_mends_total",
-		Help: "Tries to get a load balancer, or a part of one, out of ERROR.",
+		Help: "Repairs of load balancers, or of parts of them, that were in ERROR.",
 	})
 )
 

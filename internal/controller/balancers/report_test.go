@@ -78,7 +78,7 @@ func TestReadyMessage(t *testing.T) {
 		want  string
 	}{
 		"UDP, ovn":                {ready("ovn", "UDP"), wanted + " " + stay},
-		"UDP, ovn, and a failure": {ready("ovn", "UDP", "cannot mark it"), wanted + " A step failed. Nothing is to be done: the load balancer serves, and Kuryr tries the step again: cannot mark it. " + stay},
+		"UDP, ovn, and a failure": {ready("ovn", "UDP", "cannot mark it"), wanted + " A step failed. No action needed: the load balancer serves, and Kuryr tries the step again: cannot mark it. " + stay},
 		"TCP, ovn":                {ready("ovn", "TCP"), wanted},
 		"UDP, amphora":            {ready("amphora", "UDP"), wanted},
 	} {

@@ -317,11 +317,11 @@ func (r Resource) decide(ctx context.Context, before bool) (asked bool, err erro
 var (
 	portsAdopted = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "kuryr_orphan_ports_adopted_total",
-		Help: "Ports of this cluster that no object knew of and that were given to their pool.",
+		Help: "Unmanaged ports of this cluster that were given to their pool.",
 	})
 	orphansDeleted = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "kuryr_orphan_ports_deleted_total",
-		Help: "Ports of this cluster that no object knew of and that were deleted.",
+		Help: "Unmanaged ports of this cluster that were deleted.",
 	})
 	balancerOrphansDeleted = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kuryr_loadbalancer_orphans_deleted_total",

@@ -97,7 +97,7 @@ func (v *visit) write(ctx context.Context, status v1.KuryrNetworkStatus, reason,
 	status.Conditions = conditions(&v.kn.Status)
 	kube.SetCondition(&status.Conditions, v1.ConditionReady, ready, reason, text, v.kn.Generation, time.Now())
 	if ready && v.kn.DeletionTimestamp.IsZero() {
-		kube.SetCondition(&status.Conditions, v1.ConditionProgressing, false, "Settled", "Nothing is to be done.", v.kn.Generation, time.Now())
+		kube.SetCondition(&status.Conditions, v1.ConditionProgressing, false, "Settled", "No action needed.", v.kn.Generation, time.Now())
 	} else {
 		kube.SetCondition(&status.Conditions, v1.ConditionProgressing, true, "Working", "Kuryr tries again.", v.kn.Generation, time.Now())
 	}

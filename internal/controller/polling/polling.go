@@ -216,7 +216,7 @@ func (w *Waiter) noteListed(listed []sdn.LoadBalancerSummary, began time.Time) {
 
 var balancersBusy = prometheus.NewGauge(prometheus.GaugeOpts{
 	Name: "kuryr_loadbalancers_busy",
-	Help: "Load balancers that the cloud is at work on and that are waited for.",
+	Help: "Load balancers in PENDING_* that Kuryr waits for.",
 })
 
 func init() { metrics.Registry.MustRegister(balancersBusy) }

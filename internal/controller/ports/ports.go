@@ -311,8 +311,8 @@ func (r *Reconciler) status(port *v1.KuryrPort, reason string, failed error) v1.
 	}
 	if failed == nil {
 		s.AppliedSecurityGroupIDs = slices.Sorted(slices.Values(port.Spec.SecurityGroupIDs))
-		put(v1.ConditionReady, true, v1.ReasonReady, "The port is in the SDN as wanted.")
-		put(v1.ConditionProgressing, false, "Settled", "Nothing is to be done.")
+		put(v1.ConditionReady, true, v1.ReasonReady, "The port matches its spec.")
+		put(v1.ConditionProgressing, false, "Settled", "No action needed.")
 		return s
 	}
 	if port.InDoubt() || !port.Told() {

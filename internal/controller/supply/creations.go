@@ -292,15 +292,15 @@ func request(key v1.PoolKey) sdn.PortRequest {
 var (
 	creationsInFlight = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "kuryr_port_creations_in_flight",
-		Help: "Ports asked of the SDN and not answered.",
+		Help: "Ports in requests to Neutron that are in flight.",
 	})
 	poolRefills = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kuryr_pool_refills_total",
-		Help: "Requests for ports that nobody waited for, by how they went: ok, partial (fewer ports than asked for), failed.",
+		Help: "Requests for ports whose caller no longer waited, by result: ok, partial (fewer ports than asked for), failed.",
 	}, []string{"result"})
 	portRequests = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kuryr_port_requests_total",
-		Help: "Requests for ports, by whom they were for (pods, refill) and how they went (ok, partial, failed).",
+		Help: "Requests for ports, by purpose (pods, refill) and result (ok, partial, failed).",
 	}, []string{"for", "result"})
 )
 

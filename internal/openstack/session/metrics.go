@@ -24,7 +24,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kuryr_cloud_requests_total",
-			Help: "HTTP requests to the cloud, by the status of the answer; none if there was no answer.",
+			Help: "HTTP requests to the cloud, by status code; none if there was no answer.",
 		}, []string{"service", "verb", "resource", "code"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "kuryr_cloud_request_duration_seconds",
@@ -48,7 +48,7 @@ func gaugesOf(service string) gauges {
 	label := map[string]string{neutron: "network", Octavia: "load-balancer"}[service]
 	return gauges{prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "kuryr_cloud_request_rate_limit",
-		Help:        "Requests a second that Kuryr allows itself at present.",
+		Help:        "Current limit of requests a second.",
 		ConstLabels: prometheus.Labels{"service": label},
 	}), prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "kuryr_cloud_outage",

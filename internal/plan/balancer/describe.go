@@ -122,7 +122,7 @@ func Describe(s *v1.KuryrLoadBalancerStatus, klb *v1.KuryrLoadBalancer, r *Resul
 		s.NotChanged = r.unchanged()
 		return append(all,
 			Condition{v1.ConditionReady, true, v1.ReasonReady, r.ready(remark)},
-			Condition{v1.ConditionProgressing, false, "Settled", "Nothing is to be done."},
+			Condition{v1.ConditionProgressing, false, "Settled", "No action needed."},
 			Condition{v1.ConditionInSync, true, "InSync", "The last look at the cloud showed what this status says."})
 	}
 	reason, message := Unready(klb, r)
@@ -151,10 +151,10 @@ func (r *Result) ready(remark string) string {
 	}
 	if len(r.AcceptedAsIs) > 0 {
 		text += " Octavia accepted these changes and kept its own values, and Kuryr does not repeat them: " + texts(r.AcceptedAsIs) +
-			". Nothing is to be done if the Service works."
+			". No action is needed if the Service works."
 	}
 	if len(r.Failed) > 0 {
-		text += " A step failed. Nothing is to be done: the load balancer serves, and Kuryr tries the step again: " + strings.Join(r.Failed, "; ") + "."
+		text += " A step failed. No action needed: the load balancer serves, and Kuryr tries the step again: " + strings.Join(r.Failed, "; ") + "."
 	}
 	if len(r.Disabled) > 0 {
 		text += " " + disabledText(r.Disabled)
@@ -233,7 +233,7 @@ func Unready(klb *v1.KuryrLoadBalancer, r *Result) (reason, message string) {
 	case r.Address.Problem != "":
 		return v1.ReasonFloatingIPNotUsable, r.Address.Problem
 	case len(r.NotApplied) > 0:
-		return v1.ReasonNotTaken, "Octavia accepted these changes but did not apply them: " + texts(r.NotApplied) + ". Kuryr tries again by itself" + r.closed()
+		return v1.ReasonNotApplied, "Octavia accepted these changes but did not apply them: " + texts(r.NotApplied) + ". Kuryr tries again by itself" + r.closed()
 	case r.Blocked != "":
 		return v1.ReasonLoadBalancerBusy, fmt.Sprintf("Load balancer %s refuses each change as busy, although Octavia does not show it as busy. Another object in Octavia may block it, "+
 			"such as an L7 policy that uses a pool. Check it in Octavia. Kuryr tries again by itself", r.Blocked)

@@ -131,21 +131,21 @@ func (in *Input) differs() string {
 	is, c := in.Current, &in.Choice
 	switch {
 	case c.Common && is.ProjectID != c.ProjectID:
-		return fmt.Sprintf("the namespace is to be in the cluster's common network and project, %s, and is in project %s", named(c.ProjectID), named(is.ProjectID))
+		return fmt.Sprintf("project: want the common one with its network, %s; have %s", named(c.ProjectID), named(is.ProjectID))
 	case c.Common:
-		return "the namespace is to be in the cluster's common network, where its new pods are already"
+		return "network: want the common one, where new pods of the namespace are already"
 	case is.NamespaceUID != string(in.UID):
 		return "the KuryrNetwork is of an earlier namespace of this name"
 	case is.Mode != c.Mode:
-		return fmt.Sprintf("the network mode is to be %s, and is %s", c.Mode, is.Mode)
+		return fmt.Sprintf("network mode: want %s, have %s", c.Mode, is.Mode)
 	case is.ProjectID != c.ProjectID:
-		return fmt.Sprintf("the project is to be %s, and is %s", named(c.ProjectID), named(is.ProjectID))
+		return fmt.Sprintf("project: want %s, have %s", named(c.ProjectID), named(is.ProjectID))
 	case is.NetworkID != c.NetworkID:
-		return fmt.Sprintf("the network is to be %s, and is %s", named(c.NetworkID), named(is.NetworkID))
+		return fmt.Sprintf("network: want %s, have %s", named(c.NetworkID), named(is.NetworkID))
 	case is.Router == nil && in.own() || is.Router != nil && !in.own():
-		return fmt.Sprintf("the router is to be %s, and is %s", routerName(in.router(), in.own()), routerName(is.RouterID, is.Router != nil))
+		return fmt.Sprintf("router: want %s, have %s", routerName(in.router(), in.own()), routerName(is.RouterID, is.Router != nil))
 	case is.RouterID != in.router():
-		return fmt.Sprintf("the router is to be %s, and is %s", named(in.router()), named(is.RouterID))
+		return fmt.Sprintf("router: want %s, have %s", named(in.router()), named(is.RouterID))
 	}
 	return in.differentSubnets()
 }
@@ -178,7 +178,7 @@ func (in *Input) differentSubnets() string {
 	}
 	for _, v := range in.families() {
 		if len(has) > 0 && !has[v] && in.InUse {
-			return fmt.Sprintf("the network is to have an IPv%d subnet, and has none", v)
+			return fmt.Sprintf("subnets: want one of IPv%d, have none", v)
 		}
 	}
 	if p, t, over := overlap(in.Made, in.Taken); over && in.Current.Mode == v1.NetworkFlat {

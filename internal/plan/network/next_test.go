@@ -165,13 +165,13 @@ func TestChangesOfExistingNetworks(t *testing.T) {
 			in.Choice.Routes = []v1.Route{{Destination: "10.96.0.0/16", Gateway: "10.0.0.2"}}
 		}, inPlace, ""},
 		"the mode":    {flat(), func(in *network.Input) { in.Choice.Mode, in.Pools = v1.NetworkNamespace, pooled().Pools }, waits, "namespace"},
-		"the project": {flat(), func(in *network.Input) { in.Choice.ProjectID = "q" }, waits, "project is to be q, and is p"},
+		"the project": {flat(), func(in *network.Input) { in.Choice.ProjectID = "q" }, waits, "project: want q, have p"},
 		"the router":  {flat(), func(in *network.Input) { in.Choice.RouterID = "" }, waits, "router"},
 		"the common one": {flat(), func(in *network.Input) {
 			in.Choice = network.Choice{Common: true, Mode: v1.NetworkShared, ProjectID: "p"}
-		}, waits, "common network, where its new pods are already"},
+		}, waits, "want the common one, where new pods of the namespace are already"},
 		"the common one and its project": {flat(), func(in *network.Input) { in.Choice = network.Choice{Common: true, Mode: v1.NetworkShared} }, waits,
-			"common network and project, the default, and is in project p"},
+			"want the common one with its network, the default; have p"},
 		"another UID":   {flat(), func(in *network.Input) { in.UID = "u2" }, waits, "earlier namespace"},
 		"another range": {flat(), func(in *network.Input) { in.Choice.Ranges = []netip.Prefix{prefix("10.64.0.0/10")} }, waits, "10.0.0.0/16"},
 		"a wider range": {flat(), func(in *network.Input) {
@@ -187,7 +187,7 @@ func TestChangesOfExistingNetworks(t *testing.T) {
 		"another length of a pool": {pooled(), func(in *network.Input) { in.Choice.PrefixLength = 25 }, waits, "four"},
 		"one family less":          {pooled(), func(in *network.Input) { in.Pools = in.Pools[:1] }, waits, "IPv6"},
 		"another given network": {network.Input{UID: "u1", Wanted: true, Choice: network.Choice{Mode: v1.NetworkGiven, NetworkID: "n", SubnetIDs: []string{"s"}}},
-			func(in *network.Input) { in.Choice.NetworkID = "m" }, waits, "network is to be m, and is n"},
+			func(in *network.Input) { in.Choice.NetworkID = "m" }, waits, "network: want m, have n"},
 		"another subnet of it": {network.Input{UID: "u1", Wanted: true, Choice: network.Choice{Mode: v1.NetworkGiven, NetworkID: "n", SubnetIDs: []string{"s"}}},
 			func(in *network.Input) { in.Choice.SubnetIDs = []string{"s2"} }, inPlace, ""},
 	} {

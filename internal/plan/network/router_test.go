@@ -105,7 +105,7 @@ func TestPlansWithARouterOfItsOwn(t *testing.T) {
 		t.Errorf("another gateway: %+v, want it changed in place", got)
 	}
 	in.Choice.Router, in.Choice.RouterID = nil, "r"
-	if got := network.Next(in); got.Reason != v1.ReasonWaitsForPods || !strings.Contains(got.Why, "the router is to be r, and is one that Kuryr makes") {
+	if got := network.Next(in); got.Reason != v1.ReasonWaitsForPods || !strings.Contains(got.Why, "router: want r, have one that Kuryr makes") {
 		t.Errorf("a router that is there, with pods: %+v", got)
 	}
 	in.InUse = false
