@@ -24,7 +24,7 @@ func (b *bridge) Plug(ctx context.Context, i Interface) error {
 		return err
 	}
 	if b.set.claim(ctx, i, bridgeWiring{br}) {
-		if b.set.wired.take(i) {
+		if b.set.wired.CompareAndDelete(i.PortID, i.ContainerID) {
 			return nil
 		}
 		return b.set.announce(ctx, i)
@@ -176,15 +176,26 @@ func (w bridgeWiring) kept(ctx context.Context, node netlink.Link) (bool, error)
 	return node.Attrs().OperState == netlink.OperUp, nil
 }
 
-// forget makes the bridge forget the MAC addresses and groups seen at node. It also removes i's
-// addresses from the node's connection tracking, which routed packets pass, and bridged packets
-// may pass (br_netfilter).
+// forget takes the device off the bridge for a moment. Otherwise the bridge would remember three
+// things about it for minutes, all from the pod's packets, and send other pods' packets there: the
+// MAC addresses that it has seen, the multicast groups with listeners, and whether there is a
+// multicast router. It also removes i's addresses from the node's connection tracking, which routed
+// packets pass, and bridged packets may pass (br_netfilter).
 func (w bridgeWiring) forget(ctx context.Context, i Interface, node netlink.Link) error {
-	if err := forgetSeen(node); err != nil {
+	h, err := openNetlink()
+	if err != nil {
 		return err
 	}
-	if err := forgetGroups(node); err != nil {
-		return err
+	defer h.Close()
+	err = h.LinkSetNoMaster(node)
+	if err == nil {
+		err = h.LinkSetMasterByIndex(node, node.Attrs().MasterIndex)
+	}
+	if err == nil {
+		err = h.LinkSetHairpin(node, true)
+	}
+	if err != nil {
+		return fmt.Errorf("plugging %s into its bridge again: %w", node.Attrs().Name, err)
 	}
 	return forgetConnections(ctx, i)
 }

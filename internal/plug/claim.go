@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync"
 
 	"github.com/go-logr/logr"
 	"github.com/vishvananda/netlink"
@@ -85,7 +84,7 @@ func (s *Set) tryClaim(ctx context.Context, i Interface, k keeper) error {
 		if err := b.announce(); err != nil {
 			return err
 		}
-		s.wired.set(i) // Wait has nothing to wait for; after an error the port is plugged again
+		s.wired.Store(i.PortID, i.ContainerID) // Wait has nothing to wait for; after an error the port is plugged again
 		return nil
 	})
 }
@@ -239,36 +238,4 @@ func (s sandbox) remove(l netlink.Link) error {
 		return fmt.Errorf("removing %s from the sandbox: %w", l.Attrs().Name, err)
 	}
 	return nil
-}
-
-// claims are the ports that their sandboxes got already wired.
-type claims struct {
-	mu sync.Mutex
-	of map[string]string // sandbox by port
-}
-
-func (c *claims) set(i Interface) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.of == nil {
-		c.of = map[string]string{}
-	}
-	c.of[i.PortID] = i.ContainerID
-}
-
-// take reports whether i was claimed, and forgets that: a second caller must check itself.
-func (c *claims) take(i Interface) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.of[i.PortID] != i.ContainerID {
-		return false
-	}
-	delete(c.of, i.PortID)
-	return true
-}
-
-func (c *claims) drop(port string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.of, port)
 }

@@ -261,25 +261,14 @@ func (d *database) copied(ctx context.Context, name string) (*ovsRow, bool, erro
 
 // zone returns the zone of connection tracking that ovn-controller has assigned to the port.
 func (d *database) zone(ctx context.Context, bridge, port string) (uint16, error) {
-	res, err := d.transact(ctx, selectOp("Open_vSwitch", nil, "external_ids"), selectOp("Bridge", named(bridge), "external_ids"))
+	res, err := d.transact(ctx, selectOp("Bridge", named(bridge), "external_ids"))
 	if err != nil {
 		return 0, err
 	}
 	for _, r := range res[0].Rows {
-		if !isOVNs(stringMap(r["external_ids"])) {
-			return 0, fmt.Errorf("the pod's connections are not known: %w", errNotOVN)
+		if zone, err := strconv.ParseUint(stringMap(r["external_ids"])[keyZone+port], 10, 16); err == nil {
+			return uint16(zone), nil
 		}
 	}
-	if len(res[1].Rows) == 0 {
-		return 0, fmt.Errorf("Open vSwitch has no bridge %s: %w", bridge, ErrDataPath)
-	}
-	text, given := stringMap(res[1].Rows[0]["external_ids"])[keyZone+port]
-	if !given {
-		return 0, fmt.Errorf("ovn-controller has given port %s no zone on bridge %s: the pod's connections are not known", port, bridge)
-	}
-	zone, err := strconv.ParseUint(text, 10, 16)
-	if err != nil {
-		return 0, fmt.Errorf("reading the zone that ovn-controller has given port %s: %w", port, err)
-	}
-	return uint16(zone), nil
+	return 0, fmt.Errorf("ovn-controller has given port %s no zone on bridge %s: the pod's connections are not known", port, bridge)
 }

@@ -70,7 +70,7 @@ func (o *ovs) Plug(ctx context.Context, i Interface) error {
 // Wait returns after ovs-vswitchd has added the port, and ovn-controller reports that its flows
 // are in place, or neutron-openvswitch-agent has put the port into its network.
 func (o *ovs) Wait(ctx context.Context, i Interface) error {
-	if o.set.wired.take(i) {
+	if o.set.wired.CompareAndDelete(i.PortID, i.ContainerID) {
 		return nil
 	}
 	bell, stop := o.set.db.listen(HostDevice(i.PortID))
@@ -242,10 +242,9 @@ func (w ovsWiring) forget(ctx context.Context, i Interface, _ netlink.Link) erro
 	if w.i.Agent {
 		return errSharedZone
 	}
-	bridge := w.ovs.bridge(i)
-	zone, err := w.ovs.set.db.zone(ctx, bridge, i.PortID)
+	zone, err := w.ovs.set.db.zone(ctx, w.ovs.bridge(i), i.PortID)
 	if err != nil {
 		return err
 	}
-	return flushZone(ctx, w.ovs.set.mgmt(bridge), zone)
+	return w.ovs.set.flushZone(ctx, zone)
 }

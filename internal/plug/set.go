@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/go-logr/logr"
@@ -44,7 +45,7 @@ type Set struct {
 
 	parking  parking
 	nameless map[int]bool  // indexes of unmarked pairs that removeNameless saw last
-	wired    claims        // ports whose Wait has nothing to wait for
+	wired    sync.Map      // sandbox by port: ports whose Wait has nothing to wait for
 	claimed  atomic.Uint64 // ports that sandboxes got from the parking
 	made     atomic.Uint64 // pairs made for sandboxes
 }
@@ -273,7 +274,7 @@ func (s *Set) unplug(ctx context.Context, i Interface, w wiring) error {
 	if node != nil && m != (mark{}) && m.sandbox != i.ContainerID {
 		return nil // another sandbox has the port by now
 	}
-	s.wired.drop(i.PortID)
+	s.wired.Delete(i.PortID)
 	if k, ok := w.(keeper); ok && node != nil && m.on {
 		err := s.release(ctx, i, p, node, k)
 		if err == nil {
