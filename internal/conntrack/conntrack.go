@@ -54,35 +54,18 @@ func End(ctx context.Context, matches []Match, is func(Flow) bool) error {
 	wanted := func(f Flow) bool {
 		return slices.ContainsFunc(matches, func(m Match) bool { return m.selects(f) }) && (is == nil || is(f))
 	}
-	var err error
-	if n := count(); n > few {
-		err = endSelected(ctx, matches, wanted)
+	var requests []*nl.NetlinkRequest
+	if count() > few {
+		for _, m := range matches {
+			requests = append(requests, m.list())
+		}
 	} else if len(matches) > 0 {
-		err = each(ctx, list(unix.AF_UNSPEC), wanted)
+		requests = append(requests, list(unix.AF_UNSPEC))
 	}
-	if err != nil {
-		return fmt.Errorf("ending connections: %w", err)
-	}
-	return nil
-}
-
-// endSelected lets the kernel select rows, which it does since 5.8; an older kernel shows all. A
-// kernel that refuses is asked for all rows, too.
-func endSelected(ctx context.Context, matches []Match, wanted func(Flow) bool) error {
-	seen := map[uint8]bool{} // families of which all were looked at
-	for _, m := range matches {
-		if seen[m.family()] {
-			continue
+	for _, req := range requests {
+		if err := each(ctx, req, wanted); err != nil {
+			return fmt.Errorf("ending connections: %w", err)
 		}
-		req, selected := m.list()
-		err := each(ctx, req, wanted)
-		if selected && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP)) {
-			selected, err = false, each(ctx, list(m.family()), wanted)
-		}
-		if err != nil {
-			return err
-		}
-		seen[m.family()] = !selected
 	}
 	return nil
 }
@@ -130,13 +113,6 @@ const (
 	byDestinationPort      = 1 << 5
 )
 
-func (m Match) family() uint8 {
-	if m.V6 {
-		return unix.AF_INET6
-	}
-	return unix.AF_INET
-}
-
 // list asks for all connections of a family.
 func list(family uint8) *nl.NetlinkRequest {
 	req := request(msgGet, unix.NLM_F_DUMP)
@@ -144,11 +120,15 @@ func list(family uint8) *nl.NetlinkRequest {
 	return req
 }
 
-// list requests the connections that m selects, and some more. It omits IPv6 addresses, because the
-// kernel shows all rows except the matching ones (6.18; its comparison is inverted). It reports
-// whether it selects anything.
-func (m Match) list() (req *nl.NetlinkRequest, selected bool) {
-	req = list(m.family())
+// list requests the connections that m selects, and some more: a kernel before 5.8 shows all of the
+// family. list omits IPv6 addresses, because the kernel shows all rows except the matching ones
+// (6.18; its comparison is inverted).
+func (m Match) list() *nl.NetlinkRequest {
+	family := uint8(unix.AF_INET)
+	if m.V6 {
+		family = unix.AF_INET6
+	}
+	req := list(family)
 	var orig, back uint32
 	tuple := nested(nl.CTA_TUPLE_ORIG)
 	if m.Source.Is4() {
@@ -179,7 +159,7 @@ func (m Match) list() (req *nl.NetlinkRequest, selected bool) {
 	if orig|back != 0 {
 		req.AddData(filter)
 	}
-	return req, orig|back != 0
+	return req
 }
 
 func nested(typ int) *nl.RtAttr { return nl.NewRtAttr(unix.NLA_F_NESTED|typ, nil) }

@@ -4,12 +4,12 @@
 package nft
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -92,74 +92,9 @@ func packet(typ, flags int, seq uint32, family byte, resource uint16, body []byt
 
 func nfTables(typ int) int { return unix.NFNL_SUBSYS_NFTABLES<<8 | typ }
 
-// socket is a connection to nf_tables in the network namespace of the thread
-// that opens it. It is for one request.
-type socket int
-
 // patience is how long the kernel may take to answer. It answers at once, or a
 // transaction has been lost, which this is for.
 const patience = 20 * time.Second
-
-func open(room int) (socket, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
-	if err != nil {
-		return -1, fmt.Errorf("opening a socket to nf_tables: %w", err)
-	}
-	s := socket(fd)
-	timeout := unix.NsecToTimeval(patience.Nanoseconds())
-	err = errors.Join(unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}),
-		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout))
-	if err == nil && room > 0 {
-		// A transaction is one datagram.
-		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, room)
-	}
-	if err != nil {
-		s.close()
-		return -1, fmt.Errorf("preparing a socket to nf_tables: %w", err)
-	}
-	return s, nil
-}
-
-func (s socket) close() { _ = unix.Close(int(s)) }
-
-// receive calls f with the kernel's messages until f returns true.
-func (s socket) receive(f func(h unix.NlMsghdr, body []byte) (over bool, err error)) error {
-	buffer := make([]byte, 64<<10) // more than the kernel puts into one datagram
-	for {
-		n, _, err := unix.Recvfrom(int(s), buffer, 0)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("waiting for nf_tables: %w", err)
-		}
-		for b := buffer[:n]; len(b) >= unix.SizeofNlMsghdr; {
-			h := unix.NlMsghdr{
-				Len: binary.NativeEndian.Uint32(b), Type: binary.NativeEndian.Uint16(b[4:]),
-				Flags: binary.NativeEndian.Uint16(b[6:]), Seq: binary.NativeEndian.Uint32(b[8:]),
-			}
-			if h.Len < unix.SizeofNlMsghdr || int(h.Len) > len(b) {
-				return errors.New("nf_tables sent a message cut short")
-			}
-			if over, err := f(h, b[unix.SizeofNlMsghdr:h.Len]); over || err != nil {
-				return err
-			}
-			b = b[min(int(h.Len+3)&^3, len(b)):]
-		}
-	}
-}
-
-// verdict is the error in an answer of type NLMSG_ERROR or NLMSG_DONE; nil if it
-// says that all is well.
-func verdict(body []byte) error {
-	if len(body) < 4 {
-		return nil
-	}
-	if code := int32(binary.NativeEndian.Uint32(body)); code < 0 {
-		return unix.Errno(-code)
-	}
-	return nil
-}
 
 // commit carries out all messages, or none of them.
 func commit(family byte, messages []message) error {
@@ -174,27 +109,45 @@ func commit(family byte, messages []message) error {
 	}
 	batch = append(batch, packet(unix.NFNL_MSG_BATCH_END, 0, last+1, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES, nil)...)
 
-	s, err := open(2 * len(batch))
+	s, err := nl.Subscribe(unix.NETLINK_NETFILTER)
 	if err != nil {
-		return err
+		return fmt.Errorf("opening a socket to nf_tables: %w", err)
 	}
-	defer s.close()
-	if err := unix.Sendto(int(s), batch, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	defer s.Close()
+	timeout := unix.NsecToTimeval(patience.Nanoseconds())
+	// A transaction is one datagram.
+	err = errors.Join(s.SetReceiveTimeout(&timeout), unix.SetsockoptInt(s.GetFd(), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 2*len(batch)))
+	if err == nil {
+		err = unix.Sendto(s.GetFd(), batch, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+	}
+	if err != nil {
 		return fmt.Errorf("writing to nf_tables: %w", err)
 	}
+	return answer(s, begin, messages)
+}
+
+// answer returns the first error in the kernel's answers to a transaction.
+func answer(s *nl.NetlinkSocket, begin int, messages []message) error {
 	var failed error
-	err = s.receive(func(h unix.NlMsghdr, body []byte) (bool, error) {
-		if h.Type != unix.NLMSG_ERROR {
-			return false, nil
+	for {
+		answers, _, err := s.Receive()
+		if err != nil {
+			return errors.Join(failed, fmt.Errorf("waiting for nf_tables: %w", err))
 		}
-		err := verdict(body)
-		if err != nil && failed == nil {
-			failed = fmt.Errorf("%s: %w", say(messages, int(h.Seq)-begin-1), err)
+		for _, a := range answers {
+			if a.Header.Type != unix.NLMSG_ERROR || len(a.Data) < 4 {
+				continue
+			}
+			i, code := int(a.Header.Seq)-begin-1, int32(binary.NativeEndian.Uint32(a.Data))
+			if code < 0 && failed == nil {
+				failed = fmt.Errorf("%s: %w", say(messages, i), unix.Errno(-code))
+			}
+			// A batch that is refused as a whole is answered as its beginning.
+			if i == len(messages)-1 || i < 0 && code < 0 {
+				return failed
+			}
 		}
-		// A batch that is refused as a whole is answered as its beginning.
-		return h.Seq == last || h.Seq == begin && err != nil, nil
-	})
-	return errors.Join(failed, err)
+	}
 }
 
 func say(messages []message, i int) string {
@@ -209,36 +162,19 @@ func say(messages []message, i int) string {
 // a few times.
 func dump(family byte, m message) ([][]byte, error) {
 	for tries := 5; ; tries-- {
-		found, whole, err := tryDump(family, m)
-		switch {
-		case err != nil:
+		req := nl.NewNetlinkRequest(nfTables(m.typ), m.flags|unix.NLM_F_DUMP)
+		req.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})
+		req.AddRawData(m.body)
+		found, err := req.Execute(unix.NETLINK_NETFILTER, 0)
+		if errors.Is(err, nl.ErrDumpInterrupted) && tries > 1 {
+			continue
+		}
+		if err != nil && !errors.Is(err, nl.ErrDumpInterrupted) {
 			return nil, fmt.Errorf("%s: %w", m.what, err)
-		case whole || tries == 1:
-			return found, nil
 		}
-	}
-}
-
-func tryDump(family byte, m message) (found [][]byte, whole bool, err error) {
-	s, err := open(0)
-	if err != nil {
-		return nil, false, err
-	}
-	defer s.close()
-	request := packet(nfTables(m.typ), m.flags|unix.NLM_F_DUMP, 1, family, 0, m.body)
-	if err := unix.Sendto(int(s), request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return nil, false, fmt.Errorf("writing to nf_tables: %w", err)
-	}
-	whole = true
-	err = s.receive(func(h unix.NlMsghdr, body []byte) (bool, error) {
-		whole = whole && h.Flags&unix.NLM_F_DUMP_INTR == 0
-		switch {
-		case h.Type == unix.NLMSG_DONE || h.Type == unix.NLMSG_ERROR:
-			return true, verdict(body)
-		case len(body) >= 4:
-			found = append(found, bytes.Clone(body[4:])) // behind the header of nfnetlink
+		for i := range found {
+			found[i] = found[i][min(nl.SizeofNfgenmsg, len(found[i])):]
 		}
-		return false, nil
-	})
-	return found, whole, err
+		return found, nil
+	}
 }
