@@ -13,12 +13,20 @@ import (
 )
 
 // HostPort is a port of the node that leads to the pod's, as its containers ask for
-// by hostPort.
+// by hostPort. Its JSON is in the journal of package daemon.
 type HostPort struct {
-	Address  netip.Addr // of the node; the zero value: all
-	Protocol string     // TCP, UDP or SCTP
-	Port     uint16
-	Target   uint16 // of the pod
+	Address  netip.Addr `json:"address,omitzero"` // of the node; the zero value: all
+	Protocol string     `json:"protocol"`         // TCP, UDP or SCTP
+	Port     uint16     `json:"port"`
+	Target   uint16     `json:"target"` // of the pod
+}
+
+func (p HostPort) String() string {
+	at := "all its addresses"
+	if p.Address.IsValid() {
+		at = p.Address.String()
+	}
+	return fmt.Sprintf("%s port %d of %s", p.Protocol, p.Port, at)
 }
 
 // portMapping is one of runtimeConfig.portMappings, by which runtimes say it where

@@ -34,19 +34,8 @@ func Leave(socket string, r Request) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("recording the DEL: %w", err)
 	}
-	// Two kuryr-cni of the same DEL may write at once; each has its own
-	// temporary file, which starts with a dot and is not read by Left.
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".")
-	if err != nil {
+	if err := WriteFile(path, data, 0o600); err != nil {
 		return fmt.Errorf("recording the DEL: %w", err)
-	}
-	_, err = tmp.Write(data)
-	err = errors.Join(err, tmp.Close())
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("recording the DEL: %w", err), os.Remove(tmp.Name()))
 	}
 	return nil
 }
@@ -65,7 +54,7 @@ func Left(socket string) ([]Request, error) {
 	var left []Request
 	var bad []error
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), ".") {
+		if strings.HasPrefix(e.Name(), ".") { // it is still being written
 			continue
 		}
 		r, err := readLeft(filepath.Join(dir, e.Name()))

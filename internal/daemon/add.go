@@ -68,7 +68,7 @@ func (d *Daemon) newEntry(ctx context.Context, req cni.Request, args cni.Args, c
 		Version: entryVersion, ContainerID: req.ContainerID, IfName: req.IfName, Netns: req.Netns,
 		Network: conf.Name, Namespace: args.Namespace, Pod: args.Name, PodUID: args.UID, Since: time.Now().UTC(),
 	}
-	hostPorts, err := recordHostPorts(conf)
+	hostPorts, err := conf.HostPorts()
 	if err != nil {
 		return e, err
 	}

@@ -57,9 +57,8 @@ func (a *API) KuryrPorts() cache.ListerWatcher {
 	return cache.NewListWatchFromClient(a.client, "kuryrports", "", fields.OneTermEqualSelector("spec.nodeName", a.node))
 }
 
-// Report sets status.attachment of a KuryrPort, or removes it if at is nil, whoever has written it. It
-// returns the resulting object.
-func (a *API) Report(ctx context.Context, name string, at *v1.Attachment) (*v1.KuryrPort, error) {
+// Report sets status.attachment of a KuryrPort, or removes it if at is nil, whoever has written it.
+func (a *API) Report(ctx context.Context, name string, at *v1.Attachment) error {
 	status := map[string]any{"attachment": at}
 	if at == nil {
 		// To apply a status without fields keeps what another writer wrote, and Kubernetes 1.37 refuses
@@ -72,10 +71,10 @@ func (a *API) Report(ctx context.Context, name string, at *v1.Attachment) (*v1.K
 	})
 }
 
-func (a *API) patch(ctx context.Context, name string, how types.PatchType, body any) (*v1.KuryrPort, error) {
+func (a *API) patch(ctx context.Context, name string, how types.PatchType, body any) error {
 	data, err := json.Marshal(body)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
@@ -84,6 +83,5 @@ func (a *API) patch(ctx context.Context, name string, how types.PatchType, body 
 	if how == types.ApplyPatchType {
 		req = req.Param("force", "true")
 	}
-	port := &v1.KuryrPort{}
-	return port, req.Do(ctx).Into(port)
+	return req.Do(ctx).Error()
 }

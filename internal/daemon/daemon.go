@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/cni"
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/keylock"
 	"github.com/kuryr-go/kuryr/internal/plug"
@@ -38,7 +39,7 @@ type api interface {
 	// KuryrPorts lists and watches the KuryrPorts of the daemon's node.
 	KuryrPorts() cache.ListerWatcher
 	// Report sets status.attachment of a KuryrPort, or clears it if a is nil.
-	Report(ctx context.Context, name string, a *v1.Attachment) (*v1.KuryrPort, error)
+	Report(ctx context.Context, name string, a *v1.Attachment) error
 }
 
 // drivers plugs ports. *plug.Set implements it.
@@ -81,7 +82,7 @@ type Daemon struct {
 	sandboxes keylock.Locks[string] // by containerID and interface: one call at a time
 	byPort    keylock.Locks[string] // by port: one driver call at a time; taken after sandboxes
 	netns     namespaces
-	listens   func(p hostPortRecord, v6 bool) bool // whether a program on the node itself listens
+	listens   func(p cni.HostPort, v6 bool) bool // whether a program on the node itself listens
 	metrics   *metrics
 	calls     sync.WaitGroup
 	marked    chan struct{} // closed once the DELs left during the daemon's absence are known
@@ -129,7 +130,7 @@ func (d *Daemon) ServeServices(on bool) {
 // Run serves until ctx ends, and then until the running calls are answered.
 func (d *Daemon) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return d.ports.run(ctx, d.observe, d.gone) })
+	g.Go(func() error { return d.ports.run(ctx, d.observe, d.parker.gone) })
 	g.Go(func() error { return d.reporter.run(ctx) })
 	g.Go(func() error { return d.parker.run(ctx) })
 	g.Go(func() error { return d.nodePorts.run(ctx) })
@@ -143,11 +144,6 @@ func (d *Daemon) Run(ctx context.Context) error {
 func (d *Daemon) observe(port *v1.KuryrPort) {
 	d.reporter.observe(port)
 	d.parker.observe(port)
-}
-
-func (d *Daemon) gone(port string) {
-	d.reporter.gone(port)
-	d.parker.gone(port)
 }
 
 // ready returns why CNI calls cannot be served now, as an error for STATUS.

@@ -39,8 +39,10 @@ type entry struct {
 	// Tagged: neutron-openvswitch-agent has put the port into its network.
 	Tagged bool       `json:"tagged,omitempty"`
 	Port   portRecord `json:"port"`
-	// HostPorts of the pod. Entries of older versions have none.
-	HostPorts []hostPortRecord `json:"hostPorts,omitempty"`
+	// HostPorts of the pod, which the runtime sends with the ADD. Entries of older versions have none.
+	// So the journal has exactly those of the pods that run here: finished and deleted pods have had
+	// their DEL, and pods on the host network have no ADD.
+	HostPorts []cni.HostPort `json:"hostPorts,omitempty"`
 }
 
 type portRecord struct {

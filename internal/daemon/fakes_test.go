@@ -131,21 +131,21 @@ func (s *server) remove(name string) {
 	}
 }
 
-func (s *server) Report(_ context.Context, name string, a *v1.Attachment) (*v1.KuryrPort, error) {
+func (s *server) Report(_ context.Context, name string, a *v1.Attachment) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
-		return nil, errAway
+		return errAway
 	}
 	s.reports++
 	p := s.objects[name]
 	if p == nil {
-		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "kuryrports"}, name)
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "kuryrports"}, name)
 	}
 	p = p.DeepCopy()
 	p.Status.Attachment = a
 	s.store(p)
-	return s.objects[name].DeepCopy(), nil
+	return nil
 }
 
 // attachment returns the container ID in the API's attachment of a port, or "".
@@ -347,9 +347,9 @@ type lease struct {
 	driver *driver
 }
 
-func (l lease) Report(ctx context.Context, name string, a *v1.Attachment) (*v1.KuryrPort, error) {
+func (l lease) Report(ctx context.Context, name string, a *v1.Attachment) error {
 	if l.driver.dead.Load() {
-		return nil, errAway
+		return errAway
 	}
 	return l.server.Report(ctx, name, a)
 }

@@ -18,28 +18,6 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/nodeport"
 )
 
-// hostPortRecord is a host port in the journal. The runtime sends host ports with the ADD. So the
-// journal has exactly those of the pods that run here: finished and deleted pods have had their
-// DEL, and pods on the host network have no ADD.
-type hostPortRecord struct {
-	Address  netip.Addr `json:"address,omitzero"` // of the node; missing: every address
-	Protocol string     `json:"protocol"`
-	Port     uint16     `json:"port"`
-	Target   uint16     `json:"target"`
-}
-
-func recordHostPorts(conf cni.Config) ([]hostPortRecord, error) {
-	ports, err := conf.HostPorts()
-	if err != nil {
-		return nil, err
-	}
-	var records []hostPortRecord
-	for _, p := range ports {
-		records = append(records, hostPortRecord(p))
-	}
-	return records, nil
-}
-
 // dropHostPorts removes the host ports of a pod that the node cannot reach.
 func (e *entry) dropHostPorts(log logr.Logger) {
 	if e.Port.Type == "macvlan" && len(e.HostPorts) > 0 {

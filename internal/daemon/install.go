@@ -118,5 +118,5 @@ func replace(path string, data []byte, mode os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return writeFile(path, data, mode)
+	return cni.WriteFile(path, data, mode)
 }

@@ -46,7 +46,7 @@ func openJournal(dir string, log logr.Logger) (*journal, error) {
 		name := f.Name()
 		path := filepath.Join(dir, name)
 		switch {
-		case strings.HasPrefix(name, tmpPrefix): // an interrupted write
+		case strings.HasPrefix(name, "."): // an interrupted write
 			err = os.Remove(path)
 		case strings.HasSuffix(name, ".json"):
 			err = j.load(path, name, log)
@@ -57,8 +57,6 @@ func openJournal(dir string, log logr.Logger) (*journal, error) {
 	}
 	return j, nil
 }
-
-const tmpPrefix = ".tmp-"
 
 func (j *journal) load(path, name string, log logr.Logger) error {
 	e, err := readEntry(path)
@@ -96,7 +94,7 @@ func (j *journal) get(key string) (entry, bool) {
 func (j *journal) put(e entry) error {
 	data, err := json.Marshal(e)
 	if err == nil {
-		err = writeFile(filepath.Join(j.dir, e.key()), data, 0o600)
+		err = cni.WriteFile(filepath.Join(j.dir, e.key()), data, 0o600)
 	}
 	if err != nil {
 		return types.NewError(cni.CodeIO, "the journal cannot be written", err.Error())
@@ -160,31 +158,4 @@ func (j *journal) size() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return len(j.entries)
-}
-
-// writeFile replaces a file atomically and durably: after a crash it has the old or the new
-// content.
-func writeFile(path string, data []byte, mode os.FileMode) error {
-	dir := filepath.Dir(path)
-	tmp, err := os.CreateTemp(dir, tmpPrefix)
-	if err != nil {
-		return err
-	}
-	_, err = tmp.Write(data)
-	err = errors.Join(err, tmp.Chmod(mode), tmp.Sync(), tmp.Close())
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(tmp.Name()))
-	}
-	return syncDir(dir)
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

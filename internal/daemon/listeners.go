@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/vishvananda/netlink/nl"
@@ -33,20 +32,12 @@ func (d *Daemon) freeOnNode(e entry) error {
 	return nil
 }
 
-func (p hostPortRecord) String() string {
-	at := "all its addresses"
-	if p.Address.IsValid() {
-		at = p.Address.String()
-	}
-	return fmt.Sprintf("%s port %d of %s", strings.ToUpper(p.Protocol), p.Port, at)
-}
-
 // listens reports whether a socket of the node accepts any client at the port. It binds to the
 // port for a moment, because the kernel knows best which sockets conflict. Only on a conflict it
 // examines the sockets. A port that cannot be tried counts as free.
-func listens(p hostPortRecord, v6 bool) bool {
+func listens(p cni.HostPort, v6 bool) bool {
 	kind, protocol := unix.SOCK_STREAM, unix.IPPROTO_TCP
-	switch strings.ToUpper(p.Protocol) {
+	switch p.Protocol {
 	case "UDP":
 		kind, protocol = unix.SOCK_DGRAM, unix.IPPROTO_UDP
 	case "SCTP":
@@ -89,7 +80,7 @@ const (
 // waits reports whether a socket of that family accepts any client at the port. A connected socket
 // does not count: the kernel tracks its connection, so a pod's host port of the same number takes
 // nothing from it. A socket that cannot be examined counts.
-func waits(family, protocol int, p hostPortRecord, v6 bool) bool {
+func waits(family, protocol int, p cni.HostPort, v6 bool) bool {
 	state := stateListening
 	if protocol == unix.IPPROTO_UDP {
 		state = stateClosed

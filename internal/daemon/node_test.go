@@ -45,7 +45,7 @@ type node struct {
 	tables   tables
 	install  Install
 	// By default none: the test's machine has listeners of its own.
-	listens func(hostPortRecord, bool) bool
+	listens func(cni.HostPort, bool) bool
 	*machine
 	api *server
 
@@ -57,7 +57,7 @@ type node struct {
 
 func newNode(t testing.TB) *node {
 	n := &node{t: t, dir: t.TempDir(), timeout: 20 * time.Second, machine: newMachine(), api: newServer(),
-		listens: func(hostPortRecord, bool) bool { return false }}
+		listens: func(cni.HostPort, bool) bool { return false }}
 	n.live["/run/netns/a"], n.live["/run/netns/b"] = true, true
 	return n
 }

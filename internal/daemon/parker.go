@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"k8s.io/client-go/util/workqueue"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/keylock"
@@ -28,7 +27,6 @@ type parking interface {
 }
 
 const (
-	parkWorkers = 2
 	parkTimeout = 30 * time.Second
 	parkPeriod  = 30 * time.Second       // between two checks of all parked ports
 	parkRetry   = 2 * time.Second        // after a failed check
@@ -47,7 +45,7 @@ type parker struct {
 	journal *journal
 	ports   *ports
 	byPort  *keylock.Locks[string]
-	queue   workqueue.TypedRateLimitingInterface[string]
+	queue   portQueue
 
 	mu      sync.Mutex
 	looked  bool                // whether the ports parked at the start are known
@@ -59,10 +57,9 @@ type parker struct {
 }
 
 func newParker(o Options, j *journal, p *ports, byPort *keylock.Locks[string]) *parker {
-	limit := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute)
 	return &parker{
 		parking: o.Parking, wanted: o.Settings.Park, journal: j, ports: p, byPort: byPort,
-		queue: workqueue.NewTypedRateLimitingQueue(limit), parked: map[string]bool{}, groups: map[string][]string{},
+		queue: newPortQueue(time.Second, time.Minute), parked: map[string]bool{}, groups: map[string][]string{},
 	}
 }
 
@@ -71,16 +68,10 @@ func (p *parker) run(ctx context.Context) error {
 	if p.parking == nil {
 		return nil
 	}
-	var workers sync.WaitGroup
-	for range parkWorkers {
-		workers.Go(func() {
-			for p.next(ctx) {
-			}
-		})
-	}
-	p.lookForever(ctx)
-	p.queue.ShutDown()
-	workers.Wait()
+	var looking sync.WaitGroup
+	looking.Go(func() { p.lookForever(ctx) })
+	p.queue.run(ctx, "parking a port", p.sync)
+	looking.Wait()
 	return nil
 }
 
@@ -163,34 +154,10 @@ func (p *parker) wants(port *v1.KuryrPort) bool {
 	return port.Spec.VIF.Type == "ovs" || port.Spec.VIF.Type == "bridge"
 }
 
-func (p *parker) next(ctx context.Context) bool {
-	name, shutdown := p.queue.Get()
-	if shutdown {
-		return false
-	}
-	defer p.queue.Done(name)
-	p.yield(ctx)
-	if ctx.Err() != nil {
-		return true // it is found after the restart
-	}
-	err := p.sync(ctx, name)
-	switch {
-	case err == nil:
-		p.queue.Forget(name)
-	case errors.Is(err, plug.ErrCannotPark):
-		p.refuse(ctx, err)
-	default:
-		if tries := p.queue.NumRequeues(name); tries == 0 || tries%16 == 0 {
-			logr.FromContextOrDiscard(ctx).Error(err, "parking a port, will try again", "port", name)
-		}
-		p.queue.AddRateLimited(name)
-	}
-	return true
-}
-
 // sync parks or unparks a port, if needed.
 func (p *parker) sync(ctx context.Context, name string) error {
-	if !p.hasLooked() {
+	p.yield(ctx)
+	if !p.hasLooked() || ctx.Err() != nil {
 		return nil // the first check queues it again
 	}
 	release, free := p.byPort.Try(name)
@@ -227,6 +194,10 @@ func (p *parker) park(ctx context.Context, port *v1.KuryrPort) error {
 	}
 	if err := p.parking.Park(ctx, entry{Port: record}.iface()); err != nil {
 		p.set(port.Name, false) // some of it may exist
+		if errors.Is(err, plug.ErrCannotPark) {
+			p.refuse(ctx, err)
+			return nil
+		}
 		return err
 	}
 	p.set(port.Name, true)

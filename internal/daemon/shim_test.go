@@ -325,7 +325,7 @@ func TestInstall(t *testing.T) {
 	if data, err := os.ReadFile(filepath.Join(i.ConfDir, ConfFile)); err != nil || !strings.Contains(string(data), `"cniVersion": "1.1.0"`) {
 		t.Errorf("%s: %s, %v; want version 1.1.0", ConfFile, data, err)
 	}
-	left, _ := filepath.Glob(filepath.Join(dir, "*", tmpPrefix+"*"))
+	left, _ := filepath.Glob(filepath.Join(dir, "*", ".tmp-"+"*"))
 	if len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
