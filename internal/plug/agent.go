@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
@@ -90,55 +91,31 @@ func (o *ovs) explain(ctx context.Context, i Interface, missing string) string {
 	defer cancel()
 	bridge := o.bridge(i)
 	state := "is connected to bridge " + bridge + ", so see its log"
-	if connected, err := o.set.db.agentConnected(ctx, bridge); err != nil || !connected {
+	if connected, err := o.set.db.controllers(ctx, bridge); err != nil || !slices.Contains(connected, true) {
 		state = "is not connected to bridge " + bridge + ": start it"
 	}
 	return fmt.Sprintf("%s. The agent %s; 'openstack port show %s' has the binding, which must be of this node", missing, state, i.PortID)
 }
 
-// controlled returns an error if the bridge has no OpenFlow controller. neutron-openvswitch-agent
-// sets one, itself, which stays while the agent is away.
-func (d *database) controlled(ctx context.Context, bridge string) error {
-	controllers, err := d.controllers(ctx, bridge)
-	if err == nil && len(controllers) == 0 {
-		err = errNobodys
-	}
-	return err
-}
-
-// agentConnected reports whether an OpenFlow controller is connected to the bridge.
-func (d *database) agentConnected(ctx context.Context, bridge string) (bool, error) {
-	controllers, err := d.controllers(ctx, bridge)
-	if err != nil {
-		return false, err
-	}
-	for _, connected := range controllers {
-		if connected {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
 // controllers returns for each OpenFlow controller of the bridge whether it is connected.
-func (d *database) controllers(ctx context.Context, bridge string) (map[string]bool, error) {
+// neutron-openvswitch-agent sets one, itself, which stays while the agent is away.
+func (d *database) controllers(ctx context.Context, bridge string) ([]bool, error) {
 	res, err := d.transact(ctx, selectOp("Bridge", named(bridge), "controller"), selectOp("Controller", nil, "_uuid", "is_connected"))
 	if err != nil {
 		return nil, err
 	}
-	connected := map[string]bool{}
-	for _, r := range res[1].Rows {
-		if id, ok := r["_uuid"].(ovsdb.UUID); ok {
-			connected[id.GoUUID], _ = r["is_connected"].(bool)
-		}
-	}
-	found := map[string]bool{}
+	var ours []string
 	for _, r := range res[0].Rows {
-		for _, id := range uuids(r["controller"]) {
-			found[id] = connected[id]
+		ours = uuids(r["controller"])
+	}
+	var connected []bool
+	for _, r := range res[1].Rows {
+		if id, _ := r["_uuid"].(ovsdb.UUID); slices.Contains(ours, id.GoUUID) {
+			is, _ := r["is_connected"].(bool)
+			connected = append(connected, is)
 		}
 	}
-	return found, nil
+	return connected, nil
 }
 
 // uuids reads a column that is a set of references. A set of one reads as the one.

@@ -144,7 +144,11 @@ func (c child) evict(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	defer p.close()
-	holders, err := p.find(c.kind.name(), func(l netlink.Link) bool { return c.kind.rival(l, c.i) })
+	ids, err := p.ids()
+	if err != nil {
+		return false, err
+	}
+	holders, err := p.find(ids, c.kind.name(), func(l netlink.Link) bool { return c.kind.rival(l, c.i) })
 	if err != nil {
 		return false, err
 	}

@@ -208,13 +208,6 @@ func (l *lot) takeOut(i Interface, far int) error {
 			m, ok := d.(*netlink.Macvlan)
 			return ok && m.Mode == netlink.MACVLAN_MODE_PASSTHRU && m.ParentIndex == far && m.NetNsID == id
 		}
-		d, err := device(b.h, i.Name)
-		if err != nil {
-			return err
-		}
-		if is(d) {
-			return b.remove(d)
-		}
 		all, err := dump(b.h.LinkList)
 		if err != nil {
 			return fmt.Errorf("listing the sandbox's devices: %w", err)

@@ -67,13 +67,31 @@ func (n *nested) Unplug(_ context.Context, i Interface) error {
 		m, ok := parseMark(l.Attrs().Alias)
 		return ok && m.port == i.PortID && m.sandbox == i.ContainerID || n.unmarked(l, i)
 	}
+	var found []held
 	if ns, err := openNetns(i.Netns); err == nil {
 		defer ns.close()
-		if removed, err := p.removeIn(p.id(int(ns)), n.kind.name(), ours); removed || err != nil {
+		if id := p.id(int(ns)); id != noID {
+			found, err = p.find([]int{id}, n.kind.name(), ours)
+			if err != nil {
+				return err
+			}
+		}
+	}
+	if len(found) == 0 {
+		ids, err := p.ids()
+		if err != nil {
+			return err
+		}
+		if found, err = p.find(ids[1:], n.kind.name(), ours); err != nil { // nothing of a pod is in the node's
 			return err
 		}
 	}
-	return p.removeAll(n.kind.name(), ours)
+	for _, d := range found {
+		if err := p.remove(d); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (n *nested) Check(_ context.Context, i Interface) error {

@@ -86,12 +86,8 @@ func (d held) String() string {
 	return fmt.Sprintf("%s (MAC address %s, alias %q) %s", a.Name, a.HardwareAddr, a.Alias, where)
 }
 
-// find returns the devices of a kind in all namespaces that want accepts.
-func (p *peers) find(kind string, want func(netlink.Link) bool) ([]held, error) {
-	ids, err := p.ids()
-	if err != nil {
-		return nil, err
-	}
+// find returns the devices of a kind in these namespaces that want accepts.
+func (p *peers) find(ids []int, kind string, want func(netlink.Link) bool) ([]held, error) {
 	var all []held
 	for _, id := range ids {
 		links, err := linksIn(id, kind)
@@ -119,43 +115,6 @@ func (p *peers) on(d held, parent netlink.Link) bool {
 	return a.NetNsID != noID && a.NetNsID == p.id(p.own)
 }
 
-// removeIn removes the devices of a kind from one namespace that want accepts. It reports whether
-// it found one.
-func (p *peers) removeIn(nsid int, kind string, want func(netlink.Link) bool) (bool, error) {
-	if nsid == noID {
-		return false, nil
-	}
-	links, err := linksIn(nsid, kind)
-	if err != nil {
-		return false, err
-	}
-	removed := false
-	for _, l := range links {
-		if l.Type() != kind || !want(l) {
-			continue
-		}
-		if err := p.remove(held{nsid, l}); err != nil {
-			return removed, err
-		}
-		removed = true
-	}
-	return removed, nil
-}
-
-// removeAll removes such devices from all namespaces except the node's.
-func (p *peers) removeAll(kind string, want func(netlink.Link) bool) error {
-	ids, err := p.ids()
-	if err != nil {
-		return err
-	}
-	for _, id := range ids {
-		if _, err := p.removeIn(id, kind, want); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // remove removes a device if it is still the one that was found.
 func (p *peers) remove(d held) error {
 	p.registry.mu.Lock()
@@ -178,7 +137,7 @@ func (p *peers) remove(d held) error {
 	return nil
 }
 
-// ids returns the numbers of all namespaces except the node's, which is noID here.
+// ids returns the numbers of all namespaces. The node's is the first, and noID here.
 func (p *peers) ids() ([]int, error) {
 	const attrNSID = 1 // NETNSA_NSID of linux/net_namespace.h
 	msgs, err := request(unix.RTM_GETNSID, unix.NLM_F_DUMP, unix.RTM_NEWNSID, nl.NewRtGenMsg())

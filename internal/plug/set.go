@@ -99,7 +99,10 @@ func (s *Set) Ready(ctx context.Context) error {
 	}
 	v, err := s.db.look(ctx, query{bridge: s.config.Bridge})
 	if err == nil && !v.ovn && !s.hasBindings() && !s.hasParent() {
-		return s.db.controlled(ctx, s.config.Bridge)
+		var controllers []bool
+		if controllers, err = s.db.controllers(ctx, s.config.Bridge); err == nil && len(controllers) == 0 {
+			err = errNobodys
+		}
 	}
 	return err
 }
@@ -240,21 +243,17 @@ func (s *Set) mtu(i Interface, l layout) int {
 }
 
 func (s *Set) intact(ns netns, i Interface, l layout, node netlink.Link, on bool) error {
-	if !on || !l.raw {
-		return inSandbox(ns, i, l.raw, func(b sandbox) error { return b.verify(node, on) })
+	if on && l.raw {
+		// The device on top may leave checksums to the far end, which computes them.
+		lot, err := s.parking.open()
+		if err == nil {
+			err = lot.ns.do(func() error { return verifyChecksumInSoftware(node.Attrs().Name) })
+		}
+		if err != nil && !errors.Is(err, ErrCannotPark) { // parking was switched off since; the pod keeps its device
+			return err
+		}
 	}
-	lot, err := s.parking.open()
-	if errors.Is(err, ErrCannotPark) { // parking was switched off since; the pod keeps its device
-		return inSandbox(ns, i, false, func(b sandbox) error { return b.verify(node, on) })
-	}
-	if err != nil {
-		return err
-	}
-	// The device on top may leave checksums to the far end, which computes them.
-	if err := lot.ns.do(func() error { return verifyChecksumInSoftware(node.Attrs().Name) }); err != nil {
-		return err
-	}
-	return inSandbox(ns, i, false, func(b sandbox) error { return b.verify(node, on) })
+	return inSandbox(ns, i, l.raw && !on, func(b sandbox) error { return b.verify(node, on) })
 }
 
 // unplug is common to all drivers. It needs no network namespace: the sandbox's end is deleted
