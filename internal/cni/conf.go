@@ -12,7 +12,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
-	"github.com/containernetworking/cni/pkg/types/create"
+	"github.com/containernetworking/cni/pkg/version"
 )
 
 // Slack is how much longer kuryr-cni waits than the daemon, so that the daemon can answer what it
@@ -47,8 +47,6 @@ type rawConfig struct {
 		PortMappings json.RawMessage `json:"portMappings"`
 	} `json:"runtimeConfig"`
 	Valid json.RawMessage `json:"cni.dev/valid-attachments"`
-	// The specification's draft called it so, and libcni sends both.
-	ValidDraft json.RawMessage `json:"cni.dev/attachments"`
 }
 
 // ParseConfig reads a network configuration. The error is always a *types.Error.
@@ -106,9 +104,6 @@ type Attachment struct{ ContainerID, IfName string }
 func (c Config) ValidAttachments() (map[Attachment]bool, error) {
 	list := c.raw.Valid
 	if len(list) == 0 {
-		list = c.raw.ValidDraft
-	}
-	if len(list) == 0 {
 		return nil, types.NewError(CodeInvalidConfig, "GC needs cni.dev/valid-attachments", "")
 	}
 	var parsed []types.GCAttachment
@@ -136,29 +131,20 @@ func (c Config) PrevResult() (*types100.Result, error) {
 }
 
 func (c Config) parseResult() (*types100.Result, error) {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(c.raw.PrevResult, &fields); err != nil {
+	conf := types.PluginConf{CNIVersion: c.CNIVersion}
+	if err := json.Unmarshal(c.raw.PrevResult, &conf.RawPrevResult); err != nil {
 		return nil, err
 	}
 	// The versions have to be the same, and before 1.0.0 a result did not
 	// always say its own.
-	version, err := json.Marshal(c.CNIVersion)
-	if err != nil {
+	conf.RawPrevResult["cniVersion"] = c.CNIVersion
+	if err := version.ParsePrevResult(&conf); err != nil {
 		return nil, err
 	}
-	fields["cniVersion"] = version
-	data, err := json.Marshal(fields)
-	if err != nil {
+	if err := complete(conf.PrevResult); err != nil {
 		return nil, err
 	}
-	result, err := create.Create(c.CNIVersion, data)
-	if err != nil {
-		return nil, err
-	}
-	if err := complete(result); err != nil {
-		return nil, err
-	}
-	return types100.GetResult(result)
+	return types100.GetResult(conf.PrevResult)
 }
 
 // complete refuses null where an object has to be: the conversion between
