@@ -12,8 +12,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	discoveryv1client "k8s.io/client-go/kubernetes/typed/discovery/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 )
@@ -27,40 +27,22 @@ type Services struct {
 
 // ConnectServices prepares requests for Services. It sends nothing yet.
 func ConnectServices(cfg *rest.Config) (*Services, error) {
-	scheme := runtime.NewScheme()
-	if err := corev1.AddToScheme(scheme); err != nil {
+	cfg = rest.CopyConfig(cfg)
+	cfg.ContentType, cfg.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
+	cfg.UserAgent = "kuryr-daemon"
+	core, err := corev1client.NewForConfig(cfg)
+	if err != nil {
 		return nil, fmt.Errorf("preparing the Kubernetes client: %w", err)
 	}
-	if err := discoveryv1.AddToScheme(scheme); err != nil {
+	discovery, err := discoveryv1client.NewForConfig(cfg)
+	if err != nil {
 		return nil, fmt.Errorf("preparing the Kubernetes client: %w", err)
 	}
-	core, err := versioned(cfg, scheme, "/api", corev1.SchemeGroupVersion)
-	if err != nil {
-		return nil, err
-	}
-	discovery, err := versioned(cfg, scheme, "/apis", discoveryv1.SchemeGroupVersion)
-	if err != nil {
-		return nil, err
-	}
-	s := &Services{core: core, discovery: discovery}
+	s := &Services{core: core.RESTClient(), discovery: discovery.RESTClient()}
 	if at, err := url.Parse(cfg.Host); err == nil {
 		s.address, _ = netip.ParseAddr(at.Hostname()) // otherwise the host is a name
 	}
 	return s, nil
-}
-
-func versioned(cfg *rest.Config, scheme *runtime.Scheme, path string, version schema.GroupVersion) (rest.Interface, error) {
-	cfg = rest.CopyConfig(cfg)
-	cfg.GroupVersion = &version
-	cfg.APIPath = path
-	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	cfg.ContentType, cfg.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
-	cfg.UserAgent = "kuryr-daemon"
-	c, err := rest.RESTClientFor(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("preparing the Kubernetes client: %w", err)
-	}
-	return c, nil
 }
 
 // Services lists and watches Services of all namespaces, also those that Kuryr leaves alone: their

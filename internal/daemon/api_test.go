@@ -121,7 +121,8 @@ func TestOnAPIServer(t *testing.T) {
 	elsewhere.Spec.NodeName = "n2"
 	c.make(t, elsewhere)
 	ctx, stop := context.WithCancel(logr.NewContext(t.Context(), logr.Discard()))
-	o := Options{Node: "n1", Socket: n.socket(), API: connected, Drivers: &driver{machine: n.machine}}
+	d := &driver{machine: n.machine}
+	o := Options{Node: "n1", Socket: n.socket(), API: connected, Drivers: d, Parking: d}
 	o.Settings.StateDir, o.Settings.AddTimeout.Duration = filepath.Join(n.dir, "state"), 20*time.Second
 	if n.daemon, err = New(ctx, o); err != nil {
 		t.Fatal(err)

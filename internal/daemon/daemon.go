@@ -61,7 +61,7 @@ type Options struct {
 	Socket   string // the socket for CNI calls
 	API      api
 	Drivers  drivers
-	Parking  parking // keeps free ports plugged, if Settings.Park; nil: no parking
+	Parking  parking // keeps free ports plugged, if Settings.Park
 	// Tables forwards host ports and, while Services are served (see ServeServices), node ports
 	// and external IPs. If it is nil, nothing is forwarded, and pods with host ports are refused.
 	Services services

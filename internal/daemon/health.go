@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // serveHTTP serves health and metrics at their addresses, if configured.
@@ -34,18 +35,20 @@ func (d *Daemon) serveHTTP(ctx context.Context) error {
 // keepListening serves until ctx ends. If it cannot listen, it tries again later. The daemon does
 // not end because of it: pods need their network.
 func keepListening(ctx context.Context, address string, handler http.Handler) {
-	for {
-		err := listenHTTP(ctx, address, handler)
-		if err == nil || ctx.Err() != nil {
-			return
+	untilDone(ctx, listenRetry, "serving health or metrics", func() error { return listenHTTP(ctx, address, handler) })
+}
+
+// untilDone calls f until it succeeds or ctx ends. After a failure, which it logs as what f does, it
+// waits for the pause. It reports whether f has succeeded.
+func untilDone(ctx context.Context, pause time.Duration, doing string, f func() error) bool {
+	err := wait.PollUntilContextCancel(ctx, pause, true, func(ctx context.Context) (bool, error) {
+		err := f()
+		if err != nil && ctx.Err() == nil {
+			logr.FromContextOrDiscard(ctx).Error(err, doing+", will try again", "after", pause.String())
 		}
-		logr.FromContextOrDiscard(ctx).Error(err, "serving health or metrics, will try again", "after", listenRetry.String())
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(listenRetry):
-		}
-	}
+		return err == nil, nil
+	})
+	return err == nil
 }
 
 // readyz gives the same answer as STATUS.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/kuryr-go/kuryr/internal/cni"
 )
@@ -42,35 +43,23 @@ func (d *Daemon) installOnceReady(ctx context.Context) error {
 		return nil
 	}
 	log := logr.FromContextOrDiscard(ctx)
-	for i := 0; ; i++ {
+	tries := 0
+	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		err := d.ready(ctx)
-		if err == nil {
-			break
-		}
-		if i%100 == 50 {
+		if tries++; err != nil && tries%100 == 50 {
 			log.Info("not installing CNI yet", "reason", err.Error())
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(100 * time.Millisecond):
-		}
+		return err == nil, nil
+	})
+	if err != nil {
+		return nil // the daemon ends
 	}
 	// The daemon does not end if the disk is full or read-only. It serves calls with the files of
 	// an earlier daemon, so pods can still be deleted.
-	for {
-		err := d.Install.run(d.Socket, d.Settings.AddTimeout.Duration)
-		if err == nil {
-			break
-		}
-		log.Error(err, "installing CNI on the node, will try again", "after", listenRetry.String())
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(listenRetry):
-		}
+	install := func() error { return d.Install.run(d.Socket, d.Settings.AddTimeout.Duration) }
+	if untilDone(ctx, listenRetry, "installing CNI on the node", install) {
+		log.Info("CNI is installed on the node", "bin", d.Install.BinDir, "conf", d.Install.ConfDir)
 	}
-	log.Info("CNI is installed on the node", "bin", d.Install.BinDir, "conf", d.Install.ConfDir)
 	return nil
 }
 

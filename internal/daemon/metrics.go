@@ -48,8 +48,8 @@ func newMetrics(j *journal, p *parker) *metrics {
 			Name: "kuryr_cni_parked_ports",
 			Help: "Standby ports: free ports that are plugged on this node for new pods.",
 		}, func() float64 { return float64(p.count()) }),
-		plugged("parking", func() float64 { return float64(p.counts().Claimed) }),
-		plugged("anew", func() float64 { return float64(p.counts().Made) }))
+		plugged("parking", func() float64 { return float64(p.parking.Counts().Claimed) }),
+		plugged("anew", func() float64 { return float64(p.parking.Counts().Made) }))
 	return m
 }
 

@@ -6,6 +6,8 @@ package daemon
 import (
 	"context"
 	"errors"
+	"iter"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -40,34 +42,37 @@ const (
 // does not touch a port that a pod has, or had while still bound to it. Without the API server
 // everything stays.
 type parker struct {
-	parking parking // nil: no port is ever parked
-	wanted  bool    // whether to park; otherwise parked ports are unparked
+	parking parking
+	wanted  bool // whether to park; otherwise parked ports are unparked
 	journal *journal
 	ports   *ports
 	byPort  *keylock.Locks[string]
 	queue   portQueue
 
 	mu      sync.Mutex
-	looked  bool                // whether the ports parked at the start are known
-	parked  map[string]bool     // ports known to be parked, and whether each is complete
-	groups  map[string][]string // security groups of a parked port when it was parked; absent: unknown
-	pods    int                 // calls that are plugging a pod now
-	idle    chan struct{}       // closed when no such call is left; nil: no such call runs
-	refused time.Time           // when the node last could not park
+	looked  bool // whether the ports parked at the start are known
+	parked  map[string]parked
+	pods    int           // calls that are plugging a pod now
+	idle    chan struct{} // closed when no such call is left; nil: no such call runs
+	refused time.Time     // when the node last could not park
+}
+
+// parked is what is known of a parked port.
+type parked struct {
+	whole   bool     // otherwise some of it may exist
+	grouped bool     // groups are known
+	groups  []string // its security groups when it was parked
 }
 
 func newParker(o Options, j *journal, p *ports, byPort *keylock.Locks[string]) *parker {
 	return &parker{
 		parking: o.Parking, wanted: o.Settings.Park, journal: j, ports: p, byPort: byPort,
-		queue: newPortQueue(time.Second, time.Minute), parked: map[string]bool{}, groups: map[string][]string{},
+		queue: newPortQueue(time.Second, time.Minute), parked: map[string]parked{},
 	}
 }
 
 // run works until ctx ends. Parked ports stay then.
 func (p *parker) run(ctx context.Context) error {
-	if p.parking == nil {
-		return nil
-	}
 	var looking sync.WaitGroup
 	looking.Go(func() { p.lookForever(ctx) })
 	p.queue.run(ctx, "parking a port", p.sync)
@@ -121,28 +126,25 @@ func (p *parker) look(ctx context.Context) error {
 func (p *parker) note(found map[string]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for name := range p.parked {
-		p.parked[name] = found[name]
-	}
-	for name, whole := range found {
-		p.parked[name] = whole
+	for _, names := range []iter.Seq[string]{maps.Keys(p.parked), maps.Keys(found)} {
+		for name := range names {
+			is := p.parked[name]
+			is.whole = found[name]
+			p.parked[name] = is
+		}
 	}
 	p.looked = true
 }
 
 // observe takes a port's state in the API.
 func (p *parker) observe(port *v1.KuryrPort) {
-	if p.wants(port) != p.isParked(port.Name) {
+	if is, _ := p.known(port.Name); p.wants(port) != is.whole {
 		p.queue.Add(port.Name)
 	}
 }
 
 // gone takes the name of a port that was deleted in the API, or that no sandbox has any more.
-func (p *parker) gone(name string) {
-	if p.parking != nil {
-		p.queue.Add(name)
-	}
-}
+func (p *parker) gone(name string) { p.queue.Add(name) }
 
 // wants reports whether the port shall be parked.
 func (p *parker) wants(port *v1.KuryrPort) bool {
@@ -167,15 +169,16 @@ func (p *parker) sync(ctx context.Context, name string) error {
 	}
 	defer release()
 	if len(p.journal.ofPort(name)) > 0 {
-		p.set(name, false)
+		p.set(name, parked{})
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, parkTimeout)
 	defer cancel()
-	switch port := p.ports.port(name); {
+	port := p.ports.port(name)
+	switch _, there := p.known(name); {
 	case p.wants(port):
 		return p.park(ctx, port)
-	case p.known(name) && (!p.wanted || port == nil || !port.DeletionTimestamp.IsZero()):
+	case there && (!p.wanted || port == nil || !port.DeletionTimestamp.IsZero()):
 		if err := p.parking.Unpark(ctx, name); err != nil {
 			return err
 		}
@@ -185,7 +188,7 @@ func (p *parker) sync(ctx context.Context, name string) error {
 }
 
 func (p *parker) park(ctx context.Context, port *v1.KuryrPort) error {
-	if p.isParked(port.Name) || p.isRefused() {
+	if is, _ := p.known(port.Name); is.whole || p.isRefused() {
 		return nil
 	}
 	record, err := recordPort(port)
@@ -193,19 +196,14 @@ func (p *parker) park(ctx context.Context, port *v1.KuryrPort) error {
 		return nil // the ADD that comes for it says so
 	}
 	if err := p.parking.Park(ctx, entry{Port: record}.iface()); err != nil {
-		p.set(port.Name, false) // some of it may exist
+		p.set(port.Name, parked{}) // some of it may exist
 		if errors.Is(err, plug.ErrCannotPark) {
 			p.refuse(ctx, err)
 			return nil
 		}
 		return err
 	}
-	p.set(port.Name, true)
-	if port.Grouped() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.groups[port.Name] = slices.Sorted(slices.Values(port.Spec.SecurityGroupIDs))
-	}
+	p.set(port.Name, parked{true, port.Grouped(), slices.Sorted(slices.Values(port.Spec.SecurityGroupIDs))})
 	return nil
 }
 
@@ -214,13 +212,11 @@ func (p *parker) park(ctx context.Context, port *v1.KuryrPort) error {
 // groups to a port that it has in its next round, after its polling_interval, and tells nobody when. A
 // new port is in no network until the agent has applied its groups.
 func (p *parker) renew(ctx context.Context, port *v1.KuryrPort) error {
-	if p.parking == nil || port == nil || !port.Spec.VIF.ByAgent() || p.hasLooked() && !p.known(port.Name) {
+	if port == nil || !port.Spec.VIF.ByAgent() {
 		return nil
 	}
-	p.mu.Lock()
-	groups, known := p.groups[port.Name]
-	p.mu.Unlock()
-	if known && slices.Equal(groups, slices.Sorted(slices.Values(port.Spec.SecurityGroupIDs))) {
+	is, there := p.known(port.Name)
+	if !there && p.hasLooked() || is.grouped && slices.Equal(is.groups, slices.Sorted(slices.Values(port.Spec.SecurityGroupIDs))) {
 		return nil
 	}
 	return p.parking.Unpark(ctx, port.Name)
@@ -231,8 +227,9 @@ func (p *parker) renew(ctx context.Context, port *v1.KuryrPort) error {
 func (p *parker) plugging(port string) (done func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, there := p.parked[port]; there {
-		p.parked[port] = false
+	if is, there := p.parked[port]; there {
+		is.whole = false
+		p.parked[port] = is
 	}
 	if p.pods++; p.idle == nil {
 		p.idle = make(chan struct{})
@@ -286,33 +283,24 @@ func (p *parker) hasLooked() bool {
 	return p.looked
 }
 
-// set notes that the port is parked; if whole is false, some of it may exist.
-func (p *parker) set(name string, whole bool) {
+func (p *parker) set(name string, is parked) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.parked[name] = whole
-	delete(p.groups, name)
+	p.parked[name] = is
 }
 
 func (p *parker) forget(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.parked, name)
-	delete(p.groups, name)
 }
 
-func (p *parker) isParked(name string) bool {
+// known returns whether some of the port may be parked, and what is known of it.
+func (p *parker) known(name string) (is parked, there bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.parked[name]
-}
-
-// known reports whether some of the port may be parked.
-func (p *parker) known(name string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_, there := p.parked[name]
-	return there
+	is, there = p.parked[name]
+	return is, there
 }
 
 // count returns the number of completely parked ports.
@@ -320,18 +308,10 @@ func (p *parker) count() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := 0
-	for _, whole := range p.parked {
-		if whole {
+	for _, is := range p.parked {
+		if is.whole {
 			n++
 		}
 	}
 	return n
-}
-
-// counts returns the counters of the drivers.
-func (p *parker) counts() plug.Counts {
-	if p.parking == nil {
-		return plug.Counts{}
-	}
-	return p.parking.Counts()
 }

@@ -90,7 +90,7 @@ func TestPodGetsTheParkedPort(t *testing.T) {
 		n.api.change(portA, func(p *v1.KuryrPort) { p.Spec.PodRef = nil })
 	}
 	n.parks(portA)
-	if got, want := n.daemon.parker.counts(), (plug.Counts{Claimed: 3}); got != want {
+	if got, want := n.daemon.parker.parking.Counts(), (plug.Counts{Claimed: 3}); got != want {
 		t.Errorf("pods got their ports %+v, want %+v", got, want)
 	}
 	n.api.remove(portA)
