@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -175,11 +176,13 @@ func (s *Set) release(ctx context.Context, i Interface, p pair, node netlink.Lin
 	if err != nil {
 		return err
 	}
-	if a := far.Attrs(); a.Alias != "" || len(a.AltNames) > 0 || a.MasterIndex != 0 || a.Xdp != nil && a.Xdp.Attached {
-		return fmt.Errorf("parked device %s is not as it was made", a.Name)
-	}
-	if err := lot.untouched(far.Attrs().Name); err != nil {
+	allmulticast, err := lot.allmulticast(far)
+	if err != nil {
 		return err
+	}
+	if a := far.Attrs(); a.Alias != "" || len(a.AltNames) > 0 || a.MasterIndex != 0 || a.Xdp != nil && a.Xdp.Attached ||
+		allmulticast || a.Promisc != 0 || a.RawFlags&unix.IFF_NOARP != 0 {
+		return fmt.Errorf("parked device %s is not as it was made", a.Name)
 	}
 	if err := k.forget(ctx, i, node); err != nil {
 		return err
@@ -188,6 +191,31 @@ func (s *Set) release(ctx context.Context, i Interface, p pair, node netlink.Lin
 		return fmt.Errorf("marking device %s: %w", node.Attrs().Name, err)
 	}
 	return nil
+}
+
+// allmulticast reports whether the far end receives all multicast frames. A device on top can leave
+// that behind (seen with Linux 6.18), and the flags of the device do not show it. A kernel before 6.0
+// does not show it at all; veth itself never filters frames.
+func (l *lot) allmulticast(far netlink.Link) (on bool, err error) {
+	const attrAllmulti = 61 // IFLA_ALLMULTI of linux/if_link.h
+	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	msg.Index = int32(far.Attrs().Index)
+	err = l.ns.do(func() error {
+		found, err := request(unix.RTM_GETLINK, 0, unix.RTM_NEWLINK, msg)
+		if err != nil {
+			return fmt.Errorf("reading the state of %s: %w", far.Attrs().Name, err)
+		}
+		for _, m := range found {
+			attrs, err := nl.ParseRouteAttrAsMap(m[unix.SizeofIfInfomsg:])
+			if err != nil {
+				return fmt.Errorf("reading the state of %s: %w", far.Attrs().Name, err)
+			}
+			count := attrs[attrAllmulti].Value
+			on = len(count) == 4 && nl.NativeEndian().Uint32(count) != 0
+		}
+		return nil
+	})
+	return on, err
 }
 
 // takeOut removes the device on top of the far end from i's sandbox, whatever its name is by now.

@@ -39,13 +39,13 @@ type description struct {
 }
 
 type describedAddress struct {
-	Address string `json:"address"` // with the prefix length of the subnet
-	Gateway string `json:"gateway,omitempty"`
+	Prefix  netip.Prefix `json:"address"` // the address with the prefix length of the subnet
+	Gateway netip.Addr   `json:"gateway,omitzero"`
 }
 
 type describedRoute struct {
-	Destination string `json:"destination"`
-	Gateway     string `json:"gateway,omitempty"`
+	Destination netip.Prefix `json:"destination"`
+	Gateway     netip.Addr   `json:"gateway,omitzero"`
 }
 
 // describe returns i in the form that a binding driver reads.
@@ -56,10 +56,10 @@ func describe(verb string, i Interface) ([]byte, error) {
 		Default: i.Default, Bridge: i.Bridge, VLANID: i.VLANID, ParentPortID: i.ParentPortID, Pod: i.Pod, Details: i.Details,
 	}
 	for _, a := range i.Addresses {
-		d.Addresses = append(d.Addresses, describedAddress{a.Prefix.String(), text(a.Gateway)})
+		d.Addresses = append(d.Addresses, describedAddress(a))
 	}
 	for _, r := range i.Routes {
-		d.Routes = append(d.Routes, describedRoute{r.Destination.String(), text(r.Gateway)})
+		d.Routes = append(d.Routes, describedRoute(r))
 	}
 	b, err := json.Marshal(d)
 	if err != nil {
@@ -98,13 +98,6 @@ func environment(verb string, i Interface) []string {
 		"KURYR_PARENT_PORT_ID=" + i.ParentPortID,
 		"KURYR_POD=" + i.Pod,
 	}
-}
-
-func text(a netip.Addr) string {
-	if !a.IsValid() {
-		return ""
-	}
-	return a.String()
 }
 
 // number formats n; 0 is the empty string.

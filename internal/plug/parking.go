@@ -7,13 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/vishvananda/netlink"
@@ -54,9 +51,8 @@ type parking struct {
 
 // lot is the open parking namespace.
 type lot struct {
-	ns  netns
-	h   *netlink.Handle // in the namespace
-	sys int             // a sysfs that shows the namespace's devices
+	ns netns
+	h  *netlink.Handle // in the namespace
 }
 
 // open opens the namespace, and makes it if it does not exist. The result is valid until close.
@@ -104,7 +100,6 @@ func (p *parking) close() {
 	defer p.mu.Unlock()
 	if p.now != nil {
 		p.now.h.Close()
-		_ = unix.Close(p.now.sys)
 		p.now.ns.close()
 		p.now = nil
 	}
@@ -167,15 +162,12 @@ func (p *parking) behind(far int) int {
 }
 
 func openLot(ns netns) (*lot, error) {
-	l := &lot{ns: ns, sys: -1}
+	l := &lot{ns: ns}
 	err := ns.do(func() (err error) {
 		if l.h, err = openNetlink(); err != nil {
 			return err
 		}
-		if err = probeParking(l.h); err == nil {
-			l.sys, err = openSysfs()
-		}
-		if err != nil {
+		if err = probeParking(l.h); err != nil {
 			l.h.Close()
 		}
 		return err
@@ -203,46 +195,6 @@ func probeMacvlan(h *netlink.Handle) error {
 	}
 	if err == nil {
 		return h.LinkDel(probe)
-	}
-	return nil
-}
-
-// openSysfs opens a sysfs of the calling thread's network namespace that is mounted nowhere. It
-// needs Linux 5.2.
-func openSysfs() (int, error) {
-	fd, err := unix.Fsopen("sysfs", unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return -1, fmt.Errorf("opening sysfs: %w", err)
-	}
-	defer func() { _ = unix.Close(fd) }()
-	if err := unix.FsconfigCreate(fd); err != nil {
-		return -1, fmt.Errorf("opening sysfs: %w", err)
-	}
-	mount, err := unix.Fsmount(fd, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_RDONLY)
-	if err != nil {
-		return -1, fmt.Errorf("opening sysfs: %w", err)
-	}
-	return mount, nil
-}
-
-// untouched returns an error if a far end's flags have changed. They are read from sysfs, because
-// netlink does not show all of them: a device on top can leave IFF_ALLMULTI behind (seen with
-// Linux 6.18).
-func (l *lot) untouched(far string) error {
-	path := "devices/virtual/net/" + far + "/flags"
-	fd, err := unix.Openat(l.sys, path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("reading the flags of %s: %w", far, err)
-	}
-	f := os.NewFile(uintptr(fd), path)
-	defer func() { _ = f.Close() }()
-	text, err := io.ReadAll(f)
-	if err != nil {
-		return fmt.Errorf("reading the flags of %s: %w", far, err)
-	}
-	flags, err := strconv.ParseUint(strings.TrimSpace(string(text)), 0, 32)
-	if err != nil || flags != unix.IFF_UP|unix.IFF_BROADCAST|unix.IFF_MULTICAST {
-		return fmt.Errorf("parked device %s has flags %s", far, text)
 	}
 	return nil
 }

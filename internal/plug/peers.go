@@ -19,8 +19,8 @@ import (
 // node's namespace) while the namespace exists. It answers for the devices of a namespace by that
 // number.
 //
-// The kernel reuses numbers. The lock keeps this process from assigning one between finding a
-// device and removing it.
+// The kernel reuses numbers. Peers hold the lock while they are open, so that this process assigns
+// no number between finding a device and removing it.
 type registry struct{ mu sync.Mutex }
 
 // register gives ns a number if it has none.
@@ -34,7 +34,7 @@ func (r *registry) register(h *netlink.Handle, ns netns) error {
 	return nil
 }
 
-// peers reads all numbered namespaces, and the node's own.
+// peers reads all numbered namespaces, and the node's own, until close.
 type peers struct {
 	registry *registry
 	h        *netlink.Handle
@@ -51,10 +51,12 @@ func openPeers(r *registry) (*peers, error) {
 		h.Close()
 		return nil, fmt.Errorf("opening the node's network namespace: %w", &os.PathError{Op: "open", Path: "/proc/thread-self/ns/net", Err: err})
 	}
+	r.mu.Lock()
 	return &peers{r, h, own}, nil
 }
 
 func (p *peers) close() {
+	p.registry.mu.Unlock()
 	p.h.Close()
 	_ = unix.Close(p.own)
 }
@@ -115,24 +117,12 @@ func (p *peers) on(d held, parent netlink.Link) bool {
 	return a.NetNsID != noID && a.NetNsID == p.id(p.own)
 }
 
-// remove removes a device if it is still the one that was found.
+// remove removes a device that was found.
 func (p *peers) remove(d held) error {
-	p.registry.mu.Lock()
-	defer p.registry.mu.Unlock()
-	links, err := linksIn(d.nsid, d.link.Type())
-	if err != nil {
-		return err
-	}
-	for _, l := range links {
-		a, was := l.Attrs(), d.link.Attrs()
-		if a.Index != was.Index || l.Type() != d.link.Type() || a.Alias != was.Alias || a.HardwareAddr.String() != was.HardwareAddr.String() {
-			continue
-		}
-		msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
-		msg.Index = int32(a.Index)
-		if _, err := request(unix.RTM_DELLINK, unix.NLM_F_ACK, 0, msg, targetOf(d.nsid)...); err != nil && !gone(err) {
-			return fmt.Errorf("removing %s: %w", d, err)
-		}
+	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	msg.Index = int32(d.link.Attrs().Index)
+	if _, err := request(unix.RTM_DELLINK, unix.NLM_F_ACK, 0, msg, targetOf(d.nsid)...); err != nil && !gone(err) {
+		return fmt.Errorf("removing %s: %w", d, err)
 	}
 	return nil
 }
