@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 
+	"github.com/containernetworking/cni/pkg/ns"
 	"golang.org/x/sys/unix"
 )
 
@@ -31,10 +32,6 @@ func (osNamespaces) gone(path string) bool {
 }
 
 func (osNamespaces) own(path string) bool {
-	theirs, err := os.Stat(path)
-	if err != nil {
-		return false
-	}
-	ours, err := os.Stat("/proc/self/ns/net")
-	return err == nil && os.SameFile(ours, theirs)
+	own, err := ns.CheckNetNS(path)
+	return err == nil && own
 }
