@@ -90,18 +90,18 @@ func (s *Set) collectRow(ctx context.Context, i Interface, known func(containerI
 	})
 }
 
-// plugged returns the interfaces that carry Kuryr's mark.
-func (d *database) plugged(ctx context.Context) ([]*ovsRow, error) {
+// plugged returns by name the interfaces that carry Kuryr's mark.
+func (d *database) plugged(ctx context.Context) (map[string]*ovsRow, error) {
 	active := ovsdb.OvsMap{GoMap: map[any]any{keyStatus: "active"}}
 	op := selectOp("Interface", []ovsdb.Condition{ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, active)}, "name", "external_ids")
 	res, err := d.transact(ctx, op)
 	if err != nil {
 		return nil, err
 	}
-	var rows []*ovsRow
+	rows := map[string]*ovsRow{}
 	for _, r := range res[0].Rows {
 		if row := readRow(r); row.ours() {
-			rows = append(rows, row)
+			rows[row.name] = row
 		}
 	}
 	return rows, nil

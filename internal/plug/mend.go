@@ -63,7 +63,7 @@ func (s *Set) detached(ctx context.Context, all []Interface) ([]Interface, error
 		switch i.Type {
 		case "ovs":
 			if rows == nil {
-				if rows, err = s.db.rows(ctx); err != nil {
+				if rows, err = s.db.plugged(ctx); err != nil {
 					return nil, err
 				}
 			}
@@ -125,14 +125,4 @@ func (s *Set) keeper(i Interface) (keeper, error) {
 	}
 	br, err := (&bridge{s}).ensure(i)
 	return bridgeWiring{br}, err
-}
-
-// rows returns by name the interfaces of the switch that carry Kuryr's mark.
-func (d *database) rows(ctx context.Context) (map[string]*ovsRow, error) {
-	all, err := d.plugged(ctx)
-	rows := make(map[string]*ovsRow, len(all))
-	for _, row := range all {
-		rows[row.name] = row
-	}
-	return rows, err
 }

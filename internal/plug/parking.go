@@ -78,16 +78,13 @@ func (p *parking) open() (*lot, error) {
 			ns, err = openNetns(p.path)
 		}
 	}
+	if err == nil {
+		p.now, err = openLot(ns)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("opening the namespace of parked ports: %w: %w", ErrCannotPark, err)
 	}
-	l, err := openLot(ns)
-	if err != nil {
-		ns.close()
-		return nil, fmt.Errorf("opening the namespace of parked ports: %w: %w", ErrCannotPark, err)
-	}
-	p.now = l
-	return l, nil
+	return p.now, nil
 }
 
 func (p *parking) mounted() bool {
@@ -161,6 +158,7 @@ func (p *parking) behind(far int) int {
 	return l.Attrs().ParentIndex
 }
 
+// openLot takes ns over, and closes it if it fails.
 func openLot(ns netns) (*lot, error) {
 	l := &lot{ns: ns}
 	err := ns.do(func() (err error) {
@@ -173,6 +171,7 @@ func openLot(ns netns) (*lot, error) {
 		return err
 	})
 	if err != nil {
+		ns.close()
 		return nil, err
 	}
 	return l, nil
@@ -281,7 +280,7 @@ func (s *Set) Parked(ctx context.Context) (map[string]bool, error) {
 	}
 	rows := map[string]*ovsRow{}
 	if s.hasSocket() {
-		if rows, err = s.db.rows(ctx); err != nil {
+		if rows, err = s.db.plugged(ctx); err != nil {
 			return nil, err
 		}
 	}
