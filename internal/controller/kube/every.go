@@ -9,16 +9,11 @@ import (
 	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// Leading is a runnable that runs only while this process leads.
-type Leading func(ctx context.Context) error
-
-// Start runs it until ctx ends.
-func (l Leading) Start(ctx context.Context) error { return l(ctx) }
-
-// NeedLeaderElection is true.
-func (Leading) NeedLeaderElection() bool { return true }
+// Leading is a runnable that runs only while this process leads, as the manager's default.
+type Leading = manager.RunnableFunc
 
 // Never is the period of a task that runs only on request.
 const Never = time.Duration(math.MaxInt64)

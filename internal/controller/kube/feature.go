@@ -75,83 +75,74 @@ func (f *Feature) AddTo(mgr ctrl.Manager) error {
 // NeedLeaderElection is false: see Feature.
 func (*Feature) NeedLeaderElection() bool { return false }
 
-// Start waits until the feature is wanted and possible, adds it, and returns. It fails only if
-// Parts.Add fails.
+// Start waits until the feature is wanted and possible, adds it, and returns. It reports each cause of
+// failure once. It fails only if Parts.Add fails.
 func (f *Feature) Start(ctx context.Context) error {
-	if !f.due(ctx) || !f.insist(ctx, f.able) || !f.insist(ctx, f.watch) {
-		return nil
-	}
-	f.Blocked.Set(0)
-	// Add has one try: the parts that it has added stay.
-	if err := f.Parts.Add(ctx, f.mgr); err != nil && ctx.Err() == nil {
-		return err
-	}
-	return nil
-}
-
-// due waits until the feature is to be added. It returns false if ctx ends before.
-func (f *Feature) due(ctx context.Context) bool {
-	elected, again := f.mgr.Elected(), (<-chan time.Time)(nil)
+	wanted, elected, reported := f.Wanted, f.mgr.Elected(), ""
 	for {
+		due, pause, err := f.due(ctx)
+		switch {
+		case due && err == nil: // Add has one try: the parts that it has added stay
+			f.Blocked.Set(0)
+			if err = f.Parts.Add(ctx, f.mgr); ctx.Err() != nil {
+				return nil
+			}
+			return err
+		case due && err.Error() != reported && ctx.Err() == nil:
+			reported = err.Error()
+			f.report(ctx, err)
+		case !due:
+			reported = ""
+		}
 		select {
 		case <-ctx.Done():
-			return false
-		case <-f.Wanted:
-			return true
+			return nil
+		case <-wanted:
+			wanted = nil // it stays closed
 		case <-elected:
 			elected = nil
-		case <-again:
-		}
-		var err error
-		if f.left, err = f.Parts.Left(ctx); f.left {
-			return true
-		}
-		again = time.After(10 * f.Retry) // seldom: a person may restore something from a backup
-		if err != nil {
-			ctrl.LoggerFrom(ctx).Info("cannot check whether objects are left of what the configuration no longer wants", "without", f.Without, "error", err.Error())
-			again = time.After(min(f.Retry, unanswered))
+		case <-time.After(pause):
 		}
 	}
 }
 
-// insist repeats a step until it succeeds, and reports each cause of failure once. It returns false
-// if ctx ends before.
-func (f *Feature) insist(ctx context.Context, step func(context.Context) error) bool {
-	reported := ""
-	for {
-		pause := f.Retry
-		if !f.left && !f.Parts.Wanted() {
-			f.Blocked.Set(0)
-			reported = ""
-			select {
-			case <-f.mgr.Elected():
-				var err error
-				if f.left, err = f.Parts.Left(ctx); f.left {
-					continue
-				} else if err != nil {
-					pause = min(f.Retry, unanswered)
-				}
-			default:
-				pause = min(f.Retry, unanswered)
-			}
-		} else if err := step(ctx); err == nil || ctx.Err() != nil {
-			return ctx.Err() == nil
-		} else {
-			f.Blocked.Set(1)
-			if err.Error() != reported {
-				reported = err.Error()
-				f.report(ctx, err)
-			}
-			var lack *lackError
-			if errors.As(err, &lack) {
-				f.Parts.Lacks()
-			} else { // the API server has not answered
-				pause = min(f.Retry, unanswered)
-			}
+// due reports whether the feature is to be added, and returns why it cannot be, or when to check that
+// again.
+func (f *Feature) due(ctx context.Context) (due bool, again time.Duration, err error) {
+	again = 10 * f.Retry // seldom: a person may restore something from a backup
+	if closed(f.Wanted) {
+		due, again = f.Parts.Wanted(), f.Retry
+	}
+	if !due && !f.left && closed(f.mgr.Elected()) {
+		if f.left, err = f.Parts.Left(ctx); err != nil {
+			ctrl.LoggerFrom(ctx).Info("cannot check whether objects are left of what the configuration no longer wants", "without", f.Without, "error", err.Error())
+			again = min(f.Retry, unanswered)
 		}
-		if !Pause(ctx, pause) {
-			return false
-		}
+	}
+	if due = due || f.left; !due {
+		f.Blocked.Set(0)
+		return false, again, nil
+	}
+	if err = f.able(ctx); err == nil {
+		err = f.watch(ctx)
+	}
+	if again = f.Retry; errors.As(err, new(*lackError)) {
+		f.Parts.Lacks()
+	} else { // the API server has not answered
+		again = min(f.Retry, unanswered)
+	}
+	if err != nil && ctx.Err() == nil {
+		f.Blocked.Set(1)
+	}
+	return true, again, err
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 

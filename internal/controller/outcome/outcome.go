@@ -42,7 +42,7 @@ func Of(s Subject, err error) Outcome {
 // Explain describes the error for a person: what happened, and what to do about it. places are the
 // placeholders of the subject's advice, each followed by its value.
 func (o Outcome) Explain(places ...string) string {
-	text := o.err.Error() + strings.NewReplacer(append(places, "{fields}", fieldsOf(o.err), "{networkFields}", networkFieldsOf(o.err))...).Replace(o.advice)
+	text := o.err.Error() + strings.NewReplacer(append(places, "{fields}", placesOf(fields, o.err), "{networkFields}", placesOf(networkFields, o.err))...).Replace(o.advice)
 	if len(text) > maxNote {
 		text = text[:maxNote-3] + "..."
 	}

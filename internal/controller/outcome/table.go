@@ -169,7 +169,7 @@ var table = []row{
 		advice: map[Subject]string{
 			ParentPort: ". Kuryr's configuration (vifType {vifType}) says that the node is a virtual machine. It needs a port with that address{within}{trunk}, " +
 				"which Kuryr's credential may see, in {project}",
-			LoadBalancer: nothing,
+			LoadBalancer: again,
 			Network:      again,
 		},
 	},
@@ -181,15 +181,10 @@ var table = []row{
 const relogin = ". Check the credential in the Secret with clouds.yaml, and that its user, its project and the user's role there exist and are enabled. " +
 	"Kuryr reads the Secret again and tries again by itself"
 
-// Advice for an outage.
-const (
-	again   = ". Kuryr tries again by itself"
-	nothing = ". Kuryr tries again by itself"
-)
+// again is the advice for an outage.
+const again = ". Kuryr tries again by itself"
 
-var unanswered = map[Subject]string{
-	Port: ". Kuryr tries again by itself", ParentPort: again, LoadBalancer: nothing, Network: again,
-}
+var unanswered = map[Subject]string{Port: again, ParentPort: again, LoadBalancer: again, Network: again}
 
 // fields names the places in a Service and in the configuration that the cloud may have rejected.
 // The key is the rejected field of a load balancer.
@@ -225,20 +220,12 @@ var networkFields = map[sdn.Field]string{
 
 const givenNetworks = "networks.given, and networkID and subnetIDs of pods in Kuryr's configuration"
 
-// fieldsOf names the places that err is about.
-func fieldsOf(err error) string {
-	if text, ok := fields[sdn.FieldOf(err)]; ok {
+// placesOf returns the places of fields, or of networkFields, that err is about.
+func placesOf(all map[sdn.Field]string, err error) string {
+	if text, ok := all[sdn.FieldOf(err)]; ok {
 		return text
 	}
-	return fields[""]
-}
-
-// networkFieldsOf is fieldsOf for the network of a namespace.
-func networkFieldsOf(err error) string {
-	if text, ok := networkFields[sdn.FieldOf(err)]; ok {
-		return text
-	}
-	return networkFields[""]
+	return all[""]
 }
 
 func (r *row) fits(s Subject, err error) bool {
