@@ -170,8 +170,7 @@ func TestDomainsOfTheControllerAreApart(t *testing.T) {
 	const controller = module + "/internal/controller"
 	shared := []string{controller + "/kube", controller + "/outcome", controller + "/settings"}
 	made := map[string][]string{
-		controller + "/pools":     {controller + "/supply", controller + "/sites"},
-		controller + "/balancers": {controller + "/polling"},
+		controller + "/pools": {controller + "/supply", controller + "/sites"},
 	}
 	packages := list(t)
 	for _, name := range shared {

@@ -3,8 +3,8 @@
 
 // Package controller wires the controller process: Setup creates its parts and connects them. Each
 // part is a folder below this one, with a kind or a clock of its own. The parts know each other
-// only through interfaces of one to three methods. Two parts are exceptions: pools uses supply, and
-// balancers uses polling. All parts share kube, outcome and settings.
+// only through interfaces of one to three methods. One part is an exception: pools uses supply and
+// sites. All parts share kube, outcome and settings.
 //
 // What the process remembers beyond the objects is in memory and may be lost at any time. A restart
 // may lose ports that were created but have no object yet. The collector finds those and gives them

@@ -38,7 +38,6 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
-	"github.com/kuryr-go/kuryr/internal/controller/polling"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -68,13 +67,13 @@ type Reconciler struct {
 
 // shared is what the reconciliations of all objects share of the cloud.
 type shared struct {
-	wait      *polling.Waiter
+	wait      waiter
 	back      kube.Signal // the cloud is back: see retryUnready
-	drift     *polling.Drift
-	lists     polling.Shared[struct{}, []sdn.LoadBalancerSummary]
-	addresses polling.Shared[string, []sdn.FloatingIP] // by project
-	holders   polling.Holders
-	quotas    *polling.Quotas
+	checks    checks
+	lists     sharedList[sdn.LoadBalancerSummary]
+	addresses sharedList[sdn.FloatingIP]
+	holders   holders
+	quotas    quotas
 	turns     sync.Map // by project: the request of the KuryrLoadBalancer that is being replaced while it serves
 }
 
@@ -117,16 +116,13 @@ type Cloud struct {
 // New returns the Reconciler. Setup adds it to mgr once Services are to be served.
 func New(mgr ctrl.Manager, o Options) *Reconciler {
 	r := &Reconciler{Options: o, client: mgr.GetClient(), events: mgr.GetEventRecorder("kuryr-controller"), pauses: outcome.Limiter[ctrl.Request](o.Backoff)}
-	r.back = kube.NewSignal()
+	r.back, r.wait.added, r.wait.busy = kube.NewSignal(), kube.NewSignal(), map[string]waiting{}
 	r.objects = kube.NewObject(r.client, &v1.KuryrLoadBalancer{}, "KuryrLoadBalancer", kube.OwnerBalancer, v1.LoadBalancerFinalizer)
-	r.quotas = polling.NewQuotas(o.Backoff.Quota, o.Now, r.wake.Add)
-	r.wait = polling.NewWaiter(o.Cloud.LoadBalancers.ListLoadBalancers, o.Now, r.wake.Add)
-	r.drift = polling.NewDrift(r.client, o.Settings, r.memories.requestCheck, r.memories.looking, r.wake.Add)
 	return r
 }
 
 // Setup adds the reconciler to mgr. It also adds the loops that wait for busy load balancers,
-// look for drift, and retry after an outage. The cache of mgr must have KuryrLoadBalancers and the index
+// and retry after an outage. The cache of mgr must have KuryrLoadBalancers and the index
 // of KuryrPorts by address.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(mgr).Named("loadbalancers").
@@ -140,7 +136,8 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
-	for _, run := range []kube.Leading{r.wait.Run, r.drift.Look, r.retryUnready} {
+	busy := kube.Every("loadbalancers", func() time.Duration { return r.wait.pause }, r.listBusy, r.wait.added)
+	for _, run := range []kube.Leading{busy, r.Settings.Follow(r.followInterval), r.retryUnready} {
 		if err := mgr.Add(run); err != nil {
 			return err
 		}
@@ -182,38 +179,46 @@ func (r *Reconciler) retryUnready(ctx context.Context) error {
 			return nil
 		case <-r.back:
 		}
-		all, err := kube.LoadBalancers(ctx, r.client)
-		if err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "cannot find the load balancers that are not ready after an outage of the cloud")
-		}
-		for req, klb := range all {
-			if !balancer.IsReady(klb) {
-				r.memories.ask(req, checkRequest{retry: true})
-				r.wake.Add(req)
+		r.wakeAll(ctx, func(klb *v1.KuryrLoadBalancer) bool {
+			if balancer.IsReady(klb) {
+				return false
 			}
-		}
+			r.memories.ask(kube.RequestOf(klb), checkRequest{retry: true})
+			return true
+		})
 	}
 	return nil
+}
+
+// wakeAll requeues the KuryrLoadBalancers for which is returns true.
+func (r *Reconciler) wakeAll(ctx context.Context, is func(*v1.KuryrLoadBalancer) bool) {
+	all, err := kube.LoadBalancers(ctx, r.client)
+	if err != nil { // they retry after their pauses
+		ctrl.LoggerFrom(ctx).Error(err, "cannot find the load balancers that could be applied again")
+	}
+	for req, klb := range all {
+		if is(klb) {
+			r.wake.Add(req)
+		}
+	}
 }
 
 // RequestCheck has the cloud read for a KuryrLoadBalancer. With statusIncomplete, the round also
 // looks for load balancers that the status does not name.
 func (r *Reconciler) RequestCheck(req ctrl.Request, statusIncomplete bool) {
-	r.memories.requestCheck(req, statusIncomplete)
+	r.memories.ask(req, checkRequest{check: true, statusIncomplete: statusIncomplete})
 	r.wake.Add(req)
 }
 
 // Reconcile applies one KuryrLoadBalancer.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	v, res, err := r.visit(ctx, req)
-	if err != nil || res.RequeueAfter > 0 {
+	if v == nil || err != nil {
 		return res, err
 	}
-	if v != nil {
-		res, err = v.apply(ctx)
-	}
-	if err == nil { // else the queue retries
-		r.memories.looked(req)
+	check := v.planCheck()
+	if res, err = v.apply(ctx); err == nil && (res.RequeueAfter == 0 || check < res.RequeueAfter) {
+		res.RequeueAfter = check
 	}
 	return res, err
 }
@@ -231,9 +236,9 @@ func (r *Reconciler) visit(ctx context.Context, req ctrl.Request) (*visit, ctrl.
 		return nil, ctrl.Result{}, err
 	case state == kube.Gone:
 		r.memories.forget(req)
-		r.holders.Forget(req)
-		r.quotas.Freed(req)
-		r.wait.Forget(req)
+		r.holders.Delete(req)
+		r.wait.forget(req)
+		r.retryOverQuota(ctx)
 		r.replaced(req)
 		return nil, ctrl.Result{}, nil
 	}

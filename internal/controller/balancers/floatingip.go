@@ -10,10 +10,13 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -47,14 +50,14 @@ func (v *visit) locate(ctx context.Context, want []sdn.LoadBalancer) error {
 	case v.stands(known):
 		v.round.Address.Has, v.round.Address.Placed = v.klb.Status.PublicIP, true
 		v.round.Address.Kept = slices.DeleteFunc(slices.Clone(v.klb.Status.NotChanged), func(d v1.UnchangedField) bool { return !balancer.OfPublicIP(d) })
-		v.holders.Note(v.klb, v.klb.Status.PublicIP)
+		v.holders.note(v.klb, v.klb.Status.PublicIP)
 		return nil
 	}
 	if may, err := v.mayHaveAddress(ctx); !may || err != nil {
 		v.round.Address.Placed = err == nil
 		return err
 	}
-	if err := v.choosePlace(ctx, at, known); err != nil {
+	if err := v.choosePlace(ctx, at); err != nil {
 		return err
 	}
 	if at.Withheld && len(v.round.moved) > 0 {
@@ -62,7 +65,7 @@ func (v *visit) locate(ctx context.Context, want []sdn.LoadBalancer) error {
 	}
 	v.memory.placed, v.memory.address, v.memory.addressFor = v.round.Address.Problem == "", v.round.Address.Address, known
 	if v.memory.placed && !at.Withheld {
-		v.holders.Note(v.klb, v.round.Address.Has)
+		v.holders.note(v.klb, v.round.Address.Has)
 	}
 	return nil
 }
@@ -81,9 +84,9 @@ func (v *visit) comesOrGoes(port string) bool {
 
 // choosePlace has the floating IP associated where it should be. It lists no floating IPs while
 // their quota is used up.
-func (v *visit) choosePlace(ctx context.Context, at balancer.Place, known addressKnown) (err error) {
-	if v.memory.lacking == known {
-		if err := v.quotas.Waits(addressQuota(v.klb), v.req); err != nil {
+func (v *visit) choosePlace(ctx context.Context, at balancer.Place) (err error) {
+	if wants := v.klb.Spec.PublicIP; wants != nil && wants.Address == "" && v.klb.Status.PublicIP == nil && !at.Withheld {
+		if err := v.quotas.take(addressQuota(v.klb), 1, v.Now(), v.Now()); err != nil { // the request takes the turn
 			return fmt.Errorf("cannot create a floating IP: %w", err)
 		}
 	}
@@ -94,11 +97,7 @@ func (v *visit) choosePlace(ctx context.Context, at balancer.Place, known addres
 	if at.Before, err = v.before(ctx); err != nil {
 		return err
 	}
-	v.memory.lacking = addressKnown{}
-	if err = v.place(ctx, at); errors.Is(err, sdn.ErrQuota) {
-		v.memory.lacking = known
-	}
-	return err
+	return v.place(ctx, at)
 }
 
 // placeOf says which port should have the floating IP, and from which ports it may be taken.
@@ -260,7 +259,7 @@ func (v *visit) restoreFloatingIP(ctx context.Context, refused balancer.Associat
 // the spec. If the load balancer is in another project, the floating IP of the status is added
 // from there.
 func (v *visit) usable(ctx context.Context) ([]sdn.FloatingIP, error) {
-	all, err := v.addresses.Get(ctx, v.klb.Spec.ProjectID, v.Cloud.FloatingIPs.ListFloatingIPs)
+	all, err := v.addresses.get(ctx, v.klb.Spec.ProjectID, v.Cloud.FloatingIPs.ListFloatingIPs)
 	if err := v.lacking(err); err != nil {
 		return nil, err
 	}
@@ -269,7 +268,7 @@ func (v *visit) usable(ctx context.Context) ([]sdn.FloatingIP, error) {
 	if has == nil || len(lbs) == 0 || lbs[0].ProjectID == v.klb.Spec.ProjectID || slices.ContainsFunc(all, func(f sdn.FloatingIP) bool { return f.ID == has.ID }) {
 		return all, nil
 	}
-	others, err := v.addresses.Get(ctx, lbs[0].ProjectID, v.Cloud.FloatingIPs.ListFloatingIPs)
+	others, err := v.addresses.get(ctx, lbs[0].ProjectID, v.Cloud.FloatingIPs.ListFloatingIPs)
 	for _, f := range others {
 		if f.ID == has.ID {
 			all = append(all, f)
@@ -329,4 +328,29 @@ func (v *visit) move(ctx context.Context, step balancer.Step, all []sdn.Floating
 		return err
 	})
 	return all, err
+}
+
+// holders knows which KuryrLoadBalancers have a floating IP without Kuryr's mark, as holding by
+// request. A status does not name a floating IP that is withheld. The knowledge does not survive a
+// restart.
+type holders struct{ sync.Map }
+
+type holding struct {
+	uid types.UID
+	ip  string
+}
+
+// note records the floating IP that a KuryrLoadBalancer has. nil means that it has none.
+func (h *holders) note(klb *v1.KuryrLoadBalancer, has *v1.PublicIPStatus) {
+	if has == nil || has.Made { // a floating IP that Kuryr made has one holder
+		h.Delete(kube.RequestOf(klb))
+	} else {
+		h.Store(kube.RequestOf(klb), holding{klb.UID, has.IP})
+	}
+}
+
+// Has reports whether a KuryrLoadBalancer has this floating IP.
+func (h *holders) Has(klb *v1.KuryrLoadBalancer, address string) bool {
+	is, _ := h.Load(kube.RequestOf(klb))
+	return is == holding{klb.UID, address}
 }

@@ -7,10 +7,7 @@ import (
 	"context"
 	"slices"
 
-	ctrl "sigs.k8s.io/controller-runtime"
-
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/controller/kube"
 )
 
 // Freed applies the KuryrLoadBalancers that want one of these addresses and do not have it, now
@@ -21,17 +18,10 @@ func (r *Reconciler) Freed(ctx context.Context, ips ...string) {
 	if len(ips) == 0 {
 		return
 	}
-	all, err := kube.LoadBalancers(ctx, r.client)
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Info("cannot find the load balancers that wait for an address that has become free", "error", err.Error())
-		return // they retry after their pause
-	}
-	for req, klb := range all {
+	r.wakeAll(ctx, func(klb *v1.KuryrLoadBalancer) bool {
 		has := vipsOf(klb.Status.LoadBalancers)
-		if slices.ContainsFunc(klb.Spec.VIPs, func(v v1.VIPAddress) bool { return slices.Contains(ips, v.IP) && !slices.Contains(has, v.IP) }) {
-			r.wake.Add(req)
-		}
-	}
+		return slices.ContainsFunc(klb.Spec.VIPs, func(v v1.VIPAddress) bool { return slices.Contains(ips, v.IP) && !slices.Contains(has, v.IP) })
+	})
 }
 
 // vipsOf returns the VIPs of load balancers.

@@ -45,6 +45,7 @@ type knownCloud struct {
 	created          map[string]time.Time // when this process created a load balancer; zero: it has read or deleted it since
 	statusIncomplete bool                 // the cloud may have load balancers that the status does not name
 	checkRequested   bool                 // the cloud is to be read although nothing has changed
+	check            nextCheck
 }
 
 // knownAddress is what is known of the floating IP in the cloud.
@@ -53,7 +54,6 @@ type knownAddress struct {
 	address       balancer.Address // as it was then
 	addressFor    addressKnown     // what it was found right for
 	addressUnsure bool             // it may differ from the status
-	lacking       addressKnown     // what one was wanted for when the quota refused it
 	public        publicity
 }
 
@@ -113,7 +113,6 @@ type memories struct {
 	mu    sync.Mutex
 	all   map[ctrl.Request]*memory
 	asked map[ctrl.Request]checkRequest
-	begun map[ctrl.Request]bool // requests that a worker has taken over and not finished; nil: none
 }
 
 // checkRequest is what another part of the controller asks a worker to do.
@@ -137,10 +136,6 @@ func (b *memories) of(req ctrl.Request, uid types.UID) *memory {
 	}
 	if s, ok := b.asked[req]; ok {
 		delete(b.asked, req)
-		if b.begun == nil {
-			b.begun = map[ctrl.Request]bool{}
-		}
-		b.begun[req] = true
 		m.checkRequested, m.statusIncomplete = m.checkRequested || s.check, m.statusIncomplete || s.statusIncomplete
 		m.forgetTrees()
 		if s.retry {
@@ -164,32 +159,11 @@ func (b *memories) ask(req ctrl.Request, c checkRequest) {
 	b.asked[req] = checkRequest{c.check || s.check, c.statusIncomplete || s.statusIncomplete, c.retry || s.retry}
 }
 
-// requestCheck has the next round read the cloud.
-func (b *memories) requestCheck(req ctrl.Request, statusIncomplete bool) {
-	b.ask(req, checkRequest{check: true, statusIncomplete: statusIncomplete})
-}
-
-// looking reports whether a requested look at the cloud is not finished yet.
-func (b *memories) looking(req ctrl.Request) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	_, asked := b.asked[req]
-	return asked || b.begun[req]
-}
-
-// looked notes that a worker has finished with an object, for now.
-func (b *memories) looked(req ctrl.Request) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.begun, req)
-}
-
 func (b *memories) forget(req ctrl.Request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.all, req)
 	delete(b.asked, req)
-	delete(b.begun, req)
 }
 
 // features returns what the provider of a KuryrLoadBalancer can do, as the backend knows it and

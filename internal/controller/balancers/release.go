@@ -24,7 +24,6 @@ func (v *visit) release(ctx context.Context) (ctrl.Result, error) {
 	if !v.objects.Held(v.klb) {
 		return ctrl.Result{}, nil
 	}
-	v.quotas.Forget(v.req)
 	v.replaced(v.req)
 	if v.memory.nothingCreated {
 		return kube.Retry(v.objects.Drop(ctx, v.klb))
@@ -32,8 +31,8 @@ func (v *visit) release(ctx context.Context) (ctrl.Result, error) {
 	if v.round.err = v.unpublish(ctx); v.round.err != nil {
 		return v.reportLeaving(ctx)
 	}
-	if id, since := v.wait.WaitsFor(v.req); id != "" && v.memory.leaving {
-		v.round.Waiting.ID, v.round.Waiting.Since = id, since
+	if ids, since := v.wait.of(v.req); len(ids) > 0 && v.memory.leaving {
+		v.round.Waiting.ID, v.round.Waiting.Since = ids[0], since
 	} else {
 		v.round.err = v.remove(ctx)
 	}
@@ -222,6 +221,6 @@ func (v *visit) unpublish(ctx context.Context) error {
 		v.round.Address.Address, v.round.Address.Placed = balancer.Address{}, false
 		v.memory.public, v.memory.addressUnsure = maybeOpen, true
 	}
-	v.holders.Forget(v.req)
+	v.holders.Delete(v.req)
 	return nil
 }

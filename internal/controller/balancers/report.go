@@ -18,7 +18,6 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
-	"github.com/kuryr-go/kuryr/internal/controller/polling"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -44,7 +43,6 @@ func (v *visit) report(ctx context.Context) (ctrl.Result, error) {
 		v.memory.attempts.Settled()
 		features := v.round.Features
 		v.memory.features = &features
-		v.quotas.Forget(v.req)
 	}
 	if !balancer.HoldsTurn(v.klb, v.result()) {
 		v.replaced(v.req)
@@ -87,15 +85,12 @@ func (v *visit) next() (ctrl.Result, error) {
 // pause returns when to continue after a round. An object that waits for a load balancer is
 // queued when that is done.
 func (v *visit) pause() (ctrl.Result, error) {
-	var turn *polling.QueuedError
 	switch o := outcome.Of(outcome.LoadBalancer, v.round.err); {
 	case away(v.round.err): // whatever else has failed, the cloud may answer soon
 		return v.Backoff.Again(v.round.err)
 	case errors.Is(v.round.err, errTaken):
 		return ctrl.Result{RequeueAfter: v.Backoff.Quota}, nil
 	case v.round.err == nil:
-	case o.Reason == v1.ReasonOverQuota && errors.As(v.round.err, &turn):
-		return ctrl.Result{RequeueAfter: turn.After}, nil
 	case o.Reason == v1.ReasonNotSupported && v.memory.attempts.Times(balancer.UnsupportedRounds) <= learning:
 		return ctrl.Result{RequeueAfter: v.Backoff.Min}, nil
 	case o.Reason == v1.ReasonRejected && v.round.withoutRefused:

@@ -15,7 +15,6 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
-	"github.com/kuryr-go/kuryr/internal/controller/polling"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -61,7 +60,7 @@ func (v *visit) look(ctx context.Context) ([]sdn.LoadBalancer, error) {
 
 // owned returns all load balancers with the mark of an object.
 func (v *visit) owned(ctx context.Context) ([]sdn.LoadBalancerSummary, error) {
-	listed, err := v.lists.Get(ctx, struct{}{}, func(ctx context.Context, _ struct{}) ([]sdn.LoadBalancerSummary, error) {
+	listed, err := v.lists.get(ctx, "", func(ctx context.Context, _ string) ([]sdn.LoadBalancerSummary, error) {
 		return v.Cloud.LoadBalancers.ListLoadBalancers(ctx)
 	})
 	if err := v.lacking(err); err != nil {
@@ -129,21 +128,22 @@ func (v *visit) notShownYet(id string) bool {
 
 // await has the object wait for a load balancer.
 func (v *visit) await(id string) {
-	v.wait.Add(id, v.req)
-	v.round.Waiting.ID, v.round.Waiting.Since = id, v.Now()
+	now := v.Now()
+	v.wait.add(id, v.req, now, now)
+	v.round.Waiting.ID, v.round.Waiting.Since = id, now
 }
 
 // awaitStill is await for a load balancer that was found busy, maybe for long. The status also
 // says since when an earlier process has found it busy.
 func (v *visit) awaitStill(id string) {
 	since := v.Now()
-	if known, began := v.wait.WaitsFor(v.req); known == id {
+	if known, began := v.wait.of(v.req); len(known) > 0 && known[0] == id {
 		since = began
 	} else {
 		if w := v.klb.Status.WaitingFor; w != nil && w.LoadBalancerID == id {
 			since = w.Since.Time
 		}
-		v.wait.AddSince(id, v.req, since)
+		v.wait.add(id, v.req, since, v.Now())
 	}
 	v.round.Waiting.ID, v.round.Waiting.Since = id, since
 }
@@ -225,8 +225,7 @@ func mayHave(s balancer.Step, err error) bool {
 	if !errors.Is(err, sdn.ErrQuota) {
 		return true
 	}
-	var queued *polling.QueuedError
-	if errors.As(err, &queued) && !queued.Sent {
+	if errors.Is(err, errTurn) {
 		return false
 	}
 	_, whole := s.(balancer.CreateLoadBalancer)

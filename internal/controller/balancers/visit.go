@@ -99,8 +99,8 @@ func (v *visit) bring(ctx context.Context) (ctrl.Result, error) {
 	// If an earlier process had it ready, finding it so is no stage.
 	v.memory.synced = v.memory.synced || balancer.IsReady(v.klb)
 	v.round.err = errors.Join(v.unpublish(ctx), v.keepOut(ctx))
-	if id, since := v.wait.WaitsFor(v.req); id != "" && !v.memory.overdue(v.Now(), v.patience()) {
-		v.round.Waiting.ID, v.round.Waiting.Since, v.round.busy = id, since, v.wait.Busy(v.req)
+	if ids, since := v.wait.of(v.req); len(ids) > 0 && !v.memory.overdue(v.Now(), v.patience()) {
+		v.round.Waiting.ID, v.round.Waiting.Since, v.round.busy = ids[0], since, ids
 		idle := func(id string) bool { return !slices.Contains(v.round.busy, id) }
 		if balancer.NamesAll(v.klb) && !slices.ContainsFunc(balancer.Named(v.klb), idle) { // else one is to be made
 			return v.rest(ctx)
