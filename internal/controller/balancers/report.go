@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -122,24 +121,12 @@ func (v *visit) isStuck() bool {
 // written earlier.
 func (v *visit) write(ctx context.Context, change func(*v1.KuryrLoadBalancerStatus)) error {
 	status := v.klb.Status.DeepCopy()
-	if change(status); !v.differs(status) {
-		return nil
-	}
+	change(status)
 	_, err := v.objects.Report(ctx, v.klb, &v.klb.Status, status)
 	if err == nil {
 		v.klb.Status = *status
 	}
 	return err
-}
-
-// differs reports whether a status is worth a write. An older version did not write the network of
-// a floating IP, which alone is not.
-func (v *visit) differs(status *v1.KuryrLoadBalancerStatus) bool {
-	if was := v.klb.Status.PublicIP; was != nil && was.NetworkID == "" && status.PublicIP != nil && status.PublicIP.ID == was.ID {
-		status = status.DeepCopy()
-		status.PublicIP.NetworkID = ""
-	}
-	return !equality.Semantic.DeepEqual(status, &v.klb.Status)
 }
 
 // set sets a condition of a status.

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -59,7 +58,6 @@ func TestPauses(t *testing.T) {
 }
 
 // TestReadyMessage: the message of a ready load balancer has what the provider always does otherwise.
-// A status that lacks nothing else stays as an older version wrote it.
 func TestReadyMessage(t *testing.T) {
 	const wanted = "The cloud has the load balancer as wanted."
 	const stay = "With provider ovn, a UDP client that keeps sending from one source port stays with its endpoint, even after that has gone. " +
@@ -88,14 +86,6 @@ func TestReadyMessage(t *testing.T) {
 		c := meta.FindStatusCondition(s.Conditions, v1.ConditionReady)
 		if c == nil || c.Status != "True" || c.Message != kube.Reword(tc.want) {
 			t.Errorf("%s: Ready is %+v, want it True and to say %q", name, c, tc.want)
-		}
-		older := s.DeepCopy()
-		v.round.Failed = nil
-		v.describeWith(older, "")
-		v.klb.Status = *older.DeepCopy()
-		again := older.DeepCopy()
-		if v.describe(again); !cmp.Equal(older, again) {
-			t.Errorf("%s: the status of an older version is written again:\n%s", name, cmp.Diff(older, again))
 		}
 	}
 }

@@ -57,18 +57,9 @@ func (v *visit) result() *balancer.Result {
 // settled reports whether the round has found the cloud as wanted.
 func (v *visit) settled() bool { return v.result().IsSettled() }
 
-// describe writes the result of a round into a status. A status that differs in the remark alone
-// stays as it is. Otherwise an upgrade to a version with a new remark would write all of them.
+// describe writes the result of a round into a status.
 func (v *visit) describe(s *v1.KuryrLoadBalancerStatus) {
-	plain := s.DeepCopy()
-	if v.describeWith(plain, ""); v.differs(plain) {
-		v.describeWith(s, v.round.Remark())
-	}
-}
-
-// describeWith is describe with this remark for whoever reads that the load balancer is ready.
-func (v *visit) describeWith(s *v1.KuryrLoadBalancerStatus, remark string) {
-	for _, c := range balancer.Describe(s, v.klb, v.result(), remark) {
+	for _, c := range balancer.Describe(s, v.klb, v.result(), v.round.Remark()) {
 		v.set(s, c)
 	}
 }
