@@ -59,7 +59,6 @@ type Reconciler struct {
 	client   client.Client
 	objects  *kube.Object[*v1.KuryrLoadBalancer]
 	events   events.EventRecorder
-	pauses   *outcome.Pauses[ctrl.Request]
 	wake     kube.Queue[ctrl.Request]
 	memories memories
 	shared
@@ -115,7 +114,7 @@ type Cloud struct {
 
 // New returns the Reconciler. Setup adds it to mgr once Services are to be served.
 func New(mgr ctrl.Manager, o Options) *Reconciler {
-	r := &Reconciler{Options: o, client: mgr.GetClient(), events: mgr.GetEventRecorder("kuryr-controller"), pauses: outcome.Limiter[ctrl.Request](o.Backoff)}
+	r := &Reconciler{Options: o, client: mgr.GetClient(), events: mgr.GetEventRecorder("kuryr-controller")}
 	r.back, r.wait.added, r.wait.busy = kube.NewSignal(), kube.NewSignal(), map[string]waiting{}
 	r.objects = kube.NewObject(r.client, &v1.KuryrLoadBalancer{}, "KuryrLoadBalancer", kube.OwnerBalancer, v1.LoadBalancerFinalizer)
 	return r
@@ -127,7 +126,7 @@ func New(mgr ctrl.Manager, o Options) *Reconciler {
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(mgr).Named("loadbalancers").
 		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers, RateLimiter: r.pauses, SkipNameValidation: new(true),
+			MaxConcurrentReconciles: workers, RateLimiter: outcome.Limiter[ctrl.Request](r.Backoff), SkipNameValidation: new(true),
 		}).
 		For(&v1.KuryrLoadBalancer{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: beyondWords})).
 		Watches(&v1.KuryrPort{}, handler.EnqueueRequestsFromMapFunc(r.guards), builder.WithPredicates(groupsMoved)).
@@ -212,44 +211,23 @@ func (r *Reconciler) RequestCheck(req ctrl.Request, statusIncomplete bool) {
 
 // Reconcile applies one KuryrLoadBalancer.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	v, res, err := r.visit(ctx, req)
-	if v == nil || err != nil {
-		return res, err
-	}
-	check := v.planCheck()
-	if res, err = v.apply(ctx); err == nil && (res.RequeueAfter == 0 || check < res.RequeueAfter) {
-		res.RequeueAfter = check
-	}
-	return res, err
-}
-
-// stale is the time until an object is read again if the cache does not show the last own write
-// yet: beyondWords filters the event of that write out.
-const stale = 20 * time.Millisecond
-
-// visit begins a visit to a KuryrLoadBalancer. It returns nil if the object is gone, and also if
-// the cache does not show the last own write yet. Then the result says when to look again.
-func (r *Reconciler) visit(ctx context.Context, req ctrl.Request) (*visit, ctrl.Result, error) {
 	klb, state, err := r.objects.Get(ctx, req.NamespacedName)
 	switch {
-	case err != nil:
-		return nil, ctrl.Result{}, err
+	case err != nil, state == kube.Leaving:
+		return ctrl.Result{}, err
 	case state == kube.Gone:
 		r.memories.forget(req)
 		r.holders.Delete(req)
 		r.wait.forget(req)
 		r.retryOverQuota(ctx)
 		r.replaced(req)
-		return nil, ctrl.Result{}, nil
+		return ctrl.Result{}, nil
 	}
-	m := r.memories.of(req, klb.UID)
-	switch state {
-	case kube.Behind:
-		r.pauses.Keep(req)
-		return nil, ctrl.Result{RequeueAfter: stale}, nil
-	case kube.Leaving:
-		return nil, ctrl.Result{}, nil
-	case kube.Current, kube.Gone:
+	v := &visit{Reconciler: r, req: req, klb: klb, memory: r.memories.of(req, klb.UID)}
+	check := v.planCheck()
+	res, err := v.apply(ctx)
+	if err == nil && (res.RequeueAfter == 0 || check < res.RequeueAfter) {
+		res.RequeueAfter = check
 	}
-	return &visit{Reconciler: r, req: req, klb: klb, memory: m}, ctrl.Result{}, nil
+	return res, err
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -43,7 +44,8 @@ type State int
 const (
 	// Current is an object with all writes of this process.
 	Current State = iota
-	// Behind is an object without the last write of this process. The event of that write follows.
+	// Behind is an object without the last write of this process. The event of that write follows. Get
+	// returns it only with an error.
 	Behind
 	// Leaving is an object whose finalizer this process has removed. The event of its deletion
 	// follows.
@@ -52,19 +54,30 @@ const (
 	Gone
 )
 
+// shownWithin is how long Get waits for the cache, which usually shows a write within milliseconds.
+const shownWithin = time.Second
+
 // Get returns a copy of an object of the cache. The copy may be used only if the object is Current.
-// Get forgets the last write of an object that is Gone.
+// Get waits until the cache shows the last write of this process; it fails if that takes long. It
+// forgets the last write of an object that is Gone.
 func (o *Object[T]) Get(ctx context.Context, key types.NamespacedName) (obj T, state State, err error) {
-	obj = o.empty.DeepCopyObject().(T) // type T
-	err = o.client.Get(ctx, key, obj)
-	if apierrors.IsNotFound(err) {
-		o.writes.Forget(key)
-		return obj, Gone, nil
+	for until := time.Now().Add(shownWithin); ; {
+		obj = o.empty.DeepCopyObject().(T) // type T
+		err = o.client.Get(ctx, key, obj)
+		if apierrors.IsNotFound(err) {
+			o.writes.Forget(key)
+			return obj, Gone, nil
+		}
+		if err != nil {
+			return obj, Behind, fmt.Errorf("reading %s %s: %w", o.kind, name(key), err)
+		}
+		if state = o.writes.State(obj); state != Behind {
+			return obj, state, nil
+		}
+		if time.Now().After(until) || !Pause(ctx, shownWithin/100) {
+			return obj, Behind, fmt.Errorf("the cache does not show the last write of %s %s yet", o.kind, name(key))
+		}
 	}
-	if err != nil {
-		return obj, Behind, fmt.Errorf("reading %s %s: %w", o.kind, name(key), err)
-	}
-	return obj, o.writes.State(obj), nil
 }
 
 // Held reports whether an object has the finalizer.

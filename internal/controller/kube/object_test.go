@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -26,9 +27,13 @@ type lateCache struct {
 	shown, stored *v1.KuryrPort // nil: the KuryrPort does not exist
 	version       int
 	writes        int
+	reads, after  int // after so many reads it shows what is stored; 0: never
 }
 
 func (c *lateCache) Get(_ context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+	if c.reads++; c.reads == c.after {
+		c.show()
+	}
 	if c.shown == nil {
 		return apierrors.NewNotFound(schema.GroupResource{Resource: "kuryrports"}, key.Name)
 	}
@@ -96,7 +101,7 @@ func newBed(t *testing.T) *bed {
 func (b *bed) get(want kube.State) *v1.KuryrPort {
 	b.Helper()
 	port, state, err := b.objects.Get(b.Context(), types.NamespacedName{Name: "p"})
-	if err != nil || state != want {
+	if (err != nil) != (want == kube.Behind) || state != want {
 		b.Errorf("Get: state %v, error %v, want state %v", state, err, want)
 	}
 	return port
@@ -109,8 +114,12 @@ func (b *bed) wrote(err error, want int) {
 	}
 }
 
-// No decision is based on an object's state before the last own write.
+// No decision is based on an object's state before the last own write: Get waits for the cache.
 func TestObjectIsNotShownBehindOwnWrites(t *testing.T) {
+	synctest.Test(t, objectIsNotShownBehindOwnWrites)
+}
+
+func objectIsNotShownBehindOwnWrites(t *testing.T) {
 	b := newBed(t)
 	port := b.get(kube.Current)
 	b.wrote(b.objects.Hold(t.Context(), port), 1)
@@ -128,7 +137,7 @@ func TestObjectIsNotShownBehindOwnWrites(t *testing.T) {
 		t.Errorf("there %v, version %s; want true and 9", there, port.ResourceVersion)
 	}
 	b.get(kube.Behind)
-	b.show()
+	b.after = b.reads + 3
 	b.get(kube.Current)
 	if there, err = b.objects.Report(t.Context(), port, &want, &want); !there {
 		t.Error("an object whose status does not change is gone")

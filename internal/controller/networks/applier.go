@@ -50,7 +50,6 @@ type Applier struct {
 	making     *kube.Owners
 	settings   *settings.Live
 	backoff    outcome.Backoff
-	pauses     *outcome.Pauses[ctrl.Request]
 	slow       time.Duration
 	events     events.EventRecorder
 	queue      kube.Queue[ctrl.Request]
@@ -114,7 +113,7 @@ type ApplierOptions struct {
 func NewApplier(mgr ctrl.Manager, o ApplierOptions) *Applier {
 	return &Applier{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Cloud, subnets: o.Subnets, visibility: o.Visibility, statuses: o.Statuses, making: o.Making, settings: o.Settings,
-		backoff: o.Backoff, pauses: outcome.Limiter[ctrl.Request](o.Backoff), slow: o.Slow, events: mgr.GetEventRecorder("kuryr-controller"),
+		backoff: o.Backoff, slow: o.Slow, events: mgr.GetEventRecorder("kuryr-controller"),
 		objects:  kube.NewObject(mgr.GetClient(), &v1.KuryrNetwork{}, kind, kube.OwnerNetwork, v1.NetworkFinalizer),
 		memories: map[ctrl.Request]*memory{},
 	}
@@ -131,7 +130,7 @@ func (r *Applier) Setup(mgr ctrl.Manager) error {
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("networks").
 		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers, RateLimiter: r.pauses, SkipNameValidation: new(true),
+			MaxConcurrentReconciles: workers, RateLimiter: outcome.Limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
 		}).
 		For(&v1.KuryrNetwork{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: beyondWords})).
 		Watches(&v1.KuryrPort{}, handler.EnqueueRequestsFromMapFunc(r.leaving), builder.WithPredicates(predicate.Funcs{
@@ -199,9 +198,6 @@ func (r *Applier) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	case state == kube.Gone:
 		r.forget(req)
 		return ctrl.Result{}, nil
-	case state == kube.Behind:
-		r.pauses.Keep(req)
-		return ctrl.Result{RequeueAfter: stale}, nil
 	}
 	v := &visit{Applier: r, req: req, kn: kn, memory: r.memoryOf(req, kn.UID), checking: r.takeCheck(req)}
 	release, err := r.making.Take(ctx, req)

@@ -44,7 +44,6 @@ type Planner struct {
 	live     client.Reader // reads past the cache
 	settings *settings.Live
 	backoff  outcome.Backoff
-	pauses   *outcome.Pauses[ctrl.Request]
 	events   events.EventRecorder
 	queue    kube.Queue[ctrl.Request]
 	objects  *kube.Object[*v1.KuryrNetwork]
@@ -76,7 +75,7 @@ type uses interface {
 func NewPlanner(mgr ctrl.Manager, o PlannerOptions) *Planner {
 	p := &Planner{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), settings: o.Settings, backoff: o.Backoff,
-		pauses: outcome.Limiter[ctrl.Request](o.Backoff), events: mgr.GetEventRecorder("kuryr-controller"),
+		events:  mgr.GetEventRecorder("kuryr-controller"),
 		objects: kube.NewObject(mgr.GetClient(), &v1.KuryrNetwork{}, kind, kube.OwnerNamespaceNetwork, v1.NetworkFinalizer),
 		told:    map[string]string{},
 	}
@@ -106,8 +105,7 @@ func (p *Planner) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	if err := p.inherit(ctx); err != nil {
 		return ctrl.Result{}, err
 	}
-	if behind, err := p.behind(ctx, req.Name, kn); behind || err != nil || state == kube.Behind {
-		p.pauses.Keep(req)
+	if behind, err := p.behind(ctx, req.Name, kn); behind || err != nil {
 		return ctrl.Result{RequeueAfter: stale}, err
 	}
 	if kn != nil && !kn.DeletionTimestamp.IsZero() {

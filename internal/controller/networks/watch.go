@@ -21,6 +21,7 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 )
 
 // Setup adds the planner to mgr. The cache of mgr must have KuryrNetworks.
@@ -32,7 +33,7 @@ func (p *Planner) Setup(mgr ctrl.Manager) error {
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("namespaces").
 		WithOptions(controller.Options{
-			MaxConcurrentReconciles: 1, RateLimiter: p.pauses, SkipNameValidation: new(true),
+			MaxConcurrentReconciles: 1, RateLimiter: outcome.Limiter[ctrl.Request](p.backoff), SkipNameValidation: new(true),
 		}).
 		WatchesMetadata(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(ofItself), builder.WithPredicates(predicate.Funcs{UpdateFunc: namespaceMoved})).
 		Watches(&v1.KuryrNetwork{}, handler.EnqueueRequestsFromMapFunc(p.changed), builder.WithPredicates(predicate.Funcs{UpdateFunc: networkMoved})).

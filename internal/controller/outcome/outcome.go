@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -55,6 +56,13 @@ type Backoff struct {
 	Max      time.Duration // the longest pause after most errors; 10s
 	Quota    time.Duration // until a quota is raised, or something deleted; 30s
 	Rejected time.Duration // until the configuration or the cloud is changed; 1m
+}
+
+// Limiter returns the rate limiter of a queue for objects whose last reconcile failed. The
+// library's own limiter doubles up to 1000 s. After an outage of some minutes pods would wait for
+// as long again.
+func Limiter[request comparable](b Backoff) workqueue.TypedRateLimiter[request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[request](5*time.Millisecond, b.Max)
 }
 
 // Delay returns the pause after err. n counts consecutive failures, from 1.

@@ -131,8 +131,7 @@ func TestAdviceIsComplete(t *testing.T) {
 	}
 }
 
-// TestPauses: the pause before a request grows with each failure. A reconcile that could not begin
-// does not end that, a success does.
+// TestPauses: the pause before a request grows with each failure up to a limit. A success ends that.
 func TestPauses(t *testing.T) {
 	p := outcome.Limiter[string](outcome.Backoff{Max: 15 * time.Millisecond})
 	next := func(milliseconds int) {
@@ -142,10 +141,7 @@ func TestPauses(t *testing.T) {
 		}
 	}
 	next(5)
-	p.Keep("port")
-	p.Forget("port")
 	next(10)
-	p.Keep("other")
 	next(15)
 	p.Forget("port")
 	next(5)

@@ -66,7 +66,6 @@ type Reconciler struct {
 	pods       podWitness
 	checkPorts kube.Signal // has the collector search for ports that no object names
 	backoff    outcome.Backoff
-	pauses     *outcome.Pauses[ctrl.Request]
 	events     events.EventRecorder
 	queue      *kube.Queue[ctrl.Request]
 	objects    *kube.Object[*v1.KuryrPort]
@@ -90,7 +89,7 @@ func New(mgr ctrl.Manager, o Options) *Reconciler {
 	memory, queue := newPortMemory(), &kube.Queue[ctrl.Request]{}
 	return &Reconciler{
 		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Ports, visibility: o.Visibility, settings: o.Settings, memory: memory, queue: queue,
-		returns: newReturns(o, memory, queue), backoff: o.Backoff, pauses: outcome.Limiter[ctrl.Request](o.Backoff),
+		returns: newReturns(o, memory, queue), backoff: o.Backoff,
 		supply: o.Room, pods: o.Pods, checkPorts: o.CheckPorts, events: mgr.GetEventRecorder("kuryr-controller"),
 		objects: kube.NewObject(mgr.GetClient(), &v1.KuryrPort{}, "KuryrPort", kube.OwnerPort, v1.PortFinalizer),
 		gap:     o.StatusGap,
@@ -122,7 +121,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("ports").
 		WithOptions(controller.Options{
-			MaxConcurrentReconciles: portWorkers, RateLimiter: r.pauses, SkipNameValidation: new(true),
+			MaxConcurrentReconciles: portWorkers, RateLimiter: outcome.Limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
 		}).
 		For(&v1.KuryrPort{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: othersWrite})).
 		WatchesRawSource(r.queue.Source()).
@@ -144,10 +143,6 @@ func othersWrite(e event.UpdateEvent) bool {
 		!equality.Semantic.DeepEqual(before.Status.Attachment, now.Status.Attachment)
 }
 
-// stale is the time until an object that is behind the last own write is read again:
-// othersWrite filters the event of that write out.
-const stale = 20 * time.Millisecond
-
 // Reconcile applies one KuryrPort.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	port, state, err := r.objects.Get(ctx, req.NamespacedName)
@@ -157,9 +152,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	case state == kube.Gone:
 		r.forget(req.Name)
 		return ctrl.Result{}, nil
-	case state == kube.Behind:
-		r.pauses.Keep(req)
-		return ctrl.Result{RequeueAfter: stale}, nil
 	case !port.DeletionTimestamp.IsZero():
 		return r.release(ctx, port)
 	case !r.objects.Held(port):
