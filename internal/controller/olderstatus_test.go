@@ -78,6 +78,9 @@ func (b *bed) forgetLists(name string) {
 	b.t.Helper()
 	klb := b.klb(name)
 	none := []byte(`{"status": {"notChanged": null, "unsupported": null, "unreachedMembers": null}}`)
+	if len(klb.Status.NotChanged) > 0 {
+		none = []byte(`{"status": {"notChanged": null, "unsupported": null, "unreachedMembers": null, "publicIP": {"networkID": null}}}`)
+	}
 	if err := b.client.Status().Patch(b.t.Context(), klb, client.RawPatch(types.MergePatchType, none)); err != nil {
 		b.t.Fatal(err)
 	}

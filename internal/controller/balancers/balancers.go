@@ -219,7 +219,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		r.memories.forget(req)
 		r.holders.Delete(req)
 		r.wait.forget(req)
-		r.retryOverQuota(ctx)
+		r.retryRefused(ctx)
 		r.replaced(req)
 		return ctrl.Result{}, nil
 	}

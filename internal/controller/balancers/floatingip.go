@@ -124,11 +124,12 @@ func portsOf(klb *v1.KuryrLoadBalancer) (ports []string) {
 }
 
 // stands reports whether the floating IP is as the status says, with no reason to read it. The
-// inventory compares all floating IPs with the cloud by one list.
+// inventory compares all floating IPs with the cloud by one list. A status without the network
+// of the floating IP does not list the fields that have not changed, either.
 func (v *visit) stands(known addressKnown) bool {
 	has := v.klb.Status.PublicIP
 	return !v.memory.addressUnsure && balancer.IsReady(v.klb) && !known.withheld && v.klb.Spec.PublicIP != nil &&
-		has != nil && len(v.klb.Status.LoadBalancers) > 0 && v.klb.Status.LoadBalancers[0].PortID == known.port
+		has != nil && has.NetworkID != "" && len(v.klb.Status.LoadBalancers) > 0 && v.klb.Status.LoadBalancers[0].PortID == known.port
 }
 
 // prefixOf returns the CIDR of a subnet; zero if the cloud does not show it.

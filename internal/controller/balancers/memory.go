@@ -202,17 +202,17 @@ func (v *visit) learned() bool {
 }
 
 // checked reports drift: the load balancers differ although the KuryrLoadBalancer has not
-// changed. The status says so before the first step against it.
-func (v *visit) checked(ctx context.Context, plan *balancer.Actions) error {
+// changed. The status says so before the first step against it. It returns false if a difference
+// would be no drift.
+func (v *visit) checked(ctx context.Context, plan *balancer.Actions) (bool, error) {
 	if !v.memory.checkRequested {
-		return nil
+		return false, nil
 	}
 	v.memory.checkRequested = false
 	ready := meta.FindStatusCondition(v.klb.Status.Conditions, v1.ConditionReady)
 	if ready == nil || ready.ObservedGeneration != v.klb.Generation || ready.Reason != v1.ReasonReady || v.learned() {
-		return nil
+		return false, nil
 	}
-	v.round.checking = true
 	var drift []string
 	for _, s := range slices.Concat(plan.Steps, plan.Last) {
 		if !v.memory.attempts.HasFailed(s) { // else it was reported
@@ -230,7 +230,7 @@ func (v *visit) checked(ctx context.Context, plan *balancer.Actions) error {
 		}
 	}
 	if len(drift) == 0 {
-		return nil
+		return true, nil
 	}
-	return v.tellDrift(ctx, drift)
+	return true, v.tellDrift(ctx, drift)
 }

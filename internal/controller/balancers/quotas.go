@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -77,25 +78,25 @@ func (q *quotas) note(of quota, size int, err error, next time.Time) {
 }
 
 // freed records that a resource was deleted, which may make room: one request may be sent at once for
-// each exhausted quota. It reports whether any quota is exhausted.
-func (q *quotas) freed() bool {
+// each exhausted quota.
+func (q *quotas) freed() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for of, s := range q.full {
 		s.until = time.Time{}
 		q.full[of] = s
 	}
-	return len(q.full) > 0
 }
 
-// retryOverQuota applies the KuryrLoadBalancers that wait for a quota, now that one is deleted.
-func (r *Reconciler) retryOverQuota(ctx context.Context) {
-	if !r.quotas.freed() {
-		return
-	}
+// retryRefused applies the KuryrLoadBalancers that wait for a quota or for a VIP, now that a load
+// balancer is deleted. When a Service becomes an ExternalName, Kubernetes gives its cluster IP to a new
+// Service before the old load balancer is deleted. The status of one that was refused moments ago may
+// not say so yet.
+func (r *Reconciler) retryRefused(ctx context.Context) {
+	r.quotas.freed()
 	r.wakeAll(ctx, func(klb *v1.KuryrLoadBalancer) bool {
 		ready := meta.FindStatusCondition(klb.Status.Conditions, v1.ConditionReady)
-		return ready != nil && ready.Reason == v1.ReasonOverQuota
+		return ready == nil || slices.Contains([]string{v1.ReasonOverQuota, v1.ReasonConflict, v1.ReasonPending}, ready.Reason)
 	})
 }
 

@@ -86,9 +86,7 @@ func (v *visit) hold(ctx context.Context) (bool, error) {
 
 // gone removes the finalizer, as nothing of the object is left in the cloud.
 func (v *visit) gone(ctx context.Context) (ctrl.Result, error) {
-	err := v.objects.Drop(ctx, v.klb)
-	v.Freed(ctx, addressesOf(v.klb)...)
-	return kube.Retry(err)
+	return kube.Retry(v.objects.Drop(ctx, v.klb))
 }
 
 // remove requests the deletion of everything. v.round.Waiting.ID or v.round.again is set if

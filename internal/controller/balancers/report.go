@@ -6,6 +6,7 @@ package balancers
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,7 +36,9 @@ func (v *visit) report(ctx context.Context) (ctrl.Result, error) {
 	if err := v.write(ctx, v.describe); err != nil {
 		return kube.Retry(err)
 	}
-	v.freedSince(ctx, before.LoadBalancers)
+	if slices.ContainsFunc(before.LoadBalancers, func(lb v1.LoadBalancerStatus) bool { return !slices.Contains(balancer.Named(v.klb), lb.ID) }) {
+		v.retryRefused(ctx)
+	}
 	v.tell(&before) // after the write: a reader of the Event finds the status that it is about
 	v.measure()
 	if v.settled() {

@@ -23,7 +23,6 @@ type round struct {
 	moved          []string // steps about the floating IP that were carried out
 	stopped        bool     // a busy load balancer has stopped a step, maybe half way
 	withoutRefused bool     // the next plan leaves out members that were just refused
-	checking       bool     // the KuryrLoadBalancer has not changed
 	ensured        ensuredGroup
 	notYetClosed   bool // the source ranges are not kept in the cloud yet
 	err            error

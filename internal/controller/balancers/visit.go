@@ -148,11 +148,16 @@ func (v *visit) converge(ctx context.Context) error {
 		return err
 	}
 	v.round.notYetClosed = v.round.notYetClosed || notKept != nil && !balancer.Open(v.klb)
-	if err := v.checked(ctx, &plan); err != nil {
+	checking, err := v.checked(ctx, &plan)
+	if err != nil {
 		return err
 	}
 	v.awaitAll(plan.Busy)
-	return v.carryOut(ctx, in, &plan, errors.Join(hindered, notKept))
+	err = v.carryOut(ctx, in, &plan, errors.Join(hindered, notKept))
+	if checking && len(v.round.moved) > 0 {
+		err = errors.Join(err, v.tellDrift(ctx, v.round.moved))
+	}
+	return err
 }
 
 // carryOut carries out a plan; failed is the error of earlier parts of the round.
@@ -166,9 +171,6 @@ func (v *visit) carryOut(ctx context.Context, in balancer.Input, plan *balancer.
 	}
 	if !v.round.Address.Placed {
 		failed = errors.Join(failed, v.locate(ctx, plan.Want))
-	}
-	if v.round.checking && len(v.round.moved) > 0 {
-		failed = errors.Join(failed, v.tellDrift(ctx, v.round.moved))
 	}
 	if !away(failed) && len(plan.Last) > 0 && !v.round.Replacement.Begun { // else its trial is needed
 		failed = errors.Join(failed, v.steps(ctx, plan.Last))

@@ -107,9 +107,11 @@ func (o *Object[T]) Drop(ctx context.Context, obj T) error {
 func (o *Object[T]) Patch(ctx context.Context, obj T, change func(T)) error {
 	next := o.empty.DeepCopyObject().(T) // type T
 	*metaOf(next) = *metaOf(obj).DeepCopy()
-	err := patchMetadata(ctx, o.client, next, o.kind, o.owner, func(client.Object) { change(next) })
-	if err != nil {
-		return err
+	old := next.DeepCopyObject().(T) // type T
+	change(next)
+	err := o.client.Patch(ctx, next, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), o.owner)
+	if err = client.IgnoreNotFound(err); err != nil {
+		return fmt.Errorf("writing metadata of %s %s: %w", o.kind, name(client.ObjectKeyFromObject(old)), err)
 	}
 	*metaOf(obj) = *metaOf(next)
 	o.writes.Wrote(obj)

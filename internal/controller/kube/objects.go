@@ -90,15 +90,6 @@ func Retry(err error) (ctrl.Result, error) {
 	return ctrl.Result{}, err
 }
 
-// Lost returns nil for an error that says that the object is gone: the event of the deletion
-// follows. It returns other errors unchanged.
-func Lost(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
-}
-
 // Label sets the label of a KuryrPort to a phase. It writes nothing to the API server.
 func Label(port *v1.KuryrPort, phase v1.PortPhase) {
 	if port.Labels == nil {
@@ -133,18 +124,6 @@ const (
 	OwnerNamespaceNetwork = client.FieldOwner(v1.FieldOwnerNamespaceNetwork)
 )
 
-// patchMetadata changes the metadata of an object, if the API server has the same version. A
-// deleted object is no error. obj has metadata only; afterwards it has the API server's.
-func patchMetadata(ctx context.Context, c client.Client, obj client.Object, kind string, owner client.FieldOwner, change func(client.Object)) error {
-	old := obj.DeepCopyObject().(client.Object) // the type of obj
-	change(obj)
-	err := c.Patch(ctx, obj, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), owner)
-	if err = Lost(err); err != nil {
-		return fmt.Errorf("writing metadata of %s %s: %w", kind, strings.TrimPrefix(client.ObjectKeyFromObject(old).String(), "/"), err)
-	}
-	return nil
-}
-
 // ApplyStatus writes status by server-side apply. status is everything that owner has in obj's
 // status. It returns the object's new resource version, empty if the object is gone.
 func ApplyStatus(ctx context.Context, c client.Client, obj client.Object, kind string, status any, owner client.FieldOwner) (string, error) {
@@ -158,7 +137,7 @@ func ApplyStatus(ctx context.Context, c client.Client, obj client.Object, kind s
 	u.SetName(obj.GetName())
 	u.SetUID(obj.GetUID())
 	err = c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), owner, client.ForceOwnership)
-	if err = Lost(err); err != nil {
+	if err = client.IgnoreNotFound(err); err != nil {
 		return "", fmt.Errorf("writing status of %s %s: %w", kind, obj.GetName(), err)
 	}
 	return u.GetResourceVersion(), nil

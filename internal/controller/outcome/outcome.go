@@ -67,14 +67,18 @@ func Limiter[request comparable](b Backoff) workqueue.TypedRateLimiter[request] 
 
 // Delay returns the pause after err. n counts consecutive failures, from 1.
 func (b Backoff) Delay(err error, n int) time.Duration {
-	if after, ok := sdn.RetryAfter(err); ok {
+	return b.delay(Of(Port, err), n)
+}
+
+func (b Backoff) delay(o Outcome, n int) time.Duration {
+	if after, ok := sdn.RetryAfter(o.err); ok {
 		return after
 	}
 	doubled := min(n-1, 16)
-	switch Of(Port, err).Retry {
+	switch o.Retry {
 	case Told:
 		var pending *sdn.PendingError
-		errors.As(err, &pending)
+		errors.As(o.err, &pending)
 		return pending.Retry
 	case Late:
 		return b.Quota
@@ -95,13 +99,8 @@ func (b Backoff) Result(o Outcome) (ctrl.Result, error) {
 	switch o.Retry {
 	case Never:
 		return ctrl.Result{}, nil
-	case Told, Late:
-		return ctrl.Result{RequeueAfter: b.Delay(o.err, 1)}, nil
-	case Latest:
-		if after, ok := sdn.RetryAfter(o.err); ok {
-			return ctrl.Result{RequeueAfter: after}, nil
-		}
-		return ctrl.Result{RequeueAfter: b.Rejected}, nil
+	case Told, Late, Latest:
+		return ctrl.Result{RequeueAfter: b.delay(o, 1)}, nil
 	case Soon, Slower, Quick:
 	}
 	return b.Again(o.err)
