@@ -53,9 +53,9 @@ func (v *visit) locate(ctx context.Context, want []sdn.LoadBalancer) error {
 		v.holders.note(v.klb, v.klb.Status.PublicIP)
 		return nil
 	}
-	if may, err := v.mayHaveAddress(ctx); !may || err != nil {
-		v.round.Address.Placed = err == nil
-		return err
+	if !v.mayHaveAddress() {
+		v.round.Address.Placed = true
+		return nil
 	}
 	if err := v.choosePlace(ctx, at); err != nil {
 		return err
@@ -146,40 +146,18 @@ func (r *Reconciler) prefixOf(ctx context.Context, id string) netip.Prefix {
 	return p
 }
 
-// publicity says whether a KuryrLoadBalancer that wants no floating IP may have one.
-type publicity int
-
-const (
-	unknown   publicity = iota // the process before may have left a floating IP
-	private                    // it has no floating IP, whatever the status still says
-	maybeOpen                  // it may have a floating IP, associated or only reserved
-)
-
 // mayHaveAddress reports whether the load balancer may have a floating IP, or wants one. A
 // process that was stopped may have created one that no status names: the cloud is asked once.
-func (v *visit) mayHaveAddress(ctx context.Context) (bool, error) {
-	if v.Cloud.FloatingIPs == nil {
-		return false, nil
-	}
-	if v.klb.Spec.PublicIP != nil || v.klb.Status.PublicIP != nil || v.memory.public != unknown {
-		return v.klb.Spec.PublicIP != nil || v.klb.Status.PublicIP != nil || v.memory.public == maybeOpen, nil
-	}
-	all, err := v.usable(ctx)
-	if err != nil && !errors.Is(err, sdn.ErrNoService) {
-		return false, fmt.Errorf("listing floating IPs: %w", err)
-	}
-	v.memory.public = private
-	if slices.ContainsFunc(all, func(f sdn.FloatingIP) bool { return f.Owner == ownerOf(v.klb) }) {
-		v.memory.public = maybeOpen
-	}
-	return v.memory.public == maybeOpen, nil
+func (v *visit) mayHaveAddress() bool {
+	return v.Cloud.FloatingIPs != nil && (v.klb.Spec.PublicIP != nil || v.klb.Status.PublicIP != nil || !v.memory.noAddress)
 }
 
 // place carries out plans for the floating IP until no step is left.
 func (v *visit) place(ctx context.Context, at balancer.Place) error {
-	v.memory.public, v.memory.placed = maybeOpen, false
+	v.memory.noAddress, v.memory.placed = false, false
 	all, err := v.usable(ctx)
 	if errors.Is(err, sdn.ErrNoService) {
+		v.memory.noAddress = true
 		if v.round.Address.Placed = true; v.klb.Spec.PublicIP != nil {
 			v.round.Address.Problem = "the cloud has no routers and so no floating IPs: make the Service internal " +
 				"(annotation service.beta.kubernetes.io/openstack-internal-load-balancer: \"true\"), or enable Neutron's router extension"
@@ -193,9 +171,7 @@ func (v *visit) place(ctx context.Context, at balancer.Place) error {
 		a := balancer.NextAddress(v.klb, at, all, ownerOf(v.klb))
 		if len(a.Steps) == 0 {
 			v.round.Address.Address, v.round.Address.Placed, v.memory.addressUnsure = a, true, false
-			if a.Has == nil && !slices.ContainsFunc(all, func(f sdn.FloatingIP) bool { return f.Owner == ownerOf(v.klb) }) {
-				v.memory.public = private
-			}
+			v.memory.noAddress = a.Has == nil && !slices.ContainsFunc(all, func(f sdn.FloatingIP) bool { return f.Owner == ownerOf(v.klb) })
 			return nil
 		}
 		if v.round.Address.Problem = v.memory.attempts.WhyUnfit(a.Steps, v.klb.Generation, v.Now()); v.round.Address.Problem != "" {

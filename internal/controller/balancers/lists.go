@@ -13,7 +13,8 @@ import (
 
 // sharedList lets one request answer all callers that want the same list at the same time. Unlike
 // with singleflight, the request began after each of its callers asked. So the answer is not older
-// than the question. The zero value is ready for use. It is safe for concurrent use.
+// than the question. The last list of each project stays in memory. The zero value is ready for use. It
+// is safe for concurrent use.
 type sharedList[T any] struct {
 	locks keylock.Locks[string] // by project
 	last  sync.Map              // by project: the last *listing[T]

@@ -54,7 +54,7 @@ type knownAddress struct {
 	address       balancer.Address // as it was then
 	addressFor    addressKnown     // what it was found right for
 	addressUnsure bool             // it may differ from the status
-	public        publicity
+	noAddress     bool             // it has none, whatever the status still says
 }
 
 // stages are the times that are measured.
@@ -75,7 +75,7 @@ type addressKnown struct {
 
 func (m *memory) forgetCloud() {
 	m.forgetTrees()
-	m.placed, m.addressUnsure, m.public = false, true, maybeOpen
+	m.placed, m.addressUnsure, m.noAddress = false, true, false
 }
 
 func (m *memory) forgetTrees() { m.trees, m.seen = nil, false }

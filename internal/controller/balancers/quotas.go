@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"sync"
 	"time"
 
@@ -90,13 +89,13 @@ func (q *quotas) freed() {
 
 // retryRefused applies the KuryrLoadBalancers that wait for a quota or for a VIP, now that a load
 // balancer is deleted. When a Service becomes an ExternalName, Kubernetes gives its cluster IP to a new
-// Service before the old load balancer is deleted. The status of one that was refused moments ago may
-// not say so yet.
+// Service before the old load balancer is deleted. The status of a new one that was refused moments ago
+// may not say so yet.
 func (r *Reconciler) retryRefused(ctx context.Context) {
 	r.quotas.freed()
 	r.wakeAll(ctx, func(klb *v1.KuryrLoadBalancer) bool {
 		ready := meta.FindStatusCondition(klb.Status.Conditions, v1.ConditionReady)
-		return ready == nil || slices.Contains([]string{v1.ReasonOverQuota, v1.ReasonConflict, v1.ReasonPending}, ready.Reason)
+		return ready == nil || ready.Reason == v1.ReasonOverQuota || ready.Reason == v1.ReasonConflict
 	})
 }
 

@@ -65,10 +65,8 @@ func (v *visit) hold(ctx context.Context) (bool, error) {
 		v.round.within = left
 		return false, nil
 	}
-	if !v.round.Address.Placed {
-		if may, err := v.mayHaveAddress(ctx); may || err != nil {
-			return false, err
-		}
+	if !v.round.Address.Placed && v.mayHaveAddress() {
+		return false, nil
 	}
 	ids := balancer.Named(v.klb)
 	if owned, err := v.owned(ctx); err == nil { // else the ones that the status names must do
@@ -171,11 +169,8 @@ func (v *visit) deleted(ctx context.Context, id string, times int) {
 // withdraw gives the floating IP back. It reads the VIP ports of the load balancers that the
 // status does not name, as the floating IP may be there.
 func (v *visit) withdraw(ctx context.Context, owned []sdn.LoadBalancerSummary) error {
-	if v.round.Address.Placed {
+	if v.round.Address.Placed || !v.mayHaveAddress() {
 		return nil
-	}
-	if may, err := v.mayHaveAddress(ctx); !may || err != nil {
-		return err
 	}
 	at := balancer.Place{Own: portsOf(v.klb)}
 	var unnamed []string
@@ -202,22 +197,19 @@ func (v *visit) unpublish(ctx context.Context) error {
 	if !leaves && (v.klb.Spec.PublicIP != nil || !named) {
 		return nil
 	}
-	if v.memory.public == private { // it was taken away before, whatever the status still says
+	if v.memory.noAddress { // it was taken away before, whatever the status still says
 		v.round.Address.Placed = true
 		return nil
 	}
-	if !named {
+	if !named || !v.mayHaveAddress() {
 		return nil
-	}
-	if may, err := v.mayHaveAddress(ctx); !may || err != nil {
-		return err
 	}
 	if err := v.place(ctx, balancer.Place{Own: portsOf(v.klb), Partial: true}); err != nil {
 		return err
 	}
 	if v.round.Address.Unsure {
 		v.round.Address.Address, v.round.Address.Placed = balancer.Address{}, false
-		v.memory.public, v.memory.addressUnsure = maybeOpen, true
+		v.memory.noAddress, v.memory.addressUnsure = false, true
 	}
 	v.holders.Delete(v.req)
 	return nil

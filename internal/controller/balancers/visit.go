@@ -36,7 +36,7 @@ func (v *visit) apply(ctx context.Context) (ctrl.Result, error) {
 		// The finalizer is added before the first request. An object without it has nothing in
 		// the cloud, unless a person has removed the finalizer.
 		if v.memory.generation == 0 && blank(v.klb) {
-			v.memory.nothingCreated, v.memory.fresh, v.memory.public = true, true, private
+			v.memory.nothingCreated, v.memory.fresh, v.memory.noAddress = true, true, true
 		}
 		if err := v.objects.Hold(ctx, v.klb); err != nil {
 			return kube.Retry(err)

@@ -32,7 +32,7 @@ func (l *listed) ListLoadBalancers(context.Context) ([]sdn.LoadBalancerSummary, 
 	return l.all, l.err
 }
 
-// listing returns a Reconciler that waits for load balancers of that cloud.
+// waitsFor returns a Reconciler that waits for load balancers of that cloud.
 func waitsFor(l *listed, ids ...string) *Reconciler {
 	l.began = time.Now()
 	r := &Reconciler{Options: Options{Cloud: Cloud{LoadBalancers: l}, Now: time.Now}}

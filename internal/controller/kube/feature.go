@@ -16,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
@@ -220,19 +219,12 @@ func (f *Feature) may(ctx context.Context, what *authorizationv1.ResourceAttribu
 
 // watch fills the caches. It may be repeated.
 func (f *Feature) watch(ctx context.Context) error {
-	var kinds []string
-	for _, obj := range f.Kinds {
-		if kind, err := apiutil.GVKForObject(obj, f.mgr.GetScheme()); err == nil {
-			kinds = append(kinds, kind.Kind+"s")
-		}
-		if _, err := f.mgr.GetCache().GetInformer(ctx, obj, cache.BlockUntilSynced(false)); err != nil {
-			return fmt.Errorf("watching %T: %w", obj, err)
-		}
-	}
 	ctx, cancel := context.WithTimeout(ctx, synced)
 	defer cancel()
-	if !f.mgr.GetCache().WaitForCacheSync(ctx) {
-		return fmt.Errorf("the API server has not listed all %s yet: the log says why", strings.Join(kinds, ", "))
+	for _, obj := range f.Kinds {
+		if _, err := f.mgr.GetCache().GetInformer(ctx, obj); err != nil {
+			return fmt.Errorf("the API server has not listed all objects of type %T yet; the log says why: %w", obj, err)
+		}
 	}
 	return nil
 }

@@ -88,8 +88,6 @@ func (c caches) GetInformer(context.Context, client.Object, ...cache.InformerGet
 	return nil, nil
 }
 
-func (c caches) WaitForCacheSync(context.Context) bool { return true }
-
 // featureBed runs one Feature on a cluster.
 type featureBed struct {
 	cluster
