@@ -108,7 +108,7 @@ type Options struct {
 // groups.
 type Cloud struct {
 	LoadBalancers  sdn.LoadBalancers
-	FloatingIPs    sdn.FloatingIPs    // nil: Services get no floating IP
+	FloatingIPs    sdn.FloatingIPs
 	SecurityGroups sdn.SecurityGroups // nil: no security group keeps the source ranges
 }
 

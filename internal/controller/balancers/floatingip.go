@@ -35,13 +35,7 @@ func (v *visit) locate(ctx context.Context, want []sdn.LoadBalancer) error {
 	if v.klb.Spec.PublicIP != nil {
 		known.spec = *v.klb.Spec.PublicIP
 	}
-	wanted := v.klb.Spec.PublicIP != nil
-	switch {
-	case v.Cloud.FloatingIPs == nil:
-		if v.round.Address.Placed = true; wanted {
-			v.round.Address.Problem = "Kuryr's SDN backend has no floating IPs"
-		}
-		return nil
+	switch wanted := v.klb.Spec.PublicIP != nil; {
 	case wanted && !at.Withheld && (at.Port == "" || v.comesOrGoes(at.Port) || v.round.notYetClosed && v.klb.Status.PublicIP == nil):
 		return nil
 	case v.memory.placed && v.memory.addressFor == known:
@@ -149,7 +143,7 @@ func (r *Reconciler) prefixOf(ctx context.Context, id string) netip.Prefix {
 // mayHaveAddress reports whether the load balancer may have a floating IP, or wants one. A
 // process that was stopped may have created one that no status names: the cloud is asked once.
 func (v *visit) mayHaveAddress() bool {
-	return v.Cloud.FloatingIPs != nil && (v.klb.Spec.PublicIP != nil || v.klb.Status.PublicIP != nil || !v.memory.noAddress)
+	return v.klb.Spec.PublicIP != nil || v.klb.Status.PublicIP != nil || !v.memory.noAddress
 }
 
 // place carries out plans for the floating IP until no step is left.
