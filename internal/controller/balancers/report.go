@@ -22,10 +22,6 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// stillStuck is how often a load balancer that stays busy is read, beside the list that shows
-// when it is done.
-const stillStuck = 10 * time.Minute
-
 // report writes the status, if it has changed, and returns when to continue.
 func (v *visit) report(ctx context.Context) (ctrl.Result, error) {
 	if away(v.round.err) && len(v.round.did)+len(v.round.moved)+len(v.round.Broken) == 0 && balancer.IsReady(v.klb) {
@@ -102,10 +98,7 @@ func (v *visit) pause() (ctrl.Result, error) {
 	}
 	switch {
 	case v.round.Waiting.ID != "":
-		if left := v.Stuck - v.Now().Sub(v.round.Waiting.Since); left > 0 { // then it is reported
-			return ctrl.Result{RequeueAfter: left}, nil
-		}
-		return ctrl.Result{RequeueAfter: stillStuck}, nil
+		return ctrl.Result{RequeueAfter: max(0, v.Stuck-v.Now().Sub(v.round.Waiting.Since))}, nil // then it is reported
 	case v.round.again > 0:
 		return ctrl.Result{RequeueAfter: v.round.again}, nil
 	case v.round.Address.Problem != "" || !v.settled():
