@@ -248,7 +248,7 @@ func (r *Reconciler) take(ctx context.Context, holder *corev1.Service) (wait tim
 	if apierrors.IsInvalid(err) {
 		return r.later(ctx, holder, err), nil, nil
 	}
-	if err = client.IgnoreNotFound(err); err != nil {
+	if err = kube.Lost(err); err != nil {
 		return 0, nil, fmt.Errorf("holding cluster IP %s by Service %s/%s: %w", ip, holder.Namespace, holder.Name, err)
 	}
 	ctrl.LoggerFrom(ctx).Info("holding the cluster IP of a deleted Service, as Octavia does not delete its load balancer",
@@ -302,7 +302,7 @@ func (r *Reconciler) tell(ctx context.Context, holder, taker *corev1.Service) er
 	old := holder.DeepCopy()
 	holder.Annotations[v1.ClusterIPTakenAnnotation] = string(taker.UID)
 	err := r.client.Patch(ctx, holder, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), kube.OwnerService)
-	if err = client.IgnoreNotFound(err); err != nil {
+	if err = kube.Lost(err); err != nil {
 		return fmt.Errorf("writing who has taken a cluster IP to Service %s/%s: %w", holder.Namespace, holder.Name, err)
 	}
 	about := kube.Reference(taker, "Service")
@@ -316,7 +316,7 @@ func (r *Reconciler) tell(ctx context.Context, holder, taker *corev1.Service) er
 // drop deletes a holder.
 func (r *Reconciler) drop(ctx context.Context, holder *corev1.Service) error {
 	err := r.client.Delete(ctx, holder, client.Preconditions{UID: &holder.UID})
-	if err = client.IgnoreNotFound(err); err != nil {
+	if err = kube.Lost(err); err != nil {
 		return fmt.Errorf("deleting Service %s/%s: %w", holder.Namespace, holder.Name, err)
 	}
 	ctrl.LoggerFrom(ctx).Info("released a held cluster IP, as Octavia has deleted the load balancer", "clusterIP", holder.Annotations[v1.HeldClusterIPAnnotation])

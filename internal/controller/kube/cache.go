@@ -11,7 +11,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,41 +41,47 @@ const (
 // cache.
 const ReadOnly = client.UnsafeDisableDeepCopyOption(true)
 
+// with lists the objects of the cache whose indexed field has a value. what names them in an error.
+func with[L client.ObjectList](ctx context.Context, c client.Reader, list L, what, field, value string) (L, error) {
+	if err := c.List(ctx, list, client.MatchingFields{field: value}, ReadOnly); err != nil {
+		return list, fmt.Errorf("listing %s %s: %w", what, value, err)
+	}
+	return list, nil
+}
+
 // PortsOn returns the KuryrPorts of a node, of all its pools. The objects are shared with the
 // cache, as are those of the functions below.
 func PortsOn(ctx context.Context, c client.Reader, node string) ([]v1.KuryrPort, error) {
-	var list v1.KuryrPortList
-	if err := c.List(ctx, &list, client.MatchingFields{portNode: node}, ReadOnly); err != nil {
-		return nil, fmt.Errorf("listing KuryrPorts of node %s: %w", node, err)
-	}
-	return list.Items, nil
+	list, err := with(ctx, c, &v1.KuryrPortList{}, "KuryrPorts of node", portNode, node)
+	return list.Items, err
 }
 
 // PoolsOn returns the KuryrPortPools of a node.
 func PoolsOn(ctx context.Context, c client.Reader, node string) ([]v1.KuryrPortPool, error) {
-	var list v1.KuryrPortPoolList
-	if err := c.List(ctx, &list, client.MatchingFields{poolNode: node}, ReadOnly); err != nil {
-		return nil, fmt.Errorf("listing KuryrPortPools of node %s: %w", node, err)
-	}
-	return list.Items, nil
+	list, err := with(ctx, c, &v1.KuryrPortPoolList{}, "KuryrPortPools of node", poolNode, node)
+	return list.Items, err
 }
 
 // PoolsOf returns the KuryrPortPools that serve the pods of a namespace only.
 func PoolsOf(ctx context.Context, c client.Reader, namespace string) ([]v1.KuryrPortPool, error) {
-	var list v1.KuryrPortPoolList
-	if err := c.List(ctx, &list, client.MatchingFields{poolNamespace: namespace}, ReadOnly); err != nil {
-		return nil, fmt.Errorf("listing KuryrPortPools of namespace %s: %w", namespace, err)
-	}
-	return list.Items, nil
+	list, err := with(ctx, c, &v1.KuryrPortPoolList{}, "KuryrPortPools of namespace", poolNamespace, namespace)
+	return list.Items, err
 }
 
 // PodsOn returns the pods of a node.
 func PodsOn(ctx context.Context, c client.Reader, node string) ([]corev1.Pod, error) {
-	var list corev1.PodList
-	if err := c.List(ctx, &list, client.MatchingFields{podNode: node}, ReadOnly); err != nil {
-		return nil, fmt.Errorf("listing pods of node %s: %w", node, err)
+	list, err := with(ctx, c, &corev1.PodList{}, "pods of node", podNode, node)
+	return list.Items, err
+}
+
+// PortsAt returns the KuryrPorts with an address.
+func PortsAt(ctx context.Context, c client.Reader, ip string) ([]*v1.KuryrPort, error) {
+	list, err := with(ctx, c, &v1.KuryrPortList{}, "KuryrPorts with address", PortAddress, ip)
+	ports := make([]*v1.KuryrPort, len(list.Items))
+	for i := range list.Items {
+		ports[i] = &list.Items[i]
 	}
-	return list.Items, nil
+	return ports, err
 }
 
 // CacheOptions returns the options of the controller's cache. The cache keeps only the fields that
@@ -89,9 +97,10 @@ func trim(in any) (any, error) {
 	case *corev1.Node:
 		return trimNode(obj), nil
 	case *metav1.PartialObjectMetadata: // a namespace
+		maps.DeleteFunc(obj.Annotations, func(name, _ string) bool { return !slices.Contains(choosing, name) })
 		obj.ObjectMeta = metav1.ObjectMeta{
 			Name: obj.Name, UID: obj.UID, ResourceVersion: obj.ResourceVersion, DeletionTimestamp: obj.DeletionTimestamp,
-			Labels: obj.Labels, Annotations: chosen(obj.Annotations),
+			Labels: obj.Labels, Annotations: obj.Annotations,
 		}
 	case *corev1.Service: // the plan needs to know when it was written, and not which fields
 		for i := range obj.ManagedFields {
@@ -103,18 +112,8 @@ func trim(in any) (any, error) {
 	return in, nil
 }
 
-// chosen returns the annotations by which a namespace chooses its network.
-func chosen(all map[string]string) (out map[string]string) {
-	for _, name := range []string{v1.ProjectAnnotation, v1.NetworkAnnotation, v1.NetworkModeAnnotation} {
-		if value, ok := all[name]; ok {
-			if out == nil {
-				out = map[string]string{}
-			}
-			out[name] = value
-		}
-	}
-	return out
-}
+// choosing are the annotations by which a namespace chooses its network.
+var choosing = []string{v1.ProjectAnnotation, v1.NetworkAnnotation, v1.NetworkModeAnnotation}
 
 func trimPod(pod *corev1.Pod) *corev1.Pod {
 	out := &corev1.Pod{
@@ -231,19 +230,6 @@ func AddReady(mgr ctrl.Manager) error {
 func Older(a, b string) bool {
 	c, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && c < 0
-}
-
-// PortsAt returns the KuryrPorts with an address. The objects are shared with the cache.
-func PortsAt(ctx context.Context, c client.Reader, ip string) ([]*v1.KuryrPort, error) {
-	var list v1.KuryrPortList
-	if err := c.List(ctx, &list, client.MatchingFields{PortAddress: ip}, ReadOnly); err != nil {
-		return nil, fmt.Errorf("looking for the KuryrPort of %s: %w", ip, err)
-	}
-	ports := make([]*v1.KuryrPort, len(list.Items))
-	for i := range list.Items {
-		ports[i] = &list.Items[i]
-	}
-	return ports, nil
 }
 
 // LoadBalancers returns all KuryrLoadBalancers. The objects are shared with the cache.

@@ -175,12 +175,9 @@ func (n *Networks) WithSubnet(ctx context.Context, id string) (*v1.KuryrNetwork,
 	if !n.served.Load() {
 		return nil, nil
 	}
-	var list v1.KuryrNetworkList
-	if err := n.client.List(ctx, &list, client.MatchingFields{networkSubnet: id}, ReadOnly); err != nil {
-		return nil, fmt.Errorf("looking for the KuryrNetwork of subnet %s: %w", id, err)
-	}
-	if len(list.Items) == 0 {
-		return nil, nil
+	list, err := with(ctx, n.client, &v1.KuryrNetworkList{}, "KuryrNetworks with subnet", networkSubnet, id)
+	if err != nil || len(list.Items) == 0 {
+		return nil, err
 	}
 	return &list.Items[0], nil
 }

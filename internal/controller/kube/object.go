@@ -110,7 +110,7 @@ func (o *Object[T]) Patch(ctx context.Context, obj T, change func(T)) error {
 	old := next.DeepCopyObject().(T) // type T
 	change(next)
 	err := o.client.Patch(ctx, next, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), o.owner)
-	if err = client.IgnoreNotFound(err); err != nil {
+	if err = Lost(err); err != nil {
 		return fmt.Errorf("writing metadata of %s %s: %w", o.kind, name(client.ObjectKeyFromObject(old)), err)
 	}
 	*metaOf(obj) = *metaOf(next)

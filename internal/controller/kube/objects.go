@@ -90,6 +90,10 @@ func Retry(err error) (ctrl.Result, error) {
 	return ctrl.Result{}, err
 }
 
+// Lost returns nil for an error that says that the object is gone: the event of the deletion
+// follows. It returns other errors unchanged.
+func Lost(err error) error { return client.IgnoreNotFound(err) }
+
 // Label sets the label of a KuryrPort to a phase. It writes nothing to the API server.
 func Label(port *v1.KuryrPort, phase v1.PortPhase) {
 	if port.Labels == nil {
@@ -137,7 +141,7 @@ func ApplyStatus(ctx context.Context, c client.Client, obj client.Object, kind s
 	u.SetName(obj.GetName())
 	u.SetUID(obj.GetUID())
 	err = c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), owner, client.ForceOwnership)
-	if err = client.IgnoreNotFound(err); err != nil {
+	if err = Lost(err); err != nil {
 		return "", fmt.Errorf("writing status of %s %s: %w", kind, obj.GetName(), err)
 	}
 	return u.GetResourceVersion(), nil

@@ -283,7 +283,7 @@ func (p *Planner) carryOut(ctx context.Context, ns *metav1.PartialObjectMetadata
 		}
 		ctrl.LoggerFrom(ctx).Info("replacing the network of a namespace, which no pod has a port in", "namespace", ns.Name)
 		err := p.client.Delete(ctx, kn, client.Preconditions{UID: &kn.UID, ResourceVersion: &kn.ResourceVersion})
-		return kube.Retry(client.IgnoreNotFound(err))
+		return kube.Retry(kube.Lost(err))
 	}
 	if plan.Spec != nil && (kn == nil || !equality.Semantic.DeepEqual(&kn.Spec, plan.Spec)) {
 		next, err := p.write(ctx, ns, kn, plan.Spec)
@@ -335,7 +335,7 @@ func (p *Planner) revert(ctx context.Context, kn *v1.KuryrNetwork, spec *v1.Kury
 	next := kn.DeepCopy()
 	next.Spec = *spec
 	err := p.client.Patch(ctx, next, client.MergeFromWithOptions(kn, client.MergeFromWithOptimisticLock{}), kube.OwnerNamespaceNetwork)
-	if err = client.IgnoreNotFound(err); err != nil {
+	if err = kube.Lost(err); err != nil {
 		return fmt.Errorf("reverting the spec of KuryrNetwork %s: %w", kn.Namespace, err)
 	}
 	return nil

@@ -34,7 +34,7 @@ type Outcome struct {
 func Of(s Subject, err error) Outcome {
 	for i := range table {
 		if r := &table[i]; r.fits(s, err) {
-			return Outcome{Reason: r.reason, Retry: r.retry, Lasting: r.lasting, err: err, advice: r.advice[s]}
+			return Outcome{Reason: r.reason, Retry: r.retry, Lasting: r.lasting, err: err, advice: r.advice[s] + r.always}
 		}
 	}
 	panic("outcome: the last row fits every error")

@@ -60,6 +60,7 @@ type row struct {
 	// lasting reports that the answer stays the same until a person acts.
 	lasting bool
 	advice  map[Subject]string // what a person can do
+	always  string             // the same for all subjects
 }
 
 // table has the meaning of all errors. The first row that fits counts.
@@ -128,9 +129,8 @@ var table = []row{
 	},
 	{
 		err: sdn.ErrLogin, reason: v1.ReasonForbidden, retry: Latest, lasting: true,
-		advice: map[Subject]string{
-			Port: relogin, LoadBalancer: relogin, Network: relogin, Subnet: relogin, ParentPort: relogin,
-		},
+		always: ". Check the credential in the Secret with clouds.yaml, and that its user, its project and the user's role there exist and are enabled. " +
+			"Kuryr reads the Secret again and tries again by itself",
 	},
 	{
 		err: sdn.ErrSNATForbidden, of: []Subject{Network}, reason: v1.ReasonForbidden, retry: Latest, lasting: true,
@@ -173,18 +173,12 @@ var table = []row{
 			Network:      again,
 		},
 	},
-	{err: sdn.ErrUnavailable, reason: v1.ReasonUnavailable, advice: unanswered},
-	{is: func(error) bool { return true }, reason: v1.ReasonBackendError, advice: unanswered},
+	{err: sdn.ErrUnavailable, reason: v1.ReasonUnavailable, always: again},
+	{is: func(error) bool { return true }, reason: v1.ReasonBackendError, always: again},
 }
-
-// relogin is the advice for a credential that the cloud does not accept.
-const relogin = ". Check the credential in the Secret with clouds.yaml, and that its user, its project and the user's role there exist and are enabled. " +
-	"Kuryr reads the Secret again and tries again by itself"
 
 // again is the advice for an outage.
 const again = ". Kuryr tries again by itself"
-
-var unanswered = map[Subject]string{Port: again, ParentPort: again, LoadBalancer: again, Network: again}
 
 // fields names the places in a Service and in the configuration that the cloud may have rejected.
 // The key is the rejected field of a load balancer.

@@ -226,7 +226,7 @@ func (r *Reconciler) filled(ctx context.Context, v *view, reached bool) error {
 	object := v.object.DeepCopy()
 	delete(object.Annotations, v1.FillAnnotation)
 	err := r.client.Patch(ctx, object, client.MergeFromWithOptions(v.object, client.MergeFromWithOptimisticLock{}), kube.OwnerPool)
-	if err = client.IgnoreNotFound(err); err != nil {
+	if err = kube.Lost(err); err != nil {
 		return fmt.Errorf("removing annotation %s from KuryrPortPool %s: %w", v1.FillAnnotation, v.req.Pool, err)
 	}
 	ctrl.LoggerFrom(ctx).Info("filled pool as requested", "free", value)

@@ -199,7 +199,7 @@ func (r *Reconciler) gauge(p *poolMemory, counts pool.Count) {
 
 func (r *Reconciler) drop(ctx context.Context, v *view) error {
 	err := r.client.Delete(ctx, v.object.DeepCopy(), client.Preconditions{UID: &v.object.UID})
-	if err = client.IgnoreNotFound(err); err != nil {
+	if err = kube.Lost(err); err != nil {
 		return fmt.Errorf("deleting KuryrPortPool %s: %w", v.req.Pool, err)
 	}
 	ctrl.LoggerFrom(ctx).Info("deleted unused KuryrPortPool")

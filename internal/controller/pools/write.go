@@ -242,7 +242,7 @@ func (r *Reconciler) repair(ctx context.Context, v *view, name string) error {
 func (r *Reconciler) delete(ctx context.Context, v *view, name string) error {
 	port := v.ports[name]
 	err := r.client.Delete(ctx, port.DeepCopy(), client.Preconditions{UID: &port.UID, ResourceVersion: &port.ResourceVersion})
-	if err = client.IgnoreNotFound(err); err != nil {
+	if err = kube.Lost(err); err != nil {
 		r.memory.expectUnsure(v.req, name, v1.Claim{})
 		return fmt.Errorf("deleting KuryrPort %s: %w", name, err)
 	}

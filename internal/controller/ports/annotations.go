@@ -103,7 +103,7 @@ func (r *annotations) apply(ctx context.Context, pod *corev1.Pod, want string) e
 	u.SetAnnotations(map[string]string{v1.VIFAnnotation: want})
 	err := r.client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), kube.OwnerAnnotation, client.ForceOwnership)
 	// A conflict means another UID: the pod is gone.
-	if err = client.IgnoreNotFound(err); err != nil && !apierrors.IsConflict(err) {
+	if err = kube.Lost(err); err != nil && !apierrors.IsConflict(err) {
 		return fmt.Errorf("annotating pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil

@@ -122,7 +122,7 @@ func (r *Reconciler) patchStatus(ctx context.Context, svc *corev1.Service, chang
 	}
 	err := r.client.Status().Patch(ctx, next, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), kube.OwnerService)
 	if err != nil {
-		if err = client.IgnoreNotFound(err); err != nil {
+		if err = kube.Lost(err); err != nil {
 			err = fmt.Errorf("writing status of Service %s/%s: %w", svc.Namespace, svc.Name, err)
 		}
 		return false, err
@@ -251,7 +251,7 @@ func (r *Reconciler) discard(ctx context.Context, klb *v1.KuryrLoadBalancer) err
 		return nil
 	}
 	err := r.client.Delete(ctx, klb, client.Preconditions{UID: &klb.UID})
-	if err = client.IgnoreNotFound(err); err != nil {
+	if err = kube.Lost(err); err != nil {
 		return fmt.Errorf("deleting KuryrLoadBalancer %s/%s: %w", klb.Namespace, klb.Name, err)
 	}
 	return nil

@@ -368,7 +368,7 @@ func (r *Reconciler) strip(ctx context.Context, klb *v1.KuryrLoadBalancer, spec 
 	next := old.DeepCopy()
 	next.Spec = *spec
 	err := r.client.Patch(ctx, next, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), kube.OwnerService)
-	if err = client.IgnoreNotFound(err); err != nil {
+	if err = kube.Lost(err); err != nil {
 		return fmt.Errorf("removing unplanned fields from KuryrLoadBalancer %s/%s: %w", klb.Namespace, klb.Name, err)
 	}
 	r.written.Wrote(next)
@@ -384,7 +384,7 @@ func (r *Reconciler) patch(ctx context.Context, svc *corev1.Service, change func
 	next := old.DeepCopy()
 	change(next)
 	err := r.client.Status().Patch(ctx, next, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), kube.OwnerService)
-	if err = client.IgnoreNotFound(err); err != nil {
+	if err = kube.Lost(err); err != nil {
 		return fmt.Errorf("writing metadata of Service %s/%s: %w", svc.Namespace, svc.Name, err)
 	}
 	return nil
