@@ -47,14 +47,13 @@ type nextCheck struct {
 // first, and the checks of all load balancers are spread. The checks take longer than the interval if
 // they would need too many of the requests that Kuryr may send.
 func (n *nextCheck) due(interval, takes time.Duration, now time.Time, all *checks) (due bool, again time.Duration) {
-	switch due = n.interval == interval && !now.Before(n.at); {
-	case due:
+	if n.interval != interval {
+		n.interval, n.at = interval, now.Add(wait.Jitter(interval, 1))
+	} else if due = !now.Before(n.at); due {
 		n.at = now.Add(interval)
 		if at := all.reserve(takes, now); at.After(n.at) {
 			n.at = at
 		}
-	case n.interval != interval:
-		n.interval, n.at = interval, now.Add(wait.Jitter(interval, 1))
 	}
 	return due, n.at.Sub(now)
 }

@@ -41,8 +41,8 @@ const (
 // cache.
 const ReadOnly = client.UnsafeDisableDeepCopyOption(true)
 
-// with lists the objects of the cache whose indexed field has a value. what names them in an error.
-func with[L client.ObjectList](ctx context.Context, c client.Reader, list L, what, field, value string) (L, error) {
+// listBy lists the objects of the cache whose indexed field has a value. what names them in an error.
+func listBy[L client.ObjectList](ctx context.Context, c client.Reader, list L, what, field, value string) (L, error) {
 	if err := c.List(ctx, list, client.MatchingFields{field: value}, ReadOnly); err != nil {
 		return list, fmt.Errorf("listing %s %s: %w", what, value, err)
 	}
@@ -52,31 +52,31 @@ func with[L client.ObjectList](ctx context.Context, c client.Reader, list L, wha
 // PortsOn returns the KuryrPorts of a node, of all its pools. The objects are shared with the
 // cache, as are those of the functions below.
 func PortsOn(ctx context.Context, c client.Reader, node string) ([]v1.KuryrPort, error) {
-	list, err := with(ctx, c, &v1.KuryrPortList{}, "KuryrPorts of node", portNode, node)
+	list, err := listBy(ctx, c, &v1.KuryrPortList{}, "KuryrPorts of node", portNode, node)
 	return list.Items, err
 }
 
 // PoolsOn returns the KuryrPortPools of a node.
 func PoolsOn(ctx context.Context, c client.Reader, node string) ([]v1.KuryrPortPool, error) {
-	list, err := with(ctx, c, &v1.KuryrPortPoolList{}, "KuryrPortPools of node", poolNode, node)
+	list, err := listBy(ctx, c, &v1.KuryrPortPoolList{}, "KuryrPortPools of node", poolNode, node)
 	return list.Items, err
 }
 
 // PoolsOf returns the KuryrPortPools that serve the pods of a namespace only.
 func PoolsOf(ctx context.Context, c client.Reader, namespace string) ([]v1.KuryrPortPool, error) {
-	list, err := with(ctx, c, &v1.KuryrPortPoolList{}, "KuryrPortPools of namespace", poolNamespace, namespace)
+	list, err := listBy(ctx, c, &v1.KuryrPortPoolList{}, "KuryrPortPools of namespace", poolNamespace, namespace)
 	return list.Items, err
 }
 
 // PodsOn returns the pods of a node.
 func PodsOn(ctx context.Context, c client.Reader, node string) ([]corev1.Pod, error) {
-	list, err := with(ctx, c, &corev1.PodList{}, "pods of node", podNode, node)
+	list, err := listBy(ctx, c, &corev1.PodList{}, "pods of node", podNode, node)
 	return list.Items, err
 }
 
 // PortsAt returns the KuryrPorts with an address.
 func PortsAt(ctx context.Context, c client.Reader, ip string) ([]*v1.KuryrPort, error) {
-	list, err := with(ctx, c, &v1.KuryrPortList{}, "KuryrPorts with address", PortAddress, ip)
+	list, err := listBy(ctx, c, &v1.KuryrPortList{}, "KuryrPorts with address", PortAddress, ip)
 	ports := make([]*v1.KuryrPort, len(list.Items))
 	for i := range list.Items {
 		ports[i] = &list.Items[i]

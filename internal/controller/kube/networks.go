@@ -175,7 +175,7 @@ func (n *Networks) WithSubnet(ctx context.Context, id string) (*v1.KuryrNetwork,
 	if !n.served.Load() {
 		return nil, nil
 	}
-	list, err := with(ctx, n.client, &v1.KuryrNetworkList{}, "KuryrNetworks with subnet", networkSubnet, id)
+	list, err := listBy(ctx, n.client, &v1.KuryrNetworkList{}, "KuryrNetworks with subnet", networkSubnet, id)
 	if err != nil || len(list.Items) == 0 {
 		return nil, err
 	}

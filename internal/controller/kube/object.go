@@ -62,22 +62,28 @@ const shownWithin = time.Second
 // forgets the last write of an object that is Gone.
 func (o *Object[T]) Get(ctx context.Context, key types.NamespacedName) (obj T, state State, err error) {
 	for until := time.Now().Add(shownWithin); ; {
-		obj = o.empty.DeepCopyObject().(T) // type T
-		err = o.client.Get(ctx, key, obj)
-		if apierrors.IsNotFound(err) {
-			o.writes.Forget(key)
-			return obj, Gone, nil
-		}
-		if err != nil {
-			return obj, Behind, fmt.Errorf("reading %s %s: %w", o.kind, name(key), err)
-		}
-		if state = o.writes.State(obj); state != Behind {
-			return obj, state, nil
+		obj, state, err = o.read(ctx, key)
+		if err != nil || state != Behind {
+			return obj, state, err
 		}
 		if time.Now().After(until) || !Pause(ctx, shownWithin/100) {
 			return obj, Behind, fmt.Errorf("the cache does not show the last write of %s %s yet", o.kind, name(key))
 		}
 	}
+}
+
+// read is Get without the wait.
+func (o *Object[T]) read(ctx context.Context, key types.NamespacedName) (obj T, state State, err error) {
+	obj = o.empty.DeepCopyObject().(T) // type T
+	err = o.client.Get(ctx, key, obj)
+	if apierrors.IsNotFound(err) {
+		o.writes.Forget(key)
+		return obj, Gone, nil
+	}
+	if err != nil {
+		return obj, Behind, fmt.Errorf("reading %s %s: %w", o.kind, name(key), err)
+	}
+	return obj, o.writes.State(obj), nil
 }
 
 // Held reports whether an object has the finalizer.
