@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -26,16 +25,13 @@ import (
 
 // namespaceConfigOf returns what the configuration says of networks of namespaces and of projects.
 func namespaceConfigOf(c *config.Config) preflight.NamespaceConfig {
-	out := preflight.NamespaceConfig{MinFree: int(c.Networks.MinFree)}
+	out := preflight.NamespaceConfig{}
 	choice := func(at string, n *config.NetworkChoice) {
 		addRouter(&out, at, n.RouterID, n.Router)
 		if len(n.SubnetPoolIDs) > 0 {
 			out.SubnetPools = append(out.SubnetPools, preflight.Pools{
 				Field: at + ".subnetPoolIDs", IDs: n.SubnetPoolIDs, PrefixLength: n.PrefixLength, PrefixLengthIPv6: n.PrefixLengthIPv6,
 			})
-		}
-		if len(n.Ranges) > 0 {
-			out.Ranges = append(out.Ranges, preflight.Ranges{Field: at + ".ranges", Prefixes: prefixes(n.Ranges)})
 		}
 	}
 	choice("networks", &c.Networks.NetworkChoice)
@@ -83,9 +79,6 @@ func addNamespaces(q *sdn.NetworkQuery, c *preflight.NamespaceConfig) {
 	for _, r := range c.OwnRouters {
 		q.NetworkIDs = append(q.NetworkIDs, r.ExternalNetwork)
 	}
-	if len(c.Ranges) > 0 {
-		q.LegsOf = q.RouterIDs
-	}
 	for _, p := range c.SubnetPools {
 		q.SubnetPoolIDs = append(q.SubnetPoolIDs, p.IDs...)
 	}
@@ -93,7 +86,7 @@ func addNamespaces(q *sdn.NetworkQuery, c *preflight.NamespaceConfig) {
 		q.SubnetIDs, q.NetworkIDs = append(q.SubnetIDs, g.SubnetIDs...), append(q.NetworkIDs, g.NetworkID)
 	}
 	for _, p := range c.Projects {
-		q.KnownProjectIDs, q.ProjectIDs = append(q.KnownProjectIDs, p.ID), append(q.ProjectIDs, p.ID)
+		q.KnownProjectIDs = append(q.KnownProjectIDs, p.ID)
 	}
 }
 
@@ -122,44 +115,20 @@ func readNamespaces(ctx context.Context, c client.Reader, rules *settings.Rules)
 				continue
 			}
 			n := preflight.Namespace{
-				Name: ns.Name, Mode: choice.Mode, ProjectID: choice.ProjectID, SubnetPoolIDs: choice.SubnetPoolIDs, Ranges: choice.Ranges,
-				PrefixLength: choice.PrefixLength, PrefixLengthIPv6: choice.PrefixLengthIPv6, RouterID: choice.RouterID,
+				Name: ns.Name, Mode: choice.Mode, SubnetPoolIDs: choice.SubnetPoolIDs, Ranges: choice.Ranges, RouterID: choice.RouterID,
 			}
 			if choice.Router != nil {
 				n.OwnRouter, n.RouterRoutes = true, choice.Router.Routes
 			}
 			if network != nil {
-				addNetwork(&n, network)
+				for _, s := range network.Status.Subnets {
+					n.Prefixes = append(n.Prefixes, prefixes([]string{s.CIDR})...)
+				}
 			}
 			out = append(out, n)
 		}
 	})
 	return sdn.Read[[]preflight.Namespace]{Value: out, Err: err}
-}
-
-// settle is how long a KuryrNetwork may be on its way to be ready.
-const settle = 2 * time.Minute
-
-// addNetwork adds what a namespace's KuryrNetwork shows. A condition that has changed just now is
-// the controller at work.
-func addNetwork(n *preflight.Namespace, network *v1.KuryrNetwork) {
-	for _, s := range network.Status.Subnets {
-		if p, err := netip.ParsePrefix(s.CIDR); err == nil {
-			n.SubnetIDs, n.Prefixes = append(n.SubnetIDs, s.ID), append(n.Prefixes, p.Masked())
-		}
-	}
-	var why []string
-	for _, c := range network.Status.Conditions {
-		if c.Type != v1.ConditionProgressing && c.Status == metav1.ConditionFalse && time.Since(c.LastTransitionTime.Time) > settle {
-			why = append(why, fmt.Sprintf("%s is False (%s): %s", c.Type, c.Reason, c.Message))
-		}
-	}
-	if len(why) == 0 && len(network.Status.Conditions) == 0 && time.Since(network.CreationTimestamp.Time) > settle {
-		why = []string{"The controller has written no status. Its log says why"}
-	}
-	if n.NotReady = strings.Join(why, "; "); n.NotReady != "" && !strings.HasSuffix(n.NotReady, ".") {
-		n.NotReady += "."
-	}
 }
 
 // readMembers returns the ready endpoints of Services that are pods with a port of Kuryr, each

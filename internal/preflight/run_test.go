@@ -179,32 +179,6 @@ var wrong = []struct {
 	{"Error SubnetPoolUnusable", func(w *world) {
 		w.config.Networks.SubnetPoolIDs, w.config.Networks.PrefixLength = []string{w.pool("10.64.0.0/16", 24)}, 7
 	}},
-	{"Warning SubnetPoolFull", func(w *world) {
-		pool := w.pool("10.64.0.0/24", 25)
-		w.make("subnet", object{"network_id": w.make("network", object{}), "ip_version": 4, "subnetpool_id": pool})
-		w.apart("namespace")
-		w.config.Networks.SubnetPoolIDs = []string{pool}
-	}},
-	{"Warning RangeOverlaps", func(w *world) {
-		w.apart("flat")
-		w.config.Networks.Ranges = []string{"192.0.0.0/8"}
-	}},
-	{"Warning RangeOverlaps", func(w *world) { // with another subnet on the router
-		w.leg("add", w.router, object{"subnet_id": w.make("subnet", object{"network_id": w.make("network", object{}), "ip_version": 4, "cidr": "10.250.0.0/24"})})
-		w.apart("flat")
-		w.config.Networks.Ranges = []string{"10.240.0.0/12"}
-	}},
-	{"Warning RangeFull", func(w *world) {
-		w.apart("flat")
-		w.config.Networks.Ranges = []string{"10.240.0.0/16"}
-	}},
-	{"Warning NamespaceNetworkNotReady", func(w *world) {
-		w.apart("namespace")
-		w.config.Networks.SubnetPoolIDs = []string{w.pool("10.64.0.0/16", 24)}
-		w.objects = append(w.objects, &v1.KuryrNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "shop"}, Status: v1.KuryrNetworkStatus{
-			Conditions: []metav1.Condition{{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: "OverQuota", LastTransitionTime: metav1.NewTime(time.Now().Add(-time.Hour))}},
-		}})
-	}},
 	{"Error ProjectMissing", func(w *world) { w.config.Projects = []config.Project{{ProjectID: missing}} }},
 	{"Error ProjectCredentialRefused", func(w *world) {
 		w.config.Projects = []config.Project{{ProjectID: w.cloud.AddTenant("red"), Cloud: "red"}}
@@ -215,11 +189,6 @@ var wrong = []struct {
 	{"Error ProjectCredentialRefused", func(w *world) { // it is of another project
 		w.config.Projects = []config.Project{{ProjectID: w.cloud.AddTenant("red"), Cloud: "admin"}}
 	}},
-	{"Warning ProjectQuotaShort", func(w *world) {
-		w.apart("namespace")
-		w.config.Networks.SubnetPoolIDs = []string{w.pool("10.64.0.0/16", 24)}
-		w.quota("network", 3)
-	}},
 	{"Warning SecurityGroupRuleMissing", func(w *world) {
 		_, out := w.send(http.MethodPost, "/networking/v2.0/security-groups", object{"security_group": object{"name": "closed"}})
 		w.config.Pods.SecurityGroupIDs = []string{out["security_group"].(object)["id"].(string)}
@@ -229,9 +198,9 @@ var wrong = []struct {
 	{"Unknown CloudUnavailable", func(w *world) { w.dial("network GET /v2.0/**: 503") }},
 }
 
-// apart has two namespaces get networks of a mode, on the router.
-func (w *world) apart(mode string) {
-	w.config.Networks.Mode, w.config.Networks.RouterID = mode, w.router
+// apart has two namespaces get networks, on the router.
+func (w *world) apart() {
+	w.config.Networks.Mode, w.config.Networks.RouterID = "namespace", w.router
 	w.objects = append(w.objects, namespace("shop"), namespace("lab"))
 }
 
@@ -340,7 +309,7 @@ func TestCloudWithoutLoadBalancers(t *testing.T) {
 // Networks of namespaces without a fault cost the stated requests more.
 func TestNothingIsWrongWithNetworks(t *testing.T) {
 	w := newWorld(t)
-	w.apart("namespace")
+	w.apart()
 	w.config.Networks.SubnetPoolIDs, w.config.Networks.AllowedModes = []string{w.pool("10.64.0.0/16", 24)}, []string{"flat"}
 	w.config.Networks.Ranges = []string{"10.240.0.0/12"}
 	w.config.Projects = []config.Project{{ProjectID: w.project(), RouterID: w.otherRouter(), SecurityGroupIDs: []string{w.group}}}
@@ -354,8 +323,8 @@ func TestNothingIsWrongWithNetworks(t *testing.T) {
 			asked[c.Service] += c.Calls
 		}
 	}
-	if asked["network"] != 14 || asked["identity"] != 1 {
-		t.Errorf("Run sent %v requests, want 14 to Neutron and one for the project", asked)
+	if asked["network"] != 10 || asked["identity"] != 1 {
+		t.Errorf("Run sent %v requests, want 10 to Neutron and one for the project", asked)
 	}
 }
 

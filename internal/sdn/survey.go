@@ -38,10 +38,7 @@ type NetworkQuery struct {
 	SecurityGroupIDs []string
 	// RouterIDs are routers besides those with legs in the subnets.
 	RouterIDs []string
-	// LegsOf are routers whose legs in all subnets are read, with these subnets: two requests, and
-	// one more for each further hundred legs.
-	LegsOf []string
-	// SubnetPoolIDs are subnet pools, which are read with the subnets made of them: two requests.
+	// SubnetPoolIDs are subnet pools: one request.
 	SubnetPoolIDs []string
 	// KnownProjectIDs are projects that are looked up in the identity service: one request each.
 	KnownProjectIDs []string
@@ -62,10 +59,7 @@ type NetworkSurvey struct {
 	// Quotas is usage and limit by the cloud's word for a kind, as in port, by project.
 	Quotas         map[string]Read[map[string]Usage]
 	SecurityGroups Read[map[string]SurveyedGroup]
-	// OtherLegs are the subnets that the routers of NetworkQuery.LegsOf have legs in, by router. A
-	// cloud shows a subnet of another project to administrators only.
-	OtherLegs   Read[map[string][]SurveyedSubnet]
-	SubnetPools Read[map[string]SurveyedPool]
+	SubnetPools    Read[map[string]SurveyedPool]
 	// Projects are those of NetworkQuery.KnownProjectIDs: whether each is enabled. One that the
 	// credential may not look up is in Hidden, one that does not exist in neither.
 	Projects Read[SurveyedProjects]
@@ -102,15 +96,10 @@ type SurveyedProjects struct {
 
 // SurveyedPool is a subnet pool.
 type SurveyedPool struct {
-	ID, Name      string
-	ProjectID     string
-	Shared        bool // other projects may use it
-	Prefixes      []netip.Prefix
-	DefaultLength int // of a subnet's prefix that says no length
-	MinLength     int // of a prefix; a shorter length is refused
-	MaxLength     int
-	// Used are the prefixes of the subnets made of it, as far as the credential sees them.
-	Used []netip.Prefix
+	ID, Name  string
+	Prefixes  []netip.Prefix
+	MinLength int // of a prefix; a shorter length is refused
+	MaxLength int
 }
 
 // SurveyedGroup is a security group. In is what it lets in.

@@ -11,14 +11,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
 const missingID = "00000000-0000-4000-8000-00000000beef"
@@ -53,17 +50,10 @@ func of(field string, id func(*readiness) any) func(*readiness) object {
 // filled are settings with which pools want free ports before the first pod.
 var filled = is(object{"pools": object{"min": 5, "batch": 1, "warmUp": true}})
 
-// apart are settings with which each namespace has a network of its own.
-func apart(mode string, more object) func(*readiness) object {
+// apart are settings with which each namespace has a network of its own, with subnets of a length.
+func apart(length int) func(*readiness) object {
 	return func(r *readiness) object {
-		networks := object{"mode": mode, "routerID": r.router}
-		if mode == "namespace" {
-			networks["subnetPoolIDs"] = []string{r.pool}
-		}
-		for field, value := range more {
-			networks[field] = value
-		}
-		return object{"networks": networks}
+		return object{"networks": object{"mode": "namespace", "routerID": r.router, "subnetPoolIDs": []string{r.pool}, "prefixLength": length}}
 	}
 }
 
@@ -159,21 +149,7 @@ var broken = []breakage{
 	{want: "Error GivenNetworkNotRouted", mends: true, breaks: func(t *testing.T, r *readiness) {
 		t.Cleanup(func() { r.leg(t, "remove", r.router, object{"subnet_id": r.given}) })
 	}, config: of("networks.given", func(r *readiness) any { return []object{{"name": "storage", "subnetIDs": []string{r.given}}} })},
-	{want: "Error SubnetPoolUnusable", mends: true, config: apart("namespace", object{"prefixLength": 24})},
-	{want: "Warning SubnetPoolFull", mends: true, config: apart("namespace", object{"prefixLength": 25})},
-	{want: "Warning RangeOverlaps", config: apart("flat", object{"ranges": []string{os.Getenv("NODE_CIDR")}, "prefixLength": 26})},
-	{want: "Warning RangeFull", config: apart("flat", object{"ranges": []string{"10.240.0.0/16"}})},
-	{want: "Warning NamespaceNetworkNotReady", config: apart("namespace", nil), breaks: func(t *testing.T, r *readiness) {
-		network := &v1.KuryrNetwork{ObjectMeta: r.named(r.namespace), Spec: v1.KuryrNetworkSpec{Mode: v1.NetworkNamespace, NamespaceUID: missingID}}
-		exists(t, r, network)
-		network.Status.Conditions = []metav1.Condition{{
-			Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1.ReasonOverQuota, Message: "The quota of networks is full.",
-			LastTransitionTime: metav1.NewTime(time.Now().Add(-time.Hour)),
-		}}
-		if err := r.Client.Status().Update(t.Context(), network); err != nil {
-			t.Fatal(err)
-		}
-	}},
+	{want: "Error SubnetPoolUnusable", mends: true, config: apart(24)},
 	{want: "Error ProjectMissing", config: is(object{"projects": []object{{"projectID": strings.ReplaceAll(missingID, "-", "")}}})},
 	{want: "Error ProjectMissing", mends: true, config: is(object{"projects": []object{{"projectID": os.Getenv("TENANT_C_PROJECT")}}}),
 		breaks: func(t *testing.T, r *readiness) {
@@ -182,7 +158,6 @@ var broken = []breakage{
 			r.shell(t.Context(), t, fmt.Sprintf(command, "disable"))
 		}},
 	{want: "Error ProjectCredentialRefused", config: is(object{"projects": []object{{"projectID": os.Getenv("TENANT_A_PROJECT"), "cloud": "admin"}}})}, // that is of another project
-	{want: "Warning ProjectQuotaShort", config: apart("namespace", nil), breaks: func(t *testing.T, r *readiness) { r.quota(t, "network", 1) }},
 	{want: "Warning GatewayNotRouter", breaks: func(t *testing.T, r *readiness) {
 		without(func(r *readiness) string { return r.pods })(t, r)
 		port := r.made(t, "port", object{"network_id": r.network, "fixed_ips": []object{{"subnet_id": r.pods, "ip_address": "10.130.0.9"}}})

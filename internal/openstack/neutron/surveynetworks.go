@@ -9,10 +9,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/kuryr-go/kuryr/internal/openstack/session"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -60,59 +58,15 @@ func (r wireRule) surveyed() sdn.SurveyedRule {
 	return out
 }
 
-// surveyOtherLegs reads the legs of routers, then their subnets.
-func (b *Neutron) surveyOtherLegs(ctx context.Context, routers []string) sdn.Read[map[string][]sdn.SurveyedSubnet] {
-	rows, err := readChosen[wirePort](ctx, b, "ports", "device_id", routers, url.Values{"device_owner": routerOwners}, "id", "device_id", "fixed_ips")
-	if err != nil {
-		return sdn.Read[map[string][]sdn.SurveyedSubnet]{Err: err}
-	}
-	var ids []string
-	for _, leg := range rows {
-		for _, ip := range leg.FixedIPs {
-			ids = append(ids, ip.SubnetID)
-		}
-	}
-	subnets := b.surveySubnets(ctx, ids)
-	out := map[string][]sdn.SurveyedSubnet{}
-	for _, leg := range rows {
-		for _, ip := range leg.FixedIPs {
-			if s, ok := subnets.Value[ip.SubnetID]; ok {
-				out[leg.DeviceID] = append(out[leg.DeviceID], s)
-			}
-		}
-	}
-	return sdn.Read[map[string][]sdn.SurveyedSubnet]{Value: out, Err: subnets.Err}
-}
-
 // surveyPools reads subnet pools, and at the same time the subnets made of them.
 func (b *Neutron) surveyPools(ctx context.Context, ids []string) sdn.Read[map[string]sdn.SurveyedPool] {
-	var pools []wirePool
-	var subnets []wireSubnet
-	var poolErr, subnetErr error
-	var both sync.WaitGroup
-	both.Go(func() {
-		pools, poolErr = readChosen[wirePool](ctx, b, "subnetpools", "id", ids, nil,
-			"id", "name", "project_id", "shared", "prefixes", "default_prefixlen", "min_prefixlen", "max_prefixlen")
-	})
-	both.Go(func() {
-		subnets, subnetErr = readChosen[wireSubnet](ctx, b, "subnets", "subnetpool_id", ids, nil, "id", "cidr", "subnetpool_id")
-	})
-	both.Wait()
-	if err := session.First(poolErr, subnetErr); err != nil {
+	pools, err := readChosen[wirePool](ctx, b, "subnetpools", "id", ids, nil, "id", "name", "prefixes", "min_prefixlen", "max_prefixlen")
+	if err != nil {
 		return sdn.Read[map[string]sdn.SurveyedPool]{Err: err}
-	}
-	used := map[string][]netip.Prefix{}
-	for _, s := range subnets {
-		if p, err := netip.ParsePrefix(s.CIDR); err == nil {
-			used[s.PoolID] = append(used[s.PoolID], p)
-		}
 	}
 	out := map[string]sdn.SurveyedPool{}
 	for _, w := range pools {
-		p := sdn.SurveyedPool{
-			ID: w.ID, Name: w.Name, ProjectID: w.ProjectID, Shared: w.Shared, Used: used[w.ID],
-			DefaultLength: int(w.Default), MinLength: int(w.Min), MaxLength: int(w.Max),
-		}
+		p := sdn.SurveyedPool{ID: w.ID, Name: w.Name, MinLength: int(w.Min), MaxLength: int(w.Max)}
 		for _, text := range w.Prefixes {
 			prefix, err := netip.ParsePrefix(text)
 			if err != nil {
@@ -148,9 +102,7 @@ func (b *Neutron) surveyProjects(ctx context.Context, ids []string) sdn.Read[sdn
 type wirePool struct {
 	resource
 	IPVersion int `json:"ip_version"`
-	Shared    bool
 	Prefixes  []string
-	Default   wireLength `json:"default_prefixlen"`
 	Min       wireLength `json:"min_prefixlen"`
 	Max       wireLength `json:"max_prefixlen"`
 }

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -208,65 +207,6 @@ func projectCredentialRefused(f *Facts, k Kind) []Finding {
 			out = append(out, k.found("project "+p.ID+" of "+field, fmt.Sprintf(
 				"The credential of project %s cannot be used, so nothing is made in the project and its namespaces wait: %s.", p.ID, err),
 				"openstack project show "+p.ID, "kubectl -n kuryr-system edit secret kuryr-cloud # "+field+" names the entry of clouds.yaml", editConfig))
-		}
-	}
-	return out
-}
-
-// projectQuotaShort compares what is left of each project's quotas with what the namespaces that
-// have no network yet need: networks, subnets, and ports for legs and pools.
-func projectQuotaShort(f *Facts, k Kind) []Finding {
-	missing, needs := map[string][]Namespace{}, map[string]map[string]int{}
-	for _, n := range f.missing() {
-		if missing[n.ProjectID] == nil {
-			needs[n.ProjectID] = map[string]int{}
-		}
-		missing[n.ProjectID] = append(missing[n.ProjectID], n)
-		need, families := needs[n.ProjectID], len(f.familiesOf(n))
-		need["network"]++
-		need["subnet"] += families
-		need["port"] += f.Config.MinFree
-		if n.RouterID != "" || n.OwnRouter {
-			need["port"] += families
-		}
-		if n.OwnRouter { // its gateway's port is of no project
-			need["router"]++
-		}
-	}
-	var out []Finding
-	for _, project := range slices.Sorted(maps.Keys(needs)) {
-		for _, kind := range []string{"network", "subnet", "port", "router"} {
-			n := needs[project][kind]
-			if n == 0 {
-				continue
-			}
-			object := "quota of " + kind + "s of project " + projectOf(project)
-			left, none, err := f.left(project, kind)
-			if err != nil {
-				out = append(out, k.unknown(object, "it has room for the networks of namespaces", err)...)
-				break
-			}
-			if none || n <= left {
-				continue
-			}
-			limit := f.Networks.Quotas[project].Value[kind].Limit
-			out = append(out, k.found(object, fmt.Sprintf("The quota has room for %d more %ss of %d. Kuryr needs %d more once %s, which have no network yet, have pods.",
-				left, kind, limit, n, several("namespace", names(missing[project]))),
-				fmt.Sprintf("openstack quota set %s %d %s", "--"+kind+"s", limit+n-left, projectOf(project))))
-		}
-	}
-	return out
-}
-
-func namespaceNetworkNotReady(f *Facts, k Kind) []Finding {
-	if err := f.Cluster.Namespaces.Err; err != nil {
-		return k.unknown("KuryrNetworks", "they are ready", err)
-	}
-	var out []Finding
-	for _, n := range f.Cluster.Namespaces.Value {
-		if n.NotReady != "" {
-			out = append(out, k.found("KuryrNetwork "+n.Name+"/"+n.Name, "The network of namespace "+n.Name+" is not as it should be. "+n.NotReady,
-				"kubectl -n "+n.Name+" describe kuryrnetwork "+n.Name))
 		}
 	}
 	return out

@@ -23,9 +23,7 @@ func apart(f *facts) {
 		Projects:    []preflight.Named{{Field: "projects[0].projectID", ID: "blue"}},
 		Groups:      []preflight.Groups{{Field: "projects[0].securityGroupIDs", IDs: []string{"blue-group"}}},
 		SubnetPools: []preflight.Pools{{Field: "networks.subnetPoolIDs", IDs: []string{"pool"}}},
-		Ranges:      []preflight.Ranges{{Field: "networks.ranges", Prefixes: flat}},
 		Given:       []preflight.Given{{Field: "networks.given[0].subnetIDs", SubnetIDs: []string{"storage"}}},
-		MinFree:     1,
 	}
 	n := &f.Networks
 	n.Routers.Value["theirs"] = sdn.Router{ID: "theirs", ExternalNetwork: "public"}
@@ -35,16 +33,13 @@ func apart(f *facts) {
 	n.Subnets.Value["storage"] = sdn.SurveyedSubnet{ID: "storage", NetworkID: "storage-net", Prefix: prefix("10.2.0.0/24"), Gateway: addr("10.2.0.1")}
 	n.Networks.Value["storage-net"] = sdn.SurveyedNetwork{ID: "storage-net", Type: "geneve"}
 	n.SubnetPools.Value = map[string]sdn.SurveyedPool{"pool": {
-		ID: "pool", Shared: true, Prefixes: []netip.Prefix{prefix("10.64.0.0/22")}, DefaultLength: 24, MinLength: 8, MaxLength: 32, Used: []netip.Prefix{prefix("10.64.0.0/24")},
+		ID: "pool", Prefixes: []netip.Prefix{prefix("10.64.0.0/22")}, MinLength: 8, MaxLength: 32,
 	}}
 	n.Projects.Value.Enabled = map[string]bool{"blue": true}
-	n.OtherLegs.Value = map[string][]sdn.SurveyedSubnet{"router": {{ID: "services", Prefix: prefix("10.96.0.0/15")}, {ID: "made", Prefix: prefix("10.128.0.0/16")}}}
-	n.Quotas["blue"] = sdn.Read[usages]{Value: usages{"network": {Used: 9, Limit: 10}, "subnet": {Used: 9, Limit: 10}, "port": {Used: 98, Limit: 100}}}
-	n.Quotas[""].Value["network"] = sdn.Usage{Used: 1, Limit: 10}
 	f.Cluster.Namespaces.Value = []preflight.Namespace{
-		{Name: "shop", Mode: v1.NetworkNamespace, ProjectID: "blue", SubnetPoolIDs: []string{"pool"}, RouterID: "theirs"},
-		{Name: "lab", Mode: v1.NetworkFlat, Ranges: flat, PrefixLength: 16, PrefixLengthIPv6: 64, RouterID: "router"},
-		{Name: "old", Mode: v1.NetworkFlat, Ranges: flat, PrefixLength: 16, PrefixLengthIPv6: 64, RouterID: "router", SubnetIDs: []string{"made"}, Prefixes: []netip.Prefix{prefix("10.128.0.0/16")}},
+		{Name: "shop", Mode: v1.NetworkNamespace, SubnetPoolIDs: []string{"pool"}, RouterID: "theirs"},
+		{Name: "lab", Mode: v1.NetworkFlat, Ranges: flat, RouterID: "router"},
+		{Name: "old", Mode: v1.NetworkFlat, Ranges: flat, RouterID: "router", Prefixes: []netip.Prefix{prefix("10.128.0.0/16")}},
 	}
 	f.Cluster.Members.Value = []preflight.Member{
 		{Service: "default/web", Address: addr("10.1.0.7"), Protocol: "tcp", Port: 8080, SecurityGroups: []string{"group"}},
@@ -80,11 +75,6 @@ var brokenNetworks = []row{
 	{name: "ServiceLegMissing", says: "makes for namespace lab has no route to subnet services", warning: true, change: with(func(f *facts) {
 		f.Cluster.Namespaces.Value[1].RouterID, f.Cluster.Namespaces.Value[1].OwnRouter = "", true
 	})},
-	{name: "ProjectQuotaShort", says: "0 more routers of 3", warning: true, change: with(func(f *facts) {
-		n := &f.Cluster.Namespaces.Value[1]
-		n.RouterID, n.OwnRouter, n.RouterRoutes = "", true, []v1.Route{{Destination: "10.96.0.0/15", Gateway: "192.0.2.3"}}
-		f.Networks.Quotas[""].Value["router"] = sdn.Usage{Used: 3, Limit: 3}
-	})},
 	{name: "NetworkRouterMissing", says: "no router for the networks of namespace lab", warning: true, change: with(func(f *facts) { f.Cluster.Namespaces.Value[1].RouterID = "" })},
 	{name: "NetworkRouterMissing", says: "503", unknown: true, change: with(func(f *facts) { f.Networks.Routers.Err = errDown })},
 	{name: "RouterDown", says: "theirs is switched off", remedy: "openstack router set --enable theirs", change: with(func(f *facts) {
@@ -117,36 +107,6 @@ var brokenNetworks = []row{
 		f.Config.SubnetPools[0].PrefixLength = 33
 	})},
 	{name: "SubnetPoolUnusable", says: "503", unknown: true, change: with(func(f *facts) { f.Networks.SubnetPools.Err = errDown })},
-	{name: "SubnetPoolFull", says: "room for 0 more prefixes of length 24, and 1 namespaces have no network yet: shop", remedy: "--pool-prefix CIDR pool", change: with(func(f *facts) {
-		changed(f.Networks.SubnetPools.Value, "pool", func(p *sdn.SurveyedPool) {
-			p.Used = []netip.Prefix{prefix("10.64.0.0/23"), prefix("10.64.2.0/24"), prefix("10.64.3.128/30")}
-		})
-	})},
-	{name: "SubnetPoolFull", says: "room for 1 more prefixes of length 23, and 2 namespaces", change: with(func(f *facts) {
-		f.Cluster.Namespaces.Value[0].PrefixLength = 23
-		more := f.Cluster.Namespaces.Value[0]
-		more.Name = "web"
-		f.Cluster.Namespaces.Value = append(f.Cluster.Namespaces.Value, more)
-	})},
-	{name: "RangeOverlaps", says: "10.128.0.0/14 overlaps with node n1 (10.130.0.1)", change: with(func(f *facts) { f.Cluster.Nodes.Value[0].Addresses = []netip.Addr{addr("10.130.0.1")} })},
-	{name: "RangeOverlaps", says: "overlaps with subnet vpn on router router (10.131.0.0/24)", change: with(func(f *facts) {
-		f.Networks.OtherLegs.Value["router"] = append(f.Networks.OtherLegs.Value["router"], sdn.SurveyedSubnet{ID: "vpn", Prefix: prefix("10.131.0.0/24")})
-	})},
-	{name: "RangeOverlaps", says: "overlaps with ServiceCIDR 10.96.0.0/16, subnet services of services.subnetIDs (10.96.0.0/15), subnet pods of pods.subnetIDs (10.1.0.0/16)", change: with(func(f *facts) {
-		f.Config.Ranges[0].Prefixes = []netip.Prefix{prefix("10.0.0.0/9")}
-	})},
-	{name: "RangeOverlaps", says: "503", unknown: true, change: with(func(f *facts) { f.Networks.OtherLegs.Err = errDown })},
-	{name: "RangeFull", says: "networks.ranges has room for 1 more prefixes of length 15, and 2 namespaces have no network yet: lab, more", change: with(func(f *facts) {
-		f.Cluster.Namespaces.Value[1].PrefixLength = 15
-		more := f.Cluster.Namespaces.Value[1]
-		more.Name = "more"
-		f.Cluster.Namespaces.Value = append(f.Cluster.Namespaces.Value, more)
-	})},
-	{name: "RangeFull", says: "503", unknown: true, change: with(func(f *facts) { f.Cluster.Namespaces.Err = errDown })},
-	{name: "NamespaceNetworkNotReady", says: "Ready is False (SubnetExhausted)", remedy: "kubectl -n old describe kuryrnetwork old", change: with(func(f *facts) {
-		f.Cluster.Namespaces.Value[2].NotReady = "Ready is False (SubnetExhausted): no prefix is left."
-	})},
-	{name: "NamespaceNetworkNotReady", says: "503", unknown: true, change: with(func(f *facts) { f.Cluster.Namespaces.Err = errDown })},
 	{name: "ProjectMissing", says: "Keystone has no project blue", change: with(func(f *facts) { f.Networks.Projects.Value.Enabled = nil })},
 	{name: "ProjectMissing", says: "blue is disabled", remedy: "openstack project set --enable blue", change: with(func(f *facts) { f.Networks.Projects.Value.Enabled["blue"] = false })},
 	{name: "ProjectMissing", says: "503", unknown: true, change: with(func(f *facts) { f.Networks.Projects.Err = errDown })},
@@ -154,13 +114,6 @@ var brokenNetworks = []row{
 		f.Networks.Credentials = map[string]error{"blue": fmt.Errorf("wrong password: %w", sdn.ErrLogin)}
 	})},
 	{name: "ProjectCredentialRefused", says: "503", unknown: true, change: with(func(f *facts) { f.Networks.Credentials = map[string]error{"blue": errDown} })},
-	{name: "ProjectQuotaShort", says: "room for 0 more networks of 10. Kuryr needs 1 more once namespace shop", remedy: "openstack quota set --networks 11 blue", change: with(func(f *facts) {
-		f.Networks.Quotas["blue"].Value["network"] = sdn.Usage{Used: 10, Limit: 10}
-	})},
-	{name: "ProjectQuotaShort", says: "room for 1 more ports of 100. Kuryr needs 2 more", change: with(func(f *facts) {
-		f.Networks.Quotas["blue"].Value["port"] = sdn.Usage{Used: 99, Limit: 100}
-	})},
-	{name: "ProjectQuotaShort", says: "503", unknown: true, change: with(func(f *facts) { f.Networks.Quotas["blue"] = sdn.Read[usages]{Err: errDown} })},
 	{name: "SecurityGroupRuleMissing", says: "Security groups group let in nothing from node n1 (192.0.2.11), node n2", remedy: "rule create --protocol any --remote-ip 192.0.2.11/32 group", change: func(f *facts) {
 		changed(f.Networks.SecurityGroups.Value, "group", func(g *sdn.SurveyedGroup) { g.In = g.In[:2] })
 	}},
@@ -194,11 +147,6 @@ func TestNoFindingOfNetworks(t *testing.T) {
 		},
 		"a pool of ports of another project": func(f *facts) {
 			f.Cluster.Pools.Value = append(f.Cluster.Pools.Value, preflight.Pool{Node: "n1", ProjectID: "blue", Elsewhere: true, Min: 5000})
-			f.Networks.Quotas["blue"].Value["port"] = sdn.Usage{Limit: -1}
-		},
-		"a subnet pool without room for nobody": func(f *facts) {
-			f.Cluster.Namespaces.Value = f.Cluster.Namespaces.Value[1:]
-			changed(f.Networks.SubnetPools.Value, "pool", func(p *sdn.SurveyedPool) { p.Used = p.Prefixes })
 		},
 		"no Services": func(f *facts) {
 			f.Config.ServiceSubnetIDs = nil
@@ -217,7 +165,7 @@ func TestNoFindingOfNetworks(t *testing.T) {
 // Without networks of namespaces nothing of them is asked for, so its errors are none.
 func TestErrorsOfNetworksThatAreNotThere(t *testing.T) {
 	f := sound()
-	f.Networks.OtherLegs.Err, f.Networks.SubnetPools.Err, f.Networks.Projects.Err = errDown, errDown, errors.New("no Keystone")
+	f.Networks.SubnetPools.Err, f.Networks.Projects.Err = errDown, errors.New("no Keystone")
 	if r := preflight.Check(f); len(r.Findings) > 0 {
 		t.Errorf("Check = %+v, want no finding", r.Findings)
 	}

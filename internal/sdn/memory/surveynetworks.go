@@ -19,17 +19,6 @@ func (c *Cloud) surveyOwn(out *sdn.NetworkSurvey, q sdn.NetworkQuery) {
 			out.Routers.Value[id] = c.surveyedRouter(r)
 		}
 	}
-	out.OtherLegs.Value = map[string][]sdn.SurveyedSubnet{}
-	for _, id := range q.LegsOf {
-		r := c.routers[id]
-		if r == nil {
-			continue
-		}
-		for _, subnet := range slices.Sorted(maps.Keys(r.legs)) {
-			s := c.subnetWith(subnet)
-			out.OtherLegs.Value[id] = append(out.OtherLegs.Value[id], sdn.SurveyedSubnet{ID: subnet, Name: subnet, NetworkID: s.NetworkID, Prefix: s.Prefix, Gateway: s.Gateway})
-		}
-	}
 	c.surveyPools(out, q.SubnetPoolIDs)
 	out.Projects.Value.Enabled = map[string]bool{}
 	for _, id := range q.KnownProjectIDs {
@@ -57,19 +46,11 @@ func (c *Cloud) surveyedRouter(r *router) sdn.Router {
 func (c *Cloud) surveyPools(out *sdn.NetworkSurvey, ids []string) {
 	out.SubnetPools.Value = map[string]sdn.SurveyedPool{}
 	for _, id := range ids {
-		p, ok := c.subnetPools[id]
-		if !ok {
-			continue
-		}
-		pool := sdn.SurveyedPool{
-			ID: id, Name: id, Shared: true, Prefixes: []netip.Prefix{p.Prefix}, DefaultLength: p.Length, MinLength: p.Prefix.Bits(), MaxLength: p.Prefix.Addr().BitLen(),
-		}
-		for _, subnet := range slices.Sorted(maps.Keys(c.ownSubnets)) {
-			if own := c.ownSubnets[subnet]; own.PoolID == id {
-				pool.Used = append(pool.Used, own.Prefix)
+		if p, ok := c.subnetPools[id]; ok {
+			out.SubnetPools.Value[id] = sdn.SurveyedPool{
+				ID: id, Name: id, Prefixes: []netip.Prefix{p.Prefix}, MinLength: p.Prefix.Bits(), MaxLength: p.Prefix.Addr().BitLen(),
 			}
 		}
-		out.SubnetPools.Value[id] = pool
 	}
 }
 

@@ -53,7 +53,6 @@ func unseen(q sdn.NetworkQuery, seen *sdn.NetworkSurvey, k *credential, c *Cloud
 		NetworkIDs:       without(q.NetworkIDs, seen.Networks.Value),
 		SecurityGroupIDs: without(q.SecurityGroupIDs, seen.SecurityGroups.Value),
 		RouterIDs:        without(q.RouterIDs, seen.Routers.Value),
-		LegsOf:           without(q.LegsOf, seen.Routers.Value),
 		SubnetPoolIDs:    without(q.SubnetPoolIDs, seen.SubnetPools.Value),
 	}
 }
@@ -82,7 +81,6 @@ func merge(out, more *sdn.NetworkSurvey) {
 	add(&out.Networks.Value, more.Networks.Value)
 	add(&out.Routers.Value, more.Routers.Value)
 	add(&out.SecurityGroups.Value, more.SecurityGroups.Value)
-	add(&out.OtherLegs.Value, more.OtherLegs.Value)
 	add(&out.SubnetPools.Value, more.SubnetPools.Value)
 	add(&out.Addresses.Value, more.Addresses.Value)
 	add(&out.Projects.Value.Enabled, more.Projects.Value.Enabled)
