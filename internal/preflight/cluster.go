@@ -76,7 +76,6 @@ func readCluster(ctx context.Context, c client.Reader, conf *config.Config) pref
 		out.ServiceCIDRs = readServiceCIDRs(ctx, c)
 		out.Services = readServices(ctx, c)
 		out.Balancers = readBalancers(ctx, c)
-		out.Members = readMembers(ctx, c)
 	}
 	if rules := settings.NewRules(settings.SettingsOf(conf)); rules.NetworksByNamespace {
 		out.Namespaces = readNamespaces(ctx, c, rules)

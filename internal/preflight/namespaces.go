@@ -7,12 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -129,64 +126,4 @@ func readNamespaces(ctx context.Context, c client.Reader, rules *settings.Rules)
 		}
 	})
 	return sdn.Read[[]preflight.Namespace]{Value: out, Err: err}
-}
-
-// readMembers returns the ready endpoints of Services that are pods with a port of Kuryr, each
-// address and port once.
-func readMembers(ctx context.Context, c client.Reader) sdn.Read[[]preflight.Member] {
-	groups := map[string][]string{} // by address
-	err := each(ctx, c, func(list *v1.KuryrPortList) {
-		for i := range list.Items {
-			for _, a := range list.Items[i].Spec.VIF.Addresses {
-				groups[a.IP] = list.Items[i].Spec.SecurityGroupIDs
-			}
-		}
-	})
-	if err != nil && !errors.Is(err, sdn.ErrNotFound) {
-		return sdn.Read[[]preflight.Member]{Err: err}
-	}
-	if len(groups) == 0 {
-		return sdn.Read[[]preflight.Member]{} // before Kuryr runs
-	}
-	var out []preflight.Member
-	seen := map[string]bool{}
-	err = each(ctx, c, func(list *discoveryv1.EndpointSliceList) {
-		for i := range list.Items {
-			for _, m := range membersOf(&list.Items[i], groups) {
-				key := fmt.Sprint(m.Address, m.Protocol, m.Port)
-				if !seen[key] {
-					seen[key] = true
-					out = append(out, m)
-				}
-			}
-		}
-	})
-	return sdn.Read[[]preflight.Member]{Value: out, Err: err}
-}
-
-func membersOf(s *discoveryv1.EndpointSlice, groups map[string][]string) []preflight.Member {
-	var out []preflight.Member
-	for _, e := range s.Endpoints {
-		for _, a := range e.Addresses {
-			ids, ours := groups[a]
-			ip, err := netip.ParseAddr(a)
-			if !ours || err != nil {
-				continue
-			}
-			for _, p := range s.Ports {
-				if p.Port == nil {
-					continue
-				}
-				protocol := corev1.ProtocolTCP
-				if p.Protocol != nil {
-					protocol = *p.Protocol
-				}
-				out = append(out, preflight.Member{
-					Service: s.Namespace + "/" + s.Labels[discoveryv1.LabelServiceName], Address: ip,
-					Protocol: strings.ToLower(string(protocol)), Port: *p.Port, SecurityGroups: ids,
-				})
-			}
-		}
-	}
-	return out
 }

@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/openstacksim"
 )
@@ -325,26 +324,6 @@ func TestNothingIsWrongWithNetworks(t *testing.T) {
 	}
 	if asked["network"] != 10 || asked["identity"] != 1 {
 		t.Errorf("Run sent %v requests, want 10 to Neutron and one for the project", asked)
-	}
-}
-
-// A member's port that its groups do not let nodes reach is found by the KuryrPort.
-func TestClosedMember(t *testing.T) {
-	w := newWorld(t)
-	_, out := w.send(http.MethodPost, "/networking/v2.0/security-groups", object{"security_group": object{"name": "web"}})
-	closed := out["security_group"].(object)["id"].(string)
-	w.config.Pods.SecurityGroups = []config.GroupRule{{PodSelector: &metav1.LabelSelector{}, SecurityGroupIDs: []string{closed}}}
-	port := int32(8080)
-	w.objects = append(w.objects,
-		&v1.KuryrPort{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1.KuryrPortSpec{SecurityGroupIDs: []string{closed}, VIF: v1.VIF{Addresses: []v1.Address{{IP: "10.1.0.7"}}}}},
-		&discoveryv1.EndpointSlice{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
-			Endpoints:  []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.7"}}}, Ports: []discoveryv1.EndpointPort{{Port: &port}},
-		})
-	r := w.run()
-	if !slices.Equal(names(r), []string{"Warning SecurityGroupRuleMissing"}) ||
-		!slices.Contains(r.Findings[0].Remedy, "openstack security group rule create --protocol tcp --dst-port 8080 --remote-ip 192.0.2.11/32 "+closed) {
-		t.Errorf("Run found %+v, want the rule for node1 at port 8080", r.Findings)
 	}
 }
 

@@ -108,11 +108,9 @@ type SurveyedGroup struct {
 	In       []SurveyedRule
 }
 
-// SurveyedRule lets packets in.
+// SurveyedRule lets packets in, of any or of some protocols and ports.
 type SurveyedRule struct {
 	IPv6        bool
-	Protocol    string       // tcp, udp, sctp, or another one; empty: any
-	From, To    int32        // ports; both 0: any
 	Remote      netip.Prefix // of the senders; zero: any, if RemoteGroup is empty
 	RemoteGroup string       // ID of the senders' security group, or of an address group
 }

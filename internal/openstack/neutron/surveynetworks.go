@@ -34,13 +34,7 @@ func (b *Neutron) surveyGroups(ctx context.Context, ids []string) sdn.Read[map[s
 
 // surveyed returns a rule as a survey shows it. A prefix that cannot be read lets in nothing.
 func (r wireRule) surveyed() sdn.SurveyedRule {
-	out := sdn.SurveyedRule{IPv6: r.EtherType == "IPv6", Protocol: r.Protocol}
-	if r.Protocol == "any" {
-		out.Protocol = ""
-	}
-	if r.PortMin != nil && r.PortMax != nil {
-		out.From, out.To = *r.PortMin, *r.PortMax
-	}
+	out := sdn.SurveyedRule{IPv6: r.EtherType == "IPv6"}
 	for _, group := range []*string{r.RemoteGroup, r.RemoteAddress} {
 		if group != nil && *group != "" {
 			out.RemoteGroup = *group

@@ -122,7 +122,7 @@ func (f *Facts) groupRules() []string {
 	}
 	var out []string
 	for _, p := range from {
-		out = append(out, ruleCommand("--protocol any", p, "kuryr-pods"))
+		out = append(out, ruleCommand(p, "kuryr-pods"))
 	}
 	return append(out, "openstack security group rule create --protocol any --remote-ip CIDR_OF_NODES kuryr-pods")
 }

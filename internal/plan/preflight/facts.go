@@ -56,8 +56,6 @@ type Cluster struct {
 	ServiceCIDRs sdn.Read[[]netip.Prefix]
 	// Namespaces are those that have, or may get, a network of their own.
 	Namespaces sdn.Read[[]Namespace]
-	// Members are the ports of pods that load balancers send to, as far as pods have ports.
-	Members sdn.Read[[]Member]
 	// Policies says whether there are NetworkPolicies.
 	Policies sdn.Read[bool]
 }

@@ -68,12 +68,3 @@ type Namespace struct {
 func (n *Namespace) makes() bool {
 	return n.Mode == v1.NetworkNamespace || n.Mode == v1.NetworkFlat
 }
-
-// Member is the port of a pod that load balancers send to.
-type Member struct {
-	Service        string // one of them, as in shop/web
-	Address        netip.Addr
-	Protocol       string // tcp, udp, sctp
-	Port           int32
-	SecurityGroups []string // of the pod's port
-}

@@ -41,10 +41,6 @@ func apart(f *facts) {
 		{Name: "lab", Mode: v1.NetworkFlat, Ranges: flat, RouterID: "router"},
 		{Name: "old", Mode: v1.NetworkFlat, Ranges: flat, RouterID: "router", Prefixes: []netip.Prefix{prefix("10.128.0.0/16")}},
 	}
-	f.Cluster.Members.Value = []preflight.Member{
-		{Service: "default/web", Address: addr("10.1.0.7"), Protocol: "tcp", Port: 8080, SecurityGroups: []string{"group"}},
-		{Service: "shop/web", Address: addr("10.64.0.7"), Protocol: "tcp", Port: 8080, SecurityGroups: []string{"blue-group"}},
-	}
 }
 
 func TestSoundNetworksHaveNoFinding(t *testing.T) {
@@ -120,9 +116,6 @@ var brokenNetworks = []row{
 	{name: "SecurityGroupRuleMissing", says: "let in nothing from pods (10.1.0.0/16), cluster IPs (10.96.0.0/16)", change: func(f *facts) {
 		changed(f.Networks.SecurityGroups.Value, "group", func(g *sdn.SurveyedGroup) { g.In = g.In[2:] })
 	}},
-	{name: "SecurityGroupRuleMissing", says: "security groups that do not let in node n1 (192.0.2.11), node n2 (192.0.2.12) at the pods' ports", remedy: "--protocol tcp --dst-port 8080 --remote-ip 192.0.2.11/32 group", change: with(func(f *facts) {
-		f.Networks.SecurityGroups.Value["group"].In[2].Protocol, f.Networks.SecurityGroups.Value["group"].In[2].To = "tcp", 80
-	})},
 	{name: "SecurityGroupRuleMissing", says: "Security groups blue-group let in nothing from node n1", change: with(func(f *facts) {
 		f.Networks.SecurityGroups.Value["blue-group"].In[0].IPv6 = true
 	})},
@@ -141,9 +134,6 @@ func TestNoFindingOfNetworks(t *testing.T) {
 		},
 		"a rule for the members of a group": func(f *facts) {
 			f.Networks.SecurityGroups.Value["group"].In[0] = sdn.SurveyedRule{RemoteGroup: "group"}
-		},
-		"a rule for one port": func(f *facts) {
-			f.Networks.SecurityGroups.Value["group"].In[2].Protocol, f.Networks.SecurityGroups.Value["group"].In[2].From, f.Networks.SecurityGroups.Value["group"].In[2].To = "tcp", 8080, 8080
 		},
 		"a pool of ports of another project": func(f *facts) {
 			f.Cluster.Pools.Value = append(f.Cluster.Pools.Value, preflight.Pool{Node: "n1", ProjectID: "blue", Elsewhere: true, Min: 5000})

@@ -59,10 +59,7 @@ func surveyedGroup(g sdn.SecurityGroup) sdn.SurveyedGroup {
 	out := sdn.SurveyedGroup{ID: g.ID, Name: g.Name}
 	for _, r := range g.Rules {
 		remote := netip.MustParsePrefix(r.Remote)
-		out.In = append(out.In, sdn.SurveyedRule{IPv6: remote.Addr().Is6(), Protocol: protocols[r.Protocol], From: r.From, To: r.To, Remote: remote})
+		out.In = append(out.In, sdn.SurveyedRule{IPv6: remote.Addr().Is6(), Remote: remote})
 	}
 	return out
 }
-
-// protocols are the words of a survey for those of a rule.
-var protocols = map[string]string{"TCP": "tcp", "UDP": "udp", "SCTP": "sctp"}

@@ -42,7 +42,7 @@ func surveyIsComplete(t *testing.T, f services) {
 	if len(s.Subnets.Value) != len(wanted) || !s.Networks.Value[f.ExternalNetwork].External || len(s.SecurityGroups.Value) != 1 {
 		t.Errorf("the survey has subnets %+v, networks %+v, security groups %v; want what exists", s.Subnets.Value, s.Networks.Value, s.SecurityGroups.Value)
 	}
-	in := []sdn.SurveyedRule{{Protocol: "tcp", From: 8080, To: 8081, Remote: netip.MustParsePrefix("192.0.2.0/24")}}
+	in := []sdn.SurveyedRule{{Remote: netip.MustParsePrefix("192.0.2.0/24")}}
 	if got := s.SecurityGroups.Value[group.ID]; got.Name != f.owner.Name || !slices.Equal(got.In, in) {
 		t.Errorf("the survey has security group %+v, want name %s, and in: %+v", got, f.owner.Name, in)
 	}
