@@ -3,19 +3,7 @@
 
 package config
 
-import (
-	"errors"
-	"reflect"
-
-	"github.com/fsnotify/fsnotify"
-)
-
-// Unwatched has nothing to watch files with until it is undone.
-func Unwatched() (undo func()) {
-	was := newWatcher
-	newWatcher = func() (*fsnotify.Watcher, error) { return nil, errors.New("too many open files") }
-	return func() { newWatcher = was }
-}
+import "reflect"
 
 // Paths returns the paths of all fields, for tests.
 func Paths() []string {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 
 	"github.com/kuryr-go/kuryr/internal/config"
 )
@@ -64,71 +65,69 @@ func next(t *testing.T, reports <-chan report, clusterID string) {
 func cluster(id string) string { return minimal + "clusterID: " + id + "\n" }
 
 func TestWatchFollowsAFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "kuryr.yaml")
-	write(t, path, cluster("one"))
-	reports := watch(t, path)
-	next(t, reports, "one")
-	write(t, path, cluster("two"))
-	next(t, reports, "two")
-	write(t, path, "nonsense")
-	next(t, reports, "")
-	write(t, path, cluster("two"))
-	next(t, reports, "two") // mended: said again, so that the alarm ends
-	write(t, path+".new", cluster("three"))
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
-	next(t, reports, "three")
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	next(t, reports, "")
-}
-
-// Where the node has no instance of inotify left the file is read all the same.
-func TestWatchWithoutInotify(t *testing.T) {
-	t.Cleanup(config.Unwatched())
-	path := filepath.Join(t.TempDir(), "kuryr.yaml")
-	write(t, path, cluster("one"))
-	next(t, watch(t, path), "one")
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "kuryr.yaml")
+		write(t, path, cluster("one"))
+		reports := watch(t, path)
+		next(t, reports, "one")
+		write(t, path, cluster("two"))
+		next(t, reports, "two")
+		write(t, path, "nonsense")
+		next(t, reports, "")
+		write(t, path, cluster("two"))
+		next(t, reports, "two") // mended: said again, so that the alarm ends
+		write(t, path+".new", cluster("three"))
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+		next(t, reports, "three")
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		next(t, reports, "")
+	})
 }
 
 // kubelet puts a ConfigMap's files into a new folder and swaps the link ..data
 // to it; the file's own link stays.
 func TestWatchFollowsAConfigMap(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "kuryr.yaml")
-	swap := func(folder, text string) {
-		if err := os.Mkdir(filepath.Join(dir, folder), 0o700); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "kuryr.yaml")
+		swap := func(folder, text string) {
+			if err := os.Mkdir(filepath.Join(dir, folder), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			write(t, filepath.Join(dir, folder, "kuryr.yaml"), text)
+			link := filepath.Join(dir, "..data_tmp")
+			if err := os.Symlink(folder, link); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(link, filepath.Join(dir, "..data")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		swap("..1", cluster("one"))
+		if err := os.Symlink("..data/kuryr.yaml", path); err != nil {
 			t.Fatal(err)
 		}
-		write(t, filepath.Join(dir, folder, "kuryr.yaml"), text)
-		link := filepath.Join(dir, "..data_tmp")
-		if err := os.Symlink(folder, link); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(link, filepath.Join(dir, "..data")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	swap("..1", cluster("one"))
-	if err := os.Symlink("..data/kuryr.yaml", path); err != nil {
-		t.Fatal(err)
-	}
-	reports := watch(t, path)
-	next(t, reports, "one")
-	swap("..2", cluster("two"))
-	next(t, reports, "two")
-	swap("..3", "pods: []")
-	next(t, reports, "")
-	swap("..4", cluster("four"))
-	next(t, reports, "four")
+		reports := watch(t, path)
+		next(t, reports, "one")
+		swap("..2", cluster("two"))
+		next(t, reports, "two")
+		swap("..3", "pods: []")
+		next(t, reports, "")
+		swap("..4", cluster("four"))
+		next(t, reports, "four")
+	})
 }
 
 func TestWatchOfAFileToCome(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "kuryr.yaml")
-	reports := watch(t, path)
-	next(t, reports, "")
-	write(t, path, cluster("one"))
-	next(t, reports, "one")
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "kuryr.yaml")
+		reports := watch(t, path)
+		next(t, reports, "")
+		write(t, path, cluster("one"))
+		next(t, reports, "one")
+	})
 }
