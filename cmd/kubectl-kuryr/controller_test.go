@@ -47,7 +47,7 @@ func startController(t *testing.T, services bool) *memory.Cloud {
 		t.Fatal(err)
 	}
 	cloud := memory.New(memory.Subnet{ID: "sub", NetworkID: "net", Prefix: netip.MustParsePrefix("10.1.0.0/16"), MTU: 1442})
-	set := settings.SettingsOf(config.New())
+	set := *config.New()
 	set.Pods.SubnetIDs = []string{"sub"}
 	set.Pools.Min, set.Pools.TTL, set.Pools.Cooldown = 2, metav1.Duration{Duration: time.Hour}, metav1.Duration{}
 	backend := cloud.Backend("cluster")

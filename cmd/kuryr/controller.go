@@ -77,12 +77,12 @@ func runController(ctx context.Context, f controllerFlags) error {
 	if err != nil {
 		return err
 	}
-	live := settings.NewLive(settings.SettingsOf(cfg))
+	live := settings.NewLive(*cfg)
 	projects := controller.NewProjects(mgr.GetClient())
 	cloud := withTenants(backend, func() []config.Project { return live.Load().Projects }, projects.Named)
 	if err := controller.Setup(ctx, mgr, controller.Options{
 		Settings: live, Projects: projects, Namespace: f.leaderNamespace,
-		Preflight: liveChecks{preflight.Sources{Cloud: cloud, Kubernetes: mgr.GetAPIReader(), Config: cfg}, live},
+		Preflight: liveChecks{preflight.Sources{Cloud: cloud, Kubernetes: mgr.GetAPIReader()}, live},
 		Tell:      func(ctx context.Context, fault error) { tellPod(ctx, mgr.GetClient(), servicesNotServed, fault) },
 	}.With(cloud)); err != nil {
 		return err
@@ -113,9 +113,9 @@ func follow(ctx context.Context, path string, live *settings.Live, c client.Clie
 			log.Error(err, "keeping the configuration as it was: the changed file has faults")
 			return
 		}
-		if settings := settings.SettingsOf(changed); !reflect.DeepEqual(settings, *live.Load()) {
+		if !reflect.DeepEqual(changed, live.Load()) {
 			log.Info("taking up the changed configuration", "hash", hash)
-			live.Set(settings)
+			live.Set(*changed)
 		}
 		live.Accept(hash)
 	})

@@ -260,8 +260,7 @@ func printJSON(w io.Writer, report checks.Report) error {
 	return e.Encode(out)
 }
 
-// liveChecks are the preflight checks of a controller. They follow the settings in use; what needs a
-// restart is as the controller read it.
+// liveChecks are the preflight checks of a controller, with the configuration in use.
 type liveChecks struct {
 	sources preflight.Sources
 	live    *settings.Live
@@ -269,9 +268,6 @@ type liveChecks struct {
 
 // Check makes the checks.
 func (l liveChecks) Check(ctx context.Context) checks.Report {
-	now, c := l.live.Load(), *l.sources.Config
-	c.Pods, c.Nodes, c.Pools, c.Services, c.Orphans = now.Pods, now.Nodes, now.Pools, now.Services, now.Orphans
-	c.Networks, c.Projects = now.Networks, now.Projects
-	l.sources.Config = &c
+	l.sources.Config = l.live.Load()
 	return preflight.Run(ctx, l.sources)
 }

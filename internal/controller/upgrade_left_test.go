@@ -112,7 +112,7 @@ func (l *left) settings(t testing.TB) settings.Settings {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return settings.SettingsOf(c)
+	return *c
 }
 
 // runController runs a controller as in production, with all its parts, until stop is called.

@@ -142,7 +142,7 @@ func (u *upgrade) start() {
 	now := u.left.settings(u.t)
 	often := metav1.Duration{Duration: 200 * time.Millisecond}
 	now.Orphans.Interval, now.Orphans.Grace, now.Services.CheckInterval = often, often, often
-	now.RequestsPerSecond, now.Services.Allowed.Providers = 0, []string{"amphora"}
+	now.Neutron.RequestsPerSec, now.Services.Allowed.Providers = 0, []string{"amphora"}
 	config := rest.CopyConfig(u.config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return countedWay{u, next} })
 	u.stop = runController(u.t, config, u.api.CloudsFile(u.t), settings.NewLive(now))

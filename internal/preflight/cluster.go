@@ -77,14 +77,14 @@ func readCluster(ctx context.Context, c client.Reader, conf *config.Config) pref
 		out.Services = readServices(ctx, c)
 		out.Balancers = readBalancers(ctx, c)
 	}
-	if rules := settings.NewRules(settings.SettingsOf(conf)); rules.NetworksByNamespace {
+	if rules := settings.NewRules(*conf); rules.NetworksByNamespace {
 		out.Namespaces = readNamespaces(ctx, c, rules)
 	}
 	return out
 }
 
 func readNodes(ctx context.Context, c client.Reader, conf *config.Config) sdn.Read[[]preflight.Node] {
-	rules := settings.NewRules(settings.SettingsOf(conf))
+	rules := settings.NewRules(*conf)
 	var out []preflight.Node
 	err := each(ctx, c, func(list *corev1.NodeList) {
 		for i := range list.Items {

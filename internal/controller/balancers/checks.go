@@ -62,7 +62,7 @@ func (n *nextCheck) due(interval, takes time.Duration, now time.Time, all *check
 func (v *visit) planCheck() time.Duration {
 	live := v.Settings.Load()
 	takes := time.Duration(0)
-	if perSecond := live.RequestsPerSecond; perSecond > 0 {
+	if perSecond := live.Neutron.RequestsPerSec; perSecond > 0 {
 		takes = time.Duration(float64(checkRequests(v.klb)) * checkShare / perSecond * float64(time.Second))
 	}
 	due, again := v.memory.check.due(settings.CheckInterval(live.Services.CheckInterval.Duration), takes, v.Now(), &v.checks)

@@ -24,26 +24,9 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
 
-// Settings is the part of the configuration that the reconcilers follow while they run.
-type Settings struct {
-	Pods      config.Pods
-	Nodes     []config.NodePorts
-	Pools     config.Pools
-	Networks  config.Networks
-	Projects  []config.Project
-	Services  config.Services
-	Orphans   config.Orphans
-	Preflight config.Preflight
-	// RequestsPerSecond limits the requests to the cloud; 0: no limit.
-	RequestsPerSecond float64
-}
-
-// SettingsOf returns the Settings of a configuration.
-func SettingsOf(c *config.Config) Settings {
-	return Settings{
-		Pods: c.Pods, Nodes: c.Nodes, Pools: c.Pools, Networks: c.Networks, Projects: c.Projects, Services: c.Services, Orphans: c.Orphans, Preflight: c.Preflight, RequestsPerSecond: c.Neutron.RequestsPerSec,
-	}
-}
+// Settings is the configuration in use. The reconcilers follow all of it that is not read at start
+// only.
+type Settings = config.Config
 
 // Live is settings that may change at any time. Its methods are safe for concurrent use. A follower
 // is never removed.
