@@ -20,7 +20,8 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/adopt"
 	"github.com/kuryr-go/kuryr/internal/config"
-	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -66,42 +67,24 @@ type cloud interface {
 }
 
 func runAdopt(ctx context.Context, w io.Writer, f adoptFlags) error {
-	settings, err := loadConfig(f.config)
+	to, err := connect(ctx, f.config, f.kubeconfig, loadConfig)
 	if err != nil {
 		return err
 	}
-	cluster, err := clusterConfig(f.kubeconfig)
-	if err != nil {
-		return err
-	}
-	giveLogger(ctx)
-	cluster.QPS = -1
-	scheme, err := controller.Scheme()
-	if err != nil {
-		return err
-	}
-	c, err := client.New(cluster, client.Options{Scheme: scheme})
-	if err != nil {
-		return fmt.Errorf("reaching the Kubernetes API: %w", err)
-	}
-	backend, err := newBackend(ctx, c, settings)
-	if err != nil {
-		return err
-	}
-	run := adoption{client: c, cloud: backend, settings: settings, out: w, flags: f}
+	run := adoption{client: to.client, cloud: to.backend, rules: settings.NewRules(*to.config), out: w, flags: f}
 	if !f.yes || f.force {
 		return run.run(ctx)
 	}
-	return leading(ctx, cluster, f.leaderNamespace, run.run)
+	return leading(ctx, to.cluster, f.leaderNamespace, run.run)
 }
 
 // adoption is one run of the command.
 type adoption struct {
-	client   client.Client
-	cloud    cloud
-	settings *config.Config
-	out      io.Writer
-	flags    adoptFlags
+	client client.Client
+	cloud  cloud
+	rules  *settings.Rules
+	out    io.Writer
+	flags  adoptFlags
 }
 
 func (r *adoption) run(ctx context.Context) error {
@@ -131,7 +114,7 @@ func (r *adoption) run(ctx context.Context) error {
 // gets its address after that is seen.
 func (r *adoption) look(ctx context.Context) (adopt.State, error) {
 	state := adopt.State{Objects: map[string]bool{}, Pods: map[string]string{}, Elsewhere: r.flags.elsewhere}
-	strays, err := r.cloud.Strays(ctx, r.settings.Pods.ProjectID)
+	strays, err := r.cloud.Strays(ctx, r.rules.Pods.ProjectID)
 	if err != nil {
 		return state, err
 	}
@@ -170,15 +153,30 @@ func (r *adoption) nodes(ctx context.Context) ([]adopt.Node, error) {
 	var out []adopt.Node
 	for i := range list.Items {
 		node := &list.Items[i]
-		key, err := keyOf(ctx, r.settings, node, r.cloud)
+		key, err := r.keyOf(ctx, node)
 		if errors.Is(err, sdn.ErrNotFound) || errors.Is(err, sdn.ErrInvalid) {
 			fmt.Fprintf(r.out, "Node %s is left out: %v\n", node.Name, err)
 		} else if err != nil {
 			return nil, err
 		}
-		out = append(out, adopt.Node{Name: node.Name, Key: key, MoreSubnetIDs: r.settings.Pods.MoreSubnetIDs})
+		out = append(out, adopt.Node{Name: node.Name, Key: key, MoreSubnetIDs: r.rules.Pods.MoreSubnetIDs})
 	}
 	return out, nil
+}
+
+// keyOf returns the key of a node's pool, that which pods of any namespace get their ports from.
+func (r *adoption) keyOf(ctx context.Context, node *corev1.Node) (v1.PoolKey, error) {
+	ports, parent := r.rules.PortsOn(node.Labels), ""
+	if config.Nested(ports.VIFType) {
+		m := sdn.Machine{
+			ServerID: kube.NodeServer(node), SubnetIDs: ports.ParentSubnetIDs, ProjectID: ports.ParentProjectID, Trunk: ports.VIFType == config.VIFTypeVLAN,
+		}
+		var err error
+		if parent, err = sdn.ParentPortOfAny(ctx, r.cloud, m, kube.NodeAddresses(node)); err != nil {
+			return v1.PoolKey{}, fmt.Errorf("looking for the machine of node %s: %w", node.Name, err)
+		}
+	}
+	return pool.KeyOn(node.Name, r.rules.Key(ports, parent, "")), nil
 }
 
 func printPlan(w io.Writer, actions []adopt.Action) error {

@@ -23,8 +23,11 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/controller"
+	"github.com/kuryr-go/kuryr/internal/openstack"
 )
 
 func main() {
@@ -126,6 +129,35 @@ func loadConfig(path string) (*config.Config, error) {
 	return c, err
 }
 
+// connection is what a command that runs once needs: the configuration, the cluster and the cloud.
+type connection struct {
+	config  *config.Config
+	cluster *rest.Config
+	client  client.Client
+	backend *openstack.Backend
+}
+
+// connect loads the configuration, and prepares to reach cluster and cloud.
+func connect(ctx context.Context, file, kubeconfig string, load func(string) (*config.Config, error)) (to connection, err error) {
+	if to.config, err = load(file); err != nil {
+		return to, err
+	}
+	if to.cluster, err = clusterConfig(kubeconfig); err != nil {
+		return to, err
+	}
+	giveLogger(ctx)
+	to.cluster.QPS = -1
+	scheme, err := controller.Scheme()
+	if err != nil {
+		return to, err
+	}
+	if to.client, err = client.New(to.cluster, client.Options{Scheme: scheme}); err != nil {
+		return to, fmt.Errorf("reaching the Kubernetes API: %w", err)
+	}
+	to.backend, err = newBackend(ctx, to.client, to.config)
+	return to, err
+}
+
 // clusterConfig says how to reach the Kubernetes API: by a kubeconfig file, or
 // if path is empty by the service account of the pod.
 func clusterConfig(path string) (*rest.Config, error) {
@@ -147,23 +179,13 @@ func clusterConfig(path string) (*rest.Config, error) {
 // where Go does not record it.
 var version string
 
-// buildVersion is version, or Go's record: the module's version, or the commit that it was built
-// from.
+// buildVersion is version, or Go's record: the module's version, which names the commit.
 func buildVersion() string {
 	if version != "" {
 		return version
 	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return v
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return s.Value
-		}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		return info.Main.Version
 	}
 	return "unknown"
 }

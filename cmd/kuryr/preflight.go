@@ -13,10 +13,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kuryr-go/kuryr/internal/config"
-	"github.com/kuryr-go/kuryr/internal/controller"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	checks "github.com/kuryr-go/kuryr/internal/plan/preflight"
 	"github.com/kuryr-go/kuryr/internal/preflight"
@@ -131,36 +129,18 @@ func preflightReport(ctx context.Context, w io.Writer, f preflightFlags) (report
 	if f.makes {
 		load = config.LoadDraft
 	}
-	cfg, err := load(f.config)
-	if err != nil {
-		return checks.Report{}, 0, err
-	}
-	cluster, err := clusterConfig(f.kubeconfig)
-	if err != nil {
-		return checks.Report{}, 0, err
-	}
-	giveLogger(ctx)
-	cluster.QPS = -1
-	scheme, err := controller.Scheme()
-	if err != nil {
-		return checks.Report{}, 0, err
-	}
-	c, err := client.New(cluster, client.Options{Scheme: scheme})
-	if err != nil {
-		return checks.Report{}, 0, fmt.Errorf("reaching the Kubernetes API: %w", err)
-	}
-	backend, err := newBackend(ctx, c, cfg)
+	to, err := connect(ctx, f.config, f.kubeconfig, load)
 	if err != nil {
 		return checks.Report{}, 0, err
 	}
 	if f.makes {
-		missing, err = makeFirst(ctx, w, f, preflight.Maker{Cloud: backend, Kubernetes: c, Config: cfg})
+		missing, err = makeFirst(ctx, w, f, preflight.Maker{Cloud: to.backend, Kubernetes: to.client, Config: to.config})
 		if err != nil || missing > 0 {
 			return checks.Report{}, missing, err
 		}
 	}
-	cloud := withTenants(backend, func() []config.Project { return cfg.Projects }, nil)
-	return preflight.Run(ctx, preflight.Sources{Cloud: cloud, Kubernetes: c, Config: cfg}), 0, nil
+	cloud := withTenants(to.backend, func() []config.Project { return to.config.Projects }, nil)
+	return preflight.Run(ctx, preflight.Sources{Cloud: cloud, Kubernetes: to.client, Config: to.config}), 0, nil
 }
 
 func exitCode(report checks.Report) int {
@@ -240,24 +220,14 @@ func wrap(text, indent string) string {
 
 // printJSON prints the report as one JSON object with the lists findings and passed.
 func printJSON(w io.Writer, report checks.Report) error {
-	type finding struct {
-		Name     string   `json:"name"`
-		Severity string   `json:"severity"`
-		Object   string   `json:"object"`
-		Message  string   `json:"message"`
-		Remedy   []string `json:"remedy"`
-	}
-	out := struct {
-		Findings []finding `json:"findings"`
-		Passed   []string  `json:"passed"`
-	}{Findings: []finding{}, Passed: append([]string{}, report.Passed...)}
-	for _, f := range report.Findings {
-		out.Findings = append(out.Findings, finding{f.Name, string(f.Severity), f.Object, f.Message, append([]string{}, f.Remedy...)})
+	report.Passed, report.Findings = append([]string{}, report.Passed...), append([]checks.Finding{}, report.Findings...)
+	for i := range report.Findings { // lists are never null
+		report.Findings[i].Remedy = append([]string{}, report.Findings[i].Remedy...)
 	}
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
-	return e.Encode(out)
+	return e.Encode(report)
 }
 
 // liveChecks are the preflight checks of a controller, with the configuration in use.

@@ -24,21 +24,21 @@ const (
 
 // Finding is one thing that is wrong.
 type Finding struct {
-	Name     string   // in CamelCase, for scripts: the same in each version
-	Severity Severity // what it means
+	Name     string   `json:"name"`     // in CamelCase, for scripts: the same in each version
+	Severity Severity `json:"severity"` // what it means
 	// Part says that it concerns a single project, namespace, node or Service, some pods, or nothing
 	// that there is. Any other one concerns all pods or all Services, or all public ones.
-	Part    bool
-	Object  string   // what it is about, with the field of the configuration that names it
-	Message string   // what is wrong, and what follows from it
-	Remedy  []string // commands that mend it, in order; empty: Message says what to do
+	Part    bool     `json:"-"`
+	Object  string   `json:"object"`  // what it is about, with the field of the configuration that names it
+	Message string   `json:"message"` // what is wrong, and what follows from it
+	Remedy  []string `json:"remedy"`  // commands that mend it, in order; empty: Message says what to do
 	// Unavailable says of an Unknown one that a request was not answered. Then findings of earlier
 	// checks of this name may still hold.
-	Unavailable bool
+	Unavailable bool `json:"-"`
 }
 
 // Report is the result of all checks.
 type Report struct {
-	Findings []Finding // errors first, then warnings; else in the order of the checks
-	Passed   []string  // names of the checks without a finding
+	Findings []Finding `json:"findings"` // errors first, then warnings; else in the order of the checks
+	Passed   []string  `json:"passed"`   // names of the checks without a finding
 }
