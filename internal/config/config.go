@@ -13,6 +13,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
 // What a configuration file has to say of itself.
@@ -183,19 +185,13 @@ type NetworkChoice struct {
 	Routes           []Route  `json:"routes,omitempty"`     // of either family
 }
 
-// Router is a router that Kuryr makes for each namespace.
-type Router struct {
-	ExternalNetworkID string `json:"externalNetworkID"` // of its gateway; required
-	// SNAT is whether it translates the addresses of pods; nil: Neutron's default.
-	SNAT   *bool   `json:"snat,omitempty"`
-	Routes []Route `json:"routes,omitempty"` // by way of neighbours in the external network
-}
-
-// Route is a route that pods get, or a router has.
-type Route struct {
-	Destination string `json:"destination"`
-	Gateway     string `json:"gateway"`
-}
+// The file has the same words for these as the KuryrNetwork.
+type (
+	// Router is a router that Kuryr makes for each namespace.
+	Router = v1.NetworkRouter
+	// Route is a route that pods get, or a router has.
+	Route = v1.Route
+)
 
 // NamespaceNetwork is how the networks of some namespaces are made. One of Mode and the other
 // fields is there.

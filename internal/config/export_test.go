@@ -16,8 +16,8 @@ func Paths() []string {
 func Entries() []string {
 	var paths []string
 	each(reflect.ValueOf(Config{}), "", func(path string, v reflect.Value) {
-		if sub, list := structIn(v.Type()); list {
-			for _, f := range named(sub) {
+		if t := v.Type(); t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct {
+			for _, f := range named(t.Elem()) {
 				paths = append(paths, path+"[]."+fieldName(f))
 			}
 		}

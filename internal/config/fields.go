@@ -34,8 +34,8 @@ func fieldName(f reflect.StructField) string {
 	return name
 }
 
-// suggestion says what to write in place of an unknown name in struct t: the field of t, or else of
-// another struct, with the name in other letters, or else any field of t.
+// suggestion says what to write in place of an unknown name in struct t: the field with the name in
+// other letters, or else any field.
 func suggestion(t reflect.Type, name string) string {
 	var fields []string
 	for _, f := range named(t) {
@@ -43,39 +43,5 @@ func suggestion(t reflect.Type, name string) string {
 			return "did you mean " + fieldName(f) + "?"
 		}
 	}
-	if found := elsewhere(reflect.TypeFor[Config](), "", name); found != "" {
-		return "did you mean " + found + "?"
-	}
 	return "want one of " + strings.Join(fields, ", ")
-}
-
-// elsewhere returns the path of a field called name in t or below, "" if none.
-func elsewhere(t reflect.Type, path, name string) string {
-	for _, f := range named(t) {
-		at := join(path, fieldName(f))
-		if strings.EqualFold(fieldName(f), name) {
-			return at
-		}
-		if sub, list := structIn(f.Type); sub != nil {
-			if list {
-				at += "[]"
-			}
-			if found := elsewhere(sub, at, name); found != "" {
-				return found
-			}
-		}
-	}
-	return ""
-}
-
-// structIn returns the struct with fields of ours that t is or is a list of, nil
-// if neither: a time has none, and a selector Kubernetes'.
-func structIn(t reflect.Type) (sub reflect.Type, list bool) {
-	if list = t.Kind() == reflect.Slice; list {
-		t = t.Elem()
-	}
-	if t.Kind() != reflect.Struct || t == durationType {
-		return nil, false
-	}
-	return t, list
 }

@@ -20,26 +20,18 @@ import (
 const maxSize = 1 << 20
 
 // Load reads and checks the file at path. Faults of its content are a *FaultsError with all faults.
-func Load(path string) (*Config, error) {
-	data, err := read(path)
-	if err != nil {
-		return nil, err
-	}
-	c, err := Parse(data)
-	if err != nil {
-		return nil, fmt.Errorf("reading configuration %s: %w", path, err)
-	}
-	return c, nil
-}
+func Load(path string) (*Config, error) { return load(path, false) }
 
 // LoadDraft is Load of a file before a first start. Subnets of pods and Services and security groups
 // of pods may be missing in it, or still be those of the example: such lists are empty.
-func LoadDraft(path string) (*Config, error) {
+func LoadDraft(path string) (*Config, error) { return load(path, true) }
+
+func load(path string, draft bool) (*Config, error) {
 	data, err := read(path)
 	if err != nil {
 		return nil, err
 	}
-	c, err := parse(data, true)
+	c, err := parse(data, draft)
 	if err != nil {
 		return nil, fmt.Errorf("reading configuration %s: %w", path, err)
 	}

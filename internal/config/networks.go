@@ -4,10 +4,10 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"reflect"
-	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -25,8 +25,8 @@ const (
 
 // Lengths of prefixes of mode flat that the file does not say.
 const (
-	flatPrefixLength     = 16
-	flatPrefixLengthIPv6 = 64
+	FlatPrefixLength     = 16
+	FlatPrefixLengthIPv6 = 64
 )
 
 func checkNetworks(c *Config, d *decoder) {
@@ -108,97 +108,53 @@ func (d *decoder) mode(path, mode string) {
 	}
 }
 
-// checkSources checks that modes namespace and flat have something to make networks of, where the
-// modes are in use: a namespace in such a mode without it would get no network.
+// checkSources checks that modes namespace and flat, where they are in use, have something to make
+// networks of. Whether each namespace has it depends on labels: its KuryrNetwork reports that.
 func checkSources(c *Config, d *decoder) {
 	n := &c.Networks
-	check := func(at, mode string, own *NetworkChoice, selector *metav1.LabelSelector) {
-		switch v1.NetworkMode(mode) {
-		case v1.NetworkNamespace:
-			if !n.has(own, selector, func(o *NetworkChoice) bool { return len(o.SubnetPoolIDs) > 0 }) && !poolsOfProjects(c.Projects) {
-				d.fault(at, "mode namespace needs subnet pools: write networks.subnetPoolIDs, one for each address family (openstack subnet pool list)")
-			}
-		case v1.NetworkFlat:
-			if !n.has(own, selector, func(o *NetworkChoice) bool { return len(o.Ranges) > 0 }) {
-				d.fault(at, "mode flat needs ranges: write networks.ranges, as in [10.0.0.0/8], which holds 256 prefixes of length 16")
-			}
-		case v1.NetworkShared, v1.NetworkGiven:
+	pools, ranges := len(n.SubnetPoolIDs) > 0, len(n.Ranges) > 0
+	for _, e := range n.Namespaces {
+		pools, ranges = pools || len(e.SubnetPoolIDs) > 0, ranges || len(e.Ranges) > 0
+	}
+	for _, p := range c.Projects {
+		pools = pools || len(p.SubnetPoolIDs) > 0
+	}
+	check := func(at, mode string) {
+		switch {
+		case mode == string(v1.NetworkNamespace) && !pools:
+			d.fault(at, "mode namespace needs subnet pools: write networks.subnetPoolIDs, one for each address family (openstack subnet pool list)")
+		case mode == string(v1.NetworkFlat) && !ranges:
+			d.fault(at, "mode flat needs ranges: write networks.ranges, as in [10.0.0.0/8], which holds 256 prefixes of length 16")
 		}
 	}
-	check("networks.mode", n.Mode, &n.NetworkChoice, nil)
+	check("networks.mode", n.Mode)
 	for i, mode := range n.AllowedModes {
-		check(fmt.Sprintf("networks.allowedModes[%d]", i), mode, &n.NetworkChoice, nil)
+		check(fmt.Sprintf("networks.allowedModes[%d]", i), mode)
 	}
+	for i := range n.Namespaces {
+		check(fmt.Sprintf("networks.namespaces[%d].mode", i), n.Namespaces[i].Mode)
+	}
+}
+
+// checkLengths checks that the ranges of mode flat hold prefixes of the length that goes with them.
+func checkLengths(n *Networks, d *decoder) {
+	d.fits("networks", n.Ranges, cmp.Or(n.PrefixLength, FlatPrefixLength), cmp.Or(n.PrefixLengthIPv6, FlatPrefixLengthIPv6))
 	for i := range n.Namespaces {
 		e := &n.Namespaces[i]
-		check(fmt.Sprintf("networks.namespaces[%d].mode", i), e.Mode, &e.NetworkChoice, e.NamespaceSelector)
+		d.fits(fmt.Sprintf("networks.namespaces[%d]", i), e.Ranges,
+			cmp.Or(e.PrefixLength, n.PrefixLength, FlatPrefixLength), cmp.Or(e.PrefixLengthIPv6, n.PrefixLengthIPv6, FlatPrefixLengthIPv6))
 	}
 }
 
-// has reports whether the namespaces of a choice have something: by the choice itself, by what all
-// namespaces have, or by an entry that selects the same namespaces or all.
-func (n *Networks) has(own *NetworkChoice, selector *metav1.LabelSelector, have func(*NetworkChoice) bool) bool {
-	return have(own) || have(&n.NetworkChoice) || slices.ContainsFunc(n.Namespaces, func(e NamespaceNetwork) bool {
-		return have(&e.NetworkChoice) && e.NamespaceSelector != nil &&
-			(selectsAll(e.NamespaceSelector) || reflect.DeepEqual(e.NamespaceSelector, selector))
-	})
-}
-
-func selectsAll(s *metav1.LabelSelector) bool {
-	return len(s.MatchLabels)+len(s.MatchExpressions) == 0
-}
-
-// poolsOfProjects reports whether each project brings subnet pools of its own.
-func poolsOfProjects(projects []Project) bool {
-	return len(projects) > 0 && !slices.ContainsFunc(projects, func(p Project) bool { return len(p.SubnetPoolIDs) == 0 })
-}
-
-// checkLengths checks that the ranges of mode flat hold prefixes of the length that is asked for.
-func checkLengths(n *Networks, d *decoder) {
-	fits(&n.NetworkChoice, &n.NetworkChoice, "networks", "networks", d)
-	for i := range n.Namespaces {
-		e, at := &n.Namespaces[i].NetworkChoice, fmt.Sprintf("networks.namespaces[%d]", i)
-		switch {
-		case len(e.Ranges) > 0:
-			fits(e, n.lengths(e), at, at, d)
-		case e.PrefixLength != 0 || e.PrefixLengthIPv6 != 0:
-			fits(&n.NetworkChoice, e, "networks", at, d)
-		}
-	}
-}
-
-// lengths returns the lengths of an entry, filled up with those for all namespaces.
-func (n *Networks) lengths(e *NetworkChoice) *NetworkChoice {
-	filled := &NetworkChoice{PrefixLength: e.PrefixLength, PrefixLengthIPv6: e.PrefixLengthIPv6}
-	if filled.PrefixLength == 0 {
-		filled.PrefixLength = n.PrefixLength
-	}
-	if filled.PrefixLengthIPv6 == 0 {
-		filled.PrefixLengthIPv6 = n.PrefixLengthIPv6
-	}
-	return filled
-}
-
-// fits compares the ranges at one path with the lengths at another one. If the lengths are not at
-// the ranges' path, only lengths that are set there count.
-func fits(ranges, lengths *NetworkChoice, rangesAt, lengthsAt string, d *decoder) {
-	for i, text := range ranges.Ranges {
+func (d *decoder) fits(at string, ranges []string, length, lengthIPv6 int) {
+	for i, text := range ranges {
 		r, err := netip.ParsePrefix(text)
-		if err != nil {
-			continue
-		}
-		length, byDefault, field := lengths.PrefixLength, flatPrefixLength, "prefixLength"
+		field, wanted := "prefixLength", length
 		if r.Addr().Is6() {
-			length, byDefault, field = lengths.PrefixLengthIPv6, flatPrefixLengthIPv6, "prefixLengthIPv6"
+			field, wanted = "prefixLengthIPv6", lengthIPv6
 		}
-		at := fmt.Sprintf("%s.ranges[%d]", rangesAt, i)
-		switch {
-		case rangesAt != lengthsAt && length != 0 && length < r.Bits():
-			d.fault(lengthsAt+"."+field, "%s is %s, which holds no prefix of length %d: write %d or more, or other ranges here", at, text, length, r.Bits())
-		case rangesAt == lengthsAt && length == 0 && byDefault < r.Bits():
-			d.fault(at, "%s holds no prefix of length %d, which is the default: write a larger range, or %s: %d or more", text, byDefault, field, r.Bits())
-		case rangesAt == lengthsAt && length != 0 && length < r.Bits():
-			d.fault(at, "%s holds no prefix of length %d: write a larger range, or %s: %d or more", text, length, field, r.Bits())
+		if err == nil && wanted < r.Bits() {
+			d.fault(fmt.Sprintf("%s.ranges[%d]", at, i), "%s holds no prefix of length %d: write a larger range, or %s: %d or more", text, wanted, field, r.Bits())
 		}
 	}
 }

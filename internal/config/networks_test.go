@@ -57,7 +57,6 @@ func TestSourcesOfModes(t *testing.T) {
 		"ranges of an entry for all": "networks: {allowedModes: [flat], namespaces: [{namespaceSelector: {}, ranges: [10.0.0.0/16]}]}\n",
 		"two entries, one selector": "networks: {namespaces: [{namespaceSelector: {matchLabels: {a: b}}, mode: namespace}, " +
 			"{namespaceSelector: {matchLabels: {a: b}}, " + pools + "}]}\n",
-		"length of an entry for the ranges of all": "networks: {ranges: [10.0.0.0/24], prefixLength: 26, namespaces: [{namespaceSelector: {}, prefixLength: 24}]}\n",
 		"length of all for the ranges of an entry": "networks: {prefixLength: 26, namespaces: [{namespaceSelector: {}, ranges: [10.0.0.0/24]}]}\n",
 	} {
 		if _, err := config.Parse([]byte(minimal + text)); err != nil {
@@ -116,8 +115,6 @@ func TestFaultsOfNetworks(t *testing.T) {
 		{"no mode", "networks: {mode: \"\"}", `networks.mode: want shared, namespace or flat, got ""`},
 		{"mode node", "networks: {mode: node}", "networks.mode: node is no mode to write here: write subnetIDs in an entry of nodes"},
 		{"no pools", "networks: {mode: namespace}", "line 4: networks.mode: mode namespace needs subnet pools: write networks.subnetPoolIDs"},
-		{"pools of one project", "networks: {mode: namespace}\nprojects: [{projectID: a, subnetPoolIDs: [" + subnet + "]}, {projectID: b}]", "mode namespace needs subnet pools"},
-		{"pools of other namespaces", "networks: {mode: namespace, namespaces: [{namespaceSelector: {matchLabels: {a: b}}, subnetPoolIDs: [" + subnet + "]}]}", "networks.mode: mode namespace needs subnet pools"},
 		{"no pools for an allowed mode", "networks: {allowedModes: [shared, namespace]}", "networks.allowedModes[1]: mode namespace needs subnet pools"},
 		{"no pools for an entry", "networks: {namespaces: [{namespaceSelector: {}, mode: namespace}]}", "networks.namespaces[0].mode: mode namespace needs subnet pools"},
 		{"no ranges", "networks: {mode: flat}", "networks.mode: mode flat needs ranges: write networks.ranges, as in [10.0.0.0/8]"},
@@ -129,11 +126,10 @@ func TestFaultsOfNetworks(t *testing.T) {
 		{"IPv4 in IPv6", `networks: {ranges: ["::ffff:10.0.0.0/104"]}`, "is no prefix"},
 		{"overlap", "networks: {ranges: [10.0.0.0/8, 11.0.0.0/8, 10.7.0.0/16]}", "networks.ranges[2]: 10.7.0.0/16 overlaps with 10.0.0.0/8, which is networks.ranges[0]: remove one"},
 		{"many ranges", "networks: {ranges: [" + entries(17, "10.0.0.0/8") + "]}", "networks.ranges: want at most 16, got 17"},
-		{"range below the default length", "networks: {ranges: [10.0.0.0/17]}", "networks.ranges[0]: 10.0.0.0/17 holds no prefix of length 16, which is the default: write a larger range, or prefixLength: 17 or more"},
+		{"range below the default length", "networks: {ranges: [10.0.0.0/17]}", "networks.ranges[0]: 10.0.0.0/17 holds no prefix of length 16: write a larger range, or prefixLength: 17 or more"},
 		{"IPv6 range below the default length", `networks: {ranges: ["fd00::/65"]}`, "write a larger range, or prefixLengthIPv6: 65 or more"},
 		{"range below the length", "networks: {prefixLength: 12, ranges: [10.0.0.0/13]}", "networks.ranges[0]: 10.0.0.0/13 holds no prefix of length 12: write a larger range, or prefixLength: 13 or more"},
 		{"an entry's range below the length of all", "networks: {prefixLength: 12, namespaces: [{namespaceSelector: {}, ranges: [10.0.0.0/13]}]}", "networks.namespaces[0].ranges[0]: 10.0.0.0/13 holds no prefix of length 12"},
-		{"an entry's length above the ranges of all", "networks: {ranges: [10.0.0.0/14], namespaces: [{namespaceSelector: {}, prefixLength: 12}]}", "networks.namespaces[0].prefixLength: networks.ranges[0] is 10.0.0.0/14, which holds no prefix of length 12: write 14 or more"},
 		{"prefix length no number", `networks: {prefixLength: "16"}`, `networks.prefixLength: want a whole number, got "16"`},
 		{"two routers", "networks: {routerID: " + subnet + ", router: {externalNetworkID: " + subnet6 + "}}",
 			"networks.router: networks.routerID names a router that is there, and networks.router has Kuryr make another one for each namespace: remove one of the two"},
@@ -161,7 +157,6 @@ func TestFaultsOfNetworks(t *testing.T) {
 		{"misspelled", "networks: {subnetPoolIds: []}", "networks.subnetPoolIds: unknown field: did you mean subnetPoolIDs?"},
 		{"misspelled in an entry", "networks: {namespaces: [{namespaceSelector: {}, prefixlength: 16}]}", "networks.namespaces[0].prefixlength: unknown field: did you mean prefixLength?"},
 		{"the name that the embedded struct has inside", "networks: {NetworkChoice: {}}", "networks.NetworkChoice: unknown field"},
-		{"field elsewhere", "subnetPoolIDs: []", "subnetPoolIDs: unknown field: did you mean networks.subnetPoolIDs?"},
 		{"project twice", "projects: [{projectID: a}, {projectID: b}, {projectID: a}]", "projects[2].projectID: the same project as projects[0]: a project has one entry"},
 		{"project's credential twice", "projects: [{projectID: a, cloud: x}, {projectID: b}, {projectID: c, cloud: x}]", "projects[2].cloud: the same entry of clouds.yaml as projects[0].cloud: a credential is of one project"},
 		{"project's name", "projects: [{projectID: the one}]", `projects[0].projectID: "the one" is no ID of a project`},

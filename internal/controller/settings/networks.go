@@ -18,12 +18,6 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/network"
 )
 
-// Lengths of the prefixes of mode flat, where the configuration says none.
-const (
-	flatPrefixLength     = 16
-	flatPrefixLengthIPv6 = 64
-)
-
 // networkRules is the configuration of networks and projects, with compiled selectors.
 type networkRules struct {
 	namespaces []labels.Selector // of Networks.Namespaces, in the same order
@@ -255,21 +249,11 @@ func (r *Rules) fill(c *network.Choice, said *config.NetworkChoice) {
 		c.PrefixLength, c.PrefixLengthIPv6 = said.PrefixLength, said.PrefixLengthIPv6
 	case v1.NetworkFlat:
 		c.Ranges = prefixes(said.Ranges)
-		c.PrefixLength = cmp.Or(said.PrefixLength, flatPrefixLength)
-		c.PrefixLengthIPv6 = cmp.Or(said.PrefixLengthIPv6, flatPrefixLengthIPv6)
+		c.PrefixLength = cmp.Or(said.PrefixLength, config.FlatPrefixLength)
+		c.PrefixLengthIPv6 = cmp.Or(said.PrefixLengthIPv6, config.FlatPrefixLengthIPv6)
 	}
 	c.RouterID, c.DNSServers = said.RouterID, said.DNSServers
-	c.Routes = routes(said.Routes)
-	if r := said.Router; r != nil {
-		c.Router = &v1.NetworkRouter{ExternalNetworkID: r.ExternalNetworkID, SNAT: r.SNAT, Routes: routes(r.Routes)}
-	}
-}
-
-func routes(configured []config.Route) (all []v1.Route) {
-	for _, route := range configured {
-		all = append(all, v1.Route{Destination: route.Destination, Gateway: route.Gateway})
-	}
-	return all
+	c.Routes, c.Router = said.Routes, said.Router
 }
 
 // prefixes parses configured prefixes. Package config rejects invalid ones.

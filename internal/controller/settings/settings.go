@@ -251,39 +251,35 @@ const (
 // max.
 func (r *Rules) Levels(node, namespace labels.Set, of Sharing) pool.Levels {
 	p := r.Pools
-	var low, high, batch *int32
-	var ttl, cooldown *metav1.Duration
-	for _, o := range r.overrides {
+	l := pool.Levels{Min: int(p.Min), Max: int(p.Max), Batch: int(p.Batch), TTL: p.TTL.Duration, Cooldown: p.Cooldown.Duration}
+	if of == OfNetwork {
+		l.Min = int(r.Networks.MinFree)
+	}
+	for _, o := range slices.Backward(r.overrides) { // of each level the first that says it counts
 		if !o.node.Matches(node) || o.NamespaceSelector != nil && (of == OfAll || !o.namespace.Matches(namespace)) {
 			continue
 		}
-		first(&low, o.Min)
-		first(&high, o.Max)
-		first(&batch, o.Batch)
-		first(&ttl, o.TTL)
-		first(&cooldown, o.Cooldown)
+		l.Min, l.Max, l.Batch = said(o.Min, l.Min), said(o.Max, l.Max), said(o.Batch, l.Batch)
+		if o.TTL != nil {
+			l.TTL = o.TTL.Duration
+		}
+		if o.Cooldown != nil {
+			l.Cooldown = o.Cooldown.Duration
+		}
 	}
-	if of == OfNetwork {
-		first(&low, &r.Networks.MinFree)
+	if l.Max > 0 {
+		l.Min = min(l.Min, l.Max)
 	}
-	first(&low, &p.Min)
-	first(&high, &p.Max)
-	first(&batch, &p.Batch)
-	first(&ttl, &p.TTL)
-	first(&cooldown, &p.Cooldown)
-	if *high > 0 {
-		*low = min(*low, *high)
-	}
-	return pool.Levels{
-		Min: int(*low), Max: int(*high), Batch: max(1, int(*batch)), TTL: ttl.Duration, Cooldown: cooldown.Duration,
-	}
+	l.Batch = max(1, l.Batch)
+	return l
 }
 
-// first sets field to a copy of value, unless field is set.
-func first[T any](field **T, value *T) {
-	if *field == nil && value != nil {
-		*field = new(*value)
+// said returns a level of an override, or the other one if the override says none.
+func said(level *int32, otherwise int) int {
+	if level == nil {
+		return otherwise
 	}
+	return int(*level)
 }
 
 // CheckInterval returns the time between two checks of a load balancer, given the configured value.
