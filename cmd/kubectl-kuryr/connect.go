@@ -128,31 +128,9 @@ func pool(ctx context.Context, c client.Client, name string) (*v1.KuryrPortPool,
 	var p v1.KuryrPortPool
 	err := c.Get(ctx, client.ObjectKey{Name: name}, &p)
 	if apierrors.IsNotFound(err) {
-		return nil, noPool(ctx, c, name)
+		return nil, fmt.Errorf("there is no pool %q; 'kubectl kuryr pools list' lists the existing ones", name)
 	}
 	return &p, explain("reading pool "+name, err)
-}
-
-// noPool returns the error for a missing pool. It suggests pools whose name or node begins with the
-// given text.
-func noPool(ctx context.Context, c client.Client, name string) error {
-	all, err := pools(ctx, c, "")
-	if err != nil {
-		return err
-	}
-	var like []string
-	for i := range all {
-		if strings.HasPrefix(all[i].Name, name) || all[i].Spec.Key.NodeName == name {
-			like = append(like, all[i].Name)
-		}
-	}
-	switch {
-	case len(all) == 0:
-		return fmt.Errorf("there is no pool %q, and no other: Kuryr makes one with the first pod of a node", name)
-	case len(like) > 0:
-		return fmt.Errorf("there is no pool %q; did you mean %s?", name, strings.Join(like, " or "))
-	}
-	return fmt.Errorf("there is no pool %q; 'kubectl kuryr pools list' lists the existing ones", name)
 }
 
 // pools returns the pools of a node, or all if node is empty, by name.
@@ -181,19 +159,30 @@ func ports(ctx context.Context, c client.Client, pool string) ([]v1.KuryrPort, e
 
 // complete completes the names of pools in a shell.
 func (t *tool) complete(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	c, err := t.client()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
+	return t.names(cmd, args, "", &v1.KuryrPortPoolList{})
+}
+
+// completeService completes the name of a Service in a shell.
+func (t *tool) completeService(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	namespace, err := t.namespace()
+	if err != nil || len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	all, err := pools(cmd.Context(), c, "")
-	if err != nil {
+	return t.names(cmd, args, namespace, &corev1.ServiceList{})
+}
+
+// names lists the names of objects that are not in args.
+func (t *tool) names(cmd *cobra.Command, args []string, namespace string, list client.ObjectList) ([]string, cobra.ShellCompDirective) {
+	c, err := t.client()
+	if err != nil || c.List(cmd.Context(), list, client.InNamespace(namespace)) != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
 	var names []string
-	for i := range all {
-		if !slices.Contains(args, all[i].Name) {
-			names = append(names, all[i].Name)
+	_ = meta.EachListItem(list, func(o runtime.Object) error {
+		if name := o.(client.Object).GetName(); !slices.Contains(args, name) {
+			names = append(names, name)
 		}
-	}
+		return nil
+	})
 	return names, cobra.ShellCompDirectiveNoFileComp
 }

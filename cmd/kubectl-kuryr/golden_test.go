@@ -5,13 +5,14 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"flag"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -33,7 +34,7 @@ func golden(t *testing.T, name string, got []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+	if diff := gocmp.Diff(string(want), string(got)); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", name, diff)
 	}
 }
@@ -89,7 +90,7 @@ func TestListPrints(t *testing.T) {
 		if err := writePools(&out, []v1.KuryrPortPool{busy, calm, fresh}, format, noon); err != nil {
 			t.Errorf("writePools as %q: %v", format, err)
 		}
-		golden(t, "list-"+or(format, "table"), out.Bytes())
+		golden(t, "list-"+cmp.Or(format, "table"), out.Bytes())
 	}
 }
 

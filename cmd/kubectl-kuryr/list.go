@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -88,8 +89,8 @@ func cells(p *v1.KuryrPortPool, wide bool, now time.Time) []string {
 	if s.LastRefill != nil {
 		refilled = age(now, *s.LastRefill)
 	}
-	return append(out, or(p.Annotations[v1.FillAnnotation], "-"), number(p.Spec.Batch), short(p.Spec.TTL), short(p.Spec.Cooldown),
-		refilled, or(p.Spec.Key.VIFType, "-"), or(p.Spec.Key.Namespace, "-"), join(p.Spec.Key.SubnetIDs), join(p.Spec.Key.SecurityGroupIDs))
+	return append(out, cmp.Or(p.Annotations[v1.FillAnnotation], "-"), number(p.Spec.Batch), short(p.Spec.TTL), short(p.Spec.Cooldown),
+		refilled, cmp.Or(p.Spec.Key.VIFType, "-"), cmp.Or(p.Spec.Key.Namespace, "-"), join(p.Spec.Key.SubnetIDs), join(p.Spec.Key.SecurityGroupIDs))
 }
 
 // standing sums up a pool's conditions: Ready, or why it is not, and which
@@ -101,7 +102,7 @@ func standing(p *v1.KuryrPortPool) string {
 	}
 	out := []string{v1.ConditionReady}
 	if ready.Status != metav1.ConditionTrue {
-		out[0] = or(ready.Reason, "NotReady")
+		out[0] = cmp.Or(ready.Reason, "NotReady")
 	}
 	for _, c := range p.Status.Conditions {
 		if c.Type != v1.ConditionReady && c.Status == metav1.ConditionTrue && !slices.Contains(out, c.Type) {
@@ -123,13 +124,6 @@ func poolList(all []v1.KuryrPortPool) *v1.KuryrPortPoolList {
 	return list
 }
 
-// named sets a pool's kind, which the items of a list lack, and removes the managed fields.
-func named(p *v1.KuryrPortPool) *v1.KuryrPortPool {
-	p.TypeMeta = metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "KuryrPortPool"}
-	p.ManagedFields = nil
-	return p
-}
-
 func number(n int32) string { return strconv.Itoa(int(n)) }
 
 // limit writes a max: 0 is none.
@@ -140,11 +134,4 @@ func limit(n int32) string {
 	return number(n)
 }
 
-func join(list []string) string { return or(strings.Join(list, ","), "-") }
-
-func or(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
-}
+func join(list []string) string { return cmp.Or(strings.Join(list, ","), "-") }

@@ -223,12 +223,9 @@ func TestUnknownPool(t *testing.T) {
 	makePool(t, "node-7-0123456789", "node-7", 0, 0, 1, 0)
 	for _, verb := range [][]string{{"show"}, {"fill", "--ports", "3"}, {"free"}} {
 		out, err := kuryr(t, append(append([]string{"pools"}, verb...), "node-7")...)
-		if err == nil || err.Error() != `there is no pool "node-7"; did you mean node-7-0123456789?` {
+		if err == nil || !strings.Contains(err.Error(), `there is no pool "node-7"; 'kubectl kuryr pools list'`) {
 			t.Errorf("%s node-7: %q, %v", verb[0], out, err)
 		}
-	}
-	if _, err := kuryr(t, "pools", "show", "elsewhere"); err == nil || !strings.Contains(err.Error(), "pools list") {
-		t.Errorf("show elsewhere: %v", err)
 	}
 	if free, _ := portsLeft(t, "node-7-0123456789"); free != 1 {
 		t.Error("a mistyped name freed a pool")

@@ -7,14 +7,19 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
 // table aligns columns as kubectl does.
@@ -28,6 +33,13 @@ func newTable(w io.Writer, columns ...string) *table {
 
 // row adds a line. An error of the writer shows in flush.
 func (t *table) row(cells ...string) { _, _ = fmt.Fprintln(t.w, strings.Join(cells, "\t")) }
+
+// field adds a line with a name and a value, unless the value is empty.
+func (t *table) field(name, value string) {
+	if value != "" {
+		t.row(name+":", value)
+	}
+}
 
 func (t *table) flush() error { return t.w.Flush() }
 
@@ -77,4 +89,24 @@ func count(n int, one string) string {
 		return "1 " + one
 	}
 	return fmt.Sprintf("%d %ss", n, one)
+}
+
+// listOf is objects as one list that kubectl understands, without who wrote which field.
+func listOf(objects ...client.Object) any {
+	items := []any{}
+	for _, o := range objects {
+		items = append(items, named(o))
+	}
+	return map[string]any{"apiVersion": "v1", "kind": "List", "items": items}
+}
+
+// named sets an object's kind, which the items of a list lack, and removes the managed fields.
+func named(o client.Object) client.Object {
+	gvk := v1.GroupVersion.WithKind(reflect.TypeOf(o).Elem().Name())
+	if gvk.Kind == "Service" {
+		gvk = corev1.SchemeGroupVersion.WithKind(gvk.Kind)
+	}
+	o.GetObjectKind().SetGroupVersionKind(gvk)
+	o.SetManagedFields(nil)
+	return o
 }

@@ -4,8 +4,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/plan/balancer"
@@ -23,34 +25,50 @@ const (
 // comparison compares a KuryrLoadBalancer's spec with its status. Parts that the provider cannot do
 // are wanted, too: the condition Supported reports them.
 type comparison struct {
+	status      *v1.KuryrLoadBalancerStatus
+	names       map[string]string // of ports
+	used        map[string]bool   // IDs of load balancers and listeners that are wanted
 	listeners   []listenerRow
-	members     []memberRow
 	differences []string // of all but members one by one
-
-	wanted, synced                   int // members
-	wantedListeners, syncedListeners int
 }
 
 // listenerRow is a port of a load balancer, with its pool.
-type listenerRow struct{ vip, port, name, state, id, poolID string }
+type listenerRow struct {
+	vip, port, name, state, id, poolID string
+	members                            []memberRow
+}
 
 // memberRow is an endpoint behind one.
-type memberRow struct{ vip, port, name, address, subnet, state, id string }
+type memberRow struct{ name, address, subnet, state, id string }
 
-// count is how many of the members that are wanted are there.
-func (c *comparison) count() string {
+// counts says how many of the wanted listeners and members are in sync, as in 1/2; "-": none is wanted.
+func (c *comparison) counts() (listeners, members string) {
 	if c == nil {
-		return "-"
+		return "-", "-"
 	}
-	return fmt.Sprintf("%d/%d", c.synced, c.wanted)
+	var l, m share
+	for _, row := range c.listeners {
+		l.add(row.state)
+		for _, member := range row.members {
+			m.add(member.state)
+		}
+	}
+	return l.String(), m.String()
 }
 
-func (c *comparison) countListeners() string {
-	if c == nil {
-		return "-"
+// share is how many of the wanted parts are in sync.
+type share struct{ synced, wanted int }
+
+func (s *share) add(state string) {
+	if state != extra {
+		s.wanted++
 	}
-	return fmt.Sprintf("%d/%d", c.syncedListeners, c.wantedListeners)
+	if state == inSync {
+		s.synced++
+	}
 }
+
+func (s share) String() string { return fmt.Sprintf("%d/%d", s.synced, s.wanted) }
 
 func (c *comparison) differ(format string, args ...any) {
 	c.differences = append(c.differences, fmt.Sprintf(format, args...))
@@ -62,69 +80,21 @@ func compare(klb *v1.KuryrLoadBalancer) *comparison {
 	if klb == nil || !klb.DeletionTimestamp.IsZero() {
 		return nil
 	}
-	c := &comparison{}
-	has := newShown(&klb.Status)
-	names := map[string]string{} // of ports
+	c := &comparison{status: &klb.Status, names: map[string]string{}, used: map[string]bool{}}
 	for _, l := range klb.Spec.Listeners {
-		names[portOf(l.Protocol, l.Port)] = l.Name
+		c.names[portOf(l.Protocol, l.Port)] = l.Name
 	}
 	want, _ := balancer.Want(klb, balancer.Everything())
 	for i := range want {
-		c.balancer(&want[i], has, names)
+		c.balancer(&want[i])
 	}
-	for i := range klb.Status.LoadBalancers {
-		if lb := &klb.Status.LoadBalancers[i]; !has.used[lb.ID] {
+	for _, lb := range klb.Status.LoadBalancers {
+		if !c.used[lb.ID] {
 			c.differ("load balancer %s at %s is in the cloud, but not in the spec", lb.ID, lb.IP)
 		}
 	}
 	c.publicIP(klb.Spec.PublicIP, klb.Status.PublicIP)
 	return c
-}
-
-// shown is a status by what things are known by.
-type shown struct {
-	status    *v1.KuryrLoadBalancerStatus
-	listeners map[string][]*v1.ListenerStatus // by load balancer
-	pools     map[string]*v1.PoolStatus       // by listener
-	members   map[string][]*v1.MemberStatus   // by pool
-	used      map[string]bool                 // IDs of load balancers and listeners that are wanted
-}
-
-func newShown(s *v1.KuryrLoadBalancerStatus) *shown {
-	h := &shown{
-		status: s, listeners: map[string][]*v1.ListenerStatus{}, pools: map[string]*v1.PoolStatus{},
-		members: map[string][]*v1.MemberStatus{}, used: map[string]bool{},
-	}
-	for i := range s.Listeners {
-		l := &s.Listeners[i]
-		h.listeners[l.LoadBalancerID] = append(h.listeners[l.LoadBalancerID], l)
-	}
-	for i := range s.Pools {
-		h.pools[s.Pools[i].ListenerID] = &s.Pools[i]
-	}
-	for i := range s.Members {
-		m := &s.Members[i]
-		h.members[m.PoolID] = append(h.members[m.PoolID], m)
-	}
-	return h
-}
-
-func (h *shown) balancer(vip v1.VIPAddress) *v1.LoadBalancerStatus {
-	for i := range h.status.LoadBalancers {
-		if lb := &h.status.LoadBalancers[i]; plain(lb.IP) == plain(vip.IP) && sdn.SameID(lb.SubnetID, vip.SubnetID) && !h.used[lb.ID] {
-			return lb
-		}
-	}
-	return nil
-}
-
-func (h *shown) listener(balancer string, want *sdn.Listener) *v1.ListenerStatus {
-	for _, l := range h.listeners[balancer] {
-		if l.Protocol == want.Protocol && l.Port == want.Port {
-			return l
-		}
-	}
-	return nil
 }
 
 // plain writes an address as any other way of writing it is written, too.
@@ -135,13 +105,16 @@ func plain(ip string) string {
 	return ip
 }
 
-func (c *comparison) balancer(want *sdn.LoadBalancer, has *shown, names map[string]string) {
-	lb := has.balancer(want.VIP)
-	if lb == nil {
+func (c *comparison) balancer(want *sdn.LoadBalancer) {
+	var lb v1.LoadBalancerStatus
+	i := slices.IndexFunc(c.status.LoadBalancers, func(lb v1.LoadBalancerStatus) bool {
+		return plain(lb.IP) == plain(want.VIP.IP) && sdn.SameID(lb.SubnetID, want.VIP.SubnetID) && !c.used[lb.ID]
+	})
+	if i < 0 {
 		c.differ("there is no load balancer at %s", want.VIP.IP)
-		lb = &v1.LoadBalancerStatus{}
 	} else {
-		has.used[lb.ID] = true
+		lb = c.status.LoadBalancers[i]
+		c.used[lb.ID] = true
 		if want.Provider != "" && !sdn.SameProvider(lb.Provider, want.Provider) {
 			c.differ("the load balancer at %s has provider %s instead of %s", want.VIP.IP, lb.Provider, want.Provider)
 		}
@@ -150,33 +123,43 @@ func (c *comparison) balancer(want *sdn.LoadBalancer, has *shown, names map[stri
 		}
 	}
 	for i := range want.Listeners {
-		c.listener(want, &want.Listeners[i], lb, has, names)
+		c.listener(want.VIP, &want.Listeners[i], lb.ID)
 	}
-	for _, l := range has.listeners[lb.ID] {
-		if lb.ID != "" && !has.used[l.ID] {
-			c.strange(want.VIP.IP, l, has)
+	for _, l := range c.status.Listeners { // that nobody wants
+		if lb.ID == "" || l.LoadBalancerID != lb.ID || c.used[l.ID] {
+			continue
 		}
+		row := listenerRow{vip: want.VIP.IP, port: portOf(l.Protocol, l.Port), state: extra, id: l.ID}
+		c.differ("%s %s: the listener is in the cloud, but not in the spec", row.vip, row.port)
+		if pool := c.pool(l.ID); pool != nil {
+			row.poolID, row.members = pool.ID, c.members(nil, pool.ID, "")
+		}
+		c.listeners = append(c.listeners, row)
 	}
 }
 
 func portOf(protocol string, port int32) string { return fmt.Sprintf("%s:%d", protocol, port) }
 
-// listener compares one port, its pool and members.
-func (c *comparison) listener(lb *sdn.LoadBalancer, want *sdn.Listener, in *v1.LoadBalancerStatus, has *shown, names map[string]string) {
-	row := listenerRow{vip: lb.VIP.IP, port: portOf(want.Protocol, want.Port), state: inSync}
-	row.name = names[row.port]
-	var members []*v1.MemberStatus
-	l := has.listener(in.ID, want)
-	if l == nil || in.ID == "" {
-		row.state = missing
-		if in.ID != "" {
-			c.differ("%s %s: the listener is missing", row.vip, row.port)
-		}
-	} else {
-		has.used[l.ID] = true
-		row.id = l.ID
+// listener compares one port of the load balancer with an ID, its pool and members.
+func (c *comparison) listener(vip v1.VIPAddress, want *sdn.Listener, balancerID string) {
+	row := listenerRow{vip: vip.IP, port: portOf(want.Protocol, want.Port), state: missing}
+	row.name = c.names[row.port]
+	i := slices.IndexFunc(c.status.Listeners, func(l v1.ListenerStatus) bool {
+		return l.LoadBalancerID == balancerID && l.Protocol == want.Protocol && l.Port == want.Port
+	})
+	switch {
+	case balancerID == "":
+	case i < 0:
+		c.differ("%s %s: the listener is missing", row.vip, row.port)
+	default:
+		l := &c.status.Listeners[i]
+		c.used[l.ID] = true
+		row.id, row.state = l.ID, inSync
 		c.timeouts(&row, want, l)
-		pool := has.pools[l.ID]
+		pool := c.pool(l.ID)
+		if pool != nil {
+			row.poolID = pool.ID
+		}
 		switch {
 		case pool == nil:
 			row.state = differs
@@ -185,17 +168,29 @@ func (c *comparison) listener(lb *sdn.LoadBalancer, want *sdn.Listener, in *v1.L
 			row.state = differs
 			c.differ("%s %s: the pool has protocol %s instead of %s", row.vip, row.port, pool.Protocol, want.Pool.Protocol)
 		}
-		if pool != nil {
-			row.poolID = pool.ID
-			members = has.members[pool.ID]
+	}
+	row.members = c.members(want.Pool.Members, row.poolID, vip.SubnetID)
+	for _, d := range []struct{ state, text string }{{missing, "missing"}, {differs, "in another subnet"}, {extra, "in the cloud, but not in the spec"}} {
+		n := 0
+		for _, m := range row.members {
+			if m.state == d.state {
+				n++
+			}
+		}
+		if n > 0 && row.id != "" {
+			c.differ("%s %s: %s %s", row.vip, row.port, count(n, "member"), d.text)
 		}
 	}
-	c.wantedListeners++
-	if row.state == inSync {
-		c.syncedListeners++
-	}
 	c.listeners = append(c.listeners, row)
-	c.pool(&row, lb.VIP.SubnetID, want.Pool.Members, members)
+}
+
+// pool returns the pool of a listener; nil: there is none.
+func (c *comparison) pool(listenerID string) *v1.PoolStatus {
+	i := slices.IndexFunc(c.status.Pools, func(p v1.PoolStatus) bool { return p.ListenerID == listenerID })
+	if i < 0 {
+		return nil
+	}
+	return &c.status.Pools[i]
 }
 
 // timeouts compares the timeouts that the spec sets. The cloud chooses the others.
@@ -211,42 +206,31 @@ func (c *comparison) timeouts(row *listenerRow, want *sdn.Listener, l *v1.Listen
 	}
 }
 
-// pool compares the members of a port. A subnet that is not named is the VIP's.
-func (c *comparison) pool(at *listenerRow, vipSubnet string, want []sdn.Member, have []*v1.MemberStatus) {
-	found := map[string]*v1.MemberStatus{}
-	for _, m := range have {
-		found[address(m.IP, m.Port)] = m
-	}
-	counts := map[string]int{}
-	add := func(row memberRow) {
-		row.vip, row.port = at.vip, at.port
-		row.subnet = or(row.subnet, vipSubnet)
-		counts[row.state]++
-		c.members = append(c.members, row)
+// members compares the wanted members with those of a pool. A subnet that is not named is the VIP's.
+func (c *comparison) members(want []sdn.Member, poolID, vipSubnet string) (rows []memberRow) {
+	found := map[string]v1.MemberStatus{}
+	for _, m := range c.status.Members {
+		if poolID != "" && m.PoolID == poolID {
+			found[address(m.IP, m.Port)] = m
+		}
 	}
 	for _, w := range want {
-		row := memberRow{name: w.Name, address: address(w.IP, w.Port), subnet: w.SubnetID, state: missing}
-		if m := found[row.address]; m != nil {
+		row := memberRow{name: w.Name, address: address(w.IP, w.Port), subnet: cmp.Or(w.SubnetID, vipSubnet), state: missing}
+		if m, ok := found[row.address]; ok {
 			row.state, row.id = inSync, m.ID
-			if !sdn.SameID(or(m.SubnetID, vipSubnet), or(w.SubnetID, vipSubnet)) {
+			if !sdn.SameID(cmp.Or(m.SubnetID, vipSubnet), row.subnet) {
 				row.state = differs
 			}
 			delete(found, row.address)
 		}
-		add(row)
+		rows = append(rows, row)
 	}
-	for _, m := range have { // in their order
-		if key := address(m.IP, m.Port); found[key] != nil {
-			add(memberRow{name: m.Name, address: key, subnet: m.SubnetID, state: extra, id: m.ID})
+	for _, m := range c.status.Members { // in their order
+		if key := address(m.IP, m.Port); found[key].ID == m.ID && m.PoolID == poolID {
+			rows = append(rows, memberRow{name: m.Name, address: key, subnet: cmp.Or(m.SubnetID, vipSubnet), state: extra, id: m.ID})
 		}
 	}
-	c.wanted += len(want)
-	c.synced += counts[inSync]
-	for _, d := range []struct{ state, text string }{{missing, "missing"}, {differs, "in another subnet"}, {extra, "in the cloud, but not in the spec"}} {
-		if n := counts[d.state]; n > 0 && at.id != "" {
-			c.differ("%s %s: %s %s", at.vip, at.port, count(n, "member"), d.text)
-		}
-	}
+	return rows
 }
 
 func address(ip string, port int32) string {
@@ -255,18 +239,6 @@ func address(ip string, port int32) string {
 		return fmt.Sprintf("%s:%d", ip, port)
 	}
 	return netip.AddrPortFrom(a.Unmap(), uint16(port)).String() //nolint:gosec // a port, as the API server has checked
-}
-
-// strange notes a listener that nobody wants.
-func (c *comparison) strange(vip string, l *v1.ListenerStatus, has *shown) {
-	row := listenerRow{vip: vip, port: portOf(l.Protocol, l.Port), state: extra, id: l.ID}
-	c.differ("%s %s: the listener is in the cloud, but not in the spec", vip, row.port)
-	var members []*v1.MemberStatus
-	if p := has.pools[l.ID]; p != nil {
-		row.poolID, members = p.ID, has.members[p.ID]
-	}
-	c.listeners = append(c.listeners, row)
-	c.pool(&listenerRow{vip: vip, port: row.port}, "", nil, members) // they go with it: no word about each
 }
 
 func (c *comparison) publicIP(want *v1.PublicIPSpec, has *v1.PublicIPStatus) {

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	plan "github.com/kuryr-go/kuryr/internal/plan/service"
@@ -102,11 +104,11 @@ func writeServices(w io.Writer, all []served, format string, everywhere bool, no
 }
 
 func serviceCells(s *served, wide bool, now time.Time) []string {
-	out := []string{s.key().Name, s.kind(), join(s.vips()), or(s.public(), "-")}
-	c := compare(s.klb)
+	out := []string{s.key().Name, s.kind(), join(s.vips()), cmp.Or(s.public(), "-")}
+	listeners, members := compare(s.klb).counts()
 	out = append(out, s.of(func(lb *v1.LoadBalancerStatus) string { return lb.Provider }),
 		s.of(func(lb *v1.LoadBalancerStatus) string { return lb.ProvisioningStatus }),
-		s.of(func(lb *v1.LoadBalancerStatus) string { return lb.OperatingStatus }), c.count(), strings.Join(s.standing(), ","), age(now, s.since()))
+		s.of(func(lb *v1.LoadBalancerStatus) string { return lb.OperatingStatus }), members, strings.Join(s.standing(), ","), age(now, s.since()))
 	if !wide {
 		return out
 	}
@@ -120,14 +122,14 @@ func serviceCells(s *served, wide bool, now time.Time) []string {
 			floating = p.ID
 		}
 	}
-	return append(out, c.countListeners(), join(ids), or(floating, "-"), or(strings.ReplaceAll(s.message(), "\n", "; "), "-"))
+	return append(out, listeners, join(ids), cmp.Or(floating, "-"), cmp.Or(strings.ReplaceAll(s.message(), "\n", "; "), "-"))
 }
 
 func (s *served) kind() string {
 	if s.svc == nil {
 		return "-"
 	}
-	return or(string(s.svc.Spec.Type), "ClusterIP")
+	return cmp.Or(string(s.svc.Spec.Type), "ClusterIP")
 }
 
 func (s *served) since() metav1.Time {
@@ -170,7 +172,7 @@ func (s *served) of(what func(*v1.LoadBalancerStatus) string) string {
 	}
 	var out []string
 	for i := range s.klb.Status.LoadBalancers {
-		out = append(out, or(what(&s.klb.Status.LoadBalancers[i]), "-"))
+		out = append(out, cmp.Or(what(&s.klb.Status.LoadBalancers[i]), "-"))
 	}
 	if len(out) > 1 && !slices.ContainsFunc(out, func(v string) bool { return v != out[0] }) {
 		out = out[:1]
@@ -228,7 +230,7 @@ func (s *served) standing() []string {
 	if ready := meta.FindStatusCondition(conditions, v1.ConditionReady); is(ready, metav1.ConditionTrue) {
 		out[0] = v1.ConditionReady
 	} else if ready != nil {
-		out[0] = or(ready.Reason, "NotReady")
+		out[0] = cmp.Or(ready.Reason, "NotReady")
 	}
 	add := func(word string) {
 		if !slices.Contains(out, word) {
@@ -273,19 +275,16 @@ func (s *served) message() string {
 	return strings.Join(out, "; ")
 }
 
-// objects is Services and their KuryrLoadBalancers as one list that kubectl
-// understands, without who wrote which field.
+// objects is Services, each with its KuryrLoadBalancer, as one list that kubectl understands.
 func objects(all []served) any {
-	items := []any{}
+	var list []client.Object
 	for i := range all {
 		if svc := all[i].svc; svc != nil {
-			svc.TypeMeta, svc.ManagedFields = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, nil
-			items = append(items, svc)
+			list = append(list, svc)
 		}
 		if klb := all[i].klb; klb != nil {
-			klb.TypeMeta, klb.ManagedFields = metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "KuryrLoadBalancer"}, nil
-			items = append(items, klb)
+			list = append(list, klb)
 		}
 	}
-	return map[string]any{"apiVersion": "v1", "kind": "List", "items": items}
+	return listOf(list...)
 }

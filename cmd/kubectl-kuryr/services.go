@@ -6,7 +6,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -142,58 +141,9 @@ func service(ctx context.Context, c client.Client, key types.NamespacedName) (*s
 		return nil, explain("reading KuryrLoadBalancer "+key.String(), err)
 	}
 	if s.svc == nil && s.klb == nil {
-		return nil, noService(ctx, c, key)
+		return nil, fmt.Errorf("there is no Service %s; 'kubectl kuryr services list -A' lists the existing ones", key)
 	}
 	one := []served{*s}
 	err := findSlices(ctx, c, key.Namespace, one)
 	return &one[0], err
-}
-
-// noService returns the error for a missing Service. It suggests Services of that name in other
-// namespaces, as far as the user may see them, or Services whose name begins with it.
-func noService(ctx context.Context, c client.Client, key types.NamespacedName) error {
-	var list corev1.ServiceList
-	err := c.List(ctx, &list)
-	if apierrors.IsForbidden(err) {
-		err = c.List(ctx, &list, client.InNamespace(key.Namespace))
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("there is no Service %s", key), explain("listing Services", err))
-	}
-	var like []string
-	for i := range list.Items {
-		svc := &list.Items[i]
-		if svc.Name == key.Name || svc.Namespace == key.Namespace && strings.HasPrefix(svc.Name, key.Name) {
-			like = append(like, client.ObjectKeyFromObject(svc).String())
-		}
-	}
-	if len(like) > 0 {
-		slices.Sort(like)
-		return fmt.Errorf("there is no Service %s; did you mean %s?", key, strings.Join(like, " or "))
-	}
-	return fmt.Errorf("there is no Service %s; 'kubectl kuryr services list -A' lists the existing ones", key)
-}
-
-// completeService completes the names of Services in a shell.
-func (t *tool) completeService(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	c, err := t.client()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	namespace, err := t.namespace()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	var list corev1.ServiceList
-	if err := c.List(cmd.Context(), &list, client.InNamespace(namespace)); err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	var names []string
-	for i := range list.Items {
-		names = append(names, list.Items[i].Name)
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
 }

@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"testing"
 	"time"
 
@@ -121,7 +122,7 @@ func TestServicesListPrints(t *testing.T) {
 		if err := writeServices(&out, all, format, format == "wide", noon); err != nil {
 			t.Errorf("writeServices as %q: %v", format, err)
 		}
-		golden(t, "services-"+or(format, "table"), out.Bytes())
+		golden(t, "services-"+cmp.Or(format, "table"), out.Bytes())
 	}
 }
 
@@ -134,7 +135,7 @@ func TestOtherWordsAreNoDifference(t *testing.T) {
 	klb.Spec.VIPs[0].SubnetID, klb.Status.LoadBalancers[0].SubnetID = other, id
 	klb.Spec.Listeners[0].Members[0].SubnetID, klb.Status.Members[0].SubnetID = other, id
 	c := compare(klb)
-	if c == nil || len(c.differences) > 0 || c.count() != "1/1" || c.countListeners() != "1/1" {
+	if listeners, members := c.counts(); c == nil || len(c.differences) > 0 || members != "1/1" || listeners != "1/1" {
 		t.Errorf("compare() = %+v, want no difference", c)
 	}
 	klb.Spec.Provider = "ovn"

@@ -4,9 +4,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -98,11 +100,7 @@ func (p *servicePicture) write(w io.Writer) error {
 
 func (p *servicePicture) head(w io.Writer, c *comparison) error {
 	t := newTable(w, "Service:", p.key().String())
-	line := func(name, value string) {
-		if value != "" {
-			t.row(name+":", value)
-		}
-	}
+	line := t.field
 	line("Type", p.kind())
 	line("VIPs", strings.Join(p.vips(), ", "))
 	line("Public address", p.floating())
@@ -117,8 +115,9 @@ func (p *servicePicture) head(w io.Writer, c *comparison) error {
 		line("Generation", fmt.Sprintf("%d; the state of the cloud is of %d", p.klb.Generation, ready.ObservedGeneration))
 	}
 	if c != nil {
-		line("Listeners", c.countListeners()+" in sync")
-		line("Members", c.count()+" in sync")
+		listeners, members := c.counts()
+		line("Listeners", listeners+" in sync")
+		line("Members", members+" in sync")
 	}
 	line("Clients", strings.Join(p.klb.Spec.SourceRanges, ", "))
 	line("Security group", p.klb.Status.SecurityGroupID)
@@ -154,25 +153,10 @@ func (p *servicePicture) conditions(w io.Writer) error {
 			}
 		}
 	}
-	if len(all) == 0 {
-		if p.klb == nil {
-			return nil
-		}
-		_, err := fmt.Fprintln(w, "\nConditions: none yet; is a controller running?")
-		return err
+	if len(all) == 0 && p.klb == nil {
+		return nil
 	}
-	fmt.Fprintln(w, "\nConditions:")
-	t := newTable(w, "  TYPE", "STATUS", "REASON", "SINCE", "MESSAGE")
-	for _, c := range all {
-		for i, text := range strings.Split(c.Message, "\n") {
-			if i == 0 {
-				t.row("  "+c.Type, string(c.Status), c.Reason, age(p.now, c.LastTransitionTime), text)
-			} else {
-				t.row("", "", "", "", text)
-			}
-		}
-	}
-	return t.flush()
+	return writeConditions(w, all, p.now)
 }
 
 func (p *servicePicture) balancers(w io.Writer) error {
@@ -186,7 +170,7 @@ func (p *servicePicture) balancers(w io.Writer) error {
 	fmt.Fprintln(w, "\nLoad balancers:")
 	t := newTable(w, "  VIP", "PROVIDER", "PROVISIONING", "OPERATING", "ID", "VIP PORT", "SUBNET")
 	for _, lb := range p.klb.Status.LoadBalancers {
-		t.row("  "+lb.IP, lb.Provider, lb.ProvisioningStatus, or(lb.OperatingStatus, "-"), lb.ID, or(lb.PortID, "-"), lb.SubnetID)
+		t.row("  "+lb.IP, lb.Provider, lb.ProvisioningStatus, cmp.Or(lb.OperatingStatus, "-"), lb.ID, cmp.Or(lb.PortID, "-"), lb.SubnetID)
 	}
 	return t.flush()
 }
@@ -198,19 +182,21 @@ func writeListeners(w io.Writer, c *comparison) error {
 	fmt.Fprintln(w, "\nListeners:")
 	t := newTable(w, "  VIP", "PORT", "NAME", "STATE", "ID", "POOL")
 	for _, l := range c.listeners {
-		t.row("  "+l.vip, l.port, or(l.name, "-"), l.state, or(l.id, "-"), or(l.poolID, "-"))
+		t.row("  "+l.vip, l.port, cmp.Or(l.name, "-"), l.state, cmp.Or(l.id, "-"), cmp.Or(l.poolID, "-"))
 	}
 	return t.flush()
 }
 
 func writeMembers(w io.Writer, c *comparison) error {
-	if c == nil || len(c.members) == 0 {
+	if c == nil || !slices.ContainsFunc(c.listeners, func(l listenerRow) bool { return len(l.members) > 0 }) {
 		return nil
 	}
 	fmt.Fprintln(w, "\nMembers:")
 	t := newTable(w, "  VIP", "PORT", "MEMBER", "ADDRESS", "STATE", "ID", "SUBNET")
-	for _, m := range c.members {
-		t.row("  "+m.vip, m.port, or(m.name, "-"), m.address, m.state, or(m.id, "-"), or(m.subnet, "-"))
+	for _, l := range c.listeners {
+		for _, m := range l.members {
+			t.row("  "+l.vip, l.port, cmp.Or(m.name, "-"), m.address, m.state, cmp.Or(m.id, "-"), cmp.Or(m.subnet, "-"))
+		}
 	}
 	return t.flush()
 }

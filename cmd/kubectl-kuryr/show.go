@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -123,14 +124,11 @@ func lastSeen(e *corev1.Event) metav1.Time {
 
 // objects is the pool and its ports as one list that kubectl understands.
 func (p *picture) objects() any {
-	items := []any{named(p.pool)}
+	all := []client.Object{p.pool}
 	for i := range p.ports {
-		port := &p.ports[i]
-		port.TypeMeta = metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "KuryrPort"}
-		port.ManagedFields = nil
-		items = append(items, port)
+		all = append(all, &p.ports[i])
 	}
-	return map[string]any{"apiVersion": "v1", "kind": "List", "items": items}
+	return listOf(all...)
 }
 
 func (p *picture) write(w io.Writer) error {
@@ -145,18 +143,14 @@ func (p *picture) write(w io.Writer) error {
 func (p *picture) head(w io.Writer) error {
 	spec, status := &p.pool.Spec, &p.pool.Status
 	t := newTable(w, "Name:", p.pool.Name)
-	line := func(name, value string) {
-		if value != "" {
-			t.row(name+":", value)
-		}
-	}
+	line := t.field
 	line("Node", spec.Key.NodeName)
 	line("Parent port", spec.Key.ParentPortID)
 	line("Namespace", spec.Key.Namespace)
 	line("Project", spec.Key.ProjectID)
 	line("Network", spec.Key.NetworkID)
 	line("Subnets", strings.Join(spec.Key.SubnetIDs, ", "))
-	line("Security groups", or(strings.Join(spec.Key.SecurityGroupIDs, ", "), "none: no traffic"))
+	line("Security groups", cmp.Or(strings.Join(spec.Key.SecurityGroupIDs, ", "), "none: no traffic"))
 	line("Plugged as", spec.Key.VIFType)
 	line("Age", age(p.now, p.pool.CreationTimestamp))
 	line("Levels", fmt.Sprintf("min %d, max %s, batch %d, ttl %s, cooldown %s",
@@ -195,14 +189,23 @@ func lacks(p *v1.KuryrPortPool) string {
 }
 
 func (p *picture) conditions(w io.Writer) error {
-	if len(p.pool.Status.Conditions) == 0 {
+	return writeConditions(w, p.pool.Status.Conditions, p.now)
+}
+
+// writeConditions writes a table of conditions. Each further line of a message is a row.
+func writeConditions(w io.Writer, all []metav1.Condition, now time.Time) error {
+	if len(all) == 0 {
 		_, err := fmt.Fprintln(w, "\nConditions: none yet; is a controller running?")
 		return err
 	}
 	fmt.Fprintln(w, "\nConditions:")
 	t := newTable(w, "  TYPE", "STATUS", "REASON", "SINCE", "MESSAGE")
-	for _, c := range p.pool.Status.Conditions {
-		t.row("  "+c.Type, string(c.Status), c.Reason, age(p.now, c.LastTransitionTime), c.Message)
+	for _, c := range all {
+		first, more, _ := strings.Cut(c.Message, "\n")
+		t.row("  "+c.Type, string(c.Status), c.Reason, age(now, c.LastTransitionTime), first)
+		for text := range strings.Lines(more) {
+			t.row("", "", "", "", strings.TrimSuffix(text, "\n"))
+		}
 	}
 	return t.flush()
 }
@@ -233,7 +236,7 @@ func phase(port *v1.KuryrPort) string {
 	if !port.DeletionTimestamp.IsZero() {
 		return string(v1.PortDeleting)
 	}
-	return or(string(port.Status.Phase), "new")
+	return cmp.Or(string(port.Status.Phase), "new")
 }
 
 func holder(port *v1.KuryrPort) string {
