@@ -5,7 +5,6 @@ package preflight
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -13,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/preflight"
@@ -24,7 +22,12 @@ import (
 func namespaceConfigOf(c *config.Config) preflight.NamespaceConfig {
 	out := preflight.NamespaceConfig{}
 	choice := func(at string, n *config.NetworkChoice) {
-		addRouter(&out, at, n.RouterID, n.Router)
+		if n.RouterID != "" {
+			out.Routers = append(out.Routers, preflight.Named{Field: at + ".routerID", ID: n.RouterID})
+		}
+		if n.Router != nil {
+			out.OwnRouters = append(out.OwnRouters, preflight.Named{Field: at + ".router.externalNetworkID", ID: n.Router.ExternalNetworkID})
+		}
 		if len(n.SubnetPoolIDs) > 0 {
 			out.SubnetPools = append(out.SubnetPools, preflight.Pools{
 				Field: at + ".subnetPoolIDs", IDs: n.SubnetPoolIDs, PrefixLength: n.PrefixLength, PrefixLengthIPv6: n.PrefixLengthIPv6,
@@ -46,26 +49,15 @@ func namespaceConfigOf(c *config.Config) preflight.NamespaceConfig {
 	for i, p := range c.Projects {
 		at := fmt.Sprintf("projects[%d]", i)
 		out.Projects = append(out.Projects, preflight.Named{Field: at + ".projectID", ID: p.ProjectID})
-		addRouter(&out, at, p.RouterID, p.Router)
+		choice(at, &config.NetworkChoice{
+			SubnetPoolIDs: p.SubnetPoolIDs, PrefixLength: c.Networks.PrefixLength, PrefixLengthIPv6: c.Networks.PrefixLengthIPv6,
+			RouterID: p.RouterID, Router: p.Router,
+		})
 		if len(p.SecurityGroupIDs) > 0 {
 			out.Groups = append(out.Groups, preflight.Groups{Field: at + ".securityGroupIDs", IDs: p.SecurityGroupIDs})
 		}
-		if len(p.SubnetPoolIDs) > 0 {
-			out.SubnetPools = append(out.SubnetPools, preflight.Pools{
-				Field: at + ".subnetPoolIDs", IDs: p.SubnetPoolIDs, PrefixLength: c.Networks.PrefixLength, PrefixLengthIPv6: c.Networks.PrefixLengthIPv6,
-			})
-		}
 	}
 	return out
-}
-
-func addRouter(out *preflight.NamespaceConfig, at, id string, own *config.Router) {
-	if id != "" {
-		out.Routers = append(out.Routers, preflight.Named{Field: at + ".routerID", ID: id})
-	}
-	if own != nil {
-		out.OwnRouters = append(out.OwnRouters, preflight.OwnRouter{Field: at + ".router.externalNetworkID", ExternalNetwork: own.ExternalNetworkID})
-	}
 }
 
 // addNamespaces has a query ask for what the networks of namespaces need.
@@ -74,7 +66,7 @@ func addNamespaces(q *sdn.NetworkQuery, c *preflight.NamespaceConfig) {
 		q.RouterIDs = append(q.RouterIDs, r.ID)
 	}
 	for _, r := range c.OwnRouters {
-		q.NetworkIDs = append(q.NetworkIDs, r.ExternalNetwork)
+		q.NetworkIDs = append(q.NetworkIDs, r.ID)
 	}
 	for _, p := range c.SubnetPools {
 		q.SubnetPoolIDs = append(q.SubnetPoolIDs, p.IDs...)
@@ -90,39 +82,16 @@ func addNamespaces(q *sdn.NetworkQuery, c *preflight.NamespaceConfig) {
 // podless are namespaces of Kubernetes itself that have no pods.
 var podless = []string{"kube-node-lease", "kube-public"}
 
-// readNamespaces returns the namespaces whose pods are not in the common network, with what there
-// is of their networks.
+// readNamespaces returns the namespaces whose pods are not in the common network.
 func readNamespaces(ctx context.Context, c client.Reader, rules *settings.Rules) sdn.Read[[]preflight.Namespace] {
-	made := map[string]*v1.KuryrNetwork{}
-	err := each(ctx, c, func(list *v1.KuryrNetworkList) {
-		for i := range list.Items {
-			made[list.Items[i].Namespace] = &list.Items[i]
-		}
-	})
-	if err != nil && !errors.Is(err, sdn.ErrNotFound) { // the CustomResourceDefinition may not be there yet
-		return sdn.Read[[]preflight.Namespace]{Err: err}
-	}
 	var out []preflight.Namespace
-	err = each(ctx, c, func(list *corev1.NamespaceList) {
+	err := each(ctx, c, func(list *corev1.NamespaceList) {
 		for i := range list.Items {
 			ns := &metav1.PartialObjectMetadata{ObjectMeta: list.Items[i].ObjectMeta}
 			choice := rules.Network(ns)
-			network := made[ns.Name]
-			if network == nil && (choice.Common || choice.Blocked || !ns.DeletionTimestamp.IsZero() || slices.Contains(podless, ns.Name)) {
-				continue
+			if !choice.Common && !choice.Blocked && ns.DeletionTimestamp.IsZero() && !slices.Contains(podless, ns.Name) {
+				out = append(out, preflight.Namespace{Name: ns.Name, Choice: choice})
 			}
-			n := preflight.Namespace{
-				Name: ns.Name, Mode: choice.Mode, SubnetPoolIDs: choice.SubnetPoolIDs, Ranges: choice.Ranges, RouterID: choice.RouterID,
-			}
-			if choice.Router != nil {
-				n.OwnRouter, n.RouterRoutes = true, choice.Router.Routes
-			}
-			if network != nil {
-				for _, s := range network.Status.Subnets {
-					n.Prefixes = append(n.Prefixes, prefixes([]string{s.CIDR})...)
-				}
-			}
-			out = append(out, n)
 		}
 	})
 	return sdn.Read[[]preflight.Namespace]{Value: out, Err: err}

@@ -43,22 +43,19 @@ func status(is *v1.KuryrClusterStatus, report preflight.Report, now time.Time) *
 
 // kept returns findings, and those of the checks before that could not be made because a request was
 // not answered. So an outage of one part of the cloud does not report them anew when it ends.
-func kept(before []v1.KuryrClusterFinding, now []preflight.Finding) []preflight.Finding {
-	all := slices.Clone(now)
+func kept(before []v1.KuryrClusterFinding, now []preflight.Finding) []v1.KuryrClusterFinding {
+	var all []v1.KuryrClusterFinding
+	unavailable := map[string]bool{}
+	for _, f := range now {
+		all = append(all, row(f, f.Message))
+		unavailable[f.Name] = unavailable[f.Name] || f.Unavailable
+	}
 	for _, old := range before {
-		unavailable := slices.ContainsFunc(now, func(f preflight.Finding) bool { return f.Name == old.Name && f.Unavailable })
-		again := slices.ContainsFunc(now, func(f preflight.Finding) bool {
-			return f.Name == old.Name && string(f.Severity) == old.Severity && cut(f.Object, v1.MaxFindingObject) == old.Object
-		})
-		if unavailable && !again && old.Severity != string(preflight.Unknown) {
-			all = append(all, keptFinding(old.Name, old.Severity, old.Object, old.Message, old.Remedy))
+		if unavailable[old.Name] && old.Severity != string(preflight.Unknown) && !has(all, &old) {
+			all = append(all, old)
 		}
 	}
 	return all
-}
-
-func keptFinding(name, severity, object, message string, remedy []string) preflight.Finding {
-	return preflight.Finding{Name: name, Severity: preflight.Severity(severity), Object: object, Message: message, Remedy: remedy}
 }
 
 func set(s *v1.KuryrClusterStatus, now time.Time, kind string, is metav1.ConditionStatus, reason, message string) {
@@ -77,16 +74,16 @@ func unreached(report preflight.Report) *preflight.Finding {
 }
 
 // list puts the findings into a status: errors first, then warnings, then checks that were not made.
-func list(s *v1.KuryrClusterStatus, all []preflight.Finding) {
+func list(s *v1.KuryrClusterStatus, all []v1.KuryrClusterFinding) {
 	s.Errors, s.Warnings, s.Unknown, s.Findings = 0, 0, 0, nil
 	counts := map[preflight.Severity]*int32{preflight.Error: &s.Errors, preflight.Warning: &s.Warnings, preflight.Unknown: &s.Unknown}
 	for _, severity := range []preflight.Severity{preflight.Error, preflight.Warning, preflight.Unknown} {
 		for _, f := range all {
-			if f.Severity != severity {
+			if f.Severity != string(severity) {
 				continue
 			}
 			if *counts[severity]++; len(s.Findings) < v1.MaxFindings {
-				s.Findings = append(s.Findings, row(f, f.Message))
+				s.Findings = append(s.Findings, f)
 			}
 		}
 	}

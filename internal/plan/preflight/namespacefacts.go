@@ -4,27 +4,19 @@
 package preflight
 
 import (
-	"net/netip"
-
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/plan/network"
 )
 
 // NamespaceConfig is what the configuration says of networks of namespaces and of projects.
 type NamespaceConfig struct {
-	Routers []Named // of networks, networks.namespaces and projects
-	// OwnRouters are the routers that Kuryr makes for namespaces.
-	OwnRouters  []OwnRouter
+	Routers     []Named // of networks, networks.namespaces and projects
+	OwnRouters  []Named // external networks of the routers that Kuryr makes for namespaces
 	Projects    []Named // projects[].projectID
 	Groups      []Groups
 	SubnetPools []Pools
 	// Given are existing networks besides that of pods: of networks.given and of nodes.
 	Given []Given
-}
-
-// OwnRouter is how Kuryr makes a router for each of some namespaces.
-type OwnRouter struct {
-	Field           string // that says so
-	ExternalNetwork string // of its gateway
 }
 
 // Named is the ID of an object of the cloud, and the field of the configuration that has it.
@@ -52,16 +44,8 @@ type Given struct {
 
 // Namespace is a namespace that has, or may get, a network of its own.
 type Namespace struct {
+	network.Choice
 	Name string
-	Mode v1.NetworkMode
-
-	SubnetPoolIDs []string       // of mode namespace
-	Ranges        []netip.Prefix // of mode flat
-	RouterID      string
-	OwnRouter     bool       // Kuryr makes a router for it, in place of RouterID
-	RouterRoutes  []v1.Route // of that router
-
-	Prefixes []netip.Prefix // of the subnets that Kuryr has made for it
 }
 
 // makes reports whether Kuryr makes the namespace's network.

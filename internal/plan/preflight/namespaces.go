@@ -46,14 +46,14 @@ func networkRouterMissing(f *Facts, k Kind) []Finding {
 			out = append(out, k.missing("router "+r.ID, r.Field, "Networks of namespaces that should be on it do not become ready, and their pods wait.", "openstack router list"))
 		}
 	}
-	without := slices.DeleteFunc(slices.Clone(f.Cluster.Namespaces.Value), func(n Namespace) bool { return !n.makes() || n.RouterID != "" || n.OwnRouter })
+	without := slices.DeleteFunc(slices.Clone(f.Cluster.Namespaces.Value), func(n Namespace) bool { return !n.makes() || n.RouterID != "" || n.Router != nil })
 	if len(without) > 0 {
 		out = append(out, k.warning("networks.routerID", fmt.Sprintf(
 			"The configuration has no router for the networks of %s. Their pods reach neither Services nor anything outside of their network.", several("namespace", names(without))),
 			"openstack router list", editConfig))
 	}
 	for _, r := range f.Config.OwnRouters {
-		out = append(out, f.notExternal(k, r.ExternalNetwork, r.Field, "Kuryr makes no routers with a gateway there, and the pods of their namespaces wait.")...)
+		out = append(out, f.notExternal(k, r.ID, r.Field, "Kuryr makes no routers with a gateway there, and the pods of their namespaces wait.")...)
 	}
 	return out
 }
@@ -68,7 +68,7 @@ func ownRouterWithoutRoute(f *Facts, k Kind) []Finding {
 	for _, vips := range f.subnets(f.Config.ServiceSubnetIDs) {
 		var all []Namespace
 		for _, n := range f.Cluster.Namespaces.Value {
-			if n.makes() && n.OwnRouter && f.familyOf(n, vips.Prefix) && !routes(sdn.Router{Routes: n.RouterRoutes}, vips.Prefix) {
+			if n.makes() && n.Router != nil && f.familiesOf(n)[vips.Prefix.Addr().BitLen()] && !routes(sdn.Router{Routes: n.Router.Routes}, vips.Prefix) {
 				all = append(all, n)
 			}
 		}
@@ -80,16 +80,6 @@ func ownRouterWithoutRoute(f *Facts, k Kind) []Finding {
 		}
 	}
 	return out
-}
-
-// familyOf reports whether a namespace's network has, or is to have, a subnet of the IP family of a
-// prefix.
-func (f *Facts) familyOf(n Namespace, p netip.Prefix) bool {
-	families := f.familiesOf(n)
-	for _, own := range n.Prefixes {
-		families[own.Addr().BitLen()] = true
-	}
-	return families[p.Addr().BitLen()]
 }
 
 func networkRouterWithoutGateway(f *Facts, k Kind) []Finding {
@@ -221,8 +211,6 @@ func (f *Facts) familiesOf(n Namespace) map[int]bool {
 	for _, id := range n.SubnetPoolIDs {
 		if p, ok := f.Networks.SubnetPools.Value[id]; ok && len(p.Prefixes) > 0 {
 			out[p.Prefixes[0].Addr().BitLen()] = true
-		} else if !ok {
-			out[-len(out)-1] = true // unknown: a family of its own
 		}
 	}
 	return out

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/plan/network"
 	"github.com/kuryr-go/kuryr/internal/plan/preflight"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -37,9 +38,9 @@ func apart(f *facts) {
 	}}
 	n.Projects.Value.Enabled = map[string]bool{"blue": true}
 	f.Cluster.Namespaces.Value = []preflight.Namespace{
-		{Name: "shop", Mode: v1.NetworkNamespace, SubnetPoolIDs: []string{"pool"}, RouterID: "theirs"},
-		{Name: "lab", Mode: v1.NetworkFlat, Ranges: flat, RouterID: "router"},
-		{Name: "old", Mode: v1.NetworkFlat, Ranges: flat, RouterID: "router", Prefixes: []netip.Prefix{prefix("10.128.0.0/16")}},
+		{Name: "shop", Choice: network.Choice{Mode: v1.NetworkNamespace, SubnetPoolIDs: []string{"pool"}, RouterID: "theirs"}},
+		{Name: "lab", Choice: network.Choice{Mode: v1.NetworkFlat, Ranges: flat, RouterID: "router"}},
+		{Name: "old", Choice: network.Choice{Mode: v1.NetworkFlat, Ranges: flat, RouterID: "router"}},
 	}
 }
 
@@ -63,13 +64,13 @@ func with(change func(f *facts)) func(f *facts) {
 var brokenNetworks = []row{
 	{name: "NetworkRouterMissing", says: "does not show router theirs", change: with(func(f *facts) { delete(f.Networks.Routers.Value, "theirs") })},
 	{name: "NetworkRouterMissing", says: "does not show network gone", change: with(func(f *facts) {
-		f.Config.OwnRouters = []preflight.OwnRouter{{Field: "networks.router.externalNetworkID", ExternalNetwork: "gone"}}
+		f.Config.OwnRouters = []preflight.Named{{Field: "networks.router.externalNetworkID", ID: "gone"}}
 	})},
 	{name: "NetworkRouterMissing", says: "storage-net is not external", change: with(func(f *facts) {
-		f.Config.OwnRouters = []preflight.OwnRouter{{Field: "networks.router.externalNetworkID", ExternalNetwork: "storage-net"}}
+		f.Config.OwnRouters = []preflight.Named{{Field: "networks.router.externalNetworkID", ID: "storage-net"}}
 	})},
 	{name: "ServiceLegMissing", says: "makes for namespace lab has no route to subnet services", warning: true, change: with(func(f *facts) {
-		f.Cluster.Namespaces.Value[1].RouterID, f.Cluster.Namespaces.Value[1].OwnRouter = "", true
+		f.Cluster.Namespaces.Value[1].RouterID, f.Cluster.Namespaces.Value[1].Router = "", &v1.NetworkRouter{}
 	})},
 	{name: "NetworkRouterMissing", says: "no router for the networks of namespace lab", warning: true, change: with(func(f *facts) { f.Cluster.Namespaces.Value[1].RouterID = "" })},
 	{name: "NetworkRouterMissing", says: "503", unknown: true, change: with(func(f *facts) { f.Networks.Routers.Err = errDown })},
