@@ -103,7 +103,6 @@ func readNodes(ctx context.Context, c client.Reader, conf *config.Config) sdn.Re
 					node.Addresses = append(node.Addresses, ip)
 				}
 			}
-			node.PodCIDRs = prefixes(n.Spec.PodCIDRs)
 			out = append(out, node)
 		}
 	})
@@ -205,8 +204,7 @@ const dnsLabel, dnsValue = "k8s-app", "kube-dns"
 func serviceOf(svc *corev1.Service, members int) preflight.Service {
 	s := preflight.Service{
 		Namespace: svc.Namespace, Name: svc.Name, Ports: len(svc.Spec.Ports), Members: members,
-		Public: service.WantsFloatingIP(svc),
-		DNS:    svc.Namespace == metav1.NamespaceSystem && svc.Labels[dnsLabel] == dnsValue,
+		DNS: svc.Namespace == metav1.NamespaceSystem && svc.Labels[dnsLabel] == dnsValue,
 	}
 	for _, ip := range svc.Spec.ClusterIPs {
 		if a, err := netip.ParseAddr(ip); err == nil {

@@ -56,7 +56,7 @@ func configOf(c *config.Config) preflight.Config {
 		ProjectID: c.Pods.ProjectID, SecurityGroupIDs: c.Pods.SecurityGroupIDs, NodeMTU: c.Node.MTU,
 		WarmUp:           c.Pools.WarmUp,
 		ServiceProjectID: s.ProjectID, ServiceSubnetIDs: s.SubnetIDs, NodeSubnetIDs: s.NodeSubnetIDs, Provider: s.Provider,
-		ExternalNetworkID: s.ExternalNetworkID, ExternalSubnetID: s.ExternalSubnetID, GroupsOfServices: s.SourceRangesBySecurityGroups,
+		ExternalNetworkID: s.ExternalNetworkID, ExternalSubnetID: s.ExternalSubnetID,
 	}
 	for _, id := range c.Pods.SubnetIDs {
 		out.PodSubnets = append(out.PodSubnets, append([]string{id}, c.Pods.MoreSubnetIDs[id]...))

@@ -128,15 +128,6 @@ var wrong = []struct {
 			Endpoints:  make([]discoveryv1.Endpoint, 3), Ports: make([]discoveryv1.EndpointPort, 1),
 		})
 	}},
-	{"Warning FloatingIPQuotaShort", func(w *world) {
-		w.quota("floatingip", 0)
-		w.objects = append(w.objects, publicAt("10.96.0.80"))
-	}},
-	{"Warning SecurityGroupQuotaShort", func(w *world) {
-		w.quota("security_group", 0)
-		w.config.Services.SourceRangesBySecurityGroups = true
-		w.objects = append(w.objects, publicAt("10.96.0.80"))
-	}},
 	{"Warning MTUMismatch", func(w *world) { w.config.Node.MTU = 1000 }},
 	{"Warning ClockSkew", func(w *world) { w.now = func() time.Time { return time.Now().Add(5 * time.Minute) } }},
 	{"Warning PoliciesNotEnforced", func(w *world) {
@@ -242,13 +233,7 @@ func TestNoFindingOnACloud(t *testing.T) {
 	windows, gone := node("windows", "192.0.2.13"), node("gone", "192.0.2.14")
 	windows.Labels = map[string]string{corev1.LabelOSStable: "windows"}
 	gone.DeletionTimestamp, gone.Finalizers = &metav1.Time{Time: time.Now()}, []string{"example.org/keeps"}
-	internal, elsewhere, six := publicAt("10.96.0.80"), publicAt("10.96.0.81"), publicAt("10.96.0.82")
-	internal.Name, elsewhere.Name, six.Name = "internal", "elsewhere", "six"
-	internal.Annotations = map[string]string{"service.beta.kubernetes.io/openstack-internal-load-balancer": "true"}
-	elsewhere.Annotations = map[string]string{"loadbalancer.openstack.org/floating-network-id": missing}
-	six.Spec.ClusterIP = "fd00::82"
-	w.objects = append(w.objects, windows, gone, internal, elsewhere, six)
-	w.quota("floatingip", 0)
+	w.objects = append(w.objects, windows, gone)
 	if r := w.run(); len(r.Findings) > 0 {
 		t.Errorf("Run found %+v, want nothing", r.Findings)
 	}

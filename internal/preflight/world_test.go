@@ -239,12 +239,6 @@ func dnsAt(ip string) *corev1.Service {
 	return s
 }
 
-func publicAt(ip string) *corev1.Service {
-	s := serviceAt("default", "web", ip)
-	s.Spec.Type = corev1.ServiceTypeLoadBalancer
-	return s
-}
-
 // names are the findings, as in "Error PodSubnetMissing".
 func names(r plan.Report) []string {
 	var out []string

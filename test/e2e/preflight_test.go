@@ -253,12 +253,7 @@ func ready(t *testing.T) *readiness {
 func (r *readiness) quota(t testing.TB, kind string, more int) {
 	t.Helper()
 	used := r.neutron(t, http.MethodGet, "quotas/"+r.project+"/details.json", nil)["quota"].(object)[kind].(object)["used"].(json.Number)
-	r.limit(t, kind, int(must(used.Int64())(t))+more)
-}
-
-// limit sets a quota of the project for the rest of the test.
-func (r *readiness) limit(t testing.TB, kind string, n int) {
-	t.Helper()
+	n := int(must(used.Int64())(t)) + more
 	was := r.neutron(t, http.MethodGet, "quotas/"+r.project, nil)["quota"].(object)[kind]
 	t.Cleanup(func() { r.neutron(t, http.MethodPut, "quotas/"+r.project, object{"quota": object{kind: was}}) })
 	// Neutron of 2025.1 refuses a limit below the use otherwise.

@@ -94,11 +94,6 @@ func (r *readiness) named(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: r.namespace, Name: name}
 }
 
-func publicService(t *testing.T, r *readiness) {
-	t.Helper()
-	exists(t, r, &corev1.Service{ObjectMeta: r.named("public"), Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 80}}}})
-}
-
 var broken = []breakage{
 	{want: "Unknown CloudUnavailable", breaks: func(t *testing.T, r *readiness) {
 		text := must(os.ReadFile(os.Getenv("OS_CLIENT_CONFIG_FILE")))(t)
@@ -202,14 +197,6 @@ var broken = []breakage{
 		was := request(t, r.Octavia, http.MethodGet, at, nil)["quota"].(object)["load_balancer"]
 		t.Cleanup(func() { request(t, r.Octavia, http.MethodPut, at, object{"quota": object{"load_balancer": was}}) })
 		request(t, r.Octavia, http.MethodPut, at, object{"quota": object{"load_balancer": 1}})
-	}},
-	{want: "Warning FloatingIPQuotaShort", breaks: func(t *testing.T, r *readiness) {
-		publicService(t, r)
-		r.limit(t, "floatingip", 0)
-	}},
-	{want: "Warning SecurityGroupQuotaShort", config: is(object{"services.sourceRangesBySecurityGroups": true}), breaks: func(t *testing.T, r *readiness) {
-		publicService(t, r)
-		r.limit(t, "security_group", 0)
 	}},
 	{want: "Warning MTUMismatch", mends: true, config: is(object{"node.mtu": 1400}), breaks: func(t *testing.T, r *readiness) {
 		t.Cleanup(func() { r.put(t, "network", r.network, object{"mtu": 1442}) })

@@ -81,7 +81,7 @@ func sound() facts {
 	c.Pools.Value = []preflight.Pool{{Node: "n1", Min: 5, Free: 5}}
 	c.Services.Value = []preflight.Service{
 		{Namespace: "kube-system", Name: "kube-dns", ClusterIPs: []netip.Addr{addr("10.96.0.10")}, Ports: 3, Members: 6, DNS: true},
-		{Namespace: "default", Name: "web", ClusterIPs: []netip.Addr{addr("10.96.0.80")}, Ports: 1, Members: 2, Public: true},
+		{Namespace: "default", Name: "web", ClusterIPs: []netip.Addr{addr("10.96.0.80")}, Ports: 1, Members: 2},
 	}
 	c.ServiceCIDRs.Value = []netip.Prefix{prefix("10.96.0.0/16")}
 	return f
@@ -202,9 +202,6 @@ var broken = []row{
 	{name: "AddressesOverlap", says: "n2 (10.1.0.12)", change: func(f *facts) {
 		f.Cluster.Nodes.Value[1].Addresses = []netip.Addr{addr("10.1.0.12")}
 	}},
-	{name: "AddressesOverlap", says: "podCIDRs of nodes: n1 (10.96.4.0/24)", change: func(f *facts) {
-		f.Cluster.Nodes.Value[0].PodCIDRs = []netip.Prefix{prefix("10.96.4.0/24")}
-	}},
 	{name: "AddressesOverlap", says: "overlaps ServiceCIDR 10.1.128.0/24", change: func(f *facts) {
 		f.Cluster.ServiceCIDRs.Value = append(f.Cluster.ServiceCIDRs.Value, prefix("10.1.128.0/24"))
 	}},
@@ -280,13 +277,6 @@ var broken = []row{
 	}},
 	{name: "BalancingQuotaShort", says: "Some Services get no, or an incomplete, load balancer", change: func(f *facts) { f.Balancing.Quotas.Value["member"] = 3 }},
 	{name: "BalancingQuotaShort", says: "3 pools, and the Services of the cluster need 4", change: func(f *facts) { f.Balancing.Quotas.Value["pool"] = 3 }},
-	{name: "FloatingIPQuotaShort", says: "0 floating IPs, and the cluster has 1", change: func(f *facts) {
-		f.Networks.Quotas[""].Value["floatingip"] = sdn.Usage{}
-	}},
-	{name: "SecurityGroupQuotaShort", says: "0 security groups", change: func(f *facts) {
-		f.Config.GroupsOfServices = true
-		f.Networks.Quotas[""].Value["security_group"] = sdn.Usage{}
-	}},
 	{name: "MTUMismatch", says: "node.mtu is 1400", change: func(f *facts) { f.Config.NodeMTU = 1400 }},
 	{name: "MTUMismatch", says: "services-net is 1400", change: func(f *facts) {
 		changed(f.Networks.Networks.Value, "services-net", func(n *sdn.SurveyedNetwork) { n.MTU = 1400 })

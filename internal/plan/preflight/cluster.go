@@ -143,26 +143,17 @@ func addressesOverlap(f *Facts, k Kind) []Finding {
 	}{{fieldPods, f.Config.PodSubnetIDs()}, {fieldServices, f.Config.ServiceSubnetIDs}} {
 		for _, s := range f.subnets(part.ids) {
 			object := "subnet " + s.ID + " of " + part.field
-			var nodes, ranges []string
+			var nodes []string
 			for _, n := range f.Cluster.Nodes.Value {
 				for _, a := range n.Addresses {
 					if s.Prefix.Contains(a) && (part.field == fieldServices || f.apart(n, s)) {
 						nodes = append(nodes, n.Name+" ("+a.String()+")")
 					}
 				}
-				for _, p := range n.PodCIDRs {
-					if s.Prefix.Overlaps(p) {
-						ranges = append(ranges, n.Name+" ("+p.String()+")")
-					}
-				}
 			}
 			if len(nodes) > 0 {
 				out = append(out, k.found(object, fmt.Sprintf("Subnet %s (%s) has addresses of nodes: %s. Pods do not reach these nodes, unless they have ports in it.",
 					named(s.ID, s.Name), s.Prefix, list(nodes)), "kubectl get nodes -o wide", "openstack port list --fixed-ip subnet="+s.ID))
-			}
-			if len(ranges) > 0 && part.field == fieldServices {
-				out = append(out, k.found(object, fmt.Sprintf("Subnet %s (%s) overlaps spec.podCIDRs of nodes: %s. Another network plugin may route cluster IPs to these nodes.",
-					named(s.ID, s.Name), s.Prefix, list(ranges)), "kubectl get nodes -o custom-columns=NAME:.metadata.name,PODS:.spec.podCIDRs"))
 			}
 		}
 	}

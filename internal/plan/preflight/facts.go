@@ -34,7 +34,6 @@ type Config struct {
 	Provider          string   // services.provider
 	ExternalNetworkID string   // services.externalNetworkID
 	ExternalSubnetID  string   // services.externalSubnetID
-	GroupsOfServices  bool     // services.sourceRangesBySecurityGroups
 	WarmUp            bool     // pools.warmUp: nodes have a pool before their first pod
 	Trunks            bool     // some nodes are virtual machines with trunks (vlan)
 	Pairs             bool     // some nodes are virtual machines with address pairs (macvlan)
@@ -75,7 +74,6 @@ type Pool struct {
 type Node struct {
 	Name      string
 	Addresses []netip.Addr
-	PodCIDRs  []netip.Prefix
 	Min       int    // free ports that its pool keeps at least
 	VIFType   string // of its ports; empty: as Neutron says of each port
 	Virtual   bool   // its pods' ports hang on the port of the machine, and no agent serves them
@@ -90,6 +88,5 @@ type Service struct {
 	ClusterIPs      []netip.Addr
 	Ports           int  // each is a listener and a pool of each load balancer
 	Members         int  // of all pools of all load balancers
-	Public          bool // it is to have a floating IP of the configured network
 	DNS             bool // it is the cluster's DNS
 }

@@ -67,7 +67,7 @@ func (f *Facts) missingVIPs() (int, error) {
 }
 
 // load is what the Services of the cluster need in all.
-type load struct{ balancers, listeners, members, public int }
+type load struct{ balancers, listeners, members int }
 
 func (f *Facts) want() (load, error) {
 	var all load
@@ -75,9 +75,6 @@ func (f *Facts) want() (load, error) {
 		all.balancers += len(s.ClusterIPs)
 		all.listeners += len(s.ClusterIPs) * s.Ports
 		all.members += s.Members
-		if s.Public {
-			all.public++
-		}
 	}
 	return all, f.Cluster.Services.Err
 }
@@ -129,40 +126,6 @@ func (f *Facts) shortOfPorts(k Kind, project string, pods, vips int, err error) 
 	limit := f.Networks.Quotas[project].Value["port"].Limit
 	return []Finding{k.found(object, fmt.Sprintf("The quota has room for %d more ports of %d, and Kuryr needs %d more: %d for pools and %d for load balancers.", left, limit, n, pods, vips),
 		fmt.Sprintf("openstack quota set --ports %d %s", limit+n-left, projectOf(project)))}
-}
-
-// floatingIPQuotaShort compares with the limit, not with what is left: which Services have a floating
-// IP already, and which of these an author gave, is not read.
-func floatingIPQuotaShort(f *Facts, k Kind) []Finding {
-	want, err := f.want()
-	if !f.public() || err == nil && want.public == 0 {
-		return nil
-	}
-	return f.limited(k, "floatingip", "--floating-ips", "floating IPs", "public Services", want.public, err)
-}
-
-func securityGroupQuotaShort(f *Facts, k Kind) []Finding {
-	want, err := f.want()
-	if !f.Config.GroupsOfServices || !f.serves() || err == nil && want.public == 0 {
-		return nil
-	}
-	return f.limited(k, "security_group", "--secgroups", "security groups", "public Services, which may need one each", want.public, err)
-}
-
-// limited reports that the project of Services may not have n of a kind at all.
-func (f *Facts) limited(k Kind, kind, option, plural, what string, n int, err error) []Finding {
-	project := f.Config.ServiceProjectID
-	object := "quota of " + plural + " of project " + projectOf(project)
-	q := f.Networks.Quotas[project]
-	if err = cmp.Or(err, q.Err); err != nil {
-		return k.unknown(object, "it has room", err)
-	}
-	usage, ok := q.Value[kind]
-	if !ok || usage.Limit < 0 || n <= usage.Limit {
-		return nil
-	}
-	return []Finding{k.found(object, fmt.Sprintf("The quota is %d %s, and the cluster has %d %s.", usage.Limit, plural, n, what),
-		fmt.Sprintf("openstack quota set %s %d %s", option, n, projectOf(project)))}
 }
 
 func balancingQuotaShort(f *Facts, k Kind) []Finding {

@@ -22,17 +22,6 @@ const maxSources = 512
 // hostForm matches host names that the API server accepts in a status.
 var hostForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*$`)
 
-// WantsFloatingIP reports whether Kuryr is to give a Service a floating IP of the configured
-// network, as far as the Service says.
-func WantsFloatingIP(svc *corev1.Service) bool {
-	p := &planner{Input: Input{Service: svc}}
-	if !p.external() || p.yes(annotationInternal, true) || p.text(annotationFloatingNetwork) != "" {
-		return false
-	}
-	first, err := netip.ParseAddr(svc.Spec.ClusterIP)
-	return err == nil && first.Is4()
-}
-
 // public plans the floating IP of a Service of type LoadBalancer.
 func (p *planner) public() {
 	if !p.external() {

@@ -257,27 +257,3 @@ func prefixed(prefix, s string) string {
 	}
 	return prefix + s
 }
-
-// Which Services take a floating IP of the configured network.
-func TestWantsFloatingIP(t *testing.T) {
-	const internal, network = "service.beta.kubernetes.io/openstack-internal-load-balancer", "loadbalancer.openstack.org/floating-network-id"
-	for _, c := range []struct {
-		name   string
-		change func(svc *corev1.Service)
-		want   bool
-	}{
-		{"type LoadBalancer", func(*corev1.Service) {}, true},
-		{"type ClusterIP", func(svc *corev1.Service) { svc.Spec.Type = corev1.ServiceTypeClusterIP }, false},
-		{"another class", func(svc *corev1.Service) { svc.Spec.LoadBalancerClass = new("example.org/other") }, false},
-		{"internal", func(svc *corev1.Service) { svc.Annotations = map[string]string{internal: "true"} }, false},
-		{"not internal", func(svc *corev1.Service) { svc.Annotations = map[string]string{internal: "false"} }, true},
-		{"another network", func(svc *corev1.Service) { svc.Annotations = map[string]string{network: "3e0f"} }, false},
-		{"IPv6", func(svc *corev1.Service) { svc.Spec.ClusterIP = "fd00::1" }, false},
-	} {
-		svc := &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ClusterIP: "10.96.0.7"}}
-		c.change(svc)
-		if got := service.WantsFloatingIP(svc); got != c.want {
-			t.Errorf("WantsFloatingIP of %s = %t, want %t", c.name, got, c.want)
-		}
-	}
-}
