@@ -23,7 +23,10 @@ func refusing(t *testing.T, is func(method, text string) bool) (*openstack.Backe
 	f := newFront(t)
 	f.rename = "acme"
 	target := f.services(t).target(t, "acme")
-	lb, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, balanced(target, "10.252.0.200", 1, 1))
+	wanted := balanced(target, "10.252.0.200", 1, 1)
+	lb, err := target.Backend.CreateLoadBalancer(t.Context(), serviceOwner, wanted)
+	must(t, err)
+	_, err = target.Backend.CreateListener(t.Context(), lb.ID, wanted.Listeners[0])
 	must(t, err)
 	f.before = func(w http.ResponseWriter, r *http.Request, body object) bool {
 		return r.Method != http.MethodGet && strings.HasPrefix(r.URL.Path, "/load-balancer/") && is(r.Method, fmt.Sprint(body)) &&
@@ -153,12 +156,8 @@ func TestAffinityIsNotLearnedWhereItIsNotAsked(t *testing.T) {
 		lb.Listeners[0].Pool.AffinitySeconds = new(int32)
 		for i := range 2 {
 			lb.VIP.IP = fmt.Sprintf("10.252.0.%d", 200+i)
-			f.asked(false)
 			made, err := b.CreateLoadBalancer(ctx, serviceOwner, lb)
 			must(t, err)
-			if got, want := f.asked(true)["POST loadbalancers"], 2-i; release == "zed" && got != want {
-				t.Errorf("OpenStack %s: load balancer %d with children that the provider refuses took %d requests, want %d", release, i, got, want)
-			}
 			if i == 0 {
 				if _, err := b.CreateListener(ctx, made.ID, lb.Listeners[0]); !errors.Is(err, sdn.ErrUnsupported) {
 					t.Errorf("OpenStack %s: CreateListener: %v, want ErrUnsupported", release, err)

@@ -16,7 +16,7 @@ import (
 )
 
 // CreateLoadBalancer implements sdn.LoadBalancers: one POST with everything below the load
-// balancer, unless the provider has refused that before.
+// balancer, if the provider is known to accept that.
 func (b *Octavia) CreateLoadBalancer(ctx context.Context, owner sdn.Owner, lb sdn.LoadBalancer) (sdn.LoadBalancer, error) {
 	f, err := b.features(ctx, lb.Provider, lb.FlavorID)
 	if err != nil {
@@ -54,20 +54,20 @@ func (b *Octavia) CreateLoadBalancer(ctx context.Context, owner sdn.Owner, lb sd
 }
 
 // postWhole requests a load balancer with everything below it, or an empty one if the provider
-// does not accept that.
+// does not accept all of it.
 func (b *Octavia) postWhole(ctx context.Context, lb sdn.LoadBalancer, body object, f sdn.Features, a api) (wireBalancer, error) {
 	members := 0
-	full := populatable(lb) && !a.single && !a.losesChildren(f.Provider) && !b.balancers.isBare(f.Provider, lb.VIP)
+	full := populatable(lb) && a.populates(f.Provider)
 	if full {
 		body["listeners"], members = newListeners(lb.Listeners, f, a, b.members(f.Provider))
 	}
 	began := time.Now()
-	w, err := b.postBalancer(ctx, body, f.Provider, members)
+	w, err := b.postBalancer(ctx, body, members)
 	if errors.Is(err, sdn.ErrConflict) {
 		var again bool
 		if again, err = b.afterConflict(ctx, lb.VIP, lb.ProjectID, err); again {
 			began = time.Now()
-			w, err = b.postBalancer(ctx, body, f.Provider, members)
+			w, err = b.postBalancer(ctx, body, members)
 		}
 	}
 	if full && isRefusal(err) {
@@ -76,9 +76,8 @@ func (b *Octavia) postWhole(ctx context.Context, lb sdn.LoadBalancer, body objec
 	if !full || !errors.Is(err, sdn.ErrUnsupported) {
 		return w, err
 	}
-	b.balancers.learnBare(f, lb, a)
 	delete(body, "listeners")
-	return b.postBalancer(ctx, body, f.Provider, 0)
+	return b.postBalancer(ctx, body, 0)
 }
 
 // isRefusal reports whether a creation was refused for good: nothing of it is under way any
@@ -98,7 +97,6 @@ func (l *balancers) made(asked sdn.LoadBalancer, w wireBalancer) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.refused, asked.VIP)
 	if asked.Provider == "" {
 		l.usual[asked.FlavorID] = w.Provider
 	}
@@ -208,13 +206,11 @@ func shares(wanted []int, most int) []int {
 	return out
 }
 
-func (b *Octavia) postBalancer(ctx context.Context, body object, provider string, members int) (wireBalancer, error) {
+func (b *Octavia) postBalancer(ctx context.Context, body object, members int) (wireBalancer, error) {
 	var out map[string]wireBalancer
-	var took time.Duration
 	err := b.Do(ctx, session.Request{
-		To: b.dialect.service, Method: http.MethodPost, Path: []string{"lbaas", "loadbalancers"}, Body: object{"loadbalancer": body}, Out: &out, Creates: true, Members: members, Took: &took,
+		To: b.dialect.service, Method: http.MethodPost, Path: []string{"lbaas", "loadbalancers"}, Body: object{"loadbalancer": body}, Out: &out, Creates: true, Members: members,
 	})
-	b.balancers.took(provider, members, took, err)
 	return out["loadbalancer"], err
 }
 

@@ -32,7 +32,6 @@ func (b *Octavia) DeleteLoadBalancer(ctx context.Context, id string) error {
 	case err != nil:
 		return err
 	}
-	b.balancers.goes(id)
 	return &sdn.PendingError{What: "the deletion of load balancer " + id, Retry: session.BusyRetry}
 }
 
@@ -54,7 +53,7 @@ func (b *Octavia) FailOver(ctx context.Context, id string) error {
 		err = fmt.Errorf("failover is %w for this credential (%s)", sdn.ErrUnsupported, err.Error())
 	}
 	if errors.Is(err, sdn.ErrUnsupported) {
-		b.balancers.learn(w.Provider, failing, 1)
+		b.balancers.refuse(w.Provider, failing)
 	}
 	return err
 }

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -18,18 +17,35 @@ import (
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
+// fewLost is how many load balancers that a list by tag lacks are read one by one.
+const fewLost = 10
+
 // ListLoadBalancers implements sdn.LoadBalancers. Where Octavia has tags, it filters the list
 // by the cluster's tag.
 //
 // Tags are lost when another user of the cloud replaces them, and load balancers that were made
-// before Octavia had tags have none. So the first list is of all load balancers. So is the next
-// one when a list lacks load balancers that existed before. A few load balancers without tags
-// are read one by one from then on.
+// before Octavia had tags have none. So the first list is of all load balancers. Later, those that
+// are known and not in the list are read one by one, or all are listed if they are many.
 func (b *Octavia) ListLoadBalancers(ctx context.Context) ([]sdn.LoadBalancerSummary, error) {
-	all, err := b.listBalancers(ctx)
+	a, err := b.balancerAPI(ctx)
 	if err != nil {
 		return nil, err
 	}
+	before, whole := b.balancers.known()
+	var all map[string]wireBalancer
+	if whole && a.has(withTags) {
+		all, err = b.listOwn(ctx, url.Values{"tags": {session.ClusterMark + b.config.ClusterID}}, a)
+		if err != nil {
+			return nil, err
+		}
+		whole = b.addLost(ctx, all, before)
+	}
+	if !whole || !a.has(withTags) {
+		if all, err = b.listOwn(ctx, url.Values{}, a); err != nil {
+			return nil, err
+		}
+	}
+	b.balancers.listed(before, all)
 	out := make([]sdn.LoadBalancerSummary, 0, len(all))
 	for _, w := range all {
 		out = append(out, sdn.LoadBalancerSummary{ID: w.ID, Owner: w.mark().Owner, ProjectID: cmp.Or(w.ProjectID, w.TenantID), VIPPortID: w.VIPPortID, Provisioning: sdn.Provisioning(w.Provisioning)})
@@ -37,45 +53,22 @@ func (b *Octavia) ListLoadBalancers(ctx context.Context) ([]sdn.LoadBalancerSumm
 	return out, nil
 }
 
-func (b *Octavia) listBalancers(ctx context.Context) (map[string]wireBalancer, error) {
-	a, err := b.balancerAPI(ctx)
-	if err != nil {
-		return nil, err
+// addLost adds the load balancers of before that a list lacks and that still exist. It reports
+// whether the list has all of them then.
+func (b *Octavia) addLost(ctx context.Context, list map[string]wireBalancer, before map[string]bool) bool {
+	lost := slices.DeleteFunc(slices.Collect(maps.Keys(before)), func(id string) bool { _, is := list[id]; return is })
+	if len(lost) > fewLost {
+		return false
 	}
-	before, untagged, narrow := b.balancers.known()
-	if narrow && a.has(withTags) {
-		all, err := b.listOwn(ctx, url.Values{"tags": {session.ClusterMark + b.config.ClusterID}}, a)
-		if err != nil {
-			return all, b.noteListed(all, before, err)
-		}
-		// A load balancer that cannot be read here is found by the list of all.
-		if err := b.addUntagged(ctx, all, untagged); err == nil && b.balancers.shows(all, before) {
-			return all, b.noteListed(all, before, nil)
-		}
-	}
-	all, err := b.listOwn(ctx, url.Values{}, a)
-	return all, b.noteListed(all, before, err)
-}
-
-// fewUntagged is how many load balancers without tags are read one by one. They may lack their
-// tags for long: a load balancer that is busy or in ERROR accepts no tags.
-const fewUntagged = 10
-
-// addUntagged adds the load balancers without tags, which a list by tag does not show.
-func (b *Octavia) addUntagged(ctx context.Context, all map[string]wireBalancer, untagged []string) error {
-	for _, id := range untagged {
-		if _, is := all[id]; is {
-			continue
-		}
+	for _, id := range lost {
 		w, err := b.readBalancer(ctx, id)
-		switch {
-		case err == nil:
-			all[id] = w
-		case !errors.Is(err, sdn.ErrNotFound):
-			return fmt.Errorf("reading load balancer %s, which has lost its tags: %w", id, err)
+		if err == nil {
+			list[id] = w
+		} else if !errors.Is(err, sdn.ErrNotFound) {
+			return false
 		}
 	}
-	return nil
+	return true
 }
 
 // listOwn lists the matching load balancers of this cluster, by ID.
@@ -96,9 +89,9 @@ func (b *Octavia) listOwn(ctx context.Context, match url.Values, a api) (map[str
 	return own, nil
 }
 
-// known returns the load balancers that should exist, including those in deletion, and those of
-// them without tags. narrow says that the untagged ones are all known, and few.
-func (l *balancers) known() (ids map[string]bool, untagged []string, narrow bool) {
+// known returns the load balancers that should exist, including those in deletion. whole says that
+// a list of all has succeeded.
+func (l *balancers) known() (ids map[string]bool, whole bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ids = map[string]bool{}
@@ -107,51 +100,19 @@ func (l *balancers) known() (ids map[string]bool, untagged []string, narrow bool
 			ids[id] = true
 		}
 	}
-	return ids, slices.Sorted(maps.Keys(l.untagged)), l.whole && len(l.untagged) <= fewUntagged
+	return ids, l.whole
 }
 
-// shows reports whether a list has all load balancers of before, except those in deletion.
-func (l *balancers) shows(all map[string]wireBalancer, before map[string]bool) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for id := range before {
-		if _, ok := all[id]; !ok && !l.going[id] {
-			return false
-		}
-	}
-	return true
-}
-
-// noteListed notes the result of a successful list. It forgets the load balancers that existed
-// before the list and are not in it.
-func (b *Octavia) noteListed(all map[string]wireBalancer, before map[string]bool, err error) error {
-	if err != nil {
-		return err
-	}
-	l, tag, gone := b.balancers, session.ClusterMark+b.config.ClusterID, map[string]bool{}
+// listed notes a list. It forgets the load balancers that existed before the list and are not in it.
+func (l *balancers) listed(before map[string]bool, all map[string]wireBalancer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.whole = true
-	for id, w := range all {
+	for id := range all {
 		l.below[id] = id
-		l.tag(id, slices.Contains(w.Tags, tag))
 	}
-	for id := range before {
-		if _, is := all[id]; !is {
-			gone[id] = true
-		}
-	}
-	l.forget(gone)
-	return nil
-}
-
-// tag notes, with the lock held, whether a load balancer can be found by its tag.
-func (l *balancers) tag(id string, is bool) {
-	if is {
-		delete(l.untagged, id)
-	} else {
-		l.untagged[id] = true
-	}
+	maps.DeleteFunc(before, func(id string, _ bool) bool { _, is := all[id]; return is })
+	l.forget(before)
 }
 
 // forget removes, with the lock held, what is known of load balancers or of objects below them.
@@ -167,8 +128,6 @@ func (l *balancers) forget(gone map[string]bool) {
 	}
 	for id := range gone {
 		delete(l.about, id)
-		delete(l.going, id)
-		delete(l.untagged, id)
 	}
 }
 
@@ -195,11 +154,4 @@ func (b *Octavia) MarkLoadBalancer(ctx context.Context, id string, owner sdn.Own
 	}
 	change := object{"loadbalancer": object{"tags": append(tags, m.Tags()...)}}
 	return b.lb(ctx, http.MethodPut, id, change, nil, "loadbalancers", id)
-}
-
-// goes notes that Octavia deletes a load balancer.
-func (l *balancers) goes(id string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.going[id] = true
 }

@@ -103,7 +103,7 @@ func (b *Octavia) LeftVIPs(ctx context.Context, projectID, subnetID string) (map
 	if err != nil {
 		return nil, fmt.Errorf("listing the ports of subnet %s: %w", subnetID, err)
 	}
-	known, _, _ := b.balancers.known()
+	known, _ := b.balancers.known()
 	// A known load balancer there shows that this Octavia belongs to this Neutron. That of another region
 	// shows no load balancer at all.
 	if !slices.ContainsFunc(ports, func(p vipPort) bool { return known[p.loadBalancer()] }) {

@@ -56,8 +56,10 @@ func (b *Octavia) CreateListener(ctx context.Context, loadBalancerID string, l s
 	body := newListener(l, lb.features, lb.api)
 	body["loadbalancer_id"] = loadBalancerID
 	w, err := ask[wireListener](ctx, b, http.MethodPost, loadBalancerID, object{"listener": body}, "listeners")
-	if errors.Is(err, sdn.ErrUnsupported) {
-		b.learnListener(lb.features.Provider, l)
+	hasOptions := len(l.SourceRanges) > 0 || l.ConnectionLimit != nil || l.TimeoutClientData != nil || l.TimeoutMemberData != nil ||
+		l.TimeoutMemberConnect != nil || l.TimeoutTCPInspect != nil // these may have been the reason
+	if errors.Is(err, sdn.ErrUnsupported) && !hasOptions && l.Protocol != "TCP" {
+		b.balancers.refuse(lb.features.Provider, protocol+l.Protocol)
 	}
 	if err != nil {
 		return sdn.Listener{}, err

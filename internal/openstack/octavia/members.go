@@ -30,9 +30,18 @@ func (b *Octavia) ChangeMembers(ctx context.Context, poolID string, add, remove 
 		err = b.changeMembers(ctx, lb, poolID, add, remove)
 	}
 	if errors.Is(err, sdn.ErrUnsupported) {
-		b.learnMembers(lb, add)
+		b.refuseMembers(lb, add)
 	}
 	return err
+}
+
+// refuseMembers notes that members of other subnets may have been refused. A refusal by OVN or
+// amphora, such as of a member of another IP family, is not about the subnet.
+func (b *Octavia) refuseMembers(lb at, some []sdn.Member) {
+	known := lb.features.Provider == providerOVN || isAmphora(lb.features.Provider)
+	if !known && slices.ContainsFunc(some, lb.isFar) {
+		b.balancers.refuse(lb.features.Provider, far)
+	}
 }
 
 func (b *Octavia) changeMembers(ctx context.Context, lb at, poolID string, add, remove []sdn.Member) error {
@@ -46,7 +55,7 @@ func (b *Octavia) changeMembers(ctx context.Context, lb at, poolID string, add, 
 	case len(remove) == 0 && len(add) == 1:
 		return b.addMember(ctx, lb, poolID, add[0])
 	case len(remove) == 0 && len(add) <= b.members(lb.features.Provider) && lb.api.has(withAdditive) && lb.features.Provider != providerOVN:
-		return b.gone(poolID, b.putMembers(ctx, lb, poolID, add, len(add), true))
+		return b.gone(poolID, b.putMembers(ctx, poolID, add, len(add), true))
 	case len(add) == 0 && len(remove) == 1 && remove[0].ID != "":
 		return b.removeMember(ctx, poolID, remove[0].ID)
 	}
@@ -66,7 +75,7 @@ func (b *Octavia) applyChange(ctx context.Context, lb at, poolID string, c membe
 	}
 	todo := c.next(ways{most: b.members(lb.features.Provider), all: lb.features.Provider == providerOVN, single: lb.api.single})
 	if todo.put != nil {
-		if err := b.putMembers(ctx, lb, poolID, todo.put, todo.worked, false); err != nil {
+		if err := b.putMembers(ctx, poolID, todo.put, todo.worked, false); err != nil {
 			return b.gone(poolID, err)
 		}
 	}
@@ -121,7 +130,7 @@ func (b *Octavia) fillPool(ctx context.Context, lb at, poolID string, members []
 		return b.addAll(ctx, lb, poolID, members)
 	}
 	some := members[:min(len(members), b.members(lb.features.Provider))]
-	if err := b.putMembers(ctx, lb, poolID, some, len(some), false); err != nil {
+	if err := b.putMembers(ctx, poolID, some, len(some), false); err != nil {
 		return nil, fmt.Errorf("cannot give pool %s %d members: %w", poolID, len(some), err)
 	}
 	if len(some) < len(members) {
@@ -142,17 +151,15 @@ func (b *Octavia) addAll(ctx context.Context, lb at, poolID string, members []sd
 
 // putMembers sends a pool all its members, or additional ones; worked is how many of them the
 // provider works at.
-func (b *Octavia) putMembers(ctx context.Context, lb at, poolID string, all []sdn.Member, worked int, additive bool) error {
+func (b *Octavia) putMembers(ctx context.Context, poolID string, all []sdn.Member, worked int, additive bool) error {
 	query := url.Values{}
 	if additive {
 		query.Set("additive_only", "true")
 	}
-	var took time.Duration
 	err := b.Do(ctx, session.Request{
 		To: b.dialect.service, Method: http.MethodPut, Path: []string{"lbaas", "pools", poolID, "members"}, Query: query,
-		Body: object{"members": newMembers(all)}, Subject: poolID, Members: worked, Took: &took,
+		Body: object{"members": newMembers(all)}, Subject: poolID, Members: worked,
 	})
-	b.balancers.took(lb.features.Provider, worked, took, err)
 	return refusedOf(all, err)
 }
 

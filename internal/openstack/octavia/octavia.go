@@ -16,7 +16,6 @@ import (
 	"sync"
 	"time"
 
-	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/openstack/session"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -60,7 +59,7 @@ func (b *Octavia) Remembered() int {
 	l := b.balancers
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.below) + len(l.about) + len(l.subnets) + len(l.going) + len(l.untagged) + len(l.refused)
+	return len(l.below) + len(l.about) + len(l.subnets)
 }
 
 // balancers is what this process has learned of the load-balancing service.
@@ -68,20 +67,16 @@ type balancers struct {
 	mu sync.Mutex
 	// below has the load balancers of this cluster, and the known objects below them: ID → ID
 	// of the load balancer. A change of these needs no check of the mark.
-	below    map[string]string
-	about    map[string]about             // of load balancers; not of all
-	subnets  map[string]map[string]string // of members that were read, by pool and ID
-	lessons  map[string]*lesson           // by provider
-	costs    map[string]cost              // measured cost of a member, by provider
-	refused  map[v1.VIPAddress]bool       // VIPs of load balancers that were refused with their children
-	going    map[string]bool              // load balancers that Octavia was asked to delete
-	untagged map[string]bool              // load balancers that no list by tag shows
-	whole    bool                         // a list of all has succeeded
-	usual    map[string]string            // default provider by flavor; "" is without a flavor
+	below   map[string]string
+	about   map[string]about             // of load balancers; not of all
+	subnets map[string]map[string]string // of members that were read, by pool and ID
+	able    map[capability]bool          // true: a load balancer shows it; false: it was refused
+	whole   bool                         // a list of all has succeeded
+	usual   map[string]string            // default provider by flavor; "" is without a flavor
 }
 
 func newBalancers() *balancers {
-	return &balancers{below: map[string]string{}, about: map[string]about{}, subnets: map[string]map[string]string{}, lessons: map[string]*lesson{}, costs: map[string]cost{}, refused: map[v1.VIPAddress]bool{}, going: map[string]bool{}, untagged: map[string]bool{}, usual: map[string]string{}}
+	return &balancers{below: map[string]string{}, about: map[string]about{}, subnets: map[string]map[string]string{}, able: map[capability]bool{}, usual: map[string]string{}}
 }
 
 // api is what the load-balancing API can do.
@@ -108,14 +103,6 @@ const (
 )
 
 func (a api) has(minor int) bool { return a.minor >= minor }
-
-// losesChildren reports whether the provider may create a load balancer without the listeners,
-// pools and members of the same request. Of these the worker of Zed's Octavia 11.0.0 is not told,
-// and they stay PENDING_CREATE below an ACTIVE load balancer: Octavia then refuses to change and
-// to delete them. Octavia shows v2.26 with Zed and with 2023.1.
-func (a api) losesChildren(provider string) bool {
-	return isAmphora(provider) && a.has(withMoreVIPs) && !a.has(afterOVNAffinity)
-}
 
 // balancerAPI returns the API version, from a cache.
 func (b *Octavia) balancerAPI(ctx context.Context) (api, error) {

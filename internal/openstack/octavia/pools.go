@@ -42,7 +42,8 @@ func (b *Octavia) createPool(ctx context.Context, lb at, listenerID, protocol st
 	}
 	w, err := ask[wirePool](ctx, b, http.MethodPost, listenerID, object{"pool": body}, "pools")
 	if errors.Is(err, sdn.ErrUnsupported) {
-		b.learnPool(lb.features, p, true)
+		p.Algorithm = cmp.Or(p.Algorithm, lb.features.Algorithm)
+		b.balancers.refuse(lb.features.Provider, usedBy(p)...)
 	}
 	if err != nil {
 		return sdn.Pool{}, err
@@ -51,7 +52,7 @@ func (b *Octavia) createPool(ctx context.Context, lb at, listenerID, protocol st
 	made := poolOf(w)
 	if made.Members, err = b.fillPool(ctx, lb, made.ID, p.Members); err != nil {
 		if errors.Is(err, sdn.ErrUnsupported) {
-			b.learnMembers(lb, p.Members)
+			b.refuseMembers(lb, p.Members)
 		}
 		return made, err
 	}
@@ -84,13 +85,14 @@ func (b *Octavia) UpdatePool(ctx context.Context, id string, p sdn.Pool) error {
 		change := poolChange(p)
 		if now.Algorithm == p.Algorithm {
 			delete(change, "lb_algorithm")
+			p.Algorithm = ""
 		}
 		if lb.features.AffinityShared { // OVN's provider 8.0.0 puts the pool into ERROR without it
 			change["admin_state_up"] = !now.Disabled
 		}
 		if err := b.lb(ctx, http.MethodPut, id, object{"pool": change}, nil, "pools", id); err != nil {
 			if errors.Is(err, sdn.ErrUnsupported) {
-				b.learnPool(lb.features, p, false)
+				b.balancers.refuse(lb.features.Provider, usedBy(p)...)
 			}
 			return b.gone(id, err)
 		}
@@ -130,7 +132,7 @@ func (b *Octavia) createMonitor(ctx context.Context, lb at, poolID string, m v1.
 	body["pool_id"] = poolID
 	err := b.lb(ctx, http.MethodPost, poolID, object{"healthmonitor": body}, nil, "healthmonitors")
 	if errors.Is(err, sdn.ErrUnsupported) {
-		b.balancers.learn(lb.features.Provider, monitor+m.Type, 1)
+		b.balancers.refuse(lb.features.Provider, monitor+m.Type)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot create the health monitor of pool %s, of type %s: %w", poolID, m.Type, err)

@@ -66,7 +66,7 @@ func (b *Octavia) tree(ctx context.Context, id string, w wireBalancer) (sdn.Load
 	if b.dialect.statesApart {
 		err = b.addStates(ctx, &lb)
 	}
-	b.proveTree(lb)
+	b.balancers.show(lb)
 	return lb, err
 }
 
