@@ -41,16 +41,16 @@ func (c *Cloud) CreateLoadBalancer(ctx context.Context, owner sdn.Owner, lb sdn.
 
 // keepBalancer remembers a load balancer and what is below it.
 func (c *Cloud) keepBalancer(k *credential, lb sdn.LoadBalancer) {
-	c.keep(k, "", lb.ID)
+	c.keep(k, lb.ID)
 	for _, l := range lb.Listeners {
-		c.keepListener(k, lb.ID, l)
+		c.keepListener(k, l)
 	}
 }
 
-func (c *Cloud) keepListener(k *credential, balancerID string, l sdn.Listener) {
-	c.keep(k, balancerID, l.ID)
+func (c *Cloud) keepListener(k *credential, l sdn.Listener) {
+	c.keep(k, l.ID)
 	if l.Pool != nil {
-		c.keep(k, balancerID, l.Pool.ID)
+		c.keep(k, l.Pool.ID)
 	}
 }
 
@@ -106,7 +106,7 @@ func (c *Cloud) FailOver(ctx context.Context, id string) error {
 func (c *Cloud) CreateListener(ctx context.Context, loadBalancerID string, l sdn.Listener) (sdn.Listener, error) {
 	made, err := read(ctx, c, Balancer, loadBalancerID, nil, func(s Session) (sdn.Listener, error) { return s.CreateListener(ctx, loadBalancerID, l) })
 	if k := c.find(ctx, Balancer, loadBalancerID); k != nil {
-		c.keepListener(k, loadBalancerID, made)
+		c.keepListener(k, made)
 	}
 	return made, err
 }
@@ -118,27 +118,16 @@ func (c *Cloud) UpdateListener(ctx context.Context, id string, l sdn.Listener) e
 
 // DeleteListener implements sdn.LoadBalancers.
 func (c *Cloud) DeleteListener(ctx context.Context, loadBalancerID, id string) error {
-	err := c.each(ctx, Balancer, loadBalancerID, func(s Session) error { return s.DeleteListener(ctx, loadBalancerID, id) })
-	if err == nil {
-		c.drop(id, false)
-	}
-	return err
+	return c.remove(ctx, Balancer, loadBalancerID, func(s Session) error { return s.DeleteListener(ctx, loadBalancerID, id) })
 }
 
 // CreatePool implements sdn.LoadBalancers.
 func (c *Cloud) CreatePool(ctx context.Context, listenerID string, p sdn.Pool) (sdn.Pool, error) {
 	made, err := read(ctx, c, Balancer, listenerID, nil, func(s Session) (sdn.Pool, error) { return s.CreatePool(ctx, listenerID, p) })
 	if k := c.find(ctx, Balancer, listenerID); k != nil {
-		c.keep(k, c.balancerOf(listenerID), made.ID)
+		c.keep(k, made.ID)
 	}
 	return made, err
-}
-
-// balancerOf returns the load balancer of a listener; empty if it is not known.
-func (c *Cloud) balancerOf(listenerID string) string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.places[listenerID].under
 }
 
 // UpdatePool implements sdn.LoadBalancers.
@@ -148,11 +137,7 @@ func (c *Cloud) UpdatePool(ctx context.Context, id string, p sdn.Pool) error {
 
 // DeletePool implements sdn.LoadBalancers.
 func (c *Cloud) DeletePool(ctx context.Context, loadBalancerID, id string) error {
-	err := c.each(ctx, Balancer, loadBalancerID, func(s Session) error { return s.DeletePool(ctx, loadBalancerID, id) })
-	if err == nil {
-		c.drop(id, false)
-	}
-	return err
+	return c.remove(ctx, Balancer, loadBalancerID, func(s Session) error { return s.DeletePool(ctx, loadBalancerID, id) })
 }
 
 // ChangeMembers implements sdn.LoadBalancers.

@@ -17,7 +17,7 @@ import (
 func (c *Cloud) CreateNetwork(ctx context.Context, owner sdn.Owner, spec sdn.NetworkSpec) (sdn.Network, error) {
 	k := c.of(spec.ProjectID)
 	n, err := k.CreateNetwork(ctx, owner, spec)
-	c.keep(k, "", n.ID)
+	c.keep(k, n.ID)
 	return n, k.explain(err)
 }
 
@@ -26,7 +26,7 @@ func (c *Cloud) Network(ctx context.Context, id string) (sdn.Network, error) {
 	n, err := read(ctx, c, Network, id, func(n sdn.Network) string { return n.ProjectID }, func(s Session) (sdn.Network, error) { return s.Network(ctx, id) })
 	if k := c.find(ctx, Network, id); err == nil && k != nil {
 		for _, s := range n.Subnets {
-			c.keep(k, id, s.ID)
+			c.keep(k, s.ID)
 		}
 	}
 	return n, err
@@ -57,11 +57,7 @@ func (c *Cloud) InUse(ctx context.Context, networkID string) ([]sdn.PortUse, err
 
 // DeleteNetwork implements sdn.Networks.
 func (c *Cloud) DeleteNetwork(ctx context.Context, id string) error {
-	err := c.remove(ctx, Network, id, func(s Session) error { return s.DeleteNetwork(ctx, id) })
-	if err == nil {
-		c.drop(id, true)
-	}
-	return err
+	return c.remove(ctx, Network, id, func(s Session) error { return s.DeleteNetwork(ctx, id) })
 }
 
 // CreateSubnet implements sdn.Networks. A network that was made before this process is found by the
@@ -69,7 +65,7 @@ func (c *Cloud) DeleteNetwork(ctx context.Context, id string) error {
 func (c *Cloud) CreateSubnet(ctx context.Context, owner sdn.Owner, spec sdn.SubnetSpec) (sdn.OwnSubnet, error) {
 	k := c.of(spec.ProjectID)
 	s, err := k.CreateSubnet(ctx, owner, spec)
-	c.keep(k, spec.NetworkID, s.ID)
+	c.keep(k, s.ID)
 	return s, k.explain(err)
 }
 
@@ -107,7 +103,7 @@ func strange(err error) bool {
 func (c *Cloud) RemoveLeg(ctx context.Context, routerID, subnetID string) error {
 	k := c.find(ctx, Network, subnetID)
 	if k == nil {
-		return c.each(ctx, Network, subnetID, func(s Session) error { return s.RemoveLeg(ctx, routerID, subnetID) })
+		return c.remove(ctx, Network, subnetID, func(s Session) error { return s.RemoveLeg(ctx, routerID, subnetID) })
 	}
 	err := k.RemoveLeg(ctx, routerID, subnetID)
 	if k == c.main || err != nil && !strange(err) {

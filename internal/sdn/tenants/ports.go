@@ -17,7 +17,7 @@ func (c *Cloud) CreatePorts(ctx context.Context, owner sdn.Owner, request sdn.Po
 	k := c.of(request.ProjectID)
 	ports, err := k.CreatePorts(ctx, owner, request, n)
 	for _, p := range ports {
-		c.keep(k, "", p.ID)
+		c.keep(k, p.ID)
 	}
 	return ports, k.explain(err)
 }
@@ -108,7 +108,7 @@ func (c *Cloud) Strays(ctx context.Context, projectID string) ([]sdn.Port, error
 	k := c.of(projectID)
 	ports, err := k.Strays(ctx, projectID)
 	for _, p := range ports {
-		c.keep(k, "", p.ID)
+		c.keep(k, p.ID)
 	}
 	return ports, k.explain(err)
 }
@@ -127,7 +127,7 @@ func (c *Cloud) DeleteStray(ctx context.Context, id string) error {
 func (c *Cloud) EnsureSecurityGroup(ctx context.Context, owner sdn.Owner, want sdn.SecurityGroup) (sdn.SecurityGroup, error) {
 	k := c.of(want.ProjectID)
 	g, err := k.EnsureSecurityGroup(ctx, owner, want)
-	c.keep(k, "", g.ID)
+	c.keep(k, g.ID)
 	return g, k.explain(err)
 }
 
@@ -146,7 +146,7 @@ func (c *Cloud) DeleteSecurityGroup(ctx context.Context, id string) error {
 func (c *Cloud) CreateFloatingIP(ctx context.Context, owner sdn.Owner, r sdn.FloatingIPRequest) (sdn.FloatingIP, error) {
 	k := c.of(r.ProjectID)
 	f, err := k.CreateFloatingIP(ctx, owner, r)
-	c.keep(k, "", f.ID)
+	c.keep(k, f.ID)
 	return f, k.explain(err)
 }
 
@@ -189,5 +189,5 @@ func (c *Cloud) DeleteFloatingIP(ctx context.Context, id, portID string) error {
 
 // DisownFloatingIP implements sdn.FloatingIPs.
 func (c *Cloud) DisownFloatingIP(ctx context.Context, id string) error {
-	return c.each(ctx, Balancer, id, func(s Session) error { return s.DisownFloatingIP(ctx, id) })
+	return c.remove(ctx, Balancer, id, func(s Session) error { return s.DisownFloatingIP(ctx, id) })
 }

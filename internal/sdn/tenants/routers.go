@@ -13,7 +13,7 @@ import (
 func (c *Cloud) CreateRouter(ctx context.Context, owner sdn.Owner, spec sdn.RouterSpec) (sdn.OwnRouter, error) {
 	k := c.of(spec.ProjectID)
 	r, err := k.CreateRouter(ctx, owner, spec)
-	c.keep(k, "", r.ID)
+	c.keep(k, r.ID)
 	return r, k.explain(err)
 }
 
@@ -38,9 +38,5 @@ func (c *Cloud) UpdateRouter(ctx context.Context, id string, u sdn.RouterUpdate)
 
 // DeleteRouter implements sdn.Routers.
 func (c *Cloud) DeleteRouter(ctx context.Context, id string) error {
-	err := c.remove(ctx, Network, id, func(s Session) error { return s.DeleteRouter(ctx, id) })
-	if err == nil {
-		c.drop(id, true)
-	}
-	return err
+	return c.remove(ctx, Network, id, func(s Session) error { return s.DeleteRouter(ctx, id) })
 }

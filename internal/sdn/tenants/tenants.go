@@ -17,9 +17,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -77,8 +77,11 @@ type Cloud struct {
 	mu     sync.Mutex
 	open   map[string]*credential // by project
 	listed []Tenant               // when the places were learned
-	places map[string]place       // by ID of a resource
 	taught *credential            // that of the last load balancer that was made
+	// Projects with a credential of their own, by ID of a resource there; empty: the main one's. What
+	// is gone is forgotten with older.
+	places, older map[string]string
+	renewed       time.Time // when older became the places of before
 }
 
 var _ Session = (*Cloud)(nil)
@@ -89,15 +92,12 @@ type credential struct {
 	Tenant // zero: the main one
 }
 
-// place is where a resource is.
-type place struct {
-	project string // with a credential of its own; empty: the main one's
-	under   string // load balancer that the resource is a part of
-}
+// placeAge is how long a place is remembered at least, from when it was last seen.
+const placeAge = 3 * time.Hour
 
 // New returns a Cloud. It opens no session yet.
 func New(o Options) *Cloud {
-	return &Cloud{o: o, main: &credential{Session: o.Main}, open: map[string]*credential{}, places: map[string]place{}}
+	return &Cloud{o: o, main: &credential{Session: o.Main}, open: map[string]*credential{}, places: map[string]string{}}
 }
 
 // of returns the credential for a project.
@@ -121,6 +121,7 @@ func (c *Cloud) tenants() []Tenant {
 	defer c.mu.Unlock()
 	if !slices.Equal(now, c.listed) {
 		clear(c.places)
+		clear(c.older)
 		c.listed = slices.Clone(now)
 	}
 	return now
@@ -155,28 +156,29 @@ func (k *credential) explain(err error) error {
 	return fmt.Errorf("with the credential of project %s (projects[].cloud: %s in Kuryr's configuration): %w", k.ProjectID, k.Cloud, err)
 }
 
-// keep remembers where a resource is.
-func (c *Cloud) keep(k *credential, under string, ids ...string) {
+// keep remembers where resources are.
+func (c *Cloud) keep(k *credential, ids ...string) {
 	if len(c.tenants()) == 0 {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if time.Since(c.renewed) > placeAge {
+		c.older, c.places, c.renewed = c.places, map[string]string{}, time.Now()
+	}
 	for _, id := range ids {
 		if id != "" {
-			c.places[id] = place{k.ProjectID, under}
+			c.places[id] = k.ProjectID
 		}
 	}
 }
 
-// drop forgets a resource that is gone, with its parts.
-func (c *Cloud) drop(id string, whole bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.places, id)
-	if whole {
-		maps.DeleteFunc(c.places, func(_ string, at place) bool { return at.under == id })
+// place returns the project of a resource. The lock is held.
+func (c *Cloud) place(id string) (project string, ok bool) {
+	if project, ok = c.places[id]; !ok {
+		project, ok = c.older[id]
 	}
+	return project, ok
 }
 
 // find returns the credential of a resource; nil if it is not known.
@@ -185,10 +187,10 @@ func (c *Cloud) find(ctx context.Context, kind Kind, id string) *credential {
 		return c.main
 	}
 	c.mu.Lock()
-	at, ok := c.places[id]
+	project, ok := c.place(id)
 	c.mu.Unlock()
 	if ok {
-		return c.of(at.project)
+		return c.of(project)
 	}
 	if kind != given && c.o.Named != nil {
 		if project, ok := c.o.Named(ctx, kind, id); ok {
@@ -210,9 +212,6 @@ func read[T any](ctx context.Context, c *Cloud, kind Kind, id string, project fu
 	k := c.find(ctx, kind, id)
 	if k != nil {
 		v, err := ask(k)
-		if errors.Is(err, sdn.ErrNotFound) { // a deletion that took its time is over
-			c.drop(id, kind == Balancer)
-		}
 		return v, k.explain(err)
 	}
 	v, failed := ask(c.main)
@@ -221,7 +220,7 @@ func read[T any](ctx context.Context, c *Cloud, kind Kind, id string, project fu
 		if project != nil { // an administrator sees what is another's
 			k = c.of(project(v))
 		}
-		c.keep(k, "", id)
+		c.keep(k, id)
 		return v, nil
 	}
 	if !absent(failed) {
@@ -235,7 +234,7 @@ func read[T any](ctx context.Context, c *Cloud, kind Kind, id string, project fu
 			if project != nil && c.of(project(a.value)) != c.main {
 				k = c.of(project(a.value))
 			}
-			c.keep(k, "", id)
+			c.keep(k, id)
 			return a.value, nil
 		}
 	}
@@ -276,19 +275,10 @@ func (c *Cloud) change(ctx context.Context, kind Kind, id string, do func(Sessio
 	return err
 }
 
-// remove deletes a resource, and forgets it.
-func (c *Cloud) remove(ctx context.Context, kind Kind, id string, do func(Session) error) error {
-	err := c.each(ctx, kind, id, do)
-	if err == nil {
-		c.drop(id, kind == Balancer)
-	}
-	return err
-}
-
-// each is change for a request that succeeds if there is nothing to do. If the credential of the
+// remove is change for a request that succeeds if there is nothing to do. If the credential of the
 // resource is not known, all are told to, and have to succeed: one that does not see the resource
 // does nothing. If all are refused, nobody has looked.
-func (c *Cloud) each(ctx context.Context, kind Kind, id string, do func(Session) error) error {
+func (c *Cloud) remove(ctx context.Context, kind Kind, id string, do func(Session) error) error {
 	all := c.all()
 	if k := c.find(ctx, kind, id); k != nil {
 		all = []*credential{k}
@@ -342,7 +332,7 @@ func list[T any](c *Cloud, id func(T) string, project func(T) string, ask func(*
 				out = append(out, v)
 			}
 			if project != nil {
-				c.keep(c.of(project(v)), "", id(v))
+				c.keep(c.of(project(v)), id(v))
 			}
 		}
 	}
@@ -362,11 +352,11 @@ func (c *Cloud) learn(shown map[string][]*credential, whole bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id, by := range shown {
-		at, known := c.places[id]
+		_, known := c.place(id)
 		switch {
 		case len(by) > 1 && by[1].ProjectID != "", by[0].ProjectID == "" && (known || !whole):
 		default:
-			c.places[id] = place{by[0].ProjectID, at.under}
+			c.places[id] = by[0].ProjectID
 		}
 	}
 }

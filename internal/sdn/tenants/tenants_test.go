@@ -164,26 +164,6 @@ func TestEachProjectHasItsCredential(t *testing.T) {
 	}
 }
 
-// What is not there any more is forgotten: the next read asks all credentials, as after a restart.
-func TestWhatIsGoneIsForgotten(t *testing.T) {
-	b := newBed(nil)
-	all, err := b.CreatePorts(t.Context(), sdn.Owner{}, sdn.PortRequest{ProjectID: "red"}, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	id := all[0].ID
-	delete(b.ports, id) // the deletion took its time, and is over
-	b.since()
-	for _, want := range [][]string{{"red read " + id}, {"blue read " + id, "main read " + id, "red read " + id}} {
-		if _, err := b.Port(t.Context(), id); !errors.Is(err, sdn.ErrNotFound) {
-			t.Errorf("Port(%s): %v, want ErrNotFound", id, err)
-		}
-		if got := b.since(); !slices.Equal(got, want) {
-			t.Errorf("Port(%s) asks %q, want %q", id, got, want)
-		}
-	}
-}
-
 // A port that only a failing credential may see is not missing. Of the others' ports it is known.
 func TestFailingCredential(t *testing.T) {
 	b := newBed(map[string]string{"of-red": "red"})
