@@ -94,7 +94,7 @@ func (b *Neutron) strayPort(ctx context.Context, w wirePort, on map[string]trunk
 // on the port being as it was seen; tags follow where Neutron has them. To claim
 // again for the same owner completes what a lost answer has left.
 func (b *Neutron) Claim(ctx context.Context, id string, owner sdn.Owner) error {
-	if err := b.claim(ctx, id, session.Mark{Cluster: b.config.ClusterID, Owner: owner}); err != nil {
+	if err := b.claim(ctx, id, session.Mark{Cluster: b.Config.ClusterID, Owner: owner}); err != nil {
 		return fmt.Errorf("claiming port %s: %w", id, err)
 	}
 	return nil

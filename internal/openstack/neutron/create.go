@@ -51,7 +51,7 @@ func subnetsNamed(r sdn.PortRequest) string {
 }
 
 func (b *Neutron) createPorts(ctx context.Context, owner sdn.Owner, r sdn.PortRequest, n int) ([]sdn.Port, error) {
-	m := session.Mark{Cluster: b.config.ClusterID, Owner: owner}
+	m := session.Mark{Cluster: b.Config.ClusterID, Owner: owner}
 	if byPairs(r) {
 		m.Parent = r.ParentPortID
 	}

@@ -77,7 +77,7 @@ func (b *Neutron) ListFloatingIPs(ctx context.Context, projectID string) ([]sdn.
 	}
 	ours := func(w wireFloatingIP) bool {
 		m := w.mark()
-		return m.Cluster == b.config.ClusterID || m.Cluster == "" && (projectID == "" || w.ProjectID == projectID)
+		return m.Cluster == b.Config.ClusterID || m.Cluster == "" && (projectID == "" || w.ProjectID == projectID)
 	}
 	all, err := session.ReadAll(ctx, b.Client, session.Request{Path: []string{"floatingips"}, Query: byID(nil, floatingFields), Subject: floatingKind.missing}, ours)
 	if err != nil {
@@ -96,7 +96,7 @@ func (b *Neutron) readFloatingIP(ctx context.Context, id string) (wireFloatingIP
 	if err != nil {
 		return wireFloatingIP{}, err
 	}
-	if c := w.mark().Cluster; c != "" && c != b.config.ClusterID {
+	if c := w.mark().Cluster; c != "" && c != b.Config.ClusterID {
 		return wireFloatingIP{}, fmt.Errorf("it belongs to cluster %s: %w", c, sdn.ErrNotFound)
 	}
 	return w, nil
@@ -149,7 +149,7 @@ func (b *Neutron) Dissociate(ctx context.Context, id, portID string) error {
 func (b *Neutron) DeleteFloatingIP(ctx context.Context, id, portID string) error {
 	w, err := b.readFloatingIP(ctx, id)
 	switch {
-	case err != nil || w.mark().Cluster != b.config.ClusterID:
+	case err != nil || w.mark().Cluster != b.Config.ClusterID:
 	case w.PortID != "" && w.PortID != portID:
 		err = fmt.Errorf("port %s has it: %w", w.PortID, sdn.ErrConflict)
 	default:
@@ -162,7 +162,7 @@ func (b *Neutron) DeleteFloatingIP(ctx context.Context, id, portID string) error
 // mark stays.
 func (b *Neutron) DisownFloatingIP(ctx context.Context, id string) error {
 	w, err := b.readFloatingIP(ctx, id)
-	if err == nil && w.mark().Cluster == b.config.ClusterID {
+	if err == nil && w.mark().Cluster == b.Config.ClusterID {
 		err = b.change(ctx, w, http.MethodPut, object{"description": session.Unmarked(w.Description)})
 	}
 	return session.IgnoreNotFound(err)

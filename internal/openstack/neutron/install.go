@@ -17,7 +17,7 @@ import (
 // installed is the description of what kuryr preflight --make has made. It is no mark: what carries
 // a mark is deleted when nothing in the cluster owns it.
 func (b *Neutron) installed() string {
-	return "made by kuryr preflight for cluster " + b.config.ClusterID
+	return "made by kuryr preflight for cluster " + b.Config.ClusterID
 }
 
 // FindSetup implements sdn.Installer, with one request.

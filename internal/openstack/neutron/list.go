@@ -81,7 +81,7 @@ func passes(w wirePort) bool {
 // listFields are what ListPorts needs.
 var listFields = []string{"id", "name", "description", "status", "device_owner", "created_at", "project_id"}
 
-func (b *Neutron) ours(w wirePort) bool { return w.mark().Cluster == b.config.ClusterID }
+func (b *Neutron) ours(w wirePort) bool { return w.mark().Cluster == b.Config.ClusterID }
 
 // list lists the ports that match and are to be kept.
 func (b *Neutron) list(ctx context.Context, match url.Values, fields []string, keep func(wirePort) bool) ([]wirePort, error) {

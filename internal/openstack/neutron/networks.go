@@ -72,7 +72,7 @@ func (b *Neutron) Network(ctx context.Context, id string) (sdn.Network, error) {
 		return sdn.Network{}, err
 	}
 	for _, s := range subnets {
-		if s.mark().Cluster != b.config.ClusterID {
+		if s.mark().Cluster != b.Config.ClusterID {
 			continue
 		}
 		b.nets.subnets.Store(s.ID, id)
@@ -120,7 +120,7 @@ func (b *Neutron) GivenNetwork(ctx context.Context, id string, subnetIDs []strin
 		return sdn.Network{}, err
 	}
 	out := networkOf(w)
-	if w.mark().Cluster != b.config.ClusterID {
+	if w.mark().Cluster != b.Config.ClusterID {
 		out.Owner = sdn.Owner{}
 	}
 	for _, want := range subnetIDs {

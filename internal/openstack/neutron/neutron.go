@@ -13,26 +13,14 @@ package neutron
 
 import (
 	"sync/atomic"
-	"time"
 
 	"github.com/kuryr-go/kuryr/internal/openstack/session"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// Config holds the owner of the ports, and the lifetime of cached answers of Neutron.
-type Config struct {
-	// ClusterID marks what belongs to this cluster.
-	ClusterID string
-	// RequestTimeout bounds the wait for another change of the same port.
-	RequestTimeout time.Duration
-	// CacheAge bounds how old the details of a subnet or network may be.
-	CacheAge time.Duration
-}
-
 // Neutron is one cluster's view of one Neutron. It is safe for concurrent use.
 type Neutron struct {
 	*session.Client
-	config  Config
 	details *details
 	known   *known
 	nets    ownNets
@@ -60,6 +48,6 @@ var (
 )
 
 // New returns Neutron as s reaches it. It asks nothing.
-func New(s *session.Client, c Config) *Neutron {
-	return &Neutron{Client: s, config: c, details: &details{client: s, age: c.CacheAge}, known: newKnown()}
+func New(s *session.Client) *Neutron {
+	return &Neutron{Client: s, details: &details{client: s, age: s.Config.CacheAge}, known: newKnown()}
 }

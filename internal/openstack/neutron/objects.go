@@ -93,8 +93,8 @@ func getNamed[T any](ctx context.Context, c *session.Client, k kind, id string, 
 // getOwn is get for an object of this cluster: ErrNotFound if it is not.
 func getOwn[T marked](ctx context.Context, b *Neutron, k kind, id string, fields ...string) (T, error) {
 	w, err := get[T](ctx, b, k, id, fields...)
-	if err == nil && w.mark().Cluster != b.config.ClusterID {
-		err = fmt.Errorf("it has no mark of cluster %s: %w", b.config.ClusterID, sdn.ErrNotFound)
+	if err == nil && w.mark().Cluster != b.Config.ClusterID {
+		err = fmt.Errorf("it has no mark of cluster %s: %w", b.Config.ClusterID, sdn.ErrNotFound)
 	}
 	return w, err
 }
@@ -103,7 +103,7 @@ func getOwn[T marked](ctx context.Context, b *Neutron, k kind, id string, fields
 // of the description, so all that the credential sees are listed, with few fields.
 func listOwn[T marked](ctx context.Context, b *Neutron, k kind, match url.Values, fields ...string) ([]T, error) {
 	r := session.Request{Path: []string{k.many}, Query: byID(match, fields), Subject: k.missing}
-	return session.ReadAll(ctx, b.Client, r, func(w T) bool { return w.mark().Cluster == b.config.ClusterID })
+	return session.ReadAll(ctx, b.Client, r, func(w T) bool { return w.mark().Cluster == b.Config.ClusterID })
 }
 
 // byID is a query for matching objects in a stable order: no object is seen twice or omitted
@@ -117,7 +117,7 @@ func byID(match url.Values, fields []string) url.Values {
 // newBody is the body of a new object, whose owner is in its description: tags cannot be given as one
 // is made. An empty project is the credential's.
 func (b *Neutron) newBody(owner sdn.Owner, name, projectID string) (object, error) {
-	description, err := session.Mark{Cluster: b.config.ClusterID, Owner: owner}.Description()
+	description, err := session.Mark{Cluster: b.Config.ClusterID, Owner: owner}.Description()
 	body := object{"description": description}
 	for key, v := range map[string]string{"name": name, "project_id": projectID} {
 		if v != "" {

@@ -106,7 +106,7 @@ func (w wirePort) open() bool { return w.Secure != nil && !*w.Secure }
 // full is the reason for fewer than n.
 func (b *Neutron) roomOnParent(ctx context.Context, parentID string, addresses, n int) (fit int, full, err error) {
 	p := b.parents.of(parentID)
-	limit, known := p.limit(b.config.CacheAge)
+	limit, known, _ := b.parents.full.Fresh(parentID)
 	if p.there.Load() && !known {
 		return n, nil, nil
 	}
@@ -130,7 +130,7 @@ func (b *Neutron) roomOnParent(ctx context.Context, parentID string, addresses, 
 // returns how many it took, from the first on.
 func (b *Neutron) admit(ctx context.Context, parentID string, ports []wirePort) (int, error) {
 	p := b.parents.of(parentID)
-	if err := p.lock(ctx, b.config.RequestTimeout); err != nil {
+	if err := p.lock(ctx, b.Config.RequestTimeout); err != nil {
 		return 0, err
 	}
 	defer p.unlock()
@@ -149,7 +149,7 @@ func (b *Neutron) admit(ctx context.Context, parentID string, ports []wirePort) 
 			size /= 2
 		default:
 			if errors.Is(err, sdn.ErrQuota) {
-				p.filled(have)
+				b.parents.full.Keep(parentID, have, b.Config.CacheAge)
 			}
 			if errors.Is(err, sdn.ErrNotFound) { // not what the call is about
 				p.there.Store(false)
@@ -172,7 +172,7 @@ func (b *Neutron) dismiss(ctx context.Context, id string, at place) error {
 		at.pairs = pairsOf(w)
 	}
 	p := b.parents.of(at.parent)
-	if err := p.lock(ctx, b.config.RequestTimeout); err != nil {
+	if err := p.lock(ctx, b.Config.RequestTimeout); err != nil {
 		return err
 	}
 	defer p.unlock()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kuryr-go/kuryr/internal/openstack/session"
+	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
 // parents are the ports that carry others, on a trunk or by address pairs.
@@ -18,6 +19,7 @@ type parents struct {
 	trunks atomic.Bool // a subport was seen or made
 	mu     sync.Mutex
 	at     map[string]*parent
+	full   sdn.Answers[string, int] // with so many address pairs a parent had no room for a port's
 }
 
 // parent is the knowledge of one parent port. It is locked while its VLAN IDs or pairs are chosen
@@ -27,10 +29,6 @@ type parent struct {
 	last  int32       // VLAN last given: one just given back is not given again at once
 	trunk atomic.Bool // it has had a trunk
 	there atomic.Bool // it was there, and has been asked for its address pairs
-
-	mu     sync.Mutex
-	full   int       // with so many address pairs there was no room for a port's
-	fullAt time.Time // when that was; zero: it never was
 }
 
 func (p *parents) of(id string) *parent {
@@ -57,17 +55,3 @@ func (p *parent) lock(ctx context.Context, patience time.Duration) error {
 }
 
 func (p *parent) unlock() { <-p.turn }
-
-// filled notes that there was no room for another port's pairs beside have.
-func (p *parent) filled(have int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.full, p.fullAt = have, time.Now()
-}
-
-// limit returns how many pairs fill it, if that was seen less than age ago.
-func (p *parent) limit(age time.Duration) (n int, known bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.full, !p.fullAt.IsZero() && time.Since(p.fullAt) < age
-}

@@ -78,7 +78,8 @@ func (b *Neutron) surveyExtensions(ctx context.Context, out *sdn.NetworkSurvey) 
 		return sdn.Read[[]string]{Err: err}
 	}
 	out.ProjectID, out.Asked = own, time.Now()
-	aliases, err := b.extensions(ctx, session.Request{Took: &out.Took, Clock: &out.Clock})
+	aliases, err := b.extensions(ctx, session.Request{Clock: &out.Clock})
+	out.Took = time.Since(out.Asked)
 	if err != nil {
 		return sdn.Read[[]string]{Err: fmt.Errorf("listing extensions: %w", err)}
 	}

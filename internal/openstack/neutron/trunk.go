@@ -91,7 +91,7 @@ func (b *Neutron) trunkPlaces(ctx context.Context) (map[string]trunkPlace, error
 // their VLANs, and whether the parent is ACTIVE.
 func (b *Neutron) attach(ctx context.Context, parentID string, ports []wirePort) (vlans []int32, active bool, err error) {
 	lock := b.parents.of(parentID)
-	if err := lock.lock(ctx, b.config.RequestTimeout); err != nil {
+	if err := lock.lock(ctx, b.Config.RequestTimeout); err != nil {
 		return nil, false, err
 	}
 	defer lock.unlock()

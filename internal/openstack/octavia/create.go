@@ -106,7 +106,7 @@ func (b *Octavia) newBalancer(owner sdn.Owner, lb sdn.LoadBalancer, a api) (obje
 	if lb.FlavorID != "" && a.versioned && !a.has(withFlavors) || lb.AvailabilityZone != "" && !a.has(withZones) {
 		return nil, fmt.Errorf("flavor %q and availability zone %q are %w: this version of Octavia's API is too old", lb.FlavorID, lb.AvailabilityZone, sdn.ErrUnsupported)
 	}
-	m := session.Mark{Cluster: b.config.ClusterID, Owner: owner}
+	m := session.Mark{Cluster: b.Config.ClusterID, Owner: owner}
 	description, err := m.Description()
 	if err != nil {
 		return nil, err

@@ -50,7 +50,7 @@ func (b *Octavia) members(provider string) int {
 	if provider == providerOVN {
 		each = memberTimeOVN
 	}
-	return min(max(int(b.config.RequestTimeout*3/4/each), 10), 1000)
+	return min(max(int(b.Config.RequestTimeout*3/4/each), 10), 1000)
 }
 
 // Features implements sdn.LoadBalancers. A provider that is not known by name has all features
@@ -134,7 +134,7 @@ func (l *balancers) usualOf(names []string, flavor string) (name string, sure bo
 }
 
 func (b *Octavia) providerNames(ctx context.Context) ([]string, error) {
-	names, err := b.providers.Get(ctx, struct{}{}, b.config.CacheAge, b.askProviders)
+	names, err := b.providers.Get(ctx, struct{}{}, b.Config.CacheAge, b.askProviders)
 	if err != nil {
 		return nil, fmt.Errorf("cannot list Octavia's providers: %w", err)
 	}

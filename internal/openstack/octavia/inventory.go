@@ -34,7 +34,7 @@ func (b *Octavia) ListLoadBalancers(ctx context.Context) ([]sdn.LoadBalancerSumm
 	before, whole := b.balancers.known()
 	var all map[string]wireBalancer
 	if whole && a.has(withTags) {
-		all, err = b.listOwn(ctx, url.Values{"tags": {session.ClusterMark + b.config.ClusterID}}, a)
+		all, err = b.listOwn(ctx, url.Values{"tags": {session.ClusterMark + b.Config.ClusterID}}, a)
 		if err != nil {
 			return nil, err
 		}
@@ -82,7 +82,7 @@ func (b *Octavia) listOwn(ctx context.Context, match url.Values, a api) (map[str
 	}
 	own := map[string]wireBalancer{}
 	for _, w := range all {
-		if w.mark().Cluster == b.config.ClusterID && w.Provisioning != string(sdn.ProvisioningDeleted) {
+		if w.mark().Cluster == b.Config.ClusterID && w.Provisioning != string(sdn.ProvisioningDeleted) {
 			own[w.ID] = w
 		}
 	}
@@ -142,7 +142,7 @@ func (b *Octavia) MarkLoadBalancer(ctx context.Context, id string, owner sdn.Own
 	if err != nil {
 		return err
 	}
-	m := session.Mark{Cluster: b.config.ClusterID, Owner: owner}
+	m := session.Mark{Cluster: b.Config.ClusterID, Owner: owner}
 	if _, err := m.Description(); err != nil {
 		return err
 	}

@@ -14,28 +14,14 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/kuryr-go/kuryr/internal/openstack/session"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// Config names the cluster and the service.
-type Config struct {
-	// ClusterID marks the objects of this cluster.
-	ClusterID string
-	// LBaaSv2 says that Neutron serves load balancers, as before Octavia.
-	LBaaSv2 bool
-	// RequestTimeout is the time within which a request with many members has to be answered.
-	RequestTimeout time.Duration
-	// CacheAge is the maximum age of the list of providers and of the API's version.
-	CacheAge time.Duration
-}
-
 // Octavia is one cluster's view of one load-balancing service. It is safe for concurrent use.
 type Octavia struct {
 	*session.Client
-	config    Config
 	dialect   *dialect
 	balancers *balancers
 	api       sdn.Answers[struct{}, api]
@@ -45,12 +31,12 @@ type Octavia struct {
 var _ sdn.LoadBalancers = (*Octavia)(nil)
 
 // New returns the load-balancing service as s reaches it. It sends no request.
-func New(s *session.Client, c Config) *Octavia {
+func New(s *session.Client) *Octavia {
 	d := &octavia
-	if c.LBaaSv2 {
+	if s.Config.LoadBalancerAPI == session.LBaaSv2API {
 		d = &lbaas
 	}
-	return &Octavia{Client: s, config: c, dialect: d, balancers: newBalancers()}
+	return &Octavia{Client: s, dialect: d, balancers: newBalancers()}
 }
 
 // Remembered counts what is kept of load balancers and of the objects below them. Nothing is
@@ -109,7 +95,7 @@ func (b *Octavia) balancerAPI(ctx context.Context) (api, error) {
 	if !b.dialect.versioned {
 		return api{dialect: b.dialect}, nil
 	}
-	a, err := b.api.Get(ctx, struct{}{}, b.config.CacheAge, b.askVersions)
+	a, err := b.api.Get(ctx, struct{}{}, b.Config.CacheAge, b.askVersions)
 	if err != nil {
 		return api{}, fmt.Errorf("cannot read Octavia's API versions: %w", err)
 	}
@@ -234,8 +220,8 @@ func (b *Octavia) readBalancer(ctx context.Context, id string) (wireBalancer, er
 	if err != nil {
 		return wireBalancer{}, err
 	}
-	if w.mark().Cluster != b.config.ClusterID {
-		return wireBalancer{}, fmt.Errorf("it has no mark of cluster %s: %w", b.config.ClusterID, sdn.ErrNotFound)
+	if w.mark().Cluster != b.Config.ClusterID {
+		return wireBalancer{}, fmt.Errorf("it has no mark of cluster %s: %w", b.Config.ClusterID, sdn.ErrNotFound)
 	}
 	if w.Provisioning == string(sdn.ProvisioningDeleted) {
 		return wireBalancer{}, fmt.Errorf("it is deleted: %w", sdn.ErrNotFound)

@@ -20,63 +20,50 @@ type metrics struct {
 	seconds  *prometheus.HistogramVec
 }
 
-func newMetrics(r prometheus.Registerer) (*metrics, error) {
-	m := &metrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+func newMetrics(r prometheus.Registerer) *metrics {
+	return &metrics{
+		requests: registered(r, prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kuryr_cloud_requests_total",
 			Help: "HTTP requests to the cloud, by status code; none if there was no answer.",
-		}, []string{"service", "verb", "resource", "code"}),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		}, []string{"service", "verb", "resource", "code"})),
+		seconds: registered(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "kuryr_cloud_request_duration_seconds",
 			Help:    "Time from the sending of a request to the first byte of the answer.",
 			Buckets: prometheus.ExponentialBuckets(0.01, 2, 14),
-		}, []string{"service", "verb", "resource"}),
+		}, []string{"service", "verb", "resource"})),
 	}
-	if r == nil {
-		return m, nil
-	}
-	var err error
-	m.requests, err = register(r, m.requests, err)
-	m.seconds, err = register(r, m.seconds, err)
-	return m, err
 }
 
 // gauges show the state of a throttle.
 type gauges struct{ rate, away prometheus.Gauge }
 
-func gaugesOf(service string) gauges {
+func newGauges(r prometheus.Registerer, service string) gauges {
 	label := map[string]string{neutron: "network", Octavia: "load-balancer"}[service]
-	return gauges{prometheus.NewGauge(prometheus.GaugeOpts{
+	return gauges{registered(r, prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "kuryr_cloud_request_rate_limit",
 		Help:        "Current limit of requests a second.",
 		ConstLabels: prometheus.Labels{"service": label},
-	}), prometheus.NewGauge(prometheus.GaugeOpts{
+	})), registered(r, prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "kuryr_cloud_outage",
 		Help:        "1 while a service of the cloud (Octavia, Neutron) answers nothing: only a probe is sent.",
 		ConstLabels: prometheus.Labels{"service": service},
-	})}
+	}))}
 }
 
-func (g *gauges) register(r prometheus.Registerer) (err error) {
+// registered registers c, or returns the one registered before: two backends in one process count
+// together. A nil r registers nothing.
+func registered[C prometheus.Collector](r prometheus.Registerer, c C) C {
 	if r == nil {
-		return nil
+		return c
 	}
-	g.rate, err = register(r, g.rate, err)
-	g.away, err = register(r, g.away, err)
-	return err
-}
-
-// register registers c, or returns the one registered before: two backends in
-// one process count together.
-func register[C prometheus.Collector](r prometheus.Registerer, c C, before error) (C, error) {
 	err := r.Register(c)
 	var twice prometheus.AlreadyRegisteredError
 	if errors.As(err, &twice) {
-		if other, ok := twice.ExistingCollector.(C); ok {
-			return other, before
-		}
+		return twice.ExistingCollector.(C)
+	} else if err != nil {
+		panic(err) // a name stands twice
 	}
-	return c, errors.Join(before, err)
+	return c
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

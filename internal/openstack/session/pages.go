@@ -49,7 +49,7 @@ func ReadAll[T Listable](ctx context.Context, b *Client, r Request, keep func(T)
 // again, depending on the kind.
 func readPages[T Listable](ctx context.Context, b *Client, r Request, keep func(T) bool) (all []T, err error) {
 	r.Method, r.Query = http.MethodGet, maps.Clone(r.Query)
-	r.Query.Set("limit", strconv.Itoa(b.config.PageSize))
+	r.Query.Set("limit", strconv.Itoa(b.Config.PageSize))
 	seen := map[string]bool{} // on earlier pages
 	ordered := r.Query.Get("sort_key") == "id"
 	for marker := ""; ; {

@@ -41,8 +41,6 @@ type Request struct {
 	Creates bool
 	// Members is how many of them the provider works at before Octavia answers.
 	Members int
-	// Took receives the duration of the answer, without the wait for a place. It may be nil.
-	Took *time.Duration
 	// Clock receives the service's time at the answer, to the second; zero: it does not tell. It
 	// may be nil.
 	Clock *time.Time
@@ -119,7 +117,7 @@ func (r Request) astray(ctx context.Context, err error) bool {
 // it is read again after a while, in case the service was added.
 func (b *Client) session(ctx context.Context, r Request) (*session, error) {
 	s, err := b.login.session(ctx, nil)
-	if err != nil || r.To != Octavia || s.balancer != nil || time.Since(s.begun) < b.config.CacheAge {
+	if err != nil || r.To != Octavia || s.balancer != nil || time.Since(s.begun) < b.Config.CacheAge {
 		return s, err
 	}
 	return b.login.session(ctx, s)
@@ -144,7 +142,6 @@ func (b *Client) send(ctx context.Context, s *session, r Request) error {
 	if err != nil {
 		return explained{err}
 	}
-	sent := time.Now()
 	u := client.Endpoint
 	if r.Path != nil {
 		u = client.ServiceURL(escaped(r.Path)...)
@@ -156,9 +153,6 @@ func (b *Client) send(ctx context.Context, s *session, r Request) error {
 		JSONBody: r.Body, JSONResponse: r.Out, MoreHeaders: r.Header,
 		OkCodes: []int{http.StatusOK, http.StatusCreated, http.StatusAccepted, http.StatusNoContent},
 	})
-	if r.Took != nil {
-		*r.Took = time.Since(sent)
-	}
 	status := 0
 	if response != nil {
 		status = response.StatusCode

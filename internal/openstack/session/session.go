@@ -12,36 +12,67 @@
 package session
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Config says how to reach a cloud, and how much to ask of it.
+// Config says how to reach a cloud, and how much to ask of it. All fields except ClusterID may be
+// zero.
 type Config struct {
-	// Cloud and CloudsFile name the credential.
-	Cloud, CloudsFile string
-	// RequestTimeout bounds each HTTP request, and the wait for leave to send it.
+	// ClusterID is the mark of this cluster's resources: letters, digits, dots, dashes and
+	// underscores, at most 64.
+	ClusterID string
+	// Cloud is the entry of clouds.yaml that holds the credential; empty is
+	// OS_CLOUD, and without that OS_AUTH_URL and its kin.
+	Cloud string
+	// CloudsFile is the path of clouds.yaml; empty is where OpenStack's clients
+	// look: OS_CLIENT_CONFIG_FILE, ., ~/.config/openstack, /etc/openstack. It is
+	// read again at each login, so a changed credential needs no restart.
+	CloudsFile string
+	// RequestTimeout bounds each HTTP request, and the wait for leave to send
+	// it; 0 is 60 s.
 	RequestTimeout time.Duration
-	// RequestsPerSecond is the most that is sent to a service that is well.
+	// RequestsPerSecond is the most that is sent to a service that is well; 0 is 20.
 	RequestsPerSecond float64
-	// MaxConcurrent requests to a service are on their way at once.
+	// MaxConcurrent requests to a service are on their way at once; 0 is 8.
 	MaxConcurrent int
-	// PageSize is how many objects one request lists.
+	// PageSize is how many objects one request lists; 0 is 500.
 	PageSize int
-	// CacheAge is how old a catalogue may be that lacks a service.
+	// CacheAge bounds how old the details of a subnet or network may be, the list of Octavia's
+	// providers, its version, and a catalogue that lacks a service; 0 is 10 min.
 	CacheAge time.Duration
+	// LoadBalancerAPI is which API serves load balancers: OctaviaAPI, which is also the
+	// empty one, or LBaaSv2API.
+	LoadBalancerAPI string
 	// Metrics takes kuryr_cloud_*; nil keeps them to oneself.
 	Metrics prometheus.Registerer
+}
+
+// The APIs that load balancers may be served by.
+const (
+	// OctaviaAPI is the load-balancer service of the catalogue.
+	OctaviaAPI = "octavia"
+	// LBaaSv2API is Neutron itself, as before Octavia, or with a plugin that still does.
+	LBaaSv2API = "lbaasv2"
+)
+
+func (c Config) withDefaults() Config {
+	c.RequestTimeout = cmp.Or(c.RequestTimeout, time.Minute)
+	c.RequestsPerSecond = cmp.Or(c.RequestsPerSecond, 20)
+	c.MaxConcurrent = cmp.Or(c.MaxConcurrent, 8)
+	c.PageSize = cmp.Or(c.PageSize, 500)
+	c.CacheAge = cmp.Or(c.CacheAge, 10*time.Minute)
+	return c
 }
 
 // Client sends requests to the services of one cloud with one credential. It is safe
 // for concurrent use.
 type Client struct {
-	config           Config
+	Config           Config
 	login            *login
 	throttle         *throttle // Neutron's
 	balancerThrottle *throttle // Octavia's
@@ -50,23 +81,16 @@ type Client struct {
 // New returns a client. It reads the credential but asks nothing of the cloud:
 // the first request logs in.
 func New(c Config) (*Client, error) {
-	m, err := newMetrics(c.Metrics)
-	if err != nil {
-		return nil, fmt.Errorf("registering metrics: %w", err)
-	}
-	l := newLogin(c.Cloud, c.CloudsFile, c.RequestTimeout, m, "")
+	c = c.withDefaults()
+	l := newLogin(c.Cloud, c.CloudsFile, c.RequestTimeout, newMetrics(c.Metrics), "")
 	if _, err := l.credential(); err != nil {
 		return nil, fmt.Errorf("reading the OpenStack credential: %w", err)
 	}
-	b := &Client{
-		config: c, login: l,
+	return &Client{
+		Config: c, login: l,
 		throttle:         newThrottle(neutron, c, portShare),
 		balancerThrottle: newThrottle(Octavia, c, balancerShare),
-	}
-	if err := errors.Join(b.throttle.gauges.register(c.Metrics), b.balancerThrottle.gauges.register(c.Metrics)); err != nil {
-		return nil, fmt.Errorf("registering metrics: %w", err)
-	}
-	return b, nil
+	}, nil
 }
 
 // As returns a client with another entry of clouds.yaml, which has to be a credential of that
@@ -74,7 +98,7 @@ func New(c Config) (*Client, error) {
 // the same. It reads nothing yet: a missing entry is an error of the first request.
 func (b *Client) As(cloud, projectID string) *Client {
 	other := *b
-	other.config.Cloud = cloud
+	other.Config.Cloud = cloud
 	other.login = newLogin(cloud, b.login.file, b.login.timeout, b.login.metrics, projectID)
 	other.login.main = b.login
 	return &other

@@ -88,7 +88,7 @@ func newThrottle(service string, c Config, share func(places int) (others, long 
 		tokens:   rate.NewLimiter(rate.Limit(perSecond), max(1, int(perSecond))),
 		ceiling:  perSecond,
 		service:  service,
-		gauges:   gaugesOf(service),
+		gauges:   newGauges(c.Metrics, service),
 		patience: c.RequestTimeout,
 		slow:     c.RequestTimeout / 2,
 	}
