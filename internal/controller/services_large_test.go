@@ -82,7 +82,7 @@ func TestLargeServiceOnOVN(t *testing.T) {
 	}
 	inTurns(t, "to fill the pools", calls)
 
-	b.stop() // a new process does not know that this cloud is quick
+	b.stop()
 	b.launch(1000)
 	seen.begin()
 	copy(ips, addresses(1000, 75))

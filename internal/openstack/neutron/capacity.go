@@ -9,8 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
-	"math/big"
 	"net/http"
 	"net/url"
 	"slices"
@@ -128,12 +126,6 @@ func (b *Neutron) networkAddresses(ctx context.Context, networkIDs []string) (ma
 
 // bounded is a whole number, or the largest int there is.
 func bounded(n json.Number) int {
-	i, ok := new(big.Int).SetString(n.String(), 10)
-	if !ok {
-		return 0
-	}
-	if !i.IsInt64() || i.Int64() > math.MaxInt {
-		return math.MaxInt
-	}
-	return int(i.Int64())
+	i, _ := n.Int64() // which returns the largest one with its error
+	return int(i)
 }

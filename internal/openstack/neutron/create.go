@@ -4,6 +4,7 @@
 package neutron
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,7 +80,7 @@ func (b *Neutron) createPorts(ctx context.Context, owner sdn.Owner, r sdn.PortRe
 			break
 		}
 	}
-	return ports, session.First(err, full)
+	return ports, cmp.Or(err, full)
 }
 
 // createIn makes n ports with an address of each of these subnets.
@@ -215,11 +216,11 @@ func (b *Neutron) finish(ctx context.Context, made []wirePort, subnets []subnet,
 	}
 	if byPairs(r) {
 		ports, err := b.finishBehind(ctx, made, subnets, r.ParentPortID)
-		return ports, session.First(err, stopped)
+		return ports, cmp.Or(err, stopped)
 	}
 	if r.ParentPortID != "" {
 		ports, err := b.finishSubports(ctx, made, subnets, r)
-		return ports, session.First(err, stopped)
+		return ports, cmp.Or(err, stopped)
 	}
 	made, err := b.bound(ctx, made, r)
 	var ports []sdn.Port
@@ -230,7 +231,7 @@ func (b *Neutron) finish(ctx context.Context, made []wirePort, subnets []subnet,
 		}
 		ports = append(ports, p)
 	}
-	return ports, session.First(err, stopped)
+	return ports, cmp.Or(err, stopped)
 }
 
 func (b *Neutron) finishSubports(ctx context.Context, made []wirePort, subnets []subnet, r sdn.PortRequest) ([]sdn.Port, error) {

@@ -155,8 +155,10 @@ func (b *Neutron) setRules(ctx context.Context, w wireGroup, want []sdn.Rule) (c
 	deleting := b.deleteRules(ctx, surplus)
 	left, adding := b.addRules(ctx, w, missing)
 	deleting = errors.Join(deleting, b.deleteRules(ctx, serving))
-	if deleting != nil {
-		return changed, errors.Join(deleting, unlessQuota(adding))
+	if deleting != nil && errors.Is(adding, sdn.ErrQuota) { // where rules are left that are too many, a quota is not all that is wrong
+		return changed, deleting
+	} else if deleting != nil {
+		return changed, errors.Join(deleting, adding)
 	}
 	if errors.Is(adding, sdn.ErrQuota) && len(serving) > 0 {
 		_, adding = b.addRules(ctx, w, left)
@@ -185,15 +187,6 @@ func (b *Neutron) deleteRules(ctx context.Context, rules []wireRule) error {
 		}
 	}
 	return failed
-}
-
-// unlessQuota is err if that is not a quota's: where rules are left that are too many, a
-// quota is not all that is wrong.
-func unlessQuota(err error) error {
-	if errors.Is(err, sdn.ErrQuota) {
-		return nil
-	}
-	return err
 }
 
 // addRules makes rules, and returns those that it has not made.

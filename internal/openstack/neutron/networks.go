@@ -4,6 +4,7 @@
 package neutron
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kuryr-go/kuryr/internal/openstack/session"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -68,7 +68,7 @@ func (b *Neutron) Network(ctx context.Context, id string) (sdn.Network, error) {
 	both.Go(func() { subnets, subnetsErr = b.subnetsIn(ctx, id) })
 	both.Go(func() { legs, legsErr = b.legsIn(ctx, id) })
 	both.Wait()
-	if err := session.First(subnetsErr, legsErr); err != nil {
+	if err := cmp.Or(subnetsErr, legsErr); err != nil {
 		return sdn.Network{}, err
 	}
 	for _, s := range subnets {
@@ -116,7 +116,7 @@ func (b *Neutron) GivenNetwork(ctx context.Context, id string, subnetIDs []strin
 	if errors.Is(networkErr, sdn.ErrNotFound) {
 		return sdn.Network{}, &sdn.InvalidError{Field: sdn.FieldNetwork, Value: id, Err: fmt.Errorf("network %s is not there, or the credential does not see it: %w", id, sdn.ErrInvalid)}
 	}
-	if err := session.First(networkErr, subnetsErr); err != nil {
+	if err := cmp.Or(networkErr, subnetsErr); err != nil {
 		return sdn.Network{}, err
 	}
 	out := networkOf(w)

@@ -33,20 +33,6 @@ type Neutron struct {
 	tagged sdn.Answers[struct{}, bool] // may a creating call carry tags?
 }
 
-var (
-	_ sdn.Ports          = (*Neutron)(nil)
-	_ sdn.Visibility     = (*Neutron)(nil)
-	_ sdn.Hosts          = (*Neutron)(nil)
-	_ sdn.Capacity       = (*Neutron)(nil)
-	_ sdn.Details        = (*Neutron)(nil)
-	_ sdn.Adoption       = (*Neutron)(nil)
-	_ sdn.SecurityGroups = (*Neutron)(nil)
-	_ sdn.FloatingIPs    = (*Neutron)(nil)
-	_ sdn.Subnets        = (*Neutron)(nil)
-	_ sdn.Networks       = (*Neutron)(nil)
-	_ sdn.Routers        = (*Neutron)(nil)
-)
-
 // New returns Neutron as s reaches it. It asks nothing.
 func New(s *session.Client) *Neutron {
 	return &Neutron{Client: s, details: &details{client: s, age: s.Config.CacheAge}, known: newKnown()}

@@ -5,12 +5,11 @@ package neutron
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
-	"strconv"
-	"strings"
 
 	"github.com/kuryr-go/kuryr/internal/openstack/session"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -60,7 +59,7 @@ func (b *Neutron) surveyPools(ctx context.Context, ids []string) sdn.Read[map[st
 	}
 	out := map[string]sdn.SurveyedPool{}
 	for _, w := range pools {
-		p := sdn.SurveyedPool{ID: w.ID, Name: w.Name, MinLength: int(w.Min), MaxLength: int(w.Max)}
+		p := sdn.SurveyedPool{ID: w.ID, Name: w.Name, MinLength: bounded(w.Min), MaxLength: bounded(w.Max)}
 		for _, text := range w.Prefixes {
 			prefix, err := netip.ParsePrefix(text)
 			if err != nil {
@@ -97,16 +96,7 @@ type wirePool struct {
 	resource
 	IPVersion int `json:"ip_version"`
 	Prefixes  []string
-	Min       wireLength `json:"min_prefixlen"`
-	Max       wireLength `json:"max_prefixlen"`
-}
-
-// wireLength is the length of a prefix, which Neutron writes as a string in some answers.
-type wireLength int
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (l *wireLength) UnmarshalJSON(text []byte) error {
-	n, err := strconv.Atoi(strings.Trim(string(text), `"`))
-	*l = wireLength(n)
-	return err
+	// Lengths, which Neutron writes as strings in some answers.
+	Min json.Number `json:"min_prefixlen"`
+	Max json.Number `json:"max_prefixlen"`
 }

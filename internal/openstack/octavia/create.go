@@ -182,24 +182,13 @@ const firstMembers = 5
 // part. The other pools get their first members, from an extra tenth of most.
 func shares(wanted []int, most int) []int {
 	out := make([]int, len(wanted))
-	left, waiting := most, 0
+	left, beyond := most, most/10
 	for i, n := range wanted {
 		if n <= left || left == most {
 			out[i] = min(n, left)
 			left -= out[i]
-		}
-		if n > 0 && out[i] == 0 {
-			waiting++
-		}
-	}
-	if waiting == 0 {
-		return out
-	}
-	beyond := most / 10
-	first := min(firstMembers, max(1, beyond/waiting))
-	for i, n := range wanted {
-		if out[i] == 0 {
-			out[i] = min(n, first, beyond)
+		} else {
+			out[i] = min(n, firstMembers, beyond)
 			beyond -= out[i]
 		}
 	}

@@ -23,7 +23,7 @@ func TestShares(t *testing.T) {
 		{"a later one fits", []int{50, 90, 30, 3}, 100, []int{50, 5, 30, 3}},
 		{"too large for any request", []int{300, 300, 300}, 100, []int{100, 5, 5}},
 		{"few pools that are too large", []int{300, 20}, 100, []int{100, 5}},
-		{"many pools", slices.Repeat([]int{20}, 12), 40, append([]int{20, 20, 1, 1, 1, 1}, slices.Repeat([]int{0}, 6)...)},
+		{"many pools", slices.Repeat([]int{20}, 12), 40, append([]int{20, 20, 4}, slices.Repeat([]int{0}, 9)...)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := shares(tt.wanted, tt.most); !slices.Equal(got, tt.want) {

@@ -44,7 +44,8 @@ const (
 )
 
 // members returns how many members one request may have, so that the answer comes within three
-// quarters of the request timeout. More than a thousand make the body too large.
+// quarters of the request timeout. These are ten at least, however short that is, and a thousand at
+// most, because of the size of the body.
 func (b *Octavia) members(provider string) int {
 	each := memberTime
 	if provider == providerOVN {

@@ -95,8 +95,8 @@ func (l *balancers) known() (ids map[string]bool, whole bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ids = map[string]bool{}
-	for id, parent := range l.below {
-		if id == parent {
+	for id, p := range l.places {
+		if id == p.balancer {
 			ids[id] = true
 		}
 	}
@@ -105,29 +105,20 @@ func (l *balancers) known() (ids map[string]bool, whole bool) {
 
 // listed notes a list. It forgets the load balancers that existed before the list and are not in it.
 func (l *balancers) listed(before map[string]bool, all map[string]wireBalancer) {
+	for id := range all {
+		l.add(id)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.whole = true
-	for id := range all {
-		l.below[id] = id
-	}
 	maps.DeleteFunc(before, func(id string, _ bool) bool { _, is := all[id]; return is })
 	l.forget(before)
 }
 
 // forget removes, with the lock held, what is known of load balancers or of objects below them.
 func (l *balancers) forget(gone map[string]bool) {
-	if len(gone) == 0 {
-		return
-	}
-	for child, parent := range l.below {
-		if gone[parent] || gone[child] {
-			delete(l.below, child)
-			delete(l.subnets, child)
-		}
-	}
-	for id := range gone {
-		delete(l.about, id)
+	if len(gone) > 0 {
+		maps.DeleteFunc(l.places, func(id string, p place) bool { return gone[id] || gone[p.balancer] })
 	}
 }
 

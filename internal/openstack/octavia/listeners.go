@@ -30,13 +30,13 @@ func (b *Octavia) at(ctx context.Context, loadBalancerID string) (at, error) {
 	if out.api, err = b.balancerAPI(ctx); err != nil {
 		return out, err
 	}
-	known, ok := b.balancers.aboutOf(loadBalancerID)
-	if !ok {
+	known, _ := b.balancers.at(loadBalancerID)
+	if known.subnet == "" {
 		w, err := b.readBalancer(ctx, loadBalancerID)
 		if err != nil {
 			return out, err
 		}
-		known = about{w.Provider, w.VIPSubnetID}
+		known.provider, known.subnet = w.Provider, w.VIPSubnetID
 	}
 	out.subnet = known.subnet
 	out.features, err = b.features(ctx, known.provider, "")

@@ -4,6 +4,7 @@
 package octavia
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -205,7 +206,7 @@ func (b *Octavia) removeMember(ctx context.Context, poolID, id string) error {
 		return nil
 	case errors.Is(err, sdn.ErrInvalid): // the pool does not exist
 		_, again := b.readMembers(ctx, poolID)
-		return b.gone(poolID, session.First(again, err))
+		return b.gone(poolID, cmp.Or(again, err))
 	}
 	return err
 }

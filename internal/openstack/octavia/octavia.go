@@ -28,8 +28,6 @@ type Octavia struct {
 	providers sdn.Answers[struct{}, []string]
 }
 
-var _ sdn.LoadBalancers = (*Octavia)(nil)
-
 // New returns the load-balancing service as s reaches it. It sends no request.
 func New(s *session.Client) *Octavia {
 	d := &octavia
@@ -45,24 +43,28 @@ func (b *Octavia) Remembered() int {
 	l := b.balancers
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.below) + len(l.about) + len(l.subnets)
+	return len(l.places)
 }
 
 // balancers is what this process has learned of the load-balancing service.
 type balancers struct {
-	mu sync.Mutex
-	// below has the load balancers of this cluster, and the known objects below them: ID → ID
-	// of the load balancer. A change of these needs no check of the mark.
-	below   map[string]string
-	about   map[string]about             // of load balancers; not of all
-	subnets map[string]map[string]string // of members that were read, by pool and ID
-	able    map[capability]bool          // true: a load balancer shows it; false: it was refused
-	whole   bool                         // a list of all has succeeded
-	usual   map[string]string            // default provider by flavor; "" is without a flavor
+	mu     sync.Mutex
+	places map[string]place    // the load balancers of this cluster, and known objects below them, by ID
+	able   map[capability]bool // true: a load balancer shows it; false: it was refused
+	whole  bool                // a list of all load balancers has succeeded
+	usual  map[string]string   // default provider by flavor; "" is without a flavor
+}
+
+// place is what never changes of a load balancer, or of an object below one. A change of these needs
+// no check of the mark.
+type place struct {
+	balancer         string            // ID of the load balancer
+	provider, subnet string            // of a load balancer that was read
+	members          map[string]string // of a pool that was read: the subnets of its members, by their IDs
 }
 
 func newBalancers() *balancers {
-	return &balancers{below: map[string]string{}, about: map[string]about{}, subnets: map[string]map[string]string{}, able: map[capability]bool{}, usual: map[string]string{}}
+	return &balancers{places: map[string]place{}, able: map[capability]bool{}, usual: map[string]string{}}
 }
 
 // api is what the load-balancing API can do.
@@ -131,30 +133,22 @@ func ask[T any](ctx context.Context, b *Octavia, method, id string, body any, pa
 	return out[strings.TrimSuffix(path[0], "s")], err
 }
 
+// add notes a load balancer, or an object below one.
 func (l *balancers) add(loadBalancerID string, ids ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, id := range append(ids, loadBalancerID) {
-		l.below[id] = loadBalancerID
+		p := l.places[id]
+		p.balancer = loadBalancerID
+		l.places[id] = p
 	}
 }
 
-// about is what never changes of a load balancer.
-type about struct{ provider, subnet string }
-
-// note notes a load balancer of this cluster.
+// note notes a load balancer of this cluster that was read.
 func (l *balancers) note(w wireBalancer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.below[w.ID] = w.ID
-	l.about[w.ID] = about{w.Provider, w.VIPSubnetID}
-}
-
-func (l *balancers) aboutOf(loadBalancerID string) (about, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	known, ok := l.about[loadBalancerID]
-	return known, ok
+	l.places[w.ID] = place{balancer: w.ID, provider: w.Provider, subnet: w.VIPSubnetID}
 }
 
 // drop forgets a load balancer, or an object below one.
@@ -164,16 +158,17 @@ func (l *balancers) drop(id string) {
 	l.forget(map[string]bool{id: true})
 }
 
-func (l *balancers) of(id string) (string, bool) {
+// at returns the place of an object, if it is known.
+func (l *balancers) at(id string) (p place, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	parent, ok := l.below[id]
-	return parent, ok
+	p, ok = l.places[id]
+	return p, ok
 }
 
 // ownBalancer checks that a load balancer is this cluster's: ErrNotFound if not.
 func (b *Octavia) ownBalancer(ctx context.Context, id string) error {
-	if _, ok := b.balancers.of(id); ok {
+	if _, ok := b.balancers.at(id); ok {
 		return nil
 	}
 	_, err := b.readBalancer(ctx, id)
@@ -183,8 +178,8 @@ func (b *Octavia) ownBalancer(ctx context.Context, id string) error {
 // balancerOf finds the load balancer of a listener or pool, which has to be this cluster's:
 // ErrNotFound if not. kind is the collection of the listener or pool.
 func (b *Octavia) balancerOf(ctx context.Context, kind, id string) (string, error) {
-	if parent, ok := b.balancers.of(id); ok {
-		return parent, nil
+	if p, ok := b.balancers.at(id); ok {
+		return p.balancer, nil
 	}
 	if id == "" {
 		return "", fmt.Errorf("the request names no ID of the %s: %w", kind, sdn.ErrNotFound)

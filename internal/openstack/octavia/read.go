@@ -189,7 +189,7 @@ func (l *balancers) withSubnets(p wireStates) ([]wireMember, bool) {
 	defer l.mu.Unlock()
 	var all []wireMember
 	for _, m := range p.Members {
-		subnet, ok := l.subnets[p.ID][m.ID]
+		subnet, ok := l.places[p.ID].members[m.ID]
 		if !ok || m.Operating == "OFFLINE" || m.Operating == "DRAINING" {
 			return nil, false
 		}
@@ -206,7 +206,10 @@ func (l *balancers) keepSubnets(poolID string, members []wireMember) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.subnets[poolID] = kept
+	if p, ok := l.places[poolID]; ok {
+		p.members = kept
+		l.places[poolID] = p
+	}
 }
 
 func (b *Octavia) readStates(ctx context.Context, balancerID string) (wireStates, error) {

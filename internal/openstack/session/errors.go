@@ -297,16 +297,6 @@ func parseInner(raw json.RawMessage) fault {
 	return f
 }
 
-// First returns the first error that is one: joined they would be of two classes.
-func First(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // IgnoreNotFound returns nil if err is an ErrNotFound: what is to be deleted is gone.
 func IgnoreNotFound(err error) error {
 	if errors.Is(err, sdn.ErrNotFound) {

@@ -112,7 +112,7 @@ func (l *login) entry(cloud string) ([]clouds.ParseOption, error) {
 	for _, file := range places {
 		all, err := readClouds(file)
 		secrets, other := readClouds(filepath.Join(filepath.Dir(file), "secure.yaml"))
-		if err := First(err, other); err != nil {
+		if err := cmp.Or(err, other); err != nil {
 			return nil, err
 		}
 		if c, ok := all.Clouds[cloud]; ok {

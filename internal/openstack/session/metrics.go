@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // metrics counts all requests, logins included.
@@ -66,13 +67,9 @@ func registered[C prometheus.Collector](r prometheus.Registerer, c C) C {
 	return c
 }
 
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
 // around counts requests through next and measures their time.
 func (m *metrics) around(next http.RoundTripper) http.RoundTripper {
-	return roundTripper(func(r *http.Request) (*http.Response, error) {
+	return promhttp.RoundTripperFunc(func(r *http.Request) (*http.Response, error) {
 		service, resource := labels(r.URL.Path)
 		begun := time.Now()
 		response, err := next.RoundTrip(r)

@@ -95,17 +95,9 @@ func readPage[T Listable](ctx context.Context, b *Client, r Request) (rows []T, 
 	if err := json.Unmarshal(page[key], &rows); err != nil {
 		return nil, false, fmt.Errorf("%w: reading the list of %s: %w", sdn.ErrUnavailable, name, err)
 	}
-	var links []wireLink
+	type link struct{ Rel string }
+	var links []link
 	_ = json.Unmarshal(page[key+"_links"], &links) // without them it was the last page
-	return rows, goesOn(links), nil
-}
-
-type wireLink struct {
-	Rel string `json:"rel"`
-}
-
-// goesOn reports whether a page follows one with these links. The length does not show that: a
-// cloud may have its own limit.
-func goesOn(links []wireLink) bool {
-	return slices.ContainsFunc(links, func(l wireLink) bool { return l.Rel == "next" })
+	// The length does not show whether a page follows: a cloud may have its own limit.
+	return rows, slices.Contains(links, link{"next"}), nil
 }

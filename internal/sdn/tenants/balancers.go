@@ -5,7 +5,6 @@ package tenants
 
 import (
 	"context"
-	"errors"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -65,13 +64,8 @@ func (c *Cloud) LoadBalancer(ctx context.Context, id string) (sdn.LoadBalancer, 
 
 // ListLoadBalancers implements sdn.LoadBalancers.
 func (c *Cloud) ListLoadBalancers(ctx context.Context) ([]sdn.LoadBalancerSummary, error) {
-	return list(c, func(lb sdn.LoadBalancerSummary) string { return lb.ID }, nil, func(k *credential) ([]sdn.LoadBalancerSummary, error) {
-		all, err := k.ListLoadBalancers(ctx)
-		if errors.Is(err, sdn.ErrNoService) && k != c.main { // the main one decides whether the cloud has the service
-			return nil, nil
-		}
-		return all, err
-	})
+	return list(c, func(lb sdn.LoadBalancerSummary) string { return lb.ID }, nil,
+		func(k *credential) ([]sdn.LoadBalancerSummary, error) { return k.ListLoadBalancers(ctx) })
 }
 
 // DeleteLoadBalancer implements sdn.LoadBalancers.

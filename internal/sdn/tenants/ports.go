@@ -5,8 +5,8 @@ package tenants
 
 import (
 	"context"
-	"errors"
 	"maps"
+	"slices"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -159,16 +159,7 @@ func (c *Cloud) ListFloatingIPs(ctx context.Context, projectID string) ([]sdn.Fl
 			return k.ListFloatingIPs(ctx, projectID)
 		}
 		all, err := k.ListFloatingIPs(ctx, k.ProjectID)
-		if errors.Is(err, sdn.ErrNoService) && k != c.main { // the main one decides whether the cloud has the service
-			return nil, nil
-		}
-		marked := make([]sdn.FloatingIP, 0, len(all))
-		for _, f := range all {
-			if f.Owner != (sdn.Owner{}) {
-				marked = append(marked, f)
-			}
-		}
-		return marked, err
+		return slices.DeleteFunc(all, func(f sdn.FloatingIP) bool { return f.Owner == (sdn.Owner{}) }), err
 	})
 }
 

@@ -229,40 +229,34 @@ func read[T any](ctx context.Context, c *Cloud, kind Kind, id string, project fu
 	others := c.all()[1:]
 	answers := asked(others, func(k *credential) (T, error) { return ask(k) })
 	for i, a := range answers {
-		if a.err == nil {
+		if a.Err == nil {
 			k = others[i]
-			if project != nil && c.of(project(a.value)) != c.main {
-				k = c.of(project(a.value))
+			if project != nil && c.of(project(a.Value)) != c.main {
+				k = c.of(project(a.Value))
 			}
 			c.keep(k, id)
-			return a.value, nil
+			return a.Value, nil
 		}
 	}
 	for i, a := range answers {
-		if !absent(a.err) { // it may be there
-			return v, others[i].explain(a.err)
+		if !absent(a.Err) { // it may be there
+			return v, others[i].explain(a.Err)
 		}
 		// Octavia refuses the main one what is another project's. Whose it is says that it is not this
 		// cluster's.
-		if kind == Balancer && errors.Is(failed, sdn.ErrForbidden) && errors.Is(a.err, sdn.ErrNotFound) {
-			failed = a.err
+		if kind == Balancer && errors.Is(failed, sdn.ErrForbidden) && errors.Is(a.Err, sdn.ErrNotFound) {
+			failed = a.Err
 		}
 	}
 	return v, failed
 }
 
-// answer is what one session answers.
-type answer[T any] struct {
-	value T
-	err   error
-}
-
 // asked asks several sessions at the same time.
-func asked[T any](all []*credential, ask func(*credential) (T, error)) []answer[T] {
-	out := make([]answer[T], len(all))
+func asked[T any](all []*credential, ask func(*credential) (T, error)) []sdn.Read[T] {
+	out := make([]sdn.Read[T], len(all))
 	var at sync.WaitGroup
 	for i, k := range all {
-		at.Go(func() { out[i].value, out[i].err = ask(k) })
+		at.Go(func() { out[i].Value, out[i].Err = ask(k) })
 	}
 	at.Wait()
 	return out
@@ -311,13 +305,13 @@ func list[T any](c *Cloud, id func(T) string, project func(T) string, ask func(*
 		return ask(c.main)
 	}
 	answers := asked(all, ask)
-	if answers[0].err != nil {
-		return nil, answers[0].err
+	if answers[0].Err != nil {
+		return nil, answers[0].Err
 	}
 	lacks := map[string]error{}
 	for i, a := range answers[1:] {
-		if a.err != nil {
-			lacks[all[1+i].ProjectID] = all[1+i].explain(a.err)
+		if a.Err != nil && !errors.Is(a.Err, sdn.ErrNoService) { // the main one decides whether the cloud has the service
+			lacks[all[1+i].ProjectID] = all[1+i].explain(a.Err)
 		}
 	}
 	shown := map[string][]*credential{}
@@ -325,7 +319,7 @@ func list[T any](c *Cloud, id func(T) string, project func(T) string, ask func(*
 	for i := range all {
 		i = (i + 1) % len(all) // the main one comes last: it may see what is another's
 		k := all[i]
-		for _, v := range answers[i].value {
+		for _, v := range answers[i].Value {
 			by := shown[id(v)]
 			shown[id(v)] = append(by, k)
 			if len(by) == 0 {
