@@ -6,7 +6,6 @@ package sdn
 import (
 	"context"
 	"net/netip"
-	"time"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
@@ -69,10 +68,5 @@ type OwnRouter struct {
 	Routes    []v1.Route
 }
 
-// RouterSummary is the little that an inventory needs.
-type RouterSummary struct {
-	ID, Name  string
-	Owner     Owner
-	ProjectID string
-	Created   time.Time // zero if the backend does not tell
-}
+// RouterSummary is the little that an inventory needs, as of networks.
+type RouterSummary = NetworkSummary

@@ -23,7 +23,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -38,21 +41,33 @@ import (
 type Kind struct {
 	Name string // in logs and metrics
 
-	// Take prevents the owner of a resource from naming the resource until release is called. A nil
-	// release means that the owner is about to name a resource. Take is nil for kinds whose owners
-	// never name an existing resource.
-	Take func(r Resource) (release func())
+	// Making is held for the owner of a resource while the resource is deleted: the owner cannot find
+	// it by its mark, and name it, after Wanted was asked. A precondition cannot do that, as the cloud
+	// does not know Kubernetes objects. The lock is within this process. That is enough: the collector
+	// and the appliers run in the leader. nil: owners never name an existing resource.
+	Making *kube.Owners
 	// Wanted reports whether an object names the resource, or may be about to. It asks the API
 	// server, past the cache.
 	Wanted func(ctx context.Context, r Resource) (bool, error)
 	// Adopt gives the resource to an object that can use it, and reports whether it found one. It
 	// is nil for kinds that no object can adopt.
 	Adopt func(ctx context.Context, r Resource) (bool, error)
-	// Delete deletes the resource. It reports whether the resource is gone, or will be gone without
-	// another request. Without that and without an error, the resource is still in use.
-	Delete func(ctx context.Context, r Resource) (bool, error)
+	// Delete deletes the resource. After it the resource is gone, or will be gone without another
+	// request. It returns errUsed if the resource is still in use.
+	Delete func(ctx context.Context, r Resource) error
 
 	Adopted, Deleted prometheus.Counter // Adopted may be nil
+}
+
+// errUsed: a resource is in use, so it is deleted later. It is not reported.
+var errUsed = errors.New("the resource is in use")
+
+// ifUsed returns errUsed for an error of the SDN that says so.
+func ifUsed(err error) error {
+	if errors.Is(err, sdn.ErrConflict) {
+		return errUsed
+	}
+	return err
 }
 
 // Resource is a cloud resource that belongs to this cluster.
@@ -280,10 +295,9 @@ func (r Resource) settle(ctx context.Context, before bool) (asked bool, err erro
 // decide asks the API server once more, and then adopts or deletes the resource.
 func (r Resource) decide(ctx context.Context, before bool) (asked bool, err error) {
 	log := ctrl.LoggerFrom(ctx)
-	if r.Kind.Take != nil {
-		release := r.Kind.Take(r)
-		// The owner is naming a resource: the next comparison sees which one.
-		if release == nil {
+	if r.Kind.Making != nil {
+		release, free := r.Kind.Making.Try(kube.OwnerRequest(r.Owner))
+		if !free { // the owner is naming a resource: the next comparison sees which one
 			return false, nil
 		}
 		defer release()
@@ -303,15 +317,28 @@ func (r Resource) decide(ctx context.Context, before bool) (asked bool, err erro
 			return adopted, err
 		}
 	}
-	gone, err := r.Kind.Delete(ctx, r)
-	if err != nil {
+	switch err := r.Kind.Delete(ctx, r); {
+	case errors.Is(err, errUsed):
+		return false, nil
+	case err != nil:
 		return false, fmt.Errorf("cannot delete it: %w", err)
-	}
-	if gone && !before {
+	case !before:
 		log.Info("deleted a resource that no object named")
 		r.Kind.Deleted.Inc()
 	}
-	return gone, nil
+	return true, nil
+}
+
+// owner reads the object that a resource was created for. It reports whether the object exists.
+func (r Resource) owner(ctx context.Context, from client.Reader, into client.Object) (bool, error) {
+	err := from.Get(ctx, kube.OwnerRequest(r.Owner).NamespacedName, into)
+	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading its owner %s: %w", r.Owner, err)
+	}
+	return true, nil
 }
 
 var (
@@ -327,6 +354,16 @@ var (
 		Name: "kuryr_loadbalancer_orphans_deleted_total",
 		Help: "Load balancers, floating IPs, security groups and VIP ports of this cluster that no object knew of and that were deleted.",
 	}, []string{"kind"})
+	networkOrphansDeleted = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "kuryr_network_orphans_deleted_total",
+		Help: "Networks of this cluster that no KuryrNetwork named and that were deleted, with their subnets.",
+	})
+	routerOrphansDeleted = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "kuryr_router_orphans_deleted_total",
+		Help: "Routers of this cluster that no KuryrNetwork named and that were deleted.",
+	})
 )
 
-func init() { metrics.Registry.MustRegister(portsAdopted, orphansDeleted, balancerOrphansDeleted) }
+func init() {
+	metrics.Registry.MustRegister(portsAdopted, orphansDeleted, balancerOrphansDeleted, networkOrphansDeleted, routerOrphansDeleted)
+}

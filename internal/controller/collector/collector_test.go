@@ -16,14 +16,17 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/kuryr-go/kuryr/internal/config"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
+	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
 // shelf is a cloud with one kind of resource. It records what happens to the resources.
 type shelf struct {
-	there, named, usable, inUse, taken []string
-	failing                            error
-	every                              time.Duration
+	there, named, usable, inUse []string
+	making                      kube.Owners
+	failing                     error
+	every                       time.Duration
 
 	adopted, deleted, told []string
 	kind                   Kind
@@ -37,12 +40,7 @@ func (s *shelf) inventory() *Inventory {
 		Name:    "thing",
 		Wanted:  in(&s.named),
 		Deleted: prometheus.NewCounter(prometheus.CounterOpts{Name: "deleted"}),
-		Take: func(r Resource) func() {
-			if slices.Contains(s.taken, r.ID) {
-				return nil
-			}
-			return func() {}
-		},
+		Making:  &s.making,
 		Adopt: func(ctx context.Context, r Resource) (bool, error) {
 			adopts, _ := in(&s.usable)(ctx, r)
 			if adopts {
@@ -50,12 +48,12 @@ func (s *shelf) inventory() *Inventory {
 			}
 			return adopts, nil
 		},
-		Delete: func(ctx context.Context, r Resource) (bool, error) {
+		Delete: func(ctx context.Context, r Resource) error {
 			if used, _ := in(&s.inUse)(ctx, r); used {
-				return false, nil
+				return errUsed
 			}
 			s.deleted = append(s.deleted, r.ID)
-			return true, nil
+			return nil
 		},
 	}
 	live := settings.NewLive(settings.Settings{Orphans: config.Orphans{}})
@@ -65,9 +63,14 @@ func (s *shelf) inventory() *Inventory {
 	return &Inventory{Name: "things", Settings: live, comparison: s, Soon: true}
 }
 
+// resource is a resource whose owner has the same name.
+func (s *shelf) resource(id string) Resource {
+	return Resource{Kind: &s.kind, ID: id, Owner: sdn.Owner{Name: id}}
+}
+
 func (s *shelf) look(context.Context) (found Findings, err error) {
 	for _, id := range s.there {
-		found.Unnamed = append(found.Unnamed, Resource{Kind: &s.kind, ID: id})
+		found.Unnamed = append(found.Unnamed, s.resource(id))
 	}
 	return found, s.failing
 }
@@ -99,7 +102,10 @@ func TestWhatBecomesOfAResource(t *testing.T) {
 		}
 		look()
 		s.there = []string{"waste", "named", "usable", "in use", "taken"}
-		s.named, s.usable, s.inUse, s.taken = []string{"named"}, []string{"usable"}, []string{"in use"}, []string{"taken"}
+		s.named, s.usable, s.inUse = []string{"named"}, []string{"usable"}, []string{"in use"}
+		if release, ok := s.making.Try(kube.OwnerRequest(s.resource("taken").Owner)); ok {
+			defer release()
+		}
 		dry, err := v.look(t.Context())
 		if err != nil || len(dry.Unnamed) != 5 || len(s.deleted)+len(s.adopted) > 0 {
 			t.Errorf("look found %v, %v, deleted %v and adopted %v; want five, and nothing done", dry.Unnamed, err, s.deleted, s.adopted)
@@ -121,10 +127,7 @@ func TestWhatBecomesOfAResource(t *testing.T) {
 // A resource that the cloud does not delete is tried at growing intervals, whether the cloud refuses,
 // says that it will be gone, or somebody uses it. It does not delay others, and is deleted once it can.
 func TestWhatStaysIsTriedLessAndLess(t *testing.T) {
-	for name, answer := range map[string]struct {
-		gone bool
-		err  error
-	}{"refused": {err: errors.New("409")}, "accepted, and nothing happens": {gone: true}, "in use": {}} {
+	for name, answer := range map[string]error{"refused": errors.New("409"), "accepted, and nothing happens": nil, "in use": errUsed} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &shelf{every: 10 * time.Second}
@@ -136,18 +139,18 @@ func TestWhatStaysIsTriedLessAndLess(t *testing.T) {
 					turn.Lock()
 					defer turn.Unlock()
 					for _, id := range there {
-						found.Unnamed = append(found.Unnamed, Resource{Kind: &s.kind, ID: id})
+						found.Unnamed = append(found.Unnamed, s.resource(id))
 					}
 					return found, nil
 				}}
-				s.kind.Delete = func(_ context.Context, r Resource) (bool, error) {
+				s.kind.Delete = func(_ context.Context, r Resource) error {
 					turn.Lock()
 					defer turn.Unlock()
 					if tries[r.ID]++; deletable[r.ID] {
 						there = slices.DeleteFunc(there, func(id string) bool { return id == r.ID })
-						return true, nil
+						return nil
 					}
-					return answer.gone, answer.err
+					return answer
 				}
 				go func() { _ = v.Run(t.Context()) }()
 				time.Sleep(10 * time.Hour)

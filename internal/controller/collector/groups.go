@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -59,7 +57,8 @@ type GroupOptions struct {
 // served.
 func SecurityGroups(mgr ctrl.Manager, o GroupOptions) *Inventory {
 	g := &securityGroups{GroupOptions: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), there: true}
-	g.kind = &Kind{Name: "security group", Take: g.take, Wanted: g.wanted, Delete: g.delete}
+	wanted := func(ctx context.Context, r Resource) (bool, error) { return g.named(ctx, g.live, r) }
+	g.kind = &Kind{Name: "security group", Making: o.Making, Wanted: wanted, Delete: g.delete}
 	g.kind.Deleted = balancerOrphansDeleted.WithLabelValues(g.kind.Name)
 	return &Inventory{Name: "securitygroups", Settings: o.Settings, comparison: g}
 }
@@ -132,39 +131,17 @@ func (g *securityGroups) missing(ctx context.Context, there map[string]bool, lac
 
 // named reports whether a group's KuryrLoadBalancer names the group, or may not have named it yet.
 func (g *securityGroups) named(ctx context.Context, from client.Reader, r Resource) (bool, error) {
-	req := kube.OwnerRequest(r.Owner)
 	var klb v1.KuryrLoadBalancer
-	err := from.Get(ctx, req.NamespacedName, &klb)
-	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("reading KuryrLoadBalancer %s: %w", req, err)
-	}
-	return klb.Status.SecurityGroupID == r.ID || g.Members.Lost(&klb), nil
-}
-
-func (g *securityGroups) wanted(ctx context.Context, r Resource) (bool, error) {
-	return g.named(ctx, g.live, r)
-}
-
-// take prevents the owner of a group from finding the group by its mark, and naming it, before the
-// group is deleted. A precondition cannot do that. The owner may do both after the check at the API
-// server, and Neutron's deletion does not know Kubernetes objects.
-//
-// The lock is within this process. That is enough: the collector and the applier both run in the
-// leader.
-func (g *securityGroups) take(r Resource) (release func()) {
-	release, _ = g.Making.Try(kube.OwnerRequest(r.Owner))
-	return release
+	there, err := r.owner(ctx, from, &klb)
+	return there && (klb.Status.SecurityGroupID == r.ID || g.Members.Lost(&klb)), err
 }
 
 // delete deletes a group, unless a port still has it.
-func (g *securityGroups) delete(ctx context.Context, r Resource) (bool, error) {
+func (g *securityGroups) delete(ctx context.Context, r Resource) error {
 	err := g.Cloud.DeleteSecurityGroup(ctx, r.ID)
 	var pending *sdn.PendingError
 	if errors.As(err, &pending) {
-		return false, nil
+		return errUsed
 	}
-	return err == nil, err
+	return err
 }

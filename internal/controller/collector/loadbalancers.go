@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -227,31 +226,23 @@ func (r *loadBalancers) wantsVIP(ctx context.Context, port Resource) (bool, erro
 	return false, err
 }
 
-func (r *loadBalancers) freeVIP(ctx context.Context, port Resource) (bool, error) {
-	err := r.Cloud.FreeVIP(ctx, port.ProjectID, port.VIP, port.ID)
-	return err == nil, err
+func (r *loadBalancers) freeVIP(ctx context.Context, port Resource) error {
+	return r.Cloud.FreeVIP(ctx, port.ProjectID, port.VIP, port.ID)
 }
 
 // wanted reports whether the KuryrLoadBalancer exists that a resource was created for.
 func (r *loadBalancers) wanted(ctx context.Context, res Resource) (bool, error) {
-	err := r.live.Get(ctx, kube.OwnerRequest(res.Owner).NamespacedName, &v1.KuryrLoadBalancer{})
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("reading KuryrLoadBalancer %s: %w", kube.OwnerRequest(res.Owner), err)
-	}
-	return true, nil
+	return res.owner(ctx, r.live, &v1.KuryrLoadBalancer{})
 }
 
 // deleteLoadBalancer requests the deletion of a load balancer. Octavia takes time for it.
-func (r *loadBalancers) deleteLoadBalancer(ctx context.Context, lb Resource) (bool, error) {
+func (r *loadBalancers) deleteLoadBalancer(ctx context.Context, lb Resource) error {
 	err := r.Cloud.DeleteLoadBalancer(ctx, lb.ID)
 	var pending *sdn.PendingError
 	if errors.As(err, &pending) {
-		return true, nil
+		return nil
 	}
-	return err == nil, err
+	return err
 }
 
 // disown removes Kuryr's mark from a floating IP that somebody has given to another port.
@@ -263,9 +254,8 @@ func (r *loadBalancers) disown(ctx context.Context, f Resource) (bool, error) {
 	return err == nil, err
 }
 
-func (r *loadBalancers) deleteFloatingIP(ctx context.Context, f Resource) (bool, error) {
-	err := r.FloatingIPs.DeleteFloatingIP(ctx, f.ID, "")
-	return err == nil, err
+func (r *loadBalancers) deleteFloatingIP(ctx context.Context, f Resource) error {
+	return r.FloatingIPs.DeleteFloatingIP(ctx, f.ID, "")
 }
 
 // missing returns the objects whose load balancer or floating IP is gone. It also returns objects

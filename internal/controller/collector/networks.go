@@ -9,36 +9,26 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
+	"github.com/kuryr-go/kuryr/internal/plan/network"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
-
-var networkOrphansDeleted = prometheus.NewCounter(prometheus.CounterOpts{
-	Name: "kuryr_network_orphans_deleted_total",
-	Help: "Networks of this cluster that no KuryrNetwork named and that were deleted, with their subnets.",
-})
-
-func init() { metrics.Registry.MustRegister(networkOrphansDeleted) }
 
 // networks compares the networks of the cloud with the KuryrNetworks. A network is left over when a
 // process was stopped before it could name the network and its KuryrNetwork is gone, and when the
 // answer to its creation was lost and it was made twice.
 type networks struct {
 	NetworkOptions
-	client client.Reader
-	live   client.Reader // reads past the cache
-	kind   *Kind
-	router *Kind
-	routed bool // a KuryrNetwork with a router of its own was seen
+	client          client.Reader
+	live            client.Reader // reads past the cache
+	network, router *Kind
+	routed          bool // a KuryrNetwork with a router of its own was seen
 }
 
 // NetworkOptions is what the collection of networks needs beyond the manager.
@@ -62,8 +52,8 @@ type NetworkCloud interface {
 // list compares all networks; it shows no subnets. Another one compares all routers.
 func Networks(mgr ctrl.Manager, o NetworkOptions) *Inventory {
 	n := &networks{NetworkOptions: o, client: mgr.GetClient(), live: mgr.GetAPIReader()}
-	n.kind = &Kind{Name: "network", Take: n.take, Wanted: n.wanted, Delete: n.delete, Deleted: networkOrphansDeleted}
-	n.router = &Kind{Name: "router", Take: n.take, Wanted: n.routerWanted, Delete: n.deleteRouter, Deleted: routerOrphansDeleted}
+	n.network = &Kind{Name: "network", Making: o.Making, Wanted: n.wanted, Delete: n.delete, Deleted: networkOrphansDeleted}
+	n.router = &Kind{Name: "router", Making: o.Making, Wanted: n.wanted, Delete: n.deleteRouter, Deleted: routerOrphansDeleted}
 	return &Inventory{Name: "networks", Settings: o.Settings, comparison: n}
 }
 
@@ -96,25 +86,57 @@ func (n *networks) look(ctx context.Context) (found Findings, err error) {
 	if err != nil {
 		return found, err
 	}
+	n.compare(&found, n.network, all, lacks, before, after)
+	n.compare(&found, n.router, routers, routersLack, before, after)
+	found.Unsure = errors.Join(unlisted("networks", lacks), unlisted("routers", routersLack))
+	return found, nil
+}
+
+// compare adds the resources of a kind that no KuryrNetwork names, and the KuryrNetworks that are
+// ready and whose resource is missing in a list of all of its project. The objects were listed before
+// and after the resources.
+func (n *networks) compare(found *Findings, kind *Kind, all []sdn.NetworkSummary, lacks error, before, after map[ctrl.Request]*v1.KuryrNetwork) {
 	there := map[string]bool{}
 	for _, s := range all {
 		there[s.ID] = true
-		if kn := after[kube.OwnerRequest(s.Owner)]; s.Owner.Kind == sdn.KindNetwork && !names(kn, s.ID) {
-			found.Unnamed = append(found.Unnamed, Resource{Kind: n.kind, ID: s.ID, Owner: s.Owner})
+		r := Resource{Kind: kind, ID: s.ID, Owner: s.Owner}
+		if kn := after[kube.OwnerRequest(s.Owner)]; s.Owner.Kind == sdn.KindNetwork && (kn == nil || !n.names(kn, r)) {
+			found.Unnamed = append(found.Unnamed, r)
 		}
 	}
 	for req, kn := range before {
-		made := kn.Spec.Mode == v1.NetworkNamespace || kn.Spec.Mode == v1.NetworkFlat
-		if sdn.ErrorIn(kn.Spec.ProjectID, lacks) != nil {
-			continue // the list says nothing about its network
-		}
-		if made && kn.Status.NetworkID != "" && !there[kn.Status.NetworkID] && meta.IsStatusConditionTrue(kn.Status.Conditions, v1.ConditionReady) {
+		id, made := n.resource(kn, kind)
+		if made && id != "" && !there[id] && sdn.ErrorIn(kn.Spec.ProjectID, lacks) == nil && meta.IsStatusConditionTrue(kn.Status.Conditions, v1.ConditionReady) {
 			found.Missing = append(found.Missing, req)
 		}
 	}
-	n.compareRouters(&found, routers, routersLack, before, after)
-	found.Unsure = errors.Join(unlisted("networks", lacks), unlisted("routers", routersLack))
-	return found, nil
+}
+
+// resource returns the resource of a kind that a KuryrNetwork names, and whether Kuryr makes one for
+// it.
+func (n *networks) resource(kn *v1.KuryrNetwork, kind *Kind) (id string, made bool) {
+	if kind == n.router {
+		return kn.Status.RouterID, kn.Spec.Router != nil
+	}
+	return kn.Status.NetworkID, network.Makes(&kn.Spec)
+}
+
+// names reports whether a KuryrNetwork names a resource, or may be about to.
+func (n *networks) names(kn *v1.KuryrNetwork, r Resource) bool {
+	id, made := n.resource(kn, r.Kind)
+	return made && (id == "" || id == r.ID)
+}
+
+// listRouters returns the routers that Kuryr has made. Without a KuryrNetwork that has or had one,
+// and without a configuration that asks for some, it asks for none.
+func (n *networks) listRouters(ctx context.Context, objects map[ctrl.Request]*v1.KuryrNetwork) ([]sdn.RouterSummary, error) {
+	for _, kn := range objects {
+		n.routed = n.routed || kn.Spec.Router != nil
+	}
+	if n.routed = n.routed || n.Settings.Rules().RoutersByNamespace; !n.routed {
+		return nil, nil
+	}
+	return n.Cloud.ListRouters(ctx)
 }
 
 func (n *networks) objects(ctx context.Context) (map[ctrl.Request]*v1.KuryrNetwork, error) {
@@ -129,61 +151,41 @@ func (n *networks) objects(ctx context.Context) (map[ctrl.Request]*v1.KuryrNetwo
 	return all, nil
 }
 
-// names reports whether a KuryrNetwork names a network, or may be about to.
-func names(kn *v1.KuryrNetwork, id string) bool {
-	return kn != nil && (kn.Status.NetworkID == "" || kn.Status.NetworkID == id)
-}
-
 func (n *networks) wanted(ctx context.Context, r Resource) (bool, error) {
 	var kn v1.KuryrNetwork
-	err := n.live.Get(ctx, kube.OwnerRequest(r.Owner).NamespacedName, &kn)
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("reading KuryrNetwork %s: %w", kube.OwnerRequest(r.Owner), err)
-	}
-	return names(&kn, r.ID), nil
-}
-
-// take prevents the owner from finding the network by its mark, and naming it, before the network is
-// deleted.
-func (n *networks) take(r Resource) (release func()) {
-	release, _ = n.Making.Try(kube.OwnerRequest(r.Owner))
-	return release
+	there, err := r.owner(ctx, n.live, &kn)
+	return there && n.names(&kn, r), err
 }
 
 // delete deletes a network with its subnets and their router interfaces, unless a port is in it.
-func (n *networks) delete(ctx context.Context, r Resource) (bool, error) {
+func (n *networks) delete(ctx context.Context, r Resource) error {
 	is, err := n.Cloud.Network(ctx, r.ID)
 	if errors.Is(err, sdn.ErrNotFound) {
-		return true, nil
+		return nil
 	}
 	if err != nil {
-		return false, err
+		return err
 	}
-	// A port that lost the router would be cut off while it keeps the network.
-	if used, err := n.Cloud.InUse(ctx, r.ID); err != nil || len(used) > 0 {
-		if err == nil {
-			ctrl.LoggerFrom(ctx).Info("a network that is left over has ports, so it stays", "network", r.ID, "ports", len(used), "example", used[0].ID, "deviceOwner", used[0].DeviceOwner)
-		}
-		return false, err
+	used, err := n.Cloud.InUse(ctx, r.ID)
+	if err != nil {
+		return err
+	}
+	if len(used) > 0 { // a port that lost the router would be cut off while it keeps the network
+		ctrl.LoggerFrom(ctx).Info("a network that is left over has ports, so it stays", "network", r.ID, "ports", len(used), "example", used[0].ID, "deviceOwner", used[0].DeviceOwner)
+		return errUsed
 	}
 	for _, s := range is.Subnets {
 		for _, router := range s.RouterIDs {
 			if err := n.Cloud.RemoveLeg(ctx, router, s.ID); err != nil {
-				return false, inUse(err)
+				return ifUsed(err)
 			}
 		}
 	}
-	err = n.Cloud.DeleteNetwork(ctx, r.ID)
-	return err == nil, inUse(err)
+	return ifUsed(n.Cloud.DeleteNetwork(ctx, r.ID))
 }
 
-// inUse returns nil for an error that says that something is in the network: it is deleted later.
-func inUse(err error) error {
-	if errors.Is(err, sdn.ErrConflict) {
-		return nil
-	}
-	return err
+// deleteRouter deletes a router without interfaces. Those of a network that is left over, too, are
+// removed with the network, which stays while somebody has a port in it.
+func (n *networks) deleteRouter(ctx context.Context, r Resource) error {
+	return ifUsed(n.Cloud.DeleteRouter(ctx, r.ID))
 }

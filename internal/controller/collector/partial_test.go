@@ -106,7 +106,7 @@ func TestListsWithoutOneProject(t *testing.T) {
 	looks := func(cloud halfCloud) map[string]func(context.Context) (Findings, error) {
 		balancers := &loadBalancers{LoadBalancerOptions: LoadBalancerOptions{Cloud: cloud, FloatingIPs: cloud, Settings: live}, client: c}
 		groups := &securityGroups{GroupOptions: GroupOptions{Cloud: cloud, Settings: live, Members: idle{}}, client: c}
-		nets := &networks{NetworkOptions: NetworkOptions{Cloud: cloud, Settings: live}, client: c}
+		nets := &networks{NetworkOptions: NetworkOptions{Cloud: cloud, Settings: live}, client: c, network: &Kind{}, router: &Kind{}}
 		all := &ports{PortOptions: PortOptions{
 			Cloud: cloud, Settings: live, Supply: idle{}, Planner: idle{}, Visibility: idle{},
 		}, client: c}

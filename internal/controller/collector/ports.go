@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -111,7 +110,7 @@ func (r *ports) look(ctx context.Context) (Findings, error) {
 	there := map[string]bool{}
 	for _, p := range listed {
 		there[p.ID] = true
-		if before[p.ID].is || after[p.ID].is || annotated[p.ID] || remembered[p.ID] {
+		if before[p.ID] != nil || after[p.ID] != nil || annotated[p.ID] || remembered[p.ID] {
 			continue
 		}
 		res := Resource{Kind: r.kind, ID: p.ID, Owner: p.Owner}
@@ -120,55 +119,39 @@ func (r *ports) look(ctx context.Context) (Findings, error) {
 		}
 		found.Unnamed = append(found.Unnamed, res)
 	}
-	absent := slices.DeleteFunc(without(before, after, there), func(name string) bool {
-		return sdn.ErrorIn(before[name].project, lacks) != nil
-	})
-	gone, unseen := r.credible(ctx, absent, before)
-	found.Missing, found.Unsure = requests(gone), errors.Join(unlisted("ports", lacks), unseen)
-	found.Differ = requests(backAgain(before, there))
+	var absent []*v1.KuryrPort
+	for name, p := range before {
+		switch now := after[name]; {
+		case there[name] && p.Lost(): // the SDN has it again
+			found.Differ = append(found.Differ, kube.RequestOf(p))
+		case !there[name] && now != nil && now.DeletionTimestamp.IsZero() && sdn.ErrorIn(p.Spec.ProjectID, lacks) == nil:
+			absent = append(absent, p)
+		}
+	}
+	gone, unseen := r.credible(ctx, absent)
+	found.Missing, found.Unsure = gone, errors.Join(unlisted("ports", lacks), unseen)
 	return found, nil
 }
 
-// requests returns the requests for KuryrPorts.
-func requests(names []string) []ctrl.Request {
-	var out []ctrl.Request
-	for _, name := range names {
-		out = append(out, ctrl.Request{NamespacedName: client.ObjectKey{Name: name}})
-	}
-	return out
-}
-
-// credible returns the missing ports that the SDN would show if it had them. unseen says why others
+// credible returns the KuryrPorts whose port the SDN would show if it had it. unseen says why others
 // are not returned: a credential that has lost a role sees no ports.
-func (r *ports) credible(ctx context.Context, missing []string, objects map[string]object) (gone []string, unseen error) {
+func (r *ports) credible(ctx context.Context, missing []*v1.KuryrPort) (gone []ctrl.Request, unseen error) {
 	type place struct{ project, network string }
 	sights := map[place]error{}
-	for _, name := range missing {
-		o := objects[name]
-		at := place{o.project, o.network}
+	for _, p := range missing {
+		at := place{p.Spec.ProjectID, p.Spec.NetworkID}
 		err, asked := sights[at]
 		if !asked {
 			if err = r.Visibility.Sees(ctx, at.project, at.network); err != nil {
-				unseen = errors.Join(unseen, fmt.Errorf("the cloud does not show the ports of KuryrPort %s and others: %w", name, err))
+				unseen = errors.Join(unseen, fmt.Errorf("the cloud does not show the ports of KuryrPort %s and others: %w", p.Name, err))
 			}
 			sights[at] = err
 		}
 		if err == nil {
-			gone = append(gone, name)
+			gone = append(gone, kube.RequestOf(p))
 		}
 	}
 	return gone, unseen
-}
-
-// backAgain returns the objects that say that the SDN has lost their port, although the SDN shows
-// it.
-func backAgain(objects map[string]object, there map[string]bool) (names []string) {
-	for name, o := range objects {
-		if o.lost && there[name] {
-			names = append(names, name)
-		}
-	}
-	return names
 }
 
 // remembered returns the ports that this process knows. An arriving port is first in supply and
@@ -181,26 +164,17 @@ func (r *ports) remembered() (ports, busy map[string]bool) {
 	return ports, busy
 }
 
-// object describes a KuryrPort: whether it exists, whether it is not being deleted, whether it says
-// that the SDN has lost its port, and the port's project and network.
-type object struct {
-	is, stays, lost  bool
-	project, network string
-}
-
-func (r *ports) objects(ctx context.Context) (map[string]object, error) {
+// objects returns the KuryrPorts by name. They are shared with the cache: read-only.
+func (r *ports) objects(ctx context.Context) (map[string]*v1.KuryrPort, error) {
 	var list v1.KuryrPortList
 	if err := r.client.List(ctx, &list, kube.ReadOnly); err != nil {
 		return nil, fmt.Errorf("listing KuryrPorts: %w", err)
 	}
-	names := make(map[string]object, len(list.Items))
+	all := make(map[string]*v1.KuryrPort, len(list.Items))
 	for i := range list.Items {
-		p := &list.Items[i]
-		names[p.Name] = object{
-			is: true, stays: p.DeletionTimestamp.IsZero(), lost: p.Lost(), project: p.Spec.ProjectID, network: p.Spec.NetworkID,
-		}
+		all[list.Items[i].Name] = &list.Items[i]
 	}
-	return names, nil
+	return all, nil
 }
 
 // annotated returns the ports that running pods name in their annotations. Most of these ports have
@@ -232,12 +206,12 @@ func (r *ports) wanted(ctx context.Context, p Resource) (bool, error) {
 	return false, kube.NoKuryrPort(ctx, r.live, p.ID)
 }
 
-func (r *ports) delete(ctx context.Context, p Resource) (bool, error) {
-	if err := r.Cloud.DeletePort(ctx, p.ID); err != nil {
-		return false, err
+func (r *ports) delete(ctx context.Context, p Resource) error {
+	err := r.Cloud.DeletePort(ctx, p.ID)
+	if err == nil {
+		r.Supply.Freed(pool.Ref{})
 	}
-	r.Supply.Freed(pool.Ref{})
-	return true, nil
+	return err
 }
 
 // adopt gives a port to the pool that it was created for, if that pool still exists. A process that
@@ -294,15 +268,4 @@ func bindable(vifType string, key *v1.PoolKey) bool {
 		return key.VIFType != ""
 	}
 	return true
-}
-
-// without returns the objects that are not being deleted and whose port does not exist.
-func without(before, after map[string]object, there map[string]bool) []string {
-	var out []string
-	for name := range before {
-		if after[name].stays && !there[name] {
-			out = append(out, name)
-		}
-	}
-	return out
 }
