@@ -41,23 +41,17 @@ const workers = 16
 // A KuryrNetwork that is ready costs no request to the cloud. Its network is read when the spec or
 // the status changes, and when a check is requested.
 type Applier struct {
-	client     client.Client
-	live       client.Reader // reads past the cache
-	cloud      Cloud
-	subnets    sdn.Subnets
-	visibility sdn.Visibility
-	statuses   statuses
-	making     *kube.Owners
-	settings   *settings.Live
-	backoff    outcome.Backoff
-	slow       time.Duration
-	events     events.EventRecorder
-	queue      kube.Queue[ctrl.Request]
-	objects    *kube.Object[*v1.KuryrNetwork]
-	routers    sdn.Answers[string, []netip.Addr] // addresses of routers
-
-	networkLists lists[sdn.NetworkSummary]
-	routerLists  lists[sdn.RouterSummary]
+	ApplierOptions
+	client  client.Client
+	live    client.Reader // reads past the cache
+	events  events.EventRecorder
+	queue   kube.Queue[ctrl.Request]
+	objects *kube.Object[*v1.KuryrNetwork]
+	routers sdn.Answers[string, []netip.Addr] // addresses of routers
+	// lists are those of networks and of routers that are on their way. Visits that list at the same
+	// time share one answer: of many new namespaces each would get the networks of all. Whoever has
+	// made a resource forgets the list.
+	lists sdn.Answers[string, []sdn.NetworkSummary]
 
 	mu       sync.Mutex
 	memories map[ctrl.Request]*memory
@@ -112,8 +106,8 @@ type ApplierOptions struct {
 // NewApplier returns an Applier. Setup adds it to mgr.
 func NewApplier(mgr ctrl.Manager, o ApplierOptions) *Applier {
 	return &Applier{
-		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Cloud, subnets: o.Subnets, visibility: o.Visibility, statuses: o.Statuses, making: o.Making, settings: o.Settings,
-		backoff: o.Backoff, slow: o.Slow, events: mgr.GetEventRecorder("kuryr-controller"),
+		ApplierOptions: o, client: mgr.GetClient(), live: mgr.GetAPIReader(),
+		events:   mgr.GetEventRecorder("kuryr-controller"),
 		objects:  kube.NewObject(mgr.GetClient(), &v1.KuryrNetwork{}, kind, kube.OwnerNetwork, v1.NetworkFinalizer),
 		memories: map[ctrl.Request]*memory{},
 	}
@@ -130,7 +124,7 @@ func (r *Applier) Setup(mgr ctrl.Manager) error {
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("networks").
 		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers, RateLimiter: outcome.Limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
+			MaxConcurrentReconciles: workers, RateLimiter: outcome.Limiter[ctrl.Request](r.Backoff), SkipNameValidation: new(true),
 		}).
 		For(&v1.KuryrNetwork{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: beyondWords})).
 		Watches(&v1.KuryrPort{}, handler.EnqueueRequestsFromMapFunc(r.leaving), builder.WithPredicates(predicate.Funcs{
@@ -200,7 +194,7 @@ func (r *Applier) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 		return ctrl.Result{}, nil
 	}
 	v := &visit{Applier: r, req: req, kn: kn, memory: r.memoryOf(req, kn.UID), checking: r.takeCheck(req)}
-	release, err := r.making.Take(ctx, req)
+	release, err := r.Making.Take(ctx, req)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -265,7 +259,7 @@ func (v *visit) recheck() {
 }
 
 func (r *Applier) period() time.Duration {
-	return settings.CheckInterval(r.settings.Load().Services.CheckInterval.Duration)
+	return settings.CheckInterval(r.Settings.Load().Services.CheckInterval.Duration)
 }
 
 // inTurn is how many networks are checked in one period. Each costs up to three requests.

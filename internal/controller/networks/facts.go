@@ -12,35 +12,17 @@ import (
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/network"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// facts are what plans need of the SDN. One request serves all namespaces that need its answer, also if
-// it fails.
-type facts struct {
-	PlannerOptions
-	queue    *kube.Queue[ctrl.Request]          // of namespaces to be planned
-	prefixes sdn.Answers[string, netip.Prefix]  // of subnets, which never change
-	families sdn.Answers[string, int32]         // of subnet pools, which never change
-	uses     sdn.Answers[string, []sdn.PortUse] // of networks that are to be replaced
-}
-
-func newFacts(o PlannerOptions, queue *kube.Queue[ctrl.Request]) *facts {
-	pause := func(err error, failures int) time.Duration {
-		if errors.Is(err, sdn.ErrNotFound) {
-			return o.Backoff.Rejected
-		}
-		return o.Backoff.Delay(err, failures)
+// keepError returns how long an error of the SDN counts as its answer.
+func (p *Planner) keepError(err error, failures int) time.Duration {
+	if errors.Is(err, sdn.ErrNotFound) {
+		return p.Backoff.Rejected
 	}
-	return &facts{
-		PlannerOptions: o, queue: queue,
-		prefixes: sdn.Answers[string, netip.Prefix]{KeepError: pause},
-		families: sdn.Answers[string, int32]{KeepError: pause},
-		uses:     sdn.Answers[string, []sdn.PortUse]{KeepError: pause},
-	}
+	return p.Backoff.Delay(err, failures)
 }
 
 // errAsked: the SDN has been asked and has not answered yet. Then the namespace is planned again.
@@ -50,7 +32,7 @@ var errAsked = errors.New("the cloud has not answered yet")
 // whose plan needs it, and no others. It returns errAsked if there is none yet: then the namespace of
 // req is planned again with the answer.
 func askFor[V any](
-	ctx context.Context, f *facts, of *sdn.Answers[string, V], id string, req ctrl.Request, age time.Duration, ask func(context.Context, string) (V, error),
+	ctx context.Context, p *Planner, of *sdn.Answers[string, V], id string, req ctrl.Request, age time.Duration, ask func(context.Context, string) (V, error),
 ) (V, error) {
 	value, known, err := of.Fresh(id)
 	if known {
@@ -59,27 +41,27 @@ func askFor[V any](
 	ctx = context.WithoutCancel(ctx)
 	go func() {
 		_, _ = of.Get(ctx, id, age, func(ctx context.Context) (V, error) { return ask(ctx, id) })
-		f.queue.Add(req)
+		p.queue.Add(req)
 	}()
 	return value, errAsked
 }
 
-func (f *facts) prefix(ctx context.Context, id string) (p netip.Prefix, err error) {
-	got, err := f.Subnets.Subnet(ctx, id)
+func (p *Planner) prefix(ctx context.Context, id string) (prefix netip.Prefix, err error) {
+	got, err := p.Subnets.Subnet(ctx, id)
 	if err == nil {
-		p, err = netip.ParsePrefix(got.CIDR)
+		prefix, err = netip.ParsePrefix(got.CIDR)
 	}
 	if errors.Is(err, sdn.ErrNotFound) {
 		ctrl.LoggerFrom(ctx).Error(err, "a subnet of the configuration does not exist; networks of namespaces may overlap with it", "subnet", id)
 	}
 	if err != nil {
-		return p, fmt.Errorf("reading subnet %s: %w", id, err)
+		return prefix, fmt.Errorf("reading subnet %s: %w", id, err)
 	}
-	return p.Masked(), nil
+	return prefix.Masked(), nil
 }
 
-func (f *facts) family(ctx context.Context, id string) (int32, error) {
-	pool, err := f.Pools.SubnetPool(ctx, id)
+func (p *Planner) family(ctx context.Context, id string) (int32, error) {
+	pool, err := p.Pools.SubnetPool(ctx, id)
 	if err != nil {
 		return 0, fmt.Errorf("reading subnet pool %s: %w", id, err)
 	}
@@ -87,9 +69,9 @@ func (f *facts) family(ctx context.Context, id string) (int32, error) {
 }
 
 // usesOf returns the ports in a network.
-func (f *facts) usesOf(ctx context.Context, id string, req ctrl.Request) ([]sdn.PortUse, error) {
-	return askFor(ctx, f, &f.uses, id, req, f.Backoff.Max, func(ctx context.Context, id string) ([]sdn.PortUse, error) {
-		used, err := f.Uses.InUse(ctx, id)
+func (p *Planner) usesOf(ctx context.Context, id string, req ctrl.Request) ([]sdn.PortUse, error) {
+	return askFor(ctx, p, &p.portUses, id, req, p.Backoff.Max, func(ctx context.Context, id string) ([]sdn.PortUse, error) {
+		used, err := p.Uses.InUse(ctx, id)
 		if err != nil {
 			return nil, fmt.Errorf("listing the ports in network %s: %w", id, err)
 		}
@@ -97,26 +79,20 @@ func (f *facts) usesOf(ctx context.Context, id string, req ctrl.Request) ([]sdn.
 	})
 }
 
-// forgive lets the SDN be asked again for what it did not have.
-func (f *facts) forgive() {
-	f.prefixes.ForgetErrors()
-	f.families.ForgetErrors()
-}
-
 // reserved returns the prefixes of pods, nodes and Services that the configuration names. With ask
 // it asks the SDN for those that are not known, and fails without an answer: see askFor. A
 // subnet that does not exist has no prefix; the preflight checks report it.
-func (f *facts) reserved(ctx context.Context, s *settings.Settings, ask bool, req ctrl.Request) (all []network.Taken, err error) {
+func (p *Planner) reserved(ctx context.Context, s *settings.Settings, ask bool, req ctrl.Request) (all []network.Taken, err error) {
 	for _, one := range subnetsOf(s) {
-		p, _, _ := f.prefixes.Fresh(one.id)
+		prefix, _, _ := p.subnets.Fresh(one.id)
 		if ask {
 			var failed error
-			if p, failed = askFor(ctx, f, &f.prefixes, one.id, req, sdn.Always, f.prefix); !errors.Is(failed, sdn.ErrNotFound) {
+			if prefix, failed = askFor(ctx, p, &p.subnets, one.id, req, sdn.Always, p.prefix); !errors.Is(failed, sdn.ErrNotFound) {
 				err = worse(err, failed)
 			}
 		}
-		if p.IsValid() {
-			all = append(all, network.Taken{Prefix: p, By: "subnet " + one.id + " of " + one.field})
+		if prefix.IsValid() {
+			all = append(all, network.Taken{Prefix: prefix, By: "subnet " + one.id + " of " + one.field})
 		}
 	}
 	return all, err
@@ -155,9 +131,9 @@ func subnetsOf(s *settings.Settings) (all []configuredSubnet) {
 
 // poolsOf returns the subnet pools of these IDs with their IP families. It fails without an answer
 // of the SDN: see askFor.
-func (f *facts) poolsOf(ctx context.Context, ids []string, req ctrl.Request) (all []network.SubnetPool, err error) {
+func (p *Planner) poolsOf(ctx context.Context, ids []string, req ctrl.Request) (all []network.SubnetPool, err error) {
 	for _, id := range ids {
-		version, failed := askFor(ctx, f, &f.families, id, req, sdn.Always, f.family)
+		version, failed := askFor(ctx, p, &p.families, id, req, sdn.Always, p.family)
 		err = worse(err, failed)
 		all = append(all, network.SubnetPool{ID: id, IPVersion: version})
 	}

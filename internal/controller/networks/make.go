@@ -4,6 +4,7 @@
 package networks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,13 +52,13 @@ func (v *visit) apply(ctx context.Context) (ctrl.Result, error) {
 		}
 		v.memory.fresh = v.kn.Status.NetworkID == "" && v.kn.Status.RouterID == ""
 	}
-	if atRest(v.kn) && !v.checking && v.statuses.Sure(v.kn) {
+	if atRest(v.kn) && !v.checking && v.Statuses.Sure(v.kn) {
 		return ctrl.Result{}, nil
 	}
 	if !network.Makes(spec) {
 		status, err := v.given(ctx)
 		if err == nil {
-			v.statuses.Vouch(v.kn, &status)
+			v.Statuses.Vouch(v.kn, &status)
 		}
 		return v.report(ctx, status, err)
 	}
@@ -70,7 +71,7 @@ func (v *visit) apply(ctx context.Context) (ctrl.Result, error) {
 	if err != nil && is.ID == v.kn.Status.NetworkID && router.Outside == nil { // the router was perhaps not asked
 		status.NodeRoutes = v.kn.Status.NodeRoutes
 	}
-	v.statuses.Vouch(v.kn, &status)
+	v.Statuses.Vouch(v.kn, &status)
 	return v.report(ctx, status, err)
 }
 
@@ -82,7 +83,7 @@ func (v *visit) given(ctx context.Context) (v1.KuryrNetworkStatus, error) {
 	spec := &v.kn.Spec
 	id := spec.NetworkID
 	if id == "" && len(spec.SubnetIDs) > 0 {
-		subnet, err := v.subnets.Subnet(ctx, spec.SubnetIDs[0])
+		subnet, err := v.Subnets.Subnet(ctx, spec.SubnetIDs[0])
 		if errors.Is(err, sdn.ErrNotFound) {
 			err = &sdn.InvalidError{Field: sdn.FieldSubnet, Value: spec.SubnetIDs[0], Err: err}
 		}
@@ -91,12 +92,12 @@ func (v *visit) given(ctx context.Context) (v1.KuryrNetworkStatus, error) {
 		}
 		id = subnet.NetworkID
 	}
-	is, err := v.cloud.GivenNetwork(ctx, id, spec.SubnetIDs)
+	is, err := v.Cloud.GivenNetwork(ctx, id, spec.SubnetIDs)
 	if err != nil {
 		return made(v.kn), fmt.Errorf("reading network %s: %w", id, err)
 	}
-	if v.settings.Rules().HasCredential(spec.ProjectID) { // it makes the ports in there
-		if err := v.visibility.Sees(ctx, spec.ProjectID, id); err != nil {
+	if v.Settings.Rules().HasCredential(spec.ProjectID) { // it makes the ports in there
+		if err := v.Visibility.Sees(ctx, spec.ProjectID, id); err != nil {
 			return made(v.kn), fmt.Errorf("network %s for ports of project %s: %w", id, spec.ProjectID, err)
 		}
 	}
@@ -106,7 +107,7 @@ func (v *visit) given(ctx context.Context) (v1.KuryrNetworkStatus, error) {
 // look returns the network that the cloud has for the KuryrNetwork; without an ID if there is none.
 func (v *visit) look(ctx context.Context) (sdn.Network, error) {
 	if id := v.kn.Status.NetworkID; id != "" {
-		is, err := v.cloud.Network(ctx, id)
+		is, err := v.Cloud.Network(ctx, id)
 		switch {
 		case err == nil && v.owns(is.Owner, is.Name):
 			return is, v.lost(ctx, is)
@@ -119,47 +120,44 @@ func (v *visit) look(ctx context.Context) (sdn.Network, error) {
 			}
 		}
 	}
-	id, err := v.find(ctx)
-	if id == "" || err != nil {
+	all, err := v.listed(ctx, networksList, v.Cloud.ListNetworks)
+	if err != nil {
 		return sdn.Network{}, err
 	}
-	is, err := v.cloud.Network(ctx, id)
+	if len(all) == 0 {
+		return sdn.Network{}, v.absent(ctx)
+	}
+	is, err := v.Cloud.Network(ctx, all[0].ID)
 	if err != nil {
-		return sdn.Network{}, fmt.Errorf("reading network %s: %w", id, err)
+		return sdn.Network{}, fmt.Errorf("reading network %s: %w", all[0].ID, err)
 	}
 	return is, nil
 }
 
-// find returns the ID of the network that has the owner and the name of the KuryrNetwork; empty if
-// there is none. Of several the oldest counts, and the collector deletes the others.
-func (v *visit) find(ctx context.Context) (string, error) {
-	all, err := v.networkLists.get(ctx, v.cloud.ListNetworks)
+// The keys of Applier.lists.
+const (
+	networksList = "networks"
+	routersList  = "routers"
+)
+
+// listed returns the networks or the routers that have the owner and the name of the KuryrNetwork, the
+// oldest first. The oldest counts, and the collector deletes the others.
+func (v *visit) listed(ctx context.Context, what string, list func(context.Context) ([]sdn.NetworkSummary, error)) ([]sdn.NetworkSummary, error) {
+	all, err := v.lists.Get(ctx, what, 0, list)
 	if err := sdn.ErrorIn(v.kn.Spec.ProjectID, err); err != nil {
-		return "", fmt.Errorf("listing networks: %w", err)
+		return nil, fmt.Errorf("listing %s: %w", what, err)
 	}
-	all = slices.DeleteFunc(all, func(n sdn.NetworkSummary) bool { return !v.owns(n.Owner, n.Name) })
-	if len(all) == 0 {
-		return "", v.absent(ctx)
-	}
-	return slices.MinFunc(all, func(a, b sdn.NetworkSummary) int {
-		if c := a.Created.Compare(b.Created); c != 0 {
-			return c
-		}
-		return strings.Compare(a.ID, b.ID)
-	}).ID, nil
+	all = slices.DeleteFunc(slices.Clone(all), func(s sdn.NetworkSummary) bool { return !v.owns(s.Owner, s.Name) })
+	slices.SortFunc(all, func(a, b sdn.NetworkSummary) int {
+		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.ID, b.ID))
+	})
+	return all, nil
 }
 
-// lists are lists of resources on their way. Visits that list at the same time share one answer: of
-// many new namespaces each would get the networks of all. Whoever has made a resource forgets the list
-// that is on its way.
-type lists[T any] struct{ sdn.Answers[struct{}, []T] }
-
-func (l *lists[T]) get(ctx context.Context, list func(context.Context) ([]T, error)) ([]T, error) {
-	all, err := l.Get(ctx, struct{}{}, 0, list)
-	return slices.Clone(all), err
+// forgetList has the next visit ask for a list, as one that is on its way may lack what was just made.
+func (r *Applier) forgetList(what string) {
+	r.lists.Forget(func(key string, _ []sdn.NetworkSummary) bool { return key == what })
 }
-
-func (l *lists[T]) forget() { l.Forget(func(struct{}, []T) bool { return true }) }
 
 // absent returns nil if a network of the KuryrNetwork that the cloud does not show is not there.
 // Neutron answers "not found", and lists nothing, also for what the credential may not see: because
@@ -169,17 +167,17 @@ func (v *visit) absent(ctx context.Context) error {
 	if v.memory.fresh {
 		return nil
 	}
-	id := v.settings.Load().Pods.SubnetIDs[0]
-	subnet, err := v.subnets.Subnet(ctx, id)
+	id := v.Settings.Load().Pods.SubnetIDs[0]
+	subnet, err := v.Subnets.Subnet(ctx, id)
 	if errors.Is(err, sdn.ErrNotFound) {
 		return fmt.Errorf("%w: the cloud shows neither the network of the namespace nor subnet %s of pods.subnetIDs, so it may hide both", sdn.ErrForbidden, id)
 	}
 	if err != nil {
 		return fmt.Errorf("reading subnet %s: %w", id, err)
 	}
-	err = v.visibility.Sees(ctx, "", subnet.NetworkID)
+	err = v.Visibility.Sees(ctx, "", subnet.NetworkID)
 	if project := v.kn.Spec.ProjectID; err == nil && project != "" {
-		err = v.visibility.Sees(ctx, project, "") // its own credential need not see the common network
+		err = v.Visibility.Sees(ctx, project, "") // its own credential need not see the common network
 	}
 	if err != nil {
 		return fmt.Errorf("the cloud does not show the network of the namespace, and may hide it: %w", err)
@@ -228,8 +226,8 @@ func (v *visit) make(ctx context.Context, is sdn.Network, own sdn.OwnRouter) (sd
 	work := network.Missing(namespace, spec, is, router.ID)
 	if work.Create != nil {
 		v.memory.fresh = false // the answer may be lost
-		created, err := v.cloud.CreateNetwork(ctx, v.owner(), *work.Create)
-		v.networkLists.forget()
+		created, err := v.Cloud.CreateNetwork(ctx, v.owner(), *work.Create)
+		v.forgetList(networksList)
 		if err != nil {
 			return is, router, fmt.Errorf("creating the network of namespace %s: %w", namespace, err)
 		}
@@ -245,16 +243,6 @@ func (v *visit) make(ctx context.Context, is sdn.Network, own sdn.OwnRouter) (sd
 	return is, router, err
 }
 
-// source says where a new subnet's prefix comes from, as the author of the setting knows it.
-func source(s sdn.SubnetSpec) string {
-	switch {
-	case s.Prefix.IsValid():
-		return fmt.Sprintf("with prefix %s ", s.Prefix)
-	default:
-		return fmt.Sprintf("from subnet pool %s ", s.PoolID)
-	}
-}
-
 // fill makes subnets and changes them. Meanwhile it makes the router, or asks for the addresses of an
 // existing one.
 func (v *visit) fill(ctx context.Context, is sdn.Network, own sdn.OwnRouter, work network.Work) (_ sdn.Network, router network.Router, _ error) {
@@ -263,9 +251,13 @@ func (v *visit) fill(ctx context.Context, is sdn.Network, own sdn.OwnRouter, wor
 	id := is.ID
 	for _, s := range work.Subnets {
 		at.Go(func() error {
-			created, err := v.cloud.CreateSubnet(ctx, v.owner(), s)
+			created, err := v.Cloud.CreateSubnet(ctx, v.owner(), s)
 			if err != nil {
-				return fmt.Errorf("creating an IPv%d subnet %sof network %s: %w", s.IPVersion, source(s), id, err)
+				from := "from subnet pool " + s.PoolID // as the author of the setting knows it
+				if s.Prefix.IsValid() {
+					from = "with prefix " + s.Prefix.String()
+				}
+				return fmt.Errorf("creating an IPv%d subnet %s of network %s: %w", s.IPVersion, from, id, err)
 			}
 			ctrl.LoggerFrom(ctx).Info("created subnet", "network", id, "subnet", created.ID, "cidr", created.Prefix.String())
 			mu.Lock()
@@ -276,7 +268,7 @@ func (v *visit) fill(ctx context.Context, is sdn.Network, own sdn.OwnRouter, wor
 	}
 	for subnet, update := range work.Updates {
 		at.Go(func() error {
-			if err := v.cloud.UpdateSubnet(ctx, subnet, update); err != nil {
+			if err := v.Cloud.UpdateSubnet(ctx, subnet, update); err != nil {
 				return fmt.Errorf("changing DNS servers and routes of subnet %s: %w", subnet, err)
 			}
 			return nil
@@ -298,7 +290,7 @@ func (v *visit) connect(ctx context.Context, is sdn.Network, router string, subn
 	for i := range is.Subnets {
 		if id := is.Subnets[i].ID; slices.Contains(subnets, id) {
 			at.Go(func() error {
-				if err := v.cloud.AddLeg(ctx, router, id); err != nil {
+				if err := v.Cloud.AddLeg(ctx, router, id); err != nil {
 					return fmt.Errorf("connecting subnet %s (%s) to router %s: %w", id, is.Subnets[i].Prefix, router, err)
 				}
 				connected[i] = true

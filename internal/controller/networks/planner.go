@@ -40,14 +40,18 @@ import (
 // for outside of it: once for each configured subnet and subnet pool, whatever the number of
 // namespaces.
 type Planner struct {
-	client   client.Client
-	live     client.Reader // reads past the cache
-	settings *settings.Live
-	backoff  outcome.Backoff
-	events   events.EventRecorder
-	queue    kube.Queue[ctrl.Request]
-	objects  *kube.Object[*v1.KuryrNetwork]
-	facts    *facts
+	PlannerOptions
+	client  client.Client
+	live    client.Reader // reads past the cache
+	events  events.EventRecorder
+	queue   kube.Queue[ctrl.Request]
+	objects *kube.Object[*v1.KuryrNetwork]
+
+	// What plans need of the SDN. One request serves all namespaces that need its answer, also if it
+	// fails.
+	subnets  sdn.Answers[string, netip.Prefix]  // prefixes, which never change
+	families sdn.Answers[string, int32]         // of subnet pools, which never change
+	portUses sdn.Answers[string, []sdn.PortUse] // of networks that are to be replaced
 
 	// written are the writes that the cache may not show yet, by namespace: their prefixes are in use.
 	// nil: those of the process that led before are not read yet. One worker uses it, and the next field.
@@ -74,13 +78,13 @@ type uses interface {
 // NewPlanner returns a Planner. Setup adds it to mgr.
 func NewPlanner(mgr ctrl.Manager, o PlannerOptions) *Planner {
 	p := &Planner{
-		client: mgr.GetClient(), live: mgr.GetAPIReader(), settings: o.Settings, backoff: o.Backoff,
+		PlannerOptions: o, client: mgr.GetClient(), live: mgr.GetAPIReader(),
 		events:  mgr.GetEventRecorder("kuryr-controller"),
 		objects: kube.NewObject(mgr.GetClient(), &v1.KuryrNetwork{}, kind, kube.OwnerNamespaceNetwork, v1.NetworkFinalizer),
 		told:    map[string]string{},
 	}
+	p.subnets.KeepError, p.families.KeepError, p.portUses.KeepError = p.keepError, p.keepError, p.keepError
 	p.moved.Store(true)
-	p.facts = newFacts(o, &p.queue)
 	return p
 }
 
@@ -159,7 +163,7 @@ func (p *Planner) behind(ctx context.Context, namespace string, kn *v1.KuryrNetw
 
 // input returns what the plan depends on. It fails without an answer of the SDN that the plan needs.
 func (p *Planner) input(ctx context.Context, ns *metav1.PartialObjectMetadata, kn *v1.KuryrNetwork) (network.Input, error) {
-	in := network.Input{UID: ns.UID, Choice: p.settings.Rules().Network(ns)}
+	in := network.Input{UID: ns.UID, Choice: p.Settings.Rules().Network(ns)}
 	if kn == nil && (in.Choice.Common || in.Choice.Blocked) {
 		return in, nil
 	}
@@ -177,7 +181,7 @@ func (p *Planner) input(ctx context.Context, ns *metav1.PartialObjectMetadata, k
 		}
 	}
 	if in.Choice.Mode == v1.NetworkNamespace && !in.Choice.Common {
-		if in.Pools, err = p.facts.poolsOf(ctx, in.Choice.SubnetPoolIDs, itself(ns.Name)); err != nil {
+		if in.Pools, err = p.poolsOf(ctx, in.Choice.SubnetPoolIDs, itself(ns.Name)); err != nil {
 			return in, err
 		}
 	}
@@ -279,7 +283,7 @@ func (p *Planner) carryOut(ctx context.Context, ns *metav1.PartialObjectMetadata
 			return p.unsure(ctx, ns, kn, err)
 		} else if others != "" {
 			why := "the network of the namespace is to be replaced, and stays as it is while it has " + others
-			return ctrl.Result{RequeueAfter: p.backoff.Rejected}, p.tell(ctx, ns, kn, v1.ReasonNetworkInUse, why)
+			return ctrl.Result{RequeueAfter: p.Backoff.Rejected}, p.tell(ctx, ns, kn, v1.ReasonNetworkInUse, why)
 		}
 		ctrl.LoggerFrom(ctx).Info("replacing the network of a namespace, which no pod has a port in", "namespace", ns.Name)
 		err := p.client.Delete(ctx, kn, client.Preconditions{UID: &kn.UID, ResourceVersion: &kn.ResourceVersion})
@@ -343,7 +347,8 @@ func (p *Planner) revert(ctx context.Context, kn *v1.KuryrNetwork, spec *v1.Kury
 
 // planAll plans all namespaces anew after the settings have changed.
 func (p *Planner) planAll(ctx context.Context) error {
-	p.facts.forgive()
+	p.subnets.ForgetErrors() // the SDN is asked again for what it did not have
+	p.families.ForgetErrors()
 	var list metav1.PartialObjectMetadataList
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NamespaceList"))
 	if err := p.client.List(ctx, &list, kube.ReadOnly); err != nil {

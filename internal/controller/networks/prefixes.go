@@ -25,7 +25,7 @@ type madePrefix struct {
 // taken returns the prefixes that the network of a namespace must not overlap with. With choosing,
 // it fails if the SDN has not told all of them. Otherwise it asks for none.
 func (p *Planner) taken(ctx context.Context, namespace string, choosing bool) ([]network.Taken, error) {
-	all, err := p.facts.reserved(ctx, p.settings.Load(), choosing, itself(namespace))
+	all, err := p.reserved(ctx, p.Settings.Load(), choosing, itself(namespace))
 	if err != nil {
 		return nil, err
 	}

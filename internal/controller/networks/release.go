@@ -59,22 +59,17 @@ func (v *visit) remove(ctx context.Context) (waits string, err error) {
 			return waits, err
 		}
 	}
-	all, err := v.cloud.ListNetworks(ctx)
-	if err := sdn.ErrorIn(v.kn.Spec.ProjectID, err); err != nil {
-		return "", fmt.Errorf("listing networks: %w", err)
+	all, err := v.listed(ctx, networksList, v.Cloud.ListNetworks)
+	if err != nil {
+		return "", err
 	}
-	found := false
+	if len(all) == 0 {
+		return "", v.absent(ctx)
+	}
 	for _, n := range all {
-		if !v.owns(n.Owner, n.Name) {
-			continue
-		}
-		found = true
 		if waits, err = v.removeOne(ctx, n.ID); waits != "" || err != nil && !errors.Is(err, errForeign) {
 			return waits, err
 		}
-	}
-	if !found {
-		return "", v.absent(ctx)
 	}
 	return "", nil
 }
@@ -86,7 +81,7 @@ func (v *visit) removeOne(ctx context.Context, id string) (waits string, err err
 	if err != nil || len(ports) > 0 && v.memory.own == id { // a visit that waits costs no request
 		return describePorts(ports), err
 	}
-	is, err := v.cloud.Network(ctx, id)
+	is, err := v.Cloud.Network(ctx, id)
 	switch {
 	case errors.Is(err, sdn.ErrNotFound):
 		return "", errForeign
@@ -106,7 +101,7 @@ func (v *visit) removeOne(ctx context.Context, id string) (waits string, err err
 	if err != nil || len(balancers) > 0 {
 		return fewOf("load balancers with members in it", balancers), err
 	}
-	used, err := v.cloud.InUse(ctx, id)
+	used, err := v.Cloud.InUse(ctx, id)
 	if err != nil {
 		return "", fmt.Errorf("listing the ports in network %s: %w", id, err)
 	}
@@ -118,7 +113,7 @@ func (v *visit) removeOne(ctx context.Context, id string) (waits string, err err
 	if err := v.disconnect(ctx, is); err != nil {
 		return "", err
 	}
-	if err := v.cloud.DeleteNetwork(ctx, id); err != nil {
+	if err := v.Cloud.DeleteNetwork(ctx, id); err != nil {
 		return "", fmt.Errorf("deleting network %s: %w. `openstack port list --network %s` shows what is in it", id, err, id)
 	}
 	ctrl.LoggerFrom(ctx).Info("deleted network", "network", id)
@@ -152,7 +147,7 @@ func (v *visit) disconnect(ctx context.Context, is sdn.Network) error {
 	for _, s := range is.Subnets {
 		for _, router := range s.RouterIDs {
 			at.Go(func() error {
-				if err := v.cloud.RemoveLeg(ctx, router, s.ID); err != nil {
+				if err := v.Cloud.RemoveLeg(ctx, router, s.ID); err != nil {
 					return fmt.Errorf("removing the interface of router %s in subnet %s (%s): %w. A floating IP of a port there keeps it: `openstack floating ip list --router %s`", router, s.ID, s.Prefix, err, router)
 				}
 				return nil
@@ -195,7 +190,7 @@ func describeUses(networkID string, used []sdn.PortUse) string {
 // network that is being deleted serves no pods, so its deletion is not to wait for somebody else.
 func (p *Planner) others(ctx context.Context, kn *v1.KuryrNetwork) (string, error) {
 	if id := kn.Status.NetworkID; id != "" && network.Makes(&kn.Spec) {
-		used, err := p.facts.usesOf(ctx, id, itself(kn.Namespace))
+		used, err := p.usesOf(ctx, id, itself(kn.Namespace))
 		if err != nil {
 			return "", err
 		}
@@ -228,7 +223,7 @@ const leaving = "The network is deleted once no port is in it."
 func (v *visit) reportLeaving(ctx context.Context, waits string, failed error, serves bool) (ctrl.Result, error) {
 	reason, text := v1.ReasonDeleting, leaving
 	o := outcome.Of(outcome.Network, failed)
-	slow := time.Since(v.kn.DeletionTimestamp.Time) >= v.slow
+	slow := time.Since(v.kn.DeletionTimestamp.Time) >= v.Slow
 	switch {
 	case failed != nil && o.Reason != v1.ReasonConflict:
 		reason, text = o.Reason, o.Explain()
@@ -241,7 +236,7 @@ func (v *visit) reportLeaving(ctx context.Context, waits string, failed error, s
 		return kube.Retry(err)
 	}
 	if failed != nil {
-		return v.backoff.Result(o)
+		return v.Backoff.Result(o)
 	}
-	return ctrl.Result{RequeueAfter: v.backoff.Max}, nil
+	return ctrl.Result{RequeueAfter: v.Backoff.Max}, nil
 }

@@ -45,9 +45,9 @@ func (v *visit) report(ctx context.Context, status v1.KuryrNetworkStatus, failed
 		return ctrl.Result{}, nil
 	case errors.Is(failed, errMissing):
 		v.recheck()
-		return ctrl.Result{RequeueAfter: v.backoff.Rejected}, nil
+		return ctrl.Result{RequeueAfter: v.Backoff.Rejected}, nil
 	}
-	return v.backoff.Result(o)
+	return v.Backoff.Result(o)
 }
 
 // usable reports whether the network was ready before, and still has a subnet of each IP family.
@@ -70,30 +70,17 @@ func (v *visit) usable(status *v1.KuryrNetworkStatus) bool {
 // stays as it is. An outage of the cloud is not written: it would be a write for each network.
 func (v *visit) reportUsable(ctx context.Context, status v1.KuryrNetworkStatus, o outcome.Outcome) (ctrl.Result, error) {
 	if o.Reason != v1.ReasonUnavailable {
-		is := v.kn.Status
-		is.Conditions = conditions(&v.kn.Status)
-		before := meta.FindStatusCondition(is.Conditions, v1.ConditionProgressing)
-		told := before != nil && before.Reason == o.Reason
-		status.Conditions = slices.Clone(is.Conditions)
+		status.Conditions = conditions(&v.kn.Status)
 		kube.SetCondition(&status.Conditions, v1.ConditionProgressing, true, o.Reason, o.Explain(), v.kn.Generation, time.Now())
-		there, err := v.objects.Report(ctx, v.kn, &is, &status)
-		if err != nil {
+		if err := v.send(ctx, &status, v1.ConditionProgressing, o.Reason, o.Explain()); err != nil {
 			return kube.Retry(err)
 		}
-		if there && !told && !passing(o.Reason) {
-			v.events.Eventf(kube.Reference(v.kn, kind), nil, corev1.EventTypeWarning, o.Reason, "ApplyNetwork", "%s", outcome.Cut(o.Explain()))
-		}
 	}
-	return v.backoff.Result(o)
+	return v.Backoff.Result(o)
 }
 
-// write writes the status with its conditions, if it differs. A new reason why pods wait is also an
-// Event, unless Kuryr expects it to end by itself.
+// write writes the status with its conditions, and an Event about a new reason why pods wait.
 func (v *visit) write(ctx context.Context, status v1.KuryrNetworkStatus, reason, text string, ready bool) error {
-	is := v.kn.Status
-	is.Conditions = conditions(&v.kn.Status)
-	before := meta.FindStatusCondition(is.Conditions, v1.ConditionReady)
-	told := before != nil && before.Reason == reason
 	status.Conditions = conditions(&v.kn.Status)
 	kube.SetCondition(&status.Conditions, v1.ConditionReady, ready, reason, text, v.kn.Generation, time.Now())
 	if ready && v.kn.DeletionTimestamp.IsZero() {
@@ -101,8 +88,17 @@ func (v *visit) write(ctx context.Context, status v1.KuryrNetworkStatus, reason,
 	} else {
 		kube.SetCondition(&status.Conditions, v1.ConditionProgressing, true, "Working", "Kuryr tries again.", v.kn.Generation, time.Now())
 	}
-	there, err := v.objects.Report(ctx, v.kn, &is, &status)
-	if err == nil && there && !told && reason != v1.ReasonReady && !passing(reason) {
+	return v.send(ctx, &status, v1.ConditionReady, reason, text)
+}
+
+// send writes a status, if it differs. A new reason of a condition is also an Event, unless Kuryr
+// expects it to end by itself.
+func (v *visit) send(ctx context.Context, status *v1.KuryrNetworkStatus, condition, reason, text string) error {
+	is := v.kn.Status
+	is.Conditions = conditions(&v.kn.Status)
+	before := meta.FindStatusCondition(is.Conditions, condition)
+	there, err := v.objects.Report(ctx, v.kn, &is, status)
+	if err == nil && there && (before == nil || before.Reason != reason) && reason != v1.ReasonReady && !passing(reason) {
 		v.events.Eventf(kube.Reference(v.kn, kind), nil, corev1.EventTypeWarning, reason, "ApplyNetwork", "%s", outcome.Cut(text))
 	}
 	return err

@@ -8,11 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
-	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/kuryr-go/kuryr/internal/plan/network"
@@ -22,67 +19,54 @@ import (
 // lookAtAll returns the network and, if it is to have a router of its own, the router that the cloud
 // has for the KuryrNetwork; each without an ID if there is none.
 func (v *visit) lookAtAll(ctx context.Context) (is sdn.Network, own sdn.OwnRouter, err error) {
-	if v.kn.Spec.Router == nil || v.memory.fresh {
-		is, err = v.look(ctx)
-		if v.kn.Spec.Router != nil && is.ID != "" { // a router is made after its network
-			own, err = v.lookAtRouter(ctx)
-		}
-		return is, own, err
-	}
-	var both errgroup.Group
-	both.Go(func() (err error) {
-		is, err = v.look(ctx)
-		return err
-	})
-	both.Go(func() (err error) {
+	is, err = v.look(ctx)
+	if err == nil && v.kn.Spec.Router != nil && (is.ID != "" || !v.memory.fresh) { // a router is made after its network
 		own, err = v.lookAtRouter(ctx)
-		return err
-	})
-	err = both.Wait()
+	}
 	return is, own, err
 }
 
 // lookAtRouter returns the router that the cloud has for the KuryrNetwork. One that somebody has
 // deleted may be made again: its interfaces were removed before, and ports do not depend on it.
 func (v *visit) lookAtRouter(ctx context.Context) (sdn.OwnRouter, error) {
-	if id := v.kn.Status.RouterID; id != "" {
-		is, err := v.cloud.Router(ctx, id)
-		switch {
-		case err == nil && v.owns(is.Owner, is.Name):
-			return is, nil
-		case err != nil && !errors.Is(err, sdn.ErrNotFound):
-			return sdn.OwnRouter{}, fmt.Errorf("reading router %s: %w", id, err)
-		}
-		if err := v.absent(ctx); err != nil {
-			return sdn.OwnRouter{}, fmt.Errorf("looking for router %s: %w", id, err)
-		}
+	is, err := v.namedRouter(ctx)
+	if is.ID != "" || err != nil {
+		return is, err
 	}
-	all, err := v.ownRouters(ctx)
-	if len(all) == 0 || err != nil {
-		return sdn.OwnRouter{}, err
+	all, err := v.listed(ctx, routersList, v.Cloud.ListRouters)
+	if err != nil {
+		return is, err
 	}
-	is, err := v.cloud.Router(ctx, all[0].ID)
+	if len(all) == 0 {
+		if id := v.kn.Status.RouterID; id != "" {
+			if err := v.absent(ctx); err != nil {
+				return is, fmt.Errorf("looking for router %s: %w", id, err)
+			}
+		}
+		return is, nil
+	}
+	is, err = v.Cloud.Router(ctx, all[0].ID)
 	if err != nil {
 		return sdn.OwnRouter{}, fmt.Errorf("reading router %s: %w", all[0].ID, err)
 	}
 	return is, nil
 }
 
-// ownRouters returns the routers with the owner and the name of the KuryrNetwork, the oldest first.
-// The oldest counts, and the collector deletes the others.
-func (v *visit) ownRouters(ctx context.Context) ([]sdn.RouterSummary, error) {
-	all, err := v.routerLists.get(ctx, v.cloud.ListRouters)
-	if err := sdn.ErrorIn(v.kn.Spec.ProjectID, err); err != nil {
-		return nil, fmt.Errorf("listing routers: %w", err)
+// namedRouter returns the router that the status names, if it is the KuryrNetwork's own; otherwise one
+// without an ID.
+func (v *visit) namedRouter(ctx context.Context) (sdn.OwnRouter, error) {
+	id := v.kn.Status.RouterID
+	if id == "" {
+		return sdn.OwnRouter{}, nil
 	}
-	all = slices.DeleteFunc(all, func(r sdn.RouterSummary) bool { return !v.owns(r.Owner, r.Name) })
-	slices.SortFunc(all, func(a, b sdn.RouterSummary) int {
-		if c := a.Created.Compare(b.Created); c != 0 {
-			return c
-		}
-		return strings.Compare(a.ID, b.ID)
-	})
-	return all, nil
+	is, err := v.Cloud.Router(ctx, id)
+	switch {
+	case errors.Is(err, sdn.ErrNotFound), err == nil && !v.owns(is.Owner, is.Name):
+		return sdn.OwnRouter{}, nil
+	case err != nil:
+		return sdn.OwnRouter{}, fmt.Errorf("reading router %s: %w", id, err)
+	}
+	return is, nil
 }
 
 // routerOf returns the router of the network as far as it is known without a request.
@@ -111,8 +95,8 @@ func (v *visit) router(ctx context.Context, own sdn.OwnRouter) (is network.Route
 func (v *visit) makeRouter(ctx context.Context, is sdn.OwnRouter) (sdn.OwnRouter, error) {
 	work := network.MissingRouter(v.req.Namespace, &v.kn.Spec, is)
 	if work.Create != nil {
-		created, err := v.cloud.CreateRouter(ctx, v.owner(), *work.Create)
-		v.routerLists.forget()
+		created, err := v.Cloud.CreateRouter(ctx, v.owner(), *work.Create)
+		v.forgetList(routersList)
 		if err != nil {
 			return is, fmt.Errorf("creating the router of namespace %s with a gateway in network %s: %w", v.req.Namespace, work.Create.Gateway.NetworkID, err)
 		}
@@ -127,7 +111,7 @@ func (v *visit) makeRouter(ctx context.Context, is sdn.OwnRouter) (sdn.OwnRouter
 	if work.Update.Gateway != nil && no.generation == v.kn.Generation && time.Now().Before(no.until) {
 		return is, no.err
 	}
-	updated, err := v.cloud.UpdateRouter(ctx, is.ID, *work.Update)
+	updated, err := v.Cloud.UpdateRouter(ctx, is.ID, *work.Update)
 	if err != nil {
 		err = fmt.Errorf("changing gateway or routes of router %s of namespace %s: %w", is.ID, v.req.Namespace, err)
 		if !errors.Is(err, sdn.ErrUnavailable) {
@@ -148,16 +132,14 @@ func (v *visit) removeRouter(ctx context.Context) error {
 	if v.kn.Spec.Router == nil {
 		return nil
 	}
-	if id := v.kn.Status.RouterID; id != "" {
-		is, err := v.cloud.Router(ctx, id)
-		switch {
-		case err == nil && v.owns(is.Owner, is.Name):
-			return v.deleteRouter(ctx, id)
-		case err != nil && !errors.Is(err, sdn.ErrNotFound):
-			return fmt.Errorf("reading router %s: %w", id, err)
-		}
+	is, err := v.namedRouter(ctx)
+	if err != nil {
+		return err
 	}
-	all, err := v.ownRouters(ctx)
+	if is.ID != "" {
+		return v.deleteRouter(ctx, is.ID)
+	}
+	all, err := v.listed(ctx, routersList, v.Cloud.ListRouters)
 	if len(all) == 0 && err == nil {
 		return v.absent(ctx)
 	}
@@ -170,7 +152,7 @@ func (v *visit) removeRouter(ctx context.Context) error {
 }
 
 func (v *visit) deleteRouter(ctx context.Context, id string) error {
-	if err := v.cloud.DeleteRouter(ctx, id); err != nil {
+	if err := v.Cloud.DeleteRouter(ctx, id); err != nil {
 		return fmt.Errorf("deleting router %s: %w. `openstack port list --router %s` shows its interfaces", id, err, id)
 	}
 	ctrl.LoggerFrom(ctx).Info("deleted router", "router", id)
@@ -182,7 +164,7 @@ func (v *visit) deleteRouter(ctx context.Context, id string) error {
 // them.
 func (v *visit) addresses(ctx context.Context, id string) ([]netip.Addr, error) {
 	return v.routers.Get(ctx, id, v.period(), func(ctx context.Context) ([]netip.Addr, error) {
-		all, err := v.cloud.RouterAddresses(ctx, id)
+		all, err := v.Cloud.RouterAddresses(ctx, id)
 		if errors.Is(err, sdn.ErrForbidden) {
 			ctrl.LoggerFrom(ctx).Info("cannot read the addresses of a router; nodeRoutes of KuryrNetworks stay empty", "router", id, "error", err.Error())
 			return nil, nil

@@ -92,5 +92,5 @@ func (p *Planner) unsure(ctx context.Context, ns *metav1.PartialObjectMetadata, 
 			return kube.Retry(err)
 		}
 	}
-	return p.backoff.Result(o)
+	return p.Backoff.Result(o)
 }

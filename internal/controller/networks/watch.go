@@ -28,12 +28,12 @@ import (
 //
 // It has one worker: two plans at once could choose the same prefix.
 func (p *Planner) Setup(mgr ctrl.Manager) error {
-	if err := mgr.Add(kube.Leading(p.settings.Follow(p.planAll))); err != nil {
+	if err := mgr.Add(kube.Leading(p.Settings.Follow(p.planAll))); err != nil {
 		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("namespaces").
 		WithOptions(controller.Options{
-			MaxConcurrentReconciles: 1, RateLimiter: outcome.Limiter[ctrl.Request](p.backoff), SkipNameValidation: new(true),
+			MaxConcurrentReconciles: 1, RateLimiter: outcome.Limiter[ctrl.Request](p.Backoff), SkipNameValidation: new(true),
 		}).
 		WatchesMetadata(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(ofItself), builder.WithPredicates(predicate.Funcs{UpdateFunc: namespaceMoved})).
 		Watches(&v1.KuryrNetwork{}, handler.EnqueueRequestsFromMapFunc(p.changed), builder.WithPredicates(predicate.Funcs{UpdateFunc: networkMoved})).
