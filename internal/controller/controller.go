@@ -181,7 +181,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) error {
 		Ports: o.Ports, Visibility: o.Visibility, Capacity: o.Capacity, Settings: o.Settings, Subnets: sites.Subnets{Settings: o.Settings, Networks: namespaceNetworks},
 		Backoff: o.Backoff, Queue: poolQueue, Live: mgr.GetAPIReader(), CheckPorts: checkPorts,
 	})
-	grants := membergroups.New(membergroups.Options{Client: mgr.GetClient(), Settings: o.Settings, Queue: poolQueue})
+	grants := membergroups.New(mgr.GetClient(), o.Settings, poolQueue)
 	planner := pools.New(mgr, pools.Options{
 		Hosts: o.Hosts, Details: o.Details, Look: o.Look, Settings: o.Settings, Networks: namespaceNetworks, Supply: portSupply, Groups: grants, Queue: poolQueue, CheckPorts: checkPorts,
 		Backoff: o.Backoff, PoolIdle: o.PoolIdle, StatusGap: o.StatusGap,

@@ -56,7 +56,7 @@ func setupServices(mgr ctrl.Manager, o Options, grants *membergroups.Groups, net
 	groups := collector.GroupOptions{Cloud: o.SecurityGroups, Settings: o.Settings, Members: grants, Making: making}
 	if o.LoadBalancers != nil {
 		holder := clusterips.New(mgr, clusterips.Options{
-			List: o.LoadBalancers.ListLoadBalancers, Get: o.LoadBalancers.LoadBalancer, Namespace: o.Namespace, Backoff: o.Backoff,
+			Cloud: o.LoadBalancers, Namespace: o.Namespace, Backoff: o.Backoff,
 		})
 		applier := balancers.New(mgr, balancers.Options{
 			Cloud:   balancers.Cloud{LoadBalancers: o.LoadBalancers, FloatingIPs: o.FloatingIPs, SecurityGroups: o.SecurityGroups},

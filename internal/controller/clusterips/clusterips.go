@@ -39,38 +39,36 @@ import (
 
 // Reconciler reconciles the holders. Hold creates them.
 type Reconciler struct {
-	client    client.Client
-	live      client.Reader // reads past the cache
-	list      func(context.Context) ([]sdn.LoadBalancerSummary, error)
-	get       func(context.Context, string) (sdn.LoadBalancer, error)
-	namespace string
-	events    events.EventRecorder
-	backoff   outcome.Backoff
+	Options
+	client client.Client
+	live   client.Reader // reads past the cache
+	events events.EventRecorder
 
 	young   sync.Map // UID of a KuryrLoadBalancer → when this process first saw its holders
 	refused sync.Map // name of a holder → how often the API server has refused its cluster IP
 
-	asking sync.Mutex // held while the cloud is asked: callers that come meanwhile try again later
 	listed sdn.Answers[struct{}, []sdn.LoadBalancerSummary]
 }
 
 // Options is what a Reconciler needs beyond the manager. All fields are required.
 type Options struct {
-	// List returns the load balancers of this cluster, as sdn.LoadBalancers does.
-	List func(context.Context) ([]sdn.LoadBalancerSummary, error)
-	// Get returns one of them, as sdn.LoadBalancers.LoadBalancer does.
-	Get       func(ctx context.Context, id string) (sdn.LoadBalancer, error)
+	Cloud     loadBalancers
 	Namespace string // the namespace of the controller
 	Backoff   outcome.Backoff
+}
+
+// loadBalancers is the part of sdn.LoadBalancers that reads them.
+type loadBalancers interface {
+	ListLoadBalancers(ctx context.Context) ([]sdn.LoadBalancerSummary, error)
+	LoadBalancer(ctx context.Context, id string) (sdn.LoadBalancer, error)
 }
 
 // New returns a Reconciler. Setup adds it to mgr once Services are to be served.
 func New(mgr ctrl.Manager, o Options) *Reconciler {
 	keep := func(error, int) time.Duration { return listAge(o.Backoff) }
 	return &Reconciler{
-		client: mgr.GetClient(), live: mgr.GetAPIReader(), list: o.List, get: o.Get, namespace: o.Namespace, backoff: o.Backoff,
-		events: mgr.GetEventRecorder("kuryr-controller"),
-		listed: sdn.Answers[struct{}, []sdn.LoadBalancerSummary]{KeepError: keep},
+		Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("kuryr-controller"),
+		listed: sdn.Answers[struct{}, []sdn.LoadBalancerSummary]{KeepError: keep, Patience: soon},
 	}
 }
 
@@ -91,7 +89,7 @@ const ripe = 2 * time.Second
 func (r *Reconciler) Hold(ctx context.Context, klb *v1.KuryrLoadBalancer, loadBalancers []string) (again time.Duration, err error) {
 	svc, gone, err := r.going(ctx, klb)
 	if !gone || err != nil {
-		return r.backoff.Quota, err
+		return r.Backoff.Quota, err
 	}
 	if err := r.hold(ctx, klb, &svc, loadBalancers); err != nil {
 		return 0, err
@@ -114,7 +112,7 @@ func (r *Reconciler) hold(ctx context.Context, klb *v1.KuryrLoadBalancer, svc *c
 		if len(ids) == 0 {
 			continue
 		}
-		made, err := r.make(ctx, newHolder(r.namespace, klb, svc.UID, address, ids))
+		made, err := r.make(ctx, newHolder(r.Namespace, klb, svc.UID, address, ids))
 		if err != nil {
 			return err
 		}
@@ -209,11 +207,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return kube.Retry(err) // the event of the write leads here again
 	}
 	needless, failed := r.needless(ctx, holder)
+	var pending *sdn.PendingError
 	switch {
 	case needless:
 		return kube.Retry(r.drop(ctx, holder))
-	case errors.Is(failed, errAsking):
-		return ctrl.Result{RequeueAfter: soon}, nil
+	case errors.As(failed, &pending): // other holders may need this worker meanwhile
+		return ctrl.Result{RequeueAfter: pending.Retry}, nil
 	case failed != nil:
 		ctrl.LoggerFrom(ctx).Info("cannot read whether Octavia has deleted the load balancer of a held cluster IP", "holder", req.String(), "error", failed.Error())
 	}
@@ -228,7 +227,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 // take gives the holder its cluster IP, if no other Service has it. It returns when to check again,
 // and the Service that has the cluster IP instead. The time is zero after a write.
 func (r *Reconciler) take(ctx context.Context, holder *corev1.Service) (wait time.Duration, taker *corev1.Service, err error) {
-	wait = min(again, r.backoff.Quota)
+	wait = min(again, r.Backoff.Quota)
 	if holder.Spec.Type == corev1.ServiceTypeClusterIP {
 		return wait, nil, nil
 	}
@@ -276,7 +275,7 @@ func (r *Reconciler) later(ctx context.Context, holder *corev1.Service, refusal 
 		ctrl.LoggerFrom(ctx).Info("the API server refuses to hold the cluster IP of a deleted Service: check that a ServiceCIDR contains it",
 			"clusterIP", holder.Annotations[v1.HeldClusterIPAnnotation], "loadBalancers", holder.Annotations[v1.HeldLoadBalancersAnnotation], "error", refusal.Error())
 	}
-	return min(again, r.backoff.Quota)
+	return min(again, r.Backoff.Quota)
 }
 
 // holderOf returns the Service that has a cluster IP, as the cache shows it; nil: none.
@@ -335,7 +334,7 @@ func (r *Reconciler) count(ctx context.Context) error {
 // holders returns all holders. They are shared with the cache: read-only.
 func (r *Reconciler) holders(ctx context.Context) ([]corev1.Service, error) {
 	var list corev1.ServiceList
-	if err := r.client.List(ctx, &list, client.InNamespace(r.namespace), client.HasLabels{v1.ClusterIPHolderLabel}, kube.ReadOnly); err != nil {
+	if err := r.client.List(ctx, &list, client.InNamespace(r.Namespace), client.HasLabels{v1.ClusterIPHolderLabel}, kube.ReadOnly); err != nil {
 		return nil, fmt.Errorf("listing Services that hold cluster IPs: %w", err)
 	}
 	return list.Items, nil

@@ -51,21 +51,33 @@ func holding() (*Reconciler, *server) {
 	holder.Annotations = map[string]string{v1.HeldClusterIPAnnotation: "192.0.2.1", v1.HeldLoadBalancersAnnotation: "lb"}
 	s := &server{holder: holder}
 	return &Reconciler{
-		client: s, backoff: outcome.Backoff{Quota: 30 * time.Second},
-		list: func(context.Context) ([]sdn.LoadBalancerSummary, error) {
-			return []sdn.LoadBalancerSummary{{ID: "lb"}}, nil
-		},
+		Options: Options{Cloud: &octavia{listed: []sdn.LoadBalancerSummary{{ID: "lb"}}}, Backoff: outcome.Backoff{Quota: 30 * time.Second}},
+		client:  s,
 	}, s
+}
+
+// octavia has these load balancers, and answers about each of them with an error.
+type octavia struct {
+	listed []sdn.LoadBalancerSummary
+	err    error
+}
+
+func (o *octavia) ListLoadBalancers(context.Context) ([]sdn.LoadBalancerSummary, error) {
+	return o.listed, nil
+}
+
+func (o *octavia) LoadBalancer(_ context.Context, id string) (sdn.LoadBalancer, error) {
+	return sdn.LoadBalancer{ID: id}, o.err
 }
 
 // TestLessShownIsNotGone: a load balancer that a list does not show is there until the cloud says
 // of it that it is not.
 func TestLessShownIsNotGone(t *testing.T) {
 	r, s := holding()
-	r.list = func(context.Context) ([]sdn.LoadBalancerSummary, error) { return nil, nil }
-	var answer error
-	r.get = func(_ context.Context, id string) (sdn.LoadBalancer, error) { return sdn.LoadBalancer{ID: id}, answer }
-	for _, answer = range []error{nil, sdn.ErrForbidden, sdn.ErrUnavailable, sdn.ErrNotFound} {
+	cloud := &octavia{}
+	r.Cloud = cloud
+	for _, answer := range []error{nil, sdn.ErrForbidden, sdn.ErrUnavailable, sdn.ErrNotFound} {
+		cloud.err = answer
 		if _, err := r.Reconcile(t.Context(), ctrl.Request{}); err != nil {
 			t.Fatal(err)
 		}

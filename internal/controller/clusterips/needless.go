@@ -21,11 +21,7 @@ import (
 // needless reports whether the cloud has none of a holder's load balancers any more. A credential
 // that has lost a role may be shown none in a list, so each of them is read.
 func (r *Reconciler) needless(ctx context.Context, holder *corev1.Service) (bool, error) {
-	if !r.asking.TryLock() {
-		return false, errAsking
-	}
-	defer r.asking.Unlock()
-	listed, err := r.listed.Get(ctx, struct{}{}, listAge(r.backoff), r.list)
+	listed, err := r.listed.Get(ctx, struct{}{}, listAge(r.Backoff), r.Cloud.ListLoadBalancers)
 	if errors.Is(err, sdn.ErrNoService) {
 		return true, nil // the cloud has no load balancers at all
 	}
@@ -39,7 +35,7 @@ func (r *Reconciler) needless(ctx context.Context, holder *corev1.Service) (bool
 		return false, nil
 	}
 	for _, id := range ids {
-		lb, err := r.get(ctx, id)
+		lb, err := r.Cloud.LoadBalancer(ctx, id)
 		if errors.Is(err, sdn.ErrNotFound) {
 			continue
 		}
@@ -52,9 +48,6 @@ func (r *Reconciler) needless(ctx context.Context, holder *corev1.Service) (bool
 	}
 	return true, nil
 }
-
-// errAsking: another worker is asking the cloud at this moment.
-var errAsking = errors.New("the cloud has not answered yet")
 
 // listAge is how long a list of load balancers is used for all holders that need one.
 func listAge(b outcome.Backoff) time.Duration { return b.Quota / 3 }

@@ -24,16 +24,16 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 )
 
-// workers: one may wait for the cloud for long, and the other does what needs no cloud.
+// workers: one may wait for the cloud, and the other does what needs no cloud.
 const workers = 2
 
 // Setup adds the reconciler to mgr, whose cache must have Services. It watches the holders. It also
 // watches for the deletion of other Services, which frees a cluster IP.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	own := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetNamespace() == r.namespace && isHolder(o) })
+	own := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetNamespace() == r.Namespace && isHolder(o) })
 	never := func(event.UpdateEvent) bool { return false }
 	return ctrl.NewControllerManagedBy(mgr).Named("clusterips").
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: outcome.Limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true)}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: outcome.Limiter[ctrl.Request](r.Backoff), SkipNameValidation: new(true)}).
 		For(&corev1.Service{}, builder.WithPredicates(own)).
 		Watches(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(r.wants), builder.WithPredicates(predicate.Funcs{
 			CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: never,

@@ -46,16 +46,10 @@ type Groups struct {
 	known    atomic.Bool // the cache has all KuryrLoadBalancers, and the indexes exist
 }
 
-// Options is what Groups needs.
-type Options struct {
-	Client   client.Reader // reads the cache
-	Settings *settings.Live
-	Queue    *kube.Queue[pool.Ref] // of pools to plan
-}
-
-// New returns Groups. Before Setup, ports keep the groups that they have.
-func New(o Options) *Groups {
-	return &Groups{client: o.Client, settings: o.Settings, queue: o.Queue}
+// New returns Groups, which read the cache, and add pools to plan to a queue. Before Setup, ports keep
+// the groups that they have.
+func New(cache client.Reader, live *settings.Live, queue *kube.Queue[pool.Ref]) *Groups {
+	return &Groups{client: cache, settings: live, queue: queue}
 }
 
 // Known reports whether the cache has all KuryrLoadBalancers.
