@@ -4,7 +4,6 @@
 package service
 
 import (
-	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -83,6 +82,9 @@ var pointless = map[string]string{
 	octavia + "load-balancer-id": "no two Services share a load balancer or its address: make one Service with the ports of both, or remove the annotation",
 }
 
+// ours are the prefixes of annotations for load balancers of OpenStack. Kuryr knows all of them.
+var ours = []string{octavia, kuryr, beta + "openstack-"}
+
 // forgotten annotations are those of an earlier Kuryr.
 var forgotten = []string{kuryr + "lbaas-spec", kuryr + "lbaas-state", kuryr + "counter"}
 
@@ -103,8 +105,8 @@ func (p *planner) spelling() {
 		case unsupported[name] != "":
 		case pointless[name] != "":
 			p.tell(field(name), "%s", pointless[name])
-		default:
-			p.unknown(name)
+		case slices.ContainsFunc(ours, func(prefix string) bool { return strings.HasPrefix(strings.ToLower(name), prefix) }):
+			p.warn(ReasonUnknown, field(name), "there is no such annotation: correct or remove it")
 		}
 	}
 }
@@ -113,56 +115,6 @@ func (p *planner) spelling() {
 // of Kuryr.
 func (p *planner) theirs(name string) bool {
 	return Foreign(p.Service) && (strings.HasPrefix(name, octavia) || strings.HasPrefix(name, beta))
-}
-
-// unknown notes an annotation that looks like one for load balancers.
-func (p *planner) unknown(name string) {
-	lower := strings.ToLower(name)
-	best, distance := "", 3 // two typing errors
-	for known := range maps.Keys(allNames()) {
-		d := editDistance(lower, known)
-		if d < distance || d == distance && best != "" && known < best {
-			best, distance = known, d
-		}
-	}
-	switch ours := strings.HasPrefix(lower, octavia) || strings.HasPrefix(lower, kuryr); {
-	case best != "":
-		p.warn(ReasonUnknown, field(name), "there is no such annotation: write %s if you mean that", best)
-	case ours:
-		p.warn(ReasonUnknown, field(name), "there is no such annotation: correct or remove it")
-	}
-}
-
-// allNames returns the names of all known annotations.
-func allNames() map[string]bool {
-	all := maps.Clone(supported)
-	for name := range unsupported {
-		all[name] = true
-	}
-	for name := range pointless {
-		all[name] = true
-	}
-	return all
-}
-
-// editDistance is the number of letters to add, remove or replace to turn a into b.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			diagonal, row[j+1] = row[j+1], min(row[j]+1, row[j+1]+1, diagonal+cost)
-		}
-	}
-	return row[len(b)]
 }
 
 // text returns the value of an annotation; empty if it is missing, or for another controller.
