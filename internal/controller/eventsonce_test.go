@@ -5,7 +5,6 @@ package controller_test
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -67,29 +66,5 @@ func TestRestartRepeatsNoEvent(t *testing.T) {
 	time.Sleep(2 * time.Second)
 	if diff := cmp.Diff(before, b.told()); diff != "" {
 		t.Errorf("Events after a restart (-before +after):\n%s", diff)
-	}
-}
-
-// TestNotesOfAnOlderVersion: a Service whose notes a version of Kuryr has reported that kept no
-// record is given the record, without an Event; what is new later has one.
-func TestNotesOfAnOlderVersion(t *testing.T) {
-	b := newServiceBed(t)
-	b.launch()
-	svc := b.service("web", func(s *corev1.Service) {
-		s.Annotations = map[string]string{"loadbalancer.openstack.org/flavour-id": "x"}
-	})
-	b.slice("web", "web-1", "10.1.0.5")
-	b.eventually("there is an Event", func() bool { return len(b.eventsOn(svc)) == 1 })
-	b.stop()
-	record := map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1.ReportedAnnotation: nil}}}
-	b.patch(svc, record)
-	b.launch()
-	b.eventually("there is a record", func() bool { return b.now(svc).Annotations[v1.ReportedAnnotation] != "" })
-	b.patch(svc, map[string]any{"spec": map[string]any{"internalTrafficPolicy": "Local"}})
-	want := []string{"Warning UnknownAnnotation 1", "Warning Unsupported 1"}
-	b.eventually("there is an Event of the new note", func() bool { return len(b.eventsOn(svc)) > 1 })
-	b.quiet()
-	if got := b.eventsOn(svc); !slices.Equal(got, want) {
-		t.Errorf("Events %v, want %v", got, want)
 	}
 }

@@ -81,17 +81,16 @@ func TestSubnetsForbidden(t *testing.T) {
 }
 
 // TestSubnetGone: a subnet is deleted while the controller runs. That is noticed with the next
-// check of the load balancers, after a change of the configuration, and soon after the cloud has
-// rejected a plan. New addresses in the subnet are left out, which is reported.
+// check of the load balancers, and after a change of the configuration. New addresses in the subnet
+// are left out, which is reported.
 func TestSubnetGone(t *testing.T) {
 	const nodes = "5f1c5aac-0000-4000-8000-0000000000b1"
 	for name, c := range map[string]struct {
 		interval time.Duration
 		then     func(b *serviceBed)
 	}{
-		"look":    {500 * time.Millisecond, func(*serviceBed) {}},
-		"reload":  {time.Hour, func(b *serviceBed) { b.set(func(*settings.Settings) {}) }},
-		"refusal": {time.Hour, func(b *serviceBed) { b.refusedBy("web") }},
+		"look":   {500 * time.Millisecond, func(*serviceBed) {}},
+		"reload": {time.Hour, func(b *serviceBed) { b.set(func(*settings.Settings) {}) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newServiceBed(t)
@@ -143,12 +142,4 @@ func TestSubnetGoneBeforeTheCacheShowsAnything(t *testing.T) {
 		return c != nil && hasWords(c.Message, nodes)
 	})
 	b.members("web", "192.0.2.5")
-}
-
-// refusedBy makes the cloud reject something that a KuryrLoadBalancer names.
-func (b *serviceBed) refusedBy(name string) {
-	b.t.Helper()
-	b.patchStatus(b.balancerOf(name), map[string]any{"conditions": []any{map[string]any{
-		"type": v1.ConditionReady, "status": "False", "reason": v1.ReasonRejected, "message": "refused", "lastTransitionTime": "2026-01-01T00:00:00Z",
-	}}})
 }

@@ -20,7 +20,6 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
-	"github.com/kuryr-go/kuryr/internal/plan/network"
 	"github.com/kuryr-go/kuryr/internal/plan/service"
 )
 
@@ -46,12 +45,12 @@ func (r *Reconciler) homeOf(ctx context.Context, rules *settings.Rules, name str
 		return h, fmt.Errorf("reading namespace %s: %w", name, err)
 	}
 	choice := rules.Network(ns)
-	kn, known, err := r.networks.Of(ctx, name)
+	kn, known, err := r.Networks.Of(ctx, name)
 	if err != nil {
 		return h, err
 	}
 	h.podsProject = choice.ProjectID
-	h.Blocked, h.Faults = choice.Blocked || !known && !(choice.Common && r.networks.Lacking()), nil
+	h.Blocked, h.Faults = choice.Blocked || !known && !(choice.Common && r.Networks.Lacking()), nil
 	if choice.Blocked {
 		h.Faults = choice.Faults
 	}
@@ -59,23 +58,9 @@ func (r *Reconciler) homeOf(ctx context.Context, rules *settings.Rules, name str
 		h.podsProject, h.Subnets = kn.Spec.ProjectID, subnetsOf(kn)
 	}
 	if h.podsProject != rules.Pods.ProjectID {
-		h.ProjectID, h.ExternalNetworkID = h.podsProject, externalNetwork(rules, &choice, h.podsProject)
+		h.ProjectID = h.podsProject
 	}
 	return h, nil
-}
-
-// externalNetwork returns the network of floating IPs of a project that a namespace has, or had
-// when its network was made.
-func externalNetwork(rules *settings.Rules, choice *network.Choice, project string) string {
-	if project == choice.ProjectID {
-		return choice.ExternalNetworkID
-	}
-	for _, p := range rules.Projects {
-		if p.ProjectID == project {
-			return p.ExternalNetworkID
-		}
-	}
-	return ""
 }
 
 // subnetsOf returns the subnets that Kuryr has made for a namespace, as far as they exist.
@@ -149,7 +134,7 @@ func (r *Reconciler) servicesIn(ctx context.Context, namespace string) []reconci
 // followNetworks requeues the Services of a namespace after each event of its KuryrNetwork, and all
 // Services once the KuryrNetworks are known.
 func (r *Reconciler) followNetworks(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	r.networks.Follow(func(namespace string) {
+	r.Networks.Follow(func(namespace string) {
 		for _, req := range r.servicesIn(ctx, namespace) {
 			queue.Add(req)
 		}

@@ -44,13 +44,17 @@ func (r *Reconciler) report(ctx context.Context, svc *corev1.Service, klb *v1.Ku
 	if !ours {
 		return nil
 	}
+	var status v1.KuryrLoadBalancerStatus
+	if klb != nil {
+		status = klb.Status
+	}
 	written, err := r.patchStatus(ctx, svc, func(s *corev1.Service) {
 		if o.Verdict == service.Realise && !service.Foreign(svc) {
-			s.Status.LoadBalancer.Ingress = ingress(svc, klb, &o.Spec)
+			s.Status.LoadBalancer.Ingress = service.Ingress(svc, &o.Spec, &status)
 		}
 		r.condition(s, o.Notes, svc.Generation)
 	})
-	if !written || unrecorded(svc) {
+	if !written {
 		return err
 	}
 	fresh := together(service.Fresh(o.Notes, svc.Annotations[v1.ReportedAnnotation]))
@@ -58,23 +62,6 @@ func (r *Reconciler) report(ctx context.Context, svc *corev1.Service, klb *v1.Ku
 		r.tell(svc, n)
 	}
 	return err
-}
-
-// unrecorded reports whether a Service has notes of a version of Kuryr that did not record which
-// notes had an Event.
-func unrecorded(svc *corev1.Service) bool {
-	_, recorded := svc.Annotations[v1.ReportedAnnotation]
-	return !recorded && meta.FindStatusCondition(svc.Status.Conditions, v1.ConditionPlanned) != nil
-}
-
-// ingress returns the ingress that the status is to show. An entry that says the same stays as it
-// is: another controller may have set fields in it.
-func ingress(svc *corev1.Service, klb *v1.KuryrLoadBalancer, spec *v1.KuryrLoadBalancerSpec) []corev1.LoadBalancerIngress {
-	var status v1.KuryrLoadBalancerStatus
-	if klb != nil {
-		status = klb.Status
-	}
-	return service.Ingress(svc, spec, &status)
 }
 
 // condition writes the notes into a Service of that generation.

@@ -21,7 +21,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,19 +53,12 @@ const workers = 8
 // The Service gets Kuryr's finalizer before its KuryrLoadBalancer is created. The Service loses the
 // finalizer once the KuryrLoadBalancer is gone, also if somebody else deleted it.
 type Reconciler struct {
-	client   client.Client
-	live     client.Reader // reads past the cache
-	settings *settings.Live
-	subnets  *subnets
-	networks networks
-	backoff  outcome.Backoff
-	events   events.EventRecorder
-	clock    clock.PassiveClock
-	wake     kube.Queue[ctrl.Request]
-	look     kube.Signal // requests a check of the subnets
-	// refused reports that the cloud has rejected a planned load balancer since the last check of
-	// the subnets.
-	refused atomic.Bool
+	Options
+	client  client.Client
+	live    client.Reader                       // reads past the cache
+	ranges  sdn.Answers[string, service.Subnet] // see subnets.go
+	events  events.EventRecorder
+	wake    kube.Queue[ctrl.Request]
 	written kube.Writes // versions of KuryrLoadBalancers
 }
 
@@ -92,9 +84,8 @@ type Options struct {
 // New returns a Reconciler. Setup adds it to mgr once Services are to be served.
 func New(mgr ctrl.Manager, o Options) *Reconciler {
 	return &Reconciler{
-		client: mgr.GetClient(), live: mgr.GetAPIReader(), settings: o.Settings, networks: o.Networks, backoff: o.Backoff, clock: o.Clock,
-		subnets: newSubnets(&o),
-		events:  mgr.GetEventRecorder("kuryr-controller"), look: kube.NewSignal(),
+		Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("kuryr-controller"),
+		ranges: sdn.Answers[string, service.Subnet]{KeepError: o.keepError, Patience: subnetPatience},
 	}
 }
 
@@ -121,12 +112,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if klb != nil && ownerOf(klb) != "" && ownerOf(klb) != svc.UID {
 		return kube.Retry(r.discard(ctx, klb))
 	}
-	if refused(klb) {
-		r.refused.Store(true)
-	}
 	in, again, err := r.input(ctx, svc, klb)
 	if err != nil {
-		return r.backoff.Result(outcome.Of(outcome.Subnet, err))
+		return r.Backoff.Result(outcome.Of(outcome.Subnet, err))
 	}
 	o := service.Plan(in)
 	if o.Verdict == service.Remove {
@@ -139,7 +127,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		err = r.uncover(ctx, svc)
 	}
 	if err == nil {
-		err = r.report(ctx, svc, klb, &o, settings.ServesServices(&r.settings.Load().Services))
+		err = r.report(ctx, svc, klb, &o, settings.ServesServices(&r.Settings.Load().Services))
 	}
 	again = cmp.Or(o.Again, again)
 	result, err := kube.Retry(err)
@@ -186,14 +174,14 @@ func (r *Reconciler) get(ctx context.Context, req ctrl.Request) (*corev1.Service
 // input gathers what the plan depends on. Part of it may be unknown now: a duration above zero is
 // when to plan again.
 func (r *Reconciler) input(ctx context.Context, svc *corev1.Service, klb *v1.KuryrLoadBalancer) (service.Input, time.Duration, error) {
-	in := service.Input{Service: svc, Made: has(klb), Now: r.clock.Now()}
+	in := service.Input{Service: svc, Made: has(klb), Now: r.Clock.Now()}
 	if klb != nil {
 		in.Previous = &klb.Spec
 	}
 	if !service.Wanted(svc) {
 		return in, 0, nil
 	}
-	rules := r.settings.Rules()
+	rules := r.Settings.Rules()
 	home, err := r.homeOf(ctx, rules, svc.Namespace)
 	if err != nil {
 		return in, 0, err
@@ -206,7 +194,7 @@ func (r *Reconciler) input(ctx context.Context, svc *corev1.Service, klb *v1.Kur
 	}
 	var again time.Duration
 	if len(in.Settings.Lost) > 0 {
-		again = r.backoff.Rejected
+		again = r.Backoff.Rejected
 	}
 	if in.Rivals, err = r.rivals(ctx, svc); err != nil {
 		return in, 0, err
@@ -230,10 +218,10 @@ func (r *Reconciler) planSettings(ctx context.Context, s *settings.Rules) (servi
 	}
 	var lost []string
 	var err error
-	if out.Services, out.Lost, err = r.subnets.find(ctx, c.SubnetIDs); err != nil {
+	if out.Services, out.Lost, err = r.find(ctx, c.SubnetIDs); err != nil {
 		return out, err
 	}
-	if out.Members, lost, err = r.subnets.find(ctx, memberSubnets(s)); err != nil {
+	if out.Members, lost, err = r.find(ctx, memberSubnets(s)); err != nil {
 		return out, err
 	}
 	out.Lost = append(out.Lost, lost...)
@@ -280,7 +268,7 @@ func (r *Reconciler) known(ctx context.Context, rules *settings.Rules, h *home, 
 			if port == nil {
 				continue
 			}
-			theirs, _, err := r.networks.Of(ctx, port.Spec.PodRef.Namespace)
+			theirs, _, err := r.Networks.Of(ctx, port.Spec.PodRef.Namespace)
 			if err != nil {
 				return nil, nil, err
 			}

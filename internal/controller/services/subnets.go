@@ -12,7 +12,9 @@ import (
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/service"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
@@ -21,29 +23,22 @@ import (
 // turns to Services that need no answer, such as deleted ones.
 const subnetPatience = time.Second
 
-// subnets are the address ranges of subnets, by ID. The range of an existing subnet never changes. So
-// the cloud is asked for a known subnet only by recheck, and for a missing one once in Backoff.Rejected.
-type subnets struct {
-	cloud sdn.Subnets
-	known sdn.Answers[string, service.Subnet]
-}
-
-func newSubnets(o *Options) *subnets {
-	keep := func(err error, _ int) time.Duration {
-		if outcome.Of(outcome.Subnet, err).Lasting {
-			return o.Backoff.Rejected
-		}
-		return 0
+// keepError returns how long an error about a subnet counts as the answer. The range of an existing
+// subnet never changes. So the cloud is asked for a known subnet only by lookAtSubnets, and for a
+// missing one once in Backoff.Rejected.
+func (o *Options) keepError(err error, _ int) time.Duration {
+	if outcome.Of(outcome.Subnet, err).Lasting {
+		return o.Backoff.Rejected
 	}
-	return &subnets{o.Subnets, sdn.Answers[string, service.Subnet]{KeepError: keep, Patience: subnetPatience}}
+	return 0
 }
 
 // find returns the subnets of these IDs. lost has the IDs of subnets that do not exist or that
 // Kuryr's credential cannot see. find fails if the cloud does not answer, and returns a
 // PendingError if the answer takes too long.
-func (s *subnets) find(ctx context.Context, ids []string) (found []service.Subnet, lost []string, err error) {
+func (r *Reconciler) find(ctx context.Context, ids []string) (found []service.Subnet, lost []string, err error) {
 	for _, id := range ids {
-		one, err := s.known.Get(ctx, id, sdn.Always, func(ctx context.Context) (service.Subnet, error) { return s.read(ctx, id) })
+		one, err := r.ranges.Get(ctx, id, sdn.Always, func(ctx context.Context) (service.Subnet, error) { return r.readSubnet(ctx, id) })
 		switch {
 		case err == nil:
 			found = append(found, one)
@@ -56,8 +51,8 @@ func (s *subnets) find(ctx context.Context, ids []string) (found []service.Subne
 	return found, lost, nil
 }
 
-func (s *subnets) read(ctx context.Context, id string) (service.Subnet, error) {
-	got, err := s.cloud.Subnet(ctx, id)
+func (r *Reconciler) readSubnet(ctx context.Context, id string) (service.Subnet, error) {
+	got, err := r.Subnets.Subnet(ctx, id)
 	var prefix netip.Prefix
 	if err == nil {
 		if prefix, err = netip.ParsePrefix(got.CIDR); err != nil {
@@ -73,17 +68,28 @@ func (s *subnets) read(ctx context.Context, id string) (service.Subnet, error) {
 	return service.Subnet{ID: got.ID, Prefix: prefix.Masked()}, nil
 }
 
-// recheck asks the cloud again for those of these subnets that are known. It reports whether the cloud
-// no longer shows one of them. A subnet stays known if the cloud does not answer.
-func (s *subnets) recheck(ctx context.Context, ids []string) (changed bool) {
-	for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
-		if _, known, err := s.known.Fresh(id); !known || err != nil {
+// subnetPeriod is the time between two checks of the subnets that the settings name. It is that
+// between two checks of a load balancer.
+func (r *Reconciler) subnetPeriod() time.Duration {
+	return settings.CheckInterval(r.Settings.Load().Services.CheckInterval.Duration)
+}
+
+// lookAtSubnets asks the cloud again for the known subnets that the settings name. It plans all
+// Services again when the cloud no longer shows one of them. A subnet stays known if the cloud does
+// not answer.
+func (r *Reconciler) lookAtSubnets(ctx context.Context) error {
+	rules, changed := r.Settings.Rules(), false
+	for _, id := range v1.GroupSet(slices.Concat(rules.Services.SubnetIDs, memberSubnets(rules))) {
+		if _, known, err := r.ranges.Fresh(id); !known || err != nil {
 			continue
 		}
-		if _, err := s.read(ctx, id); outcome.Of(outcome.Subnet, err).Lasting {
+		if _, err := r.readSubnet(ctx, id); outcome.Of(outcome.Subnet, err).Lasting {
 			changed = true
-			s.known.Forget(func(k string, _ service.Subnet) bool { return k == id })
+			r.ranges.Forget(func(k string, _ service.Subnet) bool { return k == id })
 		}
 	}
-	return changed
+	if changed {
+		return r.planAll(ctx)
+	}
+	return nil
 }

@@ -5,14 +5,12 @@ package services
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -27,7 +25,6 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
-	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/service"
 )
 
@@ -58,14 +55,14 @@ func Index(ctx context.Context, mgr ctrl.Manager) error {
 
 // Setup adds the reconciler to mgr. The caches of mgr must have the kinds and the indexes.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	for _, run := range []kube.Leading{r.settings.Follow(r.reload), kube.Every("subnets", r.subnetPeriod, r.lookAtSubnets, r.look)} {
+	for _, run := range []kube.Leading{r.Settings.Follow(r.reload), kube.Every("subnets", r.subnetPeriod, r.lookAtSubnets, nil)} {
 		if err := mgr.Add(run); err != nil {
 			return err
 		}
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("services").
 		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers, RateLimiter: outcome.Limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
+			MaxConcurrentReconciles: workers, RateLimiter: outcome.Limiter[ctrl.Request](r.Backoff), SkipNameValidation: new(true),
 		}).
 		For(&corev1.Service{}).
 		Watches(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(planOf)).
@@ -142,7 +139,7 @@ func portGiven(e event.UpdateEvent) bool {
 func balancerMoved(e event.UpdateEvent) bool {
 	a, b := e.ObjectOld.(*v1.KuryrLoadBalancer), e.ObjectNew.(*v1.KuryrLoadBalancer)
 	return a.Generation != b.Generation || ownerOf(a) != ownerOf(b) || a.DeletionTimestamp.IsZero() != b.DeletionTimestamp.IsZero() ||
-		publicIP(a) != publicIP(b) || refused(b) || service.HasServed(&a.Status) != service.HasServed(&b.Status) ||
+		publicIP(a) != publicIP(b) || service.HasServed(&a.Status) != service.HasServed(&b.Status) ||
 		service.Refused(&a.Status) != service.Refused(&b.Status) || !slices.EqualFunc(a.Status.LoadBalancers, b.Status.LoadBalancers, func(x, y v1.LoadBalancerStatus) bool { return x.IP == y.IP })
 }
 
@@ -199,31 +196,8 @@ func claimsMoved(e event.UpdateEvent) bool {
 
 // reload plans all Services again after the settings have changed.
 func (r *Reconciler) reload(ctx context.Context) error {
-	r.subnets.known.ForgetErrors()
-	r.look.Send()
-	return r.planAll(ctx)
-}
-
-// subnetPeriod is the time between two checks of the subnets that the settings name. It is that
-// between two checks of a load balancer. It is shorter after the cloud has rejected a planned load
-// balancer.
-func (r *Reconciler) subnetPeriod() time.Duration {
-	period := settings.CheckInterval(r.settings.Load().Services.CheckInterval.Duration)
-	if r.refused.Load() {
-		return min(period, r.backoff.Rejected)
-	}
-	return period
-}
-
-// lookAtSubnets checks the subnets that the settings name. It plans all Services again when the
-// cloud no longer shows one of them.
-func (r *Reconciler) lookAtSubnets(ctx context.Context) error {
-	r.refused.Store(false)
-	rules := r.settings.Rules()
-	if !r.subnets.recheck(ctx, slices.Concat(rules.Services.SubnetIDs, memberSubnets(rules))) {
-		return nil
-	}
-	return r.planAll(ctx)
+	r.ranges.ForgetErrors()
+	return errors.Join(r.planAll(ctx), r.lookAtSubnets(ctx))
 }
 
 // planAll requeues all Services.
@@ -236,14 +210,4 @@ func (r *Reconciler) planAll(ctx context.Context) error {
 		r.wake.Add(requestFor(&list.Items[i]))
 	}
 	return nil
-}
-
-// refused reports whether the cloud rejects something that a KuryrLoadBalancer names, or does not
-// find it. That may be a subnet.
-func refused(klb *v1.KuryrLoadBalancer) bool {
-	if klb == nil {
-		return false
-	}
-	ready := meta.FindStatusCondition(klb.Status.Conditions, v1.ConditionReady)
-	return ready != nil && ready.Status == metav1.ConditionFalse && (ready.Reason == v1.ReasonRejected || ready.Reason == v1.ReasonPortMissing)
 }

@@ -4,7 +4,6 @@
 package service
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -17,8 +16,6 @@ import (
 type Namespace struct {
 	// ProjectID is the project of the namespace; empty: the common one, that of Settings.
 	ProjectID string
-	// ExternalNetworkID is that of floating IPs in ProjectID; empty: that of Settings.
-	ExternalNetworkID string
 	// Subnets are those of the namespace's own network.
 	Subnets []Subnet
 	// Foreign has the subnets of addresses that are ports of pods in other projects. Known does not
@@ -68,7 +65,10 @@ func (p *planner) blocked() bool {
 // does without projects of namespaces; the load balancers stay nevertheless.
 func (p *planner) settle() {
 	s := &p.Settings
-	project, external := cmp.Or(p.Namespace.ProjectID, s.ProjectID), cmp.Or(p.Namespace.ExternalNetworkID, s.ExternalNetworkID)
+	project, external := s.ProjectID, s.ExternalNetworkID
+	if own := p.Namespace.ProjectID; own != "" {
+		project, external = own, p.externalOf(own)
+	}
 	if before := p.Previous; before != nil && (p.Namespace.Blocked || p.stays(before.ProjectID, project)) {
 		project, external = before.ProjectID, p.externalOf(before.ProjectID)
 	}

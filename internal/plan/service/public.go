@@ -32,16 +32,22 @@ func (p *planner) public() {
 		p.internal()
 		return
 	}
-	if p.garbled() {
+	before := len(p.notes)
+	ip, ok := p.requestedIP()
+	if !ok {
+		// It keeps the floating IP that it has. One of another network might admit clients that should
+		// be excluded, and a released one is lost.
+		if p.previous().PublicIP != nil {
+			p.spec.PublicIP = new(*p.Previous.PublicIP)
+		}
 		return
 	}
 	if first, err := netip.ParseAddr(p.spec.VIPs[0].IP); err != nil || !first.Is4() {
+		p.notes = p.notes[:before]
 		p.noFloating(first)
 		return
 	}
-	address, _ := p.address()
-	ip := v1.PublicIPSpec{Address: address, Keep: p.yes(annotationKeepFloatingIP, false)}
-	ip.NetworkID, ip.SubnetID = p.floatingSource()
+	ip.Keep = p.yes(annotationKeepFloatingIP, false)
 	if ip.NetworkID == "" || ip.NetworkID == p.Settings.ExternalNetworkID {
 		ip.NetworkID = p.Settings.ExternalNetworkID
 		if ip.SubnetID == "" {
@@ -68,22 +74,13 @@ func (p *planner) sameNetwork(ip *v1.PublicIPSpec) bool {
 	return true
 }
 
-// garbled reports whether the requested floating IP is unclear or not allowed. Then the Service
-// keeps the floating IP that it has. One of another network might admit clients that should be
-// excluded, and a released one is lost.
-func (p *planner) garbled() bool {
+// requestedIP returns the floating IP that the Service requests. It returns false if the request is
+// unclear or not allowed.
+func (p *planner) requestedIP() (ip v1.PublicIPSpec, ok bool) {
 	before := len(p.notes)
-	p.floatingSource()
-	_, ok := p.address()
-	invalid := slices.ContainsFunc(p.notes[before:], func(n Note) bool { return n.Reason == ReasonInvalid || n.Reason == ReasonNotAllowed })
-	if ok && !invalid {
-		p.notes = p.notes[:before]
-		return false
-	}
-	if p.Previous != nil && p.Previous.PublicIP != nil {
-		p.spec.PublicIP = new(*p.Previous.PublicIP)
-	}
-	return true
+	ip.NetworkID, ip.SubnetID = p.floatingSource()
+	ip.Address, ok = p.address()
+	return ip, ok && !slices.ContainsFunc(p.notes[before:], func(n Note) bool { return n.Reason == ReasonInvalid || n.Reason == ReasonNotAllowed })
 }
 
 // address returns the floating IP that the Service requests. It returns an empty string if any will

@@ -209,11 +209,9 @@ func (p *planner) vips() bool {
 // Services at once.
 func (p *planner) subnetOfVIP(ip netip.Addr) string {
 	before := ""
-	if p.Previous != nil {
-		for _, v := range p.Previous.VIPs {
-			if v.IP == ip.String() {
-				before = v.SubnetID
-			}
+	for _, v := range p.previous().VIPs {
+		if v.IP == ip.String() {
+			before = v.SubnetID
 		}
 	}
 	now := within(p.Settings.Services, ip)

@@ -59,9 +59,9 @@ type testCase struct {
 	Now      metav1.Time
 	// Namespace has its own subnet "own", 10.7.0.0/16, if it has a project.
 	Namespace struct {
-		ProjectID, ExternalNetworkID string
-		Foreign                      map[string]string
-		Faults                       []network.Fault // it is blocked
+		ProjectID string
+		Foreign   map[string]string
+		Faults    []network.Fault // it is blocked
 	}
 	Settings *struct {
 		ProjectID                                               string
@@ -105,7 +105,7 @@ func (c *testCase) input(t *testing.T) service.Input {
 }
 
 func (c *testCase) namespace() service.Namespace {
-	n := service.Namespace{ProjectID: c.Namespace.ProjectID, ExternalNetworkID: c.Namespace.ExternalNetworkID}
+	n := service.Namespace{ProjectID: c.Namespace.ProjectID}
 	if n.ProjectID != "" {
 		n.Subnets = []service.Subnet{{ID: "own", Prefix: netip.MustParsePrefix("10.7.0.0/16")}}
 	}

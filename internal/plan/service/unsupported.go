@@ -52,7 +52,7 @@ func (p *planner) nodes() {
 		p.warn(ReasonUnsupported, "spec.externalTrafficPolicy", hidden+": set it to Cluster")
 	case local && !p.external():
 		p.warn(ReasonUnsupported, "spec.externalTrafficPolicy", hidden+": set it to Cluster, or use type LoadBalancer for a floating IP")
-	case local && (nodePorts(svc.Ports) || len(svc.ExternalIPs) > 0):
+	case local && (slices.ContainsFunc(svc.Ports, func(port corev1.ServicePort) bool { return port.NodePort != 0 }) || len(svc.ExternalIPs) > 0):
 		p.tell("spec.externalTrafficPolicy", hidden+": let clients use the load balancer's address")
 	}
 	p.externalIPs()
@@ -76,13 +76,4 @@ func (p *planner) externalIPs() {
 		slices.Sort(forwarded)
 		p.tell("spec.externalIPs", "pods reach %s only if the network delivers it to a node, because their traffic goes to the cloud and not through the packet filter of their node: let pods use the cluster IP", some(slices.Compact(forwarded)))
 	}
-}
-
-func nodePorts(ports []corev1.ServicePort) bool {
-	for _, port := range ports {
-		if port.NodePort != 0 {
-			return true
-		}
-	}
-	return false
 }
