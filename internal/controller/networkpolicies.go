@@ -6,12 +6,10 @@ package controller
 import (
 	"context"
 	"fmt"
-	"os"
 	"sync"
 
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -124,30 +122,9 @@ func (n *policyNotices) Reconcile(ctx context.Context, g policyGeneration) (ctrl
 	if !kube.Pause(ctx, n.pace.Reserve().Delay()) {
 		return ctrl.Result{}, nil // the process is ending
 	}
-	instance, err := os.Hostname()
-	if err != nil {
-		instance = "unknown"
-	}
-	event := &eventsv1.Event{
-		ObjectMeta:          metav1.ObjectMeta{Namespace: g.Namespace, Name: fmt.Sprintf("not-enforced-%s-%d", g.uid, g.generation)},
-		EventTime:           metav1.NowMicro(),
-		ReportingController: "kuryr-controller",
-		ReportingInstance:   "kuryr-controller-" + instance,
-		Type:                corev1.EventTypeWarning,
-		Action:              "EnforceNetworkPolicy",
-		Reason:              v1.ReasonNotEnforced,
-		Regarding: corev1.ObjectReference{
-			APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "NetworkPolicy", Namespace: g.Namespace, Name: g.Name, UID: g.uid,
-		},
-		Note: "Kuryr does not enforce NetworkPolicies, and unless another program of the cluster does, this one has no effect: " +
-			"pods get and send what the security groups of their ports let pass. pods.securityGroups in Kuryr's configuration chooses these by labels",
-	}
-	err = n.mgr.GetClient().Create(ctx, event)
-	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		return ctrl.Result{}, nil // the Event exists, or the namespace is being deleted
-	}
-	if err != nil {
-		return ctrl.Result{}, fmt.Errorf("saying that NetworkPolicy %s is not enforced: %w", g.NamespacedName, err)
-	}
-	return ctrl.Result{}, nil
+	return ctrl.Result{}, kube.Announce(ctx, n.mgr.GetClient(), fmt.Sprintf("not-enforced-%s-%d", g.uid, g.generation), &corev1.ObjectReference{
+		APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "NetworkPolicy", Namespace: g.Namespace, Name: g.Name, UID: g.uid,
+	}, v1.ReasonNotEnforced, "EnforceNetworkPolicy",
+		"Kuryr does not enforce NetworkPolicies, and unless another program of the cluster does, this one has no effect: "+
+			"pods get and send what the security groups of their ports let pass. pods.securityGroups in Kuryr's configuration chooses these by labels")
 }

@@ -6,6 +6,7 @@ package kube
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -52,6 +54,25 @@ func Reference(obj client.Object, kind string) *corev1.ObjectReference {
 	return &corev1.ObjectReference{
 		APIVersion: version, Kind: kind, Namespace: obj.GetNamespace(), Name: obj.GetName(), UID: obj.GetUID(),
 	}
+}
+
+// Announce creates an Event of type Warning about an object, in the object's namespace, unless the API
+// server has an Event of that name: no other process creates it again, for as long as the API server
+// keeps Events. In a namespace that is being deleted it creates none.
+func Announce(ctx context.Context, c client.Client, name string, about *corev1.ObjectReference, reason, action, note string) error {
+	instance, err := os.Hostname()
+	if err != nil {
+		instance = "unknown"
+	}
+	err = c.Create(ctx, &eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: about.Namespace, Name: name}, EventTime: metav1.NowMicro(), Regarding: *about,
+		ReportingController: "kuryr-controller", ReportingInstance: "kuryr-controller-" + instance,
+		Type: corev1.EventTypeWarning, Reason: reason, Action: action, Note: note,
+	})
+	if err == nil || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return nil
+	}
+	return fmt.Errorf("writing an Event on %s %s/%s: %w", about.Kind, about.Namespace, about.Name, err)
 }
 
 // PodOf returns a pod with the identity that a KuryrPort names, for use in an Event.

@@ -8,13 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"os"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -62,19 +59,9 @@ func (p *Planner) notice(ctx context.Context, ns *metav1.PartialObjectMetadata, 
 	if p.told[ns.Name] == name {
 		return nil
 	}
-	instance, err := os.Hostname()
-	if err != nil {
-		instance = "unknown"
-	}
-	event := &eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: name}, EventTime: metav1.NowMicro(),
-		ReportingController: "kuryr-controller", ReportingInstance: "kuryr-controller-" + instance,
-		Type: corev1.EventTypeWarning, Action: "PlanNetwork", Reason: reason, Note: outcome.Cut(text),
-		Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Namespace: ns.Name, Name: ns.Name, UID: ns.UID},
-	}
-	err = p.client.Create(ctx, event)
-	if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		return fmt.Errorf("writing an Event on namespace %s: %w", ns.Name, err)
+	on := &corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Namespace: ns.Name, Name: ns.Name, UID: ns.UID}
+	if err := kube.Announce(ctx, p.client, name, on, reason, "PlanNetwork", outcome.Cut(text)); err != nil {
+		return err
 	}
 	p.told[ns.Name] = name
 	return nil
