@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -53,8 +54,7 @@ type Applier struct {
 	// made a resource forgets the list.
 	lists sdn.Answers[string, []sdn.NetworkSummary]
 
-	mu       sync.Mutex
-	memories map[ctrl.Request]*memory
+	memories sync.Map     // by request of a KuryrNetwork: its *memory
 	last     ctrl.Request // the last one that was checked in turn
 }
 
@@ -66,8 +66,8 @@ type memory struct {
 	// nothing. A network that the cloud does not list is believed not to be there then. One that it
 	// lists counts: people remove finalizers and objects.
 	fresh bool
-	own   string // network in deletion that was seen to be the object's
-	check bool   // the cloud is to be read, whatever the status says; guarded by Applier.mu
+	own   string      // network in deletion that was seen to be the object's
+	check atomic.Bool // the cloud is to be read, whatever the status says
 
 	// refused is why the cloud refused a change of the router's gateway for a spec, and when the
 	// change is tried again. Each try takes away what serves, for a moment.
@@ -107,9 +107,8 @@ type ApplierOptions struct {
 func NewApplier(mgr ctrl.Manager, o ApplierOptions) *Applier {
 	return &Applier{
 		ApplierOptions: o, client: mgr.GetClient(), live: mgr.GetAPIReader(),
-		events:   mgr.GetEventRecorder("kuryr-controller"),
-		objects:  kube.NewObject(mgr.GetClient(), &v1.KuryrNetwork{}, kind, kube.OwnerNetwork, v1.NetworkFinalizer),
-		memories: map[ctrl.Request]*memory{},
+		events:  mgr.GetEventRecorder("kuryr-controller"),
+		objects: kube.NewObject(mgr.GetClient(), &v1.KuryrNetwork{}, kind, kube.OwnerNetwork, v1.NetworkFinalizer),
 	}
 }
 
@@ -190,10 +189,11 @@ func (r *Applier) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	case err != nil, state == kube.Leaving:
 		return ctrl.Result{}, err
 	case state == kube.Gone:
-		r.forget(req)
+		r.memories.Delete(req)
 		return ctrl.Result{}, nil
 	}
-	v := &visit{Applier: r, req: req, kn: kn, memory: r.memoryOf(req, kn.UID), checking: r.takeCheck(req)}
+	v := &visit{Applier: r, req: req, kn: kn, memory: r.memoryOf(req, kn.UID)}
+	v.checking = v.memory.check.Swap(false)
 	release, err := r.Making.Take(ctx, req)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -215,47 +215,21 @@ type visit struct {
 }
 
 func (r *Applier) memoryOf(req ctrl.Request, uid types.UID) *memory {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	m := r.memories[req]
-	if m == nil || m.uid != uid {
-		m = &memory{uid: uid}
-		r.memories[req] = m
+	if m, ok := r.memories.Load(req); ok && m.(*memory).uid == uid {
+		return m.(*memory)
 	}
+	m := &memory{uid: uid}
+	r.memories.Store(req, m)
 	return m
-}
-
-func (r *Applier) forget(req ctrl.Request) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.memories, req)
 }
 
 // RequestCheck has the network of a KuryrNetwork compared with the cloud, soon. It does not wait,
 // and is safe for concurrent use.
 func (r *Applier) RequestCheck(req ctrl.Request) {
-	r.mu.Lock()
-	if m := r.memories[req]; m != nil {
-		m.check = true
+	if m, ok := r.memories.Load(req); ok {
+		m.(*memory).check.Store(true)
 	}
-	r.mu.Unlock()
 	r.queue.Add(req)
-}
-
-func (r *Applier) takeCheck(req ctrl.Request) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	m := r.memories[req]
-	was := m.check
-	m.check = false
-	return was
-}
-
-// recheck keeps the request of a check that failed.
-func (v *visit) recheck() {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.memory.check = true
 }
 
 func (r *Applier) period() time.Duration {

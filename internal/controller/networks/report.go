@@ -32,7 +32,7 @@ func (v *visit) report(ctx context.Context, status v1.KuryrNetworkStatus, failed
 		text = o.Explain()
 	}
 	if failed != nil && v.checking { // also of a network that pods can use
-		v.recheck()
+		v.memory.check.Store(true)
 	}
 	if failed != nil && v.usable(&status) && !errors.Is(failed, errMissing) {
 		return v.reportUsable(ctx, status, o)
@@ -44,7 +44,7 @@ func (v *visit) report(ctx context.Context, status v1.KuryrNetworkStatus, failed
 	case errors.Is(failed, errNotPlanned): // the event of the new spec follows
 		return ctrl.Result{}, nil
 	case errors.Is(failed, errMissing):
-		v.recheck()
+		v.memory.check.Store(true)
 		return ctrl.Result{RequeueAfter: v.Backoff.Rejected}, nil
 	}
 	return v.Backoff.Result(o)
