@@ -141,17 +141,14 @@ func (in *Input) differs() string {
 	case is.ProjectID != c.ProjectID:
 		return fmt.Sprintf("project: want %s, have %s", named(c.ProjectID), named(is.ProjectID))
 	case is.NetworkID != c.NetworkID:
-		return fmt.Sprintf("network: want %s, have %s", named(c.NetworkID), named(is.NetworkID))
-	case is.Router == nil && in.own() || is.Router != nil && !in.own():
-		return fmt.Sprintf("router: want %s, have %s", routerName(in.router(), in.own()), routerName(is.RouterID, is.Router != nil))
-	case is.RouterID != in.router():
-		return fmt.Sprintf("router: want %s, have %s", named(in.router()), named(is.RouterID))
+		return fmt.Sprintf("the network is to be %s, and is %s", named(c.NetworkID), named(is.NetworkID))
+	}
+	want, has := routerName(in.router(), makes(c.Mode) && c.Router != nil), routerName(is.RouterID, is.Router != nil)
+	if want != has {
+		return fmt.Sprintf("the router is to be %s, and is %s", want, has)
 	}
 	return in.differentSubnets()
 }
-
-// own reports whether Kuryr makes the router of the subnets.
-func (in *Input) own() bool { return makes(in.Choice.Mode) && in.Choice.Router != nil }
 
 func routerName(id string, own bool) string {
 	if own {
