@@ -38,7 +38,7 @@ func isAPI(svc *corev1.Service) bool {
 // reach the API without the cloud.
 func (p *planner) addAPI(svc *corev1.Service, port *corev1.ServicePort, ip netip.Addr) {
 	from := &p.api
-	if port.Port < 1 || port.Port > 0xffff || slices.Contains(clusterIPs(svc), from.By) {
+	if port.Port < 1 || port.Port > 0xffff || slices.Contains(service.ClusterIPs(svc), from.By) {
 		return
 	}
 	var all []netip.AddrPort

@@ -110,7 +110,7 @@ func Plan(services []*corev1.Service, hosts []HostPort, api APIServers) Wanted {
 	mine := slices.DeleteFunc(slices.Clone(services), func(svc *corev1.Service) bool { return !service.Wanted(svc) })
 	slices.SortFunc(mine, service.Older)
 	for _, svc := range services { // whoever serves them
-		for _, ip := range clusterIPs(svc) {
+		for _, ip := range service.ClusterIPs(svc) {
 			p.taken[ip] = true
 		}
 	}
@@ -136,7 +136,7 @@ func (p *planner) add(svc *corev1.Service) {
 	if port := svc.Spec.HealthCheckNodePort; port > 0 && port <= 0xffff && healthChecked(svc) {
 		p.Checks = append(p.Checks, Check{Port: uint16(port), Service: types.NamespacedName{Namespace: svc.Namespace, Name: svc.Name}})
 	}
-	for _, ip := range clusterIPs(svc) {
+	for _, ip := range service.ClusterIPs(svc) {
 		for i := range svc.Spec.Ports {
 			p.addPort(svc, &svc.Spec.Ports[i], ip)
 			if isAPI(svc) {
@@ -197,19 +197,4 @@ func (p *planner) claim(f Frontend, to Backend) {
 	case holder != to: // a Service may name an external IP twice, a pod be seen twice
 		p.Conflicts = append(p.Conflicts, Conflict{Frontend: f, For: to.For, Holder: holder.For})
 	}
-}
-
-// clusterIPs returns a Service's, one of each family at most.
-func clusterIPs(svc *corev1.Service) []netip.Addr {
-	texts := svc.Spec.ClusterIPs
-	if len(texts) == 0 {
-		texts = []string{svc.Spec.ClusterIP}
-	}
-	var ips []netip.Addr
-	for _, text := range texts {
-		if ip, err := service.ParseAddr(text); err == nil {
-			ips = append(ips, ip)
-		}
-	}
-	return ips
 }

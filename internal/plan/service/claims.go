@@ -30,10 +30,8 @@ func Claims(svc *corev1.Service) []Claim {
 		return nil
 	}
 	families := map[int]bool{}
-	for _, text := range clusterIPs(svc) {
-		if ip, err := ParseAddr(text); err == nil {
-			families[ip.BitLen()] = true
-		}
+	for _, ip := range ClusterIPs(svc) {
+		families[ip.BitLen()] = true
 	}
 	var claims []Claim
 	seen := map[netip.Addr]bool{}

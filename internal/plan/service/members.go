@@ -114,7 +114,7 @@ func (p *planner) endpoints() map[portKey]map[netip.AddrPort]endpoint {
 			continue
 		}
 		for i := range slice.Endpoints {
-			p.endpoint(slice, &slice.Endpoints[i], found, &lost)
+			p.endpoint(slice, &slice.Endpoints[i], found, lost)
 		}
 	}
 	p.noteLost(lost)
@@ -124,34 +124,42 @@ func (p *planner) endpoints() map[portKey]map[netip.AddrPort]endpoint {
 	return found
 }
 
-// lostEndpoints has, of each kind, the first endpoint in sort order that is not a member. formerly
-// is an endpoint that stays a member only because it is one already. unnamed is an EndpointSlice.
-type lostEndpoints struct {
-	nowhere, formerly, foreign, wrong, portless, unnamed string
-}
+// Texts of notes about endpoints that are not members.
+const (
+	leftWrong    = "%q is no IP address: correct the Service's EndpointSlices"
+	leftPortless = "%s is in an EndpointSlice with a port that has no number: add the number"
+	leftUnnamed  = "EndpointSlice %s: its endpoints get no traffic at the port that it lacks. Give its ports the names and protocols of the Service's ports, in the Endpoints if it mirrors these"
+	leftForeign  = "%s is a pod in another project: make a Service in the pod's namespace, or have the administrator add the pod's subnet to services.allowed.memberSubnetIDs of Kuryr's configuration"
+	leftNowhere  = "%s is in no subnet that Kuryr knows: " + knowSubnet
+	leftFormerly = "%s is no longer in a subnet that Kuryr knows: it stays a member, but no other endpoint there becomes one; " + knowSubnet
+	knowSubnet   = "add its subnet to services.nodeSubnetIDs of Kuryr's configuration, or to services.allowed.memberSubnetIDs and its ID into the annotation " + annotationMemberSubnet
+)
 
-func first(of *string, candidate string) {
-	if *of == "" || candidate < *of {
-		*of = candidate
+// lostEndpoints has, by the text of the note, the first endpoint or EndpointSlice in sort order.
+type lostEndpoints map[string]string
+
+func (l lostEndpoints) add(text, candidate string) {
+	if first, is := l[text]; !is || candidate < first {
+		l[text] = candidate
 	}
 }
 
 // endpoint adds e for each port of its slice.
-func (p *planner) endpoint(slice *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint, found map[portKey]map[netip.AddrPort]endpoint, lost *lostEndpoints) {
+func (p *planner) endpoint(slice *discoveryv1.EndpointSlice, e *discoveryv1.Endpoint, found map[portKey]map[netip.AddrPort]endpoint, lost lostEndpoints) {
 	if len(e.Addresses) == 0 {
 		return
 	}
 	// The meaning of further addresses is not specified, and kube-proxy ignores them.
 	ip, err := ParseAddr(e.Addresses[0])
 	if err != nil {
-		first(&lost.wrong, clip(e.Addresses[0]))
+		lost.add(leftWrong, clip(e.Addresses[0]))
 		return
 	}
 	if !slices.ContainsFunc(p.spec.VIPs, func(v v1.VIPAddress) bool { return sameFamily(v.IP, ip) }) {
 		return
 	}
 	if p.foreign(ip) {
-		first(&lost.foreign, ip.String())
+		lost.add(leftForeign, ip.String())
 		return
 	}
 	subnet := p.subnetOf(ip)
@@ -159,10 +167,10 @@ func (p *planner) endpoint(slice *discoveryv1.EndpointSlice, e *discoveryv1.Endp
 	// at once, unless the Service may not have members in that subnet.
 	if subnet == "" {
 		if subnet = p.before[ip]; subnet == "" || subnet == p.denied {
-			first(&lost.nowhere, ip.String())
+			lost.add(leftNowhere, ip.String())
 			return
 		}
-		first(&lost.formerly, ip.String())
+		lost.add(leftFormerly, ip.String())
 	}
 	c := e.Conditions
 	serving := isTrue(c.Serving, true)
@@ -174,7 +182,7 @@ func (p *planner) endpoint(slice *discoveryv1.EndpointSlice, e *discoveryv1.Endp
 	matched, others := 0, []string{}
 	for _, port := range slice.Ports {
 		if port.Port == nil || *port.Port < 1 || *port.Port > 65535 {
-			first(&lost.portless, ip.String())
+			lost.add(leftPortless, ip.String())
 			continue
 		}
 		one.at = netip.AddrPortFrom(ip, uint16(*port.Port))
@@ -188,7 +196,7 @@ func (p *planner) endpoint(slice *discoveryv1.EndpointSlice, e *discoveryv1.Endp
 	}
 	// An EndpointSlice may have ports for other purposes, and need not have all of the Service's.
 	if matched < len(p.spec.Listeners) && (len(others) > 0 || len(slice.Ports) == 0) && !p.selected(slice) {
-		first(&lost.unnamed, fmt.Sprintf("%s lacks a port of the Service, and has %s", slice.Name, cmp.Or(some(others), "none")))
+		lost.add(leftUnnamed, fmt.Sprintf("%s lacks a port of the Service, and has %s", slice.Name, cmp.Or(some(others), "none")))
 	}
 }
 
@@ -237,24 +245,11 @@ func merge(a, b endpoint) endpoint {
 }
 
 func (p *planner) noteLost(lost lostEndpoints) {
-	if lost.wrong != "" {
-		p.warn(ReasonLeftOut, endpointsField, "%q is no IP address: correct the Service's EndpointSlices", lost.wrong)
-	}
-	if lost.portless != "" {
-		p.warn(ReasonLeftOut, endpointsField, "%s is in an EndpointSlice with a port that has no number: add the number", lost.portless)
-	}
-	if lost.unnamed != "" {
-		p.warn(ReasonLeftOut, endpointsField, "EndpointSlice %s: its endpoints get no traffic at the port that it lacks. Give its ports the names and protocols of the Service's ports, in the Endpoints if it mirrors these", lost.unnamed)
-	}
-	if lost.foreign != "" {
-		p.warn(ReasonLeftOut, endpointsField, "%s is a pod in another project: make a Service in the pod's namespace, or have the administrator add the pod's subnet to services.allowed.memberSubnetIDs of Kuryr's configuration", lost.foreign)
-	}
-	const cure = "add its subnet to services.nodeSubnetIDs of Kuryr's configuration, or to services.allowed.memberSubnetIDs and its ID into the annotation " + annotationMemberSubnet
-	if lost.nowhere != "" {
-		p.warn(ReasonLeftOut, endpointsField, "%s is in no subnet that Kuryr knows: %s%s", lost.nowhere, cure, p.lost())
-	}
-	if lost.formerly != "" {
-		p.warn(ReasonLeftOut, endpointsField, "%s is no longer in a subnet that Kuryr knows: it stays a member, but no other endpoint there becomes one; %s", lost.formerly, cure)
+	for text, first := range lost {
+		if text == leftNowhere {
+			text += strings.ReplaceAll(p.lost(), "%", "%%")
+		}
+		p.warn(ReasonLeftOut, endpointsField, text, first)
 	}
 }
 

@@ -268,6 +268,16 @@ func clusterIPs(svc *corev1.Service) []string {
 	return nil
 }
 
+// ClusterIPs returns the cluster IPs of a Service, one of each IP family at most.
+func ClusterIPs(svc *corev1.Service) (all []netip.Addr) {
+	for _, text := range clusterIPs(svc) {
+		if ip, err := ParseAddr(text); err == nil {
+			all = append(all, ip)
+		}
+	}
+	return all
+}
+
 // within returns the ID of the smallest subnet that contains ip; empty if none does.
 func within(subnets []Subnet, ip netip.Addr) string {
 	id, bits := "", -1
