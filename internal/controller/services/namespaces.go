@@ -6,7 +6,6 @@ package services
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,7 +13,6 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -140,11 +138,6 @@ func (r *Reconciler) followNetworks(ctx context.Context, queue workqueue.TypedRa
 		}
 	})
 	return nil
-}
-
-// namespaceMoved reports whether a namespace has changed in a way that its network depends on.
-func namespaceMoved(e event.UpdateEvent) bool {
-	return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) || !maps.Equal(e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations())
 }
 
 // has reports whether a KuryrLoadBalancer has something in the cloud.

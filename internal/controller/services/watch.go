@@ -73,9 +73,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 		Watches(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(r.rivalsOf), builder.WithPredicates(predicate.Funcs{UpdateFunc: claimsMoved})).
 		Watches(kube.NamespaceMeta(), handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, ns client.Object) []reconcile.Request {
 			return r.servicesIn(ctx, ns.GetName())
-		}), builder.WithPredicates(predicate.Funcs{
-			UpdateFunc: namespaceMoved, DeleteFunc: func(event.DeleteEvent) bool { return false },
-		})).
+		}), builder.WithPredicates(predicate.Or(predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		WatchesRawSource(r.wake.Source()).
 		WatchesRawSource(source.Func(r.followNetworks)).
 		Complete(r)
