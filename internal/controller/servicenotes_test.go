@@ -38,7 +38,7 @@ func TestNotesOnce(t *testing.T) {
 	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != "SeveralProblems" {
 		t.Fatalf("condition %+v", c)
 	}
-	b.mentions("the condition", c.Message, "spec.internalTrafficPolicy: ", "write loadbalancer.openstack.org/flavor-id if you mean that", "198.51.100.5 is in no subnet that Kuryr knows")
+	b.mentions("the condition", c.Message, "spec.internalTrafficPolicy: ", "there is no such annotation: correct or remove it", "198.51.100.5 is in no subnet that Kuryr knows")
 	b.stop()
 	calls := b.book.count()
 	b.launch()

@@ -18,6 +18,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -89,10 +90,8 @@ type Findings struct {
 	// Unnamed resources are named by no object. They are deleted once a later comparison finds them
 	// unnamed, too.
 	Unnamed []Resource
-	// Missing objects name a resource that the cloud does not show. They are requeued once a later
-	// comparison finds them missing, too.
-	Missing []ctrl.Request
-	// Differ are objects that are requeued at once.
+	// Differ are objects whose resource is not shown, or not as they say. They are requeued: what
+	// applies them asks the cloud for the resource itself.
 	Differ []ctrl.Request
 	// Unsure is what could not be determined.
 	Unsure error
@@ -119,8 +118,8 @@ type Inventory struct {
 	// Early is sent when there may be something to find. It may be nil.
 	Early kube.Signal
 
-	unnamed, missing orphan.Collector
-	tried            map[string]*attempt // by the IDs of resources that the last comparison condemned
+	unnamed orphan.Collector
+	tried   map[string]*attempt // by the IDs of resources that the last comparison condemned
 }
 
 // comparison is what the inventory of one kind of resource does.
@@ -213,19 +212,11 @@ func (v *Inventory) once(ctx context.Context) (again bool, err error) {
 	for _, r := range found.Unnamed {
 		byID[r.ID] = r
 	}
-	due := v.unnamed.Observe(keys(found.Unnamed, func(r Resource) string { return r.ID }), time.Now(), v.grace())
-	missing := map[string]ctrl.Request{}
-	for _, req := range found.Missing {
-		missing[req.String()] = req
-	}
-	lost := v.missing.Observe(keys(found.Missing, ctrl.Request.String), time.Now(), v.grace())
-	for _, key := range lost {
-		v.tell(missing[key])
-	}
+	due := v.unnamed.Observe(slices.Collect(maps.Keys(byID)), time.Now(), v.grace())
 	for _, req := range found.Differ {
 		v.tell(req)
 	}
-	again = len(lost) < len(found.Missing) || slices.ContainsFunc(found.Unnamed, func(r Resource) bool {
+	again = slices.ContainsFunc(found.Unnamed, func(r Resource) bool {
 		return r.Hold == nil && !slices.Contains(due, r.ID)
 	})
 	var resources []Resource
@@ -245,14 +236,6 @@ func (v *Inventory) once(ctx context.Context) (again bool, err error) {
 	}
 	v.tried = tried
 	return again, errors.Join(append(unsure, v.collect(ctx, resources))...)
-}
-
-func keys[T any](all []T, key func(T) string) []string {
-	out := make([]string, len(all))
-	for i := range all {
-		out[i] = key(all[i])
-	}
-	return out
 }
 
 // atOnce is how many unnamed resources are handled concurrently. There may be thousands of them.

@@ -107,7 +107,7 @@ func (n *networks) compare(found *Findings, kind *Kind, all []sdn.NetworkSummary
 	for req, kn := range before {
 		id, made := n.resource(kn, kind)
 		if made && id != "" && !there[id] && sdn.ErrorIn(kn.Spec.ProjectID, lacks) == nil && meta.IsStatusConditionTrue(kn.Status.Conditions, v1.ConditionReady) {
-			found.Missing = append(found.Missing, req)
+			found.Differ = append(found.Differ, req)
 		}
 	}
 }

@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -124,11 +123,16 @@ func TestListsWithoutOneProject(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				ids := keys(found.Unnamed, func(r Resource) string { return r.ID })
+				var ids, names []string
+				for _, r := range found.Unnamed {
+					ids = append(ids, r.ID)
+				}
 				if slices.Sort(ids); !slices.Equal(ids, unnamed[kind]) {
 					t.Errorf("left over are %q, want %q", ids, unnamed[kind])
 				}
-				names := keys(append(found.Missing, found.Differ...), func(r ctrl.Request) string { return r.Name })
+				for _, req := range found.Differ {
+					names = append(names, req.Name)
+				}
 				slices.Sort(names)
 				if names = slices.Compact(names); !slices.Equal(names, lost) {
 					t.Errorf("%q have lost something, want %q", names, lost)

@@ -129,7 +129,7 @@ func (r *ports) look(ctx context.Context) (Findings, error) {
 		}
 	}
 	gone, unseen := r.credible(ctx, absent)
-	found.Missing, found.Unsure = gone, errors.Join(unlisted("ports", lacks), unseen)
+	found.Differ, found.Unsure = append(found.Differ, gone...), errors.Join(unlisted("ports", lacks), unseen)
 	return found, nil
 }
 
