@@ -19,8 +19,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -301,48 +299,21 @@ func (p *Planner) carryOut(ctx context.Context, ns *metav1.PartialObjectMetadata
 
 // write writes the spec of a KuryrNetwork. It returns nil if the namespace is being deleted.
 func (p *Planner) write(ctx context.Context, ns *metav1.PartialObjectMetadata, kn *v1.KuryrNetwork, spec *v1.KuryrNetworkSpec) (*v1.KuryrNetwork, error) {
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(spec)
-	if err != nil {
-		return nil, fmt.Errorf("writing KuryrNetwork %s: %w", ns.Name, err)
+	next := &v1.KuryrNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: ns.Name}}
+	if kn != nil {
+		next = kn.DeepCopy()
 	}
-	u := &unstructured.Unstructured{Object: map[string]any{"spec": fields}}
-	u.SetGroupVersionKind(v1.GroupVersion.WithKind(kind))
-	u.SetNamespace(ns.Name)
-	u.SetName(ns.Name)
-	err = p.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), kube.OwnerNamespaceNetwork, client.ForceOwnership)
+	next.Spec = *spec
+	err := kube.ApplySpec(ctx, p.client, kind, kn, next, spec, kube.OwnerNamespaceNetwork)
 	if apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("writing KuryrNetwork %s: %w", ns.Name, err)
-	}
-	next := &v1.KuryrNetwork{Spec: *spec}
-	next.SetNamespace(ns.Name)
-	next.SetName(ns.Name)
-	next.SetUID(u.GetUID())
-	next.SetResourceVersion(u.GetResourceVersion())
-	next.SetGeneration(u.GetGeneration())
-	if kn != nil {
-		next.Status = *kn.Status.DeepCopy()
-		if kn.ResourceVersion == u.GetResourceVersion() { // the difference is what somebody has added
-			return next, p.revert(ctx, kn, spec)
-		}
+		return nil, err
 	}
 	p.written[ns.Name] = next
 	ctrl.LoggerFrom(ctx).V(1).Info("planned network", "namespace", ns.Name, "mode", spec.Mode, "subnets", len(spec.Subnets), "new", kn == nil)
 	return next, nil
-}
-
-// revert removes the fields that somebody has added to a spec: the planner does not own them, so an
-// apply leaves them.
-func (p *Planner) revert(ctx context.Context, kn *v1.KuryrNetwork, spec *v1.KuryrNetworkSpec) error {
-	next := kn.DeepCopy()
-	next.Spec = *spec
-	err := p.client.Patch(ctx, next, client.MergeFromWithOptions(kn, client.MergeFromWithOptimisticLock{}), kube.OwnerNamespaceNetwork)
-	if err = kube.Lost(err); err != nil {
-		return fmt.Errorf("reverting the spec of KuryrNetwork %s: %w", kn.Namespace, err)
-	}
-	return nil
 }
 
 // planAll plans all namespaces anew after the settings have changed.

@@ -28,8 +28,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -329,38 +327,17 @@ func (r *Reconciler) realise(ctx context.Context, svc *corev1.Service, klb *v1.K
 	if klb != nil && ownerOf(klb) == svc.UID && equality.Semantic.DeepEqual(&klb.Spec, spec) {
 		return nil
 	}
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(spec)
-	if err != nil {
-		return fmt.Errorf("writing KuryrLoadBalancer %s/%s: %w", svc.Namespace, svc.Name, err)
+	next := &v1.KuryrLoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: svc.Namespace, Name: svc.Name}}
+	if klb != nil {
+		next = klb.DeepCopy()
 	}
-	u := &unstructured.Unstructured{Object: map[string]any{"spec": fields}}
-	u.SetGroupVersionKind(v1.GroupVersion.WithKind("KuryrLoadBalancer"))
-	u.SetNamespace(svc.Namespace)
-	u.SetName(svc.Name)
-	u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: svc.Name, UID: svc.UID}})
-	if err := r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), kube.OwnerService, client.ForceOwnership); err != nil {
-		return fmt.Errorf("writing KuryrLoadBalancer %s/%s: %w", svc.Namespace, svc.Name, err)
-	}
-	r.written.Wrote(u)
-	if klb != nil && klb.ResourceVersion == u.GetResourceVersion() {
-		return r.strip(ctx, klb, spec) // the apply changed nothing: every planned field was there
-	}
-	ctrl.LoggerFrom(ctx).V(1).Info("planned load balancer", "listeners", len(spec.Listeners), "new", klb == nil)
-	return nil
-}
-
-// strip removes fields from a KuryrLoadBalancer that are not planned. Another client has written
-// them. A server-side apply removes only fields of its own field owner.
-func (r *Reconciler) strip(ctx context.Context, klb *v1.KuryrLoadBalancer, spec *v1.KuryrLoadBalancerSpec) error {
-	old := &v1.KuryrLoadBalancer{ObjectMeta: *klb.ObjectMeta.DeepCopy(), Spec: *klb.Spec.DeepCopy()}
-	next := old.DeepCopy()
 	next.Spec = *spec
-	err := r.client.Patch(ctx, next, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), kube.OwnerService)
-	if err = kube.Lost(err); err != nil {
-		return fmt.Errorf("removing unplanned fields from KuryrLoadBalancer %s/%s: %w", klb.Namespace, klb.Name, err)
+	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Service", Name: svc.Name, UID: svc.UID}
+	if err := kube.ApplySpec(ctx, r.client, "KuryrLoadBalancer", klb, next, spec, kube.OwnerService, owner); err != nil {
+		return err
 	}
 	r.written.Wrote(next)
-	ctrl.LoggerFrom(ctx).V(1).Info("removed fields that somebody had written into a KuryrLoadBalancer")
+	ctrl.LoggerFrom(ctx).V(1).Info("planned load balancer", "listeners", len(spec.Listeners), "new", klb == nil)
 	return nil
 }
 
