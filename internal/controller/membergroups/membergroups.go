@@ -164,11 +164,15 @@ func (g *Groups) begin(ctx context.Context) error {
 // moved requests a plan of the pools whose ports have other groups after a change of a
 // KuryrLoadBalancer. An empty one stands for one that does not exist.
 func (g *Groups) moved(ctx context.Context, was, is any) {
-	a, b := was.(*v1.KuryrLoadBalancer), is.(*v1.KuryrLoadBalancer)
-	pools := map[pool.Ref]bool{}
+	klb := is.(*v1.KuryrLoadBalancer)
+	before, now := g.given(was.(*v1.KuryrLoadBalancer)), g.given(klb)
 	// Ports kept their groups as long as the state was unknown.
-	kept := b.Status.SecurityGroupState == v1.SecurityGroupNone
-	for _, ip := range g.changed(a, b) {
+	kept := klb.Status.SecurityGroupState == v1.SecurityGroupNone
+	pools := map[pool.Ref]bool{}
+	for _, ip := range v1.GroupSet(slices.AppendSeq(slices.Collect(maps.Keys(before)), maps.Keys(now))) {
+		if now[ip] == before[ip] || now[ip] == unknown { // the port keeps the group that it has
+			continue
+		}
 		ports, err := kube.PortsAt(ctx, g.client, ip)
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "cannot find the port of a member", "ip", ip)
@@ -184,31 +188,20 @@ func (g *Groups) moved(ctx context.Context, was, is any) {
 	}
 }
 
-// changed returns the addresses of members whose groups a change of a KuryrLoadBalancer may change.
-func (g *Groups) changed(a, b *v1.KuryrLoadBalancer) []string {
-	before, now := g.members(a), g.members(b)
-	removed := without(before, now)
-	switch {
-	case g.Lost(b): // the others keep the groups that they have
-		return removed
-	case g.Lost(a) || balancer.Granted(a) != balancer.Granted(b):
-		return v1.GroupSet(slices.Concat(before, now))
-	}
-	return append(removed, without(now, before)...)
-}
+// unknown stands for a group of a member that is not known.
+const unknown = "?"
 
-// without returns what is in all and not in others. Both are sorted.
-func without(all, others []string) []string {
-	return slices.DeleteFunc(slices.Clone(all), func(ip string) bool {
-		_, is := slices.BinarySearch(others, ip)
-		return is
-	})
-}
-
-// members returns the addresses of members that have a group, or keep one.
-func (g *Groups) members(klb *v1.KuryrLoadBalancer) []string {
-	if balancer.Granted(klb) == "" && !g.Lost(klb) {
-		return nil
+// given returns the group of each member of a KuryrLoadBalancer that has one, or keeps one.
+func (g *Groups) given(klb *v1.KuryrLoadBalancer) map[string]string {
+	group := balancer.Granted(klb)
+	if g.Lost(klb) {
+		group = unknown
 	}
-	return balancer.Members(klb)
+	all := map[string]string{}
+	if group != "" {
+		for _, ip := range balancer.Members(klb) {
+			all[ip] = group
+		}
+	}
+	return all
 }
