@@ -54,7 +54,7 @@ type Planner struct {
 	// written are the writes that the cache may not show yet, by namespace: their prefixes are in use.
 	// nil: those of the process that led before are not read yet. One worker uses it, and the next field.
 	written map[string]*v1.KuryrNetwork
-	made    []madePrefix      // of all namespaces, as last read
+	made    []network.Taken   // by the networks of all namespaces, as last read
 	moved   atomic.Bool       // a KuryrNetwork has changed since
 	told    map[string]string // last Event on a namespace without a KuryrNetwork
 }

@@ -16,12 +16,6 @@ import (
 	"github.com/kuryr-go/kuryr/internal/plan/network"
 )
 
-// madePrefix is a prefix of a network that Kuryr has made, or makes, for a namespace.
-type madePrefix struct {
-	namespace string
-	network.Taken
-}
-
 // taken returns the prefixes that the network of a namespace must not overlap with. With choosing,
 // it fails if the SDN has not told all of them. Otherwise it asks for none.
 func (p *Planner) taken(ctx context.Context, namespace string, choosing bool) ([]network.Taken, error) {
@@ -33,9 +27,9 @@ func (p *Planner) taken(ctx context.Context, namespace string, choosing bool) ([
 	if err != nil {
 		return nil, err
 	}
-	for i := range made {
-		if made[i].namespace != namespace {
-			all = append(all, made[i].Taken)
+	for _, t := range made {
+		if t.By != networkOf(namespace) {
+			all = append(all, t)
 		}
 	}
 	var nodes corev1.NodeList
@@ -55,7 +49,7 @@ func (p *Planner) taken(ctx context.Context, namespace string, choosing bool) ([
 // prefixes returns the prefixes of the networks of all namespaces. It reads all KuryrNetworks, with
 // the own writes, if a prefix is to be chosen. A plan that only reports overlaps gets what was read
 // after the last change of a KuryrNetwork: 1000 plans for 1000 namespaces took two seconds.
-func (p *Planner) prefixes(ctx context.Context, choosing bool) ([]madePrefix, error) {
+func (p *Planner) prefixes(ctx context.Context, choosing bool) ([]network.Taken, error) {
 	if moved := p.moved.Swap(false); !moved && !choosing {
 		return p.made, nil
 	}
@@ -79,7 +73,7 @@ func (p *Planner) prefixes(ctx context.Context, choosing bool) ([]madePrefix, er
 }
 
 // prefixesOf returns the prefixes that a network that Kuryr makes has, or is to have.
-func prefixesOf(kn *v1.KuryrNetwork) (all []madePrefix) {
+func prefixesOf(kn *v1.KuryrNetwork) (all []network.Taken) {
 	if !network.Makes(&kn.Spec) {
 		return nil
 	}
@@ -90,7 +84,10 @@ func prefixesOf(kn *v1.KuryrNetwork) (all []madePrefix) {
 		}
 	}
 	for _, prefix := range prefixes {
-		all = append(all, madePrefix{kn.Namespace, network.Taken{Prefix: prefix, By: "the network of namespace " + kn.Namespace}})
+		all = append(all, network.Taken{Prefix: prefix, By: networkOf(kn.Namespace)})
 	}
 	return all
 }
+
+// networkOf says which network has a prefix.
+func networkOf(namespace string) string { return "the network of namespace " + namespace }
