@@ -11,6 +11,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -35,18 +36,10 @@ func FormatVIFs(ports map[string]string) string {
 	var b strings.Builder
 	b.WriteString("{")
 	for _, name := range slices.Sorted(maps.Keys(ports)) {
-		fmt.Fprintf(&b, `%s: {"versioned_object.data": {"selfLink": %s}}, `, quote(name), quote(selfLink+ports[name]))
+		fmt.Fprintf(&b, `%q: {"versioned_object.data": {"selfLink": %q}}, `, name, selfLink+ports[name])
 	}
 	fmt.Fprintf(&b, `"%s": "%s", "%s": "%s"}`, objectName, vifName, objectVersion, vifVersion)
 	return b.String()
-}
-
-func quote(s string) string {
-	out, err := json.Marshal(s)
-	if err != nil {
-		panic(err) // a string
-	}
-	return string(out)
 }
 
 // maxAnnotation is larger than anything that FormatVIFs writes. It limits what is read, because
@@ -64,7 +57,7 @@ func ParseVIFs(annotation string) (map[string]string, error) {
 		return nil, fmt.Errorf("parsing annotation: %w", err)
 	}
 	for field, want := range map[string]string{objectName: vifName, objectVersion: vifVersion} {
-		if string(fields[field]) != quote(want) {
+		if string(fields[field]) != strconv.Quote(want) {
 			return nil, fmt.Errorf("parsing annotation: %s is not %s", field, want)
 		}
 		delete(fields, field)

@@ -68,12 +68,7 @@ func AddPorts(mgr ctrl.Manager, o PortOptions) error {
 	}
 	inventory := &Inventory{Name: "orphans", Settings: o.Settings, comparison: r, Early: o.Look, Soon: true}
 	s := &stuckPods{client: mgr.GetClient(), settings: o.Settings, look: o.Look}
-	for _, run := range []kube.Leading{inventory.Run, s.watch()} {
-		if err := mgr.Add(run); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(inventory.Setup(mgr), mgr.Add(s.watch()))
 }
 
 // tell has the reconciler of KuryrPorts, which owns the status, look at the port.
@@ -97,7 +92,11 @@ func (r *ports) look(ctx context.Context) (Findings, error) {
 		return Findings{}, fmt.Errorf("listing ports: %w", err)
 	}
 	lacks := err
-	remembered, busy := r.remembered()
+	// An arriving port is first in supply and then among the written ones. So supply is asked first.
+	remembered, busy := r.Supply.Knows()
+	for _, name := range r.Planner.Writing() {
+		remembered[name] = true
+	}
 	after, err := r.objects(ctx)
 	if err != nil {
 		return Findings{}, err
@@ -152,16 +151,6 @@ func (r *ports) credible(ctx context.Context, missing []*v1.KuryrPort) (gone []c
 		}
 	}
 	return gone, unseen
-}
-
-// remembered returns the ports that this process knows. An arriving port is first in supply and
-// then among the written ones. So supply is asked first.
-func (r *ports) remembered() (ports, busy map[string]bool) {
-	ports, busy = r.Supply.Knows()
-	for _, name := range r.Planner.Writing() {
-		ports[name] = true
-	}
-	return ports, busy
 }
 
 // objects returns the KuryrPorts by name. They are shared with the cache: read-only.

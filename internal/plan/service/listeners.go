@@ -168,7 +168,11 @@ func (p *planner) monitor() *v1.MonitorSpec {
 		MaxRetriesDown: value(annotationMonitorTriesDown, "tries", 10, monitorTriesDown),
 	}
 	if !p.yes(annotationMonitor, false) {
-		p.monitorless()
+		for _, name := range []string{annotationMonitorDelay, annotationMonitorTimeout, annotationMonitorTries, annotationMonitorTriesDown} {
+			if p.text(name) != "" {
+				p.warn(ReasonContradiction, field(name), "the Service has no health monitor: set %s to true, or remove this annotation", annotationMonitor)
+			}
+		}
 		return nil
 	}
 	if m.Timeout >= m.Delay {
@@ -176,13 +180,4 @@ func (p *planner) monitor() *v1.MonitorSpec {
 		return nil
 	}
 	return m
-}
-
-// monitorless notes the annotations about a monitor on a Service without a monitor.
-func (p *planner) monitorless() {
-	for _, name := range []string{annotationMonitorDelay, annotationMonitorTimeout, annotationMonitorTries, annotationMonitorTriesDown} {
-		if p.text(name) != "" {
-			p.warn(ReasonContradiction, field(name), "the Service has no health monitor: set %s to true, or remove this annotation", annotationMonitor)
-		}
-	}
 }
