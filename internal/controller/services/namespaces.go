@@ -124,7 +124,7 @@ func (r *Reconciler) servicesIn(ctx context.Context, namespace string) []reconci
 	}
 	var requests []reconcile.Request
 	for i := range list.Items {
-		requests = append(requests, requestFor(&list.Items[i]))
+		requests = append(requests, kube.RequestOf(&list.Items[i]))
 	}
 	return requests
 }

@@ -253,7 +253,3 @@ func ownerOf(klb *v1.KuryrLoadBalancer) types.UID {
 	}
 	return ""
 }
-
-func requestFor(svc *corev1.Service) ctrl.Request {
-	return ctrl.Request{NamespacedName: client.ObjectKeyFromObject(svc)}
-}

@@ -89,7 +89,7 @@ func (r *Reconciler) lookAtSubnets(ctx context.Context) error {
 		}
 	}
 	if changed {
-		return r.planAll(ctx)
+		r.planAll(ctx)
 	}
 	return nil
 }

@@ -37,28 +37,18 @@ const (
 
 // Index adds the indexes that a Reconciler needs, except that of KuryrPorts by address.
 func Index(ctx context.Context, mgr ctrl.Manager) error {
-	for _, index := range []struct {
-		obj    client.Object
-		field  string
-		values client.IndexerFunc
-	}{
-		{&corev1.Service{}, serviceClaim, claimsOf},
-		{&discoveryv1.EndpointSlice{}, sliceService, serviceOfSlice},
-		{&discoveryv1.EndpointSlice{}, sliceAddress, addressesOfSlice},
-	} {
-		if err := kube.AddIndex(ctx, mgr, index.obj, index.field, index.values); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(
+		kube.AddIndex(ctx, mgr, &corev1.Service{}, serviceClaim, claimsOf),
+		kube.AddIndex(ctx, mgr, &discoveryv1.EndpointSlice{}, sliceService, serviceOfSlice),
+		kube.AddIndex(ctx, mgr, &discoveryv1.EndpointSlice{}, sliceAddress, addressesOfSlice),
+	)
 }
 
 // Setup adds the reconciler to mgr. The caches of mgr must have the kinds and the indexes.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	for _, run := range []kube.Leading{r.Settings.Follow(r.reload), kube.Every("subnets", r.subnetPeriod, r.lookAtSubnets, nil)} {
-		if err := mgr.Add(run); err != nil {
-			return err
-		}
+	follow, look := kube.Leading(r.Settings.Follow(r.reload)), kube.Every("subnets", r.subnetPeriod, r.lookAtSubnets, nil)
+	if err := errors.Join(mgr.Add(follow), mgr.Add(look)); err != nil {
+		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("services").
 		WithOptions(controller.Options{
@@ -183,7 +173,7 @@ func (r *Reconciler) rivalsOf(ctx context.Context, o client.Object) []reconcile.
 	}
 	var requests []reconcile.Request
 	for _, svc := range rivals {
-		requests = append(requests, requestFor(svc))
+		requests = append(requests, kube.RequestOf(svc))
 	}
 	return requests
 }
@@ -195,17 +185,13 @@ func claimsMoved(e event.UpdateEvent) bool {
 // reload plans all Services again after the settings have changed.
 func (r *Reconciler) reload(ctx context.Context) error {
 	r.ranges.ForgetErrors()
-	return errors.Join(r.planAll(ctx), r.lookAtSubnets(ctx))
+	r.planAll(ctx)
+	return r.lookAtSubnets(ctx)
 }
 
 // planAll requeues all Services.
-func (r *Reconciler) planAll(ctx context.Context) error {
-	var list corev1.ServiceList
-	if err := r.client.List(ctx, &list, kube.ReadOnly); err != nil {
-		return fmt.Errorf("listing Services: %w", err)
+func (r *Reconciler) planAll(ctx context.Context) {
+	for _, req := range r.servicesIn(ctx, "") {
+		r.wake.Add(req)
 	}
-	for i := range list.Items {
-		r.wake.Add(requestFor(&list.Items[i]))
-	}
-	return nil
 }
