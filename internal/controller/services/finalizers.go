@@ -30,21 +30,14 @@ func finalizers(svc *corev1.Service) []string {
 	return []string{v1.ServiceFinalizer}
 }
 
-// hasFinalizers reports whether a Service has its finalizers.
-func hasFinalizers(svc *corev1.Service) bool {
-	return !slices.ContainsFunc(finalizers(svc), func(f string) bool { return !slices.Contains(svc.Finalizers, f) })
-}
-
 // hold adds its finalizers to a Service.
 func (r *Reconciler) hold(ctx context.Context, svc *corev1.Service) error {
-	if hasFinalizers(svc) {
-		return nil
-	}
-	return r.patch(ctx, svc, func(s client.Object) {
+	_, err := r.patch(ctx, svc, func(s *corev1.Service) {
 		for _, f := range finalizers(svc) {
 			controllerutil.AddFinalizer(s, f)
 		}
 	})
+	return err
 }
 
 // uncover removes the cleanup finalizer from a Service that is no longer of type LoadBalancer.
@@ -56,7 +49,8 @@ func (r *Reconciler) uncover(ctx context.Context, svc *corev1.Service) error {
 	if !ours || err != nil {
 		return err
 	}
-	return r.patch(ctx, svc, func(s client.Object) { controllerutil.RemoveFinalizer(s, v1.CleanupFinalizer) })
+	_, err = r.patch(ctx, svc, func(s *corev1.Service) { controllerutil.RemoveFinalizer(s, v1.CleanupFinalizer) })
+	return err
 }
 
 // letGo removes the finalizers from a Service.
@@ -65,12 +59,13 @@ func (r *Reconciler) letGo(ctx context.Context, svc *corev1.Service) error {
 	if err != nil {
 		return err
 	}
-	return r.patch(ctx, svc, func(s client.Object) {
+	_, err = r.patch(ctx, svc, func(s *corev1.Service) {
 		controllerutil.RemoveFinalizer(s, v1.ServiceFinalizer)
 		if ours {
 			controllerutil.RemoveFinalizer(s, v1.CleanupFinalizer)
 		}
 	})
+	return err
 }
 
 // cleansUp reports whether Kuryr may remove the cleanup finalizer from a Service. It may do so on a

@@ -6,7 +6,6 @@ package services
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -17,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,7 +46,7 @@ func (r *Reconciler) report(ctx context.Context, svc *corev1.Service, klb *v1.Ku
 	if klb != nil {
 		status = klb.Status
 	}
-	written, err := r.patchStatus(ctx, svc, func(s *corev1.Service) {
+	written, err := r.patch(ctx, svc, func(s *corev1.Service) {
 		if o.Verdict == service.Realise && !service.Foreign(svc) {
 			s.Status.LoadBalancer.Ingress = service.Ingress(svc, &o.Spec, &status)
 		}
@@ -94,27 +92,6 @@ func (r *Reconciler) condition(svc *corev1.Service, notes []service.Note, genera
 func unreport(svc *corev1.Service) {
 	meta.RemoveStatusCondition(&svc.Status.Conditions, v1.ConditionPlanned)
 	delete(svc.Annotations, v1.ReportedAnnotation)
-}
-
-// patchStatus changes the status of a Service, together with its annotations. It writes nothing if
-// both stay the same, or if another client has changed the Service meanwhile. It reports
-// whether it has written.
-func (r *Reconciler) patchStatus(ctx context.Context, svc *corev1.Service, change func(*corev1.Service)) (bool, error) {
-	old := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: svc.Namespace, Name: svc.Name, UID: svc.UID, ResourceVersion: svc.ResourceVersion}}
-	old.Status, old.Annotations = *svc.Status.DeepCopy(), maps.Clone(svc.Annotations)
-	next := old.DeepCopy()
-	change(next)
-	if equality.Semantic.DeepEqual(&old.Status, &next.Status) && maps.Equal(old.Annotations, next.Annotations) {
-		return false, nil
-	}
-	err := r.client.Status().Patch(ctx, next, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), kube.OwnerService)
-	if err != nil {
-		if err = kube.Lost(err); err != nil {
-			err = fmt.Errorf("writing status of Service %s/%s: %w", svc.Namespace, svc.Name, err)
-		}
-		return false, err
-	}
-	return true, nil
 }
 
 // together merges notes that an Event cannot distinguish. Such notes must be adjacent.
@@ -223,7 +200,7 @@ func (r *Reconciler) wiped(ctx context.Context, svc *corev1.Service) (bool, erro
 // wipe removes Kuryr's condition from the status of a Service. With ingress it removes the ingress,
 // too.
 func (r *Reconciler) wipe(ctx context.Context, svc *corev1.Service, ingress bool) error {
-	_, err := r.patchStatus(ctx, svc, func(s *corev1.Service) {
+	_, err := r.patch(ctx, svc, func(s *corev1.Service) {
 		if ingress {
 			s.Status.LoadBalancer.Ingress = nil
 		}

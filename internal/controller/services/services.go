@@ -341,16 +341,22 @@ func (r *Reconciler) realise(ctx context.Context, svc *corev1.Service, klb *v1.K
 	return nil
 }
 
-// patch changes the metadata of a Service, unless another client has changed the Service meanwhile.
+// patch changes the metadata and the status of a Service. It writes nothing if both stay the same, or
+// if another client has changed the Service meanwhile. It reports whether it has written.
+//
 // It uses the status subresource, as Kubernetes' own service controller does. A controller with
 // rights to that subresource alone cannot change a Service's spec.
-func (r *Reconciler) patch(ctx context.Context, svc *corev1.Service, change func(client.Object)) error {
-	old := &corev1.Service{ObjectMeta: *svc.ObjectMeta.DeepCopy()}
+func (r *Reconciler) patch(ctx context.Context, svc *corev1.Service, change func(*corev1.Service)) (bool, error) {
+	old := &corev1.Service{ObjectMeta: *svc.ObjectMeta.DeepCopy(), Status: *svc.Status.DeepCopy()}
 	next := old.DeepCopy()
 	change(next)
-	err := r.client.Status().Patch(ctx, next, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), kube.OwnerService)
-	if err = kube.Lost(err); err != nil {
-		return fmt.Errorf("writing metadata of Service %s/%s: %w", svc.Namespace, svc.Name, err)
+	if equality.Semantic.DeepEqual(old, next) {
+		return false, nil
 	}
-	return nil
+	err := r.client.Status().Patch(ctx, next, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), kube.OwnerService)
+	written := err == nil
+	if err = kube.Lost(err); err != nil {
+		err = fmt.Errorf("writing metadata and status of Service %s/%s: %w", svc.Namespace, svc.Name, err)
+	}
+	return written, err
 }
