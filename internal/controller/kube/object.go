@@ -12,24 +12,31 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
-// Object reads and writes the objects of one kind: their finalizer, metadata and status. The
-// reconciler that applies the kind uses it.
+// Object reads and writes the objects of one kind: their spec for the reconciler that plans the kind, and
+// their finalizer, metadata and status for the one that applies it.
 //
 // Object remembers its last write of each object until the cache shows that write. So no decision
 // is based on an object's state before the write. Its methods are safe for concurrent use, if one
 // worker at a time uses a given object.
 type Object[T client.Object] struct {
+	// Live reads past the cache, of a kind that this process creates objects of. nil: others create them.
+	Live client.Reader
+
 	client    client.Client
 	empty     T
 	kind      string
 	owner     client.FieldOwner
 	finalizer string
-	writes    Writes
+	writes    writes
 }
 
 // NewObject returns an Object for a kind. empty is an object of that kind without fields. c reads
@@ -59,10 +66,11 @@ const shownWithin = time.Second
 
 // Get returns a copy of an object of the cache. The copy may be used only if the object is Current.
 // Get waits until the cache shows the last write of this process; it fails if that takes long. It
-// forgets the last write of an object that is Gone.
+// forgets the last write of an object that is Gone. An object that this process has written, and
+// that the cache does not show at all, is Behind as long as the API server has it.
 func (o *Object[T]) Get(ctx context.Context, key types.NamespacedName) (obj T, state State, err error) {
-	for until := time.Now().Add(shownWithin); ; {
-		obj, state, err = o.read(ctx, key)
+	for until, live := time.Now().Add(shownWithin), o.Live; ; live = nil {
+		obj, state, err = o.read(ctx, key, live)
 		if err != nil || state != Behind {
 			return obj, state, err
 		}
@@ -72,19 +80,33 @@ func (o *Object[T]) Get(ctx context.Context, key types.NamespacedName) (obj T, s
 	}
 }
 
-// read is Get without the wait.
-func (o *Object[T]) read(ctx context.Context, key types.NamespacedName) (obj T, state State, err error) {
+// read is Get without the wait. live tells of an object that the cache does not show whether it is gone;
+// nil: it is Behind.
+func (o *Object[T]) read(ctx context.Context, key types.NamespacedName, live client.Reader) (obj T, state State, err error) {
 	obj = o.empty.DeepCopyObject().(T) // type T
 	err = o.client.Get(ctx, key, obj)
-	if apierrors.IsNotFound(err) {
-		o.writes.Forget(key)
+	unseen := apierrors.IsNotFound(err) && o.Live != nil && o.writes.awaits(key)
+	if unseen {
+		err = nil
+	}
+	if unseen && live != nil {
+		err = live.Get(ctx, key, o.empty.DeepCopyObject().(T)) // type T
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		o.writes.forget(key)
 		return obj, Gone, nil
-	}
-	if err != nil {
+	case err != nil:
 		return obj, Behind, fmt.Errorf("reading %s %s: %w", o.kind, name(key), err)
+	case unseen:
+		return obj, Behind, nil
 	}
-	return obj, o.writes.State(obj), nil
+	return obj, o.writes.state(obj), nil
 }
+
+// Wrote records the last write of an object. A process that has just become the leader records those
+// of the process before.
+func (o *Object[T]) Wrote(obj T) { o.writes.wrote(obj) }
 
 // Held reports whether an object has the finalizer.
 func (o *Object[T]) Held(obj T) bool { return controllerutil.ContainsFinalizer(obj, o.finalizer) }
@@ -103,7 +125,7 @@ func (o *Object[T]) Hold(ctx context.Context, obj T) error {
 func (o *Object[T]) Drop(ctx context.Context, obj T) error {
 	err := o.Patch(ctx, obj, func(obj T) { controllerutil.RemoveFinalizer(obj, o.finalizer) })
 	if err == nil {
-		o.writes.Dropped(obj)
+		o.writes.dropped(obj)
 	}
 	return err
 }
@@ -120,7 +142,40 @@ func (o *Object[T]) Patch(ctx context.Context, obj T, change func(T)) error {
 		return fmt.Errorf("writing metadata of %s %s: %w", o.kind, name(client.ObjectKeyFromObject(old)), err)
 	}
 	*metaOf(obj) = *metaOf(next)
-	o.writes.Wrote(obj)
+	o.writes.wrote(obj)
+	return nil
+}
+
+// Apply writes a spec by server-side apply. next is what the object is to be: is with that spec, or a
+// new object if there is none. Apply gives next the API server's version.
+//
+// An apply leaves fields that another client has added. If it changes nothing for that reason, a patch
+// removes them.
+func (o *Object[T]) Apply(ctx context.Context, is, next T, spec any, owners ...metav1.OwnerReference) error {
+	key := client.ObjectKeyFromObject(next)
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(spec)
+	if err != nil {
+		return fmt.Errorf("writing %s %s: %w", o.kind, name(key), err)
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": fields}}
+	u.SetGroupVersionKind(v1.GroupVersion.WithKind(o.kind))
+	u.SetNamespace(key.Namespace)
+	u.SetName(key.Name)
+	u.SetOwnerReferences(owners)
+	if err := o.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), o.owner, client.ForceOwnership); err != nil {
+		return fmt.Errorf("writing %s %s: %w", o.kind, name(key), err)
+	}
+	if next.GetResourceVersion() == u.GetResourceVersion() {
+		err := o.client.Patch(ctx, next, client.MergeFromWithOptions(is, client.MergeFromWithOptimisticLock{}), o.owner)
+		if err = Lost(err); err != nil {
+			return fmt.Errorf("removing unplanned fields from %s %s: %w", o.kind, name(key), err)
+		}
+	} else {
+		next.SetUID(u.GetUID())
+		next.SetResourceVersion(u.GetResourceVersion())
+		next.SetGeneration(u.GetGeneration())
+	}
+	o.writes.wrote(next)
 	return nil
 }
 
@@ -136,7 +191,7 @@ func (o *Object[T]) Report(ctx context.Context, obj T, is, want any) (there bool
 		return false, err
 	}
 	obj.SetResourceVersion(version)
-	o.writes.Wrote(obj)
+	o.writes.wrote(obj)
 	return true, nil
 }
 
@@ -152,9 +207,9 @@ func name(key types.NamespacedName) string {
 	return key.String()
 }
 
-// Writes remembers the last own write of each object of a kind until the cache shows it. The zero
+// writes remembers the last own write of each object of a kind until the cache shows it. The zero
 // value is ready for use. Its methods are safe for concurrent use.
-type Writes struct {
+type writes struct {
 	mu   sync.Mutex
 	last map[types.NamespacedName]ownWrite
 }
@@ -164,15 +219,15 @@ type ownWrite struct {
 	dropped types.UID // UID of the object whose finalizer was removed
 }
 
-// Wrote records that an object was written. obj must have its new version.
-func (w *Writes) Wrote(obj client.Object) {
+// wrote records that an object was written. obj must have its new version.
+func (w *writes) wrote(obj client.Object) {
 	w.note(obj, ownWrite{version: obj.GetResourceVersion()})
 }
 
-// Dropped records the last write of an object: its finalizer was removed.
-func (w *Writes) Dropped(obj client.Object) { w.note(obj, ownWrite{dropped: obj.GetUID()}) }
+// dropped records the last write of an object: its finalizer was removed.
+func (w *writes) dropped(obj client.Object) { w.note(obj, ownWrite{dropped: obj.GetUID()}) }
 
-func (w *Writes) note(obj client.Object, last ownWrite) {
+func (w *writes) note(obj client.Object, last ownWrite) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.last == nil {
@@ -181,8 +236,8 @@ func (w *Writes) note(obj client.Object, last ownWrite) {
 	w.last[client.ObjectKeyFromObject(obj)] = last
 }
 
-// State returns how the cache, which shows obj, stands to the last write.
-func (w *Writes) State(obj client.Object) State {
+// state returns how the cache, which shows obj, stands to the last write.
+func (w *writes) state(obj client.Object) State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	key := client.ObjectKeyFromObject(obj)
@@ -197,16 +252,16 @@ func (w *Writes) State(obj client.Object) State {
 	return Current
 }
 
-// Awaits reports whether the cache has not shown the last write of an object yet. If the cache has no
+// awaits reports whether the cache has not shown the last write of an object yet. If the cache has no
 // such object, the write has created it, or somebody has deleted it since.
-func (w *Writes) Awaits(key types.NamespacedName) bool {
+func (w *writes) awaits(key types.NamespacedName) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.last[key].version != ""
 }
 
-// Forget drops the record of an object that is gone.
-func (w *Writes) Forget(key types.NamespacedName) {
+// forget drops the record of an object that is gone.
+func (w *writes) forget(key types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.last, key)

@@ -168,42 +168,6 @@ func ApplyStatus(ctx context.Context, c client.Client, obj client.Object, kind s
 	return u.GetResourceVersion(), nil
 }
 
-// ApplySpec writes a spec by server-side apply. next is what the object is to be: the object as it is,
-// with that spec, or a new one if is is nil. Afterwards next has the API server's version.
-//
-// An apply leaves fields that another client has added. If it changes nothing for that reason, a patch
-// removes them.
-func ApplySpec[T interface {
-	comparable
-	client.Object
-}](ctx context.Context, c client.Client, kind string, is, next T, spec any, owner client.FieldOwner, owners ...metav1.OwnerReference) error {
-	key := client.ObjectKeyFromObject(next)
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(spec)
-	if err != nil {
-		return fmt.Errorf("writing %s %s: %w", kind, key, err)
-	}
-	u := &unstructured.Unstructured{Object: map[string]any{"spec": fields}}
-	u.SetGroupVersionKind(v1.GroupVersion.WithKind(kind))
-	u.SetNamespace(key.Namespace)
-	u.SetName(key.Name)
-	u.SetOwnerReferences(owners)
-	if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), owner, client.ForceOwnership); err != nil {
-		return fmt.Errorf("writing %s %s: %w", kind, key, err)
-	}
-	var none T
-	if is != none && is.GetResourceVersion() == u.GetResourceVersion() {
-		err := c.Patch(ctx, next, client.MergeFromWithOptions(is, client.MergeFromWithOptimisticLock{}), owner)
-		if err = Lost(err); err != nil {
-			return fmt.Errorf("removing unplanned fields from %s %s: %w", kind, key, err)
-		}
-		return nil
-	}
-	next.SetUID(u.GetUID())
-	next.SetResourceVersion(u.GetResourceVersion())
-	next.SetGeneration(u.GetGeneration())
-	return nil
-}
-
 // Annotation returns the annotation that names a pod's KuryrPorts; "" if the pod has none.
 func Annotation(o client.Object) string { return o.GetAnnotations()[v1.VIFAnnotation] }
 

@@ -82,6 +82,7 @@ func NewPlanner(mgr ctrl.Manager, o PlannerOptions) *Planner {
 		told:    map[string]string{},
 	}
 	p.subnets.KeepError, p.families.KeepError, p.portUses.KeepError = p.keepError, p.keepError, p.keepError
+	p.objects.Live = p.live
 	p.moved.Store(true)
 	return p
 }
@@ -97,18 +98,16 @@ func (p *Planner) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	} else if err != nil {
 		return ctrl.Result{}, fmt.Errorf("reading namespace %s: %w", req.Name, err)
 	}
+	if err := p.inherit(ctx); err != nil {
+		return ctrl.Result{}, err
+	}
 	kn, state, err := p.objects.Get(ctx, types.NamespacedName{Namespace: req.Name, Name: req.Name})
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	delete(p.written, req.Name) // the cache shows it
 	if state == kube.Gone {
 		kn = nil
-	}
-	if err := p.inherit(ctx); err != nil {
-		return ctrl.Result{}, err
-	}
-	if behind, err := p.behind(ctx, req.Name, kn); behind || err != nil {
-		return ctrl.Result{RequeueAfter: stale}, err
 	}
 	if kn != nil && !kn.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil // the event of its end follows
@@ -134,29 +133,10 @@ func (p *Planner) inherit(ctx context.Context) error {
 	for i := range list.Items {
 		if kn := &list.Items[i]; kn.Name == kn.Namespace {
 			p.written[kn.Namespace] = kn
+			p.objects.Wrote(kn)
 		}
 	}
 	return nil
-}
-
-// behind reports whether the cache does not show the last write yet.
-func (p *Planner) behind(ctx context.Context, namespace string, kn *v1.KuryrNetwork) (bool, error) {
-	last := p.written[namespace]
-	switch {
-	case last == nil:
-		return false, nil
-	case kn != nil:
-		if kn.UID == last.UID && kube.Older(kn.ResourceVersion, last.ResourceVersion) {
-			return true, nil
-		}
-	default: // it is new, or was deleted at once
-		err := p.live.Get(ctx, client.ObjectKeyFromObject(last), &v1.KuryrNetwork{})
-		if err == nil || !apierrors.IsNotFound(err) {
-			return true, err
-		}
-	}
-	delete(p.written, namespace)
-	return false, nil
 }
 
 // input returns what the plan depends on. It fails without an answer of the SDN that the plan needs.
@@ -304,7 +284,7 @@ func (p *Planner) write(ctx context.Context, ns *metav1.PartialObjectMetadata, k
 		next = kn.DeepCopy()
 	}
 	next.Spec = *spec
-	err := kube.ApplySpec(ctx, p.client, kind, kn, next, spec, kube.OwnerNamespaceNetwork)
+	err := p.objects.Apply(ctx, kn, next, spec)
 	if apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return nil, nil
 	}

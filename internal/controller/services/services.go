@@ -57,7 +57,7 @@ type Reconciler struct {
 	ranges  sdn.Answers[string, service.Subnet] // see subnets.go
 	events  events.EventRecorder
 	wake    kube.Queue[ctrl.Request]
-	written kube.Writes // versions of KuryrLoadBalancers
+	objects *kube.Object[*v1.KuryrLoadBalancer]
 }
 
 // networks knows the KuryrNetworks of namespaces.
@@ -81,30 +81,32 @@ type Options struct {
 
 // New returns a Reconciler. Setup adds it to mgr once Services are to be served.
 func New(mgr ctrl.Manager, o Options) *Reconciler {
-	return &Reconciler{
+	r := &Reconciler{
 		Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorder("kuryr-controller"),
-		ranges: sdn.Answers[string, service.Subnet]{KeepError: o.keepError, Patience: subnetPatience},
+		ranges:  sdn.Answers[string, service.Subnet]{KeepError: o.keepError, Patience: subnetPatience},
+		objects: kube.NewObject(mgr.GetClient(), &v1.KuryrLoadBalancer{}, "KuryrLoadBalancer", kube.OwnerService, v1.LoadBalancerFinalizer),
 	}
+	r.objects.Live = r.live
+	return r
 }
 
 // Reconcile plans one Service.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	svc, klb, err := r.get(ctx, req)
+	klb, state, err := r.objects.Get(ctx, req.NamespacedName)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	switch {
-	// Kubernetes' garbage collector deletes a KuryrLoadBalancer without an owner.
-	case svc == nil:
-		r.written.Forget(req.NamespacedName)
+	if state == kube.Gone {
+		klb = nil
+	}
+	svc := &corev1.Service{} // shared with the cache: read-only
+	switch err := r.client.Get(ctx, req.NamespacedName, svc, kube.ReadOnly); {
+	case apierrors.IsNotFound(err): // Kubernetes' garbage collector deletes a KuryrLoadBalancer without an owner
 		return ctrl.Result{}, nil
-	case klb != nil && r.written.State(klb) == kube.Behind:
-		return ctrl.Result{}, nil // the event of the own write follows
+	case err != nil:
+		return ctrl.Result{}, fmt.Errorf("reading Service %s: %w", req, err)
 	case !svc.DeletionTimestamp.IsZero():
 		return r.release(ctx, svc, klb)
-	}
-	if unseen, err := r.unseen(ctx, req, klb); unseen || err != nil {
-		return ctrl.Result{}, err // the event of its creation follows
 	}
 	// The KuryrLoadBalancer is of an earlier Service of the same name.
 	if klb != nil && ownerOf(klb) != "" && ownerOf(klb) != svc.UID {
@@ -133,40 +135,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		result.RequeueAfter = again
 	}
 	return result, err
-}
-
-// unseen reports whether this process has written a KuryrLoadBalancer that the API server has, and
-// the cache does not show. A plan without it could drop its members.
-func (r *Reconciler) unseen(ctx context.Context, req ctrl.Request, klb *v1.KuryrLoadBalancer) (bool, error) {
-	if klb != nil || !r.written.Awaits(req.NamespacedName) {
-		return false, nil
-	}
-	err := r.live.Get(ctx, req.NamespacedName, &v1.KuryrLoadBalancer{})
-	if apierrors.IsNotFound(err) {
-		r.written.Forget(req.NamespacedName)
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("reading KuryrLoadBalancer %s: %w", req, err)
-	}
-	return true, nil
-}
-
-// get returns the Service and the KuryrLoadBalancer of the same name. Either is nil if it does not
-// exist. Both are shared with the cache: read-only.
-func (r *Reconciler) get(ctx context.Context, req ctrl.Request) (*corev1.Service, *v1.KuryrLoadBalancer, error) {
-	svc, klb := &corev1.Service{}, &v1.KuryrLoadBalancer{}
-	if err := r.client.Get(ctx, req.NamespacedName, svc, kube.ReadOnly); apierrors.IsNotFound(err) {
-		svc = nil
-	} else if err != nil {
-		return nil, nil, fmt.Errorf("reading Service %s: %w", req, err)
-	}
-	if err := r.client.Get(ctx, req.NamespacedName, klb, kube.ReadOnly); apierrors.IsNotFound(err) {
-		klb = nil
-	} else if err != nil {
-		return nil, nil, fmt.Errorf("reading KuryrLoadBalancer %s: %w", req, err)
-	}
-	return svc, klb, nil
 }
 
 // input gathers what the plan depends on. Part of it may be unknown now: a duration above zero is
@@ -333,10 +301,9 @@ func (r *Reconciler) realise(ctx context.Context, svc *corev1.Service, klb *v1.K
 	}
 	next.Spec = *spec
 	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Service", Name: svc.Name, UID: svc.UID}
-	if err := kube.ApplySpec(ctx, r.client, "KuryrLoadBalancer", klb, next, spec, kube.OwnerService, owner); err != nil {
+	if err := r.objects.Apply(ctx, klb, next, spec, owner); err != nil {
 		return err
 	}
-	r.written.Wrote(next)
 	ctrl.LoggerFrom(ctx).V(1).Info("planned load balancer", "listeners", len(spec.Listeners), "new", klb == nil)
 	return nil
 }
