@@ -44,7 +44,8 @@ func (v *visit) owns(owner sdn.Owner, name string) bool {
 func (v *visit) apply(ctx context.Context) (ctrl.Result, error) {
 	spec := &v.kn.Spec
 	if network.Makes(spec) && len(spec.Subnets) == 0 && !v.objects.Held(v.kn) {
-		return v.report(ctx, v1.KuryrNetworkStatus{}, errNotPlanned)
+		text := "No network is made: condition " + v1.ConditionPlanned + " says why." // the event of the new spec follows
+		return kube.Retry(v.write(ctx, v1.KuryrNetworkStatus{}, v1.ReasonNotPlanned, text, false))
 	}
 	if network.Makes(spec) && !v.objects.Held(v.kn) {
 		if err := v.objects.Hold(ctx, v.kn); err != nil || !v.objects.Held(v.kn) {
@@ -74,9 +75,6 @@ func (v *visit) apply(ctx context.Context) (ctrl.Result, error) {
 	v.Statuses.Vouch(v.kn, &status)
 	return v.report(ctx, status, err)
 }
-
-// errNotPlanned: the planner has not chosen subnets.
-var errNotPlanned = errors.New("no subnet is planned")
 
 // given reads an existing network.
 func (v *visit) given(ctx context.Context) (v1.KuryrNetworkStatus, error) {
@@ -285,25 +283,20 @@ func (v *visit) fill(ctx context.Context, is sdn.Network, own sdn.OwnRouter, wor
 
 // connect gives the router an interface in each of these subnets.
 func (v *visit) connect(ctx context.Context, is sdn.Network, router string, subnets []string) (sdn.Network, error) {
-	connected := make([]bool, len(is.Subnets))
+	is.Subnets = slices.Clone(is.Subnets)
 	var at errgroup.Group
 	for i := range is.Subnets {
-		if id := is.Subnets[i].ID; slices.Contains(subnets, id) {
+		subnet := &is.Subnets[i]
+		if slices.Contains(subnets, subnet.ID) {
 			at.Go(func() error {
-				if err := v.Cloud.AddLeg(ctx, router, id); err != nil {
-					return fmt.Errorf("connecting subnet %s (%s) to router %s: %w", id, is.Subnets[i].Prefix, router, err)
+				if err := v.Cloud.AddLeg(ctx, router, subnet.ID); err != nil {
+					return fmt.Errorf("connecting subnet %s (%s) to router %s: %w", subnet.ID, subnet.Prefix, router, err)
 				}
-				connected[i] = true
+				subnet.RouterIDs = append(slices.Clone(subnet.RouterIDs), router)
 				return nil
 			})
 		}
 	}
 	err := at.Wait()
-	is.Subnets = slices.Clone(is.Subnets)
-	for i, done := range connected {
-		if done {
-			is.Subnets[i].RouterIDs = append(slices.Clone(is.Subnets[i].RouterIDs), router)
-		}
-	}
 	return is, err
 }

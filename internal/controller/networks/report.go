@@ -24,8 +24,6 @@ func (v *visit) report(ctx context.Context, status v1.KuryrNetworkStatus, failed
 	o := outcome.Of(outcome.Network, failed)
 	reason, text := o.Reason, "The network is there as wanted."
 	switch {
-	case errors.Is(failed, errNotPlanned):
-		reason, text = v1.ReasonNotPlanned, "No network is made: condition "+v1.ConditionPlanned+" says why."
 	case errors.Is(failed, errMissing):
 		reason, text = v1.ReasonNetworkMissing, failed.Error()
 	case failed != nil:
@@ -40,10 +38,7 @@ func (v *visit) report(ctx context.Context, status v1.KuryrNetworkStatus, failed
 	if err := v.write(ctx, status, reason, text, failed == nil); err != nil {
 		return kube.Retry(err)
 	}
-	switch {
-	case errors.Is(failed, errNotPlanned): // the event of the new spec follows
-		return ctrl.Result{}, nil
-	case errors.Is(failed, errMissing):
+	if errors.Is(failed, errMissing) {
 		v.memory.check.Store(true)
 		return ctrl.Result{RequeueAfter: v.Backoff.Rejected}, nil
 	}

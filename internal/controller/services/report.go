@@ -36,12 +36,8 @@ const maxMessage = 32768
 
 // report writes the Service's status, if it has changed. It sends an Event for each note that has
 // not been reported before. An annotation records the reported notes, so they survive a restart.
-// The annotation is written together with the status. A Service that Kuryr does not serve stays as
-// it is.
-func (r *Reconciler) report(ctx context.Context, svc *corev1.Service, klb *v1.KuryrLoadBalancer, o *service.Outcome, ours bool) error {
-	if !ours {
-		return nil
-	}
+// The annotation is written together with the status.
+func (r *Reconciler) report(ctx context.Context, svc *corev1.Service, klb *v1.KuryrLoadBalancer, o *service.Outcome) error {
 	var status v1.KuryrLoadBalancerStatus
 	if klb != nil {
 		status = klb.Status
@@ -128,26 +124,26 @@ func (r *Reconciler) tell(svc *corev1.Service, n service.Note) {
 func (r *Reconciler) release(ctx context.Context, svc *corev1.Service, klb *v1.KuryrLoadBalancer) (ctrl.Result, error) {
 	if klb == nil || ownerOf(klb) == "" {
 		if !controllerutil.ContainsFinalizer(svc, v1.ServiceFinalizer) {
-			return kube.Retry(r.wipe(ctx, svc, false))
+			_, err := r.wipe(ctx, svc, false)
+			return kube.Retry(err)
 		}
 		var err error
 		if klb, err = r.planned(ctx, svc); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
-	if klb != nil {
-		if klb.DeletionTimestamp.IsZero() {
-			if err := r.withdraw(ctx, svc); err != nil {
-				return kube.Retry(err)
-			}
-		}
-		// The event of the KuryrLoadBalancer's end requeues the Service.
-		return kube.Retry(r.discard(ctx, klb))
-	}
 	if svc.DeletionTimestamp.IsZero() {
-		if wiped, err := r.wiped(ctx, svc); !wiped || err != nil {
+		// Once its load balancer is being deleted, another controller may serve a Service of type
+		// LoadBalancer, and may have written its own ingress.
+		ours := svc.Spec.Type != corev1.ServiceTypeLoadBalancer || klb != nil && klb.DeletionTimestamp.IsZero() && !service.Foreign(svc)
+		written, err := r.wipe(ctx, svc, ours)
+		if err != nil || written && klb == nil { // the event of the write requeues the Service, with its new version
 			return kube.Retry(err)
 		}
+	}
+	if klb != nil {
+		// The event of the KuryrLoadBalancer's end requeues the Service.
+		return kube.Retry(r.discard(ctx, klb))
 	}
 	err := r.letGo(ctx, svc)
 	if err == nil {
@@ -177,36 +173,15 @@ func (r *Reconciler) planned(ctx context.Context, svc *corev1.Service) (*v1.Kury
 	return &klb, nil
 }
 
-// withdraw removes Kuryr's ingress from a Service that is not deleted, before its load balancer is
-// deleted. Later another controller may serve the Service, and may have written its own ingress.
-func (r *Reconciler) withdraw(ctx context.Context, svc *corev1.Service) error {
-	if !svc.DeletionTimestamp.IsZero() || service.Foreign(svc) || len(svc.Status.LoadBalancer.Ingress) == 0 {
-		return nil
-	}
-	return r.wipe(ctx, svc, true)
-}
-
-// wiped removes Kuryr's status from a Service that is not deleted. It reports whether there was
-// nothing to remove. If there was, the event of the write requeues the Service, with a resource
-// version for the next write.
-func (r *Reconciler) wiped(ctx context.Context, svc *corev1.Service) (bool, error) {
-	ours := svc.Spec.Type != corev1.ServiceTypeLoadBalancer // withdraw handles those of type LoadBalancer
-	if !(ours && len(svc.Status.LoadBalancer.Ingress) > 0) && meta.FindStatusCondition(svc.Status.Conditions, v1.ConditionPlanned) == nil {
-		return true, nil
-	}
-	return false, r.wipe(ctx, svc, ours)
-}
-
 // wipe removes Kuryr's condition from the status of a Service. With ingress it removes the ingress,
-// too.
-func (r *Reconciler) wipe(ctx context.Context, svc *corev1.Service, ingress bool) error {
-	_, err := r.patch(ctx, svc, func(s *corev1.Service) {
+// too. It reports whether there was something to remove.
+func (r *Reconciler) wipe(ctx context.Context, svc *corev1.Service, ingress bool) (written bool, err error) {
+	return r.patch(ctx, svc, func(s *corev1.Service) {
 		if ingress {
 			s.Status.LoadBalancer.Ingress = nil
 		}
 		unreport(s)
 	})
-	return err
 }
 
 // discard deletes a KuryrLoadBalancer whose Service is gone, or is not to have a load balancer.

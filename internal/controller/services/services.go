@@ -126,8 +126,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err == nil {
 		err = r.uncover(ctx, svc)
 	}
-	if err == nil {
-		err = r.report(ctx, svc, klb, &o, settings.ServesServices(&r.Settings.Load().Services))
+	if err == nil && settings.ServesServices(&r.Settings.Load().Services) { // otherwise it stays as it is
+		err = r.report(ctx, svc, klb, &o)
 	}
 	again = cmp.Or(o.Again, again)
 	result, err := kube.Retry(err)
