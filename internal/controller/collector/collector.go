@@ -81,8 +81,6 @@ type Resource struct {
 	// ProjectID and VIP are of the port of a VIP.
 	ProjectID string
 	VIP       v1.VIPAddress
-	// Hold is why an unnamed resource is not deleted this time; nil: it may be deleted.
-	Hold error
 }
 
 // Findings is the result of one comparison.
@@ -217,21 +215,19 @@ func (v *Inventory) once(ctx context.Context) (again bool, err error) {
 		v.tell(req)
 	}
 	again = slices.ContainsFunc(found.Unnamed, func(r Resource) bool {
-		return r.Hold == nil && !slices.Contains(due, r.ID)
+		return !slices.Contains(due, r.ID)
 	})
 	var resources []Resource
 	unsure, tried, now := []error{found.Unsure}, map[string]*attempt{}, time.Now()
 	for _, id := range due {
 		r, t := byID[id], cmp.Or(v.tried[id], &attempt{})
 		tried[id] = t
-		if r.Hold == nil && now.Before(t.next) {
+		if now.Before(t.next) {
 			unsure = append(unsure, t.err)
 			continue
 		}
-		if r.Hold == nil {
-			t.next = now.Add(v.grace() * (1<<min(t.tries, longest) - 1))
-			t.tries++
-		}
+		t.next = now.Add(v.grace() * (1<<min(t.tries, longest) - 1))
+		t.tries++
 		resources = append(resources, r)
 	}
 	v.tried = tried
@@ -266,9 +262,7 @@ func (v *Inventory) collect(ctx context.Context, resources []Resource) error {
 func (r Resource) settle(ctx context.Context, before bool) (asked bool, err error) {
 	log := ctrl.LoggerFrom(ctx).WithValues("kind", r.Kind.Name, "id", r.ID, "owner", r.Owner.String())
 	ctx = ctrl.LoggerInto(ctx, log)
-	if err = r.Hold; err == nil {
-		asked, err = r.decide(ctx, before)
-	}
+	asked, err = r.decide(ctx, before)
 	if err != nil {
 		return before, fmt.Errorf("%s %s may have no owner: %w", r.Kind.Name, r.ID, err)
 	}

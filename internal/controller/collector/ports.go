@@ -106,17 +106,18 @@ func (r *ports) look(ctx context.Context) (Findings, error) {
 		return Findings{}, err
 	}
 	var found Findings
+	unsure := unlisted("ports", lacks)
 	there := map[string]bool{}
 	for _, p := range listed {
 		there[p.ID] = true
 		if before[p.ID] != nil || after[p.ID] != nil || annotated[p.ID] || remembered[p.ID] {
 			continue
 		}
-		res := Resource{Kind: r.kind, ID: p.ID, Owner: p.Owner}
 		if busy[p.Owner.Name] { // most likely it is one that the pool has requested
-			res.Hold = fmt.Errorf("a request of pool %s that is in progress may have created it", p.Owner.Name)
+			unsure = errors.Join(unsure, fmt.Errorf("port %s may have no owner: a request of pool %s that is in progress may have created it", p.ID, p.Owner.Name))
+			continue
 		}
-		found.Unnamed = append(found.Unnamed, res)
+		found.Unnamed = append(found.Unnamed, Resource{Kind: r.kind, ID: p.ID, Owner: p.Owner})
 	}
 	var absent []*v1.KuryrPort
 	for name, p := range before {
@@ -128,7 +129,7 @@ func (r *ports) look(ctx context.Context) (Findings, error) {
 		}
 	}
 	gone, unseen := r.credible(ctx, absent)
-	found.Differ, found.Unsure = append(found.Differ, gone...), errors.Join(unlisted("ports", lacks), unseen)
+	found.Differ, found.Unsure = append(found.Differ, gone...), errors.Join(unsure, unseen)
 	return found, nil
 }
 
