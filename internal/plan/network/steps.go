@@ -16,14 +16,14 @@ import (
 // subnets, and a subnet before its leg. The parts of one field do not depend on each other.
 type Work struct {
 	Create  *sdn.NetworkSpec // nil: the network is there
-	Subnets map[int]sdn.SubnetSpec
+	Subnets []sdn.SubnetSpec
 	Updates map[string]sdn.SubnetUpdate // by ID of a subnet
 	Legs    []string                    // subnets that the router lacks an interface in
 }
 
 // Missing compares the spec of a namespace's network with the cloud. is is the network that the
 // cloud has; without an ID it has none. routerID is the router of the subnets; empty: there is none,
-// or none yet. The keys of Work.Subnets are places in spec.Subnets.
+// or none yet.
 func Missing(namespace string, spec *v1.KuryrNetworkSpec, is sdn.Network, routerID string) Work {
 	var w Work
 	name := sdn.NetworkName(spec.NamespaceUID, namespace)
@@ -35,28 +35,23 @@ func Missing(namespace string, spec *v1.KuryrNetworkSpec, is sdn.Network, router
 		update := updateOf(spec, version)
 		if s.ID == "" {
 			p, _ := netip.ParsePrefix(spec.Subnets[i].CIDR) // zero: from a pool
-			w.Subnets = with(w.Subnets, i, sdn.SubnetSpec{
+			w.Subnets = append(w.Subnets, sdn.SubnetSpec{
 				NetworkID: is.ID, Name: name, ProjectID: spec.ProjectID, IPVersion: int(version), Prefix: p,
 				PoolID: spec.Subnets[i].SubnetPoolID, PrefixLength: int(spec.Subnets[i].PrefixLength), SubnetUpdate: update,
 			})
 			continue
 		}
 		if !sameUpdate(s.SubnetUpdate, update) {
-			w.Updates = with(w.Updates, s.ID, update)
+			if w.Updates == nil {
+				w.Updates = map[string]sdn.SubnetUpdate{}
+			}
+			w.Updates[s.ID] = update
 		}
 		if routerID != "" && !slices.Contains(s.RouterIDs, routerID) {
 			w.Legs = append(w.Legs, s.ID)
 		}
 	}
 	return w
-}
-
-func with[K comparable, V any](m map[K]V, k K, v V) map[K]V {
-	if m == nil {
-		m = map[K]V{}
-	}
-	m[k] = v
-	return m
 }
 
 // Match returns, for each subnet of the spec, that of the cloud; without an ID if there is none.

@@ -45,7 +45,7 @@ func TestMissing(t *testing.T) {
 	}{
 		"nothing":     {func(*sdn.Network) {}, network.Work{}},
 		"a leg":       {func(n *sdn.Network) { n.Subnets[0].RouterIDs = []string{"another"} }, network.Work{Legs: []string{"s6"}}},
-		"a subnet":    {func(n *sdn.Network) { n.Subnets = n.Subnets[:1] }, network.Work{Subnets: map[int]sdn.SubnetSpec{0: subnet4}}},
+		"a subnet":    {func(n *sdn.Network) { n.Subnets = n.Subnets[:1] }, network.Work{Subnets: []sdn.SubnetSpec{subnet4}}},
 		"DNS servers": {func(n *sdn.Network) { n.Subnets[1].DNSServers = nil }, network.Work{Updates: map[string]sdn.SubnetUpdate{"s4": subnet4.SubnetUpdate}}},
 		"somebody else's subnet is left alone": {func(n *sdn.Network) {
 			n.Subnets = append(n.Subnets, sdn.OwnSubnet{ID: "x", IPVersion: 4, Prefix: prefix("10.7.0.0/16")})
