@@ -8,9 +8,9 @@
 // If an object's resource is gone, the collector requeues the object, and the package that applies
 // the object repairs it. The collector writes no object.
 //
-// Each Inventory has one runner: one for ports, one for load balancers with their floating IPs, and
-// one for security groups. A runner runs while this process leads. It compares by lists, not by one
-// request per resource. Inventories share no state.
+// Each Inventory has one runner: one for ports, one for load balancers with their floating IPs, one
+// for security groups, and one for networks with their routers. A runner runs while this process
+// leads. It compares by lists, not by one request per resource. Inventories share no state.
 package collector
 
 import (
