@@ -7,6 +7,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,8 +55,8 @@ type Applier struct {
 	// made a resource forgets the list.
 	lists sdn.Answers[string, []sdn.NetworkSummary]
 
-	memories sync.Map     // by request of a KuryrNetwork: its *memory
-	last     ctrl.Request // the last one that was checked in turn
+	memories sync.Map // by request of a KuryrNetwork: its *memory
+	checked  int      // how many were checked in turn
 }
 
 // memory is what the process remembers of a KuryrNetwork. One worker at a time uses it, except for
@@ -246,17 +247,11 @@ func (r *Applier) checkSome(ctx context.Context) error {
 	if err := r.client.List(ctx, &list, kube.ReadOnly); err != nil {
 		return err
 	}
-	slices.SortFunc(list.Items, func(a, b v1.KuryrNetwork) int { return compare(kube.RequestOf(&a), kube.RequestOf(&b)) })
-	from, _ := slices.BinarySearchFunc(list.Items, r.last, func(kn v1.KuryrNetwork, last ctrl.Request) int {
-		if compare(kube.RequestOf(&kn), last) <= 0 {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(list.Items, func(a, b v1.KuryrNetwork) int { return strings.Compare(a.Namespace, b.Namespace) })
 	for n := range min(inTurn, len(list.Items)) {
-		r.last = kube.RequestOf(&list.Items[(from+n)%len(list.Items)])
-		r.RequestCheck(r.last)
+		r.RequestCheck(kube.RequestOf(&list.Items[(r.checked+n)%len(list.Items)]))
 	}
+	r.checked += inTurn
 	return nil
 }
 

@@ -24,8 +24,6 @@ import (
 // errMissing: somebody has deleted what pods have ports in.
 var errMissing = errors.New("pods have ports in what somebody has deleted")
 
-func compare(a, b ctrl.Request) int { return strings.Compare(a.String(), b.String()) }
-
 // owner is the owner of all resources of a KuryrNetwork.
 func (v *visit) owner() sdn.Owner {
 	return sdn.Owner{Kind: sdn.KindNetwork, Namespace: v.req.Namespace, Name: v.req.Name}
