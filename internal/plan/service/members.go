@@ -173,11 +173,11 @@ func (p *planner) endpoint(slice *discoveryv1.EndpointSlice, e *discoveryv1.Endp
 		lost.add(leftFormerly, ip.String())
 	}
 	c := e.Conditions
-	serving := isTrue(c.Serving, true)
+	serving := or(c.Serving, true)
 	one := endpoint{
 		name: p.nameOf(e), subnet: subnet,
-		ready:       isTrue(c.Ready, true) || p.Service.Spec.PublishNotReadyAddresses,
-		terminating: serving && isTrue(c.Terminating, false),
+		ready:       or(c.Ready, true) || p.Service.Spec.PublishNotReadyAddresses,
+		terminating: serving && or(c.Terminating, false),
 	}
 	matched, others := 0, []string{}
 	for _, port := range slice.Ports {
@@ -186,7 +186,7 @@ func (p *planner) endpoint(slice *discoveryv1.EndpointSlice, e *discoveryv1.Endp
 			continue
 		}
 		one.at = netip.AddrPortFrom(ip, uint16(*port.Port))
-		key := portKey{deref(port.Name), string(cmp.Or(deref(port.Protocol), corev1.ProtocolTCP))}
+		key := portKey{or(port.Name, ""), string(cmp.Or(or(port.Protocol, ""), corev1.ProtocolTCP))}
 		if into := found[key]; into != nil {
 			into[one.at] = merge(into[one.at], one)
 			matched++
@@ -328,17 +328,10 @@ func size(members []v1.MemberSpec) int {
 
 func sameFamily(vip string, ip netip.Addr) bool { return bits(vip) == ip.BitLen() }
 
-func isTrue(b *bool, fallback bool) bool {
-	if b == nil {
-		return fallback
+// or returns what p points to, or otherwise.
+func or[T any](p *T, otherwise T) T {
+	if p == nil {
+		return otherwise
 	}
-	return *b
-}
-
-func deref[T any](v *T) T {
-	if v == nil {
-		var zero T
-		return zero
-	}
-	return *v
+	return *p
 }
