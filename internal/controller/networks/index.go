@@ -37,16 +37,8 @@ func Index(ctx context.Context, mgr ctrl.Manager) error {
 	)
 }
 
-// portsIn returns the KuryrPorts in a network, shared with the cache.
-func portsIn(ctx context.Context, c client.Reader, network string) ([]*v1.KuryrPort, error) {
-	return portsWith(ctx, c, portNetwork, network)
-}
-
-// portsOf returns the KuryrPorts of the pods of a namespace, in any network, shared with the cache.
-func portsOf(ctx context.Context, c client.Reader, namespace string) ([]*v1.KuryrPort, error) {
-	return portsWith(ctx, c, portNamespace, namespace)
-}
-
+// portsWith returns the KuryrPorts with a value of an indexed field, shared with the cache: those in a
+// network, or those of the pods of a namespace.
 func portsWith(ctx context.Context, c client.Reader, field, value string) ([]*v1.KuryrPort, error) {
 	var list v1.KuryrPortList
 	if err := c.List(ctx, &list, client.MatchingFields{field: value}, kube.ReadOnly); err != nil {

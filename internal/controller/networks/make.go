@@ -187,7 +187,7 @@ func (v *visit) gone(ctx context.Context, id string) error {
 	if err := v.absent(ctx); err != nil {
 		return fmt.Errorf("looking for network %s: %w", id, err)
 	}
-	ports, err := portsIn(ctx, v.client, id)
+	ports, err := portsWith(ctx, v.client, portNetwork, id)
 	if err == nil && len(ports) > 0 {
 		err = fmt.Errorf("network %s is not in the cloud any more: %w: %d ports. Delete all pods of the namespace; Kuryr then makes the network again", id, errMissing, len(ports))
 	}
@@ -200,7 +200,7 @@ func (v *visit) lost(ctx context.Context, is sdn.Network) error {
 		if slices.ContainsFunc(is.Subnets, func(o sdn.OwnSubnet) bool { return o.ID == s.ID }) {
 			continue
 		}
-		ports, err := portsIn(ctx, v.client, is.ID)
+		ports, err := portsWith(ctx, v.client, portNetwork, is.ID)
 		if err != nil {
 			return err
 		}

@@ -199,7 +199,7 @@ func (p *Planner) current(ctx context.Context, in *network.Input, kn *v1.KuryrNe
 	if kn.Status.NetworkID == "" {
 		return p.emptied(ctx, in, kn)
 	}
-	ports, err := portsOf(ctx, p.client, kn.Namespace)
+	ports, err := portsWith(ctx, p.client, portNamespace, kn.Namespace)
 	if err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func (p *Planner) emptied(ctx context.Context, in *network.Input, kn *v1.KuryrNe
 	if err != nil {
 		return err
 	}
-	ports, err := portsOf(ctx, p.client, kn.Namespace)
+	ports, err := portsWith(ctx, p.client, portNamespace, kn.Namespace)
 	in.InUse = slices.ContainsFunc(ports, func(port *v1.KuryrPort) bool {
 		return slices.ContainsFunc(pools, func(pool v1.KuryrPortPool) bool { return pool.Name == port.Spec.Pool })
 	})
@@ -241,7 +241,7 @@ func (p *Planner) full(ctx context.Context, kn *v1.KuryrNetwork) (int32, error) 
 	if err != nil || !exhausted || !network.Makes(&kn.Spec) {
 		return 0, err
 	}
-	ports, err := portsIn(ctx, p.client, kn.Status.NetworkID)
+	ports, err := portsWith(ctx, p.client, portNetwork, kn.Status.NetworkID)
 	if err != nil {
 		return 0, err
 	}

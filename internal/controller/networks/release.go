@@ -29,7 +29,7 @@ func (v *visit) release(ctx context.Context) (ctrl.Result, error) {
 	if !v.objects.Held(v.kn) {
 		return ctrl.Result{}, nil
 	}
-	ports, err := portsIn(ctx, v.client, v.kn.Status.NetworkID)
+	ports, err := portsWith(ctx, v.client, portNetwork, v.kn.Status.NetworkID)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -77,7 +77,7 @@ func (v *visit) remove(ctx context.Context) (waits string, err error) {
 // removeOne returns errForeign for a network of another KuryrNetwork, and for one that the cloud does
 // not show.
 func (v *visit) removeOne(ctx context.Context, id string) (waits string, err error) {
-	ports, err := portsIn(ctx, v.client, id)
+	ports, err := portsWith(ctx, v.client, portNetwork, id)
 	if err != nil || len(ports) > 0 && v.memory.own == id { // a visit that waits costs no request
 		return describePorts(ports), err
 	}
