@@ -288,13 +288,11 @@ func (p *planner) nameOf(e *discoveryv1.Endpoint) string {
 
 // bound omits endpoints that do not fit into the object: the last ones of each listener.
 func (p *planner) bound() {
-	bytes, most := 0, 0
+	bytes, cut := 0, false
 	for _, l := range p.spec.Listeners {
-		most = max(most, len(l.Members))
-		bytes += size(l.Members)
-	}
-	if bytes <= maxBytes && most <= maxMembers {
-		return
+		for i := range l.Members {
+			bytes += size(&l.Members[i])
+		}
 	}
 	budget := maxBytes
 	if bytes > maxBytes {
@@ -302,29 +300,27 @@ func (p *planner) bound() {
 	}
 	for i := range p.spec.Listeners {
 		l := &p.spec.Listeners[i]
-		l.Members = l.Members[:fitting(l.Members, budget)]
+		if n := fitting(l.Members, budget); n < len(l.Members) {
+			l.Members, cut = l.Members[:n], true
+		}
 	}
-	p.warn(ReasonLeftOut, "spec.ports", "there are more endpoints than fit into a KuryrLoadBalancer (some thousands over all ports): the last ones get no traffic. Split the Service")
+	if cut {
+		p.warn(ReasonLeftOut, "spec.ports", "there are more endpoints than fit into a KuryrLoadBalancer (some thousands over all ports): the last ones get no traffic. Split the Service")
+	}
 }
 
 // fitting returns how many members fit into a budget.
 func fitting(members []v1.MemberSpec, budget int) int {
-	for i, m := range members {
-		if budget -= size([]v1.MemberSpec{m}); budget < 0 || i == maxMembers {
+	for i := range members {
+		if budget -= size(&members[i]); budget < 0 || i == maxMembers {
 			return i
 		}
 	}
 	return len(members)
 }
 
-// size estimates the size of members in the JSON of spec and status.
-func size(members []v1.MemberSpec) int {
-	n := 0
-	for _, m := range members {
-		n += memberBytes + 2*(len(m.Name)+len(m.IP)+len(m.SubnetID))
-	}
-	return n
-}
+// size estimates the size of a member in the JSON of spec and status.
+func size(m *v1.MemberSpec) int { return memberBytes + 2*(len(m.Name)+len(m.IP)+len(m.SubnetID)) }
 
 func sameFamily(vip string, ip netip.Addr) bool { return bits(vip) == ip.BitLen() }
 
