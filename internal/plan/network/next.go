@@ -141,11 +141,11 @@ func (in *Input) differs() string {
 	case is.ProjectID != c.ProjectID:
 		return fmt.Sprintf("project: want %s, have %s", named(c.ProjectID), named(is.ProjectID))
 	case is.NetworkID != c.NetworkID:
-		return fmt.Sprintf("the network is to be %s, and is %s", named(c.NetworkID), named(is.NetworkID))
+		return fmt.Sprintf("network: want %s, have %s", named(c.NetworkID), named(is.NetworkID))
 	}
 	want, has := routerName(in.router(), makes(c.Mode) && c.Router != nil), routerName(is.RouterID, is.Router != nil)
 	if want != has {
-		return fmt.Sprintf("the router is to be %s, and is %s", want, has)
+		return fmt.Sprintf("router: want %s, have %s", want, has)
 	}
 	return in.differentSubnets()
 }
