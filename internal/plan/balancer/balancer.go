@@ -34,6 +34,28 @@ type Problem struct {
 // String describes a problem for a person.
 func (p Problem) String() string { return p.Field + ": " + p.Text }
 
+// Reasons of problems. The status has them, and the next process reads them there.
+const (
+	ReasonHidesClients      = "HidesClients"      // endpoints do not see the client's address
+	ReasonNoProtocol        = "NoProtocol"        // the port is left out
+	ReasonPortTaken         = "PortTaken"         // another protocol has the port's number
+	ReasonNoConnectionLimit = "NoConnectionLimit" // it is stored and has no effect
+	ReasonNoTimeouts        = "NoTimeouts"        // they are stored and have no effect
+	ReasonNoSourceRanges    = "NoSourceRanges"    // the provider ignores the client's address
+	ReasonNoProxyProtocol   = "NoProxyProtocol"   // endpoints do not learn the client's address
+	ReasonNoAlgorithm       = "NoAlgorithm"       // the provider has other algorithms
+	ReasonNoAffinity        = "NoAffinity"        // each connection is balanced by itself
+	ReasonAffinityUnsure    = "AffinityUnsure"    // it may have no effect
+	ReasonNoAffinityTimeout = "NoAffinityTimeout" // affinity has another duration
+	ReasonNoMonitor         = "NoMonitor"         // the provider has no health monitor of that type
+	ReasonMonitorInError    = "MonitorInError"    // the cloud has the health monitor in ERROR
+	ReasonOutOfReach        = "OutOfReach"        // endpoints are left out
+	ReasonUnprotected       = "Unprotected"       // Kuryr's security groups miss endpoints
+	ReasonOtherNamespace    = "OtherNamespace"    // endpoints never get the security group
+	ReasonNotReached        = "NotReached"        // endpoints do not have the security group yet
+	ReasonTooManyRules      = "TooManyRules"      // the security group has a part of the rules
+)
+
 // Everything is a provider that supports every feature.
 func Everything() sdn.Features {
 	return sdn.Features{
@@ -62,7 +84,7 @@ func Provider(klb *v1.KuryrLoadBalancer, have []sdn.LoadBalancer, keep []string)
 // as a provider with these features can make them. It does not change the KuryrLoadBalancer,
 // and the result shares nothing with it that is changed later.
 func Want(klb *v1.KuryrLoadBalancer, f sdn.Features) ([]sdn.LoadBalancer, []Problem) {
-	w := wanter{klb: klb, spec: &klb.Spec, f: f, said: map[Problem]bool{}}
+	w := wanter{klb: klb, spec: &klb.Spec, f: f}
 	if klb.Spec.KeepClientAddress && !f.KeepsClientAddress {
 		w.cannot("spec.externalTrafficPolicy", ReasonHidesClients, "hides clients' addresses: endpoints see the load balancer's address instead. Choose another provider, or set the policy to Cluster")
 	}
@@ -99,13 +121,11 @@ type wanter struct {
 	spec     *v1.KuryrLoadBalancerSpec
 	f        sdn.Features
 	problems []Problem
-	said     map[Problem]bool
 }
 
 func (w *wanter) cannot(field, reason, format string, args ...any) {
 	p := Problem{field, reason, fmt.Sprintf("provider %s ", cmp.Or(w.f.Provider, w.spec.Provider)) + fmt.Sprintf(format, args...)}
-	if !w.said[p] {
-		w.said[p] = true
+	if !slices.Contains(w.problems, p) {
 		w.problems = append(w.problems, p)
 	}
 }

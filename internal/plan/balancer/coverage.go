@@ -4,13 +4,127 @@
 package balancer
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
+
+// Coverage says which members a security group protects.
+type Coverage struct {
+	Unprotected    []string // addresses of members without a filtering port of Kuryr
+	Pending        []string // addresses of members whose port does not have the group yet
+	OtherNamespace []string // addresses of pods of other namespaces: they never get the group
+	Guarded        bool     // a member has the group
+	Reached        bool     // a port is to have the group
+	ProjectID      string   // the project of the first such port, and so of the group
+}
+
+// typePaired is the VIF type of a port that is an address pair of its machine's port.
+const typePaired = "macvlan"
+
+// Covered returns which members have group, given the KuryrPorts at an address. A port without
+// the group is closed: its other groups admit no client from outside. That is known only of
+// Kuryr's ports with a pod's own interface: the groups of a machine's port decide for its
+// address pairs.
+//
+// The ports of pods in other namespaces never get the group. The author of an EndpointSlice
+// must not open pods of another namespace.
+func Covered(klb *v1.KuryrLoadBalancer, group string, at func(ip string) []*v1.KuryrPort) Coverage {
+	var f Coverage
+	seen := map[v1.Address]bool{}
+	for i := range klb.Spec.Listeners {
+		for _, m := range klb.Spec.Listeners[i].Members {
+			key := v1.Address{IP: m.IP, SubnetID: m.SubnetID}
+			if !seen[key] {
+				seen[key] = true
+				f.add(klb, group, m, at(m.IP))
+			}
+		}
+	}
+	slices.Sort(f.Unprotected)
+	slices.Sort(f.Pending)
+	slices.Sort(f.OtherNamespace)
+	return f
+}
+
+func (f *Coverage) add(klb *v1.KuryrLoadBalancer, group string, m v1.MemberSpec, ports []*v1.KuryrPort) {
+	unprotected, has, otherNamespace := true, false, false
+	for _, p := range ports {
+		if !holds(p, m) || p.Spec.VIF.Type == typePaired {
+			continue
+		}
+		unprotected = false
+		if p.Spec.PodRef == nil {
+			continue
+		}
+		if otherNamespace = p.Spec.PodRef.Namespace != klb.Namespace; otherNamespace {
+			continue
+		}
+		f.Reached, f.ProjectID = true, cmp.Or(f.ProjectID, p.Spec.ProjectID)
+		has = has || group != "" && slices.Contains(p.Status.AppliedSecurityGroupIDs, group)
+	}
+	switch {
+	case unprotected:
+		f.Unprotected = append(f.Unprotected, m.IP)
+	case has:
+		f.Guarded = true
+	case otherNamespace:
+		f.OtherNamespace = append(f.OtherNamespace, m.IP)
+	default:
+		f.Pending = append(f.Pending, m.IP)
+	}
+}
+
+// holds reports whether a port has a member's address.
+func holds(p *v1.KuryrPort, m v1.MemberSpec) bool {
+	return slices.ContainsFunc(p.Spec.VIF.Addresses, func(a v1.Address) bool {
+		return a.IP == m.IP && strings.EqualFold(a.SubnetID, m.SubnetID)
+	})
+}
+
+// Reaches reports whether a port belongs to a member that would get the security group of a
+// KuryrLoadBalancer, should it have one.
+func Reaches(klb *v1.KuryrLoadBalancer, port *v1.KuryrPort) bool {
+	ref := port.Spec.PodRef
+	if ref == nil || ref.Namespace != klb.Namespace || port.Spec.VIF.Type == typePaired {
+		return false
+	}
+	return slices.ContainsFunc(klb.Spec.Listeners, func(l v1.ListenerSpec) bool {
+		return slices.ContainsFunc(l.Members, func(m v1.MemberSpec) bool { return holds(port, m) })
+	})
+}
+
+// Granted returns the security group that a KuryrLoadBalancer gives its members; empty if none.
+// One that is being deleted gives none any more, so that the group can be deleted, too.
+func Granted(klb *v1.KuryrLoadBalancer) string {
+	if !Grantor(klb) {
+		return ""
+	}
+	return klb.Status.SecurityGroupID
+}
+
+// Grantor reports whether a KuryrLoadBalancer may give its members a security group.
+func Grantor(klb *v1.KuryrLoadBalancer) bool {
+	return klb.Spec.SourceRangesAtMembers && klb.DeletionTimestamp.IsZero()
+}
+
+// Members returns the addresses of all members, sorted, each once.
+func Members(klb *v1.KuryrLoadBalancer) []string {
+	var ips []string
+	for i := range klb.Spec.Listeners {
+		for _, m := range klb.Spec.Listeners[i].Members {
+			ips = append(ips, m.IP)
+		}
+	}
+	slices.Sort(ips)
+	return slices.Compact(ips)
+}
 
 // Ports get a security group one by one, and endpoints change one by one. A state that lasts
 // for a moment does not take the floating IP from a Service.
@@ -35,7 +149,7 @@ type CoverageMemory struct {
 // Verdict is what the coverage means for a KuryrLoadBalancer.
 type Verdict struct {
 	Unprotected    []string // members that no security group protects
-	otherNamespace []string // members that never get the group
+	OtherNamespace []string // members that never get the group
 	// Unreached are the members that have lacked the group for long, by address.
 	Unreached []v1.UnreachedMember
 	Waits     bool // no member has the group yet, and not for long
@@ -45,8 +159,8 @@ type Verdict struct {
 
 // Assess returns what the coverage means, given the coverage before.
 func (f *CoverageMemory) Assess(klb *v1.KuryrLoadBalancer, found *Coverage, now time.Time, patience time.Duration) Verdict {
-	f.recall(klb, found, now.Add(-patience))
-	v := Verdict{otherNamespace: found.OtherNamespace}
+	f.recall(klb)
+	v := Verdict{OtherNamespace: found.OtherNamespace}
 	stuck, soon := overdue(f.pending, found.Pending, now, patience)
 	v.Soon = soon
 	for _, ip := range stuck {
@@ -70,9 +184,8 @@ func (f *CoverageMemory) Assess(klb *v1.KuryrLoadBalancer, found *Coverage, now 
 	return v
 }
 
-// recall reads the status, once after a start. A status of an older version may say that
-// members lack the group, without a list of them. Then all pending members count as these.
-func (f *CoverageMemory) recall(klb *v1.KuryrLoadBalancer, found *Coverage, long time.Time) {
+// recall reads the status, once after a start.
+func (f *CoverageMemory) recall(klb *v1.KuryrLoadBalancer) {
 	if f.pending != nil {
 		return
 	}
@@ -83,11 +196,6 @@ func (f *CoverageMemory) recall(klb *v1.KuryrLoadBalancer, found *Coverage, long
 	}
 	for _, m := range klb.Status.UnreachedMembers {
 		f.pending[m.IP] = m.Since.Time
-	}
-	if klb.Status.SecurityGroupID != "" && listsNothing(&klb.Status) {
-		for _, ip := range found.Pending {
-			f.pending[ip] = long
-		}
 	}
 }
 
@@ -128,20 +236,34 @@ func overdue(since map[string]time.Time, all []string, now time.Time, patience t
 
 // Problems returns the problems of the coverage, for the status of the KuryrLoadBalancer.
 func (v *Verdict) Problems(klb *v1.KuryrLoadBalancer) (all []Problem) {
-	if len(v.Unprotected) > 0 && !Open(klb) {
-		all = append(all, OfUnprotected(v.Unprotected))
-	}
-	if len(v.otherNamespace) > 0 {
-		all = append(all, OfOtherNamespace(v.otherNamespace))
-	}
-	if len(v.Unreached) > 0 {
-		var ips []string
-		for _, m := range v.Unreached {
-			ips = append(ips, m.IP)
+	say := func(ips []string, reason, format string, args ...any) {
+		if len(ips) > 0 {
+			all = append(all, Problem{ranges, reason, fmt.Sprintf(format, append(args, first(ips))...)})
 		}
-		all = append(all, OfNotReached(klb.Status.SecurityGroupID, ips))
 	}
+	if !Open(klb) {
+		say(v.Unprotected, ReasonUnprotected, "Kuryr's security groups do not protect endpoints on the host network, endpoints that are not pods, and pods with vifType macvlan: "+
+			"%s. The Service gets no floating IP, as any client could use it. Remove these endpoints, or choose another provider "+
+			"(annotation openstack.org/kuryr-provider)")
+	}
+	say(v.OtherNamespace, ReasonOtherNamespace, "endpoints that are pods of other namespaces do not get the Service's security group, and clients outside cannot reach them: %s. "+
+		"Remove them, or create a Service in their namespace")
+	var unreached []string
+	for _, m := range v.Unreached {
+		unreached = append(unreached, m.IP)
+	}
+	say(unreached, ReasonNotReached, "endpoints have lacked the Service's security group (%s) for more than a minute, and clients outside cannot reach them: %s. "+
+		"Check the conditions of their KuryrPorts, and the security groups there: a port can have 64 at most", klb.Status.SecurityGroupID)
 	return all
+}
+
+// first names the first of many, and counts the others.
+func first(all []string) string {
+	const most = 4
+	if len(all) > most {
+		return fmt.Sprintf("%s and %d others", strings.Join(all[:most], ", "), len(all)-most)
+	}
+	return strings.Join(all, ", ")
 }
 
 // IsReported reports whether the status lists exactly the members that have lacked the group for long.

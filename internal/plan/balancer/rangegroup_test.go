@@ -158,7 +158,17 @@ func TestSurround(t *testing.T) {
 // TestFenceProblems: the texts name some of many members, and what to do.
 func TestFenceProblems(t *testing.T) {
 	many := []string{"10.1.0.1", "10.1.0.2", "10.1.0.3", "10.1.0.4", "10.1.0.5", "10.1.0.6"}
-	for _, p := range []balancer.Problem{balancer.OfUnprotected(many), balancer.OfOtherNamespace(many), balancer.OfNotReached("group", many)} {
+	v := balancer.Verdict{Unprotected: many, OtherNamespace: many}
+	for _, ip := range many {
+		v.Unreached = append(v.Unreached, v1.UnreachedMember{IP: ip})
+	}
+	klb := fencedBalancer()
+	klb.Spec.VIPs = []v1.VIPAddress{{IP: "10.2.0.10"}}
+	problems := v.Problems(klb)
+	if len(problems) != 3 {
+		t.Errorf("%d problems, want three: %v", len(problems), problems)
+	}
+	for _, p := range problems {
 		if !strings.Contains(p.Text, "10.1.0.1, 10.1.0.2") || strings.Contains(p.Text, "10.1.0.6") || !strings.Contains(p.Text, "2 others") || p.Field == "" {
 			t.Errorf("Problem %s", p)
 		}

@@ -4,11 +4,17 @@
 package balancer
 
 import (
+	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 
+	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
+
+// ranges is the field of a Service that has its source ranges.
+const ranges = "spec.loadBalancerSourceRanges"
 
 // nowhere is a source range that no client is in.
 var nowhere = map[string]string{"ipv4": "0.0.0.0/32", "ipv6": "::/128"}
@@ -71,4 +77,89 @@ func rangesOf(want []sdn.Listener) []string {
 		return []string{nowhere["ipv4"], nowhere["ipv6"]}
 	}
 	return want[0].SourceRanges
+}
+
+// NeedsRangeGroup reports whether a security group on the ports of the members has to keep the
+// source ranges, or to admit every client. That is so if the KuryrLoadBalancer asks for it, the
+// provider does not keep the ranges, and members see the client's address.
+func NeedsRangeGroup(klb *v1.KuryrLoadBalancer, f sdn.Features) bool {
+	return klb.Spec.SourceRangesAtMembers && !f.Unsure && !f.SourceRanges && f.KeepsClientAddress
+}
+
+// Open reports whether the source ranges admit every client of the floating IP, which is of the
+// first VIP's family. The security group keeps no client out then: it only opens ports that are
+// closed otherwise. A member that lacks it is closed, which withholds no floating IP.
+func Open(klb *v1.KuryrLoadBalancer) bool {
+	return len(klb.Spec.VIPs) == 0 || !limited(klb.Spec.SourceRanges, family(klb.Spec.VIPs[0].IP))
+}
+
+// WithoutRanges returns klb without its source ranges, which a security group keeps. The rest
+// is for the load balancers. klb is not changed.
+func WithoutRanges(klb *v1.KuryrLoadBalancer) *v1.KuryrLoadBalancer {
+	rest := *klb
+	rest.Spec.SourceRanges = nil
+	return &rest
+}
+
+// mostRules is the most rules of a security group: ten times Neutron's usual quota. To create
+// them takes a minute or two.
+const mostRules = 1000
+
+// RangeGroupRules returns the rules of the security group of a KuryrLoadBalancer. They admit
+// its source ranges, or every client, at the ports of its members. They are sorted and unique,
+// and at most mostRules.
+func RangeGroupRules(klb *v1.KuryrLoadBalancer) []sdn.Rule {
+	all := rangeGroupRules(klb)
+	return all[:min(len(all), mostRules)]
+}
+
+// TooManyRules returns the problem of a group that needs more than mostRules rules; false if it
+// does not.
+func TooManyRules(klb *v1.KuryrLoadBalancer) (Problem, bool) {
+	all := rangeGroupRules(klb)
+	if len(all) <= mostRules {
+		return Problem{}, false
+	}
+	next := all[mostRules]
+	return Problem{ranges, ReasonTooManyRules, fmt.Sprintf("the source ranges need %d rules of a security group, which gets only the first %d. From range %s at endpoint port %d on, "+
+		"clients cannot connect. Use fewer or larger ranges, or fewer ports", len(all), mostRules, next.Remote, next.From)}, true
+}
+
+func rangeGroupRules(klb *v1.KuryrLoadBalancer) []sdn.Rule {
+	var rules []sdn.Rule
+	from := klb.Spec.SourceRanges
+	if len(from) == 0 {
+		from = everybody(klb)
+	}
+	seen := map[sdn.Rule]bool{}
+	for i := range klb.Spec.Listeners {
+		l := &klb.Spec.Listeners[i]
+		for _, m := range l.Members {
+			at := sdn.Rule{Protocol: l.Protocol, From: m.Port, To: m.Port}
+			if seen[at] {
+				continue
+			}
+			seen[at] = true
+			for _, r := range from {
+				at.Remote = r
+				rules = append(rules, at)
+			}
+		}
+	}
+	slices.SortFunc(rules, func(a, b sdn.Rule) int {
+		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.From, b.From), cmp.Compare(a.Remote, b.Remote))
+	})
+	return rules
+}
+
+// everybody returns the ranges that hold all addresses of the VIPs' families.
+func everybody(klb *v1.KuryrLoadBalancer) []string {
+	var all []string
+	for _, v := range klb.Spec.VIPs {
+		r := map[string]string{"ipv4": "0.0.0.0/0", "ipv6": "::/0"}[family(v.IP)]
+		if !slices.Contains(all, r) {
+			all = append(all, r)
+		}
+	}
+	return all
 }

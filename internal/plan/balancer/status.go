@@ -5,6 +5,7 @@ package balancer
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -81,71 +82,78 @@ func sortStatus(s *v1.KuryrLoadBalancerStatus) {
 // describes the cloud, and no person has removed anything from it. publicIP says whether it
 // should have a floating IP.
 func Covers(s *v1.KuryrLoadBalancerStatus, want []sdn.LoadBalancer, publicIP bool) bool {
-	if len(s.LoadBalancers) != len(want) || (s.PublicIP != nil) != publicIP {
+	if (s.PublicIP != nil) != publicIP {
 		return false
 	}
-	c := coverage{s: s, listeners: map[belowKey]string{}, pools: map[string]string{}, members: map[belowKey]bool{}}
+	var named, wanted []string // each object by the ID of its load balancer and the way from there
+	paths := map[string]string{"": ""}
+	name := func(id, path string) {
+		if id != "" {
+			paths[id] = path
+		}
+		named = append(named, paths[id])
+	}
+	for _, lb := range s.LoadBalancers {
+		name(lb.ID, lb.ID)
+	}
+	for _, l := range s.Listeners {
+		name(l.ID, fmt.Sprintf("%s %s:%d", paths[l.LoadBalancerID], l.Protocol, l.Port))
+	}
+	for _, p := range s.Pools {
+		name(p.ID, paths[p.ListenerID]+" pool")
+	}
+	for _, m := range s.Members {
+		name(m.ID, fmt.Sprintf("%s %s %d", paths[m.PoolID], plain(m.IP), m.Port))
+	}
 	for i := range want {
-		if !c.balancer(&want[i]) {
+		j := slices.IndexFunc(s.LoadBalancers, func(lb v1.LoadBalancerStatus) bool {
+			return sameAddress(lb.IP, want[i].VIP.IP) && sdn.SameID(lb.SubnetID, want[i].VIP.SubnetID)
+		})
+		if j < 0 {
 			return false
 		}
-	}
-	return c.found == len(s.Listeners)+len(s.Pools)+len(s.Members)
-}
-
-// belowKey is the key of a listener of a load balancer, or of a member of a pool.
-type belowKey struct {
-	parent, what string
-	port         int32
-}
-
-type coverage struct {
-	s         *v1.KuryrLoadBalancerStatus
-	listeners map[belowKey]string // IDs
-	pools     map[string]string   // IDs by listener
-	members   map[belowKey]bool
-	found     int // listeners, pools and members
-}
-
-func (c *coverage) index() {
-	if len(c.listeners) > 0 {
-		return
-	}
-	for _, l := range c.s.Listeners {
-		c.listeners[belowKey{l.LoadBalancerID, l.Protocol, l.Port}] = l.ID
-	}
-	for _, p := range c.s.Pools {
-		c.pools[p.ListenerID] = p.ID
-	}
-	for _, m := range c.s.Members {
-		if m.ID != "" {
-			c.members[belowKey{m.PoolID, plain(m.IP), m.Port}] = true
-		}
-	}
-}
-
-func (c *coverage) balancer(want *sdn.LoadBalancer) bool {
-	c.index()
-	i := slices.IndexFunc(c.s.LoadBalancers, func(lb v1.LoadBalancerStatus) bool {
-		return lb.ID != "" && sameAddress(lb.IP, want.VIP.IP) && sdn.SameID(lb.SubnetID, want.VIP.SubnetID)
-	})
-	if i < 0 {
-		return false
-	}
-	for _, l := range want.Listeners {
-		id := c.listeners[belowKey{c.s.LoadBalancers[i].ID, l.Protocol, l.Port}]
-		if id == "" || c.pools[id] == "" {
-			return false
-		}
-		c.found += 2
-		for _, m := range l.Pool.Members {
-			if !c.members[belowKey{c.pools[id], plain(m.IP), m.Port}] {
-				return false
+		id := s.LoadBalancers[j].ID
+		wanted = append(wanted, id)
+		for k := range want[i].Listeners {
+			l := &want[i].Listeners[k]
+			path := id + " " + portName(l)
+			wanted = append(wanted, path, path+" pool")
+			for _, m := range l.Pool.Members {
+				wanted = append(wanted, fmt.Sprintf("%s pool %s %d", path, plain(m.IP), m.Port))
 			}
-			c.found++
 		}
 	}
-	return true
+	slices.Sort(named)
+	slices.Sort(wanted)
+	return slices.Equal(named, wanted) && !slices.Contains(named, "")
+}
+
+// Unsupported returns what a status says of problems: sorted, each field with each reason once.
+func Unsupported(problems []Problem) []v1.UnsupportedField {
+	var all []v1.UnsupportedField
+	for _, p := range problems {
+		all = append(all, v1.UnsupportedField{Field: p.Field, Reason: p.Reason})
+	}
+	slices.SortFunc(all, func(a, b v1.UnsupportedField) int {
+		return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason))
+	})
+	return slices.Compact(all)
+}
+
+// SaysUnsupported reports whether a status lists exactly these problems.
+func SaysUnsupported(s *v1.KuryrLoadBalancerStatus, problems []Problem) bool {
+	return slices.Equal(s.Unsupported, Unsupported(problems))
+}
+
+// TellsUnsupported reports whether the status before already said all that the status now says
+// of problems.
+func TellsUnsupported(before, now *v1.KuryrLoadBalancerStatus) bool {
+	return !slices.ContainsFunc(now.Unsupported, func(f v1.UnsupportedField) bool { return !slices.Contains(before.Unsupported, f) })
+}
+
+// NotChangedAnew reports whether a status lists an unchanged field that was not listed before.
+func NotChangedAnew(before, now *v1.KuryrLoadBalancerStatus) bool {
+	return slices.ContainsFunc(now.NotChanged, func(d v1.UnchangedField) bool { return !slices.Contains(before.NotChanged, d) })
 }
 
 // IsReady reports whether the status says that this generation is in the cloud.

@@ -21,8 +21,7 @@ func unsupportedStatus(fields ...v1.UnsupportedField) *v1.KuryrLoadBalancerStatu
 	}
 }
 
-// TestUnsupported: the list of a status decides, not the text of its condition. A status of an
-// older version, which lists nothing, is understood.
+// TestUnsupported: the list of a status decides, not the text of its condition.
 func TestUnsupported(t *testing.T) {
 	timeouts, ranges := v1.UnsupportedField{Field: "timeouts", Reason: balancer.ReasonNoTimeouts}, v1.UnsupportedField{Field: "spec.loadBalancerSourceRanges", Reason: balancer.ReasonUnprotected}
 	problems := []balancer.Problem{
@@ -32,7 +31,7 @@ func TestUnsupported(t *testing.T) {
 	if diff := cmp.Diff(both, balancer.Unsupported(problems)); diff != "" {
 		t.Errorf("Unsupported (-want +got):\n%s", diff)
 	}
-	older, none := unsupportedStatus(), &v1.KuryrLoadBalancerStatus{}
+	none := &v1.KuryrLoadBalancerStatus{}
 	for _, tc := range []struct {
 		name     string
 		status   *v1.KuryrLoadBalancerStatus
@@ -44,8 +43,6 @@ func TestUnsupported(t *testing.T) {
 		{"one is listed that is no more", unsupportedStatus(both...), problems[:1], false},
 		{"there is none", none, nil, true},
 		{"none is listed", none, problems, false},
-		{"an older version has said that there are some", older, problems, true},
-		{"an older version has said that there are some, and there is none", older, nil, false},
 	} {
 		if got := balancer.SaysUnsupported(tc.status, tc.problems); got != tc.want {
 			t.Errorf("%s: SaysUnsupported = %t, want %t", tc.name, got, tc.want)
@@ -59,7 +56,6 @@ func TestUnsupported(t *testing.T) {
 		{"one is new", unsupportedStatus(timeouts), unsupportedStatus(both...), false},
 		{"one is no more", unsupportedStatus(both...), unsupportedStatus(timeouts), true},
 		{"the first", none, unsupportedStatus(timeouts), false},
-		{"an older version has told them", older, unsupportedStatus(both...), true},
 	} {
 		if got := balancer.TellsUnsupported(tc.before, tc.now); got != tc.want {
 			t.Errorf("%s: TellsUnsupported = %t, want %t", tc.name, got, tc.want)
@@ -67,8 +63,7 @@ func TestUnsupported(t *testing.T) {
 	}
 }
 
-// TestNotChangedAnew: what stays is reported once, also by a process that finds a status of an
-// older version, which does not list it.
+// TestNotChangedAnew: what stays is reported once.
 func TestNotChangedAnew(t *testing.T) {
 	status := func(generation int64, ready metav1.ConditionStatus, stays ...v1.UnchangedField) *v1.KuryrLoadBalancerStatus {
 		return &v1.KuryrLoadBalancerStatus{NotChanged: stays, Conditions: []metav1.Condition{{Type: v1.ConditionReady, Status: ready, ObservedGeneration: generation}}}
@@ -84,7 +79,6 @@ func TestNotChangedAnew(t *testing.T) {
 		{"it was listed", status(1, "True", flavor), status(2, "True", flavor), false},
 		{"there is another", status(1, "True", flavor), status(1, "True", flavor, project), true},
 		{"it was not ready", status(1, "False"), status(1, "True", flavor), true},
-		{"an older version has told it", status(1, "True"), status(1, "True", flavor), false},
 	} {
 		if got := balancer.NotChangedAnew(tc.before, tc.now); got != tc.want {
 			t.Errorf("%s: NotChangedAnew = %t, want %t", tc.name, got, tc.want)
@@ -109,7 +103,6 @@ func TestUnreachedAfterRestart(t *testing.T) {
 		{"it is listed, and has the group", &v1.KuryrLoadBalancerStatus{UnreachedMembers: late}, nil, nil, false},
 		{"another is listed", &v1.KuryrLoadBalancerStatus{UnreachedMembers: late}, []string{"10.1.0.6"}, nil, false},
 		{"none is listed", &v1.KuryrLoadBalancerStatus{}, []string{"10.1.0.5"}, nil, true},
-		{"an older version has said that some are", unsupportedStatus(), []string{"10.1.0.5"}, []v1.UnreachedMember{{IP: "10.1.0.5", Since: metav1.Time{Time: now.Add(-patience)}}}, false},
 	} {
 		klb := fencedBalancer()
 		klb.Status = *tc.status
