@@ -36,7 +36,7 @@ func (v *visit) heal(ctx context.Context, in balancer.Input, plan *balancer.Acti
 	}
 	in.Attempts, in.Now = v.memory.attempts, v.Now()
 	after := balancer.Next(in)
-	if v.again(after.Repair); held {
+	if v.again(after.Wake); held {
 		v.again(v.Mend / 6) // without a request to the cloud
 	} else if len(after.Remedies) > 0 {
 		v.round.again = v.Backoff.Min
@@ -58,21 +58,15 @@ func (v *visit) remedy(ctx context.Context, r *balancer.Remedy) error {
 	case v.round.Blocked != "":
 		v.round.Blocked, why = "", "Octavia refuses it, as the load balancer is busy"
 		v.memory.attempts.NotBusy()
-	case v.round.stopped && len(v.round.did) == did:
-		v.tellRemedy(r)
-		return nil
 	}
-	v.tellRemedy(r)
-	v.memory.attempts.Tried(r, v.Now(), why)
-	return nil
-}
-
-// tellRemedy warns on the Service when an attempt to mend something begins.
-func (v *visit) tellRemedy(r *balancer.Remedy) {
 	if !v.memory.attempts.Begin(r, v.Now()) {
 		v.event(v1.ReasonLoadBalancerInError, "MendLoadBalancer", "ERROR in Octavia: "+r.Tell())
 		balancersMended.Inc()
 	}
+	if why != "" || !v.round.stopped || len(v.round.did) > did { // else it is continued
+		v.memory.attempts.Tried(r, v.Now(), why)
+	}
+	return nil
 }
 
 // isRefusal reports whether the cloud has answered and refused a request, for another reason

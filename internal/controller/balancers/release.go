@@ -109,17 +109,18 @@ func (v *visit) remove(ctx context.Context) error {
 	}
 	for _, lb := range owned {
 		// A load balancer whose deletion ended in ERROR is deleted again only after a pause.
-		if rest := v.memory.attempts.Rests(lb.ID, v.Now()); rest > 0 {
+		step := balancer.DeleteLoadBalancer{ID: lb.ID}
+		if rest := v.memory.attempts.Rests(step, v.Now()); rest > 0 {
 			v.round.again = rest
 			v.round.Broken = append(v.round.Broken, "load balancer "+lb.ID)
 			continue
 		}
-		_, err := v.send(ctx, balancer.DeleteLoadBalancer{ID: lb.ID})
+		_, err := v.send(ctx, step)
 		var pending *sdn.PendingError
 		if err != nil && !errors.As(err, &pending) {
 			return fmt.Errorf("deleting load balancer %s: %w", lb.ID, err)
 		}
-		v.deleted(ctx, lb.ID, v.memory.attempts.Deleted(lb.ID, v.Now(), v.Backoff.Min))
+		v.deleted(ctx, lb.ID, v.memory.attempts.Did(step, v.Now(), v.Backoff.Min, ""))
 		if err != nil {
 			v.awaitStill(lb.ID)
 		}

@@ -103,7 +103,7 @@ func (v *visit) unmarked(s balancer.Step, err error) bool {
 	if _, is := s.(balancer.MarkLoadBalancer); !is {
 		return false
 	}
-	v.memory.attempts.CouldNot(s, v.Now(), v.Backoff.Min, err.Error())
+	v.memory.attempts.Did(s, v.Now(), v.Backoff.Min, err.Error())
 	v.round.Failed = append(v.round.Failed, err.Error())
 	return true
 }

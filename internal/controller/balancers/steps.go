@@ -193,7 +193,7 @@ func (v *visit) steps(ctx context.Context, steps []balancer.Step) error {
 				busy[at] = !v.round.Features.ChildrenLater
 			}
 			ctrl.LoggerFrom(ctx).Info("changed load balancer", "step", s.String(), "loadBalancer", id)
-			v.memory.attempts.Did(s, v.Now(), v.Backoff.Min)
+			v.memory.attempts.Did(s, v.Now(), v.Backoff.Min, "")
 			v.memory.attempts.Removed(s, v.Now(), v.Backoff.Min, "")
 			v.memory.attempts.NotBusy()
 			if id != "" {
@@ -274,7 +274,7 @@ func (v *visit) awaitRefused(ctx context.Context, s balancer.Step, part bool) {
 	id := balancer.Target(s)
 	// A deletion counts as an attempt: it may end in ERROR, and be needed again.
 	if d, deletes := s.(balancer.DeleteLoadBalancer); deletes {
-		v.deleted(ctx, d.ID, v.memory.attempts.Did(s, v.Now(), v.Backoff.Min))
+		v.deleted(ctx, d.ID, v.memory.attempts.Did(s, v.Now(), v.Backoff.Min, ""))
 	} else if v.round.stopped = true; !part && v.memory.attempts.RefusedAsBusy(s, v.Now()) {
 		v.round.Blocked, v.round.again = id, v.Backoff.Quota
 		return
@@ -285,7 +285,7 @@ func (v *visit) awaitRefused(ctx context.Context, s balancer.Step, part bool) {
 // lose notes that the object of a step was not found.
 func (v *visit) lose(s balancer.Step) {
 	if !balancer.MayDiffer(s) {
-		v.memory.attempts.Did(s, v.Now(), v.Backoff.Min)
+		v.memory.attempts.Did(s, v.Now(), v.Backoff.Min, "")
 	}
 	v.round.Lost, v.round.again = true, v.Backoff.Min
 }
@@ -321,9 +321,7 @@ func (v *visit) send(ctx context.Context, step balancer.Step) (id string, err er
 		case balancer.MarkLoadBalancer:
 			err = v.Cloud.LoadBalancers.MarkLoadBalancer(ctx, id, ownerOf(v.klb))
 		case balancer.FailOver:
-			if err = v.Cloud.LoadBalancers.FailOver(ctx, id); errors.Is(err, sdn.ErrUnsupported) {
-				v.memory.attempts.NoFailover(v.Now())
-			}
+			err = v.Cloud.LoadBalancers.FailOver(ctx, id)
 		case balancer.CreateListener:
 			_, err = v.Cloud.LoadBalancers.CreateListener(ctx, id, s.Listener)
 		case balancer.UpdateListener:

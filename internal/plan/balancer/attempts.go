@@ -25,8 +25,8 @@ type Attempt struct {
 	First  time.Time // when it was tried first
 	Next   time.Time // it may not be tried before
 	Failed string    // why it failed; empty: it was accepted, and had no effect
+	Cures  int       // how often it was tried before, and helped
 	Serves bool      // it was made where clients are served all the same
-	Own    bool      // it was made against an ERROR of the load balancer itself
 	Target string    // the load balancer that it has changed
 	Away   bool      // the cloud was away since
 }
@@ -76,7 +76,7 @@ func (m Attempts) Waits(key string, now time.Time) time.Duration {
 }
 
 // Forgive forgets what an outage of the cloud may have caused. Attempts that have replaced what serves stay:
-// a cloud that comes and goes would otherwise have it replaced each time. See level.
+// a cloud that comes and goes would otherwise have it replaced each time. See turn.
 func (m Attempts) Forgive() {
 	maps.DeleteFunc(m, func(_ string, a *Attempt) bool { a.Away = true; return !a.Serves })
 }
@@ -86,39 +86,32 @@ func (m Attempts) Forget(prefix string) {
 	maps.DeleteFunc(m, func(key string, _ *Attempt) bool { return strings.HasPrefix(key, prefix) })
 }
 
-// Prefixes of the keys of attempts; those of mending are in mending.go.
+// keep forgets the keys with a prefix that are not among those to keep.
+func (m Attempts) keep(prefix string, keys map[string]bool) {
+	maps.DeleteFunc(m, func(key string, _ *Attempt) bool { return strings.HasPrefix(key, prefix) && !keys[key] })
+}
+
+// Prefixes of the keys of attempts; those of repairs are in repair.go.
 const (
 	doing       = "step "        // a step that was carried out
-	deletion    = "delete "      // a load balancer that is not wanted any more
 	refusedBusy = "busy "        // a step that a load balancer, shown as done, refuses as busy
-	begun       = "begun "       // a remedy that a busy load balancer stopped
-	unsupported = "unsupported " // a request that the provider does not support
+	begun       = "begun "       // a repair that a busy load balancer has stopped half way
 	unfit       = "floating IP " // a floating IP that the cloud does not associate
 )
 
 // Did notes a step that was carried out. If the next plan still needs the step, this note shows
-// that it had no effect. least is the pause after the first time; it doubles.
-func (m *Attempts) Did(s Step, now time.Time, least time.Duration) int {
-	return m.Note(fingerprint(s), now, Pauses{2 * least, 1024 * least}, "")
+// that it had no effect. why is the failure of a step whose failure does no harm; else empty. least is
+// the pause after the first time; it doubles.
+func (m *Attempts) Did(s Step, now time.Time, least time.Duration, why string) int {
+	return m.Note(fingerprint(s), now, Pauses{2 * least, 1024 * least}, why)
 }
 
-// CouldNot notes a step that failed and does no harm.
-func (m *Attempts) CouldNot(s Step, now time.Time, least time.Duration, why string) {
-	m.Note(fingerprint(s), now, Pauses{2 * least, 1024 * least}, why)
-}
-
-// Deleted notes a request to delete a load balancer, and returns how many there were.
-func (m *Attempts) Deleted(id string, now time.Time, least time.Duration) int {
-	return m.Note(deletion+id, now, Pauses{2 * least, 1024 * least}, "")
-}
-
-// Rests returns how long the deletion of a load balancer may not be requested again, as earlier
-// requests had no effect.
-func (m Attempts) Rests(id string, now time.Time) time.Duration {
-	if m.Times(deletion+id) < ineffectiveAfter {
+// Rests returns how long a step may not be requested again, as earlier requests had no effect.
+func (m Attempts) Rests(s Step, now time.Time) time.Duration {
+	if m.Times(fingerprint(s)) < ineffectiveAfter {
 		return 0
 	}
-	return m.Waits(deletion+id, now)
+	return m.Waits(fingerprint(s), now)
 }
 
 // RefusedAsBusyAfter is how often in a row a load balancer that is shown as done may refuse a
@@ -142,7 +135,7 @@ func (m Attempts) NotBusy() { m.Forget(refusedBusy) }
 
 // UnsupportedRounds is the key of the rounds in a row that have requested something that the
 // provider cannot do.
-const UnsupportedRounds = unsupported + "round"
+const UnsupportedRounds = "unsupported round"
 
 // Unsupported notes whether a round has requested something that the provider cannot do.
 func (m *Attempts) Unsupported(is bool, now time.Time) {
@@ -152,12 +145,6 @@ func (m *Attempts) Unsupported(is bool, now time.Time) {
 		m.Forget(UnsupportedRounds)
 	}
 }
-
-// NoFailover notes that a provider claims that it can fail over, and cannot.
-func (m *Attempts) NoFailover(now time.Time) { m.Note(unsupported+"failover", now, Pauses{}, "") }
-
-// CanFailOver reports whether no failover has shown that the provider cannot do it.
-func (m Attempts) CanFailOver() bool { return m.Times(unsupported+"failover") == 0 }
 
 // Unfit notes a floating IP that the cloud does not associate with this port as this generation
 // asks for it, and for how long it is not tried again.
@@ -228,8 +215,8 @@ func (p *planner) leaveIneffective() {
 		a := p.Attempts[key]
 		return a != nil && p.leaves(s, a, a.Next.Sub(p.in.Now))
 	}
-	p.Steps, p.last = slices.DeleteFunc(p.Steps, leaves), slices.DeleteFunc(p.last, leaves)
-	maps.DeleteFunc(p.Attempts, func(key string, _ *Attempt) bool { return strings.HasPrefix(key, doing) && !needed[key] })
+	p.Steps, p.Last = slices.DeleteFunc(p.Steps, leaves), slices.DeleteFunc(p.Last, leaves)
+	p.Attempts.keep(doing, needed)
 }
 
 func (p *planner) leaves(s Step, a *Attempt, wait time.Duration) bool {

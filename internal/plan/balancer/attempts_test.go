@@ -66,10 +66,10 @@ func TestIneffective(t *testing.T) {
 	}
 	for _, s := range first.Steps {
 		if _, is := s.(balancer.MarkLoadBalancer); is {
-			w.attempts.CouldNot(s, w.now, time.Second, "forbidden")
+			w.attempts.Did(s, w.now, time.Second, "forbidden")
 		} else {
-			w.attempts.Did(s, w.now, time.Second)
-			w.attempts.Did(s, w.now, time.Second)
+			w.attempts.Did(s, w.now, time.Second, "")
+			w.attempts.Did(s, w.now, time.Second, "")
 		}
 		if _, is := s.(balancer.MarkLoadBalancer); w.attempts.HasFailed(s) != is {
 			t.Errorf("HasFailed(%s) = %v", s, !is)

@@ -85,9 +85,3 @@ func TrialIn(have []sdn.LoadBalancer, want sdn.LoadBalancer) (trial *sdn.LoadBal
 }
 
 const trialSuffix = "/trial"
-
-// complete reports whether all load balancers that are wanted are ACTIVE with all their ports, and no
-// part of them is in ERROR.
-func (p *planner) complete() bool {
-	return len(p.faults) == 0 && !slices.ContainsFunc(p.places, func(a place) bool { return !a.isThere() })
-}

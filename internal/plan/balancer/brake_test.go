@@ -157,8 +157,8 @@ func TestFlappingCloudReplacesOnce(t *testing.T) {
 		if got := remedies(); len(got) > 0 || again[0].Try != map[bool]int{true: 1, false: 2}[tc.again] {
 			t.Errorf("%+v: remedies after that, try %d: %+v", tc, again[0].Try, got)
 		}
-		if !tc.again && last.Repair < 30*time.Minute {
-			t.Errorf("%+v: the next attempt is in %s, want in half an hour, as before the cloud was away", tc, last.Repair)
+		if !tc.again && last.Wake < 30*time.Minute {
+			t.Errorf("%+v: the next attempt is in %s, want in half an hour, as before the cloud was away", tc, last.Wake)
 		}
 	}
 }

@@ -29,29 +29,22 @@ func (d *differ) steps() []Step {
 	return slices.Concat(d.affinity, d.less, d.narrower, d.members, d.listening, d.more, d.pools)
 }
 
-type listenerKey struct {
-	protocol string
-	port     int32
-}
-
-func keyOf(l *sdn.Listener) listenerKey { return listenerKey{l.Protocol, l.Port} }
-
 // listeners plans the differences of listeners. A listener that is not wanted is deleted first:
 // no client may come in by it, and its replacement may need its quota.
 func (d *differ) listeners(want []sdn.Listener) {
-	wanted := map[listenerKey]*sdn.Listener{}
+	wanted := map[string]*sdn.Listener{}
 	ports := map[int32]bool{}
 	for i := range want {
-		wanted[keyOf(&want[i])] = &want[i]
+		wanted[portName(&want[i])] = &want[i]
 		ports[want[i].Port] = true
 	}
-	there := map[listenerKey]bool{}
+	there := map[string]bool{}
 	for i := range d.lb.Listeners {
 		l := &d.lb.Listeners[i]
-		w := wanted[keyOf(l)]
+		w := wanted[portName(l)]
 		switch {
-		case w != nil && !there[keyOf(l)]:
-			there[keyOf(l)] = true
+		case w != nil && !there[portName(l)]:
+			there[portName(l)] = true
 			d.listener(w, l)
 		case ports[l.Port] && !d.f.ManyProtocols: // in the way of the wanted one
 			d.less = append(d.less, d.remove(l, "the Service has another protocol on its port", Wider(l.SourceRanges, rangesOf(want))))
@@ -61,7 +54,7 @@ func (d *differ) listeners(want []sdn.Listener) {
 	}
 	d.keepAffinity()
 	for i := range want {
-		if !there[keyOf(&want[i])] {
+		if !there[portName(&want[i])] {
 			d.more = append(d.more, CreateListener{d.lb.ID, want[i]})
 		}
 	}

@@ -67,8 +67,6 @@ func inError(p *sdn.Provisioning) { *p = sdn.ProvisioningError }
 func TestMending(t *testing.T) {
 	const (
 		renew    = "send 1 members of pool shop/web:TCP:53 to the provider again"
-		noPool   = "delete pool (it cannot be repaired in place)"
-		pool     = "create pool shop/web:TCP:53"
 		none     = "delete listener (it cannot be repaired in place)"
 		listener = "create listener shop/web:TCP:53"
 		failover = "fail over load balancer"
@@ -100,25 +98,25 @@ func TestMending(t *testing.T) {
 			} else {
 				inError(&m.Provisioning)
 			}
-		}, []string{renew, noPool, pool}},
+		}, []string{renew, none, listener}},
 		{"a pool", "", func(c *memory.Cloud, lb *sdn.LoadBalancer) {
 			if c == nil {
 				inError(&lb.Listeners[0].Pool.Provisioning)
 			}
-		}, []string{noPool, pool}},
+		}, []string{none, listener}},
 		{"a pool whose change did not end", "", func(c *memory.Cloud, lb *sdn.LoadBalancer) {
 			if c == nil {
 				lb.Listeners[0].Pool.Provisioning = "PENDING_UPDATE"
 				lb.Listeners[0].Pool.Members = nil
 			}
-		}, []string{noPool, pool}},
+		}, []string{none, listener}},
 		{"a pool that cannot be deleted", "", func(c *memory.Cloud, lb *sdn.LoadBalancer) {
 			if p := lb.Listeners[0].Pool; c != nil {
 				c.KeepInError(p.ID)
 			} else {
 				inError(&p.Provisioning)
 			}
-		}, []string{noPool, none, listener}},
+		}, []string{none, listener}},
 		{"a listener", "", func(c *memory.Cloud, lb *sdn.LoadBalancer) {
 			if c == nil {
 				inError(&lb.Listeners[0].Provisioning)
@@ -142,7 +140,7 @@ func TestMending(t *testing.T) {
 			if c == nil {
 				inError(&lb.Provisioning)
 			}
-		}, []string{"delete load balancer (it is in ERROR)", anew}},
+		}, []string{"delete load balancer (it cannot be repaired in place)", anew}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := brokenWorld(t, tc.provider, tc.spoil)
@@ -183,18 +181,18 @@ func TestServingIsTouchedLast(t *testing.T) {
 			break
 		}
 		w.round(&p)
-		if mended.IsZero() && slices.Contains(w.steps(), "create pool shop/web:UDP:53") {
+		if mended.IsZero() && slices.Contains(w.steps(), "create listener shop/web:UDP:53") {
 			mended = w.now
 		}
-		if i := slices.Index(w.steps(), "create pool shop/web:TCP:53"); i >= 0 && w.now.Sub(began) < 15*time.Minute {
-			t.Fatalf("a pool with an endpoint that is reached was made anew after %s", w.now.Sub(began))
+		if i := slices.Index(w.steps(), "create listener shop/web:TCP:53"); i >= 0 && w.now.Sub(began) < 15*time.Minute {
+			t.Fatalf("a port with an endpoint that is reached was made anew after %s", w.now.Sub(began))
 		}
 	}
 	if took := mended.Sub(began); mended.IsZero() || took > time.Minute {
-		t.Errorf("the pool without one was made anew after %s, want within a minute: %q", took, w.steps())
+		t.Errorf("the port without one was made anew after %s, want within a minute: %q", took, w.steps())
 	}
-	if w.now.Sub(began) > time.Hour || !slices.Contains(w.steps(), "create pool shop/web:TCP:53") {
-		t.Errorf("after %s: %q, want both pools made anew", w.now.Sub(began), w.steps())
+	if w.now.Sub(began) > time.Hour || !slices.Contains(w.steps(), "create listener shop/web:TCP:53") {
+		t.Errorf("after %s: %q, want both ports made anew", w.now.Sub(began), w.steps())
 	}
 }
 
@@ -298,14 +296,14 @@ func TestNewOneIsMendedFromBelow(t *testing.T) {
 	w.spoil(w.cloud.LoadBalancers()[0].LoadBalancer.ID, func(_ *memory.Cloud, lb *sdn.LoadBalancer) { inError(&lb.Listeners[0].Pool.Provisioning) })
 	w.settle()
 	want := []string{
-		"delete load balancer (it is in ERROR)", "create load balancer shop/web at 10.2.0.10",
-		"delete pool (it cannot be repaired in place)", "create pool shop/web:TCP:53",
+		"delete load balancer (it cannot be repaired in place)", "create load balancer shop/web at 10.2.0.10",
+		"delete listener (it cannot be repaired in place)", "create listener shop/web:TCP:53",
 	}
 	if diff := cmp.Diff(want, w.steps()); diff != "" {
 		t.Errorf("steps (-want +got):\n%s", diff)
 	}
 	if took := w.now.Sub(began); took > 10*time.Second {
-		t.Errorf("it took %s, want that the pool waits for nothing", took)
+		t.Errorf("it took %s, want that the port waits for nothing", took)
 	}
 }
 
@@ -439,7 +437,7 @@ func TestMendingIsBounded(t *testing.T) {
 func TestRefusedRemovals(t *testing.T) {
 	w := brokenWorld(t, "", func(*memory.Cloud, *sdn.LoadBalancer) {})
 	w.klb.Spec.Listeners[0].Members = nil
-	for i := range 4 {
+	for i := range 6 {
 		_, _, p, err := w.plan()
 		if err != nil {
 			t.Fatal(err)
@@ -451,9 +449,15 @@ func TestRefusedRemovals(t *testing.T) {
 			w.attempts.Removed(p.Steps[0], w.now, time.Second, "refused")
 			continue
 		}
-		if len(p.Steps) != 0 || len(p.Remedies) != 1 || p.Remedies[0].Level != balancer.LevelPool {
-			t.Errorf("after three refusals: %v, %+v, want the pool anew", p.Steps, p.Remedies)
+		want := balancer.LevelAgain
+		if i > 4 {
+			want = balancer.LevelPort
 		}
+		if len(p.Steps) != 0 || len(p.Remedies) != 1 || p.Remedies[0].Level != want || p.Remedies[0].Replaces {
+			t.Fatalf("after %d refusals: %v, %+v, want the removal twice again, then the port anew", i, p.Steps, p.Remedies)
+		}
+		w.attempts.Tried(&p.Remedies[0], w.now, "refused")
+		w.now = w.now.Add(5 * time.Second)
 	}
 	w.klb.Spec.Listeners[0] = port("TCP", 53, 2, 3)
 	w.attempts = nil

@@ -49,9 +49,9 @@ type Actions struct {
 	// Busy are the load balancers that accept no change now. Unfinished accept changes, but the
 	// provider is still at work on the objects below them: no list shows when these are done.
 	Busy, Unfinished []string
-	// Wake is when to plan again at the latest, although nothing has changed; 0: never. Repair
-	// is when the next remedy is due; Reread is when to read the unfinished ones again.
-	Wake, Repair, Reread time.Duration
+	// Wake is when to plan again at the latest, although nothing has changed; 0: never. Reread is when
+	// to read the unfinished ones again.
+	Wake, Reread time.Duration
 
 	// Withholds says that the load balancer may have no floating IP: it does not keep the source
 	// ranges. Open says that clients outside of them may come in until the steps are done.
@@ -83,34 +83,28 @@ type Report struct {
 // Next returns what to do with the load balancers of one KuryrLoadBalancer. Of several at one
 // VIP, the one that the status names stays, if it fits.
 func Next(in Input) Actions {
-	p := planner{in: in, f: in.Features, unwanted: map[string]string{}, present: map[string]bool{}}
+	p := planner{in: in}
 	p.Attempts = in.Attempts.clone()
-	p.f.FailOver = p.f.FailOver && p.Attempts.CanFailOver()
-	p.Want, p.Problems = Want(in.LoadBalancer, p.f)
+	p.Want, p.Problems = Want(in.LoadBalancer, p.in.Features)
 	p.Problems = append(p.Problems, brokenMonitors(in.Trees)...)
 	p.leaveRefused()
-	p.Withholds, p.Open = WithholdsFloatingIP(in.LoadBalancer, p.f), AdmitsOthers(p.Want, in.Trees, Named(in.LoadBalancer))
+	p.Withholds, p.Open = WithholdsFloatingIP(in.LoadBalancer, p.in.Features), AdmitsOthers(p.Want, in.Trees, Named(in.LoadBalancer))
+	p.Unfinished, p.Reread = p.Attempts.Unfinished(in.Trees, in.Now, in.Pause)
+	p.left = slices.Concat(in.Busy, p.Unfinished)
 	p.compare()
-	p.Unfinished, p.Reread = p.Attempts.Unfinished(in.Trees, p.f, in.Now, in.Pause)
-	p.leave(slices.Concat(in.Busy, p.Unfinished))
-	p.mend()
+	p.repair()
 	p.leaveIneffective()
-	p.Last, p.Complete = p.outlived(), p.complete()
+	p.Complete = len(p.faults) == 0 && !slices.ContainsFunc(p.places, func(a place) bool { return !a.isThere() })
 	return p.Actions
 }
 
 // planner is a plan being made.
 type planner struct {
 	Actions
-	in Input
-	f  sdn.Features // without what no attempt has shown to work
-
-	places   []place
-	faults   []Fault           // the broken objects that no step mends
-	last     []Step            // deletions that wait until the replacement serves, see outlived
-	unwanted map[string]string // addresses of the load balancers in last, by ID
-	present  map[string]bool   // keys of the removals of existing objects, see removals
-	taken    bool              // the plan already has a remedy above LevelMember
+	in     Input
+	left   []string // load balancers that are waited for: nothing is planned for them
+	places []place
+	faults []Fault // the broken objects that no step repairs
 }
 
 // wake has the next plan be made after a pause at the latest.

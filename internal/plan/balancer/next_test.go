@@ -161,7 +161,7 @@ func (h *history) line(f []string) {
 		h.now = h.now.Add(d)
 	case "did":
 		for _, s := range h.last.Steps {
-			h.attempts.Did(s, h.now, moment)
+			h.attempts.Did(s, h.now, moment, "")
 			h.attempts.Removed(s, h.now, moment, "")
 		}
 	case "tried", "refused":
@@ -297,9 +297,6 @@ func (h *history) say() string {
 	}
 	for _, id := range slices.Concat(h.last.Busy, h.last.Unfinished) {
 		fmt.Fprintln(&b, "wait for", id)
-	}
-	if h.last.Repair > 0 {
-		fmt.Fprintln(&b, "repair again in", h.last.Repair)
 	}
 	if h.last.Wake > 0 {
 		fmt.Fprintln(&b, "plan again in", h.last.Wake)

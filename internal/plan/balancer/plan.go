@@ -27,38 +27,17 @@ func (p *planner) compare() {
 		case used[lb.ID]:
 		case busy(lb.Provisioning):
 			p.Busy = append(p.Busy, lb.ID)
+		case slices.Contains(p.left, lb.ID):
 		case strings.HasSuffix(lb.Name, trialSuffix) && missing:
 			// It has served its purpose, and may have the room that the wanted one needs.
 			p.Steps = append(p.Steps, DeleteLoadBalancer{ID: lb.ID, Because: "it was a trial"})
-		default:
-			p.unwanted[lb.ID] = lb.VIP.IP
-			p.last = append(p.last, DeleteLoadBalancer{ID: lb.ID, Because: "the Service no longer has the address " + lb.VIP.IP})
+		case !slices.ContainsFunc(p.places, func(a place) bool { return family(a.vip) == family(lb.VIP.IP) && !a.isThere() }):
+			// Its replacement is ACTIVE and has all ports, or none of that IP family is wanted. The next
+			// load balancer with this address must not wait for anything else.
+			p.Last = append(p.Last, DeleteLoadBalancer{ID: lb.ID, Because: "the Service no longer has the address " + lb.VIP.IP})
 		}
 	}
 	slices.SortStableFunc(p.Steps, func(a, b Step) int { return order(a) - order(b) })
-}
-
-// outlived returns the deletions that may be carried out. The replacement must be ACTIVE and have
-// all ports, or none of that IP family may be wanted. The next load balancer with this address must
-// not wait for anything else.
-func (p *planner) outlived() (steps []Step) {
-	for _, s := range p.last {
-		of := family(p.unwanted[Target(s)])
-		if !slices.ContainsFunc(p.places, func(a place) bool { return family(a.vip) == of && !a.isThere() }) {
-			steps = append(steps, s)
-		}
-	}
-	return steps
-}
-
-// leave removes from the plan everything about these load balancers.
-func (p *planner) leave(ids []string) {
-	about := func(s Step) bool { return slices.Contains(ids, Target(s)) }
-	p.Steps, p.last = slices.DeleteFunc(p.Steps, about), slices.DeleteFunc(p.last, about)
-	p.faults = slices.DeleteFunc(p.faults, func(f Fault) bool { return slices.Contains(ids, f.LoadBalancerID) })
-	for i := range p.places {
-		p.places[i].active = p.places[i].active && !slices.Contains(ids, p.places[i].id)
-	}
 }
 
 // order ranks a step: steps that keep clients out come first, with what has to precede them, and marks
@@ -115,12 +94,7 @@ func sortBalancers(all []sdn.LoadBalancer, keep []string) {
 // busy reports whether an object accepts no change in this state. An unknown state does not
 // count as busy.
 func busy(s sdn.Provisioning) bool {
-	switch s {
-	case "", sdn.ProvisioningActive, sdn.ProvisioningError, sdn.ProvisioningDeleted:
-		return false
-	case sdn.ProvisioningCreating, sdn.ProvisioningDeleting:
-	}
-	return true
+	return !slices.Contains([]sdn.Provisioning{"", sdn.ProvisioningActive, sdn.ProvisioningError, sdn.ProvisioningDeleted}, s)
 }
 
 func at(lb *sdn.LoadBalancer, vip v1.VIPAddress) bool {
@@ -139,7 +113,7 @@ func (p *planner) place(want *sdn.LoadBalancer, have []sdn.LoadBalancer, used ma
 			continue
 		}
 		used[lb.ID] = true
-		because := unlike(want, lb, p.f)
+		because := unlike(want, lb, p.in.Features)
 		if found == nil && because == "" {
 			found = lb
 			continue
@@ -150,11 +124,11 @@ func (p *planner) place(want *sdn.LoadBalancer, have []sdn.LoadBalancer, used ma
 		gone = false
 		if busy(lb.Provisioning) {
 			p.Busy = append(p.Busy, lb.ID)
-		} else {
+		} else if !slices.Contains(p.left, lb.ID) {
 			p.Steps = append(p.Steps, DeleteLoadBalancer{lb.ID, because, want.VIP.IP})
 		}
 	}
-	p.places = append(p.places, placeOf(want, found, p.f))
+	p.inspect(want, found)
 	switch {
 	case found != nil:
 		p.Kept = append(p.Kept, kept(want, found)...)
@@ -230,22 +204,23 @@ func Moves(klb *v1.KuryrLoadBalancer, have []sdn.LoadBalancer, keep []string) (f
 
 // tree plans the differences below a load balancer.
 func (p *planner) tree(want, have *sdn.LoadBalancer) {
-	p.note(have)
 	if busy(have.Provisioning) {
 		p.Busy = append(p.Busy, have.ID)
 		return
 	}
-	p.faults = append(p.faults, faults(&p.places[len(p.places)-1], want, have, p.f)...)
 	if have.Provisioning == sdn.ProvisioningError {
 		return
 	}
 	p.Disabled = append(p.Disabled, disabled(have)...)
+	if slices.Contains(p.left, have.ID) {
+		return
+	}
 	if have.Unmarked {
 		p.Steps = append(p.Steps, MarkLoadBalancer{have.ID})
 	}
-	d := differ{lb: have, f: p.f}
+	d := differ{lb: have, f: p.in.Features}
 	d.listeners(want.Listeners)
-	if p.f.DisabledBlocks && slices.ContainsFunc(disabled(have), func(d Disabled) bool { return !d.Member }) {
+	if p.in.Features.DisabledBlocks && slices.ContainsFunc(disabled(have), func(d Disabled) bool { return !d.Member }) {
 		d.members, d.more = nil, nil // new listeners and pools have members, too
 	}
 	emptiestFirst(d.members, have)

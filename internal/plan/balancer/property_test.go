@@ -198,7 +198,7 @@ func (r *random) look() {
 		p.Last = nil
 	}
 	steps := slices.Clone(p.Steps)
-	r.now = r.now.Add(cmp.Or(p.Repair, p.Reread))
+	r.now = r.now.Add(cmp.Or(p.Wake, p.Reread))
 	for i := range p.Remedies {
 		steps = append(steps, p.Remedies[i].Step)
 		r.attempts.Tried(&p.Remedies[i], r.now, "")

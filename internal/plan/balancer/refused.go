@@ -5,9 +5,7 @@ package balancer
 
 import (
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -71,5 +69,5 @@ func (p *planner) leaveRefused() {
 			})
 		}
 	}
-	maps.DeleteFunc(p.Attempts, func(key string, _ *Attempt) bool { return strings.HasPrefix(key, refusing) && !wanted[key] })
+	p.Attempts.keep(refusing, wanted)
 }

@@ -39,7 +39,7 @@ func (w *broken) refused() (p balancer.Actions) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	p.Repair = after.Repair
+	p.Wake = after.Wake
 	return p
 }
 
@@ -61,7 +61,7 @@ func TestWhatResistsIsToldAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(p.Tried) != 1 || !cmp.Equal(p.Tried, second.Tried) || p.Repair != second.Repair {
+	if len(p.Tried) != 1 || !cmp.Equal(p.Tried, second.Tried) || p.Wake != second.Wake {
 		t.Errorf("first told is %+v, and then %+v", p, second)
 	}
 }
@@ -74,7 +74,7 @@ func TestRemovalsSpareWhatServes(t *testing.T) {
 		level  balancer.Level
 	}{
 		"a listener": {func(s *v1.KuryrLoadBalancerSpec) { s.Listeners = s.Listeners[:1] }, balancer.LevelLoadBalancer},
-		"a member":   {func(s *v1.KuryrLoadBalancerSpec) { s.Listeners[0] = port("TCP", 53, 1) }, balancer.LevelPool},
+		"a member":   {func(s *v1.KuryrLoadBalancerSpec) { s.Listeners[0] = port("TCP", 53, 1) }, balancer.LevelPort},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := refusing(t, tc.change)
@@ -82,16 +82,22 @@ func TestRemovalsSpareWhatServes(t *testing.T) {
 			for range 100 {
 				m := w.refused()
 				tries += len(m.Steps)
-				if len(m.Remedies) > 0 {
-					if took := w.now.Sub(began); took < 15*time.Minute || took > 20*time.Minute || m.Remedies[0].Level != tc.level {
-						t.Errorf("after %s: %s, want that later than a quarter of an hour", took, m.Remedies[0].Tell())
+				for i := range m.Remedies {
+					r := &m.Remedies[i]
+					if r.Level == balancer.LevelAgain {
+						tries++
+						w.attempts.Tried(r, w.now, "refused")
+						continue
+					}
+					if took := w.now.Sub(began); took < 15*time.Minute || took > 20*time.Minute || r.Level != tc.level || !r.Replaces {
+						t.Errorf("after %s: %s, want that later than a quarter of an hour, and only after a trial", took, r.Tell())
 					}
 					if tries < 8 || tries > 15 {
 						t.Errorf("it was tried %d times to delete it, want about ten", tries)
 					}
 					return
 				}
-				w.now = w.now.Add(max(m.Repair, 20*time.Millisecond))
+				w.now = w.now.Add(max(m.Wake, 20*time.Millisecond))
 			}
 			t.Errorf("nothing is made anew in %s", w.now.Sub(began))
 		})
@@ -99,12 +105,12 @@ func TestRemovalsSpareWhatServes(t *testing.T) {
 }
 
 // TestComingMembersDoNotWait: members that come are added although others of the pool cannot
-// be removed; if nobody is served there the pool is made anew.
+// be removed; if nobody is served there the port is soon made anew.
 func TestComingMembersDoNotWait(t *testing.T) {
 	for _, tc := range []struct {
-		members  []int
-		remedies int
-	}{{[]int{1, 3}, 0}, {[]int{3}, 1}} {
+		members []int
+		anew    bool
+	}{{[]int{1, 3}, false}, {[]int{3}, true}} {
 		w := refusing(t, func(s *v1.KuryrLoadBalancerSpec) { s.Listeners[0] = port("TCP", 53, tc.members...) })
 		_, _, p, _ := w.plan()
 		alone := p.Steps[0].(balancer.ChangeMembers)
@@ -112,10 +118,21 @@ func TestComingMembersDoNotWait(t *testing.T) {
 		for range 3 {
 			w.attempts.Removed(alone, w.now, time.Second, "refused")
 		}
-		_, _, p, _ = w.plan()
-		c, is := p.Steps[0].(balancer.ChangeMembers)
-		if !is || len(p.Steps) != 1 || len(c.Remove) > 0 || len(c.Add) != 1 || len(p.Remedies) != tc.remedies {
-			t.Errorf("%v: %v and %+v, want member 3 added and %d remedies", tc.members, p.Steps, p.Remedies, tc.remedies)
+		anew := false
+		for range 10 {
+			_, _, p, _ = w.plan()
+			c, is := p.Steps[0].(balancer.ChangeMembers)
+			if !is || len(p.Steps) != 1 || len(c.Remove) > 0 || len(c.Add) != 1 {
+				t.Fatalf("%v: %v, want member 3 added", tc.members, p.Steps)
+			}
+			for i := range p.Remedies {
+				anew = anew || p.Remedies[i].Level == balancer.LevelPort
+				w.attempts.Tried(&p.Remedies[i], w.now, "refused")
+			}
+			w.now = w.now.Add(5 * time.Second)
+		}
+		if anew != tc.anew {
+			t.Errorf("%v: the port is made anew: %v", tc.members, anew)
 		}
 	}
 }

@@ -6,7 +6,6 @@ package balancer
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -15,23 +14,24 @@ import (
 )
 
 // unfinished is the prefix of the keys of objects that are being changed below a load balancer, see
-// Unfinished. A key has the load balancer, the object, its state, and how often members were repaired there.
+// Unfinished. A key has the load balancer, the object and its state.
 const unfinished = "unfinished "
 
 // Unfinished returns the load balancers that accept changes while the provider is still at work on
-// the objects below them, see sdn.Features.ChildrenLater, and when to read them again. A change
-// that meets another one under way may leave the load balancer PENDING_UPDATE for ever, or a member in
-// OVN that Octavia has not. If none of the objects changes for a pause, who was at work has died: they are
-// for Mending, and are not waited for any more, whatever is changed beside them.
-func (m *Attempts) Unfinished(have []sdn.LoadBalancer, f sdn.Features, now time.Time, pause time.Duration) (ids []string, again time.Duration) {
+// the objects below them, and when to read them again. OVN's provider is so for seconds. With any
+// provider, a load balancer and its objects are not read at one moment. A change that meets another one
+// under way may leave the load balancer PENDING_UPDATE for ever, or a member in OVN that Octavia has
+// not. If none of the objects changes for a pause, who was at work has died: they are to be repaired,
+// and are not waited for any more, whatever is changed beside them.
+func (m *Attempts) Unfinished(have []sdn.LoadBalancer, now time.Time, pause time.Duration) (ids []string, again time.Duration) {
 	all := map[string]bool{}
 	for i := range have {
 		lb, begins := &have[i], false
-		pending := m.pendingBelow(lb)
+		pending := pendingBelow(lb)
 		for _, key := range pending {
 			all[key], begins = true, begins || m.Times(key) == 0
 		}
-		if lb.Provisioning != sdn.ProvisioningActive || !f.ChildrenLater {
+		if lb.Provisioning != sdn.ProvisioningActive {
 			continue
 		}
 		for key := range *m { // one of those that were waited for is done
@@ -49,12 +49,12 @@ func (m *Attempts) Unfinished(have []sdn.LoadBalancer, f sdn.Features, now time.
 			}
 		}
 	}
-	maps.DeleteFunc(*m, func(key string, _ *Attempt) bool { return strings.HasPrefix(key, unfinished) && !all[key] })
+	m.keep(unfinished, all)
 	return slices.Compact(ids), again
 }
 
 // pendingBelow returns the keys of the objects below a load balancer that are being changed.
-func (m *Attempts) pendingBelow(lb *sdn.LoadBalancer) (keys []string) {
+func pendingBelow(lb *sdn.LoadBalancer) (keys []string) {
 	note := func(id string, p sdn.Provisioning) {
 		if busy(p) {
 			keys = append(keys, fmt.Sprint(unfinished, lb.ID, " ", id, " ", p))
@@ -64,7 +64,7 @@ func (m *Attempts) pendingBelow(lb *sdn.LoadBalancer) (keys []string) {
 		if note(l.ID, l.Provisioning); l.Pool != nil {
 			note(l.Pool.ID, l.Pool.Provisioning)
 			for _, x := range l.Pool.Members {
-				note(fmt.Sprint(x.ID, " ", m.Times(mendKey(lb.VIP.IP, portName(&l), LevelMember))), x.Provisioning)
+				note(x.ID, x.Provisioning)
 			}
 		}
 	}

@@ -19,7 +19,6 @@ import (
 // nothing changes any more. What is left is for repairs then, until it changes itself.
 func TestUnfinished(t *testing.T) {
 	const pause = 30 * time.Second
-	later := sdn.Features{ChildrenLater: true}
 	begin := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	tree := func(listener, pool sdn.Provisioning, members ...sdn.Provisioning) []sdn.LoadBalancer {
 		p := &sdn.Pool{ID: "pool", Provisioning: pool}
@@ -54,17 +53,13 @@ func TestUnfinished(t *testing.T) {
 		{"all is done", 122 * time.Second, tree(active, active, active, active), false, 0},
 		{"the same member is changed much later", 900 * time.Second, tree(active, active, active, update), true, 500 * time.Millisecond},
 	} {
-		ids, again := m.Unfinished(step.have, later, begin.Add(step.at), pause)
+		ids, again := m.Unfinished(step.have, begin.Add(step.at), pause)
 		if slices.Equal(ids, []string{"web"}) != step.waits || len(ids) > 1 || again != step.again {
 			t.Errorf("%s: waits for %v, reads again after %s; want %t, %s", step.name, ids, again, step.waits, step.again)
 		}
 	}
 	if len(m) != 1 {
 		t.Errorf("%d notes are kept, want that of the last change", len(m))
-	}
-	m = nil
-	if ids, _ := m.Unfinished(tree(creating, creating), sdn.Features{}, begin, pause); len(ids) > 0 || len(m) > 0 {
-		t.Errorf("a provider that is done when the load balancer is: waits for %v", ids)
 	}
 }
 
@@ -79,7 +74,9 @@ func TestUnfinishedBesideOthers(t *testing.T) {
 	}
 	inError := lb("web", creating, active, active)
 	inError.Provisioning = sdn.ProvisioningError
-	repaired := func(m *balancer.Attempts) { m.Note("mend 10.2.0.1 TCP:80 0", now, balancer.Pauses{}, "") }
+	repaired := func(m *balancer.Attempts) {
+		m.Tried(&balancer.Remedy{Fault: balancer.Fault{LoadBalancerID: "web"}}, now, "")
+	}
 	type look struct {
 		after time.Duration
 		have  []sdn.LoadBalancer
@@ -121,13 +118,13 @@ func TestUnfinishedBesideOthers(t *testing.T) {
 	} {
 		m, at := balancer.Attempts{}, now
 		m.Note("another attempt", at, balancer.Pauses{}, "")
-		m.Unfinished(tc.first, sdn.Features{ChildrenLater: true}, at, pause)
+		m.Unfinished(tc.first, at, pause)
 		if tc.before != nil {
 			tc.before(&m)
 		}
 		for i, l := range tc.looks {
 			at = at.Add(l.after)
-			if ids, _ := m.Unfinished(l.have, sdn.Features{ChildrenLater: true}, at, pause); strings.Join(ids, " ") != l.want {
+			if ids, _ := m.Unfinished(l.have, at, pause); strings.Join(ids, " ") != l.want {
 				t.Errorf("%s: look %d waits for %v, want %q", tc.name, i, ids, l.want)
 			}
 		}

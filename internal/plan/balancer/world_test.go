@@ -169,7 +169,7 @@ func (w *world) round(p *balancer.Actions) {
 		steps = p.Last
 	}
 	if len(steps) == 0 {
-		w.now = w.now.Add(cmp.Or(p.Repair, p.Reread))
+		w.now = w.now.Add(cmp.Or(p.Wake, p.Reread))
 	}
 	for i, s := range steps {
 		err := w.do(s)

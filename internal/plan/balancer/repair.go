@@ -1,0 +1,312 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Remedy is a step that may repair something.
+type Remedy struct {
+	Step
+	Fault   Fault
+	Level   Level
+	Try, Of int
+	// Replaces says that the step deletes what serves clients: something has to show first that it
+	// can be created again.
+	Replaces bool
+	pause    time.Duration
+}
+
+// Tell describes the remedy for people.
+func (r *Remedy) Tell() string {
+	return fmt.Sprintf("%s%s: Kuryr tries to %s (try %d)", r.Fault.What, r.Fault.where(), r.Fault.does(r.Level), r.Try)
+}
+
+func (f *Fault) where() string {
+	if f.steps[LevelPort] == nil { // the load balancer itself, or a listener that is not wanted
+		return " at " + f.VIP
+	}
+	return fmt.Sprintf(" of port %s at %s", f.Port, f.VIP)
+}
+
+// Tried notes that a remedy was carried out, or that the cloud refused it: why is the refusal.
+// A failure during an outage of the cloud must not be noted. After a new load balancer, the
+// attempts below it are forgotten: nothing was tried on the new one.
+func (m *Attempts) Tried(r *Remedy, now time.Time, why string) {
+	if r.Level == LevelLoadBalancer {
+		for l := range LevelFailover {
+			m.Forget(repairKey(r.Fault.VIP, "", l))
+		}
+	}
+	m.Forget(unfinished + r.Fault.LoadBalancerID + " ") // the provider has begun again
+	m.Forget(begun + fingerprint(r.Step))
+	key := r.Fault.key(r.Level)
+	m.Note(key, now, Pauses{r.pause, r.pause}, why)
+	a := (*m)[key]
+	a.Serves, a.Target, a.Away = r.Replaces, Target(r.Step), false
+}
+
+// Begin notes that a remedy was begun, until it is Tried, and reports whether it had begun before.
+func (m *Attempts) Begin(r *Remedy, now time.Time) (before bool) {
+	return m.Note(begun+fingerprint(r.Step), now, Pauses{}, "") > 1
+}
+
+// triesQuick and triesSlow are the attempts at each level before the next level. The first is
+// where no client is served, the second where clients are served all the same. A failover interrupts
+// them for a moment.
+var (
+	triesQuick = [levels]int{2, 2, 3, 3}
+	triesSlow  = [levels]int{5, 3, 1, 1}
+)
+
+// Pauses, as shares or multiples of the first pause where clients are served.
+const (
+	quickLeast, quickMost = 30, 6 // its shares, where no client is served: first and longest pause
+	besideShare           = 3     // its share, before what makes other ports anew that are served
+	restLeast, restTimes  = 8, 30 // its multiples when all was tried: first and longest rest
+	restMost              = 24    // longest rest of what serves, in units of restTimes
+)
+
+// repairing begins the keys of repairs. A load balancer gets a new ID each time it is made anew, so the
+// keys have its address.
+const repairing = "repair "
+
+// anyPort is in the keys of load balancers that are repaired for a port. A load balancer in ERROR has
+// other keys: it is repaired once it is ACTIVE.
+const anyPort = "any"
+
+func (f *Fault) key(l Level) string {
+	if l >= LevelFailover && f.Port != "" {
+		return repairKey(f.VIP, anyPort, l)
+	}
+	return repairKey(f.VIP, f.Port, l)
+}
+
+func repairKey(vip, port string, l Level) string {
+	return fmt.Sprintf("%s%s %d %s", repairing, vip, l, port)
+}
+
+// repair plans what is done about objects in ERROR, and about objects that cannot be deleted. It
+// begins at the gentlest level that may help, and goes up a level when that was tried often
+// enough. What still serves clients is repaired last, slowly, and one thing at a time. What serves no
+// client passes all levels in less than a minute. Attempts at what works again are forgotten.
+func (p *planner) repair() {
+	p.resisting()
+	p.cure()
+	rank := func(f *Fault) Level { // what serves no client comes first
+		if f.Serves {
+			return levels + p.turn(f).at
+		}
+		return p.turn(f).at
+	}
+	slices.SortStableFunc(p.faults, func(a, b Fault) int { return cmp.Compare(rank(&a), rank(&b)) })
+	spent := len(p.faults) > 0
+	for i := range p.faults {
+		t := p.turn(&p.faults[i])
+		p.consider(&p.faults[i], t)
+		spent = spent && t.over()
+	}
+	p.Spent = spent && len(p.Remedies) == 0
+}
+
+// cure forgets the attempts where everything works again, and where nothing is wanted any more. If
+// something soon breaks again, its repair begins at the gentlest level. The pause is longer each time,
+// at each level that had to be tried, and is forgotten after a time without a fault.
+func (p *planner) cure() {
+	wanted := map[string]bool{}
+	for i := range p.places {
+		at := &p.places[i]
+		all := at.active && !slices.ContainsFunc(p.faults, func(f Fault) bool { return f.VIP == at.vip })
+		for _, s := range at.ports {
+			broken := slices.ContainsFunc(p.faults, func(f Fault) bool { return f.VIP == at.vip && f.Port == s.name })
+			well := at.active && s.pool != "" && s.serves && !broken
+			all = all && well
+			p.cured(wanted, at.vip, s.name, well)
+		}
+		p.cured(wanted, at.vip, anyPort, all)
+		// A load balancer that is ACTIVE with all ports has left its own ERROR, even if no wanted member
+		// is behind a port yet: the endpoints may have changed while it was created.
+		p.cured(wanted, at.vip, "", at.isThere())
+		for key := range p.Attempts { // a listener that is not wanted is not known while its load balancer is busy
+			wanted[key] = wanted[key] || !at.active && strings.HasPrefix(key, repairing+at.vip+" ")
+		}
+	}
+	for i := range p.faults {
+		wanted[p.faults[i].key(LevelAgain)] = true
+	}
+	p.Attempts.keep(repairing, wanted)
+}
+
+// cured notes the keys of a port as wanted. If the port is well, its attempts are over.
+func (p *planner) cured(wanted map[string]bool, vip, port string, well bool) {
+	for l := range levels {
+		key := repairKey(vip, port, l)
+		wanted[key] = true
+		switch a := p.Attempts[key]; {
+		case a == nil:
+		case a.Times > 0 && well:
+			least := p.in.Pause
+			if l == LevelAgain {
+				least /= quickLeast
+			}
+			*a = Attempt{Cures: a.Cures + 1, Next: p.in.Now.Add(Pauses{least, restMost * restTimes * p.in.Pause}.After(a.Cures + 1))}
+		case a.Times == 0 && p.in.Now.Sub(a.Next) > 2*restTimes*p.in.Pause:
+			delete(p.Attempts, key)
+		}
+	}
+}
+
+// turn is the level at which a fault is repaired next.
+type turn struct {
+	at    Level
+	wait  time.Duration
+	times int  // how often this level was tried
+	tries int  // how often it may be tried
+	total int  // attempts at all levels
+	spent bool // all levels were tried often enough
+}
+
+// over reports whether everything that Kuryr can do was done, for now.
+func (t *turn) over() bool { return t.spent && t.wait > 0 }
+
+// turn returns where a fault is repaired next: at the gentlest level that was not tried often
+// enough, else at the last level.
+func (p *planner) turn(f *Fault) turn {
+	t := turn{spent: true}
+	for l := Level(0); l < levels && t.spent; l++ {
+		if f.steps[l] == nil {
+			continue
+		}
+		a := p.Attempts[f.key(l)]
+		if a != nil && a.Away && l == LevelLoadBalancer && a.Target == Target(f.steps[l]) { // it was not deleted
+			a.Times, a.Next, a.Away = a.Times-1, p.in.Now, false
+		}
+		t.at, t.times, t.tries = l, p.Attempts.Times(f.key(l)), triesQuick[l]
+		if p.slow(f, l) {
+			t.tries = triesSlow[l]
+		}
+		t.spent = t.times >= t.tries
+		t.total += t.times
+		t.wait = max(t.wait, p.Attempts.Waits(f.key(l), p.in.Now))
+	}
+	if t.spent {
+		pauses := Pauses{restLeast * p.in.Pause, restTimes * p.in.Pause}
+		if p.slow(f, t.at) {
+			pauses = Pauses{restTimes * p.in.Pause, restMost * restTimes * p.in.Pause}
+		}
+		t.wait = max(0, p.Attempts[f.key(t.at)].Next.Add(pauses.After(t.times-t.tries+1)).Sub(p.in.Now))
+	}
+	return t
+}
+
+// slow reports whether clients are served all the same by the object that a level makes anew.
+func (p *planner) slow(f *Fault, l Level) bool {
+	if f.Serves || l < LevelFailover || f.Port == "" {
+		return f.Serves
+	}
+	return slices.ContainsFunc(p.places, func(a place) bool { return a.vip == f.VIP && a.servesBeside(f.Port) })
+}
+
+// consider plans the remedy of a fault, if it is its turn.
+func (p *planner) consider(f *Fault, t turn) {
+	p.Broken = append(p.Broken, f.What)
+	what := f.What + f.where() + ": "
+	switch {
+	case t.wait > 0:
+		p.wake(t.wait)
+		p.Tried = append(p.Tried, fmt.Sprintf("%s%s. At %s Kuryr tries to %s", what, p.tried(f), p.in.Now.Add(t.wait).UTC().Format(time.RFC3339), f.does(t.at)))
+	case !p.free(f, t.at):
+		p.wake(p.in.Pause)
+		p.Tried = append(p.Tried, fmt.Sprintf("%sKuryr repairs another object first, then it tries to %s", what, f.does(t.at)))
+	default:
+		r := Remedy{Step: f.steps[t.at], Fault: *f, Level: t.at, Try: t.times + 1, Of: t.tries, pause: p.after(f, t)}
+		r.Replaces = (t.at == LevelPort || t.at == LevelLoadBalancer) && p.slow(f, t.at)
+		p.Remedies = append(p.Remedies, r)
+		p.Tried = append(p.Tried, r.Tell())
+	}
+}
+
+// tried describes the attempts to repair a fault, how many there were, and why the last one failed.
+func (p *planner) tried(f *Fault) string {
+	var all []string
+	for l := range levels {
+		a := p.Attempts[f.key(l)]
+		if p.Attempts.Times(f.key(l)) == 0 || f.steps[l] == nil {
+			continue
+		}
+		text := fmt.Sprintf("%d tries to %s did not help", a.Times, f.does(l))
+		if a.Times == 1 {
+			text = fmt.Sprintf("1 try to %s did not help", f.does(l))
+		}
+		if a.Failed != "" {
+			text += " (last error: " + a.Failed + ")"
+		}
+		all = append(all, text)
+	}
+	if len(all) == 0 {
+		return "it was repaired a short time ago"
+	}
+	return strings.Join(all, ", ")
+}
+
+// free reports whether a fault may be repaired beside what else is under way. What is sent again
+// interrupts no client, so it always may. Of all else, one object at a time is made anew. An
+// object that serves is made anew only if nothing is missing: a cloud that cannot create one
+// object must not lose another. A load balancer stays untouched while the other address does not serve.
+// If neither serves, the second one is repaired when the first serves, or when all was tried there.
+func (p *planner) free(f *Fault, l Level) bool {
+	switch {
+	case l == LevelAgain:
+		return true
+	case slices.ContainsFunc(p.Remedies, func(r Remedy) bool { return r.Level > LevelAgain }):
+		return false
+	case l == LevelPort:
+		return !f.Serves || !p.makes()
+	}
+	own := slices.IndexFunc(p.places, func(a place) bool { return a.vip == f.VIP })
+	for i := range p.places {
+		other := &p.places[i]
+		missing := !other.active && !other.broken
+		if i != own && !other.serves() && (f.Serves || missing || i < own && p.repairs(other.vip)) {
+			return false
+		}
+	}
+	return true
+}
+
+// repairs reports whether something at an address can still be repaired soon.
+func (p *planner) repairs(vip string) bool {
+	return slices.ContainsFunc(p.faults, func(f Fault) bool {
+		t := p.turn(&f)
+		return f.VIP == vip && !t.over()
+	})
+}
+
+// makes reports whether the plan creates something or finds a load balancer busy.
+func (p *planner) makes() bool {
+	return len(p.Busy) > 0 || slices.ContainsFunc(p.Steps, func(s Step) bool {
+		switch s.(type) {
+		case CreateLoadBalancer, CreateListener, CreatePool:
+			return true
+		}
+		return false
+	})
+}
+
+// after returns the pause between an attempt and the next.
+func (p *planner) after(f *Fault, t turn) time.Duration {
+	if f.Serves {
+		return Pauses{p.in.Pause, restTimes * p.in.Pause}.After(t.total + 1)
+	}
+	pause := Pauses{p.in.Pause / quickLeast, p.in.Pause / quickMost}.After(t.total + 1)
+	if last := t.at == LevelPort || f.steps[LevelPort] == nil; last && t.times+1 >= t.tries && p.slow(f, LevelLoadBalancer) {
+		pause = max(pause, p.in.Pause/besideShare)
+	}
+	return pause
+}
