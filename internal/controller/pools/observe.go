@@ -50,9 +50,10 @@ type view struct {
 
 	leftOut  string // routes that the pool's pods do not get, and why: see tellRoutes
 	failure  error
-	episode  int // number of the failure: see supply.Settle
 	refilled time.Time
 	asked    int // supply.Snapshot.Asked
+	room     supply.Standing
+	keep     int // supply.Snapshot.Keep
 }
 
 // observe reads everything that a plan depends on.
@@ -91,10 +92,9 @@ func (r *Reconciler) observe(ctx context.Context, req pool.Ref) (*view, error) {
 	if err := r.assessPorts(ctx, v); err != nil {
 		return nil, err
 	}
-	if err := r.dropWritten(ctx, req); err != nil {
+	if err := r.recall(ctx, v); err != nil {
 		return nil, err
 	}
-	r.recall(v)
 	if v.current && v.site.Parent != "" && errors.Is(v.failure, sdn.ErrInvalid) {
 		r.sites.ParentPorts.Recheck(req.Node) // the machine may have another port now
 	}
@@ -106,21 +106,6 @@ func (r *Reconciler) observe(ctx context.Context, req pool.Ref) (*view, error) {
 func isFailed(port *v1.KuryrPort) bool {
 	ready := meta.FindStatusCondition(port.Status.Conditions, v1.ConditionReady)
 	return port.Status.Phase == v1.PortFailed && (ready == nil || ready.ObservedGeneration == port.Generation || ready.Reason == v1.ReasonPortMissing)
-}
-
-// dropWritten forgets unrecorded ports that have an object of any pool: the object decides
-// about the port.
-func (r *Reconciler) dropWritten(ctx context.Context, req pool.Ref) error {
-	for _, id := range r.Supply.Unrecorded(req) {
-		err := r.client.Get(ctx, client.ObjectKey{Name: id}, &v1.KuryrPort{}, kube.ReadOnly)
-		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("reading KuryrPort %s: %w", id, err)
-		}
-		if err == nil {
-			r.Supply.Recorded(req, id)
-		}
-	}
-	return nil
 }
 
 // readPorts reads the pool's ports, and returns the pods that have a port of another pool.

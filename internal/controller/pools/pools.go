@@ -106,13 +106,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req pool.Ref) (ctrl.Result, 
 	}
 	now := time.Now()
 	r.fill(v)
-	room := r.survey(v)
-	a := pool.Plan(v.state, now)
+	state := v.state
+	if v.keep >= 0 && !v.unsure { // pods of other pools lack room
+		state.Levels.Min, state.Levels.Fill, state.Levels.TTL = min(state.Levels.Min, v.keep), 0, 0
+	}
+	a := pool.Plan(state, now)
 	v.counts = a.Levels
 	if len(v.refused) > 0 { // a pod of another pool may make room on the node
 		a.Wake = outcome.Earlier(a.Wake, now.Add(refusedAgain))
 	}
-	r.note(v, &a, room)
+	r.note(v, &a)
 	r.ask(v, a)
 	err = r.write(ctx, v, &a)
 	r.score(v, &a)
@@ -123,7 +126,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req pool.Ref) (ctrl.Result, 
 	if err != nil {
 		return kube.Retry(err)
 	}
-	r.reclaimed(v, &a)
 	if err := r.filled(ctx, v, a.Filled); err != nil {
 		return kube.Retry(err)
 	}
@@ -131,7 +133,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req pool.Ref) (ctrl.Result, 
 	if err != nil {
 		return kube.Retry(err)
 	}
-	return ctrl.Result{RequeueAfter: outcome.Sooner(a.Wake, outcome.Earlier(again, nextLook(room, v, now)), now)}, nil
+	return ctrl.Result{RequeueAfter: outcome.Sooner(a.Wake, outcome.Earlier(again, nextLook(v, now)), now)}, nil
 }
 
 // refusedAgain is the time between two checks of pods that their node cannot run.
@@ -242,34 +244,13 @@ var poolChanged = predicate.TypedFuncs[*v1.KuryrPortPool]{
 	},
 }
 
-// survey gives the plan of v the known room of quotas and subnets.
-func (r *Reconciler) survey(v *view) supply.Standing {
-	if v.key == nil {
-		return supply.Standing{}
-	}
-	s, reclaim := r.Supply.Survey(v.req, v.key)
-	v.state.Scarce = s.Scarce != nil || s.Full != nil
-	if s.Full != nil && v.state.Hold.Before(s.Until) {
-		v.state.Hold = s.Until
-	}
-	v.state.Reclaim = reclaim
-	return s
-}
-
-// note passes on the parts of a plan that other pools and the metrics depend on. If the SDN has
-// no room for a pod's port, other pools give up free ports.
-func (r *Reconciler) note(v *view, a *pool.Actions, s supply.Standing) {
+// note passes on the parts of a plan that other pools and the metrics depend on.
+func (r *Reconciler) note(v *view, a *pool.Actions) {
 	given := givenTo(a)
-	v.episode, v.failure = r.Supply.Settle(v.req, supply.Planned{
-		Key: v.key, Free: max(0, a.Levels.Available-len(a.Bind)-a.Reclaimed),
-		Lacks: len(v.state.Pods) - len(given) - v.state.InFlight, Wishes: a.Want != (pool.Wish{}), Room: s,
+	v.failure = r.Supply.Settle(v.req, supply.Planned{
+		Key: v.key, Free: a.Kept, Lacks: len(v.state.Pods) - len(given) - v.state.InFlight, Wishes: a.Want != (pool.Wish{}),
 	})
 	r.memory.with(v.req, func(p *poolMemory) { p.turnedAway(v, given) })
-	if s.Full != nil {
-		for _, idle := range r.Supply.Reclaim(s.Full.Scope) {
-			r.Queue.Add(idle)
-		}
-	}
 }
 
 // givenTo returns the pods to which a plan gives a port.
@@ -322,20 +303,10 @@ func (r *Reconciler) score(v *view, a *pool.Actions) {
 	})
 }
 
-// reclaimed notes how many free ports the plan has given up for other pools.
-func (r *Reconciler) reclaimed(v *view, a *pool.Actions) {
-	if v.state.Reclaim > 0 {
-		r.Supply.GaveUp(v.req, v.state.Reclaim, a.Reclaimed)
-	}
-}
-
 // nextLook returns when to plan again because of room or of a failure: at the next check of
 // scarce room, or at the end of a backoff. Zero is never.
-func nextLook(s supply.Standing, v *view, now time.Time) time.Time {
-	var at time.Time
-	if s.Scarce != nil {
-		at = s.Again
-	}
+func nextLook(v *view, now time.Time) time.Time {
+	at := v.room.Again
 	if v.failure != nil && v.state.Hold.After(now) {
 		at = outcome.Earlier(at, v.state.Hold)
 	}

@@ -49,14 +49,24 @@ func (r *Reconciler) lostPort(ctx context.Context, req pool.Ref, pod *corev1.Pod
 }
 
 // recall adds the memory of the pool to v, and forgets what does not matter any more.
-func (r *Reconciler) recall(v *view) {
+func (r *Reconciler) recall(ctx context.Context, v *view) error {
 	named := map[string]bool{}
 	for i := range v.state.Pods {
 		named[v.state.Pods[i].Restore] = true
 	}
-	known := r.Supply.Snapshot(v.req, func(id string) bool { return named[id] })
+	known := r.Supply.Snapshot(v.req, v.key, named)
 	v.unrecorded = known.Unrecorded
 	for id, a := range known.Unrecorded {
+		// A port with an object of any pool is recorded: the object decides about it.
+		err := r.client.Get(ctx, client.ObjectKey{Name: id}, &v1.KuryrPort{}, kube.ReadOnly)
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("reading KuryrPort %s: %w", id, err)
+		}
+		if err == nil {
+			r.Supply.Recorded(v.req, id)
+			delete(v.unrecorded, id)
+			continue
+		}
 		v.state.Unrecorded = append(v.state.Unrecorded, pool.Unrecorded{ID: id, For: a.Pod})
 	}
 	v.state.InFlight, v.state.Restoring = known.InFlight, known.Restoring
@@ -66,8 +76,14 @@ func (r *Reconciler) recall(v *view) {
 			pod.Restore = ""
 		}
 	}
+	v.room, v.keep = known.Room, known.Keep
+	v.state.Scarce = known.Room.Scarce != nil || known.Room.Full != nil
+	if known.Room.Full != nil && v.state.Hold.Before(known.Room.Until) {
+		v.state.Hold = known.Room.Until
+	}
 	now := time.Now()
 	r.memory.with(v.req, func(p *poolMemory) { p.recallPods(v, now) })
+	return nil
 }
 
 func (p *poolMemory) recallPods(v *view, now time.Time) {

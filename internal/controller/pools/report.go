@@ -24,7 +24,6 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/controller/sites"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
-	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
 // explain describes an error of the SDN for a reader of the pool or of its pods.
@@ -38,11 +37,16 @@ func explain(err error, v *view) string {
 func (r *Reconciler) tell(v *view, given map[v1.Claim]bool) {
 	err := v.failure
 	if err == nil {
+		r.memory.with(v.req, func(p *poolMemory) {
+			if _, known := p.reportedPool[reportedFailure]; known {
+				p.reportedPool[reportedFailure] = "" // the next failure is another one
+			}
+		})
 		return
 	}
 	reason := outcome.Of(outcome.Port, err).Reason
 	if len(v.waiting) == 0 && lacksFree(v) {
-		r.tellPool(v, reportedFailure, fmt.Sprint(reason, " ", v.episode), reason, "CreatePort", "The pool lacks free ports: "+outcome.Cut(explain(err, v)))
+		r.tellPool(v, reportedFailure, reason, reason, "CreatePort", "The pool lacks free ports: "+outcome.Cut(explain(err, v)))
 	}
 	for _, pod := range v.waiting {
 		if !given[v1.Claim{UID: pod.UID, Interface: pool.Interface}] {
@@ -329,9 +333,9 @@ func lacksFree(v *view) bool {
 // roomConditions sets the conditions about quota and subnets: whether they have room for the
 // ports that the pool lacks.
 func (r *Reconciler) roomConditions(v *view, put func(kind string, is bool, reason, message string)) {
-	var scarce *sdn.QuotaError
-	if v.key != nil && lacksFree(v) {
-		scarce = r.Supply.Scarce(v.key)
+	scarce := v.room.Scarce
+	if !lacksFree(v) {
+		scarce = nil
 	}
 	for _, c := range []struct {
 		kind, reason, fine string

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -29,7 +30,8 @@ import (
 // No such decision lasts longer than a backoff: other users of the cloud change the room at any
 // time. Its methods are safe for concurrent use.
 type capacity struct {
-	cloud sdn.Capacity                    // nil: the room cannot be asked for
+	cloud sdn.Capacity // nil: the room cannot be asked for
+	lists subnetLists
 	pause time.Duration                   // between two attempts where there is no room
 	asked sdn.Answers[question, struct{}] // what the SDN was asked lately
 
@@ -45,10 +47,8 @@ type room struct {
 	left       int       // as far as is known
 	taken      int       // by requests in flight
 
-	until    time.Time     // no request before, after a refusal
-	scarce   time.Time     // until then no port is created without a waiting pod
-	gap      time.Duration // how long that lasted the last time
-	expected int           // ports that pools give up for others
+	until  time.Time // no request before, after a refusal
+	scarce time.Time // until then no port is created without a waiting pod
 }
 
 // question is a question for the room of a project and subnets.
@@ -61,15 +61,12 @@ type question struct {
 const (
 	askAfterRefusal = 10 * time.Second
 	askBeforeRefill = time.Minute
-	// scarceLongest is the longest pause after which scarce room is checked again. The pause
-	// doubles each time that the room is still scarce.
-	scarceLongest = 15 * time.Minute
+	// scarceFor is the pause after which scarce room is checked again.
+	scarceFor = 5 * time.Minute
 )
 
 func newCapacity(o Options) *capacity {
-	return &capacity{
-		cloud: withMore(o), pause: o.Backoff.Quota, rooms: map[sdn.Scope]*room{},
-	}
+	return &capacity{cloud: o.Capacity, lists: o.Subnets, pause: o.Backoff.Quota, rooms: map[sdn.Scope]*room{}}
 }
 
 // scopes returns the scopes in which a port of a pool takes room.
@@ -117,8 +114,11 @@ type Standing struct {
 	Again  time.Time
 }
 
-// standing returns the room of a pool with this key.
+// standing returns the room of a pool with this key; nil: unknown.
 func (c *capacity) standing(key *v1.PoolKey) (s Standing) {
+	if key == nil {
+		return s
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
@@ -176,7 +176,7 @@ func (c *capacity) of(key *v1.PoolKey) []*room {
 func (c *capacity) forgetOld() {
 	now := time.Now()
 	maps.DeleteFunc(c.rooms, func(_ sdn.Scope, r *room) bool {
-		return r.taken == 0 && now.Sub(r.until) > scarceLongest && now.After(r.scarce.Add(r.gap)) && now.Sub(r.reportedAt) > scarceLongest
+		return r.taken == 0 && now.After(r.until) && now.After(r.scarce) && now.Sub(r.reportedAt) > askBeforeRefill
 	})
 }
 
@@ -193,11 +193,8 @@ func (c *capacity) refill(ctx context.Context, key *v1.PoolKey, n, waiting int) 
 			continue
 		}
 		fit := max(0, min(admitted, r.spare(waiting)+admitted))
-		switch fit {
-		case 0:
-			r.tighten(now)
-		case admitted:
-			r.scarce, r.gap = time.Time{}, 0
+		if fit == 0 {
+			r.scarce = now.Add(scarceFor)
 		}
 		n = min(n, fit)
 	}
@@ -207,32 +204,21 @@ func (c *capacity) refill(ctx context.Context, key *v1.PoolKey, n, waiting int) 
 	return n
 }
 
-// tighten begins a time in which no port is created that no pod waits for.
-func (r *room) tighten(now time.Time) {
-	if now.Before(r.scarce) {
-		return
-	}
-	r.gap = min(max(askBeforeRefill, 2*r.gap), scarceLongest)
-	r.scarce = now.Add(r.gap)
-}
-
 // ended notes the result of a request for which room for n ports was taken. It returns the
-// error of the request, with numbers if the room was used up.
-func (c *capacity) ended(ctx context.Context, key *v1.PoolKey, n, made int, err error) error {
+// error of the request, with numbers if the room was used up, and the scope that this request has
+// found full; nil if none, or if that was known.
+func (c *capacity) ended(ctx context.Context, key *v1.PoolKey, n, made int, err error) (failure error, full *sdn.Scope) {
 	c.mu.Lock()
 	for _, r := range c.of(key) {
 		r.taken -= n
 		r.left = max(0, r.left-made)
 		if made > 0 && !time.Now().Before(r.until) {
 			r.until = time.Time{}
-			if !r.bounded() {
-				r.gap = 0 // no other sign of room will come
-			}
 		}
 	}
 	c.mu.Unlock()
 	if !errors.Is(err, sdn.ErrQuota) {
-		return err
+		return err, nil
 	}
 	c.ask(ctx, key, true)
 	return c.refused(key, err)
@@ -240,7 +226,7 @@ func (c *capacity) ended(ctx context.Context, key *v1.PoolKey, n, made int, err 
 
 // refused finds the scope without room, by the SDN's answer about the rooms, else by the error
 // of the request.
-func (c *capacity) refused(key *v1.PoolKey, err error) error {
+func (c *capacity) refused(key *v1.PoolKey, err error) (failure error, found *sdn.Scope) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
@@ -258,16 +244,16 @@ func (c *capacity) refused(key *v1.PoolKey, err error) error {
 		named = full[:1]
 	}
 	if len(named) == 0 {
-		return err
+		return err, nil
 	}
 	for _, r := range named { // the SDN does not say which of several subnets is full
 		r.left = 0 // other users have the room that seemed to be left
 		if !now.Before(r.until) {
-			r.until, r.expected = now.Add(c.pause), 0
+			r.until, found = now.Add(c.pause), &named[0].scope
 		}
-		r.tighten(now)
+		r.scarce = now.Add(scarceFor)
 	}
-	return &sdn.QuotaError{Scope: named[0].scope, Text: named[0].text(), Err: err}
+	return &sdn.QuotaError{Scope: named[0].scope, Text: named[0].text(), Err: err}, found
 }
 
 // concerned reports whether err may be about this kind of room: quota or addresses.
@@ -290,11 +276,8 @@ func (c *capacity) ask(ctx context.Context, key *v1.PoolKey, refused bool) {
 		age = askAfterRefusal
 	}
 	_, _ = c.asked.Get(ctx, of, age, func(ctx context.Context) (struct{}, error) {
-		got, err := c.cloud.Room(ctx, key.ProjectID, key.SubnetIDs)
-		if err != nil {
+		if err := c.learn(ctx, key); err != nil {
 			ctrl.LoggerFrom(ctx).Info("cannot read the free quota and the free addresses", "error", err.Error())
-		} else {
-			c.learn(key, got)
 		}
 		if refused {
 			c.asked.Keep(question{name: of.name}, struct{}{}, askBeforeRefill)
@@ -303,24 +286,46 @@ func (c *capacity) ask(ctx context.Context, key *v1.PoolKey, refused bool) {
 	})
 }
 
-// learn keeps the SDN's answer.
-func (c *capacity) learn(key *v1.PoolKey, got sdn.Room) {
+// learn asks the SDN for the room. The address of a port may be of one of several subnets, of which
+// the key has the first: its room is that of all, and unknown if that of one is.
+func (c *capacity) learn(ctx context.Context, key *v1.PoolKey) error {
+	more, err := c.lists.More(ctx, key.SubnetIDs)
+	if err != nil {
+		return err
+	}
+	ids := slices.Concat(append(slices.Collect(maps.Values(more)), key.SubnetIDs)...)
+	got, err := c.cloud.Room(ctx, key.ProjectID, ids)
+	if err != nil {
+		return err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, r := range c.of(key) {
-		usage, known := got.Subnets[r.scope.ID]
-		if !r.scope.Subnet {
-			known = got.Ports != nil
-			if known {
-				usage = *got.Ports
+		r.reportedAt, r.limit, r.left = time.Now(), 0, 0
+		for _, id := range slices.Concat([]string{r.scope.ID}, more[r.scope.ID]) {
+			usage, known := got.Subnets[id]
+			if !r.scope.Subnet {
+				if known = got.Ports != nil; known {
+					usage = *got.Ports
+				}
 			}
+			r.add(usage, known)
 		}
-		if !known {
-			r.reportedAt = time.Time{}
-			continue
-		}
-		left, _ := usage.Left()
-		r.reportedAt, r.limit, r.left, r.expected = time.Now(), usage.Limit, left, 0
+	}
+	return nil
+}
+
+// add adds the usage of a subnet or of a project. A limit may be near the largest int: that of an
+// IPv6 subnet.
+func (r *room) add(u sdn.Usage, known bool) {
+	left, _ := u.Left()
+	switch {
+	case !known:
+		r.reportedAt = time.Time{}
+	case u.Limit < 0 || r.limit < 0:
+		r.limit = -1
+	default:
+		r.limit, r.left = r.limit+min(u.Limit, math.MaxInt-r.limit), r.left+min(left, math.MaxInt-r.left)
 	}
 }
 
@@ -333,36 +338,10 @@ func (c *capacity) freed(key *v1.PoolKey) {
 		rooms = c.of(key)
 	}
 	for _, r := range rooms {
-		switch {
-		case r.bounded():
-			if r.left < r.limit { // of an IPv6 subnet both may be the largest int
-				r.left++
-			}
-			r.expected = max(0, r.expected-1)
-		case time.Now().Before(r.until):
-			r.left, r.expected = r.left+1, max(0, r.expected-1)
+		// Of an IPv6 subnet both may be the largest int.
+		if r.bounded() && r.left < r.limit || !r.bounded() && time.Now().Before(r.until) {
+			r.left++
 		}
-	}
-}
-
-// missing returns how many more ports other pools have to give up for the pods that wait in a
-// full scope, beside those that they already give up.
-func (c *capacity) missing(s sdn.Scope, waiting int) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	r := c.rooms[s]
-	if r == nil {
-		return 0
-	}
-	return max(0, waiting-r.expected-r.free())
-}
-
-// expect notes that pools give up n more ports.
-func (c *capacity) expect(s sdn.Scope, n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if r := c.rooms[s]; r != nil {
-		r.expected += n
 	}
 }
 
@@ -372,6 +351,6 @@ func (c *capacity) resetBackoff() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, r := range c.rooms {
-		r.until, r.scarce, r.gap = time.Time{}, time.Time{}, 0
+		r.until, r.scarce = time.Time{}, time.Time{}
 	}
 }

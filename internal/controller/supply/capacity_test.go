@@ -42,7 +42,7 @@ func TestOverQuotaIsNotHot(t *testing.T) {
 		}
 		cloud.change(func() { cloud.gone++ })
 		r, _ := on("n-7", "s-1")
-		w.c.memory.portFreed(r)
+		w.c.supply.Freed(r)
 		pass(time.Second)
 		made, after, _ := cloud.counts()
 		if made != 111 || after > requests+8 {
@@ -64,13 +64,13 @@ func TestRefillsLeaveRoomForPods(t *testing.T) {
 		for i := range 20 {
 			w.change(fmt.Sprint("n-", i), "s", func(m *member) { m.min = 10 })
 		}
-		pass(10 * time.Minute)
+		pass(9 * time.Minute)
 		made, _, rooms := cloud.counts()
 		if made != 95 {
 			t.Errorf("%d ports made to be kept, want 95 of 100", made)
 		}
 		if rooms > 6 {
-			t.Errorf("asked %d times in ten minutes how much room there is", rooms)
+			t.Errorf("asked %d times in nine minutes how much room there is", rooms)
 		}
 		w.change("other", "s", func(m *member) { m.waiting = 5 })
 		pass(2 * time.Second)
@@ -116,7 +116,7 @@ func TestRefusalIsAskedAbout(t *testing.T) {
 	cloud.change(func() { cloud.made = 100 })
 	for range 3 {
 		var full *sdn.QuotaError
-		err := c.ended(t.Context(), &key, c.admit(&key, 1), 0, fmt.Errorf("creating 1 ports: %w", sdn.ErrQuota))
+		err, _ := c.ended(t.Context(), &key, c.admit(&key, 1), 0, fmt.Errorf("creating 1 ports: %w", sdn.ErrQuota))
 		if !errors.As(err, &full) || full.Text != "100 of 100 ports of the project are used" {
 			t.Errorf("a refusal is reported as %q, want with how many ports of 100 are used", err)
 		}
@@ -144,7 +144,7 @@ func TestRoomThatIsNotShown(t *testing.T) {
 	} {
 		c := newCapacity(options(cloud))
 		var full *sdn.QuotaError
-		err := c.ended(t.Context(), &owned, c.admit(&owned, 2), 0, fmt.Errorf("creating 2 ports: %w", tc.err))
+		err, found := c.ended(t.Context(), &owned, c.admit(&owned, 2), 0, fmt.Errorf("creating 2 ports: %w", tc.err))
 		if !errors.As(err, &full) || full.Scope != tc.scope || full.Text != tc.text {
 			t.Errorf("%v is reported as %v, want %q of %+v", tc.err, err, tc.text, tc.scope)
 			continue
@@ -155,8 +155,11 @@ func TestRoomThatIsNotShown(t *testing.T) {
 		if s := c.standing(&elsewhere); s.Full != nil || s.Scarce != nil {
 			t.Errorf("%v: a pool of another project and subnet stands at %+v, want room", tc.err, s)
 		}
-		if got := c.missing(tc.scope, 3); got != 3 {
-			t.Errorf("%v: %d ports of others are wanted for 3 pods", tc.err, got)
+		if found == nil || *found != tc.scope {
+			t.Errorf("%v: found %v full, want %+v", tc.err, found, tc.scope)
+		}
+		if _, again := c.ended(t.Context(), &owned, 0, 0, tc.err); again != nil {
+			t.Errorf("%v: refused once more, %+v is found full again", tc.err, *again)
 		}
 		if n := c.admit(&owned, 2); n != 0 {
 			t.Errorf("%v: %d ports asked for at once again", tc.err, n)
@@ -167,7 +170,7 @@ func TestRoomThatIsNotShown(t *testing.T) {
 		}
 	}
 	c := newCapacity(options(cloud))
-	err := c.ended(t.Context(), &key, c.admit(&key, 1), 0, fmt.Errorf("a trunk has no VLAN left: %w", sdn.ErrQuota))
+	err, _ := c.ended(t.Context(), &key, c.admit(&key, 1), 0, fmt.Errorf("a trunk has no VLAN left: %w", sdn.ErrQuota))
 	if s := c.standing(&key); errors.As(err, new(*sdn.QuotaError)) || s.Full != nil {
 		t.Errorf("what is full is neither project nor subnet: %v, %+v; want no word of these", err, s)
 	}
@@ -176,51 +179,64 @@ func TestRoomThatIsNotShown(t *testing.T) {
 // TestRoomWithoutEnd: an unused IPv6 subnet has room for as many ports as a number can express,
 // also when one more is given back.
 func TestRoomWithoutEnd(t *testing.T) {
-	c := newCapacity(options(&slowCloud{}))
+	o := options(nil)
+	o.Capacity = reported{"s": {Limit: math.MaxInt}}
+	c := newCapacity(o)
 	_, key := on("n", "s")
-	c.learn(&key, sdn.Room{Subnets: map[string]sdn.Usage{"s": {Limit: math.MaxInt}}})
+	if err := c.learn(t.Context(), &key); err != nil {
+		t.Fatal(err)
+	}
 	c.freed(&key)
 	if got := c.rooms[sdn.Scope{Subnet: true, ID: "s"}].left; got != math.MaxInt {
 		t.Errorf("%d addresses are left after one was given back, want %d", got, math.MaxInt)
 	}
 }
 
-// TestSqueeze: idle pools of the project give up the ports that pods lack, the fullest first,
-// and no more.
-func TestSqueeze(t *testing.T) {
-	key := func(project string) *v1.PoolKey { return &v1.PoolKey{ProjectID: project, SubnetIDs: []string{"s"}} }
-	m := newMemory(options(nil))
-	project := sdn.Scope{ID: "p"}
-	m.capacity.rooms[project] = &room{scope: project, reportedAt: time.Now(), limit: 10}
-	for name, p := range map[string]poolMemory{
-		"waits":  {key: key("p"), waiting: 5, free: 1},
-		"idle-a": {key: key("p"), free: 3},
-		"idle-b": {key: key("p"), free: 4},
-		"other":  {key: key("q"), free: 9},
-	} {
-		m.with(pool.Ref{Pool: name}, func(into *poolMemory) { into.key, into.waiting, into.free = p.key, p.waiting, p.free })
-	}
-	if diff := cmp.Diff([]pool.Ref{{Pool: "idle-b"}, {Pool: "idle-a"}}, m.reclaim(project)); diff != "" {
-		t.Errorf("pools that are to give up ports (-want +got):\n%s", diff)
-	}
-	got := map[string]int{}
-	for r, p := range m.pools {
-		got[r.Pool] = p.reclaim
-	}
-	if diff := cmp.Diff(map[string]int{"waits": 0, "idle-a": 1, "idle-b": 4, "other": 0}, got); diff != "" {
-		t.Errorf("ports to give up (-want +got):\n%s", diff)
-	}
-	if again := m.reclaim(project); again != nil {
-		t.Errorf("asked once more, pools %v are to give up more", again)
-	}
+// TestGiveUp: idle pools of the project give up the ports that pods lack, the fullest first,
+// and no more. They do so until there is room again.
+func TestGiveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := options(nil)
+		o.Capacity = nil
+		m := New(o)
+		project := sdn.Scope{ID: "p"}
+		key := func(project string) *v1.PoolKey { return &v1.PoolKey{ProjectID: project, SubnetIDs: []string{"s"}} }
+		plan := func(name string, p Planned) { m.Settle(pool.Ref{Pool: name}, p) }
+		plan("idle-a", Planned{Key: key("p"), Free: 3})
+		plan("idle-b", Planned{Key: key("p"), Free: 4})
+		plan("other", Planned{Key: key("q"), Free: 9})
+		_, _ = m.capacity.ended(t.Context(), key("p"), m.capacity.admit(key("p"), 1), 0, sdn.ErrProjectQuota)
+		want := func(when string, want map[string]int) {
+			t.Helper()
+			got := map[string]int{}
+			for _, name := range []string{"waits", "idle-a", "idle-b", "other"} {
+				got[name] = m.Snapshot(pool.Ref{Pool: name}, key(map[bool]string{true: "q", false: "p"}[name == "other"]), nil).Keep
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s: free ports to keep (-want +got):\n%s", when, diff)
+			}
+		}
+		plan("waits", Planned{Key: key("p"), Lacks: 5, Free: 1})
+		want("five pods wait", map[string]int{"waits": -1, "idle-a": 2, "idle-b": 0, "other": -1})
+		plan("waits", Planned{Key: key("p"), Lacks: 5, Free: 1})
+		want("the same pods wait", map[string]int{"waits": -1, "idle-a": 2, "idle-b": 0, "other": -1})
+		plan("waits", Planned{Key: key("p"), Lacks: 6, Free: 1})
+		want("another pod waits", map[string]int{"waits": -1, "idle-a": 1, "idle-b": 0, "other": -1})
+		if got := m.waiting(project); got != 6 {
+			t.Errorf("%d pods wait, want 6", got)
+		}
+		time.Sleep(scarceFor)
+		want("there may be room", map[string]int{"waits": -1, "idle-a": -1, "idle-b": -1, "other": -1})
+	})
 }
 
 // A port that is about to be deleted may not be taken over.
 func TestLeavingPortsAreKnown(t *testing.T) {
-	m := newMemory(options(nil))
-	m.leave("a", "b")
+	m := New(options(nil))
+	m.leave("a")
+	m.leave("b")
 	m.left("b")
-	if ports, _ := m.knows(); !ports["a"] || ports["b"] {
+	if ports, _ := m.Knows(); !ports["a"] || ports["b"] {
 		t.Errorf("known are %v, want a alone", ports)
 	}
 }
@@ -230,9 +246,13 @@ func TestLeavingPortsAreKnown(t *testing.T) {
 // any case, and an old report limits nothing.
 func TestNoMoreThanThereIsRoomFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCapacity(options(&slowCloud{}))
+		o := options(nil)
+		o.Capacity = reported{"s1": {Used: 4, Limit: 10}}
+		c := newCapacity(o)
 		_, key := on("n1", "s1")
-		c.learn(&key, sdn.Room{Subnets: map[string]sdn.Usage{"s1": {Used: 4, Limit: 10}}})
+		if err := c.learn(t.Context(), &key); err != nil {
+			t.Fatal(err)
+		}
 		for _, want := range []int{6, 1} {
 			if got := c.admit(&key, 8); got != want {
 				t.Errorf("of 8 ports in a subnet with room for 6, %d are asked for, want %d", got, want)
@@ -252,7 +272,7 @@ func TestSubnetsThatComeAndGo(t *testing.T) {
 		for i := range 1000 {
 			key := &v1.PoolKey{SubnetIDs: []string{fmt.Sprint("subnet-", i)}}
 			n := c.admit(key, 1)
-			_ = c.ended(t.Context(), key, n, n, nil)
+			_, _ = c.ended(t.Context(), key, n, n, nil)
 		}
 		if len(c.rooms) > 10 {
 			t.Errorf("%d scopes are known of 1000 subnets that came and went, want those in use", len(c.rooms))

@@ -4,6 +4,7 @@
 package supply
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -17,28 +18,20 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
-	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
 // creations requests ports from the SDN, apart from the reconciler of pools. Each pool has a
 // wish, which its latest plan has set. The next request is chosen when a place for one is free:
-// waiting pods of all pools come before spare ports, and pools take turns. The number of ports
-// of a request depends on how long the SDN has taken for earlier ones.
+// waiting pods of all pools come before spare ports, and pools take turns.
 type creations struct {
-	cloud    sdn.Ports
-	settings *settings.Live
-	lists    subnetLists
-	memory   *memory
-	plans    planQueue
-	// checkPorts has the collector search for ports that a request may have created without the
-	// process knowing.
-	checkPorts kube.Signal
-	signal     kube.Signal // something may have to be sent
+	Options
+	supply *Supply
+	signal kube.Signal // something may have to be sent
 
 	mu       sync.Mutex
-	pace     pool.Pace
+	most     int // ports of one request, while the SDN answers too late; 0: no limit but the pool's
 	wishes   map[pool.Ref]*wanted
 	queue    []pool.Ref // pools with a wish; the one longest without a request is first
 	inFlight []*order
@@ -59,25 +52,22 @@ type order struct {
 	spare bool // no pod waits for it
 }
 
-// The numbers of requests in flight where the settings have none.
 const (
-	usualCreates          = 8
-	usualCreatesPerSubnet = 4
+	// late is how long a request was without an answer that took too long. A request that ended
+	// earlier was interrupted.
+	late = 5 * time.Second
+	// quick is the time of a request after which the next ones may be for more ports again.
+	quick = 10 * time.Second
 )
 
-func newCreations(o Options, m *memory) *creations {
-	return &creations{
-		cloud: o.Ports, settings: o.Settings, lists: o.Subnets, memory: m, plans: o.Queue, checkPorts: o.CheckPorts, signal: kube.NewSignal(),
-		wishes: map[pool.Ref]*wanted{},
-	}
-}
-
-// wish replaces the wish of a pool. asked is the number of ports requested before the plan:
-// ports requested since then are subtracted.
-func (c *creations) wish(r pool.Ref, key v1.PoolKey, w pool.Wish, batch, asked int) {
+// Wish replaces the wish of a pool. asked is Snapshot.Asked of the plan: ports requested since
+// then are subtracted from the wish.
+func (s *Supply) Wish(r pool.Ref, key v1.PoolKey, w pool.Wish, batch, asked int) {
+	c := s.creations
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	since := c.memory.askedSince(r, asked)
+	var since int
+	s.with(r, func(p *poolMemory) { since = p.asked - asked })
 	pods := min(since, w.Waiting)
 	w.Waiting, w.Spare = w.Waiting-pods, max(0, w.Spare-(since-pods))
 	if w.Waiting+w.Spare <= 0 {
@@ -114,7 +104,7 @@ func (c *creations) run(ctx context.Context) {
 		for ctx.Err() == nil {
 			o, refused := c.next()
 			for _, r := range refused {
-				c.plans.Add(r)
+				c.Queue.Add(r)
 			}
 			if o == nil {
 				break
@@ -132,11 +122,11 @@ func (c *creations) next() (o *order, refused []pool.Ref) {
 	for _, spare := range []bool{false, true} {
 		for _, r := range slices.Clone(c.queue) {
 			w := c.wishes[r]
-			n := c.size(w, spare)
-			if n == 0 || !c.place(&w.key, spare) {
+			n := c.size(w, spare, c.places(&w.key, spare))
+			if n == 0 {
 				continue
 			}
-			if n = c.memory.admit(r, &w.key, n); n == 0 {
+			if n = c.supply.admit(r, &w.key, n); n == 0 {
 				c.withdraw(r)
 				refused = append(refused, r)
 				continue
@@ -149,53 +139,52 @@ func (c *creations) next() (o *order, refused []pool.Ref) {
 	return nil, refused
 }
 
-// size is the number of ports of the next request for a pool.
-func (c *creations) size(w *wanted, spare bool) int {
-	switch {
-	case spare && w.wish.Spare > 0:
-		return c.pace.ForSpare(w.wish.Spare, w.batch)
-	case !spare && w.wish.Waiting > 0:
-		return c.pace.ForPods(w.wish.Waiting, w.batch)
+// size is the number of ports of the next request for a pool, with so many places for requests. Pods
+// share the places, and a request for them is for half a batch at most: the first pods do not wait
+// for the ports of the last ones. After a late answer requests are smaller.
+func (c *creations) size(w *wanted, spare bool, places int) int {
+	n, most := w.wish.Spare, max(1, w.batch)
+	if !spare {
+		n, most = (w.wish.Waiting+places-1)/max(1, places), (most+1)/2
 	}
-	return 0
+	if c.most > 0 {
+		most = min(most, c.most)
+	}
+	if places == 0 {
+		return 0
+	}
+	return min(n, most)
 }
 
-// place reports whether one more request may be in flight. A request for spare ports never
+// places returns how many more requests may be in flight. A request for spare ports never
 // takes the last place. It also takes no place while a request for pods is in flight on one of
 // its subnets: a cloud that works on both serves the pods later.
-func (c *creations) place(key *v1.PoolKey, spare bool) bool {
-	s := c.settings.Load()
-	total, each := s.Pools.MaxCreates, s.Pools.MaxCreatesPerSubnet
-	if total <= 0 {
-		total = usualCreates
-	}
-	if each <= 0 {
-		each = usualCreatesPerSubnet
-	}
+func (c *creations) places(key *v1.PoolKey, spare bool) int {
+	s := c.Settings.Load()
+	total, each := cmp.Or(s.Pools.MaxCreates, 8), cmp.Or(s.Pools.MaxCreatesPerSubnet, 4)
 	if spare {
 		total, each = max(1, total-1), max(1, each-1)
 	}
-	if len(c.inFlight) >= total {
-		return false
-	}
+	left := total - len(c.inFlight)
 	for _, id := range key.SubnetIDs {
 		n := 0
 		for _, o := range c.inFlight {
 			if !slices.Contains(o.key.SubnetIDs, id) {
 				continue
 			}
-			if n++; n >= each || spare && !o.spare {
-				return false
+			if n++; spare && !o.spare {
+				return 0
 			}
 		}
+		left = min(left, each-n)
 	}
-	return true
+	return max(0, left)
 }
 
 // take notes that o is in flight. c.mu is held.
 func (c *creations) take(o *order, w *wanted) {
 	c.inFlight = append(c.inFlight, o)
-	c.memory.begun(o.r, o.n)
+	c.supply.inFlight(o.r, o.n)
 	c.queue = append(slices.DeleteFunc(c.queue, func(r pool.Ref) bool { return r == o.r }), o.r)
 	if o.spare {
 		w.wish.Spare -= o.n
@@ -227,30 +216,33 @@ func (c *creations) send(ctx context.Context, o *order) {
 	if err != nil {
 		log.Info("the SDN did not make all ports", "asked", o.n, "made", len(made), "error", err.Error())
 	}
-	err = c.memory.capacity.ended(ctx, &o.key, o.n, len(made), err)
+	err, full := c.supply.capacity.ended(ctx, &o.key, o.n, len(made), err)
 	count(o, made, err)
-	c.memory.ended(o.r, o.n, made, err)
+	c.supply.ended(o.r, o.n, made, err)
+	if full != nil {
+		c.supply.reclaim(*full, c.supply.waiting(*full))
+	}
 	if errors.Is(err, sdn.ErrUnavailable) {
-		c.checkPorts.Send()
+		c.CheckPorts.Send()
 	}
 	c.leave(o, took, err)
-	c.plans.Add(o.r)
+	c.Queue.Add(o.r)
 }
 
 func (c *creations) create(ctx context.Context, o *order) ([]sdn.Port, error) {
 	r := request(o.key)
 	var err error
-	if r.MoreSubnetIDs, err = c.lists.More(ctx, r.SubnetIDs); err != nil {
+	if r.MoreSubnetIDs, err = c.Subnets.More(ctx, r.SubnetIDs); err != nil {
 		return nil, err
 	}
-	return c.cloud.CreatePorts(ctx, sdn.Owner{Kind: sdn.KindPool, Name: o.r.Pool}, r, o.n)
+	return c.Ports.CreatePorts(ctx, sdn.Owner{Kind: sdn.KindPool, Name: o.r.Pool}, r, o.n)
 }
 
 // afford reduces a request for spare ports to the room of its scopes, and reports whether at
 // least one port is left.
 func (c *creations) afford(ctx context.Context, o *order) bool {
-	n := c.memory.capacity.refill(ctx, &o.key, o.n, c.memory.waiting(scopes(&o.key)))
-	c.memory.unasked(o.r, o.n-n)
+	n := c.supply.capacity.refill(ctx, &o.key, o.n, c.supply.waiting(scopes(&o.key)...))
+	c.supply.inFlight(o.r, n-o.n)
 	o.n = n
 	if n > 0 {
 		return true
@@ -260,7 +252,7 @@ func (c *creations) afford(ctx context.Context, o *order) bool {
 	c.withdraw(o.r)
 	c.mu.Unlock()
 	c.signal.Send()
-	c.plans.Add(o.r)
+	c.Queue.Add(o.r)
 	return false
 }
 
@@ -270,14 +262,16 @@ func (c *creations) leave(o *order, took time.Duration, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.end(o)
-	if err == nil {
-		c.pace.Observe(o.n, took)
-	} else {
+	if err != nil {
 		c.withdraw(o.r)
 	}
-	if _, busy := sdn.RetryAfter(err); errors.Is(err, sdn.ErrUnavailable) && !busy {
+	_, busy := sdn.RetryAfter(err)
+	switch {
+	case err == nil && took < quick:
+		c.most = min(2*c.most, 1024) // no pool has a larger batch
+	case errors.Is(err, sdn.ErrUnavailable) && !busy && took >= late:
 		// Without an answer, the same request would have the SDN create as many ports again.
-		c.pace.Late(o.n, took)
+		c.most = max(1, o.n/2)
 	}
 	c.signal.Send()
 }

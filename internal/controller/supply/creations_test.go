@@ -160,7 +160,7 @@ func newCrowd(t *testing.T, cloud *slowCloud) *crowd {
 	w := &crowd{t: t, cloud: cloud, began: time.Now(), pools: map[pool.Ref]*member{}}
 	o := options(cloud)
 	o.Queue = w
-	w.c = newCreations(o, newMemory(o))
+	w.c = New(o).creations
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -214,8 +214,8 @@ func (w *crowd) plan(r pool.Ref) {
 	m := w.pools[r]
 	var wish pool.Wish
 	var asked int
-	room := w.c.memory.capacity.standing(&m.key)
-	w.c.memory.with(r, func(p *poolMemory) {
+	room := w.c.supply.capacity.standing(&m.key)
+	w.c.supply.with(r, func(p *poolMemory) {
 		for id := range p.unrecorded {
 			delete(p.unrecorded, id)
 			if m.waiting > 0 {
@@ -241,7 +241,7 @@ func (w *crowd) plan(r pool.Ref) {
 			w.later(r, room.Again)
 		}
 	})
-	w.c.wish(r, m.key, wish, 10, asked)
+	w.c.supply.Wish(r, m.key, wish, 10, asked)
 }
 
 // later plans a pool again; a new time replaces an earlier one. w.mu is held.
@@ -283,7 +283,7 @@ func TestFirstPodOfAColdPool(t *testing.T) {
 			t.Errorf("%d free ports of %d made, want 10 of 11", got.free, w.cloud.made)
 		}
 		for _, a := range w.cloud.asked {
-			if took := w.cloud.call + time.Duration(a.n)*w.cloud.port; took > 3*time.Second {
+			if took := w.cloud.call + time.Duration(a.n)*w.cloud.port; took > 4*time.Second {
 				t.Errorf("a request for %d ports keeps the SDN for %s", a.n, took)
 			}
 		}

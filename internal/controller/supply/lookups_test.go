@@ -44,23 +44,22 @@ func TestRestoreOfWhatIsNotShown(t *testing.T) {
 		eyes := &sight{blind: true}
 		o := options(&slowCloud{})
 		o.Ports, o.Visibility = noPorts{}, eyes
-		m := newMemory(o)
+		m := New(o)
 		m.with(r, func(p *poolMemory) { p.key = &key })
-		e := newLookups(o, m)
 		ctx, stop := context.WithCancel(t.Context())
-		go e.run(ctx)
+		go m.lookups.run(ctx)
 		look := func() (failure error) {
-			e.restore(r, "", "port", v1.Claim{UID: "pod"}, nil)
+			m.Restore(r, "", "port", v1.Claim{UID: "pod"}, nil)
 			synctest.Wait()
 			m.with(r, func(p *poolMemory) { failure = p.failure })
 			return failure
 		}
-		if err := look(); !errors.Is(err, sdn.ErrForbidden) || m.lookedUp(r, "port") {
-			t.Errorf("a port that is not shown: failure %v, done with it %t; want ErrForbidden, and that it is looked up again", err, m.lookedUp(r, "port"))
+		if err := look(); !errors.Is(err, sdn.ErrForbidden) || m.LookedUp(r, "port") {
+			t.Errorf("a port that is not shown: failure %v, done with it %t; want ErrForbidden, and that it is looked up again", err, m.LookedUp(r, "port"))
 		}
 		time.Sleep(time.Minute)
 		eyes.blind = false
-		if look(); !m.lookedUp(r, "port") {
+		if look(); !m.LookedUp(r, "port") {
 			t.Error("a port that is gone, of those that are shown, is looked up again")
 		}
 		if len(eyes.asked) != 2 || eyes.asked[0] != "project/network" {

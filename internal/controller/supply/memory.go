@@ -8,29 +8,14 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
-	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// memory is what the process knows of pools beyond the objects. It may be lost. Its methods are
-// safe for concurrent use.
-type memory struct {
-	backoff outcome.Backoff
-	queue   planQueue
-
-	capacity *capacity
-
-	mu      sync.Mutex
-	pools   map[pool.Ref]*poolMemory
-	leaving map[string]bool // ports without an object that are about to be deleted
-}
-
-// poolMemory is what is known of one pool.
+// poolMemory is what the process knows of one pool beyond the objects. It may be lost.
 type poolMemory struct {
 	unrecorded map[string]Unrecorded
 	inFlight   int
@@ -40,15 +25,13 @@ type poolMemory struct {
 
 	failure  error // of the last request, nil after a success
 	failures int   // in a row
-	episode  int   // how often a failure has ended
 	hold     time.Time
 	refilled time.Time
 
-	key        *v1.PoolKey // of the last plan; nil: none, or unknown
-	free       int         // free ports that fit, by the last plan
-	waiting    int         // pods without a port, and without one in flight
-	reclaim    int         // free ports to give up
-	reclaimFor sdn.Scope   // where pods of other pools lack room
+	key     *v1.PoolKey // of the last plan; nil: none, or unknown
+	free    int         // free ports that stay, by the last plan
+	waiting int         // pods without a port, and without one in flight
+	keep    int         // free ports to keep at most, as pods of other pools lack room; negative: no limit
 }
 
 // Unrecorded is a port without an object yet: the SDN has created it, or a lookup has found it.
@@ -57,102 +40,87 @@ type Unrecorded struct {
 	Pod  v1.Claim // the pod of the lookup; zero if the port was created
 }
 
-func newMemory(o Options) *memory {
-	return &memory{
-		backoff: o.Backoff, queue: o.Queue, capacity: newCapacity(o),
-		pools: map[pool.Ref]*poolMemory{}, leaving: map[string]bool{},
-	}
-}
-
 // with runs f on what is known of a pool.
-func (m *memory) with(r pool.Ref, f func(*poolMemory)) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	p := m.pools[r]
+func (s *Supply) with(r pool.Ref, f func(*poolMemory)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.pools[r]
 	if p == nil {
-		p = &poolMemory{unrecorded: map[string]Unrecorded{}, restoring: map[string]bool{}, notFound: map[string]bool{}}
-		m.pools[r] = p
+		p = &poolMemory{unrecorded: map[string]Unrecorded{}, restoring: map[string]bool{}, notFound: map[string]bool{}, keep: -1}
+		s.pools[r] = p
 	}
 	f(p)
 }
 
-// forget drops the memory of a deleted pool, unless a request for it is in flight. It reports
+// Forget drops the memory of a deleted pool, unless a request for it is in flight. It reports
 // whether it did.
-func (m *memory) forget(r pool.Ref) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	p := m.pools[r]
+func (s *Supply) Forget(r pool.Ref) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.pools[r]
 	if p != nil && (p.inFlight > 0 || len(p.unrecorded)+len(p.restoring) > 0) {
 		return false
 	}
-	delete(m.pools, r)
+	delete(s.pools, r)
 	return true
 }
 
-// begun counts the ports of a request.
-func (m *memory) begun(r pool.Ref, n int) {
-	m.with(r, func(p *poolMemory) { p.inFlight, p.asked = p.inFlight+n, p.asked+n })
+// inFlight counts the ports of a request; n is negative for those that it ceases to ask for.
+func (s *Supply) inFlight(r pool.Ref, n int) {
+	s.with(r, func(p *poolMemory) { p.inFlight, p.asked = p.inFlight+n, p.asked+max(0, n) })
 	creationsInFlight.Add(float64(n))
-}
-
-// askedSince returns how many ports were requested for the pool since their number was asked.
-func (m *memory) askedSince(r pool.Ref, asked int) (n int) {
-	m.with(r, func(p *poolMemory) { n = p.asked - asked })
-	return n
 }
 
 // admit returns for how many of n ports a request may be sent now, and takes room for them. It
 // returns 0 during the pool's backoff.
-func (m *memory) admit(r pool.Ref, key *v1.PoolKey, n int) (admitted int) {
-	m.with(r, func(p *poolMemory) {
+func (s *Supply) admit(r pool.Ref, key *v1.PoolKey, n int) (admitted int) {
+	s.with(r, func(p *poolMemory) {
 		if !time.Now().Before(p.hold) {
-			admitted = m.capacity.admit(key, n)
+			admitted = s.capacity.admit(key, n)
 		}
 	})
 	return admitted
 }
 
-// unasked subtracts n ports from a request that was counted.
-func (m *memory) unasked(r pool.Ref, n int) {
-	m.with(r, func(p *poolMemory) { p.inFlight -= n })
-	creationsInFlight.Add(-float64(n))
-}
-
 // ended keeps the result of a request for n ports: ports and error.
-func (m *memory) ended(r pool.Ref, n int, made []sdn.Port, err error) {
-	creationsInFlight.Add(-float64(n))
-	m.with(r, func(p *poolMemory) {
-		p.inFlight -= n
+func (s *Supply) ended(r pool.Ref, n int, made []sdn.Port, err error) {
+	s.inFlight(r, -n)
+	s.with(r, func(p *poolMemory) {
 		for _, port := range made {
 			p.unrecorded[port.ID] = Unrecorded{Port: port}
 		}
 		if len(made) > 0 {
 			p.refilled, p.failures = time.Now(), 0
 		}
-		m.result(p, err)
+		s.result(p, err)
 	})
 }
 
+// Failed notes a failure after the SDN has created a port, such as an object that cannot be
+// written.
+func (s *Supply) Failed(r pool.Ref, err error) {
+	s.with(r, func(p *poolMemory) { s.result(p, err) })
+}
+
 // result notes the result of a request for p.
-func (m *memory) result(p *poolMemory, err error) {
+func (s *Supply) result(p *poolMemory, err error) {
 	if err == nil {
 		p.failure, p.failures, p.hold = nil, 0, time.Time{}
-		p.episode++
 		return
 	}
 	p.failures++
 	p.failure = err
-	p.hold = time.Now().Add(m.backoff.Delay(err, p.failures))
+	p.hold = time.Now().Add(s.options.Backoff.Delay(err, p.failures))
 }
 
 // found ends the lookup of a port that a pod had. port is nil if it does not exist.
-func (m *memory) found(r pool.Ref, id string, of v1.Claim, port *sdn.Port, err error) {
-	m.with(r, func(p *poolMemory) {
+func (s *Supply) found(r pool.Ref, id string, of v1.Claim, port *sdn.Port, err error) {
+	s.with(r, func(p *poolMemory) {
 		delete(p.restoring, id)
 		switch {
 		case err != nil:
-			m.result(p, err)
-		case port == nil || m.holdsUnrecorded(id):
+			s.result(p, err)
+		case port == nil || s.holdsUnrecorded(id):
 			p.notFound[id] = true
 		default:
 			p.unrecorded[id] = Unrecorded{Port: *port, Pod: of}
@@ -160,17 +128,17 @@ func (m *memory) found(r pool.Ref, id string, of v1.Claim, port *sdn.Port, err e
 	})
 }
 
-// lookedUp reports whether the lookup of a port for the pool has begun or has ended.
-func (m *memory) lookedUp(r pool.Ref, id string) (is bool) {
-	m.with(r, func(p *poolMemory) {
+// LookedUp reports whether the lookup of a port for the pool has begun or has ended.
+func (s *Supply) LookedUp(r pool.Ref, id string) (is bool) {
+	s.with(r, func(p *poolMemory) {
 		_, found := p.unrecorded[id]
 		is = found || p.restoring[id] || p.notFound[id]
 	})
 	return is
 }
 
-func (m *memory) holdsUnrecorded(id string) bool {
-	for _, p := range m.pools {
+func (s *Supply) holdsUnrecorded(id string) bool {
+	for _, p := range s.pools {
 		if _, ok := p.unrecorded[id]; ok {
 			return true
 		}
@@ -178,38 +146,27 @@ func (m *memory) holdsUnrecorded(id string) bool {
 	return false
 }
 
-// discard forgets unrecorded ports.
-func (m *memory) discard(r pool.Ref, ids []string) {
-	m.with(r, func(p *poolMemory) {
+// Recorded forgets unrecorded ports: they have their objects now.
+func (s *Supply) Recorded(r pool.Ref, ids ...string) {
+	s.with(r, func(p *poolMemory) {
 		for _, id := range ids {
 			delete(p.unrecorded, id)
 		}
 	})
 }
 
-// leave notes that ports are about to be deleted: no pool gets them.
-func (m *memory) leave(ids ...string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, id := range ids {
-		m.leaving[id] = true
-	}
+// Adopt gives a port to a pool, as if it had just been created.
+func (s *Supply) Adopt(r pool.Ref, port sdn.Port) {
+	s.with(r, func(p *poolMemory) { p.unrecorded[port.ID] = Unrecorded{Port: port} })
 }
 
-// left notes the end of a deletion, with or without success.
-func (m *memory) left(id string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.leaving, id)
-}
-
-// knows returns the ports that are in use without an object, and the pools with requests in
+// Knows returns the ports that are in use without an object, and the pools with requests in
 // flight, which may have created ports.
-func (m *memory) knows() (ports map[string]bool, busy map[string]bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	ports, busy = maps.Clone(m.leaving), map[string]bool{}
-	for r, p := range m.pools {
+func (s *Supply) Knows() (ports, busy map[string]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ports, busy = maps.Clone(s.leaving), map[string]bool{}
+	for r, p := range s.pools {
 		for id := range p.unrecorded {
 			ports[id] = true
 		}
@@ -223,30 +180,30 @@ func (m *memory) knows() (ports map[string]bool, busy map[string]bool) {
 	return ports, busy
 }
 
-// resetBackoff lets all pools send requests at once, whatever has failed before.
-func (m *memory) resetBackoff() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.capacity.resetBackoff()
-	for _, p := range m.pools {
-		p.failures, p.hold = 0, time.Time{}
+// ResetBackoff lets all pools send requests at once, whatever has failed before.
+func (s *Supply) ResetBackoff() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.capacity.resetBackoff()
+	for _, p := range s.pools {
+		p.failures, p.hold, p.keep = 0, time.Time{}, -1
 	}
 }
 
-// portFreed notes the deletion of a port of a pool (of an unknown one if r is zero). The room
+// Freed notes the deletion of a port of a pool (of an unknown one if r is zero). The room
 // for one port lets one pool try again. It is the one that has lacked room longest, of those
 // that may lack exactly this room.
-func (m *memory) portFreed(r pool.Ref) {
-	m.mu.Lock()
+func (s *Supply) Freed(r pool.Ref) {
+	s.mu.Lock()
 	var key *v1.PoolKey
-	if p := m.pools[r]; p != nil {
+	if p := s.pools[r]; p != nil {
 		key = p.key
 	}
-	m.capacity.freed(key)
+	s.capacity.freed(key)
 	var next pool.Ref
 	var chosen *poolMemory
-	for _, r := range slices.SortedFunc(maps.Keys(m.pools), pool.Ref.Compare) {
-		p := m.pools[r]
+	for _, r := range slices.SortedFunc(maps.Keys(s.pools), pool.Ref.Compare) {
+		p := s.pools[r]
 		if lacksRoom(p.failure, key) && time.Now().Before(p.hold) && (chosen == nil || p.hold.Before(chosen.hold)) {
 			next, chosen = r, p
 		}
@@ -254,9 +211,9 @@ func (m *memory) portFreed(r pool.Ref) {
 	if chosen != nil {
 		chosen.hold = time.Time{}
 	}
-	m.mu.Unlock()
+	s.mu.Unlock()
 	if chosen != nil {
-		m.queue.Add(next)
+		s.options.Queue.Add(next)
 	}
 }
 
@@ -271,10 +228,10 @@ func lacksRoom(err error, key *v1.PoolKey) bool {
 }
 
 // waiting counts the pods of all pools that wait for room in one of these scopes.
-func (m *memory) waiting(in []sdn.Scope) (n int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, p := range m.pools {
+func (s *Supply) waiting(in ...sdn.Scope) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.pools {
 		if p.takes(in) {
 			n += p.waiting
 		}
@@ -287,32 +244,36 @@ func (p *poolMemory) takes(in []sdn.Scope) bool {
 	return p.key != nil && slices.ContainsFunc(scopes(p.key), func(s sdn.Scope) bool { return slices.Contains(in, s) })
 }
 
-// reclaim has pools without waiting pods give up free ports: as many as pods wait for in a full
-// scope. It returns these pools. The pools with the most free ports come first.
-func (m *memory) reclaim(s sdn.Scope) (idle []pool.Ref) {
-	in := []sdn.Scope{s}
-	n := m.capacity.missing(s, m.waiting(in))
-	if n == 0 {
-		return nil
+// reclaim has pools without waiting pods give up n free ports of a full scope. The pools with the
+// most free ports come first.
+func (s *Supply) reclaim(of sdn.Scope, n int) {
+	for _, r := range s.giveUp(of, n) {
+		s.options.Queue.Add(r)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for r, p := range m.pools {
-		if p.takes(in) && p.waiting == 0 && p.free > p.reclaim {
+}
+
+// giveUp limits the free ports of pools, and returns these pools.
+func (s *Supply) giveUp(of sdn.Scope, n int) (idle []pool.Ref) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for r, p := range s.pools {
+		if p.keep >= 0 { // the last plan may be older
+			p.free = min(p.free, p.keep)
+		}
+		if p.takes([]sdn.Scope{of}) && p.waiting == 0 && p.free > 0 {
 			idle = append(idle, r)
 		}
 	}
 	slices.SortFunc(idle, func(a, b pool.Ref) int {
-		return cmp.Or(cmp.Compare(m.pools[b].free, m.pools[a].free), a.Compare(b))
+		return cmp.Or(cmp.Compare(s.pools[b].free, s.pools[a].free), a.Compare(b))
 	})
 	for i, r := range idle {
-		p := m.pools[r]
-		part := min(n, p.free-p.reclaim)
-		p.reclaim, p.reclaimFor, n = p.reclaim+part, s, n-part
-		m.capacity.expect(s, part)
-		if n == 0 {
-			return idle[:i+1]
+		if n <= 0 {
+			return idle[:i]
 		}
+		p := s.pools[r]
+		part := min(n, p.free)
+		p.keep, n = p.free-part, n-part
 	}
 	return idle
 }

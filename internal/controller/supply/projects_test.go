@@ -37,7 +37,7 @@ func TestQuotasOfProjectsAreApart(t *testing.T) {
 	if n := c.admit(full, 2); n != 2 {
 		t.Fatalf("admitted %d of 2 ports before the cloud has said anything", n)
 	}
-	_ = c.ended(t.Context(), full, 2, 0, sdn.ErrProjectQuota)
+	_, _ = c.ended(t.Context(), full, 2, 0, sdn.ErrProjectQuota)
 	if s := c.standing(full); s.Full == nil || s.Full.Scope.ID != "full" {
 		t.Errorf("after the refusal the standing of project full is %+v, want its quota full", s)
 	}

@@ -10,13 +10,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// reportedAt is the usage that a cloud reports of its subnets.
-type reportedAt map[string]sdn.Usage
+// reported is the usage that a cloud reports of its subnets.
+type reported map[string]sdn.Usage
 
-func (t reportedAt) Room(_ context.Context, _ string, subnetIDs []string) (sdn.Room, error) {
+func (t reported) Room(_ context.Context, _ string, subnetIDs []string) (sdn.Room, error) {
 	room := sdn.Room{Subnets: map[string]sdn.Usage{}}
 	for _, id := range subnetIDs {
 		if u, ok := t[id]; ok {
@@ -30,14 +31,24 @@ func (t reportedAt) Room(_ context.Context, _ string, subnetIDs []string) (sdn.R
 // added. It is unknown if that of one is.
 func TestRoomOfSeveralSubnets(t *testing.T) {
 	o := options(nil)
-	o.Capacity = reportedAt{
+	o.Capacity = reported{
 		"a": {Used: 6, Limit: 6}, "b": {Used: 1, Limit: 250}, "six": {Used: 3, Limit: math.MaxInt}, "seven": {Used: 1, Limit: math.MaxInt},
 		"plain": {Used: 1, Limit: 2}, "half": {Used: 1, Limit: 2},
 	}
 	o.Subnets = more{"a": {"b"}, "six": {"seven"}, "half": {"unknown"}}
-	got, err := withMore(o).Room(t.Context(), "", []string{"a", "six", "plain", "half"})
-	want := map[string]sdn.Usage{"a": {Used: 7, Limit: 256}, "six": {Used: 4, Limit: math.MaxInt}, "plain": {Used: 1, Limit: 2}}
-	if diff := cmp.Diff(want, got.Subnets); diff != "" || err != nil {
-		t.Errorf("Room: %v (-want +got)\n%s", err, diff)
+	c := newCapacity(o)
+	key := v1.PoolKey{SubnetIDs: []string{"a", "six", "plain", "half"}}
+	if err := c.learn(t.Context(), &key); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]sdn.Usage{}
+	for _, id := range key.SubnetIDs {
+		if r := c.rooms[sdn.Scope{Subnet: true, ID: id}]; r.bounded() {
+			got[id] = sdn.Usage{Used: r.limit - r.left, Limit: r.limit}
+		}
+	}
+	want := map[string]sdn.Usage{"a": {Used: 7, Limit: 256}, "six": {Limit: math.MaxInt}, "plain": {Used: 1, Limit: 2}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("room (-want +got)\n%s", diff)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"hash/fnv"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -25,8 +24,7 @@ import (
 //   - a returned port rests for Cooldown before another pod gets it;
 //   - at most Max ports are kept free, except those that waiting pods are
 //     about to get;
-//   - no usable free port is deleted that Min or a waiting pod needs, except
-//     by Squeeze, which leaves waiting pods their ports;
+//   - no usable free port is deleted that Min or a waiting pod needs;
 //   - ports that waiting pods or Min lack are requested once: not while ports
 //     for them are in flight, made, or about to be usable.
 func Plan(s State, now time.Time) Actions {
@@ -137,30 +135,23 @@ func (p *planner) match() {
 // ports with the pool's groups, because the SDN's switches may use a port's former groups for a
 // moment.
 func (p *planner) give(pods []Pod) {
-	if len(pods) == 0 {
-		return
-	}
-	with := map[string][]int{} // which of ready have these groups, longest free first
-	for i := range p.ready {
-		groups := groupsKey(p.ready[i].Groups)
-		with[groups] = append(with[groups], i)
-	}
-	got, taken := make([]int, len(pods)), make([]bool, len(p.ready))
-	for i := range pods {
-		got[i] = -1
-		groups := groupsKey(pods[i].Groups)
-		if fit := with[groups]; len(fit) > 0 {
-			got[i], with[groups] = fit[0], fit[1:]
-			taken[fit[0]] = true
+	got, taken := make([]*Port, len(pods)), make([]bool, len(p.ready))
+	take := func(i int, fits func(groups []string) bool) {
+		for k := 0; k < len(p.ready) && got[i] == nil; k++ {
+			if !taken[k] && fits(p.ready[k].Groups) {
+				got[i], taken[k] = &p.ready[k], true
+			}
 		}
 	}
-	left := slices.Concat(with[groupsKey(nil)], others(p.ready, taken))
 	for i := range pods {
-		if got[i] < 0 {
-			got[i], left = left[0], left[1:]
-			taken[got[i]] = true
-		}
-		p.a.Bind = append(p.a.Bind, Binding{Port: p.ready[got[i]].Name, Pod: &pods[i].Ref, Groups: pods[i].Groups})
+		take(i, func(groups []string) bool {
+			return (groups == nil) == (pods[i].Groups == nil) && slices.Equal(groups, pods[i].Groups)
+		})
+	}
+	for i := range pods {
+		take(i, func(groups []string) bool { return groups == nil })
+		take(i, func([]string) bool { return true })
+		p.a.Bind = append(p.a.Bind, Binding{Port: got[i].Name, Pod: &pods[i].Ref, Groups: pods[i].Groups})
 	}
 	var rest []Port
 	for i := range p.ready {
@@ -171,29 +162,11 @@ func (p *planner) give(pods []Pod) {
 	p.ready = rest
 }
 
-// others returns which of ready have groups that are not the pool's, and are not taken.
-func others(ready []Port, taken []bool) (left []int) {
-	for i := range ready {
-		if ready[i].Groups != nil && !taken[i] {
-			left = append(left, i)
-		}
-	}
-	return left
-}
-
-// groupsKey tells sets of security groups apart: nil are the pool's, and none are none.
-func groupsKey(groups []string) string {
-	if groups == nil {
-		return "pool"
-	}
-	return strings.Join(groups, " ")
-}
-
 // keep decides over the ports that are free now. Ports that Min and waiting pods need stay; others
 // stay for TTL, up to Max. Ports that cost nothing to keep come first; among these the last used,
 // so that the others grow old.
 func (p *planner) keep() {
-	free := p.measure()
+	p.measure()
 	for _, port := range slices.Backward(p.ready) {
 		p.stayOrGo(port)
 	}
@@ -228,12 +201,11 @@ func (p *planner) keep() {
 			p.soon++
 		}
 	}
-	p.a.Reclaimed = min(p.Reclaim, free-p.kept)
+	p.a.Kept = p.kept
 }
 
-// measure computes how many free ports to keep, and returns the current number. The need of waiting
-// pods is neither limited nor squeezed.
-func (p *planner) measure() (free int) {
+// measure computes how many free ports to keep. The need of waiting pods is not limited.
+func (p *planner) measure() {
 	soon := len(p.spare)
 	for _, port := range p.settling {
 		soon += soonFit(port)
@@ -241,18 +213,13 @@ func (p *planner) measure() (free int) {
 	if p.Levels.Cooldown <= 0 {
 		soon += len(p.returning)
 	}
-	free = len(p.ready) + len(p.spare) + len(p.settling) + len(p.cooling) + len(p.returning)
 	soon = min(soon, p.left)
 	demand := soon + max(0, p.left-soon-p.InFlight)
 	p.limit = math.MaxInt
 	if p.Levels.Max > 0 {
 		p.limit = p.Levels.Max
 	}
-	if p.Reclaim > 0 {
-		p.limit = min(p.limit, max(0, free-p.Reclaim))
-	}
 	p.needed = min(p.floor()+demand, max(p.limit, demand))
-	return free
 }
 
 // soonFit is 1 for a port that a waiting pod may count on: not for one that the
@@ -312,7 +279,7 @@ func (p *planner) create() {
 	soon := min(p.soon, p.left)
 	coming := min(p.InFlight, p.left-soon)
 	want := Wish{Waiting: p.left - soon - coming}
-	if !p.Scarce && p.Reclaim <= 0 {
+	if !p.Scarce {
 		want.Spare = max(0, p.floor()-(p.kept-soon+p.InFlight-coming))
 	}
 	if want == (Wish{}) {

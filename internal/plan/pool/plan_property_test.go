@@ -39,7 +39,7 @@ func (w *world) judge(s pool.State, a pool.Actions) {
 		w.fail("asks for %+v while told to hold", a.Want)
 	case a.Want.Waiting < 0 || a.Want.Spare < 0 || a.Want.Waiting > waiting || a.Want.Spare > floor:
 		w.fail("asks for %+v with %d pods waiting and a floor of %d", a.Want, waiting, floor)
-	case (s.Scarce || s.Reclaim > 0) && a.Want.Spare > 0:
+	case s.Scarce && a.Want.Spare > 0:
 		w.fail("asks for %+v while room is scarce", a.Want)
 	case a.Filled && (s.Levels.Fill == 0 || ready-len(a.Bind) < min(s.Levels.Fill, floor)):
 		w.fail("is filled with %d ready, %d bound", ready, len(a.Bind))
@@ -82,11 +82,8 @@ func (w *world) judgeFree(s pool.State, a pool.Actions, free, waiting int) {
 	if want := a.Want.Waiting + a.Want.Spare; a.Want.Spare > 0 && want+s.InFlight+kept > left+w.floorOf(s.Levels) {
 		w.fail("asks for %+v with %d in flight, %d free, and %d pods left", a.Want, s.InFlight, kept, left)
 	}
-	if floor := w.floorOf(s.Levels); kept < min(free, floor)-a.Reclaimed {
-		w.fail("keeps %d of %d free ports with a floor of %d, reclaimed by %d", kept, free, floor, a.Reclaimed)
-	}
-	if gone := len(a.Delete) + len(a.Discard); a.Reclaimed < 0 || a.Reclaimed > min(s.Reclaim, gone) || a.Reclaimed < min(s.Reclaim, free-waiting) {
-		w.fail("reclaims %d of %d with %d free and %d pods waiting", a.Reclaimed, s.Reclaim, free, waiting)
+	if floor := w.floorOf(s.Levels); kept < min(free, floor) || kept != a.Kept {
+		w.fail("keeps %d of %d free ports with a floor of %d, says %d", kept, free, floor, a.Kept)
 	}
 }
 
@@ -123,7 +120,7 @@ func (w *world) invariants(s pool.State, conflicts int) {
 
 // settle lets all that is under way end well until nothing moves.
 func (w *world) settle() {
-	w.scarce, w.reclaim, w.nodeGone = false, 0, false
+	w.scarce, w.nodeGone = false, false
 	quiet := 0
 	for range 100_000 {
 		w.look()

@@ -110,8 +110,6 @@ func parseLine(t *testing.T, s *pool.State, what, name string, facts map[string]
 		s.Restoring[name] = true
 	case "hold":
 		s.Hold = noon.Add(duration(t, name))
-	case "reclaim":
-		s.Reclaim = number(t, name)
 	case "scarce":
 		s.Scarce = true
 	case "node":
@@ -187,9 +185,6 @@ func describe(a pool.Actions) string {
 	}
 	if a.Filled {
 		fmt.Fprintln(&b, "filled")
-	}
-	if a.Reclaimed > 0 {
-		fmt.Fprintln(&b, "reclaimed", a.Reclaimed)
 	}
 	if !a.Wake.IsZero() {
 		fmt.Fprintln(&b, "wake in", a.Wake.Sub(noon))

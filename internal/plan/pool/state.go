@@ -34,10 +34,6 @@ type State struct {
 	Restoring map[string]bool // ports being looked up, by ID
 	Hold      time.Time       // ask the SDN for nothing before
 
-	// Reclaim is how many free ports to give up, also below Min: pods of other
-	// pools wait for the room. It is for one plan: Actions.Reclaimed says how many
-	// the plan gives up.
-	Reclaim int
 	// Scarce means that pods wait for room that the pool's ports would take. The plan then does not
 	// request what Min lacks.
 	Scarce bool
@@ -98,8 +94,8 @@ type Actions struct {
 	Wake    time.Time // plan again then at the latest; zero: at the next change
 	Levels  Count
 
-	Filled    bool // Levels.Fill has been reached and is to be forgotten
-	Reclaimed int  // how many of State.Reclaim are given up
+	Filled bool // Levels.Fill has been reached and is to be forgotten
+	Kept   int  // free ports that stay, or come back
 }
 
 // Wish is the number of ports to request; the caller chooses the number of requests. It replaces

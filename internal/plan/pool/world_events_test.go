@@ -23,7 +23,7 @@ func (w *world) step() {
 		w.sends, w.sends, w.sdnAnswers, w.sdnAnswers, w.sdnRefuses, w.applied, w.applied, w.deleted, w.time,
 		w.deletedByHand, w.recall, w.lost, w.ahead, w.regroup, w.edited, w.seesPods, w.seesPorts, w.collects,
 	}
-	rare := []func() string{w.restarts, w.relevel, w.refill, w.isReclaimed, w.isScarce, w.nodeFlips}
+	rare := []func() string{w.restarts, w.relevel, w.refill, w.isScarce, w.nodeFlips}
 	if w.r.IntN(8) == 0 {
 		events = rare
 	}
@@ -113,10 +113,10 @@ func (w *world) daemon() string { // plugs for the living, unplugs for the other
 }
 
 func (w *world) sends() string { // a request of the wish goes to the SDN
-	n := w.pace.ForPods(w.wish.Waiting, w.levels.Batch)
+	n := min(w.wish.Waiting, 1+w.r.IntN(w.levels.Batch))
 	w.wish.Waiting -= n
 	if n == 0 {
-		n = w.pace.ForSpare(w.wish.Spare, w.levels.Batch)
+		n = min(w.wish.Spare, w.levels.Batch)
 		w.wish.Spare -= n
 	}
 	if n == 0 || w.now.Before(w.hold) {
@@ -145,7 +145,6 @@ func (w *world) sdnAnswers() string {
 	for range got {
 		w.portMade()
 	}
-	w.pace.Observe(got, measured.took(w.r, got))
 	return fmt.Sprintf("made %d of %d", got, n)
 }
 
@@ -264,8 +263,7 @@ func (w *world) restarts() string {
 		w.allowed += n
 	}
 	w.allowed += len(w.unrecorded)
-	w.requests, w.unrecorded, w.wish, w.hold, w.reclaim = nil, nil, pool.Wish{}, time.Time{}, 0
-	w.pace = pool.Pace{}
+	w.requests, w.unrecorded, w.wish, w.hold = nil, nil, pool.Wish{}, time.Time{}
 	clear(w.lookups)
 	clear(w.strays)
 	w.look()
@@ -320,11 +318,6 @@ func (w *world) relevel() string { // somebody edits the settings
 func (w *world) refill() string {
 	w.levels.Fill, w.filled = w.r.IntN(6), false
 	return fmt.Sprintf("fill %d", w.levels.Fill)
-}
-
-func (w *world) isReclaimed() string {
-	w.reclaim = w.r.IntN(5)
-	return fmt.Sprintf("reclaimed by %d", w.reclaim)
 }
 
 func (w *world) isScarce() string {

@@ -33,7 +33,6 @@ type world struct {
 	seenPorts map[string]port
 
 	inSDN      map[string]string // ports of the SDN and their security groups
-	pace       pool.Pace
 	wish       pool.Wish
 	requests   []int // under way, by size
 	unrecorded []pool.Unrecorded
@@ -41,7 +40,6 @@ type world struct {
 	strays     map[string]time.Time // seen in the SDN with nobody to know of them
 	hold       time.Time
 	nodeGone   bool
-	reclaim    int
 	scarce     bool
 	filled     bool // the filling is forgotten a little late
 
@@ -106,7 +104,7 @@ func (w *world) lookAtPorts() {
 // state is what the controller makes of what it sees and remembers.
 func (w *world) state() pool.State {
 	s := pool.State{
-		Levels: w.levels, NodeGone: w.nodeGone, Hold: w.hold, Reclaim: w.reclaim, Scarce: w.scarce,
+		Levels: w.levels, NodeGone: w.nodeGone, Hold: w.hold, Scarce: w.scarce,
 		Unrecorded: slices.Clone(w.unrecorded), Restoring: map[string]bool{},
 	}
 	for uid, p := range w.seenPods {
@@ -174,7 +172,6 @@ func (w *world) plan() pool.Actions {
 		w.lookups[l.Port] = l.Pod
 	}
 	w.wish = a.Want
-	w.reclaim = 0
 	w.spend(a, conflicts)
 	if a.Filled && (w.filled || w.r.IntN(2) == 0) {
 		w.levels.Fill, w.filled = 0, false
@@ -189,11 +186,11 @@ func (w *world) plan() pool.Actions {
 }
 
 // spend adds what a plan may have to be asked for again to what may be asked
-// for at all: what it gave up for others, and a higher level to reach. Each write
+// for at all: a higher level to reach. Each write
 // that met a newer object than planned with may leave a port too few.
 func (w *world) spend(a pool.Actions, conflicts int) {
 	floor := w.floorOf(w.levels)
-	w.allowed += max(0, floor-w.floor) + a.Reclaimed + conflicts
+	w.allowed += max(0, floor-w.floor) + conflicts
 	w.floor = floor
 	if w.nodeGone {
 		w.allowed += len(a.Delete) + len(a.Discard)
