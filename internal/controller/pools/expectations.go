@@ -25,7 +25,7 @@ import (
 type memory struct {
 	mu     sync.Mutex
 	pools  map[pool.Ref]*poolMemory
-	claims map[v1.Claim]pool.Ref // pods that a write gives a port which the cache does not show yet
+	claims map[v1.Claim]pool.Ref // pods that a plan may give a port which the cache does not show yet
 }
 
 // poolMemory is what is known of one pool.
@@ -39,37 +39,37 @@ type poolMemory struct {
 	status time.Time          // of the last write of its status
 	levels pool.Count         // as last counted into the metrics
 
-	reportedPool map[string]string // content of the last Event on the pool's object, by kind
+	// content of the last Event, by its kind or by the UID of a waiting pod
+	reported map[string]string
 }
 
-// waitingPod is what is known of a pod that waits for a port.
+// waitingPod is a pod of the last plan without a port.
 type waitingPod struct {
-	since    time.Time
-	reported string      // reason of the last Event on it
-	outcome  waitOutcome // how it was counted
+	since  time.Time
+	missed bool // a plan had no port for it
 }
 
-// pod returns what is known of a waiting pod.
-func (p *poolMemory) pod(c v1.Claim) *waitingPod {
-	if p.pods[c] == nil {
-		p.pods[c] = &waitingPod{}
+// served counts a pod that got its port, and returns how long it has waited.
+func (p *poolMemory) served(c v1.Claim) (took time.Duration) {
+	pod := p.pods[c]
+	if pod == nil {
+		return 0
 	}
-	return p.pods[c]
+	delete(p.pods, c)
+	took = time.Since(pod.since)
+	if !pod.missed {
+		poolHits.Inc()
+		return took
+	}
+	poolMisses.Inc()
+	poolWaitSeconds.Observe(took.Seconds())
+	return took
 }
-
-// waitOutcome is how a pod was counted in the metrics.
-type waitOutcome int
-
-const (
-	miss waitOutcome = iota + 1 // the pod had to wait
-	hit
-)
 
 // write is a write that the cache has to show: an object of this version or a later one, or no
 // object if the version is empty.
 type write struct {
 	version string
-	claim   v1.Claim
 	unsure  bool // it ended with an error: the API server may or may not have done it
 }
 
@@ -84,7 +84,7 @@ func (m *memory) with(r pool.Ref, f func(*poolMemory)) {
 	p := m.pools[r]
 	if p == nil {
 		p = &poolMemory{
-			writes: map[string]write{}, pods: map[v1.Claim]*waitingPod{}, known: map[types.UID]bool{}, reportedPool: map[string]string{},
+			writes: map[string]write{}, pods: map[v1.Claim]*waitingPod{}, known: map[types.UID]bool{}, reported: map[string]string{},
 		}
 		m.pools[r] = p
 	}
@@ -97,13 +97,6 @@ func (m *memory) awaits(r pool.Ref) (is bool) {
 	return is
 }
 
-// knows reports whether the pool has been planned, and is not forgotten.
-func (m *memory) knows(r pool.Ref) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.pools[r] != nil
-}
-
 // forget drops the memory of a pool that does not exist any more.
 func (m *memory) forget(r pool.Ref) {
 	m.mu.Lock()
@@ -114,31 +107,36 @@ func (m *memory) forget(r pool.Ref) {
 	}
 }
 
-// claim reserves a pod for a pool that is about to give it a port. It is false if another pool
-// has claimed the pod. Two pools want one pod only after a change of settings.
-func (m *memory) claim(c v1.Claim, r pool.Ref) bool {
+// claim claims the waiting pods of a pool, and no others, until release. It returns those that
+// another pool has claimed. Two pools want one pod only after a change of settings.
+func (m *memory) claim(r pool.Ref, pods []pool.Pod) (theirs map[v1.Claim]bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if other, taken := m.claims[c]; taken && other != r {
-		return false
+	m.drop(r)
+	theirs = map[v1.Claim]bool{}
+	for i := range pods {
+		c := pods[i].Ref.Claim()
+		if _, taken := m.claims[c]; taken {
+			theirs[c] = true
+		} else {
+			m.claims[c] = r
+		}
 	}
-	m.claims[c] = r
-	return true
+	return theirs
 }
 
-// unclaim ends a claim without a write.
-func (m *memory) unclaim(c v1.Claim) {
+// release ends the claims of a pool, unless its writes are not shown yet: then its next plan does.
+func (m *memory) release(r pool.Ref) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.claims, c)
+	if p := m.pools[r]; p == nil || len(p.writes) == 0 {
+		m.drop(r)
+	}
 }
 
-// claimed reports whether a pool other than r has claimed the pod.
-func (m *memory) claimed(c v1.Claim, r pool.Ref) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	other, taken := m.claims[c]
-	return taken && other != r
+// drop ends all claims of a pool. m.mu is held.
+func (m *memory) drop(r pool.Ref) {
+	maps.DeleteFunc(m.claims, func(_ v1.Claim, other pool.Ref) bool { return other == r })
 }
 
 // wrote has the pool wait until the cache shows a write of a KuryrPort.
@@ -152,26 +150,8 @@ func (m *memory) wrote(r pool.Ref, name string, w write) {
 }
 
 // expectUnsure notes a write that ended with an error. The pool is not planned, and keeps
-// its claim on the pod, until the API server was asked for the object.
-func (m *memory) expectUnsure(r pool.Ref, name string, of v1.Claim) {
-	m.wrote(r, name, write{claim: of, unsure: true})
-}
-
-// resolved replaces an unsure write by the API server's answer: the version of the object
-// (empty if it does not exist), and the pod that has it.
-func (m *memory) resolved(r pool.Ref, name, version string, of v1.Claim) write {
-	w := write{version: version, claim: of}
-	m.with(r, func(p *poolMemory) {
-		if was := p.writes[name].claim; !was.IsZero() && was != of && m.claims[was] == r {
-			delete(m.claims, was)
-		}
-		if _, taken := m.claims[of]; !of.IsZero() && !taken {
-			m.claims[of] = r
-		}
-		p.writes[name] = w
-	})
-	return w
-}
+// its claims, until the API server was asked for the object.
+func (m *memory) expectUnsure(r pool.Ref, name string) { m.wrote(r, name, write{unsure: true}) }
 
 // pending returns the writes that the cache does not show yet, and the time of the first.
 func (m *memory) pending(r pool.Ref) (writes map[string]write, since time.Time) {
@@ -181,12 +161,7 @@ func (m *memory) pending(r pool.Ref) (writes map[string]write, since time.Time) 
 
 // shown notes that the cache shows a write.
 func (m *memory) shown(r pool.Ref, name string) {
-	m.with(r, func(p *poolMemory) {
-		if c := p.writes[name].claim; !c.IsZero() && m.claims[c] == r {
-			delete(m.claims, c)
-		}
-		delete(p.writes, name)
-	})
+	m.with(r, func(p *poolMemory) { delete(p.writes, name) })
 }
 
 // saw reports whether this process has seen the pod of a pool's port, alive or gone.
@@ -212,10 +187,7 @@ func (m *memory) forgetTold() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, p := range m.pools {
-		for _, pod := range p.pods {
-			pod.reported = ""
-		}
-		clear(p.reportedPool)
+		clear(p.reported)
 	}
 }
 
@@ -229,7 +201,8 @@ const staleAfter = 10 * time.Second
 func (r *Reconciler) behind(ctx context.Context, req pool.Ref) (time.Duration, error) {
 	writes, since := r.memory.pending(req)
 	for name, w := range writes {
-		if w.unsure {
+		// Was the object written, and then deleted before the cache ever saw it?
+		if w.unsure || time.Since(since) >= staleAfter {
 			var err error
 			if w, err = r.resolve(ctx, req, name); err != nil {
 				return 0, err
@@ -238,15 +211,6 @@ func (r *Reconciler) behind(ctx context.Context, req pool.Ref) (time.Duration, e
 		shown, err := r.shows(ctx, r.client, name, w)
 		if err != nil {
 			return 0, err
-		}
-		if !shown && time.Since(since) >= staleAfter {
-			// Written, and then deleted before the cache ever saw it?
-			var port v1.KuryrPort
-			err := r.live.Get(ctx, client.ObjectKey{Name: name}, &port)
-			if client.IgnoreNotFound(err) != nil {
-				return 0, fmt.Errorf("checking whether KuryrPort %s still exists: %w", name, err)
-			}
-			shown = apierrors.IsNotFound(err)
 		}
 		if shown {
 			r.memory.shown(req, name)
@@ -259,21 +223,20 @@ func (r *Reconciler) behind(ctx context.Context, req pool.Ref) (time.Duration, e
 	return max(staleAfter-time.Since(since), time.Second), nil
 }
 
-// resolve asks the API server for a KuryrPort after a write that ended with an error. The write
-// may have been done in spite of any error: a conflict or an existing object, too, may come
-// from an earlier attempt of the same request.
+// resolve asks the API server for a KuryrPort after a write that ended with an error, or that the
+// cache does not show. The write may have been done in spite of any error: a conflict or an existing
+// object, too, may come from an earlier attempt of the same request.
 func (r *Reconciler) resolve(ctx context.Context, req pool.Ref, name string) (write, error) {
 	var port v1.KuryrPort
 	err := r.live.Get(ctx, client.ObjectKey{Name: name}, &port)
 	if client.IgnoreNotFound(err) != nil {
 		return write{}, fmt.Errorf("reading KuryrPort %s after a write: %w", name, err)
 	}
-	holder := port.Spec.PodRef.Claim()
-	was, _ := r.memory.pending(req)
-	if c := was[name].claim; !c.IsZero() && c == holder {
-		r.memory.with(req, func(p *poolMemory) { p.serve(c, time.Now()) })
-	}
-	w := r.memory.resolved(req, name, port.ResourceVersion, holder)
+	w := write{version: port.ResourceVersion} // empty without an object
+	r.memory.with(req, func(p *poolMemory) {
+		p.writes[name] = w
+		p.served(port.Spec.PodRef.Claim())
+	})
 	if w.version != "" { // without an object the port is unrecorded as before
 		r.Supply.Recorded(req, name)
 	}

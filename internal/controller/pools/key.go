@@ -10,9 +10,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
+	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 )
 
@@ -72,7 +74,8 @@ func (r *Reconciler) find(ctx context.Context, v *view, pods []corev1.Pod) (*v1.
 			return key, nil
 		}
 	}
-	for _, name := range r.candidates(v, pods) {
+	names, err := r.candidates(ctx, v, pods)
+	for _, name := range names {
 		own, ok, err := v.site.Own(ctx, name)
 		if err != nil {
 			return nil, err
@@ -83,22 +86,27 @@ func (r *Reconciler) find(ctx context.Context, v *view, pods []corev1.Pod) (*v1.
 			}
 		}
 	}
-	return nil, nil
+	return nil, err
 }
 
-// candidates returns the namespaces that this pool may belong to.
-func (r *Reconciler) candidates(v *view, pods []corev1.Pod) []string {
+// candidates returns the namespaces that this pool may belong to. The pool of a namespace that has
+// no pods on the node may have lost its object: then it may belong to any.
+func (r *Reconciler) candidates(ctx context.Context, v *view, pods []corev1.Pod) (names []string, err error) {
 	if v.object != nil {
-		return []string{v.key.Namespace}
+		return []string{v.key.Namespace}, nil
 	}
-	if name, ok := r.sites.Noted(v.req); ok {
-		return []string{name}
-	}
-	var names []string
 	for i := range pods {
 		if !slices.Contains(names, pods[i].Namespace) {
 			names = append(names, pods[i].Namespace)
 		}
 	}
-	return names
+	var all metav1.PartialObjectMetadataList
+	all.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NamespaceList"))
+	if err := r.client.List(ctx, &all, kube.ReadOnly); err != nil {
+		return nil, fmt.Errorf("listing namespaces: %w", err)
+	}
+	for i := range all.Items {
+		names = append(names, all.Items[i].Name)
+	}
+	return names, nil
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -145,7 +146,6 @@ func (r *Reconciler) sortPods(ctx context.Context, v *view, pods []corev1.Pod, e
 	refused := v.site.Refused(pods, hasPort)
 	for i := range pods {
 		pod := &pods[i]
-		claim := v1.Claim{UID: pod.UID, Interface: pool.Interface}
 		if hasPort(pod) || !pool.Wants(pod) {
 			continue
 		}
@@ -158,10 +158,6 @@ func (r *Reconciler) sortPods(ctx context.Context, v *view, pods []corev1.Pod, e
 		}
 		if refused[pod.UID] {
 			v.refused = append(v.refused, pod)
-			continue
-		}
-		if r.memory.claimed(claim, v.req) {
-			v.claimedElsewhere = true
 			continue
 		}
 		had, held, err := r.lostPort(ctx, v.req, pod)
@@ -179,7 +175,26 @@ func (r *Reconciler) sortPods(ctx context.Context, v *view, pods []corev1.Pod, e
 			Groups:  groups,
 		})
 	}
-	return nil
+	return r.claim(ctx, v)
+}
+
+// claim claims the waiting pods of a plan. It removes those that another pool has claimed, or has
+// given a port meanwhile. A claim ends when the cache shows the port, so a pool that first claims and
+// then reads the cache sees that port.
+func (r *Reconciler) claim(ctx context.Context, v *view) error {
+	if len(v.state.Pods) == 0 {
+		r.memory.claim(v.req, nil)
+		return nil
+	}
+	theirs := r.memory.claim(v.req, v.state.Pods)
+	v.claimedElsewhere = len(theirs) > 0
+	list, err := kube.PortsOn(ctx, r.client, v.req.Node)
+	maps.Copy(theirs, holders(list, v.req.Pool))
+	v.state.Pods = slices.DeleteFunc(v.state.Pods, func(p pool.Pod) bool { return theirs[p.Ref.Claim()] })
+	v.waiting = slices.DeleteFunc(v.waiting, func(p *corev1.Pod) bool {
+		return theirs[v1.Claim{UID: p.UID, Interface: pool.Interface}]
+	})
+	return err
 }
 
 // leadsHere reports whether a pod gets a port of this pool, and with which security groups
@@ -274,26 +289,33 @@ func (v *view) ruled(ids []string) bool {
 	})
 }
 
-// holder returns the pod that a port is bound to; nil if the pod does not exist any more. A pod
-// that this process has seen is gone if the cache does not have it. After a start the cache may
-// be too old for a pod that the process never saw: then the API server is asked.
+// holder returns the pod that a port is bound to; nil if the pod does not exist any more.
 func (r *Reconciler) holder(ctx context.Context, v *view, ref *v1.PodReference) (*corev1.Pod, error) {
 	if pod := v.pods[ref.UID]; pod != nil {
 		r.memory.with(v.req, func(p *poolMemory) { p.known[ref.UID] = true })
 		return pod, nil
 	}
-	if r.memory.saw(v.req, ref.UID) {
-		return nil, nil
+	return r.Holder(ctx, v.req, ref)
+}
+
+// Holder returns the pod to which a port of a pool is bound; nil if the pod does not exist any more.
+// A pod that this process has seen is gone if the cache does not have it. After a start the cache may
+// be too old for a pod that the process never saw: then the API server is asked.
+func (r *Reconciler) Holder(ctx context.Context, req pool.Ref, ref *v1.PodReference) (*corev1.Pod, error) {
+	for _, reader := range []client.Reader{r.client, r.live} {
+		var pod corev1.Pod
+		err := reader.Get(ctx, kube.PodKey(ref), &pod)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("looking for pod %s/%s: %w", ref.Namespace, ref.Name, err)
+		}
+		if err == nil && pod.UID == ref.UID {
+			return &pod, nil
+		}
+		if r.memory.saw(req, ref.UID) {
+			return nil, nil
+		}
 	}
-	var pod corev1.Pod
-	err := r.live.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, &pod)
-	if client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("looking for pod %s/%s: %w", ref.Namespace, ref.Name, err)
-	}
-	if err == nil && pod.UID == ref.UID {
-		return &pod, nil
-	}
-	r.memory.with(v.req, func(p *poolMemory) { p.known[ref.UID] = true })
+	r.memory.with(req, func(p *poolMemory) { p.known[ref.UID] = true })
 	return nil, nil
 }
 

@@ -16,13 +16,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -83,9 +81,6 @@ func New(mgr ctrl.Manager, o Options) *Reconciler {
 	return r
 }
 
-// Saw reports whether this process has seen the pod of a pool's port, alive or gone.
-func (r *Reconciler) Saw(req pool.Ref, uid types.UID) bool { return r.memory.saw(req, uid) }
-
 // Writing returns the KuryrPorts with writes that the cache may not show yet.
 func (r *Reconciler) Writing() []string { return r.memory.writing() }
 
@@ -100,6 +95,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req pool.Ref) (ctrl.Result, 
 	if wait, err := r.behind(ctx, req); wait > 0 || err != nil {
 		return ctrl.Result{RequeueAfter: wait}, err
 	}
+	defer r.memory.release(req)
 	v, err := r.observe(ctx, req)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -115,11 +111,21 @@ func (r *Reconciler) Reconcile(ctx context.Context, req pool.Ref) (ctrl.Result, 
 	if len(v.refused) > 0 { // a pod of another pool may make room on the node
 		a.Wake = outcome.Earlier(a.Wake, now.Add(refusedAgain))
 	}
-	r.note(v, &a)
+	if v.claimedElsewhere { // no event reports the end of a claim without a port
+		a.Wake = outcome.Earlier(a.Wake, now.Add(claimedAgain))
+	}
+	given := givenTo(&a)
+	v.failure = r.Supply.Settle(v.req, supply.Planned{
+		Key: v.key, Free: a.Kept, Lacks: len(v.state.Pods) - len(given) - v.state.InFlight, Wishes: a.Want != (pool.Wish{}),
+	})
+	r.memory.with(req, func(p *poolMemory) {
+		for claim, pod := range p.pods {
+			pod.missed = pod.missed || !given[claim]
+		}
+	})
 	r.ask(v, a)
 	err = r.write(ctx, v, &a)
-	r.score(v, &a)
-	r.tell(v, givenTo(&a))
+	r.tell(v, given)
 	r.tellMisplaced(v)
 	r.tellRoutes(v)
 	r.tellRefused(v)
@@ -136,8 +142,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req pool.Ref) (ctrl.Result, 
 	return ctrl.Result{RequeueAfter: outcome.Sooner(a.Wake, outcome.Earlier(again, nextLook(v, now)), now)}, nil
 }
 
-// refusedAgain is the time between two checks of pods that their node cannot run.
-const refusedAgain = 10 * time.Second
+// The times between two checks of pods that their node cannot run, and of those that another pool
+// has claimed.
+const (
+	refusedAgain = 10 * time.Second
+	claimedAgain = time.Second
+)
 
 // ask passes the requests of a plan to supply.
 func (r *Reconciler) ask(v *view, a pool.Actions) {
@@ -164,7 +174,7 @@ func (r *Reconciler) ask(v *view, a pool.Actions) {
 }
 
 // The kinds of Events on a pool's object. Each fact has one Event. For a failure, the object's
-// condition Ready is the memory, so a restart repeats no Event; reportedPool has what the status
+// condition Ready is the memory, so a restart repeats no Event; poolMemory.reported has what the status
 // does not show yet. The other kinds have no condition of their own: their Events are repeated once
 // after a restart, as long as the fact is true.
 const (
@@ -174,11 +184,13 @@ const (
 	reportedRoutes  = "routes"  // the Event is on a pod
 )
 
+var reportedKinds = []string{reportedFailure, reportedFill, reportedMachine, reportedRoutes}
+
 // fill reads the annotation that asks the pool for more free ports.
 func (r *Reconciler) fill(v *view) {
 	value, asked := fillOf(v.object)
 	if !asked {
-		r.memory.with(v.req, func(p *poolMemory) { delete(p.reportedPool, reportedFill) })
+		r.memory.with(v.req, func(p *poolMemory) { delete(p.reported, reportedFill) })
 		return
 	}
 	n, err := pool.ParseFill(value)
@@ -209,9 +221,9 @@ func (r *Reconciler) tellPool(v *view, kind, what, reason, action, note string) 
 	ready := meta.FindStatusCondition(v.object.Status.Conditions, v1.ConditionReady)
 	var reported bool
 	r.memory.with(v.req, func(p *poolMemory) {
-		before, known := p.reportedPool[kind]
+		before, known := p.reported[kind]
 		reported = before == what || !known && kind == reportedFailure && ready != nil && ready.Status == metav1.ConditionFalse && ready.Reason == reason
-		p.reportedPool[kind] = what
+		p.reported[kind] = what
 	})
 	if !reported {
 		r.events.Eventf(kube.Reference(v.object, "KuryrPortPool"), nil, corev1.EventTypeWarning, reason, action, "%s", note)
@@ -244,15 +256,6 @@ var poolChanged = predicate.TypedFuncs[*v1.KuryrPortPool]{
 	},
 }
 
-// note passes on the parts of a plan that other pools and the metrics depend on.
-func (r *Reconciler) note(v *view, a *pool.Actions) {
-	given := givenTo(a)
-	v.failure = r.Supply.Settle(v.req, supply.Planned{
-		Key: v.key, Free: a.Kept, Lacks: len(v.state.Pods) - len(given) - v.state.InFlight, Wishes: a.Want != (pool.Wish{}),
-	})
-	r.memory.with(v.req, func(p *poolMemory) { p.turnedAway(v, given) })
-}
-
 // givenTo returns the pods to which a plan gives a port.
 func givenTo(a *pool.Actions) map[v1.Claim]bool {
 	out := map[v1.Claim]bool{}
@@ -264,43 +267,6 @@ func givenTo(a *pool.Actions) map[v1.Claim]bool {
 		}
 	}
 	return out
-}
-
-// turnedAway counts the pods for which a plan has no port, each once.
-func (p *poolMemory) turnedAway(v *view, given map[v1.Claim]bool) {
-	for i := range v.state.Pods {
-		claim := v.state.Pods[i].Ref.Claim()
-		if pod := p.pod(claim); pod.outcome == 0 && !given[claim] {
-			poolMisses.Inc()
-			pod.outcome = miss
-		}
-	}
-}
-
-// serve counts a pod that got its port.
-func (p *poolMemory) serve(c v1.Claim, now time.Time) {
-	pod := p.pod(c)
-	switch pod.outcome {
-	case miss:
-		poolWaitSeconds.Observe(now.Sub(pod.since).Seconds())
-	case hit:
-	default:
-		poolHits.Inc()
-	}
-	pod.outcome = hit
-}
-
-// score counts the pods whose port was written. A write with an unknown result is counted
-// later, after the API server was asked.
-func (r *Reconciler) score(v *view, a *pool.Actions) {
-	now := time.Now()
-	r.memory.with(v.req, func(p *poolMemory) {
-		for _, b := range slices.Concat(a.Bind, a.Adopt) {
-			if w, written := p.writes[b.Port]; b.Pod != nil && written && !w.unsure && w.claim == b.Pod.Claim() {
-				p.serve(w.claim, now)
-			}
-		}
-	})
 }
 
 // nextLook returns when to plan again because of room or of a failure: at the next check of

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,7 +45,7 @@ func (r *Reconciler) lostPort(ctx context.Context, req pool.Ref, pod *corev1.Pod
 	if port.Spec.PodRef.Claim() != (v1.Claim{UID: pod.UID, Interface: pool.Interface}) {
 		return "", false, nil
 	}
-	r.wrote(req, id, write{version: port.ResourceVersion, claim: port.Spec.PodRef.Claim()})
+	r.wrote(req, id, write{version: port.ResourceVersion})
 	return "", true, nil
 }
 
@@ -87,19 +88,19 @@ func (r *Reconciler) recall(ctx context.Context, v *view) error {
 }
 
 func (p *poolMemory) recallPods(v *view, now time.Time) {
-	pods := map[v1.Claim]*waitingPod{}
+	pods, waiting := map[v1.Claim]*waitingPod{}, map[string]bool{}
 	for i := range v.state.Pods {
-		claim := v.state.Pods[i].Ref.Claim()
-		pods[claim] = p.pod(claim)
-		if pods[claim].since.IsZero() {
-			pods[claim].since = now
+		ref := &v.state.Pods[i].Ref
+		if pods[ref.Claim()] = p.pods[ref.Claim()]; pods[ref.Claim()] == nil {
+			pods[ref.Claim()] = &waitingPod{since: now}
 		}
+		waiting[string(ref.UID)] = true
 	}
 	for _, pod := range v.refused {
-		claim := v1.Claim{UID: pod.UID, Interface: pool.Interface}
-		pods[claim] = &waitingPod{reported: p.pod(claim).reported}
+		waiting[string(pod.UID)] = true
 	}
 	p.pods = pods
+	maps.DeleteFunc(p.reported, func(of, _ string) bool { return !waiting[of] && !slices.Contains(reportedKinds, of) })
 	bound := map[types.UID]bool{}
 	for _, port := range v.ports {
 		if port.Spec.PodRef != nil {

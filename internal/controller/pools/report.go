@@ -38,8 +38,8 @@ func (r *Reconciler) tell(v *view, given map[v1.Claim]bool) {
 	err := v.failure
 	if err == nil {
 		r.memory.with(v.req, func(p *poolMemory) {
-			if _, known := p.reportedPool[reportedFailure]; known {
-				p.reportedPool[reportedFailure] = "" // the next failure is another one
+			if _, known := p.reported[reportedFailure]; known {
+				p.reported[reportedFailure] = "" // the next failure is another one
 			}
 		})
 		return
@@ -66,12 +66,7 @@ func (r *Reconciler) tellRefused(v *view) {
 
 // tellPod writes an Event on a pod without a port, unless its last one had the same cause.
 func (r *Reconciler) tellPod(v *view, pod *corev1.Pod, why, reason, note string) {
-	claim, reported := v1.Claim{UID: pod.UID, Interface: pool.Interface}, false
-	r.memory.with(v.req, func(p *poolMemory) {
-		reported = p.pod(claim).reported == why
-		p.pod(claim).reported = why
-	})
-	if !reported {
+	if r.news(v, string(pod.UID), why) {
 		r.events.Eventf(kube.Reference(pod, "Pod"), nil, corev1.EventTypeWarning, reason, "CreatePort", "%s", note)
 	}
 }
@@ -117,11 +112,11 @@ func (r *Reconciler) tellRoutes(v *view) {
 	}
 }
 
-// news notes what was reported of a kind, and returns whether it differs from the last time.
+// news notes what was reported of a kind, or to a pod, and returns whether it differs from the last time.
 func (r *Reconciler) news(v *view, kind, what string) (is bool) {
 	r.memory.with(v.req, func(p *poolMemory) {
-		is = p.reportedPool[kind] != what
-		p.reportedPool[kind] = what
+		is = p.reported[kind] != what
+		p.reported[kind] = what
 	})
 	return is
 }
@@ -192,7 +187,6 @@ func (r *Reconciler) idle(v *view) (until time.Time, expired bool) {
 func (r *Reconciler) forget(req pool.Ref) {
 	if !r.memory.awaits(req) && r.Supply.Forget(req) {
 		r.memory.forget(req)
-		r.sites.Forget(req)
 	}
 }
 

@@ -132,9 +132,6 @@ func (r *Reconciler) home(ctx context.Context, s *sites.Site, namespace string) 
 	if err != nil || !ok {
 		return nil
 	}
-	if own, _, _ := s.Own(ctx, namespace); own != "" {
-		r.sites.Note(req, own)
-	}
 	return []pool.Ref{req}
 }
 
@@ -194,15 +191,10 @@ func (r *Reconciler) poolsFor(ctx context.Context, namespace string) ([]pool.Ref
 	for i := range list {
 		found[pool.Ref{Pool: list[i].Name, Node: list[i].Spec.Key.NodeName}] = true
 	}
-	used, err := r.nodesWith(ctx, namespace)
+	nodes, err := r.nodesWith(ctx, namespace)
 	failed = errors.Join(failed, err)
-	nodes := slices.Sorted(maps.Keys(used))
-	if r.Settings.Rules().ByNamespace {
-		nodes, err = r.nodes(ctx)
-		failed = errors.Join(failed, err)
-	}
-	for _, node := range nodes {
-		failed = errors.Join(failed, r.ofNamespaceOn(ctx, namespace, node, used[node], found))
+	for node := range nodes {
+		failed = errors.Join(failed, r.addOn(ctx, node, namespace, found))
 	}
 	return slices.SortedFunc(maps.Keys(found), pool.Ref.Compare), failed
 }
@@ -216,44 +208,6 @@ func (r *Reconciler) RequeueNamespace(ctx context.Context, namespace string) err
 	list, err := r.poolsFor(ctx, namespace)
 	for _, req := range list {
 		r.Queue.Add(req)
-	}
-	return err
-}
-
-// ofNamespaceOn is poolsFor for one node; used says that the node has pods of the namespace.
-func (r *Reconciler) ofNamespaceOn(ctx context.Context, namespace, node string, used bool, found map[pool.Ref]bool) error {
-	s, err := r.sites.On(ctx, node)
-	if err != nil {
-		return err
-	}
-	own, _, err := s.Own(ctx, namespace)
-	if err != nil {
-		return err
-	}
-	if used && s.Waits(namespace) {
-		r.sites.Waiting.Tell(namespace)
-	}
-	if s.ParentUnknown && used {
-		r.sites.ParentPorts.Find(node)
-	}
-	if key, ok := s.Key(namespace); ok {
-		req := pool.Ref{Pool: pool.Name(key), Node: node}
-		if used && own != "" || r.memory.knows(req) {
-			r.sites.Note(req, namespace)
-			found[req] = true
-		}
-	}
-	if !used {
-		return nil
-	}
-	if key, ok := s.Key(""); ok {
-		found[pool.Ref{Pool: pool.Name(key), Node: node}] = true
-	}
-	ports, err := kube.PortsOn(ctx, r.client, node)
-	for i := range ports {
-		if ref := ports[i].Spec.PodRef; ref != nil && ref.Namespace == namespace {
-			found[pool.Ref{Pool: ports[i].Spec.Pool, Node: node}] = true
-		}
 	}
 	return err
 }
@@ -285,8 +239,7 @@ func (r *Reconciler) nodes(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// onNode returns all pools of a node. These are the pools with an object, those of the node's
-// ports, and the node's own pool. They are also the pools from which its pods get ports.
+// onNode returns all pools of a node. These are the pools with an object, and those of addOn.
 func (r *Reconciler) onNode(ctx context.Context, node string) ([]pool.Ref, error) {
 	found := map[pool.Ref]bool{}
 	list, err := kube.PoolsOn(ctx, r.client, node)
@@ -296,42 +249,48 @@ func (r *Reconciler) onNode(ctx context.Context, node string) ([]pool.Ref, error
 	for i := range list {
 		found[pool.Ref{Pool: list[i].Name, Node: node}] = true
 	}
-	ports, err := kube.PortsOn(ctx, r.client, node)
-	if err != nil {
-		return nil, err
-	}
-	for i := range ports {
-		found[pool.Ref{Pool: ports[i].Spec.Pool, Node: node}] = true
-	}
-	s, err := r.sites.On(ctx, node)
-	if err != nil {
-		return nil, err
-	}
-	if s.Node == nil {
-		r.sites.ParentPorts.Gone(node)
-	} else if err := r.toBe(ctx, s, found); err != nil {
+	if err := r.addOn(ctx, node, "", found); err != nil {
 		return nil, err
 	}
 	return slices.SortedFunc(maps.Keys(found), pool.Ref.Compare), nil
 }
 
-// toBe adds the pools that s should have.
-func (r *Reconciler) toBe(ctx context.Context, s *sites.Site, found map[pool.Ref]bool) error {
-	pods, err := kube.PodsOn(ctx, r.client, s.Name)
+// addOn adds the pools of a node's ports, the node's own pool, and those from which its pods get
+// ports. With a namespace only its pods and their ports count. If the parent port of the node is not
+// known, it starts a search, which requeues the pools.
+func (r *Reconciler) addOn(ctx context.Context, node, namespace string, found map[pool.Ref]bool) error {
+	ports, err := kube.PortsOn(ctx, r.client, node)
+	if err != nil {
+		return err
+	}
+	for i := range ports {
+		if ref := ports[i].Spec.PodRef; namespace == "" || ref != nil && ref.Namespace == namespace {
+			found[pool.Ref{Pool: ports[i].Spec.Pool, Node: node}] = true
+		}
+	}
+	s, err := r.sites.On(ctx, node)
+	if err != nil {
+		return err
+	}
+	if s.Node == nil {
+		r.sites.ParentPorts.Gone(node)
+		return nil
+	}
+	pods, err := kube.PodsOn(ctx, r.client, node)
 	if err != nil {
 		return err
 	}
 	names := map[string]bool{}
 	for i := range pods {
-		if pool.Wants(&pods[i]) {
-			names[pods[i].Namespace] = true
+		if pod := &pods[i]; pool.Wants(pod) && (namespace == "" || pod.Namespace == namespace) {
+			names[pod.Namespace] = true
 		}
 	}
 	if s.ParentUnknown && (len(names) > 0 || s.Warm("")) {
-		r.sites.ParentPorts.Find(s.Name)
+		r.sites.ParentPorts.Find(node)
 	}
 	if key, ok := s.Key(""); ok {
-		found[pool.Ref{Pool: pool.Name(key), Node: s.Name}] = true
+		found[pool.Ref{Pool: pool.Name(key), Node: node}] = true
 	}
 	for name := range names {
 		for _, req := range r.home(ctx, s, name) {
@@ -364,13 +323,6 @@ func (r *Reconciler) planAll(ctx context.Context) error {
 }
 
 func (r *Reconciler) requeueAll(ctx context.Context) error {
-	var list v1.KuryrPortPoolList
-	if err := r.client.List(ctx, &list, kube.ReadOnly); err != nil {
-		return fmt.Errorf("listing KuryrPortPools: %w", err)
-	}
-	for i := range list.Items {
-		r.Queue.Add(pool.Ref{Pool: list.Items[i].Name, Node: list.Items[i].Spec.Key.NodeName})
-	}
 	nodes, err := r.nodes(ctx)
 	if err != nil {
 		return err

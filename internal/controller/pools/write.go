@@ -19,7 +19,6 @@ import (
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
-	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/plan/group"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
@@ -28,9 +27,6 @@ import (
 // writers is the number of a pool's objects that are written at once.
 const writers = 16
 
-// claimAgain is the time until a pool checks a pod again that another pool has claimed.
-const claimAgain = time.Second
-
 // write writes the objects that a plan changes. A failed write does not stop the others.
 // Conflicts are returned only if no other error occurred.
 //
@@ -38,12 +34,6 @@ const claimAgain = time.Second
 // If two writers give away one port, one of them has to fail. An apply also could not remove a
 // security group that another writer has added.
 func (r *Reconciler) write(ctx context.Context, v *view, a *pool.Actions) error {
-	if err := r.reserve(ctx, v, a); err != nil {
-		return err
-	}
-	if v.claimedElsewhere { // no event reports the end of a claim without a port
-		a.Wake = outcome.Earlier(a.Wake, time.Now().Add(claimAgain))
-	}
 	var g errgroup.Group
 	g.SetLimit(writers)
 	var mu sync.Mutex
@@ -85,39 +75,9 @@ func (r *Reconciler) write(ctx context.Context, v *view, a *pool.Actions) error 
 	return nil
 }
 
-// reserve claims the pods that get ports. It removes from the plan the pods that another pool
-// has claimed, or has given a port since the plan was made. A claim ends when the cache shows
-// the port, so a pool that first claims and then reads the cache sees that port.
-func (r *Reconciler) reserve(ctx context.Context, v *view, a *pool.Actions) error {
-	claimed := map[v1.Claim]bool{}
-	theirs := func(b pool.Binding) bool {
-		if b.Pod == nil {
-			return false
-		}
-		mine := r.memory.claim(b.Pod.Claim(), v.req)
-		claimed[b.Pod.Claim()] = mine
-		v.claimedElsewhere = v.claimedElsewhere || !mine
-		return !mine
-	}
-	a.Bind, a.Adopt = slices.DeleteFunc(a.Bind, theirs), slices.DeleteFunc(a.Adopt, theirs)
-	if len(claimed) == 0 {
-		return nil
-	}
-	list, err := kube.PortsOn(ctx, r.client, v.req.Node)
-	held := holders(list, v.req.Pool)
-	for claim, mine := range claimed {
-		if mine && (held[claim] || err != nil) {
-			r.memory.unclaim(claim)
-		}
-	}
-	theirs = func(b pool.Binding) bool { return b.Pod != nil && held[b.Pod.Claim()] }
-	a.Bind, a.Adopt = slices.DeleteFunc(a.Bind, theirs), slices.DeleteFunc(a.Adopt, theirs)
-	return err
-}
-
 // bind gives a free port to a pod.
 func (r *Reconciler) bind(ctx context.Context, v *view, b pool.Binding) error {
-	err := r.patch(ctx, v, b.Port, b.Pod.Claim(), func(port *v1.KuryrPort) {
+	err := r.patch(ctx, v, b.Port, func(port *v1.KuryrPort) {
 		port.Spec.PodRef = b.Pod
 		groups := b.Groups
 		if groups == nil {
@@ -140,10 +100,8 @@ func (r *Reconciler) bind(ctx context.Context, v *view, b pool.Binding) error {
 // adopt creates the object of an unrecorded port, with its finalizer, and bound if a pod waits
 // for it.
 func (r *Reconciler) adopt(ctx context.Context, v *view, b pool.Binding) error {
-	claim := b.Pod.Claim()
 	from := v.unrecorded[b.Port].Port
 	if err := r.asKeyed(ctx, v, &from); err != nil {
-		r.memory.unclaim(claim)
 		return err
 	}
 	port := &v1.KuryrPort{
@@ -158,14 +116,13 @@ func (r *Reconciler) adopt(ctx context.Context, v *view, b pool.Binding) error {
 	kube.Label(port, phase)
 	err := r.client.Create(ctx, port, kube.OwnerPool)
 	if apierrors.IsInvalid(err) {
-		r.memory.unclaim(claim)
 		return r.refuse(v, &from, err)
 	}
 	if err != nil {
-		r.memory.expectUnsure(v.req, b.Port, claim)
+		r.memory.expectUnsure(v.req, b.Port)
 		return fmt.Errorf("creating KuryrPort %s: %w", b.Port, err)
 	}
-	r.wrote(v.req, b.Port, write{version: port.ResourceVersion, claim: claim})
+	r.wrote(v.req, b.Port, write{version: port.ResourceVersion})
 	if b.Pod != nil {
 		r.bound(ctx, v, b)
 	}
@@ -186,13 +143,12 @@ func (r *Reconciler) refuse(v *view, port *sdn.Port, err error) error {
 }
 
 func (r *Reconciler) bound(ctx context.Context, v *view, b pool.Binding) {
-	var since time.Time
+	var took time.Duration
 	r.memory.with(v.req, func(p *poolMemory) {
-		since = p.pod(b.Pod.Claim()).since
+		took = p.served(b.Pod.Claim())
 		p.known[b.Pod.UID] = true
-		p.pod(b.Pod.Claim()).reported = ""
+		delete(p.reported, string(b.Pod.UID))
 	})
-	took := time.Since(since)
 	bindSeconds.Observe(took.Seconds())
 	ctrl.LoggerFrom(ctx).V(1).Info("bound port", "port", b.Port, "namespace", b.Pod.Namespace, "pod", b.Pod.Name, "uid", b.Pod.UID, "took", took.String())
 }
@@ -200,7 +156,7 @@ func (r *Reconciler) bound(ctx context.Context, v *view, b pool.Binding) {
 // recycle takes a port from a pod that does not need it any more. The port keeps the groups of
 // a rule if the SDN has them: the next pod may match the same rule.
 func (r *Reconciler) recycle(ctx context.Context, v *view, name string) error {
-	err := r.patch(ctx, v, name, v1.Claim{}, func(port *v1.KuryrPort) {
+	err := r.patch(ctx, v, name, func(port *v1.KuryrPort) {
 		port.Spec.PodRef = nil
 		applied, own := port.Grouped(), group.Without(port.Spec.SecurityGroupIDs, group.MemberGroups(port))
 		group.SetMemberGroups(port, nil)
@@ -228,7 +184,7 @@ func (r *Reconciler) repair(ctx context.Context, v *view, name string) error {
 		return nil
 	}
 	ctrl.LoggerFrom(ctx).Info("changing security groups of KuryrPort", "port", name, "groups", groups)
-	err := r.patch(ctx, v, name, v1.Claim{}, func(port *v1.KuryrPort) {
+	err := r.patch(ctx, v, name, func(port *v1.KuryrPort) {
 		port.Spec.SecurityGroupIDs = groups
 		group.SetMemberGroups(port, v.memberGroups[name])
 	})
@@ -243,7 +199,7 @@ func (r *Reconciler) delete(ctx context.Context, v *view, name string) error {
 	port := v.ports[name]
 	err := r.client.Delete(ctx, port.DeepCopy(), client.Preconditions{UID: &port.UID, ResourceVersion: &port.ResourceVersion})
 	if err = kube.Lost(err); err != nil {
-		r.memory.expectUnsure(v.req, name, v1.Claim{})
+		r.memory.expectUnsure(v.req, name)
 		return fmt.Errorf("deleting KuryrPort %s: %w", name, err)
 	}
 	r.wrote(v.req, name, write{})
@@ -259,15 +215,15 @@ func (r *Reconciler) wrote(req pool.Ref, name string, w write) {
 }
 
 // patch changes a KuryrPort, if its version is still that of the plan.
-func (r *Reconciler) patch(ctx context.Context, v *view, name string, of v1.Claim, change func(*v1.KuryrPort)) error {
+func (r *Reconciler) patch(ctx context.Context, v *view, name string, change func(*v1.KuryrPort)) error {
 	old := v.ports[name]
 	port := old.DeepCopy()
 	change(port)
 	if err := r.client.Patch(ctx, port, client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), kube.OwnerPool); err != nil {
-		r.memory.expectUnsure(v.req, name, of)
+		r.memory.expectUnsure(v.req, name)
 		return err
 	}
-	r.wrote(v.req, name, write{version: port.ResourceVersion, claim: of})
+	r.wrote(v.req, name, write{version: port.ResourceVersion})
 	return nil
 }
 

@@ -37,7 +37,7 @@ func TestGroupsAreWrittenAgainAfterAnErrorOfUnknownEffect(t *testing.T) {
 		port.Status.AppliedSecurityGroupIDs = []string{"a"}
 		port.Status.Phase = v1.PortRecycling
 		port.Status.Conditions = []metav1.Condition{{Type: v1.ConditionReady, Status: c.is, Reason: c.reason, ObservedGeneration: c.observed}}
-		r := &Reconciler{memory: newPortMemory(), returns: newReturns(Options{}, nil, nil), settings: settings.NewLive(settings.Settings{Pods: config.Pods{}})}
+		r := &Reconciler{memory: newPortMemory(), settings: settings.NewLive(settings.Settings{Pods: config.Pods{}})}
 		if u, needed := r.update(port); needed != c.needed || needed && (*u.SecurityGroupIDs)[0] != "a" {
 			t.Errorf("%s of generation %d: update %v, %v; want needed %v", c.reason, c.observed, u, needed, c.needed)
 		}
@@ -100,7 +100,7 @@ func TestNameIsWrittenAgainAfterAnError(t *testing.T) {
 		if c.bound {
 			port.Spec.PodRef = &v1.PodReference{Namespace: "default", Name: "web", UID: "1"}
 		}
-		r := &Reconciler{memory: newPortMemory(), returns: newReturns(Options{}, nil, nil), settings: settings.NewLive(settings.Settings{Pods: config.Pods{PortDebug: true}})}
+		r := &Reconciler{memory: newPortMemory(), settings: settings.NewLive(settings.Settings{Pods: config.Pods{PortDebug: true}})}
 		u, _ := r.update(port)
 		got := ""
 		if u.Name != nil {

@@ -47,28 +47,27 @@ const portWorkers = 32
 // roomKeeper learns of each deleted port of a pool: a pod may wait for the room.
 type roomKeeper interface{ Freed(pool.Ref) }
 
-// podWitness says whether this process has seen the pod of a pool's port, alive or gone.
-type podWitness interface {
-	Saw(r pool.Ref, uid types.UID) bool
+// podFinder finds the pod to which a port of a pool is bound; nil if the pod does not exist any more.
+type podFinder interface {
+	Holder(ctx context.Context, r pool.Ref, ref *v1.PodReference) (*corev1.Pod, error)
 }
 
 // Reconciler applies KuryrPorts: it brings the port of the SDN in line with the spec, and
 // writes the status.
 type Reconciler struct {
 	client     client.Client
-	live       client.Reader // past the cache
 	cloud      sdn.Ports
 	visibility sdn.Visibility
 	settings   *settings.Live
 	memory     *portMemory
-	returns    *returns
 	supply     roomKeeper
-	pods       podWitness
+	pods       podFinder
 	checkPorts kube.Signal // has the collector search for ports that no object names
 	backoff    outcome.Backoff
 	events     events.EventRecorder
 	queue      *kube.Queue[ctrl.Request]
 	objects    *kube.Object[*v1.KuryrPort]
+	checks     kube.Signal   // returned ports have to be checked
 	gap        time.Duration // until a delayed status is written
 }
 
@@ -78,7 +77,7 @@ type Options struct {
 	Visibility sdn.Visibility
 	Settings   *settings.Live
 	Room       roomKeeper
-	Pods       podWitness
+	Pods       podFinder
 	CheckPorts kube.Signal // has the collector search for ports that no object names
 	Backoff    outcome.Backoff
 	StatusGap  time.Duration // until a bound port's status is written
@@ -86,10 +85,9 @@ type Options struct {
 
 // New returns a Reconciler. Setup adds it to mgr.
 func New(mgr ctrl.Manager, o Options) *Reconciler {
-	memory, queue := newPortMemory(), &kube.Queue[ctrl.Request]{}
 	return &Reconciler{
-		client: mgr.GetClient(), live: mgr.GetAPIReader(), cloud: o.Ports, visibility: o.Visibility, settings: o.Settings, memory: memory, queue: queue,
-		returns: newReturns(o, memory, queue), backoff: o.Backoff,
+		client: mgr.GetClient(), cloud: o.Ports, visibility: o.Visibility, settings: o.Settings, memory: newPortMemory(), queue: &kube.Queue[ctrl.Request]{},
+		checks: kube.NewSignal(), backoff: o.Backoff,
 		supply: o.Room, pods: o.Pods, checkPorts: o.CheckPorts, events: mgr.GetEventRecorder("kuryr-controller"),
 		objects: kube.NewObject(mgr.GetClient(), &v1.KuryrPort{}, "KuryrPort", kube.OwnerPort, v1.PortFinalizer),
 		gap:     o.StatusGap,
@@ -111,7 +109,7 @@ func named(port string) ctrl.Request {
 // the reconciler that annotates pods.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	activity := &activity{cloud: r.cloud, memory: r.memory, queue: r.queue}
-	for _, run := range []kube.Leading{activity.run, r.returns.run} {
+	for _, run := range []kube.Leading{activity.run, r.runChecks} {
 		if err := mgr.Add(run); err != nil {
 			return err
 		}
@@ -150,7 +148,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	case err != nil, state == kube.Leaving:
 		return ctrl.Result{}, err
 	case state == kube.Gone:
-		r.forget(req.Name)
+		r.memory.forget(req.Name)
 		return ctrl.Result{}, nil
 	case !port.DeletionTimestamp.IsZero():
 		return r.release(ctx, port)
@@ -158,19 +156,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return kube.Retry(r.objects.Hold(ctx, port)) // its event leads here again
 	}
 	if r.returned(port) {
-		if wait := r.returns.waits(port); wait > 0 {
+		if wait := r.awaitCheck(port); wait > 0 {
 			return ctrl.Result{RequeueAfter: wait}, nil
 		}
 	}
-	res, err := r.report(ctx, port, r.apply(ctx, port))
-	r.returns.done(port.Name)
-	return res, err
-}
-
-// forget drops the memory of a deleted KuryrPort.
-func (r *Reconciler) forget(name string) {
-	r.memory.forget(name)
-	r.returns.grouped(name)
+	return r.report(ctx, port, r.apply(ctx, port))
 }
 
 // apply brings the port of the SDN in line with its spec. A new port already is, by the request
@@ -190,7 +180,7 @@ func (r *Reconciler) apply(ctx context.Context, port *v1.KuryrPort) error {
 		return fmt.Errorf("updating port %s: %w", port.Name, r.confirmed(ctx, port, err))
 	}
 	if update.SecurityGroupIDs != nil {
-		r.returns.grouped(port.Name)
+		r.memory.grouped(port.Name)
 	}
 	ctrl.LoggerFrom(ctx).Info("updated port", "port", port.Name)
 	return nil
@@ -212,7 +202,7 @@ func (r *Reconciler) confirmed(ctx context.Context, port *v1.KuryrPort, err erro
 // update returns what has to change in the SDN.
 func (r *Reconciler) update(port *v1.KuryrPort) (u sdn.PortUpdate, needed bool) {
 	first := port.Status.Phase == ""
-	if !port.Grouped() || r.returns.changed(port.Name) {
+	if !port.Grouped() || r.memory.groupsChanged(port.Name) {
 		groups := slices.Clone(port.Spec.SecurityGroupIDs)
 		u.SecurityGroupIDs, needed = &groups, true
 	}

@@ -7,166 +7,129 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
-	"github.com/kuryr-go/kuryr/internal/controller/outcome"
-	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
-// returns asks the SDN for the security groups of returned ports before they are free. If a
-// person has changed the groups in the SDN, the next pod would get the changed ones.
+// Returned ports: the SDN is asked for their security groups before they are free. If a person has
+// changed the groups in the SDN, the next pod would get the changed ones.
 //
 // One request is for all ports that come back at about the same time. A port does not wait
 // long: while the SDN does not answer, and after a start, it becomes free unchecked, and is
 // checked later.
-type returns struct {
-	cloud    sdn.Ports
-	settings *settings.Live
-	backoff  outcome.Backoff
-	gap      time.Duration // between two requests
-	memory   *portMemory
-	queue    *kube.Queue[ctrl.Request] // of KuryrPorts to apply
-	signal   kube.Signal
-	failures int // used by run alone: requests in a row that failed
-
-	mu    sync.Mutex
-	ports map[string]inspection
-}
 
 // returnPatience is for how many gaps a port waits for its check. By default that is less than
 // the cooldown, during which no pod gets the port.
 const returnPatience = 5
 
-// inspection is the check of one returned port.
-type inspection struct {
-	generation int64
-	groups     []string  // that the port should have
+// check is the check of a returned port. The zero value is none.
+type check struct {
+	generation int64     // of the port
 	until      time.Time // the port waits for the check until then
-	waiting    bool      // the port still waits
-	unchecked  bool      // the port is free, and was not checked
-	changed    bool      // the port has other groups
+	state      checkState
 }
 
-func newReturns(o Options, memory *portMemory, queue *kube.Queue[ctrl.Request]) *returns {
-	return &returns{
-		cloud: o.Ports, settings: o.Settings, backoff: o.Backoff, gap: o.StatusGap, memory: memory, queue: queue,
-		signal: kube.NewSignal(), ports: map[string]inspection{},
-	}
-}
+type checkState int
 
-// waits returns how long a returned port waits for its check; zero if it does not wait. The
-// check itself requeues it earlier.
-func (r *returns) waits(port *v1.KuryrPort) time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := time.Now()
-	i, ok := r.ports[port.Name]
-	if !ok || i.generation != port.Generation {
-		i = inspection{generation: port.Generation, groups: slices.Clone(port.Spec.SecurityGroupIDs), until: now.Add(returnPatience * r.gap), waiting: true}
-		r.signal.Send()
-	}
-	if i.waiting && !now.Before(i.until) {
-		i.waiting, i.unchecked = false, true
-	}
-	if r.ports[port.Name] = i; !i.waiting {
-		return 0
-	}
-	return i.until.Sub(now)
-}
-
-// changed reports whether a port was found with other groups than it should have.
-func (r *returns) changed(name string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.ports[name].changed
-}
-
-// grouped notes that the groups of a port were written.
-func (r *returns) grouped(name string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.ports, name)
-}
-
-// done forgets a port whose status is written, unless it is still to be checked or changed.
-func (r *returns) done(name string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if i := r.ports[name]; !i.waiting && !i.unchecked && !i.changed {
-		delete(r.ports, name)
-	}
-}
-
-// run checks returned ports until ctx ends. It begins a grace period after the start.
-func (r *returns) run(ctx context.Context) error {
-	if !kube.Pause(ctx, r.settings.Load().Orphans.Grace.Duration) {
-		return nil
-	}
-	return kube.Every("returns", func() time.Duration { return kube.Never }, r.inspect, r.signal)(ctx)
-}
-
-// inspect waits a moment for more ports to come back, checks all, and pauses before the next
-// check.
-func (r *returns) inspect(ctx context.Context) error {
-	if !kube.Pause(ctx, r.gap/10) {
-		return nil
-	}
-	err, wait := r.look(ctx), r.gap
-	if r.failures++; err == nil {
-		r.failures = 0
-	} else {
-		ctrl.LoggerFrom(ctx).Info("cannot read the security groups of returned ports; the ports are free nevertheless", "error", err.Error())
-		wait = r.backoff.Delay(err, r.failures)
-		r.signal.Send()
-	}
-	kube.Pause(ctx, wait)
-	return nil
-}
-
-// look asks for all ports that have to be checked, and requeues those that wait or have other
-// groups.
-func (r *returns) look(ctx context.Context) error {
-	r.mu.Lock()
-	asked := maps.Clone(r.ports)
-	r.mu.Unlock()
-	maps.DeleteFunc(asked, func(_ string, i inspection) bool { return !i.waiting && !i.unchecked })
-	if len(asked) == 0 {
-		return nil
-	}
-	states, err := r.cloud.States(ctx, slices.Sorted(maps.Keys(asked)))
-	for name, was := range asked {
-		state, there := states[name]
-		changed := err == nil && there && !v1.SameGroups(was.groups, state.SecurityGroupIDs)
-		r.mu.Lock()
-		now, ok := r.ports[name]
-		waited := now.waiting
-		if ok = ok && now.generation == was.generation; ok {
-			now.waiting, now.unchecked, now.changed = false, err != nil, changed
-			r.ports[name] = now
-		}
-		r.mu.Unlock()
-		switch {
-		case !ok:
-		case err == nil && !there:
-			r.memory.setGone(name, true) // the reconciler asks whether it has lost the port
-			r.queue.Add(named(name))
-		case waited || changed:
-			r.queue.Add(named(name))
-		default:
-			r.done(name)
-		}
-	}
-	return err
-}
+const (
+	checked       checkState = iota
+	checkAwaited             // the port waits for the check
+	checkOverdue             // the port is free, and was not checked
+	groupsChanged            // the port has other groups
+)
 
 // returned reports whether a port was just given back, and has the groups of its spec by its
 // status.
 func (r *Reconciler) returned(port *v1.KuryrPort) bool {
 	return port.Spec.PodRef == nil && port.Status.Phase == v1.PortBound && port.Grouped() && !r.settings.Load().Pods.PortDebug
+}
+
+// awaitCheck returns how long a returned port waits for its check; zero if it does not wait. The
+// check itself requeues it earlier.
+func (r *Reconciler) awaitCheck(port *v1.KuryrPort) (wait time.Duration) {
+	r.memory.change(port.Name, func(n *portNote) {
+		if n.check.generation != port.Generation {
+			n.check = check{port.Generation, time.Now().Add(returnPatience * r.gap), checkAwaited}
+			r.checks.Send()
+		}
+		if wait = time.Until(n.check.until); n.check.state != checkAwaited {
+			wait = 0
+		} else if wait <= 0 {
+			n.check.state = checkOverdue
+		}
+	})
+	return max(0, wait)
+}
+
+// runChecks checks returned ports until ctx ends. It begins a grace period after the start.
+func (r *Reconciler) runChecks(ctx context.Context) error {
+	if !kube.Pause(ctx, r.settings.Load().Orphans.Grace.Duration) {
+		return nil
+	}
+	failures := 0
+	return kube.Every("returns", func() time.Duration { return kube.Never }, func(ctx context.Context) error {
+		if !kube.Pause(ctx, r.gap/10) { // more ports may come back
+			return nil
+		}
+		err, wait := r.checkReturned(ctx), r.gap
+		if failures++; err == nil {
+			failures = 0
+		} else {
+			ctrl.LoggerFrom(ctx).Info("cannot read the security groups of returned ports; the ports are free nevertheless", "error", err.Error())
+			wait = r.backoff.Delay(err, failures)
+			r.checks.Send()
+		}
+		kube.Pause(ctx, wait)
+		return nil
+	}, r.checks)(ctx)
+}
+
+// checkReturned asks for all ports that have to be checked.
+func (r *Reconciler) checkReturned(ctx context.Context) error {
+	asked := r.memory.unchecked()
+	if len(asked) == 0 {
+		return nil
+	}
+	states, failed := r.cloud.States(ctx, slices.Sorted(maps.Keys(asked)))
+	for name, generation := range asked {
+		var port v1.KuryrPort
+		if err := r.client.Get(ctx, client.ObjectKey{Name: name}, &port, kube.ReadOnly); err != nil {
+			r.memory.grouped(name) // it was deleted
+			continue
+		}
+		r.keepCheck(&port, generation, states, failed)
+	}
+	return failed
+}
+
+// keepCheck keeps the SDN's answer about a port that was returned with this generation; by now it may
+// have a pod. It requeues a port that waits, has other groups, or is not there.
+func (r *Reconciler) keepCheck(port *v1.KuryrPort, generation int64, states map[string]sdn.PortState, failed error) {
+	state, there := states[port.Name]
+	requeue := false
+	r.memory.change(port.Name, func(n *portNote) {
+		if n.check.generation != generation {
+			return
+		}
+		requeue = n.check.state == checkAwaited
+		switch {
+		case failed != nil:
+			n.check.state = checkOverdue
+		case there && !v1.SameGroups(port.Spec.SecurityGroupIDs, state.SecurityGroupIDs):
+			n.check.state, requeue = groupsChanged, true
+		case requeue:
+			n.check.state, n.gone = checked, !there // the reconciler asks whether it has lost the port
+		default:
+			n.check, n.gone, requeue = check{}, !there, !there
+		}
+	})
+	if requeue {
+		r.queue.Add(named(port.Name))
+	}
 }

@@ -5,7 +5,6 @@ package ports
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -14,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
@@ -37,6 +35,7 @@ type portNote struct {
 	gone    bool    // the SDN has lost it
 	active  waiting // for the SDN to pass its traffic
 	delayed delay   // of its status
+	check   check   // of a returned port's security groups
 }
 
 // waiting is the wait of a port for the SDN to pass its traffic.
@@ -98,6 +97,28 @@ func (m *portMemory) isActive(name, sandbox string) (waited bool) {
 		}
 	})
 	return waited
+}
+
+// groupsChanged reports whether a port was found with other groups than it should have.
+func (m *portMemory) groupsChanged(name string) (is bool) {
+	m.change(name, func(n *portNote) { is = n.check.state == groupsChanged })
+	return is
+}
+
+// grouped ends the check of a port: its groups were written, or it was deleted.
+func (m *portMemory) grouped(name string) { m.change(name, func(n *portNote) { n.check = check{} }) }
+
+// unchecked returns the returned ports that have to be checked, each with its generation.
+func (m *portMemory) unchecked() map[string]int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	names := map[string]int64{}
+	for name, n := range m.ports {
+		if n.check.state == checkAwaited || n.check.state == checkOverdue {
+			names[name] = n.check.generation
+		}
+	}
+	return names
 }
 
 // awaitActives returns the ports that still wait for the SDN to pass their traffic, each with the
@@ -209,12 +230,9 @@ func (r *Reconciler) livingPod(ctx context.Context, port *v1.KuryrPort) (*corev1
 	if ref == nil {
 		return nil, nil
 	}
-	pod, err := r.holder(ctx, port)
-	if err != nil {
-		return nil, fmt.Errorf("reading pod %s/%s: %w", ref.Namespace, ref.Name, err)
-	}
-	if pod == nil || pool.Finished(pod) {
-		return nil, nil
+	pod, err := r.pods.Holder(ctx, pool.Ref{Pool: port.Spec.Pool, Node: port.Spec.NodeName}, ref)
+	if err != nil || pod == nil || pool.Finished(pod) {
+		return nil, err
 	}
 	list, err := kube.PortsOn(ctx, r.client, port.Spec.NodeName)
 	if err != nil {
@@ -227,28 +245,6 @@ func (r *Reconciler) livingPod(ctx context.Context, port *v1.KuryrPort) (*corev1
 		}
 	}
 	return pod, nil
-}
-
-// holder returns the pod that a port is bound to; nil if the pod does not exist any more. After
-// a start the cache may be too old for a pod that this process never saw: then the API server
-// is asked.
-func (r *Reconciler) holder(ctx context.Context, port *v1.KuryrPort) (*corev1.Pod, error) {
-	ref := port.Spec.PodRef
-	readers := []client.Reader{r.client, r.live}
-	if r.pods.Saw(pool.Ref{Pool: port.Spec.Pool, Node: port.Spec.NodeName}, ref.UID) {
-		readers = readers[:1]
-	}
-	for _, reader := range readers {
-		var pod corev1.Pod
-		err := reader.Get(ctx, kube.PodKey(ref), &pod)
-		if client.IgnoreNotFound(err) != nil {
-			return nil, err
-		}
-		if err == nil && pod.UID == ref.UID {
-			return &pod, nil
-		}
-	}
-	return nil, nil
 }
 
 // reattach lets the API server delete the object, and keeps the port, which serves the pod.

@@ -10,10 +10,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -31,7 +29,6 @@ import (
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
 	"github.com/kuryr-go/kuryr/internal/controller/settings"
-	"github.com/kuryr-go/kuryr/internal/plan/pool"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -55,14 +52,11 @@ type ParentPorts struct {
 	backoff  outcome.Backoff
 	events   events.EventRecorder
 	pools    poolPlanner
-	gauge    prometheus.Gauge // of waiting pods; gets those that no pool counts
+	notices  *notices
 	queue    kube.Queue[search]
 	known    sdn.Answers[string, parent] // of all three the key is the name of the node
 	searches sdn.Answers[string, parent] // while the port is not known
 	checks   sdn.Answers[string, parent] // while the SDN refuses the known port
-
-	mu    sync.Mutex
-	nodes map[string]waitingNode
 }
 
 // search asks for the parent port of a node, if it is not known.
@@ -76,12 +70,6 @@ type parent struct {
 	vifType string // for vlan the port has a trunk
 	port    string
 	machine string // MachineOf the node then
-}
-
-// waitingNode is a node whose parent port is not known.
-type waitingNode struct {
-	pods     int                  // that wait for the port
-	reported map[types.UID]string // reason of the last Event, by UID of a waiting pod or of the node
 }
 
 // Setup adds the controller that searches for parent ports to mgr.
@@ -180,37 +168,15 @@ func (r *ParentPorts) Find(node string) { r.queue.Add(search{node: node}) }
 // have another port. The SDN is asked at most once in Backoff.Rejected.
 func (r *ParentPorts) Recheck(node string) { r.queue.Add(search{node, true}) }
 
-// ResetBackoff allows all searches at once, whatever failures there were.
+// ResetBackoff allows all searches at once, whatever failures there were, and all Events again.
 func (r *ParentPorts) ResetBackoff() {
 	r.searches.ForgetErrors()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for name, n := range r.nodes {
-		r.nodes[name] = waitingNode{pods: n.pods}
-	}
-}
-
-// count adds a node's waiting pods to the metric while the parent port is unknown: no pool counts
-// them.
-func (r *ParentPorts) count(node string, waiting int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := r.nodes[node]
-	r.gauge.Add(float64(waiting - n.pods))
-	r.nodes[node] = waitingNode{waiting, n.reported}
-}
-
-// leave forgets the waiting pods of a node: its pools count them, or it is gone.
-func (r *ParentPorts) leave(node string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.gauge.Sub(float64(r.nodes[node].pods))
-	delete(r.nodes, node)
+	r.notices.again()
 }
 
 // Gone forgets a deleted node.
 func (r *ParentPorts) Gone(node string) {
-	r.leave(node)
+	r.notices.forget(node)
 	for _, known := range []*sdn.Answers[string, parent]{&r.known, &r.searches, &r.checks} {
 		known.Forget(func(of string, _ parent) bool { return of == node })
 	}
@@ -228,17 +194,26 @@ func (r *ParentPorts) Reconcile(ctx context.Context, req search) (ctrl.Result, e
 		return ctrl.Result{}, nil
 	}
 	if !s.ParentUnknown {
-		r.leave(req.node)
+		r.notices.forget(req.node) // its pools count its pods
 		if s.Parent != "" && req.check {
 			r.check(ctx, s)
 		}
 		return ctrl.Result{}, nil
 	}
-	waiting, ports, err := r.waiting(ctx, req.node)
-	r.count(req.node, len(waiting))
-	if err != nil || len(waiting)+ports == 0 && !s.Warm("") {
+	pods, err := kube.PodsOn(ctx, r.client, req.node)
+	if err != nil {
 		return ctrl.Result{}, err
 	}
+	ports, err := kube.PortsOn(ctx, r.client, req.node)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	waiting := withoutPort(pods, ports)
+	if len(waiting)+len(ports) == 0 && !s.Warm("") {
+		r.notices.forget(req.node)
+		return ctrl.Result{}, nil
+	}
+	r.notices.count(req.node, len(waiting))
 	is, err := r.searches.Get(ctx, req.node, 0, func(ctx context.Context) (parent, error) { return r.ask(ctx, s) })
 	if err != nil {
 		r.tell(s, err, waiting)
@@ -270,7 +245,7 @@ func (r *ParentPorts) check(ctx context.Context, s *Site) {
 func (r *ParentPorts) keep(ctx context.Context, s *Site, is parent) {
 	ctrl.LoggerFrom(ctx).Info("found the port of a node that is a virtual machine", "node", s.Name, "port", is.port)
 	r.known.Keep(s.Name, is, sdn.Always)
-	r.leave(s.Name)
+	r.notices.forget(s.Name)
 	r.pools.RequeueNode(ctx, s.Name)
 }
 
@@ -290,26 +265,4 @@ func (r *ParentPorts) ask(ctx context.Context, s *Site) (parent, error) {
 		return parent{}, fmt.Errorf("finding the machine of node %s by its address %s: %w", s.Name, strings.Join(ips, " or "), err)
 	}
 	return parent{s.Node.UID, s.Ports.VIFType, port, MachineOf(s.Node)}, nil
-}
-
-// waiting returns the node's pods that lack a port, and the number of the node's ports.
-func (r *ParentPorts) waiting(ctx context.Context, node string) (out []*corev1.Pod, ports int, err error) {
-	pods, err := kube.PodsOn(ctx, r.client, node)
-	if err != nil {
-		return nil, 0, err
-	}
-	list, err := kube.PortsOn(ctx, r.client, node)
-	if err != nil {
-		return nil, 0, err
-	}
-	has := map[v1.Claim]bool{}
-	for i := range list {
-		has[list[i].Spec.PodRef.Claim()] = true // the claim of a free port is zero
-	}
-	for i := range pods {
-		if pod := &pods[i]; pool.Wants(pod) && !has[v1.Claim{UID: pod.UID, Interface: pool.Interface}] {
-			out = append(out, pod)
-		}
-	}
-	return out, len(list), nil
 }

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,10 +40,6 @@ type Sites struct {
 	networks    networks
 	ParentPorts *ParentPorts
 	Waiting     *Waiting
-
-	// names are namespaces with a pool of their own, by that pool's pool.Ref. The pool may have no
-	// object yet.
-	names sync.Map
 }
 
 // Options is what Sites needs. All but Hosts have to be given.
@@ -72,31 +67,16 @@ type poolPlanner interface {
 func New(o Options) *Sites {
 	s := &Sites{client: o.Client, settings: o.Settings, networks: o.Networks}
 	s.ParentPorts = &ParentPorts{
-		client: o.Client, sites: s, hosts: o.Hosts, settings: o.Settings, backoff: o.Backoff, events: o.Events, pools: o.Pools, gauge: o.Waiting,
-		nodes: map[string]waitingNode{},
+		client: o.Client, sites: s, hosts: o.Hosts, settings: o.Settings, backoff: o.Backoff, events: o.Events, pools: o.Pools,
+		notices: &notices{gauge: o.Waiting, waiting: map[string]*notice{}},
 	}
 	s.ParentPorts.searches = sdn.Answers[string, parent]{KeepError: s.ParentPorts.pause}
 	s.ParentPorts.checks = sdn.Answers[string, parent]{KeepError: func(error, int) time.Duration { return o.Backoff.Rejected }}
 	s.Waiting = &Waiting{
-		sites: s, events: o.Events, pools: o.Pools, gauge: o.Waiting, patience: o.Backoff.Max, namespaces: map[string]*waitingPods{},
+		sites: s, events: o.Events, pools: o.Pools, patience: o.Backoff.Max,
+		notices: &notices{gauge: o.Waiting, waiting: map[string]*notice{}},
 	}
 	return s
-}
-
-// Note records the namespace of a namespace's own pool. The name of a pool is a hash. Without the
-// record the hash of each namespace would have to be compared.
-func (s *Sites) Note(req pool.Ref, namespace string) { s.names.Store(req, namespace) }
-
-// Forget deletes the record of a pool.
-func (s *Sites) Forget(req pool.Ref) { s.names.Delete(req) }
-
-// Noted returns the namespace that is recorded for a pool.
-func (s *Sites) Noted(req pool.Ref) (string, bool) {
-	namespace, ok := s.names.Load(req)
-	if !ok {
-		return "", false
-	}
-	return namespace.(string), true
 }
 
 // Site is one node under the current settings. It exists for one event or plan, and is not safe for
