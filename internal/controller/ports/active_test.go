@@ -6,6 +6,7 @@ package ports
 import (
 	"reflect"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "github.com/kuryr-go/kuryr/api/v1"
@@ -34,7 +35,7 @@ func TestActiveOfEachType(t *testing.T) {
 		if got := r.isActive(port); got != c.active {
 			t.Errorf("%s, attached %v: active %v, want %v", c.typ, c.attachment != nil, got, c.active)
 		}
-		if got := len(r.memory.awaitActives()) == 1; got != c.asked {
+		if got := len(awaited(r.memory)) == 1; got != c.asked {
 			t.Errorf("%s, attached %v: the SDN is asked: %v, want %v", c.typ, c.attachment != nil, got, c.asked)
 		}
 		if c.asked && (!r.memory.isActive("p", "") || !r.isActive(port)) {
@@ -56,7 +57,7 @@ func TestActiveOfAPortThatTheAgentWires(t *testing.T) {
 		if got := r.isActive(port); got != active {
 			t.Errorf("%s: active %v, want %v", what, got, active)
 		}
-		if asked, waits := r.memory.awaitActives()["p"]; asked != asks || waits != (asks != "") {
+		if asked, waits := awaited(r.memory)["p"]; asked != asks || waits != (asks != "") {
 			t.Errorf("%s: the SDN is asked for sandbox %q (%v), want %q", what, asked, waits, asks)
 		}
 	}
@@ -87,7 +88,7 @@ func TestActiveOfAPortThatTheAgentWires(t *testing.T) {
 
 	after := &Reconciler{memory: newPortMemory()} // another leader
 	port.Status.ActiveFor = "b"
-	if !after.isActive(port) || len(after.memory.awaitActives()) != 0 {
+	if !after.isActive(port) || len(awaited(after.memory)) != 0 {
 		t.Error("another leader asks again about a port whose status says that it is active")
 	}
 }
@@ -95,21 +96,33 @@ func TestActiveOfAPortThatTheAgentWires(t *testing.T) {
 // A port that a sandbox waits for is asked about every second at first, and every few seconds as long
 // as the sandbox waits. Another sandbox's question begins anew.
 func TestQuestionsOfASandbox(t *testing.T) {
-	questions, asked := map[string]question{}, map[string][]int{}
-	for second := range 61 {
-		waiting := map[string]string{"down": "", "pod": "a"}
-		if second >= 40 {
-			waiting["pod"] = "b"
+	synctest.Test(t, func(t *testing.T) {
+		m, asked := newPortMemory(), map[string][]int{}
+		for second := range 61 {
+			m.awaitActive("down", "")
+			m.awaitActive("pod", map[bool]string{false: "a", true: "b"}[second >= 40])
+			for name := range m.askedNow() {
+				asked[name] = append(asked[name], second)
+			}
+			time.Sleep(time.Second)
 		}
-		for _, name := range dueNow(questions, waiting, time.Duration(second)*time.Second) {
-			asked[name] = append(asked[name], second)
+		want := map[string][]int{
+			"down": {0, 1, 2, 3, 4, 5, 7, 9, 12, 15, 19, 24, 30, 38, 48, 60},
+			"pod":  {0, 1, 2, 3, 4, 5, 7, 9, 12, 15, 19, 23, 27, 31, 35, 39, 40, 41, 42, 43, 44, 45, 47, 49, 52, 55, 59},
+		}
+		if !reflect.DeepEqual(asked, want) {
+			t.Errorf("asked at %v, want %v", asked, want)
+		}
+	})
+}
+
+// awaited returns the ports that wait for the SDN to pass their traffic, each with the sandbox.
+func awaited(m *portMemory) map[string]string {
+	names := map[string]string{}
+	for name, n := range m.ports {
+		if !n.active.since.IsZero() && !n.active.seen {
+			names[name] = n.active.sandbox
 		}
 	}
-	want := map[string][]int{
-		"down": {0, 2, 6, 14, 30, 60},
-		"pod":  {0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 18, 22, 26, 30, 34, 38, 40, 41, 42, 43, 44, 45, 46, 47, 48, 50, 52, 55, 58},
-	}
-	if !reflect.DeepEqual(asked, want) {
-		t.Errorf("asked at %v, want %v", asked, want)
-	}
+	return names
 }

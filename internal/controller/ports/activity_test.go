@@ -58,11 +58,13 @@ func TestActivityIsAskedForLessAndLess(t *testing.T) {
 		cloud := &waits{}
 		requeued := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
 		defer requeued.ShutDown()
-		a := &activity{cloud: cloud, memory: newPortMemory(), queue: &kube.Queue[ctrl.Request]{}}
+		a := &Reconciler{cloud: cloud, memory: newPortMemory(), queue: &kube.Queue[ctrl.Request]{}}
 		if err := a.queue.Source().Start(ctx, requeued); err != nil {
 			t.Fatal(err)
 		}
-		go func() { _ = a.run(ctx) }()
+		go func() {
+			_ = kube.Every("activity", func() time.Duration { return activityTick }, a.askActive, nil)(ctx)
+		}()
 		pass := func(d time.Duration) (calls int, named []string) {
 			time.Sleep(d)
 			synctest.Wait()

@@ -108,8 +108,8 @@ func named(port string) ctrl.Request {
 // Setup adds the reconciler, the loops that ask the SDN about activity and returned ports, and
 // the reconciler that annotates pods.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
-	activity := &activity{cloud: r.cloud, memory: r.memory, queue: r.queue}
-	for _, run := range []kube.Leading{activity.run, r.runChecks} {
+	activity := kube.Every("activity", func() time.Duration { return activityTick }, r.askActive, nil)
+	for _, run := range []kube.Leading{activity, r.runChecks} {
 		if err := mgr.Add(run); err != nil {
 			return err
 		}

@@ -17,7 +17,6 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/plan/pool"
-	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
 // What is known of a port beyond its own object: whether the SDN has lost it, whether it passes
@@ -40,9 +39,10 @@ type portNote struct {
 
 // waiting is the wait of a port for the SDN to pass its traffic.
 type waiting struct {
-	is      bool
-	sandbox string // for which; empty: an earlier answer of the SDN counts, too
-	seen    bool   // whether the SDN passes it
+	since   time.Time // zero: it does not wait
+	sandbox string    // for which; empty: an earlier answer of the SDN counts, too
+	seen    bool      // whether the SDN passes it
+	ask     time.Time // when the SDN is asked next
 }
 
 func newPortMemory() *portMemory { return &portMemory{ports: map[string]portNote{}} }
@@ -75,8 +75,8 @@ func (m *portMemory) forget(name string) { m.change(name, func(n *portNote) { *n
 // whether the SDN was seen to pass it since it does.
 func (m *portMemory) awaitActive(name, sandbox string) (seen bool) {
 	m.change(name, func(n *portNote) {
-		if !n.active.is || n.active.sandbox != sandbox {
-			n.active = waiting{is: true, sandbox: sandbox}
+		if n.active.since.IsZero() || n.active.sandbox != sandbox {
+			n.active = waiting{since: time.Now(), sandbox: sandbox}
 		}
 		seen = n.active.seen
 	})
@@ -92,7 +92,7 @@ func (m *portMemory) awaitNothing(name string) {
 // whether the port was waiting for that.
 func (m *portMemory) isActive(name, sandbox string) (waited bool) {
 	m.change(name, func(n *portNote) {
-		if waited = n.active == (waiting{is: true, sandbox: sandbox}); waited {
+		if waited = !n.active.since.IsZero() && n.active.sandbox == sandbox && !n.active.seen; waited {
 			n.active.seen = true
 		}
 	})
@@ -121,102 +121,48 @@ func (m *portMemory) unchecked() map[string]int64 {
 	return names
 }
 
-// awaitActives returns the ports that still wait for the SDN to pass their traffic, each with the
-// sandbox.
-func (m *portMemory) awaitActives() map[string]string {
+// askedNow returns the ports about whose traffic the SDN is to be asked now, each with the sandbox
+// that waits. A port is asked about again after a quarter of the time that it has waited, so that a
+// pod waits at most that much longer. A burst of pods, for which neutron-openvswitch-agent needs half
+// a minute, costs few requests, and so does a port of a host that is down for days.
+func (m *portMemory) askedNow() map[string]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	names := map[string]string{}
+	now, names := time.Now(), map[string]string{}
 	for name, n := range m.ports {
-		if n.active.is && !n.active.seen {
-			names[name] = n.active.sandbox
+		if n.active.since.IsZero() || n.active.seen || now.Before(n.active.ask) {
+			continue
 		}
+		latest := activityLatest
+		if n.active.sandbox != "" {
+			latest = activitySandbox
+		}
+		n.active.ask = now.Add(min(latest, max(activityTick, now.Sub(n.active.since)/4)))
+		m.ports[name], names[name] = n, n.active.sandbox
 	}
 	return names
 }
 
-// activity asks the SDN which ports pass traffic, for VIF types with which the node cannot see
-// it. One request is for all ports that are due; none is sent while no port waits.
-type activity struct {
-	cloud  sdn.Ports
-	memory *portMemory
-	queue  *kube.Queue[ctrl.Request] // of KuryrPorts to apply
-
-	now       time.Duration // used by run alone: how long it has run
-	questions map[string]question
-}
-
-// New ports are collected every activityTick. The time between two questions about a port doubles
-// after each, as a port of a host that is down may wait for days. With a sandbox the kubelet waits: its
-// port is asked about again after a quarter of the time that it has waited, so that a pod waits at most
-// that much longer, and a burst of pods, for which neutron-openvswitch-agent needs half a minute, costs
-// few requests.
 const (
 	activityTick    = time.Second
-	activitySoonest = 2 * time.Second
 	activityLatest  = 30 * time.Second
-	activitySandbox = 4 * time.Second
+	activitySandbox = 4 * time.Second // the kubelet waits
 )
 
-// question is when a port was asked about first and is asked about next, the gap since the last
-// time, and the sandbox that waits.
-type question struct {
-	first, at, gap time.Duration
-	sandbox        string
-}
-
-// again returns the question after one that was asked now.
-func (q question) again(now time.Duration) question {
-	if q.sandbox != "" {
-		q.gap = min(activitySandbox, max(activityTick, ((now-q.first)/4).Truncate(activityTick)))
-	} else {
-		q.gap = min(activityLatest, max(activitySoonest, 2*q.gap))
-	}
-	q.at = now + q.gap
-	return q
-}
-
-func (r *activity) run(ctx context.Context) error {
-	r.questions = map[string]question{}
-	return kube.Every("activity", func() time.Duration { return activityTick }, r.look, nil)(ctx)
-}
-
-// dueNow returns the waiting ports that are due, and notes when each is due again. It forgets
-// ports that do not wait any more. waiting has the ports' sandboxes; "" if none waits.
-func dueNow(questions map[string]question, waiting map[string]string, now time.Duration) (due []string) {
-	maps.DeleteFunc(questions, func(name string, q question) bool {
-		sandbox, waits := waiting[name]
-		return !waits || sandbox != q.sandbox
-	})
-	for _, name := range slices.Sorted(maps.Keys(waiting)) {
-		q, asked := questions[name]
-		if !asked {
-			q = question{first: now, at: now, sandbox: waiting[name]}
-		}
-		if now < q.at {
-			continue
-		}
-		due = append(due, name)
-		questions[name] = q.again(now)
-	}
-	return due
-}
-
-// look asks about the ports that are due.
-func (r *activity) look(ctx context.Context) error {
-	r.now += activityTick
-	waiting := r.memory.awaitActives() // before the request: a later sandbox needs a later answer
-	due := dueNow(r.questions, waiting, r.now)
+// askActive asks the SDN which ports pass traffic, for VIF types with which the node cannot see
+// it. One request is for all ports that are due; none is sent while no port waits.
+func (r *Reconciler) askActive(ctx context.Context) error {
+	due := r.memory.askedNow() // before the request: a later sandbox needs a later answer
 	if len(due) == 0 {
 		return nil
 	}
-	states, err := r.cloud.States(ctx, due)
+	states, err := r.cloud.States(ctx, slices.Sorted(maps.Keys(due)))
 	if err != nil {
 		ctrl.LoggerFrom(ctx).V(1).Info("cannot read which ports are active", "error", err.Error())
 		return nil
 	}
 	for name, state := range states {
-		if state.Active && r.memory.isActive(name, waiting[name]) {
+		if state.Active && r.memory.isActive(name, due[name]) {
 			r.queue.Add(named(name))
 		}
 	}
@@ -289,7 +235,7 @@ func phase(port *v1.KuryrPort, reason string) v1.PortPhase {
 }
 
 // isActive reports whether the port's traffic passes. For VIF types that the daemon itself
-// waits for, an attachment says so; for others the SDN is asked, see activity. A subport is
+// waits for, an attachment says so; for others the SDN is asked, see askActive. A subport is
 // active as soon as it is on its trunk, plugged or not.
 func (r *Reconciler) isActive(port *v1.KuryrPort) bool {
 	t := port.Spec.VIF.Type
