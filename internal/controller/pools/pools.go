@@ -75,7 +75,7 @@ func New(mgr ctrl.Manager, o Options) *Reconciler {
 	}
 	r.sites = sites.New(sites.Options{
 		Client: r.client, Hosts: o.Hosts, Settings: o.Settings, Networks: o.Networks, Backoff: o.Backoff, Events: r.events,
-		Pools: r, Waiting: podsWaiting,
+		Pools: r, Gauge: podsWaiting,
 	})
 	o.Networks.Follow(r.sites.Waiting.Moved)
 	return r

@@ -58,7 +58,7 @@ func TestActivityIsAskedForLessAndLess(t *testing.T) {
 		cloud := &waits{}
 		requeued := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
 		defer requeued.ShutDown()
-		a := &Reconciler{cloud: cloud, memory: newPortMemory(), queue: &kube.Queue[ctrl.Request]{}}
+		a := &Reconciler{Options: Options{Ports: cloud}, memory: newPortMemory(), queue: &kube.Queue[ctrl.Request]{}}
 		if err := a.queue.Source().Start(ctx, requeued); err != nil {
 			t.Fatal(err)
 		}

@@ -37,7 +37,7 @@ func TestGroupsAreWrittenAgainAfterAnErrorOfUnknownEffect(t *testing.T) {
 		port.Status.AppliedSecurityGroupIDs = []string{"a"}
 		port.Status.Phase = v1.PortRecycling
 		port.Status.Conditions = []metav1.Condition{{Type: v1.ConditionReady, Status: c.is, Reason: c.reason, ObservedGeneration: c.observed}}
-		r := &Reconciler{memory: newPortMemory(), settings: settings.NewLive(settings.Settings{Pods: config.Pods{}})}
+		r := &Reconciler{Options: Options{Settings: settings.NewLive(settings.Settings{Pods: config.Pods{}})}, memory: newPortMemory()}
 		if u, needed := r.update(port); needed != c.needed || needed && (*u.SecurityGroupIDs)[0] != "a" {
 			t.Errorf("%s of generation %d: update %v, %v; want needed %v", c.reason, c.observed, u, needed, c.needed)
 		}
@@ -66,7 +66,7 @@ func TestRefusalEndsNoDoubt(t *testing.T) {
 			Phase: v1.PortAvailable, AppliedSecurityGroupIDs: []string{"a"},
 			Conditions: []metav1.Condition{{Type: v1.ConditionReady, Status: c.is, Reason: c.reason, ObservedGeneration: c.observed}},
 		}
-		r := &Reconciler{memory: newPortMemory(), settings: settings.NewLive(settings.Settings{})}
+		r := &Reconciler{Options: Options{Settings: settings.NewLive(settings.Settings{})}, memory: newPortMemory()}
 		status := r.status(port, v1.ReasonRejected, sdn.ErrInvalid)
 		if known := status.AppliedSecurityGroupIDs != nil; known != c.known {
 			t.Errorf("%s of generation %d, then refused: groups %v, want them known %v", c.reason, c.observed, status.AppliedSecurityGroupIDs, c.known)
@@ -100,7 +100,7 @@ func TestNameIsWrittenAgainAfterAnError(t *testing.T) {
 		if c.bound {
 			port.Spec.PodRef = &v1.PodReference{Namespace: "default", Name: "web", UID: "1"}
 		}
-		r := &Reconciler{memory: newPortMemory(), settings: settings.NewLive(settings.Settings{Pods: config.Pods{PortDebug: true}})}
+		r := &Reconciler{Options: Options{Settings: settings.NewLive(settings.Settings{Pods: config.Pods{PortDebug: true}})}, memory: newPortMemory()}
 		u, _ := r.update(port)
 		got := ""
 		if u.Name != nil {

@@ -55,20 +55,13 @@ type podFinder interface {
 // Reconciler applies KuryrPorts: it brings the port of the SDN in line with the spec, and
 // writes the status.
 type Reconciler struct {
-	client     client.Client
-	cloud      sdn.Ports
-	visibility sdn.Visibility
-	settings   *settings.Live
-	memory     *portMemory
-	supply     roomKeeper
-	pods       podFinder
-	checkPorts kube.Signal // has the collector search for ports that no object names
-	backoff    outcome.Backoff
-	events     events.EventRecorder
-	queue      *kube.Queue[ctrl.Request]
-	objects    *kube.Object[*v1.KuryrPort]
-	checks     kube.Signal   // returned ports have to be checked
-	gap        time.Duration // until a delayed status is written
+	Options
+	client  client.Client
+	memory  *portMemory
+	events  events.EventRecorder
+	queue   *kube.Queue[ctrl.Request]
+	objects *kube.Object[*v1.KuryrPort]
+	checks  kube.Signal // returned ports have to be checked
 }
 
 // Options are the parts that the reconciler of KuryrPorts needs. All must be given.
@@ -86,11 +79,9 @@ type Options struct {
 // New returns a Reconciler. Setup adds it to mgr.
 func New(mgr ctrl.Manager, o Options) *Reconciler {
 	return &Reconciler{
-		client: mgr.GetClient(), cloud: o.Ports, visibility: o.Visibility, settings: o.Settings, memory: newPortMemory(), queue: &kube.Queue[ctrl.Request]{},
-		checks: kube.NewSignal(), backoff: o.Backoff,
-		supply: o.Room, pods: o.Pods, checkPorts: o.CheckPorts, events: mgr.GetEventRecorder("kuryr-controller"),
+		Options: o, client: mgr.GetClient(), memory: newPortMemory(),
+		events: mgr.GetEventRecorder("kuryr-controller"), queue: &kube.Queue[ctrl.Request]{}, checks: kube.NewSignal(),
 		objects: kube.NewObject(mgr.GetClient(), &v1.KuryrPort{}, "KuryrPort", kube.OwnerPort, v1.PortFinalizer),
-		gap:     o.StatusGap,
 	}
 }
 
@@ -114,12 +105,12 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 			return err
 		}
 	}
-	if err := (&annotations{client: r.client, backoff: r.backoff}).setup(mgr); err != nil {
+	if err := (&annotations{client: r.client, backoff: r.Backoff}).setup(mgr); err != nil {
 		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("ports").
 		WithOptions(controller.Options{
-			MaxConcurrentReconciles: portWorkers, RateLimiter: outcome.Limiter[ctrl.Request](r.backoff), SkipNameValidation: new(true),
+			MaxConcurrentReconciles: portWorkers, RateLimiter: outcome.Limiter[ctrl.Request](r.Backoff), SkipNameValidation: new(true),
 		}).
 		For(&v1.KuryrPort{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: othersWrite})).
 		WatchesRawSource(r.queue.Source()).
@@ -167,7 +158,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 // that created it, and costs no request.
 func (r *Reconciler) apply(ctx context.Context, port *v1.KuryrPort) error {
 	if r.maybeLost(port) {
-		if _, err := r.cloud.Port(ctx, port.Name); err != nil {
+		if _, err := r.Ports.Port(ctx, port.Name); err != nil {
 			return fmt.Errorf("looking for port %s: %w", port.Name, r.confirmed(ctx, port, err))
 		}
 		r.memory.setGone(port.Name, false)
@@ -176,7 +167,7 @@ func (r *Reconciler) apply(ctx context.Context, port *v1.KuryrPort) error {
 	if !needed {
 		return nil
 	}
-	if err := r.cloud.UpdatePort(ctx, port.Name, update); err != nil {
+	if err := r.Ports.UpdatePort(ctx, port.Name, update); err != nil {
 		return fmt.Errorf("updating port %s: %w", port.Name, r.confirmed(ctx, port, err))
 	}
 	if update.SecurityGroupIDs != nil {
@@ -193,7 +184,7 @@ func (r *Reconciler) confirmed(ctx context.Context, port *v1.KuryrPort, err erro
 	if !errors.Is(err, sdn.ErrNotFound) {
 		return err
 	}
-	if unseen := r.visibility.Sees(ctx, port.Spec.ProjectID, port.Spec.NetworkID); unseen != nil {
+	if unseen := r.Visibility.Sees(ctx, port.Spec.ProjectID, port.Spec.NetworkID); unseen != nil {
 		return unseen
 	}
 	return err
@@ -209,7 +200,7 @@ func (r *Reconciler) update(port *v1.KuryrPort) (u sdn.PortUpdate, needed bool) 
 	ref := port.Spec.PodRef
 	// The phase says whether the port was named for a pod, if that request succeeded.
 	named := (ref != nil) == (port.Status.Phase == v1.PortBound) && meta.IsStatusConditionTrue(port.Status.Conditions, v1.ConditionReady)
-	if r.settings.Load().Pods.PortDebug && !named && (ref != nil || !first) {
+	if r.Settings.Load().Pods.PortDebug && !named && (ref != nil || !first) {
 		name, device := sdn.FreePortName, ""
 		if ref != nil {
 			name, device = ref.Namespace+"/"+ref.Name, string(ref.UID)
@@ -240,7 +231,7 @@ func (r *Reconciler) report(ctx context.Context, port *v1.KuryrPort, failed erro
 	if err := r.write(ctx, port, status); err != nil {
 		return kube.Retry(err)
 	}
-	return r.backoff.Result(outcome)
+	return r.Backoff.Result(outcome)
 }
 
 // delay is the time until which the write of a status waits.
@@ -253,14 +244,14 @@ type delay struct {
 // the spec does. Once the daemon has reported that the port is plugged, one write says both.
 func (r *Reconciler) delay(port *v1.KuryrPort, failed error) (wait time.Duration) {
 	given := port.Spec.PodRef != nil && port.Status.Phase == v1.PortAvailable && port.Status.Attachment == nil
-	changed := r.settings.Load().Pods.PortDebug || !port.Grouped() // the SDN was asked for a change
+	changed := r.Settings.Load().Pods.PortDebug || !port.Grouped() // the SDN was asked for a change
 	r.memory.change(port.Name, func(n *portNote) {
 		switch {
 		case failed != nil || !given || changed:
 			n.delayed = delay{}
 			return
 		case n.delayed.generation != port.Generation:
-			n.delayed = delay{port.Generation, time.Now().Add(r.gap)}
+			n.delayed = delay{port.Generation, time.Now().Add(r.StatusGap)}
 		}
 		wait = time.Until(n.delayed.until)
 	})

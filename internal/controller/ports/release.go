@@ -34,14 +34,14 @@ func (r *Reconciler) release(ctx context.Context, port *v1.KuryrPort) (ctrl.Resu
 	}
 	// Deleting a port that does not exist succeeds. So the credential is checked first, without
 	// the network, which may be deleted already.
-	err = r.visibility.Sees(ctx, port.Spec.ProjectID, "")
+	err = r.Visibility.Sees(ctx, port.Spec.ProjectID, "")
 	if err == nil {
-		err = r.cloud.DeletePort(ctx, port.Name)
+		err = r.Ports.DeletePort(ctx, port.Name)
 	}
 	if err != nil {
 		return r.report(ctx, port, fmt.Errorf("deleting port %s: %w", port.Name, err))
 	}
 	ctrl.LoggerFrom(ctx).Info("deleted port", "port", port.Name)
-	r.supply.Freed(pool.Ref{Pool: port.Spec.Pool, Node: port.Spec.NodeName})
+	r.Room.Freed(pool.Ref{Pool: port.Spec.Pool, Node: port.Spec.NodeName})
 	return kube.Retry(r.objects.Drop(ctx, port))
 }

@@ -47,7 +47,7 @@ const (
 // returned reports whether a port was just given back, and has the groups of its spec by its
 // status.
 func (r *Reconciler) returned(port *v1.KuryrPort) bool {
-	return port.Spec.PodRef == nil && port.Status.Phase == v1.PortBound && port.Grouped() && !r.settings.Load().Pods.PortDebug
+	return port.Spec.PodRef == nil && port.Status.Phase == v1.PortBound && port.Grouped() && !r.Settings.Load().Pods.PortDebug
 }
 
 // awaitCheck returns how long a returned port waits for its check; zero if it does not wait. The
@@ -55,7 +55,7 @@ func (r *Reconciler) returned(port *v1.KuryrPort) bool {
 func (r *Reconciler) awaitCheck(port *v1.KuryrPort) (wait time.Duration) {
 	r.memory.change(port.Name, func(n *portNote) {
 		if n.check.generation != port.Generation {
-			n.check = check{port.Generation, time.Now().Add(returnPatience * r.gap), checkAwaited}
+			n.check = check{port.Generation, time.Now().Add(returnPatience * r.StatusGap), checkAwaited}
 			r.checks.Send()
 		}
 		if wait = time.Until(n.check.until); n.check.state != checkAwaited {
@@ -69,20 +69,20 @@ func (r *Reconciler) awaitCheck(port *v1.KuryrPort) (wait time.Duration) {
 
 // runChecks checks returned ports until ctx ends. It begins a grace period after the start.
 func (r *Reconciler) runChecks(ctx context.Context) error {
-	if !kube.Pause(ctx, r.settings.Load().Orphans.Grace.Duration) {
+	if !kube.Pause(ctx, r.Settings.Load().Orphans.Grace.Duration) {
 		return nil
 	}
 	failures := 0
 	return kube.Every("returns", func() time.Duration { return kube.Never }, func(ctx context.Context) error {
-		if !kube.Pause(ctx, r.gap/10) { // more ports may come back
+		if !kube.Pause(ctx, r.StatusGap/10) { // more ports may come back
 			return nil
 		}
-		err, wait := r.checkReturned(ctx), r.gap
+		err, wait := r.checkReturned(ctx), r.StatusGap
 		if failures++; err == nil {
 			failures = 0
 		} else {
 			ctrl.LoggerFrom(ctx).Info("cannot read the security groups of returned ports; the ports are free nevertheless", "error", err.Error())
-			wait = r.backoff.Delay(err, failures)
+			wait = r.Backoff.Delay(err, failures)
 			r.checks.Send()
 		}
 		kube.Pause(ctx, wait)
@@ -96,7 +96,7 @@ func (r *Reconciler) checkReturned(ctx context.Context) error {
 	if len(asked) == 0 {
 		return nil
 	}
-	states, failed := r.cloud.States(ctx, slices.Sorted(maps.Keys(asked)))
+	states, failed := r.Ports.States(ctx, slices.Sorted(maps.Keys(asked)))
 	for name, generation := range asked {
 		var port v1.KuryrPort
 		if err := r.client.Get(ctx, client.ObjectKey{Name: name}, &port, kube.ReadOnly); err != nil {

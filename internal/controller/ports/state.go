@@ -156,7 +156,7 @@ func (r *Reconciler) askActive(ctx context.Context) error {
 	if len(due) == 0 {
 		return nil
 	}
-	states, err := r.cloud.States(ctx, slices.Sorted(maps.Keys(due)))
+	states, err := r.Ports.States(ctx, slices.Sorted(maps.Keys(due)))
 	if err != nil {
 		ctrl.LoggerFrom(ctx).V(1).Info("cannot read which ports are active", "error", err.Error())
 		return nil
@@ -176,7 +176,7 @@ func (r *Reconciler) livingPod(ctx context.Context, port *v1.KuryrPort) (*corev1
 	if ref == nil {
 		return nil, nil
 	}
-	pod, err := r.pods.Holder(ctx, pool.Ref{Pool: port.Spec.Pool, Node: port.Spec.NodeName}, ref)
+	pod, err := r.Pods.Holder(ctx, pool.Ref{Pool: port.Spec.Pool, Node: port.Spec.NodeName}, ref)
 	if err != nil || pod == nil || pool.Finished(pod) {
 		return nil, err
 	}
@@ -209,7 +209,7 @@ func (r *Reconciler) reattach(ctx context.Context, port *v1.KuryrPort, pod *core
 	// If the pod is deleted before the port has its object again, only the collector finds the
 	// port. The collector is triggered later: a process that has just started serves pods
 	// first.
-	time.AfterFunc(r.settings.Load().Orphans.Grace.Duration, r.checkPorts.Send)
+	time.AfterFunc(r.Settings.Load().Orphans.Grace.Duration, r.CheckPorts.Send)
 	return kube.Retry(r.objects.Drop(ctx, port))
 }
 

@@ -14,10 +14,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -28,7 +26,6 @@ import (
 	"github.com/kuryr-go/kuryr/internal/config"
 	"github.com/kuryr-go/kuryr/internal/controller/kube"
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
-	"github.com/kuryr-go/kuryr/internal/controller/settings"
 	"github.com/kuryr-go/kuryr/internal/sdn"
 )
 
@@ -45,13 +42,8 @@ const parentWorkers = 4
 // ParentPorts searches for a node only in three cases: pods wait for it, a pool is to be warmed up,
 // or its ports may be on another machine.
 type ParentPorts struct {
-	client   client.Reader
+	Options
 	sites    *Sites
-	hosts    sdn.Hosts // nil: no node can be a virtual machine
-	settings *settings.Live
-	backoff  outcome.Backoff
-	events   events.EventRecorder
-	pools    poolPlanner
 	notices  *notices
 	queue    kube.Queue[search]
 	known    sdn.Answers[string, parent] // of all three the key is the name of the node
@@ -77,7 +69,7 @@ func (r *ParentPorts) Setup(mgr ctrl.Manager) error {
 	ofNode := func(_ context.Context, node *corev1.Node) []search { return []search{{node: node.Name}} }
 	return builder.TypedControllerManagedBy[search](mgr).Named("parents").
 		WithOptions(controller.TypedOptions[search]{
-			MaxConcurrentReconciles: parentWorkers, RateLimiter: outcome.Limiter[search](r.backoff), SkipNameValidation: new(true),
+			MaxConcurrentReconciles: parentWorkers, RateLimiter: outcome.Limiter[search](r.Backoff), SkipNameValidation: new(true),
 		}).
 		WatchesRawSource(source.TypedKind(mgr.GetCache(), &corev1.Node{},
 			handler.TypedEnqueueRequestsFromMapFunc(ofNode), predicate.TypedFuncs[*corev1.Node]{UpdateFunc: NodeMoved})).
@@ -107,7 +99,7 @@ func (r *ParentPorts) portOf(ctx context.Context, node *corev1.Node, vifType str
 		}
 		return p.port, true, nil
 	}
-	list, err := kube.PoolsOn(ctx, r.client, node.Name)
+	list, err := kube.PoolsOn(ctx, r.Client, node.Name)
 	if err != nil {
 		return "", false, err
 	}
@@ -200,11 +192,11 @@ func (r *ParentPorts) Reconcile(ctx context.Context, req search) (ctrl.Result, e
 		}
 		return ctrl.Result{}, nil
 	}
-	pods, err := kube.PodsOn(ctx, r.client, req.node)
+	pods, err := kube.PodsOn(ctx, r.Client, req.node)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	ports, err := kube.PortsOn(ctx, r.client, req.node)
+	ports, err := kube.PortsOn(ctx, r.Client, req.node)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -226,14 +218,14 @@ func (r *ParentPorts) Reconcile(ctx context.Context, req search) (ctrl.Result, e
 // pause returns how long the failure of a search counts.
 func (r *ParentPorts) pause(err error, failures int) time.Duration {
 	if errors.Is(err, sdn.ErrNotFound) {
-		return r.backoff.Rejected // a person has to act
+		return r.Backoff.Rejected // a person has to act
 	}
-	return r.backoff.Delay(err, failures)
+	return r.Backoff.Delay(err, failures)
 }
 
 // check compares a known parent port with the SDN. A later Recheck repeats a check that failed.
 func (r *ParentPorts) check(ctx context.Context, s *Site) {
-	is, err := r.checks.Get(ctx, s.Name, r.backoff.Rejected, func(ctx context.Context) (parent, error) { return r.ask(ctx, s) })
+	is, err := r.checks.Get(ctx, s.Name, r.Backoff.Rejected, func(ctx context.Context) (parent, error) { return r.ask(ctx, s) })
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Info("cannot check the port of a node that is a virtual machine", "node", s.Name, "port", s.Parent, "error", err.Error())
 	} else if is.port != s.Parent && is.node == s.Node.UID && is.vifType == s.Ports.VIFType && sameMachine(is.machine, s.Node) {
@@ -246,18 +238,18 @@ func (r *ParentPorts) keep(ctx context.Context, s *Site, is parent) {
 	ctrl.LoggerFrom(ctx).Info("found the port of a node that is a virtual machine", "node", s.Name, "port", is.port)
 	r.known.Keep(s.Name, is, sdn.Always)
 	r.notices.forget(s.Name)
-	r.pools.RequeueNode(ctx, s.Name)
+	r.Pools.RequeueNode(ctx, s.Name)
 }
 
 func (r *ParentPorts) ask(ctx context.Context, s *Site) (parent, error) {
 	ips := kube.NodeAddresses(s.Node)
 	switch {
-	case r.hosts == nil:
+	case r.Hosts == nil:
 		return parent{}, fmt.Errorf("finding the machine of node %s: the SDN knows no machines: %w", s.Name, sdn.ErrInvalid)
 	case len(ips) == 0:
 		return parent{}, fmt.Errorf("finding the machine of node %s: the node has no InternalIP: %w", s.Name, sdn.ErrNotFound)
 	}
-	port, err := sdn.ParentPortOfAny(ctx, r.hosts, sdn.Machine{
+	port, err := sdn.ParentPortOfAny(ctx, r.Hosts, sdn.Machine{
 		SubnetIDs: s.Ports.ParentSubnetIDs, ProjectID: s.Ports.ParentProjectID,
 		ServerID: kube.NodeServer(s.Node), Trunk: s.Ports.VIFType == config.VIFTypeVLAN,
 	}, ips)

@@ -117,11 +117,11 @@ func (r *ParentPorts) tell(s *Site, failure error, waiting []*corev1.Pod) {
 	news := r.notices.news(s.Name, reason, append(uids(waiting), s.Node.UID))
 	if news[s.Node.UID] {
 		on := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: s.Name, UID: s.Node.UID}
-		r.events.Eventf(on, nil, corev1.EventTypeWarning, v1.ReasonParentPortUnknown, "FindParentPort", "Its pods get no ports: %s", note)
+		r.Events.Eventf(on, nil, corev1.EventTypeWarning, v1.ReasonParentPortUnknown, "FindParentPort", "Its pods get no ports: %s", note)
 	}
 	for _, pod := range waiting {
 		if news[pod.UID] {
-			r.events.Eventf(kube.Reference(pod, "Pod"), nil, corev1.EventTypeWarning, v1.ReasonParentPortUnknown, "FindParentPort",
+			r.Events.Eventf(kube.Reference(pod, "Pod"), nil, corev1.EventTypeWarning, v1.ReasonParentPortUnknown, "FindParentPort",
 				"The pod waits for a port: %s", note)
 		}
 	}

@@ -35,9 +35,7 @@ import (
 // Sites determines which pool a pod's port comes from. It reads caches only. Its methods are safe
 // for concurrent use.
 type Sites struct {
-	client      client.Reader
-	settings    *settings.Live
-	networks    networks
+	Options
 	ParentPorts *ParentPorts
 	Waiting     *Waiting
 }
@@ -51,7 +49,7 @@ type Options struct {
 	Backoff  outcome.Backoff
 	Events   events.EventRecorder
 	Pools    poolPlanner
-	Waiting  prometheus.Gauge // gets the pods that wait and that no pool counts
+	Gauge    prometheus.Gauge // gets the pods that wait and that no pool counts
 }
 
 // poolPlanner plans pools.
@@ -65,17 +63,11 @@ type poolPlanner interface {
 
 // New returns Sites. The caller must add its ParentPorts and its Waiting to a manager with Setup.
 func New(o Options) *Sites {
-	s := &Sites{client: o.Client, settings: o.Settings, networks: o.Networks}
-	s.ParentPorts = &ParentPorts{
-		client: o.Client, sites: s, hosts: o.Hosts, settings: o.Settings, backoff: o.Backoff, events: o.Events, pools: o.Pools,
-		notices: &notices{gauge: o.Waiting, waiting: map[string]*notice{}},
-	}
-	s.ParentPorts.searches = sdn.Answers[string, parent]{KeepError: s.ParentPorts.pause}
-	s.ParentPorts.checks = sdn.Answers[string, parent]{KeepError: func(error, int) time.Duration { return o.Backoff.Rejected }}
-	s.Waiting = &Waiting{
-		sites: s, events: o.Events, pools: o.Pools, patience: o.Backoff.Max,
-		notices: &notices{gauge: o.Waiting, waiting: map[string]*notice{}},
-	}
+	s := &Sites{Options: o}
+	s.ParentPorts = &ParentPorts{Options: o, sites: s, notices: &notices{gauge: o.Gauge, waiting: map[string]*notice{}}}
+	s.ParentPorts.searches.KeepError = s.ParentPorts.pause
+	s.ParentPorts.checks.KeepError = func(error, int) time.Duration { return o.Backoff.Rejected }
+	s.Waiting = &Waiting{Options: o, sites: s, notices: &notices{gauge: o.Gauge, waiting: map[string]*notice{}}}
 	return s
 }
 
@@ -104,9 +96,9 @@ type namespace struct {
 
 // On returns the site of a node.
 func (s *Sites) On(ctx context.Context, name string) (*Site, error) {
-	out := &Site{client: s.client, networks: s.networks, Rules: s.settings.Rules(), Name: name, namespaces: map[string]namespace{}}
+	out := &Site{client: s.Client, networks: s.Networks, Rules: s.Settings.Rules(), Name: name, namespaces: map[string]namespace{}}
 	var node corev1.Node
-	err := s.client.Get(ctx, client.ObjectKey{Name: name}, &node, kube.ReadOnly)
+	err := s.Client.Get(ctx, client.ObjectKey{Name: name}, &node, kube.ReadOnly)
 	if apierrors.IsNotFound(err) {
 		return out, nil
 	}

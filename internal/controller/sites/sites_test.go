@@ -72,7 +72,7 @@ func TestWhatIsNotKnownYet(t *testing.T) {
 		{"groups by an unknown namespace", byGroups, "n", "new", false, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s, err := (&Sites{client: cache, networks: noNetworks{}, settings: settings.NewLive(tc.settings)}).On(t.Context(), tc.node)
+			s, err := (&Sites{Options: Options{Client: cache, Networks: noNetworks{}, Settings: settings.NewLive(tc.settings)}}).On(t.Context(), tc.node)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,12 +25,10 @@ const waitingWorkers = 4
 // Waiting reports to the pods of a namespace why its network gives them no ports. It also has the
 // namespace's pools planned when the network changes.
 type Waiting struct {
-	sites    *Sites
-	events   events.EventRecorder
-	pools    poolPlanner
-	notices  *notices
-	patience time.Duration // until pods are told of a wait that usually ends by itself
-	queue    kube.Queue[news]
+	Options
+	sites   *Sites
+	notices *notices
+	queue   kube.Queue[news]
 }
 
 // news is about the pods of a namespace.
@@ -44,7 +41,7 @@ type news struct {
 func (w *Waiting) Setup(mgr ctrl.Manager) error {
 	return builder.TypedControllerManagedBy[news](mgr).Named("waiting").
 		WithOptions(controller.TypedOptions[news]{
-			MaxConcurrentReconciles: waitingWorkers, RateLimiter: outcome.Limiter[news](w.sites.ParentPorts.backoff), SkipNameValidation: new(true),
+			MaxConcurrentReconciles: waitingWorkers, RateLimiter: outcome.Limiter[news](w.Backoff), SkipNameValidation: new(true),
 		}).
 		WatchesRawSource(w.queue.Source()).
 		Complete(w)
@@ -60,7 +57,7 @@ func (w *Waiting) Moved(namespace string) { w.queue.Add(news{namespace, true}) }
 // Reconcile handles one piece of news.
 func (w *Waiting) Reconcile(ctx context.Context, n news) (ctrl.Result, error) {
 	if n.moved {
-		if err := w.pools.RequeueNamespace(ctx, n.namespace); err != nil {
+		if err := w.Pools.RequeueNamespace(ctx, n.namespace); err != nil {
 			return ctrl.Result{}, err
 		}
 	}
@@ -83,7 +80,8 @@ func (w *Waiting) Reconcile(ctx context.Context, n news) (ctrl.Result, error) {
 		return ctrl.Result{}, nil
 	}
 	since := w.notices.count(n.namespace, len(pods))
-	if early := time.Until(since.Add(w.patience)); why.brief() && early > 0 {
+	// Most such waits end by themselves.
+	if early := time.Until(since.Add(w.Backoff.Max)); why.brief() && early > 0 {
 		return ctrl.Result{RequeueAfter: early}, nil
 	}
 	news := w.notices.news(n.namespace, why.reason, uids(pods))
@@ -105,7 +103,7 @@ func (w *Waiting) event(pod *corev1.Pod, why *wait, detail string) {
 	if detail != "" {
 		note += ": " + detail
 	}
-	w.events.Eventf(kube.Reference(pod, "Pod"), nil, corev1.EventTypeWarning, why.reason, "CreatePort", "%s", outcome.Cut(note))
+	w.Events.Eventf(kube.Reference(pod, "Pod"), nil, corev1.EventTypeWarning, why.reason, "CreatePort", "%s", outcome.Cut(note))
 }
 
 // brief reports whether a wait usually ends by itself in a moment.
@@ -121,7 +119,7 @@ func (w *Waiting) Again() {
 // wait returns why the network of a namespace gives no ports now; nil if it does, or if there is no
 // such namespace.
 func (s *Sites) wait(ctx context.Context, name string) (*wait, error) {
-	site := &Site{client: s.client, networks: s.networks, Rules: s.settings.Rules(), namespaces: map[string]namespace{}}
+	site := &Site{client: s.Client, networks: s.Networks, Rules: s.Settings.Rules(), namespaces: map[string]namespace{}}
 	ns, err := site.namespace(ctx, name)
 	return ns.wait, err
 }
@@ -129,14 +127,14 @@ func (s *Sites) wait(ctx context.Context, name string) (*wait, error) {
 // pods returns the pods of a namespace that want a port and have none.
 func (w *Waiting) pods(ctx context.Context, namespace string) (out []*corev1.Pod, err error) {
 	var list corev1.PodList
-	if err := w.sites.client.List(ctx, &list, client.InNamespace(namespace), kube.ReadOnly); err != nil {
+	if err := w.Client.List(ctx, &list, client.InNamespace(namespace), kube.ReadOnly); err != nil {
 		return nil, fmt.Errorf("listing pods of namespace %s: %w", namespace, err)
 	}
 	var ports []v1.KuryrPort
 	read := map[string]bool{}
 	for i := range list.Items {
 		if node := list.Items[i].Spec.NodeName; node != "" && !read[node] {
-			more, err := kube.PortsOn(ctx, w.sites.client, node)
+			more, err := kube.PortsOn(ctx, w.Client, node)
 			if err != nil {
 				return nil, err
 			}
