@@ -46,8 +46,12 @@ func (r *Reconciler) lookAtSubnets(ctx context.Context) error {
 // look reads the subnets, and reports whether one has changed. If the SDN has no answer for a
 // subnet, its ports stay.
 func (s *subnets) look(ctx context.Context) (changed bool) {
+	s.mu.Lock()
+	ids := append(s.settings.Rules().AllSubnetIDs(), slices.Sorted(maps.Keys(s.suspects))...)
+	clear(s.suspects)
+	s.mu.Unlock()
 	now := map[string]v1.VIF{}
-	for _, id := range append(s.settings.Rules().AllSubnetIDs(), s.suspected()...) {
+	for _, id := range ids {
 		vif, err := s.cloud.Details(ctx, id)
 		if err != nil {
 			ctrl.LoggerFrom(ctx).V(1).Info("cannot read a subnet", "subnet", id, "error", err.Error())
@@ -60,15 +64,6 @@ func (s *subnets) look(ctx context.Context) (changed bool) {
 	changed = !equality.Semantic.DeepEqual(now, s.known)
 	s.known = now
 	return changed
-}
-
-// suspected returns the suspects, and forgets them.
-func (s *subnets) suspected() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ids := slices.Sorted(maps.Keys(s.suspects))
-	clear(s.suspects)
-	return ids
 }
 
 // outdated reports whether a new port would differ from this one, as far as is known. n is the

@@ -94,7 +94,7 @@ func (r *Reconciler) ofPod(ctx context.Context, pod *corev1.Pod) []pool.Ref {
 		return nil
 	}
 	// The event of a pod that was deleted at once does not say that the pod is gone.
-	out := r.wanted(ctx, s, pod)
+	out := r.home(ctx, s, pod.Namespace)
 	ports, err := kube.PortsOn(ctx, r.client, pod.Spec.NodeName)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "cannot find the port of a pod", "namespace", pod.Namespace, "pod", pod.Name)
@@ -107,21 +107,14 @@ func (r *Reconciler) ofPod(ctx context.Context, pod *corev1.Pod) []pool.Ref {
 	return out
 }
 
-// wanted returns the pool that the pod's port comes from. If the parent port of the node is not
-// known, it starts a search, which requeues the pool.
-func (r *Reconciler) wanted(ctx context.Context, s *sites.Site, pod *corev1.Pod) []pool.Ref {
+// home returns the pool on s for the pods of a namespace. If the parent port of the node is not
+// known, it starts a search, which requeues the pool. If the namespace's network gives no ports, it
+// has the pods told; a change of the network requeues the pool.
+func (r *Reconciler) home(ctx context.Context, s *sites.Site, namespace string) []pool.Ref {
 	if s.ParentUnknown {
-		if pool.Wants(pod) {
-			r.sites.ParentPorts.Find(s.Name)
-		}
+		r.sites.ParentPorts.Find(s.Name)
 		return nil
 	}
-	return r.home(ctx, s, pod.Namespace)
-}
-
-// home returns the pool on s for the pods of a namespace. If the namespace's network gives no ports,
-// it has the pods told; a change of the network requeues the pool.
-func (r *Reconciler) home(ctx context.Context, s *sites.Site, namespace string) []pool.Ref {
 	req, ok, err := s.Pool(ctx, namespace)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "cannot find the pools of pods", "node", s.Name, "namespace", namespace)
@@ -166,11 +159,7 @@ func ofPool(_ context.Context, p *v1.KuryrPortPool) []pool.Ref {
 }
 
 func (r *Reconciler) ofNode(ctx context.Context, node *corev1.Node) []pool.Ref {
-	out, err := r.onNode(ctx, node.Name)
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "cannot find the pools of a node", "node", node.Name)
-	}
-	return out
+	return r.onNode(ctx, node.Name)
 }
 
 // ofNamespace returns the pools that a namespace's labels, annotations and network may concern.
@@ -191,10 +180,16 @@ func (r *Reconciler) poolsFor(ctx context.Context, namespace string) ([]pool.Ref
 	for i := range list {
 		found[pool.Ref{Pool: list[i].Name, Node: list[i].Spec.Key.NodeName}] = true
 	}
-	nodes, err := r.nodesWith(ctx, namespace)
-	failed = errors.Join(failed, err)
-	for node := range nodes {
-		failed = errors.Join(failed, r.addOn(ctx, node, namespace, found))
+	var pods corev1.PodList
+	if err := r.client.List(ctx, &pods, client.InNamespace(namespace), kube.ReadOnly); err != nil {
+		failed = errors.Join(failed, fmt.Errorf("listing pods of namespace %s: %w", namespace, err))
+	}
+	nodes := map[string]bool{"": true}
+	for i := range pods.Items {
+		if node := pods.Items[i].Spec.NodeName; !nodes[node] {
+			nodes[node] = true
+			failed = errors.Join(failed, r.addOn(ctx, node, namespace, found))
+		}
 	}
 	return slices.SortedFunc(maps.Keys(found), pool.Ref.Compare), failed
 }
@@ -212,52 +207,21 @@ func (r *Reconciler) RequeueNamespace(ctx context.Context, namespace string) err
 	return err
 }
 
-// nodesWith returns the nodes with pods of a namespace.
-func (r *Reconciler) nodesWith(ctx context.Context, namespace string) (map[string]bool, error) {
-	var pods corev1.PodList
-	if err := r.client.List(ctx, &pods, client.InNamespace(namespace), kube.ReadOnly); err != nil {
-		return nil, fmt.Errorf("listing pods of namespace %s: %w", namespace, err)
-	}
-	found := map[string]bool{}
-	for i := range pods.Items {
-		if node := pods.Items[i].Spec.NodeName; node != "" {
-			found[node] = true
-		}
-	}
-	return found, nil
-}
-
-func (r *Reconciler) nodes(ctx context.Context) ([]string, error) {
-	var list corev1.NodeList
-	if err := r.client.List(ctx, &list, kube.ReadOnly); err != nil {
-		return nil, fmt.Errorf("listing nodes: %w", err)
-	}
-	names := make([]string, len(list.Items))
-	for i := range list.Items {
-		names[i] = list.Items[i].Name
-	}
-	return names, nil
-}
-
 // onNode returns all pools of a node. These are the pools with an object, and those of addOn.
-func (r *Reconciler) onNode(ctx context.Context, node string) ([]pool.Ref, error) {
+func (r *Reconciler) onNode(ctx context.Context, node string) []pool.Ref {
 	found := map[pool.Ref]bool{}
 	list, err := kube.PoolsOn(ctx, r.client, node)
-	if err != nil {
-		return nil, err
-	}
 	for i := range list {
 		found[pool.Ref{Pool: list[i].Name, Node: node}] = true
 	}
-	if err := r.addOn(ctx, node, "", found); err != nil {
-		return nil, err
+	if err := errors.Join(err, r.addOn(ctx, node, "", found)); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "cannot find all pools of a node", "node", node)
 	}
-	return slices.SortedFunc(maps.Keys(found), pool.Ref.Compare), nil
+	return slices.SortedFunc(maps.Keys(found), pool.Ref.Compare)
 }
 
 // addOn adds the pools of a node's ports, the node's own pool, and those from which its pods get
-// ports. With a namespace only its pods and their ports count. If the parent port of the node is not
-// known, it starts a search, which requeues the pools.
+// ports. With a namespace only its pods and their ports count.
 func (r *Reconciler) addOn(ctx context.Context, node, namespace string, found map[pool.Ref]bool) error {
 	ports, err := kube.PortsOn(ctx, r.client, node)
 	if err != nil {
@@ -286,7 +250,7 @@ func (r *Reconciler) addOn(ctx context.Context, node, namespace string, found ma
 			names[pod.Namespace] = true
 		}
 	}
-	if s.ParentUnknown && (len(names) > 0 || s.Warm("")) {
+	if s.ParentUnknown && s.Warm("") {
 		r.sites.ParentPorts.Find(node)
 	}
 	if key, ok := s.Key(""); ok {
@@ -302,11 +266,7 @@ func (r *Reconciler) addOn(ctx context.Context, node, namespace string, found ma
 
 // RequeueNode plans all pools of a node.
 func (r *Reconciler) RequeueNode(ctx context.Context, node string) {
-	list, err := r.onNode(ctx, node)
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "cannot find the pools of a node", "node", node)
-	}
-	for _, req := range list {
+	for _, req := range r.onNode(ctx, node) {
 		r.Queue.Add(req)
 	}
 }
@@ -323,12 +283,12 @@ func (r *Reconciler) planAll(ctx context.Context) error {
 }
 
 func (r *Reconciler) requeueAll(ctx context.Context) error {
-	nodes, err := r.nodes(ctx)
-	if err != nil {
-		return err
+	var list corev1.NodeList
+	if err := r.client.List(ctx, &list, kube.ReadOnly); err != nil {
+		return fmt.Errorf("listing nodes: %w", err)
 	}
-	for _, node := range nodes {
-		r.RequeueNode(ctx, node)
+	for i := range list.Items {
+		r.RequeueNode(ctx, list.Items[i].Name)
 	}
 	return nil
 }

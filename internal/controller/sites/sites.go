@@ -137,16 +137,6 @@ func (s *Site) namespace(ctx context.Context, name string) (namespace, error) {
 	return ns, nil
 }
 
-// labelsOf returns the labels of a namespace, if the settings depend on them. It returns false for
-// a namespace that the cache does not have: the namespace may be new.
-func (s *Site) labelsOf(ctx context.Context, name string) (labels.Set, bool, error) {
-	if !s.Rules.ByNamespace {
-		return nil, true, nil
-	}
-	ns, err := s.namespace(ctx, name)
-	return ns.labels, ns.known, err
-}
-
 // Own returns the namespace in the key of the pool for a namespace's pods. It returns an empty
 // string if the namespace has no pool of its own. It returns false while that is unknown, and while
 // the namespace's network gives no ports.
@@ -214,14 +204,14 @@ func (s *Site) Pool(ctx context.Context, name string) (pool.Ref, bool, error) {
 
 // Levels returns the levels of the pool with this key.
 func (s *Site) Levels(ctx context.Context, key v1.PoolKey) (pool.Levels, error) {
-	var set labels.Set
-	if key.Namespace != "" {
+	var ns namespace
+	if key.Namespace != "" && s.Rules.ByNamespace {
 		var err error
-		if set, _, err = s.labelsOf(ctx, key.Namespace); err != nil {
+		if ns, err = s.namespace(ctx, key.Namespace); err != nil {
 			return pool.Levels{}, err
 		}
 	}
-	return s.Rules.Levels(s.Node.Labels, set, s.sharing(key.Namespace)), nil
+	return s.Rules.Levels(s.Node.Labels, ns.labels, s.sharing(key.Namespace)), nil
 }
 
 func (s *Site) sharing(own string) settings.Sharing {

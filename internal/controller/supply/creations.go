@@ -143,15 +143,15 @@ func (c *creations) next() (o *order, refused []pool.Ref) {
 // share the places, and a request for them is for half a batch at most: the first pods do not wait
 // for the ports of the last ones. After a late answer requests are smaller.
 func (c *creations) size(w *wanted, spare bool, places int) int {
+	if places == 0 {
+		return 0
+	}
 	n, most := w.wish.Spare, max(1, w.batch)
 	if !spare {
-		n, most = (w.wish.Waiting+places-1)/max(1, places), (most+1)/2
+		n, most = (w.wish.Waiting+places-1)/places, (most+1)/2
 	}
 	if c.most > 0 {
 		most = min(most, c.most)
-	}
-	if places == 0 {
-		return 0
 	}
 	return min(n, most)
 }
