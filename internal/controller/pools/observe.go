@@ -319,6 +319,7 @@ func (r *Reconciler) Holder(ctx context.Context, req pool.Ref, ref *v1.PodRefere
 	return nil, nil
 }
 
+// portOf returns what a plan depends on of a KuryrPort alone, without its pod and its pool.
 func portOf(port *v1.KuryrPort) pool.Port {
 	p := pool.Port{
 		Name:     port.Name,

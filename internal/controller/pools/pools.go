@@ -204,6 +204,7 @@ func (r *Reconciler) fill(v *view) {
 	r.tellPool(v, reportedFill, value, v1.ReasonFillRefused, "FillPool", err.Error())
 }
 
+// fillOf returns the annotation that asks a pool for free ports.
 func fillOf(object *v1.KuryrPortPool) (value string, asked bool) {
 	if object == nil {
 		return "", false

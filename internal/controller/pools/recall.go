@@ -87,6 +87,7 @@ func (r *Reconciler) recall(ctx context.Context, v *view) error {
 	return nil
 }
 
+// recallPods notes the pods that wait from now on, and forgets what is known of other pods.
 func (p *poolMemory) recallPods(v *view, now time.Time) {
 	pods, waiting := map[v1.Claim]*waitingPod{}, map[string]bool{}
 	for i := range v.state.Pods {

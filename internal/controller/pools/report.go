@@ -190,11 +190,13 @@ func (r *Reconciler) forget(req pool.Ref) {
 	}
 }
 
+// gauge replaces a pool's share of the metrics.
 func (r *Reconciler) gauge(p *poolMemory, counts pool.Count) {
 	gaugeLevels(p.levels, counts)
 	p.levels = counts
 }
 
+// drop deletes the pool's object.
 func (r *Reconciler) drop(ctx context.Context, v *view) error {
 	err := r.client.Delete(ctx, v.object.DeepCopy(), client.Preconditions{UID: &v.object.UID})
 	if err = kube.Lost(err); err != nil {
@@ -204,6 +206,7 @@ func (r *Reconciler) drop(ctx context.Context, v *view) error {
 	return nil
 }
 
+// spec returns the pool's spec by the settings. The levels of a pool to which they do not lead are 0.
 func (r *Reconciler) spec(v *view) v1.KuryrPortPoolSpec {
 	l := v.levels
 	spec := v1.KuryrPortPoolSpec{
@@ -272,6 +275,7 @@ func (r *Reconciler) count(ctx context.Context, v *view) (time.Time, error) {
 	return time.Time{}, err
 }
 
+// status returns the pool's status by the state that was planned with.
 func (r *Reconciler) status(v *view) v1.KuryrPortPoolStatus {
 	s := v1.KuryrPortPoolStatus{
 		Available: int32(v.counts.Available), Bound: int32(v.counts.Bound), Recycling: int32(v.counts.Recycling),
@@ -286,6 +290,7 @@ func (r *Reconciler) status(v *view) v1.KuryrPortPoolStatus {
 	return s
 }
 
+// conditions sets the conditions. They change only if what they say changes.
 func (r *Reconciler) conditions(v *view, s *v1.KuryrPortPoolStatus) {
 	put := func(kind string, is bool, reason, message string) {
 		kube.SetCondition(&s.Conditions, kind, is, reason, message, v.object.Generation, time.Now())

@@ -128,6 +128,7 @@ func (r *Reconciler) home(ctx context.Context, s *sites.Site, namespace string) 
 	return []pool.Ref{req}
 }
 
+// with adds the pools that the list lacks.
 func with(list []pool.Ref, more ...pool.Ref) []pool.Ref {
 	for _, req := range more {
 		if !slices.Contains(list, req) {
@@ -282,6 +283,7 @@ func (r *Reconciler) planAll(ctx context.Context) error {
 	return r.requeueAll(ctx)
 }
 
+// requeueAll plans the pools of all nodes. The pools of a deleted node end by themselves.
 func (r *Reconciler) requeueAll(ctx context.Context) error {
 	var list corev1.NodeList
 	if err := r.client.List(ctx, &list, kube.ReadOnly); err != nil {

@@ -142,6 +142,7 @@ func (r *Reconciler) refuse(v *view, port *sdn.Port, err error) error {
 	return nil
 }
 
+// bound counts and logs a pod that has got its port.
 func (r *Reconciler) bound(ctx context.Context, v *view, b pool.Binding) {
 	var took time.Duration
 	r.memory.with(v.req, func(p *poolMemory) {

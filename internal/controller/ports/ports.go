@@ -269,6 +269,7 @@ func (r *Reconciler) write(ctx context.Context, port *v1.KuryrPort, status v1.Ku
 	return r.objects.Patch(ctx, port, func(p *v1.KuryrPort) { kube.Label(p, status.Phase) })
 }
 
+// status returns the status of a port after an attempt to apply its spec, which may have failed.
 func (r *Reconciler) status(port *v1.KuryrPort, reason string, failed error) v1.KuryrPortStatus {
 	s := v1.KuryrPortStatus{
 		Phase:                   phase(port, reason),

@@ -148,6 +148,7 @@ func sameMachine(then string, node *corev1.Node) bool {
 	return len(was) == 0 || len(is) == 0 || slices.ContainsFunc(was, func(ip string) bool { return slices.Contains(is, ip) })
 }
 
+// learn keeps the parent port of a node, with the machine that the node is now.
 func (r *ParentPorts) learn(node *corev1.Node, vifType, port string) {
 	r.known.Keep(node.Name, parent{node.UID, vifType, port, MachineOf(node)}, sdn.Always)
 }
@@ -241,6 +242,7 @@ func (r *ParentPorts) keep(ctx context.Context, s *Site, is parent) {
 	r.Pools.RequeueNode(ctx, s.Name)
 }
 
+// ask asks the SDN for the port with one of the node's addresses.
 func (r *ParentPorts) ask(ctx context.Context, s *Site) (parent, error) {
 	ips := kube.NodeAddresses(s.Node)
 	switch {

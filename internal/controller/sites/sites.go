@@ -214,6 +214,7 @@ func (s *Site) Levels(ctx context.Context, key v1.PoolKey) (pool.Levels, error) 
 	return s.Rules.Levels(s.Node.Labels, ns.labels, s.sharing(key.Namespace)), nil
 }
 
+// sharing returns which pods share a pool: the levels of the settings depend on that.
 func (s *Site) sharing(own string) settings.Sharing {
 	ns := s.namespaces[own]
 	switch {

@@ -95,6 +95,7 @@ func (r *room) text() string {
 	return fmt.Sprintf("%d of %d ports %s are used", r.limit-r.left, r.limit, of)
 }
 
+// bounded reports whether the SDN has reported a limit. Without it only refusals show a lack of room.
 func (r *room) bounded() bool { return !r.reportedAt.IsZero() && r.limit >= 0 }
 
 // free is the number of ports that may still be requested.

@@ -229,6 +229,7 @@ func (c *creations) send(ctx context.Context, o *order) {
 	c.Queue.Add(o.r)
 }
 
+// create sends the request. The pool owns the ports from then on, also if the process stops.
 func (c *creations) create(ctx context.Context, o *order) ([]sdn.Port, error) {
 	r := request(o.key)
 	var err error
@@ -276,6 +277,7 @@ func (c *creations) leave(o *order, took time.Duration, err error) {
 	c.signal.Send()
 }
 
+// request returns the properties of the ports of a pool.
 func request(key v1.PoolKey) sdn.PortRequest {
 	return sdn.PortRequest{
 		ProjectID: key.ProjectID, NetworkID: key.NetworkID, SubnetIDs: key.SubnetIDs,

@@ -94,6 +94,7 @@ func (s *Supply) Discard(r pool.Ref, ids []string) {
 	}
 }
 
+// discard deletes a port, unless it has an object in spite of what was known.
 func (s *Supply) discard(ctx context.Context, r pool.Ref, id string) {
 	defer s.left(id)
 	log := ctrl.LoggerFrom(ctx).WithValues("pool", r.Pool, "port", id)
@@ -124,6 +125,7 @@ func (s *Supply) left(id string) {
 	delete(s.leaving, id)
 }
 
+// push adds a call. It does not wait.
 func (l *lookups) push(r pool.Ref, call func(context.Context)) {
 	l.mu.Lock()
 	l.calls = append(l.calls, lookup{r, call})

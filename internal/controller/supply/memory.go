@@ -137,6 +137,7 @@ func (s *Supply) LookedUp(r pool.Ref, id string) (is bool) {
 	return is
 }
 
+// holdsUnrecorded reports whether any pool has this unrecorded port. s.mu is held.
 func (s *Supply) holdsUnrecorded(id string) bool {
 	for _, p := range s.pools {
 		if _, ok := p.unrecorded[id]; ok {

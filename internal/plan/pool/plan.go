@@ -234,6 +234,7 @@ func soonFit(port Port) int {
 // floor is how many free ports the pool is to have.
 func (p *planner) floor() int { return p.capped(max(p.Levels.Min, p.Levels.Fill)) }
 
+// capped limits a number of free ports to Max.
 func (p *planner) capped(n int) int {
 	if p.Levels.Max > 0 {
 		return min(n, p.Levels.Max)
@@ -241,6 +242,7 @@ func (p *planner) capped(n int) int {
 	return n
 }
 
+// stayOrGo deletes a free port unless it stays.
 func (p *planner) stayOrGo(port Port) bool {
 	if p.stays(port.Name, port.Since) {
 		return true
@@ -292,6 +294,7 @@ func (p *planner) create() {
 	p.a.Want = want
 }
 
+// adopt records a port, bound to pod if that is not nil.
 func (p *planner) adopt(id string, pod *Pod) {
 	b := Binding{Port: id}
 	if pod != nil {
@@ -300,6 +303,7 @@ func (p *planner) adopt(id string, pod *Pod) {
 	p.a.Adopt = append(p.a.Adopt, b)
 }
 
+// wake has the next plan made at that time at the latest.
 func (p *planner) wake(at time.Time) {
 	if p.a.Wake.IsZero() || at.Before(p.a.Wake) {
 		p.a.Wake = at

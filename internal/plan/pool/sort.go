@@ -57,6 +57,8 @@ func (p *planner) sortUnrecorded() {
 	}
 }
 
+// sortPort decides over a port that a pod needs, and passes on the others. extra says that its pod has
+// another port.
 func (p *planner) sortPort(port Port, extra bool, held map[v1.Claim]bool) {
 	count := &p.a.Levels
 	if !port.Pod.IsZero() && port.Live && port.useless() && !port.Deleting {
@@ -94,6 +96,7 @@ func (p *planner) sortPort(port Port, extra bool, held map[v1.Claim]bool) {
 	}
 }
 
+// sortFree sorts a port without a pod by when a pod may get it.
 func (p *planner) sortFree(port Port) {
 	count := &p.a.Levels
 	switch {
@@ -129,6 +132,7 @@ func (p *planner) release(port Port) {
 	}
 }
 
+// repair writes the security groups of a port that has others.
 func (p *planner) repair(port Port) {
 	if port.Drifted {
 		p.a.Repair = append(p.a.Repair, port.Name)
@@ -159,6 +163,7 @@ func (p *planner) fit(port Port) time.Time {
 	return port.Since.Add(p.Levels.Cooldown)
 }
 
+// rested reports whether a free port's cooldown is over.
 func (p *planner) rested(port Port) bool {
 	return port.Rested || !p.now.Before(p.fit(port))
 }

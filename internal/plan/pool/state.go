@@ -135,6 +135,7 @@ func (a *Actions) Writes() bool {
 	return len(a.Bind)+len(a.Adopt)+len(a.Recycle)+len(a.Repair)+len(a.Delete) > 0
 }
 
+// byAge orders pods so that who waits longest comes first.
 func byAge(a, b Pod) int {
 	if c := a.Created.Compare(b.Created); c != 0 {
 		return c
@@ -157,6 +158,7 @@ func longestFree(a, b Port) int {
 	return strings.Compare(a.Name, b.Name)
 }
 
+// sorted returns a sorted copy.
 func sorted[T any](in []T, cmp func(a, b T) int) []T {
 	out := slices.Clone(in)
 	slices.SortFunc(out, cmp)
