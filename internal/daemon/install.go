@@ -52,7 +52,7 @@ func (d *Daemon) installOnceReady(ctx context.Context) error {
 		return err == nil, nil
 	})
 	if err != nil {
-		return nil // the daemon ends
+		return nil //nolint:nilerr // the daemon ends
 	}
 	// The daemon does not end if the disk is full or read-only. It serves calls with the files of
 	// an earlier daemon, so pods can still be deleted.

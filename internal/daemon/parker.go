@@ -193,7 +193,7 @@ func (p *parker) park(ctx context.Context, port *v1.KuryrPort) error {
 	}
 	record, err := recordPort(port)
 	if err != nil {
-		return nil // the ADD that comes for it says so
+		return nil //nolint:nilerr // the ADD that comes for it says so
 	}
 	if err := p.parking.Park(ctx, entry{Port: record}.iface()); err != nil {
 		p.set(port.Name, parked{}) // some of it may exist

@@ -84,7 +84,7 @@ func (f *Feature) Start(ctx context.Context) error {
 		case due && err == nil: // Add has one try: the parts that it has added stay
 			f.Blocked.Set(0)
 			if err = f.Parts.Add(ctx, f.mgr); ctx.Err() != nil {
-				return nil
+				return nil //nolint:nilerr // it was stopped
 			}
 			return err
 		case due && err.Error() != reported && ctx.Err() == nil:

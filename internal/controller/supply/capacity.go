@@ -205,10 +205,10 @@ func (c *capacity) refill(ctx context.Context, key *v1.PoolKey, n, waiting int) 
 	return n
 }
 
-// ended notes the result of a request for which room for n ports was taken. It returns the
-// error of the request, with numbers if the room was used up, and the scope that this request has
-// found full; nil if none, or if that was known.
-func (c *capacity) ended(ctx context.Context, key *v1.PoolKey, n, made int, err error) (failure error, full *sdn.Scope) {
+// ended notes the result of a request for which room for n ports was taken. It returns the scope that
+// this request has found full, nil if none, or if that was known; and the error of the request, with
+// numbers if the room was used up.
+func (c *capacity) ended(ctx context.Context, key *v1.PoolKey, n, made int, err error) (full *sdn.Scope, failure error) {
 	c.mu.Lock()
 	for _, r := range c.of(key) {
 		r.taken -= n
@@ -219,7 +219,7 @@ func (c *capacity) ended(ctx context.Context, key *v1.PoolKey, n, made int, err 
 	}
 	c.mu.Unlock()
 	if !errors.Is(err, sdn.ErrQuota) {
-		return err, nil
+		return nil, err
 	}
 	c.ask(ctx, key, true)
 	return c.refused(key, err)
@@ -227,7 +227,7 @@ func (c *capacity) ended(ctx context.Context, key *v1.PoolKey, n, made int, err 
 
 // refused finds the scope without room, by the SDN's answer about the rooms, else by the error
 // of the request.
-func (c *capacity) refused(key *v1.PoolKey, err error) (failure error, found *sdn.Scope) {
+func (c *capacity) refused(key *v1.PoolKey, err error) (found *sdn.Scope, failure error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
@@ -245,7 +245,7 @@ func (c *capacity) refused(key *v1.PoolKey, err error) (failure error, found *sd
 		named = full[:1]
 	}
 	if len(named) == 0 {
-		return err, nil
+		return nil, err
 	}
 	for _, r := range named { // the SDN does not say which of several subnets is full
 		r.left = 0 // other users have the room that seemed to be left
@@ -254,7 +254,7 @@ func (c *capacity) refused(key *v1.PoolKey, err error) (failure error, found *sd
 		}
 		r.scarce = now.Add(scarceFor)
 	}
-	return &sdn.QuotaError{Scope: named[0].scope, Text: named[0].text(), Err: err}, found
+	return found, &sdn.QuotaError{Scope: named[0].scope, Text: named[0].text(), Err: err}
 }
 
 // concerned reports whether err may be about this kind of room: quota or addresses.

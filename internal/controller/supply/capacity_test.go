@@ -116,7 +116,7 @@ func TestRefusalIsAskedAbout(t *testing.T) {
 	cloud.change(func() { cloud.made = 100 })
 	for range 3 {
 		var full *sdn.QuotaError
-		err, _ := c.ended(t.Context(), &key, c.admit(&key, 1), 0, fmt.Errorf("creating 1 ports: %w", sdn.ErrQuota))
+		_, err := c.ended(t.Context(), &key, c.admit(&key, 1), 0, fmt.Errorf("creating 1 ports: %w", sdn.ErrQuota))
 		if !errors.As(err, &full) || full.Text != "100 of 100 ports of the project are used" {
 			t.Errorf("a refusal is reported as %q, want with how many ports of 100 are used", err)
 		}
@@ -144,7 +144,7 @@ func TestRoomThatIsNotShown(t *testing.T) {
 	} {
 		c := newCapacity(options(cloud))
 		var full *sdn.QuotaError
-		err, found := c.ended(t.Context(), &owned, c.admit(&owned, 2), 0, fmt.Errorf("creating 2 ports: %w", tc.err))
+		found, err := c.ended(t.Context(), &owned, c.admit(&owned, 2), 0, fmt.Errorf("creating 2 ports: %w", tc.err))
 		if !errors.As(err, &full) || full.Scope != tc.scope || full.Text != tc.text {
 			t.Errorf("%v is reported as %v, want %q of %+v", tc.err, err, tc.text, tc.scope)
 			continue
@@ -158,7 +158,7 @@ func TestRoomThatIsNotShown(t *testing.T) {
 		if found == nil || *found != tc.scope {
 			t.Errorf("%v: found %v full, want %+v", tc.err, found, tc.scope)
 		}
-		if _, again := c.ended(t.Context(), &owned, 0, 0, tc.err); again != nil {
+		if again, _ := c.ended(t.Context(), &owned, 0, 0, tc.err); again != nil {
 			t.Errorf("%v: refused once more, %+v is found full again", tc.err, *again)
 		}
 		if n := c.admit(&owned, 2); n != 0 {
@@ -170,7 +170,7 @@ func TestRoomThatIsNotShown(t *testing.T) {
 		}
 	}
 	c := newCapacity(options(cloud))
-	err, _ := c.ended(t.Context(), &key, c.admit(&key, 1), 0, fmt.Errorf("a trunk has no VLAN left: %w", sdn.ErrQuota))
+	_, err := c.ended(t.Context(), &key, c.admit(&key, 1), 0, fmt.Errorf("a trunk has no VLAN left: %w", sdn.ErrQuota))
 	if s := c.standing(&key); errors.As(err, new(*sdn.QuotaError)) || s.Full != nil {
 		t.Errorf("what is full is neither project nor subnet: %v, %+v; want no word of these", err, s)
 	}

@@ -216,7 +216,7 @@ func (c *creations) send(ctx context.Context, o *order) {
 	if err != nil {
 		log.Info("the SDN did not make all ports", "asked", o.n, "made", len(made), "error", err.Error())
 	}
-	err, full := c.supply.capacity.ended(ctx, &o.key, o.n, len(made), err)
+	full, err := c.supply.capacity.ended(ctx, &o.key, o.n, len(made), err)
 	count(o, made, err)
 	c.supply.ended(o.r, o.n, made, err)
 	if full != nil {
