@@ -59,6 +59,7 @@ func (v *visit) sendMembers(ctx context.Context, s balancer.ChangeMembers) error
 // as many new ones. Without removals it tries half of the additions, then half of that.
 func (v *visit) changeSome(ctx context.Context, s balancer.ChangeMembers) error {
 	less, err := s, error(nil)
+	less.Add = nil // of a single member nothing less can be sent
 	for n := max(len(s.Remove), len(s.Add)/2); n > 0; n /= 2 {
 		less.Add = s.Add[:min(n, len(s.Add))]
 		if err = v.sendMembers(ctx, less); !errors.Is(err, sdn.ErrQuota) {
