@@ -88,6 +88,14 @@ func (f *fixture) scaleController(t testing.TB, replicas int) {
 		if d.Status.ObservedGeneration < d.Generation || int(d.Status.Replicas) != replicas || int(d.Status.ReadyReplicas) != replicas {
 			return fmt.Errorf("the controller has %d replicas, %d ready, want %d", d.Status.Replicas, d.Status.ReadyReplicas, replicas)
 		}
+		// A Deployment does not count a pod that is told to end, which may lead for some seconds more.
+		pods := &corev1.PodList{}
+		if err := f.Client.List(ctx, pods, client.InNamespace(d.Namespace), client.MatchingLabels(d.Spec.Selector.MatchLabels)); err != nil {
+			return err
+		}
+		if len(pods.Items) != replicas {
+			return fmt.Errorf("the controller has %d pods, want %d", len(pods.Items), replicas)
+		}
 		return nil
 	})
 	if err != nil {

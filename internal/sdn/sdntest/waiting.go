@@ -58,9 +58,9 @@ func (f services) twice(what, id string, call func() error) {
 	f.must(what+" once more", call)
 }
 
-// active waits until a load balancer is ACTIVE and no pool or member of it is PENDING, and returns it.
-// OVN's provider of 2025.1 reports these after the load balancer. Listeners stay PENDING_UPDATE after a
-// change of a monitor, until something else changes.
+// active waits until a load balancer is ACTIVE and no pool or member of it is PENDING, and no listener
+// PENDING_DELETE, and returns it. OVN's provider of 2025.1 reports these after the load balancer.
+// Listeners stay PENDING_UPDATE after a change of a monitor, until something else changes.
 func (f services) active(id string) sdn.LoadBalancer {
 	f.t.Helper()
 	for begun := time.Now(); ; pause(begun) {
@@ -79,9 +79,12 @@ func (f services) active(id string) sdn.LoadBalancer {
 	}
 }
 
-// pendingPart returns a pool or a member that is PENDING; empty if none is.
+// pendingPart returns a pool or a member that is PENDING, or a listener that goes; empty if none is.
 func pendingPart(lb sdn.LoadBalancer) string {
 	for _, l := range lb.Listeners {
+		if l.Provisioning == sdn.ProvisioningDeleting {
+			return "listener " + l.ID + " " + string(l.Provisioning)
+		}
 		if l.Pool == nil {
 			continue
 		}
