@@ -50,7 +50,9 @@ keystone_conf() {
 		password_hash_rounds = 4
 		[cache]
 		enabled = true
-		backend = oslo_cache.dict
+		# Not oslo_cache.dict, which gives out what it keeps: a role that was shown once has links then,
+		# and an answer with that role breaks the schema of application credentials.
+		backend = dogpile.cache.memory_pickle
 		[oslo_messaging_notifications]
 		driver = noop
 	END

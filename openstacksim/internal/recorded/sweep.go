@@ -32,7 +32,7 @@ var swept = []struct{ service, path, query string }{
 	{"network", "/v2.0/address-groups", ""},
 }
 
-// sweep tries once to remove everything in the projects. An error means that something is left:
+// sweep tries once to remove everything in the projects, and what their users made in Keystone. An error means that something is left:
 // Octavia deletes load balancers in the background, and other resources depend on them.
 func (c *Cloud) sweep(ctx context.Context) error {
 	var errs error
@@ -49,6 +49,16 @@ func (c *Cloud) sweep(ctx context.Context) error {
 	for _, project := range c.projects {
 		for service, path := range map[string]string{"network": "/v2.0/quotas/", "load-balancer": "/v2.0/lbaas/quotas/"} {
 			errs = errors.Join(errs, gone(c.admin.call(ctx, "DELETE", service, path+project, nil, nil)))
+		}
+	}
+	for _, user := range c.users {
+		path := "/v3/users/" + user + "/application_credentials"
+		var got struct {
+			All []row `json:"application_credentials"`
+		}
+		errs = errors.Join(errs, c.admin.call(ctx, "GET", "identity", path, nil, &got))
+		for _, row := range got.All {
+			errs = errors.Join(errs, gone(c.admin.call(ctx, "DELETE", "identity", path+"/"+row.ID, nil, nil)))
 		}
 	}
 	return errs
