@@ -74,41 +74,6 @@ func TestManyThingsInError(t *testing.T) {
 	b.realised("web")
 }
 
-// TestLessonsTakeNothingAway: a provider keeps doing for one Service what it has refused to
-// another.
-func TestLessonsTakeNothingAway(t *testing.T) {
-	b := balancerBed(t)
-	b.start()
-	b.balancer("web", func(s *v1.KuryrLoadBalancerSpec) {
-		udp := balancerPort(53, 1, 2)
-		udp.Protocol = "UDP"
-		s.Listeners = append(s.Listeners, udp)
-	})
-	b.realised("web")
-	f, err := b.cloud.Backend("cluster").Features(t.Context(), "ovn")
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.Protocols = []string{"TCP"}
-	b.cloud.SetProvider(memory.Provider{Features: f})
-	for _, restart := range []func(){func() {}, func() { b.stop(); b.start() }} {
-		restart()
-		deleted := b.cloud.Calls(memory.DeleteListener)
-		b.respec("web", func(s *v1.KuryrLoadBalancerSpec) {
-			for i := range s.Listeners {
-				s.Listeners[i].Members = s.Listeners[i].Members[:len(s.Listeners[i].Members)-1]
-			}
-		})
-		klb := b.realised("web")
-		if n := b.cloud.Calls(memory.DeleteListener) - deleted; n > 0 || len(klb.Status.Listeners) != 3 {
-			t.Errorf("%d listeners were deleted, the status has %+v", n, klb.Status.Listeners)
-		}
-		if !meta.IsStatusConditionTrue(klb.Status.Conditions, v1.ConditionSupported) {
-			t.Errorf("conditions %+v", klb.Status.Conditions)
-		}
-	}
-}
-
 // TestDeletionThatEndsInError: the deletion is tried again, with pauses, and reported.
 func TestDeletionThatEndsInError(t *testing.T) {
 	b := balancerBed(t)

@@ -25,7 +25,8 @@ var ErrUnsupported = errors.New("not supported")
 // backend checks again after a while.
 type LoadBalancers interface {
 	// Features returns what a provider can do. The empty name is the cloud's default. ErrInvalid if
-	// there is no such provider.
+	// there is no such provider. What a load balancer of the provider was seen to do, it can do,
+	// even if a request for another one was refused: what serves is not deleted for that.
 	Features(ctx context.Context, provider string) (Features, error)
 	// CreateLoadBalancer makes a load balancer with everything below it, if the provider accepts
 	// that in one request. Otherwise it makes a bare one: the answer shows what was made. It also

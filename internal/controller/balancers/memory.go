@@ -166,8 +166,8 @@ func (b *memories) forget(req ctrl.Request) {
 	delete(b.asked, req)
 }
 
-// features returns what the provider of a KuryrLoadBalancer can do, as the backend knows it and
-// as trees, its load balancers in the cloud, prove.
+// features returns what the provider of a KuryrLoadBalancer can do. trees are its load balancers in
+// the cloud.
 func (r *Reconciler) features(ctx context.Context, klb *v1.KuryrLoadBalancer, trees []sdn.LoadBalancer) (sdn.Features, error) {
 	provider := balancer.Provider(klb, trees, balancer.Named(klb))
 	if provider == "" && trees == nil && len(klb.Status.LoadBalancers) > 0 {
@@ -177,7 +177,7 @@ func (r *Reconciler) features(ctx context.Context, klb *v1.KuryrLoadBalancer, tr
 	if err != nil {
 		return f, fmt.Errorf("cannot read what provider %q supports: %w", provider, err)
 	}
-	return balancer.Proven(f, trees), nil
+	return f, nil
 }
 
 // blank reports whether the status of a KuryrLoadBalancer has never been written.

@@ -167,7 +167,10 @@ func (r *Result) ready(remark string) string {
 
 // Remark says what the provider always does otherwise than a user may expect; empty: nothing.
 func (r *Result) Remark() string {
-	if !KeepsUDPClients(r.Trees, r.Features) {
+	keeps := func(lb sdn.LoadBalancer) bool { // another provider may still serve
+		return lb.Provider == r.Features.Provider && slices.ContainsFunc(lb.Listeners, func(l sdn.Listener) bool { return l.Protocol == "UDP" })
+	}
+	if !r.Features.KeepsUDPClients || !slices.ContainsFunc(r.Trees, keeps) {
 		return ""
 	}
 	return fmt.Sprintf("With provider %s, a UDP client that keeps sending from one source port stays with its endpoint, even after that has gone. "+

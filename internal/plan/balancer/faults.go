@@ -168,6 +168,11 @@ func mayServe(lb *sdn.LoadBalancer) bool {
 	return slices.Contains([]string{"ONLINE", "DEGRADED", "DRAINING", "NO_MONITOR"}, lb.Operating)
 }
 
+// failed reports whether an object does not serve. A busy one most likely does.
+func failed(p sdn.Provisioning) bool {
+	return p == sdn.ProvisioningError || p == sdn.ProvisioningDeleted
+}
+
 // isBroken reports whether an object below a load balancer that accepts changes does not work.
 // It is in ERROR, or the worker of Octavia that was to change it has died.
 func isBroken(p sdn.Provisioning) bool { return p == sdn.ProvisioningError || busy(p) }
