@@ -12,61 +12,45 @@ import (
 
 // differ finds the differences below one load balancer.
 type differ struct {
-	lb *sdn.LoadBalancer
-	f  sdn.Features
-
-	// The lists are in the order in which they are carried out.
-	affinity  []Step // updates of pools before others are deleted
-	less      []Step // listeners that are not wanted, or in the way of a wanted one
-	narrower  []Step // updates of listeners that narrow the source ranges
-	members   []Step
-	listening []Step // other updates of listeners
-	more      []Step // new listeners and pools
-	pools     []Step // updates of pools
+	place
+	f     sdn.Features
+	steps []Step
 }
 
-func (d *differ) steps() []Step {
-	return slices.Concat(d.affinity, d.less, d.narrower, d.members, d.listening, d.more, d.pools)
-}
-
-// listeners plans the differences of listeners. A listener that is not wanted is deleted first:
-// no client may come in by it, and its replacement may need its quota.
-func (d *differ) listeners(want []sdn.Listener) {
-	wanted := map[string]*sdn.Listener{}
-	ports := map[int32]bool{}
-	for i := range want {
-		wanted[portName(&want[i])] = &want[i]
-		ports[want[i].Port] = true
+// differences returns the steps for what differs below the load balancer at an address. A listener that
+// is not wanted is deleted: no client may come in by it, and its replacement may need its quota.
+func differences(at place, f sdn.Features) []Step {
+	d := differ{place: at, f: f}
+	wanted, ports := map[*sdn.Listener]bool{}, map[int32]bool{}
+	for _, s := range d.ports {
+		ports[s.want.Port] = true
+		if s.have == nil {
+			d.add(CreateListener{d.have.ID, *s.want})
+			continue
+		}
+		wanted[s.have] = true
+		d.listener(s.want, s.have)
 	}
-	there := map[string]bool{}
-	for i := range d.lb.Listeners {
-		l := &d.lb.Listeners[i]
-		w := wanted[portName(l)]
-		switch {
-		case w != nil && !there[portName(l)]:
-			there[portName(l)] = true
-			d.listener(w, l)
-		case ports[l.Port] && !d.f.ManyProtocols: // in the way of the wanted one
-			d.less = append(d.less, d.remove(l, "the Service has another protocol on its port", Wider(l.SourceRanges, rangesOf(want))))
-		default:
-			d.less = append(d.less, d.remove(l, "the Service no longer has its port", Wider(l.SourceRanges, rangesOf(want))))
+	for i := range d.have.Listeners {
+		l := &d.have.Listeners[i]
+		because := "the Service no longer has its port"
+		if ports[l.Port] && !d.f.ManyProtocols { // in the way of the wanted one
+			because = "the Service has another protocol on its port"
+		}
+		if !wanted[l] {
+			d.add(DeleteListener{d.have.ID, l.ID, because, Wider(l.SourceRanges, rangesOf(d.want.Listeners))})
 		}
 	}
 	d.keepAffinity()
-	for i := range want {
-		if !there[portName(&want[i])] {
-			d.more = append(d.more, CreateListener{d.lb.ID, want[i]})
-		}
-	}
+	return d.steps
 }
 
-func (d *differ) remove(l *sdn.Listener, because string, narrows bool) Step {
-	return DeleteListener{d.lb.ID, l.ID, because, narrows}
-}
+func (d *differ) add(s Step) { d.steps = append(d.steps, s) }
 
 // listener plans the differences of one listener. A broken listener or pool is a fault, and is
 // not changed here.
 func (d *differ) listener(want, have *sdn.Listener) {
+	narrows := Wider(have.SourceRanges, want.SourceRanges)
 	switch {
 	case isBroken(have.Provisioning) || have.Pool != nil && isBroken(have.Pool.Provisioning):
 		return
@@ -74,35 +58,29 @@ func (d *differ) listener(want, have *sdn.Listener) {
 		// A port has one listener of a protocol, and a listener has one pool, whose protocol is
 		// fixed. The protocol towards the endpoints has to change at once, and connections do
 		// not outlive that in any case.
-		d.less = append(d.less, d.remove(have, "the protocol of its pool changes to "+want.Pool.Protocol, Wider(have.SourceRanges, want.SourceRanges)))
-		d.more = append(d.more, CreateListener{d.lb.ID, *want})
+		d.add(DeleteListener{d.have.ID, have.ID, "the protocol of its pool changes to " + want.Pool.Protocol, narrows})
+		d.add(CreateListener{d.have.ID, *want})
 		return
 	}
 	if !sameListener(want, have) {
-		u := UpdateListener{
-			LoadBalancerID: d.lb.ID, ID: have.ID, Listener: *want,
-			Ranges: !slices.Equal(want.SourceRanges, have.SourceRanges), Narrows: Wider(have.SourceRanges, want.SourceRanges),
-		}
-		if u.Narrows {
-			d.narrower = append(d.narrower, u)
-		} else {
-			d.listening = append(d.listening, u)
-		}
+		d.add(UpdateListener{
+			LoadBalancerID: d.have.ID, ID: have.ID, Listener: *want,
+			Ranges: !slices.Equal(want.SourceRanges, have.SourceRanges), Narrows: narrows,
+		})
 	}
-	if have.Pool == nil {
-		d.more = append(d.more, CreatePool{d.lb.ID, have.ID, *want.Pool})
+	switch with := d.withAffinity(have); {
+	case have.Pool == nil:
+		d.add(CreatePool{d.have.ID, have.ID, *want.Pool})
 		return
-	}
-	switch {
-	case d.f.AffinityShared && want.Pool.AffinitySeconds == nil && have.Pool.AffinitySeconds != nil && d.isLast(have):
-		if len(d.withAffinity(have)) == 1 { // else it waits for the others
-			d.less = append(d.less, DeletePool{d.lb.ID, have.Pool.ID, "the provider removes session affinity with a pool only"})
+	case d.f.AffinityShared && want.Pool.AffinitySeconds == nil && have.Pool.AffinitySeconds != nil && with[len(with)-1] == have:
+		if len(with) == 1 { // else it waits for the others
+			d.add(DeletePool{d.have.ID, have.Pool.ID, "the provider removes session affinity with a pool only"})
 			return
 		}
 	case !samePool(want.Pool, have.Pool, d.f):
-		d.pools = append(d.pools, UpdatePool{d.lb.ID, have.Pool.ID, *want.Pool, false})
+		d.add(UpdatePool{d.have.ID, have.Pool.ID, *want.Pool, false})
 	}
-	d.memberSteps(want.Pool, have.Pool)
+	d.members(want.Pool, have.Pool)
 }
 
 // The provider removes shared affinity when it deletes a pool, for all pools of that protocol, and at
@@ -113,30 +91,25 @@ func (d *differ) listener(want, have *sdn.Listener) {
 
 // withAffinity returns the listeners whose pools share affinity with that of l, and show it.
 func (d *differ) withAffinity(l *sdn.Listener) (all []*sdn.Listener) {
-	for i := range d.lb.Listeners {
-		if o := &d.lb.Listeners[i]; o.Pool != nil && o.Pool.AffinitySeconds != nil && l.Pool != nil && o.Pool.Protocol == l.Pool.Protocol {
+	for i := range d.have.Listeners {
+		if o := &d.have.Listeners[i]; o.Pool != nil && o.Pool.AffinitySeconds != nil && l.Pool != nil && o.Pool.Protocol == l.Pool.Protocol {
 			all = append(all, o)
 		}
 	}
 	return all
 }
 
-func (d *differ) isLast(l *sdn.Listener) bool {
-	all := d.withAffinity(l)
-	return all[len(all)-1] == l
-}
-
 // keepAffinity plans the updates before listeners are deleted.
 func (d *differ) keepAffinity() {
 	goes := func(l *sdn.Listener) bool {
-		return slices.ContainsFunc(d.less, func(s Step) bool { del, is := s.(DeleteListener); return is && del.ID == l.ID })
+		return slices.ContainsFunc(d.steps, func(s Step) bool { del, is := s.(DeleteListener); return is && del.ID == l.ID })
 	}
-	for i := range d.lb.Listeners {
-		l := &d.lb.Listeners[i]
+	for i := range d.have.Listeners {
+		l := &d.have.Listeners[i]
 		if with := d.withAffinity(l); d.f.AffinityShared && slices.Contains(with, l) && !goes(l) && slices.ContainsFunc(with, goes) {
 			p := *l.Pool
 			p.AffinitySeconds = nil
-			d.affinity = append(d.affinity, UpdatePool{d.lb.ID, p.ID, p, true})
+			d.add(UpdatePool{d.have.ID, p.ID, p, true})
 		}
 	}
 }
@@ -203,10 +176,10 @@ func plain(ip string) string {
 
 func sameAddress(a, b string) bool { return plain(a) == plain(b) }
 
-// memberSteps puts all differences of members into one request. A member whose subnet changes
+// members puts all differences of members into one request. A member whose subnet changes
 // is removed first, and the next plan adds it again. A broken member is a fault.
-func (d *differ) memberSteps(want, have *sdn.Pool) {
-	c := ChangeMembers{LoadBalancerID: d.lb.ID, PoolID: have.ID, Pool: have.Name}
+func (d *differ) members(want, have *sdn.Pool) {
+	c := ChangeMembers{LoadBalancerID: d.have.ID, PoolID: have.ID, Pool: have.Name, has: len(have.Members)}
 	there := map[memberKey]*sdn.Member{}
 	for i := range have.Members {
 		there[keyOfMember(&have.Members[i])] = &have.Members[i]
@@ -231,14 +204,14 @@ func (d *differ) memberSteps(want, have *sdn.Pool) {
 		}
 	}
 	if len(c.Add)+len(c.Remove) > 0 {
-		d.members = append(d.members, c)
+		d.add(c)
 	}
 }
 
 // subnetOf returns the subnet by which a member is reached: that of the VIP if it names none.
 func (d *differ) subnetOf(m *sdn.Member) string {
 	if m.SubnetID == "" {
-		return d.lb.VIP.SubnetID
+		return d.want.VIP.SubnetID
 	}
 	return m.SubnetID
 }

@@ -47,18 +47,30 @@ func (f *Fault) does(l Level) string {
 
 // place is an address that is to have a load balancer.
 type place struct {
-	vip, id string // id is empty without a load balancer
-	active  bool   // it accepts changes
-	broken  bool   // it is in ERROR
-	ports   []portState
+	want   *sdn.LoadBalancer
+	have   *sdn.LoadBalancer // nil: it has none
+	active bool              // it accepts changes
+	ports  []portState
 }
 
 // portState is the state of a port that is wanted.
 type portState struct {
-	name           string
-	listener, pool string // IDs; empty: missing
-	serves         bool   // an endpoint is reached, or the port has no endpoint
-	reached        bool   // an endpoint is reached
+	want    *sdn.Listener
+	have    *sdn.Listener // nil: it has none
+	serves  bool          // an endpoint is reached, or the port has no endpoint
+	reached bool          // an endpoint is reached
+}
+
+func (p *place) vip() string { return p.want.VIP.IP }
+
+// broken reports whether the load balancer is in ERROR.
+func (p *place) broken() bool {
+	return p.have != nil && p.have.Provisioning == sdn.ProvisioningError
+}
+
+// isThere reports whether the place has a load balancer with all its ports.
+func (p *place) isThere() bool {
+	return p.active && !slices.ContainsFunc(p.ports, func(s portState) bool { return !s.isThere() })
 }
 
 // serves reports whether each port of a place serves.
@@ -66,78 +78,72 @@ func (p *place) serves() bool {
 	return p.active && !slices.ContainsFunc(p.ports, func(s portState) bool { return !s.serves })
 }
 
-// isThere reports whether the place has a load balancer with all its ports.
-func (p *place) isThere() bool {
-	return p.active && !slices.ContainsFunc(p.ports, func(s portState) bool { return s.pool == "" })
-}
-
 // servesBeside reports whether a port other than this one serves.
 func (p *place) servesBeside(port string) bool {
-	return slices.ContainsFunc(p.ports, func(s portState) bool { return s.name != port && s.pool != "" && s.serves })
+	return slices.ContainsFunc(p.ports, func(s portState) bool { return s.name() != port && s.serves })
 }
+
+func (s *portState) name() string { return portName(s.want) }
+
+func (s *portState) isThere() bool { return s.have != nil && s.have.Pool != nil }
 
 func portName(l *sdn.Listener) string { return fmt.Sprintf("%s:%d", l.Protocol, l.Port) }
 
-// inspect notes the state of the load balancer at an address, and what is in ERROR there; have is nil
-// if the address has none.
-func (p *planner) inspect(want, have *sdn.LoadBalancer) {
-	at := place{vip: want.VIP.IP}
-	if have != nil {
-		at.id, at.broken = have.ID, have.Provisioning == sdn.ProvisioningError
-		at.active = (have.Provisioning == sdn.ProvisioningActive || have.Provisioning == "") && !slices.Contains(p.left, at.id)
-	}
+// inspect returns the state of the load balancer at an address, and notes what is in ERROR there; have
+// is nil if the address has none.
+func (p *planner) inspect(want, have *sdn.LoadBalancer) place {
+	at := place{want: want, have: have}
+	left := have == nil || slices.Contains(p.left, have.ID)
+	at.active = !left && (have.Provisioning == sdn.ProvisioningActive || have.Provisioning == "")
 	for i := range want.Listeners {
-		w := &want.Listeners[i]
-		s := portState{name: portName(w)}
+		s := portState{want: &want.Listeners[i]}
 		if have != nil {
-			if j := slices.IndexFunc(have.Listeners, func(l sdn.Listener) bool { return l.Protocol == w.Protocol && l.Port == w.Port }); j >= 0 {
-				s.look(w, &have.Listeners[j])
-				p.faultBelow(&at, &s, w, &have.Listeners[j])
-			}
+			s.find(have)
+		}
+		if s.have != nil && at.active {
+			p.faultBelow(&at, &s)
 		}
 		at.ports = append(at.ports, s)
 	}
-	if at.broken && !slices.Contains(p.left, at.id) {
-		p.faults = append(p.faults, p.fault(&at, "", "", "load balancer "+at.id, mayServe(have)))
+	if at.broken() && !left {
+		p.faults = append(p.faults, p.fault(&at, "", "", "load balancer "+have.ID, mayServe(have)))
 	}
-	p.places = append(p.places, at)
+	return at
 }
 
-// look notes the state of a listener that is wanted like this.
-func (s *portState) look(want, have *sdn.Listener) {
-	s.listener = have.ID
-	if have.Pool == nil {
+// find looks for a wanted port at a load balancer, and whether it serves there.
+func (s *portState) find(lb *sdn.LoadBalancer) {
+	i := slices.IndexFunc(lb.Listeners, func(l sdn.Listener) bool { return l.Protocol == s.want.Protocol && l.Port == s.want.Port })
+	if i < 0 {
 		return
 	}
-	s.pool = have.Pool.ID
-	if failed(have.Provisioning) || failed(have.Pool.Provisioning) {
+	s.have = &lb.Listeners[i]
+	if !s.isThere() || failed(s.have.Provisioning) || failed(s.have.Pool.Provisioning) {
 		return
 	}
 	wanted := map[memberKey]bool{}
-	for i := range want.Pool.Members {
-		wanted[keyOfMember(&want.Pool.Members[i])] = true
+	for i := range s.want.Pool.Members {
+		wanted[keyOfMember(&s.want.Pool.Members[i])] = true
 	}
-	s.reached = slices.ContainsFunc(have.Pool.Members, func(m sdn.Member) bool { return wanted[keyOfMember(&m)] && !isBroken(m.Provisioning) })
+	s.reached = slices.ContainsFunc(s.have.Pool.Members, func(m sdn.Member) bool { return wanted[keyOfMember(&m)] && !isBroken(m.Provisioning) })
 	s.serves = s.reached || len(wanted) == 0
 }
 
-// faultBelow notes what is in ERROR of a port, if its load balancer accepts changes.
-func (p *planner) faultBelow(at *place, s *portState, want, have *sdn.Listener) {
-	members := brokenMembers(have)
-	f := p.fault(at, s.name, s.listener, "", s.serves)
+// faultBelow notes what is in ERROR of a port.
+func (p *planner) faultBelow(at *place, s *portState) {
+	f := p.fault(at, s.name(), s.have.ID, "", s.serves)
+	members := brokenMembers(s.have)
 	switch {
-	case !at.active:
-		return
-	case isBroken(have.Provisioning):
-		f.What = "listener " + have.ID
-	case have.Pool != nil && isBroken(have.Pool.Provisioning):
-		f.What = "pool " + have.Pool.ID
+	case isBroken(s.have.Provisioning):
+		f.What = "listener " + s.have.ID
+	case s.have.Pool != nil && isBroken(s.have.Pool.Provisioning):
+		f.What = "pool " + s.have.Pool.ID
 	case len(members) > 0:
 		var names []string
 		for _, m := range members {
 			names = append(names, cmp.Or(m.Name, m.IP))
 		}
-		f.What, f.steps[LevelAgain] = "member "+first(names), renewal(at.id, want, have)
+		f.What, f.steps[LevelAgain] = "member "+first(names), renewal(at.have.ID, s.want, s.have)
 	default:
 		return
 	}
@@ -149,15 +155,16 @@ func (p *planner) faultBelow(at *place, s *portState, want, have *sdn.Listener) 
 // failed over is not made anew: the cloud may have no room for another.
 func (p *planner) fault(at *place, port, listener, what string, serves bool) Fault {
 	const because = "it cannot be repaired in place"
-	f := Fault{LoadBalancerID: at.id, VIP: at.vip, Port: port, What: what, Serves: serves}
+	id := at.have.ID
+	f := Fault{LoadBalancerID: id, VIP: at.vip(), Port: port, What: what, Serves: serves}
 	if listener != "" {
-		f.steps[LevelPort] = DeleteListener{at.id, listener, because, false}
+		f.steps[LevelPort] = DeleteListener{id, listener, because, false}
 	}
 	if p.in.Features.FailOver {
-		f.steps[LevelFailover] = FailOver{at.id}
+		f.steps[LevelFailover] = FailOver{id}
 	}
 	if port != "" || !serves || !p.in.Features.FailOver {
-		f.steps[LevelLoadBalancer] = DeleteLoadBalancer{ID: at.id, Because: because}
+		f.steps[LevelLoadBalancer] = DeleteLoadBalancer{ID: id, Because: because}
 	}
 	return f
 }
@@ -255,7 +262,7 @@ func (p *planner) resisting() {
 // clients are served before the removal was repeated for a quarter of an hour.
 func (p *planner) resists(s Step) (f Fault, is bool) {
 	ids := removals(s)
-	i := slices.IndexFunc(p.places, func(a place) bool { return a.id != "" && a.id == Target(s) })
+	i := slices.IndexFunc(p.places, func(a place) bool { return a.have != nil && a.have.ID == Target(s) })
 	if i < 0 || len(ids) == 0 || slices.ContainsFunc(ids, func(id string) bool { return p.Attempts.Times(removing+id) < resistsAfter }) {
 		return f, false
 	}
@@ -266,12 +273,12 @@ func (p *planner) resists(s Step) (f Fault, is bool) {
 		f = p.fault(at, s.ID, "", "listener "+s.ID+", which the cloud does not delete", reached)
 		f.steps[LevelAgain] = s
 	case ChangeMembers:
-		j := slices.IndexFunc(at.ports, func(port portState) bool { return port.pool == s.PoolID })
+		j := slices.IndexFunc(at.ports, func(port portState) bool { return port.isThere() && port.have.Pool.ID == s.PoolID })
 		if j < 0 {
 			return f, false
 		}
 		port := &at.ports[j]
-		f = p.fault(at, port.name, port.listener, "member "+s.Remove[0].Name+", which the cloud does not delete", port.reached)
+		f = p.fault(at, port.name(), port.have.ID, "member "+s.Remove[0].Name+", which the cloud does not delete", port.reached)
 		s.Add = nil
 		f.steps[LevelAgain] = s
 	}

@@ -4,6 +4,7 @@
 package balancer
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,7 +24,7 @@ func (p *planner) compare() {
 	}
 	for i := range have {
 		lb := &have[i]
-		switch missing := slices.ContainsFunc(p.places, func(a place) bool { return a.id == "" }); {
+		switch missing := slices.ContainsFunc(p.places, func(a place) bool { return a.have == nil }); {
 		case used[lb.ID]:
 		case busy(lb.Provisioning):
 			p.Busy = append(p.Busy, lb.ID)
@@ -31,33 +32,46 @@ func (p *planner) compare() {
 		case strings.HasSuffix(lb.Name, trialSuffix) && missing:
 			// It has served its purpose, and may have the room that the wanted one needs.
 			p.Steps = append(p.Steps, DeleteLoadBalancer{ID: lb.ID, Because: "it was a trial"})
-		case !slices.ContainsFunc(p.places, func(a place) bool { return family(a.vip) == family(lb.VIP.IP) && !a.isThere() }):
+		case !slices.ContainsFunc(p.places, func(a place) bool { return family(a.vip()) == family(lb.VIP.IP) && !a.isThere() }):
 			// Its replacement is ACTIVE and has all ports, or none of that IP family is wanted. The next
 			// load balancer with this address must not wait for anything else.
 			p.Last = append(p.Last, DeleteLoadBalancer{ID: lb.ID, Because: "the Service no longer has the address " + lb.VIP.IP})
 		}
 	}
-	slices.SortStableFunc(p.Steps, func(a, b Step) int { return order(a) - order(b) })
+	slices.SortStableFunc(p.Steps, inOrder)
 }
 
-// order ranks a step: steps that keep clients out come first, with what has to precede them, and marks
-// last.
+// order ranks a step: steps that keep clients out come first, with what has to precede them, then
+// endpoints. Additions come later, and marks last.
 func order(step Step) int {
 	switch s := step.(type) {
-	case DeleteListener:
-		return 0
-	case UpdateListener:
-		if s.Narrows {
-			return 0
-		}
 	case UpdatePool:
 		if s.Before {
 			return 0
 		}
+	case DeleteListener:
+		return 1
+	case UpdateListener:
+		if s.Narrows {
+			return 2
+		}
+		return 4
+	case CreateLoadBalancer, DeleteLoadBalancer, DeletePool, ChangeMembers:
+		return 3
 	case MarkLoadBalancer:
-		return 2
+		return 6
 	}
-	return 1
+	return 5
+}
+
+// inOrder sorts steps. Of changes of members, those of the emptiest pool come first, so that no port
+// waits for its first endpoints until others have all theirs: many members take several requests.
+func inOrder(a, b Step) int {
+	has := func(s Step) int {
+		c, _ := s.(ChangeMembers)
+		return c.has
+	}
+	return cmp.Or(order(a)-order(b), has(a)-has(b))
 }
 
 // Serving returns the load balancer of have that serves a VIP; nil if none does.
@@ -128,14 +142,15 @@ func (p *planner) place(want *sdn.LoadBalancer, have []sdn.LoadBalancer, used ma
 			p.Steps = append(p.Steps, DeleteLoadBalancer{lb.ID, because, want.VIP.IP})
 		}
 	}
-	p.inspect(want, found)
+	at := p.inspect(want, found)
 	switch {
 	case found != nil:
 		p.Kept = append(p.Kept, kept(want, found)...)
-		p.tree(want, found)
+		p.tree(at)
 	case gone:
 		p.Steps = append(p.Steps, CreateLoadBalancer{*want})
 	}
+	p.places = append(p.places, at)
 }
 
 // unlike says why a load balancer has to be made anew; empty if it need not. Without a wanted
@@ -203,42 +218,32 @@ func Moves(klb *v1.KuryrLoadBalancer, have []sdn.LoadBalancer, keep []string) (f
 }
 
 // tree plans the differences below a load balancer.
-func (p *planner) tree(want, have *sdn.LoadBalancer) {
+func (p *planner) tree(at place) {
+	have := at.have
 	if busy(have.Provisioning) {
 		p.Busy = append(p.Busy, have.ID)
 		return
 	}
-	if have.Provisioning == sdn.ProvisioningError {
+	if at.broken() {
 		return
 	}
-	p.Disabled = append(p.Disabled, disabled(have)...)
+	off := disabled(have)
+	p.Disabled = append(p.Disabled, off...)
 	if slices.Contains(p.left, have.ID) {
 		return
 	}
 	if have.Unmarked {
 		p.Steps = append(p.Steps, MarkLoadBalancer{have.ID})
 	}
-	d := differ{lb: have, f: p.in.Features}
-	d.listeners(want.Listeners)
-	if p.in.Features.DisabledBlocks && slices.ContainsFunc(disabled(have), func(d Disabled) bool { return !d.Member }) {
-		d.members, d.more = nil, nil // new listeners and pools have members, too
+	steps := differences(at, p.in.Features)
+	if p.in.Features.DisabledBlocks && slices.ContainsFunc(off, func(d Disabled) bool { return !d.Member }) {
+		steps = slices.DeleteFunc(steps, func(s Step) bool {
+			switch s.(type) {
+			case ChangeMembers, CreateListener, CreatePool: // new listeners and pools have members, too
+				return true
+			}
+			return false
+		})
 	}
-	emptiestFirst(d.members, have)
-	p.Steps = append(p.Steps, d.steps()...)
-}
-
-// emptiestFirst sorts changes of members so that no port waits for its first endpoints until
-// others have all theirs: many members take several requests.
-func emptiestFirst(members []Step, lb *sdn.LoadBalancer) {
-	has := map[string]int{}
-	for _, l := range lb.Listeners {
-		if l.Pool != nil {
-			has[l.Pool.ID] = len(l.Pool.Members)
-		}
-	}
-	of := func(s Step) int {
-		c, _ := s.(ChangeMembers)
-		return has[c.PoolID]
-	}
-	slices.SortStableFunc(members, func(a, b Step) int { return of(a) - of(b) })
+	p.Steps = append(p.Steps, steps...)
 }

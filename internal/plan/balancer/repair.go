@@ -122,19 +122,19 @@ func (p *planner) cure() {
 	wanted := map[string]bool{}
 	for i := range p.places {
 		at := &p.places[i]
-		all := at.active && !slices.ContainsFunc(p.faults, func(f Fault) bool { return f.VIP == at.vip })
+		all := at.active && !slices.ContainsFunc(p.faults, func(f Fault) bool { return f.VIP == at.vip() })
 		for _, s := range at.ports {
-			broken := slices.ContainsFunc(p.faults, func(f Fault) bool { return f.VIP == at.vip && f.Port == s.name })
-			well := at.active && s.pool != "" && s.serves && !broken
+			broken := slices.ContainsFunc(p.faults, func(f Fault) bool { return f.VIP == at.vip() && f.Port == s.name() })
+			well := at.active && s.serves && !broken
 			all = all && well
-			p.cured(wanted, at.vip, s.name, well)
+			p.cured(wanted, at.vip(), s.name(), well)
 		}
-		p.cured(wanted, at.vip, anyPort, all)
+		p.cured(wanted, at.vip(), anyPort, all)
 		// A load balancer that is ACTIVE with all ports has left its own ERROR, even if no wanted member
 		// is behind a port yet: the endpoints may have changed while it was created.
-		p.cured(wanted, at.vip, "", at.isThere())
+		p.cured(wanted, at.vip(), "", at.isThere())
 		for key := range p.Attempts { // a listener that is not wanted is not known while its load balancer is busy
-			wanted[key] = wanted[key] || !at.active && strings.HasPrefix(key, repairing+at.vip+" ")
+			wanted[key] = wanted[key] || !at.active && strings.HasPrefix(key, repairing+at.vip()+" ")
 		}
 	}
 	for i := range p.faults {
@@ -210,7 +210,7 @@ func (p *planner) slow(f *Fault, l Level) bool {
 	if f.Serves || l < LevelFailover || f.Port == "" {
 		return f.Serves
 	}
-	return slices.ContainsFunc(p.places, func(a place) bool { return a.vip == f.VIP && a.servesBeside(f.Port) })
+	return slices.ContainsFunc(p.places, func(a place) bool { return a.vip() == f.VIP && a.servesBeside(f.Port) })
 }
 
 // consider plans the remedy of a fault, if it is its turn.
@@ -269,11 +269,11 @@ func (p *planner) free(f *Fault, l Level) bool {
 	case l == LevelPort:
 		return !f.Serves || !p.makes()
 	}
-	own := slices.IndexFunc(p.places, func(a place) bool { return a.vip == f.VIP })
+	own := slices.IndexFunc(p.places, func(a place) bool { return a.vip() == f.VIP })
 	for i := range p.places {
 		other := &p.places[i]
-		missing := !other.active && !other.broken
-		if i != own && !other.serves() && (f.Serves || missing || i < own && p.repairs(other.vip)) {
+		missing := !other.active && !other.broken()
+		if i != own && !other.serves() && (f.Serves || missing || i < own && p.repairs(other.vip())) {
 			return false
 		}
 	}

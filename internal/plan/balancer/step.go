@@ -84,6 +84,7 @@ type RenewMembers struct {
 type ChangeMembers struct {
 	LoadBalancerID, PoolID, Pool string
 	Add, Remove                  []sdn.Member
+	has                          int // how many members the pool has
 }
 
 // Target returns the ID of the load balancer that a step changes. It is empty if the step
