@@ -71,6 +71,9 @@ func away(err error) bool { return errors.Is(err, sdn.ErrUnavailable) }
 // learn must not delay the service of other load balancers.
 const learning = 5
 
+// unsupported is the key of these requests among the attempts.
+const unsupported = "unsupported"
+
 // next returns what the queue should do after a round.
 func (v *visit) next() (ctrl.Result, error) {
 	res, err := v.pause()
@@ -89,7 +92,7 @@ func (v *visit) pause() (ctrl.Result, error) {
 	case errors.Is(v.round.err, errTaken):
 		return ctrl.Result{RequeueAfter: v.Backoff.Quota}, nil
 	case v.round.err == nil:
-	case o.Reason == v1.ReasonNotSupported && v.memory.attempts.Times(balancer.UnsupportedRounds) <= learning:
+	case o.Reason == v1.ReasonNotSupported && v.memory.attempts[unsupported].Times <= learning:
 		return ctrl.Result{RequeueAfter: v.Backoff.Min}, nil
 	case o.Reason == v1.ReasonRejected && v.round.withoutRefused:
 		return ctrl.Result{RequeueAfter: v.Backoff.Min}, nil

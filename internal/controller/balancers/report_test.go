@@ -48,7 +48,7 @@ func TestPauses(t *testing.T) {
 	} {
 		v := visit{Reconciler: r, klb: &v1.KuryrLoadBalancer{}, memory: &memory{}, round: tc.o}
 		for range tc.refused {
-			v.memory.attempts.Unsupported(true, now)
+			v.memory.attempts.Note(unsupported, now, balancer.Pauses{}, "")
 		}
 		res, err := v.next()
 		if err != nil || res.RequeueAfter != tc.want {

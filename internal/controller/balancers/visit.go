@@ -107,7 +107,11 @@ func (v *visit) bring(ctx context.Context) (ctrl.Result, error) {
 		}
 	}
 	v.round.err = v.converge(ctx)
-	v.memory.attempts.Unsupported(errors.Is(v.round.err, sdn.ErrUnsupported), v.Now())
+	if errors.Is(v.round.err, sdn.ErrUnsupported) {
+		v.memory.attempts.Note(unsupported, v.Now(), balancer.Pauses{}, "")
+	} else {
+		v.memory.attempts.Forget(unsupported)
+	}
 	return v.report(ctx)
 }
 

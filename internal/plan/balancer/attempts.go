@@ -15,9 +15,8 @@ import (
 
 // Attempts is the only memory of what was tried for a KuryrLoadBalancer: how often, why it did
 // not help, and when it may be tried again. A restart forgets it, and begins with the gentlest
-// attempt again. The time is an argument of each method. It is not safe for concurrent use; nil
-// is empty and may only be read.
-type Attempts map[string]*Attempt
+// attempt again. The time is an argument of each method. It is not safe for concurrent use.
+type Attempts map[string]Attempt
 
 // Attempt is what is known of one thing that was tried.
 type Attempt struct {
@@ -50,45 +49,45 @@ func (m *Attempts) Note(key string, now time.Time, pauses Pauses, why string) in
 		*m = Attempts{}
 	}
 	a := (*m)[key]
-	if a == nil {
-		a = &Attempt{First: now}
-		(*m)[key] = a
+	if a.Times++; a.Times == 1 {
+		a.First = now
 	}
-	a.Times++
 	a.Next, a.Failed = now.Add(pauses.After(a.Times)), why
+	(*m)[key] = a
 	return a.Times
 }
 
-// Times returns how often something was tried.
-func (m Attempts) Times(key string) int {
-	if a := m[key]; a != nil {
-		return a.Times
+// postpone has something wait that was not tried.
+func (m *Attempts) postpone(key string, until time.Time) {
+	if *m == nil {
+		*m = Attempts{}
 	}
-	return 0
+	(*m)[key] = Attempt{Times: (*m)[key].Times, Next: until}
 }
 
 // Waits returns how long something may not be tried; 0 if it may be now.
 func (m Attempts) Waits(key string, now time.Time) time.Duration {
-	if a := m[key]; a != nil {
-		return max(0, a.Next.Sub(now))
-	}
-	return 0
+	return max(0, m[key].Next.Sub(now))
 }
 
 // Forgive forgets what an outage of the cloud may have caused. Attempts that have replaced what serves stay:
 // a cloud that comes and goes would otherwise have it replaced each time. See turn.
 func (m Attempts) Forgive() {
-	maps.DeleteFunc(m, func(_ string, a *Attempt) bool { a.Away = true; return !a.Serves })
+	maps.DeleteFunc(m, func(_ string, a Attempt) bool { return !a.Serves })
+	for key, a := range m {
+		a.Away = true
+		m[key] = a
+	}
 }
 
 // Forget forgets all keys with a prefix.
 func (m Attempts) Forget(prefix string) {
-	maps.DeleteFunc(m, func(key string, _ *Attempt) bool { return strings.HasPrefix(key, prefix) })
+	maps.DeleteFunc(m, func(key string, _ Attempt) bool { return strings.HasPrefix(key, prefix) })
 }
 
 // keep forgets the keys with a prefix that are not among those to keep.
 func (m Attempts) keep(prefix string, keys map[string]bool) {
-	maps.DeleteFunc(m, func(key string, _ *Attempt) bool { return strings.HasPrefix(key, prefix) && !keys[key] })
+	maps.DeleteFunc(m, func(key string, _ Attempt) bool { return strings.HasPrefix(key, prefix) && !keys[key] })
 }
 
 // Prefixes of the keys of attempts; those of repairs are in repair.go.
@@ -108,10 +107,10 @@ func (m *Attempts) Did(s Step, now time.Time, least time.Duration, why string) i
 
 // Rests returns how long a step may not be requested again, as earlier requests had no effect.
 func (m Attempts) Rests(s Step, now time.Time) time.Duration {
-	if m.Times(fingerprint(s)) < ineffectiveAfter {
-		return 0
+	if key := fingerprint(s); m[key].Times >= ineffectiveAfter {
+		return m.Waits(key, now)
 	}
-	return m.Waits(fingerprint(s), now)
+	return 0
 }
 
 // RefusedAsBusyAfter is how often in a row a load balancer that is shown as done may refuse a
@@ -124,7 +123,7 @@ const RefusedAsBusyAfter = 10
 // more often than it may. A step that gets further each time is another step each time.
 func (m *Attempts) RefusedAsBusy(s Step, now time.Time) bool {
 	key := refusedBusy + fingerprint(s)
-	if m.Times(key) == 0 {
+	if (*m)[key].Times == 0 {
 		m.Forget(refusedBusy)
 	}
 	return m.Note(key, now, Pauses{}, "") > RefusedAsBusyAfter
@@ -132,19 +131,6 @@ func (m *Attempts) RefusedAsBusy(s Step, now time.Time) bool {
 
 // NotBusy notes that a load balancer accepts changes.
 func (m Attempts) NotBusy() { m.Forget(refusedBusy) }
-
-// UnsupportedRounds is the key of the rounds in a row that have requested something that the
-// provider cannot do.
-const UnsupportedRounds = "unsupported round"
-
-// Unsupported notes whether a round has requested something that the provider cannot do.
-func (m *Attempts) Unsupported(is bool, now time.Time) {
-	if is {
-		m.Note(UnsupportedRounds, now, Pauses{}, "")
-	} else {
-		m.Forget(UnsupportedRounds)
-	}
-}
 
 // Unfit notes a floating IP that the cloud does not associate with this port as this generation
 // asks for it, and for how long it is not tried again.
@@ -179,8 +165,7 @@ func (m Attempts) Settled() {
 
 // HasFailed reports whether a step is still needed because it has failed.
 func (m Attempts) HasFailed(s Step) bool {
-	a := m[fingerprint(s)]
-	return a != nil && a.Failed != ""
+	return m[fingerprint(s)].Failed != ""
 }
 
 // replacing begins the key of a step that makes room for another load balancer. The key has the
@@ -212,15 +197,14 @@ func (p *planner) leaveIneffective() {
 	leaves := func(s Step) bool {
 		key := fingerprint(s)
 		needed[key] = true
-		a := p.Attempts[key]
-		return a != nil && p.leaves(s, a, a.Next.Sub(p.in.Now))
+		return p.leaves(s, p.Attempts[key])
 	}
 	p.Steps, p.Last = slices.DeleteFunc(p.Steps, leaves), slices.DeleteFunc(p.Last, leaves)
 	p.Attempts.keep(doing, needed)
 }
 
-func (p *planner) leaves(s Step, a *Attempt, wait time.Duration) bool {
-	switch {
+func (p *planner) leaves(s Step, a Attempt) bool {
+	switch wait := a.Next.Sub(p.in.Now); {
 	case a.Failed != "":
 		if wait > 0 {
 			p.Failed = append(p.Failed, a.Failed)

@@ -263,7 +263,7 @@ func (p *planner) resisting() {
 func (p *planner) resists(s Step) (f Fault, is bool) {
 	ids := removals(s)
 	i := slices.IndexFunc(p.places, func(a place) bool { return a.have != nil && a.have.ID == Target(s) })
-	if i < 0 || len(ids) == 0 || slices.ContainsFunc(ids, func(id string) bool { return p.Attempts.Times(removing+id) < resistsAfter }) {
+	if i < 0 || len(ids) == 0 || slices.ContainsFunc(ids, func(id string) bool { return p.Attempts[removing+id].Times < resistsAfter }) {
 		return f, false
 	}
 	at := &p.places[i]

@@ -480,7 +480,7 @@ func TestPauses(t *testing.T) {
 	}
 	var m balancer.Attempts
 	now := time.Unix(1800000000, 0)
-	if m.Times("a") != 0 || m.Waits("a", now) != 0 {
+	if m["a"].Times != 0 || m.Waits("a", now) != 0 {
 		t.Error("an empty memory knows something")
 	}
 	for i := range 3 {
@@ -491,7 +491,7 @@ func TestPauses(t *testing.T) {
 	if m.Waits("a", now) != 4*time.Second || m.Waits("a", now.Add(time.Minute)) != 0 || m["a"].Failed != "2" {
 		t.Errorf("attempt %+v", m["a"])
 	}
-	if m.Forget("b"); m.Times("a") != 3 {
+	if m.Forget("b"); m["a"].Times != 3 {
 		t.Error("another was forgotten")
 	}
 	if m.Forget("a"); len(m) != 0 {

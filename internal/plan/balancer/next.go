@@ -4,6 +4,7 @@
 package balancer
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -84,7 +85,7 @@ type Report struct {
 // VIP, the one that the status names stays, if it fits.
 func Next(in Input) Actions {
 	p := planner{in: in}
-	p.Attempts = in.Attempts.clone()
+	p.Attempts = maps.Clone(in.Attempts)
 	p.Want, p.Problems = Want(in.LoadBalancer, p.in.Features)
 	p.Problems = append(p.Problems, brokenMonitors(in.Trees)...)
 	p.leaveRefused()
@@ -112,14 +113,4 @@ func (p *planner) wake(after time.Duration) {
 	if p.Wake == 0 || after < p.Wake {
 		p.Wake = after
 	}
-}
-
-// clone returns a copy that shares nothing with m.
-func (m Attempts) clone() Attempts {
-	all := make(Attempts, len(m))
-	for key, a := range m {
-		one := *a
-		all[key] = &one
-	}
-	return all
 }

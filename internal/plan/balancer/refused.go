@@ -23,21 +23,17 @@ func refusal(m *sdn.Member) string {
 // moment, so that the next request adds the first half. A member that is refused alone waits
 // for pause, twice as long each time. So a few requests add all others.
 func (m *Attempts) RefusedMembers(add, named []sdn.Member, now time.Time, moment, pause time.Duration, why string) {
-	longer := Pauses{pause, 30 * pause}
-	switch {
-	case len(named) > 0:
-		for i := range named {
-			m.Note(refusal(&named[i]), now, longer, why)
-		}
-	case len(add) == 1:
-		m.Note(refusal(&add[0]), now, longer, why)
-	default:
+	if len(named) == 0 && len(add) > 1 {
 		for i := (len(add) + 1) / 2; i < len(add); i++ {
-			key := refusal(&add[i])
-			times := m.Times(key)
-			m.Note(key, now, Pauses{moment, moment}, "")
-			(*m)[key].Times = times // this member was not refused by itself
+			m.postpone(refusal(&add[i]), now.Add(moment))
 		}
+		return
+	}
+	if len(named) == 0 {
+		named = add
+	}
+	for i := range named {
+		m.Note(refusal(&named[i]), now, Pauses{pause, 30 * pause}, why)
 	}
 }
 

@@ -50,6 +50,7 @@ func (m *Attempts) Tried(r *Remedy, now time.Time, why string) {
 	m.Note(key, now, Pauses{r.pause, r.pause}, why)
 	a := (*m)[key]
 	a.Serves, a.Target, a.Away = r.Replaces, Target(r.Step), false
+	(*m)[key] = a
 }
 
 // Begin notes that a remedy was begun, until it is Tried, and reports whether it had begun before.
@@ -149,13 +150,12 @@ func (p *planner) cured(wanted map[string]bool, vip, port string, well bool) {
 		key := repairKey(vip, port, l)
 		wanted[key] = true
 		switch a := p.Attempts[key]; {
-		case a == nil:
 		case a.Times > 0 && well:
 			least := p.in.Pause
 			if l == LevelAgain {
 				least /= quickLeast
 			}
-			*a = Attempt{Cures: a.Cures + 1, Next: p.in.Now.Add(Pauses{least, restMost * restTimes * p.in.Pause}.After(a.Cures + 1))}
+			p.Attempts[key] = Attempt{Cures: a.Cures + 1, Next: p.in.Now.Add(Pauses{least, restMost * restTimes * p.in.Pause}.After(a.Cures + 1))}
 		case a.Times == 0 && p.in.Now.Sub(a.Next) > 2*restTimes*p.in.Pause:
 			delete(p.Attempts, key)
 		}
@@ -184,10 +184,11 @@ func (p *planner) turn(f *Fault) turn {
 			continue
 		}
 		a := p.Attempts[f.key(l)]
-		if a != nil && a.Away && l == LevelLoadBalancer && a.Target == Target(f.steps[l]) { // it was not deleted
+		if a.Away && l == LevelLoadBalancer && a.Target == Target(f.steps[l]) { // it was not deleted
 			a.Times, a.Next, a.Away = a.Times-1, p.in.Now, false
+			p.Attempts[f.key(l)] = a
 		}
-		t.at, t.times, t.tries = l, p.Attempts.Times(f.key(l)), triesQuick[l]
+		t.at, t.times, t.tries = l, a.Times, triesQuick[l]
 		if p.slow(f, l) {
 			t.tries = triesSlow[l]
 		}
@@ -237,7 +238,7 @@ func (p *planner) tried(f *Fault) string {
 	var all []string
 	for l := range levels {
 		a := p.Attempts[f.key(l)]
-		if p.Attempts.Times(f.key(l)) == 0 || f.steps[l] == nil {
+		if a.Times == 0 || f.steps[l] == nil {
 			continue
 		}
 		text := fmt.Sprintf("%d tries to %s did not help", a.Times, f.does(l))

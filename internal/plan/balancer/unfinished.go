@@ -29,16 +29,16 @@ func (m *Attempts) Unfinished(have []sdn.LoadBalancer, now time.Time, pause time
 		lb, begins := &have[i], false
 		pending := pendingBelow(lb)
 		for _, key := range pending {
-			all[key], begins = true, begins || m.Times(key) == 0
+			all[key], begins = true, begins || (*m)[key].Times == 0
 		}
 		if lb.Provisioning != sdn.ProvisioningActive {
 			continue
 		}
 		for key := range *m { // one of those that were waited for is done
-			begins = begins || strings.HasPrefix(key, unfinished+lb.ID+" ") && !all[key] && m.Times(key) == 1
+			begins = begins || strings.HasPrefix(key, unfinished+lb.ID+" ") && !all[key] && (*m)[key].Times == 1
 		}
 		for _, key := range pending {
-			if begins && m.Times(key) < 2 {
+			if begins && (*m)[key].Times < 2 {
 				delete(*m, key)
 				m.Note(key, now, Pauses{pause, pause}, "")
 			}

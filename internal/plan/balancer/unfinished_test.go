@@ -128,7 +128,7 @@ func TestUnfinishedBesideOthers(t *testing.T) {
 				t.Errorf("%s: look %d waits for %v, want %q", tc.name, i, ids, l.want)
 			}
 		}
-		if m.Times("another attempt") != 1 {
+		if m["another attempt"].Times != 1 {
 			t.Errorf("%s: another attempt is forgotten", tc.name)
 		}
 	}
