@@ -198,7 +198,7 @@ func (v *visit) learned() bool {
 		return !equality.Semantic.DeepEqual(*v.memory.features, v.round.Features)
 	}
 	said := meta.FindStatusCondition(v.klb.Status.Conditions, v1.ConditionSupported)
-	return v.round.Asked && said != nil && !balancer.SaysUnsupported(&v.klb.Status, v.round.Problems)
+	return v.round.Asked && said != nil && !slices.Equal(v.klb.Status.Unsupported, balancer.Unsupported(v.round.Problems))
 }
 
 // checked reports drift: the load balancers differ although the KuryrLoadBalancer has not

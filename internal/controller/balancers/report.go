@@ -138,7 +138,7 @@ func (v *visit) tell(before *v1.KuryrLoadBalancerStatus) {
 	status := &v.klb.Status
 	for kind, action := range map[string]string{v1.ConditionReady: "ApplyLoadBalancer", v1.ConditionSupported: "PlanLoadBalancer"} {
 		was, is := meta.FindStatusCondition(before.Conditions, kind), meta.FindStatusCondition(status.Conditions, kind)
-		if kind == v1.ConditionReady && v.settled() && balancer.NotChangedAnew(before, status) {
+		if kind == v1.ConditionReady && v.settled() && balancer.ListsMore(before.NotChanged, status.NotChanged) {
 			v.event(v1.ReasonNotChanged, action, is.Message)
 		}
 		if is == nil || is.Status == metav1.ConditionTrue || is.Reason == v1.ReasonPending || is.Reason == v1.ReasonLoadBalancerInError && !v.round.Spent && !v.memory.leaving {
@@ -146,7 +146,7 @@ func (v *visit) tell(before *v1.KuryrLoadBalancerStatus) {
 		}
 		same := was != nil && was.Status == is.Status && was.Reason == is.Reason
 		if kind == v1.ConditionSupported {
-			same = same && balancer.TellsUnsupported(before, status)
+			same = same && !balancer.ListsMore(before.Unsupported, status.Unsupported)
 		} else {
 			same = same && was.ObservedGeneration == is.ObservedGeneration
 		}

@@ -5,7 +5,6 @@ package balancer
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -78,54 +77,26 @@ func sortStatus(s *v1.KuryrLoadBalancerStatus) {
 	})
 }
 
-// Covers reports whether a status names all that is wanted and nothing else, with IDs. Then it
-// describes the cloud, and no person has removed anything from it. publicIP says whether it
-// should have a floating IP.
+// Covers reports whether a status names a load balancer for each that is wanted, and as many parts with
+// IDs. Then it describes the cloud, and no person has removed anything from it. publicIP says whether
+// it should have a floating IP.
 func Covers(s *v1.KuryrLoadBalancerStatus, want []sdn.LoadBalancer, publicIP bool) bool {
-	if (s.PublicIP != nil) != publicIP {
-		return false
-	}
-	var named, wanted []string // each object by the ID of its load balancer and the way from there
-	paths := map[string]string{"": ""}
-	name := func(id, path string) {
-		if id != "" {
-			paths[id] = path
-		}
-		named = append(named, paths[id])
-	}
-	for _, lb := range s.LoadBalancers {
-		name(lb.ID, lb.ID)
-	}
-	for _, l := range s.Listeners {
-		name(l.ID, fmt.Sprintf("%s %s:%d", paths[l.LoadBalancerID], l.Protocol, l.Port))
-	}
-	for _, p := range s.Pools {
-		name(p.ID, paths[p.ListenerID]+" pool")
-	}
-	for _, m := range s.Members {
-		name(m.ID, fmt.Sprintf("%s %s %d", paths[m.PoolID], plain(m.IP), m.Port))
-	}
+	listeners, members := 0, 0
 	for i := range want {
-		j := slices.IndexFunc(s.LoadBalancers, func(lb v1.LoadBalancerStatus) bool {
-			return sameAddress(lb.IP, want[i].VIP.IP) && sdn.SameID(lb.SubnetID, want[i].VIP.SubnetID)
-		})
-		if j < 0 {
+		if !slices.ContainsFunc(s.LoadBalancers, func(lb v1.LoadBalancerStatus) bool {
+			return lb.ID != "" && sameAddress(lb.IP, want[i].VIP.IP) && sdn.SameID(lb.SubnetID, want[i].VIP.SubnetID)
+		}) {
 			return false
 		}
-		id := s.LoadBalancers[j].ID
-		wanted = append(wanted, id)
-		for k := range want[i].Listeners {
-			l := &want[i].Listeners[k]
-			path := id + " " + portName(l)
-			wanted = append(wanted, path, path+" pool")
-			for _, m := range l.Pool.Members {
-				wanted = append(wanted, fmt.Sprintf("%s pool %s %d", path, plain(m.IP), m.Port))
-			}
+		listeners += len(want[i].Listeners)
+		for _, l := range want[i].Listeners {
+			members += len(l.Pool.Members)
 		}
 	}
-	slices.Sort(named)
-	slices.Sort(wanted)
-	return slices.Equal(named, wanted) && !slices.Contains(named, "")
+	return (s.PublicIP != nil) == publicIP && len(s.LoadBalancers) == len(want) &&
+		len(s.Listeners) == listeners && !slices.ContainsFunc(s.Listeners, func(l v1.ListenerStatus) bool { return l.ID == "" }) &&
+		len(s.Pools) == listeners && !slices.ContainsFunc(s.Pools, func(p v1.PoolStatus) bool { return p.ID == "" }) &&
+		len(s.Members) == members && !slices.ContainsFunc(s.Members, func(m v1.MemberStatus) bool { return m.ID == "" })
 }
 
 // Unsupported returns what a status says of problems: sorted, each field with each reason once.
@@ -140,20 +111,9 @@ func Unsupported(problems []Problem) []v1.UnsupportedField {
 	return slices.Compact(all)
 }
 
-// SaysUnsupported reports whether a status lists exactly these problems.
-func SaysUnsupported(s *v1.KuryrLoadBalancerStatus, problems []Problem) bool {
-	return slices.Equal(s.Unsupported, Unsupported(problems))
-}
-
-// TellsUnsupported reports whether the status before already said all that the status now says
-// of problems.
-func TellsUnsupported(before, now *v1.KuryrLoadBalancerStatus) bool {
-	return !slices.ContainsFunc(now.Unsupported, func(f v1.UnsupportedField) bool { return !slices.Contains(before.Unsupported, f) })
-}
-
-// NotChangedAnew reports whether a status lists an unchanged field that was not listed before.
-func NotChangedAnew(before, now *v1.KuryrLoadBalancerStatus) bool {
-	return slices.ContainsFunc(now.NotChanged, func(d v1.UnchangedField) bool { return !slices.Contains(before.NotChanged, d) })
+// ListsMore reports whether a list of a status has something that the status before did not list.
+func ListsMore[T comparable](before, now []T) bool {
+	return slices.ContainsFunc(now, func(one T) bool { return !slices.Contains(before, one) })
 }
 
 // IsReady reports whether the status says that this generation is in the cloud.
