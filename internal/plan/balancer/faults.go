@@ -246,13 +246,8 @@ func (p *planner) resisting() {
 	p.Steps = steps
 	exist := map[string]bool{}
 	for i := range p.in.Trees {
-		for _, l := range p.in.Trees[i].Listeners {
-			exist[removing+l.ID] = true
-			if l.Pool != nil {
-				for _, m := range l.Pool.Members {
-					exist[removing+m.ID] = true
-				}
-			}
+		for _, part := range parts(&p.in.Trees[i]) {
+			exist[removing+part.id] = true
 		}
 	}
 	p.Attempts.keep(removing, exist)

@@ -27,9 +27,11 @@ func (m *Attempts) Unfinished(have []sdn.LoadBalancer, now time.Time, pause time
 	all := map[string]bool{}
 	for i := range have {
 		lb, begins := &have[i], false
-		pending := pendingBelow(lb)
-		for _, key := range pending {
-			all[key], begins = true, begins || (*m)[key].Times == 0
+		var pending []string
+		for _, part := range parts(lb) {
+			if key := fmt.Sprint(unfinished, lb.ID, " ", part.id, " ", part.provisioning); busy(part.provisioning) {
+				pending, all[key], begins = append(pending, key), true, begins || (*m)[key].Times == 0
+			}
 		}
 		if lb.Provisioning != sdn.ProvisioningActive {
 			continue
@@ -51,22 +53,4 @@ func (m *Attempts) Unfinished(have []sdn.LoadBalancer, now time.Time, pause time
 	}
 	m.keep(unfinished, all)
 	return slices.Compact(ids), again
-}
-
-// pendingBelow returns the keys of the objects below a load balancer that are being changed.
-func pendingBelow(lb *sdn.LoadBalancer) (keys []string) {
-	note := func(id string, p sdn.Provisioning) {
-		if busy(p) {
-			keys = append(keys, fmt.Sprint(unfinished, lb.ID, " ", id, " ", p))
-		}
-	}
-	for _, l := range lb.Listeners {
-		if note(l.ID, l.Provisioning); l.Pool != nil {
-			note(l.Pool.ID, l.Pool.Provisioning)
-			for _, x := range l.Pool.Members {
-				note(x.ID, x.Provisioning)
-			}
-		}
-	}
-	return keys
 }

@@ -1,0 +1,59 @@
+// SPDX-FileCopyrightText: The Kuryr Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/kuryr-go/kuryr/internal/sdn"
+)
+
+// part is an object below a load balancer that was read.
+type part struct {
+	kind, id, name string // kind is listener, pool or member
+	provisioning   sdn.Provisioning
+	disabled       bool
+	pool           string // of a member
+}
+
+// parts returns the objects below a load balancer, each after what it is below.
+func parts(lb *sdn.LoadBalancer) (all []part) {
+	for _, l := range lb.Listeners {
+		all = append(all, part{"listener", l.ID, l.Name, l.Provisioning, l.Disabled, ""})
+		if l.Pool == nil {
+			continue
+		}
+		all = append(all, part{"pool", l.Pool.ID, l.Pool.Name, l.Pool.Provisioning, l.Pool.Disabled, ""})
+		for _, m := range l.Pool.Members {
+			all = append(all, part{"member", m.ID, cmp.Or(m.Name, m.IP), m.Provisioning, m.Disabled, l.Pool.ID})
+		}
+	}
+	return all
+}
+
+// Disabled is an object that a person has disabled in the cloud. Kuryr never disables one, and
+// leaves it so: an operator may have a reason.
+type Disabled struct {
+	What    string
+	Command string // the command that enables it again
+	Member  bool   // it is a member, and the others of its pool serve
+}
+
+// disabled finds the disabled objects of a load balancer.
+func disabled(lb *sdn.LoadBalancer) (all []Disabled) {
+	if lb.Disabled {
+		all = append(all, Disabled{"load balancer " + lb.ID, "openstack loadbalancer set --enable " + lb.ID, false})
+	}
+	for _, p := range parts(lb) {
+		switch what := p.kind + " " + cmp.Or(p.name, p.id); {
+		case !p.disabled:
+		case p.pool != "":
+			all = append(all, Disabled{what, fmt.Sprintf("openstack loadbalancer member set --enable --weight 1 %s %s", p.pool, p.id), true})
+		default:
+			all = append(all, Disabled{what, fmt.Sprintf("openstack loadbalancer %s set --enable %s", p.kind, p.id), false})
+		}
+	}
+	return all
+}
