@@ -198,9 +198,10 @@ func (a *addresser) obtain(want *v1.PublicIPSpec) {
 		a.release(f)
 	case a.away(f):
 		a.Problem = fmt.Sprintf("floating IP %s is in use by port %s: dissociate it there, or ask for another address", f.Address, f.PortID)
-	case f.PortID != "":
-		a.Steps = append(a.Steps, dissociate(f), Associate{f.ID, f.Address, a.at.Port})
 	default:
+		if f.PortID != "" {
+			a.Steps = append(a.Steps, dissociate(f))
+		}
 		a.Steps = append(a.Steps, Associate{f.ID, f.Address, a.at.Port})
 	}
 	if a.Problem != "" {
@@ -211,7 +212,7 @@ func (a *addresser) obtain(want *v1.PublicIPSpec) {
 // inPlace describes the floating IP at the VIP. One that is to be kept loses Kuryr's mark at
 // once: whatever becomes of the objects, the collector must not delete it.
 func (a *addresser) inPlace(f *sdn.FloatingIP, want *v1.PublicIPSpec) {
-	a.Has = &v1.PublicIPStatus{ID: f.ID, IP: f.Address, Made: a.mine(f) && !want.Keep, NetworkID: f.NetworkID}
+	a.Has = a.status(f)
 	if a.mine(f) && want.Keep {
 		a.Steps = append(a.Steps, DisownFloatingIP{f.ID, f.Address})
 	}
@@ -230,10 +231,14 @@ func (a *addresser) inPlace(f *sdn.FloatingIP, want *v1.PublicIPSpec) {
 func (a *addresser) there() *v1.PublicIPStatus {
 	for i := range a.all {
 		if f := &a.all[i]; a.ours(f) && a.here(f) {
-			return &v1.PublicIPStatus{ID: f.ID, IP: f.Address, Made: a.mine(f) && !a.outlives(f), NetworkID: f.NetworkID}
+			return a.status(f)
 		}
 	}
 	return nil
+}
+
+func (a *addresser) status(f *sdn.FloatingIP) *v1.PublicIPStatus {
+	return &v1.PublicIPStatus{ID: f.ID, IP: f.Address, Made: a.mine(f) && !a.outlives(f), NetworkID: f.NetworkID}
 }
 
 // clear plans to free the VIP's port of other floating IPs than f, and reports whether it has
@@ -255,33 +260,34 @@ func (a *addresser) clear(f *sdn.FloatingIP) (occupied bool) {
 }
 
 // choose returns the floating IP to use; nil if one is to be created.
-func (a *addresser) choose(want *v1.PublicIPSpec) *sdn.FloatingIP {
-	var fit []*sdn.FloatingIP
+func (a *addresser) choose(want *v1.PublicIPSpec) (best *sdn.FloatingIP) {
 	for i := range a.all {
-		f := &a.all[i]
-		if want.Address == "" && a.fits(f, want) {
-			fit = append(fit, f)
+		switch f := &a.all[i]; {
+		case want.Address == "":
+			// The one that is in place, then the one that was in use last.
+			if a.fits(f, want) && (best == nil || a.rank(f) < a.rank(best)) {
+				best = f
+			}
+		case sameAddress(f.Address, want.Address):
+			a.check(f, want)
+			return f
 		}
-		if want.Address == "" || !sameAddress(f.Address, want.Address) {
-			continue
-		}
-		if f.Owner != (sdn.Owner{}) && !a.mine(f) {
-			a.Problem = fmt.Sprintf("floating IP %s was made for Service %s/%s: ask for another address", f.Address, f.Owner.Namespace, f.Owner.Name)
-		}
-		if f.Owner == (sdn.Owner{}) && !a.known(f) && !a.at.Held && !sdn.SameID(f.NetworkID, want.NetworkID) {
-			a.Problem = fmt.Sprintf("floating IP %s is in network %s, but the Service wants one in %s: ask for another address, or name that network "+
-				"in the annotation loadbalancer.openstack.org/floating-network-id", f.Address, f.NetworkID, want.NetworkID)
-		}
-		if f.Owner == (sdn.Owner{}) && a.at.Before != "" && !a.here(f) {
-			a.Problem = fmt.Sprintf("floating IP %s goes to Service %s, which has it already or is older: ask for another address", f.Address, a.at.Before)
-		}
-		return f
 	}
-	if len(fit) == 0 {
-		return nil
+	return best
+}
+
+// check says why the floating IP that the Service asks for cannot be used.
+func (a *addresser) check(f *sdn.FloatingIP, want *v1.PublicIPSpec) {
+	switch nobodys := f.Owner == (sdn.Owner{}); {
+	case a.mine(f):
+	case !nobodys:
+		a.Problem = fmt.Sprintf("floating IP %s was made for Service %s/%s: ask for another address", f.Address, f.Owner.Namespace, f.Owner.Name)
+	case a.at.Before != "" && !a.here(f):
+		a.Problem = fmt.Sprintf("floating IP %s goes to Service %s, which has it already or is older: ask for another address", f.Address, a.at.Before)
+	case !a.known(f) && !a.at.Held && !sdn.SameID(f.NetworkID, want.NetworkID):
+		a.Problem = fmt.Sprintf("floating IP %s is in network %s, but the Service wants one in %s: ask for another address, or name that network "+
+			"in the annotation loadbalancer.openstack.org/floating-network-id", f.Address, f.NetworkID, want.NetworkID)
 	}
-	// The one that is in place, then the one that was in use last.
-	return slices.MinFunc(fit, func(x, y *sdn.FloatingIP) int { return a.rank(x) - a.rank(y) })
 }
 
 // fits reports whether a floating IP will do if no address is asked for. The Service keeps the
@@ -306,4 +312,43 @@ func (a *addresser) rank(f *sdn.FloatingIP) int {
 		return 2
 	}
 	return 3
+}
+
+// Before returns the one of others that has precedence over klb for the floating IP address
+// that klb asks for; nil if none has. The KuryrLoadBalancer that has the address keeps it. It
+// does so even while the address is at no port, as the load balancer is made anew or the
+// floating IP is withheld. The caller's held says which KuryrLoadBalancer had the address then.
+// Else the older KuryrLoadBalancer has precedence.
+func Before(klb *v1.KuryrLoadBalancer, others []*v1.KuryrLoadBalancer, held func(*v1.KuryrLoadBalancer) bool) *v1.KuryrLoadBalancer {
+	if klb.Spec.PublicIP == nil || klb.Spec.PublicIP.Address == "" {
+		return nil
+	}
+	address := klb.Spec.PublicIP.Address
+	has := func(o *v1.KuryrLoadBalancer) bool {
+		return o.Status.PublicIP != nil && sameAddress(o.Status.PublicIP.IP, address) || held(o)
+	}
+	var first *v1.KuryrLoadBalancer
+	for _, o := range others {
+		wants := o.Spec.PublicIP != nil && o.DeletionTimestamp.IsZero() && (has(o) || sameAddress(o.Spec.PublicIP.Address, address))
+		if o.UID == klb.UID || !wants {
+			continue
+		}
+		if before(o, klb, has) && (first == nil || before(o, first, has)) {
+			first = o
+		}
+	}
+	return first
+}
+
+// before reports whether a has precedence over b: only a has the address, or both or neither
+// have it and a is older.
+func before(a, b *v1.KuryrLoadBalancer, has func(*v1.KuryrLoadBalancer) bool) bool {
+	if has(a) != has(b) {
+		return has(a)
+	}
+	return older(a, b)
+}
+
+func older(a, b *v1.KuryrLoadBalancer) bool {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name)) < 0
 }
