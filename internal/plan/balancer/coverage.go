@@ -15,7 +15,7 @@ import (
 	v1 "github.com/kuryr-go/kuryr/api/v1"
 )
 
-// Coverage says which members a security group protects.
+// Coverage says which members a security group protects. The addresses are sorted.
 type Coverage struct {
 	Unprotected    []string // addresses of members without a filtering port of Kuryr
 	Pending        []string // addresses of members whose port does not have the group yet
@@ -37,20 +37,22 @@ const typePaired = "macvlan"
 // must not open pods of another namespace.
 func Covered(klb *v1.KuryrLoadBalancer, group string, at func(ip string) []*v1.KuryrPort) Coverage {
 	var f Coverage
-	seen := map[v1.Address]bool{}
-	for i := range klb.Spec.Listeners {
-		for _, m := range klb.Spec.Listeners[i].Members {
-			key := v1.Address{IP: m.IP, SubnetID: m.SubnetID}
-			if !seen[key] {
-				seen[key] = true
-				f.add(klb, group, m, at(m.IP))
-			}
-		}
+	for _, m := range members(klb) {
+		f.add(klb, group, m, at(m.IP))
 	}
-	slices.Sort(f.Unprotected)
-	slices.Sort(f.Pending)
-	slices.Sort(f.OtherNamespace)
 	return f
+}
+
+// members returns the members of all ports, sorted, each address once.
+func members(klb *v1.KuryrLoadBalancer) (all []v1.MemberSpec) {
+	for i := range klb.Spec.Listeners {
+		all = append(all, klb.Spec.Listeners[i].Members...)
+	}
+	compare := func(a, b v1.MemberSpec) int {
+		return cmp.Or(cmp.Compare(a.IP, b.IP), cmp.Compare(a.SubnetID, b.SubnetID))
+	}
+	slices.SortFunc(all, compare)
+	return slices.CompactFunc(all, func(a, b v1.MemberSpec) bool { return compare(a, b) == 0 })
 }
 
 func (f *Coverage) add(klb *v1.KuryrLoadBalancer, group string, m v1.MemberSpec, ports []*v1.KuryrPort) {
@@ -115,14 +117,10 @@ func Grantor(klb *v1.KuryrLoadBalancer) bool {
 }
 
 // Members returns the addresses of all members, sorted, each once.
-func Members(klb *v1.KuryrLoadBalancer) []string {
-	var ips []string
-	for i := range klb.Spec.Listeners {
-		for _, m := range klb.Spec.Listeners[i].Members {
-			ips = append(ips, m.IP)
-		}
+func Members(klb *v1.KuryrLoadBalancer) (ips []string) {
+	for _, m := range members(klb) {
+		ips = append(ips, m.IP)
 	}
-	slices.Sort(ips)
 	return slices.Compact(ips)
 }
 
@@ -138,13 +136,24 @@ func Members(klb *v1.KuryrLoadBalancer) []string {
 // just been deleted is not: mostly the pod is deleted, too, and the address has no listener
 // then.
 
-// CoverageMemory remembers which members have the security group, and since when the others
-// lack it. The zero value is that of a process that has just started.
-type CoverageMemory struct {
-	pending map[string]time.Time // members without the group, and since when; nil: not known yet
-	ported  map[string]bool      // members whose port was seen
-	gone    map[string]time.Time // members whose port is gone, and since when
+// CoverageMemory remembers by address what each member lacks. The zero value is that of a process
+// that has just started.
+type CoverageMemory map[string]memberState
+
+type memberState struct {
+	lacks lack
+	since time.Time
+	had   bool // its port was seen
 }
+
+type lack int
+
+const (
+	nothing lack = iota
+	group
+	portGone   // its port was seen, and is not there any more
+	protection // it never had a port that filters
+)
 
 // Verdict is what the coverage means for a KuryrLoadBalancer.
 type Verdict struct {
@@ -159,79 +168,63 @@ type Verdict struct {
 
 // Assess returns what the coverage means, given the coverage before.
 func (f *CoverageMemory) Assess(klb *v1.KuryrLoadBalancer, found *Coverage, now time.Time, patience time.Duration) Verdict {
-	f.recall(klb)
+	before, is, pending := f.recall(klb), CoverageMemory{}, false
 	v := Verdict{OtherNamespace: found.OtherNamespace}
-	stuck, soon := overdue(f.pending, found.Pending, now, patience)
-	v.Soon = soon
-	for _, ip := range stuck {
-		v.Unreached = append(v.Unreached, v1.UnreachedMember{IP: ip, Since: metav1.Time{Time: f.pending[ip].Truncate(time.Second)}})
-	}
-	var gone []string
-	for _, ip := range found.Unprotected {
-		if f.ported[ip] {
-			gone = append(gone, ip)
-		} else {
-			v.Unprotected = append(v.Unprotected, ip)
+	for _, ip := range Members(klb) {
+		was := before[ip]
+		m := memberState{lacks: found.lack(ip, was.had), since: now, had: was.had}
+		if m.lacks == was.lacks {
+			m.since = was.since
 		}
+		switch rest := m.since.Add(patience).Sub(now); {
+		case m.lacks == nothing:
+		case m.lacks == protection, m.lacks == portGone && rest <= 0:
+			v.Unprotected = append(v.Unprotected, ip)
+		case rest <= 0:
+			v.Unreached = append(v.Unreached, v1.UnreachedMember{IP: ip, Since: metav1.Time{Time: m.since.Truncate(time.Second)}})
+		default:
+			v.Soon = min(rest, cmp.Or(v.Soon, rest))
+			v.Passing, pending = v.Passing || m.lacks == portGone, pending || m.lacks == group
+		}
+		m.had = m.lacks != protection
+		is[ip] = m
 	}
-	late, soon := overdue(f.gone, gone, now, patience)
-	v.Unprotected, v.Passing = append(v.Unprotected, late...), len(late) < len(gone)
-	if soon > 0 && (v.Soon == 0 || soon < v.Soon) {
-		v.Soon = soon
-	}
-	f.remember(klb, found.Unprotected)
-	v.Waits = !found.Guarded && len(found.Pending) > len(v.Unreached)
+	v.Waits = pending && !found.Guarded
+	*f = is
 	return v
 }
 
-// recall reads the status, once after a start.
-func (f *CoverageMemory) recall(klb *v1.KuryrLoadBalancer) {
-	if f.pending != nil {
-		return
+// lack returns what a member lacks; had says whether its port was seen before.
+func (f *Coverage) lack(ip string, had bool) lack {
+	_, unprotected := slices.BinarySearch(f.Unprotected, ip)
+	_, pending := slices.BinarySearch(f.Pending, ip)
+	switch {
+	case unprotected && had:
+		return portGone
+	case unprotected:
+		return protection
+	case pending:
+		return group
 	}
-	f.pending, f.gone, f.ported = map[string]time.Time{}, map[string]time.Time{}, map[string]bool{}
+	return nothing
+}
+
+// recall returns what is remembered. Once after a start that is what the status says.
+func (f *CoverageMemory) recall(klb *v1.KuryrLoadBalancer) CoverageMemory {
+	if *f != nil {
+		return *f
+	}
+	all := CoverageMemory{}
 	// With an unprotected member it would have no floating IP.
 	if IsReady(klb) && klb.Status.PublicIP != nil && !Open(klb) {
-		f.remember(klb, nil)
+		for _, ip := range Members(klb) {
+			all[ip] = memberState{had: true}
+		}
 	}
 	for _, m := range klb.Status.UnreachedMembers {
-		f.pending[m.IP] = m.Since.Time
+		all[m.IP] = memberState{lacks: group, since: m.Since.Time, had: all[m.IP].had}
 	}
-}
-
-// remember notes the members whose port was seen: each that is protected now, or was before.
-func (f *CoverageMemory) remember(klb *v1.KuryrLoadBalancer, unprotected []string) {
-	seen := map[string]bool{}
-	for _, ip := range Members(klb) {
-		if f.ported[ip] || !slices.Contains(unprotected, ip) {
-			seen[ip] = true
-		}
-	}
-	f.ported = seen
-}
-
-// overdue notes since when each address is in a state. It returns the addresses that have been
-// in it for longer than patience, and the time until the next one will have been.
-func overdue(since map[string]time.Time, all []string, now time.Time, patience time.Duration) (late []string, soon time.Duration) {
-	is := make(map[string]bool, len(all))
-	for _, ip := range all {
-		is[ip] = true
-		if since[ip].IsZero() {
-			since[ip] = now
-		}
-		rest := since[ip].Add(patience).Sub(now)
-		if rest <= 0 {
-			late = append(late, ip)
-		} else if soon == 0 || rest < soon {
-			soon = rest
-		}
-	}
-	for ip := range since {
-		if !is[ip] {
-			delete(since, ip)
-		}
-	}
-	return late, soon
+	return all
 }
 
 // Problems returns the problems of the coverage, for the status of the KuryrLoadBalancer.

@@ -32,6 +32,7 @@ type Fault struct {
 	What                string       // the broken object, for people
 	Serves              bool         // clients are served all the same, or nothing is to be served
 	steps               [levels]Step // nil: the level has no step
+	turn
 }
 
 // does describes what a level does.

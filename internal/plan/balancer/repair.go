@@ -102,63 +102,64 @@ func (p *planner) repair() {
 	p.cure()
 	rank := func(f *Fault) Level { // what serves no client comes first
 		if f.Serves {
-			return levels + p.turn(f).at
+			return levels + f.at
 		}
-		return p.turn(f).at
+		return f.at
+	}
+	for i := range p.faults {
+		p.faults[i].turn = p.turn(&p.faults[i])
 	}
 	slices.SortStableFunc(p.faults, func(a, b Fault) int { return cmp.Compare(rank(&a), rank(&b)) })
-	spent := len(p.faults) > 0
+	p.Spent = len(p.faults) > 0
 	for i := range p.faults {
-		t := p.turn(&p.faults[i])
-		p.consider(&p.faults[i], t)
-		spent = spent && t.over()
+		p.consider(&p.faults[i])
+		p.Spent = p.Spent && p.faults[i].over()
 	}
-	p.Spent = spent && len(p.Remedies) == 0
+	p.Spent = p.Spent && len(p.Remedies) == 0
 }
 
 // cure forgets the attempts where everything works again, and where nothing is wanted any more. If
 // something soon breaks again, its repair begins at the gentlest level. The pause is longer each time,
 // at each level that had to be tried, and is forgotten after a time without a fault.
 func (p *planner) cure() {
-	wanted := map[string]bool{}
-	for i := range p.places {
-		at := &p.places[i]
-		all := at.active && !slices.ContainsFunc(p.faults, func(f Fault) bool { return f.VIP == at.vip() })
-		for _, s := range at.ports {
-			broken := slices.ContainsFunc(p.faults, func(f Fault) bool { return f.VIP == at.vip() && f.Port == s.name() })
-			well := at.active && s.serves && !broken
-			all = all && well
-			p.cured(wanted, at.vip(), s.name(), well)
+	for key, a := range p.Attempts {
+		parts := strings.Split(key, " ") // as repairKey makes it
+		if !strings.HasPrefix(key, repairing) {
+			continue
 		}
-		p.cured(wanted, at.vip(), anyPort, all)
-		// A load balancer that is ACTIVE with all ports has left its own ERROR, even if no wanted member
-		// is behind a port yet: the endpoints may have changed while it was created.
-		p.cured(wanted, at.vip(), "", at.isThere())
-		for key := range p.Attempts { // a listener that is not wanted is not known while its load balancer is busy
-			wanted[key] = wanted[key] || !at.active && strings.HasPrefix(key, repairing+at.vip()+" ")
-		}
-	}
-	for i := range p.faults {
-		wanted[p.faults[i].key(LevelAgain)] = true
-	}
-	p.Attempts.keep(repairing, wanted)
-}
-
-// cured notes the keys of a port as wanted. If the port is well, its attempts are over.
-func (p *planner) cured(wanted map[string]bool, vip, port string, well bool) {
-	for l := range levels {
-		key := repairKey(vip, port, l)
-		wanted[key] = true
-		switch a := p.Attempts[key]; {
+		wanted, well := p.state(parts[1], parts[3])
+		switch {
+		case !wanted, a.Times == 0 && p.in.Now.Sub(a.Next) > 2*restTimes*p.in.Pause:
+			delete(p.Attempts, key)
 		case a.Times > 0 && well:
 			least := p.in.Pause
-			if l == LevelAgain {
+			if parts[2] == fmt.Sprint(LevelAgain) {
 				least /= quickLeast
 			}
 			p.Attempts[key] = Attempt{Cures: a.Cures + 1, Next: p.in.Now.Add(Pauses{least, restMost * restTimes * p.in.Pause}.After(a.Cures + 1))}
-		case a.Times == 0 && p.in.Now.Sub(a.Next) > 2*restTimes*p.in.Pause:
-			delete(p.Attempts, key)
 		}
+	}
+}
+
+// state reports whether a port is wanted at an address, and whether it works.
+func (p *planner) state(vip, port string) (wanted, well bool) {
+	broken := slices.ContainsFunc(p.faults, func(f Fault) bool { return f.VIP == vip && (f.Port == port || port == anyPort) })
+	i := slices.IndexFunc(p.places, func(a place) bool { return a.vip() == vip })
+	if i < 0 {
+		return false, false
+	}
+	at := &p.places[i]
+	switch j := slices.IndexFunc(at.ports, func(s portState) bool { return s.name() == port }); {
+	case port == "":
+		// A load balancer that is ACTIVE with all ports has left its own ERROR, even if no wanted member
+		// is behind a port yet: the endpoints may have changed while it was created.
+		return true, at.isThere()
+	case port == anyPort:
+		return true, at.serves() && !broken
+	case j < 0: // a listener that is not wanted, which is not known while its load balancer is busy
+		return broken || !at.active, false
+	default:
+		return true, at.active && at.ports[j].serves && !broken
 	}
 }
 
@@ -215,7 +216,8 @@ func (p *planner) slow(f *Fault, l Level) bool {
 }
 
 // consider plans the remedy of a fault, if it is its turn.
-func (p *planner) consider(f *Fault, t turn) {
+func (p *planner) consider(f *Fault) {
+	t := f.turn
 	p.Broken = append(p.Broken, f.What)
 	what := f.What + f.where() + ": "
 	switch {
@@ -274,19 +276,12 @@ func (p *planner) free(f *Fault, l Level) bool {
 	for i := range p.places {
 		other := &p.places[i]
 		missing := !other.active && !other.broken()
-		if i != own && !other.serves() && (f.Serves || missing || i < own && p.repairs(other.vip())) {
+		soon := slices.ContainsFunc(p.faults, func(f Fault) bool { return f.VIP == other.vip() && !f.over() })
+		if i != own && !other.serves() && (f.Serves || missing || i < own && soon) {
 			return false
 		}
 	}
 	return true
-}
-
-// repairs reports whether something at an address can still be repaired soon.
-func (p *planner) repairs(vip string) bool {
-	return slices.ContainsFunc(p.faults, func(f Fault) bool {
-		t := p.turn(&f)
-		return f.VIP == vip && !t.over()
-	})
 }
 
 // makes reports whether the plan creates something or finds a load balancer busy.
