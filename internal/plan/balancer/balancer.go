@@ -106,13 +106,12 @@ func Want(klb *v1.KuryrLoadBalancer, f sdn.Features) ([]sdn.LoadBalancer, []Prob
 	return all, w.problems
 }
 
-// family returns the IP family of an address.
+// family returns the IP family of an address or a range.
 func family(ip string) string {
-	a, err := netip.ParseAddr(ip)
-	if err == nil && a.Unmap().Is4() {
-		return "ipv4"
+	if strings.Contains(ip, ":") {
+		return "ipv6"
 	}
-	return "ipv6"
+	return "ipv4"
 }
 
 // wanter collects the problems of one KuryrLoadBalancer, each once.
@@ -178,10 +177,7 @@ func (w *wanter) listener(s *v1.ListenerSpec, vip v1.VIPAddress, ranges []string
 // family, it returns a range that admits no client: a load balancer without ranges would admit
 // all.
 func (w *wanter) sourceRanges(vip v1.VIPAddress) []string {
-	if len(w.spec.SourceRanges) == 0 {
-		return nil
-	}
-	if !w.f.SourceRanges && !limited(w.spec.SourceRanges, family(vip.IP)) {
+	if len(w.spec.SourceRanges) == 0 || !w.f.SourceRanges && !limited(w.spec.SourceRanges, family(vip.IP)) {
 		return nil
 	}
 	if !w.f.SourceRanges {
@@ -191,7 +187,7 @@ func (w *wanter) sourceRanges(vip v1.VIPAddress) []string {
 	}
 	var out []string
 	for _, r := range w.spec.SourceRanges {
-		if p, err := netip.ParsePrefix(r); err == nil && family(p.Addr().String()) == family(vip.IP) {
+		if p, err := netip.ParsePrefix(r); err == nil && family(r) == family(vip.IP) {
 			out = append(out, p.Masked().String())
 		}
 	}

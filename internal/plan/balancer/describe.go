@@ -87,10 +87,8 @@ func (r *Result) IsSettled() bool {
 		r.Waiting.ID == "" && r.Blocked == ""
 }
 
-// IsDisabled reports whether a person has disabled more than members, whose pools serve by others.
-func (r *Report) IsDisabled() bool {
-	return slices.ContainsFunc(r.Disabled, func(d Disabled) bool { return !d.Member })
-}
+// IsDisabled reports whether a person has disabled more than members.
+func (r *Report) IsDisabled() bool { return len(r.Disabled) > 0 }
 
 // Describe writes a result into the status of klb, but for the conditions, which it returns. remark
 // is for whoever reads that the load balancer is ready.
@@ -156,8 +154,8 @@ func (r *Result) ready(remark string) string {
 	if len(r.Failed) > 0 {
 		text += " A step failed. No action needed: the load balancer serves, and Kuryr tries the step again: " + strings.Join(r.Failed, "; ") + "."
 	}
-	if len(r.Disabled) > 0 {
-		text += " " + disabledText(r.Disabled)
+	if len(r.DisabledMembers) > 0 {
+		text += " " + disabledText(r.DisabledMembers)
 	}
 	if remark != "" {
 		text = strings.TrimSuffix(text, ".") + ". " + remark
@@ -226,7 +224,7 @@ func Unready(klb *v1.KuryrLoadBalancer, r *Result) (reason, message string) {
 		return v1.ReasonRejected, "Octavia refuses members: " + strings.Join(r.RefusedMembers, "; ") + ". The other endpoints are members. Kuryr tries the refused ones again. " +
 			"Check their addresses in the Service's EndpointSlices, and their subnets"
 	case r.IsDisabled():
-		text := disabledText(slices.DeleteFunc(slices.Clone(r.Disabled), func(d Disabled) bool { return d.Member }))
+		text := disabledText(r.Disabled)
 		if r.Features.DisabledBlocks {
 			text += fmt.Sprintf(". Until then Kuryr does not change endpoints, nor add ports: with provider %s such a change would never end", r.Features.Provider)
 		}

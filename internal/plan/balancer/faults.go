@@ -130,21 +130,28 @@ func (s *portState) find(lb *sdn.LoadBalancer) {
 	s.serves = s.reached || len(wanted) == 0
 }
 
-// faultBelow notes what is in ERROR of a port.
+// faultBelow notes what is in ERROR of a port. Broken members are sent to the provider again, including
+// those that are not wanted: a provider that does not know a member cannot delete it either.
 func (p *planner) faultBelow(at *place, s *portState) {
-	f := p.fault(at, s.name(), s.have.ID, "", s.serves)
-	members := brokenMembers(s.have)
+	f, pool := p.fault(at, s.name(), s.have.ID, "", s.serves), s.have.Pool
+	again := RenewMembers{LoadBalancerID: at.have.ID}
+	var names []string
+	if pool != nil {
+		again.PoolID, again.Pool = pool.ID, pool.Name
+		for _, m := range pool.Members {
+			if isBroken(m.Provisioning) {
+				names = append(names, cmp.Or(m.Name, m.IP))
+				again.Members = append(again.Members, sdn.Member{Name: m.Name, IP: m.IP, Port: m.Port, SubnetID: m.SubnetID})
+			}
+		}
+	}
 	switch {
 	case isBroken(s.have.Provisioning):
 		f.What = "listener " + s.have.ID
-	case s.have.Pool != nil && isBroken(s.have.Pool.Provisioning):
-		f.What = "pool " + s.have.Pool.ID
-	case len(members) > 0:
-		var names []string
-		for _, m := range members {
-			names = append(names, cmp.Or(m.Name, m.IP))
-		}
-		f.What, f.steps[LevelAgain] = "member "+first(names), renewal(at.have.ID, s.want, s.have)
+	case pool != nil && isBroken(pool.Provisioning):
+		f.What = "pool " + pool.ID
+	case len(names) > 0:
+		f.What, f.steps[LevelAgain] = "member "+first(names), again
 	default:
 		return
 	}
@@ -184,32 +191,6 @@ func failed(p sdn.Provisioning) bool {
 // isBroken reports whether an object below a load balancer that accepts changes does not work.
 // It is in ERROR, or the worker of Octavia that was to change it has died.
 func isBroken(p sdn.Provisioning) bool { return p == sdn.ProvisioningError || busy(p) }
-
-func brokenMembers(l *sdn.Listener) (broken []sdn.Member) {
-	if l.Pool != nil {
-		for _, m := range l.Pool.Members {
-			if isBroken(m.Provisioning) {
-				broken = append(broken, m)
-			}
-		}
-	}
-	return broken
-}
-
-// renewal sends the broken members of a pool to the provider again, including those that are
-// not wanted: a provider that does not know a member cannot delete it either.
-func renewal(lb string, want, have *sdn.Listener) Step {
-	s := RenewMembers{LoadBalancerID: lb, PoolID: have.Pool.ID, Pool: have.Pool.Name}
-	for _, m := range brokenMembers(have) {
-		for i := range want.Pool.Members {
-			if w := &want.Pool.Members[i]; keyOfMember(w) == keyOfMember(&m) {
-				m.Name = w.Name
-			}
-		}
-		s.Members = append(s.Members, sdn.Member{Name: m.Name, IP: m.IP, Port: m.Port, SubnetID: m.SubnetID})
-	}
-	return s
-}
 
 // removing begins the keys of removals.
 const removing = "remove "

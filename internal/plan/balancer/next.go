@@ -66,9 +66,12 @@ type Report struct {
 	Problems []Problem           // what the provider cannot do
 	Kept     []v1.UnchangedField // fields that differ and stay, as only a new load balancer could change them
 	Disabled []Disabled          // what a person has disabled: it stays so
-	Broken   []string            // objects in ERROR, and objects that cannot be deleted
-	Tried    []string            // what was tried for them, and what comes next
-	Spent    bool                // everything was tried as often as it may be, for now
+	// DisabledMembers are likewise; their pools serve by others.
+	DisabledMembers []Disabled
+
+	Broken []string // objects in ERROR, and objects that cannot be deleted
+	Tried  []string // what was tried for them, and what comes next
+	Spent  bool     // everything was tried as often as it may be, for now
 
 	RefusedMembers []string // members that the cloud refuses, and why
 	Partial        bool     // some members are left out for now

@@ -38,22 +38,23 @@ func parts(lb *sdn.LoadBalancer) (all []part) {
 type Disabled struct {
 	What    string
 	Command string // the command that enables it again
-	Member  bool   // it is a member, and the others of its pool serve
 }
 
-// disabled finds the disabled objects of a load balancer.
-func disabled(lb *sdn.LoadBalancer) (all []Disabled) {
+// noteDisabled notes the disabled objects of a load balancer, and reports whether more than members are.
+func (r *Report) noteDisabled(lb *sdn.LoadBalancer) bool {
+	var all []Disabled
 	if lb.Disabled {
-		all = append(all, Disabled{"load balancer " + lb.ID, "openstack loadbalancer set --enable " + lb.ID, false})
+		all = append(all, Disabled{"load balancer " + lb.ID, "openstack loadbalancer set --enable " + lb.ID})
 	}
 	for _, p := range parts(lb) {
 		switch what := p.kind + " " + cmp.Or(p.name, p.id); {
 		case !p.disabled:
 		case p.pool != "":
-			all = append(all, Disabled{what, fmt.Sprintf("openstack loadbalancer member set --enable --weight 1 %s %s", p.pool, p.id), true})
+			r.DisabledMembers = append(r.DisabledMembers, Disabled{what, fmt.Sprintf("openstack loadbalancer member set --enable --weight 1 %s %s", p.pool, p.id)})
 		default:
-			all = append(all, Disabled{what, fmt.Sprintf("openstack loadbalancer %s set --enable %s", p.kind, p.id), false})
+			all = append(all, Disabled{what, fmt.Sprintf("openstack loadbalancer %s set --enable %s", p.kind, p.id)})
 		}
 	}
-	return all
+	r.Disabled = append(r.Disabled, all...)
+	return len(all) > 0
 }

@@ -25,10 +25,7 @@ func (p *planner) compare() {
 	for i := range have {
 		lb := &have[i]
 		switch missing := slices.ContainsFunc(p.places, func(a place) bool { return a.have == nil }); {
-		case used[lb.ID]:
-		case busy(lb.Provisioning):
-			p.Busy = append(p.Busy, lb.ID)
-		case slices.Contains(p.left, lb.ID):
+		case used[lb.ID], !p.accepts(lb):
 		case strings.HasSuffix(lb.Name, trialSuffix) && missing:
 			// It has served its purpose, and may have the room that the wanted one needs.
 			p.Steps = append(p.Steps, DeleteLoadBalancer{ID: lb.ID, Because: "it was a trial"})
@@ -132,14 +129,8 @@ func (p *planner) place(want *sdn.LoadBalancer, have []sdn.LoadBalancer, used ma
 			found = lb
 			continue
 		}
-		if because == "" {
-			because = "another load balancer has its address"
-		}
-		gone = false
-		if busy(lb.Provisioning) {
-			p.Busy = append(p.Busy, lb.ID)
-		} else if !slices.Contains(p.left, lb.ID) {
-			p.Steps = append(p.Steps, DeleteLoadBalancer{lb.ID, because, want.VIP.IP})
+		if gone = false; p.accepts(lb) {
+			p.Steps = append(p.Steps, DeleteLoadBalancer{lb.ID, cmp.Or(because, "another load balancer has its address"), want.VIP.IP})
 		}
 	}
 	at := p.inspect(want, found)
@@ -217,26 +208,27 @@ func Moves(klb *v1.KuryrLoadBalancer, have []sdn.LoadBalancer, keep []string) (f
 	return from
 }
 
+// accepts reports whether a load balancer may be changed now, and notes that it is busy.
+func (p *planner) accepts(lb *sdn.LoadBalancer) bool {
+	if busy(lb.Provisioning) {
+		p.Busy = append(p.Busy, lb.ID)
+		return false
+	}
+	return !slices.Contains(p.left, lb.ID)
+}
+
 // tree plans the differences below a load balancer.
 func (p *planner) tree(at place) {
 	have := at.have
-	if busy(have.Provisioning) {
-		p.Busy = append(p.Busy, have.ID)
-		return
-	}
-	if at.broken() {
-		return
-	}
-	off := disabled(have)
-	p.Disabled = append(p.Disabled, off...)
-	if slices.Contains(p.left, have.ID) {
+	off := !busy(have.Provisioning) && p.noteDisabled(have)
+	if !p.accepts(have) || at.broken() {
 		return
 	}
 	if have.Unmarked {
 		p.Steps = append(p.Steps, MarkLoadBalancer{have.ID})
 	}
 	steps := differences(at, p.in.Features)
-	if p.in.Features.DisabledBlocks && slices.ContainsFunc(off, func(d Disabled) bool { return !d.Member }) {
+	if off && p.in.Features.DisabledBlocks {
 		steps = slices.DeleteFunc(steps, func(s Step) bool {
 			switch s.(type) {
 			case ChangeMembers, CreateListener, CreatePool: // new listeners and pools have members, too

@@ -42,10 +42,7 @@ func isEverybody(r string) bool {
 
 // limited reports whether source ranges keep any client of a family out.
 func limited(ranges []string, of string) bool {
-	return len(ranges) > 0 && !slices.ContainsFunc(ranges, func(r string) bool {
-		p, err := netip.ParsePrefix(r)
-		return err == nil && p.Bits() == 0 && family(p.Addr().String()) == of
-	})
+	return len(ranges) > 0 && !slices.ContainsFunc(ranges, func(r string) bool { return isEverybody(r) && family(r) == of })
 }
 
 // within reports whether one of all holds a prefix.

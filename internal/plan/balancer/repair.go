@@ -165,12 +165,14 @@ func (p *planner) state(vip, port string) (wanted, well bool) {
 
 // turn is the level at which a fault is repaired next.
 type turn struct {
-	at    Level
-	wait  time.Duration
-	times int  // how often this level was tried
-	tries int  // how often it may be tried
-	total int  // attempts at all levels
-	spent bool // all levels were tried often enough
+	at     Level
+	slow   bool // clients are served all the same by what this level makes anew
+	wait   time.Duration
+	times  int    // how often this level was tried
+	tries  int    // how often it may be tried
+	total  int    // attempts at all levels
+	failed string // why the last one was refused; empty: it was accepted, and had no effect
+	spent  bool   // all levels were tried often enough
 }
 
 // over reports whether everything that Kuryr can do was done, for now.
@@ -189,22 +191,37 @@ func (p *planner) turn(f *Fault) turn {
 			a.Times, a.Next, a.Away = a.Times-1, p.in.Now, false
 			p.Attempts[f.key(l)] = a
 		}
-		t.at, t.times, t.tries = l, a.Times, triesQuick[l]
-		if p.slow(f, l) {
+		t.at, t.slow, t.times, t.tries = l, p.slow(f, l), a.Times, triesQuick[l]
+		if t.slow {
 			t.tries = triesSlow[l]
 		}
 		t.spent = t.times >= t.tries
-		t.total += t.times
+		t.total, t.failed = t.total+t.times, cmp.Or(a.Failed, t.failed)
 		t.wait = max(t.wait, p.Attempts.Waits(f.key(l), p.in.Now))
 	}
 	if t.spent {
 		pauses := Pauses{restLeast * p.in.Pause, restTimes * p.in.Pause}
-		if p.slow(f, t.at) {
+		if t.slow {
 			pauses = Pauses{restTimes * p.in.Pause, restMost * restTimes * p.in.Pause}
 		}
 		t.wait = max(0, p.Attempts[f.key(t.at)].Next.Add(pauses.After(t.times-t.tries+1)).Sub(p.in.Now))
 	}
 	return t
+}
+
+// tried describes the attempts so far.
+func (t *turn) tried() string {
+	text := fmt.Sprintf("%d repairs did not help", t.total)
+	switch t.total {
+	case 0:
+		return "it was repaired a short time ago"
+	case 1:
+		text = "a repair did not help"
+	}
+	if t.failed != "" {
+		text += " (last error: " + t.failed + ")"
+	}
+	return text
 }
 
 // slow reports whether clients are served all the same by the object that a level makes anew.
@@ -217,45 +234,21 @@ func (p *planner) slow(f *Fault, l Level) bool {
 
 // consider plans the remedy of a fault, if it is its turn.
 func (p *planner) consider(f *Fault) {
-	t := f.turn
 	p.Broken = append(p.Broken, f.What)
 	what := f.What + f.where() + ": "
 	switch {
-	case t.wait > 0:
-		p.wake(t.wait)
-		p.Tried = append(p.Tried, fmt.Sprintf("%s%s. At %s Kuryr tries to %s", what, p.tried(f), p.in.Now.Add(t.wait).UTC().Format(time.RFC3339), f.does(t.at)))
-	case !p.free(f, t.at):
+	case f.wait > 0:
+		p.wake(f.wait)
+		p.Tried = append(p.Tried, fmt.Sprintf("%s%s. At %s Kuryr tries to %s", what, f.tried(), p.in.Now.Add(f.wait).UTC().Format(time.RFC3339), f.does(f.at)))
+	case !p.free(f, f.at):
 		p.wake(p.in.Pause)
-		p.Tried = append(p.Tried, fmt.Sprintf("%sKuryr repairs another object first, then it tries to %s", what, f.does(t.at)))
+		p.Tried = append(p.Tried, fmt.Sprintf("%sKuryr repairs another object first, then it tries to %s", what, f.does(f.at)))
 	default:
-		r := Remedy{Step: f.steps[t.at], Fault: *f, Level: t.at, Try: t.times + 1, Of: t.tries, pause: p.after(f, t)}
-		r.Replaces = (t.at == LevelPort || t.at == LevelLoadBalancer) && p.slow(f, t.at)
+		r := Remedy{Step: f.steps[f.at], Fault: *f, Level: f.at, Try: f.times + 1, Of: f.tries, pause: p.after(f)}
+		r.Replaces = f.slow && (f.at == LevelPort || f.at == LevelLoadBalancer)
 		p.Remedies = append(p.Remedies, r)
 		p.Tried = append(p.Tried, r.Tell())
 	}
-}
-
-// tried describes the attempts to repair a fault, how many there were, and why the last one failed.
-func (p *planner) tried(f *Fault) string {
-	var all []string
-	for l := range levels {
-		a := p.Attempts[f.key(l)]
-		if a.Times == 0 || f.steps[l] == nil {
-			continue
-		}
-		text := fmt.Sprintf("%d tries to %s did not help", a.Times, f.does(l))
-		if a.Times == 1 {
-			text = fmt.Sprintf("1 try to %s did not help", f.does(l))
-		}
-		if a.Failed != "" {
-			text += " (last error: " + a.Failed + ")"
-		}
-		all = append(all, text)
-	}
-	if len(all) == 0 {
-		return "it was repaired a short time ago"
-	}
-	return strings.Join(all, ", ")
 }
 
 // free reports whether a fault may be repaired beside what else is under way. What is sent again
@@ -296,12 +289,12 @@ func (p *planner) makes() bool {
 }
 
 // after returns the pause between an attempt and the next.
-func (p *planner) after(f *Fault, t turn) time.Duration {
+func (p *planner) after(f *Fault) time.Duration {
 	if f.Serves {
-		return Pauses{p.in.Pause, restTimes * p.in.Pause}.After(t.total + 1)
+		return Pauses{p.in.Pause, restTimes * p.in.Pause}.After(f.total + 1)
 	}
-	pause := Pauses{p.in.Pause / quickLeast, p.in.Pause / quickMost}.After(t.total + 1)
-	if last := t.at == LevelPort || f.steps[LevelPort] == nil; last && t.times+1 >= t.tries && p.slow(f, LevelLoadBalancer) {
+	pause := Pauses{p.in.Pause / quickLeast, p.in.Pause / quickMost}.After(f.total + 1)
+	if last := f.at == LevelPort || f.steps[LevelPort] == nil; last && f.times+1 >= f.tries && p.slow(f, LevelLoadBalancer) {
 		pause = max(pause, p.in.Pause/besideShare)
 	}
 	return pause

@@ -19,10 +19,8 @@ import (
 func Status(have []sdn.LoadBalancer, vips []v1.VIPAddress) v1.KuryrLoadBalancerStatus {
 	have = slices.Clone(have)
 	place := func(lb sdn.LoadBalancer) int {
-		for i, vip := range vips {
-			if at(&lb, vip) {
-				return i
-			}
+		if i := slices.IndexFunc(vips, func(vip v1.VIPAddress) bool { return at(&lb, vip) }); i >= 0 {
+			return i
 		}
 		return len(vips)
 	}

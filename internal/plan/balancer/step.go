@@ -120,13 +120,11 @@ func Target(step Step) string {
 // Urgent reports whether a step keeps clients out that the Service no longer admits, or follows
 // its endpoints. Such a step does not wait because other steps fail.
 func Urgent(step Step) bool {
-	switch s := step.(type) {
+	switch step.(type) {
 	case DeleteListener, ChangeMembers:
 		return true
-	case UpdateListener:
-		return s.Narrows
 	}
-	return false
+	return Narrows(step)
 }
 
 // Narrows reports whether clients outside the source ranges may come in until a step is carried
