@@ -60,7 +60,7 @@ func setupServices(mgr ctrl.Manager, o Options, grants *membergroups.Groups, net
 		})
 		applier := balancers.New(mgr, balancers.Options{
 			Cloud:   balancers.Cloud{LoadBalancers: o.LoadBalancers, FloatingIPs: o.FloatingIPs, SecurityGroups: o.SecurityGroups},
-			Subnets: o.Subnets, Members: grants, Making: making,
+			Members: grants, Making: making,
 			Settings: o.Settings, Backoff: o.Backoff, Mend: o.Mend, Stuck: o.Stuck, Holder: holder, Now: time.Now,
 		})
 		groups.Applier = applier

@@ -93,7 +93,6 @@ type memberGroups interface {
 // Options are the parts that a Reconciler needs beyond the manager.
 type Options struct {
 	Cloud    Cloud
-	Subnets  sdn.Subnets // nil: the subnets' CIDRs are not known
 	Members  memberGroups
 	Making   *kube.Owners // taken to create and name a security group, or to delete one
 	Settings *settings.Live

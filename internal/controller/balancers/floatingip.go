@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -84,9 +83,6 @@ func (v *visit) choosePlace(ctx context.Context, at balancer.Place) (err error) 
 			return fmt.Errorf("cannot create a floating IP: %w", err)
 		}
 	}
-	if v.klb.Spec.PublicIP != nil && v.klb.Spec.PublicIP.SubnetID != "" {
-		at.Subnet = v.prefixOf(ctx, v.klb.Spec.PublicIP.SubnetID)
-	}
 	at.Held = v.klb.Spec.PublicIP != nil && v.klb.Spec.PublicIP.Address != "" && v.holders.Has(v.klb, v.klb.Spec.PublicIP.Address)
 	if at.Before, err = v.before(ctx); err != nil {
 		return err
@@ -124,20 +120,6 @@ func (v *visit) stands(known addressKnown) bool {
 	has := v.klb.Status.PublicIP
 	return !v.memory.addressUnsure && balancer.IsReady(v.klb) && !known.withheld && v.klb.Spec.PublicIP != nil &&
 		has != nil && has.NetworkID != "" && len(v.klb.Status.LoadBalancers) > 0 && v.klb.Status.LoadBalancers[0].PortID == known.port
-}
-
-// prefixOf returns the CIDR of a subnet; zero if the cloud does not show it.
-func (r *Reconciler) prefixOf(ctx context.Context, id string) netip.Prefix {
-	if r.Subnets == nil {
-		return netip.Prefix{}
-	}
-	s, err := r.Subnets.Subnet(ctx, id)
-	if err != nil {
-		ctrl.LoggerFrom(ctx).V(1).Info("cannot check whether a floating IP is in its subnet", "subnet", id, "error", err.Error())
-		return netip.Prefix{}
-	}
-	p, _ := netip.ParsePrefix(s.CIDR) // zero if it is no CIDR
-	return p
 }
 
 // mayHaveAddress reports whether the load balancer may have a floating IP, or wants one. A

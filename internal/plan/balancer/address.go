@@ -6,7 +6,6 @@ package balancer
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -73,8 +72,6 @@ type Place struct {
 	// Withheld says that the load balancer may have no floating IP for now. One
 	// that was made for it stays reserved.
 	Withheld bool
-	// Subnet is the CIDR of the spec's subnet of floating IPs; zero: not known.
-	Subnet netip.Prefix
 	// Before is the KuryrLoadBalancer that has precedence for the requested address, see
 	// Before; empty: none has.
 	Before string
@@ -216,13 +213,8 @@ func (a *addresser) inPlace(f *sdn.FloatingIP, want *v1.PublicIPSpec) {
 	if a.mine(f) && want.Keep {
 		a.Steps = append(a.Steps, DisownFloatingIP{f.ID, f.Address})
 	}
-	ip, err := netip.ParseAddr(f.Address)
-	switch {
-	case want.Address != "":
-	case !sdn.SameID(f.NetworkID, want.NetworkID):
+	if want.Address == "" && !sdn.SameID(f.NetworkID, want.NetworkID) {
 		a.Kept = append(a.Kept, v1.UnchangedField{Field: keptNetwork, Of: f.Address, Is: f.NetworkID, Wanted: want.NetworkID})
-	case a.at.Subnet.IsValid() && err == nil && !a.at.Subnet.Contains(ip):
-		a.Kept = append(a.Kept, v1.UnchangedField{Field: keptSubnet, Of: f.Address, Wanted: want.SubnetID})
 	}
 }
 

@@ -250,11 +250,6 @@ func TestFloatingIP(t *testing.T) {
 			prior: &v1.PublicIPStatus{ID: "a", IP: "203.0.113.5", Made: true}, all: []sdn.FloatingIP{mine("a", "203.0.113.5", "vip")},
 			has: &v1.PublicIPStatus{ID: "a", IP: "203.0.113.5", Made: true}, kept: "instead of one of network other-net",
 		},
-		{
-			name: "another subnet is for new ones", want: &v1.PublicIPSpec{NetworkID: outsideNet, SubnetID: "other"},
-			all: []sdn.FloatingIP{mine("a", "192.0.2.5", "vip")},
-			has: &v1.PublicIPStatus{ID: "a", IP: "192.0.2.5", Made: true}, kept: "instead of one of subnet other",
-		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			klb := newWorld(t).klb
@@ -262,7 +257,7 @@ func TestFloatingIP(t *testing.T) {
 			if tc.deleted {
 				klb.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 			}
-			at := balancer.Place{Port: "vip", Own: []string{"vip", "old"}, Withheld: tc.withheld, Held: tc.held, Partial: tc.partial, Subnet: prefix("203.0.113.0/24")}
+			at := balancer.Place{Port: "vip", Own: []string{"vip", "old"}, Withheld: tc.withheld, Held: tc.held, Partial: tc.partial}
 			if tc.noPort {
 				at.Port, at.Own = "", nil
 			}

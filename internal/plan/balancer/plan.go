@@ -175,23 +175,19 @@ const (
 	keptFlavor  = "flavorID"
 	keptZone    = "availabilityZone"
 	keptNetwork = "publicIP.networkID"
-	keptSubnet  = "publicIP.subnetID"
 )
 
 // Unchanged describes for people what stays as it is.
 func Unchanged(d v1.UnchangedField) string {
-	switch d.Field {
-	case keptNetwork:
+	if OfPublicIP(d) {
 		return fmt.Sprintf("floating IP %s of network %s stays instead of one of network %s", d.Of, d.Is, d.Wanted)
-	case keptSubnet:
-		return fmt.Sprintf("floating IP %s stays instead of one of subnet %s", d.Of, d.Wanted)
 	}
 	what := map[string]string{keptProject: "project", keptFlavor: "flavor", keptZone: "availability zone"}[d.Field]
 	return fmt.Sprintf("load balancer %s keeps its %s %q instead of %q", d.Of, what, d.Is, d.Wanted)
 }
 
 // OfPublicIP reports whether an unchanged field is one of the floating IP.
-func OfPublicIP(d v1.UnchangedField) bool { return d.Field == keptNetwork || d.Field == keptSubnet }
+func OfPublicIP(d v1.UnchangedField) bool { return d.Field == keptNetwork }
 
 // Moves returns the provider of the serving load balancers if the spec names another. It is
 // empty if no provider changes, or if the change has begun already and should continue. To
