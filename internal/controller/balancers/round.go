@@ -58,7 +58,7 @@ func (v *visit) settled() bool { return v.result().IsSettled() }
 
 // describe writes the result of a round into a status.
 func (v *visit) describe(s *v1.KuryrLoadBalancerStatus) {
-	for _, c := range balancer.Describe(s, v.klb, v.result(), v.round.Remark()) {
+	for _, c := range balancer.Describe(s, v.klb, v.result()) {
 		v.set(s, c)
 	}
 }

@@ -17,10 +17,10 @@ func TestUnanswered(t *testing.T) {
 	var f failures
 	var o round
 	for i, want := range []struct{ update, urgent bool }{{false, false}, {false, false}, {true, false}, {true, true}} {
-		update, urgent := f.skips(balancer.UpdatePool{LoadBalancerID: "next"}, &o), f.skips(balancer.DeleteListener{LoadBalancerID: "next"}, &o)
+		update, urgent := f.skips(balancer.UpdatePool{Below: balancer.Below{LoadBalancerID: "next"}}, &o), f.skips(balancer.DeleteListener{Below: balancer.Below{LoadBalancerID: "next"}}, &o)
 		if update != want.update || urgent != want.urgent {
 			t.Errorf("after %d without an answer, skipped are an update: %t, what is urgent: %t; want %+v", i, update, urgent, want)
 		}
-		f.add(balancer.DeleteListener{LoadBalancerID: fmt.Sprint("lb-", i)}, sdn.ErrUnavailable, &o)
+		f.add(balancer.DeleteListener{Below: balancer.Below{LoadBalancerID: fmt.Sprint("lb-", i)}}, sdn.ErrUnavailable, &o)
 	}
 }

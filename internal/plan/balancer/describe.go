@@ -90,9 +90,8 @@ func (r *Result) IsSettled() bool {
 // IsDisabled reports whether a person has disabled more than members.
 func (r *Report) IsDisabled() bool { return len(r.Disabled) > 0 }
 
-// Describe writes a result into the status of klb, but for the conditions, which it returns. remark
-// is for whoever reads that the load balancer is ready.
-func Describe(s *v1.KuryrLoadBalancerStatus, klb *v1.KuryrLoadBalancer, r *Result, remark string) (all []Condition) {
+// Describe writes a result into the status of klb, but for the conditions, which it returns.
+func Describe(s *v1.KuryrLoadBalancerStatus, klb *v1.KuryrLoadBalancer, r *Result) (all []Condition) {
 	if r.Seen && (!r.Changed || len(r.Trees) > len(s.LoadBalancers)) {
 		has := Status(r.Trees, klb.Spec.VIPs)
 		s.LoadBalancers, s.Listeners, s.Pools, s.Members = has.LoadBalancers, has.Listeners, has.Pools, has.Members
@@ -119,7 +118,7 @@ func Describe(s *v1.KuryrLoadBalancerStatus, klb *v1.KuryrLoadBalancer, r *Resul
 	if r.IsSettled() {
 		s.NotChanged = r.unchanged()
 		return append(all,
-			Condition{v1.ConditionReady, true, v1.ReasonReady, r.ready(remark)},
+			Condition{v1.ConditionReady, true, v1.ReasonReady, r.ready()},
 			Condition{v1.ConditionProgressing, false, "Settled", "No action needed."},
 			Condition{v1.ConditionInSync, true, "InSync", "The last look at the cloud showed what this status says."})
 	}
@@ -136,7 +135,7 @@ func Describe(s *v1.KuryrLoadBalancerStatus, klb *v1.KuryrLoadBalancer, r *Resul
 func (r *Result) unchanged() []v1.UnchangedField { return slices.Concat(r.Kept, r.Address.Kept) }
 
 // ready returns the message of a ready load balancer, with its exceptions.
-func (r *Result) ready(remark string) string {
+func (r *Result) ready() string {
 	text := "The cloud has the load balancer as wanted."
 	if kept := r.unchanged(); len(kept) > 0 {
 		var each []string
@@ -157,7 +156,7 @@ func (r *Result) ready(remark string) string {
 	if len(r.DisabledMembers) > 0 {
 		text += " " + disabledText(r.DisabledMembers)
 	}
-	if remark != "" {
+	if remark := r.Remark(); remark != "" {
 		text = strings.TrimSuffix(text, ".") + ". " + remark
 	}
 	return text

@@ -13,6 +13,7 @@ import (
 // differ finds the differences below one load balancer.
 type differ struct {
 	place
+	in    Below
 	f     sdn.Features
 	steps []Step
 }
@@ -20,12 +21,12 @@ type differ struct {
 // differences returns the steps for what differs below the load balancer at an address. A listener that
 // is not wanted is deleted: no client may come in by it, and its replacement may need its quota.
 func differences(at place, f sdn.Features) []Step {
-	d := differ{place: at, f: f}
+	d := differ{place: at, in: Below{at.have.ID}, f: f}
 	wanted, ports := map[*sdn.Listener]bool{}, map[int32]bool{}
 	for _, s := range d.ports {
 		ports[s.want.Port] = true
 		if s.have == nil {
-			d.add(CreateListener{d.have.ID, *s.want})
+			d.add(CreateListener{d.in, *s.want})
 			continue
 		}
 		wanted[s.have] = true
@@ -38,7 +39,7 @@ func differences(at place, f sdn.Features) []Step {
 			because = "the Service has another protocol on its port"
 		}
 		if !wanted[l] {
-			d.add(DeleteListener{d.have.ID, l.ID, because, Wider(l.SourceRanges, rangesOf(d.want.Listeners))})
+			d.add(DeleteListener{d.in, l.ID, because, Wider(l.SourceRanges, rangesOf(d.want.Listeners))})
 		}
 	}
 	d.keepAffinity()
@@ -58,27 +59,27 @@ func (d *differ) listener(want, have *sdn.Listener) {
 		// A port has one listener of a protocol, and a listener has one pool, whose protocol is
 		// fixed. The protocol towards the endpoints has to change at once, and connections do
 		// not outlive that in any case.
-		d.add(DeleteListener{d.have.ID, have.ID, "the protocol of its pool changes to " + want.Pool.Protocol, narrows})
-		d.add(CreateListener{d.have.ID, *want})
+		d.add(DeleteListener{d.in, have.ID, "the protocol of its pool changes to " + want.Pool.Protocol, narrows})
+		d.add(CreateListener{d.in, *want})
 		return
 	}
 	if !sameListener(want, have) {
 		d.add(UpdateListener{
-			LoadBalancerID: d.have.ID, ID: have.ID, Listener: *want,
+			Below: d.in, ID: have.ID, Listener: *want,
 			Ranges: !slices.Equal(want.SourceRanges, have.SourceRanges), Narrows: narrows,
 		})
 	}
 	switch with := d.withAffinity(have); {
 	case have.Pool == nil:
-		d.add(CreatePool{d.have.ID, have.ID, *want.Pool})
+		d.add(CreatePool{d.in, have.ID, *want.Pool})
 		return
 	case d.f.AffinityShared && want.Pool.AffinitySeconds == nil && have.Pool.AffinitySeconds != nil && with[len(with)-1] == have:
 		if len(with) == 1 { // else it waits for the others
-			d.add(DeletePool{d.have.ID, have.Pool.ID, "the provider removes session affinity with a pool only"})
+			d.add(DeletePool{d.in, have.Pool.ID, "the provider removes session affinity with a pool only"})
 			return
 		}
 	case !samePool(want.Pool, have.Pool, d.f):
-		d.add(UpdatePool{d.have.ID, have.Pool.ID, *want.Pool, false})
+		d.add(UpdatePool{d.in, have.Pool.ID, *want.Pool, false})
 	}
 	d.members(want.Pool, have.Pool)
 }
@@ -109,7 +110,7 @@ func (d *differ) keepAffinity() {
 		if with := d.withAffinity(l); d.f.AffinityShared && slices.Contains(with, l) && !goes(l) && slices.ContainsFunc(with, goes) {
 			p := *l.Pool
 			p.AffinitySeconds = nil
-			d.add(UpdatePool{d.have.ID, p.ID, p, true})
+			d.add(UpdatePool{d.in, p.ID, p, true})
 		}
 	}
 }
@@ -179,7 +180,7 @@ func sameAddress(a, b string) bool { return plain(a) == plain(b) }
 // members puts all differences of members into one request. A member whose subnet changes
 // is removed first, and the next plan adds it again. A broken member is a fault.
 func (d *differ) members(want, have *sdn.Pool) {
-	c := ChangeMembers{LoadBalancerID: d.have.ID, PoolID: have.ID, Pool: have.Name, has: len(have.Members)}
+	c := ChangeMembers{Below: d.in, PoolID: have.ID, Pool: have.Name, has: len(have.Members)}
 	there := map[memberKey]*sdn.Member{}
 	for i := range have.Members {
 		there[keyOfMember(&have.Members[i])] = &have.Members[i]

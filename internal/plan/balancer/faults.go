@@ -134,7 +134,7 @@ func (s *portState) find(lb *sdn.LoadBalancer) {
 // those that are not wanted: a provider that does not know a member cannot delete it either.
 func (p *planner) faultBelow(at *place, s *portState) {
 	f, pool := p.fault(at, s.name(), s.have.ID, "", s.serves), s.have.Pool
-	again := RenewMembers{LoadBalancerID: at.have.ID}
+	again := RenewMembers{Below: Below{at.have.ID}}
 	var names []string
 	if pool != nil {
 		again.PoolID, again.Pool = pool.ID, pool.Name
@@ -166,7 +166,7 @@ func (p *planner) fault(at *place, port, listener, what string, serves bool) Fau
 	id := at.have.ID
 	f := Fault{LoadBalancerID: id, VIP: at.vip(), Port: port, What: what, Serves: serves}
 	if listener != "" {
-		f.steps[LevelPort] = DeleteListener{id, listener, because, false}
+		f.steps[LevelPort] = DeleteListener{Below{id}, listener, because, false}
 	}
 	if p.in.Features.FailOver {
 		f.steps[LevelFailover] = FailOver{id}

@@ -315,7 +315,7 @@ func (h *history) say() string {
 	if waits := slices.Concat(h.last.Busy, h.last.Unfinished); len(waits) > 0 {
 		r.Waiting.ID = waits[0]
 	}
-	for _, c := range balancer.Describe(&v1.KuryrLoadBalancerStatus{}, h.klb, &r, "") {
+	for _, c := range balancer.Describe(&v1.KuryrLoadBalancerStatus{}, h.klb, &r) {
 		if !(c.Type == v1.ConditionSupported && c.Is || c.Reason == v1.ReasonPending || c.Reason == "Working" || c.Type == v1.ConditionInSync) {
 			fmt.Fprintf(&b, "%s %s %s: %s\n", c.Type, map[bool]metav1.ConditionStatus{true: "True", false: "False"}[c.Is], c.Reason, c.Text)
 		}

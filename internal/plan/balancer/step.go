@@ -33,16 +33,20 @@ type MarkLoadBalancer struct{ ID string }
 // FailOver has the provider mend a load balancer.
 type FailOver struct{ ID string }
 
+// Below is the load balancer below which a step changes something.
+type Below struct{ LoadBalancerID string }
+
 // CreateListener creates a listener with its pool and members.
 type CreateListener struct {
-	LoadBalancerID string
-	Listener       sdn.Listener
+	Below
+	Listener sdn.Listener
 }
 
 // UpdateListener changes a listener, but not its pool.
 type UpdateListener struct {
-	LoadBalancerID, ID string
-	Listener           sdn.Listener
+	Below
+	ID       string
+	Listener sdn.Listener
 	// Ranges says that the source ranges change: until then the listener may admit other
 	// clients, or keep clients out.
 	Ranges bool
@@ -52,70 +56,62 @@ type UpdateListener struct {
 
 // DeleteListener deletes a listener with its pool.
 type DeleteListener struct {
-	LoadBalancerID, ID, Because string
+	Below
+	ID, Because string
 	// Narrows says that until then clients outside the source ranges may come in.
 	Narrows bool
 }
 
 // CreatePool creates the pool of a listener that has lost its own.
 type CreatePool struct {
-	LoadBalancerID, ListenerID string
-	Pool                       sdn.Pool
+	Below
+	ListenerID string
+	Pool       sdn.Pool
 }
 
 // UpdatePool changes a pool, but not its members.
 type UpdatePool struct {
-	LoadBalancerID, ID string
-	Pool               sdn.Pool
+	Below
+	ID   string
+	Pool sdn.Pool
 	// Before a step that takes its affinity away in the provider: it then shows none, and gets it again.
 	Before bool
 }
 
 // DeletePool deletes the pool of a listener, which gets another one.
-type DeletePool struct{ LoadBalancerID, ID, Because string }
+type DeletePool struct {
+	Below
+	ID, Because string
+}
 
 // RenewMembers sends members of a pool to the provider again, which may not know them.
 type RenewMembers struct {
-	LoadBalancerID, PoolID, Pool string
-	Members                      []sdn.Member
+	Below
+	PoolID, Pool string
+	Members      []sdn.Member
 }
 
 // ChangeMembers adds, then removes members of a pool.
 type ChangeMembers struct {
-	LoadBalancerID, PoolID, Pool string
-	Add, Remove                  []sdn.Member
-	has                          int // how many members the pool has
+	Below
+	PoolID, Pool string
+	Add, Remove  []sdn.Member
+	has          int // how many members the pool has
 }
 
 // Target returns the ID of the load balancer that a step changes. It is empty if the step
 // creates the load balancer, and if the step is about a floating IP.
 func Target(step Step) string {
-	switch s := step.(type) {
-	case DeleteLoadBalancer:
-		return s.ID
-	case MarkLoadBalancer:
-		return s.ID
-	case FailOver:
-		return s.ID
-	case CreateListener:
-		return s.LoadBalancerID
-	case UpdateListener:
-		return s.LoadBalancerID
-	case DeleteListener:
-		return s.LoadBalancerID
-	case CreatePool:
-		return s.LoadBalancerID
-	case UpdatePool:
-		return s.LoadBalancerID
-	case ChangeMembers:
-		return s.LoadBalancerID
-	case DeletePool:
-		return s.LoadBalancerID
-	case RenewMembers:
-		return s.LoadBalancerID
+	if s, has := step.(interface{ target() string }); has {
+		return s.target()
 	}
 	return ""
 }
+
+func (s Below) target() string              { return s.LoadBalancerID }
+func (s DeleteLoadBalancer) target() string { return s.ID }
+func (s MarkLoadBalancer) target() string   { return s.ID }
+func (s FailOver) target() string           { return s.ID }
 
 // Urgent reports whether a step keeps clients out that the Service no longer admits, or follows
 // its endpoints. Such a step does not wait because other steps fail.
