@@ -42,7 +42,8 @@ type groupMemory struct {
 
 // is reports whether the security group that the status names was made as the spec says.
 func (f *groupMemory) is(klb *v1.KuryrLoadBalancer) bool {
-	return f.id != "" && f.id == klb.Status.SecurityGroupID && slices.Equal(f.rules, balancer.RangeGroupRules(klb))
+	rules, _ := balancer.RangeGroupRules(klb)
+	return f.id != "" && f.id == klb.Status.SecurityGroupID && slices.Equal(f.rules, rules)
 }
 
 // keepByGroup has a security group on the members' ports keep the source ranges, where the
@@ -69,10 +70,8 @@ func (v *visit) keepByGroup(ctx context.Context, spec *v1.KuryrLoadBalancer, f s
 		}
 	}
 	v.round.Group.Known, v.round.Group.Verdict = true, v.memory.group.Assess(v.klb, &found, v.Now(), v.patience())
-	v.round.Group.Problems = v.round.Group.Verdict.Problems(v.klb)
-	if p, is := balancer.TooManyRules(v.klb); is {
-		v.round.Group.Problems = append(v.round.Group.Problems, p)
-	}
+	_, missing := balancer.RangeGroupRules(v.klb)
+	v.round.Group.Problems = append(v.round.Group.Verdict.Problems(v.klb), missing...)
 	return rest, nil
 }
 
@@ -111,7 +110,8 @@ func (v *visit) ensureGroup(ctx context.Context, project string) (string, error)
 // makeGroup creates the security group or mends its rules. It reports whether another user of
 // the cloud had changed or deleted the group.
 func (v *visit) makeGroup(ctx context.Context, project string) (mended bool, err error) {
-	rules, has := balancer.RangeGroupRules(v.klb), v.klb.Status.SecurityGroupID
+	has := v.klb.Status.SecurityGroupID
+	rules, _ := balancer.RangeGroupRules(v.klb)
 	if v.memory.group.is(v.klb) && !v.memory.checkRequested {
 		return false, nil
 	}

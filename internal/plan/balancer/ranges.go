@@ -104,26 +104,8 @@ const mostRules = 1000
 
 // RangeGroupRules returns the rules of the security group of a KuryrLoadBalancer. They admit
 // its source ranges, or every client, at the ports of its members. They are sorted and unique,
-// and at most mostRules.
-func RangeGroupRules(klb *v1.KuryrLoadBalancer) []sdn.Rule {
-	all := rangeGroupRules(klb)
-	return all[:min(len(all), mostRules)]
-}
-
-// TooManyRules returns the problem of a group that needs more than mostRules rules; false if it
-// does not.
-func TooManyRules(klb *v1.KuryrLoadBalancer) (Problem, bool) {
-	all := rangeGroupRules(klb)
-	if len(all) <= mostRules {
-		return Problem{}, false
-	}
-	next := all[mostRules]
-	return Problem{ranges, ReasonTooManyRules, fmt.Sprintf("the source ranges need %d rules of a security group, which gets only the first %d. From range %s at endpoint port %d on, "+
-		"clients cannot connect. Use fewer or larger ranges, or fewer ports", len(all), mostRules, next.Remote, next.From)}, true
-}
-
-func rangeGroupRules(klb *v1.KuryrLoadBalancer) []sdn.Rule {
-	var rules []sdn.Rule
+// and at most mostRules. If that is not enough, it returns the problem.
+func RangeGroupRules(klb *v1.KuryrLoadBalancer) (rules []sdn.Rule, missing []Problem) {
 	from := klb.Spec.SourceRanges
 	if len(from) == 0 {
 		from = everybody(klb)
@@ -146,17 +128,19 @@ func rangeGroupRules(klb *v1.KuryrLoadBalancer) []sdn.Rule {
 	slices.SortFunc(rules, func(a, b sdn.Rule) int {
 		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.From, b.From), cmp.Compare(a.Remote, b.Remote))
 	})
-	return rules
+	if len(rules) <= mostRules {
+		return rules, nil
+	}
+	next := rules[mostRules]
+	return rules[:mostRules], []Problem{{ranges, ReasonTooManyRules, fmt.Sprintf("the source ranges need %d rules of a security group, which gets only the first %d. From range %s at endpoint port %d on, "+
+		"clients cannot connect. Use fewer or larger ranges, or fewer ports", len(rules), mostRules, next.Remote, next.From)}}
 }
 
 // everybody returns the ranges that hold all addresses of the VIPs' families.
-func everybody(klb *v1.KuryrLoadBalancer) []string {
-	var all []string
+func everybody(klb *v1.KuryrLoadBalancer) (all []string) {
 	for _, v := range klb.Spec.VIPs {
-		r := map[string]string{"ipv4": "0.0.0.0/0", "ipv6": "::/0"}[family(v.IP)]
-		if !slices.Contains(all, r) {
-			all = append(all, r)
-		}
+		all = append(all, map[string]string{"ipv4": "0.0.0.0/0", "ipv6": "::/0"}[family(v.IP)])
 	}
-	return all
+	slices.Sort(all)
+	return slices.Compact(all)
 }
