@@ -35,17 +35,6 @@ type Fault struct {
 	turn
 }
 
-// does describes what a level does.
-func (f *Fault) does(l Level) string {
-	if _, renews := f.steps[LevelAgain].(RenewMembers); l == LevelAgain && !renews {
-		return "delete it"
-	}
-	return [...]string{
-		"send the members to the provider again", "recreate the listener and its pool",
-		"fail over the load balancer", "recreate the load balancer at the same address",
-	}[l]
-}
-
 // place is an address that is to have a load balancer.
 type place struct {
 	want   *sdn.LoadBalancer
@@ -162,7 +151,7 @@ func (p *planner) faultBelow(at *place, s *portState) {
 // listener for what is not below a wanted one. A load balancer in ERROR that still serves and can be
 // failed over is not made anew: the cloud may have no room for another.
 func (p *planner) fault(at *place, port, listener, what string, serves bool) Fault {
-	const because = "it cannot be repaired in place"
+	const because = "to recreate it"
 	id := at.have.ID
 	f := Fault{LoadBalancerID: id, VIP: at.vip(), Port: port, What: what, Serves: serves}
 	if listener != "" {

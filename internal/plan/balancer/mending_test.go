@@ -67,10 +67,10 @@ func inError(p *sdn.Provisioning) { *p = sdn.ProvisioningError }
 func TestMending(t *testing.T) {
 	const (
 		renew    = "send 1 members of pool shop/web:TCP:53 to the provider again"
-		none     = "delete listener (it cannot be repaired in place)"
+		none     = "delete listener (to recreate it)"
 		listener = "create listener shop/web:TCP:53"
 		failover = "fail over load balancer"
-		gone     = "delete load balancer (it cannot be repaired in place)"
+		gone     = "delete load balancer (to recreate it)"
 		anew     = "create load balancer shop/web at 10.2.0.10"
 	)
 	for _, tc := range []struct {
@@ -140,7 +140,7 @@ func TestMending(t *testing.T) {
 			if c == nil {
 				inError(&lb.Provisioning)
 			}
-		}, []string{"delete load balancer (it cannot be repaired in place)", anew}},
+		}, []string{"delete load balancer (to recreate it)", anew}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := brokenWorld(t, tc.provider, tc.spoil)
@@ -296,8 +296,8 @@ func TestNewOneIsMendedFromBelow(t *testing.T) {
 	w.spoil(w.cloud.LoadBalancers()[0].LoadBalancer.ID, func(_ *memory.Cloud, lb *sdn.LoadBalancer) { inError(&lb.Listeners[0].Pool.Provisioning) })
 	w.settle()
 	want := []string{
-		"delete load balancer (it cannot be repaired in place)", "create load balancer shop/web at 10.2.0.10",
-		"delete listener (it cannot be repaired in place)", "create listener shop/web:TCP:53",
+		"delete load balancer (to recreate it)", "create load balancer shop/web at 10.2.0.10",
+		"delete listener (to recreate it)", "create listener shop/web:TCP:53",
 	}
 	if diff := cmp.Diff(want, w.steps()); diff != "" {
 		t.Errorf("steps (-want +got):\n%s", diff)

@@ -25,7 +25,7 @@ type Remedy struct {
 
 // Tell describes the remedy for people.
 func (r *Remedy) Tell() string {
-	return fmt.Sprintf("%s%s: Kuryr tries to %s (try %d)", r.Fault.What, r.Fault.where(), r.Fault.does(r.Level), r.Try)
+	return fmt.Sprintf("%s%s: Kuryr tries to %s (try %d)", r.Fault.What, r.Fault.where(), r.Step, r.Try)
 }
 
 func (f *Fault) where() string {
@@ -239,10 +239,10 @@ func (p *planner) consider(f *Fault) {
 	switch {
 	case f.wait > 0:
 		p.wake(f.wait)
-		p.Tried = append(p.Tried, fmt.Sprintf("%s%s. At %s Kuryr tries to %s", what, f.tried(), p.in.Now.Add(f.wait).UTC().Format(time.RFC3339), f.does(f.at)))
+		p.Tried = append(p.Tried, fmt.Sprintf("%s%s. At %s Kuryr tries to %s", what, f.tried(), p.in.Now.Add(f.wait).UTC().Format(time.RFC3339), f.steps[f.at]))
 	case !p.free(f, f.at):
 		p.wake(p.in.Pause)
-		p.Tried = append(p.Tried, fmt.Sprintf("%sKuryr repairs another object first, then it tries to %s", what, f.does(f.at)))
+		p.Tried = append(p.Tried, fmt.Sprintf("%sKuryr repairs another object first, then it tries to %s", what, f.steps[f.at]))
 	default:
 		r := Remedy{Step: f.steps[f.at], Fault: *f, Level: f.at, Try: f.times + 1, Of: f.tries, pause: p.after(f)}
 		r.Replaces = f.slow && (f.at == LevelPort || f.at == LevelLoadBalancer)
