@@ -255,11 +255,15 @@ func (a *addresser) clear(f *sdn.FloatingIP) (occupied bool) {
 func (a *addresser) choose(want *v1.PublicIPSpec) (best *sdn.FloatingIP) {
 	for i := range a.all {
 		switch f := &a.all[i]; {
-		case want.Address == "":
+		case want.Address == "" && a.fits(f, want):
 			// The one that is in place, then the one that was in use last.
-			if a.fits(f, want) && (best == nil || a.rank(f) < a.rank(best)) {
+			if f.PortID == a.at.Port {
+				return f
+			}
+			if best == nil || a.known(f) || a.away(best) && !a.known(best) {
 				best = f
 			}
+		case want.Address == "":
 		case sameAddress(f.Address, want.Address):
 			a.check(f, want)
 			return f
@@ -292,18 +296,6 @@ func (a *addresser) fits(f *sdn.FloatingIP, want *v1.PublicIPSpec) bool {
 		return !a.away(f)
 	}
 	return f.PortID == a.at.Port && f.Owner == (sdn.Owner{}) && sdn.SameID(f.NetworkID, want.NetworkID)
-}
-
-func (a *addresser) rank(f *sdn.FloatingIP) int {
-	switch {
-	case f.PortID == a.at.Port:
-		return 0
-	case a.known(f):
-		return 1
-	case !a.away(f):
-		return 2
-	}
-	return 3
 }
 
 // Before returns the one of others that has precedence over klb for the floating IP address

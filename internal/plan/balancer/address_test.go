@@ -61,6 +61,21 @@ func TestFloatingIP(t *testing.T) {
 			steps: []string{"associate floating IP 203.0.113.9 with port vip"},
 		},
 		{
+			name: "of several, the one on the port", want: anyIP, prior: &v1.PublicIPStatus{ID: "a", IP: "203.0.113.9", Made: true},
+			all: []sdn.FloatingIP{mine("a", "203.0.113.9", ""), mine("b", "203.0.113.10", "vip")}, steps: []string{"delete floating IP 203.0.113.9"},
+			has: &v1.PublicIPStatus{ID: "b", IP: "203.0.113.10", Made: true},
+		},
+		{
+			name: "of several, the one that was in use", want: anyIP, prior: &v1.PublicIPStatus{ID: "b", IP: "203.0.113.10", Made: true},
+			all:   []sdn.FloatingIP{mine("c", "203.0.113.11", "server"), mine("b", "203.0.113.10", ""), mine("a", "203.0.113.9", "")},
+			steps: []string{"associate floating IP 203.0.113.10 with port vip"},
+		},
+		{
+			name: "of several, one that no other port has", want: anyIP,
+			all:   []sdn.FloatingIP{mine("c", "203.0.113.11", "server"), mine("a", "203.0.113.9", "")},
+			steps: []string{"associate floating IP 203.0.113.9 with port vip"},
+		},
+		{
 			name: "nobody's own is not taken without being asked for", want: anyIP, all: []sdn.FloatingIP{theirs("a", "203.0.113.9", "")},
 			steps: []string{"create floating IP in network outside-net"},
 		},
