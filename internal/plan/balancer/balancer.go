@@ -181,8 +181,7 @@ func (w *wanter) sourceRanges(vip v1.VIPAddress) []string {
 		return nil
 	}
 	if !w.f.SourceRanges {
-		w.cannot("spec.loadBalancerSourceRanges", ReasonNoSourceRanges, "does not filter clients by address. %s. Choose another provider "+
-			"(annotation openstack.org/kuryr-provider)%s, or remove the ranges", w.consequence(), w.byGroups())
+		w.cannotKeepRanges()
 		return nil
 	}
 	var out []string
@@ -226,20 +225,18 @@ func WithholdsFloatingIP(klb *v1.KuryrLoadBalancer, f sdn.Features) bool {
 	return klb.Spec.PublicIP != nil && !f.SourceRanges && !Open(klb)
 }
 
-// byGroups suggests security groups for the source ranges, where they could keep them.
-func (w *wanter) byGroups() string {
-	if !w.f.KeepsClientAddress || w.spec.SourceRangesAtMembers {
-		return ""
-	}
-	return ", let security groups enforce them (services.sourceRangesBySecurityGroups in Kuryr's configuration)"
-}
-
-// consequence says what follows from source ranges that cannot be kept.
-func (w *wanter) consequence() string {
+// cannotKeepRanges says what follows from source ranges that the provider does not keep, and suggests
+// security groups, where they could keep them.
+func (w *wanter) cannotKeepRanges() {
+	follows, groups := "Every client with a route to the cluster IP can connect", ""
 	if WithholdsFloatingIP(w.klb, w.f) {
-		return "The Service gets no floating IP, as any client could use it; Kuryr keeps one that it had for it"
+		follows = "The Service gets no floating IP, as any client could use it; Kuryr keeps one that it had for it"
 	}
-	return "Every client with a route to the cluster IP can connect"
+	if w.f.KeepsClientAddress && !w.spec.SourceRangesAtMembers {
+		groups = ", let security groups enforce them (services.sourceRangesBySecurityGroups in Kuryr's configuration)"
+	}
+	w.cannot("spec.loadBalancerSourceRanges", ReasonNoSourceRanges, "does not filter clients by address. %s. Choose another provider "+
+		"(annotation openstack.org/kuryr-provider)%s, or remove the ranges", follows, groups)
 }
 
 func (w *wanter) poolProtocol(s *v1.ListenerSpec) string {

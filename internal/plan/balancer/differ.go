@@ -167,6 +167,14 @@ type memberKey struct {
 
 func keyOfMember(m *sdn.Member) memberKey { return memberKey{plain(m.IP), m.Port} }
 
+func byKey(members []sdn.Member) map[memberKey]*sdn.Member {
+	all := map[memberKey]*sdn.Member{}
+	for i := range members {
+		all[keyOfMember(&members[i])] = &members[i]
+	}
+	return all
+}
+
 // plain returns an address in its canonical form.
 func plain(ip string) string {
 	if a, err := netip.ParseAddr(ip); err == nil {
@@ -181,14 +189,9 @@ func sameAddress(a, b string) bool { return plain(a) == plain(b) }
 // is removed first, and the next plan adds it again. A broken member is a fault.
 func (d *differ) members(want, have *sdn.Pool) {
 	c := ChangeMembers{Below: d.in, PoolID: have.ID, Pool: have.Name, has: len(have.Members)}
-	there := map[memberKey]*sdn.Member{}
-	for i := range have.Members {
-		there[keyOfMember(&have.Members[i])] = &have.Members[i]
-	}
-	wanted := map[memberKey]bool{}
+	there, wanted := byKey(have.Members), byKey(want.Members)
 	for i := range want.Members {
 		w := &want.Members[i]
-		wanted[keyOfMember(w)] = true
 		switch h := there[keyOfMember(w)]; {
 		case h == nil:
 			c.Add = append(c.Add, *w)
@@ -200,7 +203,7 @@ func (d *differ) members(want, have *sdn.Pool) {
 		}
 	}
 	for i := range have.Members {
-		if m := &have.Members[i]; !wanted[keyOfMember(m)] && !isBroken(m.Provisioning) {
+		if m := &have.Members[i]; wanted[keyOfMember(m)] == nil && !isBroken(m.Provisioning) {
 			c.Remove = append(c.Remove, *m)
 		}
 	}

@@ -111,11 +111,8 @@ func (s *portState) find(lb *sdn.LoadBalancer) {
 	if !s.isThere() || failed(s.have.Provisioning) || failed(s.have.Pool.Provisioning) {
 		return
 	}
-	wanted := map[memberKey]bool{}
-	for i := range s.want.Pool.Members {
-		wanted[keyOfMember(&s.want.Pool.Members[i])] = true
-	}
-	s.reached = slices.ContainsFunc(s.have.Pool.Members, func(m sdn.Member) bool { return wanted[keyOfMember(&m)] && !isBroken(m.Provisioning) })
+	wanted := byKey(s.want.Pool.Members)
+	s.reached = slices.ContainsFunc(s.have.Pool.Members, func(m sdn.Member) bool { return wanted[keyOfMember(&m)] != nil && !isBroken(m.Provisioning) })
 	s.serves = s.reached || len(wanted) == 0
 }
 

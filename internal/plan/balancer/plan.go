@@ -55,10 +55,12 @@ func order(step Step) int {
 		return 4
 	case CreateLoadBalancer, DeleteLoadBalancer, DeletePool, ChangeMembers:
 		return 3
+	case CreateListener, CreatePool:
+		return 5
 	case MarkLoadBalancer:
-		return 6
+		return 7
 	}
-	return 5
+	return 6
 }
 
 // inOrder sorts steps. Of changes of members, those of the emptiest pool come first, so that no port
