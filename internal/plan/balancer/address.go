@@ -311,28 +311,24 @@ func Before(klb *v1.KuryrLoadBalancer, others []*v1.KuryrLoadBalancer, held func
 	has := func(o *v1.KuryrLoadBalancer) bool {
 		return o.Status.PublicIP != nil && sameAddress(o.Status.PublicIP.IP, address) || held(o)
 	}
-	var first *v1.KuryrLoadBalancer
+	compare := func(a, b *v1.KuryrLoadBalancer) int {
+		switch {
+		case has(a) && !has(b):
+			return -1
+		case has(b) && !has(a):
+			return 1
+		}
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	}
+	first := klb
 	for _, o := range others {
 		wants := o.Spec.PublicIP != nil && o.DeletionTimestamp.IsZero() && (has(o) || sameAddress(o.Spec.PublicIP.Address, address))
-		if o.UID == klb.UID || !wants {
-			continue
-		}
-		if before(o, klb, has) && (first == nil || before(o, first, has)) {
+		if wants && o.UID != klb.UID && compare(o, first) < 0 {
 			first = o
 		}
 	}
-	return first
-}
-
-// before reports whether a has precedence over b: only a has the address, or both or neither
-// have it and a is older.
-func before(a, b *v1.KuryrLoadBalancer, has func(*v1.KuryrLoadBalancer) bool) bool {
-	if has(a) != has(b) {
-		return has(a)
+	if first == klb {
+		return nil
 	}
-	return older(a, b)
-}
-
-func older(a, b *v1.KuryrLoadBalancer) bool {
-	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name)) < 0
+	return first
 }

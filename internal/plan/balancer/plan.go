@@ -96,12 +96,7 @@ func sortBalancers(all []sdn.LoadBalancer, keep []string) {
 		}
 		return 1
 	}
-	slices.SortFunc(all, func(a, b sdn.LoadBalancer) int {
-		if d := rank(a) - rank(b); d != 0 {
-			return d
-		}
-		return strings.Compare(a.ID, b.ID)
-	})
+	slices.SortFunc(all, func(a, b sdn.LoadBalancer) int { return cmp.Or(rank(a)-rank(b), cmp.Compare(a.ID, b.ID)) })
 }
 
 // busy reports whether an object accepts no change in this state. An unknown state does not
