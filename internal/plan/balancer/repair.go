@@ -14,9 +14,7 @@ import (
 // Remedy is a step that may repair something.
 type Remedy struct {
 	Step
-	Fault   Fault
-	Level   Level
-	Try, Of int
+	Fault
 	// Replaces says that the step deletes what serves clients: something has to show first that it
 	// can be created again.
 	Replaces bool
@@ -102,9 +100,9 @@ func (p *planner) repair() {
 	p.cure()
 	rank := func(f *Fault) Level { // what serves no client comes first
 		if f.Serves {
-			return levels + f.at
+			return levels + f.Level
 		}
-		return f.at
+		return f.Level
 	}
 	for i := range p.faults {
 		p.faults[i].turn = p.turn(&p.faults[i])
@@ -165,11 +163,11 @@ func (p *planner) state(vip, port string) (wanted, well bool) {
 
 // turn is the level at which a fault is repaired next.
 type turn struct {
-	at     Level
+	Level  Level
 	slow   bool // clients are served all the same by what this level makes anew
 	wait   time.Duration
-	times  int    // how often this level was tried
-	tries  int    // how often it may be tried
+	Try    int    // the number of the next attempt at this level
+	Of     int    // how often it may be tried
 	total  int    // attempts at all levels
 	failed string // why the last one was refused; empty: it was accepted, and had no effect
 	spent  bool   // all levels were tried often enough
@@ -191,12 +189,12 @@ func (p *planner) turn(f *Fault) turn {
 			a.Times, a.Next, a.Away = a.Times-1, p.in.Now, false
 			p.Attempts[f.key(l)] = a
 		}
-		t.at, t.slow, t.times, t.tries = l, p.slow(f, l), a.Times, triesQuick[l]
+		t.Level, t.slow, t.Try, t.Of = l, p.slow(f, l), a.Times+1, triesQuick[l]
 		if t.slow {
-			t.tries = triesSlow[l]
+			t.Of = triesSlow[l]
 		}
-		t.spent = t.times >= t.tries
-		t.total, t.failed = t.total+t.times, cmp.Or(a.Failed, t.failed)
+		t.spent = t.Try > t.Of
+		t.total, t.failed = t.total+a.Times, cmp.Or(a.Failed, t.failed)
 		t.wait = max(t.wait, p.Attempts.Waits(f.key(l), p.in.Now))
 	}
 	if t.spent {
@@ -204,7 +202,7 @@ func (p *planner) turn(f *Fault) turn {
 		if t.slow {
 			pauses = Pauses{restTimes * p.in.Pause, restMost * restTimes * p.in.Pause}
 		}
-		t.wait = max(0, p.Attempts[f.key(t.at)].Next.Add(pauses.After(t.times-t.tries+1)).Sub(p.in.Now))
+		t.wait = max(0, p.Attempts[f.key(t.Level)].Next.Add(pauses.After(t.Try-t.Of)).Sub(p.in.Now))
 	}
 	return t
 }
@@ -239,13 +237,13 @@ func (p *planner) consider(f *Fault) {
 	switch {
 	case f.wait > 0:
 		p.wake(f.wait)
-		p.Tried = append(p.Tried, fmt.Sprintf("%s%s. At %s Kuryr tries to %s", what, f.tried(), p.in.Now.Add(f.wait).UTC().Format(time.RFC3339), f.steps[f.at]))
-	case !p.free(f, f.at):
+		p.Tried = append(p.Tried, fmt.Sprintf("%s%s. At %s Kuryr tries to %s", what, f.tried(), p.in.Now.Add(f.wait).UTC().Format(time.RFC3339), f.steps[f.Level]))
+	case !p.free(f):
 		p.wake(p.in.Pause)
-		p.Tried = append(p.Tried, fmt.Sprintf("%sKuryr repairs another object first, then it tries to %s", what, f.steps[f.at]))
+		p.Tried = append(p.Tried, fmt.Sprintf("%sKuryr repairs another object first, then it tries to %s", what, f.steps[f.Level]))
 	default:
-		r := Remedy{Step: f.steps[f.at], Fault: *f, Level: f.at, Try: f.times + 1, Of: f.tries, pause: p.after(f)}
-		r.Replaces = f.slow && (f.at == LevelPort || f.at == LevelLoadBalancer)
+		r := Remedy{Step: f.steps[f.Level], Fault: *f, pause: p.after(f)}
+		r.Replaces = f.slow && (f.Level == LevelPort || f.Level == LevelLoadBalancer)
 		p.Remedies = append(p.Remedies, r)
 		p.Tried = append(p.Tried, r.Tell())
 	}
@@ -256,13 +254,13 @@ func (p *planner) consider(f *Fault) {
 // object that serves is made anew only if nothing is missing: a cloud that cannot create one
 // object must not lose another. A load balancer stays untouched while the other address does not serve.
 // If neither serves, the second one is repaired when the first serves, or when all was tried there.
-func (p *planner) free(f *Fault, l Level) bool {
+func (p *planner) free(f *Fault) bool {
 	switch {
-	case l == LevelAgain:
+	case f.Level == LevelAgain:
 		return true
 	case slices.ContainsFunc(p.Remedies, func(r Remedy) bool { return r.Level > LevelAgain }):
 		return false
-	case l == LevelPort:
+	case f.Level == LevelPort:
 		return !f.Serves || !p.makes()
 	}
 	own := slices.IndexFunc(p.places, func(a place) bool { return a.vip() == f.VIP })
@@ -294,7 +292,7 @@ func (p *planner) after(f *Fault) time.Duration {
 		return Pauses{p.in.Pause, restTimes * p.in.Pause}.After(f.total + 1)
 	}
 	pause := Pauses{p.in.Pause / quickLeast, p.in.Pause / quickMost}.After(f.total + 1)
-	if last := f.at == LevelPort || f.steps[LevelPort] == nil; last && f.times+1 >= f.tries && p.slow(f, LevelLoadBalancer) {
+	if last := f.Level == LevelPort || f.steps[LevelPort] == nil; last && f.Try >= f.Of && p.slow(f, LevelLoadBalancer) {
 		pause = max(pause, p.in.Pause/besideShare)
 	}
 	return pause
