@@ -200,15 +200,15 @@ func (m *Attempts) Removed(s Step, now time.Time, least time.Duration, why strin
 func (p *planner) resisting() {
 	var steps []Step
 	for _, s := range p.Steps {
-		f, is := p.resists(s)
-		if is {
-			p.faults = append(p.faults, f)
+		if !p.resists(s) {
+			steps = append(steps, s)
+			continue
 		}
-		if c, changes := s.(ChangeMembers); is && changes && len(c.Add) > 0 {
+		i := slices.IndexFunc(p.places, func(a place) bool { return a.have != nil && a.have.ID == Target(s) })
+		p.faults = append(p.faults, p.resistance(&p.places[i], s))
+		if c, changes := s.(ChangeMembers); changes && len(c.Add) > 0 {
 			c.Remove = nil
 			steps = append(steps, c)
-		} else if !is {
-			steps = append(steps, s)
 		}
 	}
 	p.Steps = steps
@@ -221,31 +221,27 @@ func (p *planner) resisting() {
 	p.Attempts.keep(removing, exist)
 }
 
-// resists returns the fault of a removal that does not work. Nothing else is made anew for it where
-// clients are served before the removal was repeated for a quarter of an hour.
-func (p *planner) resists(s Step) (f Fault, is bool) {
+// resists reports whether all that a step removes was tried often enough.
+func (p *planner) resists(s Step) bool {
 	ids := removals(s)
-	i := slices.IndexFunc(p.places, func(a place) bool { return a.have != nil && a.have.ID == Target(s) })
-	if i < 0 || len(ids) == 0 || slices.ContainsFunc(ids, func(id string) bool { return p.Attempts[removing+id].Times < resistsAfter }) {
-		return f, false
-	}
-	at := &p.places[i]
+	return len(ids) > 0 && !slices.ContainsFunc(ids, func(id string) bool { return p.Attempts[removing+id].Times < resistsAfter })
+}
+
+// resistance returns the fault of a removal that does not work. Nothing else is made anew for it where
+// clients are served before the removal was repeated for a quarter of an hour.
+func (p *planner) resistance(at *place, s Step) (f Fault) {
 	switch s := s.(type) {
 	case DeleteListener:
 		reached := slices.ContainsFunc(at.ports, func(s portState) bool { return s.reached })
 		f = p.fault(at, s.ID, "", "listener "+s.ID+", which the cloud does not delete", reached)
 		f.steps[LevelAgain] = s
 	case ChangeMembers:
-		j := slices.IndexFunc(at.ports, func(port portState) bool { return port.isThere() && port.have.Pool.ID == s.PoolID })
-		if j < 0 {
-			return f, false
-		}
-		port := &at.ports[j]
+		port := &at.ports[slices.IndexFunc(at.ports, func(port portState) bool { return port.isThere() && port.have.Pool.ID == s.PoolID })]
 		f = p.fault(at, port.name(), port.have.ID, "member "+s.Remove[0].Name+", which the cloud does not delete", port.reached)
 		s.Add = nil
 		f.steps[LevelAgain] = s
 	}
-	return f, true
+	return f
 }
 
 // removals returns the IDs of what a step removes.
