@@ -73,11 +73,9 @@ func (p *place) servesBeside(port string) bool {
 	return slices.ContainsFunc(p.ports, func(s portState) bool { return s.name() != port && s.serves })
 }
 
-func (s *portState) name() string { return portName(s.want) }
+func (s *portState) name() string { return fmt.Sprintf("%s:%d", s.want.Protocol, s.want.Port) }
 
 func (s *portState) isThere() bool { return s.have != nil && s.have.Pool != nil }
-
-func portName(l *sdn.Listener) string { return fmt.Sprintf("%s:%d", l.Protocol, l.Port) }
 
 // inspect returns the state of the load balancer at an address, and notes what is in ERROR there; have
 // is nil if the address has none.
