@@ -18,14 +18,13 @@ func (p *planner) compare() {
 	keep := Named(p.in.LoadBalancer)
 	have := slices.DeleteFunc(slices.Clone(p.in.Trees), func(lb sdn.LoadBalancer) bool { return lb.Provisioning == sdn.ProvisioningDeleted })
 	sortBalancers(have, keep)
-	used := map[string]bool{}
 	for i := range p.Want {
-		p.place(&p.Want[i], have, used)
+		p.place(&p.Want[i], have)
 	}
 	for i := range have {
 		lb := &have[i]
 		switch missing := slices.ContainsFunc(p.places, func(a place) bool { return a.have == nil }); {
-		case used[lb.ID], !p.accepts(lb):
+		case slices.ContainsFunc(p.places, func(a place) bool { return at(lb, a.want.VIP) }), !p.accepts(lb):
 		case strings.HasSuffix(lb.Name, trialSuffix) && missing:
 			// It has served its purpose, and may have the room that the wanted one needs.
 			p.Steps = append(p.Steps, DeleteLoadBalancer{ID: lb.ID, Because: "it was a trial"})
@@ -109,10 +108,10 @@ func at(lb *sdn.LoadBalancer, vip v1.VIPAddress) bool {
 	return sameAddress(lb.VIP.IP, vip.IP) && sdn.SameID(lb.VIP.SubnetID, vip.SubnetID)
 }
 
-// place finds the load balancer for a wanted one and plans the differences. It adds the IDs of
-// all load balancers at the VIP to used. Only one load balancer can have an address: one that
-// cannot be changed to what is wanted is deleted before another is created.
-func (p *planner) place(want *sdn.LoadBalancer, have []sdn.LoadBalancer, used map[string]bool) {
+// place finds the load balancer for a wanted one and plans the differences. Only one load balancer
+// can have an address: one that cannot be changed to what is wanted is deleted before another is
+// created.
+func (p *planner) place(want *sdn.LoadBalancer, have []sdn.LoadBalancer) {
 	var found *sdn.LoadBalancer
 	gone := true
 	for i := range have {
@@ -120,7 +119,6 @@ func (p *planner) place(want *sdn.LoadBalancer, have []sdn.LoadBalancer, used ma
 		if !at(lb, want.VIP) {
 			continue
 		}
-		used[lb.ID] = true
 		because := unlike(want, lb, p.in.Features)
 		if found == nil && because == "" {
 			found = lb
