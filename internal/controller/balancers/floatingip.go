@@ -245,7 +245,7 @@ func (v *visit) intend(ctx context.Context, step balancer.Step, all []sdn.Floati
 	default:
 		return nil
 	}
-	if prior := v.klb.Status.PublicIP; prior != nil && prior.ID == p.ID || v.klb.Spec.PublicIP == nil || !v.klb.DeletionTimestamp.IsZero() {
+	if prior := v.klb.Status.PublicIP; prior != nil && prior.ID == p.ID || v.klb.Spec.PublicIP == nil || v.leaves() {
 		return nil
 	}
 	return v.write(ctx, func(s *v1.KuryrLoadBalancerStatus) { s.PublicIP = &p })

@@ -22,11 +22,12 @@ import (
 )
 
 // memory is what the process knows of one KuryrLoadBalancer beyond the object. Only the worker
-// that has the object uses it.
+// that has the object uses it, but for asked.
 type memory struct {
 	uid     types.UID
-	leaving bool      // its status says that it is being deleted
-	away    time.Time // since when the cloud has not answered; zero: it does
+	asked   checkRequest // of others, since the last round; memories.mu protects it
+	leaving bool         // its status says that it is being deleted
+	away    time.Time    // since when the cloud has not answered; zero: it does
 
 	knownCloud
 	knownAddress
@@ -55,15 +56,6 @@ type knownAddress struct {
 	addressFor    addressKnown     // what it was found right for
 	addressUnsure bool             // it may differ from the status
 	noAddress     bool             // it has none, whatever the status still says
-}
-
-// stages are the times that are measured.
-type stages struct {
-	generation int64 // the last one that was begun
-	begun      time.Time
-	born       time.Time // when the first one was begun
-	fresh      bool      // its load balancers have not been ACTIVE yet
-	synced     bool      // this generation has been in the cloud once
 }
 
 // addressKnown are the inputs for which a floating IP was found right.
@@ -97,22 +89,21 @@ func (m *memory) overdue(now time.Time, patience time.Duration) bool {
 	return !m.openSince.IsZero() && now.Sub(m.openSince) >= patience
 }
 
-// begin notes the time when a generation is first seen.
-func (m *memory) begin(generation int64, now time.Time) {
-	if m.generation == generation {
-		return
-	}
-	m.generation, m.begun, m.synced = generation, now, false
-	if m.born.IsZero() {
-		m.born = now
-	}
-}
-
 // memories is the memory of all KuryrLoadBalancers. Its methods are safe for concurrent use.
 type memories struct {
-	mu    sync.Mutex
-	all   map[ctrl.Request]*memory
-	asked map[ctrl.Request]checkRequest
+	mu  sync.Mutex
+	all map[ctrl.Request]*memory
+}
+
+// entry returns the memory of an object. The caller holds the lock.
+func (b *memories) entry(req ctrl.Request) *memory {
+	if b.all == nil {
+		b.all = map[ctrl.Request]*memory{}
+	}
+	if b.all[req] == nil {
+		b.all[req] = &memory{}
+	}
+	return b.all[req]
 }
 
 // checkRequest is what another part of the controller asks a worker to do.
@@ -126,24 +117,21 @@ type checkRequest struct {
 func (b *memories) of(req ctrl.Request, uid types.UID) *memory {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	m := b.all[req]
-	if m == nil || m.uid != uid {
-		m = &memory{uid: uid, knownCloud: knownCloud{created: map[string]time.Time{}}}
-		if b.all == nil {
-			b.all = map[ctrl.Request]*memory{}
-		}
-		b.all[req] = m
+	m := b.entry(req)
+	asked := m.asked
+	if m.asked = (checkRequest{}); m.uid != uid {
+		*m = memory{uid: uid, knownCloud: knownCloud{created: map[string]time.Time{}}}
 	}
-	if s, ok := b.asked[req]; ok {
-		delete(b.asked, req)
-		m.checkRequested, m.statusIncomplete = m.checkRequested || s.check, m.statusIncomplete || s.statusIncomplete
-		m.forgetTrees()
-		if s.retry {
-			m.attempts.Forgive()
-		}
-		if s.statusIncomplete {
-			m.forgetCloud()
-		}
+	if asked == (checkRequest{}) {
+		return m
+	}
+	m.checkRequested, m.statusIncomplete = m.checkRequested || asked.check, m.statusIncomplete || asked.statusIncomplete
+	m.forgetTrees()
+	if asked.retry {
+		m.attempts.Forgive()
+	}
+	if asked.statusIncomplete {
+		m.forgetCloud()
 	}
 	return m
 }
@@ -152,18 +140,14 @@ func (b *memories) of(req ctrl.Request, uid types.UID) *memory {
 func (b *memories) ask(req ctrl.Request, c checkRequest) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.asked == nil {
-		b.asked = map[ctrl.Request]checkRequest{}
-	}
-	s := b.asked[req]
-	b.asked[req] = checkRequest{c.check || s.check, c.statusIncomplete || s.statusIncomplete, c.retry || s.retry}
+	m := b.entry(req)
+	m.asked = checkRequest{c.check || m.asked.check, c.statusIncomplete || m.asked.statusIncomplete, c.retry || m.asked.retry}
 }
 
 func (b *memories) forget(req ctrl.Request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.all, req)
-	delete(b.asked, req)
 }
 
 // features returns what the provider of a KuryrLoadBalancer can do. trees are its load balancers in

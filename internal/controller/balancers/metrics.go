@@ -4,10 +4,13 @@
 package balancers
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/kuryr-go/kuryr/internal/controller/outcome"
+	"github.com/kuryr-go/kuryr/internal/plan/balancer"
 )
 
 var (
@@ -44,4 +47,38 @@ func count(change string, err error) error {
 	}
 	writes.WithLabelValues(change, result).Inc()
 	return err
+}
+
+// stages are the times that are measured.
+type stages struct {
+	generation int64     // the last one that was begun
+	begun      time.Time // when it was begun; zero: it has been in the cloud
+	born       time.Time // when a new object was begun; zero: its load balancers have been ACTIVE
+}
+
+// begin notes the time when a generation is first seen. If an earlier process had it ready, finding
+// it so is no stage.
+func (v *visit) begin() {
+	if m := v.memory; m.generation != v.klb.Generation {
+		m.generation, m.begun = v.klb.Generation, v.Now()
+	}
+	if balancer.IsReady(v.klb) {
+		v.memory.begun = time.Time{}
+	}
+}
+
+// measure observes how long the stages took.
+func (v *visit) measure() {
+	observe := func(stage string, since *time.Time) {
+		if !since.IsZero() {
+			balancerStages.WithLabelValues(stage).Observe(v.Now().Sub(*since).Seconds())
+			*since = time.Time{}
+		}
+	}
+	if v.round.Seen && len(v.round.Trees) >= len(v.klb.Spec.VIPs) && len(v.round.did) == 0 && v.round.Waiting.ID == "" {
+		observe("active", &v.memory.born)
+	}
+	if v.settled() {
+		observe("synced", &v.memory.begun)
+	}
 }

@@ -29,7 +29,7 @@ func (v *visit) release(ctx context.Context) (ctrl.Result, error) {
 		return kube.Retry(v.objects.Drop(ctx, v.klb))
 	}
 	if v.round.err = v.unpublish(ctx); v.round.err != nil {
-		return v.reportLeaving(ctx)
+		return v.report(ctx)
 	}
 	if ids, since := v.wait.of(v.req); len(ids) > 0 && v.memory.leaving {
 		v.round.Waiting.ID, v.round.Waiting.Since = ids[0], since
@@ -37,14 +37,14 @@ func (v *visit) release(ctx context.Context) (ctrl.Result, error) {
 		v.round.err = v.remove(ctx)
 	}
 	if v.round.err == nil && v.round.Waiting.ID == "" && v.round.again == 0 {
-		return v.gone(ctx)
+		return kube.Retry(v.objects.Drop(ctx, v.klb)) // nothing is left in the cloud
 	}
 	if held, err := v.hold(ctx); held {
 		return kube.Retry(v.objects.Drop(ctx, v.klb))
 	} else if err != nil {
 		v.round.err = errors.Join(v.round.err, err)
 	}
-	return v.reportLeaving(ctx)
+	return v.report(ctx)
 }
 
 // releaseAt is when a deleted Service stops waiting for Octavia; false: never.
@@ -82,11 +82,6 @@ func (v *visit) hold(ctx context.Context) (bool, error) {
 	return again == 0 && err == nil, err
 }
 
-// gone removes the finalizer, as nothing of the object is left in the cloud.
-func (v *visit) gone(ctx context.Context) (ctrl.Result, error) {
-	return kube.Retry(v.objects.Drop(ctx, v.klb))
-}
-
 // remove requests the deletion of everything. v.round.Waiting.ID or v.round.again is set if
 // something still exists.
 func (v *visit) remove(ctx context.Context) error {
@@ -102,7 +97,7 @@ func (v *visit) remove(ctx context.Context) error {
 		return err
 	}
 	for i := range trees {
-		owned = append(owned, sdn.LoadBalancerSummary{ID: trees[i].ID})
+		owned = append(owned, sdn.LoadBalancerSummary{ID: trees[i].ID, VIPPortID: trees[i].VIPPortID})
 	}
 	if err := v.withdraw(ctx, owned); err != nil {
 		return err
@@ -167,25 +162,15 @@ func (v *visit) deleted(ctx context.Context, id string, times int) {
 	}
 }
 
-// withdraw gives the floating IP back. It reads the VIP ports of the load balancers that the
-// status does not name, as the floating IP may be there.
+// withdraw gives the floating IP back. It may be at any of the load balancers, of which the status
+// does not name all.
 func (v *visit) withdraw(ctx context.Context, owned []sdn.LoadBalancerSummary) error {
 	if v.round.Address.Placed || !v.mayHaveAddress() {
 		return nil
 	}
 	at := balancer.Place{Own: portsOf(v.klb)}
-	var unnamed []string
 	for _, lb := range owned {
-		if !slices.Contains(balancer.Named(v.klb), lb.ID) {
-			unnamed = append(unnamed, lb.ID)
-		}
-	}
-	trees, _, err := v.read(ctx, unnamed)
-	if err != nil {
-		return err
-	}
-	for i := range trees {
-		at.Own = append(at.Own, trees[i].VIPPortID)
+		at.Own = append(at.Own, lb.VIPPortID)
 	}
 	return v.place(ctx, at)
 }
@@ -194,7 +179,7 @@ func (v *visit) withdraw(ctx context.Context, owned []sdn.LoadBalancerSummary) e
 // request to Octavia. It takes it from the ports that the status names. A floating IP at
 // another port has to wait until that port is known.
 func (v *visit) unpublish(ctx context.Context) error {
-	leaves, named := !v.klb.DeletionTimestamp.IsZero(), len(v.klb.Status.LoadBalancers) > 0
+	leaves, named := v.leaves(), len(v.klb.Status.LoadBalancers) > 0
 	if !leaves && (v.klb.Spec.PublicIP != nil || !named) {
 		return nil
 	}

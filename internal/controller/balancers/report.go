@@ -24,7 +24,8 @@ import (
 
 // report writes the status, if it has changed, and returns when to continue.
 func (v *visit) report(ctx context.Context) (ctrl.Result, error) {
-	if away(v.round.err) && len(v.round.did)+len(v.round.moved)+len(v.round.Broken) == 0 && balancer.IsReady(v.klb) {
+	v.memory.leaving = v.leaves()
+	if away(v.round.err) && len(v.round.did)+len(v.round.moved)+len(v.round.Broken) == 0 && balancer.IsReady(v.klb) && !v.memory.leaving {
 		return v.next() // nothing was requested: the status is most likely still true
 	}
 	v.noteAway(ctx)
@@ -141,7 +142,7 @@ func (v *visit) tell(before *v1.KuryrLoadBalancerStatus) {
 		if kind == v1.ConditionReady && v.settled() && balancer.ListsMore(before.NotChanged, status.NotChanged) {
 			v.event(v1.ReasonNotChanged, action, is.Message)
 		}
-		if is == nil || is.Status == metav1.ConditionTrue || is.Reason == v1.ReasonPending || is.Reason == v1.ReasonLoadBalancerInError && !v.round.Spent && !v.memory.leaving {
+		if is == nil || is.Status == metav1.ConditionTrue || is.Reason == v1.ReasonPending || is.Reason == deleting || is.Reason == v1.ReasonLoadBalancerInError && !v.round.Spent && !v.memory.leaving {
 			continue
 		}
 		same := was != nil && was.Status == is.Status && was.Reason == is.Reason
@@ -184,40 +185,4 @@ func (v *visit) tellDrift(ctx context.Context, drift []string) error {
 		v.set(s, balancer.Condition{Type: v1.ConditionInSync, Reason: v1.ReasonDrift, Text: note})
 		v.set(s, balancer.Progress(v.klb, v.result()))
 	})
-}
-
-// reportLeaving reports that an object is being deleted, and why it still exists.
-func (v *visit) reportLeaving(ctx context.Context) (ctrl.Result, error) {
-	const deleting, text = "Deleting", "The load balancer is being deleted."
-	r := v.result()
-	reason, message := balancer.Unready(v.klb, r)
-	if reason == v1.ReasonPending {
-		reason, message = deleting, text
-	}
-	v.memory.leaving = true
-	before := v.klb.Status
-	err := v.write(ctx, func(s *v1.KuryrLoadBalancerStatus) {
-		v.set(s, balancer.Condition{Type: v1.ConditionReady, Reason: reason, Text: message})
-		v.set(s, balancer.Condition{Type: v1.ConditionProgressing, Is: true, Reason: deleting, Text: text})
-		s.WaitingFor = r.Waiting.Status()
-	})
-	if err != nil {
-		return kube.Retry(err)
-	}
-	if reason != deleting {
-		v.tell(&before)
-	}
-	return v.next()
-}
-
-// measure observes how long the stages took.
-func (v *visit) measure() {
-	if v.memory.fresh && v.round.Seen && len(v.round.Trees) >= len(v.klb.Spec.VIPs) && len(v.round.did) == 0 && v.round.Waiting.ID == "" {
-		v.memory.fresh = false
-		balancerStages.WithLabelValues("active").Observe(v.Now().Sub(v.memory.born).Seconds())
-	}
-	if v.settled() && !v.memory.synced {
-		v.memory.synced = true
-		balancerStages.WithLabelValues("synced").Observe(v.Now().Sub(v.memory.begun).Seconds())
-	}
 }

@@ -31,9 +31,8 @@ func TestRetryUnready(t *testing.T) {
 	req := kube.RequestOf(klb)
 	retried := func() bool {
 		synctest.Wait()
-		c := r.memories.asked[req]
-		r.memories.forget(req)
-		return c.retry
+		defer r.memories.forget(req)
+		return r.memories.all[req] != nil && r.memories.all[req].asked.retry
 	}
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())

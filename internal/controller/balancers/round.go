@@ -44,7 +44,7 @@ func (v *visit) result() *balancer.Result {
 	if err := v.round.err; err != nil {
 		r.Failure = &balancer.Failure{Reason: outcome.Of(outcome.LoadBalancer, err).Reason, Text: v.failed()}
 	}
-	if r.Waiting.Stuck = v.isStuck(); !v.klb.DeletionTimestamp.IsZero() {
+	if r.Waiting.Stuck = v.isStuck(); v.leaves() {
 		if at, ever := v.releaseAt(); ever {
 			r.Waiting.Release = at
 		}
@@ -56,11 +56,27 @@ func (v *visit) result() *balancer.Result {
 // settled reports whether the round has found the cloud as wanted.
 func (v *visit) settled() bool { return v.result().IsSettled() }
 
-// describe writes the result of a round into a status.
+// deleting is the reason of the conditions of a KuryrLoadBalancer whose deletion takes its time.
+const deleting = "Deleting"
+
+// describe writes the result of a round into a status. That of a KuryrLoadBalancer in deletion
+// says why the object still exists.
 func (v *visit) describe(s *v1.KuryrLoadBalancerStatus) {
-	for _, c := range balancer.Describe(s, v.klb, v.result()) {
-		v.set(s, c)
+	r := v.result()
+	if !v.leaves() {
+		for _, c := range balancer.Describe(s, v.klb, r) {
+			v.set(s, c)
+		}
+		return
 	}
+	const text = "The load balancer is being deleted."
+	reason, message := balancer.Unready(v.klb, r)
+	if reason == v1.ReasonPending {
+		reason, message = deleting, text
+	}
+	s.WaitingFor = r.Waiting.Status()
+	v.set(s, balancer.Condition{Type: v1.ConditionReady, Reason: reason, Text: message})
+	v.set(s, balancer.Condition{Type: v1.ConditionProgressing, Is: true, Reason: deleting, Text: text})
 }
 
 // failed describes the error, and what does not end in Octavia if its cluster IP cannot be held.

@@ -27,6 +27,7 @@ func (v *visit) look(ctx context.Context) ([]sdn.LoadBalancer, error) {
 		return v.memory.trees, nil
 	}
 	if v.memory.nothingCreated {
+		v.memory.seen = true
 		return nil, nil
 	}
 	ids := balancer.Named(v.klb)
@@ -172,10 +173,6 @@ func (v *visit) awaitChildren(ids []string, again time.Duration) {
 // the one before is in progress. A step that is done in part makes no other step
 // wait: its rest follows in the next round.
 func (v *visit) steps(ctx context.Context, steps []balancer.Step) error {
-	known := v.memory.seen || v.memory.nothingCreated
-	if len(steps) > 0 { // the cloud is read again, to see the result
-		v.memory.forgetTrees()
-	}
 	busy := map[string]bool{}
 	var failed failures
 	asked := false // whether a request may have had an effect
@@ -213,8 +210,8 @@ func (v *visit) steps(ctx context.Context, steps []balancer.Step) error {
 		}
 		asked = asked || mayHave(s, err) || len(v.round.did) > did
 	}
-	if known && !asked { // nothing has changed since it was read
-		v.memory.trees, v.memory.seen = v.round.Trees, v.round.Seen
+	if asked { // the cloud is read again, to see the result
+		v.memory.forgetTrees()
 	}
 	return errors.Join(failed.all...)
 }
@@ -238,8 +235,14 @@ func mayHave(s balancer.Step, err error) bool {
 // third time these wait, too: each may take a whole request timeout.
 type failures struct {
 	all   []error
-	kinds map[string]error
+	kinds []failedKind
 	away  int
+}
+
+// failedKind is a kind of steps that waits.
+type failedKind struct {
+	name string
+	err  error
 }
 
 func (f *failures) add(s balancer.Step, err error, o *round) {
@@ -252,14 +255,14 @@ func (f *failures) add(s balancer.Step, err error, o *round) {
 	if reason := outcome.Of(outcome.LoadBalancer, err).Reason; reason == v1.ReasonRejected || reason == v1.ReasonNotSupported || reason == v1.ReasonConflict {
 		return
 	}
-	if f.kinds == nil {
-		f.kinds = map[string]error{}
-	}
-	f.kinds[balancer.Kind(s)] = err
+	f.kinds = append(f.kinds, failedKind{balancer.Kind(s), err})
 }
 
 func (f *failures) skips(s balancer.Step, o *round) bool {
-	err := f.kinds[balancer.Kind(s)]
+	var err error
+	if i := slices.IndexFunc(f.kinds, func(k failedKind) bool { return k.name == balancer.Kind(s) }); i >= 0 {
+		err = f.kinds[i].err
+	}
 	if c, is := s.(balancer.ChangeMembers); is && len(c.Remove) > 0 && errors.Is(err, sdn.ErrQuota) {
 		err = nil // the removed members make room for as many new ones of this pool
 	}

@@ -27,16 +27,19 @@ type visit struct {
 	round  round
 }
 
+// leaves reports whether the object is being deleted.
+func (v *visit) leaves() bool { return !v.klb.DeletionTimestamp.IsZero() }
+
 // apply brings the cloud in line, or deletes what the object has there.
 func (v *visit) apply(ctx context.Context) (ctrl.Result, error) {
-	if !v.klb.DeletionTimestamp.IsZero() {
+	if v.leaves() {
 		return v.release(ctx)
 	}
 	if !v.objects.Held(v.klb) {
 		// The finalizer is added before the first request. An object without it has nothing in
 		// the cloud, unless a person has removed the finalizer.
 		if v.memory.generation == 0 && blank(v.klb) {
-			v.memory.nothingCreated, v.memory.fresh, v.memory.noAddress = true, true, true
+			v.memory.nothingCreated, v.memory.noAddress, v.memory.born = true, true, v.Now()
 		}
 		if err := v.objects.Hold(ctx, v.klb); err != nil {
 			return kube.Retry(err)
@@ -95,9 +98,7 @@ func (v *visit) atRest(ctx context.Context) (rest bool, again time.Duration, err
 
 // bring does one round and reports.
 func (v *visit) bring(ctx context.Context) (ctrl.Result, error) {
-	v.memory.begin(v.klb.Generation, v.Now())
-	// If an earlier process had it ready, finding it so is no stage.
-	v.memory.synced = v.memory.synced || balancer.IsReady(v.klb)
+	v.begin()
 	v.round.err = errors.Join(v.unpublish(ctx), v.keepOut(ctx))
 	if ids, since := v.wait.of(v.req); len(ids) > 0 && !v.memory.overdue(v.Now(), v.patience()) {
 		v.round.Waiting.ID, v.round.Waiting.Since, v.round.busy = ids[0], since, ids

@@ -4,6 +4,7 @@
 package balancers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -76,7 +77,9 @@ func (w *waiter) of(req ctrl.Request) (ids []string, since time.Time) {
 			ids = append(ids, id)
 		}
 	}
-	slices.SortFunc(ids, func(a, b string) int { return w.busy[a].since.Compare(w.busy[b].since) })
+	slices.SortFunc(ids, func(a, b string) int { // always the same one first: the status names it
+		return cmp.Or(w.busy[a].since.Compare(w.busy[b].since), cmp.Compare(a, b))
+	})
 	if len(ids) > 0 {
 		since = w.busy[ids[0]].since
 	}
